@@ -1,0 +1,167 @@
+"""The rigid body: its inertia, and the ways to state it."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike, DTypeLike
+
+from jaxquat import quaternion
+from jaxquat.arguments import exactly, finite, is_concrete, unit_quaternion
+from jaxquat.linear import dot, matmul, transpose
+
+
+@jax.tree_util.register_pytree_with_keys_class
+class Body:
+    """A rigid body: its inertia [kg m^2] about the centre of mass (or a fixed point), in body axes.
+
+    Immutable, and a pytree whose leaves are differentiable: ``inertia``, or ``moments`` and ``axes`` after ``from_principal``.
+    Concrete values are checked: (3, 3), finite, symmetric, positive definite, triangle inequality of the principal moments. A batch
+    of bodies is ``jax.vmap(jq.Body)(inertias)``.
+    """
+
+    __slots__ = ("_inertia", "axes", "moments")
+
+    _inertia: Array | None  # None after from_principal
+    moments: Array | None  # None otherwise
+    axes: Array | None
+
+    def __init__(self, inertia: ArrayLike):
+        inertia = exactly("inertia", inertia, (3, 3), "; make a batch with jax.vmap(jq.Body)")
+        _check_inertia(inertia)
+        self._set(inertia, None, None)
+
+    def _set(self, inertia: Any, moments: Any, axes: Any) -> "Body":
+        for name, value in zip(("_inertia", "moments", "axes"), (inertia, moments, axes), strict=True):
+            object.__setattr__(self, name, value)
+        return self
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"Body is immutable: cannot set {name!r}; make another Body")
+
+    def __repr__(self) -> str:
+        if self.moments is None:
+            return f"Body(inertia={self._inertia!r})"
+        return f"Body.from_principal(moments={self.moments!r}, axes={self.axes!r})"
+
+    def tree_flatten_with_keys(self) -> tuple[Any, None]:
+        """For JAX."""
+        names = ("inertia", "moments", "axes")
+        leaves = (self._inertia, self.moments, self.axes)
+        return tuple(zip(map(jax.tree_util.GetAttrKey, names), leaves, strict=True)), None
+
+    @classmethod
+    def tree_unflatten(cls, _: None, leaves: Any) -> "Body":
+        """For JAX; checks nothing."""
+        return cls._unchecked(*leaves)
+
+    @classmethod
+    def _unchecked(cls, inertia: Any, moments: Any = None, axes: Any = None) -> "Body":
+        return object.__new__(cls)._set(inertia, moments, axes)
+
+    @property
+    def inertia(self) -> Array:
+        """(3, 3) inertia in body axes [kg m^2]."""
+        if self.moments is None or self.axes is None:
+            assert self._inertia is not None
+            return self._inertia
+        rotation = quaternion.to_matrix(self.axes)
+        return matmul(rotation * self.moments[..., None, :], transpose(rotation))
+
+    @property
+    def parameters(self) -> Array:
+        """The six numbers from which ``Body.from_parameters`` makes this body."""
+        inertia = self.inertia
+        trace = inertia[..., 0, 0] + inertia[..., 1, 1] + inertia[..., 2, 2]
+        second = 0.5 * trace[..., None, None] * jnp.eye(3, dtype=inertia.dtype) - inertia
+        factor = jnp.linalg.cholesky(second)
+        diagonal = jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1))
+        return jnp.concatenate([diagonal, jnp.stack([factor[..., 1, 0], factor[..., 2, 0], factor[..., 2, 1]], -1)], -1)
+
+    @classmethod
+    def from_principal(cls, moments: ArrayLike, axes: ArrayLike | None = None) -> "Body":
+        """From principal moments (3,) and a unit quaternion (4,), principal to body axes (default: they coincide).
+
+        Both are kept as they are, so a scheme that works in principal axes needs no eigenvectors, and gradients exist at repeated
+        moments.
+        """
+        moments = exactly("moments", moments, (3,))
+        axes = jnp.asarray([1.0, 0.0, 0.0, 0.0], moments.dtype) if axes is None else exactly("axes", axes, (4,))
+        unit_quaternion("axes", axes)
+        _check_moments("moments", moments)
+        return cls._unchecked(None, moments, axes)
+
+    @classmethod
+    def from_parameters(cls, theta: ArrayLike) -> "Body":
+        """From any six real numbers (6,): a smooth chart of the physical inertias, for optimisers.
+
+        With L lower triangular, diagonal exp(theta[:3]), below it theta[3], theta[4] (third row), theta[5]: ``S = L L^T`` is the
+        matrix of second moments of mass and the inertia is ``tr(S) 1 - S`` (log-Cholesky; Rucker and Wensing, IEEE RA-L 7(2),
+        2022). Every theta gives a positive definite inertia with the triangle inequality. ``body.parameters`` inverts.
+        """
+        theta = exactly("theta", theta, (6,))
+        a, b, c = jnp.exp(theta[0]), jnp.exp(theta[1]), jnp.exp(theta[2])
+        zero = jnp.zeros_like(a)
+        factor = jnp.stack([a, zero, zero, theta[3], b, zero, theta[4], theta[5], c]).reshape(3, 3)
+        return cls._unchecked(jnp.sum(factor * factor) * jnp.eye(3, dtype=theta.dtype) - matmul(factor, factor.T))
+
+    @classmethod
+    def box(cls, mass: ArrayLike, sides: ArrayLike) -> "Body":
+        """Homogeneous box: mass [kg], sides (3,) [m] along the body axes."""
+        mass, sides = exactly("mass", mass, ()), exactly("sides", sides, (3,))
+        _check_positive("mass", mass)
+        _check_positive("sides", sides)
+        square = sides * sides
+        return cls.from_principal(mass / 12.0 * (jnp.sum(square) - square))
+
+    @classmethod
+    def cylinder(cls, mass: ArrayLike, radius: ArrayLike, height: ArrayLike) -> "Body":
+        """Homogeneous cylinder: mass [kg], radius and height [m], its axis along body z."""
+        named = [("mass", mass), ("radius", radius), ("height", height)]
+        mass, radius, height = (exactly(name, value, ()) for name, value in named)
+        for name, value in zip(("mass", "radius", "height"), (mass, radius, height), strict=True):
+            _check_positive(name, value)
+        across = mass * (3.0 * radius * radius + height * height) / 12.0
+        return cls.from_principal(jnp.stack([across, across, 0.5 * mass * radius * radius]))
+
+    @classmethod
+    def random(cls, key: Array, dtype: DTypeLike | None = None) -> "Body":
+        """A random physical inertia with products: ``from_parameters`` of normal numbers of spread 0.3 (moments of order 1)."""
+        return cls.from_parameters(0.3 * jax.random.normal(key, (6,), dtype))
+
+    def shifted(self, mass: ArrayLike, offset: ArrayLike) -> "Body":
+        """The same body about a point ``offset`` (3,) [m] away from its centre of mass (parallel axes): I + m (|d|^2 1 - d d^T)."""
+        mass, offset = exactly("mass", mass, ()), exactly("offset", offset, (3,))
+        _check_positive("mass", mass)
+        eye = jnp.eye(3, dtype=self.inertia.dtype)
+        return Body._unchecked(self.inertia + mass * (dot(offset, offset) * eye - offset[:, None] * offset[None, :]))
+
+
+def _check_positive(name: str, value: Array) -> None:
+    if is_concrete(value) and not np.all(np.asarray(value) > 0):
+        raise ValueError(f"{name}: wanted positive values, got {np.asarray(value)}")
+
+
+def _check_inertia(inertia: Array) -> None:
+    if not is_concrete(inertia):
+        return
+    finite("inertia", inertia)
+    matrix = np.asarray(inertia)
+    tolerance = 100 * np.finfo(matrix.dtype).eps * np.abs(matrix).max()
+    if np.abs(matrix - matrix.T).max() > tolerance:
+        raise ValueError(f"inertia: wanted a symmetric matrix, got {matrix.tolist()}")
+    _check_moments("inertia", np.linalg.eigvalsh(matrix))
+
+
+def _check_moments(name: str, moments: Any) -> None:
+    if not is_concrete(moments):
+        return
+    values = np.sort(np.asarray(moments, dtype=np.float64))
+    if not np.all(np.isfinite(values)):
+        raise ValueError(f"{name}: wanted finite values, got {values}")
+    if values[0] <= 0:
+        raise ValueError(f"{name}: wanted a positive definite inertia, got principal moments {values}")
+    if values[2] > (values[0] + values[1]) * (1 + 100 * np.finfo(np.asarray(moments).dtype).eps):
+        raise ValueError(f"{name}: wanted moments with I1 + I2 >= I3 (no mass is negative), got principal moments {values}")

@@ -1,0 +1,133 @@
+"""The motion of one rigid body: its state, Euler's equation, the torque's contract, and error states.
+
+``q' = 1/2 q (0, omega)`` and ``I omega' = tau - omega × (I omega)``, all in body axes; conventions in ``jaxquat.quaternion``.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.flatten_util import ravel_pytree
+from jax.typing import ArrayLike
+
+from jaxquat import quaternion
+from jaxquat.arguments import exactly, finite, floating, unit_quaternion
+from jaxquat.body import Body
+from jaxquat.linear import cross, dot, inverse, matvec
+
+
+class State(NamedTuple):
+    """One body's state. A batch is a State with leading axes, made and used under ``jax.vmap``."""
+
+    q: Array  # (4,) attitude, body to world
+    omega: Array  # (3,) angular velocity, body axes [rad/s]
+    aux: Any = ()  # further vector-space states, e.g. wheel momentum or actuator lag
+
+
+Torque = Callable[..., Any]
+"""``torque(t, state, params) -> (3,)`` in body axes [N m]; with aux states ``-> (torque, d aux/dt)``."""
+
+Step = Callable[[Body, Torque, ArrayLike, State, ArrayLike, Any], State]
+"""``step(body, torque, t, state, dt, params) -> state``: every scheme is one of these."""
+
+
+def angular_acceleration(body: Body, omega: Array, tau: Array) -> Array:
+    """Euler's equation: ``omega' = I^-1 (tau - omega × (I omega))`` [rad/s^2]. (3,), (3,) -> (3,)."""
+    inertia = body.inertia
+    return matvec(inverse(inertia), tau - cross(omega, matvec(inertia, omega)))
+
+
+def energy(body: Body, state: State) -> Array:
+    """Kinetic energy of the rotation ``1/2 omega . I omega`` [J]. -> ()."""
+    return 0.5 * dot(state.omega, matvec(body.inertia, state.omega))
+
+
+def momentum(body: Body, state: State) -> Array:
+    """Angular momentum of the body in WORLD axes [N m s]. -> (3,)."""
+    return quaternion.rotate(state.q, matvec(body.inertia, state.omega))
+
+
+def derivative(body: Body, torque: Torque, t: ArrayLike, state: State, params: Any) -> tuple[Array, Any]:
+    """The rates of ``(omega, aux)`` from Euler's equation and the torque, whose result is checked for shape and dtype.
+
+    With aux states the torque returns ``(torque, d aux/dt)``, otherwise the torque alone.
+    """
+    tau = torque(t, state, params)
+    name = f"torque {getattr(torque, '__name__', repr(torque))}"
+    rates = state.aux
+    if jax.tree.leaves(state.aux):
+        if not (isinstance(tau, tuple) and len(tau) == 2):
+            raise TypeError(f"{name}: wanted (torque, d aux/dt) because the state has aux, got {_describe(tau)}")
+        tau, rates = tau
+        wanted, got = _describe(state.aux), _describe(rates)
+        if wanted != got:
+            raise ValueError(f"{name}: wanted d aux/dt like state.aux, {wanted}, got {got}")
+    if not hasattr(tau, "dtype") or tau.shape != (3,) or not _same_dtype(tau, state.omega):
+        wanted = f"an array of shape (3,) and dtype {state.omega.dtype}"
+        raise (ValueError if hasattr(tau, "shape") else TypeError)(f"{name}: wanted {wanted}, got {_describe(tau)}")
+    return angular_acceleration(body, state.omega, tau), rates
+
+
+def _same_dtype(value: Array, reference: Array) -> bool:
+    return value.dtype == reference.dtype or getattr(value, "weak_type", False)
+
+
+def _describe(tree: Any) -> str:
+    return str(jax.tree.map(lambda x: f"{x.dtype}{list(x.shape)}" if hasattr(x, "dtype") else type(x).__name__, tree))
+
+
+def check_state(name: str, state: State) -> State:
+    """A State of one body, its arrays as JAX arrays, or an error that names the field."""
+    if not isinstance(state, State):
+        raise TypeError(f"{name}: wanted a jq.State, got {type(state).__name__}")
+    hint = "; steps and rollouts see one body: use jax.vmap for a batch"
+    q, omega = exactly(f"{name}.q", state.q, (4,), hint), exactly(f"{name}.omega", state.omega, (3,), hint)
+    aux = jax.tree.map(lambda leaf: floating(f"{name}.aux", leaf), state.aux)
+    for leaf in jax.tree.leaves((omega, aux)):
+        if leaf.dtype != q.dtype:
+            raise TypeError(f"{name}: wanted one dtype, got q {q.dtype} beside {leaf.dtype}")
+    finite(f"{name}.omega", omega)
+    unit_quaternion(f"{name}.q", q)
+    for leaf in jax.tree.leaves(aux):
+        finite(f"{name}.aux", leaf)
+    return State(q, omega, aux)
+
+
+def retract(state: State, delta: ArrayLike) -> State:
+    """The state at the error ``delta``: attitude ``q exp(delta[:3])``, rate and aux plus the rest. (6 + size of aux,) -> State."""
+    aux, unravel = ravel_pytree(state.aux)
+    delta = exactly("delta", delta, (6 + aux.size,))
+    q = quaternion.correct_norm(quaternion.multiply(state.q, quaternion.exp(delta[:3])))
+    return State(q, state.omega + delta[3:6], unravel(aux + delta[6:]) if aux.size else state.aux)
+
+
+def local(a: State, b: State) -> Array:
+    """The error of b seen from a, in a's body axes: ``retract(a, local(a, b)) = b``. -> (6 + size of aux,).
+
+    (rotation vector ``log(qa* qb)`` [rad], rate difference [rad/s], aux difference). Smooth while the attitudes differ by less
+    than a half turn.
+    """
+    u = quaternion.log(quaternion.multiply(quaternion.conjugate(a.q), b.q))
+    aux = [ravel_pytree(b.aux)[0] - ravel_pytree(a.aux)[0]] if jax.tree.leaves(a.aux) else []
+    return jnp.concatenate([u, b.omega - a.omega, *aux])
+
+
+def linearize(
+    step: Step, body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
+) -> tuple[Array, Array]:
+    """One step about ``state`` in error coordinates: ``local(next, step(...)) = A delta + B d params`` to first order.
+
+    A is (n, n), B (n, m): n = 6 + size of aux, m the number of parameters, in the order of ``ravel_pytree(params)``. For an LQR let
+    the parameters be the commanded torque: ``torque = lambda t, state, u: u``.
+    """
+    flat, unravel = ravel_pytree(params)
+    following = step(body, torque, t, state, dt, params)
+
+    def error(delta: Array, vector: Array) -> Array:
+        return local(following, step(body, torque, t, retract(state, delta), dt, unravel(vector)))
+
+    zero = jnp.zeros(6 + ravel_pytree(state.aux)[0].size, state.q.dtype)
+    a, b = jax.jacfwd(error, argnums=(0, 1))(zero, flat)
+    return a, b

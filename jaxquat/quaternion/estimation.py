@@ -1,0 +1,88 @@
+"""Attitudes from many: the mean of attitudes, and the attitude that fits observed directions.
+
+Both are the dominant eigenvector of a symmetric 4x4 matrix (Davenport's q-method, in F. L. Markley and J. L. Crassidis,
+Fundamentals of Spacecraft Attitude Determination and Control, 2014, section 5.3; the mean: Markley, Cheng, Crassidis and
+Oshman, Averaging Quaternions, J. Guid. Control Dyn. 30(4), 2007).
+"""
+
+import jax.numpy as jnp
+from jax import Array, lax
+from jax.typing import ArrayLike
+
+from jaxquat.arguments import broadcast, floating, one_of, trailing
+from jaxquat.linear import cross, dot, matvec
+from jaxquat.quaternion.algebra import canonical, normalize
+from jaxquat.quaternion.representations import from_matrix
+
+
+def _dominant_eigenvector(matrix: Array) -> Array:
+    """Unit eigenvector (..., 4) of the largest eigenvalue of symmetric (..., 4, 4), canonical.
+
+    The derivatives of ``eigh`` are NaN where the other eigenvalues repeat, though this vector is smooth there. So its value
+    enters as a constant, and two Newton steps on ``A v = (v.A v) v`` carry the first and second derivatives.
+    """
+    constant = lax.stop_gradient(matrix)
+    vector = jnp.linalg.eigh(constant)[1][..., -1]
+    eye = jnp.eye(4, dtype=matrix.dtype)
+    size = jnp.sum(jnp.abs(constant), axis=(-1, -2))[..., None, None]
+    for _ in range(2):
+        image = matvec(matrix, vector)
+        value = dot(vector, image)[..., None]
+        # minus size v v^T makes it regular along v, where the residual has no part
+        shifted = matrix - value[..., None] * eye - size * vector[..., :, None] * vector[..., None, :]
+        vector = normalize(vector - jnp.linalg.solve(shifted, (image - value * vector)[..., None])[..., 0])
+    return canonical(vector)
+
+
+def mean(q: ArrayLike, weights: ArrayLike | None = None) -> Array:
+    """Mean attitude over axis -2, canonical: the maximiser of ``sum w (p.q)^2``. (..., n, 4), (..., n) -> (..., 4).
+
+    The signs of the quaternions do not matter. Smooth in q and weights as long as the maximiser is unique.
+    """
+    q = floating("q", q)
+    if q.ndim < 2 or q.shape[-1] != 4 or q.shape[-2] < 1:
+        raise ValueError(f"q: wanted shape (..., n, 4) with n >= 1, got {q.shape}")
+    if weights is None:
+        weights = jnp.ones(q.shape[:-1], q.dtype)
+    q, weights = broadcast(("q", q, q.shape[-2:]), ("weights", weights, q.shape[-2:-1]))
+    outer = q[..., :, None] * q[..., None, :]
+    return _dominant_eigenvector(jnp.sum(weights[..., None, None] * outer, axis=-3))
+
+
+def from_vectors(body: ArrayLike, world: ArrayLike, weights: ArrayLike | None = None, *, method: str = "davenport") -> Array:
+    """Attitude q, canonical, with ``rotate(q, body[i]) = world[i]`` as nearly as possible. (..., n, 3) twice -> (..., 4).
+
+    ``method="davenport"`` minimises ``sum w |world - R body|^2`` (Wahba's problem) for n >= 2 directions, with weights (..., n),
+    equal by default. ``method="triad"`` takes exactly two, keeps the first exactly and the plane of both, and has no weights.
+    Directions are normalised. Undetermined (triad: NaN) where all directions are parallel.
+    """
+    one_of("method", method, ("davenport", "triad"))
+    body, world = floating("body", body), floating("world", world)
+    for name, value in (("body", body), ("world", world)):
+        if value.ndim < 2 or value.shape[-1] != 3 or value.shape[-2] < 2:
+            raise ValueError(f"{name}: wanted shape (..., n, 3) with n >= 2, got {value.shape}")
+    body, world = broadcast(("body", body, body.shape[-2:]), ("world", world, body.shape[-2:]))
+    body, world = _directions(body), _directions(world)
+    if method == "triad":
+        if weights is not None or body.shape[-2] != 2:
+            raise ValueError(f"method: 'triad' wanted two directions and no weights, got {body.shape[-2]} directions")
+        return from_matrix(jnp.sum(_triad(world)[..., :, None, :] * _triad(body)[..., None, :, :], axis=-1))
+    if weights is None:
+        weights = jnp.ones(body.shape[:-1], body.dtype)
+    weights = trailing("weights", weights, body.shape[-2:-1])
+    world, weights = broadcast(("world", world, body.shape[-2:]), ("weights", weights, body.shape[-2:-1]))
+    profile = jnp.sum(weights[..., None, None] * world[..., :, None] * body[..., None, :], axis=-3)
+    trace = profile[..., 0, 0] + profile[..., 1, 1] + profile[..., 2, 2]
+    z = jnp.sum(weights[..., None] * cross(body, world), axis=-2)
+    symmetric = profile + jnp.swapaxes(profile, -1, -2) - trace[..., None, None] * jnp.eye(3, dtype=profile.dtype)
+    top = jnp.concatenate([trace[..., None, None], z[..., None, :]], axis=-1)
+    return _dominant_eigenvector(jnp.concatenate([top, jnp.concatenate([z[..., :, None], symmetric], axis=-1)], axis=-2))
+
+
+def _directions(v: Array) -> Array:
+    return v / jnp.sqrt(dot(v, v))[..., None]
+
+
+def _triad(v: Array) -> Array:
+    first, normal = v[..., 0, :], _directions(cross(v[..., 0, :], v[..., 1, :]))
+    return jnp.stack([first, normal, cross(first, normal)], axis=-1)

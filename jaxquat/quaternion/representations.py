@@ -1,0 +1,106 @@
+"""Conversions between unit quaternions and other representations. Conventions: ``jaxquat.quaternion``."""
+
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from jaxquat.arguments import broadcast, trailing
+from jaxquat.linear import dot
+from jaxquat.quaternion.algebra import canonical, exp, log, normalize
+
+
+def to_matrix(q: ArrayLike) -> Array:
+    """Rotation matrix R, body to world: ``R v = q v q*``. (..., 4) -> (..., 3, 3).
+
+    Quadratic in q with ``R(c q) = c^2 R(q)``; a rotation matrix for unit q.
+    """
+    w, x, y, z = jnp.moveaxis(trailing("q", q, (4,)), -1, 0)
+    rows = [
+        [w * w + x * x - y * y - z * z, 2 * (x * y - w * z), 2 * (x * z + w * y)],
+        [2 * (x * y + w * z), w * w - x * x + y * y - z * z, 2 * (y * z - w * x)],
+        [2 * (x * z - w * y), 2 * (y * z + w * x), w * w - x * x - y * y + z * z],
+    ]
+    return jnp.stack([jnp.stack(row, axis=-1) for row in rows], axis=-2)
+
+
+def from_matrix(matrix: ArrayLike) -> Array:
+    """Unit quaternion, canonical, of a rotation matrix (body to world). (..., 3, 3) -> (..., 4).
+
+    The four rows of 4 q q^T are linear in the matrix; the one with the largest diagonal (at least 1) is normalised. Smooth at
+    every rotation except for the sign of q at exactly a half turn. A matrix that is not a rotation is neither refused nor
+    projected: that row of it is normalised as it is.
+    """
+    m = trailing("matrix", matrix, (3, 3))
+    xx, yy, zz = m[..., 0, 0], m[..., 1, 1], m[..., 2, 2]
+    wx, wy, wz = m[..., 2, 1] - m[..., 1, 2], m[..., 0, 2] - m[..., 2, 0], m[..., 1, 0] - m[..., 0, 1]
+    xy, xz, yz = m[..., 1, 0] + m[..., 0, 1], m[..., 2, 0] + m[..., 0, 2], m[..., 2, 1] + m[..., 1, 2]
+    rows = [
+        (1.0 + xx + yy + zz, wx, wy, wz),
+        (wx, 1.0 + xx - yy - zz, xy, xz),
+        (wy, xy, 1.0 - xx + yy - zz, yz),
+        (wz, xz, yz, 1.0 - xx - yy + zz),
+    ]
+    chosen, largest = jnp.stack(rows[0], axis=-1), rows[0][0]
+    for k in (1, 2, 3):
+        better = rows[k][k] > largest
+        chosen = jnp.where(better[..., None], jnp.stack(rows[k], axis=-1), chosen)
+        largest = jnp.where(better, rows[k][k], largest)
+    return canonical(normalize(chosen))
+
+
+def from_axis_angle(axis: ArrayLike, angle: ArrayLike) -> Array:
+    """Right-handed turn by ``angle`` [rad] about the unit vector ``axis``. (..., 3), (...) -> (..., 4)."""
+    axis, angle = broadcast(("axis", axis, (3,)), ("angle", angle, ()))
+    return exp(axis * angle[..., None])
+
+
+def to_axis_angle(q: ArrayLike) -> tuple[Array, Array]:
+    """Unit axis and angle [rad] in [0, pi]. (..., 4) -> (..., 3), (...).
+
+    At the identity the axis is undetermined: it is returned as (1, 0, 0), and both derivatives as 0; use ``log`` in losses.
+    """
+    u = log(q)
+    square = dot(u, u)
+    turned = square > 0
+    angle = jnp.sqrt(jnp.where(turned, square, 1.0))
+    fallback = jnp.zeros_like(u).at[..., 0].set(1.0)
+    axis = jnp.where(turned[..., None], u / angle[..., None], fallback)
+    return axis, jnp.where(turned, angle, 0.0)
+
+
+def from_mrp(p: ArrayLike) -> Array:
+    """Unit quaternion of modified Rodrigues parameters ``p = tan(angle/4) axis``. (..., 3) -> (..., 4)."""
+    p = trailing("p", p, (3,))
+    square = dot(p, p)[..., None]
+    return jnp.concatenate([1.0 - square, 2.0 * p], axis=-1) / (1.0 + square)
+
+
+def to_mrp(q: ArrayLike) -> Array:
+    """Modified Rodrigues parameters ``tan(angle/4) axis``, |p| <= 1 (the shorter of the two sets). (..., 4) -> (..., 3)."""
+    q = canonical(q)
+    return q[..., 1:] / (1.0 + q[..., :1])
+
+
+def from_gibbs(g: ArrayLike) -> Array:
+    """Unit quaternion of the Gibbs (Rodrigues) vector ``g = tan(angle/2) axis``. (..., 3) -> (..., 4)."""
+    g = trailing("g", g, (3,))
+    root = jnp.sqrt(1.0 + dot(g, g))[..., None]
+    return jnp.concatenate([jnp.ones_like(root), g], axis=-1) / root
+
+
+def to_gibbs(q: ArrayLike) -> Array:
+    """Gibbs (Rodrigues) vector ``tan(angle/2) axis``; infinite at a half turn. (..., 4) -> (..., 3)."""
+    q = trailing("q", q, (4,))
+    return q[..., 1:] / q[..., :1]
+
+
+def from_xyzw(q: ArrayLike) -> Array:
+    """Scalar-last (x, y, z, w), as scipy and ROS write it, to ours. Same attitude. (..., 4) -> (..., 4)."""
+    q = trailing("q", q, (4,))
+    return jnp.concatenate([q[..., 3:], q[..., :3]], axis=-1)
+
+
+def to_xyzw(q: ArrayLike) -> Array:
+    """Ours to scalar-last (x, y, z, w). Same attitude. (..., 4) -> (..., 4)."""
+    q = trailing("q", q, (4,))
+    return jnp.concatenate([q[..., 1:], q[..., :1]], axis=-1)

@@ -1,0 +1,53 @@
+"""Runge-Kutta-Munthe-Kaas: any explicit tableau, lifted to (attitude, rate, aux).
+
+H. Munthe-Kaas, BIT 38, 1998, 92-111, and Appl. Numer. Math. 29, 1999, 115-127; for the rigid body with order 4 it is the algorithm
+(B.1) of Z. Terze, A. Mueller and D. Zlatar, Multibody Syst. Dyn. 38, 2016, 201-225 (there "dexp(omega, K)" means dexpinv(K) applied
+to omega).
+"""
+
+import functools
+import operator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from jaxquat import so3
+from jaxquat.body import Body
+from jaxquat.mechanics import State, Step, Torque, derivative
+from jaxquat.quaternion import correct_norm, exp, multiply
+from jaxquat.schemes.tableaus import Tableau
+
+
+def rkmk(tableau: Tableau) -> Step:
+    """The step of ``tableau`` on the rotation group: ``q = q0 exp(u)``, ``u' = dexpinv(u, omega)`` in closed form.
+
+    The order is the tableau's, for torques of time, attitude and rate. Aux states are integrated by the tableau itself.
+    """
+
+    def step(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any) -> State:
+        q, omega, aux = state
+        omega_dot, aux_dot = derivative(body, torque, t, state, params)
+        slopes = [(omega, omega_dot, aux_dot)]  # of (u, omega, aux); the first stage is at u = 0
+        for row, node in zip(tableau.a, tableau.c, strict=True):
+            u, omega_shift, aux_shift = _combine(row, slopes, dt)
+            stage = State(multiply(q, exp(u)), omega + omega_shift, jax.tree.map(lambda x, d: x + d, aux, aux_shift))
+            omega_dot, aux_dot = derivative(body, torque, t + node * dt, stage, params)
+            slopes.append((so3.dexpinv(u, stage.omega), omega_dot, aux_dot))
+        u, omega_shift, aux_shift = _combine(tableau.b, slopes, dt)
+        q = correct_norm(multiply(q, exp(u)))
+        return State(q, omega + omega_shift, jax.tree.map(lambda x, d: x + d, aux, aux_shift))
+
+    return step
+
+
+def _combine(weights: tuple[float, ...], slopes: list[Any], dt: ArrayLike) -> Any:
+    used = [(weight, slope) for weight, slope in zip(weights, slopes, strict=True) if weight != 0]
+
+    def combined(*leaves: Array) -> Array:
+        terms = [weight * leaf for (weight, _), leaf in zip(used, leaves, strict=True)]
+        return jnp.asarray(dt) * functools.reduce(operator.add, terms)
+
+    return jax.tree.map(combined, *(slope for _, slope in used))

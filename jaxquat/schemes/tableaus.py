@@ -1,0 +1,109 @@
+"""Explicit Runge-Kutta tableaus. Each is checked when it is made: its shape, and every order condition up to its order.
+
+References: E. Hairer, S. P. Norsett and G. Wanner, Solving Ordinary Differential Equations I, 2nd ed. 1993 (order conditions:
+section II.2; Kutta, 3/8 and Dormand-Prince: II.1 and II.5); J. C. Butcher, On Runge-Kutta processes of high order, J. Austral.
+Math. Soc. 4, 1964.
+"""
+
+import itertools
+from typing import NamedTuple
+
+
+class Tableau(NamedTuple):
+    """Coefficients of an explicit method. The first stage has no row: ``a`` and ``c`` start at the second stage."""
+
+    a: tuple[tuple[float, ...], ...]
+    b: tuple[float, ...]
+    c: tuple[float, ...]
+    order: int
+
+
+def tableau(
+    a: tuple[tuple[float, ...], ...], b: tuple[float, ...], c: tuple[float, ...], order: int, tolerance: float = 1e-13
+) -> Tableau:
+    """A Tableau whose shape, row sums and order conditions hold; ValueError that names the condition otherwise."""
+    stages = len(b)
+    if [len(row) for row in a] != list(range(1, stages)):
+        raise ValueError(f"a: wanted {stages - 1} rows of 1, 2, ... entries (b has {stages}), got {[len(row) for row in a]}")
+    if len(c) != stages - 1:
+        raise ValueError(f"c: wanted {stages - 1} nodes, got {len(c)}")
+    for row, node in zip(a, c, strict=True):
+        if abs(sum(row) - node) > tolerance:
+            raise ValueError(f"c: wanted the row sums of a, got {node} for the row {row}")
+    for size in range(1, order + 1):
+        for tree in _trees(size):
+            weight = sum(x * y for x, y in zip(b, _stage_weights(tree, a, stages), strict=True))
+            if abs(weight - 1 / _density(tree)) > tolerance:
+                raise ValueError(f"b: wanted {1 / _density(tree)} for the order-{size} condition of tree {tree}, got {weight}")
+    return Tableau(a, b, c, order)
+
+
+def _trees(size: int) -> list[tuple]:
+    """The rooted trees of ``size`` nodes (1, 1, 2, 4, 9, 20, ...), each the sorted tuple of its root's branches."""
+    forests = {()} if size == 1 else set()
+    for branches in range(1, size):
+        for sizes in itertools.combinations_with_replacement(range(1, size), branches):
+            if sum(sizes) == size - 1:
+                forests |= {tuple(sorted(forest)) for forest in itertools.product(*map(_trees, sizes))}
+    return sorted(forests)
+
+
+def _size(tree: tuple) -> int:
+    return 1 + sum(map(_size, tree))
+
+
+def _density(tree: tuple) -> int:
+    """gamma(t): the size of the tree times the densities of its branches."""
+    density = _size(tree)
+    for branch in tree:
+        density *= _density(branch)
+    return density
+
+
+def _stage_weights(tree: tuple, a: tuple[tuple[float, ...], ...], stages: int) -> list[float]:
+    weights = [1.0] * stages
+    for branch in tree:
+        inner = _stage_weights(branch, a, stages)
+        for i in range(stages):
+            weights[i] *= sum(x * y for x, y in zip(a[i - 1], inner, strict=False)) if i else 0.0
+    return weights
+
+
+EULER = tableau(a=(), b=(1,), c=(), order=1)
+
+MIDPOINT = tableau(a=((1 / 2,),), b=(0, 1), c=(1 / 2,), order=2)
+
+HEUN = tableau(a=((1,),), b=(1 / 2, 1 / 2), c=(1,), order=2)
+
+KUTTA3 = tableau(a=((1 / 2,), (-1, 2)), b=(1 / 6, 2 / 3, 1 / 6), c=(1 / 2, 1), order=3)
+
+RK4 = tableau(a=((1 / 2,), (0, 1 / 2), (0, 0, 1)), b=(1 / 6, 1 / 3, 1 / 3, 1 / 6), c=(1 / 2, 1 / 2, 1), order=4)
+
+RK4_38 = tableau(a=((1 / 3,), (-1 / 3, 1), (1, -1, 1)), b=(1 / 8, 3 / 8, 3 / 8, 1 / 8), c=(1 / 3, 2 / 3, 1), order=4)
+
+DORMAND_PRINCE5 = tableau(
+    a=(
+        (1 / 5,),
+        (3 / 40, 9 / 40),
+        (44 / 45, -56 / 15, 32 / 9),
+        (19372 / 6561, -25360 / 2187, 64448 / 6561, -212 / 729),
+        (9017 / 3168, -355 / 33, 46732 / 5247, 49 / 176, -5103 / 18656),
+    ),
+    b=(35 / 384, 0, 500 / 1113, 125 / 192, -2187 / 6784, 11 / 84),
+    c=(1 / 5, 3 / 10, 4 / 5, 8 / 9, 1),
+    order=5,
+)
+
+BUTCHER6 = tableau(
+    a=(
+        (1 / 3,),
+        (0, 2 / 3),
+        (1 / 12, 1 / 3, -1 / 12),
+        (-1 / 16, 9 / 8, -3 / 16, -3 / 8),
+        (0, 9 / 8, -3 / 8, -3 / 4, 1 / 2),
+        (9 / 44, -9 / 11, 63 / 44, 18 / 11, 0, -16 / 11),
+    ),
+    b=(11 / 120, 0, 27 / 40, 27 / 40, -4 / 15, -4 / 15, 11 / 120),
+    c=(1 / 3, 2 / 3, 1 / 3, 1 / 2, 1 / 2, 1),
+    order=6,
+)

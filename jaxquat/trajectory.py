@@ -1,0 +1,187 @@
+"""From a step to a trajectory: the time grid, sampled controllers, and ``rollout``."""
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.experimental import checkify
+from jax.typing import ArrayLike, DTypeLike
+
+from jaxquat import quaternion, so3
+from jaxquat.arguments import divisor, floating, is_concrete, one_of, positive_integer
+from jaxquat.body import Body
+from jaxquat.linear import dot
+from jaxquat.mechanics import State, Step, Torque, check_state
+from jaxquat.scanning import Controller, Problem, run
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["t0", "dt"], meta_fields=["steps"])
+@dataclass(frozen=True)
+class Grid:
+    """``steps`` equal steps ``dt`` [s] from ``t0`` [s]. Made by ``jq.grid``; a pytree, ``steps`` static."""
+
+    t0: ArrayLike
+    dt: ArrayLike
+    steps: int
+
+    def times(self, dtype: DTypeLike) -> Array:
+        """All ``steps + 1`` times, ``t0 + k dt`` from the index."""
+        t0, dt = jnp.asarray(self.t0, dtype), jnp.asarray(self.dt, dtype)
+        return t0 + jnp.arange(self.steps + 1).astype(dtype) * dt
+
+
+def grid(t0: ArrayLike, dt: ArrayLike, steps: int) -> Grid:
+    """A grid of ``steps >= 1`` steps ``dt > 0`` [s] from ``t0`` [s].
+
+    Both are scalars, differentiable, and cast to the dtype of the state by ``rollout``. ValueError or TypeError for bad values.
+    """
+    steps = positive_integer("steps", steps)
+    for name, value in (("t0", t0), ("dt", dt)):
+        shape = jnp.shape(floating(name, 0.0 + value if isinstance(value, int) else value))
+        if shape != ():
+            raise ValueError(f"{name}: wanted a scalar, got shape {shape}")
+        if is_concrete(value) and not math.isfinite(float(np.asarray(value))):
+            raise ValueError(f"{name}: wanted a finite number, got {value}")
+    if is_concrete(dt) and not float(np.asarray(dt)) > 0:
+        raise ValueError(f"dt: wanted a positive step, got {dt}")
+    return Grid(t0, dt, steps)
+
+
+class Path(NamedTuple):
+    """A trajectory: ``steps // save_every + 1`` rows, the start included."""
+
+    t: Array  # (rows,) times [s]
+    state: State  # leading axis rows
+    command: Any  # held from each time on; the input without a controller, () without both; the last row repeats the last command
+    memory: Any  # of the controller, at the end
+
+    def at(self, t: ArrayLike) -> State:
+        """The state at times ``t`` (...) within the path, interpolated on the sphere; NaN outside (ValueError if t is concrete).
+
+        The rotation vector from the earlier saved attitude is the cubic that meets both attitudes and both rates, so the attitude
+        is unit and of order 4 in the spacing, the rate its exact derivative and of order 3; aux states are interpolated linearly.
+        Saved attitudes must be less than a half turn apart.
+        """
+        t = jnp.asarray(t, self.t.dtype)
+        first, last = self.t[0], self.t[-1]
+        if is_concrete((t, first, last)) and not np.all((np.asarray(t) >= first) & (np.asarray(t) <= last)):
+            raise ValueError(f"t: wanted times within [{first}, {last}], got {t}")
+        if t.ndim:
+            return jax.vmap(self.at)(t)
+        k = jnp.clip(jnp.searchsorted(self.t, t, side="right") - 1, 0, self.t.size - 2)
+        a, b = jax.tree.map(lambda x: x[k], self.state), jax.tree.map(lambda x: x[k + 1], self.state)
+        dt = self.t[k + 1] - self.t[k]
+        s = jnp.where((t >= first) & (t <= last), (t - self.t[k]) / dt, jnp.nan)
+        turn = quaternion.log(quaternion.multiply(quaternion.conjugate(a.q), b.q))
+        start, end = a.omega * dt, so3.dexpinv(turn, b.omega) * dt
+        u = s * s * (3 - 2 * s) * turn + s * (1 - s) ** 2 * start - s * s * (1 - s) * end
+        rate = 6 * s * (1 - s) * turn + (1 - s) * (1 - 3 * s) * start - s * (2 - 3 * s) * end
+        return State(
+            quaternion.correct_norm(quaternion.multiply(a.q, quaternion.exp(u))),
+            so3.dexp(u, rate) / dt,
+            jax.tree.map(lambda x, y: (1 - s) * x + s * y, a.aux, b.aux),
+        )
+
+
+def rollout(
+    step: Step,
+    body: Body,
+    torque: Torque,
+    start: State,
+    grid: Grid,
+    params: Any = None,
+    *,
+    controller: Controller | None = None,
+    inputs: Any = None,
+    sample_every: int = 1,
+    save_every: int = 1,
+    checkpoint: str | int = "none",
+    engine: str = "scan",
+    check: bool = False,
+) -> Path:
+    """Integrate one body over a time grid; ``jax.vmap`` for many. Not jitted: jit the function that calls it.
+
+    Args:
+        step: a scheme, ``jq.rkmk4`` for instance.
+        body: its inertia, in the dtype of the start.
+        torque: ``torque(t, state, params) -> (3,)`` in body axes [N m]; with a controller or inputs ``torque(t, state, params,
+            held)``.
+        start: State of one body; a concrete q must be unit within 1e-4.
+        grid: from ``jq.grid``.
+        params: any pytree, handed to torque and controller.
+        controller: sampled every ``sample_every`` steps; ``held`` is its command.
+        inputs: pytree with leading axis ``steps // sample_every`` (noise, logged torques, a reference), one slice a sample: handed
+        to the
+            controller, or held for the torque when there is none.
+        sample_every: steps per sample, a divisor of the number of steps.
+        save_every: steps per row of the path, a divisor of the number of steps.
+        checkpoint: memory of the backward pass. "none" keeps every step, an integer m one state every m steps (the rest is computed
+            again, segment by segment), "sqrt" takes m near the root of the number of steps.
+        engine: "scan"; "auto" takes the fastest there is. "fused" is not built yet.
+        check: report bad values of traced arguments, and a state that ceases to be finite, through ``jax.experimental.checkify``.
+
+    Returns:
+        Path, in the dtype of the start.
+
+    Raises:
+        ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
+        NotImplementedError: ``engine="fused"`` or ``checkpoint="reversible"``.
+    """
+    start = check_state("start", start)
+    dtype = start.q.dtype
+    if not isinstance(grid, Grid):
+        raise TypeError(f"grid: wanted a jq.grid(t0, dt, steps), got {type(grid).__name__}")
+    if not isinstance(body, Body):
+        raise TypeError(f"body: wanted a jq.Body, got {type(body).__name__}")
+    if body.inertia.shape != (3, 3):
+        raise ValueError(f"body: wanted one body, inertia of shape (3, 3), got {body.inertia.shape}; use jax.vmap for a batch")
+    if body.inertia.dtype != dtype:
+        raise TypeError(f"body: wanted the dtype of the start, {dtype}, got {body.inertia.dtype}")
+    save_every = divisor("save_every", save_every, grid.steps)
+    sample_every = divisor("sample_every", sample_every, grid.steps)
+    one_of("engine", engine, ("scan", "fused", "auto"))
+    if engine == "fused":
+        raise NotImplementedError('engine: "fused" is not built yet; use "scan" or "auto"')
+    samples = grid.steps // sample_every
+    for leaf in jax.tree.leaves(inputs):
+        if jnp.shape(leaf)[:1] != (samples,):
+            raise ValueError(f"inputs: wanted leading axis {samples} (steps // sample_every), got shape {jnp.shape(leaf)}")
+    t0, dt = jnp.asarray(grid.t0, dtype), jnp.asarray(grid.dt, dtype)
+    if check:
+        _check_start(body, start, dt)
+    problem = Problem(step, body, torque, t0, dt, grid.steps, params, controller)
+    states, command, memory = run(problem, start, inputs, sample_every, save_every, _segment(checkpoint, grid.steps))
+    path = Path(grid.times(dtype)[::save_every], states, command, memory)
+    if check:
+        _check_path(path)
+    return path
+
+
+def _segment(checkpoint: str | int, steps: int) -> int | None:
+    if isinstance(checkpoint, str):
+        one_of("checkpoint", checkpoint, ("none", "sqrt", "reversible"))
+        if checkpoint == "reversible":
+            raise NotImplementedError('checkpoint: "reversible" is not built yet; use "none", "sqrt" or a segment length')
+        return None if checkpoint == "none" else math.isqrt(steps - 1) + 1
+    return positive_integer("checkpoint", checkpoint)
+
+
+def _check_start(body: Body, start: State, dt: Array) -> None:
+    norm = jnp.sqrt(dot(start.q, start.q))
+    checkify.check(jnp.abs(norm - 1) <= 1e-4, "start.q: wanted a unit quaternion, got norm {norm}", norm=norm)
+    checkify.check(dt > 0, "dt: wanted a positive step, got {dt}", dt=dt)
+    moments = jnp.linalg.eigvalsh(body.inertia)
+    physical = (moments[0] > 0) & (moments[0] + moments[1] >= moments[2] * (1 - 100 * jnp.finfo(dt.dtype).eps))
+    checkify.check(
+        physical, "body: wanted a positive definite inertia with I1 + I2 >= I3, got principal moments {moments}", moments=moments
+    )
+
+
+def _check_path(path: Path) -> None:
+    finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(x.reshape(path.t.size, -1)), axis=1) for x in jax.tree.leaves(path.state)]), 0)
+    checkify.check(jnp.all(finite), "state: not finite, first at the saved time t = {t}", t=path.t[jnp.argmin(finite)])
