@@ -1,0 +1,435 @@
+"""VALUES of first and second derivatives, in both modes and both precisions, against the definitions in a hundred digits.
+
+A function of an attitude is differentiated in the tangent: f(q0 exp(v)) by v at 0. Every case is one compilation a dtype: all its
+points at once, value, Jacobian forward and reverse, and the second derivative along given directions, forward over reverse and
+reverse over forward.
+
+Errors are counted in units of (machine epsilon) x (scale). The scale is the largest entry of that derivative at that point, but at
+least 1, the size of what is added up there, unless the point says otherwise. BOUND such units are allowed: a few dozen roundings.
+"""
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import multiprecision as exact
+import numpy as np
+import pytest
+from jax import Array
+from multiprecision import mp
+
+import jaxquat as jq
+from jaxquat import euler, quaternion, so3
+from jaxquat.schemes import tableaus
+
+BOUND = 32
+QUANTITIES = ("value", "forward", "reverse", "forward over reverse", "reverse over forward")
+DTYPES = {"float32": jnp.float32, "float64": jnp.float64}
+
+# The series of jaxquat.series switch at an angle of 2; atan2's branches and from_matrix's rows change below pi.
+SMALL = (0.0, 1e-12, 1e-9, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1)
+LARGE = (0.5, 1.0, 1.999, 2.0, 2.001, 3.0, math.pi - 1e-3, math.pi - 1e-6)
+AXES = ((0.48, -0.6, 0.64), (0.0, 0.0, 1.0))
+IDENTITY, MINUS_IDENTITY, GENERIC = (1.0, 0.0, 0.0, 0.0), (-1.0, 0.0, 0.0, 0.0), (0.3, -0.5, 0.7, 0.4123105625617661)
+
+
+class Point(NamedTuple):
+    """The numbers that a case is evaluated at, and the least scale of value, first and second derivative there."""
+
+    base: Sequence[Any]
+    scale: tuple[float, float, float] = (1.0, 1.0, 1.0)
+
+
+class Case(NamedTuple):
+    """``library(base, e)`` and ``reference(base, e)``, both to a flat vector, at e = 0 in R^size."""
+
+    library: Callable[[Array, Array], Array]
+    reference: Callable[[list, list], list]
+    size: int
+    points: Sequence[Point]
+    directions: Any = None  # (k, size), along which jvp and the second derivative are taken; None is all of them
+    groups: tuple[int, ...] = ()  # the outputs that share a scale; () is all
+    jit: bool = True
+
+
+def attitude(angle: float, axis: Sequence[float], start: Sequence[float] = IDENTITY) -> list:
+    """``start exp(angle axis)``, to be rounded to the dtype once."""
+    return exact.moved(exact.vector(start), exact.scaled(angle, exact.vector(axis)))
+
+
+def negated(q: Sequence[Any]) -> list:
+    return [-x for x in q]
+
+
+def turned(q: Array, v: Array) -> Array:
+    return quaternion.multiply(q, quaternion.exp(v))
+
+
+def parts(array: Any, *sizes: int) -> list:
+    """A vector cut into pieces of these sizes; size 0 is one number as it is."""
+    pieces, start = [], 0
+    for size in sizes:
+        pieces.append(array[start : start + size] if size else array[start])
+        start += size or 1
+    return pieces
+
+
+def rows(values: Any, width: int) -> list:
+    return [values[i : i + width] for i in range(0, len(values), width)]
+
+
+CASES: dict[str, Case] = {}
+
+
+# The exponential, the logarithm, the differential of the exponential.
+
+CASES["exp"] = Case(
+    lambda u, e: quaternion.exp(u + e),
+    lambda u, e: exact.exp(exact.add(u, e)),
+    3,
+    [Point(exact.scaled(angle, axis)) for axis in AXES for angle in (*SMALL, *LARGE, 6.0)],
+)
+
+CASES["log"] = Case(
+    lambda q, v: quaternion.log(turned(q, v)),
+    lambda q, v: exact.log(exact.moved(q, v)),
+    3,
+    [
+        Point(sign(attitude(angle, axis)), (0.0, 1.0, 1.0))  # the value is accurate relative to itself, however small
+        for axis in AXES
+        for angle in (*SMALL, *LARGE)
+        for sign in (list, negated)
+    ],
+)
+
+for name, library, reference in (("dexp", so3.dexp, exact.dexp), ("dexpinv", so3.dexpinv, exact.dexpinv)):
+    CASES[name] = Case(
+        lambda base, e, f=library: f(base[:3] + e[:3], base[3:] + e[3:]),
+        lambda base, e, f=reference: f(exact.add(base[:3], e[:3]), exact.add(base[3:], e[3:])),
+        6,
+        [Point([*exact.scaled(angle, axis), 0.3, -0.8, 0.5]) for axis in AXES for angle in (*SMALL, *LARGE)],
+    )
+
+
+# Functions of attitudes.
+
+CASES["rotate"] = Case(
+    lambda base, e: quaternion.rotate(turned(base[:4], e[:3]), base[4:] + e[3:]),
+    lambda base, e: exact.rotate(exact.moved(base[:4], e[:3]), exact.add(base[4:], e[3:])),
+    6,
+    [
+        Point([*q, 0.3, -0.8, 0.5])
+        for q in (*(attitude(angle, axis) for axis in AXES for angle in (*SMALL, *LARGE)), MINUS_IDENTITY, GENERIC)
+    ],
+)
+
+
+def distances(base: Array, e: Array) -> Array:
+    p, q = turned(base[:4], e[:3]), turned(base[4:], e[3:])
+    return jnp.stack([quaternion.squared_distance(p, q), quaternion.distance(p, q)])
+
+
+def exact_distances(base: list, e: list) -> list:
+    """The distance of coincident attitudes, which has no derivative, is 0 with derivatives 0 by agreement."""
+    square = exact.squared_distance(exact.moved(base[:4], e[:3]), exact.moved(base[4:], e[3:]))
+    coincident = base[:4] in (base[4:], negated(base[4:]))
+    return [square, mp.zero if coincident else mp.sqrt(square)]
+
+
+CASES["distances"] = Case(
+    distances,
+    exact_distances,
+    6,
+    [
+        Point([*p, *sign(attitude(angle, axis, p))])
+        for p, sign in ((IDENTITY, list), (MINUS_IDENTITY, negated), (GENERIC, list), (GENERIC, negated))
+        for axis in AXES
+        for angle in (*SMALL, *LARGE)
+    ],
+    groups=(1, 1),
+)
+
+CASES["slerp"] = Case(
+    lambda base, e: quaternion.slerp(turned(base[:4], e[:3]), turned(base[4:8], e[3:6]), base[8] + e[6]),
+    lambda base, e: exact.slerp(exact.moved(base[:4], e[:3]), exact.moved(base[4:8], e[3:6]), base[8] + e[6]),
+    7,
+    [
+        Point([*p, *sign(attitude(angle, axis, p)), t])
+        for p, sign, t in ((IDENTITY, list, 0.3), (GENERIC, list, 0.75), (GENERIC, negated, 0.5), (MINUS_IDENTITY, negated, 0.0))
+        for axis in AXES
+        for angle in (0.0, 1e-12, 1e-6, 1e-3, 1e-1, 1.0, 1.999, 2.001, math.pi - 1e-3, math.pi - 1e-6)
+    ],
+)
+
+CASES["from_matrix"] = Case(
+    lambda q, v: quaternion.from_matrix(quaternion.to_matrix(turned(q, v))),
+    lambda q, v: exact.canonical(exact.moved(q, v)),
+    3,
+    [
+        Point(attitude(angle, axis))
+        for axis in (*AXES, (1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (-0.8, 0.36, 0.48))
+        for angle in (0.0, 1e-9, 1e-4, 1e-1, 1.0, 2.0, 2.2, 3.0, math.pi - 1e-3, math.pi - 1e-6)
+    ],
+)
+
+
+# Estimates. Identical attitudes, and orthonormal directions that fit exactly, make the three smaller eigenvalues one.
+
+SPREAD = ((0.2, -0.1, 0.3), (-0.3, 0.2, 0.1), (0.1, 0.4, -0.2))
+NONE = ((0.0, 0.0, 0.0),) * 3
+
+
+def mean(base: Array, e: Array) -> Array:
+    attitudes = [turned(q, v) for q, v in zip(rows(base[:12], 4), rows(e[:9], 3), strict=True)]
+    return quaternion.mean(jnp.stack(attitudes), base[12:] + e[9:])
+
+
+def exact_mean(base: list, e: list) -> list:
+    attitudes = [exact.moved(q, v) for q, v in zip(rows(base[:12], 4), rows(e[:9], 3), strict=True)]
+    return exact.mean(attitudes, exact.add(base[12:], e[9:]))
+
+
+CASES["mean"] = Case(
+    mean,
+    exact_mean,
+    12,
+    [
+        Point(exact.flat(*(sign(exact.moved(exact.vector(p), exact.vector(v))) for v, sign in zip(spread, signs, strict=True)), weights))
+        for p in (IDENTITY, GENERIC)
+        for spread in (NONE, SPREAD)
+        for signs in ((list, list, list), (list, negated, list))
+        for weights in ((1.0, 1.0, 1.0), (0.5, 2.0, 1.0))
+    ],
+)
+
+FRAME, SKEW = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)), ((1.0, 0.2, -0.3), (0.1, 0.9, 0.4), (-0.5, 0.3, 0.8))
+
+
+def some_directions(size: int, count: int = 3) -> np.ndarray:
+    return np.cos(1.0 + np.arange(count * size)).reshape(count, size)
+
+
+CASES["from_vectors"] = Case(
+    lambda base, e: quaternion.from_vectors(*(base + e)[:18].reshape(2, 3, 3), (base + e)[18:]),
+    lambda base, e: exact.from_vectors(*rows(rows(exact.add(base, e)[:18], 3), 3), exact.add(base, e)[18:]),
+    21,
+    [
+        Point(
+            exact.flat(
+                *body,
+                *(exact.add(exact.rotate(exact.vector(q), exact.vector(b)), exact.vector(n)) for b, n in zip(body, noise, strict=True)),
+                (1.0, 1.0, 1.0),
+            )
+        )
+        for q in (IDENTITY, GENERIC)
+        for body in (FRAME, SKEW)
+        for noise in (NONE, SPREAD)
+    ],
+    some_directions(21),
+)
+
+CASES["triad"] = Case(
+    lambda base, e: quaternion.from_vectors(*(base + e).reshape(2, 2, 3), method="triad"),
+    lambda base, e: exact.triad(*rows(rows(exact.add(base, e), 3), 2)),
+    12,
+    [
+        Point(exact.flat(*body[:2], *(exact.rotate(exact.vector(q), exact.vector(b)) for b in body[:2])))
+        for q in (IDENTITY, GENERIC)
+        for body in (FRAME, SKEW)
+    ],
+    some_directions(12),
+)
+
+
+# Euler angles. Not jitted: operation by operation the twenty-four orders share what is compiled.
+
+
+def angle_functions(angles: Array, order: str) -> Array:
+    matrices = (euler.rate_matrix(angles, order), euler.rate_matrix_inverse(angles, order))
+    return jnp.concatenate([euler.to_quaternion(angles, order), *(m.reshape(9) for m in matrices)])
+
+
+def exact_angle_functions(angles: list, order: str) -> list:
+    matrix = exact.euler_rate_matrix(angles, order)
+    return exact.flat(exact.euler_to_quaternion(angles, order), *matrix, *exact.inverse(matrix))
+
+
+def middle(order: str, angle: float) -> float:
+    """The second angle that is ``angle`` short of the middle of its range, away from gimbal lock."""
+    return math.pi / 2 - angle if order[0] == order[2] else angle
+
+
+def near_lock(order: str, angles: tuple[float, float, float], short: float) -> Point:
+    """The attitude whose second angle is ``short`` of gimbal lock: the others are known to eps/short, their derivatives likewise."""
+    q = exact.euler_to_quaternion([angles[0], middle(order, math.pi / 2 - short), angles[2]], order)
+    return Point(q, (1 / short, 1 / short**2, 1 / short**3))
+
+
+TRIPLES = ((0.0, 0.0, 0.0), (0.4, 0.7, -1.1), (-2.5, -1.0, 3.0), (math.pi - 1e-6, 0.5, 1e-6), (1e-9, -1e-9, 1e-6))
+
+for order in euler.ORDERS:
+    triples = [(first, middle(order, second), third) for first, second, third in TRIPLES]
+    CASES[f"euler {order} angles"] = Case(
+        lambda base, e, order=order: angle_functions(base + e, order),
+        lambda base, e, order=order: exact_angle_functions(exact.add(base, e), order),
+        3,
+        [Point(triple) for triple in triples],
+        groups=(4, 9, 9),
+        jit=False,
+    )
+    CASES[f"euler {order} attitude"] = Case(
+        lambda q, v, order=order: euler.from_quaternion(turned(q, v), order),
+        lambda q, v, order=order: exact.euler_from_quaternion(exact.moved(q, v), order),
+        3,
+        [
+            *(Point(sign(exact.euler_to_quaternion(triple, order))) for triple in triples for sign in (list, negated)),
+            *(near_lock(order, (0.4, 0.0, -1.1), short) for short in (0.1, 1e-2)),
+        ],
+        jit=False,
+    )
+
+
+# Steps: of a body with products of inertia, driven by a torque of time, attitude, rate, an aux state and two parameters.
+
+INERTIA = (0.9, 1.3, 1.1, 0.1, -0.2, 0.15)  # xx, yy, zz, xy, xz, yz
+STEP_SIZES = (4, 3, 0, 2, 6, 0, 0)  # attitude, rate, aux, parameters, inertia, dt, t
+TANGENT_SIZES = (3, *STEP_SIZES[1:])
+
+
+def symmetric(six: Any) -> list:
+    xx, yy, zz, xy, xz, yz = six
+    return [[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]
+
+
+def torque(t: Array, state: jq.State, params: Array) -> tuple[Array, Array]:
+    q, omega, lag = state
+    wind = params[0] * jnp.stack([jnp.sin(3.0 * t), jnp.cos(2.0 * t), t * t])
+    pull = quaternion.rotate_inverse(q, jnp.stack([0.4 * lag, -params[1], params[0] * params[1]]))
+    drag = -0.2 * omega * omega * omega + 0.3 * lag * omega[::-1]
+    return wind + pull + drag, 0.5 * omega[2] * omega[0] - 0.8 * lag + q[1] * q[0] + jnp.cos(t)
+
+
+def exact_torque(params: list) -> Callable:
+    def torque(t: Any, q: list, omega: list, aux: list) -> tuple[list, list]:
+        wind = [params[0] * x for x in (mp.sin(3 * t), mp.cos(2 * t), t * t)]
+        pull = exact.rotate_inverse(q, [mp.mpf(2) / 5 * aux[0], -params[1], params[0] * params[1]])
+        drag = [-(x**3) / 5 + mp.mpf(3) / 10 * aux[0] * y for x, y in zip(omega, omega[::-1], strict=True)]
+        rate = omega[2] * omega[0] / 2 - mp.mpf(4) / 5 * aux[0] + q[1] * q[0] + mp.cos(t)
+        return exact.add(exact.add(wind, pull), drag), [rate]
+
+    return torque
+
+
+def stepped(step: Callable, base: Array, e: Array) -> Array:
+    q, *rest = parts(base, *STEP_SIZES)
+    v, *shifts = parts(e, *TANGENT_SIZES)
+    omega, lag, params, inertia, dt, t = (x + d for x, d in zip(rest, shifts, strict=True))
+    body = jq.Body(jnp.stack([jnp.stack(row) for row in symmetric(inertia)]))
+    q, omega, lag = step(body, torque, t, jq.State(turned(q, v), omega, lag), dt, params)
+    return jnp.concatenate([q, omega, lag[None]])
+
+
+def exact_stepped(step: Callable, base: list, e: list) -> list:
+    omega, lag, params, inertia, dt, t = parts(exact.add(base[4:], e[3:]), *STEP_SIZES[1:])
+    state = (exact.moved(base[:4], e[:3]), omega, [lag])
+    return exact.flat(*step(symmetric(inertia), exact_torque(params), t, state, dt))
+
+
+def exact_lifted(tableau: tableaus.Tableau) -> Callable:
+    return functools.partial(exact.lifted_step, tableau)
+
+
+STEPS = {
+    "lie_euler": exact_lifted(tableaus.EULER),
+    "rkmk2": exact_lifted(tableaus.MIDPOINT),
+    "rkmk3": exact_lifted(tableaus.KUTTA3),
+    "rkmk4": exact_lifted(tableaus.RK4),
+    "rkmk5": exact_lifted(tableaus.DORMAND_PRINCE5),
+    "rkmk6": exact_lifted(tableaus.BUTCHER6),
+    "zhao": exact.zhao_step,
+}
+
+for name, reference in STEPS.items():
+    CASES[name] = Case(
+        functools.partial(stepped, jq.SCHEMES[name].step),
+        functools.partial(exact_stepped, reference),
+        17,
+        [
+            Point([*q, *omega, lag, 0.7, -0.4, *INERTIA, dt, t])
+            for q, omega, lag, dt, t in (
+                (IDENTITY, (0.0, 0.0, 0.0), 0.0, 0.01, 0.0),
+                (MINUS_IDENTITY, (0.0, 0.0, 0.0), 0.3, 0.1, 1.0),
+                (attitude(1.0, AXES[0]), (1e-9, 0.0, -1e-6), 0.3, 1e-4, 0.5),
+                (GENERIC, (0.8, -1.1, 0.6), -0.5, 0.1, 0.5),
+                (attitude(math.pi - 1e-6, AXES[0], GENERIC), (2.0, 3.0, -1.0), 0.2, 0.5, 2.0),  # u crosses an angle of 2
+            )
+        ],
+        np.where(np.repeat(np.arange(3), (6, 3, 8)) == np.arange(3)[:, None], some_directions(17), 0.0),  # state; aux, params; the rest
+        (4, 3, 1),
+    )
+
+
+def derivatives(f: Callable[[Array], Array], size: int, directions: Array) -> dict[str, Array]:
+    """QUANTITIES of f: R^size -> R^m at 0, as (m,), (k, m), (m, size), (k, m, size), (k, m, size)."""
+    zero = jnp.zeros(size, directions.dtype)
+
+    def pulled_back(g: Callable[[Array], Array], e: Array) -> tuple[Array, Array]:
+        value, pullback = jax.vjp(g, e)
+        return value, jax.vmap(lambda cotangent: pullback(cotangent)[0])(jnp.eye(value.shape[0], dtype=value.dtype))
+
+    def along(direction: Array) -> tuple[Array, ...]:
+        (value, reverse), (_, forward_over_reverse) = jax.jvp(lambda e: pulled_back(f, e), (zero,), (direction,))
+        forward, reverse_over_forward = pulled_back(lambda e: jax.jvp(f, (e,), (direction,))[1], zero)
+        return value, forward, reverse, forward_over_reverse, reverse_over_forward
+
+    return dict(zip(QUANTITIES, jax.vmap(along, out_axes=(None, 0, None, 0, 0))(directions), strict=True))
+
+
+def rounded(name: str, dtype: str) -> np.ndarray:
+    return np.array([[float(x) for x in point.base] for point in CASES[name].points], dtype)
+
+
+def directions_of(case: Case, dtype: str = "float32") -> np.ndarray:
+    return np.asarray(np.eye(case.size) if case.directions is None else case.directions, np.float32).astype(dtype)
+
+
+@functools.cache
+def computed(name: str, dtype: str) -> dict[str, np.ndarray]:
+    case = CASES[name]
+    directions = jnp.asarray(directions_of(case, dtype))
+
+    def everywhere(base: Array) -> dict[str, Array]:
+        return jax.vmap(lambda x: derivatives(lambda e: case.library(x, e), case.size, directions))(base)
+
+    return jax.tree.map(np.asarray, (jax.jit(everywhere) if case.jit else everywhere)(jnp.asarray(rounded(name, dtype))))
+
+
+@functools.cache
+def wanted(name: str, dtype: str) -> dict[str, np.ndarray]:
+    """As ``computed``, from the reference at the very numbers that the library is given."""
+    case, found = CASES[name], []
+    for base in rounded(name, dtype):
+        f = functools.partial(case.reference, exact.vector(base))
+        value, jacobian, second = exact.derivatives(f, case.size, directions_of(case))
+        found.append((value, directions_of(case, "float64") @ jacobian.T, jacobian, second, second))
+    return {quantity: np.stack(each) for quantity, each in zip(QUANTITIES, zip(*found, strict=True), strict=True)}
+
+
+def errors(name: str, dtype: str, quantity: str) -> np.ndarray:
+    """The largest error at every point, for every group of outputs, in units of eps x scale."""
+    case, order = CASES[name], {"value": 0, "forward": 1, "reverse": 1}.get(quantity, 2)
+    got, want = computed(name, dtype)[quantity], wanted(name, dtype)[quantity]
+    assert got.dtype == dtype
+    assert got.shape == want.shape
+    outputs = 1 if quantity in ("value", "reverse") else 2
+    groups = np.split(np.arange(want.shape[outputs]), np.cumsum(case.groups)[:-1]) if case.groups else [slice(None)]
+    found = []
+    for group in groups:
+        index = (slice(None),) * outputs + (group,)
+        size, difference = (np.abs(x[index]).reshape(len(want), -1).max(-1) for x in (want, got.astype(np.float64) - want))
+        scale = np.maximum(size, [point.scale[order] for point in case.points])
+        found.append(np.where(difference == 0, 0.0, difference / np.where(scale == 0, np.finfo(np.float64).tiny, scale)))
+    return np.stack(found, -1) / np.finfo(dtype).eps

@@ -1,0 +1,47 @@
+"""The unrolled algebra against numpy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxquat import linear
+
+RNG = np.random.default_rng(1)
+A, B = RNG.normal(size=(2, 50, 3, 3))
+V, W = RNG.normal(size=(2, 50, 3))
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "wanted"),
+    [
+        ("dot", (V, W), np.einsum("ni,ni->n", V, W)),
+        ("cross", (V, W), np.cross(V, W)),
+        ("matvec", (A, V), np.einsum("nij,nj->ni", A, V)),
+        ("matmul", (A, B), A @ B),
+        ("transpose", (A,), A.transpose(0, 2, 1)),
+    ],
+)
+def test_products(name, arguments, wanted):
+    np.testing.assert_allclose(jax.jit(getattr(linear, name))(*arguments), wanted, rtol=0, atol=20 * np.finfo(float).eps)
+
+
+def test_products_of_other_sizes():
+    """``matvec`` and ``matmul`` serve the 4 x 4 matrices too."""
+    a, b = RNG.normal(size=(2, 2, 4, 4))
+    np.testing.assert_allclose(linear.matmul(a, b), a @ b, atol=1e-14)
+    np.testing.assert_allclose(linear.matvec(a[:, :3], b[:, 0]), np.einsum("nij,nj->ni", a[:, :3], b[:, 0]), atol=1e-14)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_inverse(dtype):
+    """Backward error: A^-1 A = 1 to a small multiple of eps cond(A)."""
+    matrix = A.astype(dtype)
+    inverse = np.asarray(jax.jit(linear.inverse)(matrix))
+    assert inverse.dtype == dtype
+    residual = np.abs(inverse.astype(float) @ matrix.astype(float) - np.eye(3)).max(axis=(1, 2))
+    assert (residual / np.linalg.cond(matrix.astype(float)) ** 2).max() < 10 * np.finfo(dtype).eps
+
+
+def test_inverse_of_a_singular_matrix_is_not_finite():
+    assert not np.isfinite(linear.inverse(jnp.ones((3, 3)))).any()

@@ -1,0 +1,616 @@
+"""Quaternions: group laws, conversions, distances, estimation. Oracles: scipy, mpmath, numpy, the printed formulas of Hoffmann."""
+
+import functools
+import itertools
+
+import hypothesis.extra.numpy as hnp
+import jax
+import jax.numpy as jnp
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.spatial.transform import Rotation
+
+from jaxquat import actuators, control, euler, quaternion, so3
+from jaxquat.quaternion import conjugate, exp, inverse, log, multiply, normalize, rotate, to_matrix
+
+RNG = np.random.default_rng(7)
+EPS = {np.float32: float(np.finfo(np.float32).eps), np.float64: float(np.finfo(np.float64).eps)}
+DTYPES = [np.float32, np.float64]
+
+
+def unit(*shape):
+    x = RNG.normal(size=shape)
+    return x / np.linalg.norm(x, axis=-1, keepdims=True)
+
+
+P, Q, R = unit(3, 200, 4)
+V, W = RNG.normal(size=(2, 200, 3))
+ONE = np.array([1.0, 0.0, 0.0, 0.0])
+jit = functools.cache(jax.jit)
+
+
+def call(function, *arguments):
+    return np.asarray(jit(function)(*arguments))
+
+
+def scipy(q):
+    return Rotation.from_quat(np.roll(q, -1, axis=-1))
+
+
+def close(got, wanted, ulp=16):
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=ulp * EPS[np.float64] * max(1.0, np.abs(wanted).max()))
+
+
+def same_attitude(p, q, ulp=16):
+    """Up to the sign of each."""
+    sign = np.sign(np.sum(np.asarray(p) * q, axis=-1, keepdims=True))
+    close(sign * p, q, ulp)
+
+
+# The algebra
+
+
+def test_product_table():
+    i, j, k = np.eye(4)[1:]
+    for a, b, ab in [(i, j, k), (j, k, i), (k, i, j), (j, i, -k), (i, i, -ONE), (j, j, -ONE), (k, k, -ONE), (ONE, i, i)]:
+        np.testing.assert_array_equal(call(multiply, a, b), ab)
+
+
+def test_group_laws():
+    pq = call(multiply, P, Q)
+    close(call(multiply, pq, R), call(multiply, P, call(multiply, Q, R)))
+    close(call(multiply, Q, call(conjugate, Q)), np.broadcast_to(ONE, Q.shape))
+    close(call(conjugate, pq), call(multiply, call(conjugate, Q), call(conjugate, P)))
+    close(np.linalg.norm(call(multiply, 3.0 * P, 2.0 * Q), axis=-1), np.full(len(P), 6.0))
+
+
+def test_inverse_and_normalize_of_any_quaternion():
+    scale = np.exp(RNG.normal(size=(200, 1)))
+    close(call(multiply, scale * Q, call(inverse, scale * Q)), np.broadcast_to(ONE, Q.shape))
+    close(call(normalize, scale * Q), Q)
+    assert np.isnan(call(inverse, np.zeros((200, 4)))).all()
+    assert np.isnan(call(normalize, np.zeros((200, 4)))).all()
+
+
+def test_product_against_scipy():
+    same_attitude(call(multiply, P, Q), np.roll((scipy(P) * scipy(Q)).as_quat(), 1, axis=-1))
+
+
+def test_rotation_is_the_sandwich_product():
+    """``q v q*`` maps body to world, as scipy's Rotation of the same components does."""
+    embedded = np.concatenate([np.zeros((200, 1)), V], axis=-1)
+    sandwich = call(multiply, call(multiply, Q, embedded), call(conjugate, Q))
+    close(sandwich[:, 0], np.zeros(200))
+    close(call(rotate, Q, V), sandwich[:, 1:])
+    close(call(rotate, Q, V), scipy(Q).apply(V))
+    close(call(rotate, -Q, V), call(rotate, Q, V))
+    close(call(quaternion.rotate_inverse, Q, V), scipy(Q).inv().apply(V))
+    close(call(rotate, P, call(rotate, Q, V)), call(rotate, call(multiply, P, Q), V))
+
+
+def test_quarter_turn_about_z_takes_x_to_y():
+    q = np.array([np.sqrt(0.5), 0, 0, np.sqrt(0.5)])
+    close(call(rotate, q, np.array([1.0, 0, 0])), np.array([0.0, 1, 0]), ulp=2)
+
+
+def test_left_and_right_matrices():
+    wanted = call(multiply, P, Q)
+    close(np.einsum("nij,nj->ni", call(quaternion.left_matrix, P), Q), wanted)
+    close(np.einsum("nij,nj->ni", call(quaternion.right_matrix, Q), P), wanted)
+
+
+def test_canonical():
+    q = np.array([[-1.0, 2, 3, 4], [0, -1, 2, 3], [0, 0, -2, 1], [0, 0, 0, -1], [-0.0, 0, 0, 1], [1, -1, -1, -1], [0, 0, 0, 0]])
+    signs = np.array([[-1.0], [-1], [-1], [-1], [1], [1], [1]])
+    got = call(quaternion.canonical, q)
+    np.testing.assert_array_equal(got, signs * q)
+    np.testing.assert_array_equal(call(quaternion.canonical, -q), got)
+
+
+def test_correct_norm_squares_the_error():
+    """|q| = 1 + e becomes 1 - 3/2 e^2 - 1/2 e^3, exactly."""
+    for e in (1e-2, -1e-3):
+        norm = np.linalg.norm(call(quaternion.correct_norm, (1 + e) * Q), axis=-1)
+        close(norm - 1, np.full(200, -1.5 * e**2 - 0.5 * e**3), ulp=4)
+
+
+# Exponential and logarithm
+
+ANGLES = [0.0, 1e-30, 1e-15, 1e-7, 1e-3, 0.1, 1.0, 1.9, 2.0, 2.1, 3.0, 3.14, np.pi, 3.2, 4.5, 6.0, 2 * np.pi]
+
+
+def rotation_vectors(dtype):
+    return (np.array(ANGLES)[:, None, None] * unit(8, 3)).reshape(-1, 3).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_exp_to_rounding(dtype):
+    u = rotation_vectors(dtype)
+    got = call(exp, u)
+    assert got.dtype == dtype
+    with mpmath.workdps(60):
+        for q, row in zip(got, u, strict=True):
+            v = [mpmath.mpf(float(x)) for x in row]
+            half = mpmath.norm(v) / 2
+            ratio = mpmath.sin(half) / half / 2 if half else mpmath.mpf(1) / 2
+            wanted = np.array([float(mpmath.cos(half)), *(float(ratio * x) for x in v)])
+            error = np.abs(q - wanted)
+            assert error[0] <= 3 * EPS[dtype]
+            # the rounding of |u|/2 <= pi alone moves the sine by pi eps/2; relative to |u| it is a few eps, also at 1e-30
+            assert (error[1:] <= 4 * EPS[dtype] * min(1.0, float(2 * half))).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_log_to_rounding(dtype):
+    """Against 2 atan2(|v|, w) v/|v| of the very floats, relative to the length of the result."""
+    q = np.concatenate([call(exp, rotation_vectors(dtype)), unit(60, 4).astype(dtype), np.eye(4, dtype=dtype)])
+    got = call(log, q)
+    assert got.dtype == dtype
+    with mpmath.workdps(60):
+        for u, row in zip(got, q, strict=True):
+            w, *v = (mpmath.mpf(float(x)) * (-1 if row[0] < 0 else 1) for x in row)
+            length = mpmath.norm(v)
+            wanted = np.array([float(2 * mpmath.atan2(length, w) / length * x) if length else 0.0 for x in v])
+            assert np.linalg.norm(u - wanted) <= 8 * EPS[dtype] * np.linalg.norm(wanted)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_exp_of_log_and_log_of_exp(dtype):
+    """Exact to rounding of q below a half turn; relative to |u| where q carries |u| (small angles)."""
+    u = rotation_vectors(dtype)
+    angle, error = (np.linalg.norm(x, axis=-1) for x in (u, call(log, call(exp, u)) - u))
+    assert (error <= 16 * EPS[dtype] * np.minimum(1, angle))[angle < 1].all()
+    assert (error <= 16 * EPS[dtype])[angle < 3.13].all()
+
+
+def test_exp_and_log_against_scipy():
+    u = rotation_vectors(np.float64)
+    same_attitude(call(exp, u), np.roll(Rotation.from_rotvec(u).as_quat(), 1, axis=-1))
+    close(call(log, Q), scipy(Q).as_rotvec())
+
+
+FINITE = st.floats(-1e3, 1e3, allow_nan=False, allow_subnormal=False).map(lambda x: 0.0 if abs(x) < 1e-30 else x)
+QUATERNIONS = hnp.arrays(np.float64, 4, elements=FINITE).filter(lambda q: np.abs(q).max() > 1e-3)
+
+
+@settings(deadline=None, max_examples=100)
+@given(QUATERNIONS)
+def test_log_lies_in_the_ball_and_knows_neither_sign_nor_scale(q):
+    u = call(log, q)
+    assert np.linalg.norm(u) <= np.pi * (1 + 4 * EPS[np.float64])
+    np.testing.assert_array_equal(call(log, -q), u)
+    np.testing.assert_allclose(call(log, 1e-3 * q), u, rtol=0, atol=16 * EPS[np.float64])
+    same_attitude(call(exp, u), call(normalize, q))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_log_at_exactly_a_half_turn(dtype):
+    axes = np.concatenate([np.eye(3), unit(20, 3), [[0, 0.6, -0.8], [0, -0.6, 0.8]]]).astype(dtype)
+    q = np.concatenate([np.zeros((len(axes), 1), dtype), axes], axis=-1)
+    u = call(log, q)
+    np.testing.assert_array_equal(call(log, -q), u)
+    np.testing.assert_allclose(np.linalg.norm(u, axis=-1), np.pi, rtol=4 * EPS[dtype])
+    np.testing.assert_allclose(np.abs(u), np.pi * np.abs(axes), rtol=0, atol=8 * EPS[dtype])
+    first = u[np.arange(len(u)), (u != 0).argmax(axis=-1)]
+    assert (first > 0).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("scale", [1e-8, 1e8])
+def test_log_is_free_of_the_scale(dtype, scale):
+    q = unit(200, 4).astype(dtype)
+    np.testing.assert_allclose(call(log, dtype(scale) * q), call(log, q), rtol=0, atol=16 * EPS[dtype])
+
+
+def test_log_of_zero_is_nan():
+    assert np.isnan(call(log, np.zeros(4))).all()
+
+
+# Distance and interpolation
+
+
+def test_distance():
+    wanted = (scipy(P).inv() * scipy(Q)).magnitude()
+    close(call(quaternion.distance, P, Q), wanted)
+    close(call(quaternion.squared_distance, P, Q), wanted**2)
+    for p, q in ((-P, Q), (Q, P), (call(multiply, R, P), call(multiply, R, Q)), (call(multiply, P, R), call(multiply, Q, R))):
+        close(call(quaternion.distance, p, q), wanted, ulp=32)  # signs, symmetry, invariance under both translations
+    np.testing.assert_array_equal(call(quaternion.distance, ONE, ONE), 0.0)
+    np.testing.assert_allclose(call(quaternion.distance, ONE, np.array([0.0, 0.6, 0, -0.8])), np.pi, rtol=1e-15)
+
+
+def test_small_distances_are_resolved():
+    """An angle of 1e-12 to 12 digits of itself would drown in arccos(p.q)."""
+    q = call(multiply, Q, call(exp, 1e-12 * unit(200, 3)))
+    np.testing.assert_allclose(call(quaternion.distance, Q, q), 1e-12, rtol=1e-3)
+    u = 1e-12 * unit(200, 3)
+    np.testing.assert_allclose(call(quaternion.distance, np.broadcast_to(ONE, (200, 4)), call(exp, u)), 1e-12, rtol=1e-14)
+
+
+T = np.linspace(-0.5, 1.5, 200)
+
+
+def test_slerp_runs_the_shortest_way_at_constant_rate():
+    """The path p exp(t log(p* q)), also outside [0, 1]."""
+    wanted = call(multiply, P, call(exp, T[:, None] * call(log, call(multiply, call(conjugate, P), Q))))
+    got = call(quaternion.slerp, P, Q, T)
+    same_attitude(got, wanted, ulp=64)
+    close(np.linalg.norm(got, axis=-1), np.ones(200), ulp=2)
+    angle = call(quaternion.distance, P, Q)
+    close(call(quaternion.distance, P, call(quaternion.slerp, P, Q, 0.3 * np.ones(200))), 0.3 * angle)
+
+
+def test_slerp_endpoints_signs_and_scale():
+    zero, one = np.zeros(200), np.ones(200)
+    close(call(quaternion.slerp, P, Q, zero), P, ulp=2)
+    same_attitude(call(quaternion.slerp, P, Q, one), Q, ulp=4)
+    got = call(quaternion.slerp, P, Q, T)
+    same_attitude(call(quaternion.slerp, P, -Q, T), got)
+    same_attitude(call(quaternion.slerp, -P, Q, T), got)
+    same_attitude(call(quaternion.slerp, 5.0 * P, 1e-3 * Q, T), got)
+    same_attitude(call(quaternion.slerp, Q, P, 1 - T), got, ulp=64)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("angle", [0.0, 1e-30, 1e-9, 1e-4, 1e-2, np.pi / 180, 2.0, 3.14])
+def test_slerp_from_the_identity_to_any_angle(dtype, angle):
+    """From 1 to exp(u) it is exp(t u): no loss near parallel, and none just short of a half turn."""
+    u = (angle * unit(200, 3)).astype(dtype)
+    t = np.linspace(0, 1, 200).astype(dtype)
+    got = call(quaternion.slerp, np.broadcast_to(ONE.astype(dtype), (200, 4)), call(exp, u), t)
+    assert got.dtype == dtype
+    np.testing.assert_allclose(got, call(exp, t[:, None] * u), rtol=0, atol=8 * EPS[dtype])
+    if 0 < angle < 1e-3:
+        np.testing.assert_allclose(got[:, 1:], 0.5 * t[:, None] * u, rtol=1e-6, atol=0)
+
+
+def test_slerp_at_exactly_a_half_turn_goes_by_way_of_plus_q():
+    q = np.concatenate([np.zeros((200, 1)), unit(200, 3)], axis=-1)
+    p = np.broadcast_to(ONE, (200, 4))
+    close(call(quaternion.slerp, p, q, np.full(200, 0.5)), (p + q) / np.sqrt(2))
+    close(call(quaternion.slerp, p, -q, np.full(200, 0.5)), (p - q) / np.sqrt(2))
+
+
+# Mean and observed directions
+
+
+@functools.cache
+def cloud():
+    """Attitudes centre exp(±u): their mean is the centre."""
+    u = 0.7 * RNG.normal(size=(4, 3))
+    return np.roll((scipy(Q[0]) * Rotation.from_rotvec(np.concatenate([u, -u]))).as_quat(), 1, axis=-1)
+
+
+def test_mean_of_a_symmetric_cloud_is_its_centre():
+    same_attitude(call(quaternion.mean, cloud()), Q[0])
+
+
+def test_mean_knows_no_signs():
+    signs = np.where(np.arange(8) % 3 == 0, -1.0, 1.0)[:, None]
+    got = call(quaternion.mean, cloud())
+    close(call(quaternion.mean, signs * cloud()), got)
+    assert got[0] > 0
+
+
+def test_mean_against_scipy():
+    q, weights = unit(8, 4), np.arange(1.0, 9.0)
+    wanted = np.roll(scipy(q).mean(weights=weights).as_quat(), 1)
+    same_attitude(call(quaternion.mean, q, weights), wanted, ulp=100)
+    close(call(quaternion.mean, q, 1e-3 * weights), call(quaternion.mean, q, weights), ulp=100)
+
+
+def test_mean_of_two_weighted_attitudes():
+    """On the great circle, at x from the first: maximise w1 cos^2 x + w2 cos^2 (a - x), so tan 2x = w2 sin 2a/(w1 + w2 cos 2a)."""
+    p, u, w1, w2, angle = Q[1], unit(200, 3), 2.0, 0.7, 1.1
+    q = call(multiply, Q, call(exp, angle * u))[1]
+    x = np.arctan2(w2 * np.sin(angle), w1 + w2 * np.cos(angle))  # 2x, with 2a = angle: the rotation angle to the mean
+    pad, weights = np.stack([p, q, *P[:6]]), np.array([w1, w2, 0, 0, 0, 0, 0, 0])
+    same_attitude(call(quaternion.mean, pad, weights), call(multiply, Q, call(exp, x * u))[1], ulp=32)
+
+
+def test_mean_of_one_attitude_is_itself():
+    q = Q[:1].astype(np.float32)
+    got = call(quaternion.mean, q)
+    assert got.dtype == np.float32
+    np.testing.assert_allclose(got, q[0] * np.sign(q[0, 0]), rtol=0, atol=4 * EPS[np.float32])
+
+
+def wahba(q, body, world, weights):
+    return np.sum(weights[:, None] * (world - scipy(q).apply(body)) ** 2)
+
+
+def test_from_vectors_recovers_exactly():
+    body = unit(6, 3)
+    for q in Q[:5]:
+        same_attitude(call(quaternion.from_vectors, 2.5 * body, scipy(q).apply(body)), q, ulp=64)
+
+
+def test_from_vectors_of_noisy_directions_is_optimal():
+    """The least loss: scipy's (by singular values) is the same, and every turn away from it costs."""
+    body, weights = unit(6, 3), np.array([1.0, 2, 0.5, 3, 1, 0.1])
+    world = scipy(Q[0]).apply(body) + 0.3 * RNG.normal(size=(6, 3))
+    world /= np.linalg.norm(world, axis=-1, keepdims=True)
+    got = call(quaternion.from_vectors, body, world, weights)
+    best = np.roll(Rotation.align_vectors(world, body, weights=weights)[0].as_quat(), 1)
+    same_attitude(got, best, ulp=200)
+    least = wahba(got, body, world, weights)
+    turns = np.concatenate([scale * unit(50, 3) for scale in (1e-3, 0.1, 1.0, 3.0)])
+    others = [wahba(q, body, world, weights) for q in call(multiply, np.broadcast_to(got, (200, 4)), call(exp, turns))]
+    assert min(others) > least
+    assert min(others[:50]) - least > 1e-7  # a quadratic minimum, not a plateau
+
+
+def test_from_two_vectors_turns_a_half_turn():
+    body, weights = np.tile(np.eye(3), (2, 1)), np.array([1.0, 1, 0, 0, 0, 0])
+    close(call(quaternion.from_vectors, body, -body, weights), np.array([0.0, 0, 0, 1]), ulp=4)
+
+
+triad = functools.partial(quaternion.from_vectors, method="triad")
+
+
+def test_triad_keeps_the_first_direction_and_the_plane():
+    body, world = unit(2, 3), unit(2, 3)
+    turned = scipy(call(triad, 3.0 * body, 0.2 * world)).apply(body)
+    close(turned[0], world[0], ulp=8)
+    assert abs(np.dot(turned[1], np.cross(*world))) < 1e-15 * 8
+    assert np.dot(turned[1] - turned[0] * (turned[0] @ turned[1]), world[1] - world[0] * (world[0] @ world[1])) > 0
+    exact = scipy(Q[0]).apply(body)
+    same_attitude(call(triad, body, exact), Q[0], ulp=32)
+
+
+def test_triad_of_parallel_directions_is_nan():
+    body = np.array([[1.0, 0, 0], [-2.0, 0, 0]])
+    assert np.isnan(call(triad, body, body)).all()
+
+
+def test_random_attitudes_are_uniform():
+    """E[R] = 0 and E[(q_i q_j)] = 1/4: means of n samples within five standard errors."""
+    n = 20_000
+    q = np.asarray(jit(functools.partial(quaternion.random, shape=(n,)))(jax.random.key(0)))
+    close(np.linalg.norm(q, axis=-1), np.ones(n), ulp=2)
+    assert np.abs(scipy(q).as_matrix().mean(axis=0)).max() < 5 / np.sqrt(3 * n)  # E[R_ij^2] = 1/3
+    assert np.abs(q.T @ q / n - np.eye(4) / 4).max() < 5 / np.sqrt(16 * n)  # Var q_i^2 = 1/8 - 1/16, Var q_i q_j = 1/24
+    one = jax.eval_shape(functools.partial(quaternion.random, dtype=jnp.float32), jax.random.key(0))
+    assert (one.shape, one.dtype) == ((4,), jnp.float32)
+
+
+# Representations
+
+
+def test_matrices_against_scipy():
+    matrix = scipy(Q).as_matrix()
+    close(call(to_matrix, Q), matrix)
+    close(call(quaternion.from_matrix, matrix), call(quaternion.canonical, Q))
+    close(call(to_matrix, 3.0 * Q), 9.0 * matrix)
+    close(np.einsum("nij,nj->ni", call(to_matrix, Q), V), call(rotate, Q, V))
+
+
+def test_from_matrix_near_and_at_half_turns():
+    """Every one of the four branches, and each at its worst."""
+    angles = np.array([np.pi, np.pi - 1e-12, np.pi - 1e-6, np.pi - 1e-3, 2.2])
+    u = (angles[:, None, None] * np.concatenate([np.eye(3), -np.eye(3), unit(34, 3)])).reshape(-1, 3)
+    q = np.roll(Rotation.from_rotvec(u).as_quat(), 1, axis=-1)
+    same_attitude(call(quaternion.from_matrix, scipy(q).as_matrix()), q)
+    for k in range(3):
+        half = np.diag(np.where(np.arange(3) == k, 1.0, -1.0))
+        np.testing.assert_array_equal(call(quaternion.from_matrix, half), np.eye(4)[1 + k])
+
+
+def test_mrp_and_gibbs_against_their_angles():
+    angle, axis = RNG.uniform(0, np.pi, 200), unit(200, 3)
+    q = call(exp, angle[:, None] * axis)
+    close(call(quaternion.to_mrp, q), np.tan(angle / 4)[:, None] * axis)
+    close(call(quaternion.to_mrp, -q), scipy(q).as_mrp())
+    np.testing.assert_allclose(call(quaternion.to_gibbs, -q), np.tan(angle / 2)[:, None] * axis, rtol=1e-11, atol=1e-15)
+    close(call(quaternion.from_mrp, np.tan(angle / 4)[:, None] * axis), q)
+    same_attitude(call(quaternion.from_mrp, 4.0 * V), np.roll(Rotation.from_mrp(4.0 * V).as_quat(), 1, axis=-1))
+    close(call(quaternion.from_gibbs, np.tan(angle / 2)[:, None] * axis), q, ulp=100)
+
+
+def test_mrp_of_a_half_turn_is_on_the_unit_sphere_and_the_gibbs_vector_infinite():
+    q = np.array([0.0, 0.6, 0.0, 0.8])
+    np.testing.assert_array_equal(quaternion.to_mrp(q), q[1:])
+    assert np.isinf(quaternion.to_gibbs(q)[0])
+    assert np.linalg.norm(call(quaternion.to_mrp, Q), axis=-1).max() <= 1
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_axis_and_angle(dtype):
+    angle, axis = np.geomspace(1e-15, 3.14, 200).astype(dtype), unit(200, 3).astype(dtype)
+    got_axis, got_angle = jit(quaternion.to_axis_angle)(call(quaternion.from_axis_angle, axis, angle))
+    assert got_axis.dtype == got_angle.dtype == dtype
+    np.testing.assert_allclose(got_angle, angle, rtol=8 * EPS[dtype])
+    np.testing.assert_allclose(got_axis, axis, rtol=0, atol=8 * EPS[dtype])
+
+
+def test_axis_and_angle_beyond_a_half_turn_and_at_the_identity():
+    axis, angle = jit(quaternion.to_axis_angle)(np.array([np.cos(2.0), 0, 0, np.sin(2.0)]))
+    close(angle, 2 * np.pi - 4)
+    close(axis, np.array([0.0, 0, -1]))
+    axis, angle = jit(quaternion.to_axis_angle)(-ONE)
+    np.testing.assert_array_equal(axis, [1, 0, 0])
+    assert angle == 0
+
+
+def test_xyzw():
+    np.testing.assert_array_equal(quaternion.to_xyzw(np.array([1.0, 2, 3, 4])), [2, 3, 4, 1])
+    np.testing.assert_array_equal(quaternion.from_xyzw(np.array([2.0, 3, 4, 1])), [1, 2, 3, 4])
+    close(call(rotate, call(quaternion.from_xyzw, Q), V), Rotation.from_quat(Q).apply(V))
+    close(Rotation.from_quat(call(quaternion.to_xyzw, Q)).apply(V), call(rotate, Q, V))
+
+
+# Hoffmann's forms: his product (1.9) of (q1, q2, q3, q4) is the only thing assumed
+
+
+def his_product(q, s):
+    vector, scalar = q[..., :3], q[..., 3:]
+    v, w = s[..., :3], s[..., 3:]
+    return np.concatenate(
+        [scalar * v + w * vector + np.cross(vector, v), scalar * w - np.sum(vector * v, axis=-1, keepdims=True)], axis=-1
+    )
+
+
+def his_conjugate(q):
+    return q * np.array([-1.0, -1, -1, 1])
+
+
+def test_hoffmann_is_the_conjugate_written_scalar_last():
+    hoffmann = call(quaternion.to_hoffmann, Q)
+    np.testing.assert_array_equal(hoffmann, np.stack([-Q[:, 1], -Q[:, 2], -Q[:, 3], Q[:, 0]], axis=-1))
+    np.testing.assert_array_equal(call(quaternion.from_hoffmann, hoffmann), Q)
+    # (2.2): x_body = Q x_world Q'; composition runs the other way
+    world = np.concatenate([V, np.zeros((200, 1))], axis=-1)
+    body = his_product(his_product(hoffmann, world), his_conjugate(hoffmann))
+    close(body[:, :3], call(quaternion.rotate_inverse, Q, V))
+    close(body[:, 3], np.zeros(200))
+    other = call(quaternion.to_hoffmann, P)
+    close(call(quaternion.from_hoffmann, his_product(other, hoffmann)), call(multiply, Q, P))
+
+
+def test_hoffmann_v_and_w():
+    """(3.26): V(Q) X = Q . X', orthogonal; (3.33): V(Q) Q = (0, 0, 0, 1); (3.28): W^-1 = V^T/2."""
+    v = call(quaternion.hoffmann_v, Q)
+    close(np.einsum("nij,nj->ni", v, P), his_product(Q, his_conjugate(P)))
+    close(np.einsum("nji,nj->ni", v, P), his_product(his_conjugate(P), Q))
+    close(np.einsum("nij,nj->ni", v, Q), np.broadcast_to([0.0, 0, 0, 1], (200, 4)))
+    close(v @ v.transpose(0, 2, 1), np.broadcast_to(np.eye(4), (200, 4, 4)))
+    w = call(quaternion.hoffmann_w, Q)
+    close(0.5 * v.transpose(0, 2, 1) @ w, np.broadcast_to(np.eye(4), (200, 4, 4)))
+
+
+def test_hoffmann_w_gives_the_body_rate():
+    """(omega, 0) = W(Q) Q' with Q' of ours, q' = 1/2 q (0, omega)."""
+    rate = call(multiply, Q, np.concatenate([np.zeros((200, 1)), V], axis=-1)) / 2
+    w = call(quaternion.hoffmann_w, call(quaternion.to_hoffmann, Q))
+    got = np.einsum("nij,nj->ni", w, call(quaternion.to_hoffmann, rate))
+    close(got, np.concatenate([V, np.zeros((200, 1))], axis=-1))
+
+
+def test_hoffmann_example_about_z():
+    """(3.30) to (3.32): a turn by alpha about z with rate alpha' gives omega = (0, 0, alpha', 0)."""
+    alpha, rate = 0.8, 1.7
+    s, c = np.sin(alpha / 2), np.cos(alpha / 2)
+    got = call(quaternion.hoffmann_w, np.array([0, 0, -s, c])) @ np.array([0, 0, -rate / 2 * c, -rate / 2 * s])
+    close(got, np.array([0, 0, rate, 0]), ulp=2)
+
+
+def test_hoffmann_cayley():
+    """(2.12) maps world to body: x_body = C(Q) x_world; the transpose of ours; (2.8) about z."""
+    hoffmann = call(quaternion.to_hoffmann, Q)
+    cayley = call(quaternion.hoffmann_cayley, hoffmann)
+    close(cayley, call(to_matrix, Q).transpose(0, 2, 1))
+    close(np.einsum("nij,nj->ni", cayley, V), call(quaternion.rotate_inverse, Q, V))
+    c, s = np.cos(0.6), np.sin(0.6)
+    about_z = call(quaternion.hoffmann_cayley, np.array([0, 0, -np.sin(0.3), np.cos(0.3)]))
+    close(about_z, np.array([[c, s, 0], [-s, c, 0], [0, 0, 1]]), ulp=2)
+
+
+# Leading axes, dtypes, transformations: one case per public function of quaternion, so3, euler, and the elementwise laws
+
+
+def only(function, *cores):
+    return pytest.param(function, cores, id=getattr(function, "__name__", None) or f"{function.func.__name__} {function.keywords}")
+
+
+FOUR, THREE, MATRIX = (4,), (3,), (3, 3)
+CASES = [
+    only(quaternion.multiply, FOUR, FOUR),
+    only(quaternion.conjugate, FOUR),
+    only(quaternion.inverse, FOUR),
+    only(quaternion.normalize, FOUR),
+    only(quaternion.correct_norm, FOUR),
+    only(quaternion.canonical, FOUR),
+    only(quaternion.rotate, FOUR, THREE),
+    only(quaternion.rotate_inverse, FOUR, THREE),
+    only(quaternion.exp, THREE),
+    only(quaternion.log, FOUR),
+    only(quaternion.left_matrix, FOUR),
+    only(quaternion.right_matrix, FOUR),
+    only(quaternion.squared_distance, FOUR, FOUR),
+    only(quaternion.distance, FOUR, FOUR),
+    only(quaternion.slerp, FOUR, FOUR, ()),
+    only(quaternion.mean, (6, 4), (6,)),
+    only(quaternion.from_vectors, (6, 3), (6, 3), (6,)),
+    only(functools.partial(quaternion.from_vectors, method="triad"), (2, 3), (2, 3)),
+    only(quaternion.from_axis_angle, THREE, ()),
+    only(quaternion.to_axis_angle, FOUR),
+    only(quaternion.from_mrp, THREE),
+    only(quaternion.to_mrp, FOUR),
+    only(quaternion.from_gibbs, THREE),
+    only(quaternion.to_gibbs, FOUR),
+    only(quaternion.from_matrix, MATRIX),
+    only(quaternion.to_matrix, FOUR),
+    only(quaternion.from_xyzw, FOUR),
+    only(quaternion.to_xyzw, FOUR),
+    only(quaternion.from_hoffmann, FOUR),
+    only(quaternion.to_hoffmann, FOUR),
+    only(quaternion.hoffmann_v, FOUR),
+    only(quaternion.hoffmann_w, FOUR),
+    only(quaternion.hoffmann_cayley, FOUR),
+    only(so3.hat, THREE),
+    only(so3.vee, MATRIX),
+    only(so3.exp, THREE),
+    only(so3.log, MATRIX),
+    only(so3.dexp, THREE, THREE),
+    only(functools.partial(so3.dexp, frame="world"), THREE, THREE),
+    only(so3.dexpinv, THREE, THREE),
+    only(functools.partial(so3.dexpinv, frame="world"), THREE, THREE),
+    only(functools.partial(euler.to_quaternion, order="ZYX"), THREE),
+    only(functools.partial(euler.from_quaternion, order="zxz"), FOUR),
+    only(functools.partial(euler.rate_matrix, order="xyz"), THREE),
+    only(functools.partial(euler.rate_matrix_inverse, order="ZXZ"), THREE),
+    only(control.shortest, FOUR, FOUR),
+    only(actuators.saturate, THREE, THREE),
+    only(actuators.saturate_smooth, THREE, THREE),
+]
+
+
+def test_every_public_function_has_its_case():
+    covered = {(case.values[0].func if hasattr(case.values[0], "func") else case.values[0]) for case in CASES}
+    public = {getattr(quaternion, name) for name in quaternion.__all__} - {quaternion.random}
+    for module in (so3, euler):
+        functions = {f for name, f in vars(module).items() if callable(f) and not name.startswith("_")}
+        public |= {f for f in functions if getattr(f, "__module__", None) == module.__name__}
+    assert covered >= public
+
+
+def sample(core, leading):
+    if core == FOUR or core[1:] == FOUR:
+        return unit(*leading, *core)
+    if core == MATRIX:
+        return np.asarray(to_matrix(unit(*leading, 4)))
+    return np.abs(RNG.normal(size=(*leading, *core))) + 0.1  # weights and limits are positive
+
+
+@pytest.mark.parametrize(("function", "cores"), CASES)
+def test_leading_axes_of_any_rank_broadcast(function, cores):
+    """Every mixture of (), (2,), (5, 2) has the right shape; of one of them the plain call equals jit and vmap of the call."""
+    one = jax.tree.leaves(jax.eval_shape(function, *(jax.ShapeDtypeStruct(core, jnp.float64) for core in cores)))
+    for leading in itertools.product([(), (2,), (5, 2)], repeat=len(cores)):
+        structures = [jax.ShapeDtypeStruct(x + core, jnp.float64) for x, core in zip(leading, cores, strict=True)]
+        got = jax.tree.leaves(jax.eval_shape(function, *structures))
+        assert [x.shape for x in got] == [max(leading, key=len) + x.shape for x in one]
+    leading = [(), (5, 2), (2,)] if len(cores) > 1 else [(5, 2)]
+    arguments = [sample(core, x) for core, x in zip(cores, leading, strict=False)]
+    spread = [np.broadcast_to(x, (5, 2, *core)) for x, core in zip(arguments, cores, strict=True)]
+    plain, mapped = function(*arguments), jit(jax.vmap(jax.vmap(function)))(*spread)
+    for got, wanted in zip(jax.tree.leaves(plain), jax.tree.leaves(mapped), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-12, atol=1e-12)  # the eigenvector's gap may cost two digits
+
+
+@pytest.mark.parametrize(("function", "cores"), CASES)
+def test_float32_stays_float32(function, cores):
+    arguments = [jax.ShapeDtypeStruct((7, *core), jnp.float32) for core in cores]
+    for got in jax.tree.leaves(jax.eval_shape(function, *arguments)):
+        assert got.dtype == jnp.float32
+        assert not got.weak_type
+        assert got.shape[0] == 7
+
+
+def test_python_numbers_do_not_widen():
+    four, three = (jax.ShapeDtypeStruct((n,), jnp.float32) for n in (4, 3))
+    assert jax.eval_shape(lambda q: quaternion.slerp(q, q, 0.5), four).dtype == jnp.float32
+    assert jax.eval_shape(lambda axis: quaternion.from_axis_angle(axis, 0.5), three).dtype == jnp.float32

@@ -1,0 +1,208 @@
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import problems
+import pytest
+
+import jaxquat as jq
+from jaxquat.schemes import tableaus
+
+NAMES = list(jq.SCHEMES)
+EXTRA = {"heun": (jq.rkmk(tableaus.HEUN), 2), "rk4_38": (jq.rkmk(tableaus.RK4_38), 4)}
+STEPS = {1: (200, 400, 800), 2: (40, 80, 160), 3: (30, 60, 120), 4: (30, 60, 120), 5: (30, 60, 120), 6: (20, 40, 80)}  # a second
+
+
+def angles(q, reference):
+    return np.asarray(jq.quaternion.distance(q, jnp.asarray(reference)))
+
+
+@functools.cache
+def forced():
+    problem = problems.Forced()
+    return problem, jax.tree.map(np.float64, problem.exact())
+
+
+def rms(values):
+    return np.sqrt(np.mean(np.square(values)))
+
+
+@pytest.mark.parametrize("name", [*NAMES, *EXTRA])
+def test_order_on_forced_bodies(name):
+    step, order = EXTRA[name] if name in EXTRA else (jq.SCHEMES[name].step, jq.SCHEMES[name].order)
+    problem, (q, omega) = forced()
+    steps = problem.T * np.array(STEPS[order])
+    errors = []
+    march = problems.marcher(step, problem.torque, batch=True)
+    bodies, start = jax.vmap(jq.Body)(jnp.asarray(problem.inertia)), jq.State(jnp.asarray(problem.q), jnp.asarray(problem.omega))
+    for n in steps.tolist():
+        state = march(bodies, start, 0.0, problem.T, n, problem.params)
+        errors.append((rms(angles(state.q, q)), rms(np.linalg.norm(state.omega - omega, axis=1))))
+    errors = np.array(errors)
+    assert errors.min() > 1e-12, "the slope would measure rounding"
+    slopes = [problems.slope(steps, errors[:, k]) for k in (0, 1)]
+    assert np.abs(np.array(slopes) - order).max() < 0.15, f"{name}: order {order}, slopes {slopes}"
+
+
+@pytest.mark.parametrize("problem", problems.REFERENCE)
+def test_reference_end_states(problem):
+    """The twelve printed digits, by the most accurate scheme at a step where its own error is far below them."""
+    torque, q0, q, omega = problems.REFERENCE[problem]
+    start = jq.State(jnp.asarray(q0), jnp.asarray(problems.OMEGA0))
+    run = jax.jit(
+        lambda: jq.rollout(jq.rkmk6, problems.reference_body(), torque, start, jq.grid(0.0, 0.0025, 4000), save_every=4000)
+    )
+    state = run().state
+    assert angles(state.q[-1], q) < 1e-10
+    assert np.abs(state.omega[-1] - omega).max() < 1e-10
+
+
+MEASURED = {  # rotation angle errors at h = .05, T = 10, of an implementation in another language
+    "zhao": (3.4e-3, 1.2e-2, 1.1e-2),
+    "rkmk3": (1.4e-4, 2.3e-3, 1.1e-3),
+    "rkmk4": (1.3e-6, 7.6e-6, 5.5e-7),
+    "rkmk5": (2.6e-9, 2.2e-8, 1.7e-8),
+    "rkmk6": (5.0e-10, 8.2e-9, 5.0e-9),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MEASURED)
+@pytest.mark.parametrize("problem", problems.REFERENCE)
+def test_errors_agree_with_an_independent_implementation(name, problem):
+    """Two digits were recorded, so 4 % leaves room for their rounding and none for another method."""
+    torque, q0, q, _ = problems.REFERENCE[problem]
+    start = jq.State(jnp.asarray(q0), jnp.asarray(problems.OMEGA0))
+    step = jq.SCHEMES[name].step
+    run = jax.jit(lambda: jq.rollout(step, problems.reference_body(), torque, start, jq.grid(0.0, 0.05, 200), save_every=200))
+    wanted = MEASURED[name][list(problems.REFERENCE).index(problem)]
+    assert abs(float(angles(run().state.q[-1], q)) / wanted - 1) < 0.04
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_stage_times_on_a_manufactured_motion(name):
+    """The torque depends on time alone and moves the body along a known path, so every stage must ask it at its own time."""
+    scheme = jq.SCHEMES[name]
+    body = jq.Body(jnp.array([[0.9, 0.1, -0.2], [0.1, 1.1, 0.05], [-0.2, 0.05, 1.3]]))
+
+    def torque(t, state, params):
+        _, omega, omega_dot = problems.manufactured(t)
+        return body.inertia @ omega_dot + jnp.cross(omega, body.inertia @ omega)
+
+    q, omega, _ = problems.manufactured(jnp.asarray(0.3))
+    end_q, end_omega, _ = problems.manufactured(jnp.asarray(1.3))
+    march, errors = problems.marcher(scheme.step, torque), []
+    steps = STEPS[scheme.order] if scheme.order < 5 else (10, 20, 40)
+    for n in steps:
+        state = march(body, jq.State(q, omega), 0.3, 1.3, n)
+        errors.append((float(angles(state.q, end_q)), float(jnp.linalg.norm(state.omega - end_omega))))
+    slopes = [problems.slope(steps, np.array(errors)[:, k]) for k in (0, 1)]
+    assert min(slopes) > scheme.order - 0.25, slopes  # a single motion: the leading error term may happen to be small
+    assert np.array(errors).min() > 1e-13
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in ("rkmk4", "zhao") else pytest.mark.slow) for n in NAMES])
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64], ids=["float32", "float64"])
+def test_norm_over_a_million_steps(name, dtype):
+    """The smooth norm controller holds |q| within three ulp: a factor (3 - |q|^2)/2 and four products round a few times each."""
+    steps = 1_000_000
+    start = jq.State(jnp.asarray(problems.TILTED, dtype), jnp.asarray(problems.OMEGA0, dtype))
+
+    def torque(t, state, params):
+        return problems.heavy(t, state, params) - jnp.array([0.1, 0.2, 0.05], dtype) * (state.omega - 1)
+
+    run = jax.jit(
+        lambda start: jq.rollout(
+            jq.SCHEMES[name].step, problems.reference_body(dtype), torque, start, jq.grid(0.0, 0.01, steps), save_every=1000
+        )
+    )
+    q = np.asarray(run(start).state.q, dtype=np.longdouble)
+    assert q.shape == (1001, 4)
+    assert np.abs(np.sqrt((q * q).sum(1)) - 1).max() <= 3 * np.finfo(dtype).eps
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in ("rkmk4", "zhao") else pytest.mark.slow) for n in NAMES])
+def test_aux_states_are_integrated_at_the_scheme_order(name):
+    """A wheel whose momentum drives the body and is driven by it: the order holds in the aux state and survives in q and omega."""
+    scheme = jq.SCHEMES[name]
+    body = jq.Body(jnp.array([[0.9, 0.1, -0.2], [0.1, 1.1, 0.05], [-0.2, 0.05, 1.3]]))
+
+    def torque(t, state, params):
+        wheel, lag = state.aux["wheel"], state.aux["lag"]
+        motor = jnp.sin(2 * t) * jnp.ones(3) - 0.5 * lag + 0.2 * state.omega
+        return -motor - jnp.cross(state.omega, wheel), {"wheel": motor, "lag": 3.0 * (state.omega - lag)}
+
+    start = jq.State(jnp.asarray(problems.TILTED), jnp.array([0.5, -1.0, 0.7]), {"wheel": jnp.ones(3), "lag": jnp.zeros(3)})
+
+    reference = problems.marcher(jq.rkmk6, torque)(body, start, 0.0, 1.0, 400)
+    march, steps = problems.marcher(scheme.step, torque), STEPS[scheme.order]
+    errors = np.array([np.abs(jq.mechanics.local(reference, march(body, start, 0.0, 1.0, n))) for n in steps])
+    parts = [np.linalg.norm(errors[:, k : k + 3], axis=1) for k in (0, 3, 6, 9)]
+    assert min(part.min() for part in parts) > 1e-13
+    assert min(problems.slope(steps, part) for part in parts) > scheme.order - 0.25
+
+
+def test_wheel_exchange_conserves_total_momentum():
+    """Internal torques move momentum between body and wheel; world momentum R (I omega + h) stays, to the order of the scheme."""
+    body = problems.reference_body()
+
+    def torque(t, state, params):
+        motor = 0.3 * jnp.array([1.0, -0.5, 0.2]) * jnp.cos(t)
+        return -motor - jnp.cross(state.omega, state.aux), motor
+
+    start = jq.State(jnp.asarray(problems.TILTED), jnp.asarray(problems.OMEGA0), jnp.array([0.1, 0.2, -0.3]))
+    path = jax.jit(lambda: jq.rollout(jq.rkmk6, body, torque, start, jq.grid(0.0, 0.01, 1000)))()
+    own = body.inertia @ path.state.omega.T
+    total = np.asarray(jq.quaternion.rotate(path.state.q, own.T + path.state.aux))
+    assert np.abs(total - total[0]).max() < 1e-11
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_float32_stays_float32(name):
+    start = jq.State(jnp.array([1, 0, 0, 0], jnp.float32), jnp.ones(3, jnp.float32))
+    body = problems.reference_body(jnp.float32)
+    state = jq.SCHEMES[name].step(body, jq.torques.zero, 0.0, start, 0.01, None)
+    assert {leaf.dtype for leaf in jax.tree.leaves(state)} == {jnp.dtype("float32")}
+    assert state.aux == ()
+
+
+def test_float32_and_float64_agree():
+    """float32 rounding, about 200 steps of one ulp each, against the same motion in float64."""
+    ends = []
+    for dtype in (jnp.float32, jnp.float64):
+        start = jq.State(jnp.asarray(problems.TILTED, dtype), jnp.asarray(problems.OMEGA0, dtype))
+        body = problems.reference_body(dtype)
+        ends.append(jax.jit(lambda s=start, b=body: jq.rollout(jq.rkmk4, b, problems.driven, s, jq.grid(0.0, 0.05, 200)))().state)
+    assert angles(ends[0].q[-1].astype(jnp.float64), ends[1].q[-1]) < 200 * np.finfo(np.float32).eps
+
+
+def test_table_is_consistent():
+    for name, scheme in jq.SCHEMES.items():
+        assert getattr(jq, name) is scheme.step
+        assert scheme.step.__name__ == name
+        assert scheme.step.__doc__
+        assert scheme.torques in ("any", "attitude", "potential")
+
+
+def test_evaluations_are_counted_right():
+    for scheme in jq.SCHEMES.values():
+        calls = []
+
+        def torque(t, state, params, calls=calls):
+            calls.append(t)
+            return jnp.zeros(3)
+
+        scheme.step(problems.reference_body(), torque, 0.0, jq.State(jnp.asarray(problems.TILTED), jnp.ones(3)), 0.1, None)
+        assert len(calls) == scheme.evaluations
+
+
+def test_spin_about_a_principal_axis_is_exact():
+    """Constant rate about a principal axis: every product is the exact exponential."""
+    body = problems.reference_body()
+    start = jq.State(jnp.asarray(problems.TILTED), jnp.array([0.0, 0.0, 2.0]))
+    exact = jq.quaternion.multiply(start.q, jq.quaternion.exp(jnp.array([0.0, 0.0, 0.6])))
+    for name in NAMES:
+        state = jq.SCHEMES[name].step(body, jq.torques.zero, 0.0, start, 0.3, None)
+        assert np.abs(state.q - exact).max() < 1e-15
+        assert np.abs(state.omega - start.omega).max() == 0
