@@ -1,15 +1,14 @@
 """Fit the gains of an attitude controller by gradient descent, through two integrators, and see what it gains.
 
-The aircraft of G. Hoffmann, Application of Quaternions (2002): inertia with a product, torque limits 8, 2 and 4 N m, and his quaternion
-law with six gains. It starts at any attitude with rates up to 1 rad/s and should come to rest at the identity. The gains start at his;
-each update simulates 64 starts over 10 s and differentiates the mean cost.
+The aircraft of G. Hoffmann, Application of Quaternions (2002): inertia with a product, torque limits 8, 2 and 4 N m, and his
+quaternion law with six gains. It starts at any attitude with rates up to 1 rad/s and should come to rest at the identity. The
+gains start at his; each update simulates 64 starts over 10 s and differentiates the mean cost.
 
     python examples/fit_gains.py
 
 prints the table and draws fit_gains.png.
 """
 
-import time
 from functools import partial
 
 import jax
@@ -55,10 +54,8 @@ def loss(step, log_gains, starts, key):
 
 def random_starts(key, n):
     """Attitudes uniform over SO(3), rates uniform in the ball of 1 rad/s."""
-    turn, direction, radius = jax.random.split(key, 3)
-    omega = jax.random.ball(direction, 3, shape=(n,))
-    del radius
-    return jq.State(jq.quaternion.random(turn, (n,)), omega)
+    turn, spin = jax.random.split(key)
+    return jq.State(jq.quaternion.random(turn, (n,)), jax.random.ball(spin, 3, shape=(n,)))
 
 
 @partial(jax.jit, static_argnums=0)
@@ -75,40 +72,42 @@ def evaluate(step, log_gains, starts):
     return angle, last * GRID.dt, peak, costs
 
 
-def report(name, gains, settling, peak, costs):
-    """One row of the table."""
-    numbers = " ".join(f"{value:6.2f}" for value in (*gains.damping, *gains.stiffness))
-    settled = np.mean(settling <= GRID.dt * GRID.steps)
-    print(f"{name:18s} {numbers}   {np.mean(settling):6.2f} {np.percentile(settling, 95):6.2f} {settled:8.1%}"
-          f" {np.mean(peak):9.2f} {np.mean(costs):8.4f}")
+HEADER = """
+                 damping [N m s]       stiffness [N m]        settling to 1 deg [s]   peak torque   cost
+                   x     y     z         x     y     z        mean  95 %   slowest     mean [N m]   mean"""
+
+
+def row(name, log_gains, settling, peak, costs):
+    """One line of the table: the gains, and how 1024 starts that the fit never saw fare with them."""
+    gains = jax.tree.map(jnp.exp, log_gains)
+    damping, stiffness = (" ".join(f"{value:5.2f}" for value in group) for group in gains)
+    times = f"{np.mean(settling):5.2f} {np.percentile(settling, 95):5.2f}   {np.max(settling):5.2f}"
+    return f"{name:14s} {damping}     {stiffness}       {times}        {np.mean(peak):6.2f}      {np.mean(costs):.4f}"
 
 
 def main():
     """Fit through both schemes, print the table, draw the picture."""
-    began = time.perf_counter()
     train, held_out, descent = jax.random.split(jax.random.key(0), 3)
-    data, unseen = random_starts(train, 4096), random_starts(held_out, 1024)
-    start = jax.tree.map(jnp.log, HOFFMANN)
+    starts, unseen = random_starts(train, 4096), random_starts(held_out, 1024)
+    initial, times, lines = jax.tree.map(jnp.log, HOFFMANN), GRID.times(jnp.float32), [HEADER]
     figure, panels = plt.subplots(1, 2, figsize=(10, 4.2), sharey=True, layout="constrained")
-    rows = []
     for panel, (name, step) in zip(panels, {"rkmk4": jq.rkmk4, "zhao": jq.zhao}.items(), strict=True):
-        fit = jq.fit(partial(loss, step), start, optax.adam(0.08), data, steps=60, batch=64, key=descent)
-        for label, log_gains, colour in (("before", start, "tab:orange"), ("after", fit.params, "tab:blue")):
+        print(f"fitting six gains through {name}, 64 starts an update")
+        fit = jq.fit(partial(loss, step), initial, optax.adam(0.08), starts, steps=60, batch=64, key=descent)
+        for label, log_gains, colour in (("before", initial, "tab:orange"), ("after", fit.params, "tab:blue")):
             angle, *measures = map(np.asarray, evaluate(step, log_gains, unseen))
-            rows.append((f"{name} {label}", jax.tree.map(jnp.exp, log_gains), *measures))
+            lines.append(row(f"{name} {label}", log_gains, *measures))
             low, middle, high = np.percentile(angle, (10, 50, 90), axis=0)
-            times = GRID.times(jnp.float32)
             panel.fill_between(times, low, high, color=colour, alpha=0.2, linewidth=0)
             panel.plot(times, middle, color=colour, label=label)
         panel.axhline(1.0, color="grey", linewidth=0.8, linestyle="--")
-        panel.set(title=name, xlabel="time [s]", yscale="log", ylim=(1e-3, 200), xlim=(0, 10))
+        panel.set(title=f"through {name}", xlabel="time [s]", yscale="log", ylim=(1e-2, 200), xlim=(0, 8))
         panel.legend(title="median, 10-90 %")
     panels[0].set_ylabel("error angle [deg]")
-    figure.suptitle("1024 held-out starts over all of SO(3)")
+    figure.suptitle("Hoffmann's gains and fitted gains on 1024 held-out starts over all of SO(3)")
     figure.savefig("fit_gains.png", dpi=120)
-    for row in rows:
-        report(*row)
-    print(f"{time.perf_counter()-began:.1f}")
+    print("\n".join(lines))
+    print("\nOn 1024 held-out starts; drawn to fit_gains.png.")
 
 
 if __name__ == "__main__":

@@ -61,6 +61,28 @@ def broadcast(*named: tuple[str, Any, tuple[int, ...]]) -> list[Array]:
     return [array.reshape((1,) * (rank - len(batch)) + array.shape) for array, batch in zip(arrays, leading, strict=True)]
 
 
+def function(name: str, value: Any) -> Any:
+    """``value`` if it can be called; TypeError otherwise."""
+    if not callable(value):
+        shown = repr(value) if value is None or isinstance(value, str) else type(value).__name__
+        raise TypeError(f"{name}: wanted a function, got {shown}")
+    return value
+
+
+def instance(name: str, value: Any, kind: type, wanted: str) -> Any:
+    """``value`` if it is of this type; TypeError otherwise."""
+    if not isinstance(value, kind):
+        shown = repr(value) if value is None or isinstance(value, str) else type(value).__name__
+        raise TypeError(f"{name}: wanted {wanted}, got {shown}")
+    return value
+
+
+def positive(name: str, value: Array) -> None:
+    """ValueError if a concrete ``value`` is not positive throughout."""
+    if is_concrete(value) and not np.all(np.asarray(value) > 0):
+        raise ValueError(f"{name}: wanted positive values, got {np.asarray(value)}")
+
+
 def one_of(name: str, value: Any, options: Sequence[Any]) -> Any:
     """``value`` if it is one of ``options``; ValueError otherwise."""
     if not any(value is option or value == option for option in options):

@@ -9,7 +9,7 @@ from jax import Array
 from jax.typing import ArrayLike, DTypeLike
 
 from jaxquat import quaternion
-from jaxquat.arguments import exactly, finite, is_concrete, unit_quaternion
+from jaxquat.arguments import exactly, finite, is_concrete, positive, unit_quaternion
 from jaxquat.linear import dot, matmul, transpose
 
 
@@ -40,6 +40,12 @@ class Body:
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"Body is immutable: cannot set {name!r}; make another Body")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"Body is immutable: cannot delete {name!r}")
+
+    def __reduce__(self):
+        return Body._unchecked, (self._inertia, self.moments, self.axes)
 
     def __repr__(self) -> str:
         if self.moments is None:
@@ -102,19 +108,23 @@ class Body:
         2022). Every theta gives a positive definite inertia with the triangle inequality. ``body.parameters`` inverts.
         """
         theta = exactly("theta", theta, (6,))
+        finite("theta", theta)
         a, b, c = jnp.exp(theta[0]), jnp.exp(theta[1]), jnp.exp(theta[2])
         zero = jnp.zeros_like(a)
         factor = jnp.stack([a, zero, zero, theta[3], b, zero, theta[4], theta[5], c]).reshape(3, 3)
-        return cls._unchecked(jnp.sum(factor * factor) * jnp.eye(3, dtype=theta.dtype) - matmul(factor, factor.T))
+        second = matmul(factor, factor.T)
+        x, y, z = second[0, 0], second[1, 1], second[2, 2]
+        sums = jnp.stack([y + z, z + x, x + y])  # not tr(S) - S_kk, which cancels for a needle
+        return cls._unchecked(jnp.where(jnp.eye(3, dtype=bool), sums[:, None], -second))
 
     @classmethod
     def box(cls, mass: ArrayLike, sides: ArrayLike) -> "Body":
         """Homogeneous box: mass [kg], sides (3,) [m] along the body axes."""
         mass, sides = exactly("mass", mass, ()), exactly("sides", sides, (3,))
-        _check_positive("mass", mass)
-        _check_positive("sides", sides)
+        positive("mass", mass)
+        positive("sides", sides)
         square = sides * sides
-        return cls.from_principal(mass / 12.0 * (jnp.sum(square) - square))
+        return cls.from_principal(mass / 12.0 * (jnp.roll(square, 1) + jnp.roll(square, -1)))
 
     @classmethod
     def cylinder(cls, mass: ArrayLike, radius: ArrayLike, height: ArrayLike) -> "Body":
@@ -122,7 +132,7 @@ class Body:
         named = [("mass", mass), ("radius", radius), ("height", height)]
         mass, radius, height = (exactly(name, value, ()) for name, value in named)
         for name, value in zip(("mass", "radius", "height"), (mass, radius, height), strict=True):
-            _check_positive(name, value)
+            positive(name, value)
         across = mass * (3.0 * radius * radius + height * height) / 12.0
         return cls.from_principal(jnp.stack([across, across, 0.5 * mass * radius * radius]))
 
@@ -134,14 +144,10 @@ class Body:
     def shifted(self, mass: ArrayLike, offset: ArrayLike) -> "Body":
         """The same body about a point ``offset`` (3,) [m] away from its centre of mass (parallel axes): I + m (|d|^2 1 - d d^T)."""
         mass, offset = exactly("mass", mass, ()), exactly("offset", offset, (3,))
-        _check_positive("mass", mass)
+        positive("mass", mass)
+        finite("offset", offset)
         eye = jnp.eye(3, dtype=self.inertia.dtype)
         return Body._unchecked(self.inertia + mass * (dot(offset, offset) * eye - offset[:, None] * offset[None, :]))
-
-
-def _check_positive(name: str, value: Array) -> None:
-    if is_concrete(value) and not np.all(np.asarray(value) > 0):
-        raise ValueError(f"{name}: wanted positive values, got {np.asarray(value)}")
 
 
 def _check_inertia(inertia: Array) -> None:

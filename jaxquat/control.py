@@ -11,7 +11,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from jaxquat import euler, quaternion
-from jaxquat.arguments import broadcast, exactly
+from jaxquat.arguments import broadcast, exactly, instance
 from jaxquat.mechanics import State
 
 
@@ -35,6 +35,7 @@ def quaternion_law(state: State, gains: Gains, command: ArrayLike) -> Array:
     9.8 to 9.10. The torque jumps where the attitude is a half turn away from the command.
     """
     command = exactly("command", command, (4,))
+    _check_gains(gains)
     error = quaternion.multiply(quaternion.conjugate(state.q), shortest(state.q, command))
     return 2.0 * gains.stiffness * error[1:] - gains.damping * state.omega
 
@@ -46,5 +47,12 @@ def euler_law(state: State, gains: Gains, command: ArrayLike) -> Array:
     ±pi/2).
     """
     command = exactly("command", command, (3,))
+    _check_gains(gains)
     angles = euler.from_quaternion(state.q, "ZYX")[::-1]
     return -gains.damping * state.omega - gains.stiffness * jnp.sin(angles - command)
+
+
+def _check_gains(gains: Gains) -> None:
+    instance("gains", gains, Gains, "control.Gains(damping, stiffness)")
+    exactly("gains.damping", gains.damping, (3,))
+    exactly("gains.stiffness", gains.stiffness, (3,))

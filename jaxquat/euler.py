@@ -80,7 +80,7 @@ def rate_matrix_inverse(angles: ArrayLike, order: str) -> Array:
 
 def _axes(order: str) -> list[int]:
     """Axis numbers of the equivalent intrinsic sequence: an extrinsic one is the intrinsic one read backwards."""
-    if order not in ORDERS:
+    if not isinstance(order, str) or order not in ORDERS:
         raise ValueError(f"order: wanted three of XYZ (intrinsic) or xyz (extrinsic), no axis twice in a row, got {order!r}")
     axes = ["XYZ".index(letter) for letter in order.upper()]
     return axes[::-1] if order.islower() else axes

@@ -11,7 +11,7 @@ from jax import Array, lax
 from jax.flatten_util import ravel_pytree
 from tqdm import tqdm
 
-from jaxquat.arguments import floating, one_of, positive_integer
+from jaxquat.arguments import floating, function, instance, one_of, positive_integer
 
 FORWARD_LIMIT = 12
 """``mode="auto"`` differentiates forward up to this many parameters (benchmarks/fit_mode.py measures both modes)."""
@@ -61,6 +61,10 @@ def fit(
         FloatingPointError: every update was skipped.
     """
     steps, chunk = positive_integer("steps", steps), positive_integer("chunk", chunk)
+    function("loss", loss)
+    instance("optimizer", optimizer, optax.GradientTransformation, "an optax gradient transformation, e.g. optax.adam(1e-2)")
+    if not hasattr(key, "dtype") or not (jnp.issubdtype(key.dtype, jax.dtypes.prng_key) or key.dtype == jnp.uint32):
+        raise TypeError(f"key: wanted a jax.random.key, got {key!r}")
     one_of("mode", mode, ("auto", "forward", "reverse"))
     params = jax.tree.map(lambda leaf: floating("params", leaf), params)
     size = ravel_pytree(params)[0].size
@@ -85,9 +89,10 @@ def fit(
             if batch is not None:
                 chosen = jax.random.choice(draw, min(rows)[0], (batch,), replace=False)
                 part = jax.tree.map(lambda x: x[chosen], data)
-            value, gradient = differentiate(lambda p: loss(p, part, own))(params)
+            value, gradient = differentiate(lambda p: _scalar(loss(p, part, own)))(params)
             gradient = jax.tree.map(lambda g: jnp.where(jnp.isfinite(value), g, jnp.nan), gradient)
-            updates, state = guarded.update(gradient, state, params)
+            with jax.numpy_dtype_promotion("standard"):  # optax raises a float to the integer count of updates
+                updates, state = guarded.update(gradient, state, params)
             return (optax.apply_updates(params, updates), state), value
 
         (params, state), values = lax.scan(update, (params, state), keys)
@@ -105,6 +110,14 @@ def fit(
     if skipped == steps:
         raise FloatingPointError(f"loss: it or its gradient was not finite at all {steps} updates; first loss {history[0][0]}")
     return Fit(params, np.concatenate(history), skipped)
+
+
+def _scalar(value: Any) -> Array:
+    if not hasattr(value, "shape"):
+        raise TypeError(f"loss: wanted a scalar, got {type(value).__name__}")
+    if value.shape != ():
+        raise ValueError(f"loss: wanted a scalar, got shape {value.shape}")
+    return value
 
 
 def _skipped(state: Any) -> int:

@@ -13,7 +13,7 @@ from jax.flatten_util import ravel_pytree
 from jax.typing import ArrayLike
 
 from jaxquat import quaternion
-from jaxquat.arguments import exactly, finite, floating, unit_quaternion
+from jaxquat.arguments import exactly, finite, floating, instance, unit_quaternion
 from jaxquat.body import Body
 from jaxquat.linear import cross, dot, inverse, matvec
 
@@ -64,10 +64,22 @@ def derivative(body: Body, torque: Torque, t: ArrayLike, state: State, params: A
         wanted, got = _describe(state.aux), _describe(rates)
         if wanted != got:
             raise ValueError(f"{name}: wanted d aux/dt like state.aux, {wanted}, got {got}")
+    return angular_acceleration(body, state.omega, check_torque(name, tau, state)), rates
+
+
+def check_torque(name: str, tau: Any, state: State) -> Array:
+    """The torque alone, (3,) in the dtype of the state, or an error that names it."""
     if not hasattr(tau, "dtype") or tau.shape != (3,) or not _same_dtype(tau, state.omega):
         wanted = f"an array of shape (3,) and dtype {state.omega.dtype}"
         raise (ValueError if hasattr(tau, "shape") else TypeError)(f"{name}: wanted {wanted}, got {_describe(tau)}")
-    return angular_acceleration(body, state.omega, tau), rates
+    return tau
+
+
+def check_step(body: Body, t: ArrayLike, state: State, dt: ArrayLike) -> tuple[Array, Array]:
+    """The time and the step in the dtype of the state; TypeError for what is no body and no state."""
+    instance("body", body, Body, "a jq.Body")
+    instance("state", state, State, "a jq.State")
+    return jnp.asarray(t, state.q.dtype), jnp.asarray(dt, state.q.dtype)
 
 
 def _same_dtype(value: Array, reference: Array) -> bool:
@@ -109,6 +121,8 @@ def local(a: State, b: State) -> Array:
     (rotation vector ``log(qa* qb)`` [rad], rate difference [rad/s], aux difference). Smooth while the attitudes differ by less
     than a half turn.
     """
+    if _describe(a.aux) != _describe(b.aux):
+        raise ValueError(f"b: wanted aux states like those of a, {_describe(a.aux)}, got {_describe(b.aux)}")
     u = quaternion.log(quaternion.multiply(quaternion.conjugate(a.q), b.q))
     aux = [ravel_pytree(b.aux)[0] - ravel_pytree(a.aux)[0]] if jax.tree.leaves(a.aux) else []
     return jnp.concatenate([u, b.omega - a.omega, *aux])

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from jaxquat.arguments import instance
 from jaxquat.body import Body
 from jaxquat.checkpointing import scan
 from jaxquat.mechanics import State, Step, Torque
@@ -56,7 +57,13 @@ def run(
         """The command held from step k on."""
         if controller is None:
             return value, memory
-        return controller.update(_time(problem, k), state, memory, problem.params, value)
+        result = controller.update(_time(problem, k), state, memory, problem.params, value)
+        if not (isinstance(result, tuple) and len(result) == 2):
+            raise TypeError(f"controller.update: wanted (command, memory), got {jax.tree.map(jnp.shape, result)}")
+        before, after = (jax.tree.map(jnp.shape, x) for x in (memory, result[1]))
+        if before != after:
+            raise TypeError(f"controller.update: wanted a memory with the shapes of the one given, {before}, got {after}")
+        return result
 
     if save_every % sample_every == 0:  # rows, within each the samples, within each the steps
         rows, samples = problem.steps // save_every, save_every // sample_every
@@ -116,7 +123,8 @@ def _advance(
 
     def one(carry: tuple[Array, State], _: None) -> tuple[tuple[Array, State], None]:
         k, state = carry
-        return (k + 1, problem.step(problem.body, torque, _time(problem, k), state, problem.dt, problem.params)), None
+        after = problem.step(problem.body, torque, _time(problem, k), state, problem.dt, problem.params)
+        return (k + 1, instance("step", after, State, "a State back")), None
 
     return scan(one, (k, state), None, steps, _share(segment, 1, steps, problem.steps))[0]
 

@@ -11,10 +11,10 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from jaxquat import quaternion
-from jaxquat.arguments import exactly
+from jaxquat.arguments import exactly, floating, function, instance
 from jaxquat.body import Body
 from jaxquat.linear import cross, dot, matvec
-from jaxquat.mechanics import State, Torque
+from jaxquat.mechanics import State, Torque, check_torque
 
 
 def zero(t: ArrayLike, state: State, params: Any) -> Array:
@@ -23,10 +23,15 @@ def zero(t: ArrayLike, state: State, params: Any) -> Array:
 
 
 def total(*torques: Torque) -> Torque:
-    """The sum of several torques."""
+    """The sum of several torques, given one by one."""
+    for each in torques:
+        function("torques", each)
 
     def torque(t: ArrayLike, state: State, params: Any) -> Array:
-        return sum((each(t, state, params) for each in torques), start=zero(t, state, params))
+        tau = zero(t, state, params)
+        for each in torques:
+            tau = tau + check_torque(f"torque {getattr(each, '__name__', repr(each))}", each(t, state, params), state)
+        return tau
 
     return torque
 
@@ -36,6 +41,7 @@ def in_world(world_torque: Torque) -> Torque:
 
     ``state.omega`` stays the body rate; ``quaternion.rotate(state.q, state.omega)`` is the world rate.
     """
+    function("world_torque", world_torque)
 
     def torque(t: ArrayLike, state: State, params: Any) -> Array:
         return quaternion.rotate_inverse(state.q, world_torque(t, state, params))
@@ -49,6 +55,8 @@ def gravity_gradient(body: Body, position: Callable[[ArrayLike], Array], mu: Arr
     ``position(t)`` is the (3,) position of the body from the centre of attraction, world axes [m]; mu its constant [m^3/s^2], by
     default that of the Earth. P. C. Hughes, Spacecraft Attitude Dynamics, 1986, section 8.1.
     """
+    instance("body", body, Body, "a jq.Body")
+    function("position", position)
 
     def torque(t: ArrayLike, state: State, params: Any) -> Array:
         place = position(t)
@@ -73,7 +81,7 @@ def heavy_top(weight: ArrayLike, offset: ArrayLike) -> Torque:
 
 def drag(damping: ArrayLike) -> Torque:
     """Viscous drag ``-D omega``; ``damping`` is D: (3,) for a diagonal, or (3, 3) [N m s]."""
-    damping = jnp.asarray(damping)
+    damping = floating("damping", damping)
     damping = exactly("damping", damping, (3, 3) if damping.ndim == 2 else (3,))
 
     def torque(t: ArrayLike, state: State, params: Any) -> Array:
@@ -85,6 +93,7 @@ def drag(damping: ArrayLike) -> Torque:
 def magnetic(dipole: ArrayLike, field: Callable[[ArrayLike], Array]) -> Torque:
     """A dipole (3,) [A m^2] in body axes in a field: ``dipole × B``; ``field(t)`` is B in world axes (3,) [T]."""
     dipole = exactly("dipole", dipole, (3,))
+    function("field", field)
 
     def torque(t: ArrayLike, state: State, params: Any) -> Array:
         return cross(dipole, quaternion.rotate_inverse(state.q, field(t)))

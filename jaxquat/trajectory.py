@@ -13,7 +13,7 @@ from jax.experimental import checkify
 from jax.typing import ArrayLike, DTypeLike
 
 from jaxquat import quaternion, so3
-from jaxquat.arguments import divisor, floating, is_concrete, one_of, positive_integer
+from jaxquat.arguments import divisor, floating, function, instance, is_concrete, one_of, positive_integer
 from jaxquat.body import Body
 from jaxquat.linear import dot
 from jaxquat.mechanics import State, Step, Torque, check_state
@@ -42,7 +42,7 @@ def grid(t0: ArrayLike, dt: ArrayLike, steps: int) -> Grid:
     """
     steps = positive_integer("steps", steps)
     for name, value in (("t0", t0), ("dt", dt)):
-        shape = jnp.shape(floating(name, 0.0 + value if isinstance(value, int) else value))
+        shape = jnp.shape(floating(name, 0.0 + value if type(value) is int else value))
         if shape != ():
             raise ValueError(f"{name}: wanted a scalar, got shape {shape}")
         if is_concrete(value) and not math.isfinite(float(np.asarray(value))):
@@ -67,7 +67,9 @@ class Path(NamedTuple):
         is unit and of order 4 in the spacing, the rate its exact derivative and of order 3; aux states are interpolated linearly.
         Saved attitudes must be less than a half turn apart.
         """
-        t = jnp.asarray(t, self.t.dtype)
+        if self.t.ndim != 1:
+            raise ValueError(f"path: wanted one path, got times of shape {self.t.shape}; use jax.vmap over the paths")
+        t = floating("t", 0.0 + t if type(t) is int else t).astype(self.t.dtype)
         first, last = self.t[0], self.t[-1]
         if is_concrete((t, first, last)) and not np.all((np.asarray(t) >= first) & (np.asarray(t) <= last)):
             raise ValueError(f"t: wanted times within [{first}, {last}], got {t}")
@@ -132,6 +134,12 @@ def rollout(
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
         NotImplementedError: ``engine="fused"`` or ``checkpoint="reversible"``.
     """
+    function("step", step)
+    function("torque", torque)
+    if controller is not None:
+        instance("controller", controller, Controller, "a jq.Controller(init, update)")
+        function("controller.init", controller.init)
+        function("controller.update", controller.update)
     start = check_state("start", start)
     dtype = start.q.dtype
     if not isinstance(grid, Grid):
@@ -153,7 +161,7 @@ def rollout(
             raise ValueError(f"inputs: wanted leading axis {samples} (steps // sample_every), got shape {jnp.shape(leaf)}")
     t0, dt = jnp.asarray(grid.t0, dtype), jnp.asarray(grid.dt, dtype)
     if check:
-        _check_start(body, start, dt)
+        _check_start(body, start, t0, dt)
     problem = Problem(step, body, torque, t0, dt, grid.steps, params, controller)
     states, command, memory = run(problem, start, inputs, sample_every, save_every, _segment(checkpoint, grid.steps))
     path = Path(grid.times(dtype)[::save_every], states, command, memory)
@@ -171,9 +179,10 @@ def _segment(checkpoint: str | int, steps: int) -> int | None:
     return positive_integer("checkpoint", checkpoint)
 
 
-def _check_start(body: Body, start: State, dt: Array) -> None:
+def _check_start(body: Body, start: State, t0: Array, dt: Array) -> None:
     norm = jnp.sqrt(dot(start.q, start.q))
     checkify.check(jnp.abs(norm - 1) <= 1e-4, "start.q: wanted a unit quaternion, got norm {norm}", norm=norm)
+    checkify.check(jnp.isfinite(t0), "t0: wanted a finite number, got {t0}", t0=t0)
     checkify.check(dt > 0, "dt: wanted a positive step, got {dt}", dt=dt)
     moments = jnp.linalg.eigvalsh(body.inertia)
     physical = (moments[0] > 0) & (moments[0] + moments[1] >= moments[2] * (1 - 100 * jnp.finfo(dt.dtype).eps))

@@ -39,7 +39,8 @@ def derivatives(f: Callable[[Vector], Vector], size: int, directions: Any) -> tu
     directions = [tuple(vector(d)) for d in directions]
     jacobian = [(at(e) - at(tuple(-x for x in e))) / (2 * _STEP) for e in units]
     second = [
-        [(even(tuple(x + y for x, y in zip(d, e, strict=True))) - even(d) - even(e)) / (2 * _STEP**2) for e in units] for d in directions
+        [(even(tuple(x + y for x, y in zip(d, e, strict=True))) - even(d) - even(e)) / (2 * _STEP**2) for e in units]
+        for d in directions
     ]
     return (
         at((mp.zero,) * size).astype(np.float64),

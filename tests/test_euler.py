@@ -118,7 +118,6 @@ def test_round_trip_of_special_attitudes(dtype, x):
 relative = jax.jit(lambda p, q: quaternion.multiply(quaternion.conjugate(p), q))
 
 
-
 @pytest.mark.parametrize("order", euler.ORDERS)
 def test_rate_matrix_is_the_derivative_of_the_attitude(order):
     """Columns 2 vec(q* dq/d angle_k); half angles enter linearly by sine and cosine, so dq/d angle_k = q(angles + pi e_k)/2."""

@@ -26,7 +26,8 @@ from jaxquat import euler, quaternion, so3
 from jaxquat.schemes import tableaus
 
 BOUND = 32
-QUANTITIES = ("value", "forward", "reverse", "forward over reverse", "reverse over forward")
+MODES = {"reverse": ("value", "reverse", "forward over reverse"), "forward": ("forward", "reverse over forward")}
+ORDER = {"value": 0, "reverse": 1, "forward over reverse": 2, "forward": 1, "reverse over forward": 2}
 DTYPES = {"float32": jnp.float32, "float64": jnp.float64}
 
 # The series of jaxquat.series switch at an angle of 2; atan2's branches and from_matrix's rows change below pi.
@@ -145,7 +146,7 @@ CASES["distances"] = Case(
     6,
     [
         Point([*p, *sign(attitude(angle, axis, p))])
-        for p, sign in ((IDENTITY, list), (MINUS_IDENTITY, negated), (GENERIC, list), (GENERIC, negated))
+        for p, sign in ((IDENTITY, list), (MINUS_IDENTITY, negated), (GENERIC, list))
         for axis in AXES
         for angle in (*SMALL, *LARGE)
     ],
@@ -197,11 +198,14 @@ CASES["mean"] = Case(
     exact_mean,
     12,
     [
-        Point(exact.flat(*(sign(exact.moved(exact.vector(p), exact.vector(v))) for v, sign in zip(spread, signs, strict=True)), weights))
+        Point(
+            exact.flat(
+                *(sign(exact.moved(exact.vector(p), exact.vector(v))) for v, sign in zip(spread, signs, strict=True)), weights
+            )
+        )
         for p in (IDENTITY, GENERIC)
         for spread in (NONE, SPREAD)
-        for signs in ((list, list, list), (list, negated, list))
-        for weights in ((1.0, 1.0, 1.0), (0.5, 2.0, 1.0))
+        for signs, weights in (((list, list, list), (1.0, 1.0, 1.0)), ((list, negated, list), (0.5, 2.0, 1.0)))
     ],
 )
 
@@ -220,13 +224,14 @@ CASES["from_vectors"] = Case(
         Point(
             exact.flat(
                 *body,
-                *(exact.add(exact.rotate(exact.vector(q), exact.vector(b)), exact.vector(n)) for b, n in zip(body, noise, strict=True)),
+                *(
+                    exact.add(exact.rotate(exact.vector(q), exact.vector(b)), exact.vector(n))
+                    for b, n in zip(body, noise, strict=True)
+                ),
                 (1.0, 1.0, 1.0),
             )
         )
-        for q in (IDENTITY, GENERIC)
-        for body in (FRAME, SKEW)
-        for noise in (NONE, SPREAD)
+        for q, body, noise in ((IDENTITY, FRAME, NONE), (GENERIC, FRAME, NONE), (GENERIC, SKEW, NONE), (GENERIC, SKEW, SPREAD))
     ],
     some_directions(21),
 )
@@ -292,7 +297,8 @@ for order in euler.ORDERS:
     )
 
 
-# Steps: of a body with products of inertia, driven by a torque of time, attitude, rate, an aux state and two parameters.
+# Steps: of a body with products of inertia, driven by a torque of time, attitude, rate, an aux state and two parameters. Not jitted:
+# the schemes share their operations, while the second derivatives of a single step of four stages take minutes to compile.
 
 INERTIA = (0.9, 1.3, 1.1, 0.1, -0.2, 0.15)  # xx, yy, zz, xy, xz, yz
 STEP_SIZES = (4, 3, 0, 2, 6, 0, 0)  # attitude, rate, aux, parameters, inertia, dt, t
@@ -367,25 +373,38 @@ for name, reference in STEPS.items():
                 (attitude(math.pi - 1e-6, AXES[0], GENERIC), (2.0, 3.0, -1.0), 0.2, 0.5, 2.0),  # u crosses an angle of 2
             )
         ],
-        np.where(np.repeat(np.arange(3), (6, 3, 8)) == np.arange(3)[:, None], some_directions(17), 0.0),  # state; aux, params; the rest
+        np.where(
+            np.repeat(np.arange(3), (6, 3, 8)) == np.arange(3)[:, None], some_directions(17), 0.0
+        ),  # state; aux, params; the rest
         (4, 3, 1),
+        jit=False,
     )
 
 
-def derivatives(f: Callable[[Array], Array], size: int, directions: Array) -> dict[str, Array]:
-    """QUANTITIES of f: R^size -> R^m at 0, as (m,), (k, m), (m, size), (k, m, size), (k, m, size)."""
-    zero = jnp.zeros(size, directions.dtype)
+def pulled_back(f: Callable[[Array], Array], e: Array) -> tuple[Array, Array]:
+    """Value (m,) and Jacobian (m, n), one vjp for each output."""
+    value, pullback = jax.vjp(f, e)
+    return value, jax.vmap(lambda cotangent: pullback(cotangent)[0])(jnp.eye(value.shape[0], dtype=value.dtype))
 
-    def pulled_back(g: Callable[[Array], Array], e: Array) -> tuple[Array, Array]:
-        value, pullback = jax.vjp(g, e)
-        return value, jax.vmap(lambda cotangent: pullback(cotangent)[0])(jnp.eye(value.shape[0], dtype=value.dtype))
 
-    def along(direction: Array) -> tuple[Array, ...]:
-        (value, reverse), (_, forward_over_reverse) = jax.jvp(lambda e: pulled_back(f, e), (zero,), (direction,))
-        forward, reverse_over_forward = pulled_back(lambda e: jax.jvp(f, (e,), (direction,))[1], zero)
-        return value, forward, reverse, forward_over_reverse, reverse_over_forward
+def derivatives(f: Callable[[Array], Array], directions: Array, mode: str) -> dict[str, Array]:
+    """The quantities of a mode for f: R^n -> R^m at 0, along (k, n) directions.
 
-    return dict(zip(QUANTITIES, jax.vmap(along, out_axes=(None, 0, None, 0, 0))(directions), strict=True))
+    Shapes: value (m,), reverse (m, n), forward (k, m), both second derivatives (k, m, n).
+    """
+    zero = jnp.zeros(directions.shape[1], directions.dtype)
+
+    def reverse(direction: Array) -> tuple[tuple[Array, Array], Array]:
+        first, (_, second) = jax.jvp(lambda e: pulled_back(f, e), (zero,), (direction,))
+        return first, second
+
+    def forward(direction: Array) -> tuple[Array, Array]:
+        return pulled_back(lambda e: jax.jvp(f, (e,), (direction,))[1], zero)
+
+    if mode == "forward":
+        return dict(zip(MODES[mode], jax.vmap(forward)(directions), strict=True))
+    first, second = jax.vmap(reverse, out_axes=((None, None), 0))(directions)
+    return dict(zip(MODES[mode], (*first, second), strict=True))
 
 
 def rounded(name: str, dtype: str) -> np.ndarray:
@@ -397,12 +416,12 @@ def directions_of(case: Case, dtype: str = "float32") -> np.ndarray:
 
 
 @functools.cache
-def computed(name: str, dtype: str) -> dict[str, np.ndarray]:
+def computed(name: str, dtype: str, mode: str) -> dict[str, np.ndarray]:
     case = CASES[name]
     directions = jnp.asarray(directions_of(case, dtype))
 
     def everywhere(base: Array) -> dict[str, Array]:
-        return jax.vmap(lambda x: derivatives(lambda e: case.library(x, e), case.size, directions))(base)
+        return jax.vmap(lambda x: derivatives(lambda e: case.library(x, e), directions, mode))(base)
 
     return jax.tree.map(np.asarray, (jax.jit(everywhere) if case.jit else everywhere)(jnp.asarray(rounded(name, dtype))))
 
@@ -414,14 +433,14 @@ def wanted(name: str, dtype: str) -> dict[str, np.ndarray]:
     for base in rounded(name, dtype):
         f = functools.partial(case.reference, exact.vector(base))
         value, jacobian, second = exact.derivatives(f, case.size, directions_of(case))
-        found.append((value, directions_of(case, "float64") @ jacobian.T, jacobian, second, second))
-    return {quantity: np.stack(each) for quantity, each in zip(QUANTITIES, zip(*found, strict=True), strict=True)}
+        found.append((value, jacobian, second, directions_of(case, "float64") @ jacobian.T, second))
+    return {quantity: np.stack(each) for quantity, each in zip(ORDER, zip(*found, strict=True), strict=True)}
 
 
-def errors(name: str, dtype: str, quantity: str) -> np.ndarray:
+def errors(name: str, dtype: str, mode: str, quantity: str) -> np.ndarray:
     """The largest error at every point, for every group of outputs, in units of eps x scale."""
-    case, order = CASES[name], {"value": 0, "forward": 1, "reverse": 1}.get(quantity, 2)
-    got, want = computed(name, dtype)[quantity], wanted(name, dtype)[quantity]
+    case, order = CASES[name], ORDER[quantity]
+    got, want = computed(name, dtype, mode)[quantity], wanted(name, dtype)[quantity]
     assert got.dtype == dtype
     assert got.shape == want.shape
     outputs = 1 if quantity in ("value", "reverse") else 2
@@ -433,3 +452,155 @@ def errors(name: str, dtype: str, quantity: str) -> np.ndarray:
         scale = np.maximum(size, [point.scale[order] for point in case.points])
         found.append(np.where(difference == 0, 0.0, difference / np.where(scale == 0, np.finfo(np.float64).tiny, scale)))
     return np.stack(found, -1) / np.finfo(dtype).eps
+
+
+QUICK_ORDERS = ("ZYX", "ZXZ", "xyz", "yzy")
+
+
+def is_quick(name: str, dtype: str, mode: str) -> bool:
+    """Half of the combinations show every function, mode and precision; what takes long keeps the half of the smaller precision."""
+    family = name.split()[0]
+    if (dtype == "float32") != (mode == "reverse"):
+        return False
+    if family in ("lie_euler", "rkmk2", "rkmk3", "rkmk5", "rkmk6", "triad") or (
+        family == "euler" and name.split()[1] not in QUICK_ORDERS
+    ):
+        return False
+    return dtype == "float32" or family not in ("euler", "rkmk4", "zhao", "from_vectors")
+
+
+COMBINATIONS = [
+    pytest.param(name, dtype, mode, marks=() if is_quick(name, dtype, mode) else pytest.mark.slow, id=f"{name}-{dtype}-{mode}")
+    for dtype in DTYPES
+    for mode in MODES
+    for name in CASES
+]
+
+
+@pytest.mark.parametrize(("name", "dtype", "mode"), COMBINATIONS)
+def test_derivatives(name: str, dtype: str, mode: str) -> None:
+    worst = {quantity: np.max(errors(name, dtype, mode, quantity)) for quantity in MODES[mode]}
+    assert all(error < BOUND for error in worst.values()), worst
+
+
+def test_every_scheme_has_a_reference() -> None:
+    assert set(STEPS) == set(jq.SCHEMES)
+
+
+def test_reference_of_the_differential() -> None:
+    """dexp's reference is the derivative of exp's: exp(u)* exp(u + v) = 1 + dexp(u, v)/2 to first order."""
+    for u in ([mp.zero] * 3, exact.vector((0.3, -2.0, 1.5))):
+        _, jacobian, _ = exact.derivatives(
+            lambda v, u=u: exact.multiply(exact.conjugate(exact.exp(u)), exact.exp(exact.add(u, v))), 3, np.eye(3)
+        )
+        columns = [exact.dexp(u, [mp.mpf(i == j) for j in range(3)]) for i in range(3)]
+        np.testing.assert_allclose(2 * jacobian[1:], np.array(columns).astype(np.float64).T, rtol=1e-15, atol=1e-15)
+
+
+# What is not differentiable returns what its docstring states.
+
+
+def in_both_modes(f: Callable[[Array], Array], dtype: str, size: int = 3) -> tuple[Array, Array, Array]:
+    """Value, Jacobian forward, Jacobian reverse at 0."""
+    zero = jnp.zeros(size, DTYPES[dtype])
+    return f(zero), jax.jacfwd(f)(zero), jax.jacrev(f)(zero)
+
+
+HALF_TURNS = ((0.48, -0.6, 0.64), (-0.48, 0.6, 0.64), (0.0, 0.0, 1.0), (0.0, -1.0, 0.0))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_half_turn(dtype: str) -> None:
+    """log is that of canonical(q), distances have the slope of one of the two ways; finite to second order."""
+    identity = jnp.asarray(IDENTITY, DTYPES[dtype])
+    tolerance = {"atol": BOUND * np.finfo(dtype).eps, "rtol": 0.0}
+
+    @jax.jit
+    @jax.vmap
+    def at(axis: Array) -> Any:
+        def functions(v: Array) -> Array:
+            q = turned(jnp.concatenate([jnp.zeros_like(axis[:1]), axis]), v)
+            return jnp.concatenate(
+                [quaternion.log(q), quaternion.squared_distance(identity, q)[None], quaternion.distance(identity, q)[None]]
+            )
+
+        return in_both_modes(functions, dtype), jax.jacfwd(jax.jacrev(functions))(jnp.zeros_like(axis))
+
+    (values, *jacobians), hessians = jax.tree.map(np.asarray, at(jnp.asarray(HALF_TURNS, DTYPES[dtype])))
+    assert np.isfinite(hessians).all()
+    for k, axis in enumerate(HALF_TURNS):
+        branch = np.array(axis) * np.sign(next(x for x in axis if x))
+        u = exact.vector(np.pi * branch)
+        columns = [exact.dexpinv(u, [mp.mpf(i == j) for j in range(3)]) for i in range(3)]
+        np.testing.assert_allclose(values[k], [*np.pi * branch, np.pi**2, np.pi], **tolerance)
+        for jacobian in jacobians:
+            np.testing.assert_allclose(jacobian[k, :3], np.array(columns).astype(np.float64).T, **tolerance)
+            way = np.sign(jacobian[k, 4] @ branch)
+            np.testing.assert_allclose(jacobian[k, 4], way * branch, **tolerance)
+            np.testing.assert_allclose(jacobian[k, 3], way * 2 * np.pi * branch, **tolerance)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("start", [IDENTITY, MINUS_IDENTITY, GENERIC])
+def test_coincidence(start: tuple[float, ...], dtype: str) -> None:
+    """distance: 0 with derivative 0; squared_distance: Hessian twice the identity in every mode, third derivative 0."""
+    p = jnp.asarray(start, DTYPES[dtype])
+    zero = jnp.zeros(3, p.dtype)
+
+    def square(v: Array) -> Array:
+        return quaternion.squared_distance(p, turned(p, v))
+
+    @jax.jit
+    def all_of_them() -> Any:
+        hessians = [outer(inner(square)) for outer in (jax.jacfwd, jax.jacrev) for inner in (jax.jacfwd, jax.jacrev)]
+        third = jax.jacfwd(hessians[1])
+        return in_both_modes(lambda v: quaternion.distance(p, turned(p, v)), dtype), [f(zero) for f in hessians], third(zero)
+
+    (distance, *slopes), hessians, third = all_of_them()
+    assert distance == 0
+    for slope in slopes:
+        np.testing.assert_array_equal(slope, 0)
+    tolerance = {"atol": BOUND * np.finfo(dtype).eps, "rtol": 0.0}
+    for hessian in hessians:
+        np.testing.assert_allclose(hessian, 2 * np.eye(3), **tolerance)
+    np.testing.assert_allclose(third, np.zeros((3, 3, 3)), **tolerance)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("start", [IDENTITY, MINUS_IDENTITY])
+def test_axis_and_angle_at_the_identity(start: tuple[float, ...], dtype: str) -> None:
+    q = jnp.asarray(start, DTYPES[dtype])
+
+    def axis_and_angle(v: Array) -> Array:
+        axis, angle = quaternion.to_axis_angle(turned(q, v))
+        return jnp.concatenate([axis, angle[None]])
+
+    value, *jacobians = jax.jit(lambda: in_both_modes(axis_and_angle, dtype))()
+    np.testing.assert_array_equal(value, [1, 0, 0, 0])
+    for jacobian in jacobians:
+        np.testing.assert_array_equal(jacobian, np.zeros((4, 3)))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_slerp_of_a_half_turn_goes_by_way_of_q(dtype: str) -> None:
+    p, q = jnp.asarray(IDENTITY, DTYPES[dtype]), jnp.asarray((0.0, 0.0, -0.6, 0.8), DTYPES[dtype])
+    middle = quaternion.slerp(p, q, jnp.asarray(0.5, p.dtype))
+    np.testing.assert_allclose(middle, (p + q) / math.sqrt(2), rtol=0, atol=BOUND * np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("order", [pytest.param(o, marks=() if o in QUICK_ORDERS else pytest.mark.slow) for o in euler.ORDERS])
+def test_gimbal_lock(order: str, dtype: str) -> None:
+    """The third angle is 0 and the attitude is right, the derivatives are finite; the inverse of the rate matrix is not."""
+    ends = (0.0, math.pi) if order[0] == order[2] else (math.pi / 2, -math.pi / 2)
+    locked = [exact.euler_to_quaternion([mp.mpf("0.7"), mp.mpf(end), mp.mpf("-0.4")], order) for end in ends]
+    q = jnp.asarray(np.array(locked).astype(np.float64), DTYPES[dtype])
+    angles, *jacobians = jax.vmap(lambda q: in_both_modes(lambda v: euler.from_quaternion(turned(q, v), order), dtype))(q)
+    np.testing.assert_array_equal(angles[:, 2], 0)
+    # half of the digits: an angle that is its cosine's arc is known to sqrt(eps) at most
+    back = euler.to_quaternion(angles, order)
+    np.testing.assert_allclose(np.abs(np.sum(np.asarray(back) * np.asarray(q), -1)), 1, rtol=0, atol=BOUND * np.finfo(dtype).eps)
+    for jacobian in jacobians:
+        assert np.isfinite(jacobian).all()
+    inverse = np.abs(np.asarray(euler.rate_matrix_inverse(angles, order)))
+    assert not (inverse.max((-1, -2)) < 0.1 / np.finfo(dtype).eps).any()  # infinite, NaN, or as large as a rounded pi/2 makes it

@@ -1,3 +1,5 @@
+"""Orders, reference motions, norm, aux states, and the table of schemes."""
+
 import functools
 
 import jax

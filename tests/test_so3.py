@@ -48,7 +48,7 @@ def test_hat_and_vee():
 def test_exp_is_the_matrix_exponential_of_hat():
     matrix = np.asarray(jax.jit(so3.exp)(U))
     np.testing.assert_allclose(matrix, Rotation.from_rotvec(U).as_matrix(), rtol=0, atol=1e-14)
-    np.testing.assert_allclose(matrix, [expm(np.cross(np.eye(3), u)) for u in U], rtol=0, atol=1e-14)
+    np.testing.assert_allclose(matrix, [expm(np.cross(np.eye(3), u)) for u in U], rtol=0, atol=1e-13)  # expm itself: 4e-14
 
 
 def test_log_inverts_exp_and_lies_in_the_ball():
@@ -105,7 +105,7 @@ def test_dexp_is_the_derivative_of_exp():
 def test_world_is_body_with_u_negated_and_its_rotation():
     for function in (dexp, dexpinv):
         np.testing.assert_allclose(function(U, V, "world"), function(-U, V), rtol=0, atol=4e-15)
-    turned = Rotation.from_rotvec(U).apply(dexp(U, V))
+    turned = Rotation.from_rotvec(U).apply(dexp(U, V).copy())
     np.testing.assert_allclose(dexp(U, V, "world"), turned, rtol=0, atol=2e-14)
 
 

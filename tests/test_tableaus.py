@@ -114,10 +114,12 @@ def test_family_of_second_order():
                 tableau(*made)
 
 
-@pytest.mark.parametrize("b", [(float("nan"),), (float("inf"),)])
-def test_a_coefficient_that_is_not_finite_is_refused(b):
-    with pytest.raises(ValueError, match="b"):
-        tableau((), b, (), 1)
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_coefficient_that_is_not_finite_is_refused(bad):
+    with pytest.raises(ValueError, match="b: wanted"):
+        tableau((), (bad,), (), 1)
+    with pytest.raises(ValueError, match=r"[abc]: wanted"):
+        tableau(((bad,),), (0.0, 1.0), (bad,), 2)
 
 
 def test_an_order_below_one_is_refused():

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from jaxquat.arguments import broadcast, floating, one_of, trailing
+from jaxquat.arguments import broadcast, floating, one_of
 from jaxquat.linear import cross, dot, matvec
 from jaxquat.quaternion.algebra import canonical, normalize
 from jaxquat.quaternion.representations import from_matrix
@@ -23,7 +23,7 @@ def _dominant_eigenvector(matrix: Array) -> Array:
     """
     constant = lax.stop_gradient(matrix)
     vector = jnp.linalg.eigh(constant)[1][..., -1]
-    eye = jnp.eye(4, dtype=matrix.dtype)
+    eye = jnp.broadcast_to(jnp.eye(4, dtype=matrix.dtype), matrix.shape)
     size = jnp.sum(jnp.abs(constant), axis=(-1, -2))[..., None, None]
     for _ in range(2):
         image = matvec(matrix, vector)
@@ -69,12 +69,13 @@ def from_vectors(body: ArrayLike, world: ArrayLike, weights: ArrayLike | None = 
         return from_matrix(jnp.sum(_triad(world)[..., :, None, :] * _triad(body)[..., None, :, :], axis=-1))
     if weights is None:
         weights = jnp.ones(body.shape[:-1], body.dtype)
-    weights = trailing("weights", weights, body.shape[-2:-1])
-    world, weights = broadcast(("world", world, body.shape[-2:]), ("weights", weights, body.shape[-2:-1]))
+    core = body.shape[-2:]
+    body, world, weights = broadcast(("body", body, core), ("world", world, core), ("weights", weights, core[:1]))
     profile = jnp.sum(weights[..., None, None] * world[..., :, None] * body[..., None, :], axis=-3)
     trace = profile[..., 0, 0] + profile[..., 1, 1] + profile[..., 2, 2]
     z = jnp.sum(weights[..., None] * cross(body, world), axis=-2)
-    symmetric = profile + jnp.swapaxes(profile, -1, -2) - trace[..., None, None] * jnp.eye(3, dtype=profile.dtype)
+    eye = jnp.broadcast_to(jnp.eye(3, dtype=profile.dtype), profile.shape)
+    symmetric = profile + jnp.swapaxes(profile, -1, -2) - trace[..., None, None] * eye
     top = jnp.concatenate([trace[..., None, None], z[..., None, :]], axis=-1)
     return _dominant_eigenvector(jnp.concatenate([top, jnp.concatenate([z[..., :, None], symmetric], axis=-1)], axis=-2))
 

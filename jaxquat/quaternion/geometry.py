@@ -17,6 +17,7 @@ def squared_distance(p: ArrayLike, q: ArrayLike) -> Array:
     Smooth for angles below pi, at coincidence too: its Hessian in the tangent there is twice the identity. Use it in
     losses. At exactly pi the derivative is that of one of the two shortest ways.
     """
+    p, q = broadcast(("p", p, (4,)), ("q", q, (4,)))
     u = log(multiply(conjugate(p), q))
     return dot(u, u)
 

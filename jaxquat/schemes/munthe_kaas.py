@@ -15,8 +15,9 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from jaxquat import so3
+from jaxquat.arguments import instance
 from jaxquat.body import Body
-from jaxquat.mechanics import State, Step, Torque, derivative
+from jaxquat.mechanics import State, Step, Torque, check_step, derivative
 from jaxquat.quaternion import correct_norm, exp, multiply
 from jaxquat.schemes.tableaus import Tableau
 
@@ -26,8 +27,10 @@ def rkmk(tableau: Tableau) -> Step:
 
     The order is the tableau's, for torques of time, attitude and rate. Aux states are integrated by the tableau itself.
     """
+    instance("tableau", tableau, Tableau, "a Tableau")
 
     def step(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any) -> State:
+        t, dt = check_step(body, t, state, dt)
         q, omega, aux = state
         omega_dot, aux_dot = derivative(body, torque, t, state, params)
         slopes = [(omega, omega_dot, aux_dot)]  # of (u, omega, aux); the first stage is at u = 0

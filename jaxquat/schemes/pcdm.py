@@ -6,7 +6,7 @@ import jax
 from jax.typing import ArrayLike
 
 from jaxquat.body import Body
-from jaxquat.mechanics import State, Torque, derivative
+from jaxquat.mechanics import State, Torque, check_step, derivative
 from jaxquat.quaternion import correct_norm, exp, multiply, rotate
 
 
@@ -18,6 +18,7 @@ def zhao(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, 
     The final rotation ``exp(h w12) q0`` with the world rate ``w12 = q12 wb12 q12*`` is here ``q0 exp(h e wb12 e*)``, with ``q12 =
     q0 e``. Aux states follow the midpoint rule.
     """
+    t, dt = check_step(body, t, state, dt)
     q, omega, aux = state
     omega_dot, aux_dot = derivative(body, torque, t, state, params)
     half = exp(0.5 * dt * (omega + 0.25 * dt * omega_dot))

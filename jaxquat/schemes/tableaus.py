@@ -8,6 +8,8 @@ Math. Soc. 4, 1964.
 import itertools
 from typing import NamedTuple
 
+from jaxquat.arguments import positive_integer
+
 
 class Tableau(NamedTuple):
     """Coefficients of an explicit method. The first stage has no row: ``a`` and ``c`` start at the second stage."""
@@ -22,18 +24,18 @@ def tableau(
     a: tuple[tuple[float, ...], ...], b: tuple[float, ...], c: tuple[float, ...], order: int, tolerance: float = 1e-13
 ) -> Tableau:
     """A Tableau whose shape, row sums and order conditions hold; ValueError that names the condition otherwise."""
-    stages = len(b)
+    stages, order = len(b), positive_integer("order", order)
     if [len(row) for row in a] != list(range(1, stages)):
         raise ValueError(f"a: wanted {stages - 1} rows of 1, 2, ... entries (b has {stages}), got {[len(row) for row in a]}")
     if len(c) != stages - 1:
         raise ValueError(f"c: wanted {stages - 1} nodes, got {len(c)}")
     for row, node in zip(a, c, strict=True):
-        if abs(sum(row) - node) > tolerance:
+        if not abs(sum(row) - node) <= tolerance:
             raise ValueError(f"c: wanted the row sums of a, got {node} for the row {row}")
     for size in range(1, order + 1):
         for tree in _trees(size):
             weight = sum(x * y for x, y in zip(b, _stage_weights(tree, a, stages), strict=True))
-            if abs(weight - 1 / _density(tree)) > tolerance:
+            if not abs(weight - 1 / _density(tree)) <= tolerance:
                 raise ValueError(f"b: wanted {1 / _density(tree)} for the order-{size} condition of tree {tree}, got {weight}")
     return Tableau(a, b, c, order)
 

@@ -1,0 +1,51 @@
+"""Every Python block of the README and of docs/ runs, in order, in one namespace per page; tables agree with the code."""
+
+import re
+from pathlib import Path
+
+import jax
+import pytest
+
+import jaxquat as jq
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_code_blocks_run(page):
+    namespace = {}
+    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):  # as a user has it
+        for block in re.findall(r"^```python\n(.*?)^```", page.read_text(), re.M | re.S):
+            exec(compile(block, page.name, "exec"), namespace)
+
+
+def test_the_readme_table_is_the_table_of_schemes():
+    rows = re.findall(r"^\| `(\w+)` \| (\d) \| (\d) \|", (ROOT / "README.md").read_text(), re.M)
+    assert {name: (int(order), int(count)) for name, order, count in rows} == {
+        name: (scheme.order, scheme.evaluations) for name, scheme in jq.SCHEMES.items()
+    }
+
+
+def test_the_architecture_names_every_room():
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    for file in (ROOT / "jaxquat").rglob("*.py"):
+        assert file.name in page, f"{file.name} is not in docs/architecture.md"
+
+
+def test_imports_point_down():
+    """The order of docs/architecture.md, from the ground up."""
+    floors = [
+        ["arguments", "series", "linear"], ["quaternion"], ["so3"], ["euler"], ["body"], ["mechanics"], ["torques", "control", "actuators"],
+        ["schemes"], ["checkpointing"], ["scanning"], ["trajectory"], ["fitting"],
+    ]  # fmt: skip
+    height = {room: k for k, floor in enumerate(floors) for room in floor}
+    for file in (ROOT / "jaxquat").rglob("*.py"):
+        own = file.relative_to(ROOT / "jaxquat").with_suffix("").parts
+        if own == ("__init__",):
+            continue
+        text = file.read_text()
+        rooms = re.findall(r"^from jaxquat\.(\w+)", text, re.M)
+        rooms += [name for names in re.findall(r"^from jaxquat import (.+)$", text, re.M) for name in names.split(", ")]
+        for room in rooms:
+            assert room == own[0] or height[room] < height[own[0]], f"{file.name} imports {room}"

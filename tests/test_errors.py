@@ -1,0 +1,508 @@
+"""Bad input, one case a row: the exception, and what its message must say: the argument, what was wanted, what came."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax.experimental import checkify
+
+import jaxquat as jq
+from jaxquat import actuators, control, euler, mechanics, quaternion, so3, torques
+from jaxquat.schemes import tableau, tableaus
+
+Q, V, NAN = jnp.array([1.0, 0, 0, 0]), jnp.array([0.1, 0.2, 0.3]), float("nan")
+TEN, FOUR_ROWS = jnp.ones(10), jnp.ones((4, 3))
+START = jq.State(Q, V)
+INERTIA = jnp.diag(jnp.array([1.0, 2.0, 2.5]))
+BODY = jq.Body(INERTIA)
+GRID = jq.grid(0.0, 0.1, 4)
+GAINS = control.Gains(V, V)
+AUX = jq.State(Q, V, V)
+
+
+def single(tree):
+    return jax.tree.map(lambda x: x.astype(jnp.float32), tree)
+
+
+def rollout(**changes):
+    given = {"step": jq.rkmk4, "body": BODY, "torque": torques.zero, "start": START, "grid": GRID}
+    return jq.rollout(**{**given, **changes})
+
+
+def sampled(init=lambda start, params: jnp.zeros(()), update=lambda t, state, memory, params, value: (V, memory)):
+    return rollout(torque=lambda t, state, params, held: held, controller=jq.Controller(init, update))
+
+
+def fit(**changes):
+    given = {"loss": lambda params, batch, key: jnp.sum(params**2), "params": jnp.ones(2), "optimizer": optax.sgd(0.1)}
+    return jq.fit(**{**given, "steps": 2, "key": jax.random.key(0), "progress": False, **changes})
+
+
+def path():
+    """Two rows at t = 0 and 1, at rest; no rollout needs to be compiled for it."""
+    return jq.Path(jnp.array([0.0, 1.0]), jq.State(jnp.stack([Q, Q]), jnp.zeros((2, 3))), (), ())
+
+
+def own(value):
+    """A torque that returns ``value``, by the name that messages should mention."""
+
+    def spring(t, state, params):
+        return value
+
+    return spring
+
+
+# Quaternions: each public function refuses a wrong shape, an integer dtype and a thing that is no array, in every argument
+
+ALGEBRA = [
+    (quaternion.multiply, {"p": (4,), "q": (4,)}),
+    (quaternion.conjugate, {"q": (4,)}),
+    (quaternion.inverse, {"q": (4,)}),
+    (quaternion.normalize, {"q": (4,)}),
+    (quaternion.correct_norm, {"q": (4,)}),
+    (quaternion.canonical, {"q": (4,)}),
+    (quaternion.rotate, {"q": (4,), "v": (3,)}),
+    (quaternion.rotate_inverse, {"q": (4,), "v": (3,)}),
+    (quaternion.exp, {"u": (3,)}),
+    (quaternion.log, {"q": (4,)}),
+    (quaternion.left_matrix, {"p": (4,)}),
+    (quaternion.right_matrix, {"q": (4,)}),
+    (quaternion.distance, {"p": (4,), "q": (4,)}),
+    (quaternion.squared_distance, {"p": (4,), "q": (4,)}),
+    (quaternion.slerp, {"p": (4,), "q": (4,)}),
+    (quaternion.from_axis_angle, {"axis": (3,)}),
+    (quaternion.to_axis_angle, {"q": (4,)}),
+    (quaternion.from_mrp, {"p": (3,)}),
+    (quaternion.to_mrp, {"q": (4,)}),
+    (quaternion.from_gibbs, {"g": (3,)}),
+    (quaternion.to_gibbs, {"q": (4,)}),
+    (quaternion.from_matrix, {"matrix": (3, 3)}),
+    (quaternion.to_matrix, {"q": (4,)}),
+    (quaternion.from_xyzw, {"q": (4,)}),
+    (quaternion.to_xyzw, {"q": (4,)}),
+    (quaternion.from_hoffmann, {"hoffmann": (4,)}),
+    (quaternion.to_hoffmann, {"q": (4,)}),
+    (quaternion.hoffmann_v, {"hoffmann": (4,)}),
+    (quaternion.hoffmann_w, {"hoffmann": (4,)}),
+    (quaternion.hoffmann_cayley, {"hoffmann": (4,)}),
+    (so3.hat, {"v": (3,)}),
+    (so3.vee, {"matrix": (3, 3)}),
+    (so3.exp, {"u": (3,)}),
+    (so3.log, {"matrix": (3, 3)}),
+    (so3.dexp, {"u": (3,), "v": (3,)}),
+    (so3.dexpinv, {"u": (3,), "v": (3,)}),
+    (lambda angles: euler.to_quaternion(angles, "ZYX"), {"angles": (3,)}),
+    (lambda q: euler.from_quaternion(q, "ZYX"), {"q": (4,)}),
+    (lambda angles: euler.rate_matrix(angles, "ZYX"), {"angles": (3,)}),
+    (lambda angles: euler.rate_matrix_inverse(angles, "ZYX"), {"angles": (3,)}),
+    (actuators.saturate, {"tau": (3,), "limits": (3,)}),
+    (actuators.saturate_smooth, {"tau": (3,), "limits": (3,)}),
+    (control.shortest, {"q": (4,), "reference": (4,)}),
+]
+EXTRA = {quaternion.slerp: {"t": 0.5}, quaternion.from_axis_angle: {"angle": 0.5}}
+
+
+@pytest.mark.parametrize(
+    ("function", "shapes", "name"), [(function, shapes, name) for function, shapes in ALGEBRA for name in shapes]
+)
+def test_arrays_of_the_algebra(function, shapes, name):
+    good = {key: np.ones(shape) for key, shape in shapes.items()} | EXTRA.get(function, {})
+    wanted = "(..., " + ", ".join(map(str, shapes[name])) + ")"
+    for value, error, got in (
+        (np.ones(5), ValueError, f"wanted shape {wanted}, got (5,)"),
+        (np.float64(1.0), ValueError, f"wanted shape {wanted}, got ()"),
+        (np.ones(shapes[name], int), TypeError, "wanted a floating dtype, got int64"),
+        (np.ones(shapes[name], complex), TypeError, "wanted a floating dtype, got complex128"),
+        (None, TypeError, "wanted an array of floats, got None"),
+        ("word", TypeError, "wanted an array of floats, got 'word'"),
+    ):
+        with pytest.raises(error, match=re.escape(f"{name}: {got}")):
+            function(**{**good, name: value})
+
+
+ONE_UNIT = "wanted a unit quaternion (| |q| - 1 | <= 0.0001), got"
+SCHEME_HINT = "use jax.vmap for a batch"
+ORDER = "order: wanted three of XYZ (intrinsic) or xyz (extrinsic), no axis twice in a row, got"
+TWO_DIRECTIONS = jnp.eye(3)[:2]
+
+CASES = [
+    # quaternion
+    (lambda: quaternion.multiply(jnp.ones((2, 4)), jnp.ones((3, 4))), ValueError, "p, q: wanted leading axes", "(2, 4), (3, 4)"),
+    (lambda: quaternion.slerp(jnp.ones((2, 4)), Q, V), ValueError, "p, q, t: wanted leading axes", "(2, 4), (4,), (3,)"),
+    (lambda: quaternion.slerp(Q, Q, 1), TypeError, "t: wanted a floating dtype, got int64", "1.0, not 1"),
+    (lambda: quaternion.from_axis_angle(V, None), TypeError, "angle: wanted an array of floats, got None"),
+    (lambda: quaternion.mean(Q), ValueError, "q: wanted shape (..., n, 4) with n >= 1, got (4,)"),
+    (lambda: quaternion.mean(jnp.zeros((0, 4))), ValueError, "q: wanted shape (..., n, 4) with n >= 1, got (0, 4)"),
+    (lambda: quaternion.mean(jnp.ones((3, 4), int)), TypeError, "q: wanted a floating dtype, got int64"),
+    (lambda: quaternion.mean(jnp.ones((3, 4)), jnp.ones(2)), ValueError, "weights: wanted shape (..., 3), got (2,)"),
+    (lambda: quaternion.from_vectors(V, TWO_DIRECTIONS), ValueError, "body: wanted shape (..., n, 3) with n >= 2, got (3,)"),
+    (lambda: quaternion.from_vectors(jnp.ones((1, 3)), TWO_DIRECTIONS), ValueError, "body: wanted", "n >= 2, got (1, 3)"),
+    (lambda: quaternion.from_vectors(TWO_DIRECTIONS, jnp.ones((2, 4))), ValueError, "world: wanted shape (..., n, 3)", "(2, 4)"),
+    (lambda: quaternion.from_vectors(TWO_DIRECTIONS, jnp.eye(3)), ValueError, "world: wanted shape (..., 2, 3), got (3, 3)"),
+    (lambda: quaternion.from_vectors(TWO_DIRECTIONS, TWO_DIRECTIONS, V), ValueError, "weights: wanted shape (..., 2), got (3,)"),
+    (
+        lambda: quaternion.from_vectors(TWO_DIRECTIONS, TWO_DIRECTIONS, method="svd"),
+        ValueError,
+        "method: wanted one of 'davenport', 'triad', got 'svd'",
+    ),
+    (
+        lambda: quaternion.from_vectors(jnp.eye(3), jnp.eye(3), method="triad"),
+        ValueError,
+        "method: 'triad' wanted two directions and no weights, got 3 directions",
+    ),
+    (
+        lambda: quaternion.from_vectors(TWO_DIRECTIONS, TWO_DIRECTIONS, jnp.ones(2), method="triad"),
+        ValueError,
+        "method: 'triad' wanted two directions and no weights, got",
+    ),
+    # so3, euler
+    (lambda: so3.dexp(V, V, "space"), ValueError, "frame: wanted one of 'body', 'world', got 'space'"),
+    (lambda: so3.dexpinv(V, V, None), ValueError, "frame: wanted one of 'body', 'world', got None"),
+    (
+        lambda: so3.dexp(jnp.ones((2, 3)), jnp.ones((3, 3))),
+        ValueError,
+        "u, v: wanted leading axes that broadcast",
+        "(2, 3), (3, 3)",
+    ),
+    (lambda: euler.to_quaternion(V, "XXY"), ValueError, ORDER, "'XXY'"),
+    (lambda: euler.from_quaternion(Q, "ZyX"), ValueError, ORDER, "'ZyX'"),
+    (lambda: euler.rate_matrix(V, "ZY"), ValueError, ORDER, "'ZY'"),
+    (lambda: euler.rate_matrix_inverse(V, None), ValueError, ORDER, "None"),
+    (lambda: euler.to_quaternion(V, ["Z", "Y", "X"]), ValueError, ORDER, "['Z', 'Y', 'X']"),
+    # Body and its constructors
+    (lambda: jq.Body(None), TypeError, "inertia: wanted an array of floats, got None"),
+    (lambda: jq.Body(np.diag([1, 2, 2])), TypeError, "inertia: wanted a floating dtype, got int64", "1.0, not 1"),
+    (lambda: jq.Body(V), ValueError, "inertia: wanted shape (3, 3), got (3,)"),
+    (lambda: jq.Body(jnp.ones((2, 3, 3))), ValueError, "inertia: wanted shape (3, 3), got (2, 3, 3)", "jax.vmap(jq.Body)"),
+    (lambda: jq.Body(INERTIA.at[0, 1].set(0.1)), ValueError, "inertia: wanted a symmetric matrix, got", "0.1"),
+    (lambda: jq.Body(jnp.diag(jnp.array([1.0, -1, 1]))), ValueError, "inertia: wanted a positive definite inertia", "-1."),
+    (lambda: jq.Body(jnp.diag(jnp.array([1.0, 0, 1]))), ValueError, "inertia: wanted a positive definite inertia", "0."),
+    (lambda: jq.Body(jnp.diag(jnp.array([1.0, 1, 3]))), ValueError, "inertia: wanted moments with I1 + I2 >= I3", "[1. 1. 3.]"),
+    (lambda: jq.Body(INERTIA * NAN), ValueError, "inertia: wanted finite values, got", "nan"),
+    (lambda: jq.Body.from_principal(FOUR_ROWS), ValueError, "moments: wanted shape (3,), got (4, 3)"),
+    (lambda: jq.Body.from_principal(np.array([1, 2, 2])), TypeError, "moments: wanted a floating dtype, got int64"),
+    (lambda: jq.Body.from_principal(jnp.array([1.0, -1, 1])), ValueError, "moments: wanted a positive definite inertia", "-1."),
+    (
+        lambda: jq.Body.from_principal(jnp.array([1.0, 1, 3])),
+        ValueError,
+        "moments: wanted moments with I1 + I2 >= I3",
+        "[1. 1. 3.]",
+    ),
+    (lambda: jq.Body.from_principal(V * NAN), ValueError, "moments: wanted finite values, got", "nan"),
+    (lambda: jq.Body.from_principal(jnp.ones(3), V), ValueError, "axes: wanted shape (4,), got (3,)"),
+    (lambda: jq.Body.from_principal(jnp.ones(3), 2 * Q), ValueError, "axes: " + ONE_UNIT, "norm 2"),
+    (lambda: jq.Body.from_parameters(V), ValueError, "theta: wanted shape (6,), got (3,)"),
+    (lambda: jq.Body.from_parameters(jnp.ones(6, int)), TypeError, "theta: wanted a floating dtype, got int64"),
+    (lambda: jq.Body.box(V, V), ValueError, "mass: wanted shape (), got (3,)"),
+    (lambda: jq.Body.box(2, V), TypeError, "mass: wanted a floating dtype, got int64"),
+    (lambda: jq.Body.box(-2.0, V), ValueError, "mass: wanted positive values, got -2.0"),
+    (lambda: jq.Body.box(2.0, Q), ValueError, "sides: wanted shape (3,), got (4,)"),
+    (lambda: jq.Body.box(2.0, jnp.array([1.0, 0, 1])), ValueError, "sides: wanted positive values, got [1. 0. 1.]"),
+    (lambda: jq.Body.box(2.0, V * NAN), ValueError, "sides: wanted positive values, got", "nan"),
+    (lambda: jq.Body.cylinder(0.0, 1.0, 1.0), ValueError, "mass: wanted positive values, got 0.0"),
+    (lambda: jq.Body.cylinder(1.0, -1.0, 1.0), ValueError, "radius: wanted positive values, got -1.0"),
+    (lambda: jq.Body.cylinder(1.0, 1.0, NAN), ValueError, "height: wanted positive values, got nan"),
+    (lambda: jq.Body.cylinder(1.0, 1.0, V), ValueError, "height: wanted shape (), got (3,)"),
+    (lambda: BODY.shifted(-1.0, V), ValueError, "mass: wanted positive values, got -1.0"),
+    (lambda: BODY.shifted(1.0, Q), ValueError, "offset: wanted shape (3,), got (4,)"),
+    (lambda: setattr(BODY, "mass", 1.0), AttributeError, "Body is immutable: cannot set 'mass'"),
+    # torques, control
+    (lambda: torques.heavy_top(V, V), ValueError, "weight: wanted shape (), got (3,)"),
+    (lambda: torques.heavy_top(1, V), TypeError, "weight: wanted a floating dtype, got int64"),
+    (lambda: torques.heavy_top(1.0, Q), ValueError, "offset: wanted shape (3,), got (4,)"),
+    (lambda: torques.drag(0.5), ValueError, "damping: wanted shape (3,), got ()"),
+    (lambda: torques.drag(jnp.ones((3, 4))), ValueError, "damping: wanted shape (3, 3), got (3, 4)"),
+    (lambda: torques.magnetic(Q, lambda t: V), ValueError, "dipole: wanted shape (3,), got (4,)"),
+    (lambda: control.quaternion_law(START, GAINS, V), ValueError, "command: wanted shape (4,), got (3,)"),
+    (lambda: control.euler_law(START, GAINS, Q), ValueError, "command: wanted shape (3,), got (4,)"),
+    (
+        lambda: actuators.saturate(jnp.ones((2, 3)), jnp.ones((4, 3))),
+        ValueError,
+        "tau, limits: wanted leading axes",
+        "(2, 3), (4, 3)",
+    ),
+    # mechanics
+    (lambda: mechanics.retract(START, V), ValueError, "delta: wanted shape (6,), got (3,)"),
+    (lambda: mechanics.retract(AUX, jnp.zeros(6)), ValueError, "delta: wanted shape (9,), got (6,)"),
+    # grid
+    (lambda: jq.grid(0.0, 0.0, 4), ValueError, "dt: wanted a positive step, got 0.0"),
+    (lambda: jq.grid(0.0, -0.1, 4), ValueError, "dt: wanted a positive step, got -0.1"),
+    (lambda: jq.grid(0.0, NAN, 4), ValueError, "dt: wanted a finite number, got nan"),
+    (lambda: jq.grid(0.0, V, 4), ValueError, "dt: wanted a scalar, got shape (3,)"),
+    (lambda: jq.grid(0.0, "0.1", 4), TypeError, "dt: wanted an array of floats, got '0.1'"),
+    (lambda: jq.grid(0.0, None, 4), TypeError, "dt: wanted an array of floats, got None"),
+    (lambda: jq.grid(float("inf"), 0.1, 4), ValueError, "t0: wanted a finite number, got inf"),
+    (lambda: jq.grid(V, 0.1, 4), ValueError, "t0: wanted a scalar, got shape (3,)"),
+    (lambda: jq.grid(0.0, 0.1, 0), ValueError, "steps: wanted at least 1, got 0"),
+    (lambda: jq.grid(0.0, 0.1, 4.0), TypeError, "steps: wanted an integer, got 4.0"),
+    (lambda: jq.grid(0.0, 0.1, True), TypeError, "steps: wanted an integer, got True"),
+    (lambda: jq.grid(0.0, 0.1, jnp.asarray(4)), TypeError, "steps: wanted an integer, got Array(4"),
+    # rollout: start
+    (lambda: rollout(start=(Q, V)), TypeError, "start: wanted a jq.State, got tuple"),
+    (lambda: rollout(start=None), TypeError, "start: wanted a jq.State, got NoneType"),
+    (lambda: rollout(start=jq.State(V, V)), ValueError, "start.q: wanted shape (4,), got (3,)"),
+    (lambda: rollout(start=jq.State(Q, Q)), ValueError, "start.omega: wanted shape (3,), got (4,)"),
+    (lambda: rollout(start=jq.State(jnp.stack([Q, Q]), FOUR_ROWS[:2])), ValueError, "start.q: wanted", "(2, 4)", SCHEME_HINT),
+    (lambda: rollout(start=jq.State(Q.astype(int), V)), TypeError, "start.q: wanted a floating dtype, got int64"),
+    (lambda: rollout(start=jq.State(None, V)), TypeError, "start.q: wanted an array of floats, got None"),
+    (lambda: rollout(start=jq.State(1.01 * Q, V)), ValueError, "start.q: " + ONE_UNIT, "norm 1.01"),
+    (lambda: rollout(start=jq.State(Q * NAN, V)), ValueError, "start.q: " + ONE_UNIT, "nan"),
+    (lambda: rollout(start=jq.State(Q, V * NAN)), ValueError, "start.omega: wanted finite values, got [nan nan nan]"),
+    (lambda: rollout(start=jq.State(single(Q), V)), TypeError, "start: wanted one dtype, got q float32 beside float64"),
+    (lambda: rollout(start=jq.State(Q, V, {"wheel": V.astype(int)})), TypeError, "start.aux: wanted a floating dtype, got int64"),
+    (lambda: rollout(start=jq.State(Q, V, V * NAN)), ValueError, "start.aux: wanted finite values, got [nan nan nan]"),
+    (lambda: rollout(start=jq.State(Q, V, single(V))), TypeError, "start: wanted one dtype, got q float64 beside float32"),
+    # rollout: body, grid
+    (lambda: rollout(body=INERTIA), TypeError, "body: wanted a jq.Body, got ArrayImpl"),
+    (lambda: rollout(body=None), TypeError, "body: wanted a jq.Body, got NoneType"),
+    (lambda: rollout(body=single(BODY)), TypeError, "body: wanted the dtype of the start, float64, got float32"),
+    (
+        lambda: rollout(body=jax.vmap(jq.Body)(jnp.stack([INERTIA, INERTIA]))),
+        ValueError,
+        "body: wanted one body, inertia of shape (3, 3), got (2, 3, 3)",
+        SCHEME_HINT,
+    ),
+    (lambda: rollout(grid=(0.0, 0.1, 4)), TypeError, "grid: wanted a jq.grid(t0, dt, steps), got tuple"),
+    (lambda: rollout(grid=None), TypeError, "grid: wanted a jq.grid(t0, dt, steps), got NoneType"),
+    # rollout: what the torque returns
+    (lambda: rollout(torque=own(Q)), ValueError, "torque spring: wanted an array of shape (3,) and dtype float64, got float64[4]"),
+    (lambda: rollout(torque=own(single(V))), ValueError, "torque spring: wanted", "dtype float64, got float32[3]"),
+    (lambda: rollout(torque=own(V.astype(int))), ValueError, "torque spring: wanted", "dtype float64, got int64[3]"),
+    (lambda: rollout(torque=own(0.0)), TypeError, "torque spring: wanted an array of shape (3,)", "got float"),
+    (lambda: rollout(torque=own(None)), TypeError, "torque spring: wanted an array of shape (3,)", "got None"),
+    (lambda: rollout(torque=own([0.0, 0.0, 0.0])), TypeError, "torque spring: wanted an array of shape (3,)", "got ['float'"),
+    (
+        lambda: rollout(torque=own((V, V))),
+        TypeError,
+        "torque spring: wanted an array of shape (3,)",
+        "got ('float64[3]', 'float64[3]')",
+    ),
+    (
+        lambda: rollout(start=single(START), body=single(BODY), torque=own(V)),
+        ValueError,
+        "torque spring: wanted an array of shape (3,) and dtype float32, got float64[3]",
+    ),
+    (lambda: rollout(start=AUX, torque=own(V)), TypeError, "torque spring: wanted (torque, d aux/dt)", "got float64[3]"),
+    (lambda: rollout(start=AUX, torque=own([V, V])), TypeError, "torque spring: wanted (torque, d aux/dt)", "got ['float64[3]'"),
+    (lambda: rollout(start=AUX, torque=own((V, Q))), ValueError, "torque spring: wanted d aux/dt", "float64[3], got float64[4]"),
+    (
+        lambda: rollout(start=AUX, torque=own((V, {"a": V}))),
+        ValueError,
+        "torque spring: wanted d aux/dt",
+        "got {'a': 'float64[3]'}",
+    ),
+    (lambda: rollout(start=AUX, torque=own((V, single(V)))), ValueError, "torque spring: wanted d aux/dt", "got float32[3]"),
+    (lambda: rollout(start=AUX, torque=own((Q, V))), ValueError, "torque spring: wanted an array of shape (3,)", "got float64[4]"),
+    (lambda: jq.zhao(BODY, own(Q), 0.0, START, 0.1, None), ValueError, "torque spring: wanted an array", "got float64[4]"),
+    (lambda: jq.lie_euler(BODY, own(V), 0.0, AUX, 0.1, None), TypeError, "torque spring: wanted (torque, d aux/dt)"),
+    # rollout: sampling, saving, options
+    (lambda: rollout(inputs=FOUR_ROWS[:3]), ValueError, "inputs: wanted leading axis 4 (steps // sample_every), got shape (3, 3)"),
+    (lambda: rollout(inputs=FOUR_ROWS, sample_every=2), ValueError, "inputs: wanted leading axis 2", "got shape (4, 3)"),
+    (lambda: rollout(inputs={"wind": jnp.asarray(1.0)}), ValueError, "inputs: wanted leading axis 4", "got shape ()"),
+    (lambda: rollout(sample_every=0), ValueError, "sample_every: wanted at least 1, got 0"),
+    (lambda: rollout(sample_every=3), ValueError, "sample_every: wanted a divisor of the 4 steps, got 3"),
+    (lambda: rollout(sample_every=2.0), TypeError, "sample_every: wanted an integer, got 2.0"),
+    (lambda: rollout(save_every=-1), ValueError, "save_every: wanted at least 1, got -1"),
+    (lambda: rollout(save_every=8), ValueError, "save_every: wanted a divisor of the 4 steps, got 8"),
+    (lambda: rollout(save_every=None), TypeError, "save_every: wanted an integer, got None"),
+    (lambda: rollout(checkpoint="all"), ValueError, "checkpoint: wanted one of 'none', 'sqrt', 'reversible', got 'all'"),
+    (lambda: rollout(checkpoint=0), ValueError, "checkpoint: wanted at least 1, got 0"),
+    (lambda: rollout(checkpoint=True), TypeError, "checkpoint: wanted an integer, got True"),
+    (lambda: rollout(checkpoint=None), TypeError, "checkpoint: wanted an integer, got None"),
+    (lambda: rollout(checkpoint="reversible"), NotImplementedError, 'checkpoint: "reversible" is not built yet'),
+    (lambda: rollout(engine="gpu"), ValueError, "engine: wanted one of 'scan', 'fused', 'auto', got 'gpu'"),
+    (lambda: rollout(engine=None), ValueError, "engine: wanted one of 'scan', 'fused', 'auto', got None"),
+    (lambda: rollout(engine="fused"), NotImplementedError, 'engine: "fused" is not built yet'),
+    # the path
+    (lambda: path().at(1.5), ValueError, "t: wanted times within [0.0, 1.0], got 1.5"),
+    (lambda: path().at(jnp.array([0.5, -0.1])), ValueError, "t: wanted times within [0.0, 1.0], got [ 0.5 -0.1]"),
+    (lambda: path().at(NAN), ValueError, "t: wanted times within [0.0, 1.0], got nan"),
+    # fit
+    (lambda: fit(steps=0), ValueError, "steps: wanted at least 1, got 0"),
+    (lambda: fit(steps=2.0), TypeError, "steps: wanted an integer, got 2.0"),
+    (lambda: fit(chunk=0), ValueError, "chunk: wanted at least 1, got 0"),
+    (lambda: fit(mode="both"), ValueError, "mode: wanted one of 'auto', 'forward', 'reverse', got 'both'"),
+    (lambda: fit(params=jnp.ones(2, int)), TypeError, "params: wanted a floating dtype, got int64"),
+    (lambda: fit(params={"gain": "high"}), TypeError, "params: wanted an array of floats, got 'high'"),
+    (lambda: fit(params=()), ValueError, "params: wanted at least one number, got none"),
+    (lambda: fit(data=(TEN, jnp.ones(5))), ValueError, "data: wanted one leading axis throughout, got [(10,), (5,)]"),
+    (lambda: fit(data=jnp.asarray(1.0)), ValueError, "data: wanted one leading axis throughout, got [()]"),
+    (lambda: fit(data=TEN, batch=11), ValueError, "batch: wanted at most the rows of data, got 11 for 10"),
+    (lambda: fit(batch=1), ValueError, "batch: wanted at most the rows of data, got 1 for no data"),
+    (lambda: fit(data=TEN, batch=0), ValueError, "batch: wanted at least 1, got 0"),
+    (lambda: fit(data=TEN, batch=2.0), TypeError, "batch: wanted an integer, got 2.0"),
+    (lambda: fit(loss=lambda p, b, k: jnp.sum(p) * NAN), FloatingPointError, "loss: ", "not finite at all 2 updates", "nan"),
+    # tableau (its order conditions: test_tableaus.py)
+    (lambda: tableau((), (0.0, 1.0), (0.5,), 2), ValueError, "a: wanted 1 rows", "got []"),
+    (lambda: tableau(((0.5,),), (0.0, 1.0), (), 2), ValueError, "c: wanted 1 nodes, got 0"),
+    (lambda: tableau((), (0.9,), (), 1), ValueError, "b: wanted 1.0 for the order-1 condition of tree (), got 0.9"),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=[f"{case[2].split(':')[0]}-{k}" for k, case in enumerate(CASES)])
+def test_refused_by_name(case):
+    call, error, *fragments = case
+    with pytest.raises(error) as caught:
+        call()
+    assert type(caught.value) is error
+    for fragment in fragments:
+        assert fragment in str(caught.value)
+
+
+def test_a_torque_in_the_dtype_of_its_parameters_is_refused():
+    """Where promotion is not strict: float32 states, a float64 parameter."""
+    with jax.numpy_dtype_promotion("standard"), pytest.raises(ValueError, match=r"torque drag: .* dtype float32, got float64\[3\]"):
+        rollout(start=single(START), body=single(BODY), torque=drag, params=jnp.float64(2.0))
+
+
+def drag(t, state, params):
+    return -params * state.omega
+
+
+# What misleads: each is either accepted without a word, or refused in the words of some inner function
+
+
+def changing(t, state, memory, params, value):
+    return V, (memory, memory)
+
+
+# Every message has the form "name: wanted ..., got ...".
+MISLEADING = [
+    # not callable, or of the wrong kind
+    (lambda: rollout(step="rkmk4"), TypeError, "step", "rkmk4"),
+    (lambda: rollout(step=jq.SCHEMES["rkmk4"]), TypeError, "step", "Scheme"),
+    (lambda: rollout(torque=None), TypeError, "torque", "None"),
+    (lambda: rollout(torque=V), TypeError, "torque", "ArrayImpl"),
+    (lambda: rollout(controller=lambda *given: V), TypeError, "controller", "jq.Controller", "function"),
+    (lambda: sampled(init=None), TypeError, "controller", "init", "None"),
+    (lambda: jq.rkmk("rk4"), TypeError, "tableau", "rk4"),
+    (lambda: torques.total([torques.zero]), TypeError, "torques", "list"),
+    (lambda: torques.in_world(V), TypeError, "world_torque", "ArrayImpl"),
+    (lambda: torques.magnetic(V, V), TypeError, "field", "ArrayImpl"),
+    (lambda: torques.gravity_gradient(BODY, V), TypeError, "position", "ArrayImpl"),
+    (lambda: torques.gravity_gradient(INERTIA, lambda t: V), TypeError, "body", "jq.Body", "ArrayImpl"),
+    (lambda: torques.drag(None), TypeError, "damping", "None"),
+    (lambda: torques.drag("strong"), TypeError, "damping", "strong"),
+    (lambda: fit(loss=1.0), TypeError, "loss", "float"),
+    (lambda: fit(optimizer="adam"), TypeError, "optimizer", "adam"),
+    (lambda: fit(optimizer=optax.adam), TypeError, "optimizer", "function"),
+    (lambda: fit(key=None), TypeError, "key: ", "None"),
+    (lambda: fit(key=0), TypeError, "key: ", "0"),
+    (lambda: path().at("noon"), TypeError, "t: ", "noon"),
+    (lambda: path().at(None), TypeError, "t: ", "None"),
+    # what a function of the user returns
+    (lambda: rollout(step=lambda body, torque, t, state, dt, params: (state.q, state.omega)), TypeError, "step", "State", "tuple"),
+    (lambda: sampled(update=lambda t, state, memory, params, value: V), TypeError, "controller", "(command, memory)"),
+    (lambda: sampled(update=changing), TypeError, "controller", "memory"),
+    (lambda: fit(loss=lambda params, batch, key: params), ValueError, "loss", "scalar", "(2,)"),
+    (lambda: fit(loss=lambda params, batch, key: params, mode="reverse"), ValueError, "loss", "scalar", "(2,)"),
+    (lambda: fit(loss=lambda params, batch, key: jnp.sum(params)[None]), ValueError, "loss", "scalar", "(1,)"),
+    (lambda: fit(loss=lambda params, batch, key: None), TypeError, "loss", "None"),
+    (lambda: fit(loss=lambda params, batch, key: (jnp.sum(params), params)), TypeError, "loss", "tuple"),
+    (lambda: torques.total(own(jnp.ones(())), torques.zero)(0.0, START, None), ValueError, "torque spring", "(3,)"),
+    # values
+    (lambda: jq.Body.from_parameters(jnp.full(6, NAN)), ValueError, "theta", "nan"),
+    (lambda: BODY.shifted(1.0, V * NAN), ValueError, "offset", "nan"),
+    (lambda: actuators.saturate(V, -V), ValueError, "limits", "positive"),
+    (lambda: actuators.saturate_smooth(V, jnp.zeros(3)), ValueError, "limits", "positive"),
+    (lambda: jq.grid(0.0, True, 4), TypeError, "dt", "bool"),
+    # shapes and structures
+    (lambda: control.quaternion_law(START, control.Gains(Q, V), Q), ValueError, "damping", "(3,)", "(4,)"),
+    (lambda: mechanics.local(START, AUX), ValueError, "aux"),
+    (lambda: jq.rkmk4(INERTIA, torques.zero, 0.0, START, 0.1, None), TypeError, "body", "jq.Body"),
+    (lambda: jq.rkmk4(BODY, torques.zero, 0.0, (Q, V), 0.1, None), TypeError, "state", "jq.State"),
+    (lambda: jax.tree.map(lambda x: x[None], path()).at(0.5), ValueError, "jax.vmap"),
+    (lambda: tableau((), (1.0,), (), "1"), TypeError, "order", "1"),
+    (lambda: euler.to_quaternion(V, np.array([2, 1, 0])), ValueError, "order: wanted", "[2"),
+]
+
+
+@pytest.mark.parametrize("case", MISLEADING, ids=[f"{case[2].strip(': ')}-{k}" for k, case in enumerate(MISLEADING)])
+def test_refused_in_the_words_of_the_caller(case):
+    test_refused_by_name(case)
+
+
+def test_a_step_called_directly_keeps_the_dtype_of_its_state():
+    """A float64 time and step from numpy beside a float32 state, promotion not strict."""
+    with jax.numpy_dtype_promotion("standard"):
+        for step in (jq.lie_euler, jq.zhao):
+            got = jax.eval_shape(lambda t, dt, step=step: step(single(BODY), torques.zero, t, single(START), dt, None), *np.ones(2))
+            assert got.q.dtype == got.omega.dtype == jnp.float32
+
+
+def test_a_tableau_is_what_the_factory_takes():
+    assert callable(jq.rkmk(tableaus.HEUN))
+
+
+# Values under jit: nothing is known while tracing, so check=True reports through checkify
+
+
+def simulate(q, omega, dt, inertia, poison):
+    """The torque is NaN from t = 0.25 on if ``poison`` is; ``jnp.where`` keeps it out before."""
+
+    def torque(t, state, params):
+        return jnp.where(t > 0.25, poison, jnp.zeros(3))
+
+    body = jax.vmap(jq.Body)(inertia[None])
+    body = jax.tree.map(lambda x: x[0], body)  # as if from inside a traced function: unchecked
+    return jq.rollout(jq.lie_euler, body, torque, jq.State(q, omega), jq.grid(0.0, dt, 4), check=True)
+
+
+checked = jax.jit(checkify.checkify(simulate))
+GOOD = {"q": Q, "omega": V, "dt": jnp.asarray(0.1), "inertia": INERTIA, "poison": jnp.zeros(3)}
+
+
+def test_good_input_under_jit_is_reported_as_good():
+    error, path = checked(**GOOD)
+    assert error.get() is None
+    assert np.isfinite(path.state.omega).all()
+    error, _ = checked(**{**GOOD, "q": (1 + 0.9e-4) * Q})
+    assert error.get() is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "fragments"),
+    [
+        ("q", 1.01 * Q, ("start.q: wanted a unit quaternion, got norm 1.01",)),
+        ("q", (1 - 1.1e-4) * Q, ("start.q: wanted a unit quaternion, got norm 0.9998",)),
+        ("q", Q * NAN, ("start.q: wanted a unit quaternion, got norm nan",)),
+        ("omega", V.at[1].set(NAN), ("state: not finite, first at the saved time t = 0.0",)),
+        ("dt", jnp.asarray(0.0), ("dt: wanted a positive step, got 0.0",)),
+        ("dt", jnp.asarray(-0.1), ("dt: wanted a positive step, got -0.1",)),
+        ("dt", jnp.asarray(NAN), ("dt: wanted a positive step, got nan",)),
+        ("inertia", jnp.diag(jnp.array([1.0, 2, -2.5])), ("body: wanted a positive definite inertia", "-2.5")),
+        ("inertia", jnp.diag(jnp.array([1.0, 2, 5])), ("body: wanted", "I1 + I2 >= I3, got principal moments", "5.")),
+        ("inertia", INERTIA * NAN, ("body: wanted a positive definite inertia", "nan")),
+        ("poison", V * NAN, ("state: not finite, first at the saved time t = 0.4",)),
+    ],
+)
+def test_bad_values_under_jit_are_reported_by_name(name, value, fragments):
+    error, _ = checked(**{**GOOD, name: value})
+    assert error.get() is not None
+    for fragment in fragments:
+        assert fragment in error.get()
+
+
+def test_checkify_outside_of_jit():
+    error, _ = checkify.checkify(jax.jit(simulate))(**{**GOOD, "dt": jnp.asarray(-0.1)})
+    with pytest.raises(checkify.JaxRuntimeError, match=r"dt: wanted a positive step, got -0\.1"):
+        error.throw()
+
+
+def test_an_infinite_start_time_under_jit_is_reported():
+    def shifted(t0):
+        return jq.rollout(jq.lie_euler, BODY, torques.zero, START, jq.grid(t0, 0.1, 4), check=True)
+
+    error, _ = jax.jit(checkify.checkify(shifted))(jnp.asarray(jnp.inf))
+    assert error.get() is not None
+    assert "t0" in error.get()
+
+
+def test_without_check_nothing_is_reported_and_the_path_shows_the_nan():
+    def unchecked(dt):
+        return jq.rollout(jq.lie_euler, BODY, torques.zero, START, jq.grid(0.0, dt, 4)).state.omega
+
+    assert np.isnan(jax.jit(unchecked)(jnp.asarray(NAN))).any()

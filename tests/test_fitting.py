@@ -1,0 +1,142 @@
+"""Gradient descent: results against known minima, modes against each other, what is skipped and what is refused."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import jaxquat as jq
+
+KEY = jax.random.key(0)
+
+
+def bowl(params, batch, key):
+    """Minimum 0 at a = 3, b = (1, -1)."""
+    return (params["a"] - 3.0) ** 2 + jnp.sum((params["b"] - jnp.array([1.0, -1.0])) ** 2)
+
+
+START = {"a": jnp.array(0.0), "b": jnp.zeros(2)}
+
+
+@pytest.mark.parametrize("mode", ["auto", "forward", "reverse"])
+def test_finds_a_known_minimum(mode, capsys):
+    fit = jq.fit(bowl, START, optax.sgd(0.25), steps=60, key=KEY, mode=mode, progress=False)
+    np.testing.assert_allclose(fit.params["a"], 3.0, rtol=1e-12)
+    np.testing.assert_allclose(fit.params["b"], [1.0, -1.0], rtol=1e-12)
+    assert fit.history.shape == (60,)
+    np.testing.assert_allclose(fit.history[:3], [11.0, 11.0 / 4, 11.0 / 16], rtol=1e-14)  # each update halves the error
+    assert fit.skipped == 0
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 100])
+def test_the_chunk_changes_nothing(chunk):
+    data = jax.random.normal(jax.random.key(1), (50,))
+
+    def loss(params, batch, key):
+        return jnp.mean((params - batch) ** 2) + 0.1 * params * jax.random.normal(key)
+
+    run = functools.partial(jq.fit, loss, jnp.array(0.0), optax.adam(0.1), data, steps=20, batch=10, key=KEY, progress=False)
+    np.testing.assert_array_equal(run(chunk=chunk).history, run(chunk=20).history)
+
+
+def test_batches_are_drawn_without_replacement_and_cover_the_data():
+    """A batch as large as the data is a permutation of it; small ones differ from update to update."""
+    data = {"x": jnp.arange(8.0), "y": 10 * jnp.arange(8.0)}
+
+    def loss(params, batch, key):
+        assert batch["x"].shape == (8,)
+        return jnp.sum(batch["x"]) + jnp.sum((batch["y"] - 10 * batch["x"]) ** 2) + 0.0 * params
+
+    whole = jq.fit(loss, jnp.array(0.0), optax.sgd(0.1), data, steps=5, batch=8, key=KEY, progress=False)
+    np.testing.assert_array_equal(whole.history, 28.0)
+
+    def first(params, batch, key):
+        return batch[0] + 0.0 * params
+
+    draws = jq.fit(first, jnp.array(0.0), optax.sgd(0.1), jnp.arange(8.0), steps=200, batch=2, key=KEY, progress=False).history
+    assert set(draws) == set(range(8))
+
+
+def test_an_update_that_is_not_finite_is_skipped_and_counted():
+    data = jnp.array([1.0, jnp.nan, 2.0, jnp.inf, 3.0])
+
+    def loss(params, batch, key):
+        return (params - batch[0]) ** 2
+
+    fit = jq.fit(loss, jnp.array(0.0), optax.adam(0.1), data, steps=50, batch=1, key=KEY, progress=False)
+    assert np.isfinite(fit.params)
+    assert fit.skipped == np.sum(~np.isfinite(fit.history)) > 0
+
+
+def test_a_gradient_that_is_not_finite_is_skipped_though_the_loss_is_finite():
+    def loss(params, batch, key):
+        return jnp.sqrt(params["x"]) + params["y"] ** 2  # the derivative of the root is infinite at zero
+
+    start = {"x": jnp.array(0.0), "y": jnp.array(1.0)}
+    with pytest.raises(FloatingPointError, match="not finite at all 4 updates; first loss 1"):
+        jq.fit(loss, start, optax.sgd(0.1), steps=4, key=KEY, progress=False)
+
+
+def test_auto_is_forward_for_few_parameters_and_reverse_for_many():
+    """A while loop has no reverse mode, so which mode ran can be told."""
+
+    def loss(params, batch, key):
+        return jax.lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1] * 0.9), (0, jnp.sum(params**2)))[1]
+
+    jq.fit(loss, jnp.ones(12), optax.sgd(0.1), steps=1, key=KEY, progress=False)
+    with pytest.raises(ValueError, match="Reverse-mode"):
+        jq.fit(loss, jnp.ones(13), optax.sgd(0.1), steps=1, key=KEY, progress=False)
+
+
+def test_loss_is_traced_once():
+    count = []
+
+    def loss(params, batch, key):
+        count.append(0)
+        return jnp.sum(params**2)
+
+    jq.fit(loss, jnp.ones(2), optax.sgd(0.1), steps=40, chunk=10, key=KEY, progress=False, mode="reverse")
+    assert len(count) == 1
+
+
+def test_progress_shows_the_loss(capsys):
+    jq.fit(bowl, START, optax.sgd(0.25), steps=20, key=KEY)
+    assert "loss=" in capsys.readouterr().err
+
+
+def test_float32_parameters_stay_float32():
+    start = jnp.zeros(2, jnp.float32)
+    fit = jq.fit(lambda p, b, k: jnp.sum((p - 1) ** 2), start, optax.adam(0.1), steps=3, key=KEY, progress=False)
+    assert fit.params.dtype == jnp.float32
+    assert fit.history.dtype == np.float32
+
+
+@pytest.mark.parametrize("step", [jq.rkmk4, jq.zhao], ids=["rkmk4", "zhao"])
+def test_recovers_gains_and_inertia_from_a_trajectory(step):
+    """The loss is zero at the gains and moments that made the data, and descent from 30 % away returns to them."""
+    true = {"damping": jnp.array(0.8), "stiffness": jnp.array(2.0), "moments": jnp.log(jnp.array([0.6, 0.8, 1.0]))}
+    start = jq.State(jq.quaternion.exp(jnp.array([0.5, -1.0, 0.3])), jnp.array([0.4, 0.9, -1.0]))
+
+    def simulate(params):
+        def torque(t, state, p):
+            kick = jnp.array([0.3, -0.2, 0.1]) * jnp.sin(2 * t)
+            return kick - p["stiffness"] * state.q[1:] - p["damping"] * state.omega
+
+        body = jq.Body.from_principal(jnp.exp(params["moments"]))
+        return jq.rollout(step, body, torque, start, jq.grid(0.0, 0.1, 30), params).state
+
+    data = jax.jit(simulate)(true)
+
+    def loss(params, batch, key):
+        state = simulate(params)
+        return jnp.mean(jq.quaternion.squared_distance(state.q, data.q)) + jnp.mean((state.omega - data.omega) ** 2)
+
+    guess = jax.tree.map(lambda x: x + 0.3, true)
+    fit = jq.fit(loss, guess, optax.adam(optax.cosine_decay_schedule(0.05, 300)), steps=300, key=KEY, progress=False)
+    assert fit.history[-1] < 1e-6 * fit.history[0]
+    for got, wanted in zip(jax.tree.leaves(fit.params), jax.tree.leaves(true), strict=True):
+        np.testing.assert_allclose(got, wanted, atol=5e-3)

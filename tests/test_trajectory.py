@@ -1,0 +1,326 @@
+"""Grids, rollouts, controllers, checkpointing, interpolation."""
+
+import functools
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import problems
+import pytest
+from jax import lax
+from jax.flatten_util import ravel_pytree
+
+import jaxquat as jq
+
+BODY = jq.Body(jnp.array([[0.9, 0.1, -0.2], [0.1, 1.1, 0.05], [-0.2, 0.05, 1.3]]))
+START = jq.State(jnp.asarray(problems.TILTED), jnp.array([0.5, -1.0, 0.7]))
+GAINS = {"stiffness": jnp.array(2.0), "damping": jnp.array(0.8)}
+
+
+def law(t, state, gains):
+    """A torque of time, attitude and rate."""
+    return -gains["stiffness"] * state.q[0] * state.q[1:] - gains["damping"] * state.omega + 0.3 * jnp.sin(2 * t + jnp.arange(3.0))
+
+
+def loop(step, torque, start, t0, dt, steps, params):
+    """The trajectory by a Python loop over the step."""
+    states = [start]
+    for k in range(steps):
+        states.append(step(BODY, torque, t0 + k * dt, states[-1], dt, params))
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
+
+
+def assert_close(a, b, ulp=100):
+    """Equal up to rounding: two programs of the same arithmetic, ordered differently by the compiler."""
+    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        assert x.dtype == y.dtype
+        eps = jnp.finfo(x.dtype).eps if jnp.issubdtype(x.dtype, jnp.floating) else 0
+        np.testing.assert_allclose(x, y, rtol=0, atol=ulp * eps * max(1.0, np.abs(y).max(initial=0)))
+
+
+def test_scan_is_the_python_loop_with_jit_and_without():
+    grid = jq.grid(0.5, 0.05, 12)
+    expected = loop(jax.jit(jq.rkmk4, static_argnums=1), law, START, 0.5, 0.05, 12, GAINS)
+    run = functools.partial(jq.rollout, jq.rkmk4, BODY, law, START, grid)
+    for path in (run(GAINS), jax.jit(run)(GAINS)):
+        assert_close(path.state, expected)
+        np.testing.assert_array_equal(path.t, 0.5 + 0.05 * np.arange(13))
+        assert path.command == ()
+        assert path.memory == ()
+
+
+def test_vmap_is_a_loop_over_bodies():
+    keys = jax.random.split(jax.random.key(0), 5)
+    starts = jq.State(jq.quaternion.random(keys[0], (5,)), jax.random.normal(keys[1], (5, 3)))
+    bodies = jax.vmap(jq.Body.random)(keys)
+    gains = {"stiffness": jnp.linspace(1.0, 2.0, 5), "damping": jnp.linspace(0.1, 1.0, 5)}
+
+    @jax.jit
+    def run(body, start, gains):
+        return jq.rollout(jq.rkmk4, body, law, start, jq.grid(0.0, 0.05, 12), gains)
+
+    many = jax.jit(jax.vmap(run))(bodies, starts, gains)
+    for k in range(5):
+        one = jax.tree.map(lambda x, k=k: x[k], (bodies, starts, gains))
+        assert_close(jax.tree.map(lambda x, k=k: x[k], many), run(*one))
+
+
+def test_one_trace_per_signature():
+    @jax.jit
+    @chex.assert_max_traces(n=1)
+    def run(start, gains, dt):
+        return jq.rollout(jq.rkmk4, BODY, law, start, jq.grid(0.0, dt, 20), gains).state
+
+    for scale in (0.5, 1.0, 2.0):
+        run(START, jax.tree.map(lambda x, s=scale: s * x, GAINS), 0.01 * scale)
+
+
+def test_the_step_is_traced_a_fixed_number_of_times():
+    """The trace does not grow with the number of steps."""
+    counts = []
+    for steps in (2, 2000):
+        calls = []
+
+        def torque(t, state, params, calls=calls):
+            calls.append(0)
+            return law(t, state, params)
+
+        jax.make_jaxpr(
+            lambda s, steps=steps, torque=torque: jq.rollout(jq.rkmk4, BODY, torque, s, jq.grid(0.0, 0.1, steps), GAINS)
+        )(START)
+        counts.append(len(calls))
+    assert counts[0] == counts[1] == 4
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64], ids=["float32", "float64"])
+def test_times_come_from_the_index(dtype):
+    """A million steps of 1e-3: every time within an ulp of the exact one, where accumulation would be off by thousands."""
+    times = np.asarray(jq.grid(0.0, 1e-3, 1_000_000).times(dtype), dtype=np.longdouble)
+    exact = np.arange(1_000_001) * np.longdouble(dtype(1e-3))
+    assert np.abs(times - exact).max() <= np.finfo(dtype).eps * 1000
+    asked = []
+
+    def step(body, torque, t, state, dt, params):
+        return jq.State(state.q, state.omega.at[0].set(t))
+
+    start = jax.tree.map(lambda x: x.astype(dtype), START)
+    body = jq.Body(BODY.inertia.astype(dtype))
+    path = jax.jit(lambda: jq.rollout(step, body, jq.torques.zero, start, jq.grid(0.0, 1e-3, 100_000), save_every=100))()
+    asked = np.asarray(path.state.omega[1:, 0])
+    np.testing.assert_allclose(asked, 1e-3 * (np.arange(1, 1001) * 100 - 1), rtol=2 * np.finfo(dtype).eps)
+    assert path.t.dtype == dtype
+
+
+DIVISORS = [(1, 1), (1, 4), (3, 1), (4, 4), (2, 6), (6, 2), (4, 6), (6, 4), (12, 12), (1, 12), (12, 1), (12, 8)]
+INTEGRATOR = jq.Controller(
+    init=lambda start, params: {"sum": jnp.zeros(3), "calls": jnp.asarray(0)},
+    update=lambda t, state, memory, params, noise: (
+        -params["stiffness"] * state.q[1:] + 0.1 * memory["sum"] + 0.01 * jnp.cos(t) + (0.0 if noise is None else noise),
+        {"sum": memory["sum"] - state.omega, "calls": memory["calls"] + 1},
+    ),
+)
+
+
+def held_law(t, state, params, held):
+    return held - params["damping"] * state.omega + 0.1 * jnp.sin(t + jnp.arange(3.0))
+
+
+def sampled_loop(step, inputs, sample_every, save_every, steps, dt, controller):
+    """The sampled trajectory by a Python loop: (states, commands) at saved rows, final memory."""
+    state, memory = START, controller.init(START, GAINS) if controller else ()
+    states, commands = [], []
+    for k in range(steps):
+        if k % sample_every == 0:
+            value = None if inputs is None else inputs[k // sample_every]
+            held, memory = controller.update(k * dt, state, memory, GAINS, value) if controller else (value, memory)
+        if k % save_every == 0:
+            states.append(state)
+            commands.append(held)
+        state = step(held, k * dt, state)
+    return jax.tree.map(lambda *x: jnp.stack(x), *states, state), jnp.stack([*commands, held]), memory
+
+
+@functools.cache
+def compiled_step():
+    return jax.jit(lambda held, t, state: jq.rkmk2(BODY, lambda t, s, p: held_law(t, s, p, held), t, state, 0.05, GAINS))
+
+
+@pytest.mark.parametrize(("sample_every", "save_every"), DIVISORS)
+@pytest.mark.parametrize("kind", ["controller", "controller and inputs", "inputs"])
+def test_sampling_and_saving(kind, sample_every, save_every):
+    steps = 24
+    inputs = 0.2 * jax.random.normal(jax.random.key(3), (steps // sample_every, 3)) if "inputs" in kind else None
+    controller = INTEGRATOR if "controller" in kind else None
+    options = {"controller": controller, "inputs": inputs, "sample_every": sample_every, "save_every": save_every}
+    path = jq.rollout(jq.rkmk2, BODY, held_law, START, jq.grid(0.0, 0.05, steps), GAINS, **options)
+    states, commands, memory = sampled_loop(compiled_step(), inputs, sample_every, save_every, steps, 0.05, controller)
+    assert_close((path.state, path.command, path.memory), (states, commands, memory))
+    np.testing.assert_allclose(path.t, 0.05 * np.arange(0, steps + 1, save_every), rtol=1e-15)
+    if controller:
+        assert path.memory["calls"] == steps // sample_every
+
+
+def final_loss(gains, start=START, checkpoint="none", steps=1000, dt=0.01, body=BODY, t0=0.0, step=jq.rkmk4):
+    grid = jq.grid(t0, dt, steps)
+    path = jq.rollout(step, body, law, start, grid, gains, save_every=steps, checkpoint=checkpoint)
+    end = jax.tree.map(lambda x: x[-1], path.state)
+    return jq.quaternion.squared_distance(end.q, jnp.array([1.0, 0, 0, 0])) + jnp.sum(end.omega * jnp.array([1.0, 2.0, -1.0]))
+
+
+def everything(vector, body_of, step):
+    """The loss after 1000 steps as a function of gains, start (tangent), inertia, dt and t0, packed into one vector."""
+    gains, delta, theta, dt, t0 = vector[:2], vector[2:8], vector[8:-2], vector[-2], vector[-1]
+    start = jq.mechanics.retract(START, delta)
+    return final_loss({"stiffness": gains[0], "damping": gains[1]}, start, dt=dt, t0=t0, body=body_of(theta), step=step)
+
+
+def principal(theta):
+    return jq.Body.from_principal(theta)
+
+
+def full_symmetric(theta):
+    """Any symmetric matrix, entry by entry."""
+    a, b, c, d, e, f = theta
+    return jq.Body(jnp.stack([a, d, e, d, b, f, e, f, c]).reshape(3, 3))
+
+
+BODIES = {
+    "log-Cholesky": (jq.Body.from_parameters, BODY.parameters),
+    "repeated moments, principal": (principal, jnp.array([1.0, 1.0, 1.5])),
+    "repeated moments, matrix": (full_symmetric, jnp.array([1.0, 1.0, 1.5, 0.0, 0.0, 0.0])),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("zhao", "log-Cholesky"), *(pytest.param("rkmk4", kind, marks=pytest.mark.slow) for kind in BODIES)],
+)
+def test_gradient_through_a_thousand_steps(name, kind):
+    """Both modes against central differences of order 4, for gains, start, inertia, dt and t0; 1e-6 relative."""
+    body_of, theta = BODIES[kind]
+    loss = functools.partial(everything, body_of=body_of, step=jq.SCHEMES[name].step)
+    point = jnp.concatenate([jnp.array([2.0, 0.8]), jnp.zeros(6), theta, jnp.array([0.01, 0.2])])
+    value = jax.jit(jax.vmap(loss))
+    h = 1e-3 * jnp.where(jnp.arange(point.size) == point.size - 2, 0.01, 1.0)  # the end time is 1000 dt
+    offsets = jnp.array([-2.0, -1.0, 1.0, 2.0])
+    shifted = point[None] + (offsets[:, None, None] * jnp.diag(h)[None]).reshape(-1, point.size)
+    low2, low, high, high2 = value(shifted).reshape(4, -1)
+    central = (low2 - 8 * low + 8 * high - high2) / (12 * h)
+    for mode in (jax.jacfwd, jax.grad):
+        gradient = jax.jit(mode(loss))(point)
+        np.testing.assert_allclose(gradient, central, rtol=1e-6, atol=1e-6 * np.abs(central).max() * 1e-2)
+
+
+def cheap(body, torque, t, state, dt, params):
+    """A step that compiles fast, for what does not depend on the scheme."""
+    omega_dot, _ = jq.mechanics.derivative(body, torque, t, state, params)
+    return jq.State(jq.quaternion.normalize(state.q.at[1:].add(0.5 * dt * state.omega)), state.omega + dt * omega_dot)
+
+
+@pytest.mark.parametrize(("save_every", "checkpoints"), [(40, (1, 7, 64, 5000, "sqrt")), (1000, (7, "sqrt")), (1, (7, "sqrt"))])
+def test_checkpointing_changes_no_gradient(save_every, checkpoints):
+    def loss(gains, checkpoint):
+        path = jq.rollout(cheap, BODY, law, START, jq.grid(0.0, 0.01, 1000), gains, save_every=save_every, checkpoint=checkpoint)
+        return jnp.sum(path.state.q**4) / path.t.size
+
+    wanted = jax.jit(jax.value_and_grad(lambda g: loss(g, "none")))(GAINS)
+    for checkpoint in checkpoints:
+        assert_close(jax.jit(jax.value_and_grad(lambda g, c=checkpoint: loss(g, c)))(GAINS), wanted, ulp=2000)
+
+
+@pytest.mark.parametrize(("sample_every", "save_every"), [(4, 24), (24, 4), (8, 12)])
+def test_checkpointing_with_a_controller(sample_every, save_every):
+    inputs = 0.2 * jax.random.normal(jax.random.key(3), (48 // sample_every, 3))
+
+    def loss(gains, inputs, checkpoint):
+        path = jq.rollout(
+            cheap, BODY, held_law, START, jq.grid(0.0, 0.05, 48), gains, controller=INTEGRATOR, inputs=inputs,
+            sample_every=sample_every, save_every=save_every, checkpoint=checkpoint,
+        )  # fmt: skip
+        return jnp.sum(path.state.omega**2) + jnp.sum(path.command**2)
+
+    gradient = jax.grad(loss, argnums=(0, 1))
+    wanted = jax.jit(lambda g, x: gradient(g, x, "none"))(GAINS, inputs)
+    for checkpoint in (5, "sqrt"):
+        assert_close(jax.jit(lambda g, x, c=checkpoint: gradient(g, x, c))(GAINS, inputs), wanted, ulp=2000)
+    value = jax.jit(lambda s: loss(GAINS, inputs + s, "none"))
+    np.testing.assert_allclose(jnp.sum(wanted[1]), (value(1e-6) - value(-1e-6)) / 2e-6, rtol=1e-7)
+
+
+@pytest.mark.parametrize("name", ["zhao", pytest.param("rkmk4", marks=pytest.mark.slow)])
+def test_memory_of_the_backward_pass(name):
+    """Compiled temporaries over 4096 steps: "sqrt" keeps 64 states and one segment of 64 steps instead of 4096 steps."""
+
+    def temporaries(checkpoint):
+        loss = functools.partial(final_loss, steps=4096, checkpoint=checkpoint, step=jq.SCHEMES[name].step)
+        return jax.jit(jax.grad(loss)).lower(GAINS).compile().memory_analysis().temp_size_in_bytes
+
+    everything_kept, root = temporaries("none"), temporaries("sqrt")
+    assert 0 < root <= everything_kept / 20, (root, everything_kept)
+
+
+def test_the_users_own_loop_is_the_rollout():
+    """The loop of the README."""
+    times = 0.05 * jnp.arange(20.0)
+
+    def body_of_loop(state, t):
+        state = jq.rkmk4(BODY, law, t, state, 0.05, GAINS)
+        return state, state
+
+    _, states = jax.jit(lambda: lax.scan(body_of_loop, START, times))()
+    path = jax.jit(lambda: jq.rollout(jq.rkmk4, BODY, law, START, jq.grid(0.0, 0.05, 20), GAINS))()
+    assert_close(jax.tree.map(lambda x: x[1:], path.state), states)
+
+
+def test_interpolation_is_exact_at_the_rows_and_of_order_four_between():
+    """A path made of a motion known in closed form, with an aux state that decays."""
+
+    @jax.vmap
+    def exact(t):
+        q, omega, _ = problems.manufactured(t)
+        return jq.State(q, omega, {"x": jnp.exp(-t)})
+
+    at, errors = jax.jit(lambda path, t: path.at(t)), []
+    spacings = np.array([0.04, 0.02, 0.01])
+    for spacing in spacings:
+        t = 0.3 + spacing * jnp.arange(9.0)
+        path = jq.Path(t, exact(t), (), ())
+        asked = jnp.concatenate([t, (t[:-1, None] + spacing * jnp.array([[0.21, 0.5, 0.83]])).ravel()])
+        got, wanted = at(path, asked), exact(asked)
+        distance = jq.quaternion.distance(got.q, wanted.q)
+        errors.append([np.abs(x[9:12]).max() for x in (distance, got.omega - wanted.omega, got.aux["x"] - wanted.aux["x"])])
+        assert distance[:9].max() < 1e-15
+        assert_close(jax.tree.map(lambda x: x[:9], got.omega), path.state.omega, ulp=200)  # divided by the spacing
+        assert np.abs(np.linalg.norm(got.q, axis=1) - 1).max() < 4e-16
+    slopes = [-problems.slope(spacings, np.array(errors)[:, k]) for k in range(3)]
+    assert np.abs(np.array(slopes) - np.array([4, 3, 2])).max() < 0.15, slopes
+
+
+def test_interpolation_outside_is_nan_under_jit():
+    path = jq.rollout(jq.rkmk2, BODY, law, START, jq.grid(0.0, 0.05, 4), GAINS)
+    inside, outside = jax.jit(path.at)(jnp.array([0.1, 0.3])).q
+    assert np.all(np.isfinite(inside))
+    assert np.all(np.isnan(outside))
+    assert path.at(0.125).q.shape == (4,)
+    assert path.at(jnp.zeros((2, 3))).omega.shape == (2, 3, 3)
+
+
+def test_gradients_of_the_path_with_respect_to_every_argument_exist():
+    """One finite, nonzero gradient for each leaf of body, start, grid, params and inputs."""
+
+    def loss(body, start, grid, params, inputs):
+        path = jq.rollout(jq.rkmk2, body, held_law, start, grid, params, controller=INTEGRATOR, inputs=inputs)
+        return jnp.sum(path.state.q**3) + jnp.sum(path.state.omega) + jnp.sum(path.command)
+
+    grid = jax.tree.map(jnp.asarray, jq.grid(0.1, 0.05, 10))
+    gradient = jax.jit(jax.grad(loss, argnums=(0, 1, 2, 3, 4)))(BODY, START, grid, GAINS, 0.1 * jnp.ones((10, 3)))
+    for leaf in jax.tree.leaves(gradient):
+        assert np.all(np.isfinite(leaf))
+        assert np.abs(leaf).max() > 0
+    assert ravel_pytree(gradient)[0].size == 9 + 7 + 2 + 2 + 30
+
+
+def test_auto_is_the_scan_engine_for_now():
+    run = functools.partial(jq.rollout, cheap, BODY, law, START, jq.grid(0.0, 0.1, 6), GAINS)
+    chex.assert_trees_all_equal(run(engine="auto"), run(engine="scan"))
