@@ -123,7 +123,7 @@ def local(a: State, b: State) -> Array:
     """
     if _describe(a.aux) != _describe(b.aux):
         raise ValueError(f"b: wanted aux states like those of a, {_describe(a.aux)}, got {_describe(b.aux)}")
-    u = quaternion.log(quaternion.multiply(quaternion.conjugate(a.q), b.q))
+    u = quaternion.log(quaternion.relative(a.q, b.q))
     aux = [ravel_pytree(b.aux)[0] - ravel_pytree(a.aux)[0]] if jax.tree.leaves(a.aux) else []
     return jnp.concatenate([u, b.omega - a.omega, *aux])
 

@@ -79,7 +79,7 @@ class Path(NamedTuple):
         a, b = jax.tree.map(lambda x: x[k], self.state), jax.tree.map(lambda x: x[k + 1], self.state)
         dt = self.t[k + 1] - self.t[k]
         s = jnp.where((t >= first) & (t <= last), (t - self.t[k]) / dt, jnp.nan)
-        turn = quaternion.log(quaternion.multiply(quaternion.conjugate(a.q), b.q))
+        turn = quaternion.log(quaternion.relative(a.q, b.q))
         start, end = a.omega * dt, so3.dexpinv(turn, b.omega) * dt
         u = s * s * (3 - 2 * s) * turn + s * (1 - s) ** 2 * start - s * s * (1 - s) * end
         rate = 6 * s * (1 - s) * turn + (1 - s) * (1 - 3 * s) * start - s * (2 - 3 * s) * end

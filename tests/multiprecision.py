@@ -26,7 +26,7 @@ def vector(values: Any) -> Vector:
 
 
 def derivatives(f: Callable[[Vector], Vector], size: int, directions: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of f (n,) -> (m,) at zero, rounded to float64: value (m,), Jacobian (m, n), and f''(0)[d, .] for every direction, (k, m, n)."""
+    """Of f (n,) -> (m,) at zero: value (m,), Jacobian (m, n), and f''(0)[d, .] for every direction d, (k, m, n), in float64."""
 
     @functools.cache
     def at(offset: tuple[Any, ...]) -> np.ndarray:
@@ -169,7 +169,8 @@ def dominant(matrix: list[Vector]) -> Vector:
     for _ in range(12):
         trace = sum(matrix[i][i] for i in size)
         matrix = [scaled(1 / trace, row) for row in matrix]
-        matrix = [[dot(row, other) for other in matrix] for row in matrix]  # symmetric, so a row is a column
+        half = [[dot(row, other) for other in matrix[: i + 1]] for i, row in enumerate(matrix)]  # symmetric: a row is a column
+        matrix = [[half[max(i, j)][min(i, j)] for j in size] for i in size]
     return canonical(max(matrix, key=lambda row: dot(row, row)))
 
 
@@ -180,7 +181,7 @@ def mean(attitudes: list[Vector], weights: Vector) -> Vector:
 
 
 def from_vectors(body: list[Vector], world: list[Vector], weights: Vector) -> Vector:
-    """Maximises ``sum w world.(q body q*)``, a quadratic form of q: its matrix, by polarisation, made positive by the sum of the w."""
+    """Maximises ``sum w world.(q body q*)``, a quadratic form of q; the sum of the w on its diagonal makes it positive."""
     pairs = [(unit(b), unit(v), w) for b, v, w in zip(body, world, weights, strict=True)]
 
     def gain(p: Vector, q: Vector) -> Any:

@@ -233,6 +233,18 @@ def test_small_distances_are_resolved():
 T = np.linspace(-0.5, 1.5, 200)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_relative_is_the_product_and_the_exact_identity_at_coincidence(dtype):
+    p, q = P.astype(dtype), Q.astype(dtype)
+    product = np.asarray(call(quaternion.multiply, call(quaternion.conjugate, p), q))
+    got = np.asarray(call(quaternion.relative, p, q))
+    np.testing.assert_allclose(got, np.where(product[:, :1] < 0, -product, product), rtol=0, atol=4 * EPS[dtype])
+    assert got[:, 0].min() >= 0
+    assert np.all(np.asarray(call(quaternion.relative, p, p))[:, 1:] == 0)
+    assert np.all(np.asarray(call(quaternion.relative, p, -p))[:, 1:] == 0)
+    assert np.all(np.asarray(call(quaternion.distance, p, p)) == 0)
+
+
 def test_slerp_runs_the_shortest_way_at_constant_rate():
     """The path p exp(t log(p* q)), also outside [0, 1]."""
     wanted = call(multiply, P, call(exp, T[:, None] * call(log, call(multiply, call(conjugate, P), Q))))
@@ -532,6 +544,7 @@ CASES = [
     only(quaternion.squared_distance, FOUR, FOUR),
     only(quaternion.distance, FOUR, FOUR),
     only(quaternion.slerp, FOUR, FOUR, ()),
+    only(quaternion.relative, FOUR, FOUR),
     only(quaternion.mean, (6, 4), (6,)),
     only(quaternion.from_vectors, (6, 3), (6, 3), (6,)),
     only(functools.partial(quaternion.from_vectors, method="triad"), (2, 3), (2, 3)),

@@ -27,7 +27,7 @@ from jaxquat.quaternion.algebra import (
     rotate_inverse,
 )
 from jaxquat.quaternion.estimation import from_vectors, mean
-from jaxquat.quaternion.geometry import distance, random, slerp, squared_distance
+from jaxquat.quaternion.geometry import distance, random, relative, slerp, squared_distance
 from jaxquat.quaternion.hoffmann import (
     from_hoffmann,
     hoffmann_cayley,
@@ -71,6 +71,7 @@ __all__ = [
     "multiply",
     "normalize",
     "random",
+    "relative",
     "right_matrix",
     "rotate",
     "rotate_inverse",

@@ -11,14 +11,25 @@ from jaxquat.linear import dot
 from jaxquat.quaternion.algebra import conjugate, log, multiply, normalize
 
 
+def relative(p: ArrayLike, q: ArrayLike) -> Array:
+    """The attitude of q seen from p, ``p* (±q)`` on the side with w >= 0, for unit p and q. (..., 4), (..., 4) -> (..., 4).
+
+    Computed as ``|p|^2 + p* (±q - p)``: attitudes that nearly coincide lose no digits to cancellation, and equal ones give exactly the
+    identity, which the product itself does not where the compiler fuses multiply and add.
+    """
+    p, q = broadcast(("p", p, (4,)), ("q", q, (4,)))
+    step = jnp.where(dot(p, q)[..., None] < 0, -q, q) - p
+    turn = multiply(conjugate(p), step)
+    return jnp.concatenate([dot(p, p)[..., None] + turn[..., :1], turn[..., 1:]], axis=-1)
+
+
 def squared_distance(p: ArrayLike, q: ArrayLike) -> Array:
     """Square of the rotation angle [rad^2] between two attitudes. (..., 4), (..., 4) -> (...).
 
     Smooth for angles below pi, at coincidence too: its Hessian in the tangent there is twice the identity. Use it in
     losses. At exactly pi the derivative is that of one of the two shortest ways.
     """
-    p, q = broadcast(("p", p, (4,)), ("q", q, (4,)))
-    u = log(multiply(conjugate(p), q))
+    u = log(relative(p, q))
     return dot(u, u)
 
 
@@ -43,10 +54,10 @@ def slerp(p: ArrayLike, q: ArrayLike, t: ArrayLike) -> Array:
     """
     p, q, t = broadcast(("p", p, (4,)), ("q", q, (4,)), ("t", t, ()))
     p, q = normalize(p), normalize(q)
-    relative = multiply(conjugate(p), q)
-    q = jnp.where(relative[..., :1] < 0, -q, q)
-    s = dot(relative[..., 1:], relative[..., 1:])
-    square = s * series.arctan_ratio(s, jnp.abs(relative[..., 0])) ** 2
+    q = jnp.where(dot(p, q)[..., None] < 0, -q, q)
+    turn = relative(p, q)
+    s = dot(turn[..., 1:], turn[..., 1:])
+    square = s * series.arctan_ratio(s, jnp.maximum(turn[..., 0], 0.0)) ** 2
     near = (1.0 - t) * series.sinc((1.0 - t) ** 2 * square)
     far = t * series.sinc(t**2 * square)
     return normalize(near[..., None] * p + far[..., None] * q)
