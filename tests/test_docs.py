@@ -35,10 +35,11 @@ def test_the_architecture_names_every_room():
 
 def test_imports_point_down():
     """The order of docs/architecture.md, from the ground up."""
-    floors = [
-        ["arguments", "series", "linear"], ["quaternion"], ["so3"], ["euler"], ["body"], ["mechanics"], ["torques", "control", "actuators"],
-        ["schemes"], ["checkpointing"], ["scanning"], ["trajectory"], ["fitting"],
-    ]  # fmt: skip
+    order = """
+        arguments series linear | quaternion | so3 | euler | body | mechanics | torques control actuators | schemes
+        | checkpointing | scanning | trajectory | fitting
+    """
+    floors = [floor.split() for floor in order.split("|")]
     height = {room: k for k, floor in enumerate(floors) for room in floor}
     for file in (ROOT / "jaxquat").rglob("*.py"):
         own = file.relative_to(ROOT / "jaxquat").with_suffix("").parts

@@ -475,15 +475,13 @@ REPEATING = (
 )
 
 
-def together(name: str, dtype: str) -> Any:
-    """What shares compiled operations or references runs in one worker (``--dist loadgroup``)."""
-    return pytest.mark.xdist_group(f"{'step' if name in STEPS else name.split()[0]}-{dtype}")
+def slow_unless(quick: bool) -> Any:
+    return () if quick else pytest.mark.slow
 
 
 def combination(dtype: str, mode: str, name: str) -> Any:
     quick = (dtype, mode) in QUICK and (dtype == "float32" or name in BRIEF) and not set(name.split()) & set(REPEATING)
-    marks = [together(name, dtype)] if quick else [together(name, dtype), pytest.mark.slow]
-    return pytest.param(name, dtype, mode, marks=marks, id=f"{name}-{dtype}-{mode}")
+    return pytest.param(name, dtype, mode, marks=slow_unless(quick), id=f"{name}-{dtype}-{mode}")
 
 
 COMBINATIONS = [combination(dtype, mode, name) for dtype in DTYPES for mode in MODES for name in CASES]
@@ -515,12 +513,7 @@ def test_reference_of_the_differential() -> None:
 # What is not differentiable returns what its docstring states.
 
 BOTH = [
-    pytest.param(
-        dtype,
-        mode,
-        marks=[together("distances", dtype), *([] if (dtype, mode) == QUICK[0] else [pytest.mark.slow])],
-        id=f"{dtype}-{mode}",
-    )
+    pytest.param(dtype, mode, marks=slow_unless((dtype, mode) == QUICK[0]), id=f"{dtype}-{mode}")
     for dtype in DTYPES
     for mode in MODES
 ]
@@ -595,21 +588,14 @@ def test_slerp_of_a_half_turn_goes_by_way_of_q(dtype: str) -> None:
     np.testing.assert_allclose(middle, (p + q) / math.sqrt(2), **tolerance(dtype))
 
 
-@pytest.mark.parametrize(
-    ("order", "dtype", "mode"),
-    [
-        pytest.param(
-            order,
-            dtype,
-            mode,
-            marks=[together("euler", dtype), *([] if (dtype, mode) == QUICK[0] and order in QUICK_ORDERS else [pytest.mark.slow])],
-            id=f"{order}-{dtype}-{mode}",
-        )
-        for dtype in DTYPES
-        for mode in MODES
-        for order in euler.ORDERS
-    ],
-)
+LOCKS = [
+    pytest.param(order, *each.values, marks=each.marks if order in QUICK_ORDERS else pytest.mark.slow, id=f"{order}-{each.id}")
+    for each in BOTH
+    for order in euler.ORDERS
+]
+
+
+@pytest.mark.parametrize(("order", "dtype", "mode"), LOCKS)
 def test_gimbal_lock(order: str, dtype: str, mode: str) -> None:
     """The third angle is 0 and the attitude is right, the derivatives are finite; the inverse of the rate matrix is not."""
     ends = (0.0, math.pi) if order[0] == order[2] else (math.pi / 2, -math.pi / 2)

@@ -14,8 +14,8 @@ from jaxquat.quaternion.algebra import conjugate, log, multiply, normalize
 def relative(p: ArrayLike, q: ArrayLike) -> Array:
     """The attitude of q seen from p, ``p* (±q)`` on the side with w >= 0, for unit p and q. (..., 4), (..., 4) -> (..., 4).
 
-    Computed as ``|p|^2 + p* (±q - p)``: attitudes that nearly coincide lose no digits to cancellation, and equal ones give exactly the
-    identity, which the product itself does not where the compiler fuses multiply and add.
+    Computed as ``|p|^2 + p* (±q - p)``: attitudes that nearly coincide lose no digits to cancellation, and equal ones give
+    exactly the identity, which the product itself does not where the compiler fuses multiply and add.
     """
     p, q = broadcast(("p", p, (4,)), ("q", q, (4,)))
     step = jnp.where(dot(p, q)[..., None] < 0, -q, q) - p

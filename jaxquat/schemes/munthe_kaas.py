@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 from jax.typing import ArrayLike
 
 from jaxquat import so3
@@ -33,14 +33,16 @@ def rkmk(tableau: Tableau) -> Step:
         t, dt = check_step(body, t, state, dt)
         q, omega, aux = state
         omega_dot, aux_dot = derivative(body, torque, t, state, params)
+        # The barriers keep XLA on CPU from computing exp again for each use of its result (docs/performance.md).
         slopes = [(omega, omega_dot, aux_dot)]  # of (u, omega, aux); the first stage is at u = 0
         for row, node in zip(tableau.a, tableau.c, strict=True):
             u, omega_shift, aux_shift = _combine(row, slopes, dt)
-            stage = State(multiply(q, exp(u)), omega + omega_shift, jax.tree.map(lambda x, d: x + d, aux, aux_shift))
+            turned = multiply(q, lax.optimization_barrier(exp(u)))
+            stage = State(turned, omega + omega_shift, jax.tree.map(lambda x, d: x + d, aux, aux_shift))
             omega_dot, aux_dot = derivative(body, torque, t + node * dt, stage, params)
             slopes.append((so3.dexpinv(u, stage.omega), omega_dot, aux_dot))
         u, omega_shift, aux_shift = _combine(tableau.b, slopes, dt)
-        q = correct_norm(multiply(q, exp(u)))
+        q = correct_norm(multiply(q, lax.optimization_barrier(exp(u))))
         return State(q, omega + omega_shift, jax.tree.map(lambda x, d: x + d, aux, aux_shift))
 
     return step

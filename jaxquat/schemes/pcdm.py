@@ -3,6 +3,7 @@
 from typing import Any
 
 import jax
+from jax import lax
 from jax.typing import ArrayLike
 
 from jaxquat.body import Body
@@ -21,7 +22,7 @@ def zhao(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, 
     t, dt = check_step(body, t, state, dt)
     q, omega, aux = state
     omega_dot, aux_dot = derivative(body, torque, t, state, params)
-    half = exp(0.5 * dt * (omega + 0.25 * dt * omega_dot))
+    half = lax.optimization_barrier(exp(0.5 * dt * (omega + 0.25 * dt * omega_dot)))  # the barriers: see rkmk
     middle = State(
         multiply(q, half),
         omega + 0.5 * dt * omega_dot,
@@ -29,7 +30,7 @@ def zhao(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, 
     )
     omega_dot, aux_dot = derivative(body, torque, t + 0.5 * dt, middle, params)
     return State(
-        correct_norm(multiply(q, exp(dt * rotate(half, middle.omega)))),
+        correct_norm(multiply(q, lax.optimization_barrier(exp(dt * rotate(half, middle.omega))))),
         omega + dt * omega_dot,
         jax.tree.map(lambda x, rate: x + dt * rate, aux, aux_dot),
     )
