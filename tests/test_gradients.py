@@ -466,6 +466,7 @@ QUICK = [("float32", "reverse"), ("float64", "forward")]
 BRIEF = ("exp", "log", "rotate")
 REPEATING = (
     "lie_euler",
+    "rkmk4",
     "rkmk2",
     "rkmk3",
     "rkmk5",
@@ -475,13 +476,18 @@ REPEATING = (
 )
 
 
-def slow_unless(quick: bool) -> Any:
-    return () if quick else pytest.mark.slow
+def slow_unless(quick: bool, name: str = "", combined: bool = True) -> Any:
+    """The other Euler orders, and the other modes of what repeats, are left to an exhaustive run of an hour."""
+    if quick:
+        return ()
+    words = set(name.split())
+    rare = words & set(euler.ORDERS) - set(QUICK_ORDERS) or (not combined and words & set(REPEATING))
+    return (pytest.mark.slow, pytest.mark.exhaustive) if rare else (pytest.mark.slow,)
 
 
 def combination(dtype: str, mode: str, name: str) -> Any:
     quick = (dtype, mode) in QUICK and (dtype == "float32" or name in BRIEF) and not set(name.split()) & set(REPEATING)
-    return pytest.param(name, dtype, mode, marks=slow_unless(quick), id=f"{name}-{dtype}-{mode}")
+    return pytest.param(name, dtype, mode, marks=slow_unless(quick, name, (dtype, mode) in QUICK), id=f"{name}-{dtype}-{mode}")
 
 
 COMBINATIONS = [combination(dtype, mode, name) for dtype in DTYPES for mode in MODES for name in CASES]
@@ -589,7 +595,12 @@ def test_slerp_of_a_half_turn_goes_by_way_of_q(dtype: str) -> None:
 
 
 LOCKS = [
-    pytest.param(order, *each.values, marks=each.marks if order in QUICK_ORDERS else pytest.mark.slow, id=f"{order}-{each.id}")
+    pytest.param(
+        order,
+        *each.values,
+        marks=each.marks if order in QUICK_ORDERS else (pytest.mark.slow, pytest.mark.exhaustive),
+        id=f"{order}-{each.id}",
+    )
     for each in BOTH
     for order in euler.ORDERS
 ]
