@@ -117,9 +117,8 @@ def rollout(
         grid: from ``jq.grid``.
         params: any pytree, handed to torque and controller.
         controller: sampled every ``sample_every`` steps; ``held`` is its command.
-        inputs: pytree with leading axis ``steps // sample_every`` (noise, logged torques, a reference), one slice a sample: handed
-        to the
-            controller, or held for the torque when there is none.
+        inputs: pytree with leading axis ``steps // sample_every`` (noise, logged torques, a reference), one slice a sample:
+            handed to the controller, or held for the torque when there is none.
         sample_every: steps per sample, a divisor of the number of steps.
         save_every: steps per row of the path, a divisor of the number of steps.
         checkpoint: memory of the backward pass. "none" keeps every step, an integer m one state every m steps (the rest is computed

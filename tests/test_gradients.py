@@ -9,8 +9,9 @@ least 1, the size of what is added up there, unless the point says otherwise. BO
 """
 
 import functools
+import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -464,39 +465,35 @@ def errors(name: str, dtype: str, mode: str, quantity: str) -> np.ndarray:
 QUICK_ORDERS = ("ZYX", "ZXZ", "xyz", "yzy")
 QUICK = [("float32", "reverse"), ("float64", "forward")]
 BRIEF = ("exp", "log", "rotate")
-REPEATING = (
-    "lie_euler",
-    "rkmk4",
-    "rkmk2",
-    "rkmk3",
-    "rkmk5",
-    "rkmk6",
-    "triad",
-    *(order for order in euler.ORDERS if order not in QUICK_ORDERS),
-)
+REPEATING = {"lie_euler", "rkmk2", "rkmk3", "rkmk4", "rkmk5", "rkmk6", "triad", *euler.ORDERS} - set(QUICK_ORDERS)
 
 
-def slow_unless(quick: bool, name: str = "", combined: bool = True) -> Any:
-    """The other Euler orders, and the other modes of what repeats, are left to an exhaustive run of an hour."""
-    if quick:
-        return ()
-    words = set(name.split())
-    rare = words & set(euler.ORDERS) - set(QUICK_ORDERS) or (not combined and words & set(REPEATING))
-    return (pytest.mark.slow, pytest.mark.exhaustive) if rare else (pytest.mark.slow,)
+def slow_unless(quick: bool) -> Any:
+    return () if quick else pytest.mark.slow
 
 
-def combination(dtype: str, mode: str, name: str) -> Any:
-    quick = (dtype, mode) in QUICK and (dtype == "float32" or name in BRIEF) and not set(name.split()) & set(REPEATING)
-    return pytest.param(name, dtype, mode, marks=slow_unless(quick, name, (dtype, mode) in QUICK), id=f"{name}-{dtype}-{mode}")
+def is_quick(name: str, dtype: str, mode: str) -> bool:
+    return (dtype, mode) in QUICK and (dtype == "float32" or name in BRIEF) and not set(name.split()) & REPEATING
 
 
-COMBINATIONS = [combination(dtype, mode, name) for dtype in DTYPES for mode in MODES for name in CASES]
+def together(name: str) -> str:
+    """Cases that are not jitted share their compiled operations within a process: one test takes all of a kind."""
+    return name if CASES[name].jit else "steps" if name in STEPS else f"euler {name.split()[-1]}"
 
 
-@pytest.mark.parametrize(("name", "dtype", "mode"), COMBINATIONS)
-def test_derivatives(name: str, dtype: str, mode: str) -> None:
-    worst = {quantity: errors(name, dtype, mode, quantity).max() for quantity in MODES[mode]}
-    assert all(error < BOUND for error in worst.values()), worst
+def combinations() -> Iterator[Any]:
+    for (dtype, mode, quick), kind in itertools.product(
+        itertools.product(DTYPES, MODES, (True, False)), dict.fromkeys(map(together, CASES))
+    ):
+        names = tuple(name for name in CASES if together(name) == kind and is_quick(name, dtype, mode) == quick)
+        if names:
+            yield pytest.param(names, dtype, mode, marks=slow_unless(quick), id=f"{kind}-{dtype}-{mode}{'' if quick else '-slow'}")
+
+
+@pytest.mark.parametrize(("names", "dtype", "mode"), list(combinations()))
+def test_derivatives(names: Sequence[str], dtype: str, mode: str) -> None:
+    worst = {(name, quantity): errors(name, dtype, mode, quantity).max() for name in names for quantity in MODES[mode]}
+    assert all(error < BOUND for error in worst.values()), {case: error for case, error in worst.items() if not error < BOUND}
 
 
 def test_every_scheme_has_a_reference() -> None:
@@ -568,12 +565,11 @@ def test_coincidence(dtype: str, mode: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_third_derivative_at_coincidence(dtype: str) -> None:
+def test_third_derivative_at_coincidence() -> None:
     """Zero: |v|^2 is all there is to third order and beyond."""
-    p, zero = jnp.asarray(GENERIC, DTYPES[dtype]), jnp.zeros(3, DTYPES[dtype])
+    p, zero = jnp.asarray(GENERIC), jnp.zeros(3)
     third = jax.jacfwd(jax.jacfwd(jax.jacrev(lambda v: quaternion.squared_distance(p, turned(p, v)))))
-    np.testing.assert_allclose(jax.jit(third)(zero), np.zeros((3, 3, 3)), **tolerance(dtype))
+    np.testing.assert_allclose(jax.jit(third)(zero), np.zeros((3, 3, 3)), **tolerance("float64"))
 
 
 @pytest.mark.parametrize(("dtype", "mode"), BOTH)
@@ -594,31 +590,27 @@ def test_slerp_of_a_half_turn_goes_by_way_of_q(dtype: str) -> None:
     np.testing.assert_allclose(middle, (p + q) / math.sqrt(2), **tolerance(dtype))
 
 
-LOCKS = [
-    pytest.param(
-        order,
-        *each.values,
-        marks=each.marks if order in QUICK_ORDERS else (pytest.mark.slow, pytest.mark.exhaustive),
-        id=f"{order}-{each.id}",
-    )
-    for each in BOTH
-    for order in euler.ORDERS
-]
+def locks() -> Iterator[Any]:
+    for dtype, mode, quick in itertools.product(DTYPES, MODES, (True, False)):
+        orders = [order for order in euler.ORDERS if is_quick(f"euler {order} attitude", dtype, mode) == quick]
+        if orders:
+            yield pytest.param(orders, dtype, mode, marks=slow_unless(quick), id=f"{dtype}-{mode}{'' if quick else '-slow'}")
 
 
-@pytest.mark.parametrize(("order", "dtype", "mode"), LOCKS)
-def test_gimbal_lock(order: str, dtype: str, mode: str) -> None:
+@pytest.mark.parametrize(("orders", "dtype", "mode"), list(locks()))
+def test_gimbal_lock(orders: Sequence[str], dtype: str, mode: str) -> None:
     """The third angle is 0 and the attitude is right, the derivatives are finite; the inverse of the rate matrix is not."""
-    ends = (0.0, math.pi) if order[0] == order[2] else (math.pi / 2, -math.pi / 2)
-    case = CASES[f"euler {order} attitude"]
-    locked = [exact.euler_to_quaternion([mp.mpf("0.7"), mp.mpf(end), mp.mpf("-0.4")], order) for end in ends]
-    q = np.repeat(np.array(locked).astype(dtype), len(case.points) // 2, 0)  # the shape whose operations are compiled
-    found = evaluated(case.library, q, np.eye(3, dtype=dtype), mode, jit=False)
-    assert all(np.isfinite(each).all() for each in found.values())
-    if "value" in found:
-        angles = jnp.asarray(found["value"])
-        np.testing.assert_array_equal(angles[:, 2], 0)
-        cosine = np.sum(np.asarray(euler.to_quaternion(angles, order)) * q, -1)
-        np.testing.assert_allclose(np.abs(cosine), 1, **tolerance(dtype))
-        inverse = np.abs(np.asarray(euler.rate_matrix_inverse(angles, order))).max((-1, -2))
-        assert not (inverse < 0.1 / np.finfo(dtype).eps).any()  # infinite, NaN, or as large as the rounding of pi/2 makes it
+    for order in orders:
+        ends = (0.0, math.pi) if order[0] == order[2] else (math.pi / 2, -math.pi / 2)
+        case = CASES[f"euler {order} attitude"]
+        locked = [exact.euler_to_quaternion([mp.mpf("0.7"), mp.mpf(end), mp.mpf("-0.4")], order) for end in ends]
+        q = np.repeat(np.array(locked).astype(dtype), len(case.points) // 2, 0)  # the shape whose operations are compiled
+        found = evaluated(case.library, q, np.eye(3, dtype=dtype), mode, jit=False)
+        assert all(np.isfinite(each).all() for each in found.values())
+        if "value" in found:
+            angles = jnp.asarray(found["value"])
+            np.testing.assert_array_equal(angles[:, 2], 0)
+            cosine = np.sum(np.asarray(euler.to_quaternion(angles, order)) * q, -1)
+            np.testing.assert_allclose(np.abs(cosine), 1, **tolerance(dtype))
+            inverse = np.abs(np.asarray(euler.rate_matrix_inverse(angles, order))).max((-1, -2))
+            assert not (inverse < 0.1 / np.finfo(dtype).eps).any()  # infinite, NaN, or as large as the rounding of pi/2 makes it
