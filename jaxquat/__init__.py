@@ -6,7 +6,7 @@ trajectory; ``jit``, ``vmap`` and ``grad`` go through the whole of it. Conventio
 
 from importlib.metadata import version
 
-from jaxquat import actuators, control, euler, mechanics, quaternion, schemes, so3, torques
+from jaxquat import actuators, control, euler, kinematics, mechanics, quaternion, recordings, schemes, sensors, so3, torques
 from jaxquat.body import Body
 from jaxquat.fitting import Fit, fit
 from jaxquat.mechanics import State
@@ -37,9 +37,11 @@ __all__ = [
     "euler",
     "fit",
     "grid",
+    "kinematics",
     "lie_euler",
     "mechanics",
     "quaternion",
+    "recordings",
     "rkmk",
     "rkmk2",
     "rkmk3",
@@ -48,6 +50,7 @@ __all__ = [
     "rkmk6",
     "rollout",
     "schemes",
+    "sensors",
     "so3",
     "torques",
     "zhao",

@@ -3,11 +3,12 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import problems
 import pytest
 from scipy.spatial.transform import Rotation
 
 import jaxquat as jq
-from jaxquat import actuators, control, euler, quaternion
+from jaxquat import control, euler, quaternion
 
 RNG = np.random.default_rng(4)
 N = 60
@@ -115,26 +116,235 @@ def test_float32_stays_float32(function):
     assert jax.eval_shape(function, state, gains, command).dtype == jnp.float32
 
 
-# Limits
+# Tracking
 
-LIMITS = np.array([8.0, 2.0, 4.0])
-TORQUES = np.array([[0.0, 0, 0], [7, -1, 3], [8, -2, 4], [9, -3, -100], [-1e300, 1e300, -4.1]])
-
-
-def test_saturate():
-    wanted = [[0, 0, 0], [7, -1, 3], [8, -2, 4], [8, -2, -4], [-8, 2, -4]]
-    np.testing.assert_array_equal(actuators.saturate(TORQUES, LIMITS), wanted)
-    slope = jax.grad(lambda tau: jnp.sum(actuators.saturate(tau, LIMITS)))(jnp.array([7.0, -3, 4.1]))
-    np.testing.assert_array_equal(slope, [1, 0, 0])
+BODY = jq.Body(jnp.array([[0.9, 0.1, -0.2], [0.1, 1.1, 0.05], [-0.2, 0.05, 1.3]]))
 
 
-def test_saturate_smooth():
-    """Limits tanh(tau/limits): odd, increasing, slope 1 at zero, below the hard limit everywhere, equal to it far out."""
-    got = np.asarray(actuators.saturate_smooth(TORQUES, LIMITS))
-    np.testing.assert_allclose(got[:4], LIMITS * np.tanh(TORQUES[:4] / LIMITS), rtol=1e-14)
-    np.testing.assert_allclose(got[4], [-8, 2, 4 * np.tanh(-4.1 / 4)], rtol=1e-14)
-    assert (np.abs(got) <= np.abs(actuators.saturate(TORQUES, LIMITS))).all()
-    np.testing.assert_array_equal(actuators.saturate_smooth(-TORQUES, LIMITS), -got)
-    slope = jax.jacobian(lambda tau: actuators.saturate_smooth(tau, LIMITS))
-    np.testing.assert_allclose(slope(jnp.zeros(3)), np.eye(3), rtol=0, atol=1e-15)
-    np.testing.assert_array_equal(slope(jnp.full(3, 1e4)), np.zeros((3, 3)))
+def attitude(t):
+    return problems.manufactured(t)[0]
+
+
+def test_follow_is_the_motion():
+    """Rate and acceleration of a motion known in closed form, from its attitude alone."""
+    for t in (0.0, 0.7, 2.3):
+        q, omega, alpha = problems.manufactured(jnp.asarray(t))
+        for got, wanted in zip(jax.jit(lambda t: control.follow(attitude, t))(t), (q, omega, alpha), strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("tracking", [control.tracking_law, control.geometric_law])
+def test_without_error_the_torque_is_that_of_the_motion(tracking):
+    """I omega' + omega × I omega, from either sign of the reference."""
+    for t in (0.0, 0.7, 2.3):
+        q, omega, alpha = problems.manufactured(jnp.asarray(t))
+        inertia = np.asarray(BODY.inertia)
+        wanted = inertia @ alpha + np.cross(omega, inertia @ omega)
+        for sign in (1, -1):
+            got = tracking(BODY, jq.State(q, omega), GAINS, control.Reference(sign * q, omega, alpha))
+            np.testing.assert_allclose(got, wanted, rtol=0, atol=2e-14)
+
+
+def numpy_geometric(state, gains, reference):
+    """Lee, Leok and McClamroch in matrices."""
+    turn, wanted = (np.asarray(quaternion.to_matrix(x)) for x in (state.q, reference.q))
+    error = wanted.T @ turn - turn.T @ wanted
+    error = 0.5 * np.array([error[2, 1], error[0, 2], error[1, 0]])
+    omega, inertia = np.asarray(state.omega), np.asarray(BODY.inertia)
+    rate, acceleration = turn.T @ wanted @ reference.omega, turn.T @ wanted @ reference.alpha
+    forward = np.cross(omega, inertia @ omega) - inertia @ (np.cross(omega, rate) - acceleration)
+    return -gains.stiffness * error - gains.damping * (omega - rate) + forward
+
+
+def test_laws_against_matrices_and_each_other():
+    """The geometric law is that of the paper; the quaternion one differs by cos(angle/2) in the pull only."""
+    for k in range(6):
+        state = jax.tree.map(lambda x, k=k: x[k], STATES)
+        reference = control.Reference(jnp.asarray(C[k]), jnp.asarray(OMEGA[-k]), jnp.asarray(OMEGA[k + 7]))
+        geometric = control.geometric_law(BODY, state, GAINS, reference)
+        np.testing.assert_allclose(geometric, numpy_geometric(state, GAINS, reference), rtol=0, atol=2e-13)
+        pull = np.asarray(control.tracking_law(BODY, state, GAINS, reference) - geometric)
+        half = quaternion.multiply(quaternion.conjugate(state.q), control.shortest(state.q, reference.q))
+        np.testing.assert_allclose(pull, 2 * GAINS.stiffness * (1 - half[0]) * half[1:], rtol=0, atol=2e-13)
+
+
+def test_geometric_law_is_smooth_through_the_half_turn():
+    """The pull is k sin(angle): zero there, with slope -k; the quaternion law jumps by 4 k."""
+
+    def pull(law, angle):
+        state = jq.State(quaternion.exp(angle * jnp.array([0.0, 0, 1])), jnp.zeros(3))
+        return law(BODY, state, GAINS, control.at_rest(jnp.array([1.0, 0, 0, 0])))[2]
+
+    for law, jump in ((control.geometric_law, 2 * 12 * 1e-3), (control.tracking_law, 4 * 12 * np.cos(5e-4))):
+        np.testing.assert_allclose(pull(law, np.pi + 1e-3) - pull(law, np.pi - 1e-3), jump, rtol=1e-6)
+    np.testing.assert_allclose(jax.grad(lambda a: pull(control.geometric_law, a))(np.pi), 12.0, rtol=1e-14)
+
+
+def test_tracking_converges_where_a_fixed_command_lags():
+    """About one axis the error obeys e'' = -d e' - 2 k sin(e/2): with d = 4, k = 4 it decays as (1 + 2t) exp(-2t) e0."""
+    axis = jnp.array([0.0, 0.0, 1.0])
+    gains = control.Gains(4.0 * jnp.ones(3), 4.0 * jnp.ones(3))
+    body, grid = jq.Body(jnp.eye(3)), jq.grid(0.0, 0.02, 150)
+
+    def moving(t):
+        return quaternion.exp((0.5 * t + 0.3 * jnp.sin(t)) * axis)
+
+    def error(law):
+        start = jq.State(quaternion.exp(0.02 * axis), 0.8 * axis)
+        path = jq.rollout(jq.rkmk4, body, law, start, grid, gains)
+        return jax.vmap(lambda t, q: quaternion.log(quaternion.relative(moving(t), q))[2])(path.t, path.state.q)
+
+    follows = jax.jit(lambda: error(lambda t, s, p: control.tracking_law(body, s, p, control.follow(moving, t))))()
+    t = np.asarray(grid.times(jnp.float64))
+    np.testing.assert_allclose(follows, 0.02 * (1 + 2 * t) * np.exp(-2 * t), rtol=0, atol=2e-7)
+    lags = jax.jit(lambda: error(lambda t, s, p: control.quaternion_law(s, p, moving(t))))()
+    assert np.abs(lags[-50:]).min() > 0.1
+
+
+# The controller with memory
+
+PERIOD = 0.1
+REST = control.at_rest(jnp.array([1.0, 0.0, 0.0, 0.0]))
+PID = control.PIDGains(jnp.array([2.0, 2.5, 3.0]), jnp.array([2.0, 2.5, 3.0]), jnp.array([1.0, 1.2, 1.5]))
+DISTURBANCE = jnp.array([0.05, -0.1, 0.08])
+
+
+def noisy(state, noise):
+    return state if noise is None else state._replace(omega=state.omega + noise)
+
+
+def regulated(gains, steps, limits=None, inputs=None, disturbance=DISTURBANCE, start=None, unwind=1.0):
+    controller = control.pid(BODY, PERIOD, lambda t, p, v: REST, measure=noisy, limits=limits, unwind=unwind)
+
+    def torque(t, state, params, held):
+        return held + disturbance
+
+    start = start or jq.State(quaternion.exp(jnp.array([0.3, -0.2, 0.1])), jnp.zeros(3))
+    grid = jq.grid(0.0, PERIOD / 4, steps)
+    return jq.rollout(jq.zhao, BODY, torque, start, grid, gains, controller=controller, inputs=inputs, sample_every=4, save_every=4)
+
+
+def test_pid_removes_a_constant_disturbance():
+    """The memory ends at minus the disturbance and the attitude at the reference; without integral gain d/k is left."""
+    path = jax.jit(lambda g: regulated(g, 2400))(PID)
+    np.testing.assert_allclose(path.memory, -DISTURBANCE, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(path.command[-1], -DISTURBANCE, rtol=0, atol=1e-6)
+    assert quaternion.distance(path.state.q[-1], REST.q) < 1e-6
+    left = jax.jit(lambda g: regulated(g, 2400))(PID._replace(integral=jnp.zeros(3))).state.q[-1]
+    np.testing.assert_allclose(2 * left[1:], DISTURBANCE / PID.stiffness, rtol=1e-6)
+
+
+def test_pid_is_a_loop_over_samples():
+    """The command and the memory sample by sample, with noise as input and limits that cut."""
+    noise, limits = 0.05 * jax.random.normal(jax.random.key(1), (20, 3)), jnp.array([0.2, 0.3, 0.1])
+    path = jax.jit(lambda: regulated(PID, 80, limits, noise))()
+    memory = np.zeros(3)
+    inertia = np.asarray(BODY.inertia)
+    for k in range(20):
+        q, omega = np.asarray(path.state.q[k]), np.asarray(path.state.omega[k] + noise[k])
+        error = -2 * np.sign(q[0]) * q[1:]
+        uncut = PID.stiffness * error - PID.damping * omega + np.cross(omega, inertia @ omega) + memory
+        cut = np.clip(uncut, -limits, limits)
+        np.testing.assert_allclose(path.command[k], cut, rtol=0, atol=1e-13)
+        memory = memory + PERIOD * (PID.integral * error + (cut - uncut) / 1.0)
+    np.testing.assert_allclose(path.memory, memory, rtol=0, atol=1e-13)
+    assert (np.abs(path.command) == np.asarray(limits)).any()
+
+
+def test_anti_windup_bounds_the_memory():
+    """An actuator too weak for the disturbance: the memory settles where k_i e unwind balances the cut, it does not grow."""
+    limits = jnp.full(3, 0.05)
+    held = jq.State(quaternion.exp(jnp.array([0.5, 0.0, 0.0])), jnp.zeros(3))
+
+    def grown(samples, unwind):
+        controller = control.pid(BODY, PERIOD, lambda t, p, v: REST, limits=limits, unwind=unwind)
+        memory = controller.init(held, PID)
+        for k in range(samples):
+            _, memory = controller.update(jnp.asarray(k * PERIOD), held, memory, PID, None)
+        return float(memory[0])
+
+    pull = -2 * np.sin(0.25)  # the error that a body held fast keeps
+    settled = PID.integral[0] * pull * 1.0 - 0.05 - PID.stiffness[0] * pull  # where the memory's rate is zero
+    assert grown(200, 1.0) == pytest.approx(float(settled), rel=1e-8)
+    assert grown(200, 1e9) == pytest.approx(float(PID.integral[0] * pull * 20.0), rel=1e-6)
+
+
+def test_pid_differentiates_and_vmaps():
+    def cost(gains):
+        path = regulated(gains, 60, jnp.array([0.2, 0.3, 0.1]))
+        return jnp.mean(jnp.sum(path.state.q[:, 1:] ** 2, axis=-1)) + 1e-2 * jnp.mean(path.command**2)
+
+    direction = jax.tree.map(lambda x: jnp.cos(jnp.arange(3.0) + x), PID)
+    value, slope = jax.jit(lambda g: jax.jvp(cost, (g,), (direction,)))(PID)
+    h = np.array([-2e-4, -1e-4, 0.0, 1e-4, 2e-4])
+    batch = jax.tree.map(lambda x, d: x[None] + h[:, None] * d[None], PID, direction)
+    low2, low, middle, high, high2 = jax.jit(jax.vmap(cost))(batch)
+    np.testing.assert_allclose(middle, value, rtol=1e-13)
+    np.testing.assert_allclose(slope, (low2 - 8 * low + 8 * high - high2) / 12e-4, rtol=1e-7)
+
+
+# The linear regulator
+
+
+def direct(t, state, command):
+    return command
+
+
+def plant(dt=0.05):
+    state = jq.State(jnp.array([1.0, 0, 0, 0]), jnp.zeros(3))
+    return jq.mechanics.linearize(jq.zhao, BODY, direct, 0.0, state, dt, jnp.zeros(3))
+
+
+def test_lqr():
+    """The Riccati equation holds, the loop is stable, and a small error costs delta' P delta along the whole rollout."""
+    a, b = jax.jit(plant)()
+    q, r = jnp.diag(jnp.array([4.0, 4, 4, 1, 1, 1])), 0.5 * jnp.eye(3)
+    gain = np.asarray(control.lqr(a, b, q, r))
+    closed = np.asarray(a) - np.asarray(b) @ gain
+    assert np.abs(np.linalg.eigvals(closed)).max() < 0.99
+    cost, power = np.zeros((6, 6)), np.eye(6)
+    for _ in range(2000):
+        cost, power = cost + power.T @ (np.asarray(q) + gain.T @ np.asarray(r) @ gain) @ power, closed @ power
+    better = np.linalg.solve(np.asarray(r) + b.T @ cost @ b, b.T @ cost @ a)
+    np.testing.assert_allclose(gain, better, rtol=0, atol=1e-9)  # the gain that its own cost asks for
+    rest = jq.State(REST.q, jnp.zeros(3))
+    delta = 1e-4 * jnp.arange(1.0, 7.0)
+
+    def update(t, state, memory, params, value):
+        return control.lqr_law(state, params, rest), memory
+
+    @jax.jit
+    def run(gain):
+        start = jq.mechanics.retract(rest, delta)
+        controller = jq.Controller(lambda start, params: (), update)
+        grid = jq.grid(0.0, 0.05, 400)
+        path = jq.rollout(jq.zhao, BODY, lambda t, s, p, held: held, start, grid, gain, controller=controller)
+        errors = jax.vmap(lambda s: jq.mechanics.local(rest, s))(path.state)
+        return jnp.sum(errors[:-1] ** 2 * jnp.diag(q)[None]) + 0.5 * jnp.sum(path.command[:-1] ** 2)
+
+    np.testing.assert_allclose(run(jnp.asarray(gain)), delta @ cost @ delta, rtol=1e-5)
+
+
+def test_control_bad_input():
+    a, b, eye = jnp.eye(6), jnp.ones((6, 3)), jnp.eye(6)
+    state = jax.tree.map(lambda x: x[0], STATES)
+    for call, kind, message in (
+        (lambda: control.lqr(a[:5], b, eye, jnp.eye(3)), ValueError, "a: wanted a square matrix, got shape"),
+        (lambda: control.lqr(a, b[:5], eye, jnp.eye(3)), ValueError, r"b: wanted shape \(6, m\), got \(5, 3\)"),
+        (lambda: control.lqr(a, b, jnp.eye(3), jnp.eye(3)), ValueError, r"state_cost: wanted shape \(6, 6\)"),
+        (lambda: control.lqr(a, b, eye, eye), ValueError, r"command_cost: wanted shape \(3, 3\)"),
+        (lambda: control.lqr(2 * a, jnp.zeros((6, 3)), eye, jnp.eye(3)), ValueError, "a, b: wanted a system that"),
+        (lambda: jax.jit(lambda a: control.lqr(a, b, eye, jnp.eye(3)))(a), TypeError, "a: wanted a concrete array"),
+        (lambda: control.lqr_law(state, jnp.ones((3, 5)), state), ValueError, r"gain: wanted shape \(m, 6\), got \(3, 5\)"),
+        (lambda: control.tracking_law(BODY, state, GAINS, state.q), TypeError, "reference: wanted a control.Reference"),
+        (lambda: control.tracking_law(1.0, state, GAINS, REST), TypeError, "body: wanted a jq.Body"),
+        (lambda: control.geometric_law(BODY, state, PID, REST), TypeError, "gains: wanted control.Gains"),
+        (lambda: control.at_rest(jnp.ones(3)), ValueError, r"q: wanted shape \(4,\)"),
+        (lambda: control.follow(lambda t: jnp.ones(3) * t, 0.0), ValueError, r"attitude: wanted shape \(4,\)"),
+        (lambda: control.pid(BODY, 0.0, lambda t, p, v: REST), ValueError, "period: wanted positive values"),
+        (lambda: control.pid(BODY, 0.2, lambda t, p, v: REST, unwind=0.1), ValueError, "unwind: wanted at least the period"),
+        (lambda: control.pid(BODY, 0.1, REST), TypeError, "reference: wanted a function"),
+        (lambda: regulated(GAINS, 4), TypeError, "gains: wanted control.PIDGains"),
+    ):
+        with pytest.raises(kind, match=message):
+            call()

@@ -36,8 +36,8 @@ def test_the_architecture_names_every_room():
 def test_imports_point_down():
     """The order of docs/architecture.md, from the ground up."""
     order = """
-        arguments series linear | quaternion | so3 | euler | body | mechanics | torques control actuators | schemes
-        | checkpointing | scanning | trajectory | fitting
+        arguments series linear recordings | quaternion sensors | so3 | euler | body | mechanics | torques actuators schemes
+        | checkpointing | scanning | control trajectory | kinematics fitting
     """
     floors = [floor.split() for floor in order.split("|")]
     height = {room: k for k, floor in enumerate(floors) for room in floor}

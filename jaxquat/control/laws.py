@@ -1,0 +1,128 @@
+"""Control laws without memory, and the reference that they follow."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from jaxquat import euler, quaternion
+from jaxquat.arguments import broadcast, exactly, floating, function, instance
+from jaxquat.body import Body
+from jaxquat.linear import cross, matvec
+from jaxquat.mechanics import State
+
+
+class Gains(NamedTuple):
+    """Gains per body axis (x, y, z), a pytree."""
+
+    damping: Array  # (3,) [N m s/rad]
+    stiffness: Array  # (3,) [N m/rad]
+
+
+class Reference(NamedTuple):
+    """An attitude to follow, a pytree. Rate and acceleration are those of the reference, in ITS OWN axes."""
+
+    q: Array  # (4,) attitude, reference to world
+    omega: Array  # (3,) [rad/s]
+    alpha: Array  # (3,) [rad/s^2], the feed-forward
+
+
+def at_rest(q: ArrayLike) -> Reference:
+    """The reference that stands still at an attitude (4,)."""
+    q = exactly("q", q, (4,))
+    return Reference(q, jnp.zeros_like(q[1:]), jnp.zeros_like(q[1:]))
+
+
+def follow(attitude: Callable[[Array], Array], t: ArrayLike) -> Reference:
+    """The reference at time t [s] of a smooth motion ``attitude(t) -> (4,)`` of unit quaternions: its rate by differentiation."""
+    function("attitude", attitude)
+    t = floating("t", t)
+    one = jnp.ones_like(t)
+
+    def rate(t: Array) -> tuple[Array, Array]:
+        q, q_dot = jax.jvp(lambda t: exactly("attitude", attitude(t), (4,)), (t,), (one,))
+        return 2.0 * quaternion.multiply(quaternion.conjugate(q), q_dot)[1:], q
+
+    omega, alpha, q = jax.jvp(rate, (t,), (one,), has_aux=True)
+    return Reference(q, omega, alpha)
+
+
+def shortest(q: ArrayLike, reference: ArrayLike) -> Array:
+    """Of ``reference`` and its negative (one attitude) the one nearer to q; +reference at exactly a half turn. -> (..., 4)."""
+    q, reference = broadcast(("q", q, (4,)), ("reference", reference, (4,)))
+    return jnp.where(jnp.sum(q * reference, axis=-1, keepdims=True) < 0, -reference, reference)
+
+
+def quaternion_law(state: State, gains: Gains, command: ArrayLike) -> Array:
+    """Torque ``-d omega + 2 k vec(q* (s command))`` on the shortest way (s = ±1), all three per axis. -> (3,) [N m].
+
+    ``command`` is the attitude to reach, (4,). For small errors this is ``k`` times the rotation vector to the command. Hoffmann
+    9.8 to 9.10. The torque jumps where the attitude is a half turn away from the command.
+    """
+    command = exactly("command", command, (4,))
+    _check_gains(gains)
+    return _shortest_way(state.q, gains, command) - gains.damping * state.omega
+
+
+def euler_law(state: State, gains: Gains, command: ArrayLike) -> Array:
+    """Torque ``-d omega - k sin(angle - command)`` with aircraft angles, roll on x, pitch on y, yaw on z. -> (3,) [N m].
+
+    ``command`` is (roll, pitch, yaw) [rad], in the order of the axes. Hoffmann 9.2 and 9.3. Valid away from gimbal lock (pitch
+    ±pi/2).
+    """
+    command = exactly("command", command, (3,))
+    _check_gains(gains)
+    angles = euler.from_quaternion(state.q, "ZYX")[::-1]
+    return -gains.damping * state.omega - gains.stiffness * jnp.sin(angles - command)
+
+
+def tracking_law(body: Body, state: State, gains: Gains, reference: Reference) -> Array:
+    """``quaternion_law`` towards a moving reference, with the feed-forward that its motion takes. -> (3,) [N m].
+
+    ``2 k vec(q* (s q_r)) - d (omega - omega_r) + I (alpha_r - omega × omega_r) + omega × I omega``, with rate and acceleration of
+    the reference turned into body axes. B. Wie, Space Vehicle Dynamics and Control, 2nd ed. 2008, section 7.3. The torque jumps
+    where the attitude is a half turn away from the reference.
+    """
+    _check_tracking(body, gains, reference)
+    return _shortest_way(state.q, gains, reference.q) + _rate_terms(body, state, gains, reference)
+
+
+def geometric_law(body: Body, state: State, gains: Gains, reference: Reference) -> Array:
+    """``tracking_law`` with the error ``1/2 vee(R_r^T R - R^T R_r)``, smooth on all of SO(3). -> (3,) [N m].
+
+    T. Lee, M. Leok and N. H. McClamroch, Geometric tracking control of a quadrotor UAV on SE(3), CDC 2010, (11) and
+    (16). The pull is k sin(angle): it vanishes at a half turn, which is an unstable equilibrium.
+    """
+    _check_tracking(body, gains, reference)
+    error = quaternion.multiply(quaternion.conjugate(state.q), reference.q)
+    return 2.0 * gains.stiffness * error[0] * error[1:] + _rate_terms(body, state, gains, reference)
+
+
+def _shortest_way(q: Array, gains: Gains, command: Array) -> Array:
+    return 2.0 * gains.stiffness * quaternion.multiply(quaternion.conjugate(q), shortest(q, command))[1:]
+
+
+def _rate_terms(body: Body, state: State, gains: Gains, reference: Reference) -> Array:
+    """Damping of the rate error, and the torque that the reference's motion takes."""
+    turn = quaternion.multiply(quaternion.conjugate(state.q), reference.q)  # reference axes to body axes
+    omega, alpha = quaternion.rotate(turn, reference.omega), quaternion.rotate(turn, reference.alpha)
+    needed = matvec(body.inertia, alpha - cross(state.omega, omega)) + cross(state.omega, matvec(body.inertia, state.omega))
+    return needed - gains.damping * (state.omega - omega)
+
+
+def _check_tracking(body: Body, gains: Gains, reference: Reference) -> None:
+    instance("body", body, Body, "a jq.Body")
+    _check_gains(gains)
+    instance("reference", reference, Reference, "a control.Reference(q, omega, alpha)")
+    exactly("reference.q", reference.q, (4,))
+    exactly("reference.omega", reference.omega, (3,))
+    exactly("reference.alpha", reference.alpha, (3,))
+
+
+def _check_gains(gains: Gains) -> None:
+    instance("gains", gains, Gains, "control.Gains(damping, stiffness)")
+    exactly("gains.damping", gains.damping, (3,))
+    exactly("gains.stiffness", gains.stiffness, (3,))

@@ -1,0 +1,47 @@
+"""The linear quadratic regulator, in the error coordinates of ``mechanics.linearize``."""
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
+from scipy.linalg import LinAlgError, solve_discrete_are
+
+from jaxquat.arguments import exactly, floating, is_concrete
+from jaxquat.mechanics import State, local
+
+
+def lqr(a: ArrayLike, b: ArrayLike, state_cost: ArrayLike, command_cost: ArrayLike) -> Array:
+    """The gain K (m, n) of ``u = -K delta`` that minimises ``sum delta.Q delta + u.R u`` along ``delta' = A delta + B u``.
+
+    (n, n), (n, m), Q (n, n), R (m, m), all concrete: scipy solves the discrete Riccati equation, in float64; K has the dtype of a.
+    Take a and b from ``mechanics.linearize`` with the commanded torque as params. K is differentiable in what uses it, not by the
+    costs; fit it as params.
+
+    Raises:
+        ValueError: a wrong shape, or no stabilising solution. TypeError: a traced argument.
+    """
+    a, b = floating("a", a), floating("b", b)
+    if a.ndim != 2 or a.shape[0] != a.shape[1]:
+        raise ValueError(f"a: wanted a square matrix, got shape {a.shape}")
+    n = len(a)
+    if b.ndim != 2 or b.shape[0] != n:
+        raise ValueError(f"b: wanted shape ({n}, m), got {b.shape}")
+    q, r = exactly("state_cost", state_cost, (n, n)), exactly("command_cost", command_cost, (b.shape[1],) * 2)
+    for name, value in (("a", a), ("b", b), ("state_cost", q), ("command_cost", r)):
+        if not is_concrete(value):
+            raise TypeError(f"{name}: wanted a concrete array, got a traced one; compute the gain outside jit, vmap and grad")
+    f, g, q, r = (np.asarray(x, np.float64) for x in (a, b, q, r))
+    try:
+        p = solve_discrete_are(f, g, q, r)
+    except (LinAlgError, ValueError) as error:
+        raise ValueError(f"a, b: wanted a system that the costs see and b can stabilise, got none ({error})") from error
+    return jnp.asarray(np.linalg.solve(r + g.T @ p @ g, g.T @ p @ f), a.dtype)
+
+
+def lqr_law(state: State, gain: ArrayLike, reference: State) -> Array:
+    """The command ``-K delta`` with the error ``delta = local(reference, state)``, (6 + size of aux,). -> (m,)."""
+    delta = local(reference, state)
+    gain = floating("gain", gain)
+    if gain.ndim != 2 or gain.shape[1] != delta.size:
+        raise ValueError(f"gain: wanted shape (m, {delta.size}), got {gain.shape}")
+    return -jnp.sum(gain * delta[None], axis=-1)

@@ -1,0 +1,119 @@
+"""Recordings of a gyroscope beside a reference attitude, as CSV files (plain or gzip).
+
+Columns, in any order, by the names of the first line: ``t`` [s]; ``gyr_x, gyr_y, gyr_z`` [rad/s, sensor axes]; ``q_w, q_x, q_y,
+q_z`` (sensor to world, all four cells empty where the reference was lost); ``movement`` (1 during the movement phase, 0 at rest).
+Other columns are ignored.
+"""
+
+import csv
+import gzip
+import math
+import os
+from collections.abc import Iterator
+from typing import NamedTuple, TextIO, cast
+
+import numpy as np
+
+_GYRO = ("gyr_x", "gyr_y", "gyr_z")
+_ATTITUDE = ("q_w", "q_x", "q_y", "q_z")
+COLUMNS = ("t", *_GYRO, *_ATTITUDE, "movement")
+
+
+class Recording(NamedTuple):
+    """N samples in time order, float64."""
+
+    t: np.ndarray  # (N,) [s]
+    gyro: np.ndarray  # (N, 3) measured rate, sensor axes [rad/s]
+    q: np.ndarray  # (N, 4) reference attitude, sensor to world; NaN where it was lost
+    movement: np.ndarray  # (N,) bool
+
+    def spacing(self, tolerance: float = 1e-3) -> float:
+        """The sampling interval [s]; ValueError where it is not uniform to ``tolerance`` of itself, beyond the digits of t."""
+        mean = (self.t[-1] - self.t[0]) / (len(self.t) - 1)
+        uniform = self.t[0] + mean * np.arange(len(self.t))
+        worst = int(np.argmax(np.abs(self.t - uniform)))
+        if abs(self.t[worst] - uniform[worst]) > max(tolerance, 0.5) * mean:
+            raise ValueError(
+                f"t: wanted uniform samples {mean:.6g} s apart, got t = {self.t[worst]} where {uniform[worst]:.6g} was due"
+            )
+        return float(mean)
+
+
+def read(path: str | os.PathLike) -> Recording:
+    """The recording in a ``.csv`` or ``.csv.gz`` file.
+
+    Raises:
+        ValueError: the file is malformed; the message names file, line and column.
+        OSError: it cannot be opened.
+    """
+    rows, previous = [], -math.inf
+    for line, cells in _lines(path):
+        row = [_number(path, line, name, cells[name], name in _ATTITUDE) for name in COLUMNS]
+        lost = [math.isnan(x) for x in row[4:8]]
+        if any(lost) and not all(lost):
+            raise _malformed(path, line, _ATTITUDE[lost.index(True)], "wanted all four of q_w, q_x, q_y, q_z or none, got it empty")
+        norm = math.hypot(*row[4:8])
+        if abs(norm - 1.0) > 1e-2:
+            raise _malformed(path, line, "q_w", f"wanted a unit quaternion in q_w, q_x, q_y, q_z, got norm {norm:.6g}")
+        if not row[0] > previous:
+            raise _malformed(path, line, "t", f"wanted a time after {previous}, got {row[0]}")
+        if row[8] not in (0.0, 1.0):
+            raise _malformed(path, line, "movement", f"wanted 0 or 1, got {cells['movement']!r}")
+        previous = row[0]
+        rows.append(row)
+    if len(rows) < 2:
+        raise ValueError(f"{os.fspath(path)}: wanted at least two rows of numbers below the header, got {len(rows)}")
+    table = np.array(rows)
+    return Recording(table[:, 0], table[:, 1:4], table[:, 4:8], table[:, 8] == 1.0)
+
+
+def write(path: str | os.PathLike, recording: Recording) -> None:
+    """The file that ``read`` reads, to the last bit; compressed if its name ends in .gz."""
+    with _opened(path, "wt") as file:
+        writer = csv.writer(file)
+        writer.writerow(COLUMNS)
+        for t, gyro, q, movement in zip(*recording, strict=True):
+            cells = ["" if math.isnan(x) else repr(float(x)) for x in (t, *gyro, *q)]
+            writer.writerow([*cells, int(movement)])
+
+
+def _opened(path: str | os.PathLike, mode: str) -> TextIO:
+    opener = gzip.open if os.fspath(path).endswith(".gz") else open
+    return cast(TextIO, opener(path, mode, newline="", encoding="utf-8"))
+
+
+def _lines(path: str | os.PathLike) -> Iterator[tuple[int, dict[str, str]]]:
+    """Line number and cells by column name of every line below the header that is not blank."""
+    with _opened(path, "rt") as file:
+        reader = csv.reader(file)
+        try:
+            header = [name.strip() for name in next(reader, [])]
+            for name in COLUMNS:
+                if header.count(name) != 1:
+                    problem = "missing from the header" if name not in header else "more than once in the header"
+                    raise _malformed(path, 1, name, f"{problem}, got {','.join(header) or 'an empty file'}")
+            for cells in reader:
+                if not cells:
+                    continue
+                if len(cells) != len(header):
+                    name = header[min(len(cells), len(header) - 1)]
+                    raise _malformed(path, reader.line_num, name, f"wanted {len(header)} cells, got {len(cells)}")
+                yield reader.line_num, dict(zip(header, cells, strict=True))
+        except (UnicodeDecodeError, csv.Error, EOFError, gzip.BadGzipFile) as error:
+            raise ValueError(f"{os.fspath(path)}: line {reader.line_num + 1}: cannot be read as CSV text, {error}") from error
+
+
+def _number(path: str | os.PathLike, line: int, name: str, text: str, may_be_empty: bool) -> float:
+    if may_be_empty and not text.strip():
+        return math.nan
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise _malformed(path, line, name, f"wanted a number, got {text!r}")
+    return value
+
+
+def _malformed(path: str | os.PathLike, line: int, column: str, problem: str) -> ValueError:
+    return ValueError(f"{os.fspath(path)}: line {line}, column {column}: {problem}")

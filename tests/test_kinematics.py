@@ -1,0 +1,165 @@
+"""Attitude from rates: orders on coning and on constant acceleration, the truncated exponential, derivatives, bad input."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import problems
+import pytest
+
+import jaxquat as jq
+from jaxquat import kinematics, quaternion
+
+IDENTITY = jnp.array([1.0, 0.0, 0.0, 0.0])
+HALF_ANGLE, SPIN = 0.3, 4.0  # methods: coning with b = 0.6 and W = 4
+
+
+def coning(t):
+    c, s = np.cos(HALF_ANGLE), np.sin(HALF_ANGLE)
+    return jnp.stack([c + 0 * t, s * jnp.cos(SPIN * t), s * jnp.sin(SPIN * t), 0 * t], axis=-1)
+
+
+def coning_rate(t, params):
+    sine, versine = np.sin(2 * HALF_ANGLE), 1 - np.cos(2 * HALF_ANGLE)
+    return SPIN * jnp.stack([-sine * jnp.sin(SPIN * t), sine * jnp.cos(SPIN * t), -versine + 0 * t], axis=-1)
+
+
+def angle(p, q):
+    return float(quaternion.distance(p, q))
+
+
+@pytest.mark.parametrize(("order", "printed"), [(2, "2.6e-02"), (4, "4.8e-05"), (6, "1.1e-06")])
+def test_rollout_on_coning(order, printed):
+    """Order as a slope, and at h = 0.1 the error that methods.md states, to its digits."""
+    counts = np.array([30, 60, 120])
+    errors = []
+    for n in counts:
+        q = jax.jit(lambda n=n: kinematics.rollout(coning(0.0), coning_rate, jq.grid(0.0, 3.0 / n, int(n)), order=order))()
+        assert q.shape == (n + 1, 4)
+        assert np.abs(np.linalg.norm(q, axis=1) - 1).max() < 1e-15
+        errors.append(angle(q[-1], coning(3.0)))
+    assert f"{errors[0]:.1e}" == printed
+    assert abs(-problems.slope(3.0 / counts, np.array(errors)) - order) < 0.1
+
+
+@pytest.mark.parametrize("order", [2, 4, 6])
+def test_integrate_from_samples(order):
+    """The order in the spacing of the samples, at every sample and at the end; the ends are no worse than the middle."""
+    counts = np.array([60, 120, 240])
+    errors = []
+    for n in counts:
+        t = jnp.linspace(0.0, 3.0, n + 1)
+        q = jax.jit(lambda t, n=n: kinematics.integrate(coning(0.0), coning_rate(t, None), 3.0 / n, order=order))(t)
+        assert q.shape == (n + 1, 4)
+        errors.append(float(jnp.max(quaternion.distance(q, coning(t)))))
+    assert abs(-problems.slope(3.0 / counts, np.array(errors)) - order) < 0.15
+
+
+@pytest.mark.parametrize("order", [2, 4, 6])
+def test_samples_of_a_polynomial_are_read_exactly(order):
+    """A rate of degree order - 1 about a fixed axis: the integral is exact at every sample, the first and last too."""
+    axis, powers = jnp.array([0.48, -0.6, 0.64]), np.arange(order)
+    t = jnp.linspace(0.0, 1.0, 9)
+    rate = sum((k + 1.0) * t**k for k in powers)
+    turned = sum(t ** (k + 1.0) for k in powers)
+    q = kinematics.integrate(IDENTITY, rate[:, None] * axis[None], 0.125, order=order)
+    np.testing.assert_allclose(q, quaternion.exp(turned[:, None] * axis[None]), rtol=0, atol=2e-15)
+
+
+OMEGA, ALPHA = jnp.array([1.0, -2.0, 1.5]), jnp.array([2.0, 1.0, -3.0])
+
+
+@functools.cache
+def accelerated():
+    """The attitude after 2 s of constant acceleration, by the order 6 of the sampled form at steps of 1/400 s: below 1e-13."""
+    grid = jq.grid(0.0, 0.0025, 800)
+    return jax.jit(lambda: kinematics.rollout(IDENTITY, lambda t, p: OMEGA + ALPHA * t, grid, order=6))()[-1]
+
+
+@pytest.mark.parametrize("order", [2, 4, 6, 8])
+def test_magnus_on_constant_acceleration(order):
+    counts = np.array([8, 16, 32])
+    step = jax.jit(lambda q, t, h: kinematics.magnus(q, OMEGA + ALPHA * t, ALPHA, h, order))
+    errors = []
+    for n in counts:
+        q, h = IDENTITY, 2.0 / n
+        for k in range(n):
+            q = step(q, k * h, h)
+        errors.append(angle(q, accelerated()))
+    assert errors[-1] > 1e-12
+    assert abs(-problems.slope(2.0 / counts, np.array(errors)) - order) < 0.15
+
+
+def test_magnus_about_a_fixed_axis_is_exact_at_every_order():
+    axis = jnp.array([0.48, -0.6, 0.64])
+    for order in (2, 4, 6, 8):
+        got = kinematics.magnus(IDENTITY, 3.0 * axis, -2.0 * axis, 0.7, order)
+        np.testing.assert_allclose(got, quaternion.exp((3.0 * 0.7 - 0.7**2) * axis), rtol=0, atol=4e-16)
+
+
+def test_magnus_broadcasts():
+    omega = jnp.stack([OMEGA, 2 * OMEGA])
+    got = kinematics.magnus(IDENTITY, omega, ALPHA, jnp.array([0.1, 0.2]))
+    for k in range(2):
+        np.testing.assert_allclose(got[k], kinematics.magnus(IDENTITY, omega[k], ALPHA, 0.1 * (k + 1)), rtol=1e-15, atol=1e-16)
+
+
+@pytest.mark.parametrize(("degrees", "percent"), [(60, 0.24), (90, 1.19), (180, 15.8)])
+def test_truncated_exponential(degrees, percent):
+    """Its error in the angle, against 2 atan2 of the truncated series; 'below 1 % at 90 degrees' holds for |dq| only."""
+    v = np.deg2rad(degrees) / 2
+    wanted = abs(2 * np.arctan2(v - v**3 / 6, 1 - v**2 / 2) - 2 * v) / (2 * v)
+    q = kinematics.truncated_exp(jnp.array([0.0, np.deg2rad(degrees), 0.0]))
+    right = quaternion.exp(jnp.array([0.0, np.deg2rad(degrees), 0.0]))
+    np.testing.assert_allclose(angle(q, right) / np.deg2rad(degrees), wanted, rtol=1e-12)
+    assert float(f"{100 * wanted:.3g}") == pytest.approx(percent, abs=0.005 if percent < 10 else 0.05)
+    if degrees == 90:
+        assert np.linalg.norm(q - right) < 0.01
+
+
+@pytest.mark.parametrize("mode", [jax.jacfwd, jax.jacrev], ids=["forward", "reverse"])
+def test_gradients(mode):
+    """By samples, start and spacing, and by the parameters of a rate and the grid, against central differences."""
+
+    def sampled(x):
+        q = kinematics.integrate(quaternion.exp(x[:3]), x[4:].reshape(8, 3), x[3])
+        return quaternion.log(q[-1])
+
+    def rated(x):
+        grid = jq.grid(x[3], x[4], 5)
+        return quaternion.log(kinematics.rollout(quaternion.exp(x[:3]), lambda t, p: p * jnp.cos(t), grid, x[5:], order=6)[-1])
+
+    noise = jnp.asarray(np.random.default_rng(0).normal(size=24))
+    points = (jnp.concatenate([jnp.array([0.1, 0.2, 0.3, 0.1]), noise]), jnp.array([0.1, 0.2, 0.3, 0.2, 0.1, 1.0, -0.5, 2.0]))
+    for f, x in zip((sampled, rated), points, strict=True):
+        h = 1e-3 * jnp.eye(x.size)
+        one, f = f, jax.jit(jax.vmap(f))
+        central = (8 * (f(x[None] + h) - f(x[None] - h)) - (f(x[None] + 2 * h) - f(x[None] - 2 * h))) / 12e-3
+        np.testing.assert_allclose(jax.jit(mode(one))(x), central.T, rtol=0, atol=1e-9)
+
+
+def test_float32_stays_float32():
+    q, omega = IDENTITY.astype(jnp.float32), jnp.ones((7, 3), jnp.float32)
+    assert kinematics.integrate(q, omega, 0.1, order=6).dtype == jnp.float32
+    assert kinematics.magnus(q, omega[0], omega[0], jnp.float32(0.1)).dtype == jnp.float32
+    assert kinematics.rollout(q, lambda t, p: p * t, jq.grid(0.0, 0.1, 3), omega[0]).dtype == jnp.float32
+
+
+def test_bad_input():
+    samples = jnp.ones((5, 3))
+    for call, kind, message in (
+        (lambda: kinematics.integrate(IDENTITY, samples, 0.1, order=6), ValueError, r"omega: wanted shape \(N, 3\) with N >= 6"),
+        (lambda: kinematics.integrate(IDENTITY, samples, 0.1, order=3), ValueError, "order: wanted one of 2, 4, 6, got 3"),
+        (lambda: kinematics.integrate(2 * IDENTITY, samples, 0.1), ValueError, "q0: wanted a unit quaternion"),
+        (lambda: kinematics.integrate(IDENTITY, samples, -0.1), ValueError, "dt: wanted a positive step, got -0.1"),
+        (lambda: kinematics.integrate(IDENTITY, samples.astype(jnp.float32), 0.1), TypeError, "omega: wanted the dtype of q0"),
+        (lambda: kinematics.integrate(IDENTITY, jnp.ones((5, 3), int), 0.1), TypeError, "omega: wanted a floating dtype"),
+        (lambda: kinematics.magnus(IDENTITY, OMEGA, ALPHA, 0.1, 5), ValueError, "order: wanted one of 2, 4, 6, 8, got 5"),
+        (lambda: kinematics.magnus(IDENTITY, OMEGA[:2], ALPHA, 0.1), ValueError, r"omega: wanted shape \(..., 3\), got \(2,\)"),
+        (lambda: kinematics.rollout(IDENTITY, OMEGA, jq.grid(0.0, 0.1, 2)), TypeError, "rate: wanted a function"),
+        (lambda: kinematics.rollout(IDENTITY, lambda t, p: t, jq.grid(0.0, 0.1, 2)), ValueError, r"rate: wanted shape \(3,\)"),
+        (lambda: kinematics.rollout(IDENTITY, coning_rate, 0.1), TypeError, r"grid: wanted a jq.grid\(t0, dt, steps\)"),
+    ):
+        with pytest.raises(kind, match=message):
+            call()

@@ -1,0 +1,215 @@
+"""Recordings: what is written is read back, what is malformed is refused by file, line and column; the gyroscope model."""
+
+import gzip
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxquat import quaternion, recordings, sensors
+
+ROOT = Path(__file__).parents[1]
+DATA = ROOT.parent / "shared" / "data"
+REAL = {"broad_07_fast_rotation.csv.gz": 117.7, "broad_02_slow_rotation.csv.gz": 113.0}
+HEADER = "t,gyr_x,gyr_y,gyr_z,q_w,q_x,q_y,q_z,movement"
+
+
+def some_recording(n=20):
+    rng = np.random.default_rng(0)
+    q = np.asarray(quaternion.random(jax.random.key(0), (n,)), np.float64).copy()
+    q[3:5] = np.nan
+    return recordings.Recording(0.01 * np.arange(n), rng.normal(size=(n, 3)), q, np.arange(n) > 7)
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
+def test_written_is_read(tmp_path, name):
+    wanted = some_recording()
+    recordings.write(tmp_path / name, wanted)
+    for got, want in zip(recordings.read(tmp_path / name), wanted, strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_columns_in_any_order_and_others_ignored(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("movement,note,q_z,q_y,q_x,q_w,gyr_z,gyr_y,gyr_x,t\n0,x,,,,,3,2,1,0.5\n\n1,y,0,0,0,1,6,5,4,0.75\n")
+    got = recordings.read(path)
+    np.testing.assert_array_equal(got.t, [0.5, 0.75])
+    np.testing.assert_array_equal(got.gyro, [[1, 2, 3], [4, 5, 6]])
+    np.testing.assert_array_equal(got.q, [[np.nan] * 4, [1, 0, 0, 0]])
+    np.testing.assert_array_equal(got.movement, [False, True])
+
+
+GOOD = "0.0,1,2,3,1,0,0,0,0"
+MALFORMED = {
+    "nothing": ("", "line 1, column t: missing from the header, got an empty file"),
+    "column missing": (f"{HEADER.replace(',gyr_y', '')}\n{GOOD}", "line 1, column gyr_y: missing from the header"),
+    "column twice": (f"{HEADER},t\n{GOOD},1", "line 1, column t: more than once in the header"),
+    "no rows": (HEADER, "wanted at least two rows of numbers below the header, got 0"),
+    "one row": (f"{HEADER}\n{GOOD}", "wanted at least two rows of numbers below the header, got 1"),
+    "text in a number": (f"{HEADER}\n{GOOD}\n0.1,1,x2,3,1,0,0,0,0", "line 3, column gyr_y: wanted a number, got 'x2'"),
+    "empty rate": (f"{HEADER}\n0.1,1,,3,1,0,0,0,0", "line 2, column gyr_y: wanted a number, got ''"),
+    "NaN": (f"{HEADER}\nnan,1,2,3,1,0,0,0,0", "line 2, column t: wanted a number, got 'nan'"),
+    "infinite": (f"{HEADER}\n0.1,1,2,3,inf,0,0,0,0", "line 2, column q_w: wanted a number, got 'inf'"),
+    "time stands": (f"{HEADER}\n{GOOD}\n{GOOD}", "line 3, column t: wanted a time after 0.0, got 0.0"),
+    "half a quaternion": (f"{HEADER}\n0,1,2,3,1,,0,0,0", "line 2, column q_x: wanted all four of q_w, q_x, q_y, q_z or none"),
+    "not unit": (
+        f"{HEADER}\n0,1,2,3,1,1,0,0,0",
+        "line 2, column q_w: wanted a unit quaternion in q_w, q_x, q_y, q_z, got norm 1.41421",
+    ),
+    "movement": (f"{HEADER}\n0,1,2,3,1,0,0,0,2", "line 2, column movement: wanted 0 or 1, got '2'"),
+    "short row": (f"{HEADER}\n0,1,2,3,1,0", "line 2, column q_y: wanted 9 cells, got 6"),
+    "long row": (f"{HEADER}\n{GOOD},5", "line 2, column movement: wanted 9 cells, got 10"),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), MALFORMED.values(), ids=MALFORMED)
+def test_malformed(tmp_path, text, message):
+    path = tmp_path / "bad.csv"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=re.escape(message)) as error:
+        recordings.read(path)
+    assert str(path) in str(error.value)
+
+
+NOT_TEXT = {"binary": gzip.compress(b"\xff\xfe\x00"), "cut short": gzip.compress(b"t" * 4000)[:-9], "not gzip": b"not gzip"}
+
+
+@pytest.mark.parametrize("kind", NOT_TEXT)
+def test_not_text(tmp_path, kind):
+    path = tmp_path / "bad.csv.gz"
+    path.write_bytes(NOT_TEXT[kind])
+    with pytest.raises(ValueError, match="cannot be read as CSV text") as error:
+        recordings.read(path)
+    assert str(path) in str(error.value)
+
+
+def test_missing_file_and_spacing(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        recordings.read(tmp_path / "nowhere.csv")
+    recording = some_recording()
+    assert recording.spacing() == pytest.approx(0.01, rel=1e-12)
+    gap = recording._replace(t=recording.t + 0.05 * (np.arange(20) > 9))
+    with pytest.raises(ValueError, match="t: wanted uniform samples"):
+        gap.spacing()
+
+
+# The gyroscope
+
+
+def a_gyro(dtype=jnp.float64, noise=0.0, walk=0.0):
+    values = ([0.01, -0.02, 0.03], [0.01, -0.02, 0.005], [1e-3, -2e-3, 3e-3, 4e-3, -5e-3, 6e-3], noise, walk)
+    return sensors.Gyro(*(jnp.asarray(x, dtype) for x in values))
+
+
+def test_gyro_measures_and_corrects():
+    gyro, omega = a_gyro(), jax.random.normal(jax.random.key(1), (50, 3))
+    measured = sensors.measure(gyro, omega, 0.01, jax.random.key(2))
+    matrix = np.diag(1 + np.array(gyro.scale)) @ np.array([[1, 1e-3, -2e-3], [3e-3, 1, 4e-3], [-5e-3, 6e-3, 1]])
+    np.testing.assert_allclose(measured, np.asarray(omega) @ matrix.T + np.asarray(gyro.bias), rtol=0, atol=1e-15)
+    np.testing.assert_allclose(sensors.correct(gyro, measured), omega, rtol=0, atol=1e-14)
+    np.testing.assert_array_equal(sensors.measure(sensors.Gyro.ideal(), omega, 0.01, jax.random.key(2)), omega)
+
+
+def test_gyro_noise_has_the_stated_densities():
+    """Variance noise^2/dt of a sample, walk^2 t of the bias: estimates of 4000 runs, within 5 of their standard errors."""
+    n, dt, runs = 50, 0.04, 4000
+    keys = jax.random.split(jax.random.key(3), runs)
+    one = jax.jit(jax.vmap(lambda gyro, key: sensors.measure(gyro, jnp.zeros((n, 3)), dt, key), in_axes=(None, 0)))
+    still = a_gyro()._replace(bias=jnp.zeros(3))
+    white, walk = one(still._replace(noise=jnp.array(0.3)), keys), one(still._replace(walk=jnp.array(0.2)), keys)
+    spread = 5 * np.sqrt(2 / (3 * runs))
+    np.testing.assert_allclose(np.var(white, axis=(0, 2)), 0.3**2 / dt, rtol=spread)
+    np.testing.assert_array_equal(walk[:, 0], 0)
+    np.testing.assert_allclose(np.var(walk, axis=(0, 2))[1:], 0.2**2 * dt * np.arange(1, n), rtol=spread)
+
+
+def test_gyro_gradient_and_float32():
+    omega = jax.random.normal(jax.random.key(1), (5, 3), jnp.float32)
+    gyro = a_gyro(jnp.float32, 1e-3, 1e-4)
+    assert sensors.measure(gyro, omega, 0.01, jax.random.key(2)).dtype == jnp.float32
+
+    def loss(gyro):
+        return jnp.sum(sensors.measure(gyro, omega.astype(jnp.float64), 0.01, jax.random.key(2)) ** 2)
+
+    exact = a_gyro(noise=1e-3, walk=1e-4)
+    gradient = jax.grad(loss)(exact)
+    for k, leaf in enumerate(gradient):
+        shifted = [exact._replace(**{exact._fields[k]: exact[k] + s}) for s in (1e-6, -1e-6)]
+        central = (loss(shifted[0]) - loss(shifted[1])) / 2e-6
+        np.testing.assert_allclose(jnp.sum(leaf), central, rtol=1e-7, atol=1e-7)
+
+
+def test_gyro_bad_input():
+    gyro, omega = a_gyro(), jnp.ones((4, 3))
+    for call, kind, message in (
+        (lambda: sensors.measure(gyro, omega[0], 0.1, jax.random.key(0)), ValueError, r"omega: wanted shape \(N, 3\), got \(3,\)"),
+        (lambda: sensors.measure(gyro, omega, 0.0, jax.random.key(0)), ValueError, "dt: wanted a positive interval, got 0.0"),
+        (lambda: sensors.correct(omega, omega), TypeError, "gyro: wanted a sensors.Gyro"),
+        (
+            lambda: sensors.correct(gyro._replace(bias=jnp.ones(2)), omega),
+            ValueError,
+            r"gyro.bias: wanted shape \(3,\), got \(2,\)",
+        ),
+        (lambda: sensors.response(gyro._replace(misalignment=jnp.ones(3))), ValueError, r"gyro.misalignment: wanted shape \(6,\)"),
+    ):
+        with pytest.raises(kind, match=message):
+            call()
+
+
+# The example, on a recording of its own and on the real ones where they are.
+
+
+def example(tmp_path, *arguments):
+    run = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "gyro_attitude.py"), *arguments],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return run.returncode, run.stdout, run.stderr
+
+
+def drift(stdout, row):
+    """The root mean square of a row of the table."""
+    return float(next(line for line in stdout.splitlines() if line.startswith(row)).split()[-1])
+
+
+def test_example_without_a_file(tmp_path):
+    code, out, err = example(tmp_path)
+    assert code == 0, err
+    assert (tmp_path / "gyro_attitude.png").stat().st_size > 10_000
+    assert 0.1 < drift(out, "bias removed") < 0.5 * drift(out, "raw")
+
+
+def test_example_refuses_in_one_line(tmp_path):
+    (tmp_path / "bad.csv").write_text(f"{HEADER}\n{GOOD}\n0.1,1,x2,3,1,0,0,0,0")
+    assert example(tmp_path, "bad.csv") == (1, "", "bad.csv: line 3, column gyr_y: wanted a number, got 'x2'\n")
+    code, _, err = example(tmp_path, "nowhere.csv")
+    assert code == 1
+    assert "No such file" in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_example_on_a_real_recording(tmp_path, name):
+    """Removing the rest phase's bias brings 60 s of drift from above 10 degrees to below 4."""
+    if not (DATA / name).exists():
+        pytest.skip(f"{name} is not beside this checkout: download BROAD, doi 10.3390/data6070072")
+    code, out, err = example(tmp_path, str(DATA / name))
+    assert code == 0, err
+    columns = out.splitlines()[next(k for k, line in enumerate(out.splitlines()) if line.startswith("after"))].split()[2:]
+    after = dict(zip(columns, next(line for line in out.splitlines() if line.startswith("raw")).split()[1:], strict=True))
+    removed = dict(
+        zip(columns, next(line for line in out.splitlines() if line.startswith("bias removed")).split()[2:], strict=True)
+    )
+    assert f"movement {REAL[name]} s" in out
+    assert 10 < float(after["60"]) < 17
+    assert float(removed["60"]) < 4
