@@ -167,6 +167,9 @@ def test_float32_stays_float32():
 def test_bad_input():
     tau = jnp.ones(3)
     for call, kind, message in (
+        (lambda: actuators.saturate(jnp.ones(5), tau), ValueError, r"limits: wanted shape \(..., 5\), got \(3,\)"),
+        (lambda: actuators.saturate_smooth(tau, jnp.ones(2)), ValueError, r"limits: wanted shape \(..., 3\), got \(2,\)"),
+        (lambda: actuators.saturate(jnp.ones(3, int), tau), TypeError, "tau: wanted a floating dtype"),
         (lambda: actuators.allocate(AXES[0], tau), ValueError, r"axes: wanted shape \(n, 3\), got \(3,\)"),
         (lambda: actuators.allocate(AXES, tau[:2]), ValueError, r"tau: wanted shape \(3,\), got \(2,\)"),
         (lambda: actuators.allocate(AXES, tau, jnp.ones(3)), ValueError, r"limits: wanted shape \(4,\), got \(3,\)"),

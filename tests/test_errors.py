@@ -98,8 +98,6 @@ ALGEBRA = [
     (lambda q: euler.from_quaternion(q, "ZYX"), {"q": (4,)}),
     (lambda angles: euler.rate_matrix(angles, "ZYX"), {"angles": (3,)}),
     (lambda angles: euler.rate_matrix_inverse(angles, "ZYX"), {"angles": (3,)}),
-    (actuators.saturate, {"tau": (3,), "limits": (3,)}),
-    (actuators.saturate_smooth, {"tau": (3,), "limits": (3,)}),
     (control.shortest, {"q": (4,), "reference": (4,)}),
 ]
 EXTRA = {quaternion.slerp: {"t": 0.5}, quaternion.from_axis_angle: {"angle": 0.5}}
