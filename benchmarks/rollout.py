@@ -1,4 +1,4 @@
-"""Rollouts side by side in one run: this library, a hand-written ``lax.scan`` of the same scheme, and diffrax.
+"""Rollouts side by side in one run: this library, a ``lax.scan`` by hand of the same scheme (also with jaxlie), diffrax.
 
     python benchmarks/rollout.py [--bodies 1 64 1024] [--dtypes float32 float64] [--steps 1024]
 
@@ -14,6 +14,7 @@ from functools import partial
 import diffrax
 import jax
 import jax.numpy as jnp
+import jaxlie
 from jax import lax
 
 import jaxquat as jq
@@ -36,19 +37,33 @@ def library(start, gains, steps, checkpoint):
     return jax.tree.map(lambda x: x[-1], path.state)
 
 
-def by_hand(start, gains, steps):
-    """The same scheme as a user would write it: truncated series that hold for small steps only, no checks."""
+def product_by_hand(p, q):
+    """Hamilton's product."""
+    return jnp.concatenate([(p[0] * q[0] - jnp.dot(p[1:], q[1:]))[None], p[0] * q[1:] + q[0] * p[1:] + jnp.cross(p[1:], q[1:])])
+
+
+def exp_by_hand(u):
+    """Truncated series that hold for small angles only."""
+    s = jnp.dot(u, u) / 4
+    cos = 1 - s / 2 * (1 - s / 12 * (1 - s / 30 * (1 - s / 56 * (1 - s / 90))))
+    sinc = 1 - s / 6 * (1 - s / 20 * (1 - s / 42 * (1 - s / 72 * (1 - s / 110))))
+    return jnp.concatenate([cos[None], 0.5 * sinc * u])
+
+
+def product_by_jaxlie(p, q):
+    """The same product."""
+    return (jaxlie.SO3(p) @ jaxlie.SO3(q)).wxyz
+
+
+def exp_by_jaxlie(u):
+    """Any angle."""
+    return jaxlie.SO3.exp(u).wxyz
+
+
+def by_hand(start, gains, steps, product, exp):
+    """The same scheme as a user would write it, no checks."""
     inertia = jnp.asarray(INERTIA, start.q.dtype)
     inverse = jnp.linalg.inv(inertia)
-
-    def product(p, q):
-        return jnp.concatenate([(p[0] * q[0] - jnp.dot(p[1:], q[1:]))[None], p[0] * q[1:] + q[0] * p[1:] + jnp.cross(p[1:], q[1:])])
-
-    def exp(u):
-        s = jnp.dot(u, u) / 4
-        cos = 1 - s / 2 * (1 - s / 12 * (1 - s / 30 * (1 - s / 56 * (1 - s / 90))))
-        sinc = 1 - s / 6 * (1 - s / 20 * (1 - s / 42 * (1 - s / 72 * (1 - s / 110))))
-        return jnp.concatenate([cos[None], 0.5 * sinc * u])
 
     def dexpinv(u, v):
         s, once = jnp.dot(u, u), jnp.cross(u, v)
@@ -97,7 +112,8 @@ def by_diffrax(start, gains, steps):
 ENGINES: dict[str, tuple[Callable, bool]] = {
     'rkmk4, "none"': (partial(library, checkpoint="none"), True),
     'rkmk4, "sqrt"': (partial(library, checkpoint="sqrt"), False),
-    "scan by hand": (by_hand, True),
+    "scan by hand": (partial(by_hand, product=product_by_hand, exp=exp_by_hand), True),
+    "scan with jaxlie": (partial(by_hand, product=product_by_jaxlie, exp=exp_by_jaxlie), True),
     "diffrax Tsit5": (by_diffrax, False),
 }
 

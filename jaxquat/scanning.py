@@ -121,6 +121,9 @@ def _advance(
 
     torque = with_held if sampled else problem.torque
 
+    # Recomputing a step costs less than storing and reading back what it computed (docs/performance.md). Inside a scan the
+    # compiler cannot merge the recomputation with the original.
+    @functools.partial(jax.checkpoint, prevent_cse=False)
     def one(carry: tuple[Array, State], _: None) -> tuple[tuple[Array, State], None]:
         k, state = carry
         after = problem.step(problem.body, torque, _time(problem, k), state, problem.dt, problem.params)

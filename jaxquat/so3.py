@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 
 from jaxquat import quaternion, series
 from jaxquat.arguments import broadcast, one_of, trailing
-from jaxquat.linear import cross, dot
+from jaxquat.linear import cross, square
 
 
 def hat(v: ArrayLike) -> Array:
@@ -49,7 +49,7 @@ def dexp(u: ArrayLike, v: ArrayLike, frame: str = "body") -> Array:
     Terze, Mueller and Zlatar 2016 (A.2), whose sum should run over (-ad)^j with the fourth term -1/4!.
     """
     u, v = _at(u, v, frame)
-    s = 0.25 * dot(u, u)[..., None]
+    s = 0.25 * square(u)[..., None]
     once = cross(u, v)
     return v - 0.5 * series.sinc(s) ** 2 * once + series.sin_defect(s) * cross(u, once)
 
@@ -57,13 +57,13 @@ def dexp(u: ArrayLike, v: ArrayLike, frame: str = "body") -> Array:
 def dexpinv(u: ArrayLike, v: ArrayLike, frame: str = "body") -> Array:
     """The inverse of ``dexp`` at u applied to v, for ``u' = dexpinv(u, omega)``. (..., 3), (..., 3) -> (..., 3).
 
-    Body frame: ``v + 1/2 u × v + b u × (u × v)`` with ``b = (1 - (a/2) cot(a/2))/a^2``, a = |u| < 2 pi, where it has a pole; world
-    frame: the second term with minus. Terze, Mueller and Zlatar 2016 (A.4), in closed form.
+    Body frame: ``v + 1/2 u × v + b u × (u × v)`` with ``b = (1 - (a/2) cot(a/2))/a^2``, a = |u|; world frame: the second term
+    with minus. There is a pole at a = 2 pi: NaN from there on. Terze, Mueller and Zlatar 2016 (A.4), in closed form.
     """
     u, v = _at(u, v, frame)
-    s = 0.25 * dot(u, u)[..., None]
+    s = 0.25 * square(u)[..., None]
     once = cross(u, v)
-    return v + 0.5 * once + 0.25 * series.cosc(s) / series.sinc(s) * cross(u, once)
+    return v + 0.5 * once + 0.25 * series.cot_defect(s) * cross(u, once)
 
 
 def _at(u: ArrayLike, v: ArrayLike, frame: str) -> list[Array]:

@@ -325,6 +325,61 @@ def test_lqr():
     np.testing.assert_allclose(run(jnp.asarray(gain)), delta @ cost @ delta, rtol=1e-5)
 
 
+# Every law through sampled, vmapped, differentiated rollouts
+
+
+def moving_reference(t):
+    return quaternion.exp(jnp.stack([0.4 * jnp.sin(t), 0.3 * t, 0.2 * jnp.cos(2.0 * t)]))
+
+
+LQR_START = 4.0 * jnp.concatenate([jnp.eye(3), jnp.eye(3)], axis=1)
+LAWS = {
+    "quaternion": (lambda t, s, g: control.quaternion_law(s, g, REST.q), GAINS),
+    "euler": (lambda t, s, g: control.euler_law(s, g, jnp.array([0.1, -0.2, 0.3])), GAINS),
+    "tracking": (lambda t, s, g: control.tracking_law(BODY, s, g, control.follow(moving_reference, t)), GAINS),
+    "geometric": (lambda t, s, g: control.geometric_law(BODY, s, g, control.follow(moving_reference, t)), GAINS),
+    "lqr": (lambda t, s, g: control.lqr_law(s, g, jq.State(REST.q, jnp.zeros(3))), LQR_START),
+}
+
+
+@pytest.mark.parametrize("name", [*LAWS, "pid"])
+def test_every_law_differentiates_while_sampled_and_vmapped(name):
+    """Forward and reverse slopes along one direction of the gains, one for each of three bodies, against central differences.
+
+    Sampled every 4 of 40 steps, saved every 8; a loss of the states, the held commands and the last one.
+    """
+    if name == "pid":
+        controller, gains = control.pid(BODY, PERIOD, lambda t, p, v: REST, limits=jnp.full(3, 2.0)), PID
+    else:
+        law, gains = LAWS[name]
+        controller = jq.Controller(lambda start, params: (), lambda t, state, memory, g, value: (law(t, state, g), memory))
+
+    def loss(gains, start):
+        path = jq.rollout(
+            jq.zhao, BODY, lambda t, s, p, held: held, start, jq.grid(0.0, PERIOD / 4, 40), gains,
+            controller=controller, sample_every=4, save_every=8,
+        )  # fmt: skip
+        return jnp.sum(path.state.q[-1] * jnp.arange(4.0)) + jnp.mean(path.state.omega**2) + 1e-2 * jnp.mean(path.command**2)
+
+    starts = jax.tree.map(lambda x: x[:3], STATES)
+    direction = jax.tree.map(lambda x: jnp.cos(1.0 + jnp.arange(float(x.size))).reshape(x.shape), gains)
+    h = np.array([-2e-3, -1e-3, 1e-3, 2e-3])
+
+    @jax.jit
+    def run(gains):
+        forward = jax.vmap(lambda start: jax.jvp(lambda g: loss(g, start), (gains,), (direction,))[1])(starts)
+        reverse = jax.vmap(lambda start: jax.grad(loss)(gains, start))(starts)
+        moved = jax.vmap(lambda step: jax.tree.map(lambda x, d: x + step * d, gains, direction))(jnp.asarray(h))
+        return forward, reverse, jax.vmap(jax.vmap(loss, (None, 0)), (0, None))(moved, starts)
+
+    forward, reverse, (low2, low, high, high2) = run(gains)
+    pairs = zip(jax.tree.leaves(reverse), jax.tree.leaves(direction), strict=True)
+    along = sum(jnp.sum((slope * d[None]).reshape(3, -1), axis=1) for slope, d in pairs)
+    np.testing.assert_allclose(along, forward, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(forward, (low2 - 8 * low + 8 * high - high2) / 12e-3, rtol=0, atol=2e-10)
+    assert (np.abs(forward) > 1e-4).all()
+
+
 def test_control_bad_input():
     a, b, eye = jnp.eye(6), jnp.ones((6, 3)), jnp.eye(6)
     state = jax.tree.map(lambda x: x[0], STATES)

@@ -1,4 +1,4 @@
-"""The series against mpmath: values and two derivatives, on both sides of the switch at s = 1."""
+"""The series against mpmath: values and two derivatives, on both sides of the switch at s = 4."""
 
 import jax
 import jax.numpy as jnp
@@ -12,10 +12,10 @@ from jaxquat import series
 EXACT = {
     "cos": lambda s: mpmath.hyp0f1(mpmath.mpf(1) / 2, -s / 4),
     "sinc": lambda s: mpmath.hyp0f1(mpmath.mpf(3) / 2, -s / 4),
-    "cosc": lambda s: mpmath.hyp0f1(mpmath.mpf(5) / 2, -s / 4) / 3,
+    "cot_defect": lambda s: mpmath.hyp0f1(mpmath.mpf(5) / 2, -s / 4) / 3 / mpmath.hyp0f1(mpmath.mpf(3) / 2, -s / 4),
     "sin_defect": lambda s: mpmath.hyp1f2(1, 2, mpmath.mpf(5) / 2, -s) / 6,
 }
-SQUARES = [0.0, 1e-30, 1e-12, 1e-4, *np.linspace(0.05, 0.95, 10), *np.linspace(0.99, 1.2, 22), *np.linspace(1.5, 9.9, 15)]
+SQUARES = [0.0, 1e-30, 1e-12, 1e-4, 3.999, 4.001, *np.linspace(0.05, 1.2, 40), *np.linspace(1.5, 9.9, 15)]
 
 
 def with_derivatives(function):
@@ -26,15 +26,39 @@ def with_derivatives(function):
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
 @pytest.mark.parametrize("name", EXACT)
 def test_value_and_two_derivatives(name, dtype):
-    s = jnp.asarray(SQUARES, dtype)
+    s = jnp.asarray([x for x in SQUARES if x < np.pi**2 or name != "cot_defect"], dtype)
     got = with_derivatives(getattr(series, name))(s)
     assert got.dtype == dtype
     with mpmath.workdps(50):
-        rows = [mpmath.taylor(EXACT[name], mpmath.mpf(float(x)), 2) for x in s]
-        wanted = np.array([[float(k * row[n]) for row in rows] for n, k in enumerate((1, 1, 2))])
-    # in units of the value at zero, the largest in modulus; every differentiation of the closed form adds its own roundings
-    errors = np.abs(np.asarray(got, np.float64) - wanted).max(axis=1) / np.abs(wanted[:, 0])
+        rows = [mpmath.taylor(EXACT[name], mpmath.mpf(float(x)), 3) for x in s]
+        *wanted, third = np.array([[float(k * row[n]) for row in rows] for n, k in enumerate((1, 1, 2, 6))])
+    wanted = np.array(wanted)
+    # in units of the value at zero, the largest in modulus; with a pole ahead, of its own size and its change with one ulp of s
+    change = np.asarray(s, np.float64) * np.abs([*wanted[1:], third])
+    units = np.abs(wanted) + change if name == "cot_defect" else np.abs(wanted[:, :1])
+    errors = np.max(np.abs(np.asarray(got, np.float64) - wanted) / units, axis=1)
     assert (errors < np.array([4, 16, 32]) * jnp.finfo(dtype).eps).all(), errors / jnp.finfo(dtype).eps
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+@pytest.mark.parametrize("name", ["cos", "sinc", "sin_defect"])
+def test_after_many_turns(name, dtype):
+    """The rounding of x itself moves the phase by x eps."""
+    x = np.linspace(3.0, 200.0, 400)
+    s = jnp.asarray(x * x, dtype)
+    with mpmath.workdps(50):
+        wanted = np.array([float(EXACT[name](mpmath.mpf(float(value)))) for value in s])
+    got = np.asarray(jax.jit(getattr(series, name))(s), np.float64)
+    size = {"cos": 1.0, "sinc": 1.0 / x, "sin_defect": 1.0 / (4.0 * x * x)}[name]
+    assert (np.abs(got - wanted) < 2 * x * size * jnp.finfo(dtype).eps).all()
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_cot_defect_has_a_pole_and_says_so(dtype):
+    value, slope = jax.vmap(jax.value_and_grad(series.cot_defect))(jnp.asarray([9.86, 9.87, 12.0, 100.0], dtype))
+    assert value[0] > 200.0
+    assert np.isfinite(slope[0])
+    assert np.isnan(np.asarray(value[1:])).all()
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])

@@ -1,12 +1,12 @@
 """Hamilton's algebra, the exponential and the logarithm. Conventions: ``jaxquat.quaternion``."""
 
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 from jax.typing import ArrayLike
 
 from jaxquat import series
 from jaxquat.arguments import broadcast, trailing
-from jaxquat.linear import cross, dot
+from jaxquat.linear import cross, dot, square
 
 
 def multiply(p: ArrayLike, q: ArrayLike) -> Array:
@@ -72,8 +72,9 @@ def rotate_inverse(q: ArrayLike, v: ArrayLike) -> Array:
 def exp(u: ArrayLike) -> Array:
     """Rotation vector [rad] to unit quaternion, smooth everywhere. (..., 3) -> (..., 4)."""
     u = trailing("u", u, (3,))
-    s = 0.25 * dot(u, u)[..., None]
-    return jnp.concatenate([series.cos(s), 0.5 * series.sinc(s) * u], axis=-1)
+    s = 0.25 * square(u)[..., None]
+    both = lax.optimization_barrier(jnp.concatenate([series.cos(s), 0.5 * series.sinc(s)], axis=-1))
+    return jnp.concatenate([both[..., :1], both[..., 1:] * u], axis=-1)
 
 
 def log(q: ArrayLike) -> Array:
