@@ -121,9 +121,9 @@ def rollout(
             handed to the controller, or held for the torque when there is none.
         sample_every: steps per sample, a divisor of the number of steps.
         save_every: steps per row of the path, a divisor of the number of steps.
-        checkpoint: memory of the backward pass. "none" keeps the state of every step, from which the step is computed again; an integer m
-            keeps one state every m steps (those between are computed again, segment by segment); "sqrt" takes m near the root of the
-            number of steps.
+        checkpoint: memory of the backward pass. "none" keeps the state of every step, from which the step is computed again; an
+            integer m keeps one state every m steps (those between are computed again, segment by segment); "sqrt" takes m near
+            the root of the number of steps.
         engine: "scan"; "auto" takes the fastest there is. "fused" is not built yet.
         check: report bad values of traced arguments, and a state that ceases to be finite, through ``jax.experimental.checkify``.
 
