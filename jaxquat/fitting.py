@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from jaxquat.arguments import floating, function, instance, one_of, positive_integer
 
-FORWARD_LIMIT = 12
+FORWARD_LIMIT = 6
 """``mode="auto"`` differentiates forward up to this many parameters (benchmarks/fit_mode.py measures both modes)."""
 
 
@@ -49,7 +49,7 @@ def fit(
         key: a ``jax.random.key``; the same key gives the same fit.
         batch: rows of data per update, drawn without replacement at each; None for all.
         mode: how to differentiate. "forward" costs a few forward passes per parameter and no memory, "reverse" many forward passes
-            whatever their number; "auto" is forward up to 12 parameters.
+            whatever their number; "auto" is forward up to 6 parameters.
         chunk: updates between two returns to the host.
         progress: show a progress bar with the loss.
 
