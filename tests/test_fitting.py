@@ -87,9 +87,9 @@ def test_auto_is_forward_for_few_parameters_and_reverse_for_many():
     def loss(params, batch, key):
         return jax.lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1] * 0.9), (0, jnp.sum(params**2)))[1]
 
-    jq.fit(loss, jnp.ones(12), optax.sgd(0.1), steps=1, key=KEY, progress=False)
+    jq.fit(loss, jnp.ones(6), optax.sgd(0.1), steps=1, key=KEY, progress=False)
     with pytest.raises(ValueError, match="Reverse-mode"):
-        jq.fit(loss, jnp.ones(13), optax.sgd(0.1), steps=1, key=KEY, progress=False)
+        jq.fit(loss, jnp.ones(7), optax.sgd(0.1), steps=1, key=KEY, progress=False)
 
 
 def test_loss_is_traced_once():
