@@ -6,12 +6,12 @@ trajectory; ``jit``, ``vmap`` and ``grad`` go through the whole of it. Conventio
 
 from importlib.metadata import version
 
-from jaxquat import actuators, control, euler, kinematics, mechanics, quaternion, recordings, schemes, sensors, so3, torques
+from jaxquat import actuators, control, euler, exact, kinematics, mechanics, quaternion, recordings, schemes, sensors, so3, torques
 from jaxquat.body import Body
 from jaxquat.fitting import Fit, fit
 from jaxquat.mechanics import State
 from jaxquat.scanning import Controller
-from jaxquat.schemes import SCHEMES, rkmk
+from jaxquat.schemes import SCHEMES, compose, crouch_grossman, rkmk
 from jaxquat.trajectory import Grid, Path, grid, rollout
 
 lie_euler = SCHEMES["lie_euler"].step
@@ -20,7 +20,24 @@ rkmk3 = SCHEMES["rkmk3"].step
 rkmk4 = SCHEMES["rkmk4"].step
 rkmk5 = SCHEMES["rkmk5"].step
 rkmk6 = SCHEMES["rkmk6"].step
+crouch_grossman3 = SCHEMES["crouch_grossman3"].step
+crouch_grossman4 = SCHEMES["crouch_grossman4"].step
+cf4 = SCHEMES["cf4"].step
 zhao = SCHEMES["zhao"].step
+pcdm1 = SCHEMES["pcdm1"].step
+formulation1 = SCHEMES["formulation1"].step
+formulation2 = SCHEMES["formulation2"].step
+half_quat = SCHEMES["half_quat"].step
+full_quat = SCHEMES["full_quat"].step
+full_quat_corrected = SCHEMES["full_quat_corrected"].step
+no_squish = SCHEMES["no_squish"].step
+symmetric_top = SCHEMES["symmetric_top"].step
+symmetric_top_suzuki4 = SCHEMES["symmetric_top_suzuki4"].step
+symmetric_top_bm4 = SCHEMES["symmetric_top_bm4"].step
+no_squish_kl6 = SCHEMES["no_squish_kl6"].step
+lgvi = SCHEMES["lgvi"].step
+lie_midpoint = SCHEMES["lie_midpoint"].step
+simo_wong = SCHEMES["simo_wong"].step
 
 __version__ = version("jaxquat")
 
@@ -33,13 +50,29 @@ __all__ = [
     "Path",
     "State",
     "actuators",
+    "cf4",
+    "compose",
     "control",
+    "crouch_grossman",
+    "crouch_grossman3",
+    "crouch_grossman4",
     "euler",
+    "exact",
     "fit",
+    "formulation1",
+    "formulation2",
+    "full_quat",
+    "full_quat_corrected",
     "grid",
+    "half_quat",
     "kinematics",
+    "lgvi",
     "lie_euler",
+    "lie_midpoint",
     "mechanics",
+    "no_squish",
+    "no_squish_kl6",
+    "pcdm1",
     "quaternion",
     "recordings",
     "rkmk",
@@ -51,7 +84,11 @@ __all__ = [
     "rollout",
     "schemes",
     "sensors",
+    "simo_wong",
     "so3",
+    "symmetric_top",
+    "symmetric_top_bm4",
+    "symmetric_top_suzuki4",
     "torques",
     "zhao",
 ]

@@ -141,6 +141,22 @@ class Body:
         """A random physical inertia with products: ``from_parameters`` of normal numbers of spread 0.3 (moments of order 1)."""
         return cls.from_parameters(0.3 * jax.random.normal(key, (6,), dtype))
 
+    def principal(self) -> tuple[Array, Array]:
+        """(moments (3,) [kg m^2], axes (4,), principal to body): those kept by ``from_principal``, otherwise by Jacobi's rotations.
+
+        In the order in which the axes lie nearest to the body's. By rotations the derivatives are undefined where two moments are
+        equal: there use ``from_principal``.
+        """
+        if self.moments is not None and self.axes is not None:
+            return self.moments, self.axes
+        matrix, axes = self.inertia, jnp.asarray([1.0, 0.0, 0.0, 0.0], self.inertia.dtype)
+        for _ in range(5):
+            for k in range(3):
+                turn = _jacobi(matrix, k)
+                axes, rotation = quaternion.multiply(axes, turn), quaternion.to_matrix(turn)
+                matrix = matmul(transpose(rotation), matmul(matrix, rotation))
+        return jnp.diagonal(matrix), quaternion.correct_norm(axes)
+
     def shifted(self, mass: ArrayLike, offset: ArrayLike) -> "Body":
         """The same body about a point ``offset`` (3,) [m] away from its centre of mass (parallel axes): I + m (|d|^2 1 - d d^T)."""
         mass, offset = exactly("mass", mass, ()), exactly("offset", offset, (3,))
@@ -148,6 +164,18 @@ class Body:
         finite("offset", offset)
         eye = jnp.eye(3, dtype=self.inertia.dtype)
         return Body._unchecked(self.inertia + mass * (dot(offset, offset) * eye - offset[:, None] * offset[None, :]))
+
+
+def _jacobi(matrix: Array, k: int) -> Array:
+    """The smaller turn about axis k that makes the element of the other two axes vanish, as a unit quaternion (4,)."""
+    i, j = (k + 1) % 3, (k + 2) % 3
+    off, gap = 2.0 * matrix[i, j], matrix[i, i] - matrix[j, j]
+    size = off * off + gap * gap
+    root = jnp.sqrt(jnp.where(size > 0, size, 1.0))
+    tangent = jnp.where(gap < 0, -off, off) / (jnp.abs(gap) + root)  # of the angle, at most 1
+    half = tangent / (1.0 + jnp.sqrt(1.0 + tangent * tangent))
+    across = jnp.where(jnp.arange(3) == k, half, jnp.zeros_like(half))
+    return jnp.concatenate([jnp.ones_like(half)[None], across]) / jnp.sqrt(1.0 + half * half)
 
 
 def _check_inertia(inertia: Array) -> None:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.extend.core import jaxpr_as_fun
 from jax.flatten_util import ravel_pytree
 from jax.typing import ArrayLike
 
@@ -50,13 +51,18 @@ def momentum(body: Body, state: State) -> Array:
 
 
 def derivative(body: Body, torque: Torque, t: ArrayLike, state: State, params: Any) -> tuple[Array, Any]:
-    """The rates of ``(omega, aux)`` from Euler's equation and the torque, whose result is checked for shape and dtype.
+    """The rates of ``(omega, aux)`` from Euler's equation and the torque."""
+    tau, rates = evaluate(torque, t, state, params)
+    return angular_acceleration(body, state.omega, tau), rates
 
-    With aux states the torque returns ``(torque, d aux/dt)``, otherwise the torque alone.
+
+def evaluate(torque: Torque, t: ArrayLike, state: State, params: Any) -> tuple[Array, Any]:
+    """(torque, d aux/dt), checked for shape and dtype.
+
+    With aux states the torque returns both, otherwise the torque alone.
     """
-    tau = torque(t, state, params)
-    name = f"torque {getattr(torque, '__name__', repr(torque))}"
-    rates = state.aux
+    tau, rates = torque(t, state, params), state.aux
+    name = torque_name(torque)
     if jax.tree.leaves(state.aux):
         if not (isinstance(tau, tuple) and len(tau) == 2):
             raise TypeError(f"{name}: wanted (torque, d aux/dt) because the state has aux, got {_describe(tau)}")
@@ -64,7 +70,43 @@ def derivative(body: Body, torque: Torque, t: ArrayLike, state: State, params: A
         wanted, got = _describe(state.aux), _describe(rates)
         if wanted != got:
             raise ValueError(f"{name}: wanted d aux/dt like state.aux, {wanted}, got {got}")
-    return angular_acceleration(body, state.omega, check_torque(name, tau, state)), rates
+    return check_torque(name, tau, state), rates
+
+
+def evaluate_at_attitude(scheme: str, torque: Torque, t: ArrayLike, state: State, params: Any) -> Array:
+    """The torque for a scheme that admits torques of time and attitude only; TypeError if the rate enters any equation of it."""
+    without_aux(scheme, state)
+
+    def alone(omega: Array) -> Array:
+        return evaluate(torque, t, State(state.q, omega), params)[0]
+
+    traced = jax.make_jaxpr(alone)(state.omega)
+    if _enters(traced.jaxpr, traced.jaxpr.invars[0]):
+        raise TypeError(f"{scheme}: wanted a torque of time and attitude, got {torque_name(torque)}, which reads state.omega")
+    return jaxpr_as_fun(traced)(state.omega)[0]
+
+
+def without_aux(scheme: str, state: State) -> None:
+    """TypeError if the state has aux states."""
+    if jax.tree.leaves(state.aux):
+        raise TypeError(f"{scheme}: wanted a state without aux, got {_describe(state.aux)}; jq.rkmk4 integrates aux states")
+
+
+def _enters(jaxpr: Any, variable: Any) -> bool:
+    """Whether a variable of a jaxpr has any use, calls of functions that ignore it apart."""
+    for equation in jaxpr.eqns:
+        for place, used in enumerate(equation.invars):
+            if used is not variable:
+                continue
+            inner = equation.params.get("jaxpr")
+            if inner is None or len(inner.jaxpr.invars) != len(equation.invars) or _enters(inner.jaxpr, inner.jaxpr.invars[place]):
+                return True
+    return any(used is variable for used in jaxpr.outvars)
+
+
+def torque_name(torque: Torque) -> str:
+    """For error messages."""
+    return f"torque {getattr(torque, '__name__', repr(torque))}"
 
 
 def check_torque(name: str, tau: Any, state: State) -> Array:

@@ -14,7 +14,7 @@ from jaxquat import quaternion
 from jaxquat.arguments import exactly, floating, function, instance
 from jaxquat.body import Body
 from jaxquat.linear import cross, dot, matvec
-from jaxquat.mechanics import State, Torque, check_torque
+from jaxquat.mechanics import State, Torque, check_torque, torque_name
 
 
 def zero(t: ArrayLike, state: State, params: Any) -> Array:
@@ -30,7 +30,7 @@ def total(*torques: Torque) -> Torque:
     def torque(t: ArrayLike, state: State, params: Any) -> Array:
         tau = zero(t, state, params)
         for each in torques:
-            tau = tau + check_torque(f"torque {getattr(each, '__name__', repr(each))}", each(t, state, params), state)
+            tau = tau + check_torque(torque_name(each), each(t, state, params), state)
         return tau
 
     return torque

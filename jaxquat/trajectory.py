@@ -12,12 +12,14 @@ from jax import Array
 from jax.experimental import checkify
 from jax.typing import ArrayLike, DTypeLike
 
-from jaxquat import quaternion, so3
+from jaxquat import quaternion, reversing, so3
 from jaxquat.arguments import divisor, floating, function, instance, is_concrete, one_of, positive_integer
 from jaxquat.body import Body
 from jaxquat.linear import dot
-from jaxquat.mechanics import State, Step, Torque, check_state
+from jaxquat.mechanics import State, Step, Torque, check_state, evaluate_at_attitude
 from jaxquat.scanning import Controller, Problem, run
+from jaxquat.schemes import SCHEMES
+from jaxquat.schemes.splitting import symmetric
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["t0", "dt"], meta_fields=["steps"])
@@ -123,7 +125,8 @@ def rollout(
         save_every: steps per row of the path, a divisor of the number of steps.
         checkpoint: memory of the backward pass. "none" keeps the state of every step, from which the step is computed again; an
             integer m keeps one state every m steps (those between are computed again, segment by segment); "sqrt" takes m near
-            the root of the number of steps.
+            the root of the number of steps. "reversible" keeps the rows of the path alone and undoes each step by a step of -dt:
+            for time-reversible schemes, torques of time and attitude, neither controller nor inputs; reverse mode only.
         engine: "scan"; "auto" takes the fastest there is. "fused" is not built yet.
         check: report bad values of traced arguments, and a state that ceases to be finite, through ``jax.experimental.checkify``.
 
@@ -132,7 +135,7 @@ def rollout(
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
-        NotImplementedError: ``engine="fused"`` or ``checkpoint="reversible"``.
+        NotImplementedError: ``engine="fused"``.
     """
     function("step", step)
     function("torque", torque)
@@ -162,8 +165,17 @@ def rollout(
     t0, dt = jnp.asarray(grid.t0, dtype), jnp.asarray(grid.dt, dtype)
     if check:
         _check_start(body, start, t0, dt)
-    problem = Problem(step, body, torque, t0, dt, grid.steps, params, controller)
-    states, command, memory = run(problem, start, inputs, sample_every, save_every, _segment(checkpoint, grid.steps))
+        if step is SCHEMES["symmetric_top_bm4"].step:
+            moments, _ = body.principal()
+            message = "body: symmetric_top_bm4 wanted two equal principal moments, got {moments}"
+            checkify.check(symmetric(moments), message, moments=moments)
+    if checkpoint == "reversible":
+        _check_reversible(step, torque, t0, start, params, controller, inputs)
+        states = reversing.run(step, body, torque, t0, dt, grid.steps, params, start, save_every)
+        command = memory = ()
+    else:
+        problem = Problem(step, body, torque, t0, dt, grid.steps, params, controller)
+        states, command, memory = run(problem, start, inputs, sample_every, save_every, _segment(checkpoint, grid.steps))
     path = Path(grid.times(dtype)[::save_every], states, command, memory)
     if check:
         _check_path(path)
@@ -173,10 +185,20 @@ def rollout(
 def _segment(checkpoint: str | int, steps: int) -> int | None:
     if isinstance(checkpoint, str):
         one_of("checkpoint", checkpoint, ("none", "sqrt", "reversible"))
-        if checkpoint == "reversible":
-            raise NotImplementedError('checkpoint: "reversible" is not built yet; use "none", "sqrt" or a segment length')
         return None if checkpoint == "none" else math.isqrt(steps - 1) + 1
     return positive_integer("checkpoint", checkpoint)
+
+
+def _check_reversible(
+    step: Step, torque: Torque, t0: Array, start: State, params: Any, controller: Controller | None, inputs: Any
+) -> None:
+    if not any(scheme.step is step and scheme.reversible for scheme in SCHEMES.values()):
+        known = ", ".join(name for name, scheme in SCHEMES.items() if scheme.reversible)
+        name = getattr(step, "__name__", repr(step))
+        raise ValueError(f'checkpoint: "reversible" wanted a time-reversible scheme ({known}), got {name}')
+    if controller is not None or jax.tree.leaves(inputs):
+        raise ValueError('checkpoint: "reversible" wanted neither controller nor inputs; use "sqrt"')
+    evaluate_at_attitude('checkpoint "reversible"', torque, t0, start, params)
 
 
 def _check_start(body: Body, start: State, t0: Array, dt: Array) -> None:

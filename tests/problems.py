@@ -52,16 +52,31 @@ def reference_body(dtype=jnp.float64):
     return jq.Body.from_principal(jnp.asarray(MOMENTS, dtype))
 
 
+def start_of(name, q, omega):
+    """The State at which a scheme starts."""
+    own = name in ("full_quat", "full_quat_corrected")
+    return jq.schemes.hoffmann.full_quat_start(q, omega) if own else jq.State(jnp.asarray(q), jnp.asarray(omega))
+
+
 class Forced:
-    """64 bodies with products of inertia under torques of time, attitude and rate."""
+    """64 bodies with products of inertia under torques of time, attitude and, unless ``rate`` is False, rate.
+
+    With ``symmetric`` two of their principal moments are equal, and they are given by moments and axes.
+    """
 
     n, T = 64, 2
 
-    def __init__(self):
+    def __init__(self, rate=True, symmetric=False):
         rng = np.random.default_rng(20260101)
         axes = Rotation.random(self.n, random_state=7).as_matrix()
         square = rng.uniform(0.3, 1.0, (self.n, 3))  # second moments of mass, so every inertia is physical
+        if symmetric:
+            square[:, 1] = square[:, 0]
         moments = square.sum(axis=1, keepdims=True) - square
+        self.bodies = lambda: jax.vmap(jq.Body)(jnp.asarray(self.inertia))
+        if symmetric:
+            turns = jax.vmap(jq.quaternion.from_matrix)(jnp.asarray(axes))
+            self.bodies = lambda: jax.vmap(jq.Body.from_principal)(jnp.asarray(moments), turns)
         self.inertia = np.einsum("nij,nj,nkj->nik", axes, moments, axes)
         self.inertia = 0.5 * (self.inertia + self.inertia.swapaxes(1, 2))
         q = rng.normal(size=(self.n, 4))
@@ -76,12 +91,19 @@ class Forced:
         # Mostly gyroscopic: of the sixth-order conditions that Dormand-Prince 5 misses, those of tall trees are the ones that
         # its seventh order does not outweigh until the error is below rounding, so a rate coupling makes its order visible.
         matrix = rng.normal(size=(self.n, 3, 3))
-        self.params["rate"] = 2.0 * (matrix - matrix.swapaxes(1, 2)) + 0.1 * rng.normal(size=(self.n, 3, 3))
+        self.params["rate"] = rate * (2.0 * (matrix - matrix.swapaxes(1, 2)) + 0.1 * rng.normal(size=(self.n, 3, 3)))
+        self.torque = self.of_rate if rate else self.of_attitude
 
     @staticmethod
-    def torque(t, state, p):
-        time = p["amplitude"] * jnp.sin(p["frequency"] * t + p["phase"])
-        return time + jq.quaternion.rotate_inverse(state.q, p["pull"]) + p["rate"] @ state.omega
+    def of_attitude(t, state, p):
+        return p["amplitude"] * jnp.sin(p["frequency"] * t + p["phase"]) + jq.quaternion.rotate_inverse(state.q, p["pull"])
+
+    @staticmethod
+    def of_rate(t, state, p):
+        return Forced.of_attitude(t, state, p) + p["rate"] @ state.omega
+
+    def starts(self, name):
+        return jax.vmap(lambda q, omega: start_of(name, q, omega))(jnp.asarray(self.q), jnp.asarray(self.omega))
 
     def exact(self):
         """(q, omega) at T, by extrapolation of the midpoint rule in extended precision, with nothing of the library."""
@@ -101,10 +123,10 @@ class Forced:
             gyroscopic = np.cross(omega, (inertia @ omega[..., None])[..., 0])
             return np.concatenate([spun / 2, (inverse @ (tau - gyroscopic)[..., None])[..., 0]], axis=1)
 
-        return _extrapolate(derivative, np.concatenate([self.q, self.omega], axis=1).astype(extended), self.T, 24 * int(self.T))
+        return extrapolate(derivative, np.concatenate([self.q, self.omega], axis=1).astype(extended), self.T, 24 * int(self.T))
 
 
-def _extrapolate(derivative, y, end, steps, columns=9):
+def extrapolate(derivative, y, end, steps, columns=9):
     """Gragg's modified midpoint rule with 2, 4, ..., 2 columns substeps, extrapolated in the square of the substep."""
     big = np.longdouble(end) / steps
     for k in range(steps):

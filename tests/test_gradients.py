@@ -496,8 +496,9 @@ def test_derivatives(names: Sequence[str], dtype: str, mode: str) -> None:
     assert all(error < BOUND for error in worst.values()), {case: error for case, error in worst.items() if not error < BOUND}
 
 
-def test_every_scheme_has_a_reference() -> None:
-    assert set(STEPS) == set(jq.SCHEMES)
+def test_every_scheme_of_tableaus_has_a_reference() -> None:
+    """The others are differentiated in test_scheme_gradients.py."""
+    assert set(STEPS) == {name for name in jq.SCHEMES if name.startswith(("rkmk", "lie_euler", "zhao"))}
 
 
 def linear_map(f: Callable[[list, list], list], u: list) -> np.ndarray:

@@ -5,13 +5,10 @@ H. Munthe-Kaas, BIT 38, 1998, 92-111, and Appl. Numer. Math. 29, 1999, 115-127; 
 to omega).
 """
 
-import functools
-import operator
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-from jax import Array, lax
+from jax import lax
 from jax.typing import ArrayLike
 
 from jaxquat import so3
@@ -19,7 +16,7 @@ from jaxquat.arguments import instance
 from jaxquat.body import Body
 from jaxquat.mechanics import State, Step, Torque, check_step, derivative
 from jaxquat.quaternion import correct_norm, exp, multiply
-from jaxquat.schemes.tableaus import Tableau
+from jaxquat.schemes.tableaus import Tableau, combine
 
 
 def rkmk(tableau: Tableau) -> Step:
@@ -36,23 +33,13 @@ def rkmk(tableau: Tableau) -> Step:
         # The barriers keep XLA on CPU from computing exp again for each use of its result (docs/performance.md).
         slopes = [(omega, omega_dot, aux_dot)]  # of (u, omega, aux); the first stage is at u = 0
         for row, node in zip(tableau.a, tableau.c, strict=True):
-            u, omega_shift, aux_shift = _combine(row, slopes, dt)
+            u, omega_shift, aux_shift = combine(row, slopes, dt)
             turned = multiply(q, lax.optimization_barrier(exp(u)))
             stage = State(turned, omega + omega_shift, jax.tree.map(lambda x, d: x + d, aux, aux_shift))
             omega_dot, aux_dot = derivative(body, torque, t + node * dt, stage, params)
             slopes.append((so3.dexpinv(u, stage.omega), omega_dot, aux_dot))
-        u, omega_shift, aux_shift = _combine(tableau.b, slopes, dt)
+        u, omega_shift, aux_shift = combine(tableau.b, slopes, dt)
         q = correct_norm(multiply(q, lax.optimization_barrier(exp(u))))
         return State(q, omega + omega_shift, jax.tree.map(lambda x, d: x + d, aux, aux_shift))
 
     return step
-
-
-def _combine(weights: tuple[float, ...], slopes: list[Any], dt: ArrayLike) -> Any:
-    used = [(weight, slope) for weight, slope in zip(weights, slopes, strict=True) if weight != 0]
-
-    def combined(*leaves: Array) -> Array:
-        terms = [weight * leaf for (weight, _), leaf in zip(used, leaves, strict=True)]
-        return jnp.asarray(dt) * functools.reduce(operator.add, terms)
-
-    return jax.tree.map(combined, *(slope for _, slope in used))

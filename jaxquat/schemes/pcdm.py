@@ -7,7 +7,7 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from jaxquat.body import Body
-from jaxquat.mechanics import State, Torque, check_step, derivative
+from jaxquat.mechanics import State, Torque, angular_acceleration, check_step, derivative, evaluate_at_attitude
 from jaxquat.quaternion import correct_norm, exp, multiply, rotate
 
 
@@ -34,3 +34,14 @@ def zhao(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, 
         omega + dt * omega_dot,
         jax.tree.map(lambda x, rate: x + dt * rate, aux, aux_dot),
     )
+
+
+def pcdm1(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any) -> State:
+    """``zhao`` with one torque a step, at the middle attitude that the old rate predicts; order 2, no torques of the rate."""
+    t, dt = check_step(body, t, state, dt)
+    q, omega, _ = state
+    middle = multiply(q, lax.optimization_barrier(exp(0.5 * dt * omega)))
+    tau = evaluate_at_attitude("pcdm1", torque, t + 0.5 * dt, State(middle, omega, state.aux), params)
+    rate = omega + 0.5 * dt * angular_acceleration(body, omega, tau)
+    q = correct_norm(multiply(q, lax.optimization_barrier(exp(dt * rate))))
+    return State(q, omega + dt * angular_acceleration(body, rate, tau))

@@ -5,8 +5,15 @@ section II.2; Kutta, 3/8 and Dormand-Prince: II.1 and II.5); J. C. Butcher, On R
 Math. Soc. 4, 1964.
 """
 
+import functools
 import itertools
-from typing import NamedTuple
+import operator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
 
 from jaxquat.arguments import positive_integer
 
@@ -71,6 +78,17 @@ def _stage_weights(tree: tuple, a: tuple[tuple[float, ...], ...], stages: int) -
     return weights
 
 
+def combine(weights: tuple[float, ...], slopes: list[Any], dt: ArrayLike) -> Any:
+    """``dt`` times the weighted sum of the slopes, pytrees of one structure; a slope of weight zero takes no part."""
+    used = [(weight, slope) for weight, slope in zip(weights, slopes, strict=True) if weight != 0]
+
+    def combined(*leaves: Array) -> Array:
+        terms = [weight * leaf for (weight, _), leaf in zip(used, leaves, strict=True)]
+        return jnp.asarray(dt) * functools.reduce(operator.add, terms)
+
+    return jax.tree.map(combined, *(slope for _, slope in used))
+
+
 EULER = tableau(a=(), b=(1,), c=(), order=1)
 
 MIDPOINT = tableau(a=((1 / 2,),), b=(0, 1), c=(1 / 2,), order=2)
@@ -108,4 +126,20 @@ BUTCHER6 = tableau(
     b=(11 / 120, 0, 27 / 40, 27 / 40, -4 / 15, -4 / 15, 11 / 120),
     c=(1 / 3, 2 / 3, 1 / 3, 1 / 2, 1 / 2, 1),
     order=6,
+)
+
+CROUCH_GROSSMAN3 = tableau(a=((3 / 4,), (119 / 216, 17 / 108)), b=(13 / 51, -2 / 3, 24 / 17), c=(3 / 4, 17 / 24), order=3)
+
+_CROUCH_GROSSMAN4 = (
+    (0.8177227988124852,),
+    (0.3199876375476427, 0.0659864263556022),
+    (0.9214417194464946, 0.4997857776773573, -1.0969984448371582),
+    (0.3552358559023322, 0.2390958372307326, 1.3918565724203246, -1.1092979392113465),
+)
+
+CROUCH_GROSSMAN4 = tableau(
+    a=_CROUCH_GROSSMAN4,
+    b=(0.1370831520630755, -0.0183698531564020, 0.7397813985370780, -0.1907142565505889, 0.3322195591068374),
+    c=tuple(sum(row) for row in _CROUCH_GROSSMAN4),
+    order=4,
 )

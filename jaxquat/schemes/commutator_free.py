@@ -1,0 +1,37 @@
+"""Commutator-free method of order 4, E. Celledoni, A. Marthinsen and B. Owren, Future Gener. Comput. Syst. 19, 2003, 341-352."""
+
+from typing import Any
+
+import jax
+from jax import Array, lax
+from jax.typing import ArrayLike
+
+from jaxquat.body import Body
+from jaxquat.mechanics import State, Torque, check_step, derivative
+from jaxquat.quaternion import correct_norm, exp, multiply
+from jaxquat.schemes.tableaus import RK4, combine
+
+
+def cf4(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any) -> State:
+    """Order 4 with four torques and five exponentials a step; rates and aux states follow the classical Runge-Kutta method."""
+    t, dt = check_step(body, t, state, dt)
+    slopes = [derivative(body, torque, t, state, params)]  # of (omega, aux)
+
+    def turned(q: Array, rate: Array) -> Array:
+        return multiply(q, lax.optimization_barrier(exp(dt * rate)))  # the barrier: see rkmk
+
+    def stage(q: Array, number: int) -> State:
+        shift = combine(RK4.a[number], slopes, dt)
+        reached = State(q, *jax.tree.map(lambda x, d: x + d, (state.omega, state.aux), shift))
+        slopes.append(derivative(body, torque, t + RK4.c[number] * dt, reached, params))
+        return reached
+
+    first = state.omega
+    second = stage(turned(state.q, 0.5 * first), 0)
+    third = stage(turned(state.q, 0.5 * second.omega), 1)
+    fourth = stage(turned(second.q, third.omega - 0.5 * first), 2)
+    middle = second.omega + third.omega
+    q = turned(state.q, (3.0 * first + 2.0 * middle - fourth.omega) / 12.0)
+    q = correct_norm(turned(q, (-first + 2.0 * middle + 3.0 * fourth.omega) / 12.0))
+    shift = combine(RK4.b, slopes, dt)
+    return State(q, *jax.tree.map(lambda x, d: x + d, (state.omega, state.aux), shift))

@@ -1,0 +1,46 @@
+"""Symmetric steps composed to higher order, with the weights of the literature.
+
+M. Suzuki, Phys. Lett. A 146, 1990, 319-323; H. Yoshida, Phys. Lett. A 150, 1990, 262-268 (the triple jump, and why); W. Kahan and
+R.-C. Li, Math. Comp. 66, 1997, 1089-1099.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from jax import lax
+from jax.typing import ArrayLike
+
+from jaxquat.arguments import function
+from jaxquat.body import Body
+from jaxquat.mechanics import State, Step, Torque, check_step
+
+_S = 1 / (4 - 4 ** (1 / 3))
+SUZUKI4 = (_S, _S, 1 - 4 * _S, _S, _S)
+
+_J = 1 / (2 - 2 ** (1 / 3))
+TRIPLE_JUMP4 = (_J, 1 - 2 * _J, _J)
+
+_K = (0.39216144400731413928, 0.33259913678935943860, -0.70624617255763935981, 0.08221359629355080023)
+KAHAN_LI6 = (*_K, 1 - 2 * sum(_K), *reversed(_K))
+
+
+def compose(step: Step, weights: Sequence[float]) -> Step:
+    """The sub-steps ``weights[i] * dt`` of ``step`` in a row, each at its own time. The weights sum to 1.
+
+    With a symmetric step of order 2 and the weights ``SUZUKI4`` or ``TRIPLE_JUMP4`` the order is 4, with ``KAHAN_LI6`` 6.
+    """
+    function("step", step)
+    weights = tuple(float(weight) for weight in weights)
+    if not weights or not math.isclose(sum(weights), 1.0, abs_tol=1e-13):
+        raise ValueError(f"weights: wanted numbers that sum to 1, got {weights}")
+
+    def composed(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any) -> State:
+        t, dt = check_step(body, t, state, dt)
+        done = 0.0
+        for weight in weights:
+            state = lax.optimization_barrier(step(body, torque, t + done * dt, state, weight * dt, params))
+            done += weight
+        return state
+
+    return composed

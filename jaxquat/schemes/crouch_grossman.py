@@ -1,0 +1,48 @@
+"""Crouch-Grossman: Runge-Kutta stages whose attitudes are products of exponentials, one for each earlier rate.
+
+P. E. Crouch and R. Grossman, J. Nonlinear Sci. 3, 1993, 1-33; coefficients of order 4: B. Owren and A. Marthinsen, BIT 39, 1999,
+116-142.
+"""
+
+from typing import Any
+
+import jax
+from jax import Array, lax
+from jax.typing import ArrayLike
+
+from jaxquat.arguments import instance
+from jaxquat.body import Body
+from jaxquat.mechanics import State, Step, Torque, check_step, derivative
+from jaxquat.quaternion import correct_norm, exp, multiply
+from jaxquat.schemes.tableaus import Tableau, combine
+
+
+def crouch_grossman(tableau: Tableau) -> Step:
+    """The step whose attitudes are ``q exp(h a_i1 W_1) exp(h a_i2 W_2) ...`` and whose rates and aux states follow the tableau.
+
+    The tableau must satisfy the order conditions of products of exponentials beyond the classical ones; those are not checked.
+    """
+    instance("tableau", tableau, Tableau, "a Tableau")
+
+    def step(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any) -> State:
+        t, dt = check_step(body, t, state, dt)
+        rates: list[Array] = []
+        slopes: list[Any] = []  # of (omega, aux)
+
+        def moved(weights: tuple[float, ...]) -> State:
+            q = state.q
+            for weight, rate in zip(weights, rates, strict=True):
+                if weight != 0:
+                    q = multiply(q, lax.optimization_barrier(exp(weight * dt * rate)))  # the barrier: see rkmk
+            shift = combine(weights, slopes, dt)
+            return State(q, *jax.tree.map(lambda x, d: x + d, (state.omega, state.aux), shift))
+
+        stage = state
+        for row, node in zip(((), *tableau.a), (0.0, *tableau.c), strict=True):
+            stage = moved(row) if row else state
+            rates.append(stage.omega)
+            slopes.append(derivative(body, torque, t + node * dt, stage, params))
+        end = moved(tableau.b)
+        return end._replace(q=correct_norm(end.q))
+
+    return step

@@ -1,0 +1,120 @@
+"""The schemes of G. Hoffmann, Application of Quaternions (TU Braunschweig 1978, translated 2002), chapters 5, 9 and 10.
+
+"False Euler": the rate first, then the attitude with the new rate; the norm controller n -> n (2 - n) leaves |q| slightly off 1.
+As published, components are assigned one after the other, each from those already new: his printed table needs it. They are here
+because they are in the literature: order 1 at best.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from jaxquat.arguments import exactly
+from jaxquat.body import Body
+from jaxquat.linear import dot, inverse, matmul, matvec, transpose
+from jaxquat.mechanics import State, Torque, angular_acceleration, check_step, derivative, evaluate
+from jaxquat.quaternion import from_hoffmann, hoffmann_v, to_hoffmann
+
+
+def half_quat(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any) -> State:
+    """Half-Quat as published (9.1): Euler for the rate, then the components of Q one after the other with the new rate; order 1."""
+    t, dt = check_step(body, t, state, dt)
+    omega_dot, aux_dot = derivative(body, torque, t, state, params)
+    omega = state.omega + dt * omega_dot
+    x, y, z = 0.5 * dt * omega
+    q1, q2, q3, q4 = to_hoffmann(state.q)
+    q1 = q1 + (-q4 * x - q3 * y + q2 * z)
+    q2 = q2 + (q3 * x - q4 * y - q1 * z)
+    q3 = q3 + (-q2 * x + q1 * y - q4 * z)
+    q4 = q4 + (q1 * x + q2 * y + q3 * z)
+    aux = jax.tree.map(lambda value, rate: value + dt * rate, state.aux, aux_dot)
+    return State(from_hoffmann(_controlled(jnp.stack([q1, q2, q3, q4]))), omega, aux)
+
+
+def full_quat_start(q: ArrayLike, omega: ArrayLike) -> State:
+    """The State at which the Full-Quat schemes start: its aux is P = dQ/dt (4,), in his order of components."""
+    q, omega = exactly("q", q, (4,)), exactly("omega", omega, (3,))
+    return State(q, omega, 0.5 * matvec(transpose(hoffmann_v(to_hoffmann(q))), _extended(omega)))
+
+
+def full_quat(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any) -> State:
+    """Full-Quat as published (10.1): P is state, and V(Q) V(P)^T is overwritten to an antimetric matrix with a one in its corner.
+
+    Not consistent: it converges to another motion as dt goes to zero, because (3.36) is wrong (docs/errata.md). Start with
+    ``schemes.hoffmann.full_quat_start``; the rate of the state is an output, P alone is integrated.
+    """
+    t, dt = check_step(body, t, state, dt)
+    hoffmann, p, v, omega = _read("full_quat", state)
+    tau = evaluate(torque, t, State(state.q, omega), params)[0]
+    inertia, inverse_inertia = _bordered(body.inertia), inverse(body.inertia)
+    x, y, z = tau  # each row with the components already overwritten, as in his code
+    x = 0.5 * _row(inverse_inertia[0], (x, y, z))
+    y = 0.5 * _row(inverse_inertia[1], (x, y, z))
+    z = 0.5 * _row(inverse_inertia[2], (x, y, z))
+    spin = matmul(v, transpose(hoffmann_v(p)))
+    spin = jnp.triu(spin[:3, :3], 1)
+    spin = _bordered(spin - spin.T)
+    product = matmul(matmul(_bordered(inverse_inertia), spin), matmul(inertia, v))
+    p_dot = -2.0 * matvec(matmul(transpose(v), product), p) + matvec(transpose(v), jnp.stack([x, y, z, jnp.zeros_like(x)]))
+    return _moved(hoffmann, p + dt * p_dot, dt)
+
+
+def full_quat_corrected(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any) -> State:
+    """Full-Quat with the right equation of motion, ``lagrange``; order 1. Start with ``schemes.hoffmann.full_quat_start``."""
+    t, dt = check_step(body, t, state, dt)
+    hoffmann, p, _, omega = _read("full_quat_corrected", state)
+    tau = evaluate(torque, t, State(state.q, omega), params)[0]
+    return _moved(hoffmann, p + dt * _acceleration(body, hoffmann, p, tau), dt)
+
+
+def lagrange(body: Body, hoffmann: ArrayLike, p: ArrayLike, generalized: ArrayLike) -> Array:
+    """The Lagrange form (5.14) of the motion: dP/dt of his Q and P = dQ/dt under the generalized torque M_L.
+
+    All (4,), ``M_L = 2 V^T (tau, 0)`` (5.17). ``dP/dt = -|P|^2 Q + 1/2 V^T J^-1 (1/2 V M_L - omega × J omega)``; the first term
+    holds |Q| = 1 and is missing there, where Q counts as four free coordinates. For a sphere, J = j, it is ``-|P|^2 Q +
+    M_L/(4 j)``, in place of (10.2).
+    """
+    hoffmann, p = exactly("hoffmann", hoffmann, (4,)), exactly("p", p, (4,))
+    return _acceleration(body, hoffmann, p, 0.5 * matvec(hoffmann_v(hoffmann), exactly("generalized", generalized, (4,)))[:3])
+
+
+def _acceleration(body: Body, hoffmann: Array, p: Array, tau: Array) -> Array:
+    v = hoffmann_v(hoffmann)
+    omega_dot = angular_acceleration(body, 2.0 * matvec(v, p)[:3], tau)
+    return -dot(p, p) * hoffmann + 0.5 * matvec(transpose(v), _extended(omega_dot))
+
+
+def _read(scheme: str, state: State) -> tuple[Array, Array, Array, Array]:
+    """(Q, P, V(Q), omega)."""
+    if not (hasattr(state.aux, "shape") and state.aux.shape == (4,)):
+        raise TypeError(f"{scheme}: wanted a state from schemes.hoffmann.full_quat_start(q, omega), got aux {state.aux!r}")
+    hoffmann = to_hoffmann(state.q)
+    v = hoffmann_v(hoffmann)
+    return hoffmann, state.aux, v, 2.0 * matvec(v, state.aux)[:3]
+
+
+def _moved(hoffmann: Array, p: Array, dt: Array) -> State:
+    hoffmann = _controlled(hoffmann + dt * p)
+    return State(from_hoffmann(hoffmann), 2.0 * matvec(hoffmann_v(hoffmann), p)[:3], p)
+
+
+def _controlled(hoffmann: Array) -> Array:
+    """His norm controller."""
+    return hoffmann * (2.0 - jnp.sqrt(dot(hoffmann, hoffmann)))
+
+
+def _extended(v: Array) -> Array:
+    return jnp.concatenate([v, jnp.zeros_like(v[:1])])
+
+
+def _bordered(matrix: Array) -> Array:
+    """(3, 3) to (4, 4), with a one in the corner."""
+    return jnp.pad(matrix, (0, 1)).at[3, 3].set(1.0)
+
+
+def _row(weights: Array, values: Sequence[Array]) -> Array:
+    return weights[0] * values[0] + weights[1] * values[1] + weights[2] * values[2]

@@ -1,0 +1,106 @@
+"""Implicit schemes: a fixed number of Newton steps solves for the end of each step; where they do not reach rounding, it is NaN.
+
+J. Moser and A. P. Veselov, Commun. Math. Phys. 139, 1991, 217-243; T. Lee, M. Leok and N. H. McClamroch, Comput. Methods Appl.
+Mech. Eng. 196, 2007, 2907-2924; J. C. Simo and K. K. Wong, Int. J. Numer. Methods Eng. 31, 1991, 19-52.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+from jax.typing import ArrayLike
+
+from jaxquat.body import Body
+from jaxquat.linear import cross, inverse, matvec, square
+from jaxquat.mechanics import State, Torque, angular_acceleration, check_step, evaluate, evaluate_at_attitude, without_aux
+from jaxquat.quaternion import correct_norm, exp, multiply, normalize, rotate, rotate_inverse
+
+NEWTON = 6
+
+
+def lgvi(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any) -> State:
+    """Lie group variational integrator (discrete Moser-Veselov, Lee, Leok and McClamroch 2007) for torques of time and attitude.
+
+    Order 2, symplectic, holds the momentum to rounding; the turn of a step must stay below about 0.7 rad.
+    """
+    t, dt = check_step(body, t, state, dt)
+    q, omega, _ = state
+    inertia = body.inertia
+    m = matvec(inertia, omega) + 0.5 * dt * evaluate_at_attitude("lgvi", torque, t, state, params)
+
+    def residual(y: Array) -> Array:  # y, the vector part of the turn over its scalar part
+        return 2.0 * (matvec(inertia, y) + cross(y, matvec(inertia, y))) - dt * m * (1.0 + square(y))
+
+    turn = _solved(0.5 * dt * matvec(inverse(inertia), m), residual, dt * m)
+    turn = normalize(jnp.concatenate([jnp.ones_like(turn[:1]), turn]))
+    q = correct_norm(multiply(q, turn))
+    m = rotate_inverse(turn, m) + 0.5 * dt * evaluate_at_attitude("lgvi", torque, t + dt, State(q, omega), params)
+    return State(q, matvec(inverse(inertia), m))
+
+
+def lie_midpoint(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any) -> State:
+    """Implicit midpoint rule of the rate, its mean turning the attitude: order 2, symmetric, for any torque.
+
+    ``I (w1 - w0) = h [tau(t + h/2, q0 exp(h wm/2), wm) - wm × I wm]``, ``q1 = q0 exp(h wm)``, ``wm = (w0 + w1)/2``. It holds the
+    energy of the free body, not its spatial momentum.
+    """
+    t, dt = check_step(body, t, state, dt)
+    without_aux("lie_midpoint", state)
+    q, omega, _ = state
+    inertia = body.inertia
+
+    def residual(end: Array) -> Array:
+        mean = 0.5 * (omega + end)
+        tau, _ = evaluate(torque, t + 0.5 * dt, State(multiply(q, exp(0.5 * dt * mean)), mean), params)
+        return matvec(inertia, end - omega) - dt * (tau - cross(mean, matvec(inertia, mean)))
+
+    tau, _ = evaluate(torque, t, state, params)
+    end = _solved(omega + dt * angular_acceleration(body, omega, tau), residual, matvec(inertia, omega) + dt * tau)
+    return State(correct_norm(multiply(q, exp(0.5 * dt * (omega + end)))), end)
+
+
+def simo_wong(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any) -> State:
+    """The energy-momentum method of Simo and Wong 1991 for torques of time and attitude; order 2, symmetric.
+
+    ``R1 I w1 = R0 I w0 + h (R0 tau0 + R1 tau1)/2`` with ``q1 = q0 (1, u/2)/|.|``, ``u = h (w0 + w1)/2``: it holds the spatial
+    momentum that the torque holds, and the energy exactly where the potential is linear in the rotation matrix.
+    """
+    t, dt = check_step(body, t, state, dt)
+    q, omega, _ = state
+    inertia = body.inertia
+    tau0 = evaluate_at_attitude("simo_wong", torque, t, state, params)
+    m = matvec(inertia, omega) + 0.5 * dt * tau0
+
+    def turned(end: Array) -> Array:
+        half = 0.25 * dt * (omega + end)
+        return normalize(jnp.concatenate([jnp.ones_like(half[:1]), half]))
+
+    def residual(end: Array) -> Array:
+        turn = turned(end)
+        tau1 = evaluate_at_attitude("simo_wong", torque, t + dt, State(multiply(q, turn), omega), params)
+        return rotate(turn, matvec(inertia, end) - 0.5 * dt * tau1) - m
+
+    end = _solved(omega + dt * angular_acceleration(body, omega, tau0), residual, m)
+    return State(correct_norm(multiply(q, turned(end))), end)
+
+
+def _solved(guess: Array, residual: Callable[[Array], Array], scale: Array) -> Array:
+    """The root (3,) of ``residual`` by Newton's method from ``guess``; NaN where the residual is above rounding of ``scale``.
+
+    Only the last two steps are differentiated: at the root one gives the first derivatives, two the second.
+    """
+
+    def both(x: Array) -> tuple[Array, Array]:
+        value = residual(x)
+        return value, value
+
+    x = value = guess
+    for number in range(NEWTON):
+        if number == NEWTON - 2:
+            x = lax.stop_gradient(x)
+        slope, value = jax.jacfwd(both, has_aux=True)(x)
+        x = lax.optimization_barrier(x - matvec(inverse(slope), value))
+    error, size = (jnp.sqrt(square(lax.stop_gradient(v))) for v in (value, scale))
+    return jnp.where(error <= 1e4 * jnp.finfo(x.dtype).eps * size, x, jnp.nan)

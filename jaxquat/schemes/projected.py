@@ -1,0 +1,69 @@
+"""The classical Runge-Kutta method on the four quaternion components, brought back to the sphere after each step.
+
+Formulations I and II, the comparisons in Z. Terze, A. Mueller and D. Zlatar, Multibody Syst. Dyn. 38, 2016, 201-225, appendix C.
+Stage quaternions leave the sphere; the torque sees them normalised.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from jaxquat.body import Body
+from jaxquat.linear import dot, inverse, matvec
+from jaxquat.mechanics import State, Torque, check_step, derivative, evaluate
+from jaxquat.quaternion import conjugate, multiply, normalize
+from jaxquat.schemes.tableaus import RK4, combine
+
+
+def formulation1(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any) -> State:
+    """Formulation I (C.1)-(C.8): second order in the quaternion, stabilised in position and velocity; order 4, four torques a step.
+
+    Each stage solves the system (C.1) of five equations, in closed form because L L^T = |q|^2 1 and L q = 0. In (C.8) q is the
+    attitude already normalised. The rate of a stage is ``2 L q'``.
+    """
+    t, dt = check_step(body, t, state, dt)
+    inertia = body.inertia
+    inverse_inertia = inverse(inertia)
+
+    def rates(t: Array, unknowns: Any) -> Any:
+        q, q_dot, aux = unknowns
+        square, half_rate = dot(q, q), multiply(conjugate(q), q_dot)[1:]
+        tau, aux_dot = evaluate(torque, t, State(normalize(q), 2.0 * half_rate, aux), params)
+        right = 2.0 * _product(q, tau) - 8.0 * _product(q_dot, matvec(inertia, half_rate))
+        across = matvec(inverse_inertia, multiply(conjugate(q), right)[1:]) / (4.0 * square * square)
+        return q_dot, _product(q, across) - dot(q_dot, q_dot) / square * q, aux_dot
+
+    q, q_dot, aux = _runge_kutta(rates, t, (state.q, 0.5 * _product(state.q, state.omega), state.aux), dt)
+    q = normalize(q)
+    q_dot = q_dot - dot(q_dot, q) * q
+    return State(q, 2.0 * multiply(conjugate(q), q_dot)[1:], aux)
+
+
+def formulation2(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any) -> State:
+    """Formulation II (C.9)-(C.11), (C.7): ``q' = 1/2 L^T omega`` beside Euler's equation; order 4, four torques a step."""
+    t, dt = check_step(body, t, state, dt)
+
+    def rates(t: Array, unknowns: Any) -> Any:
+        q, omega, aux = unknowns
+        omega_dot, aux_dot = derivative(body, torque, t, State(normalize(q), omega, aux), params)
+        return 0.5 * _product(q, omega), omega_dot, aux_dot
+
+    q, omega, aux = _runge_kutta(rates, t, tuple(state), dt)
+    return State(normalize(q), omega, aux)
+
+
+def _product(q: Array, v: Array) -> Array:
+    """``L(q)^T v = q (0, v)`` (C.3)."""
+    return multiply(q, jnp.concatenate([jnp.zeros_like(v[:1]), v]))
+
+
+def _runge_kutta(rates: Callable[[Array, Any], Any], t: Array, start: Any, dt: Array) -> Any:
+    slopes = [rates(t, start)]
+    for row, node in zip(RK4.a, RK4.c, strict=True):
+        stage = jax.tree.map(lambda x, d: x + d, start, combine(row, slopes, dt))
+        slopes.append(rates(t + node * dt, stage))
+    return jax.tree.map(lambda x, d: x + d, start, combine(RK4.b, slopes, dt))

@@ -1,0 +1,275 @@
+"""The exact motions: against the equations of motion, an integration in extended precision, and one another."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import problems
+import pytest
+
+import jaxquat as jq
+from jaxquat import exact
+
+Q0 = jnp.asarray(problems.TILTED)
+SPINS = {  # moments and rates of every kind of free motion
+    "generic": ((1.0, 2.0, 3.0), (0.3, -0.4, 0.9)),
+    "about the smallest": ((3.0, 1.0, 2.0), (-0.2, 0.9, 0.1)),
+    "against the axis": ((3.0, 1.0, 2.0), (-0.9, 0.1, -0.2)),
+    "nearly principal": ((1.0, 2.0, 3.0), (1e-6, 2e-6, 1.0)),
+    "principal, largest": ((1.0, 2.0, 3.0), (0.0, 0.0, 1.0)),
+    "principal, smallest": ((1.0, 2.0, 3.0), (1.0, 0.0, 0.0)),
+    "oblate": ((1.0, 1.0, 2.0), (0.3, 0.4, 0.5)),
+    "prolate": ((2.0, 2.0, 1.0), (0.3, 0.4, 0.5)),
+    "separatrix": ((1.0, 2.0, 2.25), (0.75, 0.0, 1.0)),
+    "separatrix, elsewhere": ((1.0, 2.0, 2.25), (-0.6, 0.45 * 2**0.5, 0.8)),
+}
+CONSTANT = {  # spins that do not change, and whose derivatives the formula does not know
+    "middle": ((1.0, 2.0, 3.0), (0.0, 1.0, 0.0)),
+    "in the plane of equal moments": ((1.0, 1.0, 2.0), (0.3, 0.4, 0.0)),
+    "sphere": ((2.0, 2.0, 2.0), (0.3, 0.4, 0.5)),
+    "rest": ((1.0, 2.0, 3.0), (0.0, 0.0, 0.0)),
+}
+
+
+def free(moments, omega, t):
+    return exact.free_top(jq.Body.from_principal(moments), jq.State(Q0, omega), t)
+
+
+def defect(body, motion, torque, t):
+    """How far a motion is from its equations at time t, by differentiation."""
+    state, rate = jax.jvp(motion, (t,), (jnp.ones_like(t),))
+    spun = 0.5 * jq.quaternion.multiply(state.q, jnp.concatenate([jnp.zeros(1), state.omega]))
+    return jnp.concatenate([rate.q - spun, rate.omega - jq.mechanics.derivative(body, torque, t, state, None)[0]])
+
+
+def test_free_motion_satisfies_its_equations():
+    """Everywhere over 30 s and at the start; and it does not jump."""
+    every = list((SPINS | CONSTANT).values())
+    moments, omegas = (jnp.array([each[k] for each in every]) for k in (0, 1))
+    times = jnp.linspace(0.0, 30.0, 301)
+
+    @jax.jit
+    @functools.partial(jax.vmap, in_axes=(0, 0, None))
+    @functools.partial(jax.vmap, in_axes=(None, None, 0))
+    def run(moments, omega, t):
+        body = jq.Body.from_principal(moments)
+        state = free(moments, omega, t)
+        return state, defect(body, lambda t: free(moments, omega, t), jq.torques.zero, t), jq.mechanics.momentum(body, state)
+
+    paths, errors, momenta = jax.tree.map(np.asarray, run(moments, omegas, times))
+    for k, name in enumerate(SPINS | CONSTANT):
+        # one rounding off the separatrix cn comes to 1e-7, by way of an angle that is known to eps
+        assert np.abs(errors[k]).max() < (1e-13 if name != "separatrix, elsewhere" else 3e-9), name
+        assert np.abs(paths.q[k, 0] - Q0).max() < 1e-15, name
+        assert np.abs(paths.omega[k, 0] - omegas[k]).max() < 1e-15, name
+        steps = np.asarray(jax.vmap(jq.quaternion.distance)(paths.q[k, 1:], paths.q[k, :-1]))
+        assert (steps <= 0.1 * np.linalg.norm(paths.omega[k], axis=1).max() + 1e-9).all(), name
+        assert np.abs(momenta[k] - momenta[k, 0]).max() < 1e-13, name
+
+
+def test_the_reference_end_state():
+    _, q0, q, omega = problems.REFERENCE["FREE"]
+    end = exact.free_top(problems.reference_body(), jq.State(jnp.asarray(q0), jnp.asarray(problems.OMEGA0)), 10.0)
+    assert jq.quaternion.distance(end.q, jnp.asarray(q)) < 3e-12  # twelve digits were printed
+    assert np.abs(end.omega - omega).max() < 1e-12
+
+
+def random_tops(n):
+    """Bodies, by moments and axes, with starts; and the interval of their flips."""
+    rng = np.random.default_rng(11)
+    square = rng.uniform(0.3, 1.0, (n, 3))
+    moments = square.sum(1, keepdims=True) - square
+    axes, q = (v / np.linalg.norm(v, axis=1, keepdims=True) for v in rng.normal(size=(2, n, 4)))
+    omega = rng.normal(size=(n, 3))
+    return moments, axes, q, omega
+
+
+@pytest.mark.parametrize("flips", [4, pytest.param(100, marks=pytest.mark.slow)])
+def test_forty_random_tops(flips):
+    """Against extrapolation in extended precision, within 1e-12 and four times what a change of one ulp in the input does."""
+    moments, axes, q, omega = random_tops(40)
+
+    @jax.jit
+    @jax.vmap
+    def run(moments, axes, q, omega, t):
+        return exact.free_top(jq.Body.from_principal(moments, axes), jq.State(q, omega), t)
+
+    def interval(moments, axes, omega):
+        return exact.flip_interval(jq.Body.from_principal(moments, axes), omega)
+
+    # one time for all: so many flips of the slowest body, at least as many of the others
+    t = np.full(40, float(flips * np.median(jax.vmap(interval)(moments, axes, omega))))
+    got = run(moments, axes, q, omega, t)
+
+    extended = np.longdouble
+    matrix = np.asarray(jax.vmap(jq.quaternion.to_matrix)(jnp.asarray(axes)))
+    wide_axes = axes.astype(extended)
+    w, v = wide_axes[:, :1, None], wide_axes[:, 1:]
+    hat = np.stack([np.cross(v, e) for e in np.eye(3, dtype=extended)], axis=2)
+    wide = np.eye(3, dtype=extended) + 2 * (w * hat + hat @ hat)  # of an axes quaternion that is unit to rounding
+    assert np.abs(wide - matrix).max() < 1e-14
+    inertia = wide * moments.astype(extended)[:, None, :] @ wide.swapaxes(1, 2)
+    inverse = wide / moments.astype(extended)[:, None, :] @ wide.swapaxes(1, 2)
+
+    def derivative(_, y):
+        q, omega = y[:, :4], y[:, 4:]
+        w, v = q[:, :1], q[:, 1:]
+        spun = np.concatenate([-(v * omega).sum(1, keepdims=True), w * omega + np.cross(v, omega)], axis=1)
+        m = (inertia @ omega[..., None])[..., 0]
+        return np.concatenate([spun / 2, -(inverse @ np.cross(omega, m)[..., None])[..., 0]], axis=1)
+
+    start = np.concatenate([q, omega], axis=1).astype(extended)
+    q_end, omega_end = problems.extrapolate(derivative, start, extended(t[0]), int(10 * t[0]))
+
+    allowed = np.full(40, 1e-12)
+    for which, up in [(k, up) for k in range(4) for up in (-np.inf, np.inf)]:
+        for column in range((moments, axes, q, omega)[which].shape[1]):
+            moved = [x.copy() for x in (moments, axes, q, omega)]
+            moved[which][:, column] = np.nextafter(moved[which][:, column], up)
+            other = run(*moved, t)
+            change = np.maximum(np.abs(other.q - got.q).max(1), np.abs(other.omega - got.omega).max(1))
+            allowed = np.maximum(allowed, 1e-12 + 4 * change)
+    errors = np.maximum(np.abs(got.q - q_end.astype(float)).max(1), np.abs(got.omega - omega_end.astype(float)).max(1))
+    assert (errors < allowed).all(), (errors / allowed).max()
+    assert np.median(allowed) < 3e-12 * max(1, flips / 4), "the bound would be no bound"
+
+
+def test_separatrix_over_fifty_time_constants():
+    """It leaves for the middle axis and stays there: rates to rounding of sech and tanh, the equations satisfied all the way."""
+    moments, omega = (jnp.array(x) for x in SPINS["separatrix"])
+    size = np.linalg.norm(np.array(moments) * np.array(omega))
+    rate = float(size / 2.0 * np.sqrt((2.25 - 2.0) * (2.0 - 1.0) / (1.0 * 2.25)))
+    times = jnp.linspace(0.0, 50.0 / rate, 501)
+    path = jax.jit(jax.vmap(lambda t: free(moments, omega, t)))(times)
+    s = np.asarray(rate * times)
+    wanted = np.stack([0.75 / np.cosh(s), -size / 2.0 * np.tanh(s), 1.0 / np.cosh(s)], axis=1)
+    np.testing.assert_allclose(np.asarray(path.omega) * np.array([1, np.sign(-path.omega[-1, 1]), 1]), wanted, rtol=0, atol=1e-14)
+    body = jq.Body.from_principal(moments)
+    errors = jax.jit(jax.vmap(lambda t: defect(body, lambda t: free(moments, omega, t), jq.torques.zero, t)))(times)
+    assert np.abs(errors).max() < 1e-13
+    drift = jax.vmap(lambda state: jq.mechanics.momentum(body, state) - jq.mechanics.momentum(body, jq.State(Q0, omega)))(path)
+    assert np.abs(drift).max() < 1e-13
+
+
+def test_derivatives_by_start_and_inertia():
+    """Against central differences of order 4 of the flow of a scheme of order 6: near a pole and on the separatrix too."""
+
+    def flow(x):
+        body, start = jq.Body.from_principal(x[:3]), jq.State(Q0, x[3:])
+        path = jq.rollout(jq.rkmk6, body, jq.torques.zero, start, jq.grid(0.0, 0.02, 150), save_every=150)
+        return jnp.concatenate([path.state.q[-1], path.state.omega[-1]])
+
+    def closed(x):
+        return jnp.concatenate(free(x[:3], x[3:], 3.0)[:2])
+
+    h = 1e-3
+    points = jnp.array([[*moments, *omega] for moments, omega in SPINS.values()])
+    low2, low, high, high2 = (points[:, None] + h * k * jnp.eye(6)[None] for k in (-2.0, -1.0, 1.0, 2.0))
+    flows = jax.jit(jax.vmap(jax.vmap(flow)))
+    differences = (flows(low2) - 8 * flows(low) + 8 * flows(high) - flows(high2)).swapaxes(1, 2) / (12 * h)
+    forward, reverse = (np.asarray(jax.jit(jax.vmap(mode(closed)))(points)) for mode in (jax.jacfwd, jax.jacrev))
+    ends, exact_ends = flows(points[:, None])[:, 0], jax.vmap(closed)(points)
+    sign = np.where(np.arange(7) < 4, np.sign(np.sum(ends[:, :4] * exact_ends[:, :4], axis=1))[:, None], 1.0)[:, :, None]
+    for k, name in enumerate(SPINS):
+        np.testing.assert_allclose((sign * forward)[k], differences[k], rtol=0, atol=1e-8, err_msg=name)
+        np.testing.assert_allclose(reverse[k], forward[k], rtol=0, atol=1e-8, err_msg=name)
+
+
+def test_unknown_derivatives_are_nan_and_others_are_not():
+    moments, omegas = (jnp.array([each[k] for each in CONSTANT.values()]) for k in (0, 1))
+
+    def motion(t, omega, moments):
+        return free(moments, omega, t).q
+
+    jacobians = jax.jit(jax.vmap(lambda *x: [jax.jacfwd(motion, k)(*x) for k in range(3)], (None, 0, 0)))
+    by_time, by_start, by_inertia = jacobians(jnp.asarray(2.0), omegas, moments)
+    for k, name in enumerate(CONSTANT):
+        end = free(moments[k], omegas[k], 2.0).q
+        spun = 2 * jq.quaternion.multiply(jq.quaternion.conjugate(end), by_time[k])[1:]
+        np.testing.assert_allclose(spun, omegas[k], atol=1e-15, err_msg=name)
+        assert np.isnan(by_inertia[k]).any(), name
+        assert np.isnan(by_start[k]).any() != (name == "sphere"), name
+
+
+def test_flip_interval():
+    """Dzhanibekov's: the recorded number, and the sign of the middle rate."""
+    body, omega = jq.Body.from_principal(jnp.array([1.0, 2, 3])), jnp.array([1e-4, 1, 1e-4])
+    interval = exact.flip_interval(body, omega)
+    assert abs(interval - 35.50725) < 5e-6
+    ends = jax.vmap(lambda t: exact.free_top(body, jq.State(Q0, omega), t).omega)(interval * jnp.array([1.0, 2.0, 7.0]))
+    np.testing.assert_allclose(
+        ends, np.asarray(omega) * np.array([[-1.0, -1.0, 1.0], [1.0, 1.0, 1.0], [-1.0, -1.0, 1.0]]), atol=3e-10
+    )
+
+
+def test_full_inertia_is_the_same_body_turned():
+    body = jq.Body(jnp.array([[0.9, 0.1, -0.2], [0.1, 1.1, 0.05], [-0.2, 0.05, 1.3]]))
+    start = jq.State(Q0, jnp.array([0.5, -1.0, 0.7]))
+    errors = jax.jit(jax.vmap(lambda t: defect(body, lambda t: exact.free_top(body, start, t), jq.torques.zero, t)))(
+        jnp.linspace(0, 20, 50)
+    )
+    assert np.abs(errors).max() < 1e-13
+
+
+@pytest.mark.parametrize("moments", [(1.0, 1.0, 2.0), (1.5, 1.5, 0.4)])
+def test_symmetric_top_is_the_free_top(moments):
+    body, start = jq.Body.from_principal(jnp.array(moments), Q0[::-1]), jq.State(Q0, jnp.array([0.5, -1.0, 0.7]))
+    for t in (0.3, 20.0):
+        ours, general = exact.symmetric_top(body, start, t), exact.free_top(body, start, t)
+        assert jq.quaternion.distance(ours.q, general.q) < 1e-13
+        assert np.abs(ours.omega - general.omega).max() < 1e-13
+
+
+@pytest.mark.parametrize("fast", [False, True])
+@pytest.mark.parametrize("tilt", [0.7, np.pi / 2, 2.2])
+def test_steady_precession(fast, tilt):
+    body, torque = jq.Body.from_principal(jnp.array([1.0, 1, 0.6])), jq.torques.heavy_top(1.3, jnp.array([0.0, 0, 1]))
+    if fast and abs(np.cos(tilt)) < 1e-9:
+        return  # infinitely fast
+    for spin in (6.0, -6.0):
+        motion = lambda t, spin=spin: exact.steady_precession(body, 1.3, tilt, spin, t, fast)
+        errors = jax.vmap(lambda t, motion=motion: defect(body, motion, torque, t))(jnp.linspace(0.0, 3.0, 20))
+        assert np.abs(errors).max() < 1e-12
+        np.testing.assert_allclose(motion(0.0).q, jq.quaternion.exp(jnp.array([tilt, 0, 0])), atol=1e-15)
+
+
+def heavy_motion(moments, offset, weight, start, t):
+    body, torque = jq.Body.from_principal(jnp.array(moments)), jq.torques.heavy_top(weight, jnp.array(offset))
+    path = jax.jit(lambda: jq.rollout(jq.rkmk6, body, torque, start, jq.grid(0.0, t / 1500, 1500), save_every=100))()
+    return jax.tree.map(np.asarray, (path.t, path.state))
+
+
+def test_nutation():
+    start = jq.State(jq.quaternion.exp(jnp.array([0.9, 0.0, 0.0])), jnp.array([0.0, 0.0, 5.0]))
+    times, states = heavy_motion((1.0, 1.0, 0.6), (0.0, 0.0, 1.0), 1.3, start, 6.0)
+    body = jq.Body.from_principal(jnp.array([1.0, 1.0, 0.6]))
+    cosine = jax.vmap(lambda t: exact.nutation(body, 1.3, jnp.cos(0.9), 5.0, t))(times)
+    np.testing.assert_allclose(cosine, 1 - 2 * (states.q[:, 1] ** 2 + states.q[:, 2] ** 2), rtol=0, atol=1e-13)
+    assert cosine.min() < cosine.max() - 0.1
+
+
+def test_kovalevskaya():
+    start = jq.State(Q0, jnp.array([0.3, 0.4, 0.5]))
+    _, states = heavy_motion((1.4, 1.4, 0.7), (1.0, 0.0, 0.0), 1.1, start, 6.0)
+    constant = jax.vmap(lambda state: exact.kovalevskaya(0.7, 1.1, state))(states)
+    assert np.ptp(constant) < 1e-12
+    assert np.ptp(states.omega) > 1.0
+
+
+def test_fixed_axis_and_coning():
+    axis = jnp.array([0.6, 0.0, 0.8])
+    q = exact.fixed_axis(Q0, axis, 1.3)
+    np.testing.assert_allclose(jq.quaternion.log(jq.quaternion.relative(Q0, q)), 1.3 * axis, atol=1e-15)
+    for t in (0.0, 0.7, 3.0):
+        state, rate = jax.jvp(lambda t: exact.coning(0.6, 4.0, t), (t,), (1.0,))
+        np.testing.assert_allclose(
+            2 * jq.quaternion.multiply(jq.quaternion.conjugate(state.q), rate.q)[1:], state.omega, atol=1e-15
+        )
+
+
+def test_prescribed_motion():
+    body = jq.Body.random(jax.random.key(0))
+    state, torque = exact.prescribed(body, lambda t: jq.euler.to_quaternion(jnp.stack([t, 0.3 * t * t, jnp.sin(t)]), "ZXZ"))
+    errors = jax.vmap(lambda t: defect(body, state, torque, t))(jnp.linspace(0.0, 3.0, 20))
+    assert np.abs(errors).max() < 1e-13

@@ -1,0 +1,150 @@
+"""Hoffmann's schemes: his printed table, the responses of his controllers, the Lagrange form."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import problems
+import pytest
+
+import jaxquat as jq
+from jaxquat import control, quaternion
+from jaxquat.schemes import hoffmann
+
+BODY = jq.Body(jnp.array([[0.6, 0.0, -0.2], [0.0, 1.0, 0.0], [-0.2, 0.0, 1.5]]))
+REST = jq.State(jnp.array([1.0, 0, 0, 0]), jnp.zeros(3))
+
+
+def angles(q):
+    """(phi, theta, psi) [deg], his roll, pitch and yaw; of a quaternion of any norm."""
+    psi, theta, phi = np.degrees(np.asarray(jq.euler.from_quaternion(quaternion.normalize(q), "ZYX"))).T
+    return np.array([phi, theta, psi]).T
+
+
+def excited(name, steps=11, dt=0.1, torque_steps=1):
+    def torque(t, state, params):
+        return jnp.where(t < (torque_steps - 0.5) * dt, 5.0, 0.0) * jnp.ones(3)
+
+    start = problems.start_of(name, REST.q, REST.omega)
+    return jax.jit(lambda: jq.rollout(jq.SCHEMES[name].step, BODY, torque, start, jq.grid(0.0, dt, steps)))().state
+
+
+@pytest.mark.parametrize(
+    ("name", "printed"),
+    [
+        ("half_quat", (69.4904, 17.1177, 41.2577)),  # he printed 69.49, 17.12, 41.26
+        ("full_quat", (65.5633, 18.1130, 38.6448)),  # 65.56, 18.11, 38.64
+        ("full_quat_corrected", (68.1026, 18.1222, 40.4146)),
+    ],
+)
+def test_the_printed_table(name, printed):
+    np.testing.assert_allclose(angles(excited(name).q)[-1], printed, rtol=0, atol=5e-5)
+
+
+def test_the_exact_motion_beside_the_table():
+    """A torque of 5 for 0.1 s, then 1 s of the free body: what the table should have shown."""
+    pushed = problems.marcher(jq.rkmk6, lambda t, state, params: 5.0 * jnp.ones(3))(BODY, REST, 0.0, 0.1, 100)
+    free = jq.exact.free_top(BODY, pushed, 1.0)
+    np.testing.assert_allclose(angles(free.q), (65.5256, 18.3935, 38.3360), rtol=0, atol=5e-5)
+
+
+def test_simultaneous_assignment_is_another_method():
+    """Written out with nothing of the library, as a check on what "sequential" means: 68.7346, 18.1313, 40.8318."""
+    inertia, h = np.asarray(BODY.inertia), 0.1
+    q, omega = np.array([1.0, 0, 0, 0]), np.zeros(3)
+    for k in range(11):
+        tau = 5.0 * np.ones(3) if k == 0 else np.zeros(3)
+        omega = omega + h * np.linalg.solve(inertia, tau - np.cross(omega, inertia @ omega))
+        q = q + 0.5 * h * np.concatenate([[-q[1:] @ omega], q[0] * omega + np.cross(q[1:], omega)])
+        q = q * (2 - np.linalg.norm(q))
+    np.testing.assert_allclose(angles(q), (68.7346, 18.1313, 40.8318), rtol=0, atol=5e-5)
+
+
+def test_full_quat_as_published_converges_to_another_motion():
+    """Its end at dt = 1e-3 and 2e-4 agrees with itself and not with the truth; the corrected one approaches the truth."""
+    ends = {}
+    for name in ("full_quat", "full_quat_corrected"):
+        for n in (1, 5):
+            ends[name, n] = angles(excited(name, 1100 * n, 1e-3 / n, 100 * n).q)[-1]
+    truth = np.array([65.5256, 18.3935, 38.3360])
+    wrong = np.abs(ends["full_quat", 5] - truth).max()
+    assert wrong > 1.0
+    assert np.abs(ends["full_quat", 5] - ends["full_quat", 1]).max() < 0.3 * wrong
+    assert np.abs(ends["full_quat_corrected", 5] - truth).max() < 0.03
+    ratio = np.abs(ends["full_quat_corrected", 1] - truth).max() / np.abs(ends["full_quat_corrected", 5] - truth).max()
+    assert 4.5 < ratio < 5.5
+
+
+COMMANDED = jnp.radians(jnp.array([20.0, -10.0, 30.0]))  # roll, pitch, yaw
+LIMITS = jnp.array([8.0, 2.0, 4.0])
+
+
+def controlled(law, command, step, dt, steps):
+    """From (psi, theta, phi) = (15, 30, 15) degrees."""
+    gains = control.Gains(jnp.array([2.0, 4, 5]) if law == "euler" else jnp.array([3.0, 4, 6]), jnp.array([6.0, 10, 12]))
+    command_q = jq.euler.to_quaternion(command[::-1], "ZYX")
+
+    def torque(t, state, params):
+        if law == "euler":
+            return control.euler_law(state, gains, command)
+        tau = control.quaternion_law(state, gains, command_q)
+        return jq.actuators.saturate(tau, LIMITS) if law == "limited" else tau
+
+    start = jq.State(jq.euler.to_quaternion(jnp.radians(jnp.array([15.0, 30, 15])), "ZYX"), jnp.zeros(3))
+    return angles(jax.jit(lambda: jq.rollout(step, BODY, torque, start, jq.grid(0.0, dt, steps)))().state.q)
+
+
+RESPONSES = {
+    "euler": ((-1.4462, -0.3833, -0.5014), (0.2345, -0.1184, -0.1440), (-2.4399, -0.3397, -0.6185)),
+    "quaternion": ((0.8113, -0.6528, 0.3426), (0.0860, -0.0899, -0.0598), (0.6444, -0.7663, 0.4122)),
+    "limited": ((0.6183, 0.8234, 0.5773), (0.0981, -0.2411, -0.0854), (0.4584, 1.1618, 0.6899)),
+}
+
+
+@pytest.mark.parametrize("law", RESPONSES)
+def test_responses_of_his_controllers(law):
+    """At steps 10 and 20 of his program, and those of the continuous controller at t = 1."""
+    path = controlled(law, jnp.zeros(3), jq.half_quat, 0.1, 20)
+    np.testing.assert_allclose(path[[10, 20]], RESPONSES[law][:2], rtol=0, atol=5e-5)
+    exact = controlled(law, jnp.zeros(3), jq.rkmk4, 0.0005, 2000)
+    np.testing.assert_allclose(exact[-1], RESPONSES[law][2], rtol=0, atol=1.5e-4 if law == "limited" else 5e-5)
+
+
+@pytest.mark.parametrize("law", RESPONSES)
+def test_responses_at_a_nonzero_command(law):
+    """The program settles at the command, from which an error rotated into the wrong frame would keep it only at zero."""
+    path = controlled(law, COMMANDED, jq.half_quat, 0.1, 200)
+    np.testing.assert_allclose(path[-1], np.degrees(COMMANDED), rtol=0, atol=1e-3)
+    fine = controlled(law, COMMANDED, jq.half_quat, 0.001, 1000)
+    exact = controlled(law, COMMANDED, jq.rkmk4, 0.001, 1000)
+    assert np.abs(fine[-1] - exact[-1]).max() < 0.15  # order 1: a hundredth of what 0.1 errs by
+    assert np.abs(path[10] - exact[-1]).max() > 0.3
+
+
+def test_lagrange_form_is_lagranges_equation():
+    """d/dt dT/dP - dT/dQ = M_L + lambda Q with T = 2 P^T V^T J V P (5.2), by differentiation; and |Q| = 1 is kept."""
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        q = jnp.asarray(rng.normal(size=4))
+        q = q / jnp.sqrt(jnp.sum(q * q))
+        state = hoffmann.full_quat_start(q, jnp.asarray(rng.normal(size=3)))
+        his, p, tau = quaternion.to_hoffmann(state.q), state.aux, jnp.asarray(rng.normal(size=3))
+        v = quaternion.hoffmann_v(his)
+        generalized = 2.0 * v.T @ jnp.concatenate([tau, jnp.zeros(1)])
+        p_dot = hoffmann.lagrange(BODY, his, p, generalized)
+
+        def kinetic(his, p):
+            omega = 2.0 * (quaternion.hoffmann_v(his) @ p)[:3]
+            return 0.5 * omega @ BODY.inertia @ omega
+
+        momentum = jax.grad(kinetic, argnums=1)
+        rate = jax.jvp(momentum, (his, p), (p, p_dot))[1]
+        left = rate - jax.grad(kinetic)(his, p) - generalized
+        np.testing.assert_allclose(left - (left @ his) * his, 0, atol=1e-13)
+        np.testing.assert_allclose(his @ p_dot + p @ p, 0, atol=1e-14)
+        sphere = hoffmann.lagrange(jq.Body.from_principal(1.7 * jnp.ones(3)), his, p, generalized)
+        np.testing.assert_allclose(sphere, -(p @ p) * his + generalized / (4 * 1.7), atol=1e-14)
+
+
+def test_full_quat_wants_its_own_start():
+    with pytest.raises(TypeError, match="full_quat_start"):
+        jq.full_quat(BODY, jq.torques.zero, 0.0, REST, 0.1, None)

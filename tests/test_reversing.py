@@ -1,0 +1,91 @@
+"""``checkpoint="reversible"``: the same gradient in constant memory, and what it refuses."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import problems
+import pytest
+
+import jaxquat as jq
+
+PARAMS = {"weight": jnp.asarray(1.0), "arm": jnp.array([0.0, 0.1, 1.0]), "count": 3}
+QUICK = ("symmetric_top", "no_squish")
+
+
+def loss(values, name, checkpoint, steps=10_000, save_every=10_000, closed_over=None):
+    """Of parameters, start, inertia, dt and t0, and of a number that the torque closes over."""
+    params, q, omega, moments, dt, t0, closed_over = values
+
+    def torque(t, state, p):
+        top = jq.torques.heavy_top(p["weight"], p["arm"])(t, state, p)
+        return top + closed_over * jnp.sin(t) * jnp.ones(3) / p["count"]
+
+    body, start = jq.Body.from_principal(moments), jq.State(jq.quaternion.normalize(q), omega)
+    path = jq.rollout(
+        jq.SCHEMES[name].step, body, torque, start, jq.grid(t0, dt, steps), params, save_every=save_every, checkpoint=checkpoint
+    )
+    return jnp.sum(path.state.q**3 * jnp.arange(4.0)[None]) + jnp.sum(path.state.omega)
+
+
+def values():
+    return (
+        {**PARAMS, "count": jnp.asarray(3.0)},
+        jnp.asarray(problems.TILTED),
+        jnp.asarray(problems.OMEGA0),
+        jnp.array([0.6, 0.6, 1.0]),
+        jnp.asarray(1e-3),
+        jnp.asarray(0.2),
+        jnp.asarray(0.1),
+    )
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n, s in jq.SCHEMES.items() if s.reversible]
+)
+def test_the_gradient_after_ten_thousand_steps(name):
+    """Relative to the largest component of each argument's gradient, 1e-9; and memory that does not grow with the steps."""
+    found, memory = {}, {}
+    for checkpoint in ("none", "reversible"):
+        run = jax.jit(jax.value_and_grad(lambda v, c=checkpoint: loss(v, name, c))).lower(values()).compile()
+        found[checkpoint], memory[checkpoint] = run(values()), run.memory_analysis().temp_size_in_bytes
+    np.testing.assert_allclose(found["none"][0], found["reversible"][0], rtol=1e-12)
+    for wanted, got in zip(*(jax.tree.leaves(found[c][1]) for c in found), strict=True):
+        assert np.abs(got - wanted).max() <= 1e-9 * np.abs(wanted).max()
+        assert np.abs(wanted).max() > 1e-6
+    assert memory["reversible"] < memory["none"] / 10
+    assert memory["reversible"] < 60_000
+
+
+def test_rows_are_saved_and_differentiated():
+    small = {"steps": 60, "save_every": 12}
+    wanted = jax.jit(jax.grad(lambda v: loss(v, "symmetric_top", "none", **small)))(values())
+    got = jax.jit(jax.grad(lambda v: loss(v, "symmetric_top", "reversible", **small)))(values())
+    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(wanted), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-12)
+
+
+def test_vmap_and_integers_in_the_parameters():
+    def of(omega, checkpoint):
+        v = values()
+        return loss(({**v[0], "count": jnp.asarray(3)}, v[1], omega, *v[3:]), "no_squish", checkpoint, 40, 20)
+
+    with jax.numpy_dtype_promotion("standard"):
+        omegas = jnp.asarray(problems.OMEGA0)[None] * jnp.array([[1.0], [0.5]])
+        wanted, got = (jax.jit(jax.vmap(jax.grad(lambda w, c=c: of(w, c))))(omegas) for c in ("none", "reversible"))
+    np.testing.assert_allclose(got, wanted, rtol=1e-11)
+
+
+def test_what_it_refuses():
+    body, start, grid = problems.reference_body(), jq.State(jnp.asarray(problems.TILTED), jnp.ones(3)), jq.grid(0.0, 0.1, 4)
+
+    def run(step, torque, **more):
+        return jq.rollout(step, body, torque, start, grid, checkpoint="reversible", **more)
+
+    with pytest.raises(ValueError, match=r"wanted a time-reversible scheme .*no_squish.*got rkmk4"):
+        run(jq.rkmk4, problems.heavy)
+    with pytest.raises(ValueError, match="neither controller nor inputs"):
+        run(jq.no_squish, lambda t, s, p, held: held, inputs=jnp.zeros((4, 3)))
+    with pytest.raises(TypeError, match='checkpoint "reversible": wanted a torque of time and attitude, got torque driven'):
+        run(jq.lie_midpoint, problems.driven)
+    with pytest.raises(TypeError, match="forward-mode"):
+        jax.jvp(lambda w: run(jq.no_squish, lambda t, s, p: w * problems.heavy(t, s, p)).state.q, (1.0,), (1.0,))

@@ -1,0 +1,207 @@
+"""Splitting, composition, and implicit schemes: the fast top, damping, conservation, reversibility, refusal."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import problems
+import pytest
+from test_schemes import angles, assert_order, forced, some
+
+import jaxquat as jq
+from jaxquat.schemes import composition, damped
+
+TOP = jq.Body.from_principal(jnp.array([0.6, 0.6, 1.0]))
+START = jq.State(jnp.asarray(problems.TILTED), jnp.asarray(problems.OMEGA0))
+REVERSIBLE = [name for name, scheme in jq.SCHEMES.items() if scheme.reversible]
+FAST = jq.Body.from_principal(jnp.array([15.234375, 15.234375, 0.46875]))
+FAST_START = jq.State(jnp.array([-0.5, 0.5, 0.5, 0.5]), jnp.array([-4.61538, 0, 150.0]))
+FAST_TORQUE = jq.torques.heavy_top(147.15, jnp.array([0.0, 0, 1]))
+
+
+def body_of(name):
+    return TOP if name == "symmetric_top_bm4" else problems.reference_body()
+
+
+@functools.cache
+def fast_end():
+    """At t = 1, with the end of the axis as it is recorded to twelve digits."""
+    end = problems.marcher(jq.symmetric_top_bm4, FAST_TORQUE)(FAST, FAST_START, 0.0, 1.0, 1600)
+    axis = np.asarray(jq.quaternion.rotate(end.q, jnp.array([0.0, 0, 1])))
+    assert np.abs(axis - np.array([0.173343964098, 0.640088592070, -0.748490791134])).max() < 2e-12
+    return end.q
+
+
+def fast_error(step, h):
+    """Rotation angle at t = 1."""
+    end = problems.marcher(step, FAST_TORQUE)(FAST, FAST_START, 0.0, 1.0, round(1 / h))
+    return float(angles(end.q, fast_end()))
+
+
+@pytest.mark.parametrize(
+    ("name", "recorded"),  # at h = .01 and .0025, by an implementation in another language
+    [
+        ("rkmk4", (1.9, 1.8e-2)),
+        ("no_squish", (1.7e-3, 6.4e-5)),
+        ("symmetric_top", (2.8e-4, 1.8e-5)),
+        ("symmetric_top_suzuki4", (6.3e-9, 2.5e-11)),
+        ("symmetric_top_bm4", (3.4e-10, 1.1e-12)),
+    ],
+)
+def test_fast_heavy_top(name, recorded):
+    """Within a factor of two of the record, which is rounding at the last entry."""
+    got = [fast_error(jq.SCHEMES[name].step, h) for h in (0.01, 0.0025)]
+    assert recorded[0] / 2 < got[0] < 2 * recorded[0], got
+    assert got[1] < 2 * recorded[1] + 4e-12, got
+    if name == "symmetric_top_bm4":
+        assert got[0] < 1e-9
+
+
+@pytest.mark.parametrize(
+    "inner", ["symmetric_top", *(pytest.param(n, marks=pytest.mark.slow) for n in ("no_squish", "lgvi", "simo_wong"))]
+)
+def test_the_triple_jump_lifts_symmetric_steps_to_order_four(inner):
+    step = jq.compose(jq.SCHEMES[inner].step, composition.TRIPLE_JUMP4)
+    if inner in ("symmetric_top", "no_squish"):
+        assert_order(inner, step, 4, *forced(False))
+        return
+    reference = problems.marcher(jq.no_squish_kl6, problems.heavy)(problems.reference_body(), START, 0.0, 1.0, 400)
+    march = problems.marcher(step, problems.heavy)
+    errors = [float(angles(march(problems.reference_body(), START, 0.0, 1.0, n).q, reference.q)) for n in (40, 80, 160)]
+    assert problems.slope(np.array([40, 80, 160]), np.array(errors)) > 3.75
+
+
+def test_compose_wants_weights_that_sum_to_one():
+    with pytest.raises(ValueError, match="weights: wanted numbers that sum to 1"):
+        jq.compose(jq.symmetric_top, (0.5, 0.4))
+    with pytest.raises(TypeError, match="step: wanted a function"):
+        jq.compose("symmetric_top", (1.0,))
+
+
+def test_damped_splitting_is_of_order_two():
+    """Against rkmk6 with the same drag as a torque; a full damping matrix."""
+    damping = jnp.array([[0.5, 0.1, 0.0], [0.0, 0.4, 0.2], [0.1, 0.0, 0.6]])
+
+    def torque(t, state, params):
+        return problems.heavy(t, state, params) + 0.5 * jnp.sin(3 * t) * jnp.ones(3)
+
+    body = jq.Body(jnp.array([[0.9, 0.1, -0.2], [0.1, 1.1, 0.05], [-0.2, 0.05, 1.3]]))
+    reference = problems.marcher(jq.rkmk6, jq.torques.total(torque, jq.torques.drag(damping)))(body, START, 0.0, 2.0, 400)
+    march, steps = problems.marcher(damped(jq.symmetric_top, damping), torque), np.array([40, 80, 160])
+    errors = np.array([np.abs(jq.mechanics.local(reference, march(body, START, 0.0, 2.0, n))) for n in steps])
+    for part in (errors[:, :3], errors[:, 3:]):
+        assert abs(problems.slope(steps, np.linalg.norm(part, axis=1)) - 2) < 0.1
+    free = jax.jit(
+        lambda: jq.rollout(damped(jq.symmetric_top, jnp.array([0.3, 0.3, 0.5])), TOP, jq.torques.zero, START, jq.grid(0.0, 0.5, 40))
+    )
+    spin = free().state.omega[:, 2]
+    np.testing.assert_allclose(spin, START.omega[2] * np.exp(-0.5 * 0.5 * np.arange(41)), rtol=1e-13)  # exact at any step
+
+
+@pytest.mark.parametrize("name", some(REVERSIBLE))
+def test_forth_and_back(name):
+    """2000 steps forth, 2000 with -dt back, under a torque of attitude and time."""
+    step, n, h = jq.SCHEMES[name].step, 2000, 0.01
+
+    def torque(t, state, params):
+        return problems.heavy(t, state, params) + 0.3 * jnp.cos(t) * jnp.ones(3)
+
+    @jax.jit
+    def run():
+        def move(state, k):
+            return step(body_of(name), torque, k * h, state, h, None), None
+
+        def undo(state, k):
+            return step(body_of(name), torque, (k + 1) * h, state, -h, None), None
+
+        far = jax.lax.scan(move, START, jnp.arange(n).astype(float))[0]
+        return far, jax.lax.scan(undo, far, jnp.arange(n).astype(float), reverse=True)[0]
+
+    far, back = run()
+    assert float(angles(far.q, START.q)) > 0.1
+    assert np.abs(jq.mechanics.local(START, back)).max() < 1e-10
+
+
+CONSERVING = [name for name, scheme in jq.SCHEMES.items() if "momentum" in scheme.conserves]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CONSERVING)
+def test_momentum_over_a_hundred_thousand_steps(name):
+    """The spatial momentum of the free body; its vertical part and that about the axis, for a heavy symmetric top."""
+    step, steps = jq.SCHEMES[name].step, 100_000
+    for body, torque, vertical in [(body_of(name), jq.torques.zero, False), (TOP, problems.heavy, True)]:
+        run = jax.jit(lambda b=body, t=torque: jq.rollout(step, b, t, START, jq.grid(0.0, 0.02, steps), save_every=1000).state)
+        momentum = np.asarray(jax.vmap(lambda s, b=body: jq.mechanics.momentum(b, s))(run()))
+        drift = np.abs(momentum - momentum[0])[:, 2 if vertical else slice(None)]
+        assert drift.max() < 1e-10, (name, vertical, drift.max())
+
+
+@pytest.mark.slow
+def test_simo_wong_holds_the_energy_of_linear_potentials():
+    step, steps = jq.simo_wong, 100_000
+    for body in (TOP, problems.reference_body()):
+        run = jax.jit(lambda b=body: jq.rollout(step, b, problems.heavy, START, jq.grid(0.0, 0.02, steps), save_every=1000).state)
+        states = run()
+        height = np.asarray(jax.vmap(jq.quaternion.to_matrix)(states.q))[:, 2, 2]
+        energy = np.asarray(jax.vmap(lambda s, b=body: jq.mechanics.energy(b, s))(states)) + height
+        assert np.abs(energy / energy[0] - 1).max() < 1e-10
+
+
+def test_bm4_refuses_an_asymmetric_body():
+    with pytest.raises(ValueError, match="symmetric_top_bm4 wanted two equal principal moments"):
+        jq.symmetric_top_bm4(problems.reference_body(), problems.heavy, 0.0, START, 0.1, None)
+
+    @jax.jit
+    def checked(moments):
+        body, grid = jq.Body.from_principal(moments), jq.grid(0.0, 0.1, 3)
+        return jax.experimental.checkify.checkify(
+            lambda: jq.rollout(jq.symmetric_top_bm4, body, problems.heavy, START, grid, check=True).state
+        )()
+
+    error, _ = checked(jnp.array([0.6, 0.6, 1.0]))
+    assert error.get() is None
+    error, _ = checked(jnp.array([0.6, 0.8, 1.0]))
+    assert "symmetric_top_bm4" in error.get()
+
+
+def test_traced_asymmetric_body_brings_bm4_down_to_order_two():
+    reference = problems.marcher(jq.no_squish_kl6, problems.heavy)(problems.reference_body(), START, 0.0, 1.0, 200)
+    march = problems.marcher(jq.symmetric_top_bm4, problems.heavy)
+    steps = np.array([20, 40, 80])
+    errors = np.array([float(angles(march(problems.reference_body(), START, 0.0, 1.0, n).q, reference.q)) for n in steps])
+    assert abs(problems.slope(steps, errors) - 2) < 0.2
+
+
+@pytest.mark.parametrize("name", ["lgvi", "lie_midpoint", "simo_wong"])
+def test_a_step_too_long_is_nan_in_that_member_alone(name):
+    """Newton's method does not reach rounding within its steps: NaN, and the other members are as if alone."""
+    step = jq.SCHEMES[name].step
+    starts = jax.tree.map(lambda x: jnp.stack([x, x, x]), START)
+    starts = starts._replace(omega=starts.omega * jnp.array([[1.0], [300.0], [0.5]]))
+    together = jax.vmap(lambda s: step(problems.reference_body(), problems.heavy, 0.0, s, 0.05, None))(starts)
+    assert np.isnan(together.q[1]).any()
+    for k in (0, 2):
+        alone = step(problems.reference_body(), problems.heavy, 0.0, jax.tree.map(lambda x, k=k: x[k], starts), 0.05, None)
+        np.testing.assert_allclose(together.q[k], alone.q, rtol=0, atol=1e-15)
+    rest = step(problems.reference_body(), jq.torques.zero, 0.0, jq.State(START.q, jnp.zeros(3)), 0.05, None)
+    np.testing.assert_array_equal(rest.omega, np.zeros(3))
+
+
+def test_principal_axes_of_a_full_inertia():
+    """Jacobi's rotations against eigh, near-diagonal order kept, repeated moments included."""
+    rng = np.random.default_rng(2)
+    bodies = jax.vmap(jq.Body.random)(jax.random.split(jax.random.key(1), 50))
+    moments, axes = jax.jit(jax.vmap(lambda body: body.principal()))(bodies)
+    np.testing.assert_allclose(np.sort(moments, axis=1), np.linalg.eigvalsh(bodies.inertia), rtol=1e-14)
+    again = jax.vmap(jq.Body.from_principal)(moments, axes)
+    np.testing.assert_allclose(again.inertia, bodies.inertia, rtol=0, atol=1e-14)
+    for moments in ([1.0, 1.0, 1.5], [0.7, 0.7, 0.7], [1.5, 1.0, 1.0]):
+        turn = jq.quaternion.random(jax.random.key(int(rng.integers(9))))
+        body = jq.Body(jq.Body.from_principal(jnp.array(moments), turn).inertia)
+        got, axes = body.principal()
+        np.testing.assert_allclose(np.sort(got), np.sort(moments), rtol=1e-14)
+        np.testing.assert_allclose(jq.Body.from_principal(got, axes).inertia, body.inertia, rtol=0, atol=1e-14)
+    kept, _ = jq.Body(jnp.diag(jnp.array([1.0, 0.6, 0.8]))).principal()
+    np.testing.assert_array_equal(kept, [1.0, 0.6, 0.8])
