@@ -6,6 +6,7 @@ Problems with known answers come from tests/problems.py. ``--write`` puts the ta
 """
 
 import argparse
+import importlib
 import re
 import sys
 import time
@@ -18,7 +19,6 @@ import numpy as np
 jax.config.update("jax_enable_x64", True)
 
 import jaxquat as jq  # noqa: E402
-from jaxquat import schemes  # noqa: E402
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
@@ -48,9 +48,8 @@ VARIANTS = {
     "lie_midpoint": "6 Newton steps",
     "simo_wong": "6 Newton steps",
 }
-MODULES = [
-    getattr(schemes, name) for name in ("munthe_kaas", "crouch_grossman", "commutator_free", "pcdm", "splitting", "implicit")
-]
+ROOMS = ("munthe_kaas", "crouch_grossman", "commutator_free", "pcdm", "splitting", "implicit")
+MODULES = [importlib.import_module(f"jaxquat.schemes.{room}") for room in ROOMS]
 REFERENCES: dict[tuple[bool, bool], tuple] = {}
 
 
@@ -263,7 +262,7 @@ def plot():
     labels = {"formulation2": "ambient RK4 + normalise (formulation2)"}
     figure, axes = pyplot.subplots(2, 5, figsize=(20, 8), sharey="col")
     for column, (title, (body, torque, begin, end, wanted)) in enumerate(cases().items()):
-        for name, (step, evaluations) in methods.items():
+        for color, (name, (step, evaluations)) in enumerate(methods.items()):
             attitude_only = name in jq.SCHEMES and jq.SCHEMES[name].torques != "any"
             if (title == "DRIVEN" and attitude_only) or (name == "symmetric_top_bm4" and title != "fast heavy top"):
                 continue
@@ -277,9 +276,13 @@ def plot():
                     seconds.append(time.perf_counter() - began)
                 points.append((n * evaluations, min(seconds), float(jq.quaternion.distance(last.q, wanted))))
             work, clock, errors = np.array(points).T
-            style = "--" if name in ("averaged-rate RK4", "formulation2") else "-"
+            style = {
+                "linestyle": "--" if name in ("averaged-rate RK4", "formulation2") else "-",
+                "color": f"C{color}",
+                "marker": ".",
+            }
             for row, x in enumerate((work, clock)):
-                axes[row, column].loglog(x, np.maximum(errors, 1e-14), style, marker=".", label=labels.get(name, name))
+                axes[row, column].loglog(x, np.maximum(errors, 1e-14), label=labels.get(name, name), **style)
         axes[0, column].set(title=title, xlabel="torque evaluations")
         axes[1, column].set(xlabel="wall time [s], one body")
         print(title, file=sys.stderr, flush=True)

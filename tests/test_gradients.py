@@ -497,7 +497,7 @@ def test_derivatives(names: Sequence[str], dtype: str, mode: str) -> None:
 
 
 def test_every_scheme_of_tableaus_has_a_reference() -> None:
-    """The others are differentiated in test_scheme_gradients.py."""
+    """The others are differentiated in test_scheme_gradients.py and benchmarks/certificates.py."""
     assert set(STEPS) == {name for name in jq.SCHEMES if name.startswith(("rkmk", "lie_euler", "zhao"))}
 
 

@@ -627,3 +627,7 @@ def test_python_numbers_do_not_widen():
     four, three = (jax.ShapeDtypeStruct((n,), jnp.float32) for n in (4, 3))
     assert jax.eval_shape(lambda q: quaternion.slerp(q, q, 0.5), four).dtype == jnp.float32
     assert jax.eval_shape(lambda axis: quaternion.from_axis_angle(axis, 0.5), three).dtype == jnp.float32
+
+
+def test_the_distance_of_a_diverged_attitude_is_nan():
+    assert np.isnan(quaternion.distance(jnp.full(4, jnp.nan), jnp.array([1.0, 0, 0, 0])))

@@ -1,11 +1,14 @@
-"""Every scheme under vmap, in forward and reverse mode: start, inertia, parameters of the torque, step and time."""
+"""One scheme of each family under vmap, in both modes: start, inertia, parameters of the torque, step and time.
+
+The others are differentiated in benchmarks/certificates.py.
+"""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import problems
 import pytest
-from test_schemes import ANY_TORQUE, NAMES
+from test_schemes import ANY_TORQUE
 
 import jaxquat as jq
 
@@ -39,12 +42,16 @@ BODIES = {
 }
 
 
-@pytest.mark.parametrize("kind", ["repeated moments", pytest.param("full inertia", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in NAMES])
+SLOW = ("rkmk4", "formulation1", "symmetric_top_bm4", "simo_wong")
+CASES = [(name, "repeated moments") for name in (*QUICK, *SLOW)] + [("zhao", "full inertia"), ("symmetric_top", "full inertia")]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [pytest.param(*case, marks=() if case[0] in QUICK and case[1] == "repeated moments" else pytest.mark.slow) for case in CASES],
+)
 def test_both_modes_and_vmap(name, kind):
     """Forward = reverse, and = central differences of order 4, for three members at once, one of them at rest."""
-    if name == "symmetric_top_bm4" and kind == "full inertia":
-        kind = "repeated moments"
     body_of, numbers = BODIES[kind]
     spins = jnp.array([[1.2, -0.7, 0.9], [0.0, 0.0, 0.0], [-0.5, 2.0, 0.3]])
     common = jnp.array([0.5, -0.3, 0.8, 0.4, 0.2, -0.6, 0.05, 0.4, *numbers])

@@ -40,7 +40,7 @@ def distance(p: ArrayLike, q: ArrayLike) -> Array:
     two shortest ways; ``squared_distance`` is smooth at coincidence.
     """
     square = squared_distance(p, q)
-    apart = square > 0
+    apart = ~(square <= 0)  # NaN is apart
     return jnp.where(apart, jnp.sqrt(jnp.where(apart, square, 1.0)), 0.0)
 
 
