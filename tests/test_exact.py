@@ -152,6 +152,7 @@ def test_separatrix_over_fifty_time_constants():
     assert np.abs(drift).max() < 1e-13
 
 
+@pytest.mark.slow
 def test_derivatives_by_start_and_inertia():
     """Against central differences of order 4 of the flow of a scheme of order 6: near a pole and on the separatrix too."""
 
@@ -176,6 +177,7 @@ def test_derivatives_by_start_and_inertia():
         np.testing.assert_allclose(reverse[k], forward[k], rtol=0, atol=1e-8, err_msg=name)
 
 
+@pytest.mark.slow
 def test_unknown_derivatives_are_nan_and_others_are_not():
     moments, omegas = (jnp.array([each[k] for each in CONSTANT.values()]) for k in (0, 1))
 
@@ -203,6 +205,7 @@ def test_flip_interval():
     )
 
 
+@pytest.mark.slow
 def test_full_inertia_is_the_same_body_turned():
     body = jq.Body(jnp.array([[0.9, 0.1, -0.2], [0.1, 1.1, 0.05], [-0.2, 0.05, 1.3]]))
     start = jq.State(Q0, jnp.array([0.5, -1.0, 0.7]))

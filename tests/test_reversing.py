@@ -9,7 +9,7 @@ import pytest
 import jaxquat as jq
 
 PARAMS = {"weight": jnp.asarray(1.0), "arm": jnp.array([0.0, 0.1, 1.0]), "count": 3}
-QUICK = ("symmetric_top", "no_squish")
+QUICK = ("no_squish",)
 
 
 def loss(values, name, checkpoint, steps=10_000, save_every=10_000, closed_over=None):
@@ -56,6 +56,7 @@ def test_the_gradient_after_ten_thousand_steps(name):
     assert memory["reversible"] < 60_000
 
 
+@pytest.mark.slow
 def test_rows_are_saved_and_differentiated():
     small = {"steps": 60, "save_every": 12}
     wanted = jax.jit(jax.grad(lambda v: loss(v, "symmetric_top", "none", **small)))(values())

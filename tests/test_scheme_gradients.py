@@ -1,7 +1,4 @@
-"""One scheme of each family under vmap, in both modes: start, inertia, parameters of the torque, step and time.
-
-The others are differentiated in benchmarks/certificates.py.
-"""
+"""Every scheme under vmap, in both modes: start, inertia at repeated moments, parameters of the torque, step and time."""
 
 import jax
 import jax.numpy as jnp
@@ -12,23 +9,31 @@ from test_schemes import ANY_TORQUE
 
 import jaxquat as jq
 
-STEPS = 6
-QUICK = ("zhao", "half_quat", "symmetric_top", "lgvi")
 SHIFTS = (-2.0, -1.0, 1.0, 2.0)
+SPINS = jnp.array([[1.2, -0.7, 0.9], [0.0, 0.0, 0.0], [-0.5, 2.0, 0.3]])  # one member at rest
+H = 3e-4
 
 
-def end_of(name, body_of, x):
-    """The state after six steps: q and omega (7,), of 14 + k numbers: turn, rate, torque parameters, dt, t0, body (k,)."""
+def end_of(name, body_of, steps, x):
+    """State after some steps, q and omega (7,), of 14 + k numbers: turn, rate, torque parameters, dt, t0, body (k,).
+
+    ``steps`` None: two of them operation by operation, else that many in a rollout.
+    """
     turn, omega, pull, drive, dt, t0, rest = x[:3], x[3:6], x[6:9], x[9:12], x[12], x[13], x[14:]
 
     def torque(t, state, params):
         tau = jq.quaternion.rotate_inverse(state.q, params[0]) + jnp.sin(3.0 * t) * params[1]
         return tau - 0.3 * params[1][0] * state.omega if name in ANY_TORQUE else tau
 
-    q = jq.quaternion.multiply(jnp.asarray(problems.TILTED), jq.quaternion.exp(turn))
-    start = problems.start_of(name, q, omega)
-    path = jq.rollout(jq.SCHEMES[name].step, body_of(rest), torque, start, jq.grid(t0, dt, STEPS), (pull, drive), save_every=STEPS)
-    return jnp.concatenate([path.state.q[-1], path.state.omega[-1]])
+    body, step, params = body_of(rest), jq.SCHEMES[name].step, (pull, drive)
+    state = problems.start_of(name, jq.quaternion.multiply(jnp.asarray(problems.TILTED), jq.quaternion.exp(turn)), omega)
+    if steps is None:
+        for k in range(2):
+            state = step(body, torque, t0 + k * dt, state, dt, params)
+    else:
+        rows = jq.rollout(step, body, torque, state, jq.grid(t0, dt, steps), params, save_every=steps).state
+        state = jax.tree.map(lambda x: x[-1], rows)
+    return jnp.concatenate([state.q, state.omega])
 
 
 def principal(x):
@@ -42,36 +47,47 @@ BODIES = {
 }
 
 
-SLOW = ("rkmk4", "formulation1", "symmetric_top_bm4", "simo_wong")
-CASES = [(name, "repeated moments") for name in (*QUICK, *SLOW)] + [("zhao", "full inertia"), ("symmetric_top", "full inertia")]
-
-
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [pytest.param(*case, marks=() if case[0] in QUICK and case[1] == "repeated moments" else pytest.mark.slow) for case in CASES],
-)
-def test_both_modes_and_vmap(name, kind):
-    """Forward = reverse, and = central differences of order 4, for three members at once, one of them at rest."""
-    body_of, numbers = BODIES[kind]
-    spins = jnp.array([[1.2, -0.7, 0.9], [0.0, 0.0, 0.0], [-0.5, 2.0, 0.3]])
+def verify(run, numbers):
+    """Forward = reverse to rounding, = central differences of order 4, for three members at once; every number has an effect."""
     common = jnp.array([0.5, -0.3, 0.8, 0.4, 0.2, -0.6, 0.05, 0.4, *numbers])
-    members = jnp.concatenate([jnp.zeros((3, 3)), spins, jnp.broadcast_to(common, (3, common.size))], axis=1)
-    h = 3e-4
-
-    @jax.jit
-    @jax.vmap
-    def run(x):
-        def f(x):
-            return end_of(name, body_of, x)
-
-        moved = x[None, None] + h * jnp.array(SHIFTS)[:, None, None] * jnp.eye(x.size)[None]
-        return jax.jacfwd(f)(x), jax.jacrev(f)(x), jax.vmap(jax.vmap(f))(moved)
-
-    forward, reverse, (low2, low, high, high2) = (
-        np.asarray(y) if k < 2 else np.moveaxis(np.asarray(y), 1, 0) for k, y in enumerate(run(members))
-    )
-    differences = np.swapaxes(low2 - 8 * low + 8 * high - high2, 1, 2) / (12 * h)
+    members = jnp.concatenate([jnp.zeros((3, 3)), SPINS, jnp.broadcast_to(common, (3, common.size))], axis=1)
+    moved = members[:, None, None] + H * jnp.array(SHIFTS)[None, :, None, None] * jnp.eye(members.shape[1])[None, None]
+    forward, reverse, shifted = (np.asarray(x) for x in run(members, moved))
+    low2, low, high, high2 = np.moveaxis(shifted, 1, 0)
+    differences = np.swapaxes(low2 - 8 * low + 8 * high - high2, 1, 2) / (12 * H)
     assert np.isfinite(forward).all()
     np.testing.assert_allclose(reverse, forward, rtol=0, atol=1e-12 * np.abs(forward).max())
     np.testing.assert_allclose(forward, differences, rtol=0, atol=1e-9 * np.abs(forward).max())
     assert (np.abs(forward[0]).max(axis=0) > 1e-6).all(), "a number that has no effect would test nothing"
+
+
+def both_modes(f):
+    return lambda members, moved: (
+        jax.vmap(jax.jacfwd(f))(members),
+        jax.vmap(jax.jacrev(f))(members),
+        jax.vmap(jax.vmap(jax.vmap(f)))(moved),
+    )
+
+
+@pytest.mark.slow
+def test_two_steps_of_every_scheme():
+    """Operation by operation: the schemes share their compilations, so all of them are one test."""
+    for name, kind in [(name, "repeated moments") for name in jq.SCHEMES] + [("symmetric_top", "full inertia")]:
+        body_of, numbers = BODIES[kind]
+        try:
+            verify(both_modes(lambda x, name=name, body_of=body_of: end_of(name, body_of, None, x)), numbers)
+        except AssertionError as error:
+            raise AssertionError(f"{name}, {kind}") from error
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("zhao", "repeated moments"),
+        ("half_quat", "repeated moments"),
+        *(pytest.param(n, "full inertia", marks=pytest.mark.slow) for n in ("zhao", "lgvi")),
+    ],
+)
+def test_a_compiled_rollout(name, kind):
+    body_of, numbers = BODIES[kind]
+    verify(jax.jit(both_modes(lambda x: end_of(name, body_of, 6, x))), numbers)

@@ -127,7 +127,7 @@ def test_stage_times_on_a_manufactured_motion(name):
     assert np.array(errors).min() > 1e-13
 
 
-@pytest.mark.parametrize("name", some(MILLION))
+@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in ("rkmk4", "zhao") else pytest.mark.slow) for n in MILLION])
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64], ids=["float32", "float64"])
 def test_norm_over_a_million_steps(name, dtype):
     """The smooth norm controller holds |q| within three ulp: a factor (3 - |q|^2)/2 and four products round a few times each."""

@@ -58,9 +58,8 @@ def test_fast_heavy_top(name, recorded):
         assert got[0] < 1e-9
 
 
-@pytest.mark.parametrize(
-    "inner", ["symmetric_top", *(pytest.param(n, marks=pytest.mark.slow) for n in ("no_squish", "lgvi", "simo_wong"))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("inner", ["symmetric_top", "no_squish", "lgvi", "simo_wong"])
 def test_the_triple_jump_lifts_symmetric_steps_to_order_four(inner):
     step = jq.compose(jq.SCHEMES[inner].step, composition.TRIPLE_JUMP4)
     if inner in ("symmetric_top", "no_squish"):
@@ -149,6 +148,7 @@ def test_simo_wong_holds_the_energy_of_linear_potentials():
         assert np.abs(energy / energy[0] - 1).max() < 1e-10
 
 
+@pytest.mark.slow
 def test_the_axis_of_symmetry_of_a_tie():
     """Moments .6, .8, 1 are a tie that rounding breaks for axis 1; with axis 3 the errors are those on record."""
     body = jq.Body.from_principal(jnp.array([0.6, 0.8, 1.0 + 4e-16]))
@@ -178,6 +178,7 @@ def test_bm4_refuses_an_asymmetric_body():
     assert "symmetric_top_bm4" in error.get()
 
 
+@pytest.mark.slow
 def test_traced_asymmetric_body_brings_bm4_down_to_order_two():
     reference = problems.marcher(jq.no_squish_kl6, problems.heavy)(problems.reference_body(), START, 0.0, 1.0, 200)
     march = problems.marcher(jq.symmetric_top_bm4, problems.heavy)
