@@ -53,18 +53,6 @@ def run(
     memory = controller.init(start, problem.params) if controller else ()
     carry = (jnp.asarray(0), start, memory)
 
-    def sample(k: Array, state: State, memory: Any, value: Any) -> tuple[Any, Any]:
-        """The command held from step k on."""
-        if controller is None:
-            return value, memory
-        result = controller.update(_time(problem, k), state, memory, problem.params, value)
-        if not (isinstance(result, tuple) and len(result) == 2):
-            raise TypeError(f"controller.update: wanted (command, memory), got {jax.tree.map(jnp.shape, result)}")
-        before, after = (jax.tree.map(jnp.shape, x) for x in (memory, result[1]))
-        if before != after:
-            raise TypeError(f"controller.update: wanted a memory with the shapes of the one given, {before}, got {after}")
-        return result
-
     if save_every % sample_every == 0:  # rows, within each the samples, within each the steps
         rows, samples = problem.steps // save_every, save_every // sample_every
         each_sample = _share(segment, sample_every, samples, problem.steps)
@@ -72,7 +60,7 @@ def run(
 
         def hold(carry: Any, value: Any) -> tuple[Any, Any]:
             k, state, memory = carry
-            held, memory = sample(k, state, memory, value)
+            held, memory = sample(problem, k, state, memory, value)
             return (*_advance(problem, held, sampled, k, state, sample_every, segment), memory), held
 
         def row(carry: Any, values: Any) -> tuple[Any, Any]:
@@ -89,7 +77,7 @@ def run(
 
         def hold(carry: Any, value: Any) -> tuple[Any, Any]:
             k, state, memory = carry
-            held, memory = sample(k, state, memory, value)
+            held, memory = sample(problem, k, state, memory, value)
 
             def row(carry: Any, _: None) -> tuple[Any, Any]:
                 return _advance(problem, held, sampled, carry[0], carry[1], stride, segment), carry[1]
@@ -106,6 +94,32 @@ def run(
     return states, commands if sampled else (), memory
 
 
+def sample(problem: Problem, k: Array, state: State, memory: Any, value: Any) -> tuple[Any, Any]:
+    """The command held from step k on, and the memory then; ``value`` is this sample's slice of the inputs."""
+    controller = problem.controller
+    if controller is None:
+        return value, memory
+    result = controller.update(_time(problem, k), state, memory, problem.params, value)
+    if not (isinstance(result, tuple) and len(result) == 2):
+        raise TypeError(f"controller.update: wanted (command, memory), got {jax.tree.map(jnp.shape, result)}")
+    before, after = (jax.tree.map(jnp.shape, x) for x in (memory, result[1]))
+    if before != after:
+        raise TypeError(f"controller.update: wanted a memory with the shapes of the one given, {before}, got {after}")
+    return result
+
+
+def step(problem: Problem, held: Any, sampled: bool, k: Array, state: State) -> State:
+    """Step number k. With ``sampled`` the torque is given what is held."""
+
+    @functools.wraps(problem.torque)
+    def with_held(t: Any, state: State, params: Any) -> Any:
+        return problem.torque(t, state, params, held)
+
+    torque = with_held if sampled else problem.torque
+    after = problem.step(problem.body, torque, _time(problem, k), state, problem.dt, problem.params)
+    return instance("step", after, State, "a State back")
+
+
 def _time(problem: Problem, k: Array) -> Array:
     return problem.t0 + k.astype(problem.t0.dtype) * problem.dt
 
@@ -115,19 +129,12 @@ def _advance(
 ) -> tuple[Array, State]:
     """``steps`` steps from step number k, the command held."""
 
-    @functools.wraps(problem.torque)
-    def with_held(t: Any, state: State, params: Any) -> Any:
-        return problem.torque(t, state, params, held)
-
-    torque = with_held if sampled else problem.torque
-
     # Recomputing a step costs less than storing and reading back what it computed (docs/performance.md). Inside a scan the
     # compiler cannot merge the recomputation with the original.
     @functools.partial(jax.checkpoint, prevent_cse=False)
     def one(carry: tuple[Array, State], _: None) -> tuple[tuple[Array, State], None]:
         k, state = carry
-        after = problem.step(problem.body, torque, _time(problem, k), state, problem.dt, problem.params)
-        return (k + 1, instance("step", after, State, "a State back")), None
+        return (k + 1, step(problem, held, sampled, k, state)), None
 
     return scan(one, (k, state), None, steps, _share(segment, 1, steps, problem.steps))[0]
 

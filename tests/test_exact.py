@@ -105,9 +105,10 @@ def test_forty_random_tops(flips):
     extended = np.longdouble
     matrix = np.asarray(jax.vmap(jq.quaternion.to_matrix)(jnp.asarray(axes)))
     wide_axes = axes.astype(extended)
+    wide_axes = wide_axes / np.sqrt((wide_axes**2).sum(1, keepdims=True))  # not to rounding of float64: over 2000 rad that shows
     w, v = wide_axes[:, :1, None], wide_axes[:, 1:]
     hat = np.stack([np.cross(v, e) for e in np.eye(3, dtype=extended)], axis=2)
-    wide = np.eye(3, dtype=extended) + 2 * (w * hat + hat @ hat)  # of an axes quaternion that is unit to rounding
+    wide = np.eye(3, dtype=extended) + 2 * (w * hat + hat @ hat)
     assert np.abs(wide - matrix).max() < 1e-14
     inertia = wide * moments.astype(extended)[:, None, :] @ wide.swapaxes(1, 2)
     inverse = wide / moments.astype(extended)[:, None, :] @ wide.swapaxes(1, 2)
@@ -120,7 +121,7 @@ def test_forty_random_tops(flips):
         return np.concatenate([spun / 2, -(inverse @ np.cross(omega, m)[..., None])[..., 0]], axis=1)
 
     start = np.concatenate([q, omega], axis=1).astype(extended)
-    q_end, omega_end = problems.extrapolate(derivative, start, extended(t[0]), int(10 * t[0]))
+    q_end, omega_end = problems.extrapolate(derivative, start, extended(t[0]), int(14 * t[0]))
 
     allowed = np.full(40, 1e-12)
     for which, up in [(k, up) for k in range(4) for up in (-np.inf, np.inf)]:

@@ -220,9 +220,12 @@ def test_evaluations_are_counted_right():
     for name, scheme in jq.SCHEMES.items():
         calls = []
 
-        def torque(t, state, params, calls=calls):
+        def count(t, calls=calls):
             calls.append(t)
-            return jnp.zeros(3)
+            return np.zeros(3)
+
+        def torque(t, state, params, count=count):
+            return jax.pure_callback(count, jax.ShapeDtypeStruct((3,), jnp.float64), t)
 
         scheme.step(body, torque, 0.0, problems.start_of(name, jnp.asarray(problems.TILTED), jnp.ones(3)), 0.1, None)
         assert len(calls) == scheme.evaluations, name
@@ -245,7 +248,7 @@ def test_spin_about_a_principal_axis_is_exact():
 @pytest.mark.parametrize("name", sorted(set(NAMES) - ANY_TORQUE))
 def test_a_torque_of_the_rate_is_refused(name):
     body, start = jq.Body.from_principal(jnp.array([0.6, 0.6, 1.0])), jq.State(jnp.asarray(problems.TILTED), jnp.ones(3))
-    with pytest.raises(TypeError, match=f"{'no_squish' if 'squish' in name else name.removesuffix('_suzuki4')}: .*torque driven"):
+    with pytest.raises(TypeError, match=f"{name}: .*torque driven"):
         jq.SCHEMES[name].step(body, problems.driven, 0.0, start, 0.1, None)
     nested = jax.jit(lambda t, state, params: problems.heavy(t, state, params))  # hands the rate to a function that ignores it
     jq.SCHEMES[name].step(body, nested, 0.0, start, 0.1, None)

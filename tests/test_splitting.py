@@ -71,6 +71,25 @@ def test_the_triple_jump_lifts_symmetric_steps_to_order_four(inner):
     assert problems.slope(np.array([40, 80, 160]), np.array(errors)) > 3.75
 
 
+@pytest.mark.parametrize(
+    ("name", "inner", "weights"),
+    [("symmetric_top_suzuki4", "symmetric_top", composition.SUZUKI4), ("no_squish_kl6", "no_squish", composition.KAHAN_LI6)],
+)
+def test_the_named_compositions_are_what_compose_makes(name, inner, weights):
+    """But for the kicks that they join."""
+    body, start = problems.reference_body(), jq.State(jnp.asarray(problems.TILTED), jnp.asarray(problems.OMEGA0))
+
+    def torque(t, state, params):
+        return (1.0 + jnp.sin(3.0 * t)) * problems.heavy(t, state, params)
+
+    of_name, of_compose = (
+        jax.jit(lambda step=step: step(body, torque, 0.4, start, 0.2, None))()
+        for step in (jq.SCHEMES[name].step, jq.compose(jq.SCHEMES[inner].step, weights))
+    )
+    for got, wanted in zip(jax.tree.leaves(of_name), jax.tree.leaves(of_compose), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=0, atol=3e-15)
+
+
 def test_compose_wants_weights_that_sum_to_one():
     with pytest.raises(ValueError, match="weights: wanted numbers that sum to 1"):
         jq.compose(jq.symmetric_top, (0.5, 0.4))

@@ -15,7 +15,7 @@ from jaxquat.schemes.implicit import NEWTON, lgvi, lie_midpoint, simo_wong
 from jaxquat.schemes.munthe_kaas import rkmk
 from jaxquat.schemes.pcdm import pcdm1, zhao
 from jaxquat.schemes.projected import formulation1, formulation2
-from jaxquat.schemes.splitting import damped, no_squish, symmetric_top, symmetric_top_bm4
+from jaxquat.schemes.splitting import damped, no_squish, no_squish_kl6, symmetric_top, symmetric_top_bm4, symmetric_top_suzuki4
 from jaxquat.schemes.tableaus import Tableau, tableau
 
 __all__ = [
@@ -64,12 +64,6 @@ def _crouch_grossman(name: str, method: Tableau, source: str) -> Scheme:
     return Scheme(_named(name, crouch_grossman(method), doc), method.order, stages, "any", ("norm",), False, True, source)
 
 
-def _composed(name: str, inner: Step, weights: tuple[float, ...], order: int, source: str) -> Scheme:
-    doc = f"``{inner.__name__}`` composed by the weights of {source} to order {order}. See ``compose``."
-    step = _named(name, compose(inner, weights), doc)
-    return Scheme(step, order, 2 * len(weights), "attitude", ("norm", "momentum"), True, False, source)
-
-
 SCHEMES: dict[str, Scheme] = {
     "lie_euler": _lifted("lie_euler", tableaus.EULER, "Euler"),
     "rkmk2": _lifted("rkmk2", tableaus.MIDPOINT, "explicit midpoint"),
@@ -91,11 +85,11 @@ SCHEMES: dict[str, Scheme] = {
     ),
     "no_squish": Scheme(no_squish, 2, 2, "attitude", ("norm", "momentum"), True, False, "Miller et al. 2002"),
     "symmetric_top": Scheme(symmetric_top, 2, 2, "attitude", ("norm", "momentum"), True, False, "Dullweber et al. 1997"),
-    "symmetric_top_suzuki4": _composed("symmetric_top_suzuki4", symmetric_top, composition.SUZUKI4, 4, "Suzuki 1990"),
+    "symmetric_top_suzuki4": Scheme(symmetric_top_suzuki4, 4, 6, "attitude", ("norm", "momentum"), True, False, "Suzuki 1990"),
     "symmetric_top_bm4": Scheme(
         symmetric_top_bm4, 4, 7, "attitude", ("norm", "momentum", "energy"), True, False, "Blanes and Moan 2002"
     ),
-    "no_squish_kl6": _composed("no_squish_kl6", no_squish, composition.KAHAN_LI6, 6, "Kahan and Li 1997"),
+    "no_squish_kl6": Scheme(no_squish_kl6, 6, 10, "attitude", ("norm", "momentum"), True, False, "Kahan and Li 1997"),
     "lgvi": Scheme(lgvi, 2, 2, "attitude", ("norm", "momentum"), True, False, "Moser and Veselov 1991; Lee et al. 2007"),
     "lie_midpoint": Scheme(lie_midpoint, 2, 1 + NEWTON, "any", ("norm", "energy"), True, False, "implicit midpoint rule"),
     "simo_wong": Scheme(simo_wong, 2, 1 + NEWTON, "attitude", ("norm", "momentum", "energy"), True, False, "Simo and Wong 1991"),

@@ -15,9 +15,10 @@ from jax.typing import ArrayLike
 from jaxquat.body import Body
 from jaxquat.linear import cross, inverse, matvec, square
 from jaxquat.mechanics import State, Torque, angular_acceleration, check_step, evaluate, evaluate_at_attitude, without_aux
-from jaxquat.quaternion import correct_norm, exp, multiply, normalize, rotate, rotate_inverse
+from jaxquat.quaternion import correct_norm, exp, multiply, normalize, rotate_inverse
 
-NEWTON = 6
+NEWTON = 6  # evaluations of the residual
+NEW_SLOPES = (0, 2)  # those with a new derivative, the others keep the last
 
 
 def lgvi(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any) -> State:
@@ -53,7 +54,8 @@ def lie_midpoint(body: Body, torque: Torque, t: ArrayLike, state: State, dt: Arr
 
     def residual(end: Array) -> Array:
         mean = 0.5 * (omega + end)
-        tau, _ = evaluate(torque, t + 0.5 * dt, State(multiply(q, exp(0.5 * dt * mean)), mean), params)
+        q_mean = lax.optimization_barrier(multiply(q, exp(0.5 * dt * mean)))
+        tau, _ = evaluate(torque, t + 0.5 * dt, State(q_mean, mean), params)
         return matvec(inertia, end - omega) - dt * (tau - cross(mean, matvec(inertia, mean)))
 
     tau, _ = evaluate(torque, t, state, params)
@@ -73,34 +75,48 @@ def simo_wong(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayL
     tau0 = evaluate_at_attitude("simo_wong", torque, t, state, params)
     m = matvec(inertia, omega) + 0.5 * dt * tau0
 
-    def turned(end: Array) -> Array:
-        half = 0.25 * dt * (omega + end)
-        return normalize(jnp.concatenate([jnp.ones_like(half[:1]), half]))
+    def turned(half: Array) -> Array:
+        return multiply(q, normalize(jnp.concatenate([jnp.ones_like(half[:1]), half])))
 
     def residual(end: Array) -> Array:
-        turn = turned(end)
-        tau1 = evaluate_at_attitude("simo_wong", torque, t + dt, State(multiply(q, turn), omega), params)
-        return rotate(turn, matvec(inertia, end) - 0.5 * dt * tau1) - m
+        half = 0.25 * dt * (omega + end)
+        tau1 = evaluate_at_attitude("simo_wong", torque, t + dt, State(lax.optimization_barrier(turned(half)), omega), params)
+        v = matvec(inertia, end) - 0.5 * dt * tau1
+        twice = cross(half, v)
+        return v + 2.0 / (1.0 + square(half)) * (twice + cross(half, twice)) - m
 
     end = _solved(omega + dt * angular_acceleration(body, omega, tau0), residual, m)
-    return State(correct_norm(multiply(q, turned(end))), end)
+    return State(correct_norm(turned(0.25 * dt * (omega + end))), end)
 
 
 def _solved(guess: Array, residual: Callable[[Array], Array], scale: Array) -> Array:
-    """The root (3,) of ``residual`` by Newton's method from ``guess``; NaN where the residual is above rounding of ``scale``.
+    """The root (3,) of ``residual`` from ``guess``; NaN where the residual is above rounding of ``scale``.
 
-    Only the last two steps are differentiated: at the root one gives the first derivatives, two the second.
+    Newton's method with a new slope at every third of ``NEWTON`` evaluations; the derivatives are those of the root.
     """
 
+    def newton(residual: Callable[[Array], Array], x: Array) -> tuple[Array, Array]:
+        slope = value = x
+        for number in range(NEWTON):
+            if number in NEW_SLOPES:
+                slope, value = _slope(residual, x)
+                slope = lax.optimization_barrier(inverse(slope))
+            else:
+                value = residual(x)
+            x = lax.optimization_barrier(x - matvec(slope, value))
+        return x, value
+
+    def tangent_solve(linear: Callable[[Array], Array], y: Array) -> Array:
+        return matvec(inverse(jax.jacfwd(linear)(jnp.zeros_like(y))), y)
+
+    x, value = lax.custom_root(residual, guess, newton, tangent_solve, has_aux=True)
+    error, size = (jnp.sqrt(square(lax.stop_gradient(v))) for v in (value, scale))
+    return jnp.where(error <= 1e4 * jnp.finfo(x.dtype).eps * size, x, jnp.nan)
+
+
+def _slope(residual: Callable[[Array], Array], x: Array) -> tuple[Array, Array]:
     def both(x: Array) -> tuple[Array, Array]:
         value = residual(x)
         return value, value
 
-    x = value = guess
-    for number in range(NEWTON):
-        if number == NEWTON - 2:
-            x = lax.stop_gradient(x)
-        slope, value = jax.jacfwd(both, has_aux=True)(x)
-        x = lax.optimization_barrier(x - matvec(inverse(slope), value))
-    error, size = (jnp.sqrt(square(lax.stop_gradient(v))) for v in (value, scale))
-    return jnp.where(error <= 1e4 * jnp.finfo(x.dtype).eps * size, x, jnp.nan)
+    return jax.jacfwd(both, has_aux=True)(x)

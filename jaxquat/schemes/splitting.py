@@ -13,11 +13,13 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.typing import ArrayLike
 
+from jaxquat import series
 from jaxquat.arguments import exactly, function, is_concrete
 from jaxquat.body import Body
 from jaxquat.linear import inverse, matmul, matvec
 from jaxquat.mechanics import State, Step, Torque, check_step, evaluate_at_attitude, without_aux
 from jaxquat.quaternion import conjugate, correct_norm, exp, multiply, rotate, rotate_inverse
+from jaxquat.schemes.composition import KAHAN_LI6, SUZUKI4
 
 
 class _Frame(NamedTuple):
@@ -71,6 +73,16 @@ def symmetric_top_bm4(body: Body, torque: Torque, t: ArrayLike, state: State, dt
     return _kicked("symmetric_top_bm4", _with_axis_last, _symmetric_drift, body, torque, t, state, dt, params, _BLANES_MOAN4)
 
 
+def symmetric_top_suzuki4(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any) -> State:
+    """``compose(symmetric_top, SUZUKI4)`` (Suzuki 1990) whose adjoining kicks are one: order 4."""
+    return _kicked("symmetric_top_suzuki4", _with_axis_last, _symmetric_drift, body, torque, t, state, dt, params, _SUZUKI4)
+
+
+def no_squish_kl6(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any) -> State:
+    """``compose(no_squish, KAHAN_LI6)`` (Kahan and Li 1997) whose adjoining kicks are one: order 6."""
+    return _kicked("no_squish_kl6", _Frame, _turns, body, torque, t, state, dt, params, _KAHAN_LI6)
+
+
 def symmetric(moments: Array) -> Array:
     """Whether two of the moments (3,) are equal, to 100 units of rounding. -> ()."""
     return jnp.min(jnp.abs(moments - jnp.roll(moments, 1))) <= 100 * jnp.finfo(moments.dtype).eps * jnp.max(moments)
@@ -97,7 +109,13 @@ def damped(step: Step, damping: ArrayLike) -> Step:
     return damped_step
 
 
-_STRANG = ((0.5, 0.5), (1.0,))  # kicks, and the drifts between them, as shares of the step
+def _merged(weights: tuple[float, ...]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Kicks, and the drifts between them, as shares of the step, of kick-drift-kick steps in a row."""
+    return tuple((a + b) / 2 for a, b in zip((0.0, *weights), (*weights, 0.0), strict=True)), weights
+
+
+_STRANG = _merged((1.0,))
+_SUZUKI4, _KAHAN_LI6 = _merged(SUZUKI4), _merged(KAHAN_LI6)
 _B = (0.0792036964311957, 0.353172906049774, -0.0420650803577195)
 _D = (0.209515106613362, -0.143851773179818)
 _BLANES_MOAN4 = ((*_B, 1 - 2 * sum(_B), *reversed(_B)), (*_D, 0.5 - sum(_D), 0.5 - sum(_D), *reversed(_D)))
@@ -129,9 +147,18 @@ def _kicked(
 
 
 def _turn(point: _Point, axis: int, angle: Array) -> _Point:
-    """A turn of the body about one of its axes; the barrier keeps XLA on CPU from computing every turn again for each use."""
-    turn = exp(jnp.where(jnp.arange(3) == axis, angle, jnp.zeros_like(angle)))
-    return lax.optimization_barrier(_Point(multiply(point.q, turn), rotate_inverse(turn, point.m)))
+    """A turn of the body about one of its axes; the barriers keep XLA on CPU from computing every turn again for each use."""
+    half = 0.5 * angle
+    c, s = series.cos(half * half), half * series.sinc(half * half)
+    q, m = [point.q[k] for k in range(4)], [point.m[k] for k in range(3)]
+    i, j, k = axis, (axis + 1) % 3, (axis + 2) % 3
+    turned: list[Any] = [q[0] * c - q[1 + i] * s, None, None, None]
+    turned[1 + i] = q[1 + i] * c + q[0] * s
+    turned[1 + j] = q[1 + j] * c + q[1 + k] * s
+    turned[1 + k] = q[1 + k] * c - q[1 + j] * s
+    cosine, sine = c * c - s * s, 2.0 * s * c
+    m[j], m[k] = m[j] * cosine + m[k] * sine, m[k] * cosine - m[j] * sine
+    return lax.optimization_barrier(_Point(jnp.stack(turned), jnp.stack(m)))
 
 
 def _turns(moments: Array, point: _Point, duration: Array) -> _Point:
