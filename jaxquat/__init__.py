@@ -6,7 +6,21 @@ trajectory; ``jit``, ``vmap`` and ``grad`` go through the whole of it. Conventio
 
 from importlib.metadata import version
 
-from jaxquat import actuators, control, euler, exact, kinematics, mechanics, quaternion, recordings, schemes, sensors, so3, torques
+from jaxquat import (
+    actuators,
+    control,
+    euler,
+    exact,
+    fused,
+    kinematics,
+    mechanics,
+    quaternion,
+    recordings,
+    schemes,
+    sensors,
+    so3,
+    torques,
+)
 from jaxquat.body import Body
 from jaxquat.fitting import Fit, fit
 from jaxquat.mechanics import State
@@ -63,6 +77,7 @@ __all__ = [
     "formulation2",
     "full_quat",
     "full_quat_corrected",
+    "fused",
     "grid",
     "half_quat",
     "kinematics",

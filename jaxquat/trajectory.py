@@ -127,7 +127,9 @@ def rollout(
             integer m keeps one state every m steps (those between are computed again, segment by segment); "sqrt" takes m near
             the root of the number of steps. "reversible" keeps the rows of the path alone and undoes each step by a step of -dt:
             for time-reversible schemes, torques of time and attitude, neither controller nor inputs; reverse mode only.
-        engine: "scan"; "auto" takes the fastest there is. "fused" is not built yet.
+        engine: "scan"; "fused", one compiled kernel for the whole loop (CPU through the extra ``fused``, GPU), reverse mode only,
+            with ``checkpoint`` m steps between two states kept for the backward pass ("none" chooses); "auto", fused where the
+            step and the torque have a scalar form and the compiler is there, otherwise scan (``jq.fused.explain`` says why).
         check: report bad values of traced arguments, and a state that ceases to be finite, through ``jax.experimental.checkify``.
 
     Returns:
@@ -135,7 +137,8 @@ def rollout(
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
-        NotImplementedError: ``engine="fused"``.
+        NotImplementedError: ``engine="fused"`` with a primitive that has no scalar form, named, or in forward mode.
+        ImportError: ``engine="fused"`` without its compiler.
     """
     function("step", step)
     function("torque", torque)
@@ -156,8 +159,8 @@ def rollout(
     save_every = divisor("save_every", save_every, grid.steps)
     sample_every = divisor("sample_every", sample_every, grid.steps)
     one_of("engine", engine, ("scan", "fused", "auto"))
-    if engine == "fused":
-        raise NotImplementedError('engine: "fused" is not built yet; use "scan" or "auto"')
+    if engine == "fused" and (check or checkpoint == "reversible"):
+        raise ValueError('engine: "fused" has neither check=True nor checkpoint="reversible"; use engine="scan"')
     samples = grid.steps // sample_every
     for leaf in jax.tree.leaves(inputs):
         if jnp.shape(leaf)[:1] != (samples,):
@@ -175,11 +178,33 @@ def rollout(
         command = memory = ()
     else:
         problem = Problem(step, body, torque, t0, dt, grid.steps, params, controller)
-        states, command, memory = run(problem, start, inputs, sample_every, save_every, _segment(checkpoint, grid.steps))
+        chosen = run if engine == "scan" or check else _fused if engine == "fused" else _fastest
+        states, command, memory = chosen(problem, start, inputs, sample_every, save_every, _segment(checkpoint, grid.steps))
     path = Path(grid.times(dtype)[::save_every], states, command, memory)
     if check:
         _check_path(path)
     return path
+
+
+def _fused(problem: Problem, *rest: Any) -> Any:
+    from jaxquat.fused import engine
+
+    lacking = engine.missing()
+    if lacking:
+        raise ImportError(lacking)
+    return engine.run(problem, *rest)
+
+
+def _fastest(problem: Problem, *rest: Any) -> Any:
+    """The fused engine where it can."""
+    from jaxquat.fused import NotScalarError, engine
+
+    if not engine.missing():
+        try:
+            return engine.run(problem, *rest)
+        except NotScalarError:
+            pass
+    return run(problem, *rest)
 
 
 def _segment(checkpoint: str | int, steps: int) -> int | None:

@@ -1,0 +1,536 @@
+"""Kernels as LLVM assembly: lanes of bodies in vectors, the whole time loop for one vector after the other, on several threads."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxquat.fused.elementary import expand
+from jaxquat.fused.kernel import Leaf, Loop
+from jaxquat.fused.program import Program
+
+VERSION = (0, 1)  # of XLA's foreign function interface, whose later versions admit it
+FLAGS = "contract"  # a product and a sum may become one operation, nothing else changes
+
+
+def _scalar(dtype: np.dtype) -> str:
+    return {"f4": "float", "f8": "double", "b1": "i1"}.get(dtype.str[1:], f"i{8 * dtype.itemsize}")
+
+
+def _stored(dtype: np.dtype) -> str:
+    return "i8" if dtype.kind == "b" else _scalar(dtype)
+
+
+def _literal(dtype: np.dtype, value: Any) -> str:
+    if dtype.kind == "f":
+        return f"0x{np.float64(value).view(np.uint64):016X}"
+    return ("true" if value else "false") if dtype.kind == "b" else str(int(value))
+
+
+class _Writer:
+    """Collects the lines of one function; values are names with the vector type of their dtype."""
+
+    def __init__(self, lanes: int) -> None:
+        self.lanes, self.lines, self.count = lanes, [], 0
+        self.declared: set[str] = set()
+
+    def name(self) -> str:
+        self.count += 1
+        return f"%v{self.count}"
+
+    def line(self, text: str) -> None:
+        self.lines.append("  " + text)
+
+    def label(self, name: str) -> None:
+        self.lines.append(f"{name}:")
+
+    def set(self, text: str) -> str:
+        name = self.name()
+        self.line(f"{name} = {text}")
+        return name
+
+    def vector(self, dtype: np.dtype) -> str:
+        return f"<{self.lanes} x {_scalar(dtype)}>"
+
+    def splat(self, dtype: np.dtype, scalar: str) -> str:
+        kind = self.vector(dtype)
+        first = self.set(f"insertelement {kind} poison, {_scalar(dtype)} {scalar}, i32 0")
+        return self.set(f"shufflevector {kind} {first}, {kind} poison, <{self.lanes} x i32> zeroinitializer")
+
+    def constant(self, dtype: np.dtype, value: object) -> str:
+        one = f"{_scalar(dtype)} {_literal(dtype, value)}"
+        return f"<{', '.join([one] * self.lanes)}>"
+
+    def load(self, dtype: np.dtype, pointer: str, batched: bool) -> str:
+        """Of the lanes at ``pointer``, or one value for all of them."""
+        stored, kind = _stored(dtype), f"<{self.lanes} x {_stored(dtype)}>"
+        if batched:
+            value = self.set(f"load {kind}, ptr {pointer}, align {dtype.itemsize}")
+            return self.set(f"trunc {kind} {value} to {self.vector(dtype)}") if dtype.kind == "b" else value
+        value = self.set(f"load {stored}, ptr {pointer}, align {dtype.itemsize}")
+        return self.splat(dtype, self.set(f"trunc i8 {value} to i1") if dtype.kind == "b" else value)
+
+    def store(self, dtype: np.dtype, value: str, pointer: str) -> None:
+        kind = f"<{self.lanes} x {_stored(dtype)}>"
+        if dtype.kind == "b":
+            value = self.set(f"zext {self.vector(dtype)} {value} to {kind}")
+        self.line(f"store {kind} {value}, ptr {pointer}, align {dtype.itemsize}")
+
+    def call(self, result: str, function: str, arguments: Sequence[tuple[str, str]]) -> str:
+        self.declared.add(f"declare {result} @{function}({', '.join(kind for kind, _ in arguments)})")
+        flags = f"{FLAGS} " if "float" in result or "double" in result else ""
+        return self.set(f"call {flags}{result} @{function}({', '.join(f'{kind} {value}' for kind, value in arguments)})")
+
+    def program(self, program: Program, inputs: Sequence[str]) -> list[str]:
+        """The values of the outputs."""
+        values, dtypes = list(inputs), list(program.inputs)
+        for op in program.ops:
+            given = [values[a] for a in op.args]
+            values.append(self._operation(op.name, op.dtype, given, [dtypes[a] for a in op.args], op.value))
+            dtypes.append(op.dtype)
+        return [values[k] for k in program.outputs]
+
+    def _operation(self, name: str, dtype: np.dtype, args: list[str], kinds: list[np.dtype], value: object) -> str:
+        if name == "const":
+            return self.constant(dtype, value)
+        kind, suffix = self.vector(kinds[-1]), f"v{self.lanes}{'f' if kinds[-1].kind == 'f' else 'i'}{8 * kinds[-1].itemsize}"
+        real, unsigned = kinds[-1].kind == "f", kinds[-1].kind in "ub"
+        if name in _BINARY:
+            word = _BINARY[name][0 if real else 2 if unsigned else 1]
+            return self.set(f"{word} {kind} {args[0]}, {args[1]}")
+        if name in _COMPARISONS:
+            word = _COMPARISONS[name][0 if real else 2 if unsigned else 1]
+            return self.set(f"{word} {kind} {args[0]}, {args[1]}")
+        if name == "select":
+            return self.set(f"select {self.vector(kinds[0])} {args[0]}, {kind} {args[1]}, {kind} {args[2]}")
+        if name == "neg":
+            return self.set(f"fneg {kind} {args[0]}" if real else f"sub {kind} zeroinitializer, {args[0]}")
+        if name == "not":
+            return self.set(f"xor {kind} {args[0]}, splat ({_scalar(dtype)} {'true' if dtype.kind == 'b' else -1})")
+        if name in ("max", "min"):
+            word = ("maximum", "minimum") if real else ("umax", "umin") if unsigned else ("smax", "smin")
+            return self.call(kind, f"llvm.{word[name == 'min']}.{suffix}", [(kind, a) for a in args])
+        if name == "abs" and not real:
+            return self.call(kind, f"llvm.abs.{suffix}", [(kind, args[0]), ("i1", "false")])
+        if name in _INTRINSICS:
+            return self.call(kind, f"llvm.{_INTRINSICS[name]}.{suffix}", [(kind, a) for a in args])
+        if name == "bitcast":
+            return self.set(f"bitcast {kind} {args[0]} to {self.vector(dtype)}")
+        if name == "convert":
+            return self._convert(dtype, kinds[0], args[0])
+        raise AssertionError(name)
+
+    def _convert(self, dtype: np.dtype, old: np.dtype, value: str) -> str:
+        source, target = self.vector(old), self.vector(dtype)
+        if dtype.kind == "f":
+            if old.kind == "f":
+                word = "fpext" if dtype.itemsize > old.itemsize else "fptrunc"
+            else:
+                word = "sitofp" if old.kind == "i" else "uitofp"
+            return self.set(f"{word} {source} {value} to {target}")
+        if old.kind == "f":
+            sense = "fptoui" if dtype.kind == "u" else "fptosi"
+            short = f"v{self.lanes}{{}}{{}}"
+            name = f"llvm.{sense}.sat.{short.format('i', 8 * dtype.itemsize)}.{short.format('f', 8 * old.itemsize)}"
+            return self.call(target, name, [(source, value)])
+        if old.kind == "b" or dtype.itemsize > old.itemsize:
+            return self.set(f"{'sext' if old.kind == 'i' else 'zext'} {source} {value} to {target}")
+        return self.set(f"trunc {source} {value} to {target}") if dtype.itemsize < old.itemsize else value
+
+
+_BINARY = {
+    "add": (f"fadd {FLAGS}", "add", "add"), "sub": (f"fsub {FLAGS}", "sub", "sub"), "mul": (f"fmul {FLAGS}", "mul", "mul"),
+    "div": (f"fdiv {FLAGS}", "sdiv", "udiv"), "rem": ("frem", "srem", "urem"), "and": ("and",) * 3, "or": ("or",) * 3,
+    "xor": ("xor",) * 3, "shl": ("shl",) * 3, "shr": ("lshr",) * 3, "sar": ("ashr",) * 3,
+}  # fmt: skip
+_COMPARISONS = {
+    "eq": ("fcmp oeq", "icmp eq", "icmp eq"), "ne": ("fcmp une", "icmp ne", "icmp ne"), "lt": ("fcmp olt", "icmp slt", "icmp ult"),
+    "le": ("fcmp ole", "icmp sle", "icmp ule"),
+}  # fmt: skip
+_INTRINSICS = {"sqrt": "sqrt", "abs": "fabs", "floor": "floor", "round": "rint", "fma": "fma"}
+
+
+class _Kernel(_Writer):
+    """The function that works off blocks of lanes until none is left."""
+
+    def __init__(self, loop: Loop, kind: str, batched: Sequence[bool], lanes: int) -> None:
+        super().__init__(lanes)
+        self.loop = loop
+        self.batched = batched
+        operands, results = loop.operands(kind), loop.results(kind)
+        self.sources = [self.pointer("%ins", k) for k in range(len(operands))]
+        self.targets = [self.pointer("%outs", k) for k in range(len(results))]
+
+    def pointer(self, table: str, k: int) -> str:
+        return self.set(f"load ptr, ptr {self.set(f'getelementptr ptr, ptr {table}, i64 {k}')}")
+
+    def place(self, leaf: Leaf, base: str, element: int, row: str | None, batched: bool) -> str:
+        """Where an element of a row begins for this block: arrays lie as (rows, size, bodies)."""
+        index = str(element) if row is None else self.set(f"add i64 {self.set(f'mul i64 {row}, {leaf.size}')}, {element}")
+        if batched:
+            index = self.set(f"add i64 {self.set(f'mul i64 {index}, %bodies')}, %first")
+        return self.set(f"getelementptr {_stored(leaf.dtype)}, ptr {base}, i64 {index}")
+
+    def read(self, leaves: Iterable[Leaf], number: int, row: str | None = None) -> list[str]:
+        """All elements of the leaves that begin with operand ``number``."""
+        found = []
+        for k, leaf in enumerate(leaves, number):
+            for e in range(leaf.size):
+                at = self.place(leaf, self.sources[k], e, row, self.batched[k])
+                found.append(self.load(leaf.dtype, at, self.batched[k]))
+        return found
+
+    def write(self, leaves: Iterable[Leaf], number: int, values: Sequence[str], row: str | None = None) -> None:
+        """All elements of the leaves that begin with result ``number``."""
+        rest = iter(values)
+        for k, leaf in enumerate(leaves, number):
+            for e in range(leaf.size):
+                self.store(leaf.dtype, next(rest), self.place(leaf, self.targets[k], e, row, True))
+
+    def every(self, k: str, period: int, label: str) -> str:
+        """A branch taken at each multiple of ``period``; the label that follows."""
+        self.line(f"br i1 {self.due(k, period)}, label %{label}, label %{label}_done")
+        self.label(label)
+        return f"{label}_done"
+
+    def due(self, k: str, period: int) -> str:
+        return self.set(f"icmp eq i64 {self.set(f'urem i64 {k}, {period}')}, 0")
+
+    def slots(self, leaves: Iterable[Leaf], rows: int = 1) -> list[str]:
+        """Stack memory for all elements of the leaves."""
+        return [self.set(f"alloca [{rows} x {self.vector(x.dtype)}], align 64") for x in leaves for _ in range(x.size)]
+
+    def get(self, leaves: Iterable[Leaf], slots: Sequence[str], row: str | None = None) -> list[str]:
+        kinds = [leaf.dtype for leaf in leaves for _ in range(leaf.size)]
+        return [
+            self.set(f"load {self.vector(d)}, ptr {self.at(d, s, row)}, align {self.aligned(d)}")
+            for d, s in zip(kinds, slots, strict=True)
+        ]
+
+    def put(self, leaves: Iterable[Leaf], slots: Sequence[str], values: Sequence[str], row: str | None = None) -> None:
+        kinds = [leaf.dtype for leaf in leaves for _ in range(leaf.size)]
+        for d, s, value in zip(kinds, slots, values, strict=True):
+            self.line(f"store {self.vector(d)} {value}, ptr {self.at(d, s, row)}, align {self.aligned(d)}")
+
+    def aligned(self, dtype: np.dtype) -> int:
+        return max(1, min(64, self.lanes * dtype.itemsize // (8 if dtype.kind == "b" else 1)))
+
+    def at(self, dtype: np.dtype, slot: str, row: str | None) -> str:
+        return slot if row is None else self.set(f"getelementptr {self.vector(dtype)}, ptr {slot}, i64 {row}")
+
+    def zeros(self, leaves: Iterable[Leaf]) -> list[str]:
+        return [self.constant(leaf.dtype, 0) for leaf in leaves for _ in range(leaf.size)]
+
+    def number(self, k: str) -> str:
+        return self.splat(np.dtype(np.int32), self.set(f"trunc i64 {k} to i32"))
+
+    def add_to(self, leaves: Sequence[Leaf], slots: Sequence[str], values: Sequence[str]) -> None:
+        singles = [Leaf(leaf.dtype, 1) for leaf in leaves for _ in range(leaf.size)]
+        for leaf, slot, value in zip(singles, slots, values, strict=True):
+            if value != self.constant(leaf.dtype, 0):
+                (old,) = self.get([leaf], [slot])
+                self.put([leaf], [slot], [self.set(f"fadd {self.vector(leaf.dtype)} {old}, {value}")])
+
+
+def _smooth(leaves: Iterable[Leaf]) -> list[Leaf]:
+    return [leaf for leaf in leaves if leaf.smooth]
+
+
+def _forward(loop: Loop, kind: str, batched: Sequence[bool], lanes: int) -> _Kernel:
+    w = _Kernel(loop, kind, batched, lanes)
+    state, memory, held, carry = loop.state, loop.memory, loop.held, (*loop.state, *loop.memory, *loop.held)
+    slots = w.slots(carry)
+    s, m, h = slots[: _size(state)], slots[_size(state) : _size(state + memory)], slots[_size(state + memory) :]
+    first_state = len(loop.constants) + len(loop.inputs)
+    w.line("br label %blocks")
+    _blocks(w)
+    constants = w.read(loop.constants, 0)
+    w.put(state + memory, s + m, w.read(state + memory, first_state))
+    w.put(held, h, w.zeros(held))
+    w.line("br label %steps")
+    w.label("steps")
+    k = "%k"
+    w.line("%k = phi i64 [ 0, %start ], [ %next, %ahead ]")
+    if kind == "keeping":
+        done = w.every(k, loop.segment, "keep")
+        row = w.set(f"udiv i64 {k}, {loop.segment}")
+        w.write(carry, len(state) + len(held) + len(memory), w.get(carry, slots), row)
+        w.line(f"br label %{done}")
+        w.label(done)
+    _sample(w, constants, k, s, m, h)
+    done = w.every(k, loop.save_every, "save")
+    row = w.set(f"udiv i64 {k}, {loop.save_every}")
+    w.write(state, 0, w.get(state, s), row)
+    w.write(held, len(state), w.get(held, h), row)
+    w.line(f"br label %{done}")
+    w.label(done)
+    w.put(state, s, w.program(expand(loop.step), [*constants, w.number(k), *w.get(state, s), *w.get(held, h)]))
+    w.line("br label %ahead")
+    w.label("ahead")
+    w.line(f"%next = add i64 {k}, 1")
+    w.line(f"br i1 {w.set(f'icmp ult i64 %next, {loop.steps}')}, label %steps, label %last")
+    w.label("last")
+    w.write(state, 0, w.get(state, s), str(loop.rows))
+    w.write(held, len(state), w.get(held, h), str(loop.rows))
+    w.write(memory, len(state) + len(held), w.get(memory, m))
+    w.line("br label %blocks")
+    return w
+
+
+def _sample(w: _Kernel, constants: list[str], k: str, s: list[str], m: list[str], h: list[str], label: str = "sample") -> None:
+    loop = w.loop
+    if loop.sample is None:
+        return
+    done = w.every(k, loop.sample_every, label)
+    row = w.set(f"udiv i64 {k}, {loop.sample_every}")
+    values = w.read(loop.inputs, len(loop.constants), row)
+    found = w.program(expand(loop.sample), [*constants, w.number(k), *w.get(loop.state, s), *w.get(loop.memory, m), *values])
+    w.put((*loop.held, *loop.memory), [*h, *m], found)
+    w.line(f"br label %{done}")
+    w.label(done)
+
+
+def _backward(loop: Loop, batched: Sequence[bool], lanes: int) -> _Kernel:
+    assert loop.step_back is not None
+    w = _Kernel(loop, "backward", batched, lanes)
+    state, memory, held, carry = loop.state, loop.memory, loop.held, (*loop.state, *loop.memory, *loop.held)
+    n_state, n_memory = _size(state), _size(memory)
+    now = w.slots(carry)
+    s, m, h = now[:n_state], now[n_state : n_state + n_memory], now[n_state + n_memory :]
+    past = w.slots(carry, loop.segment)
+    smooth = {name: _smooth(getattr(loop, name)) for name in ("constants", "inputs", "state", "memory", "held")}
+    bars = {name: w.slots(leaves) for name, leaves in smooth.items()}
+    first_kept = len(loop.constants) + len(loop.inputs)
+    first_rows = first_kept + len(carry)
+    first_commands = first_rows + len(smooth["state"])
+    first_memory = first_commands + len(smooth["held"])
+    w.line("br label %blocks")
+    _blocks(w)
+    constants = w.read(loop.constants, 0)
+    w.put(smooth["constants"], bars["constants"], w.zeros(smooth["constants"]))
+    w.put(smooth["held"], bars["held"], w.read(smooth["held"], first_commands, str(loop.rows)))
+    w.put(smooth["state"], bars["state"], w.read(smooth["state"], first_rows, str(loop.rows)))
+    w.put(smooth["memory"], bars["memory"], w.read(smooth["memory"], first_memory))
+    w.line("br label %segments")
+    w.label("segments")
+    w.line(f"%segment = phi i64 [ {loop.segments - 1}, %start ], [ %segment_next, %segment_done ]")
+    w.line(f"%begin = mul i64 %segment, {loop.segment}")
+    beyond = w.set(f"add i64 %begin, {loop.segment}")
+    short = w.set(f"icmp ult i64 {beyond}, {loop.steps}")
+    w.line(f"%end = select i1 {short}, i64 {beyond}, i64 {loop.steps}")
+    w.put(carry, now, w.read(carry, first_kept, "%segment"))
+    w.line("br label %again")
+
+    w.label("again")  # the states of the segment
+    w.line("%j = phi i64 [ %begin, %segments ], [ %j_next, %again_done ]")
+    row = w.set("sub i64 %j, %begin")
+    w.put(state + memory, past[: n_state + n_memory], w.get(state + memory, s + m), row)
+    _sample(w, constants, "%j", s, m, h, "sample_again")
+    w.put(held, past[n_state + n_memory :], w.get(held, h), row)
+    w.line("%j_next = add i64 %j, 1")
+    w.line(f"br i1 {w.set('icmp ult i64 %j_next, %end')}, label %again_step, label %back_first")
+    w.label("again_step")
+    w.put(state, s, w.program(expand(loop.step), [*constants, w.number("%j"), *w.get(state, s), *w.get(held, h)]))
+    w.line("br label %again_done")
+    w.label("again_done")
+    w.line("br label %again")
+
+    w.label("back_first")
+    w.line("%last_step = sub i64 %end, 1")
+    w.line("br label %back")
+    w.label("back")
+    w.line("%k = phi i64 [ %last_step, %back_first ], [ %k_next, %back_done ]")
+    row = w.set("sub i64 %k, %begin")
+    there = w.get(carry, past, row)
+    states, memories, helds = there[:n_state], there[n_state : n_state + n_memory], there[n_state + n_memory :]
+    found = w.program(expand(loop.step_back), [*constants, w.number("%k"), *states, *helds, *w.get(smooth["state"], bars["state"])])
+    ends = np.cumsum([_size(smooth[name]) for name in ("constants", "state", "held")])
+    w.add_to(smooth["constants"], bars["constants"], found[: ends[0]])
+    w.put(smooth["state"], bars["state"], found[ends[0] : ends[1]])
+    w.add_to(smooth["held"], bars["held"], found[ends[1] :])
+    done = w.every("%k", loop.save_every, "save")
+    row = w.set(f"udiv i64 %k, {loop.save_every}")
+    w.add_to(smooth["state"], bars["state"], w.read(smooth["state"], first_rows, row))
+    w.add_to(smooth["held"], bars["held"], w.read(smooth["held"], first_commands, row))
+    w.line(f"br label %{done}")
+    w.label(done)
+    if loop.sample_back is not None:
+        done = w.every("%k", loop.sample_every, "sample")
+        row = w.set(f"udiv i64 %k, {loop.sample_every}")
+        values = w.read(loop.inputs, len(loop.constants), row)
+        cotangents = w.get((*smooth["held"], *smooth["memory"]), [*bars["held"], *bars["memory"]])
+        found = w.program(expand(loop.sample_back), [*constants, w.number("%k"), *states, *memories, *values, *cotangents])
+        ends = np.cumsum([_size(smooth[name]) for name in ("constants", "state", "memory")])
+        w.add_to(smooth["constants"], bars["constants"], found[: ends[0]])
+        w.add_to(smooth["state"], bars["state"], found[ends[0] : ends[1]])
+        w.put(smooth["memory"], bars["memory"], found[ends[1] : ends[2]])
+        w.write(smooth["inputs"], len(smooth["constants"]), found[ends[2] :], row)
+        w.put(smooth["held"], bars["held"], w.zeros(smooth["held"]))
+        w.line(f"br label %{done}")
+        w.label(done)
+    w.line(f"br i1 {w.set('icmp ugt i64 %k, %begin')}, label %back_done, label %segment_done")
+    w.label("back_done")
+    w.line("%k_next = sub i64 %k, 1")
+    w.line("br label %back")
+    w.label("segment_done")
+    w.line("%segment_next = sub i64 %segment, 1")
+    w.line(f"br i1 {w.set('icmp ugt i64 %segment, 0')}, label %segments, label %last")
+    w.label("last")
+    w.write(smooth["constants"], 0, w.get(smooth["constants"], bars["constants"]))
+    ends = (*smooth["state"], *smooth["memory"])
+    w.write(ends, len(smooth["constants"]) + len(smooth["inputs"]), w.get(ends, [*bars["state"], *bars["memory"]]))
+    w.line("br label %blocks")
+    return w
+
+
+def _size(leaves: Iterable[Leaf]) -> int:
+    return sum(leaf.size for leaf in leaves)
+
+
+def _blocks(w: _Writer) -> None:
+    """The next block of bodies; the last begins early rather than being ragged, and gives the bodies that overlap twice."""
+    w.label("blocks")
+    w.line("%block = atomicrmw add ptr %work, i64 1 monotonic")
+    w.line("br i1 " + w.set("icmp ult i64 %block, %blocks_in_all") + ", label %start, label %finished")
+    w.label("finished")
+    w.line("ret ptr null")
+    w.label("start")
+    due = w.set(f"mul i64 %block, {w.lanes}")
+    w.line(f"%latest = sub i64 %bodies, {w.lanes}")
+    late = w.set(f"icmp ugt i64 {due}, %latest")
+    w.line(f"%first = select i1 {late}, i64 %latest, i64 {due}")
+
+
+def assembly(loop: Loop, kind: str, batched: Sequence[bool], lanes: int, symbol: str, features: str) -> str:
+    """The module, whose function ``symbol`` is a handler of XLA's foreign function interface; its last input: the number of bodies.
+
+    The offsets are those of ``XLA_FFI_CallFrame``, ``XLA_FFI_Buffer`` and ``XLA_FFI_Metadata`` in xla/ffi/api/c_api.h.
+    ``kind`` is "forward", "keeping" or "backward" (``Loop.operands``); ``batched`` says which operands have one value a body.
+    """
+    w = _backward(loop, batched, lanes) if kind == "backward" else _forward(loop, kind, batched, lanes)
+    body = "\n".join(w.lines)
+    declarations = "\n".join(sorted(w.declared))
+    operands, results = len(loop.operands(kind)), len(loop.results(kind))
+    return f"""
+%work_list = type {{ i64, i64, i64, ptr, ptr }}
+@jaxquat_threads = external global i64
+declare i32 @pthread_create(ptr, ptr, ptr, ptr)
+declare i32 @pthread_join(i64, ptr)
+{declarations}
+
+define internal void @buffer(ptr %from, ptr %to, i64 %number) #0 {{
+  %buffer_at = getelementptr ptr, ptr %from, i64 %number
+  %buffer = load ptr, ptr %buffer_at
+  %data_at = getelementptr i8, ptr %buffer, i64 24
+  %data = load ptr, ptr %data_at
+  %to_at = getelementptr ptr, ptr %to, i64 %number
+  store ptr %data, ptr %to_at
+  ret void
+}}
+
+define internal ptr @worker(ptr %work) #0 {{
+entry:
+  %p1 = getelementptr %work_list, ptr %work, i32 0, i32 1
+  %blocks_in_all = load i64, ptr %p1
+  %p2 = getelementptr %work_list, ptr %work, i32 0, i32 2
+  %bodies = load i64, ptr %p2
+  %p3 = getelementptr %work_list, ptr %work, i32 0, i32 3
+  %outs = load ptr, ptr %p3
+  %p4 = getelementptr %work_list, ptr %work, i32 0, i32 4
+  %ins = load ptr, ptr %p4
+{body}
+}}
+
+define ptr @{symbol}(ptr %frame) #0 {{
+entry:
+  %work = alloca %work_list
+  %threads = alloca [256 x i64]
+  %ins = alloca [{operands + 1} x ptr]
+  %outs = alloca [{results} x ptr]
+  %extension_at = getelementptr i8, ptr %frame, i64 8
+  %extension = load ptr, ptr %extension_at
+  %plain = icmp eq ptr %extension, null
+  br i1 %plain, label %execute, label %extended
+extended:
+  %kind_at = getelementptr i8, ptr %extension, i64 8
+  %kind = load i32, ptr %kind_at
+  %asked = icmp eq i32 %kind, 1
+  br i1 %asked, label %describe, label %execute
+describe:
+  %metadata_at = getelementptr i8, ptr %extension, i64 24
+  %metadata = load ptr, ptr %metadata_at
+  %major_at = getelementptr i8, ptr %metadata, i64 24
+  store i32 {VERSION[0]}, ptr %major_at
+  %minor_at = getelementptr i8, ptr %metadata, i64 28
+  store i32 {VERSION[1]}, ptr %minor_at
+  ret ptr null
+execute:
+  %args_at = getelementptr i8, ptr %frame, i64 72
+  %args = load ptr, ptr %args_at
+  %rets_at = getelementptr i8, ptr %frame, i64 112
+  %rets = load ptr, ptr %rets_at
+  br label %read_args
+read_args:
+  %a = phi i64 [ 0, %execute ], [ %a_next, %read_args ]
+  call void @buffer(ptr %args, ptr %ins, i64 %a)
+  %a_next = add i64 %a, 1
+  %more_args = icmp ult i64 %a_next, {operands + 1}
+  br i1 %more_args, label %read_args, label %read_rets
+read_rets:
+  %r = phi i64 [ 0, %read_args ], [ %r_next, %read_rets ]
+  call void @buffer(ptr %rets, ptr %outs, i64 %r)
+  %r_next = add i64 %r, 1
+  %more_rets = icmp ult i64 %r_next, {results}
+  br i1 %more_rets, label %read_rets, label %begin
+begin:
+  %last = getelementptr ptr, ptr %ins, i64 {operands}
+  %bodies_at = load ptr, ptr %last
+  %bodies32 = load i32, ptr %bodies_at
+  %bodies = zext i32 %bodies32 to i64
+  %more = add i64 %bodies, {lanes - 1}
+  %blocks = udiv i64 %more, {lanes}
+  %p0 = getelementptr %work_list, ptr %work, i32 0, i32 0
+  store i64 0, ptr %p0
+  %p1 = getelementptr %work_list, ptr %work, i32 0, i32 1
+  store i64 %blocks, ptr %p1
+  %p2 = getelementptr %work_list, ptr %work, i32 0, i32 2
+  store i64 %bodies, ptr %p2
+  %p3 = getelementptr %work_list, ptr %work, i32 0, i32 3
+  store ptr %outs, ptr %p3
+  %p4 = getelementptr %work_list, ptr %work, i32 0, i32 4
+  store ptr %ins, ptr %p4
+  %wanted = load i64, ptr @jaxquat_threads
+  %enough = icmp ult i64 %wanted, %blocks
+  %useful = select i1 %enough, i64 %wanted, i64 %blocks
+  br label %launch
+launch:
+  %n = phi i64 [ 1, %begin ], [ %n_next, %launched ]
+  %more_threads = icmp ult i64 %n, %useful
+  br i1 %more_threads, label %one, label %own
+one:
+  %slot = getelementptr i64, ptr %threads, i64 %n
+  %failed = call i32 @pthread_create(ptr %slot, ptr null, ptr @worker, ptr %work)
+  %fine = icmp eq i32 %failed, 0
+  br i1 %fine, label %launched, label %own
+launched:
+  %n_next = add i64 %n, 1
+  br label %launch
+own:
+  %ignored = call ptr @worker(ptr %work)
+  br label %join
+join:
+  %m = phi i64 [ 1, %own ], [ %m_next, %joined ]
+  %waiting = icmp ult i64 %m, %n
+  br i1 %waiting, label %joined, label %end
+joined:
+  %slot2 = getelementptr i64, ptr %threads, i64 %m
+  %thread = load i64, ptr %slot2
+  %ignored2 = call i32 @pthread_join(i64 %thread, ptr null)
+  %m_next = add i64 %m, 1
+  br label %join
+end:
+  ret ptr null
+}}
+
+attributes #0 = {{ nounwind {features} }}
+"""

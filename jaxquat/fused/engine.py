@@ -1,0 +1,301 @@
+"""The fused engine: a rollout as one kernel, with a derivative of its own in reverse mode."""
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.core import ShapedArray
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+from jaxquat.fused import cpu
+from jaxquat.fused.invariants import hoist
+from jaxquat.fused.kernel import Leaf, Loop
+from jaxquat.fused.scalarize import scalarize
+from jaxquat.mechanics import State
+from jaxquat.scanning import Problem, sample, step
+
+FORWARD_MODE = 'engine "fused" has a derivative in reverse mode only; use engine="scan" for forward mode'
+
+
+def run(
+    problem: Problem, start: State, inputs: Any, sample_every: int, save_every: int, segment: int | None
+) -> tuple[State, Any, Any]:
+    """As ``scanning.run``, with ``segment`` steps between two states kept for the backward pass (None: their root).
+
+    NotScalarError if the step or the controller has no scalar form.
+    """
+    traced = trace(problem, start, inputs, sample_every, save_every, segment)
+    return _solve(traced)
+
+
+def missing() -> str | None:
+    """What the engine lacks on the default platform, or None."""
+    platform = jax.default_backend()
+    if platform == "cpu":
+        return cpu.missing()
+    return None if platform in ("gpu", "cuda") else f'engine "fused" has no kernels for {platform}; use engine="scan"'
+
+
+class Traced(NamedTuple):
+    """A loop, what goes into it, and how to differentiate it."""
+
+    loop: Loop
+    operands: list[Array]  # constants, inputs, start, memory
+    trees: Any  # of state, held, memory
+    differentiated: Callable[[], Loop]
+
+
+def trace(problem: Problem, start: State, inputs: Any, sample_every: int, save_every: int, segment: int | None) -> Traced:
+    """The scalar programs of the problem."""
+    controller = problem.controller
+    sampled = controller is not None or inputs is not None
+    sample_every = sample_every if sampled else problem.steps
+    memory = controller.init(start, problem.params) if controller else ()
+    number = jax.ShapeDtypeStruct((), jnp.int32)
+    state_spec, memory_spec = (jax.eval_shape(lambda x: x, tree) for tree in (start, memory))
+    input_spec = jax.eval_shape(lambda tree: jax.tree.map(lambda x: x[0], tree), inputs)
+    held_spec: Any = ()
+    sample_rest, sample_fixed = None, []
+    if sampled:
+        one = functools.partial(sample, problem)
+        held_spec, _ = jax.eval_shape(one, number, state_spec, memory_spec, input_spec)
+        sample_rest, sample_fixed = _hoisted(one, number, state_spec, memory_spec, input_spec)
+    step_rest, step_fixed = _hoisted(lambda k, state, held: step(problem, held, sampled, k, state), number, state_spec, held_spec)
+    fixed = [_raw(x) for x in (*step_fixed, *sample_fixed)]
+    specs = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in fixed]
+    groups = {
+        "constants": specs, "inputs": _specs(input_spec), "state": _specs(state_spec), "memory": _specs(memory_spec),
+        "held": _specs(held_spec),
+    }  # fmt: skip
+    n = len(step_fixed)
+
+    def forward(constants: Sequence[Array], k: Array, state: Sequence[Array], held: Sequence[Array]) -> list[Array]:
+        return step_rest(constants[:n], k, *state, *held)
+
+    def forward_sample(constants: Sequence[Array], k: Array, *rest: Sequence[Array]) -> list[Array]:
+        assert sample_rest is not None
+        return sample_rest(constants[n:], k, *(x for leaves in rest for x in leaves))
+
+    of_step = (groups["state"], groups["held"])
+    of_sample = (groups["state"], groups["memory"], groups["inputs"])
+    loop = Loop(
+        **{name: tuple(Leaf(np.dtype(s.dtype), math.prod(s.shape)) for s in leaves) for name, leaves in groups.items()},
+        step=scalarize(forward, specs, number, *of_step),
+        sample=scalarize(forward_sample, specs, number, *of_sample) if sampled else None,
+        step_back=None,
+        sample_back=None,
+        steps=problem.steps,
+        sample_every=sample_every,
+        save_every=save_every,
+        segment=segment or math.isqrt(problem.steps - 1) + 1,
+    )
+
+    def differentiated() -> Loop:
+        back = scalarize(_pullback(forward), specs, number, *of_step, _smooth(groups["state"]))
+        if not sampled:
+            return loop._replace(step_back=back)
+        cotangents = _smooth([*groups["held"], *groups["memory"]])
+        sample_back = scalarize(_pullback(forward_sample), specs, number, *of_sample, cotangents)
+        return loop._replace(step_back=back, sample_back=sample_back)
+
+    leaves = [*fixed, *(_raw(x) for x in jax.tree.leaves((inputs, start, memory)))]
+    return Traced(loop, leaves, (state_spec, held_spec if sampled else (), memory_spec), differentiated)
+
+
+def _specs(tree: Any) -> list[jax.ShapeDtypeStruct]:
+    return [jax.eval_shape(_raw, leaf) for leaf in jax.tree.leaves(tree)]
+
+
+def _smooth(leaves: Sequence[Any]) -> list[Any]:
+    return [leaf for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.floating)]
+
+
+def _is_key(x: Any) -> bool:
+    return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+
+
+def _raw(x: Any) -> Array:
+    """Keys as their words."""
+    x = jnp.asarray(x)
+    return jax.random.key_data(x) if _is_key(x) else x
+
+
+def _keyed(x: Array, like: Any) -> Any:
+    return jax.random.wrap_key_data(x, impl=like.dtype._impl) if _is_key(like) else x
+
+
+def _hoisted(function: Callable[..., Any], *arguments: Any) -> tuple[Callable[..., list[Array]], list[Any]]:
+    """``hoist`` of a function whose keys come and go as words."""
+    leaves, structure = jax.tree.flatten(arguments)
+
+    def of_words(*words: Array) -> list[Array]:
+        given = jax.tree.unflatten(structure, [_keyed(x, like) for x, like in zip(words, leaves, strict=True)])
+        return [_raw(x) for x in jax.tree.leaves(function(*given))]
+
+    rest, fixed = hoist(of_words, *(jax.eval_shape(_raw, leaf) for leaf in leaves))
+    return lambda words, *given: rest([_keyed(x, like) for x, like in zip(words, fixed, strict=True)], *given), fixed
+
+
+def _pullback(function: Callable[..., list[Array]]) -> Callable[..., list[Array]]:
+    """Of constants, number, groups of leaves and cotangents: the cotangents of the smooth leaves, in order."""
+
+    def back(constants: Any, k: Any, *rest: Any) -> list[Array]:
+        *groups, cotangents = rest
+        leaves, structure = jax.tree.flatten((constants, *groups))
+        places = [i for i, leaf in enumerate(leaves) if jnp.issubdtype(leaf.dtype, jnp.floating)]
+
+        def of_smooth(chosen: list[Array]) -> list[Array]:
+            given = list(leaves)
+            for place, leaf in zip(places, chosen, strict=True):
+                given[place] = leaf
+            constants, *groups = jax.tree.unflatten(structure, given)
+            return _smooth(function(constants, k, *groups))
+
+        return jax.vjp(of_smooth, [leaves[i] for i in places])[1](list(cotangents))[0]
+
+    return back
+
+
+def _solve(traced: Traced) -> tuple[State, Any, Any]:
+    loop, operands, trees, differentiated = traced
+    flat = [x.reshape(*x.shape[: _leading(loop, k)], -1) for k, x in enumerate(operands)]
+    smooth = [k for k, x in enumerate(flat) if jnp.issubdtype(x.dtype, jnp.floating)]
+
+    def merged(chosen: Sequence[Array], fixed: Sequence[Array]) -> list[Array]:
+        one, two = iter(chosen), iter(fixed)
+        return [next(one) if k in smooth else next(two) for k in range(len(flat))]
+
+    @jax.custom_vjp
+    def solve(chosen: list[Array], fixed: list[Array]) -> list[Array]:
+        return _bind(loop, "forward", merged(chosen, fixed))
+
+    def keep(chosen: list[Array], fixed: list[Array]) -> tuple[list[Array], Any]:
+        found = _bind(loop, "keeping", merged(chosen, fixed))
+        count = len(loop.results("forward"))
+        return found[:count], (chosen, fixed, found[count:])
+
+    def back(residual: Any, cotangents: list[Any]) -> tuple[list[Array], None]:
+        chosen, fixed, kept = residual
+        first = len(loop.constants) + len(loop.inputs)
+        bars = [bar for bar, (leaf, _) in zip(cotangents, loop.results("forward"), strict=True) if leaf.smooth]
+        return _bind(differentiated(), "backward", [*merged(chosen, fixed)[:first], *kept, *bars]), None
+
+    solve.defvjp(keep, back)
+    chosen = _guard([flat[k] for k in smooth])
+    found = solve(chosen, [x for k, x in enumerate(flat) if k not in smooth])
+    states, held, memory = trees
+
+    def shaped(spec: Any, number: int, leading: int) -> Any:
+        leaves, structure = jax.tree.flatten(spec)
+        arrays = [
+            _keyed(x.reshape(*x.shape[:leading], *jax.eval_shape(_raw, leaf).shape), leaf)
+            for x, leaf in zip(found[number : number + len(leaves)], leaves, strict=True)
+        ]
+        return jax.tree.unflatten(structure, arrays)
+
+    after = len(loop.state) + len(loop.held)
+    return shaped(states, 0, 1), shaped(held, len(loop.state), 1), shaped(memory, after, 0)
+
+
+def _leading(loop: Loop, number: int) -> int:
+    """Axes of an operand before those of its leaf."""
+    return 0 if loop.operands("forward")[number][1] is None else 1
+
+
+# the kernel as a primitive, for jit, vmap and the choice of the platform
+
+_kernel = Primitive("fused_rollout")
+_kernel.multiple_results = True
+
+
+def _bind(loop: Loop, kind: str, operands: Sequence[Array]) -> list[Array]:
+    return _kernel.bind(*operands, loop=loop, kind=kind, bodies=None, batched=(False,) * len(operands))
+
+
+@_kernel.def_abstract_eval
+def _shapes(*operands: Any, loop: Loop, kind: str, bodies: int | None, batched: tuple[bool, ...]) -> list[Any]:
+    first = () if bodies is None else (bodies,)
+    return [ShapedArray((*first, *(() if rows is None else (rows,)), leaf.size), leaf.dtype) for leaf, rows in loop.results(kind)]
+
+
+@functools.partial(jax.jit, static_argnames=("loop", "kind", "bodies", "batched"))
+def _compiled(*operands: Array, **params: Any) -> list[Array]:
+    return _kernel.bind(*operands, **params)
+
+
+_kernel.def_impl(_compiled)
+
+
+def _batch(
+    operands: Sequence[Array], axes: Sequence[int | None], *, loop: Loop, kind: str, bodies: int | None, batched: tuple[bool, ...]
+) -> tuple[list[Array], list[int]]:
+    """One more axis of bodies; within the kernel there is only one."""
+    count = next(x.shape[axis] for x, axis in zip(operands, axes, strict=True) if axis is not None)
+    inner = 1 if bodies is None else bodies
+    given, flags = [], []
+    for x, axis, old in zip(operands, axes, batched, strict=True):
+        flags.append(old or axis is not None)
+        x = x if axis is None else jnp.moveaxis(x, axis, 0)
+        if flags[-1] and bodies is not None:
+            rest = x.shape[(axis is not None) + old :]
+            x = x if axis is not None else x[None]
+            x = x if old else x[:, None]
+            x = jnp.broadcast_to(x, (count, inner, *rest)).reshape(count * inner, *rest)
+        given.append(x)
+    found = _kernel.bind(*given, loop=loop, kind=kind, bodies=count * inner, batched=tuple(flags))
+    if bodies is not None:
+        found = [x.reshape(count, inner, *x.shape[1:]) for x in found]
+    return found, [0] * len(found)
+
+
+batching.primitive_batchers[_kernel] = _batch
+
+
+def _on_cpu(*operands: Array, loop: Loop, kind: str, bodies: int | None, batched: tuple[bool, ...]) -> list[Array]:
+    found = cpu.call(loop, kind, batched, bodies or 1, operands)
+    return found if bodies else [x[0] for x in found]
+
+
+def _on_gpu(*operands: Array, loop: Loop, kind: str, bodies: int | None, batched: tuple[bool, ...]) -> list[Array]:
+    from jaxquat.fused import gpu
+
+    found = gpu.call(loop, kind, batched, bodies or 1, operands)
+    return found if bodies else [x[0] for x in found]
+
+
+mlir.register_lowering(_kernel, mlir.lower_fun(_on_cpu, multiple_results=True), platform="cpu")
+mlir.register_lowering(_kernel, mlir.lower_fun(_on_gpu, multiple_results=True), platform="cuda")
+
+
+# arrays on their way into the kernel: the identity, whose derivative in forward mode is an error with a way out
+
+_guarded, _guarded_tangent = Primitive("fused_rollout_argument"), Primitive("fused_rollout_tangent")
+
+
+def _guard(leaves: Sequence[Array]) -> list[Array]:
+    return [_guarded.bind(x) for x in leaves]
+
+
+def _refuse(*_: Any, **__: Any) -> Any:
+    raise NotImplementedError(FORWARD_MODE)
+
+
+_guarded.def_impl(lambda x: x)
+_guarded.def_abstract_eval(lambda x: x)
+mlir.register_lowering(_guarded, lambda _, x: [x])
+batching.defvectorized(_guarded)
+ad.primitive_jvps[_guarded] = lambda primals, tangents: (
+    _guarded.bind(*primals),
+    tangents[0] if type(tangents[0]) is ad.Zero else _guarded_tangent.bind(*tangents),
+)
+_guarded_tangent.def_impl(_refuse)
+_guarded_tangent.def_abstract_eval(lambda x: x)
+mlir.register_lowering(_guarded_tangent, _refuse)
+batching.primitive_batchers[_guarded_tangent] = _refuse
+ad.deflinear2(_guarded_tangent, lambda cotangent, _: [cotangent])

@@ -1,0 +1,78 @@
+"""What a traced function computes from nothing that changes during a run is computed once, before it."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.core import Tracer
+
+_LITERAL, _FIXED, _CHANGING = range(3)  # known now; the same through the whole run; the rest
+
+
+def hoist(function: Callable[..., Any], *arguments: Any) -> tuple[Callable[..., list[Array]], list[Any]]:
+    """``rest`` and ``fixed``: ``rest(fixed, *leaves of the arguments)`` are the leaves of the result.
+
+    ``fixed`` are arrays that the function makes of what it closes over alone: parameters, the inertia and its inverse. They are
+    computed here, outside of the run, and so are their derivatives.
+    """
+    closed = jax.make_jaxpr(function)(*arguments)
+    equations: list[tuple[Any, list[Any], list[int]]] = []  # equation, places of the inputs, of the outputs
+    values: list[Any] = []  # of each place, None if it changes
+    classes: list[int] = []
+
+    def place(value: Any, kind: int) -> int:
+        values.append(value)
+        classes.append(kind)
+        return len(values) - 1
+
+    def walk(jaxpr: Any, consts: Sequence[int], given: Sequence[int]) -> list[int]:
+        known = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *given), strict=True))
+
+        def read(v: Any) -> int:
+            return place(np.asarray(v.val, v.aval.dtype), _LITERAL) if hasattr(v, "val") else known[v]
+
+        for equation in jaxpr.eqns:
+            inputs = [read(v) for v in equation.invars]
+            inner = equation.params.get("jaxpr") if equation.primitive.name in ("jit", "pjit", "closed_call", "core_call") else None
+            if inner is not None:
+                outputs = walk(inner.jaxpr, [place(c, _class(c)) for c in inner.consts], inputs)
+            else:
+                kind = max((classes[k] for k in inputs), default=_LITERAL)
+                found = _bind(equation, [values[k] for k in inputs]) if kind == _FIXED else [None] * len(equation.outvars)
+                outputs = [place(value, kind) for value in found]
+                if kind != _FIXED:
+                    equations.append((equation, inputs, outputs))
+            known.update(zip(equation.outvars, outputs, strict=True))
+        return [read(v) for v in jaxpr.outvars]
+
+    changing = [place(None, _CHANGING) for _ in closed.jaxpr.invars]
+    results = walk(closed.jaxpr, [place(c, _class(c)) for c in closed.consts], changing)
+    wanted = {k for _, inputs, _ in equations for k in inputs} | set(results)
+    frontier = [k for k in sorted(wanted) if classes[k] == _FIXED]
+    literals = {k: value for k, value in enumerate(values) if classes[k] == _LITERAL and value is not None}
+
+    def rest(fixed: Sequence[Any], *leaves: Any) -> list[Array]:
+        env = {**literals, **dict(zip(frontier, fixed, strict=True)), **dict(zip(changing, leaves, strict=True))}
+        for equation, inputs, outputs in equations:
+            env.update(zip(outputs, _bind(equation, [env[k] for k in inputs]), strict=True))
+        return [env[k] for k in results]
+
+    return rest, [values[k] for k in frontier]
+
+
+def _class(value: Any) -> int:
+    """A constant that is no float and no tracer is part of the program; every other is an argument of it."""
+    integral = not jnp.issubdtype(jnp.result_type(value), jnp.inexact) and not isinstance(value, Tracer)
+    keyed = jnp.issubdtype(jnp.result_type(value), jax.dtypes.prng_key)
+    return _LITERAL if integral and not keyed else _FIXED
+
+
+def _bind(equation: Any, values: Sequence[Any]) -> list[Any]:
+    """The outputs of one equation."""
+    given = equation.primitive.get_bind_params(equation.params)
+    functions, params = given if isinstance(given, tuple) else ((), given)  # a pair before jax 0.9
+    found = equation.primitive.bind(*functions, *values, **params)
+    return list(found) if equation.primitive.multiple_results else [found]

@@ -1,0 +1,655 @@
+"""From a traced function to a scalar program: every array dissolves into its scalars."""
+
+import functools
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxquat.fused.program import Builder, Program
+
+LARGEST = 4096  # scalars in one array
+LONGEST = 200_000  # operations
+TRIPS = 4096  # iterations of a loop
+
+Values = np.ndarray  # of value numbers, in the shape of the array they stand for
+
+
+class NotScalarError(NotImplementedError):
+    """What stops a function from becoming a scalar program."""
+
+
+def scalarize(function: Callable[..., Any], *arguments: Any) -> Program:
+    """The scalar program of ``function`` at the shapes of ``arguments``: from the scalars of their leaves to those of the result.
+
+    Arrays lose their shapes, loops of fixed length are unrolled, calls are inlined. NotScalarError names the primitive that
+    cannot be dissolved.
+    """
+    closed = jax.make_jaxpr(function)(*arguments)
+    sizes = [(_raw_shape(v.aval), _raw_dtype(v.aval)) for v in closed.jaxpr.invars]
+    builder = Builder([dtype for shape, dtype in sizes for _ in range(int(np.prod(shape)))])
+    count, given = 0, []
+    for shape, _ in sizes:
+        size = int(np.prod(shape))
+        given.append(np.arange(count, count + size).reshape(shape))
+        count += size
+    outputs = _run(builder, closed.jaxpr, closed.consts, given)
+    return builder.finish([int(k) for values in outputs for k in values.ravel()])
+
+
+def _raw_shape(aval: Any) -> tuple[int, ...]:
+    return (*aval.shape, *aval.dtype._impl.key_shape) if jnp.issubdtype(aval.dtype, jax.dtypes.prng_key) else aval.shape
+
+
+def _raw_dtype(aval: Any) -> np.dtype:
+    dtype = np.dtype(np.uint32) if jnp.issubdtype(aval.dtype, jax.dtypes.prng_key) else np.dtype(aval.dtype)
+    if dtype.kind not in "biuf" or (dtype.kind == "f" and dtype.itemsize < 4):
+        raise NotScalarError(
+            f"{dtype}: no numbers of scalar code, which has float32, float64, integers and booleans; use engine='scan'"
+        )
+    return dtype
+
+
+def _constants(b: Builder, value: Any) -> Values:
+    if jnp.issubdtype(jnp.result_type(value), jax.dtypes.prng_key):
+        value = jax.random.key_data(value)
+    value = np.asarray(value)
+    _fits("constant", value.shape)
+    return np.array([b.const(x) for x in value.ravel()], np.int64).reshape(value.shape)
+
+
+def _fits(name: str, shape: tuple[int, ...]) -> None:
+    if np.prod(shape) > LARGEST:
+        raise NotScalarError(f"{name}: an array of shape {shape} is too large for scalar code; use engine='scan'")
+
+
+def _run(b: Builder, jaxpr: Any, consts: Sequence[Any], given: Sequence[Values]) -> list[Values]:
+    known: dict[Any, Values] = dict(zip(jaxpr.invars, given, strict=True))
+    known.update((v, _constants(b, c)) for v, c in zip(jaxpr.constvars, consts, strict=True))
+
+    def read(v: Any) -> Values:
+        return _constants(b, np.asarray(v.val, v.aval.dtype)) if hasattr(v, "val") else known[v]
+
+    for equation in jaxpr.eqns:
+        name = equation.primitive.name
+        for variable in equation.outvars:
+            _fits(name, _raw_shape(variable.aval))
+        results = _apply(b, equation, [read(v) for v in equation.invars])
+        if len(b.ops) > LONGEST:
+            raise NotScalarError(f"{name}: more than {LONGEST} scalar operations; use engine='scan'")
+        known.update(zip(equation.outvars, results, strict=True))
+    return [read(v) for v in jaxpr.outvars]
+
+
+def _apply(b: Builder, equation: Any, args: list[Values]) -> list[Values]:
+    name, params = equation.primitive.name, equation.params
+    for key in ("jaxpr", "call_jaxpr", "fun_jaxpr"):  # calls: jit, checkpoint, custom derivatives
+        if key in params and name not in ("scan", "while", "cond"):
+            inner = params[key]
+            return _run(b, *((inner.jaxpr, inner.consts) if hasattr(inner, "consts") else (inner, ())), args)
+    if name in ELEMENTWISE:
+        rule, shape = ELEMENTWISE[name], np.broadcast_shapes(*(a.shape for a in args))
+        dtype = _raw_dtype(equation.outvars[0].aval)
+        columns = [np.broadcast_to(a, shape).ravel().tolist() for a in args]
+        found = [rule(b, params, dtype, *scalars) for scalars in zip(*columns, strict=True)]
+        return [np.array(found, np.int64).reshape(shape)]
+    if name in STRUCTURAL:
+        result = STRUCTURAL[name](b, equation, *args)
+        return list(result) if isinstance(result, (list, tuple)) else [result]
+    raise NotScalarError(f"{name}: this primitive has no scalar form; use engine='scan', or write the function without it")
+
+
+# element by element: rule(builder, params, dtype of the result, *values) -> value
+
+
+def _plain(name: str) -> Callable[..., int]:
+    return lambda b, params, dtype, *args: b.emit(name, *args)
+
+
+def _number(b: Builder, value: float, like: int) -> int:
+    return b.const(b.dtype(like).type(value))
+
+
+def _power(b: Builder, x: int, n: int) -> int:
+    if n < 0:
+        return b.emit("div", _number(b, 1, x), _power(b, x, -n))
+    result = None
+    while n:
+        if n & 1:
+            result = x if result is None else b.emit("mul", result, x)
+        n >>= 1
+        if n:
+            x = b.emit("mul", x, x)
+    return _number(b, 1, x) if result is None else result
+
+
+def _pow(b: Builder, params: Any, dtype: Any, x: int, y: int) -> int:
+    """Exponents that are whole or half as products and roots, others exp(y log x) (NaN for a negative base)."""
+    exponent = b.literal(y)
+    if exponent is not None and 2 * float(exponent) == round(2 * float(exponent)) and abs(float(exponent)) <= 64:
+        whole = int(np.floor(float(exponent)))
+        found = _power(b, x, whole)
+        return found if whole == float(exponent) else b.emit("mul", found, b.emit("sqrt", x))
+    if b.dtype(y).kind != "f":
+        raise NotScalarError("pow: a power whose exponent is a variable integer has no scalar form; use engine='scan'")
+    zero = _number(b, 0, y)
+    value = b.emit("exp", b.emit("mul", y, b.emit("log", x)))
+    return b.emit("select", b.emit("eq", y, zero), _number(b, 1, y), value)
+
+
+def _sign(b: Builder, params: Any, dtype: Any, x: int) -> int:
+    zero, one = _number(b, 0, x), _number(b, 1, x)
+    if dtype.kind == "u":
+        return b.emit("select", b.emit("eq", x, zero), zero, one)
+    low = b.emit("select", b.emit("lt", x, zero), _number(b, -1, x), x)
+    return b.emit("select", b.emit("lt", zero, x), one, low)
+
+
+def _clamp(b: Builder, params: Any, dtype: Any, low: int, x: int, high: int) -> int:
+    return b.emit("min", b.emit("max", x, low), high)
+
+
+def _expm1(b: Builder, params: Any, dtype: Any, x: int) -> int:
+    """``(u - 1) x / log u`` with ``u = exp x`` (Kahan)."""
+    one = _number(b, 1, x)
+    u = b.emit("exp", x)
+    less = b.emit("sub", u, one)
+    value = b.emit("div", b.emit("mul", less, x), b.emit("log", u))
+    value = b.emit("select", b.emit("eq", less, _number(b, -1, x)), less, value)
+    value = b.emit("select", b.emit("eq", u, _number(b, np.inf, x)), u, value)
+    return b.emit("select", b.emit("eq", u, one), x, value)
+
+
+def _log1p(b: Builder, params: Any, dtype: Any, x: int) -> int:
+    """``log(u) x / (u - 1)`` with ``u = 1 + x`` (Kahan)."""
+    one = _number(b, 1, x)
+    u = b.emit("add", one, x)
+    value = b.emit("div", b.emit("mul", b.emit("log", u), x), b.emit("sub", u, one))
+    value = b.emit("select", b.emit("eq", u, _number(b, np.inf, x)), u, value)
+    return b.emit("select", b.emit("eq", u, one), x, value)
+
+
+def _erf_inv(b: Builder, params: Any, dtype: Any, x: int) -> int:
+    """M. Giles, Approximating the erfinv function, GPU Computing Gems 2, 2011: single precision."""
+    if dtype != np.float32:
+        raise NotScalarError("erf_inv: in float64 it has no scalar form; use engine='scan', or draw the noise as inputs")
+    one = _number(b, 1, x)
+    w = b.emit("neg", _log1p(b, params, dtype, b.emit("neg", b.emit("mul", x, x))))
+
+    def horner(at: int, numbers: Sequence[float]) -> int:
+        p = _number(b, numbers[0], x)
+        for number in numbers[1:]:
+            p = b.emit("add", b.emit("mul", p, at), _number(b, number, x))
+        return p
+
+    near = horner(b.emit("sub", w, _number(b, 2.5, x)), (
+        2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503, -0.00417768164, 0.246640727,
+        1.50140941,
+    ))  # fmt: skip
+    far = horner(b.emit("sub", b.emit("sqrt", w), _number(b, 3, x)), (
+        -0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773, -0.0076224613, 0.00943887047, 1.00167406,
+        2.83297682,
+    ))  # fmt: skip
+    value = b.emit("mul", b.emit("select", b.emit("lt", w, _number(b, 5, x)), near, far), x)
+    edge = b.emit("mul", x, _number(b, np.inf, x))
+    return b.emit("select", b.emit("eq", b.emit("abs", x), one), edge, value)
+
+
+def _convert(b: Builder, params: Any, dtype: Any, x: int) -> int:
+    if dtype.kind == "b":
+        return b.emit("ne", x, _number(b, 0, x)) if b.dtype(x).kind != "b" else x
+    return b.emit("convert", x, dtype=dtype)
+
+
+def _round(b: Builder, params: Any, dtype: Any, x: int) -> int:
+    if params["rounding_method"] == jax.lax.RoundingMethod.TO_NEAREST_EVEN:
+        return b.emit("round", x)
+    zero = _number(b, 0, x)
+    half = b.emit("floor", b.emit("add", b.emit("abs", x), _number(b, 0.5, x)))
+    return b.emit("select", b.emit("lt", x, zero), b.emit("neg", half), half)
+
+
+def _shift(name: str) -> Callable[..., int]:
+    def rule(b: Builder, params: Any, dtype: Any, x: int, count: int) -> int:
+        number = b.literal(count)
+        if number is None:
+            raise NotScalarError(f"{name}: a shift by a variable count has no scalar form; use engine='scan'")
+        if int(number) >= 8 * dtype.itemsize and name != "sar":
+            return _number(b, 0, x)
+        return b.emit(name, x, _number(b, min(int(number), 8 * dtype.itemsize - 1), x))
+
+    return rule
+
+
+def _of_one(function: Callable[[Builder, int], int]) -> Callable[..., int]:
+    return lambda b, params, dtype, x: function(b, x)
+
+
+def _logistic(b: Builder, x: int) -> int:
+    one = _number(b, 1, x)
+    return b.emit("div", one, b.emit("add", one, b.emit("exp", b.emit("neg", x))))
+
+
+def _arc(b: Builder, x: int, sine: bool) -> int:
+    one = _number(b, 1, x)
+    root = b.emit("sqrt", b.emit("mul", b.emit("sub", one, x), b.emit("add", one, x)))
+    return b.emit("atan2", x, root) if sine else b.emit("atan2", root, x)
+
+
+def _hyperbolic(b: Builder, x: int, sense: str) -> int:
+    """``(e^x + 1/e^x)/2``; sinh by expm1, ``(m + m/(m + 1))/2``."""
+    half, one = _number(b, 0.5, x), _number(b, 1, x)
+    if sense == "cosh":
+        u = b.emit("exp", x)
+        return b.emit("mul", half, b.emit("add", u, b.emit("div", one, u)))
+    m = _expm1(b, None, None, b.emit("abs", x))
+    value = b.emit("mul", half, b.emit("add", m, b.emit("div", m, b.emit("add", m, one))))
+    value = b.emit("select", b.emit("eq", m, _number(b, np.inf, x)), m, value)
+    return b.emit("select", b.emit("lt", x, _number(b, 0, x)), b.emit("neg", value), value)
+
+
+ELEMENTWISE: dict[str, Callable[..., int]] = {
+    **{name: _plain(name) for name in ("add", "sub", "mul", "div", "rem", "neg", "abs", "sqrt", "sin", "cos", "tanh", "exp", "log",
+                                       "atan2", "floor", "max", "min", "eq", "ne", "lt", "le", "and", "or", "xor", "not")},
+    "add_any": _plain("add"),
+    "ge": lambda b, params, dtype, x, y: b.emit("le", y, x),
+    "gt": lambda b, params, dtype, x, y: b.emit("lt", y, x),
+    "tan": _of_one(lambda b, x: b.emit("div", b.emit("sin", x), b.emit("cos", x))),
+    "rsqrt": _of_one(lambda b, x: b.emit("div", _number(b, 1, x), b.emit("sqrt", x))),
+    "logistic": _of_one(_logistic),
+    "exp2": _of_one(lambda b, x: b.emit("exp", b.emit("mul", x, _number(b, np.log(2.0), x)))),
+    "square": _of_one(lambda b, x: b.emit("mul", x, x)),
+    "atan": _of_one(lambda b, x: b.emit("atan2", x, _number(b, 1, x))),
+    "asin": _of_one(lambda b, x: _arc(b, x, True)),
+    "acos": _of_one(lambda b, x: _arc(b, x, False)),
+    "sinh": _of_one(lambda b, x: _hyperbolic(b, x, "sinh")),
+    "cosh": _of_one(lambda b, x: _hyperbolic(b, x, "cosh")),
+    "ceil": _of_one(lambda b, x: b.emit("neg", b.emit("floor", b.emit("neg", x)))),
+    "is_finite": _of_one(lambda b, x: b.emit("lt", b.emit("abs", x), _number(b, np.inf, x))),
+    "integer_pow": lambda b, params, dtype, x: _power(b, x, params["y"]),
+    "pow": _pow,
+    "sign": _sign,
+    "clamp": _clamp,
+    "expm1": _expm1,
+    "log1p": _log1p,
+    "erf_inv": _erf_inv,
+    "round": _round,
+    "convert_element_type": _convert,
+    "bitcast_convert_type": lambda b, params, dtype, x: b.emit("bitcast", x, dtype=dtype),
+    "shift_left": _shift("shl"),
+    "shift_right_logical": _shift("shr"),
+    "shift_right_arithmetic": _shift("sar"),
+    **{name: (lambda b, params, dtype, x: x) for name in ("copy", "copy_p", "stop_gradient", "reduce_precision")},
+}  # fmt: skip
+
+
+# whole arrays: rule(builder, equation, *arrays of values) -> array or arrays of values
+
+
+def _select_n(b: Builder, equation: Any, which: Values, *choices: Values) -> Values:
+    shape = choices[0].shape
+    which = np.broadcast_to(which, shape)
+    found = choices[0].copy()
+    for place in np.ndindex(shape):
+        value = int(choices[0][place])
+        for number, choice in enumerate(choices[1:], 1):
+            p = int(which[place])
+            test = p if b.dtype(p).kind == "b" else b.emit("eq", p, _number(b, number, p))
+            value = b.emit("select", test, int(choice[place]), value)
+        found[place] = value
+    return found
+
+
+def _broadcast(b: Builder, equation: Any, x: Values, *_: Values) -> Values:
+    shape, places = _raw_shape(equation.outvars[0].aval), equation.params["broadcast_dimensions"]
+    opened = [1] * len(shape)
+    for axis, place in enumerate((*places, *range(len(equation.params["shape"]), len(shape)))):
+        opened[place] = x.shape[axis]
+    return np.broadcast_to(x.reshape(opened), shape)
+
+
+def _pad(b: Builder, equation: Any, x: Values, filler: Values) -> Values:
+    for axis, (low, high, inner) in enumerate(equation.params["padding_config"]):
+        length = max(0, x.shape[axis] + (x.shape[axis] - 1) * inner) if x.shape[axis] else 0
+        shape = (*x.shape[:axis], length + max(low, 0) + max(high, 0), *x.shape[axis + 1 :])
+        wide = np.full(shape, int(filler), np.int64)
+        where = [slice(None)] * x.ndim
+        where[axis] = slice(max(low, 0), max(low, 0) + length, inner + 1)
+        wide[tuple(where)] = x
+        where[axis] = slice(max(-low, 0), shape[axis] - max(-high, 0))
+        x = wide[tuple(where)]
+    return x
+
+
+def _dot(b: Builder, equation: Any, x: Values, y: Values) -> Values:
+    (xc, yc), (xb, yb) = equation.params["dimension_numbers"]
+    x = np.moveaxis(x, (*xb, *xc), (*range(len(xb)), *range(x.ndim - len(xc), x.ndim)))
+    y = np.moveaxis(y, (*yb, *yc), (*range(len(yb)), *range(y.ndim - len(yc), y.ndim)))
+    batch, contracted = x.shape[: len(xb)], x.shape[x.ndim - len(xc) :]
+    left, right = x.shape[len(xb) : x.ndim - len(xc)], y.shape[len(yb) : y.ndim - len(yc)]
+    x = x.reshape(int(np.prod(batch)), int(np.prod(left)), int(np.prod(contracted)))
+    y = y.reshape(int(np.prod(batch)), int(np.prod(right)), int(np.prod(contracted)))
+    dtype = equation.outvars[0].aval.dtype
+    found = np.empty((x.shape[0], x.shape[1], y.shape[1]), np.int64)
+    for k, i, j in np.ndindex(found.shape):
+        total = b.const(np.zeros((), dtype)[()])
+        for p, q in zip(x[k, i].tolist(), y[k, j].tolist(), strict=True):
+            total = b.emit("add", total, b.emit("mul", p, q))
+        found[k, i, j] = total
+    return found.reshape((*batch, *left, *right))
+
+
+def _reduce(name: str) -> Callable[..., Values]:
+    def rule(b: Builder, equation: Any, x: Values) -> Values:
+        axes = equation.params["axes"]
+        kept = [axis for axis in range(x.ndim) if axis not in axes]
+        shape = tuple(x.shape[axis] for axis in kept)
+        rows = x.transpose(*kept, *axes).reshape(int(np.prod(shape)), -1).tolist()
+        if rows and not rows[0]:
+            raise NotScalarError(f"{equation.primitive.name}: a reduction of nothing has no scalar form")
+        return np.array([functools.reduce(lambda a, c: b.emit(name, a, c), row) for row in rows], np.int64).reshape(shape)
+
+    return rule
+
+
+def _arg_extreme(less: Callable[..., int]) -> Callable[..., Values]:
+    """The first place of the extreme; of a NaN if there is one."""
+
+    def rule(b: Builder, equation: Any, x: Values) -> Values:
+        (axis,), dtype = equation.params["axes"], np.dtype(equation.params["index_dtype"])
+        x = np.moveaxis(x, axis, -1)
+        found = np.empty(x.shape[:-1], np.int64)
+        for place in np.ndindex(found.shape):
+            row = x[place].tolist()
+            best, where = row[0], b.const(dtype.type(0))
+            for number, value in enumerate(row[1:], 1):
+                better = less(b, value, best)
+                if b.dtype(value).kind == "f":
+                    fine = b.emit("eq", best, best)
+                    better = b.emit("and", b.emit("or", better, b.emit("ne", value, value)), fine)
+                best = b.emit("select", better, value, best)
+                where = b.emit("select", better, b.const(dtype.type(number)), where)
+            found[place] = where
+        return found
+
+    return rule
+
+
+def _cumulative(name: str) -> Callable[..., Values]:
+    def rule(b: Builder, equation: Any, x: Values) -> Values:
+        axis, backward = equation.params["axis"], equation.params["reverse"]
+        x = np.moveaxis(x, axis, 0)
+        rows = x[::-1] if backward else x
+        found = [rows[0]]
+        for row in rows[1:]:
+            pairs = zip(found[-1].ravel().tolist(), row.ravel().tolist(), strict=True)
+            found.append(np.array([b.emit(name, p, q) for p, q in pairs], np.int64).reshape(row.shape))
+        return np.moveaxis(np.stack(found[::-1] if backward else found), 0, axis)
+
+    return rule
+
+
+def _sort(b: Builder, equation: Any, *arrays: Values) -> list[Values]:
+    """Odd-even transposition, stable, of all arrays by the first."""
+    if equation.params["num_keys"] != 1:
+        raise NotScalarError("sort: by several keys it has no scalar form; use engine='scan'")
+    columns = [np.moveaxis(x, equation.params["dimension"], 0).copy() for x in arrays]
+    n = len(columns[0])
+    for turn in range(n):
+        for k in range(turn % 2, n - 1, 2):
+            for place in np.ndindex(columns[0].shape[1:]):
+                low, high = (int(columns[0][(j, *place)]) for j in (k, k + 1))
+                swap = b.emit("lt", high, low)
+                if b.dtype(low).kind == "f":  # NaN last
+                    swap = b.emit("or", swap, b.emit("and", b.emit("ne", low, low), b.emit("eq", high, high)))
+                for column in columns:
+                    x, y = int(column[(k, *place)]), int(column[(k + 1, *place)])
+                    column[(k, *place)] = b.emit("select", swap, y, x)
+                    column[(k + 1, *place)] = b.emit("select", swap, x, y)
+    return [np.moveaxis(x, 0, equation.params["dimension"]) for x in columns]
+
+
+def _literals(b: Builder, name: str, values: Values) -> np.ndarray:
+    found = [b.literal(int(v)) for v in values.ravel()]
+    if any(x is None for x in found):
+        raise NotScalarError(f"{name}: an index that is not known before the run has no scalar form; use engine='scan', or select")
+    return np.array(found).reshape(values.shape)
+
+
+def _moved(equation: Any, b: Builder, args: Sequence[Values], data: Sequence[int]) -> Values:
+    """Any primitive that only moves elements, by doing it with their numbers."""
+    concrete, table, offset = [], [], 0
+    for number, values in enumerate(args):
+        if number in data:
+            concrete.append(jnp.asarray(np.arange(offset, offset + values.size, dtype=np.int32).reshape(values.shape)))
+            table += values.ravel().tolist()
+            offset += values.size
+        else:
+            concrete.append(jnp.asarray(_literals(b, equation.primitive.name, values)))
+    params = dict(equation.params)
+    if "fill_value" in params:
+        params["fill_value"] = -1
+    with jax.ensure_compile_time_eval():
+        found = np.asarray(equation.primitive.bind(*concrete, **params))
+    if found.size and (found.min() < 0 or found.max() >= offset):  # outside: the fill value
+        dtype = _raw_dtype(equation.outvars[0].aval)
+        table.append(b.const(np.asarray(np.nan if dtype.kind == "f" else np.iinfo(dtype).min, dtype)[()]))
+        found = np.where((found < 0) | (found >= offset), offset, found)
+    return np.array(table, np.int64)[found]
+
+
+def _scatter(add: bool) -> Callable[..., Values]:
+    """By scattering the numbers of the updates one at a time, so that each place knows its updates in order."""
+
+    def rule(b: Builder, equation: Any, x: Values, indices: Values, updates: Values) -> Values:
+        index = jnp.asarray(_literals(b, equation.primitive.name, indices))
+        params = {k: v for k, v in equation.params.items() if k not in ("update_jaxpr", "update_consts")}
+        numbers = ("dimension_numbers", "indices_are_sorted", "unique_indices", "mode")
+        found = x.copy()
+        with jax.ensure_compile_time_eval():
+            place = jnp.arange(updates.size, dtype=jnp.int32).reshape(updates.shape)
+            each = jax.vmap(
+                lambda k: jax.lax.scatter_add(
+                    jnp.zeros(x.shape, jnp.int32), index, (place == k).astype(jnp.int32), **{n: params[n] for n in numbers}
+                )
+            )(jnp.arange(updates.size, dtype=jnp.int32))
+        for number, target in itertools.product(range(updates.size), range(x.size)):
+            if np.asarray(each).reshape(updates.size, -1)[number, target]:
+                value = int(updates.ravel()[number])
+                found.ravel()[target] = b.emit("add", int(found.ravel()[target]), value) if add else value
+        return found
+
+    return rule
+
+
+def _update_slice(b: Builder, equation: Any, x: Values, update: Values, *start: Values) -> Values:
+    first = [int(_literals(b, "dynamic_update_slice", s)) for s in start]
+    first = [min(max(f, 0), n - m) for f, n, m in zip(first, x.shape, update.shape, strict=True)]
+    found = x.copy()
+    found[tuple(slice(f, f + m) for f, m in zip(first, update.shape, strict=True))] = update
+    return found
+
+
+def _dynamic_slice(b: Builder, equation: Any, x: Values, *start: Values) -> Values:
+    sizes = equation.params["slice_sizes"]
+    first = [int(_literals(b, "dynamic_slice", s)) for s in start]
+    first = [min(max(f, 0), n - m) for f, n, m in zip(first, x.shape, sizes, strict=True)]
+    return x[tuple(slice(f, f + m) for f, m in zip(first, sizes, strict=True))]
+
+
+def _slice(b: Builder, equation: Any, x: Values) -> Values:
+    p = equation.params
+    return x[tuple(map(slice, p["start_indices"], p["limit_indices"], p["strides"] or [1] * x.ndim))]
+
+
+def _split(b: Builder, equation: Any, x: Values) -> list[Values]:
+    return np.split(x, np.cumsum(equation.params["sizes"])[:-1], axis=equation.params["axis"])
+
+
+def _iota(b: Builder, equation: Any) -> Values:
+    p = equation.params
+    along = np.arange(p["shape"][p["dimension"]]).astype(p["dtype"])
+    opened = [1] * len(p["shape"])
+    opened[p["dimension"]] = -1
+    return np.array(np.broadcast_to(_constants(b, along).reshape(opened), p["shape"]))
+
+
+def _iota_words(b: Builder, equation: Any) -> list[Values]:
+    """The high and the low words of 0, 1, 2, ..."""
+    shape = equation.params["shape"]
+    low = np.arange(int(np.prod(shape)), dtype=np.uint32).reshape(shape)
+    return [_constants(b, np.zeros_like(low)), _constants(b, low)]
+
+
+def _scan(b: Builder, equation: Any, *args: Values) -> list[Values]:
+    p = equation.params
+    if p["length"] > TRIPS:
+        raise NotScalarError(f"scan: {p['length']} iterations are too many for scalar code; use engine='scan'")
+    fixed, rest = args[: p["num_consts"]], args[p["num_consts"] :]
+    carry, xs = list(rest[: p["num_carry"]]), rest[p["num_carry"] :]
+    rows: list[list[Values]] = []
+    order = range(p["length"])
+    for k in reversed(order) if p["reverse"] else order:
+        found = _run(b, p["jaxpr"].jaxpr, p["jaxpr"].consts, [*fixed, *carry, *(x[k] for x in xs)])
+        carry, row = found[: p["num_carry"]], found[p["num_carry"] :]
+        rows.append(row)
+    rows = rows[::-1] if p["reverse"] else rows
+    return [*carry, *(np.stack(column) for column in zip(*rows, strict=True))]
+
+
+def _while(b: Builder, equation: Any, *args: Values) -> list[Values]:
+    """A loop whose end is known before the run."""
+    p = equation.params
+    test, body = args[: p["cond_nconsts"]], args[p["cond_nconsts"] : p["cond_nconsts"] + p["body_nconsts"]]
+    carry = list(args[p["cond_nconsts"] + p["body_nconsts"] :])
+    for _ in range(TRIPS):
+        (go,) = _run(b, p["cond_jaxpr"].jaxpr, p["cond_jaxpr"].consts, [*test, *carry])
+        known = b.literal(int(go))
+        if known is None:
+            raise NotScalarError("while: a loop whose end depends on the run has no scalar form; use engine='scan'")
+        if not known:
+            return carry
+        carry = _run(b, p["body_jaxpr"].jaxpr, p["body_jaxpr"].consts, [*body, *carry])
+    raise NotScalarError(f"while: more than {TRIPS} iterations are too many for scalar code; use engine='scan'")
+
+
+def _cond(b: Builder, equation: Any, which: Values, *args: Values) -> list[Values]:
+    """Every branch, and a choice."""
+    branches = [_run(b, branch.jaxpr, branch.consts, args) for branch in equation.params["branches"]]
+    found = []
+    for choices in zip(*branches, strict=True):
+        value = choices[-1]
+        for number in range(len(choices) - 2, -1, -1):
+            p = int(which)
+            first = b.emit("not", p) if b.dtype(p).kind == "b" else b.emit("le", p, _number(b, number, p))
+            pairs = zip(choices[number].ravel().tolist(), value.ravel().tolist(), strict=True)
+            value = np.array([b.emit("select", first, x, y) for x, y in pairs], np.int64).reshape(value.shape)
+        found.append(value)
+    return found
+
+
+def _linear_solve(b: Builder, equation: Any, *args: Values) -> list[Values]:
+    lengths, solve = equation.params["const_lengths"], equation.params["jaxprs"].solve
+    first = lengths.matvec + lengths.vecmat
+    given = [*args[first : first + lengths.solve], *args[sum(lengths) :]]
+    return _run(b, solve.jaxpr, solve.consts, given)
+
+
+def _threefry(b: Builder, equation: Any, k0: Values, k1: Values, x0: Values, x1: Values) -> list[Values]:
+    """Threefry 2x32 with 20 rounds (Salmon et al., SC 2011)."""
+    pairs = []
+    for a, c, p, q in zip(*(v.ravel().tolist() for v in np.broadcast_arrays(k0, k1, x0, x1)), strict=True):
+        number = lambda value, a=a: b.const(np.uint32(value))  # noqa: E731
+        keys = [a, c, b.emit("xor", b.emit("xor", a, c), number(0x1BD11BDA))]
+        p, q = b.emit("add", p, a), b.emit("add", q, c)
+        for group in range(5):
+            for turn in ((13, 15, 26, 6), (17, 29, 16, 24))[group % 2]:
+                p = b.emit("add", p, q)
+                turned = b.emit("or", b.emit("shl", q, number(turn)), b.emit("shr", q, number(32 - turn)))
+                q = b.emit("xor", p, turned)
+            p = b.emit("add", p, keys[(group + 1) % 3])
+            q = b.emit("add", b.emit("add", q, keys[(group + 2) % 3]), number(group + 1))
+        pairs.append((p, q))
+    shape = np.broadcast_shapes(k0.shape, k1.shape, x0.shape, x1.shape)
+    return [np.array(column, np.int64).reshape(shape) for column in zip(*pairs, strict=True)]
+
+
+def _random(name: str) -> Callable[..., Values]:
+    """Keys are their words; what the generator does with them is traced."""
+
+    def rule(b: Builder, equation: Any, *args: Values) -> Values:
+        kind = equation.invars[0].aval if name != "random_seed" else equation.outvars[0].aval
+        impl, p = kind.dtype._impl, equation.params
+        function = {
+            "random_bits": lambda key: impl.random_bits(key, p.get("bit_width"), p.get("shape")),
+            "random_split": lambda key: impl.split(key, p.get("shape")),
+            "random_fold_in": lambda key, data: impl.fold_in(key, data),
+            "random_seed": lambda seed: impl.seed(seed),
+        }[name]
+        if kind.shape:
+            raise NotScalarError(f"{name}: for an array of keys it has no scalar form; use engine='scan'")
+        given = [jax.ShapeDtypeStruct(v.shape, _raw_dtype(e.aval)) for v, e in zip(args, equation.invars, strict=True)]
+        closed = jax.make_jaxpr(function)(*given)
+        return _run(b, closed.jaxpr, closed.consts, args)[0]
+
+    return rule
+
+
+def _elements(*places: int) -> Callable[..., Values]:
+    return lambda b, equation, *args: _moved(equation, b, args, places)
+
+
+STRUCTURAL: dict[str, Callable[..., Any]] = {
+    "select_n": _select_n,
+    "broadcast_in_dim": _broadcast,
+    "reshape": lambda b, e, x: x.reshape(_raw_shape(e.outvars[0].aval)),
+    "squeeze": lambda b, e, x: x.reshape(_raw_shape(e.outvars[0].aval)),
+    "expand_dims": lambda b, e, x: x.reshape(_raw_shape(e.outvars[0].aval)),
+    "transpose": lambda b, e, x: x.transpose(*e.params["permutation"]),
+    "rev": lambda b, e, x: np.flip(x, e.params["dimensions"]),
+    "concatenate": lambda b, e, *xs: np.concatenate(xs, e.params["dimension"]),
+    "stack": lambda b, e, *xs: np.stack(xs, e.params.get("axis", 0)),
+    "unstack": lambda b, e, x: list(np.moveaxis(x, e.params.get("axis", 0), 0)),
+    "slice": _slice,
+    "split": _split,
+    "iota": _iota,
+    **{
+        name: (lambda b, e: _constants(b, np.zeros(e.outvars[0].aval.shape, e.outvars[0].aval.dtype)))
+        for name in ("empty", "empty2")
+    },
+    "iota_2x32_shape": _iota_words,
+    "pad": _pad,
+    "tile": lambda b, e, x: np.tile(x, e.params["reps"]),
+    "dot_general": _dot,
+    "reduce_sum": _reduce("add"),
+    "reduce_prod": _reduce("mul"),
+    "reduce_max": _reduce("max"),
+    "reduce_min": _reduce("min"),
+    "reduce_and": _reduce("and"),
+    "reduce_or": _reduce("or"),
+    "argmax": _arg_extreme(lambda b, x, y: b.emit("lt", y, x)),
+    "argmin": _arg_extreme(lambda b, x, y: b.emit("lt", x, y)),
+    "cumsum": _cumulative("add"),
+    "cumprod": _cumulative("mul"),
+    "cummax": _cumulative("max"),
+    "cummin": _cumulative("min"),
+    "sort": _sort,
+    "gather": _elements(0),
+    "dynamic_slice": _dynamic_slice,
+    "dynamic_update_slice": _update_slice,
+    "scatter": _scatter(False),
+    "scatter-add": _scatter(True),
+    "scatter_add": _scatter(True),
+    "scan": _scan,
+    "while": _while,
+    "cond": _cond,
+    "custom_linear_solve": _linear_solve,
+    "threefry2x32": _threefry,
+    "random_wrap": lambda b, e, x: x,
+    "random_unwrap": lambda b, e, x: x,
+    **{name: _random(name) for name in ("random_bits", "random_split", "random_fold_in", "random_seed")},
+    "optimization_barrier": lambda b, e, *xs: list(xs),
+}

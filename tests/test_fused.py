@@ -1,0 +1,429 @@
+"""The fused engine against the scan engine: values, gradients, batches, controllers, errors, the cache."""
+
+import functools
+import os
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import problems
+import pytest
+
+import jaxquat as jq
+from jaxquat.fused import cpu, engine, gpu
+from jaxquat.fused.program import Builder
+
+VALUES = {jnp.float32: 1e-5, jnp.float64: 1e-12}
+GRADIENTS = {jnp.float32: 1e-4, jnp.float64: 1e-9}
+FLOATS = pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64], ids=["float32", "float64"])
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("JAXQUAT_CACHE", str(tmp_path_factory.getbasetemp() / "kernels"))
+
+
+def pd(t, state, gains):
+    """A closed loop that settles, driven by a weak periodic torque."""
+    drive = jnp.stack([jnp.sin(3.0 * t), jnp.cos(2.0 * t), jnp.zeros_like(t)])
+    return -gains[0] * state.q[1:] * state.q[0] - gains[1] * state.omega + 0.1 * drive.astype(state.q.dtype)
+
+
+def full_body(dtype):
+    return jq.Body.from_principal(jnp.array([0.6, 0.8, 1.0], dtype), jq.quaternion.exp(jnp.array([0.1, 0.2, 0.3], dtype)))
+
+
+def starts(n, dtype, seed=0):
+    rng = np.random.default_rng(seed)
+    q = rng.normal(size=(n, 4))
+    return jq.State(jnp.asarray(q / np.linalg.norm(q, axis=1, keepdims=True), dtype), jnp.asarray(rng.normal(size=(n, 3)), dtype))
+
+
+def scale_of(tree):
+    return max(float(np.abs(x).max()) for x in jax.tree.leaves(tree))
+
+
+def assert_close(got, wanted, tolerance):
+    """Relative to the largest number of each leaf, zero beside the largest of all."""
+    largest = scale_of(wanted)
+    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(wanted), strict=True):
+        assert a.shape == b.shape
+        assert a.dtype == b.dtype
+        if np.issubdtype(a.dtype, np.integer):
+            assert (np.asarray(a) == np.asarray(b)).all()
+        else:
+            bound = tolerance * max(float(np.abs(b).max()), 1e-3 * largest)
+            np.testing.assert_allclose(a, b, rtol=0, atol=bound)
+
+
+def compare(run, *arguments, dtype, weights=None):
+    """``run(engine, *arguments)``: values and the gradients by all arguments, of a loss in which every output has its weight."""
+    wanted = jax.jit(functools.partial(run, "scan"))(*arguments)
+    got = jax.jit(functools.partial(run, "fused"))(*arguments)
+    assert_close(got, wanted, VALUES[dtype])
+    rng = np.random.default_rng(3)
+    weights = jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape), x.dtype), wanted)
+
+    def loss(name, arguments):
+        pairs = zip(jax.tree.leaves(run(name, *arguments)), jax.tree.leaves(weights), strict=True)
+        return sum(jnp.sum(x * w) for x, w in pairs if jnp.issubdtype(x.dtype, jnp.floating))
+
+    of_scan, of_fused = (jax.jit(jax.grad(functools.partial(loss, name), allow_int=True))(arguments) for name in ("scan", "fused"))
+    smooth = lambda tree: [x for x in jax.tree.leaves(tree) if x.dtype != jax.dtypes.float0]
+    assert_close(smooth(of_fused), smooth(of_scan), GRADIENTS[dtype])
+    assert scale_of(smooth(of_scan)) > 0
+
+
+@pytest.mark.parametrize(
+    ("dtype", "bodies"),
+    [
+        (jnp.float32, 37),
+        *(pytest.param(d, n, marks=pytest.mark.slow) for d, n in ((jnp.float32, 1), (jnp.float64, 3), (jnp.float64, 37))),
+    ],
+)
+def test_a_closed_loop_over_a_thousand_steps(dtype, bodies):
+    """Ragged blocks; start, gains, inertia, t0 and dt differentiated; rows saved."""
+
+    def run(name, start, gains, moments, t0, dt):
+        body = jq.Body.from_principal(moments, jq.quaternion.exp(jnp.array([0.1, 0.2, 0.3], dtype)))
+        one = lambda s: jq.rollout(jq.rkmk4, body, pd, s, jq.grid(t0, dt, 1000), gains, save_every=100, engine=name)
+        return jax.vmap(one)(start).state
+
+    numbers = (jnp.array([2.0, 1.5]), jnp.array([0.6, 0.8, 1.0]), jnp.asarray(0.3), jnp.asarray(0.01))
+    compare(run, starts(bodies, dtype), *(x.astype(dtype) for x in numbers), dtype=dtype)
+
+
+@pytest.mark.parametrize(("sample_every", "save_every"), [(5, 10), (10, 5), (6, 4), (60, 1)])
+def test_a_controller_with_memory_and_inputs(sample_every, save_every):
+    """Command, integer and float memory, keys among the inputs; rows that are whole samples, parts of one, and neither."""
+    dtype = jnp.float64
+
+    def init(state, params):
+        return {"sum": jnp.zeros(3, dtype), "count": jnp.asarray(0)}
+
+    def update(t, state, memory, params, value):
+        noise = 0.01 * jax.random.uniform(value["key"], (3,), dtype) + value["bias"]
+        command = -params * (state.omega + noise) - 0.2 * memory["sum"] + 0.05 * jnp.sin(t)
+        return command, {"sum": memory["sum"] + 0.1 * state.q[1:], "count": memory["count"] + 1}
+
+    torque = lambda t, state, params, held: held - 0.1 * state.omega + params * jnp.cos(2.0 * t) * 0.1
+    samples = 60 // sample_every
+    inputs = {"key": jax.random.split(jax.random.key(5), samples), "bias": jnp.linspace(-0.1, 0.1, 3 * samples).reshape(samples, 3)}
+
+    def run(name, start, params, bias):
+        one = lambda start: jq.rollout(
+            jq.zhao, full_body(dtype), torque, start, jq.grid(0.1, 0.05, 60), params, controller=jq.Controller(init, update),
+            inputs={**inputs, "bias": bias}, sample_every=sample_every, save_every=save_every, engine=name,
+        )  # fmt: skip
+        path = jax.vmap(one)(start)
+        return path.state, path.command, path.memory
+
+    compare(run, starts(5, dtype), jnp.asarray(0.7), inputs["bias"], dtype=dtype)
+
+
+def test_held_inputs_and_aux_states():
+    dtype = jnp.float64
+    torque = lambda t, state, params, held: (held - params * state.aux["wheel"], {"wheel": held * 0.1 - state.aux["wheel"]})
+
+    def run(name, start, params, inputs):
+        start = start._replace(aux={"wheel": 0.1 * start.omega})
+        one = lambda start, inputs: jq.rollout(
+            jq.rkmk4, full_body(dtype), torque, start, jq.grid(0.0, 0.05, 40), params, inputs=inputs, sample_every=4, engine=name,
+            checkpoint=7,
+        )  # fmt: skip
+        path = jax.vmap(one)(start, inputs)
+        return path.state, path.command
+
+    inputs = jnp.asarray(np.random.default_rng(4).normal(size=(4, 10, 3)))
+    compare(run, starts(4, dtype), jnp.asarray(0.5), inputs, dtype=dtype)
+
+
+def case_of(name, dtype):
+    attitude = lambda t, state, pull: jnp.sin(3 * t) * jq.quaternion.rotate_inverse(state.q, pull)
+    damped = lambda t, state, pull: attitude(t, state, pull) - 0.5 * state.omega
+    torque = damped if jq.SCHEMES[name].torques == "any" else attitude
+    body = jq.Body.from_principal(jnp.array([0.6, 0.6, 1.0], dtype))
+
+    def run(engine, q, omega, pull):
+        start = problems.start_of(name, q, omega)
+        path = jq.rollout(jq.SCHEMES[name].step, body, torque, start, jq.grid(0.2, 0.02, 30), pull, save_every=10, engine=engine)
+        return path.state.q, path.state.omega
+
+    return run, (jnp.asarray(problems.TILTED, dtype), jnp.array([1.2, -0.7, 0.9], dtype), jnp.array([0.5, -0.3, 0.8], dtype))
+
+
+QUICK = ("zhao", "lgvi", "half_quat")
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in jq.SCHEMES])
+def test_every_scheme(name):
+    run, arguments = case_of(name, jnp.float64)
+    compare(run, *arguments, dtype=jnp.float64)
+
+
+def test_transformations():
+    """Nested vmap with arguments batched in one of the two, value_and_grad, grad of a vmap, vmap of a grad."""
+    body = full_body(jnp.float64)
+
+    def end(name, start, gains):
+        path = jq.rollout(jq.zhao, body, pd, start, jq.grid(0.0, 0.05, 20), gains, save_every=20, engine=name)
+        return jnp.sum(path.state.q[-1] ** 3) + jnp.sum(path.state.omega[-1])
+
+    gains = jnp.array([[2.0, 1.5], [1.0, 0.5], [0.3, 0.2]])
+
+    def nested(name):
+        return jax.vmap(lambda g: jax.vmap(lambda s: end(name, s, g))(starts(4, jnp.float64)))(gains)
+
+    def inner(name):
+        return jax.vmap(jax.value_and_grad(lambda g: end(name, jax.tree.map(lambda x: x[0], starts(1, jnp.float64)), g)))(gains)
+
+    def crossed(name):
+        return jax.grad(lambda g: jnp.sum(jax.vmap(lambda s: jax.vmap(lambda g: end(name, s, g))(g))(starts(4, jnp.float64))))(
+            gains
+        )
+
+    for function in (nested, inner, crossed):
+        assert_close(function("fused"), jax.jit(lambda function=function: function("scan"))(), 1e-9)
+
+
+def test_a_new_inertia_or_array_does_not_compile_again():
+    """What the torque closes over is an argument of the kernel and has its gradient."""
+    start = jax.tree.map(lambda x: x[0], starts(1, jnp.float64))
+
+    def loss(name, moments, arm):
+        body = jq.Body.from_principal(moments)
+        torque = lambda t, state, params: jq.quaternion.rotate_inverse(state.q, arm)
+        return jnp.sum(jq.rollout(jq.zhao, body, torque, start, jq.grid(0.0, 0.05, 20), engine=name).state.q[-1] ** 3)
+
+    values = jnp.array([0.6, 0.8, 1.0]), jnp.array([0.1, 0.2, 0.3])
+    wanted = jax.grad(functools.partial(loss, "scan"), (0, 1))(*values)
+    assert_close(jax.grad(functools.partial(loss, "fused"), (0, 1))(*values), wanted, 1e-9)
+    loss("fused", *values)
+    known = len(cpu._loaded)
+    for factor in (0.5, 2.0):  # concrete arrays, outside of jit
+        loss("fused", values[0] * factor, values[1] * factor)
+    assert len(cpu._loaded) == known
+
+
+def test_not_a_number_and_infinity_stay_with_their_body():
+    start = starts(5, jnp.float32)
+    start = start._replace(omega=start.omega.at[1, 0].set(jnp.nan).at[3, 2].set(jnp.inf))
+
+    def run(name):
+        one = lambda s: jq.rollout(
+            jq.rkmk4, full_body(jnp.float32), pd, s, jq.grid(0.0, 0.01, 20), jnp.ones(2, jnp.float32), engine=name
+        )
+        return jax.vmap(one)(start).state
+
+    got, wanted = jax.jit(lambda: run("fused"))(), jax.jit(lambda: run("scan"))()
+    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(wanted), strict=True):
+        np.testing.assert_array_equal(np.isfinite(a), np.isfinite(b))
+        assert np.isfinite(a[jnp.array([0, 2, 4])]).all()
+
+
+# errors
+
+
+def rolled(torque, **more):
+    start = jax.tree.map(lambda x: x[0], starts(1, jnp.float64))
+    return jq.rollout(jq.zhao, full_body(jnp.float64), torque, start, jq.grid(0.0, 0.05, 4), jnp.ones(2), **more)
+
+
+def test_forward_mode_says_where_it_is():
+    jax.grad(lambda x: rolled(lambda t, s, p: x * pd(t, s, p), engine="fused").state.q[-1, 0])(1.0)
+    for run in (jax.jacfwd, lambda f: jax.jit(jax.jacfwd(f))):
+        with pytest.raises(NotImplementedError, match='engine "fused" has a derivative in reverse mode only; use engine="scan"'):
+            run(lambda x: rolled(lambda t, s, p: x * pd(t, s, p), engine="fused").state.q)(1.0)
+
+
+def test_a_torque_without_scalar_form_is_named_and_auto_takes_the_scan():
+    table = jnp.linspace(0.0, 1.0, 30).reshape(10, 3)
+
+    def torque(t, state, params):
+        return table[jnp.asarray(10 * t, int)]
+
+    with pytest.raises(NotImplementedError, match=r"(dynamic_slice|gather).*engine='scan'"):
+        rolled(torque, engine="fused")
+    assert_close(rolled(torque, engine="auto"), rolled(torque, engine="scan"), 1e-15)
+
+
+def test_auto_is_fused_where_it_can():
+    text = str(jax.make_jaxpr(lambda: rolled(pd, engine="auto"))())
+    assert "fused_rollout" in text
+    assert "fused_rollout" not in str(jax.make_jaxpr(lambda: rolled(pd))())
+
+
+def test_without_llvmlite_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "llvmlite.binding", None)
+    with pytest.raises(ImportError, match=r'pip install "jaxquat\[fused\]"'):
+        rolled(pd, engine="fused")
+    assert_close(rolled(pd, engine="auto"), rolled(pd), 1e-15)
+
+
+def test_what_it_does_not_have():
+    for more in ({"check": True}, {"checkpoint": "reversible"}):
+        with pytest.raises(ValueError, match='engine: "fused" has neither check=True nor checkpoint="reversible"'):
+            rolled(pd, engine="fused", **more)
+    with pytest.raises(ValueError, match="count: wanted 1 to 256 threads, got 300"):
+        jq.fused.set_threads(300)
+
+
+def test_explain(capsys):
+    start = jax.tree.map(lambda x: x[0], starts(1, jnp.float64))
+    text = jq.fused.explain(jq.rkmk4, full_body(jnp.float64), pd, start, jnp.ones(2))
+    assert capsys.readouterr().out == text + "\n"
+    assert "step: " in text
+    assert "scalar operations" in text
+    assert "floor: about" in text
+    text = jq.fused.explain(jq.rkmk4, full_body(jnp.float64), lambda t, s, p: jnp.linalg.eigh(jnp.diag(s.omega))[0], start)
+    assert "eigh" in text
+    assert "takes the scan" in text
+
+
+# the cache
+
+
+def kernel_files():
+    return sorted((cpu._folder() or cpu.Path()).glob("*.o"))
+
+
+PROCESS = """
+import jax, numpy as np
+jax.config.update("jax_enable_x64", True)
+import jax.numpy as jnp, jaxquat as jq
+start = jq.State(jnp.array([1.0, 0, 0, 0]), jnp.array([0.1, 0.2, 0.3]))
+path = jq.rollout(jq.lie_euler, jq.Body.from_principal(jnp.array([1.0, 2, 2.5])), lambda t, s, p: -s.omega * NUMBER, start,
+                  jq.grid(0.0, 0.1, 10), engine="fused")
+print(np.asarray(path.state.q[-1]).tolist())
+"""
+
+
+def test_the_cache_is_shared_checked_and_never_trusted(tmp_path):
+    """Four processes at once; then a damaged, a truncated and a foreign file, each thrown away."""
+    environment = {**os.environ, "JAXQUAT_CACHE": str(tmp_path / "cache")}
+    start = lambda: subprocess.Popen(
+        [sys.executable, "-c", PROCESS.replace("NUMBER", "0.5")], env=environment, stdout=subprocess.PIPE, text=True
+    )
+    outputs = [process.communicate(timeout=300)[0] for process in [start() for _ in range(4)]]
+    assert len(set(outputs)) == 1
+    (file,) = (tmp_path / "cache").iterdir()
+    good = file.read_bytes()
+    for bad in (good[:-100] + bytes(100), good[:50], b"", b"ELF" * 1000):
+        file.write_bytes(bad)
+        assert start().communicate(timeout=300)[0] == outputs[0]
+        assert file.read_bytes() == good
+
+
+def test_a_cache_that_cannot_be_written_is_no_error(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    for folder in (str(tmp_path / "file"), ""):
+        monkeypatch.setenv("JAXQUAT_CACHE", folder)
+        cpu._write(b"key", b"code")
+        assert cpu._read(b"key") is None
+
+
+# elementary functions
+
+
+@np.errstate(all="ignore")
+def ulps(name, dtype, *arguments):
+    """Largest error in units in the last place, against extended precision."""
+    b = Builder([np.dtype(dtype)] * (len(arguments) + 1))
+    program = b.finish([b.emit(name, *range(len(arguments)))])
+    leaf = engine.Leaf(np.dtype(dtype), 1)
+    nothing = ()
+    loop = engine.Loop(
+        constants=(leaf,) * len(arguments), inputs=nothing, state=(leaf, leaf), memory=nothing, held=nothing,
+        step=with_number(program, dtype, len(arguments)), sample=None, step_back=None, sample_back=None, steps=1, sample_every=1,
+        save_every=1, segment=1,
+    )  # fmt: skip
+    n = arguments[0].size
+    operands = [jnp.asarray(x, dtype)[:, None] for x in arguments] + [jnp.zeros((n, 1), dtype)] * 2
+    found = np.asarray(cpu.call(loop, "forward", (True,) * len(operands), n, operands)[0])[:, -1, 0]
+    exact = getattr(np, {"atan2": "arctan2"}.get(name, name))(*(np.asarray(x, dtype).astype(np.longdouble) for x in arguments))
+    wanted = exact.astype(dtype)
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(wanted))
+    infinite = ~np.isfinite(wanted)
+    np.testing.assert_array_equal(found[infinite], wanted[infinite])
+    normal = np.isfinite(wanted) & (np.abs(wanted) >= np.finfo(dtype).tiny)
+    return float(np.abs((found[normal] - exact[normal]) / np.spacing(np.abs(wanted[normal]))).max())
+
+
+def with_number(program, dtype, count):
+    """The program of constants, number of the step and two states."""
+    b = Builder([*[np.dtype(dtype)] * count, np.dtype(np.int32), np.dtype(dtype), np.dtype(dtype)])
+    value = b.emit(program.ops[0].name, *range(count))
+    return b.finish([value, value])
+
+
+SPECIAL = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0])
+RANGES = {
+    ("sin", jnp.float32): (1e4, 2.0), ("sin", jnp.float64): (1e8, 2.0), ("cos", jnp.float32): (1e4, 2.0),
+    ("cos", jnp.float64): (1e8, 2.0), ("exp", jnp.float32): (110.0, 2.0), ("exp", jnp.float64): (800.0, 2.0),
+    ("tanh", jnp.float32): (12.0, 3.0), ("tanh", jnp.float64): (25.0, 3.0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "dtype"), list(RANGES))
+def test_elementary_functions(name, dtype):
+    largest, bound = RANGES[name, dtype]
+    rng = np.random.default_rng(9)
+    for scale in (1e-8, 1e-3, 1.0, 10.0, largest):
+        assert ulps(name, dtype, np.concatenate([rng.uniform(-scale, scale, 20_000).astype(dtype), SPECIAL])) < bound
+
+
+@FLOATS
+def test_the_logarithm(dtype):
+    rng = np.random.default_rng(9)
+    wide = np.exp(rng.uniform(-80, 80, 20_000))
+    near = 1.0 + rng.uniform(-0.4, 0.6, 20_000) * 10.0 ** rng.uniform(-6, 0, 20_000)
+    assert ulps("log", dtype, np.concatenate([wide, near, SPECIAL]).astype(dtype)) < 2.0
+
+
+@FLOATS
+def test_the_arctangent_of_two(dtype):
+    rng = np.random.default_rng(9)
+    y, x = rng.normal(size=(2, 20_000)) * 10.0 ** rng.uniform(-6, 6, (2, 20_000))
+    pairs = np.array([(a, b) for a in SPECIAL for b in SPECIAL])
+    assert (
+        ulps("atan2", dtype, np.concatenate([y, pairs[:, 0]]).astype(dtype), np.concatenate([x, pairs[:, 1]]).astype(dtype)) < 3.0
+    )
+
+
+# the GPU's kernels, without one
+
+
+@pytest.fixture
+def interpreted(monkeypatch):
+    """The kernels for the GPU, run by XLA."""
+    jax.clear_caches()
+    monkeypatch.setattr(cpu, "call", functools.partial(gpu.call, interpret=True))
+    yield
+    jax.clear_caches()
+
+
+def test_pallas_kernels_interpreted(interpreted):
+    run, arguments = case_of("zhao", jnp.float64)
+    compare(run, *arguments, dtype=jnp.float64)
+
+
+def test_a_pallas_controller_interpreted(interpreted):
+    test_a_controller_with_memory_and_inputs(6, 4)
+
+
+@pytest.mark.parametrize("name", ["rkmk4", "zhao"])
+def test_lowered_for_cuda(name):
+    """Forward and gradient, to Triton, on a machine without a GPU."""
+    start = starts(1000, jnp.float32)
+
+    def loss(gains):
+        one = lambda s: jq.rollout(
+            jq.SCHEMES[name].step, full_body(jnp.float32), pd, s, jq.grid(0.0, 0.01, 100), gains, engine="fused"
+        )
+        return jnp.sum(jax.vmap(one)(start).state.q[:, -1] ** 2)
+
+    traced = jax.jit(jax.value_and_grad(loss)).trace(jnp.ones(2, jnp.float32))
+    text = traced.lower(lowering_platforms=("cuda",)).as_text()
+    assert text.count("triton") >= 2

@@ -1,0 +1,233 @@
+"""Traced functions as scalar programs: equal to jax.jit of the same function, operation by operation and in whole steps."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import problems
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import jaxquat as jq
+from jaxquat.fused.program import evaluate
+from jaxquat.fused.scalarize import NotScalarError, scalarize
+
+
+def leaves_of(tree):
+    leaves = [jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x for x in jax.tree.leaves(tree)]
+    return [np.asarray(x) for x in leaves]
+
+
+def both(function, *arguments):
+    """The values by the scalar program and by jit, flat."""
+    program = scalarize(function, *arguments)
+    inputs = [x for leaf in leaves_of(arguments) for x in leaf.ravel()]
+    found = [np.asarray(x) for x in evaluate(program, inputs)]
+    wanted = [x for leaf in leaves_of(jax.jit(function)(*arguments)) for x in leaf.ravel()]
+    assert [x.dtype for x in found] == [x.dtype for x in wanted]
+    return np.array(found, object), np.array(wanted, object), program
+
+
+def assert_same(function, *arguments, rtol=1e-14):
+    found, wanted, program = both(function, *arguments)
+    np.testing.assert_allclose(found.astype(float), wanted.astype(float), rtol=rtol, atol=1e-14)
+    return program
+
+
+MOVES = {
+    "reverse": lambda x: x[::-1],
+    "transpose": lambda x: x.T,
+    "reshape": lambda x: x.reshape(3, 4),
+    "roll": lambda x: jnp.roll(x, 1, axis=0),
+    "pick": lambda x: x[jnp.array([2, 0, 1]), 1],
+    "set": lambda x: x.at[1, 2].set(7.0),
+    "add at": lambda x: x.at[jnp.array([0, 0, 3])].add(2.0),
+    "pad": lambda x: jnp.pad(x, ((1, 2), (0, 1)), constant_values=3.0),
+    "negative pad": lambda x: jax.lax.pad(x, 0.5, ((-1, 1, 0), (0, 0, 1))),
+    "strided": lambda x: x[::2, 1:],
+    "stack": lambda x: jnp.stack([x, 2 * x], axis=1),
+    "concatenate": lambda x: jnp.concatenate([x, x], axis=1),
+    "split": lambda x: jnp.split(x, [1], axis=1)[1],
+    "tile": lambda x: jnp.tile(x, (2, 1)),
+    "dynamic slice": lambda x: jax.lax.dynamic_slice(x, (1, 0), (2, 2)),
+    "dynamic update": lambda x: jax.lax.dynamic_update_slice(x, x[:1, :1], (9, 1)),
+    "diagonal": lambda x: jnp.diagonal(x),
+}
+REDUCTIONS = {
+    "sum": lambda x: jnp.sum(x, axis=1),
+    "product": lambda x: jnp.prod(x, axis=0),
+    "max": lambda x: jnp.max(x),
+    "min": lambda x: jnp.min(x, axis=(0, 1)),
+    "argmax": lambda x: jnp.argmax(x, axis=1),
+    "argmin": lambda x: jnp.argmin(x),
+    "any": lambda x: jnp.any(x > 1.0, axis=0),
+    "all": lambda x: jnp.all(x > -1.0),
+    "cumsum": lambda x: jnp.cumsum(x, axis=0),
+    "reverse cumsum": lambda x: jax.lax.cumsum(x, axis=1, reverse=True),
+    "sort": lambda x: jnp.sort(x, axis=0),
+    "argsort": lambda x: jnp.argsort(x, axis=1),
+    "matmul": lambda x: x @ x.T,
+    "einsum": lambda x: jnp.einsum("ij,kj,i->ki", x, x, x[:, 0]),
+    "norm": lambda x: jnp.linalg.norm(x),
+}
+ELEMENTWISE = {
+    "tan": jnp.tan,
+    "arcsin": lambda x: jnp.arcsin(jnp.tanh(x)),
+    "arccos": lambda x: jnp.arccos(jnp.tanh(x)),
+    "arctan": jnp.arctan,
+    "sinh": jnp.sinh,
+    "cosh": jnp.cosh,
+    "expm1": jnp.expm1,
+    "log1p": lambda x: jnp.log1p(x * x),
+    "exp2": jnp.exp2,
+    "logistic": jax.nn.sigmoid,
+    "relu": jax.nn.relu,
+    "softplus": jax.nn.softplus,
+    "gelu": jax.nn.gelu,
+    "sign": jnp.sign,
+    "round": jnp.round,
+    "ceil": jnp.ceil,
+    "remainder": lambda x: jnp.remainder(x, 0.7),
+    "clip": lambda x: jnp.clip(x, -0.5, 0.5),
+    "powers": lambda x: x**3 + x**-2 + jnp.abs(x) ** 0.5 + jnp.abs(x) ** 1.5 + jnp.abs(x) ** x,
+    "rsqrt": lambda x: jax.lax.rsqrt(jnp.abs(x)),
+    "finite": lambda x: jnp.where(jnp.isfinite(x / 0.0), 1.0, x),
+    "integers": lambda x: (x * 100).astype(jnp.int32) % 7 // 2 << 1,
+    "unsigned": lambda x: (jnp.abs(x) * 100).astype(jnp.uint32) >> 2 ^ jnp.uint32(5),
+    "logic": lambda x: jnp.where((x > 0) & ~(x > 1) | (x < -1), x, -x),
+    "loop": lambda x: jax.lax.fori_loop(0, 4, lambda k, y: y * 0.5 + k.astype(y.dtype), x),
+    "scan": lambda x: jax.lax.scan(lambda c, y: (c + y, c * y), x[0], x)[1],
+    "backward scan": lambda x: jax.lax.scan(lambda c, y: (c + y, c * y), x[0], x, reverse=True),
+    "cond": lambda x: jax.lax.cond(x[0, 0] > 0, jnp.sin, jnp.cos, x),
+    "switch": lambda x: [jax.lax.switch(k, [jnp.sin, jnp.cos, jnp.tanh], x) for k in (x[0] * 3).astype(jnp.int32)],
+    "checkpoint": jax.checkpoint(lambda x: jnp.sin(jnp.sin(x))),
+    "solve": lambda x: jax.lax.custom_root(
+        lambda y: y**3 + y - x, x, lambda f, y: newton(f, y), lambda g, y: y / g(jnp.ones_like(y))
+    ),
+}
+
+
+def newton(function, x):
+    for _ in range(40):
+        value, slope = jax.jvp(function, (x,), (jnp.ones_like(x),))
+        x = x - value / slope
+    return x
+
+
+MATRIX = jnp.asarray(np.random.default_rng(1).normal(size=(4, 3)))
+
+
+@pytest.mark.parametrize("name", [*MOVES, *REDUCTIONS, *ELEMENTWISE])
+def test_one_operation_and_its_vjp(name):
+    function = {**MOVES, **REDUCTIONS, **ELEMENTWISE}[name]
+    assert_same(function, MATRIX)
+    if name in (
+        "integers",
+        "unsigned",
+        "any",
+        "all",
+        "argmax",
+        "argmin",
+        "argsort",
+        "sort",
+    ):  # sort: the derivative reads where each came from
+        return
+    out = jax.eval_shape(function, MATRIX)
+    cotangent = jax.tree.map(lambda s: jnp.asarray(np.random.default_rng(2).normal(size=s.shape)), out)
+    assert_same(lambda x, bar: jax.vjp(function, x)[1](bar)[0], MATRIX, cotangent)
+
+
+UNARY = [jnp.sin, jnp.tanh, lambda x: jnp.exp(-x * x), lambda x: x[::-1], lambda x: x - jnp.mean(x), lambda x: jnp.roll(x, 1)]
+BINARY = [
+    jnp.add,
+    jnp.subtract,
+    jnp.multiply,
+    jnp.maximum,
+    lambda x, y: jnp.where(x < y, x, 2.0 * y),
+    lambda x, y: jnp.dot(x, y) + x,
+]
+
+
+@st.composite
+def programs(draw):
+    """A straight line of operations on three vectors."""
+    lines = []
+    for number in range(draw(st.integers(3, 12))):
+        places = st.integers(0, number + 1)
+        unary = draw(st.booleans())
+        lines.append((draw(st.sampled_from(UNARY if unary else BINARY)), [draw(places) for _ in range(1 if unary else 2)]))
+
+    def run(x, y):
+        values = [x, y]
+        for operation, places in lines:
+            values.append(operation(*(values[k] for k in places)))
+        return values[-1], values[len(values) // 2]
+
+    return run
+
+
+@given(programs(), st.integers(0, 100))
+@settings(max_examples=15, deadline=None)
+def test_random_programs_and_their_vjps(function, seed):
+    x, y, a, b = jnp.asarray(np.random.default_rng(seed).normal(size=(4, 3)))
+    assert_same(function, x, y, rtol=1e-12)
+    assert_same(lambda x, y, a, b: jax.vjp(function, x, y)[1]((a, b)), x, y, a, b, rtol=1e-11)
+
+
+@pytest.mark.parametrize("bits", [jnp.uint8, jnp.uint32, jnp.uint64])
+def test_random_bits_are_the_same_bits(bits):
+    key = jax.random.key(42)
+    found, wanted, _ = both(lambda key: jax.random.bits(jax.random.fold_in(key, 3), (5,), bits), key)
+    assert (found == wanted).all()
+    found, wanted, _ = both(lambda key: jax.random.split(key, 3), key)
+    assert (found == wanted).all()
+
+
+def test_random_numbers():
+    key = jax.random.key(7)
+    found, wanted, _ = both(lambda key: jax.random.uniform(key, (4,), jnp.float32), key)
+    assert (found == wanted).all()
+    found, wanted, _ = both(lambda key: jax.random.normal(key, (50,), jnp.float32), key)
+    np.testing.assert_allclose(found.astype(float), wanted.astype(float), rtol=3e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [
+        (lambda x: x[jnp.argmax(x[:, 0])], "index"),
+        (lambda x: jax.lax.while_loop(lambda y: y[0, 0] < 1.0, lambda y: y + 0.1, x), "while"),
+        (lambda x: jnp.broadcast_to(x[0, 0], (5000,)), "too large"),
+        (lambda x: jnp.linalg.eigh(x @ x.T)[0], "eigh"),
+        (lambda x: jax.lax.scan(lambda c, _: (c + 1.0, None), x, None, length=5000)[0], "iterations"),
+        (lambda x: x.astype(jnp.float16), "float16"),
+    ],
+)
+def test_what_cannot_be_dissolved_is_named(function, name):
+    with pytest.raises(NotScalarError, match=rf"{name}.*engine='scan'"):
+        scalarize(function, MATRIX)
+
+
+def test_programs_share_fold_and_forget():
+    program = scalarize(lambda x: (jnp.sin(x) * jnp.sin(x) + 0.0 * jnp.sum(jnp.arange(3.0)), jnp.cos(x)), 0.3)
+    assert program.counts() == {"sin": 1, "mul": 1, "cos": 1}
+    assert str(program).splitlines()[0] == "inputs %0:float64"
+    assert len(str(program).splitlines()) == 2 + len(program.ops)
+
+
+def step_arguments(name):
+    body = jq.Body.from_principal(jnp.array([0.6, 0.6, 1.0]), jnp.array([0.5, 0.5, -0.5, 0.5]))
+    state = problems.start_of(name, jnp.asarray(problems.TILTED), jnp.array([1.2, -0.7, 0.9]))
+
+    def function(t, state, dt, pull):
+        torque = lambda t, state, p: jnp.sin(3 * t) * jq.quaternion.rotate_inverse(state.q, p)
+        return jq.SCHEMES[name].step(body, torque, t, state, dt, pull)
+
+    return function, (jnp.asarray(0.4), state, jnp.asarray(0.05), jnp.array([0.5, -0.3, 0.8]))
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in ("zhao", "lgvi") else pytest.mark.slow) for n in jq.SCHEMES])
+def test_every_step_and_its_vjp(name):
+    """In both, principal moments that repeat."""
+    function, arguments = step_arguments(name)
+    assert_same(function, *arguments)
+    assert_same(lambda *rest: jax.vjp(function, *rest[:-1])[1](rest[-1]), *arguments, arguments[1], rtol=1e-11)
