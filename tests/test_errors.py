@@ -313,7 +313,7 @@ CASES = [
     (lambda: rollout(checkpoint="reversible"), ValueError, 'checkpoint: "reversible" wanted a time-reversible scheme (no_squish'),
     (lambda: rollout(engine="gpu"), ValueError, "engine: wanted one of 'scan', 'fused', 'auto', got 'gpu'"),
     (lambda: rollout(engine=None), ValueError, "engine: wanted one of 'scan', 'fused', 'auto', got None"),
-    (lambda: rollout(engine="fused"), NotImplementedError, 'engine: "fused" is not built yet'),
+    (lambda: rollout(engine="fused", check=True), ValueError, 'engine: "fused" has neither check=True'),
     # the path
     (lambda: path().at(1.5), ValueError, "t: wanted times within [0.0, 1.0], got 1.5"),
     (lambda: path().at(jnp.array([0.5, -0.1])), ValueError, "t: wanted times within [0.0, 1.0], got [ 0.5 -0.1]"),
