@@ -48,7 +48,7 @@ VARIANTS = {
     "lie_midpoint": "Newton, 6 evaluations",
     "simo_wong": "Newton, 6 evaluations",
 }
-ROOMS = ("munthe_kaas", "crouch_grossman", "commutator_free", "pcdm", "splitting", "implicit")
+ROOMS = ("munthe_kaas", "frozen_frames", "commutator_free", "pcdm", "splitting", "implicit")
 MODULES = [importlib.import_module(f"jaxquat.schemes.{room}") for room in ROOMS]
 REFERENCES: dict[tuple[bool, bool], tuple] = {}
 

@@ -29,11 +29,11 @@ def torque(t, state, gains):
     return -2.0 * gains[0] * side * state.q[1:] - gains[1] * state.omega
 
 
-def library(start, gains, steps, checkpoint):
+def library(start, gains, steps, checkpoint, engine="scan"):
     """``jq.rollout`` with rkmk4, the last state saved."""
     body = jq.Body(jnp.asarray(INERTIA, start.q.dtype))
     grid = jq.grid(0.0, DT, steps)
-    path = jq.rollout(jq.rkmk4, body, torque, start, grid, gains, save_every=steps, checkpoint=checkpoint)
+    path = jq.rollout(jq.rkmk4, body, torque, start, grid, gains, save_every=steps, checkpoint=checkpoint, engine=engine)
     return jax.tree.map(lambda x: x[-1], path.state)
 
 

@@ -49,7 +49,8 @@ def fit(
         key: a ``jax.random.key``; the same key gives the same fit.
         batch: rows of data per update, drawn without replacement at each; None for all.
         mode: how to differentiate. "forward" costs a few forward passes per parameter and no memory, "reverse" many forward passes
-            whatever their number; "auto" is forward up to 6 parameters.
+            whatever their number; "auto" is forward up to 6 parameters, unless something in the loss has a derivative in reverse
+            mode only (``jax.custom_vjp``, the fused engine).
         chunk: updates between two returns to the host.
         progress: show a progress bar with the loss.
 
@@ -77,7 +78,6 @@ def fit(
         batch = positive_integer("batch", batch)
         if not rows or batch > min(rows)[0]:
             raise ValueError(f"batch: wanted at most the rows of data, got {batch} for {min(rows)[0] if rows else 'no data'}")
-    differentiate = _forward if mode == "forward" or (mode == "auto" and size <= FORWARD_LIMIT) else jax.value_and_grad
     guarded = optax.apply_if_finite(optimizer, max_consecutive_errors=steps)
 
     @jax.jit
@@ -89,7 +89,9 @@ def fit(
             if batch is not None:
                 chosen = jax.random.choice(draw, min(rows)[0], (batch,), replace=False)
                 part = jax.tree.map(lambda x: x[chosen], data)
-            value, gradient = differentiate(lambda p: _scalar(loss(p, part, own)))(params)
+            of_params = lambda p: _scalar(loss(p, part, own))  # noqa: E731
+            forward = mode == "forward" or (mode == "auto" and size <= FORWARD_LIMIT and not _reverse_only(of_params, params))
+            value, gradient = (_forward if forward else jax.value_and_grad)(of_params)(params)
             gradient = jax.tree.map(lambda g: jnp.where(jnp.isfinite(value), g, jnp.nan), gradient)
             with jax.numpy_dtype_promotion("standard"):  # optax raises a float to the integer count of updates
                 updates, state = guarded.update(gradient, state, params)
@@ -123,6 +125,27 @@ def _scalar(value: Any) -> Array:
 def _skipped(state: Any) -> int:
     """From the state of ``optax.apply_if_finite``."""
     return int(state.total_notfinite)
+
+
+def _reverse_only(loss: Callable[[Any], Array], params: Any) -> bool:
+    """Whether a ``jax.custom_vjp`` is anywhere in the loss."""
+
+    def within(jaxpr: Any) -> bool:
+        return any(
+            equation.primitive.name.startswith("custom_vjp_call")
+            or any(
+                within(getattr(x, "jaxpr", x))
+                for x in jax.tree.leaves(list(equation.params.values()), is_leaf=_is_jaxpr)
+                if _is_jaxpr(x)
+            )
+            for equation in jaxpr.eqns
+        )
+
+    return within(jax.make_jaxpr(loss)(params).jaxpr)
+
+
+def _is_jaxpr(x: Any) -> bool:
+    return hasattr(getattr(x, "jaxpr", x), "eqns")
 
 
 def _forward(loss: Callable[[Any], Array]) -> Callable[[Any], tuple[Array, Any]]:

@@ -140,3 +140,19 @@ def test_recovers_gains_and_inertia_from_a_trajectory(step):
     assert fit.history[-1] < 1e-6 * fit.history[0]
     for got, wanted in zip(jax.tree.leaves(fit.params), jax.tree.leaves(true), strict=True):
         np.testing.assert_allclose(got, wanted, atol=5e-3)
+
+
+def test_auto_is_reverse_where_only_that_is_defined():
+    """A ``custom_vjp`` deep inside; the fused engine is one."""
+
+    @jax.custom_vjp
+    def square(x):
+        return x * x
+
+    square.defvjp(lambda x: (x * x, x), lambda x, bar: (2.0 * x * bar,))
+
+    def loss(params, batch, key):
+        return jax.lax.cond(params > 0, lambda x: square(x - 3.0), lambda x: square(x - 2.0), params)
+
+    fit = jq.fit(loss, jnp.array(1.0), optax.sgd(0.25), steps=60, key=KEY, progress=False)
+    np.testing.assert_allclose(fit.params, 3.0, rtol=1e-12)

@@ -23,33 +23,60 @@ def hoist(function: Callable[..., Any], *arguments: Any) -> tuple[Callable[..., 
     values: list[Any] = []  # of each place, None if it changes
     classes: list[int] = []
 
+    known_values: dict[Any, int] = {}
+    known_results: dict[Any, list[int]] = {}
+
     def place(value: Any, kind: int) -> int:
         values.append(value)
         classes.append(kind)
         return len(values) - 1
 
+    def constant(value: Any) -> int:
+        """One place for each closed-over array."""
+        if id(value) not in known_values:
+            known_values[id(value)] = place(value, _class(value))
+        return known_values[id(value)]
+
+    def literal(value: np.ndarray) -> int:
+        key = value.dtype, value.shape, value.tobytes()
+        if key not in known_values:
+            known_values[key] = place(value, _LITERAL)
+        return known_values[key]
+
+    def computed(equation: Any, inputs: list[int]) -> list[int]:
+        """The places of what an equation makes of fixed values, once for all equations that are alike."""
+        try:
+            key = equation.primitive, tuple(inputs), tuple(sorted(equation.params.items()))
+            if key in known_results:
+                return known_results[key]
+        except TypeError:  # parameters without hash or order
+            key = None
+        found = [place(value, _FIXED) for value in _bind(equation, [values[k] for k in inputs])]
+        if key is not None:
+            known_results[key] = found
+        return found
+
     def walk(jaxpr: Any, consts: Sequence[int], given: Sequence[int]) -> list[int]:
         known = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *given), strict=True))
 
         def read(v: Any) -> int:
-            return place(np.asarray(v.val, v.aval.dtype), _LITERAL) if hasattr(v, "val") else known[v]
+            return literal(np.asarray(v.val, v.aval.dtype)) if hasattr(v, "val") else known[v]
 
         for equation in jaxpr.eqns:
             inputs = [read(v) for v in equation.invars]
             inner = equation.params.get("jaxpr") if equation.primitive.name in ("jit", "pjit", "closed_call", "core_call") else None
             if inner is not None:
-                outputs = walk(inner.jaxpr, [place(c, _class(c)) for c in inner.consts], inputs)
+                outputs = walk(inner.jaxpr, [constant(c) for c in inner.consts], inputs)
             else:
                 kind = max((classes[k] for k in inputs), default=_LITERAL)
-                found = _bind(equation, [values[k] for k in inputs]) if kind == _FIXED else [None] * len(equation.outvars)
-                outputs = [place(value, kind) for value in found]
+                outputs = computed(equation, inputs) if kind == _FIXED else [place(None, kind) for _ in equation.outvars]
                 if kind != _FIXED:
                     equations.append((equation, inputs, outputs))
             known.update(zip(equation.outvars, outputs, strict=True))
         return [read(v) for v in jaxpr.outvars]
 
     changing = [place(None, _CHANGING) for _ in closed.jaxpr.invars]
-    results = walk(closed.jaxpr, [place(c, _class(c)) for c in closed.consts], changing)
+    results = walk(closed.jaxpr, [constant(c) for c in closed.consts], changing)
     wanted = {k for _, inputs, _ in equations for k in inputs} | set(results)
     frontier = [k for k in sorted(wanted) if classes[k] == _FIXED]
     literals = {k: value for k, value in enumerate(values) if classes[k] == _LITERAL and value is not None}
