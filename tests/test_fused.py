@@ -270,6 +270,43 @@ def test_what_it_does_not_have():
         jq.fused.set_threads(300)
 
 
+def test_an_export_says_that_it_wants_the_scan():
+    with pytest.raises(NotImplementedError, match=r'use engine="scan" with jax\.export'):
+        jax.export.export(jax.jit(lambda x: rolled(lambda t, s, p: x * pd(t, s, p), engine="fused").state.q))(1.0)
+
+
+DEVICES = """
+import jax, jax.numpy as jnp, numpy as np, jaxquat as jq
+from jax.sharding import AxisType, PartitionSpec
+mesh = jax.make_mesh((4,), ("bodies",), axis_types=(AxisType.Auto,))
+spread, same = PartitionSpec("bodies"), PartitionSpec()
+body, rates = jq.Body.from_principal(jnp.array([0.6, 0.8, 1.0])), jax.random.normal(jax.random.key(0), (8, 3))
+
+def end(engine, omega, gains):
+    torque = lambda t, state, gains: -gains[0] * state.q[1:] - gains[1] * state.omega
+    start = jq.State(jnp.array([0.5, 0.5, -0.5, 0.5]), omega)
+    return jq.rollout(jq.zhao, body, torque, start, jq.grid(0.0, 0.05, 20), gains, save_every=20, engine=engine).state.omega[-1]
+
+def loss(engine, check, gains):
+    ends = jax.vmap(lambda w, g: end(engine, w, g), (0, None))
+    return jnp.sum(jax.shard_map(ends, mesh=mesh, in_specs=(spread, same), out_specs=spread, check_vma=check)(rates, gains) ** 2)
+
+gains = jnp.array([2.0, 1.0])
+(a, b), (c, d) = (jax.jit(jax.value_and_grad(lambda g: loss(engine, False, g)))(gains) for engine in ("scan", "fused"))
+np.testing.assert_allclose([a, *b], [c, *d], rtol=1e-5)
+try:
+    loss("fused", True, gains)
+except NotImplementedError as error:
+    print(len(jax.devices()), error)
+"""
+
+
+def test_several_devices():
+    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+    found = subprocess.run([sys.executable, "-c", DEVICES], env=environment, capture_output=True, text=True, timeout=300)
+    assert found.stdout == '4 engine "fused" within jax.shard_map wants check_vma=False there\n', found.stderr
+
+
 def test_explain(capsys):
     start = jax.tree.map(lambda x: x[0], starts(1, jnp.float64))
     text = jq.fused.explain(jq.rkmk4, full_body(jnp.float64), pd, start, jnp.ones(2))

@@ -53,6 +53,9 @@ class Traced(NamedTuple):
 
 def trace(problem: Problem, start: State, inputs: Any, sample_every: int, save_every: int, segment: int | None) -> Traced:
     """The scalar programs of the problem."""
+    known = jax.tree.leaves((start, inputs, problem.body, problem.params))
+    if any(getattr(jax.typeof(x), "vma", ()) for x in known):
+        raise NotImplementedError('engine "fused" within jax.shard_map wants check_vma=False there')
     controller = problem.controller
     sampled = controller is not None or inputs is not None
     sample_every = sample_every if sampled else problem.steps
@@ -269,8 +272,19 @@ def _on_gpu(*operands: Array, loop: Loop, kind: str, bodies: int | None, batched
     return found if bodies else [x[0] for x in found]
 
 
-mlir.register_lowering(_kernel, mlir.lower_fun(_on_cpu, multiple_results=True), platform="cpu")
-mlir.register_lowering(_kernel, mlir.lower_fun(_on_gpu, multiple_results=True), platform="cuda")
+def _lowering(function: Callable[..., list[Array]]) -> Callable[..., Any]:
+    lower = mlir.lower_fun(function, multiple_results=True)
+
+    def rule(context: Any, *operands: Any, **params: Any) -> Any:
+        if context.module_context.lowering_parameters.for_export:
+            raise NotImplementedError('engine "fused" compiles for this machine alone; use engine="scan" with jax.export')
+        return lower(context, *operands, **params)
+
+    return rule
+
+
+mlir.register_lowering(_kernel, _lowering(_on_cpu), platform="cpu")
+mlir.register_lowering(_kernel, _lowering(_on_gpu), platform="cuda")
 
 
 # arrays on their way into the kernel: the identity, whose derivative in forward mode is an error with a way out
