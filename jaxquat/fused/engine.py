@@ -54,7 +54,7 @@ class Traced(NamedTuple):
 def trace(problem: Problem, start: State, inputs: Any, sample_every: int, save_every: int, segment: int | None) -> Traced:
     """The scalar programs of the problem."""
     known = jax.tree.leaves((start, inputs, problem.body, problem.params))
-    if any(getattr(jax.typeof(x), "vma", ()) for x in known):
+    if any(map(_differs_by_device, known)):
         raise NotImplementedError('engine "fused" within jax.shard_map wants check_vma=False there')
     controller = problem.controller
     sampled = controller is not None or inputs is not None
@@ -109,6 +109,12 @@ def trace(problem: Problem, start: State, inputs: Any, sample_every: int, save_e
 
     leaves = [*fixed, *(_raw(x) for x in jax.tree.leaves((inputs, start, memory)))]
     return Traced(loop, leaves, (state_spec, held_spec if sampled else (), memory_spec), differentiated)
+
+
+def _differs_by_device(x: Any) -> bool:
+    """Whether ``jax.shard_map`` keeps account of it."""
+    kind = jax.typeof(x)
+    return bool(getattr(getattr(kind, "manual_axis_type", kind), "varying", None) or getattr(kind, "vma", None))
 
 
 def _specs(tree: Any) -> list[jax.ShapeDtypeStruct]:
