@@ -193,6 +193,18 @@ def fit_updates():
         print(f"| {engine} | {timed(lambda run=run: run(initial)):.2f} |", flush=True)
 
 
+def elementary():
+    """Errors of the functions that scalar code brings along, as tests/units.py finds them."""
+    sys.path.insert(0, str(HERE.parent / "tests"))
+    import units  # pyright: ignore[reportMissingImports]
+
+    print("\n| function | float32 | float64 | arguments |\n|---|---|---|---|")
+    with jax.enable_x64(True):
+        for name, (single, double) in units.RANGES.items():
+            errors = [f"{units.worst(name, dtype):.2f}" for dtype in (np.float32, np.float64)]
+            print(f"| {name} | {' | '.join(errors)} | up to {single:g} and {double:g} |", flush=True)
+
+
 def main():
     """Every combination asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -207,6 +219,7 @@ def main():
                 table(bodies, dtype, options.steps, loop)
     fit_updates()
     compile_times()
+    elementary()
 
 
 if __name__ == "__main__":

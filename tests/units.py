@@ -1,0 +1,54 @@
+"""Errors of the fused engine's elementary functions on the CPU, in units in the last place."""
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxquat.fused import cpu, engine
+from jaxquat.fused.program import Builder
+
+SPECIAL = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0])
+RANGES = {  # largest arguments, float32 and float64
+    "sin": (1e4, 1e8),
+    "cos": (1e4, 1e8),
+    "exp": (110.0, 800.0),
+    "tanh": (12.0, 25.0),
+    "log": (1e37, 1e300),
+    "atan2": (1e6, 1e6),
+}
+
+
+def worst(name, dtype):
+    """Over 100,000 arguments of all sizes, the special ones included."""
+    rng, largest = np.random.default_rng(9), RANGES[name][np.dtype(dtype).itemsize // 8]
+    if name == "atan2":
+        y, x = rng.normal(size=(2, 100_000)) * largest ** rng.uniform(-1, 1, (2, 100_000))
+        pairs = np.array([(a, b) for a in SPECIAL for b in SPECIAL])
+        return ulps(name, dtype, np.concatenate([y, pairs[:, 0]]), np.concatenate([x, pairs[:, 1]]))
+    if name == "log":
+        near = 1.0 + rng.uniform(-0.4, 0.6, 50_000) * 10.0 ** rng.uniform(-6, 0, 50_000)
+        return ulps(name, dtype, np.concatenate([largest ** rng.uniform(-1, 1, 50_000), near, SPECIAL]))
+    sizes = [rng.uniform(-scale, scale, 20_000) for scale in (1e-8, 1e-3, 1.0, 10.0, largest)]
+    return ulps(name, dtype, np.concatenate([*sizes, SPECIAL]))
+
+
+@np.errstate(all="ignore")
+def ulps(name, dtype, *arguments):
+    """The largest error against extended precision; NaN and infinity must be where they belong."""
+    arguments, kind = [x.astype(dtype) for x in arguments], np.dtype(dtype)
+    count, n = len(arguments), arguments[0].size
+    b = Builder([*[kind] * count, np.dtype(np.int32), kind, kind])  # constants, the number of the step, two states
+    value = b.emit(name, *range(count))
+    leaf = engine.Leaf(kind, 1)
+    loop = engine.Loop(
+        constants=(leaf,) * count, inputs=(), state=(leaf, leaf), memory=(), held=(), step=b.finish([value, value]), sample=None,
+        step_back=None, sample_back=None, steps=1, sample_every=1, save_every=1, segment=1,
+    )  # fmt: skip
+    operands = [jnp.asarray(x)[:, None] for x in (*arguments, np.zeros(n, dtype), np.zeros(n, dtype))]
+    found = np.asarray(cpu.call(loop, "forward", (True,) * len(operands), n, operands)[0])[:, -1, 0]
+    exact = getattr(np, {"atan2": "arctan2"}.get(name, name))(*(x.astype(np.longdouble) for x in arguments))
+    wanted = exact.astype(dtype)
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(wanted))
+    infinite = ~np.isfinite(wanted)
+    np.testing.assert_array_equal(found[infinite], wanted[infinite])
+    normal = np.isfinite(wanted) & (np.abs(wanted) >= np.finfo(kind).tiny)
+    return float(np.abs((found[normal] - exact[normal]) / np.spacing(np.abs(wanted[normal]))).max())
