@@ -321,8 +321,3 @@ def test_gradients_of_the_path_with_respect_to_every_argument_exist():
         assert np.all(np.isfinite(leaf))
         assert np.abs(leaf).max() > 0
     assert ravel_pytree(gradient)[0].size == 9 + 7 + 2 + 2 + 30
-
-
-def test_auto_is_the_scan_engine_for_now():
-    run = functools.partial(jq.rollout, cheap, BODY, law, START, jq.grid(0.0, 0.1, 6), GAINS)
-    chex.assert_trees_all_equal(run(engine="auto"), run(engine="scan"))
