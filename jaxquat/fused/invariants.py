@@ -23,6 +23,7 @@ def hoist(function: Callable[..., Any], *arguments: Any) -> tuple[Callable[..., 
     values: list[Any] = []  # of each place, None if it changes
     classes: list[int] = []
 
+    made: dict[int, tuple[Any, list[int], list[int]]] = {}
     known_values: dict[Any, int] = {}
     known_results: dict[Any, list[int]] = {}
 
@@ -43,6 +44,16 @@ def hoist(function: Callable[..., Any], *arguments: Any) -> tuple[Callable[..., 
             known_values[key] = place(value, _LITERAL)
         return known_values[key]
 
+    def value_of(k: int) -> Any:
+        """What is known now is computed when a fixed value asks for it."""
+        if values[k] is None:
+            equation, inputs, outputs = made[k]
+            given = [value_of(k) for k in inputs]
+            with jax.ensure_compile_time_eval():
+                for output, value in zip(outputs, _bind(equation, given), strict=True):
+                    values[output] = value
+        return values[k]
+
     def computed(equation: Any, inputs: list[int]) -> list[int]:
         """The places of what an equation makes of fixed values, once for all equations that are alike."""
         try:
@@ -51,7 +62,7 @@ def hoist(function: Callable[..., Any], *arguments: Any) -> tuple[Callable[..., 
                 return known_results[key]
         except TypeError:  # parameters without hash or order
             key = None
-        found = [place(value, _FIXED) for value in _bind(equation, [values[k] for k in inputs])]
+        found = [place(value, _FIXED) for value in _bind(equation, [value_of(k) for k in inputs])]
         if key is not None:
             known_results[key] = found
         return found
@@ -72,6 +83,8 @@ def hoist(function: Callable[..., Any], *arguments: Any) -> tuple[Callable[..., 
                 outputs = computed(equation, inputs) if kind == _FIXED else [place(None, kind) for _ in equation.outvars]
                 if kind != _FIXED:
                     equations.append((equation, inputs, outputs))
+                if kind == _LITERAL:
+                    made.update(dict.fromkeys(outputs, equations[-1]))
             known.update(zip(equation.outvars, outputs, strict=True))
         return [read(v) for v in jaxpr.outvars]
 
