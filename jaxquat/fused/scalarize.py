@@ -1,7 +1,6 @@
 """From a traced function to a scalar program: every array dissolves into its scalars."""
 
 import functools
-import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -424,16 +423,16 @@ def _moved(equation: Any, b: Builder, args: Sequence[Values], data: Sequence[int
     concrete, table, offset = [], [], 0
     for number, values in enumerate(args):
         if number in data:
-            concrete.append(jnp.asarray(np.arange(offset, offset + values.size, dtype=np.int32).reshape(values.shape)))
+            concrete.append(np.arange(offset, offset + values.size, dtype=np.int32).reshape(values.shape))
             table += values.ravel().tolist()
             offset += values.size
         else:
-            concrete.append(jnp.asarray(_literals(b, equation.primitive.name, values)))
+            concrete.append(_literals(b, equation.primitive.name, values))
     params = dict(equation.params)
     if "fill_value" in params:
         params["fill_value"] = -1
     with jax.ensure_compile_time_eval():
-        found = np.asarray(equation.primitive.bind(*concrete, **params))
+        found = np.asarray(equation.primitive.bind(*map(jnp.asarray, concrete), **params))
     if found.size and (found.min() < 0 or found.max() >= offset):  # outside: the fill value
         dtype = _raw_dtype(equation.outvars[0].aval)
         table.append(b.const(np.asarray(np.nan if dtype.kind == "f" else np.iinfo(dtype).min, dtype)[()]))
@@ -445,20 +444,16 @@ def _scatter(add: bool) -> Callable[..., Values]:
     """By scattering the numbers of the updates one at a time, so that each place knows its updates in order."""
 
     def rule(b: Builder, equation: Any, x: Values, indices: Values, updates: Values) -> Values:
-        index = jnp.asarray(_literals(b, equation.primitive.name, indices))
-        params = {k: v for k, v in equation.params.items() if k not in ("update_jaxpr", "update_consts")}
+        index, found = _literals(b, equation.primitive.name, indices), x.copy()
         numbers = ("dimension_numbers", "indices_are_sorted", "unique_indices", "mode")
-        found = x.copy()
-        with jax.ensure_compile_time_eval():
-            place = jnp.arange(updates.size, dtype=jnp.int32).reshape(updates.shape)
-            each = jax.vmap(
-                lambda k: jax.lax.scatter_add(
-                    jnp.zeros(x.shape, jnp.int32), index, (place == k).astype(jnp.int32), **{n: params[n] for n in numbers}
-                )
-            )(jnp.arange(updates.size, dtype=jnp.int32))
-        for number, target in itertools.product(range(updates.size), range(x.size)):
-            if np.asarray(each).reshape(updates.size, -1)[number, target]:
-                value = int(updates.ravel()[number])
+        options = {name: equation.params[name] for name in numbers}
+        for number in range(updates.size):
+            alone = (np.arange(updates.size) == number).astype(np.int32).reshape(updates.shape)
+            with jax.ensure_compile_time_eval():
+                hit = jax.lax.scatter_add(np.zeros(x.shape, np.int32), jnp.asarray(index), jnp.asarray(alone), **options)
+                (targets,) = np.nonzero(np.asarray(hit).ravel())
+            value = int(updates.ravel()[number])
+            for target in targets.tolist():
                 found.ravel()[target] = b.emit("add", int(found.ravel()[target]), value) if add else value
         return found
 
