@@ -546,6 +546,14 @@ def _cond(b: Builder, equation: Any, which: Values, *args: Values) -> list[Value
     return found
 
 
+def _expanded(b: Builder, equation: Any, *args: Values) -> list[Values]:
+    """A primitive of newer versions of jax that says itself what it consists of (custom_root)."""
+    primitive = equation.params["_prim"]
+    given = [jax.ShapeDtypeStruct(v.shape, _raw_dtype(e.aval)) for v, e in zip(args, equation.invars, strict=True)]
+    closed = jax.make_jaxpr(lambda *x: jax.tree.leaves(primitive.expand(*jax.tree.unflatten(primitive.in_tree, x))))(*given)
+    return _run(b, closed.jaxpr, closed.consts, args)
+
+
 def _linear_solve(b: Builder, equation: Any, *args: Values) -> list[Values]:
     lengths, solve = equation.params["const_lengths"], equation.params["jaxprs"].solve
     first = lengths.matvec + lengths.vecmat
@@ -641,6 +649,7 @@ STRUCTURAL: dict[str, Callable[..., Any]] = {
     "scan": _scan,
     "while": _while,
     "cond": _cond,
+    "call_hi_primitive": _expanded,
     "custom_linear_solve": _linear_solve,
     "threefry2x32": _threefry,
     "random_wrap": lambda b, e, x: x,
