@@ -77,7 +77,8 @@ def hoist(function: Callable[..., Any], *arguments: Any) -> tuple[Callable[..., 
             inputs = [read(v) for v in equation.invars]
             inner = equation.params.get("jaxpr") if equation.primitive.name in ("jit", "pjit", "closed_call", "core_call") else None
             if inner is not None:
-                outputs = walk(inner.jaxpr, [constant(c) for c in inner.consts], inputs)
+                opened, consts = (inner.jaxpr, inner.consts) if hasattr(inner, "consts") else (inner, ())
+                outputs = walk(opened, [constant(c) for c in consts], inputs)
             else:
                 kind = max((classes[k] for k in inputs), default=_LITERAL)
                 outputs = computed(equation, inputs) if kind == _FIXED else [place(None, kind) for _ in equation.outvars]

@@ -83,12 +83,16 @@ def _run(b: Builder, jaxpr: Any, consts: Sequence[Any], given: Sequence[Values])
     return [read(v) for v in jaxpr.outvars]
 
 
+def _opened(jaxpr: Any) -> tuple[Any, Sequence[Any]]:
+    """With its constants, whether they come with it or not."""
+    return (jaxpr.jaxpr, jaxpr.consts) if hasattr(jaxpr, "consts") else (jaxpr, ())
+
+
 def _apply(b: Builder, equation: Any, args: list[Values]) -> list[Values]:
     name, params = equation.primitive.name, equation.params
     for key in ("jaxpr", "call_jaxpr", "fun_jaxpr"):  # calls: jit, checkpoint, custom derivatives
         if key in params and name not in ("scan", "while", "cond"):
-            inner = params[key]
-            return _run(b, *((inner.jaxpr, inner.consts) if hasattr(inner, "consts") else (inner, ())), args)
+            return _run(b, *_opened(params[key]), args)
     if name in ELEMENTWISE:
         rule, shape = ELEMENTWISE[name], np.broadcast_shapes(*(a.shape for a in args))
         dtype = _raw_dtype(equation.outvars[0].aval)
@@ -260,6 +264,7 @@ ELEMENTWISE: dict[str, Callable[..., int]] = {
     "rsqrt": _of_one(lambda b, x: b.emit("div", _number(b, 1, x), b.emit("sqrt", x))),
     "logistic": _of_one(_logistic),
     "exp2": _of_one(lambda b, x: b.emit("exp", b.emit("mul", x, _number(b, np.log(2.0), x)))),
+    "one_minus_square": _of_one(lambda b, x: b.emit("mul", b.emit("sub", _number(b, 1, x), x), b.emit("add", _number(b, 1, x), x))),
     "square": _of_one(lambda b, x: b.emit("mul", x, x)),
     "atan": _of_one(lambda b, x: b.emit("atan2", x, _number(b, 1, x))),
     "asin": _of_one(lambda b, x: _arc(b, x, True)),
@@ -503,13 +508,16 @@ def _scan(b: Builder, equation: Any, *args: Values) -> list[Values]:
     p = equation.params
     if p["length"] > TRIPS:
         raise NotScalarError(f"scan: {p['length']} iterations are too many for scalar code; use engine='scan'")
-    fixed, rest = args[: p["num_consts"]], args[p["num_consts"] :]
-    carry, xs = list(rest[: p["num_carry"]]), rest[p["num_carry"] :]
+    if "num_consts" in p:
+        first, count = p["num_consts"], p["num_carry"]
+    else:  # jax 0.12 says it by a tree of the three groups
+        first, count, _ = (len(list(group)) for group in p["ft_in"].update(args).unpack())
+    fixed, carry, xs = args[:first], list(args[first : first + count]), args[first + count :]
     rows: list[list[Values]] = []
     order = range(p["length"])
     for k in reversed(order) if p["reverse"] else order:
-        found = _run(b, p["jaxpr"].jaxpr, p["jaxpr"].consts, [*fixed, *carry, *(x[k] for x in xs)])
-        carry, row = found[: p["num_carry"]], found[p["num_carry"] :]
+        found = _run(b, *_opened(p["jaxpr"]), [*fixed, *carry, *(x[k] for x in xs)])
+        carry, row = found[:count], found[count:]
         rows.append(row)
     rows = rows[::-1] if p["reverse"] else rows
     return [*carry, *(np.stack(column) for column in zip(*rows, strict=True))]
@@ -521,19 +529,19 @@ def _while(b: Builder, equation: Any, *args: Values) -> list[Values]:
     test, body = args[: p["cond_nconsts"]], args[p["cond_nconsts"] : p["cond_nconsts"] + p["body_nconsts"]]
     carry = list(args[p["cond_nconsts"] + p["body_nconsts"] :])
     for _ in range(TRIPS):
-        (go,) = _run(b, p["cond_jaxpr"].jaxpr, p["cond_jaxpr"].consts, [*test, *carry])
+        (go,) = _run(b, *_opened(p["cond_jaxpr"]), [*test, *carry])
         known = b.literal(int(go))
         if known is None:
             raise NotScalarError("while: a loop whose end depends on the run has no scalar form; use engine='scan'")
         if not known:
             return carry
-        carry = _run(b, p["body_jaxpr"].jaxpr, p["body_jaxpr"].consts, [*body, *carry])
+        carry = _run(b, *_opened(p["body_jaxpr"]), [*body, *carry])
     raise NotScalarError(f"while: more than {TRIPS} iterations are too many for scalar code; use engine='scan'")
 
 
 def _cond(b: Builder, equation: Any, which: Values, *args: Values) -> list[Values]:
     """Every branch, and a choice."""
-    branches = [_run(b, branch.jaxpr, branch.consts, args) for branch in equation.params["branches"]]
+    branches = [_run(b, *_opened(branch), args) for branch in equation.params["branches"]]
     found = []
     for choices in zip(*branches, strict=True):
         value = choices[-1]
@@ -558,7 +566,7 @@ def _linear_solve(b: Builder, equation: Any, *args: Values) -> list[Values]:
     lengths, solve = equation.params["const_lengths"], equation.params["jaxprs"].solve
     first = lengths.matvec + lengths.vecmat
     given = [*args[first : first + lengths.solve], *args[sum(lengths) :]]
-    return _run(b, solve.jaxpr, solve.consts, given)
+    return _run(b, *_opened(solve), given)
 
 
 def _threefry(b: Builder, equation: Any, k0: Values, k1: Values, x0: Values, x1: Values) -> list[Values]:
