@@ -403,6 +403,7 @@ def test_a_pallas_controller_interpreted(interpreted):
     test_a_controller_with_memory_and_inputs(6, 4)
 
 
+@pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated:DeprecationWarning")  # jax 0.12
 @pytest.mark.parametrize("name", ["rkmk4", "zhao"])
 def test_lowered_for_cuda(name):
     """Forward and gradient, to Triton, on a machine without a GPU."""
