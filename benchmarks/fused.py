@@ -24,6 +24,7 @@ import rollout as peers
 
 import jaxquat as jq
 from jaxquat import series
+from jaxquat.fitting import _forward
 
 HERE = Path(__file__).parent
 GAINS = (6.0, 4.0)
@@ -79,22 +80,24 @@ def table(bodies, dtype, steps, loop):
     turn, spin = jax.random.split(jax.random.key(0))
     starts = jq.State(jq.quaternion.random(turn, (bodies,), dtype), jax.random.normal(spin, (bodies, 3), dtype))
     gains = jnp.asarray(GAINS, dtype)
+    scan = partial(peers.library, checkpoint="none")
     engines = {
-        "fused": partial(peers.library, checkpoint="none", engine="fused"),
-        "scan": partial(peers.library, checkpoint="none"),
-        "diffrax Tsit5": peers.by_diffrax,
+        "fused": (partial(peers.library, checkpoint="none", engine="fused"), jax.value_and_grad),
+        "scan": (scan, jax.value_and_grad),
+        "scan, forward mode": (scan, _forward),
+        "diffrax Tsit5": (peers.by_diffrax, jax.value_and_grad),
     }
     if bodies > 4096:
-        engines["scan"] = partial(peers.library, checkpoint="sqrt")
+        engines["scan"] = partial(peers.library, checkpoint="sqrt"), jax.value_and_grad
         del engines["diffrax Tsit5"]
     print(f"\n{bodies} bodies, {steps} steps, {dtype}\n")
     print("| engine | forward ms | ratio | M body-steps/s | gradient ms | ratio | gradient / forward | temporaries MB |")
     print("|---|---|---|---|---|---|---|---|")
     first, ends = None, None
-    for name, engine in engines.items():
+    for name, (engine, differentiate) in engines.items():
         run = lambda gains, starts, engine=engine: jax.vmap(lambda start: engine(start, gains, steps=steps))(starts)  # noqa: E731
 
-        def loss(gains, starts, run=run):
+        def loss(gains, run=run):
             ends = run(gains, starts)
             return jnp.mean(ends.q[:, 1:] ** 2) + jnp.mean(ends.omega**2)
 
@@ -103,9 +106,9 @@ def table(bodies, dtype, steps, loop):
         last = jax.block_until_ready(forward(gains, starts))
         ends = last if ends is None else ends
         forward_ms = timed(lambda forward=forward: forward(gains, starts), repeats)
-        reverse = jax.jit(jax.value_and_grad(loss)).lower(gains, starts).compile()
-        jax.block_until_ready(reverse(gains, starts))
-        reverse_ms = timed(lambda reverse=reverse: reverse(gains, starts), repeats)
+        reverse = jax.jit(differentiate(loss)).lower(gains).compile()
+        jax.block_until_ready(reverse(gains))
+        reverse_ms = timed(lambda reverse=reverse: reverse(gains), repeats)
         memory = reverse.memory_analysis()
         first = first or (forward_ms, reverse_ms)
         cells = [f"{forward_ms:.2f}", f"{forward_ms / first[0]:.2f}", f"{bodies * steps / forward_ms / 1e3:.1f}"]
@@ -147,19 +150,21 @@ def loss(params):
 
 jax.block_until_ready(jax.jit(lambda x: jnp.sin(x) @ x)(jnp.ones((3, 3))))
 began = time.perf_counter()
-run = jax.jit(jax.value_and_grad(loss)).lower(params).compile()
-seconds = time.perf_counter() - began
+traced = jax.jit(jax.value_and_grad(loss)).trace(params)
+halfway = time.perf_counter()
+run = traced.lower().compile()
+seconds = time.perf_counter() - halfway
 before = float(run(params)[0])
 for _ in range(200 if {neural} else 0):
     value, slope = run(params)
     params = jax.tree.map(lambda p, g: p - 0.05 * g, params, slope)
-print(f"{{seconds:.2f}} {{before:.4f}} {{float(run(params)[0]):.4f}}")
+print(f"{{halfway - began:.2f}} {{seconds:.2f}} {{before:.4f}} {{float(run(params)[0]):.4f}}")
 """
 
 
 def compile_times():
     """Of value and gradient in fresh processes, first without and then with object code on disk."""
-    print("\n| torque | cold s | from the disk cache s |\n|---|---|---|")
+    print("\n| torque | tracing s | lowering and compiling, cold s | from the disk cache s |\n|---|---|---|---|")
     for name, neural in (("quaternion law", False), ("two layers of 16", True)):
         with tempfile.TemporaryDirectory() as folder:
             code = COMPILE.format(here=str(HERE), neural=neural)
@@ -173,16 +178,14 @@ def compile_times():
                 ).stdout.split()
                 for _ in range(2)
             ]
-        fit = f" (loss {found[0][1]} -> {found[0][2]} in 200 updates)" if neural else ""
-        print(f"| {name}{fit} | {found[0][0]} | {found[1][0]} |", flush=True)
+        fit = f" (loss {found[0][2]} -> {found[0][3]} in 200 updates)" if neural else ""
+        print(f"| {name}{fit} | {found[1][0]} | {found[0][1]} | {found[1][1]} |", flush=True)
 
 
 def fit_updates():
     """Of examples/fit_gains.py: 64 starts over 10 s, six gains; forward mode for the scan, as ``jq.fit`` chooses."""
     sys.path.insert(0, str(HERE.parent / "examples"))
     import fit_gains  # pyright: ignore[reportMissingImports]
-
-    from jaxquat.fitting import _forward
 
     starts = fit_gains.random_starts(jax.random.key(0), 64)
     initial = jax.tree.map(jnp.log, fit_gains.HOFFMANN)

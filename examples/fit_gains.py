@@ -37,21 +37,20 @@ def torque(t, state, log_gains):
     return jq.actuators.saturate_smooth(jq.control.quaternion_law(state, gains, COMMAND), LIMITS)
 
 
+def observe(t, state, log_gains):
+    """What is kept of a step: angle^2 [rad^2] of the error, torque [N m], the cost angle^2 + 0.1 |omega|^2 + 0.001 |torque|^2."""
+    squared, applied = jq.quaternion.squared_distance(state.q, COMMAND), torque(t, state, log_gains)
+    return squared, applied, squared + 0.1 * jnp.sum(state.omega**2) + 0.001 * jnp.sum(applied**2)
+
+
 def simulate(step, log_gains, start, engine="scan"):
-    """Error angle squared [rad^2], rate [rad/s] and torque [N m] along one trajectory."""
-    path = jq.rollout(step, jq.Body(INERTIA), torque, start, GRID, log_gains, engine=engine)
-    applied = jax.vmap(torque, in_axes=(0, 0, None))(path.t, path.state, log_gains)
-    return jax.vmap(jq.quaternion.squared_distance, in_axes=(0, None))(path.state.q, COMMAND), path.state.omega, applied
-
-
-def cost(squared_angle, omega, applied):
-    """Mean over the 10 s of angle^2 + 0.1 |omega|^2 + 0.001 |torque|^2."""
-    return jnp.mean(squared_angle + 0.1 * jnp.sum(omega**2, axis=-1) + 0.001 * jnp.sum(applied**2, axis=-1))
+    """The measures along one trajectory of 10 s."""
+    return jq.rollout(step, jq.Body(INERTIA), torque, start, GRID, log_gains, save=observe, engine=engine).saved
 
 
 def loss(step, engine, log_gains, starts, key):
-    """Mean cost over a batch of starts."""
-    return jnp.mean(jax.vmap(lambda start: cost(*simulate(step, log_gains, start, engine)))(starts))
+    """Mean cost over time and over a batch of starts."""
+    return jnp.mean(jax.vmap(lambda start: simulate(step, log_gains, start, engine)[2])(starts))
 
 
 def random_starts(key, n):
@@ -65,8 +64,8 @@ def evaluate(step, log_gains, starts):
     """Error angle [deg] (n, times), settling time to 1 degree [s], peak torque [N m] and cost of every start."""
 
     def one(start):
-        squared, omega, applied = simulate(step, log_gains, start)
-        return jnp.rad2deg(jnp.sqrt(squared)), jnp.max(jnp.abs(applied)), cost(squared, omega, applied)
+        squared, applied, cost = simulate(step, log_gains, start)
+        return jnp.rad2deg(jnp.sqrt(squared)), jnp.max(jnp.abs(applied)), jnp.mean(cost)
 
     angle, peak, costs = jax.vmap(one)(starts)
     outside = angle > 1.0

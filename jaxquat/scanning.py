@@ -37,6 +37,7 @@ class Problem(NamedTuple):
     steps: int
     params: Any
     controller: Controller | None
+    save: Callable[..., Any] | None = None
 
 
 def run(
@@ -118,6 +119,14 @@ def step(problem: Problem, held: Any, sampled: bool, k: Array, state: State) -> 
     torque = with_held if sampled else problem.torque
     after = problem.step(problem.body, torque, _time(problem, k), state, problem.dt, problem.params)
     return instance("step", after, State, "a State back")
+
+
+def observe(problem: Problem, sampled: bool, k: Array, state: State, held: Any) -> Any:
+    """What is kept of the state before step number k: state and command, or what ``save`` makes of them."""
+    if problem.save is None:
+        return state, held
+    kept = problem.save(_time(problem, k), state, problem.params, *([held] if sampled else []))
+    return jax.tree.map(jnp.asarray, kept)
 
 
 def _time(problem: Problem, k: Array) -> Array:

@@ -1,6 +1,7 @@
 """From a step to a trajectory: the time grid, sampled controllers, and ``rollout``."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ from jaxquat.arguments import divisor, floating, function, instance, is_concrete
 from jaxquat.body import Body
 from jaxquat.linear import dot
 from jaxquat.mechanics import State, Step, Torque, check_state, evaluate_at_attitude
-from jaxquat.scanning import Controller, Problem, run
+from jaxquat.scanning import Controller, Problem, observe, run
 from jaxquat.schemes import SCHEMES
 from jaxquat.schemes.splitting import symmetric
 
@@ -58,9 +59,10 @@ class Path(NamedTuple):
     """A trajectory: ``steps // save_every + 1`` rows, the start included."""
 
     t: Array  # (rows,) times [s]
-    state: State  # leading axis rows
+    state: State  # leading axis rows; with ``save`` the last row alone
     command: Any  # held from each time on; the input without a controller, () without both; the last row repeats the last command
     memory: Any  # of the controller, at the end
+    saved: Any = ()  # what ``save`` made of each row, leading axis rows
 
     def at(self, t: ArrayLike) -> State:
         """The state at times ``t`` (...) within the path, interpolated on the sphere; NaN outside (ValueError if t is concrete).
@@ -71,6 +73,8 @@ class Path(NamedTuple):
         """
         if self.t.ndim != 1:
             raise ValueError(f"path: wanted one path, got times of shape {self.t.shape}; use jax.vmap over the paths")
+        if len(self.state.q) != self.t.size:
+            raise ValueError("path: wanted the states of all rows, got the last alone; leave out save= of rollout")
         t = floating("t", 0.0 + t if type(t) is int else t).astype(self.t.dtype)
         first, last = self.t[0], self.t[-1]
         if is_concrete((t, first, last)) and not np.all((np.asarray(t) >= first) & (np.asarray(t) <= last)):
@@ -104,6 +108,7 @@ def rollout(
     inputs: Any = None,
     sample_every: int = 1,
     save_every: int = 1,
+    save: Callable[..., Any] | None = None,
     checkpoint: str | int = "none",
     engine: str = "scan",
     check: bool = False,
@@ -123,6 +128,8 @@ def rollout(
             handed to the controller, or held for the torque when there is none.
         sample_every: steps per sample, a divisor of the number of steps.
         save_every: steps per row of the path, a divisor of the number of steps.
+        save: ``save(t, state, params) -> pytree of arrays``, with a controller or inputs ``save(t, state, params, held)``: what the
+            path keeps of each row, in ``path.saved``, instead of state and command. The fused engine computes it within its kernel.
         checkpoint: memory of the backward pass. "none" keeps the state of every step, from which the step is computed again; an
             integer m keeps one state every m steps (those between are computed again, segment by segment); "sqrt" takes m near
             the root of the number of steps. "reversible" keeps the rows of the path alone and undoes each step by a step of -dt:
@@ -142,6 +149,8 @@ def rollout(
     """
     function("step", step)
     function("torque", torque)
+    if save is not None:
+        function("save", save)
     if controller is not None:
         instance("controller", controller, Controller, "a jq.Controller(init, update)")
         function("controller.init", controller.init)
@@ -172,39 +181,56 @@ def rollout(
             moments, _ = body.principal()
             message = "body: symmetric_top_bm4 wanted two equal principal moments, got {moments}"
             checkify.check(symmetric(moments), message, moments=moments)
+    problem = Problem(step, body, torque, t0, dt, grid.steps, params, controller, save)
+    times = grid.times(dtype)[::save_every]
+    rest = start, inputs, sample_every, save_every, _segment(checkpoint, grid.steps)
+    if engine == "fused":
+        return _fused(problem, times, *rest)
+    if engine == "auto" and not check and checkpoint != "reversible":
+        path = _fused_if_possible(problem, times, *rest)
+        if path is not None:
+            return path
     if checkpoint == "reversible":
         _check_reversible(step, torque, t0, start, params, controller, inputs)
         states = reversing.run(step, body, torque, t0, dt, grid.steps, params, start, save_every)
-        command = memory = ()
+        path = Path(times, states, (), ())
     else:
-        problem = Problem(step, body, torque, t0, dt, grid.steps, params, controller)
-        chosen = run if engine == "scan" or check else _fused if engine == "fused" else _fastest
-        states, command, memory = chosen(problem, start, inputs, sample_every, save_every, _segment(checkpoint, grid.steps))
-    path = Path(grid.times(dtype)[::save_every], states, command, memory)
+        path = Path(times, *run(problem, *rest))
     if check:
         _check_path(path)
-    return path
+    return path if save is None else _saved(problem, inputs, save_every, path)
 
 
-def _fused(problem: Problem, *rest: Any) -> Any:
+def _fused(problem: Problem, times: Array, *rest: Any) -> Path:
     from jaxquat.fused import engine
 
     lacking = engine.missing()
     if lacking:
         raise ImportError(lacking)
-    return engine.run(problem, *rest)
+    rows, state, command, memory = engine.run(problem, *rest)
+    if problem.save is None:
+        return Path(times, *rows, memory)
+    return Path(times, *jax.tree.map(lambda x: x[None], (state, command)), memory, rows)
 
 
-def _fastest(problem: Problem, *rest: Any) -> Any:
-    """The fused engine where it can."""
+def _fused_if_possible(problem: Problem, times: Array, *rest: Any) -> Path | None:
     from jaxquat.fused import NotScalarError, engine
 
-    if not engine.missing():
-        try:
-            return engine.run(problem, *rest)
-        except NotScalarError:
-            pass
-    return run(problem, *rest)
+    if engine.missing():
+        return None
+    try:
+        return _fused(problem, times, *rest)
+    except NotScalarError:
+        return None
+
+
+def _saved(problem: Problem, inputs: Any, save_every: int, path: Path) -> Path:
+    """What ``save`` makes of each row, and the last row."""
+    sampled = problem.controller is not None or inputs is not None
+    numbers = jnp.arange(path.t.size) * save_every
+    saved = jax.vmap(partial(observe, problem, sampled))(numbers, path.state, path.command)
+    state, command = jax.tree.map(lambda x: x[-1:], (path.state, path.command))
+    return path._replace(state=state, command=command, saved=saved)
 
 
 def _segment(checkpoint: str | int, steps: int) -> int | None:

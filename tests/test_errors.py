@@ -375,6 +375,7 @@ MISLEADING = [
     (lambda: rollout(torque=None), TypeError, "torque", "None"),
     (lambda: rollout(torque=V), TypeError, "torque", "ArrayImpl"),
     (lambda: rollout(controller=lambda *given: V), TypeError, "controller", "jq.Controller", "function"),
+    (lambda: rollout(save=1), TypeError, "save", "function", "int"),
     (lambda: sampled(init=None), TypeError, "controller", "init", "None"),
     (lambda: jq.rkmk("rk4"), TypeError, "tableau", "rk4"),
     (lambda: torques.total([torques.zero]), TypeError, "torques", "list"),

@@ -123,6 +123,45 @@ def test_a_controller_with_memory_and_inputs(sample_every, save_every):
     compare(run, starts(5, dtype), jnp.asarray(0.7), inputs["bias"], dtype=dtype)
 
 
+@pytest.mark.parametrize(("sampled", "save_every"), [(True, 4), (True, 60), (False, 5)])
+def test_what_is_saved(sampled, save_every):
+    """A function of time, state, parameters and command, with arrays of several kinds and what it closes over."""
+    dtype = jnp.float64
+    controller = jq.Controller(
+        lambda start, params: jnp.zeros(3), lambda t, state, memory, params, value: (memory, params * state.omega)
+    )
+    options = {"controller": controller, "sample_every": 6} if sampled else {}
+
+    def run(name, start, params, target):
+        torque = lambda t, state, params, *held: sum(held, -params * state.omega) + jnp.sin(t)
+
+        def save(t, state, params, *held):
+            error = jq.quaternion.squared_distance(state.q, target)
+            return {
+                "cost": error + params * jnp.sum(torque(t, state, params, *held) ** 2),
+                "near": error < 1.0,
+                "grid": jnp.outer(state.q, state.omega),
+            }
+
+        one = lambda start: jq.rollout(
+            jq.rkmk4,
+            full_body(dtype),
+            torque,
+            start,
+            jq.grid(0.1, 0.05, 60),
+            params,
+            save_every=save_every,
+            save=save,
+            engine=name,
+            **options,
+        )
+        path = jax.vmap(one)(start)
+        saved = {**path.saved, "near": path.saved["near"].astype(jnp.int32)}
+        return saved, path.state, path.command, path.memory
+
+    compare(run, starts(5, dtype), jnp.asarray(0.7), jnp.array([0.5, 0.5, -0.5, 0.5]), dtype=dtype)
+
+
 def test_held_inputs_and_aux_states():
     dtype = jnp.float64
     torque = lambda t, state, params, held: (held - params * state.aux["wheel"], {"wheel": held * 0.1 - state.aux["wheel"]})
@@ -401,6 +440,10 @@ def test_pallas_kernels_interpreted(interpreted):
 
 def test_a_pallas_controller_interpreted(interpreted):
     test_a_controller_with_memory_and_inputs(6, 4)
+
+
+def test_what_pallas_saves_interpreted(interpreted):
+    test_what_is_saved(True, 4)
 
 
 @pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated:DeprecationWarning")  # jax 0.12

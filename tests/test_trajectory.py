@@ -9,6 +9,7 @@ import numpy as np
 import problems
 import pytest
 from jax import lax
+from jax.experimental import checkify
 from jax.flatten_util import ravel_pytree
 
 import jaxquat as jq
@@ -159,6 +160,36 @@ def test_sampling_and_saving(kind, sample_every, save_every):
     np.testing.assert_allclose(path.t, 0.05 * np.arange(0, steps + 1, save_every), rtol=1e-15)
     if controller:
         assert path.memory["calls"] == steps // sample_every
+
+
+@pytest.mark.parametrize("kind", ["torque", "controller", "reversible", "check"])
+def test_what_save_makes_of_the_rows(kind):
+    """The same as that of the whole path; the last row stays."""
+    sampled = {"controller": INTEGRATOR, "sample_every": 6} if kind == "controller" else {}
+    options = {"save_every": 4, "checkpoint": "reversible" if kind == "reversible" else "none", "check": kind == "check", **sampled}
+    torque = {"controller": held_law, "reversible": lambda t, state, gains: gains["stiffness"] * state.q[1:]}.get(kind, law)
+    step = jq.lie_midpoint if kind == "reversible" else jq.rkmk2
+
+    def save(t, state, gains, *held):
+        return {"power": state.omega @ torque(t, state, gains, *held), "late": t > 0.5, "time": t, "one": 1}
+
+    def run(save, gains):
+        return jq.rollout(step, BODY, torque, START, jq.grid(0.0, 0.05, 24), gains, save=save, **options)
+
+    if kind == "check":
+        run = lambda save, gains, run=run: checkify.checkify(lambda: run(save, gains))()[1]
+    whole, path = run(None, GAINS), run(save, GAINS)
+    rows = [jax.tree.map(lambda x, k=k: x[k], (whole.t, whole.state, whole.command)) for k in range(7)]
+    wanted = [save(t, state, GAINS, *([command] if kind == "controller" else [])) for t, state, command in rows]
+    assert_close(path.saved, jax.tree.map(lambda *x: jnp.stack(x), *wanted))
+    assert_close((path.t, path.memory), (whole.t, whole.memory))
+    assert_close((path.state, path.command), jax.tree.map(lambda x: x[-1:], (whole.state, whole.command)))
+    assert whole.saved == ()
+    with pytest.raises(ValueError, match="path: wanted the states of all rows"):
+        path.at(0.1)
+    by_rows = lambda gains: jnp.sum(jax.vmap(lambda t, *row: save(t, row[0], gains, *row[1:])["power"])(
+        whole.t, run(None, gains).state, *([run(None, gains).command] if sampled else [])))  # fmt: skip
+    assert_close(jax.grad(lambda gains: jnp.sum(run(save, gains).saved["power"]))(GAINS), jax.grad(by_rows)(GAINS), 1000)
 
 
 def final_loss(gains, start=START, checkpoint="none", steps=1000, dt=0.01, body=BODY, t0=0.0, step=jq.rkmk4):

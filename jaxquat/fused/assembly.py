@@ -251,28 +251,26 @@ def _forward(loop: Loop, kind: str, batched: Sequence[bool], lanes: int) -> _Ker
     w.label("steps")
     k = "%k"
     w.line("%k = phi i64 [ 0, %start ], [ %next, %ahead ]")
+    w.line(f"br i1 {w.set(f'icmp ult i64 {k}, {loop.steps}')}, label %within, label %save")
+    w.label("within")
     if kind == "keeping":
         done = w.every(k, loop.segment, "keep")
         row = w.set(f"udiv i64 {k}, {loop.segment}")
-        w.write(carry, len(state) + len(held) + len(memory), w.get(carry, slots), row)
+        w.write(carry, len(loop.saved) + len(carry), w.get(carry, slots), row)
         w.line(f"br label %{done}")
         w.label(done)
     _sample(w, constants, k, s, m, h)
-    done = w.every(k, loop.save_every, "save")
+    w.line(f"br i1 {w.due(k, loop.save_every)}, label %save, label %ahead")
+    w.label("save")
     row = w.set(f"udiv i64 {k}, {loop.save_every}")
-    w.write(state, 0, w.get(state, s), row)
-    w.write(held, len(state), w.get(held, h), row)
-    w.line(f"br label %{done}")
-    w.label(done)
-    w.put(state, s, w.program(expand(loop.step), [*constants, w.number(k), *w.get(state, s), *w.get(held, h)]))
-    w.line("br label %ahead")
+    w.write(loop.saved, 0, w.program(expand(loop.save), [*constants, w.number(k), *w.get(state, s), *w.get(held, h)]), row)
+    w.line(f"br i1 {w.set(f'icmp ult i64 {k}, {loop.steps}')}, label %ahead, label %last")
     w.label("ahead")
+    w.put(state, s, w.program(expand(loop.step), [*constants, w.number(k), *w.get(state, s), *w.get(held, h)]))
     w.line(f"%next = add i64 {k}, 1")
-    w.line(f"br i1 {w.set(f'icmp ult i64 %next, {loop.steps}')}, label %steps, label %last")
+    w.line("br label %steps")
     w.label("last")
-    w.write(state, 0, w.get(state, s), str(loop.rows))
-    w.write(held, len(state), w.get(held, h), str(loop.rows))
-    w.write(memory, len(state) + len(held), w.get(memory, m))
+    w.write(carry, len(loop.saved), w.get(carry, slots))
     w.line("br label %blocks")
     return w
 
@@ -301,16 +299,16 @@ def _backward(loop: Loop, batched: Sequence[bool], lanes: int) -> _Kernel:
     smooth = {name: _smooth(getattr(loop, name)) for name in ("constants", "inputs", "state", "memory", "held")}
     bars = {name: w.slots(leaves) for name, leaves in smooth.items()}
     first_kept = len(loop.constants) + len(loop.inputs)
-    first_rows = first_kept + len(carry)
-    first_commands = first_rows + len(smooth["state"])
-    first_memory = first_commands + len(smooth["held"])
+    first_last = first_kept + len(carry)
+    first_rows = first_last + len(carry)
+    first_bars = first_rows + len(_smooth(loop.saved))
     w.line("br label %blocks")
     _blocks(w)
     constants = w.read(loop.constants, 0)
     w.put(smooth["constants"], bars["constants"], w.zeros(smooth["constants"]))
-    w.put(smooth["held"], bars["held"], w.read(smooth["held"], first_commands, str(loop.rows)))
-    w.put(smooth["state"], bars["state"], w.read(smooth["state"], first_rows, str(loop.rows)))
-    w.put(smooth["memory"], bars["memory"], w.read(smooth["memory"], first_memory))
+    w.put(_smooth(carry), [*bars["state"], *bars["memory"], *bars["held"]], w.read(_smooth(carry), first_bars))
+    last = w.read(carry, first_last)
+    _save_back(w, constants, str(loop.steps), last[:n_state], last[n_state + n_memory :], bars, first_rows)
     w.line("br label %segments")
     w.label("segments")
     w.line(f"%segment = phi i64 [ {loop.segments - 1}, %start ], [ %segment_next, %segment_done ]")
@@ -349,9 +347,7 @@ def _backward(loop: Loop, batched: Sequence[bool], lanes: int) -> _Kernel:
     w.put(smooth["state"], bars["state"], found[ends[0] : ends[1]])
     w.add_to(smooth["held"], bars["held"], found[ends[1] :])
     done = w.every("%k", loop.save_every, "save")
-    row = w.set(f"udiv i64 %k, {loop.save_every}")
-    w.add_to(smooth["state"], bars["state"], w.read(smooth["state"], first_rows, row))
-    w.add_to(smooth["held"], bars["held"], w.read(smooth["held"], first_commands, row))
+    _save_back(w, constants, "%k", states, helds, bars, first_rows)
     w.line(f"br label %{done}")
     w.label(done)
     if loop.sample_back is not None:
@@ -381,6 +377,20 @@ def _backward(loop: Loop, batched: Sequence[bool], lanes: int) -> _Kernel:
     w.write(ends, len(smooth["constants"]) + len(smooth["inputs"]), w.get(ends, [*bars["state"], *bars["memory"]]))
     w.line("br label %blocks")
     return w
+
+
+def _save_back(
+    w: _Kernel, constants: list[str], k: str, states: list[str], helds: list[str], bars: dict[str, list[str]], first_rows: int
+) -> None:
+    """Adds the cotangents of what is saved before step number k."""
+    loop = w.loop
+    assert loop.save_back is not None
+    cotangents = w.read(_smooth(loop.saved), first_rows, w.set(f"udiv i64 {k}, {loop.save_every}"))
+    found = w.program(expand(loop.save_back), [*constants, w.number(k), *states, *helds, *cotangents])
+    for name in ("constants", "state", "held"):
+        leaves = _smooth(getattr(loop, name))
+        w.add_to(leaves, bars[name], found[: _size(leaves)])
+        found = found[_size(leaves) :]
 
 
 def _size(leaves: Iterable[Leaf]) -> int:

@@ -18,17 +18,17 @@ from jaxquat.fused.invariants import hoist
 from jaxquat.fused.kernel import Leaf, Loop
 from jaxquat.fused.scalarize import scalarize
 from jaxquat.mechanics import State
-from jaxquat.scanning import Problem, sample, step
+from jaxquat.scanning import Problem, observe, sample, step
 
 FORWARD_MODE = 'engine "fused" has a derivative in reverse mode only; use engine="scan" for forward mode'
 
 
 def run(
     problem: Problem, start: State, inputs: Any, sample_every: int, save_every: int, segment: int | None
-) -> tuple[State, Any, Any]:
+) -> tuple[Any, State, Any, Any]:
     """As ``scanning.run``, with ``segment`` steps between two states kept for the backward pass (None: their root).
 
-    NotScalarError if the step or the controller has no scalar form.
+    NotScalarError if the step, what is saved or the controller has no scalar form.
     """
     traced = trace(problem, start, inputs, sample_every, save_every, segment)
     return _solve(traced)
@@ -47,7 +47,7 @@ class Traced(NamedTuple):
 
     loop: Loop
     operands: list[Array]  # constants, inputs, start, memory
-    trees: Any  # of state, held, memory
+    trees: Any  # of what is saved, state, memory, held
     differentiated: Callable[[], Loop]
 
 
@@ -70,28 +70,34 @@ def trace(problem: Problem, start: State, inputs: Any, sample_every: int, save_e
         held_spec, _ = jax.eval_shape(one, number, state_spec, memory_spec, input_spec)
         sample_rest, sample_fixed = _hoisted(one, number, state_spec, memory_spec, input_spec)
     step_rest, step_fixed = _hoisted(lambda k, state, held: step(problem, held, sampled, k, state), number, state_spec, held_spec)
-    fixed = [_raw(x) for x in (*step_fixed, *sample_fixed)]
+    keep = functools.partial(observe, problem, sampled)
+    save_rest, save_fixed = _hoisted(keep, number, state_spec, held_spec)
+    saved_spec = jax.eval_shape(keep, number, state_spec, held_spec)
+    fixed = [_raw(x) for x in (*step_fixed, *save_fixed, *sample_fixed)]
     specs = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in fixed]
     groups = {
         "constants": specs, "inputs": _specs(input_spec), "state": _specs(state_spec), "memory": _specs(memory_spec),
-        "held": _specs(held_spec),
+        "held": _specs(held_spec), "saved": _specs(saved_spec),
     }  # fmt: skip
-    n = len(step_fixed)
+    n, m = len(step_fixed), len(step_fixed) + len(save_fixed)
 
-    def forward(constants: Sequence[Array], k: Array, state: Sequence[Array], held: Sequence[Array]) -> list[Array]:
-        return step_rest(constants[:n], k, *state, *held)
+    def of_constants(rest: Any, first: int, end: int | None) -> Callable[..., list[Array]]:
+        def function(constants: Sequence[Array], k: Array, *leaves: Sequence[Array]) -> list[Array]:
+            return rest(constants[first:end], k, *(x for group in leaves for x in group))
 
-    def forward_sample(constants: Sequence[Array], k: Array, *rest: Sequence[Array]) -> list[Array]:
-        assert sample_rest is not None
-        return sample_rest(constants[n:], k, *(x for leaves in rest for x in leaves))
+        return function
 
+    forward, forward_save = of_constants(step_rest, 0, n), of_constants(save_rest, n, m)
+    forward_sample = of_constants(sample_rest, m, None)
     of_step = (groups["state"], groups["held"])
     of_sample = (groups["state"], groups["memory"], groups["inputs"])
     loop = Loop(
         **{name: tuple(Leaf(np.dtype(s.dtype), math.prod(s.shape)) for s in leaves) for name, leaves in groups.items()},
         step=scalarize(forward, specs, number, *of_step),
+        save=scalarize(forward_save, specs, number, *of_step),
         sample=scalarize(forward_sample, specs, number, *of_sample) if sampled else None,
         step_back=None,
+        save_back=None,
         sample_back=None,
         steps=problem.steps,
         sample_every=sample_every,
@@ -100,15 +106,17 @@ def trace(problem: Problem, start: State, inputs: Any, sample_every: int, save_e
     )
 
     def differentiated() -> Loop:
-        back = scalarize(_pullback(forward), specs, number, *of_step, _smooth(groups["state"]))
+        back = loop._replace(
+            step_back=scalarize(_pullback(forward), specs, number, *of_step, _smooth(groups["state"])),
+            save_back=scalarize(_pullback(forward_save), specs, number, *of_step, _smooth(groups["saved"])),
+        )
         if not sampled:
-            return loop._replace(step_back=back)
+            return back
         cotangents = _smooth([*groups["held"], *groups["memory"]])
-        sample_back = scalarize(_pullback(forward_sample), specs, number, *of_sample, cotangents)
-        return loop._replace(step_back=back, sample_back=sample_back)
+        return back._replace(sample_back=scalarize(_pullback(forward_sample), specs, number, *of_sample, cotangents))
 
     leaves = [*fixed, *(_raw(x) for x in jax.tree.leaves((inputs, start, memory)))]
-    return Traced(loop, leaves, (state_spec, held_spec if sampled else (), memory_spec), differentiated)
+    return Traced(loop, leaves, (saved_spec, state_spec, memory_spec, held_spec), differentiated)
 
 
 def _differs_by_device(x: Any) -> bool:
@@ -166,12 +174,15 @@ def _pullback(function: Callable[..., list[Array]]) -> Callable[..., list[Array]
             constants, *groups = jax.tree.unflatten(structure, given)
             return _smooth(function(constants, k, *groups))
 
-        return jax.vjp(of_smooth, [leaves[i] for i in places])[1](list(cotangents))[0]
+        given = [leaves[i] for i in places]
+        like = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in given]
+        push = lambda tangents: jax.jvp(of_smooth, (given,), (tangents,))[1]  # noqa: E731
+        return jax.linear_transpose(push, like)(list(cotangents))[0]  # as jax.vjp, in two thirds of its time
 
     return back
 
 
-def _solve(traced: Traced) -> tuple[State, Any, Any]:
+def _solve(traced: Traced) -> tuple[Any, State, Any, Any]:
     loop, operands, trees, differentiated = traced
     flat = [x.reshape(*x.shape[: _leading(loop, k)], -1) for k, x in enumerate(operands)]
     smooth = [k for k, x in enumerate(flat) if jnp.issubdtype(x.dtype, jnp.floating)]
@@ -187,7 +198,7 @@ def _solve(traced: Traced) -> tuple[State, Any, Any]:
     def keep(chosen: list[Array], fixed: list[Array]) -> tuple[list[Array], Any]:
         found = _bind(loop, "keeping", merged(chosen, fixed))
         count = len(loop.results("forward"))
-        return found[:count], (chosen, fixed, found[count:])
+        return found[:count], (chosen, fixed, [*found[count:], *found[count - len(loop.last()) : count]])
 
     def back(residual: Any, cotangents: list[Any]) -> tuple[list[Array], None]:
         chosen, fixed, kept = residual
@@ -198,18 +209,22 @@ def _solve(traced: Traced) -> tuple[State, Any, Any]:
     solve.defvjp(keep, back)
     chosen = _guard([flat[k] for k in smooth])
     found = solve(chosen, [x for k, x in enumerate(flat) if k not in smooth])
-    states, held, memory = trees
+    saved, state, memory, held = trees
+    results = iter(found)
 
-    def shaped(spec: Any, number: int, leading: int) -> Any:
+    def shaped(spec: Any, leading: int) -> Any:
         leaves, structure = jax.tree.flatten(spec)
-        arrays = [
-            _keyed(x.reshape(*x.shape[:leading], *jax.eval_shape(_raw, leaf).shape), leaf)
-            for x, leaf in zip(found[number : number + len(leaves)], leaves, strict=True)
-        ]
-        return jax.tree.unflatten(structure, arrays)
+        arrays = [next(results) for _ in leaves]
+        return jax.tree.unflatten(
+            structure,
+            [
+                _keyed(x.reshape(*x.shape[:leading], *jax.eval_shape(_raw, leaf).shape), leaf)
+                for x, leaf in zip(arrays, leaves, strict=True)
+            ],
+        )
 
-    after = len(loop.state) + len(loop.held)
-    return shaped(states, 0, 1), shaped(held, len(loop.state), 1), shaped(memory, after, 0)
+    rows, state, memory, held = shaped(saved, 1), shaped(state, 0), shaped(memory, 0), shaped(held, 0)
+    return rows, state, held, memory
 
 
 def _leading(loop: Loop, number: int) -> int:

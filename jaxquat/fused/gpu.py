@@ -109,6 +109,7 @@ class _Block:
 
     def forward(self) -> None:
         loop, n = self.loop, sum(leaf.size for leaf in self.loop.state)
+        carried = (*loop.state, *loop.memory, *loop.held)
         constants = self.read(loop.constants, 0)
         start = self.read((*loop.state, *loop.memory), len(loop.constants) + len(loop.inputs))
 
@@ -119,21 +120,24 @@ class _Block:
 
                 @pl.when(_due(k, loop.segment))
                 def _() -> None:
-                    first = len(loop.state) + len(loop.held) + len(loop.memory)
-                    kept = (*loop.state, *loop.memory, *loop.held)
-                    self.write(kept, first, [*state, *memory, *held], _row(k, loop.segment))
+                    self.write(carried, len(loop.saved) + len(carried), [*state, *memory, *held], _row(k, loop.segment))
 
             held, memory = self.sampled(constants, k, state, memory, held)
 
             @pl.when(_due(k, loop.save_every))
             def _() -> None:
-                self.write((*loop.state, *loop.held), 0, [*state, *held], _row(k, loop.save_every))
+                self.save(constants, k, state, held)
 
             return self.run(loop.step, constants, k, state, held), memory, held
 
-        state, memory, held = lax.fori_loop(np.int32(0), np.int32(loop.steps), one, (start[:n], start[n:], self.zeros(loop.held)))
-        self.write((*loop.state, *loop.held), 0, [*state, *held], loop.rows)
-        self.write(loop.memory, len(loop.state) + len(loop.held), memory)
+        steps = np.int32(loop.steps)
+        state, memory, held = lax.fori_loop(np.int32(0), steps, one, (start[:n], start[n:], self.zeros(loop.held)))
+        self.save(constants, steps, state, held)
+        self.write(carried, len(loop.saved), [*state, *memory, *held])
+
+    def save(self, constants: list[Array], k: Any, state: list[Array], held: list[Array]) -> None:
+        loop = self.loop
+        self.write(loop.saved, 0, self.run(loop.save, constants, k, state, held), _row(k, loop.save_every))
 
     def backward(self) -> None:
         loop = self.loop
@@ -141,12 +145,12 @@ class _Block:
         n, m = (sum(leaf.size for leaf in leaves) for leaves in (loop.state, loop.memory))
         smooth = {
             name: [leaf for leaf in getattr(loop, name) if leaf.smooth]
-            for name in ("constants", "inputs", "state", "memory", "held")
+            for name in ("constants", "inputs", "state", "memory", "held", "saved")
         }
         sizes = {name: sum(leaf.size for leaf in leaves) for name, leaves in smooth.items()}
         kept = len(loop.constants) + len(loop.inputs)
-        rows = kept + len(carry)
-        commands, memories = rows + len(smooth["state"]), rows + len(smooth["state"]) + len(smooth["held"])
+        last = kept + len(carry)
+        rows = last + len(carry)
         constants = self.read(loop.constants, 0)
 
         def remember(row: Any, values: Sequence[Array]) -> None:
@@ -158,6 +162,12 @@ class _Block:
         def recall(row: Any) -> list[Array]:
             found = [(ref[row, e, self.lanes], leaf) for ref, leaf in zip(self.past, carry, strict=True) for e in range(leaf.size)]
             return [x != 0 if leaf.dtype.kind == "b" else x for x, leaf in found]
+
+        def saved(k: Any, state: list[Array], held: list[Array], bars: Any) -> Any:
+            """With the cotangents of what is saved before step number k."""
+            own = self.read(smooth["saved"], rows, _row(k, loop.save_every))
+            found = iter(self.run(loop.save_back, constants, k, state, held, own))
+            return tuple([a + next(found) for a in group] for group in bars)
 
         def segment(number: Any, bars: Any) -> Any:
             number = np.int32(loop.segments - 1) - _int32(number)
@@ -185,13 +195,8 @@ class _Block:
                 state_bar = [next(found) for _ in state_bar]
                 held_bar = [a + next(found) for a in held_bar]
 
-                def saved(bars: list[Array]) -> list[Array]:
-                    row = _row(k, loop.save_every)
-                    own = [*self.read(smooth["state"], rows, row), *self.read(smooth["held"], commands, row)]
-                    return [a + b for a, b in zip(bars, own, strict=True)]
-
-                both = lax.cond(_due(k, loop.save_every), saved, lambda bars: bars, [*state_bar, *held_bar])
-                state_bar, held_bar = both[: sizes["state"]], both[sizes["state"] :]
+                added = lambda bars: saved(k, state, held, bars)  # noqa: E731
+                constants_bar, state_bar, held_bar = _either(_due(k, loop.save_every), added, (constants_bar, state_bar, held_bar))
 
                 def sampled(bars: Any) -> Any:
                     constants_bar, state_bar, memory_bar, held_bar = bars
@@ -209,12 +214,12 @@ class _Block:
 
             return lax.fori_loop(np.int32(0), count, back, bars)
 
-        bars = (
-            self.zeros(smooth["constants"]),
-            self.read(smooth["state"], rows, loop.rows),
-            self.read(smooth["memory"], memories),
-            self.read(smooth["held"], commands, loop.rows),
-        )
+        end = self.read(carry, last)
+        own = iter(self.read([*smooth["state"], *smooth["memory"], *smooth["held"]], rows + len(smooth["saved"])))
+        state_bar, memory_bar, held_bar = ([next(own) for _ in range(sizes[name])] for name in ("state", "memory", "held"))
+        given = self.zeros(smooth["constants"]), state_bar, held_bar
+        constants_bar, state_bar, held_bar = saved(np.int32(loop.steps), end[:n], end[n + m :], given)
+        bars = constants_bar, state_bar, memory_bar, held_bar
         constants_bar, state_bar, memory_bar, _ = lax.fori_loop(np.int32(0), np.int32(loop.segments), segment, bars)
         self.write(smooth["constants"], 0, constants_bar)
         after = len(smooth["constants"]) + len(smooth["inputs"])

@@ -22,10 +22,10 @@ class Leaf(NamedTuple):
 class Loop(NamedTuple):
     """The time loop of one body.
 
-    ``step``: constants, number of the step (int32), state, held -> state. ``sample``: constants, number, state, memory, input ->
-    held, memory; None without a controller and inputs. ``step_back``: the inputs of step, cotangent of the state after -> those
-    of constants, state, held. ``sample_back``: the inputs of sample, cotangents of held and memory after -> those of constants,
-    state, memory, input. Cotangents are those of the smooth leaves alone.
+    ``step``: constants, number of the step (int32), state, held -> state. ``save``: the same -> saved. ``sample``: constants,
+    number, state, memory, input -> held, memory; None without a controller and inputs. ``step_back``, ``save_back``: the inputs of
+    step, cotangent of the result -> those of constants, state, held. ``sample_back``: the inputs of sample, cotangents of held and
+    memory after -> those of constants, state, memory, input. Cotangents are those of the smooth leaves alone.
     """
 
     constants: tuple[Leaf, ...]
@@ -33,9 +33,12 @@ class Loop(NamedTuple):
     state: tuple[Leaf, ...]
     memory: tuple[Leaf, ...]
     held: tuple[Leaf, ...]
+    saved: tuple[Leaf, ...]  # of one row
     step: Program
+    save: Program
     sample: Program | None
     step_back: Program | None  # None before a derivative is asked for
+    save_back: Program | None
     sample_back: Program | None
     steps: int
     sample_every: int
@@ -66,10 +69,9 @@ class Loop(NamedTuple):
         found += [(leaf, self.samples) for leaf in self.inputs]
         if kind != "backward":
             return found + [(leaf, None) for leaf in (*self.state, *self.memory)]
-        found += self.kept()
-        found += [(leaf, self.rows + 1) for leaf in self.state if leaf.smooth]
-        found += [(leaf, self.rows + 1) for leaf in self.held if leaf.smooth]
-        return found + [(leaf, None) for leaf in self.memory if leaf.smooth]
+        found += [*self.kept(), *self.last()]
+        found += [(leaf, self.rows + 1) for leaf in self.saved if leaf.smooth]
+        return found + [(leaf, None) for leaf, _ in self.last() if leaf.smooth]
 
     def results(self, kind: str) -> list[tuple[Leaf, int | None]]:
         """The arrays that a kernel writes."""
@@ -77,9 +79,12 @@ class Loop(NamedTuple):
             found: list[tuple[Leaf, int | None]] = [(leaf, None) for leaf in self.constants if leaf.smooth]
             found += [(leaf, self.samples) for leaf in self.inputs if leaf.smooth]
             return found + [(leaf, None) for leaf in (*self.state, *self.memory) if leaf.smooth]
-        found = [(leaf, self.rows + 1) for leaf in (*self.state, *self.held)]
-        found += [(leaf, None) for leaf in self.memory]
+        found = [(leaf, self.rows + 1) for leaf in self.saved] + self.last()
         return found + (self.kept() if kind == "keeping" else [])
+
+    def last(self) -> list[tuple[Leaf, int | None]]:
+        """State, memory and command at the end."""
+        return [(leaf, None) for leaf in (*self.state, *self.memory, *self.held)]
 
     def kept(self) -> list[tuple[Leaf, int | None]]:
         """State, memory and command before the first step of each segment."""
