@@ -207,10 +207,9 @@ def _fused(problem: Problem, times: Array, *rest: Any) -> Path:
     lacking = engine.missing()
     if lacking:
         raise ImportError(lacking)
-    rows, state, command, memory = engine.run(problem, *rest)
-    if problem.save is None:
-        return Path(times, *rows, memory)
-    return Path(times, *jax.tree.map(lambda x: x[None], (state, command)), memory, rows)
+    rows, *ends, memory = engine.run(problem, *rest)
+    state, command = rows if problem.save is None else jax.tree.map(lambda x: x[None], ends)
+    return Path(times, state, command, memory, () if problem.save is None else rows)
 
 
 def _fused_if_possible(problem: Problem, times: Array, *rest: Any) -> Path | None:
