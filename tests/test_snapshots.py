@@ -19,15 +19,15 @@ import pytest
 import jaxquat as jq
 from jaxquat import snapshots
 
-DATA = jax.random.normal(jax.random.key(1), (20, 3))
+DATA = jax.random.normal(jax.random.key(1), (4, 3))
 
 
 def loss(params, batch, key):
-    return jnp.mean((batch @ params["x"] - params["y"]) ** 2) + 0.1 * params["y"] * jax.random.normal(key)
+    return jnp.mean((batch @ params["x"] - params["y"]) ** 2)
 
 
 def fit(**changes):
-    given = {"params": {"x": jnp.ones(3), "y": jnp.array(0.5)}, "optimizer": optax.adam(0.1), "data": DATA, "batch": 4}
+    given = {"params": {"x": jnp.ones(3), "y": jnp.array(0.5)}, "optimizer": optax.adam(0.1), "data": DATA}
     fixed = {"steps": 20, "chunk": 4, "checkpoint_every": 3, "key": jax.random.key(0), "progress": False}
     return jq.fit(**{"loss": loss, **given, **fixed, **changes})
 
@@ -57,21 +57,20 @@ def numbers(path):
     return sorted(entry.name for entry in path.iterdir())
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"optimizer": optax.noisy_sgd(0.1, 0.1, key=jax.random.key(5))},
-        {
-            "params": {"x": jnp.ones((2, 3), jnp.float32), "y": jnp.array([0.5, 3.0], jnp.float32)},
-            "data": DATA.astype(jnp.float32),
-            "loss": lambda p, b, k: jnp.mean((b @ p["x"] - p["y"]) ** 2),
-            "validation": lambda p: jnp.sum(p["y"] ** 2),
-            "starts": 2,
-        },
-    ],
-    ids=["adam", "noisy", "starts"],
-)
+NOISY = {
+    "loss": lambda params, batch, key: loss(params, batch, key) * jax.random.uniform(key),
+    "optimizer": optax.noisy_sgd(0.1, 0.1, key=jax.random.key(5)),
+    "batch": 2,
+}
+STARTS = {
+    "params": {"x": jnp.ones((2, 3), jnp.float32), "y": jnp.array([0.5, 3.0], jnp.float32)},
+    "data": DATA.astype(jnp.float32),
+    "validation": lambda params: jnp.sum(params["y"] ** 2),
+    "starts": 2,
+}
+
+
+@pytest.mark.parametrize("changes", [NOISY, STARTS], ids=["noisy", "starts"])
 def test_more_steps_continue_to_the_same_bits(changes, tmp_path):
     """Ends within a chunk and within two writes, where the interrupted fit evaluates and the other does not."""
     part = fit(**changes, steps=7, checkpoint_dir=tmp_path)
@@ -105,8 +104,8 @@ def test_a_fit_that_patience_ended_stays_ended(tmp_path):
         ("params", {"x": jnp.ones(3), "y": jnp.array(0.25)}),
         ("params", {"x": jnp.ones(3), "z": jnp.array(0.5)}),
         ("optimizer", optax.sgd(0.1)),
-        ("data", DATA.at[7, 1].add(1e-15)),
-        ("batch", 5),
+        ("data", DATA.at[2, 1].add(1e-15)),
+        ("batch", 3),
         ("key", jax.random.key(1)),
         ("key", jax.random.key(0, impl="rbg")),
         ("validation", lambda p: p["y"]),
@@ -119,15 +118,15 @@ def test_the_states_of_another_fit_are_refused(name, value, ended):
 
 
 def test_damage_is_found_wherever_it_is(copied):
-    """Every file cut short, emptied, deleted, or with any of some bits flipped: refused, or read with the right bits."""
+    """Every file cut short, emptied, deleted, or with a bit flipped: refused."""
     path, _ = copied
     folder, rng = path / "20", random.Random(0)
     like = jq.fitting._Run({"x": jnp.ones(3), "y": jnp.array(0.5)}, *[()] * 5)
     like = like._replace(state=optax.adam(0.1).init(like.params), skipped=jnp.array(0), history=np.zeros(0), validation=np.zeros(0))
-    leaves, fingerprint = snapshots._read("checkpoint_dir", folder)
+    fingerprint, damage = snapshots._checked(folder)
     whole = snapshots.newest("checkpoint_dir", path, like, fingerprint)
-    assert len(leaves) == len(jax.tree.leaves(whole)) - 1  # the validation is empty
-    refused = 0
+    assert whole.history.shape == (20,)
+    assert not damage
     for file in [file for file in folder.rglob("*") if file.is_file()]:
         content = file.read_bytes()
         flipped = [bytearray(content) for _ in range(4)]
@@ -135,14 +134,11 @@ def test_damage_is_found_wherever_it_is(copied):
             bits[rng.randrange(len(bits))] ^= 1 << rng.randrange(8)
         for damaged in [None, b"", content[: len(content) // 2], *flipped]:
             file.unlink() if damaged is None else file.write_bytes(damaged)
-            try:
-                assert_same_bits(snapshots.newest("checkpoint_dir", path, like, fingerprint), whole)
-            except ValueError as error:
-                refused += 1
-                assert f"checkpoint_dir: wanted an intact state, got a damaged one in {folder}" in str(error)  # noqa: PT017
-                assert f"that of update 18 is intact: remove {folder} to go on from there" in str(error)  # noqa: PT017
+            with pytest.raises(ValueError, match="checkpoint_dir: wanted an intact state, got a damaged one in") as error:
+                snapshots.newest("checkpoint_dir", path, like, fingerprint)
+            assert f"that after update 18 is intact: remove {folder} to go on from there" in str(error.value)
             file.write_bytes(content)
-    assert refused > 10
+    assert_same_bits(snapshots.newest("checkpoint_dir", path, like, fingerprint), whole)
 
 
 def test_the_way_out_of_damage(copied):
@@ -150,13 +146,13 @@ def test_the_way_out_of_damage(copied):
     for file in (path / "20").rglob("*"):
         if file.is_file():
             file.write_bytes(file.read_bytes()[:-1])
-    with pytest.raises(ValueError, match="that of update 18 is intact: remove .*20 to go on from there"):
+    with pytest.raises(ValueError, match=r"that after update 18 is intact: remove .*20 to go on from there"):
         fit(checkpoint_dir=path)
     shutil.rmtree(path / "20")
     assert_same_bits(fit(checkpoint_dir=path), plain)
     for folder in path.iterdir():
-        (folder / "_METADATA").unlink()
-    with pytest.raises(ValueError, match="no other intact one: remove .*fit to begin anew"):
+        (folder / "fit.json").unlink()
+    with pytest.raises(ValueError, match=r"no other intact one: remove .*fit to begin anew"):
         fit(checkpoint_dir=path)
 
 
@@ -172,20 +168,27 @@ def full_disk(size):
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-@pytest.mark.parametrize("size", [0, 1000], ids=["first byte", "later"])
-def test_a_full_disk_costs_nothing_but_time(size, tmp_path):
-    """The first folder can be made and its files not, or the large one of them not."""
-    changes = {"params": {"x": jnp.linspace(1.0, 2.0, 600).reshape(3, 200), "y": jnp.array(0.5)}}
-    fit(**changes, steps=7, checkpoint_dir=tmp_path)
-    with full_disk(size), pytest.raises(OSError, match="checkpoint_dir: .*after update 9 .*that after update 7 is still there"):
-        fit(**changes, checkpoint_dir=tmp_path)
-    assert numbers(tmp_path) == ["6", "7"]
-    assert_same_bits(fit(**changes, checkpoint_dir=tmp_path), fit(**changes))
+def test_a_full_disk_costs_nothing_but_time(copied):
+    path, _ = copied
+    with full_disk(0), pytest.raises(OSError, match=r"checkpoint_dir: .*after update 21 .*that after update 20 is still there"):
+        fit(steps=21, checkpoint_dir=path)
+    assert numbers(path) == ["18", "20"]
+    assert_same_bits(fit(steps=21, checkpoint_dir=path), fit(steps=21))
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # orbax hears of the first write that fails only
+def test_a_disk_that_is_full_in_the_midst_of_it(tmp_path):
+    """Small files can be written, the large one not."""
+    snapshots.save("checkpoint_dir", tmp_path, 1, jnp.zeros(3), {})
+    with full_disk(2000), pytest.raises(OSError, match=r"checkpoint_dir: .*after update 2 .*that after update 1 is still there"):
+        snapshots.save("checkpoint_dir", tmp_path, 2, jax.random.normal(jax.random.key(0), (1000,)), {})
+    assert numbers(tmp_path) == ["1"]
+    np.testing.assert_array_equal(snapshots.newest("checkpoint_dir", tmp_path, jnp.ones(3), {}), np.zeros(3))
 
 
 def test_what_a_kill_leaves_is_removed_and_what_is_not_ours_is_not(copied):
     path, _ = copied
-    ours, other = path / "21.orbax-checkpoint-tmp", path / "notes.orbax-checkpoint-tmp"
+    ours, other = path / "21.unfinished", path / "notes.unfinished"
     ours.mkdir()
     other.mkdir()
     fit(steps=21, checkpoint_dir=path)
