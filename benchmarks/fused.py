@@ -24,7 +24,7 @@ import rollout as peers
 
 import jaxquat as jq
 from jaxquat import series
-from jaxquat.fitting import _forward
+from jaxquat.differentiation import forward_value_and_grad
 
 HERE = Path(__file__).parent
 GAINS = (6.0, 4.0)
@@ -84,7 +84,7 @@ def table(bodies, dtype, steps, loop):
     engines = {
         "fused": (partial(peers.library, checkpoint="none", engine="fused"), jax.value_and_grad),
         "scan": (scan, jax.value_and_grad),
-        "scan, forward mode": (scan, _forward),
+        "scan, forward mode": (scan, forward_value_and_grad),
         "diffrax Tsit5": (peers.by_diffrax, jax.value_and_grad),
     }
     if bodies > 4096:
@@ -190,7 +190,7 @@ def fit_updates():
     starts = fit_gains.random_starts(jax.random.key(0), 64)
     initial = jax.tree.map(jnp.log, fit_gains.HOFFMANN)
     print("\n| value and gradient of fit_gains.py | ms |\n|---|---|")
-    for engine, differentiate in (("scan", _forward), ("fused", jax.value_and_grad)):
+    for engine, differentiate in (("scan", forward_value_and_grad), ("fused", jax.value_and_grad)):
         run = jax.jit(differentiate(lambda gains, engine=engine: fit_gains.loss(jq.rkmk4, engine, gains, starts, None)))
         jax.block_until_ready(run(initial))
         print(f"| {engine} | {timed(lambda run=run: run(initial)):.2f} |", flush=True)
