@@ -39,13 +39,13 @@ HORIZON = 60.0  # s of TEST
 class Calibration(NamedTuple):
     """What is fitted. The first three are those of ``jq.sensors.Gyro``."""
 
-    bias: Array  # (3,) [rad/s]
+    bias: ArrayLike  # (3,) [rad/s]
     scale: Array  # (3,)
     misalignment: Array  # (6,) [rad]
     offset: Array  # () what the gyroscope reports at t was the rate at t - offset [s]
 
 
-SPREAD = Calibration(jnp.full(3, 2e-3), jnp.full(3, 5e-3), jnp.full(6, 5e-3), jnp.array(1e-2))  # of the prior
+SPREAD = Calibration(np.full(3, 2e-3), np.full(3, 5e-3), np.full(6, 5e-3), np.array(1e-2))  # of the prior
 
 
 def corrected(calibration, gyro):
