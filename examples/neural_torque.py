@@ -32,7 +32,7 @@ LINEAR = jnp.array([0.02, 0.05, 0.03])  # N m s
 QUADRATIC = jnp.array([0.06, 0.02, 0.04])  # N m s^2
 SKEW = jnp.array([0.0, 0.03, -0.02])  # N m s^2
 RATE_NOISE, ATTITUDE_NOISE = 1e-3, 1e-3  # rad/s, rad
-DT, STEPS, WINDOW = 0.05, 400, 10
+DT, STEPS, WINDOW = 0.05, 200, 20
 WIDTH = 16
 
 
@@ -154,14 +154,14 @@ def loss(torque, engine, params, batch, key):
     return sum(jnp.mean(error[:, 1:]) for error in errors(predicted, recorded))
 
 
-def learn(network, engine, key, trajectories=16, updates=1500):
+def learn(network, engine, key, trajectories=64, updates=1500):
     """The torque of the hybrid and its fitted parameters."""
     data, noise, weights, descent = jax.random.split(key, 4)
     params, apply = NETWORKS[network](weights)
     torque = hybrid(apply)
     batches = windows(measured(truth(data, trajectories), noise))
     optimizer = optax.adam(optax.cosine_decay_schedule(1e-2, updates))
-    fit = jq.fit(partial(loss, torque, engine), params, optimizer, batches, steps=updates, batch=128, chunk=100, key=descent)
+    fit = jq.fit(partial(loss, torque, engine), params, optimizer, batches, steps=updates, batch=64, chunk=100, key=descent)
     return torque, fit
 
 
