@@ -1,4 +1,4 @@
-"""Forward against reverse mode for the gradient of a fit: the evidence for ``fitting.FORWARD_LIMIT``.
+"""Forward against reverse mode for the gradient of a fit: the evidence for ``descent.FORWARD_LIMIT``.
 
 64 bodies, 200 steps of rkmk4, the mean final error as a function of P gains; time of value and gradient in both modes, as multiples
 of the simulation alone in the same run, and the compile times.
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax import Array
 
 import jaxquat as jq
-from jaxquat.fitting import _forward
+from jaxquat.differentiation import forward_value_and_grad
 
 BODIES, STEPS = 64, 200
 
@@ -52,7 +52,7 @@ def main() -> None:
     for size in (2, 6, 12, 24, 48):
         params = 0.1 * jnp.ones(size)
         plain, _ = clock(loss, params)
-        forward, compile_forward = clock(_forward(loss), params)
+        forward, compile_forward = clock(forward_value_and_grad(loss), params)
         reverse, compile_reverse = clock(jax.value_and_grad(loss), params)
         print(
             f"{size:10d} {1e3 * plain:17.2f} {forward / plain:14.1f} {reverse / plain:14.1f} {reverse / forward:17.1f}"

@@ -182,12 +182,12 @@ def fit_updates():
     sys.path.insert(0, str(HERE.parent / "examples"))
     import fit_gains  # pyright: ignore[reportMissingImports]
 
-    from jaxquat.fitting import _forward
+    from jaxquat.differentiation import forward_value_and_grad
 
     starts = fit_gains.random_starts(jax.random.key(0), 64)
     initial = jax.tree.map(jnp.log, fit_gains.HOFFMANN)
     print("\n| value and gradient of fit_gains.py | ms |\n|---|---|")
-    for engine, differentiate in (("scan", _forward), ("fused", jax.value_and_grad)):
+    for engine, differentiate in (("scan", forward_value_and_grad), ("fused", jax.value_and_grad)):
         run = jax.jit(differentiate(lambda gains, engine=engine: fit_gains.loss(jq.rkmk4, engine, gains, starts, None)))
         jax.block_until_ready(run(initial))
         print(f"| {engine} | {timed(lambda run=run: run(initial)):.2f} |", flush=True)

@@ -27,6 +27,7 @@ from jaxquat.mechanics import State
 from jaxquat.scanning import Controller
 from jaxquat.schemes import SCHEMES, compose, crouch_grossman, rkmk
 from jaxquat.trajectory import Grid, Path, grid, rollout
+from jaxquat.uncertainty import FitCovariance, fit_covariance
 
 lie_euler = SCHEMES["lie_euler"].step
 rkmk2 = SCHEMES["rkmk2"].step
@@ -60,6 +61,7 @@ __all__ = [
     "Body",
     "Controller",
     "Fit",
+    "FitCovariance",
     "Grid",
     "Path",
     "State",
@@ -73,6 +75,7 @@ __all__ = [
     "euler",
     "exact",
     "fit",
+    "fit_covariance",
     "formulation1",
     "formulation2",
     "full_quat",

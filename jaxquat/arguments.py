@@ -31,6 +31,20 @@ def floating(name: str, value: Any) -> Array:
     return array
 
 
+def floating_tree(name: str, tree: Any) -> Any:
+    """``tree`` with arrays of floating dtype for leaves; TypeError, with the place in the tree, otherwise."""
+
+    def checked(path: Any, leaf: Any) -> Array:
+        try:
+            return floating(name, leaf)
+        except TypeError as error:
+            place = f" at {name}{jax.tree_util.keystr(path)}" if path else ""
+            hint = "split the tree (equinox.partition does), give the floats here and let the function join the parts"
+            raise TypeError(f"{error}{place}; {hint}") from error
+
+    return jax.tree_util.tree_map_with_path(checked, tree)
+
+
 def exactly(name: str, value: Any, shape: tuple[int, ...], hint: str = "") -> Array:
     """``value`` as a floating array of exactly this shape."""
     array = floating(name, value)

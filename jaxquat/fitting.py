@@ -1,5 +1,6 @@
 """Gradient descent on a simulated loss: gains, inertia, calibration."""
 
+import os
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
@@ -7,22 +8,35 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax import Array, lax
+from jax import Array
 from jax.flatten_util import ravel_pytree
 from tqdm import tqdm
 
-from jaxquat.arguments import floating, function, instance, one_of, positive_integer
-
-FORWARD_LIMIT = 6
-"""``mode="auto"`` differentiates forward up to this many parameters (benchmarks/fit_mode.py measures both modes)."""
+from jaxquat import snapshots
+from jaxquat.arguments import floating_tree, function, instance, one_of, positive_integer
+from jaxquat.descent import descent, sampled, scalar
 
 
 class Fit(NamedTuple):
-    """The result of ``fit``."""
+    """The result of ``fit``. With ``starts`` the arrays have their axis in front; ``params`` and ``best`` are those of the best."""
 
-    params: Any  # after the last update
-    history: np.ndarray  # (steps,) the loss before each update; not finite where the update was skipped
-    skipped: int  # updates left out because the loss or its gradient was not finite
+    params: Any  # after update ``best``
+    history: np.ndarray  # (updates,) the loss before each update
+    skipped: int | np.ndarray  # updates left out because the loss, its gradient or the update was not finite
+    validation: np.ndarray | None  # (evaluations,) at the start, after every ``chunk`` updates and after the last; None without
+    best: int  # the number of updates that led to ``params``: of the lowest validation loss, or all without validation
+    start: int | None  # which of the starts led to ``params``; None without
+
+
+class _Run(NamedTuple):
+    """A fit under way, as it goes to disk; with starts every array has their axis in front."""
+
+    params: Any
+    state: Any  # of the optimiser
+    skipped: Any
+    history: np.ndarray
+    validation: np.ndarray
+    best: Any  # parameters of the lowest validation loss so far; () without validation
 
 
 def fit(
@@ -34,8 +48,13 @@ def fit(
     steps: int,
     key: Array,
     batch: int | None = None,
+    starts: int | None = None,
+    validation: Callable[[Any], Array] | None = None,
+    patience: int | None = None,
     mode: Literal["auto", "forward", "reverse"] = "auto",
     chunk: int = 10,
+    checkpoint_dir: str | os.PathLike | None = None,
+    checkpoint_every: int = 100,
     progress: bool = True,
 ) -> Fit:
     """Minimise ``loss(params, batch, key) -> ()`` over a pytree of parameters by ``steps`` updates of an optax optimiser.
@@ -43,32 +62,55 @@ def fit(
     Args:
         loss: jittable; ``batch`` is this update's part of ``data`` (None without data), ``key`` is new at each update.
         params: pytree of floating arrays; keep positive quantities as logarithms.
-        optimizer: any optax gradient transformation that needs no loss value, ``optax.adam(1e-2)`` for instance.
+        optimizer: any optax gradient transformation, ``optax.adam(1e-2)`` for instance. Those that search along a line or want the
+            loss (``optax.lbfgs()``) get it with the batch and key of the update, differentiated in the same mode; give them all
+            data and a loss that ignores the key, or their memory mixes different functions.
         data: pytree of arrays with one leading axis; None if the loss draws its own from the key.
         steps: number of updates.
-        key: a ``jax.random.key``; the same key gives the same fit.
+        key: a ``jax.random.key``; the same key gives the same fit. Update n draws from ``fold_in(key, n)``, whatever the number of
+            steps and the chunk.
         batch: rows of data per update, drawn without replacement at each; None for all.
+        starts: fit from so many starts at once, vmapped, and keep the best: ``params`` then have this leading axis throughout. All
+            see the same batches and keys, so each start goes the way it would go alone. The best has the lowest validation loss;
+            without validation the lowest loss after the last update, on the draws that the next one would see.
+        validation: ``validation(params) -> ()``, jittable, evaluated at the start, every ``chunk`` updates and after the last; the
+            result has the parameters where it was lowest.
+        patience: stop after so many evaluations without a new lowest validation loss, in any of the starts.
         mode: how to differentiate. "forward" costs a few forward passes per parameter and no memory, "reverse" many forward passes
             whatever their number; "auto" is forward up to 6 parameters, unless something in the loss has a derivative in reverse
             mode only (``jax.custom_vjp``, the fused engine).
-        chunk: updates between two returns to the host.
+        chunk: updates between two returns to the host; changes no result but the times of validation.
+        checkpoint_dir: local directory that receives the state of the fit (extra ``store``). After an interruption, a kill
+            included, the same call goes on from there and ends with the same bits; with more steps it continues a fit that had
+            ended. The states of another fit are refused: one that differs in params, data, batch, key, starts, the
+            optimiser's state at the start or the times of validation; functions cannot be compared.
+        checkpoint_every: updates between two writes, any number; the end is written in any case.
         progress: show a progress bar with the loss.
 
     Returns:
-        Fit. An update whose loss or gradient is not finite is skipped, and counted.
+        Fit. An update whose loss or gradient is not finite, or that is itself not, is skipped, and counted.
 
     Raises:
-        ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
-        FloatingPointError: every update was skipped.
+        ValueError, TypeError: an argument of wrong shape, dtype or value, by name; in ``checkpoint_dir`` a damaged state (the
+            message says whether an older one is intact, and how to go on) or that of another fit.
+        FloatingPointError: every update was skipped, or no validation loss was finite.
+        OSError: a state could not be written, on a full disk for instance; the last one written stays.
+        ImportError: ``checkpoint_dir`` without orbax-checkpoint.
     """
     steps, chunk = positive_integer("steps", steps), positive_integer("chunk", chunk)
+    checkpoint_every = positive_integer("checkpoint_every", checkpoint_every)
     function("loss", loss)
     instance("optimizer", optimizer, optax.GradientTransformation, "an optax gradient transformation, e.g. optax.adam(1e-2)")
     if not hasattr(key, "dtype") or not (jnp.issubdtype(key.dtype, jax.dtypes.prng_key) or key.dtype == jnp.uint32):
         raise TypeError(f"key: wanted a jax.random.key, got {key!r}")
     one_of("mode", mode, ("auto", "forward", "reverse"))
-    params = jax.tree.map(lambda leaf: floating("params", leaf), params)
-    size = ravel_pytree(params)[0].size
+    params = jax.tree.map(_strong, floating_tree("params", params))
+    starts = None if starts is None else positive_integer("starts", starts)
+    if starts is not None:
+        for leaf in jax.tree.leaves(params):
+            if leaf.shape[:1] != (starts,):
+                raise ValueError(f"params: wanted a leading axis of {starts} starts throughout, got shape {leaf.shape}")
+    size = ravel_pytree(params)[0].size // (starts or 1)
     if size == 0:
         raise ValueError("params: wanted at least one number, got none")
     rows = {jnp.shape(leaf)[:1] for leaf in jax.tree.leaves(data)}
@@ -78,87 +120,104 @@ def fit(
         batch = positive_integer("batch", batch)
         if not rows or batch > min(rows)[0]:
             raise ValueError(f"batch: wanted at most the rows of data, got {batch} for {min(rows)[0] if rows else 'no data'}")
-    guarded = optax.apply_if_finite(optimizer, max_consecutive_errors=steps)
+    if validation is not None:
+        function("validation", validation)
+    if patience is not None:
+        patience = positive_integer("patience", patience)
+        if validation is None:
+            raise ValueError(f"patience: wanted a validation function with it, got {patience} without")
+    directory = None if checkpoint_dir is None else snapshots.directory("checkpoint_dir", checkpoint_dir)
 
-    @jax.jit
-    def run(params: Any, state: Any, data: Any, keys: Array) -> tuple[Any, Any, Array]:
-        def update(carry: Any, key: Array) -> tuple[Any, Array]:
-            params, state = carry
-            draw, own = jax.random.split(key)
-            part = data
-            if batch is not None:
-                chosen = jax.random.choice(draw, min(rows)[0], (batch,), replace=False)
-                part = jax.tree.map(lambda x: x[chosen], data)
-            of_params = lambda p: _scalar(loss(p, part, own))  # noqa: E731
-            forward = mode == "forward" or (mode == "auto" and size <= FORWARD_LIMIT and not _reverse_only(of_params, params))
-            value, gradient = (_forward if forward else jax.value_and_grad)(of_params)(params)
-            gradient = jax.tree.map(lambda g: jnp.where(jnp.isfinite(value), g, jnp.nan), gradient)
-            with jax.numpy_dtype_promotion("standard"):  # optax raises a float to the integer count of updates
-                updates, state = guarded.update(gradient, state, params)
-            return (optax.apply_updates(params, updates), state), value
+    over_starts = jax.vmap if starts is not None else (lambda function, **_: function)
+    loss_at = sampled(loss, key, batch, min(rows)[0] if rows else 0)
+    advance = descent(loss_at, optimizer, mode, size, over_starts, min(chunk, steps))
+    validate = None if validation is None else jax.jit(over_starts(lambda p: scalar("validation", validation(p))))
 
-        (params, state), values = lax.scan(update, (params, state), keys)
-        return params, state, values
+    state = jax.tree.map(_strong, over_starts(optimizer.init)(params))
+    outer = () if starts is None else (starts,)
+    empty = np.zeros((*outer, 0))
+    run = _Run(params, state, jnp.zeros(outer, jnp.int32), empty, empty, () if validate is None else params)
+    fingerprint = {
+        "params": snapshots.digest(params)[:16],
+        "optimizer": snapshots.digest(state)[:16],
+        "data": snapshots.digest(data)[:16],
+        "batch": batch,
+        "key": f"{key.dtype} {snapshots.digest(key)[:16]}",
+        "starts": starts,
+        "validation": None if validate is None else f"every {chunk} updates",
+    }
+    if directory is not None:
+        run = snapshots.newest("checkpoint_dir", directory, run, fingerprint) or run
+    number = run.history.shape[-1]
+    if number > steps:
+        raise ValueError(f"steps: wanted at least the {number} updates that checkpoint_dir has, got {steps}")
+    if validate is not None and number == 0:
+        run = _validated(run, validate)
+    with tqdm(total=steps, initial=number, disable=not progress, unit="update") as bar:
+        while number < steps and not _stale(run, patience):
+            stop = min(steps, *(every * (number // every + 1) for every in (chunk, checkpoint_every)))
+            (params, state, skipped), values = advance(run[:3], np.int32(number), np.int32(stop), data)
+            values = np.moveaxis(np.asarray(values)[: stop - number], 0, -1)
+            run = run._replace(params=params, state=state, skipped=skipped, history=_appended(run.history, values))
+            bar.update(stop - number)
+            bar.set_postfix(loss=f"{np.min(values[..., -1]):.4g}", skipped=np.sum(run.skipped))
+            number = stop
+            if validate is not None and number % chunk == 0:
+                run = _validated(run, validate)
+            if directory is not None and (number % checkpoint_every == 0 or number == steps or _stale(run, patience)):
+                snapshots.save("checkpoint_dir", directory, number, run, fingerprint)
 
-    keys, history = jax.random.split(key, steps), []
-    state = guarded.init(params)
-    with tqdm(total=steps, disable=not progress, unit="update") as bar:
-        for first in range(0, steps, chunk):
-            params, state, values = run(params, state, data, keys[first : first + chunk])
-            history.append(np.asarray(values))
-            bar.update(len(values))
-            bar.set_postfix(loss=f"{history[-1][-1]:.4g}", skipped=_skipped(state))
-    skipped = _skipped(state)
-    if skipped == steps:
-        raise FloatingPointError(f"loss: it or its gradient was not finite at all {steps} updates; first loss {history[0][0]}")
-    return Fit(params, np.concatenate(history), skipped)
-
-
-def _scalar(value: Any) -> Array:
-    if not hasattr(value, "shape"):
-        raise TypeError(f"loss: wanted a scalar, got {type(value).__name__}")
-    if value.shape != ():
-        raise ValueError(f"loss: wanted a scalar, got shape {value.shape}")
-    return value
-
-
-def _skipped(state: Any) -> int:
-    """From the state of ``optax.apply_if_finite``."""
-    return int(state.total_notfinite)
-
-
-def _reverse_only(loss: Callable[[Any], Array], params: Any) -> bool:
-    """Whether a ``jax.custom_vjp`` is anywhere in the loss."""
-
-    def within(jaxpr: Any) -> bool:
-        return any(
-            equation.primitive.name.startswith("custom_vjp_call")
-            or any(
-                within(getattr(x, "jaxpr", x))
-                for x in jax.tree.leaves(list(equation.params.values()), is_leaf=_is_jaxpr)
-                if _is_jaxpr(x)
-            )
-            for equation in jaxpr.eqns
+    if np.all(np.asarray(run.skipped) == number):
+        raise FloatingPointError(
+            f"loss: it or its gradient was not finite at all {number} updates; first loss {run.history[..., 0]}"
         )
+    skipped = int(run.skipped) if starts is None else np.asarray(run.skipped)
+    if validate is not None:
+        if number % chunk:  # not on disk: with more steps this evaluation would not be there
+            run = _validated(run, validate)
+        found = _comparable(run.validation)
+        if not np.any(np.isfinite(found)):
+            raise FloatingPointError(f"validation: it was not finite at any of the {found.shape[-1]} evaluations")
+        start = None if starts is None else int(np.argmin(found.min(axis=-1)))
+        best = min(number, chunk * int(np.argmin(found if start is None else found[start])))
+        return Fit(_of_start(run.best, start), run.history, skipped, run.validation, best, start)
+    start = None
+    if starts is not None:
+        last = jax.jit(jax.vmap(lambda p, data: loss_at(number, data)(p), in_axes=(0, None)))(run.params, data)
+        start = int(np.argmin(_comparable(np.asarray(last))))
+    return Fit(_of_start(run.params, start), run.history, skipped, None, number, start)
 
-    return within(jax.make_jaxpr(loss)(params).jaxpr)
+
+def _strong(leaf: Any) -> Any:
+    """Without JAX's mark of a Python number, which does not survive a file."""
+    return jnp.asarray(leaf, leaf.dtype) if getattr(leaf, "weak_type", False) else leaf
 
 
-def _is_jaxpr(x: Any) -> bool:
-    return hasattr(getattr(x, "jaxpr", x), "eqns")
+def _validated(run: _Run, validate: Callable[[Any], Array]) -> _Run:
+    """With one more evaluation."""
+    value = np.asarray(validate(run.params))
+    better = value < _comparable(run.validation).min(axis=-1, initial=np.inf)
+    best = jax.tree.map(
+        lambda x, y: np.where(better.reshape(value.shape + (1,) * (x.ndim - value.ndim)), x, y), run.params, run.best
+    )
+    return run._replace(validation=_appended(run.validation, value[..., None]), best=best)
 
 
-def _forward(loss: Callable[[Any], Array]) -> Callable[[Any], tuple[Array, Any]]:
-    """``jax.value_and_grad`` in forward mode: one pass that carries a tangent per parameter."""
+def _stale(run: _Run, patience: int | None) -> bool:
+    """Whether ``patience`` evaluations have passed without a new lowest in any start."""
+    if patience is None:
+        return False
+    since = run.validation.shape[-1] - 1 - np.argmin(_comparable(run.validation), axis=-1)
+    return bool(np.all(since >= patience))
 
-    def value_and_grad(params: Any) -> tuple[Array, Any]:
-        flat, unravel = ravel_pytree(params)
 
-        def both(vector: Array) -> tuple[Array, Array]:
-            value = loss(unravel(vector))
-            return value, value
+def _comparable(losses: np.ndarray) -> np.ndarray:
+    return np.where(np.isnan(losses), np.inf, losses)
 
-        gradient, value = jax.jacfwd(both, has_aux=True)(flat)
-        return value, unravel(gradient)
 
-    return value_and_grad
+def _appended(history: np.ndarray, values: np.ndarray) -> np.ndarray:
+    return np.concatenate([history.astype(values.dtype), values], axis=-1)
+
+
+def _of_start(params: Any, start: int | None) -> Any:
+    return jax.tree.map(lambda x: jnp.asarray(x if start is None else x[start]), params)

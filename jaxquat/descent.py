@@ -1,0 +1,97 @@
+"""Updates of an optax optimiser, guarded and compiled: what ``fit`` runs between two returns to the host."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array, lax
+
+from jaxquat.differentiation import forward_value_and_grad, reverse_only
+
+FORWARD_LIMIT = 6
+"""``mode="auto"`` differentiates forward up to this many parameters (benchmarks/fit_mode.py measures both modes)."""
+
+
+def scalar(name: str, value: Any) -> Array:
+    """``value`` if it is a scalar array; ValueError or TypeError otherwise."""
+    if not hasattr(value, "shape"):
+        raise TypeError(f"{name}: wanted a scalar, got {type(value).__name__}")
+    if value.shape != ():
+        raise ValueError(f"{name}: wanted a scalar, got shape {value.shape}")
+    return value
+
+
+def sampled(loss: Callable[[Any, Any, Array], Array], key: Array, batch: int | None, rows: int) -> Callable[[Any, Any], Any]:
+    """``(number, data) ->`` the loss that this update sees, a function of the parameters."""
+
+    def loss_at(number: Any, data: Any) -> Callable[[Any], Array]:
+        draw, own = jax.random.split(jax.random.fold_in(key, number))
+        part = data
+        if batch is not None:
+            chosen = jax.random.choice(draw, rows, (batch,), replace=False)
+            part = jax.tree.map(lambda x: x[chosen], data)
+        return lambda p: scalar("loss", loss(p, part, own))
+
+    return loss_at
+
+
+def descent(
+    loss_at: Callable[[Any, Any], Any],
+    optimizer: optax.GradientTransformation,
+    mode: str,
+    size: int,
+    over_starts: Callable[..., Any],
+    room: int,
+) -> Callable[..., Any]:
+    """``((params, state, skipped), first, stop, data) -> (the same, losses)`` by the updates from first to stop, ``room`` at most.
+
+    ``losses`` have ``room`` rows, those of the updates made in front. ``over_starts`` is ``jax.vmap`` or does nothing.
+    """
+    optimizer = optax.with_extra_args_support(optimizer)
+
+    @jax.jit
+    @partial(over_starts, in_axes=(0, None, None))
+    def update(carry: Any, number: Array, data: Any) -> tuple[Any, Array]:
+        params, state, skipped = carry
+        loss = loss_at(number, data)
+        forward = mode == "forward" or (mode == "auto" and size <= FORWARD_LIMIT and not reverse_only(loss, params))
+        value_and_grad = (forward_value_and_grad if forward else jax.value_and_grad)(loss)
+        value, gradient = value_and_grad(params)
+        with jax.numpy_dtype_promotion("standard"):  # optax raises a float to the integer count of updates
+            along = _differentiable(loss, value_and_grad)
+            updates, moved = optimizer.update(gradient, state, params, value=value, grad=gradient, value_fn=along)
+        good = jnp.all(jnp.array([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves((value, gradient, updates))]))
+        new, old = (optax.apply_updates(params, updates), moved, skipped), (params, state, skipped + 1)
+        return jax.tree.map(partial(jnp.where, good), new, old), value
+
+    @jax.jit
+    def advance(carry: Any, first: Array, stop: Array, data: Any) -> tuple[Any, Array]:
+        value = jax.eval_shape(update, carry, first, data)[1]
+
+        def one(number: Array, before: tuple[Any, Array]) -> tuple[Any, Array]:
+            carry, value = update(before[0], number, data)
+            return carry, before[1].at[number - first].set(value)
+
+        # first and stop are traced: one program makes every bit, wherever a chunk ends
+        return lax.fori_loop(first, stop, one, (carry, jnp.zeros((room, *value.shape), value.dtype)))
+
+    return advance
+
+
+def _differentiable(loss: Callable[[Any], Array], value_and_grad: Callable[[Any], Any]) -> Callable[[Any], Array]:
+    """The loss with the derivative of ``value_and_grad`` in both modes, as line searches ask for either."""
+
+    @jax.custom_jvp
+    def value_fn(params: Any) -> Array:
+        return loss(params)
+
+    @value_fn.defjvp
+    def _(primals: Any, tangents: Any) -> tuple[Array, Array]:
+        value, gradient = value_and_grad(*primals)
+        slopes = jax.tree.map(lambda g, t: jnp.sum(g * t).astype(value.dtype), gradient, *tangents)
+        return value, sum(jax.tree.leaves(slopes), jnp.zeros_like(value))
+
+    return value_fn

@@ -1,0 +1,137 @@
+"""How well data determine fitted parameters: Gauss-Newton covariance, and the combinations that the data do not see."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.flatten_util import ravel_pytree
+from jax.typing import ArrayLike
+
+from jaxquat.arguments import finite, floating, floating_tree, function, positive
+from jaxquat.differentiation import reverse_only
+
+
+class FitCovariance(NamedTuple):
+    """The result of ``fit_covariance``, n parameters in the order of ``names``; printed, a table and the flat directions."""
+
+    names: tuple[str, ...]  # of the n parameters, by their place in the tree
+    params: Any  # as given
+    standard_errors: Any  # like params; infinite where a flat direction has a part
+    covariance: np.ndarray  # (n, n); of parameters in a flat direction infinite on the diagonal and NaN beside it
+    flat: np.ndarray  # (k, n) unit vectors: directions along which the residuals do not change; k = 0 if all is well
+    singular_values: np.ndarray  # (n,) of the Jacobian with columns scaled to length 1, as fractions of the largest, falling
+    sigma: np.ndarray  # () or (m,) as given, or () as estimated
+
+    def __str__(self) -> str:
+        values, errors = (np.asarray(ravel_pytree(tree)[0]) for tree in (self.params, self.standard_errors))
+        width = max(map(len, self.names))
+        lines = [f"{name:{width}s}  {x: .6g} +- {e:.2g}" for name, x, e in zip(self.names, values, errors, strict=True)]
+        for direction in self.flat:
+            largest = np.max(np.abs(direction))
+            parts = [f"{x:+.3g} {name}" for x, name in zip(direction, self.names, strict=True) if abs(x) > 1e-3 * largest]
+            lines.append("not identifiable: " + " ".join(parts))
+        return "\n".join(lines)
+
+
+def fit_covariance(
+    residuals: Callable[[Any], Array], params: Any, *, sigma: ArrayLike | None = None, tolerance: float | None = None
+) -> FitCovariance:
+    """Covariance of parameters at a least-squares optimum, ``inv(J^T J / sigma^2)`` with J the Jacobian of the residuals.
+
+    Directions that J does not see are reported, not inverted. They are the right singular vectors of J, its columns scaled to
+    length 1 so that units do not matter, with a singular value of at most ``tolerance`` times the largest; several are combined so
+    that each has few parts.
+
+    Args:
+        residuals: ``residuals(params) -> (m,)``, jittable: data minus model, or the reverse, in the units of the data.
+        params: pytree of floating arrays, at the optimum; n numbers in all.
+        sigma: standard deviation of the noise in each residual, () or (m,); 1.0 if the residuals are already divided by it. None
+            estimates one for all, ``sum(residuals^2) / (m - rank)``.
+        tolerance: None for the square root of the dtype's epsilon: J^T J has no digit left below that.
+
+    Returns:
+        FitCovariance. The covariance is that of linear least squares; for a model that is not linear it is right for noise so small
+        that the model is linear over the errors found. J is taken in forward mode if n <= m, unless something in the residuals has
+        a derivative in reverse mode only.
+
+    Raises:
+        ValueError, TypeError: an argument of wrong shape, dtype or value, by name; residuals or derivatives that are not finite;
+            no more residuals than identifiable parameters to estimate sigma from.
+    """
+    function("residuals", residuals)
+    params = floating_tree("params", params)
+    flat, unravel = ravel_pytree(params)
+    if not flat.size:
+        raise ValueError("params: wanted at least one number, got none")
+    of_flat = lambda vector: floating("residuals", residuals(unravel(vector)))  # noqa: E731
+    shape = jax.eval_shape(of_flat, flat).shape
+    if len(shape) != 1 or not shape[0]:
+        raise ValueError(f"residuals: wanted shape (m,), got {shape}")
+    forward = flat.size <= shape[0] and not reverse_only(of_flat, flat)
+    value = np.asarray(jax.jit(of_flat)(flat), float)
+    jacobian = np.asarray(jax.jit((jax.jacfwd if forward else jax.jacrev)(of_flat))(flat), float)
+    finite("residuals", value)
+    finite("derivatives of residuals", jacobian)
+    tolerance = float(np.sqrt(jnp.finfo(flat.dtype).eps)) if tolerance is None else tolerance
+    positive("tolerance", tolerance)
+    if sigma is not None:
+        given = np.asarray(floating("sigma", sigma), float)
+        if given.shape not in ((), shape):
+            raise ValueError(f"sigma: wanted shape () or {shape}, got {given.shape}")
+        positive("sigma", given)
+        jacobian = jacobian / np.broadcast_to(given, shape)[:, None]
+
+    scale = np.linalg.norm(jacobian, axis=0)
+    scale = np.where(scale > 0, scale, 1.0)
+    found, right = np.linalg.svd(jacobian / scale)[1:]
+    singular = np.zeros(flat.size)
+    singular[: found.size] = found
+    rank = int(np.sum(singular > tolerance * singular[0]))
+    noise = 1.0
+    if sigma is None:
+        if shape[0] <= rank:
+            raise ValueError(
+                f"residuals: wanted more than the {rank} identifiable parameters to get sigma from, got {shape[0]}; give sigma"
+            )
+        noise = given = np.sqrt(np.sum(value**2) / (shape[0] - rank))
+    unseen = _combined(right[rank:], tolerance)
+    half = noise * right[:rank].T / scale[:, None] / singular[:rank]
+    covariance = half @ half.T
+    mixed = np.any(unseen, axis=0)
+    covariance[mixed | mixed[:, None]] = np.nan
+    covariance[mixed, mixed] = np.inf
+    directions = unseen / scale
+    return FitCovariance(
+        names=_names(params),
+        params=params,
+        standard_errors=unravel(jnp.asarray(np.sqrt(np.diag(covariance)), flat.dtype)),
+        covariance=covariance,
+        flat=directions / np.linalg.norm(directions, axis=1, keepdims=True),
+        singular_values=singular / (singular[0] or 1.0),
+        sigma=given,
+    )
+
+
+def _combined(rows: np.ndarray, tolerance: float) -> np.ndarray:
+    """Rows that span the same space, each the only one with a part along some axis; parts below ``tolerance`` are zero."""
+    rows, pivots = rows.copy(), np.zeros(len(rows), int)
+    for k in range(len(rows)):
+        rest = np.abs(rows[k:])
+        row, pivots[k] = np.unravel_index(np.argmax(rest), rest.shape)
+        rows[[k, k + row]] = rows[[k + row, k]]
+        rows[k] /= rows[k, pivots[k]]
+        others = np.arange(len(rows)) != k
+        rows[others] -= rows[others, pivots[k], None] * rows[k]
+    return np.where(np.abs(rows) > tolerance * np.max(np.abs(rows), axis=1, keepdims=True, initial=0.0), rows, 0.0)
+
+
+def _names(params: Any) -> tuple[str, ...]:
+    """A name for each number, in the order of ``ravel_pytree``."""
+    return tuple(
+        (jax.tree_util.keystr(path, simple=True, separator=".") or "params") + (str(list(index)) if index else "")
+        for path, leaf in jax.tree_util.tree_leaves_with_path(params)
+        for index in np.ndindex(leaf.shape)
+    )

@@ -1,0 +1,136 @@
+"""Covariance of fitted parameters: textbook regression, and combinations that data cannot see."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxquat as jq
+
+X = np.linspace(-1.0, 2.0, 40)
+DESIGN = np.stack([np.ones(40), X, X**2], axis=1)
+DATA = DESIGN @ [0.5, -1.0, 2.0] + 0.1 * np.sin(37.0 * X)
+
+
+def parabola(params):
+    return params["offset"] + params["slopes"][0] * X + params["slopes"][1] * X**2 - DATA
+
+
+def optimum():
+    solution = np.linalg.solve(DESIGN.T @ DESIGN, DESIGN.T @ DATA)
+    return {"offset": jnp.asarray(solution[0]), "slopes": jnp.asarray(solution[1:])}
+
+
+def test_linear_regression_is_the_textbook():
+    """Seber and Lee, Linear Regression Analysis, (3.3): s^2 inv(X^T X), s^2 = RSS / (m - n)."""
+    found = jq.fit_covariance(parabola, optimum())
+    residual = np.asarray(parabola(optimum()))
+    variance = residual @ residual / 37
+    wanted = variance * np.linalg.inv(DESIGN.T @ DESIGN)
+    np.testing.assert_allclose(found.covariance, wanted, rtol=1e-12)
+    np.testing.assert_allclose(found.standard_errors["offset"], np.sqrt(wanted[0, 0]), rtol=1e-12)
+    np.testing.assert_allclose(found.standard_errors["slopes"], np.sqrt(np.diag(wanted)[1:]), rtol=1e-12)
+    np.testing.assert_allclose(found.sigma, np.sqrt(variance), rtol=1e-14)
+    assert found.names == ("offset", "slopes[0]", "slopes[1]")
+    assert found.flat.shape == (0, 3)
+    assert "not identifiable" not in str(found)
+
+
+def test_given_sigma_weighs_the_residuals():
+    """Generalised least squares, inv(X^T W X) with W = 1 / sigma^2; one sigma for all is a factor."""
+    sigma = 0.1 + np.abs(X)
+    found = jq.fit_covariance(parabola, optimum(), sigma=sigma)
+    np.testing.assert_allclose(found.covariance, np.linalg.inv(DESIGN.T @ (DESIGN / sigma[:, None] ** 2)), rtol=1e-12)
+    found = jq.fit_covariance(parabola, optimum(), sigma=0.3)
+    np.testing.assert_allclose(found.covariance, 0.09 * np.linalg.inv(DESIGN.T @ DESIGN), rtol=1e-12)
+
+
+def test_units_do_not_matter():
+    """A parameter in units 1e12 times as large: its row and column shrink by that, nothing becomes flat."""
+    units = np.array([1.0, 1e-12, 1.0])
+    found = jq.fit_covariance(lambda p: jnp.asarray(DESIGN / units) @ p, jnp.zeros(3), sigma=1.0)
+    np.testing.assert_allclose(found.covariance / np.outer(units, units), np.linalg.inv(DESIGN.T @ DESIGN), rtol=1e-11)
+    assert found.flat.size == 0
+
+
+def test_flat_directions_are_reported_and_the_rest_is_right():
+    """Only a - 2 b and d are seen: a and b are flat along (2, 1), c alone; the error of d is that of a regression on two columns."""
+    names = ("a", "b", "c", "d")
+
+    def residuals(params):
+        return (params["a"] - 2 * params["b"]) * X + params["d"] * X**2
+
+    found = jq.fit_covariance(residuals, dict.fromkeys(names, 1.0), sigma=0.5)
+    assert found.names == names
+    np.testing.assert_allclose(
+        found.flat, [[2 / 5**0.5, 1 / 5**0.5, 0, 0], [0, 0, 1, 0]][:: 1 if found.flat[0, 0] else -1], atol=1e-14
+    )
+    assert [float(found.standard_errors[name]) for name in "abc"] == [np.inf] * 3
+    two = np.stack([X, X**2], axis=1)
+    np.testing.assert_allclose(found.standard_errors["d"], 0.5 * np.sqrt(np.linalg.inv(two.T @ two)[1, 1]), rtol=1e-12)
+    np.testing.assert_array_equal(np.isnan(found.covariance), [[i != j and (i < 3 or j < 3) for j in range(4)] for i in range(4)])
+    assert np.sum(found.singular_values < 1e-15) == 2
+    report = str(found).splitlines()
+    assert sorted(report[4:]) == ["not identifiable: +0.894 a +0.447 b", "not identifiable: +1 c"]
+    assert report[0].endswith("+- inf")
+
+
+def test_fewer_residuals_than_parameters():
+    """One equation x + y + z = 1: two directions are flat, both orthogonal to (1, 1, 1)."""
+    found = jq.fit_covariance(lambda p: jnp.sum(p, keepdims=True) - 1.0, jnp.ones(3), sigma=1.0)
+    assert found.flat.shape == (2, 3)
+    assert np.linalg.matrix_rank(found.flat) == 2
+    np.testing.assert_allclose(found.flat @ np.ones(3), 0.0, atol=1e-15)
+    with pytest.raises(ValueError, match="residuals: wanted more than the 1 identifiable parameters to get sigma from, got 1"):
+        jq.fit_covariance(lambda p: jnp.sum(p, keepdims=True) - 1.0, jnp.ones(3))
+
+
+def test_free_motion_shows_inertia_up_to_scale():
+    """Euler's equation omega' = -inv(I) (omega x I omega) is the same for c I: the flat direction is the six entries themselves."""
+    entries = jnp.array([0.6, 0.05, -0.2, 1.0, 0.1, 1.5])
+    start = jq.State(jq.quaternion.exp(jnp.array([0.5, -1.0, 0.3])), jnp.array([0.4, 0.9, -1.0]))
+
+    def rates(entries):
+        xx, xy, xz, yy, yz, zz = entries
+        body = jq.Body(jnp.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]))
+        return jq.rollout(jq.rkmk2, body, lambda t, s, p: jnp.zeros(3), start, jq.grid(0.0, 0.1, 40)).state.omega.ravel()
+
+    data = jax.jit(rates)(entries)
+    found = jq.fit_covariance(lambda p: rates(p) - data, entries, sigma=0.01)
+    np.testing.assert_allclose(found.flat, [entries / np.linalg.norm(entries)], atol=1e-9)
+    assert found.singular_values[-1] < 1e-13
+    assert found.singular_values[-2] > 1e-4
+    assert np.all(np.isinf(found.standard_errors))
+    ratios = jq.fit_covariance(lambda p: rates(jnp.append(p, 1.5)) - data, entries[:5], sigma=0.01)
+    assert ratios.flat.size == 0
+    assert np.all(np.isfinite(ratios.standard_errors))
+
+
+def test_reverse_mode_where_only_that_is_defined():
+    @jax.custom_vjp
+    def double(x):
+        return 2.0 * x
+
+    double.defvjp(lambda x: (2.0 * x, None), lambda _, bar: (2.0 * bar,))
+    found = jq.fit_covariance(lambda p: double(p) * jnp.ones(4), jnp.array(1.0), sigma=1.0)
+    np.testing.assert_allclose(found.covariance, [[1 / 16]], rtol=1e-14)
+    assert found.names == ("params",)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"residuals": 1.0}, TypeError, "residuals: wanted a function"),
+        ({"residuals": jnp.sum}, ValueError, r"residuals: wanted shape \(m,\)"),
+        ({"residuals": lambda p: p / 0.0}, ValueError, "residuals: wanted finite values"),
+        ({"residuals": lambda p: jnp.sqrt(p - 1.0)}, ValueError, "derivatives of residuals: wanted finite values"),
+        ({"params": {"a": "x"}}, TypeError, r"params: wanted an array of floats, got 'x' at params\['a'\]; split the tree"),
+        ({"params": ()}, ValueError, "params: wanted at least one number, got none"),
+        ({"sigma": jnp.ones(4)}, ValueError, r"sigma: wanted shape \(\) or \(3,\), got \(4,\)"),
+        ({"sigma": 0.0}, ValueError, "sigma: wanted positive values"),
+        ({"tolerance": 0.0}, ValueError, "tolerance: wanted positive values"),
+    ],
+)
+def test_errors(arguments, error, message):
+    with pytest.raises(error, match=message):
+        jq.fit_covariance(**{"residuals": lambda p: jnp.stack([p[0], p[1], p[0]]), "params": jnp.ones(2), **arguments})
