@@ -10,10 +10,11 @@ the attitude error over the first 60 s of TEST's movement, of which nothing but 
 The columns of the files are those of gyro_attitude.py. Recordings: BROAD, D. Laidig et al., Data 6(7), 2021, doi
 10.3390/data6070072 (CC BY 4.0), trials 07 (fast rotation) and 02 (slow rotation), converted to these columns.
 
-What limits it on them, where the error falls from 2.07 to 0.73 degrees (07 to 02) and from 2.89 to 0.99 (02 to 07): the gyroscope
-is not quite the same in both. The biases found differ by 0.02 degrees/s, which makes 1.2 degrees in 60 s, and the scales by 0.3 %, each
-several standard errors; both biases differ from those at rest, before and after, by 0.07 degrees/s. So the error is in the model of the
-sensor and not in the noise: calibrated on itself TRAIN is left with 0.4 to 0.7 degrees, and within windows with 0.2 to 0.3.
+What limits it on them, where the error falls from 2.07 to 0.74 degrees (07 to 02) and from 2.89 to 1.00 (02 to 07): two minutes
+determine the bias to 0.01 or 0.02 degrees/s, and the biases found in the two recordings differ by as much, which makes a degree in 60 s.
+The bias in motion is not the bias at rest: it is off by 0.05 to 0.1 degrees/s, the same way in both, while the rest phases before and
+after the movements agree to 0.005. The scales differ by 0.3 %, two of their standard errors: fast motion shows them, slow motion hardly.
+The reference is good to 0.2 or 0.3 degrees within a window, model errors included. The time offset, 4.1 ms, is the same in both.
 """
 
 import sys
@@ -23,7 +24,8 @@ import jax
 import jax.numpy as jnp
 import matplotlib
 import numpy as np
-from jax import Array
+from jax.flatten_util import ravel_pytree
+from jax.typing import ArrayLike
 
 import jaxquat as jq
 
@@ -40,9 +42,9 @@ class Calibration(NamedTuple):
     """What is fitted. The first three are those of ``jq.sensors.Gyro``."""
 
     bias: ArrayLike  # (3,) [rad/s]
-    scale: Array  # (3,)
-    misalignment: Array  # (6,) [rad]
-    offset: Array  # () what the gyroscope reports at t was the rate at t - offset [s]
+    scale: ArrayLike  # (3,)
+    misalignment: ArrayLike  # (6,) [rad]
+    offset: ArrayLike  # () what the gyroscope reports at t was the rate at t - offset [s]
 
 
 SPREAD = Calibration(np.full(3, 2e-3), np.full(3, 5e-3), np.full(6, 5e-3), np.array(1e-2))  # of the prior
@@ -124,15 +126,13 @@ def calibrate(recording, iterations=5):
         size = jax.lax.stop_gradient(jnp.sqrt(jnp.maximum(jnp.sum(error**2, axis=-1, keepdims=True), 1.0)))
         return jnp.concatenate([jnp.ravel(error / jnp.sqrt(size)), *map(jnp.ravel, z)])
 
-    z = jax.tree.map(jnp.zeros_like, static)
-    flat, unravel = jax.flatten_util.ravel_pytree(z)
+    flat, unravel = ravel_pytree(jax.tree.map(jnp.zeros_like, static))
     both = jax.jit(lambda x: (residuals(unravel(x)), jax.jacfwd(lambda x: residuals(unravel(x)))(x)))
     for _ in range(iterations):
         residual, jacobian = both(flat)
         flat = flat - jnp.linalg.lstsq(jacobian, residual)[0]
-    covariance = jnp.linalg.inv(jacobian.T @ jacobian)
-    spread = unravel(jnp.sqrt(jnp.diag(covariance)))
-    return scaled(unravel(flat)), jax.tree.map(jnp.multiply, spread, SPREAD)
+    errors = jq.fit_covariance(residuals, unravel(flat), sigma=1.0).standard_errors
+    return scaled(unravel(flat)), jax.tree.map(jnp.multiply, errors, SPREAD)
 
 
 def degrees(calibration, gyro, q, dt):

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import matplotlib
 import numpy as np
 import optax
+from jax.flatten_util import ravel_pytree
 
 import jaxquat as jq
 
@@ -108,36 +109,34 @@ def descend(telemetry, steps=400, window=50):
 
 
 def gauss_newton(residuals, x, rows):
-    """The minimum of |residuals(x)|^2 from nearby, and the Jacobian of the residuals (N, 3) there.
+    """The minimum of |residuals(x)|^2 from nearby, residuals (N, 3).
 
-    Iteration k looks at the first ``rows[k]`` residuals: first at so few that the prediction has not lost its phase.
+    Iteration k looks at the first ``rows[k]`` of them: first at so few that the prediction has not lost its phase.
     """
     both = jax.jit(lambda x: (residuals(x), jax.jacfwd(residuals)(x)))
     for count in rows:
         residual, jacobian = both(x)
         x = x - jnp.linalg.lstsq(jacobian[:count].reshape(-1, x.size), residual[:count].ravel())[0]
-    return x, both(x)[1].reshape(-1, x.size)
+    return x
 
 
 def identify(telemetry):
-    """The entries of the inertia (6,), their standard errors, and the noise [rad/s] that the residuals show."""
+    """The entries of the inertia and the first rate, with their covariance by the noise that the residuals show."""
     torque, measured = jnp.asarray(telemetry.torque), jnp.asarray(telemetry.rate)
 
-    def residuals(x):
-        return rates(jq.Body(matrix(x[:6])), x[6:], torque, PERIOD) - measured
+    def residuals(params):
+        return rates(jq.Body(matrix(params["inertia"])), params["first rate"], torque, PERIOD) - measured
 
+    start, unravel = ravel_pytree({"inertia": descend(telemetry), "first rate": measured[0]})
     n = len(measured)
-    x, jacobian = gauss_newton(residuals, jnp.concatenate([descend(telemetry), measured[0]]), 3 * [n // 4] + 3 * [n // 2] + 4 * [n])
-    residual = residuals(x)
-    noise = jnp.sqrt(jnp.sum(residual**2) / (residual.size - x.size))
-    error = noise * jnp.sqrt(jnp.diag(jnp.linalg.inv(jacobian.T @ jacobian)))
-    return np.asarray(x[:6]), np.asarray(error[:6]), float(noise)
+    x = gauss_newton(lambda x: residuals(unravel(x)), start, 3 * [n // 4] + 3 * [n // 2] + 4 * [n])
+    return jq.fit_covariance(lambda params: jnp.ravel(residuals(params)), unravel(x))
 
 
 def predict(entries, telemetry):
     """Rates (N, 3) over the whole of a manoeuvre, of which the beginning tells the first rate."""
     body, torque, measured = jq.Body(matrix(entries)), jnp.asarray(telemetry.torque), jnp.asarray(telemetry.rate)
-    omega, _ = gauss_newton(lambda x: rates(body, x, torque[:SEEN], PERIOD) - measured[:SEEN], measured[0], 4 * [SEEN])
+    omega = gauss_newton(lambda x: rates(body, x, torque[:SEEN], PERIOD) - measured[:SEEN], measured[0], 4 * [SEEN])
     return np.asarray(jax.jit(partial(rates, dt=PERIOD))(body, omega, torque))
 
 
@@ -172,8 +171,10 @@ def main():
         for k, path in enumerate(files):
             write(path, simulated(2 * arguments.seed + k))
     telemetry, held_out = map(read, files)
-    entries, error, noise = identify(telemetry)
-    print(f"{len(telemetry.t)} samples over {telemetry.t[-1] - telemetry.t[0]:g} s; noise by the residuals {noise:.3e} rad/s\n")
+    found = identify(telemetry)
+    entries, error = np.asarray(found.params["inertia"]), np.asarray(found.standard_errors["inertia"])
+    print(f"{len(telemetry.t)} samples over {telemetry.t[-1] - telemetry.t[0]:g} s; noise by the residuals {found.sigma:.3e} rad/s")
+    print(f"directions of the nine parameters that the telemetry does not show: {len(found.flat)}\n")
     known = not arguments.files
     print("entry  " + "true        " * known + "estimate     standard error" + "   error [sigma]   error [%]" * known)
     for name, true, value, sigma in zip(ENTRIES, TRUE, entries, error, strict=True):

@@ -3,9 +3,9 @@
     python examples/neural_torque.py [--network jax|equinox|flax] [--engine auto|fused|scan]
 
 A tumbling body feels a torque that is known and a drag that the model does not have: linear, quadratic and skew in the rate. A
-network from rate to torque is fitted so that short predictions, 0.5 s from every half second of the recorded trajectories,
+network from rate to torque is fitted so that short predictions, 1 s from every second of the recorded trajectories,
 meet what was recorded (multiple shooting). Prints how well the model without and with the network predict held-out trajectories of
-20 s, and draws neural_torque.png.
+10 s, and draws neural_torque.png.
 
 The fused engine (pip install "jaxquat[fused]") makes the gradient fast: see docs/fused.md; "auto" takes it where it is installed. The
 networks of equinox and flax need these packages, and show how their parameters go into ``jq.fit``.
@@ -117,7 +117,7 @@ def starts(key, n):
 
 @partial(jax.jit, static_argnums=1)
 def truth(key, n):
-    """n trajectories of 20 s under both torques, by another scheme with a step five times finer."""
+    """n trajectories of 10 s under both torques, by another scheme with a step five times finer."""
     return jax.vmap(lambda start: trajectory(true, None, start, finer=5, step=jq.cf4))(starts(key, n))
 
 
@@ -154,7 +154,7 @@ def loss(torque, engine, params, batch, key):
     return sum(jnp.mean(error[:, 1:]) for error in errors(predicted, recorded))
 
 
-def learn(network, engine, key, trajectories=64, updates=1500):
+def learn(network, engine, key, trajectories=128, updates=1500):
     """The torque of the hybrid and its fitted parameters."""
     data, noise, weights, descent = jax.random.split(key, 4)
     params, apply = NETWORKS[network](weights)
@@ -216,7 +216,7 @@ def main():
     print(f"learned torque: off by {np.linalg.norm(learned - wanted) / np.linalg.norm(wanted):.2%} of the drag, rms")
 
     rms = {name: [np.sqrt(np.mean(x**2, axis=1)) for x in values] for name, values in curves.items()}
-    print("\n32 held-out trajectories of 20 s, rms error along each\n\n              angle [deg]          rate [rad/s]")
+    print("\n32 held-out trajectories of 10 s, rms error along each\n\n              angle [deg]          rate [rad/s]")
     print("              median     worst     median     worst")
     for name, (angle, rate) in rms.items():
         print(f"{name:10s}{np.median(angle):10.3f}{np.max(angle):10.3f}{np.median(rate):11.5f}{np.max(rate):10.5f}")
