@@ -154,13 +154,13 @@ def loss(torque, engine, params, batch, key):
     return sum(jnp.mean(error[:, 1:]) for error in errors(predicted, recorded))
 
 
-def learn(network, engine, key, trajectories=128, updates=1500):
+def learn(network, engine, key, trajectories=128, updates=3000):
     """The torque of the hybrid and its fitted parameters."""
     data, noise, weights, descent = jax.random.split(key, 4)
     params, apply = NETWORKS[network](weights)
     torque = hybrid(apply)
     batches = windows(measured(truth(data, trajectories), noise))
-    optimizer = optax.adam(optax.cosine_decay_schedule(1e-2, updates))
+    optimizer = optax.adam(optax.warmup_cosine_decay_schedule(3e-3, 3e-2, updates // 50, updates))
     fit = jq.fit(partial(loss, torque, engine), params, optimizer, batches, steps=updates, batch=64, chunk=100, key=descent)
     return torque, fit
 
