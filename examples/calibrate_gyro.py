@@ -80,8 +80,8 @@ def deviations(calibration, gyro, q, dt):
     error = jax.vmap(errors, (None, 0, 0, None))(calibration, gyro, q, dt)
     seen = ~jnp.isnan(error)
     error = jnp.where(seen, error, 0.0)
-    mean = jnp.sum(error, axis=1, keepdims=True) / jnp.maximum(jnp.sum(seen, axis=1, keepdims=True), 1)
-    return jnp.where(seen, error - mean, 0.0)
+    count = jnp.sum(seen, axis=1, keepdims=True, dtype=error.dtype)
+    return jnp.where(seen, error - jnp.sum(error, axis=1, keepdims=True) / jnp.maximum(count, 1.0), 0.0)
 
 
 def windows(recording, dt):

@@ -86,12 +86,16 @@ def fitted(updates=60):
     return jq.fit(loss, start, optax.adam(0.08), starts, steps=updates, batch=32, key=key)
 
 
-def exported(log_gains, n):
-    """The closed loop of n bodies, its gains built in, as bytes."""
+def closed_loop(log_gains):
+    """``simulate`` with the gains built in."""
+    return jax.jit(lambda q, omega: simulate(log_gains, q, omega))
+
+
+def exported(loop, n):
+    """A closed loop of n bodies as bytes."""
     dtype = COMMAND.dtype
     shapes = jax.ShapeDtypeStruct((n, 4), dtype), jax.ShapeDtypeStruct((n, 3), dtype)
-    closed_loop = jax.jit(lambda q, omega: simulate(log_gains, q, omega))
-    return export.export(closed_loop)(*shapes).serialize()
+    return export.export(loop)(*shapes).serialize()
 
 
 def run_alone(folder, q, omega):
@@ -121,12 +125,12 @@ def main():
     gains = jax.tree.map(jnp.exp, fit.params)
     print(f"mean cost {fit.history[0]:.3f} before, {np.mean(fit.history[-10:]):.3f} after {len(fit.history)} updates")
     print(f"damping {np.round(gains.damping, 2)} N m s, stiffness {np.round(gains.stiffness, 2)} N m")
-    began, folder = time.perf_counter(), Path.cwd()
-    (folder / "closed_loop.bin").write_bytes(exported(fit.params, N))
+    loop, folder, began = closed_loop(fit.params), Path.cwd(), time.perf_counter()
+    (folder / "closed_loop.bin").write_bytes(exported(loop, N))
     size = (folder / "closed_loop.bin").stat().st_size
     print(f"closed_loop.bin: {size / 1024:.0f} KiB, exported in {time.perf_counter() - began:.1f} s")
     starts = random_starts(jax.random.key(2), N)
-    here, there = map(np.asarray, jax.jit(simulate)(fit.params, *starts)), run_alone(folder, *map(np.asarray, starts))
+    here, there = map(np.asarray, loop(*starts)), run_alone(folder, *map(np.asarray, starts))
     for name, a, b in zip(("attitudes", "rates"), here, there, strict=True):
         print(f"{name}: {np.sum(a == b)} of {a.size} numbers identical, largest difference {np.max(np.abs(a - b)):g}")
         if not np.array_equal(a, b):
