@@ -72,7 +72,8 @@ def fit(
         batch: rows of data per update, drawn without replacement at each; None for all.
         starts: fit from so many starts at once, vmapped, and keep the best: ``params`` then have this leading axis throughout. All
             see the same batches and keys, so each start goes the way it would go alone. The best has the lowest validation loss;
-            without validation the lowest loss after the last update, on the draws that the next one would see.
+            without validation the lowest loss after the last update, on the draws that the next one would see (if no start has a
+            finite one, before the last update at which one had).
         validation: ``validation(params) -> ()``, jittable, evaluated at the start, every ``chunk`` updates and after the last; the
             result has the parameters where it was lowest.
         patience: stop after so many evaluations without a new lowest validation loss, in any of the starts.
@@ -160,7 +161,7 @@ def fit(
             values = np.moveaxis(np.asarray(values)[: stop - number], 0, -1)
             run = run._replace(params=params, state=state, skipped=skipped, history=_appended(run.history, values))
             bar.update(stop - number)
-            bar.set_postfix(loss=f"{np.min(values[..., -1]):.4g}", skipped=np.sum(run.skipped))
+            bar.set_postfix(loss=f"{np.fmin.reduce(values[..., -1].ravel()):.4g}", skipped=np.sum(run.skipped))
             number = stop
             if validate is not None and number % chunk == 0:
                 run = _validated(run, validate)
@@ -168,9 +169,8 @@ def fit(
                 snapshots.save("checkpoint_dir", directory, number, run, fingerprint)
 
     if np.all(np.asarray(run.skipped) == number):
-        raise FloatingPointError(
-            f"loss: it or its gradient was not finite at all {number} updates; first loss {run.history[..., 0]}"
-        )
+        first = run.history[..., 0]
+        raise FloatingPointError(f"loss: it or its gradient was not finite at all {number} updates; first loss {first}")
     skipped = int(run.skipped) if starts is None else np.asarray(run.skipped)
     if validate is not None:
         if number % chunk:  # not on disk: with more steps this evaluation would not be there
@@ -184,7 +184,9 @@ def fit(
     start = None
     if starts is not None:
         last = jax.jit(jax.vmap(lambda p, data: loss_at(number, data)(p), in_axes=(0, None)))(run.params, data)
-        start = int(np.argmin(_comparable(np.asarray(last))))
+        losses = _comparable(np.column_stack([run.history, last]))
+        last_finite = next(column for column in losses.T[::-1] if np.any(np.isfinite(column)))
+        start = int(np.argmin(last_finite))
     return Fit(_of_start(run.params, start), run.history, skipped, None, number, start)
 
 
@@ -212,7 +214,8 @@ def _stale(run: _Run, patience: int | None) -> bool:
 
 
 def _comparable(losses: np.ndarray) -> np.ndarray:
-    return np.where(np.isnan(losses), np.inf, losses)
+    """With infinity for all that is not finite."""
+    return np.where(np.isfinite(losses), losses, np.inf)
 
 
 def _appended(history: np.ndarray, values: np.ndarray) -> np.ndarray:

@@ -1,7 +1,7 @@
-"""A long run on disk: numbered snapshots through orbax-checkpoint, each complete or not there, each with a digest of its bits.
+"""A long run on disk: numbered snapshots, each complete or not there.
 
-Orbax writes beside the final name and renames. It checks its own tables when it reads, but not the numbers: a flipped bit in those
-is found by the digest.
+A snapshot is a folder with the arrays as orbax-checkpoint writes them and a file with the fingerprint of the run and the digests of
+the other files: orbax reads a flipped bit in an array without a word. It is written beside its name and then renamed.
 """
 
 import hashlib
@@ -17,6 +17,8 @@ import numpy as np
 
 KEPT = 2
 """Snapshots that stay: the newest, and one to fall back on."""
+
+_ABOUT, _UNFINISHED = "fit.json", ".unfinished"
 
 
 def directory(name: str, value: Any) -> Path:
@@ -47,17 +49,15 @@ def save(name: str, path: Path, number: int, tree: Any, fingerprint: dict[str, A
 
     OSError if it cannot be written; those there stay.
     """
-    leaves = {str(k): _plain(leaf) for k, leaf in enumerate(jax.tree.leaves(tree))}
-    about = np.frombuffer(json.dumps(fingerprint, sort_keys=True).encode(), np.uint8)
-    content = {
-        "leaves": {k: array for k, array in leaves.items() if array.size},  # orbax refuses arrays of size zero
-        "fingerprint": about,
-        "digest": np.frombuffer(_content_digest(leaves, about).encode(), np.uint8),
-    }
     _remove_unfinished(path)
+    unfinished = path / f"{number}{_UNFINISHED}"
+    arrays = {str(k): _plain(leaf) for k, leaf in enumerate(jax.tree.leaves(tree))}
     try:
-        with _orbax(name).PyTreeCheckpointer() as checkpointer:
-            checkpointer.save(path / str(number), content)
+        with _orbax(name).PyTreeCheckpointer() as checkpointer:  # it refuses arrays of size zero
+            checkpointer.save(unfinished / "state", {k: array for k, array in arrays.items() if array.size})
+        about = json.dumps({"fingerprint": fingerprint, "files": _digests(unfinished / "state")}, sort_keys=True)
+        (unfinished / _ABOUT).write_text(f"{about}\n{_sha(about.encode())}\n")
+        unfinished.rename(path / str(number))
     except Exception as error:  # a full disk is an OSError or, from the writer below orbax, a ValueError
         _remove_unfinished(path)
         there = _numbers(path)
@@ -79,18 +79,16 @@ def newest(name: str, path: Path, like: Any, fingerprint: dict[str, Any]) -> Any
     numbers = _numbers(path)
     if not numbers:
         return None
-    try:
-        leaves, found = _read(name, path / str(numbers[-1]))
-    except Exception as damage:
-        intact = next((k for k in reversed(numbers[:-1]) if _is_intact(name, path / str(k))), None)
+    folder = path / str(numbers[-1])
+    found, damage = _checked(folder)
+    if damage:
+        intact = next((k for k in reversed(numbers[:-1]) if not _checked(path / str(k))[1]), None)
         way_out = (
-            f"that of update {intact} is intact: remove {path / str(numbers[-1])} to go on from there"
+            f"that after update {intact} is intact: remove {folder} to go on from there"
             if intact is not None
             else f"there is no other intact one: remove {path} to begin anew"
         )
-        raise ValueError(
-            f"{name}: wanted an intact state, got a damaged one in {path / str(numbers[-1])} ({damage}); {way_out}"
-        ) from damage
+        raise ValueError(f"{name}: wanted an intact state, got a damaged one in {folder} ({damage}); {way_out}")
     if found != fingerprint:
         differences = ", ".join(
             f"{key} ({found.get(key)} there, {fingerprint.get(key)} here)"
@@ -101,8 +99,10 @@ def newest(name: str, path: Path, like: Any, fingerprint: dict[str, Any]) -> Any
             f"{name}: wanted the states of this fit, got in {path} those of a fit that differs in {differences}; "
             "give another directory, or the arguments of that fit"
         )
-    restored = [_like(leaf, leaves.get(str(k))) for k, leaf in enumerate(jax.tree.leaves(like))]
-    return jax.tree.unflatten(jax.tree.structure(like), restored)
+    with _orbax(name).PyTreeCheckpointer() as checkpointer:
+        arrays = checkpointer.restore(folder / "state")
+    leaves, structure = jax.tree.flatten(like)
+    return jax.tree.unflatten(structure, [_like(leaf, arrays.get(str(k))) for k, leaf in enumerate(leaves)])
 
 
 def _orbax(name: str) -> Any:
@@ -119,32 +119,32 @@ def _numbers(path: Path) -> list[int]:
 
 def _remove_unfinished(path: Path) -> None:
     """What a killed or failed write has left."""
-    for entry in path.glob("*.orbax-checkpoint-tmp*"):
-        if entry.name.split(".")[0].isdecimal():
+    for entry in path.glob(f"*{_UNFINISHED}"):
+        if entry.name.removesuffix(_UNFINISHED).isdecimal():
             shutil.rmtree(entry, ignore_errors=True)
 
 
-def _read(name: str, folder: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Leaves by number and fingerprint; ValueError, or whatever orbax raises, if it is damaged."""
-    with _orbax(name).PyTreeCheckpointer() as checkpointer:
-        content = checkpointer.restore(folder)
-    leaves, about = content["leaves"], content["fingerprint"]
-    written, found = content["digest"].tobytes().decode(errors="replace"), _content_digest(leaves, about)
-    if found != written:
-        raise ValueError(f"SHA-256 {found[:12]}, written was {written[:12]}")
-    return leaves, json.loads(about.tobytes())
-
-
-def _is_intact(name: str, folder: Path) -> bool:
+def _checked(folder: Path) -> tuple[dict[str, Any], str]:
+    """The fingerprint, and what is damaged in the folder ("" if nothing): orbax reads only what has been found intact."""
     try:
-        _read(name, folder)
-    except Exception:
-        return False
-    return True
+        about, sha = (folder / _ABOUT).read_bytes().splitlines()
+        if _sha(about) != sha.decode():
+            return {}, f"{_ABOUT} is not as it was written"
+        written = json.loads(about)
+        found = _digests(folder / "state")
+    except (OSError, ValueError) as error:
+        return {}, f"{_ABOUT} or a file beside it cannot be read: {error}"
+    changed = [name for name, sha in written["files"].items() if found.get(name) != sha]
+    return written["fingerprint"], f"{', '.join(changed)} not as written" if changed else ""
 
 
-def _content_digest(leaves: dict[str, np.ndarray], about: np.ndarray) -> str:
-    return digest([{k: array for k, array in leaves.items() if array.size}, about])
+def _digests(folder: Path) -> dict[str, str]:
+    files = sorted(file for file in folder.rglob("*") if file.is_file())
+    return {file.relative_to(folder).as_posix(): _sha(file.read_bytes()) for file in files}
+
+
+def _sha(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def _plain(leaf: Any) -> np.ndarray:

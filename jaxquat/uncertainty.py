@@ -71,37 +71,38 @@ def fit_covariance(
     if len(shape) != 1 or not shape[0]:
         raise ValueError(f"residuals: wanted shape (m,), got {shape}")
     forward = flat.size <= shape[0] and not reverse_only(of_flat, flat)
-    value = np.asarray(jax.jit(of_flat)(flat), float)
-    jacobian = np.asarray(jax.jit((jax.jacfwd if forward else jax.jacrev)(of_flat))(flat), float)
+    derivative = (jax.jacfwd if forward else jax.jacrev)(lambda vector: (of_flat(vector),) * 2, has_aux=True)
+    jacobian, value = jax.jit(derivative)(flat)
     finite("residuals", value)
     finite("derivatives of residuals", jacobian)
+    jacobian, value = np.asarray(jacobian, float), np.asarray(value, float)
     tolerance = float(np.sqrt(jnp.finfo(flat.dtype).eps)) if tolerance is None else tolerance
-    positive("tolerance", tolerance)
+    positive("tolerance", floating("tolerance", tolerance))
+    noise = np.array(1.0)
     if sigma is not None:
-        given = np.asarray(floating("sigma", sigma), float)
-        if given.shape not in ((), shape):
-            raise ValueError(f"sigma: wanted shape () or {shape}, got {given.shape}")
-        positive("sigma", given)
-        jacobian = jacobian / np.broadcast_to(given, shape)[:, None]
+        positive("sigma", floating("sigma", sigma))
+        noise = np.asarray(sigma, float)
+        if noise.shape not in ((), shape):
+            raise ValueError(f"sigma: wanted shape () or {shape}, got {noise.shape}")
+        jacobian = jacobian / np.broadcast_to(noise, shape)[:, None]
 
     scale = np.linalg.norm(jacobian, axis=0)
     scale = np.where(scale > 0, scale, 1.0)
-    found, right = np.linalg.svd(jacobian / scale)[1:]
+    found, right = np.linalg.svd(np.linalg.qr(jacobian / scale, mode="r"))[1:]
     singular = np.zeros(flat.size)
     singular[: found.size] = found
     rank = int(np.sum(singular > tolerance * singular[0]))
-    noise = 1.0
+    unseen = _combined(right[rank:], tolerance)
+    half = right[:rank].T / scale[:, None] / singular[:rank]
     if sigma is None:
         if shape[0] <= rank:
             raise ValueError(
                 f"residuals: wanted more than the {rank} identifiable parameters to get sigma from, got {shape[0]}; give sigma"
             )
-        noise = given = np.sqrt(np.sum(value**2) / (shape[0] - rank))
-    unseen = _combined(right[rank:], tolerance)
-    half = noise * right[:rank].T / scale[:, None] / singular[:rank]
-    covariance = half @ half.T
-    mixed = np.any(unseen, axis=0)
-    covariance[mixed | mixed[:, None]] = np.nan
+        noise = np.sqrt(np.sum(value**2) / (shape[0] - rank))
+        half *= noise
+    mixed = np.any(unseen != 0.0, axis=0)
+    covariance = np.where(mixed[:, None] | mixed, np.nan, half @ half.T)
     covariance[mixed, mixed] = np.inf
     directions = unseen / scale
     return FitCovariance(
@@ -111,7 +112,7 @@ def fit_covariance(
         covariance=covariance,
         flat=directions / np.linalg.norm(directions, axis=1, keepdims=True),
         singular_values=singular / (singular[0] or 1.0),
-        sigma=given,
+        sigma=np.asarray(noise),
     )
 
 

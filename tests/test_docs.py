@@ -36,8 +36,9 @@ def test_the_architecture_names_every_room():
 def test_imports_point_down():
     """The order of docs/architecture.md, from the ground up."""
     order = """
-        arguments series linear recordings | quaternion sensors elliptic | so3 | euler | body | mechanics
-        | torques actuators schemes | checkpointing reversing | scanning | fused | control trajectory | kinematics fitting exact
+        arguments series linear recordings snapshots differentiation | quaternion sensors elliptic | so3 | euler | body | mechanics
+        | torques actuators schemes | checkpointing reversing | scanning | fused | control trajectory descent
+        | kinematics fitting uncertainty exact
     """
     floors = [floor.split() for floor in order.split("|")]
     height = {room: k for k, floor in enumerate(floors) for room in floor}

@@ -43,6 +43,14 @@ def test_the_chunk_changes_nothing(chunk):
     np.testing.assert_array_equal(run(chunk=chunk).history, run(chunk=20).history)
 
 
+def test_more_steps_continue_the_same_sequence():
+    def loss(params, batch, key):
+        return (params - jax.random.uniform(key)) ** 2
+
+    run = functools.partial(jq.fit, loss, jnp.array(0.0), optax.sgd(0.1), key=KEY, progress=False)
+    np.testing.assert_array_equal(run(steps=7).history, run(steps=12).history[:7])
+
+
 def test_batches_are_drawn_without_replacement_and_cover_the_data():
     """A batch as large as the data is a permutation of it; small ones differ from update to update."""
     data = {"x": jnp.arange(8.0), "y": 10 * jnp.arange(8.0)}
@@ -156,3 +164,135 @@ def test_auto_is_reverse_where_only_that_is_defined():
 
     fit = jq.fit(loss, jnp.array(1.0), optax.sgd(0.25), steps=60, key=KEY, progress=False)
     np.testing.assert_allclose(fit.params, 3.0, rtol=1e-12)
+
+
+ROWS = jax.random.normal(jax.random.key(2), (30, 4))
+
+
+def squares(params, batch, key):
+    """Linear regression of the last column on the others."""
+    return jnp.mean((batch[:, :3] @ params["x"] - batch[:, 3]) ** 2)
+
+
+def solved(params):
+    """The distance to the solution of the normal equations."""
+    return np.max(np.abs(params["x"] - np.linalg.lstsq(ROWS[:, :3], ROWS[:, 3])[0]))
+
+
+@pytest.mark.parametrize("mode", ["forward", "reverse"])
+def test_lbfgs_minimises_a_quadratic_in_few_updates(mode):
+    """With its curvature learnt in three dimensions it converges superlinearly; gradient descent by 1 - 1 / condition an update."""
+    run = functools.partial(jq.fit, squares, {"x": jnp.ones(3)}, data=ROWS, steps=12, key=KEY, mode=mode, progress=False)
+    fit = run(optimizer=optax.lbfgs())
+    assert solved(fit.params) < 1e-12
+    assert solved(run(optimizer=optax.sgd(0.5)).params) > 1e-6
+    assert fit.skipped == 0
+
+
+def test_lbfgs_skips_what_is_not_finite():
+    """A third of the updates sees NaN; the others bring it to the minimum all the same."""
+
+    def loss(params, batch, key):
+        return squares(params, batch, key) + jnp.where(jax.random.uniform(key) < 0.3, jnp.nan, 0.0)
+
+    fit = jq.fit(loss, {"x": jnp.ones(3)}, optax.lbfgs(), ROWS, steps=25, key=KEY, progress=False)
+    assert solved(fit.params) < 1e-12
+    assert fit.skipped == np.sum(np.isnan(fit.history)) > 3
+
+
+def test_an_update_that_is_itself_not_finite_is_skipped():
+    """The optimiser divides by its count less 2: at the third update it says infinity and stays there, state and all."""
+    optimizer = optax.GradientTransformation(
+        lambda params: jnp.array(0.0), lambda updates, count, params=None: (-0.25 * updates / jnp.abs(count - 2.0), count + 1.0)
+    )
+    fit = jq.fit(lambda p, b, k: (p - 3.0) ** 2, jnp.array(0.0), optimizer, steps=9, key=KEY, progress=False)
+    np.testing.assert_allclose(fit.history, [9.0] + [9.0 * 0.75**2] + [9.0 * (0.75 * 0.5) ** 2] * 7, rtol=1e-14)
+    assert fit.skipped == 7
+
+
+def two_wells(params, batch, key):
+    """Minima near -1 and 1, the left one lower; noise in the gradient."""
+    return (params["x"] ** 2 - 1.0) ** 2 + 0.3 * params["x"] + 0.01 * params["x"] * jnp.mean(batch)
+
+
+WELL = float(np.min(np.roots([4.0, 0.0, -4.0, 0.3]).real))
+
+
+def test_starts_find_the_lower_of_two_wells():
+    """Each start goes the way it goes alone; one that is not finite is skipped and never the best."""
+    starts = jnp.array([1.5, 0.6, jnp.nan, -0.4])
+    run = functools.partial(
+        jq.fit, two_wells, optimizer=optax.adam(0.1), data=ROWS[:, 0], batch=5, steps=150, key=KEY, progress=False
+    )
+    fit = run({"x": starts}, starts=4)
+    assert fit.start == 3
+    np.testing.assert_allclose(fit.params["x"], WELL, atol=0.02)  # noise of the batches
+    assert fit.history.shape == (4, 150)
+    assert fit.skipped.tolist() == [0, 0, 150, 0]
+    alone = run({"x": starts[1]})
+    np.testing.assert_allclose(fit.history[1], alone.history, rtol=1e-9)
+    assert alone.params["x"] > 0.9
+    assert (alone.start, alone.best, alone.validation) == (None, 150, None)
+
+
+def test_the_best_start_is_that_of_the_lowest_validation():
+    fit = jq.fit(
+        two_wells,
+        {"x": jnp.array([-0.5, 0.5])},
+        optax.sgd(0.1),
+        ROWS[:, 0],
+        steps=30,
+        key=KEY,
+        starts=2,
+        validation=lambda p: (p["x"] - 0.8) ** 2,
+        progress=False,
+    )
+    assert fit.start == 1
+    assert fit.validation.shape == (2, 4)
+    np.testing.assert_allclose((fit.params["x"] - 0.8) ** 2, fit.validation.min(), rtol=1e-14)
+
+
+def test_no_start_has_a_finite_loss_at_the_end():
+    """The last draws are NaN for all; the ranking is that of the last draws that were not."""
+
+    def loss(params, batch, key):
+        return (params - 1.0) ** 2 / batch[0]
+
+    data = jnp.ones(8).at[3].set(jnp.nan)
+    run = functools.partial(jq.fit, loss, jnp.array([9.0, 2.0]), optax.sgd(0.0), data, batch=1, starts=2, key=KEY, progress=False)
+    drawn = run(steps=40).history[0]
+    last = int(np.flatnonzero(np.isnan(drawn))[-1])
+    assert run(steps=last).start == 1
+
+
+@pytest.mark.parametrize(("steps", "chunk", "updates"), [(6, 1, [0, 1, 2, 3, 4, 5, 6]), (5, 2, [0, 2, 4, 5])])
+def test_the_best_by_validation_is_kept(steps, chunk, updates):
+    """Each update halves the distance to 3, from 0: 0, 1.5, 2.25, ...; validation wants 1.4."""
+    fit = jq.fit(
+        lambda p, b, k: (p - 3.0) ** 2,
+        jnp.array(0.0),
+        optax.sgd(0.25),
+        steps=steps,
+        chunk=chunk,
+        key=KEY,
+        validation=lambda p: (p - 1.4) ** 2,
+        progress=False,
+    )
+    passed = 3.0 * (1.0 - 0.5 ** np.array(updates))
+    np.testing.assert_allclose(fit.validation, (passed - 1.4) ** 2, rtol=1e-13)
+    assert fit.best == (1 if chunk == 1 else 2)
+    np.testing.assert_allclose(fit.params, 3.0 * (1.0 - 0.5**fit.best), rtol=1e-14)
+    assert fit.history.shape == (steps,)
+
+
+def test_patience_ends_the_fit():
+    """Lowest after 1 update, so 3 evaluations without a lower one are over after 4; NaN is no lower one."""
+    run = functools.partial(
+        jq.fit, lambda p, b, k: (p - 3.0) ** 2, jnp.array(0.0), optax.sgd(0.25), steps=60, chunk=1, key=KEY, progress=False
+    )
+    fit = run(validation=lambda p: jnp.where(p > 2.0, jnp.nan, (p - 1.4) ** 2), patience=3)
+    assert fit.history.shape == (4,)
+    assert fit.best == 1
+    np.testing.assert_allclose(fit.params, 1.5, rtol=1e-14)
+    with pytest.raises(FloatingPointError, match="validation: it was not finite at any of the 3 evaluations"):
+        run(validation=lambda p: p * jnp.nan, patience=2)

@@ -16,7 +16,7 @@ def run(*command, cwd=None):
 
 def test_import_starts_no_device_and_loads_no_extra():
     """How long it takes is measured by benchmarks/import_time.py."""
-    extras = ("matplotlib", "diffrax", "llvmlite", "zarr")
+    extras = ("matplotlib", "diffrax", "llvmlite", "zarr", "orbax")
     program = (
         "import sys, jaxquat\n"
         "from jax._src import xla_bridge\n"

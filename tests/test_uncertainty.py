@@ -54,7 +54,7 @@ def test_units_do_not_matter():
 
 
 def test_flat_directions_are_reported_and_the_rest_is_right():
-    """Only a - 2 b and d are seen: a and b are flat along (2, 1), c alone; the error of d is that of a regression on two columns."""
+    """Only a - 2 b and d are seen: a and b are flat along (2, 1), c alone; the error of d is that of two columns."""
     names = ("a", "b", "c", "d")
 
     def residuals(params):

@@ -1,0 +1,241 @@
+"""Fits on disk: an interrupted one ends with the same bits, and nothing damaged, foreign or half written goes unnoticed."""
+
+import contextlib
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import jaxquat as jq
+from jaxquat import snapshots
+
+DATA = jax.random.normal(jax.random.key(1), (4, 3))
+
+
+def loss(params, batch, key):
+    return jnp.mean((batch @ params["x"] - params["y"]) ** 2)
+
+
+def fit(**changes):
+    given = {"params": {"x": jnp.ones(3), "y": jnp.array(0.5)}, "optimizer": optax.adam(0.1), "data": DATA}
+    fixed = {"steps": 20, "chunk": 4, "checkpoint_every": 3, "key": jax.random.key(0), "progress": False}
+    return jq.fit(**{"loss": loss, **given, **fixed, **changes})
+
+
+def assert_same_bits(got, wanted):
+    assert jax.tree.structure(got) == jax.tree.structure(wanted)
+    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(wanted), strict=True):
+        a, b = np.asarray(a), np.asarray(b)
+        assert (a.dtype, a.shape, a.tobytes()) == (b.dtype, b.shape, b.tobytes())
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory):
+    """A directory after 20 updates, and that fit without a directory."""
+    path = tmp_path_factory.mktemp("ended") / "fit"
+    assert_same_bits(fit(checkpoint_dir=path), plain := fit())
+    return path, plain
+
+
+@pytest.fixture
+def copied(ended, tmp_path):
+    shutil.copytree(ended[0], tmp_path / "fit")
+    return tmp_path / "fit", ended[1]
+
+
+def numbers(path):
+    return sorted(entry.name for entry in path.iterdir())
+
+
+NOISY = {
+    "loss": lambda params, batch, key: loss(params, batch, key) * jax.random.uniform(key),
+    "optimizer": optax.noisy_sgd(0.1, 0.1, key=jax.random.key(5)),
+    "batch": 2,
+}
+STARTS = {
+    "params": {"x": jnp.ones((2, 3), jnp.float32), "y": jnp.array([0.5, 3.0], jnp.float32)},
+    "data": DATA.astype(jnp.float32),
+    "validation": lambda params: jnp.sum(params["y"] ** 2),
+    "starts": 2,
+}
+
+
+@pytest.mark.parametrize("changes", [NOISY, STARTS], ids=["noisy", "starts"])
+def test_more_steps_continue_to_the_same_bits(changes, tmp_path):
+    """Ends within a chunk and within two writes, where the interrupted fit evaluates and the other does not."""
+    part = fit(**changes, steps=7, checkpoint_dir=tmp_path)
+    assert numbers(tmp_path) == ["6", "7"]
+    whole = fit(**changes)
+    assert_same_bits(part.history, whole.history[..., :7])
+    assert_same_bits(fit(**changes, checkpoint_dir=tmp_path), whole)
+    assert numbers(tmp_path) == ["18", "20"]
+
+
+def test_an_ended_fit_is_read_and_not_made_again(ended):
+    def never(params, batch, key):
+        raise AssertionError
+
+    assert_same_bits(fit(loss=never, checkpoint_dir=ended[0]), ended[1])
+    with pytest.raises(ValueError, match="steps: wanted at least the 20 updates that checkpoint_dir has, got 19"):
+        fit(steps=19, checkpoint_dir=ended[0])
+
+
+def test_a_fit_that_patience_ended_stays_ended(tmp_path):
+    """The validation loss grows from the start; with more patience the fit goes on."""
+    given = {"optimizer": optax.sgd(0.01), "validation": lambda p: -jnp.sum(p["x"] ** 2) * 0.0 + 1.0, "checkpoint_dir": tmp_path}
+    assert fit(**given, patience=2).history.shape == (8,)
+    assert fit(**given, patience=2).history.shape == (8,)
+    assert fit(**given, patience=3).history.shape == (12,)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("params", {"x": jnp.ones(3), "y": jnp.array(0.25)}),
+        ("params", {"x": jnp.ones(3), "z": jnp.array(0.5)}),
+        ("optimizer", optax.sgd(0.1)),
+        ("data", DATA.at[2, 1].add(1e-15)),
+        ("batch", 3),
+        ("key", jax.random.key(1)),
+        ("key", jax.random.key(0, impl="rbg")),
+        ("validation", lambda p: p["y"]),
+    ],
+)
+def test_the_states_of_another_fit_are_refused(name, value, ended):
+    with pytest.raises(ValueError, match="checkpoint_dir: wanted the states of this fit, got in .* differs in .*" + name) as error:
+        fit(**{name: value}, checkpoint_dir=ended[0])
+    assert ("data" in str(error.value)) == (name == "data")
+
+
+def test_damage_is_found_wherever_it_is(copied):
+    """Every file cut short, emptied, deleted, or with a bit flipped: refused."""
+    path, _ = copied
+    folder, rng = path / "20", random.Random(0)
+    like = jq.fitting._Run({"x": jnp.ones(3), "y": jnp.array(0.5)}, *[()] * 5)
+    like = like._replace(state=optax.adam(0.1).init(like.params), skipped=jnp.array(0), history=np.zeros(0), validation=np.zeros(0))
+    fingerprint, damage = snapshots._checked(folder)
+    whole = snapshots.newest("checkpoint_dir", path, like, fingerprint)
+    assert whole.history.shape == (20,)
+    assert not damage
+    for file in [file for file in folder.rglob("*") if file.is_file()]:
+        content = file.read_bytes()
+        flipped = [bytearray(content) for _ in range(4)]
+        for bits in flipped:
+            bits[rng.randrange(len(bits))] ^= 1 << rng.randrange(8)
+        for damaged in [None, b"", content[: len(content) // 2], *flipped]:
+            file.unlink() if damaged is None else file.write_bytes(damaged)
+            with pytest.raises(ValueError, match="checkpoint_dir: wanted an intact state, got a damaged one in") as error:
+                snapshots.newest("checkpoint_dir", path, like, fingerprint)
+            assert f"that after update 18 is intact: remove {folder} to go on from there" in str(error.value)
+            file.write_bytes(content)
+    assert_same_bits(snapshots.newest("checkpoint_dir", path, like, fingerprint), whole)
+
+
+def test_the_way_out_of_damage(copied):
+    path, plain = copied
+    for file in (path / "20").rglob("*"):
+        if file.is_file():
+            file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(ValueError, match=r"that after update 18 is intact: remove .*20 to go on from there"):
+        fit(checkpoint_dir=path)
+    shutil.rmtree(path / "20")
+    assert_same_bits(fit(checkpoint_dir=path), plain)
+    for folder in path.iterdir():
+        (folder / "fit.json").unlink()
+    with pytest.raises(ValueError, match=r"no other intact one: remove .*fit to begin anew"):
+        fit(checkpoint_dir=path)
+
+
+@contextlib.contextmanager
+def full_disk(size):
+    """No file may grow beyond ``size`` bytes."""
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_full_disk_costs_nothing_but_time(copied):
+    path, _ = copied
+    with full_disk(0), pytest.raises(OSError, match=r"checkpoint_dir: .*after update 21 .*that after update 20 is still there"):
+        fit(steps=21, checkpoint_dir=path)
+    assert numbers(path) == ["18", "20"]
+    assert_same_bits(fit(steps=21, checkpoint_dir=path), fit(steps=21))
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # orbax hears of the first write that fails only
+def test_a_disk_that_is_full_in_the_midst_of_it(tmp_path):
+    """Small files can be written, the large one not."""
+    snapshots.save("checkpoint_dir", tmp_path, 1, jnp.zeros(3), {})
+    with full_disk(2000), pytest.raises(OSError, match=r"checkpoint_dir: .*after update 2 .*that after update 1 is still there"):
+        snapshots.save("checkpoint_dir", tmp_path, 2, jax.random.normal(jax.random.key(0), (1000,)), {})
+    assert numbers(tmp_path) == ["1"]
+    np.testing.assert_array_equal(snapshots.newest("checkpoint_dir", tmp_path, jnp.ones(3), {}), np.zeros(3))
+
+
+def test_what_a_kill_leaves_is_removed_and_what_is_not_ours_is_not(copied):
+    path, _ = copied
+    ours, other = path / "21.unfinished", path / "notes.unfinished"
+    ours.mkdir()
+    other.mkdir()
+    fit(steps=21, checkpoint_dir=path)
+    assert numbers(path) == ["20", "21", other.name]
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "message"),
+    [
+        (5, TypeError, "checkpoint_dir: wanted the path of a directory, got 5"),
+        (__file__, OSError, "checkpoint_dir: wanted a directory that can be made, got .*File exists"),
+    ],
+)
+def test_errors(value, error, message):
+    with pytest.raises(error, match=message):
+        fit(checkpoint_dir=value)
+
+
+def test_without_orbax(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "orbax.checkpoint", None)
+    with pytest.raises(ImportError, match=r'checkpoint_dir: .*orbax-checkpoint.*pip install "jaxquat\[store\]"'):
+        fit(checkpoint_dir=tmp_path)
+
+
+KILLED = """
+import sys
+import jax
+jax.config.update("jax_enable_x64", True)
+sys.path.insert(0, sys.argv[2])
+import test_snapshots
+test_snapshots.fit(steps=600, chunk=4, checkpoint_every=5, checkpoint_dir=sys.argv[1])
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_fit_ends_with_the_same_bits(tmp_path):
+    """Killed at five random moments, most of them within a write: 5 updates take less than a millisecond, a write 20."""
+    rng, made = random.Random(time.time_ns()), 0
+    for _ in range(5):
+        process = subprocess.Popen([sys.executable, "-c", KILLED, tmp_path, Path(__file__).parent])
+        while max((int(name) for name in numbers(tmp_path) if name.isdecimal()), default=0) <= made:
+            assert process.poll() is None
+            time.sleep(0.001)
+        time.sleep(rng.uniform(0.0, 0.3))
+        os.kill(process.pid, signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+        made = max(int(name) for name in numbers(tmp_path) if name.isdecimal())
+        assert made < 600
+    settings = {"steps": 600, "chunk": 4, "checkpoint_every": 5}
+    assert_same_bits(fit(**settings, checkpoint_dir=tmp_path), fit(**settings))
