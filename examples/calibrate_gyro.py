@@ -3,18 +3,20 @@
     python examples/calibrate_gyro.py TRAIN.csv.gz TEST.csv.gz
 
 Bias, scale, misalignment (12 numbers) and the time offset of the gyroscope are fitted to TRAIN through the Lie-group integrator:
-its movement is cut into windows of 10 s, each integrated from a start of its own, and the attitudes are compared with the
-optical reference. Everything is kept near an ideal gyroscope with the bias of TRAIN's rest phase by a prior. Prints the calibration and
-the attitude error over the first 60 s of TEST's movement, of which nothing but the first attitude is used; draws calibrate_gyro.png.
+its movement is cut into windows of 10 s, each integrated from a start of its own, and the attitudes are compared with the optical
+reference. A prior keeps everything near an ideal gyroscope with the bias of TRAIN's rest phase. Prints the calibration and the
+attitude error over the first 60 s of TEST's movement, of which the fit sees nothing and the prediction the first attitude; draws
+calibrate_gyro.png.
 
 The columns of the files are those of gyro_attitude.py. Recordings: BROAD, D. Laidig et al., Data 6(7), 2021, doi
 10.3390/data6070072 (CC BY 4.0), trials 07 (fast rotation) and 02 (slow rotation), converted to these columns.
 
 What limits it on them, where the error falls from 2.07 to 0.74 degrees (07 to 02) and from 2.89 to 1.00 (02 to 07): two minutes
-determine the bias to 0.01 or 0.02 degrees/s, and the biases found in the two recordings differ by as much, which makes a degree in 60 s.
-The bias in motion is not the bias at rest: it is off by 0.05 to 0.1 degrees/s, the same way in both, while the rest phases before and
-after the movements agree to 0.005. The scales differ by 0.3 %, two of their standard errors: fast motion shows them, slow motion hardly.
-The reference is good to 0.2 or 0.3 degrees within a window, model errors included. The time offset, 4.1 ms, is the same in both.
+determine the bias to 0.01 or 0.02 degrees/s, and the biases found in the two recordings differ by as much, which makes a degree in
+60 s. The bias in motion is not the bias at rest: it is off by 0.05 to 0.1 degrees/s, the same way in both, while the rest phases
+before and after the movements agree to 0.005. The scales differ by 0.3 %, two of their standard errors: fast motion shows them,
+slow motion hardly. The reference is good to 0.2 or 0.3 degrees within a window, errors of the model included. The time offset,
+4.1 ms, is the same in both.
 """
 
 import sys

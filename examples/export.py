@@ -2,11 +2,11 @@
 
     python examples/export.py
 
-fits the six gains of an attitude law, exports the simulation of 100 closed loops with ``jax.export`` to closed_loop.bin, and runs that
-file in a new process that never imports jaxquat: the numbers must be the same to the last bit. Draws export.png.
+fits the six gains of an attitude law, exports the simulation of 100 closed loops with ``jax.export`` to closed_loop.bin, and runs
+that file in a new process that never imports jaxquat: the numbers must be the same to the last bit. Draws export.png.
 
-The loop has to be that of the scan engine: a fused kernel lives in the process that compiled it. ``jax.export`` writes files with the
-package flatbuffers (pip install flatbuffers). For any number of bodies give ``exported`` a dimension of
+The loop has to be that of the scan engine: a fused kernel lives in the process that compiled it. ``jax.export`` writes files with
+the package flatbuffers (pip install "jaxquat[export]"). For any number of bodies give ``exported`` a dimension of
 ``jax.export.symbolic_shape("n")``: XLA then rounds differently, attitudes by up to 2.4e-7 and rates by 7e-7 rad/s in float32.
 """
 
@@ -120,7 +120,7 @@ def draw(q, path):
 def main():
     """Fit, export, run elsewhere, compare, draw."""
     if importlib.util.find_spec("flatbuffers") is None:
-        sys.exit("jax.export wants the package flatbuffers to write a file: pip install flatbuffers")
+        sys.exit('jax.export wants the package flatbuffers to write a file: pip install "jaxquat[export]"')
     fit = fitted()
     gains = jax.tree.map(jnp.exp, fit.params)
     print(f"mean cost {fit.history[0]:.3f} before, {np.mean(fit.history[-10:]):.3f} after {len(fit.history)} updates")

@@ -7,8 +7,8 @@ network from rate to torque is fitted so that short predictions, 1 s from every 
 meet what was recorded (multiple shooting). Prints how well the model without and with the network predict held-out trajectories of
 10 s, and draws neural_torque.png.
 
-The fused engine (pip install "jaxquat[fused]") makes the gradient fast: see docs/fused.md; "auto" takes it where it is installed. The
-networks of equinox and flax need these packages, and show how their parameters go into ``jq.fit``.
+The fused engine (pip install "jaxquat[fused]") makes the gradient fast: see docs/fused.md; "auto" takes it where it is installed.
+The networks of equinox and flax need these packages, and show how their parameters go into ``jq.fit``.
 """
 
 import argparse
@@ -75,7 +75,7 @@ def equinox(key):
 
 def flax(key):
     """The same in flax (linen)."""
-    from flax import linen
+    from flax import linen  # pyright: ignore[reportMissingImports]
 
     network = linen.Sequential([linen.Dense(WIDTH), linen.tanh, linen.Dense(WIDTH), linen.tanh, linen.Dense(3)])
     return network.init(key, jnp.zeros(3)), network.apply
@@ -117,7 +117,7 @@ def starts(key, n):
 
 @partial(jax.jit, static_argnums=1)
 def truth(key, n):
-    """n trajectories of 10 s under both torques, by another scheme with a step five times finer."""
+    """N trajectories of 10 s under both torques, by another scheme with a step five times finer."""
     return jax.vmap(lambda start: trajectory(true, None, start, finer=5, step=jq.cf4))(starts(key, n))
 
 
@@ -151,7 +151,8 @@ def loss(torque, engine, params, batch, key):
         return trajectory(torque, params, start, t0, WINDOW, engine=engine)
 
     predicted = jax.vmap(predict)(t0, jax.tree.map(lambda x: x[:, 0], recorded))
-    return sum(jnp.mean(error[:, 1:]) for error in errors(predicted, recorded))
+    angle, rate = errors(predicted, recorded)
+    return jnp.mean(angle[:, 1:]) + jnp.mean(rate[:, 1:])
 
 
 def learn(network, engine, key, trajectories=128, updates=3000):

@@ -91,7 +91,7 @@ def test_inertia_example(tmp_path):
 
 
 def a_recording(seed, calibration):
-    """Five seconds of rest and 24 s of motion at 50 Hz, seen by a gyroscope with the errors of a calibration; gaps in the reference."""
+    """Five seconds of rest and 24 s of motion at 50 Hz, as a gyroscope sees them; the reference has gaps."""
     dt, rest, moving = 0.02, 250, 1200
     t = dt * np.arange(rest + moving)
     rng = np.random.default_rng(seed)
