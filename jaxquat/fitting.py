@@ -18,7 +18,7 @@ from jaxquat.descent import descent, sampled, scalar
 
 
 class Fit(NamedTuple):
-    """The result of ``fit``. With ``starts`` the arrays have their axis in front; ``params`` and ``best`` are those of the best."""
+    """The result of ``fit``. With ``starts`` the arrays have their axis in front; ``params`` and ``best`` are of the best one."""
 
     params: Any  # after update ``best``
     history: np.ndarray  # (updates,) the loss before each update

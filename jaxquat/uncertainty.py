@@ -102,7 +102,7 @@ def fit_covariance(
         noise = np.sqrt(np.sum(value**2) / (shape[0] - rank))
         half *= noise
     mixed = np.any(unseen != 0.0, axis=0)
-    covariance = np.where(mixed[:, None] | mixed, np.nan, half @ half.T)
+    covariance = np.where(np.logical_or.outer(mixed, mixed), np.nan, half @ half.T)
     covariance[mixed, mixed] = np.inf
     directions = unseen / scale
     return FitCovariance(

@@ -189,6 +189,16 @@ def test_lbfgs_minimises_a_quadratic_in_few_updates(mode):
     assert fit.skipped == 0
 
 
+def test_a_line_search_differentiates_in_the_mode_of_the_fit():
+    """A while loop has no reverse mode; along the line as at its start the derivative is the forward one."""
+
+    def loss(params, batch, key):
+        return jax.lax.while_loop(lambda c: c[0] < 2, lambda c: (c[0] + 1, 0.5 * c[1]), (0, (params - 3.0) ** 2))[1]
+
+    fit = jq.fit(loss, jnp.array(0.0), optax.lbfgs(), steps=6, key=KEY, progress=False)
+    np.testing.assert_allclose(fit.params, 3.0, rtol=1e-12)
+
+
 def test_lbfgs_skips_what_is_not_finite():
     """A third of the updates sees NaN; the others bring it to the minimum all the same."""
 
@@ -287,12 +297,13 @@ def test_the_best_by_validation_is_kept(steps, chunk, updates):
 
 def test_patience_ends_the_fit():
     """Lowest after 1 update, so 3 evaluations without a lower one are over after 4; NaN is no lower one."""
-    run = functools.partial(
-        jq.fit, lambda p, b, k: (p - 3.0) ** 2, jnp.array(0.0), optax.sgd(0.25), steps=60, chunk=1, key=KEY, progress=False
-    )
-    fit = run(validation=lambda p: jnp.where(p > 2.0, jnp.nan, (p - 1.4) ** 2), patience=3)
+    run = functools.partial(jq.fit, lambda p, b, k: (p - 3.0) ** 2, steps=60, chunk=1, key=KEY, progress=False)
+    one = {"params": jnp.array(0.0), "optimizer": optax.sgd(0.25)}
+    fit = run(**one, validation=lambda p: jnp.where(p > 2.0, jnp.nan, (p - 1.4) ** 2), patience=3)
     assert fit.history.shape == (4,)
     assert fit.best == 1
     np.testing.assert_allclose(fit.params, 1.5, rtol=1e-14)
+    two = {"params": jnp.array([0.0, 1.39]), "starts": 2, "optimizer": optax.sgd(0.05)}  # the second goes away from 1.4 at once
+    assert run(**two, validation=lambda p: (p - 1.4) ** 2, patience=3).history.shape == (2, 9)  # 3 (1 - 0.9^6) = 1.4 after 6
     with pytest.raises(FloatingPointError, match="validation: it was not finite at any of the 3 evaluations"):
-        run(validation=lambda p: p * jnp.nan, patience=2)
+        run(**one, validation=lambda p: p * jnp.nan, patience=2)
