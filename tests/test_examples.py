@@ -112,6 +112,7 @@ def a_recording(seed, calibration):
     return jq.recordings.Recording(t, measured, q, np.arange(len(t)) >= rest)
 
 
+@pytest.mark.slow
 def test_calibration_is_found_from_motion():
     """The numbers that made the recording, from a reference with gaps that is exact, so that the prior hardly matters.
 
