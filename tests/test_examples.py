@@ -1,0 +1,230 @@
+"""The examples in short forms, each against numbers that somebody derived."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxquat as jq
+
+ROOT = Path(__file__).parents[1]
+DATA = ROOT.parent / "shared" / "data"
+FAST, SLOW = DATA / "broad_07_fast_rotation.csv.gz", DATA / "broad_02_slow_rotation.csv.gz"
+
+
+def example(name):
+    """The module of an example."""
+    spec = importlib.util.spec_from_file_location(f"example_{name}", ROOT / "examples" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def run(tmp_path, name, *arguments):
+    """Exit status, output and errors of an example in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / f"{name}.py"), *map(str, arguments)],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+# Inertia.
+
+
+def test_inertia_is_within_its_standard_errors(tmp_path):
+    """Fifteen seconds of telemetry; one in 60 of such tests would fail by chance, this seed does not."""
+    module = example("identify_inertia")
+    telemetry = module.simulated(1, seconds=15.0)
+    module.write(tmp_path / "telemetry.csv", telemetry)
+    found = module.identify(module.read(tmp_path / "telemetry.csv"))
+    off = np.asarray(found.params["inertia"]) - module.TRUE
+    error = np.asarray(found.standard_errors["inertia"])
+    assert np.all(np.abs(off) < 3 * error)
+    assert np.all(error < 5e-3 * np.abs(module.TRUE))
+    assert len(found.flat) == 0
+    spread = 3 / np.sqrt(2 * telemetry.rate.size)
+    np.testing.assert_allclose(found.sigma, module.NOISE, rtol=spread)
+
+
+def test_the_simulator_of_the_inertia_example_is_exact_to_its_noise():
+    """Two schemes and two steps agree far below the noise, so the standard errors are those of the noise alone."""
+    module = example("identify_inertia")
+    torque = jnp.asarray(module.simulated(3, seconds=2.0).torque)
+    arguments = jq.Body(module.matrix(module.TRUE)), jnp.array([0.8, -0.5, 1.0]), torque, module.PERIOD
+    fine = jax.jit(lambda *x: module.rates(*x, 0.02, step=jq.crouch_grossman4, finer=10))(*arguments[:3])
+    coarse = jax.jit(lambda *x: module.rates(*x, 0.02))(*arguments[:3])
+    np.testing.assert_allclose(coarse, fine, rtol=0, atol=1e-4 * module.NOISE)
+
+
+def test_inertia_example_refuses_other_columns(tmp_path):
+    module = example("identify_inertia")
+    (tmp_path / "bad.csv").write_text("t,wx\n0,1\n")
+    with pytest.raises(ValueError, match=r"bad.csv: wanted the columns t,rate_x,.*, got t,wx"):
+        module.read(tmp_path / "bad.csv")
+
+
+@pytest.mark.slow
+def test_inertia_example(tmp_path):
+    """The whole of it: errors below 0.5 % and 3 sigma at 60 s, a prediction that the noise of its start limits."""
+    code, out, err = run(tmp_path, "identify_inertia")
+    assert code == 0, err
+    rows = [line.split() for line in out.splitlines() if line.startswith("I")]
+    assert len(rows) == 6
+    assert all(abs(float(row[-2])) < 3 and abs(float(row[-1])) < 0.5 for row in rows)
+    rms = {line[:12].strip(): float(line.split()[-1]) for line in out.splitlines() if line.startswith(("first", "ident", "true"))}
+    assert rms["identified"] < 2 * rms["true inertia"] < 0.05 * rms["first guess"]
+    assert (tmp_path / "identify_inertia.png").stat().st_size > 10_000
+
+
+# Gyroscope.
+
+
+def a_recording(seed, calibration):
+    """Five seconds of rest and 24 s of motion at 50 Hz, as a gyroscope sees them; the reference has gaps."""
+    dt, rest, moving = 0.02, 250, 1200
+    t = dt * np.arange(rest + moving)
+    rng = np.random.default_rng(seed)
+    phase = rng.uniform(0, 2 * np.pi, (3, 3))
+    envelope = np.clip((t - rest * dt) / 2.0, 0.0, 1.0)
+
+    def rate(t, envelope):
+        waves = [np.sin(2 * np.pi * f * t[:, None] + phase[k]) for k, f in enumerate((0.21, 0.37, 0.53))]
+        return envelope[:, None] * sum(waves)
+
+    q = np.asarray(jq.kinematics.integrate(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.asarray(rate(t, envelope)), dt, order=6)).copy()
+    late = t - float(calibration.offset)
+    shifted = rate(late, np.clip((late - rest * dt) / 2.0, 0.0, 1.0))
+    gyro = jq.sensors.Gyro(*calibration[:3], noise=jnp.array(1e-5), walk=jnp.array(0.0))
+    measured = np.asarray(jq.sensors.measure(gyro, jnp.asarray(shifted), dt, jax.random.key(seed)))
+    q[rest : rest + 7] = np.nan
+    q[rest + 600 : rest + 640] = np.nan
+    return jq.recordings.Recording(t, measured, q, np.arange(len(t)) >= rest)
+
+
+@pytest.mark.slow
+def test_calibration_is_found_from_motion():
+    """The numbers that made the recording, from a reference with gaps that is exact, so that the prior hardly matters.
+
+    Noise of 1e-5 rad/s/sqrt(Hz) makes 3e-5 rad in a window of 10 s, the offset's second order 6e-6 rad.
+    """
+    module = example("calibrate_gyro")
+    module.SIGMA = 1e-4
+    true = module.Calibration(
+        jnp.array([2e-3, -1e-3, 1.5e-3]),
+        jnp.array([4e-3, -3e-3, 2e-3]),
+        1e-3 * jnp.array([3.0, -2.0, 1.0, 2.0, -4.0, 5.0]),
+        jnp.array(2e-3),
+    )
+    found, error = module.calibrate(a_recording(0, true), iterations=3)
+    for value, wanted, spread, limit in zip(found, true, error, (1e-5, 5e-5, 5e-5, 2e-5), strict=True):
+        np.testing.assert_allclose(value, wanted, rtol=0, atol=limit)
+        assert np.all((spread > 0) & (spread < limit))
+
+
+def test_calibration_example_refuses_in_one_line(tmp_path):
+    code, out, err = run(tmp_path, "calibrate_gyro", "nowhere.csv", "nowhere.csv")
+    assert (code, out) == (1, "")
+    assert "nowhere.csv" in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("train", "test", "limit"), [(FAST, SLOW, 0.5), (SLOW, FAST, 0.5)], ids=["fast to slow", "slow to fast"])
+def test_calibration_holds_on_another_recording(tmp_path, train, test, limit):
+    """Calibration halves the error of the static bias on a recording that it has not seen."""
+    if not (train.exists() and test.exists()):
+        pytest.skip("the recordings are not beside this checkout: download BROAD, doi 10.3390/data6070072")
+    code, out, err = run(tmp_path, "calibrate_gyro", train, test)
+    assert code == 0, err
+    word, *cells = out.splitlines()[-1].split()
+    assert word == "rms_deg"
+    rms = {name: float(value) for name, value in (cell.split("=") for cell in cells)}
+    assert list(rms) == ["raw", "static", "calibrated"]
+    assert rms["calibrated"] < limit * rms["static"] < 0.3 * rms["raw"]
+    assert (tmp_path / "calibrate_gyro.png").stat().st_size > 10_000
+
+
+# The network.
+
+
+@pytest.mark.parametrize("network", ["jax", "equinox", "flax"])
+def test_networks_are_the_same_function(network):
+    """Two hidden layers of 16 with tanh, whatever the package."""
+    if network != "jax":
+        pytest.importorskip(network)
+    omega = jnp.array([0.3, -0.2, 0.9])
+    with jax.numpy_dtype_promotion("standard"):  # flax mixes
+        params, apply = example("neural_torque").NETWORKS[network](jax.random.key(0))
+        torque = apply(params, omega)
+    params = jax.tree.map(lambda x: x.astype(omega.dtype), params)
+    leaves = jax.tree.leaves(params)
+    matrices, vectors = [x for x in leaves if x.ndim == 2], [x for x in leaves if x.ndim == 1]
+    if network == "flax":  # which writes x @ kernel
+        matrices = [x.T for x in matrices]
+    assert [x.shape for x in matrices] == [(16, 3), (16, 16), (3, 16)]
+    value = omega
+    for matrix, vector in zip(matrices[:2], vectors[:2], strict=True):
+        value = jnp.tanh(matrix @ value + vector)
+    np.testing.assert_allclose(torque, matrices[2] @ value + vectors[2], rtol=1e-13)
+
+
+def test_the_true_torque_has_no_loss():
+    """Over windows without noise only the step's error is left, (0.05 s)^4 in rate and angle; without the drag there is much."""
+    module = example("neural_torque")
+    states = module.truth(jax.random.key(0), 3)
+    t0, cut = batch = module.windows(states)
+    assert cut.q.shape == (3 * module.STEPS // module.WINDOW, module.WINDOW + 1, 4)
+    np.testing.assert_array_equal(cut.omega[-1, -1], states.omega[-1, -1])
+    np.testing.assert_allclose(t0[:3], [0.0, 1.0, 2.0], atol=1e-12)
+    losses = [float(module.loss(torque, "scan", None, batch, None)) for torque in (module.true, module.without)]
+    assert losses[0] < 0.05**8
+    assert losses[1] > 1e-3
+
+
+@pytest.mark.slow
+def test_neural_torque_example(tmp_path):
+    """Ten times better at the least on every one of the held-out trajectories."""
+    code, out, err = run(tmp_path, "neural_torque")
+    assert code == 0, err
+    factors = [[float(x) for x in line.split() if x.replace(".", "").isdigit()] for line in out.splitlines() if "better" in line]
+    assert len(factors) == 2
+    assert all(median > 50 and worst > 10 for median, worst in factors), factors
+    assert (tmp_path / "neural_torque.png").stat().st_size > 10_000
+
+
+# Export.
+
+
+def test_the_exported_loop_is_the_same_to_the_bit(tmp_path, monkeypatch):
+    pytest.importorskip("flatbuffers")
+    module = example("export")
+    monkeypatch.setenv("JAX_ENABLE_X64", "1")
+    loop = module.closed_loop(jq.control.Gains(damping=jnp.full(3, 1.0), stiffness=jnp.full(3, 2.0)))
+    starts = module.random_starts(jax.random.key(0), 3)
+    (tmp_path / "closed_loop.bin").write_bytes(module.exported(loop, 3))
+    here, there = loop(*starts), module.run_alone(tmp_path, *map(np.asarray, starts))
+    for a, b in zip(here, there, strict=True):
+        assert a.dtype == b.dtype == np.float64
+        np.testing.assert_array_equal(a, b)
+    assert float(jnp.max(jnp.abs(here[1][:, -1]))) < 0.05 < float(jnp.max(jnp.abs(here[1][:, 0])))  # at rest after 10 s
+
+
+@pytest.mark.slow
+def test_export_example(tmp_path):
+    pytest.importorskip("flatbuffers")
+    code, out, err = run(tmp_path, "export")
+    assert code == 0, err
+    assert "attitudes: 80400 of 80400 numbers identical" in out
+    assert "rates: 60300 of 60300 numbers identical" in out
+    assert (tmp_path / "export.png").stat().st_size > 10_000
