@@ -87,8 +87,10 @@ def own(problem: Problem, chunk: int) -> slice:
     spread = NamedSharding(problem.mesh, PartitionSpec(problem.mesh.axis_names))
     parts = [x.indices(chunk) for (x,) in spread.addressable_devices_indices_map((chunk,)).values()]
     first, last = min(x[0] for x in parts), max(x[1] for x in parts)
-    if last - first != len(parts) * (chunk // problem.devices):
-        raise ValueError(f"mesh: wanted the devices of each process side by side, got {problem.mesh.devices.ravel().tolist()}")
+    processes = len({device.process_index for device in problem.mesh.devices.flat})
+    if last - first != len(parts) * (chunk // problem.devices) or processes * (last - first) != chunk:
+        owners = [device.process_index for device in problem.mesh.devices.flat]
+        raise ValueError(f"mesh: wanted as many devices of each process, side by side, got devices of the processes {owners}")
     return slice(first, last)
 
 
@@ -118,8 +120,8 @@ def needed_bytes(program: Any) -> int:
 
 
 def fitting(problem: Problem, chunk: int, needed: float, free: float) -> int:
-    """The chunk that takes 0.9 of what is free, memory in proportion: a multiple of the devices, at least one member each."""
-    return max(int(0.9 * chunk * free / needed) // problem.devices, 1) * problem.devices
+    """The chunk that takes 0.9 of what is free, memory in proportion: a multiple of the devices; 0 if there is none."""
+    return int(0.9 * chunk * free / needed) // problem.devices * problem.devices
 
 
 def default(problem: Problem) -> tuple[int, Any]:
@@ -131,8 +133,8 @@ def default(problem: Problem) -> tuple[int, Any]:
     needed, half = needed_bytes(program), free_bytes(problem) / 2
     if needed <= half:
         return chunk, program
-    chunk = fitting(problem, chunk, needed, half)
-    return chunk, compiled(problem, chunk)
+    chunk = max(fitting(problem, chunk, needed, half), problem.devices)
+    return chunk, given(problem, chunk)
 
 
 def given(problem: Problem, chunk: int) -> Any:
@@ -140,8 +142,10 @@ def given(problem: Problem, chunk: int) -> Any:
     program = compiled(problem, chunk)
     needed, free = needed_bytes(program), free_bytes(problem)
     if needed > free:
+        smaller = fitting(problem, chunk, needed, free)
+        advice = f"{smaller} would fit" if smaller else "not even one member a device would fit"
         raise MemoryError(
-            f"chunk: wanted one that fits into the {free / 1e6:.0f} MB free on each device, got {chunk}, which takes "
-            f"{needed / 1e6:.0f} MB; {fitting(problem, chunk, needed, free)} would fit"
+            f"chunk: wanted one that fits into the {free / 1e6:.3g} MB free on each device, got {chunk}, which takes "
+            f"{needed / 1e6:.3g} MB; {advice}"
         )
     return program

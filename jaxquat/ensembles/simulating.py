@@ -52,8 +52,8 @@ def ensemble(
             Default: the store's; otherwise 2^14 a CPU device, 2^18 a device of another kind, fewer where XLA's memory analysis
             says that these need more than half of what is free.
         reduce: a reducer (``jq.ensembles.mean()``, ...) or a pytree of them. They see the outputs of the members that did not fail.
-        mesh: devices over which each chunk is split along all axes; they may belong to several processes, which then all make the
-            same call, and each device should carry as many members. Default: the default device.
+        mesh: devices over which each chunk is split along all axes; they may belong to several processes, as many of each, which
+            then all make the same call. Default: the default device.
         store: a folder for the outputs of all members, a zarr group with one array (n, ...) per output (extra ``store``), named by
             its place in the pytree. A call that was killed resumes from it when it is made again, with the result that it would
             have had; a finished store answers another ``reduce`` without a simulation.
@@ -158,7 +158,7 @@ def ensemble(
             if before is not None:
                 receive(number - 1, before)
         except jax.errors.JaxRuntimeError as error:
-            if "RESOURCE_EXHAUSTED" not in str(error):
+            if "RESOURCE_EXHAUSTED" not in str(error) and "Out of memory" not in str(error):
                 raise
             smaller = max(chunk // 2 // problem.devices, 1) * problem.devices
             raise MemoryError(f"chunk: wanted one that fits into memory, got {chunk}; try {smaller} ({error})") from error

@@ -45,7 +45,9 @@ def create(folder: Path, run: dict[str, Any], n: int, rows: int) -> None:
         shutil.rmtree(beside, ignore_errors=True)
         group = _zarr().open_group(beside, mode="w")
         for name, (shape, dtype) in run["outputs"].items():
-            group.create_array(name, shape=(n, *shape), chunks=(rows, *(max(k, 1) for k in shape)), dtype=dtype)
+            missing = float("nan") if "float" in dtype else 0  # what a member not yet simulated reads as
+            sizes = (rows, *(max(k, 1) for k in shape))
+            group.create_array(name, shape=(n, *shape), chunks=sizes, dtype=dtype, fill_value=missing)
         group.attrs["ensemble"] = run
         beside.rename(folder)
     except OSError as error:
