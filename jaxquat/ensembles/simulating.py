@@ -125,7 +125,7 @@ def ensemble(
         good = np.ones(index.size, bool)
         for leaf in leaves:
             if jnp.issubdtype(leaf.dtype, jnp.floating):
-                good &= np.isfinite(leaf).reshape(index.size, -1).all(axis=1)
+                good &= np.isfinite(leaf).all(axis=tuple(range(1, leaf.ndim)))
         failed.append(index[~good])
         tree = jax.tree.unflatten(jax.tree.structure(outputs), [leaf if good.all() else leaf[good] for leaf in leaves])
         for j, reducer in enumerate(reducers):
