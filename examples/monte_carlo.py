@@ -2,8 +2,8 @@
 
 The aircraft and the law of examples/fit_gains.py: inertia with a product, torque limits 8, 2 and 4 N m, Hoffmann's quaternion law
 sampled at 50 Hz. A member has an inertia a few percent off (each parameter of the log-Cholesky chart, so it is always physical),
-limits a tenth lower at most, a start attitude anywhere on SO(3), a rate of up to 1 rad/s, and a gyroscope with bias and noise. It succeeds
-if after 5 s it stays within 3 degrees of the commanded attitude until the end, at 20 s.
+limits a tenth lower at most, a start attitude anywhere on SO(3), a rate of up to 1 rad/s, and a gyroscope with bias and noise. It
+succeeds if after 5 s it stays within 3 degrees of the commanded attitude until the end, at 20 s.
 
     python examples/monte_carlo.py [--members 100000] [--engine auto] [--store FOLDER]
 
@@ -112,8 +112,8 @@ def draw(levels, settling, worst, replayed):
     """The distribution of settling times, and the ten worst against time."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained")
     left.plot(settling, 100 * levels)
-    left.set(xlabel=f"settling time to {math.degrees(WITHIN):.0f} deg [s]", ylabel="share of the members settled [%]", ylim=(0, 100))
-    left.set(xlim=(0, 1.2 * IN_TIME), title="Settling times; success is to the left of the line")
+    left.set(xlabel=f"settling time to {math.degrees(WITHIN):.0f} deg [s]", ylabel="share of the members settled [%]")
+    left.set(ylim=(0, 100), xlim=(0, 1.2 * IN_TIME), title="Settling times; success is to the left of the line")
     left.axvline(IN_TIME, color="grey", linewidth=0.8, linestyle="--")
     left.grid(alpha=0.3)
     degrees = np.rad2deg(jq.quaternion.distance(replayed.state.q, COMMAND[None, None]))
@@ -144,18 +144,19 @@ def main():
     found = jq.ensemble(sample, partial(simulate, given.engine), given.members, key, reduce=reduce, store=given.store)
     seconds = time.perf_counter() - began
     mean, settling, worst = found.result["mean"], found.result["settling"], found.result["worst"]
-    low, high = wilson(float(mean.mean.success), mean.count)
-    print(f"\n{given.members} members of {GRID.steps} steps in {seconds:.1f} s, compilation included; {len(found.failed_index)} not finite")
+    low, high = wilson(float(mean.mean.success), mean.n)
+    print(f"\n{given.members} members of {GRID.steps} steps in {seconds:.1f} s, compilation included")
+    print(f"{len(found.failed_index)} members not finite")
     print(f"success {100 * mean.mean.success:.3f} %, with 95 % confidence between {100 * low:.3f} and {100 * high:.3f} %")
     middle, late, last = (settling[round(p * 200)] for p in (0.5, 0.95, 1.0))
     average = f"mean {mean.mean.settling:.3f} +- {mean.error.settling:.3f}"
     print(f"settling to 3 deg: {average}, median {middle:.2f}, 95 % {late:.2f}, last {last:.2f} s")
     print(f"final error: mean {mean.mean.final:.3f} deg; peak torque, median {np.round(found.result['peak'][0], 2)} N m")
     print("the ten worst, member: settling time [s]   " + "   ".join(f"{i}: {x:.2f}" for x, i in zip(*worst, strict=True)))
-    members = jax.vmap(sample)(jq.ensembles.keys(key, worst.index))
+    members = jax.vmap(sample)(jq.ensembles.keys(key, worst.members))
     replayed = jax.jit(jax.vmap(partial(path, given.engine, save_every=5)))(members)
     np.testing.assert_allclose(replayed.memory.settled, worst.value, atol=0.5)
-    draw(levels, settling, worst.index, replayed)
+    draw(levels, settling, worst.members, replayed)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform != "darwin" else 2**30)
     print(f"largest resident memory {peak:.2f} GiB; drawn to monte_carlo.png")
 

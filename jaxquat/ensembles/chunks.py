@@ -85,7 +85,7 @@ def own(problem: Problem, chunk: int) -> slice:
     if problem.mesh is None:
         return slice(0, chunk)
     spread = NamedSharding(problem.mesh, PartitionSpec(problem.mesh.axis_names))
-    parts = [x.indices(chunk) for (x,) in spread.addressable_devices_indices_map((chunk,)).values()]
+    parts = [x.indices(chunk) for (x,) in filter(None, spread.addressable_devices_indices_map((chunk,)).values())]
     first, last = min(x[0] for x in parts), max(x[1] for x in parts)
     processes = len({device.process_index for device in problem.mesh.devices.flat})
     if last - first != len(parts) * (chunk // problem.devices) or processes * (last - first) != chunk:

@@ -28,31 +28,31 @@ class Reducer(NamedTuple):
 class Mean(NamedTuple):
     """Result of ``mean``, float64 pytrees like what was reduced."""
 
-    count: int
+    n: int  # members
     mean: Any
-    std: Any  # standard deviation of the members, with count - 1
-    error: Any  # standard error of the mean, std / sqrt(count)
+    std: Any  # standard deviation of the members, with n - 1
+    error: Any  # standard error of the mean, std / sqrt(n)
 
 
 class Covariance(NamedTuple):
     """Result of ``covariance``: of the leaves raveled and put one after the other, d numbers a member, float64."""
 
-    count: int
+    n: int  # members
     mean: np.ndarray  # (d,)
-    matrix: np.ndarray  # (d, d), with count - 1
+    matrix: np.ndarray  # (d, d), with n - 1
 
 
 class Extremes(NamedTuple):
     """Result of ``largest`` and ``smallest``: the most extreme first, of equals the lowest number first."""
 
     value: np.ndarray  # (k,), fewer if there are fewer members
-    index: np.ndarray  # (k,) numbers of the members; ``keys(key, index)`` are their keys
+    members: np.ndarray  # (k,) their numbers; ``keys(key, members)`` are their keys
 
 
 class _Moments(NamedTuple):
     """Of the rows of x."""
 
-    count: np.ndarray  # () int64
+    n: np.ndarray  # () int64
     mean: np.ndarray
     square: np.ndarray  # sum of the squared deviations from the mean, or of their outer products
 
@@ -63,7 +63,7 @@ class _Bins(NamedTuple):
     least: np.ndarray
     greatest: np.ndarray
     where: np.ndarray  # (bins,) int64, sorted: which number of the member and which bin, in one
-    count: np.ndarray  # (bins,) int64
+    counts: np.ndarray  # (bins,) int64
 
 
 def mean(of: Of = None) -> Reducer:
@@ -81,10 +81,10 @@ def mean(of: Of = None) -> Reducer:
         return jax.tree.map(lambda x, y: _merged(x, y, np.square), a, b, is_leaf=_is_moments)
 
     def finish(summary: Any) -> Mean:
-        count = int(jax.tree.leaves(summary)[0])
-        std = jax.tree.map(lambda m: np.sqrt(_over(m.square, count - 1)), summary, is_leaf=_is_moments)
-        middle = jax.tree.map(lambda m: _over(m.mean, min(count, 1)), summary, is_leaf=_is_moments)
-        return Mean(count, middle, std, jax.tree.map(lambda x: _over(x, math.sqrt(count)), std))
+        n = int(jax.tree.leaves(summary)[0])
+        std = jax.tree.map(lambda m: np.sqrt(_over(m.square, n - 1)), summary, is_leaf=_is_moments)
+        middle = jax.tree.map(lambda m: _over(m.mean, min(n, 1)), summary, is_leaf=_is_moments)
+        return Mean(n, middle, std, jax.tree.map(lambda x: _over(x, math.sqrt(n)), std))
 
     return Reducer(summarise, merge, finish)
 
@@ -98,16 +98,16 @@ def covariance(of: Of = None) -> Reducer:
         return _moments(np.concatenate(leaves, axis=1), lambda d: d.T @ d)
 
     def finish(summary: _Moments) -> Covariance:
-        count = int(summary.count)
-        return Covariance(count, _over(summary.mean, min(count, 1)), _over(summary.square, count - 1))
+        n = int(summary.n)
+        return Covariance(n, _over(summary.mean, min(n, 1)), _over(summary.square, n - 1))
 
     return Reducer(summarise, lambda a, b: _merged(a, b, lambda d: np.outer(d, d)), finish)
 
 
-def quantiles(probabilities: Sequence[float], of: Of = None, accuracy: float = 1e-3) -> Reducer:
+def quantiles(probabilities: Sequence[float] | np.ndarray, of: Of = None, accuracy: float = 1e-3) -> Reducer:
     """Quantiles of every number: a float64 pytree like what was reduced, with a leading axis of the probabilities.
 
-    The value given for p lies within a relative ``accuracy`` of x, the member at rank floor(p (count - 1)) from 0 in sorted order;
+    The value given for p lies within a relative ``accuracy`` of x, the member at rank floor(p (n - 1)) from 0 in sorted order;
     p = 0 and 1 are the least and the greatest member itself. Logarithmic bins are counted (DDSketch; Masson, Rim and Lee, Proc.
     VLDB 12, 2019, 2195), so the result does not depend on chunks, order or devices at all. Only bins that occur are kept:
     at 1e-3, some 1200 for every decade that the values span.
@@ -132,14 +132,14 @@ def quantiles(probabilities: Sequence[float], of: Of = None, accuracy: float = 1
     def merged(a: _Bins, b: _Bins) -> _Bins:
         where, origin = np.unique(np.concatenate([a.where, b.where]), return_inverse=True)
         count = np.zeros(where.size, np.int64)
-        np.add.at(count, origin, np.concatenate([a.count, b.count]))
+        np.add.at(count, origin, np.concatenate([a.counts, b.counts]))
         return _Bins(np.minimum(a.least, b.least), np.maximum(a.greatest, b.greatest), where, count)
 
     def finished(summary: _Bins) -> np.ndarray:
         found = np.full((levels.size, summary.least.size), np.nan)
         column, level = np.divmod(summary.where, 2 * middle + 1)
         for k in range(summary.least.size if level.size else 0):
-            total, least, greatest = np.cumsum(summary.count[column == k]), summary.least.flat[k], summary.greatest.flat[k]
+            total, least, greatest = np.cumsum(summary.counts[column == k]), summary.least.flat[k], summary.greatest.flat[k]
             rank = np.floor(levels * (total[-1] - 1))
             bins = level[column == k][np.searchsorted(total, rank, side="right")] - middle
             size = np.exp(np.minimum((np.abs(bins) - offset) * width, 709.7)) * (1 - accuracy)
@@ -212,9 +212,9 @@ def _moments(x: np.ndarray, squares: Callable[[np.ndarray], np.ndarray]) -> _Mom
 
 
 def _merged(a: _Moments, b: _Moments, squares: Callable[[np.ndarray], np.ndarray]) -> _Moments:
-    count = a.count + b.count
-    share, apart = b.count / max(count, 1), b.mean - a.mean
-    return _Moments(count, a.mean + share * apart, a.square + b.square + share * a.count * squares(apart))
+    n = a.n + b.n
+    share, apart = b.n / max(n, 1), b.mean - a.mean
+    return _Moments(n, a.mean + share * apart, a.square + b.square + share * a.n * squares(apart))
 
 
 def _over(x: np.ndarray, divisor: float) -> np.ndarray:

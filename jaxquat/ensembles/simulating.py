@@ -189,7 +189,9 @@ def _several_processes(mesh: Mesh | None) -> bool:
         return False
     found = {device.process_index for device in mesh.devices.flat}
     if found not in ({jax.process_index()}, set(range(jax.process_count()))):
-        raise ValueError(f"mesh: wanted devices of this process alone or of all {jax.process_count()}, got those of {sorted(found)}")
+        raise ValueError(
+            f"mesh: wanted devices of this process alone or of all {jax.process_count()} processes, got {sorted(found)}"
+        )
     return len(found) > 1
 
 

@@ -90,8 +90,8 @@ def _counter(store: Store) -> Path:
 
 
 def _unwritten(error: OSError, folder: Path) -> OSError:
-    message = f"store: could not be written ({error.strerror or error}); with room in {folder.parent.absolute()} the same call resumes"
-    return OSError(error.errno, message)
+    reason, place = error.strerror or error, folder.parent.absolute()
+    return OSError(error.errno, f"store: could not be written ({reason}); with room in {place} the same call resumes")
 
 
 def _zarr() -> Any:
