@@ -9,6 +9,7 @@ from importlib.metadata import version
 from jaxquat import (
     actuators,
     control,
+    ensembles,
     euler,
     exact,
     fused,
@@ -22,6 +23,7 @@ from jaxquat import (
     torques,
 )
 from jaxquat.body import Body
+from jaxquat.ensembles import Ensemble, ensemble
 from jaxquat.fitting import Fit, fit
 from jaxquat.mechanics import State
 from jaxquat.scanning import Controller
@@ -60,6 +62,7 @@ __all__ = [
     "SCHEMES",
     "Body",
     "Controller",
+    "Ensemble",
     "Fit",
     "FitCovariance",
     "Grid",
@@ -72,6 +75,8 @@ __all__ = [
     "crouch_grossman",
     "crouch_grossman3",
     "crouch_grossman4",
+    "ensemble",
+    "ensembles",
     "euler",
     "exact",
     "fit",

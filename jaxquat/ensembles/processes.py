@@ -1,0 +1,24 @@
+"""What several processes of one run (``jax.distributed``) tell each other."""
+
+import io
+from typing import Any
+
+import jax
+import numpy as np
+
+
+def gather(tree: Any) -> list[Any]:
+    """This pytree of NumPy arrays of every process, in their order: a barrier, too. Shapes may differ, the structure may not."""
+    from jax.experimental.multihost_utils import process_allgather
+
+    leaves, structure = jax.tree.flatten(tree)
+    file = io.BytesIO()
+    np.savez(file, *leaves)
+    data = np.frombuffer(file.getvalue(), np.uint8)  # bytes: without x64, jax would round the float64 numbers
+    sizes = process_allgather(np.asarray(data.size, np.int32)).ravel()
+    rows = process_allgather(np.pad(data, (0, int(sizes.max()) - data.size)))
+    trees = []
+    for row, size in zip(rows, sizes, strict=True):
+        with np.load(io.BytesIO(row[:size].tobytes())) as file:
+            trees.append(jax.tree.unflatten(structure, [file[name] for name in file.files]))
+    return trees

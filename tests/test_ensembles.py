@@ -1,0 +1,312 @@
+"""Members are the same whatever computes them; statistics against exact sums; what fails is named; what does not fit is refused."""
+
+import math
+from functools import partial
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxquat as jq
+from jaxquat import ensembles
+from jaxquat.ensembles import chunks
+
+KEY = jax.random.key(7)
+BODY = jq.Body.from_principal(jnp.array([0.6, 0.8, 1.0], jnp.float32))
+
+
+def gather():
+    """Not a statistic: the outputs themselves, in order."""
+    return ensembles.Reducer(
+        lambda rows, index: (rows, index),
+        lambda a, b: jax.tree.map(lambda x, y: np.concatenate([x, y]), a, b),
+        lambda summary: summary,
+    )
+
+
+def sample(key):
+    """An attitude and a rate, float32."""
+    turn, spin = jax.random.split(key)
+    return jq.State(jq.quaternion.random(turn, dtype=jnp.float32), jax.random.normal(spin, (3,), jnp.float32))
+
+
+def normal(key):
+    return jax.random.normal(key, (), jnp.float64)
+
+
+def tumble(engine, start):
+    """The member, and where 20 steps of a damped motion take its rate."""
+    torque = lambda t, state, params: -2.0 * state.q[1:] - state.omega
+    path = jq.rollout(jq.lie_euler, BODY, torque, start, jq.grid(0.0, 0.05, 20), save_every=20, engine=engine)
+    return {"start": start, "end": path.state.omega[-1]}
+
+
+def run(sample=normal, simulate=lambda x: x, n=50, key=KEY, **options):
+    return jq.ensemble(sample, simulate, n, key, **{"reduce": ensembles.mean(), "progress": False, "chunk": 16, **options})
+
+
+# Members
+
+
+def test_members_are_the_same_whatever_the_chunk_and_the_engine():
+    """1000 is no multiple of 288: the last chunk is ragged."""
+    whole, index = run(sample, partial(tumble, "scan"), 1000, chunk=1000, reduce=gather()).result
+    np.testing.assert_array_equal(index, np.arange(1000))
+    rows, _ = run(sample, partial(tumble, "fused"), 1000, chunk=288, reduce=gather()).result
+    chex.assert_trees_all_close(rows["start"], whole["start"], atol=3e-7)  # the same numbers; XLA may round the last bit otherwise
+    np.testing.assert_allclose(rows["end"], whole["end"], atol=2e-6)  # of order 1, 20 steps in float32
+    drawn = jax.jit(partial(ensembles.draw, sample, n=1000))(KEY)
+    chex.assert_trees_all_close(drawn, whole["start"], atol=3e-7)
+    chosen = jax.jit(lambda index: jax.vmap(sample)(ensembles.keys(KEY, index)))(jnp.array([3, 999]))
+    chex.assert_trees_all_close(chosen, jax.tree.map(lambda x: x[np.array([3, 999])], whole["start"]), atol=3e-7)
+
+
+def test_the_ragged_chunk_is_the_same_program():
+    """``sample`` is traced for the shapes and for the one program, whatever the number of chunks."""
+    traced = []
+
+    def counted(key):
+        traced.append(key)
+        return normal(key)
+
+    assert run(counted, n=50, chunk=16).result.n == 50
+    assert len(traced) == 2
+
+
+def test_old_keys_and_a_chunk_larger_than_the_ensemble():
+    wanted = run(n=5).result
+    assert run(n=5, key=jax.random.PRNGKey(7), chunk=1000).result == wanted
+
+
+def test_draw_is_the_differentiable_way():
+    """d/da mean (a x)^2 = 2 a mean x^2, exactly for these draws."""
+
+    def loss(a):
+        return jnp.mean(jax.lax.map(lambda x: (a * x) ** 2, ensembles.draw(normal, KEY, 50), batch_size=16))
+
+    wanted = 2 * 3.0 * jnp.mean(ensembles.draw(normal, KEY, 50) ** 2)
+    np.testing.assert_allclose(jax.jit(jax.grad(loss))(3.0), wanted, rtol=1e-14)
+
+
+def test_ensemble_is_neither_traced_nor_differentiated():
+    def squares(a):
+        return run(simulate=lambda x: (a * x) ** 2).result.mean
+
+    for transformed, a in ((jax.jit(squares), 3.0), (jax.grad(squares), 3.0), (jax.vmap(squares), jnp.ones(2))):
+        with pytest.raises(TypeError, match=r"simulate: wanted .* concrete arrays, got traced ones; .*jax\.lax\.map over jq"):
+            transformed(a)
+    with pytest.raises(TypeError, match=r"key: wanted a concrete key, got a traced one; .*jq.ensembles.draw"):
+        jax.jit(lambda key: run(key=key).result.mean)(KEY)
+
+
+# Failures
+
+
+def test_members_that_fail_are_left_out_and_named():
+    """NaN below -1, infinite above 1, as in the draws; the rest has the mean of the rest."""
+    draws = np.asarray(ensembles.draw(normal, KEY, 50))
+    failing = lambda x: {"a": x / jnp.where(x > 1, 0.0, 1.0), "b": jnp.where(x < -1, jnp.nan, jnp.zeros(2)), "count": jnp.int32(2)}
+    found = run(simulate=failing)
+    bad = np.abs(draws) > 1
+    assert 5 < bad.sum() < 30
+    np.testing.assert_array_equal(found.failed_index, np.flatnonzero(bad))
+    assert found.result.n == 50 - bad.sum()
+    np.testing.assert_allclose(found.result.mean["a"], draws[~bad].mean(), rtol=1e-12)
+    assert found.result.mean["count"] == 2
+    np.testing.assert_array_equal(jax.vmap(normal)(found.failed_key), draws[bad])
+
+
+def test_when_all_fail_there_is_no_statistic():
+    reducers = (ensembles.mean(), ensembles.covariance(), ensembles.quantiles([0.5]), ensembles.largest(3))
+    found = run(simulate=lambda x: x * jnp.nan, reduce=reducers)
+    assert len(found.failed_index) == 50
+    mean, covariance, quantiles, largest = found.result
+    assert mean.n == covariance.n == largest.value.size == 0
+    assert np.isnan([mean.mean, mean.std, mean.error, *covariance.mean, *covariance.matrix[0], *quantiles]).all()
+
+
+# Statistics
+
+
+def reduced(reducer, rows, cuts):
+    """Rows summarised in the parts between the cuts, merged in order."""
+    index = np.arange(len(rows))
+    summary = reducer.summarise(rows[:0], index[:0])
+    for part in np.split(index, cuts):
+        summary = reducer.merge(summary, reducer.summarise(rows[part], part))
+    return reducer.finish(summary)
+
+
+def test_two_million_float32_members_do_not_drift():
+    """Near 1000 with spread 1: a running sum in float32 keeps 7 digits of 2e9, none of the variance."""
+    n = 2**21
+    rows = (1000.0 + np.random.default_rng(0).standard_normal(n)).astype(np.float32)
+    exact = math.fsum(rows.tolist()) / n
+    square = math.fsum(((rows.astype(np.float64) - exact) ** 2).tolist())
+    assert abs(np.cumsum(rows, dtype=np.float32)[-1] / n - exact) > 1e-3  # what is avoided
+    coarse, fine = (reduced(ensembles.mean(), rows, range(size, n, size)) for size in (2**18, 3000))
+    for found in (coarse, fine):
+        assert found.n == n
+        np.testing.assert_allclose(found.mean, exact, rtol=1e-13)
+        np.testing.assert_allclose(found.std, math.sqrt(square / (n - 1)), rtol=1e-10)
+        np.testing.assert_allclose(found.error, found.std / math.sqrt(n), rtol=1e-15)
+    np.testing.assert_allclose(coarse.mean, fine.mean, rtol=1e-14)
+    assert reduced(ensembles.mean(), rows, range(3000, n, 3000)) == fine
+
+
+def test_covariance_is_that_of_all_rows():
+    rows = np.random.default_rng(1).standard_normal((1000, 2, 3)) @ np.array([[1.0, 0.5, 0], [0, 2.0, 1.0], [0, 0, 3.0]]) + 5.0
+    found = reduced(ensembles.covariance(), rows, [1, 300, 300, 999])
+    assert found.n == 1000
+    np.testing.assert_allclose(found.mean, rows.reshape(1000, 6).mean(axis=0), rtol=1e-13)
+    np.testing.assert_allclose(found.matrix, np.cov(rows.reshape(1000, 6).T), atol=1e-12)
+
+
+@pytest.mark.parametrize("accuracy", [1e-2, 1e-3])
+def test_quantiles_within_the_stated_error(accuracy):
+    """Both signs, zeros, eighty decades; and a second column."""
+    rng = np.random.default_rng(2)
+    wide = rng.standard_normal(5001) * 10.0 ** rng.uniform(-40, 40, 5001) * (rng.random(5001) > 0.2)
+    rows = np.stack([wide, rng.standard_normal(5001)], axis=1)
+    levels = np.linspace(0, 1, 101)
+    reducer = ensembles.quantiles(levels, accuracy=accuracy)
+    found = reduced(reducer, rows, [1, 7, 4000])
+    exact = np.sort(rows, axis=0)[np.floor(levels * 5000).astype(int)]
+    assert np.all(np.abs(found - exact) <= accuracy * np.abs(exact) * (1 + 1e-9))
+    assert np.max(np.abs(found - exact)[exact != 0] / np.abs(exact)[exact != 0]) > accuracy / 3  # as coarse as it says
+    np.testing.assert_array_equal(found[[0, -1]], exact[[0, -1]])
+    np.testing.assert_array_equal(found, reduced(reducer, rows[::-1], range(50, 5001, 50)))
+
+
+def test_extremes_and_their_numbers():
+    rows = np.array([3.0, 1.0, 3.0, 2.0, 5.0, 1.0])
+    most, least = (reduced(kind(3), rows, [2, 3]) for kind in (ensembles.largest, ensembles.smallest))
+    assert (most.value.tolist(), most.members.tolist()) == ([5.0, 3.0, 3.0], [4, 0, 2])
+    assert (least.value.tolist(), least.members.tolist()) == ([1.0, 1.0, 2.0], [1, 5, 3])
+    assert reduced(ensembles.largest(9), rows, []).members.tolist() == [4, 0, 2, 3, 1, 5]
+
+
+def test_the_statistics_of_a_normal_distribution():
+    """Mean 0, variance 1, median 0 and P(x < 1) = 0.8413 within five standard errors of 20,000 members."""
+    reducers = {
+        "x": ensembles.mean(lambda out: out["x"]),
+        "share": ensembles.mean(lambda out: out["low"]),
+        "square": ensembles.mean(lambda out: out["x"] ** 2),
+        "quantiles": ensembles.quantiles([0.5, 0.8413447], of=lambda out: out["x"]),
+        "worst": ensembles.largest(1, lambda out: out["x"]),
+    }
+    found = run(simulate=lambda x: {"x": x, "low": x < 1}, n=20_000, chunk=None, reduce=reducers).result
+    for name, wanted, spread in (("x", 0.0, 1.0), ("share", 0.8413, 0.3654), ("square", 1.0, math.sqrt(2))):
+        assert abs(found[name].mean - wanted) < 5 * spread / math.sqrt(20_000)
+        np.testing.assert_allclose(found[name].error, spread / math.sqrt(20_000), rtol=0.1)
+    np.testing.assert_allclose(found["quantiles"], [0.0, 1.0], atol=5 * 1.54 / math.sqrt(20_000))
+    assert normal(ensembles.keys(KEY, found["worst"].members)[0]) == found["worst"].value[0]
+
+
+# Memory
+
+
+def wasteful(x):
+    """Half a megabyte of temporaries a member: sorting cannot be fused."""
+    return jnp.sum(jnp.sort(jnp.sin(x * jnp.arange(32768.0))) * jnp.arange(32768.0))
+
+
+def test_a_chunk_that_does_not_fit_names_one_that_does(monkeypatch):
+    monkeypatch.setattr(chunks, "free_bytes", lambda problem: 10e6)
+    with pytest.raises(
+        MemoryError, match=r"chunk: wanted one that fits into the 10 MB free .*, got 64, .*; \d+ would fit"
+    ) as caught:
+        run(simulate=wasteful, n=64, chunk=64)
+    advised = int(str(caught.value).split()[-3])
+    assert 8 <= advised <= 34  # 0.9 of 10 MB; one or more arrays of 0.26 MB each
+    assert run(simulate=wasteful, n=64, chunk=advised).result.n == 64
+    monkeypatch.setattr(chunks, "free_bytes", lambda problem: 1e5)
+    with pytest.raises(MemoryError, match="not even one member a device would fit"):
+        run(simulate=wasteful, n=64, chunk=2)
+
+
+def test_the_default_chunk_takes_half_of_what_is_free(monkeypatch):
+    problem = chunks.Problem(normal, wasteful, 64, KEY, None)
+    assert chunks.default(problem)[0] == 64
+    assert chunks.free_bytes(problem) > 1e8
+    monkeypatch.setattr(chunks, "free_bytes", lambda problem: 10e6)
+    chunk, program = chunks.default(problem)
+    assert 2e6 < chunks.needed_bytes(program) <= 5e6
+    assert 4 <= chunk <= 17
+
+
+def test_what_xla_cannot_allocate_is_said_in_words(monkeypatch):
+    """A petabyte a member, beyond any address space; the analysis is silenced."""
+    monkeypatch.setattr(chunks, "free_bytes", lambda problem: math.inf)
+
+    def monstrous(x):
+        grid = jax.random.uniform(jax.random.key(1), (2**24, 2**24), jnp.float32)
+        return jnp.sum(jnp.sort(grid, axis=0) * x.astype(jnp.float32))
+
+    with pytest.raises(MemoryError, match=r"chunk: wanted one that fits into memory, got 4; try 2 .*ut of memory"):
+        run(simulate=monstrous, n=4, chunk=4)
+
+
+def test_progress(capsys):
+    run(n=50, progress=True)
+    shown = capsys.readouterr().err
+    assert "50.0/50.0" in shown
+    assert "member/s" in shown
+    run(n=50)
+    assert capsys.readouterr().err == ""
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "message"),
+    [
+        ({"sample": None}, TypeError, "sample: wanted a function, got None"),
+        ({"simulate": 1.0}, TypeError, "simulate: wanted a function, got float"),
+        ({"n": 0}, ValueError, "n: wanted at least 1, got 0"),
+        ({"n": 2**31 + 1}, ValueError, "n: wanted at most 2^31 members, got 2147483649"),
+        ({"key": 0}, TypeError, "key: wanted a jax.random.key, got 0"),
+        ({"key": jax.random.split(KEY)}, ValueError, "key: wanted one key, got shape (2,)"),
+        ({"key": jax.random.key(0, impl="rbg")}, ValueError, "key: wanted a generator whose numbers do not depend on vmap"),
+        ({"chunk": 0}, ValueError, "chunk: wanted at least 1, got 0"),
+        ({"chunk": 2.0}, TypeError, "chunk: wanted an integer, got 2.0"),
+        ({"reduce": None}, ValueError, "reduce: wanted reducers, a store, or both, got neither"),
+        ({"reduce": "mean"}, TypeError, "reduce: wanted reducers such as jq.ensembles.mean(), got 'mean'"),
+        ({"reduce": ensembles.mean}, TypeError, "reduce: wanted reducers such as jq.ensembles.mean(), got function"),
+        ({"mesh": 8}, TypeError, "mesh: wanted a jax.sharding.Mesh, got int"),
+        ({"simulate": lambda x: ()}, ValueError, "simulate: wanted at least one array of outputs, got ()"),
+        ({"simulate": lambda x: KEY}, TypeError, "simulate: wanted outputs of floats, integers or booleans, got key<fry>"),
+        (
+            {"simulate": lambda x: x.astype(jnp.complex128)},
+            TypeError,
+            "wanted outputs of floats, integers or booleans, got complex128",
+        ),
+        ({"reduce": ensembles.largest(3, lambda out: out[:, None])}, ValueError, "of: wanted one number a member, got shapes"),
+        ({"reduce": ensembles.mean(lambda out: out.sum())}, ValueError, "of: wanted the leading axis of its argument"),
+    ],
+)
+def test_refused_by_name(given, kind, message):
+    with pytest.raises(kind) as caught:
+        run(**given)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("make", "kind", "message"),
+    [
+        (lambda: ensembles.quantiles([]), ValueError, "probabilities: wanted a sequence of numbers from 0 to 1, got []"),
+        (lambda: ensembles.quantiles([50]), ValueError, "probabilities: wanted a sequence of numbers from 0 to 1, got [50]"),
+        (lambda: ensembles.quantiles([0.5], accuracy=0.0), ValueError, "accuracy: wanted a relative error from 1e-6 to below 1"),
+        (lambda: ensembles.largest(0), ValueError, "k: wanted at least 1, got 0"),
+        (lambda: ensembles.mean("x"), TypeError, "of: wanted a function, got 'x'"),
+        (lambda: ensembles.draw(normal, KEY, 0), ValueError, "n: wanted at least 1, got 0"),
+        (lambda: ensembles.draw(1.0, KEY, 3), TypeError, "sample: wanted a function, got float"),
+    ],
+)
+def test_makers_refuse_by_name(make, kind, message):
+    with pytest.raises(kind) as caught:
+        make()
+    assert message in str(caught.value)

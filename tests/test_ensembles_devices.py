@@ -1,0 +1,146 @@
+"""Several devices, several processes: the members of one device, its statistics, and no communication while simulating."""
+
+import os
+import re
+import socket
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import zarr
+
+COMMON = """
+import sys
+from functools import partial
+import jax, jax.numpy as jnp, numpy as np, jaxquat as jq
+from jax.sharding import AxisType, Mesh
+from jaxquat.ensembles import chunks, covariance, largest, mean, quantiles
+
+if len(sys.argv) > 1:
+    jax.distributed.initialize(f"127.0.0.1:{sys.argv[1]}", 2, int(sys.argv[2]))
+body, key, n = jq.Body.from_principal(jnp.array([0.6, 0.8, 1.0])), jax.random.key(0), 1000
+
+def sample(key):
+    turn, spin = jax.random.split(key)
+    return jq.State(jq.quaternion.random(turn), jax.random.normal(spin, (3,)))
+
+def simulate(engine, start):
+    torque = lambda t, state, params: -2.0 * state.q[1:] - state.omega
+    path = jq.rollout(jq.lie_euler, body, torque, start, jq.grid(0.0, 0.05, 20), save_every=20, engine=engine)
+    end = jnp.where(start.q[0] > 0.9, jnp.nan, path.state.omega[-1])
+    return {"start": start, "end": end}
+
+reduce = {
+    "mean": mean(lambda out: (out["start"].q, out["start"].omega)), "covariance": covariance(lambda out: out["start"]),
+    "end": mean(lambda out: out["end"]), "quantiles": quantiles([0.1, 0.5], of=lambda out: out["start"].omega),
+    "worst": largest(5, lambda out: out["start"].omega[:, 0]),
+}
+
+def run(mesh, chunk=288, engine="scan", **options):
+    given = {"chunk": chunk, "reduce": reduce, "mesh": mesh, "progress": False, **options}
+    return jq.ensemble(sample, partial(simulate, engine), n, key, **given)
+
+def numbers(found):
+    leaves, _ = jax.tree_util.tree_flatten_with_path((found.result, found.failed_index))
+    return {jax.tree_util.keystr(path): np.asarray(x) for path, x in leaves}
+
+def compare(found, wanted):
+    # The same members, so the same numbers of them; XLA may round their last bit otherwise, and move one over the edge of a bin.
+    assert found.keys() == wanted.keys()
+    for name, x in wanted.items():
+        tolerance = 2.1e-3 if "quantiles" in name else 1e-5 if "end" in name else 1e-6
+        np.testing.assert_allclose(found[name], x, rtol=tolerance, atol=1e-7, err_msg=name)
+        if name.startswith("[1]") or name.endswith(".n") or name.endswith(".members"):
+            np.testing.assert_array_equal(found[name], x, err_msg=name)
+"""
+DEVICES = """
+devices = np.array(jax.devices())
+assert len(devices) == 8
+line, grid, three = Mesh(devices, ("d",)), Mesh(devices.reshape(4, 2), ("d", "e")), Mesh(devices[:3], ("d",))
+wanted = numbers(run(None))
+compare(numbers(run(line)), wanted)
+compare(numbers(run(three, engine="fused")), wanted)
+for engine in ("scan", "fused"):
+    print(chunks.compiled(chunks.Problem(sample, partial(simulate, engine), n, key, grid), 96).as_text())
+try:
+    run(line, 100)
+except ValueError as error:
+    print("refused", error)
+"""
+PROCESS = """
+assert len(jax.devices()) == 6 and len(jax.local_devices()) == 3
+found = numbers(run(Mesh(np.array(jax.devices()), ("d",)), store=sys.argv[3]))
+if jax.process_index() == 0:
+    compare(found, numbers(run(jax.make_mesh((3,), ("d",), devices=jax.local_devices(), axis_types=(AxisType.Auto,)))))
+np.savez(sys.argv[4], **found)
+for devices in (jax.devices()[::2] + jax.devices()[1::2], [d for d in jax.devices() if d not in jax.local_devices()]):
+    try:
+        run(Mesh(np.array(devices), ("d",)))
+    except ValueError as error:
+        print("refused", error)
+"""
+COLLECTIVES = re.compile(r"\b(all-reduce|all-gather|all-to-all|reduce-scatter|collective-permute|collective-broadcast)")
+
+
+def start(program, *arguments, devices):
+    environment = {**os.environ, "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}", "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-c", COMMON + program, *map(str, arguments)]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_eight_devices_without_communication():
+    printed, errors = start(DEVICES, devices=8).communicate(timeout=300)
+    assert "refused chunk: wanted a multiple of the mesh's 8 devices, got 100" in printed, errors
+    assert printed.count("HloModule") == 2
+    assert printed.count("partition-id") >= 2  # it is the partitioned program
+    assert COLLECTIVES.findall(printed) == []
+    assert COLLECTIVES.findall("%x = f32[] all-reduce(%y)") == ["all-reduce"]
+
+
+def processes(folder):
+    """Two of them, on this machine."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    return [start(PROCESS, port, k, folder / "store", folder / f"{k}.npz", devices=3) for k in range(2)]
+
+
+def finished(running):
+    results = []
+    try:
+        results = [(*process.communicate(timeout=120), process.returncode) for process in running]
+    finally:
+        for process in running:
+            process.kill()
+            process.communicate()
+    for printed, errors, code in results:
+        assert code == 0, errors
+        assert "refused mesh: wanted as many devices of each process, side by side, got " in printed
+        assert "refused mesh: wanted devices of this process alone or of all 2 processes, got [" in printed
+
+
+@pytest.mark.slow
+def test_two_processes(tmp_path):
+    """Each compares with a run of its own devices; both have the same result; their store is resumed together."""
+    finished(processes(tmp_path))
+    first, second = (np.load(tmp_path / f"{k}.npz") for k in range(2))
+    assert set(first.files) == set(second.files)
+    for name in first.files:
+        np.testing.assert_array_equal(first[name], second[name])
+    assert sorted(path.name for path in (tmp_path / "store").glob("done-*")) == ["done-0", "done-1"]
+    assert [(tmp_path / "store" / f"done-{k}").read_text() for k in range(2)] == ["4", "4"]
+    x = zarr.open_group(tmp_path / "store", mode="r")["start/q"]
+    assert x.chunks == (144, 4)
+    assert np.isfinite(x[:]).all()
+
+
+@pytest.mark.slow
+def test_two_processes_resume_from_where_the_slower_one_was(tmp_path):
+    finished(processes(tmp_path))
+    whole = dict(np.load(tmp_path / "0.npz"))
+    for part, chunks in enumerate((3, 1)):
+        (tmp_path / "store" / f"done-{part}").write_text(str(chunks))
+    finished(processes(tmp_path))
+    for name, x in np.load(tmp_path / "1.npz").items():
+        np.testing.assert_array_equal(x, whole[name])

@@ -1,0 +1,201 @@
+"""A store holds every member once, whatever was killed on the way; a store of another run, and a disk that is full, are errors."""
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import zarr
+
+from jaxquat import ensembles
+from jaxquat.ensembles import chunks
+from jaxquat.ensembles.simulating import ensemble
+
+KEY = jax.random.key(3)
+REDUCE = (ensembles.mean(), ensembles.quantiles([0.1, 0.9]), ensembles.largest(3, lambda out: out["x"]))
+
+
+def sample(key):
+    return jax.random.normal(key, (3,), jnp.float32)
+
+
+def simulate(x):
+    """Fails for one member in six."""
+    return {"x": jnp.where(x[0] > 1, jnp.nan, jnp.sum(x)), "all": {"x": x, "up": x[1] > 0}}
+
+
+def run(store=None, simulate=simulate, n=1000, key=KEY, **options):
+    return ensemble(sample, simulate, n, key, **{"chunk": 96, "reduce": REDUCE, "progress": False, "store": store, **options})
+
+
+def same(a, b):
+    chex.assert_trees_all_equal((a.result, a.failed_index), (b.result, b.failed_index))
+    np.testing.assert_array_equal(jax.random.key_data(a.failed_key), jax.random.key_data(b.failed_key))
+
+
+def interrupted(after):
+    """A reducer that ends the run at a chunk."""
+    seen = []
+
+    def summarise(rows, index):
+        seen.append(index)
+        if len(seen) > after + 1:  # the first summary is of no member
+            raise KeyboardInterrupt
+        return ()
+
+    return ensembles.Reducer(summarise, lambda a, b: (), lambda summary: summary)
+
+
+def test_the_store_holds_every_member(tmp_path):
+    found = run(tmp_path / "store")
+    same(found, run())
+    group = zarr.open_group(tmp_path / "store", mode="r")
+    drawn = np.asarray(jax.jit(lambda: ensembles.draw(sample, KEY, 1000))())
+    np.testing.assert_allclose(group["all/x"][:], drawn, atol=3e-7)
+    np.testing.assert_array_equal(group["all/up"][:], group["all/x"][:, 1] > 0)
+    np.testing.assert_array_equal(np.flatnonzero(np.isnan(group["x"][:])), found.failed_index)
+    assert 100 < len(found.failed_index) < 220
+
+
+def test_a_finished_store_answers_without_a_simulation(tmp_path, monkeypatch):
+    wanted = run(tmp_path / "store")
+    monkeypatch.setattr(chunks, "compiled", None)
+    same(run(tmp_path / "store"), wanted)
+    other = run(tmp_path / "store", reduce=ensembles.smallest(1, lambda out: out["x"]), chunk=None)
+    assert other.result.value[0] == zarr.open_group(tmp_path / "store")["x"][:][other.result.members[0]]
+
+
+def test_an_interrupted_run_goes_on_where_it_was(tmp_path, monkeypatch, capsys):
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "store", reduce=interrupted(4))
+    assert np.isnan(zarr.open_group(tmp_path / "store", mode="r")["x"][900:]).all()  # not yet simulated
+    numbers, given = [], chunks.given
+
+    def counted(problem, chunk):
+        program = given(problem, chunk)
+        return lambda data, first: numbers.append(int(first)) or program(data, first)
+
+    monkeypatch.setattr(chunks, "given", counted)
+    same(run(tmp_path / "store"), run())
+    assert numbers[:6] == [96 * k for k in range(5, 11)]  # chunks 0 to 4 were there
+    assert numbers[6:] == [96 * k for k in range(11)]  # the run without a store
+
+
+# Killed
+
+PROGRAM = """
+import sys
+sys.path.insert(0, {here!r})
+import jax
+jax.config.update("jax_enable_x64", True)
+import test_ensembles_store as t
+t.run(sys.argv[1], n=6000)
+"""
+
+
+def killed(store, times, seed):
+    """How often a run was killed, at random moments, before one came to its end."""
+    program = PROGRAM.format(here=os.path.dirname(__file__))
+    rng, kills = np.random.default_rng(seed), 0
+    while True:
+        process = subprocess.Popen([sys.executable, "-c", program, str(store)])
+        before = progress(store)
+        while process.poll() is None and kills < times:
+            time.sleep(0.002)
+            if progress(store) > before:  # a few chunks of some milliseconds each
+                time.sleep(rng.uniform(0.0, 0.2 / times))
+                process.send_signal(signal.SIGKILL)
+                kills += process.wait() == -signal.SIGKILL
+        if process.wait() == 0:
+            return kills
+
+
+def progress(store):
+    counter = store / "done-0"
+    return int(counter.read_text()) if counter.exists() else -1
+
+
+def check_killed(tmp_path, times, seed):
+    assert killed(tmp_path / "store", times, seed) == times
+    whole = run(tmp_path / "whole", n=6000)
+    same(run(tmp_path / "store", n=6000), whole)
+    for name in ("x", "all/x", "all/up"):
+        a, b = (zarr.open_group(tmp_path / folder, mode="r")[name][:] for folder in ("store", "whole"))
+        np.testing.assert_array_equal(a, b)
+
+
+def test_killed_once(tmp_path):
+    check_killed(tmp_path, 1, 0)
+
+
+@pytest.mark.slow
+def test_killed_ten_times(tmp_path):
+    check_killed(tmp_path, 10, 1)
+
+
+def test_killed_while_the_store_was_made(tmp_path):
+    (tmp_path / ".store.creating" / "x").mkdir(parents=True)
+    same(run(tmp_path / "store"), run())
+    assert [path.name for path in tmp_path.iterdir()] == ["store"]
+
+
+# Refused
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"n": 1001}, "n 1001 here, 1000 there"),
+        ({"chunk": 48}, "chunk 48 here, 96 there"),
+        ({"key": jax.random.key(4)}, "key ['threefry2x32', 0, 4] here, ['threefry2x32', 0, 3] there"),
+        ({"simulate": lambda x: {"x": x}, "reduce": None}, "outputs {'x': [[3], 'float32']} here, {'all/up'"),
+    ],
+)
+def test_a_store_of_another_run(tmp_path, changes, message):
+    run(tmp_path / "store")
+    with pytest.raises(ValueError, match="store: wanted a new folder or the store of this very run") as caught:
+        run(tmp_path / "store", **changes)
+    assert message in str(caught.value)
+
+
+def test_another_members_store(tmp_path):
+    ensemble(lambda key: jax.random.normal(key, (4,)), lambda x: x[0], 10, KEY, store=tmp_path / "store", progress=False)
+    with pytest.raises(ValueError, match=r"member \{.*\[\[3\], 'float32'\]\} here, \{.*\[\[4\], 'float64'\]\} there"):
+        ensemble(sample, lambda x: x[0].astype(float), 10, KEY, store=tmp_path / "store", progress=False)
+
+
+def test_what_is_no_store(tmp_path):
+    zarr.open_group(tmp_path / "group", mode="w")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("text")
+    for name in ("group", "folder", "file"):
+        with pytest.raises(ValueError, match=f"store: wanted .* the store of an ensemble, got .*{name}, which is neither"):
+            run(tmp_path / name)
+    assert (tmp_path / "file").read_text() == "text"
+
+
+def test_without_zarr(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "zarr", None)
+    with pytest.raises(ImportError, match=r'store: .* needs zarr: pip install "jaxquat\[store\]"'):
+        run(tmp_path / "store")
+
+
+def test_a_full_disk(tmp_path):
+    """No file may grow beyond 2 KB: the arrays of 512 members of 4 bytes still fit, those of 12 bytes do not."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2500, hard))
+    try:
+        with pytest.raises(OSError, match=r"store: could not be written \(File too large\); with room in .* the same call resumes"):
+            run(tmp_path / "store", chunk=512)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, handler)
+    same(run(tmp_path / "store", chunk=512), run(chunk=512))
