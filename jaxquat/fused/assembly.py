@@ -1,13 +1,13 @@
 """Kernels as LLVM assembly: lanes of bodies in vectors, the whole time loop for one vector after the other, on several threads."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from jaxquat.fused.elementary import expand
 from jaxquat.fused.kernel import Leaf, Loop
-from jaxquat.fused.program import Program
+from jaxquat.fused.program import Program, Routine
 
 VERSION = (0, 1)  # of XLA's foreign function interface, whose later versions admit it
 FLAGS = "contract"  # a product and a sum may become one operation, nothing else changes
@@ -27,12 +27,33 @@ def _literal(dtype: np.dtype, value: Any) -> str:
     return ("true" if value else "false") if dtype.kind == "b" else str(int(value))
 
 
-class _Writer:
-    """Collects the lines of one function; values are names with the vector type of their dtype."""
+class _Place(NamedTuple):
+    """A value in memory."""
 
-    def __init__(self, lanes: int) -> None:
-        self.lanes, self.lines, self.count = lanes, [], 0
-        self.declared: set[str] = set()
+    dtype: np.dtype
+    base: str  # a pointer
+    index: int
+    pitch: int | str  # bytes from one index to the next
+    kind: str  # "one" number for all lanes, "lanes" of an operand, a "slot" of our own
+
+    @property
+    def beside(self) -> tuple[Any, ...]:
+        """What places of one array have in common."""
+        return self.dtype, self.base, self.pitch, self.kind
+
+
+class _Writer:
+    """Collects the lines of one function; values are names with the vector type of their dtype, or places not yet read."""
+
+    def __init__(self, lanes: int, outer: "_Writer | None" = None) -> None:
+        self.lanes, self.count = lanes, 0
+        self.entry: list[str] = []  # memory of the function, before all lines
+        self.lines: list[str] = []
+        self.declared: set[str] = outer.declared if outer else set()
+        self.routines: dict[Any, str] = outer.routines if outer else {}  # name by routine and how arguments are passed
+        self.functions: list[str] = outer.functions if outer else []
+        self.places: dict[str, _Place] = {}  # of names that are in memory too
+        self.loaded: dict[_Place, str] = {}
 
     def name(self) -> str:
         self.count += 1
@@ -81,14 +102,178 @@ class _Writer:
         flags = f"{FLAGS} " if "float" in result or "double" in result else ""
         return self.set(f"call {flags}{result} @{function}({', '.join(f'{kind} {value}' for kind, value in arguments)})")
 
-    def program(self, program: Program, inputs: Sequence[str]) -> list[str]:
-        """The values of the outputs."""
-        values, dtypes = list(inputs), list(program.inputs)
-        for op in program.ops:
+    def program(self, program: Program, inputs: Sequence[str | _Place], into: _Place | None = None) -> list[str]:
+        """The values of the outputs, or what writes them to the places from ``into`` on."""
+        before = dict(self.places), dict(self.loaded)  # what is read or written in a loop or a branch is not there after it
+        values: list[Any] = list(inputs)
+        wanted = {k: number for number, k in reversed(list(enumerate(program.outputs)))} if into else {}
+        items = {(op.args[0], op.value): number for number, op in enumerate(program.ops, len(inputs)) if op.name == "item"}
+        written = set()
+        for number, op in enumerate(program.ops, len(inputs)):
             given = [values[a] for a in op.args]
-            values.append(self._operation(op.name, op.dtype, given, [dtypes[a] for a in op.args], op.value))
-            dtypes.append(op.dtype)
-        return [values[k] for k in program.outputs]
+            if op.name == "loop":
+                rows = [wanted.get(items.get((number, k), -1)) for k in range(op.value.carried, op.value.items)]
+                values.append(self._loop(op.value, [program.dtype(a) for a in op.args], given, into, rows))
+            elif op.name == "item":
+                values.append(given[0][op.value])
+                if into and number in wanted and values[-1] == into._replace(dtype=op.dtype, index=into.index + wanted[number]):
+                    written.add(wanted[number])
+            else:
+                kinds = [program.dtype(a) for a in op.args]
+                values.append(self._operation(op.name, op.dtype, [self.value(x) for x in given], kinds, op.value))
+        found = [] if into else [self.value(values[k]) for k in program.outputs]
+        for number, k in enumerate(program.outputs if into else ()):
+            if into and number not in written:
+                self.write_to(into._replace(dtype=program.dtype(k), index=into.index + number), self.value(values[k]))
+        self.places, self.loaded = before
+        return found
+
+    def value(self, x: str | _Place) -> str:
+        """A name, read from memory once."""
+        if isinstance(x, str):
+            return x
+        if x not in self.loaded:
+            self.loaded[x] = self.read_from(x)
+            self.places[self.loaded[x]] = x
+        return self.loaded[x]
+
+    def read_from(self, place: _Place, stride: int = 0, trip: str = "0") -> str:
+        """What lies ``trip`` times ``stride`` places after a place."""
+        at = self.address(place, stride, trip)
+        if place.kind != "slot":
+            return self.load(place.dtype, at, place.kind == "lanes")
+        return self.set(f"load {self.vector(place.dtype)}, ptr {at}, align {self.aligned(place.dtype)}")
+
+    def write_to(self, place: _Place, value: str, stride: int = 0, trip: str = "0") -> None:
+        """To a slot."""
+        at = self.address(place, stride, trip)
+        self.line(f"store {self.vector(place.dtype)} {value}, ptr {at}, align {self.aligned(place.dtype)}")
+
+    def address(self, place: _Place, stride: int, trip: str) -> str:
+        if isinstance(place.pitch, int):
+            at = str(place.index * place.pitch)
+            if stride:
+                at = self.set(f"add i64 {self.set(f'mul i64 {trip}, {stride * place.pitch}')}, {at}")
+        else:
+            index = str(place.index)
+            if stride:
+                index = self.set(f"add i64 {self.set(f'mul i64 {trip}, {stride}')}, {index}")
+            at = self.set(f"mul i64 {index}, {place.pitch}")
+        return self.set(f"getelementptr i8, ptr {place.base}, i64 {at}") if at != "0" else place.base
+
+    def aligned(self, dtype: np.dtype) -> int:
+        return max(1, min(64, self.lanes * dtype.itemsize // (8 if dtype.kind == "b" else 1)))
+
+    def buffer(self, dtypes: Sequence[np.dtype], count: int) -> _Place:
+        """Memory of the function for ``count`` values of any of the dtypes."""
+        pitch = self.lanes * max(dtype.itemsize for dtype in dtypes)
+        name = self.name()
+        self.entry.append(f"  {name} = alloca [{count * pitch} x i8], align 64")
+        return _Place(dtypes[0], name, 0, pitch, "slot")
+
+    def place(self, x: str | _Place) -> _Place | None:
+        return self.places.get(x) if isinstance(x, str) else x
+
+    def row(self, dtype: np.dtype, values: Sequence[str | _Place]) -> tuple[_Place, int]:
+        """Where the first value lies and how far it is from each to the next; brought into line if they do not lie so."""
+        places = [self.place(x) for x in values]
+        first, second = places[:2]
+        if first and second:
+            stride = second.index - first.index
+            if all(p == first._replace(index=first.index + k * stride) for k, p in enumerate(places)):
+                return first, stride
+        buffer = self.buffer([dtype], len(values))
+        for k, x in enumerate(values):
+            name, place = self.value(x), buffer._replace(index=k)
+            self.write_to(place, name)
+            self.places[name] = place
+        return buffer, 1
+
+    def _loop(
+        self, routine: Routine, dtypes: Sequence[np.dtype], args: Sequence[Any], into: _Place | None, wanted: list[int | None]
+    ) -> list[str | _Place]:
+        """The items. ``wanted``: which output of the program, to be written from ``into`` on, each value of the rows is."""
+        if routine.trips == 1:
+            return self._call(routine, dtypes, args)
+        fixed, carried, rows = routine.split(args)
+        program, trips = routine.program, routine.trips
+        kinds = program.inputs[routine.fixed + routine.carried :]
+        given = [self.row(dtype, row) for dtype, row in zip(kinds, rows, strict=True)]
+        starts = [self.value(x) for x in carried]
+        made: list[tuple[_Place, int]] = []
+        for j, k in enumerate(program.outputs[routine.carried :]):
+            there = wanted[j * trips : (j + 1) * trips]
+            first, stride = there[0], (there[1] or 0) - (there[0] or 0)
+            if into and first is not None and there == [first + i * stride for i in range(trips)] and stride:
+                made.append((into._replace(dtype=program.dtype(k), index=into.index + first), stride))
+            else:
+                made.append((self.buffer([program.dtype(k)], trips), 1))
+        label = self.name()[1:]
+        self.line(f"br label %{label}_before")
+        self.label(f"{label}_before")
+        self.line(f"br label %{label}")
+        self.label(label)
+        trip, after = f"%{label}_trip", f"%{label}_next"
+        self.line(f"{trip} = phi i64 [ 0, %{label}_before ], [ {after}, %{label}_end ]")
+        sums, head = [f"%{label}_{k}" for k in range(len(starts))], len(self.lines)
+        values = [self.read_from(place, stride, trip) for place, stride in given]
+        found = self.program(program, [*fixed, *sums, *values])
+        for (place, stride), value in zip(made, found[routine.carried :], strict=True):
+            self.write_to(place, value, stride, trip)
+        self.line(f"br label %{label}_end")
+        self.label(f"{label}_end")
+        for k, (name, start) in enumerate(zip(sums, starts, strict=True)):
+            kind = self.vector(program.inputs[routine.fixed + k])
+            self.lines.insert(head, f"  {name} = phi {kind} [ {start}, %{label}_before ], [ {found[k]}, %{label}_end ]")
+        self.line(f"{after} = add i64 {trip}, 1")
+        self.line(f"br i1 {self.set(f'icmp ult i64 {after}, {trips}')}, label %{label}, label %{label}_after")
+        self.label(f"{label}_after")
+        return [*found[: routine.carried], *(place._replace(index=place.index + i * stride) for place, stride in made for i in range(trips))]
+
+    def _call(self, routine: Routine, dtypes: Sequence[np.dtype], args: Sequence[Any]) -> list[str | _Place]:
+        """By a function of its own, which reads long rows of arguments where they lie and writes its results to memory."""
+        layout: list[tuple[Any, ...]] = []
+        passed: list[str] = []
+        k = 0
+        while k < len(args):
+            first = self.place(args[k])
+            count = 1
+            while first and k + count < len(args) and self.place(args[k + count]) == first._replace(index=first.index + count):
+                count += 1
+            if first and count >= 4:
+                layout.append((first.dtype, count, first.kind, first.pitch if isinstance(first.pitch, int) else None))
+                passed.append(f"ptr {self.address(first, 0, '0')}")
+                passed += [] if isinstance(first.pitch, int) else [f"i64 {first.pitch}"]
+            else:
+                count = 1
+                layout.append((dtypes[k],))
+                passed.append(f"{self.vector(dtypes[k])} {self.value(args[k])}")
+            k += count
+        key = routine, tuple(layout)
+        if key not in self.routines:
+            self.routines[key] = f"@routine{len(self.routines)}"
+            self._function(self.routines[key], routine, layout)
+        into = self.buffer([routine.dtype(j) for j in range(routine.items)], routine.items)
+        self.line(f"call fastcc void {self.routines[key]}({', '.join([f'ptr {into.base}', *passed])})")
+        return [into._replace(dtype=routine.dtype(j), index=j) for j in range(routine.items)]
+
+    def _function(self, name: str, routine: Routine, layout: list[tuple[Any, ...]]) -> None:
+        w = _Writer(self.lanes, self)
+        wanted, inputs = ["ptr noalias %out"], []
+        for number, (dtype, *row) in enumerate(layout):
+            if not row:
+                wanted.append(f"{w.vector(dtype)} %x{number}")
+                inputs.append(f"%x{number}")
+            else:
+                count, kind, pitch = row
+                wanted += [f"ptr %x{number}", *([] if pitch is not None else [f"i64 %pitch{number}"])]
+                first = _Place(dtype, f"%x{number}", 0, f"%pitch{number}" if pitch is None else pitch, kind)
+                inputs += [first._replace(index=k) for k in range(count)]
+        dtypes = [routine.dtype(j) for j in range(routine.items)]
+        into = _Place(dtypes[0], "%out", 0, self.lanes * max(dtype.itemsize for dtype in dtypes), "slot")
+        w.program(routine.program, inputs, into)
+        body = "\n".join(["entry:", *w.entry, *w.lines, "  ret void"])
+        self.functions.append(f"define internal fastcc void {name}({', '.join(wanted)}) noinline #0 {{\n{body}\n}}")
 
     def _operation(self, name: str, dtype: np.dtype, args: list[str], kinds: list[np.dtype], value: object) -> str:
         if name == "const":
@@ -164,7 +349,7 @@ class _Kernel(_Writer):
     def pointer(self, table: str, k: int) -> str:
         return self.set(f"load ptr, ptr {self.set(f'getelementptr ptr, ptr {table}, i64 {k}')}")
 
-    def place(self, leaf: Leaf, base: str, element: int, row: str | None, batched: bool) -> str:
+    def element(self, leaf: Leaf, base: str, element: int, row: str | None, batched: bool) -> str:
         """Where an element of a row begins for this block: arrays lie as (rows, size, bodies)."""
         index = str(element) if row is None else self.set(f"add i64 {self.set(f'mul i64 {row}, {leaf.size}')}, {element}")
         if batched:
@@ -175,9 +360,17 @@ class _Kernel(_Writer):
         """All elements of the leaves that begin with operand ``number``."""
         found = []
         for k, leaf in enumerate(leaves, number):
+            rows = None
+            if row is None and leaf.size > 4 and leaf.dtype.kind != "b":  # a loop may read it here
+                rows = (self.sources[k], leaf.dtype.itemsize)
+                if self.batched[k]:
+                    pitch = self.set(f"mul i64 %bodies, {leaf.dtype.itemsize}")
+                    rows = (self.set(f"getelementptr {_stored(leaf.dtype)}, ptr {self.sources[k]}, i64 %first"), pitch)
             for e in range(leaf.size):
-                at = self.place(leaf, self.sources[k], e, row, self.batched[k])
+                at = self.element(leaf, self.sources[k], e, row, self.batched[k])
                 found.append(self.load(leaf.dtype, at, self.batched[k]))
+                if rows:
+                    self.places[found[-1]] = _Place(leaf.dtype, rows[0], e, rows[1], "lanes" if self.batched[k] else "one")
         return found
 
     def write(self, leaves: Iterable[Leaf], number: int, values: Sequence[str], row: str | None = None) -> None:
@@ -185,7 +378,7 @@ class _Kernel(_Writer):
         rest = iter(values)
         for k, leaf in enumerate(leaves, number):
             for e in range(leaf.size):
-                self.store(leaf.dtype, next(rest), self.place(leaf, self.targets[k], e, row, True))
+                self.store(leaf.dtype, next(rest), self.element(leaf, self.targets[k], e, row, True))
 
     def every(self, k: str, period: int, label: str) -> str:
         """A branch taken at each multiple of ``period``; the label that follows."""
@@ -211,9 +404,6 @@ class _Kernel(_Writer):
         kinds = [leaf.dtype for leaf in leaves for _ in range(leaf.size)]
         for d, s, value in zip(kinds, slots, values, strict=True):
             self.line(f"store {self.vector(d)} {value}, ptr {self.at(d, s, row)}, align {self.aligned(d)}")
-
-    def aligned(self, dtype: np.dtype) -> int:
-        return max(1, min(64, self.lanes * dtype.itemsize // (8 if dtype.kind == "b" else 1)))
 
     def at(self, dtype: np.dtype, slot: str, row: str | None) -> str:
         return slot if row is None else self.set(f"getelementptr {self.vector(dtype)}, ptr {slot}, i64 {row}")
@@ -408,8 +598,8 @@ def assembly(loop: Loop, kind: str, batched: Sequence[bool], lanes: int, symbol:
     ``kind`` is "forward", "keeping" or "backward" (``Loop.operands``); ``batched`` says which operands have one value a body.
     """
     w = _backward(loop, batched, lanes) if kind == "backward" else _forward(loop, kind, batched, lanes)
-    body = "\n".join(w.lines)
-    declarations = "\n".join(sorted(w.declared))
+    body = "\n".join([*w.entry, *w.lines])
+    declarations = "\n".join([*sorted(w.declared), *w.functions])
     operands, results = len(loop.operands(kind)), len(loop.results(kind))
     return f"""
 %work_list = type {{ i64, i64, i64, ptr, ptr }}
