@@ -12,13 +12,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxquat.fused.elementary import expand
 from jaxquat.fused.program import Builder, Program, Routine
 
 LARGEST = 4096  # scalars in one array
 LONGEST = 200_000  # operations
 TRIPS = 4096  # iterations of a loop
 PRODUCTS = 64  # in a matrix product without a loop: 4x4 by 4x4
-WIDE = 32  # scalars in an elementwise operation without a loop
+WIDE = 16  # scalars in an elementwise operation that may be a loop
+LARGE = 500  # operations of it, the functions in it expanded, from which it is one
 SUMS = 16  # carried by a loop over products: what the registers hold
 LONG = 300  # operations of a function called several times from which it is a routine
 
@@ -135,7 +137,7 @@ def _apply(b: Builder, equation: Any, args: list[Values]) -> list[Values]:
         rule, shape = ELEMENTWISE[name], np.broadcast_shapes(*(a.shape for a in args))
         dtype = _raw_dtype(equation.outvars[0].aval)
         columns = [np.broadcast_to(a, shape).ravel() for a in args]
-        found = _mapped(b, lambda b, *scalars: rule(b, params, dtype, *scalars), columns) if columns[0].size > WIDE else None
+        found = _mapped(b, lambda b, *scalars: rule(b, params, dtype, *scalars), columns) if columns[0].size >= WIDE else None
         if found is None:
             found = [rule(b, params, dtype, *scalars) for scalars in zip(*(c.tolist() for c in columns), strict=True)]
         return [np.array(found, np.int64).reshape(shape)]
@@ -199,7 +201,7 @@ def _mapped(b: Builder, rule: Callable[..., int], columns: list[Values]) -> Valu
         for c, once, known in zip(columns, same, literal, strict=True)
     ]
     program = inner.finish([rule(inner, *given)])
-    if not program.counts():
+    if order.size * sum(expand(program).counts().values()) < LARGE:
         return None
     loop = b.loop(Routine(program, order.size, len(fixed)), [*fixed, *(int(k) for row in rows for k in row)])
     found = np.empty(order.size, np.int64)
