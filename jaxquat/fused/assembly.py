@@ -1,6 +1,7 @@
 """Kernels as LLVM assembly: lanes of bodies in vectors, the whole time loop for one vector after the other, on several threads."""
 
-from collections.abc import Iterable, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,11 +43,19 @@ class _Place(NamedTuple):
         return self.dtype, self.base, self.pitch, self.kind
 
 
+class _Trip(NamedTuple):
+    """Of a loop: the number of the trip, what is carried into it, what out of it."""
+
+    trip: str
+    carried: list[str]
+    after: list[str]
+
+
 class _Writer:
     """Collects the lines of one function; values are names with the vector type of their dtype, or places not yet read."""
 
     def __init__(self, lanes: int, outer: "_Writer | None" = None) -> None:
-        self.lanes, self.count = lanes, 0
+        self.lanes, self.count, self.block = lanes, 0, "entry"
         self.entry: list[str] = []  # memory of the function, before all lines
         self.lines: list[str] = []
         self.declared: set[str] = outer.declared if outer else set()
@@ -63,6 +72,7 @@ class _Writer:
         self.lines.append("  " + text)
 
     def label(self, name: str) -> None:
+        self.block = name
         self.lines.append(f"{name}:")
 
     def set(self, text: str) -> str:
@@ -125,7 +135,7 @@ class _Writer:
         for number, k in enumerate(program.outputs if into else ()):
             if into and number not in written:
                 self.write_to(into._replace(dtype=program.dtype(k), index=into.index + number), self.value(values[k]))
-        self.places, self.loaded = before
+        self.places, self.loaded = {**before[0], **{x: self.places[x] for x in found if x in self.places}}, before[1]
         return found
 
     def value(self, x: str | _Place) -> str:
@@ -189,6 +199,26 @@ class _Writer:
             self.places[name] = place
         return buffer, 1
 
+    @contextlib.contextmanager
+    def repeated(self, count: int, carried: Sequence[tuple[str, str]] = ()) -> Iterator[_Trip]:
+        """A loop around the lines that follow. ``carried``: type and first value of each."""
+        label = self.name()[1:]
+        self.line(f"br label %{label}_before")
+        self.label(f"{label}_before")
+        self.line(f"br label %{label}")
+        self.label(label)
+        trip, after, place = f"%{label}_trip", f"%{label}_next", len(self.lines) + 1
+        self.line(f"{trip} = phi i64 [ 0, %{label}_before ], [ {after}, %{label}_end ]")
+        loop = _Trip(trip, [f"%{label}_{k}" for k in range(len(carried))], [])
+        yield loop
+        self.line(f"br label %{label}_end")
+        self.label(f"{label}_end")
+        for name, (kind, start), end in zip(loop.carried, carried, loop.after, strict=True):
+            self.lines.insert(place, f"  {name} = phi {kind} [ {start}, %{label}_before ], [ {end}, %{label}_end ]")
+        self.line(f"{after} = add i64 {trip}, 1")
+        self.line(f"br i1 {self.set(f'icmp ult i64 {after}, {count}')}, label %{label}, label %{label}_after")
+        self.label(f"{label}_after")
+
     def _loop(
         self, routine: Routine, dtypes: Sequence[np.dtype], args: Sequence[Any], into: _Place | None, wanted: list[int | None]
     ) -> list[str | _Place]:
@@ -208,27 +238,16 @@ class _Writer:
                 made.append((into._replace(dtype=program.dtype(k), index=into.index + first), stride))
             else:
                 made.append((self.buffer([program.dtype(k)], trips), 1))
-        label = self.name()[1:]
-        self.line(f"br label %{label}_before")
-        self.label(f"{label}_before")
-        self.line(f"br label %{label}")
-        self.label(label)
-        trip, after = f"%{label}_trip", f"%{label}_next"
-        self.line(f"{trip} = phi i64 [ 0, %{label}_before ], [ {after}, %{label}_end ]")
-        sums, head = [f"%{label}_{k}" for k in range(len(starts))], len(self.lines)
-        values = [self.read_from(place, stride, trip) for place, stride in given]
-        found = self.program(program, [*fixed, *sums, *values])
-        for (place, stride), value in zip(made, found[routine.carried :], strict=True):
-            self.write_to(place, value, stride, trip)
-        self.line(f"br label %{label}_end")
-        self.label(f"{label}_end")
-        for k, (name, start) in enumerate(zip(sums, starts, strict=True)):
-            kind = self.vector(program.inputs[routine.fixed + k])
-            self.lines.insert(head, f"  {name} = phi {kind} [ {start}, %{label}_before ], [ {found[k]}, %{label}_end ]")
-        self.line(f"{after} = add i64 {trip}, 1")
-        self.line(f"br i1 {self.set(f'icmp ult i64 {after}, {trips}')}, label %{label}, label %{label}_after")
-        self.label(f"{label}_after")
-        return [*found[: routine.carried], *(place._replace(index=place.index + i * stride) for place, stride in made for i in range(trips))]
+        first = routine.fixed
+        kinds = [self.vector(dtype) for dtype in program.inputs[first : first + routine.carried]]
+        with self.repeated(trips, list(zip(kinds, starts, strict=True))) as loop:
+            values = [self.read_from(place, stride, loop.trip) for place, stride in given]
+            found = self.program(program, [*fixed, *loop.carried, *values])
+            loop.after.extend(found[: routine.carried])
+            for (place, stride), value in zip(made, found[routine.carried :], strict=True):
+                self.write_to(place, value, stride, loop.trip)
+        rows = [place._replace(index=place.index + i * stride) for place, stride in made for i in range(trips)]
+        return [*found[: routine.carried], *rows]
 
     def _call(self, routine: Routine, dtypes: Sequence[np.dtype], args: Sequence[Any]) -> list[str | _Place]:
         """By a function of its own, which reads long rows of arguments where they lie and writes its results to memory."""
@@ -342,6 +361,7 @@ class _Kernel(_Writer):
         super().__init__(lanes)
         self.loop = loop
         self.batched = batched
+        self.owned: dict[str, _Place] = {}  # slots of large leaves
         operands, results = loop.operands(kind), loop.results(kind)
         self.sources = [self.pointer("%ins", k) for k in range(len(operands))]
         self.targets = [self.pointer("%outs", k) for k in range(len(results))]
@@ -349,36 +369,47 @@ class _Kernel(_Writer):
     def pointer(self, table: str, k: int) -> str:
         return self.set(f"load ptr, ptr {self.set(f'getelementptr ptr, ptr {table}, i64 {k}')}")
 
-    def element(self, leaf: Leaf, base: str, element: int, row: str | None, batched: bool) -> str:
+    def element(self, leaf: Leaf, base: str, element: int | str, row: str | None, batched: bool) -> str:
         """Where an element of a row begins for this block: arrays lie as (rows, size, bodies)."""
         index = str(element) if row is None else self.set(f"add i64 {self.set(f'mul i64 {row}, {leaf.size}')}, {element}")
         if batched:
             index = self.set(f"add i64 {self.set(f'mul i64 {index}, %bodies')}, %first")
         return self.set(f"getelementptr {_stored(leaf.dtype)}, ptr {base}, i64 {index}")
 
-    def read(self, leaves: Iterable[Leaf], number: int, row: str | None = None) -> list[str]:
-        """All elements of the leaves that begin with operand ``number``."""
-        found = []
+    def read(self, leaves: Iterable[Leaf], number: int, row: str | None = None) -> list[Any]:
+        """All elements of the leaves that begin with operand ``number``; those of large leaves when they are used."""
+        found: list[Any] = []
         for k, leaf in enumerate(leaves, number):
-            rows = None
-            if row is None and leaf.size > 4 and leaf.dtype.kind != "b":  # a loop may read it here
-                rows = (self.sources[k], leaf.dtype.itemsize)
+            if _large(leaf) and row is None:
+                kind, base, pitch = "one", self.sources[k], leaf.dtype.itemsize
                 if self.batched[k]:
-                    pitch = self.set(f"mul i64 %bodies, {leaf.dtype.itemsize}")
-                    rows = (self.set(f"getelementptr {_stored(leaf.dtype)}, ptr {self.sources[k]}, i64 %first"), pitch)
+                    kind, base = "lanes", self.set(f"getelementptr {_stored(leaf.dtype)}, ptr {base}, i64 %first")
+                    pitch = self.set(f"mul i64 %bodies, {pitch}")
+                found += [_Place(leaf.dtype, base, e, pitch, kind) for e in range(leaf.size)]
+                continue
             for e in range(leaf.size):
                 at = self.element(leaf, self.sources[k], e, row, self.batched[k])
                 found.append(self.load(leaf.dtype, at, self.batched[k]))
-                if rows:
-                    self.places[found[-1]] = _Place(leaf.dtype, rows[0], e, rows[1], "lanes" if self.batched[k] else "one")
         return found
 
     def write(self, leaves: Iterable[Leaf], number: int, values: Sequence[str], row: str | None = None) -> None:
         """All elements of the leaves that begin with result ``number``."""
-        rest = iter(values)
-        for k, leaf in enumerate(leaves, number):
-            for e in range(leaf.size):
-                self.store(leaf.dtype, next(rest), self.element(leaf, self.targets[k], e, row, True))
+        for (k, leaf), some in zip(enumerate(leaves, number), _split(leaves, values), strict=True):
+            place = self.together(some) if _large(leaf) else None
+            if place:
+                with self.repeated(leaf.size) as loop:
+                    value = self.read_from(place, 1, loop.trip)
+                    self.store(leaf.dtype, value, self.element(leaf, self.targets[k], loop.trip, row, True))
+                continue
+            for e, value in enumerate(some):
+                self.store(leaf.dtype, value, self.element(leaf, self.targets[k], e, row, True))
+
+    def together(self, values: Sequence[str | _Place]) -> _Place | None:
+        """Where values begin that lie one after the other."""
+        first = self.place(values[0])
+        if first and all(self.place(x) == first._replace(index=first.index + k) for k, x in enumerate(values)):
+            return first
+        return None
 
     def every(self, k: str, period: int, label: str) -> str:
         """A branch taken at each multiple of ``period``; the label that follows."""
@@ -391,19 +422,44 @@ class _Kernel(_Writer):
 
     def slots(self, leaves: Iterable[Leaf], rows: int = 1) -> list[str]:
         """Stack memory for all elements of the leaves."""
-        return [self.set(f"alloca [{rows} x {self.vector(x.dtype)}], align 64") for x in leaves for _ in range(x.size)]
+        found = []
+        for leaf in leaves:
+            if rows == 1 and _large(leaf):
+                first = self.buffer([leaf.dtype], leaf.size)
+                places = [first._replace(index=e) for e in range(leaf.size)]
+                found += [self.address(place, 0, "0") for place in places]
+                self.owned.update(zip(found[-leaf.size :], places, strict=True))
+            else:
+                found += [self.set(f"alloca [{rows} x {self.vector(leaf.dtype)}], align 64") for _ in range(leaf.size)]
+        return found
 
     def get(self, leaves: Iterable[Leaf], slots: Sequence[str], row: str | None = None) -> list[str]:
-        kinds = [leaf.dtype for leaf in leaves for _ in range(leaf.size)]
-        return [
-            self.set(f"load {self.vector(d)}, ptr {self.at(d, s, row)}, align {self.aligned(d)}")
-            for d, s in zip(kinds, slots, strict=True)
-        ]
+        found = []
+        for d, s in zip((leaf.dtype for leaf in leaves for _ in range(leaf.size)), slots, strict=True):
+            found.append(self.set(f"load {self.vector(d)}, ptr {self.at(d, s, row)}, align {self.aligned(d)}"))
+            if s in self.owned:
+                self.places[found[-1]] = self.owned[s]
+        return found
 
-    def put(self, leaves: Iterable[Leaf], slots: Sequence[str], values: Sequence[str], row: str | None = None) -> None:
-        kinds = [leaf.dtype for leaf in leaves for _ in range(leaf.size)]
-        for d, s, value in zip(kinds, slots, values, strict=True):
-            self.line(f"store {self.vector(d)} {value}, ptr {self.at(d, s, row)}, align {self.aligned(d)}")
+    def put(self, leaves: Iterable[Leaf], slots: Sequence[str], values: Sequence[Any], row: str | None = None) -> None:
+        for leaf, some, news in zip(leaves, _split(leaves, slots), _split(leaves, values), strict=True):
+            d = leaf.dtype
+            self.forget(some)
+            owned = bool(some) and some[0] in self.owned
+            place = self.together(news) if owned else None
+            if owned and (len(set(news)) == 1 or (place and place.kind != "slot")):
+                with self.repeated(leaf.size) as loop:
+                    self.write_to(self.owned[some[0]], self.read_from(place, 1, loop.trip) if place else news[0], 1, loop.trip)
+                continue
+            for s, x in zip(some, news, strict=True):
+                value = self.value(x)
+                self.line(f"store {self.vector(d)} {value}, ptr {self.at(d, s, row)}, align {self.aligned(d)}")
+
+    def forget(self, slots: Sequence[str]) -> None:
+        """What was read from slots is no longer there."""
+        if slots and slots[0] in self.owned:
+            base = self.owned[slots[0]].base
+            self.places = {name: place for name, place in self.places.items() if place.base != base}
 
     def at(self, dtype: np.dtype, slot: str, row: str | None) -> str:
         return slot if row is None else self.set(f"getelementptr {self.vector(dtype)}, ptr {slot}, i64 {row}")
@@ -415,11 +471,30 @@ class _Kernel(_Writer):
         return self.splat(np.dtype(np.int32), self.set(f"trunc i64 {k} to i32"))
 
     def add_to(self, leaves: Sequence[Leaf], slots: Sequence[str], values: Sequence[str]) -> None:
-        singles = [Leaf(leaf.dtype, 1) for leaf in leaves for _ in range(leaf.size)]
-        for leaf, slot, value in zip(singles, slots, values, strict=True):
-            if value != self.constant(leaf.dtype, 0):
-                (old,) = self.get([leaf], [slot])
-                self.put([leaf], [slot], [self.set(f"fadd {self.vector(leaf.dtype)} {old}, {value}")])
+        for leaf, some, news in zip(leaves, _split(leaves, slots), _split(leaves, values), strict=True):
+            kind, place = self.vector(leaf.dtype), self.together(news) if _large(leaf) else None
+            if place:
+                self.forget(some)
+                with self.repeated(leaf.size) as loop:
+                    old, new = self.read_from(self.owned[some[0]], 1, loop.trip), self.read_from(place, 1, loop.trip)
+                    self.write_to(self.owned[some[0]], self.set(f"fadd {kind} {old}, {new}"), 1, loop.trip)
+                continue
+            one = [Leaf(leaf.dtype, 1)]
+            for slot, value in zip(some, news, strict=True):
+                if value != self.constant(leaf.dtype, 0):
+                    (old,) = self.get(one, [slot])
+                    self.put(one, [slot], [self.set(f"fadd {kind} {old}, {value}")])
+
+
+def _large(leaf: Leaf) -> bool:
+    """Whether its elements are gone through in loops where they lie together."""
+    return leaf.size > 16 and leaf.dtype.kind != "b"
+
+
+def _split(leaves: Iterable[Leaf], values: Sequence[Any]) -> list[Sequence[Any]]:
+    """By leaf."""
+    ends = np.cumsum([leaf.size for leaf in leaves]).tolist()
+    return [values[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
 def _smooth(leaves: Iterable[Leaf]) -> list[Leaf]:
@@ -437,10 +512,11 @@ def _forward(loop: Loop, kind: str, batched: Sequence[bool], lanes: int) -> _Ker
     constants = w.read(loop.constants, 0)
     w.put(state + memory, s + m, w.read(state + memory, first_state))
     w.put(held, h, w.zeros(held))
+    before = w.block
     w.line("br label %steps")
     w.label("steps")
     k = "%k"
-    w.line("%k = phi i64 [ 0, %start ], [ %next, %ahead ]")
+    w.line(f"%k = phi i64 [ 0, %{before} ], [ %next, %ahead ]")
     if kind == "keeping":
         done = w.every(k, loop.segment, "keep")
         row = w.set(f"udiv i64 {k}, {loop.segment}")
@@ -501,18 +577,20 @@ def _backward(loop: Loop, batched: Sequence[bool], lanes: int) -> _Kernel:
     w.put(smooth["held"], bars["held"], w.read(smooth["held"], first_commands, str(loop.rows)))
     w.put(smooth["state"], bars["state"], w.read(smooth["state"], first_rows, str(loop.rows)))
     w.put(smooth["memory"], bars["memory"], w.read(smooth["memory"], first_memory))
+    before = w.block
     w.line("br label %segments")
     w.label("segments")
-    w.line(f"%segment = phi i64 [ {loop.segments - 1}, %start ], [ %segment_next, %segment_done ]")
+    w.line(f"%segment = phi i64 [ {loop.segments - 1}, %{before} ], [ %segment_next, %segment_done ]")
     w.line(f"%begin = mul i64 %segment, {loop.segment}")
     beyond = w.set(f"add i64 %begin, {loop.segment}")
     short = w.set(f"icmp ult i64 {beyond}, {loop.steps}")
     w.line(f"%end = select i1 {short}, i64 {beyond}, i64 {loop.steps}")
     w.put(carry, now, w.read(carry, first_kept, "%segment"))
+    before = w.block
     w.line("br label %again")
 
     w.label("again")  # the states of the segment
-    w.line("%j = phi i64 [ %begin, %segments ], [ %j_next, %again_done ]")
+    w.line(f"%j = phi i64 [ %begin, %{before} ], [ %j_next, %again_done ]")
     row = w.set("sub i64 %j, %begin")
     w.put(state + memory, past[: n_state + n_memory], w.get(state + memory, s + m), row)
     _sample(w, constants, "%j", s, m, h, "sample_again")
