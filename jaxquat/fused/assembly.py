@@ -33,14 +33,9 @@ class _Place(NamedTuple):
 
     dtype: np.dtype
     base: str  # a pointer
-    index: int
-    pitch: int | str  # bytes from one index to the next
+    element: int
+    pitch: int | str  # bytes from one element to the next
     kind: str  # "one" number for all lanes, "lanes" of an operand, a "slot" of our own
-
-    @property
-    def beside(self) -> tuple[Any, ...]:
-        """What places of one array have in common."""
-        return self.dtype, self.base, self.pitch, self.kind
 
 
 class _Trip(NamedTuple):
@@ -126,7 +121,7 @@ class _Writer:
                 values.append(self._loop(op.value, [program.dtype(a) for a in op.args], given, into, rows))
             elif op.name == "item":
                 values.append(given[0][op.value])
-                if into and number in wanted and values[-1] == into._replace(dtype=op.dtype, index=into.index + wanted[number]):
+                if into and number in wanted and values[-1] == into._replace(dtype=op.dtype, element=into.element + wanted[number]):
                     written.add(wanted[number])
             else:
                 kinds = [program.dtype(a) for a in op.args]
@@ -134,7 +129,7 @@ class _Writer:
         found = [] if into else [self.value(values[k]) for k in program.outputs]
         for number, k in enumerate(program.outputs if into else ()):
             if into and number not in written:
-                self.write_to(into._replace(dtype=program.dtype(k), index=into.index + number), self.value(values[k]))
+                self.write_to(into._replace(dtype=program.dtype(k), element=into.element + number), self.value(values[k]))
         self.places, self.loaded = {**before[0], **{x: self.places[x] for x in found if x in self.places}}, before[1]
         return found
 
@@ -161,11 +156,11 @@ class _Writer:
 
     def address(self, place: _Place, stride: int, trip: str) -> str:
         if isinstance(place.pitch, int):
-            at = str(place.index * place.pitch)
+            at = str(place.element * place.pitch)
             if stride:
                 at = self.set(f"add i64 {self.set(f'mul i64 {trip}, {stride * place.pitch}')}, {at}")
         else:
-            index = str(place.index)
+            index = str(place.element)
             if stride:
                 index = self.set(f"add i64 {self.set(f'mul i64 {trip}, {stride}')}, {index}")
             at = self.set(f"mul i64 {index}, {place.pitch}")
@@ -189,12 +184,12 @@ class _Writer:
         places = [self.place(x) for x in values]
         first, second = places[:2]
         if first and second:
-            stride = second.index - first.index
-            if all(p == first._replace(index=first.index + k * stride) for k, p in enumerate(places)):
+            stride = second.element - first.element
+            if all(p == first._replace(element=first.element + k * stride) for k, p in enumerate(places)):
                 return first, stride
         buffer = self.buffer([dtype], len(values))
         for k, x in enumerate(values):
-            name, place = self.value(x), buffer._replace(index=k)
+            name, place = self.value(x), buffer._replace(element=k)
             self.write_to(place, name)
             self.places[name] = place
         return buffer, 1
@@ -235,7 +230,7 @@ class _Writer:
             there = wanted[j * trips : (j + 1) * trips]
             first, stride = there[0], (there[1] or 0) - (there[0] or 0)
             if into and first is not None and there == [first + i * stride for i in range(trips)] and stride:
-                made.append((into._replace(dtype=program.dtype(k), index=into.index + first), stride))
+                made.append((into._replace(dtype=program.dtype(k), element=into.element + first), stride))
             else:
                 made.append((self.buffer([program.dtype(k)], trips), 1))
         first = routine.fixed
@@ -246,7 +241,7 @@ class _Writer:
             loop.after.extend(found[: routine.carried])
             for (place, stride), value in zip(made, found[routine.carried :], strict=True):
                 self.write_to(place, value, stride, loop.trip)
-        rows = [place._replace(index=place.index + i * stride) for place, stride in made for i in range(trips)]
+        rows = [place._replace(element=place.element + i * stride) for place, stride in made for i in range(trips)]
         return [*found[: routine.carried], *rows]
 
     def _call(self, routine: Routine, dtypes: Sequence[np.dtype], args: Sequence[Any]) -> list[str | _Place]:
@@ -257,7 +252,7 @@ class _Writer:
         while k < len(args):
             first = self.place(args[k])
             count = 1
-            while first and k + count < len(args) and self.place(args[k + count]) == first._replace(index=first.index + count):
+            while first and k + count < len(args) and self.place(args[k + count]) == first._replace(element=first.element + count):
                 count += 1
             if first and count >= 4:
                 layout.append((first.dtype, count, first.kind, first.pitch if isinstance(first.pitch, int) else None))
@@ -274,7 +269,7 @@ class _Writer:
             self._function(self.routines[key], routine, layout)
         into = self.buffer([routine.dtype(j) for j in range(routine.items)], routine.items)
         self.line(f"call fastcc void {self.routines[key]}({', '.join([f'ptr {into.base}', *passed])})")
-        return [into._replace(dtype=routine.dtype(j), index=j) for j in range(routine.items)]
+        return [into._replace(dtype=routine.dtype(j), element=j) for j in range(routine.items)]
 
     def _function(self, name: str, routine: Routine, layout: list[tuple[Any, ...]]) -> None:
         w = _Writer(self.lanes, self)
@@ -287,7 +282,7 @@ class _Writer:
                 count, kind, pitch = row
                 wanted += [f"ptr %x{number}", *([] if pitch is not None else [f"i64 %pitch{number}"])]
                 first = _Place(dtype, f"%x{number}", 0, f"%pitch{number}" if pitch is None else pitch, kind)
-                inputs += [first._replace(index=k) for k in range(count)]
+                inputs += [first._replace(element=k) for k in range(count)]
         dtypes = [routine.dtype(j) for j in range(routine.items)]
         into = _Place(dtypes[0], "%out", 0, self.lanes * max(dtype.itemsize for dtype in dtypes), "slot")
         w.program(routine.program, inputs, into)
@@ -407,7 +402,7 @@ class _Kernel(_Writer):
     def together(self, values: Sequence[str | _Place]) -> _Place | None:
         """Where values begin that lie one after the other."""
         first = self.place(values[0])
-        if first and all(self.place(x) == first._replace(index=first.index + k) for k, x in enumerate(values)):
+        if first and all(self.place(x) == first._replace(element=first.element + k) for k, x in enumerate(values)):
             return first
         return None
 
@@ -426,7 +421,7 @@ class _Kernel(_Writer):
         for leaf in leaves:
             if rows == 1 and _large(leaf):
                 first = self.buffer([leaf.dtype], leaf.size)
-                places = [first._replace(index=e) for e in range(leaf.size)]
+                places = [first._replace(element=e) for e in range(leaf.size)]
                 found += [self.address(place, 0, "0") for place in places]
                 self.owned.update(zip(found[-leaf.size :], places, strict=True))
             else:

@@ -11,8 +11,9 @@ import numpy as np
 from jax import Array
 from jax.core import Tracer
 
+from jaxquat.fused.scalarize import LONG
+
 _LITERAL, _FIXED, _CHANGING = range(3)  # known now; the same through the whole run; the rest
-LONG = 300  # scalar operations, about, from which a call remains one
 
 
 def shared(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -185,10 +185,13 @@ def _known(b: Builder, values: Values) -> np.ndarray | None:
 
 
 def _mapped(b: Builder, rule: Callable[..., int], columns: list[Values]) -> Values | None:
-    """An elementwise operation as a loop, None where element by element is better: where some are constants or nothing is done."""
+    """An elementwise operation as a loop; None where that is no better: for constants, values that repeat, little to do."""
     literal = [[b.literal(k) is not None for k in column.tolist()] for column in columns]
-    same = [bool((column == column[0]).all()) for column in columns]
-    if all(same) or any(any(known) and not once for known, once in zip(literal, same, strict=True)):
+    different = [len(set(column.tolist())) for column in columns]
+    same = [count == 1 for count in different]
+    if all(same) or not all(count in (1, len(columns[0])) for count in different):
+        return None
+    if any(any(known) and not once for known, once in zip(literal, same, strict=True)):
         return None
     fixed = list(dict.fromkeys(int(c[0]) for c, once, known in zip(columns, same, literal, strict=True) if once and not known[0]))
     # in the order in which the values came about, so that they lie one after the other
@@ -485,7 +488,8 @@ def _sums(b: Builder, zero: int, x: Values, y: Values) -> Values:
     rows = [*x.ravel().tolist(), *y.ravel().tolist()]
     loop = b.loop(Routine(inner.finish(totals), length // parts, 0, count), [*[zero] * count, *rows])
     sums = np.array([b.item(loop, k) for k in range(count)]).reshape(*shape, parts)
-    return np.array([functools.reduce(lambda p, q: b.emit("add", p, q), row.tolist()) for row in sums.reshape(-1, parts)]).reshape(shape)
+    found = [functools.reduce(lambda p, q: b.emit("add", p, q), row) for row in sums.reshape(-1, parts).tolist()]
+    return np.array(found, np.int64).reshape(shape)
 
 
 def _reduce(name: str) -> Callable[..., Values]:
