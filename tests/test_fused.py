@@ -123,6 +123,38 @@ def test_a_controller_with_memory_and_inputs(sample_every, save_every):
     compare(run, starts(5, dtype), jnp.asarray(0.7), inputs["bias"], dtype=dtype)
 
 
+def test_a_large_memory_whose_halves_change_places():
+    """Numbers that lie together in the kernel, and go around unchanged in the derivative too."""
+    dtype = jnp.float64
+
+    def init(state, params):
+        return params, jnp.ones(20, dtype)
+
+    def update(t, state, memory, params, value):
+        return memory[0], (memory[1], 0.5 * memory[0] + jnp.sum(state.omega))
+
+    torque = lambda t, state, params, held: 0.1 * held[:3] - held[3:6] * state.omega
+
+    def run(name, start, params):
+        grid, controller = jq.grid(0.0, 0.05, 12), jq.Controller(init, update)
+        one = lambda s: jq.rollout(
+            jq.lie_euler,
+            full_body(dtype),
+            torque,
+            s,
+            grid,
+            params,
+            controller=controller,
+            sample_every=2,
+            save_every=4,
+            engine=name,
+        )
+        path = jax.vmap(one)(start)
+        return path.state, path.command, path.memory
+
+    compare(run, starts(5, dtype), jnp.linspace(0.1, 1.0, 20), dtype=dtype)
+
+
 def test_held_inputs_and_aux_states():
     dtype = jnp.float64
     torque = lambda t, state, params, held: (held - params * state.aux["wheel"], {"wheel": held * 0.1 - state.aux["wheel"]})
