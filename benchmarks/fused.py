@@ -3,7 +3,7 @@
     python benchmarks/fused.py [--bodies 1 64 1024 16384] [--dtypes float32 float64] [--steps 1024]
 
 Milliseconds of the forward pass and of value and gradient by two gains, as ratios to the fused engine; the C loop (limit.c, the
-same arithmetic) where there is a compiler; then seconds to compile, cold and from the disk cache, also for a neural torque.
+same arithmetic) where there is a compiler; then seconds to compile, cold and from the disk cache, also for neural torques.
 """
 
 import argparse
@@ -133,10 +133,10 @@ def network(t, state, params):
         x = jnp.tanh(weight @ x + bias)
     return params[-1][0] @ x + params[-1][1]
 
-if {neural}:
+if {width}:
     keys = jax.random.split(jax.random.key(1), 3)
-    sizes = [(16, 7), (16, 16), (3, 16)]
-    params = [(0.3 * jax.random.normal(k, s), jnp.zeros(s[0])) for k, s in zip(keys, sizes)]
+    sizes = [({width}, 7), ({width}, {width}), (3, {width})]
+    params = [(1.2 / {width} ** 0.5 * jax.random.normal(k, s), jnp.zeros(s[0])) for k, s in zip(keys, sizes)]
     torque = network
 else:
     params, torque = jnp.array([6.0, 4.0]), peers.torque
@@ -155,7 +155,7 @@ halfway = time.perf_counter()
 run = traced.lower().compile()
 seconds = time.perf_counter() - halfway
 before = float(run(params)[0])
-for _ in range(200 if {neural} else 0):
+for _ in range({updates}):
     value, slope = run(params)
     params = jax.tree.map(lambda p, g: p - 0.05 * g, params, slope)
 print(f"{{halfway - began:.2f}} {{seconds:.2f}} {{before:.4f}} {{float(run(params)[0]):.4f}}")
@@ -165,9 +165,9 @@ print(f"{{halfway - began:.2f}} {{seconds:.2f}} {{before:.4f}} {{float(run(param
 def compile_times():
     """Of value and gradient in fresh processes, first without and then with object code on disk."""
     print("\n| torque | tracing s | lowering and compiling, cold s | from the disk cache s |\n|---|---|---|---|")
-    for name, neural in (("quaternion law", False), ("two layers of 16", True)):
+    for name, width, updates in (("quaternion law", 0, 0), ("two layers of 16", 16, 200), ("two layers of 64", 64, 0)):
         with tempfile.TemporaryDirectory() as folder:
-            code = COMPILE.format(here=str(HERE), neural=neural)
+            code = COMPILE.format(here=str(HERE), width=width, updates=updates)
             found = [
                 subprocess.run(
                     [sys.executable, "-c", code],
@@ -178,7 +178,7 @@ def compile_times():
                 ).stdout.split()
                 for _ in range(2)
             ]
-        fit = f" (loss {found[0][2]} -> {found[0][3]} in 200 updates)" if neural else ""
+        fit = f" (loss {found[0][2]} -> {found[0][3]} in {updates} updates)" if updates else ""
         print(f"| {name}{fit} | {found[1][0]} | {found[0][1]} | {found[1][1]} |", flush=True)
 
 

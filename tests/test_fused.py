@@ -162,6 +162,38 @@ def test_what_is_saved(sampled, save_every):
     compare(run, starts(5, dtype), jnp.asarray(0.7), jnp.array([0.5, 0.5, -0.5, 0.5]), dtype=dtype)
 
 
+def test_a_large_memory_whose_halves_change_places():
+    """Numbers that lie together in the kernel, and go around unchanged in the derivative too."""
+    dtype = jnp.float64
+
+    def init(state, params):
+        return params, jnp.ones(20, dtype)
+
+    def update(t, state, memory, params, value):
+        return memory[0], (memory[1], 0.5 * memory[0] + jnp.sum(state.omega))
+
+    torque = lambda t, state, params, held: 0.1 * held[:3] - held[3:6] * state.omega
+
+    def run(name, start, params):
+        grid, controller = jq.grid(0.0, 0.05, 12), jq.Controller(init, update)
+        one = lambda s: jq.rollout(
+            jq.lie_euler,
+            full_body(dtype),
+            torque,
+            s,
+            grid,
+            params,
+            controller=controller,
+            sample_every=2,
+            save_every=4,
+            engine=name,
+        )
+        path = jax.vmap(one)(start)
+        return path.state, path.command, path.memory
+
+    compare(run, starts(5, dtype), jnp.linspace(0.1, 1.0, 20), dtype=dtype)
+
+
 def test_held_inputs_and_aux_states():
     dtype = jnp.float64
     torque = lambda t, state, params, held: (held - params * state.aux["wheel"], {"wheel": held * 0.1 - state.aux["wheel"]})
@@ -212,6 +244,49 @@ def test_every_scheme(name):
     np.testing.assert_allclose(value, values[0, 0], rtol=1e-12)
     differences = (values[1] - 8 * values[2] + 8 * values[3] - values[4]) / (12 * h)
     np.testing.assert_allclose(gradient, differences, rtol=0, atol=1e-9 * np.abs(differences).max())
+
+
+def network(t, state, layers):
+    x = jnp.concatenate([state.q, state.omega])
+    for weight, bias in layers[:-1]:
+        x = jnp.tanh(weight @ x + bias)
+    return layers[-1][0] @ x
+
+
+def layers_of(n, dtype, *batch):
+    rng = np.random.default_rng(6)
+    number = lambda *shape: jnp.asarray(rng.normal(size=(*batch, *shape)) / shape[-1] ** 0.5, dtype)
+    return [(number(n, 7), number(n)), (number(n, n), number(n)), (number(3, n), None)]
+
+
+@pytest.mark.parametrize(
+    ("n", "dtype", "bodies"),
+    [pytest.param(n, d, 19, marks=pytest.mark.slow) for n, d in ((16, jnp.float64), (64, jnp.float32))],
+)
+def test_a_neural_torque(n, dtype, bodies):
+    """One function for all stages, loops over its weights."""
+
+    def run(name, layers, start):
+        one = lambda s: jq.rollout(
+            jq.rkmk4, full_body(dtype), network, s, jq.grid(0.0, 0.05, 12), layers, save_every=6, engine=name
+        )
+        return jax.vmap(one)(start).state
+
+    compare(run, layers_of(n, dtype), starts(bodies, dtype), dtype=dtype)
+
+
+def test_a_network_for_each_body():
+    """Weights that lie as (size, bodies); one of them is the same for all."""
+    dtype, n = jnp.float64, 10
+    layers = layers_of(n, dtype, 5)
+
+    def run(name, first, rest, start):
+        one = lambda first, s: jq.rollout(
+            jq.zhao, full_body(dtype), network, s, jq.grid(0.0, 0.05, 6), [first, *rest], save_every=3, engine=name
+        )
+        return jax.vmap(one)(first, start).state
+
+    compare(run, layers[0], layers_of(n, dtype)[1:], starts(5, dtype), dtype=dtype)
 
 
 def test_transformations():
@@ -436,6 +511,12 @@ def interpreted(monkeypatch):
 def test_pallas_kernels_interpreted(interpreted):
     run, arguments = case_of("zhao", jnp.float64)
     compare(run, *arguments, dtype=jnp.float64)
+
+
+def test_a_pallas_product_of_matrices_interpreted(interpreted):
+    weight = jnp.asarray(np.random.default_rng(4).normal(size=(3, 30)))
+    run = lambda engine: rolled(lambda t, s, p: weight @ jnp.tile(s.omega, 10), engine=engine).state
+    assert_close(jax.jit(lambda: run("fused"))(), jax.jit(lambda: run("scan"))(), 1e-12)
 
 
 def test_a_pallas_controller_interpreted(interpreted):

@@ -214,6 +214,118 @@ def test_programs_share_fold_and_forget():
     assert len(str(program).splitlines()) == 2 + len(program.ops)
 
 
+# loops and routines
+
+
+def normal(*shape, seed=4):
+    return jnp.asarray(np.random.default_rng(seed).normal(size=shape))
+
+
+def loops_of(program):
+    return [op for op in program.ops if op.name == "loop"]
+
+
+@pytest.mark.parametrize(
+    ("function", "shapes", "products"),
+    [
+        (lambda x, y: x @ y, ((5, 7), (7, 6)), 210),
+        (lambda x, y: x @ y, ((4, 30), (30,)), 120),
+        (lambda x, y: jnp.einsum("bij,bjk->bki", x, y), ((2, 5, 7), (2, 7, 6)), 420),
+        (lambda x, y: jnp.einsum("i,j->ij", x, y), ((12,), (40,)), 480),
+        (lambda x, y: jnp.tanh(x @ y), ((64, 64), (64,)), 4096),
+    ],
+)
+def test_a_large_product_is_a_loop_and_so_are_those_of_its_vjp(function, shapes, products):
+    x, y = (normal(*shape) for shape in shapes)
+    program = assert_same(function, x, y, rtol=1e-12)
+    assert loops_of(program)
+    assert program.counts()["mul"] == products
+    assert all(op.name != "mul" for op in program.ops)
+    bar = normal(*jax.eval_shape(function, x, y).shape)
+    program = assert_same(lambda x, y, bar: jax.vjp(function, x, y)[1](bar), x, y, bar, rtol=1e-12)
+    assert len(loops_of(program)) >= 2
+    assert sum(op.name == "mul" for op in program.ops) <= 2 * 64  # those of tanh
+
+
+def test_products_of_small_matrices_have_no_loops():
+    assert not loops_of(scalarize(lambda x, y: x @ y, jnp.ones((4, 4)), jnp.ones((4, 4))))
+    assert not loops_of(scalarize(lambda x, y: jnp.sum(x[:, :, None] * y[None], axis=1), jnp.ones((4, 4)), jnp.ones((4, 4))))
+
+
+LAYERS = [
+    lambda w, x: jnp.tanh(w @ x),
+    lambda w, x: x @ w,
+    lambda w, x: jnp.where(w @ x > 0, x, 0.1 * x),
+    lambda w, x: (w @ w.T) @ x / len(x),
+    lambda w, x: jnp.sin(w[:, ::-1] @ x + w[0]),
+    lambda w, x: x - jnp.outer(x, x) @ w[1],
+]
+
+
+@given(st.lists(st.sampled_from(LAYERS), min_size=1, max_size=3), st.integers(9, 24), st.integers(0, 100))
+@settings(max_examples=4, deadline=None)
+def test_random_programs_of_larger_matrices_and_their_vjps(layers, n, seed):
+    def function(w, x):
+        for layer in layers:
+            x = layer(w, x)
+        return x
+
+    w, x, bar = normal(n, n, seed=seed) / n**0.5, normal(n, seed=seed + 1), normal(n, seed=seed + 2)
+    assert loops_of(assert_same(function, w, x, rtol=1e-11))
+    assert_same(lambda w, x, bar: jax.vjp(function, w, x)[1](bar), w, x, bar, rtol=1e-10)
+
+
+def test_a_function_called_several_times_is_there_once():
+    """Forward and in the derivative, where its constants and what goes through it unchanged do not come from it."""
+
+    @jax.jit
+    def long(w, x, k):
+        for _ in range(20):
+            x = jnp.sin(w @ x) + k
+        return x, w, jnp.asarray(2.0)
+
+    def function(w, x):
+        two = 0.0
+        for k in range(3):
+            x, w, two = long(w, x, 1.0 * k)
+        return two * x
+
+    w, x = normal(3, 3), normal(3)
+    program = assert_same(function, w, x, rtol=1e-12)
+    assert program.counts()["sin"] == 3 * 60
+    assert {id(op.value) for op in loops_of(program)} == {id(r) for r in program.routines()}
+    assert len(program.routines()) == 3  # one for each constant k
+
+    def same(w, x):
+        two = 0.0
+        for _ in range(3):
+            x, w, two = long(w, x, x[0])
+        return two * x
+
+    program = assert_same(same, w, x, rtol=1e-12)
+    assert [len(loops_of(program)), len(program.routines())] == [3, 1]
+    assert str(program).count("= sin ") == 60
+    assert len(str(program).splitlines()) == (2 + len(program.ops)) + (3 + len(program.routines()[0].program.ops))
+    program = assert_same(lambda w, x, bar: jax.vjp(same, w, x)[1](bar), w, x, normal(3, seed=9), rtol=1e-11)
+    assert len(program.routines()) == 2
+
+
+def test_a_short_function_and_one_called_once_are_inlined():
+    short, long = jax.jit(lambda x: jnp.sin(x) * x), jax.jit(lambda x: jax.lax.fori_loop(0, 200, lambda _, x: x * x - 0.5, x))
+    assert not loops_of(scalarize(lambda x: short(short(x)) + long(x), normal(3)))
+
+
+def test_a_function_that_knows_its_index_where_it_is_called():
+    @jax.jit
+    def pick(x, k):
+        for _ in range(100):
+            x = x * x[0]
+        return jnp.roll(x, 1) * x[k]
+
+    assert_same(lambda x: pick(pick(x, 1), 2), normal(3))
+    assert_same(lambda x: pick(pick(x, jnp.arange(3)[1]), jnp.arange(3)[1]), normal(3))
+
+
 def step_arguments(name):
     body = jq.Body.from_principal(jnp.array([0.6, 0.6, 1.0]), jnp.array([0.5, 0.5, -0.5, 0.5]))
     state = problems.start_of(name, jnp.asarray(problems.TILTED), jnp.array([1.2, -0.7, 0.9]))

@@ -1,13 +1,14 @@
 """Kernels as LLVM assembly: lanes of bodies in vectors, the whole time loop for one vector after the other, on several threads."""
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from jaxquat.fused.elementary import expand
 from jaxquat.fused.kernel import Leaf, Loop
-from jaxquat.fused.program import Program
+from jaxquat.fused.program import Program, Routine
 
 VERSION = (0, 1)  # of XLA's foreign function interface, whose later versions admit it
 FLAGS = "contract"  # a product and a sum may become one operation, nothing else changes
@@ -27,12 +28,36 @@ def _literal(dtype: np.dtype, value: Any) -> str:
     return ("true" if value else "false") if dtype.kind == "b" else str(int(value))
 
 
-class _Writer:
-    """Collects the lines of one function; values are names with the vector type of their dtype."""
+class _Place(NamedTuple):
+    """A value in memory."""
 
-    def __init__(self, lanes: int) -> None:
-        self.lanes, self.lines, self.count = lanes, [], 0
-        self.declared: set[str] = set()
+    dtype: np.dtype
+    base: str  # a pointer
+    element: int
+    pitch: int | str  # bytes from one element to the next
+    kind: str  # "one" number for all lanes, "lanes" of an operand, a "slot" of our own
+
+
+class _Trip(NamedTuple):
+    """Of a loop: the number of the trip, what is carried into it, what out of it."""
+
+    trip: str
+    carried: list[str]
+    after: list[str]
+
+
+class _Writer:
+    """Collects the lines of one function; values are names with the vector type of their dtype, or places not yet read."""
+
+    def __init__(self, lanes: int, outer: "_Writer | None" = None) -> None:
+        self.lanes, self.count, self.block = lanes, 0, "entry"
+        self.entry: list[str] = []  # memory of the function, before all lines
+        self.lines: list[str] = []
+        self.declared: set[str] = outer.declared if outer else set()
+        self.routines: dict[Any, str] = outer.routines if outer else {}  # name by routine and how arguments are passed
+        self.functions: list[str] = outer.functions if outer else []
+        self.places: dict[str, _Place] = {}  # of names that are in memory too
+        self.loaded: dict[_Place, str] = {}
 
     def name(self) -> str:
         self.count += 1
@@ -42,6 +67,7 @@ class _Writer:
         self.lines.append("  " + text)
 
     def label(self, name: str) -> None:
+        self.block = name
         self.lines.append(f"{name}:")
 
     def set(self, text: str) -> str:
@@ -81,14 +107,187 @@ class _Writer:
         flags = f"{FLAGS} " if "float" in result or "double" in result else ""
         return self.set(f"call {flags}{result} @{function}({', '.join(f'{kind} {value}' for kind, value in arguments)})")
 
-    def program(self, program: Program, inputs: Sequence[str]) -> list[str]:
-        """The values of the outputs."""
-        values, dtypes = list(inputs), list(program.inputs)
-        for op in program.ops:
+    def program(self, program: Program, inputs: Sequence[str | _Place], into: _Place | None = None) -> list[str]:
+        """The values of the outputs, or what writes them to the places from ``into`` on."""
+        before = dict(self.places), dict(self.loaded)  # what is read or written in a loop or a branch is not there after it
+        values: list[Any] = list(inputs)
+        wanted = {k: number for number, k in reversed(list(enumerate(program.outputs)))} if into else {}
+        items = {(op.args[0], op.value): number for number, op in enumerate(program.ops, len(inputs)) if op.name == "item"}
+        written = set()
+        for number, op in enumerate(program.ops, len(inputs)):
             given = [values[a] for a in op.args]
-            values.append(self._operation(op.name, op.dtype, given, [dtypes[a] for a in op.args], op.value))
-            dtypes.append(op.dtype)
-        return [values[k] for k in program.outputs]
+            if op.name == "loop":
+                rows = [wanted.get(items.get((number, k), -1)) for k in range(op.value.carried, op.value.items)]
+                values.append(self._loop(op.value, [program.dtype(a) for a in op.args], given, into, rows))
+            elif op.name == "item":
+                values.append(given[0][op.value])
+                if into and number in wanted and values[-1] == into._replace(dtype=op.dtype, element=into.element + wanted[number]):
+                    written.add(wanted[number])
+            else:
+                kinds = [program.dtype(a) for a in op.args]
+                values.append(self._operation(op.name, op.dtype, [self.value(x) for x in given], kinds, op.value))
+        found = [] if into else [self.value(values[k]) for k in program.outputs]
+        for number, k in enumerate(program.outputs if into else ()):
+            if into and number not in written:
+                self.write_to(into._replace(dtype=program.dtype(k), element=into.element + number), self.value(values[k]))
+        self.places, self.loaded = {**before[0], **{x: self.places[x] for x in found if x in self.places}}, before[1]
+        return found
+
+    def value(self, x: str | _Place) -> str:
+        """A name, read from memory once."""
+        if isinstance(x, str):
+            return x
+        if x not in self.loaded:
+            self.loaded[x] = self.read_from(x)
+            self.places[self.loaded[x]] = x
+        return self.loaded[x]
+
+    def read_from(self, place: _Place, stride: int = 0, trip: str = "0") -> str:
+        """What lies ``trip`` times ``stride`` places after a place."""
+        at = self.address(place, stride, trip)
+        if place.kind != "slot":
+            return self.load(place.dtype, at, place.kind == "lanes")
+        return self.set(f"load {self.vector(place.dtype)}, ptr {at}, align {self.aligned(place.dtype)}")
+
+    def write_to(self, place: _Place, value: str, stride: int = 0, trip: str = "0") -> None:
+        """To a slot."""
+        at = self.address(place, stride, trip)
+        self.line(f"store {self.vector(place.dtype)} {value}, ptr {at}, align {self.aligned(place.dtype)}")
+
+    def address(self, place: _Place, stride: int, trip: str) -> str:
+        if isinstance(place.pitch, int):
+            at = str(place.element * place.pitch)
+            if stride:
+                at = self.set(f"add i64 {self.set(f'mul i64 {trip}, {stride * place.pitch}')}, {at}")
+        else:
+            index = str(place.element)
+            if stride:
+                index = self.set(f"add i64 {self.set(f'mul i64 {trip}, {stride}')}, {index}")
+            at = self.set(f"mul i64 {index}, {place.pitch}")
+        return self.set(f"getelementptr i8, ptr {place.base}, i64 {at}") if at != "0" else place.base
+
+    def aligned(self, dtype: np.dtype) -> int:
+        return max(1, min(64, self.lanes * dtype.itemsize // (8 if dtype.kind == "b" else 1)))
+
+    def buffer(self, dtypes: Sequence[np.dtype], count: int) -> _Place:
+        """Memory of the function for ``count`` values of any of the dtypes."""
+        pitch = self.lanes * max(dtype.itemsize for dtype in dtypes)
+        name = self.name()
+        self.entry.append(f"  {name} = alloca [{count * pitch} x i8], align 64")
+        return _Place(dtypes[0], name, 0, pitch, "slot")
+
+    def place(self, x: str | _Place) -> _Place | None:
+        return self.places.get(x) if isinstance(x, str) else x
+
+    def row(self, dtype: np.dtype, values: Sequence[str | _Place]) -> tuple[_Place, int]:
+        """Where the first value lies and how far it is from each to the next; brought into line if they do not lie so."""
+        places = [self.place(x) for x in values]
+        first, second = places[:2]
+        if first and second:
+            stride = second.element - first.element
+            if all(p == first._replace(element=first.element + k * stride) for k, p in enumerate(places)):
+                return first, stride
+        buffer = self.buffer([dtype], len(values))
+        for k, x in enumerate(values):
+            name, place = self.value(x), buffer._replace(element=k)
+            self.write_to(place, name)
+            self.places[name] = place
+        return buffer, 1
+
+    @contextlib.contextmanager
+    def repeated(self, count: int, carried: Sequence[tuple[str, str]] = ()) -> Iterator[_Trip]:
+        """A loop around the lines that follow. ``carried``: type and first value of each."""
+        label = self.name()[1:]
+        self.line(f"br label %{label}_before")
+        self.label(f"{label}_before")
+        self.line(f"br label %{label}")
+        self.label(label)
+        trip, after, place = f"%{label}_trip", f"%{label}_next", len(self.lines) + 1
+        self.line(f"{trip} = phi i64 [ 0, %{label}_before ], [ {after}, %{label}_end ]")
+        loop = _Trip(trip, [f"%{label}_{k}" for k in range(len(carried))], [])
+        yield loop
+        self.line(f"br label %{label}_end")
+        self.label(f"{label}_end")
+        for name, (kind, start), end in zip(loop.carried, carried, loop.after, strict=True):
+            self.lines.insert(place, f"  {name} = phi {kind} [ {start}, %{label}_before ], [ {end}, %{label}_end ]")
+        self.line(f"{after} = add i64 {trip}, 1")
+        self.line(f"br i1 {self.set(f'icmp ult i64 {after}, {count}')}, label %{label}, label %{label}_after")
+        self.label(f"{label}_after")
+
+    def _loop(
+        self, routine: Routine, dtypes: Sequence[np.dtype], args: Sequence[Any], into: _Place | None, wanted: list[int | None]
+    ) -> list[str | _Place]:
+        """The items. ``wanted``: which output of the program, to be written from ``into`` on, each value of the rows is."""
+        if routine.trips == 1:
+            return self._call(routine, dtypes, args)
+        fixed, carried, rows = routine.split(args)
+        program, trips = routine.program, routine.trips
+        kinds = program.inputs[routine.fixed + routine.carried :]
+        given = [self.row(dtype, row) for dtype, row in zip(kinds, rows, strict=True)]
+        starts = [self.value(x) for x in carried]
+        made: list[tuple[_Place, int]] = []
+        for j, k in enumerate(program.outputs[routine.carried :]):
+            there = wanted[j * trips : (j + 1) * trips]
+            first, stride = there[0], (there[1] or 0) - (there[0] or 0)
+            if into and first is not None and there == [first + i * stride for i in range(trips)] and stride:
+                made.append((into._replace(dtype=program.dtype(k), element=into.element + first), stride))
+            else:
+                made.append((self.buffer([program.dtype(k)], trips), 1))
+        first = routine.fixed
+        kinds = [self.vector(dtype) for dtype in program.inputs[first : first + routine.carried]]
+        with self.repeated(trips, list(zip(kinds, starts, strict=True))) as loop:
+            values = [self.read_from(place, stride, loop.trip) for place, stride in given]
+            found = self.program(program, [*fixed, *loop.carried, *values])
+            loop.after.extend(found[: routine.carried])
+            for (place, stride), value in zip(made, found[routine.carried :], strict=True):
+                self.write_to(place, value, stride, loop.trip)
+        rows = [place._replace(element=place.element + i * stride) for place, stride in made for i in range(trips)]
+        return [*found[: routine.carried], *rows]
+
+    def _call(self, routine: Routine, dtypes: Sequence[np.dtype], args: Sequence[Any]) -> list[str | _Place]:
+        """By a function of its own, which reads long rows of arguments where they lie and writes its results to memory."""
+        layout: list[tuple[Any, ...]] = []
+        passed: list[str] = []
+        k = 0
+        while k < len(args):
+            first = self.place(args[k])
+            count = 1
+            while first and k + count < len(args) and self.place(args[k + count]) == first._replace(element=first.element + count):
+                count += 1
+            if first and count >= 4:
+                layout.append((first.dtype, count, first.kind, first.pitch if isinstance(first.pitch, int) else None))
+                passed.append(f"ptr {self.address(first, 0, '0')}")
+                passed += [] if isinstance(first.pitch, int) else [f"i64 {first.pitch}"]
+            else:
+                count = 1
+                layout.append((dtypes[k],))
+                passed.append(f"{self.vector(dtypes[k])} {self.value(args[k])}")
+            k += count
+        key = routine, tuple(layout)
+        if key not in self.routines:
+            self.routines[key] = f"@routine{len(self.routines)}"
+            self._function(self.routines[key], routine, layout)
+        into = self.buffer([routine.dtype(j) for j in range(routine.items)], routine.items)
+        self.line(f"call fastcc void {self.routines[key]}({', '.join([f'ptr {into.base}', *passed])})")
+        return [into._replace(dtype=routine.dtype(j), element=j) for j in range(routine.items)]
+
+    def _function(self, name: str, routine: Routine, layout: list[tuple[Any, ...]]) -> None:
+        w = _Writer(self.lanes, self)
+        wanted, inputs = ["ptr noalias %out"], []
+        for number, (dtype, *row) in enumerate(layout):
+            if not row:
+                wanted.append(f"{w.vector(dtype)} %x{number}")
+                inputs.append(f"%x{number}")
+            else:
+                count, kind, pitch = row
+                wanted += [f"ptr %x{number}", *([] if pitch is not None else [f"i64 %pitch{number}"])]
+                first = _Place(dtype, f"%x{number}", 0, f"%pitch{number}" if pitch is None else pitch, kind)
+                inputs += [first._replace(element=k) for k in range(count)]
+        dtypes = [routine.dtype(j) for j in range(routine.items)]
+        into = _Place(dtypes[0], "%out", 0, self.lanes * max(dtype.itemsize for dtype in dtypes), "slot")
+        w.program(routine.program, inputs, into)
+        body = "\n".join(["entry:", *w.entry, *w.lines, "  ret void"])
+        self.functions.append(f"define internal fastcc void {name}({', '.join(wanted)}) noinline #0 {{\n{body}\n}}")
 
     def _operation(self, name: str, dtype: np.dtype, args: list[str], kinds: list[np.dtype], value: object) -> str:
         if name == "const":
@@ -157,6 +356,7 @@ class _Kernel(_Writer):
         super().__init__(lanes)
         self.loop = loop
         self.batched = batched
+        self.owned: dict[str, _Place] = {}  # slots of large leaves
         operands, results = loop.operands(kind), loop.results(kind)
         self.sources = [self.pointer("%ins", k) for k in range(len(operands))]
         self.targets = [self.pointer("%outs", k) for k in range(len(results))]
@@ -164,28 +364,47 @@ class _Kernel(_Writer):
     def pointer(self, table: str, k: int) -> str:
         return self.set(f"load ptr, ptr {self.set(f'getelementptr ptr, ptr {table}, i64 {k}')}")
 
-    def place(self, leaf: Leaf, base: str, element: int, row: str | None, batched: bool) -> str:
+    def element(self, leaf: Leaf, base: str, element: int | str, row: str | None, batched: bool) -> str:
         """Where an element of a row begins for this block: arrays lie as (rows, size, bodies)."""
         index = str(element) if row is None else self.set(f"add i64 {self.set(f'mul i64 {row}, {leaf.size}')}, {element}")
         if batched:
             index = self.set(f"add i64 {self.set(f'mul i64 {index}, %bodies')}, %first")
         return self.set(f"getelementptr {_stored(leaf.dtype)}, ptr {base}, i64 {index}")
 
-    def read(self, leaves: Iterable[Leaf], number: int, row: str | None = None) -> list[str]:
-        """All elements of the leaves that begin with operand ``number``."""
-        found = []
+    def read(self, leaves: Iterable[Leaf], number: int, row: str | None = None) -> list[Any]:
+        """All elements of the leaves that begin with operand ``number``; those of large leaves when they are used."""
+        found: list[Any] = []
         for k, leaf in enumerate(leaves, number):
+            if _large(leaf) and row is None:
+                kind, base, pitch = "one", self.sources[k], leaf.dtype.itemsize
+                if self.batched[k]:
+                    kind, base = "lanes", self.set(f"getelementptr {_stored(leaf.dtype)}, ptr {base}, i64 %first")
+                    pitch = self.set(f"mul i64 %bodies, {pitch}")
+                found += [_Place(leaf.dtype, base, e, pitch, kind) for e in range(leaf.size)]
+                continue
             for e in range(leaf.size):
-                at = self.place(leaf, self.sources[k], e, row, self.batched[k])
+                at = self.element(leaf, self.sources[k], e, row, self.batched[k])
                 found.append(self.load(leaf.dtype, at, self.batched[k]))
         return found
 
     def write(self, leaves: Iterable[Leaf], number: int, values: Sequence[str], row: str | None = None) -> None:
         """All elements of the leaves that begin with result ``number``."""
-        rest = iter(values)
-        for k, leaf in enumerate(leaves, number):
-            for e in range(leaf.size):
-                self.store(leaf.dtype, next(rest), self.place(leaf, self.targets[k], e, row, True))
+        for (k, leaf), some in zip(enumerate(leaves, number), _split(leaves, values), strict=True):
+            place = self.together(some) if _large(leaf) else None
+            if place:
+                with self.repeated(leaf.size) as loop:
+                    value = self.read_from(place, 1, loop.trip)
+                    self.store(leaf.dtype, value, self.element(leaf, self.targets[k], loop.trip, row, True))
+                continue
+            for e, value in enumerate(some):
+                self.store(leaf.dtype, value, self.element(leaf, self.targets[k], e, row, True))
+
+    def together(self, values: Sequence[str | _Place]) -> _Place | None:
+        """Where values begin that lie one after the other."""
+        first = self.place(values[0])
+        if first and all(self.place(x) == first._replace(element=first.element + k) for k, x in enumerate(values)):
+            return first
+        return None
 
     def every(self, k: str, period: int, label: str) -> str:
         """A branch taken at each multiple of ``period``; the label that follows."""
@@ -198,22 +417,44 @@ class _Kernel(_Writer):
 
     def slots(self, leaves: Iterable[Leaf], rows: int = 1) -> list[str]:
         """Stack memory for all elements of the leaves."""
-        return [self.set(f"alloca [{rows} x {self.vector(x.dtype)}], align 64") for x in leaves for _ in range(x.size)]
+        found = []
+        for leaf in leaves:
+            if rows == 1 and _large(leaf):
+                first = self.buffer([leaf.dtype], leaf.size)
+                places = [first._replace(element=e) for e in range(leaf.size)]
+                found += [self.address(place, 0, "0") for place in places]
+                self.owned.update(zip(found[-leaf.size :], places, strict=True))
+            else:
+                found += [self.set(f"alloca [{rows} x {self.vector(leaf.dtype)}], align 64") for _ in range(leaf.size)]
+        return found
 
     def get(self, leaves: Iterable[Leaf], slots: Sequence[str], row: str | None = None) -> list[str]:
-        kinds = [leaf.dtype for leaf in leaves for _ in range(leaf.size)]
-        return [
-            self.set(f"load {self.vector(d)}, ptr {self.at(d, s, row)}, align {self.aligned(d)}")
-            for d, s in zip(kinds, slots, strict=True)
-        ]
+        found = []
+        for d, s in zip((leaf.dtype for leaf in leaves for _ in range(leaf.size)), slots, strict=True):
+            found.append(self.set(f"load {self.vector(d)}, ptr {self.at(d, s, row)}, align {self.aligned(d)}"))
+            if s in self.owned:
+                self.places[found[-1]] = self.owned[s]
+        return found
 
-    def put(self, leaves: Iterable[Leaf], slots: Sequence[str], values: Sequence[str], row: str | None = None) -> None:
-        kinds = [leaf.dtype for leaf in leaves for _ in range(leaf.size)]
-        for d, s, value in zip(kinds, slots, values, strict=True):
-            self.line(f"store {self.vector(d)} {value}, ptr {self.at(d, s, row)}, align {self.aligned(d)}")
+    def put(self, leaves: Iterable[Leaf], slots: Sequence[str], values: Sequence[Any], row: str | None = None) -> None:
+        for leaf, some, news in zip(leaves, _split(leaves, slots), _split(leaves, values), strict=True):
+            d = leaf.dtype
+            self.forget(some)
+            owned = bool(some) and some[0] in self.owned
+            place = self.together(news) if owned else None
+            if owned and (len(set(news)) == 1 or (place and place.kind != "slot")):
+                with self.repeated(leaf.size) as loop:
+                    self.write_to(self.owned[some[0]], self.read_from(place, 1, loop.trip) if place else news[0], 1, loop.trip)
+                continue
+            for s, x in zip(some, news, strict=True):
+                value = self.value(x)
+                self.line(f"store {self.vector(d)} {value}, ptr {self.at(d, s, row)}, align {self.aligned(d)}")
 
-    def aligned(self, dtype: np.dtype) -> int:
-        return max(1, min(64, self.lanes * dtype.itemsize // (8 if dtype.kind == "b" else 1)))
+    def forget(self, slots: Sequence[str]) -> None:
+        """What was read from slots is no longer there."""
+        if slots and slots[0] in self.owned:
+            base = self.owned[slots[0]].base
+            self.places = {name: place for name, place in self.places.items() if place.base != base}
 
     def at(self, dtype: np.dtype, slot: str, row: str | None) -> str:
         return slot if row is None else self.set(f"getelementptr {self.vector(dtype)}, ptr {slot}, i64 {row}")
@@ -225,11 +466,30 @@ class _Kernel(_Writer):
         return self.splat(np.dtype(np.int32), self.set(f"trunc i64 {k} to i32"))
 
     def add_to(self, leaves: Sequence[Leaf], slots: Sequence[str], values: Sequence[str]) -> None:
-        singles = [Leaf(leaf.dtype, 1) for leaf in leaves for _ in range(leaf.size)]
-        for leaf, slot, value in zip(singles, slots, values, strict=True):
-            if value != self.constant(leaf.dtype, 0):
-                (old,) = self.get([leaf], [slot])
-                self.put([leaf], [slot], [self.set(f"fadd {self.vector(leaf.dtype)} {old}, {value}")])
+        for leaf, some, news in zip(leaves, _split(leaves, slots), _split(leaves, values), strict=True):
+            kind, place = self.vector(leaf.dtype), self.together(news) if _large(leaf) else None
+            if place:
+                self.forget(some)
+                with self.repeated(leaf.size) as loop:
+                    old, new = self.read_from(self.owned[some[0]], 1, loop.trip), self.read_from(place, 1, loop.trip)
+                    self.write_to(self.owned[some[0]], self.set(f"fadd {kind} {old}, {new}"), 1, loop.trip)
+                continue
+            one = [Leaf(leaf.dtype, 1)]
+            for slot, value in zip(some, news, strict=True):
+                if value != self.constant(leaf.dtype, 0):
+                    (old,) = self.get(one, [slot])
+                    self.put(one, [slot], [self.set(f"fadd {kind} {old}, {value}")])
+
+
+def _large(leaf: Leaf) -> bool:
+    """Whether its elements are gone through in loops where they lie together."""
+    return leaf.size > 16 and leaf.dtype.kind != "b"
+
+
+def _split(leaves: Iterable[Leaf], values: Sequence[Any]) -> list[Sequence[Any]]:
+    """By leaf."""
+    ends = np.cumsum([leaf.size for leaf in leaves]).tolist()
+    return [values[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
 def _smooth(leaves: Iterable[Leaf]) -> list[Leaf]:
@@ -247,10 +507,11 @@ def _forward(loop: Loop, kind: str, batched: Sequence[bool], lanes: int) -> _Ker
     constants = w.read(loop.constants, 0)
     w.put(state + memory, s + m, w.read(state + memory, first_state))
     w.put(held, h, w.zeros(held))
+    before = w.block
     w.line("br label %steps")
     w.label("steps")
     k = "%k"
-    w.line("%k = phi i64 [ 0, %start ], [ %next, %ahead ]")
+    w.line(f"%k = phi i64 [ 0, %{before} ], [ %next, %after ]")
     w.line(f"br i1 {w.set(f'icmp ult i64 {k}, {loop.steps}')}, label %within, label %save")
     w.label("within")
     if kind == "keeping":
@@ -267,6 +528,8 @@ def _forward(loop: Loop, kind: str, batched: Sequence[bool], lanes: int) -> _Ker
     w.line(f"br i1 {w.set(f'icmp ult i64 {k}, {loop.steps}')}, label %ahead, label %last")
     w.label("ahead")
     w.put(state, s, w.program(expand(loop.step), [*constants, w.number(k), *w.get(state, s), *w.get(held, h)]))
+    w.line("br label %after")
+    w.label("after")
     w.line(f"%next = add i64 {k}, 1")
     w.line("br label %steps")
     w.label("last")
@@ -309,18 +572,20 @@ def _backward(loop: Loop, batched: Sequence[bool], lanes: int) -> _Kernel:
     w.put(_smooth(carry), [*bars["state"], *bars["memory"], *bars["held"]], w.read(_smooth(carry), first_bars))
     last = w.read(carry, first_last)
     _save_back(w, constants, str(loop.steps), last[:n_state], last[n_state + n_memory :], bars, first_rows)
+    before = w.block
     w.line("br label %segments")
     w.label("segments")
-    w.line(f"%segment = phi i64 [ {loop.segments - 1}, %start ], [ %segment_next, %segment_done ]")
+    w.line(f"%segment = phi i64 [ {loop.segments - 1}, %{before} ], [ %segment_next, %segment_done ]")
     w.line(f"%begin = mul i64 %segment, {loop.segment}")
     beyond = w.set(f"add i64 %begin, {loop.segment}")
     short = w.set(f"icmp ult i64 {beyond}, {loop.steps}")
     w.line(f"%end = select i1 {short}, i64 {beyond}, i64 {loop.steps}")
     w.put(carry, now, w.read(carry, first_kept, "%segment"))
+    before = w.block
     w.line("br label %again")
 
     w.label("again")  # the states of the segment
-    w.line("%j = phi i64 [ %begin, %segments ], [ %j_next, %again_done ]")
+    w.line(f"%j = phi i64 [ %begin, %{before} ], [ %j_next, %again_done ]")
     row = w.set("sub i64 %j, %begin")
     w.put(state + memory, past[: n_state + n_memory], w.get(state + memory, s + m), row)
     _sample(w, constants, "%j", s, m, h, "sample_again")
@@ -418,8 +683,8 @@ def assembly(loop: Loop, kind: str, batched: Sequence[bool], lanes: int, symbol:
     ``kind`` is "forward", "keeping" or "backward" (``Loop.operands``); ``batched`` says which operands have one value a body.
     """
     w = _backward(loop, batched, lanes) if kind == "backward" else _forward(loop, kind, batched, lanes)
-    body = "\n".join(w.lines)
-    declarations = "\n".join(sorted(w.declared))
+    body = "\n".join([*w.entry, *w.lines])
+    declarations = "\n".join([*sorted(w.declared), *w.functions])
     operands, results = len(loop.operands(kind)), len(loop.results(kind))
     return f"""
 %work_list = type {{ i64, i64, i64, ptr, ptr }}

@@ -9,7 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from jaxquat.fused.program import Builder, Program
+from jaxquat.fused.program import Builder, Program, Routine
 
 # pi/2 and log 2 in three parts each, the first two exact in the dtype
 _HALF_PI = "1.5707963267948966192313216916397514420985846996875529104874722961539"
@@ -23,10 +23,17 @@ def expand(program: Program, names: Sequence[str] = TRANSCENDENTAL) -> Program:
     """The same program without these functions; "round" is one that may be named."""
     b = Builder(program.inputs)
     values = list(range(len(program.inputs)))
+    routines: dict[int, Routine] = {}
     for op in program.ops:
         args = [values[a] for a in op.args]
         if op.name == "const":
             values.append(b.const(op.value))
+        elif op.name == "loop":
+            if id(op.value) not in routines:
+                routines[id(op.value)] = op.value._replace(program=expand(op.value.program, names))
+            values.append(b.loop(routines[id(op.value)], args))
+        elif op.name == "item":
+            values.append(b.item(args[0], op.value))
         elif op.name in names:
             values.append(_EXPANSIONS[op.name](b, *args))
         else:

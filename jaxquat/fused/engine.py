@@ -14,7 +14,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from jaxquat.fused import cpu
-from jaxquat.fused.invariants import hoist
+from jaxquat.fused.invariants import hoist, shared
 from jaxquat.fused.kernel import Leaf, Loop
 from jaxquat.fused.scalarize import scalarize
 from jaxquat.mechanics import State
@@ -56,6 +56,7 @@ def trace(problem: Problem, start: State, inputs: Any, sample_every: int, save_e
     known = jax.tree.leaves((start, inputs, problem.body, problem.params))
     if any(map(_differs_by_device, known)):
         raise NotImplementedError('engine "fused" within jax.shard_map wants check_vma=False there')
+    problem = problem._replace(torque=shared(problem.torque))
     controller = problem.controller
     sampled = controller is not None or inputs is not None
     sample_every = sample_every if sampled else problem.steps

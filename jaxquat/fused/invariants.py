@@ -1,5 +1,7 @@
 """What a traced function computes from nothing that changes during a run is computed once, before it."""
 
+import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,20 +11,63 @@ import numpy as np
 from jax import Array
 from jax.core import Tracer
 
+from jaxquat.fused.scalarize import LONG
+
 _LITERAL, _FIXED, _CHANGING = range(3)  # known now; the same through the whole run; the rest
+
+
+def shared(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function, all calls of which, if it is long, are calls of one traced function."""
+    known: list[tuple[Any, list[Any], Callable[..., Any]]] = []  # structure, leaves that are no tracers, function of the tracers
+
+    @functools.wraps(function)
+    def call(*arguments: Any) -> Any:
+        leaves, structure = jax.tree.flatten(arguments)
+        fixed = [None if isinstance(x, Tracer) else x for x in leaves]  # concrete parameters remain concrete
+        given = [x for x in leaves if isinstance(x, Tracer)]
+
+        def of_tracers(*given: Any) -> Any:
+            rest = iter(given)
+            return function(*jax.tree.unflatten(structure, [next(rest) if x is None else x for x in fixed]))
+
+        for other, others, found in known:
+            if other == structure and all(x is y for x, y in zip(others, fixed, strict=True)):
+                return found(*given)
+        long = _size(jax.make_jaxpr(of_tracers)(*given).jaxpr) >= LONG
+        known.append((structure, fixed, jax.jit(of_tracers) if long else of_tracers))
+        return known[-1][2](*given)
+
+    return call
+
+
+def _size(jaxpr: Any) -> int:
+    """Scalar operations, about."""
+    total = 0
+    for equation in jaxpr.eqns:
+        numbers = sum(math.prod(v.aval.shape) for v in equation.outvars)
+        if equation.primitive.name == "dot_general":
+            (axes, _), _ = equation.params["dimension_numbers"]
+            numbers *= 2 * math.prod(equation.invars[0].aval.shape[axis] for axis in axes)
+        total += numbers
+        for inner in equation.params.values():
+            if hasattr(inner, "eqns"):
+                total += equation.params.get("length", 1) * _size(getattr(inner, "jaxpr", inner))
+    return total
 
 
 def hoist(function: Callable[..., Any], *arguments: Any) -> tuple[Callable[..., list[Array]], list[Any]]:
     """``rest`` and ``fixed``: ``rest(fixed, *leaves of the arguments)`` are the leaves of the result.
 
     ``fixed`` are arrays that the function makes of what it closes over alone: parameters, the inertia and its inverse. They are
-    computed here, outside of the run, and so are their derivatives.
+    computed here, outside of the run, and so are their derivatives. Long functions called through ``jax.jit`` remain calls, all
+    those alike calls of one function.
     """
     closed = jax.make_jaxpr(function)(*arguments)
-    equations: list[tuple[Any, list[Any], list[int]]] = []  # equation, places of the inputs, of the outputs
+    equations: list[tuple[Any, list[int], list[int]]] = []  # equation or call, places of the inputs, of the outputs
+    outermost = equations
+    calls: dict[Any, tuple[_Call, list[int]]] = {}
     values: list[Any] = []  # of each place, None if it changes
     classes: list[int] = []
-
     made: dict[int, tuple[Any, list[int], list[int]]] = {}
     known_values: dict[Any, int] = {}
     known_results: dict[Any, list[int]] = {}
@@ -67,6 +112,25 @@ def hoist(function: Callable[..., Any], *arguments: Any) -> tuple[Callable[..., 
             known_results[key] = found
         return found
 
+    def called(opened: Any, consts: Sequence[int], inputs: list[int]) -> list[int]:
+        """The places of what a call gives; walked through once for all calls with the same fixed inputs."""
+        nonlocal equations
+        key = id(opened), *(None if classes[k] == _CHANGING else k for k in inputs)
+        if key not in calls:
+            outside, equations = equations, []
+            given = [place(None, _CHANGING) if classes[k] == _CHANGING else k for k in inputs]
+            results = walk(opened, consts, given)
+            calls[key] = _Call(equations, changing(given), changing(results)), results
+            equations = outside
+        call, results = calls[key]
+        call.sites += 1
+        found = [place(None, _CHANGING) if classes[k] == _CHANGING else k for k in results]
+        equations.append((call, changing(inputs), changing(found)))
+        return found
+
+    def changing(places: list[int]) -> list[int]:
+        return [k for k in places if classes[k] == _CHANGING]
+
     def walk(jaxpr: Any, consts: Sequence[int], given: Sequence[int]) -> list[int]:
         known = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *given), strict=True))
 
@@ -75,33 +139,80 @@ def hoist(function: Callable[..., Any], *arguments: Any) -> tuple[Callable[..., 
 
         for equation in jaxpr.eqns:
             inputs = [read(v) for v in equation.invars]
+            kind = max((classes[k] for k in inputs), default=_LITERAL)
             inner = equation.params.get("jaxpr") if equation.primitive.name in ("jit", "pjit", "closed_call", "core_call") else None
             if inner is not None:
                 opened, consts = (inner.jaxpr, inner.consts) if hasattr(inner, "consts") else (inner, ())
-                outputs = walk(opened, [constant(c) for c in consts], inputs)
+                through = called if kind == _CHANGING and _size(opened) >= LONG else walk
+                outputs = through(opened, [constant(c) for c in consts], inputs)
             else:
-                kind = max((classes[k] for k in inputs), default=_LITERAL)
                 outputs = computed(equation, inputs) if kind == _FIXED else [place(None, kind) for _ in equation.outvars]
-                if kind != _FIXED:
+                if kind == _CHANGING:
                     equations.append((equation, inputs, outputs))
                 if kind == _LITERAL:
-                    made.update(dict.fromkeys(outputs, equations[-1]))
+                    outermost.append((equation, inputs, outputs))
+                    made.update(dict.fromkeys(outputs, outermost[-1]))
             known.update(zip(equation.outvars, outputs, strict=True))
         return [read(v) for v in jaxpr.outvars]
 
-    changing = [place(None, _CHANGING) for _ in closed.jaxpr.invars]
-    results = walk(closed.jaxpr, [constant(c) for c in closed.consts], changing)
-    wanted = {k for _, inputs, _ in equations for k in inputs} | set(results)
+    first = [place(None, _CHANGING) for _ in closed.jaxpr.invars]
+    results = walk(closed.jaxpr, [constant(c) for c in closed.consts], first)
+    groups = equations, *(call.equations for call, _ in calls.values())
+    wanted = {k for group in groups for _, inputs, _ in group for k in inputs} | set(results)
     frontier = [k for k in sorted(wanted) if classes[k] == _FIXED]
     literals = {k: value for k, value in enumerate(values) if classes[k] == _LITERAL and value is not None}
 
     def rest(fixed: Sequence[Any], *leaves: Any) -> list[Array]:
-        env = {**literals, **dict(zip(frontier, fixed, strict=True)), **dict(zip(changing, leaves, strict=True))}
-        for equation, inputs, outputs in equations:
-            env.update(zip(outputs, _bind(equation, [env[k] for k in inputs]), strict=True))
+        compiled: dict[_Call, tuple[Callable[..., list[Array]], list[int]]] = {}
+
+        def run(equations: Sequence[Any], env: dict[int, Any]) -> None:
+            for equation, inputs, outputs in equations:
+                given = [env[k] for k in inputs]
+                if not isinstance(equation, _Call):
+                    found = _bind(equation, given)
+                elif equation.sites == 1:
+                    env.update(zip(equation.given, given, strict=True))
+                    run(equation.equations, env)
+                    found = [env[k] for k in equation.results]
+                else:
+                    if equation not in compiled:
+                        compiled[equation] = of_call(equation)
+                    function, also = compiled[equation]
+                    found = function(given, [env[k] for k in also])
+                env.update(zip(outputs, found, strict=True))
+
+        def of_call(call: _Call) -> tuple[Callable[..., list[Array]], list[int]]:
+            """A function of what changes and of other values from outside."""
+            also = sorted(call.outside() - set(literals))
+
+            def function(given: Sequence[Any], others: Sequence[Any]) -> list[Array]:
+                env = {**literals, **dict(zip(call.given, given, strict=True)), **dict(zip(also, others, strict=True))}
+                run(call.equations, env)
+                return [env[k] for k in call.results]
+
+            return jax.jit(function), also
+
+        env = {**literals, **dict(zip(frontier, fixed, strict=True)), **dict(zip(first, leaves, strict=True))}
+        run(equations, env)
         return [env[k] for k in results]
 
     return rest, [values[k] for k in frontier]
+
+
+class _Call:
+    """A long function as equations: what it is given, what it gives, how often it is called."""
+
+    def __init__(self, equations: list[tuple[Any, list[int], list[int]]], given: list[int], results: list[int]) -> None:
+        self.equations, self.given, self.results = equations, given, results
+        self.sites = 0
+
+    def outside(self) -> set[int]:
+        """The values it needs beside those given."""
+        needed, inside = set(self.results), set(self.given)
+        for equation, inputs, outputs in self.equations:
+            needed.update(inputs, equation.outside() if isinstance(equation, _Call) else ())
+            inside.update(outputs)
+        return needed - inside
 
 
 def _class(value: Any) -> int:

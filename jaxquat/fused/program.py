@@ -10,12 +10,45 @@ from jax import Array, lax
 
 
 class Op(NamedTuple):
-    """One operation. ``args`` are numbers of earlier values; a constant has its ``value`` instead."""
+    """One operation. ``args`` are numbers of earlier values; a constant has its ``value`` instead.
+
+    "loop" runs a program several times, its ``value`` is a Routine; "item" is one of its results, ``value`` says which.
+    """
 
     name: str
     dtype: np.dtype
     args: tuple[int, ...] = ()
     value: Any = None
+
+
+class Routine(NamedTuple):
+    """A program that runs ``trips`` times, as ``lax.scan`` does; one trip is a call.
+
+    Inputs of the program: those that stay, those that are carried from trip to trip, those that take another value each trip.
+    Outputs: what is carried, then one value a trip each. The arguments of its operation are what stays, what is carried at
+    first, and the values of each row; its items are what is carried at last, and the values of each row.
+    """
+
+    program: "Program"
+    trips: int
+    fixed: int = 0  # inputs that stay
+    carried: int = 0
+
+    def split(self, args: Sequence[Any]) -> tuple[list[Any], list[Any], list[list[Any]]]:
+        """The arguments: what stays, what is carried, rows."""
+        first = self.fixed + self.carried
+        rows = [list(args[k : k + self.trips]) for k in range(first, len(args), self.trips)]
+        return list(args[: self.fixed]), list(args[self.fixed : first]), rows
+
+    def dtype(self, item: int) -> np.dtype:
+        """Of a result."""
+        place = item if item < self.carried else self.carried + (item - self.carried) // self.trips
+        return self.program.dtype(self.program.outputs[place])
+
+    @property
+    def items(self) -> int:
+        """How many results there are."""
+        return self.carried + (len(self.program.outputs) - self.carried) * self.trips
 
 
 class Program(NamedTuple):
@@ -30,27 +63,54 @@ class Program(NamedTuple):
         return self.inputs[value] if value < len(self.inputs) else self.ops[value - len(self.inputs)].dtype
 
     def counts(self) -> dict[str, int]:
-        """How often each operation occurs, constants left out, most frequent first."""
+        """How often each operation occurs in a run, constants left out, most frequent first."""
         found: dict[str, int] = {}
         for op in self.ops:
-            if op.name != "const":
+            if op.name == "loop":
+                for name, count in op.value.program.counts().items():
+                    found[name] = found.get(name, 0) + op.value.trips * count
+            elif op.name not in ("const", "item"):
                 found[op.name] = found.get(op.name, 0) + 1
         return dict(sorted(found.items(), key=lambda item: -item[1]))
 
+    def routines(self) -> list[Routine]:
+        """Each that occurs, once, those within others before them."""
+        found: dict[Routine, None] = {}
+        for op in self.ops:
+            if op.name == "loop" and op.value not in found:
+                found.update(dict.fromkeys((*op.value.program.routines(), op.value)))
+        return list(found)
+
     def __str__(self) -> str:
+        names = {routine: f"@{k}" for k, routine in enumerate(self.routines())}
+        lines = []
+        for routine, name in names.items():
+            lines += [f"{name}: {routine.trips} trips, {routine.fixed} fixed, {routine.carried} carried"]
+            lines += [f"  {line}" for line in routine.program._lines(names)]
+        return "\n".join([*lines, *self._lines(names)])
+
+    def _lines(self, names: dict[Routine, str]) -> list[str]:
         lines = [f"inputs {' '.join(f'%{k}:{dtype}' for k, dtype in enumerate(self.inputs))}"]
         for number, op in enumerate(self.ops, len(self.inputs)):
-            right = repr(op.value.item()) if op.name == "const" else " ".join(f"%{a}" for a in op.args)
-            lines.append(f"%{number}:{op.dtype} = {op.name} {right}")
-        return "\n".join([*lines, f"outputs {' '.join(f'%{k}' for k in self.outputs)}"])
+            right = "" if op.name != "const" else repr(op.value.item())
+            right += " ".join(f"%{a}" for a in op.args)
+            if op.name == "loop":
+                lines.append(f"%{number} = loop {names[op.value]} {right}")
+            else:
+                lines.append(f"%{number}:{op.dtype} = {op.name} {right}{f' {op.value}' if op.name == 'item' else ''}")
+        return [*lines, f"outputs {' '.join(f'%{k}' for k in self.outputs)}"]
 
 
-def evaluate(program: Program, inputs: Sequence[Array]) -> list[Array]:
-    """The outputs for inputs of any one shape, by ``jax.lax``, one operation after the other."""
+def evaluate(program: Program, inputs: Sequence[Any]) -> list[Array]:
+    """The outputs for inputs of any one shape, by ``jax.lax``, one operation after the other, loops unrolled."""
     values: list[Any] = list(inputs)
     for op in program.ops:
         if op.name == "const":
             values.append(op.value)
+        elif op.name == "loop":
+            values.append(_trips(op.value, [values[a] for a in op.args]))
+        elif op.name == "item":
+            values.append(values[op.args[0]][op.value])
         elif op.name == "convert":
             values.append(lax.convert_element_type(values[op.args[0]], op.dtype))
         elif op.name == "bitcast":
@@ -59,6 +119,17 @@ def evaluate(program: Program, inputs: Sequence[Array]) -> list[Array]:
             shape = jnp.broadcast_shapes(*(jnp.shape(values[a]) for a in op.args))
             values.append(_EVALUATE[op.name](*(jnp.broadcast_to(values[a], shape) for a in op.args)))
     return [values[k] for k in program.outputs]
+
+
+def _trips(routine: Routine, args: Sequence[Any]) -> list[Array]:
+    """The items."""
+    fixed, carried, rows = routine.split(args)
+    made = []
+    for k in range(routine.trips):
+        found = evaluate(routine.program, [*fixed, *carried, *(row[k] for row in rows)])
+        carried = found[: routine.carried]
+        made.append(found[routine.carried :])
+    return [*carried, *(x for row in zip(*made, strict=True) for x in row)]
 
 
 _EVALUATE: dict[str, Callable[..., Array]] = {
@@ -94,7 +165,8 @@ class Builder:
 
     def literal(self, value: int) -> Any:
         """The constant that a value is, or None."""
-        return self.ops[value - len(self.inputs)].value if value >= len(self.inputs) else None
+        op = self.ops[value - len(self.inputs)] if value >= len(self.inputs) else None
+        return op.value if op is not None and op.name == "const" else None
 
     def const(self, value: Any) -> int:
         """A numpy scalar."""
@@ -116,6 +188,17 @@ class Builder:
         if name in _COMMUTES:
             args = tuple(sorted(args))
         return self._append(Op(name, dtype, args), (name, dtype, args))
+
+    def loop(self, routine: Routine, args: Sequence[int]) -> int:
+        """A loop, from which ``item`` takes results."""
+        args = tuple(args)
+        # as text, for which zero and minus zero are two
+        return self._append(Op("loop", np.dtype(np.void), args, routine), ("loop", args, str(routine.program), routine[1:]))
+
+    def item(self, loop: int, number: int) -> int:
+        """One result of a loop."""
+        dtype = self.ops[loop - len(self.inputs)].value.dtype(number)
+        return self._append(Op("item", dtype, (loop,), number), ("item", loop, number))
 
     def finish(self, outputs: Sequence[int]) -> Program:
         """The program of what the outputs need."""

@@ -1,4 +1,8 @@
-"""From a traced function to a scalar program: every array dissolves into its scalars."""
+"""From a traced function to a scalar program: every array dissolves into its scalars.
+
+What is large stays together: matrix products and elementwise operations beyond the sizes below are loops, and a long function
+that is called several times is one routine.
+"""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -8,11 +12,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxquat.fused.program import Builder, Program
+from jaxquat.fused.elementary import expand
+from jaxquat.fused.program import Builder, Program, Routine
 
 LARGEST = 4096  # scalars in one array
 LONGEST = 200_000  # operations
 TRIPS = 4096  # iterations of a loop
+PRODUCTS = 64  # in a matrix product without a loop: 4x4 by 4x4
+WIDE = 16  # scalars in an elementwise operation that may be a loop
+LARGE = 500  # operations of it, the functions in it expanded, from which it is one
+SUMS = 16  # carried by a loop over products: what the registers hold
+LONG = 300  # operations of a function called several times from which it is a routine
 
 Values = np.ndarray  # of value numbers, in the shape of the array they stand for
 
@@ -24,19 +34,45 @@ class NotScalarError(NotImplementedError):
 def scalarize(function: Callable[..., Any], *arguments: Any) -> Program:
     """The scalar program of ``function`` at the shapes of ``arguments``: from the scalars of their leaves to those of the result.
 
-    Arrays lose their shapes, loops of fixed length are unrolled, calls are inlined. NotScalarError names the primitive that
-    cannot be dissolved.
+    Arrays lose their shapes, loops of fixed length are unrolled, calls are inlined; not so a long function called at least twice
+    through ``jax.jit``, and what large arrays do. NotScalarError names the primitive that cannot be dissolved.
     """
     closed = jax.make_jaxpr(function)(*arguments)
     sizes = [(_raw_shape(v.aval), _raw_dtype(v.aval)) for v in closed.jaxpr.invars]
-    builder = Builder([dtype for shape, dtype in sizes for _ in range(int(np.prod(shape)))])
-    count, given = 0, []
-    for shape, _ in sizes:
-        size = int(np.prod(shape))
-        given.append(np.arange(count, count + size).reshape(shape))
-        count += size
-    outputs = _run(builder, closed.jaxpr, closed.consts, given)
+    builder = _Calls([dtype for shape, dtype in sizes for _ in range(int(np.prod(shape)))], _call_sites(closed.jaxpr, {}), {})
+    outputs = _run(builder, closed.jaxpr, closed.consts, _numbered([shape for shape, _ in sizes]))
     return builder.finish([int(k) for values in outputs for k in values.ravel()])
+
+
+def _numbered(shapes: Sequence[tuple[int, ...]]) -> list[Values]:
+    """The first values, in arrays."""
+    ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
+    return [np.arange(end - int(np.prod(shape)), end).reshape(shape) for shape, end in zip(shapes, ends.tolist(), strict=True)]
+
+
+class _Calls(Builder):
+    """A builder that knows how often each function is called, and the routines made of functions."""
+
+    def __init__(self, inputs: Sequence[np.dtype], sites: dict[int, int], routines: dict[Any, Any]) -> None:
+        super().__init__(inputs)
+        self.sites, self.routines = sites, routines
+
+
+def _call_sites(jaxpr: Any, found: dict[int, int], times: int = 1) -> dict[int, int]:
+    """How often each jaxpr occurs in another, by its id; those in loops as often as these run."""
+    for equation in jaxpr.eqns:
+        name = equation.primitive.name
+        often = equation.params["length"] * times if name == "scan" else 2 * times if name == "while" else times
+        for param in equation.params.values():
+            for inner in param if isinstance(param, (tuple, list)) else (param,):
+                if hasattr(inner, "eqns"):
+                    found[id(inner)] = found.get(id(inner), 0) + often
+                    if found[id(inner)] == often:
+                        _call_sites(_opened(inner)[0], found, 1 if name in _JIT else often)
+    return found
+
+
+_JIT = ("jit", "pjit")
 
 
 def _raw_shape(aval: Any) -> tuple[int, ...]:
@@ -90,19 +126,90 @@ def _opened(jaxpr: Any) -> tuple[Any, Sequence[Any]]:
 
 def _apply(b: Builder, equation: Any, args: list[Values]) -> list[Values]:
     name, params = equation.primitive.name, equation.params
+    if name in _JIT and isinstance(b, _Calls) and b.sites.get(id(params["jaxpr"]), 0) > 1:
+        found = _called(b, equation, args)
+        if found is not None:
+            return found
     for key in ("jaxpr", "call_jaxpr", "fun_jaxpr"):  # calls: jit, checkpoint, custom derivatives
         if key in params and name not in ("scan", "while", "cond"):
             return _run(b, *_opened(params[key]), args)
     if name in ELEMENTWISE:
         rule, shape = ELEMENTWISE[name], np.broadcast_shapes(*(a.shape for a in args))
         dtype = _raw_dtype(equation.outvars[0].aval)
-        columns = [np.broadcast_to(a, shape).ravel().tolist() for a in args]
-        found = [rule(b, params, dtype, *scalars) for scalars in zip(*columns, strict=True)]
+        columns = [np.broadcast_to(a, shape).ravel() for a in args]
+        found = _mapped(b, lambda b, *scalars: rule(b, params, dtype, *scalars), columns) if columns[0].size >= WIDE else None
+        if found is None:
+            found = [rule(b, params, dtype, *scalars) for scalars in zip(*(c.tolist() for c in columns), strict=True)]
         return [np.array(found, np.int64).reshape(shape)]
     if name in STRUCTURAL:
         result = STRUCTURAL[name](b, equation, *args)
         return list(result) if isinstance(result, (list, tuple)) else [result]
     raise NotScalarError(f"{name}: this primitive has no scalar form; use engine='scan', or write the function without it")
+
+
+def _called(b: _Calls, equation: Any, args: list[Values]) -> list[Values] | None:
+    """By a routine that all calls of a long function share, those with the same constants; None for a short one."""
+    jaxpr = equation.params["jaxpr"]
+    known = [_known(b, values) for values in args]
+    key = id(jaxpr), *(None if x is None else (x.dtype, x.tobytes()) for x in known)
+    free = [values for values, x in zip(args, known, strict=True) if x is None]
+    if key not in b.routines:
+        inner = _Calls([b.dtype(k) for values in free for k in values.ravel().tolist()], b.sites, b.routines)
+        numbers = iter(_numbered([values.shape for values in free]))
+        given = [next(numbers) if x is None else _constants(inner, x) for x in known]
+        try:
+            outputs = _run(inner, *_opened(jaxpr), given)
+        except NotScalarError:  # with an index, say, that is known where it is called
+            b.routines[key] = None
+        else:
+            # what goes through, or is known, does not come from the routine
+            inside = sorted({int(k) for x in outputs for k in x.flat if k >= len(inner.inputs) and inner.literal(k) is None})
+            program = inner.finish(inside)
+            long = sum(program.counts().values()) >= LONG
+            b.routines[key] = (Routine(program, 1, len(inner.inputs)), inside, outputs, inner) if long else None
+    if b.routines[key] is None:
+        return None
+    routine, inside, outputs, inner = b.routines[key]
+    scalars = [k for values in free for k in values.ravel().tolist()]
+    loop = b.loop(routine, scalars)
+    places = {k: b.item(loop, number) for number, k in enumerate(inside)}
+    for k in {int(k) for x in outputs for k in x.flat}.difference(places):
+        places[k] = scalars[k] if k < len(scalars) else b.const(inner.literal(k))
+    return [np.array([places[int(k)] for k in x.flat], np.int64).reshape(x.shape) for x in outputs]
+
+
+def _known(b: Builder, values: Values) -> np.ndarray | None:
+    """The constants that values are, if all are."""
+    found = [b.literal(k) for k in values.ravel().tolist()]
+    return None if any(x is None for x in found) else np.array(found).reshape(values.shape)
+
+
+def _mapped(b: Builder, rule: Callable[..., int], columns: list[Values]) -> Values | None:
+    """An elementwise operation as a loop; None where that is no better: for constants, values that repeat, little to do."""
+    literal = [[b.literal(k) is not None for k in column.tolist()] for column in columns]
+    different = [len(set(column.tolist())) for column in columns]
+    same = [count == 1 for count in different]
+    if all(same) or not all(count in (1, len(columns[0])) for count in different):
+        return None
+    if any(any(known) and not once for known, once in zip(literal, same, strict=True)):
+        return None
+    fixed = list(dict.fromkeys(int(c[0]) for c, once, known in zip(columns, same, literal, strict=True) if once and not known[0]))
+    # in the order in which the values came about, so that they lie one after the other
+    order = np.argsort(next(c for c, once in zip(columns, same, strict=True) if not once), kind="stable")
+    rows = list({c.tobytes(): c[order] for c, once in zip(columns, same, strict=True) if not once}.values())
+    inner = Builder([b.dtype(k) for k in (*fixed, *(int(row[0]) for row in rows))])
+    places = {c.tobytes(): len(fixed) + k for k, c in enumerate(rows)}
+    given = [
+        places[c[order].tobytes()] if not once else inner.const(b.literal(int(c[0]))) if known[0] else fixed.index(int(c[0]))
+        for c, once, known in zip(columns, same, literal, strict=True)
+    ]
+    program = inner.finish([rule(inner, *given)])
+    if order.size * sum(expand(program).counts().values()) < LARGE:
+        return None
+    loop = b.loop(Routine(program, order.size, len(fixed)), [*fixed, *(int(k) for row in rows for k in row)])
+    found = np.empty(order.size, np.int64)
+    found[order] = [b.item(loop, k) for k in range(order.size)]
+    return found
 
 
 # element by element: rule(builder, params, dtype of the result, *values) -> value
@@ -227,6 +334,14 @@ def _shift(name: str) -> Callable[..., int]:
     return rule
 
 
+def _select_n(b: Builder, params: Any, dtype: Any, which: int, *choices: int) -> int:
+    value = choices[0]
+    for number, choice in enumerate(choices[1:], 1):
+        test = which if b.dtype(which).kind == "b" else b.emit("eq", which, _number(b, number, which))
+        value = b.emit("select", test, choice, value)
+    return value
+
+
 def _of_one(function: Callable[[Builder, int], int]) -> Callable[..., int]:
     return lambda b, params, dtype, x: function(b, x)
 
@@ -277,6 +392,7 @@ ELEMENTWISE: dict[str, Callable[..., int]] = {
     "pow": _pow,
     "sign": _sign,
     "clamp": _clamp,
+    "select_n": _select_n,
     "expm1": _expm1,
     "log1p": _log1p,
     "erf_inv": _erf_inv,
@@ -291,20 +407,6 @@ ELEMENTWISE: dict[str, Callable[..., int]] = {
 
 
 # whole arrays: rule(builder, equation, *arrays of values) -> array or arrays of values
-
-
-def _select_n(b: Builder, equation: Any, which: Values, *choices: Values) -> Values:
-    shape = choices[0].shape
-    which = np.broadcast_to(which, shape)
-    found = choices[0].copy()
-    for place in np.ndindex(shape):
-        value = int(choices[0][place])
-        for number, choice in enumerate(choices[1:], 1):
-            p = int(which[place])
-            test = p if b.dtype(p).kind == "b" else b.emit("eq", p, _number(b, number, p))
-            value = b.emit("select", test, int(choice[place]), value)
-        found[place] = value
-    return found
 
 
 def _broadcast(b: Builder, equation: Any, x: Values, *_: Values) -> Values:
@@ -336,14 +438,58 @@ def _dot(b: Builder, equation: Any, x: Values, y: Values) -> Values:
     left, right = x.shape[len(xb) : x.ndim - len(xc)], y.shape[len(yb) : y.ndim - len(yc)]
     x = x.reshape(int(np.prod(batch)), int(np.prod(left)), int(np.prod(contracted)))
     y = y.reshape(int(np.prod(batch)), int(np.prod(right)), int(np.prod(contracted)))
-    dtype = equation.outvars[0].aval.dtype
-    found = np.empty((x.shape[0], x.shape[1], y.shape[1]), np.int64)
-    for k, i, j in np.ndindex(found.shape):
-        total = b.const(np.zeros((), dtype)[()])
-        for p, q in zip(x[k, i].tolist(), y[k, j].tolist(), strict=True):
-            total = b.emit("add", total, b.emit("mul", p, q))
-        found[k, i, j] = total
-    return found.reshape((*batch, *left, *right))
+    zero = b.const(np.zeros((), equation.outvars[0].aval.dtype)[()])
+    small = x.shape[1] * x.shape[2] * y.shape[1] <= PRODUCTS
+    product = _product if small or any(b.literal(int(k)) is not None for k in (*x.flat, *y.flat)) else _product_by_loops
+    found = [product(b, zero, *pair) for pair in zip(x, y, strict=True)]
+    return np.array(found, np.int64).reshape((*batch, *left, *right))
+
+
+def _product(b: Builder, zero: int, x: Values, y: Values) -> Values:
+    """``x y^T``."""
+    found = np.empty((len(x), len(y)), np.int64)
+    for i, j in np.ndindex(found.shape):
+        found[i, j] = zero
+        for p, q in zip(x[i].tolist(), y[j].tolist(), strict=True):
+            found[i, j] = b.emit("add", int(found[i, j]), b.emit("mul", p, q))
+    return found
+
+
+def _product_by_loops(b: Builder, zero: int, x: Values, y: Values) -> Values:
+    """The same: loops along what is summed, each with several sums; along the rows of x where the sums are short."""
+    (rows, length), columns = x.shape, len(y)
+    if length <= 4:
+        if columns > rows:
+            return _product_by_loops(b, zero, y, x).T
+        inner = Builder([b.dtype(zero)] * (y.size + length))
+        fixed = np.arange(y.size).reshape(y.shape)
+        program = inner.finish(_product(inner, inner.const(b.literal(zero)), np.arange(y.size, y.size + length)[None], fixed)[0])
+        loop = b.loop(Routine(program, rows, y.size), [*y.ravel().tolist(), *x.T.ravel().tolist()])
+        return np.array([[b.item(loop, j * rows + i) for j in range(columns)] for i in range(rows)], np.int64)
+    found = np.empty((rows, columns), np.int64)
+    high, wide = (SUMS, 1) if columns == 1 else (1, SUMS) if rows == 1 else (4, SUMS // 4)
+    for i in range(0, rows, high):
+        for j in range(0, columns, wide):
+            found[i : i + high, j : j + wide] = _sums(b, zero, x[i : i + high], y[j : j + wide])
+    return found
+
+
+def _sums(b: Builder, zero: int, x: Values, y: Values) -> Values:
+    """The same by one loop; where there are few sums, each in several parts, for sums that do not wait for each other."""
+    shape, length = (len(x), len(y)), x.shape[1]
+    parts = max(p for p in range(1, max(1, SUMS // (shape[0] * shape[1])) + 1) if length % p == 0 and (p == 1 or length >= 4 * p))
+    x, y = (z.reshape(len(z) * parts, length // parts) for z in (x, y))
+    count = shape[0] * shape[1] * parts
+    inner = Builder([b.dtype(zero)] * (count + len(x) + len(y)))
+    totals = []
+    for number, (i, j, part) in enumerate(np.ndindex(*shape, parts)):
+        product = inner.emit("mul", count + i * parts + part, count + len(x) + j * parts + part)
+        totals.append(inner.emit("add", number, product))
+    rows = [*x.ravel().tolist(), *y.ravel().tolist()]
+    loop = b.loop(Routine(inner.finish(totals), length // parts, 0, count), [*[zero] * count, *rows])
+    sums = np.array([b.item(loop, k) for k in range(count)]).reshape(*shape, parts)
+    found = [functools.reduce(lambda p, q: b.emit("add", p, q), row) for row in sums.reshape(-1, parts).tolist()]
+    return np.array(found, np.int64).reshape(shape)
 
 
 def _reduce(name: str) -> Callable[..., Values]:
@@ -614,7 +760,6 @@ def _elements(*places: int) -> Callable[..., Values]:
 
 
 STRUCTURAL: dict[str, Callable[..., Any]] = {
-    "select_n": _select_n,
     "broadcast_in_dim": _broadcast,
     "reshape": lambda b, e, x: x.reshape(_raw_shape(e.outvars[0].aval)),
     "squeeze": lambda b, e, x: x.reshape(_raw_shape(e.outvars[0].aval)),
