@@ -36,14 +36,15 @@ def ulps(name, dtype, *arguments):
     """The largest error against extended precision; NaN and infinity must be where they belong."""
     arguments, kind = [x.astype(dtype) for x in arguments], np.dtype(dtype)
     count, n = len(arguments), arguments[0].size
-    b = Builder([*[kind] * count, np.dtype(np.int32), kind, kind])  # constants, the number of the step, two states
+    b = Builder([*[kind] * count, np.dtype(np.int32), kind])  # constants, the number of the step, a state
     value = b.emit(name, *range(count))
     leaf = engine.Leaf(kind, 1)
     loop = engine.Loop(
-        constants=(leaf,) * count, inputs=(), state=(leaf, leaf), memory=(), held=(), step=b.finish([value, value]), sample=None,
-        step_back=None, sample_back=None, steps=1, sample_every=1, save_every=1, segment=1,
+        constants=(leaf,) * count, inputs=(), state=(leaf,), memory=(), held=(), saved=(leaf,), step=b.finish([count + 1]),
+        save=b.finish([value]), sample=None, step_back=None, save_back=None, sample_back=None, steps=1, sample_every=1,
+        save_every=1, segment=1,
     )  # fmt: skip
-    operands = [jnp.asarray(x)[:, None] for x in (*arguments, np.zeros(n, dtype), np.zeros(n, dtype))]
+    operands = [jnp.asarray(x)[:, None] for x in (*arguments, np.zeros(n, dtype))]
     found = np.asarray(cpu.call(loop, "forward", (True,) * len(operands), n, operands)[0])[:, -1, 0]
     exact = getattr(np, {"atan2": "arctan2"}.get(name, name))(*(x.astype(np.longdouble) for x in arguments))
     wanted = exact.astype(dtype)
