@@ -57,5 +57,5 @@ def transpose(matrix: Array) -> Array:
 def inverse(matrix: Array) -> Array:
     """Inverse of (..., 3, 3) matrices by the adjugate; infinite or NaN where a matrix is singular."""
     a, b, c = matrix[..., :, 0], matrix[..., :, 1], matrix[..., :, 2]
-    rows = jnp.stack([cross(b, c), cross(c, a), cross(a, b)], axis=-2)
+    rows = jnp.stack([jnp.cross(b, c), jnp.cross(c, a), jnp.cross(a, b)], axis=-2)
     return rows / dot(a, rows[..., 0, :])[..., None, None]

@@ -8,7 +8,7 @@ import numpy as np
 
 from jaxquat.fused.elementary import expand
 from jaxquat.fused.kernel import Leaf, Loop
-from jaxquat.fused.program import Program, Routine
+from jaxquat.fused.program import Op, Program, Routine
 
 VERSION = (0, 1)  # of XLA's foreign function interface, whose later versions admit it
 FLAGS = "contract"  # a product and a sum may become one operation, nothing else changes
@@ -125,7 +125,7 @@ class _Writer:
                     written.add(wanted[number])
             else:
                 kinds = [program.dtype(a) for a in op.args]
-                values.append(self._operation(op.name, op.dtype, [self.value(x) for x in given], kinds, op.value))
+                values.append(self._operation(op, [self.value(x) for x in given], kinds))
         found = [] if into else [self.value(values[k]) for k in program.outputs]
         for number, k in enumerate(program.outputs if into else ()):
             if into and number not in written:
@@ -289,9 +289,10 @@ class _Writer:
         body = "\n".join(["entry:", *w.entry, *w.lines, "  ret void"])
         self.functions.append(f"define internal fastcc void {name}({', '.join(wanted)}) noinline #0 {{\n{body}\n}}")
 
-    def _operation(self, name: str, dtype: np.dtype, args: list[str], kinds: list[np.dtype], value: object) -> str:
+    def _operation(self, op: Op, args: list[str], kinds: list[np.dtype]) -> str:
+        name, dtype = op.name, op.dtype
         if name == "const":
-            return self.constant(dtype, value)
+            return self.constant(dtype, op.number)
         kind, suffix = self.vector(kinds[-1]), f"v{self.lanes}{'f' if kinds[-1].kind == 'f' else 'i'}{8 * kinds[-1].itemsize}"
         real, unsigned = kinds[-1].kind == "f", kinds[-1].kind in "ub"
         if name in _BINARY:

@@ -21,13 +21,15 @@ TRANSCENDENTAL = ("sin", "cos", "tanh", "exp", "log", "atan2")
 
 def expand(program: Program, names: Sequence[str] = TRANSCENDENTAL) -> Program:
     """The same program without these functions; "round" is one that may be named."""
+    if not any(op.name == "loop" or op.name in names for op in program.ops):
+        return program
     b = Builder(program.inputs)
     values = list(range(len(program.inputs)))
     routines: dict[int, Routine] = {}
     for op in program.ops:
         args = [values[a] for a in op.args]
         if op.name == "const":
-            values.append(b.const(op.value))
+            values.append(b.const(op.number))
         elif op.name == "loop":
             if id(op.value) not in routines:
                 routines[id(op.value)] = op.value._replace(program=expand(op.value.program, names))

@@ -10,7 +10,7 @@ from jax import Array, lax
 
 
 class Op(NamedTuple):
-    """One operation. ``args`` are numbers of earlier values; a constant has its ``value`` instead.
+    """One operation. ``args`` are numbers of earlier values; a constant has its bytes as ``value`` instead.
 
     "loop" runs a program several times, its ``value`` is a Routine; "item" is one of its results, ``value`` says which.
     """
@@ -19,6 +19,11 @@ class Op(NamedTuple):
     dtype: np.dtype
     args: tuple[int, ...] = ()
     value: Any = None
+
+    @property
+    def number(self) -> Any:
+        """The value of a constant; as bytes -0 differs from 0, and NaN equals itself."""
+        return np.frombuffer(self.value, self.dtype)[0]
 
 
 class Routine(NamedTuple):
@@ -92,7 +97,7 @@ class Program(NamedTuple):
     def _lines(self, names: dict[Routine, str]) -> list[str]:
         lines = [f"inputs {' '.join(f'%{k}:{dtype}' for k, dtype in enumerate(self.inputs))}"]
         for number, op in enumerate(self.ops, len(self.inputs)):
-            right = "" if op.name != "const" else repr(op.value.item())
+            right = "" if op.name != "const" else repr(op.number.item())
             right += " ".join(f"%{a}" for a in op.args)
             if op.name == "loop":
                 lines.append(f"%{number} = loop {names[op.value]} {right}")
@@ -106,7 +111,7 @@ def evaluate(program: Program, inputs: Sequence[Any]) -> list[Array]:
     values: list[Any] = list(inputs)
     for op in program.ops:
         if op.name == "const":
-            values.append(op.value)
+            values.append(op.number)
         elif op.name == "loop":
             values.append(_trips(op.value, [values[a] for a in op.args]))
         elif op.name == "item":
@@ -158,6 +163,7 @@ class Builder:
         self.inputs = tuple(np.dtype(d) for d in inputs)
         self.ops: list[Op] = []
         self._known: dict[Any, int] = {}
+        self._literals: dict[int, Any] = {}
 
     def dtype(self, value: int) -> np.dtype:
         """Of a value by its number."""
@@ -165,12 +171,14 @@ class Builder:
 
     def literal(self, value: int) -> Any:
         """The constant that a value is, or None."""
-        op = self.ops[value - len(self.inputs)] if value >= len(self.inputs) else None
-        return op.value if op is not None and op.name == "const" else None
+        return self._literals.get(value)
 
     def const(self, value: Any) -> int:
         """A numpy scalar."""
-        return self._append(Op("const", value.dtype, (), value), ("const", value.dtype, value.tobytes()))
+        bits = value.tobytes()
+        number = self._append(Op("const", value.dtype, (), bits), ("const", value.dtype, bits))
+        self._literals[number] = value
+        return number
 
     def emit(self, name: str, *args: int, dtype: Any = None) -> int:
         """The value of an operation; ``dtype`` for convert and bitcast."""
@@ -210,7 +218,7 @@ class Builder:
         for number, op in enumerate(self.ops, base):
             if number in needed:
                 new[number] = base + len(ops)
-                ops.append(op._replace(args=tuple(new[a] for a in op.args)))
+                ops.append(Op(op.name, op.dtype, tuple([new[a] for a in op.args]), op.value))
         return Program(self.inputs, tuple(ops), tuple(new[k] for k in outputs))
 
     def _append(self, op: Op, key: Any) -> int:
