@@ -6,7 +6,7 @@ gains start at his; each update simulates 64 starts over 10 s and differentiates
 
     python examples/fit_gains.py [--engine scan]
 
-prints the table and draws fit_gains.png. The fused engine needs the extra of that name; without it the scan takes ten times as long.
+prints the table and draws fit_gains.png. Without the extra ``fused`` the scan engine takes ten times as long.
 """
 
 import argparse
