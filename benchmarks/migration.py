@@ -13,16 +13,10 @@ import re
 import sys
 from pathlib import Path
 
-os.environ["SCIPY_ARRAY_API"] = "1"  # read when scipy is imported
-
 import jax
-
-jax.config.update("jax_enable_x64", True)
-
 import jax.numpy as jnp
 import jaxlie
 import numpy as np
-from jax import lax
 from scipy.spatial.transform import Rotation
 
 import jaxquat as jq
@@ -30,8 +24,10 @@ import jaxquat as jq
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "benchmarks"))
 sys.path.append(str(ROOT / "tests"))
-import problems  # pyright: ignore[reportMissingImports]
-from certificates import averaged_rk4  # pyright: ignore[reportMissingImports]
+import problems  # noqa: E402  # pyright: ignore[reportMissingImports]
+from certificates import averaged_rk4  # noqa: E402  # pyright: ignore[reportMissingImports]
+
+jax.config.update("jax_enable_x64", True)
 
 HEAD = "| from | what | there | here |\n|---|---|---|---|"
 
@@ -55,11 +51,12 @@ def conversions():
     u = np.random.default_rng(0).uniform(-1.5, 1.5, (10_000, 3))
     zero, one, identity = jnp.zeros(3), jnp.array([0.0, 0.0, 0.0, 1.0]), jnp.array([1.0, 0.0, 0.0, 0.0])
     half = jnp.vstack([jnp.zeros(3), 0.5 * jnp.eye(3)])  # d exp/du at 0, scalar first
-    last_first = lambda x: jnp.roll(x, 1, axis=0)
     q = np.asarray(jq.quaternion.exp(u))
     turned = jnp.array([np.pi, 0.0, 0.0])
-    round_trip = lambda exp, log: jax.jacfwd(lambda v: log(exp(v)))(turned)[0, 0]
     pitched = jnp.sqrt(0.5) * jnp.array([1.0, 0.0, 1.0, 0.0])
+
+    def round_trip(exp, log):
+        return jax.jacfwd(lambda v: log(exp(v)))(turned)[0, 0]
 
     def scipy_exp(v):
         return Rotation.from_rotvec(v).as_quat()
@@ -83,7 +80,7 @@ def conversions():
         compare(
             "scipy, JAX arrays",
             "derivative of `from_rotvec` at 0",
-            lambda: last_first(jax.jacfwd(scipy_exp)(zero)),
+            lambda: jnp.roll(jax.jacfwd(scipy_exp)(zero), 1, axis=0),
             lambda: jax.jacfwd(jq.quaternion.exp)(zero),
             half,
         ),
@@ -153,13 +150,12 @@ def integrate_by_mjx():
     from mujoco.mjx._src.math import quat_integrate  # pyright: ignore[reportMissingImports]
 
     q, dt = jnp.array([1.0, 0.0, 0.0, 0.0]), 0.1
-    here = lambda v: jq.quaternion.multiply(q, jq.quaternion.exp(dt * v))
     return [
         compare(
             "MJX",
             "derivative of `quat_integrate` by a rate of 0, dt = 0.1",
             lambda: jax.jacfwd(lambda v: quat_integrate(q, v, dt))(jnp.zeros(3)),
-            lambda: jax.jacfwd(here)(jnp.zeros(3)),
+            lambda: jax.jacfwd(lambda v: jq.quaternion.multiply(q, jq.quaternion.exp(dt * v)))(jnp.zeros(3)),
             np.vstack([np.zeros(3), 0.05 * np.eye(3)]),
         )
     ]
@@ -194,10 +190,12 @@ def differences():
     """The gradient of a rollout's last angle by two gains: differences of the loop's end against automatic differentiation."""
     body, start = problems.reference_body(), jq.State(jnp.asarray(problems.TILTED), jnp.asarray(problems.OMEGA0))
 
+    def law(t, state, gains):
+        return -gains[0] * state.q[1:] - gains[1] * state.omega
+
     def last(gains):
-        torque = lambda t, s, g: -g[0] * s.q[1:] - g[1] * s.omega
-        step = lambda s, t: (jq.rkmk4(body, torque, t, s, 0.01, gains), None)
-        return jq.quaternion.squared_distance(lax.scan(step, start, 0.01 * jnp.arange(500.0))[0].q, jnp.array([1.0, 0, 0, 0]))
+        path = jq.rollout(jq.rkmk4, body, law, start, jq.grid(0.0, 0.01, 500), gains, save_every=500)
+        return jq.quaternion.squared_distance(path.state.q[-1], jnp.array([1.0, 0.0, 0.0, 0.0]))
 
     last, at = jax.jit(last), jnp.array([2.0, 0.4])
     forward, reverse = jax.jit(jax.jacfwd(last))(at), jax.jit(jax.grad(last))(at)
@@ -217,6 +215,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true")
     write = parser.parse_args().write
+    if os.environ.get("SCIPY_ARRAY_API") != "1":
+        parser.error("wanted SCIPY_ARRAY_API=1 in the environment, or scipy does not take JAX arrays")
     tables = {
         "Measured": "\n".join([HEAD, *conversions(), *integrate_by_mjx()]),
         "Loops": loops(),
