@@ -11,6 +11,7 @@ import importlib.util
 import os
 import re
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import jax
@@ -210,6 +211,12 @@ def differences():
     return "\n".join(lines)
 
 
+def versions():
+    """What was measured, as a sentence."""
+    names = ["jax", "scipy", "jaxlie", *(["mujoco-mjx"] if importlib.util.find_spec("mujoco") else [])]
+    return "With " + ", ".join(f"{name} {metadata.version(name)}" for name in names) + "."
+
+
 def main():
     """Measure, print, and where asked write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -218,7 +225,7 @@ def main():
     if os.environ.get("SCIPY_ARRAY_API") != "1":
         parser.error("wanted SCIPY_ARRAY_API=1 in the environment, or scipy does not take JAX arrays")
     tables = {
-        "Measured": "\n".join([HEAD, *conversions(), *integrate_by_mjx()]),
+        "Measured": "\n".join([HEAD, *conversions(), *integrate_by_mjx()]) + f"\n\n{versions()}",
         "Loops": loops(),
         "Differences": differences(),
     }
@@ -228,7 +235,7 @@ def main():
         text = page.read_text()
         for title, table in tables.items():
             text, found = re.subn(
-                rf"(<!-- {title} -->\n).*?(<!-- end -->)", lambda m, t=table: f"{m[1]}{t}\n{m[2]}", text, flags=re.S
+                rf"(<!-- {title} -->\n).*?(<!-- end -->)", lambda m, t=table: f"{m[1]}\n{t}\n\n{m[2]}", text, flags=re.S
             )
             if found != 1:
                 raise ValueError(f"docs/migration.md: wanted one place for the table {title}, found {found}")
