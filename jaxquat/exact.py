@@ -149,8 +149,8 @@ def flip_interval(body: Body, omega: ArrayLike) -> Array:
 def steady_precession(body: Body, weight: ArrayLike, tilt: ArrayLike, spin: ArrayLike, t: ArrayLike, fast: bool = False) -> State:
     """The heavy top that precesses at constant tilt under the potential ``U = weight cos(tilt)`` [J], I1 = I2.
 
-    ``spin`` is omega[2] [rad/s], ``tilt`` the angle of the axis from the vertical [rad]; of the two rates of precession the slow or
-    the fast. At t = 0 the attitude is a turn by the tilt about x. Body axes are principal axes. Landau and Lifshitz 1976,
+    ``spin`` is ``omega[2]`` [rad/s], ``tilt`` the angle of the axis from the vertical [rad]; of the two rates of precession the
+    slow or the fast. At t = 0 the attitude is a turn by the tilt about x. Body axes are principal axes. Landau and Lifshitz 1976,
     section 35.
     """
     i1, i3 = body.inertia[0, 0], body.inertia[2, 2]
@@ -167,7 +167,7 @@ def steady_precession(body: Body, weight: ArrayLike, tilt: ArrayLike, spin: Arra
 def nutation(body: Body, weight: ArrayLike, cosine: ArrayLike, spin: ArrayLike, t: ArrayLike) -> Array:
     """Cosine of the tilt of the heavy top (I1 = I2, ``U = weight cosine``, weight > 0) released with its axis at rest. -> ().
 
-    ``cosine`` is that of the release, ``spin`` omega[2] [rad/s]. Landau and Lifshitz 1976, section 35.
+    ``cosine`` is that of the release, ``spin`` ``omega[2]`` [rad/s]. Landau and Lifshitz 1976, section 35.
     """
     i1, i3 = body.inertia[0, 0], body.inertia[2, 2]
     a, b = i3 * spin / i1, 2.0 * weight / i1
