@@ -8,7 +8,8 @@ attitude and rate::
     steps = controller(attitude=1e-8, rate=1e-8)
     solution = diffrax.diffeqsolve(term(body, torque), Dopri5(), 0.0, 10.0, None, start, params, stepsize_controller=steps)
 
-A state without aux has ``aux={}`` here, because diffrax's loops cannot hold an empty tuple. The derivative of q is the one in R^4, so that diffrax's own solvers take the same term (they leave the sphere, by their error).
+A state without aux has ``aux={}`` here, because diffrax's loops cannot hold an empty tuple. The derivative of q is the one in R^4,
+so that diffrax's own solvers take the same term (they leave the sphere, by their error).
 """
 
 from collections.abc import Callable
@@ -50,9 +51,9 @@ def term(body: Body, torque: Torque) -> diffrax.ODETerm:
 
 
 class Interpolation(diffrax.AbstractLocalInterpolation):
-    """Within a step: the rotation vector from its start, the rate and the aux states as cubics that meet both ends and their slopes.
+    """Within a step: the rotation vector from its start is the quintic that meets attitude, rate and acceleration at both ends.
 
-    Attitudes are unit and of order 4 in the step, as are rate and aux.
+    Attitudes are unit and of order 6 in the step, the rate is their exact derivative and of order 5; aux states are cubics.
     """
 
     t0: Any
@@ -67,15 +68,25 @@ class Interpolation(diffrax.AbstractLocalInterpolation):
         if t1 is not None:
             return jax.tree.map(jnp.subtract, self.evaluate(t1), self.evaluate(t0))
         dtype = self.y0.q.dtype
-        step = jnp.asarray(self.t1 - self.t0, dtype)
-        moving = step != 0  # diffrax asks within steps of length zero, too
-        s = jnp.where(moving, jnp.asarray(t0 - self.t0, dtype) / jnp.where(moving, step, 1), 0)
+        dt = jnp.asarray(self.t1 - self.t0, dtype)
+        moving = dt != 0  # diffrax asks within steps of length zero, too
+        dt = jnp.where(moving, dt, 1)
+        s = jnp.where(moving, jnp.asarray(t0 - self.t0, dtype) / dt, 0)
         turn = log(relative(self.y0.q, self.y1.q))
-        u = _cubic(s, jnp.zeros_like(turn), turn, self.y0.omega * step, so3.dexpinv(turn, self.y1.omega) * step)
-        rest = jax.tree.map(
-            lambda a, b, c, d: _cubic(s, a, b, c * step, d * step), *((y.omega, y.aux) for y in (self.y0, self.y1, self.k0, self.k1))
-        )
-        return State(correct_norm(multiply(self.y0.q, exp(u))), *rest)
+        rate, curve = jax.jvp(so3.dexpinv, (turn, self.y1.omega), (so3.dexpinv(turn, self.y1.omega), self.k1.omega))
+        u, slope = _quintic(s, turn, self.y0.omega * dt, rate * dt, self.k0.omega * dt**2, curve * dt**2)
+        a, b, c, d = (y.aux for y in (self.y0, self.y1, self.k0, self.k1))
+        aux = jax.tree.map(lambda a, b, c, d: _cubic(s, a, b, c * dt, d * dt), a, b, c, d)
+        return State(correct_norm(multiply(self.y0.q, exp(u))), so3.dexp(u, slope) / dt, aux)
+
+
+def _quintic(s: Array, end: Array, v0: Array, v1: Array, a0: Array, a1: Array) -> tuple[Array, Array]:
+    """Hermite's, from zero, and its slope: first and second derivatives v and a at both ends."""
+    c3 = 10 * end - 6 * v0 - 4 * v1 - 1.5 * a0 + 0.5 * a1
+    c4 = -15 * end + 8 * v0 + 7 * v1 + 1.5 * a0 - a1
+    c5 = 6 * end - 3 * v0 - 3 * v1 - 0.5 * a0 + 0.5 * a1
+    value = s * (v0 + s * (0.5 * a0 + s * (c3 + s * (c4 + s * c5))))
+    return value, v0 + s * (a0 + s * (3 * c3 + s * (4 * c4 + s * 5 * c5)))
 
 
 def _cubic(s: Array, a: Array, b: Array, a_slope: Array, b_slope: Array) -> Array:
@@ -101,7 +112,9 @@ class _Lifted(diffrax.AbstractSolver):
     def init(self, terms: Any, t0: Any, t1: Any, y0: State, args: Any) -> State:
         """The slope at the start."""
         if isinstance(y0.aux, tuple) and not y0.aux:
-            raise ValueError("y0: wanted a State with aux={} where there is no aux state (diffrax cannot hold an empty tuple), got ()")
+            raise ValueError(
+                "y0: wanted a State with aux={} where there is no aux state (diffrax cannot hold an empty tuple), got ()"
+            )
         return terms.vf(t0, y0, args)
 
     def func(self, terms: Any, t0: Any, y0: State, args: Any) -> State:
