@@ -5,10 +5,11 @@ H. Munthe-Kaas, BIT 38, 1998, 92-111, and Appl. Numer. Math. 29, 1999, 115-127; 
 to omega).
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
-from jax import lax
+from jax import Array, lax
 from jax.typing import ArrayLike
 
 from jaxquat import so3
@@ -28,18 +29,28 @@ def rkmk(tableau: Tableau) -> Step:
 
     def step(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any) -> State:
         t, dt = check_step(body, t, state, dt)
-        q, omega, aux = state
-        omega_dot, aux_dot = derivative(body, torque, t, state, params)
-        # The barriers keep XLA on CPU from computing exp again for each use of its result (docs/performance.md).
-        slopes = [(omega, omega_dot, aux_dot)]  # of (u, omega, aux); the first stage is at u = 0
-        for row, node in zip(tableau.a, tableau.c, strict=True):
-            u, omega_shift, aux_shift = combine(row, slopes, dt)
-            turned = multiply(q, lax.optimization_barrier(exp(u)))
-            stage = State(turned, omega + omega_shift, jax.tree.map(lambda x, d: x + d, aux, aux_shift))
-            omega_dot, aux_dot = derivative(body, torque, t + node * dt, stage, params)
-            slopes.append((so3.dexpinv(u, stage.omega), omega_dot, aux_dot))
-        u, omega_shift, aux_shift = combine(tableau.b, slopes, dt)
-        q = correct_norm(multiply(q, lax.optimization_barrier(exp(u))))
-        return State(q, omega + omega_shift, jax.tree.map(lambda x, d: x + d, aux, aux_shift))
+        slopes = stages(tableau, lambda t, stage: derivative(body, torque, t, stage, params), t, state, dt)
+        return moved(state, combine(tableau.b, slopes, dt))
 
     return step
+
+
+def stages(
+    tableau: Tableau, rates: Callable[[Array, State], tuple[Array, Any]], t: Array, state: State, dt: Array, first: Any = None
+) -> list[Any]:
+    """The slopes of (u, omega, aux) at all stages; ``rates(t, stage)`` are those of (omega, aux), ``first`` at the first stage."""
+    slopes = [(state.omega, *(rates(t, state) if first is None else first))]  # the first stage is at u = 0
+    for row, node in zip(tableau.a, tableau.c, strict=True):
+        u, omega_shift, aux_shift = combine(row, slopes, dt)
+        # The barriers keep XLA on CPU from computing exp again for each use of its result (docs/performance.md).
+        turned = multiply(state.q, lax.optimization_barrier(exp(u)))
+        stage = State(turned, state.omega + omega_shift, jax.tree.map(lambda x, d: x + d, state.aux, aux_shift))
+        slopes.append((so3.dexpinv(u, stage.omega), *rates(t + node * dt, stage)))
+    return slopes
+
+
+def moved(state: State, shift: tuple[Array, Array, Any]) -> State:
+    """The state turned by the rotation vector and displaced by the rest of ``shift``, unit again."""
+    u, omega_shift, aux_shift = shift
+    q = correct_norm(multiply(state.q, lax.optimization_barrier(exp(u))))
+    return State(q, state.omega + omega_shift, jax.tree.map(lambda x, d: x + d, state.aux, aux_shift))

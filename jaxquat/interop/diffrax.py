@@ -1,0 +1,194 @@
+"""Rigid-body rotation in diffrax (extra ``diffrax``): adaptive steps, events, dense output and adjoints that stay on the sphere.
+
+``term`` is an ``ODETerm`` over ``State`` with ``args`` as the torque's params; ``Heun``, ``Bosh3`` and ``Dopri5`` are the embedded
+Runge-Kutta methods of those names lifted as ``jq.schemes.rkmk`` lifts them; ``controller`` chooses steps by separate tolerances for
+attitude and rate::
+
+    start = jq.State(q, omega, aux={})
+    steps = controller(attitude=1e-8, rate=1e-8)
+    solution = diffrax.diffeqsolve(term(body, torque), Dopri5(), 0.0, 10.0, None, start, params, stepsize_controller=steps)
+
+A state without aux has ``aux={}`` here, because diffrax's loops cannot hold an empty tuple. The derivative of q is the one in R^4,
+so that diffrax's own solvers take the same term (they leave the sphere, by their error).
+"""
+
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+try:
+    import diffrax
+except ImportError as error:
+    raise ImportError('jaxquat.interop.diffrax needs diffrax: pip install "jaxquat[diffrax]"') from error
+
+from jaxquat import so3
+from jaxquat.arguments import function, instance, positive
+from jaxquat.body import Body
+from jaxquat.linear import dot
+from jaxquat.mechanics import State, Torque, derivative
+from jaxquat.quaternion import correct_norm, exp, log, multiply, relative
+from jaxquat.schemes.munthe_kaas import moved, stages
+from jaxquat.schemes.tableaus import DORMAND_PRINCE5, HEUN, Tableau, combine, tableau
+
+BOGACKI_SHAMPINE3 = tableau(a=((1 / 2,), (0, 3 / 4)), b=(2 / 9, 1 / 3, 4 / 9), c=(1 / 2, 3 / 4), order=3)
+
+
+def term(body: Body, torque: Torque) -> diffrax.ODETerm:
+    """The motion of one body as diffrax has it, ``vf(t, state, params)``: the derivative in R^4 of q, those of omega and aux."""
+    instance("body", body, Body, "a jq.Body")
+    function("torque", torque)
+
+    def rates(t: Any, state: State, params: Any) -> State:
+        state = State(*state)
+        omega_dot, aux_dot = derivative(body, torque, jnp.asarray(t, state.q.dtype), state, params)
+        rate = jnp.concatenate([jnp.zeros_like(state.omega[:1]), 0.5 * state.omega])
+        return State(multiply(state.q, rate), omega_dot, aux_dot)
+
+    return diffrax.ODETerm(rates)
+
+
+class Interpolation(diffrax.AbstractLocalInterpolation):
+    """Within a step: the rotation vector from its start is the quintic that meets attitude, rate and acceleration at both ends.
+
+    Attitudes are unit and of order 6 in the step, the rate is their exact derivative and of order 5; aux states are cubics.
+    """
+
+    t0: Any
+    t1: Any
+    y0: State
+    y1: State
+    k0: State
+    k1: State
+
+    def evaluate(self, t0: Any, t1: Any = None, left: bool = True) -> State:
+        """The state at t0; with t1 the difference of the states at both."""
+        if t1 is not None:
+            return jax.tree.map(jnp.subtract, self.evaluate(t1), self.evaluate(t0))
+        dtype = self.y0.q.dtype
+        dt = jnp.asarray(self.t1 - self.t0, dtype)
+        moving = dt != 0  # diffrax asks within steps of length zero, too
+        dt = jnp.where(moving, dt, 1)
+        s = jnp.where(moving, jnp.asarray(t0 - self.t0, dtype) / dt, 0)
+        turn = log(relative(self.y0.q, self.y1.q))
+        rate, curve = jax.jvp(so3.dexpinv, (turn, self.y1.omega), (so3.dexpinv(turn, self.y1.omega), self.k1.omega))
+        u, slope = _quintic(s, turn, self.y0.omega * dt, rate * dt, self.k0.omega * dt**2, curve * dt**2)
+        a, b, c, d = (y.aux for y in (self.y0, self.y1, self.k0, self.k1))
+        aux = jax.tree.map(lambda a, b, c, d: _cubic(s, a, b, c * dt, d * dt), a, b, c, d)
+        return State(correct_norm(multiply(self.y0.q, exp(u))), so3.dexp(u, slope) / dt, aux)
+
+
+def _quintic(s: Array, end: Array, v0: Array, v1: Array, a0: Array, a1: Array) -> tuple[Array, Array]:
+    """Hermite's, from zero, and its slope: first and second derivatives v and a at both ends."""
+    c3 = 10 * end - 6 * v0 - 4 * v1 - 1.5 * a0 + 0.5 * a1
+    c4 = -15 * end + 8 * v0 + 7 * v1 + 1.5 * a0 - a1
+    c5 = 6 * end - 3 * v0 - 3 * v1 - 0.5 * a0 + 0.5 * a1
+    value = s * (v0 + s * (0.5 * a0 + s * (c3 + s * (c4 + s * c5))))
+    return value, v0 + s * (a0 + s * (3 * c3 + s * (4 * c4 + s * 5 * c5)))
+
+
+def _cubic(s: Array, a: Array, b: Array, a_slope: Array, b_slope: Array) -> Array:
+    """Hermite's: from a at s = 0 to b at s = 1."""
+    return a + s * s * (3 - 2 * s) * (b - a) + s * (1 - s) ** 2 * a_slope - s * s * (1 - s) * b_slope
+
+
+class _Lifted(diffrax.AbstractSolver):
+    """A tableau with an embedded error, whose last stage is the first of the next step.
+
+    The error estimate is in the tangent space: a State whose q is (0, rotation vector) [rad].
+    """
+
+    lifted: ClassVar[Tableau]
+    error: ClassVar[tuple[float, ...]]  # weights of all stages and of the slope at the end
+    term_structure: ClassVar = diffrax.ODETerm
+    interpolation_cls: ClassVar[Callable[..., Interpolation]] = Interpolation
+
+    def order(self, terms: Any) -> int:
+        """Of the solution."""
+        return self.lifted.order
+
+    def init(self, terms: Any, t0: Any, t1: Any, y0: State, args: Any) -> State:
+        """The slope at the start."""
+        if isinstance(y0.aux, tuple) and not y0.aux:
+            raise ValueError(
+                "y0: wanted a State with aux={} where there is no aux state (diffrax cannot hold an empty tuple), got ()"
+            )
+        return terms.vf(t0, y0, args)
+
+    def func(self, terms: Any, t0: Any, y0: State, args: Any) -> State:
+        """The slope."""
+        return terms.vf(t0, y0, args)
+
+    def step(self, terms: Any, t0: Any, t1: Any, y0: State, args: Any, solver_state: State, made_jump: Any) -> Any:
+        """(state, error, what the interpolation needs, slope at the end, success)."""
+        dtype = y0.q.dtype
+        t, dt = jnp.asarray(t0, dtype), jnp.asarray(t1 - t0, dtype)
+        first = lax.cond(made_jump, lambda _: terms.vf(t0, y0, args), lambda k: k, solver_state)
+
+        def rates(t: Array, stage: State) -> tuple[Array, Any]:
+            slope = terms.vf(t, stage, args)
+            return slope.omega, slope.aux
+
+        slopes = stages(self.lifted, rates, t, y0, dt, (first.omega, first.aux))
+        shift = combine(self.lifted.b, slopes, dt)
+        y1 = moved(y0, shift)
+        last = terms.vf(t1, y1, args)
+        turn, *rest = combine(self.error, [*slopes, (so3.dexpinv(shift[0], y1.omega), last.omega, last.aux)], dt)
+        error = State(jnp.concatenate([jnp.zeros_like(turn[:1]), turn]), *rest)
+        return y1, error, {"y0": y0, "y1": y1, "k0": first, "k1": last}, last, diffrax.RESULTS.successful
+
+
+class Heun(_Lifted):
+    """Heun's method of order 2 with Euler's error, lifted."""
+
+    lifted: ClassVar[Tableau] = HEUN
+    error: ClassVar[tuple[float, ...]] = (-1 / 2, 1 / 2, 0.0)
+
+
+class Bosh3(_Lifted):
+    """Bogacki and Shampine's method 3(2), Appl. Math. Lett. 2, 1989, 321, lifted."""
+
+    lifted: ClassVar[Tableau] = BOGACKI_SHAMPINE3
+    error: ClassVar[tuple[float, ...]] = (2 / 9 - 7 / 24, 1 / 3 - 1 / 4, 4 / 9 - 1 / 3, -1 / 8)
+
+
+class Dopri5(_Lifted):
+    """Dormand and Prince's method 5(4), J. Comput. Appl. Math. 6, 1980, 19, lifted: fixed steps are those of ``jq.rkmk5``."""
+
+    lifted: ClassVar[Tableau] = DORMAND_PRINCE5
+    error: ClassVar[tuple[float, ...]] = (
+        35 / 384 - 5179 / 57600, 0.0, 500 / 1113 - 7571 / 16695, 125 / 192 - 393 / 640, -2187 / 6784 + 92097 / 339200,
+        11 / 84 - 187 / 2100, -1 / 40,
+    )  # fmt: skip
+
+
+class _Norm(NamedTuple):
+    """The largest of the errors in units of their tolerances."""
+
+    attitude: float
+    rate: float
+    aux: float
+
+    def __call__(self, error: Any) -> Array:
+        q, omega, aux = error
+        found = [_root_mean_square(q[1:]) / self.attitude, _root_mean_square(omega) / self.rate]
+        return jnp.max(jnp.stack(found + [_root_mean_square(x) / self.aux for x in jax.tree.leaves(aux)]))
+
+
+def _root_mean_square(x: Array) -> Array:
+    square = dot(x.ravel(), x.ravel()) / max(x.size, 1)
+    apart = ~(square <= 0)  # NaN is apart
+    return jnp.where(apart, jnp.sqrt(jnp.where(apart, square, 1.0)), 0.0)
+
+
+def controller(attitude: float = 1e-6, rate: float = 1e-6, aux: float = 1e-6, **options: Any) -> diffrax.PIDController:
+    """Steps whose estimated errors, root mean square over the axes, stay below ``attitude`` [rad], ``rate`` [rad/s] and ``aux``.
+
+    ``options`` go to ``diffrax.PIDController`` (pcoeff, icoeff, dcoeff, dtmin, dtmax, ...). ValueError for a tolerance that is not
+    positive.
+    """
+    for name, value in (("attitude", attitude), ("rate", rate), ("aux", aux)):
+        positive(name, value)
+    return diffrax.PIDController(rtol=0.0, atol=1.0, norm=_Norm(attitude, rate, aux), **options)

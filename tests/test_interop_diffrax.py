@@ -1,0 +1,205 @@
+"""The bridge to diffrax: its loop around our schemes, adaptive steps, dense output, events, adjoints."""
+
+import functools
+
+import chex
+import diffrax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optimistix
+import problems
+import pytest
+from test_splitting import FAST, FAST_START, FAST_TORQUE, fast_end
+
+import jaxquat as jq
+from jaxquat.interop import diffrax as bridge
+from jaxquat.schemes.munthe_kaas import rkmk
+from jaxquat.schemes.tableaus import HEUN
+
+BODY = jq.Body(jnp.array([[0.9, 0.1, -0.2], [0.1, 1.1, 0.05], [-0.2, 0.05, 1.3]]))
+START = jq.State(jnp.asarray(problems.TILTED), jnp.array([0.5, -1.0, 0.7]), {})
+GAINS = jnp.array([2.0, 0.8])
+LEVEL = jnp.array([1.0, 0.0, 0.0, 0.0])
+
+
+def law(t, state, gains):
+    """A torque of time, attitude and rate."""
+    return (
+        -gains[0] * state.q[0] * state.q[1:] - gains[1] * state.omega + 0.3 * jnp.sin(2 * t + jnp.arange(3.0, dtype=state.q.dtype))
+    )
+
+
+def solve(solver, end, dt=None, start=START, gains=GAINS, body=BODY, torque=law, **options):
+    return diffrax.diffeqsolve(bridge.term(body, torque), solver, 0.0, end, dt, start, gains, max_steps=20_000, **options)
+
+
+@functools.cache
+def reference():
+    """At 101 times in [0, 2], from twenty times finer steps of order 6."""
+    path = jax.jit(lambda: jq.rollout(jq.rkmk6, BODY, law, START, jq.grid(0.0, 1e-3, 2000), GAINS, save_every=20))()
+    return path.t, path.state
+
+
+@pytest.mark.parametrize(("solver", "step"), [(bridge.Heun(), rkmk(HEUN)), (bridge.Dopri5(), jq.rkmk5)])
+def test_fixed_steps_are_the_rollouts(solver, step):
+    times = jnp.linspace(0.0, 2.0, 21)
+    found = jax.jit(lambda: solve(solver, 2.0, 0.1, saveat=diffrax.SaveAt(ts=times)).ys)()
+    path = jax.jit(lambda: jq.rollout(step, BODY, law, START, jq.grid(0.0, 0.1, 20), GAINS))()
+    chex.assert_trees_all_close(found, path.state, rtol=0, atol=1e-14)
+
+
+def weighted(state):
+    return state.q @ jnp.arange(4.0) + state.omega @ jnp.arange(3.0)
+
+
+def last(tree):
+    return jax.tree.map(lambda x: x[-1], tree)
+
+
+ADJOINTS = {  # step, tolerance
+    "forward": (diffrax.ForwardMode(), jax.jacfwd, 0.1, 1e-12),
+    "recursive": (diffrax.RecursiveCheckpointAdjoint(), jax.grad, 0.1, 1e-12),
+    "direct": (diffrax.DirectAdjoint(), jax.grad, 0.1, 1e-12),
+    "backsolve": (diffrax.BacksolveAdjoint(solver=diffrax.Tsit5()), jax.grad, 0.02, 2e-3),  # of the exact motion, not of Heun's
+}
+
+
+@pytest.mark.parametrize("name", [name if name == "forward" else pytest.param(name, marks=pytest.mark.slow) for name in ADJOINTS])
+def test_gradients_of_fixed_steps_are_the_rollouts(name):
+    adjoint, gradient, dt, tolerance = ADJOINTS[name]
+
+    def of_bridge(gains):
+        return weighted(last(solve(bridge.Heun(), 2.0, dt, gains=gains, adjoint=adjoint).ys))
+
+    def of_rollout(gains):
+        step = rkmk(HEUN)
+        return weighted(last(jq.rollout(step, BODY, law, START, jq.grid(0.0, dt, round(2.0 / dt)), gains).state))
+
+    wanted = jax.jit(jax.jacfwd(of_rollout))(GAINS)
+    np.testing.assert_allclose(jax.jit(gradient(of_bridge))(GAINS), wanted, rtol=tolerance)
+
+
+@pytest.mark.parametrize(("solver", "tolerances"), [(bridge.Bosh3(), (1e-5, 1e-7)), (bridge.Dopri5(), (1e-6, 1e-9))])
+def test_errors_follow_the_tolerances_between_the_steps_too(solver, tolerances):
+    times, wanted = reference()
+    found = []
+    for tolerance in tolerances:
+        steps = bridge.controller(attitude=tolerance, rate=tolerance)
+        solution = jax.jit(lambda steps=steps: solve(solver, 2.0, stepsize_controller=steps, saveat=diffrax.SaveAt(dense=True)))()
+        states = jax.vmap(solution.evaluate)(times)
+        angle = jnp.max(jax.vmap(jq.quaternion.distance)(states.q, wanted.q))
+        found.append([float(angle), float(jnp.max(jnp.abs(states.omega - wanted.omega)))])
+        assert max(found[-1]) < 5 * tolerance
+    assert np.all(np.array(found[0]) / np.array(found[1]) > 0.1 * tolerances[0] / tolerances[1])
+
+
+def test_attitude_and_rate_have_tolerances_of_their_own():
+    """A loose rate and a tight attitude, and the other way round: about the steps that the tight one alone asks for."""
+    count = lambda **given: int(solve(bridge.Bosh3(), 2.0, stepsize_controller=bridge.controller(**given)).stats["num_steps"])
+    loose, both = count(attitude=1e-3, rate=1e-3), count(attitude=1e-7, rate=1e-7)
+    assert both > 5 * loose
+    for tight in ({"attitude": 1e-7, "rate": 1e3}, {"attitude": 1e3, "rate": 1e-7}):
+        assert 3 * loose < count(**tight) <= both
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_saved_and_interpolated_attitudes_are_unit(dtype):
+    start, gains, body = jax.tree.map(lambda x: x.astype(dtype), (START, GAINS, BODY))
+    times = jnp.linspace(0.0, 2.0, 1001, dtype=dtype)
+    steps = bridge.controller(attitude=1e-4, rate=1e-4)
+    options = {"start": start, "gains": gains, "body": body, "stepsize_controller": steps}
+    found = solve(bridge.Bosh3(), 2.0, saveat=diffrax.SaveAt(ts=times, dense=True), **options)
+    for q in (found.ys.q, jax.vmap(found.evaluate)(times).q):
+        assert q.dtype == dtype
+        norm = jnp.sqrt(jnp.sum(q.astype(jnp.float64) ** 2, axis=1))
+        assert float(jnp.max(jnp.abs(norm - 1))) < 10 * jnp.finfo(dtype).eps
+
+
+def test_orders_of_the_interpolation():
+    """Attitude 6, rate 5 (both as errors within one step): slopes over steps of 0.4, 0.2, 0.1 s between exact ends."""
+    term = bridge.term(BODY, law)
+    fine = jax.jit(lambda: jq.rollout(jq.rkmk6, BODY, law, START, jq.grid(0.0, 1e-3, 400), GAINS).state)()
+    at = lambda k: jax.tree.map(lambda x: x[k], fine)
+    errors = []
+    for steps in (400, 200, 100):
+        ends = {"y0": at(0), "y1": at(steps)}
+        slopes = {f"k{k}": term.vf(t, ends[f"y{k}"], GAINS) for k, t in enumerate((0.0, 1e-3 * steps))}
+        path = bridge.Interpolation(t0=0.0, t1=1e-3 * steps, **ends, **slopes)
+        pairs = [(path.evaluate(1e-3 * k), at(k)) for k in range(0, steps + 1, steps // 10)]
+        errors.append([
+            max(float(jq.quaternion.distance(a.q, b.q)) for a, b in pairs),
+            max(float(jnp.max(jnp.abs(a.omega - b.omega))) for a, b in pairs),
+        ])  # fmt: skip
+        chex.assert_trees_all_close(path.evaluate(0.0), at(0), atol=1e-15)
+        chex.assert_trees_all_close(path.evaluate(1e-3 * steps), at(steps), atol=1e-14)
+        difference = path.evaluate(0.0, 1e-3 * steps)
+        np.testing.assert_allclose(difference.omega, at(steps).omega - at(0).omega, atol=1e-14)
+    slopes = np.log2(np.array(errors[:-1]) / np.array(errors[1:]))
+    assert np.all(slopes[:, 0] > 5.6), slopes
+    assert np.all(slopes[:, 1] > 4.6), slopes
+
+
+def test_an_event_stops_at_a_tenth_of_a_degree():
+    """A damped body settles; the attitude found is off by 0.1 degrees to the accuracy of the root finder."""
+    damped = lambda t, state, gains: -4.0 * state.q[0] * state.q[1:] - 2.0 * state.omega
+    limit = jnp.deg2rad(0.1)
+
+    def beyond(t, y, args, **_):
+        return jq.quaternion.squared_distance(y.q, LEVEL) - limit**2
+
+    event = diffrax.Event(beyond, optimistix.Newton(rtol=1e-10, atol=1e-12))
+    steps = bridge.controller(attitude=1e-9, rate=1e-9)
+    solution = jax.jit(lambda: solve(bridge.Dopri5(), 60.0, torque=damped, stepsize_controller=steps, event=event))()
+    np.testing.assert_allclose(jnp.rad2deg(jq.quaternion.distance(solution.ys.q[-1], LEVEL)), 0.1, rtol=1e-6)
+    end = float(solution.ts[-1])
+    path = jax.jit(lambda: jq.rollout(jq.rkmk6, BODY, damped, START, jq.grid(0.0, end / 2000, 2000), GAINS).state)()
+    angles = jax.vmap(jq.quaternion.distance, (0, None))(path.q, LEVEL)
+    np.testing.assert_allclose(jnp.rad2deg(angles[-1]), 0.1, rtol=1e-6)
+    assert np.all(np.asarray(angles[:-1]) > limit)
+
+
+def test_the_fast_heavy_top_to_its_tolerance():
+    """150 rad/s about its axis for one second: no step adds much more than its tolerance."""
+    start = FAST_START._replace(aux={})
+    steps = bridge.controller(attitude=1e-8, rate=1e-6)
+    found = jax.jit(
+        lambda: solve(bridge.Dopri5(), 1.0, start=start, gains=None, body=FAST, torque=FAST_TORQUE, stepsize_controller=steps)
+    )()
+    error = float(jq.quaternion.distance(found.ys.q[-1], fast_end()))
+    assert error < 1e-8 * float(found.stats["num_accepted_steps"])
+
+
+def test_aux_states_and_batches():
+    """A wheel beside the body; three bodies at once, each with steps of its own."""
+    torque = lambda t, state, gain: (-gain * state.aux["wheel"], {"wheel": 0.1 * state.omega - state.aux["wheel"]})
+    start = START._replace(aux={"wheel": jnp.array([0.1, 0.2, -0.3])})
+    steps = bridge.controller(attitude=1e-9, rate=1e-9, aux=1e-9)
+
+    def one(gain):
+        times = diffrax.SaveAt(ts=jnp.array([0.35, 1.0]))
+        return solve(bridge.Dopri5(), 1.0, start=start, gains=gain, torque=torque, stepsize_controller=steps, saveat=times).ys
+
+    gains = jnp.array([0.1, 1.0, 3.0])
+    found = jax.jit(jax.vmap(one))(gains)
+    run = lambda gain: jq.rollout(jq.rkmk6, BODY, torque, start, jq.grid(0.0, 0.01, 100), gain).state
+    wanted = jax.tree.map(lambda x: x[:, jnp.array([35, 100])], jax.jit(jax.vmap(run))(gains))
+    chex.assert_trees_all_close(found, wanted, rtol=0, atol=3e-8)
+
+
+def test_diffraxs_own_solvers_take_the_term():
+    """They leave the sphere, by their error."""
+    found = solve(diffrax.Tsit5(), 2.0, stepsize_controller=diffrax.PIDController(rtol=1e-9, atol=1e-9)).ys
+    _, wanted = reference()
+    np.testing.assert_allclose(found.q[-1], wanted.q[-1], atol=1e-7)
+
+
+def test_errors_name_what_is_wrong():
+    with pytest.raises(ValueError, match=r"y0: wanted a State with aux=\{\}"):
+        solve(bridge.Heun(), 1.0, 0.1, start=START._replace(aux=()))
+    with pytest.raises(ValueError, match="rate: wanted positive"):
+        bridge.controller(rate=0.0)
+    with pytest.raises(TypeError, match=r"body: wanted a jq\.Body"):
+        bridge.term(jnp.eye(3), law)
+    with pytest.raises(TypeError, match="torque"):
+        bridge.term(BODY, None)
