@@ -1,8 +1,8 @@
 """Pictures of trajectories, ensembles, fits and schemes with matplotlib (extra ``plot``): ``from jaxquat import plot``.
 
-Each function draws into ``ax``, or into a new figure without, and returns the Axes: ``plot.rates(path).figure.savefig("rates.png")``.
-New figures are matplotlib's own, unknown to pyplot: nothing has to be closed, and ``plt.show()`` does not show them; a notebook shows
-``ax.figure``. For a window give ``ax=plt.subplots()[1]``. Colours differ in grey as well.
+Each function draws into ``ax``, or into a new figure without, and returns the Axes:
+``plot.rates(path).figure.savefig("rates.png")``. New figures are unknown to pyplot: nothing has to be closed, and ``plt.show()``
+does not show them; a notebook shows ``ax.figure``. For a window give ``ax=plt.subplots()[1]``. Colours differ in grey as well.
 """
 
 try:

@@ -12,9 +12,9 @@ from mpl_toolkits.mplot3d import Axes3D
 from mpl_toolkits.mplot3d.art3d import Poly3DCollection
 
 from jaxquat import quaternion
-from jaxquat.arguments import exactly, instance, positive
+from jaxquat.arguments import exactly, instance, positive, positive_integer
 from jaxquat.body import Body
-from jaxquat.plot.panels import COLOURS, DASHES, frame, one_path, spatial
+from jaxquat.plot.panels import BEHIND, COLOURS, DASHES, FRONT, frame, one_path, spatial, towards
 from jaxquat.trajectory import Path
 
 _CORNERS = 0.5 * np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)])
@@ -44,11 +44,11 @@ def animate(
     body: Body,
     file: str | os.PathLike | None = None,
     *,
-    fps: float = 25.0,
+    fps: int = 25,
     speed: float = 1.0,
     ax: Axes3D | None = None,
 ) -> FuncAnimation:
-    """The body as the homogeneous box with its moments, turning in the world; the lines are the body axes.
+    """The body as the homogeneous box with its moments, turning in the world; the lines are its body axes.
 
     Args:
         path: one path; between rows it is interpolated by ``path.at``, so saved attitudes are less than a half turn apart.
@@ -62,9 +62,9 @@ def animate(
         matplotlib's animation. A notebook shows it with controls; ``.save`` and ``.to_html5_video()`` are matplotlib's.
     """
     path = one_path(path)
-    for name, value in (("fps", fps), ("speed", speed)):
-        if not value > 0:
-            raise ValueError(f"{name}: wanted a positive number, got {value}")
+    fps = positive_integer("fps", fps)
+    if not speed > 0:
+        raise ValueError(f"speed: wanted a positive number, got {speed}")
     suffix = "" if file is None else os.path.splitext(os.fspath(file))[1].lower()
     writer = "pillow" if suffix == ".gif" else "ffmpeg"
     if file is not None and not writers.is_available(writer):
@@ -75,28 +75,31 @@ def animate(
     matrices = np.asarray(jax.jit(lambda path, t: quaternion.to_matrix(path.at(t).q))(path, times.astype(path.t.dtype)))
     _, axes = body.principal()
     sides = np.asarray(box_sides(body, 1.0))
-    corners = _CORNERS * (sides / np.linalg.norm(sides) * 2) @ np.asarray(quaternion.to_matrix(axes)).T
+    sides, turn = 2 * sides / np.linalg.norm(sides), np.asarray(quaternion.to_matrix(axes))
+    corners = _CORNERS * sides @ turn.T
+    surface = 1 / np.max(2 * np.abs(turn) / np.maximum(sides, 1e-3), axis=1)  # where the body axes leave the box
 
     ax = spatial(ax)
-    box = Poly3DCollection(corners[_FACES], facecolors=np.repeat(COLOURS[:3], 2), edgecolors="white", linewidths=1.0, alpha=0.9)
+    box = Poly3DCollection(corners[_FACES], facecolors=np.repeat(COLOURS[:3], 2), edgecolors="white", linewidths=1.0)
     ax.add_collection3d(box)
-    lines = [
+    lines: list[Any] = [
         ax.plot([], [], [], DASHES[k], color=COLOURS[k], linewidth=2.0, label=f"body {name}")[0] for k, name in enumerate("xyz")
     ]
     frame(ax, 1.0, ("world x", "world y", "world z"))
     ax.set(xticks=[], yticks=[], zticks=[])
-    ax.legend(loc="upper right")
-    clock = ax.text2D(0.03, 0.95, "", transform=ax.transAxes)
+    ax.legend(loc="upper left")
+    clock = ax.text2D(0.03, 0.03, "", transform=ax.transAxes)
 
     def show(number: int) -> list[Any]:
         matrix = matrices[number]
         box.set_verts((corners @ matrix.T)[_FACES])
-        for line, axis in zip(lines, matrix.T, strict=True):
-            line.set_data_3d(*np.stack([0 * axis, 1.25 * axis]).T)
+        for line, axis, near in zip(lines, matrix.T, surface, strict=True):
+            line.set_data_3d(*np.outer(axis, [near, near + 0.5]))
+            line.set_zorder(FRONT if axis @ towards(ax) > 0 else BEHIND)
         clock.set_text(f"t = {times[number]:.2f} s")
         return [box, *lines, clock]
 
-    film = _Film(ax.get_figure(root=True), show, frames=count, interval=1000 / fps, blit=False)
+    film = _Film(ax.figure.canvas.figure, show, frames=count, interval=1000 / fps, blit=False)
     if file is not None:
         film.save(os.fspath(file), writer=writer, fps=fps)
     return film

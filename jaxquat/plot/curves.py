@@ -56,7 +56,7 @@ def _components(ax: Axes | None, t: ArrayLike, values: ArrayLike, symbol: str, y
         ax.plot(np.asarray(t), values[:, k], color=COLOURS[k], linestyle=DASHES[k], label=f"${symbol}_{name}$")
     ax.set(xlabel="time [s]", ylabel=ylabel)
     ax.grid(alpha=0.3)
-    ax.legend(ncols=3)
+    ax.legend(ncols=3, loc="lower right", bbox_to_anchor=(1.0, 1.0), frameon=False)
     return ax
 
 
@@ -80,9 +80,8 @@ def fan(
         ax: where to draw.
     """
     t, values = np.asarray(t), np.asarray(values)
-    if t.ndim == 2 and t.size and np.all(t == t[0]):
-        t = t[0]
-    if values.ndim != 2 or t.shape != values.shape[1:]:
+    times = t[0] if t.ndim == 2 and len(t) and np.all(t == t[0]) else t
+    if values.ndim != 2 or times.shape != values.shape[1:]:
         raise ValueError(f"values: wanted shape (members, times) with one row of times, got {values.shape} and t of {t.shape}")
     failed = np.flatnonzero(~np.all(np.isfinite(values), axis=1))
     if failed.size:
@@ -91,13 +90,14 @@ def fan(
         raise ValueError(f"shares: wanted percentages in (0, 100], got {tuple(shares)}")
     ax = flat(ax)
     number = len(ax.lines) % len(COLOURS)
+    held = "middle " + ", ".join(f"{share:g}" for share in sorted(shares)) + " %"
     for share in sorted(shares, reverse=True):
         low, high = np.percentile(values, (50 - share / 2, 50 + share / 2), axis=0)
-        ax.fill_between(t, low, high, color=COLOURS[number], alpha=0.22, linewidth=0)
-    ax.plot(t, np.median(values, axis=0), color=COLOURS[number], linestyle=DASHES[number % 3], label=label or "median")
+        ax.fill_between(times, low, high, color=COLOURS[number], alpha=0.22, linewidth=0)
+    ax.plot(times, np.median(values, axis=0), color=COLOURS[number], linestyle=DASHES[number % 3], label=label or f"median, {held}")
     ax.set(xlabel="time [s]", ylabel=ylabel)
     ax.grid(alpha=0.3)
-    ax.legend(title="median and middle " + ", ".join(f"{share:g}" for share in sorted(shares)) + " %" if label else None)
+    ax.legend(title=f"median, {held}" if label else None)
     return ax
 
 
@@ -111,7 +111,7 @@ def fit_history(fit: Fit, *, chunk: int = 10, ax: Axes | None = None) -> Axes:
     chunk = positive_integer("chunk", chunk)
     training, start = np.atleast_2d(fit.history), fit.start or 0
     updates = training.shape[1]
-    drawn = [("training", np.arange(updates), training, DASHES[0], COLOURS[0], None)]
+    drawn = [("training", np.arange(updates), training, DASHES[0], COLOURS[0], "")]
     if fit.validation is not None:
         validation = np.atleast_2d(fit.validation)
         times = np.append(np.arange(0, updates, chunk), updates)
@@ -122,12 +122,14 @@ def fit_history(fit: Fit, *, chunk: int = 10, ax: Axes | None = None) -> Axes:
     for name, times, losses, dashes, colour, marker in drawn:
         for k, values in enumerate(losses):
             if k != start:
-                ax.plot(times, values, dashes, color="0.7", linewidth=0.8, zorder=1, label="other starts" if k == (start == 0) else "")
+                ax.plot(
+                    times, values, dashes, color="0.7", linewidth=0.8, zorder=1, label="other starts" if k == (start == 0) else ""
+                )
         ax.plot(times, losses[start], dashes, color=colour, marker=marker, markersize=4, label=name)
     ax.axvline(fit.best, color="0.3", linewidth=0.9, linestyle=":", label=f"taken: {fit.best} updates")
     if all(np.all(losses > 0) for _, _, losses, *_ in drawn):
         ax.set_yscale("log")
-    ax.set(xlabel="updates [1]", ylabel="loss [1]")
+    ax.set(xlabel="updates", ylabel="loss")
     ax.grid(alpha=0.3)
     shown = dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
     ax.legend(shown.values(), shown.keys())
@@ -143,8 +145,8 @@ def work_precision(
 ) -> Axes:
     """Error against work, both logarithmic, a curve for each scheme.
 
-    ``runs`` has (work, error) by name, (n,) and (n,), positive (an infinite error makes a gap); ``xlabel`` says what the work is, "wall
-    time [s]" or "torque evaluations" for instance. The slope of a curve against the number of steps is minus its order.
+    ``runs`` has (work, error) by name, (n,) and (n,), positive (an infinite error makes a gap); ``xlabel`` says what the work is,
+    "wall time [s]" or "torque evaluations" for instance. Against the number of steps the slope is minus the order.
     """
     if not isinstance(runs, Mapping) or not runs:
         raise TypeError(f"runs: wanted a mapping from names to (work, error), got {type(runs).__name__} {runs!r}")
@@ -153,8 +155,8 @@ def work_precision(
         work, error = (np.asarray(x, float) for x in pair)
         if work.ndim != 1 or work.shape != error.shape or not (np.all(work > 0) and np.all(error > 0)):
             raise ValueError(f"runs: wanted positive work (n,) and error (n,) of {name}, got {work} and {error}")
-        style = {"color": COLOURS[k % 6], "marker": MARKERS[k % 6], "linestyle": DASHES[(k // 6) % 3]}
-        ax.plot(work, error, **style, markersize=5, label=name)
+        dashes, marker = DASHES[k // 6 % 3], MARKERS[k % 6]
+        ax.plot(work, error, dashes, color=COLOURS[k % 6], marker=marker, markersize=5, label=name)
     ax.set(xscale="log", yscale="log", xlabel=xlabel, ylabel=ylabel)
     ax.grid(alpha=0.3)
     ax.legend()

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from mpl_toolkits.mplot3d import Axes3D
 
 from jaxquat.arguments import instance
@@ -12,6 +13,9 @@ from jaxquat.trajectory import Path
 
 COLOURS = ("#14306e", "#c9472b", "#e8a91c", "#2f9c8c", "#6a3d8f", "#6f6f6f")
 """The first three, of the axes x, y and z, are far apart in grey too; all six go with other dashes or markers."""
+
+FRONT, BEHIND = 30, 1
+"""Of lines in space, before or behind surfaces: matplotlib, which sorts by whole artists, gives these 4 and a little more."""
 
 DASHES = ("-", "--", "-.")
 MARKERS = ("o", "s", "^", "D", "v", "x")
@@ -27,28 +31,25 @@ def flat(ax: Any) -> Axes:
     return ax
 
 
-def spatial(ax: Any) -> Axes3D:
-    """Given axes in space, or those of a new figure, without panes."""
+def spatial(ax: Any, facing: np.ndarray | None = None) -> Axes3D:
+    """Given axes in space, or those of a new figure, seen from the side of a point (3,)."""
     if ax is None:
-        ax = Figure(figsize=(6.4, 6.0), dpi=120).add_subplot(projection="3d")
+        ax = Figure(figsize=(6.0, 5.2), dpi=120).add_axes((0.0, 0.03, 0.94, 0.97), projection="3d")
+        if facing is not None:
+            ax.view_init(elev=25.0, azim=np.rad2deg(np.arctan2(facing[1], facing[0])) - 25.0)
     return instance("ax", ax, Axes3D, 'matplotlib axes of projection="3d"')
 
 
-def frame(ax: Axes3D, radius: float, names: tuple[str, str, str], unit: str = "") -> None:
+def frame(ax: Axes3D, radius: float, labels: tuple[str, str, str]) -> None:
     """A cube around the origin with equal scales and few ticks."""
     ax.set(xlim=(-radius, radius), ylim=(-radius, radius), zlim=(-radius, radius))
-    ax.set_box_aspect((1, 1, 1), zoom=0.9)
-    for axis, name in zip((ax.xaxis, ax.yaxis, ax.zaxis), names, strict=True):
-        axis.set_label_text(f"{name} [{unit}]" if unit else name)
-        axis.set_major_locator(_few())
+    ax.set_box_aspect((1, 1, 1))
+    ax.set(xlabel=labels[0], ylabel=labels[1], zlabel=labels[2])
+    axes: tuple[Any, ...] = (ax.xaxis, ax.yaxis, ax.zaxis)
+    for axis in axes:
+        axis.set_major_locator(MaxNLocator(5, symmetric=True, prune="both"))
         axis.pane.set_visible(False)
     ax.grid(False)
-
-
-def _few() -> Any:
-    from matplotlib.ticker import MaxNLocator
-
-    return MaxNLocator(4, symmetric=True)
 
 
 def towards(ax: Axes3D) -> np.ndarray:

@@ -9,7 +9,7 @@ from mpl_toolkits.mplot3d import Axes3D
 from jaxquat import quaternion
 from jaxquat.arguments import instance, positive_integer
 from jaxquat.body import Body
-from jaxquat.plot.panels import COLOURS, DASHES, frame, one_path, spatial, towards
+from jaxquat.plot.panels import BEHIND, COLOURS, DASHES, FRONT, frame, one_path, spatial, towards
 from jaxquat.trajectory import Path
 
 
@@ -21,15 +21,15 @@ def body_axes(path: Path, *, frames: int = 5, ax: Axes3D | None = None) -> Axes3
     path, frames = one_path(path), positive_integer("frames", frames)
     ax = spatial(ax)
     matrices = np.asarray(jax.jit(quaternion.to_matrix)(path.state.q))
-    _sphere(ax, 1.0)
+    _surface(ax, _unit_sphere(41))
     shown = np.linspace(0, len(matrices) - 1, frames).astype(int)
     for k, name in enumerate("xyz"):
         tips = matrices[:, :, k]
         _curve(ax, tips, tips, COLOURS[k], DASHES[k], f"body {name}")
         for alpha, tip in zip(np.linspace(0.25, 1.0, frames), tips[shown], strict=True):
-            ax.plot(*np.stack([0 * tip, tip]).T, color=COLOURS[k], alpha=alpha, linewidth=2.0)
-    frame(ax, 1.0, ("world x", "world y", "world z"), "1")
-    ax.legend(loc="upper right")
+            ax.plot(*np.stack([0 * tip, tip]).T, color=COLOURS[k], alpha=alpha, linewidth=2.0, zorder=FRONT)
+    frame(ax, 1.0, ("world x", "world y", "world z"))
+    ax.legend(loc="upper left")
     return ax
 
 
@@ -39,29 +39,36 @@ def polhode(path: Path, body: Body, *, ax: Axes3D | None = None) -> Axes3D:
     A free body stays on both; under a torque the curve leaves them. What lies behind the ellipsoid of the energy, as the axes are
     turned when this is called, is pale: turn them before.
     """
-    path, ax = one_path(path), spatial(ax)
+    path = one_path(path)
     moments, turn, omega = _principal(path, body)
+    ax = spatial(ax, omega.mean(axis=0))
     start = turn.T @ omega[0]
     energy, momentum = np.sqrt(moments @ start**2 / moments), np.sqrt(moments**2 @ start**2) / moments
-    points = _unit_sphere(61)
-    ax.plot_surface(*_turned(turn, energy, points), color="0.8", alpha=0.35, linewidth=0, shade=True)
+    points = _unit_sphere(41)
+    _surface(ax, _turned(turn, energy, points))
     ax.plot_wireframe(
-        *_turned(turn, momentum, points), color=COLOURS[0], alpha=0.35, linewidth=0.5, rcount=12, ccount=18, label="momentum ellipsoid"
+        *_turned(turn, momentum, points),
+        color=COLOURS[0],
+        alpha=0.35,
+        linewidth=0.5,
+        rcount=12,
+        ccount=18,
+        label="momentum ellipsoid",
     )
     outward = omega @ (turn * moments) @ turn.T
     _curve(ax, omega, outward, COLOURS[1], "-", "polhode")
-    ax.plot(*omega[:1].T, "o", color=COLOURS[1], markersize=5)
+    _start(ax, omega[0], outward[0])
     reach = max(np.abs(_turned(turn, axes, points)).max() for axes in (energy, momentum))
-    frame(ax, max(reach, np.abs(omega).max()), (r"$\omega_x$", r"$\omega_y$", r"$\omega_z$"), "rad/s")
+    frame(ax, max(reach, np.abs(omega).max()), (r"$\omega_x$ [rad/s]", r"$\omega_y$ [rad/s]", r"$\omega_z$ [rad/s]"))
     ax.plot([], [], color="0.75", linewidth=6, label="energy ellipsoid")
-    ax.legend(loc="upper right")
+    ax.legend(loc="upper left")
     return ax
 
 
 def momentum_sphere(
     path: Path, body: Body, *, shares: Sequence[float] = (0.1, 0.35, 0.65, 0.9), ax: Axes3D | None = None
 ) -> Axes3D:
-    """The momentum of the body in body axes [N m s], on the sphere of the momentum that it starts with, among curves of equal energy.
+    """The momentum in body axes [N m s], on the sphere of the momentum that it starts with, among curves of equal energy.
 
     A free body follows one of them; under a torque the curve leaves the sphere. The curves lie at ``shares`` of the way from the
     least energy to that of spin about the middle axis, and from the greatest to it; the separatrix is that energy itself. What
@@ -69,11 +76,12 @@ def momentum_sphere(
     """
     if not all(0 < share < 1 for share in shares):
         raise ValueError(f"shares: wanted numbers between 0 and 1, got {tuple(shares)}")
-    path, ax = one_path(path), spatial(ax)
+    path = one_path(path)
     moments, turn, omega = _principal(path, body)
+    ax = spatial(ax, omega.mean(axis=0))
     momentum = omega @ (turn * moments) @ turn.T
     radius = float(np.linalg.norm(momentum[0]))
-    _sphere(ax, radius)
+    _surface(ax, radius * _unit_sphere(41))
     for curve in _levels(moments, shares):
         points = radius * curve @ turn.T
         _curve(ax, points, points, "0.45", "-", "equal energy", 0.9)
@@ -82,9 +90,9 @@ def momentum_sphere(
             points = radius * curve @ turn.T
             _curve(ax, points, points, COLOURS[0], "--", "separatrix", 1.2)
     _curve(ax, momentum, momentum, COLOURS[1], "-", "momentum")
-    ax.plot(*momentum[:1].T, "o", color=COLOURS[1], markersize=5)
-    frame(ax, max(radius, np.abs(momentum).max()), ("$L_x$", "$L_y$", "$L_z$"), "N m s")
-    ax.legend(loc="upper right")
+    _start(ax, momentum[0], momentum[0])
+    frame(ax, max(radius, np.abs(momentum).max()), ("$L_x$ [N m s]", "$L_y$ [N m s]", "$L_z$ [N m s]"))
+    ax.legend(loc="upper left")
     return ax
 
 
@@ -144,19 +152,22 @@ def _turned(turn: np.ndarray, axes: np.ndarray, points: np.ndarray) -> np.ndarra
     return np.einsum("ij,jkl->ikl", turn * axes, points)
 
 
-def _sphere(ax: Axes3D, radius: float) -> None:
-    ax.plot_surface(*(radius * _unit_sphere(61)), color="0.85", alpha=0.3, linewidth=0, shade=True)
+def _surface(ax: Axes3D, points: np.ndarray) -> None:
+    ax.plot_surface(*points, color="0.85", alpha=0.4, linewidth=0, rcount=41, ccount=41)
 
 
-def _curve(
-    ax: Axes3D, points: np.ndarray, outward: np.ndarray, colour: str, dashes: str, label: str, width: float = 2.0
-) -> None:
+def _curve(ax: Axes3D, points: np.ndarray, outward: np.ndarray, colour: str, dashes: str, label: str, width: float = 2.0) -> None:
     """A curve (n, 3) on a closed surface, pale where the surface, with these outward vectors, faces away from the viewer."""
     seen = outward @ towards(ax) >= 0
     _, labels = ax.get_legend_handles_labels()
-    for part, alpha in ((seen, 1.0), (~seen, 0.3)):
-        shown = part | np.append(part[1:], False) | np.append(False, part[:-1]) if alpha < 1 else part
+    edge = seen | np.append(seen[1:], False) | np.append(False, seen[:-1])  # one row over, so that the parts join
+    for shown, alpha, order in ((edge, 1.0, FRONT), (~seen, 0.35, BEHIND)):
         line = np.where(shown[:, None], points, np.nan)
-        ax.plot(*line.T, dashes, color=colour, alpha=alpha, linewidth=width * (1.0 if alpha == 1 else 0.7))
+        ax.plot(*line.T, dashes, color=colour, alpha=alpha, linewidth=width * (0.5 + 0.5 * alpha), zorder=order)
     if label not in labels:
         ax.plot([], [], dashes, color=colour, linewidth=width, label=label)
+
+
+def _start(ax: Axes3D, point: np.ndarray, outward: np.ndarray) -> None:
+    seen = outward @ towards(ax) >= 0
+    ax.plot(*point[:, None], "o", color=COLOURS[1], alpha=1.0 if seen else 0.35, markersize=6, zorder=FRONT if seen else BEHIND)
