@@ -20,16 +20,18 @@ from jaxquat import plot
 
 jax.config.update("jax_enable_x64", True)
 
-BOX = jq.Body.box(3.0, jnp.array([0.5, 0.3, 0.1]))  # kg, m
-FLIPPING = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.05, 3.0, 0.05]))
+BOX = jq.Body.box(3.0, jnp.array([0.5, 0.35, 0.15]))  # kg, m
+FLIPPING = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.15, 3.0, 0.15]))
 AIRCRAFT = jq.Body(jnp.array([[0.6, 0.0, -0.2], [0.0, 1.0, 0.0], [-0.2, 0.0, 1.5]]))  # kg m^2
+LIMITS = jnp.array([8.0, 2.0, 4.0])  # N m
 LEVEL = jnp.array([1.0, 0.0, 0.0, 0.0])
 HOFFMANN = jq.control.Gains(damping=jnp.array([3.0, 4.0, 6.0]), stiffness=jnp.array([6.0, 10.0, 12.0]))
 
 
 def law(t, state, log_gains):
-    """Hoffmann's law; the gains are exponentials, so they stay positive."""
-    return jq.control.quaternion_law(state, jax.tree.map(jnp.exp, log_gains), LEVEL)
+    """Hoffmann's law within the actuators' limits; the gains are exponentials, so they stay positive."""
+    gains = jax.tree.map(jnp.exp, log_gains)
+    return jq.actuators.saturate_smooth(jq.control.quaternion_law(state, gains, LEVEL), LIMITS)
 
 
 @jax.jit
@@ -78,8 +80,8 @@ def main():
     folder.mkdir(parents=True, exist_ok=True)
 
     flips = jax.jit(lambda: jq.rollout(jq.rkmk4, BOX, jq.torques.zero, FLIPPING, jq.grid(0.0, 0.01, 800)))()
-    figure = Figure(figsize=(12.0, 4.2), dpi=120)
-    panels = [figure.add_axes((k / 3, 0.04, 0.31, 0.94), projection="3d", azim=azim) for k, azim in enumerate((-60, 20, 20))]
+    figure = Figure(figsize=(13.0, 4.1), dpi=110)
+    panels = [figure.add_axes((0.01 + k / 3, 0.06, 0.27, 0.9), projection="3d", elev=35, azim=-30 + 75 * (k > 0)) for k in range(3)]
     plot.body_axes(flips, ax=panels[0])
     plot.polhode(flips, BOX, ax=panels[1])
     plot.momentum_sphere(flips, BOX, ax=panels[2])
@@ -90,7 +92,7 @@ def main():
     begin, unseen = jax.tree.map(jnp.log, HOFFMANN), starts_of(held_out, 200)
     several = jax.tree.map(lambda x: x + 0.5 * jax.random.normal(near, (4, 3)), begin)
     fit = jq.fit(
-        loss, several, optax.adam(0.1), starts_of(train, 512), steps=40, batch=32, starts=4, chunk=5, key=key,
+        loss, several, optax.adam(0.1), starts_of(train, 512), steps=40, batch=128, starts=4, chunk=5, key=key,
         validation=lambda log_gains: loss(log_gains, starts_of(held_out, 64), None),
     )  # fmt: skip
 

@@ -4,6 +4,7 @@ import os
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
@@ -26,6 +27,11 @@ class _Film(FuncAnimation):
         return self.to_jshtml()
 
 
+@jax.jit
+def _matrices(path: Path, t: Array) -> Array:
+    return quaternion.to_matrix(path.at(t).q)
+
+
 def box_sides(body: Body, mass: ArrayLike) -> Array:
     """Sides (3,) [m] of the homogeneous box of this mass [kg] with the body's moments, along its principal axes.
 
@@ -35,8 +41,8 @@ def box_sides(body: Body, mass: ArrayLike) -> Array:
     moments, _ = body.principal()
     mass = exactly("mass", mass, ()).astype(moments.dtype)
     positive("mass", mass)
-    square = 6.0 / mass * (jax.numpy.roll(moments, 1) + jax.numpy.roll(moments, -1) - moments)
-    return jax.numpy.sqrt(jax.numpy.maximum(square, 0.0))  # rounding may leave less than 0 for a flat body
+    square = 6.0 / mass * (jnp.roll(moments, 1) + jnp.roll(moments, -1) - moments)
+    return jnp.sqrt(jnp.maximum(square, 0.0))  # rounding may leave less than 0 for a flat body
 
 
 def animate(
@@ -72,7 +78,7 @@ def animate(
     first, last = float(path.t[0]), float(path.t[-1])
     count = int(np.floor((last - first) * fps / speed * (1 + 1e-6))) + 1
     times = np.minimum(first + np.arange(count) * speed / fps, last)
-    matrices = np.asarray(jax.jit(lambda path, t: quaternion.to_matrix(path.at(t).q))(path, times.astype(path.t.dtype)))
+    matrices = np.asarray(_matrices(path, times.astype(path.t.dtype)))
     _, axes = body.principal()
     sides = np.asarray(box_sides(body, 1.0))
     sides, turn = 2 * sides / np.linalg.norm(sides), np.asarray(quaternion.to_matrix(axes))

@@ -22,7 +22,7 @@ def attitude_error(path: Path, target: ArrayLike, *, ax: Axes | None = None) -> 
     target = trailing("target", target, (4,)).astype(path.state.q.dtype)
     if target.shape not in ((4,), path.state.q.shape):
         raise ValueError(f"target: wanted shape (4,) or {path.state.q.shape}, got {target.shape}")
-    angle = np.rad2deg(np.asarray(quaternion.distance(path.state.q, target)))
+    angle = np.rad2deg(np.asarray(jax.jit(quaternion.distance)(path.state.q, target)))
     ax = flat(ax)
     ax.plot(np.asarray(path.t), angle, color=COLOURS[len(ax.lines) % len(COLOURS)])
     ax.set(xlabel="time [s]", ylabel="attitude error [deg]")
@@ -120,11 +120,10 @@ def fit_history(fit: Fit, *, chunk: int = 10, ax: Axes | None = None) -> Axes:
         drawn.append(("validation", times, validation, DASHES[1], COLOURS[1], "o"))
     ax = flat(ax)
     for name, times, losses, dashes, colour, marker in drawn:
+        others = "other starts" if name == "training" else ""
         for k, values in enumerate(losses):
             if k != start:
-                ax.plot(
-                    times, values, dashes, color="0.7", linewidth=0.8, zorder=1, label="other starts" if k == (start == 0) else ""
-                )
+                ax.plot(times, values, dashes, color="0.7", linewidth=0.8, zorder=1, label=others if k == (start == 0) else "")
         ax.plot(times, losses[start], dashes, color=colour, marker=marker, markersize=4, label=name)
     ax.axvline(fit.best, color="0.3", linewidth=0.9, linestyle=":", label=f"taken: {fit.best} updates")
     if all(np.all(losses > 0) for _, _, losses, *_ in drawn):

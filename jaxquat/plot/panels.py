@@ -47,7 +47,7 @@ def frame(ax: Axes3D, radius: float, labels: tuple[str, str, str]) -> None:
     ax.set(xlabel=labels[0], ylabel=labels[1], zlabel=labels[2])
     axes: tuple[Any, ...] = (ax.xaxis, ax.yaxis, ax.zaxis)
     for axis in axes:
-        axis.set_major_locator(MaxNLocator(5, symmetric=True, prune="both"))
+        axis.set_major_locator(MaxNLocator(4, symmetric=True, prune="both"))
         axis.pane.set_visible(False)
     ax.grid(False)
 
