@@ -8,6 +8,7 @@ writes plotting_free.png, plotting_control.png and flips.gif there (about a minu
 import argparse
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -81,7 +82,9 @@ def main():
 
     flips = jax.jit(lambda: jq.rollout(jq.rkmk4, BOX, jq.torques.zero, FLIPPING, jq.grid(0.0, 0.01, 800)))()
     figure = Figure(figsize=(13.0, 4.1), dpi=110)
-    panels = [figure.add_axes((0.01 + k / 3, 0.06, 0.27, 0.9), projection="3d", elev=35, azim=-30 + 75 * (k > 0)) for k in range(3)]
+    panels: list[Any] = [
+        figure.add_axes((0.01 + k / 3, 0.06, 0.27, 0.9), projection="3d", elev=35, azim=-30 + 75 * (k > 0)) for k in range(3)
+    ]
     plot.body_axes(flips, ax=panels[0])
     plot.polhode(flips, BOX, ax=panels[1])
     plot.momentum_sphere(flips, BOX, ax=panels[2])

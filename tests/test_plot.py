@@ -143,6 +143,8 @@ def test_validation_stands_where_it_was_evaluated():
     np.testing.assert_array_equal(ax.lines[labelled(ax, "other starts")].get_ydata(), HISTORY[0])
     np.testing.assert_array_equal(ax.lines[labelled(ax, "taken: 5 updates")].get_xdata(), [5, 5])
     assert ax.get_yscale() == "log"
+    gap = FIT._replace(history=np.where(HISTORY == 2.0, np.nan, HISTORY))
+    assert plot.fit_history(gap, chunk=2).get_yscale() == "log"
     alone = plot.fit_history(jq.Fit(None, HISTORY[0] - 2, 0, None, 5, None))
     assert alone.get_yscale() == "linear"
     assert [text.get_text() for text in alone.get_legend().get_texts()] == ["training", "taken: 5 updates"]
@@ -267,6 +269,10 @@ def test_the_colours_of_the_axes_differ_in_grey():
     assert np.diff(rgb @ [0.299, 0.587, 0.114]).min() > 0.2
 
 
+def spring(t, state, params):
+    return state.q
+
+
 MANY = jq.Path(jnp.zeros((2, 3)), START, (), ())
 LAST = jq.Path(jnp.arange(3.0), jax.tree.map(lambda x: x[None], START), (), ())
 ERRORS = [
@@ -279,6 +285,7 @@ ERRORS = [
         ValueError,
         r"target: wanted shape \(4,\) or \(9, 4\), got \(2, 4\)",
     ),
+    (lambda: plot.torque(turning(), spring), ValueError, "torque spring: wanted an array of shape"),
     (lambda: plot.polhode(turning(), INERTIA), TypeError, "body: wanted a jq.Body, got ndarray"),
     (lambda: plot.polhode(turning(0.0), BODY), ValueError, "path: wanted a body that turns at the start"),
     (lambda: plot.body_axes(turning(), frames=0), ValueError, "frames: wanted at least 1, got 0"),

@@ -1,5 +1,6 @@
 """Curves: quantities against time, bands of an ensemble, the history of a fit, work and precision."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -45,7 +46,8 @@ def torque(path: Path, torque: Torque, params: Any = None, *, ax: Axes | None = 
     held = [path.command] if jax.tree.leaves(path.command) else []
 
     def at_row(t: Any, state: Any, *held: Any) -> Any:
-        return mechanics.evaluate(lambda t, state, params: torque(t, state, params, *held), t, state, params)[0]
+        with_held = functools.wraps(torque)(lambda t, state, params: torque(t, state, params, *held))
+        return mechanics.evaluate(with_held, t, state, params)[0]
 
     return _components(ax, path.t, jax.jit(jax.vmap(at_row))(path.t, path.state, *held), r"\tau", "torque [N m]")
 
@@ -104,8 +106,8 @@ def fan(
 def fit_history(fit: Fit, *, chunk: int = 10, ax: Axes | None = None) -> Axes:
     """Training and validation loss of a ``jq.fit`` against the number of updates; of several starts the others in grey.
 
-    ``chunk`` is that of the fit: it says when the validation was evaluated. The scale is logarithmic if all losses are positive.
-    The line marks the update that led to ``fit.params``.
+    ``chunk`` is that of the fit: it says when the validation was evaluated. The scale is logarithmic if no loss is 0 or negative;
+    one that is NaN makes a gap. The line marks the update that led to ``fit.params``.
     """
     instance("fit", fit, Fit, "what jq.fit returns")
     chunk = positive_integer("chunk", chunk)
@@ -126,7 +128,7 @@ def fit_history(fit: Fit, *, chunk: int = 10, ax: Axes | None = None) -> Axes:
                 ax.plot(times, values, dashes, color="0.7", linewidth=0.8, zorder=1, label=others if k == (start == 0) else "")
         ax.plot(times, losses[start], dashes, color=colour, marker=marker, markersize=4, label=name)
     ax.axvline(fit.best, color="0.3", linewidth=0.9, linestyle=":", label=f"taken: {fit.best} updates")
-    if all(np.all(losses > 0) for _, _, losses, *_ in drawn):
+    if all(not np.any(losses <= 0) for _, _, losses, *_ in drawn):
         ax.set_yscale("log")
     ax.set(xlabel="updates", ylabel="loss")
     ax.grid(alpha=0.3)
