@@ -38,7 +38,7 @@ def test_imports_point_down():
     order = """
         arguments series linear recordings snapshots differentiation | quaternion sensors elliptic | so3 | euler | body | mechanics
         | torques actuators schemes | checkpointing reversing | scanning | fused | control trajectory descent
-        | kinematics fitting uncertainty ensembles exact | interop
+        | kinematics fitting uncertainty ensembles exact | interop plot
     """
     floors = [floor.split() for floor in order.split("|")]
     height = {room: k for k, floor in enumerate(floors) for room in floor}

@@ -228,3 +228,25 @@ def test_export_example(tmp_path):
     assert "attitudes: 80400 of 80400 numbers identical" in out
     assert "rates: 60300 of 60300 numbers identical" in out
     assert (tmp_path / "export.png").stat().st_size > 10_000
+
+
+# Gallery.
+
+
+@pytest.mark.slow
+def test_gallery_example(tmp_path):
+    code, out, err = run(tmp_path, "gallery", "pictures")
+    assert code == 0, err
+    assert "drawn to plotting_free.png, plotting_control.png and flips.gif in pictures" in out
+    for name in ("plotting_free.png", "plotting_control.png", "flips.gif"):
+        assert (tmp_path / "pictures" / name).stat().st_size > 100_000
+
+
+@pytest.mark.slow
+def test_the_schemes_of_the_gallery_err_as_their_orders_say():
+    """Sixteen times less at twice the steps for order 4."""
+    with jax.enable_x64(True):
+        work, error = example("gallery").precision(jq.rkmk4, 4)
+    np.testing.assert_array_equal(work, 400 * 2 ** np.arange(5))
+    slopes = np.diff(np.log2(error))
+    assert np.all(np.abs(slopes + 4) < 0.3), slopes

@@ -1,0 +1,122 @@
+"""Every picture of ``jaxquat.plot``: a body that flips, an aircraft under control, a fit, and schemes beside each other.
+
+    python examples/gallery.py [FOLDER]
+
+writes plotting_free.png, plotting_control.png and flips.gif there (about a minute).
+"""
+
+import argparse
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from matplotlib.figure import Figure
+
+import jaxquat as jq
+from jaxquat import plot
+
+jax.config.update("jax_enable_x64", True)
+
+BOX = jq.Body.box(3.0, jnp.array([0.5, 0.35, 0.15]))  # kg, m
+FLIPPING = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.15, 3.0, 0.15]))
+AIRCRAFT = jq.Body(jnp.array([[0.6, 0.0, -0.2], [0.0, 1.0, 0.0], [-0.2, 0.0, 1.5]]))  # kg m^2
+LIMITS = jnp.array([8.0, 2.0, 4.0])  # N m
+LEVEL = jnp.array([1.0, 0.0, 0.0, 0.0])
+HOFFMANN = jq.control.Gains(damping=jnp.array([3.0, 4.0, 6.0]), stiffness=jnp.array([6.0, 10.0, 12.0]))
+
+
+def law(t, state, log_gains):
+    """Hoffmann's law within the actuators' limits; the gains are exponentials, so they stay positive."""
+    gains = jax.tree.map(jnp.exp, log_gains)
+    return jq.actuators.saturate_smooth(jq.control.quaternion_law(state, gains, LEVEL), LIMITS)
+
+
+@jax.jit
+def fly(log_gains, start):
+    """Eight seconds of the aircraft."""
+    return jq.rollout(jq.zhao, AIRCRAFT, law, start, jq.grid(0.0, 0.04, 200), log_gains)
+
+
+def starts_of(key, n):
+    """Attitudes uniform over SO(3), rates uniform in the ball of 1 rad/s."""
+    turn, spin = jax.random.split(key)
+    return jq.State(jq.quaternion.random(turn, (n,)), jax.random.ball(spin, 3, shape=(n,)))
+
+
+def loss(log_gains, starts, key):
+    """Mean of angle^2 + 0.1 |omega|^2 + 0.001 |torque|^2."""
+    paths = jax.vmap(partial(fly, log_gains))(starts)
+    effort = jax.vmap(jax.vmap(law, (0, 0, None)), (0, 0, None))(paths.t, paths.state, log_gains)
+    squared = jq.quaternion.squared_distance(paths.state.q, LEVEL)
+    return jnp.mean(squared + 0.1 * jnp.sum(paths.state.omega**2, -1) + 0.001 * jnp.sum(effort**2, -1))
+
+
+def precision(step, evaluations):
+    """(torque evaluations, rotation angle error [rad] after 8 s of flips), against the motion in closed form."""
+
+    @jax.jit
+    def advance(state, dt):
+        path = jq.rollout(step, BOX, jq.torques.zero, state, jq.grid(0.0, dt, 50), save_every=50)
+        return jax.tree.map(lambda x: x[-1], path.state)
+
+    exact, work, error = jq.exact.free_top(BOX, FLIPPING, 8.0), [], []
+    for parts in (2, 4, 8, 16, 32):
+        state = FLIPPING
+        for _ in range(parts):
+            state = advance(state, 8.0 / (50 * parts))
+        work.append(50 * parts * evaluations)
+        error.append(jq.quaternion.distance(state.q, exact.q))
+    return np.array(work), np.array(error)
+
+
+def main():
+    """Simulate, fit, draw."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", nargs="?", default=".", type=Path)
+    folder = parser.parse_args().folder
+    folder.mkdir(parents=True, exist_ok=True)
+
+    flips = jax.jit(lambda: jq.rollout(jq.rkmk4, BOX, jq.torques.zero, FLIPPING, jq.grid(0.0, 0.01, 800)))()
+    figure = Figure(figsize=(13.0, 4.1), dpi=110)
+    panels: list[Any] = [
+        figure.add_axes((0.01 + k / 3, 0.06, 0.27, 0.9), projection="3d", elev=35, azim=-30 + 75 * (k > 0)) for k in range(3)
+    ]
+    plot.body_axes(flips, ax=panels[0])
+    plot.polhode(flips, BOX, ax=panels[1])
+    plot.momentum_sphere(flips, BOX, ax=panels[2])
+    figure.savefig(folder / "plotting_free.png")
+    plot.animate(flips, BOX, folder / "flips.gif", fps=12, speed=1.0)
+
+    train, held_out, near, key = jax.random.split(jax.random.key(0), 4)
+    begin, unseen = jax.tree.map(jnp.log, HOFFMANN), starts_of(held_out, 200)
+    several = jax.tree.map(lambda x: x + 0.5 * jax.random.normal(near, (4, 3)), begin)
+    fit = jq.fit(
+        loss, several, optax.adam(0.1), starts_of(train, 512), steps=40, batch=128, starts=4, chunk=5, key=key,
+        validation=lambda log_gains: loss(log_gains, starts_of(held_out, 64), None),
+    )  # fmt: skip
+
+    figure = Figure(figsize=(12.0, 10.5), dpi=100, layout="constrained")
+    left, right = figure.subplots(3, 2).T
+    after = fly(fit.params, jax.tree.map(lambda x: x[0], unseen))
+    plot.attitude_error(after, LEVEL, ax=left[0]).set_title("one flight with the fitted gains")
+    plot.rates(after, ax=right[0])
+    plot.torque(after, law, fit.params, ax=left[1])
+    for label, log_gains in (("Hoffmann's gains", begin), ("fitted gains", fit.params)):
+        paths = jax.vmap(partial(fly, log_gains))(unseen)
+        angle = jnp.rad2deg(jq.quaternion.distance(paths.state.q, LEVEL))
+        plot.fan(paths.t, angle, "attitude error [deg]", label=label, ax=right[1])
+    right[1].set(yscale="log", ylim=(1e-2, 200), title="200 flights that the fit never saw")
+    plot.fit_history(fit, chunk=5, ax=left[2])
+    names = ("zhao", "rkmk4", "rkmk6", "symmetric_top", "symmetric_top_suzuki4")
+    runs = {name: precision(jq.SCHEMES[name].step, jq.SCHEMES[name].evaluations) for name in names}
+    plot.work_precision(runs, "torque evaluations", ax=right[2]).set_title("8 s of flips")
+    figure.savefig(folder / "plotting_control.png")
+    print(f"drawn to plotting_free.png, plotting_control.png and flips.gif in {folder}")
+
+
+if __name__ == "__main__":
+    main()

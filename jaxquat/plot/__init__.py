@@ -1,0 +1,29 @@
+"""Pictures of trajectories, ensembles, fits and schemes with matplotlib (extra ``plot``): ``from jaxquat import plot``.
+
+Each function draws into ``ax``, or into a new figure without, and returns the Axes:
+``plot.rates(path).figure.savefig("rates.png")``. New figures are unknown to pyplot: nothing has to be closed, and ``plt.show()``
+does not show them; a notebook shows ``ax.figure``. For a window give ``ax=plt.subplots()[1]``. Colours differ in grey as well.
+"""
+
+try:
+    import matplotlib as _matplotlib  # noqa: F401
+except ImportError as error:
+    raise ImportError('plot: wanted the package matplotlib, got none: pip install "jaxquat[plot]"') from error
+
+from jaxquat.plot.animation import animate, box_sides
+from jaxquat.plot.curves import attitude_error, fan, fit_history, rates, torque, work_precision
+from jaxquat.plot.spheres import body_axes, momentum_sphere, polhode
+
+__all__ = [
+    "animate",
+    "attitude_error",
+    "body_axes",
+    "box_sides",
+    "fan",
+    "fit_history",
+    "momentum_sphere",
+    "polhode",
+    "rates",
+    "torque",
+    "work_precision",
+]

@@ -1,0 +1,69 @@
+"""Where the pictures are drawn: new figures, colours, and what is asked of a path and of given axes."""
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from mpl_toolkits.mplot3d import Axes3D
+
+from jaxquat.arguments import instance
+from jaxquat.trajectory import Path
+
+COLOURS = ("#14306e", "#c9472b", "#e8a91c", "#2f9c8c", "#6a3d8f", "#6f6f6f")
+"""The first three, of the axes x, y and z, are far apart in grey too; all six go with other dashes or markers."""
+
+FRONT, BEHIND = 30, 1
+"""Of lines in space, before or behind surfaces: matplotlib, which sorts by whole artists, gives these 4 and a little more."""
+
+DASHES = ("-", "--", "-.")
+MARKERS = ("o", "s", "^", "D", "v", "x")
+
+
+def flat(ax: Any) -> Axes:
+    """Given axes, or those of a new figure."""
+    if ax is None:
+        ax = Figure(figsize=(7.0, 4.2), dpi=120, layout="constrained").add_subplot()
+    instance("ax", ax, Axes, "matplotlib axes")
+    if isinstance(ax, Axes3D):
+        raise TypeError('ax: wanted flat axes, got axes of projection="3d"')
+    return ax
+
+
+def spatial(ax: Any, facing: np.ndarray | None = None) -> Axes3D:
+    """Given axes in space, or those of a new figure, seen from the side of a point (3,)."""
+    if ax is None:
+        ax = Figure(figsize=(6.0, 5.2), dpi=120).add_axes((0.0, 0.03, 0.94, 0.97), projection="3d")
+        if facing is not None:
+            ax.view_init(elev=25.0, azim=np.rad2deg(np.arctan2(facing[1], facing[0])) - 25.0)
+    return instance("ax", ax, Axes3D, 'matplotlib axes of projection="3d"')
+
+
+def frame(ax: Axes3D, radius: float, labels: tuple[str, str, str]) -> None:
+    """A cube around the origin with equal scales and few ticks."""
+    ax.set(xlim=(-radius, radius), ylim=(-radius, radius), zlim=(-radius, radius))
+    ax.set_box_aspect((1, 1, 1))
+    ax.set(xlabel=labels[0], ylabel=labels[1], zlabel=labels[2])
+    axes: tuple[Any, ...] = (ax.xaxis, ax.yaxis, ax.zaxis)
+    for axis in axes:
+        axis.set_major_locator(MaxNLocator(4, symmetric=True, prune="both"))
+        axis.pane.set_visible(False)
+    ax.grid(False)
+
+
+def towards(ax: Axes3D) -> np.ndarray:
+    """(3,) unit vector from the origin to the viewer, as the axes are turned now."""
+    elevation, azimuth = np.deg2rad(ax.elev), np.deg2rad(ax.azim)
+    across = np.cos(elevation)
+    return np.array([across * np.cos(azimuth), across * np.sin(azimuth), np.sin(elevation)])
+
+
+def one_path(path: Any) -> Path:
+    """``path`` if it is one trajectory with the states of all rows; an error otherwise."""
+    instance("path", path, Path, "a jq.Path")
+    if np.ndim(path.t) != 1:
+        raise ValueError(f"path: wanted one path, got times of shape {np.shape(path.t)}; take one out, or draw a fan of many")
+    if len(path.state.q) != len(path.t):
+        raise ValueError("path: wanted the states of all rows, got the last alone; leave out save= of rollout")
+    return path
