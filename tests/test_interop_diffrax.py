@@ -80,7 +80,9 @@ def test_gradients_of_fixed_steps_are_the_rollouts(name):
     np.testing.assert_allclose(jax.jit(gradient(of_bridge))(GAINS), wanted, rtol=tolerance)
 
 
-@pytest.mark.parametrize(("solver", "tolerances"), [(bridge.Bosh3(), (1e-5, 1e-7)), (bridge.Dopri5(), (1e-6, 1e-9))])
+@pytest.mark.parametrize(
+    ("solver", "tolerances"), [(bridge.Bosh3(), (1e-5, 1e-7)), pytest.param(bridge.Dopri5(), (1e-6, 1e-9), marks=pytest.mark.slow)]
+)
 def test_errors_follow_the_tolerances_between_the_steps_too(solver, tolerances):
     times, wanted = reference()
     found = []
@@ -94,6 +96,7 @@ def test_errors_follow_the_tolerances_between_the_steps_too(solver, tolerances):
     assert np.all(np.array(found[0]) / np.array(found[1]) > 0.1 * tolerances[0] / tolerances[1])
 
 
+@pytest.mark.slow
 def test_attitude_and_rate_have_tolerances_of_their_own():
     """A loose rate and a tight attitude, and the other way round: about the steps that the tight one alone asks for."""
     count = lambda **given: int(solve(bridge.Bosh3(), 2.0, stepsize_controller=bridge.controller(**given)).stats["num_steps"])
@@ -103,7 +106,7 @@ def test_attitude_and_rate_have_tolerances_of_their_own():
         assert 3 * loose < count(**tight) <= both
 
 
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+@pytest.mark.parametrize("dtype", [jnp.float32, pytest.param(jnp.float64, marks=pytest.mark.slow)])
 def test_saved_and_interpolated_attitudes_are_unit(dtype):
     start, gains, body = jax.tree.map(lambda x: x.astype(dtype), (START, GAINS, BODY))
     times = jnp.linspace(0.0, 2.0, 1001, dtype=dtype)
@@ -159,6 +162,7 @@ def test_an_event_stops_at_a_tenth_of_a_degree():
     assert np.all(np.asarray(angles[:-1]) > limit)
 
 
+@pytest.mark.slow
 def test_the_fast_heavy_top_to_its_tolerance():
     """150 rad/s about its axis for one second: no step adds much more than its tolerance."""
     start = FAST_START._replace(aux={})
@@ -170,6 +174,7 @@ def test_the_fast_heavy_top_to_its_tolerance():
     assert error < 1e-8 * float(found.stats["num_accepted_steps"])
 
 
+@pytest.mark.slow
 def test_aux_states_and_batches():
     """A wheel beside the body; three bodies at once, each with steps of its own."""
     torque = lambda t, state, gain: (-gain * state.aux["wheel"], {"wheel": 0.1 * state.omega - state.aux["wheel"]})
@@ -187,6 +192,7 @@ def test_aux_states_and_batches():
     chex.assert_trees_all_close(found, wanted, rtol=0, atol=3e-8)
 
 
+@pytest.mark.slow
 def test_diffraxs_own_solvers_take_the_term():
     """They leave the sphere, by their error."""
     found = solve(diffrax.Tsit5(), 2.0, stepsize_controller=diffrax.PIDController(rtol=1e-9, atol=1e-9)).ys
