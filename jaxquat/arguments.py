@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.core import Tracer
+from jax.typing import ArrayLike
 
 
 def is_concrete(tree: Any) -> bool:
@@ -91,7 +92,7 @@ def instance(name: str, value: Any, kind: type, wanted: str) -> Any:
     return value
 
 
-def positive(name: str, value: Array) -> None:
+def positive(name: str, value: ArrayLike) -> None:
     """ValueError if a concrete ``value`` is not positive throughout."""
     if is_concrete(value) and not np.all(np.asarray(value) > 0):
         raise ValueError(f"{name}: wanted positive values, got {np.asarray(value)}")
