@@ -88,8 +88,8 @@ def table(bodies, dtype, steps, loop):
         "diffrax Tsit5": (peers.by_diffrax, jax.value_and_grad),
     }
     if bodies > 4096:
-        engines["scan"] = partial(peers.library, checkpoint="sqrt"), jax.value_and_grad
-        del engines["diffrax Tsit5"]
+        engines['scan, "sqrt"'] = partial(peers.library, checkpoint="sqrt"), jax.value_and_grad
+        del engines["scan"], engines["diffrax Tsit5"]
     print(f"\n{bodies} bodies, {steps} steps, {dtype}\n")
     print("| engine | forward ms | ratio | M body-steps/s | gradient ms | ratio | gradient / forward | temporaries MB |")
     print("|---|---|---|---|---|---|---|---|")
@@ -144,7 +144,7 @@ starts = jq.State(jq.quaternion.random(jax.random.key(0), (64,)), jnp.ones((64, 
 body = jq.Body(jnp.asarray(peers.INERTIA))
 
 def loss(params):
-    one = lambda s: jq.rollout(jq.rkmk4, body, torque, s, jq.grid(0.0, 0.01, 256), params, save_every=256, engine="fused")
+    one = lambda s: jq.rollout(jq.rkmk4, body, torque, s, jq.grid(0.0, 0.01, 256), params, save_every=256, engine={engine!r})
     ends = jax.vmap(one)(starts).state
     return jnp.mean(ends.q[:, -1, 1:] ** 2) + jnp.mean(ends.omega[:, -1] ** 2)
 
@@ -155,31 +155,34 @@ halfway = time.perf_counter()
 run = traced.lower().compile()
 seconds = time.perf_counter() - halfway
 before = float(run(params)[0])
+times = []
+for _ in range(5):
+    began_run = time.perf_counter()
+    jax.block_until_ready(run(params))
+    times.append(1e3 * (time.perf_counter() - began_run))
 for _ in range({updates}):
     value, slope = run(params)
     params = jax.tree.map(lambda p, g: p - 0.05 * g, params, slope)
-print(f"{{halfway - began:.2f}} {{seconds:.2f}} {{before:.4f}} {{float(run(params)[0]):.4f}}")
+print(f"{{halfway - began:.2f}} {{seconds:.2f}} {{before:.4f}} {{float(run(params)[0]):.4f}} {{min(times):.1f}}")
 """
 
 
 def compile_times():
-    """Of value and gradient in fresh processes, first without and then with object code on disk."""
-    print("\n| torque | tracing s | lowering and compiling, cold s | from the disk cache s |\n|---|---|---|---|")
+    """Of value and gradient in fresh processes, without and then with object code on disk; how long they run, by the scan too."""
+    print("\n| torque | tracing s | lowering and compiling, cold s | from the disk cache s | gradient ms | by the scan ms |")
+    print("|---|---|---|---|---|---|")
     for name, width, updates in (("quaternion law", 0, 0), ("two layers of 16", 16, 200), ("two layers of 64", 64, 0)):
         with tempfile.TemporaryDirectory() as folder:
-            code = COMPILE.format(here=str(HERE), width=width, updates=updates)
-            found = [
-                subprocess.run(
-                    [sys.executable, "-c", code],
-                    env={**os.environ, "JAXQUAT_CACHE": folder},
-                    check=True,
-                    capture_output=True,
-                    text=True,
-                ).stdout.split()
-                for _ in range(2)
-            ]
-        fit = f" (loss {found[0][2]} -> {found[0][3]} in {updates} updates)" if updates else ""
-        print(f"| {name}{fit} | {found[1][0]} | {found[0][1]} | {found[1][1]} |", flush=True)
+
+            def compiled(engine, folder=folder, width=width, updates=updates):
+                code = COMPILE.format(here=str(HERE), width=width, updates=updates, engine=engine)
+                environment = {**os.environ, "JAXQUAT_CACHE": folder}
+                command = [sys.executable, "-c", code]
+                return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout.split()
+
+            cold, kept, scan = (compiled(engine) for engine in ("fused", "fused", "scan"))
+        fit = f" (loss {cold[2]} -> {cold[3]} in {updates} updates)" if updates else ""
+        print(f"| {name}{fit} | {kept[0]} | {cold[1]} | {kept[1]} | {kept[4]} | {scan[4]} |", flush=True)
 
 
 def fit_updates():

@@ -92,6 +92,13 @@ def instance(name: str, value: Any, kind: type, wanted: str) -> Any:
     return value
 
 
+def random_key(name: str, value: Any) -> Array:
+    """``value`` if it is a ``jax.random.key``, also of the older kind; TypeError otherwise."""
+    if not hasattr(value, "dtype") or not (jnp.issubdtype(value.dtype, jax.dtypes.prng_key) or value.dtype == jnp.uint32):
+        raise TypeError(f"{name}: wanted a jax.random.key, got {value!r}")
+    return value
+
+
 def positive(name: str, value: ArrayLike) -> None:
     """ValueError if a concrete ``value`` is not positive throughout."""
     if is_concrete(value) and not np.all(np.asarray(value) > 0):

@@ -13,7 +13,7 @@ from jax.flatten_util import ravel_pytree
 from tqdm import tqdm
 
 from jaxquat import snapshots
-from jaxquat.arguments import floating_tree, function, instance, one_of, positive_integer
+from jaxquat.arguments import floating_tree, function, instance, one_of, positive_integer, random_key
 from jaxquat.descent import descent, sampled, scalar
 
 
@@ -102,8 +102,7 @@ def fit(
     checkpoint_every = positive_integer("checkpoint_every", checkpoint_every)
     function("loss", loss)
     instance("optimizer", optimizer, optax.GradientTransformation, "an optax gradient transformation, e.g. optax.adam(1e-2)")
-    if not hasattr(key, "dtype") or not (jnp.issubdtype(key.dtype, jax.dtypes.prng_key) or key.dtype == jnp.uint32):
-        raise TypeError(f"key: wanted a jax.random.key, got {key!r}")
+    random_key("key", key)
     one_of("mode", mode, ("auto", "forward", "reverse"))
     params = jax.tree.map(_strong, floating_tree("params", params))
     starts = None if starts is None else positive_integer("starts", starts)

@@ -22,6 +22,12 @@ def square(a: Array) -> Array:
     return jnp.sum(a * a, axis=-1)
 
 
+def root(x: Array) -> Array:
+    """Square root of x >= 0 with the derivative 0 at x = 0; NaN stays NaN."""
+    apart = ~(x <= 0)  # NaN is apart
+    return jnp.where(apart, jnp.sqrt(jnp.where(apart, x, 1.0)), 0.0)
+
+
 @jax.custom_jvp
 def cross(a: Array, b: Array) -> Array:
     """Vector product of (..., 3) arrays."""

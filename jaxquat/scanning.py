@@ -47,8 +47,7 @@ def run(
 
     ``segment`` is the number of steps between two states kept for the backward pass; None keeps all.
     """
-    controller = problem.controller
-    sampled = controller is not None or inputs is not None
+    controller, sampled = problem.controller, is_sampled(problem, inputs)
     if not sampled:
         sample_every = save_every
     memory = controller.init(start, problem.params) if controller else ()
@@ -93,6 +92,11 @@ def run(
     states = jax.tree.map(lambda x, y: jnp.concatenate([x, y[None]]), states, last)
     commands = jax.tree.map(lambda x, y: jnp.concatenate([x, y[-1:]]), commands, final)
     return states, commands if sampled else (), memory
+
+
+def is_sampled(problem: Problem, inputs: Any) -> bool:
+    """Whether something is held between samples, and so given to torque and ``save``."""
+    return problem.controller is not None or inputs is not None
 
 
 def sample(problem: Problem, k: Array, state: State, memory: Any, value: Any) -> tuple[Any, Any]:

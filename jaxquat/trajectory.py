@@ -18,7 +18,7 @@ from jaxquat.arguments import divisor, floating, function, instance, is_concrete
 from jaxquat.body import Body
 from jaxquat.linear import dot
 from jaxquat.mechanics import State, Step, Torque, check_state, evaluate_at_attitude
-from jaxquat.scanning import Controller, Problem, observe, run
+from jaxquat.scanning import Controller, Problem, is_sampled, observe, run
 from jaxquat.schemes import SCHEMES
 from jaxquat.schemes.splitting import symmetric
 
@@ -73,8 +73,7 @@ class Path(NamedTuple):
         """
         if self.t.ndim != 1:
             raise ValueError(f"path: wanted one path, got times of shape {self.t.shape}; use jax.vmap over the paths")
-        if len(self.state.q) != self.t.size:
-            raise ValueError("path: wanted the states of all rows, got the last alone; leave out save= of rollout")
+        check_rows(self)
         t = floating("t", 0.0 + t if type(t) is int else t).astype(self.t.dtype)
         first, last = self.t[0], self.t[-1]
         if is_concrete((t, first, last)) and not np.all((np.asarray(t) >= first) & (np.asarray(t) <= last)):
@@ -94,6 +93,12 @@ class Path(NamedTuple):
             so3.dexp(u, rate) / dt,
             jax.tree.map(lambda x, y: (1 - s) * x + s * y, a.aux, b.aux),
         )
+
+
+def check_rows(path: Path) -> None:
+    """ValueError if the path has not the states of all rows."""
+    if len(path.state.q) != path.t.size:
+        raise ValueError("path: wanted the states of all rows, got the last alone; leave out save= of rollout")
 
 
 def rollout(
@@ -225,9 +230,8 @@ def _fused_if_possible(problem: Problem, times: Array, *rest: Any) -> Path | Non
 
 def _saved(problem: Problem, inputs: Any, save_every: int, path: Path) -> Path:
     """What ``save`` makes of each row, and the last row."""
-    sampled = problem.controller is not None or inputs is not None
     numbers = jnp.arange(path.t.size) * save_every
-    saved = jax.vmap(partial(observe, problem, sampled))(numbers, path.state, path.command)
+    saved = jax.vmap(partial(observe, problem, is_sampled(problem, inputs)))(numbers, path.state, path.command)
     state, command = jax.tree.map(lambda x: x[-1:], (path.state, path.command))
     return path._replace(state=state, command=command, saved=saved)
 

@@ -1,19 +1,15 @@
 """The examples in short forms, each against numbers that somebody derived."""
 
 import importlib.util
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from commands import ROOT, run
 
 import jaxquat as jq
 
-ROOT = Path(__file__).parents[1]
 DATA = ROOT.parent / "shared" / "data"
 FAST, SLOW = DATA / "broad_07_fast_rotation.csv.gz", DATA / "broad_02_slow_rotation.csv.gz"
 
@@ -24,19 +20,6 @@ def example(name):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def run(tmp_path, name, *arguments):
-    """Exit status, output and errors of an example in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "examples" / f"{name}.py"), *map(str, arguments)],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return done.returncode, done.stdout, done.stderr
 
 
 # Inertia.

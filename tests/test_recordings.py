@@ -1,20 +1,16 @@
 """Recordings: what is written is read back, what is malformed is refused by file, line and column; the gyroscope model."""
 
 import gzip
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from commands import ROOT, run
 
 from jaxquat import quaternion, recordings, sensors
 
-ROOT = Path(__file__).parents[1]
 DATA = ROOT.parent / "shared" / "data"
 REAL = {"broad_07_fast_rotation.csv.gz": 117.7, "broad_02_slow_rotation.csv.gz": 113.0}
 HEADER = "t,gyr_x,gyr_y,gyr_z,q_w,q_x,q_y,q_z,movement"
@@ -165,25 +161,13 @@ def test_gyro_bad_input():
 # The example, on a recording of its own and on the real ones where they are.
 
 
-def example(tmp_path, *arguments):
-    run = subprocess.run(
-        [sys.executable, str(ROOT / "examples" / "gyro_attitude.py"), *arguments],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return run.returncode, run.stdout, run.stderr
-
-
 def drift(stdout, row):
     """The root mean square of a row of the table."""
     return float(next(line for line in stdout.splitlines() if line.startswith(row)).split()[-1])
 
 
 def test_example_without_a_file(tmp_path):
-    code, out, err = example(tmp_path)
+    code, out, err = run(tmp_path, "gyro_attitude")
     assert code == 0, err
     assert (tmp_path / "gyro_attitude.png").stat().st_size > 10_000
     assert 0.1 < drift(out, "bias removed") < 0.5 * drift(out, "raw")
@@ -191,8 +175,8 @@ def test_example_without_a_file(tmp_path):
 
 def test_example_refuses_in_one_line(tmp_path):
     (tmp_path / "bad.csv").write_text(f"{HEADER}\n{GOOD}\n0.1,1,x2,3,1,0,0,0,0")
-    assert example(tmp_path, "bad.csv") == (1, "", "bad.csv: line 3, column gyr_y: wanted a number, got 'x2'\n")
-    code, _, err = example(tmp_path, "nowhere.csv")
+    assert run(tmp_path, "gyro_attitude", "bad.csv") == (1, "", "bad.csv: line 3, column gyr_y: wanted a number, got 'x2'\n")
+    code, _, err = run(tmp_path, "gyro_attitude", "nowhere.csv")
     assert code == 1
     assert "No such file" in err
     assert "Traceback" not in err
@@ -203,7 +187,7 @@ def test_example_on_a_real_recording(tmp_path, name):
     """Removing the rest phase's bias brings 60 s of drift from above 10 degrees to below 4."""
     if not (DATA / name).exists():
         pytest.skip(f"{name} is not beside this checkout: download BROAD, doi 10.3390/data6070072")
-    code, out, err = example(tmp_path, str(DATA / name))
+    code, out, err = run(tmp_path, "gyro_attitude", str(DATA / name))
     assert code == 0, err
     columns = out.splitlines()[next(k for k, line in enumerate(out.splitlines()) if line.startswith("after"))].split()[2:]
     after = dict(zip(columns, next(line for line in out.splitlines() if line.startswith("raw")).split()[1:], strict=True))

@@ -12,7 +12,7 @@ from jax import Array
 from jax.sharding import Mesh
 from tqdm import tqdm
 
-from jaxquat.arguments import function, instance, positive_integer
+from jaxquat.arguments import function, instance, positive_integer, random_key
 from jaxquat.ensembles import chunks, stores
 from jaxquat.ensembles.chunks import Problem
 from jaxquat.ensembles.processes import gather
@@ -174,8 +174,7 @@ def ensemble(
 
 def _typed(key: Any) -> Array:
     """A ``jax.random.key``, also from the older kind."""
-    if not hasattr(key, "dtype") or not (jnp.issubdtype(key.dtype, jax.dtypes.prng_key) or key.dtype == jnp.uint32):
-        raise TypeError(f"key: wanted a jax.random.key, got {key!r}")
+    key = random_key("key", key)
     key = key if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else jax.random.wrap_key_data(key)
     if key.shape != ():
         raise ValueError(f"key: wanted one key, got shape {key.shape}")

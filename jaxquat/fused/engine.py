@@ -18,7 +18,7 @@ from jaxquat.fused.invariants import hoist, shared
 from jaxquat.fused.kernel import Leaf, Loop
 from jaxquat.fused.scalarize import scalarize
 from jaxquat.mechanics import State
-from jaxquat.scanning import Problem, observe, sample, step
+from jaxquat.scanning import Problem, is_sampled, observe, sample, step
 
 FORWARD_MODE = 'engine "fused" has a derivative in reverse mode only; use engine="scan" for forward mode'
 
@@ -57,8 +57,7 @@ def trace(problem: Problem, start: State, inputs: Any, sample_every: int, save_e
     if any(map(_differs_by_device, known)):
         raise NotImplementedError('engine "fused" within jax.shard_map wants check_vma=False there')
     problem = problem._replace(torque=shared(problem.torque))
-    controller = problem.controller
-    sampled = controller is not None or inputs is not None
+    controller, sampled = problem.controller, is_sampled(problem, inputs)
     sample_every = sample_every if sampled else problem.steps
     memory = controller.init(start, problem.params) if controller else ()
     number = jax.ShapeDtypeStruct((), jnp.int32)

@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array
 from jax.core import Tracer
 
-from jaxquat.fused.scalarize import LONG
+from jaxquat.fused.scalarize import LONG, opened
 
 _LITERAL, _FIXED, _CHANGING = range(3)  # known now; the same through the whole run; the rest
 
@@ -112,14 +112,14 @@ def hoist(function: Callable[..., Any], *arguments: Any) -> tuple[Callable[..., 
             known_results[key] = found
         return found
 
-    def called(opened: Any, consts: Sequence[int], inputs: list[int]) -> list[int]:
+    def called(jaxpr: Any, consts: Sequence[int], inputs: list[int]) -> list[int]:
         """The places of what a call gives; walked through once for all calls with the same fixed inputs."""
         nonlocal equations
-        key = id(opened), *(None if classes[k] == _CHANGING else k for k in inputs)
+        key = id(jaxpr), *(None if classes[k] == _CHANGING else k for k in inputs)
         if key not in calls:
             outside, equations = equations, []
             given = [place(None, _CHANGING) if classes[k] == _CHANGING else k for k in inputs]
-            results = walk(opened, consts, given)
+            results = walk(jaxpr, consts, given)
             calls[key] = _Call(equations, changing(given), changing(results)), results
             equations = outside
         call, results = calls[key]
@@ -142,9 +142,9 @@ def hoist(function: Callable[..., Any], *arguments: Any) -> tuple[Callable[..., 
             kind = max((classes[k] for k in inputs), default=_LITERAL)
             inner = equation.params.get("jaxpr") if equation.primitive.name in ("jit", "pjit", "closed_call", "core_call") else None
             if inner is not None:
-                opened, consts = (inner.jaxpr, inner.consts) if hasattr(inner, "consts") else (inner, ())
-                through = called if kind == _CHANGING and _size(opened) >= LONG else walk
-                outputs = through(opened, [constant(c) for c in consts], inputs)
+                callee, consts = opened(inner)
+                through = called if kind == _CHANGING and _size(callee) >= LONG else walk
+                outputs = through(callee, [constant(c) for c in consts], inputs)
             else:
                 outputs = computed(equation, inputs) if kind == _FIXED else [place(None, kind) for _ in equation.outvars]
                 if kind == _CHANGING:

@@ -68,7 +68,7 @@ def _call_sites(jaxpr: Any, found: dict[int, int], times: int = 1) -> dict[int, 
                 if hasattr(inner, "eqns"):
                     found[id(inner)] = found.get(id(inner), 0) + often
                     if found[id(inner)] == often:
-                        _call_sites(_opened(inner)[0], found, 1 if name in _JIT else often)
+                        _call_sites(opened(inner)[0], found, 1 if name in _JIT else often)
     return found
 
 
@@ -119,7 +119,7 @@ def _run(b: Builder, jaxpr: Any, consts: Sequence[Any], given: Sequence[Values])
     return [read(v) for v in jaxpr.outvars]
 
 
-def _opened(jaxpr: Any) -> tuple[Any, Sequence[Any]]:
+def opened(jaxpr: Any) -> tuple[Any, Sequence[Any]]:
     """With its constants, whether they come with it or not."""
     return (jaxpr.jaxpr, jaxpr.consts) if hasattr(jaxpr, "consts") else (jaxpr, ())
 
@@ -132,7 +132,7 @@ def _apply(b: Builder, equation: Any, args: list[Values]) -> list[Values]:
             return found
     for key in ("jaxpr", "call_jaxpr", "fun_jaxpr"):  # calls: jit, checkpoint, custom derivatives
         if key in params and name not in ("scan", "while", "cond"):
-            return _run(b, *_opened(params[key]), args)
+            return _run(b, *opened(params[key]), args)
     if name in ELEMENTWISE:
         rule, shape = ELEMENTWISE[name], np.broadcast_shapes(*(a.shape for a in args))
         dtype = _raw_dtype(equation.outvars[0].aval)
@@ -158,7 +158,7 @@ def _called(b: _Calls, equation: Any, args: list[Values]) -> list[Values] | None
         numbers = iter(_numbered([values.shape for values in free]))
         given = [next(numbers) if x is None else _constants(inner, x) for x in known]
         try:
-            outputs = _run(inner, *_opened(jaxpr), given)
+            outputs = _run(inner, *opened(jaxpr), given)
         except NotScalarError:  # with an index, say, that is known where it is called
             b.routines[key] = None
         else:
@@ -411,10 +411,10 @@ ELEMENTWISE: dict[str, Callable[..., int]] = {
 
 def _broadcast(b: Builder, equation: Any, x: Values, *_: Values) -> Values:
     shape, places = _raw_shape(equation.outvars[0].aval), equation.params["broadcast_dimensions"]
-    opened = [1] * len(shape)
+    spread = [1] * len(shape)
     for axis, place in enumerate((*places, *range(len(equation.params["shape"]), len(shape)))):
-        opened[place] = x.shape[axis]
-    return np.broadcast_to(x.reshape(opened), shape)
+        spread[place] = x.shape[axis]
+    return np.broadcast_to(x.reshape(spread), shape)
 
 
 def _pad(b: Builder, equation: Any, x: Values, filler: Values) -> Values:
@@ -638,9 +638,9 @@ def _split(b: Builder, equation: Any, x: Values) -> list[Values]:
 def _iota(b: Builder, equation: Any) -> Values:
     p = equation.params
     along = np.arange(p["shape"][p["dimension"]]).astype(p["dtype"])
-    opened = [1] * len(p["shape"])
-    opened[p["dimension"]] = -1
-    return np.array(np.broadcast_to(_constants(b, along).reshape(opened), p["shape"]))
+    spread = [1] * len(p["shape"])
+    spread[p["dimension"]] = -1
+    return np.array(np.broadcast_to(_constants(b, along).reshape(spread), p["shape"]))
 
 
 def _iota_words(b: Builder, equation: Any) -> list[Values]:
@@ -662,7 +662,7 @@ def _scan(b: Builder, equation: Any, *args: Values) -> list[Values]:
     rows: list[list[Values]] = []
     order = range(p["length"])
     for k in reversed(order) if p["reverse"] else order:
-        found = _run(b, *_opened(p["jaxpr"]), [*fixed, *carry, *(x[k] for x in xs)])
+        found = _run(b, *opened(p["jaxpr"]), [*fixed, *carry, *(x[k] for x in xs)])
         carry, row = found[:count], found[count:]
         rows.append(row)
     rows = rows[::-1] if p["reverse"] else rows
@@ -675,19 +675,19 @@ def _while(b: Builder, equation: Any, *args: Values) -> list[Values]:
     test, body = args[: p["cond_nconsts"]], args[p["cond_nconsts"] : p["cond_nconsts"] + p["body_nconsts"]]
     carry = list(args[p["cond_nconsts"] + p["body_nconsts"] :])
     for _ in range(TRIPS):
-        (go,) = _run(b, *_opened(p["cond_jaxpr"]), [*test, *carry])
+        (go,) = _run(b, *opened(p["cond_jaxpr"]), [*test, *carry])
         known = b.literal(int(go))
         if known is None:
             raise NotScalarError("while: a loop whose end depends on the run has no scalar form; use engine='scan'")
         if not known:
             return carry
-        carry = _run(b, *_opened(p["body_jaxpr"]), [*body, *carry])
+        carry = _run(b, *opened(p["body_jaxpr"]), [*body, *carry])
     raise NotScalarError(f"while: more than {TRIPS} iterations are too many for scalar code; use engine='scan'")
 
 
 def _cond(b: Builder, equation: Any, which: Values, *args: Values) -> list[Values]:
     """Every branch, and a choice."""
-    branches = [_run(b, *_opened(branch), args) for branch in equation.params["branches"]]
+    branches = [_run(b, *opened(branch), args) for branch in equation.params["branches"]]
     found = []
     for choices in zip(*branches, strict=True):
         value = choices[-1]
@@ -712,7 +712,7 @@ def _linear_solve(b: Builder, equation: Any, *args: Values) -> list[Values]:
     lengths, solve = equation.params["const_lengths"], equation.params["jaxprs"].solve
     first = lengths.matvec + lengths.vecmat
     given = [*args[first : first + lengths.solve], *args[sum(lengths) :]]
-    return _run(b, *_opened(solve), given)
+    return _run(b, *opened(solve), given)
 
 
 def _threefry(b: Builder, equation: Any, k0: Values, k1: Values, x0: Values, x1: Values) -> list[Values]:

@@ -27,7 +27,7 @@ except ImportError as error:
 from jaxquat import so3
 from jaxquat.arguments import function, instance, positive
 from jaxquat.body import Body
-from jaxquat.linear import dot
+from jaxquat.linear import dot, root
 from jaxquat.mechanics import State, Torque, derivative
 from jaxquat.quaternion import correct_norm, exp, log, multiply, relative
 from jaxquat.schemes.munthe_kaas import moved, stages
@@ -173,14 +173,9 @@ class _Norm(NamedTuple):
 
     def __call__(self, error: Any) -> Array:
         q, omega, aux = error
-        found = [_root_mean_square(q[1:]) / self.attitude, _root_mean_square(omega) / self.rate]
-        return jnp.max(jnp.stack(found + [_root_mean_square(x) / self.aux for x in jax.tree.leaves(aux)]))
-
-
-def _root_mean_square(x: Array) -> Array:
-    square = dot(x.ravel(), x.ravel()) / max(x.size, 1)
-    apart = ~(square <= 0)  # NaN is apart
-    return jnp.where(apart, jnp.sqrt(jnp.where(apart, square, 1.0)), 0.0)
+        mean_square = lambda x: dot(x.ravel(), x.ravel()) / max(x.size, 1)  # noqa: E731
+        found = [root(mean_square(q[1:])) / self.attitude, root(mean_square(omega)) / self.rate]
+        return jnp.max(jnp.stack(found + [root(mean_square(x)) / self.aux for x in jax.tree.leaves(aux)]))
 
 
 def controller(attitude: float = 1e-6, rate: float = 1e-6, aux: float = 1e-6, **options: Any) -> diffrax.PIDController:

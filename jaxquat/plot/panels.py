@@ -9,7 +9,7 @@ from matplotlib.ticker import MaxNLocator
 from mpl_toolkits.mplot3d import Axes3D
 
 from jaxquat.arguments import instance
-from jaxquat.trajectory import Path
+from jaxquat.trajectory import Path, check_rows
 
 COLOURS = ("#14306e", "#c9472b", "#e8a91c", "#2f9c8c", "#6a3d8f", "#6f6f6f")
 """The first three, of the axes x, y and z, are far apart in grey too; all six go with other dashes or markers."""
@@ -64,6 +64,5 @@ def one_path(path: Any) -> Path:
     instance("path", path, Path, "a jq.Path")
     if np.ndim(path.t) != 1:
         raise ValueError(f"path: wanted one path, got times of shape {np.shape(path.t)}; take one out, or draw a fan of many")
-    if len(path.state.q) != len(path.t):
-        raise ValueError("path: wanted the states of all rows, got the last alone; leave out save= of rollout")
+    check_rows(path)
     return path

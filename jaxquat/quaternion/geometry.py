@@ -7,7 +7,7 @@ from jax.typing import ArrayLike, DTypeLike
 
 from jaxquat import series
 from jaxquat.arguments import broadcast
-from jaxquat.linear import dot
+from jaxquat.linear import dot, root
 from jaxquat.quaternion.algebra import conjugate, log, multiply, normalize
 
 
@@ -39,9 +39,7 @@ def distance(p: ArrayLike, q: ArrayLike) -> Array:
     Not differentiable at coincidence, where the derivative returned is 0, and at exactly pi, where it is that of one of the
     two shortest ways; ``squared_distance`` is smooth at coincidence.
     """
-    square = squared_distance(p, q)
-    apart = ~(square <= 0)  # NaN is apart
-    return jnp.where(apart, jnp.sqrt(jnp.where(apart, square, 1.0)), 0.0)
+    return root(squared_distance(p, q))
 
 
 def slerp(p: ArrayLike, q: ArrayLike, t: ArrayLike) -> Array:
