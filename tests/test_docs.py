@@ -9,10 +9,20 @@ import pytest
 import jaxquat as jq
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+NEEDS = {
+    "diffrax.md": ["diffrax"],
+    "fitting.md": ["orbax"],
+    "fused.md": ["llvmlite"],
+    "migration.md": ["jaxlie"],
+    "plotting.md": ["matplotlib"],
+}
+PAGES = [
+    pytest.param(page, id=page.name, marks=pytest.mark.needs(*NEEDS.get(page.name, [])))
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES)
 def test_code_blocks_run(page):
     namespace = {}
     with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):  # as a user has it

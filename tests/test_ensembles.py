@@ -50,6 +50,7 @@ def run(sample=normal, simulate=lambda x: x, n=50, key=KEY, **options):
 # Members
 
 
+@pytest.mark.needs("llvmlite")
 def test_members_are_the_same_whatever_the_chunk_and_the_engine():
     """1000 is no multiple of 288: the last chunk is ragged."""
     whole, index = run(sample, partial(tumble, "scan"), 1000, chunk=1000, reduce=gather()).result

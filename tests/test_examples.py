@@ -141,11 +141,12 @@ def test_calibration_holds_on_another_recording(tmp_path, train, test, limit):
 # The network.
 
 
-@pytest.mark.parametrize("network", ["jax", "equinox", "flax"])
+NETWORKS = ["jax"] + [pytest.param(name, marks=[pytest.mark.slow, pytest.mark.needs(name)]) for name in ("equinox", "flax")]
+
+
+@pytest.mark.parametrize("network", NETWORKS)
 def test_networks_are_the_same_function(network):
     """Two hidden layers of 16 with tanh, whatever the package."""
-    if network != "jax":
-        pytest.importorskip(network)
     omega = jnp.array([0.3, -0.2, 0.9])
     with jax.numpy_dtype_promotion("standard"):  # flax mixes
         params, apply = example("neural_torque").NETWORKS[network](jax.random.key(0))
@@ -189,8 +190,8 @@ def test_neural_torque_example(tmp_path):
 # Export.
 
 
+@pytest.mark.needs("flatbuffers")
 def test_the_exported_loop_is_the_same_to_the_bit(tmp_path, monkeypatch):
-    pytest.importorskip("flatbuffers")
     module = example("export")
     monkeypatch.setenv("JAX_ENABLE_X64", "1")
     loop = module.closed_loop(jq.control.Gains(damping=jnp.full(3, 1.0), stiffness=jnp.full(3, 2.0)))
@@ -204,8 +205,8 @@ def test_the_exported_loop_is_the_same_to_the_bit(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.needs("flatbuffers")
 def test_export_example(tmp_path):
-    pytest.importorskip("flatbuffers")
     code, out, err = run(tmp_path, "export")
     assert code == 0, err
     assert "attitudes: 80400 of 80400 numbers identical" in out
