@@ -42,11 +42,13 @@ def angular_acceleration(body: Body, omega: Array, tau: Array) -> Array:
 
 def energy(body: Body, state: State) -> Array:
     """Kinetic energy of the rotation ``1/2 omega . I omega`` [J]. -> ()."""
+    instance("body", body, Body, "a jq.Body")
     return 0.5 * dot(state.omega, matvec(body.inertia, state.omega))
 
 
 def momentum(body: Body, state: State) -> Array:
     """Angular momentum of the body in WORLD axes [N m s]. -> (3,)."""
+    instance("body", body, Body, "a jq.Body")
     return quaternion.rotate(state.q, matvec(body.inertia, state.omega))
 
 
@@ -117,11 +119,18 @@ def check_torque(name: str, tau: Any, state: State) -> Array:
     return tau
 
 
-def check_step(body: Body, t: ArrayLike, state: State, dt: ArrayLike) -> tuple[Array, Array]:
-    """The time and the step in the dtype of the state; TypeError for what is no body and no state."""
+def check_step(body: Body, t: ArrayLike, state: State, dt: ArrayLike) -> tuple[Array, State, Array]:
+    """The time, the state and the step, arrays of one dtype; TypeError and ValueError for what is no body and no state of one.
+
+    Values are checked by ``check_state``, once for a trajectory.
+    """
     instance("body", body, Body, "a jq.Body")
-    instance("state", state, State, "a jq.State")
-    return jnp.asarray(t, state.q.dtype), jnp.asarray(dt, state.q.dtype)
+    state = _arrays("state", state)
+    dtype = state.q.dtype
+    for leaf in jax.tree.leaves(body):
+        if leaf.dtype != dtype:
+            raise TypeError(f"body: wanted the dtype of the state, {dtype}, got {leaf.dtype}")
+    return jnp.asarray(t, dtype), state, jnp.asarray(dt, dtype)
 
 
 def _same_dtype(value: Array, reference: Array) -> bool:
@@ -133,26 +142,34 @@ def _describe(tree: Any) -> str:
 
 
 def check_state(name: str, state: State) -> State:
-    """A State of one body, its arrays as JAX arrays, or an error that names the field."""
-    if not isinstance(state, State):
-        raise TypeError(f"{name}: wanted a jq.State, got {type(state).__name__}")
+    """A State of one body, its arrays as JAX arrays, finite and with a unit quaternion, or an error that names the field."""
+    state = _arrays(name, state)
+    finite(f"{name}.omega", state.omega)
+    unit_quaternion(f"{name}.q", state.q)
+    for leaf in jax.tree.leaves(state.aux):
+        finite(f"{name}.aux", leaf)
+    return state
+
+
+def _arrays(name: str, state: State) -> State:
+    """A State of JAX arrays of the right shapes and one dtype, or an error that names the field."""
+    instance(name, state, State, "a jq.State")
     hint = "; steps and rollouts see one body: use jax.vmap for a batch"
     q, omega = exactly(f"{name}.q", state.q, (4,), hint), exactly(f"{name}.omega", state.omega, (3,), hint)
     aux = jax.tree.map(lambda leaf: floating(f"{name}.aux", leaf), state.aux)
     for leaf in jax.tree.leaves((omega, aux)):
         if leaf.dtype != q.dtype:
             raise TypeError(f"{name}: wanted one dtype, got q {q.dtype} beside {leaf.dtype}")
-    finite(f"{name}.omega", omega)
-    unit_quaternion(f"{name}.q", q)
-    for leaf in jax.tree.leaves(aux):
-        finite(f"{name}.aux", leaf)
     return State(q, omega, aux)
 
 
 def retract(state: State, delta: ArrayLike) -> State:
     """The state at the error ``delta``: attitude ``q exp(delta[:3])``, rate and aux plus the rest. (6 + size of aux,) -> State."""
+    state = _arrays("state", state)
     aux, unravel = ravel_pytree(state.aux)
     delta = exactly("delta", delta, (6 + aux.size,))
+    if delta.dtype != state.q.dtype:
+        raise TypeError(f"delta: wanted the dtype of the state, {state.q.dtype}, got {delta.dtype}")
     q = quaternion.correct_norm(quaternion.multiply(state.q, quaternion.exp(delta[:3])))
     return State(q, state.omega + delta[3:6], unravel(aux + delta[6:]) if aux.size else state.aux)
 
@@ -163,6 +180,7 @@ def local(a: State, b: State) -> Array:
     (rotation vector ``log(qa* qb)`` [rad], rate difference [rad/s], aux difference). Smooth while the attitudes differ by less
     than a half turn.
     """
+    a, b = _arrays("a", a), _arrays("b", b)
     if _describe(a.aux) != _describe(b.aux):
         raise ValueError(f"b: wanted aux states like those of a, {_describe(a.aux)}, got {_describe(b.aux)}")
     u = quaternion.log(quaternion.relative(a.q, b.q))

@@ -240,7 +240,7 @@ CASES = [
     (lambda: jq.grid(0.0, 0.1, jnp.asarray(4)), TypeError, "steps: wanted an integer, got Array(4"),
     # rollout: start
     (lambda: rollout(start=(Q, V)), TypeError, "start: wanted a jq.State, got tuple"),
-    (lambda: rollout(start=None), TypeError, "start: wanted a jq.State, got NoneType"),
+    (lambda: rollout(start=None), TypeError, "start: wanted a jq.State, got None"),
     (lambda: rollout(start=jq.State(V, V)), ValueError, "start.q: wanted shape (4,), got (3,)"),
     (lambda: rollout(start=jq.State(Q, Q)), ValueError, "start.omega: wanted shape (3,), got (4,)"),
     (lambda: rollout(start=jq.State(jnp.stack([Q, Q]), FOUR_ROWS[:2])), ValueError, "start.q: wanted", "(2, 4)", SCHEME_HINT),
@@ -431,6 +431,23 @@ MISLEADING = [
     (lambda: mechanics.local(START, AUX), ValueError, "aux"),
     (lambda: jq.rkmk4(INERTIA, torques.zero, 0.0, START, 0.1, None), TypeError, "body", "jq.Body"),
     (lambda: jq.rkmk4(BODY, torques.zero, 0.0, (Q, V), 0.1, None), TypeError, "state", "jq.State"),
+    (lambda: jq.zhao(BODY, torques.zero, 0.0, jq.State(Q, Q), 0.1, None), ValueError, "state.omega: wanted shape (3,), got (4,)"),
+    (
+        lambda: jq.lgvi(BODY, torques.zero, 0.0, jax.tree.map(lambda x: x[None], START), 0.1, None),
+        ValueError,
+        "state.q",
+        "jax.vmap",
+    ),
+    (lambda: jq.no_squish(BODY, torques.zero, 0.0, single(START), 0.1, None), TypeError, "body: wanted", "float32, got float64"),
+    (lambda: jq.cf4(BODY, torques.zero, 0.0, jq.State(Q, single(V)), 0.1, None), TypeError, "state: wanted one dtype"),
+    (lambda: mechanics.energy(START, BODY), TypeError, "body: wanted a jq.Body, got State"),
+    (lambda: mechanics.local(START, path().state), ValueError, "b.q: wanted shape (4,)", "jax.vmap"),
+    (lambda: mechanics.local(START, BODY), TypeError, "b: wanted a jq.State, got Body"),
+    (
+        lambda: mechanics.retract(START, single(jnp.zeros(6))),
+        TypeError,
+        "delta: wanted the dtype of the state, float64, got float32",
+    ),
     (lambda: jax.tree.map(lambda x: x[None], path()).at(0.5), ValueError, "jax.vmap"),
     (lambda: tableau((), (1.0,), (), "1"), TypeError, "order", "1"),
     (lambda: euler.to_quaternion(V, np.array([2, 1, 0])), ValueError, "order: wanted", "[2"),
@@ -440,6 +457,15 @@ MISLEADING = [
 @pytest.mark.parametrize("case", MISLEADING, ids=[f"{case[2].strip(': ')}-{k}" for k, case in enumerate(MISLEADING)])
 def test_refused_in_the_words_of_the_caller(case):
     test_refused_by_name(case)
+
+
+def test_a_step_takes_numbers_as_a_rollout_does():
+    """Lists, and numpy's arrays."""
+    q, omega = [0.5, -0.5, 0.5, 0.5], np.array([0.1, 0.2, 0.3])
+    found, wanted = (
+        jq.rkmk4(BODY, torques.zero, 0.0, jq.State(*given), 0.1, None) for given in ((q, omega), map(jnp.asarray, (q, omega)))
+    )
+    np.testing.assert_array_equal(found.q, wanted.q)
 
 
 def test_a_step_called_directly_keeps_the_dtype_of_its_state():

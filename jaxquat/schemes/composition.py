@@ -36,7 +36,7 @@ def compose(step: Step, weights: Sequence[float]) -> Step:
         raise ValueError(f"weights: wanted numbers that sum to 1, got {weights}")
 
     def composed(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any) -> State:
-        t, dt = check_step(body, t, state, dt)
+        t, state, dt = check_step(body, t, state, dt)
         done = 0.0
         for weight in weights:
             state = lax.optimization_barrier(step(body, torque, t + done * dt, state, weight * dt, params))

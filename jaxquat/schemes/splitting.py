@@ -103,7 +103,7 @@ def damped(step: Step, damping: ArrayLike) -> Step:
         return state._replace(omega=matvec(inverse_inertia, m))
 
     def damped_step(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any) -> State:
-        t, dt = check_step(body, t, state, dt)
+        t, state, dt = check_step(body, t, state, dt)
         return decayed(body, step(body, torque, t, decayed(body, state, dt), dt, params), dt)
 
     return damped_step
@@ -125,7 +125,7 @@ def _kicked(
     scheme: str, frame: Callable[..., _Frame], drift: _Drift, body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike,
     params: Any, shares: tuple[tuple[float, ...], tuple[float, ...]],
 ) -> State:  # fmt: skip
-    t, dt = check_step(body, t, state, dt)
+    t, state, dt = check_step(body, t, state, dt)
     without_aux(scheme, state)
     moments, axes = body.principal()
     axes, moments = frame(axes, moments)
