@@ -289,6 +289,7 @@ def test_a_network_for_each_body():
     compare(run, layers[0], layers_of(n, dtype)[1:], starts(5, dtype), dtype=dtype)
 
 
+@pytest.mark.slow
 def test_transformations():
     """Nested vmap with arguments batched in one of the two, value_and_grad, grad of a vmap, vmap of a grad."""
     body = full_body(jnp.float64)
@@ -427,6 +428,7 @@ except NotImplementedError as error:
 """
 
 
+@pytest.mark.slow
 def test_several_devices():
     environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
     found = subprocess.run([sys.executable, "-c", DEVICES], env=environment, capture_output=True, text=True, timeout=300)
@@ -519,10 +521,12 @@ def test_a_pallas_product_of_matrices_interpreted(interpreted):
     assert_close(jax.jit(lambda: run("fused"))(), jax.jit(lambda: run("scan"))(), 1e-12)
 
 
+@pytest.mark.slow
 def test_a_pallas_controller_interpreted(interpreted):
     test_a_controller_with_memory_and_inputs(6, 4)
 
 
+@pytest.mark.slow
 def test_what_pallas_saves_interpreted(interpreted):
     test_what_is_saved(True, 4)
 

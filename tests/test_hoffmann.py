@@ -116,7 +116,7 @@ RESPONSES = {
 }
 
 
-@pytest.mark.parametrize("law", RESPONSES)
+@pytest.mark.parametrize("law", [pytest.param(law, marks=[pytest.mark.slow] * (law == "euler")) for law in RESPONSES])
 def test_responses_of_his_controllers(law):
     """At steps 10 and 20 of his program, and those of the continuous controller at t = 1."""
     path = controlled(law, jnp.zeros(3), jq.half_quat, 0.1, 20)
