@@ -4,6 +4,7 @@ Facts known while tracing (shape, dtype, an unknown option) are always checked. 
 where the value is concrete, so the same code runs under ``jit``, ``vmap`` and ``grad``.
 """
 
+import inspect
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -81,6 +82,27 @@ def function(name: str, value: Any) -> Any:
     if not callable(value):
         shown = repr(value) if value is None or isinstance(value, str) else type(value).__name__
         raise TypeError(f"{name}: wanted a function, got {shown}")
+    return value
+
+
+def takes(name: str, value: Any, arguments: str, why: str = "") -> Any:
+    """``value`` if it is a function that takes these positional arguments, "t, state" for instance; TypeError otherwise.
+
+    ``why`` says when it is given these: "there is a controller". A function without a signature is let through.
+    """
+    function(name, value)
+    try:
+        signature = inspect.signature(value)
+    except (TypeError, ValueError):
+        return value
+    try:
+        signature.bind(*arguments.split(", "))
+    except TypeError:
+        bare = [parameter.replace(annotation=parameter.empty) for parameter in signature.parameters.values()]
+        own = signature.replace(parameters=bare, return_annotation=signature.empty)
+        got = f"{getattr(value, '__name__', type(value).__name__)}{own}"
+        wanted = f"{name.split('.')[-1]}({arguments})" + (f" because {why}" if why else "")
+        raise TypeError(f"{name}: wanted {wanted}, got {got}") from None
     return value
 
 

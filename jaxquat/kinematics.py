@@ -16,7 +16,7 @@ import numpy as np
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from jaxquat.arguments import broadcast, exactly, floating, function, instance, is_concrete, one_of, trailing, unit_quaternion
+from jaxquat.arguments import broadcast, exactly, floating, instance, is_concrete, one_of, takes, trailing, unit_quaternion
 from jaxquat.linear import cross, dot
 from jaxquat.quaternion import correct_norm, exp, multiply
 from jaxquat.trajectory import Grid
@@ -80,7 +80,7 @@ def rollout(q0: ArrayLike, rate: Callable[[Array, Any], Array], grid: Grid, para
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
     """
     one_of("order", order, tuple(_NODES))
-    function("rate", rate)
+    takes("rate", rate, "t, params")
     instance("grid", grid, Grid, "a jq.grid(t0, dt, steps)")
     q0 = _start(q0)
     starts, dt = grid.times(q0.dtype)[:-1], jnp.asarray(grid.dt, q0.dtype)

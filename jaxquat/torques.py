@@ -11,7 +11,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from jaxquat import quaternion
-from jaxquat.arguments import exactly, floating, function, instance
+from jaxquat.arguments import exactly, floating, function, instance, takes
 from jaxquat.body import Body
 from jaxquat.linear import cross, dot, matvec
 from jaxquat.mechanics import State, Torque, check_torque, torque_name
@@ -56,7 +56,7 @@ def gravity_gradient(body: Body, position: Callable[[ArrayLike], Array], mu: Arr
     default that of the Earth. P. C. Hughes, Spacecraft Attitude Dynamics, 1986, section 8.1.
     """
     instance("body", body, Body, "a jq.Body")
-    function("position", position)
+    takes("position", position, "t")
 
     def torque(t: ArrayLike, state: State, params: Any) -> Array:
         place = position(t)
@@ -93,7 +93,7 @@ def drag(damping: ArrayLike) -> Torque:
 def magnetic(dipole: ArrayLike, field: Callable[[ArrayLike], Array]) -> Torque:
     """A dipole (3,) [A m^2] in body axes in a field: ``dipole × B``; ``field(t)`` is B in world axes (3,) [T]."""
     dipole = exactly("dipole", dipole, (3,))
-    function("field", field)
+    takes("field", field, "t")
 
     def torque(t: ArrayLike, state: State, params: Any) -> Array:
         return cross(dipole, quaternion.rotate_inverse(state.q, field(t)))

@@ -14,7 +14,7 @@ from jax.experimental import checkify
 from jax.typing import ArrayLike, DTypeLike
 
 from jaxquat import quaternion, reversing, so3
-from jaxquat.arguments import divisor, floating, function, instance, is_concrete, one_of, positive_integer
+from jaxquat.arguments import divisor, floating, instance, is_concrete, one_of, positive_integer, takes
 from jaxquat.body import Body
 from jaxquat.linear import dot
 from jaxquat.mechanics import State, Step, Torque, check_state, evaluate_at_attitude
@@ -152,14 +152,17 @@ def rollout(
         NotImplementedError: ``engine="fused"`` with a primitive that has no scalar form, named, or in forward mode.
         ImportError: ``engine="fused"`` without its compiler.
     """
-    function("step", step)
-    function("torque", torque)
+    takes("step", step, "body, torque, t, state, dt, params")
+    given, why = "t, state, params", "there is neither controller nor inputs"
+    if controller is not None or inputs is not None:
+        given, why = "t, state, params, held", "there is a controller" if controller is not None else "there are inputs"
+    takes("torque", torque, given, why)
     if save is not None:
-        function("save", save)
+        takes("save", save, given, why)
     if controller is not None:
         instance("controller", controller, Controller, "a jq.Controller(init, update)")
-        function("controller.init", controller.init)
-        function("controller.update", controller.update)
+        takes("controller.init", controller.init, "start, params")
+        takes("controller.update", controller.update, "t, state, memory, params, input")
     start = check_state("start", start)
     dtype = start.q.dtype
     if not isinstance(grid, Grid):

@@ -1,5 +1,6 @@
 """Bad input, one case a row: the exception, and what its message must say: the argument, what was wanted, what came."""
 
+import functools
 import re
 
 import jax
@@ -10,9 +11,10 @@ import pytest
 from jax.experimental import checkify
 
 import jaxquat as jq
-from jaxquat import actuators, control, euler, mechanics, quaternion, so3, torques
+from jaxquat import actuators, arguments, control, euler, mechanics, quaternion, so3, torques
 from jaxquat.schemes import tableau, tableaus
 
+KEY = jax.random.key(0)
 Q, V, NAN = jnp.array([1.0, 0, 0, 0]), jnp.array([0.1, 0.2, 0.3]), float("nan")
 TEN, FOUR_ROWS = jnp.ones(10), jnp.ones((4, 3))
 START = jq.State(Q, V)
@@ -435,6 +437,74 @@ MISLEADING = [
     (lambda: tableau((), (1.0,), (), "1"), TypeError, "order", "1"),
     (lambda: euler.to_quaternion(V, np.array([2, 1, 0])), ValueError, "order: wanted", "[2"),
 ]
+
+
+KINEMATIC = (Q, lambda t: V, GRID)
+FREE = "because there is neither controller nor inputs"
+
+# Functions of the user with the wrong arguments
+ARGUMENTS = [
+    (
+        lambda: rollout(step=jq.exact.symmetric_top),
+        "step: wanted step(body, torque, t, state, dt, params), got symmetric_top(",
+    ),
+    (lambda: rollout(torque=lambda t, s: V), f"torque: wanted torque(t, state, params) {FREE}, got <lambda>(t, s)"),
+    (lambda: rollout(torque=lambda t, s, p, held: V), f"torque: wanted torque(t, state, params) {FREE}, got"),
+    (
+        lambda: rollout(torque=own(V), inputs=FOUR_ROWS),
+        "torque: wanted torque(t, state, params, held) because there are inputs, got spring(t, state, params)",
+    ),
+    (lambda: rollout(save=lambda t, s: s), f"save: wanted save(t, state, params) {FREE}, got"),
+    (lambda: sampled(init=lambda: 0), "controller.init: wanted init(start, params), got <lambda>()"),
+    (lambda: sampled(update=lambda t, s, m: 0), "controller.update: wanted update(t, state, memory, params, input), got"),
+    (
+        lambda: rollout(controller=jq.Controller(lambda start, params: (), lambda *given: (V, ()))),
+        "torque: wanted torque(t, state, params, held) because there is a controller, got zero(t, state, params)",
+    ),
+    (lambda: jq.compose(lambda state: state, (1.0,)), "step: wanted step(body, torque, t, state, dt, params), got"),
+    (lambda: jq.schemes.damped(jnp.sin, V), "step: wanted step(body, torque, t, state, dt, params), got sin("),
+    (lambda: fit(loss=lambda p: p), "loss: wanted loss(params, batch, key), got <lambda>(p)"),
+    (lambda: fit(validation=lambda: 0.0), "validation: wanted validation(params), got <lambda>()"),
+    (lambda: jq.fit_covariance(lambda: V, V), "residuals: wanted residuals(params), got"),
+    (lambda: jq.kinematics.rollout(*KINEMATIC), "rate: wanted rate(t, params), got"),
+    (lambda: control.pid(BODY, 0.1, lambda t: V), "reference: wanted reference(t, params, input), got"),
+    (lambda: control.pid(BODY, 0.1, lambda t, p, i: V, gains=lambda: V), "gains: wanted gains(params), got"),
+    (lambda: control.pid(BODY, 0.1, lambda t, p, i: V, measure=lambda s: s), "measure: wanted measure(state, input), got"),
+    (lambda: control.follow(lambda: Q, 0.0), "attitude: wanted attitude(t), got"),
+    (lambda: jq.ensemble(lambda: 0, lambda m: m, 3, KEY), "sample: wanted sample(key), got"),
+    (lambda: jq.ensemble(lambda key: key, lambda: 0, 3, KEY), "simulate: wanted simulate(member), got"),
+    (lambda: torques.gravity_gradient(BODY, lambda: V), "position: wanted position(t), got"),
+    (lambda: torques.magnetic(V, lambda t, state: V), "field: wanted field(t), got"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), ARGUMENTS)
+def test_functions_with_other_arguments_are_refused_by_name(call, message):
+    with pytest.raises(TypeError, match="^" + re.escape(message)):
+        call()
+
+
+class Wind:
+    """A torque that is an object."""
+
+    def __call__(self, t, state, params, scale=1.0):
+        return scale * V
+
+
+@pytest.mark.parametrize(
+    "torque",
+    [
+        functools.partial(lambda scale, t, state, params: scale * V, 2.0),
+        functools.partial(lambda t, state, params, *, scale: scale * V, scale=2.0),
+        Wind(),
+        jax.jit(own(V)),
+        jax.checkpoint(own(V)),
+        lambda *given: V,
+        lambda t, *rest, **options: V,
+    ],
+)
+def test_functions_of_every_kind_are_taken(torque):
+    assert arguments.takes("torque", torque, "t, state, params") is torque
 
 
 @pytest.mark.parametrize("case", MISLEADING, ids=[f"{case[2].strip(': ')}-{k}" for k, case in enumerate(MISLEADING)])

@@ -8,7 +8,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from jaxquat.actuators import saturate
-from jaxquat.arguments import exactly, function, instance, is_concrete, positive
+from jaxquat.arguments import exactly, instance, is_concrete, positive, takes
 from jaxquat.body import Body
 from jaxquat.control.laws import Gains, Reference, shortest, tracking_law
 from jaxquat.mechanics import State
@@ -50,8 +50,9 @@ def pid(
         unwind: time constant [s] of the anti-windup, at least ``period``.
     """
     instance("body", body, Body, "a jq.Body")
-    for name, value in (("reference", reference), ("gains", gains), ("measure", measure)):
-        function(name, value)
+    takes("reference", reference, "t, params, input")
+    takes("gains", gains, "params")
+    takes("measure", measure, "state, input")
     period, unwind = exactly("period", period, ()), exactly("unwind", unwind, ())
     positive("period", period)
     if is_concrete((period, unwind)) and not float(unwind) >= float(period):

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat.arguments import function, positive_integer
+from jaxquat.arguments import positive_integer, takes
 
 LARGEST = 2**31
 """Members of an ensemble: numbers of members and of padding are unsigned 32-bit integers."""
@@ -25,6 +25,6 @@ def draw(sample: Callable[[Array], Any], key: Array, n: int) -> Any:
     Traceable and differentiable, unlike ``jq.ensemble``: ``jax.lax.map(simulate, draw(sample, key, n), batch_size=...)`` under
     ``jit`` and ``grad``. ValueError or TypeError for a bad n.
     """
-    function("sample", sample)
+    takes("sample", sample, "key")
     n = positive_integer("n", n)
     return jax.vmap(sample)(keys(key, jnp.arange(n, dtype=jnp.uint32)))

@@ -12,7 +12,7 @@ from jax import Array
 from jax.sharding import Mesh
 from tqdm import tqdm
 
-from jaxquat.arguments import function, instance, positive_integer, random_key
+from jaxquat.arguments import instance, positive_integer, random_key, takes
 from jaxquat.ensembles import chunks, stores
 from jaxquat.ensembles.chunks import Problem
 from jaxquat.ensembles.processes import gather
@@ -70,8 +70,8 @@ def ensemble(
         OSError: the store cannot be written.
         ImportError: a store without zarr.
     """
-    function("sample", sample)
-    function("simulate", simulate)
+    takes("sample", sample, "key")
+    takes("simulate", simulate, "member")
     n = positive_integer("n", n)
     if n > LARGEST:
         raise ValueError(f"n: wanted at most 2^31 members, got {n}")
