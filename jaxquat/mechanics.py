@@ -66,10 +66,7 @@ def evaluate(torque: Torque, t: ArrayLike, state: State, params: Any) -> tuple[A
     if jax.tree.leaves(state.aux):
         if not (isinstance(tau, tuple) and len(tau) == 2):
             raise TypeError(f"{name}: wanted (torque, d aux/dt) because the state has aux, got {_describe(tau)}")
-        tau, rates = tau
-        wanted, got = _describe(state.aux), _describe(rates)
-        if wanted != got:
-            raise ValueError(f"{name}: wanted d aux/dt like state.aux, {wanted}, got {got}")
+        tau, rates = check_rates(name, tau, state)
     return check_torque(name, tau, state), rates
 
 
@@ -115,6 +112,14 @@ def check_torque(name: str, tau: Any, state: State) -> Array:
         wanted = f"an array of shape (3,) and dtype {state.omega.dtype}"
         raise (ValueError if hasattr(tau, "shape") else TypeError)(f"{name}: wanted {wanted}, got {_describe(tau)}")
     return tau
+
+
+def check_rates(name: str, pair: tuple[Any, Any], state: State) -> tuple[Any, Any]:
+    """(torque, d aux/dt) if the rates are like ``state.aux``, or an error that names the torque."""
+    wanted, got = _describe(state.aux), _describe(pair[1])
+    if wanted != got:
+        raise ValueError(f"{name}: wanted d aux/dt like state.aux, {wanted}, got {got}")
+    return pair
 
 
 def check_step(body: Body, t: ArrayLike, state: State, dt: ArrayLike) -> tuple[Array, Array]:

@@ -153,16 +153,16 @@ def rollout(
         ImportError: ``engine="fused"`` without its compiler.
     """
     takes("step", step, "body, torque, t, state, dt, params")
+    if controller is not None:
+        instance("controller", controller, Controller, "a jq.Controller(init, update)")
+        takes("controller.init", controller.init, "start, params")
+        takes("controller.update", controller.update, "t, state, memory, params, input")
     given, why = "t, state, params", "there is neither controller nor inputs"
     if controller is not None or inputs is not None:
         given, why = "t, state, params, held", "there is a controller" if controller is not None else "there are inputs"
     takes("torque", torque, given, why)
     if save is not None:
         takes("save", save, given, why)
-    if controller is not None:
-        instance("controller", controller, Controller, "a jq.Controller(init, update)")
-        takes("controller.init", controller.init, "start, params")
-        takes("controller.update", controller.update, "t, state, memory, params, input")
     start = check_state("start", start)
     dtype = start.q.dtype
     if not isinstance(grid, Grid):
