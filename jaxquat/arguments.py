@@ -5,7 +5,6 @@ where the value is concrete, so the same code runs under ``jit``, ``vmap`` and `
 """
 
 import inspect
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -157,11 +156,19 @@ def finite(name: str, value: Array) -> None:
         raise ValueError(f"{name}: wanted finite values, got {np.asarray(value)}")
 
 
-def unit_quaternion(name: str, value: Array, tolerance: float = 1e-4) -> None:
-    """ValueError if a concrete quaternion is off the unit sphere by more than ``tolerance``."""
+def unit_quaternion(name: str, value: Array) -> None:
+    """ValueError if a concrete quaternion (..., 4) is off the unit sphere by more than 1e-4."""
+    _unit(name, value, "a unit quaternion (| |q| - 1 | <= 0.0001)")
+
+
+def unit_vector(name: str, value: Array) -> None:
+    """ValueError if the length of a concrete vector (..., n) is off 1 by more than 1e-4."""
+    _unit(name, value, "a unit vector (to 0.0001)")
+
+
+def _unit(name: str, value: Array, wanted: str) -> None:
     if is_concrete(value):
-        norm = float(np.linalg.norm(np.asarray(value, dtype=np.float64)))
-        if not math.isfinite(norm) or abs(norm - 1.0) > tolerance:
-            raise ValueError(
-                f"{name}: wanted a unit quaternion (| |q| - 1 | <= {tolerance:g}), got {np.asarray(value)} of norm {norm:.8g}"
-            )
+        rows = np.asarray(value, dtype=np.float64).reshape(-1, value.shape[-1])
+        norms = np.linalg.norm(rows, axis=-1)
+        for row in np.flatnonzero(~(np.abs(norms - 1.0) <= 1e-4))[:1]:
+            raise ValueError(f"{name}: wanted {wanted}, got {rows[row]} of norm {norms[row]:.8g}")

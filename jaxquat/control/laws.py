@@ -9,7 +9,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from jaxquat import euler, quaternion
-from jaxquat.arguments import broadcast, exactly, floating, instance, takes
+from jaxquat.arguments import broadcast, exactly, floating, instance, takes, unit_quaternion
 from jaxquat.body import Body
 from jaxquat.linear import cross, matvec
 from jaxquat.mechanics import State
@@ -31,8 +31,9 @@ class Reference(NamedTuple):
 
 
 def at_rest(q: ArrayLike) -> Reference:
-    """The reference that stands still at an attitude (4,)."""
+    """The reference that stands still at an attitude (4,); ValueError for a concrete one that is not unit within 1e-4."""
     q = exactly("q", q, (4,))
+    unit_quaternion("q", q)
     return Reference(q, jnp.zeros_like(q[1:]), jnp.zeros_like(q[1:]))
 
 
@@ -63,6 +64,7 @@ def quaternion_law(state: State, gains: Gains, command: ArrayLike) -> Array:
     9.8 to 9.10. The torque jumps where the attitude is a half turn away from the command.
     """
     command = exactly("command", command, (4,))
+    unit_quaternion("command", command)
     _check_gains(gains)
     return _shortest_way(state.q, gains, command) - gains.damping * state.omega
 
@@ -117,7 +119,7 @@ def _check_tracking(body: Body, gains: Gains, reference: Reference) -> None:
     instance("body", body, Body, "a jq.Body")
     _check_gains(gains)
     instance("reference", reference, Reference, "a control.Reference(q, omega, alpha)")
-    exactly("reference.q", reference.q, (4,))
+    unit_quaternion("reference.q", exactly("reference.q", reference.q, (4,)))
     exactly("reference.omega", reference.omega, (3,))
     exactly("reference.alpha", reference.alpha, (3,))
 
