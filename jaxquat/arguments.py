@@ -22,22 +22,26 @@ def is_concrete(tree: Any) -> bool:
 
 
 def floating(name: str, value: Any) -> Array:
-    """``value`` as an array of floating dtype; TypeError otherwise."""
+    """``value`` as an array of floating dtype, a bare Python int as a float; TypeError otherwise."""
     try:
-        array = jnp.asarray(value)
-    except (TypeError, ValueError) as error:
+        array = jnp.asarray(float(value) if type(value) is int else value)
+    except (TypeError, ValueError, OverflowError) as error:
         raise TypeError(f"{name}: wanted an array of floats, got {value!r}") from error
     if not jnp.issubdtype(array.dtype, jnp.floating):
-        raise TypeError(f"{name}: wanted a floating dtype, got {array.dtype} (write 1.0, not 1)")
+        hint = " (write 1.0, not 1)" if jnp.issubdtype(array.dtype, jnp.integer) else ""
+        raise TypeError(f"{name}: wanted a floating dtype, got {array.dtype}{hint}")
     return array
 
 
 def floating_tree(name: str, tree: Any) -> Any:
-    """``tree`` with arrays of floating dtype for leaves; TypeError, with the place in the tree, otherwise."""
+    """``tree`` with arrays of floating dtype for leaves; TypeError, with the place in the tree, otherwise.
+
+    A bare int is refused here: in a tree of parameters it may well be a number that is not to be fitted.
+    """
 
     def checked(path: Any, leaf: Any) -> Array:
         try:
-            return floating(name, leaf)
+            return floating(name, np.asarray(leaf) if type(leaf) is int else leaf)
         except TypeError as error:
             place = f" at {name}{jax.tree_util.keystr(path)}" if path else ""
             hint = "split the tree (equinox.partition does), give the floats here and let the function join the parts"

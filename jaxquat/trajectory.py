@@ -45,7 +45,7 @@ def grid(t0: ArrayLike, dt: ArrayLike, steps: int) -> Grid:
     """
     steps = positive_integer("steps", steps)
     for name, value in (("t0", t0), ("dt", dt)):
-        shape = jnp.shape(floating(name, 0.0 + value if type(value) is int else value))
+        shape = jnp.shape(floating(name, value))
         if shape != ():
             raise ValueError(f"{name}: wanted a scalar, got shape {shape}")
         if is_concrete(value) and not math.isfinite(float(np.asarray(value))):
@@ -74,7 +74,7 @@ class Path(NamedTuple):
         if self.t.ndim != 1:
             raise ValueError(f"path: wanted one path, got times of shape {self.t.shape}; use jax.vmap over the paths")
         check_rows(self)
-        t = floating("t", 0.0 + t if type(t) is int else t).astype(self.t.dtype)
+        t = floating("t", t).astype(self.t.dtype)
         first, last = self.t[0], self.t[-1]
         if is_concrete((t, first, last)) and not np.all((np.asarray(t) >= first) & (np.asarray(t) <= last)):
             raise ValueError(f"t: wanted times within [{first}, {last}], got {t}")

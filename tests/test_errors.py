@@ -132,7 +132,7 @@ CASES = [
     # quaternion
     (lambda: quaternion.multiply(jnp.ones((2, 4)), jnp.ones((3, 4))), ValueError, "p, q: wanted leading axes", "(2, 4), (3, 4)"),
     (lambda: quaternion.slerp(jnp.ones((2, 4)), Q, V), ValueError, "p, q, t: wanted leading axes", "(2, 4), (4,), (3,)"),
-    (lambda: quaternion.slerp(Q, Q, 1), TypeError, "t: wanted a floating dtype, got int64", "1.0, not 1"),
+    (lambda: quaternion.slerp(Q, Q, np.int64(1)), TypeError, "t: wanted a floating dtype, got int64", "1.0, not 1"),
     (lambda: quaternion.from_axis_angle(V, None), TypeError, "angle: wanted an array of floats, got None"),
     (
         lambda: quaternion.from_axis_angle(V, 1.0),
@@ -210,7 +210,9 @@ CASES = [
     (lambda: jq.Body.from_parameters(V), ValueError, "theta: wanted shape (6,), got (3,)"),
     (lambda: jq.Body.from_parameters(jnp.ones(6, int)), TypeError, "theta: wanted a floating dtype, got int64"),
     (lambda: jq.Body.box(V, V), ValueError, "mass: wanted shape (), got (3,)"),
-    (lambda: jq.Body.box(2, V), TypeError, "mass: wanted a floating dtype, got int64"),
+    (lambda: jq.Body.box(jnp.asarray(2), V), TypeError, "mass: wanted a floating dtype, got int64 (write 1.0, not 1)"),
+    (lambda: jq.Body.box(True, V), TypeError, "mass: wanted a floating dtype, got bool"),
+    (lambda: jq.Body.box(2.0, [1, 2, 3]), TypeError, "sides: wanted a floating dtype, got int64 (write 1.0, not 1)"),
     (lambda: jq.Body.box(-2.0, V), ValueError, "mass: wanted positive values, got -2.0"),
     (lambda: jq.Body.box(2.0, Q), ValueError, "sides: wanted shape (3,), got (4,)"),
     (lambda: jq.Body.box(2.0, jnp.array([1.0, 0, 1])), ValueError, "sides: wanted positive values, got [1. 0. 1.]"),
@@ -224,7 +226,7 @@ CASES = [
     (lambda: setattr(BODY, "mass", 1.0), AttributeError, "Body is immutable: cannot set 'mass'"),
     # torques, control
     (lambda: torques.heavy_top(V, V), ValueError, "weight: wanted shape (), got (3,)"),
-    (lambda: torques.heavy_top(1, V), TypeError, "weight: wanted a floating dtype, got int64"),
+    (lambda: torques.heavy_top(np.int32(1), V), TypeError, "weight: wanted a floating dtype, got int32"),
     (lambda: torques.heavy_top(1.0, Q), ValueError, "offset: wanted shape (3,), got (4,)"),
     (lambda: torques.drag(0.5), ValueError, "damping: wanted shape (3,), got ()"),
     (lambda: torques.drag(jnp.ones((3, 4))), ValueError, "damping: wanted shape (3, 3), got (3, 4)"),
@@ -352,6 +354,7 @@ CASES = [
         TypeError,
         "params: wanted an array of floats, got 'high' at params['gain'][0]; split the tree (equinox.partition does)",
     ),
+    (lambda: fit(params={"order": 2}), TypeError, "params: wanted a floating dtype, got int64", "at params['order']; split"),
     (lambda: fit(params=(TEN, jnp.sin)), TypeError, "params: wanted an array of floats, got <", "at params[1]"),
     (lambda: fit(params=()), ValueError, "params: wanted at least one number, got none"),
     (lambda: fit(data=(TEN, jnp.ones(5))), ValueError, "data: wanted one leading axis throughout, got [(10,), (5,)]"),
@@ -543,6 +546,22 @@ def test_a_step_called_directly_keeps_the_dtype_of_its_state():
 
 def test_a_tableau_is_what_the_factory_takes():
     assert callable(jq.rkmk(tableaus.HEUN))
+
+
+def test_a_bare_int_is_a_float():
+    np.testing.assert_array_equal(jq.Body.box(3, V).moments, jq.Body.box(3.0, V).moments)
+    np.testing.assert_array_equal(quaternion.slerp(Q, Q, 1), Q)
+    np.testing.assert_array_equal(quaternion.from_axis_angle(jnp.eye(3)[0], 1), quaternion.from_axis_angle(jnp.eye(3)[0], 1.0))
+    np.testing.assert_array_equal(actuators.lag(V, 2 * V, 1), V)
+    np.testing.assert_array_equal(torques.heavy_top(1, V)(0.0, START, None), torques.heavy_top(1.0, V)(0.0, START, None))
+    np.testing.assert_array_equal(path().at(0).q, Q)
+    assert jax.eval_shape(lambda v: jq.Body.box(3, v).moments, single(V)).dtype == jnp.float32
+    assert jq.grid(0, 1, 4).times(jnp.float32)[-1] == 4
+
+
+def test_the_hint_of_integers_is_for_integers_alone():
+    with pytest.raises(TypeError, match=r"^mass: wanted a floating dtype, got key<fry>$"):
+        jq.Body.box(KEY, V)
 
 
 # Values under jit: nothing is known while tracing, so check=True reports through checkify
