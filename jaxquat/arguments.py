@@ -4,6 +4,7 @@ Facts known while tracing (shape, dtype, an unknown option) are always checked. 
 where the value is concrete, so the same code runs under ``jit``, ``vmap`` and ``grad``.
 """
 
+import contextlib
 import inspect
 from collections.abc import Sequence
 from typing import Any
@@ -118,10 +119,16 @@ def instance(name: str, value: Any, kind: type, wanted: str) -> Any:
 
 
 def random_key(name: str, value: Any) -> Array:
-    """``value`` if it is a ``jax.random.key``, also of the older kind; TypeError otherwise."""
-    if not hasattr(value, "dtype") or not (jnp.issubdtype(value.dtype, jax.dtypes.prng_key) or value.dtype == jnp.uint32):
+    """``value`` as one ``jax.random.key``, also from the older kind; TypeError for what is none, ValueError for several."""
+    key = value
+    if getattr(value, "dtype", None) == jnp.uint32:
+        with contextlib.suppress(TypeError, ValueError):
+            key = jax.random.wrap_key_data(value)
+    if not jnp.issubdtype(getattr(key, "dtype", None), jax.dtypes.prng_key):
         raise TypeError(f"{name}: wanted a jax.random.key, got {value!r}")
-    return value
+    if key.shape != ():
+        raise ValueError(f"{name}: wanted one key, got shape {key.shape}")
+    return key
 
 
 def positive(name: str, value: ArrayLike) -> None:

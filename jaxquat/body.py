@@ -9,7 +9,7 @@ from jax import Array
 from jax.typing import ArrayLike, DTypeLike
 
 from jaxquat import quaternion
-from jaxquat.arguments import exactly, finite, is_concrete, positive, unit_quaternion
+from jaxquat.arguments import exactly, finite, is_concrete, positive, random_key, unit_quaternion
 from jaxquat.linear import dot, matmul, transpose
 
 
@@ -137,9 +137,9 @@ class Body:
         return cls.from_principal(jnp.stack([across, across, 0.5 * mass * radius * radius]))
 
     @classmethod
-    def random(cls, key: Array, dtype: DTypeLike | None = None) -> "Body":
+    def random(cls, key: Array, *, dtype: DTypeLike | None = None) -> "Body":
         """A random physical inertia with products: ``from_parameters`` of normal numbers of spread 0.3 (moments of order 1)."""
-        return cls.from_parameters(0.3 * jax.random.normal(key, (6,), dtype))
+        return cls.from_parameters(0.3 * jax.random.normal(random_key("key", key), (6,), dtype))
 
     def principal(self) -> tuple[Array, Array]:
         """(moments (3,) [kg m^2], axes (4,), principal to body): those kept by ``from_principal``, otherwise by Jacobi's rotations.

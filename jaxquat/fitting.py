@@ -102,7 +102,7 @@ def fit(
     checkpoint_every = positive_integer("checkpoint_every", checkpoint_every)
     takes("loss", loss, "params, batch, key")
     instance("optimizer", optimizer, optax.GradientTransformation, "an optax gradient transformation, e.g. optax.adam(1e-2)")
-    random_key("key", key)
+    key = random_key("key", key)
     one_of("mode", mode, ("auto", "forward", "reverse"))
     params = jax.tree.map(_strong, floating_tree("params", params))
     starts = None if starts is None else positive_integer("starts", starts)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat.arguments import exactly, floating, instance, is_concrete
+from jaxquat.arguments import exactly, floating, instance, is_concrete, random_key
 from jaxquat.linear import inverse, matvec
 
 
@@ -46,7 +46,7 @@ def measure(gyro: Gyro, omega: ArrayLike, dt: ArrayLike, key: Array) -> Array:
     if is_concrete(dt) and not float(dt) > 0:
         raise ValueError(f"dt: wanted a positive interval, got {dt}")
     dt = dt.astype(omega.dtype)
-    white, steps = jax.random.normal(key, (2, *omega.shape), omega.dtype)
+    white, steps = jax.random.normal(random_key("key", key), (2, *omega.shape), omega.dtype)
     walk = jnp.cumsum(gyro.walk * jnp.sqrt(dt) * steps, axis=0)
     walk = jnp.concatenate([jnp.zeros_like(walk[:1]), walk[:-1]])
     bias = exactly("gyro.bias", gyro.bias, (3,))[None]

@@ -263,6 +263,23 @@ CASES = [
     (lambda: jq.grid(0.0, 0.1, 4.0), TypeError, "steps: wanted an integer, got 4.0"),
     (lambda: jq.grid(0.0, 0.1, True), TypeError, "steps: wanted an integer, got True"),
     (lambda: jq.grid(0.0, 0.1, jnp.asarray(4)), TypeError, "steps: wanted an integer, got Array(4"),
+    # keys
+    (lambda: quaternion.random(0), TypeError, "key: wanted a jax.random.key, got 0"),
+    (lambda: quaternion.random(jnp.uint32(3)), TypeError, "key: wanted a jax.random.key, got Array(3"),
+    (lambda: quaternion.random(jnp.arange(3, dtype=jnp.uint32)), TypeError, "key: wanted a jax.random.key, got Array("),
+    (lambda: quaternion.random(jax.random.split(KEY)), ValueError, "key: wanted one key, got shape (2,)"),
+    (lambda: quaternion.random(jax.random.split(jax.random.PRNGKey(0))), ValueError, "key: wanted one key, got shape (2,)"),
+    (lambda: jq.Body.random(jax.random.split(KEY)), ValueError, "key: wanted one key, got shape (2,)"),
+    (
+        lambda: jq.sensors.measure(jq.sensors.Gyro.ideal(), FOUR_ROWS, 0.1, jax.random.split(KEY)),
+        ValueError,
+        "key: wanted one key, got shape (2,)",
+    ),
+    (lambda: jq.ensembles.draw(lambda key: key, 3, jax.random.split(KEY)), ValueError, "key: wanted one key, got shape (2,)"),
+    (lambda: jq.ensembles.keys(None, jnp.arange(3)), TypeError, "key: wanted a jax.random.key, got None"),
+    (lambda: jq.ensembles.keys(KEY, jnp.arange(3.0)), TypeError, "index: wanted integers, got float64"),
+    (lambda: jq.ensembles.keys(KEY, 3), ValueError, "index: wanted shape (m,), got ()"),
+    (lambda: fit(key=jax.random.split(KEY)), ValueError, "key: wanted one key, got shape (2,)"),
     # rollout: start
     (lambda: rollout(start=(Q, V)), TypeError, "start: wanted a jq.State, got tuple"),
     (lambda: rollout(start=None), TypeError, "start: wanted a jq.State, got NoneType"),
@@ -557,6 +574,11 @@ def test_a_bare_int_is_a_float():
     np.testing.assert_array_equal(path().at(0).q, Q)
     assert jax.eval_shape(lambda v: jq.Body.box(3, v).moments, single(V)).dtype == jnp.float32
     assert jq.grid(0, 1, 4).times(jnp.float32)[-1] == 4
+
+
+def test_a_key_of_the_older_kind_is_that_key():
+    old, new = quaternion.random(jax.random.PRNGKey(5), (3,)), quaternion.random(jax.random.key(5), (3,))
+    np.testing.assert_array_equal(old, new)
 
 
 def test_the_hint_of_integers_is_for_integers_alone():

@@ -83,7 +83,7 @@ def ensemble(
     if mesh is not None:
         instance("mesh", mesh, Mesh, "a jax.sharding.Mesh")
         mesh = Mesh(mesh.devices, mesh.axis_names)  # whatever its axis types
-    problem = Problem(sample, simulate, n, _typed(key), mesh)
+    problem = Problem(sample, simulate, n, _reproducible(key), mesh)
     together = _several_processes(mesh)
     member, outputs = chunks.shapes(problem)
     empty = jax.tree.map(lambda leaf: np.zeros((0, *leaf.shape), leaf.dtype), outputs)
@@ -172,12 +172,9 @@ def ensemble(
     return Ensemble(result, failures, keys(problem.key, failures))
 
 
-def _typed(key: Any) -> Array:
-    """A ``jax.random.key``, also from the older kind."""
+def _reproducible(key: Any) -> Array:
+    """One key, of a generator that will do."""
     key = random_key("key", key)
-    key = key if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else jax.random.wrap_key_data(key)
-    if key.shape != ():
-        raise ValueError(f"key: wanted one key, got shape {key.shape}")
     if "rbg" in str(jax.random.key_impl(key)):
         raise ValueError(f"key: wanted a generator whose numbers do not depend on vmap, got {jax.random.key_impl(key)}")
     return key
