@@ -59,6 +59,14 @@ def exactly(name: str, value: Any, shape: tuple[int, ...], hint: str = "") -> Ar
     return array
 
 
+def one_shape(name: str, value: Any, *shapes: tuple[int, ...]) -> Array:
+    """``value`` as a floating array of one of these shapes."""
+    array = floating(name, value)
+    if array.shape not in shapes:
+        raise ValueError(f"{name}: wanted shape {' or '.join(map(str, shapes))}, got {array.shape}")
+    return array
+
+
 def trailing(name: str, value: Any, core: tuple[int, ...]) -> Array:
     """``value`` as a floating array whose last axes are ``core``."""
     array = floating(name, value)

@@ -13,7 +13,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from jaxquat import quaternion
-from jaxquat.arguments import exactly, floating, function, instance, takes
+from jaxquat.arguments import exactly, function, instance, one_shape, takes
 from jaxquat.body import Body
 from jaxquat.linear import cross, dot, matvec
 from jaxquat.mechanics import State, Torque, check_rates, check_torque, torque_name
@@ -101,8 +101,7 @@ def heavy_top(weight: ArrayLike, offset: ArrayLike) -> Torque:
 
 def drag(damping: ArrayLike) -> Torque:
     """Viscous drag ``-D omega``; ``damping`` is D: (3,) for a diagonal, or (3, 3) [N m s]."""
-    damping = floating("damping", damping)
-    damping = exactly("damping", damping, (3, 3) if damping.ndim == 2 else (3,))
+    damping = one_shape("damping", damping, (3,), (3, 3))
 
     def torque(t: ArrayLike, state: State, params: Any, *held: Any) -> Array:
         return -(matvec(damping, state.omega) if damping.ndim == 2 else damping * state.omega)

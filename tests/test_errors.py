@@ -43,6 +43,10 @@ def fit(**changes):
     return jq.fit(**{**given, "steps": 2, "key": jax.random.key(0), "progress": False, **changes})
 
 
+def gyro(**changes):
+    return jq.sensors.measure(jq.sensors.Gyro.ideal()._replace(**changes), FOUR_ROWS, 0.1, KEY)
+
+
 def path():
     """Two rows at t = 0 and 1, at rest; no rollout needs to be compiled for it."""
     return jq.Path(jnp.array([0.0, 1.0]), jq.State(jnp.stack([Q, Q]), jnp.zeros((2, 3))), (), ())
@@ -228,8 +232,13 @@ CASES = [
     (lambda: torques.heavy_top(V, V), ValueError, "weight: wanted shape (), got (3,)"),
     (lambda: torques.heavy_top(np.int32(1), V), TypeError, "weight: wanted a floating dtype, got int32"),
     (lambda: torques.heavy_top(1.0, Q), ValueError, "offset: wanted shape (3,), got (4,)"),
-    (lambda: torques.drag(0.5), ValueError, "damping: wanted shape (3,), got ()"),
-    (lambda: torques.drag(jnp.ones((3, 4))), ValueError, "damping: wanted shape (3, 3), got (3, 4)"),
+    (lambda: torques.drag(0.5), ValueError, "damping: wanted shape (3,) or (3, 3), got ()"),
+    (lambda: torques.drag(jnp.ones((3, 4))), ValueError, "damping: wanted shape (3,) or (3, 3), got (3, 4)"),
+    (lambda: jq.schemes.damped(jq.pcdm1, 0.1), ValueError, "damping: wanted shape (3,) or (3, 3), got ()"),
+    (lambda: jq.schemes.damped(jq.pcdm1, [1, 2, 3]), TypeError, "damping: wanted a floating dtype, got int64"),
+    (lambda: gyro(noise=jnp.ones(2)), ValueError, "gyro.noise: wanted shape () or (3,), got (2,)"),
+    (lambda: gyro(walk="low"), TypeError, "gyro.walk: wanted an array of floats, got 'low'"),
+    (lambda: gyro(bias=jnp.ones(())), ValueError, "gyro.bias: wanted shape (3,), got ()"),
     (lambda: torques.magnetic(Q, lambda t: V), ValueError, "dipole: wanted shape (3,), got (4,)"),
     (lambda: control.quaternion_law(START, GAINS, V), ValueError, "command: wanted shape (4,), got (3,)"),
     (lambda: control.quaternion_law(START, GAINS, 2 * Q), ValueError, "command: " + ONE_UNIT, "norm 2"),
@@ -574,6 +583,17 @@ def test_a_bare_int_is_a_float():
     np.testing.assert_array_equal(path().at(0).q, Q)
     assert jax.eval_shape(lambda v: jq.Body.box(3, v).moments, single(V)).dtype == jnp.float32
     assert jq.grid(0, 1, 4).times(jnp.float32)[-1] == 4
+
+
+def test_what_is_checked_is_what_is_used():
+    """Lists and numbers in gains and gyroscopes."""
+    lists = control.Gains([0.1, 0.2, 0.3], [0.1, 0.2, 0.3])
+    np.testing.assert_array_equal(control.quaternion_law(START, lists, Q), control.quaternion_law(START, GAINS, Q))
+    np.testing.assert_array_equal(control.euler_law(START, lists, V), control.euler_law(START, GAINS, V))
+    still, listed = control.at_rest(Q), control.Reference([1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0])
+    for law in (control.tracking_law, control.geometric_law):
+        np.testing.assert_array_equal(law(BODY, START, lists, listed), law(BODY, START, GAINS, still))
+    np.testing.assert_array_equal(gyro(noise=[0.1, 0.1, 0.1], walk=[0.2, 0.2, 0.2]), gyro(noise=0.1, walk=jnp.asarray(0.2)))
 
 
 def test_a_key_of_the_older_kind_is_that_key():

@@ -63,9 +63,8 @@ def quaternion_law(state: State, gains: Gains, command: ArrayLike) -> Array:
     ``command`` is the attitude to reach, (4,). For small errors this is ``k`` times the rotation vector to the command. Hoffmann
     9.8 to 9.10. The torque jumps where the attitude is a half turn away from the command.
     """
-    command = exactly("command", command, (4,))
+    command, gains = exactly("command", command, (4,)), _check_gains(gains)
     unit_quaternion("command", command)
-    _check_gains(gains)
     return _shortest_way(state.q, gains, command) - gains.damping * state.omega
 
 
@@ -75,8 +74,7 @@ def euler_law(state: State, gains: Gains, command: ArrayLike) -> Array:
     ``command`` is (roll, pitch, yaw) [rad], in the order of the axes. Hoffmann 9.2 and 9.3. Valid away from gimbal lock (pitch
     ±pi/2).
     """
-    command = exactly("command", command, (3,))
-    _check_gains(gains)
+    command, gains = exactly("command", command, (3,)), _check_gains(gains)
     angles = euler.from_quaternion(state.q, "ZYX")[::-1]
     return -gains.damping * state.omega - gains.stiffness * jnp.sin(angles - command)
 
@@ -88,7 +86,8 @@ def tracking_law(body: Body, state: State, gains: Gains, reference: Reference) -
     the reference turned into body axes. B. Wie, Space Vehicle Dynamics and Control, 2nd ed. 2008, section 7.3. The torque jumps
     where the attitude is a half turn away from the reference.
     """
-    _check_tracking(body, gains, reference)
+    instance("body", body, Body, "a jq.Body")
+    gains, reference = _check_gains(gains), check_reference(reference)
     return _shortest_way(state.q, gains, reference.q) + _rate_terms(body, state, gains, reference)
 
 
@@ -98,7 +97,8 @@ def geometric_law(body: Body, state: State, gains: Gains, reference: Reference) 
     T. Lee, M. Leok and N. H. McClamroch, Geometric tracking control of a quadrotor UAV on SE(3), CDC 2010, (11) and
     (16). The pull is k sin(angle): it vanishes at a half turn, which is an unstable equilibrium.
     """
-    _check_tracking(body, gains, reference)
+    instance("body", body, Body, "a jq.Body")
+    gains, reference = _check_gains(gains), check_reference(reference)
     error = quaternion.multiply(quaternion.conjugate(state.q), reference.q)
     return 2.0 * gains.stiffness * error[0] * error[1:] + _rate_terms(body, state, gains, reference)
 
@@ -115,16 +115,14 @@ def _rate_terms(body: Body, state: State, gains: Gains, reference: Reference) ->
     return needed - gains.damping * (state.omega - omega)
 
 
-def _check_tracking(body: Body, gains: Gains, reference: Reference) -> None:
-    instance("body", body, Body, "a jq.Body")
-    _check_gains(gains)
+def check_reference(reference: Reference) -> Reference:
+    """A Reference, its fields as arrays, or an error that names the field."""
     instance("reference", reference, Reference, "a control.Reference(q, omega, alpha)")
-    unit_quaternion("reference.q", exactly("reference.q", reference.q, (4,)))
-    exactly("reference.omega", reference.omega, (3,))
-    exactly("reference.alpha", reference.alpha, (3,))
+    q = exactly("reference.q", reference.q, (4,))
+    unit_quaternion("reference.q", q)
+    return Reference(q, *(exactly(f"reference.{name}", getattr(reference, name), (3,)) for name in ("omega", "alpha")))
 
 
-def _check_gains(gains: Gains) -> None:
+def _check_gains(gains: Gains) -> Gains:
     instance("gains", gains, Gains, "control.Gains(damping, stiffness)")
-    exactly("gains.damping", gains.damping, (3,))
-    exactly("gains.stiffness", gains.stiffness, (3,))
+    return Gains(*(exactly(f"gains.{name}", value, (3,)) for name, value in gains._asdict().items()))
