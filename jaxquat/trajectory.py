@@ -14,7 +14,7 @@ from jax.experimental import checkify
 from jax.typing import ArrayLike, DTypeLike
 
 from jaxquat import quaternion, reversing, so3
-from jaxquat.arguments import divisor, floating, instance, is_concrete, one_of, positive_integer, takes
+from jaxquat.arguments import divisor, exactly, floating, instance, is_concrete, one_of, positive_integer, takes
 from jaxquat.body import Body
 from jaxquat.linear import dot
 from jaxquat.mechanics import State, Step, Torque, check_state, evaluate_at_attitude
@@ -175,6 +175,8 @@ def rollout(
         raise TypeError(f"body: wanted the dtype of the start, {dtype}, got {body.inertia.dtype}")
     save_every = divisor("save_every", save_every, grid.steps)
     sample_every = divisor("sample_every", sample_every, grid.steps)
+    if controller is not None and controller.period is not None:
+        _check_period(controller.period, grid.dt, sample_every)
     one_of("engine", engine, ("scan", "fused", "auto"))
     if engine == "fused" and (check or checkpoint == "reversible"):
         raise ValueError('engine: "fused" has neither check=True nor checkpoint="reversible"; use engine="scan"')
@@ -244,6 +246,14 @@ def _segment(checkpoint: str | int, steps: int) -> int | None:
         one_of("checkpoint", checkpoint, ("none", "sqrt", "reversible"))
         return None if checkpoint == "none" else math.isqrt(steps - 1) + 1
     return positive_integer("checkpoint", checkpoint)
+
+
+def _check_period(period: ArrayLike, dt: ArrayLike, sample_every: int) -> None:
+    exactly("controller.period", period, ())
+    if is_concrete((period, dt)):
+        wanted, got = sample_every * float(np.asarray(dt)), float(np.asarray(period))
+        if not math.isclose(wanted, got, rel_tol=1e-5):  # float32 may have rounded both
+            raise ValueError(f"controller: wanted a period of {wanted:.6g} s (sample_every * dt), got {got:.6g}")
 
 
 def _check_reversible(

@@ -104,7 +104,7 @@ ALGEBRA = [
     (lambda q: euler.from_quaternion(q, "ZYX"), {"q": (4,)}),
     (lambda angles: euler.rate_matrix(angles, "ZYX"), {"angles": (3,)}),
     (lambda angles: euler.rate_matrix_inverse(angles, "ZYX"), {"angles": (3,)}),
-    (control.shortest, {"q": (4,), "reference": (4,)}),
+    (control.shortest, {"q": (4,), "target": (4,)}),
 ]
 EXTRA = {quaternion.slerp: {"t": 0.5}, quaternion.from_axis_angle: {"angle": 0.5}}
 
@@ -240,8 +240,8 @@ CASES = [
     (lambda: gyro(walk="low"), TypeError, "gyro.walk: wanted an array of floats, got 'low'"),
     (lambda: gyro(bias=jnp.ones(())), ValueError, "gyro.bias: wanted shape (3,), got ()"),
     (lambda: torques.magnetic(Q, lambda t: V), ValueError, "dipole: wanted shape (3,), got (4,)"),
-    (lambda: control.quaternion_law(START, GAINS, V), ValueError, "command: wanted shape (4,), got (3,)"),
-    (lambda: control.quaternion_law(START, GAINS, 2 * Q), ValueError, "command: " + ONE_UNIT, "norm 2"),
+    (lambda: control.quaternion_law(START, GAINS, V), ValueError, "target: wanted shape (4,), got (3,)"),
+    (lambda: control.quaternion_law(START, GAINS, 2 * Q), ValueError, "target: " + ONE_UNIT, "norm 2"),
     (lambda: control.at_rest(1.01 * Q), ValueError, "q: " + ONE_UNIT, "norm 1.01"),
     (
         lambda: control.tracking_law(BODY, START, GAINS, control.Reference(2 * Q, V, V)),
@@ -249,7 +249,7 @@ CASES = [
         "reference.q: " + ONE_UNIT,
         "norm 2",
     ),
-    (lambda: control.euler_law(START, GAINS, Q), ValueError, "command: wanted shape (3,), got (4,)"),
+    (lambda: control.euler_law(START, GAINS, Q), ValueError, "target: wanted shape (3,), got (4,)"),
     (
         lambda: actuators.saturate(jnp.ones((2, 3)), jnp.ones((4, 3))),
         ValueError,

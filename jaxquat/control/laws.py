@@ -51,32 +51,32 @@ def follow(attitude: Callable[[Array], Array], t: ArrayLike) -> Reference:
     return Reference(q, omega, alpha)
 
 
-def shortest(q: ArrayLike, reference: ArrayLike) -> Array:
-    """Of ``reference`` and its negative (one attitude) the one nearer to q; +reference at exactly a half turn. -> (..., 4)."""
-    q, reference = broadcast(("q", q, (4,)), ("reference", reference, (4,)))
-    return jnp.where(jnp.sum(q * reference, axis=-1, keepdims=True) < 0, -reference, reference)
+def shortest(q: ArrayLike, target: ArrayLike) -> Array:
+    """Of ``target`` and its negative (one attitude) the one nearer to q; +target at exactly a half turn. -> (..., 4)."""
+    q, target = broadcast(("q", q, (4,)), ("target", target, (4,)))
+    return jnp.where(jnp.sum(q * target, axis=-1, keepdims=True) < 0, -target, target)
 
 
-def quaternion_law(state: State, gains: Gains, command: ArrayLike) -> Array:
-    """Torque ``-d omega + 2 k vec(q* (s command))`` on the shortest way (s = ±1), all three per axis. -> (3,) [N m].
+def quaternion_law(state: State, gains: Gains, target: ArrayLike) -> Array:
+    """Torque ``-d omega + 2 k vec(q* (s target))`` on the shortest way (s = ±1), all three per axis. -> (3,) [N m].
 
-    ``command`` is the attitude to reach, (4,). For small errors this is ``k`` times the rotation vector to the command. Hoffmann
-    9.8 to 9.10. The torque jumps where the attitude is a half turn away from the command.
+    ``target`` is the attitude to reach, (4,). For small errors this is ``k`` times the rotation vector to the target. Hoffmann
+    9.8 to 9.10. The torque jumps where the attitude is a half turn away from the target.
     """
-    command, gains = exactly("command", command, (4,)), _check_gains(gains)
-    unit_quaternion("command", command)
-    return _shortest_way(state.q, gains, command) - gains.damping * state.omega
+    target, gains = exactly("target", target, (4,)), _check_gains(gains)
+    unit_quaternion("target", target)
+    return _shortest_way(state.q, gains, target) - gains.damping * state.omega
 
 
-def euler_law(state: State, gains: Gains, command: ArrayLike) -> Array:
-    """Torque ``-d omega - k sin(angle - command)`` with aircraft angles, roll on x, pitch on y, yaw on z. -> (3,) [N m].
+def euler_law(state: State, gains: Gains, target: ArrayLike) -> Array:
+    """Torque ``-d omega - k sin(angle - target)`` with aircraft angles, roll on x, pitch on y, yaw on z. -> (3,) [N m].
 
-    ``command`` is (roll, pitch, yaw) [rad], in the order of the axes. Hoffmann 9.2 and 9.3. Valid away from gimbal lock (pitch
+    ``target`` is (roll, pitch, yaw) [rad], in the order of the axes. Hoffmann 9.2 and 9.3. Valid away from gimbal lock (pitch
     ±pi/2).
     """
-    command, gains = exactly("command", command, (3,)), _check_gains(gains)
+    target, gains = exactly("target", target, (3,)), _check_gains(gains)
     angles = euler.from_quaternion(state.q, "ZYX")[::-1]
-    return -gains.damping * state.omega - gains.stiffness * jnp.sin(angles - command)
+    return -gains.damping * state.omega - gains.stiffness * jnp.sin(angles - target)
 
 
 def tracking_law(body: Body, state: State, gains: Gains, reference: Reference) -> Array:
@@ -103,8 +103,8 @@ def geometric_law(body: Body, state: State, gains: Gains, reference: Reference) 
     return 2.0 * gains.stiffness * error[0] * error[1:] + _rate_terms(body, state, gains, reference)
 
 
-def _shortest_way(q: Array, gains: Gains, command: Array) -> Array:
-    return 2.0 * gains.stiffness * quaternion.multiply(quaternion.conjugate(q), shortest(q, command))[1:]
+def _shortest_way(q: Array, gains: Gains, target: Array) -> Array:
+    return 2.0 * gains.stiffness * quaternion.multiply(quaternion.conjugate(q), shortest(q, target))[1:]
 
 
 def _rate_terms(body: Body, state: State, gains: Gains, reference: Reference) -> Array:
