@@ -132,7 +132,7 @@ def random_key(name: str, value: Any) -> Array:
     if getattr(value, "dtype", None) == jnp.uint32:
         with contextlib.suppress(TypeError, ValueError):
             key = jax.random.wrap_key_data(value)
-    if not jnp.issubdtype(getattr(key, "dtype", None), jax.dtypes.prng_key):
+    if not hasattr(key, "dtype") or not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
         raise TypeError(f"{name}: wanted a jax.random.key, got {value!r}")
     if key.shape != ():
         raise ValueError(f"{name}: wanted one key, got shape {key.shape}")

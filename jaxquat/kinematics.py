@@ -29,7 +29,7 @@ _NODES = {
 }
 
 
-def magnus(q: ArrayLike, omega: ArrayLike, alpha: ArrayLike, dt: ArrayLike, order: int = 8) -> Array:
+def magnus(q0: ArrayLike, omega: ArrayLike, alpha: ArrayLike, dt: ArrayLike, *, order: int = 4) -> Array:
     """The attitude after dt [s] of constant angular acceleration: rate ``omega + alpha t``, both in body axes [rad/s, rad/s^2].
 
     (..., 4), (..., 3), (..., 3), (...) -> (..., 4). The order in dt is 2, 4, 6 or 8: the first term of the Magnus series, the first
@@ -38,8 +38,9 @@ def magnus(q: ArrayLike, omega: ArrayLike, alpha: ArrayLike, dt: ArrayLike, orde
     order 1 in the rate: use a scheme of ``jq.SCHEMES`` there.
     """
     one_of("order", order, (2, 4, 6, 8))
-    named = (("q", q, (4,)), ("omega", omega, (3,)), ("alpha", alpha, (3,)), ("dt", dt, ()))
-    q, omega, alpha, h = broadcast(*named)
+    named = (("q0", q0, (4,)), ("omega", omega, (3,)), ("alpha", alpha, (3,)), ("dt", dt, ()))
+    q0, omega, alpha, h = broadcast(*named)
+    unit_quaternion("q0", q0)
     h = h[..., None]
     middle = omega + 0.5 * h * alpha
     turn = cross(alpha, middle)
@@ -54,7 +55,7 @@ def magnus(q: ArrayLike, omega: ArrayLike, alpha: ArrayLike, dt: ArrayLike, orde
         along = along + h**7 * (mixed * mixed / 30240 - acceleration * rate / 7560)
         across = across + h**7 * mixed * rate / 10080
         sideways = sideways - h**7 * (rate * rate / 30240 - acceleration / 6720)
-    return correct_norm(multiply(q, exp(along * middle + across * alpha + sideways * turn)))
+    return correct_norm(multiply(q0, exp(along * middle + across * alpha + sideways * turn)))
 
 
 def truncated_exp(u: ArrayLike) -> Array:
