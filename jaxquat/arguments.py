@@ -89,11 +89,11 @@ def broadcast(*named: tuple[str, Any, tuple[int, ...]]) -> list[Array]:
     return [array.reshape((1,) * (rank - len(batch)) + array.shape) for array, batch in zip(arrays, leading, strict=True)]
 
 
-def function(name: str, value: Any) -> Any:
+def function(name: str, value: Any, hint: str = "") -> Any:
     """``value`` if it can be called; TypeError otherwise."""
     if not callable(value):
         shown = repr(value) if value is None or isinstance(value, str) else type(value).__name__
-        raise TypeError(f"{name}: wanted a function, got {shown}")
+        raise TypeError(f"{name}: wanted a function, got {shown}{hint}")
     return value
 
 

@@ -9,7 +9,7 @@ from jax import Array
 from jax.typing import ArrayLike, DTypeLike
 
 from jaxquat import quaternion
-from jaxquat.arguments import exactly, finite, is_concrete, positive, random_key, unit_quaternion
+from jaxquat.arguments import exactly, finite, floating, is_concrete, positive, random_key, unit_quaternion
 from jaxquat.linear import dot, matmul, transpose
 
 
@@ -29,7 +29,9 @@ class Body:
     axes: Array | None
 
     def __init__(self, inertia: ArrayLike):
-        inertia = exactly("inertia", inertia, (3, 3), "; make a batch with jax.vmap(jq.Body)")
+        inertia = floating("inertia", inertia)
+        hints = {1: "; principal moments: jq.Body.from_principal", 3: "; make a batch with jax.vmap(jq.Body)"}
+        inertia = exactly("inertia", inertia, (3, 3), hints.get(inertia.ndim, ""))
         _check_inertia(inertia)
         self._set(inertia, None, None)
 

@@ -141,8 +141,7 @@ def check_state(name: str, state: State) -> State:
     """A State of one body, its arrays as JAX arrays, or an error that names the field."""
     if not isinstance(state, State):
         raise TypeError(f"{name}: wanted a jq.State, got {type(state).__name__}")
-    hint = "; steps and rollouts see one body: use jax.vmap for a batch"
-    q, omega = exactly(f"{name}.q", state.q, (4,), hint), exactly(f"{name}.omega", state.omega, (3,), hint)
+    q, omega = _of_one_body(f"{name}.q", state.q, (4,)), _of_one_body(f"{name}.omega", state.omega, (3,))
     aux = jax.tree.map(lambda leaf: floating(f"{name}.aux", leaf), state.aux)
     for leaf in jax.tree.leaves((omega, aux)):
         if leaf.dtype != q.dtype:
@@ -152,6 +151,12 @@ def check_state(name: str, state: State) -> State:
     for leaf in jax.tree.leaves(aux):
         finite(f"{name}.aux", leaf)
     return State(q, omega, aux)
+
+
+def _of_one_body(name: str, value: ArrayLike, shape: tuple[int, ...]) -> Array:
+    array = floating(name, value)
+    hint = "; steps and rollouts see one body: use jax.vmap for a batch" if array.ndim > len(shape) else ""
+    return exactly(name, array, shape, hint)
 
 
 def retract(state: State, delta: ArrayLike) -> State:

@@ -14,12 +14,12 @@ from jax.experimental import checkify
 from jax.typing import ArrayLike, DTypeLike
 
 from jaxquat import quaternion, reversing, so3
-from jaxquat.arguments import divisor, exactly, floating, instance, is_concrete, one_of, positive_integer, takes
+from jaxquat.arguments import divisor, exactly, floating, function, instance, is_concrete, one_of, positive_integer, takes
 from jaxquat.body import Body
 from jaxquat.linear import dot
 from jaxquat.mechanics import State, Step, Torque, check_state, evaluate_at_attitude
 from jaxquat.scanning import Controller, Problem, is_sampled, observe, run
-from jaxquat.schemes import SCHEMES
+from jaxquat.schemes import SCHEMES, Scheme
 from jaxquat.schemes.splitting import symmetric
 
 
@@ -152,6 +152,7 @@ def rollout(
         NotImplementedError: ``engine="fused"`` with a primitive that has no scalar form, named, or in forward mode.
         ImportError: ``engine="fused"`` without its compiler.
     """
+    function("step", step, _step_hint(step))
     takes("step", step, "body, torque, t, state, dt, params")
     if controller is not None:
         instance("controller", controller, Controller, "a jq.Controller(init, update)")
@@ -246,6 +247,12 @@ def _segment(checkpoint: str | int, steps: int) -> int | None:
         one_of("checkpoint", checkpoint, ("none", "sqrt", "reversible"))
         return None if checkpoint == "none" else math.isqrt(steps - 1) + 1
     return positive_integer("checkpoint", checkpoint)
+
+
+def _step_hint(step: Any) -> str:
+    if isinstance(step, Scheme):
+        return "; its step is .step"
+    return f"; write jq.{step}" if isinstance(step, str) and step in SCHEMES else "; schemes are functions, jq.rkmk4 for instance"
 
 
 def _check_period(period: ArrayLike, dt: ArrayLike, sample_every: int) -> None:

@@ -274,7 +274,11 @@ def test_progress(capsys):
         ({"key": jax.random.key(0, impl="rbg")}, ValueError, "key: wanted a generator whose numbers do not depend on vmap"),
         ({"chunk": 0}, ValueError, "chunk: wanted at least 1, got 0"),
         ({"chunk": 2.0}, TypeError, "chunk: wanted an integer, got 2.0"),
-        ({"reduce": None}, ValueError, "reduce: wanted reducers, a store, or both, got neither"),
+        (
+            {"reduce": None},
+            ValueError,
+            "reduce: wanted reducers, a store, or both, got neither; for all outputs in memory jax.vmap",
+        ),
         ({"reduce": "mean"}, TypeError, "reduce: wanted reducers such as jq.ensembles.mean(), got 'mean'"),
         ({"reduce": ensembles.mean}, TypeError, "reduce: wanted reducers such as jq.ensembles.mean(), got function"),
         ({"mesh": 8}, TypeError, "mesh: wanted a jax.sharding.Mesh, got int"),

@@ -192,7 +192,8 @@ CASES = [
     # Body and its constructors
     (lambda: jq.Body(None), TypeError, "inertia: wanted an array of floats, got None"),
     (lambda: jq.Body(np.diag([1, 2, 2])), TypeError, "inertia: wanted a floating dtype, got int64", "1.0, not 1"),
-    (lambda: jq.Body(V), ValueError, "inertia: wanted shape (3, 3), got (3,)"),
+    (lambda: jq.Body(V), ValueError, "inertia: wanted shape (3, 3), got (3,); principal moments: jq.Body.from_principal"),
+    (lambda: jq.Body(1.0), ValueError, "inertia: wanted shape (3, 3), got ()"),
     (lambda: jq.Body(jnp.ones((2, 3, 3))), ValueError, "inertia: wanted shape (3, 3), got (2, 3, 3)", "jax.vmap(jq.Body)"),
     (lambda: jq.Body(INERTIA.at[0, 1].set(0.1)), ValueError, "inertia: wanted a symmetric matrix, got", "0.1"),
     (lambda: jq.Body(jnp.diag(jnp.array([1.0, -1, 1]))), ValueError, "inertia: wanted a positive definite inertia", "-1."),
@@ -439,8 +440,13 @@ def changing(t, state, memory, params, value):
 # Every message has the form "name: wanted ..., got ...".
 MISLEADING = [
     # not callable, or of the wrong kind
-    (lambda: rollout(step="rkmk4"), TypeError, "step", "rkmk4"),
-    (lambda: rollout(step=jq.SCHEMES["rkmk4"]), TypeError, "step", "Scheme"),
+    (lambda: rollout(step="rkmk6"), TypeError, "step: wanted a function, got 'rkmk6'; write jq.rkmk6"),
+    (
+        lambda: rollout(step="euler"),
+        TypeError,
+        "step: wanted a function, got 'euler'; schemes are functions, jq.rkmk4 for instance",
+    ),
+    (lambda: rollout(step=jq.SCHEMES["rkmk4"]), TypeError, "step: wanted a function, got Scheme; its step is .step"),
     (lambda: rollout(torque=None), TypeError, "torque", "None"),
     (lambda: rollout(torque=V), TypeError, "torque", "ArrayImpl"),
     (lambda: rollout(controller=lambda *given: V), TypeError, "controller", "jq.Controller", "function"),
@@ -572,6 +578,17 @@ def test_a_step_called_directly_keeps_the_dtype_of_its_state():
 
 def test_a_tableau_is_what_the_factory_takes():
     assert callable(jq.rkmk(tableaus.HEUN))
+
+
+def test_the_hint_of_batches_is_for_batches_alone():
+    with pytest.raises(ValueError, match=r"^start.q: wanted shape \(4,\), got \(3,\)$"):
+        rollout(start=jq.State(V, V))
+
+
+@pytest.mark.needs("llvmlite")
+def test_auto_says_whose_derivative_is_missing():
+    with pytest.raises(NotImplementedError, match=r'^engine "fused", which "auto" chooses where it can, has a derivative in rev'):
+        jax.jacfwd(lambda omega: rollout(start=START._replace(omega=omega), engine="auto").state.q)(V)
 
 
 def test_a_bare_int_is_a_float():

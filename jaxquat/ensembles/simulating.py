@@ -79,7 +79,8 @@ def ensemble(
     for reducer in reducers:
         instance("reduce", reducer, Reducer, "reducers such as jq.ensembles.mean()")
     if not reducers and store is None:
-        raise ValueError("reduce: wanted reducers, a store, or both, got neither")
+        hint = "for all outputs in memory jax.vmap(simulate)(jq.ensembles.draw(sample, n, key))"
+        raise ValueError(f"reduce: wanted reducers, a store, or both, got neither; {hint}")
     if mesh is not None:
         instance("mesh", mesh, Mesh, "a jax.sharding.Mesh")
         mesh = Mesh(mesh.devices, mesh.axis_names)  # whatever its axis types
