@@ -430,9 +430,9 @@ def test_control_bad_input():
         (lambda: control.follow(lambda t: jnp.ones(3) * t, 0.0), ValueError, r"attitude: wanted shape \(4,\)"),
         (lambda: control.pid(BODY, 0.0, lambda t, p, v: REST), ValueError, "period: wanted positive values"),
         (lambda: control.pid(BODY, 0.2, lambda t, p, v: REST, unwind=0.1), ValueError, "unwind: wanted at least the period"),
-        (lambda: control.pid(BODY, 0.1, REST.q), TypeError, "reference: wanted a function"),
+        (lambda: control.pid(BODY, 0.1, REST.q), TypeError, "reference: wanted a function, got ArrayImpl; a control.Reference may"),
         (lambda: control.pid(BODY, 0.1, REST._replace(q=2 * REST.q)), ValueError, "reference.q: wanted a unit quaternion"),
-        (lambda: control.pid(BODY, 0.1, REST, gains=GAINS), TypeError, "gains: wanted a function"),
+        (lambda: control.pid(BODY, 0.1, REST, gains=GAINS), TypeError, "gains: wanted a function, got Gains; control.PIDGains may"),
         (
             lambda: control.pid(BODY, 0.1, REST, gains=PID._replace(integral=1.0)),
             ValueError,

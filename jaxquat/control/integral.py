@@ -9,7 +9,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from jaxquat.actuators import saturate
-from jaxquat.arguments import exactly, instance, is_concrete, one_shape, positive, takes
+from jaxquat.arguments import exactly, function, instance, is_concrete, one_shape, positive, takes
 from jaxquat.body import Body
 from jaxquat.control.laws import Gains, Reference, check_reference, shortest, tracking_law
 from jaxquat.mechanics import State
@@ -54,6 +54,8 @@ def pid(
     instance("body", body, Body, "a jq.Body")
     reference_at = _constant(check_reference(reference)) if isinstance(reference, Reference) else reference
     gains_of = _constant(_check_gains(gains)) if isinstance(gains, PIDGains) else gains
+    function("reference", reference_at, "; a control.Reference may stand for one that stays")
+    function("gains", gains_of, "; control.PIDGains may stand for those that stay")
     takes("reference", reference_at, "t, params, input")
     takes("gains", gains_of, "params")
     takes("measure", measure, "state, input")
