@@ -27,19 +27,19 @@ import matplotlib.pyplot as plt
 INERTIA = jnp.array([[0.6, 0.0, -0.2], [0.0, 1.0, 0.0], [-0.2, 0.0, 1.5]])  # kg m^2
 LIMITS = jnp.array([8.0, 2.0, 4.0])  # N m
 HOFFMANN = jq.control.Gains(damping=jnp.array([3.0, 4.0, 6.0]), stiffness=jnp.array([6.0, 10.0, 12.0]))
-COMMAND = jnp.array([1.0, 0.0, 0.0, 0.0])
+TARGET = jnp.array([1.0, 0.0, 0.0, 0.0])
 GRID = jq.grid(0.0, 0.05, 200)
 
 
 def torque(t, state, log_gains):
     """Hoffmann's law within the actuators' limits; the gains are exponentials, so they stay positive."""
     gains = jax.tree.map(jnp.exp, log_gains)
-    return jq.actuators.saturate_smooth(jq.control.quaternion_law(state, gains, COMMAND), LIMITS)
+    return jq.actuators.saturate_smooth(jq.control.quaternion_law(state, gains, TARGET), LIMITS)
 
 
 def observe(t, state, log_gains):
     """What is kept of a step: angle^2 [rad^2] of the error, torque [N m], the cost angle^2 + 0.1 |omega|^2 + 0.001 |torque|^2."""
-    squared, applied = jq.quaternion.squared_distance(state.q, COMMAND), torque(t, state, log_gains)
+    squared, applied = jq.quaternion.squared_distance(state.q, TARGET), torque(t, state, log_gains)
     return squared, applied, squared + 0.1 * jnp.sum(state.omega**2) + 0.001 * jnp.sum(applied**2)
 
 

@@ -9,7 +9,7 @@ from jax import Array
 from jax.typing import ArrayLike, DTypeLike
 
 from jaxquat import quaternion
-from jaxquat.arguments import exactly, finite, is_concrete, positive, unit_quaternion
+from jaxquat.arguments import exactly, finite, floating, is_concrete, positive, random_key, unit_quaternion
 from jaxquat.linear import dot, matmul, transpose
 
 
@@ -29,7 +29,9 @@ class Body:
     axes: Array | None
 
     def __init__(self, inertia: ArrayLike):
-        inertia = exactly("inertia", inertia, (3, 3), "; make a batch with jax.vmap(jq.Body)")
+        inertia = floating("inertia", inertia)
+        hints = {1: "; principal moments: jq.Body.from_principal", 3: "; make a batch with jax.vmap(jq.Body)"}
+        inertia = exactly("inertia", inertia, (3, 3), hints.get(inertia.ndim, ""))
         _check_inertia(inertia)
         self._set(inertia, None, None)
 
@@ -137,9 +139,9 @@ class Body:
         return cls.from_principal(jnp.stack([across, across, 0.5 * mass * radius * radius]))
 
     @classmethod
-    def random(cls, key: Array, dtype: DTypeLike | None = None) -> "Body":
+    def random(cls, key: Array, *, dtype: DTypeLike | None = None) -> "Body":
         """A random physical inertia with products: ``from_parameters`` of normal numbers of spread 0.3 (moments of order 1)."""
-        return cls.from_parameters(0.3 * jax.random.normal(key, (6,), dtype))
+        return cls.from_parameters(0.3 * jax.random.normal(random_key("key", key), (6,), dtype))
 
     def principal(self) -> tuple[Array, Array]:
         """(moments (3,) [kg m^2], axes (4,), principal to body): those kept by ``from_principal``, otherwise by Jacobi's rotations.

@@ -16,7 +16,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from jaxquat import elliptic, euler
-from jaxquat.arguments import exactly
+from jaxquat.arguments import exactly, unit_vector
 from jaxquat.body import Body
 from jaxquat.control import follow
 from jaxquat.linear import cross, dot, matvec, transpose
@@ -133,7 +133,9 @@ def symmetric_top(body: Body, start: State, t: ArrayLike) -> State:
 
 def fixed_axis(q: ArrayLike, axis: ArrayLike, angle: ArrayLike) -> Array:
     """Attitude after a turn by ``angle``, the integral of the rate, about a fixed unit axis (3,) in body axes. (4,), () -> (4,)."""
-    return multiply(q, exp(jnp.asarray(angle) * jnp.asarray(axis)))
+    axis = exactly("axis", axis, (3,))
+    unit_vector("axis", axis)
+    return multiply(q, exp(jnp.asarray(angle) * axis))
 
 
 def flip_interval(body: Body, omega: ArrayLike) -> Array:

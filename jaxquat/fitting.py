@@ -13,7 +13,7 @@ from jax.flatten_util import ravel_pytree
 from tqdm import tqdm
 
 from jaxquat import snapshots
-from jaxquat.arguments import floating_tree, function, instance, one_of, positive_integer, random_key
+from jaxquat.arguments import floating_tree, instance, one_of, positive_integer, random_key, takes
 from jaxquat.descent import descent, sampled, scalar
 
 
@@ -100,9 +100,9 @@ def fit(
     """
     steps, chunk = positive_integer("steps", steps), positive_integer("chunk", chunk)
     checkpoint_every = positive_integer("checkpoint_every", checkpoint_every)
-    function("loss", loss)
+    takes("loss", loss, "params, batch, key")
     instance("optimizer", optimizer, optax.GradientTransformation, "an optax gradient transformation, e.g. optax.adam(1e-2)")
-    random_key("key", key)
+    key = random_key("key", key)
     one_of("mode", mode, ("auto", "forward", "reverse"))
     params = jax.tree.map(_strong, floating_tree("params", params))
     starts = None if starts is None else positive_integer("starts", starts)
@@ -121,7 +121,7 @@ def fit(
         if not rows or batch > min(rows)[0]:
             raise ValueError(f"batch: wanted at most the rows of data, got {batch} for {min(rows)[0] if rows else 'no data'}")
     if validation is not None:
-        function("validation", validation)
+        takes("validation", validation, "params")
     if patience is not None:
         patience = positive_integer("patience", patience)
         if validation is None:

@@ -68,10 +68,7 @@ def evaluate(torque: Torque, t: ArrayLike, state: State, params: Any) -> tuple[A
     if jax.tree.leaves(state.aux):
         if not (isinstance(tau, tuple) and len(tau) == 2):
             raise TypeError(f"{name}: wanted (torque, d aux/dt) because the state has aux, got {_describe(tau)}")
-        tau, rates = tau
-        wanted, got = _describe(state.aux), _describe(rates)
-        if wanted != got:
-            raise ValueError(f"{name}: wanted d aux/dt like state.aux, {wanted}, got {got}")
+        tau, rates = check_rates(name, tau, state)
     return check_torque(name, tau, state), rates
 
 
@@ -119,6 +116,14 @@ def check_torque(name: str, tau: Any, state: State) -> Array:
     return tau
 
 
+def check_rates(name: str, pair: tuple[Any, Any], state: State) -> tuple[Any, Any]:
+    """(torque, d aux/dt) if the rates are like ``state.aux``, or an error that names the torque."""
+    wanted, got = _describe(state.aux), _describe(pair[1])
+    if wanted != got:
+        raise ValueError(f"{name}: wanted d aux/dt like state.aux, {wanted}, got {got}")
+    return pair
+
+
 def check_step(body: Body, t: ArrayLike, state: State, dt: ArrayLike) -> tuple[Array, State, Array]:
     """The time, the state and the step, arrays of one dtype; TypeError and ValueError for what is no body and no state of one.
 
@@ -154,13 +159,18 @@ def check_state(name: str, state: State) -> State:
 def _arrays(name: str, state: State) -> State:
     """A State of JAX arrays of the right shapes and one dtype, or an error that names the field."""
     instance(name, state, State, "a jq.State")
-    hint = "; steps and rollouts see one body: use jax.vmap for a batch"
-    q, omega = exactly(f"{name}.q", state.q, (4,), hint), exactly(f"{name}.omega", state.omega, (3,), hint)
+    q, omega = _of_one_body(f"{name}.q", state.q, (4,)), _of_one_body(f"{name}.omega", state.omega, (3,))
     aux = jax.tree.map(lambda leaf: floating(f"{name}.aux", leaf), state.aux)
     for leaf in jax.tree.leaves((omega, aux)):
         if leaf.dtype != q.dtype:
             raise TypeError(f"{name}: wanted one dtype, got q {q.dtype} beside {leaf.dtype}")
     return State(q, omega, aux)
+
+
+def _of_one_body(name: str, value: ArrayLike, shape: tuple[int, ...]) -> Array:
+    array = floating(name, value)
+    hint = "; steps and rollouts see one body: use jax.vmap for a batch" if array.ndim > len(shape) else ""
+    return exactly(name, array, shape, hint)
 
 
 def retract(state: State, delta: ArrayLike) -> State:

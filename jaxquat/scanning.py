@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.typing import ArrayLike
 
 from jaxquat.arguments import instance
 from jaxquat.body import Body
@@ -19,11 +20,13 @@ class Controller(NamedTuple):
     """A sampled controller with memory. Between samples its command is held.
 
     ``init(start, params) -> memory``; ``update(t, state, memory, params, input) -> (command, memory)``, where ``input`` is this
-    sample's slice of ``inputs`` (None without).
+    sample's slice of ``inputs`` (None without). A controller that counts on a period [s] between its samples says so, and
+    ``rollout`` compares it with ``sample_every * dt``.
     """
 
     init: Callable[[State, Any], Any]
     update: Callable[[Array, State, Any, Any, Any], tuple[Any, Any]]
+    period: ArrayLike | None = None
 
 
 class Problem(NamedTuple):

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat.arguments import exactly, floating, instance, is_concrete
+from jaxquat.arguments import exactly, floating, instance, is_concrete, one_shape, random_key
 from jaxquat.linear import inverse, matvec
 
 
@@ -46,11 +46,12 @@ def measure(gyro: Gyro, omega: ArrayLike, dt: ArrayLike, key: Array) -> Array:
     if is_concrete(dt) and not float(dt) > 0:
         raise ValueError(f"dt: wanted a positive interval, got {dt}")
     dt = dt.astype(omega.dtype)
-    white, steps = jax.random.normal(key, (2, *omega.shape), omega.dtype)
-    walk = jnp.cumsum(gyro.walk * jnp.sqrt(dt) * steps, axis=0)
+    white, steps = jax.random.normal(random_key("key", key), (2, *omega.shape), omega.dtype)
+    noise, walk = (jnp.broadcast_to(one_shape(f"gyro.{name}", getattr(gyro, name), (), (3,)), (1, 3)) for name in ("noise", "walk"))
+    walk = jnp.cumsum(walk * jnp.sqrt(dt) * steps, axis=0)
     walk = jnp.concatenate([jnp.zeros_like(walk[:1]), walk[:-1]])
     bias = exactly("gyro.bias", gyro.bias, (3,))[None]
-    return matvec(response(gyro)[None], omega) + bias + walk + gyro.noise / jnp.sqrt(dt) * white
+    return matvec(response(gyro)[None], omega) + bias + walk + noise / jnp.sqrt(dt) * white
 
 
 def correct(gyro: Gyro, measured: ArrayLike) -> Array:

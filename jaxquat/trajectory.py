@@ -14,12 +14,12 @@ from jax.experimental import checkify
 from jax.typing import ArrayLike, DTypeLike
 
 from jaxquat import quaternion, reversing, so3
-from jaxquat.arguments import divisor, floating, function, instance, is_concrete, one_of, positive_integer
+from jaxquat.arguments import divisor, exactly, floating, function, instance, is_concrete, one_of, positive_integer, takes
 from jaxquat.body import Body
 from jaxquat.linear import dot
 from jaxquat.mechanics import State, Step, Torque, check_state, evaluate_at_attitude
 from jaxquat.scanning import Controller, Problem, is_sampled, observe, run
-from jaxquat.schemes import SCHEMES
+from jaxquat.schemes import SCHEMES, Scheme
 from jaxquat.schemes.splitting import symmetric
 
 
@@ -45,7 +45,7 @@ def grid(t0: ArrayLike, dt: ArrayLike, steps: int) -> Grid:
     """
     steps = positive_integer("steps", steps)
     for name, value in (("t0", t0), ("dt", dt)):
-        shape = jnp.shape(floating(name, 0.0 + value if type(value) is int else value))
+        shape = jnp.shape(floating(name, value))
         if shape != ():
             raise ValueError(f"{name}: wanted a scalar, got shape {shape}")
         if is_concrete(value) and not math.isfinite(float(np.asarray(value))):
@@ -74,7 +74,7 @@ class Path(NamedTuple):
         if self.t.ndim != 1:
             raise ValueError(f"path: wanted one path, got times of shape {self.t.shape}; use jax.vmap over the paths")
         check_rows(self)
-        t = floating("t", 0.0 + t if type(t) is int else t).astype(self.t.dtype)
+        t = floating("t", t).astype(self.t.dtype)
         first, last = self.t[0], self.t[-1]
         if is_concrete((t, first, last)) and not np.all((np.asarray(t) >= first) & (np.asarray(t) <= last)):
             raise ValueError(f"t: wanted times within [{first}, {last}], got {t}")
@@ -152,14 +152,18 @@ def rollout(
         NotImplementedError: ``engine="fused"`` with a primitive that has no scalar form, named, or in forward mode.
         ImportError: ``engine="fused"`` without its compiler.
     """
-    function("step", step)
-    function("torque", torque)
-    if save is not None:
-        function("save", save)
+    function("step", step, _step_hint(step))
+    takes("step", step, "body, torque, t, state, dt, params")
     if controller is not None:
         instance("controller", controller, Controller, "a jq.Controller(init, update)")
-        function("controller.init", controller.init)
-        function("controller.update", controller.update)
+        takes("controller.init", controller.init, "start, params")
+        takes("controller.update", controller.update, "t, state, memory, params, input")
+    given, why = "t, state, params", "there is neither controller nor inputs"
+    if controller is not None or inputs is not None:
+        given, why = "t, state, params, held", "there is a controller" if controller is not None else "there are inputs"
+    takes("torque", torque, given, why)
+    if save is not None:
+        takes("save", save, given, why)
     start = check_state("start", start)
     dtype = start.q.dtype
     if not isinstance(grid, Grid):
@@ -172,6 +176,8 @@ def rollout(
         raise TypeError(f"body: wanted the dtype of the start, {dtype}, got {body.inertia.dtype}")
     save_every = divisor("save_every", save_every, grid.steps)
     sample_every = divisor("sample_every", sample_every, grid.steps)
+    if controller is not None and controller.period is not None:
+        _check_period(controller.period, grid.dt, sample_every)
     one_of("engine", engine, ("scan", "fused", "auto"))
     if engine == "fused" and (check or checkpoint == "reversible"):
         raise ValueError('engine: "fused" has neither check=True nor checkpoint="reversible"; use engine="scan"')
@@ -241,6 +247,20 @@ def _segment(checkpoint: str | int, steps: int) -> int | None:
         one_of("checkpoint", checkpoint, ("none", "sqrt", "reversible"))
         return None if checkpoint == "none" else math.isqrt(steps - 1) + 1
     return positive_integer("checkpoint", checkpoint)
+
+
+def _step_hint(step: Any) -> str:
+    if isinstance(step, Scheme):
+        return "; its step is .step"
+    return f"; write jq.{step}" if isinstance(step, str) and step in SCHEMES else "; schemes are functions, jq.rkmk4 for instance"
+
+
+def _check_period(period: ArrayLike, dt: ArrayLike, sample_every: int) -> None:
+    exactly("controller.period", period, ())
+    if is_concrete((period, dt)):
+        wanted, got = sample_every * float(np.asarray(dt)), float(np.asarray(period))
+        if not math.isclose(wanted, got, rel_tol=1e-5):  # float32 may have rounded both
+            raise ValueError(f"controller: wanted a period of {wanted:.6g} s (sample_every * dt), got {got:.6g}")
 
 
 def _check_reversible(

@@ -10,7 +10,7 @@ from jax import Array
 from jax.flatten_util import ravel_pytree
 from jax.typing import ArrayLike
 
-from jaxquat.arguments import finite, floating, floating_tree, function, positive
+from jaxquat.arguments import finite, floating, floating_tree, positive, takes
 from jaxquat.differentiation import reverse_only
 
 
@@ -61,7 +61,7 @@ def fit_covariance(
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name; residuals or derivatives that are not finite;
             no more residuals than identifiable parameters to estimate sigma from.
     """
-    function("residuals", residuals)
+    takes("residuals", residuals, "params")
     params = floating_tree("params", params)
     flat, unravel = ravel_pytree(params)
     if not flat.size:

@@ -150,7 +150,7 @@ def test_random_bodies_are_physical_and_have_products():
     assert all(map(physical, inertias))
     assert np.abs(inertias[:, 0, 1]).mean() > 0.05
     assert 0.5 < np.median(np.linalg.eigvalsh(inertias)) < 5
-    assert jax.eval_shape(lambda key: jq.Body.random(key, jnp.float32), keys[0]).inertia.dtype == jnp.float32
+    assert jax.eval_shape(lambda key: jq.Body.random(key, dtype=jnp.float32), keys[0]).inertia.dtype == jnp.float32
 
 
 # As a pytree

@@ -361,7 +361,7 @@ def rolled(torque, **more):
 def test_forward_mode_says_where_it_is():
     jax.grad(lambda x: rolled(lambda t, s, p: x * pd(t, s, p), engine="fused").state.q[-1, 0])(1.0)
     for run in (jax.jacfwd, lambda f: jax.jit(jax.jacfwd(f))):
-        with pytest.raises(NotImplementedError, match='engine "fused" has a derivative in reverse mode only; use engine="scan"'):
+        with pytest.raises(NotImplementedError, match='has a derivative in reverse mode only; use engine="scan"'):
             run(lambda x: rolled(lambda t, s, p: x * pd(t, s, p), engine="fused").state.q)(1.0)
 
 

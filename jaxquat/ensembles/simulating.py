@@ -12,7 +12,7 @@ from jax import Array
 from jax.sharding import Mesh
 from tqdm import tqdm
 
-from jaxquat.arguments import function, instance, positive_integer, random_key
+from jaxquat.arguments import instance, positive_integer, random_key, takes
 from jaxquat.ensembles import chunks, stores
 from jaxquat.ensembles.chunks import Problem
 from jaxquat.ensembles.processes import gather
@@ -70,8 +70,8 @@ def ensemble(
         OSError: the store cannot be written.
         ImportError: a store without zarr.
     """
-    function("sample", sample)
-    function("simulate", simulate)
+    takes("sample", sample, "key")
+    takes("simulate", simulate, "member")
     n = positive_integer("n", n)
     if n > LARGEST:
         raise ValueError(f"n: wanted at most 2^31 members, got {n}")
@@ -79,11 +79,12 @@ def ensemble(
     for reducer in reducers:
         instance("reduce", reducer, Reducer, "reducers such as jq.ensembles.mean()")
     if not reducers and store is None:
-        raise ValueError("reduce: wanted reducers, a store, or both, got neither")
+        hint = "for all outputs in memory jax.vmap(simulate)(jq.ensembles.draw(sample, n, key))"
+        raise ValueError(f"reduce: wanted reducers, a store, or both, got neither; {hint}")
     if mesh is not None:
         instance("mesh", mesh, Mesh, "a jax.sharding.Mesh")
         mesh = Mesh(mesh.devices, mesh.axis_names)  # whatever its axis types
-    problem = Problem(sample, simulate, n, _typed(key), mesh)
+    problem = Problem(sample, simulate, n, _reproducible(key), mesh)
     together = _several_processes(mesh)
     member, outputs = chunks.shapes(problem)
     empty = jax.tree.map(lambda leaf: np.zeros((0, *leaf.shape), leaf.dtype), outputs)
@@ -172,12 +173,9 @@ def ensemble(
     return Ensemble(result, failures, keys(problem.key, failures))
 
 
-def _typed(key: Any) -> Array:
-    """A ``jax.random.key``, also from the older kind."""
+def _reproducible(key: Any) -> Array:
+    """One key, of a generator that will do."""
     key = random_key("key", key)
-    key = key if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else jax.random.wrap_key_data(key)
-    if key.shape != ():
-        raise ValueError(f"key: wanted one key, got shape {key.shape}")
     if "rbg" in str(jax.random.key_impl(key)):
         raise ValueError(f"key: wanted a generator whose numbers do not depend on vmap, got {jax.random.key_impl(key)}")
     return key

@@ -25,7 +25,7 @@ except ImportError as error:
     raise ImportError('jaxquat.interop.diffrax needs diffrax: pip install "jaxquat[diffrax]"') from error
 
 from jaxquat import so3
-from jaxquat.arguments import function, instance, positive
+from jaxquat.arguments import instance, positive, takes
 from jaxquat.body import Body
 from jaxquat.linear import dot, root
 from jaxquat.mechanics import State, Torque, derivative
@@ -39,7 +39,7 @@ BOGACKI_SHAMPINE3 = tableau(a=((1 / 2,), (0, 3 / 4)), b=(2 / 9, 1 / 3, 4 / 9), c
 def term(body: Body, torque: Torque) -> diffrax.ODETerm:
     """The motion of one body as diffrax has it, ``vf(t, state, params)``: the derivative in R^4 of q, those of omega and aux."""
     instance("body", body, Body, "a jq.Body")
-    function("torque", torque)
+    takes("torque", torque, "t, state, params")
 
     def rates(t: Any, state: State, params: Any) -> State:
         state = State(*state)

@@ -14,7 +14,7 @@ from jax import Array, lax
 from jax.typing import ArrayLike
 
 from jaxquat import series
-from jaxquat.arguments import exactly, function, is_concrete
+from jaxquat.arguments import is_concrete, one_shape, takes
 from jaxquat.body import Body
 from jaxquat.linear import inverse, matmul, matvec
 from jaxquat.mechanics import State, Step, Torque, check_step, evaluate_at_attitude, without_aux
@@ -93,9 +93,9 @@ def damped(step: Step, damping: ArrayLike) -> Step:
 
     The exact decay of the momentum over half a step stands outermost on both sides: order 2 stays; inside the kicks it falls to 1.
     """
-    function("step", step)
-    damping = jnp.asarray(damping)
-    damping = exactly("damping", damping if damping.ndim == 2 else jnp.diag(damping), (3, 3))
+    takes("step", step, "body, torque, t, state, dt, params")
+    damping = one_shape("damping", damping, (3,), (3, 3))
+    damping = damping if damping.ndim == 2 else jnp.diag(damping)
 
     def decayed(body: Body, state: State, dt: Array) -> State:
         inverse_inertia = inverse(body.inertia)
