@@ -39,7 +39,9 @@ class Recording(NamedTuple):
         worst, digit = int(np.argmax(off)), _last_decimal(self.t)
         if off[worst] > tolerance * mean + (digit if 2.0 * digit < mean else 0.0) + 4.0 * np.spacing(np.abs(self.t).max()):
             due = self.t[0] + mean * worst
-            raise ValueError(f"t: wanted samples {mean:.6g} s apart to {tolerance:g} of it, got t = {self.t[worst]} where {due:.6g} was due")
+            raise ValueError(
+                f"t: wanted samples {mean:.6g} s apart to {tolerance:g} of it, got t = {self.t[worst]} where {due:.6g} was due"
+            )
         return float(mean)
 
 
