@@ -110,7 +110,7 @@ def main():
         angle = jnp.rad2deg(jq.quaternion.distance(paths.state.q, LEVEL))
         plot.fan(paths.t, angle, "attitude error [deg]", label=label, ax=right[1])
     right[1].set(yscale="log", ylim=(1e-2, 200), title="200 flights that the fit never saw")
-    plot.fit_history(fit, chunk=5, ax=left[2])
+    plot.fit_history(fit, ax=left[2])
     names = ("zhao", "rkmk4", "rkmk6", "symmetric_top", "symmetric_top_suzuki4")
     runs = {name: precision(jq.SCHEMES[name].step, jq.SCHEMES[name].evaluations) for name in names}
     plot.work_precision(runs, "torque evaluations", ax=right[2]).set_title("8 s of flips")
