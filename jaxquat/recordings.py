@@ -20,12 +20,19 @@ COLUMNS = ("t", *_GYRO, *_ATTITUDE, "movement")
 
 
 class Recording(NamedTuple):
-    """N samples in time order, float64."""
+    """N samples in time order, float64.
 
-    t: np.ndarray  # (N,) [s]
-    gyro: np.ndarray  # (N, 3) measured rate, sensor axes [rad/s]
-    q: np.ndarray  # (N, 4) reference attitude, sensor to world; NaN where it was lost
-    movement: np.ndarray  # (N,) bool
+    Attributes:
+        t: times [s], (N,).
+        gyro: measured rates, sensor axes [rad/s], (N, 3).
+        q: reference attitudes, sensor to world, (N, 4); NaN where the reference was lost.
+        movement: whether in the movement phase, (N,) bool.
+    """
+
+    t: np.ndarray
+    gyro: np.ndarray
+    q: np.ndarray
+    movement: np.ndarray
 
     def spacing(self, tolerance: float = 1e-3) -> float:
         """The sampling interval [s]: the mean one. ValueError where a sample is off its time by more than ``tolerance`` of it.

@@ -18,8 +18,10 @@ from jaxquat.mechanics import State, Step, Torque
 class Controller(NamedTuple):
     """A sampled controller with memory. Between samples its command is held.
 
-    ``init(start, params) -> memory``; ``update(t, state, memory, params, input) -> (command, memory)``, where ``input`` is this
-    sample's slice of ``inputs`` (None without).
+    Attributes:
+        init: ``init(start, params) -> memory``, any pytree of arrays.
+        update: ``update(t, state, memory, params, input) -> (command, memory)`` at each sample, the memory of the same shapes;
+            ``input`` is this sample's slice of ``inputs`` (None without), the command any pytree, for the torque.
     """
 
     init: Callable[[State, Any], Any]
