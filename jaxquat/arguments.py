@@ -143,3 +143,8 @@ def unit_quaternion(name: str, value: Array, tolerance: float = 1e-4) -> None:
             raise ValueError(
                 f"{name}: wanted a unit quaternion (| |q| - 1 | <= {tolerance:g}), got {np.asarray(value)} of norm {norm:.8g}"
             )
+
+
+def missing_package(name: str, package: str, extra: str) -> str:
+    """What the ImportError says where a package of an extra is not installed."""
+    return f'{name}: wanted the package {package}, got none: pip install "jaxquat[{extra}]"'

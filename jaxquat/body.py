@@ -12,6 +12,8 @@ from jaxquat import quaternion
 from jaxquat.arguments import exactly, finite, is_concrete, positive, unit_quaternion
 from jaxquat.linear import dot, matmul, transpose
 
+__all__ = ["Body"]
+
 
 @jax.tree_util.register_pytree_with_keys_class
 class Body:

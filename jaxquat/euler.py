@@ -19,8 +19,11 @@ from jaxquat import quaternion
 from jaxquat.arguments import trailing
 from jaxquat.linear import inverse
 
+__all__ = ["ORDERS", "from_quaternion", "rate_matrix", "rate_matrix_inverse", "to_quaternion"]
+
 _INTRINSIC = tuple(a + b + c for a, b, c in itertools.product("XYZ", repeat=3) if a != b != c)
 ORDERS = (*_INTRINSIC, *(order.lower() for order in _INTRINSIC))
+"""All orders: twelve intrinsic, then twelve extrinsic."""
 
 
 def to_quaternion(angles: ArrayLike, order: str) -> Array:

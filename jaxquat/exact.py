@@ -24,6 +24,18 @@ from jaxquat.mechanics import State, Torque, check_state, momentum
 from jaxquat.quaternion import conjugate, exp, from_matrix, multiply, normalize, rotate, rotate_inverse
 from jaxquat.schemes.splitting import symmetric
 
+__all__ = [
+    "coning",
+    "fixed_axis",
+    "flip_interval",
+    "free_body",
+    "free_symmetric",
+    "kovalevskaya",
+    "nutation",
+    "prescribed",
+    "steady_precession",
+]
+
 
 def free_body(body: Body, start: State, t: ArrayLike) -> State:
     """The free body with any three moments at one time t [s] after ``start``. Whittaker 1937, section 69; on the separatrix too.

@@ -17,6 +17,8 @@ from jaxquat.arguments import floating_tree, function, instance, one_of, positiv
 from jaxquat.body import refuse_bodies
 from jaxquat.descent import descent, sampled, scalar
 
+__all__ = ["Fit", "fit"]
+
 
 class Fit(NamedTuple):
     """The result of ``fit``. With ``starts`` the arrays have their axis in front; ``params`` and ``best`` are of the best one.

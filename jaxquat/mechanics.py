@@ -18,6 +18,8 @@ from jaxquat.arguments import exactly, finite, floating, instance, unit_quaterni
 from jaxquat.body import Body
 from jaxquat.linear import cross, dot, inverse, matvec
 
+__all__ = ["State", "Step", "Torque", "angular_acceleration", "derivative", "energy", "linearize", "local", "momentum", "retract"]
+
 
 class State(NamedTuple):
     """One body's state, float32 or float64 throughout. A batch is a State with leading axes, made and used under ``jax.vmap``.

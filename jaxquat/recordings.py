@@ -14,9 +14,12 @@ from typing import NamedTuple, TextIO, cast
 
 import numpy as np
 
+__all__ = ["COLUMNS", "Recording", "read", "write"]
+
 _GYRO = ("gyr_x", "gyr_y", "gyr_z")
 _ATTITUDE = ("q_w", "q_x", "q_y", "q_z")
 COLUMNS = ("t", *_GYRO, *_ATTITUDE, "movement")
+"""Names that the first line of a file must have."""
 
 
 class Recording(NamedTuple):

@@ -10,6 +10,8 @@ from jax.typing import ArrayLike
 from jaxquat.arguments import exactly, floating, instance, is_concrete
 from jaxquat.linear import inverse, matvec
 
+__all__ = ["Gyro", "correct", "measure", "response"]
+
 
 class Gyro(NamedTuple):
     """The errors of a rate gyroscope, a pytree: ``measured = (1 + diag(scale)) (1 + M) omega + bias + noise``.

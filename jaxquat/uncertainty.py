@@ -14,6 +14,8 @@ from jaxquat.arguments import finite, floating, floating_tree, function, positiv
 from jaxquat.body import refuse_bodies
 from jaxquat.differentiation import reverse_only
 
+__all__ = ["FitCovariance", "fit_covariance"]
+
 
 class FitCovariance(NamedTuple):
     """The result of ``fit_covariance``, n parameters in the order of ``names``; printed, a table and the flat directions.

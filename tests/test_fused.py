@@ -384,7 +384,7 @@ def test_auto_is_fused_where_it_can():
 
 def test_without_llvmlite_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "llvmlite.binding", None)
-    with pytest.raises(ImportError, match=r'pip install "jaxquat\[fused\]"'):
+    with pytest.raises(ImportError, match=r'^engine: wanted the package llvmlite, got none: pip install "jaxquat\[fused\]"$'):
         rolled(pd, engine="fused")
     assert_close(rolled(pd, engine="auto"), rolled(pd), 1e-15)
 

@@ -356,5 +356,5 @@ def test_without_matplotlib_the_error_names_the_extra(monkeypatch):
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.delattr(jq, "plot")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ImportError, match=r'pip install "jaxquat\[plot\]"'):
+    with pytest.raises(ImportError, match=r'^plot: wanted the package matplotlib, got none: pip install "jaxquat\[plot\]"$'):
         from jaxquat import plot as _  # noqa: F401

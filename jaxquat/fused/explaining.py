@@ -38,7 +38,7 @@ def explain(
     Raises:
         ValueError, TypeError: those of ``jq.rollout``.
     """
-    problem, *rest = posed(
+    given = posed(
         step,
         body,
         torque,
@@ -57,7 +57,7 @@ def explain(
         hindrance = "only the scan engine has check=True" if check else 'only the scan engine has checkpoint="reversible"'
     lines = []
     try:
-        traced = engine.trace(problem, *rest)
+        traced = engine.trace(*given)
         lines += _programs(traced.loop, save is not None, "")
     except NotScalarError as error:
         hindrance = hindrance or f"no scalar form: {error}"
