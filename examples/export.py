@@ -111,7 +111,7 @@ def draw(q, path):
     """The error angles of the loaded loop."""
     angle = np.rad2deg(2.0 * np.arctan2(np.linalg.norm(q[..., 1:], axis=-1), np.abs(q[..., 0])))
     figure, axis = plt.subplots(figsize=(7, 4), layout="constrained")
-    axis.semilogy(GRID.times(jnp.float32), angle.T, color="tab:blue", linewidth=0.6, alpha=0.5)
+    axis.semilogy(GRID.times(), angle.T, color="tab:blue", linewidth=0.6, alpha=0.5)
     axis.set(xlabel="time [s]", ylabel="error angle [deg]", xlim=(0, 8), ylim=(1e-3, 200))
     axis.set_title(f"{len(q)} bodies in the loaded closed loop, fitted gains")
     figure.savefig(path, dpi=120)

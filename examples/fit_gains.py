@@ -93,7 +93,7 @@ def main():
     engine = parser.parse_args().engine
     train, held_out, descent = jax.random.split(jax.random.key(0), 3)
     starts, unseen = random_starts(train, 4096), random_starts(held_out, 1024)
-    initial, times, lines = jax.tree.map(jnp.log, HOFFMANN), GRID.times(jnp.float32), [HEADER]
+    initial, times, lines = jax.tree.map(jnp.log, HOFFMANN), GRID.times(), [HEADER]
     figure, panels = plt.subplots(1, 2, figsize=(10, 4.2), sharey=True, layout="constrained")
     for panel, (name, step) in zip(panels, {"rkmk4": jq.rkmk4, "zhao": jq.zhao}.items(), strict=True):
         print(f"fitting six gains through {name}, 64 starts an update", flush=True)

@@ -63,7 +63,7 @@ def precision(step, evaluations):
         path = jq.rollout(step, BOX, jq.torques.zero, state, jq.grid(0.0, dt, 50), save_every=50)
         return jax.tree.map(lambda x: x[-1], path.state)
 
-    exact, work, error = jq.exact.free_top(BOX, FLIPPING, 8.0), [], []
+    exact, work, error = jq.exact.free_body(BOX, FLIPPING, 8.0), [], []
     for parts in (2, 4, 8, 16, 32):
         state = FLIPPING
         for _ in range(parts):
@@ -110,7 +110,7 @@ def main():
         angle = jnp.rad2deg(jq.quaternion.distance(paths.state.q, LEVEL))
         plot.fan(paths.t, angle, "attitude error [deg]", label=label, ax=right[1])
     right[1].set(yscale="log", ylim=(1e-2, 200), title="200 flights that the fit never saw")
-    plot.fit_history(fit, chunk=5, ax=left[2])
+    plot.fit_history(fit, ax=left[2])
     names = ("zhao", "rkmk4", "rkmk6", "symmetric_top", "symmetric_top_suzuki4")
     runs = {name: precision(jq.SCHEMES[name].step, jq.SCHEMES[name].evaluations) for name in names}
     plot.work_precision(runs, "torque evaluations", ax=right[2]).set_title("8 s of flips")

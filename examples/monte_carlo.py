@@ -148,7 +148,7 @@ def main():
     print(f"{len(found.failed_index)} members not finite")
     print(f"success {100 * mean.mean.success:.3f} %, with 95 % confidence between {100 * low:.3f} and {100 * high:.3f} %")
     middle, late, last = (settling[round(p * 200)] for p in (0.5, 0.95, 1.0))
-    average = f"mean {mean.mean.settling:.3f} +- {mean.error.settling:.3f}"
+    average = f"mean {mean.mean.settling:.3f} +- {mean.standard_error.settling:.3f}"
     print(f"settling to 3 deg: {average}, median {middle:.2f}, 95 % {late:.2f}, last {last:.2f} s")
     print(f"final error: mean {mean.mean.final:.3f} deg; peak torque, median {np.round(found.result['peak'][0], 2)} N m")
     print("the ten worst, member: settling time [s]   " + "   ".join(f"{i}: {x:.2f}" for x, i in zip(*worst, strict=True)))

@@ -191,3 +191,8 @@ def _unit(name: str, value: Array, wanted: str) -> None:
         norms = np.linalg.norm(rows, axis=-1)
         for row in np.flatnonzero(~(np.abs(norms - 1.0) <= 1e-4))[:1]:
             raise ValueError(f"{name}: wanted {wanted}, got {rows[row]} of norm {norms[row]:.8g}")
+
+
+def missing_package(name: str, package: str, extra: str) -> str:
+    """What the ImportError says where a package of an extra is not installed."""
+    return f'{name}: wanted the package {package}, got none: pip install "jaxquat[{extra}]"'

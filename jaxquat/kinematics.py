@@ -1,7 +1,7 @@
 """Attitude from rates: ``q' = 1/2 q (0, omega(t))`` by the Magnus expansion. No body, no torque; these are not steps.
 
 All in body axes: ``q(t + h) = q(t) exp(Omega)``, Omega the rotation vector of the step. The source document on constant angular
-acceleration ("magnus" in docs/conventions.md) writes ``exp(Omega) q(t)`` in world axes, where the terms with an odd number of
+acceleration (docs/errata.md) writes ``exp(Omega) q(t)`` in world axes, where the terms with an odd number of
 vector products have the other sign. The forms for sampled rates are those of S. Blanes, F. Casas, J. A. Oteo and J. Ros, Phys.
 Rep. 470, 2009, 151-238, section 5.
 """

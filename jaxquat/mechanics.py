@@ -18,13 +18,22 @@ from jaxquat.arguments import exactly, finite, floating, instance, unit_quaterni
 from jaxquat.body import Body
 from jaxquat.linear import cross, dot, inverse, matvec
 
+__all__ = ["State", "Step", "Torque", "angular_acceleration", "derivative", "energy", "linearize", "local", "momentum", "retract"]
+
 
 class State(NamedTuple):
-    """One body's state. A batch is a State with leading axes, made and used under ``jax.vmap``."""
+    """One body's state, float32 or float64 throughout. A batch is a State with leading axes, made and used under ``jax.vmap``.
 
-    q: Array  # (4,) attitude, body to world
-    omega: Array  # (3,) angular velocity, body axes [rad/s]
-    aux: Any = ()  # further vector-space states, e.g. wheel momentum or actuator lag
+    Attributes:
+        q: attitude, body to world, a unit quaternion (4,), scalar first; ``quaternion.from_xyzw`` takes those of scipy and ROS.
+        omega: angular velocity, body axes [rad/s], (3,).
+        aux: any pytree of further vector-space states, such as wheel momentum or actuator lag; the torque then returns a pair,
+            ``(torque, d aux/dt)``.
+    """
+
+    q: Array
+    omega: Array
+    aux: Any = ()
 
 
 Torque = Callable[..., Any]
@@ -35,7 +44,10 @@ Step = Callable[[Body, Torque, ArrayLike, State, ArrayLike, Any], State]
 
 
 def angular_acceleration(body: Body, omega: Array, tau: Array) -> Array:
-    """Euler's equation: ``omega' = I^-1 (tau - omega × (I omega))`` [rad/s^2]. (3,), (3,) -> (3,)."""
+    """Euler's equation: ``omega' = I^-1 (tau - omega × (I omega))``. (3,) [rad/s], (3,) [N m] -> (3,) [rad/s^2].
+
+    In body axes. Arrays of one dtype; nothing is checked.
+    """
     inertia = body.inertia
     return matvec(inverse(inertia), tau - cross(omega, matvec(inertia, omega)))
 
@@ -53,7 +65,10 @@ def momentum(body: Body, state: State) -> Array:
 
 
 def derivative(body: Body, torque: Torque, t: ArrayLike, state: State, params: Any) -> tuple[Array, Any]:
-    """The rates of ``(omega, aux)`` from Euler's equation and the torque."""
+    """(omega', aux') of one body at time t [s], by Euler's equation and the torque: (3,) [rad/s^2], and a pytree like aux, per s.
+
+    ValueError or TypeError, with its name, for a torque of another shape or dtype than the state has.
+    """
     tau, rates = evaluate(torque, t, state, params)
     return angular_acceleration(body, state.omega, tau), rates
 

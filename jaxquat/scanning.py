@@ -19,9 +19,12 @@ from jaxquat.mechanics import State, Step, Torque
 class Controller(NamedTuple):
     """A sampled controller with memory. Between samples its command is held.
 
-    ``init(start, params) -> memory``; ``update(t, state, memory, params, input) -> (command, memory)``, where ``input`` is this
-    sample's slice of ``inputs`` (None without). A controller that counts on a period [s] between its samples says so, and
-    ``rollout`` compares it with ``sample_every * dt``.
+    Attributes:
+        init: ``init(start, params) -> memory``, any pytree of arrays.
+        update: ``update(t, state, memory, params, input) -> (command, memory)`` at each sample, the memory of the same shapes;
+            ``input`` is this sample's slice of ``inputs`` (None without), the command any pytree, for the torque.
+        period: the time between two samples [s] that the controller counts on, if any; ``rollout`` compares it with
+            ``sample_every * dt``.
     """
 
     init: Callable[[State, Any], Any]

@@ -10,19 +10,28 @@ from jax.typing import ArrayLike
 from jaxquat.arguments import exactly, floating, instance, is_concrete, one_shape, random_key
 from jaxquat.linear import inverse, matvec
 
+__all__ = ["Gyro", "correct", "measure", "response"]
+
 
 class Gyro(NamedTuple):
     """The errors of a rate gyroscope, a pytree: ``measured = (1 + diag(scale)) (1 + M) omega + bias + noise``.
 
     M has the six misalignments off its diagonal, row by row. Two white noises, as usual: ``noise`` makes the angle's random walk,
     ``walk`` drives the bias. A perfect one is ``Gyro.ideal()``.
+
+    Attributes:
+        bias: at the first sample [rad/s], (3,).
+        scale: relative errors of the three gains, (3,).
+        misalignment: xy, xz, yx, yz, zx, zy [rad], (6,).
+        noise: density of the white noise [rad/s/sqrt(Hz)], () or (3,).
+        walk: density of the bias's random walk [rad/s^2/sqrt(Hz)], () or (3,).
     """
 
-    bias: Array  # (3,) at the first sample [rad/s]
-    scale: Array  # (3,) relative errors of the three gains
-    misalignment: Array  # (6,) xy, xz, yx, yz, zx, zy [rad]
-    noise: Array  # () or (3,) density of the white noise [rad/s/sqrt(Hz)]
-    walk: Array  # () or (3,) density of the bias's random walk [rad/s^2/sqrt(Hz)]
+    bias: Array
+    scale: Array
+    misalignment: Array
+    noise: Array
+    walk: Array
 
     @staticmethod
     def ideal(dtype: jax.typing.DTypeLike | None = None) -> "Gyro":

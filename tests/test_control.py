@@ -195,7 +195,7 @@ def test_tracking_converges_where_a_fixed_target_lags():
         return jax.vmap(lambda t, q: quaternion.log(quaternion.relative(moving(t), q))[2])(path.t, path.state.q)
 
     follows = jax.jit(lambda: error(lambda t, s, p: control.tracking_law(body, s, p, control.follow(moving, t))))()
-    t = np.asarray(grid.times(jnp.float64))
+    t = np.asarray(grid.times())
     np.testing.assert_allclose(follows, 0.02 * (1 + 2 * t) * np.exp(-2 * t), rtol=0, atol=2e-7)
     lags = jax.jit(lambda: error(lambda t, s, p: control.quaternion_law(s, p, moving(t))))()
     assert np.abs(lags[-50:]).min() > 0.1

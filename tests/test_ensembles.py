@@ -121,11 +121,12 @@ def test_members_that_fail_are_left_out_and_named():
 
 def test_when_all_fail_there_is_no_statistic():
     reducers = (ensembles.mean(), ensembles.covariance(), ensembles.quantiles([0.5]), ensembles.largest(3))
-    found = run(simulate=lambda x: x * jnp.nan, reduce=reducers)
+    with pytest.warns(RuntimeWarning, match=r"^simulate: all 50 members failed, .* the first of number 0: statistics are of none$"):
+        found = run(simulate=lambda x: x * jnp.nan, reduce=reducers)
     assert len(found.failed_index) == 50
     mean, covariance, quantiles, largest = found.result
     assert mean.n == covariance.n == largest.value.size == 0
-    assert np.isnan([mean.mean, mean.std, mean.error, *covariance.mean, *covariance.matrix[0], *quantiles]).all()
+    assert np.isnan([mean.mean, mean.std, mean.standard_error, *covariance.mean, *covariance.matrix[0], *quantiles]).all()
 
 
 # Statistics
@@ -152,7 +153,7 @@ def test_two_million_float32_members_do_not_drift():
         assert found.n == n
         np.testing.assert_allclose(found.mean, exact, rtol=1e-13)
         np.testing.assert_allclose(found.std, math.sqrt(square / (n - 1)), rtol=1e-10)
-        np.testing.assert_allclose(found.error, found.std / math.sqrt(n), rtol=1e-15)
+        np.testing.assert_allclose(found.standard_error, found.std / math.sqrt(n), rtol=1e-15)
     np.testing.assert_allclose(coarse.mean, fine.mean, rtol=1e-14)
     assert reduced(ensembles.mean(), rows, range(3000, n, 3000)) == fine
 
@@ -201,7 +202,7 @@ def test_the_statistics_of_a_normal_distribution():
     found = run(simulate=lambda x: {"x": x, "low": x < 1}, n=20_000, chunk=None, reduce=reducers).result
     for name, wanted, spread in (("x", 0.0, 1.0), ("share", 0.8413, 0.3654), ("square", 1.0, math.sqrt(2))):
         assert abs(found[name].mean - wanted) < 5 * spread / math.sqrt(20_000)
-        np.testing.assert_allclose(found[name].error, spread / math.sqrt(20_000), rtol=0.1)
+        np.testing.assert_allclose(found[name].standard_error, spread / math.sqrt(20_000), rtol=0.1)
     np.testing.assert_allclose(found["quantiles"], [0.0, 1.0], atol=5 * 1.54 / math.sqrt(20_000))
     assert normal(ensembles.keys(KEY, found["worst"].members)[0]) == found["worst"].value[0]
 

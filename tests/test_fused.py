@@ -1,6 +1,7 @@
 """The fused engine against the scan engine: values, gradients, batches, controllers, errors, the cache."""
 
 import functools
+import inspect
 import os
 import subprocess
 import sys
@@ -384,7 +385,7 @@ def test_auto_is_fused_where_it_can():
 
 def test_without_llvmlite_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "llvmlite.binding", None)
-    with pytest.raises(ImportError, match=r'pip install "jaxquat\[fused\]"'):
+    with pytest.raises(ImportError, match=r'^engine: wanted the package llvmlite, got none: pip install "jaxquat\[fused\]"$'):
         rolled(pd, engine="fused")
     assert_close(rolled(pd, engine="auto"), rolled(pd), 1e-15)
 
@@ -435,16 +436,54 @@ def test_several_devices():
     assert found.stdout == '4 engine "fused" within jax.shard_map wants check_vma=False there\n', found.stderr
 
 
+def explained(capsys, *arguments, **options):
+    assert jq.fused.explain(*arguments, **options) is None
+    return capsys.readouterr().out
+
+
 def test_explain(capsys):
-    start = jax.tree.map(lambda x: x[0], starts(1, jnp.float64))
-    text = jq.fused.explain(jq.rkmk4, full_body(jnp.float64), pd, start, jnp.ones(2))
-    assert capsys.readouterr().out == text + "\n"
-    assert "step: " in text
+    start, body = jax.tree.map(lambda x: x[0], starts(1, jnp.float64)), full_body(jnp.float64)
+    text = explained(capsys, jq.rkmk4, body, pd, start, jq.grid(0.0, 0.01, 4), jnp.ones(2))
+    assert text.startswith('engine="auto" takes the fused kernel\nstep: ')
     assert "scalar operations" in text
     assert "floor: about" in text
-    text = jq.fused.explain(jq.rkmk4, full_body(jnp.float64), lambda t, s, p: jnp.linalg.eigh(jnp.diag(s.omega))[0], start)
+    assert "\nderivative of the step: " in text
+    assert "controller: " not in text
+    assert "save: " not in text
+    grid = jq.grid(0.0, 0.01, 4)
+    text = explained(capsys, jq.rkmk4, body, lambda t, s, p: jnp.linalg.eigh(jnp.diag(s.omega))[0], start, grid)
+    assert text.startswith('engine="auto" takes the scan (no scalar form: ')
     assert "eigh" in text
-    assert "takes the scan" in text
+    assert explained(capsys, jq.zhao, body, pd, start, grid, jnp.ones(2), check=True).startswith(
+        'engine="auto" takes the scan (only the scan engine has check=True)\nstep: '
+    )
+
+
+def test_explain_takes_the_arguments_of_rollout(capsys, monkeypatch):
+    """A torque with ``held``, a controller, inputs and ``save``; the errors of rollout; the compiler that is not there."""
+    start, body, grid = jax.tree.map(lambda x: x[0], starts(1, jnp.float64)), full_body(jnp.float64), jq.grid(0.0, 0.01, 4)
+    arguments = (jq.zhao, body, lambda t, state, params, held: held - params * state.omega, start, grid, jnp.ones(3))
+    options = {
+        "controller": jq.Controller(lambda start, params: start.omega, lambda t, s, memory, p, noise: (-memory, s.omega + noise)),
+        "inputs": jnp.zeros((2, 3)),
+        "sample_every": 2,
+        "save_every": 4,
+        "save": lambda t, state, params, held: jnp.sum(held * state.omega),
+    }
+    text = explained(capsys, *arguments, **options)
+    assert text.startswith('engine="auto" takes the fused kernel\n')
+    for title in ("step", "controller", "save"):
+        assert f"\n{title}: " in text
+        assert f"\nderivative of the {title}: " in text
+    assert jq.rollout(*arguments, engine="auto", **options).saved.shape == (2,)
+    names = list(inspect.signature(jq.rollout).parameters)
+    assert list(inspect.signature(jq.fused.explain).parameters) == [name for name in names if name != "engine"]
+    with pytest.raises(ValueError, match=r"^inputs: wanted leading axis 4 "):
+        jq.fused.explain(*arguments, **options | {"sample_every": 1})
+    with pytest.raises(TypeError, match=r"^grid: wanted a jq.grid"):
+        jq.fused.explain(*arguments[:4], jnp.ones(2))
+    monkeypatch.setattr(cpu, "missing", lambda: "no compiler")
+    assert explained(capsys, *arguments, **options).startswith('engine="auto" takes the scan (no compiler)\nstep: ')
 
 
 # the cache

@@ -113,6 +113,16 @@ def test_times_come_from_the_index(dtype):
     assert path.t.dtype == dtype
 
 
+def test_times_without_a_dtype():
+    assert jq.grid(0.0, 0.1, 2).times().dtype == jnp.float64
+    with jax.enable_x64(False):
+        assert jq.grid(0, 1, 2).times().dtype == jnp.float32
+        assert jq.grid(0.0, np.float64(0.1), 2).times().dtype == jnp.float32
+    narrow = jq.grid(0.0, jnp.float32(0.1), 2)
+    assert narrow.times().dtype == jnp.float32
+    np.testing.assert_array_equal(narrow.times(), narrow.times(jnp.float32))
+
+
 DIVISORS = [(1, 1), (1, 4), (3, 1), (4, 4), (2, 6), (6, 2), (4, 6), (6, 4), (12, 12), (1, 12), (12, 1), (12, 8)]
 INTEGRATOR = jq.Controller(
     init=lambda start, params: {"sum": jnp.zeros(3), "calls": jnp.asarray(0)},

@@ -18,11 +18,17 @@ from jaxquat.scanning import Controller
 
 
 class PIDGains(NamedTuple):
-    """Gains per body axis (x, y, z), a pytree."""
+    """Gains per body axis (x, y, z), a pytree.
 
-    damping: Array  # (3,) [N m s/rad]
-    stiffness: Array  # (3,) [N m/rad]
-    integral: Array  # (3,) [N m/(rad s)]
+    Attributes:
+        damping: of the rate error [N m s/rad], (3,).
+        stiffness: of the attitude error [N m/rad], (3,).
+        integral: of the integral of the attitude error [N m/(rad s)], (3,).
+    """
+
+    damping: Array
+    stiffness: Array
+    integral: Array
 
 
 def pid(

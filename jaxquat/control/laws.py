@@ -16,18 +16,29 @@ from jaxquat.mechanics import State
 
 
 class Gains(NamedTuple):
-    """Gains per body axis (x, y, z), a pytree."""
+    """Gains per body axis (x, y, z), a pytree.
 
-    damping: Array  # (3,) [N m s/rad]
-    stiffness: Array  # (3,) [N m/rad]
+    Attributes:
+        damping: of the rate error [N m s/rad], (3,).
+        stiffness: of the attitude error [N m/rad], (3,).
+    """
+
+    damping: Array
+    stiffness: Array
 
 
 class Reference(NamedTuple):
-    """An attitude to follow, a pytree. Rate and acceleration are those of the reference, in ITS OWN axes."""
+    """An attitude to follow, a pytree. Rate and acceleration are those of the reference, in ITS OWN axes.
 
-    q: Array  # (4,) attitude, reference to world
-    omega: Array  # (3,) [rad/s]
-    alpha: Array  # (3,) [rad/s^2], the feed-forward
+    Attributes:
+        q: attitude, reference to world, (4,).
+        omega: its rate [rad/s], (3,).
+        alpha: its angular acceleration [rad/s^2], (3,), the feed-forward.
+    """
+
+    q: Array
+    omega: Array
+    alpha: Array
 
 
 def at_rest(q: ArrayLike) -> Reference:

@@ -1,6 +1,7 @@
 """``ensemble``: chunk after chunk, simulated on the devices while the host reduces and stores the one before."""
 
 import os
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,11 +22,17 @@ from jaxquat.ensembles.sampling import LARGEST, keys
 
 
 class Ensemble(NamedTuple):
-    """The result of ``ensemble``."""
+    """The result of ``ensemble``.
 
-    result: Any  # in the structure of ``reduce``
-    failed_index: np.ndarray  # (f,) int64, ascending: members with an output that is not finite
-    failed_key: Array  # (f,) their keys: ``simulate(sample(failed_key[0]))`` runs the first again
+    Attributes:
+        result: of the reducers, in the structure of ``reduce``.
+        failed_index: (f,) int64, ascending: the members with an output that is not finite.
+        failed_key: (f,) their keys: ``simulate(sample(failed_key[0]))`` runs the first again.
+    """
+
+    result: Any
+    failed_index: np.ndarray
+    failed_key: Array
 
 
 def ensemble(
@@ -60,7 +67,7 @@ def ensemble(
         progress: show a bar with members a second and the time left.
 
     Returns:
-        Ensemble. Members with an output that is not finite are left out of ``result`` and named.
+        Ensemble. Members with an output that is not finite are left out of ``result`` and named; RuntimeWarning if that is all.
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name; a store of another run (another n, chunk, key,
@@ -169,6 +176,9 @@ def ensemble(
         summaries, failures = everyone[0][0], np.sort(np.concatenate([x[1] for x in everyone]))
         for other, _ in everyone[1:]:
             summaries = [reducer.merge(a, b) for reducer, a, b in zip(reducers, summaries, other, strict=True)]
+    if failures.size == n:
+        text = f"simulate: all {n} members failed, each with an output that is not finite, the first of number {failures[0]}"
+        warnings.warn(f"{text}: statistics are of none", RuntimeWarning, stacklevel=2)
     result = jax.tree.unflatten(structure, [reducer.finish(x) for reducer, x in zip(reducers, summaries, strict=True)])
     return Ensemble(result, failures, keys(problem.key, failures))
 

@@ -83,9 +83,11 @@ def no_squish_kl6(body: Body, torque: Torque, t: ArrayLike, state: State, dt: Ar
     return _kicked("no_squish_kl6", _Frame, _turns, body, torque, t, state, dt, params, _KAHAN_LI6)
 
 
-def symmetric(moments: Array) -> Array:
-    """Whether two of the moments (3,) are equal, to 100 units of rounding. -> ()."""
-    return jnp.min(jnp.abs(moments - jnp.roll(moments, 1))) <= 100 * jnp.finfo(moments.dtype).eps * jnp.max(moments)
+def symmetric(moments: Array, axis: int | None = None) -> Array:
+    """Whether two of the moments (3,) are equal, to 100 units of rounding; with ``axis`` those of the other two axes. -> ()."""
+    gaps = jnp.abs(moments - jnp.roll(moments, 1))
+    gap = jnp.min(gaps) if axis is None else gaps[axis - 1]
+    return gap <= 100 * jnp.finfo(moments.dtype).eps * jnp.max(moments)
 
 
 def damped(step: Step, damping: ArrayLike) -> Step:
