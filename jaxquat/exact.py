@@ -259,8 +259,7 @@ _ONE = "; use jax.vmap"
 
 
 def _number(name: str, value: ArrayLike) -> Array:
-    """One number of floating dtype; of Python's integers too."""
-    return exactly(name, float(value) if type(value) is int else value, (), _ONE)
+    return exactly(name, value, (), _ONE)
 
 
 def _numbers(body: Body, **named: ArrayLike) -> list[Array]:

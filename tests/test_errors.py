@@ -531,8 +531,8 @@ FREE = "because there is neither controller nor inputs"
 # Functions of the user with the wrong arguments
 ARGUMENTS = [
     (
-        lambda: rollout(step=jq.exact.symmetric_top),
-        "step: wanted step(body, torque, t, state, dt, params), got symmetric_top(",
+        lambda: rollout(step=jq.exact.free_symmetric),
+        "step: wanted step(body, torque, t, state, dt, params), got free_symmetric(",
     ),
     (lambda: rollout(torque=lambda t, s: V), f"torque: wanted torque(t, state, params) {FREE}, got <lambda>(t, s)"),
     (lambda: rollout(torque=lambda t, s, p, held: V), f"torque: wanted torque(t, state, params) {FREE}, got"),
@@ -631,13 +631,13 @@ def test_auto_says_whose_derivative_is_missing():
 
 
 def test_a_bare_int_is_a_float():
-    np.testing.assert_array_equal(jq.Body.box(3, V).moments, jq.Body.box(3.0, V).moments)
+    np.testing.assert_array_equal(jq.Body.box(3, V).inertia, jq.Body.box(3.0, V).inertia)
     np.testing.assert_array_equal(quaternion.slerp(Q, Q, 1), Q)
     np.testing.assert_array_equal(quaternion.from_axis_angle(jnp.eye(3)[0], 1), quaternion.from_axis_angle(jnp.eye(3)[0], 1.0))
     np.testing.assert_array_equal(actuators.lag(V, 2 * V, 1), V)
     np.testing.assert_array_equal(torques.heavy_top(1, V)(0.0, START, None), torques.heavy_top(1.0, V)(0.0, START, None))
     np.testing.assert_array_equal(path().at(0).q, Q)
-    assert jax.eval_shape(lambda v: jq.Body.box(3, v).moments, single(V)).dtype == jnp.float32
+    assert jax.eval_shape(lambda v: jq.Body.box(3, v).inertia, single(V)).dtype == jnp.float32
     assert jq.grid(0, 1, 4).times(jnp.float32)[-1] == 4
 
 

@@ -93,7 +93,7 @@ def test_the_reference_shows_what_is_public(name):
 
 INTERNAL = {
     "jaxquat.mechanics": {
-        "check_state", "check_step", "check_torque", "evaluate", "evaluate_at_attitude", "torque_name", "without_aux"
+        "check_rates", "check_state", "check_step", "check_torque", "evaluate", "evaluate_at_attitude", "torque_name", "without_aux"
     },
 }  # fmt: skip
 """What other rooms use and users need not know."""
