@@ -192,8 +192,8 @@ def test_slerp(p, q, r, t):
     """Both ends, constant speed, the same path backwards and seen from elsewhere; exactly a half turn apart the way is open."""
     distance, slerp = functools.partial(call, quaternion.distance), functools.partial(call, quaternion.slerp)
     here, angle = slerp(p, q, t), distance(p, q)
-    same_attitude(slerp(p, q, 0.0), p, ulp=PRODUCT)
-    same_attitude(slerp(p, q, 1.0), q, ulp=PRODUCT)
+    same_attitude(slerp(p, q, 0.0), p, ulp=2 * PRODUCT)
+    same_attitude(slerp(p, q, 1.0), q, ulp=2 * PRODUCT)
     close([distance(p, here), distance(here, q)], [t * angle, (1 - t) * angle], ulp=LOG * np.pi)
     close(np.linalg.norm(here), 1.0, ulp=PRODUCT)
     assume(abs(p @ q) > 100 * EPS)
@@ -274,8 +274,8 @@ def test_angles_of_all_orders_to_quaternions(angles):
     angles = np.broadcast_to(angles, (24, 3))
     wanted = scipy_from_euler(angles).as_quat()
     got = call(each_to_quaternion, angles)
-    same_attitude(got, call(from_xyzw, wanted), ulp=3 * EXP)
-    same_attitude(call(to_xyzw, got), wanted, ulp=3 * EXP)
+    same_attitude(got, call(from_xyzw, wanted), ulp=3 * PRODUCT)
+    same_attitude(call(to_xyzw, got), wanted, ulp=3 * PRODUCT)
 
 
 @pytest.mark.filterwarnings("ignore:Gimbal lock")
@@ -288,10 +288,276 @@ def test_angles_of_all_orders_from_quaternions(x):
     first, second, third = angles.T
     assert np.abs([first, third]).max() <= np.pi * (1 + EPS)
     assert ((LOW - 4 * EPS <= second) & (second <= HIGH + 4 * EPS)).all()
-    same_attitude(call(each_to_quaternion, angles), q, ulp=5 * EXP)
-    same_attitude(call(from_xyzw, scipy_from_euler(angles).as_quat()), q, ulp=5 * EXP)
+    same_attitude(call(each_to_quaternion, angles), q, ulp=3 * EXP)
+    same_attitude(call(from_xyzw, scipy_from_euler(angles).as_quat()), q, ulp=3 * EXP)
     there = Rotation.from_quat(call(to_xyzw, q))
     theirs = np.stack([there[k].as_euler(order) for k, order in enumerate(euler.ORDERS)])
     gap = np.abs(np.where(PROPER, np.sin(second), np.cos(second)))[:, None]
     apart = (angles - theirs + np.pi) % (2 * np.pi) - np.pi
-    assert (np.abs(apart) * gap)[gap[:, 0] > 1e-6].max(initial=0) <= 5 * EXP * EPS
+    assert (np.abs(apart) * gap)[gap[:, 0] > 1e-6].max(initial=0) <= 3 * EXP * EPS
+
+
+# Paths. A problem is a dict of numbers: a body, its start, and a torque of time, attitude and, where the scheme admits it, rate
+
+NAMES = list(jq.SCHEMES)
+QUICK = ("rkmk4", "cf4", "zhao", "no_squish", "lgvi")
+SPLITTING = {name for name in NAMES if name.startswith(("no_squish", "symmetric_top"))}
+REVERSIBLE = {name for name in NAMES if jq.SCHEMES[name].reversible}
+STEPS = 10
+CONJUGATE = np.array([1.0, -1.0, -1.0, -1.0])
+ORBIT = np.array([0.5, 0.5, 0.5, 0.5])  # x to y to z to x
+path_law = settings(deadline=None, max_examples=20)
+
+
+def some(names, quick=QUICK):
+    """All of them, those outside ``quick`` in the slow suite."""
+    return [pytest.param(name, marks=() if name in quick else pytest.mark.slow) for name in names]
+
+
+def hamilton(p, q):
+    (pw, pv), (qw, qv) = ((x[..., :1], x[..., 1:]) for x in np.broadcast_arrays(p, q))
+    return np.concatenate([pw * qw - np.sum(pv * qv, -1, keepdims=True), pw * qv + qw * pv + np.cross(pv, qv)], -1)
+
+
+def turned(q, v):
+    return hamilton(hamilton(q, np.concatenate([np.zeros_like(v[..., :1]), v], -1)), q * CONJUGATE)[..., 1:]
+
+
+def matrix_of(q):
+    return turned(q, np.eye(3)).T
+
+
+def problem_from(x):
+    rotation = matrix_of(x["axes"])
+    inertia = (rotation * x["moments"]) @ rotation.T
+    return {key: np.asarray(value) for key, value in (x | {"inertia": 0.5 * (inertia + inertia.T)}).items()}
+
+
+SIZES = {"omega": 3.0, "pull": 0.5, "arm": 0.5, "down": 1.0, "thrust": 0.5}
+
+
+@st.composite
+def problem_of(draw, name):
+    """Principal moments from .4 to 2; two of them equal for the scheme that wants it."""
+    vector = hnp.arrays(np.float64, 3, elements=COMPONENTS)
+    second = 0.6 + 0.4 * draw(vector)  # moments of mass, so that the inertia is physical
+    if name == "symmetric_top_bm4":
+        second[1] = second[0]
+    x = {key: size * draw(vector) for key, size in SIZES.items()} | {"moments": second.sum() - second}
+    x |= {"q": draw(UNIT), "axes": draw(UNIT), "rate": 0.5 * draw(hnp.arrays(np.float64, (3, 3), elements=COMPONENTS))}
+    x |= {"frequency": draw(st.floats(-3, 3)), "phase": draw(st.floats(-3, 3))}
+    return problem_from(x | {"t0": draw(st.floats(-1, 1)), "dt": draw(st.floats(0.01, 0.04))})
+
+
+def torque_of(name):
+    """A force that swings, fixed in the world; a weight at an arm of the body; a thrust that beats, fixed in the body."""
+
+    def torque(t, state, x):
+        phase = x["frequency"] * t + x["phase"]
+        swing = rotate_inverse(state.q, jnp.cos(phase) * x["pull"])
+        return swing + jnp.cross(x["arm"], rotate_inverse(state.q, x["down"])) + jnp.sin(phase) * x["thrust"]
+
+    return torque if jq.SCHEMES[name].torques != "any" else lambda t, state, x: torque(t, state, x) + x["rate"] @ state.omega
+
+
+def body_of(name, x):
+    """Splitting schemes take the principal axes as they are given, the others a matrix."""
+    return jq.Body.from_principal(x["moments"], x["axes"]) if name in SPLITTING else jq.Body(x["inertia"])
+
+
+def rollout(name, x, start):
+    grid = jq.grid(x["t0"], x["dt"], STEPS)
+    return jq.rollout(jq.SCHEMES[name].step, body_of(name, x), torque_of(name), start, grid, x).state
+
+
+@functools.cache
+def compiled(name):
+    return jax.jit(functools.partial(rollout, name))
+
+
+def start_of(name, x):
+    return problems.start_of(name, x["q"], x["omega"])
+
+
+def path(name, x, start=None):
+    """The states at STEPS + 1 times. Under jit a step may be negative."""
+    return jax.tree.map(np.asarray, compiled(name)(x, start_of(name, x) if start is None else start))
+
+
+def close_paths(got, q, omega, ulp=200):
+    close(got.q, q, ulp)
+    close(got.omega, omega, ulp, size=max(1.0, np.abs(omega).max()))
+
+
+# Seen from elsewhere: what becomes of a problem, and what of its path
+
+
+def in_the_world(p, x):
+    """The body and what pulls it turned by p."""
+    return x | {"q": hamilton(p, x["q"]), "pull": turned(p, x["pull"]), "down": turned(p, x["down"])}
+
+
+def in_body_axes(r, x):
+    """New body axes, with ``v_old = r v_new r*``."""
+    vectors = {key: turned(r * CONJUGATE, x[key]) for key in ("omega", "arm", "thrust")}
+    rate = matrix_of(r).T @ x["rate"] @ matrix_of(r)
+    return problem_from(x | vectors | {"q": hamilton(x["q"], r), "axes": hamilton(r * CONJUGATE, x["axes"]), "rate": rate})
+
+
+def permuted(_, x):
+    """New body axes (y, z, x), and the principal axes called by their new names, too."""
+    vectors = {key: np.roll(x[key], -1) for key in ("omega", "arm", "thrust", "moments")}
+    tensors = {key: np.roll(x[key], (-1, -1), (0, 1)) for key in ("inertia", "rate")}
+    axes = hamilton(hamilton(ORBIT * CONJUGATE, x["axes"]), ORBIT)
+    return x | vectors | tensors | {"q": hamilton(x["q"], ORBIT), "axes": axes}
+
+
+VIEWS = {
+    "world": (in_the_world, lambda p, q, omega: (hamilton(p, q), omega)),
+    "axes": (in_body_axes, lambda r, q, omega: (hamilton(q, r), turned(r * CONJUGATE, omega))),
+    "permutation": (permuted, lambda _, q, omega: (hamilton(q, ORBIT), np.roll(omega, -1, axis=-1))),
+}
+SINGLED_OUT = [  # what these schemes do depends on the axes
+    *(("half_quat", view) for view in VIEWS),  # Q is assigned one component after the other, each from those already new
+    *(("full_quat", view) for view in ("axes", "permutation")),  # overwrites parts of matrices in body axes
+    *((name, "permutation") for name in ("no_squish", "no_squish_kl6")),  # turns about the principal axes in the order of names
+]
+
+
+def tied(moments):
+    """Whether rounding decides which two moments are closest, and with that about which axis symmetric_top splits."""
+    gaps = np.sort(np.abs(moments - np.roll(moments, 1)))
+    return gaps[1] - gaps[0] < 1e-5 < gaps[0]
+
+
+@pytest.mark.parametrize("name", some(NAMES))
+@path_law
+@given(data=st.data(), turn=UNIT)
+def test_a_path_seen_from_elsewhere(name, data, turn):
+    """Turning the world turns the path, turning or permuting the body's axes its axes; -q moves as q."""
+    x = data.draw(problem_of(name))
+    wanted, opposite = path(name, x), path(name, x | {"q": -x["q"]})
+    np.testing.assert_array_equal(opposite.q, -wanted.q)
+    np.testing.assert_array_equal(opposite.omega, wanted.omega)
+    for view, (of_problem, of_path) in VIEWS.items():
+        if (name, view) in SINGLED_OUT or (view == "permutation" and name in SPLITTING and tied(x["moments"])):
+            continue
+        close_paths(path(name, of_problem(turn, x)), *of_path(turn, wanted.q, wanted.omega))
+
+
+@pytest.mark.parametrize("name", some(NAMES))
+@path_law
+@given(data=st.data(), shift=st.floats(-1, 1))
+def test_a_path_in_other_time(name, data, shift):
+    """Another origin of time; time reversed, with the rates and what is odd in them; back by -dt."""
+    x = data.draw(problem_of(name))
+    wanted = path(name, x)
+    later = path(name, x | {"t0": x["t0"] + shift, "phase": x["phase"] - shift * x["frequency"]})
+    close_paths(later, wanted.q, wanted.omega)
+    reverse = path(name, x | {key: -x[key] for key in ("t0", "dt", "frequency", "omega", "rate")})
+    np.testing.assert_array_equal(reverse.q, wanted.q)
+    np.testing.assert_array_equal(reverse.omega, -wanted.omega)
+    if name in REVERSIBLE:
+        back = x | {"t0": x["t0"] + STEPS * x["dt"], "dt": -x["dt"]}
+        end = jax.tree.map(lambda leaf: leaf[-1], wanted)
+        close_paths(path(name, back, end), wanted.q[::-1], wanted.omega[::-1])
+
+
+# What holds to the order of the scheme
+
+
+def some_problems():
+    rng = np.random.default_rng(3)
+    for _ in range(12):
+        second = rng.uniform(0.2, 1.0, 3)
+        x = {key: size * rng.uniform(-0.5, 0.5, 3) for key, size in SIZES.items()} | {"moments": second.sum() - second}
+        q, axes = rng.normal(size=(2, 4))
+        x |= {"q": q / np.linalg.norm(q), "axes": axes / np.linalg.norm(axes), "rate": rng.uniform(-0.5, 0.5, (3, 3))}
+        yield problem_from(x | dict(zip(("frequency", "phase", "t0"), rng.uniform(-3, 3, 3), strict=True)))
+
+
+def moved(name, x, start, t0, t1, steps):
+    dt = (t1 - t0) / steps
+    for k in range(0, steps, STEPS):
+        start = jax.tree.map(lambda leaf: leaf[-1], path(name, x | {"t0": t0 + k * dt, "dt": dt}, start))
+    return start
+
+
+def assert_slopes(errors_of, order):
+    """Of the errors (q, omega) between 20 and 40 steps a second."""
+    coarse, fine = (np.sqrt(np.mean(np.square([errors_of(x, steps) for x in some_problems()]), axis=0)) for steps in (20, 40))
+    slopes = np.log2(coarse / fine)
+    assert np.abs(slopes - order).max() < 0.15, slopes
+
+
+@pytest.mark.parametrize("name", some(name for name in NAMES if name not in REVERSIBLE))
+def test_back_by_negative_steps(name):
+    """The leading error of a step and that of the step back cancel where the order is even: one order more."""
+
+    def errors(x, steps):
+        far = moved(name, x, start_of(name, x), x["t0"], x["t0"] + 1, steps)
+        back = moved(name, x, far, x["t0"] + 1, x["t0"], steps)
+        return call(quaternion.distance, x["q"], back.q), np.linalg.norm(back.omega - x["omega"])
+
+    order = jq.SCHEMES[name].order
+    assert_slopes(errors, order + 1 - order % 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "view"), [pytest.param(*case, marks=() if case[0] in QUICK else pytest.mark.slow) for case in SINGLED_OUT]
+)
+def test_a_path_seen_from_elsewhere_to_the_order_of_the_scheme(name, view):
+    """Of order 0, full_quat converges to another motion, a different one in each body axes."""
+    of_problem, of_path = VIEWS[view]
+
+    def errors(x, steps):
+        end, other = (
+            moved(name, y, start_of(name, y), x["t0"], x["t0"] + 1, steps) for y in (x, of_problem(problems.TILTED, x))
+        )
+        q, omega = of_path(problems.TILTED, end.q, end.omega)
+        return call(quaternion.distance, q, other.q), np.linalg.norm(other.omega - omega)
+
+    assert_slopes(errors, jq.SCHEMES[name].order)
+
+
+# The same path by another program
+
+
+@pytest.mark.parametrize("name", some(NAMES, quick=("rkmk4", "no_squish")))
+@path_law
+@given(data=st.data())
+def test_a_path_in_float32(name, data):
+    """From the same numbers."""
+    x = {key: value.astype(np.float32) for key, value in data.draw(problem_of(name)).items()}
+    got = path(name, x)
+    assert {leaf.dtype for leaf in jax.tree.leaves(got)} == {np.dtype(np.float32)}
+    assume(not (name in SPLITTING and tied(x["moments"])))
+    wanted = path(name, {key: value.astype(np.float64) for key, value in x.items()})
+    close_paths(got, wanted.q, wanted.omega, ulp=200 * 2**29)
+
+
+@functools.cache
+def compiled_for_many(name):
+    return jax.jit(jax.vmap(functools.partial(rollout, name)))
+
+
+@pytest.mark.parametrize("name", some(NAMES, quick=("zhao", "lgvi")))
+@path_law
+@given(data=st.data())
+def test_paths_under_vmap(name, data):
+    alone = [data.draw(problem_of(name)) for _ in range(3)]
+    starts = [start_of(name, x) for x in alone]
+    together = compiled_for_many(name)(*jax.tree.map(lambda *leaves: np.stack(leaves), *zip(alone, starts, strict=True)))
+    for k, x in enumerate(alone):
+        wanted = path(name, x)
+        close_paths(jax.tree.map(lambda leaf, k=k: leaf[k], together), wanted.q, wanted.omega)
+
+
+@pytest.mark.parametrize("name", some(NAMES))
+@settings(deadline=None, max_examples=5)
+@given(data=st.data())
+def test_one_step_without_jit(name, data):
+    x = data.draw(problem_of(name))
+    first = jax.tree.map(lambda leaf: leaf[1], path(name, x))
+    got = jq.SCHEMES[name].step(body_of(name, x), torque_of(name), x["t0"], start_of(name, x), x["dt"], x)
+    close_paths(got, first.q, first.omega)
