@@ -131,8 +131,9 @@ class _Lifted(diffrax.AbstractSolver):
         return terms.vf(t0, y0, args)
 
     def func(self, terms: Any, t0: Any, y0: State, args: Any) -> State:
-        """The slope."""
-        return terms.vf(t0, y0, args)
+        """The slope, and along q what vanishes on the sphere alone: its Jacobian, which ImplicitAdjoint inverts, has full rank."""
+        slope = terms.vf(t0, y0, args)
+        return slope._replace(q=slope.q + (1 - dot(y0.q, y0.q)) * y0.q)
 
     def step(self, terms: Any, t0: Any, t1: Any, y0: State, args: Any, solver_state: State, made_jump: Any) -> Any:
         """(state, error, what the interpolation needs, slope at the end, success)."""

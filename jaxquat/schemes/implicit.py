@@ -38,7 +38,7 @@ def lgvi(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, 
     turn = normalize(jnp.concatenate([jnp.ones_like(turn[:1]), turn]))
     q = correct_norm(multiply(q, turn))
     m = rotate_inverse(turn, m) + 0.5 * dt * evaluate_at_attitude("lgvi", torque, t + dt, State(q, omega), params)
-    return State(q, matvec(inverse(inertia), m))
+    return State(q, matvec(inverse(inertia), m), state.aux)
 
 
 def lie_midpoint(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any) -> State:
@@ -60,7 +60,7 @@ def lie_midpoint(body: Body, torque: Torque, t: ArrayLike, state: State, dt: Arr
 
     tau, _ = evaluate(torque, t, state, params)
     end = _solved(omega + dt * angular_acceleration(body, omega, tau), residual, matvec(inertia, omega) + dt * tau)
-    return State(correct_norm(multiply(q, exp(0.5 * dt * (omega + end)))), end)
+    return State(correct_norm(multiply(q, exp(0.5 * dt * (omega + end)))), end, state.aux)
 
 
 def simo_wong(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any) -> State:
@@ -86,7 +86,7 @@ def simo_wong(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayL
         return v + 2.0 / (1.0 + square(half)) * (twice + cross(half, twice)) - m
 
     end = _solved(omega + dt * angular_acceleration(body, omega, tau0), residual, m)
-    return State(correct_norm(turned(0.25 * dt * (omega + end))), end)
+    return State(correct_norm(turned(0.25 * dt * (omega + end))), end, state.aux)
 
 
 def _solved(guess: Array, residual: Callable[[Array], Array], scale: Array) -> Array:

@@ -44,4 +44,4 @@ def pcdm1(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike,
     tau = evaluate_at_attitude("pcdm1", torque, t + 0.5 * dt, State(middle, omega, state.aux), params)
     rate = omega + 0.5 * dt * angular_acceleration(body, omega, tau)
     q = correct_norm(multiply(q, lax.optimization_barrier(exp(dt * rate))))
-    return State(q, omega + dt * angular_acceleration(body, rate, tau))
+    return State(q, omega + dt * angular_acceleration(body, rate, tau), state.aux)

@@ -145,7 +145,7 @@ def _kicked(
         point = drift(moments, lax.optimization_barrier(point), share * dt)
         done += share
         point = lax.optimization_barrier(kick(point, after, done))
-    return State(correct_norm(multiply(point.q, back)), rotate(axes, point.m / moments))
+    return State(correct_norm(multiply(point.q, back)), rotate(axes, point.m / moments), state.aux)
 
 
 def _turn(point: _Point, axis: int, angle: Array) -> _Point:
