@@ -18,6 +18,17 @@ from jaxquat.arguments import broadcast, exactly, floating, one_shape, positive,
 from jaxquat.linear import cross, inverse, matmul, matvec, transpose
 from jaxquat.mechanics import State
 
+__all__ = [
+    "allocate",
+    "allocate_thrusters",
+    "hold_momentum",
+    "lag",
+    "saturate",
+    "saturate_smooth",
+    "thruster_arms",
+    "wheel_torque",
+]
+
 
 def saturate(tau: ArrayLike, limits: ArrayLike) -> Array:
     """Hard limit per axis, ``-limits <= tau <= limits`` [N m]. (..., n), (..., n) or () -> (..., n).

@@ -248,7 +248,7 @@ def prescribed(body: Body, attitude: Callable[[Array], Array]) -> tuple[Callable
         reference = follow(attitude, _number("t", t))
         return State(reference.q, reference.omega)
 
-    def torque(t: ArrayLike, state: State, params: Any) -> Array:
+    def torque(t: ArrayLike, state: State, params: Any, *held: Any) -> Array:
         _, omega, alpha = follow(attitude, t)
         return matvec(body.inertia, alpha) + cross(omega, matvec(body.inertia, omega))
 

@@ -21,6 +21,13 @@ from jaxquat.linear import cross, dot
 from jaxquat.quaternion import correct_norm, exp, multiply
 from jaxquat.trajectory import Grid
 
+__all__ = [
+    "integrate",
+    "magnus",
+    "rollout",
+    "truncated_exp",
+]
+
 # Gauss-Legendre nodes on [0, 1]: one, two and three of them integrate to order 2, 4 and 6.
 _NODES = {
     2: (0.5,),

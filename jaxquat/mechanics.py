@@ -14,7 +14,7 @@ from jax.flatten_util import ravel_pytree
 from jax.typing import ArrayLike
 
 from jaxquat import quaternion
-from jaxquat.arguments import exactly, finite, floating, instance, unit_quaternion
+from jaxquat.arguments import exactly, finite, floating, instance, takes, unit_quaternion
 from jaxquat.body import Body
 from jaxquat.linear import cross, dot, inverse, matvec
 
@@ -78,7 +78,7 @@ def evaluate(torque: Torque, t: ArrayLike, state: State, params: Any) -> tuple[A
 
     With aux states the torque returns both, otherwise the torque alone.
     """
-    tau, rates = torque(t, state, params), state.aux
+    tau, rates = takes("torque", torque, "t, state, params")(t, state, params), state.aux
     name = torque_name(torque)
     if jax.tree.leaves(state.aux):
         if not (isinstance(tau, tuple) and len(tau) == 2):
@@ -116,6 +116,16 @@ def _enters(jaxpr: Any, variable: Any) -> bool:
             if inner is None or len(inner.jaxpr.invars) != len(equation.invars) or _enters(inner.jaxpr, inner.jaxpr.invars[place]):
                 return True
     return any(used is variable for used in jaxpr.outvars)
+
+
+def commanded(torque: Torque, held: Any) -> Torque:
+    """The torque of (t, state, params) while ``held`` is what is commanded."""
+
+    def torque_then(t: ArrayLike, state: State, params: Any) -> Any:
+        return torque(t, state, params, held)
+
+    torque_then.__name__ = torque_name(torque).removeprefix("torque ")
+    return torque_then
 
 
 def torque_name(torque: Torque) -> str:

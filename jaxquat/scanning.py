@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 from jaxquat.arguments import instance
 from jaxquat.body import Body
 from jaxquat.checkpointing import scan
-from jaxquat.mechanics import State, Step, Torque
+from jaxquat.mechanics import State, Step, Torque, commanded
 
 
 class Controller(NamedTuple):
@@ -121,12 +121,7 @@ def sample(problem: Problem, k: Array, state: State, memory: Any, value: Any) ->
 
 def step(problem: Problem, held: Any, sampled: bool, k: Array, state: State) -> State:
     """Step number k. With ``sampled`` the torque is given what is held."""
-
-    @functools.wraps(problem.torque)
-    def with_held(t: Any, state: State, params: Any) -> Any:
-        return problem.torque(t, state, params, held)
-
-    torque = with_held if sampled else problem.torque
+    torque = commanded(problem.torque, held) if sampled else problem.torque
     after = problem.step(problem.body, torque, _time(problem, k), state, problem.dt, problem.params)
     return instance("step", after, State, "a State back")
 

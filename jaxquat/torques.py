@@ -18,6 +18,17 @@ from jaxquat.body import Body
 from jaxquat.linear import cross, dot, matvec
 from jaxquat.mechanics import State, Torque, check_rates, check_torque, torque_name
 
+__all__ = [
+    "drag",
+    "gravity_gradient",
+    "heavy_top",
+    "held",
+    "in_world",
+    "magnetic",
+    "total",
+    "zero",
+]
+
 
 def zero(t: ArrayLike, state: State, params: Any, *held: Any) -> Array:
     """No torque: the free body."""

@@ -511,6 +511,11 @@ MISLEADING = [
     ),
     (lambda: jq.no_squish(BODY, torques.zero, 0.0, single(START), 0.1, None), TypeError, "body: wanted", "float32, got float64"),
     (lambda: jq.cf4(BODY, torques.zero, 0.0, jq.State(Q, single(V)), 0.1, None), TypeError, "state: wanted one dtype"),
+    (
+        lambda: jq.rkmk4(BODY, changing, 0.0, START, 0.1, None),
+        TypeError,
+        "torque: wanted torque(t, state, params), got changing(",
+    ),
     (lambda: mechanics.energy(START, BODY), TypeError, "body: wanted a jq.Body, got State"),
     (lambda: mechanics.local(START, path().state), ValueError, "b.q: wanted shape (4,)", "jax.vmap"),
     (lambda: mechanics.local(START, BODY), TypeError, "b: wanted a jq.State, got Body"),

@@ -93,12 +93,14 @@ def test_the_reference_shows_what_is_public(name):
 
 INTERNAL = {
     "jaxquat.mechanics": {
-        "check_rates", "check_state", "check_step", "check_torque", "evaluate", "evaluate_at_attitude", "torque_name", "without_aux"
+        "check_rates", "check_state", "check_step", "check_torque", "commanded", "evaluate", "evaluate_at_attitude", "torque_name",
+        "without_aux",
     },
 }  # fmt: skip
 """What other rooms use and users need not know."""
 ROOMS = (
-    "so3 euler body mechanics trajectory exact sensors recordings fitting uncertainty quaternion control schemes ensembles fused"
+    "so3 euler body mechanics torques actuators trajectory exact kinematics sensors recordings fitting uncertainty quaternion control"
+    " schemes ensembles fused"
 )
 
 

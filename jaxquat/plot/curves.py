@@ -1,6 +1,5 @@
 """Curves: quantities against time, bands of an ensemble, the history of a fit, work and precision."""
 
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -46,8 +45,7 @@ def torque(path: Path, torque: Torque, params: Any = None, *, ax: Axes | None = 
     held = [path.command] if jax.tree.leaves(path.command) else []
 
     def at_row(t: Any, state: Any, *held: Any) -> Any:
-        with_held = functools.wraps(torque)(lambda t, state, params: torque(t, state, params, *held))
-        return mechanics.evaluate(with_held, t, state, params)[0]
+        return mechanics.evaluate(mechanics.commanded(torque, *held) if held else torque, t, state, params)[0]
 
     return _components(ax, path.t, jax.jit(jax.vmap(at_row))(path.t, path.state, *held), r"\tau", "torque [N m]")
 
