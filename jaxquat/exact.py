@@ -263,8 +263,9 @@ def _number(name: str, value: ArrayLike) -> Array:
 
 
 def _numbers(body: Body, **named: ArrayLike) -> list[Array]:
-    """In the dtype of the body."""
-    return [_number(name, value).astype(body.inertia.dtype) for name, value in named.items()]
+    """In the dtype of the body; what is concrete stays so under jit."""
+    with jax.ensure_compile_time_eval():
+        return [_number(name, value).astype(body.inertia.dtype) for name, value in named.items()]
 
 
 def _heavy(name: str, body: Body) -> tuple[Array, Array]:
@@ -274,8 +275,8 @@ def _heavy(name: str, body: Body) -> tuple[Array, Array]:
         across = jnp.max(jnp.abs(inertia - jnp.diag(jnp.diagonal(inertia))))
         if is_concrete(across) and across > 100 * jnp.finfo(inertia.dtype).eps * jnp.max(inertia):
             raise ValueError(f"body: {name} wanted principal axes, got the inertia {inertia.tolist()}")
-    _check_symmetric(name, body)
-    return inertia[0, 0], inertia[2, 2]
+        _check_symmetric(name, body)
+        return inertia[0, 0], inertia[2, 2]
 
 
 def _check_symmetric(name: str, body: Body, hint: str = "") -> None:
