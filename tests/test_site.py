@@ -99,8 +99,8 @@ INTERNAL = {
 }  # fmt: skip
 """What other rooms use and users need not know."""
 ROOMS = (
-    "so3 euler body mechanics torques actuators trajectory exact kinematics sensors recordings fitting uncertainty quaternion control"
-    " schemes ensembles fused"
+    "so3 euler body mechanics torques actuators trajectory exact kinematics sensors recordings fitting uncertainty quaternion"
+    " control schemes ensembles fused"
 )
 
 
