@@ -1,6 +1,6 @@
 """Tests run hostile: float64 enabled (float32 is asked for by name), strict dtype promotion, no implicit rank promotion.
 
-With ``JAX_ENABLE_X64=0`` float64 stays off, as users have it, and only the tests that say nothing of float64 run.
+With ``JAX_ENABLE_X64=0`` float64 stays off, as users have it; then ``-k "float32 and not float64"`` chooses the tests that hold.
 """
 
 import importlib.util
