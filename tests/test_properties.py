@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import problems
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
@@ -42,7 +42,7 @@ def scipy(q):
 
 # Generated inputs: on the symmetric positions, next to them by anything down to 1e-300 (XLA flushes what is subnormal), anywhere
 
-TINY = st.integers(1, 300).map(lambda n: 10.0**-n)
+TINY = (st.integers(1, 18) | st.integers(1, 300)).map(lambda n: 10.0**-n)
 SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 0.7, 1e-3, -1e-9, 1e-17, 1e-300]
 COMPONENTS = st.sampled_from(SPECIAL) | st.floats(-1, 1)
 SIGNS = st.sampled_from([1.0, -1.0])
@@ -54,7 +54,7 @@ def flushed(x):
 
 def unit_vectors(n):
     """Of n components: along an axis, in a plane, between axes, or anywhere."""
-    some = hnp.arrays(np.float64, n, elements=COMPONENTS).filter(lambda x: np.abs(x).max() > 0.1)
+    some = hnp.arrays(np.float64, n, elements=COMPONENTS).map(lambda x: x if np.abs(x).max() > 0.1 else np.eye(n)[-1] + x)
     return st.sampled_from([*np.eye(n), *-np.eye(n)]) | some.map(lambda x: flushed(x / np.linalg.norm(x)))
 
 
@@ -100,7 +100,7 @@ def test_norm_is_multiplicative_and_every_quaternion_has_an_inverse(p, q, m, n):
 @given(SHORT)
 def test_log_inverts_exp(u):
     """Relative to |u|, however small it is."""
-    q, size = call(exp, u), min(1.0, np.linalg.norm(u))
+    q, size = call(exp, u), min(1.0, np.abs(u).max())
     close(call(log, q), u, ulp=2 * EXP + LOG, size=size)
     close(call(log, -q), u, ulp=2 * EXP + LOG, size=size)
     close(np.linalg.norm(q), 1.0, ulp=EXP)
@@ -114,9 +114,9 @@ def test_exp_inverts_log(p, q):
     u = call(log, q)
     same_attitude(call(exp, u), q, ulp=EXP + LOG * np.pi / 2)
     np.testing.assert_array_equal(call(log, call(conjugate, q)), u if q[0] == 0 else -u)
-    assume(abs(q[0]) > 100 * EPS)
-    turned = call(multiply, call(multiply, p, q), call(conjugate, p))
-    close(call(log, turned), call(rotate, p, u), ulp=6 * PRODUCT + LOG * np.pi)
+    if abs(q[0]) > 100 * EPS:
+        turned = call(multiply, call(multiply, p, q), call(conjugate, p))
+        close(call(log, turned), call(rotate, p, u), ulp=6 * PRODUCT + LOG * np.pi)
 
 
 @law
@@ -161,7 +161,7 @@ def test_log_of_a_matrix_inverts_exp(u):
     """Through the matrix, too, no turn is too small to come back."""
     matrix = call(so3.exp, u)
     close(matrix, Rotation.from_rotvec(u).as_matrix(), ulp=2 * EXP + ROTATE)
-    close(call(so3.log, matrix), u, ulp=2 * EXP + LOG + ROTATE, size=min(1.0, np.linalg.norm(u)))
+    close(call(so3.log, matrix), u, ulp=2 * EXP + LOG + ROTATE, size=min(1.0, np.abs(u).max()))
 
 
 def rate_of_exp(u, v):
@@ -196,11 +196,11 @@ def test_slerp(p, q, r, t):
     same_attitude(slerp(p, q, 1.0), q, ulp=2 * PRODUCT)
     close([distance(p, here), distance(here, q)], [t * angle, (1 - t) * angle], ulp=LOG * np.pi)
     close(np.linalg.norm(here), 1.0, ulp=PRODUCT)
-    assume(abs(p @ q) > 100 * EPS)
-    same_attitude(slerp(q, p, 1 - t), here, ulp=4 * PRODUCT)
-    same_attitude(slerp(-p, q, t), here, ulp=4 * PRODUCT)
-    same_attitude(slerp(call(multiply, r, p), call(multiply, r, q), t), call(multiply, r, here), ulp=6 * PRODUCT)
-    same_attitude(slerp(call(multiply, p, r), call(multiply, q, r), t), call(multiply, here, r), ulp=6 * PRODUCT)
+    if abs(p @ q) > 100 * EPS:
+        same_attitude(slerp(q, p, 1 - t), here, ulp=4 * PRODUCT)
+        same_attitude(slerp(-p, q, t), here, ulp=4 * PRODUCT)
+        same_attitude(slerp(call(multiply, r, p), call(multiply, r, q), t), call(multiply, r, here), ulp=6 * PRODUCT)
+        same_attitude(slerp(call(multiply, p, r), call(multiply, q, r), t), call(multiply, here, r), ulp=6 * PRODUCT)
 
 
 @law
@@ -268,7 +268,7 @@ SIGNED = st.builds(lambda sign, angle: sign * angle, SIGNS, ANGLES)
 THREE_ANGLES = st.tuples(SIGNED, SIGNED, SIGNED).map(np.array)  # the second in lock, of one kind or the other, every few times
 
 
-@law
+@settings(law, max_examples=200)
 @given(THREE_ANGLES)
 def test_angles_of_all_orders_to_quaternions(angles):
     angles = np.broadcast_to(angles, (24, 3))
@@ -279,7 +279,7 @@ def test_angles_of_all_orders_to_quaternions(angles):
 
 
 @pytest.mark.filterwarnings("ignore:Gimbal lock")
-@law
+@settings(law, max_examples=200)
 @given(THREE_ANGLES | UNIT)
 def test_angles_of_all_orders_from_quaternions(x):
     """In range, and the same attitude back, here and by scipy; away from lock the angles are those of scipy, too."""
@@ -287,7 +287,7 @@ def test_angles_of_all_orders_from_quaternions(x):
     angles = call(each_from_quaternion, q)
     first, second, third = angles.T
     assert np.abs([first, third]).max() <= np.pi * (1 + EPS)
-    assert ((second >= LOW - 4 * EPS) & (second <= HIGH + 4 * EPS)).all()
+    assert (np.maximum(LOW - second, second - HIGH) <= 4 * EPS).all()
     same_attitude(call(each_to_quaternion, angles), q, ulp=3 * EXP)
     same_attitude(call(from_xyzw, scipy_from_euler(angles).as_quat()), q, ulp=3 * EXP)
     there = Rotation.from_quat(call(to_xyzw, q))
@@ -304,6 +304,7 @@ QUICK = ("rkmk4", "cf4", "zhao", "no_squish", "lgvi")
 SPLITTING = {name for name in NAMES if name.startswith(("no_squish", "symmetric_top"))}
 REVERSIBLE = {name for name in NAMES if jq.SCHEMES[name].reversible}
 STEPS = 10
+ROUNDING = 20 * STEPS  # ulp between two ways to compute a path: ten sub-steps a step at most, one ulp each way
 CONJUGATE = np.array([1.0, -1.0, -1.0, -1.0])
 ORBIT = np.array([0.5, 0.5, 0.5, 0.5])  # x to y to z to x
 path_law = settings(deadline=None, max_examples=20)
@@ -351,13 +352,16 @@ def problem_of(draw, name):
 
 def torque_of(name):
     """A force that swings, fixed in the world; a weight at an arm of the body; a thrust that beats, fixed in the body."""
+    scheme = jq.SCHEMES[name]
 
     def torque(t, state, x):
+        q = state.q if "norm" in scheme.conserves else quaternion.normalize(state.q)  # rotate is a rotation for unit q alone
         phase = x["frequency"] * t + x["phase"]
-        swing = rotate_inverse(state.q, jnp.cos(phase) * x["pull"])
-        return swing + jnp.cross(x["arm"], rotate_inverse(state.q, x["down"])) + jnp.sin(phase) * x["thrust"]
+        swing = rotate_inverse(q, jnp.cos(phase) * x["pull"])
+        tau = swing + jnp.cross(x["arm"], rotate_inverse(q, x["down"])) + jnp.sin(phase) * x["thrust"]
+        return tau + x["rate"] @ state.omega if scheme.torques == "any" else tau
 
-    return torque if jq.SCHEMES[name].torques != "any" else lambda t, state, x: torque(t, state, x) + x["rate"] @ state.omega
+    return torque
 
 
 def body_of(name, x):
@@ -384,7 +388,7 @@ def path(name, x, start=None):
     return jax.tree.map(np.asarray, compiled(name)(x, start_of(name, x) if start is None else start))
 
 
-def close_paths(got, q, omega, ulp=200):
+def close_paths(got, q, omega, ulp=ROUNDING):
     close(got.q, q, ulp)
     close(got.omega, omega, ulp, size=max(1.0, np.abs(omega).max()))
 
@@ -454,9 +458,10 @@ def test_a_path_in_other_time(name, data, shift):
     wanted = path(name, x)
     later = path(name, x | {"t0": x["t0"] + shift, "phase": x["phase"] - shift * x["frequency"]})
     close_paths(later, wanted.q, wanted.omega)
-    reverse = path(name, x | {key: -x[key] for key in ("t0", "dt", "frequency", "omega", "rate")})
-    np.testing.assert_array_equal(reverse.q, wanted.q)
-    np.testing.assert_array_equal(reverse.omega, -wanted.omega)
+    if name != "full_quat":  # it puts a one into the corner of a matrix that is odd in the rate
+        reverse = path(name, x | {key: -x[key] for key in ("t0", "dt", "frequency", "omega", "rate")})
+        np.testing.assert_array_equal(reverse.q, wanted.q)
+        np.testing.assert_array_equal(reverse.omega, -wanted.omega)
     if name in REVERSIBLE:
         back = x | {"t0": x["t0"] + STEPS * x["dt"], "dt": -x["dt"]}
         end = jax.tree.map(lambda leaf: leaf[-1], wanted)
@@ -529,9 +534,9 @@ def test_a_path_in_float32(name, data):
     x = {key: value.astype(np.float32) for key, value in data.draw(problem_of(name)).items()}
     got = path(name, x)
     assert {leaf.dtype for leaf in jax.tree.leaves(got)} == {np.dtype(np.float32)}
-    assume(not (name in SPLITTING and tied(x["moments"])))
-    wanted = path(name, {key: value.astype(np.float64) for key, value in x.items()})
-    close_paths(got, wanted.q, wanted.omega, ulp=200 * 2**29)
+    if not (name in SPLITTING and tied(x["moments"])):
+        wanted = path(name, {key: value.astype(np.float64) for key, value in x.items()})
+        close_paths(got, wanted.q, wanted.omega, ulp=ROUNDING * 2**29)
 
 
 @functools.cache
@@ -539,7 +544,10 @@ def compiled_for_many(name):
     return jax.jit(jax.vmap(functools.partial(rollout, name)))
 
 
-@pytest.mark.parametrize("name", some(NAMES, quick=("zhao", "lgvi")))
+FAMILIES = ["zhao", "lgvi", "rkmk3", "cf4", "crouch_grossman3", "formulation1", "full_quat", "symmetric_top", "lie_midpoint"]
+
+
+@pytest.mark.parametrize("name", some(FAMILIES, quick=("zhao", "lgvi")))
 @path_law
 @given(data=st.data())
 def test_paths_under_vmap(name, data):
@@ -552,7 +560,7 @@ def test_paths_under_vmap(name, data):
 
 
 @pytest.mark.parametrize("name", some(NAMES))
-@settings(deadline=None, max_examples=5)
+@settings(deadline=None, max_examples=3)
 @given(data=st.data())
 def test_one_step_without_jit(name, data):
     x = data.draw(problem_of(name))
