@@ -481,7 +481,7 @@ def test_explain_takes_the_arguments_of_rollout(capsys, monkeypatch):
     with pytest.raises(ValueError, match=r"^inputs: wanted leading axis 4 "):
         jq.fused.explain(*arguments, **options | {"sample_every": 1})
     with pytest.raises(TypeError, match=r"^grid: wanted a jq.grid"):
-        jq.fused.explain(*arguments[:4], jnp.ones(2))
+        jq.fused.explain(jq.zhao, body, pd, start, jnp.ones(2))
     monkeypatch.setattr(cpu, "missing", lambda: "no compiler")
     assert explained(capsys, *arguments, **options).startswith('engine="auto" takes the scan (no compiler)\nstep: ')
 
