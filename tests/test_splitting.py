@@ -221,6 +221,24 @@ def test_a_step_too_long_is_nan_in_that_member_alone(name):
     np.testing.assert_array_equal(rest.omega, np.zeros(3))
 
 
+@pytest.mark.parametrize("name", ["lgvi", "lie_midpoint", "simo_wong"])
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64], ids=["float32", "float64"])
+def test_a_step_from_rest_or_to_rest_is_solved(name, dtype):
+    """Whatever vanishes: the rate before or after, the torque at the start, at the middle or at the end, or a sum of these."""
+    body, h = jq.Body(jnp.array([[0.9, 0.1, -0.2], [0.1, 1.1, 0.05], [-0.2, 0.05, 1.3]], dtype)), 0.02
+    torque = lambda t, state, tau: jnp.where(t <= 0, tau[0], jnp.where(t < h, tau[1], tau[2]))
+    step = jax.jit(jax.vmap(lambda state, tau: jq.SCHEMES[name].step(body, torque, 0.0, state, h, tau)))
+    omega, direction = jax.random.normal(jax.random.key(4), (2, 20, 3), dtype)
+    braked = [(omega, -omega @ body.inertia / h, [share] * 3) for share in (0.5, 1.0, 2.0)]
+    pushes = ([1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 0], [1, 0, -1], [0, 1, 1], [1, 1, 1], [0, 0, 0])
+    pushed = [(jnp.zeros_like(omega), direction, push) for push in pushes]
+    for rate, tau, times in braked + pushed:
+        schedule = tau[:, None] * jnp.array(times, dtype)[None, :, None]
+        end = step(jq.State(jnp.broadcast_to(START.q.astype(dtype), (20, 4)), rate), schedule)
+        assert np.isfinite(end.q).all()
+        assert np.isfinite(end.omega).all()
+
+
 def test_principal_axes_of_a_full_inertia():
     """Jacobi's rotations against eigh, near-diagonal order kept, repeated moments included."""
     rng = np.random.default_rng(2)

@@ -34,7 +34,7 @@ def lgvi(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, 
     def residual(y: Array) -> Array:  # y, the vector part of the turn over its scalar part
         return 2.0 * (matvec(inertia, y) + cross(y, matvec(inertia, y))) - dt * m * (1.0 + square(y))
 
-    turn = _solved(0.5 * dt * matvec(inverse(inertia), m), residual, dt * m)
+    turn = _solved(0.5 * dt * matvec(inverse(inertia), m), residual, lambda y: dt * m)
     turn = normalize(jnp.concatenate([jnp.ones_like(turn[:1]), turn]))
     q = correct_norm(multiply(q, turn))
     m = rotate_inverse(turn, m) + 0.5 * dt * evaluate_at_attitude("lgvi", torque, t + dt, State(q, omega), params)
@@ -58,8 +58,11 @@ def lie_midpoint(body: Body, torque: Torque, t: ArrayLike, state: State, dt: Arr
         tau, _ = evaluate(torque, t + 0.5 * dt, State(q_mean, mean), params)
         return matvec(inertia, end - omega) - dt * (tau - cross(mean, matvec(inertia, mean)))
 
+    def terms(end: Array) -> Array:  # each may vanish alone, and their sum too
+        return jnp.concatenate([matvec(inertia, omega), dt * tau, matvec(inertia, end)])
+
     tau, _ = evaluate(torque, t, state, params)
-    end = _solved(omega + dt * angular_acceleration(body, omega, tau), residual, matvec(inertia, omega) + dt * tau)
+    end = _solved(omega + dt * angular_acceleration(body, omega, tau), residual, terms)
     return State(correct_norm(multiply(q, exp(0.5 * dt * (omega + end)))), end)
 
 
@@ -85,12 +88,15 @@ def simo_wong(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayL
         twice = cross(half, v)
         return v + 2.0 / (1.0 + square(half)) * (twice + cross(half, twice)) - m
 
-    end = _solved(omega + dt * angular_acceleration(body, omega, tau0), residual, m)
+    def terms(end: Array) -> Array:
+        return jnp.concatenate([matvec(inertia, omega), dt * tau0, matvec(inertia, end)])
+
+    end = _solved(omega + dt * angular_acceleration(body, omega, tau0), residual, terms)
     return State(correct_norm(turned(0.25 * dt * (omega + end))), end)
 
 
-def _solved(guess: Array, residual: Callable[[Array], Array], scale: Array) -> Array:
-    """The root (3,) of ``residual`` from ``guess``; NaN where the residual is above rounding of ``scale``.
+def _solved(guess: Array, residual: Callable[[Array], Array], terms: Callable[[Array], Array]) -> Array:
+    """The root (3,) of ``residual`` from ``guess``; NaN where the residual is above rounding of its ``terms`` at the root.
 
     Newton's method with a new slope at every third of ``NEWTON`` evaluations; the derivatives are those of the root.
     """
@@ -110,7 +116,7 @@ def _solved(guess: Array, residual: Callable[[Array], Array], scale: Array) -> A
         return matvec(inverse(jax.jacfwd(linear)(jnp.zeros_like(y))), y)
 
     x, value = lax.custom_root(residual, guess, newton, tangent_solve, has_aux=True)
-    error, size = (jnp.sqrt(square(lax.stop_gradient(v))) for v in (value, scale))
+    error, size = (jnp.sqrt(square(lax.stop_gradient(v))) for v in (value, terms(x)))
     return jnp.where(error <= 1e4 * jnp.finfo(x.dtype).eps * size, x, jnp.nan)
 
 
