@@ -78,7 +78,7 @@ def by_c(loop, starts, steps, threads):
 def table(bodies, dtype, steps, loop):
     """Print one table."""
     turn, spin = jax.random.split(jax.random.key(0))
-    starts = jq.State(jq.quaternion.random(turn, (bodies,), dtype), jax.random.normal(spin, (bodies, 3), dtype))
+    starts = jq.State(jq.quaternion.random(turn, (bodies,), dtype=dtype), jax.random.normal(spin, (bodies, 3), dtype))
     gains = jnp.asarray(GAINS, dtype)
     scan = partial(peers.library, checkpoint="none")
     engines = {

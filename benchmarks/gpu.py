@@ -28,7 +28,7 @@ LIMIT = 420.0  # seconds, after which nothing new begins
 def starts_of(bodies, dtype):
     """Random attitudes and rates."""
     turn, spin = jax.random.split(jax.random.key(0))
-    return jq.State(jq.quaternion.random(turn, (bodies,), dtype), jax.random.normal(spin, (bodies, 3), dtype))
+    return jq.State(jq.quaternion.random(turn, (bodies,), dtype=dtype), jax.random.normal(spin, (bodies, 3), dtype))
 
 
 def loss_of(run):

@@ -135,7 +135,7 @@ def measured(function, *arguments):
 def table(bodies, dtype, steps):
     """Print one table."""
     turn, spin = jax.random.split(jax.random.key(0))
-    starts = jq.State(jq.quaternion.random(turn, (bodies,), dtype), jax.random.normal(spin, (bodies, 3), dtype))
+    starts = jq.State(jq.quaternion.random(turn, (bodies,), dtype=dtype), jax.random.normal(spin, (bodies, 3), dtype))
     gains = jnp.asarray([6.0, 4.0], dtype)
     print(f"\n{bodies} bodies, {steps} steps, {dtype}\n")
     print("| engine | forward ms | ratio | reverse ms | ratio | compile s | temporaries MB | forward mode ms |")

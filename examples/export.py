@@ -30,7 +30,7 @@ import matplotlib.pyplot as plt
 
 INERTIA = jnp.array([[0.6, 0.0, -0.2], [0.0, 1.0, 0.0], [-0.2, 0.0, 1.5]])  # kg m^2
 LIMIT = 2.0  # N m
-COMMAND = jnp.array([1.0, 0.0, 0.0, 0.0])
+TARGET = jnp.array([1.0, 0.0, 0.0, 0.0])
 N = 100
 GRID = jq.grid(0.0, 0.05, 200)
 
@@ -54,7 +54,7 @@ print(f"in another process: jax {jax.__version__}, {len(sys.modules)} modules, n
 def torque(t, state, log_gains):
     """A quaternion law within the actuators' limits; the gains are exponentials, so they stay positive."""
     gains = jax.tree.map(jnp.exp, log_gains)
-    return jq.actuators.saturate_smooth(jq.control.quaternion_law(state, gains, COMMAND), jnp.full(3, LIMIT))
+    return jq.actuators.saturate_smooth(jq.control.quaternion_law(state, gains, TARGET), jnp.full(3, LIMIT))
 
 
 def simulate(log_gains, q, omega):
@@ -78,7 +78,7 @@ def fitted(updates=60):
 
     def loss(log_gains, starts, key):
         q, omega = simulate(log_gains, *starts)
-        angle = jax.vmap(jax.vmap(jq.quaternion.squared_distance, (0, None)), (0, None))(q, COMMAND)
+        angle = jax.vmap(jax.vmap(jq.quaternion.squared_distance, (0, None)), (0, None))(q, TARGET)
         return jnp.mean(angle) + 0.1 * jnp.mean(jnp.sum(omega**2, axis=-1))
 
     start = jq.control.Gains(damping=jnp.zeros(3), stiffness=jnp.zeros(3))
@@ -93,7 +93,7 @@ def closed_loop(log_gains):
 
 def exported(loop, n):
     """A closed loop of n bodies as bytes."""
-    dtype = COMMAND.dtype
+    dtype = TARGET.dtype
     shapes = jax.ShapeDtypeStruct((n, 4), dtype), jax.ShapeDtypeStruct((n, 3), dtype)
     return export.export(loop)(*shapes).serialize()
 
@@ -111,7 +111,7 @@ def draw(q, path):
     """The error angles of the loaded loop."""
     angle = np.rad2deg(2.0 * np.arctan2(np.linalg.norm(q[..., 1:], axis=-1), np.abs(q[..., 0])))
     figure, axis = plt.subplots(figsize=(7, 4), layout="constrained")
-    axis.semilogy(GRID.times(jnp.float32), angle.T, color="tab:blue", linewidth=0.6, alpha=0.5)
+    axis.semilogy(GRID.times(), angle.T, color="tab:blue", linewidth=0.6, alpha=0.5)
     axis.set(xlabel="time [s]", ylabel="error angle [deg]", xlim=(0, 8), ylim=(1e-3, 200))
     axis.set_title(f"{len(q)} bodies in the loaded closed loop, fitted gains")
     figure.savefig(path, dpi=120)

@@ -27,19 +27,19 @@ import matplotlib.pyplot as plt
 INERTIA = jnp.array([[0.6, 0.0, -0.2], [0.0, 1.0, 0.0], [-0.2, 0.0, 1.5]])  # kg m^2
 LIMITS = jnp.array([8.0, 2.0, 4.0])  # N m
 HOFFMANN = jq.control.Gains(damping=jnp.array([3.0, 4.0, 6.0]), stiffness=jnp.array([6.0, 10.0, 12.0]))
-COMMAND = jnp.array([1.0, 0.0, 0.0, 0.0])
+TARGET = jnp.array([1.0, 0.0, 0.0, 0.0])
 GRID = jq.grid(0.0, 0.05, 200)
 
 
 def torque(t, state, log_gains):
     """Hoffmann's law within the actuators' limits; the gains are exponentials, so they stay positive."""
     gains = jax.tree.map(jnp.exp, log_gains)
-    return jq.actuators.saturate_smooth(jq.control.quaternion_law(state, gains, COMMAND), LIMITS)
+    return jq.actuators.saturate_smooth(jq.control.quaternion_law(state, gains, TARGET), LIMITS)
 
 
 def observe(t, state, log_gains):
     """What is kept of a step: angle^2 [rad^2] of the error, torque [N m], the cost angle^2 + 0.1 |omega|^2 + 0.001 |torque|^2."""
-    squared, applied = jq.quaternion.squared_distance(state.q, COMMAND), torque(t, state, log_gains)
+    squared, applied = jq.quaternion.squared_distance(state.q, TARGET), torque(t, state, log_gains)
     return squared, applied, squared + 0.1 * jnp.sum(state.omega**2) + 0.001 * jnp.sum(applied**2)
 
 
@@ -93,7 +93,7 @@ def main():
     engine = parser.parse_args().engine
     train, held_out, descent = jax.random.split(jax.random.key(0), 3)
     starts, unseen = random_starts(train, 4096), random_starts(held_out, 1024)
-    initial, times, lines = jax.tree.map(jnp.log, HOFFMANN), GRID.times(jnp.float32), [HEADER]
+    initial, times, lines = jax.tree.map(jnp.log, HOFFMANN), GRID.times(), [HEADER]
     figure, panels = plt.subplots(1, 2, figsize=(10, 4.2), sharey=True, layout="constrained")
     for panel, (name, step) in zip(panels, {"rkmk4": jq.rkmk4, "zhao": jq.zhao}.items(), strict=True):
         print(f"fitting six gains through {name}, 64 starts an update", flush=True)

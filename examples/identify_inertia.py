@@ -56,11 +56,7 @@ def rates(body, omega, torque, dt, step=jq.rkmk4, finer=1):
     """Body rates (N, 3) at the times of N held torques (N, 3), from the first rate (3,)."""
     start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), omega)
     grid = jq.grid(0.0, dt / finer, finer * (len(torque) - 1))
-
-    def commanded(t, state, params, held):
-        return held
-
-    path = jq.rollout(step, body, commanded, start, grid, inputs=torque[:-1], sample_every=finer, save_every=finer)
+    path = jq.rollout(step, body, jq.torques.held, start, grid, inputs=torque[:-1], sample_every=finer, save_every=finer)
     return path.state.omega
 
 

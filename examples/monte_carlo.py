@@ -3,7 +3,7 @@
 The aircraft and the law of examples/fit_gains.py: inertia with a product, torque limits 8, 2 and 4 N m, Hoffmann's quaternion law
 sampled at 50 Hz. A member has an inertia a few percent off (each parameter of the log-Cholesky chart, so it is always physical),
 limits a tenth lower at most, a start attitude anywhere on SO(3), a rate of up to 1 rad/s, and a gyroscope with bias and noise. It
-succeeds if after 5 s it stays within 3 degrees of the commanded attitude until the end, at 20 s.
+succeeds if after 5 s it stays within 3 degrees of the target until the end, at 20 s.
 
     python examples/monte_carlo.py [--members 100000] [--engine auto] [--store FOLDER]
 
@@ -33,7 +33,7 @@ import matplotlib.pyplot as plt
 INERTIA = jnp.array([[0.6, 0.0, -0.2], [0.0, 1.0, 0.0], [-0.2, 0.0, 1.5]])  # kg m^2
 LIMITS = jnp.array([8.0, 2.0, 4.0])  # N m
 GAINS = jq.control.Gains(damping=jnp.array([3.0, 4.0, 6.0]), stiffness=jnp.array([6.0, 10.0, 12.0]))
-COMMAND = jnp.array([1.0, 0.0, 0.0, 0.0])
+TARGET = jnp.array([1.0, 0.0, 0.0, 0.0])
 GRID = jq.grid(0.0, 0.02, 1000)
 BIAS, NOISE = 0.02, 0.05  # rad/s: spread of a gyroscope's bias, and of each of its readings
 WITHIN, IN_TIME = math.radians(3.0), 5.0  # rad, s
@@ -81,23 +81,22 @@ def path(engine, member, save_every=GRID.steps):
     def update(t, state, memory, params, _):
         key, now = jax.random.split(memory.key)
         measured = state.omega + member.bias + NOISE * jax.random.normal(now, (3,))
-        command = jq.control.quaternion_law(state._replace(omega=measured), GAINS, COMMAND)
+        command = jq.control.quaternion_law(state._replace(omega=measured), GAINS, TARGET)
         command = jq.actuators.saturate(command, member.limits)
-        outside = jnp.sum(state.q[1:] ** 2) > math.sin(WITHIN / 2) ** 2  # the command is the identity
+        outside = jnp.sum(state.q[1:] ** 2) > math.sin(WITHIN / 2) ** 2  # the target is the identity
         settled = jnp.where(outside, t + GRID.dt, memory.settled)
         return command, Memory(key, settled, jnp.maximum(memory.peak, jnp.abs(command)))
 
     controller = jq.Controller(lambda start, params: Memory(member.noise, jnp.zeros(()), jnp.zeros(3)), update)
-    torque = lambda t, state, params, command: command  # noqa: E731
     return jq.rollout(
-        jq.rkmk4, member.body, torque, member.start, GRID, controller=controller, save_every=save_every, engine=engine
+        jq.rkmk4, member.body, jq.torques.held, member.start, GRID, controller=controller, save_every=save_every, engine=engine
     )
 
 
 def simulate(engine, member):
     """The outcome of one member."""
     found = path(engine, member)
-    final = jnp.rad2deg(jq.quaternion.distance(found.state.q[-1], COMMAND))
+    final = jnp.rad2deg(jq.quaternion.distance(found.state.q[-1], TARGET))
     return Outcome(found.memory.settled < IN_TIME, found.memory.settled, final, found.memory.peak)
 
 
@@ -116,7 +115,7 @@ def draw(levels, settling, worst, replayed):
     left.set(ylim=(0, 100), xlim=(0, 1.2 * IN_TIME), title="Settling times; success is to the left of the line")
     left.axvline(IN_TIME, color="grey", linewidth=0.8, linestyle="--")
     left.grid(alpha=0.3)
-    degrees = np.rad2deg(jq.quaternion.distance(replayed.state.q, COMMAND[None, None]))
+    degrees = np.rad2deg(jq.quaternion.distance(replayed.state.q, TARGET[None, None]))
     for number, t, angle in zip(worst, replayed.t, degrees, strict=True):
         right.plot(t, angle, linewidth=1.0, label=f"{number}")
     right.axhline(math.degrees(WITHIN), color="grey", linewidth=0.8, linestyle="--")
@@ -149,7 +148,7 @@ def main():
     print(f"{len(found.failed_index)} members not finite")
     print(f"success {100 * mean.mean.success:.3f} %, with 95 % confidence between {100 * low:.3f} and {100 * high:.3f} %")
     middle, late, last = (settling[round(p * 200)] for p in (0.5, 0.95, 1.0))
-    average = f"mean {mean.mean.settling:.3f} +- {mean.error.settling:.3f}"
+    average = f"mean {mean.mean.settling:.3f} +- {mean.standard_error.settling:.3f}"
     print(f"settling to 3 deg: {average}, median {middle:.2f}, 95 % {late:.2f}, last {last:.2f} s")
     print(f"final error: mean {mean.mean.final:.3f} deg; peak torque, median {np.round(found.result['peak'][0], 2)} N m")
     print("the ten worst, member: settling time [s]   " + "   ".join(f"{i}: {x:.2f}" for x, i in zip(*worst, strict=True)))

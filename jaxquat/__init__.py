@@ -4,7 +4,9 @@ An integrator step is a pure function, ``step(body, torque, t, state, dt, params
 trajectory; ``jit``, ``vmap`` and ``grad`` go through the whole of it. Conventions: ``help(jaxquat.quaternion)``.
 """
 
+import importlib
 from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
 
 from jaxquat import (
     actuators,
@@ -57,6 +59,23 @@ lie_midpoint = SCHEMES["lie_midpoint"].step
 simo_wong = SCHEMES["simo_wong"].step
 
 __version__ = version("jaxquat")
+
+if TYPE_CHECKING:
+    from jaxquat import interop as interop
+    from jaxquat import plot as plot
+
+_ON_DEMAND = ("interop", "plot")  # they load the packages of their extras
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ON_DEMAND:
+        return importlib.import_module(f"jaxquat.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_ON_DEMAND})
+
 
 __all__ = [
     "SCHEMES",

@@ -14,13 +14,24 @@ import optax
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat.arguments import broadcast, exactly, floating, positive, positive_integer
+from jaxquat.arguments import broadcast, exactly, floating, one_shape, positive, positive_integer
 from jaxquat.linear import cross, inverse, matmul, matvec, transpose
 from jaxquat.mechanics import State
 
+__all__ = [
+    "allocate",
+    "allocate_thrusters",
+    "hold_momentum",
+    "lag",
+    "saturate",
+    "saturate_smooth",
+    "thruster_arms",
+    "wheel_torque",
+]
+
 
 def saturate(tau: ArrayLike, limits: ArrayLike) -> Array:
-    """Hard limit per axis, ``-limits <= tau <= limits`` [N m]. (..., n), (..., n) -> (..., n).
+    """Hard limit per axis, ``-limits <= tau <= limits`` [N m]. (..., n), (..., n) or () -> (..., n).
 
     The gradient is 1 inside and 0 outside. Hoffmann, Application of Quaternions, 9.10.
     """
@@ -29,22 +40,17 @@ def saturate(tau: ArrayLike, limits: ArrayLike) -> Array:
 
 
 def saturate_smooth(tau: ArrayLike, limits: ArrayLike) -> Array:
-    """``limits tanh(tau/limits)``: never beyond the limits, slope 1 at zero, smooth. (..., n), (..., n) -> (..., n)."""
+    """``limits tanh(tau/limits)``: never beyond the limits, slope 1 at zero, smooth. (..., n), (..., n) or () -> (..., n)."""
     tau, limits = _limited(tau, limits)
     return limits * jnp.tanh(tau / limits)
 
 
 def lag(actual: ArrayLike, command: ArrayLike, time_constant: ArrayLike) -> Array:
     """Rate ``(command - actual)/time_constant`` of a first-order lag, per axis or wheel. (n,), (n,), () or (n,) [s] -> (n,)."""
-    actual, command, time_constant = (
-        floating("actual", actual),
-        floating("command", command),
-        floating("time_constant", time_constant),
-    )
+    actual, command = floating("actual", actual), floating("command", command)
     if actual.ndim != 1 or command.shape != actual.shape:
         raise ValueError(f"command: wanted the shape of actual, (n,), got {command.shape} for {actual.shape}")
-    if time_constant.shape not in ((), actual.shape):
-        raise ValueError(f"time_constant: wanted a scalar or shape {actual.shape}, got {time_constant.shape}")
+    time_constant = one_shape("time_constant", time_constant, (), actual.shape)
     positive("time_constant", time_constant)
     return (command - actual) / time_constant
 
@@ -62,9 +68,9 @@ def wheel_torque(axes: ArrayLike, state: State, momentum: ArrayLike, motor: Arra
     return -matvec(transpose(axes), motor) - cross(state.omega, matvec(transpose(axes), momentum))
 
 
-def hold_momentum(motor: ArrayLike, momentum: ArrayLike, capacity: ArrayLike) -> Array:
+def hold_momentum(momentum: ArrayLike, motor: ArrayLike, capacity: ArrayLike) -> Array:
     """The motor torques without those that would spin a full wheel faster: 0 where ``|h| >= capacity`` and u grows |h|. -> (n,)."""
-    motor, momentum, capacity = broadcast(("motor", motor, ()), ("momentum", momentum, ()), ("capacity", capacity, ()))
+    momentum, motor, capacity = broadcast(("momentum", momentum, ()), ("motor", motor, ()), ("capacity", capacity, ()))
     positive("capacity", capacity)
     full = (jnp.abs(momentum) >= capacity) & (motor * momentum > 0)
     return jnp.where(full, 0.0, motor)
@@ -73,8 +79,9 @@ def hold_momentum(motor: ArrayLike, momentum: ArrayLike, capacity: ArrayLike) ->
 def allocate(axes: ArrayLike, tau: ArrayLike, limits: ArrayLike | None = None) -> Array:
     """Motor torques u of n >= 3 wheels that turn the body with tau, the shortest u there is. (n, 3), (3,) -> (n,) [N m].
 
-    ``u = -A (A^T A)^-1 tau``, A the rows of axes; infinite or NaN if they span no space. With limits (n,) [N m] all are scaled down
-    together where one exceeds its own, so that the torque keeps its direction; the largest ratio counts, with its gradient.
+    ``u = -A (A^T A)^-1 tau``, A the rows of axes; infinite or NaN if they span no space. With limits (n,) or () [N m] all are
+    scaled down together where one exceeds its own, so that the torque keeps its direction; the largest ratio counts, with its
+    gradient.
     """
     axes, tau = _axes("axes", axes), exactly("tau", tau, (3,))
     gram = matmul(transpose(axes), axes)
@@ -85,8 +92,8 @@ def allocate_thrusters(arms: ArrayLike, tau: ArrayLike, limits: ArrayLike | None
     """Forces f >= 0 of n thrusters with ``sum arm_i f_i = tau``, or as near as they come. (n, 3), (3,) -> (n,) [N].
 
     ``arms[i]`` is the torque of thruster i at unit force, ``position × direction`` [m], for which ``thruster_arms`` serves. Solved
-    by ``optax.nnls``, a fixed number of projected gradient iterations, differentiable. With limits (n,) [N] all forces are scaled
-    down together where one exceeds its own, so that the torque keeps its direction.
+    by ``optax.nnls``, a fixed number of projected gradient iterations, differentiable. With limits (n,) or () [N] all forces are
+    scaled down together where one exceeds its own, so that the torque keeps its direction.
     """
     arms, tau = _axes("arms", arms), exactly("tau", tau, (3,))
     return _within(optax.nnls(transpose(arms), tau, positive_integer("iterations", iterations)), limits)
@@ -98,8 +105,9 @@ def thruster_arms(positions: ArrayLike, directions: ArrayLike) -> Array:
 
 
 def _limited(tau: ArrayLike, limits: ArrayLike) -> list[Array]:
-    tau = floating("tau", tau)
+    tau, limits = floating("tau", tau), floating("limits", limits)
     core = tau.shape[-1:] or (3,)
+    limits = limits if limits.ndim else jnp.broadcast_to(limits, core)
     tau, limits = broadcast(("tau", tau, core), ("limits", limits, core))
     positive("limits", limits)
     return [tau, limits]
@@ -115,6 +123,6 @@ def _axes(name: str, value: ArrayLike) -> Array:
 def _within(u: Array, limits: ArrayLike | None) -> Array:
     if limits is None:
         return u
-    limits = exactly("limits", limits, u.shape)
+    limits = one_shape("limits", limits, (), u.shape)
     positive("limits", limits)
     return u / jnp.maximum(1.0, jnp.max(jnp.abs(u) / limits))

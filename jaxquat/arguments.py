@@ -4,7 +4,8 @@ Facts known while tracing (shape, dtype, an unknown option) are always checked. 
 where the value is concrete, so the same code runs under ``jit``, ``vmap`` and ``grad``.
 """
 
-import math
+import contextlib
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,22 +23,26 @@ def is_concrete(tree: Any) -> bool:
 
 
 def floating(name: str, value: Any) -> Array:
-    """``value`` as an array of floating dtype; TypeError otherwise."""
+    """``value`` as an array of floating dtype, a bare Python int as a float; TypeError otherwise."""
     try:
-        array = jnp.asarray(value)
-    except (TypeError, ValueError) as error:
+        array = jnp.asarray(float(value) if type(value) is int else value)
+    except (TypeError, ValueError, OverflowError) as error:
         raise TypeError(f"{name}: wanted an array of floats, got {value!r}") from error
     if not jnp.issubdtype(array.dtype, jnp.floating):
-        raise TypeError(f"{name}: wanted a floating dtype, got {array.dtype} (write 1.0, not 1)")
+        hint = " (write 1.0, not 1)" if jnp.issubdtype(array.dtype, jnp.integer) else ""
+        raise TypeError(f"{name}: wanted a floating dtype, got {array.dtype}{hint}")
     return array
 
 
 def floating_tree(name: str, tree: Any) -> Any:
-    """``tree`` with arrays of floating dtype for leaves; TypeError, with the place in the tree, otherwise."""
+    """``tree`` with arrays of floating dtype for leaves; TypeError, with the place in the tree, otherwise.
+
+    A bare int is refused here: in a tree of parameters it may well be a number that is not to be fitted.
+    """
 
     def checked(path: Any, leaf: Any) -> Array:
         try:
-            return floating(name, leaf)
+            return floating(name, np.asarray(leaf) if type(leaf) is int else leaf)
         except TypeError as error:
             place = f" at {name}{jax.tree_util.keystr(path)}" if path else ""
             hint = "split the tree (equinox.partition does), give the floats here and let the function join the parts"
@@ -51,6 +56,14 @@ def exactly(name: str, value: Any, shape: tuple[int, ...], hint: str = "") -> Ar
     array = floating(name, value)
     if array.shape != shape:
         raise ValueError(f"{name}: wanted shape {shape}, got {array.shape}{hint}")
+    return array
+
+
+def one_shape(name: str, value: Any, *shapes: tuple[int, ...]) -> Array:
+    """``value`` as a floating array of one of these shapes."""
+    array = floating(name, value)
+    if array.shape not in shapes:
+        raise ValueError(f"{name}: wanted shape {' or '.join(map(str, shapes))}, got {array.shape}")
     return array
 
 
@@ -76,11 +89,32 @@ def broadcast(*named: tuple[str, Any, tuple[int, ...]]) -> list[Array]:
     return [array.reshape((1,) * (rank - len(batch)) + array.shape) for array, batch in zip(arrays, leading, strict=True)]
 
 
-def function(name: str, value: Any) -> Any:
+def function(name: str, value: Any, hint: str = "") -> Any:
     """``value`` if it can be called; TypeError otherwise."""
     if not callable(value):
         shown = repr(value) if value is None or isinstance(value, str) else type(value).__name__
-        raise TypeError(f"{name}: wanted a function, got {shown}")
+        raise TypeError(f"{name}: wanted a function, got {shown}{hint}")
+    return value
+
+
+def takes(name: str, value: Any, arguments: str, why: str = "") -> Any:
+    """``value`` if it is a function that takes these positional arguments, "t, state" for instance; TypeError otherwise.
+
+    ``why`` says when it is given these: "there is a controller". A function without a signature is let through.
+    """
+    function(name, value)
+    try:
+        signature = inspect.signature(value)
+    except (TypeError, ValueError):
+        return value
+    try:
+        signature.bind(*arguments.split(", "))
+    except TypeError:
+        bare = [parameter.replace(annotation=parameter.empty) for parameter in signature.parameters.values()]
+        own = signature.replace(parameters=bare, return_annotation=signature.empty)
+        got = f"{getattr(value, '__name__', type(value).__name__)}{own}"
+        wanted = f"{name.split('.')[-1]}({arguments})" + (f" because {why}" if why else "")
+        raise TypeError(f"{name}: wanted {wanted}, got {got}") from None
     return value
 
 
@@ -93,10 +127,16 @@ def instance(name: str, value: Any, kind: type, wanted: str) -> Any:
 
 
 def random_key(name: str, value: Any) -> Array:
-    """``value`` if it is a ``jax.random.key``, also of the older kind; TypeError otherwise."""
-    if not hasattr(value, "dtype") or not (jnp.issubdtype(value.dtype, jax.dtypes.prng_key) or value.dtype == jnp.uint32):
+    """``value`` as one ``jax.random.key``, also from the older kind; TypeError for what is none, ValueError for several."""
+    key = value
+    if getattr(value, "dtype", None) == jnp.uint32:
+        with contextlib.suppress(TypeError, ValueError):
+            key = jax.random.wrap_key_data(value)
+    if not hasattr(key, "dtype") or not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
         raise TypeError(f"{name}: wanted a jax.random.key, got {value!r}")
-    return value
+    if key.shape != ():
+        raise ValueError(f"{name}: wanted one key, got shape {key.shape}")
+    return key
 
 
 def positive(name: str, value: ArrayLike) -> None:
@@ -135,11 +175,24 @@ def finite(name: str, value: Array) -> None:
         raise ValueError(f"{name}: wanted finite values, got {np.asarray(value)}")
 
 
-def unit_quaternion(name: str, value: Array, tolerance: float = 1e-4) -> None:
-    """ValueError if a concrete quaternion is off the unit sphere by more than ``tolerance``."""
+def unit_quaternion(name: str, value: Array) -> None:
+    """ValueError if a concrete quaternion (..., 4) is off the unit sphere by more than 1e-4."""
+    _unit(name, value, "a unit quaternion (| |q| - 1 | <= 0.0001)")
+
+
+def unit_vector(name: str, value: Array) -> None:
+    """ValueError if the length of a concrete vector (..., n) is off 1 by more than 1e-4."""
+    _unit(name, value, "a unit vector (to 0.0001)")
+
+
+def _unit(name: str, value: Array, wanted: str) -> None:
     if is_concrete(value):
-        norm = float(np.linalg.norm(np.asarray(value, dtype=np.float64)))
-        if not math.isfinite(norm) or abs(norm - 1.0) > tolerance:
-            raise ValueError(
-                f"{name}: wanted a unit quaternion (| |q| - 1 | <= {tolerance:g}), got {np.asarray(value)} of norm {norm:.8g}"
-            )
+        rows = np.asarray(value, dtype=np.float64).reshape(-1, value.shape[-1])
+        norms = np.linalg.norm(rows, axis=-1)
+        for row in np.flatnonzero(~(np.abs(norms - 1.0) <= 1e-4))[:1]:
+            raise ValueError(f"{name}: wanted {wanted}, got {rows[row]} of norm {norms[row]:.8g}")
+
+
+def missing_package(name: str, package: str, extra: str) -> str:
+    """What the ImportError says where a package of an extra is not installed."""
+    return f'{name}: wanted the package {package}, got none: pip install "jaxquat[{extra}]"'

@@ -9,32 +9,40 @@ from jax import Array
 from jax.typing import ArrayLike, DTypeLike
 
 from jaxquat import quaternion
-from jaxquat.arguments import exactly, finite, is_concrete, positive, unit_quaternion
+from jaxquat.arguments import exactly, finite, floating, is_concrete, positive, random_key, unit_quaternion
 from jaxquat.linear import dot, matmul, transpose
+
+__all__ = ["Body"]
 
 
 @jax.tree_util.register_pytree_with_keys_class
 class Body:
     """A rigid body: its inertia [kg m^2] about the centre of mass (or a fixed point), in body axes.
 
-    Immutable, and a pytree whose leaves are differentiable: ``inertia``, or ``moments`` and ``axes`` after ``from_principal``.
-    Concrete values are checked: (3, 3), finite, symmetric, positive definite, triangle inequality of the principal moments. A batch
-    of bodies is ``jax.vmap(jq.Body)(inertias)``.
+    Immutable, and a pytree whose leaves are differentiable: the inertia, or the moments and the axes after ``from_principal``;
+    ``principal()`` gives both of any body. Concrete values are checked: (3, 3), finite, symmetric, positive definite, triangle
+    inequality of the principal moments. A batch of bodies is ``jax.vmap(jq.Body)(inertias)``.
+
+    Not for an optimiser: its updates would make moments negative and take the axes off the unit sphere, and nothing checks what
+    JAX rebuilds. Fit ``theta`` of ``Body.from_parameters(theta)``, or logarithms for ``Body.from_principal(jnp.exp(logarithms))``,
+    and make the body within the loss: ``jq.fit`` refuses a Body among its params.
     """
 
-    __slots__ = ("_inertia", "axes", "moments")
+    __slots__ = ("_axes", "_inertia", "_moments")
 
     _inertia: Array | None  # None after from_principal
-    moments: Array | None  # None otherwise
-    axes: Array | None
+    _moments: Array | None  # None otherwise
+    _axes: Array | None
 
     def __init__(self, inertia: ArrayLike):
-        inertia = exactly("inertia", inertia, (3, 3), "; make a batch with jax.vmap(jq.Body)")
+        inertia = floating("inertia", inertia)
+        hints = {1: "; principal moments: jq.Body.from_principal", 3: "; make a batch with jax.vmap(jq.Body)"}
+        inertia = exactly("inertia", inertia, (3, 3), hints.get(inertia.ndim, ""))
         _check_inertia(inertia)
         self._set(inertia, None, None)
 
     def _set(self, inertia: Any, moments: Any, axes: Any) -> "Body":
-        for name, value in zip(("_inertia", "moments", "axes"), (inertia, moments, axes), strict=True):
+        for name, value in zip(("_inertia", "_moments", "_axes"), (inertia, moments, axes), strict=True):
             object.__setattr__(self, name, value)
         return self
 
@@ -45,17 +53,17 @@ class Body:
         raise AttributeError(f"Body is immutable: cannot delete {name!r}")
 
     def __reduce__(self):
-        return Body._unchecked, (self._inertia, self.moments, self.axes)
+        return Body._unchecked, (self._inertia, self._moments, self._axes)
 
     def __repr__(self) -> str:
-        if self.moments is None:
+        if self._moments is None:
             return f"Body(inertia={self._inertia!r})"
-        return f"Body.from_principal(moments={self.moments!r}, axes={self.axes!r})"
+        return f"Body.from_principal(moments={self._moments!r}, axes={self._axes!r})"
 
     def tree_flatten_with_keys(self) -> tuple[Any, None]:
         """For JAX."""
         names = ("inertia", "moments", "axes")
-        leaves = (self._inertia, self.moments, self.axes)
+        leaves = (self._inertia, self._moments, self._axes)
         return tuple(zip(map(jax.tree_util.GetAttrKey, names), leaves, strict=True)), None
 
     @classmethod
@@ -70,11 +78,11 @@ class Body:
     @property
     def inertia(self) -> Array:
         """(3, 3) inertia in body axes [kg m^2]."""
-        if self.moments is None or self.axes is None:
+        if self._moments is None or self._axes is None:
             assert self._inertia is not None
             return self._inertia
-        rotation = quaternion.to_matrix(self.axes)
-        return matmul(rotation * self.moments[..., None, :], transpose(rotation))
+        rotation = quaternion.to_matrix(self._axes)
+        return matmul(rotation * self._moments[..., None, :], transpose(rotation))
 
     @property
     def parameters(self) -> Array:
@@ -91,10 +99,12 @@ class Body:
         """From principal moments (3,) and a unit quaternion (4,), principal to body axes (default: they coincide).
 
         Both are kept as they are, so a scheme that works in principal axes needs no eigenvectors, and gradients exist at repeated
-        moments.
+        moments. TypeError if they are of two dtypes.
         """
         moments = exactly("moments", moments, (3,))
         axes = jnp.asarray([1.0, 0.0, 0.0, 0.0], moments.dtype) if axes is None else exactly("axes", axes, (4,))
+        if axes.dtype != moments.dtype:
+            raise TypeError(f"axes: wanted the dtype of the moments, {moments.dtype}, got {axes.dtype}")
         unit_quaternion("axes", axes)
         _check_moments("moments", moments)
         return cls._unchecked(None, moments, axes)
@@ -137,9 +147,9 @@ class Body:
         return cls.from_principal(jnp.stack([across, across, 0.5 * mass * radius * radius]))
 
     @classmethod
-    def random(cls, key: Array, dtype: DTypeLike | None = None) -> "Body":
+    def random(cls, key: Array, *, dtype: DTypeLike | None = None) -> "Body":
         """A random physical inertia with products: ``from_parameters`` of normal numbers of spread 0.3 (moments of order 1)."""
-        return cls.from_parameters(0.3 * jax.random.normal(key, (6,), dtype))
+        return cls.from_parameters(0.3 * jax.random.normal(random_key("key", key), (6,), dtype))
 
     def principal(self) -> tuple[Array, Array]:
         """(moments (3,) [kg m^2], axes (4,), principal to body): those kept by ``from_principal``, otherwise by Jacobi's rotations.
@@ -147,8 +157,8 @@ class Body:
         In the order in which the axes lie nearest to the body's. By rotations the derivatives are undefined where two moments are
         equal: there use ``from_principal``.
         """
-        if self.moments is not None and self.axes is not None:
-            return self.moments, self.axes
+        if self._moments is not None and self._axes is not None:
+            return self._moments, self._axes
         matrix, axes = self.inertia, jnp.asarray([1.0, 0.0, 0.0, 0.0], self.inertia.dtype)
         for _ in range(5):
             for k in range(3):
@@ -158,12 +168,26 @@ class Body:
         return jnp.diagonal(matrix), quaternion.correct_norm(axes)
 
     def shifted(self, mass: ArrayLike, offset: ArrayLike) -> "Body":
-        """The same body about a point ``offset`` (3,) [m] away from its centre of mass (parallel axes): I + m (|d|^2 1 - d d^T)."""
+        """The same body about a point ``offset`` (3,) [m] away from its centre of mass (parallel axes): I + m (|d|^2 1 - d d^T).
+
+        For a body about its centre of mass only: to come from one point to another shift the body about its centre.
+        """
         mass, offset = exactly("mass", mass, ()), exactly("offset", offset, (3,))
         positive("mass", mass)
         finite("offset", offset)
         eye = jnp.eye(3, dtype=self.inertia.dtype)
         return Body._unchecked(self.inertia + mass * (dot(offset, offset) * eye - offset[:, None] * offset[None, :]))
+
+
+def refuse_bodies(name: str, tree: Any) -> None:
+    """TypeError if there is a Body in the tree of what an optimiser is to move."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree, is_leaf=lambda x: isinstance(x, Body)):
+        if isinstance(leaf, Body):
+            raise TypeError(
+                f"{name}: wanted no jq.Body, whose moments an update would make negative, got one at "
+                f"{name}{jax.tree_util.keystr(path)}; give theta of jq.Body.from_parameters(theta), or logarithms of the moments "
+                "of jq.Body.from_principal, and make the body within the function"
+            )
 
 
 def _jacobi(matrix: Array, k: int) -> Array:

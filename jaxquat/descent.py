@@ -16,11 +16,13 @@ FORWARD_LIMIT = 6
 
 
 def scalar(name: str, value: Any) -> Array:
-    """``value`` if it is a scalar array; ValueError or TypeError otherwise."""
+    """``value`` if it is a scalar array of floating dtype; ValueError or TypeError otherwise."""
     if not hasattr(value, "shape"):
         raise TypeError(f"{name}: wanted a scalar, got {type(value).__name__}")
     if value.shape != ():
         raise ValueError(f"{name}: wanted a scalar, got shape {value.shape}")
+    if not jnp.issubdtype(value.dtype, jnp.floating):
+        raise TypeError(f"{name}: wanted a floating dtype, got {value.dtype}")
     return value
 
 

@@ -19,19 +19,22 @@ from jaxquat import quaternion
 from jaxquat.arguments import trailing
 from jaxquat.linear import inverse
 
+__all__ = ["ORDERS", "from_quaternion", "rate_matrix", "rate_matrix_inverse", "to_quaternion"]
+
 _INTRINSIC = tuple(a + b + c for a, b, c in itertools.product("XYZ", repeat=3) if a != b != c)
 ORDERS = (*_INTRINSIC, *(order.lower() for order in _INTRINSIC))
+"""All orders: twelve intrinsic, then twelve extrinsic."""
 
 
 def to_quaternion(angles: ArrayLike, order: str) -> Array:
-    """Attitude of three angles [rad], e.g. ``to_quaternion(yaw_pitch_roll, "ZYX")``. (..., 3) -> (..., 4)."""
+    """Unit quaternion of three angles [rad], e.g. ``to_quaternion(yaw_pitch_roll, "ZYX")``. (..., 3) [rad] -> (..., 4)."""
     axes, angles = _intrinsic(angles, order)
     first, second, third = (_about(axis, angles[..., k]) for k, axis in enumerate(axes))
     return quaternion.multiply(quaternion.multiply(first, second), third)
 
 
 def from_quaternion(q: ArrayLike, order: str) -> Array:
-    """Angles [rad] in the order of the letters. (..., 4) -> (..., 3).
+    """Three angles [rad] in the order of the letters. (..., 4) -> (..., 3) [rad].
 
     The first and third lie in [-pi, pi], the second in [-pi/2, pi/2] (three different axes) or [0, pi]. Gimbal lock: see the
     module. The half-sum form is that of E. Bernardes and S. Viollet, PLoS ONE 17(11), 2022. Free of the scale and the sign of q.

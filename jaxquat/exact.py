@@ -16,22 +16,35 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from jaxquat import elliptic, euler
-from jaxquat.arguments import exactly
+from jaxquat.arguments import exactly, is_concrete, positive, unit_vector
 from jaxquat.body import Body
 from jaxquat.control import follow
 from jaxquat.linear import cross, dot, matvec, transpose
 from jaxquat.mechanics import State, Torque, check_state, momentum
 from jaxquat.quaternion import conjugate, exp, from_matrix, multiply, normalize, rotate, rotate_inverse
+from jaxquat.schemes.splitting import symmetric
+
+__all__ = [
+    "coning",
+    "fixed_axis",
+    "flip_interval",
+    "free_body",
+    "free_symmetric",
+    "kovalevskaya",
+    "nutation",
+    "prescribed",
+    "steady_precession",
+]
 
 
-def free_top(body: Body, start: State, t: ArrayLike) -> State:
-    """The free body with any three moments at time t [s] after ``start``. Whittaker 1937, section 69; on the separatrix too.
+def free_body(body: Body, start: State, t: ArrayLike) -> State:
+    """The free body with any three moments at one time t [s] after ``start``. Whittaker 1937, section 69; on the separatrix too.
 
-    Spin about the middle axis, or about one in the plane of two equal moments, is constant: its derivatives with respect to start
-    and inertia, which this formula does not know, are NaN.
+    In the dtype of the start. Spin about the middle axis, or about one in the plane of two equal moments, is constant: its
+    derivatives with respect to start and inertia, which this formula does not know, are NaN.
     """
     start = check_state("start", start)
-    t = jnp.asarray(t, start.q.dtype)
+    t = _number("t", t).astype(start.q.dtype)
     moments, axes = body.principal()
     omega = rotate_inverse(axes, start.omega)
     moments, omega, matrix, gap = _ordered(moments, omega)
@@ -119,10 +132,14 @@ def _without_derivative(x: Array, where: Array) -> Array:
     return 0.0 * jnp.sqrt(jnp.where(where, 0.0 * jnp.sum(x), 1.0))
 
 
-def symmetric_top(body: Body, start: State, t: ArrayLike) -> State:
-    """The free body with I1 = I2, axis 3 of ``body.principal()`` its axis: ``q = exp(L t/I1) q0 exp(e3 w3 (1 - I3/I1) t)``."""
+def free_symmetric(body: Body, start: State, t: ArrayLike) -> State:
+    """The free body with I1 = I2, axis 3 of ``body.principal()`` its axis: ``q = exp(L t/I1) q0 exp(e3 w3 (1 - I3/I1) t)``.
+
+    One time t [s], in the dtype of the start. ValueError for a concrete body with I1 != I2: ``free_body`` knows its motion.
+    """
     start = check_state("start", start)
-    t = jnp.asarray(t, start.q.dtype)
+    t = _number("t", t).astype(start.q.dtype)
+    _check_symmetric("free_symmetric", body, "; use exact.free_body")
     (i1, _, i3), axes = body.principal()
     w3 = rotate_inverse(axes, start.omega)[2]
     axis = rotate(axes, jnp.asarray([0.0, 0.0, 1.0], t.dtype))
@@ -132,8 +149,10 @@ def symmetric_top(body: Body, start: State, t: ArrayLike) -> State:
 
 
 def fixed_axis(q: ArrayLike, axis: ArrayLike, angle: ArrayLike) -> Array:
-    """Attitude after a turn by ``angle``, the integral of the rate, about a fixed unit axis (3,) in body axes. (4,), () -> (4,)."""
-    return multiply(q, exp(jnp.asarray(angle) * jnp.asarray(axis)))
+    """Attitude after a turn by ``angle`` [rad], the integral of the rate, about a fixed unit axis (3,), body axes. -> (4,)."""
+    q, axis = exactly("q", q, (4,), _ONE), exactly("axis", axis, (3,), _ONE)
+    unit_vector("axis", axis)
+    return multiply(q, exp(_number("angle", angle) * axis))
 
 
 def flip_interval(body: Body, omega: ArrayLike) -> Array:
@@ -146,31 +165,51 @@ def flip_interval(body: Body, omega: ArrayLike) -> Array:
     return 2.0 * elliptic.complete(m1) / jnp.sqrt(third * upper / (i1 * i2 * i3))
 
 
-def steady_precession(body: Body, weight: ArrayLike, tilt: ArrayLike, spin: ArrayLike, t: ArrayLike, fast: bool = False) -> State:
-    """The heavy top that precesses at constant tilt under the potential ``U = weight cos(tilt)`` [J], I1 = I2.
+def steady_precession(
+    body: Body, potential: ArrayLike, tilt: ArrayLike, spin: ArrayLike, t: ArrayLike, fast: bool = False
+) -> State:
+    """The heavy top that precesses at constant tilt, I1 = I2, under ``U = potential cos(tilt)``, at one time t [s].
 
-    ``spin`` is ``omega[2]`` [rad/s], ``tilt`` the angle of the axis from the vertical [rad]; of the two rates of precession the
-    slow or the fast. At t = 0 the attitude is a turn by the tilt about x. Body axes are principal axes. Landau and Lifshitz 1976,
-    section 35.
+    Of ``torques.heavy_top(weight, (0, 0, h))`` the potential is weight h [J]. ``tilt`` is the angle of the axis from the vertical
+    [rad], ``spin`` is ``omega[2]`` [rad/s]; of the two rates of precession the slow or the fast, which is infinite at a tilt of
+    pi/2. At t = 0 the attitude is a turn by the tilt about x. Body axes are principal axes; in the dtype of the body. Landau and
+    Lifshitz 1976, section 35.
+
+    Raises:
+        ValueError: concrete values with I1 != I2, or a spin that is too slow, ``I3^2 spin^2 < 4 I1 potential cos(tilt)``: NaN where
+            it is traced.
     """
-    i1, i3 = body.inertia[0, 0], body.inertia[2, 2]
-    cosine = jnp.cos(tilt)
-    root = jnp.sqrt(i3 * i3 * spin * spin - 4.0 * i1 * weight * cosine)
-    larger = i3 * spin + jnp.where(jnp.asarray(spin) < 0, -root, root)
-    rate = larger / (2.0 * i1 * cosine) if fast else 2.0 * weight / larger
+    potential, tilt, spin, t = _numbers(body, potential=potential, tilt=tilt, spin=spin, t=t)
+    i1, i3 = _heavy("steady_precession", body)
+    with jax.ensure_compile_time_eval():
+        cosine = jnp.cos(tilt)
+        square = i3 * i3 * spin * spin - 4.0 * i1 * potential * cosine
+        if is_concrete(square) and not float(square) >= 0:
+            bound = 4.0 * i1 * potential * cosine
+            raise ValueError(f"spin: wanted I3^2 spin^2 >= 4 I1 potential cos(tilt) = {bound:.6g}, got {i3 * i3 * spin * spin:.6g}")
+    root = jnp.sqrt(square)
+    larger = i3 * spin + jnp.where(spin < 0, -root, root)
+    rate = larger / (2.0 * i1 * cosine) if fast else 2.0 * potential / larger
     own = (spin - rate * cosine) * t
-    q = euler.to_quaternion(jnp.stack([rate * t, jnp.asarray(tilt), own]), "ZXZ")
+    q = euler.to_quaternion(jnp.stack([rate * t, tilt, own]), "ZXZ")
     across = rate * jnp.sin(tilt)
-    return State(q, jnp.stack([across * jnp.sin(own), across * jnp.cos(own), jnp.asarray(spin)]))
+    return State(q, jnp.stack([across * jnp.sin(own), across * jnp.cos(own), spin]))
 
 
-def nutation(body: Body, weight: ArrayLike, cosine: ArrayLike, spin: ArrayLike, t: ArrayLike) -> Array:
-    """Cosine of the tilt of the heavy top (I1 = I2, ``U = weight cosine``, weight > 0) released with its axis at rest. -> ().
+def nutation(body: Body, potential: ArrayLike, tilt: ArrayLike, spin: ArrayLike, t: ArrayLike) -> Array:
+    """Cosine of the tilt, at one time t [s], of the heavy top released with its axis at rest at the angle ``tilt`` [rad]. -> ().
 
-    ``cosine`` is that of the release, ``spin`` ``omega[2]`` [rad/s]. Landau and Lifshitz 1976, section 35.
+    As ``steady_precession``: I1 = I2, ``U = potential cos(tilt)`` [J], here positive (for a top that hangs measure the tilt from
+    below), ``spin`` is ``omega[2]`` [rad/s]; in the dtype of the body. Landau and Lifshitz 1976, section 35.
+
+    Raises:
+        ValueError: concrete values with I1 != I2, or a potential that is not positive: NaN where it is traced.
     """
-    i1, i3 = body.inertia[0, 0], body.inertia[2, 2]
-    a, b = i3 * spin / i1, 2.0 * weight / i1
+    potential, tilt, spin, t = _numbers(body, potential=potential, tilt=tilt, spin=spin, t=t)
+    positive("potential", potential)
+    i1, i3 = _heavy("nutation", body)
+    cosine = jnp.cos(tilt)
+    a, b = i3 * spin / i1, 2.0 * potential / i1
     root = jnp.sqrt(a**4 - 4.0 * b * (a * a * cosine - b))
     low, high = 2.0 * (a * a * cosine - b) / (a * a + root), (a * a + root) / (2.0 * b)
     m1 = (high - cosine) / (high - low)
@@ -178,36 +217,71 @@ def nutation(body: Body, weight: ArrayLike, cosine: ArrayLike, spin: ArrayLike, 
     return low + (cosine - low) * sn * sn
 
 
-def kovalevskaya(scale: ArrayLike, weight: ArrayLike, state: State) -> Array:
-    """The fourth constant of the heavy body with moments (2, 2, 1) scale and ``U = weight R[2, 0]``. -> ().
+def kovalevskaya(scale: ArrayLike, potential: ArrayLike, state: State) -> Array:
+    """The fourth constant of the heavy body with moments (2, 2, 1) scale [kg m^2] and ``U = potential R[2, 0]`` [J]. -> ().
 
-    ``|(w1 + i w2)^2 - weight/scale (g1 + i g2)|^2`` with g the vertical in body axes.
+    ``|(w1 + i w2)^2 - potential/scale (g1 + i g2)|^2`` [rad^4/s^4] with g the vertical in body axes.
     """
     g1, g2, _ = rotate_inverse(state.q, jnp.asarray([0.0, 0.0, 1.0], state.q.dtype))
     w1, w2, _ = state.omega
-    share = jnp.asarray(weight) / jnp.asarray(scale)
+    share = _number("potential", potential) / _number("scale", scale)
     return (w1 * w1 - w2 * w2 - share * g1) ** 2 + (2.0 * w1 * w2 - share * g2) ** 2
 
 
 def coning(half_angle: ArrayLike, rate: ArrayLike, t: ArrayLike) -> State:
-    """An axis that describes a cone: a turn by ``half_angle`` [rad] about a horizontal axis that turns at ``rate`` [rad/s]."""
-    b, rate = jnp.asarray(half_angle), jnp.asarray(rate)
-    phase = rate * t
-    sine, cosine = jnp.sin(phase), jnp.cos(phase)
-    q = jnp.stack([jnp.cos(0.5 * b), jnp.sin(0.5 * b) * cosine, jnp.sin(0.5 * b) * sine, jnp.zeros_like(phase)])
+    """An axis that describes a cone: a turn by ``half_angle`` [rad] about a horizontal axis that turns at ``rate`` [rad/s].
+
+    At one time t [s]; defined for all values, in the dtype to which the three promote.
+    """
+    b, rate, t = _number("half_angle", half_angle), _number("rate", rate), _number("t", t)
+    b, rate, t = (x.astype(jnp.result_type(b, rate, t)) for x in (b, rate, t))
+    sine, cosine = jnp.sin(rate * t), jnp.cos(rate * t)
+    q = jnp.stack([jnp.cos(0.5 * b), jnp.sin(0.5 * b) * cosine, jnp.sin(0.5 * b) * sine, jnp.zeros_like(b)])
     across = rate * jnp.sin(b)
-    return State(q, jnp.stack([-across * sine, across * cosine, -rate * (1.0 - jnp.cos(b)) * jnp.ones_like(phase)]))
+    return State(q, jnp.stack([-across * sine, across * cosine, -rate * (1.0 - jnp.cos(b))]))
 
 
 def prescribed(body: Body, attitude: Callable[[Array], Array]) -> tuple[Callable[[ArrayLike], State], Torque]:
     """A motion chosen freely: ``attitude(t) -> (4,)`` with its State at any time, and the torque of time that makes it happen."""
 
     def state(t: ArrayLike) -> State:
-        reference = follow(attitude, t)
+        reference = follow(attitude, _number("t", t))
         return State(reference.q, reference.omega)
 
-    def torque(t: ArrayLike, state: State, params: Any) -> Array:
+    def torque(t: ArrayLike, state: State, params: Any, *held: Any) -> Array:
         _, omega, alpha = follow(attitude, t)
         return matvec(body.inertia, alpha) + cross(omega, matvec(body.inertia, omega))
 
     return state, torque
+
+
+_ONE = "; use jax.vmap"
+
+
+def _number(name: str, value: ArrayLike) -> Array:
+    return exactly(name, value, (), _ONE)
+
+
+def _numbers(body: Body, **named: ArrayLike) -> list[Array]:
+    """In the dtype of the body; what is concrete stays so under jit."""
+    with jax.ensure_compile_time_eval():
+        return [_number(name, value).astype(body.inertia.dtype) for name, value in named.items()]
+
+
+def _heavy(name: str, body: Body) -> tuple[Array, Array]:
+    """I1 and I3 of a symmetric body in principal axes."""
+    with jax.ensure_compile_time_eval():
+        inertia = body.inertia
+        across = jnp.max(jnp.abs(inertia - jnp.diag(jnp.diagonal(inertia))))
+        if is_concrete(across) and across > 100 * jnp.finfo(inertia.dtype).eps * jnp.max(inertia):
+            raise ValueError(f"body: {name} wanted principal axes, got the inertia {inertia.tolist()}")
+        _check_symmetric(name, body)
+        return inertia[0, 0], inertia[2, 2]
+
+
+def _check_symmetric(name: str, body: Body, hint: str = "") -> None:
+    if is_concrete(body):
+        with jax.ensure_compile_time_eval():
+            moments, _ = body.principal()
+            if not bool(symmetric(moments, axis=2)):
+                raise ValueError(f"body: {name} wanted two equal moments about axis 3, got {moments.tolist()}{hint}")

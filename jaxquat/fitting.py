@@ -13,19 +13,34 @@ from jax.flatten_util import ravel_pytree
 from tqdm import tqdm
 
 from jaxquat import snapshots
-from jaxquat.arguments import floating_tree, function, instance, one_of, positive_integer, random_key
+from jaxquat.arguments import floating_tree, instance, one_of, positive_integer, random_key, takes
+from jaxquat.body import refuse_bodies
 from jaxquat.descent import descent, sampled, scalar
+
+__all__ = ["Fit", "fit"]
 
 
 class Fit(NamedTuple):
-    """The result of ``fit``. With ``starts`` the arrays have their axis in front; ``params`` and ``best`` are of the best one."""
+    """The result of ``fit``. With ``starts`` the arrays have their axis in front; ``params`` and ``best`` are of the best one.
 
-    params: Any  # after update ``best``
-    history: np.ndarray  # (updates,) the loss before each update
-    skipped: int | np.ndarray  # updates left out because the loss, its gradient or the update was not finite
-    validation: np.ndarray | None  # (evaluations,) at the start, after every ``chunk`` updates and after the last; None without
-    best: int  # the number of updates that led to ``params``: of the lowest validation loss, or all without validation
-    start: int | None  # which of the starts led to ``params``; None without
+    Attributes:
+        params: the parameters after update ``best``.
+        history: the loss before each update, (updates,).
+        skipped: how many updates were left out because the loss, its gradient or the update was not finite, () or (starts,).
+        validation: the validation loss at the start, after every ``chunk`` updates and after the last, (evaluations,); None without
+            validation.
+        best: the number of updates that led to ``params``: of the lowest validation loss, or all without validation.
+        start: which of the starts led to ``params``; None without starts.
+        chunk: updates between two evaluations of the validation.
+    """
+
+    params: Any
+    history: np.ndarray
+    skipped: int | np.ndarray
+    validation: np.ndarray | None
+    best: int
+    start: int | None
+    chunk: int
 
 
 class _Run(NamedTuple):
@@ -61,7 +76,8 @@ def fit(
 
     Args:
         loss: jittable; ``batch`` is this update's part of ``data`` (None without data), ``key`` is new at each update.
-        params: pytree of floating arrays; keep positive quantities as logarithms.
+        params: pytree of floating arrays; keep positive quantities as logarithms, an inertia as ``theta`` of
+            ``jq.Body.from_parameters``: a Body here is a TypeError.
         optimizer: any optax gradient transformation, ``optax.adam(1e-2)`` for instance. Those that search along a line or want the
             loss (``optax.lbfgs()``) get it with the batch and key of the update, differentiated in the same mode; give them all
             data and a loss that ignores the key, or their memory mixes different functions.
@@ -100,10 +116,11 @@ def fit(
     """
     steps, chunk = positive_integer("steps", steps), positive_integer("chunk", chunk)
     checkpoint_every = positive_integer("checkpoint_every", checkpoint_every)
-    function("loss", loss)
+    takes("loss", loss, "params, batch, key")
     instance("optimizer", optimizer, optax.GradientTransformation, "an optax gradient transformation, e.g. optax.adam(1e-2)")
-    random_key("key", key)
+    key = random_key("key", key)
     one_of("mode", mode, ("auto", "forward", "reverse"))
+    refuse_bodies("params", params)
     params = jax.tree.map(_strong, floating_tree("params", params))
     starts = None if starts is None else positive_integer("starts", starts)
     if starts is not None:
@@ -121,7 +138,7 @@ def fit(
         if not rows or batch > min(rows)[0]:
             raise ValueError(f"batch: wanted at most the rows of data, got {batch} for {min(rows)[0] if rows else 'no data'}")
     if validation is not None:
-        function("validation", validation)
+        takes("validation", validation, "params")
     if patience is not None:
         patience = positive_integer("patience", patience)
         if validation is None:
@@ -179,14 +196,14 @@ def fit(
             raise FloatingPointError(f"validation: it was not finite at any of the {found.shape[-1]} evaluations")
         start = None if starts is None else int(np.argmin(found.min(axis=-1)))
         best = min(number, chunk * int(np.argmin(found if start is None else found[start])))
-        return Fit(_of_start(run.best, start), run.history, skipped, run.validation, best, start)
+        return Fit(_of_start(run.best, start), run.history, skipped, run.validation, best, start, chunk)
     start = None
     if starts is not None:
         last = jax.jit(jax.vmap(lambda p, data: loss_at(number, data)(p), in_axes=(0, None)))(run.params, data)
         losses = _comparable(np.column_stack([run.history, last]))
         last_finite = next(column for column in losses.T[::-1] if np.any(np.isfinite(column)))
         start = int(np.argmin(last_finite))
-    return Fit(_of_start(run.params, start), run.history, skipped, None, number, start)
+    return Fit(_of_start(run.params, start), run.history, skipped, None, number, start, chunk)
 
 
 def _strong(leaf: Any) -> Any:

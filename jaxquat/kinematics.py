@@ -1,7 +1,7 @@
 """Attitude from rates: ``q' = 1/2 q (0, omega(t))`` by the Magnus expansion. No body, no torque; these are not steps.
 
 All in body axes: ``q(t + h) = q(t) exp(Omega)``, Omega the rotation vector of the step. The source document on constant angular
-acceleration ("magnus" in docs/conventions.md) writes ``exp(Omega) q(t)`` in world axes, where the terms with an odd number of
+acceleration (docs/errata.md) writes ``exp(Omega) q(t)`` in world axes, where the terms with an odd number of
 vector products have the other sign. The forms for sampled rates are those of S. Blanes, F. Casas, J. A. Oteo and J. Ros, Phys.
 Rep. 470, 2009, 151-238, section 5.
 """
@@ -16,10 +16,17 @@ import numpy as np
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from jaxquat.arguments import broadcast, exactly, floating, function, instance, is_concrete, one_of, trailing, unit_quaternion
+from jaxquat.arguments import broadcast, exactly, floating, instance, is_concrete, one_of, takes, trailing, unit_quaternion
 from jaxquat.linear import cross, dot
 from jaxquat.quaternion import correct_norm, exp, multiply
 from jaxquat.trajectory import Grid
+
+__all__ = [
+    "integrate",
+    "magnus",
+    "rollout",
+    "truncated_exp",
+]
 
 # Gauss-Legendre nodes on [0, 1]: one, two and three of them integrate to order 2, 4 and 6.
 _NODES = {
@@ -29,7 +36,7 @@ _NODES = {
 }
 
 
-def magnus(q: ArrayLike, omega: ArrayLike, alpha: ArrayLike, dt: ArrayLike, order: int = 8) -> Array:
+def magnus(q0: ArrayLike, omega: ArrayLike, alpha: ArrayLike, dt: ArrayLike, *, order: int = 4) -> Array:
     """The attitude after dt [s] of constant angular acceleration: rate ``omega + alpha t``, both in body axes [rad/s, rad/s^2].
 
     (..., 4), (..., 3), (..., 3), (...) -> (..., 4). The order in dt is 2, 4, 6 or 8: the first term of the Magnus series, the first
@@ -38,8 +45,9 @@ def magnus(q: ArrayLike, omega: ArrayLike, alpha: ArrayLike, dt: ArrayLike, orde
     order 1 in the rate: use a scheme of ``jq.SCHEMES`` there.
     """
     one_of("order", order, (2, 4, 6, 8))
-    named = (("q", q, (4,)), ("omega", omega, (3,)), ("alpha", alpha, (3,)), ("dt", dt, ()))
-    q, omega, alpha, h = broadcast(*named)
+    named = (("q0", q0, (4,)), ("omega", omega, (3,)), ("alpha", alpha, (3,)), ("dt", dt, ()))
+    q0, omega, alpha, h = broadcast(*named)
+    unit_quaternion("q0", q0)
     h = h[..., None]
     middle = omega + 0.5 * h * alpha
     turn = cross(alpha, middle)
@@ -54,7 +62,7 @@ def magnus(q: ArrayLike, omega: ArrayLike, alpha: ArrayLike, dt: ArrayLike, orde
         along = along + h**7 * (mixed * mixed / 30240 - acceleration * rate / 7560)
         across = across + h**7 * mixed * rate / 10080
         sideways = sideways - h**7 * (rate * rate / 30240 - acceleration / 6720)
-    return correct_norm(multiply(q, exp(along * middle + across * alpha + sideways * turn)))
+    return correct_norm(multiply(q0, exp(along * middle + across * alpha + sideways * turn)))
 
 
 def truncated_exp(u: ArrayLike) -> Array:
@@ -80,7 +88,7 @@ def rollout(q0: ArrayLike, rate: Callable[[Array, Any], Array], grid: Grid, para
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
     """
     one_of("order", order, tuple(_NODES))
-    function("rate", rate)
+    takes("rate", rate, "t, params")
     instance("grid", grid, Grid, "a jq.grid(t0, dt, steps)")
     q0 = _start(q0)
     starts, dt = grid.times(q0.dtype)[:-1], jnp.asarray(grid.dt, q0.dtype)

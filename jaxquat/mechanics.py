@@ -14,17 +14,26 @@ from jax.flatten_util import ravel_pytree
 from jax.typing import ArrayLike
 
 from jaxquat import quaternion
-from jaxquat.arguments import exactly, finite, floating, instance, unit_quaternion
+from jaxquat.arguments import exactly, finite, floating, instance, takes, unit_quaternion
 from jaxquat.body import Body
 from jaxquat.linear import cross, dot, inverse, matvec
 
+__all__ = ["State", "Step", "Torque", "angular_acceleration", "derivative", "energy", "linearize", "local", "momentum", "retract"]
+
 
 class State(NamedTuple):
-    """One body's state. A batch is a State with leading axes, made and used under ``jax.vmap``."""
+    """One body's state, float32 or float64 throughout. A batch is a State with leading axes, made and used under ``jax.vmap``.
 
-    q: Array  # (4,) attitude, body to world
-    omega: Array  # (3,) angular velocity, body axes [rad/s]
-    aux: Any = ()  # further vector-space states, e.g. wheel momentum or actuator lag
+    Attributes:
+        q: attitude, body to world, a unit quaternion (4,), scalar first; ``quaternion.from_xyzw`` takes those of scipy and ROS.
+        omega: angular velocity, body axes [rad/s], (3,).
+        aux: any pytree of further vector-space states, such as wheel momentum or actuator lag; the torque then returns a pair,
+            ``(torque, d aux/dt)``.
+    """
+
+    q: Array
+    omega: Array
+    aux: Any = ()
 
 
 Torque = Callable[..., Any]
@@ -35,23 +44,31 @@ Step = Callable[[Body, Torque, ArrayLike, State, ArrayLike, Any], State]
 
 
 def angular_acceleration(body: Body, omega: Array, tau: Array) -> Array:
-    """Euler's equation: ``omega' = I^-1 (tau - omega × (I omega))`` [rad/s^2]. (3,), (3,) -> (3,)."""
+    """Euler's equation: ``omega' = I^-1 (tau - omega × (I omega))``. (3,) [rad/s], (3,) [N m] -> (3,) [rad/s^2].
+
+    In body axes. Arrays of one dtype; nothing is checked.
+    """
     inertia = body.inertia
     return matvec(inverse(inertia), tau - cross(omega, matvec(inertia, omega)))
 
 
 def energy(body: Body, state: State) -> Array:
     """Kinetic energy of the rotation ``1/2 omega . I omega`` [J]. -> ()."""
+    instance("body", body, Body, "a jq.Body")
     return 0.5 * dot(state.omega, matvec(body.inertia, state.omega))
 
 
 def momentum(body: Body, state: State) -> Array:
     """Angular momentum of the body in WORLD axes [N m s]. -> (3,)."""
+    instance("body", body, Body, "a jq.Body")
     return quaternion.rotate(state.q, matvec(body.inertia, state.omega))
 
 
 def derivative(body: Body, torque: Torque, t: ArrayLike, state: State, params: Any) -> tuple[Array, Any]:
-    """The rates of ``(omega, aux)`` from Euler's equation and the torque."""
+    """(omega', aux') of one body at time t [s], by Euler's equation and the torque: (3,) [rad/s^2], and a pytree like aux, per s.
+
+    ValueError or TypeError, with its name, for a torque of another shape or dtype than the state has.
+    """
     tau, rates = evaluate(torque, t, state, params)
     return angular_acceleration(body, state.omega, tau), rates
 
@@ -61,15 +78,12 @@ def evaluate(torque: Torque, t: ArrayLike, state: State, params: Any) -> tuple[A
 
     With aux states the torque returns both, otherwise the torque alone.
     """
-    tau, rates = torque(t, state, params), state.aux
+    tau, rates = takes("torque", torque, "t, state, params")(t, state, params), state.aux
     name = torque_name(torque)
     if jax.tree.leaves(state.aux):
         if not (isinstance(tau, tuple) and len(tau) == 2):
             raise TypeError(f"{name}: wanted (torque, d aux/dt) because the state has aux, got {_describe(tau)}")
-        tau, rates = tau
-        wanted, got = _describe(state.aux), _describe(rates)
-        if wanted != got:
-            raise ValueError(f"{name}: wanted d aux/dt like state.aux, {wanted}, got {got}")
+        tau, rates = check_rates(name, tau, state)
     return check_torque(name, tau, state), rates
 
 
@@ -104,6 +118,16 @@ def _enters(jaxpr: Any, variable: Any) -> bool:
     return any(used is variable for used in jaxpr.outvars)
 
 
+def commanded(torque: Torque, held: Any) -> Torque:
+    """The torque of (t, state, params) while ``held`` is what is commanded."""
+
+    def torque_then(t: ArrayLike, state: State, params: Any) -> Any:
+        return torque(t, state, params, held)
+
+    torque_then.__name__ = torque_name(torque).removeprefix("torque ")
+    return torque_then
+
+
 def torque_name(torque: Torque) -> str:
     """For error messages."""
     return f"torque {getattr(torque, '__name__', repr(torque))}"
@@ -117,11 +141,26 @@ def check_torque(name: str, tau: Any, state: State) -> Array:
     return tau
 
 
-def check_step(body: Body, t: ArrayLike, state: State, dt: ArrayLike) -> tuple[Array, Array]:
-    """The time and the step in the dtype of the state; TypeError for what is no body and no state."""
+def check_rates(name: str, pair: tuple[Any, Any], state: State) -> tuple[Any, Any]:
+    """(torque, d aux/dt) if the rates are like ``state.aux``, or an error that names the torque."""
+    wanted, got = _describe(state.aux), _describe(pair[1])
+    if wanted != got:
+        raise ValueError(f"{name}: wanted d aux/dt like state.aux, {wanted}, got {got}")
+    return pair
+
+
+def check_step(body: Body, t: ArrayLike, state: State, dt: ArrayLike) -> tuple[Array, State, Array]:
+    """The time, the state and the step, arrays of one dtype; TypeError and ValueError for what is no body and no state of one.
+
+    Values are checked by ``check_state``, once for a trajectory.
+    """
     instance("body", body, Body, "a jq.Body")
-    instance("state", state, State, "a jq.State")
-    return jnp.asarray(t, state.q.dtype), jnp.asarray(dt, state.q.dtype)
+    state = _arrays("state", state)
+    dtype = state.q.dtype
+    for leaf in jax.tree.leaves(body):
+        if leaf.dtype != dtype:
+            raise TypeError(f"body: wanted the dtype of the state, {dtype}, got {leaf.dtype}")
+    return jnp.asarray(t, dtype), state, jnp.asarray(dt, dtype)
 
 
 def _same_dtype(value: Array, reference: Array) -> bool:
@@ -133,26 +172,39 @@ def _describe(tree: Any) -> str:
 
 
 def check_state(name: str, state: State) -> State:
-    """A State of one body, its arrays as JAX arrays, or an error that names the field."""
-    if not isinstance(state, State):
-        raise TypeError(f"{name}: wanted a jq.State, got {type(state).__name__}")
-    hint = "; steps and rollouts see one body: use jax.vmap for a batch"
-    q, omega = exactly(f"{name}.q", state.q, (4,), hint), exactly(f"{name}.omega", state.omega, (3,), hint)
+    """A State of one body, its arrays as JAX arrays, finite and with a unit quaternion, or an error that names the field."""
+    state = _arrays(name, state)
+    finite(f"{name}.omega", state.omega)
+    unit_quaternion(f"{name}.q", state.q)
+    for leaf in jax.tree.leaves(state.aux):
+        finite(f"{name}.aux", leaf)
+    return state
+
+
+def _arrays(name: str, state: State) -> State:
+    """A State of JAX arrays of the right shapes and one dtype, or an error that names the field."""
+    instance(name, state, State, "a jq.State")
+    q, omega = _of_one_body(f"{name}.q", state.q, (4,)), _of_one_body(f"{name}.omega", state.omega, (3,))
     aux = jax.tree.map(lambda leaf: floating(f"{name}.aux", leaf), state.aux)
     for leaf in jax.tree.leaves((omega, aux)):
         if leaf.dtype != q.dtype:
             raise TypeError(f"{name}: wanted one dtype, got q {q.dtype} beside {leaf.dtype}")
-    finite(f"{name}.omega", omega)
-    unit_quaternion(f"{name}.q", q)
-    for leaf in jax.tree.leaves(aux):
-        finite(f"{name}.aux", leaf)
     return State(q, omega, aux)
+
+
+def _of_one_body(name: str, value: ArrayLike, shape: tuple[int, ...]) -> Array:
+    array = floating(name, value)
+    hint = "; steps and rollouts see one body: use jax.vmap for a batch" if array.ndim > len(shape) else ""
+    return exactly(name, array, shape, hint)
 
 
 def retract(state: State, delta: ArrayLike) -> State:
     """The state at the error ``delta``: attitude ``q exp(delta[:3])``, rate and aux plus the rest. (6 + size of aux,) -> State."""
+    state = _arrays("state", state)
     aux, unravel = ravel_pytree(state.aux)
     delta = exactly("delta", delta, (6 + aux.size,))
+    if delta.dtype != state.q.dtype:
+        raise TypeError(f"delta: wanted the dtype of the state, {state.q.dtype}, got {delta.dtype}")
     q = quaternion.correct_norm(quaternion.multiply(state.q, quaternion.exp(delta[:3])))
     return State(q, state.omega + delta[3:6], unravel(aux + delta[6:]) if aux.size else state.aux)
 
@@ -163,6 +215,7 @@ def local(a: State, b: State) -> Array:
     (rotation vector ``log(qa* qb)`` [rad], rate difference [rad/s], aux difference). Smooth while the attitudes differ by less
     than a half turn.
     """
+    a, b = _arrays("a", a), _arrays("b", b)
     if _describe(a.aux) != _describe(b.aux):
         raise ValueError(f"b: wanted aux states like those of a, {_describe(a.aux)}, got {_describe(b.aux)}")
     u = quaternion.log(quaternion.relative(a.q, b.q))

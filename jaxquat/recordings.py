@@ -14,27 +14,43 @@ from typing import NamedTuple, TextIO, cast
 
 import numpy as np
 
+__all__ = ["COLUMNS", "Recording", "read", "write"]
+
 _GYRO = ("gyr_x", "gyr_y", "gyr_z")
 _ATTITUDE = ("q_w", "q_x", "q_y", "q_z")
 COLUMNS = ("t", *_GYRO, *_ATTITUDE, "movement")
+"""Names that the first line of a file must have."""
 
 
 class Recording(NamedTuple):
-    """N samples in time order, float64."""
+    """N samples in time order, float64.
 
-    t: np.ndarray  # (N,) [s]
-    gyro: np.ndarray  # (N, 3) measured rate, sensor axes [rad/s]
-    q: np.ndarray  # (N, 4) reference attitude, sensor to world; NaN where it was lost
-    movement: np.ndarray  # (N,) bool
+    Attributes:
+        t: times [s], (N,).
+        gyro: measured rates, sensor axes [rad/s], (N, 3).
+        q: reference attitudes, sensor to world, (N, 4); NaN where the reference was lost.
+        movement: whether in the movement phase, (N,) bool.
+    """
+
+    t: np.ndarray
+    gyro: np.ndarray
+    q: np.ndarray
+    movement: np.ndarray
 
     def spacing(self, tolerance: float = 1e-3) -> float:
-        """The sampling interval [s]; ValueError where it is not uniform to ``tolerance`` of itself, beyond the digits of t."""
+        """The sampling interval [s]: the mean one. ValueError where a sample is off its time by more than ``tolerance`` of it.
+
+        Beyond that a sample may be off by one in the last decimal of t, where that is less than half the interval. Of times with
+        coarser decimals, such as 600 Hz in milliseconds, nothing tells whether a sample is missing: give ``tolerance=1.0`` to
+        take them.
+        """
         mean = (self.t[-1] - self.t[0]) / (len(self.t) - 1)
-        uniform = self.t[0] + mean * np.arange(len(self.t))
-        worst = int(np.argmax(np.abs(self.t - uniform)))
-        if abs(self.t[worst] - uniform[worst]) > max(tolerance, 0.5) * mean:
+        off = np.abs(self.t - (self.t[0] + mean * np.arange(len(self.t))))
+        worst, digit = int(np.argmax(off)), _last_decimal(self.t)
+        if off[worst] > tolerance * mean + (digit if 2.0 * digit < mean else 0.0) + 4.0 * np.spacing(np.abs(self.t).max()):
+            due = self.t[0] + mean * worst
             raise ValueError(
-                f"t: wanted uniform samples {mean:.6g} s apart, got t = {self.t[worst]} where {uniform[worst]:.6g} was due"
+                f"t: wanted samples {mean:.6g} s apart to {tolerance:g} of it, got t = {self.t[worst]} where {due:.6g} was due"
             )
         return float(mean)
 
@@ -75,6 +91,12 @@ def write(path: str | os.PathLike, recording: Recording) -> None:
         for t, gyro, q, movement in zip(*recording, strict=True):
             cells = ["" if math.isnan(x) else repr(float(x)) for x in (t, *gyro, *q)]
             writer.writerow([*cells, int(movement)])
+
+
+def _last_decimal(t: np.ndarray) -> float:
+    """The unit of the last decimal that any of the times has, 0.001 for milliseconds."""
+    rounding = 4.0 * np.spacing(np.abs(t).max())
+    return next((10.0**-k for k in range(18) if np.all(np.abs(np.round(t, k) - t) <= rounding)), 0.0)
 
 
 def _opened(path: str | os.PathLike, mode: str) -> TextIO:

@@ -8,22 +8,28 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.typing import ArrayLike
 
 from jaxquat.arguments import instance
 from jaxquat.body import Body
 from jaxquat.checkpointing import scan
-from jaxquat.mechanics import State, Step, Torque
+from jaxquat.mechanics import State, Step, Torque, commanded
 
 
 class Controller(NamedTuple):
     """A sampled controller with memory. Between samples its command is held.
 
-    ``init(start, params) -> memory``; ``update(t, state, memory, params, input) -> (command, memory)``, where ``input`` is this
-    sample's slice of ``inputs`` (None without).
+    Attributes:
+        init: ``init(start, params) -> memory``, any pytree of arrays.
+        update: ``update(t, state, memory, params, input) -> (command, memory)`` at each sample, the memory of the same shapes;
+            ``input`` is this sample's slice of ``inputs`` (None without), the command any pytree, for the torque.
+        period: the time between two samples [s] that the controller counts on, if any; ``rollout`` compares it with
+            ``sample_every * dt``.
     """
 
     init: Callable[[State, Any], Any]
     update: Callable[[Array, State, Any, Any, Any], tuple[Any, Any]]
+    period: ArrayLike | None = None
 
 
 class Problem(NamedTuple):
@@ -115,12 +121,7 @@ def sample(problem: Problem, k: Array, state: State, memory: Any, value: Any) ->
 
 def step(problem: Problem, held: Any, sampled: bool, k: Array, state: State) -> State:
     """Step number k. With ``sampled`` the torque is given what is held."""
-
-    @functools.wraps(problem.torque)
-    def with_held(t: Any, state: State, params: Any) -> Any:
-        return problem.torque(t, state, params, held)
-
-    torque = with_held if sampled else problem.torque
+    torque = commanded(problem.torque, held) if sampled else problem.torque
     after = problem.step(problem.body, torque, _time(problem, k), state, problem.dt, problem.params)
     return instance("step", after, State, "a State back")
 

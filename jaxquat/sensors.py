@@ -7,8 +7,10 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat.arguments import exactly, floating, instance, is_concrete
+from jaxquat.arguments import exactly, floating, instance, is_concrete, one_shape, random_key
 from jaxquat.linear import inverse, matvec
+
+__all__ = ["Gyro", "correct", "measure", "response"]
 
 
 class Gyro(NamedTuple):
@@ -16,13 +18,20 @@ class Gyro(NamedTuple):
 
     M has the six misalignments off its diagonal, row by row. Two white noises, as usual: ``noise`` makes the angle's random walk,
     ``walk`` drives the bias. A perfect one is ``Gyro.ideal()``.
+
+    Attributes:
+        bias: at the first sample [rad/s], (3,).
+        scale: relative errors of the three gains, (3,).
+        misalignment: xy, xz, yx, yz, zx, zy [rad], (6,).
+        noise: density of the white noise [rad/s/sqrt(Hz)], () or (3,).
+        walk: density of the bias's random walk [rad/s^2/sqrt(Hz)], () or (3,).
     """
 
-    bias: Array  # (3,) at the first sample [rad/s]
-    scale: Array  # (3,) relative errors of the three gains
-    misalignment: Array  # (6,) xy, xz, yx, yz, zx, zy [rad]
-    noise: Array  # () or (3,) density of the white noise [rad/s/sqrt(Hz)]
-    walk: Array  # () or (3,) density of the bias's random walk [rad/s^2/sqrt(Hz)]
+    bias: Array
+    scale: Array
+    misalignment: Array
+    noise: Array
+    walk: Array
 
     @staticmethod
     def ideal(dtype: jax.typing.DTypeLike | None = None) -> "Gyro":
@@ -46,11 +55,12 @@ def measure(gyro: Gyro, omega: ArrayLike, dt: ArrayLike, key: Array) -> Array:
     if is_concrete(dt) and not float(dt) > 0:
         raise ValueError(f"dt: wanted a positive interval, got {dt}")
     dt = dt.astype(omega.dtype)
-    white, steps = jax.random.normal(key, (2, *omega.shape), omega.dtype)
-    walk = jnp.cumsum(gyro.walk * jnp.sqrt(dt) * steps, axis=0)
+    white, steps = jax.random.normal(random_key("key", key), (2, *omega.shape), omega.dtype)
+    noise, walk = (jnp.broadcast_to(one_shape(f"gyro.{name}", getattr(gyro, name), (), (3,)), (1, 3)) for name in ("noise", "walk"))
+    walk = jnp.cumsum(walk * jnp.sqrt(dt) * steps, axis=0)
     walk = jnp.concatenate([jnp.zeros_like(walk[:1]), walk[:-1]])
     bias = exactly("gyro.bias", gyro.bias, (3,))[None]
-    return matvec(response(gyro)[None], omega) + bias + walk + gyro.noise / jnp.sqrt(dt) * white
+    return matvec(response(gyro)[None], omega) + bias + walk + noise / jnp.sqrt(dt) * white
 
 
 def correct(gyro: Gyro, measured: ArrayLike) -> Array:

@@ -15,6 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxquat.arguments import missing_package
+
 KEPT = 2
 """Snapshots that stay: the newest, and one to fall back on."""
 
@@ -109,7 +111,7 @@ def _orbax(name: str) -> Any:
     try:
         import orbax.checkpoint as ocp
     except ImportError as error:
-        raise ImportError(f'{name}: wanted the package orbax-checkpoint, got none: pip install "jaxquat[store]"') from error
+        raise ImportError(missing_package(name, "orbax-checkpoint", "store")) from error
     return ocp
 
 

@@ -12,6 +12,8 @@ from jaxquat import quaternion, series
 from jaxquat.arguments import broadcast, one_of, trailing
 from jaxquat.linear import cross, square
 
+__all__ = ["dexp", "dexpinv", "exp", "hat", "log", "vee"]
+
 
 def hat(v: ArrayLike) -> Array:
     """The matrix with ``hat(v) w = v × w``. (..., 3) -> (..., 3, 3)."""

@@ -1,8 +1,6 @@
-"""From a step to a trajectory: the time grid, sampled controllers, and ``rollout``."""
+"""From a step to a trajectory: ``rollout``, and the Path that it returns."""
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -11,70 +9,50 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.experimental import checkify
-from jax.typing import ArrayLike, DTypeLike
+from jax.typing import ArrayLike
 
 from jaxquat import quaternion, reversing, so3
-from jaxquat.arguments import divisor, floating, function, instance, is_concrete, one_of, positive_integer
+from jaxquat.arguments import floating, is_concrete, one_of
 from jaxquat.body import Body
 from jaxquat.linear import dot
-from jaxquat.mechanics import State, Step, Torque, check_state, evaluate_at_attitude
+from jaxquat.mechanics import State, Step, Torque, evaluate_at_attitude
+from jaxquat.posing import Grid, grid, posed
 from jaxquat.scanning import Controller, Problem, is_sampled, observe, run
 from jaxquat.schemes import SCHEMES
 from jaxquat.schemes.splitting import symmetric
 
-
-@partial(jax.tree_util.register_dataclass, data_fields=["t0", "dt"], meta_fields=["steps"])
-@dataclass(frozen=True)
-class Grid:
-    """``steps`` equal steps ``dt`` [s] from ``t0`` [s]. Made by ``jq.grid``; a pytree, ``steps`` static."""
-
-    t0: ArrayLike
-    dt: ArrayLike
-    steps: int
-
-    def times(self, dtype: DTypeLike) -> Array:
-        """All ``steps + 1`` times, ``t0 + k dt`` from the index."""
-        t0, dt = jnp.asarray(self.t0, dtype), jnp.asarray(self.dt, dtype)
-        return t0 + jnp.arange(self.steps + 1).astype(dtype) * dt
-
-
-def grid(t0: ArrayLike, dt: ArrayLike, steps: int) -> Grid:
-    """A grid of ``steps >= 1`` steps ``dt > 0`` [s] from ``t0`` [s].
-
-    Both are scalars, differentiable, and cast to the dtype of the state by ``rollout``. ValueError or TypeError for bad values.
-    """
-    steps = positive_integer("steps", steps)
-    for name, value in (("t0", t0), ("dt", dt)):
-        shape = jnp.shape(floating(name, 0.0 + value if type(value) is int else value))
-        if shape != ():
-            raise ValueError(f"{name}: wanted a scalar, got shape {shape}")
-        if is_concrete(value) and not math.isfinite(float(np.asarray(value))):
-            raise ValueError(f"{name}: wanted a finite number, got {value}")
-    if is_concrete(dt) and not float(np.asarray(dt)) > 0:
-        raise ValueError(f"dt: wanted a positive step, got {dt}")
-    return Grid(t0, dt, steps)
+__all__ = ["Grid", "Path", "grid", "rollout"]
 
 
 class Path(NamedTuple):
-    """A trajectory: ``steps // save_every + 1`` rows, the start included."""
+    """A trajectory: ``steps // save_every + 1`` rows, the start included.
 
-    t: Array  # (rows,) times [s]
-    state: State  # leading axis rows; with ``save`` the last row alone
-    command: Any  # held from each time on; the input without a controller, () without both; the last row repeats the last command
-    memory: Any  # of the controller, at the end
-    saved: Any = ()  # what ``save`` made of each row, leading axis rows
+    Attributes:
+        t: times [s], (rows,).
+        state: State with leading axis rows; with ``save`` the last row alone, its axis kept.
+        command: what the torque was given as ``held`` from each time on, leading axis rows: the controller's command; with inputs
+            but no controller the input; () without both. The last row repeats the last one held.
+        memory: of the controller, at the end; () without one.
+        saved: what ``save`` made of each row, leading axis rows; () without it.
+    """
+
+    t: Array
+    state: State
+    command: Any
+    memory: Any
+    saved: Any = ()
 
     def at(self, t: ArrayLike) -> State:
-        """The state at times ``t`` (...) within the path, interpolated on the sphere; NaN outside (ValueError if t is concrete).
+        """The state at any times within the path, interpolated on the sphere. t (...) [s] -> q (..., 4), omega (..., 3), aux alike.
 
-        The rotation vector from the earlier saved attitude is the cubic that meets both attitudes and both rates, so the attitude
-        is unit and of order 4 in the spacing, the rate its exact derivative and of order 3; aux states are interpolated linearly.
-        Saved attitudes must be less than a half turn apart.
+        NaN outside (ValueError if t is concrete). The rotation vector from the earlier saved attitude is the cubic that meets both
+        attitudes and both rates, so the attitude is unit and of order 4 in the spacing, the rate its exact derivative and of order
+        3; aux states are interpolated linearly. Saved attitudes must be less than a half turn apart.
         """
         if self.t.ndim != 1:
             raise ValueError(f"path: wanted one path, got times of shape {self.t.shape}; use jax.vmap over the paths")
         check_rows(self)
-        t = floating("t", 0.0 + t if type(t) is int else t).astype(self.t.dtype)
+        t = floating("t", t).astype(self.t.dtype)
         first, last = self.t[0], self.t[-1]
         if is_concrete((t, first, last)) and not np.all((np.asarray(t) >= first) & (np.asarray(t) <= last)):
             raise ValueError(f"t: wanted times within [{first}, {last}], got {t}")
@@ -141,8 +119,10 @@ def rollout(
             for time-reversible schemes, torques of time and attitude, neither controller nor inputs; reverse mode only.
         engine: "scan"; "fused", one compiled kernel for the whole loop (CPU through the extra ``fused``, GPU), reverse mode only,
             with ``checkpoint`` m steps between two states kept for the backward pass ("none" chooses); "auto", fused where the
-            step and the torque have a scalar form and the compiler is there, otherwise scan (``jq.fused.explain`` says why).
-        check: report bad values of traced arguments, and a state that ceases to be finite, through ``jax.experimental.checkify``.
+            step and the torque have a scalar form and the compiler is there, otherwise scan: ``jq.fused.explain``, called with the
+            same arguments, says which, and why.
+        check: report bad values of traced arguments, and a state that ceases to be finite: under ``jit`` by
+            ``error, path = checkify.checkify(jax.jit(fly))(start); error.throw()`` with ``jax.experimental.checkify``.
 
     Returns:
         Path, in the dtype of the start.
@@ -152,43 +132,32 @@ def rollout(
         NotImplementedError: ``engine="fused"`` with a primitive that has no scalar form, named, or in forward mode.
         ImportError: ``engine="fused"`` without its compiler.
     """
-    function("step", step)
-    function("torque", torque)
-    if save is not None:
-        function("save", save)
-    if controller is not None:
-        instance("controller", controller, Controller, "a jq.Controller(init, update)")
-        function("controller.init", controller.init)
-        function("controller.update", controller.update)
-    start = check_state("start", start)
-    dtype = start.q.dtype
-    if not isinstance(grid, Grid):
-        raise TypeError(f"grid: wanted a jq.grid(t0, dt, steps), got {type(grid).__name__}")
-    if not isinstance(body, Body):
-        raise TypeError(f"body: wanted a jq.Body, got {type(body).__name__}")
-    if body.inertia.shape != (3, 3):
-        raise ValueError(f"body: wanted one body, inertia of shape (3, 3), got {body.inertia.shape}; use jax.vmap for a batch")
-    if body.inertia.dtype != dtype:
-        raise TypeError(f"body: wanted the dtype of the start, {dtype}, got {body.inertia.dtype}")
-    save_every = divisor("save_every", save_every, grid.steps)
-    sample_every = divisor("sample_every", sample_every, grid.steps)
     one_of("engine", engine, ("scan", "fused", "auto"))
     if engine == "fused" and (check or checkpoint == "reversible"):
         raise ValueError('engine: "fused" has neither check=True nor checkpoint="reversible"; use engine="scan"')
-    samples = grid.steps // sample_every
-    for leaf in jax.tree.leaves(inputs):
-        if jnp.shape(leaf)[:1] != (samples,):
-            raise ValueError(f"inputs: wanted leading axis {samples} (steps // sample_every), got shape {jnp.shape(leaf)}")
-    t0, dt = jnp.asarray(grid.t0, dtype), jnp.asarray(grid.dt, dtype)
+    given = posed(
+        step,
+        body,
+        torque,
+        start,
+        grid,
+        params,
+        controller=controller,
+        inputs=inputs,
+        sample_every=sample_every,
+        save_every=save_every,
+        save=save,
+        checkpoint=checkpoint,
+    )
+    problem, start, save_every, rest = given.problem, given.start, given.save_every, given[1:]
+    t0, dt = problem.t0, problem.dt
     if check:
         _check_start(body, start, t0, dt)
         if step is SCHEMES["symmetric_top_bm4"].step:
             moments, _ = body.principal()
             message = "body: symmetric_top_bm4 wanted two equal principal moments, got {moments}"
             checkify.check(symmetric(moments), message, moments=moments)
-    problem = Problem(step, body, torque, t0, dt, grid.steps, params, controller, save)
-    times = grid.times(dtype)[::save_every]
-    rest = start, inputs, sample_every, save_every, _segment(checkpoint, grid.steps)
+    times = grid.times(dt.dtype)[::save_every]
     if engine == "fused":
         return _fused(problem, times, *rest)
     if engine == "auto" and not check and checkpoint != "reversible":
@@ -234,13 +203,6 @@ def _saved(problem: Problem, inputs: Any, save_every: int, path: Path) -> Path:
     saved = jax.vmap(partial(observe, problem, is_sampled(problem, inputs)))(numbers, path.state, path.command)
     state, command = jax.tree.map(lambda x: x[-1:], (path.state, path.command))
     return path._replace(state=state, command=command, saved=saved)
-
-
-def _segment(checkpoint: str | int, steps: int) -> int | None:
-    if isinstance(checkpoint, str):
-        one_of("checkpoint", checkpoint, ("none", "sqrt", "reversible"))
-        return None if checkpoint == "none" else math.isqrt(steps - 1) + 1
-    return positive_integer("checkpoint", checkpoint)
 
 
 def _check_reversible(

@@ -10,20 +10,33 @@ from jax import Array
 from jax.flatten_util import ravel_pytree
 from jax.typing import ArrayLike
 
-from jaxquat.arguments import finite, floating, floating_tree, function, positive
+from jaxquat.arguments import finite, floating, floating_tree, positive, takes
+from jaxquat.body import refuse_bodies
 from jaxquat.differentiation import reverse_only
+
+__all__ = ["FitCovariance", "fit_covariance"]
 
 
 class FitCovariance(NamedTuple):
-    """The result of ``fit_covariance``, n parameters in the order of ``names``; printed, a table and the flat directions."""
+    """The result of ``fit_covariance``, n parameters in the order of ``names``; printed, a table and the flat directions.
 
-    names: tuple[str, ...]  # of the n parameters, by their place in the tree
-    params: Any  # as given
-    standard_errors: Any  # like params; infinite where a flat direction has a part
-    covariance: np.ndarray  # (n, n); of parameters in a flat direction infinite on the diagonal and NaN beside it
-    flat: np.ndarray  # (k, n) unit vectors: directions along which the residuals do not change; k = 0 if all is well
-    singular_values: np.ndarray  # (n,) of the Jacobian with columns scaled to length 1, as fractions of the largest, falling
-    sigma: np.ndarray  # () or (m,) as given, or () as estimated
+    Attributes:
+        names: of the n parameters, by their place in the tree.
+        params: as given.
+        standard_errors: of the parameters, a pytree like them; infinite where a flat direction has a part.
+        covariance: (n, n); of parameters in a flat direction infinite on the diagonal and NaN beside it.
+        flat: (k, n) unit vectors, directions along which the residuals do not change; k = 0 if all is well.
+        singular_values: (n,) of the Jacobian with columns scaled to length 1, as fractions of the largest, falling.
+        sigma: standard deviation of the noise in the residuals: () or (m,) as given, or () as estimated.
+    """
+
+    names: tuple[str, ...]
+    params: Any
+    standard_errors: Any
+    covariance: np.ndarray
+    flat: np.ndarray
+    singular_values: np.ndarray
+    sigma: np.ndarray
 
     def __str__(self) -> str:
         values, errors = (np.asarray(ravel_pytree(tree)[0]) for tree in (self.params, self.standard_errors))
@@ -47,7 +60,7 @@ def fit_covariance(
 
     Args:
         residuals: ``residuals(params) -> (m,)``, jittable: data minus model, or the reverse, in the units of the data.
-        params: pytree of floating arrays, at the optimum; n numbers in all.
+        params: pytree of floating arrays, at the optimum; n numbers in all. A Body is a TypeError, as for ``jq.fit``.
         sigma: standard deviation of the noise in each residual, () or (m,); 1.0 if the residuals are already divided by it. None
             estimates one for all, ``sum(residuals^2) / (m - rank)``.
         tolerance: None for the square root of the dtype's epsilon: J^T J has no digit left below that.
@@ -61,7 +74,8 @@ def fit_covariance(
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name; residuals or derivatives that are not finite;
             no more residuals than identifiable parameters to estimate sigma from.
     """
-    function("residuals", residuals)
+    takes("residuals", residuals, "params")
+    refuse_bodies("params", params)
     params = floating_tree("params", params)
     flat, unravel = ravel_pytree(params)
     if not flat.size:

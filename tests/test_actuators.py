@@ -100,7 +100,7 @@ def test_wheels_differentiate_by_their_axes_and_vmap():
 
 
 def test_full_wheels_are_not_driven_further():
-    got = actuators.hold_momentum(jnp.array([1.0, -1.0, 1.0, -1.0]), jnp.array([2.0, 2.0, -2.5, 1.9]), jnp.array(2.0))
+    got = actuators.hold_momentum(jnp.array([2.0, 2.0, -2.5, 1.9]), jnp.array([1.0, -1.0, 1.0, -1.0]), jnp.array(2.0))
     np.testing.assert_array_equal(got, [0.0, -1.0, 1.0, -1.0])
 
 
@@ -122,6 +122,15 @@ def test_allocation_within_limits_keeps_the_direction():
     shifted = [actuators.allocate(AXES + s * np.eye(4, 3), tau, limits) for s in (1e-5, -1e-5)]
     along = jnp.sum(slope * jnp.eye(4, 3)[None], axis=(1, 2))
     np.testing.assert_allclose(along, (shifted[0] - shifted[1]) / 2e-5, rtol=1e-8, atol=1e-12)
+
+
+def test_one_limit_for_all():
+    tau = jnp.array([0.3, -0.2, 0.5])
+    for function in (actuators.saturate, actuators.saturate_smooth):
+        np.testing.assert_array_equal(function(tau, 0.25), function(tau, jnp.full(3, 0.25)))
+        assert function(tau.astype(jnp.float32), 0.25).dtype == jnp.float32
+    np.testing.assert_array_equal(actuators.saturate(tau[None], 1), tau[None])
+    np.testing.assert_array_equal(actuators.allocate(AXES, tau, 0.1), actuators.allocate(AXES, tau, jnp.full(4, 0.1)))
 
 
 def test_thrusters():
@@ -170,9 +179,10 @@ def test_bad_input():
         (lambda: actuators.saturate(jnp.ones(5), tau), ValueError, r"limits: wanted shape \(..., 5\), got \(3,\)"),
         (lambda: actuators.saturate_smooth(tau, jnp.ones(2)), ValueError, r"limits: wanted shape \(..., 3\), got \(2,\)"),
         (lambda: actuators.saturate(jnp.ones(3, int), tau), TypeError, "tau: wanted a floating dtype"),
+        (lambda: actuators.saturate(tau, -1.0), ValueError, "limits: wanted positive values"),
         (lambda: actuators.allocate(AXES[0], tau), ValueError, r"axes: wanted shape \(n, 3\), got \(3,\)"),
         (lambda: actuators.allocate(AXES, tau[:2]), ValueError, r"tau: wanted shape \(3,\), got \(2,\)"),
-        (lambda: actuators.allocate(AXES, tau, jnp.ones(3)), ValueError, r"limits: wanted shape \(4,\), got \(3,\)"),
+        (lambda: actuators.allocate(AXES, tau, jnp.ones(3)), ValueError, r"limits: wanted shape \(\) or \(4,\), got \(3,\)"),
         (lambda: actuators.allocate(AXES, tau, jnp.zeros(4)), ValueError, "limits: wanted positive values"),
         (lambda: actuators.allocate_thrusters(AXES, tau, -jnp.ones(4)), ValueError, "limits: wanted positive values"),
         (lambda: actuators.allocate_thrusters(AXES, tau, iterations=0), ValueError, "iterations: wanted at least 1, got 0"),
@@ -180,7 +190,7 @@ def test_bad_input():
         (lambda: actuators.wheel_torque(AXES, START, jnp.ones(4), 1.0), ValueError, r"motor: wanted shape \(4,\)"),
         (lambda: actuators.lag(tau, jnp.ones(2), 0.1), ValueError, r"command: wanted the shape of actual"),
         (lambda: actuators.lag(tau, tau, -0.1), ValueError, "time_constant: wanted positive values"),
-        (lambda: actuators.lag(tau, tau, jnp.ones(2)), ValueError, r"time_constant: wanted a scalar or shape \(3,\), got \(2,\)"),
+        (lambda: actuators.lag(tau, tau, jnp.ones(2)), ValueError, r"time_constant: wanted shape \(\) or \(3,\), got \(2,\)"),
         (lambda: actuators.hold_momentum(tau, tau, 0.0), ValueError, "capacity: wanted positive values"),
         (lambda: actuators.thruster_arms(AXES, tau[:2]), ValueError, r"directions: wanted shape \(..., 3\), got \(2,\)"),
     ):

@@ -20,8 +20,8 @@ STATES = jq.State(jnp.asarray(Q), jnp.asarray(OMEGA))
 GAINS = control.Gains(jnp.array([3.0, 4, 6]), jnp.array([6.0, 10, 12]))
 
 
-def law(function, commands):
-    return np.asarray(jax.jit(jax.vmap(lambda state, command: function(state, GAINS, command)))(STATES, jnp.asarray(commands)))
+def law(function, targets):
+    return np.asarray(jax.jit(jax.vmap(lambda state, target: function(state, GAINS, target)))(STATES, jnp.asarray(targets)))
 
 
 def his(q):
@@ -30,7 +30,7 @@ def his(q):
 
 
 def test_quaternion_law_is_hoffmanns_code():
-    """His controller of 9.10, line by line, at any attitude and any command: T1 = - d w + 2 k V(Q) dQ."""
+    """His controller of 9.10, line by line, at any attitude and any target: T1 = - d w + 2 k V(Q) dQ."""
     q, c = np.array(his(Q)), np.array(his(C))
     there, back = c - q, -c - q
     shorter = np.linalg.norm(back, axis=0) < np.linalg.norm(there, axis=0)
@@ -50,19 +50,19 @@ def test_quaternion_law_pulls_along_the_body_axis_of_the_error():
     gains = control.Gains(jnp.zeros(3), jnp.ones(3))
     error = (Rotation.from_quat(np.roll(Q, -1, axis=-1)).inv() * Rotation.from_quat(np.roll(C, -1, axis=-1))).as_rotvec()
     angle = np.linalg.norm(error, axis=-1, keepdims=True)
-    got = jax.jit(jax.vmap(lambda state, command: control.quaternion_law(state, gains, command)))(STATES, jnp.asarray(C))
+    got = jax.jit(jax.vmap(lambda state, target: control.quaternion_law(state, gains, target)))(STATES, jnp.asarray(C))
     np.testing.assert_allclose(got, 2 * np.sin(angle / 2) * error / angle, rtol=0, atol=1e-14)
 
 
-def test_quaternion_law_at_the_command_only_damps_and_knows_no_sign():
+def test_quaternion_law_at_the_target_only_damps_and_knows_no_sign():
     np.testing.assert_allclose(law(control.quaternion_law, Q), -np.array([3.0, 4, 6]) * OMEGA, rtol=0, atol=1e-14)
     np.testing.assert_array_equal(law(control.quaternion_law, -C), law(control.quaternion_law, C))
 
 
 def test_quaternion_law_is_the_rotation_vector_for_small_errors():
     u = 1e-4 * RNG.normal(size=(N, 3))
-    command = quaternion.multiply(Q, quaternion.exp(u))
-    got = law(control.quaternion_law, command) + np.array([3.0, 4, 6]) * OMEGA
+    target = quaternion.multiply(Q, quaternion.exp(u))
+    got = law(control.quaternion_law, target) + np.array([3.0, 4, 6]) * OMEGA
     np.testing.assert_allclose(got, np.array([6.0, 10, 12]) * u, rtol=0, atol=12 * 4e-4**3 / 24)  # k |u|^3/24
 
 
@@ -78,32 +78,32 @@ def test_shortest_way():
 def test_euler_law_is_hoffmanns_code():
     """T = - d w - k (sin a cos c - cos a sin c), roll on x, pitch on y, yaw on z; the angles from his Cayley matrix (7.21)."""
     angles = np.stack([RNG.uniform(-3, 3, N), RNG.uniform(-1.4, 1.4, N), RNG.uniform(-3, 3, N)], axis=-1)  # roll, pitch, yaw
-    commands = RNG.uniform(-1, 1, size=(N, 3))
+    targets = RNG.uniform(-1, 1, size=(N, 3))
     q = np.asarray(euler.to_quaternion(angles[:, ::-1], "ZYX"))
     cayley = np.asarray(quaternion.hoffmann_cayley(np.stack(his(q), axis=-1)))
     c11, c12, c13, c23, c33 = (cayley[:, i - 1, j - 1] for i, j in ((1, 1), (1, 2), (1, 3), (2, 3), (3, 3)))
     got_angles = np.stack([np.arctan2(c23, c33), np.arctan2(-c13, np.hypot(c11, c12)), np.arctan2(c12, c11)], axis=-1)
     np.testing.assert_allclose(got_angles, angles, rtol=0, atol=1e-14)
-    sines = np.sin(angles) * np.cos(commands) - np.cos(angles) * np.sin(commands)
+    sines = np.sin(angles) * np.cos(targets) - np.cos(angles) * np.sin(targets)
     wanted = -np.array([3.0, 4, 6]) * OMEGA - np.array([6.0, 10, 12]) * sines
-    one = jax.jit(jax.vmap(lambda state, command: control.euler_law(state, GAINS, command)))
-    got = one(jq.State(jnp.asarray(q), STATES.omega), jnp.asarray(commands))
+    one = jax.jit(jax.vmap(lambda state, target: control.euler_law(state, GAINS, target)))
+    got = one(jq.State(jnp.asarray(q), STATES.omega), jnp.asarray(targets))
     np.testing.assert_allclose(got, wanted, rtol=0, atol=2e-13)
 
 
-def test_both_laws_agree_near_the_command():
+def test_both_laws_agree_near_the_target():
     """To first order both are k times the rotation vector where the axes of the angles are those of the body."""
-    command, q = jnp.zeros(3), quaternion.exp(jnp.array([1e-5, -2e-5, 3e-5]))
+    target, q = jnp.zeros(3), quaternion.exp(jnp.array([1e-5, -2e-5, 3e-5]))
     state = jq.State(q, jnp.zeros(3))
-    by_angles = control.euler_law(state, GAINS, command)
+    by_angles = control.euler_law(state, GAINS, target)
     by_quaternion = control.quaternion_law(state, GAINS, jnp.array([1.0, 0, 0, 0]))
     np.testing.assert_allclose(by_angles, by_quaternion, rtol=0, atol=12 * 1e-9)
 
 
 def test_gains_are_a_pytree_and_the_laws_differentiable_in_them():
     """The torque is linear in the gains: d/d damping = - omega, d/d stiffness = 2 vec(q* c)."""
-    state, command = jax.tree.map(lambda x: x[0], STATES), jnp.asarray(C[0])
-    jacobian = jax.jit(jax.jacobian(lambda gains: control.quaternion_law(state, gains, command)))(GAINS)
+    state, target = jax.tree.map(lambda x: x[0], STATES), jnp.asarray(C[0])
+    jacobian = jax.jit(jax.jacobian(lambda gains: control.quaternion_law(state, gains, target)))(GAINS)
     np.testing.assert_allclose(jacobian.damping, -np.diag(OMEGA[0]), rtol=1e-15)
     error = quaternion.multiply(quaternion.conjugate(Q[0]), control.shortest(Q[0], C[0]))[1:]
     np.testing.assert_allclose(jacobian.stiffness, 2 * np.diag(error), rtol=0, atol=1e-15)
@@ -112,8 +112,8 @@ def test_gains_are_a_pytree_and_the_laws_differentiable_in_them():
 @pytest.mark.parametrize("function", [control.quaternion_law, control.euler_law])
 def test_float32_stays_float32(function):
     state, gains = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), (jq.State(Q[0], OMEGA[0]), GAINS))
-    command = jnp.asarray(C[0] if function is control.quaternion_law else OMEGA[0], jnp.float32)
-    assert jax.eval_shape(function, state, gains, command).dtype == jnp.float32
+    target = jnp.asarray(C[0] if function is control.quaternion_law else OMEGA[0], jnp.float32)
+    assert jax.eval_shape(function, state, gains, target).dtype == jnp.float32
 
 
 # Tracking
@@ -180,7 +180,7 @@ def test_geometric_law_is_smooth_through_the_half_turn():
     np.testing.assert_allclose(jax.grad(lambda a: pull(control.geometric_law, a))(np.pi), 12.0, rtol=1e-14)
 
 
-def test_tracking_converges_where_a_fixed_command_lags():
+def test_tracking_converges_where_a_fixed_target_lags():
     """About one axis the error obeys e'' = -d e' - 2 k sin(e/2): with d = 4, k = 4 it decays as (1 + 2t) exp(-2t) e0."""
     axis = jnp.array([0.0, 0.0, 1.0])
     gains = control.Gains(4.0 * jnp.ones(3), 4.0 * jnp.ones(3))
@@ -195,7 +195,7 @@ def test_tracking_converges_where_a_fixed_command_lags():
         return jax.vmap(lambda t, q: quaternion.log(quaternion.relative(moving(t), q))[2])(path.t, path.state.q)
 
     follows = jax.jit(lambda: error(lambda t, s, p: control.tracking_law(body, s, p, control.follow(moving, t))))()
-    t = np.asarray(grid.times(jnp.float64))
+    t = np.asarray(grid.times())
     np.testing.assert_allclose(follows, 0.02 * (1 + 2 * t) * np.exp(-2 * t), rtol=0, atol=2e-7)
     lags = jax.jit(lambda: error(lambda t, s, p: control.quaternion_law(s, p, moving(t))))()
     assert np.abs(lags[-50:]).min() > 0.1
@@ -213,8 +213,8 @@ def noisy(state, noise):
     return state if noise is None else state._replace(omega=state.omega + noise)
 
 
-def regulated(gains, steps, limits=None, inputs=None, disturbance=DISTURBANCE, start=None, unwind=1.0):
-    controller = control.pid(BODY, PERIOD, lambda t, p, v: REST, measure=noisy, limits=limits, unwind=unwind)
+def regulated(gains, steps, limits=None, inputs=None, disturbance=DISTURBANCE, start=None, unwind=None, period=PERIOD):
+    controller = control.pid(BODY, period, lambda t, p, v: REST, measure=noisy, limits=limits, unwind=unwind)
 
     def torque(t, state, params, held):
         return held + disturbance
@@ -249,6 +249,38 @@ def test_pid_is_a_loop_over_samples():
         memory = memory + PERIOD * (PID.integral * error + (cut - uncut) / 1.0)
     np.testing.assert_allclose(path.memory, memory, rtol=0, atol=1e-13)
     assert (np.abs(path.command) == np.asarray(limits)).any()
+
+
+def test_pid_with_gains_and_reference_that_stay():
+    """As from functions; lists as arrays, one limit for all axes, and no word of unwind where the period is longer than 1 s."""
+    state, memory = jax.tree.map(lambda x: x[0], STATES), jnp.array([0.1, 0.2, 0.3])
+    lists = control.PIDGains(*(x.tolist() for x in PID))
+    constant = control.pid(BODY, 2.0, REST, gains=lists, limits=1.5)
+    called = control.pid(BODY, 2.0, lambda t, p, i: REST, limits=jnp.full(3, 1.5), unwind=2.0)
+    for got, wanted in zip(
+        constant.update(0.0, state, memory, None, None), called.update(0.0, state, memory, PID, None), strict=True
+    ):
+        np.testing.assert_array_equal(got, wanted)
+
+
+def test_the_period_of_a_controller_is_compared_where_it_is_known():
+    """In float32 too, where both are rounded; traced ones are not; a controller need not have one, and can be hashed."""
+    controller = control.pid(BODY, PERIOD, REST, gains=PID)
+    assert controller.period == PERIOD
+    assert hash(controller) == hash(controller._replace())
+
+    def fly(dt, period, dtype=jnp.float64):
+        body, start, law = jax.tree.map(lambda x: jnp.asarray(x, dtype), (BODY, jq.State(REST.q, jnp.zeros(3)), PID))
+        controller = control.pid(body, period, jax.tree.map(lambda x: x.astype(dtype), REST))
+        return jq.rollout(
+            jq.lie_euler, body, jq.torques.held, start, jq.grid(0.0, dt, 3), law, controller=controller, sample_every=3
+        ).command
+
+    jax.eval_shape(lambda: fly(jnp.float32(0.1) / 3, jnp.float32(0.1), jnp.float32))
+    jax.eval_shape(fly, 0.1, 0.2)
+    jax.eval_shape(lambda dt: fly(dt, 0.1), 0.2)
+    with pytest.raises(ValueError, match=r"controller: wanted a period of 0.3 s \(sample_every \* dt\), got 0.1"):
+        jax.eval_shape(lambda: fly(0.1, 0.1))
 
 
 def test_anti_windup_bounds_the_memory():
@@ -398,7 +430,23 @@ def test_control_bad_input():
         (lambda: control.follow(lambda t: jnp.ones(3) * t, 0.0), ValueError, r"attitude: wanted shape \(4,\)"),
         (lambda: control.pid(BODY, 0.0, lambda t, p, v: REST), ValueError, "period: wanted positive values"),
         (lambda: control.pid(BODY, 0.2, lambda t, p, v: REST, unwind=0.1), ValueError, "unwind: wanted at least the period"),
-        (lambda: control.pid(BODY, 0.1, REST), TypeError, "reference: wanted a function"),
+        (lambda: control.pid(BODY, 0.1, REST.q), TypeError, "reference: wanted a function, got ArrayImpl; a control.Reference may"),
+        (lambda: control.pid(BODY, 0.1, REST._replace(q=2 * REST.q)), ValueError, "reference.q: wanted a unit quaternion"),
+        (lambda: control.pid(BODY, 0.1, REST, gains=GAINS), TypeError, "gains: wanted a function, got Gains; control.PIDGains may"),
+        (
+            lambda: control.pid(BODY, 0.1, REST, gains=PID._replace(integral=1.0)),
+            ValueError,
+            r"gains.integral: wanted shape \(3,\)",
+        ),
+        (lambda: control.pid(BODY, None, REST), TypeError, "period: wanted an array of floats, got None"),
+        (lambda: control.pid(BODY, 0.1, REST, limits=-1.0), ValueError, "limits: wanted positive values, got -1.0"),
+        (lambda: control.pid(BODY, 0.1, REST, limits=jnp.ones(2)), ValueError, r"limits: wanted shape \(\) or \(3,\), got \(2,\)"),
+        (
+            lambda: regulated(PID, 4, period=0.02),
+            ValueError,
+            r"controller: wanted a period of 0.1 s \(sample_every \* dt\), got 0.02",
+        ),
+        (lambda: regulated(PID, 4, period=1), ValueError, r"controller: wanted a period of 0.1 s \(sample_every \* dt\), got 1"),
         (lambda: regulated(GAINS, 4), TypeError, "gains: wanted control.PIDGains"),
     ):
         with pytest.raises(kind, match=message):

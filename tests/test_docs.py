@@ -9,10 +9,20 @@ import pytest
 import jaxquat as jq
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+NEEDS = {
+    "diffrax.md": ["diffrax"],
+    "fitting.md": ["orbax"],
+    "fused.md": ["llvmlite"],
+    "migration.md": ["jaxlie"],
+    "plotting.md": ["matplotlib"],
+}
+PAGES = [
+    pytest.param(page, id=page.name, marks=pytest.mark.needs(*NEEDS.get(page.name, [])))
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES)
 def test_code_blocks_run(page):
     namespace = {}
     with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):  # as a user has it
@@ -27,6 +37,19 @@ def test_the_readme_table_is_the_table_of_schemes():
     }
 
 
+def test_the_gallery_shows_what_the_examples_draw():
+    """Each picture that docs/gallery.py keeps is on the page, with the name of its example, and small."""
+    page, script = (ROOT / "docs" / "gallery.md").read_text(), (ROOT / "docs" / "gallery.py").read_text()
+    pictures = {name: re.findall(r'"(\S+)"', files) for name, files in re.findall(r'^    "(\w+)": \[(.+)\],$', script, re.M)}
+    assert set(pictures) == {path.stem for path in (ROOT / "examples").glob("*.py")}
+    shown = re.findall(r"!\[.+\]\((\S+)\)", page)
+    assert sorted(file for files in pictures.values() for file in files) == sorted(shown)
+    for name, files in pictures.items():
+        assert f"`{name}.py" in page
+        for file in files:
+            assert (ROOT / "docs" / file).stat().st_size < (400_000 if file.endswith(".gif") else 100_000)
+
+
 def test_the_architecture_names_every_room():
     page = (ROOT / "docs" / "architecture.md").read_text()
     for file in (ROOT / "jaxquat").rglob("*.py"):
@@ -36,8 +59,8 @@ def test_the_architecture_names_every_room():
 def test_imports_point_down():
     """The order of docs/architecture.md, from the ground up."""
     order = """
-        arguments series linear recordings snapshots differentiation | quaternion sensors elliptic | so3 | euler | body | mechanics
-        | torques actuators schemes | checkpointing reversing | scanning | fused | control trajectory descent
+        arguments series linear recordings differentiation | snapshots quaternion sensors elliptic | so3 | euler | body | mechanics
+        | torques actuators schemes | checkpointing reversing | scanning | posing | fused | control trajectory descent
         | kinematics fitting uncertainty ensembles exact | interop plot
     """
     floors = [floor.split() for floor in order.split("|")]

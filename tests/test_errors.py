@@ -1,5 +1,6 @@
 """Bad input, one case a row: the exception, and what its message must say: the argument, what was wanted, what came."""
 
+import functools
 import re
 
 import jax
@@ -10,9 +11,10 @@ import pytest
 from jax.experimental import checkify
 
 import jaxquat as jq
-from jaxquat import actuators, control, euler, mechanics, quaternion, so3, torques
+from jaxquat import actuators, arguments, control, euler, mechanics, quaternion, so3, torques
 from jaxquat.schemes import tableau, tableaus
 
+KEY = jax.random.key(0)
 Q, V, NAN = jnp.array([1.0, 0, 0, 0]), jnp.array([0.1, 0.2, 0.3]), float("nan")
 TEN, FOUR_ROWS = jnp.ones(10), jnp.ones((4, 3))
 START = jq.State(Q, V)
@@ -39,6 +41,10 @@ def sampled(init=lambda start, params: jnp.zeros(()), update=lambda t, state, me
 def fit(**changes):
     given = {"loss": lambda params, batch, key: jnp.sum(params**2), "params": jnp.ones(2), "optimizer": optax.sgd(0.1)}
     return jq.fit(**{**given, "steps": 2, "key": jax.random.key(0), "progress": False, **changes})
+
+
+def gyro(**changes):
+    return jq.sensors.measure(jq.sensors.Gyro.ideal()._replace(**changes), FOUR_ROWS, 0.1, KEY)
 
 
 def path():
@@ -98,7 +104,7 @@ ALGEBRA = [
     (lambda q: euler.from_quaternion(q, "ZYX"), {"q": (4,)}),
     (lambda angles: euler.rate_matrix(angles, "ZYX"), {"angles": (3,)}),
     (lambda angles: euler.rate_matrix_inverse(angles, "ZYX"), {"angles": (3,)}),
-    (control.shortest, {"q": (4,), "reference": (4,)}),
+    (control.shortest, {"q": (4,), "target": (4,)}),
 ]
 EXTRA = {quaternion.slerp: {"t": 0.5}, quaternion.from_axis_angle: {"angle": 0.5}}
 
@@ -130,8 +136,21 @@ CASES = [
     # quaternion
     (lambda: quaternion.multiply(jnp.ones((2, 4)), jnp.ones((3, 4))), ValueError, "p, q: wanted leading axes", "(2, 4), (3, 4)"),
     (lambda: quaternion.slerp(jnp.ones((2, 4)), Q, V), ValueError, "p, q, t: wanted leading axes", "(2, 4), (4,), (3,)"),
-    (lambda: quaternion.slerp(Q, Q, 1), TypeError, "t: wanted a floating dtype, got int64", "1.0, not 1"),
+    (lambda: quaternion.slerp(Q, Q, np.int64(1)), TypeError, "t: wanted a floating dtype, got int64", "1.0, not 1"),
     (lambda: quaternion.from_axis_angle(V, None), TypeError, "angle: wanted an array of floats, got None"),
+    (
+        lambda: quaternion.from_axis_angle(V, 1.0),
+        ValueError,
+        "axis: wanted a unit vector (to 0.0001), got [0.1 0.2 0.3]",
+        "norm 0.37",
+    ),
+    (lambda: quaternion.from_axis_angle(jnp.eye(3) * NAN, 1.0), ValueError, "axis: wanted a unit vector", "norm nan"),
+    (
+        lambda: quaternion.from_axis_angle(jnp.stack([jnp.eye(3), 2 * jnp.eye(3)]), 1.0),
+        ValueError,
+        "axis: wanted a unit vector (to 0.0001), got [2. 0. 0.] of norm 2",
+    ),
+    (lambda: jq.exact.fixed_axis(Q, V, 1.0), ValueError, "axis: wanted a unit vector", "norm 0.37"),
     (lambda: quaternion.mean(Q), ValueError, "q: wanted shape (..., n, 4) with n >= 1, got (4,)"),
     (lambda: quaternion.mean(jnp.zeros((0, 4))), ValueError, "q: wanted shape (..., n, 4) with n >= 1, got (0, 4)"),
     (lambda: quaternion.mean(jnp.ones((3, 4), int)), TypeError, "q: wanted a floating dtype, got int64"),
@@ -173,7 +192,8 @@ CASES = [
     # Body and its constructors
     (lambda: jq.Body(None), TypeError, "inertia: wanted an array of floats, got None"),
     (lambda: jq.Body(np.diag([1, 2, 2])), TypeError, "inertia: wanted a floating dtype, got int64", "1.0, not 1"),
-    (lambda: jq.Body(V), ValueError, "inertia: wanted shape (3, 3), got (3,)"),
+    (lambda: jq.Body(V), ValueError, "inertia: wanted shape (3, 3), got (3,); principal moments: jq.Body.from_principal"),
+    (lambda: jq.Body(1.0), ValueError, "inertia: wanted shape (3, 3), got ()"),
     (lambda: jq.Body(jnp.ones((2, 3, 3))), ValueError, "inertia: wanted shape (3, 3), got (2, 3, 3)", "jax.vmap(jq.Body)"),
     (lambda: jq.Body(INERTIA.at[0, 1].set(0.1)), ValueError, "inertia: wanted a symmetric matrix, got", "0.1"),
     (lambda: jq.Body(jnp.diag(jnp.array([1.0, -1, 1]))), ValueError, "inertia: wanted a positive definite inertia", "-1."),
@@ -191,11 +211,18 @@ CASES = [
     ),
     (lambda: jq.Body.from_principal(V * NAN), ValueError, "moments: wanted finite values, got", "nan"),
     (lambda: jq.Body.from_principal(jnp.ones(3), V), ValueError, "axes: wanted shape (4,), got (3,)"),
+    (
+        lambda: jq.Body.from_principal(jnp.ones(3, jnp.float32), Q),
+        TypeError,
+        "axes: wanted the dtype of the moments, float32, got float64",
+    ),
     (lambda: jq.Body.from_principal(jnp.ones(3), 2 * Q), ValueError, "axes: " + ONE_UNIT, "norm 2"),
     (lambda: jq.Body.from_parameters(V), ValueError, "theta: wanted shape (6,), got (3,)"),
     (lambda: jq.Body.from_parameters(jnp.ones(6, int)), TypeError, "theta: wanted a floating dtype, got int64"),
     (lambda: jq.Body.box(V, V), ValueError, "mass: wanted shape (), got (3,)"),
-    (lambda: jq.Body.box(2, V), TypeError, "mass: wanted a floating dtype, got int64"),
+    (lambda: jq.Body.box(jnp.asarray(2), V), TypeError, "mass: wanted a floating dtype, got int64 (write 1.0, not 1)"),
+    (lambda: jq.Body.box(True, V), TypeError, "mass: wanted a floating dtype, got bool"),
+    (lambda: jq.Body.box(2.0, [1, 2, 3]), TypeError, "sides: wanted a floating dtype, got int64 (write 1.0, not 1)"),
     (lambda: jq.Body.box(-2.0, V), ValueError, "mass: wanted positive values, got -2.0"),
     (lambda: jq.Body.box(2.0, Q), ValueError, "sides: wanted shape (3,), got (4,)"),
     (lambda: jq.Body.box(2.0, jnp.array([1.0, 0, 1])), ValueError, "sides: wanted positive values, got [1. 0. 1.]"),
@@ -209,13 +236,26 @@ CASES = [
     (lambda: setattr(BODY, "mass", 1.0), AttributeError, "Body is immutable: cannot set 'mass'"),
     # torques, control
     (lambda: torques.heavy_top(V, V), ValueError, "weight: wanted shape (), got (3,)"),
-    (lambda: torques.heavy_top(1, V), TypeError, "weight: wanted a floating dtype, got int64"),
+    (lambda: torques.heavy_top(np.int32(1), V), TypeError, "weight: wanted a floating dtype, got int32"),
     (lambda: torques.heavy_top(1.0, Q), ValueError, "offset: wanted shape (3,), got (4,)"),
-    (lambda: torques.drag(0.5), ValueError, "damping: wanted shape (3,), got ()"),
-    (lambda: torques.drag(jnp.ones((3, 4))), ValueError, "damping: wanted shape (3, 3), got (3, 4)"),
+    (lambda: torques.drag(0.5), ValueError, "damping: wanted shape (3,) or (3, 3), got ()"),
+    (lambda: torques.drag(jnp.ones((3, 4))), ValueError, "damping: wanted shape (3,) or (3, 3), got (3, 4)"),
+    (lambda: jq.schemes.damped(jq.pcdm1, 0.1), ValueError, "damping: wanted shape (3,) or (3, 3), got ()"),
+    (lambda: jq.schemes.damped(jq.pcdm1, [1, 2, 3]), TypeError, "damping: wanted a floating dtype, got int64"),
+    (lambda: gyro(noise=jnp.ones(2)), ValueError, "gyro.noise: wanted shape () or (3,), got (2,)"),
+    (lambda: gyro(walk="low"), TypeError, "gyro.walk: wanted an array of floats, got 'low'"),
+    (lambda: gyro(bias=jnp.ones(())), ValueError, "gyro.bias: wanted shape (3,), got ()"),
     (lambda: torques.magnetic(Q, lambda t: V), ValueError, "dipole: wanted shape (3,), got (4,)"),
-    (lambda: control.quaternion_law(START, GAINS, V), ValueError, "command: wanted shape (4,), got (3,)"),
-    (lambda: control.euler_law(START, GAINS, Q), ValueError, "command: wanted shape (3,), got (4,)"),
+    (lambda: control.quaternion_law(START, GAINS, V), ValueError, "target: wanted shape (4,), got (3,)"),
+    (lambda: control.quaternion_law(START, GAINS, 2 * Q), ValueError, "target: " + ONE_UNIT, "norm 2"),
+    (lambda: control.at_rest(1.01 * Q), ValueError, "q: " + ONE_UNIT, "norm 1.01"),
+    (
+        lambda: control.tracking_law(BODY, START, GAINS, control.Reference(2 * Q, V, V)),
+        ValueError,
+        "reference.q: " + ONE_UNIT,
+        "norm 2",
+    ),
+    (lambda: control.euler_law(START, GAINS, Q), ValueError, "target: wanted shape (3,), got (4,)"),
     (
         lambda: actuators.saturate(jnp.ones((2, 3)), jnp.ones((4, 3))),
         ValueError,
@@ -238,9 +278,26 @@ CASES = [
     (lambda: jq.grid(0.0, 0.1, 4.0), TypeError, "steps: wanted an integer, got 4.0"),
     (lambda: jq.grid(0.0, 0.1, True), TypeError, "steps: wanted an integer, got True"),
     (lambda: jq.grid(0.0, 0.1, jnp.asarray(4)), TypeError, "steps: wanted an integer, got Array(4"),
+    # keys
+    (lambda: quaternion.random(0), TypeError, "key: wanted a jax.random.key, got 0"),
+    (lambda: quaternion.random(jnp.uint32(3)), TypeError, "key: wanted a jax.random.key, got Array(3"),
+    (lambda: quaternion.random(jnp.arange(3, dtype=jnp.uint32)), TypeError, "key: wanted a jax.random.key, got Array("),
+    (lambda: quaternion.random(jax.random.split(KEY)), ValueError, "key: wanted one key, got shape (2,)"),
+    (lambda: quaternion.random(jax.random.split(jax.random.PRNGKey(0))), ValueError, "key: wanted one key, got shape (2,)"),
+    (lambda: jq.Body.random(jax.random.split(KEY)), ValueError, "key: wanted one key, got shape (2,)"),
+    (
+        lambda: jq.sensors.measure(jq.sensors.Gyro.ideal(), FOUR_ROWS, 0.1, jax.random.split(KEY)),
+        ValueError,
+        "key: wanted one key, got shape (2,)",
+    ),
+    (lambda: jq.ensembles.draw(lambda key: key, 3, jax.random.split(KEY)), ValueError, "key: wanted one key, got shape (2,)"),
+    (lambda: jq.ensembles.keys(None, jnp.arange(3)), TypeError, "key: wanted a jax.random.key, got None"),
+    (lambda: jq.ensembles.keys(KEY, jnp.arange(3.0)), TypeError, "index: wanted integers, got float64"),
+    (lambda: jq.ensembles.keys(KEY, 3), ValueError, "index: wanted shape (m,), got ()"),
+    (lambda: fit(key=jax.random.split(KEY)), ValueError, "key: wanted one key, got shape (2,)"),
     # rollout: start
     (lambda: rollout(start=(Q, V)), TypeError, "start: wanted a jq.State, got tuple"),
-    (lambda: rollout(start=None), TypeError, "start: wanted a jq.State, got NoneType"),
+    (lambda: rollout(start=None), TypeError, "start: wanted a jq.State, got None"),
     (lambda: rollout(start=jq.State(V, V)), ValueError, "start.q: wanted shape (4,), got (3,)"),
     (lambda: rollout(start=jq.State(Q, Q)), ValueError, "start.omega: wanted shape (3,), got (4,)"),
     (lambda: rollout(start=jq.State(jnp.stack([Q, Q]), FOUR_ROWS[:2])), ValueError, "start.q: wanted", "(2, 4)", SCHEME_HINT),
@@ -329,8 +386,17 @@ CASES = [
         TypeError,
         "params: wanted an array of floats, got 'high' at params['gain'][0]; split the tree (equinox.partition does)",
     ),
+    (lambda: fit(params={"order": 2}), TypeError, "params: wanted a floating dtype, got int64", "at params['order']; split"),
     (lambda: fit(params=(TEN, jnp.sin)), TypeError, "params: wanted an array of floats, got <", "at params[1]"),
     (lambda: fit(params=()), ValueError, "params: wanted at least one number, got none"),
+    (
+        lambda: fit(params={"gain": TEN, "bodies": [jq.Body.from_principal(jnp.ones(3))]}),
+        TypeError,
+        "params: wanted no jq.Body, whose moments an update would make negative, got one at params['bodies'][0]; give theta of",
+    ),
+    (lambda: fit(loss=lambda p, b, k: jnp.sum(p).astype(int)), TypeError, "loss: wanted a floating dtype, got int64"),
+    (lambda: fit(loss=lambda p, b, k: jnp.sum(p) > 0, mode="reverse"), TypeError, "loss: wanted a floating dtype, got bool"),
+    (lambda: fit(validation=lambda p: jnp.asarray(1)), TypeError, "validation: wanted a floating dtype, got int64"),
     (lambda: fit(data=(TEN, jnp.ones(5))), ValueError, "data: wanted one leading axis throughout, got [(10,), (5,)]"),
     (lambda: fit(data=jnp.asarray(1.0)), ValueError, "data: wanted one leading axis throughout, got [()]"),
     (lambda: fit(data=TEN, batch=11), ValueError, "batch: wanted at most the rows of data, got 11 for 10"),
@@ -387,8 +453,13 @@ def changing(t, state, memory, params, value):
 # Every message has the form "name: wanted ..., got ...".
 MISLEADING = [
     # not callable, or of the wrong kind
-    (lambda: rollout(step="rkmk4"), TypeError, "step", "rkmk4"),
-    (lambda: rollout(step=jq.SCHEMES["rkmk4"]), TypeError, "step", "Scheme"),
+    (lambda: rollout(step="rkmk6"), TypeError, "step: wanted a function, got 'rkmk6'; write jq.rkmk6"),
+    (
+        lambda: rollout(step="euler"),
+        TypeError,
+        "step: wanted a function, got 'euler'; schemes are functions, jq.rkmk4 for instance",
+    ),
+    (lambda: rollout(step=jq.SCHEMES["rkmk4"]), TypeError, "step: wanted a function, got Scheme; its step is .step"),
     (lambda: rollout(torque=None), TypeError, "torque", "None"),
     (lambda: rollout(torque=V), TypeError, "torque", "ArrayImpl"),
     (lambda: rollout(controller=lambda *given: V), TypeError, "controller", "jq.Controller", "function"),
@@ -431,15 +502,114 @@ MISLEADING = [
     (lambda: mechanics.local(START, AUX), ValueError, "aux"),
     (lambda: jq.rkmk4(INERTIA, torques.zero, 0.0, START, 0.1, None), TypeError, "body", "jq.Body"),
     (lambda: jq.rkmk4(BODY, torques.zero, 0.0, (Q, V), 0.1, None), TypeError, "state", "jq.State"),
+    (lambda: jq.zhao(BODY, torques.zero, 0.0, jq.State(Q, Q), 0.1, None), ValueError, "state.omega: wanted shape (3,), got (4,)"),
+    (
+        lambda: jq.lgvi(BODY, torques.zero, 0.0, jax.tree.map(lambda x: x[None], START), 0.1, None),
+        ValueError,
+        "state.q",
+        "jax.vmap",
+    ),
+    (lambda: jq.no_squish(BODY, torques.zero, 0.0, single(START), 0.1, None), TypeError, "body: wanted", "float32, got float64"),
+    (lambda: jq.cf4(BODY, torques.zero, 0.0, jq.State(Q, single(V)), 0.1, None), TypeError, "state: wanted one dtype"),
+    (
+        lambda: jq.rkmk4(BODY, changing, 0.0, START, 0.1, None),
+        TypeError,
+        "torque: wanted torque(t, state, params), got changing(",
+    ),
+    (lambda: mechanics.energy(START, BODY), TypeError, "body: wanted a jq.Body, got State"),
+    (lambda: mechanics.local(START, path().state), ValueError, "b.q: wanted shape (4,)", "jax.vmap"),
+    (lambda: mechanics.local(START, BODY), TypeError, "b: wanted a jq.State, got Body"),
+    (
+        lambda: mechanics.retract(START, single(jnp.zeros(6))),
+        TypeError,
+        "delta: wanted the dtype of the state, float64, got float32",
+    ),
     (lambda: jax.tree.map(lambda x: x[None], path()).at(0.5), ValueError, "jax.vmap"),
     (lambda: tableau((), (1.0,), (), "1"), TypeError, "order", "1"),
     (lambda: euler.to_quaternion(V, np.array([2, 1, 0])), ValueError, "order: wanted", "[2"),
 ]
 
 
+KINEMATIC = (Q, lambda t: V, GRID)
+FREE = "because there is neither controller nor inputs"
+
+# Functions of the user with the wrong arguments
+ARGUMENTS = [
+    (
+        lambda: rollout(step=jq.exact.free_symmetric),
+        "step: wanted step(body, torque, t, state, dt, params), got free_symmetric(",
+    ),
+    (lambda: rollout(torque=lambda t, s: V), f"torque: wanted torque(t, state, params) {FREE}, got <lambda>(t, s)"),
+    (lambda: rollout(torque=lambda t, s, p, held: V), f"torque: wanted torque(t, state, params) {FREE}, got"),
+    (
+        lambda: rollout(torque=own(V), inputs=FOUR_ROWS),
+        "torque: wanted torque(t, state, params, held) because there are inputs, got spring(t, state, params)",
+    ),
+    (lambda: rollout(save=lambda t, s: s), f"save: wanted save(t, state, params) {FREE}, got"),
+    (lambda: sampled(init=lambda: 0), "controller.init: wanted init(start, params), got <lambda>()"),
+    (lambda: sampled(update=lambda t, s, m: 0), "controller.update: wanted update(t, state, memory, params, input), got"),
+    (
+        lambda: rollout(torque=own(V), controller=jq.Controller(lambda start, params: (), lambda *given: (V, ()))),
+        "torque: wanted torque(t, state, params, held) because there is a controller, got spring(t, state, params)",
+    ),
+    (lambda: jq.compose(lambda state: state, (1.0,)), "step: wanted step(body, torque, t, state, dt, params), got"),
+    (lambda: jq.schemes.damped(jnp.sin, V), "step: wanted step(body, torque, t, state, dt, params), got sin("),
+    (lambda: fit(loss=lambda p: p), "loss: wanted loss(params, batch, key), got <lambda>(p)"),
+    (lambda: fit(validation=lambda: 0.0), "validation: wanted validation(params), got <lambda>()"),
+    (lambda: jq.fit_covariance(lambda: V, V), "residuals: wanted residuals(params), got"),
+    (lambda: jq.kinematics.rollout(*KINEMATIC), "rate: wanted rate(t, params), got"),
+    (lambda: control.pid(BODY, 0.1, lambda t: V), "reference: wanted reference(t, params, input), got"),
+    (lambda: control.pid(BODY, 0.1, lambda t, p, i: V, gains=lambda: V), "gains: wanted gains(params), got"),
+    (lambda: control.pid(BODY, 0.1, lambda t, p, i: V, measure=lambda s: s), "measure: wanted measure(state, input), got"),
+    (lambda: control.follow(lambda: Q, 0.0), "attitude: wanted attitude(t), got"),
+    (lambda: jq.ensemble(lambda: 0, lambda m: m, 3, KEY), "sample: wanted sample(key), got"),
+    (lambda: jq.ensemble(lambda key: key, lambda: 0, 3, KEY), "simulate: wanted simulate(member), got"),
+    (lambda: torques.gravity_gradient(BODY, lambda: V), "position: wanted position(t), got"),
+    (lambda: torques.magnetic(V, lambda t, state: V), "field: wanted field(t), got"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), ARGUMENTS)
+def test_functions_with_other_arguments_are_refused_by_name(call, message):
+    with pytest.raises(TypeError, match="^" + re.escape(message)):
+        call()
+
+
+class Wind:
+    """A torque that is an object."""
+
+    def __call__(self, t, state, params, scale=1.0):
+        return scale * V
+
+
+@pytest.mark.parametrize(
+    "torque",
+    [
+        functools.partial(lambda scale, t, state, params: scale * V, 2.0),
+        functools.partial(lambda t, state, params, *, scale: scale * V, scale=2.0),
+        Wind(),
+        jax.jit(own(V)),
+        jax.checkpoint(own(V)),
+        lambda *given: V,
+        lambda t, *rest, **options: V,
+    ],
+)
+def test_functions_of_every_kind_are_taken(torque):
+    assert arguments.takes("torque", torque, "t, state, params") is torque
+
+
 @pytest.mark.parametrize("case", MISLEADING, ids=[f"{case[2].strip(': ')}-{k}" for k, case in enumerate(MISLEADING)])
 def test_refused_in_the_words_of_the_caller(case):
     test_refused_by_name(case)
+
+
+def test_a_step_takes_numbers_as_a_rollout_does():
+    """Lists, and numpy's arrays."""
+    q, omega = [0.5, -0.5, 0.5, 0.5], np.array([0.1, 0.2, 0.3])
+    found, wanted = (
+        jq.rkmk4(BODY, torques.zero, 0.0, jq.State(*given), 0.1, None) for given in ((q, omega), map(jnp.asarray, (q, omega)))
+    )
+    np.testing.assert_array_equal(found.q, wanted.q)
 
 
 def test_a_step_called_directly_keeps_the_dtype_of_its_state():
@@ -452,6 +622,49 @@ def test_a_step_called_directly_keeps_the_dtype_of_its_state():
 
 def test_a_tableau_is_what_the_factory_takes():
     assert callable(jq.rkmk(tableaus.HEUN))
+
+
+def test_the_hint_of_batches_is_for_batches_alone():
+    with pytest.raises(ValueError, match=r"^start.q: wanted shape \(4,\), got \(3,\)$"):
+        rollout(start=jq.State(V, V))
+
+
+@pytest.mark.needs("llvmlite")
+def test_auto_says_whose_derivative_is_missing():
+    with pytest.raises(NotImplementedError, match=r'^engine "fused", which "auto" chooses where it can, has a derivative in rev'):
+        jax.jacfwd(lambda omega: rollout(start=START._replace(omega=omega), engine="auto").state.q)(V)
+
+
+def test_a_bare_int_is_a_float():
+    np.testing.assert_array_equal(jq.Body.box(3, V).inertia, jq.Body.box(3.0, V).inertia)
+    np.testing.assert_array_equal(quaternion.slerp(Q, Q, 1), Q)
+    np.testing.assert_array_equal(quaternion.from_axis_angle(jnp.eye(3)[0], 1), quaternion.from_axis_angle(jnp.eye(3)[0], 1.0))
+    np.testing.assert_array_equal(actuators.lag(V, 2 * V, 1), V)
+    np.testing.assert_array_equal(torques.heavy_top(1, V)(0.0, START, None), torques.heavy_top(1.0, V)(0.0, START, None))
+    np.testing.assert_array_equal(path().at(0).q, Q)
+    assert jax.eval_shape(lambda v: jq.Body.box(3, v).inertia, single(V)).dtype == jnp.float32
+    assert jq.grid(0, 1, 4).times(jnp.float32)[-1] == 4
+
+
+def test_what_is_checked_is_what_is_used():
+    """Lists and numbers in gains and gyroscopes."""
+    lists = control.Gains([0.1, 0.2, 0.3], [0.1, 0.2, 0.3])
+    np.testing.assert_array_equal(control.quaternion_law(START, lists, Q), control.quaternion_law(START, GAINS, Q))
+    np.testing.assert_array_equal(control.euler_law(START, lists, V), control.euler_law(START, GAINS, V))
+    still, listed = control.at_rest(Q), control.Reference([1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0])
+    for law in (control.tracking_law, control.geometric_law):
+        np.testing.assert_array_equal(law(BODY, START, lists, listed), law(BODY, START, GAINS, still))
+    np.testing.assert_array_equal(gyro(noise=[0.1, 0.1, 0.1], walk=[0.2, 0.2, 0.2]), gyro(noise=0.1, walk=jnp.asarray(0.2)))
+
+
+def test_a_key_of_the_older_kind_is_that_key():
+    old, new = quaternion.random(jax.random.PRNGKey(5), (3,)), quaternion.random(jax.random.key(5), (3,))
+    np.testing.assert_array_equal(old, new)
+
+
+def test_the_hint_of_integers_is_for_integers_alone():
+    with pytest.raises(TypeError, match=r"^mass: wanted a floating dtype, got key<fry>$"):
+        jq.Body.box(KEY, V)
 
 
 # Values under jit: nothing is known while tracing, so check=True reports through checkify

@@ -1,6 +1,7 @@
 """The exact motions: against the equations of motion, an integration in extended precision, and one another."""
 
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -33,7 +34,7 @@ CONSTANT = {  # spins that do not change, and whose derivatives the formula does
 
 
 def free(moments, omega, t):
-    return exact.free_top(jq.Body.from_principal(moments), jq.State(Q0, omega), t)
+    return exact.free_body(jq.Body.from_principal(moments), jq.State(Q0, omega), t)
 
 
 def defect(body, motion, torque, t):
@@ -70,7 +71,7 @@ def test_free_motion_satisfies_its_equations():
 
 def test_the_reference_end_state():
     _, q0, q, omega = problems.REFERENCE["FREE"]
-    end = exact.free_top(problems.reference_body(), jq.State(jnp.asarray(q0), jnp.asarray(problems.OMEGA0)), 10.0)
+    end = exact.free_body(problems.reference_body(), jq.State(jnp.asarray(q0), jnp.asarray(problems.OMEGA0)), 10.0)
     assert jq.quaternion.distance(end.q, jnp.asarray(q)) < 3e-12  # twelve digits were printed
     assert np.abs(end.omega - omega).max() < 1e-12
 
@@ -93,7 +94,7 @@ def test_forty_random_tops(flips):
     @jax.jit
     @jax.vmap
     def run(moments, axes, q, omega, t):
-        return exact.free_top(jq.Body.from_principal(moments, axes), jq.State(q, omega), t)
+        return exact.free_body(jq.Body.from_principal(moments, axes), jq.State(q, omega), t)
 
     def interval(moments, axes, omega):
         return exact.flip_interval(jq.Body.from_principal(moments, axes), omega)
@@ -200,7 +201,7 @@ def test_flip_interval():
     body, omega = jq.Body.from_principal(jnp.array([1.0, 2, 3])), jnp.array([1e-4, 1, 1e-4])
     interval = exact.flip_interval(body, omega)
     assert abs(interval - 35.50725) < 5e-6
-    ends = jax.vmap(lambda t: exact.free_top(body, jq.State(Q0, omega), t).omega)(interval * jnp.array([1.0, 2.0, 7.0]))
+    ends = jax.vmap(lambda t: exact.free_body(body, jq.State(Q0, omega), t).omega)(interval * jnp.array([1.0, 2.0, 7.0]))
     np.testing.assert_allclose(
         ends, np.asarray(omega) * np.array([[-1.0, -1.0, 1.0], [1.0, 1.0, 1.0], [-1.0, -1.0, 1.0]]), atol=3e-10
     )
@@ -210,17 +211,17 @@ def test_flip_interval():
 def test_full_inertia_is_the_same_body_turned():
     body = jq.Body(jnp.array([[0.9, 0.1, -0.2], [0.1, 1.1, 0.05], [-0.2, 0.05, 1.3]]))
     start = jq.State(Q0, jnp.array([0.5, -1.0, 0.7]))
-    errors = jax.jit(jax.vmap(lambda t: defect(body, lambda t: exact.free_top(body, start, t), jq.torques.zero, t)))(
+    errors = jax.jit(jax.vmap(lambda t: defect(body, lambda t: exact.free_body(body, start, t), jq.torques.zero, t)))(
         jnp.linspace(0, 20, 50)
     )
     assert np.abs(errors).max() < 1e-13
 
 
 @pytest.mark.parametrize("moments", [(1.0, 1.0, 2.0), (1.5, 1.5, 0.4)])
-def test_symmetric_top_is_the_free_top(moments):
+def test_the_free_symmetric_body_is_the_free_body(moments):
     body, start = jq.Body.from_principal(jnp.array(moments), Q0[::-1]), jq.State(Q0, jnp.array([0.5, -1.0, 0.7]))
     for t in (0.3, 20.0):
-        ours, general = exact.symmetric_top(body, start, t), exact.free_top(body, start, t)
+        ours, general = exact.free_symmetric(body, start, t), exact.free_body(body, start, t)
         assert jq.quaternion.distance(ours.q, general.q) < 1e-13
         assert np.abs(ours.omega - general.omega).max() < 1e-13
 
@@ -248,7 +249,7 @@ def test_nutation():
     start = jq.State(jq.quaternion.exp(jnp.array([0.9, 0.0, 0.0])), jnp.array([0.0, 0.0, 5.0]))
     times, states = heavy_motion((1.0, 1.0, 0.6), (0.0, 0.0, 1.0), 1.3, start, 6.0)
     body = jq.Body.from_principal(jnp.array([1.0, 1.0, 0.6]))
-    cosine = jax.vmap(lambda t: exact.nutation(body, 1.3, jnp.cos(0.9), 5.0, t))(times)
+    cosine = jax.vmap(lambda t: exact.nutation(body, 1.3, 0.9, 5.0, t))(times)
     np.testing.assert_allclose(cosine, 1 - 2 * (states.q[:, 1] ** 2 + states.q[:, 2] ** 2), rtol=0, atol=1e-13)
     assert cosine.min() < cosine.max() - 0.1
 
@@ -277,3 +278,60 @@ def test_prescribed_motion():
     state, torque = exact.prescribed(body, lambda t: jq.euler.to_quaternion(jnp.stack([t, 0.3 * t * t, jnp.sin(t)]), "ZXZ"))
     errors = jax.vmap(lambda t: defect(body, state, torque, t))(jnp.linspace(0.0, 3.0, 20))
     assert np.abs(errors).max() < 1e-13
+
+
+def test_wrong_bodies_are_refused():
+    asymmetric = jq.Body.from_principal(jnp.array([1.0, 1.2, 1.9]))
+    lying = jq.Body.from_principal(jnp.array([0.6, 1.0, 1.0]))  # symmetric about another axis
+    turned = jq.Body.from_principal(jnp.array([1.0, 1.0, 0.6]), Q0)
+    start = jq.State(Q0, jnp.array([0.3, 0.4, 0.5]))
+    for body in (asymmetric, lying):
+        for run in (lambda f: f, jax.jit):
+            got = re.escape(str(body.principal()[0].tolist()))
+            with pytest.raises(
+                ValueError, match=rf"^body: free_symmetric wanted two equal moments about axis 3, got {got}; use exact"
+            ):
+                run(lambda t, body=body: exact.free_symmetric(body, start, t))(1.0)
+            with pytest.raises(ValueError, match=rf"^body: steady_precession wanted two equal moments about axis 3, got {got}"):
+                run(lambda t, body=body: exact.steady_precession(body, 1.0, 0.5, 9.0, t))(1.0)
+            with pytest.raises(ValueError, match=r"^body: nutation wanted two equal moments about axis 3"):
+                run(lambda t, body=body: exact.nutation(body, 1.0, 0.5, 9.0, t))(1.0)
+    with pytest.raises(ValueError, match=r"^body: nutation wanted principal axes, got the inertia"):
+        exact.nutation(turned, 1.0, 0.5, 9.0, 1.0)
+    about = jq.quaternion.exp(jnp.array([0.0, 0.0, 0.7]))  # which leaves the axis, and the inertia but for rounding
+    exact.steady_precession(jq.Body.from_principal(jnp.array([1.0, 1.0, 0.6]), about), 1.0, 0.5, 9.0, 1.0)
+    exact.free_symmetric(turned, start, 1.0)
+
+
+def test_a_spin_too_slow():
+    body = jq.Body.from_principal(jnp.array([1.0, 1.0, 0.6]))
+    slow = 2.0 * np.sqrt(1.3 * np.cos(0.7)) / 0.6
+    with pytest.raises(ValueError, match=r"^spin: wanted I3\^2 spin\^2 >= 4 I1 potential cos\(tilt\) = 3.97718, got 3.89803$"):
+        exact.steady_precession(body, 1.3, 0.7, 0.99 * slow, 1.0)
+    with pytest.raises(ValueError, match=r"^spin: wanted"):
+        jax.jit(lambda t: exact.steady_precession(body, 1.3, 0.7, -0.99 * slow, t))(1.0)
+    assert np.isfinite(exact.steady_precession(body, 1.3, 0.7, 1.01 * slow, 1.0).q).all()
+    assert np.isnan(jax.jit(lambda spin: exact.steady_precession(body, 1.3, 0.7, spin, 1.0).q)(0.99 * slow)).all()
+    with pytest.raises(ValueError, match=r"^potential: wanted positive values, got -1.3"):
+        exact.nutation(body, -1.3, 0.7, 5.0, 1.0)
+
+
+def test_one_time_of_the_motions():
+    """A Python integer is one; several are an error that names vmap. The dtype is that of the start, or of the body."""
+    body = jq.Body.from_principal(jnp.array([1.0, 1.0, 0.6], jnp.float32))
+    start = jq.State(Q0.astype(jnp.float32), jnp.array([0.3, 0.4, 0.5], jnp.float32))
+    motions = {
+        "free_body": lambda t: exact.free_body(body, start, t),
+        "free_symmetric": lambda t: exact.free_symmetric(body, start, t),
+        "steady_precession": lambda t: exact.steady_precession(body, 1.0, 0.5, 9, t),
+        "nutation": lambda t: exact.nutation(body, 1.0, 0.5, 9, t),
+        "coning": lambda t: exact.coning(jnp.float32(0.3), 2.0, t),
+        "prescribed": exact.prescribed(body, lambda t: exact.coning(0.3, 2.0, t).q)[0],
+    }
+    for name, motion in motions.items():
+        if name != "prescribed":
+            assert all(x.dtype == jnp.float32 for x in jax.tree.leaves(motion(2))), name
+        for x, y in zip(jax.tree.leaves(motion(2)), jax.tree.leaves(motion(2.0)), strict=True):
+            np.testing.assert_array_equal(x, y, err_msg=name)
+        with pytest.raises(ValueError, match=r"^t: wanted shape \(\), got \(3,\); use jax.vmap$"):
+            motion(jnp.arange(3.0))

@@ -293,6 +293,8 @@ def test_the_best_by_validation_is_kept(steps, chunk, updates):
     assert fit.best == (1 if chunk == 1 else 2)
     np.testing.assert_allclose(fit.params, 3.0 * (1.0 - 0.5**fit.best), rtol=1e-14)
     assert fit.history.shape == (steps,)
+    assert fit.chunk == chunk
+    assert fit._fields[-1] == "chunk"
 
 
 def test_patience_ends_the_fit():

@@ -1,6 +1,7 @@
 """The fused engine against the scan engine: values, gradients, batches, controllers, errors, the cache."""
 
 import functools
+import inspect
 import os
 import subprocess
 import sys
@@ -289,6 +290,7 @@ def test_a_network_for_each_body():
     compare(run, layers[0], layers_of(n, dtype)[1:], starts(5, dtype), dtype=dtype)
 
 
+@pytest.mark.slow
 def test_transformations():
     """Nested vmap with arguments batched in one of the two, value_and_grad, grad of a vmap, vmap of a grad."""
     body = full_body(jnp.float64)
@@ -360,7 +362,7 @@ def rolled(torque, **more):
 def test_forward_mode_says_where_it_is():
     jax.grad(lambda x: rolled(lambda t, s, p: x * pd(t, s, p), engine="fused").state.q[-1, 0])(1.0)
     for run in (jax.jacfwd, lambda f: jax.jit(jax.jacfwd(f))):
-        with pytest.raises(NotImplementedError, match='engine "fused" has a derivative in reverse mode only; use engine="scan"'):
+        with pytest.raises(NotImplementedError, match='has a derivative in reverse mode only; use engine="scan"'):
             run(lambda x: rolled(lambda t, s, p: x * pd(t, s, p), engine="fused").state.q)(1.0)
 
 
@@ -383,7 +385,7 @@ def test_auto_is_fused_where_it_can():
 
 def test_without_llvmlite_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "llvmlite.binding", None)
-    with pytest.raises(ImportError, match=r'pip install "jaxquat\[fused\]"'):
+    with pytest.raises(ImportError, match=r'^engine: wanted the package llvmlite, got none: pip install "jaxquat\[fused\]"$'):
         rolled(pd, engine="fused")
     assert_close(rolled(pd, engine="auto"), rolled(pd), 1e-15)
 
@@ -427,22 +429,61 @@ except NotImplementedError as error:
 """
 
 
+@pytest.mark.slow
 def test_several_devices():
     environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
     found = subprocess.run([sys.executable, "-c", DEVICES], env=environment, capture_output=True, text=True, timeout=300)
     assert found.stdout == '4 engine "fused" within jax.shard_map wants check_vma=False there\n', found.stderr
 
 
+def explained(capsys, *arguments, **options):
+    assert jq.fused.explain(*arguments, **options) is None
+    return capsys.readouterr().out
+
+
 def test_explain(capsys):
-    start = jax.tree.map(lambda x: x[0], starts(1, jnp.float64))
-    text = jq.fused.explain(jq.rkmk4, full_body(jnp.float64), pd, start, jnp.ones(2))
-    assert capsys.readouterr().out == text + "\n"
-    assert "step: " in text
+    start, body = jax.tree.map(lambda x: x[0], starts(1, jnp.float64)), full_body(jnp.float64)
+    text = explained(capsys, jq.rkmk4, body, pd, start, jq.grid(0.0, 0.01, 4), jnp.ones(2))
+    assert text.startswith('engine="auto" takes the fused kernel\nstep: ')
     assert "scalar operations" in text
     assert "floor: about" in text
-    text = jq.fused.explain(jq.rkmk4, full_body(jnp.float64), lambda t, s, p: jnp.linalg.eigh(jnp.diag(s.omega))[0], start)
+    assert "\nderivative of the step: " in text
+    assert "controller: " not in text
+    assert "save: " not in text
+    grid = jq.grid(0.0, 0.01, 4)
+    text = explained(capsys, jq.rkmk4, body, lambda t, s, p: jnp.linalg.eigh(jnp.diag(s.omega))[0], start, grid)
+    assert text.startswith('engine="auto" takes the scan (no scalar form: ')
     assert "eigh" in text
-    assert "takes the scan" in text
+    assert explained(capsys, jq.zhao, body, pd, start, grid, jnp.ones(2), check=True).startswith(
+        'engine="auto" takes the scan (only the scan engine has check=True)\nstep: '
+    )
+
+
+def test_explain_takes_the_arguments_of_rollout(capsys, monkeypatch):
+    """A torque with ``held``, a controller, inputs and ``save``; the errors of rollout; the compiler that is not there."""
+    start, body, grid = jax.tree.map(lambda x: x[0], starts(1, jnp.float64)), full_body(jnp.float64), jq.grid(0.0, 0.01, 4)
+    arguments = (jq.zhao, body, lambda t, state, params, held: held - params * state.omega, start, grid, jnp.ones(3))
+    options = {
+        "controller": jq.Controller(lambda start, params: start.omega, lambda t, s, memory, p, noise: (-memory, s.omega + noise)),
+        "inputs": jnp.zeros((2, 3)),
+        "sample_every": 2,
+        "save_every": 4,
+        "save": lambda t, state, params, held: jnp.sum(held * state.omega),
+    }
+    text = explained(capsys, *arguments, **options)
+    assert text.startswith('engine="auto" takes the fused kernel\n')
+    for title in ("step", "controller", "save"):
+        assert f"\n{title}: " in text
+        assert f"\nderivative of the {title}: " in text
+    assert jq.rollout(*arguments, engine="auto", **options).saved.shape == (2,)
+    names = list(inspect.signature(jq.rollout).parameters)
+    assert list(inspect.signature(jq.fused.explain).parameters) == [name for name in names if name != "engine"]
+    with pytest.raises(ValueError, match=r"^inputs: wanted leading axis 4 "):
+        jq.fused.explain(*arguments, **options | {"sample_every": 1})
+    with pytest.raises(TypeError, match=r"^grid: wanted a jq.grid"):
+        jq.fused.explain(jq.zhao, body, pd, start, jnp.ones(2))
+    monkeypatch.setattr(cpu, "missing", lambda: "no compiler")
+    assert explained(capsys, *arguments, **options).startswith('engine="auto" takes the scan (no compiler)\nstep: ')
 
 
 # the cache
@@ -519,10 +560,12 @@ def test_a_pallas_product_of_matrices_interpreted(interpreted):
     assert_close(jax.jit(lambda: run("fused"))(), jax.jit(lambda: run("scan"))(), 1e-12)
 
 
+@pytest.mark.slow
 def test_a_pallas_controller_interpreted(interpreted):
     test_a_controller_with_memory_and_inputs(6, 4)
 
 
+@pytest.mark.slow
 def test_what_pallas_saves_interpreted(interpreted):
     test_what_is_saved(True, 4)
 

@@ -21,6 +21,7 @@ BODY = jq.Body(jnp.array([[0.9, 0.1, -0.2], [0.1, 1.1, 0.05], [-0.2, 0.05, 1.3]]
 START = jq.State(jnp.asarray(problems.TILTED), jnp.array([0.5, -1.0, 0.7]), {})
 GAINS = jnp.array([2.0, 0.8])
 LEVEL = jnp.array([1.0, 0.0, 0.0, 0.0])
+SOLVERS = {"Heun": (bridge.Heun(), rkmk(HEUN)), "Dopri5": (bridge.Dopri5(), jq.rkmk5)}  # and what their fixed steps are
 
 
 def law(t, state, gains):
@@ -41,7 +42,7 @@ def reference():
     return path.t, path.state
 
 
-@pytest.mark.parametrize(("solver", "step"), [(bridge.Heun(), rkmk(HEUN)), (bridge.Dopri5(), jq.rkmk5)])
+@pytest.mark.parametrize(("solver", "step"), SOLVERS.values(), ids=SOLVERS)
 def test_fixed_steps_are_the_rollouts(solver, step):
     times = jnp.linspace(0.0, 2.0, 21)
     found = jax.jit(lambda: solve(solver, 2.0, 0.1, saveat=diffrax.SaveAt(ts=times)).ys)()
@@ -57,27 +58,86 @@ def last(tree):
     return jax.tree.map(lambda x: x[-1], tree)
 
 
-ADJOINTS = {  # step, tolerance
-    "forward": (diffrax.ForwardMode(), jax.jacfwd, 0.1, 1e-12),
-    "recursive": (diffrax.RecursiveCheckpointAdjoint(), jax.grad, 0.1, 1e-12),
-    "direct": (diffrax.DirectAdjoint(), jax.grad, 0.1, 1e-12),
-    "backsolve": (diffrax.BacksolveAdjoint(solver=diffrax.Tsit5()), jax.grad, 0.02, 2e-3),  # of the exact motion, not of Heun's
+DISCRETE = {  # these differentiate the steps themselves
+    "forward": (diffrax.ForwardMode(), jax.jacfwd),
+    "recursive": (diffrax.RecursiveCheckpointAdjoint(), jax.grad),
+    "direct": (diffrax.DirectAdjoint(), jax.grad),
+    "direct, forward": (diffrax.DirectAdjoint(), jax.jacfwd),
 }
+OTHERS = {"BacksolveAdjoint", "ImplicitAdjoint"}
 
 
-@pytest.mark.parametrize("name", [name if name == "forward" else pytest.param(name, marks=pytest.mark.slow) for name in ADJOINTS])
-def test_gradients_of_fixed_steps_are_the_rollouts(name):
-    adjoint, gradient, dt, tolerance = ADJOINTS[name]
+@pytest.mark.skipif(not diffrax.__version__.startswith("0.7"), reason="docs/diffrax.md speaks of diffrax 0.7")
+def test_every_adjoint_of_diffrax_is_shown():
+    public = {name for name, x in vars(diffrax).items() if isinstance(x, type) and issubclass(x, diffrax.AbstractAdjoint)}
+    assert public - {"AbstractAdjoint"} == {type(adjoint).__name__ for adjoint, _ in DISCRETE.values()} | OTHERS
 
-    def of_bridge(gains):
-        return weighted(last(solve(bridge.Heun(), 2.0, dt, gains=gains, adjoint=adjoint).ys))
 
-    def of_rollout(gains):
-        step = rkmk(HEUN)
-        return weighted(last(jq.rollout(step, BODY, law, START, jq.grid(0.0, dt, round(2.0 / dt)), gains).state))
+def loss_of_rollout(gains, step, dt):
+    """What the gradients below are of, over 2 s."""
+    return weighted(last(jq.rollout(step, BODY, law, START, jq.grid(0.0, dt, round(2.0 / dt)), gains).state))
 
-    wanted = jax.jit(jax.jacfwd(of_rollout))(GAINS)
-    np.testing.assert_allclose(jax.jit(gradient(of_bridge))(GAINS), wanted, rtol=tolerance)
+
+@functools.cache
+def exact_gradient():
+    """By forward mode through 2000 steps of order 6."""
+    return np.asarray(jax.jit(jax.jacfwd(lambda gains: loss_of_rollout(gains, jq.rkmk6, 1e-3)))(GAINS))
+
+
+@pytest.mark.parametrize(
+    ("solver", "name"), [("Heun", "forward"), *(pytest.param("Dopri5", name, marks=pytest.mark.slow) for name in DISCRETE)]
+)
+def test_gradients_of_fixed_steps_are_the_rollouts(solver, name):
+    (solver, step), (adjoint, gradient) = SOLVERS[solver], DISCRETE[name]
+    of_bridge = lambda gains: weighted(last(solve(solver, 2.0, 0.1, gains=gains, adjoint=adjoint).ys))
+    wanted = jax.jit(jax.jacfwd(lambda gains: loss_of_rollout(gains, step, 0.1)))(GAINS)
+    np.testing.assert_allclose(jax.jit(gradient(of_bridge))(GAINS), wanted, rtol=1e-12)
+
+
+@pytest.mark.slow
+def test_backsolve_is_the_gradient_of_the_exact_motion():
+    """Its backward equation is no rigid body, so it has a solver of its own, with tolerances of its own."""
+    backward = {"solver": diffrax.Tsit5(), "stepsize_controller": diffrax.PIDController(rtol=1e-9, atol=1e-9)}
+    options = {"stepsize_controller": bridge.controller(attitude=1e-9, rate=1e-9), "adjoint": diffrax.BacksolveAdjoint(**backward)}
+    found = jax.jit(jax.grad(lambda gains: weighted(last(solve(bridge.Dopri5(), 2.0, gains=gains, **options).ys))))(GAINS)
+    np.testing.assert_allclose(found, exact_gradient(), rtol=1e-7)
+
+
+@pytest.mark.slow
+def test_gradients_through_adaptive_steps_follow_the_tolerance():
+    errors = []
+    for tolerance in (1e-6, 1e-9):
+        steps = bridge.controller(attitude=tolerance, rate=tolerance)
+        of_bridge = lambda gains, steps=steps: weighted(
+            last(solve(bridge.Dopri5(), 2.0, gains=gains, stepsize_controller=steps).ys)
+        )
+        errors.append(np.max(np.abs(jax.jit(jax.grad(of_bridge))(GAINS) - exact_gradient())))
+        assert errors[-1] < 10 * tolerance
+    assert errors[0] > 100 * errors[1]
+
+
+def test_implicit_adjoint_of_an_attitude_at_rest():
+    """Against a constant torque the law k q0 q_xyz holds a turn of asin(2 |torque| / k) about it, whatever the body."""
+    params = {"k": jnp.asarray(4.0), "constant": jnp.array([0.3, -0.5, 0.8])}
+    torque = lambda t, state, p: p["constant"] - p["k"] * state.q[0] * state.q[1:] - 2.0 * state.omega
+    still = diffrax.steady_state_event(rtol=0.0, atol=1e-8, norm=optimistix.max_norm)
+    options = {
+        "stepsize_controller": bridge.controller(attitude=1e-9, rate=1e-9),
+        "event": diffrax.Event(still),
+        "adjoint": diffrax.ImplicitAdjoint(),
+    }
+
+    def settled(params):
+        turn = jq.quaternion.log(last(solve(bridge.Bosh3(), 100.0, gains=params, torque=torque, **options).ys).q)
+        return turn, turn
+
+    def derived(params):
+        size = jnp.sqrt(params["constant"] @ params["constant"])
+        return jnp.arcsin(2 * size / params["k"]) * params["constant"] / size
+
+    with jax.numpy_dtype_promotion("standard"):  # diffrax mixes
+        found = jax.jit(jax.jacrev(settled, has_aux=True))(params)
+    chex.assert_trees_all_close(found, (jax.jacrev(derived)(params), derived(params)), rtol=0, atol=1e-7)
 
 
 @pytest.mark.parametrize(
@@ -115,8 +175,8 @@ def test_saved_and_interpolated_attitudes_are_unit(dtype):
     found = solve(bridge.Bosh3(), 2.0, saveat=diffrax.SaveAt(ts=times, dense=True), **options)
     for q in (found.ys.q, jax.vmap(found.evaluate)(times).q):
         assert q.dtype == dtype
-        norm = jnp.sqrt(jnp.sum(q.astype(jnp.float64) ** 2, axis=1))
-        assert float(jnp.max(jnp.abs(norm - 1))) < 10 * jnp.finfo(dtype).eps
+        norm = np.linalg.norm(np.asarray(q, np.float64), axis=1)
+        assert np.abs(norm - 1).max() < 10 * np.finfo(dtype).eps
 
 
 def test_orders_of_the_interpolation():
@@ -208,6 +268,9 @@ def test_diffraxs_own_solvers_take_the_term():
 def test_errors_name_what_is_wrong():
     with pytest.raises(ValueError, match=r"y0: wanted a State with aux=\{\}"):
         solve(bridge.Heun(), 1.0, 0.1, start=START._replace(aux=()))
+    backsolve = diffrax.BacksolveAdjoint()  # with our solver for the backward equation, too
+    with pytest.raises(ValueError, match="Terms are not compatible with solver"):
+        jax.grad(lambda gains: weighted(last(solve(bridge.Heun(), 1.0, 0.1, gains=gains, adjoint=backsolve).ys)))(GAINS)
     with pytest.raises(ValueError, match="rate: wanted positive"):
         bridge.controller(rate=0.0)
     with pytest.raises(TypeError, match=r"body: wanted a jq\.Body"):

@@ -80,7 +80,7 @@ def accelerated():
 @pytest.mark.parametrize("order", [2, 4, 6, 8])
 def test_magnus_on_constant_acceleration(order):
     counts = np.array([8, 16, 32])
-    step = jax.jit(lambda q, t, h: kinematics.magnus(q, OMEGA + ALPHA * t, ALPHA, h, order))
+    step = jax.jit(lambda q, t, h: kinematics.magnus(q, OMEGA + ALPHA * t, ALPHA, h, order=order))
     errors = []
     for n in counts:
         q, h = IDENTITY, 2.0 / n
@@ -94,7 +94,7 @@ def test_magnus_on_constant_acceleration(order):
 def test_magnus_about_a_fixed_axis_is_exact_at_every_order():
     axis = jnp.array([0.48, -0.6, 0.64])
     for order in (2, 4, 6, 8):
-        got = kinematics.magnus(IDENTITY, 3.0 * axis, -2.0 * axis, 0.7, order)
+        got = kinematics.magnus(IDENTITY, 3.0 * axis, -2.0 * axis, 0.7, order=order)
         np.testing.assert_allclose(got, quaternion.exp((3.0 * 0.7 - 0.7**2) * axis), rtol=0, atol=4e-16)
 
 
@@ -155,7 +155,9 @@ def test_bad_input():
         (lambda: kinematics.integrate(IDENTITY, samples, -0.1), ValueError, "dt: wanted a positive step, got -0.1"),
         (lambda: kinematics.integrate(IDENTITY, samples.astype(jnp.float32), 0.1), TypeError, "omega: wanted the dtype of q0"),
         (lambda: kinematics.integrate(IDENTITY, jnp.ones((5, 3), int), 0.1), TypeError, "omega: wanted a floating dtype"),
-        (lambda: kinematics.magnus(IDENTITY, OMEGA, ALPHA, 0.1, 5), ValueError, "order: wanted one of 2, 4, 6, 8, got 5"),
+        (lambda: kinematics.magnus(IDENTITY, OMEGA, ALPHA, 0.1, order=5), ValueError, "order: wanted one of 2, 4, 6, 8, got 5"),
+        (lambda: kinematics.magnus(IDENTITY[:3], OMEGA, ALPHA, 0.1), ValueError, r"q0: wanted shape \(..., 4\), got \(3,\)"),
+        (lambda: kinematics.magnus(2 * IDENTITY, OMEGA, ALPHA, 0.1), ValueError, "q0: wanted a unit quaternion"),
         (lambda: kinematics.magnus(IDENTITY, OMEGA[:2], ALPHA, 0.1), ValueError, r"omega: wanted shape \(..., 3\), got \(2,\)"),
         (lambda: kinematics.rollout(IDENTITY, OMEGA, jq.grid(0.0, 0.1, 2)), TypeError, "rate: wanted a function"),
         (lambda: kinematics.rollout(IDENTITY, lambda t, p: t, jq.grid(0.0, 0.1, 2)), ValueError, r"rate: wanted shape \(3,\)"),

@@ -25,6 +25,33 @@ def test_import_starts_no_device_and_loads_no_extra():
     assert run(sys.executable, "-c", program).strip() == "False []"
 
 
+ON_DEMAND = """
+import sys, jaxquat as jq
+print({"plot", "interop", "quaternion"} <= set(dir(jq)), "jaxquat.plot" in sys.modules, hasattr(jq, "pilot"))
+for name in ("matplotlib", "diffrax"):
+    sys.modules[name] = None
+for get in (lambda: jq.plot, lambda: jq.interop.diffrax):
+    try:
+        get()
+    except ImportError as error:
+        print(error)
+"""
+
+
+def test_what_needs_an_extra_is_loaded_on_demand():
+    assert run(sys.executable, "-c", ON_DEMAND).splitlines() == [
+        "True False False",
+        'plot: wanted the package matplotlib, got none: pip install "jaxquat[plot]"',
+        'interop.diffrax: wanted the package diffrax, got none: pip install "jaxquat[diffrax]"',
+    ]
+
+
+@pytest.mark.needs("matplotlib", "diffrax")
+def test_plot_and_interop_are_attributes():
+    program = "import jaxquat as jq; print(jq.plot.fan.__name__, jq.interop.diffrax.term.__name__, 'diffrax' in dir(jq.interop))"
+    assert run(sys.executable, "-c", program).strip() == "fan term True"
+
+
 @pytest.mark.slow
 def test_wheel_is_typed_and_imports_in_a_clean_environment(tmp_path):
     run(sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", str(tmp_path), str(ROOT))

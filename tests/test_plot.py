@@ -1,5 +1,7 @@
 """Pictures: what the artists hold against the mathematics, units on the axes, and nothing left behind."""
 
+import shutil
+import subprocess
 import sys
 
 import jax
@@ -7,6 +9,7 @@ import jax.numpy as jnp
 import matplotlib as mpl
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 import jaxquat as jq
@@ -26,7 +29,7 @@ BODY = jq.Body.from_principal(jnp.asarray(MOMENTS), jnp.asarray(AXES))
 INERTIA = np.asarray(BODY.inertia)
 START = jq.State(jnp.array([1.0, 0, 0, 0]), jnp.array([0.4, 1.0, -0.7]))
 HISTORY = np.array([[4.0, 3.0, 2.0, 1.5, 1.2], [5.0, 2.0, 1.0, 0.5, 0.4]])
-FIT = jq.Fit(None, HISTORY, np.zeros(2, int), np.array([[4.0, 2.2, 1.3, 1.4], [5.0, 1.1, 0.7, 0.6]]), 5, 1)
+FIT = jq.Fit(None, HISTORY, np.zeros(2, int), np.array([[4.0, 2.2, 1.3, 1.4], [5.0, 1.1, 0.7, 0.6]]), 5, 1, 2)
 LEVEL = jnp.array([1.0, 0.0, 0.0, 0.0])
 
 
@@ -70,7 +73,7 @@ DRAWN = {
     "rates": (lambda path, ax: plot.rates(path, ax=ax), False, ["s", "rad/s"]),
     "torque": (lambda path, ax: plot.torque(path, lambda t, s, p: -s.omega, ax=ax), False, ["s", "N m"]),
     "fan": (lambda path, ax: plot.fan(path.t, path.state.omega.T, "rate [rad/s]", ax=ax), False, ["s", "rad/s"]),
-    "fit_history": (lambda path, ax: plot.fit_history(FIT, chunk=2, ax=ax), False, [None, None]),
+    "fit_history": (lambda path, ax: plot.fit_history(FIT, ax=ax), False, [None, None]),
     "work_precision": (
         lambda path, ax: plot.work_precision({"a": ([1, 2], [1, 0.5])}, "wall time [s]", ax=ax),
         False,
@@ -136,7 +139,7 @@ def test_the_bands_of_a_fan_hold_their_share_of_the_members():
 
 def test_validation_stands_where_it_was_evaluated():
     """Five updates in chunks of two: evaluated after 0, 2, 4 and 5; the best start is drawn in colour, the other in grey."""
-    ax = plot.fit_history(FIT, chunk=2)
+    ax = plot.fit_history(FIT)
     training, validation = (ax.lines[labelled(ax, name)] for name in ("training", "validation"))
     np.testing.assert_array_equal(training.get_xydata().T, [np.arange(5), HISTORY[1]])
     np.testing.assert_array_equal(validation.get_xydata().T, [[0, 2, 4, 5], FIT.validation[1]])
@@ -144,8 +147,8 @@ def test_validation_stands_where_it_was_evaluated():
     np.testing.assert_array_equal(ax.lines[labelled(ax, "taken: 5 updates")].get_xdata(), [5, 5])
     assert ax.get_yscale() == "log"
     gap = FIT._replace(history=np.where(HISTORY == 2.0, np.nan, HISTORY))
-    assert plot.fit_history(gap, chunk=2).get_yscale() == "log"
-    alone = plot.fit_history(jq.Fit(None, HISTORY[0] - 2, 0, None, 5, None))
+    assert plot.fit_history(gap).get_yscale() == "log"
+    alone = plot.fit_history(jq.Fit(None, HISTORY[0] - 2, 0, None, 5, None, 10))
     assert alone.get_yscale() == "linear"
     assert [text.get_text() for text in alone.get_legend().get_texts()] == ["training", "taken: 5 updates"]
 
@@ -257,6 +260,31 @@ def test_the_film_shows_the_box_at_its_times(tmp_path, monkeypatch):
     assert pyplot.get_fignums() == []
 
 
+@pytest.mark.slow
+def test_an_mp4_shows_what_the_figure_shows(tmp_path, monkeypatch):
+    """Decoded again: nine frames, each the drawn one but for what compression loses; no others are as near."""
+    ffmpeg = shutil.which("ffmpeg") or pytest.importorskip("imageio_ffmpeg", reason="ffmpeg is not installed").get_ffmpeg_exe()
+    monkeypatch.setitem(mpl.rcParams, "animation.ffmpeg_path", ffmpeg)
+    figure = Figure(figsize=(3.01, 3.01), dpi=100)  # an odd number of pixels, which the codec does not take
+    film = plot.animate(turning(), BODY, tmp_path / "turn.mp4", fps=2, speed=2.0, ax=figure.add_subplot(projection="3d"))
+    wide, high = 300, 300
+    raw = subprocess.run(
+        [ffmpeg, "-v", "error", "-i", tmp_path / "turn.mp4", "-f", "rawvideo", "-pix_fmt", "rgb24", "-"],
+        check=True,
+        capture_output=True,
+    )
+    frames = np.frombuffer(raw.stdout, np.uint8).reshape(-1, high, wide, 3).astype(float)
+    assert len(frames) == 9
+    drawn = []
+    for number in range(9):
+        film._func(number)
+        canvas = FigureCanvasAgg(figure)
+        canvas.draw()
+        drawn.append(np.asarray(canvas.buffer_rgba())[:high, :wide, :3].astype(float))
+    apart = np.array([[np.abs(a - b).mean() for b in drawn] for a in frames])
+    assert np.diag(apart).max() < 0.25 * (apart + 1e9 * np.eye(9)).min(), apart
+
+
 def test_a_notebook_shows_the_film():
     film = plot.animate(turning(), BODY, fps=2, speed=2.0, ax=Figure(figsize=(3, 3)).add_subplot(projection="3d"))
     assert film._repr_html_().count("data:image/png;base64") == 9
@@ -292,9 +320,17 @@ ERRORS = [
     (lambda: plot.momentum_sphere(turning(), BODY, shares=(1.0,)), ValueError, "shares: wanted numbers between 0 and 1"),
     (lambda: plot.fan(np.arange(3), np.ones((3, 2)), "x [m]"), ValueError, r"values: wanted shape .* got \(3, 2\) and t of \(3,\)"),
     (lambda: plot.fan(np.arange(2), [[1, 2], [np.nan, 1]], "x [m]"), ValueError, "values: wanted finite .* got 1 .* number 1"),
-    (lambda: plot.fan(np.arange(2), np.ones((3, 2)), "x [m]", shares=(0.5, 101)), ValueError, "shares: wanted percentages"),
+    (
+        lambda: plot.fan(np.arange(2), np.ones((3, 2)), "x [m]", shares=(0.5, 50)),
+        ValueError,
+        r"shares: .* got \(0.5, 50\)",
+    ),
+    (
+        lambda: plot.fan(np.arange(2), np.ones((3, 2)), "x [m]", shares=(1.0,)),
+        ValueError,
+        "shares: wanted numbers between",
+    ),
     (lambda: plot.fit_history(HISTORY), TypeError, "fit: wanted what jq.fit returns, got ndarray"),
-    (lambda: plot.fit_history(FIT, chunk=3), ValueError, "chunk: wanted that of the fit, which evaluated 4 times, got 3"),
     (lambda: plot.work_precision({}, "steps"), TypeError, "runs: wanted a mapping"),
     (lambda: plot.work_precision({"a": ([1, 2], [0, 1])}, "steps"), ValueError, "runs: wanted positive .* of a, got"),
     (lambda: plot.box_sides(BODY, -1.0), ValueError, "mass: wanted positive"),
@@ -320,5 +356,5 @@ def test_without_matplotlib_the_error_names_the_extra(monkeypatch):
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.delattr(jq, "plot")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ImportError, match=r'pip install "jaxquat\[plot\]"'):
+    with pytest.raises(ImportError, match=r'^plot: wanted the package matplotlib, got none: pip install "jaxquat\[plot\]"$'):
         from jaxquat import plot as _  # noqa: F401

@@ -608,6 +608,8 @@ def test_leading_axes_of_any_rank_broadcast(function, cores):
         assert [x.shape for x in got] == [max(leading, key=len) + x.shape for x in one]
     leading = [(), (5, 2), (2,)] if len(cores) > 1 else [(5, 2)]
     arguments = [sample(core, x) for core, x in zip(cores, leading, strict=False)]
+    if function is quaternion.from_axis_angle:
+        arguments[0] = unit(*leading[0], 3)
     spread = [np.broadcast_to(x, (5, 2, *core)) for x, core in zip(arguments, cores, strict=True)]
     plain, mapped = function(*arguments), jit(jax.vmap(jax.vmap(function)))(*spread)
     for got, wanted in zip(jax.tree.leaves(plain), jax.tree.leaves(mapped), strict=True):

@@ -85,14 +85,46 @@ def test_not_text(tmp_path, kind):
     assert str(path) in str(error.value)
 
 
-def test_missing_file_and_spacing(tmp_path):
+def test_missing_file(tmp_path):
     with pytest.raises(FileNotFoundError):
         recordings.read(tmp_path / "nowhere.csv")
-    recording = some_recording()
-    assert recording.spacing() == pytest.approx(0.01, rel=1e-12)
-    gap = recording._replace(t=recording.t + 0.05 * (np.arange(20) > 9))
-    with pytest.raises(ValueError, match="t: wanted uniform samples"):
-        gap.spacing()
+
+
+def sampled_at(t):
+    t = np.asarray(t, float)
+    n = len(t)
+    return recordings.Recording(t, np.zeros((n, 3)), np.tile([1.0, 0, 0, 0], (n, 1)), np.ones(n, bool))
+
+
+K = np.arange(1000)
+UNIFORM = {
+    "exact": (0.01 * K, 0.01),
+    "late start": (1.7e9 + 0.0035 * K, 0.0035),
+    "285.7 Hz rounded to milliseconds": (np.round(K / 285.714, 3), 1 / 285.714),
+    "285.7 Hz cut to milliseconds": (np.floor(1e3 * K / 285.714) / 1e3, 1 / 285.714),
+    "off by 0.0009 of the interval": (0.003 * (K + 0.0009 * (K == 500)), 0.003),
+}
+NOT_UNIFORM = {
+    "off by 0.0012 of the interval": (0.003 * (K + 0.0012 * (K == 500)), 1e-3),
+    "within a tolerance of 0.1 but not of 0.01": (0.003 * (K + 0.05 * (K == 500)), 0.01),
+    "one missing": (0.01 * np.delete(K, 500), 1e-3),
+    "one missing in milliseconds": (np.round(np.delete(K, 500) / 400, 3), 1e-3),
+    "600 Hz in milliseconds": (np.round(K / 600, 3), 1e-3),
+}
+
+
+@pytest.mark.parametrize("case", UNIFORM)
+def test_spacing(case):
+    t, wanted = UNIFORM[case]
+    assert sampled_at(t).spacing() == pytest.approx(wanted, rel=1e-3 / 999 if "milli" not in case else 1e-3)
+
+
+@pytest.mark.parametrize("case", NOT_UNIFORM)
+def test_spacing_refuses(case):
+    t, tolerance = NOT_UNIFORM[case]
+    with pytest.raises(ValueError, match=rf"t: wanted samples .* s apart to {tolerance:g} of it, got t = .* was due"):
+        sampled_at(t).spacing(tolerance)
+    assert sampled_at(t).spacing(1.0) > 0
 
 
 # The gyroscope
@@ -125,13 +157,16 @@ def test_gyro_noise_has_the_stated_densities():
     np.testing.assert_allclose(np.var(walk, axis=(0, 2))[1:], 0.2**2 * dt * np.arange(1, n), rtol=spread)
 
 
-def test_gyro_gradient_and_float32():
+def test_gyro_stays_float32():
     omega = jax.random.normal(jax.random.key(1), (5, 3), jnp.float32)
-    gyro = a_gyro(jnp.float32, 1e-3, 1e-4)
-    assert sensors.measure(gyro, omega, 0.01, jax.random.key(2)).dtype == jnp.float32
+    assert sensors.measure(a_gyro(jnp.float32, 1e-3, 1e-4), omega, 0.01, jax.random.key(2)).dtype == jnp.float32
+
+
+def test_gyro_gradient():
+    omega = jax.random.normal(jax.random.key(1), (5, 3), jnp.float64)
 
     def loss(gyro):
-        return jnp.sum(sensors.measure(gyro, omega.astype(jnp.float64), 0.01, jax.random.key(2)) ** 2)
+        return jnp.sum(sensors.measure(gyro, omega, 0.01, jax.random.key(2)) ** 2)
 
     exact = a_gyro(noise=1e-3, walk=1e-4)
     gradient = jax.grad(loss)(exact)

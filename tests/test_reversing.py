@@ -69,6 +69,7 @@ def test_rows_are_saved_and_differentiated():
         np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_vmap_and_integers_in_the_parameters():
     def of(omega, checkpoint):
         v = values()

@@ -83,8 +83,8 @@ def test_two_steps_of_every_scheme():
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        ("zhao", "repeated moments"),
         ("half_quat", "repeated moments"),
+        pytest.param("zhao", "repeated moments", marks=pytest.mark.slow),
         *(pytest.param(n, "full inertia", marks=pytest.mark.slow) for n in ("zhao", "lgvi")),
     ],
 )

@@ -256,6 +256,15 @@ def test_a_torque_of_the_rate_is_refused(name):
         jq.SCHEMES[name].step(body, jax.jit(lambda t, state, params: -state.omega), 0.0, start, 0.1, None)
 
 
+@pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith("full_quat")])
+def test_no_aux_may_be_an_empty_dict(name):
+    """As diffrax wants it: a step returns the structure that it was given."""
+    state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.ones(3), {})
+    body = jq.Body.from_principal(jnp.array([0.6, 0.6, 1.0]))
+    after = jax.eval_shape(lambda state: jq.SCHEMES[name].step(body, jq.torques.zero, 0.0, state, 0.1, None), state)
+    assert jax.tree.structure(after) == jax.tree.structure(state)
+
+
 @pytest.mark.parametrize("name", [name for name in NAMES if not jq.SCHEMES[name].aux])
 def test_aux_states_are_refused(name):
     start = jq.State(jnp.asarray(problems.TILTED), jnp.ones(3), {"wheel": jnp.ones(3)})

@@ -220,7 +220,9 @@ def test_errors(value, error, message):
 
 def test_without_orbax(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "orbax.checkpoint", None)
-    with pytest.raises(ImportError, match=r'checkpoint_dir: .*orbax-checkpoint.*pip install "jaxquat\[store\]"'):
+    with pytest.raises(
+        ImportError, match=r'^checkpoint_dir: wanted the package orbax-checkpoint, got none: pip install "j.*\[store\]"$'
+    ):
         fit(checkpoint_dir=tmp_path)
 
 

@@ -206,7 +206,7 @@ def test_traced_asymmetric_body_brings_bm4_down_to_order_two():
     assert abs(problems.slope(steps, errors) - 2) < 0.2
 
 
-@pytest.mark.parametrize("name", ["lgvi", "lie_midpoint", "simo_wong"])
+@pytest.mark.parametrize("name", ["simo_wong", *(pytest.param(name, marks=pytest.mark.slow) for name in ("lgvi", "lie_midpoint"))])
 def test_a_step_too_long_is_nan_in_that_member_alone(name):
     """Newton's method does not reach rounding within its steps: NaN, and the other members are as if alone."""
     step = jq.SCHEMES[name].step
@@ -221,7 +221,7 @@ def test_a_step_too_long_is_nan_in_that_member_alone(name):
     np.testing.assert_array_equal(rest.omega, np.zeros(3))
 
 
-@pytest.mark.parametrize("name", ["lgvi", "lie_midpoint", "simo_wong"])
+@pytest.mark.parametrize("name", ["simo_wong", *(pytest.param(name, marks=pytest.mark.slow) for name in ("lgvi", "lie_midpoint"))])
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64], ids=["float32", "float64"])
 def test_a_step_from_rest_or_to_rest_is_solved(name, dtype):
     """Whatever vanishes: the rate before or after, the torque at the start, at the middle or at the end, or a sum of these."""
@@ -239,6 +239,7 @@ def test_a_step_from_rest_or_to_rest_is_solved(name, dtype):
         assert np.isfinite(end.omega).all()
 
 
+@pytest.mark.slow
 def test_principal_axes_of_a_full_inertia():
     """Jacobi's rotations against eigh, near-diagonal order kept, repeated moments included."""
     rng = np.random.default_rng(2)

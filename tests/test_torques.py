@@ -1,5 +1,7 @@
 """Torques: gradients of potentials, sums over point masses, and formulas by hand."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -132,6 +134,87 @@ def test_total_is_the_sum_and_passes_everything_on():
     np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-14)
     np.testing.assert_array_equal(over_states(torques.total()), np.zeros((N, 3)))
     np.testing.assert_array_equal(over_states(torques.zero), np.zeros((N, 3)))
+
+
+ONE = jax.tree.map(lambda x: x[0], STATES)
+PUSH, DAMPING = jnp.array([1.0, 2.0, 3.0]), jnp.array([0.1, 0.2, 0.3])
+
+
+def pushing(t, state, params):
+    return PUSH
+
+
+def wind(t, state, params, held):
+    return t * PUSH + held
+
+
+def test_a_plant_beside_a_controller():
+    """``held`` is the command, leaves ignore it, a user's own torque takes it, ``in_world`` passes it on."""
+    plant = torques.total(torques.held, torques.drag(DAMPING), torques.in_world(wind))
+    command = jnp.array([-1.0, 0.5, 0.2])
+    wanted = command - DAMPING * ONE.omega + ROTATIONS[0].inv().apply(np.array(0.5 * PUSH + command))
+    np.testing.assert_allclose(plant(0.5, ONE, None, command), wanted, rtol=0, atol=1e-15)
+    controller = jq.Controller(lambda start, params: (), lambda t, state, memory, params, value: (params, memory))
+    body = jq.Body(INERTIA)
+    path = jq.rollout(jq.lie_euler, body, plant, ONE, jq.grid(0.5, 0.01, 1), command, controller=controller)
+    step = jq.lie_euler(body, lambda t, state, params: jnp.asarray(wanted), 0.5, ONE, 0.01, None)
+    np.testing.assert_allclose(path.state.omega[-1], step.omega, rtol=0, atol=1e-15)
+
+
+def test_aux_states_move_through_sums_and_the_world():
+    """Rates of aux states are passed on, and added where several torques return some."""
+    state = ONE._replace(aux={"a": jnp.zeros(2)})
+
+    def wheels(t, state, params):
+        return PUSH, {"a": jnp.array([1.0, t])}
+
+    tau, rates = torques.total(torques.drag(DAMPING), wheels, torques.in_world(wheels), torques.zero)(0.5, state, None)
+    wanted = PUSH - DAMPING * ONE.omega + ROTATIONS[0].inv().apply(np.array(PUSH))
+    np.testing.assert_allclose(tau, wanted, rtol=0, atol=1e-15)
+    np.testing.assert_array_equal(rates["a"], [2.0, 1.0])
+
+
+def bent(t, state, params):
+    return ONE.omega, ONE.q
+
+
+@pytest.mark.parametrize(
+    ("torque", "given", "error", "message"),
+    [
+        (torques.held, (), TypeError, "torques.held: wanted a controller or inputs, which command a torque, got neither"),
+        (torques.total(pushing), (PUSH,), TypeError, "torque: wanted torque(t, state, params, held)"),
+        (torques.total(wind), (), TypeError, "torque: wanted torque(t, state, params)"),
+        (
+            torques.in_world(pushing),
+            (PUSH,),
+            TypeError,
+            "world_torque: wanted world_torque(t, state, params, held) because there is a controller, or inputs, got pushing(t, st",
+        ),
+        (torques.total(torques.held), ({"u": PUSH},), TypeError, "torque held: wanted an array of shape (3,)"),
+        (torques.in_world(lambda t, s, p: s.q), (), ValueError, "world_torque <lambda>: wanted an array of shape (3,)"),
+        (torques.total(bent), (), TypeError, "torque bent: wanted an array of shape (3,)"),
+        (torques.gravity_gradient(jq.Body(INERTIA), lambda t: PUSH[:2]), (), ValueError, "position(t): wanted shape (3,), got (2"),
+        (torques.magnetic(PUSH, lambda t: PUSH[:2]), (), ValueError, "field(t): wanted shape (3,), got (2,)"),
+    ],
+)  # fmt: skip
+def test_torques_of_the_wrong_kind_are_named(torque, given, error, message):
+    with pytest.raises(error, match="^" + re.escape(message)):
+        torque(0.0, ONE, None, *given)
+
+
+def test_torques_have_names_for_errors():
+    state = ONE._replace(aux=jnp.zeros(2))
+    for torque, name in (
+        (torques.total(torques.zero, torques.drag(DAMPING), torques.in_world(pushing)), "total(zero, drag, in_world(pushing))"),
+        (torques.gravity_gradient(jq.Body(INERTIA), lambda t: PUSH), "gravity_gradient"),
+        (torques.heavy_top(1.0, PUSH), "heavy_top"),
+        (torques.magnetic(PUSH, lambda t: PUSH), "magnetic"),
+    ):
+        with pytest.raises(TypeError, match="^" + re.escape(f"torque {name}: wanted (torque, d aux/dt)")):
+            jq.mechanics.evaluate(torque, 0.0, state, None)
+    bad = torques.total(lambda t, s, p: (PUSH, PUSH))
+    with pytest.raises(ValueError, match=r"^torque <lambda>: wanted d aux/dt like state.aux, float64\[2\], got float64\[3\]"):
+        bad(0.0, state, None)
 
 
 def test_float32_stays_float32():

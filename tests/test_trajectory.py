@@ -113,6 +113,16 @@ def test_times_come_from_the_index(dtype):
     assert path.t.dtype == dtype
 
 
+def test_times_without_a_dtype():
+    assert jq.grid(0.0, 0.1, 2).times().dtype == jnp.float64
+    with jax.enable_x64(False):
+        assert jq.grid(0, 1, 2).times().dtype == jnp.float32
+        assert jq.grid(0.0, np.float64(0.1), 2).times().dtype == jnp.float32
+    narrow = jq.grid(0.0, jnp.float32(0.1), 2)
+    assert narrow.times().dtype == jnp.float32
+    np.testing.assert_array_equal(narrow.times(), narrow.times(jnp.float32))
+
+
 DIVISORS = [(1, 1), (1, 4), (3, 1), (4, 4), (2, 6), (6, 2), (4, 6), (6, 4), (12, 12), (1, 12), (12, 1), (12, 8)]
 INTEGRATOR = jq.Controller(
     init=lambda start, params: {"sum": jnp.zeros(3), "calls": jnp.asarray(0)},
@@ -162,7 +172,9 @@ def test_sampling_and_saving(kind, sample_every, save_every):
         assert path.memory["calls"] == steps // sample_every
 
 
-@pytest.mark.parametrize("kind", ["torque", "controller", "reversible", "check"])
+@pytest.mark.parametrize(
+    "kind", ["torque", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("controller", "reversible", "check"))]
+)
 def test_what_save_makes_of_the_rows(kind):
     """The same as that of the whole path; the last row stays."""
     sampled = {"controller": INTEGRATOR, "sample_every": 6} if kind == "controller" else {}
@@ -223,9 +235,10 @@ BODIES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [("zhao", "log-Cholesky"), *(pytest.param("rkmk4", kind, marks=pytest.mark.slow) for kind in BODIES if "repeated" in kind)],
+    [("zhao", "log-Cholesky"), *(("rkmk4", kind) for kind in BODIES if "repeated" in kind)],
 )
 def test_gradient_through_a_thousand_steps(name, kind):
     """Both modes against central differences of order 4, for gains, start, inertia, dt and t0; 1e-6 relative."""
@@ -249,7 +262,13 @@ def cheap(body, torque, t, state, dt, params):
     return jq.State(jq.quaternion.normalize(state.q.at[1:].add(0.5 * dt * state.omega)), state.omega + dt * omega_dot)
 
 
-@pytest.mark.parametrize(("save_every", "checkpoints"), [(40, (1, 7, 64, 5000, "sqrt")), (1000, (7, "sqrt")), (1, (7, "sqrt"))])
+@pytest.mark.parametrize(
+    ("save_every", "checkpoints"),
+    [
+        (40, (7, "sqrt")),
+        *(pytest.param(*given, marks=pytest.mark.slow) for given in ((40, (1, 64, 5000)), (1000, (7, "sqrt")), (1, (7, "sqrt")))),
+    ],
+)
 def test_checkpointing_changes_no_gradient(save_every, checkpoints):
     def loss(gains, checkpoint):
         path = jq.rollout(cheap, BODY, law, START, jq.grid(0.0, 0.01, 1000), gains, save_every=save_every, checkpoint=checkpoint)
@@ -260,7 +279,9 @@ def test_checkpointing_changes_no_gradient(save_every, checkpoints):
         assert_close(jax.jit(jax.value_and_grad(lambda g, c=checkpoint: loss(g, c)))(GAINS), wanted, ulp=2000)
 
 
-@pytest.mark.parametrize(("sample_every", "save_every"), [(4, 24), (24, 4), (8, 12)])
+@pytest.mark.parametrize(
+    ("sample_every", "save_every"), [(8, 12), *(pytest.param(*given, marks=pytest.mark.slow) for given in ((4, 24), (24, 4)))]
+)
 def test_checkpointing_with_a_controller(sample_every, save_every):
     inputs = 0.2 * jax.random.normal(jax.random.key(3), (48 // sample_every, 3))
 
@@ -279,7 +300,8 @@ def test_checkpointing_with_a_controller(sample_every, save_every):
     np.testing.assert_allclose(jnp.sum(wanted[1]), (value(1e-6) - value(-1e-6)) / 2e-6, rtol=1e-7)
 
 
-@pytest.mark.parametrize("name", ["zhao", pytest.param("rkmk4", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["zhao", "rkmk4"])
 def test_memory_of_the_backward_pass(name):
     """Compiled temporaries over 4096 steps of 64 bytes: "none" keeps every state, "sqrt" 64 of them and 64 of one segment."""
 

@@ -125,6 +125,7 @@ def test_reverse_mode_where_only_that_is_defined():
         ({"residuals": lambda p: p / 0.0}, ValueError, "residuals: wanted finite values"),
         ({"residuals": lambda p: jnp.sqrt(p - 1.0)}, ValueError, "derivatives of residuals: wanted finite values"),
         ({"params": {"a": "x"}}, TypeError, r"params: wanted an array of floats, got 'x' at params\['a'\]; split the tree"),
+        ({"params": jq.Body(jnp.eye(3))}, TypeError, r"params: wanted no jq.Body, .* got one at params; give theta of"),
         ({"params": ()}, ValueError, "params: wanted at least one number, got none"),
         ({"sigma": jnp.ones(4)}, ValueError, r"sigma: wanted shape \(\) or \(3,\), got \(4,\)"),
         ({"sigma": 0.0}, ValueError, "sigma: wanted positive values"),

@@ -1,6 +1,6 @@
-"""Attitude control: laws are pure functions of the state, the gains and the command; controllers have memory.
+"""Attitude control: laws are pure functions of the state, the gains and the target; controllers have memory.
 
-``quaternion_law`` and ``euler_law`` are those of G. Hoffmann, Application of Quaternions, appendix A, for a fixed command;
+``quaternion_law`` and ``euler_law`` are those of G. Hoffmann, Application of Quaternions, appendix A, for a fixed target;
 ``tracking_law`` and ``geometric_law`` follow a moving ``Reference``. ``pid`` makes a ``jq.Controller``, ``lqr`` the gain of a
 linear regulator. Torques are in body axes and not limited unless a limit is an argument: ``jq.actuators`` has the limits.
 """

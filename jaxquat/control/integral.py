@@ -4,35 +4,42 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
 from jaxquat.actuators import saturate
-from jaxquat.arguments import exactly, function, instance, is_concrete, positive
+from jaxquat.arguments import exactly, function, instance, is_concrete, one_shape, positive, takes
 from jaxquat.body import Body
-from jaxquat.control.laws import Gains, Reference, shortest, tracking_law
+from jaxquat.control.laws import Gains, Reference, check_reference, shortest, tracking_law
 from jaxquat.mechanics import State
 from jaxquat.quaternion import conjugate, multiply
 from jaxquat.scanning import Controller
 
 
 class PIDGains(NamedTuple):
-    """Gains per body axis (x, y, z), a pytree."""
+    """Gains per body axis (x, y, z), a pytree.
 
-    damping: Array  # (3,) [N m s/rad]
-    stiffness: Array  # (3,) [N m/rad]
-    integral: Array  # (3,) [N m/(rad s)]
+    Attributes:
+        damping: of the rate error [N m s/rad], (3,).
+        stiffness: of the attitude error [N m/rad], (3,).
+        integral: of the integral of the attitude error [N m/(rad s)], (3,).
+    """
+
+    damping: Array
+    stiffness: Array
+    integral: Array
 
 
 def pid(
     body: Body,
     period: ArrayLike,
-    reference: Callable[[Array, Any, Any], Reference],
+    reference: Reference | Callable[[Array, Any, Any], Reference],
     *,
-    gains: Callable[[Any], PIDGains] = lambda params: params,
-    measure: Callable[[State, Any], State] = lambda state, value: state,
+    gains: PIDGains | Callable[[Any], PIDGains] = lambda params: params,
+    measure: Callable[[State, Any], State] = lambda state, _: state,
     limits: ArrayLike | None = None,
-    unwind: ArrayLike = 1.0,
+    unwind: ArrayLike | None = None,
 ) -> Controller:
     """A ``jq.Controller``: ``tracking_law`` plus the integral of the attitude error; its command is a torque (3,) [N m].
 
@@ -42,33 +49,50 @@ def pid(
 
     Args:
         body: what the feed-forward assumes of the inertia.
-        period: time between two samples [s], ``sample_every * dt`` of the rollout.
-        reference: ``reference(t, params, value) -> control.Reference``; ``value`` is the slice of the rollout's ``inputs``.
-        gains: from the rollout's params; by default they are the gains.
-        measure: the state as the controller sees it, ``measure(state, value)``: noise, bias, a sensor that failed.
-        limits: of the command per axis [N m]; None for none.
-        unwind: time constant [s] of the anti-windup, at least ``period``.
+        period: time between two samples [s], ``sample_every * dt`` of the rollout, which compares them.
+        reference: ``reference(t, params, input) -> control.Reference``, or one that stays; ``input`` is the slice of the rollout's
+            ``inputs``.
+        gains: ``gains(params)`` from the rollout's params, or gains that stay; by default the params are the gains.
+        measure: the state as the controller sees it, ``measure(state, input)``: noise, bias, a sensor that failed.
+        limits: of the command, () or per axis (3,) [N m]; None for none.
+        unwind: time constant [s] of the anti-windup, at least ``period``; None for 1 s or the period, whichever is longer.
     """
     instance("body", body, Body, "a jq.Body")
-    for name, value in (("reference", reference), ("gains", gains), ("measure", measure)):
-        function(name, value)
-    period, unwind = exactly("period", period, ()), exactly("unwind", unwind, ())
+    reference_at = _constant(check_reference(reference)) if isinstance(reference, Reference) else reference
+    gains_of = _constant(_check_gains(gains)) if isinstance(gains, PIDGains) else gains
+    function("reference", reference_at, "; a control.Reference may stand for one that stays")
+    function("gains", gains_of, "; control.PIDGains may stand for those that stay")
+    takes("reference", reference_at, "t, params, input")
+    takes("gains", gains_of, "params")
+    takes("measure", measure, "state, input")
+    given, period = period, exactly("period", period, ())
     positive("period", period)
+    unwind = jnp.maximum(1.0, period) if unwind is None else exactly("unwind", unwind, ())
     if is_concrete((period, unwind)) and not float(unwind) >= float(period):
         raise ValueError(f"unwind: wanted at least the period {period}, got {unwind}")
+    if limits is not None:
+        limits = one_shape("limits", limits, (), (3,))
+        positive("limits", limits)
 
     def init(start: State, params: Any) -> Array:
         return jnp.zeros_like(start.omega)
 
-    def update(t: Array, state: State, memory: Array, params: Any, value: Any) -> tuple[Array, Array]:
-        seen, wanted = measure(state, value), reference(t, params, value)
-        k = instance("gains", gains(params), PIDGains, "control.PIDGains(damping, stiffness, integral) from gains(params)")
-        exactly("gains.integral", k.integral, (3,))
-        dtype = memory.dtype
+    def update(t: Array, state: State, memory: Array, params: Any, input: Any) -> tuple[Array, Array]:  # noqa: A002
+        seen, wanted = measure(state, input), check_reference(reference_at(t, params, input))
+        k, dtype = _check_gains(gains_of(params)), memory.dtype
         uncut = tracking_law(body, seen, Gains(k.damping, k.stiffness), wanted) + memory
-        cut = uncut if limits is None else saturate(uncut, jnp.broadcast_to(jnp.asarray(limits, dtype), (3,)))
+        cut = uncut if limits is None else saturate(uncut, limits.astype(dtype))
         error = 2.0 * multiply(conjugate(seen.q), shortest(seen.q, wanted.q))[1:]
         growth = k.integral * error + (cut - uncut) / unwind.astype(dtype)
         return cut, memory + period.astype(dtype) * growth
 
-    return Controller(init, update)
+    return Controller(init, update, float(np.asarray(given)) if is_concrete(given) else None)
+
+
+def _constant(value: Any) -> Callable[..., Any]:
+    return lambda *_: value
+
+
+def _check_gains(gains: Any) -> PIDGains:
+    instance("gains", gains, PIDGains, "control.PIDGains(damping, stiffness, integral)")
+    return PIDGains(*(exactly(f"gains.{name}", value, (3,)) for name, value in gains._asdict().items()))

@@ -9,36 +9,48 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from jaxquat import euler, quaternion
-from jaxquat.arguments import broadcast, exactly, floating, function, instance
+from jaxquat.arguments import broadcast, exactly, floating, instance, takes, unit_quaternion
 from jaxquat.body import Body
 from jaxquat.linear import cross, matvec
 from jaxquat.mechanics import State
 
 
 class Gains(NamedTuple):
-    """Gains per body axis (x, y, z), a pytree."""
+    """Gains per body axis (x, y, z), a pytree.
 
-    damping: Array  # (3,) [N m s/rad]
-    stiffness: Array  # (3,) [N m/rad]
+    Attributes:
+        damping: of the rate error [N m s/rad], (3,).
+        stiffness: of the attitude error [N m/rad], (3,).
+    """
+
+    damping: Array
+    stiffness: Array
 
 
 class Reference(NamedTuple):
-    """An attitude to follow, a pytree. Rate and acceleration are those of the reference, in ITS OWN axes."""
+    """An attitude to follow, a pytree. Rate and acceleration are those of the reference, in ITS OWN axes.
 
-    q: Array  # (4,) attitude, reference to world
-    omega: Array  # (3,) [rad/s]
-    alpha: Array  # (3,) [rad/s^2], the feed-forward
+    Attributes:
+        q: attitude, reference to world, (4,).
+        omega: its rate [rad/s], (3,).
+        alpha: its angular acceleration [rad/s^2], (3,), the feed-forward.
+    """
+
+    q: Array
+    omega: Array
+    alpha: Array
 
 
 def at_rest(q: ArrayLike) -> Reference:
-    """The reference that stands still at an attitude (4,)."""
+    """The reference that stands still at an attitude (4,); ValueError for a concrete one that is not unit within 1e-4."""
     q = exactly("q", q, (4,))
+    unit_quaternion("q", q)
     return Reference(q, jnp.zeros_like(q[1:]), jnp.zeros_like(q[1:]))
 
 
 def follow(attitude: Callable[[Array], Array], t: ArrayLike) -> Reference:
     """The reference at time t [s] of a smooth motion ``attitude(t) -> (4,)`` of unit quaternions: its rate by differentiation."""
-    function("attitude", attitude)
+    takes("attitude", attitude, "t")
     t = floating("t", t)
     one = jnp.ones_like(t)
 
@@ -50,33 +62,32 @@ def follow(attitude: Callable[[Array], Array], t: ArrayLike) -> Reference:
     return Reference(q, omega, alpha)
 
 
-def shortest(q: ArrayLike, reference: ArrayLike) -> Array:
-    """Of ``reference`` and its negative (one attitude) the one nearer to q; +reference at exactly a half turn. -> (..., 4)."""
-    q, reference = broadcast(("q", q, (4,)), ("reference", reference, (4,)))
-    return jnp.where(jnp.sum(q * reference, axis=-1, keepdims=True) < 0, -reference, reference)
+def shortest(q: ArrayLike, target: ArrayLike) -> Array:
+    """Of ``target`` and its negative (one attitude) the one nearer to q; +target at exactly a half turn. -> (..., 4)."""
+    q, target = broadcast(("q", q, (4,)), ("target", target, (4,)))
+    return jnp.where(jnp.sum(q * target, axis=-1, keepdims=True) < 0, -target, target)
 
 
-def quaternion_law(state: State, gains: Gains, command: ArrayLike) -> Array:
-    """Torque ``-d omega + 2 k vec(q* (s command))`` on the shortest way (s = ±1), all three per axis. -> (3,) [N m].
+def quaternion_law(state: State, gains: Gains, target: ArrayLike) -> Array:
+    """Torque ``-d omega + 2 k vec(q* (s target))`` on the shortest way (s = ±1), all three per axis. -> (3,) [N m].
 
-    ``command`` is the attitude to reach, (4,). For small errors this is ``k`` times the rotation vector to the command. Hoffmann
-    9.8 to 9.10. The torque jumps where the attitude is a half turn away from the command.
+    ``target`` is the attitude to reach, (4,). For small errors this is ``k`` times the rotation vector to the target. Hoffmann
+    9.8 to 9.10. The torque jumps where the attitude is a half turn away from the target.
     """
-    command = exactly("command", command, (4,))
-    _check_gains(gains)
-    return _shortest_way(state.q, gains, command) - gains.damping * state.omega
+    target, gains = exactly("target", target, (4,)), _check_gains(gains)
+    unit_quaternion("target", target)
+    return _shortest_way(state.q, gains, target) - gains.damping * state.omega
 
 
-def euler_law(state: State, gains: Gains, command: ArrayLike) -> Array:
-    """Torque ``-d omega - k sin(angle - command)`` with aircraft angles, roll on x, pitch on y, yaw on z. -> (3,) [N m].
+def euler_law(state: State, gains: Gains, target: ArrayLike) -> Array:
+    """Torque ``-d omega - k sin(angle - target)`` with aircraft angles, roll on x, pitch on y, yaw on z. -> (3,) [N m].
 
-    ``command`` is (roll, pitch, yaw) [rad], in the order of the axes. Hoffmann 9.2 and 9.3. Valid away from gimbal lock (pitch
+    ``target`` is (roll, pitch, yaw) [rad], in the order of the axes. Hoffmann 9.2 and 9.3. Valid away from gimbal lock (pitch
     ±pi/2).
     """
-    command = exactly("command", command, (3,))
-    _check_gains(gains)
+    target, gains = exactly("target", target, (3,)), _check_gains(gains)
     angles = euler.from_quaternion(state.q, "ZYX")[::-1]
-    return -gains.damping * state.omega - gains.stiffness * jnp.sin(angles - command)
+    return -gains.damping * state.omega - gains.stiffness * jnp.sin(angles - target)
 
 
 def tracking_law(body: Body, state: State, gains: Gains, reference: Reference) -> Array:
@@ -86,7 +97,8 @@ def tracking_law(body: Body, state: State, gains: Gains, reference: Reference) -
     the reference turned into body axes. B. Wie, Space Vehicle Dynamics and Control, 2nd ed. 2008, section 7.3. The torque jumps
     where the attitude is a half turn away from the reference.
     """
-    _check_tracking(body, gains, reference)
+    instance("body", body, Body, "a jq.Body")
+    gains, reference = _check_gains(gains), check_reference(reference)
     return _shortest_way(state.q, gains, reference.q) + _rate_terms(body, state, gains, reference)
 
 
@@ -96,13 +108,14 @@ def geometric_law(body: Body, state: State, gains: Gains, reference: Reference) 
     T. Lee, M. Leok and N. H. McClamroch, Geometric tracking control of a quadrotor UAV on SE(3), CDC 2010, (11) and
     (16). The pull is k sin(angle): it vanishes at a half turn, which is an unstable equilibrium.
     """
-    _check_tracking(body, gains, reference)
+    instance("body", body, Body, "a jq.Body")
+    gains, reference = _check_gains(gains), check_reference(reference)
     error = quaternion.multiply(quaternion.conjugate(state.q), reference.q)
     return 2.0 * gains.stiffness * error[0] * error[1:] + _rate_terms(body, state, gains, reference)
 
 
-def _shortest_way(q: Array, gains: Gains, command: Array) -> Array:
-    return 2.0 * gains.stiffness * quaternion.multiply(quaternion.conjugate(q), shortest(q, command))[1:]
+def _shortest_way(q: Array, gains: Gains, target: Array) -> Array:
+    return 2.0 * gains.stiffness * quaternion.multiply(quaternion.conjugate(q), shortest(q, target))[1:]
 
 
 def _rate_terms(body: Body, state: State, gains: Gains, reference: Reference) -> Array:
@@ -113,16 +126,14 @@ def _rate_terms(body: Body, state: State, gains: Gains, reference: Reference) ->
     return needed - gains.damping * (state.omega - omega)
 
 
-def _check_tracking(body: Body, gains: Gains, reference: Reference) -> None:
-    instance("body", body, Body, "a jq.Body")
-    _check_gains(gains)
+def check_reference(reference: Reference) -> Reference:
+    """A Reference, its fields as arrays, or an error that names the field."""
     instance("reference", reference, Reference, "a control.Reference(q, omega, alpha)")
-    exactly("reference.q", reference.q, (4,))
-    exactly("reference.omega", reference.omega, (3,))
-    exactly("reference.alpha", reference.alpha, (3,))
+    q = exactly("reference.q", reference.q, (4,))
+    unit_quaternion("reference.q", q)
+    return Reference(q, *(exactly(f"reference.{name}", getattr(reference, name), (3,)) for name in ("omega", "alpha")))
 
 
-def _check_gains(gains: Gains) -> None:
+def _check_gains(gains: Gains) -> Gains:
     instance("gains", gains, Gains, "control.Gains(damping, stiffness)")
-    exactly("gains.damping", gains.damping, (3,))
-    exactly("gains.stiffness", gains.stiffness, (3,))
+    return Gains(*(exactly(f"gains.{name}", value, (3,)) for name, value in gains._asdict().items()))

@@ -38,9 +38,12 @@ def lqr(a: ArrayLike, b: ArrayLike, state_cost: ArrayLike, command_cost: ArrayLi
     return jnp.asarray(np.linalg.solve(r + g.T @ p @ g, g.T @ p @ f), a.dtype)
 
 
-def lqr_law(state: State, gain: ArrayLike, reference: State) -> Array:
-    """The command ``-K delta`` with the error ``delta = local(reference, state)``, (6 + size of aux,). -> (m,)."""
-    delta = local(reference, state)
+def lqr_law(state: State, gain: ArrayLike, about: State) -> Array:
+    """The command ``-K delta`` with the error ``delta = local(about, state)``, (6 + size of aux,). -> (m,).
+
+    ``about`` is the state to hold, about which the plant was linearised.
+    """
+    delta = local(about, state)
     gain = floating("gain", gain)
     if gain.ndim != 2 or gain.shape[1] != delta.size:
         raise ValueError(f"gain: wanted shape (m, {delta.size}), got {gain.shape}")

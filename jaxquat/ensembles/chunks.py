@@ -42,7 +42,7 @@ def shapes(problem: Problem) -> tuple[Any, Any]:
         return member, problem.simulate(member)
 
     hint = "jq.ensemble runs chunk by chunk and is neither traced nor differentiated; under jit, vmap or grad use jax.lax.map over "
-    hint += "jq.ensembles.draw(sample, key, n)"
+    hint += "jq.ensembles.draw(sample, n, key)"
     if not is_concrete(problem.key):
         raise TypeError(f"key: wanted a concrete key, got a traced one; {hint}")
     jaxpr, (member, outputs) = jax.make_jaxpr(one, return_shape=True)(problem.key)

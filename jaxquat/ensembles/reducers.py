@@ -18,35 +18,60 @@ Of = Callable[[Any], Any] | None
 
 
 class Reducer(NamedTuple):
-    """A statistic that can be merged. Summaries are pytrees of NumPy arrays; all processes must find the same structure."""
+    """A statistic that can be merged. Summaries are pytrees of NumPy arrays; all processes must find the same structure.
 
-    summarise: Callable[[Any, np.ndarray], Any]  # outputs of m >= 0 members (leading axis m) and their numbers (m,) -> summary
-    merge: Callable[[Any, Any], Any]  # summaries of earlier and later members -> of both
-    finish: Callable[[Any], Any]  # summary -> result
+    Attributes:
+        summarise: ``summarise(outputs, numbers) -> summary`` of m >= 0 members: outputs with leading axis m, their numbers (m,).
+        merge: ``merge(a, b) -> summary`` of those of earlier and of later members.
+        finish: ``finish(summary) -> result``.
+    """
+
+    summarise: Callable[[Any, np.ndarray], Any]
+    merge: Callable[[Any, Any], Any]
+    finish: Callable[[Any], Any]
 
 
 class Mean(NamedTuple):
-    """Result of ``mean``, float64 pytrees like what was reduced."""
+    """Result of ``mean``, float64 pytrees like what was reduced.
 
-    n: int  # members
+    Attributes:
+        n: members that did not fail.
+        mean: of the members.
+        std: standard deviation of the members, with n - 1.
+        standard_error: of the mean, ``std / sqrt(n)``.
+    """
+
+    n: int
     mean: Any
-    std: Any  # standard deviation of the members, with n - 1
-    error: Any  # standard error of the mean, std / sqrt(n)
+    std: Any
+    standard_error: Any
 
 
 class Covariance(NamedTuple):
-    """Result of ``covariance``: of the leaves raveled and put one after the other, d numbers a member, float64."""
+    """Result of ``covariance``: of the leaves raveled and put one after the other, d numbers a member, float64.
 
-    n: int  # members
-    mean: np.ndarray  # (d,)
-    matrix: np.ndarray  # (d, d), with n - 1
+    Attributes:
+        n: members that did not fail.
+        mean: of the members, (d,).
+        matrix: covariance of the members, (d, d), with n - 1.
+    """
+
+    n: int
+    mean: np.ndarray
+    matrix: np.ndarray
 
 
 class Extremes(NamedTuple):
-    """Result of ``largest`` and ``smallest``: the most extreme first, of equals the lowest number first."""
+    """Result of ``largest`` and ``smallest``: the most extreme first, of equals the lowest number first.
 
-    value: np.ndarray  # (k,), fewer if there are fewer members
-    members: np.ndarray  # (k,) their numbers; ``keys(key, members)`` are their keys
+    Attributes:
+        value: (k,) float64, fewer if there are fewer members that did not fail.
+        members: (k,) int64, whose they are: numbers for ``keys``, so that ``jax.vmap(sample)(keys(key, members))`` draws these
+            members again.
+    """
+
+    value: np.ndarray
+    members: np.ndarray
 
 
 class _Moments(NamedTuple):
@@ -158,7 +183,10 @@ def quantiles(probabilities: Sequence[float] | np.ndarray, of: Of = None, accura
 
 
 def largest(k: int, of: Of = None) -> Reducer:
-    """The k members with the largest of a number: ``Extremes``. ``of`` gives one number a member, shape (members,)."""
+    """The k members with the largest of a number: ``Extremes``. ``of`` gives one number a member, shape (members,).
+
+    Of members that tie those with the lowest numbers come first, and into the k: chunks and devices do not matter.
+    """
     return _extremes(k, of, -1.0)
 
 

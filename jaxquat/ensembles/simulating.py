@@ -1,6 +1,7 @@
 """``ensemble``: chunk after chunk, simulated on the devices while the host reduces and stores the one before."""
 
 import os
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +13,7 @@ from jax import Array
 from jax.sharding import Mesh
 from tqdm import tqdm
 
-from jaxquat.arguments import function, instance, positive_integer, random_key
+from jaxquat.arguments import instance, positive_integer, random_key, takes
 from jaxquat.ensembles import chunks, stores
 from jaxquat.ensembles.chunks import Problem
 from jaxquat.ensembles.processes import gather
@@ -21,11 +22,17 @@ from jaxquat.ensembles.sampling import LARGEST, keys
 
 
 class Ensemble(NamedTuple):
-    """The result of ``ensemble``."""
+    """The result of ``ensemble``.
 
-    result: Any  # in the structure of ``reduce``
-    failed_index: np.ndarray  # (f,) int64, ascending: members with an output that is not finite
-    failed_key: Array  # (f,) their keys: ``simulate(sample(failed_key[0]))`` runs the first again
+    Attributes:
+        result: of the reducers, in the structure of ``reduce``.
+        failed_index: (f,) int64, ascending: the members with an output that is not finite.
+        failed_key: (f,) their keys: ``simulate(sample(failed_key[0]))`` runs the first again.
+    """
+
+    result: Any
+    failed_index: np.ndarray
+    failed_key: Array
 
 
 def ensemble(
@@ -60,7 +67,7 @@ def ensemble(
         progress: show a bar with members a second and the time left.
 
     Returns:
-        Ensemble. Members with an output that is not finite are left out of ``result`` and named.
+        Ensemble. Members with an output that is not finite are left out of ``result`` and named; RuntimeWarning if that is all.
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name; a store of another run (another n, chunk, key,
@@ -70,8 +77,8 @@ def ensemble(
         OSError: the store cannot be written.
         ImportError: a store without zarr.
     """
-    function("sample", sample)
-    function("simulate", simulate)
+    takes("sample", sample, "key")
+    takes("simulate", simulate, "member")
     n = positive_integer("n", n)
     if n > LARGEST:
         raise ValueError(f"n: wanted at most 2^31 members, got {n}")
@@ -79,11 +86,12 @@ def ensemble(
     for reducer in reducers:
         instance("reduce", reducer, Reducer, "reducers such as jq.ensembles.mean()")
     if not reducers and store is None:
-        raise ValueError("reduce: wanted reducers, a store, or both, got neither")
+        hint = "for all outputs in memory jax.vmap(simulate)(jq.ensembles.draw(sample, n, key))"
+        raise ValueError(f"reduce: wanted reducers, a store, or both, got neither; {hint}")
     if mesh is not None:
         instance("mesh", mesh, Mesh, "a jax.sharding.Mesh")
         mesh = Mesh(mesh.devices, mesh.axis_names)  # whatever its axis types
-    problem = Problem(sample, simulate, n, _typed(key), mesh)
+    problem = Problem(sample, simulate, n, _reproducible(key), mesh)
     together = _several_processes(mesh)
     member, outputs = chunks.shapes(problem)
     empty = jax.tree.map(lambda leaf: np.zeros((0, *leaf.shape), leaf.dtype), outputs)
@@ -168,16 +176,16 @@ def ensemble(
         summaries, failures = everyone[0][0], np.sort(np.concatenate([x[1] for x in everyone]))
         for other, _ in everyone[1:]:
             summaries = [reducer.merge(a, b) for reducer, a, b in zip(reducers, summaries, other, strict=True)]
+    if failures.size == n:
+        text = f"simulate: all {n} members failed, each with an output that is not finite, the first of number {failures[0]}"
+        warnings.warn(f"{text}: statistics are of none", RuntimeWarning, stacklevel=2)
     result = jax.tree.unflatten(structure, [reducer.finish(x) for reducer, x in zip(reducers, summaries, strict=True)])
     return Ensemble(result, failures, keys(problem.key, failures))
 
 
-def _typed(key: Any) -> Array:
-    """A ``jax.random.key``, also from the older kind."""
+def _reproducible(key: Any) -> Array:
+    """One key, of a generator that will do."""
     key = random_key("key", key)
-    key = key if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else jax.random.wrap_key_data(key)
-    if key.shape != ():
-        raise ValueError(f"key: wanted one key, got shape {key.shape}")
     if "rbg" in str(jax.random.key_impl(key)):
         raise ValueError(f"key: wanted a generator whose numbers do not depend on vmap, got {jax.random.key_impl(key)}")
     return key

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jaxquat.arguments import missing_package
+
 
 class Store(NamedTuple):
     """Of one process."""
@@ -98,5 +100,5 @@ def _zarr() -> Any:
     try:
         import zarr
     except ImportError as error:
-        raise ImportError('store: an ensemble\'s store needs zarr: pip install "jaxquat[store]"') from error
+        raise ImportError(missing_package("store", "zarr", "store")) from error
     return zarr

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from jaxquat.arguments import positive_integer
+from jaxquat.arguments import missing_package, positive_integer
 from jaxquat.fused.assembly import assembly
 from jaxquat.fused.kernel import Leaf, Loop
 
@@ -39,7 +39,7 @@ def missing() -> str | None:
     try:
         import llvmlite.binding  # noqa: F401
     except ImportError:
-        return 'engine "fused" on the CPU needs llvmlite: pip install "jaxquat[fused]"'
+        return missing_package("engine", "llvmlite", "fused")
     return None
 
 

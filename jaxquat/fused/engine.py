@@ -20,7 +20,9 @@ from jaxquat.fused.scalarize import scalarize
 from jaxquat.mechanics import State
 from jaxquat.scanning import Problem, is_sampled, observe, sample, step
 
-FORWARD_MODE = 'engine "fused" has a derivative in reverse mode only; use engine="scan" for forward mode'
+FORWARD_MODE = (
+    'engine "fused", which "auto" chooses where it can, has a derivative in reverse mode only; use engine="scan" for forward mode'
+)
 
 
 def run(

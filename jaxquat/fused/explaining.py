@@ -1,43 +1,83 @@
-"""What the fused engine makes of a step, in words."""
+"""What the fused engine makes of a rollout, in words."""
 
+from collections.abc import Callable
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-from jax.typing import ArrayLike
-
 from jaxquat.body import Body
-from jaxquat.fused import cpu, engine
+from jaxquat.fused import engine
 from jaxquat.fused.program import Program
 from jaxquat.fused.scalarize import NotScalarError
-from jaxquat.mechanics import State, Step, Torque, check_state
-from jaxquat.scanning import Problem
+from jaxquat.mechanics import State, Step, Torque
+from jaxquat.posing import Grid, posed
+from jaxquat.scanning import Controller
 
 COSTS = {"div": 8, "sqrt": 10, "rem": 40, "sin": 25, "cos": 25, "exp": 20, "log": 25, "tanh": 30, "atan2": 40}
 
 
-def explain(step: Step, body: Body, torque: Torque, state: State, params: Any = None, *, dt: ArrayLike = 0.01) -> str:
-    """Print, and return, what ``engine="fused"`` makes of one step: scalar operations, what stops it, the estimated floor.
+def explain(
+    step: Step,
+    body: Body,
+    torque: Torque,
+    start: State,
+    grid: Grid,
+    params: Any = None,
+    *,
+    controller: Controller | None = None,
+    inputs: Any = None,
+    sample_every: int = 1,
+    save_every: int = 1,
+    save: Callable[..., Any] | None = None,
+    checkpoint: str | int = "none",
+    check: bool = False,
+) -> None:
+    """Print what ``jq.rollout(..., engine="auto")`` does with the same arguments: which engine it takes, why, and at what cost.
 
-    The floor counts vector operations of the step (a division 8, a square root 10, transcendental functions 20 to 40), two a cycle.
+    That is scalar operations of the step, of the controller and of ``save``, and of their derivatives, with a floor under the
+    time of each: vector operations (a division 8, a square root 10, transcendental functions 20 to 40), two a cycle.
+
+    Raises:
+        ValueError, TypeError: those of ``jq.rollout``.
     """
-    state = check_state("state", state)
-    dtype = state.q.dtype
-    problem = Problem(step, body, torque, jnp.zeros((), dtype), jnp.asarray(dt, dtype), 1, params, None)
+    given = posed(
+        step,
+        body,
+        torque,
+        start,
+        grid,
+        params,
+        controller=controller,
+        inputs=inputs,
+        sample_every=sample_every,
+        save_every=save_every,
+        save=save,
+        checkpoint=checkpoint,
+    )
+    hindrance = engine.missing()
+    if check or checkpoint == "reversible":
+        hindrance = "only the scan engine has check=True" if check else 'only the scan engine has checkpoint="reversible"'
     lines = []
-    lacking = cpu.missing() if jax.default_backend() == "cpu" else None
-    if lacking:
-        lines.append(lacking)
     try:
-        traced = engine.trace(problem, state, None, 1, 1, None)
-        for title, program in (("step", traced.loop.step), ("derivative of the step", traced.differentiated().step_back)):
-            assert program is not None
-            lines += _described(title, program)
+        traced = engine.trace(*given)
+        lines += _programs(traced.loop, save is not None, "")
     except NotScalarError as error:
-        lines.append(f'no scalar form, so that engine "auto" takes the scan: {error}')
-    text = "\n".join(lines)
-    print(text)  # noqa: T201
-    return text
+        hindrance = hindrance or f"no scalar form: {error}"
+    else:
+        try:
+            lines += _programs(traced.differentiated(), save is not None, "_back")
+        except NotScalarError as error:
+            lines.append(f'derivative: no scalar form, so take engine="scan" for gradients: {error}')
+    verdict = f"the scan ({hindrance})" if hindrance else "the fused kernel"
+    print("\n".join([f'engine="auto" takes {verdict}', *lines]))  # noqa: T201
+
+
+def _programs(loop: Any, saves: bool, suffix: str) -> list[str]:
+    lines = []
+    for title, shown in (("step", True), ("sample", True), ("save", saves)):
+        program = getattr(loop, title + suffix)
+        if program is not None and shown:
+            name = {"sample": "controller"}.get(title, title)
+            lines += _described(f"derivative of the {name}" if suffix else name, program)
+    return lines
 
 
 def _described(title: str, program: Program) -> list[str]:

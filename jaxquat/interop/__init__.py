@@ -1,1 +1,19 @@
 """Bridges to other libraries, each with an extra of its name; nothing here is imported by ``import jaxquat``."""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jaxquat.interop import diffrax
+
+__all__ = ["diffrax"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "diffrax":
+        return importlib.import_module("jaxquat.interop.diffrax")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), "diffrax"})

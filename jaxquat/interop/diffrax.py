@@ -19,13 +19,15 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from jaxquat.arguments import missing_package
+
 try:
     import diffrax
 except ImportError as error:
-    raise ImportError('jaxquat.interop.diffrax needs diffrax: pip install "jaxquat[diffrax]"') from error
+    raise ImportError(missing_package("interop.diffrax", "diffrax", "diffrax")) from error
 
 from jaxquat import so3
-from jaxquat.arguments import function, instance, positive
+from jaxquat.arguments import instance, positive, takes
 from jaxquat.body import Body
 from jaxquat.linear import dot, root
 from jaxquat.mechanics import State, Torque, derivative
@@ -33,13 +35,16 @@ from jaxquat.quaternion import correct_norm, exp, log, multiply, relative
 from jaxquat.schemes.munthe_kaas import moved, stages
 from jaxquat.schemes.tableaus import DORMAND_PRINCE5, HEUN, Tableau, combine, tableau
 
+__all__ = ["BOGACKI_SHAMPINE3", "Bosh3", "Dopri5", "Heun", "Interpolation", "controller", "term"]
+
 BOGACKI_SHAMPINE3 = tableau(a=((1 / 2,), (0, 3 / 4)), b=(2 / 9, 1 / 3, 4 / 9), c=(1 / 2, 3 / 4), order=3)
+"""The tableau of ``Bosh3``."""
 
 
 def term(body: Body, torque: Torque) -> diffrax.ODETerm:
     """The motion of one body as diffrax has it, ``vf(t, state, params)``: the derivative in R^4 of q, those of omega and aux."""
     instance("body", body, Body, "a jq.Body")
-    function("torque", torque)
+    takes("torque", torque, "t, state, params")
 
     def rates(t: Any, state: State, params: Any) -> State:
         state = State(*state)
@@ -54,6 +59,14 @@ class Interpolation(diffrax.AbstractLocalInterpolation):
     """Within a step: the rotation vector from its start is the quintic that meets attitude, rate and acceleration at both ends.
 
     Attitudes are unit and of order 6 in the step, the rate is their exact derivative and of order 5; aux states are cubics.
+
+    Attributes:
+        t0: the time at the start of the step [s].
+        t1: the time at its end [s].
+        y0: the state at the start.
+        y1: the state at the end.
+        k0: the derivative at the start, as ``term`` has it.
+        k1: the derivative at the end.
     """
 
     t0: Any
@@ -118,8 +131,9 @@ class _Lifted(diffrax.AbstractSolver):
         return terms.vf(t0, y0, args)
 
     def func(self, terms: Any, t0: Any, y0: State, args: Any) -> State:
-        """The slope."""
-        return terms.vf(t0, y0, args)
+        """The slope, and along q what vanishes on the sphere alone: its Jacobian, which ImplicitAdjoint inverts, has full rank."""
+        slope = terms.vf(t0, y0, args)
+        return slope._replace(q=slope.q + (1 - dot(y0.q, y0.q)) * y0.q)
 
     def step(self, terms: Any, t0: Any, t1: Any, y0: State, args: Any, solver_state: State, made_jump: Any) -> Any:
         """(state, error, what the interpolation needs, slope at the end, success)."""

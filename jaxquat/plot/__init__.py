@@ -5,10 +5,12 @@ Each function draws into ``ax``, or into a new figure without, and returns the A
 does not show them; a notebook shows ``ax.figure``. For a window give ``ax=plt.subplots()[1]``. Colours differ in grey as well.
 """
 
+from jaxquat.arguments import missing_package
+
 try:
     import matplotlib as _matplotlib  # noqa: F401
 except ImportError as error:
-    raise ImportError('plot: wanted the package matplotlib, got none: pip install "jaxquat[plot]"') from error
+    raise ImportError(missing_package("plot", "matplotlib", "plot")) from error
 
 from jaxquat.plot.animation import animate, box_sides
 from jaxquat.plot.curves import attitude_error, fan, fit_history, rates, torque, work_precision

@@ -1,6 +1,5 @@
 """Curves: quantities against time, bands of an ensemble, the history of a fit, work and precision."""
 
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ from jax.typing import ArrayLike
 from matplotlib.axes import Axes
 
 from jaxquat import mechanics, quaternion
-from jaxquat.arguments import instance, positive_integer, trailing
+from jaxquat.arguments import instance, trailing
 from jaxquat.fitting import Fit
 from jaxquat.mechanics import Torque
 from jaxquat.plot.panels import COLOURS, DASHES, MARKERS, flat, one_path
@@ -46,8 +45,7 @@ def torque(path: Path, torque: Torque, params: Any = None, *, ax: Axes | None = 
     held = [path.command] if jax.tree.leaves(path.command) else []
 
     def at_row(t: Any, state: Any, *held: Any) -> Any:
-        with_held = functools.wraps(torque)(lambda t, state, params: torque(t, state, params, *held))
-        return mechanics.evaluate(with_held, t, state, params)[0]
+        return mechanics.evaluate(mechanics.commanded(torque, *held) if held else torque, t, state, params)[0]
 
     return _components(ax, path.t, jax.jit(jax.vmap(at_row))(path.t, path.state, *held), r"\tau", "torque [N m]")
 
@@ -67,17 +65,17 @@ def fan(
     values: ArrayLike,
     ylabel: str,
     *,
-    shares: Sequence[float] = (50.0, 90.0),
+    shares: Sequence[float] = (0.5, 0.9),
     label: str | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """An ensemble against time: its median, and bands that hold the middle ``shares`` [%] of the members at each time.
+    """An ensemble against time: its median, and bands that hold the middle ``shares`` of the members at each time.
 
     Args:
         t: (times,) [s], or (members, times), as vmapped rollouts have them, if all members have the same.
         values: (members, times), finite.
         ylabel: quantity and unit, "error angle [deg]" for instance.
-        shares: of the members, each more than 0 and at most 100.
+        shares: of the members, fractions between 0 and 1.
         label: of the median in the legend, for several fans in one picture.
         ax: where to draw.
     """
@@ -88,13 +86,13 @@ def fan(
     failed = np.flatnonzero(~np.all(np.isfinite(values), axis=1))
     if failed.size:
         raise ValueError(f"values: wanted finite members, got {failed.size} that are not, the first of number {failed[0]}")
-    if not shares or not all(0 < share <= 100 for share in shares):
-        raise ValueError(f"shares: wanted percentages in (0, 100], got {tuple(shares)}")
+    if not shares or not all(0 < share < 1 for share in shares):
+        raise ValueError(f"shares: wanted numbers between 0 and 1, got {tuple(shares)}")
     ax = flat(ax)
     number = len(ax.lines) % len(COLOURS)
-    held = "middle " + ", ".join(f"{share:g}" for share in sorted(shares)) + " %"
+    held = "middle " + ", ".join(f"{100 * share:g}" for share in sorted(shares)) + " %"
     for share in sorted(shares, reverse=True):
-        low, high = np.percentile(values, (50 - share / 2, 50 + share / 2), axis=0)
+        low, high = np.quantile(values, (0.5 - share / 2, 0.5 + share / 2), axis=0)
         ax.fill_between(times, low, high, color=COLOURS[number], alpha=0.22, linewidth=0)
     ax.plot(times, np.median(values, axis=0), color=COLOURS[number], linestyle=DASHES[number % 3], label=label or f"median, {held}")
     ax.set(xlabel="time [s]", ylabel=ylabel)
@@ -103,22 +101,19 @@ def fan(
     return ax
 
 
-def fit_history(fit: Fit, *, chunk: int = 10, ax: Axes | None = None) -> Axes:
+def fit_history(fit: Fit, *, ax: Axes | None = None) -> Axes:
     """Training and validation loss of a ``jq.fit`` against the number of updates; of several starts the others in grey.
 
-    ``chunk`` is that of the fit: it says when the validation was evaluated. The scale is logarithmic if no loss is 0 or negative;
-    one that is NaN makes a gap. The line marks the update that led to ``fit.params``.
+    The scale is logarithmic if no loss is 0 or negative; one that is NaN makes a gap. The line marks the update that led to
+    ``fit.params``.
     """
     instance("fit", fit, Fit, "what jq.fit returns")
-    chunk = positive_integer("chunk", chunk)
     training, start = np.atleast_2d(fit.history), fit.start or 0
     updates = training.shape[1]
     drawn = [("training", np.arange(updates), training, DASHES[0], COLOURS[0], "")]
     if fit.validation is not None:
         validation = np.atleast_2d(fit.validation)
-        times = np.append(np.arange(0, updates, chunk), updates)
-        if len(times) != validation.shape[1]:
-            raise ValueError(f"chunk: wanted that of the fit, which evaluated {validation.shape[1]} times, got {chunk}")
+        times = np.append(np.arange(0, updates, fit.chunk), updates)
         drawn.append(("validation", times, validation, DASHES[1], COLOURS[1], "o"))
     ax = flat(ax)
     for name, times, losses, dashes, colour, marker in drawn:

@@ -6,7 +6,7 @@ from jax import Array
 from jax.typing import ArrayLike, DTypeLike
 
 from jaxquat import series
-from jaxquat.arguments import broadcast
+from jaxquat.arguments import broadcast, random_key
 from jaxquat.linear import dot, root
 from jaxquat.quaternion.algebra import conjugate, log, multiply, normalize
 
@@ -61,6 +61,6 @@ def slerp(p: ArrayLike, q: ArrayLike, t: ArrayLike) -> Array:
     return normalize(near[..., None] * p + far[..., None] * q)
 
 
-def random(key: Array, shape: tuple[int, ...] = (), dtype: DTypeLike | None = None) -> Array:
+def random(key: Array, shape: tuple[int, ...] = (), *, dtype: DTypeLike | None = None) -> Array:
     """Attitudes distributed uniformly over SO(3), as unit quaternions of either sign. -> (*shape, 4)."""
-    return normalize(jax.random.normal(key, (*shape, 4), dtype))
+    return normalize(jax.random.normal(random_key("key", key), (*shape, 4), dtype))

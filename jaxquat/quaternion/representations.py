@@ -4,7 +4,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat.arguments import broadcast, trailing
+from jaxquat.arguments import broadcast, trailing, unit_vector
 from jaxquat.linear import dot
 from jaxquat.quaternion.algebra import canonical, exp, log, normalize
 
@@ -49,8 +49,12 @@ def from_matrix(matrix: ArrayLike) -> Array:
 
 
 def from_axis_angle(axis: ArrayLike, angle: ArrayLike) -> Array:
-    """Right-handed turn by ``angle`` [rad] about the unit vector ``axis``. (..., 3), (...) -> (..., 4)."""
+    """Right-handed turn by ``angle`` [rad] about the unit vector ``axis``. (..., 3), (...) -> (..., 4).
+
+    ValueError for a concrete axis whose length is off 1 by more than 1e-4.
+    """
     axis, angle = broadcast(("axis", axis, (3,)), ("angle", angle, ()))
+    unit_vector("axis", axis)
     return exp(axis * angle[..., None])
 
 

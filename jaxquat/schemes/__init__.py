@@ -34,15 +34,27 @@ __all__ = [
 
 
 class Scheme(NamedTuple):
-    """The facts about a scheme."""
+    """The facts about a scheme.
+
+    Attributes:
+        step: ``step(body, torque, t, state, dt, params) -> state``.
+        order: of the global error in dt; 0 for one that does not converge.
+        evaluations: of the torque, per step.
+        torques: which it admits: "any", of time, attitude and rate; "attitude", of time and attitude; "potential", those that
+            have one.
+        conserves: what stays constant to rounding: "norm" of q, the free body's "momentum" in the world, its "energy".
+        reversible: whether a step of -dt undoes a step of dt.
+        aux: whether states with aux are admitted.
+        source: where it comes from.
+    """
 
     step: Step
     order: int
-    evaluations: int  # torque evaluations per step
-    torques: Literal["any", "attitude", "potential"]  # of time, attitude and rate; of time and attitude; of a potential
-    conserves: tuple[Literal["norm", "momentum", "energy"], ...]  # to rounding: |q|, the free body's spatial momentum, its energy
-    reversible: bool  # a step of -dt undoes a step of dt
-    aux: bool  # whether aux states are admitted
+    evaluations: int
+    torques: Literal["any", "attitude", "potential"]
+    conserves: tuple[Literal["norm", "momentum", "energy"], ...]
+    reversible: bool
+    aux: bool
     source: str
 
 

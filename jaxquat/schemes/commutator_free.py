@@ -14,7 +14,7 @@ from jaxquat.schemes.tableaus import RK4, combine
 
 def cf4(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any) -> State:
     """Order 4 with four torques and five exponentials a step; rates and aux states follow the classical Runge-Kutta method."""
-    t, dt = check_step(body, t, state, dt)
+    t, state, dt = check_step(body, t, state, dt)
     slopes = [derivative(body, torque, t, state, params)]  # of (omega, aux)
 
     def turned(q: Array, rate: Array) -> Array:

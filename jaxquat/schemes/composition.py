@@ -11,7 +11,7 @@ from typing import Any
 from jax import lax
 from jax.typing import ArrayLike
 
-from jaxquat.arguments import function
+from jaxquat.arguments import takes
 from jaxquat.body import Body
 from jaxquat.mechanics import State, Step, Torque, check_step
 
@@ -30,13 +30,13 @@ def compose(step: Step, weights: Sequence[float]) -> Step:
 
     With a symmetric step of order 2 and the weights ``SUZUKI4`` or ``TRIPLE_JUMP4`` the order is 4, with ``KAHAN_LI6`` 6.
     """
-    function("step", step)
+    takes("step", step, "body, torque, t, state, dt, params")
     weights = tuple(float(weight) for weight in weights)
     if not weights or not math.isclose(sum(weights), 1.0, abs_tol=1e-13):
         raise ValueError(f"weights: wanted numbers that sum to 1, got {weights}")
 
     def composed(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any) -> State:
-        t, dt = check_step(body, t, state, dt)
+        t, state, dt = check_step(body, t, state, dt)
         done = 0.0
         for weight in weights:
             state = lax.optimization_barrier(step(body, torque, t + done * dt, state, weight * dt, params))

@@ -25,7 +25,7 @@ def crouch_grossman(tableau: Tableau) -> Step:
     instance("tableau", tableau, Tableau, "a Tableau")
 
     def step(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any) -> State:
-        t, dt = check_step(body, t, state, dt)
+        t, state, dt = check_step(body, t, state, dt)
         rates: list[Array] = []
         slopes: list[Any] = []  # of (omega, aux)
 

@@ -22,7 +22,7 @@ from jaxquat.quaternion import from_hoffmann, hoffmann_v, to_hoffmann
 
 def half_quat(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any) -> State:
     """Half-Quat as published (9.1): Euler for the rate, then the components of Q one after the other with the new rate; order 1."""
-    t, dt = check_step(body, t, state, dt)
+    t, state, dt = check_step(body, t, state, dt)
     omega_dot, aux_dot = derivative(body, torque, t, state, params)
     omega = state.omega + dt * omega_dot
     x, y, z = 0.5 * dt * omega
@@ -47,7 +47,7 @@ def full_quat(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayL
     Not consistent: it converges to another motion as dt goes to zero, because (3.36) is wrong (docs/errata.md). Start with
     ``schemes.hoffmann.full_quat_start``; the rate of the state is an output, P alone is integrated.
     """
-    t, dt = check_step(body, t, state, dt)
+    t, state, dt = check_step(body, t, state, dt)
     hoffmann, p, v, omega = _read("full_quat", state)
     tau = evaluate(torque, t, State(state.q, omega), params)[0]
     inertia, inverse_inertia = _bordered(body.inertia), inverse(body.inertia)
@@ -65,7 +65,7 @@ def full_quat(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayL
 
 def full_quat_corrected(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any) -> State:
     """Full-Quat with the right equation of motion, ``lagrange``; order 1. Start with ``schemes.hoffmann.full_quat_start``."""
-    t, dt = check_step(body, t, state, dt)
+    t, state, dt = check_step(body, t, state, dt)
     hoffmann, p, _, omega = _read("full_quat_corrected", state)
     tau = evaluate(torque, t, State(state.q, omega), params)[0]
     return _moved(hoffmann, p + dt * _acceleration(body, hoffmann, p, tau), dt)

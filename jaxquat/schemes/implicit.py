@@ -26,7 +26,7 @@ def lgvi(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, 
 
     Order 2, symplectic, holds the momentum to rounding; the turn of a step must stay below about 0.7 rad.
     """
-    t, dt = check_step(body, t, state, dt)
+    t, state, dt = check_step(body, t, state, dt)
     q, omega, _ = state
     inertia = body.inertia
     m = matvec(inertia, omega) + 0.5 * dt * evaluate_at_attitude("lgvi", torque, t, state, params)
@@ -38,7 +38,7 @@ def lgvi(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, 
     turn = normalize(jnp.concatenate([jnp.ones_like(turn[:1]), turn]))
     q = correct_norm(multiply(q, turn))
     m = rotate_inverse(turn, m) + 0.5 * dt * evaluate_at_attitude("lgvi", torque, t + dt, State(q, omega), params)
-    return State(q, matvec(inverse(inertia), m))
+    return State(q, matvec(inverse(inertia), m), state.aux)
 
 
 def lie_midpoint(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any) -> State:
@@ -47,7 +47,7 @@ def lie_midpoint(body: Body, torque: Torque, t: ArrayLike, state: State, dt: Arr
     ``I (w1 - w0) = h [tau(t + h/2, q0 exp(h wm/2), wm) - wm × I wm]``, ``q1 = q0 exp(h wm)``, ``wm = (w0 + w1)/2``. It holds the
     energy of the free body, not its spatial momentum.
     """
-    t, dt = check_step(body, t, state, dt)
+    t, state, dt = check_step(body, t, state, dt)
     without_aux("lie_midpoint", state)
     q, omega, _ = state
     inertia = body.inertia
@@ -63,7 +63,7 @@ def lie_midpoint(body: Body, torque: Torque, t: ArrayLike, state: State, dt: Arr
 
     tau, _ = evaluate(torque, t, state, params)
     end = _solved(omega + dt * angular_acceleration(body, omega, tau), residual, terms)
-    return State(correct_norm(multiply(q, exp(0.5 * dt * (omega + end)))), end)
+    return State(correct_norm(multiply(q, exp(0.5 * dt * (omega + end)))), end, state.aux)
 
 
 def simo_wong(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any) -> State:
@@ -72,7 +72,7 @@ def simo_wong(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayL
     ``R1 I w1 = R0 I w0 + h (R0 tau0 + R1 tau1)/2`` with ``q1 = q0 (1, u/2)/|.|``, ``u = h (w0 + w1)/2``: it holds the spatial
     momentum that the torque holds, and the energy exactly where the potential is linear in the rotation matrix.
     """
-    t, dt = check_step(body, t, state, dt)
+    t, state, dt = check_step(body, t, state, dt)
     q, omega, _ = state
     inertia = body.inertia
     tau0 = evaluate_at_attitude("simo_wong", torque, t, state, params)
@@ -92,7 +92,7 @@ def simo_wong(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayL
         return jnp.concatenate([matvec(inertia, omega), dt * tau0, matvec(inertia, end)])
 
     end = _solved(omega + dt * angular_acceleration(body, omega, tau0), residual, terms)
-    return State(correct_norm(turned(0.25 * dt * (omega + end))), end)
+    return State(correct_norm(turned(0.25 * dt * (omega + end))), end, state.aux)
 
 
 def _solved(guess: Array, residual: Callable[[Array], Array], terms: Callable[[Array], Array]) -> Array:

@@ -28,7 +28,7 @@ def rkmk(tableau: Tableau) -> Step:
     instance("tableau", tableau, Tableau, "a Tableau")
 
     def step(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any) -> State:
-        t, dt = check_step(body, t, state, dt)
+        t, state, dt = check_step(body, t, state, dt)
         slopes = stages(tableau, lambda t, stage: derivative(body, torque, t, stage, params), t, state, dt)
         return moved(state, combine(tableau.b, slopes, dt))
 

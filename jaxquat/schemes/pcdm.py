@@ -19,7 +19,7 @@ def zhao(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, 
     The final rotation ``exp(h w12) q0`` with the world rate ``w12 = q12 wb12 q12*`` is here ``q0 exp(h e wb12 e*)``, with ``q12 =
     q0 e``. Aux states follow the midpoint rule.
     """
-    t, dt = check_step(body, t, state, dt)
+    t, state, dt = check_step(body, t, state, dt)
     q, omega, aux = state
     omega_dot, aux_dot = derivative(body, torque, t, state, params)
     half = lax.optimization_barrier(exp(0.5 * dt * (omega + 0.25 * dt * omega_dot)))  # the barriers: see rkmk
@@ -38,10 +38,10 @@ def zhao(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, 
 
 def pcdm1(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any) -> State:
     """``zhao`` with one torque a step, at the middle attitude that the old rate predicts; order 2, no torques of the rate."""
-    t, dt = check_step(body, t, state, dt)
+    t, state, dt = check_step(body, t, state, dt)
     q, omega, _ = state
     middle = multiply(q, lax.optimization_barrier(exp(0.5 * dt * omega)))
     tau = evaluate_at_attitude("pcdm1", torque, t + 0.5 * dt, State(middle, omega, state.aux), params)
     rate = omega + 0.5 * dt * angular_acceleration(body, omega, tau)
     q = correct_norm(multiply(q, lax.optimization_barrier(exp(dt * rate))))
-    return State(q, omega + dt * angular_acceleration(body, rate, tau))
+    return State(q, omega + dt * angular_acceleration(body, rate, tau), state.aux)

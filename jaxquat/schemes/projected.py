@@ -25,7 +25,7 @@ def formulation1(body: Body, torque: Torque, t: ArrayLike, state: State, dt: Arr
     Each stage solves the system (C.1) of five equations, in closed form because L L^T = |q|^2 1 and L q = 0. In (C.8) q is the
     attitude already normalised. The rate of a stage is ``2 L q'``.
     """
-    t, dt = check_step(body, t, state, dt)
+    t, state, dt = check_step(body, t, state, dt)
     inertia = body.inertia
     inverse_inertia = inverse(inertia)
 
@@ -45,7 +45,7 @@ def formulation1(body: Body, torque: Torque, t: ArrayLike, state: State, dt: Arr
 
 def formulation2(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any) -> State:
     """Formulation II (C.9)-(C.11), (C.7): ``q' = 1/2 L^T omega`` beside Euler's equation; order 4, four torques a step."""
-    t, dt = check_step(body, t, state, dt)
+    t, state, dt = check_step(body, t, state, dt)
 
     def rates(t: Array, unknowns: Any) -> Any:
         q, omega, aux = unknowns

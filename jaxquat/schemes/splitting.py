@@ -14,7 +14,7 @@ from jax import Array, lax
 from jax.typing import ArrayLike
 
 from jaxquat import series
-from jaxquat.arguments import exactly, function, is_concrete
+from jaxquat.arguments import is_concrete, one_shape, takes
 from jaxquat.body import Body
 from jaxquat.linear import inverse, matmul, matvec
 from jaxquat.mechanics import State, Step, Torque, check_step, evaluate_at_attitude, without_aux
@@ -83,9 +83,11 @@ def no_squish_kl6(body: Body, torque: Torque, t: ArrayLike, state: State, dt: Ar
     return _kicked("no_squish_kl6", _Frame, _turns, body, torque, t, state, dt, params, _KAHAN_LI6)
 
 
-def symmetric(moments: Array) -> Array:
-    """Whether two of the moments (3,) are equal, to 100 units of rounding. -> ()."""
-    return jnp.min(jnp.abs(moments - jnp.roll(moments, 1))) <= 100 * jnp.finfo(moments.dtype).eps * jnp.max(moments)
+def symmetric(moments: Array, axis: int | None = None) -> Array:
+    """Whether two of the moments (3,) are equal, to 100 units of rounding; with ``axis`` those of the other two axes. -> ()."""
+    gaps = jnp.abs(moments - jnp.roll(moments, 1))
+    gap = jnp.min(gaps) if axis is None else gaps[axis - 1]
+    return gap <= 100 * jnp.finfo(moments.dtype).eps * jnp.max(moments)
 
 
 def damped(step: Step, damping: ArrayLike) -> Step:
@@ -93,9 +95,9 @@ def damped(step: Step, damping: ArrayLike) -> Step:
 
     The exact decay of the momentum over half a step stands outermost on both sides: order 2 stays; inside the kicks it falls to 1.
     """
-    function("step", step)
-    damping = jnp.asarray(damping)
-    damping = exactly("damping", damping if damping.ndim == 2 else jnp.diag(damping), (3, 3))
+    takes("step", step, "body, torque, t, state, dt, params")
+    damping = one_shape("damping", damping, (3,), (3, 3))
+    damping = damping if damping.ndim == 2 else jnp.diag(damping)
 
     def decayed(body: Body, state: State, dt: Array) -> State:
         inverse_inertia = inverse(body.inertia)
@@ -103,7 +105,7 @@ def damped(step: Step, damping: ArrayLike) -> Step:
         return state._replace(omega=matvec(inverse_inertia, m))
 
     def damped_step(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any) -> State:
-        t, dt = check_step(body, t, state, dt)
+        t, state, dt = check_step(body, t, state, dt)
         return decayed(body, step(body, torque, t, decayed(body, state, dt), dt, params), dt)
 
     return damped_step
@@ -125,7 +127,7 @@ def _kicked(
     scheme: str, frame: Callable[..., _Frame], drift: _Drift, body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike,
     params: Any, shares: tuple[tuple[float, ...], tuple[float, ...]],
 ) -> State:  # fmt: skip
-    t, dt = check_step(body, t, state, dt)
+    t, state, dt = check_step(body, t, state, dt)
     without_aux(scheme, state)
     moments, axes = body.principal()
     axes, moments = frame(axes, moments)
@@ -143,7 +145,7 @@ def _kicked(
         point = drift(moments, lax.optimization_barrier(point), share * dt)
         done += share
         point = lax.optimization_barrier(kick(point, after, done))
-    return State(correct_norm(multiply(point.q, back)), rotate(axes, point.m / moments))
+    return State(correct_norm(multiply(point.q, back)), rotate(axes, point.m / moments), state.aux)
 
 
 def _turn(point: _Point, axis: int, angle: Array) -> _Point:

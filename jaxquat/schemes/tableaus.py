@@ -19,7 +19,14 @@ from jaxquat.arguments import positive_integer
 
 
 class Tableau(NamedTuple):
-    """Coefficients of an explicit method. The first stage has no row: ``a`` and ``c`` start at the second stage."""
+    """Coefficients of an explicit method of s stages. The first has no row: ``a`` and ``c`` start at the second.
+
+    Attributes:
+        a: s - 1 rows of 1, 2, ... weights of the stages before.
+        b: s weights of the stages.
+        c: s - 1 nodes, fractions of the step.
+        order: up to which the order conditions hold.
+    """
 
     a: tuple[tuple[float, ...], ...]
     b: tuple[float, ...]
