@@ -221,7 +221,7 @@ def test_a_step_too_long_is_nan_in_that_member_alone(name):
     np.testing.assert_array_equal(rest.omega, np.zeros(3))
 
 
-@pytest.mark.parametrize("name", ["lgvi", "lie_midpoint", "simo_wong"])
+@pytest.mark.parametrize("name", ["simo_wong", *(pytest.param(name, marks=pytest.mark.slow) for name in ("lgvi", "lie_midpoint"))])
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64], ids=["float32", "float64"])
 def test_a_step_from_rest_or_to_rest_is_solved(name, dtype):
     """Whatever vanishes: the rate before or after, the torque at the start, at the middle or at the end, or a sum of these."""
