@@ -81,15 +81,26 @@ def main():
     folder.mkdir(parents=True, exist_ok=True)
 
     flips = jax.jit(lambda: jq.rollout(jq.rkmk4, BOX, jq.torques.zero, FLIPPING, jq.grid(0.0, 0.01, 800)))()
-    figure = Figure(figsize=(13.0, 4.1), dpi=110)
+    figure = Figure(figsize=(13.0, 4.4), dpi=110)
     panels: list[Any] = [
-        figure.add_axes((0.01 + k / 3, 0.06, 0.27, 0.9), projection="3d", elev=35, azim=-30 + 75 * (k > 0)) for k in range(3)
+        figure.add_axes((0.01 + k / 3, 0.05, 0.27, 0.85), projection="3d", elev=35, azim=-30 + 75 * (k > 0)) for k in range(3)
     ]
     plot.body_axes(flips, ax=panels[0])
     plot.polhode(flips, BOX, ax=panels[1])
     plot.momentum_sphere(flips, BOX, ax=panels[2])
+    for panel in panels:
+        panel.legend(
+            loc="lower center",
+            bbox_to_anchor=(0.52, 0.93),
+            ncols=3,
+            frameon=False,
+            fontsize="small",
+            handlelength=2.4,
+            columnspacing=1.0,
+        )
     figure.savefig(folder / "plotting_free.png")
-    plot.animate(flips, BOX, folder / "flips.gif", fps=12, speed=1.0)
+    small: Any = Figure(figsize=(4.2, 3.7), dpi=80).add_axes((0.03, 0.11, 0.87, 0.89), projection="3d")
+    plot.animate(flips, BOX, folder / "flips.gif", fps=12, ax=small)
 
     train, held_out, near, key = jax.random.split(jax.random.key(0), 4)
     begin, unseen = jax.tree.map(jnp.log, HOFFMANN), starts_of(held_out, 200)
@@ -110,10 +121,10 @@ def main():
         angle = jnp.rad2deg(jq.quaternion.distance(paths.state.q, LEVEL))
         plot.fan(paths.t, angle, "attitude error [deg]", label=label, ax=right[1])
     right[1].set(yscale="log", ylim=(1e-2, 200), title="200 flights that the fit never saw")
-    plot.fit_history(fit, chunk=5, ax=left[2])
+    plot.fit_history(fit, chunk=5, ax=left[2]).set(ylim=(None, 0.65))
     names = ("zhao", "rkmk4", "rkmk6", "symmetric_top", "symmetric_top_suzuki4")
     runs = {name: precision(jq.SCHEMES[name].step, jq.SCHEMES[name].evaluations) for name in names}
-    plot.work_precision(runs, "torque evaluations", ax=right[2]).set_title("8 s of flips")
+    plot.work_precision(runs, "torque evaluations", ax=right[2]).set(title="8 s of flips", ylim=(1e-17, 1))
     figure.savefig(folder / "plotting_control.png")
     print(f"drawn to plotting_free.png, plotting_control.png and flips.gif in {folder}")
 

@@ -27,6 +27,19 @@ def test_the_readme_table_is_the_table_of_schemes():
     }
 
 
+def test_the_gallery_shows_what_the_examples_draw():
+    """Each picture that docs/gallery.py keeps is on the page, with the name of its example, and small."""
+    page, script = (ROOT / "docs" / "gallery.md").read_text(), (ROOT / "docs" / "gallery.py").read_text()
+    pictures = {name: re.findall(r'"(\S+)"', files) for name, files in re.findall(r'^    "(\w+)": \[(.+)\],$', script, re.M)}
+    assert set(pictures) == {path.stem for path in (ROOT / "examples").glob("*.py")}
+    shown = re.findall(r"!\[.+\]\((\S+)\)", page)
+    assert sorted(file for files in pictures.values() for file in files) == sorted(shown)
+    for name, files in pictures.items():
+        assert f"`{name}.py" in page
+        for file in files:
+            assert (ROOT / "docs" / file).stat().st_size < (400_000 if file.endswith(".gif") else 100_000)
+
+
 def test_the_architecture_names_every_room():
     page = (ROOT / "docs" / "architecture.md").read_text()
     for file in (ROOT / "jaxquat").rglob("*.py"):

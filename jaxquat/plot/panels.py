@@ -47,7 +47,8 @@ def frame(ax: Axes3D, radius: float, labels: tuple[str, str, str]) -> None:
     ax.set(xlabel=labels[0], ylabel=labels[1], zlabel=labels[2])
     axes: tuple[Any, ...] = (ax.xaxis, ax.yaxis, ax.zaxis)
     for axis in axes:
-        axis.set_major_locator(MaxNLocator(4, symmetric=True, prune="both"))
+        ticks = np.asarray(MaxNLocator(4, symmetric=True).tick_values(-radius, radius))
+        axis.set_ticks(ticks[np.abs(ticks) < 0.9 * radius])  # in the corners those of two axes would meet
         axis.pane.set_visible(False)
     ax.grid(False)
 
