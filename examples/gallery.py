@@ -95,7 +95,7 @@ def main():
             ncols=3,
             frameon=False,
             fontsize="small",
-            handlelength=1.6,
+            handlelength=2.4,
             columnspacing=1.0,
         )
     figure.savefig(folder / "plotting_free.png")
