@@ -529,7 +529,7 @@ def test_a_path_seen_from_elsewhere_to_the_order_of_the_scheme(name, view):
 @pytest.mark.parametrize("name", some(NAMES, quick=("rkmk4", "no_squish")))
 @path_law
 @given(data=st.data())
-def test_a_path_in_float32(name, data):
+def test_a_path_in_float32_is_that_of_float64(name, data):
     """From the same numbers."""
     x = {key: value.astype(np.float32) for key, value in data.draw(problem_of(name)).items()}
     got = path(name, x)
