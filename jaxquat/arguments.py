@@ -97,12 +97,13 @@ def function(name: str, value: Any, hint: str = "") -> Any:
     return value
 
 
-def takes(name: str, value: Any, arguments: str, why: str = "") -> Any:
+def takes(name: str, value: Any, arguments: str, why: str = "", hint: str = "") -> Any:
     """``value`` if it is a function that takes these positional arguments, "t, state" for instance; TypeError otherwise.
 
-    ``why`` says when it is given these: "there is a controller". A function without a signature is let through.
+    ``why`` says when it is given these: "there is a controller"; ``hint`` what to do about a value that is no function. A function
+    without a signature is let through.
     """
-    function(name, value)
+    function(name, value, hint)
     try:
         signature = inspect.signature(value)
     except (TypeError, ValueError):

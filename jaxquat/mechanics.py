@@ -124,13 +124,23 @@ def commanded(torque: Torque, held: Any) -> Torque:
     def torque_then(t: ArrayLike, state: State, params: Any) -> Any:
         return torque(t, state, params, held)
 
-    torque_then.__name__ = torque_name(torque).removeprefix("torque ")
-    return torque_then
+    return named(name_of(torque), torque_then)
+
+
+def named(name: str, torque: Torque) -> Torque:
+    """The torque with this name for error messages."""
+    torque.__name__ = name
+    return torque
+
+
+def name_of(torque: Torque) -> str:
+    """For error messages."""
+    return getattr(torque, "__name__", repr(torque))
 
 
 def torque_name(torque: Torque) -> str:
     """For error messages."""
-    return f"torque {getattr(torque, '__name__', repr(torque))}"
+    return f"torque {name_of(torque)}"
 
 
 def check_torque(name: str, tau: Any, state: State) -> Array:

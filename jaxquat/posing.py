@@ -12,7 +12,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike, DTypeLike
 
-from jaxquat.arguments import divisor, exactly, floating, function, instance, is_concrete, one_of, positive_integer, takes
+from jaxquat.arguments import divisor, exactly, floating, instance, is_concrete, one_of, positive_integer, takes
 from jaxquat.body import Body
 from jaxquat.mechanics import State, Step, Torque, check_state
 from jaxquat.scanning import Controller, Problem
@@ -86,8 +86,7 @@ def posed(
     checkpoint: str | int,
 ) -> Posed:
     """ValueError or TypeError for an argument of wrong shape, dtype or value, by name."""
-    function("step", step, _step_hint(step))
-    takes("step", step, "body, torque, t, state, dt, params")
+    takes("step", step, "body, torque, t, state, dt, params", hint=_step_hint(step))
     if controller is not None:
         instance("controller", controller, Controller, "a jq.Controller(init, update)")
         takes("controller.init", controller.init, "start, params")

@@ -16,7 +16,7 @@ from jaxquat import quaternion
 from jaxquat.arguments import exactly, function, instance, one_shape, takes
 from jaxquat.body import Body
 from jaxquat.linear import cross, dot, matvec
-from jaxquat.mechanics import State, Torque, check_rates, check_torque, torque_name
+from jaxquat.mechanics import State, Torque, check_rates, check_torque, name_of, named, torque_name
 
 __all__ = [
     "drag",
@@ -60,7 +60,7 @@ def total(*torques: Torque) -> Torque:
             tau = tau + check_torque(name, found, state)
         return tau if rates is None else (tau, rates)
 
-    return _named(f"total({', '.join(map(_name, torques))})", torque)
+    return named(f"total({', '.join(map(name_of, torques))})", torque)
 
 
 def in_world(world_torque: Torque) -> Torque:
@@ -77,7 +77,7 @@ def in_world(world_torque: Torque) -> Torque:
         tau = quaternion.rotate_inverse(state.q, check_torque(f"world_{torque_name(world_torque)}", tau, state))
         return (tau, *rates) if rates else tau
 
-    return _named(f"in_world({_name(world_torque)})", torque)
+    return named(f"in_world({name_of(world_torque)})", torque)
 
 
 def gravity_gradient(body: Body, position: Callable[[ArrayLike], Array], mu: ArrayLike = 3.986004418e14) -> Torque:
@@ -96,7 +96,7 @@ def gravity_gradient(body: Body, position: Callable[[ArrayLike], Array], mu: Arr
         rate = jnp.asarray(mu, place.dtype) / distance / distance / distance
         return 3.0 * rate * cross(down, matvec(body.inertia, down))
 
-    return _named("gravity_gradient", torque)
+    return named("gravity_gradient", torque)
 
 
 def heavy_top(weight: ArrayLike, offset: ArrayLike) -> Torque:
@@ -107,7 +107,7 @@ def heavy_top(weight: ArrayLike, offset: ArrayLike) -> Torque:
         down = jnp.asarray([0.0, 0.0, -1.0], state.q.dtype)
         return cross(offset, weight * quaternion.rotate_inverse(state.q, down))
 
-    return _named("heavy_top", torque)
+    return named("heavy_top", torque)
 
 
 def drag(damping: ArrayLike) -> Torque:
@@ -117,7 +117,7 @@ def drag(damping: ArrayLike) -> Torque:
     def torque(t: ArrayLike, state: State, params: Any, *held: Any) -> Array:
         return -(matvec(damping, state.omega) if damping.ndim == 2 else damping * state.omega)
 
-    return _named("drag", torque)
+    return named("drag", torque)
 
 
 def magnetic(dipole: ArrayLike, field: Callable[[ArrayLike], Array]) -> Torque:
@@ -128,17 +128,7 @@ def magnetic(dipole: ArrayLike, field: Callable[[ArrayLike], Array]) -> Torque:
     def torque(t: ArrayLike, state: State, params: Any, *held: Any) -> Array:
         return cross(dipole, quaternion.rotate_inverse(state.q, exactly("field(t)", field(t), (3,))))
 
-    return _named("magnetic", torque)
-
-
-def _name(torque: Torque) -> str:
-    return torque_name(torque).removeprefix("torque ")
-
-
-def _named(name: str, torque: Torque) -> Torque:
-    """For error messages."""
-    torque.__name__ = name
-    return torque
+    return named("magnetic", torque)
 
 
 def _called(name: str, torque: Torque, *given: Any) -> Any:

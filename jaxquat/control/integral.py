@@ -9,9 +9,9 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from jaxquat.actuators import saturate
-from jaxquat.arguments import exactly, function, instance, is_concrete, one_shape, positive, takes
+from jaxquat.arguments import exactly, instance, is_concrete, one_shape, positive, takes
 from jaxquat.body import Body
-from jaxquat.control.laws import Gains, Reference, check_reference, shortest, tracking_law
+from jaxquat.control.laws import Gains, Reference, check_gains, check_reference, shortest, tracking_law
 from jaxquat.mechanics import State
 from jaxquat.quaternion import conjugate, multiply
 from jaxquat.scanning import Controller
@@ -59,11 +59,9 @@ def pid(
     """
     instance("body", body, Body, "a jq.Body")
     reference_at = _constant(check_reference(reference)) if isinstance(reference, Reference) else reference
-    gains_of = _constant(_check_gains(gains)) if isinstance(gains, PIDGains) else gains
-    function("reference", reference_at, "; a control.Reference may stand for one that stays")
-    function("gains", gains_of, "; control.PIDGains may stand for those that stay")
-    takes("reference", reference_at, "t, params, input")
-    takes("gains", gains_of, "params")
+    gains_of = _constant(check_gains(gains, PIDGains)) if isinstance(gains, PIDGains) else gains
+    takes("reference", reference_at, "t, params, input", hint="; a control.Reference may stand for one that stays")
+    takes("gains", gains_of, "params", hint="; control.PIDGains may stand for those that stay")
     takes("measure", measure, "state, input")
     given, period = period, exactly("period", period, ())
     positive("period", period)
@@ -79,7 +77,7 @@ def pid(
 
     def update(t: Array, state: State, memory: Array, params: Any, input: Any) -> tuple[Array, Array]:  # noqa: A002
         seen, wanted = measure(state, input), check_reference(reference_at(t, params, input))
-        k, dtype = _check_gains(gains_of(params)), memory.dtype
+        k, dtype = check_gains(gains_of(params), PIDGains), memory.dtype
         uncut = tracking_law(body, seen, Gains(k.damping, k.stiffness), wanted) + memory
         cut = uncut if limits is None else saturate(uncut, limits.astype(dtype))
         error = 2.0 * multiply(conjugate(seen.q), shortest(seen.q, wanted.q))[1:]
@@ -91,8 +89,3 @@ def pid(
 
 def _constant(value: Any) -> Callable[..., Any]:
     return lambda *_: value
-
-
-def _check_gains(gains: Any) -> PIDGains:
-    instance("gains", gains, PIDGains, "control.PIDGains(damping, stiffness, integral)")
-    return PIDGains(*(exactly(f"gains.{name}", value, (3,)) for name, value in gains._asdict().items()))
