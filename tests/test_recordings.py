@@ -201,6 +201,7 @@ def drift(stdout, row):
     return float(next(line for line in stdout.splitlines() if line.startswith(row)).split()[-1])
 
 
+@pytest.mark.needs("matplotlib")
 def test_example_without_a_file(tmp_path):
     code, out, err = run(tmp_path, "gyro_attitude")
     assert code == 0, err
@@ -208,6 +209,7 @@ def test_example_without_a_file(tmp_path):
     assert 0.1 < drift(out, "bias removed") < 0.5 * drift(out, "raw")
 
 
+@pytest.mark.needs("matplotlib")
 def test_example_refuses_in_one_line(tmp_path):
     (tmp_path / "bad.csv").write_text(f"{HEADER}\n{GOOD}\n0.1,1,x2,3,1,0,0,0,0")
     assert run(tmp_path, "gyro_attitude", "bad.csv") == (1, "", "bad.csv: line 3, column gyr_y: wanted a number, got 'x2'\n")
@@ -217,6 +219,7 @@ def test_example_refuses_in_one_line(tmp_path):
     assert "Traceback" not in err
 
 
+@pytest.mark.needs("matplotlib")
 @pytest.mark.parametrize("name", REAL)
 def test_example_on_a_real_recording(tmp_path, name):
     """Removing the rest phase's bias brings 60 s of drift from above 10 degrees to below 4."""
