@@ -99,10 +99,8 @@ def posed(
         takes("save", save, given, why)
     start = check_state("start", start)
     dtype = start.q.dtype
-    if not isinstance(grid, Grid):
-        raise TypeError(f"grid: wanted a jq.grid(t0, dt, steps), got {type(grid).__name__}")
-    if not isinstance(body, Body):
-        raise TypeError(f"body: wanted a jq.Body, got {type(body).__name__}")
+    instance("grid", grid, Grid, "a jq.grid(t0, dt, steps)")
+    instance("body", body, Body, "a jq.Body")
     if body.inertia.shape != (3, 3):
         raise ValueError(f"body: wanted one body, inertia of shape (3, 3), got {body.inertia.shape}; use jax.vmap for a batch")
     if body.inertia.dtype != dtype:

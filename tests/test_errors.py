@@ -312,7 +312,7 @@ CASES = [
     (lambda: rollout(start=jq.State(Q, V, single(V))), TypeError, "start: wanted one dtype, got q float64 beside float32"),
     # rollout: body, grid
     (lambda: rollout(body=INERTIA), TypeError, "body: wanted a jq.Body, got ArrayImpl"),
-    (lambda: rollout(body=None), TypeError, "body: wanted a jq.Body, got NoneType"),
+    (lambda: rollout(body=None), TypeError, "body: wanted a jq.Body, got None"),
     (lambda: rollout(body=single(BODY)), TypeError, "body: wanted the dtype of the start, float64, got float32"),
     (
         lambda: rollout(body=jax.vmap(jq.Body)(jnp.stack([INERTIA, INERTIA]))),
@@ -321,7 +321,7 @@ CASES = [
         SCHEME_HINT,
     ),
     (lambda: rollout(grid=(0.0, 0.1, 4)), TypeError, "grid: wanted a jq.grid(t0, dt, steps), got tuple"),
-    (lambda: rollout(grid=None), TypeError, "grid: wanted a jq.grid(t0, dt, steps), got NoneType"),
+    (lambda: rollout(grid=None), TypeError, "grid: wanted a jq.grid(t0, dt, steps), got None"),
     # rollout: what the torque returns
     (lambda: rollout(torque=own(Q)), ValueError, "torque spring: wanted an array of shape (3,) and dtype float64, got float64[4]"),
     (lambda: rollout(torque=own(single(V))), ValueError, "torque spring: wanted", "dtype float64, got float32[3]"),
