@@ -122,7 +122,7 @@ def main():
     if importlib.util.find_spec("flatbuffers") is None:
         sys.exit('jax.export wants the package flatbuffers to write a file: pip install "jaxquat[export]"')
     fit = fitted()
-    gains = jax.tree.map(lambda log: np.exp(np.asarray(log)), fit.params)
+    gains = jax.tree.map(np.exp, fit.params)
     print(f"mean cost {fit.history[0]:.3f} before, {np.mean(fit.history[-10:]):.3f} after {len(fit.history)} updates")
     print(f"damping {np.round(gains.damping, 2)} N m s, stiffness {np.round(gains.stiffness, 2)} N m")
     loop, folder, began = closed_loop(fit.params), Path.cwd(), time.perf_counter()
