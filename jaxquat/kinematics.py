@@ -18,7 +18,7 @@ from jax.typing import ArrayLike
 
 from jaxquat.arguments import broadcast, exactly, floating, instance, is_concrete, one_of, takes, trailing, unit_quaternion
 from jaxquat.linear import cross, dot
-from jaxquat.quaternion import correct_norm, exp, multiply
+from jaxquat.quaternion import correct_norm, expm1, multiply
 from jaxquat.trajectory import Grid
 
 __all__ = [
@@ -62,7 +62,7 @@ def magnus(q0: ArrayLike, omega: ArrayLike, alpha: ArrayLike, dt: ArrayLike, *, 
         along = along + h**7 * (mixed * mixed / 30240 - acceleration * rate / 7560)
         across = across + h**7 * mixed * rate / 10080
         sideways = sideways - h**7 * (rate * rate / 30240 - acceleration / 6720)
-    return correct_norm(multiply(q0, exp(along * middle + across * alpha + sideways * turn)))
+    return correct_norm(q0 + multiply(q0, expm1(along * middle + across * alpha + sideways * turn)))
 
 
 def truncated_exp(u: ArrayLike) -> Array:
@@ -154,10 +154,10 @@ def _product(q0: Array, u: Array) -> Array:
     """``q0, q0 exp(u[0]), q0 exp(u[0]) exp(u[1]), ...``."""
 
     def advance(q: Array, turn: Array) -> tuple[Array, Array]:
-        q = correct_norm(multiply(q, turn))
+        q = correct_norm(q + multiply(q, turn))
         return q, q
 
-    return jnp.concatenate([q0[None], lax.scan(advance, q0, exp(u))[1]])
+    return jnp.concatenate([q0[None], lax.scan(advance, q0, expm1(u))[1]])
 
 
 def _weights(places: np.ndarray, at: np.ndarray) -> np.ndarray:

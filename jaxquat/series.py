@@ -64,6 +64,12 @@ def sinc(s: Array) -> Array:
     return rest * _polynomial(_SINC, r, _SWITCH) / x
 
 
+def cosm1_sinc(s: Array) -> tuple[Array, Array]:
+    """Cos x - 1, without cancellation, and sin(x)/x, with s = x^2 >= 0, any shape; both by the half angle."""
+    cosine, ratio = cos(0.25 * s), sinc(0.25 * s)
+    return -0.5 * s * ratio * ratio, ratio * cosine
+
+
 def cot_defect(s: Array) -> Array:
     """(1 - x cot x)/x^2 with 0 <= s = x^2 < pi^2, any shape; 1/3 at zero, NaN from the pole at pi on.
 

@@ -110,6 +110,11 @@ def exp(u: Vector) -> Vector:
     return [mp.cos(angle / 2), *scaled(mp.sin(angle / 2) / angle if angle else mp.mpf(1) / 2, u)]
 
 
+def expm1(u: Vector) -> Vector:
+    w, *v = exp(u)
+    return [w - 1, *v]
+
+
 def moved(q: Vector, v: Vector) -> Vector:
     """``q exp(v)``: the attitude at tangent coordinates v, unit."""
     return multiply(unit(q), exp(v))

@@ -126,6 +126,68 @@ class Forced:
         return extrapolate(derivative, np.concatenate([self.q, self.omega], axis=1).astype(extended), self.T, 24 * int(self.T))
 
 
+class FreeBodies:
+    """64 bodies and starts without torque, steps of .02: what stays constant in exact arithmetic shows how a scheme rounds.
+
+    ``axes``: "principal", "given" with the moments to ``from_principal``, or "matrix". With ``symmetric`` two moments are equal.
+    """
+
+    n, h, chunk = 64, 0.02, 1000
+
+    def __init__(self, dtype, axes="principal", symmetric=False):
+        rng = np.random.default_rng(20260301)
+        square = rng.uniform(0.3, 1.0, (self.n, 3))  # second moments of mass, so every inertia is physical
+        if symmetric:
+            square[:, 1] = square[:, 0]
+        moments = jnp.asarray(square.sum(axis=1, keepdims=True) - square, dtype)
+        turns, q = (Rotation.random(self.n, random_state=seed).as_quat()[:, [3, 0, 1, 2]] for seed in (8, 9))
+        self.bodies = jax.vmap(jq.Body.from_principal)(moments, *([] if axes == "principal" else [jnp.asarray(turns, dtype)]))
+        if axes == "matrix":
+            self.bodies = jax.vmap(jq.Body)(self.bodies.inertia)
+        omega = rng.normal(size=(self.n, 3))
+        omega *= 1.5 / np.linalg.norm(omega, axis=1, keepdims=True)
+        self.starts = jq.State(jnp.asarray(q, dtype), jnp.asarray(omega, dtype))
+
+    def drifts(self, step, counts, engine="scan"):
+        """At each of ``counts`` steps, relative to the start: |momentum - momentum0|, and |energy - energy0| of means over 1000 steps.
+
+        -> (counts, 2), medians over the bodies.
+        """
+        energy0, momentum0 = None, None
+        found = []
+        for done, states in self.fly(step, max(counts), engine):
+            if momentum0 is None:
+                energy0, momentum0 = self.energy(states).mean(1), self.momentum(states, 0)
+            if done in counts:
+                turned = np.linalg.norm(self.momentum(states, -1) - momentum0, axis=1) / np.linalg.norm(momentum0, axis=1)
+                found.append([np.median(turned), np.median(np.abs(self.energy(states).mean(1) / energy0 - 1))])
+        return np.array(found)
+
+    def fly(self, step, steps, engine):
+        """(steps done, states (64, 1001, ...)) every 1000 steps."""
+
+        def of_one(body, state):
+            return jq.rollout(step, body, jq.torques.zero, state, jq.grid(0.0, self.h, self.chunk), engine=engine).state
+
+        run, last = jax.jit(jax.vmap(of_one)), jax.jit(lambda states: jax.tree.map(lambda x: x[:, -1], states))
+        states = self.starts
+        for done in range(self.chunk, steps + 1, self.chunk):
+            path = run(self.bodies, states)
+            yield done, path
+            states = last(path)
+
+    def energy(self, states):
+        """(64, rows), in float64."""
+        omega = np.asarray(states.omega, np.float64)
+        return 0.5 * np.einsum("nij,nri,nrj->nr", np.asarray(self.bodies.inertia, np.float64), omega, omega)
+
+    def momentum(self, states, row):
+        """(64, 3), world axes, in float64."""
+        q, omega = (np.asarray(x[:, row], np.float64) for x in (states.q, states.omega))
+        m = np.einsum("nij,nj->ni", np.asarray(self.bodies.inertia, np.float64), omega)
+        return Rotation.from_quat(q[:, [1, 2, 3, 0]]).apply(m)
+
+
 def extrapolate(derivative, y, end, steps, columns=9):
     """Gragg's modified midpoint rule with 2, 4, ..., 2 columns substeps, extrapolated in the square of the substep."""
     big = np.longdouble(end) / steps

@@ -97,6 +97,13 @@ CASES["exp"] = Case(
     [Point(exact.scaled(angle, axis)) for axis in AXES for angle in (*SMALL, *LARGE, *BEYOND)],
 )
 
+CASES["expm1"] = Case(
+    lambda u, e: quaternion.expm1(u + e),
+    lambda u, e: exact.expm1(exact.add(u, e)),
+    3,
+    [Point(exact.scaled(angle, axis)) for axis in AXES for angle in (*SMALL, *LARGE, *BEYOND)],
+)
+
 CASES["log"] = Case(
     lambda q, v: quaternion.log(turned(q, v)),
     lambda q, v: exact.log(exact.moved(q, v)),

@@ -144,6 +144,23 @@ def test_exp_to_rounding(dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+def test_expm1_has_every_digit_of_a_small_turn(dtype):
+    """The scalar part too, -|u|^2/8, of which 1 + it knows nothing."""
+    u = rotation_vectors(dtype)
+    got = call(quaternion.expm1, u)
+    with mpmath.workdps(100):
+        for q, row in zip(got, u, strict=True):
+            v = [mpmath.mpf(float(x)) for x in row]
+            half = mpmath.norm(v) / 2
+            scalar = -2 * mpmath.sin(half / 2) ** 2
+            ratio = mpmath.sin(half) / half / 2 if half else mpmath.mpf(1) / 2
+            tiny = float(np.finfo(dtype).tiny)  # 1e-30 squared is below the normal numbers of float32
+            assert abs(float(q[0]) - float(scalar)) <= 4 * EPS[dtype] * abs(float(scalar)) + tiny
+            error = np.abs(q[1:] - np.array([float(ratio * x) for x in v]))
+            assert (error <= 4 * EPS[dtype] * min(1.0, float(2 * half))).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_log_to_rounding(dtype):
     """Against 2 atan2(|v|, w) v/|v| of the very floats, relative to the length of the result."""
     q = np.concatenate([call(exp, rotation_vectors(dtype)), unit(60, 4).astype(dtype), np.eye(4, dtype=dtype)])
@@ -538,6 +555,7 @@ CASES = [
     only(quaternion.rotate, FOUR, THREE),
     only(quaternion.rotate_inverse, FOUR, THREE),
     only(quaternion.exp, THREE),
+    only(quaternion.expm1, THREE),
     only(quaternion.log, FOUR),
     only(quaternion.left_matrix, FOUR),
     only(quaternion.right_matrix, FOUR),

@@ -54,6 +54,17 @@ def test_after_many_turns(name, dtype):
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_cosm1_sinc_lose_nothing_where_the_cosine_is_one(dtype):
+    s = jnp.asarray(SQUARES, dtype)
+    cosm1, sinc = jax.jit(series.cosm1_sinc)(s)
+    with mpmath.workdps(50):
+        roots = [mpmath.sqrt(mpmath.mpf(float(x))) for x in s]
+        wanted = np.array([[float(-2 * mpmath.sin(x / 2) ** 2), float(mpmath.sinc(x))] for x in roots])
+    np.testing.assert_allclose(cosm1, wanted[:, 0], rtol=4 * jnp.finfo(dtype).eps)
+    np.testing.assert_allclose(sinc, wanted[:, 1], rtol=0, atol=4 * jnp.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
 def test_cot_defect_has_a_pole_and_says_so(dtype):
     value, slope = jax.vmap(jax.value_and_grad(series.cot_defect))(jnp.asarray([9.86, 9.87, 12.0, 100.0], dtype))
     assert value[0] > 200.0

@@ -8,7 +8,7 @@ from jax.typing import ArrayLike
 
 from jaxquat.body import Body
 from jaxquat.mechanics import State, Torque, check_step, derivative
-from jaxquat.quaternion import correct_norm, exp, multiply
+from jaxquat.quaternion import correct_norm, exp, expm1, multiply
 from jaxquat.schemes.tableaus import RK4, combine
 
 
@@ -31,7 +31,8 @@ def cf4(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, p
     third = stage(turned(state.q, 0.5 * second.omega), 1)
     fourth = stage(turned(second.q, third.omega - 0.5 * first), 2)
     middle = second.omega + third.omega
-    q = turned(state.q, (3.0 * first + 2.0 * middle - fourth.omega) / 12.0)
-    q = correct_norm(turned(q, (-first + 2.0 * middle + 3.0 * fourth.omega) / 12.0))
+    before = lax.optimization_barrier(expm1(dt * (3.0 * first + 2.0 * middle - fourth.omega) / 12.0))
+    after = lax.optimization_barrier(expm1(dt * (-first + 2.0 * middle + 3.0 * fourth.omega) / 12.0))
+    q = correct_norm(state.q + multiply(state.q, before + after + multiply(before, after)))
     shift = combine(RK4.b, slopes, dt)
     return State(q, *jax.tree.map(lambda x, d: x + d, (state.omega, state.aux), shift))

@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 from jaxquat.arguments import instance
 from jaxquat.body import Body
 from jaxquat.mechanics import State, Step, Torque, check_step, derivative
-from jaxquat.quaternion import correct_norm, exp, multiply
+from jaxquat.quaternion import correct_norm, expm1, multiply
 from jaxquat.schemes.tableaus import Tableau, combine
 
 
@@ -30,11 +30,13 @@ def crouch_grossman(tableau: Tableau) -> Step:
         slopes: list[Any] = []  # of (omega, aux)
 
         def moved(weights: tuple[float, ...]) -> State:
-            q = state.q
+            turn = None  # the product of the exponentials, minus 1
             for weight, rate in zip(weights, rates, strict=True):
                 if weight != 0:
-                    q = multiply(q, lax.optimization_barrier(exp(weight * dt * rate)))  # the barrier: see rkmk
+                    last = lax.optimization_barrier(expm1(weight * dt * rate))  # the barrier: see rkmk
+                    turn = last if turn is None else turn + last + multiply(turn, last)
             shift = combine(weights, slopes, dt)
+            q = state.q if turn is None else state.q + multiply(state.q, turn)
             return State(q, *jax.tree.map(lambda x, d: x + d, (state.omega, state.aux), shift))
 
         stage = state

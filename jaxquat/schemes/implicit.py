@@ -15,7 +15,7 @@ from jax.typing import ArrayLike
 from jaxquat.body import Body
 from jaxquat.linear import cross, inverse, matvec, square
 from jaxquat.mechanics import State, Torque, angular_acceleration, check_step, evaluate, evaluate_at_attitude, without_aux
-from jaxquat.quaternion import correct_norm, exp, multiply, normalize, rotate_inverse
+from jaxquat.quaternion import correct_norm, exp, expm1, multiply
 
 NEWTON = 6  # evaluations of the residual
 NEW_SLOPES = (0, 2)  # those with a new derivative, the others keep the last
@@ -29,16 +29,20 @@ def lgvi(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, 
     t, state, dt = check_step(body, t, state, dt)
     q, omega, _ = state
     inertia = body.inertia
-    m = matvec(inertia, omega) + 0.5 * dt * evaluate_at_attitude("lgvi", torque, t, state, params)
+    tau0 = evaluate_at_attitude("lgvi", torque, t, state, params)
+    m = matvec(inertia, omega) + 0.5 * dt * tau0
 
     def residual(y: Array) -> Array:  # y, the vector part of the turn over its scalar part
         return 2.0 * (matvec(inertia, y) + cross(y, matvec(inertia, y))) - dt * m * (1.0 + square(y))
 
-    turn = _solved(0.5 * dt * matvec(inverse(inertia), m), residual, lambda y: dt * m)
-    turn = normalize(jnp.concatenate([jnp.ones_like(turn[:1]), turn]))
-    q = correct_norm(multiply(q, turn))
-    m = rotate_inverse(turn, m) + 0.5 * dt * evaluate_at_attitude("lgvi", torque, t + dt, State(q, omega), params)
-    return State(q, matvec(inverse(inertia), m), state.aux)
+    y = _solved(0.5 * dt * matvec(inverse(inertia), m), residual, lambda y: dt * m)
+    turn = _cayley(y)
+    q = correct_norm(q + multiply(q, turn))
+    tau1 = evaluate_at_attitude("lgvi", torque, t + dt, State(q, omega), params)
+    twice = 2.0 * cross(turn[1:], m)
+    turned = cross(turn[1:], twice) - (turn[0] + 1.0) * twice  # what turning adds to m
+    change = turned + 0.5 * dt * (tau0 + tau1)
+    return State(q, omega + _quotient(inertia, change), state.aux)
 
 
 def lie_midpoint(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any) -> State:
@@ -52,18 +56,19 @@ def lie_midpoint(body: Body, torque: Torque, t: ArrayLike, state: State, dt: Arr
     q, omega, _ = state
     inertia = body.inertia
 
-    def residual(end: Array) -> Array:
-        mean = 0.5 * (omega + end)
+    def residual(change: Array) -> Array:  # of the rate
+        mean = omega + 0.5 * change
         q_mean = lax.optimization_barrier(multiply(q, exp(0.5 * dt * mean)))
         tau, _ = evaluate(torque, t + 0.5 * dt, State(q_mean, mean), params)
-        return matvec(inertia, end - omega) - dt * (tau - cross(mean, matvec(inertia, mean)))
+        return matvec(inertia, change) - dt * (tau - cross(mean, matvec(inertia, mean)))
 
-    def terms(end: Array) -> Array:  # each may vanish alone, and their sum too
-        return jnp.concatenate([matvec(inertia, omega), dt * tau, matvec(inertia, end)])
+    def terms(change: Array) -> Array:  # each may vanish alone, and their sum too
+        return jnp.concatenate([matvec(inertia, omega), dt * tau, matvec(inertia, omega + change)])
 
     tau, _ = evaluate(torque, t, state, params)
-    end = _solved(omega + dt * angular_acceleration(body, omega, tau), residual, terms)
-    return State(correct_norm(multiply(q, exp(0.5 * dt * (omega + end)))), end, state.aux)
+    change = _solved(dt * angular_acceleration(body, omega, tau), residual, terms)
+    q = correct_norm(q + multiply(q, expm1(dt * (omega + 0.5 * change))))
+    return State(q, omega + change, state.aux)
 
 
 def simo_wong(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any) -> State:
@@ -76,23 +81,38 @@ def simo_wong(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayL
     q, omega, _ = state
     inertia = body.inertia
     tau0 = evaluate_at_attitude("simo_wong", torque, t, state, params)
-    m = matvec(inertia, omega) + 0.5 * dt * tau0
+    m = matvec(inertia, omega)
 
-    def turned(half: Array) -> Array:
-        return multiply(q, normalize(jnp.concatenate([jnp.ones_like(half[:1]), half])))
+    def turned(change: Array) -> Array:
+        return q + multiply(q, _cayley(dt * (0.5 * omega + 0.25 * change)))
 
-    def residual(end: Array) -> Array:
-        half = 0.25 * dt * (omega + end)
-        tau1 = evaluate_at_attitude("simo_wong", torque, t + dt, State(lax.optimization_barrier(turned(half)), omega), params)
-        v = matvec(inertia, end) - 0.5 * dt * tau1
+    def residual(change: Array) -> Array:  # of the rate
+        q1 = lax.optimization_barrier(turned(change))
+        tau1 = evaluate_at_attitude("simo_wong", torque, t + dt, State(q1, omega), params)
+        half = dt * (0.5 * omega + 0.25 * change)
+        added = matvec(inertia, change)
+        v = m + added - 0.5 * dt * tau1
         twice = cross(half, v)
-        return v + 2.0 / (1.0 + square(half)) * (twice + cross(half, twice)) - m
+        return added - 0.5 * dt * (tau0 + tau1) + 2.0 / (1.0 + square(half)) * (twice + cross(half, twice))
 
-    def terms(end: Array) -> Array:
-        return jnp.concatenate([matvec(inertia, omega), dt * tau0, matvec(inertia, end)])
+    def terms(change: Array) -> Array:
+        return jnp.concatenate([m, dt * tau0, matvec(inertia, omega + change)])
 
-    end = _solved(omega + dt * angular_acceleration(body, omega, tau0), residual, terms)
-    return State(correct_norm(turned(0.25 * dt * (omega + end))), end, state.aux)
+    change = _solved(dt * angular_acceleration(body, omega, tau0), residual, terms)
+    return State(correct_norm(turned(change)), omega + change, state.aux)
+
+
+def _cayley(y: Array) -> Array:
+    """The unit quaternion along (1, y), minus 1. (3,) -> (4,)."""
+    length = jnp.sqrt(1.0 + square(y))
+    return jnp.concatenate([-square(y)[None] / (1.0 + length), y]) / length
+
+
+def _quotient(matrix: Array, vector: Array) -> Array:
+    """``matrix^-1 vector``, refined once: the rounding of the inverse, the same in every step, does not remain."""
+    inverted = inverse(matrix)
+    first = matvec(inverted, vector)
+    return first + matvec(inverted, vector - matvec(matrix, first))
 
 
 def _solved(guess: Array, residual: Callable[[Array], Array], terms: Callable[[Array], Array]) -> Array:

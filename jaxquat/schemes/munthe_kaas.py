@@ -16,7 +16,7 @@ from jaxquat import so3
 from jaxquat.arguments import instance
 from jaxquat.body import Body
 from jaxquat.mechanics import State, Step, Torque, check_step, derivative
-from jaxquat.quaternion import correct_norm, exp, multiply
+from jaxquat.quaternion import correct_norm, exp, expm1, multiply
 from jaxquat.schemes.tableaus import Tableau, combine
 
 
@@ -52,5 +52,5 @@ def stages(
 def moved(state: State, shift: tuple[Array, Array, Any]) -> State:
     """The state turned by the rotation vector and displaced by the rest of ``shift``, unit again."""
     u, omega_shift, aux_shift = shift
-    q = correct_norm(multiply(state.q, lax.optimization_barrier(exp(u))))
+    q = correct_norm(state.q + multiply(state.q, lax.optimization_barrier(expm1(u))))
     return State(q, state.omega + omega_shift, jax.tree.map(lambda x, d: x + d, state.aux, aux_shift))

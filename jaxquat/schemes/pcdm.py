@@ -8,7 +8,7 @@ from jax.typing import ArrayLike
 
 from jaxquat.body import Body
 from jaxquat.mechanics import State, Torque, angular_acceleration, check_step, derivative, evaluate_at_attitude
-from jaxquat.quaternion import correct_norm, exp, multiply, rotate
+from jaxquat.quaternion import correct_norm, exp, expm1, multiply, rotate
 
 
 def zhao(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any) -> State:
@@ -30,7 +30,7 @@ def zhao(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, 
     )
     omega_dot, aux_dot = derivative(body, torque, t + 0.5 * dt, middle, params)
     return State(
-        correct_norm(multiply(q, lax.optimization_barrier(exp(dt * rotate(half, middle.omega))))),
+        correct_norm(q + multiply(q, lax.optimization_barrier(expm1(dt * rotate(half, middle.omega))))),
         omega + dt * omega_dot,
         jax.tree.map(lambda x, rate: x + dt * rate, aux, aux_dot),
     )
@@ -43,5 +43,5 @@ def pcdm1(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike,
     middle = multiply(q, lax.optimization_barrier(exp(0.5 * dt * omega)))
     tau = evaluate_at_attitude("pcdm1", torque, t + 0.5 * dt, State(middle, omega, state.aux), params)
     rate = omega + 0.5 * dt * angular_acceleration(body, omega, tau)
-    q = correct_norm(multiply(q, lax.optimization_barrier(exp(dt * rate))))
+    q = correct_norm(q + multiply(q, lax.optimization_barrier(expm1(dt * rate))))
     return State(q, omega + dt * angular_acceleration(body, rate, tau), state.aux)

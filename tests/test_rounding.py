@@ -1,0 +1,122 @@
+"""Conserved quantities walk and do not drift: in either precision, errors grow like the root of the number of steps.
+
+E. Hairer, R. McLachlan and A. Razakarivony, BIT 48, 2008, 231-243 ("Brouwer's law"). Free bodies with and without products of
+inertia, steps of .02, medians over 64 starts.
+"""
+
+import jax.numpy as jnp
+import numpy as np
+import problems
+import pytest
+
+import jaxquat as jq
+
+CONSERVING = [name for name, scheme in jq.SCHEMES.items() if "momentum" in scheme.conserves]
+BOUND = 4e-5  # at 1e5 steps, float32: some 700 roundings of 6e-8, which is what 1e5 of either sign come to in one component
+GROWTH = 0.65  # as a power of the steps; 0.5 is a random walk, 1 a drift
+PRECISIONS = {"float32": 1.0, "float64": 2.0**-29}  # eps in units of float32's
+
+
+def bodies(name, precision, axes):
+    symmetric = name == "symmetric_top_bm4"
+    if symmetric and axes == "matrix":  # a matrix of float32 leaves two equal moments apart by more than the scheme admits
+        axes = "given"
+    return problems.FreeBodies(jnp.dtype(precision), axes, symmetric)
+
+
+def growth(counts, errors):
+    return -problems.slope(np.array(counts), np.array(errors))
+
+
+@pytest.mark.needs("llvmlite")
+@pytest.mark.parametrize("name", ["no_squish", "lgvi", "simo_wong"])
+def test_momentum_and_energy_walk_in_float32(name):
+    counts = (10_000, 100_000)
+    found = bodies(name, "float32", "given").drifts(jq.SCHEMES[name].step, counts, "fused")
+    assert (found[-1] < BOUND).all(), found
+    assert growth(counts, found[:, 0]) < GROWTH, found
+
+
+@pytest.mark.slow
+@pytest.mark.needs("llvmlite")
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("axes", ["principal", "given"])
+@pytest.mark.parametrize("name", CONSERVING)
+def test_momentum_and_energy_walk_over_a_million_steps(name, axes, precision):
+    counts, unit = (10_000, 100_000, 1_000_000), PRECISIONS[precision]
+    found = bodies(name, precision, axes).drifts(jq.SCHEMES[name].step, counts, "fused")
+    # where the means of an energy that swings by the square of the step differ by more than rounding, see the next test
+    swings = precision == "float64" and name in ("no_squish", "symmetric_top")
+    assert found[1, 0] < BOUND * unit, found / unit
+    assert swings or found[1, 1] < BOUND * unit, found / unit
+    assert growth(counts, found[:, 0]) < GROWTH, found / unit
+    assert growth(counts, found[:, 1]) < GROWTH, found / unit
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("name", CONSERVING)
+def test_momentum_and_energy_walk_in_the_scan_engine(name, precision):
+    """A matrix of inertia, whose axes are found by rotations."""
+    counts, unit = (10_000, 100_000), PRECISIONS[precision]
+    found = bodies(name, precision, "matrix").drifts(jq.SCHEMES[name].step, counts)
+    swings = precision == "float64" and name in ("no_squish", "symmetric_top")
+    assert found[-1, 0] < BOUND * unit, found / unit
+    assert swings or found[-1, 1] < BOUND * unit, found / unit
+    assert growth(counts, found[:, 0]) < GROWTH, found / unit
+
+
+def turned(m, axis, angle):
+    """The momentum of a body that turns about one of its axes."""
+    j, k = (axis + 1) % 3, (axis + 2) % 3
+    c, s = np.cos(angle), np.sin(angle)
+    m[j], m[k] = c * m[j] + s * m[k], c * m[k] - s * m[j]
+
+
+def extended_energy(name, moments, omega, h, steps, every):
+    """Of the free body by a splitting in extended precision, every so many steps. (3, n), (3, n) -> (rows, n)."""
+    h, found = np.longdouble(h), []
+    if name == "symmetric_top":  # the closest pair of moments first
+        gaps = np.abs(np.roll(moments, -1, 0) - np.roll(moments, 1, 0))
+        order = (np.argmin(gaps, 0) + 1 + np.arange(3)[:, None]) % 3
+        moments, omega = (np.take_along_axis(x, order, 0) for x in (moments, omega))
+    m = moments * omega
+    for number in range(1, steps + 1):
+        if name == "no_squish":
+            for axis, share in ((2, 0.5), (1, 0.5), (0, 1.0), (1, 0.5), (2, 0.5)):
+                turned(m, axis, share * h * m[axis] / moments[axis])
+        else:
+            turned(m, 1, 0.5 * h * m[1] * (1 / moments[1] - 1 / moments[0]))
+            turned(m, 2, h * m[2] * (1 / moments[2] - 1 / moments[0]))
+            turned(m, 1, 0.5 * h * m[1] * (1 / moments[1] - 1 / moments[0]))
+        if number % every == 0:
+            found.append((m * m / moments).sum(0) / 2)
+    return np.array(found)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(np.finfo(np.longdouble).eps > 1e-18, reason="long double is no wider than double here")
+@pytest.mark.parametrize("name", ["no_squish", "symmetric_top"])
+def test_energy_in_float64_walks_beside_the_same_splitting_in_extended_precision(name):
+    """Their energy swings with the square of the step; what is left beside the same steps in extended precision is rounding."""
+    free, steps, counts = problems.FreeBodies(jnp.float64), 100_000, (10_000, 100_000)
+    moments, omega = (np.asarray(x, np.longdouble).T for x in (free.bodies.principal()[0], free.starts.omega))
+    wanted = extended_energy(name, moments, omega, free.h, steps, free.chunk)
+    got = np.array([free.energy(states)[:, -1] for _, states in free.fly(jq.SCHEMES[name].step, steps, "scan")])
+    error = np.abs(got / wanted.astype(np.float64) - 1)
+    walked = [np.median(error[count // free.chunk - 5 : count // free.chunk]) for count in counts]
+    assert walked[-1] < BOUND * PRECISIONS["float64"], walked
+    assert growth(counts, walked) < GROWTH, walked
+
+
+@pytest.mark.needs("llvmlite")
+@pytest.mark.parametrize(
+    "name",
+    ["rkmk4", "zhao", *(pytest.param(name, marks=pytest.mark.slow) for name in ("rkmk6", "cf4", "crouch_grossman4", "pcdm1"))],
+)
+def test_what_explicit_schemes_lose_of_the_momentum_by_rounding_walks_in_float32(name):
+    """At this step their truncation error is smaller than that."""
+    counts = (10_000, 100_000)
+    found = bodies(name, "float32", "principal").drifts(jq.SCHEMES[name].step, counts, "fused")[:, 0]
+    assert found[-1] < BOUND / 2, found
+    assert growth(counts, found) < GROWTH, found
