@@ -149,12 +149,11 @@ class FreeBodies:
         self.starts = jq.State(jnp.asarray(q, dtype), jnp.asarray(omega, dtype))
 
     def drifts(self, step, counts, engine="scan"):
-        """At each of ``counts`` steps, relative to the start: |momentum - momentum0|, and |energy - energy0| of means over 1000 steps.
+        """Medians (counts, 2) over the bodies, relative to the start, at each of ``counts`` steps.
 
-        -> (counts, 2), medians over the bodies.
+        Of |momentum - momentum0|, and of |energy - energy0| where both are means over 1000 steps.
         """
-        energy0, momentum0 = None, None
-        found = []
+        energy0, momentum0, found = None, None, []
         for done, states in self.fly(step, max(counts), engine):
             if momentum0 is None:
                 energy0, momentum0 = self.energy(states).mean(1), self.momentum(states, 0)

@@ -1,6 +1,6 @@
 """Conserved quantities walk and do not drift: in either precision, errors grow like the root of the number of steps.
 
-E. Hairer, R. McLachlan and A. Razakarivony, BIT 48, 2008, 231-243 ("Brouwer's law"). Free bodies with and without products of
+E. Hairer, R. McLachlan and A. Razakarivony, BIT 48, 2008 ("Brouwer's law"). Free bodies with and without products of
 inertia, steps of .02, medians over 64 starts.
 """
 

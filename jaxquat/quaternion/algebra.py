@@ -80,9 +80,8 @@ def exp(u: ArrayLike) -> Array:
 def expm1(u: ArrayLike) -> Array:
     """``exp(u) - 1`` to the last digit of every component, however small u is. (..., 3) -> (..., 4).
 
-    ``q + q expm1(u)`` turns q by u as ``q exp(u)`` does, and rounds better where steps are many: the error of the sine and the
-    cosine acts on the change alone, and what is left is the rounding of one sum, whose sign varies. So did G. Vilmart,
-    J. Comput. Phys. 227, 2008, 7083-7094.
+    ``q + q expm1(u)`` turns q by u as ``q exp(u)`` does, and rounds better where steps are many: the
+    rounding of the sine and the cosine acts on the change alone (G. Vilmart, J. Comput. Phys. 227, 2008).
     """
     u = trailing("u", u, (3,))
     both = series.cosm1_sinc(0.25 * square(u)[..., None])

@@ -1,10 +1,13 @@
 """Splitting of the motion into kicks by the torque and drifts of the free body, for torques of time and attitude.
 
-In principal axes with the body momentum m = I omega. A turn by alpha about axis k, ``q -> q exp(alpha e_k)`` and ``m -> exp(-alpha
-e_k) m``, is the exact flow of m_k^2/(2 I_k). A step gathers what its kicks and turns change and adds it to the state once: the
-rounding of cosines, of I and I^-1 and of the axes then acts on the change, not on the state, step after step with the same sign
-(G. Vilmart, J. Comput. Phys. 227, 2008, 7083-7094). A. Dullweber, B. Leimkuhler and R. McLachlan, J. Chem. Phys. 107, 1997, 5840-5851;
-T. F. Miller et al., J. Chem. Phys. 116, 2002, 8649-8659; S. Blanes and P. C. Moan, J. Comput. Appl. Math. 142, 2002, 313-330.
+In principal axes with the body momentum m = I omega. A turn by alpha about axis k, ``q -> q exp(alpha
+e_k)`` and ``m -> exp(-alpha e_k) m``, is the exact flow of m_k^2/(2 I_k). A step gathers what its kicks
+and turns change and adds it to the state once. So the rounding of cosines, of I and I^-1 and of the
+axes, whose sign is the same step after step, acts on the change and not on the state.
+
+A. Dullweber, B. Leimkuhler and R. McLachlan, J. Chem. Phys. 107, 1997, 5840-5851; T. F. Miller et al.,
+J. Chem. Phys. 116, 2002, 8649-8659; S. Blanes and P. C. Moan, J. Comput. Appl. Math. 142, 2002,
+313-330; on rounding G. Vilmart, J. Comput. Phys. 227, 2008.
 """
 
 from collections.abc import Callable
