@@ -161,17 +161,17 @@ def _turn(m: Array, change: _Change, axis: int, angle: Array) -> _Change:
     """
     half = 0.5 * angle
     c1, ratio = series.cosm1_sinc(half * half)
-    s = half * ratio
+    c1, s = lax.optimization_barrier(jnp.stack([c1, half * ratio]))
     i, j, k = axis, (axis + 1) % 3, (axis + 2) % 3
     w, v, m = change.turn[0] + 1.0, change.turn[1:], m + change.m
-    turn: list[Any] = [w * c1 - v[i] * s, None, None, None]
-    turn[1 + i] = v[i] * c1 + w * s
-    turn[1 + j] = v[j] * c1 + v[k] * s
-    turn[1 + k] = v[k] * c1 - v[j] * s
+    turn: list[Any] = [change.turn[0] + (w * c1 - v[i] * s), None, None, None]
+    turn[1 + i] = v[i] + (v[i] * c1 + w * s)
+    turn[1 + j] = v[j] + (v[j] * c1 + v[k] * s)
+    turn[1 + k] = v[k] + (v[k] * c1 - v[j] * s)
     cosm1, sine = -2.0 * s * s, 2.0 * s * (1.0 + c1)
-    push: list[Any] = [jnp.zeros_like(angle)] * 3
-    push[j], push[k] = m[j] * cosm1 + m[k] * sine, m[k] * cosm1 - m[j] * sine
-    return lax.optimization_barrier(_Change(change.turn + jnp.stack(turn), change.m + jnp.stack(push)))
+    push = [change.m[n] for n in range(3)]
+    push[j], push[k] = push[j] + (m[j] * cosm1 + m[k] * sine), push[k] + (m[k] * cosm1 - m[j] * sine)
+    return lax.optimization_barrier(_Change(jnp.stack(turn), jnp.stack(push)))
 
 
 def _turns(moments: Array, m: Array, change: _Change, duration: Array) -> _Change:
