@@ -1,6 +1,6 @@
 """The certificate of every scheme, measured: the tables of docs/schemes.md and docs/work_precision.png.
 
-    python benchmarks/certificates.py [--schemes rkmk4 ...] [--write] [--plot]
+    python benchmarks/certificates.py [--schemes rkmk4 ...] [--tables Rounding ...] [--write] [--plot]
 
 Problems with known answers come from tests/problems.py. ``--write`` puts the tables into docs/schemes.md, ``--plot`` draws.
 """
@@ -63,6 +63,11 @@ def start(name, q=problems.TILTED):
     return problems.start_of(name, jnp.asarray(q), jnp.asarray(problems.OMEGA0))
 
 
+def narrow(tree):
+    """In float32."""
+    return jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), tree)
+
+
 def orders(name):
     """RMS slopes in attitude and rate over 64 forced bodies."""
     scheme = jq.SCHEMES[name]
@@ -92,31 +97,60 @@ def errors_of(name):
     return found
 
 
+def marched(name, torque, q0, cast=lambda tree: tree):
+    """Every hundredth state of 1e5 steps of .05, in float64 or what it is cast to."""
+    step, body, begin = jq.SCHEMES[name].step, cast(body_of(name)), cast(start(name, q0))
+    rolled = lambda: jq.rollout(step, body, torque, begin, jq.grid(0.0, 0.05, 100_000), save_every=100).state  # noqa: E731
+    return jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), jax.jit(rolled)())
+
+
+def heavy32(t, state, params):
+    """HEAVY in float32."""
+    return jq.torques.heavy_top(jnp.float32(1.0), jnp.array([0, 0, 1], jnp.float32))(t, state, params)
+
+
 def drifts(name):
-    """Over 1e5 steps of .05: energy FREE and HEAVY, momentum FREE, norm with and without the norm controller (HEAVY)."""
-    step, body = jq.SCHEMES[name].step, body_of(name)
+    """Energy FREE and HEAVY, momentum FREE, norm, each in float64 and float32; the norm HEAVY without the norm controller."""
+    body, found = body_of(name), []
+    for torques, cast in (((jq.torques.zero, problems.heavy), lambda tree: tree), ((jq.torques.zero, heavy32), narrow)):
+        free, heavy = (
+            marched(name, torque, q0, cast) for torque, q0 in zip(torques, ([1.0, 0, 0, 0], problems.TILTED), strict=True)
+        )
+        column = []
+        for states, weight in ((free, 0.0), (heavy, 1.0)):
+            energy = np.asarray(jax.vmap(lambda s: jq.mechanics.energy(body, s))(states))
+            energy = energy + weight * np.asarray(jax.vmap(jq.quaternion.to_matrix)(states.q))[:, 2, 2]
+            column.append(np.abs(energy / energy[0] - 1).max())
+        momentum = np.asarray(jax.vmap(lambda s: jq.mechanics.momentum(body, s))(free))
+        column.append(np.linalg.norm(momentum - momentum[0], axis=1).max() / np.linalg.norm(momentum[0]))
+        column.append(np.abs(np.linalg.norm(heavy.q, axis=1) - 1).max())
+        found.append(column)
+    cells = ["; ".join(size(column[k]) for column in found) for k in range(4)]
+    if "norm" not in jq.SCHEMES[name].conserves or name.startswith("formulation"):
+        return [*cells, "-"]
+    kept = [module.correct_norm for module in MODULES]
+    for module in MODULES:
+        vars(module)["correct_norm"] = lambda q: q
+    uncorrected = marched(name, problems.heavy, problems.TILTED)
+    for module, function in zip(MODULES, kept, strict=True):
+        vars(module)["correct_norm"] = function
+    return [*cells, size(np.abs(np.linalg.norm(uncorrected.q, axis=1) - 1).max())]
 
-    def run(torque, q0):
-        rolled = lambda: jq.rollout(step, body, torque, start(name, q0), jq.grid(0.0, 0.05, 100_000), save_every=100).state  # noqa: E731
-        return jax.tree.map(np.asarray, jax.jit(rolled)())
 
-    free, heavy = run(jq.torques.zero, [1.0, 0, 0, 0]), run(problems.heavy, problems.TILTED)
-    found = []
-    for states, weight in ((free, 0.0), (heavy, 1.0)):
-        energy = np.asarray(jax.vmap(lambda s: jq.mechanics.energy(body, s))(states))
-        energy = energy + weight * np.asarray(jax.vmap(jq.quaternion.to_matrix)(states.q))[:, 2, 2]
-        found.append(np.abs(energy / energy[0] - 1).max())
-    momentum = np.asarray(jax.vmap(lambda s: jq.mechanics.momentum(body, s))(free))
-    found.append(np.linalg.norm(momentum - momentum[0], axis=1).max() / np.linalg.norm(momentum[0]))
-    found.append(np.abs(np.linalg.norm(heavy.q, axis=1) - 1).max())
-    if "norm" in jq.SCHEMES[name].conserves and not name.startswith("formulation"):
-        kept = [module.correct_norm for module in MODULES]
-        for module in MODULES:
-            vars(module)["correct_norm"] = lambda q: q
-        found.append(np.abs(np.linalg.norm(run(problems.heavy, problems.TILTED).q, axis=1) - 1).max())
-        for module, function in zip(MODULES, kept, strict=True):
-            vars(module)["correct_norm"] = function
-    return [f"{x:.0e}" if x < 10 else "diverges" for x in np.nan_to_num(found, nan=np.inf)] + ["-"] * (5 - len(found))
+def size(x):
+    """One digit."""
+    return f"{x:.0e}" if x < 10 else "diverges"  # NaN, too
+
+
+def rounding(name):
+    """64 free bodies with products of inertia, steps of .02: medians of what momentum and energy have lost, and how it grows."""
+    cells, counts = [], (10_000, 100_000, 1_000_000)
+    for dtype in (jnp.float32, jnp.float64):
+        bodies = problems.FreeBodies(dtype, "given", symmetric=name == "symmetric_top_bm4")
+        for errors in bodies.drifts(jq.SCHEMES[name].step, counts, "fused").T:
+            cells.append(", ".join(f"{x:.1e}" for x in errors))
+            cells.append(f"{-problems.slope(np.array(counts), errors):.2f}")
+    return cells
 
 
 def reversibility(name):
@@ -152,10 +186,9 @@ def gradient(name):
 def microseconds(name, bodies):
     """A step of HEAVY in a rollout of 500, float32 as users run it, the best of five."""
     step = jq.SCHEMES[name].step
-    body, begin = jax.tree.map(lambda x: x.astype(jnp.float32), (body_of(name), start(name)))
+    body, begin = narrow((body_of(name), start(name)))
     begins = jax.tree.map(lambda x: jnp.broadcast_to(x, (bodies, *x.shape)), begin)
-    torque = jq.torques.heavy_top(jnp.float32(1.0), jnp.array([0, 0, 1], jnp.float32))
-    one = lambda s, b: jq.rollout(step, b, torque, s, jq.grid(0.0, 0.01, 500), save_every=500).state  # noqa: E731
+    one = lambda s, b: jq.rollout(step, b, heavy32, s, jq.grid(0.0, 0.01, 500), save_every=500).state  # noqa: E731
     run = jax.jit(jax.vmap(one, (0, None))).lower(begins, body).compile()
     times = []
     for _ in range(6):
@@ -165,23 +198,30 @@ def microseconds(name, bodies):
     return f"{1e6 * min(times[1:]) / 500:.1f}"
 
 
+COMPARISON = "Lie RK4 against Formulations I and II"
 HEADS = {
     "Accuracy": "| scheme | variant | order q | omega | FREE | HEAVY | DRIVEN | torques | us, N = 1 | us, N = 64 | gradient |",
     "Conservation": "| scheme | energy FREE | energy HEAVY | momentum FREE | norm | norm without controller | forth and back |",
+    "Rounding": "| scheme | float32: momentum | growth | energy | growth | float64: momentum | growth | energy | growth |",
 }
 
 
-def certificates(names):
+def accuracy(name):
+    """The cells of a scheme."""
+    cells = [VARIANTS.get(name, ""), *orders(name), *errors_of(name), str(jq.SCHEMES[name].evaluations)]
+    return [*cells, microseconds(name, 1), microseconds(name, 64), gradient(name)]
+
+
+def certificates(names, titles):
     """{title: Markdown table}."""
-    rows = {title: [head, "|" + "---|" * (head.count("|") - 1)] for title, head in HEADS.items()}
+    cells = {"Accuracy": accuracy, "Conservation": lambda name: [*drifts(name), reversibility(name)], "Rounding": rounding}
+    rows = {title: [HEADS[title], "|" + "---|" * (HEADS[title].count("|") - 1)] for title in titles}
     for name in names:
-        scheme, began = jq.SCHEMES[name], time.perf_counter()
-        accuracy = [f"`{name}`", VARIANTS.get(name, ""), *orders(name), *errors_of(name), str(scheme.evaluations)]
-        accuracy += [microseconds(name, 1), microseconds(name, 64), gradient(name)]
-        conservation = [f"`{name}`", *drifts(name), reversibility(name)]
-        for title, cells in zip(HEADS, (accuracy, conservation), strict=True):
-            rows[title].append("| " + " | ".join(cells) + " |")
-            print(rows[title][-1], flush=True)
+        began = time.perf_counter()
+        for title, lines in rows.items():
+            if title != "Rounding" or "momentum" in jq.SCHEMES[name].conserves or name in ("rkmk4", "zhao"):
+                lines.append("| " + " | ".join([f"`{name}`", *cells[title](name)]) + " |")
+                print(lines[-1], flush=True)
         print(f"{time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
     return {title: "\n".join(lines) for title, lines in rows.items()}
 
@@ -298,11 +338,13 @@ def main():
     """Measure, print, and where asked write and draw."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--schemes", nargs="*", default=list(jq.SCHEMES), choices=list(jq.SCHEMES), metavar="NAME")
+    parser.add_argument("--tables", nargs="*", default=[*HEADS, COMPARISON], choices=[*HEADS, COMPARISON], metavar="TITLE")
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--plot", action="store_true")
     options = parser.parse_args()
-    tables = certificates(options.schemes) if options.schemes else {}
-    tables["Lie RK4 against Formulations I and II"] = comparison()
+    tables = certificates(options.schemes, [title for title in options.tables if title in HEADS])
+    if COMPARISON in options.tables:
+        tables[COMPARISON] = comparison()
     if options.write:
         page = ROOT / "docs" / "schemes.md"
         text = page.read_text()

@@ -39,7 +39,7 @@ class Body:
         hints = {1: "; principal moments: jq.Body.from_principal", 3: "; make a batch with jax.vmap(jq.Body)"}
         inertia = exactly("inertia", inertia, (3, 3), hints.get(inertia.ndim, ""))
         _check_inertia(inertia)
-        self._set(inertia, None, None)
+        self._set(_symmetric_part(inertia), None, None)
 
     def _set(self, inertia: Any, moments: Any, axes: Any) -> "Body":
         for name, value in zip(("_inertia", "_moments", "_axes"), (inertia, moments, axes), strict=True):
@@ -82,7 +82,7 @@ class Body:
             assert self._inertia is not None
             return self._inertia
         rotation = quaternion.to_matrix(self._axes)
-        return matmul(rotation * self._moments[..., None, :], transpose(rotation))
+        return _symmetric_part(matmul(rotation * self._moments[..., None, :], transpose(rotation)))
 
     @property
     def parameters(self) -> Array:
@@ -188,6 +188,11 @@ def refuse_bodies(name: str, tree: Any) -> None:
                 f"{name}{jax.tree_util.keystr(path)}; give theta of jq.Body.from_parameters(theta), or logarithms of the moments "
                 "of jq.Body.from_principal, and make the body within the function"
             )
+
+
+def _symmetric_part(matrix: Array) -> Array:
+    """A symmetric matrix without what rounding has made of it: that would make the energy of a free body drift."""
+    return 0.5 * (matrix + transpose(matrix))
 
 
 def _jacobi(matrix: Array, k: int) -> Array:
