@@ -140,10 +140,28 @@ def random_key(name: str, value: Any) -> Array:
     return key
 
 
-def positive(name: str, value: ArrayLike) -> None:
-    """ValueError if a concrete ``value`` is not positive throughout."""
-    if is_concrete(value) and not np.all(np.asarray(value) > 0):
-        raise ValueError(f"{name}: wanted positive values, got {np.asarray(value)}")
+def positive(name: str, value: ArrayLike, *, or_infinite: bool = False) -> None:
+    """ValueError if a concrete ``value`` is not positive throughout, and finite unless told otherwise."""
+    if is_concrete(value):
+        array = np.asarray(value)
+        if not np.all(array > 0):
+            raise ValueError(f"{name}: wanted positive values, got {array}")
+        if not (or_infinite or np.all(np.isfinite(array))):
+            raise ValueError(f"{name}: wanted finite values, got {array}")
+
+
+def not_negative(name: str, value: ArrayLike) -> None:
+    """ValueError if a concrete ``value`` is negative or not finite anywhere."""
+    if is_concrete(value) and not np.all((np.asarray(value) >= 0) & np.isfinite(np.asarray(value))):
+        raise ValueError(f"{name}: wanted finite values of at least 0, got {np.asarray(value)}")
+
+
+def fraction(name: str, value: Any) -> Array:
+    """``value`` as a floating array; ValueError if a concrete one is not between 0 and 1, both excluded, throughout."""
+    array = floating(name, value)
+    if is_concrete(array) and not np.all((np.asarray(array) > 0) & (np.asarray(array) < 1)):
+        raise ValueError(f"{name}: wanted values between 0 and 1, got {np.asarray(array)}")
+    return array
 
 
 def one_of(name: str, value: Any, options: Sequence[Any]) -> Any:

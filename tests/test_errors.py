@@ -399,6 +399,7 @@ CASES = [
     (lambda: fit(validation=lambda p: jnp.asarray(1)), TypeError, "validation: wanted a floating dtype, got int64"),
     (lambda: fit(data=(TEN, jnp.ones(5))), ValueError, "data: wanted one leading axis throughout, got [(10,), (5,)]"),
     (lambda: fit(data=jnp.asarray(1.0)), ValueError, "data: wanted one leading axis throughout, got [()]"),
+    (lambda: fit(data=jnp.ones((0, 3))), ValueError, "data: wanted at least one row, got [(0, 3)]"),
     (lambda: fit(data=TEN, batch=11), ValueError, "batch: wanted at most the rows of data, got 11 for 10"),
     (lambda: fit(batch=1), ValueError, "batch: wanted at most the rows of data, got 1 for no data"),
     (lambda: fit(data=TEN, batch=0), ValueError, "batch: wanted at least 1, got 0"),
