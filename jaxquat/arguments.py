@@ -188,6 +188,30 @@ def divisor(name: str, value: Any, total: int) -> int:
     return value
 
 
+def symmetric(name: str, value: Array) -> None:
+    """ValueError if a concrete matrix (n, n) is off its transpose by more than 100 units of rounding of its largest entry."""
+    if is_concrete(value):
+        matrix = np.asarray(value)
+        tolerance = 100 * np.finfo(matrix.dtype).eps * np.abs(matrix).max(initial=0.0)
+        if not np.abs(matrix - matrix.T).max(initial=0.0) <= tolerance:
+            raise ValueError(f"{name}: wanted a symmetric matrix, got {matrix.tolist()}")
+
+
+def rotation_matrix(name: str, value: Array) -> None:
+    """ValueError if a concrete matrix (..., 3, 3) has ``R^T R`` off 1 by more than 5e-4 in an entry, or a negative determinant.
+
+    That much the matrix of a quaternion may have whose norm is off 1 by 1e-4, which is admitted everywhere (|q|^4), and a rotation
+    matrix that was written with four decimals.
+    """
+    if is_concrete(value):
+        for matrix in np.asarray(value, dtype=np.float64).reshape(-1, 3, 3):
+            off, determinant = np.abs(matrix.T @ matrix - np.eye(3)).max(), matrix[0] @ np.cross(matrix[1], matrix[2])
+            if not (off <= 5e-4 and determinant > 0):
+                wanted = "a rotation matrix (R^T R = 1 to 0.0005, determinant 1)"
+                got = f"{matrix.tolist()} of determinant {determinant:.6g}, R^T R off 1 by {off:.3g}"
+                raise ValueError(f"{name}: wanted {wanted}, got {got}")
+
+
 def finite(name: str, value: Array) -> None:
     """ValueError if a concrete ``value`` holds a NaN or an infinity."""
     if is_concrete(value) and not np.all(np.isfinite(np.asarray(value))):

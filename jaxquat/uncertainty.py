@@ -76,8 +76,9 @@ def fit_covariance(
         FitCovariance. The covariance is that of linear least squares; for a model that is not linear it is right for noise so small
         that the model is linear over the errors found. J is taken in forward mode if n <= m, unless something in the residuals has
         a derivative in reverse mode only. RuntimeWarning where the residuals contradict the sigma given: chi-squared per degree of
-        freedom more than five of its standard deviations from 1, and errors thereby wrong by a factor of 1.5 or more. Residuals
-        that vanish to the root of rounding, of a model compared with itself, are no contradiction.
+        freedom more than five of its standard deviations above 1, and errors thereby too small by a factor of 1.5 or more. One far
+        below 1 is in the result alone. It makes the errors too large, and may be meant: residuals that are no independent draws,
+        or a forecast, where the model is compared with itself.
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name; residuals or derivatives that are not finite;
@@ -99,9 +100,8 @@ def fit_covariance(
     finite("residuals", value)
     finite("derivatives of residuals", jacobian)
     jacobian, value = np.asarray(jacobian, float), np.asarray(value, float)
-    rounding = float(np.sqrt(jnp.finfo(flat.dtype).eps))
     if tolerance is None:
-        tolerance = rounding
+        tolerance = np.sqrt(jnp.finfo(flat.dtype).eps)
     tolerance = float(fraction("tolerance", exactly("tolerance", tolerance, ())))
     noise = np.array(1.0)
     if sigma is not None:
@@ -121,7 +121,7 @@ def fit_covariance(
     reduced = None
     if sigma is not None and shape[0] > rank:
         reduced = float(np.sum((value / noise) ** 2) / (shape[0] - rank))
-        _compare(reduced, shape[0] - rank, rounding)
+        _compare(reduced, shape[0] - rank)
     if sigma is None:
         if shape[0] <= rank:
             raise ValueError(
@@ -145,17 +145,13 @@ def fit_covariance(
     )
 
 
-def _compare(reduced: float, freedom: int, rounding: float) -> None:
-    """RuntimeWarning if chi-squared per degree of freedom, of mean 1 and variance 2/freedom, contradicts sigma."""
-    factor = np.sqrt(reduced)  # of the size of the residuals to that of sigma
-    beyond_chance = abs(reduced - 1.0) > 5.0 * np.sqrt(2.0 / freedom)
-    if beyond_chance and (factor >= 1.5 or rounding < factor <= 1 / 1.5):
-        small = factor > 1.0
+def _compare(reduced: float, freedom: int) -> None:
+    """RuntimeWarning if chi-squared per degree of freedom, of mean 1 and variance 2/freedom, says that sigma is too small."""
+    if reduced > max(1.0 + 5.0 * np.sqrt(2.0 / freedom), 1.5**2):
         warnings.warn(
             f"sigma: wanted the noise of the residuals, got a chi-squared per degree of freedom of {reduced:.3g}: the residuals "
-            f"are {factor:.3g} times what sigma says, and the standard errors too {'small' if small else 'large'} by that "
-            f"{'(or the model does not fit, or params are no optimum)' if small else '(unless the data have no noise)'}; "
-            "leave out sigma to take it from the residuals",
+            f"are {np.sqrt(reduced):.3g} times what sigma says, and the standard errors too small by that, unless the model "
+            "does not fit or params are no optimum; leave out sigma to take it from the residuals",
             RuntimeWarning,
             stacklevel=3,
         )
