@@ -16,6 +16,7 @@ from jax.typing import ArrayLike
 from jaxquat import quaternion
 from jaxquat.arguments import exactly, finite, floating, instance, takes, unit_quaternion
 from jaxquat.body import Body
+from jaxquat.dependence import dependent
 from jaxquat.linear import cross, dot, inverse, matvec
 
 __all__ = ["State", "Step", "Torque", "angular_acceleration", "derivative", "energy", "linearize", "local", "momentum", "retract"]
@@ -88,14 +89,14 @@ def evaluate(torque: Torque, t: ArrayLike, state: State, params: Any) -> tuple[A
 
 
 def evaluate_at_attitude(scheme: str, torque: Torque, t: ArrayLike, state: State, params: Any) -> Array:
-    """The torque for a scheme that admits torques of time and attitude only; TypeError if the rate enters any equation of it."""
+    """The torque for a scheme that admits torques of time and attitude only; TypeError if it depends on the rate."""
     without_aux(scheme, state)
 
     def alone(omega: Array) -> Array:
         return evaluate(torque, t, State(state.q, omega), params)[0]
 
     traced = jax.make_jaxpr(alone)(state.omega)
-    if _enters(traced.jaxpr, traced.jaxpr.invars[0]):
+    if any(dependent(traced, [True])):
         raise TypeError(f"{scheme}: wanted a torque of time and attitude, got {torque_name(torque)}, which reads state.omega")
     return jaxpr_as_fun(traced)(state.omega)[0]
 
@@ -104,18 +105,6 @@ def without_aux(scheme: str, state: State) -> None:
     """TypeError if the state has aux states."""
     if jax.tree.leaves(state.aux):
         raise TypeError(f"{scheme}: wanted a state without aux, got {_describe(state.aux)}; jq.rkmk4 integrates aux states")
-
-
-def _enters(jaxpr: Any, variable: Any) -> bool:
-    """Whether a variable of a jaxpr has any use, calls of functions that ignore it apart."""
-    for equation in jaxpr.eqns:
-        for place, used in enumerate(equation.invars):
-            if used is not variable:
-                continue
-            inner = equation.params.get("jaxpr")
-            if inner is None or len(inner.jaxpr.invars) != len(equation.invars) or _enters(inner.jaxpr, inner.jaxpr.invars[place]):
-                return True
-    return any(used is variable for used in jaxpr.outvars)
 
 
 def commanded(torque: Torque, held: Any) -> Torque:

@@ -19,7 +19,7 @@ from jaxquat.body import Body
 from jaxquat.linear import inverse, matmul, matvec
 from jaxquat.mechanics import State, Step, Torque, check_step, evaluate_at_attitude, without_aux
 from jaxquat.quaternion import conjugate, correct_norm, exp, multiply, rotate, rotate_inverse
-from jaxquat.schemes.composition import KAHAN_LI6, SUZUKI4
+from jaxquat.schemes.composition import KAHAN_LI6, SUZUKI4, is_reversible, reversible_if
 
 
 class _Frame(NamedTuple):
@@ -94,6 +94,8 @@ def damped(step: Step, damping: ArrayLike) -> Step:
     """A splitting scheme with drag ``-damping omega`` beside its torque; ``damping`` is (3, 3) or (3,) [N m s], body axes.
 
     The exact decay of the momentum over half a step stands outermost on both sides: order 2 stays; inside the kicks it falls to 1.
+    With D that decay and S the step it is D S D, so that a step of -dt undoes it where one undoes S. Undoing multiplies rounding
+    by what the drag has divided the momentum by.
     """
     takes("step", step, "body, torque, t, state, dt, params")
     damping = one_shape("damping", damping, (3,), (3, 3))
@@ -108,7 +110,7 @@ def damped(step: Step, damping: ArrayLike) -> Step:
         t, state, dt = check_step(body, t, state, dt)
         return decayed(body, step(body, torque, t, decayed(body, state, dt), dt, params), dt)
 
-    return damped_step
+    return reversible_if(is_reversible(step), damped_step)
 
 
 def _merged(weights: tuple[float, ...]) -> tuple[tuple[float, ...], tuple[float, ...]]:
