@@ -16,7 +16,7 @@ from jax.typing import ArrayLike
 
 from jaxquat.arguments import broadcast, exactly, finite, floating, one_shape, positive, positive_integer
 from jaxquat.linear import cross, inverse, matmul, matvec, transpose
-from jaxquat.mechanics import State
+from jaxquat.mechanics import State, broadcastable
 
 __all__ = [
     "allocate",
@@ -66,6 +66,7 @@ def wheel_torque(axes: ArrayLike, state: State, momentum: ArrayLike, motor: Arra
     """
     axes = _axes("axes", axes)
     momentum, motor = exactly("momentum", momentum, axes.shape[:1]), exactly("motor", motor, axes.shape[:1])
+    state = broadcastable("state", state)
     return -matvec(transpose(axes), motor) - cross(state.omega, matvec(transpose(axes), momentum))
 
 

@@ -9,7 +9,17 @@ from jax import Array
 from jax.typing import ArrayLike, DTypeLike
 
 from jaxquat import quaternion
-from jaxquat.arguments import exactly, finite, floating, is_concrete, positive, random_key, symmetric, unit_quaternion
+from jaxquat.arguments import (
+    exactly,
+    finite,
+    floating,
+    floating_dtype,
+    is_concrete,
+    positive,
+    random_key,
+    symmetric,
+    unit_quaternion,
+)
 from jaxquat.linear import dot, matmul, transpose
 
 __all__ = ["Body"]
@@ -154,7 +164,7 @@ class Body:
     @classmethod
     def random(cls, key: Array, *, dtype: DTypeLike | None = None) -> "Body":
         """A random physical inertia with products: ``from_parameters`` of normal numbers of spread 0.3 (moments of order 1)."""
-        return cls.from_parameters(0.3 * jax.random.normal(random_key("key", key), (6,), dtype))
+        return cls.from_parameters(0.3 * jax.random.normal(random_key("key", key), (6,), floating_dtype("dtype", dtype)))
 
     def principal(self) -> tuple[Array, Array]:
         """(moments (3,) [kg m^2], axes (4,), principal to body): those kept by ``from_principal``, otherwise by Jacobi's rotations.

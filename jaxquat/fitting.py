@@ -13,7 +13,7 @@ from jax.flatten_util import ravel_pytree
 from tqdm import tqdm
 
 from jaxquat import snapshots
-from jaxquat.arguments import floating_tree, instance, one_of, positive_integer, random_key, takes
+from jaxquat.arguments import arrays, boolean, finite, floating_tree, instance, one_of, positive_integer, random_key, takes
 from jaxquat.body import refuse_bodies
 from jaxquat.descent import Draws, descent, sampled, scalar
 
@@ -57,7 +57,7 @@ class Fit(NamedTuple):
     best: int
     start: int | None
     chunk: int
-    converged: bool | None
+    converged: bool | None = None
 
 
 class _Run(NamedTuple):
@@ -145,10 +145,13 @@ def fit(
         for leaf in jax.tree.leaves(params):
             if leaf.shape[:1] != (starts,):
                 raise ValueError(f"params: wanted a leading axis of {starts} starts throughout, got shape {leaf.shape}")
+    else:
+        finite("params", ravel_pytree(params)[0])
     size = ravel_pytree(params)[0].size // (starts or 1)
     if size == 0:
         raise ValueError("params: wanted at least one number, got none")
-    rows = {jnp.shape(leaf)[:1] for leaf in jax.tree.leaves(data)}
+    boolean("progress", progress)
+    rows = {jnp.shape(leaf)[:1] for leaf in jax.tree.leaves(arrays("data", data))}
     if len(rows) > 1 or () in rows:
         raise ValueError(f"data: wanted one leading axis throughout, got {[jnp.shape(x) for x in jax.tree.leaves(data)]}")
     if (0,) in rows:

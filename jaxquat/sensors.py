@@ -8,7 +8,18 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat.arguments import exactly, finite, floating, instance, is_concrete, not_negative, one_shape, positive, random_key
+from jaxquat.arguments import (
+    exactly,
+    finite,
+    floating,
+    floating_dtype,
+    instance,
+    is_concrete,
+    not_negative,
+    one_shape,
+    positive,
+    random_key,
+)
 from jaxquat.linear import inverse, matvec
 
 __all__ = ["Gyro", "correct", "measure", "response"]
@@ -37,7 +48,7 @@ class Gyro(NamedTuple):
     @staticmethod
     def ideal(dtype: jax.typing.DTypeLike | None = None) -> "Gyro":
         """No error: the start of a calibration."""
-        zero = jnp.zeros((), dtype)
+        zero = jnp.zeros((), floating_dtype("dtype", dtype))
         return Gyro(jnp.zeros(3, dtype), jnp.zeros(3, dtype), jnp.zeros(6, dtype), zero, zero)
 
 

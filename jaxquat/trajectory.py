@@ -12,7 +12,7 @@ from jax.experimental import checkify
 from jax.typing import ArrayLike
 
 from jaxquat import quaternion, reversing, so3
-from jaxquat.arguments import floating, is_concrete, one_of
+from jaxquat.arguments import boolean, floating, is_concrete, one_of
 from jaxquat.body import Body
 from jaxquat.linear import dot
 from jaxquat.mechanics import State, Step, Torque, evaluate_at_attitude
@@ -134,6 +134,7 @@ def rollout(
         ImportError: ``engine="fused"`` without its compiler.
     """
     one_of("engine", engine, ("scan", "fused", "auto"))
+    boolean("check", check)
     if engine == "fused" and (check or checkpoint == "reversible"):
         raise ValueError('engine: "fused" has neither check=True nor checkpoint="reversible"; use engine="scan"')
     given = posed(

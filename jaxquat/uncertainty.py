@@ -11,7 +11,7 @@ from jax import Array
 from jax.flatten_util import ravel_pytree
 from jax.typing import ArrayLike
 
-from jaxquat.arguments import exactly, finite, floating, floating_tree, fraction, one_shape, positive, takes
+from jaxquat.arguments import finite, floating, floating_tree, fraction, one_shape, positive, takes
 from jaxquat.body import refuse_bodies
 from jaxquat.differentiation import reverse_only
 
@@ -40,7 +40,7 @@ class FitCovariance(NamedTuple):
     flat: np.ndarray
     singular_values: np.ndarray
     sigma: np.ndarray
-    reduced_chi_squared: float | None
+    reduced_chi_squared: float | None = None
 
     def __str__(self) -> str:
         values, errors = (np.asarray(ravel_pytree(tree)[0]) for tree in (self.params, self.standard_errors))
@@ -88,6 +88,7 @@ def fit_covariance(
     refuse_bodies("params", params)
     params = floating_tree("params", params)
     flat, unravel = ravel_pytree(params)
+    finite("params", flat)
     if not flat.size:
         raise ValueError("params: wanted at least one number, got none")
     of_flat = lambda vector: floating("residuals", residuals(unravel(vector)))  # noqa: E731
@@ -102,7 +103,7 @@ def fit_covariance(
     jacobian, value = np.asarray(jacobian, float), np.asarray(value, float)
     if tolerance is None:
         tolerance = np.sqrt(jnp.finfo(flat.dtype).eps)
-    tolerance = float(fraction("tolerance", exactly("tolerance", tolerance, ())))
+    tolerance = fraction("tolerance", tolerance)
     noise = np.array(1.0)
     if sigma is not None:
         noise = one_shape("sigma", sigma, (), shape)

@@ -212,7 +212,7 @@ CASES = [
         "of determinant -1, R^T R off 1 by 0",
     ),
     (lambda: quaternion.from_matrix(2 * jnp.eye(3)), ValueError, "matrix: wanted a rotation", "determinant 8, R^T R off 1 by 3"),
-    (lambda: quaternion.from_matrix(jnp.stack([jnp.eye(3), NAN * jnp.eye(3)])), ValueError, "matrix: wanted a rotation", "nan"),
+    (lambda: quaternion.from_matrix(jnp.stack([jnp.eye(3), NAN * jnp.eye(3)])), ValueError, "matrix: wanted finite values", "nan"),
     (lambda: so3.log(jnp.diag(jnp.array([1.0, 1, -1]))), ValueError, "matrix: wanted a rotation matrix", "determinant -1"),
     # so3, euler
     (lambda: so3.dexp(V, V, "space"), ValueError, "frame: wanted one of 'body', 'world', got 'space'"),
@@ -425,6 +425,42 @@ CASES = [
     (lambda: rollout(engine="gpu"), ValueError, "engine: wanted one of 'scan', 'fused', 'auto', got 'gpu'"),
     (lambda: rollout(engine=None), ValueError, "engine: wanted one of 'scan', 'fused', 'auto', got None"),
     (lambda: rollout(engine="fused", check=True), ValueError, 'engine: "fused" has neither check=True'),
+    # rollout: what is no array
+    (lambda: rollout(save=lambda t, state, params: "ab"), TypeError, "save: wanted arrays, got 'ab'"),
+    (
+        lambda: rollout(save=lambda t, state, params: {"a": V, "b": [object]}),
+        TypeError,
+        "save: wanted arrays, got <",
+        "at ['b'][0]",
+    ),
+    (lambda: rollout(inputs=np.array(["a", "b", "c", "d"])), TypeError, "inputs: wanted arrays of numbers, got <U1"),
+    (lambda: rollout(check=1), TypeError, "check: wanted True or False, got 1"),
+    (lambda: sampled(init=lambda start, params: "none"), TypeError, "controller.init: wanted arrays, got 'none'"),
+    (
+        lambda: sampled(update=lambda t, state, memory, p, value: ("go", memory)),
+        TypeError,
+        "controller.update: wanted arrays, got 'go'",
+    ),
+    # ensembles
+    (
+        lambda: jq.ensemble(lambda key: 1.0, lambda m: "ab", 3, KEY, reduce=jq.ensembles.mean()),
+        TypeError,
+        "simulate: wanted arrays",
+    ),
+    (lambda: jq.ensemble(lambda key: "ab", lambda m: 1.0, 3, KEY, reduce=jq.ensembles.mean()), TypeError, "sample: wanted arrays"),
+    (
+        lambda: jq.ensemble(lambda key: 1.0, jnp.sin, 3, KEY, reduce=jq.ensembles.mean(lambda rows: "ab"), progress=False),
+        TypeError,
+        "of: wanted arrays, got 'ab'",
+    ),
+    (lambda: jq.ensembles.quantiles("ab"), TypeError, "probabilities: wanted a sequence of numbers, got 'ab'"),
+    (lambda: jq.ensembles.quantiles([0.5], accuracy="ab"), TypeError, "accuracy: wanted a number, got 'ab'"),
+    (lambda: quaternion.random(KEY, 5), TypeError, "shape: wanted a tuple of integers, got 5 (write (5,))"),
+    (lambda: quaternion.random(KEY, (-1,)), ValueError, "shape: wanted integers of at least 0, got (-1,)"),
+    (lambda: quaternion.random(KEY, dtype=int), TypeError, "dtype: wanted a floating dtype or None, got <class 'int'>"),
+    (lambda: mechanics.energy(BODY, None), TypeError, "state: wanted a jq.State, got None"),
+    (lambda: jq.symmetric_top_bm4(None, torques.zero, 0.0, START, 0.1, None), TypeError, "body: wanted a jq.Body, got None"),
+    (lambda: fit(params=V * NAN), ValueError, "params: wanted finite values, got [nan nan nan]"),
     # the path
     (lambda: path().at(1.5), ValueError, "t: wanted times within [0.0, 1.0], got 1.5"),
     (lambda: path().at(jnp.array([0.5, -0.1])), ValueError, "t: wanted times within [0.0, 1.0], got [ 0.5 -0.1]"),

@@ -225,7 +225,7 @@ def test_what_a_kill_leaves_is_removed_and_what_is_not_ours_is_not(copied):
 @pytest.mark.parametrize(
     ("value", "error", "message"),
     [
-        (5, TypeError, "checkpoint_dir: wanted the path of a directory, got 5"),
+        (5, TypeError, "checkpoint_dir: wanted a path, got 5"),
         (__file__, OSError, "checkpoint_dir: wanted a directory that can be made, got .*File exists"),
     ],
 )

@@ -166,10 +166,10 @@ def test_reverse_mode_where_only_that_is_defined():
         ({"sigma": jnp.ones(4)}, ValueError, r"sigma: wanted shape \(\) or \(3,\), got \(4,\)"),
         ({"sigma": 0.0}, ValueError, "sigma: wanted positive values"),
         ({"sigma": jnp.inf}, ValueError, "sigma: wanted finite values, got inf"),
-        ({"tolerance": 0.0}, ValueError, "tolerance: wanted values between 0 and 1, got 0.0"),
-        ({"tolerance": 1.0}, ValueError, "tolerance: wanted values between 0 and 1, got 1.0"),
-        ({"tolerance": 1e300}, ValueError, r"tolerance: wanted values between 0 and 1, got 1e\+300"),
-        ({"tolerance": jnp.nan}, ValueError, "tolerance: wanted values between 0 and 1, got nan"),
+        ({"tolerance": 0.0}, ValueError, "tolerance: wanted a number between 0 and 1, got 0.0"),
+        ({"tolerance": 1.0}, ValueError, "tolerance: wanted a number between 0 and 1, got 1.0"),
+        ({"tolerance": 1e300}, ValueError, r"tolerance: wanted a number between 0 and 1, got 1e\+300"),
+        ({"tolerance": jnp.nan}, ValueError, "tolerance: wanted a number between 0 and 1, got nan"),
     ],
 )
 def test_errors(arguments, error, message):

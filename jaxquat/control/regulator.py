@@ -7,7 +7,7 @@ from jax.typing import ArrayLike
 from scipy.linalg import LinAlgError, solve_discrete_are
 
 from jaxquat.arguments import exactly, finite, floating, is_concrete, symmetric
-from jaxquat.mechanics import State, local
+from jaxquat.mechanics import State, local, one_body
 
 
 def lqr(a: ArrayLike, b: ArrayLike, state_cost: ArrayLike, command_cost: ArrayLike) -> Array:
@@ -62,7 +62,7 @@ def lqr_law(state: State, gain: ArrayLike, about: State) -> Array:
 
     ``about`` is the state to hold, about which the plant was linearised.
     """
-    delta = local(about, state)
+    delta = local(one_body("about", about), one_body("state", state))
     gain = floating("gain", gain)
     if gain.ndim != 2 or gain.shape[1] != delta.size:
         raise ValueError(f"gain: wanted shape (m, {delta.size}), got {gain.shape}")

@@ -12,7 +12,7 @@ from typing import Any
 from jax import lax
 from jax.typing import ArrayLike
 
-from jaxquat.arguments import takes
+from jaxquat.arguments import numbers, takes
 from jaxquat.body import Body
 from jaxquat.mechanics import State, Step, Torque, check_step
 
@@ -49,7 +49,7 @@ def compose(step: Step, weights: Sequence[float]) -> Step:
     from the last to the first.
     """
     takes("step", step, "body, torque, t, state, dt, params")
-    weights = tuple(float(weight) for weight in weights)
+    weights = numbers("weights", weights)
     if not weights or not math.isclose(sum(weights), 1.0, abs_tol=1e-13):
         raise ValueError(f"weights: wanted numbers that sum to 1, got {weights}")
 

@@ -14,7 +14,7 @@ from jax import Array, lax
 from jax.typing import ArrayLike
 
 from jaxquat import series
-from jaxquat.arguments import is_concrete, one_shape, takes
+from jaxquat.arguments import finite, instance, is_concrete, one_shape, takes
 from jaxquat.body import Body
 from jaxquat.linear import inverse, matmul, matvec
 from jaxquat.mechanics import State, Step, Torque, check_step, evaluate_at_attitude, without_aux
@@ -62,6 +62,7 @@ def symmetric_top_bm4(body: Body, torque: Torque, t: ArrayLike, state: State, dt
     It needs an exact drift: ValueError for a concrete body with I1 != I2. Traced, an asymmetric body brings it down to order 2;
     ``rollout(check=True)`` reports it.
     """
+    instance("body", body, Body, "a jq.Body")
     if is_concrete(body):
         with jax.ensure_compile_time_eval():
             moments, _ = body.principal()
@@ -99,6 +100,7 @@ def damped(step: Step, damping: ArrayLike) -> Step:
     """
     takes("step", step, "body, torque, t, state, dt, params")
     damping = one_shape("damping", damping, (3,), (3, 3))
+    finite("damping", damping)
     damping = damping if damping.ndim == 2 else jnp.diag(damping)
 
     def decayed(body: Body, state: State, dt: Array) -> State:
