@@ -14,9 +14,9 @@ import optax
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat.arguments import broadcast, exactly, floating, one_shape, positive, positive_integer
+from jaxquat.arguments import broadcast, exactly, finite, floating, one_shape, positive, positive_integer
 from jaxquat.linear import cross, inverse, matmul, matvec, transpose
-from jaxquat.mechanics import State
+from jaxquat.mechanics import State, broadcastable
 
 __all__ = [
     "allocate",
@@ -42,6 +42,7 @@ def saturate(tau: ArrayLike, limits: ArrayLike) -> Array:
 def saturate_smooth(tau: ArrayLike, limits: ArrayLike) -> Array:
     """``limits tanh(tau/limits)``: never beyond the limits, slope 1 at zero, smooth. (..., n), (..., n) or () -> (..., n)."""
     tau, limits = _limited(tau, limits)
+    finite("limits", limits)
     return limits * jnp.tanh(tau / limits)
 
 
@@ -65,13 +66,14 @@ def wheel_torque(axes: ArrayLike, state: State, momentum: ArrayLike, motor: Arra
     """
     axes = _axes("axes", axes)
     momentum, motor = exactly("momentum", momentum, axes.shape[:1]), exactly("motor", motor, axes.shape[:1])
+    state = broadcastable("state", state)
     return -matvec(transpose(axes), motor) - cross(state.omega, matvec(transpose(axes), momentum))
 
 
 def hold_momentum(momentum: ArrayLike, motor: ArrayLike, capacity: ArrayLike) -> Array:
     """The motor torques without those that would spin a full wheel faster: 0 where ``|h| >= capacity`` and u grows |h|. -> (n,)."""
     momentum, motor, capacity = broadcast(("momentum", momentum, ()), ("motor", motor, ()), ("capacity", capacity, ()))
-    positive("capacity", capacity)
+    positive("capacity", capacity, or_infinite=True)
     full = (jnp.abs(momentum) >= capacity) & (motor * momentum > 0)
     return jnp.where(full, 0.0, motor)
 
@@ -109,7 +111,7 @@ def _limited(tau: ArrayLike, limits: ArrayLike) -> list[Array]:
     core = tau.shape[-1:] or (3,)
     limits = limits if limits.ndim else jnp.broadcast_to(limits, core)
     tau, limits = broadcast(("tau", tau, core), ("limits", limits, core))
-    positive("limits", limits)
+    positive("limits", limits, or_infinite=True)
     return [tau, limits]
 
 
@@ -124,5 +126,5 @@ def _within(u: Array, limits: ArrayLike | None) -> Array:
     if limits is None:
         return u
     limits = one_shape("limits", limits, (), u.shape)
-    positive("limits", limits)
+    positive("limits", limits, or_infinite=True)
     return u / jnp.maximum(1.0, jnp.max(jnp.abs(u) / limits))

@@ -6,7 +6,9 @@ where the value is concrete, so the same code runs under ``jit``, ``vmap`` and `
 
 import contextlib
 import inspect
+import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -31,6 +33,17 @@ def floating(name: str, value: Any) -> Array:
     if not jnp.issubdtype(array.dtype, jnp.floating):
         hint = " (write 1.0, not 1)" if jnp.issubdtype(array.dtype, jnp.integer) else ""
         raise TypeError(f"{name}: wanted a floating dtype, got {array.dtype}{hint}")
+    return array
+
+
+def integers(name: str, value: Any) -> Array:
+    """``value`` as an array of integer dtype; TypeError otherwise."""
+    try:
+        array = jnp.asarray(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise TypeError(f"{name}: wanted integers, got {value!r}") from error
+    if not jnp.issubdtype(array.dtype, jnp.integer):
+        raise TypeError(f"{name}: wanted integers, got {array.dtype}")
     return array
 
 
@@ -140,15 +153,94 @@ def random_key(name: str, value: Any) -> Array:
     return key
 
 
-def positive(name: str, value: ArrayLike) -> None:
-    """ValueError if a concrete ``value`` is not positive throughout."""
-    if is_concrete(value) and not np.all(np.asarray(value) > 0):
-        raise ValueError(f"{name}: wanted positive values, got {np.asarray(value)}")
+def positive(name: str, value: ArrayLike, *, or_infinite: bool = False) -> None:
+    """ValueError if a concrete ``value`` is not positive throughout, and finite unless told otherwise."""
+    if is_concrete(value):
+        array = np.asarray(value)
+        if not np.all(array > 0):
+            raise ValueError(f"{name}: wanted positive values, got {array}")
+        if not (or_infinite or np.all(np.isfinite(array))):
+            raise ValueError(f"{name}: wanted finite values, got {array}")
+
+
+def not_negative(name: str, value: ArrayLike) -> None:
+    """ValueError if a concrete ``value`` is negative or not finite anywhere."""
+    if is_concrete(value) and not np.all((np.asarray(value) >= 0) & np.isfinite(np.asarray(value))):
+        raise ValueError(f"{name}: wanted finite values of at least 0, got {np.asarray(value)}")
+
+
+def real(name: str, value: Any) -> float:
+    """``value`` as a float, of any kind of number that is known now (a bool is not one); TypeError otherwise."""
+    array = np.asarray(None if isinstance(value, Tracer) else value)
+    if array.shape != () or not (np.issubdtype(array.dtype, np.floating) or np.issubdtype(array.dtype, np.integer)):
+        raise TypeError(f"{name}: wanted a number, got {value!r}")
+    return float(array)
+
+
+def numbers(name: str, value: Any) -> tuple[float, ...]:
+    """``value`` as a tuple of floats, from a sequence of numbers; TypeError otherwise."""
+    if isinstance(value, str) or not hasattr(value, "__len__") or not hasattr(value, "__getitem__"):
+        raise TypeError(f"{name}: wanted a sequence of numbers, got {value!r}")
+    return tuple(real(name, element) for element in value)
+
+
+def fraction(name: str, value: Any) -> float:
+    """``value`` as a float; ValueError if it is not between 0 and 1, both excluded."""
+    number = real(name, value)
+    if not 0 < number < 1:
+        raise ValueError(f"{name}: wanted a number between 0 and 1, got {value}")
+    return number
+
+
+def boolean(name: str, value: Any) -> bool:
+    """``value`` if it is True or False; TypeError otherwise."""
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name}: wanted True or False, got {value!r}")
+    return bool(value)
+
+
+def floating_dtype(name: str, value: Any) -> Any:
+    """``value`` if it is None or stands for a floating dtype; TypeError otherwise."""
+    try:
+        wanted = value is None or jnp.issubdtype(jnp.dtype(value), jnp.floating)
+    except TypeError:
+        wanted = False
+    if not wanted:
+        raise TypeError(f"{name}: wanted a floating dtype or None, got {value!r}")
+    return value
+
+
+def shape(name: str, value: Any) -> tuple[int, ...]:
+    """``value`` as a shape; TypeError if it is no tuple or list of integers, ValueError if one is negative."""
+    hint = f" (write ({value},))" if isinstance(value, int) else ""
+    if not isinstance(value, tuple | list) or any(isinstance(x, bool) or not isinstance(x, int | np.integer) for x in value):
+        raise TypeError(f"{name}: wanted a tuple of integers, got {value!r}{hint}")
+    if any(x < 0 for x in value):
+        raise ValueError(f"{name}: wanted integers of at least 0, got {value}")
+    return tuple(int(x) for x in value)
+
+
+def place(name: str, value: Any) -> Path:
+    """``value`` as the path of a file or folder; TypeError if it is none."""
+    if not isinstance(value, str | os.PathLike):
+        raise TypeError(f"{name}: wanted a path, got {value!r}")
+    return Path(os.fspath(value))
+
+
+def arrays(name: str, tree: Any) -> Any:
+    """``tree`` if all its leaves are arrays or numbers; TypeError, with the place in the tree, otherwise."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        known = isinstance(leaf, bool | int | float | complex | np.generic | np.ndarray | Array)
+        if not (known or (hasattr(leaf, "dtype") and hasattr(leaf, "shape"))):
+            raise TypeError(f"{name}: wanted arrays, got {leaf!r}" + (f" at {jax.tree_util.keystr(path)}" if path else ""))
+        if isinstance(leaf, np.generic | np.ndarray) and leaf.dtype.kind in "USmMO":
+            raise TypeError(f"{name}: wanted arrays of numbers, got {leaf.dtype}")
+    return tree
 
 
 def one_of(name: str, value: Any, options: Sequence[Any]) -> Any:
     """``value`` if it is one of ``options``; ValueError otherwise."""
-    if not any(value is option or value == option for option in options):
+    if isinstance(value, np.ndarray | Array) or not any(value is option or value == option for option in options):
         raise ValueError(f"{name}: wanted one of {', '.join(map(repr, options))}, got {value!r}")
     return value
 
@@ -168,6 +260,31 @@ def divisor(name: str, value: Any, total: int) -> int:
     if total % value:
         raise ValueError(f"{name}: wanted a divisor of the {total} steps, got {value}")
     return value
+
+
+def symmetric(name: str, value: Array) -> None:
+    """ValueError if a concrete matrix (n, n) is off its transpose by more than 100 units of rounding of its largest entry."""
+    if is_concrete(value):
+        matrix = np.asarray(value)
+        tolerance = 100 * np.finfo(matrix.dtype).eps * np.abs(matrix).max(initial=0.0)
+        if not np.abs(matrix - matrix.T).max(initial=0.0) <= tolerance:
+            raise ValueError(f"{name}: wanted a symmetric matrix, got {matrix.tolist()}")
+
+
+def rotation_matrix(name: str, value: Array) -> None:
+    """ValueError if a concrete matrix (..., 3, 3) has ``R^T R`` off 1 by more than 5e-4 in an entry, or a negative determinant.
+
+    That much the matrix of a quaternion may have whose norm is off 1 by 1e-4, which is admitted everywhere (|q|^4), and a rotation
+    matrix that was written with four decimals.
+    """
+    if is_concrete(value):
+        finite(name, value)
+        for matrix in np.asarray(value, dtype=np.float64).reshape(-1, 3, 3):
+            off, determinant = np.abs(matrix.T @ matrix - np.eye(3)).max(), matrix[0] @ np.cross(matrix[1], matrix[2])
+            if not (off <= 5e-4 and determinant > 0):
+                wanted = "a rotation matrix (R^T R = 1 to 0.0005, determinant 1)"
+                got = f"{matrix.tolist()} of determinant {determinant:.6g}, R^T R off 1 by {off:.3g}"
+                raise ValueError(f"{name}: wanted {wanted}, got {got}")
 
 
 def finite(name: str, value: Array) -> None:

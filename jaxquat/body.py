@@ -9,7 +9,17 @@ from jax import Array
 from jax.typing import ArrayLike, DTypeLike
 
 from jaxquat import quaternion
-from jaxquat.arguments import exactly, finite, floating, is_concrete, positive, random_key, unit_quaternion
+from jaxquat.arguments import (
+    exactly,
+    finite,
+    floating,
+    floating_dtype,
+    is_concrete,
+    positive,
+    random_key,
+    symmetric,
+    unit_quaternion,
+)
 from jaxquat.linear import dot, matmul, transpose
 
 __all__ = ["Body"]
@@ -115,7 +125,8 @@ class Body:
 
         With L lower triangular, diagonal exp(theta[:3]), below it theta[3], theta[4] (third row), theta[5]: ``S = L L^T`` is the
         matrix of second moments of mass and the inertia is ``tr(S) 1 - S`` (log-Cholesky; Rucker and Wensing, IEEE RA-L 7(2),
-        2022). Every theta gives a positive definite inertia with the triangle inequality. ``body.parameters`` inverts.
+        2022). Every theta whose exponentials the dtype can hold gives a positive definite inertia with the triangle inequality;
+        one beyond is a ValueError, and traced an inertia that is infinite, NaN or 0. ``body.parameters`` inverts.
         """
         theta = exactly("theta", theta, (6,))
         finite("theta", theta)
@@ -125,7 +136,11 @@ class Body:
         second = matmul(factor, factor.T)
         x, y, z = second[0, 0], second[1, 1], second[2, 2]
         sums = jnp.stack([y + z, z + x, x + y])  # not tr(S) - S_kk, which cancels for a needle
-        return cls._unchecked(jnp.where(jnp.eye(3, dtype=bool), sums[:, None], -second))
+        inertia = jnp.where(jnp.eye(3, dtype=bool), sums[:, None], -second)
+        if is_concrete(inertia) and not (np.all(np.isfinite(inertia)) and np.all(np.asarray(sums) > 0)):
+            wanted = f"exponentials of theta[:3] and products that {inertia.dtype} can hold"
+            raise ValueError(f"theta: wanted {wanted}, got {theta}, of moments {np.asarray(sums)}")
+        return cls._unchecked(inertia)
 
     @classmethod
     def box(cls, mass: ArrayLike, sides: ArrayLike) -> "Body":
@@ -149,7 +164,7 @@ class Body:
     @classmethod
     def random(cls, key: Array, *, dtype: DTypeLike | None = None) -> "Body":
         """A random physical inertia with products: ``from_parameters`` of normal numbers of spread 0.3 (moments of order 1)."""
-        return cls.from_parameters(0.3 * jax.random.normal(random_key("key", key), (6,), dtype))
+        return cls.from_parameters(0.3 * jax.random.normal(random_key("key", key), (6,), floating_dtype("dtype", dtype)))
 
     def principal(self) -> tuple[Array, Array]:
         """(moments (3,) [kg m^2], axes (4,), principal to body): those kept by ``from_principal``, otherwise by Jacobi's rotations.
@@ -211,11 +226,8 @@ def _check_inertia(inertia: Array) -> None:
     if not is_concrete(inertia):
         return
     finite("inertia", inertia)
-    matrix = np.asarray(inertia)
-    tolerance = 100 * np.finfo(matrix.dtype).eps * np.abs(matrix).max()
-    if np.abs(matrix - matrix.T).max() > tolerance:
-        raise ValueError(f"inertia: wanted a symmetric matrix, got {matrix.tolist()}")
-    _check_moments("inertia", np.linalg.eigvalsh(matrix))
+    symmetric("inertia", inertia)
+    _check_moments("inertia", np.linalg.eigvalsh(np.asarray(inertia)))
 
 
 def _check_moments(name: str, moments: Any) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,20 @@ from jaxquat.differentiation import forward_value_and_grad, reverse_only
 
 FORWARD_LIMIT = 6
 """``mode="auto"`` differentiates forward up to this many parameters (benchmarks/fit_mode.py measures both modes)."""
+
+
+class Draws(NamedTuple):
+    """Loss and gradient of several updates: how many were finite, and the moments of these.
+
+    Attributes:
+        count: how many were finite, ().
+        mean: (loss, gradient).
+        square: sums of their squared deviations from the mean, alike; exactly 0 if all were the same bits.
+    """
+
+    count: Any
+    mean: Any
+    square: Any
 
 
 def scalar(name: str, value: Any) -> Array:
@@ -48,15 +62,17 @@ def descent(
     over_starts: Callable[..., Any],
     room: int,
 ) -> Callable[..., Any]:
-    """``((params, state, skipped), first, stop, data) -> (the same, losses)`` by the updates from first to stop, ``room`` at most.
+    """``((params, state, skipped), first, stop, data, moving) -> (the same, losses, draws)``: the updates from first to stop.
 
-    ``losses`` have ``room`` rows, those of the updates made in front. ``over_starts`` is ``jax.vmap`` or does nothing.
+    ``losses`` have ``room`` rows, those of the updates made in front. ``over_starts`` is ``jax.vmap``
+    or does nothing. With ``moving`` False the parameters stay where they are, and ``draws`` says what
+    these updates see there: the same program, so that it costs no second compilation.
     """
     optimizer = optax.with_extra_args_support(optimizer)
 
     @jax.jit
-    @partial(over_starts, in_axes=(0, None, None))
-    def update(carry: Any, number: Array, data: Any) -> tuple[Any, Array]:
+    @partial(over_starts, in_axes=(0, None, None, None))
+    def update(carry: Any, number: Array, data: Any, moving: Array) -> tuple[Any, Array, Any]:
         params, state, skipped = carry
         loss = loss_at(number, data)
         forward = mode == "forward" or (mode == "auto" and size <= FORWARD_LIMIT and not reverse_only(loss, params))
@@ -67,20 +83,34 @@ def descent(
             updates, moved = optimizer.update(gradient, state, params, value=value, grad=gradient, value_fn=along)
         good = jnp.all(jnp.array([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves((value, gradient, updates))]))
         new, old = (optax.apply_updates(params, updates), moved, skipped), (params, state, skipped + 1)
-        return jax.tree.map(partial(jnp.where, good), new, old), value
+        return jax.tree.map(partial(jnp.where, good & moving), new, old), good, (value, gradient)
 
     @jax.jit
-    def advance(carry: Any, first: Array, stop: Array, data: Any) -> tuple[Any, Array]:
-        value = jax.eval_shape(update, carry, first, data)[1]
+    def advance(carry: Any, first: Array, stop: Array, data: Any, moving: Array) -> tuple[Any, Array, Draws]:
+        def one(number: Array, before: tuple[Any, Array, Draws]) -> tuple[Any, Array, Draws]:
+            carry, losses, draws = before
+            carry, good, found = update(carry, number, data, moving)
+            return carry, losses.at[number - first].set(found[0]), over_starts(_with_one_more, in_axes=0)(draws, good, found)
 
-        def one(number: Array, before: tuple[Any, Array]) -> tuple[Any, Array]:
-            carry, value = update(before[0], number, data)
-            return carry, before[1].at[number - first].set(value)
-
+        nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(update, carry, first, data, moving)[2])
+        losses = jnp.zeros((room, *nothing[0].shape), nothing[0].dtype)
         # first and stop are traced: one program makes every bit, wherever a chunk ends
-        return lax.fori_loop(first, stop, one, (carry, jnp.zeros((room, *value.shape), value.dtype)))
+        return lax.fori_loop(first, stop, one, (carry, losses, Draws(jnp.zeros_like(carry[2]), nothing, nothing)))
 
     return advance
+
+
+def _with_one_more(draws: Draws, good: Array, found: Any) -> Draws:
+    """With one more loss and gradient, if they are good.
+
+    Welford's recurrence: no cancellation, and no deviation at all where nothing deviates.
+    """
+    count = draws.count + 1
+    before = jax.tree.map(jnp.subtract, found, draws.mean)
+    mean = jax.tree.map(lambda m, d: m + d / count.astype(d.dtype), draws.mean, before)
+    after = jax.tree.map(jnp.subtract, found, mean)
+    more = Draws(count, mean, jax.tree.map(lambda s, b, a: s + b * a, draws.square, before, after))
+    return jax.tree.map(partial(jnp.where, good), more, draws)
 
 
 def _differentiable(loss: Callable[[Any], Array], value_and_grad: Callable[[Any], Any]) -> Callable[[Any], Array]:

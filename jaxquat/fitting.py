@@ -13,11 +13,20 @@ from jax.flatten_util import ravel_pytree
 from tqdm import tqdm
 
 from jaxquat import snapshots
-from jaxquat.arguments import floating_tree, instance, one_of, positive_integer, random_key, takes
+from jaxquat.arguments import arrays, boolean, finite, floating_tree, instance, one_of, positive_integer, random_key, takes
 from jaxquat.body import refuse_bodies
-from jaxquat.descent import descent, sampled, scalar
+from jaxquat.descent import Draws, descent, sampled, scalar
 
 __all__ = ["Fit", "fit"]
+
+_CONVERGED = 1e-3
+"""Share of the decrease of the loss; see ``Fit.converged``."""
+
+_NOISY = 8
+"""Draws of a loss that changes, or a twentieth of the updates if that is more, tell whether its gradient vanishes."""
+
+_VERDICTS = {0: "not judged", 1: "no", 2: "yes", 3: "unknown"}
+"""Whether a fit has converged, as numbers that go to disk; 0 for one under way."""
 
 
 class Fit(NamedTuple):
@@ -32,6 +41,13 @@ class Fit(NamedTuple):
         best: the number of updates that led to ``params``: of the lowest validation loss, or all without validation.
         start: which of the starts led to ``params``; None without starts.
         chunk: updates between two evaluations of the validation.
+        converged: whether the descent had reached a minimum when it ended (of the start that led to ``params``, whatever the
+            validation took): True if the loss would fall, to first order, by less than a thousandth of what it has fallen, were
+            every parameter moved again by as much as it has moved. Then the way that is left is about a two-thousandth of the
+            way gone. Scales and offsets of the loss and of each parameter do not matter. Parameters that did not move at all are
+            taken for frozen. Also True where the gradient vanishes to rounding. None where the loss changes from update to
+            update (batches, draws from the key) and three standard errors of the gradient's mean leave it open. A saddle, a
+            plateau and another minimum are not told from the lowest minimum.
     """
 
     params: Any
@@ -41,6 +57,7 @@ class Fit(NamedTuple):
     best: int
     start: int | None
     chunk: int
+    converged: bool | None = None
 
 
 class _Run(NamedTuple):
@@ -52,6 +69,7 @@ class _Run(NamedTuple):
     history: np.ndarray
     validation: np.ndarray
     best: Any  # parameters of the lowest validation loss so far; () without validation
+    verdict: np.ndarray  # an index of _VERDICTS
 
 
 def fit(
@@ -127,12 +145,17 @@ def fit(
         for leaf in jax.tree.leaves(params):
             if leaf.shape[:1] != (starts,):
                 raise ValueError(f"params: wanted a leading axis of {starts} starts throughout, got shape {leaf.shape}")
+    else:
+        finite("params", ravel_pytree(params)[0])
     size = ravel_pytree(params)[0].size // (starts or 1)
     if size == 0:
         raise ValueError("params: wanted at least one number, got none")
-    rows = {jnp.shape(leaf)[:1] for leaf in jax.tree.leaves(data)}
+    boolean("progress", progress)
+    rows = {jnp.shape(leaf)[:1] for leaf in jax.tree.leaves(arrays("data", data))}
     if len(rows) > 1 or () in rows:
         raise ValueError(f"data: wanted one leading axis throughout, got {[jnp.shape(x) for x in jax.tree.leaves(data)]}")
+    if (0,) in rows:
+        raise ValueError(f"data: wanted at least one row, got {[jnp.shape(x) for x in jax.tree.leaves(data)]}")
     if batch is not None:
         batch = positive_integer("batch", batch)
         if not rows or batch > min(rows)[0]:
@@ -153,7 +176,9 @@ def fit(
     state = jax.tree.map(_strong, over_starts(optimizer.init)(params))
     outer = () if starts is None else (starts,)
     empty = np.zeros((*outer, 0))
-    run = _Run(params, state, jnp.zeros(outer, jnp.int32), empty, empty, () if validate is None else params)
+    unjudged = np.zeros(outer, np.int8)
+    run = _Run(params, state, jnp.zeros(outer, jnp.int32), empty, empty, () if validate is None else params, unjudged)
+    beginning = run[:3]
     fingerprint = {
         "params": snapshots.digest(params)[:16],
         "optimizer": snapshots.digest(state)[:16],
@@ -173,16 +198,24 @@ def fit(
     with tqdm(total=steps, initial=number, disable=not progress, unit="update") as bar:
         while number < steps and not _stale(run, patience):
             stop = min(steps, *(every * (number // every + 1) for every in (chunk, checkpoint_every)))
-            (params, state, skipped), values = advance(run[:3], np.int32(number), np.int32(stop), data)
+            (params, state, skipped), values, _ = advance(run[:3], np.int32(number), np.int32(stop), data, np.True_)
             values = np.moveaxis(np.asarray(values)[: stop - number], 0, -1)
-            run = run._replace(params=params, state=state, skipped=skipped, history=_appended(run.history, values))
+            history = _appended(run.history, values)
+            run = run._replace(params=params, state=state, skipped=skipped, history=history, verdict=unjudged)
             bar.update(stop - number)
-            bar.set_postfix(loss=f"{np.fmin.reduce(values[..., -1].ravel()):.4g}", skipped=np.sum(run.skipped))
+            shown = {"loss": f"{np.fmin.reduce(values[..., -1].ravel()):.4g}", "skipped": np.sum(run.skipped)}
             number = stop
             if validate is not None and number % chunk == 0:
                 run = _validated(run, validate)
-            if directory is not None and (number % checkpoint_every == 0 or number == steps or _stale(run, patience)):
+            ended = number == steps or _stale(run, patience)
+            if ended:
+                run = _judged(run, advance, beginning, data)
+                shown["converged"] = "/".join(_VERDICTS[int(x)] for x in run.verdict.ravel())
+            bar.set_postfix(shown)
+            if directory is not None and (number % checkpoint_every == 0 or ended):
                 snapshots.save("checkpoint_dir", directory, number, run, fingerprint)
+    if np.any(run.verdict == 0):  # read from a directory, where a longer fit wrote it on its way
+        run = _judged(run, advance, beginning, data)
 
     if np.all(np.asarray(run.skipped) == number):
         first = run.history[..., 0]
@@ -196,14 +229,16 @@ def fit(
             raise FloatingPointError(f"validation: it was not finite at any of the {found.shape[-1]} evaluations")
         start = None if starts is None else int(np.argmin(found.min(axis=-1)))
         best = min(number, chunk * int(np.argmin(found if start is None else found[start])))
-        return Fit(_of_start(run.best, start), run.history, skipped, run.validation, best, start, chunk)
+        taken = _of_start(run.best, start)
+        return Fit(taken, run.history, skipped, run.validation, best, start, chunk, _converged(run, start))
     start = None
     if starts is not None:
         last = jax.jit(jax.vmap(lambda p, data: loss_at(number, data)(p), in_axes=(0, None)))(run.params, data)
         losses = _comparable(np.column_stack([run.history, last]))
         last_finite = next(column for column in losses.T[::-1] if np.any(np.isfinite(column)))
         start = int(np.argmin(last_finite))
-    return Fit(_of_start(run.params, start), run.history, skipped, None, number, start, chunk)
+    taken = _of_start(run.params, start)
+    return Fit(taken, run.history, skipped, None, number, start, chunk, _converged(run, start))
 
 
 def _strong(leaf: Any) -> Any:
@@ -227,6 +262,52 @@ def _stale(run: _Run, patience: int | None) -> bool:
         return False
     since = run.validation.shape[-1] - 1 - np.argmin(_comparable(run.validation), axis=-1)
     return bool(np.all(since >= patience))
+
+
+def _judged(run: _Run, advance: Callable[..., Any], beginning: Any, data: Any) -> _Run:
+    """With the verdict whether each start has converged; see ``Fit.converged``.
+
+    The next updates are drawn, and not made: what they would see of loss and gradient. Two tell whether
+    the loss changes from draw to draw. One that does is drawn more often, at the beginning too.
+    """
+    number = run.history.shape[-1]
+
+    def drawn(carry: Any, count: int) -> Draws:
+        return jax.device_get(advance(carry, np.int32(number), np.int32(number + count), data, np.False_)[2])
+
+    here, noise = drawn(run[:3], 2), np.zeros_like(run.history[..., 0], float)
+    fallen = np.asarray(run.history[..., 0], float) - here.mean[0]
+    if np.any(here.count == 1) or any(np.any(x != 0) for x in jax.tree.leaves(here.square)):
+        count = max(_NOISY, number // 20)
+        here, there = drawn(run[:3], count), drawn(beginning, count)
+        fallen = np.asarray(there.mean[0], float) - here.mean[0]
+        noise = np.hypot(*(_standard_error(x.square[0], x.count) for x in (here, there)))
+
+    def flat(tree: Any) -> np.ndarray:
+        return np.concatenate([np.reshape(x, (noise.size, -1)).astype(float) for x in jax.tree.leaves(tree)], axis=1)
+
+    slope, error = np.abs(flat(here.mean[1])), _standard_error(flat(here.square[1]), np.reshape(here.count, (-1, 1)))
+    params, eps = flat(run.params), max(float(jnp.finfo(x.dtype).eps) for x in jax.tree.leaves(run.params))
+    way = np.abs(params - flat(beginning[0]))
+    most, least = slope + 3.0 * error, np.maximum(slope - 3.0 * error, 0.0)
+    fallen, noise, loss = (np.reshape(x, -1) for x in (fallen, noise, np.abs(here.mean[0])))
+    moved = np.any(way > 0, axis=1)
+    yes = moved & (np.sum(most * way, axis=1) <= _CONVERGED * (fallen - 3.0 * noise))
+    to_rounding = np.all((most == 0) | (params != 0), axis=1)
+    yes |= to_rounding & (np.sum(most * np.abs(params), axis=1) <= np.sqrt(eps) * loss)
+    no = ~moved | (np.sum(least * way, axis=1) > _CONVERGED * np.maximum(fallen + 3.0 * noise, 0.0))
+    finite = np.reshape(here.count, -1)
+    verdict = np.select([finite == 0, finite == 1, yes, no], [1, 3, 2, 1], 3)
+    return run._replace(verdict=verdict.astype(np.int8).reshape(run.verdict.shape))
+
+
+def _standard_error(square: Any, count: Any) -> np.ndarray:
+    """Of the mean of so many (at least two), from their sum of squared deviations."""
+    return np.sqrt(np.asarray(square, float) / np.maximum(count * (count - 1.0), 1.0))
+
+
+def _converged(run: _Run, start: int | None) -> bool | None:
+    return {1: False, 2: True, 3: None}[int(run.verdict if start is None else run.verdict[start])]
 
 
 def _comparable(losses: np.ndarray) -> np.ndarray:

@@ -16,7 +16,7 @@ import numpy as np
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from jaxquat.arguments import broadcast, exactly, floating, instance, is_concrete, one_of, takes, trailing, unit_quaternion
+from jaxquat.arguments import broadcast, exactly, floating, instance, one_of, positive, takes, trailing, unit_quaternion
 from jaxquat.linear import cross, dot
 from jaxquat.quaternion import correct_norm, expm1, multiply
 from jaxquat.trajectory import Grid
@@ -118,8 +118,7 @@ def integrate(q0: ArrayLike, omega: ArrayLike, dt: ArrayLike, *, order: int = 4)
     for name, value in (("omega", omega), ("dt", dt)):
         if value.dtype != q0.dtype and not value.weak_type:
             raise TypeError(f"{name}: wanted the dtype of q0, {q0.dtype}, got {value.dtype}")
-    if is_concrete(dt) and not float(dt) > 0:
-        raise ValueError(f"dt: wanted a positive step, got {dt}")
+    positive("dt", dt)
     # Samples beyond the ends, on the polynomial through the first and the last few, make every stencil the central one.
     places, outside = np.arange(order), np.arange(1, order // 2)
     before, after = (_weights(places, at) for at in (-outside[::-1], order - 1 + outside))

@@ -14,8 +14,9 @@ from jax.flatten_util import ravel_pytree
 from jax.typing import ArrayLike
 
 from jaxquat import quaternion
-from jaxquat.arguments import exactly, finite, floating, instance, takes, unit_quaternion
+from jaxquat.arguments import arrays, exactly, finite, floating, instance, takes, trailing, unit_quaternion
 from jaxquat.body import Body
+from jaxquat.dependence import dependent
 from jaxquat.linear import cross, dot, inverse, matvec
 
 __all__ = ["State", "Step", "Torque", "angular_acceleration", "derivative", "energy", "linearize", "local", "momentum", "retract"]
@@ -46,21 +47,24 @@ Step = Callable[[Body, Torque, ArrayLike, State, ArrayLike, Any], State]
 def angular_acceleration(body: Body, omega: Array, tau: Array) -> Array:
     """Euler's equation: ``omega' = I^-1 (tau - omega × (I omega))``. (3,) [rad/s], (3,) [N m] -> (3,) [rad/s^2].
 
-    In body axes. Arrays of one dtype; nothing is checked.
+    In body axes, all of one dtype.
     """
-    inertia = body.inertia
+    instance("body", body, Body, "a jq.Body")
+    omega, tau, inertia = trailing("omega", omega, (3,)), trailing("tau", tau, (3,)), body.inertia
     return matvec(inverse(inertia), tau - cross(omega, matvec(inertia, omega)))
 
 
 def energy(body: Body, state: State) -> Array:
     """Kinetic energy of the rotation ``1/2 omega . I omega`` [J]. -> ()."""
     instance("body", body, Body, "a jq.Body")
+    state = broadcastable("state", state)
     return 0.5 * dot(state.omega, matvec(body.inertia, state.omega))
 
 
 def momentum(body: Body, state: State) -> Array:
     """Angular momentum of the body in WORLD axes [N m s]. -> (3,)."""
     instance("body", body, Body, "a jq.Body")
+    state = broadcastable("state", state)
     return quaternion.rotate(state.q, matvec(body.inertia, state.omega))
 
 
@@ -69,6 +73,7 @@ def derivative(body: Body, torque: Torque, t: ArrayLike, state: State, params: A
 
     ValueError or TypeError, with its name, for a torque of another shape or dtype than the state has.
     """
+    t, state, _ = check_step(body, t, state, 0.0)
     tau, rates = evaluate(torque, t, state, params)
     return angular_acceleration(body, state.omega, tau), rates
 
@@ -88,14 +93,14 @@ def evaluate(torque: Torque, t: ArrayLike, state: State, params: Any) -> tuple[A
 
 
 def evaluate_at_attitude(scheme: str, torque: Torque, t: ArrayLike, state: State, params: Any) -> Array:
-    """The torque for a scheme that admits torques of time and attitude only; TypeError if the rate enters any equation of it."""
+    """The torque for a scheme that admits torques of time and attitude only; TypeError if it depends on the rate."""
     without_aux(scheme, state)
 
     def alone(omega: Array) -> Array:
         return evaluate(torque, t, State(state.q, omega), params)[0]
 
     traced = jax.make_jaxpr(alone)(state.omega)
-    if _enters(traced.jaxpr, traced.jaxpr.invars[0]):
+    if any(dependent(traced, [True])):
         raise TypeError(f"{scheme}: wanted a torque of time and attitude, got {torque_name(torque)}, which reads state.omega")
     return jaxpr_as_fun(traced)(state.omega)[0]
 
@@ -104,18 +109,6 @@ def without_aux(scheme: str, state: State) -> None:
     """TypeError if the state has aux states."""
     if jax.tree.leaves(state.aux):
         raise TypeError(f"{scheme}: wanted a state without aux, got {_describe(state.aux)}; jq.rkmk4 integrates aux states")
-
-
-def _enters(jaxpr: Any, variable: Any) -> bool:
-    """Whether a variable of a jaxpr has any use, calls of functions that ignore it apart."""
-    for equation in jaxpr.eqns:
-        for place, used in enumerate(equation.invars):
-            if used is not variable:
-                continue
-            inner = equation.params.get("jaxpr")
-            if inner is None or len(inner.jaxpr.invars) != len(equation.invars) or _enters(inner.jaxpr, inner.jaxpr.invars[place]):
-                return True
-    return any(used is variable for used in jaxpr.outvars)
 
 
 def commanded(torque: Torque, held: Any) -> Torque:
@@ -165,12 +158,12 @@ def check_step(body: Body, t: ArrayLike, state: State, dt: ArrayLike) -> tuple[A
     Values are checked by ``check_state``, once for a trajectory.
     """
     instance("body", body, Body, "a jq.Body")
-    state = _arrays("state", state)
+    state = one_body("state", state)
     dtype = state.q.dtype
     for leaf in jax.tree.leaves(body):
         if leaf.dtype != dtype:
             raise TypeError(f"body: wanted the dtype of the state, {dtype}, got {leaf.dtype}")
-    return jnp.asarray(t, dtype), state, jnp.asarray(dt, dtype)
+    return jnp.asarray(exactly("t", t, ()), dtype), state, jnp.asarray(exactly("dt", dt, ()), dtype)
 
 
 def _same_dtype(value: Array, reference: Array) -> bool:
@@ -183,7 +176,7 @@ def _describe(tree: Any) -> str:
 
 def check_state(name: str, state: State) -> State:
     """A State of one body, its arrays as JAX arrays, finite and with a unit quaternion, or an error that names the field."""
-    state = _arrays(name, state)
+    state = one_body(name, state)
     finite(f"{name}.omega", state.omega)
     unit_quaternion(f"{name}.q", state.q)
     for leaf in jax.tree.leaves(state.aux):
@@ -191,7 +184,7 @@ def check_state(name: str, state: State) -> State:
     return state
 
 
-def _arrays(name: str, state: State) -> State:
+def one_body(name: str, state: State) -> State:
     """A State of JAX arrays of the right shapes and one dtype, or an error that names the field."""
     instance(name, state, State, "a jq.State")
     q, omega = _of_one_body(f"{name}.q", state.q, (4,)), _of_one_body(f"{name}.omega", state.omega, (3,))
@@ -202,6 +195,12 @@ def _arrays(name: str, state: State) -> State:
     return State(q, omega, aux)
 
 
+def broadcastable(name: str, state: State) -> State:
+    """A State of arrays, of one body or with leading axes, or an error that names the field."""
+    instance(name, state, State, "a jq.State")
+    return state._replace(q=trailing(f"{name}.q", state.q, (4,)), omega=trailing(f"{name}.omega", state.omega, (3,)))
+
+
 def _of_one_body(name: str, value: ArrayLike, shape: tuple[int, ...]) -> Array:
     array = floating(name, value)
     hint = "; steps and rollouts see one body: use jax.vmap for a batch" if array.ndim > len(shape) else ""
@@ -210,7 +209,7 @@ def _of_one_body(name: str, value: ArrayLike, shape: tuple[int, ...]) -> Array:
 
 def retract(state: State, delta: ArrayLike) -> State:
     """The state at the error ``delta``: attitude ``q exp(delta[:3])``, rate and aux plus the rest. (6 + size of aux,) -> State."""
-    state = _arrays("state", state)
+    state = one_body("state", state)
     aux, unravel = ravel_pytree(state.aux)
     delta = exactly("delta", delta, (6 + aux.size,))
     if delta.dtype != state.q.dtype:
@@ -225,7 +224,7 @@ def local(a: State, b: State) -> Array:
     (rotation vector ``log(qa* qb)`` [rad], rate difference [rad/s], aux difference). Smooth while the attitudes differ by less
     than a half turn.
     """
-    a, b = _arrays("a", a), _arrays("b", b)
+    a, b = one_body("a", a), one_body("b", b)
     if _describe(a.aux) != _describe(b.aux):
         raise ValueError(f"b: wanted aux states like those of a, {_describe(a.aux)}, got {_describe(b.aux)}")
     u = quaternion.log(quaternion.relative(a.q, b.q))
@@ -241,7 +240,11 @@ def linearize(
     A is (n, n), B (n, m): n = 6 + size of aux, m the number of parameters, in the order of ``ravel_pytree(params)``. For an LQR let
     the parameters be the commanded torque: ``torque = lambda t, state, u: u``.
     """
-    flat, unravel = ravel_pytree(params)
+    takes("step", step, "body, torque, t, state, dt, params")
+    state = one_body("state", state)
+    flat, unravel = ravel_pytree(arrays("params", params))
+    if not flat.size:
+        flat = jnp.zeros(0, state.q.dtype)
     following = step(body, torque, t, state, dt, params)
 
     def error(delta: Array, vector: Array) -> Array:

@@ -12,7 +12,18 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike, DTypeLike
 
-from jaxquat.arguments import divisor, exactly, floating, instance, is_concrete, one_of, positive_integer, takes
+from jaxquat.arguments import (
+    arrays,
+    divisor,
+    exactly,
+    floating,
+    floating_dtype,
+    instance,
+    is_concrete,
+    one_of,
+    positive_integer,
+    takes,
+)
 from jaxquat.body import Body
 from jaxquat.mechanics import State, Step, Torque, check_state
 from jaxquat.scanning import Controller, Problem
@@ -36,7 +47,7 @@ class Grid:
 
     def times(self, dtype: DTypeLike | None = None) -> Array:
         """All times ``t0 + k dt`` [s] from the index, (steps + 1,); in the dtype of ``dt``, or the default one, unless given."""
-        if dtype is None:
+        if floating_dtype("dtype", dtype) is None:
             dtype = jax.dtypes.canonicalize_dtype(getattr(self.dt, "dtype", float))
         t0, dt = jnp.asarray(self.t0, dtype), jnp.asarray(self.dt, dtype)
         return t0 + jnp.arange(self.steps + 1).astype(dtype) * dt
@@ -110,7 +121,7 @@ def posed(
     if controller is not None and controller.period is not None:
         _check_period(controller.period, grid.dt, sample_every)
     samples = grid.steps // sample_every
-    for leaf in jax.tree.leaves(inputs):
+    for leaf in jax.tree.leaves(arrays("inputs", inputs)):
         if jnp.shape(leaf)[:1] != (samples,):
             raise ValueError(f"inputs: wanted leading axis {samples} (steps // sample_every), got shape {jnp.shape(leaf)}")
     t0, dt = jnp.asarray(grid.t0, dtype), jnp.asarray(grid.dt, dtype)

@@ -14,6 +14,8 @@ from typing import NamedTuple, TextIO, cast
 
 import numpy as np
 
+from jaxquat.arguments import finite, instance, not_negative, place, real
+
 __all__ = ["COLUMNS", "Recording", "read", "write"]
 
 _GYRO = ("gyr_x", "gyr_y", "gyr_z")
@@ -44,6 +46,8 @@ class Recording(NamedTuple):
         coarser decimals, such as 600 Hz in milliseconds, nothing tells whether a sample is missing: give ``tolerance=1.0`` to
         take them.
         """
+        tolerance = real("tolerance", tolerance)
+        not_negative("tolerance", tolerance)
         mean = (self.t[-1] - self.t[0]) / (len(self.t) - 1)
         off = np.abs(self.t - (self.t[0] + mean * np.arange(len(self.t))))
         worst, digit = int(np.argmax(off)), _last_decimal(self.t)
@@ -84,13 +88,38 @@ def read(path: str | os.PathLike) -> Recording:
 
 
 def write(path: str | os.PathLike, recording: Recording) -> None:
-    """The file that ``read`` reads, to the last bit; compressed if its name ends in .gz."""
+    """The file that ``read`` reads, to the last bit; compressed if its name ends in .gz.
+
+    ValueError or TypeError, with the field, for a recording that ``read`` would refuse.
+    """
+    recording = _checked(recording)
     with _opened(path, "wt") as file:
         writer = csv.writer(file)
         writer.writerow(COLUMNS)
         for t, gyro, q, movement in zip(*recording, strict=True):
             cells = ["" if math.isnan(x) else repr(float(x)) for x in (t, *gyro, *q)]
             writer.writerow([*cells, int(movement)])
+
+
+def _checked(recording: Recording) -> Recording:
+    instance("recording", recording, Recording, "a recordings.Recording")
+    wanted = {"t": ("N",), "gyro": ("N", 3), "q": ("N", 4), "movement": ("N",)}
+    rows = np.shape(recording.t)[:1]
+    for (name, core), value in zip(wanted.items(), recording, strict=True):
+        array = np.asarray(value)
+        if array.shape != (*rows, *core[1:]) or array.shape[0] < 2 or array.dtype.kind not in "bif":
+            raise ValueError(f"recording.{name}: wanted numbers of shape ({', '.join(map(str, core))}), N >= 2, got {array!r}")
+    t, gyro, q, movement = (np.asarray(value) for value in recording)
+    lost = np.isnan(q)
+    finite("recording.t", t)
+    finite("recording.gyro", gyro)
+    if not np.all(np.diff(t) > 0):
+        raise ValueError(f"recording.t: wanted times that increase, got {t}")
+    if np.any(lost.any(axis=1) != lost.all(axis=1)) or np.any(np.abs(np.linalg.norm(q[~lost.any(axis=1)], axis=1) - 1.0) > 1e-2):
+        raise ValueError(f"recording.q: wanted unit quaternions, or NaN in all four, got {q}")
+    if not np.all((movement == 0) | (movement == 1)):
+        raise ValueError(f"recording.movement: wanted 0 or 1, got {movement}")
+    return recording
 
 
 def _last_decimal(t: np.ndarray) -> float:
@@ -100,7 +129,7 @@ def _last_decimal(t: np.ndarray) -> float:
 
 
 def _opened(path: str | os.PathLike, mode: str) -> TextIO:
-    opener = gzip.open if os.fspath(path).endswith(".gz") else open
+    opener = gzip.open if place("path", path).suffix == ".gz" else open
     return cast(TextIO, opener(path, mode, newline="", encoding="utf-8"))
 
 

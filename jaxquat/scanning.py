@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat.arguments import instance
+from jaxquat.arguments import arrays, instance
 from jaxquat.body import Body
 from jaxquat.checkpointing import scan
 from jaxquat.mechanics import State, Step, Torque, commanded
@@ -56,7 +56,7 @@ def run(
     controller, sampled = problem.controller, is_sampled(problem, inputs)
     if not sampled:
         sample_every = save_every
-    memory = controller.init(start, problem.params) if controller else ()
+    memory = arrays("controller.init", controller.init(start, problem.params)) if controller else ()
     carry = (jnp.asarray(0), start, memory)
 
     if save_every % sample_every == 0:  # rows, within each the samples, within each the steps
@@ -113,6 +113,7 @@ def sample(problem: Problem, k: Array, state: State, memory: Any, value: Any) ->
     result = controller.update(_time(problem, k), state, memory, problem.params, value)
     if not (isinstance(result, tuple) and len(result) == 2):
         raise TypeError(f"controller.update: wanted (command, memory), got {jax.tree.map(jnp.shape, result)}")
+    arrays("controller.update", result)
     before, after = (jax.tree.map(jnp.shape, x) for x in (memory, result[1]))
     if before != after:
         raise TypeError(f"controller.update: wanted a memory with the shapes of the one given, {before}, got {after}")
@@ -131,7 +132,7 @@ def observe(problem: Problem, sampled: bool, k: Array, state: State, held: Any) 
     if problem.save is None:
         return state, held
     kept = problem.save(_time(problem, k), state, problem.params, *([held] if sampled else []))
-    return jax.tree.map(jnp.asarray, kept)
+    return jax.tree.map(jnp.asarray, arrays("save", kept))
 
 
 def _time(problem: Problem, k: Array) -> Array:

@@ -6,7 +6,6 @@ the other files: orbax reads a flipped bit in an array without a word. It is wri
 
 import hashlib
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxquat.arguments import missing_package
+from jaxquat.arguments import missing_package, place
 
 KEPT = 2
 """Snapshots that stay: the newest, and one to fall back on."""
@@ -25,9 +24,7 @@ _ABOUT, _UNFINISHED = "fit.json", ".unfinished"
 
 def directory(name: str, value: Any) -> Path:
     """``value`` as the absolute path of a directory, made if it is not there; TypeError or OSError otherwise."""
-    if not isinstance(value, (str, os.PathLike)):
-        raise TypeError(f"{name}: wanted the path of a directory, got {value!r}")
-    path = Path(os.path.abspath(os.fspath(value)))
+    path = place(name, value).absolute()
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -13,10 +13,10 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from jaxquat import quaternion
-from jaxquat.arguments import exactly, function, instance, one_shape, takes
+from jaxquat.arguments import exactly, finite, function, instance, one_shape, takes
 from jaxquat.body import Body
 from jaxquat.linear import cross, dot, matvec
-from jaxquat.mechanics import State, Torque, check_rates, check_torque, name_of, named, torque_name
+from jaxquat.mechanics import State, Torque, broadcastable, check_rates, check_torque, name_of, named, torque_name
 
 __all__ = [
     "drag",
@@ -32,7 +32,7 @@ __all__ = [
 
 def zero(t: ArrayLike, state: State, params: Any, *held: Any) -> Array:
     """No torque: the free body."""
-    return jnp.zeros_like(state.omega)
+    return jnp.zeros_like(broadcastable("state", state).omega)
 
 
 def held(t: ArrayLike, state: State, params: Any, *held: Any) -> Any:
@@ -88,6 +88,8 @@ def gravity_gradient(body: Body, position: Callable[[ArrayLike], Array], mu: Arr
     """
     instance("body", body, Body, "a jq.Body")
     takes("position", position, "t")
+    mu = exactly("mu", mu, ())
+    finite("mu", mu)
 
     def torque(t: ArrayLike, state: State, params: Any, *held: Any) -> Array:
         place = exactly("position(t)", position(t), (3,))
@@ -102,6 +104,8 @@ def gravity_gradient(body: Body, position: Callable[[ArrayLike], Array], mu: Arr
 def heavy_top(weight: ArrayLike, offset: ArrayLike) -> Torque:
     """A weight [N] that pulls along world -z at ``offset`` (3,) [m] from the fixed point, body axes: U = weight (R offset)_z."""
     weight, offset = exactly("weight", weight, ()), exactly("offset", offset, (3,))
+    finite("weight", weight)
+    finite("offset", offset)
 
     def torque(t: ArrayLike, state: State, params: Any, *held: Any) -> Array:
         down = jnp.asarray([0.0, 0.0, -1.0], state.q.dtype)
@@ -113,6 +117,7 @@ def heavy_top(weight: ArrayLike, offset: ArrayLike) -> Torque:
 def drag(damping: ArrayLike) -> Torque:
     """Viscous drag ``-D omega``; ``damping`` is D: (3,) for a diagonal, or (3, 3) [N m s]."""
     damping = one_shape("damping", damping, (3,), (3, 3))
+    finite("damping", damping)
 
     def torque(t: ArrayLike, state: State, params: Any, *held: Any) -> Array:
         return -(matvec(damping, state.omega) if damping.ndim == 2 else damping * state.omega)
@@ -123,6 +128,7 @@ def drag(damping: ArrayLike) -> Torque:
 def magnetic(dipole: ArrayLike, field: Callable[[ArrayLike], Array]) -> Torque:
     """A dipole (3,) [A m^2] in body axes in a field: ``dipole × B``; ``field(t)`` is B in world axes (3,) [T]."""
     dipole = exactly("dipole", dipole, (3,))
+    finite("dipole", dipole)
     takes("field", field, "t")
 
     def torque(t: ArrayLike, state: State, params: Any, *held: Any) -> Array:

@@ -12,13 +12,14 @@ from jax.experimental import checkify
 from jax.typing import ArrayLike
 
 from jaxquat import quaternion, reversing, so3
-from jaxquat.arguments import floating, is_concrete, one_of
+from jaxquat.arguments import boolean, floating, is_concrete, one_of
 from jaxquat.body import Body
 from jaxquat.linear import dot
 from jaxquat.mechanics import State, Step, Torque, evaluate_at_attitude
 from jaxquat.posing import Grid, grid, posed
 from jaxquat.scanning import Controller, Problem, is_sampled, observe, run
 from jaxquat.schemes import SCHEMES
+from jaxquat.schemes.composition import is_reversible
 from jaxquat.schemes.splitting import symmetric
 
 __all__ = ["Grid", "Path", "grid", "rollout"]
@@ -133,6 +134,7 @@ def rollout(
         ImportError: ``engine="fused"`` without its compiler.
     """
     one_of("engine", engine, ("scan", "fused", "auto"))
+    boolean("check", check)
     if engine == "fused" and (check or checkpoint == "reversible"):
         raise ValueError('engine: "fused" has neither check=True nor checkpoint="reversible"; use engine="scan"')
     given = posed(
@@ -208,10 +210,10 @@ def _saved(problem: Problem, inputs: Any, save_every: int, path: Path) -> Path:
 def _check_reversible(
     step: Step, torque: Torque, t0: Array, start: State, params: Any, controller: Controller | None, inputs: Any
 ) -> None:
-    if not any(scheme.step is step and scheme.reversible for scheme in SCHEMES.values()):
+    if not is_reversible(step):
         known = ", ".join(name for name, scheme in SCHEMES.items() if scheme.reversible)
         name = getattr(step, "__name__", repr(step))
-        raise ValueError(f'checkpoint: "reversible" wanted a time-reversible scheme ({known}), got {name}')
+        raise ValueError(f'checkpoint: "reversible" wanted a time-reversible scheme ({known}, or composed of one), got {name}')
     if controller is not None or jax.tree.leaves(inputs):
         raise ValueError('checkpoint: "reversible" wanted neither controller nor inputs; use "sqrt"')
     evaluate_at_attitude('checkpoint "reversible"', torque, t0, start, params)

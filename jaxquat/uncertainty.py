@@ -1,5 +1,6 @@
 """How well data determine fitted parameters: Gauss-Newton covariance, and the combinations that the data do not see."""
 
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -10,7 +11,7 @@ from jax import Array
 from jax.flatten_util import ravel_pytree
 from jax.typing import ArrayLike
 
-from jaxquat.arguments import finite, floating, floating_tree, positive, takes
+from jaxquat.arguments import finite, floating, floating_tree, fraction, one_shape, positive, takes
 from jaxquat.body import refuse_bodies
 from jaxquat.differentiation import reverse_only
 
@@ -28,6 +29,8 @@ class FitCovariance(NamedTuple):
         flat: (k, n) unit vectors, directions along which the residuals do not change; k = 0 if all is well.
         singular_values: (n,) of the Jacobian with columns scaled to length 1, as fractions of the largest, falling.
         sigma: standard deviation of the noise in the residuals: () or (m,) as given, or () as estimated.
+        reduced_chi_squared: ``sum((residuals/sigma)^2) / (m - rank)`` with the sigma given, 1 within about ``sqrt(2/(m - rank))``
+            if sigma and model are right. None where sigma was estimated, which makes it 1, and where m = rank.
     """
 
     names: tuple[str, ...]
@@ -37,6 +40,7 @@ class FitCovariance(NamedTuple):
     flat: np.ndarray
     singular_values: np.ndarray
     sigma: np.ndarray
+    reduced_chi_squared: float | None = None
 
     def __str__(self) -> str:
         values, errors = (np.asarray(ravel_pytree(tree)[0]) for tree in (self.params, self.standard_errors))
@@ -46,6 +50,8 @@ class FitCovariance(NamedTuple):
             largest = np.max(np.abs(direction))
             parts = [f"{x:+.3g} {name}" for x, name in zip(direction, self.names, strict=True) if abs(x) > 1e-3 * largest]
             lines.append("not identifiable: " + " ".join(parts))
+        if self.reduced_chi_squared is not None:
+            lines.append(f"chi-squared per degree of freedom: {self.reduced_chi_squared:.3g}")
         return "\n".join(lines)
 
 
@@ -62,13 +68,17 @@ def fit_covariance(
         residuals: ``residuals(params) -> (m,)``, jittable: data minus model, or the reverse, in the units of the data.
         params: pytree of floating arrays, at the optimum; n numbers in all. A Body is a TypeError, as for ``jq.fit``.
         sigma: standard deviation of the noise in each residual, () or (m,); 1.0 if the residuals are already divided by it. None
-            estimates one for all, ``sum(residuals^2) / (m - rank)``.
-        tolerance: None for the square root of the dtype's epsilon: J^T J has no digit left below that.
+            estimates one for all, the root of ``sum(residuals^2) / (m - rank)``. A sigma that is given is believed, as by scipy's
+            ``curve_fit(absolute_sigma=True)``: the residuals do not change the errors.
+        tolerance: between 0 and 1; None for the square root of the dtype's epsilon: J^T J has no digit left below that.
 
     Returns:
         FitCovariance. The covariance is that of linear least squares; for a model that is not linear it is right for noise so small
         that the model is linear over the errors found. J is taken in forward mode if n <= m, unless something in the residuals has
-        a derivative in reverse mode only.
+        a derivative in reverse mode only. RuntimeWarning where the residuals contradict the sigma given: chi-squared per degree of
+        freedom more than five of its standard deviations above 1, and errors thereby too small by a factor of 1.5 or more. One far
+        below 1 is in the result alone. It makes the errors too large, and may be meant: residuals that are no independent draws,
+        or a forecast, where the model is compared with itself.
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name; residuals or derivatives that are not finite;
@@ -78,6 +88,7 @@ def fit_covariance(
     refuse_bodies("params", params)
     params = floating_tree("params", params)
     flat, unravel = ravel_pytree(params)
+    finite("params", flat)
     if not flat.size:
         raise ValueError("params: wanted at least one number, got none")
     of_flat = lambda vector: floating("residuals", residuals(unravel(vector)))  # noqa: E731
@@ -90,14 +101,14 @@ def fit_covariance(
     finite("residuals", value)
     finite("derivatives of residuals", jacobian)
     jacobian, value = np.asarray(jacobian, float), np.asarray(value, float)
-    tolerance = float(np.sqrt(jnp.finfo(flat.dtype).eps)) if tolerance is None else tolerance
-    positive("tolerance", floating("tolerance", tolerance))
+    if tolerance is None:
+        tolerance = np.sqrt(jnp.finfo(flat.dtype).eps)
+    tolerance = fraction("tolerance", tolerance)
     noise = np.array(1.0)
     if sigma is not None:
-        positive("sigma", floating("sigma", sigma))
-        noise = np.asarray(sigma, float)
-        if noise.shape not in ((), shape):
-            raise ValueError(f"sigma: wanted shape () or {shape}, got {noise.shape}")
+        noise = one_shape("sigma", sigma, (), shape)
+        positive("sigma", noise)
+        noise = np.asarray(noise, float)
         jacobian = jacobian / np.broadcast_to(noise, shape)[:, None]
 
     scale = np.linalg.norm(jacobian, axis=0)
@@ -108,6 +119,10 @@ def fit_covariance(
     rank = int(np.sum(singular > tolerance * singular[0]))
     unseen = _combined(right[rank:], tolerance)
     half = right[:rank].T / scale[:, None] / singular[:rank]
+    reduced = None
+    if sigma is not None and shape[0] > rank:
+        reduced = float(np.sum((value / noise) ** 2) / (shape[0] - rank))
+        _compare(reduced, shape[0] - rank)
     if sigma is None:
         if shape[0] <= rank:
             raise ValueError(
@@ -127,7 +142,20 @@ def fit_covariance(
         flat=directions / np.linalg.norm(directions, axis=1, keepdims=True),
         singular_values=singular / (singular[0] or 1.0),
         sigma=np.asarray(noise),
+        reduced_chi_squared=reduced,
     )
+
+
+def _compare(reduced: float, freedom: int) -> None:
+    """RuntimeWarning if chi-squared per degree of freedom, of mean 1 and variance 2/freedom, says that sigma is too small."""
+    if reduced > max(1.0 + 5.0 * np.sqrt(2.0 / freedom), 1.5**2):
+        warnings.warn(
+            f"sigma: wanted the noise of the residuals, got a chi-squared per degree of freedom of {reduced:.3g}: the residuals "
+            f"are {np.sqrt(reduced):.3g} times what sigma says, and the standard errors too small by that, unless the model "
+            "does not fit or params are no optimum; leave out sigma to take it from the residuals",
+            RuntimeWarning,
+            stacklevel=3,
+        )
 
 
 def _combined(rows: np.ndarray, tolerance: float) -> np.ndarray:

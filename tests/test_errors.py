@@ -47,6 +47,12 @@ def gyro(**changes):
     return jq.sensors.measure(jq.sensors.Gyro.ideal()._replace(**changes), FOUR_ROWS, 0.1, KEY)
 
 
+def lqr(**changes):
+    """A double integrator."""
+    given = {"a": jnp.array([[1.0, 0.1], [0.0, 1.0]]), "b": jnp.array([[0.0], [0.1]]), "state_cost": jnp.eye(2)}
+    return control.lqr(**{**given, "command_cost": jnp.eye(1), **changes})
+
+
 def path():
     """Two rows at t = 0 and 1, at rest; no rollout needs to be compiled for it."""
     return jq.Path(jnp.array([0.0, 1.0]), jq.State(jnp.stack([Q, Q]), jnp.zeros((2, 3))), (), ())
@@ -175,6 +181,39 @@ CASES = [
         ValueError,
         "method: 'triad' wanted two directions and no weights, got",
     ),
+    (
+        lambda: quaternion.mean(jnp.stack([Q, Q[::-1]])),
+        ValueError,
+        "q, weights: wanted attitudes that have one mean, got several equally good ones (largest eigenvalues [1. 1.])",
+    ),
+    (lambda: quaternion.mean(jnp.stack([Q, Q]), jnp.zeros(2)), ValueError, "q, weights: wanted attitudes that have one mean"),
+    (
+        lambda: quaternion.mean(jnp.stack([Q, Q]), jnp.array([2.0, -1.0])),
+        ValueError,
+        "weights: wanted finite values of at least 0, got [ 2. -1.]",
+    ),
+    (lambda: quaternion.mean(jnp.stack([Q, Q]), jnp.array([1.0, jnp.inf])), ValueError, "weights: wanted finite values"),
+    (
+        lambda: quaternion.from_vectors(jnp.stack([V, 2 * V]), jnp.stack([V, 2 * V])),
+        ValueError,
+        "body, world: wanted directions that determine the attitude, got several equally good ones",
+    ),
+    (
+        lambda: quaternion.from_vectors(jnp.eye(3)[:2], jnp.stack([V, 2 * V]), method="triad"),
+        ValueError,
+        "world: wanted directions that determine the attitude, got parallel ones",
+    ),
+    (lambda: quaternion.from_vectors(jnp.eye(3), jnp.eye(3), -jnp.ones(3)), ValueError, "weights: wanted finite values of at le"),
+    (lambda: quaternion.from_vectors(jnp.eye(3)[:2] * V[0], jnp.zeros((2, 3))), ValueError, "world: wanted directions, got one"),
+    (
+        lambda: quaternion.from_matrix(-jnp.eye(3)),
+        ValueError,
+        "matrix: wanted a rotation matrix (R^T R = 1 to 0.0005, determinant 1), got [[-1",
+        "of determinant -1, R^T R off 1 by 0",
+    ),
+    (lambda: quaternion.from_matrix(2 * jnp.eye(3)), ValueError, "matrix: wanted a rotation", "determinant 8, R^T R off 1 by 3"),
+    (lambda: quaternion.from_matrix(jnp.stack([jnp.eye(3), NAN * jnp.eye(3)])), ValueError, "matrix: wanted finite values", "nan"),
+    (lambda: so3.log(jnp.diag(jnp.array([1.0, 1, -1]))), ValueError, "matrix: wanted a rotation matrix", "determinant -1"),
     # so3, euler
     (lambda: so3.dexp(V, V, "space"), ValueError, "frame: wanted one of 'body', 'world', got 'space'"),
     (lambda: so3.dexpinv(V, V, None), ValueError, "frame: wanted one of 'body', 'world', got None"),
@@ -218,12 +257,16 @@ CASES = [
     ),
     (lambda: jq.Body.from_principal(jnp.ones(3), 2 * Q), ValueError, "axes: " + ONE_UNIT, "norm 2"),
     (lambda: jq.Body.from_parameters(V), ValueError, "theta: wanted shape (6,), got (3,)"),
+    (lambda: jq.Body.from_parameters(jnp.full(6, 1e3)), ValueError, "theta: wanted exponentials", "float64 can hold", "[inf inf"),
+    (lambda: jq.Body.from_parameters(jnp.array([-400.0] * 3 + [0.0] * 3)), ValueError, "theta: wanted exponentials", "[0. 0. 0.]"),
+    (lambda: jq.Body.from_parameters(jnp.full(6, 60.0, jnp.float32)), ValueError, "theta: wanted exponentials", "float32 can"),
     (lambda: jq.Body.from_parameters(jnp.ones(6, int)), TypeError, "theta: wanted a floating dtype, got int64"),
     (lambda: jq.Body.box(V, V), ValueError, "mass: wanted shape (), got (3,)"),
     (lambda: jq.Body.box(jnp.asarray(2), V), TypeError, "mass: wanted a floating dtype, got int64 (write 1.0, not 1)"),
     (lambda: jq.Body.box(True, V), TypeError, "mass: wanted a floating dtype, got bool"),
     (lambda: jq.Body.box(2.0, [1, 2, 3]), TypeError, "sides: wanted a floating dtype, got int64 (write 1.0, not 1)"),
     (lambda: jq.Body.box(-2.0, V), ValueError, "mass: wanted positive values, got -2.0"),
+    (lambda: jq.Body.box(float("inf"), V), ValueError, "mass: wanted finite values, got inf"),
     (lambda: jq.Body.box(2.0, Q), ValueError, "sides: wanted shape (3,), got (4,)"),
     (lambda: jq.Body.box(2.0, jnp.array([1.0, 0, 1])), ValueError, "sides: wanted positive values, got [1. 0. 1.]"),
     (lambda: jq.Body.box(2.0, V * NAN), ValueError, "sides: wanted positive values, got", "nan"),
@@ -243,6 +286,16 @@ CASES = [
     (lambda: jq.schemes.damped(jq.pcdm1, 0.1), ValueError, "damping: wanted shape (3,) or (3, 3), got ()"),
     (lambda: jq.schemes.damped(jq.pcdm1, [1, 2, 3]), TypeError, "damping: wanted a floating dtype, got int64"),
     (lambda: gyro(noise=jnp.ones(2)), ValueError, "gyro.noise: wanted shape () or (3,), got (2,)"),
+    (lambda: gyro(noise=-1.0), ValueError, "gyro.noise: wanted finite values of at least 0, got -1.0"),
+    (lambda: gyro(walk=jnp.array([0.0, 1.0, NAN])), ValueError, "gyro.walk: wanted finite values of at least 0, got [ 0.  1. nan]"),
+    (lambda: gyro(scale=jnp.array([0.0, 0.0, -1.0])), ValueError, "gyro.scale: wanted values above -1, got [ 0.  0. -1.]"),
+    (lambda: gyro(misalignment=jnp.ones(6)), ValueError, "gyro.misalignment: wanted axes that span space, got [1. 1."),
+    (lambda: gyro(bias=V * NAN), ValueError, "gyro.bias: wanted finite values"),
+    (lambda: lqr(command_cost=jnp.zeros((1, 1))), ValueError, "command_cost: wanted a positive definite matrix, got [[0.0]]"),
+    (lambda: lqr(b=jnp.eye(2), command_cost=jnp.ones((2, 2))), ValueError, "command_cost: wanted a positive definite matrix"),
+    (lambda: lqr(state_cost=jnp.diag(jnp.array([1.0, -1.0]))), ValueError, "state_cost: wanted a positive semidefinite matrix"),
+    (lambda: lqr(state_cost=jnp.triu(jnp.ones((2, 2)))), ValueError, "state_cost: wanted a symmetric matrix, got [[1.0, 1.0],"),
+    (lambda: lqr(a=jnp.eye(2) * NAN), ValueError, "a: wanted finite values"),
     (lambda: gyro(walk="low"), TypeError, "gyro.walk: wanted an array of floats, got 'low'"),
     (lambda: gyro(bias=jnp.ones(())), ValueError, "gyro.bias: wanted shape (3,), got ()"),
     (lambda: torques.magnetic(Q, lambda t: V), ValueError, "dipole: wanted shape (3,), got (4,)"),
@@ -262,6 +315,7 @@ CASES = [
         "tau, limits: wanted leading axes",
         "(2, 3), (4, 3)",
     ),
+    (lambda: actuators.saturate_smooth(V, jnp.inf), ValueError, "limits: wanted finite values, got [inf inf inf]"),
     # mechanics
     (lambda: mechanics.retract(START, V), ValueError, "delta: wanted shape (6,), got (3,)"),
     (lambda: mechanics.retract(AUX, jnp.zeros(6)), ValueError, "delta: wanted shape (9,), got (6,)"),
@@ -371,6 +425,42 @@ CASES = [
     (lambda: rollout(engine="gpu"), ValueError, "engine: wanted one of 'scan', 'fused', 'auto', got 'gpu'"),
     (lambda: rollout(engine=None), ValueError, "engine: wanted one of 'scan', 'fused', 'auto', got None"),
     (lambda: rollout(engine="fused", check=True), ValueError, 'engine: "fused" has neither check=True'),
+    # rollout: what is no array
+    (lambda: rollout(save=lambda t, state, params: "ab"), TypeError, "save: wanted arrays, got 'ab'"),
+    (
+        lambda: rollout(save=lambda t, state, params: {"a": V, "b": [object]}),
+        TypeError,
+        "save: wanted arrays, got <",
+        "at ['b'][0]",
+    ),
+    (lambda: rollout(inputs=np.array(["a", "b", "c", "d"])), TypeError, "inputs: wanted arrays of numbers, got <U1"),
+    (lambda: rollout(check=1), TypeError, "check: wanted True or False, got 1"),
+    (lambda: sampled(init=lambda start, params: "none"), TypeError, "controller.init: wanted arrays, got 'none'"),
+    (
+        lambda: sampled(update=lambda t, state, memory, p, value: ("go", memory)),
+        TypeError,
+        "controller.update: wanted arrays, got 'go'",
+    ),
+    # ensembles
+    (
+        lambda: jq.ensemble(lambda key: 1.0, lambda m: "ab", 3, KEY, reduce=jq.ensembles.mean()),
+        TypeError,
+        "simulate: wanted arrays",
+    ),
+    (lambda: jq.ensemble(lambda key: "ab", lambda m: 1.0, 3, KEY, reduce=jq.ensembles.mean()), TypeError, "sample: wanted arrays"),
+    (
+        lambda: jq.ensemble(lambda key: 1.0, jnp.sin, 3, KEY, reduce=jq.ensembles.mean(lambda rows: "ab"), progress=False),
+        TypeError,
+        "of: wanted arrays, got 'ab'",
+    ),
+    (lambda: jq.ensembles.quantiles("ab"), TypeError, "probabilities: wanted a sequence of numbers, got 'ab'"),
+    (lambda: jq.ensembles.quantiles([0.5], accuracy="ab"), TypeError, "accuracy: wanted a number, got 'ab'"),
+    (lambda: quaternion.random(KEY, 5), TypeError, "shape: wanted a tuple of integers, got 5 (write (5,))"),
+    (lambda: quaternion.random(KEY, (-1,)), ValueError, "shape: wanted integers of at least 0, got (-1,)"),
+    (lambda: quaternion.random(KEY, dtype=int), TypeError, "dtype: wanted a floating dtype or None, got <class 'int'>"),
+    (lambda: mechanics.energy(BODY, None), TypeError, "state: wanted a jq.State, got None"),
+    (lambda: jq.symmetric_top_bm4(None, torques.zero, 0.0, START, 0.1, None), TypeError, "body: wanted a jq.Body, got None"),
+    (lambda: fit(params=V * NAN), ValueError, "params: wanted finite values, got [nan nan nan]"),
     # the path
     (lambda: path().at(1.5), ValueError, "t: wanted times within [0.0, 1.0], got 1.5"),
     (lambda: path().at(jnp.array([0.5, -0.1])), ValueError, "t: wanted times within [0.0, 1.0], got [ 0.5 -0.1]"),
@@ -399,6 +489,7 @@ CASES = [
     (lambda: fit(validation=lambda p: jnp.asarray(1)), TypeError, "validation: wanted a floating dtype, got int64"),
     (lambda: fit(data=(TEN, jnp.ones(5))), ValueError, "data: wanted one leading axis throughout, got [(10,), (5,)]"),
     (lambda: fit(data=jnp.asarray(1.0)), ValueError, "data: wanted one leading axis throughout, got [()]"),
+    (lambda: fit(data=jnp.ones((0, 3))), ValueError, "data: wanted at least one row, got [(0, 3)]"),
     (lambda: fit(data=TEN, batch=11), ValueError, "batch: wanted at most the rows of data, got 11 for 10"),
     (lambda: fit(batch=1), ValueError, "batch: wanted at most the rows of data, got 1 for no data"),
     (lambda: fit(data=TEN, batch=0), ValueError, "batch: wanted at least 1, got 0"),

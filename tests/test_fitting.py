@@ -166,6 +166,98 @@ def test_auto_is_reverse_where_only_that_is_defined():
     np.testing.assert_allclose(fit.params, 3.0, rtol=1e-12)
 
 
+@pytest.mark.parametrize("scale", [1.0, 1e-12, 1e12])
+@pytest.mark.parametrize("offset", [0.0, 1e3])
+def test_a_fit_says_whether_it_has_converged(scale, offset):
+    """Each update halves the error.
+
+    So after n updates the gradient times the way gone is 2 (2^-n - 4^-n) 11 scale, and the decrease (1 - 4^-n) 11 scale: the
+    first is below a thousandth of the second from n = 11 on.
+    """
+    run = functools.partial(
+        jq.fit, lambda p, b, k: scale * (bowl(p, b, k) + offset), optimizer=optax.sgd(0.25 / scale), key=KEY, progress=False
+    )
+    assert [run(params=START, steps=n).converged for n in (1, 10, 11, 40)] == [False, False, True, True]
+
+
+def test_the_scale_of_a_parameter_does_not_matter_to_convergence():
+    """The same descent in units 1e8 times as large and as small: Newton's steps, each half of the way."""
+    units = jnp.array([1e-8, 1.0, 1e8])
+    optimizer = optax.chain(optax.sgd(0.25), optax.stateless(lambda u, p: jax.tree.map(lambda x: x * units**2, u)))
+
+    def run(steps):
+        return jq.fit(
+            lambda p, b, k: jnp.sum((p / units - 1.0) ** 2), jnp.zeros(3), optimizer, steps=steps, key=KEY, progress=False
+        )
+
+    assert [run(n).converged for n in (10, 11)] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("loss", "optimizer", "converged"),
+    [
+        (lambda p, b, k: (p - 2.0) ** 2, optax.sgd(0.0), False),  # nothing has moved
+        (lambda p, b, k: (p - 1.0) ** 2 + 5.0, optax.sgd(0.1), True),  # it starts at the minimum
+        (lambda p, b, k: -p, optax.sgd(0.1), False),  # there is no minimum
+        (lambda p, b, k: p**2, optax.sgd(1.5), False),  # diverges
+        (lambda p, b, k: (1.0 - p) ** 2 + 100.0 * (p + 1.0 - p**2) ** 2, optax.lbfgs(), True),
+        (lambda p, b, k: jnp.where(p > 1.55, jnp.nan, (p - 2.0) ** 2), optax.sgd(0.25), False),  # it cannot leave 1.75
+    ],
+)
+def test_ends_that_are_no_minimum_are_told_from_minima(loss, optimizer, converged):
+    assert jq.fit(loss, jnp.array(1.0), optimizer, steps=20, key=KEY, progress=False).converged is converged
+
+
+def test_noise_that_hides_the_gradient_is_said():
+    """Gradients 2 (p - x) of single rows x from N(0, 1), from p = 9 by steps that shrink p by 0.9.
+
+    After 60 it is within 0.2 of 0, and the mean of eight draws of the gradient has a standard error of 2/sqrt(8) = 0.7. After
+    1 step it is 16. Where all rows are the same the loss does not change, and nothing is hidden.
+    """
+    data = jax.random.normal(jax.random.key(3), (400,))
+    run = functools.partial(
+        jq.fit, lambda p, b, k: jnp.mean((p - b) ** 2), jnp.array(9.0), optax.sgd(0.05), batch=1, key=KEY, progress=False
+    )
+    assert run(data=data, steps=60).converged is None
+    assert run(data=data, steps=1).converged is False
+    assert run(data=jnp.zeros(400), steps=90).converged is True  # 2 * 0.9^90 = 1.5e-4
+    noisy = jq.fit(
+        lambda p, b, k: (p - jax.random.normal(k)) ** 2, jnp.array(9.0), optax.sgd(0.05), steps=60, key=KEY, progress=False
+    )
+    assert noisy.converged is None
+
+
+def test_many_draws_see_that_a_noisy_fit_has_converged():
+    """The noise of the gradient is 1e-7: a hundred times below what decides, 9e-3 / 9."""
+    loss = lambda p, b, k: (p - 1e-7 * jax.random.normal(k)) ** 2
+    assert jq.fit(loss, jnp.array(9.0), optax.sgd(0.25), steps=40, key=KEY, progress=False).converged is True
+
+
+def test_convergence_is_that_of_the_best_start_and_stands_in_the_last_line(capsys):
+    """One start is at 3 after 11 halvings, the other leaves from further away than sgd gets."""
+    fit = jq.fit(
+        lambda p, b, k: jnp.sqrt(1.0 + (p - 3.0) ** 2),
+        jnp.array([1000.0, 2.5]),
+        optax.sgd(0.5),
+        steps=40,
+        starts=2,
+        key=KEY,
+        progress=True,
+    )
+    assert (fit.start, fit.converged) == (1, True)
+    last = capsys.readouterr().err.split("\r")[-1]
+    assert "40/40" in last
+    assert "converged=no/yes" in last
+
+
+def test_patience_ends_a_fit_that_has_not_converged():
+    fit = jq.fit(
+        lambda p, b, k: (p - 3.0) ** 2, jnp.array(0.0), optax.sgd(0.05), steps=99, chunk=1, key=KEY,
+        validation=lambda p: p, patience=2, progress=False,
+    )  # fmt: skip
+    assert (fit.history.shape, fit.converged) == ((2,), False)
+
+
 ROWS = jax.random.normal(jax.random.key(2), (30, 4))
 
 
@@ -294,7 +386,7 @@ def test_the_best_by_validation_is_kept(steps, chunk, updates):
     np.testing.assert_allclose(fit.params, 3.0 * (1.0 - 0.5**fit.best), rtol=1e-14)
     assert fit.history.shape == (steps,)
     assert fit.chunk == chunk
-    assert fit._fields[-1] == "chunk"
+    assert fit._fields[-2:] == ("chunk", "converged")
 
 
 def test_patience_ends_the_fit():

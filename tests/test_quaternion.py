@@ -417,6 +417,32 @@ def test_matrices_against_scipy():
     close(np.einsum("nij,nj->ni", call(to_matrix, Q), V), call(rotate, Q, V))
 
 
+def test_from_matrix_takes_what_four_decimals_leave_and_no_less():
+    """An entry is off by 5e-5 at most, an entry of R^T R by 2 sqrt(3) times that; with three decimals ten times as much."""
+    matrices = scipy(Q).as_matrix()
+    call(quaternion.from_matrix, np.round(matrices, 4))
+    call(quaternion.from_matrix, call(to_matrix, Q * (1 + 0.99e-4)))
+    with pytest.raises(ValueError, match="matrix: wanted a rotation matrix"):
+        quaternion.from_matrix(np.round(matrices, 3))
+
+
+def test_what_has_no_mean_is_nan_where_it_is_traced():
+    """Two attitudes a half turn apart, weights of 0, weights that are negative; and the mean of a NaN is NaN, also concrete."""
+    apart, mean = jnp.asarray([[1.0, 0, 0, 0], [0, 0, 1, 0]]), jax.jit(quaternion.mean)
+    for weights in ([1.0, 1.0], [0.0, 0.0], [1.0, -1.0], [2.0, -1.0]):
+        assert np.isnan(mean(apart, jnp.asarray(weights))).all()
+    np.testing.assert_allclose(mean(apart, jnp.asarray([1.0, 1.0 - 1e-9])), [1, 0, 0, 0], atol=1e-6)
+    assert np.isnan(quaternion.mean(apart.at[0, 0].set(jnp.nan))).all()
+
+
+@pytest.mark.parametrize("method", ["davenport", "triad"])
+def test_directions_that_determine_no_attitude_give_nan_where_they_are_traced(method):
+    found = jax.jit(functools.partial(quaternion.from_vectors, method=method))
+    v = jnp.asarray([[0.1, 0.2, 0.3], [-0.2, -0.4, -0.6]])
+    assert np.isnan(found(v, v)).all()
+    assert np.isnan(found(jnp.eye(3)[:2], 0.0 * v)).all()
+
+
 def test_from_matrix_near_and_at_half_turns():
     """Every one of the four branches, and each at its worst."""
     angles = np.array([np.pi, np.pi - 1e-12, np.pi - 1e-6, np.pi - 1e-3, 2.2])

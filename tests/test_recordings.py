@@ -180,7 +180,7 @@ def test_gyro_bad_input():
     gyro, omega = a_gyro(), jnp.ones((4, 3))
     for call, kind, message in (
         (lambda: sensors.measure(gyro, omega[0], 0.1, jax.random.key(0)), ValueError, r"omega: wanted shape \(N, 3\), got \(3,\)"),
-        (lambda: sensors.measure(gyro, omega, 0.0, jax.random.key(0)), ValueError, "dt: wanted a positive interval, got 0.0"),
+        (lambda: sensors.measure(gyro, omega, 0.0, jax.random.key(0)), ValueError, "dt: wanted positive values, got 0.0"),
         (lambda: sensors.correct(omega, omega), TypeError, "gyro: wanted a sensors.Gyro"),
         (
             lambda: sensors.correct(gyro._replace(bias=jnp.ones(2)), omega),

@@ -1,5 +1,7 @@
 """``checkpoint="reversible"``: the same gradient in constant memory, and what it refuses."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +9,7 @@ import problems
 import pytest
 
 import jaxquat as jq
+from jaxquat.schemes.composition import is_reversible
 
 PARAMS = {"weight": jnp.asarray(1.0), "arm": jnp.array([0.0, 0.1, 1.0]), "count": 3}
 QUICK = ("no_squish",)
@@ -79,6 +82,64 @@ def test_vmap_and_integers_in_the_parameters():
         omegas = jnp.asarray(problems.OMEGA0)[None] * jnp.array([[1.0], [0.5]])
         wanted, got = (jax.jit(jax.vmap(jax.grad(lambda w, c=c: of(w, c))))(omegas) for c in ("none", "reversible"))
     np.testing.assert_allclose(got, wanted, rtol=1e-11)
+
+
+PALINDROME, LOPSIDED = (0.4, 0.2, 0.4), (0.5, 0.3, 0.2)
+REVERSIBLE = {
+    "compose": jq.compose(jq.symmetric_top, (0.5, 0.5)),
+    "palindrome": jq.compose(jq.lgvi, PALINDROME),
+    "nested": jq.compose(jq.compose(jq.no_squish, PALINDROME), (1 / 3, 1 - 2 / 3, 1 / 3)),
+    "any torque": jq.compose(jq.lie_midpoint, jq.schemes.composition.SUZUKI4),
+    "damped": jq.schemes.damped(jq.no_squish, jnp.array([0.3, 0.1, 0.2])),
+    "composed of damped": jq.compose(jq.schemes.damped(jq.symmetric_top, 0.2 * jnp.eye(3)), PALINDROME),
+}
+IRREVERSIBLE = {
+    "lopsided": jq.compose(jq.no_squish, LOPSIDED),
+    "of another": jq.compose(jq.rkmk4, PALINDROME),
+    "damped pcdm1": jq.schemes.damped(jq.pcdm1, jnp.array([0.3, 0.1, 0.2])),
+    "wrapped": functools.wraps(jq.no_squish)(lambda *given: jq.no_squish(*given)),
+    "composed of lopsided": jq.compose(jq.compose(jq.no_squish, LOPSIDED), (0.5, 0.5)),
+}
+
+
+@pytest.mark.parametrize("name", [*REVERSIBLE, "lopsided", "of another", "damped pcdm1"])
+def test_what_is_known_to_be_reversible_goes_forth_and_back(name):
+    """Ten steps of 0.1 under a torque of time and attitude, then ten of -0.1; those that are not are off by more than 1e-9."""
+    step = {**IRREVERSIBLE, **REVERSIBLE}[name]
+    body, start = problems.reference_body(), jq.State(jnp.asarray(problems.TILTED), jnp.ones(3))
+    torque = lambda t, state, params: jnp.cos(3 * t) * problems.heavy(t, state, params)
+
+    @jax.jit
+    def there_and_back(state):
+        forth = jax.lax.fori_loop(0, 10, lambda k, x: step(body, torque, 0.1 * k, x, 0.1, None), state)
+        return jax.lax.fori_loop(0, 10, lambda k, x: step(body, torque, 0.1 * (10 - k), x, -0.1, None), forth)
+
+    error = max(jnp.abs(a - b).max() for a, b in zip(there_and_back(start)[:2], start[:2], strict=True))
+    assert is_reversible(step) == (name in REVERSIBLE)
+    assert error < 1e-12 if name in REVERSIBLE else error > 1e-9, error
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", REVERSIBLE)
+def test_the_gradient_of_what_is_made_of_reversible_steps(name):
+    body, start = problems.reference_body(), jq.State(jnp.asarray(problems.TILTED), jnp.ones(3))
+
+    def end(omega, weight, checkpoint):
+        torque = lambda t, s, p: p * problems.heavy(t, s, None)
+        begin, grid = start._replace(omega=omega), jq.grid(0.0, 0.05, 40)
+        path = jq.rollout(REVERSIBLE[name], body, torque, begin, grid, weight, save_every=40, checkpoint=checkpoint)
+        return jnp.sum(path.state.q[-1] ** 3) + jnp.sum(path.state.omega[-1])
+
+    wanted, got = (jax.grad(functools.partial(end, checkpoint=c), (0, 1))(start.omega, 1.0) for c in ("none", "reversible"))
+    for a, b in zip(got, wanted, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", IRREVERSIBLE)
+def test_steps_that_are_not_known_to_be_reversible_are_refused(name):
+    body, start, grid = problems.reference_body(), jq.State(jnp.asarray(problems.TILTED), jnp.ones(3)), jq.grid(0.0, 0.1, 4)
+    with pytest.raises(ValueError, match="wanted a time-reversible scheme"):
+        jq.rollout(IRREVERSIBLE[name], body, problems.heavy, start, grid, checkpoint="reversible")
 
 
 def test_what_it_refuses():

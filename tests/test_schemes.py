@@ -256,6 +256,56 @@ def test_a_torque_of_the_rate_is_refused(name):
         jq.SCHEMES[name].step(body, jax.jit(lambda t, state, params: -state.omega), 0.0, start, 0.1, None)
 
 
+def doubled(t, state, params):
+    return 2.0 * problems.heavy(t, state, params)
+
+
+IGNORANT = {
+    "checkpoint": jax.checkpoint(problems.heavy),
+    "cond": lambda t, state, params: jax.lax.cond(
+        t > 0.05, problems.heavy, lambda *given: 2.0 * problems.heavy(*given), t, state, params
+    ),
+    "switch": lambda t, state, params: jax.lax.switch(1, [problems.heavy, problems.heavy], t, state, params),
+    "scan": lambda t, state, params: jax.lax.scan(
+        lambda carry, _: ((carry[0], carry[1] + problems.heavy(t, carry[0], params)), None), (state, jnp.zeros(3)), None, length=2
+    )[0][1],
+    "while": lambda t, state, params: jax.lax.while_loop(
+        lambda carry: carry[0] < 2,
+        lambda carry: (carry[0] + 1, carry[1], problems.heavy(t, carry[1], params)),
+        (0, state, jnp.zeros(3)),
+    )[2],
+    "discarded": lambda t, state, params: (jnp.sin(state.omega), problems.heavy(t, state, params))[1],
+}
+READING = {
+    "checkpoint": jax.checkpoint(problems.driven),
+    "cond": lambda t, state, params: jax.lax.cond(t > 0.05, problems.heavy, lambda *given: -given[1].omega, t, state, params),
+    "index": lambda t, state, params: jax.lax.cond(state.omega[0] > 0, problems.heavy, problems.heavy, t, state, params),
+    "scan": lambda t, state, params: jax.lax.scan(
+        lambda carry, _: ((carry[1], carry[1]), None), (jnp.zeros(3), state.omega), None, length=2
+    )[0][0],
+}
+
+
+@pytest.mark.parametrize("kind", IGNORANT)
+def test_a_torque_that_only_hands_the_rate_around_is_taken(kind):
+    """Of the two kicks the first, before t = 0.05, is twice as strong with the branch; the loop adds two torques."""
+    body, start = jq.Body.from_principal(jnp.array([0.6, 0.6, 1.0])), jq.State(jnp.asarray(problems.TILTED), jnp.ones(3))
+
+    def plain(t, state, params):
+        factor = {"cond": 2.0 if float(t) < 0.05 else 1.0, "scan": 2.0}.get(kind, 1.0)
+        return factor * problems.heavy(t, state, params)
+
+    after, wanted = (jq.no_squish(body, torque, 0.0, start, 0.1, None) for torque in (IGNORANT[kind], plain))
+    np.testing.assert_allclose(after.omega, wanted.omega, atol=1e-15)
+
+
+@pytest.mark.parametrize("kind", READING)
+def test_a_torque_that_reads_the_rate_in_a_branch_or_a_loop_is_refused(kind):
+    body, start = jq.Body.from_principal(jnp.array([0.6, 0.6, 1.0])), jq.State(jnp.asarray(problems.TILTED), jnp.ones(3))
+    with pytest.raises(TypeError, match=r"lgvi: wanted a torque of time and attitude, got torque .*, which reads state\.omega"):
+        jq.lgvi(body, READING[kind], 0.0, start, 0.1, None)
+
+
 @pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith("full_quat")])
 def test_no_aux_may_be_an_empty_dict(name):
     """As diffrax wants it: a step returns the structure that it was given."""

@@ -93,8 +93,8 @@ def test_the_reference_shows_what_is_public(name):
 
 INTERNAL = {
     "jaxquat.mechanics": {
-        "check_rates", "check_state", "check_step", "check_torque", "commanded", "evaluate", "evaluate_at_attitude", "name_of",
-        "named", "torque_name", "without_aux",
+        "broadcastable", "check_rates", "check_state", "check_step", "check_torque", "commanded", "evaluate",
+        "evaluate_at_attitude", "name_of", "named", "one_body", "torque_name", "without_aux",
     },
 }  # fmt: skip
 """What other rooms use and users need not know."""

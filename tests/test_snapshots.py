@@ -81,6 +81,22 @@ def test_more_steps_continue_to_the_same_bits(changes, tmp_path):
     assert numbers(tmp_path) == ["18", "20"]
 
 
+def test_a_state_written_on_the_way_has_no_verdict_and_gets_one(tmp_path, monkeypatch):
+    """The fit is killed when it has written update 9, and called again with 9 updates: nothing is left to do but to judge."""
+    wanted, write = fit(steps=9), snapshots.save
+
+    def killed(name, path, number, *rest):
+        write(name, path, number, *rest)
+        if number == 9:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(snapshots, "save", killed)
+    with pytest.raises(KeyboardInterrupt):
+        fit(checkpoint_dir=tmp_path)
+    assert_same_bits(fit(steps=9, checkpoint_dir=tmp_path), wanted)
+    assert wanted.converged is False
+
+
 def test_an_ended_fit_is_read_and_not_made_again(ended):
     def never(params, batch, key):
         raise AssertionError
@@ -209,7 +225,7 @@ def test_what_a_kill_leaves_is_removed_and_what_is_not_ours_is_not(copied):
 @pytest.mark.parametrize(
     ("value", "error", "message"),
     [
-        (5, TypeError, "checkpoint_dir: wanted the path of a directory, got 5"),
+        (5, TypeError, "checkpoint_dir: wanted a path, got 5"),
         (__file__, OSError, "checkpoint_dir: wanted a directory that can be made, got .*File exists"),
     ],
 )

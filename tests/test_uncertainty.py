@@ -1,5 +1,7 @@
 """Covariance of fitted parameters: textbook regression, and combinations that data cannot see."""
 
+import warnings
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -45,6 +47,40 @@ def test_given_sigma_weighs_the_residuals():
     np.testing.assert_allclose(found.covariance, 0.09 * np.linalg.inv(DESIGN.T @ DESIGN), rtol=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("reduced", "says"),
+    [(1e5, True), (2.26, True), (2.24, False), (1.0, False), (1e-5, False)],
+)
+def test_residuals_that_contradict_sigma_are_said(reduced, says):
+    """37 degrees of freedom: five standard deviations are 5 sqrt(2/37) = 1.16, a factor of 1.5 in the errors 2.25."""
+    residual = np.asarray(parabola(optimum()))
+    sigma = np.sqrt(residual @ residual / 37 / reduced)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = jq.fit_covariance(parabola, optimum(), sigma=sigma)
+    np.testing.assert_allclose(found.reduced_chi_squared, reduced, rtol=1e-12)
+    np.testing.assert_allclose(found.covariance, sigma**2 * np.linalg.inv(DESIGN.T @ DESIGN), rtol=1e-11)
+    assert str(found).endswith(f"chi-squared per degree of freedom: {reduced:.3g}")
+    assert [warning.category for warning in caught] == ([RuntimeWarning] if says else [])
+    if says:
+        assert f"a chi-squared per degree of freedom of {reduced:.3g}" in str(caught[0].message)
+        assert f"{np.sqrt(reduced):.3g} times what sigma says, and the standard errors too small" in str(caught[0].message)
+        assert caught[0].filename == __file__
+
+
+def test_few_residuals_are_given_more_room():
+    """Two degrees of freedom: 1 + 5 sqrt(2/2) = 6."""
+    run = lambda size: jq.fit_covariance(lambda p: p - jnp.array([size, -size, 0.0]), jnp.array(0.0), sigma=1.0)
+    assert run(2.44).reduced_chi_squared == pytest.approx(2.44**2)  # 5.95
+    with pytest.warns(RuntimeWarning, match=r"per degree of freedom of 6\.05"):
+        run(2.46)
+
+
+def test_there_is_no_chi_squared_without_sigma_or_freedom():
+    assert jq.fit_covariance(parabola, optimum()).reduced_chi_squared is None
+    assert jq.fit_covariance(lambda p: p - 1.0, jnp.ones(3), sigma=1.0).reduced_chi_squared is None
+
+
 def test_units_do_not_matter():
     """A parameter in units 1e12 times as large: its row and column shrink by that, nothing becomes flat."""
     units = np.array([1.0, 1e-12, 1.0])
@@ -60,7 +96,7 @@ def test_flat_directions_are_reported_and_the_rest_is_right():
     def residuals(params):
         return (params["a"] - 2 * params["b"]) * X + params["d"] * X**2
 
-    found = jq.fit_covariance(residuals, dict.fromkeys(names, 1.0), sigma=0.5)
+    found = jq.fit_covariance(residuals, dict.fromkeys(names, 0.0), sigma=0.5)
     assert found.names == names
     np.testing.assert_allclose(
         found.flat, [[2 / 5**0.5, 1 / 5**0.5, 0, 0], [0, 0, 1, 0]][:: 1 if found.flat[0, 0] else -1], atol=1e-14
@@ -71,7 +107,7 @@ def test_flat_directions_are_reported_and_the_rest_is_right():
     np.testing.assert_array_equal(np.isnan(found.covariance), [[i != j and (i < 3 or j < 3) for j in range(4)] for i in range(4)])
     assert np.sum(found.singular_values < 1e-15) == 2
     report = str(found).splitlines()
-    assert sorted(report[4:]) == ["not identifiable: +0.894 a +0.447 b", "not identifiable: +1 c"]
+    assert sorted(report[4:6]) == ["not identifiable: +0.894 a +0.447 b", "not identifiable: +1 c"]
     assert report[0].endswith("+- inf")
 
 
@@ -112,7 +148,7 @@ def test_reverse_mode_where_only_that_is_defined():
         return 2.0 * x
 
     double.defvjp(lambda x: (2.0 * x, None), lambda _, bar: (2.0 * bar,))
-    found = jq.fit_covariance(lambda p: double(p) * jnp.ones(4), jnp.array(1.0), sigma=1.0)
+    found = jq.fit_covariance(lambda p: double(p) * jnp.ones(4), jnp.array(0.0), sigma=1.0)
     np.testing.assert_allclose(found.covariance, [[1 / 16]], rtol=1e-14)
     assert found.names == ("params",)
 
@@ -129,7 +165,11 @@ def test_reverse_mode_where_only_that_is_defined():
         ({"params": ()}, ValueError, "params: wanted at least one number, got none"),
         ({"sigma": jnp.ones(4)}, ValueError, r"sigma: wanted shape \(\) or \(3,\), got \(4,\)"),
         ({"sigma": 0.0}, ValueError, "sigma: wanted positive values"),
-        ({"tolerance": 0.0}, ValueError, "tolerance: wanted positive values"),
+        ({"sigma": jnp.inf}, ValueError, "sigma: wanted finite values, got inf"),
+        ({"tolerance": 0.0}, ValueError, "tolerance: wanted a number between 0 and 1, got 0.0"),
+        ({"tolerance": 1.0}, ValueError, "tolerance: wanted a number between 0 and 1, got 1.0"),
+        ({"tolerance": 1e300}, ValueError, r"tolerance: wanted a number between 0 and 1, got 1e\+300"),
+        ({"tolerance": jnp.nan}, ValueError, "tolerance: wanted a number between 0 and 1, got nan"),
     ],
 )
 def test_errors(arguments, error, message):

@@ -70,7 +70,7 @@ def pid(
         raise ValueError(f"unwind: wanted at least the period {period}, got {unwind}")
     if limits is not None:
         limits = one_shape("limits", limits, (), (3,))
-        positive("limits", limits)
+        positive("limits", limits, or_infinite=True)
 
     def init(start: State, params: Any) -> Array:
         return jnp.zeros_like(start.omega)

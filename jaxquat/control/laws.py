@@ -9,10 +9,10 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from jaxquat import euler, quaternion
-from jaxquat.arguments import broadcast, exactly, floating, instance, takes, unit_quaternion
+from jaxquat.arguments import broadcast, exactly, finite, floating, instance, takes, unit_quaternion
 from jaxquat.body import Body
 from jaxquat.linear import cross, matvec
-from jaxquat.mechanics import State
+from jaxquat.mechanics import State, broadcastable
 
 
 class Gains(NamedTuple):
@@ -74,7 +74,7 @@ def quaternion_law(state: State, gains: Gains, target: ArrayLike) -> Array:
     ``target`` is the attitude to reach, (4,). For small errors this is ``k`` times the rotation vector to the target. Hoffmann
     9.8 to 9.10. The torque jumps where the attitude is a half turn away from the target.
     """
-    target, gains = exactly("target", target, (4,)), check_gains(gains)
+    state, target, gains = broadcastable("state", state), exactly("target", target, (4,)), check_gains(gains)
     unit_quaternion("target", target)
     return _shortest_way(state.q, gains, target) - gains.damping * state.omega
 
@@ -85,7 +85,7 @@ def euler_law(state: State, gains: Gains, target: ArrayLike) -> Array:
     ``target`` is (roll, pitch, yaw) [rad], in the order of the axes. Hoffmann 9.2 and 9.3. Valid away from gimbal lock (pitch
     ±pi/2).
     """
-    target, gains = exactly("target", target, (3,)), check_gains(gains)
+    state, target, gains = broadcastable("state", state), exactly("target", target, (3,)), check_gains(gains)
     angles = euler.from_quaternion(state.q, "ZYX")[::-1]
     return -gains.damping * state.omega - gains.stiffness * jnp.sin(angles - target)
 
@@ -98,7 +98,7 @@ def tracking_law(body: Body, state: State, gains: Gains, reference: Reference) -
     where the attitude is a half turn away from the reference.
     """
     instance("body", body, Body, "a jq.Body")
-    gains, reference = check_gains(gains), check_reference(reference)
+    state, gains, reference = broadcastable("state", state), check_gains(gains), check_reference(reference)
     return _shortest_way(state.q, gains, reference.q) + _rate_terms(body, state, gains, reference)
 
 
@@ -109,7 +109,7 @@ def geometric_law(body: Body, state: State, gains: Gains, reference: Reference) 
     (16). The pull is k sin(angle): it vanishes at a half turn, which is an unstable equilibrium.
     """
     instance("body", body, Body, "a jq.Body")
-    gains, reference = check_gains(gains), check_reference(reference)
+    state, gains, reference = broadcastable("state", state), check_gains(gains), check_reference(reference)
     error = quaternion.multiply(quaternion.conjugate(state.q), reference.q)
     return 2.0 * gains.stiffness * error[0] * error[1:] + _rate_terms(body, state, gains, reference)
 
@@ -137,4 +137,7 @@ def check_reference(reference: Reference) -> Reference:
 def check_gains(gains: Any, kind: Any = Gains) -> Any:
     """Gains of this kind, their fields as arrays (3,), or an error that names the field."""
     instance("gains", gains, kind, f"control.{kind.__name__}({', '.join(kind._fields)})")
-    return kind(*(exactly(f"gains.{name}", value, (3,)) for name, value in gains._asdict().items()))
+    gains = kind(*(exactly(f"gains.{name}", value, (3,)) for name, value in gains._asdict().items()))
+    for name, value in gains._asdict().items():
+        finite(f"gains.{name}", value)
+    return gains

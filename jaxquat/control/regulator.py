@@ -6,8 +6,8 @@ from jax import Array
 from jax.typing import ArrayLike
 from scipy.linalg import LinAlgError, solve_discrete_are
 
-from jaxquat.arguments import exactly, floating, is_concrete
-from jaxquat.mechanics import State, local
+from jaxquat.arguments import exactly, finite, floating, is_concrete, symmetric
+from jaxquat.mechanics import State, local, one_body
 
 
 def lqr(a: ArrayLike, b: ArrayLike, state_cost: ArrayLike, command_cost: ArrayLike) -> Array:
@@ -18,18 +18,22 @@ def lqr(a: ArrayLike, b: ArrayLike, state_cost: ArrayLike, command_cost: ArrayLi
     costs; fit it as params.
 
     Raises:
-        ValueError: a wrong shape, or no stabilising solution. TypeError: a traced argument.
+        ValueError: a wrong shape; costs that are not symmetric, Q not positive semidefinite (to 100 units of rounding), R not
+            positive definite; no stabilising solution. TypeError: a traced argument.
     """
     a, b = floating("a", a), floating("b", b)
-    if a.ndim != 2 or a.shape[0] != a.shape[1]:
+    if a.ndim != 2 or a.shape[0] != a.shape[1] or not a.size:
         raise ValueError(f"a: wanted a square matrix, got shape {a.shape}")
     n = len(a)
-    if b.ndim != 2 or b.shape[0] != n:
+    if b.ndim != 2 or b.shape[0] != n or not b.size:
         raise ValueError(f"b: wanted shape ({n}, m), got {b.shape}")
     q, r = exactly("state_cost", state_cost, (n, n)), exactly("command_cost", command_cost, (b.shape[1],) * 2)
     for name, value in (("a", a), ("b", b), ("state_cost", q), ("command_cost", r)):
         if not is_concrete(value):
             raise TypeError(f"{name}: wanted a concrete array, got a traced one; compute the gain outside jit, vmap and grad")
+        finite(name, value)
+    _check_cost("state_cost", q, definite=False)
+    _check_cost("command_cost", r, definite=True)
     f, g, q, r = (np.asarray(x, np.float64) for x in (a, b, q, r))
     try:
         p = solve_discrete_are(f, g, q, r)
@@ -38,12 +42,27 @@ def lqr(a: ArrayLike, b: ArrayLike, state_cost: ArrayLike, command_cost: ArrayLi
     return jnp.asarray(np.linalg.solve(r + g.T @ p @ g, g.T @ p @ f), a.dtype)
 
 
+def _check_cost(name: str, cost: Array, *, definite: bool) -> None:
+    """ValueError if a matrix is not symmetric and positive definite, or semidefinite, to 100 units of rounding.
+
+    Rows and columns are scaled to a diagonal of 1, where it is positive, so that units do not matter.
+    """
+    symmetric(name, cost)
+    matrix = np.asarray(cost, np.float64)
+    scale = np.sqrt(np.where(np.diag(matrix) > 0, np.diag(matrix), 1.0))
+    values = np.linalg.eigvalsh(matrix / np.outer(scale, scale))
+    rounding = 100 * np.finfo(cost.dtype).eps
+    if not (values[0] > rounding if definite else values[0] >= -rounding):
+        wanted = "positive definite" if definite else "positive semidefinite"
+        raise ValueError(f"{name}: wanted a {wanted} matrix, got {matrix.tolist()}")
+
+
 def lqr_law(state: State, gain: ArrayLike, about: State) -> Array:
     """The command ``-K delta`` with the error ``delta = local(about, state)``, (6 + size of aux,). -> (m,).
 
     ``about`` is the state to hold, about which the plant was linearised.
     """
-    delta = local(about, state)
+    delta = local(one_body("about", about), one_body("state", state))
     gain = floating("gain", gain)
     if gain.ndim != 2 or gain.shape[1] != delta.size:
         raise ValueError(f"gain: wanted shape (m, {delta.size}), got {gain.shape}")

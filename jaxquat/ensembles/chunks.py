@@ -12,7 +12,7 @@ from jax import Array, lax
 from jax.core import Tracer
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from jaxquat.arguments import is_concrete
+from jaxquat.arguments import arrays, is_concrete
 from jaxquat.ensembles.sampling import keys
 
 CPU_CHUNK, ACCELERATOR_CHUNK = 2**14, 2**18
@@ -38,8 +38,8 @@ def shapes(problem: Problem) -> tuple[Any, Any]:
     """Shapes and dtypes of one member and of its outputs. TypeError for tracers, and for outputs that are not numbers."""
 
     def one(key: Array) -> tuple[Any, Any]:
-        member = problem.sample(key)
-        return member, problem.simulate(member)
+        member = arrays("sample", problem.sample(key))
+        return member, arrays("simulate", problem.simulate(member))
 
     hint = "jq.ensemble runs chunk by chunk and is neither traced nor differentiated; under jit, vmap or grad use jax.lax.map over "
     hint += "jq.ensembles.draw(sample, n, key)"

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxquat.arguments import function, positive_integer
+from jaxquat.arguments import arrays, function, numbers, positive_integer, real
 
 Of = Callable[[Any], Any] | None
 
@@ -137,7 +137,7 @@ def quantiles(probabilities: Sequence[float] | np.ndarray, of: Of = None, accura
     VLDB 12, 2019, 2195), so the result does not depend on chunks, order or devices at all. Only bins that occur are kept:
     at 1e-3, some 1200 for every decade that the values span.
     """
-    levels = np.asarray(probabilities, np.float64)
+    levels, accuracy = np.array(numbers("probabilities", probabilities)), real("accuracy", accuracy)
     if levels.ndim != 1 or not levels.size or not np.all((levels >= 0) & (levels <= 1)):
         raise ValueError(f"probabilities: wanted a sequence of numbers from 0 to 1, got {probabilities}")
     if not 1e-6 <= accuracy < 1:
@@ -221,7 +221,7 @@ def _selector(of: Of) -> Callable[[Any], Any]:
 
     def selected(rows: Any) -> Any:
         count = len(jax.tree.leaves(rows)[0])
-        tree = jax.tree.map(lambda x: np.asarray(x, np.float64), rows if of is None else of(rows))
+        tree = jax.tree.map(lambda x: np.asarray(x, np.float64), rows if of is None else arrays("of", of(rows)))
         for x in jax.tree.leaves(tree):
             if x.shape[:1] != (count,):
                 raise ValueError(f"of: wanted the leading axis of its argument, the {count} members, kept, got shape {x.shape}")

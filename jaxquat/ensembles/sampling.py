@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat.arguments import positive_integer, random_key, takes
+from jaxquat.arguments import integers, positive_integer, random_key, takes
 
 LARGEST = 2**31
 """Members of an ensemble: numbers of members and of padding are unsigned 32-bit integers."""
@@ -16,9 +16,7 @@ LARGEST = 2**31
 
 def keys(key: Array, index: ArrayLike) -> Array:
     """The keys of members by their numbers, ``fold_in(key, index)``: (m,) integers -> (m,) keys. Inputs of ``jax.vmap(sample)``."""
-    key, index = random_key("key", key), jnp.asarray(index)
-    if not jnp.issubdtype(index.dtype, jnp.integer):
-        raise TypeError(f"index: wanted integers, got {index.dtype}")
+    key, index = random_key("key", key), integers("index", index)
     if index.ndim != 1:
         raise ValueError(f"index: wanted shape (m,), got {index.shape}")
     return jax.vmap(jax.random.fold_in, (None, 0))(key, index.astype(jnp.uint32))

@@ -3,7 +3,6 @@
 import os
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -13,7 +12,7 @@ from jax import Array
 from jax.sharding import Mesh
 from tqdm import tqdm
 
-from jaxquat.arguments import instance, positive_integer, random_key, takes
+from jaxquat.arguments import boolean, instance, place, positive_integer, random_key, takes
 from jaxquat.ensembles import chunks, stores
 from jaxquat.ensembles.chunks import Problem
 from jaxquat.ensembles.processes import gather
@@ -79,7 +78,7 @@ def ensemble(
     """
     takes("sample", sample, "key")
     takes("simulate", simulate, "member")
-    n = positive_integer("n", n)
+    n, progress = positive_integer("n", n), boolean("progress", progress)
     if n > LARGEST:
         raise ValueError(f"n: wanted at most 2^31 members, got {n}")
     reducers, structure = jax.tree.flatten(reduce, is_leaf=lambda x: isinstance(x, Reducer))
@@ -96,7 +95,7 @@ def ensemble(
     member, outputs = chunks.shapes(problem)
     empty = jax.tree.map(lambda leaf: np.zeros((0, *leaf.shape), leaf.dtype), outputs)
     summaries = [reducer.summarise(empty, np.zeros(0, np.int64)) for reducer in reducers]
-    folder = None if store is None else Path(store)
+    folder = None if store is None else place("store", store)
     kept = None if folder is None else stores.fingerprint(folder)
     if chunk is None and kept is not None:
         chunk = kept["chunk"]

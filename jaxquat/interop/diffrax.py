@@ -27,7 +27,7 @@ except ImportError as error:
     raise ImportError(missing_package("interop.diffrax", "diffrax", "diffrax")) from error
 
 from jaxquat import so3
-from jaxquat.arguments import instance, positive, takes
+from jaxquat.arguments import exactly, instance, positive, takes
 from jaxquat.body import Body
 from jaxquat.linear import dot, root
 from jaxquat.mechanics import State, Torque, derivative
@@ -199,5 +199,5 @@ def controller(attitude: float = 1e-6, rate: float = 1e-6, aux: float = 1e-6, **
     positive.
     """
     for name, value in (("attitude", attitude), ("rate", rate), ("aux", aux)):
-        positive(name, value)
+        positive(name, exactly(name, value, ()))
     return diffrax.PIDController(rtol=0.0, atol=1.0, norm=_Norm(attitude, rate, aux), **options)

@@ -13,7 +13,7 @@ from mpl_toolkits.mplot3d import Axes3D
 from mpl_toolkits.mplot3d.art3d import Poly3DCollection
 
 from jaxquat import quaternion
-from jaxquat.arguments import exactly, instance, positive, positive_integer
+from jaxquat.arguments import exactly, instance, place, positive, positive_integer, real
 from jaxquat.body import Body
 from jaxquat.plot.panels import BEHIND, COLOURS, DASHES, FRONT, frame, one_path, spatial, towards
 from jaxquat.trajectory import Path
@@ -67,25 +67,23 @@ def animate(
     Returns:
         matplotlib's animation. A notebook shows it with controls; ``.save`` and ``.to_html5_video()`` are matplotlib's.
     """
-    path = one_path(path)
-    fps = positive_integer("fps", fps)
-    if not speed > 0:
-        raise ValueError(f"speed: wanted a positive number, got {speed}")
-    suffix = "" if file is None else os.path.splitext(os.fspath(file))[1].lower()
+    path, sides = one_path(path), np.asarray(box_sides(body, 1.0))
+    fps, speed = positive_integer("fps", fps), real("speed", speed)
+    positive("speed", speed)
+    suffix = "" if file is None else place("file", file).suffix.lower()
     writer = "pillow" if suffix == ".gif" else "ffmpeg"
     if file is not None and not writers.is_available(writer):
         raise ValueError(f"file: wanted a name that ends in .gif, because {writer} is not installed, got {os.fspath(file)!r}")
+    ax = spatial(ax)
     first, last = float(path.t[0]), float(path.t[-1])
     count = int(np.floor((last - first) * fps / speed * (1 + 1e-6))) + 1
     times = np.minimum(first + np.arange(count) * speed / fps, last)
     matrices = np.asarray(_matrices(path, times.astype(path.t.dtype)))
     _, axes = body.principal()
-    sides = np.asarray(box_sides(body, 1.0))
     sides, turn = 2 * sides / np.linalg.norm(sides), np.asarray(quaternion.to_matrix(axes))
     corners = _CORNERS * sides @ turn.T
     surface = 1 / np.max(2 * np.abs(turn) / np.maximum(sides, 1e-3), axis=1)  # where the body axes leave the box
 
-    ax = spatial(ax)
     box = Poly3DCollection(corners[_FACES], facecolors=np.repeat(COLOURS[:3], 2), edgecolors="white", linewidths=1.0)
     ax.add_collection3d(box)
     lines: list[Any] = [

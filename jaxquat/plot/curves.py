@@ -9,7 +9,7 @@ from jax.typing import ArrayLike
 from matplotlib.axes import Axes
 
 from jaxquat import mechanics, quaternion
-from jaxquat.arguments import instance, trailing
+from jaxquat.arguments import finite, fraction, instance, numbers, trailing, unit_quaternion
 from jaxquat.fitting import Fit
 from jaxquat.mechanics import Torque
 from jaxquat.plot.panels import COLOURS, DASHES, MARKERS, flat, one_path
@@ -22,8 +22,9 @@ def attitude_error(path: Path, target: ArrayLike, *, ax: Axes | None = None) -> 
     target = trailing("target", target, (4,)).astype(path.state.q.dtype)
     if target.shape not in ((4,), path.state.q.shape):
         raise ValueError(f"target: wanted shape (4,) or {path.state.q.shape}, got {target.shape}")
-    angle = np.rad2deg(np.asarray(jax.jit(quaternion.distance)(path.state.q, target)))
+    unit_quaternion("target", target)
     ax = flat(ax)
+    angle = np.rad2deg(np.asarray(jax.jit(quaternion.distance)(path.state.q, target)))
     ax.plot(np.asarray(path.t), angle, color=COLOURS[len(ax.lines) % len(COLOURS)])
     ax.set(xlabel="time [s]", ylabel="attitude error [deg]")
     ax.grid(alpha=0.3)
@@ -86,8 +87,10 @@ def fan(
     failed = np.flatnonzero(~np.all(np.isfinite(values), axis=1))
     if failed.size:
         raise ValueError(f"values: wanted finite members, got {failed.size} that are not, the first of number {failed[0]}")
-    if not shares or not all(0 < share < 1 for share in shares):
-        raise ValueError(f"shares: wanted numbers between 0 and 1, got {tuple(shares)}")
+    finite("t", times)
+    shares = tuple(fraction("shares", share) for share in numbers("shares", shares))
+    if not shares:
+        raise ValueError("shares: wanted at least one number, got none")
     ax = flat(ax)
     number = len(ax.lines) % len(COLOURS)
     held = "middle " + ", ".join(f"{100 * share:g}" for share in sorted(shares)) + " %"

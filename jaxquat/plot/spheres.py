@@ -7,7 +7,7 @@ import numpy as np
 from mpl_toolkits.mplot3d import Axes3D
 
 from jaxquat import quaternion
-from jaxquat.arguments import instance, positive_integer
+from jaxquat.arguments import fraction, instance, numbers, positive_integer
 from jaxquat.body import Body
 from jaxquat.plot.panels import BEHIND, COLOURS, DASHES, FRONT, frame, one_path, spatial, towards
 from jaxquat.trajectory import Path
@@ -74,8 +74,7 @@ def momentum_sphere(
     least energy to that of spin about the middle axis, and from the greatest to it; the separatrix is that energy itself. What
     lies behind the sphere, as the axes are turned when this is called, is pale: turn them before.
     """
-    if not all(0 < share < 1 for share in shares):
-        raise ValueError(f"shares: wanted numbers between 0 and 1, got {tuple(shares)}")
+    shares = tuple(fraction("shares", share) for share in numbers("shares", shares))
     path = one_path(path)
     moments, turn, omega = _principal(path, body)
     ax = spatial(ax, omega.mean(axis=0))

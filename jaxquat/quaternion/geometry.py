@@ -5,8 +5,8 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike, DTypeLike
 
-from jaxquat import series
-from jaxquat.arguments import broadcast, random_key
+from jaxquat import arguments, series
+from jaxquat.arguments import broadcast, floating_dtype, random_key
 from jaxquat.linear import dot, root
 from jaxquat.quaternion.algebra import conjugate, log, multiply, normalize
 
@@ -63,4 +63,5 @@ def slerp(p: ArrayLike, q: ArrayLike, t: ArrayLike) -> Array:
 
 def random(key: Array, shape: tuple[int, ...] = (), *, dtype: DTypeLike | None = None) -> Array:
     """Attitudes distributed uniformly over SO(3), as unit quaternions of either sign. -> (*shape, 4)."""
-    return normalize(jax.random.normal(random_key("key", key), (*shape, 4), dtype))
+    size = (*arguments.shape("shape", shape), 4)
+    return normalize(jax.random.normal(random_key("key", key), size, floating_dtype("dtype", dtype)))

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat.arguments import broadcast, trailing, unit_vector
+from jaxquat.arguments import broadcast, rotation_matrix, trailing, unit_vector
 from jaxquat.linear import dot
 from jaxquat.quaternion.algebra import canonical, exp, log, normalize
 
@@ -27,10 +27,16 @@ def from_matrix(matrix: ArrayLike) -> Array:
     """Unit quaternion, canonical, of a rotation matrix (body to world). (..., 3, 3) -> (..., 4).
 
     The four rows of 4 q q^T are linear in the matrix; the one with the largest diagonal (at least 1) is normalised. Smooth at
-    every rotation except for the sign of q at exactly a half turn. A matrix that is not a rotation is neither refused nor
-    projected: that row of it is normalised as it is.
+    every rotation except for the sign of q at exactly a half turn. ValueError for a concrete matrix that is no rotation: ``R^T R``
+    off 1 by more than 5e-4 in an entry, or a negative determinant. Traced, that row of it is normalised as it is.
     """
     m = trailing("matrix", matrix, (3, 3))
+    rotation_matrix("matrix", m)
+    return of_rotation(m)
+
+
+def of_rotation(m: Array) -> Array:
+    """``from_matrix`` of what is known to be a rotation matrix, or NaN."""
     xx, yy, zz = m[..., 0, 0], m[..., 1, 1], m[..., 2, 2]
     wx, wy, wz = m[..., 2, 1] - m[..., 1, 2], m[..., 0, 2] - m[..., 2, 0], m[..., 1, 0] - m[..., 0, 1]
     xy, xz, yz = m[..., 1, 0] + m[..., 0, 1], m[..., 2, 0] + m[..., 0, 2], m[..., 2, 1] + m[..., 1, 2]

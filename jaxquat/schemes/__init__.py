@@ -106,3 +106,6 @@ SCHEMES: dict[str, Scheme] = {
     "lie_midpoint": Scheme(lie_midpoint, 2, 1 + NEWTON, "any", ("norm", "energy"), True, False, "implicit midpoint rule"),
     "simo_wong": Scheme(simo_wong, 2, 1 + NEWTON, "attitude", ("norm", "momentum", "energy"), True, False, "Simo and Wong 1991"),
 }
+
+for _scheme in SCHEMES.values():
+    composition.reversible_if(_scheme.reversible, _scheme.step)

@@ -5,13 +5,14 @@ R.-C. Li, Math. Comp. 66, 1997, 1089-1099.
 """
 
 import math
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
 from jax import lax
 from jax.typing import ArrayLike
 
-from jaxquat.arguments import takes
+from jaxquat.arguments import numbers, takes
 from jaxquat.body import Body
 from jaxquat.mechanics import State, Step, Torque, check_step
 
@@ -25,13 +26,30 @@ _K = (0.39216144400731413928, 0.33259913678935943860, -0.70624617255763935981, 0
 KAHAN_LI6 = (*_K, 1 - 2 * sum(_K), *reversed(_K))
 
 
+_reversible: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def is_reversible(step: Step) -> bool:
+    """Whether it is known that a step of -dt undoes a step of dt."""
+    return any(step is known for known in _reversible)
+
+
+def reversible_if(known: bool, step: Step) -> Step:
+    """The step, of which this is known from now on."""
+    if known:
+        _reversible.add(step)
+    return step
+
+
 def compose(step: Step, weights: Sequence[float]) -> Step:
     """The sub-steps ``weights[i] * dt`` of ``step`` in a row, each at its own time. The weights sum to 1.
 
-    With a symmetric step of order 2 and the weights ``SUZUKI4`` or ``TRIPLE_JUMP4`` the order is 4, with ``KAHAN_LI6`` 6.
+    With a symmetric step of order 2 and the weights ``SUZUKI4`` or ``TRIPLE_JUMP4`` the order is 4, with ``KAHAN_LI6`` 6. Of a
+    reversible step and weights that read the same backwards the composition is reversible: the sub-steps of -dt undo those of dt
+    from the last to the first.
     """
     takes("step", step, "body, torque, t, state, dt, params")
-    weights = tuple(float(weight) for weight in weights)
+    weights = numbers("weights", weights)
     if not weights or not math.isclose(sum(weights), 1.0, abs_tol=1e-13):
         raise ValueError(f"weights: wanted numbers that sum to 1, got {weights}")
 
@@ -43,4 +61,5 @@ def compose(step: Step, weights: Sequence[float]) -> Step:
             done += weight
         return state
 
-    return composed
+    palindrome = all(math.isclose(a, b, rel_tol=1e-13) for a, b in zip(weights, reversed(weights), strict=True))
+    return reversible_if(palindrome and is_reversible(step), composed)

@@ -19,12 +19,12 @@ from jax import Array, lax
 from jax.typing import ArrayLike
 
 from jaxquat import series
-from jaxquat.arguments import is_concrete, one_shape, takes
+from jaxquat.arguments import finite, instance, is_concrete, one_shape, takes
 from jaxquat.body import Body
 from jaxquat.linear import inverse, matmul, matvec
 from jaxquat.mechanics import State, Step, Torque, check_step, evaluate_at_attitude, without_aux
 from jaxquat.quaternion import conjugate, correct_norm, expm1, multiply, rotate, rotate_inverse
-from jaxquat.schemes.composition import KAHAN_LI6, SUZUKI4
+from jaxquat.schemes.composition import KAHAN_LI6, SUZUKI4, is_reversible, reversible_if
 
 
 class _Frame(NamedTuple):
@@ -67,6 +67,7 @@ def symmetric_top_bm4(body: Body, torque: Torque, t: ArrayLike, state: State, dt
     It needs an exact drift: ValueError for a concrete body with I1 != I2. Traced, an asymmetric body brings it down to order 2;
     ``rollout(check=True)`` reports it.
     """
+    instance("body", body, Body, "a jq.Body")
     if is_concrete(body):
         with jax.ensure_compile_time_eval():
             moments, _ = body.principal()
@@ -99,9 +100,12 @@ def damped(step: Step, damping: ArrayLike) -> Step:
     """A splitting scheme with drag ``-damping omega`` beside its torque; ``damping`` is (3, 3) or (3,) [N m s], body axes.
 
     The exact decay of the momentum over half a step stands outermost on both sides: order 2 stays; inside the kicks it falls to 1.
+    With D that decay and S the step it is D S D, so that a step of -dt undoes it where one undoes S. Undoing multiplies rounding
+    by what the drag has divided the momentum by.
     """
     takes("step", step, "body, torque, t, state, dt, params")
     damping = one_shape("damping", damping, (3,), (3, 3))
+    finite("damping", damping)
     damping = damping if damping.ndim == 2 else jnp.diag(damping)
 
     def decayed(body: Body, state: State, dt: Array) -> State:
@@ -113,7 +117,7 @@ def damped(step: Step, damping: ArrayLike) -> Step:
         t, state, dt = check_step(body, t, state, dt)
         return decayed(body, step(body, torque, t, decayed(body, state, dt), dt, params), dt)
 
-    return damped_step
+    return reversible_if(is_reversible(step), damped_step)
 
 
 def _merged(weights: tuple[float, ...]) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat.arguments import positive_integer
+from jaxquat.arguments import numbers, positive, positive_integer, real
 
 
 class Tableau(NamedTuple):
@@ -38,7 +38,11 @@ def tableau(
     a: tuple[tuple[float, ...], ...], b: tuple[float, ...], c: tuple[float, ...], order: int, tolerance: float = 1e-13
 ) -> Tableau:
     """A Tableau whose shape, row sums and order conditions hold; ValueError that names the condition otherwise."""
-    stages, order = len(b), positive_integer("order", order)
+    if isinstance(a, str) or not hasattr(a, "__len__"):
+        raise TypeError(f"a: wanted rows of numbers, got {a!r}")
+    a, b, c = tuple(numbers("a", row) for row in a), numbers("b", b), numbers("c", c)
+    stages, order, tolerance = len(b), positive_integer("order", order), real("tolerance", tolerance)
+    positive("tolerance", tolerance)
     if [len(row) for row in a] != list(range(1, stages)):
         raise ValueError(f"a: wanted {stages - 1} rows of 1, 2, ... entries (b has {stages}), got {[len(row) for row in a]}")
     if len(c) != stages - 1:

@@ -1,0 +1,73 @@
+"""Which outputs of a traced function depend on which of its inputs."""
+
+from collections.abc import Sequence
+from typing import Any
+
+
+def dependent(jaxpr: Any, marked: Sequence[bool]) -> list[bool]:
+    """For each output of a jaxpr, open or closed, whether its value may depend on a ``marked`` input.
+
+    Calls, branches and loops are entered. A loop is followed until no more of what it carries becomes
+    dependent. Of any other primitive every output depends on every input.
+    """
+    jaxpr = _open(jaxpr)
+    known = {variable for variable, mark in zip(jaxpr.invars, marked, strict=True) if mark}
+
+    def marks(variables: Sequence[Any]) -> list[bool]:
+        return [not hasattr(variable, "val") and variable in known for variable in variables]
+
+    for equation in jaxpr.eqns:
+        inputs = marks(equation.invars)
+        if any(inputs):
+            outputs = _of_equation(equation, inputs)
+            known |= {variable for variable, mark in zip(equation.outvars, outputs, strict=True) if mark}
+    return marks(jaxpr.outvars)
+
+
+def _of_equation(equation: Any, inputs: list[bool]) -> list[bool]:
+    name, params = equation.primitive.name, equation.params
+    if name == "cond":
+        return _of_branches(params["branches"], inputs)
+    if name == "scan":
+        return _of_scan(params["jaxpr"], params["num_consts"], params["num_carry"], inputs)
+    if name == "while":
+        return _of_while(params, inputs)
+    if not name.startswith("reduce"):  # whose jaxpr combines two elements
+        for key in ("jaxpr", "call_jaxpr", "fun_jaxpr"):
+            called = _open(params.get(key))
+            shape = [len(getattr(called, side, ())) for side in ("invars", "outvars")]
+            if shape == [len(inputs), len(equation.outvars)]:
+                return dependent(called, inputs)
+    return [True] * len(equation.outvars)
+
+
+def _of_branches(branches: Sequence[Any], inputs: list[bool]) -> list[bool]:
+    which, *operands = inputs
+    outputs = [dependent(branch, operands) for branch in branches]
+    return [which or any(one) for one in zip(*outputs, strict=True)]
+
+
+def _of_scan(body: Any, consts: int, carried: int, inputs: list[bool]) -> list[bool]:
+    carry = inputs[consts : consts + carried]
+    while True:
+        outputs = dependent(body, [*inputs[:consts], *carry, *inputs[consts + carried :]])
+        after = [a or b for a, b in zip(carry, outputs[:carried], strict=True)]
+        if after == carry:
+            return [*carry, *outputs[carried:]]
+        carry = after
+
+
+def _of_while(params: dict[str, Any], inputs: list[bool]) -> list[bool]:
+    first, second = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
+    carry = inputs[second:]
+    while True:
+        after = [a or b for a, b in zip(carry, dependent(params["body_jaxpr"], [*inputs[first:second], *carry]), strict=True)]
+        if any(dependent(params["cond_jaxpr"], [*inputs[:first], *carry])):  # it decides how often all of them change
+            after = [True] * len(carry)
+        if after == carry:
+            return carry
+        carry = after
+
+
+def _open(jaxpr: Any) -> Any:
+    return getattr(jaxpr, "jaxpr", jaxpr)

@@ -1,0 +1,537 @@
+"""Every public function, argument by argument, with values that cannot be meant: the error names the argument.
+
+The table says how each function is called, and of which bad values something is meant after all. A public function without an
+entry, or an entry that lacks an argument, fails. What an error says beyond the name is for test_errors.py.
+"""
+
+import importlib
+import importlib.util
+import inspect
+import re
+import types
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import jaxquat as jq
+from jaxquat import control, ensembles, recordings, schemes, sensors
+
+Q, V, ONE, KEY = np.array([1.0, 0.0, 0.0, 0.0]), np.array([0.1, 0.2, 0.3]), 0.5, jax.random.key(0)
+ROWS, FOUR = np.ones((6, 3)) * V, np.ones((4, 3))
+START, GRID = jq.State(Q, V), jq.grid(0.0, 0.1, 4)
+BODY = jq.Body.from_principal(np.array([1.0, 1.0, 1.5]))
+GAINS, PID = control.Gains(V, V), control.PIDGains(V, V, V)
+REFERENCE = control.Reference(Q, V, V)
+GYRO = jax.tree.map(np.asarray, sensors.Gyro.ideal())
+RECORDING = recordings.Recording(np.array([0.0, 0.1]), FOUR[:2], np.stack([Q, Q]), np.array([False, True]))
+TABLEAU = schemes.tableaus.RK4
+
+
+def zero(t, state, params, *held):
+    return jnp.zeros(3)
+
+
+def at(t):
+    return jnp.asarray(Q)
+
+
+class Argument(NamedTuple):
+    """One argument of a function.
+
+    Attributes:
+        good: a value with which the function works.
+        meant: by the label of a bad value why it is none here, in a word; "propagates" must make the result NaN or infinite.
+        word: what the error must name, as a regular expression; None for the argument itself.
+    """
+
+    good: Any
+    meant: Mapping[str, str] = MappingProxyType({})
+    word: str | None = None
+
+
+PROPAGATES = {"nan": "propagates", "inf": "propagates"}
+BATCH = {"wrong": "a batch", "empty": "an empty batch"}
+
+
+def algebra(good, **meant):
+    """An array of pure algebra: NaN propagates, and so does infinity."""
+    return Argument(good, {**PROPAGATES, **meant})
+
+
+def number(good, **meant):
+    """A number per element of a batch, in pure algebra."""
+    return Argument(good, {**PROPAGATES, **BATCH, **meant})
+
+
+def optional(good, **meant):
+    return Argument(good, {"none": "the default", **meant})
+
+
+def like(tree, change):
+    return jax.tree.map(lambda x: change(np.asarray(x)), tree)
+
+
+CHANGES = {
+    "int": lambda x: np.ones(x.shape, int),
+    "wrong": lambda x: np.ones((*x.shape[:-1], x.shape[-1] + 4) if x.ndim else 2),
+    "empty": lambda x: np.zeros(0),
+    "nan": lambda x: np.full(x.shape, np.nan),
+    "inf": lambda x: np.full(x.shape, np.inf),
+}
+NOTHING = {"none": None, "str": "word", "object": object()}
+
+
+def bad_values(good):
+    """By label: nothing at all, and changes of the good value, or of a vector where that is no array and no tree of arrays."""
+    arrays = isinstance(good, np.ndarray | float | jq.State | control.Gains | control.PIDGains | control.Reference | sensors.Gyro)
+    return {**NOTHING, **{label: like(good if arrays else V, change) for label, change in CHANGES.items()}}
+
+
+def key():
+    return Argument(KEY)
+
+
+ANY = Argument(None, dict.fromkeys([*NOTHING, *CHANGES], "any pytree"))
+STATE = Argument(START, PROPAGATES)
+ORDER = Argument("ZYX")
+STEP = {
+    "body": Argument(BODY),
+    "torque": Argument(zero),
+    "t": Argument(0.0, PROPAGATES),
+    "state": STATE,
+    "dt": Argument(0.1, PROPAGATES),
+    "params": ANY,
+}
+ROLLOUT = {
+    "step": Argument(jq.lie_euler),
+    "body": Argument(BODY),
+    "torque": Argument(zero),
+    "start": Argument(START),
+    "grid": Argument(GRID),
+    "params": ANY,
+    "controller": optional(None),
+    "inputs": optional(None),
+    "sample_every": Argument(1),
+    "save_every": Argument(1),
+    "save": optional(None),
+    "checkpoint": Argument("none"),
+    "engine": Argument("scan"),
+    "check": Argument(False),
+}
+FIT = {
+    "loss": Argument(lambda params, batch, key: jnp.sum(params**2)),
+    "params": Argument(V, {"wrong": "seven"}),
+    "optimizer": Argument(optax.sgd(0.1)),
+    "data": optional(None, int="data", wrong="data", nan="gaps", inf="gaps"),
+    "steps": Argument(2),
+    "key": key(),
+    "batch": optional(None),
+    "starts": optional(None),
+    "validation": optional(None),
+    "patience": optional(None),
+    "mode": Argument("auto"),
+    "chunk": Argument(10),
+    "checkpoint_dir": optional(None, str="a folder"),
+    "checkpoint_every": Argument(100),
+    "progress": Argument(False),
+}
+ENSEMBLE = {
+    "sample": Argument(lambda key: jax.random.normal(key)),
+    "simulate": Argument(lambda member: member),
+    "n": Argument(3),
+    "key": key(),
+    "chunk": optional(None),
+    "reduce": Argument(ensembles.mean()),
+    "mesh": optional(None),
+    "store": optional(None, str="a folder"),
+    "progress": Argument(False),
+}
+OF = optional(None)
+TABLE = {
+    "Body": {"inertia": Argument(np.eye(3))},
+    "Body.from_principal": {"moments": Argument(np.ones(3)), "axes": optional(Q)},
+    "Body.from_parameters": {"theta": Argument(np.zeros(6))},
+    "Body.box": {"mass": Argument(1.0), "sides": Argument(np.ones(3))},
+    "Body.cylinder": {"mass": Argument(1.0), "radius": Argument(1.0), "height": Argument(1.0)},
+    "Body.random": {"key": key(), "dtype": optional(None)},
+    "Body.principal": {},
+    "Body.shifted": {"mass": Argument(1.0), "offset": Argument(V)},
+    "Grid.times": {"dtype": optional(None)},
+    "Path.at": {"t": Argument(0.5, BATCH)},
+    "actuators.allocate": {"axes": algebra(np.eye(3)), "tau": algebra(V), "limits": optional(1.0, inf="no limit")},
+    "actuators.allocate_thrusters": {
+        "arms": algebra(np.eye(3)),
+        "tau": algebra(V),
+        "limits": optional(1.0, inf="no limit"),
+        "iterations": Argument(2),
+    },
+    "actuators.hold_momentum": {
+        "momentum": number(V),
+        "motor": number(V),
+        "capacity": Argument(1.0, {**BATCH, "inf": "no limit"}),
+    },
+    "actuators.lag": {"actual": Argument(V, PROPAGATES, "(actual|command)"), "command": algebra(V), "time_constant": Argument(1.0)},
+    "actuators.saturate": {
+        "tau": Argument(V, {**BATCH, "nan": "propagates", "inf": "limited"}),
+        "limits": Argument(V, {"inf": "no limit"}),
+    },
+    "actuators.saturate_smooth": {"tau": Argument(V, {**BATCH, "nan": "propagates", "inf": "limited"}), "limits": Argument(V)},
+    "actuators.thruster_arms": {"positions": algebra(ROWS), "directions": algebra(ROWS)},
+    "actuators.wheel_torque": {"axes": algebra(np.eye(3)), "state": STATE, "momentum": algebra(V), "motor": algebra(V)},
+    "compose": {"step": Argument(jq.no_squish), "weights": Argument((0.5, 0.5))},
+    "control.at_rest": {"q": Argument(Q)},
+    "control.euler_law": {"state": STATE, "gains": Argument(GAINS), "target": algebra(V)},
+    "control.follow": {"attitude": Argument(at), "t": number(0.5)},
+    "control.geometric_law": {
+        "body": Argument(BODY),
+        "state": STATE,
+        "gains": Argument(GAINS),
+        "reference": Argument(REFERENCE),
+    },
+    "control.lqr": {
+        "a": Argument(np.eye(2)),
+        "b": Argument(np.eye(2), {}, "(b|command_cost)"),
+        "state_cost": Argument(np.eye(2)),
+        "command_cost": Argument(np.eye(2)),
+    },
+    "control.lqr_law": {"state": STATE, "gain": algebra(np.ones((3, 6))), "about": STATE},
+    "control.pid": {
+        "body": Argument(BODY),
+        "period": Argument(0.1),
+        "reference": Argument(REFERENCE),
+        "gains": Argument(PID),
+        "measure": Argument(lambda state, noise: state),
+        "limits": optional(1.0, inf="no limit"),
+        "unwind": optional(1.0, inf="no unwinding"),
+    },
+    "control.quaternion_law": {"state": STATE, "gains": Argument(GAINS), "target": Argument(Q)},
+    "control.shortest": {"q": Argument(Q, {"nan": "+target", "inf": "propagates"}), "target": algebra(Q)},
+    "control.tracking_law": {
+        "body": Argument(BODY),
+        "state": STATE,
+        "gains": Argument(GAINS),
+        "reference": Argument(REFERENCE),
+    },
+    "crouch_grossman": {"tableau": Argument(TABLEAU)},
+    "ensemble": ENSEMBLE,
+    "ensembles.covariance": {"of": OF},
+    "ensembles.draw": {"sample": Argument(lambda key: key), "n": Argument(3), "key": key()},
+    "ensembles.keys": {"key": key(), "index": Argument(np.arange(3), {"int": "numbers"})},
+    "ensembles.largest": {"k": Argument(1), "of": OF},
+    "ensembles.mean": {"of": OF},
+    "ensembles.quantiles": {
+        "probabilities": Argument([0.5], {"wrong": "seven", "int": "numbers"}),
+        "of": OF,
+        "accuracy": Argument(0.01),
+    },
+    "ensembles.smallest": {"k": Argument(1), "of": OF},
+    "euler.from_quaternion": {"q": algebra(Q), "order": ORDER},
+    "euler.rate_matrix": {"angles": algebra(V), "order": ORDER},
+    "euler.rate_matrix_inverse": {"angles": algebra(V), "order": ORDER},
+    "euler.to_quaternion": {"angles": algebra(V), "order": ORDER},
+    "exact.coning": {"half_angle": number(0.1), "rate": number(0.1), "t": number(0.1)},
+    "exact.fixed_axis": {"q": algebra(Q), "axis": Argument(Q[:3]), "angle": number(0.1)},
+    "exact.flip_interval": {"body": Argument(BODY), "omega": algebra(V)},
+    "exact.free_body": {"body": Argument(BODY), "start": Argument(START), "t": number(0.1)},
+    "exact.free_symmetric": {"body": Argument(BODY), "start": Argument(START), "t": number(0.1)},
+    "exact.kovalevskaya": {"scale": number(1.0), "potential": number(1.0), "state": STATE},
+    "exact.nutation": {
+        "body": Argument(BODY),
+        "potential": Argument(1.0),
+        "tilt": number(0.5),
+        "spin": number(9.0),
+        "t": number(0.1),
+    },
+    "exact.prescribed": {"body": Argument(BODY), "attitude": Argument(at)},
+    "exact.steady_precession": {
+        "body": Argument(BODY),
+        "potential": Argument(1.0),
+        "tilt": number(0.5),
+        "spin": number(9.0),
+        "t": number(0.1),
+        "fast": Argument(False),
+    },
+    "fit": FIT,
+    "fit_covariance": {
+        "residuals": Argument(lambda params: 2.0 * params),
+        "params": Argument(V, {"wrong": "seven"}),
+        "sigma": optional(1.0),
+        "tolerance": optional(0.1),
+    },
+    "grid": {"t0": Argument(0.0), "dt": Argument(0.1), "steps": Argument(4)},
+    "kinematics.integrate": {"q0": Argument(Q), "omega": algebra(ROWS), "dt": Argument(0.1), "order": Argument(2)},
+    "kinematics.magnus": {"q0": Argument(Q), "omega": algebra(V), "alpha": algebra(V), "dt": number(0.1), "order": Argument(2)},
+    "kinematics.rollout": {
+        "q0": Argument(Q),
+        "rate": Argument(lambda t, params: jnp.asarray(V)),
+        "grid": Argument(GRID),
+        "params": ANY,
+        "order": Argument(2),
+    },
+    "kinematics.truncated_exp": {"u": algebra(V)},
+    "mechanics.angular_acceleration": {"body": Argument(BODY), "omega": algebra(V), "tau": algebra(V)},
+    "mechanics.derivative": {k: v for k, v in STEP.items() if k != "dt"},
+    "mechanics.energy": {"body": Argument(BODY), "state": STATE},
+    "mechanics.linearize": {"step": Argument(jq.lie_euler), **STEP},
+    "mechanics.local": {"a": STATE, "b": STATE},
+    "mechanics.momentum": {"body": Argument(BODY), "state": STATE},
+    "mechanics.retract": {"state": STATE, "delta": algebra(np.zeros(6))},
+    "quaternion.distance": {"p": algebra(Q), "q": algebra(Q)},
+    "quaternion.from_axis_angle": {"axis": Argument(Q[:3]), "angle": number(0.1)},
+    "quaternion.from_matrix": {"matrix": Argument(np.eye(3))},
+    "quaternion.from_vectors": {
+        "body": algebra(np.eye(3)),
+        "world": algebra(np.eye(3)),
+        "weights": optional(V, nan=None),
+        "method": Argument("davenport"),
+    },
+    "quaternion.mean": {"q": algebra(np.stack([Q, Q])), "weights": optional(V[:2])},
+    "quaternion.multiply": {"p": algebra(Q), "q": algebra(Q)},
+    "quaternion.random": {"key": key(), "shape": Argument((2,)), "dtype": optional(None)},
+    "quaternion.relative": {"p": algebra(Q), "q": algebra(Q)},
+    "quaternion.rotate": {"q": algebra(Q), "v": algebra(V)},
+    "quaternion.rotate_inverse": {"q": algebra(Q), "v": algebra(V)},
+    "quaternion.slerp": {"p": algebra(Q), "q": algebra(Q), "t": number(0.5)},
+    "quaternion.squared_distance": {"p": algebra(Q), "q": algebra(Q)},
+    "recordings.Recording.spacing": {"tolerance": Argument(1e-3, {"int": "a number"})},
+    "recordings.read": {"path": Argument("nowhere.csv", {"str": "a file that is not there"})},
+    "recordings.write": {"path": Argument("/dev/null", {"str": "a file"}), "recording": Argument(RECORDING)},
+    "rkmk": {"tableau": Argument(TABLEAU)},
+    "rollout": ROLLOUT,
+    "schemes.damped": {"step": Argument(jq.no_squish), "damping": Argument(V)},
+    "schemes.hoffmann.lagrange": {"body": Argument(BODY), "hoffmann": algebra(Q), "p": algebra(Q), "generalized": algebra(Q)},
+    "schemes.hoffmann.full_quat_start": {"q": algebra(Q), "omega": algebra(V)},
+    "schemes.tableau": {
+        "a": Argument(((0.5,),)),
+        "b": Argument((0.0, 1.0), {}, "(a|b)"),
+        "c": Argument((0.5,)),
+        "order": Argument(2),
+        "tolerance": Argument(1e-13, {"int": "a number"}),
+    },
+    "sensors.Gyro.ideal": {"dtype": optional(None)},
+    "sensors.correct": {"gyro": Argument(GYRO), "measured": algebra(ROWS)},
+    "sensors.measure": {"gyro": Argument(GYRO), "omega": algebra(ROWS), "dt": Argument(0.1), "key": key()},
+    "sensors.response": {"gyro": Argument(GYRO)},
+    "so3.dexp": {"u": algebra(V), "v": algebra(V), "frame": Argument("body")},
+    "so3.dexpinv": {"u": algebra(V), "v": algebra(V), "frame": Argument("body")},
+    "so3.log": {"matrix": Argument(np.eye(3))},
+    "so3.vee": {"matrix": algebra(np.zeros((3, 3)))},
+    "torques.drag": {"damping": algebra(V)},
+    "torques.gravity_gradient": {"body": Argument(BODY), "position": Argument(lambda t: V), "mu": Argument(1.0)},
+    "torques.heavy_top": {"weight": Argument(1.0), "offset": Argument(V)},
+    "torques.held": {"t": ANY, "state": ANY, "params": ANY, "held": ANY},
+    "torques.in_world": {"world_torque": Argument(zero)},
+    "torques.magnetic": {"dipole": Argument(V), "field": Argument(lambda t: V)},
+    "torques.total": {"torques": Argument(zero)},
+    "torques.zero": {"t": ANY, "state": Argument(START, {"nan": "0", "inf": "0"}), "params": ANY, "held": ANY},
+}
+for _name in ("canonical", "conjugate", "correct_norm", "inverse", "left_matrix", "log", "normalize", "right_matrix"):
+    TABLE[f"quaternion.{_name}"] = {"p" if _name == "left_matrix" else "q": algebra(Q)}
+for _name in ("to_axis_angle", "to_gibbs", "to_hoffmann", "to_matrix", "to_mrp", "to_xyzw", "from_xyzw"):
+    TABLE[f"quaternion.{_name}"] = {"q": algebra(Q)}
+for _name in ("from_hoffmann", "hoffmann_cayley", "hoffmann_v", "hoffmann_w"):
+    TABLE[f"quaternion.{_name}"] = {"hoffmann": algebra(Q)}
+for _name in ("quaternion.exp u", "quaternion.from_gibbs g", "quaternion.from_mrp p", "so3.exp u", "so3.hat v"):
+    TABLE[_name.split()[0]] = {_name.split()[1]: algebra(V)}
+for _name in jq.SCHEMES:
+    TABLE[_name] = STEP
+for _name in ("full_quat", "full_quat_corrected"):
+    TABLE[_name] = {**STEP, "state": Argument(schemes.hoffmann.full_quat_start(Q, V), PROPAGATES)}
+PATH = jq.Path(jnp.array([0.0, 1.0]), jq.State(jnp.stack([Q, Q]), jnp.stack([V, V])), (), ())
+OF_PLOTS = {
+    "plot.animate": {
+        "path": Argument(PATH),
+        "body": Argument(BODY),
+        "file": optional(None, str="a name that matplotlib refuses"),
+        "fps": Argument(1),
+        "speed": Argument(1.0, {"int": "a number"}),
+        "ax": optional(None),
+    },
+    "plot.attitude_error": {"path": Argument(PATH), "target": Argument(Q), "ax": optional(None)},
+    "plot.body_axes": {"path": Argument(PATH), "frames": Argument(2), "ax": optional(None)},
+    "plot.box_sides": {"body": Argument(BODY), "mass": Argument(1.0)},
+    "plot.fan": {
+        "t": Argument(np.arange(3.0), {"int": "times"}, "(t|values)"),
+        "values": Argument(FOUR, {"int": "numbers"}, "(t|values)"),
+        "ylabel": ANY,
+        "shares": Argument((0.5,)),
+        "label": ANY,
+        "ax": optional(None),
+    },
+    "plot.fit_history": {
+        "fit": Argument(jq.Fit(V, np.ones(3), 0, None, 3, None, 10, True)),
+        "ax": optional(None),
+    },
+    "plot.momentum_sphere": {
+        "path": Argument(PATH),
+        "body": Argument(BODY),
+        "shares": Argument((0.5,), {"empty": "no curves"}),
+        "ax": optional(None),
+    },
+    "plot.polhode": {"path": Argument(PATH), "body": Argument(BODY), "ax": optional(None)},
+    "plot.rates": {"path": Argument(PATH), "ax": optional(None)},
+    "plot.torque": {"path": Argument(PATH), "torque": Argument(zero), "params": ANY, "ax": optional(None)},
+    "plot.work_precision": {"runs": Argument({"a": (V, V)}), "xlabel": ANY, "ylabel": ANY, "ax": optional(None)},
+}
+OF_DIFFRAX = {
+    "interop.diffrax.controller": {
+        "attitude": Argument(1e-6),
+        "rate": Argument(1e-6),
+        "aux": Argument(1e-6),
+        "options": ANY,
+    },
+    "interop.diffrax.term": {"body": Argument(BODY), "torque": Argument(zero)},
+}
+TABLE |= OF_PLOTS if importlib.util.find_spec("matplotlib") else {}
+TABLE |= OF_DIFFRAX if importlib.util.find_spec("diffrax") else {}
+ELSEWHERE = {
+    "Body.tree_flatten_with_keys": "for JAX",
+    "Body.tree_unflatten": "for JAX",
+    "fused.NotScalarError": "an exception",
+    "fused.explain": "checked as rollout is",
+    "fused.scalarize": "traces any function of any arrays: tests/test_scalarize.py",
+    "fused.set_threads": "its own test: tests/test_fused.py",
+    "interop.diffrax.Bosh3": "called by diffrax",
+    "interop.diffrax.Dopri5": "called by diffrax",
+    "interop.diffrax.Heun": "called by diffrax",
+    "interop.diffrax.Interpolation": "called by diffrax",
+    "interop.diffrax.Interpolation.evaluate": "called by diffrax",
+    "mechanics.Step": "a type",
+    "mechanics.Torque": "a type",
+    "schemes.composition.is_reversible": "internal",
+    "schemes.composition.reversible_if": "internal",
+    "schemes.tableaus.combine": "internal",
+}
+"""Not called here, and why."""
+
+
+def public():
+    """Every public function and method by its dotted name, each once; records hold what they are given, and have no entry."""
+    found, seen = {}, set()
+
+    def enter(name, value):
+        if not callable(value) or id(value) in seen or (inspect.isclass(value) and issubclass(value, tuple) and not methods(value)):
+            return
+        seen.add(id(value))
+        if inspect.isclass(value):
+            for key, method in methods(value).items():
+                found[f"{name}.{key}"] = getattr(OBJECTS.get(value.__name__, value), key, method)
+        if not (inspect.isclass(value) and issubclass(value, tuple)) and value is not jq.Grid:
+            found[name] = value
+
+    def methods(kind):
+        kinds = (types.FunctionType, classmethod, staticmethod)
+        return {key: value for key, value in vars(kind).items() if not key.startswith("_") and isinstance(value, kinds)}
+
+    def walk(room, path):
+        names = getattr(room, "__all__", None)
+        if names is None:
+            names = [
+                key for key, value in vars(room).items() if getattr(value, "__module__", "") == room.__name__ and key[0] != "_"
+            ]
+        for key in sorted(names, key=lambda key: isinstance(getattr(room, key), types.ModuleType)):
+            value = getattr(room, key)
+            if isinstance(value, types.ModuleType):
+                walk(value, f"{path}{key}.")
+            else:
+                enter(f"{path}{key}", value)
+
+    walk(jq, "")
+    if importlib.util.find_spec("matplotlib"):
+        walk(importlib.import_module("jaxquat.plot"), "plot.")
+    if importlib.util.find_spec("diffrax"):
+        walk(importlib.import_module("jaxquat.interop.diffrax"), "interop.diffrax.")
+    return found
+
+
+OBJECTS = {
+    "Body": BODY,
+    "Grid": GRID,
+    "Path": jq.Path(jnp.array([0.0, 1.0]), jq.State(jnp.stack([Q, Q]), jnp.zeros((2, 3))), (), ()),
+    "Recording": RECORDING,
+}
+"""Whose methods are called."""
+PUBLIC = public()
+
+
+def test_the_table_has_every_public_function_and_every_argument():
+    assert set(PUBLIC) - set(ELSEWHERE) == set(TABLE)
+    for name, arguments in TABLE.items():
+        assert list(arguments) == list(inspect.signature(PUBLIC[name]).parameters), name
+
+
+def called(name, **changes):
+    given = {key: argument.good for key, argument in TABLE[name].items()} | changes
+    kinds = inspect.signature(PUBLIC[name]).parameters
+    given = {key: value for key, value in given.items() if kinds[key].kind is not inspect.Parameter.VAR_KEYWORD}
+    several = [key for key in given if kinds[key].kind is inspect.Parameter.VAR_POSITIONAL]
+    if several:
+        return PUBLIC[name](*[given[key] for key in given])
+    return PUBLIC[name](**given)
+
+
+def cases(meant):
+    """(function, argument, label of the bad value) of those that are meant after all, or of the others."""
+    return [
+        (name, key, label)
+        for name, arguments in TABLE.items()
+        for key, argument in arguments.items()
+        for label in bad_values(argument.good)
+        if (argument.meant.get(label) is not None) == meant
+    ]
+
+
+def outcome(name, key, label):
+    """What is wrong with the way the function takes this bad value; "" if nothing is."""
+    argument = TABLE[name][key]
+    try:
+        result = called(name, **{key: bad_values(argument.good)[label]})
+    except (TypeError, ValueError) as error:
+        text = str(error)
+        if re.search(rf"\b{argument.word or key}\b.*: ", text.splitlines()[0]):
+            return ""
+        return f"{key}={label}: {type(error).__name__}: {text[:150]!r}"
+    except Exception as error:
+        return f"{key}={label}: {type(error).__name__}: {str(error)[:150]!r}"
+    return f"{key}={label}: taken without a word: {str(result)[:80]}"
+
+
+UNNAMED = {f"exact.{name}" for name in ("flip_interval", "free_body", "free_symmetric", "kovalevskaya", "nutation", "prescribed")}
+UNNAMED |= {"exact.steady_precession"}
+"""Whose errors do not name every argument yet."""
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    """A relative path that is taken for one leads nowhere else."""
+    monkeypatch.chdir(tmp_path)
+
+
+def named(names):
+    unnamed = pytest.mark.xfail(strict=False, reason="errors of jaxquat.exact that do not name the argument")
+    return [pytest.param(name, marks=unnamed) if name in UNNAMED else name for name in names]
+
+
+@pytest.mark.filterwarnings("ignore:Animation was deleted:UserWarning")
+@pytest.mark.parametrize("name", named(TABLE))
+def test_what_cannot_be_meant_is_refused_by_the_name_of_the_argument(name):
+    wrong = [outcome(*case) for case in cases(meant=False) if case[0] == name]
+    assert not any(wrong), "\n".join(filter(None, wrong))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TABLE)
+def test_what_is_meant_after_all_gives_what_the_table_says(name):
+    """NaN and infinity propagate through algebra; a batch, a default and a limit of infinity give a result."""
+    for _, key, label in [case for case in cases(meant=True) if case[0] == name]:
+        why = TABLE[name][key].meant[label]
+        if why not in {"any pytree", "a file that is not there"}:
+            result = called(name, **{key: bad_values(TABLE[name][key].good)[label]})
+            numbers = [np.asarray(leaf) for leaf in jax.tree.leaves(result) if hasattr(leaf, "dtype")]
+            assert why != "propagates" or not all(np.isfinite(x).all() for x in numbers), f"{key}={label}: {result}"
