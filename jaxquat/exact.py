@@ -6,22 +6,22 @@ sections 69-71; L. D. Landau and E. M. Lifshitz, Mechanics, 3rd ed. 1976, sectio
 Phys. 225, 2007, 145-164 (attitude of the free asymmetric body).
 """
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+import numpy as np
+from jax import Array, lax
 from jax.typing import ArrayLike
 
 from jaxquat import elliptic, euler
-from jaxquat.arguments import exactly, is_concrete, positive, unit_vector
+from jaxquat.arguments import exactly, instance, is_concrete, positive, unit_vector
 from jaxquat.body import Body
 from jaxquat.control import follow
 from jaxquat.linear import cross, dot, matvec, transpose
 from jaxquat.mechanics import State, Torque, check_state, momentum
-from jaxquat.quaternion import conjugate, exp, from_matrix, multiply, normalize, rotate, rotate_inverse
+from jaxquat.quaternion import conjugate, exp, multiply, normalize, rotate, rotate_inverse
 from jaxquat.schemes.splitting import symmetric
 
 __all__ = [
@@ -38,98 +38,173 @@ __all__ = [
 
 
 def free_body(body: Body, start: State, t: ArrayLike) -> State:
-    """The free body with any three moments at one time t [s] after ``start``. Whittaker 1937, section 69; on the separatrix too.
+    """The free body with any three moments at one time t [s] after ``start``; spin about any axis, the separatrix and rest too.
 
-    In the dtype of the start. Spin about the middle axis, or about one in the plane of two equal moments, is constant: its
-    derivatives with respect to start and inertia, which this formula does not know, are NaN.
+    In the dtype of the start. With the principal axis 3 chosen as the one that the momentum circles,
+    the rates are those of Whittaker 1937, section 69, written by the addition theorems in the start
+    itself; the attitude is van Zon and Schofield's, its integral of the third kind added likewise. No
+    phase of the start occurs, so that values and derivatives by start, inertia and time are regular
+    at every spin: principal, of a symmetric body, of a sphere, on the separatrix.
+
+    The error is some units of rounding times 1 + L t/I with the smallest moment I, as a change of t
+    or of the rates by one unit makes it, and what the motion itself makes of one unit in its data. By
+    relative changes of the rates in principal axes and of the moments that is little, unless the
+    start is near the separatrix, where ``gap = I3 (I3 - I2) w3^2`` is close to
+    ``fall = I1 (I2 - I1) w1^2``: a body that flips does it at multiples of the time
+    ``log(16/m1)/rate``, m1 proportional to ``gap - fall``, so that a relative change e shifts each
+    flip by e (gap + fall)/(gap - fall)/rate, whence ``(1e-14, 0.3, 1e-14)`` flips when it should.
+    Where gap and fall agree to rounding, or where axes that are not those of the body leave w1 and
+    w3 no digits, the time of the flip is not in the data: what is returned is the exact motion from
+    a start some units of rounding away, with momentum and energy of the start. Derivatives grow like
+    exp(rate t) near the middle axis; beyond the third root of the largest number they stay there.
     """
-    start = check_state("start", start)
-    t = _number("t", t).astype(start.q.dtype)
+    body, start, t = _start(body, start, t)
     moments, axes = body.principal()
-    omega = rotate_inverse(axes, start.omega)
-    moments, omega, matrix, gap = _ordered(moments, omega)
-    axes = multiply(axes, from_matrix(transpose(matrix)))
-    i1, i2, i3 = moments
-    w1, w2, w3 = omega
-    outer, lower, upper = i3 - i1, i2 - i1, i3 - i2  # of one sign
+    turned, rates = _free(moments, rotate_inverse(axes, start.omega), t)
+    turned = jnp.concatenate([turned[:1], rotate(axes, turned[1:])])
+    q = multiply(start.q, turned)
+    return State(q, rotate(axes, rates), start.aux)
 
-    constant = (outer == 0) | (upper == 0) | ((w1 == 0) & (w3 == 0)) | (w3 * w3 * outer + lower * w2 * w2 == 0)
-    safe = functools.partial(jnp.where, constant, 1.0)
-    root = jnp.sqrt(safe(i2 * upper / (i1 * outer)))  # a1/a2, of the amplitudes of w1 and w2
-    third = jnp.sqrt(safe(w3 * w3 + i2 * lower / (i3 * outer) * w2 * w2))  # the amplitude of w3
-    factor = safe(i1 * lower / (third * third * i3 * upper))  # m/a1^2
-    m1 = safe(outer * gap / safe(upper * (i3 * outer * w3 * w3 + i2 * lower * w2 * w2)))
-    frequency = third * jnp.sqrt(safe(outer * upper / (i1 * i2)))
+
+def _start(body: Body, start: State, t: ArrayLike) -> tuple[Body, State, Array]:
+    """The arguments of a free motion, of one body and one dtype, or an error that names what is wrong."""
+    start = check_state("start", start)
+    _one_body(body)
+    dtype = start.q.dtype
+    if body.inertia.dtype != dtype:
+        raise TypeError(f"body: wanted the dtype of the start, {dtype}, got {body.inertia.dtype}")
+    return body, start, _number("t", t).astype(dtype)
+
+
+def _free(moments: Array, omega: Array, t: Array) -> tuple[Array, Array]:
+    """The turn (4,) of a free body in time t, and its rates (3,) then, in principal axes."""
+    rest = jnp.max(jnp.abs(omega)) == 0
+    size = _unit(jnp.where(rest, 1.0, omega))
+    moments, matrix, start = _ordered(moments / _unit(moments), jnp.where(rest, 1.0, omega / size))
+    time = t * size
+    large, _ = _squares(moments, start)
+    short = large * time * time < 0.0625
+
+    # each branch at an ordinary motion where it does not serve
+    ordinary = jnp.asarray([1.0, 2.0, 3.0], t.dtype), jnp.asarray([0.5, 0.5, 1.0], t.dtype), jnp.ones_like(t)
+    safe = [jnp.where(short, x, y) for x, y in zip(ordinary, (moments, start, time), strict=True)]
+    near, far = _short(moments, start, jnp.where(short, time, 0.0)), _long(*safe)
+    half, end = (jnp.where(short, x, y) for x, y in zip(near, far, strict=True))
+
+    about = jnp.stack([jnp.cos(half), jnp.zeros_like(half), jnp.zeros_like(half), jnp.sin(half)])
+    turned = multiply(conjugate(_upright(moments * start)), multiply(about, _upright(moments * end)))
+    turned = jnp.concatenate([turned[:1], matvec(transpose(matrix), turned[1:])])
+    return jnp.where(rest, exp(t * omega), turned), jnp.where(rest, omega, size * matvec(transpose(matrix), end))
+
+
+def _unit(x: Array) -> Array:
+    """The power of two next to the largest element: the unit in which nothing over- or underflows and no digit changes."""
+    _, exponent = jnp.frexp(jnp.max(jnp.abs(lax.stop_gradient(x))))
+    return jnp.ldexp(jnp.ones_like(x[0]), exponent - 1)
+
+
+def _squares(moments: Array, omega: Array) -> tuple[Array, Array]:
+    """The squares of the frequency and of k times the frequency, sums of positive terms."""
+    (i1, i2, i3), (w1, w2, w3) = moments, omega
+    outer, lower, upper = i3 - i1, i2 - i1, i3 - i2
+    both = upper * lower / (i1 * i3) * w2 * w2
+    return upper * outer / (i1 * i2) * w3 * w3 + both, lower * outer / (i2 * i3) * w1 * w1 + both
+
+
+def _rates(moments: Array, start: Array, s: Array, c: Array, d: Array) -> Array:
+    """The rates from those at the start by the addition theorems: s = sn/frequency, c = cn, d = dn.
+
+    The denominator is 1 - m sn^2 sn0^2. Where the body is about to flip all terms are squares of small numbers: hence ``scale``.
+    """
+    (i1, i2, i3), (w1, w2, w3) = moments, start
+    c1, c2, c3 = (i2 - i3) / i1, (i3 - i1) / i2, (i1 - i2) / i3  # of Euler's equations
+    scale = lax.stop_gradient(jnp.maximum(jnp.abs(c), jnp.sqrt(-c1 * c2) * jnp.abs(w3 * s)))
+    c, d, w1, w3 = c / scale, d / scale, w1 / scale, w3 / scale
+    numerators = [w1 * c + c1 * w2 * w3 * s * d, w2 * c * d + c2 * w3 * w1 * s, w3 * d + c3 * w1 * w2 * s * c]
+    return jnp.stack(numerators) / (c * c - c1 * c2 * w3 * w3 * s * s)
+
+
+_NODES, _WEIGHTS = (0.5 * x for x in np.polynomial.legendre.leggauss(6))
+
+
+def _short(moments: Array, start: Array, t: Array) -> tuple[Array, Array]:
+    """Half the turn about the momentum, and the rates, within a quarter of a radian of the elliptic functions.
+
+    There these are their Taylor series, whose coefficients are polynomials in the squares of the frequencies: nothing divides by
+    a frequency, which a sphere has not. Over so short a piece the rate of turn is integrated to rounding by six Gauss nodes.
+    """
+    large, small = _squares(moments, start)
+    large, small = large * t * t, small * t * t
+    one = jnp.ones_like(t)
+    s, c, d = [], [one], [one]
+    for k in range(7):  # s' = c d, c' = -large s d, d' = -small s c
+        s.append(sum(c[j] * d[k - j] for j in range(k + 1)) / (2 * k + 1))
+        c.append(-large * sum(s[j] * d[k - j] for j in range(k + 1)) / (2 * k + 2))
+        d.append(-small * sum(s[j] * c[k - j] for j in range(k + 1)) / (2 * k + 2))
+    share = jnp.asarray([*(0.5 + _NODES), 1.0], t.dtype)
+    square, sums = share * share, [jnp.zeros_like(share) for _ in range(3)]
+    for terms in list(zip(s, c, d, strict=False))[::-1]:
+        sums = [x * square + term for x, term in zip(sums, terms, strict=True)]
+    rates = jax.vmap(_rates, (None, None, 0, 0, 0), 1)(moments, start, t * share * sums[0], sums[1], sums[2])
+
+    momentum = moments * start
+    size = jnp.sqrt(dot(momentum, momentum))
+    speed = dot(momentum, start) / size + rates[2]
+    return 0.5 * t * jnp.sum(jnp.asarray(_WEIGHTS, t.dtype) * (speed / (1.0 + moments[2] * rates[2] / size))[:-1]), rates[:, -1]
+
+
+def _long(moments: Array, start: Array, t: Array) -> tuple[Array, Array]:
+    """Half the turn about the momentum, and the rates, at any time, of a motion that is not constant."""
+    (i1, i2, i3), (w1, w2, w3) = moments, start
+    outer, lower, upper = i3 - i1, i2 - i1, i3 - i2
+    large, small = _squares(moments, start)
+    frequency, m = jnp.sqrt(large), small / large
+    unit = lax.stop_gradient(jnp.maximum(jnp.abs(w1), jnp.abs(w3)))  # w1^2 and w3^2 may underflow
+    unit = jnp.where(unit > 0, unit, 1.0)
+    gap, fall = i3 * upper * (w3 / unit) ** 2, i1 * lower * (w1 / unit) ** 2
+    m1 = outer / (i1 * i2 * i3) * (gap - fall) / large
+    flips = m1 > 0
+    m1 = jnp.where(flips, m1, m1 - lax.stop_gradient(m1))
+    modulus = elliptic.Modulus(m, unit * unit * m1, unit * jnp.where(flips, jnp.sqrt(jnp.where(flips, m1, 1.0)), 0.0))
+    sn, cn, dn = elliptic.jacobi(frequency * t, modulus)
+    end = _rates(moments, start, sn / frequency, cn, dn)
+
+    momentum = moments * start
+    size = jnp.sqrt(dot(momentum, momentum))
+    third = jnp.sqrt(w3 * w3 + i2 * lower / (i3 * outer) * w2 * w2)  # the largest rate about axis 3
+    kappa = i3 * third / size
+    across = i1 * (i1 * w1 * w1 + i2 * upper / outer * w2 * w2) / (size * size)
+    pole = elliptic.Pole(kappa, across, lower * i3 / (i1 * upper))
     sense = jnp.where(outer < 0, -1.0, 1.0).astype(t.dtype)
-    circles = w1 * w1 + w2 * w2 > 0
-    phase0 = jnp.arctan2(jnp.where(circles, sense * root * w2, 0.0), jnp.where(circles, w1, 1.0))
-    u, u0 = frequency * t, elliptic.first(phase0, m1)
-    jacobi = jax.vmap(elliptic.jacobi, (0, None))(jnp.stack([u, u + u0, u0]), m1)
-
-    # The rates by the addition theorems, which stay smooth where their circle shrinks to a point.
-    sn, cn, dn, _ = (x[0] for x in jacobi)
-    dn0 = w3 / third
-    numerators = [
-        w1 * cn - sense * root * w2 * sn * dn * dn0,
-        sense / root * w1 * sn * dn0 + w2 * cn * dn,
-        w3 * dn - sense * root * factor * third * w1 * w2 * sn * cn,
-    ]
-    rates = jnp.stack(numerators) / safe(cn * cn + sn * sn * dn0 * dn0)  # 1 - m sn^2 sn0^2
-
-    # The turn about the momentum, less the turn of the momentum about axis 3: an integral of the third kind and an angle.
-    n, stretch = safe(-i3 * lower / (i1 * upper)), i2 / (i1 * root)
-    integral, angle = (x[0] - x[1] for x in _circling(jax.tree.map(lambda x: x[1:], jacobi), m1, n, stretch))
-    size = jnp.sqrt(safe(jnp.sum((moments * omega) ** 2)))
-    turn = size * (t / i1 + outer * n / (3.0 * i1 * i3 * frequency) * integral) - sense * angle
-    about = exp(turn * jnp.asarray([0.0, 0.0, 1.0], t.dtype))
-    turned = multiply(conjugate(_upright(moments * omega / size)), multiply(about, _upright(moments * rates / size)))
-    q = multiply(multiply(start.q, axes), multiply(turned, conjugate(axes)))
-
-    sphere = (outer == 0) & (upper == 0)
-    spin = start.omega + _without_derivative(start.omega, constant & ~sphere) + _without_derivative(body.inertia, constant)
-    return State(
-        jnp.where(constant, multiply(start.q, exp(t * spin)), q), jnp.where(constant, spin, rotate(axes, rates)), start.aux
-    )
+    x, y, z = moments * end / size
+    link = sense * m * jnp.sqrt(i1 * upper / (i2 * outer)) * sn * momentum[1] / size
+    link = link / ((1.0 + kappa) * (1.0 + dn) * (1.0 + w3 / third))
+    between = jnp.arctan2(link * y, 1.0 + z - link * x)
+    steady = 0.5 * size * (kappa / i3 + (1.0 - kappa) / i1) * t
+    return steady + sense * elliptic.third(frequency * t, modulus, pole) + between, end
 
 
-def _ordered(moments: Array, omega: Array) -> tuple[Array, Array, Array, Array]:
-    """(moments, rates, the matrix to these axes, ``I3 (I3 - I2) w3^2 - I1 (I2 - I1) w1^2``).
+def _ordered(moments: Array, omega: Array) -> tuple[Array, Array, Array]:
+    """(moments, the matrix to these axes, rates).
 
-    Axis 3 is the one that the momentum circles, the moments go up to it or down, as the sign of the last tells; w1 and w3 >= 0.
+    Axis 3 is the one that the momentum circles, the moments go up to it or down; w1 and w3 >= 0. Where no axis is circled either
+    order serves.
     """
     order = jnp.argsort(moments)
-    (i1, i2, i3), (w1, _, w3) = moments[order], omega[order]
-    gap = i3 * (i3 - i2) * w3 * w3 - i1 * (i2 - i1) * w1 * w1
-    order = jnp.where(gap > 0, order, order[::-1])
+    (i1, i2, i3), (w1, _, w3) = moments[order], jnp.abs(omega[order])
+    circled = jnp.sqrt(i3 * (i3 - i2)) * w3 > jnp.sqrt(i1 * (i2 - i1)) * w1
+    order = jnp.where(circled, order, order[::-1])
     matrix = jnp.eye(3, dtype=omega.dtype)[order]
     x, _, z = jnp.where(matvec(matrix, omega) < 0, -1.0, 1.0).astype(omega.dtype)
     y = x * z * dot(matrix[0], cross(matrix[1], matrix[2]))  # so that it is a rotation
     matrix = matrix * jnp.stack([x, y, z])[:, None]
-    return moments[order], matvec(matrix, omega), matrix, gap
+    return moments[order], matrix, matvec(matrix, omega)
 
 
-def _circling(jacobi: tuple[Array, ...], m1: Array, n: Array, stretch: Array) -> tuple[Array, Array]:
-    """(3 (Pi(n; am u) - u)/n, the angle arctan(stretch tan(am u))), continued through all turns. -> (k,), (k,)."""
-    sn, cn, dn, am = jacobi
-    angle = am + jnp.arctan2((stretch - 1.0) * sn * cn, cn * cn + stretch * sn * sn)
-    turns = jnp.round(am / jnp.pi)
-    side = jnp.where(cn < 0, -1.0, 1.0).astype(am.dtype)  # (-1)^turns
-    several = (turns != 0) & (m1 > 0)
-    one, zero = jnp.ones_like(m1), jnp.zeros_like(m1)
-    quarter = elliptic.rj_complement(one, zero, jnp.sqrt(jnp.where(m1 > 0, m1, 1.0)), 1.0 - n)
-    part = jax.vmap(elliptic.rj_complement)(side * sn, side * cn, dn, 1.0 - n * sn * sn)
-    return jnp.where(several, part + 2.0 * turns * quarter, part), angle
-
-
-def _upright(direction: Array) -> Array:
-    """The smallest turn of a unit vector (3,) with positive third component to axis 3."""
-    x, y, z = direction
-    return normalize(jnp.stack([1.0 + z, y, -x, jnp.zeros_like(x)]))
-
-
-def _without_derivative(x: Array, where: Array) -> Array:
-    """Zero, whose derivative with respect to x is NaN where it says so."""
-    return 0.0 * jnp.sqrt(jnp.where(where, 0.0 * jnp.sum(x), 1.0))
+def _upright(momentum: Array) -> Array:
+    """The smallest turn of a vector (3,) with third component z >= 0 to axis 3."""
+    x, y, z = momentum / lax.stop_gradient(jnp.max(jnp.abs(momentum)))
+    return normalize(jnp.stack([jnp.sqrt(x * x + y * y + z * z) + z, y, -x, jnp.zeros_like(x)]))
 
 
 def free_symmetric(body: Body, start: State, t: ArrayLike) -> State:
@@ -285,3 +360,9 @@ def _check_symmetric(name: str, body: Body, hint: str = "") -> None:
             moments, _ = body.principal()
             if not bool(symmetric(moments, axis=2)):
                 raise ValueError(f"body: {name} wanted two equal moments about axis 3, got {moments.tolist()}{hint}")
+
+
+def _one_body(body: Body) -> None:
+    instance("body", body, Body, "a jq.Body")
+    if body.inertia.shape != (3, 3):
+        raise ValueError(f"body: wanted one body, inertia of shape (3, 3), got {body.inertia.shape}; use jax.vmap for a batch")
