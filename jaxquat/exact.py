@@ -16,11 +16,11 @@ from jax import Array, lax
 from jax.typing import ArrayLike
 
 from jaxquat import elliptic, euler
-from jaxquat.arguments import exactly, instance, is_concrete, positive, unit_vector
+from jaxquat.arguments import exactly, finite, instance, is_concrete, positive, takes, unit_quaternion, unit_vector
 from jaxquat.body import Body
 from jaxquat.control import follow
 from jaxquat.linear import cross, dot, matvec, transpose
-from jaxquat.mechanics import State, Torque, check_state, momentum
+from jaxquat.mechanics import State, Torque, check_state
 from jaxquat.quaternion import conjugate, exp, multiply, normalize, rotate, rotate_inverse
 from jaxquat.schemes.splitting import symmetric
 
@@ -69,10 +69,10 @@ def free_body(body: Body, start: State, t: ArrayLike) -> State:
 def _start(body: Body, start: State, t: ArrayLike) -> tuple[Body, State, Array]:
     """The arguments of a free motion, of one body and one dtype, or an error that names what is wrong."""
     start = check_state("start", start)
-    _one_body(body)
+    inertia = _one_body(body)
     dtype = start.q.dtype
-    if body.inertia.dtype != dtype:
-        raise TypeError(f"body: wanted the dtype of the start, {dtype}, got {body.inertia.dtype}")
+    if inertia.dtype != dtype:
+        raise TypeError(f"body: wanted the dtype of the start, {dtype}, got {inertia.dtype}")
     return body, start, _number("t", t).astype(dtype)
 
 
@@ -83,7 +83,7 @@ def _free(moments: Array, omega: Array, t: Array) -> tuple[Array, Array]:
     moments, matrix, start = _ordered(moments / _unit(moments), jnp.where(rest, 1.0, omega / size))
     time = t * size
     large, _ = _squares(moments, start)
-    short = large * time * time < 0.0625
+    short = large * time * time < 2.0**-14
 
     # each branch at an ordinary motion where it does not serve
     ordinary = jnp.asarray([1.0, 2.0, 3.0], t.dtype), jnp.asarray([0.5, 0.5, 1.0], t.dtype), jnp.ones_like(t)
@@ -111,6 +111,20 @@ def _squares(moments: Array, omega: Array) -> tuple[Array, Array]:
     return upper * outer / (i1 * i2) * w3 * w3 + both, lower * outer / (i2 * i3) * w1 * w1 + both
 
 
+def _modulus(moments: Array, start: Array) -> tuple[Array, elliptic.Modulus]:
+    """The frequency, and the modulus of the elliptic functions, of a motion that is not constant."""
+    (i1, i2, i3), (w1, _, w3) = moments, start
+    large, small = _squares(moments, start)
+    unit = lax.stop_gradient(jnp.maximum(jnp.abs(w1), jnp.abs(w3)))  # w1^2 and w3^2 may underflow
+    unit = jnp.where(unit > 0, unit, 1.0)
+    gap, fall = i3 * (i3 - i2) * (w3 / unit) ** 2, i1 * (i2 - i1) * (w1 / unit) ** 2
+    m1 = (i3 - i1) / (i1 * i2 * i3) * (gap - fall) / large
+    flips = m1 > 0
+    root = jnp.where(flips, jnp.sqrt(jnp.where(flips, m1, 1.0)), 0.0)
+    m1 = jnp.where(flips, m1, m1 - lax.stop_gradient(m1))  # on the separatrix rounding may leave a negative m1
+    return jnp.sqrt(large), elliptic.Modulus(small / large, unit * unit * m1, unit * root)
+
+
 def _rates(moments: Array, start: Array, s: Array, c: Array, d: Array) -> Array:
     """The rates from those at the start by the addition theorems: s = sn/frequency, c = cn, d = dn.
 
@@ -124,28 +138,23 @@ def _rates(moments: Array, start: Array, s: Array, c: Array, d: Array) -> Array:
     return jnp.stack(numerators) / (c * c - c1 * c2 * w3 * w3 * s * s)
 
 
-_NODES, _WEIGHTS = (0.5 * x for x in np.polynomial.legendre.leggauss(6))
+_NODES, _WEIGHTS = (0.5 * x for x in np.polynomial.legendre.leggauss(3))
 
 
 def _short(moments: Array, start: Array, t: Array) -> tuple[Array, Array]:
-    """Half the turn about the momentum, and the rates, within a quarter of a radian of the elliptic functions.
+    """Half the turn about the momentum, and the rates, where the argument of the elliptic functions is below 1/128.
 
-    There these are their Taylor series, whose coefficients are polynomials in the squares of the frequencies: nothing divides by
-    a frequency, which a sphere has not. Over so short a piece the rate of turn is integrated to rounding by six Gauss nodes.
+    There these are their Taylor series (Abramowitz and Stegun, 16.22), whose coefficients are polynomials in the squares of the
+    frequencies: nothing divides by a frequency, which a sphere has not. Over so short a piece the rate of turn is integrated to
+    rounding by three Gauss nodes.
     """
-    large, small = _squares(moments, start)
-    large, small = large * t * t, small * t * t
-    one = jnp.ones_like(t)
-    s, c, d = [], [one], [one]
-    for k in range(7):  # s' = c d, c' = -large s d, d' = -small s c
-        s.append(sum(c[j] * d[k - j] for j in range(k + 1)) / (2 * k + 1))
-        c.append(-large * sum(s[j] * d[k - j] for j in range(k + 1)) / (2 * k + 2))
-        d.append(-small * sum(s[j] * c[k - j] for j in range(k + 1)) / (2 * k + 2))
     share = jnp.asarray([*(0.5 + _NODES), 1.0], t.dtype)
-    square, sums = share * share, [jnp.zeros_like(share) for _ in range(3)]
-    for terms in list(zip(s, c, d, strict=False))[::-1]:
-        sums = [x * square + term for x, term in zip(sums, terms, strict=True)]
-    rates = jax.vmap(_rates, (None, None, 0, 0, 0), 1)(moments, start, t * share * sums[0], sums[1], sums[2])
+    large, small = (x * t * t * share * share for x in _squares(moments, start))
+    both = large * small
+    s = t * share * (1.0 - (large + small) / 6.0 + (large * large + 14.0 * both + small * small) / 120.0)
+    c = 1.0 - large / 2.0 + (large * large + 4.0 * both) / 24.0 - large * (large * large + 44.0 * both + 16.0 * small**2) / 720.0
+    d = 1.0 - small / 2.0 + (small * small + 4.0 * both) / 24.0 - small * (small * small + 44.0 * both + 16.0 * large**2) / 720.0
+    rates = jax.vmap(_rates, (None, None, 0, 0, 0), 1)(moments, start, s, c, d)
 
     momentum = moments * start
     size = jnp.sqrt(dot(momentum, momentum))
@@ -157,31 +166,23 @@ def _long(moments: Array, start: Array, t: Array) -> tuple[Array, Array]:
     """Half the turn about the momentum, and the rates, at any time, of a motion that is not constant."""
     (i1, i2, i3), (w1, w2, w3) = moments, start
     outer, lower, upper = i3 - i1, i2 - i1, i3 - i2
-    large, small = _squares(moments, start)
-    frequency, m = jnp.sqrt(large), small / large
-    unit = lax.stop_gradient(jnp.maximum(jnp.abs(w1), jnp.abs(w3)))  # w1^2 and w3^2 may underflow
-    unit = jnp.where(unit > 0, unit, 1.0)
-    gap, fall = i3 * upper * (w3 / unit) ** 2, i1 * lower * (w1 / unit) ** 2
-    m1 = outer / (i1 * i2 * i3) * (gap - fall) / large
-    flips = m1 > 0
-    m1 = jnp.where(flips, m1, m1 - lax.stop_gradient(m1))
-    modulus = elliptic.Modulus(m, unit * unit * m1, unit * jnp.where(flips, jnp.sqrt(jnp.where(flips, m1, 1.0)), 0.0))
-    sn, cn, dn = elliptic.jacobi(frequency * t, modulus)
-    end = _rates(moments, start, sn / frequency, cn, dn)
-
+    frequency, modulus = _modulus(moments, start)
     momentum = moments * start
     size = jnp.sqrt(dot(momentum, momentum))
     third = jnp.sqrt(w3 * w3 + i2 * lower / (i3 * outer) * w2 * w2)  # the largest rate about axis 3
     kappa = i3 * third / size
     across = i1 * (i1 * w1 * w1 + i2 * upper / outer * w2 * w2) / (size * size)
     pole = elliptic.Pole(kappa, across, lower * i3 / (i1 * upper))
+    sn, cn, dn, integral = elliptic.jacobi_and_third(frequency * t, modulus, pole)
+    end = _rates(moments, start, sn / frequency, cn, dn)
+
     sense = jnp.where(outer < 0, -1.0, 1.0).astype(t.dtype)
     x, y, z = moments * end / size
-    link = sense * m * jnp.sqrt(i1 * upper / (i2 * outer)) * sn * momentum[1] / size
+    link = sense * modulus.m * jnp.sqrt(i1 * upper / (i2 * outer)) * sn * momentum[1] / size
     link = link / ((1.0 + kappa) * (1.0 + dn) * (1.0 + w3 / third))
     between = jnp.arctan2(link * y, 1.0 + z - link * x)
     steady = 0.5 * size * (kappa / i3 + (1.0 - kappa) / i1) * t
-    return steady + sense * elliptic.third(frequency * t, modulus, pole) + between, end
+    return steady + sense * integral + between, end
 
 
 def _ordered(moments: Array, omega: Array) -> tuple[Array, Array, Array]:
@@ -212,32 +213,43 @@ def free_symmetric(body: Body, start: State, t: ArrayLike) -> State:
 
     One time t [s], in the dtype of the start. ValueError for a concrete body with I1 != I2: ``free_body`` knows its motion.
     """
-    start = check_state("start", start)
-    t = _number("t", t).astype(start.q.dtype)
+    body, start, t = _start(body, start, t)
     _check_symmetric("free_symmetric", body, "; use exact.free_body")
     (i1, _, i3), axes = body.principal()
-    w3 = rotate_inverse(axes, start.omega)[2]
     axis = rotate(axes, jnp.asarray([0.0, 0.0, 1.0], t.dtype))
-    spin = exp((w3 * (1.0 - i3 / i1) * t) * axis)
-    q = multiply(multiply(exp(momentum(body, start) * (t / i1)), start.q), spin)
+    slip = (1.0 - i3 / i1) * rotate_inverse(axes, start.omega)[2] * axis  # omega - L/I1
+    spin = exp(t * slip)
+    q = multiply(multiply(exp(t * rotate(start.q, start.omega - slip)), start.q), spin)
     return State(q, rotate_inverse(spin, start.omega), start.aux)
 
 
 def fixed_axis(q: ArrayLike, axis: ArrayLike, angle: ArrayLike) -> Array:
     """Attitude after a turn by ``angle`` [rad], the integral of the rate, about a fixed unit axis (3,), body axes. -> (4,)."""
     q, axis = exactly("q", q, (4,), _ONE), exactly("axis", axis, (3,), _ONE)
+    unit_quaternion("q", q)
     unit_vector("axis", axis)
-    return multiply(q, exp(_number("angle", angle) * axis))
+    if axis.dtype != q.dtype:
+        raise TypeError(f"axis: wanted the dtype of q, {q.dtype}, got {axis.dtype}")
+    return multiply(q, exp(_number("angle", angle).astype(q.dtype) * axis))
 
 
 def flip_interval(body: Body, omega: ArrayLike) -> Array:
-    """Seconds from flip to flip of a body that spins near its middle axis (Dzhanibekov): half a period of its rates. (3,) -> ()."""
+    """Seconds from flip to flip of a body that spins near its middle axis (Dzhanibekov): half a period of its rates. (3,) -> ().
+
+    Infinite on the separatrix, at the middle axis itself and where equal moments leave no period. In the dtype of omega.
+    """
+    inertia, omega = _one_body(body), exactly("omega", omega, (3,), _ONE)
+    finite("omega", omega)
+    if inertia.dtype != omega.dtype:
+        raise TypeError(f"body: wanted the dtype of omega, {omega.dtype}, got {inertia.dtype}")
     moments, axes = body.principal()
-    (i1, i2, i3), (_, w2, w3), _, gap = _ordered(moments, rotate_inverse(axes, exactly("omega", omega, (3,))))
-    outer, lower, upper = i3 - i1, i2 - i1, i3 - i2
-    third = i3 * outer * w3 * w3 + i2 * lower * w2 * w2
-    m1 = outer * gap / (upper * third)
-    return 2.0 * elliptic.complete(m1) / jnp.sqrt(third * upper / (i1 * i2 * i3))
+    omega = rotate_inverse(axes, omega)
+    size = _unit(jnp.where(jnp.max(jnp.abs(omega)) == 0, 1.0, omega))
+    moments, _, omega = _ordered(moments / _unit(moments), omega / size)
+    constant = _squares(moments, omega)[0] == 0
+    ordinary = jnp.asarray([1.0, 2.0, 3.0], omega.dtype), jnp.asarray([0.5, 0.5, 1.0], omega.dtype)
+    frequency, modulus = _modulus(*(jnp.where(constant, x, y) for x, y in zip(ordinary, (moments, omega), strict=True)))
+    return jnp.where(constant, jnp.inf, 2.0 * elliptic.complete(modulus) / frequency / size)
 
 
 def steady_precession(
@@ -254,17 +266,18 @@ def steady_precession(
         ValueError: concrete values with I1 != I2, or a spin that is too slow, ``I3^2 spin^2 < 4 I1 potential cos(tilt)``: NaN where
             it is traced.
     """
-    potential, tilt, spin, t = _numbers(body, potential=potential, tilt=tilt, spin=spin, t=t)
     i1, i3 = _heavy("steady_precession", body)
+    potential, tilt, spin, t = _numbers(body, potential=potential, tilt=tilt, spin=spin, t=t)
     with jax.ensure_compile_time_eval():
-        cosine = jnp.cos(tilt)
-        square = i3 * i3 * spin * spin - 4.0 * i1 * potential * cosine
+        # by I1 and not I1^2, which underflows for the moments of small particles
+        a, b, cosine = i3 / i1 * spin, potential / i1, jnp.cos(tilt)
+        square = a * a - 4.0 * b * cosine
         if is_concrete(square) and not float(square) >= 0:
-            bound = 4.0 * i1 * potential * cosine
-            raise ValueError(f"spin: wanted I3^2 spin^2 >= 4 I1 potential cos(tilt) = {bound:.6g}, got {i3 * i3 * spin * spin:.6g}")
+            bound, got = 4.0 * float(i1) * float(potential) * float(cosine), (float(i3) * float(spin)) ** 2
+            raise ValueError(f"spin: wanted I3^2 spin^2 >= 4 I1 potential cos(tilt) = {bound:.6g}, got {got:.6g}")
     root = jnp.sqrt(square)
-    larger = i3 * spin + jnp.where(spin < 0, -root, root)
-    rate = larger / (2.0 * i1 * cosine) if fast else 2.0 * potential / larger
+    larger = a + jnp.where(spin < 0, -root, root)
+    rate = larger / (2.0 * cosine) if fast else 2.0 * b / jnp.where(b == 0, 1.0, larger)
     own = (spin - rate * cosine) * t
     q = euler.to_quaternion(jnp.stack([rate * t, tilt, own]), "ZXZ")
     across = rate * jnp.sin(tilt)
@@ -280,16 +293,25 @@ def nutation(body: Body, potential: ArrayLike, tilt: ArrayLike, spin: ArrayLike,
     Raises:
         ValueError: concrete values with I1 != I2, or a potential that is not positive: NaN where it is traced.
     """
+    i1, i3 = _heavy("nutation", body)
     potential, tilt, spin, t = _numbers(body, potential=potential, tilt=tilt, spin=spin, t=t)
     positive("potential", potential)
-    i1, i3 = _heavy("nutation", body)
-    cosine = jnp.cos(tilt)
-    a, b = i3 * spin / i1, 2.0 * potential / i1
-    root = jnp.sqrt(a**4 - 4.0 * b * (a * a * cosine - b))
-    low, high = 2.0 * (a * a * cosine - b) / (a * a + root), (a * a + root) / (2.0 * b)
-    m1 = (high - cosine) / (high - low)
-    sn, _, _, _ = elliptic.jacobi(0.5 * jnp.sqrt(b * (high - low)) * t + elliptic.complete(m1), m1)
-    return low + (cosine - low) * sn * sn
+    sine, cosine = jnp.sin(tilt), jnp.cos(tilt)
+    pull = jnp.sqrt(2.0 * potential / i1)
+    # cos(tilt) lies between the turning points cos - below and the third root cos + above, whose product of distances is sin^2
+    ratio = (i3 / i1 * spin / pull) ** 2
+    x = ratio - 2.0 * cosine
+    span = jnp.hypot(x, 2.0 * sine)  # below + above
+    still = span == 0  # upright, at the spin where that becomes unstable
+    span = jnp.where(still, 1.0, span)
+    larger = 0.5 * (span + jnp.abs(x))
+    less = sine / larger  # the smaller distance is sine less: it cancels nowhere
+    slow = x < 0
+    m = jnp.where(slow, larger, sine * less) / span
+    m1 = jnp.where(slow, sine * less, larger) / span
+    root = jnp.where(slow, jnp.abs(sine) / jnp.sqrt(larger * span), jnp.sqrt(larger / span))
+    sn, _, dn = elliptic.jacobi(0.5 * pull * jnp.sqrt(span) * t, elliptic.Modulus(m, m1, root))
+    return cosine - jnp.where(still, 0.0, (sine * (sn / dn)) ** 2 / span)
 
 
 def kovalevskaya(scale: ArrayLike, potential: ArrayLike, state: State) -> Array:
@@ -297,9 +319,12 @@ def kovalevskaya(scale: ArrayLike, potential: ArrayLike, state: State) -> Array:
 
     ``|(w1 + i w2)^2 - potential/scale (g1 + i g2)|^2`` [rad^4/s^4] with g the vertical in body axes.
     """
+    state = check_state("state", state)
+    scale, potential = (_number(*named).astype(state.q.dtype) for named in (("scale", scale), ("potential", potential)))
+    positive("scale", scale)
     g1, g2, _ = rotate_inverse(state.q, jnp.asarray([0.0, 0.0, 1.0], state.q.dtype))
     w1, w2, _ = state.omega
-    share = _number("potential", potential) / _number("scale", scale)
+    share = potential / scale
     return (w1 * w1 - w2 * w2 - share * g1) ** 2 + (2.0 * w1 * w2 - share * g2) ** 2
 
 
@@ -313,11 +338,13 @@ def coning(half_angle: ArrayLike, rate: ArrayLike, t: ArrayLike) -> State:
     sine, cosine = jnp.sin(rate * t), jnp.cos(rate * t)
     q = jnp.stack([jnp.cos(0.5 * b), jnp.sin(0.5 * b) * cosine, jnp.sin(0.5 * b) * sine, jnp.zeros_like(b)])
     across = rate * jnp.sin(b)
-    return State(q, jnp.stack([-across * sine, across * cosine, -rate * (1.0 - jnp.cos(b))]))
+    return State(q, jnp.stack([-across * sine, across * cosine, -2.0 * rate * jnp.sin(0.5 * b) ** 2]))
 
 
 def prescribed(body: Body, attitude: Callable[[Array], Array]) -> tuple[Callable[[ArrayLike], State], Torque]:
     """A motion chosen freely: ``attitude(t) -> (4,)`` with its State at any time, and the torque of time that makes it happen."""
+    _one_body(body)
+    takes("attitude", attitude, "t")
 
     def state(t: ArrayLike) -> State:
         reference = follow(attitude, _number("t", t))
@@ -334,7 +361,9 @@ _ONE = "; use jax.vmap"
 
 
 def _number(name: str, value: ArrayLike) -> Array:
-    return exactly(name, value, (), _ONE)
+    number = exactly(name, value, (), _ONE)
+    finite(name, number)
+    return number
 
 
 def _numbers(body: Body, **named: ArrayLike) -> list[Array]:
@@ -345,6 +374,7 @@ def _numbers(body: Body, **named: ArrayLike) -> list[Array]:
 
 def _heavy(name: str, body: Body) -> tuple[Array, Array]:
     """I1 and I3 of a symmetric body in principal axes."""
+    _one_body(body)
     with jax.ensure_compile_time_eval():
         inertia = body.inertia
         across = jnp.max(jnp.abs(inertia - jnp.diag(jnp.diagonal(inertia))))
@@ -362,7 +392,10 @@ def _check_symmetric(name: str, body: Body, hint: str = "") -> None:
                 raise ValueError(f"body: {name} wanted two equal moments about axis 3, got {moments.tolist()}{hint}")
 
 
-def _one_body(body: Body) -> None:
+def _one_body(body: Body) -> jax.ShapeDtypeStruct:
+    """Shape and dtype of the inertia of what must be one body."""
     instance("body", body, Body, "a jq.Body")
-    if body.inertia.shape != (3, 3):
-        raise ValueError(f"body: wanted one body, inertia of shape (3, 3), got {body.inertia.shape}; use jax.vmap for a batch")
+    inertia = jax.eval_shape(lambda body: body.inertia, body)
+    if inertia.shape != (3, 3):
+        raise ValueError(f"body: wanted one body, inertia of shape (3, 3), got {inertia.shape}; use jax.vmap for a batch")
+    return inertia
