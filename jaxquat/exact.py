@@ -6,22 +6,22 @@ sections 69-71; L. D. Landau and E. M. Lifshitz, Mechanics, 3rd ed. 1976, sectio
 Phys. 225, 2007, 145-164 (attitude of the free asymmetric body).
 """
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+import numpy as np
+from jax import Array, lax
 from jax.typing import ArrayLike
 
 from jaxquat import elliptic, euler
-from jaxquat.arguments import exactly, is_concrete, positive, unit_vector
+from jaxquat.arguments import exactly, finite, instance, is_concrete, positive, takes, unit_quaternion, unit_vector
 from jaxquat.body import Body
 from jaxquat.control import follow
 from jaxquat.linear import cross, dot, matvec, transpose
-from jaxquat.mechanics import State, Torque, check_state, momentum
-from jaxquat.quaternion import conjugate, exp, from_matrix, multiply, normalize, rotate, rotate_inverse
+from jaxquat.mechanics import State, Torque, check_state
+from jaxquat.quaternion import conjugate, exp, multiply, normalize, rotate, rotate_inverse
 from jaxquat.schemes.splitting import symmetric
 
 __all__ = [
@@ -38,98 +38,174 @@ __all__ = [
 
 
 def free_body(body: Body, start: State, t: ArrayLike) -> State:
-    """The free body with any three moments at one time t [s] after ``start``. Whittaker 1937, section 69; on the separatrix too.
+    """The free body with any three moments at one time t [s] after ``start``; spin about any axis, the separatrix and rest too.
 
-    In the dtype of the start. Spin about the middle axis, or about one in the plane of two equal moments, is constant: its
-    derivatives with respect to start and inertia, which this formula does not know, are NaN.
+    In the dtype of the start. With the principal axis 3 chosen as the one that the momentum circles,
+    the rates are those of Whittaker 1937, section 69, written by the addition theorems in the start
+    itself; the attitude is van Zon and Schofield's, its integral of the third kind added likewise. No
+    phase of the start occurs, so that values and derivatives by start, inertia and time are regular
+    at every spin: principal, of a symmetric body, of a sphere, on the separatrix.
+
+    The error is some units of rounding times 1 + L t/I with the smallest moment I, as a change of t
+    or of the rates by one unit makes it, and what the motion itself makes of one unit in its data. By
+    relative changes of the rates in principal axes and of the moments that is little, unless the
+    start is near the separatrix, where ``gap = I3 (I3 - I2) w3^2`` is close to
+    ``fall = I1 (I2 - I1) w1^2``: a body that flips does it at multiples of the time
+    ``log(16/m1)/rate``, m1 proportional to ``gap - fall``, so that a relative change e shifts each
+    flip by e (gap + fall)/(gap - fall)/rate, whence ``(1e-14, 0.3, 1e-14)`` flips when it should.
+    Where gap and fall agree to rounding, or where axes that are not those of the body leave w1 and
+    w3 no digits, the time of the flip is not in the data: what is returned is the exact motion from
+    a start some units of rounding away, with momentum and energy of the start. Derivatives grow like
+    exp(rate t) near the middle axis; beyond the third root of the largest number they stay there.
     """
-    start = check_state("start", start)
-    t = _number("t", t).astype(start.q.dtype)
+    body, start, t = _start(body, start, t)
     moments, axes = body.principal()
-    omega = rotate_inverse(axes, start.omega)
-    moments, omega, matrix, gap = _ordered(moments, omega)
-    axes = multiply(axes, from_matrix(transpose(matrix)))
-    i1, i2, i3 = moments
-    w1, w2, w3 = omega
-    outer, lower, upper = i3 - i1, i2 - i1, i3 - i2  # of one sign
+    turned, rates = _free(moments, rotate_inverse(axes, start.omega), t)
+    turned = jnp.concatenate([turned[:1], rotate(axes, turned[1:])])
+    q = multiply(start.q, turned)
+    return State(q, rotate(axes, rates), start.aux)
 
-    constant = (outer == 0) | (upper == 0) | ((w1 == 0) & (w3 == 0)) | (w3 * w3 * outer + lower * w2 * w2 == 0)
-    safe = functools.partial(jnp.where, constant, 1.0)
-    root = jnp.sqrt(safe(i2 * upper / (i1 * outer)))  # a1/a2, of the amplitudes of w1 and w2
-    third = jnp.sqrt(safe(w3 * w3 + i2 * lower / (i3 * outer) * w2 * w2))  # the amplitude of w3
-    factor = safe(i1 * lower / (third * third * i3 * upper))  # m/a1^2
-    m1 = safe(outer * gap / safe(upper * (i3 * outer * w3 * w3 + i2 * lower * w2 * w2)))
-    frequency = third * jnp.sqrt(safe(outer * upper / (i1 * i2)))
+
+def _start(body: Body, start: State, t: ArrayLike) -> tuple[Body, State, Array]:
+    """The arguments of a free motion, of one body and one dtype, or an error that names what is wrong."""
+    start = check_state("start", start)
+    inertia = _one_body(body)
+    dtype = start.q.dtype
+    if inertia.dtype != dtype:
+        raise TypeError(f"body: wanted the dtype of the start, {dtype}, got {inertia.dtype}")
+    return body, start, _number("t", t).astype(dtype)
+
+
+def _free(moments: Array, omega: Array, t: Array) -> tuple[Array, Array]:
+    """The turn (4,) of a free body in time t, and its rates (3,) then, in principal axes."""
+    rest = jnp.max(jnp.abs(omega)) == 0
+    size = _unit(jnp.where(rest, 1.0, omega))
+    moments, matrix, start = _ordered(moments / _unit(moments), jnp.where(rest, 1.0, omega / size))
+    time = t * size
+    large, _ = _squares(moments, start)
+    short = large * time * time < 2.0**-14
+
+    # each branch at an ordinary motion where it does not serve
+    ordinary = jnp.asarray([1.0, 2.0, 3.0], t.dtype), jnp.asarray([0.5, 0.5, 1.0], t.dtype), jnp.ones_like(t)
+    safe = [jnp.where(short, x, y) for x, y in zip(ordinary, (moments, start, time), strict=True)]
+    near, far = _short(moments, start, jnp.where(short, time, 0.0)), _long(*safe)
+    half, end = (jnp.where(short, x, y) for x, y in zip(near, far, strict=True))
+
+    about = jnp.stack([jnp.cos(half), jnp.zeros_like(half), jnp.zeros_like(half), jnp.sin(half)])
+    turned = multiply(conjugate(_upright(moments * start)), multiply(about, _upright(moments * end)))
+    turned = jnp.concatenate([turned[:1], matvec(transpose(matrix), turned[1:])])
+    return jnp.where(rest, exp(t * omega), turned), jnp.where(rest, omega, size * matvec(transpose(matrix), end))
+
+
+def _unit(x: Array) -> Array:
+    """The power of two next to the largest element: the unit in which nothing over- or underflows and no digit changes."""
+    _, exponent = jnp.frexp(jnp.max(jnp.abs(lax.stop_gradient(x))))
+    return jnp.ldexp(jnp.ones_like(x[0]), exponent - 1)
+
+
+def _squares(moments: Array, omega: Array) -> tuple[Array, Array]:
+    """The squares of the frequency and of k times the frequency, sums of positive terms."""
+    (i1, i2, i3), (w1, w2, w3) = moments, omega
+    outer, lower, upper = i3 - i1, i2 - i1, i3 - i2
+    both = upper * lower / (i1 * i3) * w2 * w2
+    return upper * outer / (i1 * i2) * w3 * w3 + both, lower * outer / (i2 * i3) * w1 * w1 + both
+
+
+def _modulus(moments: Array, start: Array) -> tuple[Array, elliptic.Modulus]:
+    """The frequency, and the modulus of the elliptic functions, of a motion that is not constant."""
+    (i1, i2, i3), (w1, _, w3) = moments, start
+    large, small = _squares(moments, start)
+    unit = lax.stop_gradient(jnp.maximum(jnp.abs(w1), jnp.abs(w3)))  # w1^2 and w3^2 may underflow
+    unit = jnp.where(unit > 0, unit, 1.0)
+    gap, fall = i3 * (i3 - i2) * (w3 / unit) ** 2, i1 * (i2 - i1) * (w1 / unit) ** 2
+    m1 = (i3 - i1) / (i1 * i2 * i3) * (gap - fall) / large
+    flips = m1 > 0
+    root = jnp.where(flips, jnp.sqrt(jnp.where(flips, m1, 1.0)), 0.0)
+    m1 = jnp.where(flips, m1, m1 - lax.stop_gradient(m1))  # on the separatrix rounding may leave a negative m1
+    return jnp.sqrt(large), elliptic.Modulus(small / large, unit * unit * m1, unit * root)
+
+
+def _rates(moments: Array, start: Array, s: Array, c: Array, d: Array) -> Array:
+    """The rates from those at the start by the addition theorems: s = sn/frequency, c = cn, d = dn.
+
+    The denominator is 1 - m sn^2 sn0^2. Where the body is about to flip all terms are squares of small numbers: hence ``scale``.
+    """
+    (i1, i2, i3), (w1, w2, w3) = moments, start
+    c1, c2, c3 = (i2 - i3) / i1, (i3 - i1) / i2, (i1 - i2) / i3  # of Euler's equations
+    scale = lax.stop_gradient(jnp.maximum(jnp.abs(c), jnp.sqrt(-c1 * c2) * jnp.abs(w3 * s)))
+    c, d, w1, w3 = c / scale, d / scale, w1 / scale, w3 / scale
+    numerators = [w1 * c + c1 * w2 * w3 * s * d, w2 * c * d + c2 * w3 * w1 * s, w3 * d + c3 * w1 * w2 * s * c]
+    return jnp.stack(numerators) / (c * c - c1 * c2 * w3 * w3 * s * s)
+
+
+_NODES, _WEIGHTS = (0.5 * x for x in np.polynomial.legendre.leggauss(3))
+
+
+def _short(moments: Array, start: Array, t: Array) -> tuple[Array, Array]:
+    """Half the turn about the momentum, and the rates, where the argument of the elliptic functions is below 1/128.
+
+    There these are their Taylor series (Abramowitz and Stegun, 16.22), whose coefficients are polynomials in the squares of the
+    frequencies: nothing divides by a frequency, which a sphere has not. Over so short a piece the rate of turn is integrated to
+    rounding by three Gauss nodes.
+    """
+    share = jnp.asarray([*(0.5 + _NODES), 1.0], t.dtype)
+    large, small = (x * t * t * share * share for x in _squares(moments, start))
+    both = large * small
+    s = t * share * (1.0 - (large + small) / 6.0 + (large * large + 14.0 * both + small * small) / 120.0)
+    c = 1.0 - large / 2.0 + (large * large + 4.0 * both) / 24.0 - large * (large * large + 44.0 * both + 16.0 * small**2) / 720.0
+    d = 1.0 - small / 2.0 + (small * small + 4.0 * both) / 24.0 - small * (small * small + 44.0 * both + 16.0 * large**2) / 720.0
+    rates = jax.vmap(_rates, (None, None, 0, 0, 0), 1)(moments, start, s, c, d)
+
+    momentum = moments * start
+    size = jnp.sqrt(dot(momentum, momentum))
+    speed = dot(momentum, start) / size + rates[2]
+    return 0.5 * t * jnp.sum(jnp.asarray(_WEIGHTS, t.dtype) * (speed / (1.0 + moments[2] * rates[2] / size))[:-1]), rates[:, -1]
+
+
+def _long(moments: Array, start: Array, t: Array) -> tuple[Array, Array]:
+    """Half the turn about the momentum, and the rates, at any time, of a motion that is not constant."""
+    (i1, i2, i3), (w1, w2, w3) = moments, start
+    outer, lower, upper = i3 - i1, i2 - i1, i3 - i2
+    frequency, modulus = _modulus(moments, start)
+    momentum = moments * start
+    size = jnp.sqrt(dot(momentum, momentum))
+    third = jnp.sqrt(w3 * w3 + i2 * lower / (i3 * outer) * w2 * w2)  # the largest rate about axis 3
+    kappa = i3 * third / size
+    across = i1 * (i1 * w1 * w1 + i2 * upper / outer * w2 * w2) / (size * size)
+    pole = elliptic.Pole(kappa, across, lower * i3 / (i1 * upper))
+    sn, cn, dn, integral = elliptic.jacobi_and_third(frequency * t, modulus, pole)
+    end = _rates(moments, start, sn / frequency, cn, dn)
+
     sense = jnp.where(outer < 0, -1.0, 1.0).astype(t.dtype)
-    circles = w1 * w1 + w2 * w2 > 0
-    phase0 = jnp.arctan2(jnp.where(circles, sense * root * w2, 0.0), jnp.where(circles, w1, 1.0))
-    u, u0 = frequency * t, elliptic.first(phase0, m1)
-    jacobi = jax.vmap(elliptic.jacobi, (0, None))(jnp.stack([u, u + u0, u0]), m1)
-
-    # The rates by the addition theorems, which stay smooth where their circle shrinks to a point.
-    sn, cn, dn, _ = (x[0] for x in jacobi)
-    dn0 = w3 / third
-    numerators = [
-        w1 * cn - sense * root * w2 * sn * dn * dn0,
-        sense / root * w1 * sn * dn0 + w2 * cn * dn,
-        w3 * dn - sense * root * factor * third * w1 * w2 * sn * cn,
-    ]
-    rates = jnp.stack(numerators) / safe(cn * cn + sn * sn * dn0 * dn0)  # 1 - m sn^2 sn0^2
-
-    # The turn about the momentum, less the turn of the momentum about axis 3: an integral of the third kind and an angle.
-    n, stretch = safe(-i3 * lower / (i1 * upper)), i2 / (i1 * root)
-    integral, angle = (x[0] - x[1] for x in _circling(jax.tree.map(lambda x: x[1:], jacobi), m1, n, stretch))
-    size = jnp.sqrt(safe(jnp.sum((moments * omega) ** 2)))
-    turn = size * (t / i1 + outer * n / (3.0 * i1 * i3 * frequency) * integral) - sense * angle
-    about = exp(turn * jnp.asarray([0.0, 0.0, 1.0], t.dtype))
-    turned = multiply(conjugate(_upright(moments * omega / size)), multiply(about, _upright(moments * rates / size)))
-    q = multiply(multiply(start.q, axes), multiply(turned, conjugate(axes)))
-
-    sphere = (outer == 0) & (upper == 0)
-    spin = start.omega + _without_derivative(start.omega, constant & ~sphere) + _without_derivative(body.inertia, constant)
-    return State(
-        jnp.where(constant, multiply(start.q, exp(t * spin)), q), jnp.where(constant, spin, rotate(axes, rates)), start.aux
-    )
+    x, y, z = moments * end / size
+    link = sense * modulus.m * jnp.sqrt(i1 * upper / (i2 * outer)) * sn * momentum[1] / size
+    link = link / ((1.0 + kappa) * (1.0 + dn) * (1.0 + w3 / third))
+    between = jnp.arctan2(link * y, 1.0 + z - link * x)
+    steady = 0.5 * size * (kappa / i3 + (1.0 - kappa) / i1) * t
+    return steady + sense * integral + between, end
 
 
-def _ordered(moments: Array, omega: Array) -> tuple[Array, Array, Array, Array]:
-    """(moments, rates, the matrix to these axes, ``I3 (I3 - I2) w3^2 - I1 (I2 - I1) w1^2``).
+def _ordered(moments: Array, omega: Array) -> tuple[Array, Array, Array]:
+    """(moments, the matrix to these axes, rates).
 
-    Axis 3 is the one that the momentum circles, the moments go up to it or down, as the sign of the last tells; w1 and w3 >= 0.
+    Axis 3 is the one that the momentum circles, the moments go up to it or down; w1 and w3 >= 0. Where no axis is circled either
+    order serves.
     """
     order = jnp.argsort(moments)
-    (i1, i2, i3), (w1, _, w3) = moments[order], omega[order]
-    gap = i3 * (i3 - i2) * w3 * w3 - i1 * (i2 - i1) * w1 * w1
-    order = jnp.where(gap > 0, order, order[::-1])
+    (i1, i2, i3), (w1, _, w3) = moments[order], jnp.abs(omega[order])
+    circled = jnp.sqrt(i3 * (i3 - i2)) * w3 > jnp.sqrt(i1 * (i2 - i1)) * w1
+    order = jnp.where(circled, order, order[::-1])
     matrix = jnp.eye(3, dtype=omega.dtype)[order]
     x, _, z = jnp.where(matvec(matrix, omega) < 0, -1.0, 1.0).astype(omega.dtype)
     y = x * z * dot(matrix[0], cross(matrix[1], matrix[2]))  # so that it is a rotation
     matrix = matrix * jnp.stack([x, y, z])[:, None]
-    return moments[order], matvec(matrix, omega), matrix, gap
+    return moments[order], matrix, matvec(matrix, omega)
 
 
-def _circling(jacobi: tuple[Array, ...], m1: Array, n: Array, stretch: Array) -> tuple[Array, Array]:
-    """(3 (Pi(n; am u) - u)/n, the angle arctan(stretch tan(am u))), continued through all turns. -> (k,), (k,)."""
-    sn, cn, dn, am = jacobi
-    angle = am + jnp.arctan2((stretch - 1.0) * sn * cn, cn * cn + stretch * sn * sn)
-    turns = jnp.round(am / jnp.pi)
-    side = jnp.where(cn < 0, -1.0, 1.0).astype(am.dtype)  # (-1)^turns
-    several = (turns != 0) & (m1 > 0)
-    one, zero = jnp.ones_like(m1), jnp.zeros_like(m1)
-    quarter = elliptic.rj_complement(one, zero, jnp.sqrt(jnp.where(m1 > 0, m1, 1.0)), 1.0 - n)
-    part = jax.vmap(elliptic.rj_complement)(side * sn, side * cn, dn, 1.0 - n * sn * sn)
-    return jnp.where(several, part + 2.0 * turns * quarter, part), angle
-
-
-def _upright(direction: Array) -> Array:
-    """The smallest turn of a unit vector (3,) with positive third component to axis 3."""
-    x, y, z = direction
-    return normalize(jnp.stack([1.0 + z, y, -x, jnp.zeros_like(x)]))
-
-
-def _without_derivative(x: Array, where: Array) -> Array:
-    """Zero, whose derivative with respect to x is NaN where it says so."""
-    return 0.0 * jnp.sqrt(jnp.where(where, 0.0 * jnp.sum(x), 1.0))
+def _upright(momentum: Array) -> Array:
+    """The smallest turn of a vector (3,) with third component z >= 0 to axis 3."""
+    x, y, z = momentum / lax.stop_gradient(jnp.max(jnp.abs(momentum)))
+    return normalize(jnp.stack([jnp.sqrt(x * x + y * y + z * z) + z, y, -x, jnp.zeros_like(x)]))
 
 
 def free_symmetric(body: Body, start: State, t: ArrayLike) -> State:
@@ -137,32 +213,43 @@ def free_symmetric(body: Body, start: State, t: ArrayLike) -> State:
 
     One time t [s], in the dtype of the start. ValueError for a concrete body with I1 != I2: ``free_body`` knows its motion.
     """
-    start = check_state("start", start)
-    t = _number("t", t).astype(start.q.dtype)
+    body, start, t = _start(body, start, t)
     _check_symmetric("free_symmetric", body, "; use exact.free_body")
     (i1, _, i3), axes = body.principal()
-    w3 = rotate_inverse(axes, start.omega)[2]
     axis = rotate(axes, jnp.asarray([0.0, 0.0, 1.0], t.dtype))
-    spin = exp((w3 * (1.0 - i3 / i1) * t) * axis)
-    q = multiply(multiply(exp(momentum(body, start) * (t / i1)), start.q), spin)
+    slip = (1.0 - i3 / i1) * rotate_inverse(axes, start.omega)[2] * axis  # omega - L/I1
+    spin = exp(t * slip)
+    q = multiply(multiply(exp(t * rotate(start.q, start.omega - slip)), start.q), spin)
     return State(q, rotate_inverse(spin, start.omega), start.aux)
 
 
 def fixed_axis(q: ArrayLike, axis: ArrayLike, angle: ArrayLike) -> Array:
     """Attitude after a turn by ``angle`` [rad], the integral of the rate, about a fixed unit axis (3,), body axes. -> (4,)."""
     q, axis = exactly("q", q, (4,), _ONE), exactly("axis", axis, (3,), _ONE)
+    unit_quaternion("q", q)
     unit_vector("axis", axis)
-    return multiply(q, exp(_number("angle", angle) * axis))
+    if axis.dtype != q.dtype:
+        raise TypeError(f"axis: wanted the dtype of q, {q.dtype}, got {axis.dtype}")
+    return multiply(q, exp(_number("angle", angle).astype(q.dtype) * axis))
 
 
 def flip_interval(body: Body, omega: ArrayLike) -> Array:
-    """Seconds from flip to flip of a body that spins near its middle axis (Dzhanibekov): half a period of its rates. (3,) -> ()."""
+    """Seconds from flip to flip of a body that spins near its middle axis (Dzhanibekov): half a period of its rates. (3,) -> ().
+
+    Infinite on the separatrix, at the middle axis itself and where equal moments leave no period. In the dtype of omega.
+    """
+    inertia, omega = _one_body(body), exactly("omega", omega, (3,), _ONE)
+    finite("omega", omega)
+    if inertia.dtype != omega.dtype:
+        raise TypeError(f"body: wanted the dtype of omega, {omega.dtype}, got {inertia.dtype}")
     moments, axes = body.principal()
-    (i1, i2, i3), (_, w2, w3), _, gap = _ordered(moments, rotate_inverse(axes, exactly("omega", omega, (3,))))
-    outer, lower, upper = i3 - i1, i2 - i1, i3 - i2
-    third = i3 * outer * w3 * w3 + i2 * lower * w2 * w2
-    m1 = outer * gap / (upper * third)
-    return 2.0 * elliptic.complete(m1) / jnp.sqrt(third * upper / (i1 * i2 * i3))
+    omega = rotate_inverse(axes, omega)
+    size = _unit(jnp.where(jnp.max(jnp.abs(omega)) == 0, 1.0, omega))
+    moments, _, omega = _ordered(moments / _unit(moments), omega / size)
+    constant = _squares(moments, omega)[0] == 0
+    ordinary = jnp.asarray([1.0, 2.0, 3.0], omega.dtype), jnp.asarray([0.5, 0.5, 1.0], omega.dtype)
+    frequency, modulus = _modulus(*(jnp.where(constant, x, y) for x, y in zip(ordinary, (moments, omega), strict=True)))
+    return jnp.where(constant, jnp.inf, 2.0 * elliptic.complete(modulus) / frequency / size)
 
 
 def steady_precession(
@@ -179,17 +266,18 @@ def steady_precession(
         ValueError: concrete values with I1 != I2, or a spin that is too slow, ``I3^2 spin^2 < 4 I1 potential cos(tilt)``: NaN where
             it is traced.
     """
-    potential, tilt, spin, t = _numbers(body, potential=potential, tilt=tilt, spin=spin, t=t)
     i1, i3 = _heavy("steady_precession", body)
+    potential, tilt, spin, t = _numbers(body, potential=potential, tilt=tilt, spin=spin, t=t)
     with jax.ensure_compile_time_eval():
-        cosine = jnp.cos(tilt)
-        square = i3 * i3 * spin * spin - 4.0 * i1 * potential * cosine
+        # by I1 and not I1^2, which underflows for the moments of small particles
+        a, b, cosine = i3 / i1 * spin, potential / i1, jnp.cos(tilt)
+        square = a * a - 4.0 * b * cosine
         if is_concrete(square) and not float(square) >= 0:
-            bound = 4.0 * i1 * potential * cosine
-            raise ValueError(f"spin: wanted I3^2 spin^2 >= 4 I1 potential cos(tilt) = {bound:.6g}, got {i3 * i3 * spin * spin:.6g}")
+            bound, got = 4.0 * float(i1) * float(potential) * float(cosine), (float(i3) * float(spin)) ** 2
+            raise ValueError(f"spin: wanted I3^2 spin^2 >= 4 I1 potential cos(tilt) = {bound:.6g}, got {got:.6g}")
     root = jnp.sqrt(square)
-    larger = i3 * spin + jnp.where(spin < 0, -root, root)
-    rate = larger / (2.0 * i1 * cosine) if fast else 2.0 * potential / larger
+    larger = a + jnp.where(spin < 0, -root, root)
+    rate = larger / (2.0 * cosine) if fast else 2.0 * b / jnp.where(b == 0, 1.0, larger)
     own = (spin - rate * cosine) * t
     q = euler.to_quaternion(jnp.stack([rate * t, tilt, own]), "ZXZ")
     across = rate * jnp.sin(tilt)
@@ -205,16 +293,25 @@ def nutation(body: Body, potential: ArrayLike, tilt: ArrayLike, spin: ArrayLike,
     Raises:
         ValueError: concrete values with I1 != I2, or a potential that is not positive: NaN where it is traced.
     """
+    i1, i3 = _heavy("nutation", body)
     potential, tilt, spin, t = _numbers(body, potential=potential, tilt=tilt, spin=spin, t=t)
     positive("potential", potential)
-    i1, i3 = _heavy("nutation", body)
-    cosine = jnp.cos(tilt)
-    a, b = i3 * spin / i1, 2.0 * potential / i1
-    root = jnp.sqrt(a**4 - 4.0 * b * (a * a * cosine - b))
-    low, high = 2.0 * (a * a * cosine - b) / (a * a + root), (a * a + root) / (2.0 * b)
-    m1 = (high - cosine) / (high - low)
-    sn, _, _, _ = elliptic.jacobi(0.5 * jnp.sqrt(b * (high - low)) * t + elliptic.complete(m1), m1)
-    return low + (cosine - low) * sn * sn
+    sine, cosine = jnp.sin(tilt), jnp.cos(tilt)
+    pull = jnp.sqrt(2.0 * potential / i1)
+    # cos(tilt) lies between the turning points cos - below and the third root cos + above, whose product of distances is sin^2
+    ratio = (i3 / i1 * spin / pull) ** 2
+    x = ratio - 2.0 * cosine
+    span = jnp.hypot(x, 2.0 * sine)  # below + above
+    still = span == 0  # upright, at the spin where that becomes unstable
+    span = jnp.where(still, 1.0, span)
+    larger = 0.5 * (span + jnp.abs(x))
+    less = sine / larger  # the smaller distance is sine less: it cancels nowhere
+    slow = x < 0
+    m = jnp.where(slow, larger, sine * less) / span
+    m1 = jnp.where(slow, sine * less, larger) / span
+    root = jnp.where(slow, jnp.abs(sine) / jnp.sqrt(larger * span), jnp.sqrt(larger / span))
+    sn, _, dn = elliptic.jacobi(0.5 * pull * jnp.sqrt(span) * t, elliptic.Modulus(m, m1, root))
+    return cosine - jnp.where(still, 0.0, (sine * (sn / dn)) ** 2 / span)
 
 
 def kovalevskaya(scale: ArrayLike, potential: ArrayLike, state: State) -> Array:
@@ -222,9 +319,12 @@ def kovalevskaya(scale: ArrayLike, potential: ArrayLike, state: State) -> Array:
 
     ``|(w1 + i w2)^2 - potential/scale (g1 + i g2)|^2`` [rad^4/s^4] with g the vertical in body axes.
     """
+    state = check_state("state", state)
+    scale, potential = (_number(*named).astype(state.q.dtype) for named in (("scale", scale), ("potential", potential)))
+    positive("scale", scale)
     g1, g2, _ = rotate_inverse(state.q, jnp.asarray([0.0, 0.0, 1.0], state.q.dtype))
     w1, w2, _ = state.omega
-    share = _number("potential", potential) / _number("scale", scale)
+    share = potential / scale
     return (w1 * w1 - w2 * w2 - share * g1) ** 2 + (2.0 * w1 * w2 - share * g2) ** 2
 
 
@@ -238,11 +338,13 @@ def coning(half_angle: ArrayLike, rate: ArrayLike, t: ArrayLike) -> State:
     sine, cosine = jnp.sin(rate * t), jnp.cos(rate * t)
     q = jnp.stack([jnp.cos(0.5 * b), jnp.sin(0.5 * b) * cosine, jnp.sin(0.5 * b) * sine, jnp.zeros_like(b)])
     across = rate * jnp.sin(b)
-    return State(q, jnp.stack([-across * sine, across * cosine, -rate * (1.0 - jnp.cos(b))]))
+    return State(q, jnp.stack([-across * sine, across * cosine, -2.0 * rate * jnp.sin(0.5 * b) ** 2]))
 
 
 def prescribed(body: Body, attitude: Callable[[Array], Array]) -> tuple[Callable[[ArrayLike], State], Torque]:
     """A motion chosen freely: ``attitude(t) -> (4,)`` with its State at any time, and the torque of time that makes it happen."""
+    _one_body(body)
+    takes("attitude", attitude, "t")
 
     def state(t: ArrayLike) -> State:
         reference = follow(attitude, _number("t", t))
@@ -259,7 +361,9 @@ _ONE = "; use jax.vmap"
 
 
 def _number(name: str, value: ArrayLike) -> Array:
-    return exactly(name, value, (), _ONE)
+    number = exactly(name, value, (), _ONE)
+    finite(name, number)
+    return number
 
 
 def _numbers(body: Body, **named: ArrayLike) -> list[Array]:
@@ -270,6 +374,7 @@ def _numbers(body: Body, **named: ArrayLike) -> list[Array]:
 
 def _heavy(name: str, body: Body) -> tuple[Array, Array]:
     """I1 and I3 of a symmetric body in principal axes."""
+    _one_body(body)
     with jax.ensure_compile_time_eval():
         inertia = body.inertia
         across = jnp.max(jnp.abs(inertia - jnp.diag(jnp.diagonal(inertia))))
@@ -285,3 +390,12 @@ def _check_symmetric(name: str, body: Body, hint: str = "") -> None:
             moments, _ = body.principal()
             if not bool(symmetric(moments, axis=2)):
                 raise ValueError(f"body: {name} wanted two equal moments about axis 3, got {moments.tolist()}{hint}")
+
+
+def _one_body(body: Body) -> jax.ShapeDtypeStruct:
+    """Shape and dtype of the inertia of what must be one body."""
+    instance("body", body, Body, "a jq.Body")
+    inertia = jax.eval_shape(lambda body: body.inertia, body)
+    if inertia.shape != (3, 3):
+        raise ValueError(f"body: wanted one body, inertia of shape (3, 3), got {inertia.shape}; use jax.vmap for a batch")
+    return inertia

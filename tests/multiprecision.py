@@ -294,3 +294,106 @@ def zhao_step(inertia: list[Vector], torque: Callable, t: Any, state: tuple, dt:
 
 def flat(*parts: Any) -> Vector:
     return list(itertools.chain(*parts))
+
+
+def free_body(moments: Vector, omega: Vector, q: Vector, t: Any) -> Vector:
+    """(q, omega) of the free body, moments and rates in principal axes, from Jacobi's amplitudes and the phase of the start.
+
+    Whittaker 1937, section 69, and for the attitude arg theta_4(z + i v | q^2), twice whose slope is the rate of turn about the
+    momentum less its mean: both by theta series in the one nome exp(-pi K'/K). These formulas divide by zero at the middle axis,
+    at equal moments and elsewhere: hence everything is moved by 1e-60, which the motion amplifies by exp(rate t) at most.
+    """
+    with mp.workdps(180):
+        size = mp.sqrt(dot(omega, omega))
+        if size == 0:
+            return [*q, *omega]
+        tiny = mp.mpf(10) ** -60
+        moments = [x * (1 + k * tiny) for x, k in zip(moments, (1, 3, -2), strict=True)]
+        omega = [x + size * k * tiny for x, k in zip(omega, (3, 2, 5), strict=True)]
+
+        order = sorted(range(3), key=lambda k: moments[k])
+        (i1, i2, i3), (w1, _, w3) = ([x[k] for k in order] for x in (moments, omega))
+        if i3 * (i3 - i2) * w3**2 < i1 * (i2 - i1) * w1**2:
+            order = order[::-1]  # axis 3 is the one that the momentum circles
+        signs = [-1 if omega[k] < 0 else 1 for k in order]
+        signs[1] = signs[0] * signs[2] * (1 if order in ([0, 1, 2], [1, 2, 0], [2, 0, 1]) else -1)
+        i1, i2, i3 = (moments[k] for k in order)
+        w1, w2, w3 = (sign * omega[k] for k, sign in zip(order, signs, strict=True))
+        outer, lower, upper = i3 - i1, i2 - i1, i3 - i2
+        sense = mp.sign(outer)
+
+        a1 = mp.sqrt(w1**2 + i2 * upper / (i1 * outer) * w2**2)
+        a2 = a1 * mp.sqrt(i1 * outer / (i2 * upper))
+        a3 = mp.sqrt(w3**2 + i2 * lower / (i3 * outer) * w2**2)
+        rate = a3 * mp.sqrt(outer * upper / (i1 * i2))
+        k = a1 / a3 * mp.sqrt(i1 * lower / (i3 * upper))
+        complement = mp.sqrt(outer * (i3 * upper * w3**2 - i1 * lower * w1**2) / (upper * (i3 * outer * a3**2)))
+        quarter = mp.pi / (2 * mp.agm(1, complement))
+        nome = mp.exp(-mp.pi * mp.agm(1, complement) / mp.agm(1, k))
+        momentum = mp.sqrt((i1 * w1) ** 2 + (i2 * w2) ** 2 + (i3 * w3) ** 2)
+        kappa = i3 * a3 / momentum
+        v = mp.pi / (2 * quarter) * _first_kind(mp.atan2(1, mp.sqrt(i3 * lower / (i1 * upper))), k)
+        _, two, three, four = _thetas(mp.zero, nome)
+
+        def at(u: Any) -> tuple[Vector, Any]:
+            one, other, third, fourth = _thetas(mp.pi * u / (2 * quarter), nome)
+            amplitudes = three / two * a2 * sense * one, four / two * a1 * other, four / three * a3 * third
+            sn, cn, dn = (x / fourth for x in amplitudes)
+            return [cn, sn, dn], _theta_argument(mp.pi * u / (2 * quarter), v, nome**2)[0]
+
+        phase = _first_kind(mp.atan2(sense * w2 / a2, w1 / a1), complement)
+        (_, start), (rates, end) = at(phase), at(phase + rate * t)
+        slope = _theta_argument(mp.zero, v, nome**2)[1] * mp.pi / (2 * quarter)
+        mean = momentum * (kappa / i3 + (1 - kappa) / i1) + 2 * sense * rate * slope
+        half = mean * t / 2 - sense * (end - start)
+
+        def upright(rates: Vector) -> Vector:
+            x, y, z = (i * w / momentum for i, w in zip((i1, i2, i3), rates, strict=True))
+            return unit([1 + z, y, -x, mp.zero])
+
+        turn = multiply([mp.cos(half), mp.zero, mp.zero, mp.sin(half)], upright(rates))
+        turn = multiply(conjugate(upright([w1, w2, w3])), turn)
+        vector_part, end_rates = [mp.zero] * 3, [mp.zero] * 3
+        for k, axis in enumerate(order):
+            vector_part[axis], end_rates[axis] = signs[k] * turn[1 + k], signs[k] * rates[k]
+        return [*multiply(q, [turn[0], *vector_part]), *end_rates]
+
+
+def _first_kind(phase: Any, complement: Any) -> Any:
+    """F(phase | 1 - complement^2) by Landen's transformation."""
+    a, b, turns, last = mp.one, complement, 1, False
+    while not last:
+        last = abs(a - b) < mp.mpf(10) ** (-mp.dps // 2)
+        sine, cosine = mp.sin(phase), mp.cos(phase)
+        phase = 2 * phase - mp.atan2((a - b) * sine * cosine, a * cosine**2 + b * sine**2)
+        a, b, turns = (a + b) / 2, mp.sqrt(a * b), 2 * turns
+    return phase / (turns * a)
+
+
+def _thetas(z: Any, nome: Any) -> Vector:
+    """theta_1 to theta_4 of real z."""
+    double = 2 * mp.cos(2 * z)
+    even, odd, sines = (mp.one, double / 2), (mp.cos(z), mp.cos(z)), (-mp.sin(z), mp.sin(z))
+    first, second, third, fourth = mp.zero, mp.zero, mp.one, mp.one
+    sign, square, between, step = 1, nome, mp.one, nome * nome
+    while between > mp.eps:  # nome^(n^2), nome^(n (n + 1)) and nome^(2 n)
+        first, second = first + 2 * sign * between * sines[1], second + 2 * between * odd[1]
+        third, fourth = third + 2 * square * even[1], fourth - 2 * sign * square * even[1]
+        even, odd, sines = ((x[1], double * x[1] - x[0]) for x in (even, odd, sines))
+        sign, between = -sign, between * step
+        step *= nome * nome
+        square *= step / nome
+    root = mp.sqrt(mp.sqrt(nome))
+    return [root * first, root * second, third, fourth]
+
+
+def _theta_argument(z: Any, v: Any, nome: Any) -> tuple[Any, Any]:
+    """The argument of theta_4(z + i v) and its slope by z."""
+    up, down = mp.expj(2 * z) * mp.exp(-2 * v), mp.expj(-2 * z) * mp.exp(2 * v)
+    total, slope, powers, n, square, step = mp.mpc(1), mp.mpc(0), (up, down), 1, -nome, -(nome**3)
+    while abs(square) * abs(powers[1]) > mp.eps:
+        total += square * (powers[0] + powers[1])
+        slope += square * 2j * n * (powers[0] - powers[1])
+        powers, n = (powers[0] * up, powers[1] * down), n + 1
+        square, step = square * step, step * nome**2
+    return mp.arg(total), (slope / total).imag
