@@ -10,7 +10,7 @@ from jaxquat.fused.elementary import expand
 from jaxquat.fused.kernel import Leaf, Loop
 from jaxquat.fused.program import Op, Program, Routine
 
-VERSION = (0, 1)  # of XLA's foreign function interface, whose later versions admit it
+STACK = 2**18  # bytes of a thread's stack for arrays; what is beyond lies in the scratch memory
 FLAGS = "contract"  # a product and a sum may become one operation, nothing else changes
 
 
@@ -56,6 +56,8 @@ class _Writer:
         self.declared: set[str] = outer.declared if outer else set()
         self.routines: dict[Any, str] = outer.routines if outer else {}  # name by routine and how arguments are passed
         self.functions: list[str] = outer.functions if outer else []
+        self.whole: _Writer = outer.whole if outer else self  # of the kernel
+        self.stack, self.scratch = 0, 0  # bytes of each thread: on its stack, and beside it, from %scratch on
         self.places: dict[str, _Place] = {}  # of names that are in memory too
         self.loaded: dict[_Place, str] = {}
 
@@ -170,11 +172,21 @@ class _Writer:
         return max(1, min(64, self.lanes * dtype.itemsize // (8 if dtype.kind == "b" else 1)))
 
     def buffer(self, dtypes: Sequence[np.dtype], count: int) -> _Place:
-        """Memory of the function for ``count`` values of any of the dtypes."""
+        """Memory of the function for ``count`` values of any of the dtypes; no function is entered twice at a time."""
         pitch = self.lanes * max(dtype.itemsize for dtype in dtypes)
         name = self.name()
-        self.entry.append(f"  {name} = alloca [{count * pitch} x i8], align 64")
+        if self.whole.stack + count * pitch > STACK:
+            self.entry.append(f"  {name} = getelementptr i8, ptr %scratch, i64 {self.whole.reserve(count * pitch)}")
+        else:
+            self.whole.stack += count * pitch
+            self.entry.append(f"  {name} = alloca [{count * pitch} x i8], align 64")
         return _Place(dtypes[0], name, 0, pitch, "slot")
+
+    def reserve(self, size: int) -> int:
+        """Where scratch memory of the kernel begins that nothing else uses."""
+        start = self.scratch
+        self.scratch += -(-size // 64) * 64
+        return start
 
     def place(self, x: str | _Place) -> _Place | None:
         return self.places.get(x) if isinstance(x, str) else x
@@ -218,6 +230,8 @@ class _Writer:
         self, routine: Routine, dtypes: Sequence[np.dtype], args: Sequence[Any], into: _Place | None, wanted: list[int | None]
     ) -> list[str | _Place]:
         """The items. ``wanted``: which output of the program, to be written from ``into`` on, each value of the rows is."""
+        if routine.rare:
+            return self._rare(routine, dtypes, args)
         if routine.trips == 1:
             return self._call(routine, dtypes, args)
         fixed, carried, rows = routine.split(args)
@@ -244,6 +258,26 @@ class _Writer:
         rows = [place._replace(element=place.element + i * stride) for place, stride in made for i in range(trips)]
         return [*found[: routine.carried], *rows]
 
+    def _rare(self, routine: Routine, dtypes: Sequence[np.dtype], args: Sequence[Any]) -> list[str | _Place]:
+        """A call where the first argument holds for a body of the vector; a branch that is seldom taken."""
+        names = [self.value(x) for x in args]
+        flag = self.vector(dtypes[0])
+        known = f"declare i1 @llvm.vector.reduce.or.v{self.lanes}i1({flag})"
+        self.declared.add(known)
+        some = self.set(f"call i1 @llvm.vector.reduce.or.v{self.lanes}i1({flag} {names[0]})")
+        label, before = self.name()[1:], self.block
+        self.line(f"br i1 {some}, label %{label}_rare, label %{label}_after, !prof !0")
+        self.label(f"{label}_rare")
+        found = [self.read_from(place) for place in self._call(routine, dtypes, names)]
+        self.line(f"br label %{label}_after")
+        self.label(f"{label}_after")
+        kinds = [self.vector(dtype) for dtype in dtypes[routine.fixed :]]
+        others = names[routine.fixed :]
+        return [
+            self.set(f"phi {kind} [ {new}, %{label}_rare ], [ {old}, %{before} ]")
+            for kind, new, old in zip(kinds, found, others, strict=True)
+        ]
+
     def _call(self, routine: Routine, dtypes: Sequence[np.dtype], args: Sequence[Any]) -> list[str | _Place]:
         """By a function of its own, which reads long rows of arguments where they lie and writes its results to memory."""
         layout: list[tuple[Any, ...]] = []
@@ -268,12 +302,12 @@ class _Writer:
             self.routines[key] = f"@routine{len(self.routines)}"
             self._function(self.routines[key], routine, layout)
         into = self.buffer([routine.dtype(j) for j in range(routine.items)], routine.items)
-        self.line(f"call fastcc void {self.routines[key]}({', '.join([f'ptr {into.base}', *passed])})")
+        self.line(f"call fastcc void {self.routines[key]}({', '.join(['ptr %scratch', f'ptr {into.base}', *passed])})")
         return [into._replace(dtype=routine.dtype(j), element=j) for j in range(routine.items)]
 
     def _function(self, name: str, routine: Routine, layout: list[tuple[Any, ...]]) -> None:
         w = _Writer(self.lanes, self)
-        wanted, inputs = ["ptr noalias %out"], []
+        wanted, inputs = ["ptr %scratch", "ptr noalias %out"], []
         for number, (dtype, *row) in enumerate(layout):
             if not row:
                 wanted.append(f"{w.vector(dtype)} %x{number}")
@@ -287,13 +321,16 @@ class _Writer:
         into = _Place(dtypes[0], "%out", 0, self.lanes * max(dtype.itemsize for dtype in dtypes), "slot")
         w.program(routine.program, inputs, into)
         body = "\n".join(["entry:", *w.entry, *w.lines, "  ret void"])
-        self.functions.append(f"define internal fastcc void {name}({', '.join(wanted)}) noinline #0 {{\n{body}\n}}")
+        self.functions.append(
+            f"define internal fastcc void {name}({', '.join(wanted)}) noinline {'cold ' if routine.rare else ''}#0 {{\n{body}\n}}"
+        )
 
     def _operation(self, op: Op, args: list[str], kinds: list[np.dtype]) -> str:
         name, dtype = op.name, op.dtype
         if name == "const":
             return self.constant(dtype, op.number)
-        kind, suffix = self.vector(kinds[-1]), f"v{self.lanes}{'f' if kinds[-1].kind == 'f' else 'i'}{8 * kinds[-1].itemsize}"
+        width = 1 if kinds[-1].kind == "b" else 8 * kinds[-1].itemsize
+        kind, suffix = self.vector(kinds[-1]), f"v{self.lanes}{'f' if kinds[-1].kind == 'f' else 'i'}{width}"
         real, unsigned = kinds[-1].kind == "f", kinds[-1].kind in "ub"
         if name in _BINARY:
             word = _BINARY[name][0 if real else 2 if unsigned else 1]
@@ -416,28 +453,44 @@ class _Kernel(_Writer):
     def due(self, k: str, period: int) -> str:
         return self.set(f"icmp eq i64 {self.set(f'urem i64 {k}, {period}')}, 0")
 
-    def slots(self, leaves: Iterable[Leaf], rows: int = 1) -> list[str]:
+    def slots(self, leaves: Iterable[Leaf]) -> list[str]:
         """Stack memory for all elements of the leaves."""
         found = []
         for leaf in leaves:
-            if rows == 1 and _large(leaf):
+            if _large(leaf):
                 first = self.buffer([leaf.dtype], leaf.size)
                 places = [first._replace(element=e) for e in range(leaf.size)]
                 found += [self.address(place, 0, "0") for place in places]
                 self.owned.update(zip(found[-leaf.size :], places, strict=True))
             else:
-                found += [self.set(f"alloca [{rows} x {self.vector(leaf.dtype)}], align 64") for _ in range(leaf.size)]
+                found += [self.set(f"alloca {self.vector(leaf.dtype)}, align 64") for _ in range(leaf.size)]
         return found
 
-    def get(self, leaves: Iterable[Leaf], slots: Sequence[str], row: str | None = None) -> list[str]:
+    def row_slots(self, leaves: Iterable[Leaf], first: int, row: str) -> list[str]:
+        """Those of a row, where rows begin at ``first`` of the scratch memory."""
+        *offsets, pitch = self.offsets(leaves)
+        start = self.set(f"add i64 {self.set(f'mul i64 {row}, {pitch}')}, {first}")
+        base = self.set(f"getelementptr i8, ptr %scratch, i64 {start}")
+        return [self.set(f"getelementptr i8, ptr {base}, i64 {offset}") for offset in offsets]
+
+    def offsets(self, leaves: Iterable[Leaf]) -> list[int]:
+        """Where the elements of a row begin and where it ends, in whole lines of 64 bytes."""
+        found, end = [], 0
+        for dtype in (leaf.dtype for leaf in leaves for _ in range(leaf.size)):
+            size = self.aligned(dtype)
+            found.append(-(-end // size) * size)
+            end = found[-1] + max(size, self.lanes * dtype.itemsize // (8 if dtype.kind == "b" else 1))
+        return [*found, -(-end // 64) * 64]
+
+    def get(self, leaves: Iterable[Leaf], slots: Sequence[str]) -> list[str]:
         found = []
         for d, s in zip((leaf.dtype for leaf in leaves for _ in range(leaf.size)), slots, strict=True):
-            found.append(self.set(f"load {self.vector(d)}, ptr {self.at(d, s, row)}, align {self.aligned(d)}"))
+            found.append(self.set(f"load {self.vector(d)}, ptr {s}, align {self.aligned(d)}"))
             if s in self.owned:
                 self.places[found[-1]] = self.owned[s]
         return found
 
-    def put(self, leaves: Iterable[Leaf], slots: Sequence[str], values: Sequence[Any], row: str | None = None) -> None:
+    def put(self, leaves: Iterable[Leaf], slots: Sequence[str], values: Sequence[Any]) -> None:
         for leaf, some, news in zip(leaves, _split(leaves, slots), _split(leaves, values), strict=True):
             d = leaf.dtype
             self.forget(some)
@@ -449,16 +502,13 @@ class _Kernel(_Writer):
                 continue
             for s, x in zip(some, news, strict=True):
                 value = self.value(x)
-                self.line(f"store {self.vector(d)} {value}, ptr {self.at(d, s, row)}, align {self.aligned(d)}")
+                self.line(f"store {self.vector(d)} {value}, ptr {s}, align {self.aligned(d)}")
 
     def forget(self, slots: Sequence[str]) -> None:
         """What was read from slots is no longer there."""
         if slots and slots[0] in self.owned:
             base = self.owned[slots[0]].base
             self.places = {name: place for name, place in self.places.items() if place.base != base}
-
-    def at(self, dtype: np.dtype, slot: str, row: str | None) -> str:
-        return slot if row is None else self.set(f"getelementptr {self.vector(dtype)}, ptr {slot}, i64 {row}")
 
     def zeros(self, leaves: Iterable[Leaf]) -> list[str]:
         return [self.constant(leaf.dtype, 0) for leaf in leaves for _ in range(leaf.size)]
@@ -559,7 +609,7 @@ def _backward(loop: Loop, batched: Sequence[bool], lanes: int) -> _Kernel:
     n_state, n_memory = _size(state), _size(memory)
     now = w.slots(carry)
     s, m, h = now[:n_state], now[n_state : n_state + n_memory], now[n_state + n_memory :]
-    past = w.slots(carry, loop.segment)
+    rows = w.reserve(loop.segment * w.offsets(carry)[-1])
     smooth = {name: _smooth(getattr(loop, name)) for name in ("constants", "inputs", "state", "memory", "held")}
     bars = {name: w.slots(leaves) for name, leaves in smooth.items()}
     first_kept = len(loop.constants) + len(loop.inputs)
@@ -587,10 +637,10 @@ def _backward(loop: Loop, batched: Sequence[bool], lanes: int) -> _Kernel:
 
     w.label("again")  # the states of the segment
     w.line(f"%j = phi i64 [ %begin, %{before} ], [ %j_next, %again_done ]")
-    row = w.set("sub i64 %j, %begin")
-    w.put(state + memory, past[: n_state + n_memory], w.get(state + memory, s + m), row)
+    past = w.row_slots(carry, rows, w.set("sub i64 %j, %begin"))
+    w.put(state + memory, past[: n_state + n_memory], w.get(state + memory, s + m))
     _sample(w, constants, "%j", s, m, h, "sample_again")
-    w.put(held, past[n_state + n_memory :], w.get(held, h), row)
+    w.put(held, past[n_state + n_memory :], w.get(held, h))
     w.line("%j_next = add i64 %j, 1")
     w.line(f"br i1 {w.set('icmp ult i64 %j_next, %end')}, label %again_step, label %back_first")
     w.label("again_step")
@@ -604,8 +654,7 @@ def _backward(loop: Loop, batched: Sequence[bool], lanes: int) -> _Kernel:
     w.line("br label %back")
     w.label("back")
     w.line("%k = phi i64 [ %last_step, %back_first ], [ %k_next, %back_done ]")
-    row = w.set("sub i64 %k, %begin")
-    there = w.get(carry, past, row)
+    there = w.get(carry, w.row_slots(carry, rows, w.set("sub i64 %k, %begin")))
     states, memories, helds = there[:n_state], there[n_state : n_state + n_memory], there[n_state + n_memory :]
     found = w.program(expand(loop.step_back), [*constants, w.number("%k"), *states, *helds, *w.get(smooth["state"], bars["state"])])
     ends = np.cumsum([_size(smooth[name]) for name in ("constants", "state", "held")])
@@ -677,18 +726,21 @@ def _blocks(w: _Writer) -> None:
     w.line(f"%first = select i1 {late}, i64 %latest, i64 {due}")
 
 
-def assembly(loop: Loop, kind: str, batched: Sequence[bool], lanes: int, symbol: str, features: str) -> str:
-    """The module, whose function ``symbol`` is a handler of XLA's foreign function interface; its last input: the number of bodies.
+def assembly(loop: Loop, kind: str, batched: Sequence[bool], lanes: int, symbol: str, features: str) -> tuple[str, int]:
+    """The module, and how many bytes each of its threads wants beside its stack.
 
-    The offsets are those of ``XLA_FFI_CallFrame``, ``XLA_FFI_Buffer`` and ``XLA_FFI_Metadata`` in xla/ffi/api/c_api.h.
+    Its function ``symbol`` is a handler of XLA's foreign function interface. Its last input are int32: the number of bodies, that of
+    the rows of its last result, (threads, bytes) of memory for the run alone, and what ``loading`` wants.
+
+    The offsets are those of ``XLA_FFI_CallFrame`` and ``XLA_FFI_Buffer`` in xla/ffi/api/c_api.h.
     ``kind`` is "forward", "keeping" or "backward" (``Loop.operands``); ``batched`` says which operands have one value a body.
     """
     w = _backward(loop, batched, lanes) if kind == "backward" else _forward(loop, kind, batched, lanes)
     body = "\n".join([*w.entry, *w.lines])
     declarations = "\n".join([*sorted(w.declared), *w.functions])
     operands, results = len(loop.operands(kind)), len(loop.results(kind))
-    return f"""
-%work_list = type {{ i64, i64, i64, ptr, ptr }}
+    text = f"""
+%work_list = type {{ i64, i64, i64, ptr, ptr, i64 }}
 @jaxquat_threads = external global i64
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
 declare i32 @pthread_join(i64, ptr)
@@ -714,6 +766,16 @@ entry:
   %outs = load ptr, ptr %p3
   %p4 = getelementptr %work_list, ptr %work, i32 0, i32 4
   %ins = load ptr, ptr %p4
+  %p5 = getelementptr %work_list, ptr %work, i32 0, i32 5
+  %own = atomicrmw add ptr %p5, i64 1 monotonic
+  %own_at = mul i64 %own, {w.scratch + 64}
+  %rows_at = getelementptr ptr, ptr %outs, i64 {results}
+  %rows = load ptr, ptr %rows_at
+  %unaligned = getelementptr i8, ptr %rows, i64 %own_at
+  %address = ptrtoint ptr %unaligned to i64
+  %beyond = add i64 %address, 63
+  %aligned = and i64 %beyond, -64
+  %scratch = inttoptr i64 %aligned to ptr
 {body}
 }}
 
@@ -722,32 +784,14 @@ entry:
   %work = alloca %work_list
   %threads = alloca [256 x i64]
   %ins = alloca [{operands + 1} x ptr]
-  %outs = alloca [{results} x ptr]
-  %extension_at = getelementptr i8, ptr %frame, i64 8
-  %extension = load ptr, ptr %extension_at
-  %plain = icmp eq ptr %extension, null
-  br i1 %plain, label %execute, label %extended
-extended:
-  %kind_at = getelementptr i8, ptr %extension, i64 8
-  %kind = load i32, ptr %kind_at
-  %asked = icmp eq i32 %kind, 1
-  br i1 %asked, label %describe, label %execute
-describe:
-  %metadata_at = getelementptr i8, ptr %extension, i64 24
-  %metadata = load ptr, ptr %metadata_at
-  %major_at = getelementptr i8, ptr %metadata, i64 24
-  store i32 {VERSION[0]}, ptr %major_at
-  %minor_at = getelementptr i8, ptr %metadata, i64 28
-  store i32 {VERSION[1]}, ptr %minor_at
-  ret ptr null
-execute:
+  %outs = alloca [{results + 1} x ptr]
   %args_at = getelementptr i8, ptr %frame, i64 72
   %args = load ptr, ptr %args_at
   %rets_at = getelementptr i8, ptr %frame, i64 112
   %rets = load ptr, ptr %rets_at
   br label %read_args
 read_args:
-  %a = phi i64 [ 0, %execute ], [ %a_next, %read_args ]
+  %a = phi i64 [ 0, %entry ], [ %a_next, %read_args ]
   call void @buffer(ptr %args, ptr %ins, i64 %a)
   %a_next = add i64 %a, 1
   %more_args = icmp ult i64 %a_next, {operands + 1}
@@ -756,13 +800,16 @@ read_rets:
   %r = phi i64 [ 0, %read_args ], [ %r_next, %read_rets ]
   call void @buffer(ptr %rets, ptr %outs, i64 %r)
   %r_next = add i64 %r, 1
-  %more_rets = icmp ult i64 %r_next, {results}
+  %more_rets = icmp ult i64 %r_next, {results + 1}
   br i1 %more_rets, label %read_rets, label %begin
 begin:
   %last = getelementptr ptr, ptr %ins, i64 {operands}
   %bodies_at = load ptr, ptr %last
   %bodies32 = load i32, ptr %bodies_at
   %bodies = zext i32 %bodies32 to i64
+  %most_at = getelementptr i8, ptr %bodies_at, i64 4
+  %most32 = load i32, ptr %most_at
+  %most = zext i32 %most32 to i64
   %more = add i64 %bodies, {lanes - 1}
   %blocks = udiv i64 %more, {lanes}
   %p0 = getelementptr %work_list, ptr %work, i32 0, i32 0
@@ -776,8 +823,12 @@ begin:
   %p4 = getelementptr %work_list, ptr %work, i32 0, i32 4
   store ptr %ins, ptr %p4
   %wanted = load i64, ptr @jaxquat_threads
+  %p5 = getelementptr %work_list, ptr %work, i32 0, i32 5
+  store i64 0, ptr %p5
   %enough = icmp ult i64 %wanted, %blocks
-  %useful = select i1 %enough, i64 %wanted, i64 %blocks
+  %fewer = select i1 %enough, i64 %wanted, i64 %blocks
+  %scarce = icmp ult i64 %most, %fewer
+  %useful = select i1 %scarce, i64 %most, i64 %fewer
   br label %launch
 launch:
   %n = phi i64 [ 1, %begin ], [ %n_next, %launched ]
@@ -809,4 +860,6 @@ end:
 }}
 
 attributes #0 = {{ nounwind {features} }}
+!0 = !{{!"branch_weights", i32 1, i32 1000000}}
 """
+    return text, w.scratch + 64

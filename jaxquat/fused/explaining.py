@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+import jax
+
 from jaxquat.body import Body
 from jaxquat.fused import engine
 from jaxquat.fused.program import Program
@@ -11,7 +13,20 @@ from jaxquat.mechanics import State, Step, Torque
 from jaxquat.posing import Grid, posed
 from jaxquat.scanning import Controller
 
-COSTS = {"div": 8, "sqrt": 10, "rem": 40, "sin": 25, "cos": 25, "exp": 20, "log": 25, "tanh": 30, "atan2": 40}
+COSTS = {
+    "div": 8,
+    "sqrt": 10,
+    "rem": 40,
+    "sin": 25,
+    "cos": 25,
+    "exp": 20,
+    "expm1": 20,
+    "log": 25,
+    "log1p": 35,
+    "tanh": 30,
+    "atan2": 40,
+    "pow": 80,
+}
 
 
 def explain(
@@ -52,7 +67,7 @@ def explain(
         save=save,
         checkpoint=checkpoint,
     )
-    hindrance = engine.missing()
+    hindrance = engine.missing() or ("jit is disabled" if jax.config.jax_disable_jit else None)
     if check or checkpoint == "reversible":
         hindrance = "only the scan engine has check=True" if check else 'only the scan engine has checkpoint="reversible"'
     lines = []
@@ -61,11 +76,13 @@ def explain(
         lines += _programs(traced.loop, save is not None, "")
     except NotScalarError as error:
         hindrance = hindrance or f"no scalar form: {error}"
+    except Exception as error:  # as engine="auto" does
+        hindrance = hindrance or str(error)
     else:
         try:
             lines += _programs(traced.differentiated(), save is not None, "_back")
-        except NotScalarError as error:
-            lines.append(f'derivative: no scalar form, so take engine="scan" for gradients: {error}')
+        except Exception as error:
+            lines.append(f"derivative: by a scan (no scalar form: {error})")
     verdict = f"the scan ({hindrance})" if hindrance else "the fused kernel"
     print("\n".join([f'engine="auto" takes {verdict}', *lines]))  # noqa: T201
 
