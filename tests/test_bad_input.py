@@ -337,7 +337,7 @@ for _name in ("to_axis_angle", "to_gibbs", "to_hoffmann", "to_matrix", "to_mrp",
     TABLE[f"quaternion.{_name}"] = {"q": algebra(Q)}
 for _name in ("from_hoffmann", "hoffmann_cayley", "hoffmann_v", "hoffmann_w"):
     TABLE[f"quaternion.{_name}"] = {"hoffmann": algebra(Q)}
-for _name in ("quaternion.exp u", "quaternion.from_gibbs g", "quaternion.from_mrp p", "so3.exp u", "so3.hat v"):
+for _name in ("quaternion.exp u", "quaternion.expm1 u", "quaternion.from_gibbs g", "quaternion.from_mrp p", "so3.exp u", "so3.hat v"):
     TABLE[_name.split()[0]] = {_name.split()[1]: algebra(V)}
 for _name in jq.SCHEMES:
     TABLE[_name] = STEP
