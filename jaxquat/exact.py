@@ -187,7 +187,7 @@ def _long(moments: Array, start: Array, t: Array) -> tuple[Array, Array]:
     link = sense * modulus.m * jnp.sqrt(i1 * upper / (i2 * outer)) * sn * momentum[1] / size
     link = link / ((1.0 + kappa) * (1.0 + dn) * (1.0 + w3 / third))
     between = jnp.arctan2(link * y, 1.0 + z - link * x)
-    steady = 0.5 * size * (kappa / i3 + (1.0 - kappa) / i1) * t
+    steady = 0.5 * size * (kappa / i3 + across / ((1.0 + kappa) * i1)) * t  # 1 - kappa cancels
     return steady + sense * integral + between, end
 
 
