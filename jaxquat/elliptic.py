@@ -161,12 +161,16 @@ def _depth(modulus: Modulus, pole: Pole, ratio: Array) -> tuple[Array, Array]:
     return e, jnp.where(near, ratio * square / (kappa**2 * safe_zero), from_quarter)
 
 
+def _log_nome(modulus: Modulus) -> Array:
+    """log(q1) in the hyperbolic half, by way of the root; where that is zero, of another nome."""
+    root = jnp.where(modulus.root > 0, modulus.root, 1.0)
+    return jnp.log(_nome_ratio(modulus.m1, modulus.m)) + 2.0 * jnp.log(root)
+
+
 def _quarter(modulus: Modulus) -> Array:
-    """K(m) in the hyperbolic half: ``-K' log(q1)/pi``, the logarithm of m1 by way of its root."""
-    ratio = _nome_ratio(modulus.m1, modulus.m)
-    flips = modulus.root > 0
-    log = -jnp.log(ratio) - 2.0 * jnp.log(jnp.where(flips, modulus.root, 1.0))
-    return jnp.where(flips, 0.5 * _constants(modulus.m1 * ratio)[1] ** 2 * log, jnp.inf)
+    """K(m) in the hyperbolic half: ``-K' log(q1)/pi``."""
+    three = _constants(modulus.m1 * _nome_ratio(modulus.m1, modulus.m))[1]
+    return jnp.where(modulus.root > 0, -0.5 * three**2 * _log_nome(modulus), jnp.inf)
 
 
 def _hyperbolic(u: Array, modulus: Modulus, ratio: Array) -> tuple[Array, Array, Array, Array]:
@@ -183,9 +187,13 @@ def _hyperbolic(u: Array, modulus: Modulus, ratio: Array) -> tuple[Array, Array,
     bound = math.log(float(jnp.finfo(u.dtype).max)) / 3.2
     distance = jnp.where(flips, sign * reduced, jnp.minimum(sign * reduced, bound))
 
+    def grown(x: Array) -> Array:
+        """``q e^x``, at most q^(1/2). Where q underflows e^x has a derivative by K that overflows."""
+        return jnp.where(flips, jnp.exp(x + _log_nome(modulus)), q * jnp.exp(jnp.where(flips, 0.0, x)))
+
     mirrored = flips & (distance > 0.5 * quarter)
     y = jnp.where(mirrored, quarter - distance, distance) / three**2
-    g = q * jnp.exp(2.0 * y)  # at most q^(1/2)
+    g = grown(2.0 * y)
     k = jnp.arange(4, dtype=u.dtype)
     terms = jnp.stack([jnp.ones_like(q), q * g, q**4 * g**2, q**9 * g**3])  # of theta(i y), without q^(1/4) e^y
     signs = jnp.asarray([1.0, -1.0, 1.0, -1.0], u.dtype)
@@ -195,17 +203,18 @@ def _hyperbolic(u: Array, modulus: Modulus, ratio: Array) -> tuple[Array, Array,
     theta3, theta4 = 1.0 + jnp.sum(terms), 1.0 + jnp.sum(signs[1:] * terms)
     fall = two * jnp.exp(-y) / theta2
     sn, cn, dn = three / four * theta1 / theta2, fall * theta4 / four, fall * theta3 / three
+    # root times a quotient, not a quotient of root, whose reverse derivative multiplies by 1/dn^2 first
     turned = 1.0 - 2.0 * (n - 2.0 * jnp.floor(0.5 * n))
     sn, cn, dn = (
         sign * turned * jnp.where(mirrored, cn / dn, sn),
-        turned * jnp.where(mirrored, modulus.root * sn / dn, cn),
-        jnp.where(mirrored, modulus.root / dn, dn),
+        turned * jnp.where(mirrored, modulus.root * (sn / dn), cn),
+        jnp.where(mirrored, modulus.root * (1.0 / dn), dn),
     )
 
     # from arg theta_2(a - i y/2 | q1^(1/2)), which over the half period K grows by a
     a = _angle(modulus, ratio)
     y = distance / three**2
-    h = q * jnp.exp(y)  # at most q^(1/2)
+    h = grown(y)
     odd = 2.0 * jnp.arange(6, dtype=u.dtype) + 1.0
     sines, cosines = jnp.sin(odd * a), jnp.cos(odd * a)
     terms = jnp.stack([jnp.ones_like(q), h, q * h**2, q**3 * h**3, q**6 * h**4, q**10 * h**5])

@@ -38,25 +38,24 @@ __all__ = [
 
 
 def free_body(body: Body, start: State, t: ArrayLike) -> State:
-    """The free body with any three moments at one time t [s] after ``start``; spin about any axis, the separatrix and rest too.
+    """The free body with any three moments at one time t [s] after ``start``, in the dtype of the start.
 
-    In the dtype of the start. With the principal axis 3 chosen as the one that the momentum circles,
-    the rates are those of Whittaker 1937, section 69, written by the addition theorems in the start
-    itself; the attitude is van Zon and Schofield's, its integral of the third kind added likewise. No
-    phase of the start occurs, so that values and derivatives by start, inertia and time are regular
-    at every spin: principal, of a symmetric body, of a sphere, on the separatrix.
+    Values and derivatives by start, inertia and time hold at every spin: about a principal axis, of a
+    symmetric body, of a sphere, on the separatrix, at rest. The rates are those of Whittaker 1937,
+    section 69, and the attitude is van Zon and Schofield's, both by addition theorems in the start.
 
-    The error is some units of rounding times 1 + L t/I with the smallest moment I, as a change of t
-    or of the rates by one unit makes it, and what the motion itself makes of one unit in its data. By
-    relative changes of the rates in principal axes and of the moments that is little, unless the
-    start is near the separatrix, where ``gap = I3 (I3 - I2) w3^2`` is close to
-    ``fall = I1 (I2 - I1) w1^2``: a body that flips does it at multiples of the time
-    ``log(16/m1)/rate``, m1 proportional to ``gap - fall``, so that a relative change e shifts each
-    flip by e (gap + fall)/(gap - fall)/rate, whence ``(1e-14, 0.3, 1e-14)`` flips when it should.
-    Where gap and fall agree to rounding, or where axes that are not those of the body leave w1 and
-    w3 no digits, the time of the flip is not in the data: what is returned is the exact motion from
-    a start some units of rounding away, with momentum and energy of the start. Derivatives grow like
-    exp(rate t) near the middle axis; beyond the third root of the largest number they stay there.
+    Accuracy: the error is a few units of rounding times ``1 + sum |x dy/dx|`` over the numbers x that
+    go in: moments, rates in principal axes, time. Only near the separatrix is this more than
+    ``|omega| t``. A body that flips does so at intervals ``log(16/m1)/rate``, where m1 is proportional
+    to ``gap - fall``, ``gap = I3 (I3 - I2) w3^2`` and ``fall = I1 (I2 - I1) w1^2`` (axis 2 the middle).
+    A relative error e of w1 or w3 therefore shifts each flip by up to
+    ``2 e (gap + fall)/|gap - fall|/rate``. So ``omega = (1e-14, 0.3, 1e-14)`` flips on time. But where
+    gap and fall agree to rounding, or where turning omega into principal axes leaves w1 and w3 no
+    digits, the time of the flip is not in the data. Then the result is the exact motion from a start
+    that differs by some units of rounding; momentum and energy are those of the start.
+
+    Near the middle axis derivatives by the start grow like exp(rate t); exactly on it they stop
+    growing where they would leave the range of the dtype.
     """
     body, start, t = _start(body, start, t)
     moments, axes = body.principal()
@@ -128,7 +127,7 @@ def _modulus(moments: Array, start: Array) -> tuple[Array, elliptic.Modulus]:
 def _rates(moments: Array, start: Array, s: Array, c: Array, d: Array) -> Array:
     """The rates from those at the start by the addition theorems: s = sn/frequency, c = cn, d = dn.
 
-    The denominator is 1 - m sn^2 sn0^2. Where the body is about to flip all terms are squares of small numbers: hence ``scale``.
+    The denominator is 1 - m sn^2 sn0^2 as a sum of squares, which may underflow as a body flips: hence ``scale``.
     """
     (i1, i2, i3), (w1, w2, w3) = moments, start
     c1, c2, c3 = (i2 - i3) / i1, (i3 - i1) / i2, (i1 - i2) / i3  # of Euler's equations
@@ -163,7 +162,14 @@ def _short(moments: Array, start: Array, t: Array) -> tuple[Array, Array]:
 
 
 def _long(moments: Array, start: Array, t: Array) -> tuple[Array, Array]:
-    """Half the turn about the momentum, and the rates, at any time, of a motion that is not constant."""
+    """Half the turn about the momentum, and the rates, at any time, of a motion that is not constant.
+
+    With l the unit momentum in these axes, the frame that ``_upright`` gives turns about it at
+    ``(2 E/L + w3)/(1 + l3)``, and l3 = kappa dn(u + u0). The integral from u0 to u + u0 is that from 0
+    to u, which knows no phase u0, and by the addition theorem of the third kind the argument of a
+    complex number. From its classical form (NIST DLMF, 19.11(i)) the amplitudes cancel: what
+    is left is ``1 + l3 - link (l1 - i l2)`` at the end, which never vanishes.
+    """
     (i1, i2, i3), (w1, w2, w3) = moments, start
     outer, lower, upper = i3 - i1, i2 - i1, i3 - i2
     frequency, modulus = _modulus(moments, start)
@@ -181,7 +187,7 @@ def _long(moments: Array, start: Array, t: Array) -> tuple[Array, Array]:
     link = sense * modulus.m * jnp.sqrt(i1 * upper / (i2 * outer)) * sn * momentum[1] / size
     link = link / ((1.0 + kappa) * (1.0 + dn) * (1.0 + w3 / third))
     between = jnp.arctan2(link * y, 1.0 + z - link * x)
-    steady = 0.5 * size * (kappa / i3 + (1.0 - kappa) / i1) * t
+    steady = 0.5 * size * (kappa / i3 + across / ((1.0 + kappa) * i1)) * t  # 1 - kappa cancels
     return steady + sense * integral + between, end
 
 

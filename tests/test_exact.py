@@ -121,13 +121,14 @@ def test_free_motion_of_every_kind_in_both_precisions(n):
     wanted, moments, t = in_hundred_digits(*motions), wide[0], wide[3]
     rate = np.linalg.norm(wide[1], axis=1)
     unit = np.concatenate([np.ones((len(t), 4)), np.repeat(np.where(rate > 0, rate, 1.0)[:, None], 3, axis=1)], axis=1)
-    h, got = 2.0**-24, np.asarray(run(*wide))
-    condition = np.zeros(len(t))
-    for which, column in [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (3, None)]:
-        moved = [x.copy() for x in wide]
-        moved[which][..., column] *= 1.0 + h
-        condition += (np.abs(run(*moved) - got) / unit).max(1) / h
-    for dtype in (np.float64, np.float32):
+    got, columns = np.asarray(run(*wide)), [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (3, None)]
+    # float32 by what its own rounding does; float64 by less than bends the motion, and more than is lost in the difference
+    for dtype, h in ((np.float64, 2.0**-38), (np.float32, 2.0**-24)):
+        condition = np.zeros(len(t))
+        for which, column in columns:
+            changed = [x.copy() for x in wide]
+            changed[which][..., column] *= 1.0 + h
+            condition += (np.abs(run(*changed) - got) / unit).max(1) / h
         eps, end = np.finfo(dtype).eps, np.asarray(run(*(x.astype(dtype) for x in motions)), np.float64)
         errors, allowed = (np.abs(end - wanted) / unit).max(1), 4 * eps * (1 + condition)
         linear = allowed < 4e-3
@@ -148,8 +149,9 @@ def test_free_motion_of_every_kind_in_both_precisions(n):
 def test_derivatives_of_free_motion_of_every_kind():
     """Finite in both modes and precisions, by moments, rates, attitude and time; and those of multiple precision.
 
-    Relative to the largest by the same argument, within 1e-11, or 2e-3 in float32: a body that flips late has derivatives of
-    1e5 units and more. A derivative by the moments that is smaller than eps t |omega| is held to that.
+    Relative to the largest by the same argument, or by the moments to |omega| t where that is more, within 1e-11, in float32 5e-3.
+    Near the separatrix m1 is the small difference of ``gap`` and ``fall``, and its rounding enters every derivative: 30 units of
+    (gap + fall)/(gap - fall) are added there, and where they come to 0.1 the derivatives are finite and no more.
     """
     motions = free_motions(104, 5)
     wide = [x.astype(np.float64) for x in motions]
@@ -168,6 +170,10 @@ def test_derivatives_of_free_motion_of_every_kind():
             continue  # at rest: the test of constant spins
         rate = np.linalg.norm(wide[1][k])
         unit = np.array([1.0] * 4 + [rate] * 3)[:, None]
+        order = np.argsort(wide[0][k])
+        (i1, i2, i3), (w1, _, w3) = wide[0][k][order], wide[1][k][order] / rate
+        gap, fall = i3 * (i3 - i2) * w3**2, i1 * (i2 - i1) * w1**2
+        closeness = (gap + fall) / max(abs(gap - fall), 1e-300) if gap + fall > 0 else 1.0
         for argument in (0, 1, 3):
             x = [multiprecision.vector(np.atleast_1d(row[k])) for row in wide]
             columns = []
@@ -181,8 +187,9 @@ def test_derivatives_of_free_motion_of_every_kind():
                 columns.append([(high - low) / (2 * h) for low, high in zip(*ends, strict=True)])
             wanted = np.array(columns, dtype=float).T / unit
             least = rate * abs(wide[3][k]) if argument == 0 else 0.0
-            for blocks, tolerance in ((double, 1e-11), (single, 2e-3)):
-                for block in blocks:
+            for blocks, tolerance, dtype in ((double, 1e-11, np.float64), (single, 5e-3, np.float32)):
+                tolerance += 30 * np.finfo(dtype).eps * closeness
+                for block in blocks if tolerance < 0.1 else ():
                     error = np.abs(block[argument][k].reshape(7, -1) / unit - wanted).max()
                     assert error <= tolerance * max(np.abs(wanted).max(), least), (k, argument, tolerance, error)
 
@@ -479,3 +486,165 @@ def test_one_time_of_the_motions():
             np.testing.assert_array_equal(x, y, err_msg=name)
         with pytest.raises(ValueError, match=r"^t: wanted shape \(\), got \(3,\); use jax.vmap$"):
             motion(jnp.arange(3.0))
+
+
+def test_units_of_inertia_and_time_do_not_matter():
+    """In float32, whose smallest number is 1e-38: bodies of 1e-12 or 1e-30 kg m^2 that turn at 1e-12 rad/s, to rounding."""
+
+    @jax.jit
+    @jax.vmap
+    def motions(inertia, rate):
+        free, top = (jq.Body.from_principal(inertia * jnp.array(x, jnp.float32)) for x in ((1.0, 2.0, 2.5), (1.0, 1.0, 0.6)))
+        start, t = jq.State(Q0.astype(jnp.float32), rate * jnp.array([0.3, 0.4, 0.5], jnp.float32)), 3.0 / rate
+        heavy = (top, inertia * rate**2, 0.7, 5.0 * rate, t)
+        return {
+            "free_body": (x := exact.free_body(free, start, t))._replace(omega=x.omega / rate),
+            "free_symmetric": (x := exact.free_symmetric(top, start, t))._replace(omega=x.omega / rate),
+            "flip_interval": rate * exact.flip_interval(free, start.omega),
+            "steady_precession": exact.steady_precession(*heavy).q,
+            "nutation": exact.nutation(*heavy),
+        }
+
+    ends = motions(jnp.array([1.0, 2.0**-40, 2.0**-100], jnp.float32), jnp.array([1.0, 2.0**-40, 2.0**-40], jnp.float32))
+    for name, end in ends.items():
+        for x in jax.tree.leaves(end):
+            # the lightest top's potential at this rate is no number of float32
+            last = 2 if name in ("steady_precession", "nutation") else 3
+            np.testing.assert_allclose(x[1:last], np.stack([x[0]] * (last - 1)), rtol=0, atol=3e-6, err_msg=name)
+
+
+def test_flip_interval_from_the_middle_axis_to_a_pole():
+    """log(16/m1)/rate, m1 to first order, near the middle axis; pi/rate at a pole; no interval of what does not change."""
+    moments = jnp.array([1.0, 2.0, 2.5])
+    for dtype in (jnp.float32, jnp.float64):
+        body = jq.Body.from_principal(moments.astype(dtype))
+        for e in (1e-8, 1e-30):
+            omega = jnp.array([e, 0.3, e], dtype)
+            # I3 (I3 - I2) w3^2 - I1 (I2 - I1) w1^2 = e^2/4, and (I3 - I1)/(I1 I2 I3) of it to the square of the rate
+            rate = 0.3 * np.sqrt((2.5 - 2.0) * (2.0 - 1.0) / (1.0 * 2.5))
+            wanted = (np.log(16.0 / (1.5 / 5.0 * 0.25 / rate**2)) - 2.0 * np.log(e)) / rate
+            np.testing.assert_allclose(exact.flip_interval(body, omega), wanted, rtol=8 * jnp.finfo(dtype).eps)
+        pole = jnp.array([0.0, 0.0, 2.0], dtype)
+        rate = 2.0 * np.sqrt((2.5 - 1.0) * (2.5 - 2.0) / (1.0 * 2.0))
+        np.testing.assert_allclose(exact.flip_interval(body, pole), np.pi / rate, rtol=4 * jnp.finfo(dtype).eps)
+        for name in ("middle", "in the plane of equal moments", "sphere", "rest"):
+            moments_of, omega = (jnp.array(x, dtype) for x in CONSTANT[name])
+            assert exact.flip_interval(jq.Body.from_principal(moments_of), omega) == np.inf, name
+
+
+def test_nutation_of_tops_released_almost_upright():
+    """Against the roots of the cubic in sixty digits, as far as a unit of rounding of the tilt moves the cosine."""
+    run = jax.jit(jax.vmap(lambda *x: exact.nutation(jq.Body.from_principal(x[0]), *x[1:])))
+    rows = [(tilt, spin, t) for tilt in (1e-12, 1e-6, 0.7, 3.1) for spin in (0.0, 1.0, 3.5, 50.0) for t in (0.5, 20.0)]
+    tilt, spin, t = np.array(rows, np.float32).T
+    context = multiprecision.mp
+    wanted = []
+    for row in zip(tilt, spin, t, strict=True):
+        angle, rate, time = (context.mpf(float(x)) for x in row)
+        moment = context.mpf(float(np.float32(0.6)))
+        cosine, b, square = context.cos(angle), 2 * context.mpf(1.25), (moment * rate) ** 2
+        root = context.sqrt((square / b - 2 * cosine) ** 2 + 4 * context.sin(angle) ** 2)
+        high, low = (square / b + root) / 2, (square / b - root) / 2
+        m = (cosine - low) / (high - low)
+        sn = context.ellipfun("sn", context.sqrt(b * (high - low)) / 2 * time + context.ellipk(m), m=m)
+        wanted.append(float(context.re(low + (cosine - low) * sn**2)))
+    for dtype in (np.float32, np.float64):
+        moments = np.tile(np.array([1.0, 1.0, np.float32(0.6)], dtype), (len(t), 1))
+        got = run(moments, np.full(len(t), 1.25, dtype), tilt.astype(dtype), spin.astype(dtype), t.astype(dtype))
+        np.testing.assert_allclose(got, wanted, rtol=0, atol=200 * np.finfo(dtype).eps)
+
+
+def test_a_narrow_cone_turns_back():
+    """By -rate b^2/2, of which 1 - cos b keeps nothing in float32 below 2e-4."""
+    omega = exact.coning(jnp.float32(1e-5), jnp.float32(3.0), jnp.float32(0.2)).omega
+    np.testing.assert_allclose(omega[2], -1.5e-10, rtol=1e-6)
+
+
+BODY, ROUND = (jq.Body.from_principal(jnp.array(x)) for x in ((1.0, 2.0, 2.5), (1.0, 1.0, 0.6)))
+START = jq.State(Q0, jnp.array([0.3, 0.4, 0.5]))
+MANY = jax.vmap(jq.Body)(jnp.stack([jnp.eye(3)] * 2))
+HALF = jq.Body.from_principal(jnp.array([1.0, 1.0, 0.6], jnp.float32))
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "match"),
+    [
+        *(
+            (lambda f=f, body=body: f(body), error, f"^body: wanted {match}")
+            for f in (
+                lambda body: exact.free_body(body, START, 1.0),
+                lambda body: exact.free_symmetric(body, START, 1.0),
+                lambda body: exact.flip_interval(body, START.omega),
+                lambda body: exact.steady_precession(body, 1.0, 0.5, 9.0, 1.0),
+                lambda body: exact.nutation(body, 1.0, 0.5, 9.0, 1.0),
+                lambda body: exact.prescribed(body, lambda t: Q0),
+            )
+            for body, error, match in (
+                (None, TypeError, "a jq.Body, got None"),
+                ("body", TypeError, "a jq.Body, got 'body'"),
+                (jnp.eye(3), TypeError, "a jq.Body, got Array"),
+                (MANY, ValueError, r"one body, inertia of shape \(3, 3\), got \(2, 3, 3\); use jax.vmap"),
+            )
+        ),
+        *(
+            (lambda f=f, t=t: f(t), error, f"^{name}: wanted {match}")
+            for name, f in (
+                ("t", lambda t: exact.free_body(BODY, START, t)),
+                ("t", lambda t: exact.free_symmetric(ROUND, START, t)),
+                ("angle", lambda t: exact.fixed_axis(Q0, jnp.array([0.0, 0.0, 1.0]), t)),
+                ("t", lambda t: exact.steady_precession(ROUND, 1.0, 0.5, 9.0, t)),
+                ("potential", lambda x: exact.steady_precession(ROUND, x, 0.5, 9.0, 1.0)),
+                ("tilt", lambda x: exact.nutation(ROUND, 1.0, x, 9.0, 1.0)),
+                ("spin", lambda x: exact.nutation(ROUND, 1.0, 0.5, x, 1.0)),
+                ("scale", lambda x: exact.kovalevskaya(x, 1.0, START)),
+                ("potential", lambda x: exact.kovalevskaya(1.0, x, START)),
+                ("half_angle", lambda x: exact.coning(x, 1.0, 1.0)),
+                ("rate", lambda x: exact.coning(1.0, x, 1.0)),
+                ("t", exact.prescribed(BODY, lambda t: exact.coning(0.3, 2.0, t).q)[0]),
+            )
+            for t, error, match in (
+                (None, TypeError, "an array of floats, got None"),
+                ("now", TypeError, "an array of floats, got 'now'"),
+                (object, TypeError, "an array of floats, got <class"),
+                (jnp.asarray(1), TypeError, "a floating dtype, got int"),
+                (jnp.zeros(0), ValueError, r"shape \(\), got \(0,\)"),
+                (np.nan, ValueError, "finite values, got nan"),
+                (np.inf, ValueError, "finite values, got inf"),
+            )
+        ),
+        *(
+            (lambda f=f, start=start: f(start), error, f"^{name}{match}")
+            for name, f in (
+                ("start", lambda start: exact.free_body(BODY, start, 1.0)),
+                ("start", lambda start: exact.free_symmetric(ROUND, start, 1.0)),
+                ("state", lambda state: exact.kovalevskaya(1.0, 1.0, state)),
+            )
+            for start, error, match in (
+                (None, TypeError, ": wanted a jq.State, got None"),
+                (Q0, TypeError, ": wanted a jq.State"),
+                (START._replace(omega=Q0), ValueError, r".omega: wanted shape \(3,\), got \(4,\)"),
+                (START._replace(omega=START.omega * np.nan), ValueError, ".omega: wanted finite values"),
+                (START._replace(q=2.0 * Q0), ValueError, ".q: wanted a unit quaternion"),
+            )
+        ),
+        (lambda: exact.flip_interval(BODY, None), TypeError, "^omega: wanted an array of floats, got None"),
+        (lambda: exact.flip_interval(BODY, Q0), ValueError, r"^omega: wanted shape \(3,\), got \(4,\)"),
+        (lambda: exact.flip_interval(BODY, jnp.array([0.0, np.inf, 0.0])), ValueError, "^omega: wanted finite values"),
+        (lambda: exact.flip_interval(HALF, START.omega), TypeError, "^body: wanted the dtype of omega, float64, got float32"),
+        (lambda: exact.free_body(HALF, START, 1.0), TypeError, "^body: wanted the dtype of the start, float64, got float32"),
+        (lambda: exact.free_symmetric(HALF, START, 1.0), TypeError, "^body: wanted the dtype of the start, float64, got float32"),
+        (lambda: exact.fixed_axis(2.0 * Q0, jnp.array([0.0, 0.0, 1.0]), 1.0), ValueError, "^q: wanted a unit quaternion"),
+        (lambda: exact.fixed_axis(Q0, None, 1.0), TypeError, "^axis: wanted an array of floats, got None"),
+        (
+            lambda: exact.fixed_axis(Q0, jnp.array([0.0, 0.0, 1.0], jnp.float32), 1.0),
+            TypeError,
+            "^axis: wanted the dtype of q, float64, got float32",
+        ),
+        (lambda: exact.kovalevskaya(0.0, 1.0, START), ValueError, "^scale: wanted positive values, got 0.0"),
+        (lambda: exact.prescribed(BODY, None), TypeError, "^attitude: wanted a function, got None"),
+        (lambda: exact.prescribed(BODY, lambda: Q0), TypeError, r"^attitude: wanted attitude\(t\)"),
+    ],
+)
+def test_errors_name_the_argument(call, error, match):
+    with pytest.raises(error, match=match):
+        call()
