@@ -359,9 +359,8 @@ def test_the_kernels_in_memory_are_bounded_and_come_back_when_they_are_called(mo
     wrong = []
 
     def call(number):
-        for k in itertools.islice(itertools.cycle(range(8)), number, number + 40):
-            if np.asarray(functions[k](1.0)).tobytes() != first[k].tobytes():
-                wrong.append(k)
+        turns = itertools.islice(itertools.cycle(range(8)), number, number + 40)
+        wrong.extend(k for k in turns if np.asarray(functions[k](1.0)).tobytes() != first[k].tobytes())
 
     threads = [threading.Thread(target=call, args=(number,)) for number in range(4)]
     for thread in threads:
