@@ -267,14 +267,14 @@ class _Writer:
         label, before = self.name()[1:], self.block
         self.line(f"br i1 {some}, label %{label}_rare, label %{label}_after, !prof !0")
         self.label(f"{label}_rare")
-        found = [self.read_from(place) for place in self._call(routine, dtypes, names)]
+        results = [x if isinstance(x, str) else self.read_from(x) for x in self._call(routine, dtypes, names)]
         self.line(f"br label %{label}_after")
         self.label(f"{label}_after")
         kinds = [self.vector(dtype) for dtype in dtypes[routine.fixed :]]
         others = names[routine.fixed :]
         return [
             self.set(f"phi {kind} [ {new}, %{label}_rare ], [ {old}, %{before} ]")
-            for kind, new, old in zip(kinds, found, others, strict=True)
+            for kind, new, old in zip(kinds, results, others, strict=True)
         ]
 
     def _call(self, routine: Routine, dtypes: Sequence[np.dtype], args: Sequence[Any]) -> list[str | _Place]:
