@@ -120,8 +120,8 @@ def rollout(
             for time-reversible schemes, torques of time and attitude, neither controller nor inputs; reverse mode only.
         engine: "scan"; "fused", one compiled kernel for the whole loop (CPU through the extra ``fused``, GPU), reverse mode only,
             with ``checkpoint`` m steps between two states kept for the backward pass ("none" chooses); "auto", fused where the
-            step and the torque have a scalar form and the compiler is there, otherwise scan: ``jq.fused.explain``, called with the
-            same arguments, says which, and why.
+            step and the torque have a scalar form and the compiler is there, otherwise scan, forward and backward each:
+            ``jq.fused.explain``, called with the same arguments, says which, and why.
         check: report bad values of traced arguments, and a state that ceases to be finite: under ``jit`` by
             ``error, path = checkify.checkify(jax.jit(fly))(start); error.throw()`` with ``jax.experimental.checkify``.
 
@@ -191,7 +191,7 @@ def _fused(problem: Problem, times: Array, *rest: Any, scan_back: bool = False) 
 def _fused_if_possible(problem: Problem, times: Array, *rest: Any) -> Path | None:
     from jaxquat.fused import engine
 
-    if engine.missing() or jax.config.jax_disable_jit:  # who disables jit wants to see the values in the torque
+    if engine.missing():
         return None
     try:
         return _fused(problem, times, *rest, scan_back=True)

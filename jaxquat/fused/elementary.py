@@ -4,6 +4,7 @@ Ranges are reduced until Taylor series converge to rounding in few terms. docs/p
 """
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
@@ -137,9 +138,9 @@ def _far_remainder(dtype: np.dtype) -> Routine:
     bits = b.emit("convert", b.emit("bitcast", b.emit("abs", x), dtype=np.dtype(f"u{dtype.itemsize}")), dtype=wide)
     exponent = b.emit("shr", bits, whole(place))
     m = b.emit("or", b.emit("and", bits, whole(2**place - 1)), whole(2**place))
-    # the first bit that matters, in a table that begins 64 bits before the point; at most the last word of the table
+    # the first bit that matters, in a table that begins 64 bits before the point
     first = b.emit("sub", b.emit("add", exponent, whole(64 - 2)), whole(bias + place))
-    number, turn = b.emit("shr", first, whole(5)), b.emit("and", first, whole(31))
+    begin, turn = b.emit("shr", first, whole(5)), b.emit("and", first, whole(31))
     largest = 2 * bias - bias - place + 64 - 2
     count = largest // 32 + 1
     table = [0, 0, *(_two_over_pi(32 * (count + words)) >> 32 * k & (2**32 - 1) for k in reversed(range(count + words)))]
@@ -148,13 +149,13 @@ def _far_remainder(dtype: np.dtype) -> Routine:
     def word(offset: int) -> int:
         value = whole(table[smallest + offset])
         for start in range(smallest + 1, count):
-            here = b.emit("le", whole(start), number)
+            here = b.emit("le", whole(start), begin)
             value = b.emit("select", here, whole(table[start + offset]), value)
         return value
 
     given = [word(offset) for offset in range(words + 1)]
     window = []
-    for a, c in zip(given[:-1], given[1:], strict=True):
+    for a, c in itertools.pairwise(given):
         pair = b.emit("or", b.emit("shl", a, whole(32)), c)
         window.append(high(b.emit("shl", pair, turn)))
     columns = [whole(0)] * (words + 2)  # of the product, the first two are whole turns
@@ -174,20 +175,21 @@ def _far_remainder(dtype: np.dtype) -> Routine:
     fraction = b.emit("bitcast", fraction, dtype=signed)  # of a quarter turn, from -1/2 to 1/2 in 2^-64
     up = b.emit("lt", fraction, b.const(np.int64(0)))
     quarter = b.emit("add", b.emit("shr", top, whole(62)), b.emit("convert", up, dtype=wide))
-    number = lambda value: b.const(np.float64(value))  # noqa: E731
-    high_part, low_part, _ = _parts(_HALF_PI, np.dtype(np.float64))
+    double = np.dtype(np.float64)
+    real = lambda value: b.const(np.float64(value))  # noqa: E731
+    high_part, low_part, _ = _parts(_HALF_PI, double)
     if single:
-        value = b.emit("mul", b.emit("convert", fraction, dtype=np.dtype(np.float64)), number(high_part * 2.0**-64))
+        value = b.emit("mul", b.emit("convert", fraction, dtype=double), real(high_part * 2.0**-64))
     else:  # in two floats, the first of which holds its bits
         head = b.emit("and", fraction, b.const(np.int64(-(2**11))))
-        rest = b.emit("convert", b.emit("sub", fraction, head), dtype=np.dtype(np.float64))
-        head = b.emit("mul", b.emit("convert", head, dtype=np.dtype(np.float64)), number(2.0**-64))
+        rest = b.emit("convert", b.emit("sub", fraction, head), dtype=double)
+        head = b.emit("mul", b.emit("convert", head, dtype=double), real(2.0**-64))
         after = b.emit("or", b.emit("shl", joined(2), whole(2)), b.emit("shr", digits[4], whole(30)))
-        after = b.emit("mul", b.emit("convert", after, dtype=np.dtype(np.float64)), number(2.0**-64))
-        rest = b.emit("mul", b.emit("add", rest, after), number(2.0**-64))
-        value = b.emit("mul", head, number(high_part))
-        error = b.emit("fma", head, number(high_part), b.emit("neg", value))
-        error = b.emit("fma", rest, number(high_part), b.emit("fma", head, number(low_part), error))
+        after = b.emit("mul", b.emit("convert", after, dtype=double), real(2.0**-64))
+        rest = b.emit("mul", b.emit("add", rest, after), real(2.0**-64))
+        value = _head(b, b.emit("mul", head, real(high_part)))
+        error = b.emit("fma", head, real(high_part), b.emit("neg", value))
+        error = b.emit("fma", rest, real(high_part), b.emit("fma", head, real(low_part), error))
         value = b.emit("add", value, error)
     value = b.emit("convert", value, dtype=dtype)
     negative = b.emit("lt", x, _constant(b, 0, x))
@@ -273,7 +275,7 @@ def with_sign(b: Builder, magnitude: int, x: int) -> int:
 
 
 def _exponent(b: Builder, x: int) -> tuple[int, int]:
-    """e and f with ``x = 2^e (1 + f)``, 1 + f within [sqrt 1/2, sqrt 2], for a positive finite x."""
+    """Two numbers e and f, x = 2^e (1 + f), with 1 + f within [sqrt 1/2, sqrt 2], for a positive finite x."""
     place, mantissa, one_bits, normal, lift = (
         (23, 0x7FFFFF, 0x3F800000, 2.0**-126, 24) if _single(b, x) else (52, 0xFFFFFFFFFFFFF, 0x3FF << 52, 2.0**-1022, 53)
     )
@@ -377,7 +379,7 @@ def _pow(b: Builder, x: int, y: int) -> int:
 
 
 def _head(b: Builder, x: int) -> int:
-    """x without its last bit: a number of its own, where a product would become one operation with a sum that follows."""
+    """All of x but its last bit: a number of its own, where a product would become one operation with the next sum."""
     return b.emit("bitcast", b.emit("and", _bits(b, x), _integer(b, -2, x)), dtype=b.dtype(x))
 
 
