@@ -287,7 +287,7 @@ def rotation_matrix(name: str, value: Array) -> None:
                 raise ValueError(f"{name}: wanted {wanted}, got {got}")
 
 
-def finite(name: str, value: Array) -> None:
+def finite(name: str, value: ArrayLike) -> None:
     """ValueError if a concrete ``value`` holds a NaN or an infinity."""
     if is_concrete(value) and not np.all(np.isfinite(np.asarray(value))):
         raise ValueError(f"{name}: wanted finite values, got {np.asarray(value)}")
