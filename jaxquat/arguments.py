@@ -279,15 +279,17 @@ def rotation_matrix(name: str, value: Array) -> None:
     """
     if is_concrete(value):
         finite(name, value)
-        for matrix in np.asarray(value, dtype=np.float64).reshape(-1, 3, 3):
-            off, determinant = np.abs(matrix.T @ matrix - np.eye(3)).max(), matrix[0] @ np.cross(matrix[1], matrix[2])
-            if not (off <= 5e-4 and determinant > 0):
-                wanted = "a rotation matrix (R^T R = 1 to 0.0005, determinant 1)"
-                got = f"{matrix.tolist()} of determinant {determinant:.6g}, R^T R off 1 by {off:.3g}"
-                raise ValueError(f"{name}: wanted {wanted}, got {got}")
+        matrices = np.asarray(value, dtype=np.float64).reshape(-1, 3, 3)
+        with np.errstate(over="ignore", invalid="ignore"):
+            off = np.abs(np.swapaxes(matrices, 1, 2) @ matrices - np.eye(3)).max(axis=(1, 2), initial=0.0)
+            determinants = np.sum(matrices[:, 0] * np.cross(matrices[:, 1], matrices[:, 2]), axis=1)
+        for k in np.flatnonzero(~((off <= 5e-4) & (determinants > 0)))[:1]:
+            wanted = "a rotation matrix (R^T R = 1 to 0.0005, determinant 1)"
+            got = f"{matrices[k].tolist()} of determinant {determinants[k]:.6g}, R^T R off 1 by {off[k]:.3g}"
+            raise ValueError(f"{name}: wanted {wanted}, got {got}")
 
 
-def finite(name: str, value: Array) -> None:
+def finite(name: str, value: ArrayLike) -> None:
     """ValueError if a concrete ``value`` holds a NaN or an infinity."""
     if is_concrete(value) and not np.all(np.isfinite(np.asarray(value))):
         raise ValueError(f"{name}: wanted finite values, got {np.asarray(value)}")

@@ -17,7 +17,7 @@ from jax.typing import ArrayLike
 
 from jaxquat import quaternion
 from jaxquat.arguments import trailing
-from jaxquat.linear import inverse
+from jaxquat.linear import inverse, root
 
 __all__ = ["ORDERS", "from_quaternion", "rate_matrix", "rate_matrix_inverse", "to_quaternion"]
 
@@ -50,9 +50,10 @@ def from_quaternion(q: ArrayLike, order: str) -> Array:
         w, x, y, z = w - y, x - z, y + w, z + x
     cosine, sine = _length(w, x), _length(y, z)
     tiny = 4.0 * jnp.finfo(q.dtype).eps * (cosine + sine)
-    half_sum, half_difference = _angle(x, w, cosine > tiny), _angle(z, y, sine > tiny)
-    half_sum = jnp.where(cosine > tiny, half_sum, last * half_difference)
-    half_difference = jnp.where(sine > tiny, half_difference, last * half_sum)
+    determined, inclined = ~(cosine <= tiny), ~(sine <= tiny)  # NaN is both, and propagates
+    half_sum, half_difference = _angle(x, w, determined), _angle(z, y, inclined)
+    half_sum = jnp.where(determined, half_sum, last * half_difference)
+    half_difference = jnp.where(inclined, half_difference, last * half_sum)
     first, second, third = half_sum + half_difference, 2.0 * jnp.arctan2(sine, cosine), half_sum - half_difference
     if not proper:
         second, third = second - 0.5 * jnp.pi, -sign * third
@@ -102,8 +103,7 @@ def _about(axis: int, angle: Array) -> Array:
 
 
 def _length(a: Array, b: Array) -> Array:
-    square = a * a + b * b
-    return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
+    return root(a * a + b * b)
 
 
 def _angle(sine: Array, cosine: Array, determined: Array) -> Array:

@@ -291,13 +291,13 @@ def _judged(run: _Run, advance: Callable[..., Any], beginning: Any, data: Any) -
     way = np.abs(params - flat(beginning[0]))
     most, least = slope + 3.0 * error, np.maximum(slope - 3.0 * error, 0.0)
     fallen, noise, loss = (np.reshape(x, -1) for x in (fallen, noise, np.abs(here.mean[0])))
-    moved = np.any(way > 0, axis=1)
-    yes = moved & (np.sum(most * way, axis=1) <= _CONVERGED * (fallen - 3.0 * noise))
+    moved, seen = np.any(way > 0, axis=1), np.reshape(here.count, -1)
     to_rounding = np.all((most == 0) | (params != 0), axis=1)
-    yes |= to_rounding & (np.sum(most * np.abs(params), axis=1) <= np.sqrt(eps) * loss)
-    no = ~moved | (np.sum(least * way, axis=1) > _CONVERGED * np.maximum(fallen + 3.0 * noise, 0.0))
-    finite = np.reshape(here.count, -1)
-    verdict = np.select([finite == 0, finite == 1, yes, no], [1, 3, 2, 1], 3)
+    with np.errstate(over="ignore", invalid="ignore"):  # of a fit that has diverged
+        yes = moved & (np.sum(most * way, axis=1) <= _CONVERGED * (fallen - 3.0 * noise))
+        yes |= to_rounding & (np.sum(most * np.abs(params), axis=1) <= np.sqrt(eps) * loss)
+        no = ~moved | (np.sum(least * way, axis=1) > _CONVERGED * np.maximum(fallen + 3.0 * noise, 0.0))
+    verdict = np.select([seen == 0, seen == 1, yes, no], [1, 3, 2, 1], 3)
     return run._replace(verdict=verdict.astype(np.int8).reshape(run.verdict.shape))
 
 

@@ -106,9 +106,8 @@ def fit_covariance(
     tolerance = fraction("tolerance", tolerance)
     noise = np.array(1.0)
     if sigma is not None:
-        noise = one_shape("sigma", sigma, (), shape)
-        positive("sigma", noise)
-        noise = np.asarray(noise, float)
+        positive("sigma", one_shape("sigma", sigma, (), shape))
+        noise = np.asarray(sigma, float)  # as given, where JAX would round it to float32
         jacobian = jacobian / np.broadcast_to(noise, shape)[:, None]
 
     scale = np.linalg.norm(jacobian, axis=0)

@@ -59,7 +59,7 @@ def test_the_architecture_names_every_room():
 def test_imports_point_down():
     """The order of docs/architecture.md, from the ground up."""
     order = """
-        arguments series linear recordings differentiation dependence
+        arguments | series linear recordings differentiation dependence
         | snapshots quaternion sensors elliptic | so3 | euler | body | mechanics
         | torques actuators schemes | checkpointing reversing | scanning | posing | fused | control trajectory descent
         | kinematics fitting uncertainty ensembles exact | interop plot

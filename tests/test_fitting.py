@@ -200,6 +200,7 @@ def test_the_scale_of_a_parameter_does_not_matter_to_convergence():
         (lambda p, b, k: (p - 1.0) ** 2 + 5.0, optax.sgd(0.1), True),  # it starts at the minimum
         (lambda p, b, k: -p, optax.sgd(0.1), False),  # there is no minimum
         (lambda p, b, k: p**2, optax.sgd(1.5), False),  # diverges
+        (lambda p, b, k: p**2, optax.sgd(1e9), False),  # as far as numbers go, where every update is skipped
         (lambda p, b, k: (1.0 - p) ** 2 + 100.0 * (p + 1.0 - p**2) ** 2, optax.lbfgs(), True),
         (lambda p, b, k: jnp.where(p > 1.55, jnp.nan, (p - 2.0) ** 2), optax.sgd(0.25), False),  # it cannot leave 1.75
     ],

@@ -152,7 +152,7 @@ def test_bad_input():
         (lambda: kinematics.integrate(IDENTITY, samples, 0.1, order=6), ValueError, r"omega: wanted shape \(N, 3\) with N >= 6"),
         (lambda: kinematics.integrate(IDENTITY, samples, 0.1, order=3), ValueError, "order: wanted one of 2, 4, 6, got 3"),
         (lambda: kinematics.integrate(2 * IDENTITY, samples, 0.1), ValueError, "q0: wanted a unit quaternion"),
-        (lambda: kinematics.integrate(IDENTITY, samples, -0.1), ValueError, "dt: wanted a positive step, got -0.1"),
+        (lambda: kinematics.integrate(IDENTITY, samples, -0.1), ValueError, "dt: wanted positive values, got -0.1"),
         (lambda: kinematics.integrate(IDENTITY, samples.astype(jnp.float32), 0.1), TypeError, "omega: wanted the dtype of q0"),
         (lambda: kinematics.integrate(IDENTITY, jnp.ones((5, 3), int), 0.1), TypeError, "omega: wanted a floating dtype"),
         (lambda: kinematics.magnus(IDENTITY, OMEGA, ALPHA, 0.1, order=5), ValueError, "order: wanted one of 2, 4, 6, 8, got 5"),

@@ -86,3 +86,19 @@ def test_linearize_at_rest_is_the_double_integrator():
     eye, zero = np.eye(3), np.zeros((3, 3))
     np.testing.assert_allclose(a, np.block([[eye, 0.1 * eye], [zero, eye]]), atol=1e-15)
     np.testing.assert_allclose(b, np.vstack([0.005 * eye, 0.1 * eye]) / problems.MOMENTS, atol=1e-15)
+
+
+def test_a_step_without_parameters_is_linearised():
+    """Of a resting body under no torque: delta' = A delta with the attitude moved by dt omega; B has no columns."""
+    rest = jq.State(STATE.q, jnp.zeros(3))
+    a, b = jq.mechanics.linearize(jq.rkmk4, BODY, jq.torques.zero, 0.0, rest, 0.1, None)
+    np.testing.assert_allclose(a, np.block([[np.eye(3), 0.1 * np.eye(3)], [np.zeros((3, 3)), np.eye(3)]]), atol=1e-14)
+    assert b.shape == (6, 0)
+
+
+def test_energies_and_momenta_of_many_states_at_once():
+    rows = jq.State(jnp.stack([STATE.q] * 4), jnp.arange(12.0).reshape(4, 3))
+    for quantity in (jq.mechanics.energy, jq.mechanics.momentum):
+        with jax.numpy_rank_promotion("allow"):
+            got = quantity(BODY, rows)
+        np.testing.assert_allclose(got, jax.vmap(lambda state, of=quantity: of(BODY, state))(rows), rtol=1e-14)

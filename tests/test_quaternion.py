@@ -435,6 +435,16 @@ def test_what_has_no_mean_is_nan_where_it_is_traced():
     assert np.isnan(quaternion.mean(apart.at[0, 0].set(jnp.nan))).all()
 
 
+def test_nan_is_no_attitude_of_its_own():
+    """An attitude that is NaN has NaN angles and a NaN axis, in gimbal lock's branches and at the identity's too."""
+    lost = jnp.full(4, jnp.nan)
+    for order in ("ZYX", "zxz"):
+        assert np.isnan(euler.from_quaternion(lost, order)).all()
+    axis, angle = quaternion.to_axis_angle(lost)
+    assert np.isnan(axis).all()
+    assert np.isnan(angle)
+
+
 @pytest.mark.parametrize("method", ["davenport", "triad"])
 def test_directions_that_determine_no_attitude_give_nan_where_they_are_traced(method):
     found = jax.jit(functools.partial(quaternion.from_vectors, method=method))

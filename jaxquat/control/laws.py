@@ -9,7 +9,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from jaxquat import euler, quaternion
-from jaxquat.arguments import broadcast, exactly, finite, floating, instance, takes, unit_quaternion
+from jaxquat.arguments import broadcast, exactly, finite, instance, takes, unit_quaternion
 from jaxquat.body import Body
 from jaxquat.linear import cross, matvec
 from jaxquat.mechanics import State, broadcastable
@@ -51,7 +51,7 @@ def at_rest(q: ArrayLike) -> Reference:
 def follow(attitude: Callable[[Array], Array], t: ArrayLike) -> Reference:
     """The reference at time t [s] of a smooth motion ``attitude(t) -> (4,)`` of unit quaternions: its rate by differentiation."""
     takes("attitude", attitude, "t")
-    t = floating("t", t)
+    t = exactly("t", t, ())
     one = jnp.ones_like(t)
 
     def rate(t: Array) -> tuple[Array, Array]:

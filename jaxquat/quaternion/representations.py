@@ -71,7 +71,7 @@ def to_axis_angle(q: ArrayLike) -> tuple[Array, Array]:
     """
     u = log(q)
     square = dot(u, u)
-    turned = square > 0
+    turned = ~(square <= 0)  # NaN is turned, and propagates
     angle = jnp.sqrt(jnp.where(turned, square, 1.0))
     fallback = jnp.zeros_like(u).at[..., 0].set(1.0)
     axis = jnp.where(turned[..., None], u / angle[..., None], fallback)
