@@ -16,7 +16,7 @@ from jax import Array, lax
 from jax.typing import ArrayLike
 
 from jaxquat import elliptic, euler
-from jaxquat.arguments import exactly, finite, instance, is_concrete, positive, takes, unit_quaternion, unit_vector
+from jaxquat.arguments import boolean, exactly, finite, instance, is_concrete, positive, takes, unit_quaternion, unit_vector
 from jaxquat.body import Body
 from jaxquat.control import follow
 from jaxquat.linear import cross, dot, matvec, transpose
@@ -283,7 +283,7 @@ def steady_precession(
             raise ValueError(f"spin: wanted I3^2 spin^2 >= 4 I1 potential cos(tilt) = {bound:.6g}, got {got:.6g}")
     root = jnp.sqrt(square)
     larger = a + jnp.where(spin < 0, -root, root)
-    rate = larger / (2.0 * cosine) if fast else 2.0 * b / jnp.where(b == 0, 1.0, larger)
+    rate = larger / (2.0 * cosine) if boolean("fast", fast) else 2.0 * b / jnp.where(b == 0, 1.0, larger)
     own = (spin - rate * cosine) * t
     q = euler.to_quaternion(jnp.stack([rate * t, tilt, own]), "ZXZ")
     across = rate * jnp.sin(tilt)

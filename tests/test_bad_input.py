@@ -340,7 +340,14 @@ for _name in ("to_axis_angle", "to_gibbs", "to_hoffmann", "to_matrix", "to_mrp",
     TABLE[f"quaternion.{_name}"] = {"q": algebra(Q)}
 for _name in ("from_hoffmann", "hoffmann_cayley", "hoffmann_v", "hoffmann_w"):
     TABLE[f"quaternion.{_name}"] = {"hoffmann": algebra(Q)}
-for _name in ("quaternion.exp u", "quaternion.expm1 u", "quaternion.from_gibbs g", "quaternion.from_mrp p", "so3.exp u", "so3.hat v"):
+for _name in (
+    "quaternion.exp u",
+    "quaternion.expm1 u",
+    "quaternion.from_gibbs g",
+    "quaternion.from_mrp p",
+    "so3.exp u",
+    "so3.hat v",
+):
     TABLE[_name.split()[0]] = {_name.split()[1]: algebra(V)}
 for _name in jq.SCHEMES:
     TABLE[_name] = STEP
@@ -505,24 +512,14 @@ def outcome(name, key, label):
     return f"{key}={label}: taken without a word: {str(result)[:80]}"
 
 
-UNNAMED = {f"exact.{name}" for name in ("flip_interval", "free_body", "free_symmetric", "kovalevskaya", "nutation", "prescribed")}
-UNNAMED |= {"exact.steady_precession"}
-"""Whose errors do not name every argument yet."""
-
-
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path, monkeypatch):
     """A relative path that is taken for one leads nowhere else."""
     monkeypatch.chdir(tmp_path)
 
 
-def named(names):
-    unnamed = pytest.mark.xfail(strict=False, reason="jaxquat.exact does not name every argument")
-    return [pytest.param(name, marks=unnamed) if name in UNNAMED else name for name in names]
-
-
 @pytest.mark.filterwarnings("ignore:Animation was deleted:UserWarning")
-@pytest.mark.parametrize("name", named(TABLE))
+@pytest.mark.parametrize("name", TABLE)
 def test_what_cannot_be_meant_is_refused_by_the_name_of_the_argument(name):
     wrong = [outcome(*case) for case in cases(meant=False) if case[0] == name]
     assert not any(wrong), "\n".join(filter(None, wrong))
@@ -534,7 +531,7 @@ def is_floating(leaf):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Animation was deleted:UserWarning")
-@pytest.mark.parametrize("name", named(TABLE))
+@pytest.mark.parametrize("name", TABLE)
 def test_what_is_meant_after_all_gives_what_the_table_says(name):
     """NaN and infinity propagate through algebra; a batch, a default and a limit of infinity give a result."""
     for _, key, label in [case for case in cases(meant=True) if case[0] == name]:
