@@ -1,0 +1,280 @@
+"""The process that runs programs: one request a line of JSON in, one answer a line of JSON out.
+
+It imports jaxquat; the parent does not, and outlives what the child does not.
+"""
+
+import json
+import os
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from . import oracle, planted, programs, rollouts
+from .grammar import Mode
+
+FORWARD_EVERY = 4  # programs, of which one runs the kernel without a derivative too
+
+
+def main() -> None:
+    """Answer requests until there are no more."""
+    answers = os.fdopen(os.dup(1), "w")  # what else is printed goes to the errors
+    os.dup2(2, 1)
+    warnings.simplefilter("ignore")
+    import jax
+
+    jax.config.update("jax_enable_x64", sys.argv[1] == "x64")
+    if len(sys.argv) > 2:
+        planted.PLANTED[sys.argv[2]]()
+    for line in sys.stdin:
+        request = json.loads(line)
+        start = time.time()
+        try:
+            answer = (check_program if request["kind"] == "program" else rollouts.check)(request)
+        except Exception:
+            answer = {"status": "broken", "error": traceback.format_exc()[-3000:]}
+        answer["seconds"] = time.time() - start
+        jax.clear_caches()
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+# a program, by one engine
+
+
+def compiled(request: dict[str, Any], expressions: dict[str, Any], gradient: bool) -> tuple[Callable[..., Any], Any]:
+    """``run(engine)`` for one body, of which ``arguments`` (leading axis of bodies) are the second result."""
+    import jax
+    import jax.numpy as jnp
+    from jax import lax
+
+    import jaxquat as jq
+
+    mode = Mode(*request["mode"])
+    names: dict[str, Any] = {"jax": jax, "jnp": jnp, "np": np, "lax": lax, "jq": jq}
+    exec(programs.text_of(mode, expressions), names)  # noqa: S102
+    kind = jnp.dtype(mode.name("f"))
+    bodies = request.get("bodies", 3 * 24)
+    data = programs.data_of(mode, request["seed"], bodies)
+    chosen = request.get("only")  # of all bodies
+    if chosen is not None:
+        data = jax.tree.map(lambda x: x[np.asarray(chosen)], data)
+    aux = {name: np.zeros((len(data["t0"]), *shape), kind) for name, (place, _, shape) in expressions.items() if place == "rate"}
+    start = jq.State(data["q"], data["omega"], aux)
+    body = jq.Body.from_principal(jnp.asarray([1.0, 2.0, 2.5], kind))
+
+    def outputs(engine: str, start: Any, t0: Any, held: Any, params: Any) -> Any:
+        inputs = held | {"key": jax.random.wrap_key_data(held["key"])}
+        path = jq.rollout(
+            names["step"], body, names["torque"], start, jq.grid(t0, 0.5, programs.STEPS), params,
+            inputs=inputs, save=names["save"], engine=engine,
+        )  # fmt: skip
+        return path.saved | path.state.aux
+
+    if not gradient:
+        whole = (start, data["t0"], data["held"], data["params"])
+        return lambda engine, *x: {"value": outputs(engine, *x)}, whole
+
+    def loss(floats: Any, others: Any, weights: Any, engine: str) -> Any:
+        start, t0, held, params = jax.tree.map(lambda x, y: y if x is None else x, floats, others, is_leaf=lambda x: x is None)
+        found = outputs(engine, start, t0, held, params)
+        total = jnp.zeros((), kind)
+        for name, x in found.items():
+            if jnp.issubdtype(x.dtype, jnp.floating) and name in weights:
+                pattern = (jnp.arange(x.size) % 3 * 0.5 + 0.5).reshape(x.shape).astype(x.dtype)
+                total = total + jnp.sum(x * pattern * weights[name].astype(x.dtype)).astype(kind)
+        return total, found
+
+    whole = (start, data["t0"], data["held"], data["params"])
+    floats = jax.tree.map(lambda x: x if x.dtype.kind == "f" else None, whole)
+    others = jax.tree.map(lambda x: None if x.dtype.kind == "f" else x, whole)
+    smooth = sorted(request["smooth"])
+    numbers = np.arange(bodies) if chosen is None else np.asarray(chosen)
+    weights = {name: (numbers // 3 % len(smooth) == k).astype(kind) for k, name in enumerate(smooth) if name in [*expressions, "omega"]}
+
+    def both(engine: str, floats: Any, others: Any, weights: Any) -> Any:
+        bars, found = jax.grad(loss, has_aux=True)(floats, others, weights, engine)
+        return {"value": found, "gradient": bars}
+
+    return both, (floats, others, weights)
+
+
+def execute(function: Callable[..., Any], engine: str, arguments: Any) -> Any:
+    """The result for all bodies as numpy arrays."""
+    import jax
+
+    found = jax.jit(jax.vmap(lambda *x: function(engine, *x)))(*arguments)
+    return jax.tree.map(np.asarray, found)
+
+
+def check_program(request: dict[str, Any]) -> dict[str, Any]:
+    """What the engines give differently."""
+    expressions = request["expressions"]
+    request.setdefault("smooth", ["omega", *_smooth(request, expressions)])
+    gradient = request.get("gradient", True)
+    answer: dict[str, Any] = {"status": "ok", "invalid": [], "no scalar form": [], "failures": [], "accepted": []}
+    try:
+        function, arguments = compiled(request, expressions, gradient)
+        wanted = execute(function, "scan", arguments)
+    except Exception as error:
+        bad = _culprits(request, expressions, gradient, "scan")
+        if not bad or len(bad) == len(expressions):
+            return answer | {"status": "invalid", "error": repr(error)[:1500], "invalid": list(expressions)}
+        errors = {name: repr(e)[:400] for name, e in bad.items()}
+        rest = check_program(request | {"expressions": {k: v for k, v in expressions.items() if k not in bad}})
+        return rest | {"invalid": [*rest["invalid"], *bad], "errors": rest.get("errors", {}) | errors}
+    try:
+        got = execute(function, "fused", arguments)
+    except Exception as error:
+        return _without_what_raises(request, expressions, gradient, error, answer)
+    suspects = differences(wanted, got, request)
+    if request.get("forward") and gradient:
+        plain, given = compiled(request, expressions, False)
+        suspects = {**differences({"value": wanted["value"]}, execute(plain, "fused", given), request), **suspects}
+    if suspects and not request.get("quick"):
+        names = sorted({s["output"] for s in suspects.values()})
+        if gradient:
+            names = [n for n in names if n in expressions]
+        answer |= judged(request, {k: v for k, v in expressions.items() if k in names} or expressions, gradient, suspects)
+    elif suspects:
+        answer["failures"] = list(suspects.values())
+    return answer
+
+
+def _without_what_raises(
+    request: dict[str, Any], expressions: dict[str, Any], gradient: bool, error: Exception, answer: dict[str, Any]
+) -> dict[str, Any]:
+    """The answer for the other expressions, and for those that raise: no scalar form, or a failure."""
+    bad = _culprits(request, expressions, gradient, "fused") or _culprits(request, expressions, gradient, "fused", run=True)
+    if not bad:
+        return answer | {"failures": [{"output": "all", "raises": repr(error)[:400]}]}
+    scalar = [name for name, e in bad.items() if type(e).__name__ == "NotScalarError"]
+    raised = [{"output": name, "raises": repr(e)[:400]} for name, e in bad.items() if name not in scalar]
+    kept = {k: v for k, v in expressions.items() if k not in bad}
+    if kept:
+        answer = check_program(request | {"expressions": kept})
+    if scalar:
+        chosen = {k: v for k, v in expressions.items() if k in scalar}
+        raised += _fallback(request | {"expressions": chosen}, chosen, gradient)
+    return answer | {
+        "no scalar form": [*answer["no scalar form"], *scalar],
+        "failures": answer["failures"] + raised,
+        "reasons": answer.get("reasons", {}) | {name: str(bad[name])[:120] for name in scalar},
+    }
+
+
+def _smooth(request: dict[str, Any], expressions: dict[str, Any]) -> list[str]:
+    return [name for name, (place, *_) in expressions.items() if place != "torque"]
+
+
+def _culprits(request: dict[str, Any], expressions: dict[str, Any], gradient: bool, engine: str, run: bool = False) -> dict[str, Any]:
+    """The expressions that raise alone."""
+    import jax
+
+    found = {}
+    for name, expression in expressions.items():
+        try:
+            function, arguments = compiled(request, {name: expression}, gradient)
+            if run:
+                execute(function, engine, arguments)
+            else:
+                jax.eval_shape(jax.vmap(lambda *x: function(engine, *x)), *arguments)  # noqa: B023
+        except Exception as error:
+            found[name] = error
+    return found
+
+
+def _fallback(request: dict[str, Any], expressions: dict[str, Any], gradient: bool) -> list[dict[str, Any]]:
+    """What has no scalar form must run by engine="auto", as the scan does."""
+    try:
+        function, arguments = compiled(request, expressions, gradient)
+        wanted = execute(function, "scan", arguments)
+        got = execute(function, "auto", arguments)
+    except Exception as error:
+        return [{"output": name, "raises": f"auto: {error!r}"[:400]} for name in expressions]
+    suspects = differences(wanted, got, request)
+    if suspects:
+        return judged(request, expressions, gradient, suspects, engine="auto")["failures"]
+    return []
+
+
+def differences(wanted: dict[str, Any], got: dict[str, Any], request: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """By kind and output, the first body that differs; a gradient's output is the one that has the weight in this body."""
+    import jax
+
+    found: dict[str, dict[str, Any]] = {}
+    chosen = request.get("only")
+    for kind, tree in wanted.items():
+        paths = jax.tree_util.tree_flatten_with_path(tree)[0]
+        for (path, a), b in zip(paths, jax.tree.leaves(got[kind]), strict=True):
+            if a.shape != b.shape or a.dtype != b.dtype:
+                found[f"{kind} shape"] = {"output": path[0].key, "kind": kind, "raises": f"{a.shape} {a.dtype}, {b.shape} {b.dtype}"}
+                continue
+            differs = ~oracle.close(a, b)
+            for body in np.nonzero(differs.reshape(len(a), -1).any(1))[0].tolist():
+                smooth = sorted(request["smooth"])
+                number = body if chosen is None else chosen[body]
+                output = path[0].key if kind == "value" else smooth[number // 3 % len(smooth)]
+                place = tuple(np.argwhere(differs[body])[0].tolist())
+                if f"{kind} {output}" not in found:
+                    found[f"{kind} {output}"] = {
+                        "output": output, "kind": kind, "body": number, "place": place, "leaf": jax.tree_util.keystr(path),
+                        "scan": repr(a[body][place].item()), "fused": repr(b[body][place].item()), "bodies": [],
+                    }  # fmt: skip
+                if len(found[f"{kind} {output}"]["bodies"]) < 6 and number not in found[f"{kind} {output}"]["bodies"]:
+                    found[f"{kind} {output}"]["bodies"].append(number)
+    return found
+
+
+def judged(
+    request: dict[str, Any], expressions: dict[str, Any], gradient: bool, suspects: dict[str, Any], engine: str = "fused"
+) -> dict[str, Any]:
+    """The suspects that rounding explains, and those that it does not."""
+    import jax
+    import jax.numpy as jnp
+
+    bodies = sorted({body for s in suspects.values() for body in s.get("bodies", ())})
+    names = sorted({s["output"] for s in suspects.values()})
+    if not bodies:
+        return {"failures": list(suspects.values()), "accepted": []}
+    bodies = (bodies * 24)[:24] if len(bodies) <= 24 else bodies[:24]
+    request = request | {"only": bodies}
+    function, arguments = compiled(request, expressions, gradient)
+    wanted = execute(function, "scan", arguments)
+    got = execute(function, engine, arguments)
+    again = differences(wanted, got, request)
+    if not again:
+        return {"failures": [], "accepted": [], "vanished": names}
+    with jax.ensure_compile_time_eval():
+        numbers = jnp.arange(oracle.SAMPLES)
+    shake = lambda sample, *x: oracle.shaken(lambda *y: function("scan", *y), x, sample)
+    one = lambda *x: jax.vmap(shake, (0, *[None] * len(x)))(numbers, *x)
+    samples = jax.tree.map(np.asarray, jax.jit(jax.vmap(one))(*arguments))
+    failures, accepted = {}, set()
+    for kind, tree in wanted.items():
+        paths = jax.tree_util.tree_flatten_with_path(tree)[0]
+        leaves = zip(paths, jax.tree.leaves(got[kind]), jax.tree.leaves(samples[kind]), strict=True)
+        for (path, a), b, many in leaves:
+            differs = ~oracle.close(a, b)
+            good = oracle.admitted(b, a, np.moveaxis(many, 1, 0))
+            smooth = sorted(request["smooth"])
+            for body, *place in np.argwhere(differs).tolist():
+                output = path[0].key if kind == "value" else smooth[bodies[body] // 3 % len(smooth)]
+                at = (body, *place)
+                if good[at]:
+                    accepted.add(output)
+                elif f"{kind} {output}" not in failures:
+                    failures[f"{kind} {output}"] = {
+                        "output": output, "kind": kind, "body": bodies[body], "place": place, "leaf": jax.tree_util.keystr(path),
+                        "scan": repr(a[at].item()), "fused": repr(b[at].item()),
+                        "samples": [repr(x.item()) for x in np.moveaxis(many, 1, 0)[(slice(None), *at)][:4]],
+                    }  # fmt: skip
+    return {"failures": list(failures.values()), "accepted": sorted(accepted - {f["output"] for f in failures.values()})}
+
+
+if __name__ == "__main__":
+    main()

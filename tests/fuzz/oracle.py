@@ -1,0 +1,175 @@
+"""What rounding can do to a function: its jaxpr run again and again with other roundings (Monte Carlo arithmetic).
+
+``shaken(function, arguments, sample)`` evaluates the jaxpr operation by operation. Sample 0 rounds as each operation rounds;
+every other sample moves each inexact result by some ulp, by a hash of the result, its place and the sample's number. A result
+whose last bits are zero counts as exact and stays: integers, what was read, small fractions, so a jump at a number that is
+reached exactly stays where it is. The spread of the samples bounds what two correct engines may differ by; where the samples
+disagree on a branch, an integer, an infinity, the point lies at a jump for this precision.
+
+Parker, Monte Carlo arithmetic, UCLA CSD-970002, 1997.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+SAMPLES = 12
+EXACT = {
+    "neg", "abs", "floor", "ceil", "round", "sign", "max", "min", "clamp", "select_n", "copy", "copy_p", "stop_gradient", "gather",
+    "reduce_precision", "broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose", "rev", "concatenate", "stack",
+    "unstack", "slice", "split", "iota", "empty", "empty2", "pad", "tile", "reduce_max", "reduce_min", "cummax", "cummin", "sort",
+    "dynamic_slice", "dynamic_update_slice", "scatter", "optimization_barrier", "bitcast_convert_type",
+}  # fmt: skip
+ULPS = {"add": 1, "sub": 1, "mul": 1, "div": 1, "sqrt": 1, "add_any": 1, "square": 1, "rem": 1, "convert_element_type": 1}
+SUMS = ("reduce_sum", "cumsum", "dot_general", "reduce_prod", "cumprod", "scatter-add", "scatter_add")
+OTHERS = 6  # ulp of all other functions
+
+
+def shaken(function: Callable[..., Any], arguments: Sequence[Any], sample: Any) -> Any:
+    """The result in this sample."""
+    closed, shape = jax.make_jaxpr(function, return_shape=True)(*arguments)
+    given = [_moved(jnp.asarray(x), 0, sample, k) for k, x in enumerate(jax.tree.leaves(arguments))]
+    leaves = _run(closed.jaxpr, closed.consts, given, sample, 1)
+    return jax.tree.unflatten(jax.tree.structure(shape), leaves)
+
+
+def _opened(jaxpr: Any) -> tuple[Any, Sequence[Any]]:
+    return (jaxpr.jaxpr, jaxpr.consts) if hasattr(jaxpr, "consts") else (jaxpr, ())
+
+
+def _run(jaxpr: Any, consts: Sequence[Any], given: Sequence[Any], sample: Any, salt: int) -> list[Any]:
+    consts = [_moved(c, 0, sample, salt) for c in consts]
+    env: dict[Any, Any] = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *given), strict=True))
+    read = lambda v: _moved(np.asarray(v.val, v.aval.dtype), 0, sample, salt) if hasattr(v, "val") else env[v]
+    for number, equation in enumerate(jaxpr.eqns):
+        outputs = _equation(equation, [read(v) for v in equation.invars], sample, salt * 31 + number * 7 + 3)
+        env.update(zip(equation.outvars, outputs, strict=True))
+    return [read(v) for v in jaxpr.outvars]
+
+
+def _equation(equation: Any, args: list[Any], sample: Any, salt: int) -> list[Any]:
+    name, params = equation.primitive.name, equation.params
+    if name == "scan":
+        return _scan(params, args, sample, salt)
+    if name == "while":
+        n, m = params["cond_nconsts"], params["body_nconsts"]
+        test, body, carry = args[:n], args[n : n + m], tuple(args[n + m :])
+        return list(
+            lax.while_loop(
+                lambda c: _run(*_opened(params["cond_jaxpr"]), [*test, *c], sample, salt)[0],
+                lambda c: tuple(_run(*_opened(params["body_jaxpr"]), [*body, *c], sample, salt + 1)),
+                carry,
+            )
+        )
+    if name == "cond":
+        branches = [
+            lambda *a, branch=branch, k=k: _run(*_opened(branch), a, sample, salt + k) for k, branch in enumerate(params["branches"])
+        ]
+        which = args[0].astype(jnp.int32)  # a bool chooses among two
+        return lax.switch(which, branches, *args[1:])
+    if name == "custom_linear_solve":
+        return [_moved(x, OTHERS, sample, salt) for x in _bind(equation, args)]
+    for key in ("jaxpr", "call_jaxpr", "fun_jaxpr"):
+        if key in params:
+            return _run(*_opened(params[key]), args, sample, salt)
+    if name in SUMS:
+        args = [_moved(x, 1, sample, salt + k, exact=False) for k, x in enumerate(args)]
+        if name == "reduce_sum":
+            args = [jnp.where(sample % 2 == 1, jnp.flip(args[0], params["axes"]), args[0])]
+    if name in ("pow", "exp2"):
+        return _power(name, equation, args, sample, salt)
+    found = _bind(equation, args)
+    if name in EXACT:
+        return found
+    ulps = abs(params["y"]) if name == "integer_pow" else 1 if name in SUMS else ULPS.get(name, OTHERS)
+    return [_moved(x, ulps, sample, salt) for x in found]
+
+
+def _power(name: str, equation: Any, args: list[Any], sample: Any, salt: int) -> list[Any]:
+    """exp of a product: an ulp of the exponent moves the result by as many ulp as the exponent is large."""
+    (x,) = _bind(equation, args)
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        return [x]
+    exponent = args[0] if name == "exp2" else jnp.asarray(args[1]).astype(x.dtype) * jnp.log(jnp.abs(args[0]))
+    return [_moved(x, OTHERS + jnp.where(jnp.isfinite(exponent), jnp.abs(exponent), 0), sample, salt)]
+
+
+def _scan(params: Any, args: list[Any], sample: Any, salt: int) -> list[Any]:
+    if "num_consts" in params:
+        n, m = params["num_consts"], params["num_carry"]
+    else:
+        n, m, _ = (len(list(group)) for group in params["ft_in"].update(args).unpack())
+    fixed, carry, xs = args[:n], args[n : n + m], args[n + m :]
+
+    def body(c: Any, x: Any) -> Any:
+        found = _run(*_opened(params["jaxpr"]), [*fixed, *c, *x], sample, salt)
+        return found[:m], found[m:]
+
+    carry, rows = lax.scan(body, carry, xs, length=params["length"], reverse=params["reverse"])
+    return [*carry, *rows]
+
+
+def _bind(equation: Any, args: Sequence[Any]) -> list[Any]:
+    given = equation.primitive.get_bind_params(equation.params)
+    functions, params = given if isinstance(given, tuple) else ((), given)
+    found = equation.primitive.bind(*functions, *args, **params)
+    return list(found) if equation.primitive.multiple_results else [found]
+
+
+def _moved(x: Any, ulps: Any, sample: Any, salt: int, exact: bool = True) -> Any:
+    """By up to so many ulp; a number below the normal ones to zero or not. ``exact``: not where the last bits are zero."""
+    kind = getattr(x, "dtype", None)
+    if kind not in (jnp.float32, jnp.float64):
+        return x
+    if isinstance(x, np.ndarray):
+        if not ((x != 0) & (np.abs(x) < np.finfo(kind).tiny)).any():
+            return x  # a literal that is a normal number
+        x = jnp.asarray(x)
+    whole, low = (jnp.uint32, 0x3FF) if kind == jnp.float32 else (jnp.uint64, 0xFFFFFF)
+    bits = lax.bitcast_convert_type(x, whole)
+    words = bits if kind == jnp.float32 else (bits ^ (bits >> 32))
+    h = words.astype(jnp.uint32) ^ jnp.uint32(salt * 2654435761 % 2**32) ^ (sample.astype(jnp.uint32) * jnp.uint32(0x85EBCA6B))
+    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
+        h = (h ^ (h >> shift)) * jnp.uint32(factor)
+    h = h ^ (h >> 16)
+    unit = h.astype(kind) * kind.type(2.0**-31) - 1
+    info = jnp.finfo(kind)
+    moved = x * (1 + unit * jnp.asarray(ulps, kind) * info.eps)
+    moved = jnp.where((jnp.abs(x) < info.tiny) & (h % 2 == 0), x * 0, moved)
+    still = (sample == 0) | (~jnp.isfinite(x))
+    if exact:
+        still = still | (((bits & low) == 0) & (jnp.abs(x) >= info.tiny))
+    return jnp.where(still, x, moved)
+
+
+def close(a: np.ndarray, b: np.ndarray, ulps: float = 32.0) -> np.ndarray:
+    """Which elements agree: bits of integers, NaN and infinities by place, floats to so many ulp."""
+    if a.dtype.kind != "f":
+        return a == b
+    info = np.finfo(a.dtype)
+    with np.errstate(all="ignore"):
+        near = np.abs(a - b) <= ulps * info.eps * np.maximum(np.abs(a), np.abs(b)) + 8 * info.tiny
+    return near | (a == b) | (np.isnan(a) & np.isnan(b))
+
+
+def admitted(value: np.ndarray, scan: np.ndarray, samples: np.ndarray, factor: float = 4.0) -> np.ndarray:
+    """Which elements of ``value`` lie within the spread of the samples (leading axis) and of what the scan gave."""
+    every = np.concatenate([samples, scan[None]])
+    if value.dtype.kind != "f":
+        same = (every == value).any(0)
+        if value.dtype.kind == "b":
+            return same
+        jumps = (every != every[:1]).any(0)
+        return same | (jumps & (every.min(0) <= value) & (value <= every.max(0)))
+    finite = np.isfinite(every)
+    with np.errstate(all="ignore"):
+        low, high = np.where(finite, every, np.inf).min(0), np.where(finite, every, -np.inf).max(0)
+        info = np.finfo(value.dtype)
+        margin = factor * (high - low) + 32 * info.eps * np.maximum(np.abs(low), np.abs(high)) + 8 * info.tiny
+        inside = np.isfinite(value) & (low - margin <= value) & (value <= high + margin)
+        special = (np.isnan(value) & np.isnan(every).any(0)) | (~np.isfinite(value) & (every == value).any(0))
+    return inside | special

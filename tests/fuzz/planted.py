@@ -1,0 +1,3 @@
+"""Errors planted on purpose, to show that the fuzzer finds them."""
+
+PLANTED = {}
