@@ -218,6 +218,8 @@ class _Writer:
         self, routine: Routine, dtypes: Sequence[np.dtype], args: Sequence[Any], into: _Place | None, wanted: list[int | None]
     ) -> list[str | _Place]:
         """The items. ``wanted``: which output of the program, to be written from ``into`` on, each value of the rows is."""
+        if routine.rare:
+            return self._rare(routine, dtypes, args)
         if routine.trips == 1:
             return self._call(routine, dtypes, args)
         fixed, carried, rows = routine.split(args)
@@ -243,6 +245,26 @@ class _Writer:
                 self.write_to(place, value, stride, loop.trip)
         rows = [place._replace(element=place.element + i * stride) for place, stride in made for i in range(trips)]
         return [*found[: routine.carried], *rows]
+
+    def _rare(self, routine: Routine, dtypes: Sequence[np.dtype], args: Sequence[Any]) -> list[str | _Place]:
+        """A call where the first argument holds for a body of the vector; a branch that is seldom taken."""
+        names = [self.value(x) for x in args]
+        flag = self.vector(dtypes[0])
+        known = f"declare i1 @llvm.vector.reduce.or.v{self.lanes}i1({flag})"
+        self.declared.add(known)
+        some = self.set(f"call i1 @llvm.vector.reduce.or.v{self.lanes}i1({flag} {names[0]})")
+        label, before = self.name()[1:], self.block
+        self.line(f"br i1 {some}, label %{label}_rare, label %{label}_after, !prof !0")
+        self.label(f"{label}_rare")
+        found = [self.read_from(place) for place in self._call(routine, dtypes, names)]
+        self.line(f"br label %{label}_after")
+        self.label(f"{label}_after")
+        kinds = [self.vector(dtype) for dtype in dtypes[routine.fixed :]]
+        others = names[routine.fixed :]
+        return [
+            self.set(f"phi {kind} [ {new}, %{label}_rare ], [ {old}, %{before} ]")
+            for kind, new, old in zip(kinds, found, others, strict=True)
+        ]
 
     def _call(self, routine: Routine, dtypes: Sequence[np.dtype], args: Sequence[Any]) -> list[str | _Place]:
         """By a function of its own, which reads long rows of arguments where they lie and writes its results to memory."""
@@ -287,7 +309,7 @@ class _Writer:
         into = _Place(dtypes[0], "%out", 0, self.lanes * max(dtype.itemsize for dtype in dtypes), "slot")
         w.program(routine.program, inputs, into)
         body = "\n".join(["entry:", *w.entry, *w.lines, "  ret void"])
-        self.functions.append(f"define internal fastcc void {name}({', '.join(wanted)}) noinline #0 {{\n{body}\n}}")
+        self.functions.append(f"define internal fastcc void {name}({', '.join(wanted)}) noinline {'cold ' if routine.rare else ''}#0 {{\n{body}\n}}")
 
     def _operation(self, op: Op, args: list[str], kinds: list[np.dtype]) -> str:
         name, dtype = op.name, op.dtype
@@ -809,4 +831,5 @@ end:
 }}
 
 attributes #0 = {{ nounwind {features} }}
+!0 = !{{!"branch_weights", i32 1, i32 1000000}}
 """

@@ -32,12 +32,16 @@ class Routine(NamedTuple):
     Inputs of the program: those that stay, those that are carried from trip to trip, those that take another value each trip.
     Outputs: what is carried, then one value a trip each. The arguments of its operation are what stays, what is carried at
     first, and the values of each row; its items are what is carried at last, and the values of each row.
+
+    A rare routine, of one trip, does nothing where its first input is false: what is carried comes out as it was. It is left out
+    where that input is false for all bodies of a vector.
     """
 
     program: "Program"
     trips: int
     fixed: int = 0  # inputs that stay
     carried: int = 0
+    rare: bool = False
 
     def split(self, args: Sequence[Any]) -> tuple[list[Any], list[Any], list[list[Any]]]:
         """The arguments: what stays, what is carried, rows."""
@@ -68,11 +72,11 @@ class Program(NamedTuple):
         return self.inputs[value] if value < len(self.inputs) else self.ops[value - len(self.inputs)].dtype
 
     def counts(self) -> dict[str, int]:
-        """How often each operation occurs in a run, constants left out, most frequent first."""
+        """How often each operation occurs in a run, constants and rare routines left out, most frequent first."""
         found: dict[str, int] = {}
         for op in self.ops:
             if op.name == "loop":
-                for name, count in op.value.program.counts().items():
+                for name, count in op.value.program.counts().items() if not op.value.rare else ():
                     found[name] = found.get(name, 0) + op.value.trips * count
             elif op.name not in ("const", "item"):
                 found[op.name] = found.get(op.name, 0) + 1
@@ -139,19 +143,42 @@ def _trips(routine: Routine, args: Sequence[Any]) -> list[Array]:
 
 _EVALUATE: dict[str, Callable[..., Array]] = {
     "add": lax.add, "sub": lax.sub, "mul": lax.mul, "div": lax.div, "rem": lax.rem, "neg": lax.neg, "abs": lax.abs,
-    "sqrt": lax.sqrt, "sin": lax.sin, "cos": lax.cos, "tanh": lax.tanh, "exp": lax.exp, "log": lax.log, "atan2": lax.atan2,
+    "sqrt": lax.sqrt, "sin": lax.sin, "cos": lax.cos, "tanh": lax.tanh, "exp": lax.exp, "expm1": lax.expm1,
+    "log": lax.log, "log1p": lax.log1p, "atan2": lax.atan2, "pow": lax.pow,
     "floor": lax.floor, "round": lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN), "max": lax.max, "min": lax.min,
     "eq": lax.eq, "ne": lax.ne, "lt": lax.lt, "le": lax.le, "and": lax.bitwise_and, "or": lax.bitwise_or, "xor": lax.bitwise_xor,
     "not": lax.bitwise_not, "select": lax.select, "shl": lax.shift_left, "shr": lax.shift_right_logical,
     "sar": lax.shift_right_arithmetic, "fma": lambda x, y, z: lax.add(lax.mul(x, y), z),
 }  # fmt: skip
 
+
+
+def _whole_quotient(x: Any, y: Any) -> int:
+    """Towards zero, in whole numbers, which floats of 64 bits do not hold."""
+    size = abs(int(x)) // abs(int(y))
+    return size if (x < 0) == (y < 0) else -size
+
+
+def _unsigned(x: Any) -> Any:
+    return x.view(f"u{x.dtype.itemsize}")
+
+
+def _converted(x: Any, dtype: np.dtype) -> Any:
+    """A float as an integer: the nearest there is towards zero, 0 for NaN, as XLA converts."""
+    if x.dtype.kind != "f" or dtype.kind not in "iu":
+        return x.astype(dtype)
+    limits = np.iinfo(dtype)
+    return dtype.type(0 if np.isnan(x) else limits.min if x <= limits.min else limits.max if x >= limits.max else int(x))
+
+
 _FOLD: dict[str, Callable[..., Any]] = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "neg": operator.neg, "abs": abs, "sqrt": np.sqrt,
-    "sin": np.sin, "cos": np.cos, "tanh": np.tanh, "exp": np.exp, "log": np.log, "atan2": np.arctan2, "floor": np.floor,
+    "sin": np.sin, "cos": np.cos, "tanh": np.tanh, "exp": np.exp, "expm1": np.expm1, "log": np.log,
+    "log1p": np.log1p, "atan2": np.arctan2, "floor": np.floor,
     "round": np.rint, "max": np.maximum, "min": np.minimum, "eq": operator.eq, "ne": operator.ne, "lt": operator.lt,
     "le": operator.le, "and": operator.and_, "or": operator.or_, "xor": operator.xor, "select": lambda p, x, y: x if p else y,
-    "div": lambda x, y: x / y if x.dtype.kind == "f" else np.fix(x / y), "rem": np.fmod, "not": np.invert,
+    "div": lambda x, y: x / y if x.dtype.kind == "f" else _whole_quotient(x, y), "rem": np.fmod, "not": np.invert,
+    "shl": np.left_shift, "sar": np.right_shift, "shr": lambda x, y: (_unsigned(x) >> _unsigned(y)).view(x.dtype), "pow": np.power,
 }  # fmt: skip
 _COMMUTES = {"add", "mul", "and", "or", "xor", "eq", "ne"}
 
@@ -230,7 +257,7 @@ class Builder:
     def _fold(self, name: str, dtype: np.dtype, values: list[Any]) -> Any:
         with np.errstate(all="ignore"):
             if name == "convert":
-                return values[0].astype(dtype)
+                return _converted(values[0], dtype)
             if name == "bitcast":
                 return values[0].view(dtype)
             if name == "div" and dtype.kind != "f" and values[1] == 0:

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxquat.fused.elementary import expand
+from jaxquat.fused.elementary import expand, with_sign
 from jaxquat.fused.program import Builder, Program, Routine
 
 LARGEST = 4096  # scalars in one array
@@ -22,6 +22,7 @@ PRODUCTS = 64  # in a matrix product without a loop: 4x4 by 4x4
 WIDE = 16  # scalars in an elementwise operation that may be a loop
 LARGE = 500  # operations of it, the functions in it expanded, from which it is one
 SUMS = 16  # carried by a loop over products: what the registers hold
+PRODUCTS_OF_POWER = 4  # the largest exponent of a power by products
 LONG = 300  # operations of a function called several times from which it is a routine
 
 Values = np.ndarray  # of value numbers, in the shape of the array they stand for
@@ -237,17 +238,31 @@ def _power(b: Builder, x: int, n: int) -> int:
 
 
 def _pow(b: Builder, params: Any, dtype: Any, x: int, y: int) -> int:
-    """Exponents that are whole or half as products and roots, others exp(y log x) (NaN for a negative base)."""
-    exponent = b.literal(y)
-    if exponent is not None and 2 * float(exponent) == round(2 * float(exponent)) and abs(float(exponent)) <= 64:
-        whole = int(np.floor(float(exponent)))
-        found = _power(b, x, whole)
-        return found if whole == float(exponent) else b.emit("mul", found, b.emit("sqrt", x))
+    """Small exponents that are whole or half as products and roots, of 1/x if negative.
+
+    Within PRODUCTS_OF_POWER the products lose no more digits than the function does, and 1/x first
+    overflows only where the power does, which 1/x^n does not.
+    """
     if b.dtype(y).kind != "f":
-        raise NotScalarError("pow: a power whose exponent is a variable integer has no scalar form; use engine='scan'")
-    zero = _number(b, 0, y)
-    value = b.emit("exp", b.emit("mul", y, b.emit("log", x)))
-    return b.emit("select", b.emit("eq", y, zero), _number(b, 1, y), value)
+        y = b.emit("convert", y, dtype=b.dtype(x))
+    if b.dtype(x).kind != "f":
+        raise NotScalarError("pow: a power of integers has no scalar form; use engine='scan'")
+    exponent = b.literal(y)
+    if exponent is None or not 2 * float(exponent) == np.round(2 * float(exponent)) or abs(float(exponent)) > PRODUCTS_OF_POWER:
+        return b.emit("pow", x, y)
+    exponent, whole = abs(float(exponent)), int(abs(float(exponent)))
+    negative, one = b.literal(y) < 0, _number(b, 1, x)
+    if exponent == whole:
+        return _power(b, b.emit("div", one, x) if negative else x, whole)
+    zero, size = _number(b, 0, x), b.emit("abs", x)
+    if exponent == 0.5:  # 1/x may be too small to keep its digits
+        value = b.emit("sqrt", size)
+        value = b.emit("div", one, value) if negative else value
+    else:
+        base = b.emit("div", one, size) if negative else size
+        value = b.emit("mul", _power(b, base, whole), b.emit("sqrt", base))
+    below = b.emit("and", b.emit("lt", x, zero), b.emit("lt", size, _number(b, np.inf, x)))
+    return b.emit("select", below, _number(b, np.nan, x), value)
 
 
 def _sign(b: Builder, params: Any, dtype: Any, x: int) -> int:
@@ -262,32 +277,12 @@ def _clamp(b: Builder, params: Any, dtype: Any, low: int, x: int, high: int) -> 
     return b.emit("min", b.emit("max", x, low), high)
 
 
-def _expm1(b: Builder, params: Any, dtype: Any, x: int) -> int:
-    """``(u - 1) x / log u`` with ``u = exp x`` (Kahan)."""
-    one = _number(b, 1, x)
-    u = b.emit("exp", x)
-    less = b.emit("sub", u, one)
-    value = b.emit("div", b.emit("mul", less, x), b.emit("log", u))
-    value = b.emit("select", b.emit("eq", less, _number(b, -1, x)), less, value)
-    value = b.emit("select", b.emit("eq", u, _number(b, np.inf, x)), u, value)
-    return b.emit("select", b.emit("eq", u, one), x, value)
-
-
-def _log1p(b: Builder, params: Any, dtype: Any, x: int) -> int:
-    """``log(u) x / (u - 1)`` with ``u = 1 + x`` (Kahan)."""
-    one = _number(b, 1, x)
-    u = b.emit("add", one, x)
-    value = b.emit("div", b.emit("mul", b.emit("log", u), x), b.emit("sub", u, one))
-    value = b.emit("select", b.emit("eq", u, _number(b, np.inf, x)), u, value)
-    return b.emit("select", b.emit("eq", u, one), x, value)
-
-
 def _erf_inv(b: Builder, params: Any, dtype: Any, x: int) -> int:
     """M. Giles, Approximating the erfinv function, GPU Computing Gems 2, 2011: single precision."""
     if dtype != np.float32:
         raise NotScalarError("erf_inv: in float64 it has no scalar form; use engine='scan', or draw the noise as inputs")
     one = _number(b, 1, x)
-    w = b.emit("neg", _log1p(b, params, dtype, b.emit("neg", b.emit("mul", x, x))))
+    w = b.emit("neg", b.emit("log1p", b.emit("neg", b.emit("mul", x, x))))
 
     def horner(at: int, numbers: Sequence[float]) -> int:
         p = _number(b, numbers[0], x)
@@ -315,30 +310,88 @@ def _convert(b: Builder, params: Any, dtype: Any, x: int) -> int:
 
 
 def _round(b: Builder, params: Any, dtype: Any, x: int) -> int:
+    """To the nearest; of two the even one, or the one away from zero, which ``floor(|x| + 1/2)`` misses by rounding."""
     if params["rounding_method"] == jax.lax.RoundingMethod.TO_NEAREST_EVEN:
         return b.emit("round", x)
-    zero = _number(b, 0, x)
-    half = b.emit("floor", b.emit("add", b.emit("abs", x), _number(b, 0.5, x)))
-    return b.emit("select", b.emit("lt", x, zero), b.emit("neg", half), half)
+    size = b.emit("abs", x)
+    low = b.emit("floor", size)
+    up = b.emit("le", _number(b, 0.5, x), b.emit("sub", size, low))
+    return with_sign(b, b.emit("select", up, b.emit("add", low, _number(b, 1, x)), low), x)
 
 
-def _shift(name: str) -> Callable[..., int]:
-    def rule(b: Builder, params: Any, dtype: Any, x: int, count: int) -> int:
-        number = b.literal(count)
-        if number is None:
-            raise NotScalarError(f"{name}: a shift by a variable count has no scalar form; use engine='scan'")
-        if int(number) >= 8 * dtype.itemsize and name != "sar":
-            return _number(b, 0, x)
-        return b.emit(name, x, _number(b, min(int(number), 8 * dtype.itemsize - 1), x))
+def _quotient(name: str) -> Callable[..., int]:
+    """Integers divide as XLA defines it: by zero -1 (all bits), or the dividend as remainder; the least by -1 itself, or 0.
+
+    The processor stops the process there, in a branch not taken too: the divisor is 1 instead.
+    """
+
+    def rule(b: Builder, params: Any, dtype: Any, x: int, y: int) -> int:
+        if dtype.kind == "f":
+            return b.emit(name, x, y)
+        one = _number(b, 1, x)
+        none = b.emit("eq", y, _number(b, 0, x))
+        divisor = b.emit("select", none, one, y)
+        if dtype.kind == "i":
+            least = b.emit("eq", x, _number(b, np.iinfo(dtype).min, x))
+            beyond = b.emit("and", least, b.emit("eq", y, _number(b, -1, x)))
+            divisor = b.emit("select", beyond, one, divisor)
+        otherwise = x if name == "rem" else b.emit("not", _number(b, 0, x))
+        return b.emit("select", none, otherwise, b.emit(name, x, divisor))
 
     return rule
 
 
+def _shift(name: str) -> Callable[..., int]:
+    """A count is read without sign; one as large as the number of bits shifts everything out, as XLA defines it."""
+
+    def rule(b: Builder, params: Any, dtype: Any, x: int, count: int) -> int:
+        bits = 8 * dtype.itemsize
+        unsigned = b.emit("bitcast", count, dtype=np.dtype(f"u{dtype.itemsize}"))
+        within = b.emit("lt", unsigned, _number(b, bits, unsigned))
+        value = b.emit(name, x, b.emit("select", within, count, _number(b, 0, x)))
+        beyond = b.emit(name, x, _number(b, bits - 1, x)) if name == "sar" else _number(b, 0, x)
+        return b.emit("select", within, value, beyond)
+
+    return rule
+
+
+def _reduce_precision(b: Builder, params: Any, dtype: Any, x: int) -> int:
+    """To the nearest number with fewer bits, of two the even one; infinite or zero beyond its exponents, as XLA defines it."""
+    bits, mantissa = (32, 23) if dtype.itemsize == 4 else (64, 52)
+    exponent, kept = params["exponent_bits"], min(params["mantissa_bits"], mantissa)
+    word = np.dtype(f"u{dtype.itemsize}")
+    whole = lambda value: b.const(word.type(value))  # noqa: E731
+    size = b.emit("and", b.emit("bitcast", x, dtype=word), whole(2 ** (bits - 1) - 1))
+    if kept < mantissa:
+        lost = mantissa - kept
+        last = b.emit("and", b.emit("shr", size, whole(lost)), whole(1))
+        raised = b.emit("add", size, b.emit("add", last, whole(2 ** (lost - 1) - 1)))
+        size = b.emit("and", raised, whole(2 ** (bits - 1) - 2**lost))
+    if exponent < bits - 1 - mantissa:
+        bias, small = 2 ** (bits - 2 - mantissa) - 1, 2 ** (exponent - 1) - 1
+        largest = ((bias + small) << mantissa) | (2**mantissa - 2 ** (mantissa - kept))
+        infinite = (2 ** (bits - 1 - mantissa) - 1) << mantissa
+        size = b.emit("select", b.emit("lt", whole(largest), size), whole(infinite), size)
+        least = (bias - small + 1) << mantissa
+        size = b.emit("select", b.emit("lt", size, whole(least)), whole(0), size)
+    value = with_sign(b, b.emit("bitcast", size, dtype=dtype), x)
+    return b.emit("select", b.emit("ne", x, x), x, value)
+
+
+def _bitcast(b: Builder, params: Any, dtype: Any, x: int) -> int:
+    if "b" in (dtype.kind, b.dtype(x).kind) or dtype.itemsize != b.dtype(x).itemsize:
+        raise NotScalarError(
+            f"bitcast_convert_type: from {b.dtype(x)} to {dtype} it has no scalar form; use engine='scan'"
+        )
+    return b.emit("bitcast", x, dtype=dtype)
+
+
 def _select_n(b: Builder, params: Any, dtype: Any, which: int, *choices: int) -> int:
-    value = choices[0]
-    for number, choice in enumerate(choices[1:], 1):
-        test = which if b.dtype(which).kind == "b" else b.emit("eq", which, _number(b, number, which))
-        value = b.emit("select", test, choice, value)
+    if b.dtype(which).kind == "b":
+        return b.emit("select", which, *reversed(choices)) if len(choices) == 2 else choices[0]
+    value = choices[-1]
+    for number in range(len(choices) - 2, -1, -1):
+        value = b.emit("select", b.emit("le", which, _number(b, number, which)), choices[number], value)
     return value
 
 
@@ -358,21 +411,25 @@ def _arc(b: Builder, x: int, sine: bool) -> int:
 
 
 def _hyperbolic(b: Builder, x: int, sense: str) -> int:
-    """``(e^x + 1/e^x)/2``; sinh by expm1, ``(m + m/(m + 1))/2``."""
-    half, one = _number(b, 0.5, x), _number(b, 1, x)
+    """``(e^x + 1/e^x)/2``; sinh by expm1, ``(m + m/(m + 1))/2``; both ``e^(x - 1) e/2`` where e^x may be infinite."""
+    half, size = _number(b, 0.5, x), b.emit("abs", x)
+    large = b.emit("lt", _number(b, 80 if b.dtype(x).itemsize == 4 else 700, x), size)
+    u = b.emit("mul", b.emit("exp", b.emit("sub", size, _number(b, 1, x))), _number(b, np.e / 2, x))
     if sense == "cosh":
-        u = b.emit("exp", x)
-        return b.emit("mul", half, b.emit("add", u, b.emit("div", one, u)))
-    m = _expm1(b, None, None, b.emit("abs", x))
-    value = b.emit("mul", half, b.emit("add", m, b.emit("div", m, b.emit("add", m, one))))
-    value = b.emit("select", b.emit("eq", m, _number(b, np.inf, x)), m, value)
-    return b.emit("select", b.emit("lt", x, _number(b, 0, x)), b.emit("neg", value), value)
+        v = b.emit("mul", half, b.emit("exp", size))
+        v = b.emit("add", v, b.emit("div", _number(b, 0.25, x), v))
+        return b.emit("select", large, u, v)
+    m = b.emit("expm1", size)
+    v = b.emit("mul", half, b.emit("add", m, b.emit("div", m, b.emit("add", m, _number(b, 1, x)))))
+    return with_sign(b, b.emit("select", large, u, v), x)
 
 
 ELEMENTWISE: dict[str, Callable[..., int]] = {
-    **{name: _plain(name) for name in ("add", "sub", "mul", "div", "rem", "neg", "abs", "sqrt", "sin", "cos", "tanh", "exp", "log",
-                                       "atan2", "floor", "max", "min", "eq", "ne", "lt", "le", "and", "or", "xor", "not")},
+    **{name: _plain(name) for name in ("add", "sub", "mul", "neg", "abs", "sqrt", "sin", "cos", "tanh", "exp", "expm1", "log", "log1p",
+                                       "atan2",                                       "floor", "max", "min", "eq", "ne", "lt", "le", "and", "or", "xor", "not")},
     "add_any": _plain("add"),
+    "div": _quotient("div"),
+    "rem": _quotient("rem"),
     "ge": lambda b, params, dtype, x, y: b.emit("le", y, x),
     "gt": lambda b, params, dtype, x, y: b.emit("lt", y, x),
     "tan": _of_one(lambda b, x: b.emit("div", b.emit("sin", x), b.emit("cos", x))),
@@ -393,16 +450,15 @@ ELEMENTWISE: dict[str, Callable[..., int]] = {
     "sign": _sign,
     "clamp": _clamp,
     "select_n": _select_n,
-    "expm1": _expm1,
-    "log1p": _log1p,
     "erf_inv": _erf_inv,
     "round": _round,
     "convert_element_type": _convert,
-    "bitcast_convert_type": lambda b, params, dtype, x: b.emit("bitcast", x, dtype=dtype),
+    "bitcast_convert_type": _bitcast,
+    "reduce_precision": _reduce_precision,
     "shift_left": _shift("shl"),
     "shift_right_logical": _shift("shr"),
     "shift_right_arithmetic": _shift("sar"),
-    **{name: (lambda b, params, dtype, x: x) for name in ("copy", "copy_p", "stop_gradient", "reduce_precision")},
+    **{name: (lambda b, params, dtype, x: x) for name in ("copy", "copy_p", "stop_gradient")},
 }  # fmt: skip
 
 
@@ -497,7 +553,7 @@ def _reduce(name: str) -> Callable[..., Values]:
         axes = equation.params["axes"]
         kept = [axis for axis in range(x.ndim) if axis not in axes]
         shape = tuple(x.shape[axis] for axis in kept)
-        rows = x.transpose(*kept, *axes).reshape(int(np.prod(shape)), -1).tolist()
+        rows = x.transpose(*kept, *axes).reshape(int(np.prod(shape)), int(np.prod([x.shape[axis] for axis in axes]))).tolist()
         if rows and not rows[0]:
             raise NotScalarError(f"{equation.primitive.name}: a reduction of nothing has no scalar form")
         return np.array([functools.reduce(lambda a, c: b.emit(name, a, c), row) for row in rows], np.int64).reshape(shape)
@@ -531,6 +587,8 @@ def _arg_extreme(less: Callable[..., int]) -> Callable[..., Values]:
 def _cumulative(name: str) -> Callable[..., Values]:
     def rule(b: Builder, equation: Any, x: Values) -> Values:
         axis, backward = equation.params["axis"], equation.params["reverse"]
+        if not x.size:
+            return x
         x = np.moveaxis(x, axis, 0)
         rows = x[::-1] if backward else x
         found = [rows[0]]
@@ -585,10 +643,17 @@ def _moved(equation: Any, b: Builder, args: Sequence[Values], data: Sequence[int
     with jax.ensure_compile_time_eval():
         found = np.asarray(equation.primitive.bind(*map(jnp.asarray, concrete), **params))
     if found.size and (found.min() < 0 or found.max() >= offset):  # outside: the fill value
-        dtype = _raw_dtype(equation.outvars[0].aval)
-        table.append(b.const(np.asarray(np.nan if dtype.kind == "f" else np.iinfo(dtype).min, dtype)[()]))
+        table.append(b.const(_filler(_raw_dtype(equation.outvars[0].aval), equation.params.get("fill_value"))))
         found = np.where((found < 0) | (found >= offset), offset, found)
     return np.array(table, np.int64)[found]
+
+
+def _filler(dtype: np.dtype, value: Any) -> Any:
+    """What ``lax.gather`` fills with: NaN, the least or the largest integer, true, if nothing is said."""
+    if value is None:
+        value = np.nan if dtype.kind == "f" else True if dtype.kind == "b" else np.iinfo(dtype).min
+        value = np.iinfo(dtype).max if dtype.kind == "u" else value
+    return np.asarray(value).astype(dtype)[()]
 
 
 def _scatter(add: bool) -> Callable[..., Values]:
@@ -665,6 +730,8 @@ def _scan(b: Builder, equation: Any, *args: Values) -> list[Values]:
         found = _run(b, *opened(p["jaxpr"]), [*fixed, *carry, *(x[k] for x in xs)])
         carry, row = found[:count], found[count:]
         rows.append(row)
+    if not rows:
+        return [*carry, *(np.empty(_raw_shape(v.aval), np.int64) for v in equation.outvars[count:])]
     rows = rows[::-1] if p["reverse"] else rows
     return [*carry, *(np.stack(column) for column in zip(*rows, strict=True))]
 
