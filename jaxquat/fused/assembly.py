@@ -11,6 +11,7 @@ from jaxquat.fused.kernel import Leaf, Loop
 from jaxquat.fused.program import Op, Program, Routine
 
 VERSION = (0, 1)  # of XLA's foreign function interface, whose later versions admit it
+STACK = 2**18  # bytes of a thread's stack for arrays; what is beyond lies in the scratch memory
 FLAGS = "contract"  # a product and a sum may become one operation, nothing else changes
 
 
@@ -56,6 +57,8 @@ class _Writer:
         self.declared: set[str] = outer.declared if outer else set()
         self.routines: dict[Any, str] = outer.routines if outer else {}  # name by routine and how arguments are passed
         self.functions: list[str] = outer.functions if outer else []
+        self.whole: _Writer = outer.whole if outer else self  # of the kernel
+        self.stack, self.scratch = 0, 0  # bytes of each thread: on its stack, and beside it, from %scratch on
         self.places: dict[str, _Place] = {}  # of names that are in memory too
         self.loaded: dict[_Place, str] = {}
 
@@ -170,11 +173,21 @@ class _Writer:
         return max(1, min(64, self.lanes * dtype.itemsize // (8 if dtype.kind == "b" else 1)))
 
     def buffer(self, dtypes: Sequence[np.dtype], count: int) -> _Place:
-        """Memory of the function for ``count`` values of any of the dtypes."""
+        """Memory of the function for ``count`` values of any of the dtypes; no function is entered twice at a time."""
         pitch = self.lanes * max(dtype.itemsize for dtype in dtypes)
         name = self.name()
-        self.entry.append(f"  {name} = alloca [{count * pitch} x i8], align 64")
+        if self.whole.stack + count * pitch > STACK:
+            self.entry.append(f"  {name} = getelementptr i8, ptr %scratch, i64 {self.whole.reserve(count * pitch)}")
+        else:
+            self.whole.stack += count * pitch
+            self.entry.append(f"  {name} = alloca [{count * pitch} x i8], align 64")
         return _Place(dtypes[0], name, 0, pitch, "slot")
+
+    def reserve(self, size: int) -> int:
+        """Where scratch memory of the kernel begins that nothing else uses."""
+        start = self.scratch
+        self.scratch += -(-size // 64) * 64
+        return start
 
     def place(self, x: str | _Place) -> _Place | None:
         return self.places.get(x) if isinstance(x, str) else x
@@ -290,12 +303,12 @@ class _Writer:
             self.routines[key] = f"@routine{len(self.routines)}"
             self._function(self.routines[key], routine, layout)
         into = self.buffer([routine.dtype(j) for j in range(routine.items)], routine.items)
-        self.line(f"call fastcc void {self.routines[key]}({', '.join([f'ptr {into.base}', *passed])})")
+        self.line(f"call fastcc void {self.routines[key]}({', '.join(['ptr %scratch', f'ptr {into.base}', *passed])})")
         return [into._replace(dtype=routine.dtype(j), element=j) for j in range(routine.items)]
 
     def _function(self, name: str, routine: Routine, layout: list[tuple[Any, ...]]) -> None:
         w = _Writer(self.lanes, self)
-        wanted, inputs = ["ptr noalias %out"], []
+        wanted, inputs = ["ptr %scratch", "ptr noalias %out"], []
         for number, (dtype, *row) in enumerate(layout):
             if not row:
                 wanted.append(f"{w.vector(dtype)} %x{number}")
@@ -438,28 +451,44 @@ class _Kernel(_Writer):
     def due(self, k: str, period: int) -> str:
         return self.set(f"icmp eq i64 {self.set(f'urem i64 {k}, {period}')}, 0")
 
-    def slots(self, leaves: Iterable[Leaf], rows: int = 1) -> list[str]:
+    def slots(self, leaves: Iterable[Leaf]) -> list[str]:
         """Stack memory for all elements of the leaves."""
         found = []
         for leaf in leaves:
-            if rows == 1 and _large(leaf):
+            if _large(leaf):
                 first = self.buffer([leaf.dtype], leaf.size)
                 places = [first._replace(element=e) for e in range(leaf.size)]
                 found += [self.address(place, 0, "0") for place in places]
                 self.owned.update(zip(found[-leaf.size :], places, strict=True))
             else:
-                found += [self.set(f"alloca [{rows} x {self.vector(leaf.dtype)}], align 64") for _ in range(leaf.size)]
+                found += [self.set(f"alloca {self.vector(leaf.dtype)}, align 64") for _ in range(leaf.size)]
         return found
 
-    def get(self, leaves: Iterable[Leaf], slots: Sequence[str], row: str | None = None) -> list[str]:
+    def row_slots(self, leaves: Iterable[Leaf], first: int, row: str) -> list[str]:
+        """Those of a row, where rows begin at ``first`` of the scratch memory."""
+        *offsets, pitch = self.offsets(leaves)
+        start = self.set(f"add i64 {self.set(f'mul i64 {row}, {pitch}')}, {first}")
+        base = self.set(f"getelementptr i8, ptr %scratch, i64 {start}")
+        return [self.set(f"getelementptr i8, ptr {base}, i64 {offset}") for offset in offsets]
+
+    def offsets(self, leaves: Iterable[Leaf]) -> list[int]:
+        """Where the elements of a row begin and where it ends, in whole lines of 64 bytes."""
+        found, end = [], 0
+        for dtype in (leaf.dtype for leaf in leaves for _ in range(leaf.size)):
+            size = self.aligned(dtype)
+            found.append(-(-end // size) * size)
+            end = found[-1] + max(size, self.lanes * dtype.itemsize // (8 if dtype.kind == "b" else 1))
+        return [*found, -(-end // 64) * 64]
+
+    def get(self, leaves: Iterable[Leaf], slots: Sequence[str]) -> list[str]:
         found = []
         for d, s in zip((leaf.dtype for leaf in leaves for _ in range(leaf.size)), slots, strict=True):
-            found.append(self.set(f"load {self.vector(d)}, ptr {self.at(d, s, row)}, align {self.aligned(d)}"))
+            found.append(self.set(f"load {self.vector(d)}, ptr {s}, align {self.aligned(d)}"))
             if s in self.owned:
                 self.places[found[-1]] = self.owned[s]
         return found
 
-    def put(self, leaves: Iterable[Leaf], slots: Sequence[str], values: Sequence[Any], row: str | None = None) -> None:
+    def put(self, leaves: Iterable[Leaf], slots: Sequence[str], values: Sequence[Any]) -> None:
         for leaf, some, news in zip(leaves, _split(leaves, slots), _split(leaves, values), strict=True):
             d = leaf.dtype
             self.forget(some)
@@ -471,16 +500,13 @@ class _Kernel(_Writer):
                 continue
             for s, x in zip(some, news, strict=True):
                 value = self.value(x)
-                self.line(f"store {self.vector(d)} {value}, ptr {self.at(d, s, row)}, align {self.aligned(d)}")
+                self.line(f"store {self.vector(d)} {value}, ptr {s}, align {self.aligned(d)}")
 
     def forget(self, slots: Sequence[str]) -> None:
         """What was read from slots is no longer there."""
         if slots and slots[0] in self.owned:
             base = self.owned[slots[0]].base
             self.places = {name: place for name, place in self.places.items() if place.base != base}
-
-    def at(self, dtype: np.dtype, slot: str, row: str | None) -> str:
-        return slot if row is None else self.set(f"getelementptr {self.vector(dtype)}, ptr {slot}, i64 {row}")
 
     def zeros(self, leaves: Iterable[Leaf]) -> list[str]:
         return [self.constant(leaf.dtype, 0) for leaf in leaves for _ in range(leaf.size)]
@@ -581,7 +607,7 @@ def _backward(loop: Loop, batched: Sequence[bool], lanes: int) -> _Kernel:
     n_state, n_memory = _size(state), _size(memory)
     now = w.slots(carry)
     s, m, h = now[:n_state], now[n_state : n_state + n_memory], now[n_state + n_memory :]
-    past = w.slots(carry, loop.segment)
+    rows = w.reserve(loop.segment * w.offsets(carry)[-1])
     smooth = {name: _smooth(getattr(loop, name)) for name in ("constants", "inputs", "state", "memory", "held")}
     bars = {name: w.slots(leaves) for name, leaves in smooth.items()}
     first_kept = len(loop.constants) + len(loop.inputs)
@@ -609,10 +635,10 @@ def _backward(loop: Loop, batched: Sequence[bool], lanes: int) -> _Kernel:
 
     w.label("again")  # the states of the segment
     w.line(f"%j = phi i64 [ %begin, %{before} ], [ %j_next, %again_done ]")
-    row = w.set("sub i64 %j, %begin")
-    w.put(state + memory, past[: n_state + n_memory], w.get(state + memory, s + m), row)
+    past = w.row_slots(carry, rows, w.set("sub i64 %j, %begin"))
+    w.put(state + memory, past[: n_state + n_memory], w.get(state + memory, s + m))
     _sample(w, constants, "%j", s, m, h, "sample_again")
-    w.put(held, past[n_state + n_memory :], w.get(held, h), row)
+    w.put(held, past[n_state + n_memory :], w.get(held, h))
     w.line("%j_next = add i64 %j, 1")
     w.line(f"br i1 {w.set('icmp ult i64 %j_next, %end')}, label %again_step, label %back_first")
     w.label("again_step")
@@ -626,8 +652,7 @@ def _backward(loop: Loop, batched: Sequence[bool], lanes: int) -> _Kernel:
     w.line("br label %back")
     w.label("back")
     w.line("%k = phi i64 [ %last_step, %back_first ], [ %k_next, %back_done ]")
-    row = w.set("sub i64 %k, %begin")
-    there = w.get(carry, past, row)
+    there = w.get(carry, w.row_slots(carry, rows, w.set("sub i64 %k, %begin")))
     states, memories, helds = there[:n_state], there[n_state : n_state + n_memory], there[n_state + n_memory :]
     found = w.program(expand(loop.step_back), [*constants, w.number("%k"), *states, *helds, *w.get(smooth["state"], bars["state"])])
     ends = np.cumsum([_size(smooth[name]) for name in ("constants", "state", "held")])
@@ -699,8 +724,11 @@ def _blocks(w: _Writer) -> None:
     w.line(f"%first = select i1 {late}, i64 %latest, i64 {due}")
 
 
-def assembly(loop: Loop, kind: str, batched: Sequence[bool], lanes: int, symbol: str, features: str) -> str:
-    """The module, whose function ``symbol`` is a handler of XLA's foreign function interface; its last input: the number of bodies.
+def assembly(loop: Loop, kind: str, batched: Sequence[bool], lanes: int, symbol: str, features: str) -> tuple[str, int]:
+    """The module, and how many bytes each of its threads wants beside its stack.
+
+    Its function ``symbol`` is a handler of XLA's foreign function interface. Its last input are two int32: the number of bodies, and
+    that of the rows of its last result, (threads, bytes) of memory for the run alone.
 
     The offsets are those of ``XLA_FFI_CallFrame``, ``XLA_FFI_Buffer`` and ``XLA_FFI_Metadata`` in xla/ffi/api/c_api.h.
     ``kind`` is "forward", "keeping" or "backward" (``Loop.operands``); ``batched`` says which operands have one value a body.
@@ -709,8 +737,8 @@ def assembly(loop: Loop, kind: str, batched: Sequence[bool], lanes: int, symbol:
     body = "\n".join([*w.entry, *w.lines])
     declarations = "\n".join([*sorted(w.declared), *w.functions])
     operands, results = len(loop.operands(kind)), len(loop.results(kind))
-    return f"""
-%work_list = type {{ i64, i64, i64, ptr, ptr }}
+    text = f"""
+%work_list = type {{ i64, i64, i64, ptr, ptr, i64 }}
 @jaxquat_threads = external global i64
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
 declare i32 @pthread_join(i64, ptr)
@@ -736,6 +764,16 @@ entry:
   %outs = load ptr, ptr %p3
   %p4 = getelementptr %work_list, ptr %work, i32 0, i32 4
   %ins = load ptr, ptr %p4
+  %p5 = getelementptr %work_list, ptr %work, i32 0, i32 5
+  %own = atomicrmw add ptr %p5, i64 1 monotonic
+  %own_at = mul i64 %own, {w.scratch + 64}
+  %rows_at = getelementptr ptr, ptr %outs, i64 {results}
+  %rows = load ptr, ptr %rows_at
+  %unaligned = getelementptr i8, ptr %rows, i64 %own_at
+  %address = ptrtoint ptr %unaligned to i64
+  %beyond = add i64 %address, 63
+  %aligned = and i64 %beyond, -64
+  %scratch = inttoptr i64 %aligned to ptr
 {body}
 }}
 
@@ -744,7 +782,7 @@ entry:
   %work = alloca %work_list
   %threads = alloca [256 x i64]
   %ins = alloca [{operands + 1} x ptr]
-  %outs = alloca [{results} x ptr]
+  %outs = alloca [{results + 1} x ptr]
   %extension_at = getelementptr i8, ptr %frame, i64 8
   %extension = load ptr, ptr %extension_at
   %plain = icmp eq ptr %extension, null
@@ -778,13 +816,16 @@ read_rets:
   %r = phi i64 [ 0, %read_args ], [ %r_next, %read_rets ]
   call void @buffer(ptr %rets, ptr %outs, i64 %r)
   %r_next = add i64 %r, 1
-  %more_rets = icmp ult i64 %r_next, {results}
+  %more_rets = icmp ult i64 %r_next, {results + 1}
   br i1 %more_rets, label %read_rets, label %begin
 begin:
   %last = getelementptr ptr, ptr %ins, i64 {operands}
   %bodies_at = load ptr, ptr %last
   %bodies32 = load i32, ptr %bodies_at
   %bodies = zext i32 %bodies32 to i64
+  %most_at = getelementptr i8, ptr %bodies_at, i64 4
+  %most32 = load i32, ptr %most_at
+  %most = zext i32 %most32 to i64
   %more = add i64 %bodies, {lanes - 1}
   %blocks = udiv i64 %more, {lanes}
   %p0 = getelementptr %work_list, ptr %work, i32 0, i32 0
@@ -798,8 +839,12 @@ begin:
   %p4 = getelementptr %work_list, ptr %work, i32 0, i32 4
   store ptr %ins, ptr %p4
   %wanted = load i64, ptr @jaxquat_threads
+  %p5 = getelementptr %work_list, ptr %work, i32 0, i32 5
+  store i64 0, ptr %p5
   %enough = icmp ult i64 %wanted, %blocks
-  %useful = select i1 %enough, i64 %wanted, i64 %blocks
+  %fewer = select i1 %enough, i64 %wanted, i64 %blocks
+  %scarce = icmp ult i64 %most, %fewer
+  %useful = select i1 %scarce, i64 %most, i64 %fewer
   br label %launch
 launch:
   %n = phi i64 [ 1, %begin ], [ %n_next, %launched ]
@@ -833,3 +878,4 @@ end:
 attributes #0 = {{ nounwind {features} }}
 !0 = !{{!"branch_weights", i32 1, i32 1000000}}
 """
+    return text, w.scratch + 64

@@ -25,7 +25,10 @@ _lock = threading.Lock()
 
 
 def set_threads(count: int) -> None:
-    """How many threads a fused kernel on the CPU uses, 1 to 256; at first as many as there are processors."""
+    """How many threads a fused kernel on the CPU uses, 1 to 256; at first as many as there are processors.
+
+    What is compiled already takes no more threads than were set when it was compiled.
+    """
     count = positive_integer("count", count)
     if count > 256:
         raise ValueError(f"count: wanted 1 to 256 threads, got {count}")
@@ -46,14 +49,16 @@ def missing() -> str | None:
 def call(loop: Loop, kind: str, batched: Sequence[bool], bodies: int, operands: Sequence[Array]) -> list[Array]:
     """The results, (bodies, rows, size) each, for operands (bodies,) + (rows,) + (size,), without the first where not batched."""
     lanes = _lanes(loop, bodies)
-    name = _target(loop, kind, tuple(batched), lanes)
+    name, scratch = _target(loop, kind, tuple(batched), lanes)
+    threads = min(_threads.value, -(-bodies // lanes))
     given = [jnp.moveaxis(x, 0, -1) if b else x for x, b in zip(operands, batched, strict=True)]
     shapes = [
         jax.ShapeDtypeStruct((*(() if rows is None else (rows,)), leaf.size, bodies), leaf.dtype)
         for leaf, rows in loop.results(kind)
     ]
-    run = jax.ffi.ffi_call(name, shapes)
-    return [jnp.moveaxis(x, -1, 0) for x in run(*given, np.int32(bodies))]
+    run = jax.ffi.ffi_call(name, [*shapes, jax.ShapeDtypeStruct((threads, scratch), np.uint8)])
+    *found, _ = run(*given, np.array([bodies, threads], np.int32))
+    return [jnp.moveaxis(x, -1, 0) for x in found]
 
 
 def _lanes(loop: Loop, bodies: int) -> int:
@@ -81,11 +86,11 @@ def _host() -> tuple[str, str]:
 
 
 @functools.cache
-def _target(loop: Loop, kind: str, batched: tuple[bool, ...], lanes: int) -> str:
-    """The name under which XLA knows the kernel."""
+def _target(loop: Loop, kind: str, batched: tuple[bool, ...], lanes: int) -> tuple[str, int]:
+    """The name under which XLA knows the kernel, and the bytes that each of its threads wants."""
     bits = 8 * _register_bytes()
     features = f'"prefer-vector-width"="{bits}" "min-legal-vector-width"="{bits}"'
-    text = assembly(loop, kind, batched, lanes, "jaxquat_kernel", features)
+    text, scratch = assembly(loop, kind, batched, lanes, "jaxquat_kernel", features)
     name = "jaxquat_" + hashlib.sha256(text.encode()).hexdigest()[:32]
     with _lock:
         if name not in _loaded:
@@ -93,7 +98,7 @@ def _target(loop: Loop, kind: str, batched: tuple[bool, ...], lanes: int) -> str
             capsule = ctypes.pythonapi.PyCapsule_New
             capsule.restype, capsule.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
             jax.ffi.register_ffi_target(name, capsule(_loaded[name][1], None, None), platform="cpu")
-    return name
+    return name, scratch
 
 
 _loaded: dict[str, tuple[object, int]] = {}
