@@ -5,8 +5,9 @@ import collections
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
-from . import programs
+from . import programs, rollouts
 from .reducing import reduced, snippet
 from .running import Children
 
@@ -23,53 +24,92 @@ def main() -> int:
     parser.add_argument("--no-reduce", action="store_true")
     parser.add_argument("--values-only", action="store_true", help="no gradients")
     parser.add_argument("--out", type=Path, help="a folder for the reduced programs")
+    parser.add_argument("--verbose", action="store_true", help="the time of each, and what is accepted")
     parser.add_argument("--stop-after", type=int, default=10**9, help="findings")
     given = parser.parse_args()
     without = [name.strip() for name in given.without.split(",") if name.strip()]
     totals: collections.Counter[str] = collections.Counter()
-    children, start = Children(given.planted), time.monotonic()
-    findings = 0
+    children, start, findings = Children(given.planted), time.monotonic(), 0
+    seeds = range(given.seed, given.seed + max(given.programs, given.rollouts))
     try:
-        for number, seed in enumerate(range(given.seed, given.seed + given.programs)):
-            program = programs.draw(seed, given.expressions, without)
-            answer = children.ask(program.request(forward=seed % 4 == 0, gradient=not given.values_only))
-            status = answer["status"]
-            totals["expressions"] += len(program.expressions)
-            totals["invalid"] += len(answer.get("invalid", ()))
-            totals["no scalar form"] += len(answer.get("no scalar form", ()))
-            totals["accepted by conditioning"] += len(answer.get("accepted", ()))
-            totals["vanished"] += len(answer.get("vanished", ()))
-            failures = answer.get("failures", [])
-            bad = status in ("crash", "hang", "broken") or bool(failures)
-            if answer.get("invalid"):
-                print(f"seed {seed}: invalid {answer.get('error', '')[-300:]} {answer.get('errors', '')}", flush=True)
-            if bad:
-                findings += 1
-                totals[{"crash": "crashes", "hang": "hangs", "broken": "broken"}.get(status, "differences")] += max(
-                    1, len({f["output"] for f in failures})
-                )
-                print(f"seed {seed}: {status} {answer.get('signal', '')} {answer.get('error', '')[-600:]}")
-                for failure in failures:
-                    print("   ", failure)
-                if not given.no_reduce and status != "broken":
-                    small, why = reduce_program(children, program, answer)
-                    text = snippet(small, why)
-                    print("    reduced:", {k: v.render() for k, (_, v) in small.expressions.items()})
-                    print("   ", why.get("signal", ""), why.get("failures", "")[:2] if why.get("failures") else "")
-                    if given.out:
-                        given.out.mkdir(parents=True, exist_ok=True)
-                        (given.out / f"seed{seed}.py").write_text(text + "\n")
-                    else:
-                        print(text)
-            if number % 10 == 9 or bad:
-                seconds = time.monotonic() - start
-                print(f"{number + 1} programs, {seconds:.0f} s: {summary(totals)}", flush=True)
+        for number, seed in enumerate(seeds):
+            for kind, count in (("program", given.programs), ("rollout", given.rollouts)):
+                if number < count:
+                    findings += one(kind, seed, children, totals, given, without)
+            if number % 10 == 9:
+                print(f"{number + 1} seeds, {time.monotonic() - start:.0f} s: {summary(totals)}", flush=True)
             if findings >= given.stop_after:
                 break
     finally:
         children.end()
     print(summary(totals))
     return int(findings > 0)
+
+
+def one(
+    kind: str, seed: int, children: Children, totals: collections.Counter, given: argparse.Namespace, without: list[str]
+) -> int:
+    """Run the program or rollout of a seed, count, report; 1 if something is wrong with it."""
+    if kind == "program":
+        drawn: Any = programs.draw(seed, given.expressions, without)
+        request = drawn.request(forward=seed % 4 == 0, gradient=seed % 3 == 0 and not given.values_only)
+    else:
+        drawn = rollouts.draw(seed, without)
+        request = drawn.request()
+    answer = children.ask(request)
+    if given.verbose:
+        print(f"{kind} {seed}: {answer.get('seconds', 0):.1f} s {answer.get('accepted', '')}", flush=True)
+        for name in answer.get("accepted", ()) if kind == "program" else ():
+            print("    accepted", drawn.expressions[name][1].render()[:200] if name in drawn.expressions else name)
+    failures, status = answer.get("failures", []), answer["status"]
+    totals["expressions" if kind == "program" else "rollouts"] += len(drawn.expressions) if kind == "program" else 1
+    for name in ("invalid", "no scalar form", "accepted", "vanished", "subnormal"):
+        totals[name if kind == "program" else f"{name} (rollouts)"] += len(answer.get(name, ()))
+    if answer.get("invalid"):
+        print(f"{kind} {seed}: invalid {answer.get('error', '')[-400:]} {answer.get('errors', '')}", flush=True)
+    if status not in ("crash", "hang", "broken") and not failures:
+        return 0
+    outputs = len({f["output"] for f in failures})
+    totals[{"crash": "crashes", "hang": "hangs", "broken": "broken"}.get(status, "differences")] += max(1, outputs)
+    print(f"{kind} {seed}: {status} {answer.get('signal', '')} {answer.get('error', '')[-1500:]}", flush=True)
+    for failure in failures:
+        print("   ", failure, flush=True)
+    if given.no_reduce or status == "broken":
+        return 1
+    small, why = (reduce_program if kind == "program" else reduce_rollout)(children, drawn, answer)
+    print("    reduced:", {k: v.render() for k, v in trees(small).items()}, getattr(small, "options", ""))
+    print("   ", why.get("signal", ""), why.get("failures", [])[:2], flush=True)
+    text = snippet(small, why) if kind == "program" else rollouts.snippet(small)
+    if given.out:
+        given.out.mkdir(parents=True, exist_ok=True)
+        (given.out / f"{kind}{seed}.py").write_text(text + "\n")
+    else:
+        print(text, flush=True)
+    return 1
+
+
+def trees(drawn: Any) -> dict[str, Any]:
+    """The expressions by name."""
+    return {k: v[1] if isinstance(v, tuple) and not hasattr(v, "render") else v for k, v in drawn.expressions.items()}
+
+
+def reduce_rollout(children: Children, rollout: rollouts.Rollout, answer: dict) -> tuple[rollouts.Rollout, dict]:
+    """The least rollout found that fails still, and its answer."""
+    tries, last = 60, answer
+    kinds = {f.get("kind", "raises") for f in answer.get("failures", [])}
+    while tries > 0:
+        for candidate in rollouts.smaller(rollout):
+            tries -= 1
+            found = children.ask(candidate.request(), 120)
+            same = found["status"] == answer["status"] and found["status"] in ("crash", "hang")
+            if same or any(f.get("kind", "raises") in kinds for f in found.get("failures", [])):
+                rollout, last = candidate, found
+                break
+            if tries <= 0:
+                break
+        else:
+            break
+    return rollout, last
 
 
 def reduce_program(children: Children, program: programs.Program, answer: dict) -> tuple[programs.Program, dict]:
@@ -92,8 +132,11 @@ def reduce_program(children: Children, program: programs.Program, answer: dict) 
 
 def summary(totals: collections.Counter) -> str:
     """One line."""
-    names = ("differences", "crashes", "hangs", "broken", "invalid", "no scalar form", "accepted by conditioning", "vanished")
-    return f"{totals['expressions']} expressions, " + ", ".join(f"{totals[name]} {name}" for name in names)
+    parts = [f"{totals['expressions']} expressions, {totals['rollouts']} rollouts"]
+    parts += [f"{totals[name]} {name}" for name in ("differences", "crashes", "hangs", "broken")]
+    for name in ("invalid", "no scalar form", "accepted", "vanished", "subnormal"):
+        parts.append(f"{totals[name]} + {totals[f'{name} (rollouts)']} {name}")
+    return ", ".join(parts)
 
 
 if __name__ == "__main__":

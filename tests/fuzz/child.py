@@ -34,7 +34,7 @@ def main() -> None:
         request = json.loads(line)
         start = time.time()
         try:
-            answer = (check_program if request["kind"] == "program" else rollouts.check)(request)
+            answer = (check_program if request["kind"] == "program" else check_rollout)(request)
         except Exception:
             answer = {"status": "broken", "error": traceback.format_exc()[-3000:]}
         answer["seconds"] = time.time() - start
@@ -48,6 +48,8 @@ def main() -> None:
 
 def compiled(request: dict[str, Any], expressions: dict[str, Any], gradient: bool) -> tuple[Callable[..., Any], Any]:
     """``run(engine)`` for one body, of which ``arguments`` (leading axis of bodies) are the second result."""
+    if request["kind"] == "rollout":
+        return rollouts.compiled(request, gradient)
     import jax
     import jax.numpy as jnp
     from jax import lax
@@ -56,10 +58,15 @@ def compiled(request: dict[str, Any], expressions: dict[str, Any], gradient: boo
 
     mode = Mode(*request["mode"])
     names: dict[str, Any] = {"jax": jax, "jnp": jnp, "np": np, "lax": lax, "jq": jq}
-    exec(programs.text_of(mode, expressions), names)  # noqa: S102
+    text = programs.text_of(mode, expressions)
+    for number in programs.SUBNORMAL if request.get("normal") else ():
+        text = text.replace(number, "0.0")
+    exec(text, names)  # noqa: S102
     kind = jnp.dtype(mode.name("f"))
     bodies = request.get("bodies", 3 * 24)
     data = programs.data_of(mode, request["seed"], bodies)
+    if request.get("normal"):
+        data = jax.tree.map(_without_subnormals, data)
     chosen = request.get("only")  # of all bodies
     if chosen is not None:
         data = jax.tree.map(lambda x: x[np.asarray(chosen)], data)
@@ -103,12 +110,19 @@ def compiled(request: dict[str, Any], expressions: dict[str, Any], gradient: boo
     return both, (floats, others, weights)
 
 
-def execute(function: Callable[..., Any], engine: str, arguments: Any) -> Any:
-    """The result for all bodies as numpy arrays."""
+def _without_subnormals(x: np.ndarray) -> np.ndarray:
+    """Zero instead."""
+    return np.where(np.abs(x) < np.finfo(np.float32).tiny, x * 0, x) if x.dtype.kind == "f" else x
+
+
+def execute(function: Callable[..., Any], engine: str, arguments: Any, alone: bool = False) -> Any:
+    """The result for all bodies as numpy arrays; ``alone`` for one without vmap."""
     import jax
 
-    found = jax.jit(jax.vmap(lambda *x: function(engine, *x)))(*arguments)
-    return jax.tree.map(np.asarray, found)
+    one = lambda *x: function(engine, *x)
+    if alone:
+        return jax.tree.map(lambda x: np.asarray(x)[None], jax.jit(one)(*jax.tree.map(lambda x: x[0], arguments)))
+    return jax.tree.map(np.asarray, jax.jit(jax.vmap(one))(*arguments))
 
 
 def check_program(request: dict[str, Any]) -> dict[str, Any]:
@@ -143,6 +157,33 @@ def check_program(request: dict[str, Any]) -> dict[str, Any]:
     elif suspects:
         answer["failures"] = list(suspects.values())
     return answer
+
+
+def check_rollout(request: dict[str, Any]) -> dict[str, Any]:
+    """What the engines give differently for a whole rollout."""
+    gradient = request["options"]["gradient"]
+    request["smooth"] = ["gradient"]
+    alone = request["options"]["bodies"] is None
+    answer: dict[str, Any] = {"status": "ok", "invalid": [], "no scalar form": [], "failures": [], "accepted": []}
+    function, arguments = compiled(request, {}, gradient)
+    try:
+        wanted = execute(function, "scan", arguments, alone)
+    except Exception as error:
+        return answer | {"status": "invalid", "error": repr(error)[:1500], "invalid": ["rollout"]}
+    engine = "fused"
+    try:
+        got = execute(function, engine, arguments, alone)
+    except Exception as error:
+        if type(error).__name__ != "NotScalarError":
+            return answer | {"failures": [{"output": "rollout", "raises": repr(error)[:600]}]}
+        answer |= {"no scalar form": ["rollout"], "reasons": {"rollout": str(error)[:200]}}
+        engine = "auto"
+        try:
+            got = execute(function, engine, arguments, alone)
+        except Exception as error:
+            return answer | {"failures": [{"output": "rollout", "raises": f"auto: {error!r}"[:600]}]}
+    suspects = differences(wanted, got, request)
+    return answer | (judged(request, {}, gradient, suspects, engine) if suspects else {})
 
 
 def _without_what_raises(
@@ -239,10 +280,13 @@ def judged(
 
     bodies = sorted({body for s in suspects.values() for body in s.get("bodies", ())})
     names = sorted({s["output"] for s in suspects.values()})
-    if not bodies:
+    if request["kind"] == "rollout":
+        bodies = None
+    elif not bodies:
         return {"failures": list(suspects.values()), "accepted": []}
-    bodies = (bodies * 24)[:24] if len(bodies) <= 24 else bodies[:24]
-    request = request | {"only": bodies}
+    if bodies:
+        bodies = (bodies * 24)[:24]
+        request = request | {"only": bodies}
     function, arguments = compiled(request, expressions, gradient)
     wanted = execute(function, "scan", arguments)
     got = execute(function, engine, arguments)
@@ -263,17 +307,36 @@ def judged(
             good = oracle.admitted(b, a, np.moveaxis(many, 1, 0))
             smooth = sorted(request["smooth"])
             for body, *place in np.argwhere(differs).tolist():
-                output = path[0].key if kind == "value" else smooth[bodies[body] // 3 % len(smooth)]
+                output = path[0].key if kind == "value" else smooth[(bodies[body] if bodies else body) // 3 % len(smooth)]
                 at = (body, *place)
                 if good[at]:
                     accepted.add(output)
                 elif f"{kind} {output}" not in failures:
                     failures[f"{kind} {output}"] = {
-                        "output": output, "kind": kind, "body": bodies[body], "place": place, "leaf": jax.tree_util.keystr(path),
+                        "output": output, "kind": kind, "body": bodies[body] if bodies else body, "place": place, "leaf": jax.tree_util.keystr(path),
                         "scan": repr(a[at].item()), "fused": repr(b[at].item()),
                         "samples": [repr(x.item()) for x in np.moveaxis(many, 1, 0)[(slice(None), *at)][:4]],
                     }  # fmt: skip
+    if failures and bodies and not request.get("normal"):
+        return _again_without_subnormals(request, expressions, gradient, failures, accepted, engine)
     return {"failures": list(failures.values()), "accepted": sorted(accepted - {f["output"] for f in failures.values()})}
+
+
+def _again_without_subnormals(
+    request: dict[str, Any], expressions: dict[str, Any], gradient: bool, failures: dict[str, Any], accepted: set[str], engine: str
+) -> dict[str, Any]:
+    """XLA takes numbers below the normal ones as zero, some constants excepted: no difference if there is none without them."""
+    request = request | {"normal": True}
+    function, arguments = compiled(request, expressions, gradient)
+    suspects = differences(execute(function, "scan", arguments), execute(function, engine, arguments), request)
+    left = judged(request, expressions, gradient, suspects, engine)["failures"] if suspects else []
+    names = {failure["output"] for failure in left}
+    gone = {failure["output"] for failure in failures.values()} - names
+    return {
+        "failures": [f for f in failures.values() if f["output"] in names] or left,
+        "accepted": sorted(accepted - names),
+        "subnormal": sorted(gone),
+    }
 
 
 if __name__ == "__main__":

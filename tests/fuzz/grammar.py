@@ -303,7 +303,6 @@ for _name in ("logical_and", "logical_or", "logical_xor", "maximum", "minimum", 
     _elementwise(f"{_name} of bools", f"jnp.{_name}($0, $1)", _is("b"), 2)
 _elementwise("bitwise_not", "jnp.bitwise_not($0)", _is("i", "u", "b"))
 _elementwise("clip", "jnp.clip($0, $1, $2)", _number, 3)
-_elementwise("lax.clamp", "lax.clamp($0, $1, $2)", _number, 3)
 _elementwise("power of abs", "lax.pow(jnp.abs($0), $1)", _is("f"), 2)
 _elementwise("power", "lax.pow($0, $1)", _is("f"), 2, 0.5)
 _elementwise("odd cbrt", "jnp.cbrt($0)", _is("f"))
@@ -313,6 +312,12 @@ _elementwise("odd population_count", "lax.population_count($0)", _is("i", "u"))
 _elementwise("odd shift", "jnp.left_shift($0, $1)", _is("i", "u"), 2)
 _elementwise("odd half precision", "$0.astype(jnp.float16).astype(jnp.float32)", lambda k: float(k.dtype == "f"))
 _elementwise("odd complex", "jnp.abs(lax.complex($0, $1))", lambda k: float(k.dtype == "f"), 2)
+
+
+@production("lax.clamp", _number)
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    low, high = (g.constant(Type(kind.dtype)).text for _ in range(2))
+    return g.node("lax.clamp", kind, f"lax.clamp({low}, $0, {high})", [kind], depth)
 
 
 @production("erf_inv", _scaled(0.5, _is("f")))

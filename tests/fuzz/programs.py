@@ -9,7 +9,7 @@ import numpy as np
 from .grammar import HELD, HELD_WIDE, PARAMS, Grammar, Mode, Node, Type
 
 STEPS = 2
-PLACES = ("save", "save", "save", "rate", "torque")
+PLACES = ("save", "save", "save", "save", "rate", "torque")
 
 PRELUDE = '''
 def step(body, torque, t, state, dt, params):
@@ -20,9 +20,8 @@ def step(body, torque, t, state, dt, params):
 
 
 def bounded(x):
-    """Some torque."""
-    total = jnp.sum(x)
-    return jnp.tanh(jnp.where(jnp.isfinite(total), total, 0.0)) * 0.125
+    """Small and finite."""
+    return jnp.tanh(jnp.where(jnp.isfinite(x), x, 0.0)) * 0.125
 
 
 def with_jvp(function):
@@ -95,7 +94,7 @@ def text_of(mode: Mode, expressions: dict[str, Sequence[object]]) -> str:
     """The functions of a program: torque and save."""
     lines = [PRELUDE, "def torque(t, state, params, held):"]
     tau = ["jnp.zeros_like(state.omega)"]
-    tau += [f"bounded({text})" for place, text, _ in expressions.values() if place == "torque"]
+    tau += [f"bounded(jnp.sum({text}))" for place, text, _ in expressions.values() if place == "torque"]
     lines += ["    tau = 0.01 * state.omega", *(f"    tau = tau + {term}" for term in tau)]
     rates = [f"        {name!r}: {text}," for name, (place, text, _) in expressions.items() if place == "rate"]
     lines += ["    rate = {", *rates, "    }", "    return tau, rate", "", "", "def save(t, state, params, held):"]
@@ -104,6 +103,7 @@ def text_of(mode: Mode, expressions: dict[str, Sequence[object]]) -> str:
     return "\n".join(lines)
 
 
+SUBNORMAL = ("1e-40", "1e-42", "1e-38")  # of the constants of the grammar, in float32
 FLOATS = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 2.0, 3.0, -3.0, np.inf, -np.inf, np.nan, 1e-40, 1e-38, 3.4028235e38,
           -3.4028235e38, 1e12, -1e12, 1e-20, 1e20, 0.49999997, -0.49999997, 8388609.0, -8388607.5, 2147483648.0, -2147483904.0,
           4294967296.0, 127.5, 128.0, 255.5, 256.0, -129.0, 65536.0, 88.8, -104.0, 710.0, np.pi, np.pi / 2]  # fmt: skip

@@ -17,7 +17,7 @@ def reduced(program: Program, failing: Callable[[Program], bool], names: list[st
     for name in list(program.expressions):
         while tries > 0:
             place, tree = program.expressions[name]
-            for smaller in _smaller(tree, program):
+            for smaller in shrunk(tree):
                 tries -= 1
                 candidate = program._replace(expressions={**program.expressions, name: (place, smaller)})
                 if failing(candidate):
@@ -59,7 +59,7 @@ def _fewer(program: Program, failing: Callable[[Program], bool], names: list[str
     return only(chosen)
 
 
-def _smaller(tree: Node, program: Program) -> Iterator[Node]:
+def shrunk(tree: Node) -> Iterator[Node]:
     """Trees with a node replaced by one of its descendants of the same type, or by a leaf; large steps first."""
     places = sorted(_places(tree), key=lambda item: -item[1].size())
     for (path, node), (kind) in itertools.product(places, ("child", "leaf")):
@@ -78,7 +78,8 @@ def _leaves(kind: Type) -> list[Node]:
             ("f", (20,)): "held['w']", ("b", (3,)): "held['b']", ("b", ()): "held['c']", ("i4", ()): "held['k']",
             ("i4", (3,)): "held['i4']", ("u4", (3,)): "held['u4']", ("i1", (3,)): "held['i1']", ("i1", ()): "held['i1'][0]",
             ("u4", ()): "held['u4'][0]", ("key", ()): "held['key']"}.get((kind.dtype, kind.shape))  # fmt: skip
-    return [Node("input", kind, name)] if name else []
+    zero = f"jnp.zeros({kind.shape}, jnp.bool_)" if kind.dtype == "b" else "" if kind.dtype in "fhkey" else f"jnp.zeros({kind.shape}, jnp.{'u' if kind.dtype[0] == 'u' else ''}int{8 * int(kind.dtype[1])})"
+    return [Node("input", kind, text) for text in (name, zero) if text]
 
 
 def _places(tree: Node, path: tuple[int, ...] = ()) -> list[tuple[tuple[int, ...], Node]]:
