@@ -175,25 +175,25 @@ def rollout(
     return path if save is None else _saved(problem, inputs, save_every, path)
 
 
-def _fused(problem: Problem, times: Array, *rest: Any) -> Path:
+def _fused(problem: Problem, times: Array, *rest: Any, scan_back: bool = False) -> Path:
     from jaxquat.fused import engine
 
     lacking = engine.missing()
     if lacking:
         raise ImportError(lacking)
-    rows, *ends, memory = engine.run(problem, *rest)
+    rows, *ends, memory = engine.run(problem, *rest, scan_back=scan_back)
     state, command = rows if problem.save is None else jax.tree.map(lambda x: x[None], ends)
     return Path(times, state, command, memory, () if problem.save is None else rows)
 
 
 def _fused_if_possible(problem: Problem, times: Array, *rest: Any) -> Path | None:
-    from jaxquat.fused import NotScalarError, engine
+    from jaxquat.fused import engine
 
-    if engine.missing():
+    if engine.missing() or jax.config.jax_disable_jit:  # who disables jit wants to see the values in the torque
         return None
     try:
-        return _fused(problem, times, *rest)
-    except NotScalarError:
+        return _fused(problem, times, *rest, scan_back=True)
+    except Exception:  # whatever it is, the scan does it, or says what is wrong with the arguments
         return None
 
 

@@ -328,7 +328,8 @@ class _Writer:
         name, dtype = op.name, op.dtype
         if name == "const":
             return self.constant(dtype, op.number)
-        kind, suffix = self.vector(kinds[-1]), f"v{self.lanes}{'f' if kinds[-1].kind == 'f' else 'i'}{8 * kinds[-1].itemsize}"
+        width = 1 if kinds[-1].kind == "b" else 8 * kinds[-1].itemsize
+        kind, suffix = self.vector(kinds[-1]), f"v{self.lanes}{'f' if kinds[-1].kind == 'f' else 'i'}{width}"
         real, unsigned = kinds[-1].kind == "f", kinds[-1].kind in "ub"
         if name in _BINARY:
             word = _BINARY[name][0 if real else 2 if unsigned else 1]

@@ -19,6 +19,7 @@ from jaxquat.fused.assembly import assembly
 from jaxquat.fused.kernel import Leaf, Loop
 
 FORMAT = b"jaxquat kernel 1\n"
+KEPT = 64  # kernels and compiled calls that are kept though nothing refers to them
 
 _threads = ctypes.c_int64(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 _lock = threading.Lock()

@@ -9,10 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.core import ShapedArray
+from jax.core import ShapedArray, Tracer
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
+from jaxquat.checkpointing import scan
 from jaxquat.fused import cpu
 from jaxquat.fused.invariants import hoist, shared
 from jaxquat.fused.kernel import Leaf, Loop
@@ -26,14 +27,14 @@ FORWARD_MODE = (
 
 
 def run(
-    problem: Problem, start: State, inputs: Any, sample_every: int, save_every: int, segment: int | None
+    problem: Problem, start: State, inputs: Any, sample_every: int, save_every: int, segment: int | None, scan_back: bool = False
 ) -> tuple[Any, State, Any, Any]:
     """As ``scanning.run``, with ``segment`` steps between two states kept for the backward pass (None: their root).
 
-    NotScalarError if the step, what is saved or the controller has no scalar form.
+    NotScalarError if the step, what is saved or the controller has no scalar form, or its derivative none where one is asked for;
+    with ``scan_back`` the derivative is that of a scan then.
     """
-    traced = trace(problem, start, inputs, sample_every, save_every, segment)
-    return _solve(traced)
+    return _solve(trace(problem, start, inputs, sample_every, save_every, segment), scan_back)
 
 
 def missing() -> str | None:
@@ -51,12 +52,13 @@ class Traced(NamedTuple):
     operands: list[Array]  # constants, inputs, start, memory
     trees: Any  # of what is saved, state, memory, held
     differentiated: Callable[[], Loop]
+    scanned: Callable[[Sequence[Array]], list[Array]]  # the results for the operands, by ``lax.scan``
 
 
 def trace(problem: Problem, start: State, inputs: Any, sample_every: int, save_every: int, segment: int | None) -> Traced:
     """The scalar programs of the problem."""
     known = jax.tree.leaves((start, inputs, problem.body, problem.params))
-    if any(map(_differs_by_device, known)):
+    if any(_differs_by_device(x) for x in known if isinstance(x, Tracer)):
         raise NotImplementedError('engine "fused" within jax.shard_map wants check_vma=False there')
     problem = problem._replace(torque=shared(problem.torque))
     controller, sampled = problem.controller, is_sampled(problem, inputs)
@@ -107,6 +109,7 @@ def trace(problem: Problem, start: State, inputs: Any, sample_every: int, save_e
         segment=segment or math.isqrt(problem.steps - 1) + 1,
     )
 
+    @functools.cache
     def differentiated() -> Loop:
         back = loop._replace(
             step_back=scalarize(_pullback(forward), specs, number, *of_step, _smooth(groups["state"])),
@@ -118,7 +121,45 @@ def trace(problem: Problem, start: State, inputs: Any, sample_every: int, save_e
         return back._replace(sample_back=scalarize(_pullback(forward_sample), specs, number, *of_sample, cotangents))
 
     leaves = [*fixed, *(_raw(x) for x in jax.tree.leaves((inputs, start, memory)))]
-    return Traced(loop, leaves, (saved_spec, state_spec, memory_spec, held_spec), differentiated)
+    scanned = functools.partial(_scanned, loop, groups, forward, forward_save, forward_sample if sampled else None)
+    return Traced(loop, leaves, (saved_spec, state_spec, memory_spec, held_spec), differentiated, scanned)
+
+
+def _scanned(
+    loop: Loop, specs: dict[str, list[Any]], step: Callable[..., Any], save: Callable[..., Any], sample: Any, operands: Sequence[Array]
+) -> list[Array]:
+    """What the kernel gives, by ``lax.scan`` over the rows and the steps of each: for a derivative that has no scalar form."""
+    ends = np.cumsum([len(specs[name]) for name in ("constants", "inputs", "state")])
+    constants, inputs, state, memory = ([*operands[i:j]] for i, j in zip([0, *ends], [*ends, None], strict=True))
+
+    def held_from(k: Array, state: Any, memory: Any, held: Any) -> tuple[Any, Any]:
+        """Command and memory from step k on."""
+        if sample is None:
+            return held, memory
+
+        def anew() -> tuple[Any, Any]:
+            found = sample(constants, k, state, memory, [x[k // loop.sample_every] for x in inputs])
+            return found[: len(held)], found[len(held) :]
+
+        return jax.lax.cond(k % loop.sample_every == 0, anew, lambda: (held, memory))
+
+    @functools.partial(jax.checkpoint, prevent_cse=False)
+    def one(carry: Any, _: None) -> tuple[Any, None]:
+        k, state, memory, held = carry
+        held, memory = held_from(k, state, memory, held)
+        return (k + 1, step(constants, k, state, held), memory, held), None
+
+    @functools.partial(jax.checkpoint, prevent_cse=False)
+    def row(carry: Any, _: None) -> tuple[Any, Any]:
+        k, state, memory, held = carry
+        saved = save(constants, k, state, held_from(k, state, memory, held)[0])
+        return scan(one, carry, None, loop.save_every, math.isqrt(loop.save_every - 1) + 1)[0], saved
+
+    held = [jnp.zeros(x.shape, x.dtype) for x in specs["held"]]
+    carry, rows = scan(row, (jnp.int32(0), state, memory, held), None, loop.rows, None)
+    k, state, memory, held = carry
+    rows = [jnp.concatenate([x, y[None]]) for x, y in zip(rows, save(constants, k, state, held), strict=True)]
+    return [*(x.reshape(loop.rows + 1, -1) for x in rows), *(x.reshape(-1) for x in (*state, *memory, *held))]
 
 
 def _differs_by_device(x: Any) -> bool:
@@ -184,8 +225,8 @@ def _pullback(function: Callable[..., list[Array]]) -> Callable[..., list[Array]
     return back
 
 
-def _solve(traced: Traced) -> tuple[Any, State, Any, Any]:
-    loop, operands, trees, differentiated = traced
+def _solve(traced: Traced, scan_back: bool) -> tuple[Any, State, Any, Any]:
+    loop, operands, trees, differentiated, scanned = traced
     flat = [x.reshape(*x.shape[: _leading(loop, k)], -1) for k, x in enumerate(operands)]
     smooth = [k for k, x in enumerate(flat) if jnp.issubdtype(x.dtype, jnp.floating)]
 
@@ -198,12 +239,21 @@ def _solve(traced: Traced) -> tuple[Any, State, Any, Any]:
         return _bind(loop, "forward", merged(chosen, fixed))
 
     def keep(chosen: list[Array], fixed: list[Array]) -> tuple[list[Array], Any]:
+        if scan_back and not has_derivative(differentiated):
+            return solve(chosen, fixed), (chosen, fixed, None)
         found = _bind(loop, "keeping", merged(chosen, fixed))
         count = len(loop.results("forward"))
         return found[:count], (chosen, fixed, [*found[count:], *found[count - len(loop.last()) : count]])
 
     def back(residual: Any, cotangents: list[Any]) -> tuple[list[Array], None]:
         chosen, fixed, kept = residual
+        if kept is None:
+
+            def smooth_results(chosen: list[Array]) -> list[Array]:
+                given = [x.reshape(like.shape) for x, like in zip(merged(chosen, fixed), operands, strict=True)]
+                return scanned(given)
+
+            return jax.vjp(smooth_results, chosen)[1](list(cotangents))[0], None
         first = len(loop.constants) + len(loop.inputs)
         bars = [bar for bar, (leaf, _) in zip(cotangents, loop.results("forward"), strict=True) if leaf.smooth]
         return _bind(differentiated(), "backward", [*merged(chosen, fixed)[:first], *kept, *bars]), None
@@ -229,6 +279,15 @@ def _solve(traced: Traced) -> tuple[Any, State, Any, Any]:
     return rows, state, held, memory
 
 
+def has_derivative(differentiated: Callable[[], Loop]) -> bool:
+    """Whether the derivative has a scalar form."""
+    try:
+        differentiated()
+    except Exception:  # of any primitive, in any rule of its derivative
+        return False
+    return True
+
+
 def _leading(loop: Loop, number: int) -> int:
     """Axes of an operand before those of its leaf."""
     return 0 if loop.operands("forward")[number][1] is None else 1
@@ -246,16 +305,23 @@ def _bind(loop: Loop, kind: str, operands: Sequence[Array]) -> list[Array]:
 
 @_kernel.def_abstract_eval
 def _shapes(*operands: Any, loop: Loop, kind: str, bodies: int | None, batched: tuple[bool, ...]) -> list[Any]:
+    return _shapes_of(loop, kind, bodies)
+
+
+def _shapes_of(loop: Loop, kind: str, bodies: int | None) -> list[Any]:
     first = () if bodies is None else (bodies,)
     return [ShapedArray((*first, *(() if rows is None else (rows,)), leaf.size), leaf.dtype) for leaf, rows in loop.results(kind)]
 
 
-@functools.partial(jax.jit, static_argnames=("loop", "kind", "bodies", "batched"))
-def _compiled(*operands: Array, **params: Any) -> list[Array]:
-    return _kernel.bind(*operands, **params)
+@functools.lru_cache(maxsize=cpu.KEPT)
+def _compiled(**params: Any) -> Callable[..., list[Array]]:
+    return jax.jit(functools.partial(_kernel.bind, **params))
 
 
-_kernel.def_impl(_compiled)
+@_kernel.def_impl
+def _computed(*operands: Array, **params: Any) -> list[Array]:
+    with jax.disable_jit(False):
+        return _compiled(**params)(*operands)
 
 
 def _batch(
@@ -284,14 +350,22 @@ batching.primitive_batchers[_kernel] = _batch
 
 
 def _on_cpu(*operands: Array, loop: Loop, kind: str, bodies: int | None, batched: tuple[bool, ...]) -> list[Array]:
-    found = cpu.call(loop, kind, batched, bodies or 1, operands)
-    return found if bodies else [x[0] for x in found]
+    return _of_bodies(cpu.call, operands, loop, kind, bodies, batched)
 
 
 def _on_gpu(*operands: Array, loop: Loop, kind: str, bodies: int | None, batched: tuple[bool, ...]) -> list[Array]:
     from jaxquat.fused import gpu
 
-    found = gpu.call(loop, kind, batched, bodies or 1, operands)
+    return _of_bodies(gpu.call, operands, loop, kind, bodies, batched)
+
+
+def _of_bodies(
+    call: Callable[..., list[Array]], operands: Sequence[Array], loop: Loop, kind: str, bodies: int | None, batched: tuple[bool, ...]
+) -> list[Array]:
+    """Of one body without an axis; of none nothing is computed."""
+    if bodies == 0:
+        return [jnp.zeros(shape.shape, shape.dtype) for shape in _shapes_of(loop, kind, bodies)]
+    found = call(loop, kind, batched, bodies or 1, operands)
     return found if bodies else [x[0] for x in found]
 
 

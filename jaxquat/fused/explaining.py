@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+import jax
+
 from jaxquat.body import Body
 from jaxquat.fused import engine
 from jaxquat.fused.program import Program
@@ -52,7 +54,7 @@ def explain(
         save=save,
         checkpoint=checkpoint,
     )
-    hindrance = engine.missing()
+    hindrance = engine.missing() or ("jit is disabled" if jax.config.jax_disable_jit else None)
     if check or checkpoint == "reversible":
         hindrance = "only the scan engine has check=True" if check else 'only the scan engine has checkpoint="reversible"'
     lines = []
@@ -61,11 +63,13 @@ def explain(
         lines += _programs(traced.loop, save is not None, "")
     except NotScalarError as error:
         hindrance = hindrance or f"no scalar form: {error}"
+    except Exception as error:  # as engine="auto" does
+        hindrance = hindrance or str(error)
     else:
         try:
             lines += _programs(traced.differentiated(), save is not None, "_back")
-        except NotScalarError as error:
-            lines.append(f'derivative: no scalar form, so take engine="scan" for gradients: {error}')
+        except Exception as error:
+            lines.append(f"derivative: by a scan (no scalar form: {error})")
     verdict = f"the scan ({hindrance})" if hindrance else "the fused kernel"
     print("\n".join([f'engine="auto" takes {verdict}', *lines]))  # noqa: T201
 

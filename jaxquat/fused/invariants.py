@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array
 from jax.core import Tracer
 
-from jaxquat.fused.scalarize import LONG, opened
+from jaxquat.fused.scalarize import LONG, dissolves, opened
 
 _LITERAL, _FIXED, _CHANGING = range(3)  # known now; the same through the whole run; the rest
 
@@ -146,6 +146,8 @@ def hoist(function: Callable[..., Any], *arguments: Any) -> tuple[Callable[..., 
                 through = called if kind == _CHANGING and _size(callee) >= LONG else walk
                 outputs = through(callee, [constant(c) for c in consts], inputs)
             else:
+                if kind == _LITERAL and not dissolves(equation):
+                    kind = _FIXED  # the number of the platform, a decomposition of a constant
                 outputs = computed(equation, inputs) if kind == _FIXED else [place(None, kind) for _ in equation.outvars]
                 if kind == _CHANGING:
                     equations.append((equation, inputs, outputs))

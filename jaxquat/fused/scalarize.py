@@ -125,6 +125,14 @@ def opened(jaxpr: Any) -> tuple[Any, Sequence[Any]]:
     return (jaxpr.jaxpr, jaxpr.consts) if hasattr(jaxpr, "consts") else (jaxpr, ())
 
 
+def dissolves(equation: Any) -> bool:
+    """Whether each primitive of an equation has a scalar form."""
+    name = equation.primitive.name
+    inner = [x for value in equation.params.values() for x in (value if isinstance(value, (tuple, list)) else (value,))]
+    jaxprs = [opened(x)[0] for x in inner if hasattr(x, "eqns")]
+    return (name in ELEMENTWISE or name in STRUCTURAL or bool(jaxprs)) and all(map(dissolves, (e for j in jaxprs for e in j.eqns)))
+
+
 def _apply(b: Builder, equation: Any, args: list[Values]) -> list[Values]:
     name, params = equation.primitive.name, equation.params
     if name in _JIT and isinstance(b, _Calls) and b.sites.get(id(params["jaxpr"]), 0) > 1:
@@ -145,7 +153,7 @@ def _apply(b: Builder, equation: Any, args: list[Values]) -> list[Values]:
     if name in STRUCTURAL:
         result = STRUCTURAL[name](b, equation, *args)
         return list(result) if isinstance(result, (list, tuple)) else [result]
-    raise NotScalarError(f"{name}: this primitive has no scalar form; use engine='scan', or write the function without it")
+    raise NotScalarError(f"{name}: this primitive has no scalar form; use engine='scan'")
 
 
 def _called(b: _Calls, equation: Any, args: list[Values]) -> list[Values] | None:
