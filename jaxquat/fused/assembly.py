@@ -10,7 +10,6 @@ from jaxquat.fused.elementary import expand
 from jaxquat.fused.kernel import Leaf, Loop
 from jaxquat.fused.program import Op, Program, Routine
 
-VERSION = (0, 1)  # of XLA's foreign function interface, whose later versions admit it
 STACK = 2**18  # bytes of a thread's stack for arrays; what is beyond lies in the scratch memory
 FLAGS = "contract"  # a product and a sum may become one operation, nothing else changes
 
@@ -322,7 +321,9 @@ class _Writer:
         into = _Place(dtypes[0], "%out", 0, self.lanes * max(dtype.itemsize for dtype in dtypes), "slot")
         w.program(routine.program, inputs, into)
         body = "\n".join(["entry:", *w.entry, *w.lines, "  ret void"])
-        self.functions.append(f"define internal fastcc void {name}({', '.join(wanted)}) noinline {'cold ' if routine.rare else ''}#0 {{\n{body}\n}}")
+        self.functions.append(
+            f"define internal fastcc void {name}({', '.join(wanted)}) noinline {'cold ' if routine.rare else ''}#0 {{\n{body}\n}}"
+        )
 
     def _operation(self, op: Op, args: list[str], kinds: list[np.dtype]) -> str:
         name, dtype = op.name, op.dtype
@@ -728,10 +729,10 @@ def _blocks(w: _Writer) -> None:
 def assembly(loop: Loop, kind: str, batched: Sequence[bool], lanes: int, symbol: str, features: str) -> tuple[str, int]:
     """The module, and how many bytes each of its threads wants beside its stack.
 
-    Its function ``symbol`` is a handler of XLA's foreign function interface. Its last input are two int32: the number of bodies, and
-    that of the rows of its last result, (threads, bytes) of memory for the run alone.
+    Its function ``symbol`` is a handler of XLA's foreign function interface. Its last input are int32: the number of bodies, that of
+    the rows of its last result, (threads, bytes) of memory for the run alone, and what ``loading`` wants.
 
-    The offsets are those of ``XLA_FFI_CallFrame``, ``XLA_FFI_Buffer`` and ``XLA_FFI_Metadata`` in xla/ffi/api/c_api.h.
+    The offsets are those of ``XLA_FFI_CallFrame`` and ``XLA_FFI_Buffer`` in xla/ffi/api/c_api.h.
     ``kind`` is "forward", "keeping" or "backward" (``Loop.operands``); ``batched`` says which operands have one value a body.
     """
     w = _backward(loop, batched, lanes) if kind == "backward" else _forward(loop, kind, batched, lanes)
@@ -784,31 +785,13 @@ entry:
   %threads = alloca [256 x i64]
   %ins = alloca [{operands + 1} x ptr]
   %outs = alloca [{results + 1} x ptr]
-  %extension_at = getelementptr i8, ptr %frame, i64 8
-  %extension = load ptr, ptr %extension_at
-  %plain = icmp eq ptr %extension, null
-  br i1 %plain, label %execute, label %extended
-extended:
-  %kind_at = getelementptr i8, ptr %extension, i64 8
-  %kind = load i32, ptr %kind_at
-  %asked = icmp eq i32 %kind, 1
-  br i1 %asked, label %describe, label %execute
-describe:
-  %metadata_at = getelementptr i8, ptr %extension, i64 24
-  %metadata = load ptr, ptr %metadata_at
-  %major_at = getelementptr i8, ptr %metadata, i64 24
-  store i32 {VERSION[0]}, ptr %major_at
-  %minor_at = getelementptr i8, ptr %metadata, i64 28
-  store i32 {VERSION[1]}, ptr %minor_at
-  ret ptr null
-execute:
   %args_at = getelementptr i8, ptr %frame, i64 72
   %args = load ptr, ptr %args_at
   %rets_at = getelementptr i8, ptr %frame, i64 112
   %rets = load ptr, ptr %rets_at
   br label %read_args
 read_args:
-  %a = phi i64 [ 0, %execute ], [ %a_next, %read_args ]
+  %a = phi i64 [ 0, %entry ], [ %a_next, %read_args ]
   call void @buffer(ptr %args, ptr %ins, i64 %a)
   %a_next = add i64 %a, 1
   %more_args = icmp ult i64 %a_next, {operands + 1}

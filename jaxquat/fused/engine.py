@@ -14,7 +14,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from jaxquat.checkpointing import scan
-from jaxquat.fused import cpu
+from jaxquat.fused import cpu, loading
 from jaxquat.fused.invariants import hoist, shared
 from jaxquat.fused.kernel import Leaf, Loop
 from jaxquat.fused.scalarize import scalarize
@@ -126,7 +126,12 @@ def trace(problem: Problem, start: State, inputs: Any, sample_every: int, save_e
 
 
 def _scanned(
-    loop: Loop, specs: dict[str, list[Any]], step: Callable[..., Any], save: Callable[..., Any], sample: Any, operands: Sequence[Array]
+    loop: Loop,
+    specs: dict[str, list[Any]],
+    step: Callable[..., Any],
+    save: Callable[..., Any],
+    sample: Any,
+    operands: Sequence[Array],
 ) -> list[Array]:
     """What the kernel gives, by ``lax.scan`` over the rows and the steps of each: for a derivative that has no scalar form."""
     ends = np.cumsum([len(specs[name]) for name in ("constants", "inputs", "state")])
@@ -313,7 +318,7 @@ def _shapes_of(loop: Loop, kind: str, bodies: int | None) -> list[Any]:
     return [ShapedArray((*first, *(() if rows is None else (rows,)), leaf.size), leaf.dtype) for leaf, rows in loop.results(kind)]
 
 
-@functools.lru_cache(maxsize=cpu.KEPT)
+@functools.lru_cache(maxsize=loading.KEPT)
 def _compiled(**params: Any) -> Callable[..., list[Array]]:
     return jax.jit(functools.partial(_kernel.bind, **params))
 
@@ -360,7 +365,12 @@ def _on_gpu(*operands: Array, loop: Loop, kind: str, bodies: int | None, batched
 
 
 def _of_bodies(
-    call: Callable[..., list[Array]], operands: Sequence[Array], loop: Loop, kind: str, bodies: int | None, batched: tuple[bool, ...]
+    call: Callable[..., list[Array]],
+    operands: Sequence[Array],
+    loop: Loop,
+    kind: str,
+    bodies: int | None,
+    batched: tuple[bool, ...],
 ) -> list[Array]:
     """Of one body without an axis; of none nothing is computed."""
     if bodies == 0:

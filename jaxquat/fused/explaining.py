@@ -13,7 +13,20 @@ from jaxquat.mechanics import State, Step, Torque
 from jaxquat.posing import Grid, posed
 from jaxquat.scanning import Controller
 
-COSTS = {"div": 8, "sqrt": 10, "rem": 40, "sin": 25, "cos": 25, "exp": 20, "expm1": 20, "log": 25, "log1p": 35, "tanh": 30, "atan2": 40, "pow": 80}
+COSTS = {
+    "div": 8,
+    "sqrt": 10,
+    "rem": 40,
+    "sin": 25,
+    "cos": 25,
+    "exp": 20,
+    "expm1": 20,
+    "log": 25,
+    "log1p": 35,
+    "tanh": 30,
+    "atan2": 40,
+    "pow": 80,
+}
 
 
 def explain(

@@ -152,7 +152,6 @@ _EVALUATE: dict[str, Callable[..., Array]] = {
 }  # fmt: skip
 
 
-
 def _whole_quotient(x: Any, y: Any) -> int:
     """Towards zero, in whole numbers, which floats of 64 bits do not hold."""
     size = abs(int(x)) // abs(int(y))

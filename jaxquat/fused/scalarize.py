@@ -388,9 +388,7 @@ def _reduce_precision(b: Builder, params: Any, dtype: Any, x: int) -> int:
 
 def _bitcast(b: Builder, params: Any, dtype: Any, x: int) -> int:
     if "b" in (dtype.kind, b.dtype(x).kind) or dtype.itemsize != b.dtype(x).itemsize:
-        raise NotScalarError(
-            f"bitcast_convert_type: from {b.dtype(x)} to {dtype} it has no scalar form; use engine='scan'"
-        )
+        raise NotScalarError(f"bitcast_convert_type: from {b.dtype(x)} to {dtype} it has no scalar form; use engine='scan'")
     return b.emit("bitcast", x, dtype=dtype)
 
 
