@@ -52,7 +52,7 @@ def one(
     """Run the program or rollout of a seed, count, report; 1 if something is wrong with it."""
     if kind == "program":
         drawn: Any = programs.draw(seed, given.expressions, without)
-        request = drawn.request(forward=seed % 4 == 0, gradient=seed % 3 == 0 and not given.values_only)
+        request = drawn.request(**({"gradient": False} if given.values_only else {}))
     else:
         drawn = rollouts.draw(seed, without)
         request = drawn.request()
@@ -119,7 +119,7 @@ def reduce_program(children: Children, program: programs.Program, answer: dict) 
 
     def failing(candidate: programs.Program) -> bool:
         nonlocal last
-        found = children.ask(candidate.request(gradient="gradient" in kinds or "value" not in kinds), 120)
+        found = children.ask(candidate.request(gradient="gradient" in kinds or ("value" not in kinds and bool(program.request()["gradient"]))), 120)
         same = found["status"] == answer["status"] and found["status"] in ("crash", "hang")
         same = same or any(f.get("kind", "raises") in kinds for f in found.get("failures", []))
         if same:

@@ -93,9 +93,10 @@ HELD_WIDE = {"h": Type("h", (3,)), "i8": Type("i8", (3,)), "u8": Type("u8", (3,)
 PARAMS = {"a": Type("f", (3,)), "g": Type("f"), "n": Type("i4", (3,))}
 
 FLOATS = ("0.0", "-0.0", "1.0", "-1.0", "0.5", "2.0", "3.0", "-0.25", "0.1", "1e-3", "1.5707963", "10.0", "-7.3")
-EXTREMES = ("np.inf", "-np.inf", "np.nan", "1e-40", "-1e-42", "1e-38", "3.4028235e38", "-3.4028235e38", "1e12", "-1e12", "1e-20",
+EXTREMES = ("np.inf", "-np.inf", "np.nan", "2e-38", "3.4028235e38", "-3.4028235e38", "1e12", "-1e12", "1e-20",
             "1e20", "0.49999997", "-0.49999997", "8388609.0", "8388607.5", "2147483648.0", "-2147483904.0", "4294967296.0",
             "255.5", "2.5", "-1.5")  # fmt: skip
+SUBNORMAL = ("1e-40", "-1e-42", "1e-38")
 EXPONENTS = ("-2.5", "0.5", "-0.5", "1.5", "2.0", "-3.0", "3.0", "0.3333", "-1.7", "0.0", "-0.0", "1.0", "65.0", "-70.0", "64.5", "0.25",
              "100.0", "5.0", "-64.0", "7.5", "np.inf", "np.nan")  # fmt: skip
 
@@ -123,10 +124,18 @@ def production(name: str, weight: float | Callable[[Type], float] = 1.0) -> Call
 
 
 class Grammar:
-    """Draws expressions. ``without`` names productions left out; ``odd`` admits what has no scalar form."""
+    """Draws expressions.
 
-    def __init__(self, rng: random.Random, mode: Mode, without: Sequence[str] = (), odd: bool = False) -> None:
-        self.rng, self.mode = rng, mode
+    ``without`` names productions left out; ``odd`` admits what has no scalar form; ``reverse`` leaves out what jax cannot
+    differentiate in reverse mode; ``subnormal`` admits constants below the normal numbers, which XLA may take as zero.
+    """
+
+    def __init__(
+        self, rng: random.Random, mode: Mode, without: Sequence[str] = (), odd: bool = False, reverse: bool = False,
+        subnormal: bool = False,
+    ) -> None:  # fmt: skip
+        self.rng, self.mode, self.reverse = rng, mode, reverse
+        self.extremes = (*EXTREMES, *(SUBNORMAL if subnormal else ()))
         self.table = [p for p in PRODUCTIONS.values() if p.name not in without and (odd or not p.name.startswith("odd "))]
         self.scope: list[tuple[str, Type]] = []
         self.sealed: int | None = None  # within a custom rule only names bound from here on
@@ -181,7 +190,7 @@ class Grammar:
 
         def one() -> str:
             if kind.kind == "f":
-                return self.rng.choice(FLOATS if self.rng.random() < 0.8 else EXTREMES)
+                return self.rng.choice(FLOATS if self.rng.random() < 0.8 else self.extremes)
             if kind.dtype == "b":
                 return self.rng.choice(("True", "False"))
             bits = WIDTH[kind.dtype]
@@ -410,12 +419,12 @@ def _(g: Grammar, kind: Type, depth: int) -> Node:
     return g.node("bitcast", kind, text, [Type(g.rng.choice(same), kind.shape)], depth)
 
 
-@production("bitcast by width", _shaped(1.0, _is("u"), ()))
+@production("odd bitcast by width", _shaped(1.0, _is("u"), ()))
 def _(g: Grammar, kind: Type, depth: int) -> Node:
     if kind.dtype != "u2":
         return g.expression(kind, depth)
     text = f"lax.bitcast_convert_type($0, jnp.uint16)[{g.rng.randrange(2)}]"
-    return g.node("bitcast by width", kind, text, [Type("u4")], depth)
+    return g.node("odd bitcast by width", kind, text, [Type("u4")], depth)
 
 
 @production("ldexp", _scaled(0.4, lambda k: float(k.dtype == "f")))
@@ -709,6 +718,8 @@ def _(g: Grammar, kind: Type, depth: int) -> Node:
 
 @production("while", _scaled(0.7, _any))
 def _(g: Grammar, kind: Type, depth: int) -> Node:
+    if g.reverse:  # through lax.while_loop there is none
+        return g.expression(kind, depth)
     text = f"lax.while_loop(lambda c: c[0] < {g.rng.choice((0, 2, 5))}, lambda c: (c[0] + 2, (lambda @0_0: $0)(c[1])), (np.int32(0), $1))[1]"
     return g.node("while", kind, text, [kind, kind], depth, [[kind], []])
 

@@ -31,62 +31,93 @@ OTHERS = 6  # ulp of all other functions
 
 def shaken(function: Callable[..., Any], arguments: Sequence[Any], sample: Any) -> Any:
     """The result in this sample."""
-    closed, shape = jax.make_jaxpr(function, return_shape=True)(*arguments)
     given = [_moved(jnp.asarray(x), 0, sample, k) for k, x in enumerate(jax.tree.leaves(arguments))]
-    leaves = _run(closed.jaxpr, closed.consts, given, sample, 1)
+    rule = lambda equation, args, salt: _rounded(equation, args, sample, salt)
+    read = lambda constant, salt: _moved(constant, 0, sample, salt)
+    return interpreted(function, arguments, given, rule, read)
+
+
+Rule = Callable[[Any, list[Any], int], list[Any]]
+
+
+def interpreted(
+    function: Callable[..., Any], arguments: Sequence[Any], given: Sequence[Any], rule: Rule, read: Callable[[Any, int], Any]
+) -> Any:
+    """``function`` at the leaves ``given``, each operation done by ``rule(equation, args, salt)``.
+
+    ``salt`` is a number of the operation's place. Calls and custom rules are inlined, control flow is kept.
+    """
+    closed, shape = jax.make_jaxpr(function, return_shape=True)(*arguments)
+    leaves = _Interpreter(rule, read).run(closed.jaxpr, closed.consts, given, 1)
     return jax.tree.unflatten(jax.tree.structure(shape), leaves)
 
 
-def _opened(jaxpr: Any) -> tuple[Any, Sequence[Any]]:
-    return (jaxpr.jaxpr, jaxpr.consts) if hasattr(jaxpr, "consts") else (jaxpr, ())
+class _Interpreter:
+    def __init__(self, rule: Rule, read: Callable[[Any, int], Any]) -> None:
+        self.rule, self.read = rule, read
+
+    def run(self, jaxpr: Any, consts: Sequence[Any], given: Sequence[Any], salt: int) -> list[Any]:
+        """The outputs of a jaxpr."""
+        env: dict[Any, Any] = dict(zip(jaxpr.invars, given, strict=True))
+        env.update((v, self.read(c, salt)) for v, c in zip(jaxpr.constvars, consts, strict=True))
+        value = lambda v: self.read(np.asarray(v.val, v.aval.dtype), salt) if hasattr(v, "val") else env[v]
+        for number, equation in enumerate(jaxpr.eqns):
+            outputs = self.equation(equation, [value(v) for v in equation.invars], salt * 31 + number * 7 + 3)
+            env.update(zip(equation.outvars, outputs, strict=True))
+        return [value(v) for v in jaxpr.outvars]
+
+    def opened(self, jaxpr: Any, given: Sequence[Any], salt: int) -> list[Any]:
+        """The outputs of a jaxpr with or without its constants."""
+        pair = (jaxpr.jaxpr, jaxpr.consts) if hasattr(jaxpr, "consts") else (jaxpr, ())
+        return self.run(*pair, given, salt)
+
+    def equation(self, equation: Any, args: list[Any], salt: int) -> list[Any]:
+        name, params = equation.primitive.name, equation.params
+        if name == "scan":
+            return self.scan(params, args, salt)
+        if name == "while":
+            n, m = params["cond_nconsts"], params["body_nconsts"]
+            test, body, carry = args[:n], args[n : n + m], tuple(args[n + m :])
+            go = lambda c: self.opened(params["cond_jaxpr"], [*test, *c], salt)[0]
+            turn = lambda c: tuple(self.opened(params["body_jaxpr"], [*body, *c], salt + 1))
+            return list(lax.while_loop(go, turn, carry))
+        if name == "cond":
+            branches = [lambda *a, branch=branch, k=k: self.opened(branch, a, salt + k) for k, branch in enumerate(params["branches"])]
+            return lax.switch(jnp.asarray(args[0]).astype(jnp.int32), branches, *args[1:])  # a bool chooses among two
+        if name != "custom_linear_solve":
+            for key in ("jaxpr", "call_jaxpr", "fun_jaxpr"):
+                if key in params:
+                    return self.opened(params[key], args, salt)
+        return self.rule(equation, args, salt)
+
+    def scan(self, params: Any, args: list[Any], salt: int) -> list[Any]:
+        if "num_consts" in params:
+            n, m = params["num_consts"], params["num_carry"]
+        else:  # jax 0.12
+            n, m, _ = (len(list(group)) for group in params["ft_in"].update(args).unpack())
+        fixed, carry, xs = args[:n], args[n : n + m], args[n + m :]
+
+        def body(c: Any, x: Any) -> Any:
+            found = self.opened(params["jaxpr"], [*fixed, *c, *x], salt)
+            return found[:m], found[m:]
+
+        carry, rows = lax.scan(body, carry, xs, length=params["length"], reverse=params["reverse"])
+        return [*carry, *rows]
 
 
-def _run(jaxpr: Any, consts: Sequence[Any], given: Sequence[Any], sample: Any, salt: int) -> list[Any]:
-    consts = [_moved(c, 0, sample, salt) for c in consts]
-    env: dict[Any, Any] = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *given), strict=True))
-    read = lambda v: _moved(np.asarray(v.val, v.aval.dtype), 0, sample, salt) if hasattr(v, "val") else env[v]
-    for number, equation in enumerate(jaxpr.eqns):
-        outputs = _equation(equation, [read(v) for v in equation.invars], sample, salt * 31 + number * 7 + 3)
-        env.update(zip(equation.outvars, outputs, strict=True))
-    return [read(v) for v in jaxpr.outvars]
-
-
-def _equation(equation: Any, args: list[Any], sample: Any, salt: int) -> list[Any]:
+def _rounded(equation: Any, args: list[Any], sample: Any, salt: int) -> list[Any]:
     name, params = equation.primitive.name, equation.params
-    if name == "scan":
-        return _scan(params, args, sample, salt)
-    if name == "while":
-        n, m = params["cond_nconsts"], params["body_nconsts"]
-        test, body, carry = args[:n], args[n : n + m], tuple(args[n + m :])
-        return list(
-            lax.while_loop(
-                lambda c: _run(*_opened(params["cond_jaxpr"]), [*test, *c], sample, salt)[0],
-                lambda c: tuple(_run(*_opened(params["body_jaxpr"]), [*body, *c], sample, salt + 1)),
-                carry,
-            )
-        )
-    if name == "cond":
-        branches = [
-            lambda *a, branch=branch, k=k: _run(*_opened(branch), a, sample, salt + k) for k, branch in enumerate(params["branches"])
-        ]
-        which = args[0].astype(jnp.int32)  # a bool chooses among two
-        return lax.switch(which, branches, *args[1:])
-    if name == "custom_linear_solve":
-        return [_moved(x, OTHERS, sample, salt) for x in _bind(equation, args)]
-    for key in ("jaxpr", "call_jaxpr", "fun_jaxpr"):
-        if key in params:
-            return _run(*_opened(params[key]), args, sample, salt)
     if name in SUMS:
         args = [_moved(x, 1, sample, salt + k, exact=False) for k, x in enumerate(args)]
         if name == "reduce_sum":
             args = [jnp.where(sample % 2 == 1, jnp.flip(args[0], params["axes"]), args[0])]
     if name in ("pow", "exp2"):
         return _power(name, equation, args, sample, salt)
+    found = bind(equation, args)
     if name in ("sinh", "cosh", "log1p"):  # XLA has exp(x - log 2), log(1 + x) beyond 1e-4
-        (x,) = _bind(equation, args)
+        (x,) = found
         more = jnp.minimum(1 / jnp.maximum(jnp.abs(x), 1e-4), 1e4) if name == "log1p" else jnp.abs(args[0])
         return [_moved(x, OTHERS + jnp.where(jnp.isfinite(more), more, 0), sample, salt)]
-    found = _bind(equation, args)
     if name in EXACT:
         return found
     ulps = abs(params["y"]) if name == "integer_pow" else 1 if name in SUMS else ULPS.get(name, OTHERS)
@@ -95,29 +126,15 @@ def _equation(equation: Any, args: list[Any], sample: Any, salt: int) -> list[An
 
 def _power(name: str, equation: Any, args: list[Any], sample: Any, salt: int) -> list[Any]:
     """exp of a product: an ulp of the exponent moves the result by as many ulp as the exponent is large."""
-    (x,) = _bind(equation, args)
+    (x,) = bind(equation, args)
     if not jnp.issubdtype(x.dtype, jnp.floating):
         return [x]
     exponent = args[0] if name == "exp2" else jnp.asarray(args[1]).astype(x.dtype) * jnp.log(jnp.abs(args[0]))
     return [_moved(x, OTHERS + jnp.where(jnp.isfinite(exponent), jnp.abs(exponent), 0), sample, salt)]
 
 
-def _scan(params: Any, args: list[Any], sample: Any, salt: int) -> list[Any]:
-    if "num_consts" in params:
-        n, m = params["num_consts"], params["num_carry"]
-    else:
-        n, m, _ = (len(list(group)) for group in params["ft_in"].update(args).unpack())
-    fixed, carry, xs = args[:n], args[n : n + m], args[n + m :]
-
-    def body(c: Any, x: Any) -> Any:
-        found = _run(*_opened(params["jaxpr"]), [*fixed, *c, *x], sample, salt)
-        return found[:m], found[m:]
-
-    carry, rows = lax.scan(body, carry, xs, length=params["length"], reverse=params["reverse"])
-    return [*carry, *rows]
-
-
-def _bind(equation: Any, args: Sequence[Any]) -> list[Any]:
+def bind(equation: Any, args: Sequence[Any]) -> list[Any]:
+    """The outputs of one operation."""
     given = equation.primitive.get_bind_params(equation.params)
     functions, params = given if isinstance(given, tuple) else ((), given)
     found = equation.primitive.bind(*functions, *args, **params)
@@ -149,6 +166,22 @@ def _moved(x: Any, ulps: Any, sample: Any, salt: int, exact: bool = True) -> Any
     if exact:
         still = still | (((bits & low) == 0) & (jnp.abs(x) >= info.tiny))
     return jnp.where(still, x, moved)
+
+
+def moved_inputs(arguments: Any, seed: int) -> Any:
+    """Every float but those with few bits moved by up to two ulp, NaN by its sign."""
+    rng = np.random.default_rng(seed)
+
+    def moved(x: np.ndarray) -> np.ndarray:
+        if x.dtype.kind != "f":
+            return x
+        whole, low = (np.uint32, 0x3FF) if x.dtype == np.float32 else (np.uint64, 0xFFFFFF)
+        with np.errstate(all="ignore"):
+            there = x * (1 + rng.uniform(-2, 2, x.shape) * np.finfo(x.dtype).eps).astype(x.dtype)
+        exact = (np.ascontiguousarray(x).view(whole) & whole(low)) == 0
+        return np.where(exact | ~np.isfinite(x), x, there)
+
+    return jax.tree.map(lambda x: moved(np.asarray(x)), arguments)
 
 
 def close(a: np.ndarray, b: np.ndarray, ulps: float = 32.0) -> np.ndarray:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .grammar import HELD, HELD_WIDE, PARAMS, Grammar, Mode, Node, Type
+from .grammar import HELD, HELD_WIDE, PARAMS, SUBNORMAL, Grammar, Mode, Node, Type
 
 STEPS = 2
 PLACES = ("save", "save", "save", "save", "rate", "torque")
@@ -72,14 +72,24 @@ class Program(NamedTuple):
             name: [self.expressions[name][0], self.expressions[name][1].render(), list(self.expressions[name][1].type.shape)]
             for name in chosen
         }
-        return {"kind": "program", "mode": list(self.mode), "seed": self.seed, "expressions": items, **options}
+        gradient = self.seed % GRADIENT_EVERY == 0
+        request = {"kind": "program", "mode": list(self.mode), "seed": self.seed, "expressions": items, "gradient": gradient}
+        return request | {"forward": gradient and self.seed % 2 == 0} | options
+
+
+def has_subnormals(seed: int) -> bool:
+    """Whether numbers below the normal ones occur among the constants and inputs: one program in ten."""
+    return seed % 10 == 5
+
+
+GRADIENT_EVERY = 3  # programs, of which one is differentiated: that costs three times the values
 
 
 def draw(seed: int, count: int = 20, without: Sequence[str] = (), depth: int = 3) -> Program:
-    """The program of a seed."""
+    """The program of a seed. One in twenty has operations without a scalar form, for which the scan must step in."""
     rng = random.Random(seed)
     mode = (Mode(False, True), Mode(True, False), Mode(True, True))[seed // 25 % 3]
-    grammar = Grammar(rng, mode, without, odd=seed % 20 == 19)
+    grammar = Grammar(rng, mode, without, odd=seed % 20 == 19, reverse=seed % GRADIENT_EVERY == 0, subnormal=has_subnormals(seed))
     expressions = {}
     for number in range(count):
         place = rng.choice(PLACES)
@@ -103,13 +113,12 @@ def text_of(mode: Mode, expressions: dict[str, Sequence[object]]) -> str:
     return "\n".join(lines)
 
 
-SUBNORMAL = ("1e-40", "1e-42", "1e-38")  # of the constants of the grammar, in float32
-FLOATS = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 2.0, 3.0, -3.0, np.inf, -np.inf, np.nan, 1e-40, 1e-38, 3.4028235e38,
+FLOATS = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 2.0, 3.0, -3.0, np.inf, -np.inf, np.nan, 2e-38, 3.4028235e38,
           -3.4028235e38, 1e12, -1e12, 1e-20, 1e20, 0.49999997, -0.49999997, 8388609.0, -8388607.5, 2147483648.0, -2147483904.0,
           4294967296.0, 127.5, 128.0, 255.5, 256.0, -129.0, 65536.0, 88.8, -104.0, 710.0, np.pi, np.pi / 2]  # fmt: skip
 
 
-def _numbers(rng: np.random.Generator, name: str, shape: tuple[int, ...], extreme: np.ndarray) -> np.ndarray:
+def _numbers(rng: np.random.Generator, name: str, shape: tuple[int, ...], extreme: np.ndarray, subnormal: bool) -> np.ndarray:
     """``extreme`` is the probability for each body of a number that is special."""
     special = rng.random(shape) < extreme.reshape(-1, *[1] * (len(shape) - 1))
     if name == "bool":
@@ -118,7 +127,7 @@ def _numbers(rng: np.random.Generator, name: str, shape: tuple[int, ...], extrem
         small = rng.normal(size=shape) * 2.0
         small = np.where(rng.random(shape) < 0.15, np.round(small * 2) / 2, small)
         with np.errstate(over="ignore"):
-            return np.where(special, rng.choice(FLOATS, shape), small).astype(name)
+            return np.where(special, rng.choice(FLOATS + ([1e-40, -1e-38] if subnormal else []), shape), small).astype(name)
     kind = np.dtype(name)
     low, high = np.iinfo(kind).min, np.iinfo(kind).max
     ends = np.array([low, high, low + 1, high - 1, 0, 0, 1, high // 2], kind)
@@ -136,8 +145,8 @@ def data_of(mode: Mode, seed: int, bodies: int) -> dict[str, object]:
         if kind.dtype == "key":
             held[name] = rng.integers(0, 2**32, (bodies, STEPS, 2), np.uint32)
         else:
-            held[name] = _numbers(rng, mode.name(kind.dtype), (bodies, STEPS, *kind.shape), extreme)
-    params = {name: _numbers(rng, mode.name(kind.dtype), (bodies, *kind.shape), extreme) for name, kind in PARAMS.items()}
+            held[name] = _numbers(rng, mode.name(kind.dtype), (bodies, STEPS, *kind.shape), extreme, has_subnormals(seed))
+    params = {name: _numbers(rng, mode.name(kind.dtype), (bodies, *kind.shape), extreme, has_subnormals(seed)) for name, kind in PARAMS.items()}
     q = rng.normal(size=(bodies, 4))
     return {
         "q": (q / np.linalg.norm(q, axis=1, keepdims=True)).astype(mode.name("f")),

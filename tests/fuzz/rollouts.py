@@ -50,7 +50,7 @@ def draw(seed: int, without: Sequence[str] = ()) -> Rollout:
         options["sample_every"] = 1
     if options["attitude"] and options["scheme"] in ("no_squish",) and every < 0.0:
         options["save"] = False
-    grammar = Grammar(rng, mode, [*without, "root"])
+    grammar = Grammar(rng, mode, [*without, "root"], reverse=options["gradient"])
 
     def drawn(names: dict[str, Type], dtype: str, shape: tuple[int, ...] = (), depth: int = 3) -> Node:
         grammar.names = names
