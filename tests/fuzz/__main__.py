@@ -30,14 +30,13 @@ def main() -> int:
     without = [name.strip() for name in given.without.split(",") if name.strip()]
     totals: collections.Counter[str] = collections.Counter()
     children, start, findings = Children(given.planted), time.monotonic(), 0
-    seeds = range(given.seed, given.seed + max(given.programs, given.rollouts))
+    work = [((k + 1) / given.programs, "program", given.seed + k) for k in range(given.programs)]
+    work += [((k + 1) / given.rollouts, "rollout", given.seed + k) for k in range(given.rollouts)]
     try:
-        for number, seed in enumerate(seeds):
-            for kind, count in (("program", given.programs), ("rollout", given.rollouts)):
-                if number < count:
-                    findings += one(kind, seed, children, totals, given, without)
+        for number, (_, kind, seed) in enumerate(sorted(work)):
+            findings += one(kind, seed, children, totals, given, without)
             if number % 10 == 9:
-                print(f"{number + 1} seeds, {time.monotonic() - start:.0f} s: {summary(totals)}", flush=True)
+                print(f"{number + 1} of {len(work)}, {time.monotonic() - start:.0f} s: {summary(totals)}", flush=True)
             if findings >= given.stop_after:
                 break
     finally:

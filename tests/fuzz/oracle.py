@@ -114,6 +114,8 @@ def _rounded(equation: Any, args: list[Any], sample: Any, salt: int) -> list[Any
     if name in ("pow", "exp2"):
         return _power(name, equation, args, sample, salt)
     found = bind(equation, args)
+    if name in ("dot_general", "mul"):  # a product that overflows does not where it becomes one operation with a sum
+        found = [jnp.where(sample % 2 == 1, other, x) for x, other in zip(found, _contracted(equation, args, found[0]), strict=True)]
     if name in ("sinh", "cosh", "log1p"):  # XLA has exp(x - log 2), log(1 + x) beyond 1e-4
         (x,) = found
         more = jnp.minimum(1 / jnp.maximum(jnp.abs(x), 1e-4), 1e4) if name == "log1p" else jnp.abs(args[0])
@@ -122,6 +124,17 @@ def _rounded(equation: Any, args: list[Any], sample: Any, salt: int) -> list[Any
         return found
     ulps = abs(params["y"]) if name == "integer_pow" else 1 if name in SUMS else ULPS.get(name, OTHERS)
     return [_moved(x, ulps, sample, salt) for x in found]
+
+
+def _contracted(equation: Any, args: list[Any], product: Any) -> list[Any]:
+    if not jnp.issubdtype(product.dtype, jnp.floating):
+        return [product]
+    if equation.primitive.name == "mul":
+        largest = jnp.finfo(product.dtype).max
+        return [jnp.where(jnp.isfinite(args[0]) & jnp.isfinite(args[1]), jnp.clip(product, -largest, largest), product)]
+    scale = jnp.asarray(2.0**64 if product.dtype == jnp.float32 else 2.0**512, product.dtype)
+    (small,) = bind(equation, [jnp.asarray(x) / scale.astype(x.dtype) for x in args])
+    return [jnp.where(jnp.isfinite(product), product, small * scale * scale)]
 
 
 def _power(name: str, equation: Any, args: list[Any], sample: Any, salt: int) -> list[Any]:
