@@ -189,7 +189,7 @@ def _fused(problem: Problem, times: Array, *rest: Any, scan_back: bool = False) 
 def _fused_if_possible(problem: Problem, times: Array, *rest: Any) -> Path | None:
     from jaxquat.fused import engine
 
-    if engine.missing() or jax.config.jax_disable_jit:  # who disables jit wants to see the values in the torque
+    if engine.missing():
         return None
     try:
         return _fused(problem, times, *rest, scan_back=True)

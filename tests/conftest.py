@@ -14,6 +14,7 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 NEEDS = {
+    "test_agreement.py": "llvmlite",
     "test_ensembles_devices.py": "zarr",
     "test_ensembles_store.py": "zarr",
     "test_examples.py": "matplotlib",

@@ -14,7 +14,7 @@ import pytest
 import units
 
 import jaxquat as jq
-from jaxquat.fused import cpu, gpu
+from jaxquat.fused import cpu, gpu, loading
 
 VALUES = {jnp.float32: 1e-5, jnp.float64: 1e-12}
 GRADIENTS = {jnp.float32: 1e-4, jnp.float64: 1e-9}
@@ -329,10 +329,10 @@ def test_a_new_inertia_or_array_does_not_compile_again():
     wanted = jax.grad(functools.partial(loss, "scan"), (0, 1))(*values)
     assert_close(jax.grad(functools.partial(loss, "fused"), (0, 1))(*values), wanted, 1e-9)
     loss("fused", *values)
-    known = len(cpu._loaded)
+    known = set(loading.loaded)
     for factor in (0.5, 2.0):  # concrete arrays, outside of jit
         loss("fused", values[0] * factor, values[1] * factor)
-    assert len(cpu._loaded) == known
+    assert set(loading.loaded) == known
 
 
 def test_not_a_number_and_infinity_stay_with_their_body():
@@ -489,10 +489,6 @@ def test_explain_takes_the_arguments_of_rollout(capsys, monkeypatch):
 # the cache
 
 
-def kernel_files():
-    return sorted((cpu._folder() or cpu.Path()).glob("*.o"))
-
-
 PROCESS = """
 import jax, numpy as np
 jax.config.update("jax_enable_x64", True)
@@ -520,12 +516,96 @@ def test_the_cache_is_shared_checked_and_never_trusted(tmp_path):
         assert file.read_bytes() == good
 
 
-def test_a_cache_that_cannot_be_written_is_no_error(tmp_path, monkeypatch):
-    (tmp_path / "file").write_text("")
-    for folder in (str(tmp_path / "file"), ""):
-        monkeypatch.setenv("JAXQUAT_CACHE", folder)
-        cpu._write(b"key", b"code")
-        assert cpu._read(b"key") is None
+CODE = (b"k" * 32, b"code")
+
+
+def kept(monkeypatch, **environment):
+    """Whether code that is written in this environment is read again."""
+    for name in ("HOME", "XDG_CACHE_HOME", "JAXQUAT_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, str(value))
+    cpu._write(*CODE)
+    return cpu._read(CODE[0]) == CODE[1]
+
+
+def test_kernels_are_kept_where_the_environment_says(tmp_path, monkeypatch):
+    assert kept(monkeypatch, HOME=tmp_path, JAXQUAT_CACHE=tmp_path / "own")
+    assert kept(monkeypatch, HOME=tmp_path, XDG_CACHE_HOME=tmp_path / "xdg")
+    assert kept(monkeypatch, HOME=tmp_path)
+    assert not kept(monkeypatch, HOME=tmp_path, JAXQUAT_CACHE="")
+    folders = [tmp_path / "own", tmp_path / "xdg/jaxquat", tmp_path / ".cache/jaxquat"]
+    assert all([file.name for file in folder.iterdir()] == [f"{CODE[0].hex()}.o"] for folder in folders)
+    assert all(folder.stat().st_mode & 0o777 == 0o700 for folder in folders)
+
+
+def test_an_unusable_home_is_no_cache_and_no_error(tmp_path, monkeypatch):
+    file = tmp_path / "file"
+    file.write_text("")
+    assert not kept(monkeypatch, HOME=file)
+    assert not kept(monkeypatch, HOME=tmp_path, JAXQUAT_CACHE=file)
+    assert not kept(monkeypatch, HOME="/proc/none")
+
+    def homeless():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(cpu.Path, "home", homeless)
+    assert not kept(monkeypatch)
+    assert kept(monkeypatch, XDG_CACHE_HOME=tmp_path)
+    assert not kept(monkeypatch, XDG_CACHE_HOME="relative")
+    rolled(lambda t, s, p: -0.75 * s.omega, engine="fused")
+
+
+def test_a_folder_that_others_can_write_to_is_not_used(tmp_path, monkeypatch):
+    for mode in (0o770, 0o707, 0o777):
+        tmp_path.chmod(mode)
+        for use in (lambda: cpu._write(*CODE), lambda: cpu._read(CODE[0])):
+            monkeypatch.setenv("JAXQUAT_CACHE", str(tmp_path))
+            with pytest.warns(RuntimeWarning, match=r"kernels are neither read nor kept here, .* set JAXQUAT_CACHE$"):
+                assert use() is None
+        assert not list(tmp_path.iterdir())
+    tmp_path.chmod(0o755)
+    assert kept(monkeypatch, JAXQUAT_CACHE=tmp_path)
+
+
+def test_a_file_that_others_can_write_to_is_not_used(tmp_path, monkeypatch):
+    assert kept(monkeypatch, JAXQUAT_CACHE=tmp_path)
+    (file,) = tmp_path.iterdir()
+    file.chmod(0o620)
+    with pytest.warns(RuntimeWarning, match="others than you can write to it"):
+        assert cpu._read(CODE[0]) is None
+    assert kept(monkeypatch, JAXQUAT_CACHE=tmp_path)  # written anew
+
+
+def test_a_folder_or_file_of_another_user_is_not_used(tmp_path, monkeypatch):
+    assert kept(monkeypatch, JAXQUAT_CACHE=tmp_path)
+    (file,) = tmp_path.iterdir()
+    me = os.geteuid()
+    if me == 0:
+        os.chown(file, 12345, -1)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: me + 1)
+    with pytest.warns(RuntimeWarning, match="or own it"):
+        assert cpu._read(CODE[0]) is None
+    if me == 0:
+        os.chown(tmp_path, 12345, -1)
+    with pytest.warns(RuntimeWarning, match="or own it"):
+        cpu._write(*CODE)
+    if me == 0:
+        assert file.stat().st_uid == 12345
+
+
+def test_a_link_in_place_of_a_file_is_not_followed(tmp_path, monkeypatch):
+    assert kept(monkeypatch, JAXQUAT_CACHE=tmp_path / "cache")
+    (file,) = (tmp_path / "cache").iterdir()
+    file.rename(tmp_path / "elsewhere")
+    file.symlink_to(tmp_path / "elsewhere")
+    assert cpu._read(CODE[0]) is None
+    assert kept(monkeypatch, JAXQUAT_CACHE=tmp_path / "cache")  # in place of the link
+    assert not file.is_symlink()
+    file.unlink()
+    os.mkfifo(file)
+    assert cpu._read(CODE[0]) is None
 
 
 # elementary functions

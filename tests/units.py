@@ -8,12 +8,15 @@ from jaxquat.fused.program import Builder
 
 SPECIAL = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0])
 RANGES = {  # largest arguments, float32 and float64
-    "sin": (1e4, 1e8),
-    "cos": (1e4, 1e8),
+    "sin": (3.4e38, 1.79e308),
+    "cos": (3.4e38, 1.79e308),
     "exp": (110.0, 800.0),
+    "expm1": (110.0, 800.0),
     "tanh": (12.0, 25.0),
     "log": (1e37, 1e300),
+    "log1p": (1e37, 1e300),
     "atan2": (1e6, 1e6),
+    "pow": (87.0, 708.0),  # of the exponent times the logarithm
 }
 
 
@@ -24,6 +27,18 @@ def worst(name, dtype):
         y, x = rng.normal(size=(2, 100_000)) * largest ** rng.uniform(-1, 1, (2, 100_000))
         pairs = np.array([(a, b) for a in SPECIAL for b in SPECIAL])
         return ulps(name, dtype, np.concatenate([y, pairs[:, 0]]), np.concatenate([x, pairs[:, 1]]))
+    if name == "pow":
+        x = np.exp(rng.uniform(-largest, largest, 100_000) * 10.0 ** rng.uniform(-4, 0, 100_000))
+        y = rng.uniform(-largest, largest, 100_000) / np.log(x)
+        pairs = np.array([(a, b) for a in [*SPECIAL, 0.5, -2.5, 3.0] for b in [*SPECIAL, 0.5, -2.5, 3.0, -3.0]])
+        return ulps(name, dtype, np.concatenate([x, pairs[:, 0]]), np.concatenate([y, pairs[:, 1]]))
+    if name in ("sin", "cos"):  # of all sizes, and near multiples of a quarter turn
+        all_sizes = rng.choice([-1, 1], 100_000) * np.exp2(rng.uniform(-20, np.log2(largest), 100_000))
+        turns = np.pi / 2 * np.round(np.exp2(rng.uniform(0, 60, 50_000)))
+        return ulps(name, dtype, np.concatenate([all_sizes, turns, SPECIAL]))
+    if name == "log1p":
+        near = rng.uniform(-1, 1, 50_000) * 10.0 ** rng.uniform(-9, 0, 50_000)
+        return ulps(name, dtype, np.concatenate([largest ** rng.uniform(-1, 1, 50_000), near, SPECIAL]))
     if name == "log":
         near = 1.0 + rng.uniform(-0.4, 0.6, 50_000) * 10.0 ** rng.uniform(-6, 0, 50_000)
         return ulps(name, dtype, np.concatenate([largest ** rng.uniform(-1, 1, 50_000), near, SPECIAL]))

@@ -321,9 +321,8 @@ class _Writer:
         into = _Place(dtypes[0], "%out", 0, self.lanes * max(dtype.itemsize for dtype in dtypes), "slot")
         w.program(routine.program, inputs, into)
         body = "\n".join(["entry:", *w.entry, *w.lines, "  ret void"])
-        self.functions.append(
-            f"define internal fastcc void {name}({', '.join(wanted)}) noinline {'cold ' if routine.rare else ''}#0 {{\n{body}\n}}"
-        )
+        kind = "noinline cold" if routine.rare else "noinline"
+        self.functions.append(f"define internal fastcc void {name}({', '.join(wanted)}) {kind} #0 {{\n{body}\n}}")
 
     def _operation(self, op: Op, args: list[str], kinds: list[np.dtype]) -> str:
         name, dtype = op.name, op.dtype
@@ -729,8 +728,8 @@ def _blocks(w: _Writer) -> None:
 def assembly(loop: Loop, kind: str, batched: Sequence[bool], lanes: int, symbol: str, features: str) -> tuple[str, int]:
     """The module, and how many bytes each of its threads wants beside its stack.
 
-    Its function ``symbol`` is a handler of XLA's foreign function interface. Its last input are int32: the number of bodies, that of
-    the rows of its last result, (threads, bytes) of memory for the run alone, and what ``loading`` wants.
+    Its function ``symbol`` is a handler of XLA's foreign function interface. Its last input are int32: the number of
+    bodies, that of the rows of its last result, (threads, bytes) of memory for the run alone, and what ``loading`` wants.
 
     The offsets are those of ``XLA_FFI_CallFrame`` and ``XLA_FFI_Buffer`` in xla/ffi/api/c_api.h.
     ``kind`` is "forward", "keeping" or "backward" (``Loop.operands``); ``batched`` says which operands have one value a body.

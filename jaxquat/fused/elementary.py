@@ -4,6 +4,7 @@ Ranges are reduced until Taylor series converge to rounding in few terms. docs/p
 """
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
@@ -154,7 +155,7 @@ def _far_remainder(dtype: np.dtype) -> Routine:
 
     given = [word(offset) for offset in range(words + 1)]
     window = []
-    for a, c in zip(given[:-1], given[1:], strict=True):
+    for a, c in itertools.pairwise(given):
         pair = b.emit("or", b.emit("shl", a, whole(32)), c)
         window.append(high(b.emit("shl", pair, turn)))
     columns = [whole(0)] * (words + 2)  # of the product, the first two are whole turns
@@ -273,7 +274,7 @@ def with_sign(b: Builder, magnitude: int, x: int) -> int:
 
 
 def _exponent(b: Builder, x: int) -> tuple[int, int]:
-    """e and f with ``x = 2^e (1 + f)``, 1 + f within [sqrt 1/2, sqrt 2], for a positive finite x."""
+    """Two numbers e and f, x = 2^e (1 + f), with 1 + f within [sqrt 1/2, sqrt 2], for a positive finite x."""
     place, mantissa, one_bits, normal, lift = (
         (23, 0x7FFFFF, 0x3F800000, 2.0**-126, 24) if _single(b, x) else (52, 0xFFFFFFFFFFFFF, 0x3FF << 52, 2.0**-1022, 53)
     )
@@ -377,7 +378,7 @@ def _pow(b: Builder, x: int, y: int) -> int:
 
 
 def _head(b: Builder, x: int) -> int:
-    """x without its last bit: a number of its own, where a product would become one operation with a sum that follows."""
+    """All of x but its last bit: a number of its own, where a product would become one operation with the next sum."""
     return b.emit("bitcast", b.emit("and", _bits(b, x), _integer(b, -2, x)), dtype=b.dtype(x))
 
 

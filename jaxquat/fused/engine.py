@@ -354,28 +354,21 @@ def _batch(
 batching.primitive_batchers[_kernel] = _batch
 
 
-def _on_cpu(*operands: Array, loop: Loop, kind: str, bodies: int | None, batched: tuple[bool, ...]) -> list[Array]:
-    return _of_bodies(cpu.call, operands, loop, kind, bodies, batched)
+def _on_cpu(*operands: Array, **params: Any) -> list[Array]:
+    return _of_bodies(cpu.call, operands, **params)
 
 
-def _on_gpu(*operands: Array, loop: Loop, kind: str, bodies: int | None, batched: tuple[bool, ...]) -> list[Array]:
+def _on_gpu(*operands: Array, **params: Any) -> list[Array]:
     from jaxquat.fused import gpu
 
-    return _of_bodies(gpu.call, operands, loop, kind, bodies, batched)
+    return _of_bodies(gpu.call, operands, **params)
 
 
-def _of_bodies(
-    call: Callable[..., list[Array]],
-    operands: Sequence[Array],
-    loop: Loop,
-    kind: str,
-    bodies: int | None,
-    batched: tuple[bool, ...],
-) -> list[Array]:
+def _of_bodies(call: Callable[..., list[Array]], operands: Sequence[Array], bodies: int | None, **params: Any) -> list[Array]:
     """Of one body without an axis; of none nothing is computed."""
     if bodies == 0:
-        return [jnp.zeros(shape.shape, shape.dtype) for shape in _shapes_of(loop, kind, bodies)]
-    found = call(loop, kind, batched, bodies or 1, operands)
+        return [jnp.zeros(shape.shape, shape.dtype) for shape in _shapes_of(params["loop"], params["kind"], bodies)]
+    found = call(operands=operands, bodies=bodies or 1, **params)
     return found if bodies else [x[0] for x in found]
 
 

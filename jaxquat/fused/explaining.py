@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import jax
-
 from jaxquat.body import Body
 from jaxquat.fused import engine
 from jaxquat.fused.program import Program
@@ -14,19 +12,9 @@ from jaxquat.posing import Grid, posed
 from jaxquat.scanning import Controller
 
 COSTS = {
-    "div": 8,
-    "sqrt": 10,
-    "rem": 40,
-    "sin": 25,
-    "cos": 25,
-    "exp": 20,
-    "expm1": 20,
-    "log": 25,
-    "log1p": 35,
-    "tanh": 30,
-    "atan2": 40,
+    "div": 8, "sqrt": 10, "rem": 40, "sin": 25, "cos": 25, "exp": 20, "expm1": 20, "log": 25, "log1p": 35, "tanh": 30, "atan2": 40,
     "pow": 80,
-}
+}  # fmt: skip
 
 
 def explain(
@@ -67,7 +55,7 @@ def explain(
         save=save,
         checkpoint=checkpoint,
     )
-    hindrance = engine.missing() or ("jit is disabled" if jax.config.jax_disable_jit else None)
+    hindrance = engine.missing()
     if check or checkpoint == "reversible":
         hindrance = "only the scan engine has check=True" if check else 'only the scan engine has checkpoint="reversible"'
     lines = []

@@ -171,6 +171,9 @@ def hoist(function: Callable[..., Any], *arguments: Any) -> tuple[Callable[..., 
             for equation, inputs, outputs in equations:
                 given = [env[k] for k in inputs]
                 if not isinstance(equation, _Call):
+                    # what a custom_vjp function closes over must not be differentiated, and is not where the scan does not refuse
+                    count = equation.params.get("num_consts", 0) if equation.primitive.name.startswith("custom_vjp") else 0
+                    given[:count] = map(jax.lax.stop_gradient, given[:count])
                     found = _bind(equation, given)
                 elif equation.sites == 1:
                     env.update(zip(equation.given, given, strict=True))

@@ -256,7 +256,7 @@ def _pow(b: Builder, params: Any, dtype: Any, x: int, y: int) -> int:
     if b.dtype(x).kind != "f":
         raise NotScalarError("pow: a power of integers has no scalar form; use engine='scan'")
     exponent = b.literal(y)
-    if exponent is None or not 2 * float(exponent) == np.round(2 * float(exponent)) or abs(float(exponent)) > PRODUCTS_OF_POWER:
+    if exponent is None or 2 * float(exponent) != np.round(2 * float(exponent)) or abs(float(exponent)) > PRODUCTS_OF_POWER:
         return b.emit("pow", x, y)
     exponent, whole = abs(float(exponent)), int(abs(float(exponent)))
     negative, one = b.literal(y) < 0, _number(b, 1, x)
@@ -431,8 +431,8 @@ def _hyperbolic(b: Builder, x: int, sense: str) -> int:
 
 
 ELEMENTWISE: dict[str, Callable[..., int]] = {
-    **{name: _plain(name) for name in ("add", "sub", "mul", "neg", "abs", "sqrt", "sin", "cos", "tanh", "exp", "expm1", "log", "log1p",
-                                       "atan2",                                       "floor", "max", "min", "eq", "ne", "lt", "le", "and", "or", "xor", "not")},
+    **{name: _plain(name) for name in ("add", "sub", "mul", "neg", "abs", "sqrt", "sin", "cos", "tanh", "exp", "expm1", "log",
+                                       "log1p", "atan2", "floor", "max", "min", "eq", "ne", "lt", "le", "and", "or", "xor", "not")},
     "add_any": _plain("add"),
     "div": _quotient("div"),
     "rem": _quotient("rem"),
@@ -501,10 +501,15 @@ def _dot(b: Builder, equation: Any, x: Values, y: Values) -> Values:
     x = x.reshape(int(np.prod(batch)), int(np.prod(left)), int(np.prod(contracted)))
     y = y.reshape(int(np.prod(batch)), int(np.prod(right)), int(np.prod(contracted)))
     zero = b.const(np.zeros((), equation.outvars[0].aval.dtype)[()])
+    x, y = (_of_dtype(b, z, b.dtype(zero)) for z in (x, y))  # where the result is wider
     small = x.shape[1] * x.shape[2] * y.shape[1] <= PRODUCTS
     product = _product if small or any(b.literal(int(k)) is not None for k in (*x.flat, *y.flat)) else _product_by_loops
     found = [product(b, zero, *pair) for pair in zip(x, y, strict=True)]
     return np.array(found, np.int64).reshape((*batch, *left, *right))
+
+
+def _of_dtype(b: Builder, values: Values, dtype: np.dtype) -> Values:
+    return np.array([b.emit("convert", k, dtype=dtype) for k in values.ravel().tolist()], np.int64).reshape(values.shape)
 
 
 def _product(b: Builder, zero: int, x: Values, y: Values) -> Values:
@@ -554,6 +559,17 @@ def _sums(b: Builder, zero: int, x: Values, y: Values) -> Values:
     return np.array(found, np.int64).reshape(shape)
 
 
+def _neutral(name: str, dtype: np.dtype) -> Any:
+    """What a reduction of nothing gives."""
+    if name in ("max", "min") and dtype.kind == "f":
+        return dtype.type(-np.inf if name == "max" else np.inf)
+    limits = np.iinfo(dtype) if dtype.kind in "iu" else None
+    if name in ("max", "min"):
+        lowest, highest = (limits.min, limits.max) if limits else (False, True)
+        return dtype.type(lowest if name == "max" else highest)
+    return np.invert(np.zeros((), dtype))[()] if name == "and" else dtype.type(name == "mul")
+
+
 def _reduce(name: str) -> Callable[..., Values]:
     def rule(b: Builder, equation: Any, x: Values) -> Values:
         axes = equation.params["axes"]
@@ -561,7 +577,7 @@ def _reduce(name: str) -> Callable[..., Values]:
         shape = tuple(x.shape[axis] for axis in kept)
         rows = x.transpose(*kept, *axes).reshape(int(np.prod(shape)), int(np.prod([x.shape[axis] for axis in axes]))).tolist()
         if rows and not rows[0]:
-            raise NotScalarError(f"{equation.primitive.name}: a reduction of nothing has no scalar form")
+            rows = [[b.const(_neutral(name, _raw_dtype(equation.outvars[0].aval)))]] * len(rows)
         return np.array([functools.reduce(lambda a, c: b.emit(name, a, c), row) for row in rows], np.int64).reshape(shape)
 
     return rule
