@@ -119,8 +119,8 @@ def rollout(
             for time-reversible schemes, torques of time and attitude, neither controller nor inputs; reverse mode only.
         engine: "scan"; "fused", one compiled kernel for the whole loop (CPU through the extra ``fused``, GPU), reverse mode only,
             with ``checkpoint`` m steps between two states kept for the backward pass ("none" chooses); "auto", fused where the
-            step and the torque have a scalar form and the compiler is there, otherwise scan: ``jq.fused.explain``, called with the
-            same arguments, says which, and why.
+            step and the torque have a scalar form and the compiler is there, otherwise scan, forward and backward each:
+            ``jq.fused.explain``, called with the same arguments, says which, and why.
         check: report bad values of traced arguments, and a state that ceases to be finite: under ``jit`` by
             ``error, path = checkify.checkify(jax.jit(fly))(start); error.throw()`` with ``jax.experimental.checkify``.
 

@@ -138,9 +138,9 @@ def _far_remainder(dtype: np.dtype) -> Routine:
     bits = b.emit("convert", b.emit("bitcast", b.emit("abs", x), dtype=np.dtype(f"u{dtype.itemsize}")), dtype=wide)
     exponent = b.emit("shr", bits, whole(place))
     m = b.emit("or", b.emit("and", bits, whole(2**place - 1)), whole(2**place))
-    # the first bit that matters, in a table that begins 64 bits before the point; at most the last word of the table
+    # the first bit that matters, in a table that begins 64 bits before the point
     first = b.emit("sub", b.emit("add", exponent, whole(64 - 2)), whole(bias + place))
-    number, turn = b.emit("shr", first, whole(5)), b.emit("and", first, whole(31))
+    begin, turn = b.emit("shr", first, whole(5)), b.emit("and", first, whole(31))
     largest = 2 * bias - bias - place + 64 - 2
     count = largest // 32 + 1
     table = [0, 0, *(_two_over_pi(32 * (count + words)) >> 32 * k & (2**32 - 1) for k in reversed(range(count + words)))]
@@ -149,7 +149,7 @@ def _far_remainder(dtype: np.dtype) -> Routine:
     def word(offset: int) -> int:
         value = whole(table[smallest + offset])
         for start in range(smallest + 1, count):
-            here = b.emit("le", whole(start), number)
+            here = b.emit("le", whole(start), begin)
             value = b.emit("select", here, whole(table[start + offset]), value)
         return value
 
@@ -175,20 +175,21 @@ def _far_remainder(dtype: np.dtype) -> Routine:
     fraction = b.emit("bitcast", fraction, dtype=signed)  # of a quarter turn, from -1/2 to 1/2 in 2^-64
     up = b.emit("lt", fraction, b.const(np.int64(0)))
     quarter = b.emit("add", b.emit("shr", top, whole(62)), b.emit("convert", up, dtype=wide))
-    number = lambda value: b.const(np.float64(value))  # noqa: E731
-    high_part, low_part, _ = _parts(_HALF_PI, np.dtype(np.float64))
+    double = np.dtype(np.float64)
+    real = lambda value: b.const(np.float64(value))  # noqa: E731
+    high_part, low_part, _ = _parts(_HALF_PI, double)
     if single:
-        value = b.emit("mul", b.emit("convert", fraction, dtype=np.dtype(np.float64)), number(high_part * 2.0**-64))
+        value = b.emit("mul", b.emit("convert", fraction, dtype=double), real(high_part * 2.0**-64))
     else:  # in two floats, the first of which holds its bits
         head = b.emit("and", fraction, b.const(np.int64(-(2**11))))
-        rest = b.emit("convert", b.emit("sub", fraction, head), dtype=np.dtype(np.float64))
-        head = b.emit("mul", b.emit("convert", head, dtype=np.dtype(np.float64)), number(2.0**-64))
+        rest = b.emit("convert", b.emit("sub", fraction, head), dtype=double)
+        head = b.emit("mul", b.emit("convert", head, dtype=double), real(2.0**-64))
         after = b.emit("or", b.emit("shl", joined(2), whole(2)), b.emit("shr", digits[4], whole(30)))
-        after = b.emit("mul", b.emit("convert", after, dtype=np.dtype(np.float64)), number(2.0**-64))
-        rest = b.emit("mul", b.emit("add", rest, after), number(2.0**-64))
-        value = b.emit("mul", head, number(high_part))
-        error = b.emit("fma", head, number(high_part), b.emit("neg", value))
-        error = b.emit("fma", rest, number(high_part), b.emit("fma", head, number(low_part), error))
+        after = b.emit("mul", b.emit("convert", after, dtype=double), real(2.0**-64))
+        rest = b.emit("mul", b.emit("add", rest, after), real(2.0**-64))
+        value = _head(b, b.emit("mul", head, real(high_part)))
+        error = b.emit("fma", head, real(high_part), b.emit("neg", value))
+        error = b.emit("fma", rest, real(high_part), b.emit("fma", head, real(low_part), error))
         value = b.emit("add", value, error)
     value = b.emit("convert", value, dtype=dtype)
     negative = b.emit("lt", x, _constant(b, 0, x))
