@@ -17,6 +17,7 @@ import numpy as np
 from . import grammar, oracle, planted, programs, rollouts
 from .grammar import Mode
 
+
 def main() -> None:
     """Answer requests until there are no more."""
     answers = os.fdopen(os.dup(1), "w")  # what else is printed goes to the errors
@@ -42,31 +43,36 @@ def main() -> None:
 # a program, by one engine
 
 
-def compiled(request: dict[str, Any], expressions: dict[str, Any], gradient: bool) -> tuple[Callable[..., Any], Any]:
-    """``run(engine)`` for one body, of which ``arguments`` (leading axis of bodies) are the second result."""
+def compiled(
+    request: dict[str, Any], expressions: dict[str, Any], gradient: bool
+) -> tuple[Callable[..., Any], Any]:
+    """``function(engine, *arguments)`` for one body, and arguments for all bodies."""
     if request["kind"] == "rollout":
         return rollouts.compiled(request, gradient)
     import jax
     import jax.numpy as jnp
-    from jax import lax
-
     import jaxquat as jq
+    from jax import lax
 
     mode = Mode(*request["mode"])
     names: dict[str, Any] = {"jax": jax, "jnp": jnp, "np": np, "lax": lax, "jq": jq}
     text = programs.text_of(mode, expressions)
     for number in grammar.SUBNORMAL if request.get("normal") else ():
         text = text.replace(number.lstrip("-"), "0.0")
-    exec(text, names)  # noqa: S102
+    exec(text, names)
     kind = jnp.dtype(mode.name("f"))
-    bodies = request.get("bodies", 3 * 24)
+    bodies = programs.BODIES
     data = programs.data_of(mode, request["seed"], bodies)
     if request.get("normal"):
         data = jax.tree.map(_without_subnormals, data)
     chosen = request.get("only")  # of all bodies
     if chosen is not None:
         data = jax.tree.map(lambda x: x[np.asarray(chosen)], data)
-    aux = {name: np.zeros((len(data["t0"]), *shape), kind) for name, (place, _, shape) in expressions.items() if place == "rate"}
+    aux = {
+        name: np.zeros((len(data["t0"]), *shape), kind)
+        for name, (place, _, shape) in expressions.items()
+        if place == "rate"
+    }
     start = jq.State(data["q"], data["omega"], aux)
     body = jq.Body.from_principal(jnp.asarray([1.0, 2.0, 2.5], kind))
 
@@ -86,7 +92,9 @@ def compiled(request: dict[str, Any], expressions: dict[str, Any], gradient: boo
         return lambda engine, *x: {"value": outputs(engine, *x)}, whole
 
     def loss(floats: Any, others: Any, weights: Any, engine: str) -> Any:
-        start, t0, held, params = jax.tree.map(lambda x, y: y if x is None else x, floats, others, is_leaf=lambda x: x is None)
+        start, t0, held, params = jax.tree.map(
+            lambda x, y: y if x is None else x, floats, others, is_leaf=lambda x: x is None
+        )
         found = outputs(engine, start, t0, held, params)
         total = jnp.zeros((), kind)
         for name, x in found.items():
@@ -100,7 +108,11 @@ def compiled(request: dict[str, Any], expressions: dict[str, Any], gradient: boo
     others = jax.tree.map(lambda x: None if x.dtype.kind == "f" else x, whole)
     smooth = sorted(request["smooth"])
     numbers = np.arange(bodies) if chosen is None else np.asarray(chosen)
-    weights = {name: (numbers // 3 % len(smooth) == k).astype(kind) for k, name in enumerate(smooth) if name in [*expressions, "omega"]}
+    weights = {
+        name: (numbers // 3 % len(smooth) == k).astype(kind)
+        for k, name in enumerate(smooth)
+        if name in [*expressions, "omega"]
+    }
 
     def both(engine: str, floats: Any, others: Any, weights: Any) -> Any:
         bars, found = jax.grad(loss, has_aux=True)(floats, others, weights, engine)
@@ -119,13 +131,15 @@ def _without_subnormals(x: np.ndarray) -> np.ndarray:
 
 
 def jitted(function: Callable[..., Any], engine: str, alone: bool = False) -> Callable[..., Any]:
-    """For arguments with a leading axis of bodies, numpy arrays back; ``alone`` for one body without vmap."""
+    """For all bodies, as numpy arrays; ``alone`` for one body without vmap."""
     import jax
 
     one = lambda *x: function(engine, *x)
     if alone:
         single = jax.jit(one)
-        return lambda *x: jax.tree.map(lambda y: np.asarray(y)[None], single(*jax.tree.map(lambda y: y[0], x)))
+        return lambda *x: jax.tree.map(
+            lambda y: np.asarray(y)[None], single(*jax.tree.map(lambda y: y[0], x))
+        )
     many = jax.jit(jax.vmap(one))
     return lambda *x: jax.tree.map(np.asarray, many(*x))
 
@@ -135,8 +149,13 @@ def execute(function: Callable[..., Any], engine: str, arguments: Any, alone: bo
     return jitted(function, engine, alone)(*arguments)
 
 
-def by_inputs(scan: Callable[..., Any], arguments: Any, wanted: Any, got: Any, request: dict[str, Any]) -> tuple[Any, set[str]]:
-    """What the engine gives, with the scan's value where moving the inputs by some ulp moves the scan as far; in which outputs."""
+def by_inputs(
+    scan: Callable[..., Any], arguments: Any, wanted: Any, got: Any, request: dict[str, Any]
+) -> tuple[Any, set[str]]:
+    """What the engine gives, but the scan's value where other inputs explain the difference.
+
+    They are the same inputs moved by some ulp. Also the outputs where that is so.
+    """
     import jax
 
     samples = [scan(*oracle.moved_inputs(arguments, seed)) for seed in range(8)]
@@ -165,7 +184,13 @@ def check_program(request: dict[str, Any]) -> dict[str, Any]:
     expressions = request["expressions"]
     request.setdefault("smooth", ["omega", *_smooth(request, expressions)])
     gradient = request.get("gradient", True)
-    answer: dict[str, Any] = {"status": "ok", "invalid": [], "no scalar form": [], "failures": [], "accepted": []}
+    answer: dict[str, Any] = {
+        "status": "ok",
+        "invalid": [],
+        "no scalar form": [],
+        "failures": [],
+        "accepted": [],
+    }
     try:
         function, arguments = compiled(request, expressions, gradient)
         scan = jitted(function, "scan")
@@ -173,10 +198,21 @@ def check_program(request: dict[str, Any]) -> dict[str, Any]:
     except Exception as error:
         bad = _culprits(request, expressions, gradient, "scan")
         if not bad or len(bad) == len(expressions):
-            return answer | {"status": "invalid", "error": repr(error)[:1500], "invalid": list(expressions)}
+            return answer | {
+                "status": "invalid",
+                "error": repr(error)[:1500],
+                "invalid": list(expressions),
+            }
         errors = {name: repr(e)[:400] for name, e in bad.items()}
-        rest = check_program(request | {"expressions": {k: v for k, v in expressions.items() if k not in bad}})
-        return rest | {"invalid": [*rest["invalid"], *bad], "errors": rest.get("errors", {}) | errors}
+        rest = check_program(
+            request | {"expressions": {k: v for k, v in expressions.items() if k not in bad}}
+        )
+        return rest | {
+            "invalid": [*rest["invalid"], *bad],
+            "errors": rest.get("errors", {}) | errors,
+        }
+    if request.get("scan alone"):
+        return answer
     try:
         got = execute(function, "fused", arguments)
     except Exception as error:
@@ -184,14 +220,28 @@ def check_program(request: dict[str, Any]) -> dict[str, Any]:
     if gradient and request.get("forward"):
         plain, given = compiled(request, expressions, False)
         forward = execute(plain, "fused", given)["value"]
-        got["value"] = jax.tree.map(lambda a, b, c: np.where(oracle.close(a, b), c, b), wanted["value"], got["value"], forward)
-    return answer | _compared(scan, function, arguments, wanted, got, request, expressions, gradient)
+        got["value"] = jax.tree.map(
+            lambda a, b, c: np.where(oracle.close(a, b), c, b),
+            wanted["value"],
+            got["value"],
+            forward,
+        )
+    return answer | _compared(
+        scan, function, arguments, wanted, got, request, expressions, gradient
+    )
 
 
 def _compared(
-    scan: Callable[..., Any], function: Any, arguments: Any, wanted: Any, got: Any, request: Any, expressions: Any, gradient: bool,
+    scan: Callable[..., Any],
+    function: Callable[..., Any],
+    arguments: Any,
+    wanted: Any,
+    got: Any,
+    request: dict[str, Any],
+    expressions: dict[str, Any],
+    gradient: bool,
     engine: str = "fused",
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """The differences that neither other inputs nor other roundings explain."""
     if not differences(wanted, got, request):
         return {"failures": [], "accepted": []}
@@ -200,9 +250,8 @@ def _compared(
     if not suspects:
         return {"failures": [], "accepted": sorted(accepted)}
     names = {s["output"] for s in suspects.values()}
-    if os.environ.get("FUZZ_DEBUG"):
-        print("SUSPECTS", [(s["output"], s["kind"], s.get("scan"), s.get("fused"), expressions.get(s["output"], ("", ""))[1][:150]) for s in suspects.values()])
-    chosen = {k: v for k, v in expressions.items() if k in names} or expressions
+    places = {"torque"} if "omega" in names else set()
+    chosen = {k: v for k, v in expressions.items() if k in names or v[0] in places}
     found = judged(request, chosen, gradient, suspects, engine)
     bad = {f["output"] for f in found["failures"]}
     return found | {"accepted": sorted((accepted | set(found["accepted"])) - bad)}
@@ -213,13 +262,21 @@ def check_rollout(request: dict[str, Any]) -> dict[str, Any]:
     gradient = request["options"]["gradient"]
     request["smooth"] = ["gradient"]
     alone = request["options"]["bodies"] is None
-    answer: dict[str, Any] = {"status": "ok", "invalid": [], "no scalar form": [], "failures": [], "accepted": []}
+    answer: dict[str, Any] = {
+        "status": "ok",
+        "invalid": [],
+        "no scalar form": [],
+        "failures": [],
+        "accepted": [],
+    }
     function, arguments = compiled(request, {}, gradient)
     scan = jitted(function, "scan", alone)
     try:
         wanted = scan(*arguments)
     except Exception as error:
         return answer | {"status": "invalid", "error": repr(error)[:1500], "invalid": ["rollout"]}
+    if request.get("scan alone"):
+        return answer
     engine = "fused"
     try:
         got = execute(function, engine, arguments, alone)
@@ -231,19 +288,29 @@ def check_rollout(request: dict[str, Any]) -> dict[str, Any]:
         try:
             got = execute(function, engine, arguments, alone)
         except Exception as error:
-            return answer | {"failures": [{"output": "rollout", "raises": f"auto: {error!r}"[:600]}]}
+            return answer | {
+                "failures": [{"output": "rollout", "raises": f"auto: {error!r}"[:600]}]
+            }
     return answer | _compared(scan, function, arguments, wanted, got, request, {}, gradient, engine)
 
 
 def _without_what_raises(
-    request: dict[str, Any], expressions: dict[str, Any], gradient: bool, error: Exception, answer: dict[str, Any]
+    request: dict[str, Any],
+    expressions: dict[str, Any],
+    gradient: bool,
+    error: Exception,
+    answer: dict[str, Any],
 ) -> dict[str, Any]:
-    """The answer for the other expressions, and for those that raise: no scalar form, or a failure."""
-    bad = _culprits(request, expressions, gradient, "fused") or _culprits(request, expressions, gradient, "fused", run=True)
+    """The answer for the other expressions, and what those are that raise."""
+    bad = _culprits(request, expressions, gradient, "fused") or _culprits(
+        request, expressions, gradient, "fused", run=True
+    )
     if not bad:
         return answer | {"failures": [{"output": "all", "raises": repr(error)[:400]}]}
     scalar = [name for name, e in bad.items() if type(e).__name__ == "NotScalarError"]
-    raised = [{"output": name, "raises": repr(e)[:400]} for name, e in bad.items() if name not in scalar]
+    raised = [
+        {"output": name, "raises": repr(e)[:400]} for name, e in bad.items() if name not in scalar
+    ]
     kept = {k: v for k, v in expressions.items() if k not in bad}
     if kept:
         answer = check_program(request | {"expressions": kept})
@@ -261,7 +328,13 @@ def _smooth(request: dict[str, Any], expressions: dict[str, Any]) -> list[str]:
     return [name for name, (place, *_) in expressions.items() if place != "torque"]
 
 
-def _culprits(request: dict[str, Any], expressions: dict[str, Any], gradient: bool, engine: str, run: bool = False) -> dict[str, Any]:
+def _culprits(
+    request: dict[str, Any],
+    expressions: dict[str, Any],
+    gradient: bool,
+    engine: str,
+    run: bool = False,
+) -> dict[str, Any]:
     """The expressions that raise alone."""
     import jax
 
@@ -278,7 +351,9 @@ def _culprits(request: dict[str, Any], expressions: dict[str, Any], gradient: bo
     return found
 
 
-def _fallback(request: dict[str, Any], expressions: dict[str, Any], gradient: bool) -> list[dict[str, Any]]:
+def _fallback(
+    request: dict[str, Any], expressions: dict[str, Any], gradient: bool
+) -> list[dict[str, Any]]:
     """What has no scalar form must run by engine="auto", as the scan does."""
     try:
         function, arguments = compiled(request, expressions, gradient)
@@ -292,8 +367,10 @@ def _fallback(request: dict[str, Any], expressions: dict[str, Any], gradient: bo
     return []
 
 
-def differences(wanted: dict[str, Any], got: dict[str, Any], request: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """By kind and output, the first body that differs; a gradient's output is the one that has the weight in this body."""
+def differences(
+    wanted: dict[str, Any], got: dict[str, Any], request: dict[str, Any]
+) -> dict[str, dict[str, Any]]:
+    """The first body that differs, by kind and output."""
     import jax
 
     found: dict[str, dict[str, Any]] = {}
@@ -302,7 +379,11 @@ def differences(wanted: dict[str, Any], got: dict[str, Any], request: dict[str, 
         paths = jax.tree_util.tree_flatten_with_path(tree)[0]
         for (path, a), b in zip(paths, jax.tree.leaves(got[kind]), strict=True):
             if a.shape != b.shape or a.dtype != b.dtype:
-                found[f"{kind} shape"] = {"output": path[0].key, "kind": kind, "raises": f"{a.shape} {a.dtype}, {b.shape} {b.dtype}"}
+                found[f"{kind} shape"] = {
+                    "output": path[0].key,
+                    "kind": kind,
+                    "raises": f"{a.shape} {a.dtype}, {b.shape} {b.dtype}",
+                }
                 continue
             differs = ~oracle.close(a, b)
             for body in np.nonzero(differs.reshape(len(a), -1).any(1))[0].tolist():
@@ -311,16 +392,25 @@ def differences(wanted: dict[str, Any], got: dict[str, Any], request: dict[str, 
                 place = tuple(np.argwhere(differs[body])[0].tolist())
                 if f"{kind} {output}" not in found:
                     found[f"{kind} {output}"] = {
-                        "output": output, "kind": kind, "body": number, "place": place, "leaf": jax.tree_util.keystr(path),
-                        "scan": repr(a[body][place].item()), "fused": repr(b[body][place].item()), "bodies": [],
+                        "output": output, "kind": kind, "body": number, "place": place,
+                        "leaf": jax.tree_util.keystr(path),
+                        "scan": repr(a[body][place].item()), "fused": repr(b[body][place].item()),
+                        "bodies": [],
                     }  # fmt: skip
-                if len(found[f"{kind} {output}"]["bodies"]) < 6 and number not in found[f"{kind} {output}"]["bodies"]:
+                if (
+                    len(found[f"{kind} {output}"]["bodies"]) < 6
+                    and number not in found[f"{kind} {output}"]["bodies"]
+                ):
                     found[f"{kind} {output}"]["bodies"].append(number)
     return found
 
 
 def judged(
-    request: dict[str, Any], expressions: dict[str, Any], gradient: bool, suspects: dict[str, Any], engine: str = "fused"
+    request: dict[str, Any],
+    expressions: dict[str, Any],
+    gradient: bool,
+    suspects: dict[str, Any],
+    engine: str = "fused",
 ) -> dict[str, Any]:
     """The suspects that rounding explains, and those that it does not."""
     import jax
@@ -360,22 +450,34 @@ def judged(
                     accepted.add(output)
                 elif f"{kind} {output}" not in failures:
                     failures[f"{kind} {output}"] = {
-                        "output": output, "kind": kind, "body": bodies[body] if bodies else body, "place": place, "leaf": jax.tree_util.keystr(path),
+                        "output": output, "kind": kind, "body": bodies[body] if bodies else body,
+                        "place": place, "leaf": jax.tree_util.keystr(path),
                         "scan": repr(a[at].item()), "fused": repr(b[at].item()),
-                        "samples": [repr(x.item()) for x in np.moveaxis(many, 1, 0)[(slice(None), *at)][:4]],
+                        "samples": [repr(x.item()) for x in np.moveaxis(many, 1, 0)[(slice(None),
+                        *at)][:4]],
                     }  # fmt: skip
     if failures and bodies and not request.get("normal"):
         return _again_without_subnormals(request, expressions, gradient, failures, accepted, engine)
-    return {"failures": list(failures.values()), "accepted": sorted(accepted - {f["output"] for f in failures.values()})}
+    return {
+        "failures": list(failures.values()),
+        "accepted": sorted(accepted - {f["output"] for f in failures.values()}),
+    }
 
 
 def _again_without_subnormals(
-    request: dict[str, Any], expressions: dict[str, Any], gradient: bool, failures: dict[str, Any], accepted: set[str], engine: str
+    request: dict[str, Any],
+    expressions: dict[str, Any],
+    gradient: bool,
+    failures: dict[str, Any],
+    accepted: set[str],
+    engine: str,
 ) -> dict[str, Any]:
-    """XLA takes numbers below the normal ones as zero, some constants excepted: no difference if there is none without them."""
+    """XLA takes subnormal numbers as zero, some constants excepted: the failures without them."""
     request = request | {"normal": True}
     function, arguments = compiled(request, expressions, gradient)
-    suspects = differences(execute(function, "scan", arguments), execute(function, engine, arguments), request)
+    suspects = differences(
+        execute(function, "scan", arguments), execute(function, engine, arguments), request
+    )
     left = judged(request, expressions, gradient, suspects, engine)["failures"] if suspects else []
     names = {failure["output"] for failure in left}
     gone = {failure["output"] for failure in failures.values()} - names

@@ -1,10 +1,11 @@
-"""What rounding can do to a function: its jaxpr run again and again with other roundings (Monte Carlo arithmetic).
+"""What rounding can do to a function: its jaxpr run several times with other roundings.
 
-``shaken(function, arguments, sample)`` evaluates the jaxpr operation by operation. Sample 0 rounds as each operation rounds;
-every other sample moves each inexact result by some ulp, by a hash of the result, its place and the sample's number. A result
-whose last bits are zero counts as exact and stays: integers, what was read, small fractions, so a jump at a number that is
-reached exactly stays where it is. The spread of the samples bounds what two correct engines may differ by; where the samples
-disagree on a branch, an integer, an infinity, the point lies at a jump for this precision.
+``shaken(function, arguments, sample)`` evaluates the jaxpr operation by operation. Sample 0 rounds
+as each operation rounds. Every other sample moves each inexact result by some ulp, by a hash of the
+result, its place and the sample's number. A result whose last bits are zero counts as exact and
+stays: integers, small fractions. So a jump at a number that is reached exactly stays where it is.
+The spread of the samples bounds what two correct engines may differ by. Where the samples disagree
+on a branch, an integer or an infinity, the point lies at a jump for this precision.
 
 Parker, Monte Carlo arithmetic, UCLA CSD-970002, 1997.
 """
@@ -19,13 +20,35 @@ from jax import lax
 
 SAMPLES = 12
 EXACT = {
-    "neg", "abs", "floor", "ceil", "round", "sign", "max", "min", "clamp", "select_n", "copy", "copy_p", "stop_gradient", "gather",
-    "reduce_precision", "broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose", "rev", "concatenate", "stack",
-    "unstack", "slice", "split", "iota", "empty", "empty2", "pad", "tile", "reduce_max", "reduce_min", "cummax", "cummin", "sort",
-    "dynamic_slice", "dynamic_update_slice", "scatter", "optimization_barrier", "bitcast_convert_type",
+    "neg", "abs", "floor", "ceil", "round", "sign", "max", "min", "clamp", "select_n", "copy",
+    "copy_p", "stop_gradient", "gather",
+    "reduce_precision", "broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose",
+    "rev", "concatenate", "stack",
+    "unstack", "slice", "split", "iota", "empty", "empty2", "pad", "tile", "reduce_max",
+    "reduce_min", "cummax", "cummin", "sort",
+    "dynamic_slice", "dynamic_update_slice", "scatter", "optimization_barrier",
+    "bitcast_convert_type",
 }  # fmt: skip
-ULPS = {"add": 1, "sub": 1, "mul": 1, "div": 1, "sqrt": 1, "add_any": 1, "square": 1, "rem": 1, "convert_element_type": 1}
-SUMS = ("reduce_sum", "cumsum", "dot_general", "reduce_prod", "cumprod", "scatter-add", "scatter_add")
+ULPS = {
+    "add": 1,
+    "sub": 1,
+    "mul": 1,
+    "div": 1,
+    "sqrt": 1,
+    "add_any": 1,
+    "square": 1,
+    "rem": 1,
+    "convert_element_type": 1,
+}
+SUMS = (
+    "reduce_sum",
+    "cumsum",
+    "dot_general",
+    "reduce_prod",
+    "cumprod",
+    "scatter-add",
+    "scatter_add",
+)
 OTHERS = 6  # ulp of all other functions
 
 
@@ -41,11 +64,15 @@ Rule = Callable[[Any, list[Any], int], list[Any]]
 
 
 def interpreted(
-    function: Callable[..., Any], arguments: Sequence[Any], given: Sequence[Any], rule: Rule, read: Callable[[Any, int], Any]
+    function: Callable[..., Any],
+    arguments: Sequence[Any],
+    given: Sequence[Any],
+    rule: Rule,
+    read: Callable[[Any, int], Any],
 ) -> Any:
     """``function`` at the leaves ``given``, each operation done by ``rule(equation, args, salt)``.
 
-    ``salt`` is a number of the operation's place. Calls and custom rules are inlined, control flow is kept.
+    ``salt`` is a number of the operation's place. Calls and custom rules are inlined.
     """
     closed, shape = jax.make_jaxpr(function, return_shape=True)(*arguments)
     leaves = _Interpreter(rule, read).run(closed.jaxpr, closed.consts, given, 1)
@@ -60,9 +87,13 @@ class _Interpreter:
         """The outputs of a jaxpr."""
         env: dict[Any, Any] = dict(zip(jaxpr.invars, given, strict=True))
         env.update((v, self.read(c, salt)) for v, c in zip(jaxpr.constvars, consts, strict=True))
-        value = lambda v: self.read(np.asarray(v.val, v.aval.dtype), salt) if hasattr(v, "val") else env[v]
+        value = lambda v: (
+            self.read(np.asarray(v.val, v.aval.dtype), salt) if hasattr(v, "val") else env[v]
+        )
         for number, equation in enumerate(jaxpr.eqns):
-            outputs = self.equation(equation, [value(v) for v in equation.invars], salt * 31 + number * 7 + 3)
+            outputs = self.equation(
+                equation, [value(v) for v in equation.invars], salt * 31 + number * 7 + 3
+            )
             env.update(zip(equation.outvars, outputs, strict=True))
         return [value(v) for v in jaxpr.outvars]
 
@@ -82,8 +113,13 @@ class _Interpreter:
             turn = lambda c: tuple(self.opened(params["body_jaxpr"], [*body, *c], salt + 1))
             return list(lax.while_loop(go, turn, carry))
         if name == "cond":
-            branches = [lambda *a, branch=branch, k=k: self.opened(branch, a, salt + k) for k, branch in enumerate(params["branches"])]
-            return lax.switch(jnp.asarray(args[0]).astype(jnp.int32), branches, *args[1:])  # a bool chooses among two
+            branches = [
+                lambda *a, branch=branch, k=k: self.opened(branch, a, salt + k)
+                for k, branch in enumerate(params["branches"])
+            ]
+            return lax.switch(
+                jnp.asarray(args[0]).astype(jnp.int32), branches, *args[1:]
+            )  # a bool chooses among two
         if name != "custom_linear_solve":
             for key in ("jaxpr", "call_jaxpr", "fun_jaxpr"):
                 if key in params:
@@ -114,15 +150,27 @@ def _rounded(equation: Any, args: list[Any], sample: Any, salt: int) -> list[Any
     if name in ("pow", "exp2"):
         return _power(name, equation, args, sample, salt)
     found = bind(equation, args)
-    if name in ("dot_general", "mul"):  # a product that overflows does not where it becomes one operation with a sum
-        found = [jnp.where(sample % 2 == 1, other, x) for x, other in zip(found, _contracted(equation, args, found[0]), strict=True)]
+    if name in (
+        "dot_general",
+        "mul",
+    ):  # a product that overflows does not where it becomes one operation with a sum
+        found = [
+            jnp.where(sample % 2 == 1, other, x)
+            for x, other in zip(found, _contracted(equation, args, found[0]), strict=True)
+        ]
     if name in ("sinh", "cosh", "log1p"):  # XLA has exp(x - log 2), log(1 + x) beyond 1e-4
         (x,) = found
-        more = jnp.minimum(1 / jnp.maximum(jnp.abs(x), 1e-4), 1e4) if name == "log1p" else jnp.abs(args[0])
+        more = (
+            jnp.minimum(1 / jnp.maximum(jnp.abs(x), 1e-4), 1e4)
+            if name == "log1p"
+            else jnp.abs(args[0])
+        )
         return [_moved(x, OTHERS + jnp.where(jnp.isfinite(more), more, 0), sample, salt)]
     if name in EXACT:
         return found
-    ulps = abs(params["y"]) if name == "integer_pow" else 1 if name in SUMS else ULPS.get(name, OTHERS)
+    ulps = (
+        abs(params["y"]) if name == "integer_pow" else 1 if name in SUMS else ULPS.get(name, OTHERS)
+    )
     return [_moved(x, ulps, sample, salt) for x in found]
 
 
@@ -131,19 +179,31 @@ def _contracted(equation: Any, args: list[Any], product: Any) -> list[Any]:
         return [product]
     if equation.primitive.name == "mul":
         largest = jnp.finfo(product.dtype).max
-        return [jnp.where(jnp.isfinite(args[0]) & jnp.isfinite(args[1]), jnp.clip(product, -largest, largest), product)]
+        return [
+            jnp.where(
+                jnp.isfinite(args[0]) & jnp.isfinite(args[1]),
+                jnp.clip(product, -largest, largest),
+                product,
+            )
+        ]
     scale = jnp.asarray(2.0**64 if product.dtype == jnp.float32 else 2.0**512, product.dtype)
     (small,) = bind(equation, [jnp.asarray(x) / scale.astype(x.dtype) for x in args])
     return [jnp.where(jnp.isfinite(product), product, small * scale * scale)]
 
 
 def _power(name: str, equation: Any, args: list[Any], sample: Any, salt: int) -> list[Any]:
-    """exp of a product: an ulp of the exponent moves the result by as many ulp as the exponent is large."""
+    """As the exponential of a product: an error of the product grows with the product."""
     (x,) = bind(equation, args)
     if not jnp.issubdtype(x.dtype, jnp.floating):
         return [x]
-    exponent = args[0] if name == "exp2" else jnp.asarray(args[1]).astype(x.dtype) * jnp.log(jnp.abs(args[0]))
-    return [_moved(x, OTHERS + jnp.where(jnp.isfinite(exponent), jnp.abs(exponent), 0), sample, salt)]
+    exponent = (
+        args[0]
+        if name == "exp2"
+        else jnp.asarray(args[1]).astype(x.dtype) * jnp.log(jnp.abs(args[0]))
+    )
+    return [
+        _moved(x, OTHERS + jnp.where(jnp.isfinite(exponent), jnp.abs(exponent), 0), sample, salt)
+    ]
 
 
 def bind(equation: Any, args: Sequence[Any]) -> list[Any]:
@@ -155,7 +215,10 @@ def bind(equation: Any, args: Sequence[Any]) -> list[Any]:
 
 
 def _moved(x: Any, ulps: Any, sample: Any, salt: int, exact: bool = True) -> Any:
-    """By up to so many ulp; a number below the normal ones to zero or not. ``exact``: not where the last bits are zero."""
+    """``x`` moved by up to so many ulp; a subnormal number to zero in half of the samples.
+
+    With ``exact`` a number whose last bits are zero stays.
+    """
     kind = getattr(x, "dtype", None)
     if kind not in (jnp.float32, jnp.float64):
         return x
@@ -166,7 +229,11 @@ def _moved(x: Any, ulps: Any, sample: Any, salt: int, exact: bool = True) -> Any
     whole, low = (jnp.uint32, 0x3FF) if kind == jnp.float32 else (jnp.uint64, 0xFFFFFF)
     bits = lax.bitcast_convert_type(x, whole)
     words = bits if kind == jnp.float32 else (bits ^ (bits >> 32))
-    h = words.astype(jnp.uint32) ^ jnp.uint32(salt * 2654435761 % 2**32) ^ (sample.astype(jnp.uint32) * jnp.uint32(0x85EBCA6B))
+    h = (
+        words.astype(jnp.uint32)
+        ^ jnp.uint32(salt * 2654435761 % 2**32)
+        ^ (sample.astype(jnp.uint32) * jnp.uint32(0x85EBCA6B))
+    )
     for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
         h = (h ^ (h >> shift)) * jnp.uint32(factor)
     h = h ^ (h >> 16)
@@ -182,7 +249,7 @@ def _moved(x: Any, ulps: Any, sample: Any, salt: int, exact: bool = True) -> Any
 
 
 def moved_inputs(arguments: Any, seed: int) -> Any:
-    """Every float but those with few bits moved by up to two ulp, NaN by its sign."""
+    """Every float but those with few bits moved by up to eight ulp."""
     rng = np.random.default_rng(seed)
 
     def moved(x: np.ndarray) -> np.ndarray:
@@ -190,7 +257,7 @@ def moved_inputs(arguments: Any, seed: int) -> Any:
             return x
         whole, low = (np.uint32, 0x3FF) if x.dtype == np.float32 else (np.uint64, 0xFFFFFF)
         with np.errstate(all="ignore"):
-            there = x * (1 + rng.uniform(-2, 2, x.shape) * np.finfo(x.dtype).eps).astype(x.dtype)
+            there = x * (1 + rng.uniform(-8, 8, x.shape) * np.finfo(x.dtype).eps).astype(x.dtype)
         exact = (np.ascontiguousarray(x).view(whole) & whole(low)) == 0
         return np.where(exact | ~np.isfinite(x), x, there)
 
@@ -198,24 +265,29 @@ def moved_inputs(arguments: Any, seed: int) -> Any:
 
 
 def close(a: np.ndarray, b: np.ndarray, ulps: float = 32.0) -> np.ndarray:
-    """Which elements agree (leading axis: bodies): bits of integers, NaN and infinities by place, floats to so many ulp.
+    """Which elements agree: integers by their bits, NaN and infinities by place, floats by ulp.
 
-    A float that is small beside the median of its output may have lost digits in a difference: it is held to some ulp of the
-    median. Not so one below 1e-6 of it, which no difference of ordinary numbers gives.
+    The leading axis is that of the bodies. A float that is small beside the median of its output
+    may have lost digits in a difference: it is held to a tenth of ``ulps`` of the median. Not so
+    one below 1e-6 of it, which no difference of ordinary numbers gives.
     """
     if a.dtype.kind != "f":
         return a == b
     info = np.finfo(a.dtype)
     with np.errstate(all="ignore"):
         size = np.maximum(np.abs(a), np.abs(b))
-        usual = np.nan_to_num(np.median(size[np.isfinite(size)])) if np.isfinite(size).any() else 0.0
+        usual = (
+            np.nan_to_num(np.median(size[np.isfinite(size)])) if np.isfinite(size).any() else 0.0
+        )
         scale = np.where(size > 1e-6 * usual, np.maximum(size, 0.1 * usual), size)
         near = np.abs(a - b) <= ulps * info.eps * scale + 8 * info.tiny
     return near | (a == b) | (np.isnan(a) & np.isnan(b))
 
 
-def admitted(value: np.ndarray, scan: np.ndarray, samples: np.ndarray, factor: float = 4.0) -> np.ndarray:
-    """Which elements of ``value`` lie within the spread of the samples (leading axis) and of what the scan gave."""
+def admitted(
+    value: np.ndarray, scan: np.ndarray, samples: np.ndarray, factor: float = 4.0
+) -> np.ndarray:
+    """Which elements of ``value`` lie within the spread of the samples and the scan's value."""
     every = np.concatenate([samples, scan[None]])
     if value.dtype.kind != "f":
         same = (every == value).any(0)
@@ -227,7 +299,13 @@ def admitted(value: np.ndarray, scan: np.ndarray, samples: np.ndarray, factor: f
     with np.errstate(all="ignore"):
         low, high = np.where(finite, every, np.inf).min(0), np.where(finite, every, -np.inf).max(0)
         info = np.finfo(value.dtype)
-        margin = factor * (high - low) + 32 * info.eps * np.maximum(np.abs(low), np.abs(high)) + 8 * info.tiny
+        margin = (
+            factor * (high - low)
+            + 32 * info.eps * np.maximum(np.abs(low), np.abs(high))
+            + 8 * info.tiny
+        )
         inside = np.isfinite(value) & (low - margin <= value) & (value <= high + margin)
-        special = (np.isnan(value) & np.isnan(every).any(0)) | (~np.isfinite(value) & (every == value).any(0))
+        special = (np.isnan(value) & np.isnan(every).any(0)) | (
+            ~np.isfinite(value) & (every == value).any(0)
+        )
     return inside | special

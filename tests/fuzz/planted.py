@@ -1,7 +1,7 @@
 """Errors planted on purpose, to show that the fuzzer finds them.
 
-Each changes what one primitive gives, in the functions that the fused engine is given and the scan is not: as if the engine had
-a wrong rule for it, however the engine is built.
+Each changes what one primitive gives, in the functions that the fused engine is given and the scan
+is not: as if the engine had a wrong rule for it, however the engine is built.
 """
 
 from collections.abc import Callable
@@ -39,17 +39,27 @@ def _gather(params: Any, right: Any, *args: Any) -> Any:
 
 def _least(params: Any, right: Any, x: Any, y: Any) -> Any:
     """Of NaN and a number the number."""
-    return jnp.where(jnp.isnan(x), y, jnp.where(jnp.isnan(y), x, right)) if jnp.issubdtype(right.dtype, jnp.floating) else right
+    return (
+        jnp.where(jnp.isnan(x), y, jnp.where(jnp.isnan(y), x, right))
+        if jnp.issubdtype(right.dtype, jnp.floating)
+        else right
+    )
 
 
 def _quotient(params: Any, right: Any, x: Any, y: Any) -> Any:
     """Of integers 0 where the divisor is 0."""
-    return right if jnp.issubdtype(right.dtype, jnp.floating) else jnp.where(y == 0, jnp.zeros_like(right), right)
+    return (
+        right
+        if jnp.issubdtype(right.dtype, jnp.floating)
+        else jnp.where(y == 0, jnp.zeros_like(right), right)
+    )
 
 
 def _converted(params: Any, right: Any, x: Any) -> Any:
     """Numbers beyond the integers wrap around."""
-    if not (jnp.issubdtype(x.dtype, jnp.floating) and jnp.issubdtype(right.dtype, jnp.signedinteger)):
+    if not (
+        jnp.issubdtype(x.dtype, jnp.floating) and jnp.issubdtype(right.dtype, jnp.signedinteger)
+    ):
         return right
     return jnp.where(jnp.abs(x) > 100, -right, right)
 
@@ -57,7 +67,9 @@ def _converted(params: Any, right: Any, x: Any) -> Any:
 def _first(params: Any, right: Any, x: Any) -> Any:
     """The last of equal numbers instead of the first."""
     axis = params["axes"][0]
-    return (x.shape[axis] - 1 - lax.argmax(jnp.flip(x, axis), axis, right.dtype)).astype(right.dtype)
+    return (x.shape[axis] - 1 - lax.argmax(jnp.flip(x, axis), axis, right.dtype)).astype(
+        right.dtype
+    )
 
 
 def _shifted(params: Any, right: Any, x: Any, y: Any) -> Any:
@@ -67,8 +79,10 @@ def _shifted(params: Any, right: Any, x: Any, y: Any) -> Any:
 
 
 PLANTED: dict[str, tuple[str, Callable[..., Any]]] = {
-    "round": ("round", _round), "pow": ("pow", _pow), "gather": ("gather", _gather), "min": ("min", _least),
-    "div": ("div", _quotient), "convert": ("convert_element_type", _converted), "argmax": ("argmax", _first),
+    "round": ("round", _round), "pow": ("pow", _pow), "gather": ("gather", _gather), "min": ("min",
+    _least),
+    "div": ("div", _quotient), "convert": ("convert_element_type", _converted),
+    "argmax": ("argmax", _first),
     "shift": ("shift_left", _shifted),
 }  # fmt: skip
 

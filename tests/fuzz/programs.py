@@ -1,4 +1,4 @@
-"""Programs: twenty expressions in what a short rollout saves, in d aux/dt and in the torque; their text and their inputs."""
+"""Programs: expressions in the functions of a short rollout, their text and their inputs."""
 
 import random
 from collections.abc import Iterable, Sequence
@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .grammar import HELD, HELD_WIDE, PARAMS, SUBNORMAL, Grammar, Mode, Node, Type
+from .grammar import HELD, HELD_WIDE, PARAMS, Grammar, Mode, Node, Type
 
 STEPS = 2
+BODIES = 72
 PLACES = ("save", "save", "save", "save", "rate", "torque")
 
 PRELUDE = '''
@@ -48,7 +49,8 @@ def root_of(x):
         return y
 
     x = jnp.tanh(x)
-    return lax.custom_root(lambda y: y * y * y + y - x, x, solve, lambda g, y: y / g(jnp.ones_like(y)))
+    cubic = lambda y: y * y * y + y - x
+    return lax.custom_root(cubic, x, solve, lambda g, y: y / g(jnp.ones_like(y)))
 
 
 def solution_of(x):
@@ -69,16 +71,26 @@ class Program(NamedTuple):
         """What a child is sent."""
         chosen = list(self.expressions if names is None else names)
         items = {
-            name: [self.expressions[name][0], self.expressions[name][1].render(), list(self.expressions[name][1].type.shape)]
+            name: [
+                self.expressions[name][0],
+                self.expressions[name][1].render(),
+                list(self.expressions[name][1].type.shape),
+            ]
             for name in chosen
         }
         gradient = self.seed % GRADIENT_EVERY == 0
-        request = {"kind": "program", "mode": list(self.mode), "seed": self.seed, "expressions": items, "gradient": gradient}
+        request = {
+            "kind": "program",
+            "mode": list(self.mode),
+            "seed": self.seed,
+            "expressions": items,
+            "gradient": gradient,
+        }
         return request | {"forward": gradient and self.seed % 2 == 0} | options
 
 
 def has_subnormals(seed: int) -> bool:
-    """Whether numbers below the normal ones occur among the constants and inputs: one program in ten."""
+    """Whether subnormal numbers occur among the constants and inputs: in one program of ten."""
     return seed % 10 == 5
 
 
@@ -86,16 +98,26 @@ GRADIENT_EVERY = 3  # programs, of which one is differentiated: that costs three
 
 
 def draw(seed: int, count: int = 20, without: Sequence[str] = (), depth: int = 3) -> Program:
-    """The program of a seed. One in twenty has operations without a scalar form, for which the scan must step in."""
+    """The program of a seed. One in twenty has operations without a scalar form."""
     rng = random.Random(seed)
     mode = (Mode(False, True), Mode(True, False), Mode(True, True))[seed // 25 % 3]
-    grammar = Grammar(rng, mode, without, odd=seed % 20 == 19, reverse=seed % GRADIENT_EVERY == 0, subnormal=has_subnormals(seed))
+    grammar = Grammar(
+        rng,
+        mode,
+        without,
+        odd=seed % 20 == 19,
+        reverse=seed % GRADIENT_EVERY == 0,
+        subnormal=has_subnormals(seed),
+    )
     expressions = {}
     for number in range(count):
         place = rng.choice(PLACES)
         kind = Type("f", grammar.any_shape())
         if place == "save" and rng.random() < 0.45:
-            kind = Type(rng.choice([*mode.integers, "i4", "i4", "b", "b", *(["h"] if mode.x64 else [])]), kind.shape)
+            kind = Type(
+                rng.choice([*mode.integers, "i4", "i4", "b", "b", *(["h"] if mode.x64 else [])]),
+                kind.shape,
+            )
         expressions[f"e{number}"] = (place, grammar.expression(kind, rng.choice((2, 2, 3, depth))))
     return Program(mode, seed, expressions)
 
@@ -104,21 +126,48 @@ def text_of(mode: Mode, expressions: dict[str, Sequence[object]]) -> str:
     """The functions of a program: torque and save."""
     lines = [PRELUDE, "def torque(t, state, params, held):"]
     tau = ["jnp.zeros_like(state.omega)"]
-    tau += [f"bounded(jnp.sum({text}))" for place, text, _ in expressions.values() if place == "torque"]
+    tau += [
+        f"bounded(jnp.sum({text}))" for place, text, _ in expressions.values() if place == "torque"
+    ]
     lines += ["    tau = 0.01 * state.omega", *(f"    tau = tau + {term}" for term in tau)]
-    rates = [f"        {name!r}: {text}," for name, (place, text, _) in expressions.items() if place == "rate"]
-    lines += ["    rate = {", *rates, "    }", "    return tau, rate", "", "", "def save(t, state, params, held):"]
-    saved = [f"        {name!r}: {text}," for name, (place, text, _) in expressions.items() if place == "save"]
+    rates = [
+        f"        {name!r}: {text},"
+        for name, (place, text, _) in expressions.items()
+        if place == "rate"
+    ]
+    lines += [
+        "    rate = {",
+        *rates,
+        "    }",
+        "    return tau, rate",
+        "",
+        "",
+        "def save(t, state, params, held):",
+    ]
+    saved = [
+        f"        {name!r}: {text},"
+        for name, (place, text, _) in expressions.items()
+        if place == "save"
+    ]
     lines += ["    return {", '        "omega": state.omega,', *saved, "    }", ""]
     return "\n".join(lines)
 
 
-FLOATS = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 2.0, 3.0, -3.0, np.inf, -np.inf, np.nan, 2e-38, 3.4028235e38,
-          -3.4028235e38, 1e12, -1e12, 1e-20, 1e20, 0.49999997, -0.49999997, 8388609.0, -8388607.5, 2147483648.0, -2147483904.0,
-          4294967296.0, 127.5, 128.0, 255.5, 256.0, -129.0, 65536.0, 88.8, -104.0, 710.0, np.pi, np.pi / 2]  # fmt: skip
+FLOATS = [
+    0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 2.0, 3.0, -3.0, np.inf, -np.inf, np.nan, 2e-38,
+    3.4028235e38, -3.4028235e38, 1e12, -1e12, 1e-20, 1e20, 0.49999997, -0.49999997, 8388609.0,
+    -8388607.5, 2147483648.0, -2147483904.0, 4294967296.0, 127.5, 128.0, 255.5, 256.0, -129.0,
+    65536.0, 88.8, -104.0, 710.0, np.pi, np.pi / 2,
+]  # fmt: skip
 
 
-def _numbers(rng: np.random.Generator, name: str, shape: tuple[int, ...], extreme: np.ndarray, subnormal: bool) -> np.ndarray:
+def _numbers(
+    rng: np.random.Generator,
+    name: str,
+    shape: tuple[int, ...],
+    extreme: np.ndarray,
+    subnormal: bool,
+) -> np.ndarray:
     """``extreme`` is the probability for each body of a number that is special."""
     special = rng.random(shape) < extreme.reshape(-1, *[1] * (len(shape) - 1))
     if name == "bool":
@@ -127,17 +176,21 @@ def _numbers(rng: np.random.Generator, name: str, shape: tuple[int, ...], extrem
         small = rng.normal(size=shape) * 2.0
         small = np.where(rng.random(shape) < 0.15, np.round(small * 2) / 2, small)
         with np.errstate(over="ignore"):
-            return np.where(special, rng.choice(FLOATS + ([1e-40, -1e-38] if subnormal else []), shape), small).astype(name)
+            return np.where(
+                special, rng.choice(FLOATS + ([1e-40, -1e-38] if subnormal else []), shape), small
+            ).astype(name)
     kind = np.dtype(name)
     low, high = np.iinfo(kind).min, np.iinfo(kind).max
     ends = np.array([low, high, low + 1, high - 1, 0, 0, 1, high // 2], kind)
     small = rng.integers(0 if kind.kind == "u" else -9, 10, shape).astype(kind)
     anything = rng.integers(low, high, shape, kind, endpoint=True)
-    return np.where(special, np.where(rng.random(shape) < 0.5, rng.choice(ends, shape), anything), small)
+    return np.where(
+        special, np.where(rng.random(shape) < 0.5, rng.choice(ends, shape), anything), small
+    )
 
 
 def data_of(mode: Mode, seed: int, bodies: int) -> dict[str, object]:
-    """numpy arrays with a leading axis of bodies; a third of them without extremes, a third with few, a third with many."""
+    """Numpy arrays with a leading axis of bodies: a third each with no, few and many extremes."""
     rng = np.random.default_rng(seed)
     extreme = np.resize([0.0, 0.05, 0.3], bodies)
     held = {}
@@ -145,8 +198,19 @@ def data_of(mode: Mode, seed: int, bodies: int) -> dict[str, object]:
         if kind.dtype == "key":
             held[name] = rng.integers(0, 2**32, (bodies, STEPS, 2), np.uint32)
         else:
-            held[name] = _numbers(rng, mode.name(kind.dtype), (bodies, STEPS, *kind.shape), extreme, has_subnormals(seed))
-    params = {name: _numbers(rng, mode.name(kind.dtype), (bodies, *kind.shape), extreme, has_subnormals(seed)) for name, kind in PARAMS.items()}
+            held[name] = _numbers(
+                rng,
+                mode.name(kind.dtype),
+                (bodies, STEPS, *kind.shape),
+                extreme,
+                has_subnormals(seed),
+            )
+    params = {
+        name: _numbers(
+            rng, mode.name(kind.dtype), (bodies, *kind.shape), extreme, has_subnormals(seed)
+        )
+        for name, kind in PARAMS.items()
+    }
     q = rng.normal(size=(bodies, 4))
     return {
         "q": (q / np.linalg.norm(q, axis=1, keepdims=True)).astype(mode.name("f")),
