@@ -1,4 +1,4 @@
-"""The fuzzer: its grammar reaches the tables of the fused engine, it finds planted errors, and both engines agree on its programs."""
+"""The fuzzer reaches the tables of the fused engine, finds planted errors, and finds no others."""
 
 import random
 import re
@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from fuzz import oracle, planted, programs, reducing, rollouts
-from fuzz.grammar import PRODUCTIONS, SHAPES, Grammar, Mode, Node, Type
+from fuzz.grammar import PRODUCTIONS, SHAPES, Grammar, Mode, Type
 from fuzz.running import Children
 
 from jaxquat.fused.scalarize import ELEMENTWISE, STRUCTURAL
@@ -30,21 +30,22 @@ NEVER_DRAWN = {
     "split": "slices in some versions of jax",
     "empty": "only loops of jax that collect rows make uninitialised arrays",
     "empty2": "only loops of jax that collect rows make uninitialised arrays",
-    "iota_2x32_shape": "appears when random_bits is traced further, which the engine does and the grammar does not",
-    "threefry2x32": "appears when random_bits is traced further, which the engine does and the grammar does not",
+    "iota_2x32_shape": "what random_bits is traced to, which the engine does",
+    "threefry2x32": "what random_bits is traced to, which the engine does",
     "call_hi_primitive": "lax.custom_root in other versions of jax",
     "scatter_add": "a name of scatter-add in other versions of jax",
     "copy": "jnp.copy of a traced array is nothing in some versions of jax",
-    "optimization_barrier": "jax.checkpoint within a derivative puts it in, in some versions of jax alone",
+    "optimization_barrier": "put in by jax.checkpoint within a derivative, in some versions of jax",
 }
 
 
 @pytest.fixture(autouse=True)
 def plain_promotion():
     """Programs add numbers of several dtypes, as users do."""
-    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"), warnings.catch_warnings():
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        yield
+        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+            yield
 
 
 def primitives(jaxpr, found):
@@ -69,14 +70,14 @@ def primitives_of(mode, node):
     state = type("State", (), {})
 
     def function(floats, rest):
-        scope = {**names, "held": floats["held"] | rest["held"], "params": floats["params"] | rest["params"], "t": floats["t"]}
+        scope = {**names, "t": floats["t"]} | {name: floats[name] | rest[name] for name in groups}
         state.q, state.omega = floats["q"], floats["omega"]
         return eval(node.render(), scope | {"state": state})
 
     is_float = lambda x: jnp.issubdtype(x.dtype, jnp.floating)
     groups = {"held": held, "params": given}
-    floats = {name: {k: x for k, x in group.items() if is_float(x)} for name, group in groups.items()}
-    rest = {name: {k: x for k, x in group.items() if not is_float(x)} for name, group in groups.items()}
+    chosen = lambda group, of: {k: x for k, x in group.items() if is_float(x) == of}
+    floats, rest = ({name: chosen(x, of) for name, x in groups.items()} for of in (True, False))
     floats |= {"t": data["t0"][0], "q": data["q"][0], "omega": data["omega"][0]}
     found = primitives(jax.make_jaxpr(function)(floats, rest).jaxpr, set())
     if node.type.kind == "f" and "while" not in node.productions():
@@ -91,12 +92,14 @@ def test_the_grammar_reaches_every_entry_of_the_tables_but_those_named_with_a_re
     for number, production in enumerate(PRODUCTIONS.values()):
         if production.name.startswith("odd "):
             continue
-        kinds = [Type(dtype, shape) for dtype in ("f", "i4", "u4", "b", "i1", "u2") for shape in SHAPES]
+        dtypes = ("f", "i4", "u4", "b", "i1", "u2")
+        kinds = [Type(dtype, shape) for dtype in dtypes for shape in SHAPES]
         kinds = [kind for kind in kinds if production.weight(kind)]
         rng = random.Random(number)
-        chosen = [kind for dtype in ("f", "i4", "u4", "b") for kind in [k for k in kinds if k.dtype == dtype][:1]] or kinds[:1]
+        kinds = list({kind.dtype: kind for kind in reversed(kinds)}.values())  # one of each dtype
         for turn in range(4):
-            found |= primitives_of(mode, production.make(Grammar(rng, mode), chosen[-turn % len(chosen)], 1))
+            kind = kinds[-1 - turn % len(kinds)]
+            found |= primitives_of(mode, production.make(Grammar(rng, mode), kind, 1))
     missing = {*ELEMENTWISE, *STRUCTURAL} - found
     assert missing <= set(NEVER_DRAWN), missing - set(NEVER_DRAWN)
 
@@ -118,10 +121,11 @@ def test_floats_agree_to_some_ulp_and_everything_else_by_its_bits():
 
 
 def test_other_roundings_admit_what_rounding_explains_and_nothing_else():
-    """(1 + x) - 1 keeps no digit of x = 1e-8 in float32; a floor at a number reached exactly does not move."""
+    """(1 + x) - 1 keeps two digits of 1.3e-7; a floor at a number reached exactly stays."""
     lost, kept = lambda x: (x[0] + 1.0) - 1.0, lambda x: jnp.floor(x[1] * 2.0)
     x = np.float32([1.3e-7, 1.5])
-    samples = [np.array([oracle.shaken(f, (x,), jnp.asarray(k)) for k in range(12)]) for f in (lost, kept)]
+    shaken = lambda f: np.array([oracle.shaken(f, (x,), jnp.asarray(k)) for k in range(12)])
+    samples = [shaken(f) for f in (lost, kept)]
     admitted = lambda value, many: bool(oracle.admitted(np.float32(value), many[0], many))
     assert admitted(2.4e-7, samples[0])
     assert not admitted(1e-5, samples[0])
@@ -130,15 +134,13 @@ def test_other_roundings_admit_what_rounding_explains_and_nothing_else():
 
 
 def test_a_failure_shrinks_to_the_operation_that_fails():
-    program = programs.draw(2)
-    failing = lambda p: any("round even" in node.productions() for _, node in p.expressions.values())
-    deep = next(k for k in range(1000) if failing(programs.draw(k)) and programs.draw(k).seed)
-    program = programs.draw(deep)
+    trees = lambda program: [node for _, node in program.expressions.values()]
+    failing = lambda program: any("round even" in tree.productions() for tree in trees(program))
+    program = next(filter(failing, map(programs.draw, range(1000))))
     small = reducing.reduced(program, failing, [])
     ((_, node),) = small.expressions.values()
     assert node.production == "round even"
     assert node.size() == 2
-    assert isinstance(node, Node)
 
 
 def programs_until_found(name, most):
@@ -162,9 +164,8 @@ def test_a_planted_error_is_found(name):
 
 def run(*arguments):
     """Output of the command line."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.fuzz", *map(str, arguments)], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, "-m", "tests.fuzz", *map(str, arguments)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout
 
 
@@ -178,4 +179,4 @@ def test_the_engines_agree_on_a_few_programs():
 def test_the_engines_agree_on_a_thousand_expressions_and_twenty_rollouts():
     status, output = run("--programs", 50, "--rollouts", 20, "--seed", 100)
     assert status == 0, output
-    assert re.search(r"1000 expressions, 20 rollouts, 0 differences, 0 crashes, 0 hangs, 0 broken", output)
+    assert re.search(r"1000 expressions, 20 rollouts, 0 differences, 0 crashes, 0 hangs", output)

@@ -96,8 +96,8 @@ PARAMS = {"a": Type("f", (3,)), "g": Type("f"), "n": Type("i4", (3,))}
 FLOATS = ("0.0", "-0.0", "1.0", "-1.0", "0.5", "2.0", "3.0", "-0.25", "0.1", "1e-3", "1.5707963",
           "10.0", "-7.3")  # fmt: skip
 EXTREMES = ("np.inf", "-np.inf", "np.nan", "2e-38", "3.4028235e38", "-3.4028235e38", "1e12",
-            "-1e12", "1e-20", "1e20", "0.49999997", "-0.49999997", "8388609.0", "8388607.5", "2147483648.0",
-            "-2147483904.0", "4294967296.0", "255.5", "2.5", "-1.5")  # fmt: skip
+            "-1e12", "1e-20", "1e20", "0.49999997", "-0.49999997", "8388609.0", "8388607.5",
+            "2147483648.0", "-2147483904.0", "4294967296.0", "255.5", "2.5", "-1.5")  # fmt: skip
 SUBNORMAL = ("1e-40", "-1e-42", "1e-38")  # in float32
 EXPONENTS = ("-2.5", "0.5", "-0.5", "1.5", "2.0", "-3.0", "3.0", "0.3333", "-1.7", "0.0", "-0.0",
              "1.0", "65.0", "-70.0", "64.5", "0.25", "100.0", "5.0", "-64.0", "7.5", "np.inf",
@@ -917,14 +917,17 @@ def _(g: Grammar, kind: Type, depth: int) -> Node:
 @production("fori_loop", _scaled(1.0, _any))
 def _(g: Grammar, kind: Type, depth: int) -> Node:
     low, count = g.rng.choice((0, 0, -2, 3)), g.rng.choice((0, 1, 3, 4))
-    text = f"lax.fori_loop({low}, {low + count}, lambda @0_0, @0_1: $0, $1)"
+    text = f"lax.fori_loop(np.int32({low}), np.int32({low + count}), lambda @0_0, @0_1: $0, $1)"
     return g.node("fori_loop", kind, text, [kind, kind], depth, [[Type("i4"), kind], []])
 
 
 @production("index in a loop", _shaped(1.0, _any, ()))
 def _(g: Grammar, kind: Type, depth: int) -> Node:
     """The index is known once the loop is unrolled, and clamped."""
-    loop = "lax.fori_loop(0, 6, lambda @1_0, @1_1: (lambda @1_2: $1)(row[@1_0 - 1]), row[0])"
+    loop = (
+        "lax.fori_loop(np.int32(0), np.int32(6), lambda @1_0, @1_1:"
+        " (lambda @1_2: $1)(row[@1_0 - 1]), row[0])"
+    )
     children = [Type(kind.dtype, (4,)), kind]
     return g.node(
         "index in a loop",

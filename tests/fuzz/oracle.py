@@ -280,7 +280,7 @@ def close(a: np.ndarray, b: np.ndarray, ulps: float = 32.0) -> np.ndarray:
             np.nan_to_num(np.median(size[np.isfinite(size)])) if np.isfinite(size).any() else 0.0
         )
         scale = np.where(size > 1e-6 * usual, np.maximum(size, 0.1 * usual), size)
-        near = np.abs(a - b) <= ulps * info.eps * scale + 8 * info.tiny
+        near = np.isfinite(size) & (np.abs(a - b) <= ulps * info.eps * scale + 8 * info.tiny)
     return near | (a == b) | (np.isnan(a) & np.isnan(b))
 
 
