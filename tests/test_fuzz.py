@@ -79,7 +79,9 @@ def primitives_of(mode, node):
     chosen = lambda group, of: {k: x for k, x in group.items() if is_float(x) == of}
     floats, rest = ({name: chosen(x, of) for name, x in groups.items()} for of in (True, False))
     floats |= {"t": data["t0"][0], "q": data["q"][0], "omega": data["omega"][0]}
-    found = primitives(jax.make_jaxpr(function)(floats, rest).jaxpr, set())
+    jaxpr, out = jax.make_jaxpr(function, return_shape=True)(floats, rest)
+    assert (out.dtype, out.shape) == (mode.name(node.type.dtype), node.type.shape), node.render()
+    found = primitives(jaxpr.jaxpr, set())
     if node.type.kind == "f" and "while" not in node.productions():
         back = lambda floats, rest, bar: jax.vjp(lambda f: function(f, rest), floats)[1](bar)
         bar = jnp.ones(node.type.shape, mode.name(node.type.dtype))

@@ -9,8 +9,8 @@ names a program: seed 17 is the same expressions and inputs everywhere.
 A program is a rollout of two steps by Euler's method (``programs``). Its expressions come from a
 grammar of jnp and lax operations (``grammar``), and stand in what is saved, in d aux/dt, and,
 bounded, in the torque. Their arguments are inputs that change from step to step, among them NaN,
-infinities, the least and the largest integers, for 72 bodies at once. One program in three is
-differentiated too, which costs three times as much; in it each body has the gradient of one
+infinities, the least and the largest integers, for 72 bodies at once. One program in five is
+differentiated too, which costs four times as much; in it each body has the gradient of one
 expression. One in ten has numbers below the normal ones, one in twenty operations without a scalar
 form, where engine="auto" must give what the scan gives. Whole rollouts (``rollouts``) draw the
 scheme, a controller with memory of several dtypes, inputs, the sampling, what is saved, the

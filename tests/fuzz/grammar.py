@@ -381,7 +381,7 @@ _elementwise("odd population_count", "lax.population_count($0)", _is("i", "u"))
 _elementwise("odd shift", "jnp.left_shift($0, $1)", _is("i", "u"), 2)
 _elementwise(
     "odd half precision",
-    "$0.astype(jnp.float16).astype(jnp.float32)",
+    "(lambda x: jnp.asarray(x).astype(jnp.float16).astype(x.dtype))($0)",
     lambda k: float(k.dtype == "f"),
 )
 _elementwise("odd complex", "jnp.abs(lax.complex($0, $1))", lambda k: float(k.dtype == "f"), 2)
@@ -865,7 +865,7 @@ def _(g: Grammar, kind: Type, depth: int) -> Node:
     return g.node(
         "iota",
         kind,
-        f"lax.broadcasted_iota({g.dtype(kind.dtype)}, {kind.shape}, {axis}) * $0",
+        f"(lax.broadcasted_iota({g.dtype(kind.dtype)}, {kind.shape}, {axis}) * $0)",
         [kind],
         depth,
     )
@@ -917,17 +917,14 @@ def _(g: Grammar, kind: Type, depth: int) -> Node:
 @production("fori_loop", _scaled(1.0, _any))
 def _(g: Grammar, kind: Type, depth: int) -> Node:
     low, count = g.rng.choice((0, 0, -2, 3)), g.rng.choice((0, 1, 3, 4))
-    text = f"lax.fori_loop(np.int32({low}), np.int32({low + count}), lambda @0_0, @0_1: $0, $1)"
+    text = f"loop({low}, {low + count}, lambda @0_0, @0_1: $0, $1)"
     return g.node("fori_loop", kind, text, [kind, kind], depth, [[Type("i4"), kind], []])
 
 
 @production("index in a loop", _shaped(1.0, _any, ()))
 def _(g: Grammar, kind: Type, depth: int) -> Node:
     """The index is known once the loop is unrolled, and clamped."""
-    loop = (
-        "lax.fori_loop(np.int32(0), np.int32(6), lambda @1_0, @1_1:"
-        " (lambda @1_2: $1)(row[@1_0 - 1]), row[0])"
-    )
+    loop = "loop(0, 6, lambda @1_0, @1_1: (lambda @1_2: $1)(row[@1_0 - 1]), row[0])"
     children = [Type(kind.dtype, (4,)), kind]
     return g.node(
         "index in a loop",

@@ -39,6 +39,11 @@ def with_vjp(function):
     return g
 
 
+def loop(low, high, body, start):
+    """With an index of 32 bits also where the default integer has 64."""
+    return lax.fori_loop(low, high, lambda k, x: body(jnp.asarray(k, jnp.int32), x), start)
+
+
 def root_of(x):
     """y with y^3 + y = tanh(x)."""
 
@@ -94,7 +99,7 @@ def has_subnormals(seed: int) -> bool:
     return seed % 10 == 5
 
 
-GRADIENT_EVERY = 3  # programs, of which one is differentiated: that costs three times the values
+GRADIENT_EVERY = 5  # programs, of which one is differentiated: that costs four times the values
 
 
 def draw(seed: int, count: int = 20, without: Sequence[str] = (), depth: int = 3) -> Program:
