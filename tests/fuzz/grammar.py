@@ -319,7 +319,10 @@ def _elementwise(
         children = [kind] * count
         if count == 2 and kind.shape and "lax" not in text and g.rng.random() < 0.2:
             children[g.rng.randrange(2)] = Type(kind.dtype)
-        return g.node(name, kind, text, children, depth)
+        node = g.node(name, kind, text, children, depth)
+        if kind.kind in "iu" and all(child.production == "constant" for child in node.children):
+            return node.children[0]  # XLA ends the process where it divides constants by zero
+        return node
 
     production(name, _scaled(weight, test))(make)
 
