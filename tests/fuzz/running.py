@@ -12,11 +12,6 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-# compile fast: what the scan gives is compared to rounding, and these leave its meaning alone
-FLAGS = (
-    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
-    " --xla_cpu_use_fusion_emitters=false"
-)
 REQUESTS = 60  # a child, then a new one: kernels stay in memory
 
 
@@ -36,7 +31,7 @@ class Child:
         environment = os.environ | {
             "PYTHONPATH": os.pathsep.join(p for p in path if p), "JAXQUAT_CACHE": "",
             "JAX_PLATFORMS": "cpu",
-            "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}", "PYTHONWARNINGS": "ignore",
+            "PYTHONWARNINGS": "ignore",
         }  # fmt: skip
         self.process = subprocess.Popen(
             self.arguments,
