@@ -1,0 +1,1148 @@
+"""Random expressions of jnp and lax operations, as trees that render to Python.
+
+A production makes an expression of a wanted type (dtype and shape) from expressions of types that
+it chooses. "f" is the float dtype of the program, "h" the other one. Everything random comes from
+one ``random.Random``, so a seed names a program.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+SIGNED, UNSIGNED = ("i1", "i2", "i4", "i8"), ("u1", "u2", "u4", "u8")
+SHAPES = ((), (3,), (4,), (2, 3), (20,))
+WIDTH = {"i1": 8, "i2": 16, "i4": 32, "i8": 64, "u1": 8, "u2": 16, "u4": 32, "u8": 64}
+
+
+class Type(NamedTuple):
+    """Of an expression: dtype "f", "h", "b", "i4", ... or "key", and shape."""
+
+    dtype: str
+    shape: tuple[int, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        """``f`` float, ``i`` signed, ``u`` unsigned, ``b`` bool, ``k`` key."""
+        return "f" if self.dtype in "fh" else self.dtype[0]
+
+
+class Node(NamedTuple):
+    """An expression; its text has $0, $1, ... for children, ``binds[k]`` are names for child k."""
+
+    production: str
+    type: Type
+    text: str
+    children: tuple["Node", ...] = ()
+    binds: tuple[tuple[str, ...], ...] = ()
+
+    def render(self) -> str:
+        """The expression in Python."""
+        text = self.text
+        for number in reversed(range(len(self.children))):
+            text = text.replace(f"${number}", self.children[number].render())
+        return text
+
+    def free(self) -> set[str]:
+        """Bound names that it uses and does not bind."""
+        if self.production == "variable":
+            return {self.text}
+        found: set[str] = set()
+        for number, child in enumerate(self.children):
+            inner = child.free()
+            found |= inner - set(self.binds[number] if self.binds else ())
+        return found
+
+    def size(self) -> int:
+        """Nodes."""
+        return 1 + sum(child.size() for child in self.children)
+
+    def productions(self) -> set[str]:
+        """The names of all productions in it."""
+        return {self.production}.union(*(child.productions() for child in self.children))
+
+
+class Mode(NamedTuple):
+    """What dtypes a program has."""
+
+    x64: bool
+    single: bool  # the float dtype is float32
+
+    def name(self, dtype: str) -> str:
+        """Of numpy."""
+        if dtype == "f":
+            return "float32" if self.single else "float64"
+        if dtype == "h":
+            return "float64" if self.single else "float32"
+        if dtype == "b":
+            return "bool"
+        return f"{'u' if dtype[0] == 'u' else ''}int{8 * int(dtype[1])}"
+
+    @property
+    def integers(self) -> list[str]:
+        """Their dtypes."""
+        return [d for d in SIGNED + UNSIGNED if self.x64 or d[1] != "8"]
+
+
+# what a program is given: name, type; "held" changes from step to step and is what most leaves are
+HELD = {
+    "x": Type("f", (3,)), "y": Type("f"), "z": Type("f", (4,)), "m": Type("f", (2, 3)),
+    "w": Type("f", (20,)), "k": Type("i4"), "b": Type("b", (3,)), "c": Type("b"),
+    "key": Type("key"), "i1": Type("i1", (3,)), "i2": Type("i2", (3,)), "i4": Type("i4", (3,)),
+    "u1": Type("u1", (3,)), "u2": Type("u2", (3,)), "u4": Type("u4", (3,)),
+}  # fmt: skip
+HELD_WIDE = {"h": Type("h", (3,)), "i8": Type("i8", (3,)), "u8": Type("u8", (3,))}
+PARAMS = {"a": Type("f", (3,)), "g": Type("f"), "n": Type("i4", (3,))}
+
+FLOATS = ("0.0", "-0.0", "1.0", "-1.0", "0.5", "2.0", "3.0", "-0.25", "0.1", "1e-3", "1.5707963",
+          "10.0", "-7.3")  # fmt: skip
+EXTREMES = ("np.inf", "-np.inf", "np.nan", "2e-38", "3.4028235e38", "-3.4028235e38", "1e12",
+            "-1e12", "1e-20", "1e20", "0.49999997", "-0.49999997", "8388609.0", "8388607.5",
+            "2147483648.0", "-2147483904.0", "4294967296.0", "255.5", "2.5", "-1.5")  # fmt: skip
+SUBNORMAL = ("1e-40", "-1e-42", "1e-38")  # in float32
+EXPONENTS = ("-2.5", "0.5", "-0.5", "1.5", "2.0", "-3.0", "3.0", "0.3333", "-1.7", "0.0", "-0.0",
+             "1.0", "65.0", "-70.0", "64.5", "0.25", "100.0", "5.0", "-64.0", "7.5", "np.inf",
+             "np.nan")  # fmt: skip
+
+
+class Production(NamedTuple):
+    """``make(grammar, type, depth)`` gives a node; ``weight`` is 0 for types it cannot make."""
+
+    name: str
+    weight: Callable[[Type], float]
+    make: Callable[["Grammar", Type, int], Node]
+
+
+PRODUCTIONS: dict[str, Production] = {}
+
+
+def production(
+    name: str, weight: float | Callable[[Type], float] = 1.0
+) -> Callable[[Callable[..., Node]], Callable[..., Node]]:
+    """Enter a function into the table."""
+
+    def enter(make: Callable[..., Node]) -> Callable[..., Node]:
+        assert name not in PRODUCTIONS, name
+        PRODUCTIONS[name] = Production(name, weight if callable(weight) else lambda _: weight, make)
+        return make
+
+    return enter
+
+
+class Grammar:
+    """Draws expressions.
+
+    ``without`` names productions left out; ``odd`` admits what has no scalar form; ``reverse``
+    leaves out what jax cannot differentiate in reverse mode; ``subnormal`` admits constants below
+    the normal numbers, which XLA may take as zero.
+    """
+
+    def __init__(
+        self,
+        rng: random.Random,
+        mode: Mode,
+        without: Sequence[str] = (),
+        odd: bool = False,
+        reverse: bool = False,
+        subnormal: bool = False,
+    ) -> None:
+        self.rng, self.mode, self.reverse = rng, mode, reverse
+        self.extremes = (*EXTREMES, *(SUBNORMAL if subnormal else ()))
+        self.table = [
+            p
+            for p in PRODUCTIONS.values()
+            if p.name not in without and (odd or not p.name.startswith("odd "))
+        ]
+        self.scope: list[tuple[str, Type]] = []
+        self.sealed: int | None = None  # within a custom rule only names bound from here on
+        self.count = 0
+        self.names = {
+            f"held[{name!r}]": kind
+            for name, kind in {**HELD, **(HELD_WIDE if mode.x64 else {})}.items()
+        }
+        self.names |= {f"params[{name!r}]": kind for name, kind in PARAMS.items()}
+        self.names |= {"t": Type("f"), "state.q": Type("f", (4,)), "state.omega": Type("f", (3,))}
+
+    def dtype(self, name: str) -> str:
+        """In Python."""
+        return "jnp.bool_" if name == "b" else f"jnp.{self.mode.name(name)}"
+
+    def any_shape(self) -> tuple[int, ...]:
+        """Small ones more often."""
+        return self.rng.choices(SHAPES, (5, 6, 3, 2, 1))[0]
+
+    def any_number(self) -> str:
+        """A dtype."""
+        return self.rng.choice(["f"] * 6 + (["h"] if self.mode.x64 else []) + self.mode.integers)
+
+    def expression(self, kind: Type, depth: int) -> Node:
+        """Of the wanted type; ``depth`` more levels at most."""
+        if kind.dtype == "key":
+            return self.key(depth)
+        if depth <= 0 or self.rng.random() < 0.1:
+            return self.leaf(kind)
+        weights = [p.weight(kind) for p in self.table]
+        if not any(weights):
+            return self.leaf(kind)
+        return self.rng.choices(self.table, weights)[0].make(self, kind, depth - 1)
+
+    def node(
+        self,
+        name: str,
+        kind: Type,
+        text: str,
+        children: Sequence[Type],
+        depth: int,
+        binds: Sequence[Sequence[Type]] | None = None,
+    ) -> Node:
+        """A node with fresh children. In ``text`` @k_j is the j-th name bound for child k."""
+        made, names = [], []
+        for number, child in enumerate(children):
+            bound = []
+            for place, bound_type in enumerate(binds[number] if binds else ()):
+                self.count += 1
+                bound.append(f"v{self.count}")
+                text = text.replace(f"@{number}_{place}", bound[-1])
+                self.scope.append((bound[-1], bound_type))
+            made.append(self.expression(child, depth))
+            if bound:
+                del self.scope[-len(bound) :]
+            names.append(tuple(bound))
+        return Node(name, kind, text, tuple(made), tuple(names))
+
+    def constant(self, kind: Type) -> Node:
+        """Scalars are literals of the program, arrays what it closes over."""
+
+        def one() -> str:
+            if kind.kind == "f":
+                return self.rng.choice(FLOATS if self.rng.random() < 0.8 else self.extremes)
+            if kind.dtype == "b":
+                return self.rng.choice(("True", "False"))
+            bits = WIDTH[kind.dtype]
+            low, high = (
+                (0, 2**bits - 1) if kind.kind == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+            )
+            small = [0, 1, 2, 3, 7, 100] + ([-1, -2, -5] if kind.kind == "i" else [])
+            return str(
+                self.rng.choice(
+                    [low, high, low + 1, high - 1] if self.rng.random() < 0.25 else small
+                )
+            )
+
+        name = "bool_" if kind.dtype == "b" else self.mode.name(kind.dtype)
+        if kind.shape == ():
+            return Node("constant", kind, f"np.{name}({one()})")
+
+        def rows(shape: tuple[int, ...]) -> str:
+            return f"[{', '.join(rows(shape[1:]) for _ in range(shape[0]))}]" if shape else one()
+
+        return Node("constant", kind, f"jnp.array(np.array({rows(kind.shape)}, np.{name}))")
+
+    def leaf(self, kind: Type) -> Node:
+        """A name, mostly; of another shape or dtype if there is none of this one."""
+        bound = [name for name, other in self.scope[self.sealed or 0 :] if other == kind]
+        if bound and self.rng.random() < 0.8:
+            return Node("variable", kind, self.rng.choice(bound))
+        if self.sealed is not None or self.rng.random() < 0.2:
+            return self.constant(kind)
+        names = [name for name, other in self.names.items() if other == kind]
+        if names:
+            held = [name for name in names if name.startswith("held")]
+            return Node(
+                "input", kind, self.rng.choice(held if held and self.rng.random() < 0.7 else names)
+            )
+        same = [
+            name
+            for name, other in self.names.items()
+            if other.dtype == kind.dtype and other.shape == (3,)
+        ]
+        if not same:
+            return self.constant(kind)
+        name, shape = self.rng.choice(same), kind.shape
+        if shape == ():
+            return Node("input", kind, f"{name}[{self.rng.randrange(3)}]")
+        spread = {
+            (3,): name,
+            (4,): f"{name}[np.array([0, 1, 2, 0])]",
+            (2, 3): f"jnp.stack([{name}, {name}[::-1]])",
+            (20,): f"jnp.tile({name}, 7)[:20]",
+        }
+        return Node("input", kind, spread[shape])
+
+    def key(self, depth: int) -> Node:
+        """Of jax.random."""
+        kind, which = Type("key"), self.rng.random()
+        if self.sealed is None and (depth <= 0 or which < 0.4):
+            return Node("input", kind, "held['key']")
+        if depth <= 0 or which < 0.5:
+            return Node("key", kind, f"jax.random.key({self.rng.randrange(100)})")
+        if which < 0.8:
+            child = Type(self.rng.choice(("i4", "u4")))
+            return self.node(
+                "fold_in", kind, "jax.random.fold_in($0, $1)", [kind, child], depth - 1
+            )
+        return self.node(
+            "split", kind, f"jax.random.split($0, 3)[{self.rng.randrange(3)}]", [kind], depth - 1
+        )
+
+
+def _is(*kinds: str) -> Callable[[Type], float]:
+    return lambda kind: 1.0 if kind.kind in kinds else 0.0
+
+
+def _number(kind: Type) -> float:
+    return 1.0 if kind.kind in "fiu" else 0.0
+
+
+def _any(kind: Type) -> float:
+    return 1.0 if kind.dtype != "key" else 0.0
+
+
+def _scaled(weight: float, test: Callable[[Type], float]) -> Callable[[Type], float]:
+    return lambda kind: weight * test(kind)
+
+
+def _shaped(
+    weight: float, test: Callable[[Type], float], *shapes: tuple[int, ...]
+) -> Callable[[Type], float]:
+    return lambda kind: weight * test(kind) * (kind.shape in shapes)
+
+
+# element by element
+
+
+def _elementwise(
+    name: str, text: str, test: Callable[[Type], float], count: int = 1, weight: float = 1.0
+) -> None:
+    """Operands of the type of the result; one of two may be a scalar."""
+
+    def make(g: Grammar, kind: Type, depth: int) -> Node:
+        children = [kind] * count
+        if count == 2 and kind.shape and "lax" not in text and g.rng.random() < 0.2:
+            children[g.rng.randrange(2)] = Type(kind.dtype)
+        node = g.node(name, kind, text, children, depth)
+        if kind.kind in "iu" and all(child.production == "constant" for child in node.children):
+            return node.children[0]  # XLA ends the process where it divides constants by zero
+        return node
+
+    production(name, _scaled(weight, test))(make)
+
+
+_FLOAT_FUNCTIONS = {
+    "sqrt": "jnp.sqrt", "sin": "jnp.sin", "cos": "jnp.cos", "tan": "jnp.tan", "tanh": "jnp.tanh",
+    "exp": "jnp.exp", "log": "jnp.log", "floor": "jnp.floor", "ceil": "jnp.ceil",
+    "rsqrt": "lax.rsqrt", "logistic": "lax.logistic", "exp2": "jnp.exp2", "asin": "jnp.arcsin",
+    "acos": "jnp.arccos", "atan": "jnp.arctan", "sinh": "jnp.sinh", "cosh": "jnp.cosh",
+    "expm1": "jnp.expm1", "log1p": "jnp.log1p", "jnp.round": "jnp.round", "trunc": "jnp.trunc",
+    "reciprocal": "jnp.reciprocal", "log2": "jnp.log2", "log10": "jnp.log10", "sinc": "jnp.sinc",
+    "nan_to_num": "jnp.nan_to_num", "softplus": "jax.nn.softplus", "gelu": "jax.nn.gelu",
+    "silu": "jax.nn.silu", "elu": "jax.nn.elu", "rint": "jnp.rint",
+    "arcsinh of square": "(lambda x: jnp.log(x + jnp.sqrt(x * x + 1)))",
+    "reduce_precision half": "(lambda x: lax.reduce_precision(x, 5, 10))",
+    "reduce_precision few": "(lambda x: lax.reduce_precision(x, 8, 3))",
+    "round away": "(lambda x: lax.round(x, lax.RoundingMethod.AWAY_FROM_ZERO))",
+    "round even": "(lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN))",
+    "sqrt of abs": "(lambda x: jnp.sqrt(jnp.abs(x)))",
+    "log of abs": "(lambda x: jnp.log(jnp.abs(x)))", "unit": "(lambda x: x / (1 + jnp.abs(x)))",
+    "atan2 of one": "(lambda x: jnp.arctan2(x, x))", "stop_gradient": "lax.stop_gradient",
+}  # fmt: skip
+for _name, _text in _FLOAT_FUNCTIONS.items():
+    _elementwise(_name, f"{_text}($0)", _is("f"), weight=0.5)
+for _name in ("negative", "abs", "square", "sign", "copy", "relu"):
+    _module = "jax.nn" if _name == "relu" else "jnp"
+    _elementwise(_name, f"{_module}.{_name}($0)", _is("f", "i"), weight=0.7)
+for _name in ("add", "subtract", "multiply", "maximum", "minimum"):
+    _elementwise(_name, f"jnp.{_name}($0, $1)", _number, 2, 2.0)
+_elementwise("divide", "jnp.divide($0, $1)", _is("f"), 2, 2.0)
+_elementwise("floor_divide", "jnp.floor_divide($0, $1)", _number, 2, 1.0)
+_elementwise("remainder", "jnp.remainder($0, $1)", _number, 2, 1.0)
+_elementwise("lax.rem", "lax.rem($0, $1)", _number, 2)
+_elementwise("lax.div", "lax.div($0, $1)", _is("i", "u"), 2, 2.0)
+_elementwise("fmod", "jnp.fmod($0, $1)", _number, 2, 0.5)
+for _name in ("arctan2", "hypot", "logaddexp", "copysign", "heaviside"):
+    _elementwise(_name, f"jnp.{_name}($0, $1)", _is("f"), 2, 1.0 if _name == "arctan2" else 0.4)
+for _name in ("bitwise_and", "bitwise_or", "bitwise_xor"):
+    _elementwise(_name, f"jnp.{_name}($0, $1)", _is("i", "u"), 2)
+for _name in (
+    "logical_and",
+    "logical_or",
+    "logical_xor",
+    "maximum",
+    "minimum",
+    "equal",
+    "not_equal",
+    "less",
+):
+    _elementwise(f"{_name} of bools", f"jnp.{_name}($0, $1)", _is("b"), 2)
+_elementwise("bitwise_not", "jnp.bitwise_not($0)", _is("i", "u", "b"))
+_elementwise("clip", "jnp.clip($0, $1, $2)", _number, 3)
+_elementwise("power of abs", "lax.pow(jnp.abs($0), $1)", _is("f"), 2)
+_elementwise("power", "lax.pow($0, $1)", _is("f"), 2, 0.5)
+_elementwise("odd cbrt", "jnp.cbrt($0)", _is("f"))
+_elementwise("odd erf", "jax.scipy.special.erf($0)", _is("f"))
+_elementwise("odd nextafter", "jnp.nextafter($0, $1)", _is("f"), 2)
+_elementwise("odd population_count", "lax.population_count($0)", _is("i", "u"))
+_elementwise("odd shift", "jnp.left_shift($0, $1)", _is("i", "u"), 2)
+_elementwise(
+    "odd half precision",
+    "(lambda x: jnp.asarray(x).astype(jnp.float16).astype(x.dtype))($0)",
+    lambda k: float(k.dtype == "f"),
+)
+_elementwise("odd complex", "jnp.abs(lax.complex($0, $1))", lambda k: float(k.dtype == "f"), 2)
+
+
+@production("lax.clamp", _number)
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    low, high = (g.constant(Type(kind.dtype)).text for _ in range(2))
+    return g.node("lax.clamp", kind, f"lax.clamp({low}, $0, {high})", [kind], depth)
+
+
+@production("erf_inv", _scaled(0.5, _is("f")))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    if g.mode.name(kind.dtype) == "float64":
+        return g.expression(kind, depth)
+    return g.node("erf_inv", kind, "lax.erf_inv($0)", [kind], depth)
+
+
+@production("float exponent", _scaled(2.5, _is("f")))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    exponent = g.rng.choice(EXPONENTS)
+    text = (
+        f"jnp.power($0, {exponent})"
+        if g.rng.random() < 0.4
+        else f"lax.pow($0, np.{g.mode.name(kind.dtype)}({exponent}))"
+    )
+    if "lax" in text:
+        text = text if kind.shape == () else text.replace("$0, ", "$0, jnp.full_like($0, ") + ")"
+        if kind.shape:
+            text = f"(lambda x: {text.replace('$0', 'x')})($0)"
+    base = "jnp.abs($0)" if g.rng.random() < 0.5 else "$0"
+    return g.node(
+        "float exponent",
+        kind,
+        text.replace("$0", base, 1) if text.count("$0") == 1 else text,
+        [kind],
+        depth,
+    )
+
+
+@production("integer exponent", _number)
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    choices = [0, 1, 2, 3, 4, 5, 7, 12] + ([-1, -2, -3, -5, 65, 80] if kind.kind == "f" else [])
+    return g.node(
+        "integer exponent", kind, f"lax.integer_pow($0, {g.rng.choice(choices)})", [kind], depth
+    )
+
+
+@production("integer to a constant integer", _scaled(0.5, _is("i")))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    if kind.dtype != "i4" and not (g.mode.x64 and kind.dtype == "i8"):
+        return g.expression(kind, depth)
+    power = f"np.{g.mode.name(kind.dtype)}({g.rng.choice([0, 1, 2, 3, 5])})"
+    return g.node("integer to a constant integer", kind, f"jnp.power($0, {power})", [kind], depth)
+
+
+@production("shift", _scaled(2.0, _is("i", "u")))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    width = WIDTH[kind.dtype]
+    name = g.rng.choice(("shift_left", "shift_right_logical", "shift_right_arithmetic"))
+    counts = [0, 1, 3, width // 2, width - 1, width, width + 3] + ([-1] if kind.kind == "i" else [])
+    count = f"np.{g.mode.name(kind.dtype)}({g.rng.choice(counts)})"
+    text = (
+        f"lax.{name}($0, {count})"
+        if kind.shape == ()
+        else f"(lambda x: lax.{name}(x, jnp.full_like(x, {count})))($0)"
+    )
+    return g.node("shift", kind, text, [kind], depth)
+
+
+@production("where", _scaled(2.0, _any))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    return g.node(
+        "where", kind, "jnp.where($0, $1, $2)", [Type("b", kind.shape), kind, kind], depth
+    )
+
+
+@production("select_n", _any)
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    text = "lax.select_n(jnp.clip($0, 0, 2), $1, $2, $3)"
+    return g.node("select_n", kind, text, [Type("i4", kind.shape), kind, kind, kind], depth)
+
+
+@production("comparison", _scaled(6.0, _is("b")))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    name = g.rng.choice(("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"))
+    operand = Type(g.any_number(), kind.shape)
+    return g.node("comparison", kind, f"jnp.{name}($0, $1)", [operand, operand], depth)
+
+
+@production("is", _scaled(2.0, _is("b")))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    name = g.rng.choice(("isnan", "isfinite", "isinf", "isposinf", "signbit"))
+    return g.node("is", kind, f"jnp.{name}($0)", [Type("f", kind.shape)], depth)
+
+
+@production("astype", _scaled(5.0, _any))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    other = g.rng.choice([g.any_number(), g.any_number(), "b"])
+    text = f"jnp.asarray($0).astype({g.dtype(kind.dtype)})"
+    return g.node("astype", kind, text, [Type(other, kind.shape)], depth)
+
+
+@production("lax.convert", _scaled(1.0, _any))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    return g.node(
+        "lax.convert",
+        kind,
+        f"lax.convert_element_type($0, {g.dtype(kind.dtype)})",
+        [Type(g.any_number(), kind.shape)],
+        depth,
+    )
+
+
+@production("bitcast", _number)
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    width = {"float32": "4", "float64": "8"}.get(g.mode.name(kind.dtype), kind.dtype[-1])
+    same = [d for d in ["f", *(["h"] if g.mode.x64 else []), *g.mode.integers] if d != kind.dtype]
+    same = [d for d in same if {"float32": "4", "float64": "8"}.get(g.mode.name(d), d[-1]) == width]
+    if not same:
+        return g.expression(kind, depth)
+    text = f"lax.bitcast_convert_type($0, {g.dtype(kind.dtype)})"
+    return g.node("bitcast", kind, text, [Type(g.rng.choice(same), kind.shape)], depth)
+
+
+@production("odd bitcast by width", _shaped(1.0, _is("u"), ()))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    if kind.dtype != "u2":
+        return g.expression(kind, depth)
+    text = f"lax.bitcast_convert_type($0, jnp.uint16)[{g.rng.randrange(2)}]"
+    return g.node("odd bitcast by width", kind, text, [Type("u4")], depth)
+
+
+@production("ldexp", _scaled(0.4, lambda k: float(k.dtype == "f")))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    return g.node("ldexp", kind, "jnp.ldexp($0, $1)", [kind, Type("i4", kind.shape)], depth)
+
+
+@production("frexp", _scaled(0.3, lambda k: float(k.dtype == "f")))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    return g.node("frexp", kind, "jnp.frexp($0)[0]", [kind], depth)
+
+
+# reductions and products
+
+
+@production("reduce", _shaped(4.0, _any, ()))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    shape = g.rng.choice(SHAPES[1:])
+    if kind.dtype == "b":
+        name = g.rng.choice(("any", "all", "max", "min"))
+        return g.node("reduce", kind, f"jnp.{name}($0)", [Type("b", shape)], depth)
+    name = g.rng.choice(
+        ("sum", "sum", "prod", "max", "min", "ptp")
+        + (("mean", "var", "linalg.norm") if kind.kind == "f" else ())
+    )
+    if name == "linalg.norm":
+        shape = (3,)
+    text = (
+        f"jnp.{name}($0)"
+        if name not in ("sum", "prod")
+        else f"jnp.{name}($0, dtype={g.dtype(kind.dtype)})"
+    )
+    return g.node("reduce", kind, text, [Type(kind.dtype, shape)], depth)
+
+
+@production("reduce an axis", _shaped(2.0, _number, (3,)))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    name = g.rng.choice(("sum", "prod", "max", "min"))
+    text = f"jnp.{name}($0, axis=0).astype({g.dtype(kind.dtype)})"
+    return g.node("reduce an axis", kind, text, [Type(kind.dtype, (2, 3))], depth)
+
+
+@production("count of bools", _shaped(1.0, lambda k: float(k.dtype == "i4"), ()))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    return g.node(
+        "count of bools",
+        kind,
+        "jnp.sum($0, dtype=jnp.int32)",
+        [Type("b", g.rng.choice(SHAPES[1:]))],
+        depth,
+    )
+
+
+@production("argument of the extreme", _shaped(3.0, lambda k: float(k.dtype == "i4"), ()))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    operand = Type(g.rng.choice((g.any_number(), "f", "b")), g.rng.choice(((3,), (4,), (20,))))
+    name = g.rng.choice(("argmax", "argmin"))
+    return g.node(
+        "argument of the extreme", kind, f"lax.{name}($0, 0, jnp.int32)", [operand], depth
+    )
+
+
+@production("dot", _shaped(2.0, _number, ()))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    shape = g.rng.choice(((3,), (4,), (20,)))
+    return g.node("dot", kind, "jnp.dot($0, $1)", [Type(kind.dtype, shape)] * 2, depth)
+
+
+@production("dot into a wider type", _shaped(0.5, lambda k: float(k.dtype in ("i4", "u4")), ()))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    narrow = {"i4": "i1", "u4": "u2"}[kind.dtype]
+    text = f"jnp.dot($0, $1, preferred_element_type={g.dtype(kind.dtype)})"
+    return g.node("dot into a wider type", kind, text, [Type(narrow, (3,))] * 2, depth)
+
+
+@production("matrix times vector", _shaped(2.0, _number, (3,)))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    text = "jnp.einsum('ij,ik,k->j', $0, $1, $2)"
+    matrix = Type(kind.dtype, (2, 3))
+    return g.node("matrix times vector", kind, text, [matrix, matrix, kind], depth)
+
+
+@production("batched product", _shaped(1.0, _number, (2, 3)))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    return g.node(
+        "batched product",
+        kind,
+        "jnp.einsum('bi,bj,j->bi', $0, $1, $2)",
+        [kind, kind, Type(kind.dtype, (3,))],
+        depth,
+    )
+
+
+@production("large product", _shaped(0.3, _is("f"), (20,)))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    text = (
+        "(lambda a, b: (a.reshape(4, 5) @ b.reshape(5, 4) @ a.reshape(4, 5)).reshape(20))($0, $1)"
+    )
+    return g.node("large product", kind, text, [kind, kind], depth)
+
+
+@production("outer", _shaped(1.0, _number, (2, 3)))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    return g.node(
+        "outer",
+        kind,
+        "jnp.outer(jnp.stack([$0, $1]), $2)",
+        [Type(kind.dtype)] * 2 + [Type(kind.dtype, (3,))],
+        depth,
+    )
+
+
+@production("cross", _shaped(1.0, _is("f"), (3,)))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    return g.node("cross", kind, "jnp.cross($0, $1)", [kind, kind], depth)
+
+
+@production("cumulative", _shaped(2.0, _number, (3,), (4,), (20,), (2, 3)))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    name, axis = g.rng.choice(("cumsum", "cumprod", "cummax", "cummin")), len(kind.shape) - 1
+    return g.node(
+        "cumulative",
+        kind,
+        f"lax.{name}($0, axis={axis}, reverse={g.rng.random() < 0.4})",
+        [kind],
+        depth,
+    )
+
+
+@production("softmax", _shaped(0.5, _is("f"), (3,), (4,)))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    return g.node(
+        "softmax",
+        kind,
+        g.rng.choice(("jax.nn.softmax($0)", "jax.nn.log_softmax($0)")),
+        [kind],
+        depth,
+    )
+
+
+# arrays moved
+
+
+@production("sort", _shaped(1.5, _any, (3,), (4,)))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    return g.node(
+        "sort", kind, g.rng.choice(("jnp.sort($0)", "jnp.sort($0, descending=True)")), [kind], depth
+    )
+
+
+@production("sort with a companion", _shaped(1.0, _any, (3,), (4,)))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    key = Type(g.any_number(), kind.shape)
+    return g.node(
+        "sort with a companion", kind, "lax.sort(($0, $1), num_keys=1)[1]", [key, kind], depth
+    )
+
+
+@production("argsort", _shaped(1.0, lambda k: float(k.dtype == "i4"), (3,), (4,)))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    return g.node(
+        "argsort",
+        kind,
+        "jnp.argsort($0).astype(jnp.int32)",
+        [Type(g.any_number(), kind.shape)],
+        depth,
+    )
+
+
+@production("odd sort by two keys", _shaped(1.0, _number, (3,)))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    return g.node(
+        "odd sort by two keys", kind, "lax.sort(($0, $1), num_keys=2)[1]", [kind, kind], depth
+    )
+
+
+@production("rearranged", _shaped(3.0, _any, (3,), (4,), (20,), (2, 3)))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    texts = ["jnp.flip($0)", "jnp.roll($0, 1)", "$0[::-1]", "lax.rev($0, (0,))"]
+    texts += ["lax.optimization_barrier($0)", f"jnp.tile($0, 2)[..., {kind.shape[-1]}:]"]
+    texts += [f"jnp.broadcast_to($0, (2, *{kind.shape}))[1]"]
+    if kind.shape == (2, 3):
+        texts += [
+            "$0.T.reshape(2, 3)",
+            "$0.reshape(3, 2).T",
+            "jnp.swapaxes($0[None], 0, 1)[:, 0]",
+            "$0[np.array([1, 1])]",
+        ]
+    return g.node("rearranged", kind, g.rng.choice(texts), [kind], depth)
+
+
+@production("stack", _shaped(3.0, _any, (3,), (4,)))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    n = kind.shape[0]
+    return g.node(
+        "stack",
+        kind,
+        f"jnp.stack([{', '.join(f'${k}' for k in range(n))}])",
+        [Type(kind.dtype)] * n,
+        depth - 1,
+    )
+
+
+@production("concatenate", _shaped(2.0, _any, (4,), (20,), (2, 3)))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    three = Type(kind.dtype, (3,))
+    texts = {
+        (4,): ("jnp.concatenate([$0[1:], $1[:2]])", [three, three]),
+        (20,): ("jnp.concatenate([$0[4:], $1])", [kind, Type(kind.dtype, (4,))]),
+        (2, 3): ("jnp.stack([$0, $1])", [three, three]),
+    }  # fmt: skip
+    return g.node("concatenate", kind, texts[kind.shape][0], texts[kind.shape][1], depth)
+
+
+@production("sliced", _shaped(2.0, _any, (3,), (4,)))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    n = kind.shape[0]
+    choices = [
+        ((20,), f"$0[{20 - 5 * n}::5]"),
+        ((20,), f"lax.slice($0, (2,), ({2 + n},))"),
+        ((20,), f"jnp.split($0, [{n}, 15])[0]"),
+    ]
+    if n == 3:
+        choices += [
+            ((2, 3), "$0[1]"),
+            ((4,), "$0[1:]"),
+            ((2, 3), "jnp.diagonal($0[:, :2])[np.array([0, 1, 1])]"),
+        ]
+    shape, text = g.rng.choice(choices)
+    return g.node("sliced", kind, text, [Type(kind.dtype, shape)], depth)
+
+
+@production("pad", _shaped(2.0, _any, (3,), (4,)))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    lows = (
+        [(-1, 1, 0), (1, -1, 0), (2, -2, 0), (-2, 2, 0)]
+        if kind.shape == (3,)
+        else [(1, 0, 0), (0, 1, 0), (-2, 3, 0), (3, -2, 0), (0, -1, 1), (-1, 0, 1)]
+    )
+    low, high, inner = g.rng.choice(lows)
+    # jax has no derivative of a constant padded by a filler that depends on the argument
+    filler = g.constant(Type(kind.dtype)).text if g.rng.random() < 0.5 else "x[0]"
+    text = f"(lambda x: lax.pad(x, {filler}, (({low}, {high}, {inner}),)))($0)"
+    return g.node("pad", kind, text, [Type(kind.dtype, (3,))], depth)
+
+
+@production("element", _shaped(3.0, _any, ()))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    shape = g.rng.choice(SHAPES[1:])
+    index = ", ".join(str(g.rng.randrange(-n, n)) for n in shape)
+    return g.node("element", kind, f"$0[{index}]", [Type(kind.dtype, shape)], depth)
+
+
+def _indices(g: Grammar, count: int, size: int) -> str:
+    """Some of them outside."""
+    places = [*range(size), -1, -size, size, size + 4, -size - 2]
+    return f"np.array({[g.rng.choice(places) for _ in range(count)]})"
+
+
+def _fill(g: Grammar, kind: Type) -> str:
+    if g.rng.random() < 0.4:
+        return ""
+    if kind.dtype == "b":
+        return f", fill_value={g.rng.random() < 0.5}"
+    fills = ["7", "0"] if kind.kind != "f" else ["7.0", "-1.5", "0.0", "np.inf"]
+    return f", fill_value={g.rng.choice(fills)}"
+
+
+@production("gather", _shaped(3.0, _any, (3,), (4,)))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    shape = g.rng.choice(((3,), (4,), (20,)))
+    mode = g.rng.choice(("fill", "clip", "wrap", "fill"))
+    index, fill = _indices(g, kind.shape[0], shape[0]), _fill(g, kind) if mode == "fill" else ""
+    if mode == "wrap" or g.rng.random() < 0.5:
+        text = f'jnp.take($0, {index}, mode="{mode}"{fill})'
+    else:
+        text = f'$0.at[{index}].get(mode="{mode}"{fill})'
+    return g.node("gather", kind, text, [Type(kind.dtype, shape)], depth)
+
+
+@production("take_along_axis", _shaped(0.7, _any, (3,)))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    index = f"np.array([[{g.rng.randrange(2)}, {g.rng.randrange(2)}, {g.rng.choice([0, 1, 5])}]])"
+    return g.node(
+        "take_along_axis",
+        kind,
+        f"jnp.take_along_axis($0, {index}, axis=0)[0]",
+        [Type(kind.dtype, (2, 3))],
+        depth,
+    )
+
+
+@production("dynamic slice", _shaped(1.5, _any, (3,), (4,)))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    start = g.rng.choice((-30, -3, 0, 2, 15, 19, 40))
+    return g.node(
+        "dynamic slice",
+        kind,
+        f"lax.dynamic_slice($0, ({start},), ({kind.shape[0]},))",
+        [Type(kind.dtype, (20,))],
+        depth,
+    )
+
+
+@production("dynamic update", _shaped(1.5, _any, (4,), (20,), (2, 3)))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    starts = ", ".join(str(g.rng.choice((-9, -1, 0, 1, 2, 9))) for _ in kind.shape)
+    small = {(4,): (3,), (20,): (4,), (2, 3): (3,)}[kind.shape]
+    update = "$1[None]" if kind.shape == (2, 3) else "$1"
+    return g.node(
+        "dynamic update",
+        kind,
+        f"lax.dynamic_update_slice($0, {update}, ({starts},))",
+        [kind, Type(kind.dtype, small)],
+        depth,
+    )
+
+
+@production("scatter", _shaped(2.5, _any, (3,), (4,), (20,)))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    index, mode = _indices(g, 3, kind.shape[0]), g.rng.choice(("drop", "clip", "fill"))
+    how = g.rng.choice(("set", "add") if kind.kind != "b" else ("set",))
+    if how == "set":  # of several updates of one place any may win
+        index = f"np.array({sorted(g.rng.sample([*range(kind.shape[0]), kind.shape[0] + 3], 3))})"
+        mode = "drop" if mode == "clip" else mode
+    mode = "" if g.rng.random() < 0.3 and how == "add" else f', mode="{mode}"'
+    return g.node(
+        "scatter", kind, f"$0.at[{index}].{how}($1{mode})", [kind, Type(kind.dtype, (3,))], depth
+    )
+
+
+@production("set one", _shaped(1.0, _any, (3,), (4,), (20,)))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    n = kind.shape[0]
+    return g.node(
+        "set one", kind, f"$0.at[{g.rng.randrange(-n, n)}].set($1)", [kind, Type(kind.dtype)], depth
+    )
+
+
+@production("triangle", _shaped(0.5, _number, (2, 3)))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    return g.node(
+        "triangle", kind, g.rng.choice(("jnp.tril($0)", "jnp.triu($0, 1)")), [kind], depth
+    )
+
+
+@production("iota", _shaped(0.5, _number, (3,), (4,), (2, 3)))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    axis = g.rng.randrange(len(kind.shape))
+    return g.node(
+        "iota",
+        kind,
+        f"(lax.broadcasted_iota({g.dtype(kind.dtype)}, {kind.shape}, {axis}) * $0)",
+        [kind],
+        depth,
+    )
+
+
+@production("wide", _shaped(1.0, _is("f"), ()))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    return g.node(
+        "wide",
+        kind,
+        f"jnp.sum($0[{g.rng.randrange(3)}::{g.rng.randrange(4, 9)}])",
+        [Type(kind.dtype, (20,))],
+        depth + 1,
+    )
+
+
+@production("odd index", _shaped(3.0, _any, ()))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    return g.node("odd index", kind, "$0[$1]", [Type(kind.dtype, (4,)), Type("i4")], depth)
+
+
+# control flow
+
+
+@production("cond", _scaled(2.0, _any))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    operand = Type(g.any_number(), g.any_shape())
+    text = "lax.cond($0, lambda @1_0: $1, lambda @2_0: $2, $3)"
+    return g.node(
+        "cond", kind, text, [Type("b"), kind, kind, operand], depth, [[], [operand], [operand], []]
+    )
+
+
+@production("switch", _any)
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    operand = Type(g.any_number(), g.any_shape())
+    text = "lax.switch($0, [lambda @1_0: $1, lambda @2_0: $2, lambda @3_0: $3], $4)"
+    index = Type(g.rng.choice(("i4", "i4", "u4", "i1")))
+    return g.node(
+        "switch",
+        kind,
+        text,
+        [index, kind, kind, kind, operand],
+        depth,
+        [[], [operand], [operand], [operand], []],
+    )
+
+
+@production("fori_loop", _scaled(1.0, _any))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    low, count = g.rng.choice((0, 0, -2, 3)), g.rng.choice((0, 1, 3, 4))
+    text = f"loop({low}, {low + count}, lambda @0_0, @0_1: $0, $1)"
+    return g.node("fori_loop", kind, text, [kind, kind], depth, [[Type("i4"), kind], []])
+
+
+@production("index in a loop", _shaped(1.0, _any, ()))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    """The index is known once the loop is unrolled, and clamped."""
+    loop = "loop(0, 6, lambda @1_0, @1_1: (lambda @1_2: $1)(row[@1_0 - 1]), row[0])"
+    children = [Type(kind.dtype, (4,)), kind]
+    return g.node(
+        "index in a loop",
+        kind,
+        f"(lambda row: {loop})($0)",
+        children,
+        depth,
+        [[], [Type("i4"), kind, kind]],
+    )
+
+
+@production("while", _scaled(0.7, _any))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    if g.reverse:  # through lax.while_loop there is none
+        return g.expression(kind, depth)
+    turn = "lambda c: (c[0] + 2, (lambda @0_0: $0)(c[1]))"
+    text = (
+        f"lax.while_loop(lambda c: c[0] < {g.rng.choice((0, 2, 5))}, {turn}, (np.int32(0), $1))[1]"
+    )
+    return g.node("while", kind, text, [kind, kind], depth, [[kind], []])
+
+
+@production("scan carry", _scaled(1.0, _any))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    row = Type(g.any_number(), ())
+    n = g.rng.choice(((3,), (4,)))
+    options = f"reverse={g.rng.random() < 0.4}, unroll={g.rng.choice((1, 2))}"
+    text = f"lax.scan(lambda @0_0, @0_1: ($0, @0_1), $1, $2, {options})[0]"
+    return g.node(
+        "scan carry", kind, text, [kind, kind, Type(row.dtype, n)], depth, [[kind, row], [], []]
+    )
+
+
+@production("scan rows", _shaped(1.0, _any, (3,), (4,), (2, 3)))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    one, carry = Type(kind.dtype, kind.shape[1:]), Type(g.any_number())
+    turn = "lambda @0_0, @0_1: ((lambda @1_0, @1_1: $1)(@0_0, @0_1), $0)"
+    text = f"lax.scan({turn}, $2, $3, reverse={g.rng.random() < 0.4})[1]"
+    return g.node(
+        "scan rows",
+        kind,
+        text,
+        [one, carry, carry, kind],
+        depth,
+        [[carry, one], [carry, one], [], []],
+    )
+
+
+@production("scan of nothing", _scaled(0.1, _any))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    text = "lax.scan(lambda @0_0, @0_1: ($0, @0_1), $1, jnp.zeros((0, 3)))[0]"
+    return g.node(
+        "scan of nothing", kind, text, [kind, kind], depth, [[kind, Type("none", (3,))], []]
+    )
+
+
+@production("map", _shaped(0.7, _any, (3,), (4,)))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    one = Type(g.any_number())
+    return g.node(
+        "map",
+        kind,
+        "lax.map(lambda @0_0: $0, $1)",
+        [Type(kind.dtype), Type(one.dtype, kind.shape)],
+        depth,
+        [[one], []],
+    )
+
+
+@production("vmap", _shaped(1.0, _any, (3,), (4,), (2, 3)))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    one = Type(g.any_number(), kind.shape[1:])
+    text = "jax.vmap(lambda @0_0: $0)($1)"
+    return g.node(
+        "vmap",
+        kind,
+        text,
+        [Type(kind.dtype, kind.shape[1:]), Type(one.dtype, kind.shape)],
+        depth,
+        [[one], []],
+    )
+
+
+@production("associative_scan", _shaped(0.4, _number, (3,), (4,)))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    return g.node("associative_scan", kind, "lax.associative_scan(jnp.add, $0)", [kind], depth)
+
+
+# custom rules and transformations
+
+
+@production("call", _scaled(2.0, _any))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    operand = Type(g.any_number(), g.any_shape())
+    how = g.rng.choice(("jax.jit", "jax.checkpoint", "jax.jit", "jax.custom_batching.custom_vmap"))
+    how = how if "custom_vmap" not in how else "jax.checkpoint"
+    return g.node(
+        "call", kind, f"{how}(lambda @0_0: $0)($1)", [kind, operand], depth, [[operand], []]
+    )
+
+
+@production("called twice", _shaped(0.4, _is("f"), (20,)))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    text = "(lambda f: f(f($1) - $2))(jax.jit(lambda @0_0: $0))"
+    return g.node("called twice", kind, text, [kind, kind, kind], depth + 1, [[kind], [], []])
+
+
+@production("custom derivative", _scaled(2.0, lambda k: float(k.dtype == "f")))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    how, outside = g.rng.choice(("with_jvp", "with_vjp")), g.sealed
+    g.sealed = len(g.scope)
+    rule = g.node("custom derivative", kind, f"{how}(lambda @0_0: $0)", [kind], depth, [[kind]])
+    g.sealed = outside
+    return Node(rule.production, kind, "$0($1)", (rule, g.expression(kind, depth)))
+
+
+@production("root", _scaled(0.3, lambda k: float(k.dtype == "f")))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    return g.node("root", kind, "root_of($0)", [kind], depth)
+
+
+@production("linear solve", _scaled(0.3, lambda k: float(k.dtype == "f")))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    return g.node("linear solve", kind, "solution_of($0)", [kind], depth)
+
+
+@production("grad inside", _shaped(0.7, lambda k: float(k.dtype == "f"), (), (3,)))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    return g.node(
+        "grad inside", kind, "jax.grad(lambda @0_0: $0)($1)", [Type("f"), kind], depth, [[kind], []]
+    )
+
+
+@production("jvp inside", _scaled(0.4, lambda k: float(k.dtype == "f")))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    return g.node(
+        "jvp inside",
+        kind,
+        "jax.jvp(lambda @0_0: $0, ($1,), ($2,))[1]",
+        [kind, kind, kind],
+        depth,
+        [[kind], [], []],
+    )
+
+
+# jax.random
+
+
+@production("random floats", _shaped(0.6, _is("f"), (), (3,), (2, 3)))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    names = ["uniform"] + (
+        ["normal", "exponential", "laplace"]
+        if g.mode.name(kind.dtype) == "float32"
+        else ["exponential", "laplace"]
+    )
+    text = f"jax.random.{g.rng.choice(names)}($0, {kind.shape}, {g.dtype(kind.dtype)})"
+    return g.node("random floats", kind, text, [Type("key")], depth)
+
+
+@production("random bits", _shaped(0.6, _is("u"), (), (3,)))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    return g.node(
+        "random bits",
+        kind,
+        f"jax.random.bits($0, {kind.shape}, {g.dtype(kind.dtype)})",
+        [Type("key")],
+        depth,
+    )
+
+
+@production("random integers", _shaped(0.6, lambda k: float(k.dtype == "i4"), (), (3,)))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    text = (
+        f"jax.random.randint($0, {kind.shape}, -5, {g.rng.choice((6, 100, 2**31 - 1))}, jnp.int32)"
+    )
+    return g.node("random integers", kind, text, [Type("key")], depth)
+
+
+@production("random bools", _shaped(0.6, _is("b"), (), (3,)))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    return g.node(
+        "random bools", kind, f"jax.random.bernoulli($0, 0.5, {kind.shape})", [Type("key")], depth
+    )
+
+
+@production("words of a key", _shaped(0.4, lambda k: float(k.dtype == "u4"), ()))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    return g.node(
+        "words of a key",
+        kind,
+        f"jax.random.key_data($0)[{g.rng.randrange(2)}]",
+        [Type("key")],
+        depth,
+    )
+
+
+@production("key of words", _shaped(0.4, lambda k: float(k.dtype == "u4"), ()))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    text = "jax.random.bits(jax.random.wrap_key_data(jnp.stack([$0, $1])), (), jnp.uint32)"
+    return g.node("key of words", kind, text, [kind, kind], depth)
+
+
+@production("key of a seed", _shaped(0.4, lambda k: float(k.dtype == "u4"), ()))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    return g.node(
+        "key of a seed",
+        kind,
+        "jax.random.bits(jax.random.key($0), (), jnp.uint32)",
+        [Type("i4")],
+        depth,
+    )
+
+
+@production("odd permutation", _shaped(0.5, _number, (4,)))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    return g.node(
+        "odd permutation", kind, "jax.random.permutation($0, $1)", [Type("key"), kind], depth
+    )

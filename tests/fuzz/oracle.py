@@ -1,0 +1,311 @@
+"""What rounding can do to a function: its jaxpr run several times with other roundings.
+
+``shaken(function, arguments, sample)`` evaluates the jaxpr operation by operation. Sample 0 rounds
+as each operation rounds. Every other sample moves each inexact result by some ulp, by a hash of the
+result, its place and the sample's number. A result whose last bits are zero counts as exact and
+stays: integers, small fractions. So a jump at a number that is reached exactly stays where it is.
+The spread of the samples bounds what two correct engines may differ by. Where the samples disagree
+on a branch, an integer or an infinity, the point lies at a jump for this precision.
+
+Parker, Monte Carlo arithmetic, UCLA CSD-970002, 1997.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+SAMPLES = 12
+EXACT = {
+    "neg", "abs", "floor", "ceil", "round", "sign", "max", "min", "clamp", "select_n", "copy",
+    "copy_p", "stop_gradient", "gather",
+    "reduce_precision", "broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose",
+    "rev", "concatenate", "stack",
+    "unstack", "slice", "split", "iota", "empty", "empty2", "pad", "tile", "reduce_max",
+    "reduce_min", "cummax", "cummin", "sort",
+    "dynamic_slice", "dynamic_update_slice", "scatter", "optimization_barrier",
+    "bitcast_convert_type",
+}  # fmt: skip
+ULPS = {
+    "add": 1,
+    "sub": 1,
+    "mul": 1,
+    "div": 1,
+    "sqrt": 1,
+    "add_any": 1,
+    "square": 1,
+    "rem": 1,
+    "convert_element_type": 1,
+}
+SUMS = (
+    "reduce_sum",
+    "cumsum",
+    "dot_general",
+    "reduce_prod",
+    "cumprod",
+    "scatter-add",
+    "scatter_add",
+)
+OTHERS = 6  # ulp of all other functions
+
+
+def shaken(function: Callable[..., Any], arguments: Sequence[Any], sample: Any) -> Any:
+    """The result in this sample."""
+    given = [_moved(jnp.asarray(x), 0, sample, k) for k, x in enumerate(jax.tree.leaves(arguments))]
+    rule = lambda equation, args, salt: _rounded(equation, args, sample, salt)
+    read = lambda constant, salt: _moved(constant, 0, sample, salt)
+    return interpreted(function, arguments, given, rule, read)
+
+
+Rule = Callable[[Any, list[Any], int], list[Any]]
+
+
+def interpreted(
+    function: Callable[..., Any],
+    arguments: Sequence[Any],
+    given: Sequence[Any],
+    rule: Rule,
+    read: Callable[[Any, int], Any],
+) -> Any:
+    """``function`` at the leaves ``given``, each operation done by ``rule(equation, args, salt)``.
+
+    ``salt`` is a number of the operation's place. Calls and custom rules are inlined.
+    """
+    closed, shape = jax.make_jaxpr(function, return_shape=True)(*arguments)
+    leaves = _Interpreter(rule, read).run(closed.jaxpr, closed.consts, given, 1)
+    return jax.tree.unflatten(jax.tree.structure(shape), leaves)
+
+
+class _Interpreter:
+    def __init__(self, rule: Rule, read: Callable[[Any, int], Any]) -> None:
+        self.rule, self.read = rule, read
+
+    def run(self, jaxpr: Any, consts: Sequence[Any], given: Sequence[Any], salt: int) -> list[Any]:
+        """The outputs of a jaxpr."""
+        env: dict[Any, Any] = dict(zip(jaxpr.invars, given, strict=True))
+        env.update((v, self.read(c, salt)) for v, c in zip(jaxpr.constvars, consts, strict=True))
+        value = lambda v: (
+            self.read(np.asarray(v.val, v.aval.dtype), salt) if hasattr(v, "val") else env[v]
+        )
+        for number, equation in enumerate(jaxpr.eqns):
+            outputs = self.equation(
+                equation, [value(v) for v in equation.invars], salt * 31 + number * 7 + 3
+            )
+            env.update(zip(equation.outvars, outputs, strict=True))
+        return [value(v) for v in jaxpr.outvars]
+
+    def opened(self, jaxpr: Any, given: Sequence[Any], salt: int) -> list[Any]:
+        """The outputs of a jaxpr with or without its constants."""
+        pair = (jaxpr.jaxpr, jaxpr.consts) if hasattr(jaxpr, "consts") else (jaxpr, ())
+        return self.run(*pair, given, salt)
+
+    def equation(self, equation: Any, args: list[Any], salt: int) -> list[Any]:
+        name, params = equation.primitive.name, equation.params
+        if name == "scan":
+            return self.scan(params, args, salt)
+        if name == "while":
+            n, m = params["cond_nconsts"], params["body_nconsts"]
+            test, body, carry = args[:n], args[n : n + m], tuple(args[n + m :])
+            go = lambda c: self.opened(params["cond_jaxpr"], [*test, *c], salt)[0]
+            turn = lambda c: tuple(self.opened(params["body_jaxpr"], [*body, *c], salt + 1))
+            return list(lax.while_loop(go, turn, carry))
+        if name == "cond":
+            branches = [
+                lambda *a, branch=branch, k=k: self.opened(branch, a, salt + k)
+                for k, branch in enumerate(params["branches"])
+            ]
+            return lax.switch(
+                jnp.asarray(args[0]).astype(jnp.int32), branches, *args[1:]
+            )  # a bool chooses among two
+        if name != "custom_linear_solve":
+            for key in ("jaxpr", "call_jaxpr", "fun_jaxpr"):
+                if key in params:
+                    return self.opened(params[key], args, salt)
+        return self.rule(equation, args, salt)
+
+    def scan(self, params: Any, args: list[Any], salt: int) -> list[Any]:
+        if "num_consts" in params:
+            n, m = params["num_consts"], params["num_carry"]
+        else:  # jax 0.12
+            n, m, _ = (len(list(group)) for group in params["ft_in"].update(args).unpack())
+        fixed, carry, xs = args[:n], args[n : n + m], args[n + m :]
+
+        def body(c: Any, x: Any) -> Any:
+            found = self.opened(params["jaxpr"], [*fixed, *c, *x], salt)
+            return found[:m], found[m:]
+
+        carry, rows = lax.scan(body, carry, xs, length=params["length"], reverse=params["reverse"])
+        return [*carry, *rows]
+
+
+def _rounded(equation: Any, args: list[Any], sample: Any, salt: int) -> list[Any]:
+    name, params = equation.primitive.name, equation.params
+    if name in SUMS:
+        args = [_moved(x, 1, sample, salt + k, exact=False) for k, x in enumerate(args)]
+        if name == "reduce_sum":
+            args = [jnp.where(sample % 2 == 1, jnp.flip(args[0], params["axes"]), args[0])]
+    if name in ("pow", "exp2"):
+        return _power(name, equation, args, sample, salt)
+    found = bind(equation, args)
+    if name in (
+        "dot_general",
+        "mul",
+    ):  # a product that overflows does not where it becomes one operation with a sum
+        found = [
+            jnp.where(sample % 2 == 1, other, x)
+            for x, other in zip(found, _contracted(equation, args, found[0]), strict=True)
+        ]
+    if name in ("sinh", "cosh", "log1p"):  # XLA has exp(x - log 2), log(1 + x) beyond 1e-4
+        (x,) = found
+        more = (
+            jnp.minimum(1 / jnp.maximum(jnp.abs(x), 1e-4), 1e4)
+            if name == "log1p"
+            else jnp.abs(args[0])
+        )
+        return [_moved(x, OTHERS + jnp.where(jnp.isfinite(more), more, 0), sample, salt)]
+    if name in EXACT:
+        return found
+    ulps = (
+        abs(params["y"]) if name == "integer_pow" else 1 if name in SUMS else ULPS.get(name, OTHERS)
+    )
+    return [_moved(x, ulps, sample, salt) for x in found]
+
+
+def _contracted(equation: Any, args: list[Any], product: Any) -> list[Any]:
+    if not jnp.issubdtype(product.dtype, jnp.floating):
+        return [product]
+    if equation.primitive.name == "mul":
+        largest = jnp.finfo(product.dtype).max
+        return [
+            jnp.where(
+                jnp.isfinite(args[0]) & jnp.isfinite(args[1]),
+                jnp.clip(product, -largest, largest),
+                product,
+            )
+        ]
+    scale = jnp.asarray(2.0**64 if product.dtype == jnp.float32 else 2.0**512, product.dtype)
+    (small,) = bind(equation, [jnp.asarray(x) / scale.astype(x.dtype) for x in args])
+    return [jnp.where(jnp.isfinite(product), product, small * scale * scale)]
+
+
+def _power(name: str, equation: Any, args: list[Any], sample: Any, salt: int) -> list[Any]:
+    """As the exponential of a product: an error of the product grows with the product."""
+    (x,) = bind(equation, args)
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        return [x]
+    exponent = (
+        args[0]
+        if name == "exp2"
+        else jnp.asarray(args[1]).astype(x.dtype) * jnp.log(jnp.abs(args[0]))
+    )
+    return [
+        _moved(x, OTHERS + jnp.where(jnp.isfinite(exponent), jnp.abs(exponent), 0), sample, salt)
+    ]
+
+
+def bind(equation: Any, args: Sequence[Any]) -> list[Any]:
+    """The outputs of one operation."""
+    given = equation.primitive.get_bind_params(equation.params)
+    functions, params = given if isinstance(given, tuple) else ((), given)
+    found = equation.primitive.bind(*functions, *args, **params)
+    return list(found) if equation.primitive.multiple_results else [found]
+
+
+def _moved(x: Any, ulps: Any, sample: Any, salt: int, exact: bool = True) -> Any:
+    """``x`` moved by up to so many ulp; a subnormal number to zero in half of the samples.
+
+    With ``exact`` a number whose last bits are zero stays.
+    """
+    kind = getattr(x, "dtype", None)
+    if kind not in (jnp.float32, jnp.float64):
+        return x
+    if isinstance(x, np.ndarray):
+        if not ((x != 0) & (np.abs(x) < np.finfo(kind).tiny)).any():
+            return x  # a literal that is a normal number
+        x = jnp.asarray(x)
+    whole, low = (jnp.uint32, 0x3FF) if kind == jnp.float32 else (jnp.uint64, 0xFFFFFF)
+    bits = lax.bitcast_convert_type(x, whole)
+    words = bits if kind == jnp.float32 else (bits ^ (bits >> 32))
+    h = (
+        words.astype(jnp.uint32)
+        ^ jnp.uint32(salt * 2654435761 % 2**32)
+        ^ (sample.astype(jnp.uint32) * jnp.uint32(0x85EBCA6B))
+    )
+    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
+        h = (h ^ (h >> shift)) * jnp.uint32(factor)
+    h = h ^ (h >> 16)
+    unit = h.astype(kind) * kind.type(2.0**-31) - 1
+    info = jnp.finfo(kind)
+    moved = x * (1 + unit * jnp.asarray(ulps, kind) * info.eps)
+    moved = jnp.where((jnp.abs(x) < info.tiny) & (h % 2 == 0), x * 0, moved)
+    moved = jnp.where(jnp.isnan(x) & (sample % 2 == 1), -x, moved)  # a NaN has no certain sign
+    still = (sample == 0) | jnp.isinf(x)
+    if exact:
+        still = still | (((bits & low) == 0) & (jnp.abs(x) >= info.tiny))
+    return jnp.where(still, x, moved)
+
+
+def moved_inputs(arguments: Any, seed: int) -> Any:
+    """Every float but those with few bits moved by up to eight ulp."""
+    rng = np.random.default_rng(seed)
+
+    def moved(x: np.ndarray) -> np.ndarray:
+        if x.dtype.kind != "f":
+            return x
+        whole, low = (np.uint32, 0x3FF) if x.dtype == np.float32 else (np.uint64, 0xFFFFFF)
+        with np.errstate(all="ignore"):
+            there = x * (1 + rng.uniform(-8, 8, x.shape) * np.finfo(x.dtype).eps).astype(x.dtype)
+        exact = (np.ascontiguousarray(x).view(whole) & whole(low)) == 0
+        return np.where(exact | ~np.isfinite(x), x, there)
+
+    return jax.tree.map(lambda x: moved(np.asarray(x)), arguments)
+
+
+def close(a: np.ndarray, b: np.ndarray, ulps: float = 32.0) -> np.ndarray:
+    """Which elements agree: integers by their bits, NaN and infinities by place, floats by ulp.
+
+    The leading axis is that of the bodies. A float that is small beside the median of its output
+    may have lost digits in a difference: it is held to a tenth of ``ulps`` of the median. Not so
+    one below 1e-6 of it, which no difference of ordinary numbers gives.
+    """
+    if a.dtype.kind != "f":
+        return a == b
+    info = np.finfo(a.dtype)
+    with np.errstate(all="ignore"):
+        size = np.maximum(np.abs(a), np.abs(b))
+        usual = (
+            np.nan_to_num(np.median(size[np.isfinite(size)])) if np.isfinite(size).any() else 0.0
+        )
+        scale = np.where(size > 1e-6 * usual, np.maximum(size, 0.1 * usual), size)
+        near = np.isfinite(size) & (np.abs(a - b) <= ulps * info.eps * scale + 8 * info.tiny)
+    return near | (a == b) | (np.isnan(a) & np.isnan(b))
+
+
+def admitted(
+    value: np.ndarray, scan: np.ndarray, samples: np.ndarray, factor: float = 4.0
+) -> np.ndarray:
+    """Which elements of ``value`` lie within the spread of the samples and the scan's value."""
+    every = np.concatenate([samples, scan[None]])
+    if value.dtype.kind != "f":
+        same = (every == value).any(0)
+        if value.dtype.kind == "b":
+            return same
+        jumps = (every != every[:1]).any(0)
+        return same | (jumps & (every.min(0) <= value) & (value <= every.max(0)))
+    finite = np.isfinite(every)
+    with np.errstate(all="ignore"):
+        low, high = np.where(finite, every, np.inf).min(0), np.where(finite, every, -np.inf).max(0)
+        info = np.finfo(value.dtype)
+        margin = (
+            factor * (high - low)
+            + 32 * info.eps * np.maximum(np.abs(low), np.abs(high))
+            + 8 * info.tiny
+        )
+        inside = np.isfinite(value) & (low - margin <= value) & (value <= high + margin)
+        special = (np.isnan(value) & np.isnan(every).any(0)) | (
+            ~np.isfinite(value) & (every == value).any(0)
+        )
+    return inside | special

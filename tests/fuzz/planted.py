@@ -1,0 +1,104 @@
+"""Errors planted on purpose, to show that the fuzzer finds them.
+
+Each changes what one primitive gives, in the functions that the fused engine is given and the scan
+is not: as if the engine had a wrong rule for it, however the engine is built.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from . import oracle
+
+
+def _round(params: Any, right: Any, x: Any) -> Any:
+    """Halves away from zero by adding a half: 0.49999997 becomes 1."""
+    return jnp.sign(x) * jnp.floor(jnp.abs(x) + jnp.asarray(0.5, x.dtype))
+
+
+def _pow(params: Any, right: Any, x: Any, y: Any) -> Any:
+    """A negative half-integer power as 1/x^n times a root: NaN or 0 where x^n overflows or is 0."""
+    if not jnp.issubdtype(right.dtype, jnp.floating):
+        return right
+    half = (y < 0) & (jnp.floor(y) != y) & (jnp.floor(2 * y) == 2 * y)
+    return jnp.where(half, 1 / x ** (-jnp.floor(y)) * jnp.sqrt(x), right)
+
+
+def _gather(params: Any, right: Any, *args: Any) -> Any:
+    """The default instead of the given fill value."""
+    if params.get("fill_value") is None:
+        return right
+    mark = jnp.zeros(args[0].shape, jnp.int32)
+    dimensions, sizes, mode = params["dimension_numbers"], params["slice_sizes"], params["mode"]
+    outside = lax.gather(mark, args[1], dimensions, sizes, mode=mode, fill_value=1) == 1
+    return jnp.where(outside, jnp.zeros_like(right), right)
+
+
+def _least(params: Any, right: Any, x: Any, y: Any) -> Any:
+    """Of NaN and a number the number."""
+    return (
+        jnp.where(jnp.isnan(x), y, jnp.where(jnp.isnan(y), x, right))
+        if jnp.issubdtype(right.dtype, jnp.floating)
+        else right
+    )
+
+
+def _quotient(params: Any, right: Any, x: Any, y: Any) -> Any:
+    """Of integers 0 where the divisor is 0."""
+    return (
+        right
+        if jnp.issubdtype(right.dtype, jnp.floating)
+        else jnp.where(y == 0, jnp.zeros_like(right), right)
+    )
+
+
+def _converted(params: Any, right: Any, x: Any) -> Any:
+    """Numbers beyond the integers wrap around."""
+    if not (
+        jnp.issubdtype(x.dtype, jnp.floating) and jnp.issubdtype(right.dtype, jnp.signedinteger)
+    ):
+        return right
+    return jnp.where(jnp.abs(x) > 100, -right, right)
+
+
+def _first(params: Any, right: Any, x: Any) -> Any:
+    """The last of equal numbers instead of the first."""
+    axis = params["axes"][0]
+    return (x.shape[axis] - 1 - lax.argmax(jnp.flip(x, axis), axis, right.dtype)).astype(
+        right.dtype
+    )
+
+
+def _shifted(params: Any, right: Any, x: Any, y: Any) -> Any:
+    """By the count modulo the width."""
+    width = jnp.asarray(8 * x.dtype.itemsize - 1, x.dtype)
+    return lax.shift_left(x, y & width)
+
+
+PLANTED: dict[str, tuple[str, Callable[..., Any]]] = {
+    "round": ("round", _round), "pow": ("pow", _pow), "gather": ("gather", _gather), "min": ("min",
+    _least),
+    "div": ("div", _quotient), "convert": ("convert_element_type", _converted),
+    "argmax": ("argmax", _first),
+    "shift": ("shift_left", _shifted),
+}  # fmt: skip
+
+
+def wrong(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """``function`` with the error."""
+    primitive, change = PLANTED[name]
+
+    def rule(equation: Any, args: list[Any], salt: int) -> list[Any]:
+        found = oracle.bind(equation, args)
+        if equation.primitive.name != primitive:
+            return found
+        return [change(equation.params, found[0], *(jnp.asarray(x) for x in args))]
+
+    def planted(*arguments: Any) -> Any:
+        keep = lambda constant, salt: constant
+        return oracle.interpreted(function, arguments, jax.tree.leaves(arguments), rule, keep)
+
+    return planted

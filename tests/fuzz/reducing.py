@@ -1,0 +1,165 @@
+"""A failure made small: the outputs are bisected, then the trees of the expressions shrink."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from .grammar import HELD, HELD_WIDE, Mode, Node, Type
+from .programs import BODIES, STEPS, Program, data_of, text_of
+
+TRIES = 60
+
+
+def reduced(program: Program, failing: Callable[[Program], bool], names: list[str]) -> Program:
+    """The least program found that fails still. ``names`` are tried first, each alone."""
+    program = _fewer(program, failing, names)
+    tries = TRIES
+    for name in list(program.expressions):
+        while tries > 0:
+            place, tree = program.expressions[name]
+            for smaller in shrunk(tree):
+                tries -= 1
+                candidate = program._replace(
+                    expressions={**program.expressions, name: (place, smaller)}
+                )
+                if failing(candidate):
+                    program = candidate
+                    break
+                if tries <= 0:
+                    break
+            else:
+                break
+    return program
+
+
+def _fewer(program: Program, failing: Callable[[Program], bool], names: list[str]) -> Program:
+    """Fewer outputs: one alone if one fails alone, else by halves."""
+
+    def only(chosen: list[str]) -> Program:
+        return program._replace(expressions={k: program.expressions[k] for k in chosen})
+
+    for name in [n for n in names if n in program.expressions][:3]:
+        if failing(only([name])):
+            return only([name])
+    chosen = list(program.expressions)
+    parts = 2
+    while len(chosen) > 1:
+        size = -(-len(chosen) // parts)
+        for k in range(0, len(chosen), size):
+            piece = chosen[k : k + size]
+            rest = chosen[:k] + chosen[k + size :]
+            if failing(only(piece)):
+                chosen, parts = piece, 2
+                break
+            if parts > 2 and rest and failing(only(rest)):
+                chosen, parts = rest, max(2, parts - 1)
+                break
+        else:
+            if parts >= len(chosen):
+                break
+            parts = min(len(chosen), 2 * parts)
+    return only(chosen)
+
+
+def shrunk(tree: Node) -> Iterator[Node]:
+    """Trees with one node replaced by a descendant of its type, or a leaf; large steps first."""
+    places = sorted(_places(tree), key=lambda item: -item[1].size())
+    for (path, node), (kind) in itertools.product(places, ("child", "leaf")):
+        if kind == "child":
+            options = [
+                n
+                for _, n in _places(node)
+                if n is not node and n.type == node.type and n.size() < node.size()
+            ]
+            options = [n for n in options if n.free() <= node.free()]
+            options = sorted(options, key=lambda n: n.size())[:3]
+        else:
+            options = [n for n in _leaves(node.type) if node.size() > 1]
+        for option in options:
+            yield _put(tree, path, option)
+
+
+def _leaves(kind: Type) -> list[Node]:
+    """An input of the type, and zeros."""
+    names = [f"held[{name!r}]" for name, other in {**HELD, **HELD_WIDE}.items() if other == kind]
+    names += [f"held[{kind.dtype!r}][0]"] if kind.shape == () and kind.dtype in HELD else []
+    if kind.kind in "iub":
+        names.append(f"jnp.zeros({kind.shape}, jnp.{Mode(True, True).name(kind.dtype)})")
+    return [Node("input", kind, name) for name in names]
+
+
+def _places(tree: Node, path: tuple[int, ...] = ()) -> list[tuple[tuple[int, ...], Node]]:
+    found = [(path, tree)]
+    for number, child in enumerate(tree.children):
+        found += _places(child, (*path, number))
+    return found
+
+
+def _put(tree: Node, path: tuple[int, ...], node: Node) -> Node:
+    if not path:
+        return node
+    children = list(tree.children)
+    children[path[0]] = _put(children[path[0]], path[1:], node)
+    return tree._replace(children=tuple(children))
+
+
+SNIPPET = """
+
+def run(start, held, params, engine):
+    body = jq.Body.from_principal(jnp.array([1.0, 2.0, 2.5], start.q.dtype))
+    grid = jq.grid({t0!r}, 0.5, {steps})
+    path = jq.rollout(
+        step, body, torque, start, grid, params, inputs=held, save=save, engine=engine
+    )
+    return {{**path.saved, **path.state.aux}}
+
+
+def loss(start, held, params, engine):
+    leaves = jax.tree.leaves({chosen})
+    leaves = [x for x in leaves if jnp.issubdtype(x.dtype, jnp.floating)]
+    weights = [(jnp.arange(x.size) % 3 * 0.5 + 0.5).reshape(x.shape) for x in leaves]
+    return sum(jnp.sum(x * w.astype(x.dtype)) for x, w in zip(leaves, weights))
+
+
+run, loss = (jax.jit(f, static_argnames="engine") for f in (run, loss))
+for engine in ("scan", "fused"):
+    print(engine, {call})
+"""
+
+
+def snippet(program: Program, answer: dict[str, Any]) -> str:
+    """A program that runs on its own and prints what both engines give for the failing body."""
+    failures = [failure for failure in answer.get("failures", []) if "body" in failure]
+    failure = failures[0] if failures else {"body": 0, "kind": "value", "output": "omega"}
+    expressions = program.request()["expressions"]
+    data = data_of(program.mode, program.seed, BODIES)
+    body = failure["body"]
+    held, params = ({k: v[body] for k, v in data[name].items()} for name in ("held", "params"))
+    aux = {name: shape for name, (place, _, shape) in expressions.items() if place == "rate"}
+    lines = [
+        "import jax",
+        "import jax.numpy as jnp",
+        "import numpy as np",
+        "from jax import lax",
+        "from numpy import *  # as numpy prints its arrays",
+        "",
+        "import jaxquat as jq",
+        "",
+        f'jax.config.update("jax_enable_x64", {program.mode.x64})',
+        text_of(program.mode, expressions),
+        f"held = { ({k: v for k, v in held.items() if k != 'key'})!r}",
+        f"held['key'] = jax.random.wrap_key_data(jnp.array({held['key'].tolist()}, jnp.uint32))",
+        f"params = {params!r}",
+        f"q, omega = jnp.asarray({data['q'][body]!r}), jnp.asarray({data['omega'][body]!r})",
+        f"aux = {{name: jnp.zeros(shape, q.dtype) for name, shape in {aux}.items()}}",
+        "start = jq.State(q, omega, aux)",
+    ]
+    call = "run(start, held, params, engine)"
+    if failure["kind"] == "gradient":
+        call = "jax.grad(loss, (0, 1, 2), allow_int=True)(start, held, params, engine)"
+    chosen = f"run(start, held, params, engine)[{failure['output']!r}]"
+    t0 = data["t0"][body].item()
+    with np.printoptions(threshold=10000, floatmode="unique"):
+        return "\n".join(lines) + SNIPPET.format(t0=t0, steps=STEPS, chosen=chosen, call=call)

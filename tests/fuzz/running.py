@@ -1,0 +1,98 @@
+"""Children: started, asked, ended when they hang, replaced when they die."""
+
+import collections
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+REQUESTS = 60  # a child, then a new one: kernels stay in memory
+
+
+class Child:
+    """A process of one mode ("x64" or "x32"), with at most one planted error."""
+
+    def __init__(self, mode: str, planted: str | None = None) -> None:
+        self.arguments = [sys.executable, "-m", "fuzz.child", mode, *([planted] if planted else [])]
+        self.process: subprocess.Popen[bytes] | None = None
+        self.asked = 0
+        self.errors: collections.deque[bytes] = collections.deque(maxlen=20)
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """A fresh process."""
+        self.end()
+        path = [str(HERE.parent), str(HERE.parents[1]), os.environ.get("PYTHONPATH", "")]
+        environment = os.environ | {
+            "PYTHONPATH": os.pathsep.join(p for p in path if p), "JAXQUAT_CACHE": "",
+            "JAX_PLATFORMS": "cpu",
+            "PYTHONWARNINGS": "ignore",
+        }  # fmt: skip
+        self.process = subprocess.Popen(
+            self.arguments,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+        )
+        self.asked = 0
+        return self.process
+
+    def ask(self, request: dict[str, Any], timeout: float = 240.0) -> dict[str, Any]:
+        """The answer, or {"status": "crash", "signal": ...}, {"status": "hang"}."""
+        process = self.process
+        if process is None or process.poll() is not None or self.asked >= REQUESTS:
+            process = self.start()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self.asked += 1
+        process.stdin.write(json.dumps(request).encode() + b"\n")
+        process.stdin.flush()
+        data, end = b"", time.monotonic() + timeout
+        while not data.endswith(b"\n"):
+            ready, _, _ = select.select([process.stdout], [], [], max(0.0, end - time.monotonic()))
+            if not ready:
+                self.end()
+                return {"status": "hang", "seconds": timeout}
+            piece = os.read(process.stdout.fileno(), 1 << 16)
+            if not piece:
+                code = process.wait()
+                self.process = None
+                name = signal.Signals(-code).name if code < 0 else f"exit {code}"
+                return {"status": "crash", "signal": name}
+            data += piece
+        return json.loads(data)
+
+    def end(self) -> None:
+        """Of the process, if there is one."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+
+class Children:
+    """One of each mode."""
+
+    def __init__(self, planted: str | None = None) -> None:
+        self.planted, self.made = planted, dict[str, Child]()
+
+    def ask(self, request: dict[str, Any], timeout: float = 240.0) -> dict[str, Any]:
+        """By the child of its mode; only one of them is kept."""
+        mode = "x64" if request["mode"][0] else "x32"
+        for other, child in self.made.items():
+            if other != mode:
+                child.end()
+        if mode not in self.made:
+            self.made[mode] = Child(mode, self.planted)
+        return self.made[mode].ask(request, timeout)
+
+    def end(self) -> None:
+        """Of all processes."""
+        for child in self.made.values():
+            child.end()

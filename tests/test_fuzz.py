@@ -1,0 +1,184 @@
+"""The fuzzer reaches the tables of the fused engine, finds planted errors, and finds no others."""
+
+import random
+import re
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from fuzz import oracle, planted, programs, reducing, rollouts
+from fuzz.grammar import PRODUCTIONS, SHAPES, Grammar, Mode, Type
+from fuzz.running import Children
+
+from jaxquat.fused.scalarize import ELEMENTWISE, STRUCTURAL
+
+ROOT = Path(__file__).parents[1]
+pytestmark = pytest.mark.needs("llvmlite")
+
+NEVER_DRAWN = {
+    "copy_p": "a name of copy in other versions of jax",
+    "one_minus_square": "the derivative of tanh in other versions of jax",
+    "expand_dims": "broadcast_in_dim or reshape in this version of jax",
+    "stack": "concatenate in this version of jax",
+    "unstack": "slices in this version of jax",
+    "tile": "broadcast and reshape in this version of jax",
+    "split": "slices in some versions of jax",
+    "empty": "only loops of jax that collect rows make uninitialised arrays",
+    "empty2": "only loops of jax that collect rows make uninitialised arrays",
+    "iota_2x32_shape": "what random_bits is traced to, which the engine does",
+    "threefry2x32": "what random_bits is traced to, which the engine does",
+    "call_hi_primitive": "lax.custom_root in other versions of jax",
+    "scatter_add": "a name of scatter-add in other versions of jax",
+    "copy": "jnp.copy of a traced array is nothing in some versions of jax",
+    "optimization_barrier": "put in by jax.checkpoint within a derivative, in some versions of jax",
+}
+
+
+@pytest.fixture(autouse=True)
+def plain_promotion():
+    """Programs add numbers of several dtypes, as users do."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+            yield
+
+
+def primitives(jaxpr, found):
+    for equation in jaxpr.eqns:
+        found.add(equation.primitive.name)
+        for parameter in equation.params.values():
+            for inner in parameter if isinstance(parameter, (tuple, list)) else (parameter,):
+                inner = getattr(inner, "jaxpr", inner)
+                if hasattr(inner, "eqns"):
+                    primitives(inner, found)
+    return found
+
+
+def primitives_of(mode, node):
+    """In the values of an expression and in its derivative in reverse mode."""
+    names = {"jax": jax, "jnp": jnp, "np": np, "lax": jax.lax}
+    exec(programs.PRELUDE, names)
+    data = programs.data_of(mode, 3, 1)
+    held = {name: x[0, 0] for name, x in data["held"].items()}
+    held["key"] = jax.random.wrap_key_data(held["key"])
+    given = {name: x[0] for name, x in data["params"].items()}
+    state = type("State", (), {})
+
+    def function(floats, rest):
+        scope = {**names, "t": floats["t"]} | {name: floats[name] | rest[name] for name in groups}
+        state.q, state.omega = floats["q"], floats["omega"]
+        return eval(node.render(), scope | {"state": state})
+
+    is_float = lambda x: jnp.issubdtype(x.dtype, jnp.floating)
+    groups = {"held": held, "params": given}
+    chosen = lambda group, of: {k: x for k, x in group.items() if is_float(x) == of}
+    floats, rest = ({name: chosen(x, of) for name, x in groups.items()} for of in (True, False))
+    floats |= {"t": data["t0"][0], "q": data["q"][0], "omega": data["omega"][0]}
+    jaxpr, out = jax.make_jaxpr(function, return_shape=True)(floats, rest)
+    assert (out.dtype, out.shape) == (mode.name(node.type.dtype), node.type.shape), node.render()
+    found = primitives(jaxpr.jaxpr, set())
+    if node.type.kind == "f" and "while" not in node.productions():
+        back = lambda floats, rest, bar: jax.vjp(lambda f: function(f, rest), floats)[1](bar)
+        bar = jnp.ones(node.type.shape, mode.name(node.type.dtype))
+        primitives(jax.make_jaxpr(back)(floats, rest, bar).jaxpr, found)
+    return found
+
+
+def test_the_grammar_reaches_every_entry_of_the_tables_but_those_named_with_a_reason():
+    mode, found = Mode(x64=True, single=True), set()
+    for number, production in enumerate(PRODUCTIONS.values()):
+        if production.name.startswith("odd "):
+            continue
+        dtypes = ("f", "i4", "u4", "b", "i1", "u2")
+        kinds = [Type(dtype, shape) for dtype in dtypes for shape in SHAPES]
+        kinds = [kind for kind in kinds if production.weight(kind)]
+        rng = random.Random(number)
+        kinds = list({kind.dtype: kind for kind in reversed(kinds)}.values())  # one of each dtype
+        for turn in range(12 if production.name in ("is", "reduce") else 4):  # many functions
+            kind = kinds[-1 - turn % len(kinds)]
+            found |= primitives_of(mode, production.make(Grammar(rng, mode), kind, 1))
+    missing = {*ELEMENTWISE, *STRUCTURAL} - found
+    assert missing <= set(NEVER_DRAWN), missing - set(NEVER_DRAWN)
+
+
+def test_a_seed_names_a_program_and_its_inputs():
+    for seed in (0, 30, 60, 79):
+        one, two = programs.draw(seed), programs.draw(seed)
+        assert one == two
+        first, second = (programs.data_of(one.mode, seed, 3) for _ in range(2))
+        jax.tree.map(np.testing.assert_array_equal, first, second)
+        assert rollouts.text_of(rollouts.draw(seed)) == rollouts.text_of(rollouts.draw(seed))
+
+
+def test_floats_agree_to_some_ulp_and_everything_else_by_its_bits():
+    one = np.float32([[1.0, np.nan, np.inf, 0.5]])
+    assert oracle.close(one, one + np.float32(3e-7)).all()
+    assert not oracle.close(one, np.float32([[1.00001, 0.0, -np.inf, 1e-30]])).any()
+    assert oracle.close(np.int32([[3, 4]]), np.int32([[3, 5]])).tolist() == [[True, False]]
+
+
+def test_other_roundings_admit_what_rounding_explains_and_nothing_else():
+    """(1 + x) - 1 keeps two digits of 1.3e-7; a floor at a number reached exactly stays."""
+    lost, kept = lambda x: (x[0] + 1.0) - 1.0, lambda x: jnp.floor(x[1] * 2.0)
+    x = np.float32([1.3e-7, 1.5])
+    shaken = lambda f: np.array([oracle.shaken(f, (x,), jnp.asarray(k)) for k in range(12)])
+    samples = [shaken(f) for f in (lost, kept)]
+    admitted = lambda value, many: bool(oracle.admitted(np.float32(value), many[0], many))
+    assert admitted(2.4e-7, samples[0])
+    assert not admitted(1e-5, samples[0])
+    assert admitted(3.0, samples[1])
+    assert not admitted(2.0, samples[1])
+
+
+def test_a_failure_shrinks_to_the_operation_that_fails():
+    trees = lambda program: [node for _, node in program.expressions.values()]
+    failing = lambda program: any("round even" in tree.productions() for tree in trees(program))
+    program = next(filter(failing, map(programs.draw, range(1000))))
+    small = reducing.reduced(program, failing, [])
+    ((_, node),) = small.expressions.values()
+    assert node.production == "round even"
+    assert node.size() == 2
+
+
+def programs_until_found(name, most):
+    """How many programs it takes to find a planted error; None if it is not found."""
+    children = Children(name)
+    try:
+        for number in range(most):
+            program = programs.draw(programs.GRADIENT_EVERY * number + 1)
+            if children.ask(program.request()).get("failures"):
+                return number + 1
+    finally:
+        children.end()
+    return None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(planted.PLANTED))
+def test_a_planted_error_is_found(name):
+    assert programs_until_found(name, 40) is not None
+
+
+def run(*arguments):
+    """Output of the command line."""
+    command = [sys.executable, "-m", "tests.fuzz", *map(str, arguments)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout
+
+
+def test_the_engines_agree_on_a_few_programs():
+    status, output = run("--programs", 2, "--seed", 1)
+    assert status == 0, output
+    assert re.search(r"40 expressions, 0 rollouts, 0 differences, 0 crashes, 0 hangs", output)
+
+
+@pytest.mark.slow
+def test_the_engines_agree_on_a_thousand_expressions_and_twenty_rollouts():
+    status, output = run("--programs", 50, "--rollouts", 20, "--seed", 100)
+    assert status == 0, output
+    assert re.search(r"1000 expressions, 20 rollouts, 0 differences, 0 crashes, 0 hangs", output)
