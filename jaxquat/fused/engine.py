@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.core import ShapedArray, Tracer
+from jax.custom_derivatives import SymbolicZero
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
@@ -51,7 +52,7 @@ class Traced(NamedTuple):
     loop: Loop
     operands: list[Array]  # constants, inputs, start, memory
     trees: Any  # of what is saved, state, memory, held
-    differentiated: Callable[[], Loop]
+    differentiated: Callable[..., Loop]  # of which saved leaves the cotangent is not 0, by default of all
     scanned: Callable[[Sequence[Array]], list[Array]]  # the results for the operands, by ``lax.scan``
 
 
@@ -109,11 +110,22 @@ def trace(problem: Problem, start: State, inputs: Any, sample_every: int, save_e
         segment=segment or math.isqrt(problem.steps - 1) + 1,
     )
 
+    every = tuple(range(len(loop.saved)))
+
     @functools.cache
-    def differentiated() -> Loop:
+    def differentiated(live: tuple[int, ...] = every) -> Loop:
+        """Leaves that are not live are as if they were not saved: 0 times an infinite slope is NaN."""
+
+        def forward_live(*given: Any) -> list[Array]:
+            saved = forward_save(*given)
+            return [saved[i] for i in live]
+
+        cotangents = _smooth([groups["saved"][i] for i in live])
+        save_back = scalarize(_pullback(forward_live), specs, number, *of_step, cotangents)
+        if live != every:
+            return differentiated()._replace(saved=tuple(loop.saved[i] for i in live), save_back=save_back)
         back = loop._replace(
-            step_back=scalarize(_pullback(forward), specs, number, *of_step, _smooth(groups["state"])),
-            save_back=scalarize(_pullback(forward_save), specs, number, *of_step, _smooth(groups["saved"])),
+            step_back=scalarize(_pullback(forward), specs, number, *of_step, _smooth(groups["state"])), save_back=save_back
         )
         if not sampled:
             return back
@@ -243,7 +255,8 @@ def _solve(traced: Traced, scan_back: bool) -> tuple[Any, State, Any, Any]:
     def solve(chosen: list[Array], fixed: list[Array]) -> list[Array]:
         return _bind(loop, "forward", merged(chosen, fixed))
 
-    def keep(chosen: list[Array], fixed: list[Array]) -> tuple[list[Array], Any]:
+    def keep(chosen: Any, fixed: Any) -> tuple[list[Array], Any]:
+        chosen, fixed = ([x.value for x in group] for group in (chosen, fixed))
         if scan_back and not has_derivative(differentiated):
             return solve(chosen, fixed), (chosen, fixed, None)
         found = _bind(loop, "keeping", merged(chosen, fixed))
@@ -252,18 +265,28 @@ def _solve(traced: Traced, scan_back: bool) -> tuple[Any, State, Any, Any]:
 
     def back(residual: Any, cotangents: list[Any]) -> tuple[list[Array], None]:
         chosen, fixed, kept = residual
+        live = tuple(i for i, bar in enumerate(cotangents) if not isinstance(bar, SymbolicZero))
         if kept is None:
 
-            def smooth_results(chosen: list[Array]) -> list[Array]:
+            def live_results(chosen: list[Array]) -> list[Array]:
                 given = [x.reshape(like.shape) for x, like in zip(merged(chosen, fixed), operands, strict=True)]
-                return scanned(given)
+                found = scanned(given)
+                return [found[i] for i in live]
 
-            return jax.vjp(smooth_results, chosen)[1](list(cotangents))[0], None
+            return jax.vjp(live_results, chosen)[1]([cotangents[i] for i in live])[0], None
         first = len(loop.constants) + len(loop.inputs)
-        bars = [bar for bar, (leaf, _) in zip(cotangents, loop.results("forward"), strict=True) if leaf.smooth]
-        return _bind(differentiated(), "backward", [*merged(chosen, fixed)[:first], *kept, *bars]), None
+        derivative = differentiated(tuple(i for i in live if i < len(loop.saved)))
+        bars = []
+        for i, (bar, (leaf, _)) in enumerate(zip(cotangents, loop.results("forward"), strict=True)):
+            if leaf.smooth and (i in live or i >= len(loop.saved)):
+                bars.append(bar if i in live else jnp.zeros(bar.shape, bar.dtype))
+        found: list[Any] = _bind(derivative, "backward", [*merged(chosen, fixed)[:first], *kept, *bars])
+        for place, unused in enumerate(_unused_constants(derivative)):
+            if unused:
+                found[place] = None  # no number, which what made the constant would multiply with an infinite slope
+        return found, None
 
-    solve.defvjp(keep, back)
+    solve.defvjp(keep, back, symbolic_zeros=True)
     chosen = _guard([flat[k] for k in smooth])
     found = solve(chosen, [x for k, x in enumerate(flat) if k not in smooth])
     saved, state, memory, held = trees
@@ -282,6 +305,21 @@ def _solve(traced: Traced, scan_back: bool) -> tuple[Any, State, Any, Any]:
 
     rows, state, memory, held = shaped(saved, 1), shaped(state, 0), shaped(memory, 0), shaped(held, 0)
     return rows, state, held, memory
+
+
+def _unused_constants(derivative: Loop) -> list[bool]:
+    """For each smooth constant whether its cotangent is 0 whatever the values are."""
+    zeros = []
+    for program in (derivative.step_back, derivative.save_back, derivative.sample_back):
+        if program is not None:
+            known = [None] * len(program.inputs) + [op.number if op.name == "const" else None for op in program.ops]
+            zeros.append([known[value] is not None and known[value] == 0 for value in program.outputs])
+    found, first = [], 0
+    for leaf in derivative.constants:
+        if leaf.smooth:
+            found.append(all(all(row[first : first + leaf.size]) for row in zeros))
+            first += leaf.size
+    return found
 
 
 def has_derivative(differentiated: Callable[[], Loop]) -> bool:
