@@ -174,19 +174,18 @@ class _Writer:
     def buffer(self, dtypes: Sequence[np.dtype], count: int) -> _Place:
         """Memory of the function for ``count`` values of any of the dtypes; no function is entered twice at a time."""
         pitch = self.lanes * max(dtype.itemsize for dtype in dtypes)
-        name = self.name()
-        if self.whole.stack + count * pitch > STACK:
-            self.entry.append(f"  {name} = getelementptr i8, ptr %scratch, i64 {self.whole.reserve(count * pitch)}")
-        else:
-            self.whole.stack += count * pitch
-            self.entry.append(f"  {name} = alloca [{count * pitch} x i8], align 64")
-        return _Place(dtypes[0], name, 0, pitch, "slot")
+        return _Place(dtypes[0], self.reserve(count * pitch), 0, pitch, "slot")
 
-    def reserve(self, size: int) -> int:
-        """Where scratch memory of the kernel begins that nothing else uses."""
-        start = self.scratch
-        self.scratch += -(-size // 64) * 64
-        return start
+    def reserve(self, size: int) -> str:
+        """Where memory of the function begins that nothing else uses."""
+        name, whole = self.name(), self.whole
+        if whole.stack + size <= STACK:
+            whole.stack += size
+            self.entry.append(f"  {name} = alloca [{size} x i8], align 64")
+        else:
+            self.entry.append(f"  {name} = getelementptr i8, ptr %scratch, i64 {whole.scratch}")
+            whole.scratch += -(-size // 64) * 64
+        return name
 
     def place(self, x: str | _Place) -> _Place | None:
         return self.places.get(x) if isinstance(x, str) else x
@@ -268,14 +267,14 @@ class _Writer:
         label, before = self.name()[1:], self.block
         self.line(f"br i1 {some}, label %{label}_rare, label %{label}_after, !prof !0")
         self.label(f"{label}_rare")
-        found = [self.read_from(place) for place in self._call(routine, dtypes, names)]
+        results = [x if isinstance(x, str) else self.read_from(x) for x in self._call(routine, dtypes, names)]
         self.line(f"br label %{label}_after")
         self.label(f"{label}_after")
         kinds = [self.vector(dtype) for dtype in dtypes[routine.fixed :]]
         others = names[routine.fixed :]
         return [
             self.set(f"phi {kind} [ {new}, %{label}_rare ], [ {old}, %{before} ]")
-            for kind, new, old in zip(kinds, found, others, strict=True)
+            for kind, new, old in zip(kinds, results, others, strict=True)
         ]
 
     def _call(self, routine: Routine, dtypes: Sequence[np.dtype], args: Sequence[Any]) -> list[str | _Place]:
@@ -465,21 +464,18 @@ class _Kernel(_Writer):
                 found += [self.set(f"alloca {self.vector(leaf.dtype)}, align 64") for _ in range(leaf.size)]
         return found
 
-    def row_slots(self, leaves: Iterable[Leaf], first: int, row: str) -> list[str]:
-        """Those of a row, where rows begin at ``first`` of the scratch memory."""
-        *offsets, pitch = self.offsets(leaves)
-        start = self.set(f"add i64 {self.set(f'mul i64 {row}, {pitch}')}, {first}")
-        base = self.set(f"getelementptr i8, ptr %scratch, i64 {start}")
-        return [self.set(f"getelementptr i8, ptr {base}, i64 {offset}") for offset in offsets]
+    def rows(self, leaves: Iterable[Leaf], count: int) -> list[str]:
+        """Memory for all elements of the leaves, ``count`` of each one after the other."""
+        return [self.reserve(count * self.size(leaf.dtype)) for leaf in leaves for _ in range(leaf.size)]
 
-    def offsets(self, leaves: Iterable[Leaf]) -> list[int]:
-        """Where the elements of a row begin and where it ends, in whole lines of 64 bytes."""
-        found, end = [], 0
-        for dtype in (leaf.dtype for leaf in leaves for _ in range(leaf.size)):
-            size = self.aligned(dtype)
-            found.append(-(-end // size) * size)
-            end = found[-1] + max(size, self.lanes * dtype.itemsize // (8 if dtype.kind == "b" else 1))
-        return [*found, -(-end // 64) * 64]
+    def of_row(self, leaves: Iterable[Leaf], slots: Sequence[str], number: str) -> list[str]:
+        """The slots of a row."""
+        dtypes = [leaf.dtype for leaf in leaves for _ in range(leaf.size)]
+        return [self.set(f"getelementptr {self.vector(d)}, ptr {s}, i64 {number}") for d, s in zip(dtypes, slots, strict=True)]
+
+    def size(self, dtype: np.dtype) -> int:
+        """Bytes of a vector."""
+        return max(1, self.lanes // 8) if dtype.kind == "b" else self.lanes * dtype.itemsize
 
     def get(self, leaves: Iterable[Leaf], slots: Sequence[str]) -> list[str]:
         found = []
@@ -608,7 +604,7 @@ def _backward(loop: Loop, batched: Sequence[bool], lanes: int) -> _Kernel:
     n_state, n_memory = _size(state), _size(memory)
     now = w.slots(carry)
     s, m, h = now[:n_state], now[n_state : n_state + n_memory], now[n_state + n_memory :]
-    rows = w.reserve(loop.segment * w.offsets(carry)[-1])
+    rows = w.rows(carry, loop.segment)
     smooth = {name: _smooth(getattr(loop, name)) for name in ("constants", "inputs", "state", "memory", "held")}
     bars = {name: w.slots(leaves) for name, leaves in smooth.items()}
     first_kept = len(loop.constants) + len(loop.inputs)
@@ -636,7 +632,7 @@ def _backward(loop: Loop, batched: Sequence[bool], lanes: int) -> _Kernel:
 
     w.label("again")  # the states of the segment
     w.line(f"%j = phi i64 [ %begin, %{before} ], [ %j_next, %again_done ]")
-    past = w.row_slots(carry, rows, w.set("sub i64 %j, %begin"))
+    past = w.of_row(carry, rows, w.set("sub i64 %j, %begin"))
     w.put(state + memory, past[: n_state + n_memory], w.get(state + memory, s + m))
     _sample(w, constants, "%j", s, m, h, "sample_again")
     w.put(held, past[n_state + n_memory :], w.get(held, h))
@@ -653,7 +649,7 @@ def _backward(loop: Loop, batched: Sequence[bool], lanes: int) -> _Kernel:
     w.line("br label %back")
     w.label("back")
     w.line("%k = phi i64 [ %last_step, %back_first ], [ %k_next, %back_done ]")
-    there = w.get(carry, w.row_slots(carry, rows, w.set("sub i64 %k, %begin")))
+    there = w.get(carry, w.of_row(carry, rows, w.set("sub i64 %k, %begin")))
     states, memories, helds = there[:n_state], there[n_state : n_state + n_memory], there[n_state + n_memory :]
     found = w.program(expand(loop.step_back), [*constants, w.number("%k"), *states, *helds, *w.get(smooth["state"], bars["state"])])
     ends = np.cumsum([_size(smooth[name]) for name in ("constants", "state", "held")])

@@ -181,7 +181,7 @@ def _read(key: bytes) -> bytes | None:
             if not stat.S_ISREG(status.st_mode):
                 return None
             if not _private(status):
-                _warn(_folder() / f"{key.hex()}.o")
+                _warn((_folder() or Path()) / f"{key.hex()}.o")
                 return None
             try:
                 data = file.read()

@@ -140,7 +140,7 @@ class _Place(ctypes.Structure):
 _places, _clock = (_Place * PLACES)(), ctypes.c_int64(1)
 _lock = threading.RLock()
 _objects: dict[int, bytes] = {}  # object code by number, compressed
-loaded: dict[int, object] = {}  # what holds the code of the kernels in memory, by number
+loaded: dict[int, Any] = {}  # what holds the code of the kernels in memory, by number
 
 
 def number(name: str) -> int:
