@@ -189,6 +189,8 @@ def _contracted(equation: Any, args: list[Any], product: Any) -> Any:
         largest, finite = jnp.finfo(product.dtype).max, jnp.isfinite(jnp.asarray(args[0]))
         for x in args[1:]:
             finite = finite & jnp.isfinite(x)
+        if "exp" in equation.primitive.name:  # XLA's has inf - exp(inf) = inf within a loop too
+            finite = ~jnp.isnan(product)
         return jnp.where(finite, jnp.clip(product, -largest, largest), product)
     scale = jnp.asarray(2.0**64 if product.dtype == jnp.float32 else 2.0**512, product.dtype)
     (small,) = bind(equation, [jnp.asarray(x) / scale.astype(x.dtype) for x in args])
