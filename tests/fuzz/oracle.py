@@ -172,7 +172,7 @@ def _rounded(equation: Any, args: list[Any], sample: Any, salt: int) -> list[Any
 def _one_by_one(name: str, params: Any, x: Any) -> Any:
     """The same sums or products in the order of the elements, which overflow elsewhere."""
     step = jnp.add if name.endswith("sum") else jnp.multiply
-    for axis in params.get("axes", ()) or (params["axis"],):
+    for axis in params["axes"] if "axes" in params else (params["axis"],):
         rows = jnp.moveaxis(x, axis, 0)
         turn = lambda total, row: (step(total, row),) * 2
         start = jnp.zeros_like(rows[0]) if step is jnp.add else jnp.ones_like(rows[0])
