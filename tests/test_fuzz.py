@@ -147,14 +147,16 @@ def test_a_failure_shrinks_to_the_operation_that_fails():
 
 def programs_until_found(name, most):
     """How many programs it takes to find a planted error; None if it is not found."""
-    children = Children(name)
+    wrong, right = Children(name), Children()
+    failures = lambda children, program: children.ask(program.request()).get("failures")
     try:
         for number in range(most):
             program = programs.draw(programs.GRADIENT_EVERY * number + 1)
-            if children.ask(program.request()).get("failures"):
+            if failures(wrong, program) and not failures(right, program):
                 return number + 1
     finally:
-        children.end()
+        wrong.end()
+        right.end()
     return None
 
 

@@ -72,8 +72,9 @@ def one(
     if answer["status"] in ("crash", "hang"):  # XLA divides constants by zero while it compiles
         alone = children.ask(request | {"scan alone": True})
         if alone["status"] == answer["status"]:
+            lost = list(drawn.expressions) if kind == "program" else ["rollout"]
             error = f"the scan alone: {alone['status']} {alone.get('signal', '')}"
-            answer = {"status": "ok", "invalid": list(drawn.expressions), "error": error}
+            answer = {"status": "ok", "invalid": lost, "error": error}
     if given.verbose:
         print(
             f"{kind} {seed}: {answer.get('seconds', 0):.1f} s {answer.get('accepted', '')}",

@@ -18,7 +18,6 @@ import numpy as np
 from . import grammar, oracle, planted, programs, rollouts
 from .grammar import Mode
 
-
 FAST = {
     "xla_backend_optimization_level": 0,
     "xla_llvm_disable_expensive_passes": True,

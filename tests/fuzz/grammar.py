@@ -95,7 +95,7 @@ PARAMS = {"a": Type("f", (3,)), "g": Type("f"), "n": Type("i4", (3,))}
 
 FLOATS = ("0.0", "-0.0", "1.0", "-1.0", "0.5", "2.0", "3.0", "-0.25", "0.1", "1e-3", "1.5707963",
           "10.0", "-7.3")  # fmt: skip
-EXTREMES = ("np.inf", "-np.inf", "np.nan", "2e-38", "3.4028235e38", "-3.4028235e38", "1e12",
+EXTREMES = ("np.inf", "-np.inf", "np.nan", "1e-30", "3.4028235e38", "-3.4028235e38", "1e12",
             "-1e12", "1e-20", "1e20", "0.49999997", "-0.49999997", "8388609.0", "8388607.5",
             "2147483648.0", "-2147483904.0", "4294967296.0", "255.5", "2.5", "-1.5")  # fmt: skip
 SUBNORMAL = ("1e-40", "-1e-42", "1e-38")  # in float32
@@ -271,8 +271,9 @@ class Grammar:
     def key(self, depth: int) -> Node:
         """Of jax.random."""
         kind, which = Type("key"), self.rng.random()
-        if self.sealed is None and (depth <= 0 or which < 0.4):
-            return Node("input", kind, "held['key']")
+        names = [name for name, other in self.names.items() if other == kind]
+        if names and self.sealed is None and (depth <= 0 or which < 0.4):
+            return Node("input", kind, names[int(which * 1000) % len(names)])
         if depth <= 0 or which < 0.5:
             return Node("key", kind, f"jax.random.key({self.rng.randrange(100)})")
         if which < 0.8:

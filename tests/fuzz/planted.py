@@ -64,14 +64,6 @@ def _converted(params: Any, right: Any, x: Any) -> Any:
     return jnp.where(jnp.abs(x) > 100, -right, right)
 
 
-def _first(params: Any, right: Any, x: Any) -> Any:
-    """The last of equal numbers instead of the first."""
-    axis = params["axes"][0]
-    return (x.shape[axis] - 1 - lax.argmax(jnp.flip(x, axis), axis, right.dtype)).astype(
-        right.dtype
-    )
-
-
 def _shifted(params: Any, right: Any, x: Any, y: Any) -> Any:
     """By the count modulo the width."""
     width = jnp.asarray(8 * x.dtype.itemsize - 1, x.dtype)
@@ -82,7 +74,6 @@ PLANTED: dict[str, tuple[str, Callable[..., Any]]] = {
     "round": ("round", _round), "pow": ("pow", _pow), "gather": ("gather", _gather), "min": ("min",
     _least),
     "div": ("div", _quotient), "convert": ("convert_element_type", _converted),
-    "argmax": ("argmax", _first),
     "shift": ("shift_left", _shifted),
 }  # fmt: skip
 
