@@ -203,12 +203,15 @@ def _hyperbolic(u: Array, modulus: Modulus, ratio: Array) -> tuple[Array, Array,
     theta3, theta4 = 1.0 + jnp.sum(terms), 1.0 + jnp.sum(signs[1:] * terms)
     fall = two * jnp.exp(-y) / theta2
     sn, cn, dn = three / four * theta1 / theta2, fall * theta4 / four, fall * theta3 / three
-    # root times a quotient, not a quotient of root, whose reverse derivative multiplies by 1/dn^2 first
+    # Where the values are mirrored dn is at least half = sqrt(k'). As half (half/dn) the derivatives of
+    # k'/dn in forward and in reverse mode pass through no number that float32 cannot hold.
+    half = jnp.sqrt(jnp.where(modulus.root > 0, modulus.root, 1.0))
+    share = half / dn
     turned = 1.0 - 2.0 * (n - 2.0 * jnp.floor(0.5 * n))
     sn, cn, dn = (
         sign * turned * jnp.where(mirrored, cn / dn, sn),
-        turned * jnp.where(mirrored, modulus.root * (sn / dn), cn),
-        jnp.where(mirrored, modulus.root * (1.0 / dn), dn),
+        turned * jnp.where(mirrored, half * sn * share, cn),
+        jnp.where(mirrored, half * share, dn),
     )
 
     # from arg theta_2(a - i y/2 | q1^(1/2)), which over the half period K grows by a

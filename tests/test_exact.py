@@ -135,7 +135,7 @@ def test_free_motion_of_every_kind_in_both_precisions(n):
         worst = np.argmax(np.where(linear, errors / allowed, 0))
         assert (errors <= allowed)[linear].all(), (dtype, errors[worst] / allowed[worst], [x[worst] for x in motions])
         assert np.median(allowed) < 30 * eps, "the bound would be no bound"
-        assert linear.mean() > (0.999 if dtype == np.float64 else 0.97)
+        assert linear.mean() > (0.999 if dtype == np.float64 else 0.96)
         attitudes = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in (wide[2], end[:, :4])]  # q too is a number of float32
         rates = wide[1], end[:, 4:]
         momenta = [np.asarray(jax.vmap(jq.quaternion.rotate)(q, moments * x)) for q, x in zip(attitudes, rates, strict=True)]
