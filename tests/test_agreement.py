@@ -1,5 +1,6 @@
 """Programs on which the fused engine and the scan must agree: extreme numbers, integers, indices, what ends a process."""
 
+import functools
 import itertools
 import os
 import subprocess
@@ -369,3 +370,41 @@ def test_the_kernels_in_memory_are_bounded_and_come_back_when_they_are_called(mo
         thread.join()
     assert not wrong
     assert len(loading.loaded) <= 6  # two, and those that were running
+
+
+# zeros that meet no number
+
+
+def test_an_infinite_slope_of_what_the_loss_does_not_use_leaves_its_gradient_alone():
+    """Saved beside what is used, of a parameter alone and of the state; 0 times infinity would be NaN."""
+
+    def save(t, state, scale):
+        return {"used": scale * state.omega, "of parameters": jnp.sqrt(0.0 * scale), "of states": jnp.sqrt(0.0 * state.omega)}
+
+    def loss(engine, scale):
+        path = flown(engine, lambda t, state, scale: -scale * state.omega, params=scale, save=save)
+        return jnp.sum(path.saved["used"])
+
+    found = [jax.grad(functools.partial(loss, engine))(0.7) for engine in ("scan", "fused")]
+    assert np.isfinite(found[0])
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-12)
+
+
+def test_the_largest_of_numbers_that_are_none_has_the_gradient_of_the_scan():
+    """XLA takes a product with a boolean for a choice: 0, not NaN, of what is not chosen."""
+    x, y = np.array([[-1.5, 0.5, -0.4], [1.0, 2.0, 3.0]]), np.zeros(2)
+
+    def slopes(x, y):
+        return jax.grad(lambda x: y * jnp.max(jnp.log(x)))(x)
+
+    wanted, got = both(slopes, x, y)
+    np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+def test_constants_shift_as_variables_do(dtype):
+    def shifted(x):
+        top = lax.full_like(x, np.iinfo(dtype).max - 1)
+        return [f(top, lax.full_like(x, 7)) + 0 * x for f in (lax.shift_left, lax.shift_right_logical, lax.shift_right_arithmetic)]
+
+    assert_agree(shifted, np.zeros(2, dtype))

@@ -162,6 +162,10 @@ def _unsigned(x: Any) -> Any:
     return x.view(f"u{x.dtype.itemsize}")
 
 
+def _signed(x: Any) -> Any:
+    return x.view(f"i{x.dtype.itemsize}")
+
+
 def _converted(x: Any, dtype: np.dtype) -> Any:
     """A float as an integer: the nearest there is towards zero, 0 for NaN, as XLA converts."""
     if x.dtype.kind != "f" or dtype.kind not in "iu":
@@ -177,7 +181,8 @@ _FOLD: dict[str, Callable[..., Any]] = {
     "round": np.rint, "max": np.maximum, "min": np.minimum, "eq": operator.eq, "ne": operator.ne, "lt": operator.lt,
     "le": operator.le, "and": operator.and_, "or": operator.or_, "xor": operator.xor, "select": lambda p, x, y: x if p else y,
     "div": lambda x, y: x / y if x.dtype.kind == "f" else _whole_quotient(x, y), "rem": np.fmod, "not": np.invert,
-    "shl": np.left_shift, "sar": np.right_shift, "shr": lambda x, y: (_unsigned(x) >> _unsigned(y)).view(x.dtype), "pow": np.power,
+    "shl": np.left_shift, "sar": lambda x, y: (_signed(x) >> _signed(y)).view(x.dtype),
+    "shr": lambda x, y: (_unsigned(x) >> _unsigned(y)).view(x.dtype), "pow": np.power,
 }  # fmt: skip
 _COMMUTES = {"add", "mul", "and", "or", "xor", "eq", "ne"}
 
@@ -263,6 +268,11 @@ class Builder:
                 return None
             return dtype.type(_FOLD[name](*values)) if name in _FOLD else None
 
+    def _converted_boolean(self, value: int) -> int | None:
+        """The boolean of which a value is the number, or None."""
+        op = self.ops[value - len(self.inputs)] if value >= len(self.inputs) else None
+        return op.args[0] if op and op.name == "convert" and self.dtype(op.args[0]).kind == "b" else None
+
     def _shorten(self, name: str, args: tuple[int, ...], literals: list[Any]) -> int | None:
         """The value itself where an operation changes nothing."""
         if name == "select":
@@ -280,6 +290,10 @@ class Builder:
             for value, other in ((x, b), (y, a)):
                 if value is not None and abs(value) == 1:
                     return other if value == 1 else self.emit("neg", other)
+            for number, other in ((a, b), (b, a)):
+                chosen = self._converted_boolean(number)
+                if chosen is not None:  # as XLA has it: 0 also where the other is NaN or infinite
+                    return self.emit("select", chosen, other, self.const(self.dtype(a).type(0)))
         if name == "div" and y is not None and y == 1:
             return a
         if name in ("and", "or") and self.dtype(a).kind == "b":
