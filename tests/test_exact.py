@@ -152,8 +152,8 @@ def test_derivatives_of_free_motion_of_every_kind():
     Relative to the largest by the same argument, or to what rounding the argument itself makes of them where that is more: by the
     moments |omega| t, by a rate 1 over that rate, whose relative change moves the phase. Within 1e-11, in float32 5e-3.
     Near the separatrix m1 is the small difference of ``gap`` and ``fall``, and its rounding enters every derivative: 30 units of
-    (gap + fall)/(gap - fall) are added there, and where they come to 0.1 the derivatives are finite and no more. What lies below the
-    normal numbers, as the acceleration of a rate of 1e-20 does in float32, may be 0.
+    (gap + fall)/(gap - fall) are added there, and where they come to 0.1 the derivatives are finite and no more. What lies below
+    the normal numbers, as the acceleration of a rate of 1e-20 does in float32, may be 0.
     """
     motions = free_motions(104, 5)
     wide = [x.astype(np.float64) for x in motions]
