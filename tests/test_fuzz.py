@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from fuzz import oracle, planted, programs, reducing, rollouts
+from fuzz import oracle, programs, reducing, rollouts
 from fuzz.grammar import PRODUCTIONS, SHAPES, Grammar, Mode, Type
 from fuzz.running import Children
 
