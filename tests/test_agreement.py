@@ -17,7 +17,8 @@ from jax import lax
 import jaxquat as jq
 from jaxquat.fused import loading
 
-INTEGERS = [np.dtype(f"{sign}{size}") for sign in "iu" for size in (1, 2, 4, 8)]
+SIZES = (1, 2, 4, 8) if jax.config.jax_enable_x64 else (1, 2, 4)
+INTEGERS = [np.dtype(f"{sign}{size}") for sign in "iu" for size in SIZES]
 FLOATS = pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["float32", "float64"])
 
 
