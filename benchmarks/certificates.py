@@ -104,18 +104,12 @@ def marched(name, torque, q0, cast=lambda tree: tree):
     return jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), jax.jit(rolled)())
 
 
-def heavy32(t, state, params):
-    """HEAVY in float32."""
-    return jq.torques.heavy_top(jnp.float32(1.0), jnp.array([0, 0, 1], jnp.float32))(t, state, params)
-
-
 def drifts(name):
     """Energy FREE and HEAVY, momentum FREE, norm, each in float64 and float32; the norm HEAVY without the norm controller."""
     body, found = body_of(name), []
-    for torques, cast in (((jq.torques.zero, problems.heavy), lambda tree: tree), ((jq.torques.zero, heavy32), narrow)):
-        free, heavy = (
-            marched(name, torque, q0, cast) for torque, q0 in zip(torques, ([1.0, 0, 0, 0], problems.TILTED), strict=True)
-        )
+    for cast in (lambda tree: tree, narrow):
+        problem = ((jq.torques.zero, [1.0, 0, 0, 0]), (problems.heavy, problems.TILTED))
+        free, heavy = (marched(name, torque, q0, cast) for torque, q0 in problem)
         column = []
         for states, weight in ((free, 0.0), (heavy, 1.0)):
             energy = np.asarray(jax.vmap(lambda s: jq.mechanics.energy(body, s))(states))
@@ -188,7 +182,7 @@ def microseconds(name, bodies):
     step = jq.SCHEMES[name].step
     body, begin = narrow((body_of(name), start(name)))
     begins = jax.tree.map(lambda x: jnp.broadcast_to(x, (bodies, *x.shape)), begin)
-    one = lambda s, b: jq.rollout(step, b, heavy32, s, jq.grid(0.0, 0.01, 500), save_every=500).state  # noqa: E731
+    one = lambda s, b: jq.rollout(step, b, problems.heavy, s, jq.grid(0.0, 0.01, 500), save_every=500).state  # noqa: E731
     run = jax.jit(jax.vmap(one, (0, None))).lower(begins, body).compile()
     times = []
     for _ in range(6):

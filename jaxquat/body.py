@@ -14,6 +14,7 @@ from jaxquat.arguments import (
     finite,
     floating,
     floating_dtype,
+    instance,
     is_concrete,
     positive,
     random_key,
@@ -192,6 +193,16 @@ class Body:
         finite("offset", offset)
         eye = jnp.eye(3, dtype=self.inertia.dtype)
         return Body._unchecked(self.inertia + mass * (dot(offset, offset) * eye - offset[:, None] * offset[None, :]))
+
+
+def check_body(body: Any, dtype: Any = None, of: str = "") -> None:
+    """ValueError or TypeError if ``body`` is not one body, or not of the dtype, which is that ``of`` another argument."""
+    instance("body", body, Body, "a jq.Body")
+    inertia = jax.eval_shape(lambda body: body.inertia, body)
+    if inertia.shape != (3, 3):
+        raise ValueError(f"body: wanted one body, inertia of shape (3, 3), got {inertia.shape}; use jax.vmap for a batch")
+    if dtype is not None and inertia.dtype != dtype:
+        raise TypeError(f"body: wanted the dtype of {of}, {dtype}, got {inertia.dtype}")
 
 
 def refuse_bodies(name: str, tree: Any) -> None:

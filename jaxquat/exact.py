@@ -16,8 +16,8 @@ from jax import Array, lax
 from jax.typing import ArrayLike
 
 from jaxquat import elliptic, euler
-from jaxquat.arguments import boolean, exactly, finite, instance, is_concrete, positive, takes, unit_quaternion, unit_vector
-from jaxquat.body import Body
+from jaxquat.arguments import boolean, exactly, finite, is_concrete, positive, takes, unit_quaternion, unit_vector
+from jaxquat.body import Body, check_body
 from jaxquat.control import follow
 from jaxquat.linear import cross, dot, matvec, transpose
 from jaxquat.mechanics import State, Torque, check_state
@@ -68,11 +68,8 @@ def free_body(body: Body, start: State, t: ArrayLike) -> State:
 def _start(body: Body, start: State, t: ArrayLike) -> tuple[Body, State, Array]:
     """The arguments of a free motion, of one body and one dtype, or an error that names what is wrong."""
     start = check_state("start", start)
-    inertia = _one_body(body)
-    dtype = start.q.dtype
-    if inertia.dtype != dtype:
-        raise TypeError(f"body: wanted the dtype of the start, {dtype}, got {inertia.dtype}")
-    return body, start, _number("t", t).astype(dtype)
+    check_body(body, start.q.dtype, "the start")
+    return body, start, _number("t", t).astype(start.q.dtype)
 
 
 def _free(moments: Array, omega: Array, t: Array) -> tuple[Array, Array]:
@@ -244,10 +241,9 @@ def flip_interval(body: Body, omega: ArrayLike) -> Array:
 
     Infinite on the separatrix, at the middle axis itself and where equal moments leave no period. In the dtype of omega.
     """
-    inertia, omega = _one_body(body), exactly("omega", omega, (3,), _ONE)
+    omega = exactly("omega", omega, (3,), _ONE)
     finite("omega", omega)
-    if inertia.dtype != omega.dtype:
-        raise TypeError(f"body: wanted the dtype of omega, {omega.dtype}, got {inertia.dtype}")
+    check_body(body, omega.dtype, "omega")
     moments, axes = body.principal()
     omega = rotate_inverse(axes, omega)
     size = _unit(jnp.where(jnp.max(jnp.abs(omega)) == 0, 1.0, omega))
@@ -349,7 +345,7 @@ def coning(half_angle: ArrayLike, rate: ArrayLike, t: ArrayLike) -> State:
 
 def prescribed(body: Body, attitude: Callable[[Array], Array]) -> tuple[Callable[[ArrayLike], State], Torque]:
     """A motion chosen freely: ``attitude(t) -> (4,)`` with its State at any time, and the torque of time that makes it happen."""
-    _one_body(body)
+    check_body(body)
     takes("attitude", attitude, "t")
 
     def state(t: ArrayLike) -> State:
@@ -380,7 +376,7 @@ def _numbers(body: Body, **named: ArrayLike) -> list[Array]:
 
 def _heavy(name: str, body: Body) -> tuple[Array, Array]:
     """I1 and I3 of a symmetric body in principal axes."""
-    _one_body(body)
+    check_body(body)
     with jax.ensure_compile_time_eval():
         inertia = body.inertia
         across = jnp.max(jnp.abs(inertia - jnp.diag(jnp.diagonal(inertia))))
@@ -396,12 +392,3 @@ def _check_symmetric(name: str, body: Body, hint: str = "") -> None:
             moments, _ = body.principal()
             if not bool(symmetric(moments, axis=2)):
                 raise ValueError(f"body: {name} wanted two equal moments about axis 3, got {moments.tolist()}{hint}")
-
-
-def _one_body(body: Body) -> jax.ShapeDtypeStruct:
-    """Shape and dtype of the inertia of what must be one body."""
-    instance("body", body, Body, "a jq.Body")
-    inertia = jax.eval_shape(lambda body: body.inertia, body)
-    if inertia.shape != (3, 3):
-        raise ValueError(f"body: wanted one body, inertia of shape (3, 3), got {inertia.shape}; use jax.vmap for a batch")
-    return inertia

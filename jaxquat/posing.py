@@ -24,7 +24,7 @@ from jaxquat.arguments import (
     positive_integer,
     takes,
 )
-from jaxquat.body import Body
+from jaxquat.body import Body, check_body
 from jaxquat.mechanics import State, Step, Torque, check_state
 from jaxquat.scanning import Controller, Problem
 from jaxquat.schemes import SCHEMES, Scheme
@@ -111,11 +111,7 @@ def posed(
     start = check_state("start", start)
     dtype = start.q.dtype
     instance("grid", grid, Grid, "a jq.grid(t0, dt, steps)")
-    instance("body", body, Body, "a jq.Body")
-    if body.inertia.shape != (3, 3):
-        raise ValueError(f"body: wanted one body, inertia of shape (3, 3), got {body.inertia.shape}; use jax.vmap for a batch")
-    if body.inertia.dtype != dtype:
-        raise TypeError(f"body: wanted the dtype of the start, {dtype}, got {body.inertia.dtype}")
+    check_body(body, dtype, "the start")
     save_every = divisor("save_every", save_every, grid.steps)
     sample_every = divisor("sample_every", sample_every, grid.steps)
     if controller is not None and controller.period is not None:

@@ -199,6 +199,11 @@ def output_of(path: Any, body: int, request: dict[str, Any]) -> str:
     return path[1].key if path[0].key == "value" else smooth[number // 3 % len(smooth)]
 
 
+def nothing_found() -> dict[str, Any]:
+    """The answer of engines that agree."""
+    return {"status": "ok", "invalid": [], "no scalar form": [], "failures": [], "accepted": []}
+
+
 def check_program(request: dict[str, Any]) -> dict[str, Any]:
     """What the engines give differently."""
     import jax
@@ -206,13 +211,7 @@ def check_program(request: dict[str, Any]) -> dict[str, Any]:
     expressions = request["expressions"]
     request.setdefault("smooth", ["omega", *_smooth(request, expressions)])
     gradient = request.get("gradient", True)
-    answer: dict[str, Any] = {
-        "status": "ok",
-        "invalid": [],
-        "no scalar form": [],
-        "failures": [],
-        "accepted": [],
-    }
+    answer = nothing_found()
     try:
         function, arguments = compiled(request, expressions, gradient)
         scan = jitted(function, "scan")
@@ -284,13 +283,7 @@ def check_rollout(request: dict[str, Any]) -> dict[str, Any]:
     gradient = request["options"]["gradient"]
     request["smooth"] = ["gradient"]
     alone = request["options"]["bodies"] is None
-    answer: dict[str, Any] = {
-        "status": "ok",
-        "invalid": [],
-        "no scalar form": [],
-        "failures": [],
-        "accepted": [],
-    }
+    answer = nothing_found()
     function, arguments = compiled(request, {}, gradient)
     scan = jitted(function, "scan", alone)
     try:
