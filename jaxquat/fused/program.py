@@ -268,7 +268,7 @@ class Builder:
                 return None
             return dtype.type(_FOLD[name](*values)) if name in _FOLD else None
 
-    def _converted_boolean(self, value: int) -> int | None:
+    def converted_boolean(self, value: int) -> int | None:
         """The boolean of which a value is the number, or None."""
         op = self.ops[value - len(self.inputs)] if value >= len(self.inputs) else None
         return op.args[0] if op and op.name == "convert" and self.dtype(op.args[0]).kind == "b" else None
@@ -290,10 +290,6 @@ class Builder:
             for value, other in ((x, b), (y, a)):
                 if value is not None and abs(value) == 1:
                     return other if value == 1 else self.emit("neg", other)
-            for number, other in ((a, b), (b, a)):
-                chosen = self._converted_boolean(number)
-                if chosen is not None:  # as XLA has it: 0 also where the other is NaN or infinite
-                    return self.emit("select", chosen, other, self.const(self.dtype(a).type(0)))
         if name == "div" and y is not None and y == 1:
             return a
         if name in ("and", "or") and self.dtype(a).kind == "b":

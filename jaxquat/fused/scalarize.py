@@ -430,8 +430,19 @@ def _hyperbolic(b: Builder, x: int, sense: str) -> int:
     return with_sign(b, b.emit("select", large, u, v), x)
 
 
+def _mul(b: Builder, params: Any, dtype: Any, x: int, y: int) -> int:
+    """A product with the number of a boolean is 0 also where the other is NaN or infinite, as XLA has it; not so within a dot."""
+    if dtype.kind == "f":
+        for number, other in ((x, y), (y, x)):
+            chosen = b.converted_boolean(number)
+            if chosen is not None:
+                return b.emit("select", chosen, other, _number(b, 0, other))
+    return b.emit("mul", x, y)
+
+
 ELEMENTWISE: dict[str, Callable[..., int]] = {
-    **{name: _plain(name) for name in ("add", "sub", "mul", "neg", "abs", "sqrt", "sin", "cos", "tanh", "exp", "expm1", "log",
+    "mul": _mul,
+    **{name: _plain(name) for name in ("add", "sub", "neg", "abs", "sqrt", "sin", "cos", "tanh", "exp", "expm1", "log",
                                        "log1p", "atan2", "floor", "max", "min", "eq", "ne", "lt", "le", "and", "or", "xor", "not")},
     "add_any": _plain("add"),
     "div": _quotient("div"),

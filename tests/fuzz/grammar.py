@@ -338,8 +338,9 @@ _FLOAT_FUNCTIONS = {
     "nan_to_num": "jnp.nan_to_num", "softplus": "jax.nn.softplus", "gelu": "jax.nn.gelu",
     "silu": "jax.nn.silu", "elu": "jax.nn.elu", "rint": "jnp.rint",
     "arcsinh of square": "(lambda x: jnp.log(x + jnp.sqrt(x * x + 1)))",
-    "reduce_precision half": "(lambda x: lax.reduce_precision(x, 5, 10))",
-    "reduce_precision few": "(lambda x: lax.reduce_precision(x, 8, 3))",
+    # their derivative rounds the cotangent: of a whole loop, or of each of its steps
+    "reduce_precision half": "(lambda x: lax.reduce_precision(lax.stop_gradient(x), 5, 10))",
+    "reduce_precision few": "(lambda x: lax.reduce_precision(lax.stop_gradient(x), 8, 3))",
     "round away": "(lambda x: lax.round(x, lax.RoundingMethod.AWAY_FROM_ZERO))",
     "round even": "(lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN))",
     "sqrt of abs": "(lambda x: jnp.sqrt(jnp.abs(x)))",

@@ -1,7 +1,7 @@
 """What rounding can do to a function: its jaxpr run several times with other roundings.
 
-``shaken(function, arguments, sample)`` evaluates the jaxpr operation by operation. Sample 0 rounds
-as each operation rounds. Every other sample moves each inexact result by some ulp, by a hash of the
+``shaken(function, arguments)`` evaluates the jaxpr operation by operation, without compiling the
+whole: that takes XLA minutes for a rollout. Sample 0 rounds as each operation rounds. Every other sample moves each inexact result by some ulp, by a hash of the
 result, its place and the sample's number. A result whose last bits are zero counts as exact and
 stays: integers, small fractions. So a jump at a number that is reached exactly stays where it is.
 The spread of the samples bounds what two correct engines may differ by. Where the samples disagree
@@ -10,6 +10,8 @@ on a branch, an integer or an infinity, the point lies at a jump for this precis
 Parker, Monte Carlo arithmetic, UCLA CSD-970002, 1997.
 """
 
+import functools
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -50,15 +52,26 @@ SUMS = (
     "scatter_add",
 )
 OVERFLOWS = ("dot_general", "mul", "exp", "expm1", "sinh", "cosh", "integer_pow", "square")
+SATURATE = ("tanh", "logistic", "erf", "erfc")  # XLA's reach 1 before they round to it
 OTHERS = 6  # ulp of all other functions
 
 
-def shaken(function: Callable[..., Any], arguments: Sequence[Any], sample: Any) -> Any:
-    """The result in this sample."""
-    given = [_moved(jnp.asarray(x), 0, sample, k) for k, x in enumerate(jax.tree.leaves(arguments))]
-    rule = lambda equation, args, salt: _rounded(equation, args, sample, salt)
-    read = lambda constant, salt: _moved(constant, 0, sample, salt)
-    return interpreted(function, arguments, given, rule, read)
+def shaken(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
+    """The results of all samples, (bodies, SAMPLES, ...), for arguments with the axis of bodies."""
+
+    def one(sample: Any, *arguments: Any) -> Any:
+        given = [
+            _moved(jnp.asarray(x), 0, sample, k) for k, x in enumerate(jax.tree.leaves(arguments))
+        ]
+        masks: dict[int, Any] = {}  # the numbers of booleans
+        rule = lambda equation, args, salt: _rounded(equation, args, sample, salt, masks)
+        read = lambda constant, salt: _moved(constant, 0, sample, salt)
+        return interpreted(function, arguments, given, rule, read, unrolled=True)
+
+    bodies = len(jax.tree.leaves(arguments)[0])
+    numbers = jnp.tile(jnp.arange(SAMPLES), bodies)
+    found = jax.vmap(one)(numbers, *jax.tree.map(lambda x: np.repeat(x, SAMPLES, 0), arguments))
+    return jax.tree.map(lambda x: np.asarray(x).reshape(bodies, SAMPLES, *x.shape[1:]), found)
 
 
 Rule = Callable[[Any, list[Any], int], list[Any]]
@@ -70,19 +83,21 @@ def interpreted(
     given: Sequence[Any],
     rule: Rule,
     read: Callable[[Any, int], Any],
+    unrolled: bool = False,
 ) -> Any:
     """``function`` at the leaves ``given``, each operation done by ``rule(equation, args, salt)``.
 
-    ``salt`` is a number of the operation's place. Calls and custom rules are inlined.
+    ``salt`` is a number of the operation's place. Calls and custom rules are inlined, and, where
+    ``unrolled``, scans.
     """
     closed, shape = jax.make_jaxpr(function, return_shape=True)(*arguments)
-    leaves = _Interpreter(rule, read).run(closed.jaxpr, closed.consts, given, 1)
+    leaves = _Interpreter(rule, read, unrolled).run(closed.jaxpr, closed.consts, given, 1)
     return jax.tree.unflatten(jax.tree.structure(shape), leaves)
 
 
 class _Interpreter:
-    def __init__(self, rule: Rule, read: Callable[[Any, int], Any]) -> None:
-        self.rule, self.read = rule, read
+    def __init__(self, rule: Rule, read: Callable[[Any, int], Any], unrolled: bool) -> None:
+        self.rule, self.read, self.unrolled = rule, read, unrolled
 
     def run(self, jaxpr: Any, consts: Sequence[Any], given: Sequence[Any], salt: int) -> list[Any]:
         """The outputs of a jaxpr."""
@@ -138,27 +153,54 @@ class _Interpreter:
             found = self.opened(params["jaxpr"], [*fixed, *c, *x], salt)
             return found[:m], found[m:]
 
-        carry, rows = lax.scan(body, carry, xs, length=params["length"], reverse=params["reverse"])
-        return [*carry, *rows]
+        length, backward = params["length"], params["reverse"]
+        if not self.unrolled or not length:
+            carry, rows = lax.scan(body, carry, xs, length=length, reverse=backward)
+            return [*carry, *rows]
+        many: list[Any] = [None] * length
+        for k in reversed(range(length)) if backward else range(length):
+            carry, many[k] = body(carry, [x[k] for x in xs])
+        return [*carry, *(jnp.stack(rows) for rows in zip(*many, strict=True))]
 
 
-def _rounded(equation: Any, args: list[Any], sample: Any, salt: int) -> list[Any]:
+def _rounded(
+    equation: Any, args: list[Any], sample: Any, salt: int, masks: dict[int, Any]
+) -> list[Any]:
     name, params = equation.primitive.name, equation.params
+    if name == "convert_element_type" and args[0].dtype == bool or (
+        name in EXACT and all(id(x) in masks for x in args)
+    ):
+        found = bind(equation, args)
+        masks.update((id(x), x) for x in found)
+        return found
     if name in SUMS:
         args = [_moved(x, 1, sample, salt + k, exact=False) for k, x in enumerate(args)]
         if name in ("reduce_sum", "reduce_prod", "cumsum", "cumprod"):
             (x,), other = bind(equation, args), _one_by_one(name, params, args[0])
-            return [_moved(jnp.where(sample % 2 == 1, other, x), 1, sample, salt)]
+            found = [jnp.where(sample % 2 == 1, other, x)]
+            return [_moved(_of_any_sign(x, sample, salt), 1, sample, salt) for x in found]
     if name in ("pow", "exp2"):
         return _power(name, equation, args, sample, salt)
     found = bind(equation, args)
+    for mask in (x for x in args if name == "mul" and id(x) in masks):  # XLA chooses, here and there
+        nothing = (mask == 0) & _at_random(sample, salt + 1)
+        found = [jnp.where(nothing, jnp.zeros_like(x), x) for x in found]
     if name in OVERFLOWS:  # not where their last product becomes one operation with a sum
         (x,) = found
-        found = [jnp.where(sample % 2 == 1, _contracted(equation, args, x), x)]
+        found = [jnp.where(_at_random(sample, salt), _contracted(equation, args, x), x)]
     if name in ("sinh", "cosh", "log1p"):  # XLA's differ by more: exp(x - log 2), 100 ulp of log1p
         (x,) = found
         more = jnp.where(jnp.isfinite(args[0]), 64 if name == "log1p" else jnp.abs(args[0]), 0)
         return [_moved(x, OTHERS + more, sample, salt)]
+    if name == "div" and jnp.issubdtype(found[0].dtype, jnp.floating):
+        # XLA multiplies rows by 1/y, which may be subnormal and so zero
+        found = [jnp.where(_at_random(sample, salt), args[0] * (1 / args[1]), x) for x in found]
+    if name == "rem" and jnp.issubdtype(found[0].dtype, jnp.floating):
+        # glibc's fmod counts on subnormal numbers, which both engines take as zero
+        near = jnp.abs(args[1]) < jnp.finfo(found[0].dtype).tiny * 2.0**26
+        turn = (sample + salt % 4) % 4
+        lost = jnp.where(turn == 0, args[0], jnp.where(turn == 1, jnp.nan, args[0] * 0))
+        found = [jnp.where(near & (turn < 3), lost, x) for x in found]
     if name == "bitcast_convert_type":
         return [_moved(x, 0, sample, salt) for x in found]
     if name in EXACT:
@@ -166,20 +208,31 @@ def _rounded(equation: Any, args: list[Any], sample: Any, salt: int) -> list[Any
     ulps = (
         abs(params["y"]) if name == "integer_pow" else 1 if name in SUMS else ULPS.get(name, OTHERS)
     )
-    return [_moved(x, ulps, sample, salt) for x in found]
+    if name in ("add", "add_any", *SUMS):  # XLA has -0 + 0 = -0 where the zero is a constant
+        found = [_of_any_sign(x, sample, salt) for x in found]
+    return [_moved(x, ulps, sample, salt, name not in SATURATE) for x in found]
+
+
+def _of_any_sign(x: Any, sample: Any, salt: int) -> Any:
+    """Zero with either sign."""
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        return x
+    return jnp.where((x == 0) & (sample > 0) & _at_random(sample, salt), -x, x)
 
 
 def _one_by_one(name: str, params: Any, x: Any) -> Any:
     """The same sums or products in the order of the elements, which overflow elsewhere."""
     step = jnp.add if name.endswith("sum") else jnp.multiply
-    for axis in params["axes"] if "axes" in params else (params["axis"],):
+    for axis in sorted(params["axes"] if "axes" in params else (params["axis"],), reverse=True):
         rows = jnp.moveaxis(x, axis, 0)
-        turn = lambda total, row: (step(total, row),) * 2
-        start = jnp.zeros_like(rows[0]) if step is jnp.add else jnp.ones_like(rows[0])
-        total, many = lax.scan(turn, start, rows, reverse=params.get("reverse", False))
-        x = total[None] if "axes" in params else many
-        x = jnp.moveaxis(x, 0, axis)
-    return x.reshape([n for k, n in enumerate(x.shape) if k not in params.get("axes", ())])
+        rows = rows[::-1] if params.get("reverse", False) else rows
+        totals = list(itertools.accumulate(rows, step))
+        if "axes" in params:
+            x = totals[-1] if totals else jnp.full(rows.shape[1:], step is jnp.multiply, x.dtype)
+        elif totals:
+            totals = totals[::-1] if params.get("reverse", False) else totals
+            x = jnp.moveaxis(jnp.stack(totals), 0, axis)
+    return x
 
 
 def _contracted(equation: Any, args: list[Any], product: Any) -> Any:
@@ -202,7 +255,7 @@ def _power(name: str, equation: Any, args: list[Any], sample: Any, salt: int) ->
     (x,) = bind(equation, args)
     if not jnp.issubdtype(x.dtype, jnp.floating):
         return [x]
-    x = jnp.where(sample % 2 == 1, _contracted(equation, args, x), x)
+    x = jnp.where(_at_random(sample, salt), _contracted(equation, args, x), x)
     exponent = (
         args[0]
         if name == "exp2"
@@ -233,26 +286,43 @@ def _moved(x: Any, ulps: Any, sample: Any, salt: int, exact: bool = True) -> Any
         if not ((x != 0) & (np.abs(x) < np.finfo(kind).tiny)).any():
             return x  # a literal that is a normal number
         x = jnp.asarray(x)
+    return _displaced(x, jnp.asarray(ulps, kind), sample, _word(salt), exact)
+
+
+@functools.partial(jax.jit, static_argnames="exact")  # traced once for a shape
+def _displaced(x: Any, ulps: Any, sample: Any, salt: Any, exact: bool) -> Any:
+    kind = x.dtype
     whole, low = (jnp.uint32, 0x3FF) if kind == jnp.float32 else (jnp.uint64, 0xFFFFFF)
     bits = lax.bitcast_convert_type(x, whole)
     words = bits if kind == jnp.float32 else (bits ^ (bits >> 32))
-    h = (
-        words.astype(jnp.uint32)
-        ^ jnp.uint32(salt * 2654435761 % 2**32)
-        ^ (sample.astype(jnp.uint32) * jnp.uint32(0x85EBCA6B))
-    )
-    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
-        h = (h ^ (h >> shift)) * jnp.uint32(factor)
-    h = h ^ (h >> 16)
+    h = _hashed(words.astype(jnp.uint32) ^ salt, sample)
     unit = h.astype(kind) * kind.type(2.0**-31) - 1
     info = jnp.finfo(kind)
-    moved = x * (1 + unit * jnp.asarray(ulps, kind) * info.eps)
+    moved = x * (1 + unit * ulps * info.eps)
     moved = jnp.where((jnp.abs(x) < info.tiny) & (h % 2 == 0), x * 0, moved)
     moved = jnp.where(jnp.isnan(x) & (sample % 2 == 1), -x, moved)  # a NaN has no certain sign
     still = (sample == 0) | jnp.isinf(x)
     if exact:
         still = still | (((bits & low) == 0) & (jnp.abs(x) >= info.tiny))
     return jnp.where(still, x, moved)
+
+
+def _word(salt: int) -> np.uint32:
+    return np.uint32(salt * 2654435761 % 2**32)
+
+
+def _at_random(sample: Any, salt: int) -> Any:
+    """In half of the samples, other ones for every place."""
+    return _hashed(_word(salt), sample) % 2 == 1
+
+
+@jax.jit
+def _hashed(words: Any, sample: Any) -> Any:
+    """Words of 32 random bits, other ones in every sample."""
+    h = words ^ (sample.astype(jnp.uint32) * jnp.uint32(0x85EBCA6B))
+    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
+        h = (h ^ (h >> shift)) * jnp.uint32(factor)
+    return h ^ (h >> 16)
 
 
 def moved_inputs(arguments: Any, seed: int) -> Any:
@@ -312,7 +382,8 @@ def admitted(
             + 8 * info.tiny
         )
         inside = np.isfinite(value) & (low - margin <= value) & (value <= high + margin)
+        signs = (np.signbit(every) == np.signbit(value)).any(0)  # 1/x of an x that may have either
         special = (np.isnan(value) & np.isnan(every).any(0)) | (
-            ~np.isfinite(value) & (every == value).any(0)
+            np.isinf(value) & np.isinf(every).any(0) & signs
         )
     return inside | special

@@ -12,6 +12,10 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
+QUICK = (  # compiles in 2/3 of the time
+    "--xla_backend_optimization_level=0",
+    "--xla_llvm_disable_expensive_passes=true",
+)
 REQUESTS = 60  # a child, then a new one: kernels stay in memory
 
 
@@ -31,7 +35,9 @@ class Child:
         environment = os.environ | {
             "PYTHONPATH": os.pathsep.join(p for p in path if p), "JAXQUAT_CACHE": "",
             "JAX_PLATFORMS": "cpu",
-            "PYTHONWARNINGS": "ignore",
+            "PYTHONWARNINGS": "ignore", "XLA_FLAGS": " ".join(
+                [os.environ.get("XLA_FLAGS", ""), *QUICK]
+            ),
         }  # fmt: skip
         self.process = subprocess.Popen(
             self.arguments,
