@@ -402,6 +402,22 @@ def test_the_largest_of_numbers_that_are_none_has_the_gradient_of_the_scan():
     np.testing.assert_array_equal(got, wanted)
 
 
+def test_a_boolean_is_a_number_within_a_dot_and_a_choice_in_a_product():
+    """NaN times 0 is NaN. XLA makes a choice of every single product with a boolean, and of some dots."""
+    x = np.array([[np.nan, 1.5, -0.5], [2.0, np.nan, 3.0], [1.0, 2.0, 1.5]])
+    mask = lambda x: (x < 2).astype(x.dtype)
+    wanted, got = both(lambda x: [mask(x) @ x, mask(x) * x], x)
+    np.testing.assert_array_equal(got[0], [np.nan, np.nan, 2.5])
+    np.testing.assert_array_equal(got[1], wanted[1])
+
+
+@FLOATS
+def test_subnormal_numbers_have_no_sign(dtype):
+    tiny = np.full(3, np.finfo(dtype).smallest_subnormal)
+    x, y = tiny * np.array([1, -1, 0], dtype), np.array([2.0, -3.0, 0.5], dtype)
+    assert_agree(lambda x, y: [jnp.sign(x), jnp.floor_divide(x, y)], x, y)
+
+
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)
 def test_constants_shift_as_variables_do(dtype):
     def shifted(x):

@@ -277,7 +277,8 @@ def _sign(b: Builder, params: Any, dtype: Any, x: int) -> int:
     zero, one = _number(b, 0, x), _number(b, 1, x)
     if dtype.kind == "u":
         return b.emit("select", b.emit("eq", x, zero), zero, one)
-    low = b.emit("select", b.emit("lt", x, zero), _number(b, -1, x), x)
+    none = b.emit("mul", x, zero) if dtype.kind == "f" else zero  # NaN stays, and the sign of zero
+    low = b.emit("select", b.emit("lt", x, zero), _number(b, -1, x), none)
     return b.emit("select", b.emit("lt", zero, x), one, low)
 
 

@@ -1,11 +1,12 @@
 """What rounding can do to a function: its jaxpr run several times with other roundings.
 
 ``shaken(function, arguments)`` evaluates the jaxpr operation by operation, without compiling the
-whole: that takes XLA minutes for a rollout. Sample 0 rounds as each operation rounds. Every other sample moves each inexact result by some ulp, by a hash of the
-result, its place and the sample's number. A result whose last bits are zero counts as exact and
-stays: integers, small fractions. So a jump at a number that is reached exactly stays where it is.
-The spread of the samples bounds what two correct engines may differ by. Where the samples disagree
-on a branch, an integer or an infinity, the point lies at a jump for this precision.
+whole: that takes XLA minutes for a rollout. Sample 0 rounds as each operation rounds. Every other
+sample moves each inexact result by some ulp, by a hash of the result, its place and the sample's
+number. A result whose last bits are zero counts as exact and stays: integers, small fractions. So
+a jump at a number that is reached exactly stays where it is. The spread of the samples bounds what
+two correct engines may differ by. Where the samples disagree on a branch, an integer or an
+infinity, the point lies at a jump for this precision.
 
 Parker, Monte Carlo arithmetic, UCLA CSD-970002, 1997.
 """
@@ -167,9 +168,8 @@ def _rounded(
     equation: Any, args: list[Any], sample: Any, salt: int, masks: dict[int, Any]
 ) -> list[Any]:
     name, params = equation.primitive.name, equation.params
-    if name == "convert_element_type" and args[0].dtype == bool or (
-        name in EXACT and all(id(x) in masks for x in args)
-    ):
+    of_boolean = name == "convert_element_type" and args[0].dtype == bool
+    if of_boolean or (name in EXACT and all(id(x) in masks for x in args)):
         found = bind(equation, args)
         masks.update((id(x), x) for x in found)
         return found
@@ -182,7 +182,7 @@ def _rounded(
     if name in ("pow", "exp2"):
         return _power(name, equation, args, sample, salt)
     found = bind(equation, args)
-    for mask in (x for x in args if name == "mul" and id(x) in masks):  # XLA chooses, here and there
+    for mask in (x for x in args if name == "mul" and id(x) in masks):  # XLA may choose
         nothing = (mask == 0) & _at_random(sample, salt + 1)
         found = [jnp.where(nothing, jnp.zeros_like(x), x) for x in found]
     if name in OVERFLOWS:  # not where their last product becomes one operation with a sum
