@@ -758,8 +758,10 @@ def _(g: Grammar, kind: Type, depth: int) -> Node:
         else [(1, 0, 0), (0, 1, 0), (-2, 3, 0), (3, -2, 0), (0, -1, 1), (-1, 0, 1)]
     )
     low, high, inner = g.rng.choice(lows)
-    # jax has no derivative of a constant padded by a filler that depends on the argument
-    filler = g.constant(Type(kind.dtype)).text if g.rng.random() < 0.5 else "x[0]"
+    # by a filler jax differentiates with a difference of sums, unless under vmap
+    filler = (
+        g.constant(Type(kind.dtype)).text if g.rng.random() < 0.5 else "lax.stop_gradient(x[0])"
+    )
     text = f"(lambda x: lax.pad(x, {filler}, (({low}, {high}, {inner}),)))($0)"
     return g.node("pad", kind, text, [Type(kind.dtype, (3,))], depth)
 

@@ -7,6 +7,7 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,8 @@ REQUESTS = 60  # a child, then a new one: kernels stay in memory
 class Child:
     """A process of one mode ("x64" or "x32"), with at most one planted error."""
 
-    def __init__(self, mode: str, planted: str | None = None) -> None:
+    def __init__(self, mode: str, cache: str, planted: str | None = None) -> None:
+        self.cache = cache
         self.arguments = [sys.executable, "-m", "fuzz.child", mode, *([planted] if planted else [])]
         self.process: subprocess.Popen[bytes] | None = None
         self.asked = 0
@@ -37,7 +39,9 @@ class Child:
             "JAX_PLATFORMS": "cpu",
             "PYTHONWARNINGS": "ignore", "XLA_FLAGS": " ".join(
                 [os.environ.get("XLA_FLAGS", ""), *QUICK]
-            ),
+            ), "JAX_COMPILATION_CACHE_DIR": self.cache,
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+            "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
         }  # fmt: skip
         self.process = subprocess.Popen(
             self.arguments,
@@ -87,6 +91,7 @@ class Children:
 
     def __init__(self, planted: str | None = None) -> None:
         self.planted, self.made = planted, dict[str, Child]()
+        self.cache = tempfile.TemporaryDirectory()  # single operations occur in every program
 
     def ask(self, request: dict[str, Any], timeout: float = 240.0) -> dict[str, Any]:
         """By the child of its mode; only one of them is kept."""
@@ -95,10 +100,11 @@ class Children:
             if other != mode:
                 child.end()
         if mode not in self.made:
-            self.made[mode] = Child(mode, self.planted)
+            self.made[mode] = Child(mode, self.cache.name, self.planted)
         return self.made[mode].ask(request, timeout)
 
     def end(self) -> None:
         """Of all processes."""
         for child in self.made.values():
             child.end()
+        self.cache.cleanup()
