@@ -193,8 +193,7 @@ def _rounded(
         more = jnp.where(jnp.isfinite(args[0]), 64 if name == "log1p" else jnp.abs(args[0]), 0)
         return [_moved(x, OTHERS + more, sample, salt)]
     if name == "div" and jnp.issubdtype(found[0].dtype, jnp.floating):
-        # XLA multiplies rows by 1/y, which may be subnormal and so zero
-        found = [jnp.where(_at_random(sample, salt), args[0] * (1 / args[1]), x) for x in found]
+        found = [jnp.where(_at_random(sample, salt), x, _divided(*args)) for x in found]
     if name == "rem" and jnp.issubdtype(found[0].dtype, jnp.floating):
         # glibc's fmod counts on subnormal numbers, which both engines take as zero
         near = jnp.abs(args[1]) < jnp.finfo(found[0].dtype).tiny * 2.0**26
@@ -211,6 +210,14 @@ def _rounded(
     if name in ("add", "add_any", *SUMS):  # XLA has -0 + 0 = -0 where the zero is a constant
         found = [_of_any_sign(x, sample, salt) for x in found]
     return [_moved(x, ulps, sample, salt, name not in SATURATE) for x in found]
+
+
+def _divided(x: Any, y: Any) -> Any:
+    """The quotient also where XLA multiplies by 1/y, which may be subnormal and so zero."""
+    kind = x.dtype
+    large = jnp.abs(y) > (1e30 if kind == jnp.float32 else 1e300)
+    factor = jnp.where(large, jnp.asarray(2.0**-64, kind), jnp.asarray(1, kind))
+    return (x * factor) / (y * factor)
 
 
 def _of_any_sign(x: Any, sample: Any, salt: int) -> Any:
