@@ -307,7 +307,7 @@ def _displaced(x: Any, ulps: Any, sample: Any, salt: Any, exact: bool) -> Any:
     info = jnp.finfo(kind)
     moved = x * (1 + unit * ulps * info.eps)
     moved = jnp.where((jnp.abs(x) < info.tiny) & (h % 2 == 0), x * 0, moved)
-    moved = jnp.where(jnp.isnan(x) & (sample % 2 == 1), -x, moved)  # a NaN has no certain sign
+    moved = jnp.where(jnp.isnan(x) & (h >> 31 == 1), -x, moved)  # a NaN has no certain sign
     still = (sample == 0) | jnp.isinf(x)
     if exact:
         still = still | (((bits & low) == 0) & (jnp.abs(x) >= info.tiny))
