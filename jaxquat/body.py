@@ -49,6 +49,7 @@ class Body:
         inertia = floating("inertia", inertia)
         hints = {1: "; principal moments: jq.Body.from_principal", 3: "; make a batch with jax.vmap(jq.Body)"}
         inertia = exactly("inertia", inertia, (3, 3), hints.get(inertia.ndim, ""))
+        _check_dtype("inertia", inertia)
         _check_inertia(inertia)
         self._set(_symmetric_part(inertia), None, None)
 
@@ -113,6 +114,7 @@ class Body:
         moments. TypeError if they are of two dtypes.
         """
         moments = exactly("moments", moments, (3,))
+        _check_dtype("moments", moments)
         axes = jnp.asarray([1.0, 0.0, 0.0, 0.0], moments.dtype) if axes is None else exactly("axes", axes, (4,))
         if axes.dtype != moments.dtype:
             raise TypeError(f"axes: wanted the dtype of the moments, {moments.dtype}, got {axes.dtype}")
@@ -231,6 +233,11 @@ def _jacobi(matrix: Array, k: int) -> Array:
     half = tangent / (1.0 + jnp.sqrt(1.0 + tangent * tangent))
     across = jnp.where(jnp.arange(3) == k, half, jnp.zeros_like(half))
     return jnp.concatenate([jnp.ones_like(half)[None], across]) / jnp.sqrt(1.0 + half * half)
+
+
+def _check_dtype(name: str, value: Array) -> None:
+    if value.dtype not in (jnp.float32, jnp.float64):
+        raise TypeError(f"{name}: wanted float32 or float64, got {value.dtype}")
 
 
 def _check_inertia(inertia: Array) -> None:

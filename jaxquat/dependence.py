@@ -32,13 +32,27 @@ def _of_equation(equation: Any, inputs: list[bool]) -> list[bool]:
         return _of_scan(params["jaxpr"], params["num_consts"], params["num_carry"], inputs)
     if name == "while":
         return _of_while(params, inputs)
-    if not name.startswith("reduce"):  # whose jaxpr combines two elements
-        for key in ("jaxpr", "call_jaxpr", "fun_jaxpr"):
-            called = _open(params.get(key))
-            shape = [len(getattr(called, side, ())) for side in ("invars", "outvars")]
-            if shape == [len(inputs), len(equation.outvars)]:
-                return dependent(called, inputs)
-    return [True] * len(equation.outvars)
+    inner = called(equation)
+    return [True] * len(equation.outvars) if inner is None else dependent(inner, inputs)
+
+
+def called(equation: Any) -> Any:
+    """The jaxpr of an equation that is a call (jit, checkpoint, a custom derivative), or None.
+
+    It takes and gives what the equation does. That of a reduction combines two elements; that of a kernel has references.
+    """
+    if equation.primitive.name in ("cond", "scan", "while"):
+        return None
+    for key in ("jaxpr", "call_jaxpr", "fun_jaxpr"):
+        inner = _open(equation.params.get(key))
+        if hasattr(inner, "eqns") and _alike(inner.invars, equation.invars) and _alike(inner.outvars, equation.outvars):
+            return equation.params[key]
+    return None
+
+
+def _alike(one: Sequence[Any], other: Sequence[Any]) -> bool:
+    types = [[(v.aval.shape, v.aval.dtype) for v in variables] for variables in (one, other)]
+    return types[0] == types[1]
 
 
 def _of_branches(branches: Sequence[Any], inputs: list[bool]) -> list[bool]:

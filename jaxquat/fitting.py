@@ -13,7 +13,18 @@ from jax.flatten_util import ravel_pytree
 from tqdm import tqdm
 
 from jaxquat import snapshots
-from jaxquat.arguments import arrays, boolean, finite, floating_tree, instance, one_of, positive_integer, random_key, takes
+from jaxquat.arguments import (
+    arrays,
+    boolean,
+    finite,
+    floating_tree,
+    instance,
+    is_concrete,
+    one_of,
+    positive_integer,
+    random_key,
+    takes,
+)
 from jaxquat.body import refuse_bodies
 from jaxquat.descent import Draws, descent, sampled, scalar
 
@@ -140,6 +151,11 @@ def fit(
     one_of("mode", mode, ("auto", "forward", "reverse"))
     refuse_bodies("params", params)
     params = jax.tree.map(_strong, floating_tree("params", params))
+    for name, value in (("params", params), ("data", data), ("key", key)):
+        if not is_concrete(value):
+            raise TypeError(
+                f"{name}: wanted concrete arrays, got traced ones; jq.fit compiles its updates itself, call it outside jit"
+            )
     starts = None if starts is None else positive_integer("starts", starts)
     if starts is not None:
         for leaf in jax.tree.leaves(params):

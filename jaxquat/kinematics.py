@@ -112,6 +112,7 @@ def integrate(q0: ArrayLike, omega: ArrayLike, dt: ArrayLike, *, order: int = 4)
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
     """
     one_of("order", order, tuple(_NODES))
+    order = int(order)  # 2.0 is 2
     q0, omega, dt = _start(q0), floating("omega", omega), exactly("dt", dt, ())
     if omega.ndim != 2 or omega.shape[1] != 3 or omega.shape[0] < order:
         raise ValueError(f"omega: wanted shape (N, 3) with N >= {order} for order {order}, got {omega.shape}")

@@ -65,3 +65,16 @@ def inverse(matrix: Array) -> Array:
     a, b, c = matrix[..., :, 0], matrix[..., :, 1], matrix[..., :, 2]
     rows = jnp.stack([jnp.cross(b, c), jnp.cross(c, a), jnp.cross(a, b)], axis=-2)
     return rows / dot(a, rows[..., 0, :])[..., None, None]
+
+
+def unit_of(inertia: Array) -> Array:
+    """The power of two next to 1/trace of (..., 3, 3) inertias -> (...). Derivatives take it for a constant."""
+    trace = inertia[..., 0, 0] + inertia[..., 1, 1] + inertia[..., 2, 2]
+    exponent = jnp.finfo(inertia.dtype).nexp
+    return 1.0 / lax.reduce_precision(lax.stop_gradient(trace), exponent, 0)
+
+
+def inverse_inertia(inertia: Array) -> Array:
+    """Inverse of (..., 3, 3) inertias, also of those whose determinant leaves the range of the dtype."""
+    unit = unit_of(inertia)[..., None, None]
+    return unit * inverse(unit * inertia)

@@ -17,7 +17,7 @@ from jaxquat import quaternion
 from jaxquat.arguments import arrays, exactly, finite, floating, instance, takes, trailing, unit_quaternion
 from jaxquat.body import Body
 from jaxquat.dependence import dependent
-from jaxquat.linear import cross, dot, inverse, matvec
+from jaxquat.linear import cross, dot, inverse_inertia, matvec
 
 __all__ = ["State", "Step", "Torque", "angular_acceleration", "derivative", "energy", "linearize", "local", "momentum", "retract"]
 
@@ -51,7 +51,7 @@ def angular_acceleration(body: Body, omega: Array, tau: Array) -> Array:
     """
     instance("body", body, Body, "a jq.Body")
     omega, tau, inertia = trailing("omega", omega, (3,)), trailing("tau", tau, (3,)), body.inertia
-    return matvec(inverse(inertia), tau - cross(omega, matvec(inertia, omega)))
+    return matvec(inverse_inertia(inertia), tau - cross(omega, matvec(inertia, omega)))
 
 
 def energy(body: Body, state: State) -> Array:

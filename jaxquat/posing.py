@@ -120,7 +120,11 @@ def posed(
     for leaf in jax.tree.leaves(arrays("inputs", inputs)):
         if jnp.shape(leaf)[:1] != (samples,):
             raise ValueError(f"inputs: wanted leading axis {samples} (steps // sample_every), got shape {jnp.shape(leaf)}")
-    t0, dt = jnp.asarray(grid.t0, dtype), jnp.asarray(grid.dt, dtype)
+    with np.errstate(over="ignore"):  # refused below
+        t0, dt = jnp.asarray(grid.t0, dtype), jnp.asarray(grid.dt, dtype)
+    for name, value, cast, least in (("t0", grid.t0, t0, -jnp.inf), ("dt", grid.dt, dt, jnp.finfo(dtype).tiny)):
+        if is_concrete(cast) and not least <= float(np.asarray(cast)) < jnp.inf:
+            raise ValueError(f"grid: wanted a {name} within the range of {dtype}, got {value}")
     problem = Problem(step, body, torque, t0, dt, grid.steps, params, controller, save)
     return Posed(problem, start, inputs, sample_every, save_every, _segment(checkpoint, grid.steps))
 

@@ -9,6 +9,7 @@ import csv
 import gzip
 import math
 import os
+import zlib
 from collections.abc import Iterator
 from typing import NamedTuple, TextIO, cast
 
@@ -130,7 +131,7 @@ def _last_decimal(t: np.ndarray) -> float:
 
 def _opened(path: str | os.PathLike, mode: str) -> TextIO:
     opener = gzip.open if place("path", path).suffix == ".gz" else open
-    return cast(TextIO, opener(path, mode, newline="", encoding="utf-8"))
+    return cast(TextIO, opener(path, mode, newline="", encoding="utf-8-sig" if "r" in mode else "utf-8"))
 
 
 def _lines(path: str | os.PathLike) -> Iterator[tuple[int, dict[str, str]]]:
@@ -150,7 +151,7 @@ def _lines(path: str | os.PathLike) -> Iterator[tuple[int, dict[str, str]]]:
                     name = header[min(len(cells), len(header) - 1)]
                     raise _malformed(path, reader.line_num, name, f"wanted {len(header)} cells, got {len(cells)}")
                 yield reader.line_num, dict(zip(header, cells, strict=True))
-        except (UnicodeDecodeError, csv.Error, EOFError, gzip.BadGzipFile) as error:
+        except (UnicodeDecodeError, csv.Error, EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise ValueError(f"{os.fspath(path)}: line {reader.line_num + 1}: cannot be read as CSV text, {error}") from error
 
 
@@ -158,7 +159,7 @@ def _number(path: str | os.PathLike, line: int, name: str, text: str, may_be_emp
     if may_be_empty and not text.strip():
         return math.nan
     try:
-        value = float(text)
+        value = math.nan if "_" in text else float(text)
     except ValueError:
         value = math.nan
     if not math.isfinite(value):

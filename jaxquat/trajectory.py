@@ -53,6 +53,8 @@ class Path(NamedTuple):
         if self.t.ndim != 1:
             raise ValueError(f"path: wanted one path, got times of shape {self.t.shape}; use jax.vmap over the paths")
         check_rows(self)
+        if self.t.size < 2:
+            raise ValueError(f"path: wanted at least two rows to interpolate between, got {self.t.size}")
         t = floating("t", t).astype(self.t.dtype)
         first, last = self.t[0], self.t[-1]
         if is_concrete((t, first, last)) and not np.all((np.asarray(t) >= first) & (np.asarray(t) <= last)):

@@ -402,6 +402,20 @@ def test_the_largest_of_numbers_that_are_none_has_the_gradient_of_the_scan():
     np.testing.assert_array_equal(got, wanted)
 
 
+def test_a_reduction_with_a_start_is_no_call_of_what_it_combines():
+    """It has no scalar form; "auto" goes by the scan."""
+    x = np.array([[0.3, -0.2, 0.5], [1.0, 2.0, 3.0]])
+    functions = [
+        lambda x: lax.reduce(x, np.float64(5), lax.add, (0,)),
+        lambda x: lax.reduce(x, np.float64(0.5), lambda a, b: a * b + 1, (0,)),
+        lambda x: lax.reduce_window(x, np.float64(1), lambda a, b: a + 2 * b, (2,), (1,), "VALID"),
+    ]
+    for function in functions:
+        with pytest.raises(jq.fused.NotScalarError, match="reduce"):
+            both(function, x)
+        assert_agree(function, x, engine="auto")
+
+
 def test_a_boolean_is_a_number_within_a_dot_and_a_choice_in_a_product():
     """NaN times 0 is NaN. XLA makes a choice of every single product with a boolean, and of some dots."""
     x = np.array([[np.nan, 1.5, -0.5], [2.0, np.nan, 3.0], [1.0, 2.0, 1.5]])

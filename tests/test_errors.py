@@ -464,6 +464,27 @@ CASES = [
     # the path
     (lambda: path().at(1.5), ValueError, "t: wanted times within [0.0, 1.0], got 1.5"),
     (lambda: path().at(jnp.array([0.5, -0.1])), ValueError, "t: wanted times within [0.0, 1.0], got [ 0.5 -0.1]"),
+    (lambda: jax.tree.map(lambda x: x[:1], path()).at(0.0), ValueError, "path: wanted at least two rows", "got 1"),
+    (lambda: jax.jit(lambda x: fit(params=x))(V), TypeError, "params: wanted concrete arrays", "outside jit"),
+    (lambda: jax.jit(lambda x: jq.fit_covariance(lambda p: p, x))(V), TypeError, "params: wanted concrete arrays", "outside jit"),
+    (lambda: jq.Body(INERTIA.astype(jnp.bfloat16)), TypeError, "inertia: wanted float32 or float64, got bfloat16"),
+    (lambda: jq.Body.from_principal(V.astype(jnp.float16)), TypeError, "moments: wanted float32 or float64, got float16"),
+    (
+        lambda: rollout(body=single(BODY), start=single(START), grid=jq.grid(0.0, 1e-46, 2)),
+        ValueError,
+        "grid: wanted a dt within the range of float32, got 1e-46",
+    ),
+    (
+        lambda: rollout(body=single(BODY), start=single(START), grid=jq.grid(1e39, 0.1, 2)),
+        ValueError,
+        "grid: wanted a t0 within the range of float32, got 1e+39",
+    ),
+    (lambda: jq.ensembles.keys(KEY, jnp.array([-1])), ValueError, "index: wanted finite values of at least 0, got [-1]"),
+    (
+        lambda: jq.ensemble(lambda key: None, lambda member: V, 5, KEY, reduce=jq.ensembles.mean(), progress=False),
+        ValueError,
+        "sample: wanted at least one array of a member, got None",
+    ),
     (lambda: path().at(NAN), ValueError, "t: wanted times within [0.0, 1.0], got nan"),
     # fit
     (lambda: fit(steps=0), ValueError, "steps: wanted at least 1, got 0"),

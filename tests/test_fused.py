@@ -514,6 +514,9 @@ def test_the_cache_is_shared_checked_and_never_trusted(tmp_path):
         file.write_bytes(bad)
         assert start().communicate(timeout=300)[0] == outputs[0]
         assert file.read_bytes() == good
+    file.unlink()
+    file.mkdir()
+    assert start().communicate(timeout=300)[0] == outputs[0]
 
 
 CODE = (b"k" * 32, b"code")

@@ -43,5 +43,22 @@ def test_inverse(dtype):
     assert (residual / np.linalg.cond(matrix.astype(float)) ** 2).max() < 10 * np.finfo(dtype).eps
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_inverse_of_inertias_of_any_size(dtype):
+    """A power of two changes no digit, even where the determinant is no number of the dtype; derivatives alike."""
+    inertia, largest = np.array([[0.6, 0.1, -0.2], [0.1, 0.8, 0.05], [-0.2, 0.05, 1.0]], dtype), np.finfo(dtype).maxexp - 12
+    wanted = np.asarray(linear.inverse_inertia(inertia))
+    np.testing.assert_array_equal(wanted, linear.inverse(inertia))
+    slope = jax.jacfwd(linear.inverse_inertia)(inertia)
+    np.testing.assert_array_equal(slope, jax.jacfwd(linear.inverse)(inertia))
+    for exponent in (-largest, -60, -1, 1, 60, largest):
+        size = dtype(2.0) ** exponent
+        np.testing.assert_array_equal(linear.inverse_inertia(inertia * size), wanted / size)
+    size = dtype(2.0**50)
+    np.testing.assert_array_equal(
+        jax.jacrev(linear.inverse_inertia)(inertia * size), jax.jacrev(linear.inverse)(inertia) / size / size
+    )
+
+
 def test_inverse_of_a_singular_matrix_is_not_finite():
     assert not np.isfinite(linear.inverse(jnp.ones((3, 3)))).any()

@@ -318,6 +318,11 @@ ERRORS = [
     (lambda: plot.polhode(turning(0.0), BODY), ValueError, "path: wanted a body that turns at the start"),
     (lambda: plot.body_axes(turning(), frames=0), ValueError, "frames: wanted at least 1, got 0"),
     (lambda: plot.momentum_sphere(turning(), BODY, shares=(1.0,)), ValueError, "shares: wanted a number between 0 and 1"),
+    (
+        lambda: plot.fan(np.arange(3), np.ones((0, 3)), "x [m]"),
+        ValueError,
+        r"values: wanted at least one member, got shape \(0, 3\)",
+    ),
     (lambda: plot.fan(np.arange(3), np.ones((3, 2)), "x [m]"), ValueError, r"values: wanted shape .* got \(3, 2\) and t of \(3,\)"),
     (lambda: plot.fan(np.arange(2), [[1, 2], [np.nan, 1]], "x [m]"), ValueError, "values: wanted finite .* got 1 .* number 1"),
     (

@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+from fractions import Fraction
 
 import hypothesis.extra.numpy as hnp
 import jax
@@ -473,6 +474,30 @@ def test_mrp_and_gibbs_against_their_angles():
     close(call(quaternion.from_mrp, np.tan(angle / 4)[:, None] * axis), q)
     same_attitude(call(quaternion.from_mrp, 4.0 * V), np.roll(Rotation.from_mrp(4.0 * V).as_quat(), 1, axis=-1))
     close(call(quaternion.from_gibbs, np.tan(angle / 2)[:, None] * axis), q, ulp=100)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_parameters_of_any_length_give_unit_quaternions(dtype):
+    """(1 - p^2, 2 p)/(1 + p^2) and (1, g)/sqrt(1 + g^2) in exact fractions and 50 digits, up to the largest number."""
+    largest = float(np.finfo(dtype).max)
+    for size in (1.5, 2.0**29, 2.0**31, 2.0**33, largest**0.4, largest**0.5, largest**0.7, largest):
+        v = np.array([0.6 * size, 0.0, 0.8 * size], dtype)
+        for found, exact in ((quaternion.from_mrp(v), _of_mrp(v)), (quaternion.from_gibbs(v), _of_gibbs(v))):
+            assert found.dtype == dtype
+            np.testing.assert_allclose(np.asarray(found, float), exact, rtol=4 * np.finfo(dtype).eps, atol=2 * np.finfo(dtype).tiny)
+
+
+def _of_mrp(v):
+    p = [Fraction(float(x)) for x in v]
+    square = sum(x * x for x in p)
+    return [float(x / (1 + square)) for x in (1 - square, *(2 * x for x in p))]
+
+
+def _of_gibbs(v):
+    with mpmath.workdps(50):
+        g = [mpmath.mpf(float(x)) for x in v]
+        root = mpmath.sqrt(1 + sum(x * x for x in g))
+        return [float(x / root) for x in (1, *g)]
 
 
 def test_mrp_of_a_half_turn_is_on_the_unit_sphere_and_the_gibbs_vector_infinite():

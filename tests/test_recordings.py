@@ -60,6 +60,7 @@ MALFORMED = {
     ),
     "movement": (f"{HEADER}\n0,1,2,3,1,0,0,0,2", "line 2, column movement: wanted 0 or 1, got '2'"),
     "short row": (f"{HEADER}\n0,1,2,3,1,0", "line 2, column q_y: wanted 9 cells, got 6"),
+    "digits of Python": (f"{HEADER}\n0,1_0,2,3,1,0,0,0,1", "line 2, column gyr_x: wanted a number, got '1_0'"),
     "long row": (f"{HEADER}\n{GOOD},5", "line 2, column movement: wanted 9 cells, got 10"),
 }
 
@@ -73,7 +74,18 @@ def test_malformed(tmp_path, text, message):
     assert str(path) in str(error.value)
 
 
-NOT_TEXT = {"binary": gzip.compress(b"\xff\xfe\x00"), "cut short": gzip.compress(b"t" * 4000)[:-9], "not gzip": b"not gzip"}
+def damaged():
+    data = bytearray(gzip.compress(f"{HEADER}\n{GOOD}\n".encode() * 20))
+    data[20:23] = b"\xff\xff\xff"
+    return bytes(data)
+
+
+NOT_TEXT = {
+    "damaged": damaged(),
+    "binary": gzip.compress(b"\xff\xfe\x00"),
+    "cut short": gzip.compress(b"t" * 4000)[:-9],
+    "not gzip": b"not gzip",
+}
 
 
 @pytest.mark.parametrize("kind", NOT_TEXT)
@@ -83,6 +95,12 @@ def test_not_text(tmp_path, kind):
     with pytest.raises(ValueError, match="cannot be read as CSV text") as error:
         recordings.read(path)
     assert str(path) in str(error.value)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_name(tmp_path):
+    rows = f"{HEADER}\n0,1,2,3,1,0,0,0,1\n1,1,2,3,1,0,0,0,1\n"
+    (tmp_path / "marked.csv").write_text(rows, encoding="utf-8-sig")
+    np.testing.assert_array_equal(recordings.read(tmp_path / "marked.csv").t, [0.0, 1.0])
 
 
 def test_missing_file(tmp_path):

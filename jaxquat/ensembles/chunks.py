@@ -48,6 +48,8 @@ def shapes(problem: Problem) -> tuple[Any, Any]:
     jaxpr, (member, outputs) = jax.make_jaxpr(one, return_shape=True)(problem.key)
     if any(isinstance(x, Tracer) for x in jaxpr.consts):
         raise TypeError(f"simulate: wanted a function that closes over concrete arrays, got traced ones; {hint}")
+    if not jax.tree.leaves(member):
+        raise ValueError(f"sample: wanted at least one array of a member, got {member}")
     if not jax.tree.leaves(outputs):
         raise ValueError(f"simulate: wanted at least one array of outputs, got {outputs}")
     for leaf in jax.tree.leaves(outputs):

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat.arguments import integers, positive_integer, random_key, takes
+from jaxquat.arguments import integers, not_negative, positive_integer, random_key, takes
 
 LARGEST = 2**31
 """Members of an ensemble: numbers of members and of padding are unsigned 32-bit integers."""
@@ -19,6 +19,7 @@ def keys(key: Array, index: ArrayLike) -> Array:
     key, index = random_key("key", key), integers("index", index)
     if index.ndim != 1:
         raise ValueError(f"index: wanted shape (m,), got {index.shape}")
+    not_negative("index", index)
     return jax.vmap(jax.random.fold_in, (None, 0))(key, index.astype(jnp.uint32))
 
 

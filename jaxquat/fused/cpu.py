@@ -176,10 +176,11 @@ def _read(key: bytes) -> bytes | None:
             descriptor = os.open(f"{key.hex()}.o", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
         except OSError:
             return None
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            os.close(descriptor)
+            return None
         with os.fdopen(descriptor, "rb") as file:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                return None
             if not _private(status):
                 _warn((_folder() or Path()) / f"{key.hex()}.o")
                 return None

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxquat.dependence import called
 from jaxquat.fused.elementary import expand, with_sign
 from jaxquat.fused.program import Builder, Program, Routine
 
@@ -130,7 +131,8 @@ def dissolves(equation: Any) -> bool:
     name = equation.primitive.name
     inner = [x for value in equation.params.values() for x in (value if isinstance(value, (tuple, list)) else (value,))]
     jaxprs = [opened(x)[0] for x in inner if hasattr(x, "eqns")]
-    return (name in ELEMENTWISE or name in STRUCTURAL or bool(jaxprs)) and all(map(dissolves, (e for j in jaxprs for e in j.eqns)))
+    known = name in ELEMENTWISE or name in STRUCTURAL or called(equation) is not None
+    return known and all(map(dissolves, (e for j in jaxprs for e in j.eqns)))
 
 
 def _apply(b: Builder, equation: Any, args: list[Values]) -> list[Values]:
@@ -139,9 +141,9 @@ def _apply(b: Builder, equation: Any, args: list[Values]) -> list[Values]:
         found = _called(b, equation, args)
         if found is not None:
             return found
-    for key in ("jaxpr", "call_jaxpr", "fun_jaxpr"):  # calls: jit, checkpoint, custom derivatives
-        if key in params and name not in ("scan", "while", "cond"):
-            return _run(b, *opened(params[key]), args)
+    inner = called(equation)
+    if inner is not None:
+        return _run(b, *opened(inner), args)
     if name in ELEMENTWISE:
         rule, shape = ELEMENTWISE[name], np.broadcast_shapes(*(a.shape for a in args))
         dtype = _raw_dtype(equation.outvars[0].aval)

@@ -84,6 +84,8 @@ def fan(
     times = t[0] if t.ndim == 2 and len(t) and np.all(t == t[0]) else t
     if values.ndim != 2 or times.shape != values.shape[1:]:
         raise ValueError(f"values: wanted shape (members, times) with one row of times, got {values.shape} and t of {t.shape}")
+    if not len(values):
+        raise ValueError(f"values: wanted at least one member, got shape {values.shape}")
     failed = np.flatnonzero(~np.all(np.isfinite(values), axis=1))
     if failed.size:
         raise ValueError(f"values: wanted finite members, got {failed.size} that are not, the first of number {failed[0]}")

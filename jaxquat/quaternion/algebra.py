@@ -31,7 +31,10 @@ def inverse(q: ArrayLike) -> Array:
 
 
 def normalize(q: ArrayLike) -> Array:
-    """``q/|q|``; NaN at zero. (..., 4) -> (..., 4)."""
+    """``q/|q|``; NaN at zero. (..., 4) -> (..., 4).
+
+    |q|^2 must be a number of the dtype: |q| within 1e-18 and 1e18 in float32, 1e-153 and 1e153 in float64.
+    """
     q = trailing("q", q, (4,))
     return q / jnp.sqrt(dot(q, q))[..., None]
 
@@ -70,7 +73,10 @@ def rotate_inverse(q: ArrayLike, v: ArrayLike) -> Array:
 
 
 def exp(u: ArrayLike) -> Array:
-    """Rotation vector [rad] to unit quaternion, smooth everywhere. (..., 3) -> (..., 4)."""
+    """Rotation vector [rad] to unit quaternion, smooth everywhere. (..., 3) -> (..., 4).
+
+    Rounding of u is rounding of the turn: beyond 1e7 rad in float32 and 1e16 in float64 nothing is left of it.
+    """
     u = trailing("u", u, (3,))
     s = 0.25 * square(u)[..., None]
     both = lax.optimization_barrier(jnp.concatenate([series.cos(s), 0.5 * series.sinc(s)], axis=-1))
@@ -90,7 +96,9 @@ def expm1(u: ArrayLike) -> Array:
 
 
 def log(q: ArrayLike) -> Array:
-    """Rotation vector [rad] of an attitude, |u| <= pi, the same for q and -q and for any multiple of q. (..., 4) -> (..., 3).
+    """Rotation vector [rad] of an attitude, |u| <= pi, the same for q and -q and for their multiples. (..., 4) -> (..., 3).
+
+    |q|^2 must be a number of the dtype; ``normalize`` has the bounds.
 
     Smooth for angles below pi. At exactly pi the vector jumps from u to -u (one rotation, two vectors): there the value is
     that of ``canonical(q)`` and the derivative that of its branch. NaN for q = 0.

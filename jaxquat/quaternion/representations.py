@@ -81,8 +81,9 @@ def to_axis_angle(q: ArrayLike) -> tuple[Array, Array]:
 def from_mrp(p: ArrayLike) -> Array:
     """Unit quaternion of modified Rodrigues parameters ``p = tan(angle/4) axis``. (..., 3) -> (..., 4)."""
     p = trailing("p", p, (3,))
-    square = dot(p, p)[..., None]
-    return jnp.concatenate([1.0 - square, 2.0 * p], axis=-1) / (1.0 + square)
+    unit, p = _shrunk(p)
+    one, square = unit * unit, dot(p, p)[..., None]
+    return jnp.concatenate([one - square, 2.0 * unit * p], axis=-1) / (one + square)
 
 
 def to_mrp(q: ArrayLike) -> Array:
@@ -91,11 +92,19 @@ def to_mrp(q: ArrayLike) -> Array:
     return q[..., 1:] / (1.0 + q[..., :1])
 
 
+def _shrunk(v: Array) -> tuple[Array, Array]:
+    """1 and v, both times a power of two where v is so long that its square may overflow: at a whole or a half turn."""
+    half = int(jnp.finfo(v.dtype).maxexp) // 2
+    long = jnp.max(jnp.abs(v), axis=-1, keepdims=True) > 2.0 ** (half // 2)
+    unit = jnp.where(long, jnp.asarray(2.0 ** -(half + 7), v.dtype), jnp.ones((), v.dtype))
+    return unit, v * unit
+
+
 def from_gibbs(g: ArrayLike) -> Array:
     """Unit quaternion of the Gibbs (Rodrigues) vector ``g = tan(angle/2) axis``. (..., 3) -> (..., 4)."""
     g = trailing("g", g, (3,))
-    root = jnp.sqrt(1.0 + dot(g, g))[..., None]
-    return jnp.concatenate([jnp.ones_like(root), g], axis=-1) / root
+    unit, g = _shrunk(g)
+    return jnp.concatenate([unit, g], axis=-1) / jnp.sqrt(unit * unit + dot(g, g)[..., None])
 
 
 def to_gibbs(q: ArrayLike) -> Array:

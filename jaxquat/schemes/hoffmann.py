@@ -15,7 +15,7 @@ from jax.typing import ArrayLike
 
 from jaxquat.arguments import exactly
 from jaxquat.body import Body
-from jaxquat.linear import dot, inverse, matmul, matvec, transpose
+from jaxquat.linear import dot, inverse_inertia, matmul, matvec, transpose
 from jaxquat.mechanics import State, Torque, angular_acceleration, check_step, derivative, evaluate
 from jaxquat.quaternion import from_hoffmann, hoffmann_v, to_hoffmann
 
@@ -50,15 +50,15 @@ def full_quat(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayL
     t, state, dt = check_step(body, t, state, dt)
     hoffmann, p, v, omega = _read("full_quat", state)
     tau = evaluate(torque, t, State(state.q, omega), params)[0]
-    inertia, inverse_inertia = _bordered(body.inertia), inverse(body.inertia)
+    inertia, inverted = _bordered(body.inertia), inverse_inertia(body.inertia)
     x, y, z = tau  # each row with the components already overwritten, as in his code
-    x = 0.5 * _row(inverse_inertia[0], (x, y, z))
-    y = 0.5 * _row(inverse_inertia[1], (x, y, z))
-    z = 0.5 * _row(inverse_inertia[2], (x, y, z))
+    x = 0.5 * _row(inverted[0], (x, y, z))
+    y = 0.5 * _row(inverted[1], (x, y, z))
+    z = 0.5 * _row(inverted[2], (x, y, z))
     spin = matmul(v, transpose(hoffmann_v(p)))
     spin = jnp.triu(spin[:3, :3], 1)
     spin = _bordered(spin - spin.T)
-    product = matmul(matmul(_bordered(inverse_inertia), spin), matmul(inertia, v))
+    product = matmul(matmul(_bordered(inverted), spin), matmul(inertia, v))
     p_dot = -2.0 * matvec(matmul(transpose(v), product), p) + matvec(transpose(v), jnp.stack([x, y, z, jnp.zeros_like(x)]))
     return _moved(hoffmann, p + dt * p_dot, dt)
 

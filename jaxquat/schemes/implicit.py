@@ -13,7 +13,7 @@ from jax import Array, lax
 from jax.typing import ArrayLike
 
 from jaxquat.body import Body
-from jaxquat.linear import cross, inverse, matvec, square
+from jaxquat.linear import cross, inverse, inverse_inertia, matvec, square, unit_of
 from jaxquat.mechanics import State, Torque, angular_acceleration, check_step, evaluate, evaluate_at_attitude, without_aux
 from jaxquat.quaternion import correct_norm, exp, expm1, multiply
 
@@ -35,7 +35,7 @@ def lgvi(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, 
     def residual(y: Array) -> Array:  # y, the vector part of the turn over its scalar part
         return 2.0 * (matvec(inertia, y) + cross(y, matvec(inertia, y))) - dt * m * (1.0 + square(y))
 
-    y = _solved(0.5 * dt * matvec(inverse(inertia), m), residual, lambda y: dt * m)
+    y = _solved(0.5 * dt * matvec(inverse_inertia(inertia), m), residual, lambda y: dt * m, unit_of(inertia))
     turn = _cayley(y)
     q = correct_norm(q + multiply(q, turn))
     tau1 = evaluate_at_attitude("lgvi", torque, t + dt, State(q, omega), params)
@@ -66,7 +66,7 @@ def lie_midpoint(body: Body, torque: Torque, t: ArrayLike, state: State, dt: Arr
         return jnp.concatenate([matvec(inertia, omega), dt * tau, matvec(inertia, omega + change)])
 
     tau, _ = evaluate(torque, t, state, params)
-    change = _solved(dt * angular_acceleration(body, omega, tau), residual, terms)
+    change = _solved(dt * angular_acceleration(body, omega, tau), residual, terms, unit_of(inertia))
     q = correct_norm(q + multiply(q, expm1(dt * (omega + 0.5 * change))))
     return State(q, omega + change, state.aux)
 
@@ -98,7 +98,7 @@ def simo_wong(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayL
     def terms(change: Array) -> Array:
         return jnp.concatenate([m, dt * tau0, matvec(inertia, omega + change)])
 
-    change = _solved(dt * angular_acceleration(body, omega, tau0), residual, terms)
+    change = _solved(dt * angular_acceleration(body, omega, tau0), residual, terms, unit_of(inertia))
     return State(correct_norm(turned(change)), omega + change, state.aux)
 
 
@@ -108,17 +108,18 @@ def _cayley(y: Array) -> Array:
     return jnp.concatenate([-square(y)[None] / (1.0 + length), y]) / length
 
 
-def _quotient(matrix: Array, vector: Array) -> Array:
-    """``matrix^-1 vector``, refined once: the rounding of the inverse, the same in every step, does not remain."""
-    inverted = inverse(matrix)
+def _quotient(inertia: Array, vector: Array) -> Array:
+    """``inertia^-1 vector``, refined once: the rounding of the inverse, the same in every step, does not remain."""
+    inverted = inverse_inertia(inertia)
     first = matvec(inverted, vector)
-    return first + matvec(inverted, vector - matvec(matrix, first))
+    return first + matvec(inverted, vector - matvec(inertia, first))
 
 
-def _solved(guess: Array, residual: Callable[[Array], Array], terms: Callable[[Array], Array]) -> Array:
+def _solved(guess: Array, residual: Callable[[Array], Array], terms: Callable[[Array], Array], unit: Array) -> Array:
     """The root (3,) of ``residual`` from ``guess``; NaN where the residual is above rounding of its ``terms`` at the root.
 
-    Newton's method with a new slope at every third of ``NEWTON`` evaluations; the derivatives are those of the root.
+    Both are momenta; times ``unit`` their squares and determinants stay within the range of the dtype. Newton's method with a
+    new slope at every third of ``NEWTON`` evaluations; the derivatives are those of the root.
     """
 
     def newton(residual: Callable[[Array], Array], x: Array) -> tuple[Array, Array]:
@@ -135,8 +136,8 @@ def _solved(guess: Array, residual: Callable[[Array], Array], terms: Callable[[A
     def tangent_solve(linear: Callable[[Array], Array], y: Array) -> Array:
         return matvec(inverse(jax.jacfwd(linear)(jnp.zeros_like(y))), y)
 
-    x, value = lax.custom_root(residual, guess, newton, tangent_solve, has_aux=True)
-    error, size = (jnp.sqrt(square(lax.stop_gradient(v))) for v in (value, terms(x)))
+    x, value = lax.custom_root(lambda x: unit * residual(x), guess, newton, tangent_solve, has_aux=True)
+    error, size = (jnp.sqrt(square(lax.stop_gradient(v))) for v in (value, unit * terms(x)))
     return jnp.where(error <= 1e4 * jnp.finfo(x.dtype).eps * size, x, jnp.nan)
 
 

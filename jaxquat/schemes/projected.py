@@ -13,7 +13,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from jaxquat.body import Body
-from jaxquat.linear import dot, inverse, matvec
+from jaxquat.linear import dot, inverse_inertia, matvec
 from jaxquat.mechanics import State, Torque, check_step, derivative, evaluate
 from jaxquat.quaternion import conjugate, multiply, normalize
 from jaxquat.schemes.tableaus import RK4, combine
@@ -27,14 +27,14 @@ def formulation1(body: Body, torque: Torque, t: ArrayLike, state: State, dt: Arr
     """
     t, state, dt = check_step(body, t, state, dt)
     inertia = body.inertia
-    inverse_inertia = inverse(inertia)
+    inverted = inverse_inertia(inertia)
 
     def rates(t: Array, unknowns: Any) -> Any:
         q, q_dot, aux = unknowns
         square, half_rate = dot(q, q), multiply(conjugate(q), q_dot)[1:]
         tau, aux_dot = evaluate(torque, t, State(normalize(q), 2.0 * half_rate, aux), params)
         right = 2.0 * _product(q, tau) - 8.0 * _product(q_dot, matvec(inertia, half_rate))
-        across = matvec(inverse_inertia, multiply(conjugate(q), right)[1:]) / (4.0 * square * square)
+        across = matvec(inverted, multiply(conjugate(q), right)[1:]) / (4.0 * square * square)
         return q_dot, _product(q, across) - dot(q_dot, q_dot) / square * q, aux_dot
 
     q, q_dot, aux = _runge_kutta(rates, t, (state.q, 0.5 * _product(state.q, state.omega), state.aux), dt)

@@ -21,7 +21,7 @@ from jax.typing import ArrayLike
 from jaxquat import series
 from jaxquat.arguments import finite, instance, is_concrete, one_shape, takes
 from jaxquat.body import Body
-from jaxquat.linear import inverse, matmul, matvec
+from jaxquat.linear import inverse_inertia, matmul, matvec
 from jaxquat.mechanics import State, Step, Torque, check_step, evaluate_at_attitude, without_aux
 from jaxquat.quaternion import conjugate, correct_norm, expm1, multiply, rotate, rotate_inverse
 from jaxquat.schemes.composition import KAHAN_LI6, SUZUKI4, is_reversible, reversible_if
@@ -109,9 +109,9 @@ def damped(step: Step, damping: ArrayLike) -> Step:
     damping = damping if damping.ndim == 2 else jnp.diag(damping)
 
     def decayed(body: Body, state: State, dt: Array) -> State:
-        inverse_inertia = inverse(body.inertia)
-        change = matvec(_expm1(-0.5 * dt * matmul(damping, inverse_inertia)), matvec(body.inertia, state.omega))
-        return state._replace(omega=state.omega + matvec(inverse_inertia, change))
+        inverted = inverse_inertia(body.inertia)
+        change = matvec(_expm1(-0.5 * dt * matmul(damping, inverted)), matvec(body.inertia, state.omega))
+        return state._replace(omega=state.omega + matvec(inverted, change))
 
     def damped_step(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any) -> State:
         t, state, dt = check_step(body, t, state, dt)
