@@ -29,11 +29,20 @@ def _of_equation(equation: Any, inputs: list[bool]) -> list[bool]:
     if name == "cond":
         return _of_branches(params["branches"], inputs)
     if name == "scan":
-        return _of_scan(params["jaxpr"], params["num_consts"], params["num_carry"], inputs)
+        return _of_scan(params["jaxpr"], *inputs_of_scan(equation), inputs)
     if name == "while":
         return _of_while(params, inputs)
     inner = called(equation)
     return [True] * len(equation.outvars) if inner is None else dependent(inner, inputs)
+
+
+def inputs_of_scan(equation: Any) -> tuple[int, int]:
+    """How many of a scan's inputs are constants, and how many are carried; the others are rows."""
+    params = equation.params
+    if "num_consts" in params:
+        return params["num_consts"], params["num_carry"]
+    constants, carried, _ = params["ft_in"].update(equation.invars).unpack()  # jax 0.12 says it by a tree of the three groups
+    return len(list(constants)), len(list(carried))
 
 
 def called(equation: Any) -> Any:

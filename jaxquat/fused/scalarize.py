@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxquat.dependence import called
+from jaxquat.dependence import called, inputs_of_scan
 from jaxquat.fused.elementary import expand, with_sign
 from jaxquat.fused.program import Builder, Program, Routine
 
@@ -755,10 +755,7 @@ def _scan(b: Builder, equation: Any, *args: Values) -> list[Values]:
     p = equation.params
     if p["length"] > TRIPS:
         raise NotScalarError(f"scan: {p['length']} iterations are too many for scalar code; use engine='scan'")
-    if "num_consts" in p:
-        first, count = p["num_consts"], p["num_carry"]
-    else:  # jax 0.12 says it by a tree of the three groups
-        first, count, _ = (len(list(group)) for group in p["ft_in"].update(args).unpack())
+    first, count = inputs_of_scan(equation)
     fixed, carry, xs = args[:first], list(args[first : first + count]), args[first + count :]
     rows: list[list[Values]] = []
     order = range(p["length"])
