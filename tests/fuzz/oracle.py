@@ -243,18 +243,21 @@ def _one_by_one(name: str, params: Any, x: Any) -> Any:
 
 
 def _contracted(equation: Any, args: list[Any], product: Any) -> Any:
+    """The product as part of one operation with a sum, in which it does not overflow."""
     if not jnp.issubdtype(product.dtype, jnp.floating):
         return product
-    if equation.primitive.name != "dot_general":
-        largest, finite = jnp.finfo(product.dtype).max, jnp.isfinite(jnp.asarray(args[0]))
-        for x in args[1:]:
-            finite = finite & jnp.isfinite(x)
-        if "exp" in equation.primitive.name:  # XLA's has inf - exp(inf) = inf within a loop too
-            finite = ~jnp.isnan(product)
-        return jnp.where(finite, jnp.clip(product, -largest, largest), product)
-    scale = jnp.asarray(2.0**64 if product.dtype == jnp.float32 else 2.0**512, product.dtype)
-    (small,) = bind(equation, [jnp.asarray(x) / scale.astype(x.dtype) for x in args])
-    return jnp.where(jnp.isfinite(product), product, small * scale * scale)
+    largest = jnp.finfo(product.dtype).max
+    if equation.primitive.name == "dot_general":
+        half = jnp.asarray(2.0**64 if product.dtype == jnp.float32 else 2.0**512, product.dtype)
+        (small,) = bind(equation, [jnp.asarray(x) / half.astype(x.dtype) for x in args])
+        whole = jnp.clip(small * half * half, -largest, largest)
+        return jnp.where(jnp.isfinite(product) | ~jnp.isfinite(small), product, whole)
+    finite = jnp.isfinite(jnp.asarray(args[0]))
+    for x in args[1:]:
+        finite = finite & jnp.isfinite(x)
+    if "exp" in equation.primitive.name:  # XLA's has inf - exp(inf) = inf within a loop too
+        finite = ~jnp.isnan(product)
+    return jnp.where(finite, jnp.clip(product, -largest, largest), product)
 
 
 def _power(name: str, equation: Any, args: list[Any], sample: Any, salt: int) -> list[Any]:
