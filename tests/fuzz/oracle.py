@@ -193,7 +193,11 @@ def _rounded(
         more = jnp.where(jnp.isfinite(args[0]), 64 if name == "log1p" else jnp.abs(args[0]), 0)
         return [_moved(x, OTHERS + more, sample, salt)]
     if name == "div" and jnp.issubdtype(found[0].dtype, jnp.floating):
-        found = [jnp.where(_at_random(sample, salt), x, _divided(*args)) for x in found]
+        by_reciprocal = args[0] * (
+            1 / args[1]
+        )  # as XLA divides rows; 1/y may be subnormal, so zero
+        other = jnp.where(_at_random(sample, salt + 1), _divided(*args), by_reciprocal)
+        found = [jnp.where(_at_random(sample, salt), x, other) for x in found]
     if name == "rem" and jnp.issubdtype(found[0].dtype, jnp.floating):
         # glibc's fmod counts on subnormal numbers, which both engines take as zero
         near = jnp.abs(args[1]) < jnp.finfo(found[0].dtype).tiny * 2.0**26
@@ -213,7 +217,7 @@ def _rounded(
 
 
 def _divided(x: Any, y: Any) -> Any:
-    """The quotient also where XLA multiplies by 1/y, which may be subnormal and so zero."""
+    """The quotient also where 1/y is subnormal."""
     kind = x.dtype
     large = jnp.abs(y) > (1e30 if kind == jnp.float32 else 1e300)
     factor = jnp.where(large, jnp.asarray(2.0**-64, kind), jnp.asarray(1, kind))
@@ -394,6 +398,6 @@ def admitted(
         inside = np.isfinite(value) & (low - margin <= value) & (value <= high + margin)
         signs = (np.signbit(every) == np.signbit(value)).any(0)  # 1/x of an x that may have either
         special = (np.isnan(value) & np.isnan(every).any(0)) | (
-            np.isinf(value) & np.isinf(every).any(0) & signs
+            np.isinf(value) & (np.isinf(every) | (np.abs(every) > 0.9 * info.max)).any(0) & signs
         )
     return inside | special
