@@ -255,7 +255,8 @@ def _contracted(equation: Any, args: list[Any], product: Any) -> Any:
         half = jnp.asarray(2.0**64 if product.dtype == jnp.float32 else 2.0**512, product.dtype)
         (small,) = bind(equation, [jnp.asarray(x) / half.astype(x.dtype) for x in args])
         whole = jnp.clip(small * half * half, -largest, largest)
-        return jnp.where(jnp.isfinite(product) | ~jnp.isfinite(small), product, whole)
+        whole = jnp.where(jnp.isfinite(small), whole, small)
+        return jnp.where(jnp.isfinite(product), product, whole)
     finite = jnp.isfinite(jnp.asarray(args[0]))
     for x in args[1:]:
         finite = finite & jnp.isfinite(x)
