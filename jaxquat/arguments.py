@@ -24,6 +24,12 @@ def is_concrete(tree: Any) -> bool:
     return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(tree))
 
 
+def concrete(name: str, value: Any, reason: str) -> None:
+    """TypeError if a leaf of ``value`` is being traced; ``reason`` says why it must not be."""
+    if not is_concrete(value):
+        raise TypeError(f"{name}: wanted concrete arrays, got traced ones; {reason}")
+
+
 def floating(name: str, value: Any) -> Array:
     """``value`` as an array of floating dtype, a bare Python int as a float; TypeError otherwise."""
     try:

@@ -16,10 +16,10 @@ from jaxquat import snapshots
 from jaxquat.arguments import (
     arrays,
     boolean,
+    concrete,
     finite,
     floating_tree,
     instance,
-    is_concrete,
     one_of,
     positive_integer,
     random_key,
@@ -152,10 +152,7 @@ def fit(
     refuse_bodies("params", params)
     params = jax.tree.map(_strong, floating_tree("params", params))
     for name, value in (("params", params), ("data", data), ("key", key)):
-        if not is_concrete(value):
-            raise TypeError(
-                f"{name}: wanted concrete arrays, got traced ones; jq.fit compiles its updates itself, call it outside jit"
-            )
+        concrete(name, value, "jq.fit compiles its updates itself, call it outside jit")
     starts = None if starts is None else positive_integer("starts", starts)
     if starts is not None:
         for leaf in jax.tree.leaves(params):

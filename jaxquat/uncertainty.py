@@ -11,7 +11,7 @@ from jax import Array
 from jax.flatten_util import ravel_pytree
 from jax.typing import ArrayLike
 
-from jaxquat.arguments import finite, floating, floating_tree, fraction, is_concrete, one_shape, positive, takes
+from jaxquat.arguments import concrete, finite, floating, floating_tree, fraction, one_shape, positive, takes
 from jaxquat.body import refuse_bodies
 from jaxquat.differentiation import reverse_only
 
@@ -87,8 +87,7 @@ def fit_covariance(
     takes("residuals", residuals, "params")
     refuse_bodies("params", params)
     params = floating_tree("params", params)
-    if not is_concrete(params):
-        raise TypeError("params: wanted concrete arrays, got traced ones; its ranks and warnings need values, call it outside jit")
+    concrete("params", params, "its ranks and warnings need values, call it outside jit")
     flat, unravel = ravel_pytree(params)
     finite("params", flat)
     if not flat.size:

@@ -348,6 +348,25 @@ def test_a_decomposition_of_constants_is_computed_outside():
     np.testing.assert_allclose(flown("fused", torque).state.omega, flown("scan", torque).state.omega, rtol=1e-13)
 
 
+def test_a_decomposition_of_parameters_within_a_call_is_computed_outside_and_differentiated():
+    """Not within a custom derivative: that holds for the whole, of which "auto" makes a scan."""
+    torque = lambda t, state, params: -(jnp.linalg.eigh(params)[1] @ jnp.diag(params)) * state.omega
+    plain = lambda params, omega: torque(0.0, jq.State(omega, omega), params)
+    custom = jax.custom_jvp(plain)
+    custom.defjvp(lambda p, v: (custom(*p), 3 * jax.jvp(plain, p, v)[1]))
+    wrapped = lambda t, state, params: custom(params, state.omega)
+    matrix = jnp.array([[2.0, 0.1, 0.3], [0.1, 3.0, 0.2], [0.3, 0.2, 1.0]])
+
+    def slope(torque, engine):
+        end = lambda p: jnp.sum(jnp.sin(flown(engine, lambda t, s, _: torque(t, s, p)).state.omega[-1]))
+        return jax.value_and_grad(end)(matrix)
+
+    for function, engine in ((jax.checkpoint(torque), "fused"), (jax.jit(torque), "fused"), (wrapped, "auto")):
+        jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-11), slope(function, engine), slope(function, "scan"))
+    with pytest.raises(jq.fused.NotScalarError, match="eigh"):
+        slope(wrapped, "fused")
+
+
 # kernels in memory
 
 

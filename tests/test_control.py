@@ -421,7 +421,7 @@ def test_control_bad_input():
         (lambda: control.lqr(a, b, jnp.eye(3), jnp.eye(3)), ValueError, r"state_cost: wanted shape \(6, 6\)"),
         (lambda: control.lqr(a, b, eye, eye), ValueError, r"command_cost: wanted shape \(3, 3\)"),
         (lambda: control.lqr(2 * a, jnp.zeros((6, 3)), eye, jnp.eye(3)), ValueError, "a, b: wanted a system that"),
-        (lambda: jax.jit(lambda a: control.lqr(a, b, eye, jnp.eye(3)))(a), TypeError, "a: wanted a concrete array"),
+        (lambda: jax.jit(lambda a: control.lqr(a, b, eye, jnp.eye(3)))(a), TypeError, "a: wanted concrete arrays"),
         (lambda: control.lqr_law(state, jnp.ones((3, 5)), state), ValueError, r"gain: wanted shape \(m, 6\), got \(3, 5\)"),
         (lambda: control.tracking_law(BODY, state, GAINS, state.q), TypeError, "reference: wanted a control.Reference"),
         (lambda: control.tracking_law(1.0, state, GAINS, REST), TypeError, "body: wanted a jq.Body"),

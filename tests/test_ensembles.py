@@ -98,7 +98,7 @@ def test_ensemble_is_neither_traced_nor_differentiated():
     for transformed, a in ((jax.jit(squares), 3.0), (jax.grad(squares), 3.0), (jax.vmap(squares), jnp.ones(2))):
         with pytest.raises(TypeError, match=r"simulate: wanted .* concrete arrays, got traced ones; .*jax\.lax\.map over jq"):
             transformed(a)
-    with pytest.raises(TypeError, match=r"key: wanted a concrete key, got a traced one; .*jq.ensembles.draw"):
+    with pytest.raises(TypeError, match=r"key: wanted concrete arrays, got traced ones; .*jq.ensembles.draw"):
         jax.jit(lambda key: run(key=key).result.mean)(KEY)
 
 

@@ -149,6 +149,25 @@ def test_other_roundings_admit_what_xla_may_make_of_signs_masks_and_quotients():
         assert found == [True] * len(good) + [False] * len(bad), samples
 
 
+def test_other_roundings_admit_infinity_where_a_part_of_a_sum_overflows():
+    """-1.36 * -3.4e38 overflows upward, the whole downward."""
+    x = np.float32([-1.363568, -2.915315, 0.6, 0.5])
+    dot = lambda x: jnp.dot(x[:2], np.float32([-3.4028235e38, 3.4028235e38]))
+    small = lambda x: jnp.dot(x[2:], np.float32([3.4028235e38, -3.4028235e38]))
+    cases = [(dot, [np.inf, -np.inf], [1.0]), (small, [3.4028235e37], [np.inf, -np.inf, np.nan])]
+    for function, good, bad in cases:
+        samples = oracle.shaken(function, (x[None],))[0]
+        found = [bool(oracle.admitted(np.float32(value), samples[0], samples)) for value in (*good, *bad)]
+        assert found == [True] * len(good) + [False] * len(bad), samples
+
+
+def test_samples_that_are_partly_infinite_admit_all_numbers_up_to_the_largest():
+    samples = np.float32([0.0, np.inf, 2.4e32, np.inf])
+    found = [bool(oracle.admitted(np.float32(value), samples[1], samples)) for value in (1.09e38, np.inf, -np.inf, np.nan)]
+    assert found == [True, True, False, False]
+    assert not oracle.admitted(np.float32(1e38), np.float32(np.inf), np.float32([1.0, 2.0, 1.5]))  # the scan alone is no sample
+
+
 def test_a_failure_shrinks_to_the_operation_that_fails():
     trees = lambda program: [node for _, node in program.expressions.values()]
     failing = lambda program: any("round even" in tree.productions() for tree in trees(program))

@@ -6,7 +6,7 @@ from jax import Array
 from jax.typing import ArrayLike
 from scipy.linalg import LinAlgError, solve_discrete_are
 
-from jaxquat.arguments import exactly, finite, floating, is_concrete, symmetric
+from jaxquat.arguments import concrete, exactly, finite, floating, symmetric
 from jaxquat.mechanics import State, local, one_body
 
 
@@ -29,8 +29,7 @@ def lqr(a: ArrayLike, b: ArrayLike, state_cost: ArrayLike, command_cost: ArrayLi
         raise ValueError(f"b: wanted shape ({n}, m), got {b.shape}")
     q, r = exactly("state_cost", state_cost, (n, n)), exactly("command_cost", command_cost, (b.shape[1],) * 2)
     for name, value in (("a", a), ("b", b), ("state_cost", q), ("command_cost", r)):
-        if not is_concrete(value):
-            raise TypeError(f"{name}: wanted a concrete array, got a traced one; compute the gain outside jit, vmap and grad")
+        concrete(name, value, "compute the gain outside jit, vmap and grad")
         finite(name, value)
     _check_cost("state_cost", q, definite=False)
     _check_cost("command_cost", r, definite=True)

@@ -12,7 +12,7 @@ from jax import Array, lax
 from jax.core import Tracer
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from jaxquat.arguments import arrays, is_concrete
+from jaxquat.arguments import arrays, concrete
 from jaxquat.ensembles.sampling import keys
 
 CPU_CHUNK, ACCELERATOR_CHUNK = 2**14, 2**18
@@ -43,8 +43,7 @@ def shapes(problem: Problem) -> tuple[Any, Any]:
 
     hint = "jq.ensemble runs chunk by chunk and is neither traced nor differentiated; under jit, vmap or grad use jax.lax.map over "
     hint += "jq.ensembles.draw(sample, n, key)"
-    if not is_concrete(problem.key):
-        raise TypeError(f"key: wanted a concrete key, got a traced one; {hint}")
+    concrete("key", problem.key, hint)
     jaxpr, (member, outputs) = jax.make_jaxpr(one, return_shape=True)(problem.key)
     if any(isinstance(x, Tracer) for x in jaxpr.consts):
         raise TypeError(f"simulate: wanted a function that closes over concrete arrays, got traced ones; {hint}")

@@ -14,6 +14,7 @@ from jax.core import Tracer
 from jaxquat.fused.scalarize import LONG, dissolves, opened
 
 _LITERAL, _FIXED, _CHANGING = range(3)  # known now; the same through the whole run; the rest
+_OPENED = ("jit", "remat2")  # jit, checkpoint; not calls with derivatives of their own, which hold for the whole
 
 
 def shared(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -140,7 +141,7 @@ def hoist(function: Callable[..., Any], *arguments: Any) -> tuple[Callable[..., 
         for equation in jaxpr.eqns:
             inputs = [read(v) for v in equation.invars]
             kind = max((classes[k] for k in inputs), default=_LITERAL)
-            inner = equation.params.get("jaxpr") if equation.primitive.name in ("jit", "pjit", "closed_call", "core_call") else None
+            inner = equation.params["jaxpr"] if equation.primitive.name in _OPENED else None
             if inner is not None:
                 callee, consts = opened(inner)
                 through = called if kind == _CHANGING and _size(callee) >= LONG else walk

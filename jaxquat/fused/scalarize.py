@@ -70,11 +70,8 @@ def _call_sites(jaxpr: Any, found: dict[int, int], times: int = 1) -> dict[int, 
                 if hasattr(inner, "eqns"):
                     found[id(inner)] = found.get(id(inner), 0) + often
                     if found[id(inner)] == often:
-                        _call_sites(opened(inner)[0], found, 1 if name in _JIT else often)
+                        _call_sites(opened(inner)[0], found, 1 if name == "jit" else often)
     return found
-
-
-_JIT = ("jit", "pjit")
 
 
 def _raw_shape(aval: Any) -> tuple[int, ...]:
@@ -137,7 +134,7 @@ def dissolves(equation: Any) -> bool:
 
 def _apply(b: Builder, equation: Any, args: list[Values]) -> list[Values]:
     name, params = equation.primitive.name, equation.params
-    if name in _JIT and isinstance(b, _Calls) and b.sites.get(id(params["jaxpr"]), 0) > 1:
+    if name == "jit" and isinstance(b, _Calls) and b.sites.get(id(params["jaxpr"]), 0) > 1:
         found = _called(b, equation, args)
         if found is not None:
             return found

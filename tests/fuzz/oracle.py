@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jaxquat.dependence import called, inputs_of_scan
 
 SAMPLES = 12
 EXACT = {
@@ -52,7 +53,7 @@ SUMS = (
     "scatter-add",
     "scatter_add",
 )
-OVERFLOWS = ("dot_general", "mul", "exp", "expm1", "sinh", "cosh", "integer_pow", "square")
+OVERFLOWS = ("mul", "exp", "expm1", "sinh", "cosh", "integer_pow", "square")
 SATURATE = ("tanh", "logistic", "erf", "erfc")  # XLA's reach 1 before they round to it
 OTHERS = 6  # ulp of all other functions
 
@@ -122,7 +123,7 @@ class _Interpreter:
     def equation(self, equation: Any, args: list[Any], salt: int) -> list[Any]:
         name, params = equation.primitive.name, equation.params
         if name == "scan":
-            return self.scan(params, args, salt)
+            return self.scan(equation, args, salt)
         if name == "while":
             n, m = params["cond_nconsts"], params["body_nconsts"]
             test, body, carry = args[:n], args[n : n + m], tuple(args[n + m :])
@@ -137,17 +138,14 @@ class _Interpreter:
             return lax.switch(
                 jnp.asarray(args[0]).astype(jnp.int32), branches, *args[1:]
             )  # a bool chooses among two
-        if name != "custom_linear_solve":
-            for key in ("jaxpr", "call_jaxpr", "fun_jaxpr"):
-                if key in params:
-                    return self.opened(params[key], args, salt)
+        inner = called(equation)
+        if inner is not None:
+            return self.opened(inner, args, salt)
         return self.rule(equation, args, salt)
 
-    def scan(self, params: Any, args: list[Any], salt: int) -> list[Any]:
-        if "num_consts" in params:
-            n, m = params["num_consts"], params["num_carry"]
-        else:  # jax 0.12
-            n, m, _ = (len(list(group)) for group in params["ft_in"].update(args).unpack())
+    def scan(self, equation: Any, args: list[Any], salt: int) -> list[Any]:
+        params = equation.params
+        n, m = inputs_of_scan(equation)
         fixed, carry, xs = args[:n], args[n : n + m], args[n + m :]
 
         def body(c: Any, x: Any) -> Any:
@@ -185,6 +183,8 @@ def _rounded(
     for mask in (x for x in args if name == "mul" and id(x) in masks):  # XLA may choose
         nothing = (mask == 0) & _at_random(sample, salt + 1)
         found = [jnp.where(nothing, jnp.zeros_like(x), x) for x in found]
+    if name == "dot_general":
+        found = [_of_any_order(equation, args, found[0], (sample + salt) % 4)]
     if name in OVERFLOWS:  # not where their last product becomes one operation with a sum
         (x,) = found
         found = [jnp.where(_at_random(sample, salt), _contracted(equation, args, x), x)]
@@ -250,19 +250,33 @@ def _contracted(equation: Any, args: list[Any], product: Any) -> Any:
     """The product as part of one operation with a sum, in which it does not overflow."""
     if not jnp.issubdtype(product.dtype, jnp.floating):
         return product
-    largest = jnp.finfo(product.dtype).max
-    if equation.primitive.name == "dot_general":
-        half = jnp.asarray(2.0**64 if product.dtype == jnp.float32 else 2.0**512, product.dtype)
-        (small,) = bind(equation, [jnp.asarray(x) / half.astype(x.dtype) for x in args])
-        whole = jnp.clip(small * half * half, -largest, largest)
-        whole = jnp.where(jnp.isfinite(small), whole, small)
-        return jnp.where(jnp.isfinite(product), product, whole)
     finite = jnp.isfinite(jnp.asarray(args[0]))
     for x in args[1:]:
         finite = finite & jnp.isfinite(x)
     if "exp" in equation.primitive.name:  # XLA's has inf - exp(inf) = inf within a loop too
         finite = ~jnp.isnan(product)
-    return jnp.where(finite, jnp.clip(product, -largest, largest), product)
+    return jnp.where(finite, _largest(product), product)
+
+
+def _largest(x: Any) -> Any:
+    """The largest number for infinity."""
+    return jnp.clip(x, -jnp.finfo(x.dtype).max, jnp.finfo(x.dtype).max)
+
+
+def _of_any_order(equation: Any, args: list[Any], dot: Any, turn: Any) -> Any:
+    """The dot as it is, or without overflow, or infinite where a part of the sum overflows."""
+    if not jnp.issubdtype(dot.dtype, jnp.floating):
+        return dot
+    half = jnp.asarray(2.0**64 if dot.dtype == jnp.float32 else 2.0**512, dot.dtype)
+    small = [jnp.asarray(x) / half.astype(x.dtype) for x in args]
+    (total,), (size,) = bind(equation, small), bind(equation, [abs(x) for x in small])
+    whole = jnp.where(jnp.isfinite(total), _largest(total * half * half), total)
+    above, below = ((part / 2 * half) * half for part in (size + total, size - total))
+    parts = jnp.where(turn == 2, above, -below)
+    other = jnp.where(
+        (turn >= 2) & jnp.isinf(parts), parts, jnp.where(jnp.isfinite(dot), dot, whole)
+    )
+    return jnp.where(turn == 0, dot, other)
 
 
 def _power(name: str, equation: Any, args: list[Any], sample: Any, salt: int) -> list[Any]:
@@ -379,7 +393,10 @@ def close(a: np.ndarray, b: np.ndarray, ulps: float = 32.0) -> np.ndarray:
 def admitted(
     value: np.ndarray, scan: np.ndarray, samples: np.ndarray, factor: float = 4.0
 ) -> np.ndarray:
-    """Which elements of ``value`` lie within the spread of the samples and the scan's value."""
+    """Which elements of ``value`` lie within the spread of the samples and the scan's value.
+
+    Samples of which some are finite and some have the same infinity spread to the largest number.
+    """
     every = np.concatenate([samples, scan[None]])
     if value.dtype.kind != "f":
         same = (every == value).any(0)
@@ -389,8 +406,14 @@ def admitted(
         return same | (jumps & (every.min(0) <= value) & (value <= every.max(0)))
     finite = np.isfinite(every)
     with np.errstate(all="ignore"):
-        low, high = np.where(finite, every, np.inf).min(0), np.where(finite, every, -np.inf).max(0)
         info = np.finfo(value.dtype)
+        one_sign = (samples == np.inf).any(0) != (samples == -np.inf).any(0)
+        partly = one_sign & np.isfinite(samples).any(0)
+        ends = np.where(
+            partly, np.clip(every, -info.max, info.max), np.where(finite, every, np.nan)
+        )
+        low = np.where(np.isnan(ends), np.inf, ends).min(0)
+        high = np.where(np.isnan(ends), -np.inf, ends).max(0)
         margin = (
             factor * (high - low)
             + 32 * info.eps * np.maximum(np.abs(low), np.abs(high))
