@@ -137,11 +137,19 @@ def test_other_roundings_admit_what_rounding_explains_and_nothing_else():
 def test_other_roundings_admit_what_xla_may_make_of_signs_masks_and_quotients():
     x = np.float32([-1.0, np.nan, -0.0, 6e4])
     nothing, infinity, small = np.float32([0.0, np.inf, 1e-34])
+    bits = lambda x: jax.lax.bitcast_convert_type(x, np.float32)
     cases = [
         (lambda x: (x[0] > 0).astype(x.dtype) * x[1], [nothing, x[1]], [small]),
         (lambda x: 1 / (x[2] + 0.0), [infinity, -infinity], [nothing]),
         (lambda x: x[3] / np.float32(3.4e38), [nothing, x[3] / np.float32(3.4e38)], [10 * small, infinity]),
         (lambda x: jnp.copysign(1.0, jnp.sqrt(x[0])), np.float32([1, -1]), [infinity]),
+        (lambda x: jnp.copysign(1.0, jnp.min(x)), np.float32([1, -1]), [infinity]),
+        (
+            lambda x: jnp.log(bits(np.uint32(100) + (x[3] * 0).astype(np.uint32))),
+            np.float32([-np.inf, -99]),
+            np.float32([0, np.inf]),
+        ),
+        (lambda x: jnp.min(x), np.float32([np.nan, -1]), np.float32([-2, 0])),
     ]
     for function, good, bad in cases:
         samples = oracle.shaken(function, (x[None],))[0]
@@ -154,7 +162,11 @@ def test_other_roundings_admit_infinity_where_a_part_of_a_sum_overflows():
     x = np.float32([-1.363568, -2.915315, 0.6, 0.5])
     dot = lambda x: jnp.dot(x[:2], np.float32([-3.4028235e38, 3.4028235e38]))
     small = lambda x: jnp.dot(x[2:], np.float32([3.4028235e38, -3.4028235e38]))
+    product = lambda x: jnp.prod(x * np.float32([1e38, -1e30, 1e-30, 1e-20]))
     cases = [(dot, [np.inf, -np.inf], [1.0]), (small, [3.4028235e37], [np.inf, -np.inf, np.nan])]
+    endless = lambda x: jnp.dot(x[1:3] * np.float32([1, 1e-30]), np.float32([3.4028235e38, np.inf]))
+    cases.append((endless, [np.inf], [1.0]))
+    cases.append((product, [-1.1925634e18, -np.inf], [1.1925634e18, np.inf, np.nan]))
     for function, good, bad in cases:
         samples = oracle.shaken(function, (x[None],))[0]
         found = [bool(oracle.admitted(np.float32(value), samples[0], samples)) for value in (*good, *bad)]

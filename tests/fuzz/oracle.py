@@ -53,6 +53,7 @@ SUMS = (
     "scatter-add",
     "scatter_add",
 )
+SELECTING = ("max", "min", "clamp", "reduce_max", "reduce_min", "cummax", "cummin")
 OVERFLOWS = ("mul", "exp", "expm1", "sinh", "cosh", "integer_pow", "square")
 SATURATE = ("tanh", "logistic", "erf", "erfc")  # XLA's reach 1 before they round to it
 OTHERS = 6  # ulp of all other functions
@@ -176,6 +177,11 @@ def _rounded(
         if name in ("reduce_sum", "reduce_prod", "cumsum", "cumprod"):
             (x,), other = bind(equation, args), _one_by_one(name, params, args[0])
             found = [jnp.where(sample % 2 == 1, other, x)]
+            if name == "reduce_prod":
+                found = [
+                    _without_overflow(args[0], x, params["axes"], (sample + salt) % 3)
+                    for x in found
+                ]
             return [_moved(_of_any_sign(x, sample, salt), 1, sample, salt) for x in found]
     if name in ("pow", "exp2"):
         return _power(name, equation, args, sample, salt)
@@ -193,19 +199,22 @@ def _rounded(
         more = jnp.where(jnp.isfinite(args[0]), 64 if name == "log1p" else jnp.abs(args[0]), 0)
         return [_moved(x, OTHERS + more, sample, salt)]
     if name == "div" and jnp.issubdtype(found[0].dtype, jnp.floating):
-        by_reciprocal = args[0] * (
-            1 / args[1]
-        )  # as XLA divides rows; 1/y may be subnormal, so zero
-        other = jnp.where(_at_random(sample, salt + 1), _divided(*args), by_reciprocal)
-        found = [jnp.where(_at_random(sample, salt), x, other) for x in found]
+        # XLA divides rows by a reciprocal, which may be subnormal, so zero
+        by_reciprocal, turn = args[0] * (1 / args[1]), (sample + salt) % 4
+        other = jnp.where(turn == 1, by_reciprocal, _divided(*args))
+        found = [jnp.where(turn % 2 == 0, x, other) for x in found]
     if name == "rem" and jnp.issubdtype(found[0].dtype, jnp.floating):
         # glibc's fmod counts on subnormal numbers, which both engines take as zero
         near = jnp.abs(args[1]) < jnp.finfo(found[0].dtype).tiny * 2.0**26
         turn = (sample + salt % 4) % 4
         lost = jnp.where(turn == 0, args[0], jnp.where(turn == 1, jnp.nan, args[0] * 0))
         found = [jnp.where(near & (turn < 3), lost, x) for x in found]
-    if name == "bitcast_convert_type":
-        return [_moved(x, 0, sample, salt) for x in found]
+    if name == "log" and args[0].dtype in (jnp.float32, jnp.float64):
+        found = [_log_of_subnormal(args[0], x, (sample + salt) % 3) for x in found]
+    if name in ("reduce_max", "reduce_min"):
+        found = [_of_some_nan(name, args[0], x, params["axes"], (sample + salt) % 3) for x in found]
+    if name in SELECTING or name == "bitcast_convert_type":
+        return [_moved(x, 0, sample, salt) for x in found]  # a NaN with another sign
     if name in EXACT:
         return found
     ulps = (
@@ -263,12 +272,47 @@ def _largest(x: Any) -> Any:
     return jnp.clip(x, -jnp.finfo(x.dtype).max, jnp.finfo(x.dtype).max)
 
 
+def _shrunk(x: Any, half: Any) -> Any:
+    """``x/half``, but not zero: its product may be with infinity."""
+    y, least = x / half.astype(x.dtype), jnp.sign(x) * jnp.finfo(x.dtype).tiny
+    return jnp.where(jnp.abs(y) > jnp.abs(least), y, least)
+
+
+def _of_some_nan(name: str, x: Any, found: Any, axes: Any, turn: Any) -> Any:
+    """NaN, or the largest of the others: XLA's reductions of large arrays leave out NaN."""
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        return found
+    none = jnp.isnan(x)
+    least, choice = (-jnp.inf, jnp.max) if name == "reduce_max" else (jnp.inf, jnp.min)
+    others = choice(jnp.where(none, jnp.asarray(least, x.dtype), x), axis=axes)
+    lost = jnp.any(none, axis=axes)
+    return jnp.where(lost & (turn < 2), jnp.where(turn == 0, jnp.nan, others), found)
+
+
+def _without_overflow(x: Any, product: Any, axes: Any, turn: Any) -> Any:
+    """The product, or that of numbers near 1 times a power of two."""
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        return product
+    fraction, exponent = jnp.frexp(x)
+    whole = jnp.ldexp(jnp.prod(fraction, axis=axes), jnp.sum(exponent, axis=axes))
+    return jnp.where(turn == 0, whole, product)
+
+
+def _log_of_subnormal(x: Any, log: Any, turn: Any) -> Any:
+    """Anything from -inf to that of the smallest normal number: XLA's of a constant is off by 1."""
+    info = jnp.finfo(x.dtype)
+    lost = (x.view(f"int{info.bits}") > 0) & (jnp.abs(x) < info.tiny)
+    least = np.log(info.tiny) + info.machep * np.log(2) - 2
+    ends = jnp.where(turn == 0, np.log(info.tiny), jnp.where(turn == 1, least, -jnp.inf))
+    return jnp.where(lost, ends.astype(x.dtype), log)
+
+
 def _of_any_order(equation: Any, args: list[Any], dot: Any, turn: Any) -> Any:
     """The dot as it is, or without overflow, or infinite where a part of the sum overflows."""
     if not jnp.issubdtype(dot.dtype, jnp.floating):
         return dot
     half = jnp.asarray(2.0**64 if dot.dtype == jnp.float32 else 2.0**512, dot.dtype)
-    small = [jnp.asarray(x) / half.astype(x.dtype) for x in args]
+    small = [_shrunk(jnp.asarray(x), half) for x in args]
     (total,), (size,) = bind(equation, small), bind(equation, [abs(x) for x in small])
     whole = jnp.where(jnp.isfinite(total), _largest(total * half * half), total)
     above, below = ((part / 2 * half) * half for part in (size + total, size - total))
@@ -328,7 +372,8 @@ def _displaced(x: Any, ulps: Any, sample: Any, salt: Any, exact: bool) -> Any:
     unit = h.astype(kind) * kind.type(2.0**-31) - 1
     info = jnp.finfo(kind)
     moved = x * (1 + unit * ulps * info.eps)
-    moved = jnp.where((jnp.abs(x) < info.tiny) & (h % 2 == 0), x * 0, moved)
+    small = jnp.abs(x) < info.tiny
+    moved = jnp.where(small, jnp.where(h % 2 == 0, x * 0, x), moved)
     moved = jnp.where(jnp.isnan(x) & (h >> 31 == 1), -x, moved)  # a NaN has no certain sign
     still = (sample == 0) | jnp.isinf(x)
     if exact:
@@ -406,19 +451,17 @@ def admitted(
         return same | (jumps & (every.min(0) <= value) & (value <= every.max(0)))
     finite = np.isfinite(every)
     with np.errstate(all="ignore"):
+        low, high = np.where(finite, every, np.inf).min(0), np.where(finite, every, -np.inf).max(0)
         info = np.finfo(value.dtype)
-        one_sign = (samples == np.inf).any(0) != (samples == -np.inf).any(0)
-        partly = one_sign & np.isfinite(samples).any(0)
-        ends = np.where(
-            partly, np.clip(every, -info.max, info.max), np.where(finite, every, np.nan)
-        )
-        low = np.where(np.isnan(ends), np.inf, ends).min(0)
-        high = np.where(np.isnan(ends), -np.inf, ends).max(0)
         margin = (
             factor * (high - low)
             + 32 * info.eps * np.maximum(np.abs(low), np.abs(high))
             + 8 * info.tiny
         )
+        above, below = (samples == np.inf).any(0), (samples == -np.inf).any(0)
+        partly = (above != below) & np.isfinite(samples).any(0)
+        low = np.where(partly & below, -info.max, low)
+        high = np.where(partly & above, info.max, high)
         inside = np.isfinite(value) & (low - margin <= value) & (value <= high + margin)
         signs = (np.signbit(every) == np.signbit(value)).any(0)  # 1/x of an x that may have either
         special = (np.isnan(value) & np.isnan(every).any(0)) | (
