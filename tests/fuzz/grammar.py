@@ -508,7 +508,8 @@ def _(g: Grammar, kind: Type, depth: int) -> Node:
     same = [d for d in same if {"float32": "4", "float64": "8"}.get(g.mode.name(d), d[-1]) == width]
     if not same:
         return g.expression(kind, depth)
-    text = f"lax.bitcast_convert_type($0, {g.dtype(kind.dtype)})"
+    given = "normal($0)" if kind.dtype in ("f", "h") else "$0"
+    text = f"lax.bitcast_convert_type({given}, {g.dtype(kind.dtype)})"
     return g.node("bitcast", kind, text, [Type(g.rng.choice(same), kind.shape)], depth)
 
 

@@ -209,8 +209,6 @@ def _rounded(
         turn = (sample + salt % 4) % 4
         lost = jnp.where(turn == 0, args[0], jnp.where(turn == 1, jnp.nan, args[0] * 0))
         found = [jnp.where(near & (turn < 3), lost, x) for x in found]
-    if name == "log" and args[0].dtype in (jnp.float32, jnp.float64):
-        found = [_log_of_subnormal(args[0], x, (sample + salt) % 3) for x in found]
     if name in ("reduce_max", "reduce_min"):
         found = [_of_some_nan(name, args[0], x, params["axes"], (sample + salt) % 3) for x in found]
     if name in SELECTING or name == "bitcast_convert_type":
@@ -220,6 +218,10 @@ def _rounded(
     ulps = (
         abs(params["y"]) if name == "integer_pow" else 1 if name in SUMS else ULPS.get(name, OTHERS)
     )
+    if name in SATURATE:
+        near = [jnp.abs(x - jnp.round(x)) <= 8 * jnp.finfo(x.dtype).eps for x in found]
+        turn = (sample + salt) % 3 == 0
+        found = [jnp.where(n & turn, jnp.round(x), x) for n, x in zip(near, found, strict=True)]
     if name in ("add", "add_any", *SUMS):  # XLA has -0 + 0 = -0 where the zero is a constant
         found = [_of_any_sign(x, sample, salt) for x in found]
     return [_moved(x, ulps, sample, salt, name not in SATURATE) for x in found]
@@ -270,6 +272,32 @@ def _contracted(equation: Any, args: list[Any], product: Any) -> Any:
 def _largest(x: Any) -> Any:
     """The largest number for infinity."""
     return jnp.clip(x, -jnp.finfo(x.dtype).max, jnp.finfo(x.dtype).max)
+
+
+def _shrunk(x: Any, half: Any) -> Any:
+    """``x/half``, but not zero: its product may be with infinity."""
+    y, least = x / half.astype(x.dtype), jnp.sign(x) * jnp.finfo(x.dtype).tiny
+    return jnp.where(jnp.abs(y) > jnp.abs(least), y, least)
+
+
+def _of_some_nan(name: str, x: Any, found: Any, axes: Any, turn: Any) -> Any:
+    """NaN, or the largest of the others: XLA's reductions of large arrays leave out NaN."""
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        return found
+    none = jnp.isnan(x)
+    least, choice = (-jnp.inf, jnp.max) if name == "reduce_max" else (jnp.inf, jnp.min)
+    others = choice(jnp.where(none, jnp.asarray(least, x.dtype), x), axis=axes)
+    lost = jnp.any(none, axis=axes)
+    return jnp.where(lost & (turn < 2), jnp.where(turn == 0, jnp.nan, others), found)
+
+
+def _without_overflow(x: Any, product: Any, axes: Any, turn: Any) -> Any:
+    """The product, or that of numbers near 1 times a power of two."""
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        return product
+    fraction, exponent = jnp.frexp(x)
+    whole = jnp.ldexp(jnp.prod(fraction, axis=axes), jnp.sum(exponent, axis=axes))
+    return jnp.where(turn == 0, whole, product)
 
 
 def _shrunk(x: Any, half: Any) -> Any:
