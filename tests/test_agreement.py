@@ -367,6 +367,19 @@ def test_a_decomposition_of_parameters_within_a_call_is_computed_outside_and_dif
         slope(wrapped, "fused")
 
 
+@pytest.mark.parametrize("name", ["lgvi", "rkmk4", "simo_wong"])
+def test_a_rare_branch_on_what_does_not_change(name):
+    """The sine of a parameter, for one body in float32: the mask of its far branch, passed as one, ended the process."""
+    dtype, step = jnp.float32, jq.SCHEMES[name].step
+    body = jq.Body.from_principal(jnp.array([0.6, 0.6, 1.0], dtype))
+    start = jq.State(jnp.array([0.5, 0.5, -0.5, 0.5], dtype), jnp.array([0.3, -0.2, 0.5], dtype))
+    torque = lambda t, state, params: jnp.sin(params) * jnp.ones(3, dtype)
+    end = lambda params, engine: jq.rollout(step, body, torque, start, jq.grid(0.0, 0.1, 8), params, engine=engine).state.omega[-1]
+    for params in (dtype(0.4), dtype(1e12)):
+        wanted, got = (jax.jit(functools.partial(end, engine=engine))(params) for engine in ("scan", "fused"))
+        np.testing.assert_allclose(got, wanted, rtol=1e-5)
+
+
 # kernels in memory
 
 

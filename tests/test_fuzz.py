@@ -140,6 +140,8 @@ def test_other_roundings_admit_what_xla_may_make_of_signs_masks_and_quotients():
     cases = [
         (lambda x: (x[0] > 0).astype(x.dtype) * x[1], [nothing, x[1]], [small]),
         (lambda x: 1 / (x[2] + 0.0), [infinity, -infinity], [nothing]),
+        (lambda x: 1 / jnp.sign(x[2]), [infinity, -infinity], [nothing]),
+        (lambda x: jnp.pad((x[:2] > 0).astype(x.dtype), (1, 0))[1] * x[1], [nothing, x[1]], [small]),
         (lambda x: x[3] / np.float32(3.4e38), [nothing, x[3] / np.float32(3.4e38)], [10 * small, infinity]),
         (lambda x: jnp.copysign(1.0, jnp.sqrt(x[0])), np.float32([1, -1]), [infinity]),
         (lambda x: jnp.copysign(1.0, jnp.min(x)), np.float32([1, -1]), [infinity]),

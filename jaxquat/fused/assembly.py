@@ -294,7 +294,7 @@ class _Writer:
             else:
                 count = 1
                 layout.append((dtypes[k],))
-                passed.append(f"{self.vector(dtypes[k])} {self.value(args[k])}")
+                passed.append(self._passed(dtypes[k], self.value(args[k])))
             k += count
         key = routine, tuple(layout)
         if key not in self.routines:
@@ -304,11 +304,21 @@ class _Writer:
         self.line(f"call fastcc void {self.routines[key]}({', '.join(['ptr %scratch', f'ptr {into.base}', *passed])})")
         return [into._replace(dtype=routine.dtype(j), element=j) for j in range(routine.items)]
 
+    def _passed(self, dtype: np.dtype, value: str) -> str:
+        """An argument with its type. LLVM 22 can end the process over a mask that is passed: a boolean goes as a byte."""
+        if dtype.kind != "b":
+            return f"{self.vector(dtype)} {value}"
+        byte = f"<{self.lanes} x i8>"
+        return f"{byte} {self.set(f'zext {self.vector(dtype)} {value} to {byte}')}"
+
     def _function(self, name: str, routine: Routine, layout: list[tuple[Any, ...]]) -> None:
         w = _Writer(self.lanes, self)
         wanted, inputs = ["ptr %scratch", "ptr noalias %out"], []
         for number, (dtype, *row) in enumerate(layout):
-            if not row:
+            if not row and dtype.kind == "b":
+                wanted.append(f"<{w.lanes} x i8> %x{number}")
+                inputs.append(w.set(f"trunc <{w.lanes} x i8> %x{number} to {w.vector(dtype)}"))
+            elif not row:
                 wanted.append(f"{w.vector(dtype)} %x{number}")
                 inputs.append(f"%x{number}")
             else:

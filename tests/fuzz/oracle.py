@@ -12,7 +12,6 @@ Parker, Monte Carlo arithmetic, UCLA CSD-970002, 1997.
 """
 
 import functools
-import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,6 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jaxquat.dependence import called, inputs_of_scan
+
+from .liberties import LIBERTIES, SATURATE, bind, chosen, hashed, word
 
 SAMPLES = 12
 EXACT = {
@@ -33,29 +34,19 @@ EXACT = {
     "dynamic_slice", "dynamic_update_slice", "scatter", "optimization_barrier",
     "bitcast_convert_type",
 }  # fmt: skip
-ULPS = {
-    "add": 1,
-    "sub": 1,
-    "mul": 1,
-    "div": 1,
-    "sqrt": 1,
-    "add_any": 1,
-    "square": 1,
-    "rem": 1,
-    "convert_element_type": 1,
-}
+SELECTING = (
+    "max", "min", "clamp", "reduce_max", "reduce_min", "cummax", "cummin", "bitcast_convert_type",
+)  # fmt: skip
+ONE_ULP = ("add", "add_any", "sub", "mul", "div", "sqrt", "square", "rem", "convert_element_type")
 SUMS = (
     "reduce_sum",
     "cumsum",
-    "dot_general",
     "reduce_prod",
     "cumprod",
+    "dot_general",
     "scatter-add",
     "scatter_add",
 )
-SELECTING = ("max", "min", "clamp", "reduce_max", "reduce_min", "cummax", "cummin")
-OVERFLOWS = ("mul", "exp", "expm1", "sinh", "cosh", "integer_pow", "square")
-SATURATE = ("tanh", "logistic", "erf", "erfc")  # XLA's reach 1 before they round to it
 OTHERS = 6  # ulp of all other functions
 
 
@@ -166,213 +157,40 @@ class _Interpreter:
 def _rounded(
     equation: Any, args: list[Any], sample: Any, salt: int, masks: dict[int, Any]
 ) -> list[Any]:
-    name, params = equation.primitive.name, equation.params
+    name = equation.primitive.name
     of_boolean = name == "convert_element_type" and args[0].dtype == bool
-    if of_boolean or (name in EXACT and all(id(x) in masks for x in args)):
+    if of_boolean or (name in EXACT and any(id(x) in masks for x in args)):
         found = bind(equation, args)
         masks.update((id(x), x) for x in found)
         return found
     if name in SUMS:
         args = [_moved(x, 1, sample, salt + k, exact=False) for k, x in enumerate(args)]
-        if name in ("reduce_sum", "reduce_prod", "cumsum", "cumprod"):
-            (x,), other = bind(equation, args), _one_by_one(name, params, args[0])
-            found = [jnp.where(sample % 2 == 1, other, x)]
-            if name == "reduce_prod":
-                found = [
-                    _without_overflow(args[0], x, params["axes"], (sample + salt) % 3)
-                    for x in found
-                ]
-            return [_moved(_of_any_sign(x, sample, salt), 1, sample, salt) for x in found]
-    if name in ("pow", "exp2"):
-        return _power(name, equation, args, sample, salt)
     found = bind(equation, args)
-    for mask in (x for x in args if name == "mul" and id(x) in masks):  # XLA may choose
-        nothing = (mask == 0) & _at_random(sample, salt + 1)
-        found = [jnp.where(nothing, jnp.zeros_like(x), x) for x in found]
-    if name == "dot_general":
-        found = [_of_any_order(equation, args, found[0], (sample + salt) % 4)]
-    if name in OVERFLOWS:  # not where their last product becomes one operation with a sum
-        (x,) = found
-        found = [jnp.where(_at_random(sample, salt), _contracted(equation, args, x), x)]
-    if name in ("sinh", "cosh", "log1p"):  # XLA's differ by more: exp(x - log 2), 100 ulp of log1p
-        (x,) = found
-        more = jnp.where(jnp.isfinite(args[0]), 64 if name == "log1p" else jnp.abs(args[0]), 0)
-        return [_moved(x, OTHERS + more, sample, salt)]
-    if name == "div" and jnp.issubdtype(found[0].dtype, jnp.floating):
-        # XLA divides rows by a reciprocal, which may be subnormal, so zero
-        by_reciprocal, turn = args[0] * (1 / args[1]), (sample + salt) % 4
-        other = jnp.where(turn == 1, by_reciprocal, _divided(*args))
-        found = [jnp.where(turn % 2 == 0, x, other) for x in found]
-    if name == "rem" and jnp.issubdtype(found[0].dtype, jnp.floating):
-        # glibc's fmod counts on subnormal numbers, which both engines take as zero
-        near = jnp.abs(args[1]) < jnp.finfo(found[0].dtype).tiny * 2.0**26
-        turn = (sample + salt % 4) % 4
-        lost = jnp.where(turn == 0, args[0], jnp.where(turn == 1, jnp.nan, args[0] * 0))
-        found = [jnp.where(near & (turn < 3), lost, x) for x in found]
-    if name in ("reduce_max", "reduce_min"):
-        found = [_of_some_nan(name, args[0], x, params["axes"], (sample + salt) % 3) for x in found]
-    if name in SELECTING or name == "bitcast_convert_type":
+    if jnp.issubdtype(found[0].dtype, jnp.floating):
+        if name == "mul":
+            found = [chosen(equation, args, found[0], sample, salt, masks)]
+        for liberty in LIBERTIES.get(name, ()):
+            found = [liberty(equation, args, found[0], sample, salt)]
+    if name in SELECTING:
         return [_moved(x, 0, sample, salt) for x in found]  # a NaN with another sign
     if name in EXACT:
         return found
-    ulps = (
-        abs(params["y"]) if name == "integer_pow" else 1 if name in SUMS else ULPS.get(name, OTHERS)
-    )
-    if name in SATURATE:
-        near = [jnp.abs(x - jnp.round(x)) <= 8 * jnp.finfo(x.dtype).eps for x in found]
-        turn = (sample + salt) % 3 == 0
-        found = [jnp.where(n & turn, jnp.round(x), x) for n, x in zip(near, found, strict=True)]
-    if name in ("add", "add_any", *SUMS):  # XLA has -0 + 0 = -0 where the zero is a constant
-        found = [_of_any_sign(x, sample, salt) for x in found]
-    return [_moved(x, ulps, sample, salt, name not in SATURATE) for x in found]
+    ulps = _ulps(name, equation.params, args)
+    return [_moved(x, ulps, sample, salt, exact=name not in SATURATE) for x in found]
 
 
-def _divided(x: Any, y: Any) -> Any:
-    """The quotient also where 1/y is subnormal."""
-    kind = x.dtype
-    large = jnp.abs(y) > (1e30 if kind == jnp.float32 else 1e300)
-    factor = jnp.where(large, jnp.asarray(2.0**-64, kind), jnp.asarray(1, kind))
-    return (x * factor) / (y * factor)
-
-
-def _of_any_sign(x: Any, sample: Any, salt: int) -> Any:
-    """Zero with either sign."""
-    if not jnp.issubdtype(x.dtype, jnp.floating):
-        return x
-    return jnp.where((x == 0) & (sample > 0) & _at_random(sample, salt), -x, x)
-
-
-def _one_by_one(name: str, params: Any, x: Any) -> Any:
-    """The same sums or products in the order of the elements, which overflow elsewhere."""
-    step = jnp.add if name.endswith("sum") else jnp.multiply
-    for axis in sorted(params["axes"] if "axes" in params else (params["axis"],), reverse=True):
-        rows = jnp.moveaxis(x, axis, 0)
-        rows = rows[::-1] if params.get("reverse", False) else rows
-        totals = list(itertools.accumulate(rows, step))
-        if "axes" in params:
-            x = totals[-1] if totals else jnp.full(rows.shape[1:], step is jnp.multiply, x.dtype)
-        elif totals:
-            totals = totals[::-1] if params.get("reverse", False) else totals
-            x = jnp.moveaxis(jnp.stack(totals), 0, axis)
-    return x
-
-
-def _contracted(equation: Any, args: list[Any], product: Any) -> Any:
-    """The product as part of one operation with a sum, in which it does not overflow."""
-    if not jnp.issubdtype(product.dtype, jnp.floating):
-        return product
-    finite = jnp.isfinite(jnp.asarray(args[0]))
-    for x in args[1:]:
-        finite = finite & jnp.isfinite(x)
-    if "exp" in equation.primitive.name:  # XLA's has inf - exp(inf) = inf within a loop too
-        finite = ~jnp.isnan(product)
-    return jnp.where(finite, _largest(product), product)
-
-
-def _largest(x: Any) -> Any:
-    """The largest number for infinity."""
-    return jnp.clip(x, -jnp.finfo(x.dtype).max, jnp.finfo(x.dtype).max)
-
-
-def _shrunk(x: Any, half: Any) -> Any:
-    """``x/half``, but not zero: its product may be with infinity."""
-    y, least = x / half.astype(x.dtype), jnp.sign(x) * jnp.finfo(x.dtype).tiny
-    return jnp.where(jnp.abs(y) > jnp.abs(least), y, least)
-
-
-def _of_some_nan(name: str, x: Any, found: Any, axes: Any, turn: Any) -> Any:
-    """NaN, or the largest of the others: XLA's reductions of large arrays leave out NaN."""
-    if not jnp.issubdtype(x.dtype, jnp.floating):
-        return found
-    none = jnp.isnan(x)
-    least, choice = (-jnp.inf, jnp.max) if name == "reduce_max" else (jnp.inf, jnp.min)
-    others = choice(jnp.where(none, jnp.asarray(least, x.dtype), x), axis=axes)
-    lost = jnp.any(none, axis=axes)
-    return jnp.where(lost & (turn < 2), jnp.where(turn == 0, jnp.nan, others), found)
-
-
-def _without_overflow(x: Any, product: Any, axes: Any, turn: Any) -> Any:
-    """The product, or that of numbers near 1 times a power of two."""
-    if not jnp.issubdtype(x.dtype, jnp.floating):
-        return product
-    fraction, exponent = jnp.frexp(x)
-    whole = jnp.ldexp(jnp.prod(fraction, axis=axes), jnp.sum(exponent, axis=axes))
-    return jnp.where(turn == 0, whole, product)
-
-
-def _shrunk(x: Any, half: Any) -> Any:
-    """``x/half``, but not zero: its product may be with infinity."""
-    y, least = x / half.astype(x.dtype), jnp.sign(x) * jnp.finfo(x.dtype).tiny
-    return jnp.where(jnp.abs(y) > jnp.abs(least), y, least)
-
-
-def _of_some_nan(name: str, x: Any, found: Any, axes: Any, turn: Any) -> Any:
-    """NaN, or the largest of the others: XLA's reductions of large arrays leave out NaN."""
-    if not jnp.issubdtype(x.dtype, jnp.floating):
-        return found
-    none = jnp.isnan(x)
-    least, choice = (-jnp.inf, jnp.max) if name == "reduce_max" else (jnp.inf, jnp.min)
-    others = choice(jnp.where(none, jnp.asarray(least, x.dtype), x), axis=axes)
-    lost = jnp.any(none, axis=axes)
-    return jnp.where(lost & (turn < 2), jnp.where(turn == 0, jnp.nan, others), found)
-
-
-def _without_overflow(x: Any, product: Any, axes: Any, turn: Any) -> Any:
-    """The product, or that of numbers near 1 times a power of two."""
-    if not jnp.issubdtype(x.dtype, jnp.floating):
-        return product
-    fraction, exponent = jnp.frexp(x)
-    whole = jnp.ldexp(jnp.prod(fraction, axis=axes), jnp.sum(exponent, axis=axes))
-    return jnp.where(turn == 0, whole, product)
-
-
-def _log_of_subnormal(x: Any, log: Any, turn: Any) -> Any:
-    """Anything from -inf to that of the smallest normal number: XLA's of a constant is off by 1."""
-    info = jnp.finfo(x.dtype)
-    lost = (x.view(f"int{info.bits}") > 0) & (jnp.abs(x) < info.tiny)
-    least = np.log(info.tiny) + info.machep * np.log(2) - 2
-    ends = jnp.where(turn == 0, np.log(info.tiny), jnp.where(turn == 1, least, -jnp.inf))
-    return jnp.where(lost, ends.astype(x.dtype), log)
-
-
-def _of_any_order(equation: Any, args: list[Any], dot: Any, turn: Any) -> Any:
-    """The dot as it is, or without overflow, or infinite where a part of the sum overflows."""
-    if not jnp.issubdtype(dot.dtype, jnp.floating):
-        return dot
-    half = jnp.asarray(2.0**64 if dot.dtype == jnp.float32 else 2.0**512, dot.dtype)
-    small = [_shrunk(jnp.asarray(x), half) for x in args]
-    (total,), (size,) = bind(equation, small), bind(equation, [abs(x) for x in small])
-    whole = jnp.where(jnp.isfinite(total), _largest(total * half * half), total)
-    above, below = ((part / 2 * half) * half for part in (size + total, size - total))
-    parts = jnp.where(turn == 2, above, -below)
-    other = jnp.where(
-        (turn >= 2) & jnp.isinf(parts), parts, jnp.where(jnp.isfinite(dot), dot, whole)
-    )
-    return jnp.where(turn == 0, dot, other)
-
-
-def _power(name: str, equation: Any, args: list[Any], sample: Any, salt: int) -> list[Any]:
-    """As the exponential of a product: an error of the product grows with the product."""
-    (x,) = bind(equation, args)
-    if not jnp.issubdtype(x.dtype, jnp.floating):
-        return [x]
-    x = jnp.where(_at_random(sample, salt), _contracted(equation, args, x), x)
-    exponent = (
-        args[0]
-        if name == "exp2"
-        else jnp.asarray(args[1]).astype(x.dtype) * jnp.log(jnp.abs(args[0]))
-    )
-    return [
-        _moved(x, OTHERS + jnp.where(jnp.isfinite(exponent), jnp.abs(exponent), 0), sample, salt)
-    ]
-
-
-def bind(equation: Any, args: Sequence[Any]) -> list[Any]:
-    """The outputs of one operation."""
-    given = equation.primitive.get_bind_params(equation.params)
-    functions, params = given if isinstance(given, tuple) else ((), given)
-    found = equation.primitive.bind(*functions, *args, **params)
-    return list(found) if equation.primitive.multiple_results else [found]
+def _ulps(name: str, params: Any, args: list[Any]) -> Any:
+    """How much an operation may be off. XLA's have exp(x - log 2), 100 ulp of log1p."""
+    if name == "integer_pow":
+        return abs(params["y"])
+    if name == "log1p":
+        return 64 + OTHERS
+    if name in ("pow", "exp2", "sinh", "cosh"):  # the error of an exponent
+        exponent = args[0]
+        if name == "pow":
+            exponent = jnp.asarray(args[1]).astype(args[0].dtype) * jnp.log(jnp.abs(args[0]))
+        return OTHERS + jnp.where(jnp.isfinite(exponent), jnp.abs(exponent), 0)
+    return 1 if name in ONE_ULP or name in SUMS else OTHERS
 
 
 def _moved(x: Any, ulps: Any, sample: Any, salt: int, exact: bool = True) -> Any:
@@ -387,7 +205,7 @@ def _moved(x: Any, ulps: Any, sample: Any, salt: int, exact: bool = True) -> Any
         if not ((x != 0) & (np.abs(x) < np.finfo(kind).tiny)).any():
             return x  # a literal that is a normal number
         x = jnp.asarray(x)
-    return _displaced(x, jnp.asarray(ulps, kind), sample, _word(salt), exact)
+    return _displaced(x, jnp.asarray(ulps, kind), sample, word(salt), exact)
 
 
 @functools.partial(jax.jit, static_argnames="exact")  # traced once for a shape
@@ -396,7 +214,7 @@ def _displaced(x: Any, ulps: Any, sample: Any, salt: Any, exact: bool) -> Any:
     whole, low = (jnp.uint32, 0x3FF) if kind == jnp.float32 else (jnp.uint64, 0xFFFFFF)
     bits = lax.bitcast_convert_type(x, whole)
     words = bits if kind == jnp.float32 else (bits ^ (bits >> 32))
-    h = _hashed(words.astype(jnp.uint32) ^ salt, sample)
+    h = hashed(words.astype(jnp.uint32) ^ salt, sample)
     unit = h.astype(kind) * kind.type(2.0**-31) - 1
     info = jnp.finfo(kind)
     moved = x * (1 + unit * ulps * info.eps)
@@ -407,24 +225,6 @@ def _displaced(x: Any, ulps: Any, sample: Any, salt: Any, exact: bool) -> Any:
     if exact:
         still = still | (((bits & low) == 0) & (jnp.abs(x) >= info.tiny))
     return jnp.where(still, x, moved)
-
-
-def _word(salt: int) -> np.uint32:
-    return np.uint32(salt * 2654435761 % 2**32)
-
-
-def _at_random(sample: Any, salt: int) -> Any:
-    """In half of the samples, other ones for every place."""
-    return _hashed(_word(salt), sample) % 2 == 1
-
-
-@jax.jit
-def _hashed(words: Any, sample: Any) -> Any:
-    """Words of 32 random bits, other ones in every sample."""
-    h = words ^ (sample.astype(jnp.uint32) * jnp.uint32(0x85EBCA6B))
-    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
-        h = (h ^ (h >> shift)) * jnp.uint32(factor)
-    return h ^ (h >> 16)
 
 
 def moved_inputs(arguments: Any, seed: int) -> Any:

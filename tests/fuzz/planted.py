@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from . import oracle
+from . import liberties, oracle
 
 
 def _round(params: Any, right: Any, x: Any) -> Any:
@@ -83,7 +83,7 @@ def wrong(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     primitive, change = PLANTED[name]
 
     def rule(equation: Any, args: list[Any], salt: int) -> list[Any]:
-        found = oracle.bind(equation, args)
+        found = liberties.bind(equation, args)
         if equation.primitive.name != primitive:
             return found
         return [change(equation.params, found[0], *(jnp.asarray(x) for x in args))]

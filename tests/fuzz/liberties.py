@@ -1,0 +1,164 @@
+"""What XLA may give for an operation besides the number that rounds right, found by the fuzzer.
+
+``LIBERTIES[name]`` are the functions ``liberty(equation, args, x, sample, salt) -> x`` of a
+primitive of that name: its result in the samples in which XLA or the kernel takes the liberty.
+"""
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+Liberty = Callable[[Any, list[Any], Any, Any, int], Any]
+
+
+def bind(equation: Any, args: Sequence[Any]) -> list[Any]:
+    """The outputs of one operation."""
+    given = equation.primitive.get_bind_params(equation.params)
+    functions, params = given if isinstance(given, tuple) else ((), given)
+    found = equation.primitive.bind(*functions, *args, **params)
+    return list(found) if equation.primitive.multiple_results else [found]
+
+
+@jax.jit
+def hashed(words: Any, sample: Any) -> Any:
+    """Words of 32 random bits, other ones in every sample."""
+    h = words ^ (sample.astype(jnp.uint32) * jnp.uint32(0x85EBCA6B))
+    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
+        h = (h ^ (h >> shift)) * jnp.uint32(factor)
+    return h ^ (h >> 16)
+
+
+def word(salt: int) -> np.uint32:
+    """A number of the place."""
+    return np.uint32(salt * 2654435761 % 2**32)
+
+
+def at_random(sample: Any, salt: int) -> Any:
+    """In half of the samples, other ones for every place."""
+    return hashed(word(salt), sample) % 2 == 1
+
+
+def chosen(equation: Any, args: list[Any], x: Any, sample: Any, salt: int, masks: Any) -> Any:
+    """A product with the number of a boolean as a choice: 0 also for NaN and infinity."""
+    for mask in (a for a in args if id(a) in masks):
+        x = jnp.where((mask == 0) & at_random(sample, salt + 1), jnp.zeros_like(x), x)
+    return x
+
+
+def _signed(equation: Any, args: list[Any], x: Any, sample: Any, salt: int) -> Any:
+    """Zero with either sign: -0 + 0 is -0 where the zero is a constant, sign(-0) of one is 0."""
+    return jnp.where((x == 0) & (sample > 0) & at_random(sample, salt), -x, x)
+
+
+def _contracted(equation: Any, args: list[Any], x: Any, sample: Any, salt: int) -> Any:
+    """The last product as part of one operation with a sum, in which it does not overflow."""
+    finite = jnp.asarray(True)
+    for a in args:
+        finite = finite & jnp.isfinite(a)
+    if "exp" in equation.primitive.name:  # XLA's has inf - exp(inf) = inf within a loop too
+        finite = ~jnp.isnan(x)
+    return jnp.where(finite & at_random(sample, salt), _largest(x), x)
+
+
+def _largest(x: Any) -> Any:
+    """The largest number for infinity."""
+    return jnp.clip(x, -jnp.finfo(x.dtype).max, jnp.finfo(x.dtype).max)
+
+
+def _in_order(equation: Any, args: list[Any], x: Any, sample: Any, salt: int) -> Any:
+    """Sums and products in the order of the elements, which overflow elsewhere."""
+    name, params, other = equation.primitive.name, equation.params, args[0]
+    step = jnp.add if name.endswith("sum") else jnp.multiply
+    for axis in sorted(params["axes"] if "axes" in params else (params["axis"],), reverse=True):
+        rows = jnp.moveaxis(other, axis, 0)
+        rows = rows[::-1] if params.get("reverse", False) else rows
+        totals = list(itertools.accumulate(rows, step))
+        if "axes" in params:
+            nothing = jnp.full(rows.shape[1:], step is jnp.multiply, other.dtype)
+            other = totals[-1] if totals else nothing
+        elif totals:
+            totals = totals[::-1] if params.get("reverse", False) else totals
+            other = jnp.moveaxis(jnp.stack(totals), 0, axis)
+    return jnp.where(sample % 2 == 1, other, x)
+
+
+def _apart(equation: Any, args: list[Any], x: Any, sample: Any, salt: int) -> Any:
+    """The product of numbers near 1 times a power of two, which does not overflow on its way."""
+    fraction, exponent = jnp.frexp(args[0])
+    axes = equation.params["axes"]
+    whole = jnp.ldexp(jnp.prod(fraction, axis=axes), jnp.sum(exponent, axis=axes))
+    return jnp.where((sample + salt) % 3 == 0, whole, x)
+
+
+def _dot(equation: Any, args: list[Any], x: Any, sample: Any, salt: int) -> Any:
+    """The dot without overflow, or infinite where a part of its sum overflows."""
+    half = jnp.asarray(2.0**64 if x.dtype == jnp.float32 else 2.0**512, x.dtype)
+    small = [_shrunk(jnp.asarray(a), half) for a in args]
+    (total,), (size,) = bind(equation, small), bind(equation, [abs(a) for a in small])
+    whole = jnp.where(jnp.isfinite(total), _largest(total * half * half), total)
+    above, below = ((part / 2 * half) * half for part in (size + total, size - total))
+    turn = (sample + salt) % 4
+    part = jnp.where(turn == 2, above, -below)
+    other = jnp.where((turn >= 2) & jnp.isinf(part), part, jnp.where(jnp.isfinite(x), x, whole))
+    return jnp.where(turn == 0, x, other)
+
+
+def _shrunk(x: Any, half: Any) -> Any:
+    """``x/half``, but not zero: its product may be with infinity."""
+    y, least = x / half.astype(x.dtype), jnp.sign(x) * jnp.finfo(x.dtype).tiny
+    return jnp.where(jnp.abs(y) > jnp.abs(least), y, least)
+
+
+def _quotient(equation: Any, args: list[Any], x: Any, sample: Any, salt: int) -> Any:
+    """XLA divides rows by a reciprocal, which may be subnormal, so zero; others do not."""
+    a, b = args
+    large = jnp.abs(b) > (1e30 if x.dtype == jnp.float32 else 1e300)
+    factor = jnp.where(large, jnp.asarray(2.0**-64, x.dtype), jnp.asarray(1, x.dtype))
+    turn = (sample + salt) % 4
+    other = jnp.where(turn == 1, a * (1 / b), (a * factor) / (b * factor))
+    return jnp.where(turn % 2 == 0, x, other)
+
+
+def _remainder(equation: Any, args: list[Any], x: Any, sample: Any, salt: int) -> Any:
+    """By a tiny number: glibc's fmod counts on subnormal ones, which both engines take as zero."""
+    near = jnp.abs(args[1]) < jnp.finfo(x.dtype).tiny * 2.0**26
+    turn = (sample + salt) % 4
+    lost = jnp.where(turn == 0, args[0], jnp.where(turn == 1, jnp.nan, args[0] * 0))
+    return jnp.where(near & (turn < 3), lost, x)
+
+
+def _some_nan(equation: Any, args: list[Any], x: Any, sample: Any, salt: int) -> Any:
+    """NaN, or the largest of the others: XLA's reductions of large arrays leave out NaN."""
+    largest = equation.primitive.name == "reduce_max"
+    least, choice = (-jnp.inf, jnp.max) if largest else (jnp.inf, jnp.min)
+    none, axes, turn = jnp.isnan(args[0]), equation.params["axes"], (sample + salt) % 3
+    others = choice(jnp.where(none, jnp.asarray(least, x.dtype), args[0]), axis=axes)
+    lost = jnp.any(none, axis=axes)
+    return jnp.where(lost & (turn < 2), jnp.where(turn == 0, jnp.nan, others), x)
+
+
+def _bound(equation: Any, args: list[Any], x: Any, sample: Any, salt: int) -> Any:
+    """The bound of a function that saturates, before the value rounds to it."""
+    near = jnp.abs(x - jnp.round(x)) <= 8 * jnp.finfo(x.dtype).eps
+    return jnp.where(near & ((sample + salt) % 3 == 0), jnp.round(x), x)
+
+
+SATURATE = ("tanh", "logistic", "erf", "erfc")
+LIBERTIES: dict[str, tuple[Liberty, ...]] = {
+    **dict.fromkeys(("add", "add_any", "sign", "scatter-add", "scatter_add"), (_signed,)),
+    **dict.fromkeys(
+        ("mul", "exp", "exp2", "expm1", "pow", "integer_pow", "square"), (_contracted,)
+    ),
+    **dict.fromkeys(("sinh", "cosh"), (_contracted,)),
+    **dict.fromkeys(("reduce_sum", "cumsum", "cumprod"), (_in_order, _signed)),
+    **dict.fromkeys(SATURATE, (_bound,)),
+    **dict.fromkeys(("reduce_max", "reduce_min"), (_some_nan,)),
+    "reduce_prod": (_in_order, _apart, _signed),
+    "dot_general": (_dot, _signed),
+    "div": (_quotient,),
+    "rem": (_remainder,),
+}
