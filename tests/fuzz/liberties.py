@@ -42,6 +42,11 @@ def at_random(sample: Any, salt: int) -> Any:
     return hashed(word(salt), sample) % 2 == 1
 
 
+def _turn(sample: Any, salt: int, turns: int) -> Any:
+    """The samples take turns, from another one in every place."""
+    return (sample + salt % turns) % turns
+
+
 def chosen(equation: Any, args: list[Any], x: Any, sample: Any, salt: int, masks: Any) -> Any:
     """A product with the number of a boolean as a choice: 0 also for NaN and infinity."""
     for mask in (a for a in args if id(a) in masks):
@@ -91,7 +96,7 @@ def _apart(equation: Any, args: list[Any], x: Any, sample: Any, salt: int) -> An
     fraction, exponent = jnp.frexp(args[0])
     axes = equation.params["axes"]
     whole = jnp.ldexp(jnp.prod(fraction, axis=axes), jnp.sum(exponent, axis=axes))
-    return jnp.where((sample + salt) % 3 == 0, whole, x)
+    return jnp.where(_turn(sample, salt, 3) == 0, whole, x)
 
 
 def _dot(equation: Any, args: list[Any], x: Any, sample: Any, salt: int) -> Any:
@@ -101,7 +106,7 @@ def _dot(equation: Any, args: list[Any], x: Any, sample: Any, salt: int) -> Any:
     (total,), (size,) = bind(equation, small), bind(equation, [abs(a) for a in small])
     whole = jnp.where(jnp.isfinite(total), _largest(total * half * half), total)
     above, below = ((part / 2 * half) * half for part in (size + total, size - total))
-    turn = (sample + salt) % 4
+    turn = _turn(sample, salt, 4)
     part = jnp.where(turn == 2, above, -below)
     other = jnp.where((turn >= 2) & jnp.isinf(part), part, jnp.where(jnp.isfinite(x), x, whole))
     return jnp.where(turn == 0, x, other)
@@ -118,7 +123,7 @@ def _quotient(equation: Any, args: list[Any], x: Any, sample: Any, salt: int) ->
     a, b = args
     large = jnp.abs(b) > (1e30 if x.dtype == jnp.float32 else 1e300)
     factor = jnp.where(large, jnp.asarray(2.0**-64, x.dtype), jnp.asarray(1, x.dtype))
-    turn = (sample + salt) % 4
+    turn = _turn(sample, salt, 4)
     other = jnp.where(turn == 1, a * (1 / b), (a * factor) / (b * factor))
     return jnp.where(turn % 2 == 0, x, other)
 
@@ -126,7 +131,7 @@ def _quotient(equation: Any, args: list[Any], x: Any, sample: Any, salt: int) ->
 def _remainder(equation: Any, args: list[Any], x: Any, sample: Any, salt: int) -> Any:
     """By a tiny number: glibc's fmod counts on subnormal ones, which both engines take as zero."""
     near = jnp.abs(args[1]) < jnp.finfo(x.dtype).tiny * 2.0**26
-    turn = (sample + salt) % 4
+    turn = _turn(sample, salt, 4)
     lost = jnp.where(turn == 0, args[0], jnp.where(turn == 1, jnp.nan, args[0] * 0))
     return jnp.where(near & (turn < 3), lost, x)
 
@@ -135,7 +140,7 @@ def _some_nan(equation: Any, args: list[Any], x: Any, sample: Any, salt: int) ->
     """NaN, or the largest of the others: XLA's reductions of large arrays leave out NaN."""
     largest = equation.primitive.name == "reduce_max"
     least, choice = (-jnp.inf, jnp.max) if largest else (jnp.inf, jnp.min)
-    none, axes, turn = jnp.isnan(args[0]), equation.params["axes"], (sample + salt) % 3
+    none, axes, turn = jnp.isnan(args[0]), equation.params["axes"], _turn(sample, salt, 3)
     others = choice(jnp.where(none, jnp.asarray(least, x.dtype), args[0]), axis=axes)
     lost = jnp.any(none, axis=axes)
     return jnp.where(lost & (turn < 2), jnp.where(turn == 0, jnp.nan, others), x)
@@ -144,7 +149,7 @@ def _some_nan(equation: Any, args: list[Any], x: Any, sample: Any, salt: int) ->
 def _bound(equation: Any, args: list[Any], x: Any, sample: Any, salt: int) -> Any:
     """The bound of a function that saturates, before the value rounds to it."""
     near = jnp.abs(x - jnp.round(x)) <= 8 * jnp.finfo(x.dtype).eps
-    return jnp.where(near & ((sample + salt) % 3 == 0), jnp.round(x), x)
+    return jnp.where(near & (_turn(sample, salt, 3) == 0), jnp.round(x), x)
 
 
 SATURATE = ("tanh", "logistic", "erf", "erfc")
