@@ -22,7 +22,8 @@ a difference. The scan is the oracle, in four steps that each let less through:
 1. Integers and booleans agree by their bits, NaN and infinities by their places, floats to 32 ulp;
    one that is small beside the median of its output to 3 ulp of that median.
 2. The inputs moved by up to eight ulp move the scan as far: "accepted".
-3. Other roundings of every operation move the scan's program as far (``oracle``): "accepted".
+3. Other roundings of every operation (``oracle``), or the values that XLA gives some of them at
+   will (``liberties``), move the scan's program as far: "accepted".
 4. The difference goes away where the subnormal numbers of the program are zero: "subnormal".
 
 What is left is a difference. Then outputs are bisected, and the tree of the expression shrinks
