@@ -11,7 +11,8 @@ grammar of jnp and lax operations (``grammar``), and stand in what is saved, in 
 bounded, in the torque. Their arguments are inputs that change from step to step, among them NaN,
 infinities, the least and the largest integers, for 72 bodies at once. One program in five is
 differentiated too, which costs four times as much; in it each body has the gradient of one
-expression. One in ten has numbers below the normal ones, one in twenty operations without a scalar
+expression; another one in five runs for one body alone too. One in ten has numbers below the
+normal ones, one in twenty operations without a scalar
 form, where engine="auto" must give what the scan gives. Whole rollouts (``rollouts``) draw the
 scheme, a controller with memory of several dtypes, inputs, the sampling, what is saved, the
 checkpoints and the batch.

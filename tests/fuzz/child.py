@@ -247,9 +247,33 @@ def check_program(request: dict[str, Any]) -> dict[str, Any]:
             got["value"],
             forward,
         )
-    return answer | _compared(
-        scan, function, arguments, wanted, got, request, expressions, gradient
-    )
+    found = _compared(scan, function, arguments, wanted, got, request, expressions, gradient)
+    if request.get("alone"):
+        found["failures"] += _alone(function, arguments, got)
+    return answer | found
+
+
+def _alone(function: Callable[..., Any], arguments: Any, got: Any) -> list[dict[str, Any]]:
+    """Where the kernel of one body, which has no vectors, differs from that of many."""
+    import jax
+
+    single = execute(function, "fused", arguments, alone=True)
+    failures = []
+    for (path, a), b in zip(
+        jax.tree_util.tree_leaves_with_path(single), jax.tree.leaves(got), strict=True
+    ):
+        if not oracle.close(a, b[:1], 1e3).all():
+            place = jax.tree_util.keystr(path)
+            failures.append(
+                {
+                    "output": path[1].key,
+                    "kind": "alone",
+                    "leaf": place,
+                    "scan": repr(b[0]),
+                    "fused": repr(a[0]),
+                }
+            )
+    return failures
 
 
 def _compared(

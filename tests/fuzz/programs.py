@@ -99,7 +99,9 @@ class Program(NamedTuple):
             "expressions": items,
             "gradient": gradient,
         }
-        return request | {"forward": gradient and self.seed % 2 == 0} | options
+        more = {"forward": gradient and self.seed % 2 == 0}
+        more["alone"] = self.seed % GRADIENT_EVERY == 3
+        return request | more | options
 
 
 def has_subnormals(seed: int) -> bool:
