@@ -457,6 +457,17 @@ def test_a_boolean_is_a_number_within_a_dot_and_a_choice_in_a_product():
     np.testing.assert_array_equal(got[1], wanted[1])
 
 
+def test_a_dot_of_booleans_holds_where_both_do_anywhere():
+    one = np.array([[1.0, -2.0, 3.0, 4.0], [-1.0, 2.0, 3.0, -4.0], [-1.0, -1.0, -1.0, -1.0]])
+
+    def dots(x):
+        held = x > 0
+        wide = jnp.dot(held, held[0], preferred_element_type=jnp.int32)
+        return [jnp.dot(held[0], held[0]), held @ held.T, jnp.einsum("ij,kj->ik", held, ~held), wide]
+
+    assert_agree(dots, np.stack([one, -one, one + 2]))
+
+
 @FLOATS
 def test_subnormal_numbers_have_no_sign(dtype):
     tiny = np.full(3, np.finfo(dtype).smallest_subnormal)

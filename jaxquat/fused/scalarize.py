@@ -511,11 +511,14 @@ def _dot(b: Builder, equation: Any, x: Values, y: Values) -> Values:
     left, right = x.shape[len(xb) : x.ndim - len(xc)], y.shape[len(yb) : y.ndim - len(yc)]
     x = x.reshape(int(np.prod(batch)), int(np.prod(left)), int(np.prod(contracted)))
     y = y.reshape(int(np.prod(batch)), int(np.prod(right)), int(np.prod(contracted)))
-    zero = b.const(np.zeros((), equation.outvars[0].aval.dtype)[()])
+    dtype = np.dtype(equation.outvars[0].aval.dtype)
+    zero = b.const(np.zeros((), np.int32 if dtype.kind == "b" else dtype)[()])  # of booleans: whether both hold anywhere
     x, y = (_of_dtype(b, z, b.dtype(zero)) for z in (x, y))  # where the result is wider
     small = x.shape[1] * x.shape[2] * y.shape[1] <= PRODUCTS
     product = _product if small or any(b.literal(int(k)) is not None for k in (*x.flat, *y.flat)) else _product_by_loops
     found = [product(b, zero, *pair) for pair in zip(x, y, strict=True)]
+    if dtype.kind == "b":
+        found = [b.emit("ne", int(k), zero) for k in np.ravel(found)]
     return np.array(found, np.int64).reshape((*batch, *left, *right))
 
 
