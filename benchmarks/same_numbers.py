@@ -148,7 +148,7 @@ def motions() -> Iterator[tuple[str, Group]]:
     for order in (2, 4, 6):
         yield f"integrate {order}", lambda order=order: jq.kinematics.integrate(start.q, rates, 0.1, order=order)
 
-    gains = jq.control.Gains(jnp.array(2.0), jnp.array(1.0))
+    gains = jq.control.Gains(jnp.array([2.0, 1.5, 1.0]), jnp.array([1.0, 2.0, 3.0]))
 
     def controlled(options: Any, gains: Any) -> Any:
         def law(t: Any, state: Any, params: Any) -> Any:
@@ -170,7 +170,8 @@ def motions() -> Iterator[tuple[str, Group]]:
     gradient = jax.jit(jax.grad(functools.partial(loss_of, free)))
     yield "reversible reverse", functools.partial(gradient, start.omega)
     statistics = {"reduce": jq.ensembles.mean(), "progress": False}
-    yield "ensemble", lambda: jax.tree.leaves(jq.ensemble(draw, jnp.square, 100, jax.random.key(3), **statistics))
+    averaged = functools.partial(jq.ensemble, draw, jnp.square, 100, jax.random.key(3), **statistics)
+    yield "ensemble", lambda: averaged().result
     yield "covariance", lambda: jq.fit_covariance(residuals, jnp.array([1.0, 1.0])).covariance
 
 
