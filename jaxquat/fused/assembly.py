@@ -91,18 +91,23 @@ class _Writer:
 
     def load(self, dtype: np.dtype, pointer: str, batched: bool) -> str:
         """Of the lanes at ``pointer``, or one value for all of them."""
-        stored, kind = _stored(dtype), f"<{self.lanes} x {_stored(dtype)}>"
         if batched:
-            value = self.set(f"load {kind}, ptr {pointer}, align {dtype.itemsize}")
-            return self.set(f"trunc {kind} {value} to {self.vector(dtype)}") if dtype.kind == "b" else value
-        value = self.set(f"load {stored}, ptr {pointer}, align {dtype.itemsize}")
+            return self.unpacked(dtype, self.set(f"load {self.packed(dtype)}, ptr {pointer}, align {dtype.itemsize}"))
+        value = self.set(f"load {_stored(dtype)}, ptr {pointer}, align {dtype.itemsize}")
         return self.splat(dtype, self.set(f"trunc i8 {value} to i1") if dtype.kind == "b" else value)
 
     def store(self, dtype: np.dtype, value: str, pointer: str) -> None:
-        kind = f"<{self.lanes} x {_stored(dtype)}>"
-        if dtype.kind == "b":
-            value = self.set(f"zext {self.vector(dtype)} {value} to {kind}")
-        self.line(f"store {kind} {value}, ptr {pointer}, align {dtype.itemsize}")
+        self.line(f"store {self.packed(dtype)} {self.pack(dtype, value)}, ptr {pointer}, align {dtype.itemsize}")
+
+    def packed(self, dtype: np.dtype) -> str:
+        """The type of a vector in memory and as an argument, where booleans are bytes: LLVM 22 can end the process over a mask."""
+        return f"<{self.lanes} x {_stored(dtype)}>"
+
+    def pack(self, dtype: np.dtype, value: str) -> str:
+        return self.set(f"zext {self.vector(dtype)} {value} to {self.packed(dtype)}") if dtype.kind == "b" else value
+
+    def unpacked(self, dtype: np.dtype, value: str) -> str:
+        return self.set(f"trunc {self.packed(dtype)} {value} to {self.vector(dtype)}") if dtype.kind == "b" else value
 
     def call(self, result: str, function: str, arguments: Sequence[tuple[str, str]]) -> str:
         self.declared.add(f"declare {result} @{function}({', '.join(kind for kind, _ in arguments)})")
@@ -294,7 +299,7 @@ class _Writer:
             else:
                 count = 1
                 layout.append((dtypes[k],))
-                passed.append(self._passed(dtypes[k], self.value(args[k])))
+                passed.append(f"{self.packed(dtypes[k])} {self.pack(dtypes[k], self.value(args[k]))}")
             k += count
         key = routine, tuple(layout)
         if key not in self.routines:
@@ -304,23 +309,13 @@ class _Writer:
         self.line(f"call fastcc void {self.routines[key]}({', '.join(['ptr %scratch', f'ptr {into.base}', *passed])})")
         return [into._replace(dtype=routine.dtype(j), element=j) for j in range(routine.items)]
 
-    def _passed(self, dtype: np.dtype, value: str) -> str:
-        """An argument with its type. LLVM 22 can end the process over a mask that is passed: a boolean goes as a byte."""
-        if dtype.kind != "b":
-            return f"{self.vector(dtype)} {value}"
-        byte = f"<{self.lanes} x i8>"
-        return f"{byte} {self.set(f'zext {self.vector(dtype)} {value} to {byte}')}"
-
     def _function(self, name: str, routine: Routine, layout: list[tuple[Any, ...]]) -> None:
         w = _Writer(self.lanes, self)
         wanted, inputs = ["ptr %scratch", "ptr noalias %out"], []
         for number, (dtype, *row) in enumerate(layout):
-            if not row and dtype.kind == "b":
-                wanted.append(f"<{w.lanes} x i8> %x{number}")
-                inputs.append(w.set(f"trunc <{w.lanes} x i8> %x{number} to {w.vector(dtype)}"))
-            elif not row:
-                wanted.append(f"{w.vector(dtype)} %x{number}")
-                inputs.append(f"%x{number}")
+            if not row:
+                wanted.append(f"{w.packed(dtype)} %x{number}")
+                inputs.append(w.unpacked(dtype, f"%x{number}"))
             else:
                 count, kind, pitch = row
                 wanted += [f"ptr %x{number}", *([] if pitch is not None else [f"i64 %pitch{number}"])]

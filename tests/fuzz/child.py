@@ -249,31 +249,20 @@ def check_program(request: dict[str, Any]) -> dict[str, Any]:
         )
     found = _compared(scan, function, arguments, wanted, got, request, expressions, gradient)
     if request.get("alone"):
-        found["failures"] += _alone(function, arguments, got)
+        found["failures"] += _alone(function, arguments, got, request)
     return answer | found
 
 
-def _alone(function: Callable[..., Any], arguments: Any, got: Any) -> list[dict[str, Any]]:
+def _alone(
+    function: Callable[..., Any], arguments: Any, got: Any, request: dict[str, Any]
+) -> list[dict[str, Any]]:
     """Where the kernel of one body, which has no vectors, differs from that of many."""
     import jax
 
     single = execute(function, "fused", arguments, alone=True)
-    failures = []
-    for (path, a), b in zip(
-        jax.tree_util.tree_leaves_with_path(single), jax.tree.leaves(got), strict=True
-    ):
-        if not oracle.close(a, b[:1], 1e3).all():
-            place = jax.tree_util.keystr(path)
-            failures.append(
-                {
-                    "output": path[1].key,
-                    "kind": "alone",
-                    "leaf": place,
-                    "scan": repr(b[0]),
-                    "fused": repr(a[0]),
-                }
-            )
-    return failures
+    first = jax.tree.map(lambda x: x[:1], got)
+    found = differences(first, single, request | {"only": [0]}, ulps=1e3)
+    return [failure | {"kind": "alone"} for failure in found.values()]
 
 
 def _compared(
@@ -407,7 +396,7 @@ def _fallback(
 
 
 def differences(
-    wanted: dict[str, Any], got: dict[str, Any], request: dict[str, Any]
+    wanted: dict[str, Any], got: dict[str, Any], request: dict[str, Any], ulps: float = 32.0
 ) -> dict[str, dict[str, Any]]:
     """The first body that differs, by kind and output."""
     import jax
@@ -424,7 +413,7 @@ def differences(
                     "raises": f"{a.shape} {a.dtype}, {b.shape} {b.dtype}",
                 }
                 continue
-            differs = ~oracle.close(a, b)
+            differs = ~oracle.close(a, b, ulps)
             for body in np.nonzero(differs.reshape(len(a), -1).any(1))[0].tolist():
                 number = body if chosen is None else chosen[body]
                 output = output_of((jax.tree_util.DictKey(kind), *path), body, request)
