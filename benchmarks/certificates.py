@@ -55,7 +55,11 @@ REFERENCES: dict[tuple[bool, bool], tuple] = {}
 
 def body_of(name):
     """The body of FREE, HEAVY and DRIVEN, or a symmetric one where the scheme wants it."""
-    return jq.Body.from_principal(jnp.array([0.6, 0.6, 1.0])) if name == "symmetric_top_bm4" else problems.reference_body()
+    return (
+        jq.Body.from_principal(jnp.array([0.6, 0.6, 1.0]))
+        if name == "symmetric_top_bm4"
+        else problems.reference_body()
+    )
 
 
 def start(name, q=problems.TILTED):
@@ -80,7 +84,10 @@ def orders(name):
     counts = problem.T * np.array(STEPS[scheme.order])
     for n in counts.tolist():
         end = march(problem.bodies(), problem.starts(name), 0.0, problem.T, n, problem.params)
-        parts = np.asarray(jq.quaternion.distance(end.q, jnp.asarray(q))), np.linalg.norm(end.omega - omega, axis=1)
+        parts = (
+            np.asarray(jq.quaternion.distance(end.q, jnp.asarray(q))),
+            np.linalg.norm(end.omega - omega, axis=1),
+        )
         errors.append([np.sqrt(np.mean(part**2)) for part in parts])
     return [f"{problems.slope(counts, np.array(errors)[:, k]):.2f}" for k in (0, 1)]
 
@@ -89,10 +96,14 @@ def errors_of(name):
     """Rotation angles at h = .05 on FREE, HEAVY, DRIVEN."""
     found = []
     for problem, (torque, q0, q, _) in problems.REFERENCE.items():
-        if name == "symmetric_top_bm4" or (problem == "DRIVEN" and jq.SCHEMES[name].torques != "any"):
+        if name == "symmetric_top_bm4" or (
+            problem == "DRIVEN" and jq.SCHEMES[name].torques != "any"
+        ):
             found.append("-")
             continue
-        end = problems.marcher(jq.SCHEMES[name].step, torque)(body_of(name), start(name, q0), 0.0, 10.0, 200)
+        end = problems.marcher(jq.SCHEMES[name].step, torque)(
+            body_of(name), start(name, q0), 0.0, 10.0, 200
+        )
         found.append(f"{float(jq.quaternion.distance(end.q, jnp.asarray(q))):.1e}")
     return found
 
@@ -100,7 +111,9 @@ def errors_of(name):
 def marched(name, torque, q0, cast=lambda tree: tree):
     """Every hundredth state of 1e5 steps of .05, in float64 or what it is cast to."""
     step, body, begin = jq.SCHEMES[name].step, cast(body_of(name)), cast(start(name, q0))
-    rolled = lambda: jq.rollout(step, body, torque, begin, jq.grid(0.0, 0.05, 100_000), save_every=100).state  # noqa: E731
+    rolled = lambda: (
+        jq.rollout(step, body, torque, begin, jq.grid(0.0, 0.05, 100_000), save_every=100).state
+    )  # noqa: E731
     return jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), jax.jit(rolled)())
 
 
@@ -113,10 +126,14 @@ def drifts(name):
         column = []
         for states, weight in ((free, 0.0), (heavy, 1.0)):
             energy = np.asarray(jax.vmap(lambda s: jq.mechanics.energy(body, s))(states))
-            energy = energy + weight * np.asarray(jax.vmap(jq.quaternion.to_matrix)(states.q))[:, 2, 2]
+            energy = (
+                energy + weight * np.asarray(jax.vmap(jq.quaternion.to_matrix)(states.q))[:, 2, 2]
+            )
             column.append(np.abs(energy / energy[0] - 1).max())
         momentum = np.asarray(jax.vmap(lambda s: jq.mechanics.momentum(body, s))(free))
-        column.append(np.linalg.norm(momentum - momentum[0], axis=1).max() / np.linalg.norm(momentum[0]))
+        column.append(
+            np.linalg.norm(momentum - momentum[0], axis=1).max() / np.linalg.norm(momentum[0])
+        )
         column.append(np.abs(np.linalg.norm(heavy.q, axis=1) - 1).max())
         found.append(column)
     cells = ["; ".join(size(column[k]) for column in found) for k in range(4)]
@@ -153,8 +170,18 @@ def reversibility(name):
 
     @jax.jit
     def run():
-        far = jax.lax.scan(lambda s, k: (step(body, problems.heavy, 0.0, s, 0.01, None), None), begin, None, length=2000)[0]
-        return jax.lax.scan(lambda s, k: (step(body, problems.heavy, 0.0, s, -0.01, None), None), far, None, length=2000)[0]
+        far = jax.lax.scan(
+            lambda s, k: (step(body, problems.heavy, 0.0, s, 0.01, None), None),
+            begin,
+            None,
+            length=2000,
+        )[0]
+        return jax.lax.scan(
+            lambda s, k: (step(body, problems.heavy, 0.0, s, -0.01, None), None),
+            far,
+            None,
+            length=2000,
+        )[0]
 
     back = run()
     return f"{float(jq.quaternion.distance(back.q, begin.q)) + float(np.abs(back.omega - begin.omega).max()):.0e}"
@@ -165,14 +192,22 @@ def gradient(name):
 
     def loss(pull):
         torque = lambda t, state, p: jq.quaternion.rotate_inverse(state.q, p)  # noqa: E731
-        path = jq.rollout(jq.SCHEMES[name].step, body_of(name), torque, start(name), jq.grid(0.0, 0.05, 20), pull, save_every=20)
+        path = jq.rollout(
+            jq.SCHEMES[name].step,
+            body_of(name),
+            torque,
+            start(name),
+            jq.grid(0.0, 0.05, 20),
+            pull,
+            save_every=20,
+        )
         return jnp.sum(path.state.q[-1] * jnp.arange(4.0)) + jnp.sum(path.state.omega[-1])
 
     at, h = jnp.array([0.3, -0.5, 0.8]), 1e-3
     moved = at[None, None] + h * jnp.array([-2.0, -1.0, 1.0, 2.0])[:, None, None] * jnp.eye(3)[None]
-    forward, reverse, (a, b, c, d) = jax.jit(lambda x: (jax.jacfwd(loss)(x), jax.grad(loss)(x), jax.vmap(jax.vmap(loss))(moved)))(
-        at
-    )
+    forward, reverse, (a, b, c, d) = jax.jit(
+        lambda x: (jax.jacfwd(loss)(x), jax.grad(loss)(x), jax.vmap(jax.vmap(loss))(moved))
+    )(at)
     wanted = (a - 8 * b + 8 * c - d) / (12 * h)
     return f"{max(np.abs(forward - wanted).max(), np.abs(reverse - wanted).max()) / np.abs(wanted).max():.0e}"
 
@@ -182,7 +217,9 @@ def microseconds(name, bodies):
     step = jq.SCHEMES[name].step
     body, begin = narrow((body_of(name), start(name)))
     begins = jax.tree.map(lambda x: jnp.broadcast_to(x, (bodies, *x.shape)), begin)
-    one = lambda s, b: jq.rollout(step, b, problems.heavy, s, jq.grid(0.0, 0.01, 500), save_every=500).state  # noqa: E731
+    one = lambda s, b: (
+        jq.rollout(step, b, problems.heavy, s, jq.grid(0.0, 0.01, 500), save_every=500).state
+    )  # noqa: E731
     run = jax.jit(jax.vmap(one, (0, None))).lower(begins, body).compile()
     times = []
     for _ in range(6):
@@ -202,18 +239,31 @@ HEADS = {
 
 def accuracy(name):
     """The cells of a scheme."""
-    cells = [VARIANTS.get(name, ""), *orders(name), *errors_of(name), str(jq.SCHEMES[name].evaluations)]
+    cells = [
+        VARIANTS.get(name, ""),
+        *orders(name),
+        *errors_of(name),
+        str(jq.SCHEMES[name].evaluations),
+    ]
     return [*cells, microseconds(name, 1), microseconds(name, 64), gradient(name)]
 
 
 def certificates(names, titles):
     """{title: Markdown table}."""
-    cells = {"Accuracy": accuracy, "Conservation": lambda name: [*drifts(name), reversibility(name)], "Rounding": rounding}
+    cells = {
+        "Accuracy": accuracy,
+        "Conservation": lambda name: [*drifts(name), reversibility(name)],
+        "Rounding": rounding,
+    }
     rows = {title: [HEADS[title], "|" + "---|" * (HEADS[title].count("|") - 1)] for title in titles}
     for name in names:
         began = time.perf_counter()
         for title, lines in rows.items():
-            if title != "Rounding" or "momentum" in jq.SCHEMES[name].conserves or name in ("rkmk4", "zhao"):
+            if (
+                title != "Rounding"
+                or "momentum" in jq.SCHEMES[name].conserves
+                or name in ("rkmk4", "zhao")
+            ):
                 lines.append("| " + " | ".join([f"`{name}`", *cells[title](name)]) + " |")
                 print(lines[-1], flush=True)
         print(f"{time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
@@ -241,33 +291,59 @@ def averaged_rk4(body, torque, t, state, dt, params):
 
 def cases():
     """{title: (body, torque, start, end of time, attitude there)}."""
-    coning_state, coning_torque = jq.exact.prescribed(problems.reference_body(), lambda t: jq.exact.coning(0.6, 4.0, t).q)
+    coning_state, coning_torque = jq.exact.prescribed(
+        problems.reference_body(), lambda t: jq.exact.coning(0.6, 4.0, t).q
+    )
     fast = jq.Body.from_principal(jnp.array([15.234375, 15.234375, 0.46875]))
     fast_start = jq.State(jnp.array([-0.5, 0.5, 0.5, 0.5]), jnp.array([-4.61538, 0, 150.0]))
     fast_torque = jq.torques.heavy_top(147.15, jnp.array([0.0, 0, 1]))
-    fast_end = problems.marcher(jq.symmetric_top_bm4, fast_torque)(fast, fast_start, 0.0, 1.0, 1600).q
+    fast_end = problems.marcher(jq.symmetric_top_bm4, fast_torque)(
+        fast, fast_start, 0.0, 1.0, 1600
+    ).q
     found = {
-        name: (problems.reference_body(), torque, jq.State(jnp.asarray(q0), jnp.asarray(problems.OMEGA0)), 10.0, jnp.asarray(q))
+        name: (
+            problems.reference_body(),
+            torque,
+            jq.State(jnp.asarray(q0), jnp.asarray(problems.OMEGA0)),
+            10.0,
+            jnp.asarray(q),
+        )
         for name, (torque, q0, q, _) in problems.REFERENCE.items()
     }
     found["fast heavy top"] = (fast, fast_torque, fast_start, 1.0, fast_end)
-    found["coning"] = (problems.reference_body(), coning_torque, coning_state(0.0), 3.0, coning_state(3.0).q)
+    found["coning"] = (
+        problems.reference_body(),
+        coning_torque,
+        coning_state(0.0),
+        3.0,
+        coning_state(3.0).q,
+    )
     return found
 
 
 def comparison():
     """Terze, Mueller and Zlatar's: Lie RK4 against Formulations I and II at long steps, as a Markdown table."""
-    lines = ["| problem | h | rkmk4 | formulation1 | formulation2 | best |", "|---|---|---|---|---|---|"]
+    lines = [
+        "| problem | h | rkmk4 | formulation1 | formulation2 | best |",
+        "|---|---|---|---|---|---|",
+    ]
     names = ("rkmk4", "formulation1", "formulation2")
     for title, (body, torque, begin, end, wanted) in cases().items():
         marches = {name: problems.marcher(jq.SCHEMES[name].step, torque) for name in names}
-        for h in {"fast heavy top": (0.01, 0.005), "coning": (0.05, 0.1, 0.3)}.get(title, (0.05, 0.1, 0.2, 0.4)):
+        for h in {"fast heavy top": (0.01, 0.005), "coning": (0.05, 0.1, 0.3)}.get(
+            title, (0.05, 0.1, 0.2, 0.4)
+        ):
             n = round(end / h / 10) * 10
             found = {
-                name: float(jq.quaternion.distance(march(body, begin, 0.0, end, n).q, wanted)) for name, march in marches.items()
+                name: float(jq.quaternion.distance(march(body, begin, 0.0, end, n).q, wanted))
+                for name, march in marches.items()
             }
             best = min(found, key=lambda name: found[name])
-            lines.append(f"| {title} | {end / n:.3g} | " + " | ".join(f"{found[name]:.2e}" for name in names) + f" | {best} |")
+            lines.append(
+                f"| {title} | {end / n:.3g} | "
+                + " | ".join(f"{found[name]:.2e}" for name in names)
+                + f" | {best} |"
+            )
             print(lines[-1], flush=True)
     return "\n".join(lines)
 
@@ -298,17 +374,28 @@ def plot():
     for column, (title, (body, torque, begin, end, wanted)) in enumerate(cases().items()):
         for color, (name, (step, evaluations)) in enumerate(methods.items()):
             attitude_only = name in jq.SCHEMES and jq.SCHEMES[name].torques != "any"
-            if (title == "DRIVEN" and attitude_only) or (name == "symmetric_top_bm4" and title != "fast heavy top"):
+            if (title == "DRIVEN" and attitude_only) or (
+                name == "symmetric_top_bm4" and title != "fast heavy top"
+            ):
                 continue
             points = []
             march = problems.marcher(step, torque)
-            for n in np.unique(np.round(end * 10.0 ** np.linspace(1.0, 2.6, 6) * (10 if end == 1.0 else 1) / 10).astype(int)) * 10:
+            for n in (
+                np.unique(
+                    np.round(
+                        end * 10.0 ** np.linspace(1.0, 2.6, 6) * (10 if end == 1.0 else 1) / 10
+                    ).astype(int)
+                )
+                * 10
+            ):
                 last, seconds = march(body, begin, 0.0, end, int(n)), []
                 for _ in range(2):
                     began = time.perf_counter()
                     last = jax.block_until_ready(march(body, begin, 0.0, end, int(n)))
                     seconds.append(time.perf_counter() - began)
-                points.append((n * evaluations, min(seconds), float(jq.quaternion.distance(last.q, wanted))))
+                points.append(
+                    (n * evaluations, min(seconds), float(jq.quaternion.distance(last.q, wanted)))
+                )
             work, clock, errors = np.array(points).T
             style = {
                 "linestyle": "--" if name in ("averaged-rate RK4", "formulation2") else "-",
@@ -316,13 +403,19 @@ def plot():
                 "marker": ".",
             }
             for row, x in enumerate((work, clock)):
-                axes[row, column].loglog(x, np.maximum(errors, 1e-14), label=labels.get(name, name), **style)
+                axes[row, column].loglog(
+                    x, np.maximum(errors, 1e-14), label=labels.get(name, name), **style
+                )
         axes[0, column].set(title=title, xlabel="torque evaluations")
         axes[1, column].set(xlabel="wall time [s], one body")
         print(title, file=sys.stderr, flush=True)
     for row in axes:
         row[0].set_ylabel("rotation angle error [rad]")
-    handles = {label: line for axis in axes[0] for line, label in zip(*axis.get_legend_handles_labels(), strict=True)}
+    handles = {
+        label: line
+        for axis in axes[0]
+        for line, label in zip(*axis.get_legend_handles_labels(), strict=True)
+    }
     figure.legend(handles.values(), handles.keys(), loc="lower center", ncol=5)
     figure.tight_layout(rect=(0, 0.08, 1, 1))
     figure.savefig(ROOT / "docs" / "work_precision.png", dpi=75)
@@ -330,9 +423,19 @@ def plot():
 
 def main():
     """Measure, print, and where asked write and draw."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--schemes", nargs="*", default=list(jq.SCHEMES), choices=list(jq.SCHEMES), metavar="NAME")
-    parser.add_argument("--tables", nargs="*", default=[*HEADS, COMPARISON], choices=[*HEADS, COMPARISON], metavar="TITLE")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--schemes", nargs="*", default=list(jq.SCHEMES), choices=list(jq.SCHEMES), metavar="NAME"
+    )
+    parser.add_argument(
+        "--tables",
+        nargs="*",
+        default=[*HEADS, COMPARISON],
+        choices=[*HEADS, COMPARISON],
+        metavar="TITLE",
+    )
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--plot", action="store_true")
     options = parser.parse_args()
@@ -344,7 +447,10 @@ def main():
         text = page.read_text()
         for title, table in tables.items():
             text = re.sub(
-                rf"(## {title}\n.*?\n\n)\|.*?\n(\n|\Z)", lambda found, t=table: f"{found[1]}{t}\n{found[2]}", text, flags=re.S
+                rf"(## {title}\n.*?\n\n)\|.*?\n(\n|\Z)",
+                lambda found, t=table: f"{found[1]}{t}\n{found[2]}",
+                text,
+                flags=re.S,
             )
         page.write_text(text)
     if options.plot:

@@ -36,12 +36,18 @@ def simulate(engine, steps, start):
     """The rate at the end."""
     body, gains = jq.Body(jnp.asarray(INERTIA, start.q.dtype)), jnp.array([6.0, 4.0])
     grid = jq.grid(0.0, 0.01, steps)
-    return jq.rollout(jq.rkmk4, body, torque, start, grid, gains, save_every=steps, engine=engine).state.omega[-1]
+    return jq.rollout(
+        jq.rkmk4, body, torque, start, grid, gains, save_every=steps, engine=engine
+    ).state.omega[-1]
 
 
 def clock(times):
     """Not a statistic: when a chunk arrived."""
-    return ensembles.Reducer(lambda rows, index: times.append(time.perf_counter()) or (), lambda a, b: a, lambda summary: None)
+    return ensembles.Reducer(
+        lambda rows, index: times.append(time.perf_counter()) or (),
+        lambda a, b: a,
+        lambda summary: None,
+    )
 
 
 def rate(simulate, chunk, mesh):
@@ -55,27 +61,42 @@ def rate(simulate, chunk, mesh):
 
 def main():
     """Print the tables of docs/scaling.md."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--chunks", type=int, nargs="+", default=[1024, 16384])
     parser.add_argument("--engines", nargs="+", default=["fused", "scan"])
     given = parser.parse_args()
     devices = jax.devices()
     mesh = Mesh(np.array(devices), ("members",))
-    print(f"{len(devices)} x {devices[0].device_kind}, {given.steps} steps, jax {jax.__version__}\n")
+    print(
+        f"{len(devices)} x {devices[0].device_kind}, {given.steps} steps, jax {jax.__version__}\n"
+    )
     print("| engine | chunk | members/s | M body-steps/s | MB a device | 1e9 members, hours |")
     print("|---|---|---|---|---|---|")
     for engine in given.engines:
         for chunk in given.chunks:
             one = partial(simulate, engine, given.steps)
-            program = chunks.compiled(chunks.Problem(sample, one, CHUNKS * chunk, jax.random.key(0), mesh), chunk)
+            program = chunks.compiled(
+                chunks.Problem(sample, one, CHUNKS * chunk, jax.random.key(0), mesh), chunk
+            )
             megabytes = chunks.needed_bytes(program) / 1e6
             members = rate(one, chunk, mesh)
             speed = f"{members:.0f} | {members * given.steps / 1e6:.1f} | {megabytes:.1f} | {1e9 / members / 3600:.1f}"
             print(f"| {engine} | {chunk} | {speed} |", flush=True)
-    chunk, rows = max(given.chunks), np.random.default_rng(0).standard_normal((max(given.chunks), 3)).astype(np.float32)
-    print("\n| on the host, three numbers a member | microseconds a member | 1e9 members, hours |\n|---|---|---|")
-    reducers = {"mean": ensembles.mean(), "covariance": ensembles.covariance(), "quantiles": ensembles.quantiles([0.05, 0.5, 0.95])}
+    chunk, rows = (
+        max(given.chunks),
+        np.random.default_rng(0).standard_normal((max(given.chunks), 3)).astype(np.float32),
+    )
+    print(
+        "\n| on the host, three numbers a member | microseconds a member | 1e9 members, hours |\n|---|---|---|"
+    )
+    reducers = {
+        "mean": ensembles.mean(),
+        "covariance": ensembles.covariance(),
+        "quantiles": ensembles.quantiles([0.05, 0.5, 0.95]),
+    }
     reducers["largest"] = ensembles.largest(10, lambda out: out[:, 0])
     for name, reducer in reducers.items():
         summary = reducer.summarise(rows, np.arange(chunk))

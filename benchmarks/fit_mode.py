@@ -27,11 +27,21 @@ def loss(params: Array) -> Array:
 
     def one(q: Array, omega: Array) -> Array:
         body = jq.Body.from_principal(jnp.array([0.6, 1.0, 1.5]))
-        path = jq.rollout(jq.rkmk4, body, torque, jq.State(q, omega), jq.grid(0.0, 0.05, STEPS), gains, save_every=STEPS)
+        path = jq.rollout(
+            jq.rkmk4,
+            body,
+            torque,
+            jq.State(q, omega),
+            jq.grid(0.0, 0.05, STEPS),
+            gains,
+            save_every=STEPS,
+        )
         return jq.quaternion.squared_distance(path.state.q[-1], jnp.array([1.0, 0, 0, 0]))
 
     turn, spin = jax.random.split(jax.random.key(0))
-    return jnp.mean(jax.vmap(one)(jq.quaternion.random(turn, (BODIES,)), jax.random.normal(spin, (BODIES, 3))))
+    return jnp.mean(
+        jax.vmap(one)(jq.quaternion.random(turn, (BODIES,)), jax.random.normal(spin, (BODIES, 3)))
+    )
 
 
 def clock(function: Callable[[Array], Any], params: Array) -> tuple[float, float]:
@@ -48,7 +58,9 @@ def clock(function: Callable[[Array], Any], params: Array) -> tuple[float, float
 
 def main() -> None:
     """Print the table."""
-    print("parameters   simulation [ms]   forward mode   reverse mode   reverse/forward   compile forward, reverse [s]")
+    print(
+        "parameters   simulation [ms]   forward mode   reverse mode   reverse/forward   compile forward, reverse [s]"
+    )
     for size in (2, 6, 12, 24, 48):
         params = 0.1 * jnp.ones(size)
         plain, _ = clock(loss, params)

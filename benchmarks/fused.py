@@ -36,14 +36,36 @@ def c_loop():
     if compiler is None:
         return None
     tiny = float(np.finfo(np.float32).eps) / 64  # the terms that series.py keeps in float32
-    tables = {"COS": (series._COS, 4.0), "SINC": (series._SINC, 4.0), "POLES": (series._FAR_POLES, np.pi**2)}
+    tables = {
+        "COS": (series._COS, 4.0),
+        "SINC": (series._SINC, 4.0),
+        "POLES": (series._FAR_POLES, np.pi**2),
+    }
     defines = []
     for name, (coefficients, largest) in tables.items():
         kept = [c for n, c in enumerate(coefficients) if abs(c) * largest**n * max(1, n * n) > tiny]
         defines.append(f"-D{name}={{{','.join(f'{c!r}f' for c in kept)}}}")
     library = Path(tempfile.mkdtemp()) / "limit.so"
-    flags = ["-O3", "-march=native", "-mprefer-vector-width=512", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"]
-    command = [compiler, *flags, *defines, "-shared", "-fPIC", str(HERE / "limit.c"), "-o", str(library), "-lm", "-lpthread"]
+    flags = [
+        "-O3",
+        "-march=native",
+        "-mprefer-vector-width=512",
+        "-fno-math-errno",
+        "-fno-trapping-math",
+        "-ffp-contract=fast",
+    ]
+    command = [
+        compiler,
+        *flags,
+        *defines,
+        "-shared",
+        "-fPIC",
+        str(HERE / "limit.c"),
+        "-o",
+        str(library),
+        "-lm",
+        "-lpthread",
+    ]
     subprocess.run(command, check=True)
     return ctypes.CDLL(str(library)).rollout
 
@@ -68,7 +90,12 @@ def by_c(loop, starts, steps, threads):
     q = begin[0]
     for _ in range(6):
         q, w = (x.copy() for x in begin)
-        sizes = ctypes.c_long(q.shape[1]), ctypes.c_long(steps), ctypes.c_float(peers.DT), ctypes.c_long(threads)
+        sizes = (
+            ctypes.c_long(q.shape[1]),
+            ctypes.c_long(steps),
+            ctypes.c_float(peers.DT),
+            ctypes.c_long(threads),
+        )
         began = time.perf_counter()
         loop(*map(pointer, (inertia, inverse, gains, q, w)), *sizes)
         best = min(best, time.perf_counter() - began)
@@ -78,7 +105,10 @@ def by_c(loop, starts, steps, threads):
 def table(bodies, dtype, steps, loop):
     """Print one table."""
     turn, spin = jax.random.split(jax.random.key(0))
-    starts = jq.State(jq.quaternion.random(turn, (bodies,), dtype=dtype), jax.random.normal(spin, (bodies, 3), dtype))
+    starts = jq.State(
+        jq.quaternion.random(turn, (bodies,), dtype=dtype),
+        jax.random.normal(spin, (bodies, 3), dtype),
+    )
     gains = jnp.asarray(GAINS, dtype)
     scan = partial(peers.library, checkpoint="none")
     engines = {
@@ -91,11 +121,15 @@ def table(bodies, dtype, steps, loop):
         engines['scan, "sqrt"'] = partial(peers.library, checkpoint="sqrt"), jax.value_and_grad
         del engines["scan"], engines["diffrax Tsit5"]
     print(f"\n{bodies} bodies, {steps} steps, {dtype}\n")
-    print("| engine | forward ms | ratio | M body-steps/s | gradient ms | ratio | gradient / forward | temporaries MB |")
+    print(
+        "| engine | forward ms | ratio | M body-steps/s | gradient ms | ratio | gradient / forward | temporaries MB |"
+    )
     print("|---|---|---|---|---|---|---|---|")
     first, ends = None, None
     for name, (engine, differentiate) in engines.items():
-        run = lambda gains, starts, engine=engine: jax.vmap(lambda start: engine(start, gains, steps=steps))(starts)  # noqa: E731
+        run = lambda gains, starts, engine=engine: jax.vmap(
+            lambda start: engine(start, gains, steps=steps)
+        )(starts)  # noqa: E731
 
         def loss(gains, run=run):
             ends = run(gains, starts)
@@ -111,14 +145,25 @@ def table(bodies, dtype, steps, loop):
         reverse_ms = timed(lambda reverse=reverse: reverse(gains), repeats)
         memory = reverse.memory_analysis()
         first = first or (forward_ms, reverse_ms)
-        cells = [f"{forward_ms:.2f}", f"{forward_ms / first[0]:.2f}", f"{bodies * steps / forward_ms / 1e3:.1f}"]
-        cells += [f"{reverse_ms:.2f}", f"{reverse_ms / first[1]:.2f}", f"{reverse_ms / forward_ms:.1f}"]
+        cells = [
+            f"{forward_ms:.2f}",
+            f"{forward_ms / first[0]:.2f}",
+            f"{bodies * steps / forward_ms / 1e3:.1f}",
+        ]
+        cells += [
+            f"{reverse_ms:.2f}",
+            f"{reverse_ms / first[1]:.2f}",
+            f"{reverse_ms / forward_ms:.1f}",
+        ]
         cells.append(f"{memory.temp_size_in_bytes / 1e6:.1f}" if memory else "")
         print("|", " | ".join([name, *cells]), "|", flush=True)
     if loop is not None and dtype == "float32" and bodies % 16 == 0 and first and ends:
         ms, q = by_c(loop, starts, steps, len(os.sched_getaffinity(0)))
         assert np.abs(q - np.asarray(ends.q)).max() < 1e-4, "the C loop computes something else"
-        print(f"| C by hand | {ms:.2f} | {ms / first[0]:.2f} | {bodies * steps / ms / 1e3:.1f} | | | | |", flush=True)
+        print(
+            f"| C by hand | {ms:.2f} | {ms / first[0]:.2f} | {bodies * steps / ms / 1e3:.1f} | | | | |",
+            flush=True,
+        )
 
 
 COMPILE = """
@@ -169,20 +214,31 @@ print(f"{{halfway - began:.2f}} {{seconds:.2f}} {{before:.4f}} {{float(run(param
 
 def compile_times():
     """Of value and gradient in fresh processes, without and then with object code on disk; how long they run, by the scan too."""
-    print("\n| torque | tracing s | lowering and compiling, cold s | from the disk cache s | gradient ms | by the scan ms |")
+    print(
+        "\n| torque | tracing s | lowering and compiling, cold s | from the disk cache s | gradient ms | by the scan ms |"
+    )
     print("|---|---|---|---|---|---|")
-    for name, width, updates in (("quaternion law", 0, 0), ("two layers of 16", 16, 200), ("two layers of 64", 64, 0)):
+    for name, width, updates in (
+        ("quaternion law", 0, 0),
+        ("two layers of 16", 16, 200),
+        ("two layers of 64", 64, 0),
+    ):
         with tempfile.TemporaryDirectory() as folder:
 
             def compiled(engine, folder=folder, width=width, updates=updates):
                 code = COMPILE.format(here=str(HERE), width=width, updates=updates, engine=engine)
                 environment = {**os.environ, "JAXQUAT_CACHE": folder}
                 command = [sys.executable, "-c", code]
-                return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout.split()
+                return subprocess.run(
+                    command, env=environment, check=True, capture_output=True, text=True
+                ).stdout.split()
 
             cold, kept, scan = (compiled(engine) for engine in ("fused", "fused", "scan"))
         fit = f" (loss {cold[2]} -> {cold[3]} in {updates} updates)" if updates else ""
-        print(f"| {name}{fit} | {kept[0]} | {cold[1]} | {kept[1]} | {kept[4]} | {scan[4]} |", flush=True)
+        print(
+            f"| {name}{fit} | {kept[0]} | {cold[1]} | {kept[1]} | {kept[4]} | {scan[4]} |",
+            flush=True,
+        )
 
 
 def fit_updates():
@@ -194,7 +250,11 @@ def fit_updates():
     initial = jax.tree.map(jnp.log, fit_gains.HOFFMANN)
     print("\n| value and gradient of fit_gains.py | ms |\n|---|---|")
     for engine, differentiate in (("scan", forward_value_and_grad), ("fused", jax.value_and_grad)):
-        run = jax.jit(differentiate(lambda gains, engine=engine: fit_gains.loss(jq.rkmk4, engine, gains, starts, None)))
+        run = jax.jit(
+            differentiate(
+                lambda gains, engine=engine: fit_gains.loss(jq.rkmk4, engine, gains, starts, None)
+            )
+        )
         jax.block_until_ready(run(initial))
         print(f"| {engine} | {timed(lambda run=run: run(initial)):.2f} |", flush=True)
 
@@ -208,14 +268,20 @@ def elementary():
     with jax.enable_x64(True):
         for name, (single, double) in units.RANGES.items():
             errors = [f"{units.worst(name, dtype):.2f}" for dtype in (np.float32, np.float64)]
-            print(f"| {name} | {' | '.join(errors)} | up to {single:g} and {double:g} |", flush=True)
+            print(
+                f"| {name} | {' | '.join(errors)} | up to {single:g} and {double:g} |", flush=True
+            )
 
 
 def main():
     """Every combination asked for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--bodies", type=int, nargs="+", default=[1, 64, 1024, 16384])
-    parser.add_argument("--dtypes", nargs="+", default=["float32", "float64"], choices=["float32", "float64"])
+    parser.add_argument(
+        "--dtypes", nargs="+", default=["float32", "float64"], choices=["float32", "float64"]
+    )
     parser.add_argument("--steps", type=int, default=1024)
     options = parser.parse_args()
     loop = c_loop()

@@ -28,7 +28,10 @@ LIMIT = 420.0  # seconds, after which nothing new begins
 def starts_of(bodies, dtype):
     """Random attitudes and rates."""
     turn, spin = jax.random.split(jax.random.key(0))
-    return jq.State(jq.quaternion.random(turn, (bodies,), dtype=dtype), jax.random.normal(spin, (bodies, 3), dtype))
+    return jq.State(
+        jq.quaternion.random(turn, (bodies,), dtype=dtype),
+        jax.random.normal(spin, (bodies, 3), dtype),
+    )
 
 
 def loss_of(run):
@@ -52,19 +55,33 @@ def correctness(steps):
 
                 def run(start, gains, engine, step=step, body=body):
                     path = jq.rollout(
-                        step, body, peers.torque, start, jq.grid(0.0, peers.DT, steps), gains, save_every=steps, engine=engine
+                        step,
+                        body,
+                        peers.torque,
+                        start,
+                        jq.grid(0.0, peers.DT, steps),
+                        gains,
+                        save_every=steps,
+                        engine=engine,
                     )
                     return jax.tree.map(lambda x: x[-1], path.state)
 
                 values, slopes = {}, {}
                 for chosen in ("scan", "fused"):
                     of = partial(run, engine=chosen)
-                    values[chosen] = jax.jit(lambda gains, starts, of=of: jax.vmap(lambda s: of(s, gains))(starts))(gains, starts)
+                    values[chosen] = jax.jit(
+                        lambda gains, starts, of=of: jax.vmap(lambda s: of(s, gains))(starts)
+                    )(gains, starts)
                     slopes[chosen] = jax.jit(jax.grad(loss_of(of)))(gains, starts)
-                pairs = zip(jax.tree.leaves(values["fused"]), jax.tree.leaves(values["scan"]), strict=True)
+                pairs = zip(
+                    jax.tree.leaves(values["fused"]), jax.tree.leaves(values["scan"]), strict=True
+                )
                 found[f"{name}, {dtype}"] = {
                     "value": max(float(jnp.abs(a - b).max() / jnp.abs(b).max()) for a, b in pairs),
-                    "gradient": float(jnp.abs(slopes["fused"] - slopes["scan"]).max() / jnp.abs(slopes["scan"]).max()),
+                    "gradient": float(
+                        jnp.abs(slopes["fused"] - slopes["scan"]).max()
+                        / jnp.abs(slopes["scan"]).max()
+                    ),
                 }
     return found
 
@@ -85,7 +102,9 @@ def operations():
     body, dtype = jq.Body(jnp.asarray(peers.INERTIA, jnp.float32)), jnp.float32
     zero, dt = jnp.zeros((), dtype), jnp.asarray(peers.DT, dtype)
     problem = Problem(jq.rkmk4, body, peers.torque, zero, dt, 1, jnp.ones(2, dtype), None)
-    traced = engine.trace(problem, jq.State(jnp.array([1.0, 0, 0, 0]), jnp.ones(3)), None, 1, 1, None)
+    traced = engine.trace(
+        problem, jq.State(jnp.array([1.0, 0, 0, 0]), jnp.ones(3)), None, 1, 1, None
+    )
     back = traced.differentiated().step_back
     assert back is not None
     return sum(traced.loop.step.counts().values()), sum(back.counts().values())
@@ -93,26 +112,45 @@ def operations():
 
 def main():
     """Measure, print, write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "docs" / "benchmarks" / "gpu.json")
-    parser.add_argument("--bodies", type=int, nargs="+", default=[10**3, 10**4, 10**5, 10**6, 10**7])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path(__file__).parents[1] / "docs" / "benchmarks" / "gpu.json"
+    )
+    parser.add_argument(
+        "--bodies", type=int, nargs="+", default=[10**3, 10**4, 10**5, 10**6, 10**7]
+    )
     parser.add_argument("--steps", type=int, default=1000)
-    parser.add_argument("--teraflops", type=float, default=67.0, help="float32 rate of the device (H200: 67)")
-    parser.add_argument("--terabytes", type=float, default=4.8, help="memory bandwidth per second (H200: 4.8)")
+    parser.add_argument(
+        "--teraflops", type=float, default=67.0, help="float32 rate of the device (H200: 67)"
+    )
+    parser.add_argument(
+        "--terabytes", type=float, default=4.8, help="memory bandwidth per second (H200: 4.8)"
+    )
     options = parser.parse_args()
     if jax.default_backend() != "gpu":
         raise SystemExit(f"wanted a GPU, got {jax.default_backend()}")
     began, steps = time.perf_counter(), options.steps
-    found = {"device": jax.devices()[0].device_kind, "jax": jax.__version__, "steps": steps, "correctness": correctness(200)}
+    found = {
+        "device": jax.devices()[0].device_kind,
+        "jax": jax.__version__,
+        "steps": steps,
+        "correctness": correctness(200),
+    }
     for name, errors in found["correctness"].items():
-        print(f"{name}: values {errors['value']:.1e}, gradient {errors['gradient']:.1e}", flush=True)
+        print(
+            f"{name}: values {errors['value']:.1e}, gradient {errors['gradient']:.1e}", flush=True
+        )
     ahead, back = operations()
     engines = {
         "fused": partial(peers.library, steps=steps, checkpoint="none", engine="fused"),
         "scan": partial(peers.library, steps=steps, checkpoint="sqrt"),
         "diffrax Tsit5": partial(peers.by_diffrax, steps=steps),
     }
-    print("\n| bodies | engine | forward ms | M body-steps/s | of the floor | gradient ms | of the floor |")
+    print(
+        "\n| bodies | engine | forward ms | M body-steps/s | of the floor | gradient ms | of the floor |"
+    )
     print("|---|---|---|---|---|---|---|")
     found["rows"], gone = [], set()
     for bodies in options.bodies:
@@ -123,20 +161,29 @@ def main():
             row = {"bodies": bodies, "engine": name}
             try:
                 row["forward"] = best(
-                    jax.jit(lambda gains, starts, run=run: jax.vmap(lambda s: run(s, gains))(starts)), gains, starts
+                    jax.jit(
+                        lambda gains, starts, run=run: jax.vmap(lambda s: run(s, gains))(starts)
+                    ),
+                    gains,
+                    starts,
                 )
                 row["gradient"] = best(jax.jit(jax.value_and_grad(loss_of(run))), gains, starts)
             except jax.errors.JaxRuntimeError as error:  # out of memory
                 row["error"] = str(error).splitlines()[0]
                 gone.add(name)
             floors = [
-                max(count * bodies * steps / options.teraflops / 1e12, 2 * 28 * bodies / options.terabytes / 1e12)
+                max(
+                    count * bodies * steps / options.teraflops / 1e12,
+                    2 * 28 * bodies / options.terabytes / 1e12,
+                )
                 for count in (ahead, 2 * ahead + back)
             ]
             cells = [f"{bodies}", name]
             for kind, floor in zip(("forward", "gradient"), floors, strict=True):
                 seconds = row.get(kind, np.nan)
-                cells += [f"{1e3 * seconds:.2f}"] + ([f"{bodies * steps / seconds / 1e6:.0f}"] if kind == "forward" else [])
+                cells += [f"{1e3 * seconds:.2f}"] + (
+                    [f"{bodies * steps / seconds / 1e6:.0f}"] if kind == "forward" else []
+                )
                 cells.append(f"{floor / seconds:.2f}")
             print("|", " | ".join(cells), "|", flush=True)
             found["rows"].append(row)

@@ -14,8 +14,15 @@ print(time.perf_counter() - before)
 
 def main() -> None:
     """Print both."""
-    times = [float(subprocess.run([sys.executable, "-c", PROGRAM], check=True, capture_output=True).stdout) for _ in range(10)]
-    print(f"import jaxquat adds {min(times):.3f} s (best), {statistics.median(times):.3f} s (median of ten)")
+    times = [
+        float(
+            subprocess.run([sys.executable, "-c", PROGRAM], check=True, capture_output=True).stdout
+        )
+        for _ in range(10)
+    ]
+    print(
+        f"import jaxquat adds {min(times):.3f} s (best), {statistics.median(times):.3f} s (median of ten)"
+    )
 
 
 if __name__ == "__main__":

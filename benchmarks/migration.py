@@ -50,7 +50,11 @@ def compare(peer, what, there, here, wanted):
 def conversions():
     """Rows of scipy's and jaxlie's exponentials and logarithms, values and derivatives."""
     u = np.random.default_rng(0).uniform(-1.5, 1.5, (10_000, 3))
-    zero, one, identity = jnp.zeros(3), jnp.array([0.0, 0.0, 0.0, 1.0]), jnp.array([1.0, 0.0, 0.0, 0.0])
+    zero, one, identity = (
+        jnp.zeros(3),
+        jnp.array([0.0, 0.0, 0.0, 1.0]),
+        jnp.array([1.0, 0.0, 0.0, 0.0]),
+    )
     half = jnp.vstack([jnp.zeros(3), 0.5 * jnp.eye(3)])  # d exp/du at 0, scalar first
     q = np.asarray(jq.quaternion.exp(u))
     turned = jnp.array([np.pi, 0.0, 0.0])
@@ -76,8 +80,20 @@ def conversions():
 
     small, still = jnp.array([2e-3, -1e-3, 1.5e-3], jnp.float32), jnp.zeros(3, jnp.float32)
     return [
-        compare("scipy", "rotation vector to quaternion, 10,000", lambda: np.roll(scipy_exp(u), 1, 1), lambda: q, exact_exp(u)),
-        compare("scipy", "and back", lambda: scipy_log(np.roll(q, -1, 1)), lambda: jq.quaternion.log(q), u),
+        compare(
+            "scipy",
+            "rotation vector to quaternion, 10,000",
+            lambda: np.roll(scipy_exp(u), 1, 1),
+            lambda: q,
+            exact_exp(u),
+        ),
+        compare(
+            "scipy",
+            "and back",
+            lambda: scipy_log(np.roll(q, -1, 1)),
+            lambda: jq.quaternion.log(q),
+            u,
+        ),
         compare(
             "scipy, JAX arrays",
             "derivative of `from_rotvec` at 0",
@@ -102,7 +118,9 @@ def conversions():
         compare(
             "jaxlie",
             "left Jacobian at 2.7e-3 rad, float32 (in `SE3.exp`)",
-            lambda: jax.jacfwd(lambda v: jaxlie.SE3.exp(jnp.concatenate([v, small])).translation())(still),
+            lambda: jax.jacfwd(lambda v: jaxlie.SE3.exp(jnp.concatenate([v, small])).translation())(
+                still
+            ),
             lambda: jax.jacfwd(lambda v: jq.so3.dexp(small, v, "world"))(still),
             exact_left_jacobian(small),
         ),
@@ -125,7 +143,10 @@ def conversions():
 
 def finite(peer, what, there, here, at):
     """A row where no derivative is right: is what comes finite?"""
-    words = ["finite" if np.isfinite(np.asarray(jax.jacfwd(f)(at))).all() else "NaN or infinite" for f in (there, here)]
+    words = [
+        "finite" if np.isfinite(np.asarray(jax.jacfwd(f)(at))).all() else "NaN or infinite"
+        for f in (there, here)
+    ]
     return f"| {peer} | {what} | {words[0]} | {words[1]} |"
 
 
@@ -133,7 +154,9 @@ def exact_exp(u):
     """In long double."""
     u = np.asarray(u, np.longdouble)
     angle = np.linalg.norm(u.astype(float), axis=1)[:, None].astype(np.longdouble)
-    angle = (angle + np.sum(u * u, axis=1, keepdims=True) / angle) / 2  # one Newton step to long double
+    angle = (
+        angle + np.sum(u * u, axis=1, keepdims=True) / angle
+    ) / 2  # one Newton step to long double
     return np.concatenate([np.cos(angle / 2), np.sin(angle / 2) / angle * u], axis=1)
 
 
@@ -156,7 +179,9 @@ def integrate_by_mjx():
             "MJX",
             "derivative of `quat_integrate` by a rate of 0, dt = 0.1",
             lambda: jax.jacfwd(lambda v: quat_integrate(q, v, dt))(jnp.zeros(3)),
-            lambda: jax.jacfwd(lambda v: jq.quaternion.multiply(q, jq.quaternion.exp(dt * v)))(jnp.zeros(3)),
+            lambda: jax.jacfwd(lambda v: jq.quaternion.multiply(q, jq.quaternion.exp(dt * v)))(
+                jnp.zeros(3)
+            ),
             np.vstack([np.zeros(3), 0.05 * np.eye(3)]),
         )
     ]
@@ -165,7 +190,9 @@ def integrate_by_mjx():
 def euler_and_normalise(body, torque, t, state, dt, params):
     """The loop that everybody writes first."""
     alpha = jq.mechanics.derivative(body, torque, t, state, params)[0]
-    q = state.q + 0.5 * dt * jq.quaternion.multiply(state.q, jnp.concatenate([jnp.zeros(1), state.omega]))
+    q = state.q + 0.5 * dt * jq.quaternion.multiply(
+        state.q, jnp.concatenate([jnp.zeros(1), state.omega])
+    )
     return jq.State(q / jnp.linalg.norm(q), state.omega + dt * alpha)
 
 
@@ -182,20 +209,30 @@ def loops():
     lines = ["| loop | error at h = 0.05 [rad] | at h = 0.025 | order |", "|---|---|---|---|"]
     for name, step in steps.items():
         march = problems.marcher(step, torque)
-        errors = [float(jq.quaternion.distance(march(body, start, 0.0, 10.0, n).q, jnp.asarray(q))) for n in (200, 400)]
-        lines.append(f"| {name} | {errors[0]:.1e} | {errors[1]:.1e} | {np.log2(errors[0] / errors[1]):.1f} |")
+        errors = [
+            float(jq.quaternion.distance(march(body, start, 0.0, 10.0, n).q, jnp.asarray(q)))
+            for n in (200, 400)
+        ]
+        lines.append(
+            f"| {name} | {errors[0]:.1e} | {errors[1]:.1e} | {np.log2(errors[0] / errors[1]):.1f} |"
+        )
     return "\n".join(lines)
 
 
 def differences():
     """The gradient of a rollout's last angle by two gains: differences of the loop's end against automatic differentiation."""
-    body, start = problems.reference_body(), jq.State(jnp.asarray(problems.TILTED), jnp.asarray(problems.OMEGA0))
+    body, start = (
+        problems.reference_body(),
+        jq.State(jnp.asarray(problems.TILTED), jnp.asarray(problems.OMEGA0)),
+    )
 
     def law(t, state, gains):
         return -gains[0] * state.q[1:] - gains[1] * state.omega
 
     def last(gains):
-        path = jq.rollout(jq.rkmk4, body, law, start, jq.grid(0.0, 0.01, 500), gains, save_every=500)
+        path = jq.rollout(
+            jq.rkmk4, body, law, start, jq.grid(0.0, 0.01, 500), gains, save_every=500
+        )
         return jq.quaternion.squared_distance(path.state.q[-1], jnp.array([1.0, 0.0, 0.0, 0.0]))
 
     last, at = jax.jit(last), jnp.array([2.0, 0.4])
@@ -205,25 +242,40 @@ def differences():
     for h in (1e-4, 1e-6, 1e-8):
         one = np.array([(last(at + h * e) - last(at)) / h for e in jnp.eye(2)])
         two = np.array([(last(at + h * e) - last(at - h * e)) / (2 * h) for e in jnp.eye(2)])
-        lines.append(f"| one-sided differences, {h:.0e} | {np.max(np.abs(one - forward)) / size:.0e} |")
-        lines.append(f"| central differences, {h:.0e} | {np.max(np.abs(two - forward)) / size:.0e} |")
-    lines.append(f"| forward against reverse mode | {float(jnp.max(jnp.abs(forward - reverse))) / size:.0e} |")
+        lines.append(
+            f"| one-sided differences, {h:.0e} | {np.max(np.abs(one - forward)) / size:.0e} |"
+        )
+        lines.append(
+            f"| central differences, {h:.0e} | {np.max(np.abs(two - forward)) / size:.0e} |"
+        )
+    lines.append(
+        f"| forward against reverse mode | {float(jnp.max(jnp.abs(forward - reverse))) / size:.0e} |"
+    )
     return "\n".join(lines)
 
 
 def versions():
     """What was measured, as a sentence."""
-    names = ["jax", "scipy", "jaxlie", *(["mujoco-mjx"] if importlib.util.find_spec("mujoco") else [])]
+    names = [
+        "jax",
+        "scipy",
+        "jaxlie",
+        *(["mujoco-mjx"] if importlib.util.find_spec("mujoco") else []),
+    ]
     return "With " + ", ".join(f"{name} {metadata.version(name)}" for name in names) + "."
 
 
 def main():
     """Measure, print, and where asked write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--write", action="store_true")
     write = parser.parse_args().write
     if os.environ.get("SCIPY_ARRAY_API") != "1":
-        parser.error("wanted SCIPY_ARRAY_API=1 in the environment, or scipy does not take JAX arrays")
+        parser.error(
+            "wanted SCIPY_ARRAY_API=1 in the environment, or scipy does not take JAX arrays"
+        )
     tables = {
         "Measured": "\n".join([HEAD, *conversions(), *integrate_by_mjx()]) + f"\n\n{versions()}",
         "Loops": loops(),
@@ -235,10 +287,15 @@ def main():
         text = page.read_text()
         for title, table in tables.items():
             text, found = re.subn(
-                rf"(<!-- {title} -->\n).*?(<!-- end -->)", lambda m, t=table: f"{m[1]}\n{t}\n\n{m[2]}", text, flags=re.S
+                rf"(<!-- {title} -->\n).*?(<!-- end -->)",
+                lambda m, t=table: f"{m[1]}\n{t}\n\n{m[2]}",
+                text,
+                flags=re.S,
             )
             if found != 1:
-                raise ValueError(f"docs/migration.md: wanted one place for the table {title}, found {found}")
+                raise ValueError(
+                    f"docs/migration.md: wanted one place for the table {title}, found {found}"
+                )
         page.write_text(text)
 
 

@@ -33,13 +33,28 @@ def library(start, gains, steps, checkpoint, engine="scan"):
     """``jq.rollout`` with rkmk4, the last state saved."""
     body = jq.Body(jnp.asarray(INERTIA, start.q.dtype))
     grid = jq.grid(0.0, DT, steps)
-    path = jq.rollout(jq.rkmk4, body, torque, start, grid, gains, save_every=steps, checkpoint=checkpoint, engine=engine)
+    path = jq.rollout(
+        jq.rkmk4,
+        body,
+        torque,
+        start,
+        grid,
+        gains,
+        save_every=steps,
+        checkpoint=checkpoint,
+        engine=engine,
+    )
     return jax.tree.map(lambda x: x[-1], path.state)
 
 
 def product_by_hand(p, q):
     """Hamilton's product."""
-    return jnp.concatenate([(p[0] * q[0] - jnp.dot(p[1:], q[1:]))[None], p[0] * q[1:] + q[0] * p[1:] + jnp.cross(p[1:], q[1:])])
+    return jnp.concatenate(
+        [
+            (p[0] * q[0] - jnp.dot(p[1:], q[1:]))[None],
+            p[0] * q[1:] + q[0] * p[1:] + jnp.cross(p[1:], q[1:]),
+        ]
+    )
 
 
 def exp_by_hand(u):
@@ -67,10 +82,16 @@ def by_hand(start, gains, steps, product, exp):
 
     def dexpinv(u, v):
         s, once = jnp.dot(u, u), jnp.cross(u, v)
-        return v + 0.5 * once + (1 / 12 + s / 720 + s * s / 30240 + s * s * s / 1209600) * jnp.cross(u, once)
+        return (
+            v
+            + 0.5 * once
+            + (1 / 12 + s / 720 + s * s / 30240 + s * s * s / 1209600) * jnp.cross(u, once)
+        )
 
     def acceleration(q, omega):
-        return inverse @ (torque(0.0, jq.State(q, omega), gains) - jnp.cross(omega, inertia @ omega))
+        return inverse @ (
+            torque(0.0, jq.State(q, omega), gains) - jnp.cross(omega, inertia @ omega)
+        )
 
     def step(state, _):
         (q, omega), h = state, DT
@@ -97,8 +118,12 @@ def by_diffrax(start, gains, steps):
 
     def field(t, state, gains):
         q, omega = state
-        q_dot = 0.5 * jnp.concatenate([-jnp.sum(q[1:] * omega)[None], q[0] * omega + jnp.cross(q[1:], omega)])
-        return q_dot, inverse @ (torque(t, jq.State(q, omega), gains) - jnp.cross(omega, inertia @ omega))
+        q_dot = 0.5 * jnp.concatenate(
+            [-jnp.sum(q[1:] * omega)[None], q[0] * omega + jnp.cross(q[1:], omega)]
+        )
+        return q_dot, inverse @ (
+            torque(t, jq.State(q, omega), gains) - jnp.cross(omega, inertia @ omega)
+        )
 
     controller = diffrax.ConstantStepSize()
     solution = diffrax.diffeqsolve(
@@ -135,10 +160,15 @@ def measured(function, *arguments):
 def table(bodies, dtype, steps):
     """Print one table."""
     turn, spin = jax.random.split(jax.random.key(0))
-    starts = jq.State(jq.quaternion.random(turn, (bodies,), dtype=dtype), jax.random.normal(spin, (bodies, 3), dtype))
+    starts = jq.State(
+        jq.quaternion.random(turn, (bodies,), dtype=dtype),
+        jax.random.normal(spin, (bodies, 3), dtype),
+    )
     gains = jnp.asarray([6.0, 4.0], dtype)
     print(f"\n{bodies} bodies, {steps} steps, {dtype}\n")
-    print("| engine | forward ms | ratio | reverse ms | ratio | compile s | temporaries MB | forward mode ms |")
+    print(
+        "| engine | forward ms | ratio | reverse ms | ratio | compile s | temporaries MB | forward mode ms |"
+    )
     print("|---|---|---|---|---|---|---|---|")
     first = None
     for name, (engine, jacfwd) in ENGINES.items():
@@ -151,15 +181,29 @@ def table(bodies, dtype, steps):
         reverse, seconds, megabytes = measured(jax.value_and_grad(loss), gains, starts)
         tangent = f"{measured(jax.jacfwd(loss), gains, starts)[0]:.2f}" if jacfwd else ""
         first = first or (forward, reverse)
-        cells = [f"{forward:.2f}", f"{forward / first[0]:.2f}", f"{reverse:.1f}", f"{reverse / first[1]:.2f}"]
-        print("|", " | ".join([name, *cells, f"{seconds:.1f}", f"{megabytes:.1f}", tangent]), "|", flush=True)
+        cells = [
+            f"{forward:.2f}",
+            f"{forward / first[0]:.2f}",
+            f"{reverse:.1f}",
+            f"{reverse / first[1]:.2f}",
+        ]
+        print(
+            "|",
+            " | ".join([name, *cells, f"{seconds:.1f}", f"{megabytes:.1f}", tangent]),
+            "|",
+            flush=True,
+        )
 
 
 def main():
     """Every combination asked for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--bodies", type=int, nargs="+", default=[1, 64, 1024])
-    parser.add_argument("--dtypes", nargs="+", default=["float32", "float64"], choices=["float32", "float64"])
+    parser.add_argument(
+        "--dtypes", nargs="+", default=["float32", "float64"], choices=["float32", "float64"]
+    )
     parser.add_argument("--steps", type=int, default=1024)
     options = parser.parse_args()
     for dtype in options.dtypes:

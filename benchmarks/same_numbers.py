@@ -84,7 +84,9 @@ def problem(name: str, dtype: Any) -> tuple[Callable[..., Any], Any]:
         plain = jq.State(q, omega, omega if facts.aux else ())
         start = jq.schemes.hoffmann.full_quat_start(q, omega) if own else plain
         grid = jq.grid(0.0, 0.05, STEPS)
-        rolled = jq.rollout(step_of(name), body, kinds[facts.torques], start, grid, numbers["params"], engine=engine)
+        rolled = jq.rollout(
+            step_of(name), body, kinds[facts.torques], start, grid, numbers["params"], engine=engine
+        )
         return {"q": rolled.state.q, "omega": rolled.state.omega, "aux": rolled.state.aux}
 
     return path, numbers
@@ -106,9 +108,15 @@ def schemes() -> Iterator[tuple[str, Group]]:
                 end = functools.partial(path, engine)
                 yield f"{label}/{engine} path", functools.partial(jax.jit(end), numbers)
                 of_all = functools.partial(loss_of, end)
-                yield f"{label}/{engine} reverse", functools.partial(jax.jit(jax.grad(of_all)), numbers)
+                yield (
+                    f"{label}/{engine} reverse",
+                    functools.partial(jax.jit(jax.grad(of_all)), numbers),
+                )
                 if engine == "scan":
-                    yield f"{label}/forward", functools.partial(jax.jit(jax.jacfwd(of_all)), numbers)
+                    yield (
+                        f"{label}/forward",
+                        functools.partial(jax.jit(jax.jacfwd(of_all)), numbers),
+                    )
 
 
 def rotations() -> Iterator[tuple[str, Group]]:
@@ -126,15 +134,29 @@ def rotations() -> Iterator[tuple[str, Group]]:
                 function = getattr(room, name)
                 if not callable(function) or name in ("random", "mean", "from_vectors"):
                     continue
-                values = dict(given) if room is jq.quaternion or name not in ("log", "vee") else {"matrix": matrices}
+                values = (
+                    dict(given)
+                    if room is jq.quaternion or name not in ("log", "vee")
+                    else {"matrix": matrices}
+                )
                 values |= {"p": v} if name == "from_mrp" else {}
                 values |= {"q": q[:, [1, 2, 3, 0]], "hoffmann": q}
-                wanted = [p.name for p in inspect.signature(function).parameters.values() if p.default is p.empty]
+                wanted = [
+                    p.name
+                    for p in inspect.signature(function).parameters.values()
+                    if p.default is p.empty
+                ]
                 if set(wanted) <= set(values):
-                    yield f"{label}.{name}/{np.dtype(dtype)}", lambda f=function, a=[values[k] for k in wanted]: f(*a)
+                    yield (
+                        f"{label}.{name}/{np.dtype(dtype)}",
+                        lambda f=function, a=[values[k] for k in wanted]: f(*a),
+                    )
         yield f"mean/{np.dtype(dtype)}", lambda q=q: jq.quaternion.mean(q[:5])
         for order in ("xyz", "ZYX", "zxz", "XYX"):
-            yield f"euler {order}/{np.dtype(dtype)}", lambda q=q, order=order: jq.euler.from_quaternion(q, order)
+            yield (
+                f"euler {order}/{np.dtype(dtype)}",
+                lambda q=q, order=order: jq.euler.from_quaternion(q, order),
+            )
 
 
 def motions() -> Iterator[tuple[str, Group]]:
@@ -146,7 +168,10 @@ def motions() -> Iterator[tuple[str, Group]]:
     yield "energy", lambda: (jq.mechanics.energy(body, start), jq.mechanics.momentum(body, start))
     rates = jnp.stack([jnp.sin(times), jnp.cos(times), 0.3 * times], axis=1)
     for order in (2, 4, 6):
-        yield f"integrate {order}", lambda order=order: jq.kinematics.integrate(start.q, rates, 0.1, order=order)
+        yield (
+            f"integrate {order}",
+            lambda order=order: jq.kinematics.integrate(start.q, rates, 0.1, order=order),
+        )
 
     gains = jq.control.Gains(jnp.array([2.0, 1.5, 1.0]), jnp.array([1.0, 2.0, 3.0]))
 
@@ -154,11 +179,15 @@ def motions() -> Iterator[tuple[str, Group]]:
         def law(t: Any, state: Any, params: Any) -> Any:
             return jq.control.quaternion_law(state, params, jnp.array([1.0, 0.0, 0.0, 0.0]))
 
-        return jq.rollout(jq.rkmk4, body, law, start, jq.grid(0.0, 0.05, STEPS), gains, **options).state
+        return jq.rollout(
+            jq.rkmk4, body, law, start, jq.grid(0.0, 0.05, STEPS), gains, **options
+        ).state
 
     def free(omega: Any) -> Any:
         grid, given = jq.grid(0.0, 0.05, STEPS), start._replace(omega=omega)
-        return jq.rollout(jq.no_squish, body, jq.torques.zero, given, grid, checkpoint="reversible").state
+        return jq.rollout(
+            jq.no_squish, body, jq.torques.zero, given, grid, checkpoint="reversible"
+        ).state
 
     for options in ({}, {"save_every": 4}, {"checkpoint": 5}):
         for engine in ("scan", "fused"):
@@ -170,7 +199,9 @@ def motions() -> Iterator[tuple[str, Group]]:
     gradient = jax.jit(jax.grad(functools.partial(loss_of, free)))
     yield "reversible reverse", functools.partial(gradient, start.omega)
     statistics = {"reduce": jq.ensembles.mean(), "progress": False}
-    averaged = functools.partial(jq.ensemble, draw, jnp.square, 100, jax.random.key(3), **statistics)
+    averaged = functools.partial(
+        jq.ensemble, draw, jnp.square, 100, jax.random.key(3), **statistics
+    )
     yield "ensemble", lambda: averaged().result
     yield "covariance", lambda: jq.fit_covariance(residuals, jnp.array([1.0, 1.0])).covariance
 
@@ -204,10 +235,14 @@ def printed(only: str) -> dict[str, np.ndarray]:
     """What each example prints, as an array of lines."""
     found = {}
     for file in sorted((ROOT / "examples").glob("*.py")):
-        if not re.search(only, file.name) or file.name == "calibrate_gyro.py":  # which wants recordings
+        if (
+            not re.search(only, file.name) or file.name == "calibrate_gyro.py"
+        ):  # which wants recordings
             continue
         with tempfile.TemporaryDirectory() as folder:
-            done = subprocess.run([sys.executable, file], cwd=folder, capture_output=True, text=True, check=True)
+            done = subprocess.run(
+                [sys.executable, file], cwd=folder, capture_output=True, text=True, check=True
+            )
         lines = [line for line in done.stdout.splitlines() if not TIMED.search(line)]
         found[file.name] = np.array(lines or [""])
         print(file.name, file=sys.stderr)
@@ -222,12 +257,19 @@ def apart(name: str, a: np.ndarray, b: np.ndarray) -> float:
     with np.errstate(all="ignore"):
         far = np.abs(np.where(both | (a == b), 0, a.astype(float) - b.astype(float))).max(initial=0)
         size = np.abs(a[np.isfinite(a)]).astype(float).max(initial=np.finfo(a.dtype).tiny)
-    return far / size / np.finfo(a.dtype).eps / (STEPS if re.search("path|forward|reverse", name) else 1)
+    return (
+        far
+        / size
+        / np.finfo(a.dtype).eps
+        / (STEPS if re.search("path|forward|reverse", name) else 1)
+    )
 
 
 def main() -> int:
     """The exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", choices=["record", "compare"])
     parser.add_argument("file", type=Path)
     parser.add_argument("--only", default="", help="a regular expression for the names")
@@ -247,14 +289,19 @@ def main() -> int:
         elif before[name].dtype.kind == "U":
             for a in sorted({*before[name].tolist()} ^ {*found[name].tolist()}):
                 print(f"{name}: {'-' if a in before[name] else '+'} {a}")
-        elif before[name].tobytes() == found[name].tobytes() and before[name].shape == found[name].shape:
+        elif (
+            before[name].tobytes() == found[name].tobytes()
+            and before[name].shape == found[name].shape
+        ):
             same += 1
         else:
             ulps = apart(name, before[name], found[name])
             worst = max(worst, ulps)
             bad += ulps > ULPS
             print(f"{name}: {ulps:.3g} ulp a step{' TOO FAR' if ulps > ULPS else ''}")
-    print(f"{same} arrays of the same bits, others within {worst:.3g} ulp a step, {bad} too far or gone")
+    print(
+        f"{same} arrays of the same bits, others within {worst:.3g} ulp a step, {bad} too far or gone"
+    )
     return int(bad > 0)
 
 

@@ -40,12 +40,21 @@ def keep(source, target):
         first.save(target, optimize=True)
         return
     rest = [frame.quantize(palette=first, dither=Image.Dither.NONE) for frame in frames[1:]]
-    first.save(target, save_all=True, append_images=rest, duration=picture.info["duration"], loop=0, optimize=True)
+    first.save(
+        target,
+        save_all=True,
+        append_images=rest,
+        duration=picture.info["duration"],
+        loop=0,
+        optimize=True,
+    )
 
 
 def main():
     """Run each example in a folder that is thrown away, and keep what it drew."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("recordings", nargs="*", type=Path)
     recordings = [path.resolve() for path in parser.parse_args().recordings]
     environment = os.environ | {"PYTHONPATH": str(DOCS.parent)}
@@ -54,7 +63,11 @@ def main():
         if name == "calibrate_gyro" and not recordings:
             continue
         with tempfile.TemporaryDirectory() as folder:
-            command = [sys.executable, str(DOCS.parent / "examples" / f"{name}.py"), *map(str, arguments)]
+            command = [
+                sys.executable,
+                str(DOCS.parent / "examples" / f"{name}.py"),
+                *map(str, arguments),
+            ]
             subprocess.run(command, cwd=folder, env=environment, check=True)
             for picture in pictures:
                 keep(Path(folder) / Path(picture).name, DOCS / picture)

@@ -23,7 +23,9 @@ jax.config.update("jax_enable_x64", True)
 BODY = jq.Body.from_principal(jnp.array([15.234375, 15.234375, 0.46875]))  # kg m^2
 START = jq.State(jnp.array([-0.5, 0.5, 0.5, 0.5]), jnp.array([-4.61538, 0.0, 150.0]), aux={})
 TORQUE = jq.torques.heavy_top(147.15, jnp.array([0.0, 0.0, 1.0]))
-AXIS = np.array([0.173343964098, 0.640088592070, -0.748490791134])  # of the top at the end, by another implementation
+AXIS = np.array(
+    [0.173343964098, 0.640088592070, -0.748490791134]
+)  # of the top at the end, by another implementation
 TOLERANCES = (1e-2, 1e-4, 1e-6, 1e-8, 1e-10)
 
 
@@ -37,10 +39,16 @@ def adaptive(tolerance):
         1.0,
         None,
         START,
-        stepsize_controller=bridge.controller(attitude=tolerance, rate=tolerance, pcoeff=0.2, icoeff=0.4),
+        stepsize_controller=bridge.controller(
+            attitude=tolerance, rate=tolerance, pcoeff=0.2, icoeff=0.4
+        ),
         max_steps=20_000,
     )
-    return jax.tree.map(lambda x: x[-1], solution.ys), solution.stats["num_accepted_steps"], solution.stats["num_rejected_steps"]
+    return (
+        jax.tree.map(lambda x: x[-1], solution.ys),
+        solution.stats["num_accepted_steps"],
+        solution.stats["num_rejected_steps"],
+    )
 
 
 def marcher(step, chunk=10):
@@ -49,7 +57,9 @@ def marcher(step, chunk=10):
     @jax.jit
     def march(n):
         def advance(k, state):
-            path = jq.rollout(step, BODY, TORQUE, state, jq.grid(k * chunk / n, 1.0 / n, chunk), save_every=chunk)
+            path = jq.rollout(
+                step, BODY, TORQUE, state, jq.grid(k * chunk / n, 1.0 / n, chunk), save_every=chunk
+            )
             return jax.tree.map(lambda x: x[-1], path.state)
 
         return jax.lax.fori_loop(0, n // chunk, advance, START)
@@ -64,11 +74,15 @@ def draw(errors, runs, file):
     left.loglog(TOLERANCES, errors, "o-", color="tab:blue", label="after one second")
     left.loglog(TOLERANCES, TOLERANCES, "--", color="grey", label="error = tolerance of a step")
     left.set(
-        xlabel="tolerance of a step [rad], [rad/s]", ylabel="rotation angle error [rad]", title="The error follows the tolerance"
+        xlabel="tolerance of a step [rad], [rad/s]",
+        ylabel="rotation angle error [rad]",
+        title="The error follows the tolerance",
     )
     left.grid(alpha=0.3)
     left.legend()
-    plot.work_precision(runs, "torque evaluations", ax=right).set(ylim=(1e-17, 1), title="What the steps buy")
+    plot.work_precision(runs, "torque evaluations", ax=right).set(
+        ylim=(1e-17, 1), title="What the steps buy"
+    )
     figure.savefig(file)
 
 
@@ -78,7 +92,9 @@ def main():
     reference = splitting(1600)
     angle = jax.jit(lambda state: jq.quaternion.distance(state.q, reference.q))
     tip = jq.quaternion.rotate(reference.q, jnp.array([0.0, 0.0, 1.0]))
-    print(f"reference: axis of the top off by {np.max(np.abs(tip - AXIS)):.1e} from another implementation's twelve digits\n")
+    print(
+        f"reference: axis of the top off by {np.max(np.abs(tip - AXIS)):.1e} from another implementation's twelve digits\n"
+    )
     print("             rotation angle                             rkmk5, as many")
     print("tolerance    error [rad]    error/tolerance    steps    fixed steps [rad]    rejected")
     errors, counts, fixed = [], [], []
@@ -87,15 +103,22 @@ def main():
         same = 10 * round(int(steps) / 10)
         errors, fixed = [*errors, float(angle(state))], [*fixed, float(angle(rkmk5(same)))]
         counts.append((6 * int(steps + rejected), 6 * same))
-        print(f"{tolerance:9.0e} {errors[-1]:14.2e} {errors[-1] / tolerance:18.1f} {steps:8d} {fixed[-1]:20.2e} {rejected:11d}")
+        print(
+            f"{tolerance:9.0e} {errors[-1]:14.2e} {errors[-1] / tolerance:18.1f} {steps:8d} {fixed[-1]:20.2e} {rejected:11d}"
+        )
     some = np.array([20, 40, 80, 160, 320])
     better = np.array([float(angle(splitting(n))) for n in some])
-    print(f"\nsymmetric_top_bm4, made for such bodies, in {some[2]} fixed steps: {better[2]:.1e} rad")
+    print(
+        f"\nsymmetric_top_bm4, made for such bodies, in {some[2]} fixed steps: {better[2]:.1e} rad"
+    )
     tried, taken = zip(*counts, strict=True)
     runs = {
         "Dopri5, by tolerance": (tried, errors),
         "rkmk5, as many fixed steps": (taken, fixed),
-        "symmetric_top_bm4, fixed steps": (jq.SCHEMES["symmetric_top_bm4"].evaluations * some, better),
+        "symmetric_top_bm4, fixed steps": (
+            jq.SCHEMES["symmetric_top_bm4"].evaluations * some,
+            better,
+        ),
     }
     draw(errors, runs, "adaptive_top.png")
     print("\ndrawn to adaptive_top.png")

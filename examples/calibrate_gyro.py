@@ -36,7 +36,9 @@ import matplotlib.pyplot as plt
 
 WINDOW = 10.0  # s
 SPACING = 0.07  # s between two comparisons with the reference
-SIGMA = np.deg2rad(1.0)  # of one comparison: the errors within a window are no independent draws, so more than their spread
+SIGMA = np.deg2rad(
+    1.0
+)  # of one comparison: the errors within a window are no independent draws, so more than their spread
 HORIZON = 60.0  # s of TEST
 
 
@@ -49,7 +51,9 @@ class Calibration(NamedTuple):
     offset: ArrayLike  # () what the gyroscope reports at t was the rate at t - offset [s]
 
 
-SPREAD = Calibration(np.full(3, 2e-3), np.full(3, 5e-3), np.full(6, 5e-3), np.array(1e-2))  # of the prior
+SPREAD = Calibration(
+    np.full(3, 2e-3), np.full(3, 5e-3), np.full(6, 5e-3), np.array(1e-2)
+)  # of the prior
 
 
 def corrected(calibration, gyro):
@@ -72,9 +76,18 @@ def errors(calibration, gyro, q, dt):
     """
     seen = ~jnp.isnan(q[:, 0])
     q = jnp.where(seen[:, None], q, jnp.array([1.0, 0.0, 0.0, 0.0]))
-    turn = jq.quaternion.multiply(q, jq.quaternion.conjugate(attitudes(calibration, gyro, dt)[:: (len(gyro) - 1) // (len(q) - 1)]))
+    turn = jq.quaternion.multiply(
+        q,
+        jq.quaternion.conjugate(
+            attitudes(calibration, gyro, dt)[:: (len(gyro) - 1) // (len(q) - 1)]
+        ),
+    )
     first = turn[jnp.argmax(seen)]
-    return jnp.where(seen[:, None], jq.quaternion.log(jq.quaternion.multiply(turn, jq.quaternion.conjugate(first))), jnp.nan)
+    return jnp.where(
+        seen[:, None],
+        jq.quaternion.log(jq.quaternion.multiply(turn, jq.quaternion.conjugate(first))),
+        jnp.nan,
+    )
 
 
 def deviations(calibration, gyro, q, dt):
@@ -83,7 +96,9 @@ def deviations(calibration, gyro, q, dt):
     seen = ~jnp.isnan(error)
     error = jnp.where(seen, error, 0.0)
     count = jnp.sum(seen, axis=1, keepdims=True, dtype=error.dtype)
-    return jnp.where(seen, error - jnp.sum(error, axis=1, keepdims=True) / jnp.maximum(count, 1.0), 0.0)
+    return jnp.where(
+        seen, error - jnp.sum(error, axis=1, keepdims=True) / jnp.maximum(count, 1.0), 0.0
+    )
 
 
 def windows(recording, dt):
@@ -93,7 +108,9 @@ def windows(recording, dt):
     first, last = movement(recording)
     starts = range(first, last - length, length)
     if not starts:
-        raise ValueError(f"wanted a movement phase longer than a window of {WINDOW:g} s, got {(last - first) * dt:.1f} s")
+        raise ValueError(
+            f"wanted a movement phase longer than a window of {WINDOW:g} s, got {(last - first) * dt:.1f} s"
+        )
     gyro = np.stack([recording.gyro[k : k + length + 1] for k in starts])
     return gyro, np.stack([recording.q[k : k + length + 1 : every] for k in starts])
 
@@ -111,7 +128,9 @@ def at_rest(recording):
     rest = int(np.argmax(recording.movement))
     if rest == 0:
         raise ValueError("no rest phase before the movement, so no bias to start from")
-    return Calibration(jnp.asarray(recording.gyro[:rest].mean(axis=0)), jnp.zeros(3), jnp.zeros(6), jnp.zeros(()))
+    return Calibration(
+        jnp.asarray(recording.gyro[:rest].mean(axis=0)), jnp.zeros(3), jnp.zeros(6), jnp.zeros(())
+    )
 
 
 def calibrate(recording, iterations=5):
@@ -125,11 +144,15 @@ def calibrate(recording, iterations=5):
     def residuals(z):
         """All in units of their standard deviations; beyond one the error counts by its size, not its square (Huber)."""
         error = deviations(scaled(z), gyro, q, dt) / SIGMA
-        size = jax.lax.stop_gradient(jnp.sqrt(jnp.maximum(jnp.sum(error**2, axis=-1, keepdims=True), 1.0)))
+        size = jax.lax.stop_gradient(
+            jnp.sqrt(jnp.maximum(jnp.sum(error**2, axis=-1, keepdims=True), 1.0))
+        )
         return jnp.concatenate([jnp.ravel(error / jnp.sqrt(size)), *map(jnp.ravel, z)])
 
     flat, unravel = ravel_pytree(jax.tree.map(jnp.zeros_like, static))
-    both = jax.jit(lambda x: (residuals(unravel(x)), jax.jacfwd(lambda x: residuals(unravel(x)))(x)))
+    both = jax.jit(
+        lambda x: (residuals(unravel(x)), jax.jacfwd(lambda x: residuals(unravel(x)))(x))
+    )
     for _ in range(iterations):
         residual, jacobian = both(flat)
         flat = flat - jnp.linalg.lstsq(jacobian, residual)[0]
@@ -139,7 +162,9 @@ def calibrate(recording, iterations=5):
 
 def degrees(calibration, gyro, q, dt):
     """Error angle (N,) [deg] of the integrated gyroscope, NaN where the reference was lost."""
-    return np.rad2deg(np.linalg.norm(np.asarray(jax.jit(errors)(calibration, gyro, q, dt)), axis=-1))
+    return np.rad2deg(
+        np.linalg.norm(np.asarray(jax.jit(errors)(calibration, gyro, q, dt)), axis=-1)
+    )
 
 
 def rms(values):
@@ -149,11 +174,21 @@ def rms(values):
 
 def table(calibration, static, error):
     """Lines with the calibration, its standard errors and the change from the rest phase."""
-    rows = (("bias", "deg/s", np.rad2deg, 4), ("scale", "%", lambda x: 100.0 * x, 3), ("misalignment", "deg", np.rad2deg, 3))
-    for (name, unit, convert, digits), value, start, spread in zip(rows, calibration[:3], static[:3], error[:3], strict=True):
+    rows = (
+        ("bias", "deg/s", np.rad2deg, 4),
+        ("scale", "%", lambda x: 100.0 * x, 3),
+        ("misalignment", "deg", np.rad2deg, 3),
+    )
+    for (name, unit, convert, digits), value, start, spread in zip(
+        rows, calibration[:3], static[:3], error[:3], strict=True
+    ):
         value, start, spread = (convert(np.asarray(x)) for x in (value, start, spread))
-        for label, x in (("", value), (" - rest", value - start), (" +-", spread))[:: 1 if name == "bias" else 2]:
-            yield f"{name + label:20s} [{unit:5s}] " + " ".join(f"{number:8.{digits}f}" for number in x)
+        for label, x in (("", value), (" - rest", value - start), (" +-", spread))[
+            :: 1 if name == "bias" else 2
+        ]:
+            yield f"{name + label:20s} [{unit:5s}] " + " ".join(
+                f"{number:8.{digits}f}" for number in x
+            )
     yield f"time offset          [ms   ] {1e3 * calibration.offset:8.3f} +- {1e3 * error.offset:.3f}"
 
 
@@ -162,12 +197,28 @@ def draw(t, curves, train, path):
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
     colours = {"raw": "tab:grey", "static": "tab:orange", "calibrated": "tab:blue"}
     for name, values in curves.items():
-        left.plot(t, values, label=f"{name}: rms {rms(values):.2f} deg", color=colours[name], linewidth=1.0)
-    left.set(xlabel="time since the start of the movement [s]", ylabel="attitude error [deg]", xlim=(0, t[-1]), ylim=(0, None))
+        left.plot(
+            t,
+            values,
+            label=f"{name}: rms {rms(values):.2f} deg",
+            color=colours[name],
+            linewidth=1.0,
+        )
+    left.set(
+        xlabel="time since the start of the movement [s]",
+        ylabel="attitude error [deg]",
+        xlim=(0, t[-1]),
+        ylim=(0, None),
+    )
     left.set_title("On TEST, in one piece")
     for name, values in train.items():
         right.plot(np.linspace(0, WINDOW, len(values)), values, label=name, color=colours[name])
-    right.set(xlabel="time within the window [s]", ylabel="rms attitude error [deg]", xlim=(0, WINDOW), ylim=(0, None))
+    right.set(
+        xlabel="time within the window [s]",
+        ylabel="rms attitude error [deg]",
+        xlim=(0, WINDOW),
+        ylim=(0, None),
+    )
     right.set_title("On TRAIN, in windows with free starts")
     left.legend()
     right.legend()
@@ -177,7 +228,9 @@ def draw(t, curves, train, path):
 def main():
     """Read both, calibrate on the first, judge on the second."""
     if len(sys.argv) != 3:
-        sys.exit("wanted two recordings: python examples/calibrate_gyro.py TRAIN.csv.gz TEST.csv.gz")
+        sys.exit(
+            "wanted two recordings: python examples/calibrate_gyro.py TRAIN.csv.gz TEST.csv.gz"
+        )
     recordings, spacings = [], []
     for path in sys.argv[1:]:
         try:
@@ -210,15 +263,25 @@ def main():
         print(f"TEST's movement is {t[-1]:.1f} s long: judged over that")
     raw = static._replace(bias=jnp.zeros(3))
     named = {"raw": raw, "static": static, "calibrated": calibration}
-    curves = {name: degrees(one, test.gyro[first:last], test.q[first:last], dt) for name, one in named.items()}
+    curves = {
+        name: degrees(one, test.gyro[first:last], test.q[first:last], dt)
+        for name, one in named.items()
+    }
     times = [s for s in (10, 20, 30, 40, 50, 60) if s <= t[-1] + dt]
-    print(f"\nTEST {sys.argv[2]}: attitude error [deg]\n\n{'after [s]':12s}" + "".join(f"{s:8d}" for s in times) + "     rms")
+    print(
+        f"\nTEST {sys.argv[2]}: attitude error [deg]\n\n{'after [s]':12s}"
+        + "".join(f"{s:8d}" for s in times)
+        + "     rms"
+    )
     for name, values in curves.items():
         seen = np.flatnonzero(~np.isnan(values))
         at = [values[seen[np.argmin(np.abs(t[seen] - s))]] for s in times]
         print(f"{name:12s}" + "".join(f"{x:8.2f}" for x in at) + f"{rms(values):8.2f}")
     draw(t, curves, within, "calibrate_gyro.png")
-    print("\ndrawn to calibrate_gyro.png\nrms_deg " + " ".join(f"{name}={rms(values):.3f}" for name, values in curves.items()))
+    print(
+        "\ndrawn to calibrate_gyro.png\nrms_deg "
+        + " ".join(f"{name}={rms(values):.3f}" for name, values in curves.items())
+    )
 
 
 if __name__ == "__main__":

@@ -54,14 +54,18 @@ print(f"in another process: jax {jax.__version__}, {len(sys.modules)} modules, n
 def torque(t, state, log_gains):
     """A quaternion law within the actuators' limits; the gains are exponentials, so they stay positive."""
     gains = jax.tree.map(jnp.exp, log_gains)
-    return jq.actuators.saturate_smooth(jq.control.quaternion_law(state, gains, TARGET), jnp.full(3, LIMIT))
+    return jq.actuators.saturate_smooth(
+        jq.control.quaternion_law(state, gains, TARGET), jnp.full(3, LIMIT)
+    )
 
 
 def simulate(log_gains, q, omega):
     """Attitudes (N, 201, 4) and rates (N, 201, 3) of N bodies over 10 s."""
 
     def one(q, omega):
-        return jq.rollout(jq.rkmk4, jq.Body(INERTIA), torque, jq.State(q, omega), GRID, log_gains, engine="scan").state
+        return jq.rollout(
+            jq.rkmk4, jq.Body(INERTIA), torque, jq.State(q, omega), GRID, log_gains, engine="scan"
+        ).state
 
     states = jax.vmap(one)(q, omega)
     return states.q, states.omega
@@ -120,19 +124,29 @@ def draw(q, path):
 def main():
     """Fit, export, run elsewhere, compare, draw."""
     if importlib.util.find_spec("flatbuffers") is None:
-        sys.exit('jax.export wants the package flatbuffers to write a file: pip install "jaxquat[export]"')
+        sys.exit(
+            'jax.export wants the package flatbuffers to write a file: pip install "jaxquat[export]"'
+        )
     fit = fitted()
     gains = jax.tree.map(np.exp, fit.params)
-    print(f"mean cost {fit.history[0]:.3f} before, {np.mean(fit.history[-10:]):.3f} after {len(fit.history)} updates")
-    print(f"damping {np.round(gains.damping, 2)} N m s, stiffness {np.round(gains.stiffness, 2)} N m")
+    print(
+        f"mean cost {fit.history[0]:.3f} before, {np.mean(fit.history[-10:]):.3f} after {len(fit.history)} updates"
+    )
+    print(
+        f"damping {np.round(gains.damping, 2)} N m s, stiffness {np.round(gains.stiffness, 2)} N m"
+    )
     loop, folder, began = closed_loop(fit.params), Path.cwd(), time.perf_counter()
     (folder / "closed_loop.bin").write_bytes(exported(loop, N))
     size = (folder / "closed_loop.bin").stat().st_size
-    print(f"closed_loop.bin: {size / 1024:.0f} KiB, exported in {time.perf_counter() - began:.1f} s")
+    print(
+        f"closed_loop.bin: {size / 1024:.0f} KiB, exported in {time.perf_counter() - began:.1f} s"
+    )
     starts = random_starts(jax.random.key(2), N)
     here, there = map(np.asarray, loop(*starts)), run_alone(folder, *map(np.asarray, starts))
     for name, a, b in zip(("attitudes", "rates"), here, there, strict=True):
-        print(f"{name}: {np.sum(a == b)} of {a.size} numbers identical, largest difference {np.max(np.abs(a - b)):g}")
+        print(
+            f"{name}: {np.sum(a == b)} of {a.size} numbers identical, largest difference {np.max(np.abs(a - b)):g}"
+        )
         if not np.array_equal(a, b):
             sys.exit(f"the exported loop differs in its {name}")
     draw(there[0], "export.png")

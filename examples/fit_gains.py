@@ -26,7 +26,9 @@ import matplotlib.pyplot as plt
 
 INERTIA = jnp.array([[0.6, 0.0, -0.2], [0.0, 1.0, 0.0], [-0.2, 0.0, 1.5]])  # kg m^2
 LIMITS = jnp.array([8.0, 2.0, 4.0])  # N m
-HOFFMANN = jq.control.Gains(damping=jnp.array([3.0, 4.0, 6.0]), stiffness=jnp.array([6.0, 10.0, 12.0]))
+HOFFMANN = jq.control.Gains(
+    damping=jnp.array([3.0, 4.0, 6.0]), stiffness=jnp.array([6.0, 10.0, 12.0])
+)
 TARGET = jnp.array([1.0, 0.0, 0.0, 0.0])
 GRID = jq.grid(0.0, 0.05, 200)
 
@@ -45,7 +47,9 @@ def observe(t, state, log_gains):
 
 def simulate(step, log_gains, start, engine="scan"):
     """The measures along one trajectory of 10 s."""
-    return jq.rollout(step, jq.Body(INERTIA), torque, start, GRID, log_gains, save=observe, engine=engine).saved
+    return jq.rollout(
+        step, jq.Body(INERTIA), torque, start, GRID, log_gains, save=observe, engine=engine
+    ).saved
 
 
 def loss(step, engine, log_gains, starts, key):
@@ -88,26 +92,43 @@ def row(name, log_gains, settling, peak, costs):
 
 def main():
     """Fit through both schemes, print the table, draw the picture."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--engine", default="auto", choices=["scan", "fused", "auto"])
     engine = parser.parse_args().engine
     train, held_out, descent = jax.random.split(jax.random.key(0), 3)
     starts, unseen = random_starts(train, 4096), random_starts(held_out, 1024)
     initial, times, lines = jax.tree.map(jnp.log, HOFFMANN), GRID.times(), [HEADER]
     figure, panels = plt.subplots(1, 2, figsize=(10, 4.2), sharey=True, layout="constrained")
-    for panel, (name, step) in zip(panels, {"rkmk4": jq.rkmk4, "zhao": jq.zhao}.items(), strict=True):
+    for panel, (name, step) in zip(
+        panels, {"rkmk4": jq.rkmk4, "zhao": jq.zhao}.items(), strict=True
+    ):
         print(f"fitting six gains through {name}, 64 starts an update", flush=True)
         began = time.perf_counter()
-        fit = jq.fit(partial(loss, step, engine), initial, optax.adam(0.08), starts, steps=60, batch=64, key=descent)
+        fit = jq.fit(
+            partial(loss, step, engine),
+            initial,
+            optax.adam(0.08),
+            starts,
+            steps=60,
+            batch=64,
+            key=descent,
+        )
         print(f"60 updates in {time.perf_counter() - began:.1f} s, compilation included")
-        for label, log_gains, colour in (("before", initial, "tab:orange"), ("after", fit.params, "tab:blue")):
+        for label, log_gains, colour in (
+            ("before", initial, "tab:orange"),
+            ("after", fit.params, "tab:blue"),
+        ):
             angle, *measures = map(np.asarray, evaluate(step, log_gains, unseen))
             lines.append(row(f"{name} {label}", log_gains, *measures))
             low, middle, high = np.percentile(angle, (10, 50, 90), axis=0)
             panel.fill_between(times, low, high, color=colour, alpha=0.2, linewidth=0)
             panel.plot(times, middle, color=colour, label=label)
         panel.axhline(1.0, color="grey", linewidth=0.8, linestyle="--")
-        panel.set(title=f"through {name}", xlabel="time [s]", yscale="log", ylim=(1e-2, 200), xlim=(0, 8))
+        panel.set(
+            title=f"through {name}", xlabel="time [s]", yscale="log", ylim=(1e-2, 200), xlim=(0, 8)
+        )
         panel.legend(title="median, 10-90 %")
     panels[0].set_ylabel("error angle [deg]")
     figure.suptitle("Hoffmann's gains and fitted gains on 1024 held-out starts over all of SO(3)")

@@ -26,7 +26,9 @@ FLIPPING = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.15, 3.0, 0.15]
 AIRCRAFT = jq.Body(jnp.array([[0.6, 0.0, -0.2], [0.0, 1.0, 0.0], [-0.2, 0.0, 1.5]]))  # kg m^2
 LIMITS = jnp.array([8.0, 2.0, 4.0])  # N m
 LEVEL = jnp.array([1.0, 0.0, 0.0, 0.0])
-HOFFMANN = jq.control.Gains(damping=jnp.array([3.0, 4.0, 6.0]), stiffness=jnp.array([6.0, 10.0, 12.0]))
+HOFFMANN = jq.control.Gains(
+    damping=jnp.array([3.0, 4.0, 6.0]), stiffness=jnp.array([6.0, 10.0, 12.0])
+)
 
 
 def law(t, state, log_gains):
@@ -52,7 +54,9 @@ def loss(log_gains, starts, key):
     paths = jax.vmap(partial(fly, log_gains))(starts)
     effort = jax.vmap(jax.vmap(law, (0, 0, None)), (0, 0, None))(paths.t, paths.state, log_gains)
     squared = jq.quaternion.squared_distance(paths.state.q, LEVEL)
-    return jnp.mean(squared + 0.1 * jnp.sum(paths.state.omega**2, -1) + 0.001 * jnp.sum(effort**2, -1))
+    return jnp.mean(
+        squared + 0.1 * jnp.sum(paths.state.omega**2, -1) + 0.001 * jnp.sum(effort**2, -1)
+    )
 
 
 def precision(step, evaluations):
@@ -75,15 +79,22 @@ def precision(step, evaluations):
 
 def main():
     """Simulate, fit, draw."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", nargs="?", default=".", type=Path)
     folder = parser.parse_args().folder
     folder.mkdir(parents=True, exist_ok=True)
 
-    flips = jax.jit(lambda: jq.rollout(jq.rkmk4, BOX, jq.torques.zero, FLIPPING, jq.grid(0.0, 0.01, 800)))()
+    flips = jax.jit(
+        lambda: jq.rollout(jq.rkmk4, BOX, jq.torques.zero, FLIPPING, jq.grid(0.0, 0.01, 800))
+    )()
     figure = Figure(figsize=(13.0, 4.4), dpi=110)
     panels: list[Any] = [
-        figure.add_axes((0.01 + k / 3, 0.05, 0.27, 0.85), projection="3d", elev=35, azim=-30 + 75 * (k > 0)) for k in range(3)
+        figure.add_axes(
+            (0.01 + k / 3, 0.05, 0.27, 0.85), projection="3d", elev=35, azim=-30 + 75 * (k > 0)
+        )
+        for k in range(3)
     ]
     plot.body_axes(flips, ax=panels[0])
     plot.polhode(flips, BOX, ax=panels[1])
@@ -99,7 +110,9 @@ def main():
             columnspacing=1.0,
         )
     figure.savefig(folder / "plotting_free.png")
-    small: Any = Figure(figsize=(4.2, 3.7), dpi=80).add_axes((0.03, 0.11, 0.87, 0.89), projection="3d")
+    small: Any = Figure(figsize=(4.2, 3.7), dpi=80).add_axes(
+        (0.03, 0.11, 0.87, 0.89), projection="3d"
+    )
     plot.animate(flips, BOX, folder / "flips.gif", fps=12, ax=small)
 
     train, held_out, near, key = jax.random.split(jax.random.key(0), 4)
@@ -124,7 +137,9 @@ def main():
     plot.fit_history(fit, ax=left[2]).set(ylim=(None, 0.65))
     names = ("zhao", "rkmk4", "rkmk6", "symmetric_top", "symmetric_top_suzuki4")
     runs = {name: precision(jq.SCHEMES[name].step, jq.SCHEMES[name].evaluations) for name in names}
-    plot.work_precision(runs, "torque evaluations", ax=right[2]).set(title="8 s of flips", ylim=(1e-17, 1))
+    plot.work_precision(runs, "torque evaluations", ax=right[2]).set(
+        title="8 s of flips", ylim=(1e-17, 1)
+    )
     figure.savefig(folder / "plotting_control.png")
     print(f"drawn to plotting_free.png, plotting_control.png and flips.gif in {folder}")
 

@@ -25,8 +25,13 @@ def simulated(path):
     dt, rest, steps = 0.004, 2500, 15000
     body = jq.Body.from_principal(jnp.array([1.0, 2.0, 2.5]))
     start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([1.0, 0.4, -0.7]))
-    motion = jax.jit(lambda: jq.rollout(jq.rkmk4, body, jq.torques.zero, start, jq.grid(0.0, dt, steps)))().state
-    q, omega = jnp.concatenate([jnp.tile(start.q, (rest, 1)), motion.q]), jnp.concatenate([jnp.zeros((rest, 3)), motion.omega])
+    motion = jax.jit(
+        lambda: jq.rollout(jq.rkmk4, body, jq.torques.zero, start, jq.grid(0.0, dt, steps))
+    )().state
+    q, omega = (
+        jnp.concatenate([jnp.tile(start.q, (rest, 1)), motion.q]),
+        jnp.concatenate([jnp.zeros((rest, 3)), motion.omega]),
+    )
     gyro = jq.sensors.Gyro(
         bias=jnp.array([4e-3, -2e-3, 3e-3]),  # rad/s
         scale=jnp.array([2e-3, -1e-3, 1e-3]),
@@ -36,7 +41,9 @@ def simulated(path):
     )
     measured = jq.sensors.measure(gyro, omega, dt, jax.random.key(0))
     t = dt * np.arange(len(q))
-    jq.recordings.write(path, jq.recordings.Recording(t, np.asarray(measured), np.asarray(q), t >= rest * dt))
+    jq.recordings.write(
+        path, jq.recordings.Recording(t, np.asarray(measured), np.asarray(q), t >= rest * dt)
+    )
 
 
 def main():
@@ -66,8 +73,12 @@ def main():
         seen[first:last],
     )
 
-    print(f"{path}: {len(recording.t)} samples every {1e3 * dt:.4g} ms; rest {len(rest) * dt:.1f} s, movement {t[-1]:.1f} s")
-    print(f"bias at rest {np.round(np.rad2deg(bias), 4)} deg/s; reference lost in {np.sum(~seen)} samples of the movement")
+    print(
+        f"{path}: {len(recording.t)} samples every {1e3 * dt:.4g} ms; rest {len(rest) * dt:.1f} s, movement {t[-1]:.1f} s"
+    )
+    print(
+        f"bias at rest {np.round(np.rad2deg(bias), 4)} deg/s; reference lost in {np.sum(~seen)} samples of the movement"
+    )
     with jax.enable_x64(True):
         integrate = jax.jit(lambda omega: jq.kinematics.integrate(q[0], omega, dt, order=4))
         error = {
@@ -79,12 +90,21 @@ def main():
     print(f"{'after [s]':14s}" + "".join(f"{s:8d}" for s in times) + "     rms")
     for name, degrees in error.items():
         at = [degrees[np.flatnonzero(seen)[np.argmin(np.abs(t[seen] - s))]] for s in times]
-        print(f"{name:14s}" + "".join(f"{x:8.2f}" for x in at) + f"{np.sqrt(np.mean(degrees[seen] ** 2)):8.2f}")
+        print(
+            f"{name:14s}"
+            + "".join(f"{x:8.2f}" for x in at)
+            + f"{np.sqrt(np.mean(degrees[seen] ** 2)):8.2f}"
+        )
 
     figure, axis = plt.subplots(figsize=(8, 4), layout="constrained")
     for (name, degrees), colour in zip(error.items(), ("tab:orange", "tab:blue"), strict=True):
         axis.plot(t, degrees, label=name, color=colour, linewidth=1.0)
-    axis.set(xlabel="time since the start of the movement [s]", ylabel="attitude error [deg]", ylim=(0, None), xlim=(0, t[-1]))
+    axis.set(
+        xlabel="time since the start of the movement [s]",
+        ylabel="attitude error [deg]",
+        ylim=(0, None),
+        xlim=(0, t[-1]),
+    )
     axis.set_title("Drift of the integrated gyroscope against the reference (gaps: reference lost)")
     axis.legend()
     figure.savefig("gyro_attitude.png", dpi=120)

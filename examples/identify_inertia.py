@@ -56,7 +56,16 @@ def rates(body, omega, torque, dt, step=jq.rkmk4, finer=1):
     """Body rates (N, 3) at the times of N held torques (N, 3), from the first rate (3,)."""
     start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), omega)
     grid = jq.grid(0.0, dt / finer, finer * (len(torque) - 1))
-    path = jq.rollout(step, body, jq.torques.held, start, grid, inputs=torque[:-1], sample_every=finer, save_every=finer)
+    path = jq.rollout(
+        step,
+        body,
+        jq.torques.held,
+        start,
+        grid,
+        inputs=torque[:-1],
+        sample_every=finer,
+        save_every=finer,
+    )
     return path.state.omega
 
 
@@ -67,13 +76,24 @@ def simulated(seed, seconds=60.0):
     torque = np.repeat(rng.normal(0.0, 0.2, (samples // hold + 1, 3)), hold, axis=0)[:samples]
     torque -= torque.mean(axis=0)
     omega = jnp.asarray(rng.normal(0.0, 0.8, 3))
-    rate = jax.jit(partial(rates, dt=PERIOD, step=jq.crouch_grossman4, finer=10))(jq.Body(matrix(TRUE)), omega, jnp.asarray(torque))
-    return Telemetry(PERIOD * np.arange(samples), np.asarray(rate) + rng.normal(0.0, NOISE, rate.shape), torque)
+    rate = jax.jit(partial(rates, dt=PERIOD, step=jq.crouch_grossman4, finer=10))(
+        jq.Body(matrix(TRUE)), omega, jnp.asarray(torque)
+    )
+    return Telemetry(
+        PERIOD * np.arange(samples), np.asarray(rate) + rng.normal(0.0, NOISE, rate.shape), torque
+    )
 
 
 def write(path, telemetry):
     """The file that ``read`` reads."""
-    np.savetxt(path, np.column_stack(telemetry), delimiter=",", header=",".join(COLUMNS), comments="", fmt="%.9g")
+    np.savetxt(
+        path,
+        np.column_stack(telemetry),
+        delimiter=",",
+        header=",".join(COLUMNS),
+        comments="",
+        fmt="%.9g",
+    )
 
 
 def read(path):
@@ -91,7 +111,9 @@ def read(path):
 def descend(telemetry, steps=400, window=50):
     """A first estimate (6,), in entries, by gradient descent on windows."""
     count = (len(telemetry.t) - 1) // window
-    cut = lambda x: jnp.asarray(np.stack([x[k * window : (k + 1) * window + 1] for k in range(count)]))  # noqa: E731
+    cut = lambda x: jnp.asarray(
+        np.stack([x[k * window : (k + 1) * window + 1] for k in range(count)])
+    )  # noqa: E731
 
     def loss(theta, windows, key):
         body = jq.Body.from_parameters(theta)
@@ -101,7 +123,9 @@ def descend(telemetry, steps=400, window=50):
     theta = jq.Body(matrix(GUESS)).parameters
     optimizer = optax.adam(optax.cosine_decay_schedule(0.2, steps))
     data = (cut(telemetry.rate), cut(telemetry.torque))
-    inertia = jq.Body.from_parameters(jq.fit(loss, theta, optimizer, data, steps=steps, key=jax.random.key(0)).params).inertia
+    inertia = jq.Body.from_parameters(
+        jq.fit(loss, theta, optimizer, data, steps=steps, key=jax.random.key(0)).params
+    ).inertia
     return jnp.stack([inertia["xyz".index(a), "xyz".index(b)] for a, b in ENTRIES])
 
 
@@ -122,7 +146,10 @@ def identify(telemetry):
     torque, measured = jnp.asarray(telemetry.torque), jnp.asarray(telemetry.rate)
 
     def residuals(params):
-        return rates(jq.Body(matrix(params["inertia"])), params["first rate"], torque, PERIOD) - measured
+        return (
+            rates(jq.Body(matrix(params["inertia"])), params["first rate"], torque, PERIOD)
+            - measured
+        )
 
     start, unravel = ravel_pytree({"inertia": descend(telemetry), "first rate": measured[0]})
     n = len(measured)
@@ -132,8 +159,14 @@ def identify(telemetry):
 
 def predict(entries, telemetry):
     """Rates (N, 3) over the whole of a manoeuvre, of which the beginning tells the first rate."""
-    body, torque, measured = jq.Body(matrix(entries)), jnp.asarray(telemetry.torque), jnp.asarray(telemetry.rate)
-    omega = gauss_newton(lambda x: rates(body, x, torque[:SEEN], PERIOD) - measured[:SEEN], measured[0], 4 * [SEEN])
+    body, torque, measured = (
+        jq.Body(matrix(entries)),
+        jnp.asarray(telemetry.torque),
+        jnp.asarray(telemetry.rate),
+    )
+    omega = gauss_newton(
+        lambda x: rates(body, x, torque[:SEEN], PERIOD) - measured[:SEEN], measured[0], 4 * [SEEN]
+    )
     return np.asarray(jax.jit(partial(rates, dt=PERIOD))(body, omega, torque))
 
 
@@ -145,10 +178,32 @@ def draw(telemetry, predictions, path):
     for name, colour in (("first guess", "tab:orange"), ("identified", "tab:blue")):
         rate = predictions[name]
         left.plot(t, rate[:, 2], color=colour, linewidth=1.0, label=name)
-        right.semilogy(t, np.linalg.norm(rate - telemetry.rate, axis=1), color=colour, linewidth=0.8, label=name)
-    right.axhline(np.sqrt(3) * NOISE, color="black", linestyle="--", linewidth=0.8, label="noise of 1e-3 rad/s an axis")
-    left.set(xlabel="time [s]", ylabel="rate about body z [rad/s]", xlim=(0, t[-1]), title="Held-out manoeuvre")
-    right.set(xlabel="time [s]", ylabel="|predicted - measured rate| [rad/s]", xlim=(0, t[-1]), title="Error of the prediction")
+        right.semilogy(
+            t,
+            np.linalg.norm(rate - telemetry.rate, axis=1),
+            color=colour,
+            linewidth=0.8,
+            label=name,
+        )
+    right.axhline(
+        np.sqrt(3) * NOISE,
+        color="black",
+        linestyle="--",
+        linewidth=0.8,
+        label="noise of 1e-3 rad/s an axis",
+    )
+    left.set(
+        xlabel="time [s]",
+        ylabel="rate about body z [rad/s]",
+        xlim=(0, t[-1]),
+        title="Held-out manoeuvre",
+    )
+    right.set(
+        xlabel="time [s]",
+        ylabel="|predicted - measured rate| [rad/s]",
+        xlim=(0, t[-1]),
+        title="Error of the prediction",
+    )
     left.legend()
     right.legend()
     figure.savefig(path, dpi=120)
@@ -156,7 +211,9 @@ def draw(telemetry, predictions, path):
 
 def main():
     """Simulate or read, identify, predict, print, draw."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("files", nargs="*", help="TELEMETRY.csv HELD_OUT.csv")
     parser.add_argument("--seed", type=int, default=0, help="of the simulated manoeuvres")
     arguments = parser.parse_args()
@@ -169,17 +226,39 @@ def main():
             write(path, simulated(2 * arguments.seed + k))
     telemetry, held_out = map(read, files)
     found = identify(telemetry)
-    entries, error = np.asarray(found.params["inertia"]), np.asarray(found.standard_errors["inertia"])
-    print(f"{len(telemetry.t)} samples over {telemetry.t[-1] - telemetry.t[0]:g} s; noise by the residuals {found.sigma:.3e} rad/s")
-    print(f"directions of the nine parameters that the telemetry does not show: {len(found.flat)}\n")
+    entries, error = (
+        np.asarray(found.params["inertia"]),
+        np.asarray(found.standard_errors["inertia"]),
+    )
+    print(
+        f"{len(telemetry.t)} samples over {telemetry.t[-1] - telemetry.t[0]:g} s; noise by the residuals {found.sigma:.3e} rad/s"
+    )
+    print(
+        f"directions of the nine parameters that the telemetry does not show: {len(found.flat)}\n"
+    )
     known = not arguments.files
-    print("entry  " + "true        " * known + "estimate     standard error" + "   error [sigma]   error [%]" * known)
+    print(
+        "entry  "
+        + "true        " * known
+        + "estimate     standard error"
+        + "   error [sigma]   error [%]" * known
+    )
     for name, true, value, sigma in zip(ENTRIES, TRUE, entries, error, strict=True):
-        off = f"       {(value - true) / sigma:+6.2f}       {100 * (value - true) / true:+8.4f}" if known else ""
-        print(f"I{name}  " + f"{true:+.6f}   " * known + f"{value:+.6f}    {sigma:.6f} kg m^2" + off)
-    inertias = {"first guess": GUESS, "identified": entries} | ({"true inertia": TRUE} if known else {})
+        off = (
+            f"       {(value - true) / sigma:+6.2f}       {100 * (value - true) / true:+8.4f}"
+            if known
+            else ""
+        )
+        print(
+            f"I{name}  " + f"{true:+.6f}   " * known + f"{value:+.6f}    {sigma:.6f} kg m^2" + off
+        )
+    inertias = {"first guess": GUESS, "identified": entries} | (
+        {"true inertia": TRUE} if known else {}
+    )
     predictions = {name: predict(inertia, held_out) for name, inertia in inertias.items()}
-    print("\nheld-out manoeuvre, predicted from the inertia and the first 5 s: rms rate error after them, noise included [rad/s]")
+    print(
+        "\nheld-out manoeuvre, predicted from the inertia and the first 5 s: rms rate error after them, noise included [rad/s]"
+    )
     for name, rate in predictions.items():
         print(f"{name:12s} {np.sqrt(np.mean((rate - held_out.rate)[SEEN:] ** 2)):.5f}")
     draw(held_out, predictions, "identify_inertia.png")

@@ -77,7 +77,9 @@ def flax(key):
     """The same in flax (linen)."""
     from flax import linen  # pyright: ignore[reportMissingImports]
 
-    network = linen.Sequential([linen.Dense(WIDTH), linen.tanh, linen.Dense(WIDTH), linen.tanh, linen.Dense(3)])
+    network = linen.Sequential(
+        [linen.Dense(WIDTH), linen.tanh, linen.Dense(WIDTH), linen.tanh, linen.Dense(3)]
+    )
     return network.init(key, jnp.zeros(3)), network.apply
 
 
@@ -106,7 +108,16 @@ def true(t, state, params):
 def trajectory(torque, params, start, t0=0.0, steps=STEPS, finer=1, step=jq.rkmk4, engine="scan"):
     """States after 0, 1 ... ``steps`` periods of 0.05 s."""
     grid = jq.grid(t0, DT / finer, steps * finer)
-    return jq.rollout(step, jq.Body.from_principal(MOMENTS), torque, start, grid, params, save_every=finer, engine=engine).state
+    return jq.rollout(
+        step,
+        jq.Body.from_principal(MOMENTS),
+        torque,
+        start,
+        grid,
+        params,
+        save_every=finer,
+        engine=engine,
+    ).state
 
 
 def starts(key, n):
@@ -118,7 +129,9 @@ def starts(key, n):
 @partial(jax.jit, static_argnums=1)
 def truth(key, n):
     """N trajectories of 10 s under both torques, by another scheme with a step five times finer."""
-    return jax.vmap(lambda start: trajectory(true, None, start, finer=5, step=jq.cf4))(starts(key, n))
+    return jax.vmap(lambda start: trajectory(true, None, start, finer=5, step=jq.cf4))(
+        starts(key, n)
+    )
 
 
 def measured(states, key):
@@ -140,7 +153,9 @@ def windows(states):
 
 def errors(states, others):
     """Error angle [rad] and error of the rate [rad/s], squared."""
-    return jq.quaternion.squared_distance(states.q, others.q), jnp.sum((states.omega - others.omega) ** 2, axis=-1)
+    return jq.quaternion.squared_distance(states.q, others.q), jnp.sum(
+        (states.omega - others.omega) ** 2, axis=-1
+    )
 
 
 def loss(torque, engine, params, batch, key):
@@ -162,14 +177,25 @@ def learn(network, engine, key, trajectories=128, updates=3000):
     torque = hybrid(apply)
     batches = windows(measured(truth(data, trajectories), noise))
     optimizer = optax.adam(optax.warmup_cosine_decay_schedule(3e-3, 3e-2, updates // 50, updates))
-    fit = jq.fit(partial(loss, torque, engine), params, optimizer, batches, steps=updates, batch=64, chunk=100, key=descent)
+    fit = jq.fit(
+        partial(loss, torque, engine),
+        params,
+        optimizer,
+        batches,
+        steps=updates,
+        batch=64,
+        chunk=100,
+        key=descent,
+    )
     return torque, fit
 
 
 @partial(jax.jit, static_argnums=0)
 def held_out(torque, params, recorded):
     """Error angle [deg] and error of the rate [rad/s] along predictions from the first states, each (n, STEPS + 1)."""
-    predicted = jax.vmap(lambda start: trajectory(torque, params, start))(jax.tree.map(lambda x: x[:, 0], recorded))
+    predicted = jax.vmap(lambda start: trajectory(torque, params, start))(
+        jax.tree.map(lambda x: x[:, 0], recorded)
+    )
     angle, rate = (jnp.sqrt(error) for error in errors(predicted, recorded))
     return jnp.rad2deg(angle), rate
 
@@ -179,19 +205,32 @@ def draw(t, curves, path):
     figure, panels = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
     for name, colour in (("without", "tab:orange"), ("hybrid", "tab:blue")):
         for panel, values in zip(panels, curves[name], strict=True):
-            panel.semilogy(t[1:], np.median(values, axis=0)[1:], color=colour, label=f"{name}, median")
-            panel.semilogy(t[1:], np.max(values, axis=0)[1:], color=colour, linewidth=0.8, linestyle="--", label=f"{name}, worst")
+            panel.semilogy(
+                t[1:], np.median(values, axis=0)[1:], color=colour, label=f"{name}, median"
+            )
+            panel.semilogy(
+                t[1:],
+                np.max(values, axis=0)[1:],
+                color=colour,
+                linewidth=0.8,
+                linestyle="--",
+                label=f"{name}, worst",
+            )
             panel.set(xlabel="time [s]", xlim=(0, t[-1]))
     panels[0].set_ylabel("error angle [deg]")
     panels[1].set_ylabel("error of the rate [rad/s]")
     panels[0].legend()
-    figure.suptitle("Predictions of 32 held-out trajectories from their first states, with and without the learned torque")
+    figure.suptitle(
+        "Predictions of 32 held-out trajectories from their first states, with and without the learned torque"
+    )
     figure.savefig(path, dpi=120)
 
 
 def main():
     """Learn, predict, print, draw."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--network", default="jax", choices=NETWORKS)
     parser.add_argument("--engine", default="auto", choices=["auto", "fused", "scan"])
     arguments = parser.parse_args()
@@ -202,28 +241,49 @@ def main():
     except ImportError as error:
         if arguments.network == "jax":
             raise
-        sys.exit(f"--network {arguments.network}: wanted the package installed, pip install {arguments.network} ({error})")
+        sys.exit(
+            f"--network {arguments.network}: wanted the package installed, pip install {arguments.network} ({error})"
+        )
     size = sum(leaf.size for leaf in jax.tree.leaves(fit.params))
-    print(f"{len(fit.history)} updates of {size} parameters in {time.perf_counter() - began:.1f} s, compilation included")
-    print(f"root of the loss {np.sqrt(fit.history[0]):.4f} before, {np.sqrt(np.mean(fit.history[-100:])):.4f} after")
+    print(
+        f"{len(fit.history)} updates of {size} parameters in {time.perf_counter() - began:.1f} s, compilation included"
+    )
+    print(
+        f"root of the loss {np.sqrt(fit.history[0]):.4f} before, {np.sqrt(np.mean(fit.history[-100:])):.4f} after"
+    )
 
     recorded = truth(test, 32)
-    curves = {"without": held_out(without, None, recorded), "hybrid": held_out(torque, fit.params, recorded)}
+    curves = {
+        "without": held_out(without, None, recorded),
+        "hybrid": held_out(torque, fit.params, recorded),
+    }
     curves = {name: tuple(map(np.asarray, values)) for name, values in curves.items()}
     omega = recorded.omega.reshape(-1, 3)
     still = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
-    learned = jax.vmap(lambda w: torque(0.0, still._replace(omega=w), fit.params) - known(0.0))(omega)
+    learned = jax.vmap(lambda w: torque(0.0, still._replace(omega=w), fit.params) - known(0.0))(
+        omega
+    )
     wanted = jax.vmap(drag)(omega)
-    print(f"learned torque: off by {np.linalg.norm(learned - wanted) / np.linalg.norm(wanted):.2%} of the drag, rms")
+    print(
+        f"learned torque: off by {np.linalg.norm(learned - wanted) / np.linalg.norm(wanted):.2%} of the drag, rms"
+    )
 
-    rms = {name: [np.sqrt(np.mean(x**2, axis=1)) for x in values] for name, values in curves.items()}
-    print("\n32 held-out trajectories of 10 s, rms error along each\n\n              angle [deg]          rate [rad/s]")
+    rms = {
+        name: [np.sqrt(np.mean(x**2, axis=1)) for x in values] for name, values in curves.items()
+    }
+    print(
+        "\n32 held-out trajectories of 10 s, rms error along each\n\n              angle [deg]          rate [rad/s]"
+    )
     print("              median     worst     median     worst")
     for name, (angle, rate) in rms.items():
-        print(f"{name:10s}{np.median(angle):10.3f}{np.max(angle):10.3f}{np.median(rate):11.5f}{np.max(rate):10.5f}")
+        print(
+            f"{name:10s}{np.median(angle):10.3f}{np.max(angle):10.3f}{np.median(rate):11.5f}{np.max(rate):10.5f}"
+        )
     for k, name in enumerate(("angle", "rate")):
         ratio = rms["without"][k] / rms["hybrid"][k]
-        print(f"better by a factor of {np.median(ratio):.0f} in the {name} (median), {np.min(ratio):.0f} at the least")
+        print(
+            f"better by a factor of {np.median(ratio):.0f} in the {name} (median), {np.min(ratio):.0f} at the least"
+        )
     draw(DT * np.arange(STEPS + 1), curves, "neural_torque.png")
     print("\ndrawn to neural_torque.png")
 

@@ -26,8 +26,14 @@ jax.config.update("jax_enable_x64", True)
 
 BODY = jq.Body(jnp.array([[12.0, 0.5, -0.8], [0.5, 9.0, 0.3], [-0.8, 0.3, 15.0]]))  # kg m^2
 COMMAND = jnp.array([1.0, 0.0, 0.0, 0.0])
-START = jq.State(jq.quaternion.exp(jnp.deg2rad(150.0) * jnp.array([2.0, -1.0, 2.0]) / 3.0), jnp.array([0.02, -0.03, 0.01]), aux={})
-GAINS = jq.control.Gains(damping=jnp.array([4.0, 3.0, 5.0]), stiffness=jnp.array([0.9, 0.7, 1.1]))  # N m s, N m
+START = jq.State(
+    jq.quaternion.exp(jnp.deg2rad(150.0) * jnp.array([2.0, -1.0, 2.0]) / 3.0),
+    jnp.array([0.02, -0.03, 0.01]),
+    aux={},
+)
+GAINS = jq.control.Gains(
+    damping=jnp.array([4.0, 3.0, 5.0]), stiffness=jnp.array([0.9, 0.7, 1.1])
+)  # N m s, N m
 LIMIT = jnp.full(3, 0.3)  # N m, of the wheels
 CLOSE = 0.1  # deg
 TOLERANCE = 1e-9  # rad and rad/s, each step
@@ -79,16 +85,49 @@ def draw(ends, paths, file):
     left, right = figure.subplots(1, 2)
     moment = float(ends.t[-1])
     plot.attitude_error(finest, COMMAND, ax=left)
-    left.plot(ends.t, degrees(ends.state.q), "o", color="tab:orange", markersize=3.5, label="diffrax's steps")
+    left.plot(
+        ends.t,
+        degrees(ends.state.q),
+        "o",
+        color="tab:orange",
+        markersize=3.5,
+        label="diffrax's steps",
+    )
     plot.attitude_error(finest, COMMAND, ax=right)
     for (dt, path), marker, size in zip(paths.items(), "Ds.", (10, 6, 6), strict=True):
-        right.plot(path.t, degrees(path.state.q), marker, markersize=size, label=f"rollout, fixed steps of {dt} s")
+        right.plot(
+            path.t,
+            degrees(path.state.q),
+            marker,
+            markersize=size,
+            label=f"rollout, fixed steps of {dt} s",
+        )
     for ax in (left, right):
         ax.axhline(CLOSE, color="grey", linewidth=0.8, linestyle="--")
-        ax.plot([moment], [CLOSE], "*", color="gold", markeredgecolor="black", markersize=14, label="the event", zorder=3)
+        ax.plot(
+            [moment],
+            [CLOSE],
+            "*",
+            color="gold",
+            markeredgecolor="black",
+            markersize=14,
+            label="the event",
+            zorder=3,
+        )
         ax.legend()
-    left.set(xlim=(0, moment + 2), ylim=(0.05, 300), yscale="log", ylabel="pointing error [deg]", title="A turn by 150 degrees")
-    right.set(xlim=(moment - 1.8, moment + 1.2), ylim=(0.05, 0.2), ylabel="pointing error [deg]", title="Around the event")
+    left.set(
+        xlim=(0, moment + 2),
+        ylim=(0.05, 300),
+        yscale="log",
+        ylabel="pointing error [deg]",
+        title="A turn by 150 degrees",
+    )
+    right.set(
+        xlim=(moment - 1.8, moment + 1.2),
+        ylim=(0.05, 0.2),
+        ylabel="pointing error [deg]",
+        title="Around the event",
+    )
     figure.savefig(file)
 
 
@@ -97,18 +136,28 @@ def main():
     solution = solve()
     taken = jnp.isfinite(solution.ts)
     ends = jq.Path(solution.ts[taken], jax.tree.map(lambda x: x[taken], solution.ys), (), ())
-    moment, error, lengths = float(ends.t[-1]), degrees(ends.state.q[-1]), np.diff(ends.t)[:-1]  # the event cuts the last
+    moment, error, lengths = (
+        float(ends.t[-1]),
+        degrees(ends.state.q[-1]),
+        np.diff(ends.t)[:-1],
+    )  # the event cuts the last
     print(f"event: the pointing error falls below {CLOSE} deg at t = {moment:.8f} s")
-    print(f"error there {error:.10f} deg, after {len(ends.t)} steps of {lengths.min():.2f} to {lengths.max():.2f} s")
+    print(
+        f"error there {error:.10f} deg, after {len(ends.t)} steps of {lengths.min():.2f} to {lengths.max():.2f} s"
+    )
     fine = fixed(jq.rkmk6, moment / 20_000, 20_000)
-    print(f"a rollout of order 6 to that time, in 20000 steps: {degrees(fine.state.q[-1]):.10f} deg")
+    print(
+        f"a rollout of order 6 to that time, in 20000 steps: {degrees(fine.state.q[-1]):.10f} deg"
+    )
     print(f"\nrkmk5 with fixed steps: the first row below {CLOSE} deg")
     print("step [s]    steps    time [s]    late by [s]   error there [deg]")
     paths = {dt: fixed(jq.rkmk5, dt, 600) for dt in (1.0, 0.5, 0.1)}
     for dt, path in paths.items():
         angle = degrees(path.state.q)
         row = int(np.argmax(angle < CLOSE))
-        print(f"{dt:8.1f} {row:8d} {path.t[row]:11.1f} {path.t[row] - moment:14.4f} {angle[row]:19.6f}")
+        print(
+            f"{dt:8.1f} {row:8d} {path.t[row]:11.1f} {path.t[row] - moment:14.4f} {angle[row]:19.6f}"
+        )
     draw(ends, paths, "pointing_event.png")
     print("\ndrawn to pointing_event.png")
 

@@ -14,7 +14,15 @@ import optax
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat.arguments import broadcast, exactly, finite, floating, one_shape, positive, positive_integer
+from jaxquat.arguments import (
+    broadcast,
+    exactly,
+    finite,
+    floating,
+    one_shape,
+    positive,
+    positive_integer,
+)
 from jaxquat.linear import cross, inverse, matmul, matvec, transpose
 from jaxquat.mechanics import State, broadcastable
 
@@ -50,7 +58,9 @@ def lag(actual: ArrayLike, command: ArrayLike, time_constant: ArrayLike) -> Arra
     """Rate ``(command - actual)/time_constant`` of a first-order lag, per axis or wheel. (n,), (n,), () or (n,) [s] -> (n,)."""
     actual, command = floating("actual", actual), floating("command", command)
     if actual.ndim != 1 or command.shape != actual.shape:
-        raise ValueError(f"command: wanted the shape of actual, (n,), got {command.shape} for {actual.shape}")
+        raise ValueError(
+            f"command: wanted the shape of actual, (n,), got {command.shape} for {actual.shape}"
+        )
     time_constant = one_shape("time_constant", time_constant, (), actual.shape)
     positive("time_constant", time_constant)
     return (command - actual) / time_constant
@@ -65,14 +75,19 @@ def wheel_torque(axes: ArrayLike, state: State, momentum: ArrayLike, motor: Arra
     P. C. Hughes, Spacecraft Attitude Dynamics, 1986, section 3.4.
     """
     axes = _axes("axes", axes)
-    momentum, motor = exactly("momentum", momentum, axes.shape[:1]), exactly("motor", motor, axes.shape[:1])
+    momentum, motor = (
+        exactly("momentum", momentum, axes.shape[:1]),
+        exactly("motor", motor, axes.shape[:1]),
+    )
     state = broadcastable("state", state)
     return -matvec(transpose(axes), motor) - cross(state.omega, matvec(transpose(axes), momentum))
 
 
 def hold_momentum(momentum: ArrayLike, motor: ArrayLike, capacity: ArrayLike) -> Array:
     """The motor torques without those that would spin a full wheel faster: 0 where ``|h| >= capacity`` and u grows |h|. -> (n,)."""
-    momentum, motor, capacity = broadcast(("momentum", momentum, ()), ("motor", motor, ()), ("capacity", capacity, ()))
+    momentum, motor, capacity = broadcast(
+        ("momentum", momentum, ()), ("motor", motor, ()), ("capacity", capacity, ())
+    )
     positive("capacity", capacity, or_infinite=True)
     full = (jnp.abs(momentum) >= capacity) & (motor * momentum > 0)
     return jnp.where(full, 0.0, motor)
@@ -90,7 +105,9 @@ def allocate(axes: ArrayLike, tau: ArrayLike, limits: ArrayLike | None = None) -
     return _within(-matvec(axes, matvec(inverse(gram), tau)), limits)
 
 
-def allocate_thrusters(arms: ArrayLike, tau: ArrayLike, limits: ArrayLike | None = None, iterations: int = 200) -> Array:
+def allocate_thrusters(
+    arms: ArrayLike, tau: ArrayLike, limits: ArrayLike | None = None, iterations: int = 200
+) -> Array:
     """Forces f >= 0 of n thrusters with ``sum arm_i f_i = tau``, or as near as they come. (n, 3), (3,) -> (n,) [N].
 
     ``arms[i]`` is the torque of thruster i at unit force, ``position × direction`` [m], for which ``thruster_arms`` serves. Solved
@@ -98,7 +115,9 @@ def allocate_thrusters(arms: ArrayLike, tau: ArrayLike, limits: ArrayLike | None
     scaled down together where one exceeds its own, so that the torque keeps its direction.
     """
     arms, tau = _axes("arms", arms), exactly("tau", tau, (3,))
-    return _within(optax.nnls(transpose(arms), tau, positive_integer("iterations", iterations)), limits)
+    return _within(
+        optax.nnls(transpose(arms), tau, positive_integer("iterations", iterations)), limits
+    )
 
 
 def thruster_arms(positions: ArrayLike, directions: ArrayLike) -> Array:

@@ -98,14 +98,22 @@ def trailing(name: str, value: Any, core: tuple[int, ...]) -> Array:
 def broadcast(*named: tuple[str, Any, tuple[int, ...]]) -> list[Array]:
     """Floating arrays from (name, value, core shape), their leading axes padded to one rank so that they broadcast."""
     arrays = [trailing(name, value, core) for name, value, core in named]
-    leading = [array.shape[: array.ndim - len(core)] for array, (_, _, core) in zip(arrays, named, strict=True)]
+    leading = [
+        array.shape[: array.ndim - len(core)]
+        for array, (_, _, core) in zip(arrays, named, strict=True)
+    ]
     try:
         rank = len(np.broadcast_shapes(*leading))
     except ValueError:
         names = ", ".join(name for name, _, _ in named)
         shapes = ", ".join(str(array.shape) for array in arrays)
-        raise ValueError(f"{names}: wanted leading axes that broadcast, got shapes {shapes}") from None
-    return [array.reshape((1,) * (rank - len(batch)) + array.shape) for array, batch in zip(arrays, leading, strict=True)]
+        raise ValueError(
+            f"{names}: wanted leading axes that broadcast, got shapes {shapes}"
+        ) from None
+    return [
+        array.reshape((1,) * (rank - len(batch)) + array.shape)
+        for array, batch in zip(arrays, leading, strict=True)
+    ]
 
 
 def function(name: str, value: Any, hint: str = "") -> Any:
@@ -130,7 +138,10 @@ def takes(name: str, value: Any, arguments: str, why: str = "", hint: str = "") 
     try:
         signature.bind(*arguments.split(", "))
     except TypeError:
-        bare = [parameter.replace(annotation=parameter.empty) for parameter in signature.parameters.values()]
+        bare = [
+            parameter.replace(annotation=parameter.empty)
+            for parameter in signature.parameters.values()
+        ]
         own = signature.replace(parameters=bare, return_annotation=signature.empty)
         got = f"{getattr(value, '__name__', type(value).__name__)}{own}"
         wanted = f"{name.split('.')[-1]}({arguments})" + (f" because {why}" if why else "")
@@ -178,7 +189,9 @@ def not_negative(name: str, value: ArrayLike) -> None:
 def real(name: str, value: Any) -> float:
     """``value`` as a float, of any kind of number that is known now (a bool is not one); TypeError otherwise."""
     array = np.asarray(None if isinstance(value, Tracer) else value)
-    if array.shape != () or not (np.issubdtype(array.dtype, np.floating) or np.issubdtype(array.dtype, np.integer)):
+    if array.shape != () or not (
+        np.issubdtype(array.dtype, np.floating) or np.issubdtype(array.dtype, np.integer)
+    ):
         raise TypeError(f"{name}: wanted a number, got {value!r}")
     return float(array)
 
@@ -219,7 +232,9 @@ def floating_dtype(name: str, value: Any) -> Any:
 def shape(name: str, value: Any) -> tuple[int, ...]:
     """``value`` as a shape; TypeError if it is no tuple or list of integers, ValueError if one is negative."""
     hint = f" (write ({value},))" if isinstance(value, int) else ""
-    if not isinstance(value, tuple | list) or any(isinstance(x, bool) or not isinstance(x, int | np.integer) for x in value):
+    if not isinstance(value, tuple | list) or any(
+        isinstance(x, bool) or not isinstance(x, int | np.integer) for x in value
+    ):
         raise TypeError(f"{name}: wanted a tuple of integers, got {value!r}{hint}")
     if any(x < 0 for x in value):
         raise ValueError(f"{name}: wanted integers of at least 0, got {value}")
@@ -238,7 +253,10 @@ def arrays(name: str, tree: Any) -> Any:
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         known = isinstance(leaf, bool | int | float | complex | np.generic | np.ndarray | Array)
         if not (known or (hasattr(leaf, "dtype") and hasattr(leaf, "shape"))):
-            raise TypeError(f"{name}: wanted arrays, got {leaf!r}" + (f" at {jax.tree_util.keystr(path)}" if path else ""))
+            raise TypeError(
+                f"{name}: wanted arrays, got {leaf!r}"
+                + (f" at {jax.tree_util.keystr(path)}" if path else "")
+            )
         if isinstance(leaf, np.generic | np.ndarray) and leaf.dtype.kind in "USmMO":
             raise TypeError(f"{name}: wanted arrays of numbers, got {leaf.dtype}")
     return tree
@@ -246,7 +264,9 @@ def arrays(name: str, tree: Any) -> Any:
 
 def one_of(name: str, value: Any, options: Sequence[Any]) -> Any:
     """``value`` if it is one of ``options``; ValueError otherwise."""
-    if isinstance(value, np.ndarray | Array) or not any(value is option or value == option for option in options):
+    if isinstance(value, np.ndarray | Array) or not any(
+        value is option or value == option for option in options
+    ):
         raise ValueError(f"{name}: wanted one of {', '.join(map(repr, options))}, got {value!r}")
     return value
 
@@ -287,7 +307,9 @@ def rotation_matrix(name: str, value: Array) -> None:
         finite(name, value)
         matrices = np.asarray(value, dtype=np.float64).reshape(-1, 3, 3)
         with np.errstate(over="ignore", invalid="ignore"):
-            off = np.abs(np.swapaxes(matrices, 1, 2) @ matrices - np.eye(3)).max(axis=(1, 2), initial=0.0)
+            off = np.abs(np.swapaxes(matrices, 1, 2) @ matrices - np.eye(3)).max(
+                axis=(1, 2), initial=0.0
+            )
             determinants = np.sum(matrices[:, 0] * np.cross(matrices[:, 1], matrices[:, 2]), axis=1)
         for k in np.flatnonzero(~((off <= 5e-4) & (determinants > 0)))[:1]:
             wanted = "a rotation matrix (R^T R = 1 to 0.0005, determinant 1)"

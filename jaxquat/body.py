@@ -47,14 +47,19 @@ class Body:
 
     def __init__(self, inertia: ArrayLike):
         inertia = floating("inertia", inertia)
-        hints = {1: "; principal moments: jq.Body.from_principal", 3: "; make a batch with jax.vmap(jq.Body)"}
+        hints = {
+            1: "; principal moments: jq.Body.from_principal",
+            3: "; make a batch with jax.vmap(jq.Body)",
+        }
         inertia = exactly("inertia", inertia, (3, 3), hints.get(inertia.ndim, ""))
         _check_dtype("inertia", inertia)
         _check_inertia(inertia)
         self._set(_symmetric_part(inertia), None, None)
 
     def _set(self, inertia: Any, moments: Any, axes: Any) -> "Body":
-        for name, value in zip(("_inertia", "_moments", "_axes"), (inertia, moments, axes), strict=True):
+        for name, value in zip(
+            ("_inertia", "_moments", "_axes"), (inertia, moments, axes), strict=True
+        ):
             object.__setattr__(self, name, value)
         return self
 
@@ -104,7 +109,9 @@ class Body:
         second = 0.5 * trace[..., None, None] * jnp.eye(3, dtype=inertia.dtype) - inertia
         factor = jnp.linalg.cholesky(second)
         diagonal = jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1))
-        return jnp.concatenate([diagonal, jnp.stack([factor[..., 1, 0], factor[..., 2, 0], factor[..., 2, 1]], -1)], -1)
+        return jnp.concatenate(
+            [diagonal, jnp.stack([factor[..., 1, 0], factor[..., 2, 0], factor[..., 2, 1]], -1)], -1
+        )
 
     @classmethod
     def from_principal(cls, moments: ArrayLike, axes: ArrayLike | None = None) -> "Body":
@@ -115,9 +122,15 @@ class Body:
         """
         moments = exactly("moments", moments, (3,))
         _check_dtype("moments", moments)
-        axes = jnp.asarray([1.0, 0.0, 0.0, 0.0], moments.dtype) if axes is None else exactly("axes", axes, (4,))
+        axes = (
+            jnp.asarray([1.0, 0.0, 0.0, 0.0], moments.dtype)
+            if axes is None
+            else exactly("axes", axes, (4,))
+        )
         if axes.dtype != moments.dtype:
-            raise TypeError(f"axes: wanted the dtype of the moments, {moments.dtype}, got {axes.dtype}")
+            raise TypeError(
+                f"axes: wanted the dtype of the moments, {moments.dtype}, got {axes.dtype}"
+            )
         unit_quaternion("axes", axes)
         _check_moments("moments", moments)
         return cls._unchecked(None, moments, axes)
@@ -140,7 +153,9 @@ class Body:
         x, y, z = second[0, 0], second[1, 1], second[2, 2]
         sums = jnp.stack([y + z, z + x, x + y])  # not tr(S) - S_kk, which cancels for a needle
         inertia = jnp.where(jnp.eye(3, dtype=bool), sums[:, None], -second)
-        if is_concrete(inertia) and not (np.all(np.isfinite(inertia)) and np.all(np.asarray(sums) > 0)):
+        if is_concrete(inertia) and not (
+            np.all(np.isfinite(inertia)) and np.all(np.asarray(sums) > 0)
+        ):
             wanted = f"exponentials of theta[:3] and products that {inertia.dtype} can hold"
             raise ValueError(f"theta: wanted {wanted}, got {theta}, of moments {np.asarray(sums)}")
         return cls._unchecked(inertia)
@@ -167,7 +182,9 @@ class Body:
     @classmethod
     def random(cls, key: Array, *, dtype: DTypeLike | None = None) -> "Body":
         """A random physical inertia with products: ``from_parameters`` of normal numbers of spread 0.3 (moments of order 1)."""
-        return cls.from_parameters(0.3 * jax.random.normal(random_key("key", key), (6,), floating_dtype("dtype", dtype)))
+        return cls.from_parameters(
+            0.3 * jax.random.normal(random_key("key", key), (6,), floating_dtype("dtype", dtype))
+        )
 
     def principal(self) -> tuple[Array, Array]:
         """(moments (3,) [kg m^2], axes (4,), principal to body): those kept by ``from_principal``, otherwise by Jacobi's rotations.
@@ -194,7 +211,9 @@ class Body:
         positive("mass", mass)
         finite("offset", offset)
         eye = jnp.eye(3, dtype=self.inertia.dtype)
-        return Body._unchecked(self.inertia + mass * (dot(offset, offset) * eye - offset[:, None] * offset[None, :]))
+        return Body._unchecked(
+            self.inertia + mass * (dot(offset, offset) * eye - offset[:, None] * offset[None, :])
+        )
 
 
 def check_body(body: Any, dtype: Any = None, of: str = "") -> None:
@@ -202,14 +221,18 @@ def check_body(body: Any, dtype: Any = None, of: str = "") -> None:
     instance("body", body, Body, "a jq.Body")
     inertia = jax.eval_shape(lambda body: body.inertia, body)
     if inertia.shape != (3, 3):
-        raise ValueError(f"body: wanted one body, inertia of shape (3, 3), got {inertia.shape}; use jax.vmap for a batch")
+        raise ValueError(
+            f"body: wanted one body, inertia of shape (3, 3), got {inertia.shape}; use jax.vmap for a batch"
+        )
     if dtype is not None and inertia.dtype != dtype:
         raise TypeError(f"body: wanted the dtype of {of}, {dtype}, got {inertia.dtype}")
 
 
 def refuse_bodies(name: str, tree: Any) -> None:
     """TypeError if there is a Body in the tree of what an optimiser is to move."""
-    for path, leaf in jax.tree_util.tree_leaves_with_path(tree, is_leaf=lambda x: isinstance(x, Body)):
+    for path, leaf in jax.tree_util.tree_leaves_with_path(
+        tree, is_leaf=lambda x: isinstance(x, Body)
+    ):
         if isinstance(leaf, Body):
             raise TypeError(
                 f"{name}: wanted no jq.Body, whose moments an update would make negative, got one at "
@@ -255,6 +278,10 @@ def _check_moments(name: str, moments: Any) -> None:
     if not np.all(np.isfinite(values)):
         raise ValueError(f"{name}: wanted finite values, got {values}")
     if values[0] <= 0:
-        raise ValueError(f"{name}: wanted a positive definite inertia, got principal moments {values}")
+        raise ValueError(
+            f"{name}: wanted a positive definite inertia, got principal moments {values}"
+        )
     if values[2] > (values[0] + values[1]) * (1 + 100 * np.finfo(np.asarray(moments).dtype).eps):
-        raise ValueError(f"{name}: wanted moments with I1 + I2 >= I3 (no mass is negative), got principal moments {values}")
+        raise ValueError(
+            f"{name}: wanted moments with I1 + I2 >= I3 (no mass is negative), got principal moments {values}"
+        )

@@ -9,7 +9,13 @@ import jax.numpy as jnp
 from jax import lax
 
 
-def scan(body: Callable[[Any, Any], tuple[Any, Any]], carry: Any, xs: Any, length: int, segment: int | None) -> tuple[Any, Any]:
+def scan(
+    body: Callable[[Any, Any], tuple[Any, Any]],
+    carry: Any,
+    xs: Any,
+    length: int,
+    segment: int | None,
+) -> tuple[Any, Any]:
     """``lax.scan`` whose backward pass keeps the carry every ``segment`` iterations and recomputes what lies between.
 
     ``segment=None`` keeps everything. The last segment may be shorter. The same values as ``lax.scan`` either way.
@@ -31,7 +37,9 @@ def scan(body: Callable[[Any, Any], tuple[Any, Any]], carry: Any, xs: Any, lengt
     return carry, jax.tree.map(lambda y, z: jnp.concatenate([y, z]), ys, tail)
 
 
-def _scan(body: Callable[[Any, Any], tuple[Any, Any]], carry: Any, xs: Any, length: int) -> tuple[Any, Any]:
+def _scan(
+    body: Callable[[Any, Any], tuple[Any, Any]], carry: Any, xs: Any, length: int
+) -> tuple[Any, Any]:
     if length > 1:
         return lax.scan(body, carry, xs, length=length)
     carry, y = body(carry, jax.tree.map(lambda x: x[0], xs))

@@ -20,7 +20,9 @@ def dependent(jaxpr: Any, marked: Sequence[bool]) -> list[bool]:
         inputs = marks(equation.invars)
         if any(inputs):
             outputs = _of_equation(equation, inputs)
-            known |= {variable for variable, mark in zip(equation.outvars, outputs, strict=True) if mark}
+            known |= {
+                variable for variable, mark in zip(equation.outvars, outputs, strict=True) if mark
+            }
     return marks(jaxpr.outvars)
 
 
@@ -41,7 +43,9 @@ def inputs_of_scan(equation: Any) -> tuple[int, int]:
     params = equation.params
     if "num_consts" in params:
         return params["num_consts"], params["num_carry"]
-    constants, carried, _ = params["ft_in"].update(equation.invars).unpack()  # jax 0.12 says it by a tree of the three groups
+    constants, carried, _ = (
+        params["ft_in"].update(equation.invars).unpack()
+    )  # jax 0.12 says it by a tree of the three groups
     return len(list(constants)), len(list(carried))
 
 
@@ -54,7 +58,11 @@ def called(equation: Any) -> Any:
         return None
     for key in ("jaxpr", "call_jaxpr", "fun_jaxpr"):
         inner = _open(equation.params.get(key))
-        if hasattr(inner, "eqns") and _alike(inner.invars, equation.invars) and _alike(inner.outvars, equation.outvars):
+        if (
+            hasattr(inner, "eqns")
+            and _alike(inner.invars, equation.invars)
+            and _alike(inner.outvars, equation.outvars)
+        ):
             return equation.params[key]
     return None
 
@@ -84,8 +92,15 @@ def _of_while(params: dict[str, Any], inputs: list[bool]) -> list[bool]:
     first, second = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
     carry = inputs[second:]
     while True:
-        after = [a or b for a, b in zip(carry, dependent(params["body_jaxpr"], [*inputs[first:second], *carry]), strict=True)]
-        if any(dependent(params["cond_jaxpr"], [*inputs[:first], *carry])):  # it decides how often all of them change
+        after = [
+            a or b
+            for a, b in zip(
+                carry, dependent(params["body_jaxpr"], [*inputs[first:second], *carry]), strict=True
+            )
+        ]
+        if any(
+            dependent(params["cond_jaxpr"], [*inputs[:first], *carry])
+        ):  # it decides how often all of them change
             after = [True] * len(carry)
         if after == carry:
             return carry

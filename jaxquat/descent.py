@@ -40,14 +40,18 @@ def scalar(name: str, value: Any) -> Array:
     return value
 
 
-def sampled(loss: Callable[[Any, Any, Array], Array], key: Array, batch: int | None, rows: int) -> Callable[[Any, Any], Any]:
+def sampled(
+    loss: Callable[[Any, Any, Array], Array], key: Array, batch: int | None, rows: int
+) -> Callable[[Any, Any], Any]:
     """``(number, data) ->`` the loss that this update sees, a function of the parameters."""
 
     def loss_at(number: Any, data: Any) -> Callable[[Any], Array]:
         draw, own = jax.random.split(jax.random.fold_in(key, number))
         part = data
         if batch is not None:
-            _, chosen = lax.top_k(jax.random.bits(draw, (rows,)), batch)  # without replacement, cheaper than to permute
+            _, chosen = lax.top_k(
+                jax.random.bits(draw, (rows,)), batch
+            )  # without replacement, cheaper than to permute
             part = jax.tree.map(lambda x: x[chosen], data)
         return lambda p: scalar("loss", loss(p, part, own))
 
@@ -75,27 +79,51 @@ def descent(
     def update(carry: Any, number: Array, data: Any, moving: Array) -> tuple[Any, Array, Any]:
         params, state, skipped = carry
         loss = loss_at(number, data)
-        forward = mode == "forward" or (mode == "auto" and size <= FORWARD_LIMIT and not reverse_only(loss, params))
+        forward = mode == "forward" or (
+            mode == "auto" and size <= FORWARD_LIMIT and not reverse_only(loss, params)
+        )
         value_and_grad = (forward_value_and_grad if forward else jax.value_and_grad)(loss)
         value, gradient = value_and_grad(params)
-        with jax.numpy_dtype_promotion("standard"):  # optax raises a float to the integer count of updates
+        with jax.numpy_dtype_promotion(
+            "standard"
+        ):  # optax raises a float to the integer count of updates
             along = _differentiable(loss, value_and_grad)
-            updates, moved = optimizer.update(gradient, state, params, value=value, grad=gradient, value_fn=along)
-        good = jnp.all(jnp.array([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves((value, gradient, updates))]))
-        new, old = (optax.apply_updates(params, updates), moved, skipped), (params, state, skipped + 1)
+            updates, moved = optimizer.update(
+                gradient, state, params, value=value, grad=gradient, value_fn=along
+            )
+        good = jnp.all(
+            jnp.array(
+                [jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves((value, gradient, updates))]
+            )
+        )
+        new, old = (
+            (optax.apply_updates(params, updates), moved, skipped),
+            (params, state, skipped + 1),
+        )
         return jax.tree.map(partial(jnp.where, good & moving), new, old), good, (value, gradient)
 
     @jax.jit
-    def advance(carry: Any, first: Array, stop: Array, data: Any, moving: Array) -> tuple[Any, Array, Draws]:
+    def advance(
+        carry: Any, first: Array, stop: Array, data: Any, moving: Array
+    ) -> tuple[Any, Array, Draws]:
         def one(number: Array, before: tuple[Any, Array, Draws]) -> tuple[Any, Array, Draws]:
             carry, losses, draws = before
             carry, good, found = update(carry, number, data, moving)
-            return carry, losses.at[number - first].set(found[0]), over_starts(_with_one_more, in_axes=0)(draws, good, found)
+            return (
+                carry,
+                losses.at[number - first].set(found[0]),
+                over_starts(_with_one_more, in_axes=0)(draws, good, found),
+            )
 
-        nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(update, carry, first, data, moving)[2])
+        nothing = jax.tree.map(
+            lambda x: jnp.zeros(x.shape, x.dtype),
+            jax.eval_shape(update, carry, first, data, moving)[2],
+        )
         losses = jnp.zeros((room, *nothing[0].shape), nothing[0].dtype)
         # first and stop are traced: one program makes every bit, wherever a chunk ends
-        return lax.fori_loop(first, stop, one, (carry, losses, Draws(jnp.zeros_like(carry[2]), nothing, nothing)))
+        return lax.fori_loop(
+            first, stop, one, (carry, losses, Draws(jnp.zeros_like(carry[2]), nothing, nothing))
+        )
 
     return advance
 
@@ -113,7 +141,9 @@ def _with_one_more(draws: Draws, good: Array, found: Any) -> Draws:
     return jax.tree.map(partial(jnp.where, good), more, draws)
 
 
-def _differentiable(loss: Callable[[Any], Array], value_and_grad: Callable[[Any], Any]) -> Callable[[Any], Array]:
+def _differentiable(
+    loss: Callable[[Any], Array], value_and_grad: Callable[[Any], Any]
+) -> Callable[[Any], Array]:
     """The loss with the derivative of ``value_and_grad`` in both modes, as line searches ask for either."""
 
     @jax.custom_jvp

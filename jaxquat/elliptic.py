@@ -77,7 +77,9 @@ def jacobi_and_third(u: Array, modulus: Modulus, pole: Pole) -> tuple[Array, Arr
     instance("pole", pole, Pole, "an elliptic.Pole")
     circular, hyperbolic, where = _halves(modulus)
     ordinary = (0.6, 0.64, 0.14)  # a pole for m < 1/2, where the given one may not exist
-    safe = Pole(*(jnp.where(where, x, jnp.asarray(y, u.dtype)) for x, y in zip(pole, ordinary, strict=True)))
+    safe = Pole(
+        *(jnp.where(where, x, jnp.asarray(y, u.dtype)) for x, y in zip(pole, ordinary, strict=True))
+    )
     ratio = jnp.where(where, 1.0, pole.ratio)
     both = zip(_circular(u, circular, safe), _hyperbolic(u, hyperbolic, ratio), strict=True)
     sn, cn, dn, integral = (jnp.where(where, x, y) for x, y in both)
@@ -93,9 +95,16 @@ def _check(modulus: Modulus) -> None:
 def _halves(modulus: Modulus) -> tuple[Modulus, Modulus, Array]:
     """For either half a modulus that lies in it, and whether this one lies in the circular half."""
     where = modulus.m1 >= 0.5
-    low, high = ([jnp.asarray(x, modulus.m.dtype) for x in row] for row in ((0.25, 0.75, 0.75**0.5), (0.75, 0.25, 0.5)))
+    low, high = (
+        [jnp.asarray(x, modulus.m.dtype) for x in row]
+        for row in ((0.25, 0.75, 0.75**0.5), (0.75, 0.25, 0.5))
+    )
     circular = Modulus(*(jnp.where(where, x, y) for x, y in zip(modulus, low, strict=True)))
-    return circular, Modulus(*(jnp.where(where, y, x) for x, y in zip(modulus, high, strict=True))), where
+    return (
+        circular,
+        Modulus(*(jnp.where(where, y, x) for x, y in zip(modulus, high, strict=True))),
+        where,
+    )
 
 
 def _nome_ratio(m: Array, m1: Array) -> Array:
@@ -124,11 +133,18 @@ def _circular(u: Array, modulus: Modulus, pole: Pole) -> tuple[Array, Array, Arr
     theta2 = 2.0 * (cosines[0] + q**2 * cosines[2] + q**6 * cosines[4])
     even, odd = q**4 * cosines[3], q * cosines[1] + q**9 * cosines[5]
     theta3, theta4 = 1.0 + 2.0 * (even + odd), 1.0 + 2.0 * (even - odd)
-    functions = three / two * theta1 / theta4, four / two * theta2 / theta4, four / three * theta3 / theta4
+    functions = (
+        three / two * theta1 / theta4,
+        four / two * theta2 / theta4,
+        four / three * theta3 / theta4,
+    )
 
     e, f = _depth(modulus, pole, ratio)
     down, up = jnp.stack([q * e, -((q**3 * e) ** 2)]), jnp.stack([q * q * f, -((q**4 * f) ** 2)])
-    real, imaginary = 1.0 - jnp.sum((down + up) * cosines[1:4:2]), jnp.sum((down - up) * sines[1:4:2])
+    real, imaginary = (
+        1.0 - jnp.sum((down + up) * cosines[1:4:2]),
+        jnp.sum((down - up) * sines[1:4:2]),
+    )
     slope = jnp.sum((down - up) * jnp.asarray([2.0, 4.0], u.dtype)) / (1.0 - jnp.sum(down + up))
     return *functions, slope * z - jnp.arctan2(imaginary, real)
 
@@ -144,7 +160,9 @@ def _depth(modulus: Modulus, pole: Pole, ratio: Array) -> tuple[Array, Array]:
     slant = jnp.sqrt(1.0 + square)  # dn/cn
     near = square < 1.0
 
-    def ascended(carry: tuple[Array, Array, Array], _: None) -> tuple[tuple[Array, Array, Array], Array]:
+    def ascended(
+        carry: tuple[Array, Array, Array], _: None
+    ) -> tuple[tuple[Array, Array, Array], Array]:
         s, square, complement = carry
         root = jnp.sqrt(1.0 + square)
         factor = root * (1.0 + s) / (1.0 + complement * s)
@@ -152,7 +170,11 @@ def _depth(modulus: Modulus, pole: Pole, ratio: Array) -> tuple[Array, Array]:
         s = (1.0 + complement) * s / (1.0 + complement * s * s)
         return (s, square, 2.0 * jnp.sqrt(complement) / (1.0 + complement)), factor
 
-    start = jnp.where(near, kappa, 1.0 / slant), jnp.where(near, square, across / kappa**2), modulus.root
+    start = (
+        jnp.where(near, kappa, 1.0 / slant),
+        jnp.where(near, square, across / kappa**2),
+        modulus.root,
+    )
     _, factors = lax.scan(ascended, start, None, length=_LANDEN)
     product = jnp.exp(jnp.sum(jnp.log(factors) * 0.5 ** jnp.arange(_LANDEN, dtype=kappa.dtype)))
     from_zero, from_quarter = product / (1.0 + kappa) ** 2, product * square / (1.0 + slant) ** 2
@@ -178,7 +200,9 @@ def _hyperbolic(u: Array, modulus: Modulus, ratio: Array) -> tuple[Array, Array,
     q = modulus.m1 * _nome_ratio(modulus.m1, modulus.m)
     two, three, four = _constants(q)
     flips = modulus.root > 0
-    quarter = jnp.where(flips, _quarter(modulus._replace(root=jnp.where(flips, modulus.root, 1.0))), 1.0)
+    quarter = jnp.where(
+        flips, _quarter(modulus._replace(root=jnp.where(flips, modulus.root, 1.0))), 1.0
+    )
     n = jnp.where(flips, lax.round(lax.stop_gradient(u / (2.0 * quarter))), 0.0)
     # 0 K has no derivative by K, whose own is infinite at m1 = 0
     reduced = jnp.where(n == 0, u, u - 2.0 * n * jnp.where(n == 0, 1.0, quarter))
@@ -189,13 +213,17 @@ def _hyperbolic(u: Array, modulus: Modulus, ratio: Array) -> tuple[Array, Array,
 
     def grown(x: Array) -> Array:
         """``q e^x``, at most q^(1/2). Where q underflows e^x has a derivative by K that overflows."""
-        return jnp.where(flips, jnp.exp(x + _log_nome(modulus)), q * jnp.exp(jnp.where(flips, 0.0, x)))
+        return jnp.where(
+            flips, jnp.exp(x + _log_nome(modulus)), q * jnp.exp(jnp.where(flips, 0.0, x))
+        )
 
     mirrored = flips & (distance > 0.5 * quarter)
     y = jnp.where(mirrored, quarter - distance, distance) / three**2
     g = grown(2.0 * y)
     k = jnp.arange(4, dtype=u.dtype)
-    terms = jnp.stack([jnp.ones_like(q), q * g, q**4 * g**2, q**9 * g**3])  # of theta(i y), without q^(1/4) e^y
+    terms = jnp.stack(
+        [jnp.ones_like(q), q * g, q**4 * g**2, q**9 * g**3]
+    )  # of theta(i y), without q^(1/4) e^y
     signs = jnp.asarray([1.0, -1.0, 1.0, -1.0], u.dtype)
     theta1 = -jnp.sum(signs * terms * jnp.expm1(-2.0 * (2.0 * k + 1.0) * y))
     theta2 = jnp.sum(terms * (1.0 + jnp.exp(-2.0 * (2.0 * k + 1.0) * y)))
@@ -221,7 +249,10 @@ def _hyperbolic(u: Array, modulus: Modulus, ratio: Array) -> tuple[Array, Array,
     odd = 2.0 * jnp.arange(6, dtype=u.dtype) + 1.0
     sines, cosines = jnp.sin(odd * a), jnp.cos(odd * a)
     terms = jnp.stack([jnp.ones_like(q), h, q * h**2, q**3 * h**3, q**6 * h**4, q**10 * h**5])
-    real, imaginary = jnp.sum(terms * cosines * (1.0 + jnp.exp(-odd * y))), -jnp.sum(terms * sines * jnp.expm1(-odd * y))
+    real, imaginary = (
+        jnp.sum(terms * cosines * (1.0 + jnp.exp(-odd * y))),
+        -jnp.sum(terms * sines * jnp.expm1(-odd * y)),
+    )
     terms = jnp.stack([jnp.ones_like(q), q, q**3, q**6, q**10, q**15])
     slope = jnp.sum(terms * odd * sines) / jnp.sum(terms * cosines) / (2.0 * three**2)
     return sn, cn, dn, slope * u - sign * jnp.arctan2(imaginary, real) - 2.0 * n * a
@@ -230,7 +261,9 @@ def _hyperbolic(u: Array, modulus: Modulus, ratio: Array) -> tuple[Array, Array,
 def _angle(modulus: Modulus, ratio: Array) -> Array:
     """``pi b/(4 K')`` with ``sn(b | m1) = 1/sqrt(1 + ratio)``, by descending Landen transformations."""
 
-    def descended(carry: tuple[Array, Array, Array], _: None) -> tuple[tuple[Array, Array, Array], None]:
+    def descended(
+        carry: tuple[Array, Array, Array], _: None
+    ) -> tuple[tuple[Array, Array, Array], None]:
         phase, a, b = carry
         s, c = jnp.sin(phase), jnp.cos(phase)
         phase = 2.0 * phase - jnp.arctan2((a - b) * s * c, a * c * c + b * s * s)

@@ -54,7 +54,11 @@ def from_quaternion(q: ArrayLike, order: str) -> Array:
     half_sum, half_difference = _angle(x, w, determined), _angle(z, y, inclined)
     half_sum = jnp.where(determined, half_sum, last * half_difference)
     half_difference = jnp.where(inclined, half_difference, last * half_sum)
-    first, second, third = half_sum + half_difference, 2.0 * jnp.arctan2(sine, cosine), half_sum - half_difference
+    first, second, third = (
+        half_sum + half_difference,
+        2.0 * jnp.arctan2(sine, cosine),
+        half_sum - half_difference,
+    )
     if not proper:
         second, third = second - 0.5 * jnp.pi, -sign * third
     angles = [_wrapped(first), second, _wrapped(third)]
@@ -85,7 +89,9 @@ def rate_matrix_inverse(angles: ArrayLike, order: str) -> Array:
 def _axes(order: str) -> list[int]:
     """Axis numbers of the equivalent intrinsic sequence: an extrinsic one is the intrinsic one read backwards."""
     if not isinstance(order, str) or order not in ORDERS:
-        raise ValueError(f"order: wanted three of XYZ (intrinsic) or xyz (extrinsic), no axis twice in a row, got {order!r}")
+        raise ValueError(
+            f"order: wanted three of XYZ (intrinsic) or xyz (extrinsic), no axis twice in a row, got {order!r}"
+        )
     axes = ["XYZ".index(letter) for letter in order.upper()]
     return axes[::-1] if order.islower() else axes
 
@@ -112,4 +118,6 @@ def _angle(sine: Array, cosine: Array, determined: Array) -> Array:
 
 def _wrapped(angle: Array) -> Array:
     """Into [-pi, pi], from within two turns."""
-    return jnp.where(angle > jnp.pi, angle - 2 * jnp.pi, jnp.where(angle < -jnp.pi, angle + 2 * jnp.pi, angle))
+    return jnp.where(
+        angle > jnp.pi, angle - 2 * jnp.pi, jnp.where(angle < -jnp.pi, angle + 2 * jnp.pi, angle)
+    )

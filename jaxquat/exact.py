@@ -16,7 +16,16 @@ from jax import Array, lax
 from jax.typing import ArrayLike
 
 from jaxquat import elliptic, euler
-from jaxquat.arguments import boolean, exactly, finite, is_concrete, positive, takes, unit_quaternion, unit_vector
+from jaxquat.arguments import (
+    boolean,
+    exactly,
+    finite,
+    is_concrete,
+    positive,
+    takes,
+    unit_quaternion,
+    unit_vector,
+)
 from jaxquat.body import Body, check_body
 from jaxquat.control import follow
 from jaxquat.linear import cross, dot, matvec, transpose
@@ -82,15 +91,23 @@ def _free(moments: Array, omega: Array, t: Array) -> tuple[Array, Array]:
     short = large * time * time < 2.0**-14
 
     # each branch at an ordinary motion where it does not serve
-    ordinary = jnp.asarray([1.0, 2.0, 3.0], t.dtype), jnp.asarray([0.5, 0.5, 1.0], t.dtype), jnp.ones_like(t)
+    ordinary = (
+        jnp.asarray([1.0, 2.0, 3.0], t.dtype),
+        jnp.asarray([0.5, 0.5, 1.0], t.dtype),
+        jnp.ones_like(t),
+    )
     safe = [jnp.where(short, x, y) for x, y in zip(ordinary, (moments, start, time), strict=True)]
     near, far = _short(moments, start, jnp.where(short, time, 0.0)), _long(*safe)
     half, end = (jnp.where(short, x, y) for x, y in zip(near, far, strict=True))
 
     about = jnp.stack([jnp.cos(half), jnp.zeros_like(half), jnp.zeros_like(half), jnp.sin(half)])
-    turned = multiply(conjugate(_upright(moments * start)), multiply(about, _upright(moments * end)))
+    turned = multiply(
+        conjugate(_upright(moments * start)), multiply(about, _upright(moments * end))
+    )
     turned = jnp.concatenate([turned[:1], matvec(transpose(matrix), turned[1:])])
-    return jnp.where(rest, exp(t * omega), turned), jnp.where(rest, omega, size * matvec(transpose(matrix), end))
+    return jnp.where(rest, exp(t * omega), turned), jnp.where(
+        rest, omega, size * matvec(transpose(matrix), end)
+    )
 
 
 def _unit(x: Array) -> Array:
@@ -117,7 +134,9 @@ def _modulus(moments: Array, start: Array) -> tuple[Array, elliptic.Modulus]:
     m1 = (i3 - i1) / (i1 * i2 * i3) * (gap - fall) / large
     flips = m1 > 0
     root = jnp.where(flips, jnp.sqrt(jnp.where(flips, m1, 1.0)), 0.0)
-    m1 = jnp.where(flips, m1, m1 - lax.stop_gradient(m1))  # on the separatrix rounding may leave a negative m1
+    m1 = jnp.where(
+        flips, m1, m1 - lax.stop_gradient(m1)
+    )  # on the separatrix rounding may leave a negative m1
     return jnp.sqrt(large), elliptic.Modulus(small / large, unit * unit * m1, unit * root)
 
 
@@ -130,7 +149,11 @@ def _rates(moments: Array, start: Array, s: Array, c: Array, d: Array) -> Array:
     c1, c2, c3 = (i2 - i3) / i1, (i3 - i1) / i2, (i1 - i2) / i3  # of Euler's equations
     scale = lax.stop_gradient(jnp.maximum(jnp.abs(c), jnp.sqrt(-c1 * c2) * jnp.abs(w3 * s)))
     c, d, w1, w3 = c / scale, d / scale, w1 / scale, w3 / scale
-    numerators = [w1 * c + c1 * w2 * w3 * s * d, w2 * c * d + c2 * w3 * w1 * s, w3 * d + c3 * w1 * w2 * s * c]
+    numerators = [
+        w1 * c + c1 * w2 * w3 * s * d,
+        w2 * c * d + c2 * w3 * w1 * s,
+        w3 * d + c3 * w1 * w2 * s * c,
+    ]
     return jnp.stack(numerators) / (c * c - c1 * c2 * w3 * w3 * s * s)
 
 
@@ -147,15 +170,31 @@ def _short(moments: Array, start: Array, t: Array) -> tuple[Array, Array]:
     share = jnp.asarray([*(0.5 + _NODES), 1.0], t.dtype)
     large, small = (x * t * t * share * share for x in _squares(moments, start))
     both = large * small
-    s = t * share * (1.0 - (large + small) / 6.0 + (large * large + 14.0 * both + small * small) / 120.0)
-    c = 1.0 - large / 2.0 + (large * large + 4.0 * both) / 24.0 - large * (large * large + 44.0 * both + 16.0 * small**2) / 720.0
-    d = 1.0 - small / 2.0 + (small * small + 4.0 * both) / 24.0 - small * (small * small + 44.0 * both + 16.0 * large**2) / 720.0
+    s = (
+        t
+        * share
+        * (1.0 - (large + small) / 6.0 + (large * large + 14.0 * both + small * small) / 120.0)
+    )
+    c = (
+        1.0
+        - large / 2.0
+        + (large * large + 4.0 * both) / 24.0
+        - large * (large * large + 44.0 * both + 16.0 * small**2) / 720.0
+    )
+    d = (
+        1.0
+        - small / 2.0
+        + (small * small + 4.0 * both) / 24.0
+        - small * (small * small + 44.0 * both + 16.0 * large**2) / 720.0
+    )
     rates = jax.vmap(_rates, (None, None, 0, 0, 0), 1)(moments, start, s, c, d)
 
     momentum = moments * start
     size = jnp.sqrt(dot(momentum, momentum))
     speed = dot(momentum, start) / size + rates[2]
-    return 0.5 * t * jnp.sum(jnp.asarray(_WEIGHTS, t.dtype) * (speed / (1.0 + moments[2] * rates[2] / size))[:-1]), rates[:, -1]
+    return 0.5 * t * jnp.sum(
+        jnp.asarray(_WEIGHTS, t.dtype) * (speed / (1.0 + moments[2] * rates[2] / size))[:-1]
+    ), rates[:, -1]
 
 
 def _long(moments: Array, start: Array, t: Array) -> tuple[Array, Array]:
@@ -250,12 +289,19 @@ def flip_interval(body: Body, omega: ArrayLike) -> Array:
     moments, _, omega = _ordered(moments / _unit(moments), omega / size)
     constant = _squares(moments, omega)[0] == 0
     ordinary = jnp.asarray([1.0, 2.0, 3.0], omega.dtype), jnp.asarray([0.5, 0.5, 1.0], omega.dtype)
-    frequency, modulus = _modulus(*(jnp.where(constant, x, y) for x, y in zip(ordinary, (moments, omega), strict=True)))
+    frequency, modulus = _modulus(
+        *(jnp.where(constant, x, y) for x, y in zip(ordinary, (moments, omega), strict=True))
+    )
     return jnp.where(constant, jnp.inf, 2.0 * elliptic.complete(modulus) / frequency / size)
 
 
 def steady_precession(
-    body: Body, potential: ArrayLike, tilt: ArrayLike, spin: ArrayLike, t: ArrayLike, fast: bool = False
+    body: Body,
+    potential: ArrayLike,
+    tilt: ArrayLike,
+    spin: ArrayLike,
+    t: ArrayLike,
+    fast: bool = False,
 ) -> State:
     """The heavy top that precesses at constant tilt, I1 = I2, under ``U = potential cos(tilt)``, at one time t [s].
 
@@ -275,18 +321,29 @@ def steady_precession(
         a, b, cosine = i3 / i1 * spin, potential / i1, jnp.cos(tilt)
         square = a * a - 4.0 * b * cosine
         if is_concrete(square) and not float(square) >= 0:
-            bound, got = 4.0 * float(i1) * float(potential) * float(cosine), (float(i3) * float(spin)) ** 2
-            raise ValueError(f"spin: wanted I3^2 spin^2 >= 4 I1 potential cos(tilt) = {bound:.6g}, got {got:.6g}")
+            bound, got = (
+                4.0 * float(i1) * float(potential) * float(cosine),
+                (float(i3) * float(spin)) ** 2,
+            )
+            raise ValueError(
+                f"spin: wanted I3^2 spin^2 >= 4 I1 potential cos(tilt) = {bound:.6g}, got {got:.6g}"
+            )
     root = jnp.sqrt(square)
     larger = a + jnp.where(spin < 0, -root, root)
-    rate = larger / (2.0 * cosine) if boolean("fast", fast) else 2.0 * b / jnp.where(b == 0, 1.0, larger)
+    rate = (
+        larger / (2.0 * cosine)
+        if boolean("fast", fast)
+        else 2.0 * b / jnp.where(b == 0, 1.0, larger)
+    )
     own = (spin - rate * cosine) * t
     q = euler.to_quaternion(jnp.stack([rate * t, tilt, own]), "ZXZ")
     across = rate * jnp.sin(tilt)
     return State(q, jnp.stack([across * jnp.sin(own), across * jnp.cos(own), spin]))
 
 
-def nutation(body: Body, potential: ArrayLike, tilt: ArrayLike, spin: ArrayLike, t: ArrayLike) -> Array:
+def nutation(
+    body: Body, potential: ArrayLike, tilt: ArrayLike, spin: ArrayLike, t: ArrayLike
+) -> Array:
     """Cosine of the tilt, at one time t [s], of the heavy top released with its axis at rest at the angle ``tilt`` [rad]. -> ().
 
     As ``steady_precession``: I1 = I2, ``U = potential cos(tilt)`` [J], here positive (for a top that hangs measure the tilt from
@@ -322,7 +379,10 @@ def kovalevskaya(scale: ArrayLike, potential: ArrayLike, state: State) -> Array:
     ``|(w1 + i w2)^2 - potential/scale (g1 + i g2)|^2`` [rad^4/s^4] with g the vertical in body axes.
     """
     state = check_state("state", state)
-    scale, potential = (_number(*named).astype(state.q.dtype) for named in (("scale", scale), ("potential", potential)))
+    scale, potential = (
+        _number(*named).astype(state.q.dtype)
+        for named in (("scale", scale), ("potential", potential))
+    )
     positive("scale", scale)
     g1, g2, _ = rotate_inverse(state.q, jnp.asarray([0.0, 0.0, 1.0], state.q.dtype))
     w1, w2, _ = state.omega
@@ -338,12 +398,18 @@ def coning(half_angle: ArrayLike, rate: ArrayLike, t: ArrayLike) -> State:
     b, rate, t = _number("half_angle", half_angle), _number("rate", rate), _number("t", t)
     b, rate, t = (x.astype(jnp.result_type(b, rate, t)) for x in (b, rate, t))
     sine, cosine = jnp.sin(rate * t), jnp.cos(rate * t)
-    q = jnp.stack([jnp.cos(0.5 * b), jnp.sin(0.5 * b) * cosine, jnp.sin(0.5 * b) * sine, jnp.zeros_like(b)])
+    q = jnp.stack(
+        [jnp.cos(0.5 * b), jnp.sin(0.5 * b) * cosine, jnp.sin(0.5 * b) * sine, jnp.zeros_like(b)]
+    )
     across = rate * jnp.sin(b)
-    return State(q, jnp.stack([-across * sine, across * cosine, -2.0 * rate * jnp.sin(0.5 * b) ** 2]))
+    return State(
+        q, jnp.stack([-across * sine, across * cosine, -2.0 * rate * jnp.sin(0.5 * b) ** 2])
+    )
 
 
-def prescribed(body: Body, attitude: Callable[[Array], Array]) -> tuple[Callable[[ArrayLike], State], Torque]:
+def prescribed(
+    body: Body, attitude: Callable[[Array], Array]
+) -> tuple[Callable[[ArrayLike], State], Torque]:
     """A motion chosen freely: ``attitude(t) -> (4,)`` with its State at any time, and the torque of time that makes it happen."""
     check_body(body)
     takes("attitude", attitude, "t")
@@ -381,7 +447,9 @@ def _heavy(name: str, body: Body) -> tuple[Array, Array]:
         inertia = body.inertia
         across = jnp.max(jnp.abs(inertia - jnp.diag(jnp.diagonal(inertia))))
         if is_concrete(across) and across > 100 * jnp.finfo(inertia.dtype).eps * jnp.max(inertia):
-            raise ValueError(f"body: {name} wanted principal axes, got the inertia {inertia.tolist()}")
+            raise ValueError(
+                f"body: {name} wanted principal axes, got the inertia {inertia.tolist()}"
+            )
         _check_symmetric(name, body)
         return inertia[0, 0], inertia[2, 2]
 
@@ -391,4 +459,6 @@ def _check_symmetric(name: str, body: Body, hint: str = "") -> None:
         with jax.ensure_compile_time_eval():
             moments, _ = body.principal()
             if not bool(symmetric(moments, axis=2)):
-                raise ValueError(f"body: {name} wanted two equal moments about axis 3, got {moments.tolist()}{hint}")
+                raise ValueError(
+                    f"body: {name} wanted two equal moments about axis 3, got {moments.tolist()}{hint}"
+                )

@@ -146,7 +146,12 @@ def fit(
     steps, chunk = positive_integer("steps", steps), positive_integer("chunk", chunk)
     checkpoint_every = positive_integer("checkpoint_every", checkpoint_every)
     takes("loss", loss, "params, batch, key")
-    instance("optimizer", optimizer, optax.GradientTransformation, "an optax gradient transformation, e.g. optax.adam(1e-2)")
+    instance(
+        "optimizer",
+        optimizer,
+        optax.GradientTransformation,
+        "an optax gradient transformation, e.g. optax.adam(1e-2)",
+    )
     key = random_key("key", key)
     one_of("mode", mode, ("auto", "forward", "reverse"))
     refuse_bodies("params", params)
@@ -157,7 +162,9 @@ def fit(
     if starts is not None:
         for leaf in jax.tree.leaves(params):
             if leaf.shape[:1] != (starts,):
-                raise ValueError(f"params: wanted a leading axis of {starts} starts throughout, got shape {leaf.shape}")
+                raise ValueError(
+                    f"params: wanted a leading axis of {starts} starts throughout, got shape {leaf.shape}"
+                )
     else:
         finite("params", ravel_pytree(params)[0])
     size = ravel_pytree(params)[0].size // (starts or 1)
@@ -166,31 +173,53 @@ def fit(
     boolean("progress", progress)
     rows = {jnp.shape(leaf)[:1] for leaf in jax.tree.leaves(arrays("data", data))}
     if len(rows) > 1 or () in rows:
-        raise ValueError(f"data: wanted one leading axis throughout, got {[jnp.shape(x) for x in jax.tree.leaves(data)]}")
+        raise ValueError(
+            f"data: wanted one leading axis throughout, got {[jnp.shape(x) for x in jax.tree.leaves(data)]}"
+        )
     if (0,) in rows:
-        raise ValueError(f"data: wanted at least one row, got {[jnp.shape(x) for x in jax.tree.leaves(data)]}")
+        raise ValueError(
+            f"data: wanted at least one row, got {[jnp.shape(x) for x in jax.tree.leaves(data)]}"
+        )
     if batch is not None:
         batch = positive_integer("batch", batch)
         if not rows or batch > min(rows)[0]:
-            raise ValueError(f"batch: wanted at most the rows of data, got {batch} for {min(rows)[0] if rows else 'no data'}")
+            raise ValueError(
+                f"batch: wanted at most the rows of data, got {batch} for {min(rows)[0] if rows else 'no data'}"
+            )
     if validation is not None:
         takes("validation", validation, "params")
     if patience is not None:
         patience = positive_integer("patience", patience)
         if validation is None:
-            raise ValueError(f"patience: wanted a validation function with it, got {patience} without")
-    directory = None if checkpoint_dir is None else snapshots.directory("checkpoint_dir", checkpoint_dir)
+            raise ValueError(
+                f"patience: wanted a validation function with it, got {patience} without"
+            )
+    directory = (
+        None if checkpoint_dir is None else snapshots.directory("checkpoint_dir", checkpoint_dir)
+    )
 
     over_starts = jax.vmap if starts is not None else (lambda function, **_: function)
     loss_at = sampled(loss, key, batch, min(rows)[0] if rows else 0)
     advance = descent(loss_at, optimizer, mode, size, over_starts, min(chunk, steps))
-    validate = None if validation is None else jax.jit(over_starts(lambda p: scalar("validation", validation(p))))
+    validate = (
+        None
+        if validation is None
+        else jax.jit(over_starts(lambda p: scalar("validation", validation(p))))
+    )
 
     state = jax.tree.map(_strong, over_starts(optimizer.init)(params))
     outer = () if starts is None else (starts,)
     empty = np.zeros((*outer, 0))
     unjudged = np.zeros(outer, np.int8)
-    run = _Run(params, state, jnp.zeros(outer, jnp.int32), empty, empty, () if validate is None else params, unjudged)
+    run = _Run(
+        params,
+        state,
+        jnp.zeros(outer, jnp.int32),
+        empty,
+        empty,
+        () if validate is None else params,
+        unjudged,
+    )
     beginning = run[:3]
     fingerprint = {
         "params": snapshots.digest(params)[:16],
@@ -205,18 +234,29 @@ def fit(
         run = snapshots.newest("checkpoint_dir", directory, run, fingerprint) or run
     number = run.history.shape[-1]
     if number > steps:
-        raise ValueError(f"steps: wanted at least the {number} updates that checkpoint_dir has, got {steps}")
+        raise ValueError(
+            f"steps: wanted at least the {number} updates that checkpoint_dir has, got {steps}"
+        )
     if validate is not None and number == 0:
         run = _validated(run, validate)
     with tqdm(total=steps, initial=number, disable=not progress, unit="update") as bar:
         while number < steps and not _stale(run, patience):
-            stop = min(steps, *(every * (number // every + 1) for every in (chunk, checkpoint_every)))
-            (params, state, skipped), values, _ = advance(run[:3], np.int32(number), np.int32(stop), data, np.True_)
+            stop = min(
+                steps, *(every * (number // every + 1) for every in (chunk, checkpoint_every))
+            )
+            (params, state, skipped), values, _ = advance(
+                run[:3], np.int32(number), np.int32(stop), data, np.True_
+            )
             values = np.moveaxis(np.asarray(values)[: stop - number], 0, -1)
             history = _appended(run.history, values)
-            run = run._replace(params=params, state=state, skipped=skipped, history=history, verdict=unjudged)
+            run = run._replace(
+                params=params, state=state, skipped=skipped, history=history, verdict=unjudged
+            )
             bar.update(stop - number)
-            shown = {"loss": f"{np.fmin.reduce(values[..., -1].ravel()):.4g}", "skipped": np.sum(run.skipped)}
+            shown = {
+                "loss": f"{np.fmin.reduce(values[..., -1].ravel()):.4g}",
+                "skipped": np.sum(run.skipped),
+            }
             number = stop
             if validate is not None and number % chunk == 0:
                 run = _validated(run, validate)
@@ -232,21 +272,29 @@ def fit(
 
     if np.all(np.asarray(run.skipped) == number):
         first = run.history[..., 0]
-        raise FloatingPointError(f"loss: it or its gradient was not finite at all {number} updates; first loss {first}")
+        raise FloatingPointError(
+            f"loss: it or its gradient was not finite at all {number} updates; first loss {first}"
+        )
     skipped = int(run.skipped) if starts is None else np.asarray(run.skipped)
     if validate is not None:
         if number % chunk:  # not on disk: with more steps this evaluation would not be there
             run = _validated(run, validate)
         found = _comparable(run.validation)
         if not np.any(np.isfinite(found)):
-            raise FloatingPointError(f"validation: it was not finite at any of the {found.shape[-1]} evaluations")
+            raise FloatingPointError(
+                f"validation: it was not finite at any of the {found.shape[-1]} evaluations"
+            )
         start = None if starts is None else int(np.argmin(found.min(axis=-1)))
         best = min(number, chunk * int(np.argmin(found if start is None else found[start])))
         taken = _of_start(run.best, start)
-        return Fit(taken, run.history, skipped, run.validation, best, start, chunk, _converged(run, start))
+        return Fit(
+            taken, run.history, skipped, run.validation, best, start, chunk, _converged(run, start)
+        )
     start = None
     if starts is not None:
-        last = jax.jit(jax.vmap(lambda p, data: loss_at(number, data)(p), in_axes=(0, None)))(run.params, data)
+        last = jax.jit(jax.vmap(lambda p, data: loss_at(number, data)(p), in_axes=(0, None)))(
+            run.params, data
+        )
         losses = _comparable(np.column_stack([run.history, last]))
         last_finite = next(column for column in losses.T[::-1] if np.any(np.isfinite(column)))
         start = int(np.argmin(last_finite))
@@ -264,7 +312,9 @@ def _validated(run: _Run, validate: Callable[[Any], Array]) -> _Run:
     value = np.asarray(validate(run.params))
     better = value < _comparable(run.validation).min(axis=-1, initial=np.inf)
     best = jax.tree.map(
-        lambda x, y: np.where(better.reshape(value.shape + (1,) * (x.ndim - value.ndim)), x, y), run.params, run.best
+        lambda x, y: np.where(better.reshape(value.shape + (1,) * (x.ndim - value.ndim)), x, y),
+        run.params,
+        run.best,
     )
     return run._replace(validation=_appended(run.validation, value[..., None]), best=best)
 
@@ -286,7 +336,9 @@ def _judged(run: _Run, advance: Callable[..., Any], beginning: Any, data: Any) -
     number = run.history.shape[-1]
 
     def drawn(carry: Any, count: int) -> Draws:
-        return jax.device_get(advance(carry, np.int32(number), np.int32(number + count), data, np.False_)[2])
+        return jax.device_get(
+            advance(carry, np.int32(number), np.int32(number + count), data, np.False_)[2]
+        )
 
     here, noise = drawn(run[:3], 2), np.zeros_like(run.history[..., 0], float)
     fallen = np.asarray(run.history[..., 0], float) - here.mean[0]
@@ -297,10 +349,18 @@ def _judged(run: _Run, advance: Callable[..., Any], beginning: Any, data: Any) -
         noise = np.hypot(*(_standard_error(x.square[0], x.count) for x in (here, there)))
 
     def flat(tree: Any) -> np.ndarray:
-        return np.concatenate([np.reshape(x, (noise.size, -1)).astype(float) for x in jax.tree.leaves(tree)], axis=1)
+        return np.concatenate(
+            [np.reshape(x, (noise.size, -1)).astype(float) for x in jax.tree.leaves(tree)], axis=1
+        )
 
-    slope, error = np.abs(flat(here.mean[1])), _standard_error(flat(here.square[1]), np.reshape(here.count, (-1, 1)))
-    params, eps = flat(run.params), max(float(jnp.finfo(x.dtype).eps) for x in jax.tree.leaves(run.params))
+    slope, error = (
+        np.abs(flat(here.mean[1])),
+        _standard_error(flat(here.square[1]), np.reshape(here.count, (-1, 1))),
+    )
+    params, eps = (
+        flat(run.params),
+        max(float(jnp.finfo(x.dtype).eps) for x in jax.tree.leaves(run.params)),
+    )
     way = np.abs(params - flat(beginning[0]))
     most, least = slope + 3.0 * error, np.maximum(slope - 3.0 * error, 0.0)
     fallen, noise, loss = (np.reshape(x, -1) for x in (fallen, noise, np.abs(here.mean[0])))
@@ -309,7 +369,9 @@ def _judged(run: _Run, advance: Callable[..., Any], beginning: Any, data: Any) -
     with np.errstate(over="ignore", invalid="ignore"):  # of a fit that has diverged
         yes = moved & (np.sum(most * way, axis=1) <= _CONVERGED * (fallen - 3.0 * noise))
         yes |= to_rounding & (np.sum(most * np.abs(params), axis=1) <= np.sqrt(eps) * loss)
-        no = ~moved | (np.sum(least * way, axis=1) > _CONVERGED * np.maximum(fallen + 3.0 * noise, 0.0))
+        no = ~moved | (
+            np.sum(least * way, axis=1) > _CONVERGED * np.maximum(fallen + 3.0 * noise, 0.0)
+        )
     verdict = np.select([seen == 0, seen == 1, yes, no], [1, 3, 2, 1], 3)
     return run._replace(verdict=verdict.astype(np.int8).reshape(run.verdict.shape))
 

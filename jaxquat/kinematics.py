@@ -16,7 +16,17 @@ import numpy as np
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from jaxquat.arguments import broadcast, exactly, floating, instance, one_of, positive, takes, trailing, unit_quaternion
+from jaxquat.arguments import (
+    broadcast,
+    exactly,
+    floating,
+    instance,
+    one_of,
+    positive,
+    takes,
+    trailing,
+    unit_quaternion,
+)
 from jaxquat.linear import cross, dot
 from jaxquat.quaternion import correct_norm, expm1, multiply
 from jaxquat.trajectory import Grid
@@ -36,7 +46,9 @@ _NODES = {
 }
 
 
-def magnus(q0: ArrayLike, omega: ArrayLike, alpha: ArrayLike, dt: ArrayLike, *, order: int = 4) -> Array:
+def magnus(
+    q0: ArrayLike, omega: ArrayLike, alpha: ArrayLike, dt: ArrayLike, *, order: int = 4
+) -> Array:
     """The attitude after dt [s] of constant angular acceleration: rate ``omega + alpha t``, both in body axes [rad/s, rad/s^2].
 
     (..., 4), (..., 3), (..., 3), (...) -> (..., 4). The order in dt is 2, 4, 6 or 8: the first term of the Magnus series, the first
@@ -51,10 +63,16 @@ def magnus(q0: ArrayLike, omega: ArrayLike, alpha: ArrayLike, dt: ArrayLike, *, 
     h = h[..., None]
     middle = omega + 0.5 * h * alpha
     turn = cross(alpha, middle)
-    along, across, sideways = h, jnp.zeros_like(h), jnp.zeros_like(h)  # coefficients of middle, alpha, alpha × middle
+    along, across, sideways = (
+        h,
+        jnp.zeros_like(h),
+        jnp.zeros_like(h),
+    )  # coefficients of middle, alpha, alpha × middle
     if order >= 4:
         sideways = sideways - h**3 / 12
-    rate, acceleration, mixed = (dot(a, b)[..., None] for a, b in ((middle, middle), (alpha, alpha), (middle, alpha)))
+    rate, acceleration, mixed = (
+        dot(a, b)[..., None] for a, b in ((middle, middle), (alpha, alpha), (middle, alpha))
+    )
     if order >= 6:
         along, across = along - h**5 * acceleration / 240, across + h**5 * mixed / 240
         sideways = sideways - h**5 * rate / 720
@@ -78,7 +96,14 @@ def truncated_exp(u: ArrayLike) -> Array:
     return series / jnp.sqrt(dot(series, series))[..., None]
 
 
-def rollout(q0: ArrayLike, rate: Callable[[Array, Any], Array], grid: Grid, params: Any = None, *, order: int = 4) -> Array:
+def rollout(
+    q0: ArrayLike,
+    rate: Callable[[Array, Any], Array],
+    grid: Grid,
+    params: Any = None,
+    *,
+    order: int = 4,
+) -> Array:
     """Attitudes on a time grid from a body rate known as a function, ``rate(t, params) -> (3,)`` [rad/s]. -> (steps + 1, 4).
 
     The rate is evaluated at the 1, 2 or 3 Gauss nodes of every step, all at once; the order in dt is 2, 4 or 6. Differentiable by
@@ -99,7 +124,9 @@ def rollout(q0: ArrayLike, rate: Callable[[Array, Any], Array], grid: Grid, para
             raise TypeError(f"rate: wanted the dtype of q0, {q0.dtype}, got {omega.dtype}")
         return omega
 
-    return _product(q0, _step_vectors([jax.vmap(at)(starts + node * dt) for node in _NODES[order]], dt))
+    return _product(
+        q0, _step_vectors([jax.vmap(at)(starts + node * dt) for node in _NODES[order]], dt)
+    )
 
 
 def integrate(q0: ArrayLike, omega: ArrayLike, dt: ArrayLike, *, order: int = 4) -> Array:
@@ -115,7 +142,9 @@ def integrate(q0: ArrayLike, omega: ArrayLike, dt: ArrayLike, *, order: int = 4)
     order = int(order)  # 2.0 is 2
     q0, omega, dt = _start(q0), floating("omega", omega), exactly("dt", dt, ())
     if omega.ndim != 2 or omega.shape[1] != 3 or omega.shape[0] < order:
-        raise ValueError(f"omega: wanted shape (N, 3) with N >= {order} for order {order}, got {omega.shape}")
+        raise ValueError(
+            f"omega: wanted shape (N, 3) with N >= {order} for order {order}, got {omega.shape}"
+        )
     for name, value in (("omega", omega), ("dt", dt)):
         if value.dtype != q0.dtype and not value.weak_type:
             raise TypeError(f"{name}: wanted the dtype of q0, {q0.dtype}, got {value.dtype}")
@@ -123,10 +152,14 @@ def integrate(q0: ArrayLike, omega: ArrayLike, dt: ArrayLike, *, order: int = 4)
     # Samples beyond the ends, on the polynomial through the first and the last few, make every stencil the central one.
     places, outside = np.arange(order), np.arange(1, order // 2)
     before, after = (_weights(places, at) for at in (-outside[::-1], order - 1 + outside))
-    extended = jnp.concatenate([_combine(before, omega[:order]), omega, _combine(after, omega[-order:])])
+    extended = jnp.concatenate(
+        [_combine(before, omega[:order]), omega, _combine(after, omega[-order:])]
+    )
     steps, weights = len(omega) - 1, _weights(places, np.array(_NODES[order]) + order // 2 - 1)
     stencil = jnp.stack([extended[k : k + steps] for k in range(order)])  # (order, steps, 3)
-    nodes = [jnp.sum(jnp.asarray(row, omega.dtype)[:, None, None] * stencil, axis=0) for row in weights]
+    nodes = [
+        jnp.sum(jnp.asarray(row, omega.dtype)[:, None, None] * stencil, axis=0) for row in weights
+    ]
     return _product(q0, _step_vectors(nodes, dt))
 
 
@@ -144,7 +177,11 @@ def _step_vectors(omega: list[Array], dt: Array) -> Array:
         first, second = omega
         return 0.5 * dt * (first + second) + math.sqrt(3) / 12 * dt**2 * cross(first, second)
     first, second, third = omega
-    b1, b2, b3 = dt * second, math.sqrt(15) / 3 * dt * (third - first), 10 / 3 * dt * (third - 2.0 * second + first)
+    b1, b2, b3 = (
+        dt * second,
+        math.sqrt(15) / 3 * dt * (third - first),
+        10 / 3 * dt * (third - 2.0 * second + first),
+    )
     c1 = -cross(b1, b2)
     c2 = cross(b1, 2.0 * b3 + c1) / 60
     return b1 + b3 / 12 - cross(-20.0 * b1 - b3 + c1, b2 + c2) / 240
@@ -163,9 +200,9 @@ def _product(q0: Array, u: Array) -> Array:
 def _weights(places: np.ndarray, at: np.ndarray) -> np.ndarray:
     """Lagrange's weights (points, places): the values at ``at`` of the polynomials that are 1 at one place, 0 at the others."""
     others = [np.delete(places, k) for k in range(len(places))]
-    return np.array([[np.prod((x - o) / (p - o)) for p, o in zip(places, others, strict=True)] for x in at]).reshape(
-        len(at), len(places)
-    )
+    return np.array(
+        [[np.prod((x - o) / (p - o)) for p, o in zip(places, others, strict=True)] for x in at]
+    ).reshape(len(at), len(places))
 
 
 def _combine(weights: np.ndarray, rows: Array) -> Array:

@@ -14,12 +14,32 @@ from jax.flatten_util import ravel_pytree
 from jax.typing import ArrayLike
 
 from jaxquat import quaternion
-from jaxquat.arguments import arrays, exactly, finite, floating, instance, takes, trailing, unit_quaternion
+from jaxquat.arguments import (
+    arrays,
+    exactly,
+    finite,
+    floating,
+    instance,
+    takes,
+    trailing,
+    unit_quaternion,
+)
 from jaxquat.body import Body
 from jaxquat.dependence import dependent
 from jaxquat.linear import cross, dot, inverse_inertia, matvec
 
-__all__ = ["State", "Step", "Torque", "angular_acceleration", "derivative", "energy", "linearize", "local", "momentum", "retract"]
+__all__ = [
+    "State",
+    "Step",
+    "Torque",
+    "angular_acceleration",
+    "derivative",
+    "energy",
+    "linearize",
+    "local",
+    "momentum",
+    "retract",
+]
 
 
 class State(NamedTuple):
@@ -68,7 +88,9 @@ def momentum(body: Body, state: State) -> Array:
     return quaternion.rotate(state.q, matvec(body.inertia, state.omega))
 
 
-def derivative(body: Body, torque: Torque, t: ArrayLike, state: State, params: Any) -> tuple[Array, Any]:
+def derivative(
+    body: Body, torque: Torque, t: ArrayLike, state: State, params: Any
+) -> tuple[Array, Any]:
     """(omega', aux') of one body at time t [s], by Euler's equation and the torque: (3,) [rad/s^2], and a pytree like aux, per s.
 
     ValueError or TypeError, with its name, for a torque of another shape or dtype than the state has.
@@ -87,12 +109,16 @@ def evaluate(torque: Torque, t: ArrayLike, state: State, params: Any) -> tuple[A
     name = torque_name(torque)
     if jax.tree.leaves(state.aux):
         if not (isinstance(tau, tuple) and len(tau) == 2):
-            raise TypeError(f"{name}: wanted (torque, d aux/dt) because the state has aux, got {_describe(tau)}")
+            raise TypeError(
+                f"{name}: wanted (torque, d aux/dt) because the state has aux, got {_describe(tau)}"
+            )
         tau, rates = check_rates(name, tau, state)
     return check_torque(name, tau, state), rates
 
 
-def evaluate_at_attitude(scheme: str, torque: Torque, t: ArrayLike, state: State, params: Any) -> Array:
+def evaluate_at_attitude(
+    scheme: str, torque: Torque, t: ArrayLike, state: State, params: Any
+) -> Array:
     """The torque for a scheme that admits torques of time and attitude only; TypeError if it depends on the rate."""
     without_aux(scheme, state)
 
@@ -101,14 +127,18 @@ def evaluate_at_attitude(scheme: str, torque: Torque, t: ArrayLike, state: State
 
     traced = jax.make_jaxpr(alone)(state.omega)
     if any(dependent(traced, [True])):
-        raise TypeError(f"{scheme}: wanted a torque of time and attitude, got {torque_name(torque)}, which reads state.omega")
+        raise TypeError(
+            f"{scheme}: wanted a torque of time and attitude, got {torque_name(torque)}, which reads state.omega"
+        )
     return jaxpr_as_fun(traced)(state.omega)[0]
 
 
 def without_aux(scheme: str, state: State) -> None:
     """TypeError if the state has aux states."""
     if jax.tree.leaves(state.aux):
-        raise TypeError(f"{scheme}: wanted a state without aux, got {_describe(state.aux)}; jq.rkmk4 integrates aux states")
+        raise TypeError(
+            f"{scheme}: wanted a state without aux, got {_describe(state.aux)}; jq.rkmk4 integrates aux states"
+        )
 
 
 def commanded(torque: Torque, held: Any) -> Torque:
@@ -140,7 +170,9 @@ def check_torque(name: str, tau: Any, state: State) -> Array:
     """The torque alone, (3,) in the dtype of the state, or an error that names it."""
     if not hasattr(tau, "dtype") or tau.shape != (3,) or not _same_dtype(tau, state.omega):
         wanted = f"an array of shape (3,) and dtype {state.omega.dtype}"
-        raise (ValueError if hasattr(tau, "shape") else TypeError)(f"{name}: wanted {wanted}, got {_describe(tau)}")
+        raise (ValueError if hasattr(tau, "shape") else TypeError)(
+            f"{name}: wanted {wanted}, got {_describe(tau)}"
+        )
     return tau
 
 
@@ -171,7 +203,11 @@ def _same_dtype(value: Array, reference: Array) -> bool:
 
 
 def _describe(tree: Any) -> str:
-    return str(jax.tree.map(lambda x: f"{x.dtype}{list(x.shape)}" if hasattr(x, "dtype") else type(x).__name__, tree))
+    return str(
+        jax.tree.map(
+            lambda x: f"{x.dtype}{list(x.shape)}" if hasattr(x, "dtype") else type(x).__name__, tree
+        )
+    )
 
 
 def check_state(name: str, state: State) -> State:
@@ -187,7 +223,10 @@ def check_state(name: str, state: State) -> State:
 def one_body(name: str, state: State) -> State:
     """A State of JAX arrays of the right shapes and one dtype, or an error that names the field."""
     instance(name, state, State, "a jq.State")
-    q, omega = _of_one_body(f"{name}.q", state.q, (4,)), _of_one_body(f"{name}.omega", state.omega, (3,))
+    q, omega = (
+        _of_one_body(f"{name}.q", state.q, (4,)),
+        _of_one_body(f"{name}.omega", state.omega, (3,)),
+    )
     aux = jax.tree.map(lambda leaf: floating(f"{name}.aux", leaf), state.aux)
     for leaf in jax.tree.leaves((omega, aux)):
         if leaf.dtype != q.dtype:
@@ -198,12 +237,18 @@ def one_body(name: str, state: State) -> State:
 def broadcastable(name: str, state: State) -> State:
     """A State of arrays, of one body or with leading axes, or an error that names the field."""
     instance(name, state, State, "a jq.State")
-    return state._replace(q=trailing(f"{name}.q", state.q, (4,)), omega=trailing(f"{name}.omega", state.omega, (3,)))
+    return state._replace(
+        q=trailing(f"{name}.q", state.q, (4,)), omega=trailing(f"{name}.omega", state.omega, (3,))
+    )
 
 
 def _of_one_body(name: str, value: ArrayLike, shape: tuple[int, ...]) -> Array:
     array = floating(name, value)
-    hint = "; steps and rollouts see one body: use jax.vmap for a batch" if array.ndim > len(shape) else ""
+    hint = (
+        "; steps and rollouts see one body: use jax.vmap for a batch"
+        if array.ndim > len(shape)
+        else ""
+    )
     return exactly(name, array, shape, hint)
 
 
@@ -226,7 +271,9 @@ def local(a: State, b: State) -> Array:
     """
     a, b = one_body("a", a), one_body("b", b)
     if _describe(a.aux) != _describe(b.aux):
-        raise ValueError(f"b: wanted aux states like those of a, {_describe(a.aux)}, got {_describe(b.aux)}")
+        raise ValueError(
+            f"b: wanted aux states like those of a, {_describe(a.aux)}, got {_describe(b.aux)}"
+        )
     u = quaternion.log(quaternion.relative(a.q, b.q))
     aux = [ravel_pytree(b.aux)[0] - ravel_pytree(a.aux)[0]] if jax.tree.leaves(a.aux) else []
     return jnp.concatenate([u, b.omega - a.omega, *aux])

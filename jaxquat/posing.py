@@ -104,7 +104,10 @@ def posed(
         takes("controller.update", controller.update, "t, state, memory, params, input")
     given, why = "t, state, params", "there is neither controller nor inputs"
     if controller is not None or inputs is not None:
-        given, why = "t, state, params, held", "there is a controller" if controller is not None else "there are inputs"
+        given, why = (
+            "t, state, params, held",
+            "there is a controller" if controller is not None else "there are inputs",
+        )
     takes("torque", torque, given, why)
     if save is not None:
         takes("save", save, given, why)
@@ -119,10 +122,15 @@ def posed(
     samples = grid.steps // sample_every
     for leaf in jax.tree.leaves(arrays("inputs", inputs)):
         if jnp.shape(leaf)[:1] != (samples,):
-            raise ValueError(f"inputs: wanted leading axis {samples} (steps // sample_every), got shape {jnp.shape(leaf)}")
+            raise ValueError(
+                f"inputs: wanted leading axis {samples} (steps // sample_every), got shape {jnp.shape(leaf)}"
+            )
     with np.errstate(over="ignore"):  # refused below
         t0, dt = jnp.asarray(grid.t0, dtype), jnp.asarray(grid.dt, dtype)
-    for name, value, cast, least in (("t0", grid.t0, t0, -jnp.inf), ("dt", grid.dt, dt, jnp.finfo(dtype).tiny)):
+    for name, value, cast, least in (
+        ("t0", grid.t0, t0, -jnp.inf),
+        ("dt", grid.dt, dt, jnp.finfo(dtype).tiny),
+    ):
         if is_concrete(cast) and not least <= float(np.asarray(cast)) < jnp.inf:
             raise ValueError(f"grid: wanted a {name} within the range of {dtype}, got {value}")
     problem = Problem(step, body, torque, t0, dt, grid.steps, params, controller, save)
@@ -139,7 +147,11 @@ def _segment(checkpoint: str | int, steps: int) -> int | None:
 def _step_hint(step: Any) -> str:
     if isinstance(step, Scheme):
         return "; its step is .step"
-    return f"; write jq.{step}" if isinstance(step, str) and step in SCHEMES else "; schemes are functions, jq.rkmk4 for instance"
+    return (
+        f"; write jq.{step}"
+        if isinstance(step, str) and step in SCHEMES
+        else "; schemes are functions, jq.rkmk4 for instance"
+    )
 
 
 def _check_period(period: ArrayLike, dt: ArrayLike, sample_every: int) -> None:
@@ -147,4 +159,6 @@ def _check_period(period: ArrayLike, dt: ArrayLike, sample_every: int) -> None:
     if is_concrete((period, dt)):
         wanted, got = sample_every * float(np.asarray(dt)), float(np.asarray(period))
         if not math.isclose(wanted, got, rel_tol=1e-5):  # float32 may have rounded both
-            raise ValueError(f"controller: wanted a period of {wanted:.6g} s (sample_every * dt), got {got:.6g}")
+            raise ValueError(
+                f"controller: wanted a period of {wanted:.6g} s (sample_every * dt), got {got:.6g}"
+            )

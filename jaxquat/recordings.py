@@ -52,7 +52,9 @@ class Recording(NamedTuple):
         mean = (self.t[-1] - self.t[0]) / (len(self.t) - 1)
         off = np.abs(self.t - (self.t[0] + mean * np.arange(len(self.t))))
         worst, digit = int(np.argmax(off)), _last_decimal(self.t)
-        if off[worst] > tolerance * mean + (digit if 2.0 * digit < mean else 0.0) + 4.0 * np.spacing(np.abs(self.t).max()):
+        if off[worst] > tolerance * mean + (
+            digit if 2.0 * digit < mean else 0.0
+        ) + 4.0 * np.spacing(np.abs(self.t).max()):
             due = self.t[0] + mean * worst
             raise ValueError(
                 f"t: wanted samples {mean:.6g} s apart to {tolerance:g} of it, got t = {self.t[worst]} where {due:.6g} was due"
@@ -72,10 +74,20 @@ def read(path: str | os.PathLike) -> Recording:
         row = [_number(path, line, name, cells[name], name in _ATTITUDE) for name in COLUMNS]
         lost = [math.isnan(x) for x in row[4:8]]
         if any(lost) and not all(lost):
-            raise _malformed(path, line, _ATTITUDE[lost.index(True)], "wanted all four of q_w, q_x, q_y, q_z or none, got it empty")
+            raise _malformed(
+                path,
+                line,
+                _ATTITUDE[lost.index(True)],
+                "wanted all four of q_w, q_x, q_y, q_z or none, got it empty",
+            )
         norm = math.hypot(*row[4:8])
         if abs(norm - 1.0) > 1e-2:
-            raise _malformed(path, line, "q_w", f"wanted a unit quaternion in q_w, q_x, q_y, q_z, got norm {norm:.6g}")
+            raise _malformed(
+                path,
+                line,
+                "q_w",
+                f"wanted a unit quaternion in q_w, q_x, q_y, q_z, got norm {norm:.6g}",
+            )
         if not row[0] > previous:
             raise _malformed(path, line, "t", f"wanted a time after {previous}, got {row[0]}")
         if row[8] not in (0.0, 1.0):
@@ -83,7 +95,9 @@ def read(path: str | os.PathLike) -> Recording:
         previous = row[0]
         rows.append(row)
     if len(rows) < 2:
-        raise ValueError(f"{os.fspath(path)}: wanted at least two rows of numbers below the header, got {len(rows)}")
+        raise ValueError(
+            f"{os.fspath(path)}: wanted at least two rows of numbers below the header, got {len(rows)}"
+        )
     table = np.array(rows)
     return Recording(table[:, 0], table[:, 1:4], table[:, 4:8], table[:, 8] == 1.0)
 
@@ -109,14 +123,18 @@ def _checked(recording: Recording) -> Recording:
     for (name, core), value in zip(wanted.items(), recording, strict=True):
         array = np.asarray(value)
         if array.shape != (*rows, *core[1:]) or array.shape[0] < 2 or array.dtype.kind not in "bif":
-            raise ValueError(f"recording.{name}: wanted numbers of shape ({', '.join(map(str, core))}), N >= 2, got {array!r}")
+            raise ValueError(
+                f"recording.{name}: wanted numbers of shape ({', '.join(map(str, core))}), N >= 2, got {array!r}"
+            )
     t, gyro, q, movement = (np.asarray(value) for value in recording)
     lost = np.isnan(q)
     finite("recording.t", t)
     finite("recording.gyro", gyro)
     if not np.all(np.diff(t) > 0):
         raise ValueError(f"recording.t: wanted times that increase, got {t}")
-    if np.any(lost.any(axis=1) != lost.all(axis=1)) or np.any(np.abs(np.linalg.norm(q[~lost.any(axis=1)], axis=1) - 1.0) > 1e-2):
+    if np.any(lost.any(axis=1) != lost.all(axis=1)) or np.any(
+        np.abs(np.linalg.norm(q[~lost.any(axis=1)], axis=1) - 1.0) > 1e-2
+    ):
         raise ValueError(f"recording.q: wanted unit quaternions, or NaN in all four, got {q}")
     if not np.all((movement == 0) | (movement == 1)):
         raise ValueError(f"recording.movement: wanted 0 or 1, got {movement}")
@@ -126,12 +144,16 @@ def _checked(recording: Recording) -> Recording:
 def _last_decimal(t: np.ndarray) -> float:
     """The unit of the last decimal that any of the times has, 0.001 for milliseconds."""
     rounding = 4.0 * np.spacing(np.abs(t).max())
-    return next((10.0**-k for k in range(18) if np.all(np.abs(np.round(t, k) - t) <= rounding)), 0.0)
+    return next(
+        (10.0**-k for k in range(18) if np.all(np.abs(np.round(t, k) - t) <= rounding)), 0.0
+    )
 
 
 def _opened(path: str | os.PathLike, mode: str) -> TextIO:
     opener = gzip.open if place("path", path).suffix == ".gz" else open
-    return cast(TextIO, opener(path, mode, newline="", encoding="utf-8-sig" if "r" in mode else "utf-8"))
+    return cast(
+        TextIO, opener(path, mode, newline="", encoding="utf-8-sig" if "r" in mode else "utf-8")
+    )
 
 
 def _lines(path: str | os.PathLike) -> Iterator[tuple[int, dict[str, str]]]:
@@ -142,17 +164,27 @@ def _lines(path: str | os.PathLike) -> Iterator[tuple[int, dict[str, str]]]:
             header = [name.strip() for name in next(reader, [])]
             for name in COLUMNS:
                 if header.count(name) != 1:
-                    problem = "missing from the header" if name not in header else "more than once in the header"
-                    raise _malformed(path, 1, name, f"{problem}, got {','.join(header) or 'an empty file'}")
+                    problem = (
+                        "missing from the header"
+                        if name not in header
+                        else "more than once in the header"
+                    )
+                    raise _malformed(
+                        path, 1, name, f"{problem}, got {','.join(header) or 'an empty file'}"
+                    )
             for cells in reader:
                 if not cells:
                     continue
                 if len(cells) != len(header):
                     name = header[min(len(cells), len(header) - 1)]
-                    raise _malformed(path, reader.line_num, name, f"wanted {len(header)} cells, got {len(cells)}")
+                    raise _malformed(
+                        path, reader.line_num, name, f"wanted {len(header)} cells, got {len(cells)}"
+                    )
                 yield reader.line_num, dict(zip(header, cells, strict=True))
         except (UnicodeDecodeError, csv.Error, EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise ValueError(f"{os.fspath(path)}: line {reader.line_num + 1}: cannot be read as CSV text, {error}") from error
+            raise ValueError(
+                f"{os.fspath(path)}: line {reader.line_num + 1}: cannot be read as CSV text, {error}"
+            ) from error
 
 
 def _number(path: str | os.PathLike, line: int, name: str, text: str, may_be_empty: bool) -> float:

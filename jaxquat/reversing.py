@@ -11,7 +11,15 @@ from jaxquat.mechanics import State, Step, Torque
 
 
 def run(
-    step: Step, body: Body, torque: Torque, t0: Array, dt: Array, steps: int, params: Any, start: State, save_every: int
+    step: Step,
+    body: Body,
+    torque: Torque,
+    t0: Array,
+    dt: Array,
+    steps: int,
+    params: Any,
+    start: State,
+    save_every: int,
 ) -> State:
     """The saved states, with a leading axis of ``steps // save_every + 1``.
 
@@ -25,12 +33,26 @@ def run(
     # What torque and step close over becomes an argument, so that it too is differentiated.
     advance, hoisted = jax.closure_convert(plain, body, params, t0, start, dt)
     leaves, structure = jax.tree.flatten((hoisted, body, params))
-    smooth = [index for index, leaf in enumerate(leaves) if jnp.issubdtype(jnp.result_type(leaf), jnp.inexact)]
+    smooth = [
+        index
+        for index, leaf in enumerate(leaves)
+        if jnp.issubdtype(jnp.result_type(leaf), jnp.inexact)
+    ]
 
-    def one(chosen: list[Array], fixed: list[Any], t0: Array, dt: Array, k: Array, state: State, sense: float = 1.0) -> Any:
+    def one(
+        chosen: list[Array],
+        fixed: list[Any],
+        t0: Array,
+        dt: Array,
+        k: Array,
+        state: State,
+        sense: float = 1.0,
+    ) -> Any:
         """Step number k; with sense -1 the step that undoes it."""
         rest, given = iter(fixed), dict(zip(smooth, chosen, strict=True))
-        hoisted, body, params = jax.tree.unflatten(structure, [given[i] if i in given else next(rest) for i in range(len(leaves))])
+        hoisted, body, params = jax.tree.unflatten(
+            structure, [given[i] if i in given else next(rest) for i in range(len(leaves))]
+        )
         number = (k + 1 if sense < 0 else k).astype(dt.dtype)
         return advance(body, params, t0 + number * dt, state, sense * dt, *hoisted)
 
@@ -47,7 +69,9 @@ def run(
 
     solve = jax.custom_vjp(rows)
 
-    def forward(chosen: list[Array], fixed: list[Any], t0: Array, dt: Array, start: State) -> tuple[State, Any]:
+    def forward(
+        chosen: list[Array], fixed: list[Any], t0: Array, dt: Array, start: State
+    ) -> tuple[State, Any]:
         saved = rows(chosen, fixed, t0, dt, start)
         return saved, (chosen, fixed, t0, dt, saved)
 
@@ -58,9 +82,20 @@ def run(
             k, state, bar, total = carry
             k = k - 1
             before = lax.optimization_barrier(one(chosen, fixed, t0, dt, k, state, -1.0))
-            _, pull = jax.vjp(lambda chosen, t0, dt, state: one(chosen, fixed, t0, dt, k, state), chosen, t0, dt, before)
+            _, pull = jax.vjp(
+                lambda chosen, t0, dt, state: one(chosen, fixed, t0, dt, k, state),
+                chosen,
+                t0,
+                dt,
+                before,
+            )
             chosen_bar, t0_bar, dt_bar, bar = pull(bar)
-            return (k, before, bar, jax.tree.map(jnp.add, total, (chosen_bar, t0_bar, dt_bar))), None
+            return (
+                k,
+                before,
+                bar,
+                jax.tree.map(jnp.add, total, (chosen_bar, t0_bar, dt_bar)),
+            ), None
 
         def row(carry: Any, values: tuple[State, State]) -> tuple[Any, None]:
             k, bar, total = carry
@@ -72,7 +107,9 @@ def run(
         zeros = jax.tree.map(jnp.zeros_like, (chosen, t0, dt))
         bar = jax.tree.map(lambda x: jnp.zeros_like(x[0]), saved)
         ends = jax.tree.map(lambda x: x[1:], (saved, cotangent))
-        (_, bar, (chosen_bar, t0_bar, dt_bar)), _ = lax.scan(row, (jnp.asarray(steps), bar, zeros), ends, reverse=True)
+        (_, bar, (chosen_bar, t0_bar, dt_bar)), _ = lax.scan(
+            row, (jnp.asarray(steps), bar, zeros), ends, reverse=True
+        )
         return chosen_bar, None, t0_bar, dt_bar, jax.tree.map(lambda x, y: x + y[0], bar, cotangent)
 
     solve.defvjp(forward, backward)

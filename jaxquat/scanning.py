@@ -47,7 +47,12 @@ class Problem(NamedTuple):
 
 
 def run(
-    problem: Problem, start: State, inputs: Any, sample_every: int, save_every: int, segment: int | None
+    problem: Problem,
+    start: State,
+    inputs: Any,
+    sample_every: int,
+    save_every: int,
+    segment: int | None,
 ) -> tuple[State, Any, Any]:
     """The saved states, the saved commands, and the final memory.
 
@@ -67,11 +72,18 @@ def run(
         def hold(carry: Any, value: Any) -> tuple[Any, Any]:
             k, state, memory = carry
             held, memory = sample(problem, k, state, memory, value)
-            return (*_advance(problem, held, sampled, k, state, sample_every, segment), memory), held
+            return (
+                *_advance(problem, held, sampled, k, state, sample_every, segment),
+                memory,
+            ), held
 
         def row(carry: Any, values: Any) -> tuple[Any, Any]:
             after, held = scan(hold, carry, values, samples, each_sample)
-            return after, (carry[1], jax.tree.map(lambda x: x[0], held), jax.tree.map(lambda x: x[-1], held))
+            return after, (
+                carry[1],
+                jax.tree.map(lambda x: x[0], held),
+                jax.tree.map(lambda x: x[-1], held),
+            )
 
         values = jax.tree.map(lambda x: x.reshape(rows, samples, *x.shape[1:]), inputs)
         (_, last, memory), (states, commands, final) = scan(row, carry, values, rows, each_row)
@@ -86,13 +98,17 @@ def run(
             held, memory = sample(problem, k, state, memory, value)
 
             def row(carry: Any, _: None) -> tuple[Any, Any]:
-                return _advance(problem, held, sampled, carry[0], carry[1], stride, segment), carry[1]
+                return _advance(problem, held, sampled, carry[0], carry[1], stride, segment), carry[
+                    1
+                ]
 
             (k, state), states = scan(row, (k, state), None, rows, each_row)
             return (k, state, memory), (states, held)
 
         (_, last, memory), (states, final) = scan(hold, carry, inputs, samples, each_sample)
-        states = jax.tree.map(lambda x: x.reshape(samples * rows, *x.shape[2:])[:: save_every // stride], states)
+        states = jax.tree.map(
+            lambda x: x.reshape(samples * rows, *x.shape[2:])[:: save_every // stride], states
+        )
         index = [row * save_every // sample_every for row in range(problem.steps // save_every)]
         commands = jax.tree.map(lambda x: x[jnp.asarray(index)], final)
     states = jax.tree.map(lambda x, y: jnp.concatenate([x, y[None]]), states, last)
@@ -112,11 +128,15 @@ def sample(problem: Problem, k: Array, state: State, memory: Any, value: Any) ->
         return value, memory
     result = controller.update(_time(problem, k), state, memory, problem.params, value)
     if not (isinstance(result, tuple) and len(result) == 2):
-        raise TypeError(f"controller.update: wanted (command, memory), got {jax.tree.map(jnp.shape, result)}")
+        raise TypeError(
+            f"controller.update: wanted (command, memory), got {jax.tree.map(jnp.shape, result)}"
+        )
     arrays("controller.update", result)
     before, after = (jax.tree.map(jnp.shape, x) for x in (memory, result[1]))
     if before != after:
-        raise TypeError(f"controller.update: wanted a memory with the shapes of the one given, {before}, got {after}")
+        raise TypeError(
+            f"controller.update: wanted a memory with the shapes of the one given, {before}, got {after}"
+        )
     return result
 
 
@@ -140,7 +160,13 @@ def _time(problem: Problem, k: Array) -> Array:
 
 
 def _advance(
-    problem: Problem, held: Any, sampled: bool, k: Array, state: State, steps: int, segment: int | None
+    problem: Problem,
+    held: Any,
+    sampled: bool,
+    k: Array,
+    state: State,
+    steps: int,
+    segment: int | None,
 ) -> tuple[Array, State]:
     """``steps`` steps from step number k, the command held."""
 
@@ -156,6 +182,11 @@ def _advance(
 
 def _share(segment: int | None, unit: int, count: int, total: int) -> int | None:
     """Iterations of ``unit`` steps that make a segment at this level of the nest; None where another level does it."""
-    if segment is None or segment < unit or unit * count <= segment < total or (unit * count < total <= segment):
+    if (
+        segment is None
+        or segment < unit
+        or unit * count <= segment < total
+        or (unit * count < total <= segment)
+    ):
         return None
     return segment // unit

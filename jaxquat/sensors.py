@@ -55,7 +55,10 @@ class Gyro(NamedTuple):
 def response(gyro: Gyro) -> Array:
     """The matrix ``(1 + diag(scale)) (1 + M)`` from true to measured rate. -> (3, 3)."""
     instance("gyro", gyro, Gyro, "a sensors.Gyro")
-    misalignment, scale = exactly("gyro.misalignment", gyro.misalignment, (6,)), exactly("gyro.scale", gyro.scale, (3,))
+    misalignment, scale = (
+        exactly("gyro.misalignment", gyro.misalignment, (6,)),
+        exactly("gyro.scale", gyro.scale, (3,)),
+    )
     finite("gyro.misalignment", misalignment)
     finite("gyro.scale", scale)
     if is_concrete(scale) and not np.all(np.asarray(scale) > -1):
@@ -64,7 +67,9 @@ def response(gyro: Gyro) -> Array:
     one = jnp.ones_like(xy)
     rows = jnp.stack([jnp.stack(row) for row in ([one, xy, xz], [yx, one, yz], [zx, zy, one])])
     if is_concrete(rows) and not np.linalg.det(np.asarray(rows)) > 100 * jnp.finfo(rows.dtype).eps:
-        raise ValueError(f"gyro.misalignment: wanted axes that span space, got {np.asarray(misalignment)}")
+        raise ValueError(
+            f"gyro.misalignment: wanted axes that span space, got {np.asarray(misalignment)}"
+        )
     return (1.0 + scale)[:, None] * rows
 
 
@@ -75,7 +80,10 @@ def measure(gyro: Gyro, omega: ArrayLike, dt: ArrayLike, key: Array) -> Array:
     positive("dt", dt)
     dt = dt.astype(omega.dtype)
     white, steps = jax.random.normal(random_key("key", key), (2, *omega.shape), omega.dtype)
-    noise, walk = (jnp.broadcast_to(_density(f"gyro.{name}", getattr(gyro, name)), (1, 3)) for name in ("noise", "walk"))
+    noise, walk = (
+        jnp.broadcast_to(_density(f"gyro.{name}", getattr(gyro, name)), (1, 3))
+        for name in ("noise", "walk")
+    )
     walk = jnp.cumsum(walk * jnp.sqrt(dt) * steps, axis=0)
     walk = jnp.concatenate([jnp.zeros_like(walk[:1]), walk[:-1]])
     return matvec(response(gyro)[None], omega) + _bias(gyro) + walk + noise / jnp.sqrt(dt) * white

@@ -22,7 +22,12 @@ _SWITCH = 4.0
 
 def _powers_from_three(p: int) -> float:
     """The sum of k^-p over k = 3, 4, ...: a hundred terms, the rest by Euler and Maclaurin."""
-    rest = 100.0 ** (1 - p) / (p - 1) + 100.0**-p / 2 + p * 100.0 ** (-p - 1) / 12 - p * (p + 1) * (p + 2) * 100.0 ** (-p - 3) / 720
+    rest = (
+        100.0 ** (1 - p) / (p - 1)
+        + 100.0**-p / 2
+        + p * 100.0 ** (-p - 1) / 12
+        - p * (p + 1) * (p + 2) * 100.0 ** (-p - 3) / 720
+    )
     return sum(float(k) ** -p for k in range(3, 100)) + rest
 
 
@@ -49,7 +54,12 @@ def _reduced(s: Array) -> tuple[Array, Array, Array, Array]:
     k = jnp.round(x / math.pi)
     rest = x - math.pi * k
     sign = jnp.where(near, 1.0, 1.0 - 2.0 * (k - 2.0 * jnp.floor(0.5 * k)))
-    return jnp.where(near, s, rest * rest), sign, jnp.where(near, 1.0, sign * rest), jnp.where(near, 1.0, x)
+    return (
+        jnp.where(near, s, rest * rest),
+        sign,
+        jnp.where(near, 1.0, sign * rest),
+        jnp.where(near, 1.0, x),
+    )
 
 
 def cos(s: Array) -> Array:

@@ -53,11 +53,17 @@ def save(name: str, path: Path, number: int, tree: Any, fingerprint: dict[str, A
     arrays = {str(k): _plain(leaf) for k, leaf in enumerate(jax.tree.leaves(tree))}
     try:
         with _orbax(name).PyTreeCheckpointer() as checkpointer:  # it refuses arrays of size zero
-            checkpointer.save(unfinished / "state", {k: array for k, array in arrays.items() if array.size})
-        about = json.dumps({"fingerprint": fingerprint, "files": _digests(unfinished / "state")}, sort_keys=True)
+            checkpointer.save(
+                unfinished / "state", {k: array for k, array in arrays.items() if array.size}
+            )
+        about = json.dumps(
+            {"fingerprint": fingerprint, "files": _digests(unfinished / "state")}, sort_keys=True
+        )
         (unfinished / _ABOUT).write_text(f"{about}\n{_sha(about.encode())}\n")
         unfinished.rename(path / str(number))
-    except Exception as error:  # a full disk is an OSError or, from the writer below orbax, a ValueError
+    except (
+        Exception
+    ) as error:  # a full disk is an OSError or, from the writer below orbax, a ValueError
         _remove_unfinished(path)
         there = _numbers(path)
         raise OSError(
@@ -87,7 +93,9 @@ def newest(name: str, path: Path, like: Any, fingerprint: dict[str, Any]) -> Any
             if intact is not None
             else f"there is no other intact one: remove {path} to begin anew"
         )
-        raise ValueError(f"{name}: wanted an intact state, got a damaged one in {folder} ({damage}); {way_out}")
+        raise ValueError(
+            f"{name}: wanted an intact state, got a damaged one in {folder} ({damage}); {way_out}"
+        )
     if found != fingerprint:
         differences = ", ".join(
             f"{key} ({found.get(key)} there, {fingerprint.get(key)} here)"
@@ -101,7 +109,9 @@ def newest(name: str, path: Path, like: Any, fingerprint: dict[str, Any]) -> Any
     with _orbax(name).PyTreeCheckpointer() as checkpointer:
         arrays = checkpointer.restore(folder / "state")
     leaves, structure = jax.tree.flatten(like)
-    return jax.tree.unflatten(structure, [_like(leaf, arrays.get(str(k))) for k, leaf in enumerate(leaves)])
+    return jax.tree.unflatten(
+        structure, [_like(leaf, arrays.get(str(k))) for k, leaf in enumerate(leaves)]
+    )
 
 
 def _orbax(name: str) -> Any:
@@ -113,7 +123,9 @@ def _orbax(name: str) -> Any:
 
 
 def _numbers(path: Path) -> list[int]:
-    return sorted(int(entry.name) for entry in path.iterdir() if entry.name.isdecimal() and entry.is_dir())
+    return sorted(
+        int(entry.name) for entry in path.iterdir() if entry.name.isdecimal() and entry.is_dir()
+    )
 
 
 def _remove_unfinished(path: Path) -> None:
@@ -154,7 +166,11 @@ def _plain(leaf: Any) -> np.ndarray:
 def _like(leaf: Any, saved: np.ndarray | None) -> Any:
     if saved is None:
         return leaf
-    return jax.random.wrap_key_data(jnp.asarray(saved), impl=jax.random.key_impl(leaf)) if _is_key(leaf) else saved
+    return (
+        jax.random.wrap_key_data(jnp.asarray(saved), impl=jax.random.key_impl(leaf))
+        if _is_key(leaf)
+        else saved
+    )
 
 
 def _is_key(leaf: Any) -> bool:

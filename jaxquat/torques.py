@@ -16,7 +16,16 @@ from jaxquat import quaternion
 from jaxquat.arguments import exactly, finite, function, instance, one_shape, takes
 from jaxquat.body import Body
 from jaxquat.linear import cross, dot, matvec
-from jaxquat.mechanics import State, Torque, broadcastable, check_rates, check_torque, name_of, named, torque_name
+from jaxquat.mechanics import (
+    State,
+    Torque,
+    broadcastable,
+    check_rates,
+    check_torque,
+    name_of,
+    named,
+    torque_name,
+)
 
 __all__ = [
     "drag",
@@ -38,7 +47,9 @@ def zero(t: ArrayLike, state: State, params: Any, *held: Any) -> Array:
 def held(t: ArrayLike, state: State, params: Any, *held: Any) -> Any:
     """What the controller commands, or the inputs where there is none: ``total(held, drag(damping))`` is a plant with drag."""
     if not held:
-        raise TypeError("torques.held: wanted a controller or inputs, which command a torque, got neither")
+        raise TypeError(
+            "torques.held: wanted a controller or inputs, which command a torque, got neither"
+        )
     return held[0]
 
 
@@ -74,13 +85,17 @@ def in_world(world_torque: Torque) -> Torque:
     def torque(t: ArrayLike, state: State, params: Any, *held: Any) -> Any:
         found = _called("world_torque", world_torque, t, state, params, *held)
         tau, *rates = found if _moves_aux(found, state) else (found,)
-        tau = quaternion.rotate_inverse(state.q, check_torque(f"world_{torque_name(world_torque)}", tau, state))
+        tau = quaternion.rotate_inverse(
+            state.q, check_torque(f"world_{torque_name(world_torque)}", tau, state)
+        )
         return (tau, *rates) if rates else tau
 
     return named(f"in_world({name_of(world_torque)})", torque)
 
 
-def gravity_gradient(body: Body, position: Callable[[ArrayLike], Array], mu: ArrayLike = 3.986004418e14) -> Torque:
+def gravity_gradient(
+    body: Body, position: Callable[[ArrayLike], Array], mu: ArrayLike = 3.986004418e14
+) -> Torque:
     """Gravity gradient on an orbit: ``3 mu/r^5 (r × I r)``, r in body axes.
 
     ``position(t)`` is the (3,) position of the body from the centre of attraction, world axes [m]; mu its constant [m^3/s^2], by
@@ -94,7 +109,9 @@ def gravity_gradient(body: Body, position: Callable[[ArrayLike], Array], mu: Arr
     def torque(t: ArrayLike, state: State, params: Any, *held: Any) -> Array:
         place = exactly("position(t)", position(t), (3,))
         distance = jnp.sqrt(dot(place, place))
-        down = quaternion.rotate_inverse(state.q, place / distance)  # unit, so that r^5 cannot overflow float32
+        down = quaternion.rotate_inverse(
+            state.q, place / distance
+        )  # unit, so that r^5 cannot overflow float32
         rate = jnp.asarray(mu, place.dtype) / distance / distance / distance
         return 3.0 * rate * cross(down, matvec(body.inertia, down))
 
@@ -132,7 +149,9 @@ def magnetic(dipole: ArrayLike, field: Callable[[ArrayLike], Array]) -> Torque:
     takes("field", field, "t")
 
     def torque(t: ArrayLike, state: State, params: Any, *held: Any) -> Array:
-        return cross(dipole, quaternion.rotate_inverse(state.q, exactly("field(t)", field(t), (3,))))
+        return cross(
+            dipole, quaternion.rotate_inverse(state.q, exactly("field(t)", field(t), (3,)))
+        )
 
     return named("magnetic", torque)
 

@@ -51,18 +51,27 @@ class Path(NamedTuple):
         3; aux states are interpolated linearly. Saved attitudes must be less than a half turn apart.
         """
         if self.t.ndim != 1:
-            raise ValueError(f"path: wanted one path, got times of shape {self.t.shape}; use jax.vmap over the paths")
+            raise ValueError(
+                f"path: wanted one path, got times of shape {self.t.shape}; use jax.vmap over the paths"
+            )
         check_rows(self)
         if self.t.size < 2:
-            raise ValueError(f"path: wanted at least two rows to interpolate between, got {self.t.size}")
+            raise ValueError(
+                f"path: wanted at least two rows to interpolate between, got {self.t.size}"
+            )
         t = floating("t", t).astype(self.t.dtype)
         first, last = self.t[0], self.t[-1]
-        if is_concrete((t, first, last)) and not np.all((np.asarray(t) >= first) & (np.asarray(t) <= last)):
+        if is_concrete((t, first, last)) and not np.all(
+            (np.asarray(t) >= first) & (np.asarray(t) <= last)
+        ):
             raise ValueError(f"t: wanted times within [{first}, {last}], got {t}")
         if t.ndim:
             return jax.vmap(self.at)(t)
         k = jnp.clip(jnp.searchsorted(self.t, t, side="right") - 1, 0, self.t.size - 2)
-        a, b = jax.tree.map(lambda x: x[k], self.state), jax.tree.map(lambda x: x[k + 1], self.state)
+        a, b = (
+            jax.tree.map(lambda x: x[k], self.state),
+            jax.tree.map(lambda x: x[k + 1], self.state),
+        )
         dt = self.t[k + 1] - self.t[k]
         s = jnp.where((t >= first) & (t <= last), (t - self.t[k]) / dt, jnp.nan)
         turn = quaternion.log(quaternion.relative(a.q, b.q))
@@ -79,7 +88,9 @@ class Path(NamedTuple):
 def check_rows(path: Path) -> None:
     """ValueError if the path has not the states of all rows."""
     if len(path.state.q) != path.t.size:
-        raise ValueError("path: wanted the states of all rows, got the last alone; leave out save= of rollout")
+        raise ValueError(
+            "path: wanted the states of all rows, got the last alone; leave out save= of rollout"
+        )
 
 
 def rollout(
@@ -138,7 +149,9 @@ def rollout(
     one_of("engine", engine, ("scan", "fused", "auto"))
     boolean("check", check)
     if engine == "fused" and (check or checkpoint == "reversible"):
-        raise ValueError('engine: "fused" has neither check=True nor checkpoint="reversible"; use engine="scan"')
+        raise ValueError(
+            'engine: "fused" has neither check=True nor checkpoint="reversible"; use engine="scan"'
+        )
     given = posed(
         step,
         body,
@@ -204,35 +217,65 @@ def _fused_if_possible(problem: Problem, times: Array, *rest: Any) -> Path | Non
 def _saved(problem: Problem, inputs: Any, save_every: int, path: Path) -> Path:
     """What ``save`` makes of each row, and the last row."""
     numbers = jnp.arange(path.t.size) * save_every
-    saved = jax.vmap(partial(observe, problem, is_sampled(problem, inputs)))(numbers, path.state, path.command)
+    saved = jax.vmap(partial(observe, problem, is_sampled(problem, inputs)))(
+        numbers, path.state, path.command
+    )
     state, command = jax.tree.map(lambda x: x[-1:], (path.state, path.command))
     return path._replace(state=state, command=command, saved=saved)
 
 
 def _check_reversible(
-    step: Step, torque: Torque, t0: Array, start: State, params: Any, controller: Controller | None, inputs: Any
+    step: Step,
+    torque: Torque,
+    t0: Array,
+    start: State,
+    params: Any,
+    controller: Controller | None,
+    inputs: Any,
 ) -> None:
     if not is_reversible(step):
         known = ", ".join(name for name, scheme in SCHEMES.items() if scheme.reversible)
         name = getattr(step, "__name__", repr(step))
-        raise ValueError(f'checkpoint: "reversible" wanted a time-reversible scheme ({known}, or composed of one), got {name}')
+        raise ValueError(
+            f'checkpoint: "reversible" wanted a time-reversible scheme ({known}, or composed of one), got {name}'
+        )
     if controller is not None or jax.tree.leaves(inputs):
-        raise ValueError('checkpoint: "reversible" wanted neither controller nor inputs; use "sqrt"')
+        raise ValueError(
+            'checkpoint: "reversible" wanted neither controller nor inputs; use "sqrt"'
+        )
     evaluate_at_attitude('checkpoint "reversible"', torque, t0, start, params)
 
 
 def _check_start(body: Body, start: State, t0: Array, dt: Array) -> None:
     norm = jnp.sqrt(dot(start.q, start.q))
-    checkify.check(jnp.abs(norm - 1) <= 1e-4, "start.q: wanted a unit quaternion, got norm {norm}", norm=norm)
+    checkify.check(
+        jnp.abs(norm - 1) <= 1e-4, "start.q: wanted a unit quaternion, got norm {norm}", norm=norm
+    )
     checkify.check(jnp.isfinite(t0), "t0: wanted a finite number, got {t0}", t0=t0)
     checkify.check(dt > 0, "dt: wanted a positive step, got {dt}", dt=dt)
     moments = jnp.linalg.eigvalsh(body.inertia)
-    physical = (moments[0] > 0) & (moments[0] + moments[1] >= moments[2] * (1 - 100 * jnp.finfo(dt.dtype).eps))
+    physical = (moments[0] > 0) & (
+        moments[0] + moments[1] >= moments[2] * (1 - 100 * jnp.finfo(dt.dtype).eps)
+    )
     checkify.check(
-        physical, "body: wanted a positive definite inertia with I1 + I2 >= I3, got principal moments {moments}", moments=moments
+        physical,
+        "body: wanted a positive definite inertia with I1 + I2 >= I3, got principal moments {moments}",
+        moments=moments,
     )
 
 
 def _check_path(path: Path) -> None:
-    finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(x.reshape(path.t.size, -1)), axis=1) for x in jax.tree.leaves(path.state)]), 0)
-    checkify.check(jnp.all(finite), "state: not finite, first at the saved time t = {t}", t=path.t[jnp.argmin(finite)])
+    finite = jnp.all(
+        jnp.stack(
+            [
+                jnp.all(jnp.isfinite(x.reshape(path.t.size, -1)), axis=1)
+                for x in jax.tree.leaves(path.state)
+            ]
+        ),
+        0,
+    )
+    checkify.check(
+        jnp.all(finite),
+        "state: not finite, first at the saved time t = {t}",
+        t=path.t[jnp.argmin(finite)],
+    )

@@ -11,7 +11,16 @@ from jax import Array
 from jax.flatten_util import ravel_pytree
 from jax.typing import ArrayLike
 
-from jaxquat.arguments import concrete, finite, floating, floating_tree, fraction, one_shape, positive, takes
+from jaxquat.arguments import (
+    concrete,
+    finite,
+    floating,
+    floating_tree,
+    fraction,
+    one_shape,
+    positive,
+    takes,
+)
 from jaxquat.body import refuse_bodies
 from jaxquat.differentiation import reverse_only
 
@@ -43,12 +52,21 @@ class FitCovariance(NamedTuple):
     reduced_chi_squared: float | None = None
 
     def __str__(self) -> str:
-        values, errors = (np.asarray(ravel_pytree(tree)[0]) for tree in (self.params, self.standard_errors))
+        values, errors = (
+            np.asarray(ravel_pytree(tree)[0]) for tree in (self.params, self.standard_errors)
+        )
         width = max(map(len, self.names))
-        lines = [f"{name:{width}s}  {x: .6g} +- {e:.2g}" for name, x, e in zip(self.names, values, errors, strict=True)]
+        lines = [
+            f"{name:{width}s}  {x: .6g} +- {e:.2g}"
+            for name, x, e in zip(self.names, values, errors, strict=True)
+        ]
         for direction in self.flat:
             largest = np.max(np.abs(direction))
-            parts = [f"{x:+.3g} {name}" for x, name in zip(direction, self.names, strict=True) if abs(x) > 1e-3 * largest]
+            parts = [
+                f"{x:+.3g} {name}"
+                for x, name in zip(direction, self.names, strict=True)
+                if abs(x) > 1e-3 * largest
+            ]
             lines.append("not identifiable: " + " ".join(parts))
         if self.reduced_chi_squared is not None:
             lines.append(f"chi-squared per degree of freedom: {self.reduced_chi_squared:.3g}")
@@ -56,7 +74,11 @@ class FitCovariance(NamedTuple):
 
 
 def fit_covariance(
-    residuals: Callable[[Any], Array], params: Any, *, sigma: ArrayLike | None = None, tolerance: float | None = None
+    residuals: Callable[[Any], Array],
+    params: Any,
+    *,
+    sigma: ArrayLike | None = None,
+    tolerance: float | None = None,
 ) -> FitCovariance:
     """Covariance of parameters at a least-squares optimum, ``inv(J^T J / sigma^2)`` with J the Jacobian of the residuals.
 
@@ -97,7 +119,9 @@ def fit_covariance(
     if len(shape) != 1 or not shape[0]:
         raise ValueError(f"residuals: wanted shape (m,), got {shape}")
     forward = flat.size <= shape[0] and not reverse_only(of_flat, flat)
-    derivative = (jax.jacfwd if forward else jax.jacrev)(lambda vector: (of_flat(vector),) * 2, has_aux=True)
+    derivative = (jax.jacfwd if forward else jax.jacrev)(
+        lambda vector: (of_flat(vector),) * 2, has_aux=True
+    )
     jacobian, value = jax.jit(derivative)(flat)
     finite("residuals", value)
     finite("derivatives of residuals", jacobian)
@@ -168,13 +192,18 @@ def _combined(rows: np.ndarray, tolerance: float) -> np.ndarray:
         rows[k] /= rows[k, pivots[k]]
         others = np.arange(len(rows)) != k
         rows[others] -= rows[others, pivots[k], None] * rows[k]
-    return np.where(np.abs(rows) > tolerance * np.max(np.abs(rows), axis=1, keepdims=True, initial=0.0), rows, 0.0)
+    return np.where(
+        np.abs(rows) > tolerance * np.max(np.abs(rows), axis=1, keepdims=True, initial=0.0),
+        rows,
+        0.0,
+    )
 
 
 def _names(params: Any) -> tuple[str, ...]:
     """A name for each number, in the order of ``ravel_pytree``."""
     return tuple(
-        (jax.tree_util.keystr(path, simple=True, separator=".") or "params") + (str(list(index)) if index else "")
+        (jax.tree_util.keystr(path, simple=True, separator=".") or "params")
+        + (str(list(index)) if index else "")
         for path, leaf in jax.tree_util.tree_leaves_with_path(params)
         for index in np.ndindex(leaf.shape)
     )

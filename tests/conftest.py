@@ -23,7 +23,9 @@ NEEDS = {
     "test_plot.py": "matplotlib",
     "test_snapshots.py": "orbax",
 }
-LEFT_OUT = {file: module for file, module in NEEDS.items() if importlib.util.find_spec(module) is None}
+LEFT_OUT = {
+    file: module for file, module in NEEDS.items() if importlib.util.find_spec(module) is None
+}
 collect_ignore = list(LEFT_OUT)
 
 

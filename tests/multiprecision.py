@@ -25,7 +25,9 @@ def vector(values: Any) -> Vector:
     return [mp.mpf(float(x)) for x in values]
 
 
-def derivatives(f: Callable[[Vector], Vector], size: int, directions: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def derivatives(
+    f: Callable[[Vector], Vector], size: int, directions: Any
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Of f (n,) -> (m,) at zero: value (m,), Jacobian (m, n), and f''(0)[d, .] for every direction d, (k, m, n), in float64."""
 
     @functools.cache
@@ -39,7 +41,11 @@ def derivatives(f: Callable[[Vector], Vector], size: int, directions: Any) -> tu
     directions = [tuple(vector(d)) for d in directions]
     jacobian = [(at(e) - at(tuple(-x for x in e))) / (2 * _STEP) for e in units]
     second = [
-        [(even(tuple(x + y for x, y in zip(d, e, strict=True))) - even(d) - even(e)) / (2 * _STEP**2) for e in units]
+        [
+            (even(tuple(x + y for x, y in zip(d, e, strict=True))) - even(d) - even(e))
+            / (2 * _STEP**2)
+            for e in units
+        ]
         for d in directions
     ]
     return (
@@ -77,7 +83,11 @@ def solve(columns: Sequence[Vector], v: Vector) -> Vector:
     """The x with ``x[0] columns[0] + x[1] columns[1] + x[2] columns[2] = v``, by Cramer's rule."""
     a, b, c = columns
     volume = dot(a, cross(b, c))
-    return [dot(v, cross(b, c)) / volume, dot(v, cross(c, a)) / volume, dot(v, cross(a, b)) / volume]
+    return [
+        dot(v, cross(b, c)) / volume,
+        dot(v, cross(c, a)) / volume,
+        dot(v, cross(a, b)) / volume,
+    ]
 
 
 def inverse(matrix: Sequence[Vector]) -> list[Vector]:
@@ -156,7 +166,10 @@ def dexp(u: Vector, v: Vector) -> Vector:
         return v
     sinc = mp.sin(half) / half
     slope = dot(u, v) / (4 * half * half)  # of the angle half, by half itself
-    change = [-mp.sin(half) * half * slope, *add(scaled(sinc / 2, v), scaled((mp.cos(half) - sinc) * slope / 2, u))]
+    change = [
+        -mp.sin(half) * half * slope,
+        *add(scaled(sinc / 2, v), scaled((mp.cos(half) - sinc) * slope / 2, u)),
+    ]
     return scaled(2, multiply(conjugate(exp(u)), change)[1:])
 
 
@@ -174,14 +187,19 @@ def dominant(matrix: list[Vector]) -> Vector:
     for _ in range(12):
         trace = sum(matrix[i][i] for i in size)
         matrix = [scaled(1 / trace, row) for row in matrix]
-        half = [[dot(row, other) for other in matrix[: i + 1]] for i, row in enumerate(matrix)]  # symmetric: a row is a column
+        half = [
+            [dot(row, other) for other in matrix[: i + 1]] for i, row in enumerate(matrix)
+        ]  # symmetric: a row is a column
         matrix = [[half[max(i, j)][min(i, j)] for j in size] for i in size]
     return canonical(max(matrix, key=lambda row: dot(row, row)))
 
 
 def mean(attitudes: list[Vector], weights: Vector) -> Vector:
     """Maximises ``sum w (p.q)^2``."""
-    outer = [[sum(w * q[i] * q[j] for w, q in zip(weights, attitudes, strict=True)) for j in range(4)] for i in range(4)]
+    outer = [
+        [sum(w * q[i] * q[j] for w, q in zip(weights, attitudes, strict=True)) for j in range(4)]
+        for i in range(4)
+    ]
     return dominant(outer)
 
 
@@ -195,7 +213,9 @@ def from_vectors(body: list[Vector], world: list[Vector], weights: Vector) -> Ve
 
     units = [[mp.mpf(i == j) for j in range(4)] for i in range(4)]
     shift = sum(weights)
-    return dominant([[(gain(p, q) + gain(q, p)) / 2 + shift * (p == q) for q in units] for p in units])
+    return dominant(
+        [[(gain(p, q) + gain(q, p)) / 2 + shift * (p == q) for q in units] for p in units]
+    )
 
 
 def triad(body: list[Vector], world: list[Vector]) -> Vector:
@@ -217,7 +237,9 @@ def about(axis: int, angle: Any) -> Vector:
 
 def _turns(angles: Vector, order: str) -> list[tuple[int, Any]]:
     """(axis, angle) in the order of multiplication: intrinsic turns multiply on the right, extrinsic ones on the left."""
-    turns = [("XYZ".index(letter), angle) for letter, angle in zip(order.upper(), angles, strict=True)]
+    turns = [
+        ("XYZ".index(letter), angle) for letter, angle in zip(order.upper(), angles, strict=True)
+    ]
     return turns[::-1] if order.islower() else turns
 
 
@@ -231,7 +253,11 @@ def euler_rate_matrix(angles: Vector, order: str) -> list[Vector]:
     columns = []
     for k in range(3):
         raised = [angle + mp.pi * (j == k) for j, angle in enumerate(angles)]
-        columns.append(multiply(conjugate(euler_to_quaternion(angles, order)), euler_to_quaternion(raised, order))[1:])
+        columns.append(
+            multiply(
+                conjugate(euler_to_quaternion(angles, order)), euler_to_quaternion(raised, order)
+            )[1:]
+        )
     return [list(row) for row in zip(*columns, strict=True)]
 
 
@@ -261,14 +287,19 @@ def acceleration(inertia: list[Vector], omega: Vector, tau: Vector) -> Vector:
     return solve(inertia, add(tau, scaled(-1, cross(omega, matvec(inertia, omega)))))
 
 
-def lifted_step(tableau: Any, inertia: list[Vector], torque: Callable, t: Any, state: tuple, dt: Any) -> tuple:
+def lifted_step(
+    tableau: Any, inertia: list[Vector], torque: Callable, t: Any, state: tuple, dt: Any
+) -> tuple:
     """The tableau on ``(u, omega, aux)``, ``q = q0 exp(u)``; ``torque(t, q, omega, aux) -> (torque, d aux/dt)``."""
     q, omega, aux = state
     start = [mp.zero] * 3 + omega + aux
     slopes: list[Vector] = []
 
     def reached(weights: Sequence[float]) -> Vector:
-        return [x + dt * sum(w * slope[i] for w, slope in zip(weights, slopes, strict=True)) for i, x in enumerate(start)]
+        return [
+            x + dt * sum(w * slope[i] for w, slope in zip(weights, slopes, strict=True))
+            for i, x in enumerate(start)
+        ]
 
     for row, node in zip(((), *tableau.a), (0, *tableau.c), strict=True):
         here = reached(row)
@@ -289,7 +320,11 @@ def zhao_step(inertia: list[Vector], torque: Callable, t: Any, state: tuple, dt:
     q12 = multiply(exp(scaled(dt / 2, rotate(q0, quarter))), q0)
     tau, aux_rate = torque(t + dt / 2, q12, half, add(aux, scaled(dt / 2, aux_rate)))
     q1 = multiply(exp(scaled(dt, rotate(q12, half))), q0)
-    return q1, add(omega0, scaled(dt, acceleration(inertia, half, tau))), add(aux, scaled(dt, aux_rate))
+    return (
+        q1,
+        add(omega0, scaled(dt, acceleration(inertia, half, tau))),
+        add(aux, scaled(dt, aux_rate)),
+    )
 
 
 def flat(*parts: Any) -> Vector:
@@ -327,7 +362,9 @@ def free_body(moments: Vector, omega: Vector, q: Vector, t: Any) -> Vector:
         a3 = mp.sqrt(w3**2 + i2 * lower / (i3 * outer) * w2**2)
         rate = a3 * mp.sqrt(outer * upper / (i1 * i2))
         k = a1 / a3 * mp.sqrt(i1 * lower / (i3 * upper))
-        complement = mp.sqrt(outer * (i3 * upper * w3**2 - i1 * lower * w1**2) / (upper * (i3 * outer * a3**2)))
+        complement = mp.sqrt(
+            outer * (i3 * upper * w3**2 - i1 * lower * w1**2) / (upper * (i3 * outer * a3**2))
+        )
         quarter = mp.pi / (2 * mp.agm(1, complement))
         nome = mp.exp(-mp.pi * mp.agm(1, complement) / mp.agm(1, k))
         momentum = mp.sqrt((i1 * w1) ** 2 + (i2 * w2) ** 2 + (i3 * w3) ** 2)
@@ -337,7 +374,11 @@ def free_body(moments: Vector, omega: Vector, q: Vector, t: Any) -> Vector:
 
         def at(u: Any) -> tuple[Vector, Any]:
             one, other, third, fourth = _thetas(mp.pi * u / (2 * quarter), nome)
-            amplitudes = three / two * a2 * sense * one, four / two * a1 * other, four / three * a3 * third
+            amplitudes = (
+                three / two * a2 * sense * one,
+                four / two * a1 * other,
+                four / three * a3 * third,
+            )
             sn, cn, dn = (x / fourth for x in amplitudes)
             return [cn, sn, dn], _theta_argument(mp.pi * u / (2 * quarter), v, nome**2)[0]
 

@@ -23,7 +23,12 @@ def driven(t, state, params):
     world = 0.7 * jnp.stack([jnp.sin(phase), jnp.cos(2 * phase), 0.5 * jnp.sin(3 * phase)])
     gyroscopic = 0.1 * jnp.cross(jnp.array([1.0, 2.0, -1.0], state.q.dtype), state.omega)
     damping = jnp.array([0.1, 0.2, 0.05], state.q.dtype) * state.omega
-    return heavy(t, state, params) - damping + jq.quaternion.rotate_inverse(state.q, world) + gyroscopic
+    return (
+        heavy(t, state, params)
+        - damping
+        + jq.quaternion.rotate_inverse(state.q, world)
+        + gyroscopic
+    )
 
 
 REFERENCE = {  # name: torque, q(0), q(10), omega(10); from 1e-13 integrations, twelve digits
@@ -55,7 +60,11 @@ def reference_body(dtype=jnp.float64):
 def start_of(name, q, omega):
     """The State at which a scheme starts."""
     own = name in ("full_quat", "full_quat_corrected")
-    return jq.schemes.hoffmann.full_quat_start(q, omega) if own else jq.State(jnp.asarray(q), jnp.asarray(omega))
+    return (
+        jq.schemes.hoffmann.full_quat_start(q, omega)
+        if own
+        else jq.State(jnp.asarray(q), jnp.asarray(omega))
+    )
 
 
 class Forced:
@@ -69,7 +78,9 @@ class Forced:
     def __init__(self, rate=True, symmetric=False):
         rng = np.random.default_rng(20260101)
         axes = Rotation.random(self.n, random_state=7).as_matrix()
-        square = rng.uniform(0.3, 1.0, (self.n, 3))  # second moments of mass, so every inertia is physical
+        square = rng.uniform(
+            0.3, 1.0, (self.n, 3)
+        )  # second moments of mass, so every inertia is physical
         if symmetric:
             square[:, 1] = square[:, 0]
         moments = square.sum(axis=1, keepdims=True) - square
@@ -91,19 +102,25 @@ class Forced:
         # Mostly gyroscopic: of the sixth-order conditions that Dormand-Prince 5 misses, those of tall trees are the ones that
         # its seventh order does not outweigh until the error is below rounding, so a rate coupling makes its order visible.
         matrix = rng.normal(size=(self.n, 3, 3))
-        self.params["rate"] = rate * (2.0 * (matrix - matrix.swapaxes(1, 2)) + 0.1 * rng.normal(size=(self.n, 3, 3)))
+        self.params["rate"] = rate * (
+            2.0 * (matrix - matrix.swapaxes(1, 2)) + 0.1 * rng.normal(size=(self.n, 3, 3))
+        )
         self.torque = self.of_rate if rate else self.of_attitude
 
     @staticmethod
     def of_attitude(t, state, p):
-        return p["amplitude"] * jnp.sin(p["frequency"] * t + p["phase"]) + jq.quaternion.rotate_inverse(state.q, p["pull"])
+        return p["amplitude"] * jnp.sin(
+            p["frequency"] * t + p["phase"]
+        ) + jq.quaternion.rotate_inverse(state.q, p["pull"])
 
     @staticmethod
     def of_rate(t, state, p):
         return Forced.of_attitude(t, state, p) + p["rate"] @ state.omega
 
     def starts(self, name):
-        return jax.vmap(lambda q, omega: start_of(name, q, omega))(jnp.asarray(self.q), jnp.asarray(self.omega))
+        return jax.vmap(lambda q, omega: start_of(name, q, omega))(
+            jnp.asarray(self.q), jnp.asarray(self.omega)
+        )
 
     def exact(self):
         """(q, omega) at T, by extrapolation of the midpoint rule in extended precision, with nothing of the library."""
@@ -111,19 +128,34 @@ class Forced:
         p = jax.tree.map(lambda x: x.astype(extended), self.params)
         inertia = self.inertia.astype(extended)
         inverse = np.linalg.inv(self.inertia).astype(extended)
-        inverse = inverse @ (2 * np.eye(3) - inertia @ inverse)  # one Newton step: double to extended
+        inverse = inverse @ (
+            2 * np.eye(3) - inertia @ inverse
+        )  # one Newton step: double to extended
 
         def derivative(t, y):
             q, omega = y[:, :4], y[:, 4:]
             w, v = q[:, :1], q[:, 1:]
-            spun = np.concatenate([-(v * omega).sum(1, keepdims=True), w * omega + np.cross(v, omega)], axis=1)
+            spun = np.concatenate(
+                [-(v * omega).sum(1, keepdims=True), w * omega + np.cross(v, omega)], axis=1
+            )
             across = np.cross(p["pull"], v)
             back = p["pull"] + 2 * (w * across + np.cross(across, v))
-            tau = p["amplitude"] * np.sin(p["frequency"] * t + p["phase"]) + back + (p["rate"] @ omega[..., None])[..., 0]
+            tau = (
+                p["amplitude"] * np.sin(p["frequency"] * t + p["phase"])
+                + back
+                + (p["rate"] @ omega[..., None])[..., 0]
+            )
             gyroscopic = np.cross(omega, (inertia @ omega[..., None])[..., 0])
-            return np.concatenate([spun / 2, (inverse @ (tau - gyroscopic)[..., None])[..., 0]], axis=1)
+            return np.concatenate(
+                [spun / 2, (inverse @ (tau - gyroscopic)[..., None])[..., 0]], axis=1
+            )
 
-        return extrapolate(derivative, np.concatenate([self.q, self.omega], axis=1).astype(extended), self.T, 24 * int(self.T))
+        return extrapolate(
+            derivative,
+            np.concatenate([self.q, self.omega], axis=1).astype(extended),
+            self.T,
+            24 * int(self.T),
+        )
 
 
 class FreeBodies:
@@ -136,12 +168,18 @@ class FreeBodies:
 
     def __init__(self, dtype, axes="principal", symmetric=False):
         rng = np.random.default_rng(20260301)
-        square = rng.uniform(0.3, 1.0, (self.n, 3))  # second moments of mass, so every inertia is physical
+        square = rng.uniform(
+            0.3, 1.0, (self.n, 3)
+        )  # second moments of mass, so every inertia is physical
         if symmetric:
             square[:, 1] = square[:, 0]
         moments = jnp.asarray(square.sum(axis=1, keepdims=True) - square, dtype)
-        turns, q = (Rotation.random(self.n, random_state=seed).as_quat()[:, [3, 0, 1, 2]] for seed in (8, 9))
-        self.bodies = jax.vmap(jq.Body.from_principal)(moments, *([] if axes == "principal" else [jnp.asarray(turns, dtype)]))
+        turns, q = (
+            Rotation.random(self.n, random_state=seed).as_quat()[:, [3, 0, 1, 2]] for seed in (8, 9)
+        )
+        self.bodies = jax.vmap(jq.Body.from_principal)(
+            moments, *([] if axes == "principal" else [jnp.asarray(turns, dtype)])
+        )
         if axes == "matrix":
             self.bodies = jax.vmap(jq.Body)(self.bodies.inertia)
         omega = rng.normal(size=(self.n, 3))
@@ -158,17 +196,29 @@ class FreeBodies:
             if momentum0 is None:
                 energy0, momentum0 = self.energy(states).mean(1), self.momentum(states, 0)
             if done in counts:
-                turned = np.linalg.norm(self.momentum(states, -1) - momentum0, axis=1) / np.linalg.norm(momentum0, axis=1)
-                found.append([np.median(turned), np.median(np.abs(self.energy(states).mean(1) / energy0 - 1))])
+                turned = np.linalg.norm(
+                    self.momentum(states, -1) - momentum0, axis=1
+                ) / np.linalg.norm(momentum0, axis=1)
+                found.append(
+                    [
+                        np.median(turned),
+                        np.median(np.abs(self.energy(states).mean(1) / energy0 - 1)),
+                    ]
+                )
         return np.array(found)
 
     def fly(self, step, steps, engine):
         """(steps done, states (64, 1001, ...)) every 1000 steps."""
 
         def of_one(body, state):
-            return jq.rollout(step, body, jq.torques.zero, state, jq.grid(0.0, self.h, self.chunk), engine=engine).state
+            return jq.rollout(
+                step, body, jq.torques.zero, state, jq.grid(0.0, self.h, self.chunk), engine=engine
+            ).state
 
-        run, last = jax.jit(jax.vmap(of_one)), jax.jit(lambda states: jax.tree.map(lambda x: x[:, -1], states))
+        run, last = (
+            jax.jit(jax.vmap(of_one)),
+            jax.jit(lambda states: jax.tree.map(lambda x: x[:, -1], states)),
+        )
         states = self.starts
         for done in range(self.chunk, steps + 1, self.chunk):
             path = run(self.bodies, states)
@@ -178,7 +228,9 @@ class FreeBodies:
     def energy(self, states):
         """(64, rows), in float64."""
         omega = np.asarray(states.omega, np.float64)
-        return 0.5 * np.einsum("nij,nri,nrj->nr", np.asarray(self.bodies.inertia, np.float64), omega, omega)
+        return 0.5 * np.einsum(
+            "nij,nri,nrj->nr", np.asarray(self.bodies.inertia, np.float64), omega, omega
+        )
 
     def momentum(self, states, row):
         """(64, 3), world axes, in float64."""
@@ -210,7 +262,13 @@ def manufactured(t):
     """A motion given by its "ZXZ" angles: (q, omega, omega') at time t, whatever the body."""
 
     def angles(t):
-        return jnp.stack([0.7 * t + 0.3 * jnp.sin(2 * t), 1.0 + 0.4 * jnp.cos(1.7 * t), -1.1 * t + 0.2 * jnp.cos(3 * t)])
+        return jnp.stack(
+            [
+                0.7 * t + 0.3 * jnp.sin(2 * t),
+                1.0 + 0.4 * jnp.cos(1.7 * t),
+                -1.1 * t + 0.2 * jnp.cos(3 * t),
+            ]
+        )
 
     def omega(t):
         (_, theta, psi), (phi_dot, theta_dot, psi_dot) = jax.jvp(angles, (t,), (jnp.ones_like(t),))
@@ -231,7 +289,9 @@ def marcher(step, torque, chunk=10, batch=False):
     """``march(body, start, t0, t1, n, params)`` in n steps, a multiple of ``chunk``; compiled once, whatever n is."""
 
     def advance(body, state, t0, dt, params):
-        path = jq.rollout(step, body, torque, state, jq.grid(t0, dt, chunk), params, save_every=chunk)
+        path = jq.rollout(
+            step, body, torque, state, jq.grid(t0, dt, chunk), params, save_every=chunk
+        )
         return jax.tree.map(lambda x: x[-1], path.state)
 
     advance = jax.jit(jax.vmap(advance, in_axes=(0, 0, None, None, 0)) if batch else advance)

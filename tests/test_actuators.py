@@ -22,9 +22,13 @@ AXES /= np.linalg.norm(AXES, axis=1, keepdims=True)
 def test_saturate():
     wanted = [[0, 0, 0], [7, -1, 3], [8, -2, 4], [8, -2, -4], [-8, 2, -4]]
     np.testing.assert_array_equal(actuators.saturate(TORQUES, LIMITS), wanted)
-    slope = jax.grad(lambda tau: jnp.sum(actuators.saturate(tau, LIMITS)))(jnp.array([7.0, -3, 4.1]))
+    slope = jax.grad(lambda tau: jnp.sum(actuators.saturate(tau, LIMITS)))(
+        jnp.array([7.0, -3, 4.1])
+    )
     np.testing.assert_array_equal(slope, [1, 0, 0])
-    np.testing.assert_array_equal(actuators.saturate(jnp.arange(4.0), jnp.full(4, 1.5)), [0, 1, 1.5, 1.5])  # four wheels
+    np.testing.assert_array_equal(
+        actuators.saturate(jnp.arange(4.0), jnp.full(4, 1.5)), [0, 1, 1.5, 1.5]
+    )  # four wheels
 
 
 def test_saturate_smooth():
@@ -46,7 +50,15 @@ def lagged(time_constant):
         return state.aux, actuators.lag(state.aux, jnp.array([1.0, -2.0, 0.5]), params)
 
     start = jq.State(jnp.array([1.0, 0, 0, 0]), jnp.zeros(3), jnp.array([0.5, 0.0, 0.0]))
-    return jq.rollout(jq.rkmk4, jq.Body(jnp.eye(3)), torque, start, jq.grid(0.0, 0.05, 40), time_constant, save_every=40).state
+    return jq.rollout(
+        jq.rkmk4,
+        jq.Body(jnp.eye(3)),
+        torque,
+        start,
+        jq.grid(0.0, 0.05, 40),
+        time_constant,
+        save_every=40,
+    ).state
 
 
 def test_lag_is_its_exponential():
@@ -54,9 +66,13 @@ def test_lag_is_its_exponential():
     command, first = np.array([1.0, -2.0, 0.5]), np.array([0.5, 0, 0])
     constant = jnp.array(0.4)
     decay = np.exp(-2.0 / 0.4)
-    end, slope = jax.jit(lambda T: jax.jvp(lambda T: (lagged(T).aux[-1], lagged(T).omega[-1]), (T,), (jnp.ones(()),)))(constant)
+    end, slope = jax.jit(
+        lambda T: jax.jvp(lambda T: (lagged(T).aux[-1], lagged(T).omega[-1]), (T,), (jnp.ones(()),))
+    )(constant)
     np.testing.assert_allclose(end[0], command + (first - command) * decay, rtol=0, atol=2e-6)
-    np.testing.assert_allclose(end[1], 2 * command + (first - command) * 0.4 * (1 - decay), rtol=0, atol=2e-6)
+    np.testing.assert_allclose(
+        end[1], 2 * command + (first - command) * 0.4 * (1 - decay), rtol=0, atol=2e-6
+    )
     np.testing.assert_allclose(slope[0], (first - command) * decay * 2 / 0.4**2, rtol=0, atol=2e-5)
 
 
@@ -71,7 +87,9 @@ def spinning(axes, dt, steps):
     path = jq.rollout(jq.rkmk4, BODY, torque, start, jq.grid(0.0, dt, steps), axes)
 
     def total(state):
-        return jq.mechanics.momentum(BODY, state) + jq.quaternion.rotate(state.q, jnp.sum(axes * state.aux[:, None], axis=0))
+        return jq.mechanics.momentum(BODY, state) + jq.quaternion.rotate(
+            state.q, jnp.sum(axes * state.aux[:, None], axis=0)
+        )
 
     return path.state, jax.vmap(total)(path.state)
 
@@ -80,7 +98,9 @@ def test_wheels_conserve_the_momentum_of_all():
     """In the world, to the order of the scheme: four, as a slope; the body alone changes by as much as the wheels take."""
     errors = []
     for steps in (100, 200, 400):
-        state, momentum = jax.jit(spinning, static_argnums=(1, 2))(jnp.asarray(AXES), 4.0 / steps, steps)
+        state, momentum = jax.jit(spinning, static_argnums=(1, 2))(
+            jnp.asarray(AXES), 4.0 / steps, steps
+        )
         errors.append(np.abs(momentum - momentum[:1]).max())
     assert errors[-1] < 1e-7
     assert abs(problems.slope(np.array([100, 200, 400]), np.array(errors)) - 4) < 0.15
@@ -100,7 +120,9 @@ def test_wheels_differentiate_by_their_axes_and_vmap():
 
 
 def test_full_wheels_are_not_driven_further():
-    got = actuators.hold_momentum(jnp.array([2.0, 2.0, -2.5, 1.9]), jnp.array([1.0, -1.0, 1.0, -1.0]), jnp.array(2.0))
+    got = actuators.hold_momentum(
+        jnp.array([2.0, 2.0, -2.5, 1.9]), jnp.array([1.0, -1.0, 1.0, -1.0]), jnp.array(2.0)
+    )
     np.testing.assert_array_equal(got, [0.0, -1.0, 1.0, -1.0])
 
 
@@ -109,7 +131,9 @@ def test_allocation_is_the_pseudoinverse():
     motor = actuators.allocate(AXES, tau)
     np.testing.assert_allclose(motor, -np.linalg.pinv(AXES.T) @ np.asarray(tau), rtol=0, atol=1e-14)
     still = jq.State(START.q, jnp.zeros(3))
-    np.testing.assert_allclose(actuators.wheel_torque(AXES, still, jnp.ones(4), motor), tau, rtol=0, atol=1e-15)
+    np.testing.assert_allclose(
+        actuators.wheel_torque(AXES, still, jnp.ones(4), motor), tau, rtol=0, atol=1e-15
+    )
 
 
 def test_allocation_within_limits_keeps_the_direction():
@@ -117,8 +141,12 @@ def test_allocation_within_limits_keeps_the_direction():
     free, bound = actuators.allocate(AXES, tau), actuators.allocate(AXES, tau, limits)
     assert np.max(np.abs(bound) / limits) == pytest.approx(1.0, rel=1e-15)
     np.testing.assert_allclose(bound / free, np.min(np.asarray(limits) / np.abs(free)), rtol=1e-14)
-    np.testing.assert_array_equal(actuators.allocate(AXES, 1e-3 * tau, limits), actuators.allocate(AXES, 1e-3 * tau))
-    slope = jax.jit(jax.jacfwd(lambda axes: actuators.allocate(axes, tau, limits)))(jnp.asarray(AXES))
+    np.testing.assert_array_equal(
+        actuators.allocate(AXES, 1e-3 * tau, limits), actuators.allocate(AXES, 1e-3 * tau)
+    )
+    slope = jax.jit(jax.jacfwd(lambda axes: actuators.allocate(axes, tau, limits)))(
+        jnp.asarray(AXES)
+    )
     shifted = [actuators.allocate(AXES + s * np.eye(4, 3), tau, limits) for s in (1e-5, -1e-5)]
     along = jnp.sum(slope * jnp.eye(4, 3)[None], axis=(1, 2))
     np.testing.assert_allclose(along, (shifted[0] - shifted[1]) / 2e-5, rtol=1e-8, atol=1e-12)
@@ -130,13 +158,16 @@ def test_one_limit_for_all():
         np.testing.assert_array_equal(function(tau, 0.25), function(tau, jnp.full(3, 0.25)))
         assert function(tau.astype(jnp.float32), 0.25).dtype == jnp.float32
     np.testing.assert_array_equal(actuators.saturate(tau[None], 1), tau[None])
-    np.testing.assert_array_equal(actuators.allocate(AXES, tau, 0.1), actuators.allocate(AXES, tau, jnp.full(4, 0.1)))
+    np.testing.assert_array_equal(
+        actuators.allocate(AXES, tau, 0.1), actuators.allocate(AXES, tau, jnp.full(4, 0.1))
+    )
 
 
 def test_thrusters():
     """Twelve thrusters on a box: never negative, the torque to 1e-6 where scipy's active-set solver reaches it too."""
     places = np.array(
-        [[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)] + [[2, 0, 0], [-2, 0, 0], [0, 2, 0], [0, 0, 2]]
+        [[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)]
+        + [[2, 0, 0], [-2, 0, 0], [0, 2, 0], [0, 0, 2]]
     )
     arms = np.asarray(actuators.thruster_arms(places.astype(float), RNG.normal(size=(12, 3))))
     solve = jax.jit(lambda arms, tau: actuators.allocate_thrusters(arms, tau))
@@ -157,11 +188,15 @@ def test_unreachable_torques_come_as_near_as_they_can():
     arms = np.array([[1.0, 0, 0], [0.5, 0, 0]])
     force = actuators.allocate_thrusters(arms, jnp.array([0.8, 0.3, 0.0]))
     np.testing.assert_allclose(arms.T @ np.asarray(force), [0.8, 0, 0], rtol=0, atol=1e-6)
-    np.testing.assert_allclose(actuators.allocate_thrusters(arms, jnp.array([-1.0, 0, 0])), [0, 0], atol=0)
+    np.testing.assert_allclose(
+        actuators.allocate_thrusters(arms, jnp.array([-1.0, 0, 0])), [0, 0], atol=0
+    )
 
 
 def test_float32_stays_float32():
-    axes, tau, momentum = (jnp.asarray(x, jnp.float32) for x in (AXES, [0.1, 0.2, 0.3], [1.0, 2, 3, 4]))
+    axes, tau, momentum = (
+        jnp.asarray(x, jnp.float32) for x in (AXES, [0.1, 0.2, 0.3], [1.0, 2, 3, 4])
+    )
     state = jax.tree.map(lambda x: x.astype(jnp.float32), START)
     for value in (
         actuators.allocate(axes, tau, momentum),
@@ -176,23 +211,87 @@ def test_float32_stays_float32():
 def test_bad_input():
     tau = jnp.ones(3)
     for call, kind, message in (
-        (lambda: actuators.saturate(jnp.ones(5), tau), ValueError, r"limits: wanted shape \(..., 5\), got \(3,\)"),
-        (lambda: actuators.saturate_smooth(tau, jnp.ones(2)), ValueError, r"limits: wanted shape \(..., 3\), got \(2,\)"),
-        (lambda: actuators.saturate(jnp.ones(3, int), tau), TypeError, "tau: wanted a floating dtype"),
+        (
+            lambda: actuators.saturate(jnp.ones(5), tau),
+            ValueError,
+            r"limits: wanted shape \(..., 5\), got \(3,\)",
+        ),
+        (
+            lambda: actuators.saturate_smooth(tau, jnp.ones(2)),
+            ValueError,
+            r"limits: wanted shape \(..., 3\), got \(2,\)",
+        ),
+        (
+            lambda: actuators.saturate(jnp.ones(3, int), tau),
+            TypeError,
+            "tau: wanted a floating dtype",
+        ),
         (lambda: actuators.saturate(tau, -1.0), ValueError, "limits: wanted positive values"),
-        (lambda: actuators.allocate(AXES[0], tau), ValueError, r"axes: wanted shape \(n, 3\), got \(3,\)"),
-        (lambda: actuators.allocate(AXES, tau[:2]), ValueError, r"tau: wanted shape \(3,\), got \(2,\)"),
-        (lambda: actuators.allocate(AXES, tau, jnp.ones(3)), ValueError, r"limits: wanted shape \(\) or \(4,\), got \(3,\)"),
-        (lambda: actuators.allocate(AXES, tau, jnp.zeros(4)), ValueError, "limits: wanted positive values"),
-        (lambda: actuators.allocate_thrusters(AXES, tau, -jnp.ones(4)), ValueError, "limits: wanted positive values"),
-        (lambda: actuators.allocate_thrusters(AXES, tau, iterations=0), ValueError, "iterations: wanted at least 1, got 0"),
-        (lambda: actuators.wheel_torque(AXES, START, jnp.ones(3), jnp.ones(4)), ValueError, r"momentum: wanted shape \(4,\)"),
-        (lambda: actuators.wheel_torque(AXES, START, jnp.ones(4), 1.0), ValueError, r"motor: wanted shape \(4,\)"),
-        (lambda: actuators.lag(tau, jnp.ones(2), 0.1), ValueError, r"command: wanted the shape of actual"),
-        (lambda: actuators.lag(tau, tau, -0.1), ValueError, "time_constant: wanted positive values"),
-        (lambda: actuators.lag(tau, tau, jnp.ones(2)), ValueError, r"time_constant: wanted shape \(\) or \(3,\), got \(2,\)"),
-        (lambda: actuators.hold_momentum(tau, tau, 0.0), ValueError, "capacity: wanted positive values"),
-        (lambda: actuators.thruster_arms(AXES, tau[:2]), ValueError, r"directions: wanted shape \(..., 3\), got \(2,\)"),
+        (
+            lambda: actuators.allocate(AXES[0], tau),
+            ValueError,
+            r"axes: wanted shape \(n, 3\), got \(3,\)",
+        ),
+        (
+            lambda: actuators.allocate(AXES, tau[:2]),
+            ValueError,
+            r"tau: wanted shape \(3,\), got \(2,\)",
+        ),
+        (
+            lambda: actuators.allocate(AXES, tau, jnp.ones(3)),
+            ValueError,
+            r"limits: wanted shape \(\) or \(4,\), got \(3,\)",
+        ),
+        (
+            lambda: actuators.allocate(AXES, tau, jnp.zeros(4)),
+            ValueError,
+            "limits: wanted positive values",
+        ),
+        (
+            lambda: actuators.allocate_thrusters(AXES, tau, -jnp.ones(4)),
+            ValueError,
+            "limits: wanted positive values",
+        ),
+        (
+            lambda: actuators.allocate_thrusters(AXES, tau, iterations=0),
+            ValueError,
+            "iterations: wanted at least 1, got 0",
+        ),
+        (
+            lambda: actuators.wheel_torque(AXES, START, jnp.ones(3), jnp.ones(4)),
+            ValueError,
+            r"momentum: wanted shape \(4,\)",
+        ),
+        (
+            lambda: actuators.wheel_torque(AXES, START, jnp.ones(4), 1.0),
+            ValueError,
+            r"motor: wanted shape \(4,\)",
+        ),
+        (
+            lambda: actuators.lag(tau, jnp.ones(2), 0.1),
+            ValueError,
+            r"command: wanted the shape of actual",
+        ),
+        (
+            lambda: actuators.lag(tau, tau, -0.1),
+            ValueError,
+            "time_constant: wanted positive values",
+        ),
+        (
+            lambda: actuators.lag(tau, tau, jnp.ones(2)),
+            ValueError,
+            r"time_constant: wanted shape \(\) or \(3,\), got \(2,\)",
+        ),
+        (
+            lambda: actuators.hold_momentum(tau, tau, 0.0),
+            ValueError,
+            "capacity: wanted positive values",
+        ),
+        (
+            lambda: actuators.thruster_arms(AXES, tau[:2]),
+            ValueError,
+            r"directions: wanted shape \(..., 3\), got \(2,\)",
+        ),
     ):
         with pytest.raises(kind, match=message):
             call()

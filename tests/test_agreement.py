@@ -29,8 +29,17 @@ def own_cache(tmp_path_factory, monkeypatch):
 
 def in_a_child(program):
     """What a program prints, run in a process of its own, which it may end."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([os.path.dirname(__file__), *sys.path])}
-    child = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=300)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([os.path.dirname(__file__), *sys.path]),
+    }
+    child = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert child.returncode == 0, f"ended by {child.returncode}: {child.stderr[-2000:]}"
     return child.stdout
 
@@ -97,15 +106,44 @@ def test_a_gradient_keeps_as_many_states_as_asked_for(size, steps):
 def test_shifts_by_as_many_bits_as_there_are_or_more(dtype):
     limits = np.iinfo(dtype)
     values = np.array([limits.min, limits.min + 1, 0, 1, 5, limits.max], dtype)
-    counts = [0, 1, limits.bits - 1, limits.bits, limits.bits + 1, 100, *([-1] if limits.min else [])]
+    counts = [
+        0,
+        1,
+        limits.bits - 1,
+        limits.bits,
+        limits.bits + 1,
+        100,
+        *([-1] if limits.min else []),
+    ]
     x, y = (z.ravel() for z in np.meshgrid(values, np.array(counts, dtype)))
     shifts = lax.shift_left, lax.shift_right_logical, lax.shift_right_arithmetic
-    assert_agree(lambda x, y: [f(x, c) for f in shifts for c in (y, *(np.asarray(c, dtype) for c in counts))], x, y)
+    assert_agree(
+        lambda x, y: [
+            f(x, c) for f in shifts for c in (y, *(np.asarray(c, dtype) for c in counts))
+        ],
+        x,
+        y,
+    )
 
 
 @FLOATS
 def test_floats_convert_to_integers_by_the_nearest_there_is_and_nan_to_zero(dtype):
-    values = [0.5, -0.99, 127.5, -128.5, 255.0, 256.0, 2.0**31, -(2.0**31) - 600, 2.0**32, 2.0**63, 1e20, np.inf, -np.inf, np.nan]
+    values = [
+        0.5,
+        -0.99,
+        127.5,
+        -128.5,
+        255.0,
+        256.0,
+        2.0**31,
+        -(2.0**31) - 600,
+        2.0**32,
+        2.0**63,
+        1e20,
+        np.inf,
+        -np.inf,
+        np.nan,
+    ]
     values = np.array(values, dtype)
 
     def converted(x):
@@ -123,10 +161,31 @@ SPECIAL = [0.0, 1.0, 1.5, 2.0, 3.0, 0.3, 700.0, 1e-30, 1e-10, 1e10, 1e30, np.inf
 def test_powers_of_constant_exponents(dtype):
     """x^-2.5 was 0 where x^3 is infinite and NaN at 0; beyond 64 a negative base gave NaN."""
     bases = np.array([*SPECIAL, *(-x for x in SPECIAL), np.nan], dtype)
-    exponents = [0.0, 0.5, 1.5, 2.5, 3.5, 4.0, 5.0, 7.5, 64.0, 65.0, 100.0, 101.0, 1 / 3, 1e10, np.inf, np.nan]
+    exponents = [
+        0.0,
+        0.5,
+        1.5,
+        2.5,
+        3.5,
+        4.0,
+        5.0,
+        7.5,
+        64.0,
+        65.0,
+        100.0,
+        101.0,
+        1 / 3,
+        1e10,
+        np.inf,
+        np.nan,
+    ]
     exponents = [dtype(sign * e) for e in exponents for sign in (1, -1)]
     assert_agree(lambda x: [lax.pow(x, e) for e in exponents], bases, ulps=4)
-    assert_agree(lambda x: [lax.integer_pow(x, e) for e in (0, 1, 2, 3, 5, 65, 100, -1, -2, -5, -65)], bases, ulps=1)
+    assert_agree(
+        lambda x: [lax.integer_pow(x, e) for e in (0, 1, 2, 3, 5, 65, 100, -1, -2, -5, -65)],
+        bases,
+        ulps=1,
+    )
 
 
 @FLOATS
@@ -146,7 +205,14 @@ def test_a_gravity_gradient_far_away():
 @pytest.mark.parametrize("value", [None, 0, 1, 7], ids=["default", "zero", "one", "seven"])
 def test_what_lies_outside_of_an_array_is_the_fill_value(value):
     def filled(x):
-        arrays = [x, x.astype(np.int32), x.astype(np.int8), x.astype(np.uint32), x.astype(np.uint8), x > 1]
+        arrays = [
+            x,
+            x.astype(np.int32),
+            x.astype(np.int8),
+            x.astype(np.uint32),
+            x.astype(np.uint8),
+            x > 1,
+        ]
         return [a.at[jnp.array([0, 5, -9, 2])].get(mode="fill", fill_value=value) for a in arrays]
 
     assert_agree(filled, np.array([[1.0, 2.0, 3.0], [4.0, 0.0, 1.0]], np.float32))
@@ -154,24 +220,63 @@ def test_what_lies_outside_of_an_array_is_the_fill_value(value):
 
 @FLOATS
 def test_fewer_bits_round_to_even_and_overflow(dtype):
-    values = np.random.default_rng(1).normal(size=500) * 10.0 ** np.random.default_rng(2).uniform(-9, 9, 500)
-    values = np.concatenate([values, [0.0, -0.0, np.inf, -np.inf, np.nan, 65504, 65519.9, 65520, 6.1e-5, 6.0e-5, 1 + 2.0**-11]])
+    values = np.random.default_rng(1).normal(size=500) * 10.0 ** np.random.default_rng(2).uniform(
+        -9, 9, 500
+    )
+    values = np.concatenate(
+        [
+            values,
+            [
+                0.0,
+                -0.0,
+                np.inf,
+                -np.inf,
+                np.nan,
+                65504,
+                65519.9,
+                65520,
+                6.1e-5,
+                6.0e-5,
+                1 + 2.0**-11,
+            ],
+        ]
+    )
     formats = [(5, 10), (8, 7), (8, 23), (11, 52), (2, 1), (4, 0), (8, 52)]
     assert_agree(lambda x: [lax.reduce_precision(x, *f) for f in formats], values.astype(dtype))
 
 
 @FLOATS
 def test_halves_round_away_from_zero_and_nothing_else_does(dtype):
-    values = np.array([0.49999997, 0.49999999999999994, 0.5, 1.5, 2.5, 0.0, 8388609, 8388607.5, 2.0**52 + 1, 1e30, np.inf], dtype)
+    values = np.array(
+        [
+            0.49999997,
+            0.49999999999999994,
+            0.5,
+            1.5,
+            2.5,
+            0.0,
+            8388609,
+            8388607.5,
+            2.0**52 + 1,
+            1e30,
+            np.inf,
+        ],
+        dtype,
+    )
     methods = lax.RoundingMethod.AWAY_FROM_ZERO, lax.RoundingMethod.TO_NEAREST_EVEN
-    assert_agree(lambda x: [lax.round(x, m) for m in methods], np.concatenate([values, -values, [dtype(np.nan)]]))
+    assert_agree(
+        lambda x: [lax.round(x, m) for m in methods],
+        np.concatenate([values, -values, [dtype(np.nan)]]),
+    )
 
 
 @FLOATS
 def test_angles_of_any_size(dtype):
     """Beyond 1e5 and 1e9 quarter turns are counted in integers; of one body of a vector, its neighbours as before."""
     sizes = np.exp2(np.random.default_rng(3).uniform(-10, np.finfo(dtype).maxexp - 0.01, 1000))
-    values = np.concatenate([sizes, -sizes, [1e12, 0.0, -0.0, np.inf, np.nan, np.finfo(dtype).max]]).astype(dtype)
+    values = np.concatenate(
+        [sizes, -sizes, [1e12, 0.0, -0.0, np.inf, np.nan, np.finfo(dtype).max]]
+    ).astype(dtype)
     assert_agree(lambda x: [jnp.sin(x), jnp.cos(x)], values, ulps=3)
     assert_agree(jnp.tan, values, ulps=6)
 
@@ -179,11 +284,19 @@ def test_angles_of_any_size(dtype):
 @FLOATS
 def test_hyperbolic_functions_up_to_their_overflow(dtype):
     edge = np.log(np.finfo(dtype).max)
-    values = np.array([0.0, -0.0, 1e-8, 0.3, 5.0, edge * 0.97, edge - 0.1, edge + 0.5, edge + 2, np.inf, np.nan], dtype)
-    exact = lambda x: [getattr(np, name)(x.astype(np.longdouble)).astype(dtype) for name in ("sinh", "cosh", "expm1")]
+    values = np.array(
+        [0.0, -0.0, 1e-8, 0.3, 5.0, edge * 0.97, edge - 0.1, edge + 0.5, edge + 2, np.inf, np.nan],
+        dtype,
+    )
+    exact = lambda x: [
+        getattr(np, name)(x.astype(np.longdouble)).astype(dtype)
+        for name in ("sinh", "cosh", "expm1")
+    ]
     with np.errstate(over="ignore"):
         wanted = exact(np.concatenate([values, -values]))
-    got = both(lambda x: [jnp.sinh(x), jnp.cosh(x), jnp.expm1(x)], np.concatenate([values, -values]))[1]
+    got = both(
+        lambda x: [jnp.sinh(x), jnp.cosh(x), jnp.expm1(x)], np.concatenate([values, -values])
+    )[1]
     for x, y in zip(wanted, got, strict=True):
         np.testing.assert_allclose(y, x, rtol=8 * np.finfo(dtype).eps)
     values = np.array([-1.0, -0.4, -0.0, 1e-9, 1.0, 1e30, np.finfo(dtype).max, np.inf], dtype)
@@ -206,7 +319,10 @@ def test_products_into_a_wider_type():
 
 
 def test_a_large_choice_takes_the_last():
-    assert_agree(lambda k: lax.select_n(k, *(jnp.asarray(c, jnp.int32) for c in (3, 4, 5))), np.array([0, 1, 2], np.int32))
+    assert_agree(
+        lambda k: lax.select_n(k, *(jnp.asarray(c, jnp.int32) for c in (3, 4, 5))),
+        np.array([0, 1, 2], np.int32),
+    )
 
 
 # where the kernel cannot be made, engine="auto" takes the scan, there and then
@@ -215,7 +331,9 @@ def test_a_large_choice_takes_the_last():
 def flown(engine, torque, factor=1.0, params=None, **more):
     start = jq.State(jnp.array([0.5, 0.5, -0.5, 0.5]), factor * jnp.array([0.3, -0.2, 0.5]))
     body = jq.Body.from_principal(jnp.array([0.6, 0.8, 1.0]))
-    return jq.rollout(jq.zhao, body, torque, start, jq.grid(0.0, 0.05, 12), params, engine=engine, **more)
+    return jq.rollout(
+        jq.zhao, body, torque, start, jq.grid(0.0, 0.05, 12), params, engine=engine, **more
+    )
 
 
 def damped(t, state, params):
@@ -223,7 +341,8 @@ def damped(t, state, params):
 
 
 @pytest.mark.parametrize(
-    ("sample_every", "save_every"), [(4, 2), *(pytest.param(*n, marks=pytest.mark.slow) for n in ((2, 4), (6, 4), (1, 1)))]
+    ("sample_every", "save_every"),
+    [(4, 2), *(pytest.param(*n, marks=pytest.mark.slow) for n in ((2, 4), (6, 4), (1, 1)))],
 )
 def test_a_derivative_without_scalar_form_is_that_of_the_scan(sample_every, save_every, capsys):
     controller = jq.Controller(
@@ -248,7 +367,10 @@ def test_a_derivative_without_scalar_form_is_that_of_the_scan(sample_every, save
         return jnp.sum(path.state.omega**2) + jnp.sum(path.command) + jnp.sum(path.memory["sum"])
 
     values = jnp.array([1.3, 0.4])
-    wanted, got = (jax.jit(jax.vmap(jax.value_and_grad(lambda x, e=e: loss(e, x))))(values) for e in ("scan", "auto"))
+    wanted, got = (
+        jax.jit(jax.vmap(jax.value_and_grad(lambda x, e=e: loss(e, x))))(values)
+        for e in ("scan", "auto")
+    )
     np.testing.assert_allclose(got, wanted, rtol=1e-12)
     assert "fused_rollout" in str(jax.make_jaxpr(jax.grad(lambda x: loss("auto", x)))(1.3))
     with pytest.raises(jq.fused.NotScalarError, match="scatter"):
@@ -256,30 +378,48 @@ def test_a_derivative_without_scalar_form_is_that_of_the_scan(sample_every, save
 
 
 def test_explain_says_that_the_derivative_is_by_a_scan(capsys):
-    start, body = jq.State(jnp.array([0.5, 0.5, -0.5, 0.5]), jnp.ones(3)), jq.Body.from_principal(jnp.array([0.6, 0.8, 1.0]))
-    jq.fused.explain(jq.zhao, body, lambda t, state, params: jnp.sort(state.omega), start, jq.grid(0.0, 0.05, 12))
+    start, body = (
+        jq.State(jnp.array([0.5, 0.5, -0.5, 0.5]), jnp.ones(3)),
+        jq.Body.from_principal(jnp.array([0.6, 0.8, 1.0])),
+    )
+    jq.fused.explain(
+        jq.zhao, body, lambda t, state, params: jnp.sort(state.omega), start, jq.grid(0.0, 0.05, 12)
+    )
     text = capsys.readouterr().out
     assert text.startswith('engine="auto" takes the fused kernel\n')
     assert "\nderivative: by a scan (no scalar form: scatter" in text
 
 
 def test_a_scan_over_an_empty_array():
-    nothing = lambda t, state, params: lax.scan(lambda c, x: (c + x, x), -state.omega, jnp.zeros((0, 3)))[0]
-    empty = lambda t, state, params: -state.omega + jnp.sum(lax.scan(lambda c, x: (c, x), 0.0, jnp.zeros((0, 3)))[1], 0)
+    nothing = lambda t, state, params: lax.scan(
+        lambda c, x: (c + x, x), -state.omega, jnp.zeros((0, 3))
+    )[0]
+    empty = lambda t, state, params: (
+        -state.omega + jnp.sum(lax.scan(lambda c, x: (c, x), 0.0, jnp.zeros((0, 3)))[1], 0)
+    )
     for torque in (nothing, empty):
         for engine in ("fused", "auto"):
-            np.testing.assert_allclose(flown(engine, torque).state.omega, flown("scan", damped).state.omega, rtol=1e-13)
+            np.testing.assert_allclose(
+                flown(engine, torque).state.omega, flown("scan", damped).state.omega, rtol=1e-13
+            )
 
 
 def test_a_word_among_the_parameters():
-    torque = lambda t, state, params: -params["gain"] * state.omega if params["mode"] == "damped" else 0 * state.omega
-    found = [flown(engine, torque, params={"gain": 1.0, "mode": "damped"}).state.omega for engine in ("scan", "fused", "auto")]
+    torque = lambda t, state, params: (
+        -params["gain"] * state.omega if params["mode"] == "damped" else 0 * state.omega
+    )
+    found = [
+        flown(engine, torque, params={"gain": 1.0, "mode": "damped"}).state.omega
+        for engine in ("scan", "fused", "auto")
+    ]
     np.testing.assert_allclose(found[1:], [found[0]] * 2, rtol=1e-13)
 
 
 @pytest.mark.parametrize("engine", ["fused", "auto"])
 def test_no_body_at_all(engine):
-    run = lambda gain: jax.vmap(lambda x: flown(engine, lambda t, s, p: -p * s.omega, x, gain).state.q)(jnp.zeros(0))
+    run = lambda gain: jax.vmap(
+        lambda x: flown(engine, lambda t, s, p: -p * s.omega, x, gain).state.q
+    )(jnp.zeros(0))
     assert run(1.0).shape == (0, 13, 4)
     assert jax.grad(lambda gain: jnp.sum(run(gain)))(1.0) == 0
 
@@ -295,7 +435,10 @@ def test_jit_may_be_disabled():
 def test_bits_of_another_width_go_by_the_scan():
     x = np.array([1, 70000, 2**32 - 1], np.uint32)
     assert_agree(lambda x: lax.bitcast_convert_type(x, jnp.uint16), x, engine="auto")
-    with pytest.raises(jq.fused.NotScalarError, match=r"bitcast_convert_type: from uint32 to uint16 .*; use engine='scan'"):
+    with pytest.raises(
+        jq.fused.NotScalarError,
+        match=r"bitcast_convert_type: from uint32 to uint16 .*; use engine='scan'",
+    ):
         both(lambda x: lax.bitcast_convert_type(x, jnp.uint16), x)
 
 
@@ -308,7 +451,9 @@ tripled.defvjp(lambda x: (tripled(x), None), lambda _, bar: (bar * jnp.array([1.
 
 
 def test_a_function_with_its_own_derivative_and_a_constant():
-    loss = lambda engine: jax.grad(lambda x: jnp.sum(flown(engine, lambda t, s, p: -tripled(s.omega), x).state.omega))(1.0)
+    loss = lambda engine: jax.grad(
+        lambda x: jnp.sum(flown(engine, lambda t, s, p: -tripled(s.omega), x).state.omega)
+    )(1.0)
     np.testing.assert_allclose(loss("fused"), loss("scan"), rtol=1e-12)
 
 
@@ -323,8 +468,12 @@ def test_a_splitting_takes_any_inertia(body):
 
     def end(engine, values):
         made = jq.Body(matrix * values[0]) if body == "matrix" else jq.Body.from_parameters(values)
-        force = lambda t, state, params: jq.quaternion.rotate_inverse(state.q, jnp.array([0.1, 0.2, 0.3]))
-        return jq.rollout(jq.no_squish, made, force, start, jq.grid(0.0, 0.05, 8), engine=engine).state.omega[-1]
+        force = lambda t, state, params: jq.quaternion.rotate_inverse(
+            state.q, jnp.array([0.1, 0.2, 0.3])
+        )
+        return jq.rollout(
+            jq.no_squish, made, force, start, jq.grid(0.0, 0.05, 8), engine=engine
+        ).state.omega[-1]
 
     values = jnp.linspace(0.5, 1.0, 6)
     wanted, got = (jax.jit(lambda x, e=e: end(e, x))(values) for e in ("scan", "fused"))
@@ -344,8 +493,12 @@ def test_reductions_of_nothing():
 
 
 def test_a_decomposition_of_constants_is_computed_outside():
-    torque = lambda t, state, params: -jnp.linalg.eigh(jnp.diag(jnp.arange(1.0, 4.0)))[0] * state.omega
-    np.testing.assert_allclose(flown("fused", torque).state.omega, flown("scan", torque).state.omega, rtol=1e-13)
+    torque = lambda t, state, params: (
+        -jnp.linalg.eigh(jnp.diag(jnp.arange(1.0, 4.0)))[0] * state.omega
+    )
+    np.testing.assert_allclose(
+        flown("fused", torque).state.omega, flown("scan", torque).state.omega, rtol=1e-13
+    )
 
 
 def test_a_decomposition_of_parameters_within_a_call_is_computed_outside_and_differentiated():
@@ -358,11 +511,21 @@ def test_a_decomposition_of_parameters_within_a_call_is_computed_outside_and_dif
     matrix = jnp.array([[2.0, 0.1, 0.3], [0.1, 3.0, 0.2], [0.3, 0.2, 1.0]])
 
     def slope(torque, engine):
-        end = lambda p: jnp.sum(jnp.sin(flown(engine, lambda t, s, _: torque(t, s, p)).state.omega[-1]))
+        end = lambda p: jnp.sum(
+            jnp.sin(flown(engine, lambda t, s, _: torque(t, s, p)).state.omega[-1])
+        )
         return jax.value_and_grad(end)(matrix)
 
-    for function, engine in ((jax.checkpoint(torque), "fused"), (jax.jit(torque), "fused"), (wrapped, "auto")):
-        jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-11), slope(function, engine), slope(function, "scan"))
+    for function, engine in (
+        (jax.checkpoint(torque), "fused"),
+        (jax.jit(torque), "fused"),
+        (wrapped, "auto"),
+    ):
+        jax.tree.map(
+            functools.partial(np.testing.assert_allclose, rtol=1e-11),
+            slope(function, engine),
+            slope(function, "scan"),
+        )
     with pytest.raises(jq.fused.NotScalarError, match="eigh"):
         slope(wrapped, "fused")
 
@@ -374,9 +537,13 @@ def test_a_rare_branch_on_what_does_not_change(name):
     body = jq.Body.from_principal(jnp.array([0.6, 0.6, 1.0], dtype))
     start = jq.State(jnp.array([0.5, 0.5, -0.5, 0.5], dtype), jnp.array([0.3, -0.2, 0.5], dtype))
     torque = lambda t, state, params: jnp.sin(params) * jnp.ones(3, dtype)
-    end = lambda params, engine: jq.rollout(step, body, torque, start, jq.grid(0.0, 0.1, 8), params, engine=engine).state.omega[-1]
+    end = lambda params, engine: jq.rollout(
+        step, body, torque, start, jq.grid(0.0, 0.1, 8), params, engine=engine
+    ).state.omega[-1]
     for params in (dtype(0.4), dtype(1e12)):
-        wanted, got = (jax.jit(functools.partial(end, engine=engine))(params) for engine in ("scan", "fused"))
+        wanted, got = (
+            jax.jit(functools.partial(end, engine=engine))(params) for engine in ("scan", "fused")
+        )
         np.testing.assert_allclose(got, wanted, rtol=1e-5)
 
 
@@ -386,7 +553,12 @@ def test_a_rare_branch_on_what_does_not_change(name):
 def test_the_kernels_in_memory_are_bounded_and_come_back_when_they_are_called(monkeypatch):
     """Two at most, called by eight functions in turn from four threads; each gives what it gave first."""
     monkeypatch.setattr(loading, "KEPT", 2)
-    functions = [jax.jit(lambda x, k=k: flown("fused", lambda t, s, p: -s.omega - 0.125 * k, x).state.omega[-1]) for k in range(8)]
+    functions = [
+        jax.jit(
+            lambda x, k=k: flown("fused", lambda t, s, p: -s.omega - 0.125 * k, x).state.omega[-1]
+        )
+        for k in range(8)
+    ]
     first = [np.asarray(function(1.0)) for function in functions]
     assert len({x.tobytes() for x in first}) == 8
     assert len(loading.loaded) == 2
@@ -394,7 +566,9 @@ def test_the_kernels_in_memory_are_bounded_and_come_back_when_they_are_called(mo
 
     def call(number):
         turns = itertools.islice(itertools.cycle(range(8)), number, number + 40)
-        wrong.extend(k for k in turns if np.asarray(functions[k](1.0)).tobytes() != first[k].tobytes())
+        wrong.extend(
+            k for k in turns if np.asarray(functions[k](1.0)).tobytes() != first[k].tobytes()
+        )
 
     threads = [threading.Thread(target=call, args=(number,)) for number in range(4)]
     for thread in threads:
@@ -412,7 +586,11 @@ def test_an_infinite_slope_of_what_the_loss_does_not_use_leaves_its_gradient_alo
     """Saved beside what is used, of a parameter alone and of the state; 0 times infinity would be NaN."""
 
     def save(t, state, scale):
-        return {"used": scale * state.omega, "of parameters": jnp.sqrt(0.0 * scale), "of states": jnp.sqrt(0.0 * state.omega)}
+        return {
+            "used": scale * state.omega,
+            "of parameters": jnp.sqrt(0.0 * scale),
+            "of states": jnp.sqrt(0.0 * state.omega),
+        }
 
     def loss(engine, scale):
         path = flown(engine, lambda t, state, scale: -scale * state.omega, params=scale, save=save)
@@ -463,7 +641,12 @@ def test_a_dot_of_booleans_holds_where_both_do_anywhere():
     def dots(x):
         held = x > 0
         wide = jnp.dot(held, held[0], preferred_element_type=jnp.int32)
-        return [jnp.dot(held[0], held[0]), held @ held.T, jnp.einsum("ij,kj->ik", held, ~held), wide]
+        return [
+            jnp.dot(held[0], held[0]),
+            held @ held.T,
+            jnp.einsum("ij,kj->ik", held, ~held),
+            wide,
+        ]
 
     assert_agree(dots, np.stack([one, -one, one + 2]))
 
@@ -479,6 +662,9 @@ def test_subnormal_numbers_have_no_sign(dtype):
 def test_constants_shift_as_variables_do(dtype):
     def shifted(x):
         top = lax.full_like(x, np.iinfo(dtype).max - 1)
-        return [f(top, lax.full_like(x, 7)) + 0 * x for f in (lax.shift_left, lax.shift_right_logical, lax.shift_right_arithmetic)]
+        return [
+            f(top, lax.full_like(x, 7)) + 0 * x
+            for f in (lax.shift_left, lax.shift_right_logical, lax.shift_right_arithmetic)
+        ]
 
     assert_agree(shifted, np.zeros(2, dtype))

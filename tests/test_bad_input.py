@@ -30,7 +30,9 @@ BODY = jq.Body.from_principal(np.array([1.0, 1.0, 1.5]))
 GAINS, PID = control.Gains(V, V), control.PIDGains(V, V, V)
 REFERENCE = control.Reference(Q, V, V)
 GYRO = jax.tree.map(np.asarray, sensors.Gyro.ideal())
-RECORDING = recordings.Recording(np.array([0.0, 0.1]), FOUR[:2], np.stack([Q, Q]), np.array([False, True]))
+RECORDING = recordings.Recording(
+    np.array([0.0, 0.1]), FOUR[:2], np.stack([Q, Q]), np.array([False, True])
+)
 TABLEAU = schemes.tableaus.RK4
 
 
@@ -90,8 +92,20 @@ NOTHING = {"none": None, "str": "word", "object": object()}
 
 def bad_values(good):
     """By label: nothing at all, and changes of the good value, or of a vector where that is no array and no tree of arrays."""
-    arrays = isinstance(good, np.ndarray | float | jq.State | control.Gains | control.PIDGains | control.Reference | sensors.Gyro)
-    return {**NOTHING, **{label: like(good if arrays else V, change) for label, change in CHANGES.items()}}
+    arrays = isinstance(
+        good,
+        np.ndarray
+        | float
+        | jq.State
+        | control.Gains
+        | control.PIDGains
+        | control.Reference
+        | sensors.Gyro,
+    )
+    return {
+        **NOTHING,
+        **{label: like(good if arrays else V, change) for label, change in CHANGES.items()},
+    }
 
 
 def key():
@@ -165,7 +179,11 @@ TABLE = {
     "Body.shifted": {"mass": Argument(1.0), "offset": Argument(V)},
     "Grid.times": {"dtype": optional(None)},
     "Path.at": {"t": Argument(0.5, BATCH)},
-    "actuators.allocate": {"axes": algebra(np.eye(3)), "tau": algebra(V), "limits": optional(1.0, inf="no limit")},
+    "actuators.allocate": {
+        "axes": algebra(np.eye(3)),
+        "tau": algebra(V),
+        "limits": optional(1.0, inf="no limit"),
+    },
     "actuators.allocate_thrusters": {
         "arms": algebra(np.eye(3)),
         "tau": algebra(V),
@@ -177,7 +195,11 @@ TABLE = {
         "motor": algebra(V),
         "capacity": Argument(1.0, {"inf": "no limit"}),
     },
-    "actuators.lag": {"actual": Argument(V, PROPAGATES, "(actual|command)"), "command": algebra(V), "time_constant": Argument(1.0)},
+    "actuators.lag": {
+        "actual": Argument(V, PROPAGATES, "(actual|command)"),
+        "command": algebra(V),
+        "time_constant": Argument(1.0),
+    },
     "actuators.saturate": {
         "tau": Argument(V, {"nan": "propagates", "inf": "limited"}, "(tau|limits)"),
         "limits": Argument(V, {"inf": "no limit"}),
@@ -187,7 +209,12 @@ TABLE = {
         "limits": Argument(V),
     },
     "actuators.thruster_arms": {"positions": algebra(ROWS), "directions": algebra(ROWS)},
-    "actuators.wheel_torque": {"axes": algebra(np.eye(3)), "state": STATE, "momentum": algebra(V), "motor": algebra(V)},
+    "actuators.wheel_torque": {
+        "axes": algebra(np.eye(3)),
+        "state": STATE,
+        "momentum": algebra(V),
+        "motor": algebra(V),
+    },
     "compose": {"step": Argument(jq.no_squish), "weights": Argument((0.5, 0.5))},
     "control.at_rest": {"q": Argument(Q)},
     "control.euler_law": {"state": STATE, "gains": Argument(GAINS), "target": algebra(V)},
@@ -215,7 +242,10 @@ TABLE = {
         "unwind": optional(1.0, inf="no unwinding"),
     },
     "control.quaternion_law": {"state": STATE, "gains": Argument(GAINS), "target": Argument(Q)},
-    "control.shortest": {"q": Argument(Q, {"nan": "+target", "inf": "+target"}), "target": algebra(Q)},
+    "control.shortest": {
+        "q": Argument(Q, {"nan": "+target", "inf": "+target"}),
+        "target": algebra(Q),
+    },
     "control.tracking_law": {
         "body": Argument(BODY),
         "state": STATE,
@@ -244,7 +274,11 @@ TABLE = {
     "exact.flip_interval": {"body": Argument(BODY), "omega": Argument(V)},
     "exact.free_body": {"body": Argument(BODY), "start": Argument(START), "t": Argument(0.1)},
     "exact.free_symmetric": {"body": Argument(BODY), "start": Argument(START), "t": Argument(0.1)},
-    "exact.kovalevskaya": {"scale": Argument(1.0), "potential": Argument(1.0), "state": Argument(START)},
+    "exact.kovalevskaya": {
+        "scale": Argument(1.0),
+        "potential": Argument(1.0),
+        "state": Argument(START),
+    },
     "exact.nutation": {
         "body": Argument(BODY),
         "potential": Argument(1.0),
@@ -269,8 +303,19 @@ TABLE = {
         "tolerance": optional(0.1),
     },
     "grid": {"t0": Argument(0.0), "dt": Argument(0.1), "steps": Argument(4)},
-    "kinematics.integrate": {"q0": Argument(Q), "omega": algebra(ROWS), "dt": Argument(0.1), "order": Argument(2)},
-    "kinematics.magnus": {"q0": Argument(Q), "omega": algebra(V), "alpha": algebra(V), "dt": number(0.1), "order": Argument(2)},
+    "kinematics.integrate": {
+        "q0": Argument(Q),
+        "omega": algebra(ROWS),
+        "dt": Argument(0.1),
+        "order": Argument(2),
+    },
+    "kinematics.magnus": {
+        "q0": Argument(Q),
+        "omega": algebra(V),
+        "alpha": algebra(V),
+        "dt": number(0.1),
+        "order": Argument(2),
+    },
     "kinematics.rollout": {
         "q0": Argument(Q),
         "rate": Argument(lambda t, params: jnp.asarray(V)),
@@ -279,10 +324,18 @@ TABLE = {
         "order": Argument(2),
     },
     "kinematics.truncated_exp": {"u": algebra(V)},
-    "mechanics.angular_acceleration": {"body": Argument(BODY), "omega": algebra(V), "tau": algebra(V)},
+    "mechanics.angular_acceleration": {
+        "body": Argument(BODY),
+        "omega": algebra(V),
+        "tau": algebra(V),
+    },
     "mechanics.derivative": {k: v for k, v in STEP.items() if k != "dt"},
     "mechanics.energy": {"body": Argument(BODY), "state": STATE},
-    "mechanics.linearize": {"step": Argument(jq.lie_euler), **STEP, "t": Argument(0.0, {"nan": "unused", "inf": "unused"})},
+    "mechanics.linearize": {
+        "step": Argument(jq.lie_euler),
+        **STEP,
+        "t": Argument(0.0, {"nan": "unused", "inf": "unused"}),
+    },
     "mechanics.local": {"a": STATE, "b": STATE},
     "mechanics.momentum": {"body": Argument(BODY), "state": STATE},
     "mechanics.retract": {"state": STATE, "delta": algebra(np.zeros(6))},
@@ -305,11 +358,19 @@ TABLE = {
     "quaternion.squared_distance": {"p": algebra(Q), "q": algebra(Q)},
     "recordings.Recording.spacing": {"tolerance": Argument(1e-3, {"int": "a number"})},
     "recordings.read": {"path": Argument("nowhere.csv", {"str": "a file that is not there"})},
-    "recordings.write": {"path": Argument("/dev/null", {"str": "a file"}), "recording": Argument(RECORDING)},
+    "recordings.write": {
+        "path": Argument("/dev/null", {"str": "a file"}),
+        "recording": Argument(RECORDING),
+    },
     "rkmk": {"tableau": Argument(TABLEAU)},
     "rollout": ROLLOUT,
     "schemes.damped": {"step": Argument(jq.no_squish), "damping": Argument(V)},
-    "schemes.hoffmann.lagrange": {"body": Argument(BODY), "hoffmann": algebra(Q), "p": algebra(Q), "generalized": algebra(Q)},
+    "schemes.hoffmann.lagrange": {
+        "body": Argument(BODY),
+        "hoffmann": algebra(Q),
+        "p": algebra(Q),
+        "generalized": algebra(Q),
+    },
     "schemes.hoffmann.full_quat_start": {"q": algebra(Q), "omega": algebra(V)},
     "schemes.tableau": {
         "a": Argument(((0.5,),)),
@@ -320,24 +381,55 @@ TABLE = {
     },
     "sensors.Gyro.ideal": {"dtype": optional(None)},
     "sensors.correct": {"gyro": Argument(GYRO), "measured": algebra(ROWS)},
-    "sensors.measure": {"gyro": Argument(GYRO), "omega": algebra(ROWS), "dt": Argument(0.1), "key": key()},
+    "sensors.measure": {
+        "gyro": Argument(GYRO),
+        "omega": algebra(ROWS),
+        "dt": Argument(0.1),
+        "key": key(),
+    },
     "sensors.response": {"gyro": Argument(GYRO)},
     "so3.dexp": {"u": algebra(V), "v": algebra(V), "frame": Argument("body")},
     "so3.dexpinv": {"u": algebra(V), "v": algebra(V), "frame": Argument("body")},
     "so3.log": {"matrix": Argument(np.eye(3))},
     "so3.vee": {"matrix": algebra(np.zeros((3, 3)))},
     "torques.drag": {"damping": Argument(V)},
-    "torques.gravity_gradient": {"body": Argument(BODY), "position": Argument(lambda t: V), "mu": Argument(1.0)},
+    "torques.gravity_gradient": {
+        "body": Argument(BODY),
+        "position": Argument(lambda t: V),
+        "mu": Argument(1.0),
+    },
     "torques.heavy_top": {"weight": Argument(1.0), "offset": Argument(V)},
     "torques.held": {"t": ANY, "state": ANY, "params": ANY, "held": ANY},
     "torques.in_world": {"world_torque": Argument(zero)},
     "torques.magnetic": {"dipole": Argument(V), "field": Argument(lambda t: V)},
     "torques.total": {"torques": Argument(zero)},
-    "torques.zero": {"t": ANY, "state": Argument(START, {"nan": "0", "inf": "0"}), "params": ANY, "held": ANY},
+    "torques.zero": {
+        "t": ANY,
+        "state": Argument(START, {"nan": "0", "inf": "0"}),
+        "params": ANY,
+        "held": ANY,
+    },
 }
-for _name in ("canonical", "conjugate", "correct_norm", "inverse", "left_matrix", "log", "normalize", "right_matrix"):
+for _name in (
+    "canonical",
+    "conjugate",
+    "correct_norm",
+    "inverse",
+    "left_matrix",
+    "log",
+    "normalize",
+    "right_matrix",
+):
     TABLE[f"quaternion.{_name}"] = {"p" if _name == "left_matrix" else "q": algebra(Q)}
-for _name in ("to_axis_angle", "to_gibbs", "to_hoffmann", "to_matrix", "to_mrp", "to_xyzw", "from_xyzw"):
+for _name in (
+    "to_axis_angle",
+    "to_gibbs",
+    "to_hoffmann",
+    "to_matrix",
+    "to_mrp",
+    "to_xyzw",
+    "from_xyzw",
+):
     TABLE[f"quaternion.{_name}"] = {"q": algebra(Q)}
 for _name in ("from_hoffmann", "hoffmann_cayley", "hoffmann_v", "hoffmann_w"):
     TABLE[f"quaternion.{_name}"] = {"hoffmann": algebra(Q)}
@@ -387,8 +479,18 @@ OF_PLOTS = {
     },
     "plot.polhode": {"path": Argument(PATH), "body": Argument(BODY), "ax": optional(None)},
     "plot.rates": {"path": Argument(PATH), "ax": optional(None)},
-    "plot.torque": {"path": Argument(PATH), "torque": Argument(zero), "params": ANY, "ax": optional(None)},
-    "plot.work_precision": {"runs": Argument({"a": (V, V)}), "xlabel": ANY, "ylabel": ANY, "ax": optional(None)},
+    "plot.torque": {
+        "path": Argument(PATH),
+        "torque": Argument(zero),
+        "params": ANY,
+        "ax": optional(None),
+    },
+    "plot.work_precision": {
+        "runs": Argument({"a": (V, V)}),
+        "xlabel": ANY,
+        "ylabel": ANY,
+        "ax": optional(None),
+    },
 }
 OF_DIFFRAX = {
     "interop.diffrax.controller": {
@@ -427,7 +529,11 @@ def public():
     found, seen = {}, set()
 
     def enter(name, value):
-        if not callable(value) or id(value) in seen or (inspect.isclass(value) and issubclass(value, tuple) and not methods(value)):
+        if (
+            not callable(value)
+            or id(value) in seen
+            or (inspect.isclass(value) and issubclass(value, tuple) and not methods(value))
+        ):
             return
         seen.add(id(value))
         if inspect.isclass(value):
@@ -438,13 +544,19 @@ def public():
 
     def methods(kind):
         kinds = (types.FunctionType, classmethod, staticmethod)
-        return {key: value for key, value in vars(kind).items() if not key.startswith("_") and isinstance(value, kinds)}
+        return {
+            key: value
+            for key, value in vars(kind).items()
+            if not key.startswith("_") and isinstance(value, kinds)
+        }
 
     def walk(room, path):
         names = getattr(room, "__all__", None)
         if names is None:
             names = [
-                key for key, value in vars(room).items() if getattr(value, "__module__", "") == room.__name__ and key[0] != "_"
+                key
+                for key, value in vars(room).items()
+                if getattr(value, "__module__", "") == room.__name__ and key[0] != "_"
             ]
         for key in sorted(names, key=lambda key: isinstance(getattr(room, key), types.ModuleType)):
             value = getattr(room, key)
@@ -480,7 +592,11 @@ def test_the_table_has_every_public_function_and_every_argument():
 def called(name, **changes):
     given = {key: argument.good for key, argument in TABLE[name].items()} | changes
     kinds = inspect.signature(PUBLIC[name]).parameters
-    given = {key: value for key, value in given.items() if kinds[key].kind is not inspect.Parameter.VAR_KEYWORD}
+    given = {
+        key: value
+        for key, value in given.items()
+        if kinds[key].kind is not inspect.Parameter.VAR_KEYWORD
+    }
     several = [key for key in given if kinds[key].kind is inspect.Parameter.VAR_POSITIONAL]
     if several:
         return PUBLIC[name](*[given[key] for key in given])
@@ -548,4 +664,6 @@ def test_what_is_meant_after_all_gives_what_the_table_says(name):
         if why not in {"any pytree", "a file that is not there", "a name that matplotlib refuses"}:
             result = called(name, **{key: bad_values(TABLE[name][key].good)[label]})
             numbers = [np.asarray(leaf) for leaf in jax.tree.leaves(result) if is_floating(leaf)]
-            assert why != "propagates" or not all(np.isfinite(x).all() for x in numbers), f"{key}={label}: {result}"
+            assert why != "propagates" or not all(np.isfinite(x).all() for x in numbers), (
+                f"{key}={label}: {result}"
+            )

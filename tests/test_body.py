@@ -23,13 +23,17 @@ EPS = float(np.finfo(np.float64).eps)
 def point_masses(masses, places):
     """Sum m (|r|^2 1 - r r^T)."""
     square = np.sum(places**2, axis=-1)
-    return np.einsum("n,n,ij->ij", masses, square, np.eye(3)) - np.einsum("n,ni,nj->ij", masses, places, places)
+    return np.einsum("n,n,ij->ij", masses, square, np.eye(3)) - np.einsum(
+        "n,ni,nj->ij", masses, places, places
+    )
 
 
 def physical(inertia):
     """Positive definite, and no principal second moment of mass negative."""
     moments = np.linalg.eigvalsh(inertia)
-    return moments[0] > 0 and moments[2] <= (moments[0] + moments[1]) * (1 + 4 * np.finfo(inertia.dtype).eps)
+    return moments[0] > 0 and moments[2] <= (moments[0] + moments[1]) * (
+        1 + 4 * np.finfo(inertia.dtype).eps
+    )
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
@@ -38,9 +42,16 @@ def test_from_principal_is_the_body_of_the_matrix(dtype):
     body = jq.Body.from_principal(jnp.asarray(MOMENTS, dtype), axes)
     assert body.inertia.dtype == dtype
     rotation = Rotation.from_quat(np.roll(axes, -1)).as_matrix()  # principal to body axes
-    np.testing.assert_allclose(body.inertia, rotation @ np.diag(MOMENTS) @ rotation.T, rtol=0, atol=16 * jnp.finfo(dtype).eps)
+    np.testing.assert_allclose(
+        body.inertia,
+        rotation @ np.diag(MOMENTS) @ rotation.T,
+        rtol=0,
+        atol=16 * jnp.finfo(dtype).eps,
+    )
     np.testing.assert_array_equal(body.principal()[0], jnp.asarray(MOMENTS, dtype))
-    np.testing.assert_array_equal(jq.Body.from_principal(jnp.asarray(MOMENTS, dtype)).inertia, np.diag(MOMENTS).astype(dtype))
+    np.testing.assert_array_equal(
+        jq.Body.from_principal(jnp.asarray(MOMENTS, dtype)).inertia, np.diag(MOMENTS).astype(dtype)
+    )
     again = jq.Body(body.inertia)
     assert again.inertia.dtype == dtype
     np.testing.assert_array_equal(again.inertia, body.inertia)
@@ -49,7 +60,9 @@ def test_from_principal_is_the_body_of_the_matrix(dtype):
 # Solids
 
 
-@pytest.mark.parametrize("sides", [(0.3, 0.5, 0.7), (1.0, 1e-3, 1e-3), (1.0, 1.0, 1e-6), (1e-7, 1e-7, 1.0)])
+@pytest.mark.parametrize(
+    "sides", [(0.3, 0.5, 0.7), (1.0, 1e-3, 1e-3), (1.0, 1.0, 1e-6), (1e-7, 1e-7, 1.0)]
+)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_box(sides, dtype):
     """Each m/12 (b^2 + c^2), to rounding: also for a thin rod (m l^2/12 across) and a thin plate."""
@@ -63,8 +76,15 @@ def test_box(sides, dtype):
 def test_box_is_the_integral_over_its_volume():
     """Gauss nodes of two points an axis integrate quadratics exactly."""
     sides, nodes = np.array([0.3, 0.5, 0.7]), np.array([-1.0, 1.0]) / np.sqrt(3)
-    places = np.stack(np.meshgrid(*(0.5 * s * nodes for s in sides), indexing="ij"), axis=-1).reshape(-1, 3)
-    np.testing.assert_allclose(jq.Body.box(2.0, sides).inertia, point_masses(np.full(8, 2.0 / 8), places), rtol=0, atol=4e-16)
+    places = np.stack(
+        np.meshgrid(*(0.5 * s * nodes for s in sides), indexing="ij"), axis=-1
+    ).reshape(-1, 3)
+    np.testing.assert_allclose(
+        jq.Body.box(2.0, sides).inertia,
+        point_masses(np.full(8, 2.0 / 8), places),
+        rtol=0,
+        atol=4e-16,
+    )
 
 
 @pytest.mark.parametrize(("radius", "height"), [(0.4, 1.1), (1e-6, 1.0), (1.0, 1e-6)])
@@ -94,15 +114,23 @@ def test_shifted_is_the_parallel_axis_theorem():
     places -= masses @ places / masses.sum()
     offset = np.array([0.3, -1.2, 0.7])
     body = jq.Body(point_masses(masses, places)).shifted(masses.sum(), offset)
-    np.testing.assert_allclose(body.inertia, point_masses(masses, places - offset), rtol=0, atol=1e-13)
+    np.testing.assert_allclose(
+        body.inertia, point_masses(masses, places - offset), rtol=0, atol=1e-13
+    )
     back = point_masses(masses, places + offset)
-    np.testing.assert_allclose(body.inertia, back, rtol=0, atol=1e-13)  # about a point at +offset or -offset: the same
+    np.testing.assert_allclose(
+        body.inertia, back, rtol=0, atol=1e-13
+    )  # about a point at +offset or -offset: the same
 
 
 def test_shifted_after_from_principal():
     body = jq.Body.from_principal(MOMENTS, AXES)
     np.testing.assert_allclose(body.shifted(2.0, np.zeros(3)).inertia, body.inertia, rtol=0, atol=0)
-    np.testing.assert_allclose(np.diag(body.shifted(2.0, np.array([0, 0, 1.0])).inertia - body.inertia), [2, 2, 0], atol=1e-15)
+    np.testing.assert_allclose(
+        np.diag(body.shifted(2.0, np.array([0, 0, 1.0])).inertia - body.inertia),
+        [2, 2, 0],
+        atol=1e-15,
+    )
 
 
 # The chart
@@ -136,12 +164,16 @@ def test_thin_bodies_have_physical_parameters(log_scale):
     """A needle: S = diag(s^2, s^-2, s^-2), whose least moment 2 s^-2 must not drown in the others."""
     inertia = np.asarray(from_parameters(np.array([log_scale, -log_scale, -log_scale, 0, 0, 0])))
     large, small = np.exp(2 * log_scale), np.exp(-2 * log_scale)
-    np.testing.assert_allclose(inertia, np.diag([2 * small, large + small, large + small]), rtol=1e-14)
+    np.testing.assert_allclose(
+        inertia, np.diag([2 * small, large + small, large + small]), rtol=1e-14
+    )
 
 
 def test_parameters_of_a_given_body_and_of_a_principal_one():
     for body in (jq.Body(INERTIA), jq.Body.from_principal(MOMENTS, AXES)):
-        np.testing.assert_allclose(jq.Body.from_parameters(body.parameters).inertia, body.inertia, rtol=0, atol=1e-14)
+        np.testing.assert_allclose(
+            jq.Body.from_parameters(body.parameters).inertia, body.inertia, rtol=0, atol=1e-14
+        )
 
 
 def test_random_bodies_are_physical_and_have_products():
@@ -150,12 +182,19 @@ def test_random_bodies_are_physical_and_have_products():
     assert all(map(physical, inertias))
     assert np.abs(inertias[:, 0, 1]).mean() > 0.05
     assert 0.5 < np.median(np.linalg.eigvalsh(inertias)) < 5
-    assert jax.eval_shape(lambda key: jq.Body.random(key, dtype=jnp.float32), keys[0]).inertia.dtype == jnp.float32
+    assert (
+        jax.eval_shape(lambda key: jq.Body.random(key, dtype=jnp.float32), keys[0]).inertia.dtype
+        == jnp.float32
+    )
 
 
 # As a pytree
 
-BODIES = [jq.Body(INERTIA), jq.Body.from_principal(MOMENTS, np.array([0.8, 0.6, 0, 0])), jq.Body.box(1.0, np.ones(3))]
+BODIES = [
+    jq.Body(INERTIA),
+    jq.Body.from_principal(MOMENTS, np.array([0.8, 0.6, 0, 0])),
+    jq.Body.box(1.0, np.ones(3)),
+]
 
 
 @pytest.mark.parametrize("body", BODIES)
@@ -166,7 +205,9 @@ def test_leaves_and_tree_map(body):
     assert isinstance(again, jq.Body)
     np.testing.assert_array_equal(again.inertia, body.inertia)
     doubled = jax.tree.map(lambda x: 2 * x, body)
-    np.testing.assert_allclose(doubled.inertia, (2 if body._moments is None else 32) * body.inertia, rtol=4 * EPS)  # R(2 q) = 4 R
+    np.testing.assert_allclose(
+        doubled.inertia, (2 if body._moments is None else 32) * body.inertia, rtol=4 * EPS
+    )  # R(2 q) = 4 R
     assert jax.tree.map(lambda _: None, body) is not None  # unflattening checks nothing
     paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(body)]
     assert paths == ([".inertia"] if body._moments is None else [".moments", ".axes"])
@@ -183,14 +224,18 @@ OMEGA = np.array([0.3, -0.5, 0.9])
 @pytest.mark.parametrize("body", BODIES)
 def test_body_is_an_argument_of_jit_and_grad(body):
     """1/2 omega . I omega: its derivative is 1/2 omega omega^T in I, 1/2 (R^T omega)_k^2 in the moments."""
-    assert float(energy(body, OMEGA)) == pytest.approx(0.5 * OMEGA @ np.asarray(body.inertia) @ OMEGA, rel=1e-14)
+    assert float(energy(body, OMEGA)) == pytest.approx(
+        0.5 * OMEGA @ np.asarray(body.inertia) @ OMEGA, rel=1e-14
+    )
     gradient = jax.grad(energy)(body, OMEGA)
     assert isinstance(gradient, jq.Body)
     if body._moments is None:
         np.testing.assert_allclose(gradient.inertia, 0.5 * np.outer(OMEGA, OMEGA), rtol=1e-14)
     else:
         rotation = Rotation.from_quat(np.roll(body._axes, -1)).as_matrix()
-        np.testing.assert_allclose(gradient._moments, 0.5 * (rotation.T @ OMEGA) ** 2, rtol=0, atol=1e-15)
+        np.testing.assert_allclose(
+            gradient._moments, 0.5 * (rotation.T @ OMEGA) ** 2, rtol=0, atol=1e-15
+        )
 
 
 def test_vmap_makes_a_batch_of_bodies():
@@ -199,7 +244,9 @@ def test_vmap_makes_a_batch_of_bodies():
     assert isinstance(batch, jq.Body)
     np.testing.assert_array_equal(batch.inertia, inertias)
     energies = jax.vmap(energy, in_axes=(0, None))(batch, OMEGA)
-    np.testing.assert_allclose(energies, float(energy(BODIES[0], OMEGA)) * np.array([1, 2, 3]), rtol=1e-14)
+    np.testing.assert_allclose(
+        energies, float(energy(BODIES[0], OMEGA)) * np.array([1, 2, 3]), rtol=1e-14
+    )
     principal = jax.vmap(jq.Body.from_principal)(np.stack([MOMENTS, 2 * MOMENTS]))
     np.testing.assert_array_equal(principal.inertia[1], np.diag(2 * MOMENTS))
 
@@ -221,11 +268,15 @@ def test_what_is_public(body):
     assert public.isdisjoint({"moments", "axes"})
     moments, axes = body.principal()
     rotation = np.asarray(jq.quaternion.to_matrix(axes))
-    np.testing.assert_allclose(rotation * np.asarray(moments) @ rotation.T, body.inertia, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(
+        rotation * np.asarray(moments) @ rotation.T, body.inertia, rtol=0, atol=1e-13
+    )
 
 
 @pytest.mark.parametrize("body", BODIES)
-@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda body: pickle.loads(pickle.dumps(body))])
+@pytest.mark.parametrize(
+    "again", [copy.copy, copy.deepcopy, lambda body: pickle.loads(pickle.dumps(body))]
+)
 def test_copies_and_pickles(again, body):
     other = again(body)
     np.testing.assert_array_equal(other.inertia, body.inertia)

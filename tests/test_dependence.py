@@ -42,7 +42,10 @@ def swap(carry, _):
     [
         (lambda x, y: (y, x, 1.0), [False, True, False]),
         (lambda x, y: (y + 0.0 * x, jnp.sin(y)), [True, False]),
-        (lambda x, y: (jnp.sum(x * y) * 0.0 if False else jnp.sum(y), lax.stop_gradient(x)), [False, True]),
+        (
+            lambda x, y: (jnp.sum(x * y) * 0.0 if False else jnp.sum(y), lax.stop_gradient(x)),
+            [False, True],
+        ),
         # calls
         (jax.jit(lambda x, y: (y * 2.0, x * y)), [False, True]),
         (jax.checkpoint(lambda x, y: (y * 2.0, x * y)), [False, True]),
@@ -52,21 +55,57 @@ def swap(carry, _):
         (jax.vmap(lambda x, y: (y * 2.0, x * y)), [False, True]),
         (lambda x, y: jax.jvp(lambda y: y * 2.0, (y,), (x,)), [False, True]),
         # branches: of the operands by output, of the index all
-        (lambda x, y: lax.cond(y[0] > 0, lambda x, y: (y, x), lambda x, y: (2.0 * y, y), x, y), [False, True]),
-        (lambda x, y: lax.cond(x[0] > 0, lambda y: (y, y), lambda y: (2.0 * y, -y), y), [True, True]),
-        (lambda x, y: lax.switch(2, [lambda x, y: y, lambda x, y: -y, lambda x, y: 2.0 * y], x, y), [False]),
+        (
+            lambda x, y: lax.cond(y[0] > 0, lambda x, y: (y, x), lambda x, y: (2.0 * y, y), x, y),
+            [False, True],
+        ),
+        (
+            lambda x, y: lax.cond(x[0] > 0, lambda y: (y, y), lambda y: (2.0 * y, -y), y),
+            [True, True],
+        ),
+        (
+            lambda x, y: lax.switch(
+                2, [lambda x, y: y, lambda x, y: -y, lambda x, y: 2.0 * y], x, y
+            ),
+            [False],
+        ),
         # loops: x reaches the first of what is carried in the second turn
         (lambda x, y: lax.scan(swap, (y, x), None, length=3), [True, True, True]),
-        (lambda x, y: lax.scan(lambda c, _: ((c[0], c[0] + c[1]), c[0]), (y, x), None, length=3), [False, True, False]),
+        (
+            lambda x, y: lax.scan(lambda c, _: ((c[0], c[0] + c[1]), c[0]), (y, x), None, length=3),
+            [False, True, False],
+        ),
         (lambda x, y: lax.scan(lambda c, row: (c + row[1], row[0]), 0.0, (x, y)), [False, True]),
-        (lambda x, y: lax.fori_loop(0, 3, lambda k, c: (c[0] * 2.0, c[1] + c[0]), (y, x)), [False, True]),
-        (lambda x, y: lax.fori_loop(0, 3, lambda k, c: (c[1], c[2], c[0]), (y, y, x)), [True, True, True]),
-        (lambda x, y: lax.while_loop(lambda c: c[0] < 5.0, lambda c: (c[0] + 1.0, 2.0 * c[1]), (x[0], y)), [True, True]),
-        (lambda x, y: lax.while_loop(lambda c: c[0] < x[0], lambda c: (c[0] + 1.0, 2.0 * c[1]), (y[0], y)), [True, True]),
-        (lambda x, y: lax.while_loop(lambda c: c[0] < 5.0, lambda c: (c[0] + 1.0, x), (y[0], y)), [False, True]),
+        (
+            lambda x, y: lax.fori_loop(0, 3, lambda k, c: (c[0] * 2.0, c[1] + c[0]), (y, x)),
+            [False, True],
+        ),
+        (
+            lambda x, y: lax.fori_loop(0, 3, lambda k, c: (c[1], c[2], c[0]), (y, y, x)),
+            [True, True, True],
+        ),
+        (
+            lambda x, y: lax.while_loop(
+                lambda c: c[0] < 5.0, lambda c: (c[0] + 1.0, 2.0 * c[1]), (x[0], y)
+            ),
+            [True, True],
+        ),
+        (
+            lambda x, y: lax.while_loop(
+                lambda c: c[0] < x[0], lambda c: (c[0] + 1.0, 2.0 * c[1]), (y[0], y)
+            ),
+            [True, True],
+        ),
+        (
+            lambda x, y: lax.while_loop(lambda c: c[0] < 5.0, lambda c: (c[0] + 1.0, x), (y[0], y)),
+            [False, True],
+        ),
         # any other primitive
         (lambda x, y: jnp.linalg.eigh(jnp.outer(y, y) + x[:, None]), [True, True]),
-        (lambda x, y: lax.reduce((x, y), (0.0, 0.0), lambda a, b: (a[0], b[1]), (0,)), [True, True]),
+        (
+            lambda x, y: lax.reduce((x, y), (0.0, 0.0), lambda a, b: (a[0], b[1]), (0,)),
+            [True, True],
+        ),
     ],
 )
 def test_an_output_depends_on_what_it_is_made_of(function, wanted):

@@ -25,7 +25,11 @@ PAGES = [
 @pytest.mark.parametrize("page", PAGES)
 def test_code_blocks_run(page):
     namespace = {}
-    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):  # as a user has it
+    with (
+        jax.enable_x64(False),
+        jax.numpy_dtype_promotion("standard"),
+        jax.numpy_rank_promotion("allow"),
+    ):  # as a user has it
         for block in re.findall(r"^```python\n(.*?)^```", page.read_text(), re.M | re.S):
             exec(compile(block, page.name, "exec"), namespace)
 
@@ -39,15 +43,23 @@ def test_the_readme_table_is_the_table_of_schemes():
 
 def test_the_gallery_shows_what_the_examples_draw():
     """Each picture that docs/gallery.py keeps is on the page, with the name of its example, and small."""
-    page, script = (ROOT / "docs" / "gallery.md").read_text(), (ROOT / "docs" / "gallery.py").read_text()
-    pictures = {name: re.findall(r'"(\S+)"', files) for name, files in re.findall(r'^    "(\w+)": \[(.+)\],$', script, re.M)}
+    page, script = (
+        (ROOT / "docs" / "gallery.md").read_text(),
+        (ROOT / "docs" / "gallery.py").read_text(),
+    )
+    pictures = {
+        name: re.findall(r'"(\S+)"', files)
+        for name, files in re.findall(r'^    "(\w+)": \[(.+)\],$', script, re.M)
+    }
     assert set(pictures) == {path.stem for path in (ROOT / "examples").glob("*.py")}
     shown = re.findall(r"!\[.+\]\((\S+)\)", page)
     assert sorted(file for files in pictures.values() for file in files) == sorted(shown)
     for name, files in pictures.items():
         assert f"`{name}.py" in page
         for file in files:
-            assert (ROOT / "docs" / file).stat().st_size < (400_000 if file.endswith(".gif") else 100_000)
+            assert (ROOT / "docs" / file).stat().st_size < (
+                400_000 if file.endswith(".gif") else 100_000
+            )
 
 
 def test_the_architecture_names_every_room():
@@ -72,6 +84,10 @@ def test_imports_point_down():
             continue
         text = file.read_text()
         rooms = re.findall(r"^from jaxquat\.(\w+)", text, re.M)
-        rooms += [name for names in re.findall(r"^from jaxquat import (.+)$", text, re.M) for name in names.split(", ")]
+        rooms += [
+            name
+            for names in re.findall(r"^from jaxquat import (.+)$", text, re.M)
+            for name in names.split(", ")
+        ]
         for room in rooms:
             assert room == own[0] or height[room] < height[own[0]], f"{file.name} imports {room}"

@@ -39,18 +39,33 @@ def test_jacobi(m1):
     wanted = np.array([[float(theirs(kind, u, m1)) for kind in ("sn", "cn", "dn")] for u in U])
     s, c, d = wanted.T
     np.testing.assert_allclose(values, wanted, rtol=2e-14, atol=1e-50)
-    np.testing.assert_allclose(slopes, np.stack([c * d, -s * d, -(1 - m1) * s * c], 1), rtol=0, atol=1e-14)
+    np.testing.assert_allclose(
+        slopes, np.stack([c * d, -s * d, -(1 - m1) * s * c], 1), rtol=0, atol=1e-14
+    )
 
 
 @pytest.mark.parametrize("m1", [0.7, 0.5, 0.4, 1e-3, 1e-7, 1e-14, 0.0])
 def test_derivative_by_the_parameter(m1):
     """On both sides of the switch between the series, near m = 1 and at it."""
     u = np.array([-0.5, 0.7, 2.0])
-    slope = jax.jit(jax.vmap(jax.jacfwd(lambda change, u: jnp.stack(elliptic.jacobi(u, moved(m1, change)))), (None, 0)))(0.0, u)
+    slope = jax.jit(
+        jax.vmap(
+            jax.jacfwd(lambda change, u: jnp.stack(elliptic.jacobi(u, moved(m1, change)))),
+            (None, 0),
+        )
+    )(0.0, u)
     with mpmath.workdps(60):
         step = mpmath.mpf(10) ** -20
-        wanted = [[(theirs(k, x, m1 + step) - theirs(k, x, m1 - step)) / (2 * step) for k in ("sn", "cn", "dn")] for x in u]
-    wanted = np.array([[complex(x).real for x in row] for row in wanted])  # beyond m = 1 mpmath leaves the real line by rounding
+        wanted = [
+            [
+                (theirs(k, x, m1 + step) - theirs(k, x, m1 - step)) / (2 * step)
+                for k in ("sn", "cn", "dn")
+            ]
+            for x in u
+        ]
+    wanted = np.array(
+        [[complex(x).real for x in row] for row in wanted]
+    )  # beyond m = 1 mpmath leaves the real line by rounding
     np.testing.assert_allclose(slope, wanted, rtol=0, atol=1e-13 * np.abs(wanted).max())
 
 
@@ -61,13 +76,17 @@ def test_a_flip_where_the_complement_underflows(dtype):
     near = elliptic.Modulus(*(jnp.asarray(x, dtype) for x in (1.0, float(root) ** 2, root)))
     _, cn, dn = elliptic.jacobi(elliptic.complete(near) - dtype(0.7), near)
     # K = log(4/k') = 70.5 is rounded
-    np.testing.assert_allclose([cn, dn], [root * np.sinh(0.7), root * np.cosh(0.7)], rtol=200 * np.finfo(dtype).eps)
+    np.testing.assert_allclose(
+        [cn, dn], [root * np.sinh(0.7), root * np.cosh(0.7)], rtol=200 * np.finfo(dtype).eps
+    )
 
 
 def test_complete():
     for m1 in M1[:-1]:
         with mpmath.workdps(60):
-            np.testing.assert_allclose(elliptic.complete(modulus(m1)), float(mpmath.ellipk(1 - mpmath.mpf(m1))), rtol=1e-15)
+            np.testing.assert_allclose(
+                elliptic.complete(modulus(m1)), float(mpmath.ellipk(1 - mpmath.mpf(m1))), rtol=1e-15
+            )
     assert elliptic.complete(modulus(0.0)) == np.inf
 
 
@@ -79,7 +98,9 @@ def test_third_kind(m1):
         m = 1 - mpmath.mpf(m1)
         for kappa in (0.999, 0.7, 0.3, 0.01):
             across = 1 - mpmath.mpf(kappa) ** 2
-            pole = elliptic.Pole(*(jnp.asarray(float(x)) for x in (kappa, across, m * kappa**2 / across)))
+            pole = elliptic.Pole(
+                *(jnp.asarray(float(x)) for x in (kappa, across, m * kappa**2 / across))
+            )
 
             def integrand(x, kappa=kappa):
                 dn = mpmath.ellipfun("dn", x, m=m).real
@@ -88,9 +109,13 @@ def test_third_kind(m1):
             factor = mpmath.sqrt(1 + m * kappa**2 / across) * (1 - kappa) / 2
             for u in (0.3, 3.0):
                 wanted = factor * mpmath.quad(integrand, [0, u / 2, u])
-                np.testing.assert_allclose(run(jnp.asarray(u), pole), float(wanted), rtol=0, atol=3e-15)
+                np.testing.assert_allclose(
+                    run(jnp.asarray(u), pole), float(wanted), rtol=0, atol=3e-15
+                )
             quarter = elliptic.complete(modulus(m1))
-            np.testing.assert_allclose(run(2.0 * quarter, pole), 2.0 * run(quarter, pole), rtol=1e-14, atol=1e-14)
+            np.testing.assert_allclose(
+                run(2.0 * quarter, pole), 2.0 * run(quarter, pole), rtol=1e-14, atol=1e-14
+            )
 
 
 def test_derivatives_of_the_third_kind():
@@ -102,13 +127,23 @@ def test_derivatives_of_the_third_kind():
         modulus = elliptic.Modulus(m, 1.0 - m, jnp.sqrt(1.0 - m))
         kappa = 0.6 + x[1]
         across = 1.0 - kappa * kappa
-        return elliptic.jacobi_and_third(3.0 + x[2], modulus, elliptic.Pole(kappa, across, m * kappa**2 / across))[3]
+        return elliptic.jacobi_and_third(
+            3.0 + x[2], modulus, elliptic.Pole(kappa, across, m * kappa**2 / across)
+        )[3]
 
     m1, h = jnp.array([0.7, 0.2]), 1e-3
-    run, slopes = jax.jit(integral), jax.jit(lambda m1: jax.grad(lambda x: jnp.sum(integral(m1, x)))(jnp.zeros((2, 3))))(m1)
+    run, slopes = (
+        jax.jit(integral),
+        jax.jit(lambda m1: jax.grad(lambda x: jnp.sum(integral(m1, x)))(jnp.zeros((2, 3))))(m1),
+    )
     for argument in range(3):
-        low2, low, high, high2 = (np.asarray(run(m1, jnp.zeros((2, 3)).at[:, argument].set(k * h))) for k in (-2, -1, 1, 2))
-        np.testing.assert_allclose(slopes[:, argument], (low2 - 8 * low + 8 * high - high2) / (12 * h), atol=1e-10)
+        low2, low, high, high2 = (
+            np.asarray(run(m1, jnp.zeros((2, 3)).at[:, argument].set(k * h)))
+            for k in (-2, -1, 1, 2)
+        )
+        np.testing.assert_allclose(
+            slopes[:, argument], (low2 - 8 * low + 8 * high - high2) / (12 * h), atol=1e-10
+        )
 
 
 def test_wrong_arguments_are_refused():

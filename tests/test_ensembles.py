@@ -29,7 +29,9 @@ def gather():
 def sample(key):
     """An attitude and a rate, float32."""
     turn, spin = jax.random.split(key)
-    return jq.State(jq.quaternion.random(turn, dtype=jnp.float32), jax.random.normal(spin, (3,), jnp.float32))
+    return jq.State(
+        jq.quaternion.random(turn, dtype=jnp.float32), jax.random.normal(spin, (3,), jnp.float32)
+    )
 
 
 def normal(key):
@@ -39,12 +41,20 @@ def normal(key):
 def tumble(engine, start):
     """The member, and where 20 steps of a damped motion take its rate."""
     torque = lambda t, state, params: -2.0 * state.q[1:] - state.omega
-    path = jq.rollout(jq.lie_euler, BODY, torque, start, jq.grid(0.0, 0.05, 20), save_every=20, engine=engine)
+    path = jq.rollout(
+        jq.lie_euler, BODY, torque, start, jq.grid(0.0, 0.05, 20), save_every=20, engine=engine
+    )
     return {"start": start, "end": path.state.omega[-1]}
 
 
 def run(sample=normal, simulate=lambda x: x, n=50, key=KEY, **options):
-    return jq.ensemble(sample, simulate, n, key, **{"reduce": ensembles.mean(), "progress": False, "chunk": 16, **options})
+    return jq.ensemble(
+        sample,
+        simulate,
+        n,
+        key,
+        **{"reduce": ensembles.mean(), "progress": False, "chunk": 16, **options},
+    )
 
 
 # Members
@@ -56,12 +66,20 @@ def test_members_are_the_same_whatever_the_chunk_and_the_engine():
     whole, index = run(sample, partial(tumble, "scan"), 1000, chunk=1000, reduce=gather()).result
     np.testing.assert_array_equal(index, np.arange(1000))
     rows, _ = run(sample, partial(tumble, "fused"), 1000, chunk=288, reduce=gather()).result
-    chex.assert_trees_all_close(rows["start"], whole["start"], atol=3e-7)  # the same numbers; XLA may round the last bit otherwise
-    np.testing.assert_allclose(rows["end"], whole["end"], atol=2e-6)  # of order 1, 20 steps in float32
+    chex.assert_trees_all_close(
+        rows["start"], whole["start"], atol=3e-7
+    )  # the same numbers; XLA may round the last bit otherwise
+    np.testing.assert_allclose(
+        rows["end"], whole["end"], atol=2e-6
+    )  # of order 1, 20 steps in float32
     drawn = jax.jit(partial(ensembles.draw, sample, 1000))(KEY)
     chex.assert_trees_all_close(drawn, whole["start"], atol=3e-7)
-    chosen = jax.jit(lambda index: jax.vmap(sample)(ensembles.keys(KEY, index)))(jnp.array([3, 999]))
-    chex.assert_trees_all_close(chosen, jax.tree.map(lambda x: x[np.array([3, 999])], whole["start"]), atol=3e-7)
+    chosen = jax.jit(lambda index: jax.vmap(sample)(ensembles.keys(KEY, index)))(
+        jnp.array([3, 999])
+    )
+    chex.assert_trees_all_close(
+        chosen, jax.tree.map(lambda x: x[np.array([3, 999])], whole["start"]), atol=3e-7
+    )
 
 
 def test_the_ragged_chunk_is_the_same_program():
@@ -85,7 +103,9 @@ def test_draw_is_the_differentiable_way():
     """d/da mean (a x)^2 = 2 a mean x^2, exactly for these draws."""
 
     def loss(a):
-        return jnp.mean(jax.lax.map(lambda x: (a * x) ** 2, ensembles.draw(normal, 50, KEY), batch_size=16))
+        return jnp.mean(
+            jax.lax.map(lambda x: (a * x) ** 2, ensembles.draw(normal, 50, KEY), batch_size=16)
+        )
 
     wanted = 2 * 3.0 * jnp.mean(ensembles.draw(normal, 50, KEY) ** 2)
     np.testing.assert_allclose(jax.jit(jax.grad(loss))(3.0), wanted, rtol=1e-14)
@@ -95,10 +115,19 @@ def test_ensemble_is_neither_traced_nor_differentiated():
     def squares(a):
         return run(simulate=lambda x: (a * x) ** 2).result.mean
 
-    for transformed, a in ((jax.jit(squares), 3.0), (jax.grad(squares), 3.0), (jax.vmap(squares), jnp.ones(2))):
-        with pytest.raises(TypeError, match=r"simulate: wanted .* concrete arrays, got traced ones; .*jax\.lax\.map over jq"):
+    for transformed, a in (
+        (jax.jit(squares), 3.0),
+        (jax.grad(squares), 3.0),
+        (jax.vmap(squares), jnp.ones(2)),
+    ):
+        with pytest.raises(
+            TypeError,
+            match=r"simulate: wanted .* concrete arrays, got traced ones; .*jax\.lax\.map over jq",
+        ):
             transformed(a)
-    with pytest.raises(TypeError, match=r"key: wanted concrete arrays, got traced ones; .*jq.ensembles.draw"):
+    with pytest.raises(
+        TypeError, match=r"key: wanted concrete arrays, got traced ones; .*jq.ensembles.draw"
+    ):
         jax.jit(lambda key: run(key=key).result.mean)(KEY)
 
 
@@ -108,7 +137,11 @@ def test_ensemble_is_neither_traced_nor_differentiated():
 def test_members_that_fail_are_left_out_and_named():
     """NaN below -1, infinite above 1, as in the draws; the rest has the mean of the rest."""
     draws = np.asarray(ensembles.draw(normal, 50, KEY))
-    failing = lambda x: {"a": x / jnp.where(x > 1, 0.0, 1.0), "b": jnp.where(x < -1, jnp.nan, jnp.zeros(2)), "count": jnp.int32(2)}
+    failing = lambda x: {
+        "a": x / jnp.where(x > 1, 0.0, 1.0),
+        "b": jnp.where(x < -1, jnp.nan, jnp.zeros(2)),
+        "count": jnp.int32(2),
+    }
     found = run(simulate=failing)
     bad = np.abs(draws) > 1
     assert 5 < bad.sum() < 30
@@ -120,13 +153,30 @@ def test_members_that_fail_are_left_out_and_named():
 
 
 def test_when_all_fail_there_is_no_statistic():
-    reducers = (ensembles.mean(), ensembles.covariance(), ensembles.quantiles([0.5]), ensembles.largest(3))
-    with pytest.warns(RuntimeWarning, match=r"^simulate: all 50 members failed, .* the first of number 0: statistics are of none$"):
+    reducers = (
+        ensembles.mean(),
+        ensembles.covariance(),
+        ensembles.quantiles([0.5]),
+        ensembles.largest(3),
+    )
+    with pytest.warns(
+        RuntimeWarning,
+        match=r"^simulate: all 50 members failed, .* the first of number 0: statistics are of none$",
+    ):
         found = run(simulate=lambda x: x * jnp.nan, reduce=reducers)
     assert len(found.failed_index) == 50
     mean, covariance, quantiles, largest = found.result
     assert mean.n == covariance.n == largest.value.size == 0
-    assert np.isnan([mean.mean, mean.std, mean.standard_error, *covariance.mean, *covariance.matrix[0], *quantiles]).all()
+    assert np.isnan(
+        [
+            mean.mean,
+            mean.std,
+            mean.standard_error,
+            *covariance.mean,
+            *covariance.matrix[0],
+            *quantiles,
+        ]
+    ).all()
 
 
 # Statistics
@@ -159,7 +209,11 @@ def test_two_million_float32_members_do_not_drift():
 
 
 def test_covariance_is_that_of_all_rows():
-    rows = np.random.default_rng(1).standard_normal((1000, 2, 3)) @ np.array([[1.0, 0.5, 0], [0, 2.0, 1.0], [0, 0, 3.0]]) + 5.0
+    rows = (
+        np.random.default_rng(1).standard_normal((1000, 2, 3))
+        @ np.array([[1.0, 0.5, 0], [0, 2.0, 1.0], [0, 0, 3.0]])
+        + 5.0
+    )
     found = reduced(ensembles.covariance(), rows, [1, 300, 300, 999])
     assert found.n == 1000
     np.testing.assert_allclose(found.mean, rows.reshape(1000, 6).mean(axis=0), rtol=1e-13)
@@ -177,14 +231,18 @@ def test_quantiles_within_the_stated_error(accuracy):
     found = reduced(reducer, rows, [1, 7, 4000])
     exact = np.sort(rows, axis=0)[np.floor(levels * 5000).astype(int)]
     assert np.all(np.abs(found - exact) <= accuracy * np.abs(exact) * (1 + 1e-9))
-    assert np.max(np.abs(found - exact)[exact != 0] / np.abs(exact)[exact != 0]) > accuracy / 3  # as coarse as it says
+    assert (
+        np.max(np.abs(found - exact)[exact != 0] / np.abs(exact)[exact != 0]) > accuracy / 3
+    )  # as coarse as it says
     np.testing.assert_array_equal(found[[0, -1]], exact[[0, -1]])
     np.testing.assert_array_equal(found, reduced(reducer, rows[::-1], range(50, 5001, 50)))
 
 
 def test_extremes_and_their_numbers():
     rows = np.array([3.0, 1.0, 3.0, 2.0, 5.0, 1.0])
-    most, least = (reduced(kind(3), rows, [2, 3]) for kind in (ensembles.largest, ensembles.smallest))
+    most, least = (
+        reduced(kind(3), rows, [2, 3]) for kind in (ensembles.largest, ensembles.smallest)
+    )
     assert (most.value.tolist(), most.members.tolist()) == ([5.0, 3.0, 3.0], [4, 0, 2])
     assert (least.value.tolist(), least.members.tolist()) == ([1.0, 1.0, 2.0], [1, 5, 3])
     assert reduced(ensembles.largest(9), rows, []).members.tolist() == [4, 0, 2, 3, 1, 5]
@@ -199,8 +257,14 @@ def test_the_statistics_of_a_normal_distribution():
         "quantiles": ensembles.quantiles([0.5, 0.8413447], of=lambda out: out["x"]),
         "worst": ensembles.largest(1, lambda out: out["x"]),
     }
-    found = run(simulate=lambda x: {"x": x, "low": x < 1}, n=20_000, chunk=None, reduce=reducers).result
-    for name, wanted, spread in (("x", 0.0, 1.0), ("share", 0.8413, 0.3654), ("square", 1.0, math.sqrt(2))):
+    found = run(
+        simulate=lambda x: {"x": x, "low": x < 1}, n=20_000, chunk=None, reduce=reducers
+    ).result
+    for name, wanted, spread in (
+        ("x", 0.0, 1.0),
+        ("share", 0.8413, 0.3654),
+        ("square", 1.0, math.sqrt(2)),
+    ):
         assert abs(found[name].mean - wanted) < 5 * spread / math.sqrt(20_000)
         np.testing.assert_allclose(found[name].standard_error, spread / math.sqrt(20_000), rtol=0.1)
     np.testing.assert_allclose(found["quantiles"], [0.0, 1.0], atol=5 * 1.54 / math.sqrt(20_000))
@@ -218,7 +282,8 @@ def wasteful(x):
 def test_a_chunk_that_does_not_fit_names_one_that_does(monkeypatch):
     monkeypatch.setattr(chunks, "free_bytes", lambda problem: 10e6)
     with pytest.raises(
-        MemoryError, match=r"chunk: wanted one that fits into the 10 MB free .*, got 64, .*; \d+ would fit"
+        MemoryError,
+        match=r"chunk: wanted one that fits into the 10 MB free .*, got 64, .*; \d+ would fit",
     ) as caught:
         run(simulate=wasteful, n=64, chunk=64)
     advised = int(str(caught.value).split()[-3])
@@ -247,7 +312,9 @@ def test_what_xla_cannot_allocate_is_said_in_words(monkeypatch):
         grid = jax.random.uniform(jax.random.key(1), (2**24, 2**24), jnp.float32)
         return jnp.sum(jnp.sort(grid, axis=0) * x.astype(jnp.float32))
 
-    with pytest.raises(MemoryError, match=r"chunk: wanted one that fits into memory, got 4; try 2 .*ut of memory"):
+    with pytest.raises(
+        MemoryError, match=r"chunk: wanted one that fits into memory, got 4; try 2 .*ut of memory"
+    ):
         run(simulate=monstrous, n=4, chunk=4)
 
 
@@ -272,7 +339,11 @@ def test_progress(capsys):
         ({"n": 2**31 + 1}, ValueError, "n: wanted at most 2^31 members, got 2147483649"),
         ({"key": 0}, TypeError, "key: wanted a jax.random.key, got 0"),
         ({"key": jax.random.split(KEY)}, ValueError, "key: wanted one key, got shape (2,)"),
-        ({"key": jax.random.key(0, impl="rbg")}, ValueError, "key: wanted a generator whose numbers do not depend on vmap"),
+        (
+            {"key": jax.random.key(0, impl="rbg")},
+            ValueError,
+            "key: wanted a generator whose numbers do not depend on vmap",
+        ),
         ({"chunk": 0}, ValueError, "chunk: wanted at least 1, got 0"),
         ({"chunk": 2.0}, TypeError, "chunk: wanted an integer, got 2.0"),
         (
@@ -280,18 +351,42 @@ def test_progress(capsys):
             ValueError,
             "reduce: wanted reducers, a store, or both, got neither; for all outputs in memory jax.vmap",
         ),
-        ({"reduce": "mean"}, TypeError, "reduce: wanted reducers such as jq.ensembles.mean(), got 'mean'"),
-        ({"reduce": ensembles.mean}, TypeError, "reduce: wanted reducers such as jq.ensembles.mean(), got function"),
+        (
+            {"reduce": "mean"},
+            TypeError,
+            "reduce: wanted reducers such as jq.ensembles.mean(), got 'mean'",
+        ),
+        (
+            {"reduce": ensembles.mean},
+            TypeError,
+            "reduce: wanted reducers such as jq.ensembles.mean(), got function",
+        ),
         ({"mesh": 8}, TypeError, "mesh: wanted a jax.sharding.Mesh, got int"),
-        ({"simulate": lambda x: ()}, ValueError, "simulate: wanted at least one array of outputs, got ()"),
-        ({"simulate": lambda x: KEY}, TypeError, "simulate: wanted outputs of floats, integers or booleans, got key<fry>"),
+        (
+            {"simulate": lambda x: ()},
+            ValueError,
+            "simulate: wanted at least one array of outputs, got ()",
+        ),
+        (
+            {"simulate": lambda x: KEY},
+            TypeError,
+            "simulate: wanted outputs of floats, integers or booleans, got key<fry>",
+        ),
         (
             {"simulate": lambda x: x.astype(jnp.complex128)},
             TypeError,
             "wanted outputs of floats, integers or booleans, got complex128",
         ),
-        ({"reduce": ensembles.largest(3, lambda out: out[:, None])}, ValueError, "of: wanted one number a member, got shapes"),
-        ({"reduce": ensembles.mean(lambda out: out.sum())}, ValueError, "of: wanted the leading axis of its argument"),
+        (
+            {"reduce": ensembles.largest(3, lambda out: out[:, None])},
+            ValueError,
+            "of: wanted one number a member, got shapes",
+        ),
+        (
+            {"reduce": ensembles.mean(lambda out: out.sum())},
+            ValueError,
+            "of: wanted the leading axis of its argument",
+        ),
     ],
 )
 def test_refused_by_name(given, kind, message):
@@ -303,9 +398,21 @@ def test_refused_by_name(given, kind, message):
 @pytest.mark.parametrize(
     ("make", "kind", "message"),
     [
-        (lambda: ensembles.quantiles([]), ValueError, "probabilities: wanted a sequence of numbers from 0 to 1, got []"),
-        (lambda: ensembles.quantiles([50]), ValueError, "probabilities: wanted a sequence of numbers from 0 to 1, got [50]"),
-        (lambda: ensembles.quantiles([0.5], accuracy=0.0), ValueError, "accuracy: wanted a relative error from 1e-6 to below 1"),
+        (
+            lambda: ensembles.quantiles([]),
+            ValueError,
+            "probabilities: wanted a sequence of numbers from 0 to 1, got []",
+        ),
+        (
+            lambda: ensembles.quantiles([50]),
+            ValueError,
+            "probabilities: wanted a sequence of numbers from 0 to 1, got [50]",
+        ),
+        (
+            lambda: ensembles.quantiles([0.5], accuracy=0.0),
+            ValueError,
+            "accuracy: wanted a relative error from 1e-6 to below 1",
+        ),
         (lambda: ensembles.largest(0), ValueError, "k: wanted at least 1, got 0"),
         (lambda: ensembles.mean("x"), TypeError, "of: wanted a function, got 'x'"),
         (lambda: ensembles.draw(normal, 0, KEY), ValueError, "n: wanted at least 1, got 0"),

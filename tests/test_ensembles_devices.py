@@ -80,13 +80,21 @@ for devices in (jax.devices()[::2] + jax.devices()[1::2], [d for d in jax.device
     except ValueError as error:
         print("refused", error)
 """
-COLLECTIVES = re.compile(r"\b(all-reduce|all-gather|all-to-all|reduce-scatter|collective-permute|collective-broadcast)")
+COLLECTIVES = re.compile(
+    r"\b(all-reduce|all-gather|all-to-all|reduce-scatter|collective-permute|collective-broadcast)"
+)
 
 
 def start(program, *arguments, devices):
-    environment = {**os.environ, "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}", "JAX_PLATFORMS": "cpu"}
+    environment = {
+        **os.environ,
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+        "JAX_PLATFORMS": "cpu",
+    }
     command = [sys.executable, "-c", COMMON + program, *map(str, arguments)]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
 def test_eight_devices_without_communication():
@@ -103,7 +111,9 @@ def processes(folder):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    return [start(PROCESS, port, k, folder / "store", folder / f"{k}.npz", devices=3) for k in range(2)]
+    return [
+        start(PROCESS, port, k, folder / "store", folder / f"{k}.npz", devices=3) for k in range(2)
+    ]
 
 
 def finished(running):
@@ -117,7 +127,10 @@ def finished(running):
     for printed, errors, code in results:
         assert code == 0, errors
         assert "refused mesh: wanted as many devices of each process, side by side, got " in printed
-        assert "refused mesh: wanted devices of this process alone or of all 2 processes, got [" in printed
+        assert (
+            "refused mesh: wanted devices of this process alone or of all 2 processes, got ["
+            in printed
+        )
 
 
 @pytest.mark.slow

@@ -19,7 +19,11 @@ from jaxquat.ensembles import chunks
 from jaxquat.ensembles.simulating import ensemble
 
 KEY = jax.random.key(3)
-REDUCE = (ensembles.mean(), ensembles.quantiles([0.1, 0.9]), ensembles.largest(3, lambda out: out["x"]))
+REDUCE = (
+    ensembles.mean(),
+    ensembles.quantiles([0.1, 0.9]),
+    ensembles.largest(3, lambda out: out["x"]),
+)
 
 
 def sample(key):
@@ -32,12 +36,20 @@ def simulate(x):
 
 
 def run(store=None, simulate=simulate, n=1000, key=KEY, **options):
-    return ensemble(sample, simulate, n, key, **{"chunk": 96, "reduce": REDUCE, "progress": False, "store": store, **options})
+    return ensemble(
+        sample,
+        simulate,
+        n,
+        key,
+        **{"chunk": 96, "reduce": REDUCE, "progress": False, "store": store, **options},
+    )
 
 
 def same(a, b):
     chex.assert_trees_all_equal((a.result, a.failed_index), (b.result, b.failed_index))
-    np.testing.assert_array_equal(jax.random.key_data(a.failed_key), jax.random.key_data(b.failed_key))
+    np.testing.assert_array_equal(
+        jax.random.key_data(a.failed_key), jax.random.key_data(b.failed_key)
+    )
 
 
 def interrupted(after):
@@ -69,13 +81,18 @@ def test_a_finished_store_answers_without_a_simulation(tmp_path, monkeypatch):
     monkeypatch.setattr(chunks, "compiled", None)
     same(run(tmp_path / "store"), wanted)
     other = run(tmp_path / "store", reduce=ensembles.smallest(1, lambda out: out["x"]), chunk=None)
-    assert other.result.value[0] == zarr.open_group(tmp_path / "store")["x"][:][other.result.members[0]]
+    assert (
+        other.result.value[0]
+        == zarr.open_group(tmp_path / "store")["x"][:][other.result.members[0]]
+    )
 
 
 def test_an_interrupted_run_goes_on_where_it_was(tmp_path, monkeypatch, capsys):
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "store", reduce=interrupted(4))
-    assert np.isnan(zarr.open_group(tmp_path / "store", mode="r")["x"][900:]).all()  # not yet simulated
+    assert np.isnan(
+        zarr.open_group(tmp_path / "store", mode="r")["x"][900:]
+    ).all()  # not yet simulated
     numbers, given = [], chunks.given
 
     def counted(problem, chunk):
@@ -127,7 +144,9 @@ def check_killed(tmp_path, times, seed):
     whole = run(tmp_path / "whole", n=6000)
     same(run(tmp_path / "store", n=6000), whole)
     for name in ("x", "all/x", "all/up"):
-        a, b = (zarr.open_group(tmp_path / folder, mode="r")[name][:] for folder in ("store", "whole"))
+        a, b = (
+            zarr.open_group(tmp_path / folder, mode="r")[name][:] for folder in ("store", "whole")
+        )
         np.testing.assert_array_equal(a, b)
 
 
@@ -154,21 +173,41 @@ def test_killed_while_the_store_was_made(tmp_path):
     [
         ({"n": 1001}, "n 1001 here, 1000 there"),
         ({"chunk": 48}, "chunk 48 here, 96 there"),
-        ({"key": jax.random.key(4)}, "key ['threefry2x32', 0, 4] here, ['threefry2x32', 0, 3] there"),
-        ({"simulate": lambda x: {"x": x}, "reduce": None}, "outputs {'x': [[3], 'float32']} here, {'all/up'"),
+        (
+            {"key": jax.random.key(4)},
+            "key ['threefry2x32', 0, 4] here, ['threefry2x32', 0, 3] there",
+        ),
+        (
+            {"simulate": lambda x: {"x": x}, "reduce": None},
+            "outputs {'x': [[3], 'float32']} here, {'all/up'",
+        ),
     ],
 )
 def test_a_store_of_another_run(tmp_path, changes, message):
     run(tmp_path / "store")
-    with pytest.raises(ValueError, match="store: wanted a new folder or the store of this very run") as caught:
+    with pytest.raises(
+        ValueError, match="store: wanted a new folder or the store of this very run"
+    ) as caught:
         run(tmp_path / "store", **changes)
     assert message in str(caught.value)
 
 
 def test_another_members_store(tmp_path):
-    ensemble(lambda key: jax.random.normal(key, (4,)), lambda x: x[0], 10, KEY, store=tmp_path / "store", progress=False)
-    with pytest.raises(ValueError, match=r"member \{.*\[\[3\], 'float32'\]\} here, \{.*\[\[4\], 'float64'\]\} there"):
-        ensemble(sample, lambda x: x[0].astype(float), 10, KEY, store=tmp_path / "store", progress=False)
+    ensemble(
+        lambda key: jax.random.normal(key, (4,)),
+        lambda x: x[0],
+        10,
+        KEY,
+        store=tmp_path / "store",
+        progress=False,
+    )
+    with pytest.raises(
+        ValueError,
+        match=r"member \{.*\[\[3\], 'float32'\]\} here, \{.*\[\[4\], 'float64'\]\} there",
+    ):
+        ensemble(
+            sample, lambda x: x[0].astype(float), 10, KEY, store=tmp_path / "store", progress=False
+        )
 
 
 def test_what_is_no_store(tmp_path):
@@ -176,14 +215,20 @@ def test_what_is_no_store(tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_text("text")
     for name in ("group", "folder", "file"):
-        with pytest.raises(ValueError, match=f"store: wanted .* the store of an ensemble, got .*{name}, which is neither"):
+        with pytest.raises(
+            ValueError,
+            match=f"store: wanted .* the store of an ensemble, got .*{name}, which is neither",
+        ):
             run(tmp_path / name)
     assert (tmp_path / "file").read_text() == "text"
 
 
 def test_without_zarr(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "zarr", None)
-    with pytest.raises(ImportError, match=r'^store: wanted the package zarr, got none: pip install "jaxquat\[store\]"$'):
+    with pytest.raises(
+        ImportError,
+        match=r'^store: wanted the package zarr, got none: pip install "jaxquat\[store\]"$',
+    ):
         run(tmp_path / "store")
 
 
@@ -193,7 +238,10 @@ def test_a_full_disk(tmp_path):
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2500, hard))
     try:
-        with pytest.raises(OSError, match=r"store: could not be written \(File too large\); with room in .* the same call resumes"):
+        with pytest.raises(
+            OSError,
+            match=r"store: could not be written \(File too large\); with room in .* the same call resumes",
+        ):
             run(tmp_path / "store", chunk=512)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

@@ -34,12 +34,21 @@ def rollout(**changes):
     return jq.rollout(**{**given, **changes})
 
 
-def sampled(init=lambda start, params: jnp.zeros(()), update=lambda t, state, memory, params, value: (V, memory)):
-    return rollout(torque=lambda t, state, params, held: held, controller=jq.Controller(init, update))
+def sampled(
+    init=lambda start, params: jnp.zeros(()),
+    update=lambda t, state, memory, params, value: (V, memory),
+):
+    return rollout(
+        torque=lambda t, state, params, held: held, controller=jq.Controller(init, update)
+    )
 
 
 def fit(**changes):
-    given = {"loss": lambda params, batch, key: jnp.sum(params**2), "params": jnp.ones(2), "optimizer": optax.sgd(0.1)}
+    given = {
+        "loss": lambda params, batch, key: jnp.sum(params**2),
+        "params": jnp.ones(2),
+        "optimizer": optax.sgd(0.1),
+    }
     return jq.fit(**{**given, "steps": 2, "key": jax.random.key(0), "progress": False, **changes})
 
 
@@ -49,7 +58,11 @@ def gyro(**changes):
 
 def lqr(**changes):
     """A double integrator."""
-    given = {"a": jnp.array([[1.0, 0.1], [0.0, 1.0]]), "b": jnp.array([[0.0], [0.1]]), "state_cost": jnp.eye(2)}
+    given = {
+        "a": jnp.array([[1.0, 0.1], [0.0, 1.0]]),
+        "b": jnp.array([[0.0], [0.1]]),
+        "state_cost": jnp.eye(2),
+    }
     return control.lqr(**{**given, "command_cost": jnp.eye(1), **changes})
 
 
@@ -116,7 +129,8 @@ EXTRA = {quaternion.slerp: {"t": 0.5}, quaternion.from_axis_angle: {"angle": 0.5
 
 
 @pytest.mark.parametrize(
-    ("function", "shapes", "name"), [(function, shapes, name) for function, shapes in ALGEBRA for name in shapes]
+    ("function", "shapes", "name"),
+    [(function, shapes, name) for function, shapes in ALGEBRA for name in shapes],
 )
 def test_arrays_of_the_algebra(function, shapes, name):
     good = {key: np.ones(shape) for key, shape in shapes.items()} | EXTRA.get(function, {})
@@ -140,17 +154,41 @@ TWO_DIRECTIONS = jnp.eye(3)[:2]
 
 CASES = [
     # quaternion
-    (lambda: quaternion.multiply(jnp.ones((2, 4)), jnp.ones((3, 4))), ValueError, "p, q: wanted leading axes", "(2, 4), (3, 4)"),
-    (lambda: quaternion.slerp(jnp.ones((2, 4)), Q, V), ValueError, "p, q, t: wanted leading axes", "(2, 4), (4,), (3,)"),
-    (lambda: quaternion.slerp(Q, Q, np.int64(1)), TypeError, "t: wanted a floating dtype, got int64", "1.0, not 1"),
-    (lambda: quaternion.from_axis_angle(V, None), TypeError, "angle: wanted an array of floats, got None"),
+    (
+        lambda: quaternion.multiply(jnp.ones((2, 4)), jnp.ones((3, 4))),
+        ValueError,
+        "p, q: wanted leading axes",
+        "(2, 4), (3, 4)",
+    ),
+    (
+        lambda: quaternion.slerp(jnp.ones((2, 4)), Q, V),
+        ValueError,
+        "p, q, t: wanted leading axes",
+        "(2, 4), (4,), (3,)",
+    ),
+    (
+        lambda: quaternion.slerp(Q, Q, np.int64(1)),
+        TypeError,
+        "t: wanted a floating dtype, got int64",
+        "1.0, not 1",
+    ),
+    (
+        lambda: quaternion.from_axis_angle(V, None),
+        TypeError,
+        "angle: wanted an array of floats, got None",
+    ),
     (
         lambda: quaternion.from_axis_angle(V, 1.0),
         ValueError,
         "axis: wanted a unit vector (to 0.0001), got [0.1 0.2 0.3]",
         "norm 0.37",
     ),
-    (lambda: quaternion.from_axis_angle(jnp.eye(3) * NAN, 1.0), ValueError, "axis: wanted a unit vector", "norm nan"),
+    (
+        lambda: quaternion.from_axis_angle(jnp.eye(3) * NAN, 1.0),
+        ValueError,
+        "axis: wanted a unit vector",
+        "norm nan",
+    ),
     (
         lambda: quaternion.from_axis_angle(jnp.stack([jnp.eye(3), 2 * jnp.eye(3)]), 1.0),
         ValueError,
@@ -158,14 +196,48 @@ CASES = [
     ),
     (lambda: jq.exact.fixed_axis(Q, V, 1.0), ValueError, "axis: wanted a unit vector", "norm 0.37"),
     (lambda: quaternion.mean(Q), ValueError, "q: wanted shape (..., n, 4) with n >= 1, got (4,)"),
-    (lambda: quaternion.mean(jnp.zeros((0, 4))), ValueError, "q: wanted shape (..., n, 4) with n >= 1, got (0, 4)"),
-    (lambda: quaternion.mean(jnp.ones((3, 4), int)), TypeError, "q: wanted a floating dtype, got int64"),
-    (lambda: quaternion.mean(jnp.ones((3, 4)), jnp.ones(2)), ValueError, "weights: wanted shape (..., 3), got (2,)"),
-    (lambda: quaternion.from_vectors(V, TWO_DIRECTIONS), ValueError, "body: wanted shape (..., n, 3) with n >= 2, got (3,)"),
-    (lambda: quaternion.from_vectors(jnp.ones((1, 3)), TWO_DIRECTIONS), ValueError, "body: wanted", "n >= 2, got (1, 3)"),
-    (lambda: quaternion.from_vectors(TWO_DIRECTIONS, jnp.ones((2, 4))), ValueError, "world: wanted shape (..., n, 3)", "(2, 4)"),
-    (lambda: quaternion.from_vectors(TWO_DIRECTIONS, jnp.eye(3)), ValueError, "world: wanted shape (..., 2, 3), got (3, 3)"),
-    (lambda: quaternion.from_vectors(TWO_DIRECTIONS, TWO_DIRECTIONS, V), ValueError, "weights: wanted shape (..., 2), got (3,)"),
+    (
+        lambda: quaternion.mean(jnp.zeros((0, 4))),
+        ValueError,
+        "q: wanted shape (..., n, 4) with n >= 1, got (0, 4)",
+    ),
+    (
+        lambda: quaternion.mean(jnp.ones((3, 4), int)),
+        TypeError,
+        "q: wanted a floating dtype, got int64",
+    ),
+    (
+        lambda: quaternion.mean(jnp.ones((3, 4)), jnp.ones(2)),
+        ValueError,
+        "weights: wanted shape (..., 3), got (2,)",
+    ),
+    (
+        lambda: quaternion.from_vectors(V, TWO_DIRECTIONS),
+        ValueError,
+        "body: wanted shape (..., n, 3) with n >= 2, got (3,)",
+    ),
+    (
+        lambda: quaternion.from_vectors(jnp.ones((1, 3)), TWO_DIRECTIONS),
+        ValueError,
+        "body: wanted",
+        "n >= 2, got (1, 3)",
+    ),
+    (
+        lambda: quaternion.from_vectors(TWO_DIRECTIONS, jnp.ones((2, 4))),
+        ValueError,
+        "world: wanted shape (..., n, 3)",
+        "(2, 4)",
+    ),
+    (
+        lambda: quaternion.from_vectors(TWO_DIRECTIONS, jnp.eye(3)),
+        ValueError,
+        "world: wanted shape (..., 2, 3), got (3, 3)",
+    ),
+    (
+        lambda: quaternion.from_vectors(TWO_DIRECTIONS, TWO_DIRECTIONS, V),
+        ValueError,
+        "weights: wanted shape (..., 2), got (3,)",
+    ),
     (
         lambda: quaternion.from_vectors(TWO_DIRECTIONS, TWO_DIRECTIONS, method="svd"),
         ValueError,
@@ -177,7 +249,9 @@ CASES = [
         "method: 'triad' wanted two directions and no weights, got 3 directions",
     ),
     (
-        lambda: quaternion.from_vectors(TWO_DIRECTIONS, TWO_DIRECTIONS, jnp.ones(2), method="triad"),
+        lambda: quaternion.from_vectors(
+            TWO_DIRECTIONS, TWO_DIRECTIONS, jnp.ones(2), method="triad"
+        ),
         ValueError,
         "method: 'triad' wanted two directions and no weights, got",
     ),
@@ -186,13 +260,21 @@ CASES = [
         ValueError,
         "q, weights: wanted attitudes that have one mean, got several equally good ones (largest eigenvalues [1. 1.])",
     ),
-    (lambda: quaternion.mean(jnp.stack([Q, Q]), jnp.zeros(2)), ValueError, "q, weights: wanted attitudes that have one mean"),
+    (
+        lambda: quaternion.mean(jnp.stack([Q, Q]), jnp.zeros(2)),
+        ValueError,
+        "q, weights: wanted attitudes that have one mean",
+    ),
     (
         lambda: quaternion.mean(jnp.stack([Q, Q]), jnp.array([2.0, -1.0])),
         ValueError,
         "weights: wanted finite values of at least 0, got [ 2. -1.]",
     ),
-    (lambda: quaternion.mean(jnp.stack([Q, Q]), jnp.array([1.0, jnp.inf])), ValueError, "weights: wanted finite values"),
+    (
+        lambda: quaternion.mean(jnp.stack([Q, Q]), jnp.array([1.0, jnp.inf])),
+        ValueError,
+        "weights: wanted finite values",
+    ),
     (
         lambda: quaternion.from_vectors(jnp.stack([V, 2 * V]), jnp.stack([V, 2 * V])),
         ValueError,
@@ -203,19 +285,46 @@ CASES = [
         ValueError,
         "world: wanted directions that determine the attitude, got parallel ones",
     ),
-    (lambda: quaternion.from_vectors(jnp.eye(3), jnp.eye(3), -jnp.ones(3)), ValueError, "weights: wanted finite values of at le"),
-    (lambda: quaternion.from_vectors(jnp.eye(3)[:2] * V[0], jnp.zeros((2, 3))), ValueError, "world: wanted directions, got one"),
+    (
+        lambda: quaternion.from_vectors(jnp.eye(3), jnp.eye(3), -jnp.ones(3)),
+        ValueError,
+        "weights: wanted finite values of at le",
+    ),
+    (
+        lambda: quaternion.from_vectors(jnp.eye(3)[:2] * V[0], jnp.zeros((2, 3))),
+        ValueError,
+        "world: wanted directions, got one",
+    ),
     (
         lambda: quaternion.from_matrix(-jnp.eye(3)),
         ValueError,
         "matrix: wanted a rotation matrix (R^T R = 1 to 0.0005, determinant 1), got [[-1",
         "of determinant -1, R^T R off 1 by 0",
     ),
-    (lambda: quaternion.from_matrix(2 * jnp.eye(3)), ValueError, "matrix: wanted a rotation", "determinant 8, R^T R off 1 by 3"),
-    (lambda: quaternion.from_matrix(jnp.stack([jnp.eye(3), NAN * jnp.eye(3)])), ValueError, "matrix: wanted finite values", "nan"),
-    (lambda: so3.log(jnp.diag(jnp.array([1.0, 1, -1]))), ValueError, "matrix: wanted a rotation matrix", "determinant -1"),
+    (
+        lambda: quaternion.from_matrix(2 * jnp.eye(3)),
+        ValueError,
+        "matrix: wanted a rotation",
+        "determinant 8, R^T R off 1 by 3",
+    ),
+    (
+        lambda: quaternion.from_matrix(jnp.stack([jnp.eye(3), NAN * jnp.eye(3)])),
+        ValueError,
+        "matrix: wanted finite values",
+        "nan",
+    ),
+    (
+        lambda: so3.log(jnp.diag(jnp.array([1.0, 1, -1]))),
+        ValueError,
+        "matrix: wanted a rotation matrix",
+        "determinant -1",
+    ),
     # so3, euler
-    (lambda: so3.dexp(V, V, "space"), ValueError, "frame: wanted one of 'body', 'world', got 'space'"),
+    (
+        lambda: so3.dexp(V, V, "space"),
+        ValueError,
+        "frame: wanted one of 'body', 'world', got 'space'",
+    ),
     (lambda: so3.dexpinv(V, V, None), ValueError, "frame: wanted one of 'body', 'world', got None"),
     (
         lambda: so3.dexp(jnp.ones((2, 3)), jnp.ones((3, 3))),
@@ -230,26 +339,82 @@ CASES = [
     (lambda: euler.to_quaternion(V, ["Z", "Y", "X"]), ValueError, ORDER, "['Z', 'Y', 'X']"),
     # Body and its constructors
     (lambda: jq.Body(None), TypeError, "inertia: wanted an array of floats, got None"),
-    (lambda: jq.Body(np.diag([1, 2, 2])), TypeError, "inertia: wanted a floating dtype, got int64", "1.0, not 1"),
-    (lambda: jq.Body(V), ValueError, "inertia: wanted shape (3, 3), got (3,); principal moments: jq.Body.from_principal"),
+    (
+        lambda: jq.Body(np.diag([1, 2, 2])),
+        TypeError,
+        "inertia: wanted a floating dtype, got int64",
+        "1.0, not 1",
+    ),
+    (
+        lambda: jq.Body(V),
+        ValueError,
+        "inertia: wanted shape (3, 3), got (3,); principal moments: jq.Body.from_principal",
+    ),
     (lambda: jq.Body(1.0), ValueError, "inertia: wanted shape (3, 3), got ()"),
-    (lambda: jq.Body(jnp.ones((2, 3, 3))), ValueError, "inertia: wanted shape (3, 3), got (2, 3, 3)", "jax.vmap(jq.Body)"),
-    (lambda: jq.Body(INERTIA.at[0, 1].set(0.1)), ValueError, "inertia: wanted a symmetric matrix, got", "0.1"),
-    (lambda: jq.Body(jnp.diag(jnp.array([1.0, -1, 1]))), ValueError, "inertia: wanted a positive definite inertia", "-1."),
-    (lambda: jq.Body(jnp.diag(jnp.array([1.0, 0, 1]))), ValueError, "inertia: wanted a positive definite inertia", "0."),
-    (lambda: jq.Body(jnp.diag(jnp.array([1.0, 1, 3]))), ValueError, "inertia: wanted moments with I1 + I2 >= I3", "[1. 1. 3.]"),
+    (
+        lambda: jq.Body(jnp.ones((2, 3, 3))),
+        ValueError,
+        "inertia: wanted shape (3, 3), got (2, 3, 3)",
+        "jax.vmap(jq.Body)",
+    ),
+    (
+        lambda: jq.Body(INERTIA.at[0, 1].set(0.1)),
+        ValueError,
+        "inertia: wanted a symmetric matrix, got",
+        "0.1",
+    ),
+    (
+        lambda: jq.Body(jnp.diag(jnp.array([1.0, -1, 1]))),
+        ValueError,
+        "inertia: wanted a positive definite inertia",
+        "-1.",
+    ),
+    (
+        lambda: jq.Body(jnp.diag(jnp.array([1.0, 0, 1]))),
+        ValueError,
+        "inertia: wanted a positive definite inertia",
+        "0.",
+    ),
+    (
+        lambda: jq.Body(jnp.diag(jnp.array([1.0, 1, 3]))),
+        ValueError,
+        "inertia: wanted moments with I1 + I2 >= I3",
+        "[1. 1. 3.]",
+    ),
     (lambda: jq.Body(INERTIA * NAN), ValueError, "inertia: wanted finite values, got", "nan"),
-    (lambda: jq.Body.from_principal(FOUR_ROWS), ValueError, "moments: wanted shape (3,), got (4, 3)"),
-    (lambda: jq.Body.from_principal(np.array([1, 2, 2])), TypeError, "moments: wanted a floating dtype, got int64"),
-    (lambda: jq.Body.from_principal(jnp.array([1.0, -1, 1])), ValueError, "moments: wanted a positive definite inertia", "-1."),
+    (
+        lambda: jq.Body.from_principal(FOUR_ROWS),
+        ValueError,
+        "moments: wanted shape (3,), got (4, 3)",
+    ),
+    (
+        lambda: jq.Body.from_principal(np.array([1, 2, 2])),
+        TypeError,
+        "moments: wanted a floating dtype, got int64",
+    ),
+    (
+        lambda: jq.Body.from_principal(jnp.array([1.0, -1, 1])),
+        ValueError,
+        "moments: wanted a positive definite inertia",
+        "-1.",
+    ),
     (
         lambda: jq.Body.from_principal(jnp.array([1.0, 1, 3])),
         ValueError,
         "moments: wanted moments with I1 + I2 >= I3",
         "[1. 1. 3.]",
     ),
-    (lambda: jq.Body.from_principal(V * NAN), ValueError, "moments: wanted finite values, got", "nan"),
-    (lambda: jq.Body.from_principal(jnp.ones(3), V), ValueError, "axes: wanted shape (4,), got (3,)"),
+    (
+        lambda: jq.Body.from_principal(V * NAN),
+        ValueError,
+        "moments: wanted finite values, got",
+        "nan",
+    ),
+    (
+        lambda: jq.Body.from_principal(jnp.ones(3), V),
+        ValueError,
+        "axes: wanted shape (4,), got (3,)",
+    ),
     (
         lambda: jq.Body.from_principal(jnp.ones(3, jnp.float32), Q),
         TypeError,
@@ -257,50 +422,147 @@ CASES = [
     ),
     (lambda: jq.Body.from_principal(jnp.ones(3), 2 * Q), ValueError, "axes: " + ONE_UNIT, "norm 2"),
     (lambda: jq.Body.from_parameters(V), ValueError, "theta: wanted shape (6,), got (3,)"),
-    (lambda: jq.Body.from_parameters(jnp.full(6, 1e3)), ValueError, "theta: wanted exponentials", "float64 can hold", "[inf inf"),
-    (lambda: jq.Body.from_parameters(jnp.array([-400.0] * 3 + [0.0] * 3)), ValueError, "theta: wanted exponentials", "[0. 0. 0.]"),
-    (lambda: jq.Body.from_parameters(jnp.full(6, 60.0, jnp.float32)), ValueError, "theta: wanted exponentials", "float32 can"),
-    (lambda: jq.Body.from_parameters(jnp.ones(6, int)), TypeError, "theta: wanted a floating dtype, got int64"),
+    (
+        lambda: jq.Body.from_parameters(jnp.full(6, 1e3)),
+        ValueError,
+        "theta: wanted exponentials",
+        "float64 can hold",
+        "[inf inf",
+    ),
+    (
+        lambda: jq.Body.from_parameters(jnp.array([-400.0] * 3 + [0.0] * 3)),
+        ValueError,
+        "theta: wanted exponentials",
+        "[0. 0. 0.]",
+    ),
+    (
+        lambda: jq.Body.from_parameters(jnp.full(6, 60.0, jnp.float32)),
+        ValueError,
+        "theta: wanted exponentials",
+        "float32 can",
+    ),
+    (
+        lambda: jq.Body.from_parameters(jnp.ones(6, int)),
+        TypeError,
+        "theta: wanted a floating dtype, got int64",
+    ),
     (lambda: jq.Body.box(V, V), ValueError, "mass: wanted shape (), got (3,)"),
-    (lambda: jq.Body.box(jnp.asarray(2), V), TypeError, "mass: wanted a floating dtype, got int64 (write 1.0, not 1)"),
+    (
+        lambda: jq.Body.box(jnp.asarray(2), V),
+        TypeError,
+        "mass: wanted a floating dtype, got int64 (write 1.0, not 1)",
+    ),
     (lambda: jq.Body.box(True, V), TypeError, "mass: wanted a floating dtype, got bool"),
-    (lambda: jq.Body.box(2.0, [1, 2, 3]), TypeError, "sides: wanted a floating dtype, got int64 (write 1.0, not 1)"),
+    (
+        lambda: jq.Body.box(2.0, [1, 2, 3]),
+        TypeError,
+        "sides: wanted a floating dtype, got int64 (write 1.0, not 1)",
+    ),
     (lambda: jq.Body.box(-2.0, V), ValueError, "mass: wanted positive values, got -2.0"),
     (lambda: jq.Body.box(float("inf"), V), ValueError, "mass: wanted finite values, got inf"),
     (lambda: jq.Body.box(2.0, Q), ValueError, "sides: wanted shape (3,), got (4,)"),
-    (lambda: jq.Body.box(2.0, jnp.array([1.0, 0, 1])), ValueError, "sides: wanted positive values, got [1. 0. 1.]"),
+    (
+        lambda: jq.Body.box(2.0, jnp.array([1.0, 0, 1])),
+        ValueError,
+        "sides: wanted positive values, got [1. 0. 1.]",
+    ),
     (lambda: jq.Body.box(2.0, V * NAN), ValueError, "sides: wanted positive values, got", "nan"),
     (lambda: jq.Body.cylinder(0.0, 1.0, 1.0), ValueError, "mass: wanted positive values, got 0.0"),
-    (lambda: jq.Body.cylinder(1.0, -1.0, 1.0), ValueError, "radius: wanted positive values, got -1.0"),
-    (lambda: jq.Body.cylinder(1.0, 1.0, NAN), ValueError, "height: wanted positive values, got nan"),
+    (
+        lambda: jq.Body.cylinder(1.0, -1.0, 1.0),
+        ValueError,
+        "radius: wanted positive values, got -1.0",
+    ),
+    (
+        lambda: jq.Body.cylinder(1.0, 1.0, NAN),
+        ValueError,
+        "height: wanted positive values, got nan",
+    ),
     (lambda: jq.Body.cylinder(1.0, 1.0, V), ValueError, "height: wanted shape (), got (3,)"),
     (lambda: BODY.shifted(-1.0, V), ValueError, "mass: wanted positive values, got -1.0"),
     (lambda: BODY.shifted(1.0, Q), ValueError, "offset: wanted shape (3,), got (4,)"),
     (lambda: setattr(BODY, "mass", 1.0), AttributeError, "Body is immutable: cannot set 'mass'"),
     # torques, control
     (lambda: torques.heavy_top(V, V), ValueError, "weight: wanted shape (), got (3,)"),
-    (lambda: torques.heavy_top(np.int32(1), V), TypeError, "weight: wanted a floating dtype, got int32"),
+    (
+        lambda: torques.heavy_top(np.int32(1), V),
+        TypeError,
+        "weight: wanted a floating dtype, got int32",
+    ),
     (lambda: torques.heavy_top(1.0, Q), ValueError, "offset: wanted shape (3,), got (4,)"),
     (lambda: torques.drag(0.5), ValueError, "damping: wanted shape (3,) or (3, 3), got ()"),
-    (lambda: torques.drag(jnp.ones((3, 4))), ValueError, "damping: wanted shape (3,) or (3, 3), got (3, 4)"),
-    (lambda: jq.schemes.damped(jq.pcdm1, 0.1), ValueError, "damping: wanted shape (3,) or (3, 3), got ()"),
-    (lambda: jq.schemes.damped(jq.pcdm1, [1, 2, 3]), TypeError, "damping: wanted a floating dtype, got int64"),
+    (
+        lambda: torques.drag(jnp.ones((3, 4))),
+        ValueError,
+        "damping: wanted shape (3,) or (3, 3), got (3, 4)",
+    ),
+    (
+        lambda: jq.schemes.damped(jq.pcdm1, 0.1),
+        ValueError,
+        "damping: wanted shape (3,) or (3, 3), got ()",
+    ),
+    (
+        lambda: jq.schemes.damped(jq.pcdm1, [1, 2, 3]),
+        TypeError,
+        "damping: wanted a floating dtype, got int64",
+    ),
     (lambda: gyro(noise=jnp.ones(2)), ValueError, "gyro.noise: wanted shape () or (3,), got (2,)"),
-    (lambda: gyro(noise=-1.0), ValueError, "gyro.noise: wanted finite values of at least 0, got -1.0"),
-    (lambda: gyro(walk=jnp.array([0.0, 1.0, NAN])), ValueError, "gyro.walk: wanted finite values of at least 0, got [ 0.  1. nan]"),
-    (lambda: gyro(scale=jnp.array([0.0, 0.0, -1.0])), ValueError, "gyro.scale: wanted values above -1, got [ 0.  0. -1.]"),
-    (lambda: gyro(misalignment=jnp.ones(6)), ValueError, "gyro.misalignment: wanted axes that span space, got [1. 1."),
+    (
+        lambda: gyro(noise=-1.0),
+        ValueError,
+        "gyro.noise: wanted finite values of at least 0, got -1.0",
+    ),
+    (
+        lambda: gyro(walk=jnp.array([0.0, 1.0, NAN])),
+        ValueError,
+        "gyro.walk: wanted finite values of at least 0, got [ 0.  1. nan]",
+    ),
+    (
+        lambda: gyro(scale=jnp.array([0.0, 0.0, -1.0])),
+        ValueError,
+        "gyro.scale: wanted values above -1, got [ 0.  0. -1.]",
+    ),
+    (
+        lambda: gyro(misalignment=jnp.ones(6)),
+        ValueError,
+        "gyro.misalignment: wanted axes that span space, got [1. 1.",
+    ),
     (lambda: gyro(bias=V * NAN), ValueError, "gyro.bias: wanted finite values"),
-    (lambda: lqr(command_cost=jnp.zeros((1, 1))), ValueError, "command_cost: wanted a positive definite matrix, got [[0.0]]"),
-    (lambda: lqr(b=jnp.eye(2), command_cost=jnp.ones((2, 2))), ValueError, "command_cost: wanted a positive definite matrix"),
-    (lambda: lqr(state_cost=jnp.diag(jnp.array([1.0, -1.0]))), ValueError, "state_cost: wanted a positive semidefinite matrix"),
-    (lambda: lqr(state_cost=jnp.triu(jnp.ones((2, 2)))), ValueError, "state_cost: wanted a symmetric matrix, got [[1.0, 1.0],"),
+    (
+        lambda: lqr(command_cost=jnp.zeros((1, 1))),
+        ValueError,
+        "command_cost: wanted a positive definite matrix, got [[0.0]]",
+    ),
+    (
+        lambda: lqr(b=jnp.eye(2), command_cost=jnp.ones((2, 2))),
+        ValueError,
+        "command_cost: wanted a positive definite matrix",
+    ),
+    (
+        lambda: lqr(state_cost=jnp.diag(jnp.array([1.0, -1.0]))),
+        ValueError,
+        "state_cost: wanted a positive semidefinite matrix",
+    ),
+    (
+        lambda: lqr(state_cost=jnp.triu(jnp.ones((2, 2)))),
+        ValueError,
+        "state_cost: wanted a symmetric matrix, got [[1.0, 1.0],",
+    ),
     (lambda: lqr(a=jnp.eye(2) * NAN), ValueError, "a: wanted finite values"),
     (lambda: gyro(walk="low"), TypeError, "gyro.walk: wanted an array of floats, got 'low'"),
     (lambda: gyro(bias=jnp.ones(())), ValueError, "gyro.bias: wanted shape (3,), got ()"),
     (lambda: torques.magnetic(Q, lambda t: V), ValueError, "dipole: wanted shape (3,), got (4,)"),
-    (lambda: control.quaternion_law(START, GAINS, V), ValueError, "target: wanted shape (4,), got (3,)"),
-    (lambda: control.quaternion_law(START, GAINS, 2 * Q), ValueError, "target: " + ONE_UNIT, "norm 2"),
+    (
+        lambda: control.quaternion_law(START, GAINS, V),
+        ValueError,
+        "target: wanted shape (4,), got (3,)",
+    ),
+    (
+        lambda: control.quaternion_law(START, GAINS, 2 * Q),
+        ValueError,
+        "target: " + ONE_UNIT,
+        "norm 2",
+    ),
     (lambda: control.at_rest(1.01 * Q), ValueError, "q: " + ONE_UNIT, "norm 1.01"),
     (
         lambda: control.tracking_law(BODY, START, GAINS, control.Reference(2 * Q, V, V)),
@@ -315,10 +577,18 @@ CASES = [
         "tau, limits: wanted leading axes",
         "(2, 3), (4, 3)",
     ),
-    (lambda: actuators.saturate_smooth(V, jnp.inf), ValueError, "limits: wanted finite values, got [inf inf inf]"),
+    (
+        lambda: actuators.saturate_smooth(V, jnp.inf),
+        ValueError,
+        "limits: wanted finite values, got [inf inf inf]",
+    ),
     # mechanics
     (lambda: mechanics.retract(START, V), ValueError, "delta: wanted shape (6,), got (3,)"),
-    (lambda: mechanics.retract(AUX, jnp.zeros(6)), ValueError, "delta: wanted shape (9,), got (6,)"),
+    (
+        lambda: mechanics.retract(AUX, jnp.zeros(6)),
+        ValueError,
+        "delta: wanted shape (9,), got (6,)",
+    ),
     # grid
     (lambda: jq.grid(0.0, 0.0, 4), ValueError, "dt: wanted a positive step, got 0.0"),
     (lambda: jq.grid(0.0, -0.1, 4), ValueError, "dt: wanted a positive step, got -0.1"),
@@ -334,19 +604,51 @@ CASES = [
     (lambda: jq.grid(0.0, 0.1, jnp.asarray(4)), TypeError, "steps: wanted an integer, got Array(4"),
     # keys
     (lambda: quaternion.random(0), TypeError, "key: wanted a jax.random.key, got 0"),
-    (lambda: quaternion.random(jnp.uint32(3)), TypeError, "key: wanted a jax.random.key, got Array(3"),
-    (lambda: quaternion.random(jnp.arange(3, dtype=jnp.uint32)), TypeError, "key: wanted a jax.random.key, got Array("),
-    (lambda: quaternion.random(jax.random.split(KEY)), ValueError, "key: wanted one key, got shape (2,)"),
-    (lambda: quaternion.random(jax.random.split(jax.random.PRNGKey(0))), ValueError, "key: wanted one key, got shape (2,)"),
-    (lambda: jq.Body.random(jax.random.split(KEY)), ValueError, "key: wanted one key, got shape (2,)"),
+    (
+        lambda: quaternion.random(jnp.uint32(3)),
+        TypeError,
+        "key: wanted a jax.random.key, got Array(3",
+    ),
+    (
+        lambda: quaternion.random(jnp.arange(3, dtype=jnp.uint32)),
+        TypeError,
+        "key: wanted a jax.random.key, got Array(",
+    ),
+    (
+        lambda: quaternion.random(jax.random.split(KEY)),
+        ValueError,
+        "key: wanted one key, got shape (2,)",
+    ),
+    (
+        lambda: quaternion.random(jax.random.split(jax.random.PRNGKey(0))),
+        ValueError,
+        "key: wanted one key, got shape (2,)",
+    ),
+    (
+        lambda: jq.Body.random(jax.random.split(KEY)),
+        ValueError,
+        "key: wanted one key, got shape (2,)",
+    ),
     (
         lambda: jq.sensors.measure(jq.sensors.Gyro.ideal(), FOUR_ROWS, 0.1, jax.random.split(KEY)),
         ValueError,
         "key: wanted one key, got shape (2,)",
     ),
-    (lambda: jq.ensembles.draw(lambda key: key, 3, jax.random.split(KEY)), ValueError, "key: wanted one key, got shape (2,)"),
-    (lambda: jq.ensembles.keys(None, jnp.arange(3)), TypeError, "key: wanted a jax.random.key, got None"),
-    (lambda: jq.ensembles.keys(KEY, jnp.arange(3.0)), TypeError, "index: wanted integers, got float64"),
+    (
+        lambda: jq.ensembles.draw(lambda key: key, 3, jax.random.split(KEY)),
+        ValueError,
+        "key: wanted one key, got shape (2,)",
+    ),
+    (
+        lambda: jq.ensembles.keys(None, jnp.arange(3)),
+        TypeError,
+        "key: wanted a jax.random.key, got None",
+    ),
+    (
+        lambda: jq.ensembles.keys(KEY, jnp.arange(3.0)),
+        TypeError,
+        "index: wanted integers, got float64",
+    ),
     (lambda: jq.ensembles.keys(KEY, 3), ValueError, "index: wanted shape (m,), got ()"),
     (lambda: fit(key=jax.random.split(KEY)), ValueError, "key: wanted one key, got shape (2,)"),
     # rollout: start
@@ -354,35 +656,106 @@ CASES = [
     (lambda: rollout(start=None), TypeError, "start: wanted a jq.State, got None"),
     (lambda: rollout(start=jq.State(V, V)), ValueError, "start.q: wanted shape (4,), got (3,)"),
     (lambda: rollout(start=jq.State(Q, Q)), ValueError, "start.omega: wanted shape (3,), got (4,)"),
-    (lambda: rollout(start=jq.State(jnp.stack([Q, Q]), FOUR_ROWS[:2])), ValueError, "start.q: wanted", "(2, 4)", SCHEME_HINT),
-    (lambda: rollout(start=jq.State(Q.astype(int), V)), TypeError, "start.q: wanted a floating dtype, got int64"),
-    (lambda: rollout(start=jq.State(None, V)), TypeError, "start.q: wanted an array of floats, got None"),
+    (
+        lambda: rollout(start=jq.State(jnp.stack([Q, Q]), FOUR_ROWS[:2])),
+        ValueError,
+        "start.q: wanted",
+        "(2, 4)",
+        SCHEME_HINT,
+    ),
+    (
+        lambda: rollout(start=jq.State(Q.astype(int), V)),
+        TypeError,
+        "start.q: wanted a floating dtype, got int64",
+    ),
+    (
+        lambda: rollout(start=jq.State(None, V)),
+        TypeError,
+        "start.q: wanted an array of floats, got None",
+    ),
     (lambda: rollout(start=jq.State(1.01 * Q, V)), ValueError, "start.q: " + ONE_UNIT, "norm 1.01"),
     (lambda: rollout(start=jq.State(Q * NAN, V)), ValueError, "start.q: " + ONE_UNIT, "nan"),
-    (lambda: rollout(start=jq.State(Q, V * NAN)), ValueError, "start.omega: wanted finite values, got [nan nan nan]"),
-    (lambda: rollout(start=jq.State(single(Q), V)), TypeError, "start: wanted one dtype, got q float32 beside float64"),
-    (lambda: rollout(start=jq.State(Q, V, {"wheel": V.astype(int)})), TypeError, "start.aux: wanted a floating dtype, got int64"),
-    (lambda: rollout(start=jq.State(Q, V, V * NAN)), ValueError, "start.aux: wanted finite values, got [nan nan nan]"),
-    (lambda: rollout(start=jq.State(Q, V, single(V))), TypeError, "start: wanted one dtype, got q float64 beside float32"),
+    (
+        lambda: rollout(start=jq.State(Q, V * NAN)),
+        ValueError,
+        "start.omega: wanted finite values, got [nan nan nan]",
+    ),
+    (
+        lambda: rollout(start=jq.State(single(Q), V)),
+        TypeError,
+        "start: wanted one dtype, got q float32 beside float64",
+    ),
+    (
+        lambda: rollout(start=jq.State(Q, V, {"wheel": V.astype(int)})),
+        TypeError,
+        "start.aux: wanted a floating dtype, got int64",
+    ),
+    (
+        lambda: rollout(start=jq.State(Q, V, V * NAN)),
+        ValueError,
+        "start.aux: wanted finite values, got [nan nan nan]",
+    ),
+    (
+        lambda: rollout(start=jq.State(Q, V, single(V))),
+        TypeError,
+        "start: wanted one dtype, got q float64 beside float32",
+    ),
     # rollout: body, grid
     (lambda: rollout(body=INERTIA), TypeError, "body: wanted a jq.Body, got ArrayImpl"),
     (lambda: rollout(body=None), TypeError, "body: wanted a jq.Body, got None"),
-    (lambda: rollout(body=single(BODY)), TypeError, "body: wanted the dtype of the start, float64, got float32"),
+    (
+        lambda: rollout(body=single(BODY)),
+        TypeError,
+        "body: wanted the dtype of the start, float64, got float32",
+    ),
     (
         lambda: rollout(body=jax.vmap(jq.Body)(jnp.stack([INERTIA, INERTIA]))),
         ValueError,
         "body: wanted one body, inertia of shape (3, 3), got (2, 3, 3)",
         SCHEME_HINT,
     ),
-    (lambda: rollout(grid=(0.0, 0.1, 4)), TypeError, "grid: wanted a jq.grid(t0, dt, steps), got tuple"),
+    (
+        lambda: rollout(grid=(0.0, 0.1, 4)),
+        TypeError,
+        "grid: wanted a jq.grid(t0, dt, steps), got tuple",
+    ),
     (lambda: rollout(grid=None), TypeError, "grid: wanted a jq.grid(t0, dt, steps), got None"),
     # rollout: what the torque returns
-    (lambda: rollout(torque=own(Q)), ValueError, "torque spring: wanted an array of shape (3,) and dtype float64, got float64[4]"),
-    (lambda: rollout(torque=own(single(V))), ValueError, "torque spring: wanted", "dtype float64, got float32[3]"),
-    (lambda: rollout(torque=own(V.astype(int))), ValueError, "torque spring: wanted", "dtype float64, got int64[3]"),
-    (lambda: rollout(torque=own(0.0)), TypeError, "torque spring: wanted an array of shape (3,)", "got float"),
-    (lambda: rollout(torque=own(None)), TypeError, "torque spring: wanted an array of shape (3,)", "got None"),
-    (lambda: rollout(torque=own([0.0, 0.0, 0.0])), TypeError, "torque spring: wanted an array of shape (3,)", "got ['float'"),
+    (
+        lambda: rollout(torque=own(Q)),
+        ValueError,
+        "torque spring: wanted an array of shape (3,) and dtype float64, got float64[4]",
+    ),
+    (
+        lambda: rollout(torque=own(single(V))),
+        ValueError,
+        "torque spring: wanted",
+        "dtype float64, got float32[3]",
+    ),
+    (
+        lambda: rollout(torque=own(V.astype(int))),
+        ValueError,
+        "torque spring: wanted",
+        "dtype float64, got int64[3]",
+    ),
+    (
+        lambda: rollout(torque=own(0.0)),
+        TypeError,
+        "torque spring: wanted an array of shape (3,)",
+        "got float",
+    ),
+    (
+        lambda: rollout(torque=own(None)),
+        TypeError,
+        "torque spring: wanted an array of shape (3,)",
+        "got None",
+    ),
+    (
+        lambda: rollout(torque=own([0.0, 0.0, 0.0])),
+        TypeError,
+        "torque spring: wanted an array of shape (3,)",
+        "got ['float'",
+    ),
     (
         lambda: rollout(torque=own((V, V))),
         TypeError,
@@ -394,48 +767,136 @@ CASES = [
         ValueError,
         "torque spring: wanted an array of shape (3,) and dtype float32, got float64[3]",
     ),
-    (lambda: rollout(start=AUX, torque=own(V)), TypeError, "torque spring: wanted (torque, d aux/dt)", "got float64[3]"),
-    (lambda: rollout(start=AUX, torque=own([V, V])), TypeError, "torque spring: wanted (torque, d aux/dt)", "got ['float64[3]'"),
-    (lambda: rollout(start=AUX, torque=own((V, Q))), ValueError, "torque spring: wanted d aux/dt", "float64[3], got float64[4]"),
+    (
+        lambda: rollout(start=AUX, torque=own(V)),
+        TypeError,
+        "torque spring: wanted (torque, d aux/dt)",
+        "got float64[3]",
+    ),
+    (
+        lambda: rollout(start=AUX, torque=own([V, V])),
+        TypeError,
+        "torque spring: wanted (torque, d aux/dt)",
+        "got ['float64[3]'",
+    ),
+    (
+        lambda: rollout(start=AUX, torque=own((V, Q))),
+        ValueError,
+        "torque spring: wanted d aux/dt",
+        "float64[3], got float64[4]",
+    ),
     (
         lambda: rollout(start=AUX, torque=own((V, {"a": V}))),
         ValueError,
         "torque spring: wanted d aux/dt",
         "got {'a': 'float64[3]'}",
     ),
-    (lambda: rollout(start=AUX, torque=own((V, single(V)))), ValueError, "torque spring: wanted d aux/dt", "got float32[3]"),
-    (lambda: rollout(start=AUX, torque=own((Q, V))), ValueError, "torque spring: wanted an array of shape (3,)", "got float64[4]"),
-    (lambda: jq.zhao(BODY, own(Q), 0.0, START, 0.1, None), ValueError, "torque spring: wanted an array", "got float64[4]"),
-    (lambda: jq.lie_euler(BODY, own(V), 0.0, AUX, 0.1, None), TypeError, "torque spring: wanted (torque, d aux/dt)"),
+    (
+        lambda: rollout(start=AUX, torque=own((V, single(V)))),
+        ValueError,
+        "torque spring: wanted d aux/dt",
+        "got float32[3]",
+    ),
+    (
+        lambda: rollout(start=AUX, torque=own((Q, V))),
+        ValueError,
+        "torque spring: wanted an array of shape (3,)",
+        "got float64[4]",
+    ),
+    (
+        lambda: jq.zhao(BODY, own(Q), 0.0, START, 0.1, None),
+        ValueError,
+        "torque spring: wanted an array",
+        "got float64[4]",
+    ),
+    (
+        lambda: jq.lie_euler(BODY, own(V), 0.0, AUX, 0.1, None),
+        TypeError,
+        "torque spring: wanted (torque, d aux/dt)",
+    ),
     # rollout: sampling, saving, options
-    (lambda: rollout(inputs=FOUR_ROWS[:3]), ValueError, "inputs: wanted leading axis 4 (steps // sample_every), got shape (3, 3)"),
-    (lambda: rollout(inputs=FOUR_ROWS, sample_every=2), ValueError, "inputs: wanted leading axis 2", "got shape (4, 3)"),
-    (lambda: rollout(inputs={"wind": jnp.asarray(1.0)}), ValueError, "inputs: wanted leading axis 4", "got shape ()"),
+    (
+        lambda: rollout(inputs=FOUR_ROWS[:3]),
+        ValueError,
+        "inputs: wanted leading axis 4 (steps // sample_every), got shape (3, 3)",
+    ),
+    (
+        lambda: rollout(inputs=FOUR_ROWS, sample_every=2),
+        ValueError,
+        "inputs: wanted leading axis 2",
+        "got shape (4, 3)",
+    ),
+    (
+        lambda: rollout(inputs={"wind": jnp.asarray(1.0)}),
+        ValueError,
+        "inputs: wanted leading axis 4",
+        "got shape ()",
+    ),
     (lambda: rollout(sample_every=0), ValueError, "sample_every: wanted at least 1, got 0"),
-    (lambda: rollout(sample_every=3), ValueError, "sample_every: wanted a divisor of the 4 steps, got 3"),
+    (
+        lambda: rollout(sample_every=3),
+        ValueError,
+        "sample_every: wanted a divisor of the 4 steps, got 3",
+    ),
     (lambda: rollout(sample_every=2.0), TypeError, "sample_every: wanted an integer, got 2.0"),
     (lambda: rollout(save_every=-1), ValueError, "save_every: wanted at least 1, got -1"),
-    (lambda: rollout(save_every=8), ValueError, "save_every: wanted a divisor of the 4 steps, got 8"),
+    (
+        lambda: rollout(save_every=8),
+        ValueError,
+        "save_every: wanted a divisor of the 4 steps, got 8",
+    ),
     (lambda: rollout(save_every=None), TypeError, "save_every: wanted an integer, got None"),
-    (lambda: rollout(checkpoint="all"), ValueError, "checkpoint: wanted one of 'none', 'sqrt', 'reversible', got 'all'"),
+    (
+        lambda: rollout(checkpoint="all"),
+        ValueError,
+        "checkpoint: wanted one of 'none', 'sqrt', 'reversible', got 'all'",
+    ),
     (lambda: rollout(checkpoint=0), ValueError, "checkpoint: wanted at least 1, got 0"),
     (lambda: rollout(checkpoint=True), TypeError, "checkpoint: wanted an integer, got True"),
     (lambda: rollout(checkpoint=None), TypeError, "checkpoint: wanted an integer, got None"),
-    (lambda: rollout(checkpoint="reversible"), ValueError, 'checkpoint: "reversible" wanted a time-reversible scheme (no_squish'),
-    (lambda: rollout(engine="gpu"), ValueError, "engine: wanted one of 'scan', 'fused', 'auto', got 'gpu'"),
-    (lambda: rollout(engine=None), ValueError, "engine: wanted one of 'scan', 'fused', 'auto', got None"),
-    (lambda: rollout(engine="fused", check=True), ValueError, 'engine: "fused" has neither check=True'),
+    (
+        lambda: rollout(checkpoint="reversible"),
+        ValueError,
+        'checkpoint: "reversible" wanted a time-reversible scheme (no_squish',
+    ),
+    (
+        lambda: rollout(engine="gpu"),
+        ValueError,
+        "engine: wanted one of 'scan', 'fused', 'auto', got 'gpu'",
+    ),
+    (
+        lambda: rollout(engine=None),
+        ValueError,
+        "engine: wanted one of 'scan', 'fused', 'auto', got None",
+    ),
+    (
+        lambda: rollout(engine="fused", check=True),
+        ValueError,
+        'engine: "fused" has neither check=True',
+    ),
     # rollout: what is no array
-    (lambda: rollout(save=lambda t, state, params: "ab"), TypeError, "save: wanted arrays, got 'ab'"),
+    (
+        lambda: rollout(save=lambda t, state, params: "ab"),
+        TypeError,
+        "save: wanted arrays, got 'ab'",
+    ),
     (
         lambda: rollout(save=lambda t, state, params: {"a": V, "b": [object]}),
         TypeError,
         "save: wanted arrays, got <",
         "at ['b'][0]",
     ),
-    (lambda: rollout(inputs=np.array(["a", "b", "c", "d"])), TypeError, "inputs: wanted arrays of numbers, got <U1"),
+    (
+        lambda: rollout(inputs=np.array(["a", "b", "c", "d"])),
+        TypeError,
+        "inputs: wanted arrays of numbers, got <U1",
+    ),
     (lambda: rollout(check=1), TypeError, "check: wanted True or False, got 1"),
-    (lambda: sampled(init=lambda start, params: "none"), TypeError, "controller.init: wanted arrays, got 'none'"),
+    (
+        lambda: sampled(init=lambda start, params: "none"),
+        TypeError,
+        "controller.init: wanted arrays, got 'none'",
+    ),
     (
         lambda: sampled(update=lambda t, state, memory, p, value: ("go", memory)),
         TypeError,
@@ -447,28 +908,90 @@ CASES = [
         TypeError,
         "simulate: wanted arrays",
     ),
-    (lambda: jq.ensemble(lambda key: "ab", lambda m: 1.0, 3, KEY, reduce=jq.ensembles.mean()), TypeError, "sample: wanted arrays"),
     (
-        lambda: jq.ensemble(lambda key: 1.0, jnp.sin, 3, KEY, reduce=jq.ensembles.mean(lambda rows: "ab"), progress=False),
+        lambda: jq.ensemble(lambda key: "ab", lambda m: 1.0, 3, KEY, reduce=jq.ensembles.mean()),
+        TypeError,
+        "sample: wanted arrays",
+    ),
+    (
+        lambda: jq.ensemble(
+            lambda key: 1.0,
+            jnp.sin,
+            3,
+            KEY,
+            reduce=jq.ensembles.mean(lambda rows: "ab"),
+            progress=False,
+        ),
         TypeError,
         "of: wanted arrays, got 'ab'",
     ),
-    (lambda: jq.ensembles.quantiles("ab"), TypeError, "probabilities: wanted a sequence of numbers, got 'ab'"),
-    (lambda: jq.ensembles.quantiles([0.5], accuracy="ab"), TypeError, "accuracy: wanted a number, got 'ab'"),
-    (lambda: quaternion.random(KEY, 5), TypeError, "shape: wanted a tuple of integers, got 5 (write (5,))"),
-    (lambda: quaternion.random(KEY, (-1,)), ValueError, "shape: wanted integers of at least 0, got (-1,)"),
-    (lambda: quaternion.random(KEY, dtype=int), TypeError, "dtype: wanted a floating dtype or None, got <class 'int'>"),
+    (
+        lambda: jq.ensembles.quantiles("ab"),
+        TypeError,
+        "probabilities: wanted a sequence of numbers, got 'ab'",
+    ),
+    (
+        lambda: jq.ensembles.quantiles([0.5], accuracy="ab"),
+        TypeError,
+        "accuracy: wanted a number, got 'ab'",
+    ),
+    (
+        lambda: quaternion.random(KEY, 5),
+        TypeError,
+        "shape: wanted a tuple of integers, got 5 (write (5,))",
+    ),
+    (
+        lambda: quaternion.random(KEY, (-1,)),
+        ValueError,
+        "shape: wanted integers of at least 0, got (-1,)",
+    ),
+    (
+        lambda: quaternion.random(KEY, dtype=int),
+        TypeError,
+        "dtype: wanted a floating dtype or None, got <class 'int'>",
+    ),
     (lambda: mechanics.energy(BODY, None), TypeError, "state: wanted a jq.State, got None"),
-    (lambda: jq.symmetric_top_bm4(None, torques.zero, 0.0, START, 0.1, None), TypeError, "body: wanted a jq.Body, got None"),
+    (
+        lambda: jq.symmetric_top_bm4(None, torques.zero, 0.0, START, 0.1, None),
+        TypeError,
+        "body: wanted a jq.Body, got None",
+    ),
     (lambda: fit(params=V * NAN), ValueError, "params: wanted finite values, got [nan nan nan]"),
     # the path
     (lambda: path().at(1.5), ValueError, "t: wanted times within [0.0, 1.0], got 1.5"),
-    (lambda: path().at(jnp.array([0.5, -0.1])), ValueError, "t: wanted times within [0.0, 1.0], got [ 0.5 -0.1]"),
-    (lambda: jax.tree.map(lambda x: x[:1], path()).at(0.0), ValueError, "path: wanted at least two rows", "got 1"),
-    (lambda: jax.jit(lambda x: fit(params=x))(V), TypeError, "params: wanted concrete arrays", "outside jit"),
-    (lambda: jax.jit(lambda x: jq.fit_covariance(lambda p: p, x))(V), TypeError, "params: wanted concrete arrays", "outside jit"),
-    (lambda: jq.Body(INERTIA.astype(jnp.bfloat16)), TypeError, "inertia: wanted float32 or float64, got bfloat16"),
-    (lambda: jq.Body.from_principal(V.astype(jnp.float16)), TypeError, "moments: wanted float32 or float64, got float16"),
+    (
+        lambda: path().at(jnp.array([0.5, -0.1])),
+        ValueError,
+        "t: wanted times within [0.0, 1.0], got [ 0.5 -0.1]",
+    ),
+    (
+        lambda: jax.tree.map(lambda x: x[:1], path()).at(0.0),
+        ValueError,
+        "path: wanted at least two rows",
+        "got 1",
+    ),
+    (
+        lambda: jax.jit(lambda x: fit(params=x))(V),
+        TypeError,
+        "params: wanted concrete arrays",
+        "outside jit",
+    ),
+    (
+        lambda: jax.jit(lambda x: jq.fit_covariance(lambda p: p, x))(V),
+        TypeError,
+        "params: wanted concrete arrays",
+        "outside jit",
+    ),
+    (
+        lambda: jq.Body(INERTIA.astype(jnp.bfloat16)),
+        TypeError,
+        "inertia: wanted float32 or float64, got bfloat16",
+    ),
+    (
+        lambda: jq.Body.from_principal(V.astype(jnp.float16)),
+        TypeError,
+        "moments: wanted float32 or float64, got float16",
+    ),
     (
         lambda: rollout(body=single(BODY), start=single(START), grid=jq.grid(0.0, 1e-46, 2)),
         ValueError,
@@ -479,9 +1002,15 @@ CASES = [
         ValueError,
         "grid: wanted a t0 within the range of float32, got 1e+39",
     ),
-    (lambda: jq.ensembles.keys(KEY, jnp.array([-1])), ValueError, "index: wanted finite values of at least 0, got [-1]"),
     (
-        lambda: jq.ensemble(lambda key: None, lambda member: V, 5, KEY, reduce=jq.ensembles.mean(), progress=False),
+        lambda: jq.ensembles.keys(KEY, jnp.array([-1])),
+        ValueError,
+        "index: wanted finite values of at least 0, got [-1]",
+    ),
+    (
+        lambda: jq.ensemble(
+            lambda key: None, lambda member: V, 5, KEY, reduce=jq.ensembles.mean(), progress=False
+        ),
         ValueError,
         "sample: wanted at least one array of a member, got None",
     ),
@@ -490,52 +1019,118 @@ CASES = [
     (lambda: fit(steps=0), ValueError, "steps: wanted at least 1, got 0"),
     (lambda: fit(steps=2.0), TypeError, "steps: wanted an integer, got 2.0"),
     (lambda: fit(chunk=0), ValueError, "chunk: wanted at least 1, got 0"),
-    (lambda: fit(mode="both"), ValueError, "mode: wanted one of 'auto', 'forward', 'reverse', got 'both'"),
+    (
+        lambda: fit(mode="both"),
+        ValueError,
+        "mode: wanted one of 'auto', 'forward', 'reverse', got 'both'",
+    ),
     (lambda: fit(params=jnp.ones(2, int)), TypeError, "params: wanted a floating dtype, got int64"),
     (
         lambda: fit(params={"gain": ["high"]}),
         TypeError,
         "params: wanted an array of floats, got 'high' at params['gain'][0]; split the tree (equinox.partition does)",
     ),
-    (lambda: fit(params={"order": 2}), TypeError, "params: wanted a floating dtype, got int64", "at params['order']; split"),
-    (lambda: fit(params=(TEN, jnp.sin)), TypeError, "params: wanted an array of floats, got <", "at params[1]"),
+    (
+        lambda: fit(params={"order": 2}),
+        TypeError,
+        "params: wanted a floating dtype, got int64",
+        "at params['order']; split",
+    ),
+    (
+        lambda: fit(params=(TEN, jnp.sin)),
+        TypeError,
+        "params: wanted an array of floats, got <",
+        "at params[1]",
+    ),
     (lambda: fit(params=()), ValueError, "params: wanted at least one number, got none"),
     (
         lambda: fit(params={"gain": TEN, "bodies": [jq.Body.from_principal(jnp.ones(3))]}),
         TypeError,
         "params: wanted no jq.Body, whose moments an update would make negative, got one at params['bodies'][0]; give theta of",
     ),
-    (lambda: fit(loss=lambda p, b, k: jnp.sum(p).astype(int)), TypeError, "loss: wanted a floating dtype, got int64"),
-    (lambda: fit(loss=lambda p, b, k: jnp.sum(p) > 0, mode="reverse"), TypeError, "loss: wanted a floating dtype, got bool"),
-    (lambda: fit(validation=lambda p: jnp.asarray(1)), TypeError, "validation: wanted a floating dtype, got int64"),
-    (lambda: fit(data=(TEN, jnp.ones(5))), ValueError, "data: wanted one leading axis throughout, got [(10,), (5,)]"),
-    (lambda: fit(data=jnp.asarray(1.0)), ValueError, "data: wanted one leading axis throughout, got [()]"),
+    (
+        lambda: fit(loss=lambda p, b, k: jnp.sum(p).astype(int)),
+        TypeError,
+        "loss: wanted a floating dtype, got int64",
+    ),
+    (
+        lambda: fit(loss=lambda p, b, k: jnp.sum(p) > 0, mode="reverse"),
+        TypeError,
+        "loss: wanted a floating dtype, got bool",
+    ),
+    (
+        lambda: fit(validation=lambda p: jnp.asarray(1)),
+        TypeError,
+        "validation: wanted a floating dtype, got int64",
+    ),
+    (
+        lambda: fit(data=(TEN, jnp.ones(5))),
+        ValueError,
+        "data: wanted one leading axis throughout, got [(10,), (5,)]",
+    ),
+    (
+        lambda: fit(data=jnp.asarray(1.0)),
+        ValueError,
+        "data: wanted one leading axis throughout, got [()]",
+    ),
     (lambda: fit(data=jnp.ones((0, 3))), ValueError, "data: wanted at least one row, got [(0, 3)]"),
-    (lambda: fit(data=TEN, batch=11), ValueError, "batch: wanted at most the rows of data, got 11 for 10"),
+    (
+        lambda: fit(data=TEN, batch=11),
+        ValueError,
+        "batch: wanted at most the rows of data, got 11 for 10",
+    ),
     (lambda: fit(batch=1), ValueError, "batch: wanted at most the rows of data, got 1 for no data"),
     (lambda: fit(data=TEN, batch=0), ValueError, "batch: wanted at least 1, got 0"),
     (lambda: fit(data=TEN, batch=2.0), TypeError, "batch: wanted an integer, got 2.0"),
     (lambda: fit(starts=0), ValueError, "starts: wanted at least 1, got 0"),
-    (lambda: fit(starts=3), ValueError, "params: wanted a leading axis of 3 starts throughout, got shape (2,)"),
+    (
+        lambda: fit(starts=3),
+        ValueError,
+        "params: wanted a leading axis of 3 starts throughout, got shape (2,)",
+    ),
     (
         lambda: fit(params=jnp.asarray(1.0), starts=1),
         ValueError,
         "params: wanted a leading axis of 1 starts throughout, got shape ()",
     ),
-    (lambda: fit(params=jnp.ones((2, 0)), starts=2), ValueError, "params: wanted at least one number, got none"),
-    (lambda: fit(patience=3), ValueError, "patience: wanted a validation function with it, got 3 without"),
+    (
+        lambda: fit(params=jnp.ones((2, 0)), starts=2),
+        ValueError,
+        "params: wanted at least one number, got none",
+    ),
+    (
+        lambda: fit(patience=3),
+        ValueError,
+        "patience: wanted a validation function with it, got 3 without",
+    ),
     (lambda: fit(patience=0, validation=jnp.sum), ValueError, "patience: wanted at least 1, got 0"),
-    (lambda: fit(validation=lambda params: params), ValueError, "validation: wanted a scalar, got shape (2,)"),
+    (
+        lambda: fit(validation=lambda params: params),
+        ValueError,
+        "validation: wanted a scalar, got shape (2,)",
+    ),
     (lambda: fit(checkpoint_every=0), ValueError, "checkpoint_every: wanted at least 1, got 0"),
-    (lambda: fit(loss=lambda p, b, k: jnp.sum(p) * NAN), FloatingPointError, "loss: ", "not finite at all 2 updates", "nan"),
+    (
+        lambda: fit(loss=lambda p, b, k: jnp.sum(p) * NAN),
+        FloatingPointError,
+        "loss: ",
+        "not finite at all 2 updates",
+        "nan",
+    ),
     # tableau (its order conditions: test_tableaus.py)
     (lambda: tableau((), (0.0, 1.0), (0.5,), 2), ValueError, "a: wanted 1 rows", "got []"),
     (lambda: tableau(((0.5,),), (0.0, 1.0), (), 2), ValueError, "c: wanted 1 nodes, got 0"),
-    (lambda: tableau((), (0.9,), (), 1), ValueError, "b: wanted 1.0 for the order-1 condition of tree (), got 0.9"),
+    (
+        lambda: tableau((), (0.9,), (), 1),
+        ValueError,
+        "b: wanted 1.0 for the order-1 condition of tree (), got 0.9",
+    ),
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=[f"{case[2].split(':')[0]}-{k}" for k, case in enumerate(CASES)])
+@pytest.mark.parametrize(
+    "case", CASES, ids=[f"{case[2].split(':')[0]}-{k}" for k, case in enumerate(CASES)]
+)
 def test_refused_by_name(case):
     call, error, *fragments = case
     with pytest.raises(error) as caught:
@@ -547,7 +1142,10 @@ def test_refused_by_name(case):
 
 def test_a_torque_in_the_dtype_of_its_parameters_is_refused():
     """Where promotion is not strict: float32 states, a float64 parameter."""
-    with jax.numpy_dtype_promotion("standard"), pytest.raises(ValueError, match=r"torque drag: .* dtype float32, got float64\[3\]"):
+    with (
+        jax.numpy_dtype_promotion("standard"),
+        pytest.raises(ValueError, match=r"torque drag: .* dtype float32, got float64\[3\]"),
+    ):
         rollout(start=single(START), body=single(BODY), torque=drag, params=jnp.float64(2.0))
 
 
@@ -565,16 +1163,30 @@ def changing(t, state, memory, params, value):
 # Every message has the form "name: wanted ..., got ...".
 MISLEADING = [
     # not callable, or of the wrong kind
-    (lambda: rollout(step="rkmk6"), TypeError, "step: wanted a function, got 'rkmk6'; write jq.rkmk6"),
+    (
+        lambda: rollout(step="rkmk6"),
+        TypeError,
+        "step: wanted a function, got 'rkmk6'; write jq.rkmk6",
+    ),
     (
         lambda: rollout(step="euler"),
         TypeError,
         "step: wanted a function, got 'euler'; schemes are functions, jq.rkmk4 for instance",
     ),
-    (lambda: rollout(step=jq.SCHEMES["rkmk4"]), TypeError, "step: wanted a function, got Scheme; its step is .step"),
+    (
+        lambda: rollout(step=jq.SCHEMES["rkmk4"]),
+        TypeError,
+        "step: wanted a function, got Scheme; its step is .step",
+    ),
     (lambda: rollout(torque=None), TypeError, "torque", "None"),
     (lambda: rollout(torque=V), TypeError, "torque", "ArrayImpl"),
-    (lambda: rollout(controller=lambda *given: V), TypeError, "controller", "jq.Controller", "function"),
+    (
+        lambda: rollout(controller=lambda *given: V),
+        TypeError,
+        "controller",
+        "jq.Controller",
+        "function",
+    ),
     (lambda: rollout(save=1), TypeError, "save", "function", "int"),
     (lambda: sampled(init=None), TypeError, "controller", "init", "None"),
     (lambda: jq.rkmk("rk4"), TypeError, "tableau", "rk4"),
@@ -582,7 +1194,13 @@ MISLEADING = [
     (lambda: torques.in_world(V), TypeError, "world_torque", "ArrayImpl"),
     (lambda: torques.magnetic(V, V), TypeError, "field", "ArrayImpl"),
     (lambda: torques.gravity_gradient(BODY, V), TypeError, "position", "ArrayImpl"),
-    (lambda: torques.gravity_gradient(INERTIA, lambda t: V), TypeError, "body", "jq.Body", "ArrayImpl"),
+    (
+        lambda: torques.gravity_gradient(INERTIA, lambda t: V),
+        TypeError,
+        "body",
+        "jq.Body",
+        "ArrayImpl",
+    ),
     (lambda: torques.drag(None), TypeError, "damping", "None"),
     (lambda: torques.drag("strong"), TypeError, "damping", "strong"),
     (lambda: fit(loss=1.0), TypeError, "loss", "float"),
@@ -594,15 +1212,48 @@ MISLEADING = [
     (lambda: path().at("noon"), TypeError, "t: ", "noon"),
     (lambda: path().at(None), TypeError, "t: ", "None"),
     # what a function of the user returns
-    (lambda: rollout(step=lambda body, torque, t, state, dt, params: (state.q, state.omega)), TypeError, "step", "State", "tuple"),
-    (lambda: sampled(update=lambda t, state, memory, params, value: V), TypeError, "controller", "(command, memory)"),
+    (
+        lambda: rollout(step=lambda body, torque, t, state, dt, params: (state.q, state.omega)),
+        TypeError,
+        "step",
+        "State",
+        "tuple",
+    ),
+    (
+        lambda: sampled(update=lambda t, state, memory, params, value: V),
+        TypeError,
+        "controller",
+        "(command, memory)",
+    ),
     (lambda: sampled(update=changing), TypeError, "controller", "memory"),
     (lambda: fit(loss=lambda params, batch, key: params), ValueError, "loss", "scalar", "(2,)"),
-    (lambda: fit(loss=lambda params, batch, key: params, mode="reverse"), ValueError, "loss", "scalar", "(2,)"),
-    (lambda: fit(loss=lambda params, batch, key: jnp.sum(params)[None]), ValueError, "loss", "scalar", "(1,)"),
+    (
+        lambda: fit(loss=lambda params, batch, key: params, mode="reverse"),
+        ValueError,
+        "loss",
+        "scalar",
+        "(2,)",
+    ),
+    (
+        lambda: fit(loss=lambda params, batch, key: jnp.sum(params)[None]),
+        ValueError,
+        "loss",
+        "scalar",
+        "(1,)",
+    ),
     (lambda: fit(loss=lambda params, batch, key: None), TypeError, "loss", "None"),
-    (lambda: fit(loss=lambda params, batch, key: (jnp.sum(params), params)), TypeError, "loss", "tuple"),
-    (lambda: torques.total(own(jnp.ones(())), torques.zero)(0.0, START, None), ValueError, "torque spring", "(3,)"),
+    (
+        lambda: fit(loss=lambda params, batch, key: (jnp.sum(params), params)),
+        TypeError,
+        "loss",
+        "tuple",
+    ),
+    (
+        lambda: torques.total(own(jnp.ones(())), torques.zero)(0.0, START, None),
+        ValueError,
+        "torque spring",
+        "(3,)",
+    ),
     # values
     (lambda: jq.Body.from_parameters(jnp.full(6, NAN)), ValueError, "theta", "nan"),
     (lambda: BODY.shifted(1.0, V * NAN), ValueError, "offset", "nan"),
@@ -610,26 +1261,50 @@ MISLEADING = [
     (lambda: actuators.saturate_smooth(V, jnp.zeros(3)), ValueError, "limits", "positive"),
     (lambda: jq.grid(0.0, True, 4), TypeError, "dt", "bool"),
     # shapes and structures
-    (lambda: control.quaternion_law(START, control.Gains(Q, V), Q), ValueError, "damping", "(3,)", "(4,)"),
+    (
+        lambda: control.quaternion_law(START, control.Gains(Q, V), Q),
+        ValueError,
+        "damping",
+        "(3,)",
+        "(4,)",
+    ),
     (lambda: mechanics.local(START, AUX), ValueError, "aux"),
     (lambda: jq.rkmk4(INERTIA, torques.zero, 0.0, START, 0.1, None), TypeError, "body", "jq.Body"),
     (lambda: jq.rkmk4(BODY, torques.zero, 0.0, (Q, V), 0.1, None), TypeError, "state", "jq.State"),
-    (lambda: jq.zhao(BODY, torques.zero, 0.0, jq.State(Q, Q), 0.1, None), ValueError, "state.omega: wanted shape (3,), got (4,)"),
+    (
+        lambda: jq.zhao(BODY, torques.zero, 0.0, jq.State(Q, Q), 0.1, None),
+        ValueError,
+        "state.omega: wanted shape (3,), got (4,)",
+    ),
     (
         lambda: jq.lgvi(BODY, torques.zero, 0.0, jax.tree.map(lambda x: x[None], START), 0.1, None),
         ValueError,
         "state.q",
         "jax.vmap",
     ),
-    (lambda: jq.no_squish(BODY, torques.zero, 0.0, single(START), 0.1, None), TypeError, "body: wanted", "float32, got float64"),
-    (lambda: jq.cf4(BODY, torques.zero, 0.0, jq.State(Q, single(V)), 0.1, None), TypeError, "state: wanted one dtype"),
+    (
+        lambda: jq.no_squish(BODY, torques.zero, 0.0, single(START), 0.1, None),
+        TypeError,
+        "body: wanted",
+        "float32, got float64",
+    ),
+    (
+        lambda: jq.cf4(BODY, torques.zero, 0.0, jq.State(Q, single(V)), 0.1, None),
+        TypeError,
+        "state: wanted one dtype",
+    ),
     (
         lambda: jq.rkmk4(BODY, changing, 0.0, START, 0.1, None),
         TypeError,
         "torque: wanted torque(t, state, params), got changing(",
     ),
     (lambda: mechanics.energy(START, BODY), TypeError, "body: wanted a jq.Body, got State"),
-    (lambda: mechanics.local(START, path().state), ValueError, "b.q: wanted shape (4,)", "jax.vmap"),
+    (
+        lambda: mechanics.local(START, path().state),
+        ValueError,
+        "b.q: wanted shape (4,)",
+        "jax.vmap",
+    ),
     (lambda: mechanics.local(START, BODY), TypeError, "b: wanted a jq.State, got Body"),
     (
         lambda: mechanics.retract(START, single(jnp.zeros(6))),
@@ -651,31 +1326,64 @@ ARGUMENTS = [
         lambda: rollout(step=jq.exact.free_symmetric),
         "step: wanted step(body, torque, t, state, dt, params), got free_symmetric(",
     ),
-    (lambda: rollout(torque=lambda t, s: V), f"torque: wanted torque(t, state, params) {FREE}, got <lambda>(t, s)"),
-    (lambda: rollout(torque=lambda t, s, p, held: V), f"torque: wanted torque(t, state, params) {FREE}, got"),
+    (
+        lambda: rollout(torque=lambda t, s: V),
+        f"torque: wanted torque(t, state, params) {FREE}, got <lambda>(t, s)",
+    ),
+    (
+        lambda: rollout(torque=lambda t, s, p, held: V),
+        f"torque: wanted torque(t, state, params) {FREE}, got",
+    ),
     (
         lambda: rollout(torque=own(V), inputs=FOUR_ROWS),
         "torque: wanted torque(t, state, params, held) because there are inputs, got spring(t, state, params)",
     ),
     (lambda: rollout(save=lambda t, s: s), f"save: wanted save(t, state, params) {FREE}, got"),
-    (lambda: sampled(init=lambda: 0), "controller.init: wanted init(start, params), got <lambda>()"),
-    (lambda: sampled(update=lambda t, s, m: 0), "controller.update: wanted update(t, state, memory, params, input), got"),
     (
-        lambda: rollout(torque=own(V), controller=jq.Controller(lambda start, params: (), lambda *given: (V, ()))),
+        lambda: sampled(init=lambda: 0),
+        "controller.init: wanted init(start, params), got <lambda>()",
+    ),
+    (
+        lambda: sampled(update=lambda t, s, m: 0),
+        "controller.update: wanted update(t, state, memory, params, input), got",
+    ),
+    (
+        lambda: rollout(
+            torque=own(V),
+            controller=jq.Controller(lambda start, params: (), lambda *given: (V, ())),
+        ),
         "torque: wanted torque(t, state, params, held) because there is a controller, got spring(t, state, params)",
     ),
-    (lambda: jq.compose(lambda state: state, (1.0,)), "step: wanted step(body, torque, t, state, dt, params), got"),
-    (lambda: jq.schemes.damped(jnp.sin, V), "step: wanted step(body, torque, t, state, dt, params), got sin("),
+    (
+        lambda: jq.compose(lambda state: state, (1.0,)),
+        "step: wanted step(body, torque, t, state, dt, params), got",
+    ),
+    (
+        lambda: jq.schemes.damped(jnp.sin, V),
+        "step: wanted step(body, torque, t, state, dt, params), got sin(",
+    ),
     (lambda: fit(loss=lambda p: p), "loss: wanted loss(params, batch, key), got <lambda>(p)"),
     (lambda: fit(validation=lambda: 0.0), "validation: wanted validation(params), got <lambda>()"),
     (lambda: jq.fit_covariance(lambda: V, V), "residuals: wanted residuals(params), got"),
     (lambda: jq.kinematics.rollout(*KINEMATIC), "rate: wanted rate(t, params), got"),
-    (lambda: control.pid(BODY, 0.1, lambda t: V), "reference: wanted reference(t, params, input), got"),
-    (lambda: control.pid(BODY, 0.1, lambda t, p, i: V, gains=lambda: V), "gains: wanted gains(params), got"),
-    (lambda: control.pid(BODY, 0.1, lambda t, p, i: V, measure=lambda s: s), "measure: wanted measure(state, input), got"),
+    (
+        lambda: control.pid(BODY, 0.1, lambda t: V),
+        "reference: wanted reference(t, params, input), got",
+    ),
+    (
+        lambda: control.pid(BODY, 0.1, lambda t, p, i: V, gains=lambda: V),
+        "gains: wanted gains(params), got",
+    ),
+    (
+        lambda: control.pid(BODY, 0.1, lambda t, p, i: V, measure=lambda s: s),
+        "measure: wanted measure(state, input), got",
+    ),
     (lambda: control.follow(lambda: Q, 0.0), "attitude: wanted attitude(t), got"),
     (lambda: jq.ensemble(lambda: 0, lambda m: m, 3, KEY), "sample: wanted sample(key), got"),
-    (lambda: jq.ensemble(lambda key: key, lambda: 0, 3, KEY), "simulate: wanted simulate(member), got"),
+    (
+        lambda: jq.ensemble(lambda key: key, lambda: 0, 3, KEY),
+        "simulate: wanted simulate(member), got",
+    ),
     (lambda: torques.gravity_gradient(BODY, lambda: V), "position: wanted position(t), got"),
     (lambda: torques.magnetic(V, lambda t, state: V), "field: wanted field(t), got"),
 ]
@@ -710,7 +1418,9 @@ def test_functions_of_every_kind_are_taken(torque):
     assert arguments.takes("torque", torque, "t, state, params") is torque
 
 
-@pytest.mark.parametrize("case", MISLEADING, ids=[f"{case[2].strip(': ')}-{k}" for k, case in enumerate(MISLEADING)])
+@pytest.mark.parametrize(
+    "case", MISLEADING, ids=[f"{case[2].strip(': ')}-{k}" for k, case in enumerate(MISLEADING)]
+)
 def test_refused_in_the_words_of_the_caller(case):
     test_refused_by_name(case)
 
@@ -719,7 +1429,8 @@ def test_a_step_takes_numbers_as_a_rollout_does():
     """Lists, and numpy's arrays."""
     q, omega = [0.5, -0.5, 0.5, 0.5], np.array([0.1, 0.2, 0.3])
     found, wanted = (
-        jq.rkmk4(BODY, torques.zero, 0.0, jq.State(*given), 0.1, None) for given in ((q, omega), map(jnp.asarray, (q, omega)))
+        jq.rkmk4(BODY, torques.zero, 0.0, jq.State(*given), 0.1, None)
+        for given in ((q, omega), map(jnp.asarray, (q, omega)))
     )
     np.testing.assert_array_equal(found.q, wanted.q)
 
@@ -728,7 +1439,12 @@ def test_a_step_called_directly_keeps_the_dtype_of_its_state():
     """A float64 time and step from numpy beside a float32 state, promotion not strict."""
     with jax.numpy_dtype_promotion("standard"):
         for step in (jq.lie_euler, jq.zhao):
-            got = jax.eval_shape(lambda t, dt, step=step: step(single(BODY), torques.zero, t, single(START), dt, None), *np.ones(2))
+            got = jax.eval_shape(
+                lambda t, dt, step=step: step(
+                    single(BODY), torques.zero, t, single(START), dt, None
+                ),
+                *np.ones(2),
+            )
             assert got.q.dtype == got.omega.dtype == jnp.float32
 
 
@@ -748,18 +1464,28 @@ def test_auto_takes_the_scan_in_forward_mode_and_says_where_it_comes_too_late():
     def attitudes(omega, engine):
         return rollout(start=START._replace(omega=omega), engine=engine).state.q
 
-    slopes = {engine: jax.jacfwd(lambda omega, engine=engine: attitudes(omega, engine))(V) for engine in ("scan", "auto")}
+    slopes = {
+        engine: jax.jacfwd(lambda omega, engine=engine: attitudes(omega, engine))(V)
+        for engine in ("scan", "auto")
+    }
     np.testing.assert_array_equal(slopes["auto"], slopes["scan"])
-    with pytest.raises(NotImplementedError, match=r'^engine "fused", which "auto" chooses where it can, has a derivative in rev'):
+    with pytest.raises(
+        NotImplementedError,
+        match=r'^engine "fused", which "auto" chooses where it can, has a derivative in rev',
+    ):
         jax.jacfwd(jax.jit(lambda omega: attitudes(omega, "auto")))(V)
 
 
 def test_a_bare_int_is_a_float():
     np.testing.assert_array_equal(jq.Body.box(3, V).inertia, jq.Body.box(3.0, V).inertia)
     np.testing.assert_array_equal(quaternion.slerp(Q, Q, 1), Q)
-    np.testing.assert_array_equal(quaternion.from_axis_angle(jnp.eye(3)[0], 1), quaternion.from_axis_angle(jnp.eye(3)[0], 1.0))
+    np.testing.assert_array_equal(
+        quaternion.from_axis_angle(jnp.eye(3)[0], 1), quaternion.from_axis_angle(jnp.eye(3)[0], 1.0)
+    )
     np.testing.assert_array_equal(actuators.lag(V, 2 * V, 1), V)
-    np.testing.assert_array_equal(torques.heavy_top(1, V)(0.0, START, None), torques.heavy_top(1.0, V)(0.0, START, None))
+    np.testing.assert_array_equal(
+        torques.heavy_top(1, V)(0.0, START, None), torques.heavy_top(1.0, V)(0.0, START, None)
+    )
     np.testing.assert_array_equal(path().at(0).q, Q)
     assert jax.eval_shape(lambda v: jq.Body.box(3, v).inertia, single(V)).dtype == jnp.float32
     assert jq.grid(0, 1, 4).times(jnp.float32)[-1] == 4
@@ -768,16 +1494,30 @@ def test_a_bare_int_is_a_float():
 def test_what_is_checked_is_what_is_used():
     """Lists and numbers in gains and gyroscopes."""
     lists = control.Gains([0.1, 0.2, 0.3], [0.1, 0.2, 0.3])
-    np.testing.assert_array_equal(control.quaternion_law(START, lists, Q), control.quaternion_law(START, GAINS, Q))
-    np.testing.assert_array_equal(control.euler_law(START, lists, V), control.euler_law(START, GAINS, V))
-    still, listed = control.at_rest(Q), control.Reference([1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0])
+    np.testing.assert_array_equal(
+        control.quaternion_law(START, lists, Q), control.quaternion_law(START, GAINS, Q)
+    )
+    np.testing.assert_array_equal(
+        control.euler_law(START, lists, V), control.euler_law(START, GAINS, V)
+    )
+    still, listed = (
+        control.at_rest(Q),
+        control.Reference([1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]),
+    )
     for law in (control.tracking_law, control.geometric_law):
-        np.testing.assert_array_equal(law(BODY, START, lists, listed), law(BODY, START, GAINS, still))
-    np.testing.assert_array_equal(gyro(noise=[0.1, 0.1, 0.1], walk=[0.2, 0.2, 0.2]), gyro(noise=0.1, walk=jnp.asarray(0.2)))
+        np.testing.assert_array_equal(
+            law(BODY, START, lists, listed), law(BODY, START, GAINS, still)
+        )
+    np.testing.assert_array_equal(
+        gyro(noise=[0.1, 0.1, 0.1], walk=[0.2, 0.2, 0.2]), gyro(noise=0.1, walk=jnp.asarray(0.2))
+    )
 
 
 def test_a_key_of_the_older_kind_is_that_key():
-    old, new = quaternion.random(jax.random.PRNGKey(5), (3,)), quaternion.random(jax.random.key(5), (3,))
+    old, new = (
+        quaternion.random(jax.random.PRNGKey(5), (3,)),
+        quaternion.random(jax.random.key(5), (3,)),
+    )
     np.testing.assert_array_equal(old, new)
 
 
@@ -797,7 +1537,9 @@ def simulate(q, omega, dt, inertia, poison):
 
     body = jax.vmap(jq.Body)(inertia[None])
     body = jax.tree.map(lambda x: x[0], body)  # as if from inside a traced function: unchecked
-    return jq.rollout(jq.lie_euler, body, torque, jq.State(q, omega), jq.grid(0.0, dt, 4), check=True)
+    return jq.rollout(
+        jq.lie_euler, body, torque, jq.State(q, omega), jq.grid(0.0, dt, 4), check=True
+    )
 
 
 checked = jax.jit(checkify.checkify(simulate))
@@ -822,8 +1564,16 @@ def test_good_input_under_jit_is_reported_as_good():
         ("dt", jnp.asarray(0.0), ("dt: wanted a positive step, got 0.0",)),
         ("dt", jnp.asarray(-0.1), ("dt: wanted a positive step, got -0.1",)),
         ("dt", jnp.asarray(NAN), ("dt: wanted a positive step, got nan",)),
-        ("inertia", jnp.diag(jnp.array([1.0, 2, -2.5])), ("body: wanted a positive definite inertia", "-2.5")),
-        ("inertia", jnp.diag(jnp.array([1.0, 2, 5])), ("body: wanted", "I1 + I2 >= I3, got principal moments", "5.")),
+        (
+            "inertia",
+            jnp.diag(jnp.array([1.0, 2, -2.5])),
+            ("body: wanted a positive definite inertia", "-2.5"),
+        ),
+        (
+            "inertia",
+            jnp.diag(jnp.array([1.0, 2, 5])),
+            ("body: wanted", "I1 + I2 >= I3, got principal moments", "5."),
+        ),
         ("inertia", INERTIA * NAN, ("body: wanted a positive definite inertia", "nan")),
         ("poison", V * NAN, ("state: not finite, first at the saved time t = 0.4",)),
     ],

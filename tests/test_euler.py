@@ -49,18 +49,27 @@ def test_against_scipy(order):
     wanted = np.roll(Rotation.from_euler(order, ANGLES).as_quat(), 1, axis=-1)
     assert attitude_error(got, wanted) < 1e-15 * 4
     angles = from_quaternion(Q, order)
-    np.testing.assert_allclose(angles, Rotation.from_quat(np.roll(Q, -1, axis=-1)).as_euler(order), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(
+        angles, Rotation.from_quat(np.roll(Q, -1, axis=-1)).as_euler(order), rtol=0, atol=1e-12
+    )
     np.testing.assert_allclose(from_quaternion(-3.0 * Q, order), angles, rtol=0, atol=1e-12)
     assert attitude_error(to_quaternion(angles, order), Q) < 1e-15 * 4
-    np.testing.assert_allclose(to_quaternion(ANGLES[:, ::-1], order.swapcase()[::-1]), got, rtol=0, atol=1e-15)
+    np.testing.assert_allclose(
+        to_quaternion(ANGLES[:, ::-1], order.swapcase()[::-1]), got, rtol=0, atol=1e-15
+    )
 
 
 def locked(order, gaps):
     """Attitudes with the second angle ``gaps`` away from either gimbal lock."""
     middles = np.array([0.0, np.pi] if proper(order) else [-np.pi / 2, np.pi / 2])
-    second = (middles[:, None] + gaps * np.sign(middles.mean() - middles + (middles == middles.mean()))[:, None]).ravel()
+    second = (
+        middles[:, None]
+        + gaps * np.sign(middles.mean() - middles + (middles == middles.mean()))[:, None]
+    ).ravel()
     first, third = RNG.uniform(-3, 3, size=(2, len(second)))
-    return np.roll(Rotation.from_euler(order, np.stack([first, second, third], axis=-1)).as_quat(), 1, axis=-1)
+    return np.roll(
+        Rotation.from_euler(order, np.stack([first, second, third], axis=-1)).as_quat(), 1, axis=-1
+    )
 
 
 @pytest.mark.parametrize("order", euler.ORDERS)
@@ -75,7 +84,9 @@ def test_gimbal_lock(order):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         wanted = Rotation.from_quat(np.roll(exact, -1, axis=-1)).as_euler(order)
-    both = angles[:, 2] == 0  # rounding of q may leave it just outside lock, for one of the two or both
+    both = (
+        angles[:, 2] == 0
+    )  # rounding of q may leave it just outside lock, for one of the two or both
     both &= wanted[:, 2] == 0
     assert both.sum() > N // 4
     turn = (angles - wanted)[both]
@@ -97,7 +108,11 @@ def test_exact_gimbal_lock(order):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @settings(deadline=None, max_examples=60)
-@given(x=hnp.arrays(np.float64, 4, elements=st.sampled_from([0.0, 1.0, -1.0, 0.5, 1e-3, 1e-9, -1e-6, 0.7, -0.3])))
+@given(
+    x=hnp.arrays(
+        np.float64, 4, elements=st.sampled_from([0.0, 1.0, -1.0, 0.5, 1e-3, 1e-9, -1e-6, 0.7, -0.3])
+    )
+)
 def test_round_trip_of_special_attitudes(dtype, x):
     """Attitudes on, near and between the symmetric positions: finite angles in range that give the attitude back."""
     if not x.any():
@@ -121,7 +136,10 @@ relative = jax.jit(lambda p, q: quaternion.multiply(quaternion.conjugate(p), q))
 @pytest.mark.parametrize("order", euler.ORDERS)
 def test_rate_matrix_is_the_derivative_of_the_attitude(order):
     """Columns 2 vec(q* dq/d angle_k); half angles enter linearly by sine and cosine, so dq/d angle_k = q(angles + pi e_k)/2."""
-    matrix, inverse = np.asarray(euler.rate_matrix(ANGLES, order)), np.asarray(euler.rate_matrix_inverse(ANGLES, order))
+    matrix, inverse = (
+        np.asarray(euler.rate_matrix(ANGLES, order)),
+        np.asarray(euler.rate_matrix_inverse(ANGLES, order)),
+    )
     q = to_quaternion(ANGLES, order)
     for k, shift in enumerate(np.pi * np.eye(3)):
         rate = np.asarray(relative(q, to_quaternion(ANGLES + shift, order)))
@@ -163,7 +181,9 @@ def stack(rows):
 
 
 def cayley(order):
-    return np.asarray(jax.jit(quaternion.hoffmann_cayley)(quaternion.to_hoffmann(to_quaternion(ANGLES, order))))
+    return np.asarray(
+        jax.jit(quaternion.hoffmann_cayley)(quaternion.to_hoffmann(to_quaternion(ANGLES, order)))
+    )
 
 
 def test_hoffmann_6_13():
@@ -208,8 +228,12 @@ def test_hoffmann_6_18():
     """The formula lost in his text, by half sums and half differences of phi and psi."""
     less, more = (FIRST - THIRD) / 2, (FIRST + THIRD) / 2
     s, c = np.sin(SECOND / 2), np.cos(SECOND / 2)
-    his = np.stack([-s * np.cos(less), -s * np.sin(less), -c * np.sin(more), c * np.cos(more)], axis=-1)
-    np.testing.assert_allclose(quaternion.from_hoffmann(his), to_quaternion(ANGLES, "ZXZ"), rtol=0, atol=1e-15)
+    his = np.stack(
+        [-s * np.cos(less), -s * np.sin(less), -c * np.sin(more), c * np.cos(more)], axis=-1
+    )
+    np.testing.assert_allclose(
+        quaternion.from_hoffmann(his), to_quaternion(ANGLES, "ZXZ"), rtol=0, atol=1e-15
+    )
 
 
 def test_hoffmann_6_16():

@@ -35,11 +35,20 @@ CONSTANT = {  # spins that do not change, though those beside them do
 
 KINDS = (
     *("generic", "one zero", "two zeros", "two equal", "sphere", "flat", "nearly equal", "needle"),
-    *("near the middle axis", "middle axis, one zero", "middle axis", "near a pole", "near the separatrix"),
+    *(
+        "near the middle axis",
+        "middle axis, one zero",
+        "middle axis",
+        "near a pole",
+        "near the separatrix",
+    ),
 )
 REPORTED = (  # moments, rates and times at which an earlier edition failed in one precision or both
     ((1.0, 2.0, 2.5), (0.0, 0.4, 0.5), 10.0),
-    *(((1.0, 2.0, 2.5), (e, 0.3, e), t) for e, t in ((1e-6, 10.0), (1e-8, 10.0), (1e-14, 100.0), (1e-25, 100.0), (1e-30, 700.0))),
+    *(
+        ((1.0, 2.0, 2.5), (e, 0.3, e), t)
+        for e, t in ((1e-6, 10.0), (1e-8, 10.0), (1e-14, 100.0), (1e-25, 100.0), (1e-30, 700.0))
+    ),
     ((0.6, 1.0, 1.6), (1e-8, 2.0, 1e-8), 20.0),
     ((1.0, 2.0, 3.0), (1e-20, 2e-20, 3e-20), 1e20),
     ((1.0, 2.0, 3.0), (0.0, 0.0, 0.0), 1.0),
@@ -84,24 +93,43 @@ def free_motions(n, seed):
         elif kind == "near a pole":
             omega *= np.where(np.arange(3) == rng.choice([0, 2]), 1.0, small)
         elif kind == "near the separatrix":
-            omega[2] = omega[0] * np.sqrt(i1 * (i2 - i1) / (i3 * (i3 - i2))) * (1.0 + 0.1 * rng.choice([-1, 1]) * small[0] ** 0.3)
+            omega[2] = (
+                omega[0]
+                * np.sqrt(i1 * (i2 - i1) / (i3 * (i3 - i2)))
+                * (1.0 + 0.1 * rng.choice([-1, 1]) * small[0] ** 0.3)
+            )
         order, size = rng.permutation(3), 10.0 ** rng.uniform(-5.0, 5.0)
-        t = rng.choice([-1.0, 1.0, 1.0, 1.0]) * 10.0 ** rng.uniform(-2.0, 2.3) / size / np.linalg.norm(omega)
+        t = (
+            rng.choice([-1.0, 1.0, 1.0, 1.0])
+            * 10.0 ** rng.uniform(-2.0, 2.3)
+            / size
+            / np.linalg.norm(omega)
+        )
         rows.append((moments[order], size * omega[order], t))
-    moments, omega, t = (np.array([row[k] for row in (*REPORTED, *rows)], np.float32) for k in range(3))
+    moments, omega, t = (
+        np.array([row[k] for row in (*REPORTED, *rows)], np.float32) for k in range(3)
+    )
     q = rng.normal(size=(len(t), 4))
     return moments, omega, (q / np.linalg.norm(q, axis=1, keepdims=True)).astype(np.float32), t
 
 
 def in_hundred_digits(moments, omega, q, t):
     motions = zip(moments, omega, q, t, strict=True)
-    return np.array([multiprecision.free_body(*map(multiprecision.vector, row[:3]), float(row[3])) for row in motions], dtype=float)
+    return np.array(
+        [
+            multiprecision.free_body(*map(multiprecision.vector, row[:3]), float(row[3]))
+            for row in motions
+        ],
+        dtype=float,
+    )
 
 
 @functools.cache
 def free_motion_of_many():
     def motion(moments, omega, q, t):
-        return jnp.concatenate(exact.free_body(jq.Body.from_principal(moments), jq.State(q, omega), t)[:2])
+        return jnp.concatenate(
+            exact.free_body(jq.Body.from_principal(moments), jq.State(q, omega), t)[:2]
+        )
 
     return jax.jit(jax.vmap(motion))
 
@@ -120,8 +148,13 @@ def test_free_motion_of_every_kind_in_both_precisions(n):
     run, wide = free_motion_of_many(), [x.astype(np.float64) for x in motions]
     wanted, moments, t = in_hundred_digits(*motions), wide[0], wide[3]
     rate = np.linalg.norm(wide[1], axis=1)
-    unit = np.concatenate([np.ones((len(t), 4)), np.repeat(np.where(rate > 0, rate, 1.0)[:, None], 3, axis=1)], axis=1)
-    got, columns = np.asarray(run(*wide)), [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (3, None)]
+    unit = np.concatenate(
+        [np.ones((len(t), 4)), np.repeat(np.where(rate > 0, rate, 1.0)[:, None], 3, axis=1)], axis=1
+    )
+    got, columns = (
+        np.asarray(run(*wide)),
+        [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (3, None)],
+    )
     # float32 by what its own rounding does; float64 by less than bends the motion, and more than is lost in the difference
     for dtype, h in ((np.float64, 2.0**-38), (np.float32, 2.0**-24)):
         condition = np.zeros(len(t))
@@ -129,16 +162,28 @@ def test_free_motion_of_every_kind_in_both_precisions(n):
             changed = [x.copy() for x in wide]
             changed[which][..., column] *= 1.0 + h
             condition += (np.abs(run(*changed) - got) / unit).max(1) / h
-        eps, end = np.finfo(dtype).eps, np.asarray(run(*(x.astype(dtype) for x in motions)), np.float64)
+        eps, end = (
+            np.finfo(dtype).eps,
+            np.asarray(run(*(x.astype(dtype) for x in motions)), np.float64),
+        )
         errors, allowed = (np.abs(end - wanted) / unit).max(1), 4 * eps * (1 + condition)
         linear = allowed < 4e-3
         worst = np.argmax(np.where(linear, errors / allowed, 0))
-        assert (errors <= allowed)[linear].all(), (dtype, errors[worst] / allowed[worst], [x[worst] for x in motions])
+        assert (errors <= allowed)[linear].all(), (
+            dtype,
+            errors[worst] / allowed[worst],
+            [x[worst] for x in motions],
+        )
         assert np.median(allowed) < 30 * eps, "the bound would be no bound"
         assert linear.mean() > (0.999 if dtype == np.float64 else 0.96)
-        attitudes = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in (wide[2], end[:, :4])]  # q too is a number of float32
+        attitudes = [
+            x / np.linalg.norm(x, axis=1, keepdims=True) for x in (wide[2], end[:, :4])
+        ]  # q too is a number of float32
         rates = wide[1], end[:, 4:]
-        momenta = [np.asarray(jax.vmap(jq.quaternion.rotate)(q, moments * x)) for q, x in zip(attitudes, rates, strict=True)]
+        momenta = [
+            np.asarray(jax.vmap(jq.quaternion.rotate)(q, moments * x))
+            for q, x in zip(attitudes, rates, strict=True)
+        ]
         size = np.linalg.norm(momenta[0], axis=1)
         assert (np.linalg.norm(momenta[1] - momenta[0], axis=1) <= 12 * eps * size).all()
         energies = [(moments * x**2).sum(1) for x in rates]
@@ -159,9 +204,13 @@ def test_derivatives_of_free_motion_of_every_kind():
     wide = [x.astype(np.float64) for x in motions]
 
     def motion(moments, omega, q, t):
-        return jnp.concatenate(exact.free_body(jq.Body.from_principal(moments), jq.State(q, omega), t)[:2])
+        return jnp.concatenate(
+            exact.free_body(jq.Body.from_principal(moments), jq.State(q, omega), t)[:2]
+        )
 
-    runs = [jax.jit(jax.vmap(mode(motion, argnums=(0, 1, 2, 3)))) for mode in (jax.jacfwd, jax.jacrev)]
+    runs = [
+        jax.jit(jax.vmap(mode(motion, argnums=(0, 1, 2, 3)))) for mode in (jax.jacfwd, jax.jacrev)
+    ]
     double, single = ([[np.asarray(x) for x in run(*xs)] for run in runs] for xs in (wide, motions))
     for blocks in (*double, *single):
         assert all(np.isfinite(x).all() for x in blocks)
@@ -190,30 +239,42 @@ def test_derivatives_of_free_motion_of_every_kind():
             wanted = np.array(columns, dtype=float).T / unit
             omega = np.where(wide[1][k] == 0, np.inf, np.abs(wide[1][k]))
             least = {0: np.full(3, rate * abs(wide[3][k])), 1: 1.0 / omega, 3: 0.0}[argument]
-            for blocks, tolerance, dtype in ((double, 1e-11, np.float64), (single, 5e-3, np.float32)):
+            for blocks, tolerance, dtype in (
+                (double, 1e-11, np.float64),
+                (single, 5e-3, np.float32),
+            ):
                 tolerance += 30 * np.finfo(dtype).eps * closeness
                 for block in blocks if tolerance < 0.1 else ():
                     error = np.abs(block[argument][k].reshape(7, -1) / unit - wanted).max(0)
-                    bound = tolerance * np.maximum(np.abs(wanted).max(), least) + np.finfo(dtype).tiny / unit.min()
+                    bound = (
+                        tolerance * np.maximum(np.abs(wanted).max(), least)
+                        + np.finfo(dtype).tiny / unit.min()
+                    )
                     assert (error <= bound).all(), (k, argument, tolerance, error)
 
 
 def test_multiple_precision_satisfies_the_equations_of_motion():
     """The reference itself: its time derivative by central differences is that of the equations, and it begins at the start."""
     mp, step = multiprecision.mp, multiprecision.mp.mpf(10) ** -25
-    moments, omega, q, t = ([multiprecision.vector(np.atleast_1d(row)) for row in x] for x in free_motions(13, 1))
+    moments, omega, q, t = (
+        [multiprecision.vector(np.atleast_1d(row)) for row in x] for x in free_motions(13, 1)
+    )
     for i, w, p, (time,) in list(zip(moments, omega, q, t, strict=True))[:-23:-1]:
         begin = multiprecision.free_body(i, w, p, mp.zero)
         rate = mp.sqrt(multiprecision.dot(w, w))
         if rate == 0:
             continue
         assert max(abs(x - y) / max(rate, 1) for x, y in zip(begin, [*p, *w], strict=True)) < 1e-55
-        low, here, high = (multiprecision.free_body(i, w, p, time + k * step / rate) for k in (-1, 0, 1))
+        low, here, high = (
+            multiprecision.free_body(i, w, p, time + k * step / rate) for k in (-1, 0, 1)
+        )
         slope = [(y - x) / (2 * step) for x, y in zip(low, high, strict=True)]
         end, rates = here[:4], [x / rate for x in here[4:]]
         turn = multiprecision.multiply(end, [mp.zero, *multiprecision.scaled(mp.mpf(1) / 2, rates)])
         inertia = [[i[j] if j == k else mp.zero for k in range(3)] for j in range(3)]
-        change = multiprecision.scaled(rate, multiprecision.acceleration(inertia, rates, [mp.zero] * 3))
+        change = multiprecision.scaled(
+            rate, multiprecision.acceleration(inertia, rates, [mp.zero] * 3)
+        )
         for got, wanted, size in zip(slope, [*turn, *change], [1] * 4 + [rate] * 3, strict=True):
             assert abs(got - wanted) < 1e-33 * size
 
@@ -226,7 +287,9 @@ def defect(body, motion, torque, t):
     """How far a motion is from its equations at time t, by differentiation."""
     state, rate = jax.jvp(motion, (t,), (jnp.ones_like(t),))
     spun = 0.5 * jq.quaternion.multiply(state.q, jnp.concatenate([jnp.zeros(1), state.omega]))
-    return jnp.concatenate([rate.q - spun, rate.omega - jq.mechanics.derivative(body, torque, t, state, None)[0]])
+    return jnp.concatenate(
+        [rate.q - spun, rate.omega - jq.mechanics.derivative(body, torque, t, state, None)[0]]
+    )
 
 
 def test_free_motion_satisfies_its_equations():
@@ -241,7 +304,11 @@ def test_free_motion_satisfies_its_equations():
     def run(moments, omega, t):
         body = jq.Body.from_principal(moments)
         state = free(moments, omega, t)
-        return state, defect(body, lambda t: free(moments, omega, t), jq.torques.zero, t), jq.mechanics.momentum(body, state)
+        return (
+            state,
+            defect(body, lambda t: free(moments, omega, t), jq.torques.zero, t),
+            jq.mechanics.momentum(body, state),
+        )
 
     paths, errors, momenta = jax.tree.map(np.asarray, run(moments, omegas, times))
     for k, name in enumerate(SPINS | CONSTANT):
@@ -256,7 +323,9 @@ def test_free_motion_satisfies_its_equations():
 
 def test_the_reference_end_state():
     _, q0, q, omega = problems.REFERENCE["FREE"]
-    end = exact.free_body(problems.reference_body(), jq.State(jnp.asarray(q0), jnp.asarray(problems.OMEGA0)), 10.0)
+    end = exact.free_body(
+        problems.reference_body(), jq.State(jnp.asarray(q0), jnp.asarray(problems.OMEGA0)), 10.0
+    )
     assert jq.quaternion.distance(end.q, jnp.asarray(q)) < 3e-12  # twelve digits were printed
     assert np.abs(end.omega - omega).max() < 1e-12
 
@@ -291,7 +360,9 @@ def test_forty_random_tops(flips):
     extended = np.longdouble
     matrix = np.asarray(jax.vmap(jq.quaternion.to_matrix)(jnp.asarray(axes)))
     wide_axes = axes.astype(extended)
-    wide_axes = wide_axes / np.sqrt((wide_axes**2).sum(1, keepdims=True))  # not to rounding of float64: over 2000 rad that shows
+    wide_axes = wide_axes / np.sqrt(
+        (wide_axes**2).sum(1, keepdims=True)
+    )  # not to rounding of float64: over 2000 rad that shows
     w, v = wide_axes[:, :1, None], wide_axes[:, 1:]
     hat = np.stack([np.cross(v, e) for e in np.eye(3, dtype=extended)], axis=2)
     wide = np.eye(3, dtype=extended) + 2 * (w * hat + hat @ hat)
@@ -302,9 +373,13 @@ def test_forty_random_tops(flips):
     def derivative(_, y):
         q, omega = y[:, :4], y[:, 4:]
         w, v = q[:, :1], q[:, 1:]
-        spun = np.concatenate([-(v * omega).sum(1, keepdims=True), w * omega + np.cross(v, omega)], axis=1)
+        spun = np.concatenate(
+            [-(v * omega).sum(1, keepdims=True), w * omega + np.cross(v, omega)], axis=1
+        )
         m = (inertia @ omega[..., None])[..., 0]
-        return np.concatenate([spun / 2, -(inverse @ np.cross(omega, m)[..., None])[..., 0]], axis=1)
+        return np.concatenate(
+            [spun / 2, -(inverse @ np.cross(omega, m)[..., None])[..., 0]], axis=1
+        )
 
     start = np.concatenate([q, omega], axis=1).astype(extended)
     q_end, omega_end = problems.extrapolate(derivative, start, extended(t[0]), int(4 * t[0]))
@@ -315,9 +390,14 @@ def test_forty_random_tops(flips):
             moved = [x.copy() for x in (moments, axes, q, omega)]
             moved[which][:, column] = np.nextafter(moved[which][:, column], up)
             other = run(*moved, t)
-            change = np.maximum(np.abs(other.q - got.q).max(1), np.abs(other.omega - got.omega).max(1))
+            change = np.maximum(
+                np.abs(other.q - got.q).max(1), np.abs(other.omega - got.omega).max(1)
+            )
             allowed = np.maximum(allowed, 1e-12 + 4 * change)
-    errors = np.maximum(np.abs(got.q - q_end.astype(float)).max(1), np.abs(got.omega - omega_end.astype(float)).max(1))
+    errors = np.maximum(
+        np.abs(got.q - q_end.astype(float)).max(1),
+        np.abs(got.omega - omega_end.astype(float)).max(1),
+    )
     assert (errors < allowed).all(), (errors / allowed).max()
     assert np.median(allowed) < 3e-12 * max(1, flips / 4), "the bound would be no bound"
 
@@ -331,11 +411,22 @@ def test_separatrix_over_fifty_time_constants():
     path = jax.jit(jax.vmap(lambda t: free(moments, omega, t)))(times)
     s = np.asarray(rate * times)
     wanted = np.stack([0.75 / np.cosh(s), -size / 2.0 * np.tanh(s), 1.0 / np.cosh(s)], axis=1)
-    np.testing.assert_allclose(np.asarray(path.omega) * np.array([1, np.sign(-path.omega[-1, 1]), 1]), wanted, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(
+        np.asarray(path.omega) * np.array([1, np.sign(-path.omega[-1, 1]), 1]),
+        wanted,
+        rtol=0,
+        atol=1e-14,
+    )
     body = jq.Body.from_principal(moments)
-    errors = jax.jit(jax.vmap(lambda t: defect(body, lambda t: free(moments, omega, t), jq.torques.zero, t)))(times)
+    errors = jax.jit(
+        jax.vmap(lambda t: defect(body, lambda t: free(moments, omega, t), jq.torques.zero, t))
+    )(times)
     assert np.abs(errors).max() < 1e-13
-    drift = jax.vmap(lambda state: jq.mechanics.momentum(body, state) - jq.mechanics.momentum(body, jq.State(Q0, omega)))(path)
+    drift = jax.vmap(
+        lambda state: (
+            jq.mechanics.momentum(body, state) - jq.mechanics.momentum(body, jq.State(Q0, omega))
+        )
+    )(path)
     assert np.abs(drift).max() < 1e-13
 
 
@@ -343,12 +434,16 @@ def test_separatrix_over_fifty_time_constants():
 def test_derivatives_at_constant_spins_are_those_of_the_motion_beside_them():
     """Two numbers by hand: at rest q moves by t/2, and off the middle axis an offset e grows to e cosh(rate t)."""
     moments, omegas = (jnp.array([each[k] for each in CONSTANT.values()]) for k in (0, 1))
-    jacobians = jax.jit(jax.vmap(jax.jacrev(lambda omega, moments: free(moments, omega, 2.0)), in_axes=(0, 0)))(omegas, moments)
+    jacobians = jax.jit(
+        jax.vmap(jax.jacrev(lambda omega, moments: free(moments, omega, 2.0)), in_axes=(0, 0))
+    )(omegas, moments)
     names = list(CONSTANT)
     half_turn = np.asarray(jax.vmap(jq.quaternion.multiply, (None, 0))(Q0, jnp.eye(4)[1:])).T
     np.testing.assert_allclose(jacobians.q[names.index("rest")], half_turn, atol=1e-15)
     rate = np.sqrt((3.0 - 2.0) * (2.0 - 1.0) / (1.0 * 3.0))
-    np.testing.assert_allclose(jacobians.omega[names.index("middle")][[0, 2], [0, 2]], np.cosh(2.0 * rate), rtol=1e-14)
+    np.testing.assert_allclose(
+        jacobians.omega[names.index("middle")][[0, 2], [0, 2]], np.cosh(2.0 * rate), rtol=1e-14
+    )
 
 
 def test_flip_interval():
@@ -356,9 +451,13 @@ def test_flip_interval():
     body, omega = jq.Body.from_principal(jnp.array([1.0, 2, 3])), jnp.array([1e-4, 1, 1e-4])
     interval = exact.flip_interval(body, omega)
     assert abs(interval - 35.50725) < 5e-6
-    ends = jax.vmap(lambda t: exact.free_body(body, jq.State(Q0, omega), t).omega)(interval * jnp.array([1.0, 2.0, 7.0]))
+    ends = jax.vmap(lambda t: exact.free_body(body, jq.State(Q0, omega), t).omega)(
+        interval * jnp.array([1.0, 2.0, 7.0])
+    )
     np.testing.assert_allclose(
-        ends, np.asarray(omega) * np.array([[-1.0, -1.0, 1.0], [1.0, 1.0, 1.0], [-1.0, -1.0, 1.0]]), atol=3e-10
+        ends,
+        np.asarray(omega) * np.array([[-1.0, -1.0, 1.0], [1.0, 1.0, 1.0], [-1.0, -1.0, 1.0]]),
+        atol=3e-10,
     )
 
 
@@ -366,15 +465,20 @@ def test_flip_interval():
 def test_full_inertia_is_the_same_body_turned():
     body = jq.Body(jnp.array([[0.9, 0.1, -0.2], [0.1, 1.1, 0.05], [-0.2, 0.05, 1.3]]))
     start = jq.State(Q0, jnp.array([0.5, -1.0, 0.7]))
-    errors = jax.jit(jax.vmap(lambda t: defect(body, lambda t: exact.free_body(body, start, t), jq.torques.zero, t)))(
-        jnp.linspace(0, 20, 50)
-    )
+    errors = jax.jit(
+        jax.vmap(
+            lambda t: defect(body, lambda t: exact.free_body(body, start, t), jq.torques.zero, t)
+        )
+    )(jnp.linspace(0, 20, 50))
     assert np.abs(errors).max() < 1e-13
 
 
 @pytest.mark.parametrize("moments", [(1.0, 1.0, 2.0), (1.5, 1.5, 0.4)])
 def test_the_free_symmetric_body_is_the_free_body(moments):
-    body, start = jq.Body.from_principal(jnp.array(moments), Q0[::-1]), jq.State(Q0, jnp.array([0.5, -1.0, 0.7]))
+    body, start = (
+        jq.Body.from_principal(jnp.array(moments), Q0[::-1]),
+        jq.State(Q0, jnp.array([0.5, -1.0, 0.7])),
+    )
     for t in (0.3, 20.0):
         ours, general = exact.free_symmetric(body, start, t), exact.free_body(body, start, t)
         assert jq.quaternion.distance(ours.q, general.q) < 1e-13
@@ -384,19 +488,33 @@ def test_the_free_symmetric_body_is_the_free_body(moments):
 @pytest.mark.parametrize("fast", [False, True])
 @pytest.mark.parametrize("tilt", [0.7, np.pi / 2, 2.2])
 def test_steady_precession(fast, tilt):
-    body, torque = jq.Body.from_principal(jnp.array([1.0, 1, 0.6])), jq.torques.heavy_top(1.3, jnp.array([0.0, 0, 1]))
+    body, torque = (
+        jq.Body.from_principal(jnp.array([1.0, 1, 0.6])),
+        jq.torques.heavy_top(1.3, jnp.array([0.0, 0, 1])),
+    )
     if fast and abs(np.cos(tilt)) < 1e-9:
         return  # infinitely fast
     for spin in (6.0, -6.0):
         motion = lambda t, spin=spin: exact.steady_precession(body, 1.3, tilt, spin, t, fast)
-        errors = jax.vmap(lambda t, motion=motion: defect(body, motion, torque, t))(jnp.linspace(0.0, 3.0, 20))
+        errors = jax.vmap(lambda t, motion=motion: defect(body, motion, torque, t))(
+            jnp.linspace(0.0, 3.0, 20)
+        )
         assert np.abs(errors).max() < 1e-12
-        np.testing.assert_allclose(motion(0.0).q, jq.quaternion.exp(jnp.array([tilt, 0, 0])), atol=1e-15)
+        np.testing.assert_allclose(
+            motion(0.0).q, jq.quaternion.exp(jnp.array([tilt, 0, 0])), atol=1e-15
+        )
 
 
 def heavy_motion(moments, offset, weight, start, t):
-    body, torque = jq.Body.from_principal(jnp.array(moments)), jq.torques.heavy_top(weight, jnp.array(offset))
-    path = jax.jit(lambda: jq.rollout(jq.rkmk6, body, torque, start, jq.grid(0.0, t / 1500, 1500), save_every=100))()
+    body, torque = (
+        jq.Body.from_principal(jnp.array(moments)),
+        jq.torques.heavy_top(weight, jnp.array(offset)),
+    )
+    path = jax.jit(
+        lambda: jq.rollout(
+            jq.rkmk6, body, torque, start, jq.grid(0.0, t / 1500, 1500), save_every=100
+        )
+    )()
     return jax.tree.map(np.asarray, (path.t, path.state))
 
 
@@ -405,7 +523,9 @@ def test_nutation():
     times, states = heavy_motion((1.0, 1.0, 0.6), (0.0, 0.0, 1.0), 1.3, start, 6.0)
     body = jq.Body.from_principal(jnp.array([1.0, 1.0, 0.6]))
     cosine = jax.vmap(lambda t: exact.nutation(body, 1.3, 0.9, 5.0, t))(times)
-    np.testing.assert_allclose(cosine, 1 - 2 * (states.q[:, 1] ** 2 + states.q[:, 2] ** 2), rtol=0, atol=1e-13)
+    np.testing.assert_allclose(
+        cosine, 1 - 2 * (states.q[:, 1] ** 2 + states.q[:, 2] ** 2), rtol=0, atol=1e-13
+    )
     assert cosine.min() < cosine.max() - 0.1
 
 
@@ -420,17 +540,23 @@ def test_kovalevskaya():
 def test_fixed_axis_and_coning():
     axis = jnp.array([0.6, 0.0, 0.8])
     q = exact.fixed_axis(Q0, axis, 1.3)
-    np.testing.assert_allclose(jq.quaternion.log(jq.quaternion.relative(Q0, q)), 1.3 * axis, atol=1e-15)
+    np.testing.assert_allclose(
+        jq.quaternion.log(jq.quaternion.relative(Q0, q)), 1.3 * axis, atol=1e-15
+    )
     for t in (0.0, 0.7, 3.0):
         state, rate = jax.jvp(lambda t: exact.coning(0.6, 4.0, t), (t,), (1.0,))
         np.testing.assert_allclose(
-            2 * jq.quaternion.multiply(jq.quaternion.conjugate(state.q), rate.q)[1:], state.omega, atol=1e-15
+            2 * jq.quaternion.multiply(jq.quaternion.conjugate(state.q), rate.q)[1:],
+            state.omega,
+            atol=1e-15,
         )
 
 
 def test_prescribed_motion():
     body = jq.Body.random(jax.random.key(0))
-    state, torque = exact.prescribed(body, lambda t: jq.euler.to_quaternion(jnp.stack([t, 0.3 * t * t, jnp.sin(t)]), "ZXZ"))
+    state, torque = exact.prescribed(
+        body, lambda t: jq.euler.to_quaternion(jnp.stack([t, 0.3 * t * t, jnp.sin(t)]), "ZXZ")
+    )
     errors = jax.vmap(lambda t: defect(body, state, torque, t))(jnp.linspace(0.0, 3.0, 20))
     assert np.abs(errors).max() < 1e-13
 
@@ -444,29 +570,44 @@ def test_wrong_bodies_are_refused():
         for run in (lambda f: f, jax.jit):
             got = re.escape(str(body.principal()[0].tolist()))
             with pytest.raises(
-                ValueError, match=rf"^body: free_symmetric wanted two equal moments about axis 3, got {got}; use exact"
+                ValueError,
+                match=rf"^body: free_symmetric wanted two equal moments about axis 3, got {got}; use exact",
             ):
                 run(lambda t, body=body: exact.free_symmetric(body, start, t))(1.0)
-            with pytest.raises(ValueError, match=rf"^body: steady_precession wanted two equal moments about axis 3, got {got}"):
+            with pytest.raises(
+                ValueError,
+                match=rf"^body: steady_precession wanted two equal moments about axis 3, got {got}",
+            ):
                 run(lambda t, body=body: exact.steady_precession(body, 1.0, 0.5, 9.0, t))(1.0)
-            with pytest.raises(ValueError, match=r"^body: nutation wanted two equal moments about axis 3"):
+            with pytest.raises(
+                ValueError, match=r"^body: nutation wanted two equal moments about axis 3"
+            ):
                 run(lambda t, body=body: exact.nutation(body, 1.0, 0.5, 9.0, t))(1.0)
     with pytest.raises(ValueError, match=r"^body: nutation wanted principal axes, got the inertia"):
         exact.nutation(turned, 1.0, 0.5, 9.0, 1.0)
-    about = jq.quaternion.exp(jnp.array([0.0, 0.0, 0.7]))  # which leaves the axis, and the inertia but for rounding
-    exact.steady_precession(jq.Body.from_principal(jnp.array([1.0, 1.0, 0.6]), about), 1.0, 0.5, 9.0, 1.0)
+    about = jq.quaternion.exp(
+        jnp.array([0.0, 0.0, 0.7])
+    )  # which leaves the axis, and the inertia but for rounding
+    exact.steady_precession(
+        jq.Body.from_principal(jnp.array([1.0, 1.0, 0.6]), about), 1.0, 0.5, 9.0, 1.0
+    )
     exact.free_symmetric(turned, start, 1.0)
 
 
 def test_a_spin_too_slow():
     body = jq.Body.from_principal(jnp.array([1.0, 1.0, 0.6]))
     slow = 2.0 * np.sqrt(1.3 * np.cos(0.7)) / 0.6
-    with pytest.raises(ValueError, match=r"^spin: wanted I3\^2 spin\^2 >= 4 I1 potential cos\(tilt\) = 3.97718, got 3.89803$"):
+    with pytest.raises(
+        ValueError,
+        match=r"^spin: wanted I3\^2 spin\^2 >= 4 I1 potential cos\(tilt\) = 3.97718, got 3.89803$",
+    ):
         exact.steady_precession(body, 1.3, 0.7, 0.99 * slow, 1.0)
     with pytest.raises(ValueError, match=r"^spin: wanted"):
         jax.jit(lambda t: exact.steady_precession(body, 1.3, 0.7, -0.99 * slow, t))(1.0)
     assert np.isfinite(exact.steady_precession(body, 1.3, 0.7, 1.01 * slow, 1.0).q).all()
-    assert np.isnan(jax.jit(lambda spin: exact.steady_precession(body, 1.3, 0.7, spin, 1.0).q)(0.99 * slow)).all()
+    assert np.isnan(
+        jax.jit(lambda spin: exact.steady_precession(body, 1.3, 0.7, spin, 1.0).q)(0.99 * slow)
+    ).all()
     with pytest.raises(ValueError, match=r"^potential: wanted positive values, got -1.3"):
         exact.nutation(body, -1.3, 0.7, 5.0, 1.0)
 
@@ -498,23 +639,36 @@ def test_units_of_inertia_and_time_do_not_matter():
     @jax.jit
     @jax.vmap
     def motions(inertia, rate):
-        free, top = (jq.Body.from_principal(inertia * jnp.array(x, jnp.float32)) for x in ((1.0, 2.0, 2.5), (1.0, 1.0, 0.6)))
-        start, t = jq.State(Q0.astype(jnp.float32), rate * jnp.array([0.3, 0.4, 0.5], jnp.float32)), 3.0 / rate
+        free, top = (
+            jq.Body.from_principal(inertia * jnp.array(x, jnp.float32))
+            for x in ((1.0, 2.0, 2.5), (1.0, 1.0, 0.6))
+        )
+        start, t = (
+            jq.State(Q0.astype(jnp.float32), rate * jnp.array([0.3, 0.4, 0.5], jnp.float32)),
+            3.0 / rate,
+        )
         heavy = (top, inertia * rate**2, 0.7, 5.0 * rate, t)
         return {
             "free_body": (x := exact.free_body(free, start, t))._replace(omega=x.omega / rate),
-            "free_symmetric": (x := exact.free_symmetric(top, start, t))._replace(omega=x.omega / rate),
+            "free_symmetric": (x := exact.free_symmetric(top, start, t))._replace(
+                omega=x.omega / rate
+            ),
             "flip_interval": rate * exact.flip_interval(free, start.omega),
             "steady_precession": exact.steady_precession(*heavy).q,
             "nutation": exact.nutation(*heavy),
         }
 
-    ends = motions(jnp.array([1.0, 2.0**-40, 2.0**-100], jnp.float32), jnp.array([1.0, 2.0**-40, 2.0**-40], jnp.float32))
+    ends = motions(
+        jnp.array([1.0, 2.0**-40, 2.0**-100], jnp.float32),
+        jnp.array([1.0, 2.0**-40, 2.0**-40], jnp.float32),
+    )
     for name, end in ends.items():
         for x in jax.tree.leaves(end):
             # the lightest top's potential at this rate is no number of float32
             last = 2 if name in ("steady_precession", "nutation") else 3
-            np.testing.assert_allclose(x[1:last], np.stack([x[0]] * (last - 1)), rtol=0, atol=3e-6, err_msg=name)
+            np.testing.assert_allclose(
+                x[1:last], np.stack([x[0]] * (last - 1)), rtol=0, atol=3e-6, err_msg=name
+            )
 
 
 def test_flip_interval_from_the_middle_axis_to_a_pole():
@@ -527,10 +681,14 @@ def test_flip_interval_from_the_middle_axis_to_a_pole():
             # I3 (I3 - I2) w3^2 - I1 (I2 - I1) w1^2 = e^2/4, and (I3 - I1)/(I1 I2 I3) of it to the square of the rate
             rate = 0.3 * np.sqrt((2.5 - 2.0) * (2.0 - 1.0) / (1.0 * 2.5))
             wanted = (np.log(16.0 / (1.5 / 5.0 * 0.25 / rate**2)) - 2.0 * np.log(e)) / rate
-            np.testing.assert_allclose(exact.flip_interval(body, omega), wanted, rtol=8 * jnp.finfo(dtype).eps)
+            np.testing.assert_allclose(
+                exact.flip_interval(body, omega), wanted, rtol=8 * jnp.finfo(dtype).eps
+            )
         pole = jnp.array([0.0, 0.0, 2.0], dtype)
         rate = 2.0 * np.sqrt((2.5 - 1.0) * (2.5 - 2.0) / (1.0 * 2.0))
-        np.testing.assert_allclose(exact.flip_interval(body, pole), np.pi / rate, rtol=4 * jnp.finfo(dtype).eps)
+        np.testing.assert_allclose(
+            exact.flip_interval(body, pole), np.pi / rate, rtol=4 * jnp.finfo(dtype).eps
+        )
         for name in ("middle", "in the plane of equal moments", "sphere", "rest"):
             moments_of, omega = (jnp.array(x, dtype) for x in CONSTANT[name])
             assert exact.flip_interval(jq.Body.from_principal(moments_of), omega) == np.inf, name
@@ -539,7 +697,12 @@ def test_flip_interval_from_the_middle_axis_to_a_pole():
 def test_nutation_of_tops_released_almost_upright():
     """Against the roots of the cubic in sixty digits, as far as a unit of rounding of the tilt moves the cosine."""
     run = jax.jit(jax.vmap(lambda *x: exact.nutation(jq.Body.from_principal(x[0]), *x[1:])))
-    rows = [(tilt, spin, t) for tilt in (1e-12, 1e-6, 0.7, 3.1) for spin in (0.0, 1.0, 3.5, 50.0) for t in (0.5, 20.0)]
+    rows = [
+        (tilt, spin, t)
+        for tilt in (1e-12, 1e-6, 0.7, 3.1)
+        for spin in (0.0, 1.0, 3.5, 50.0)
+        for t in (0.5, 20.0)
+    ]
     tilt, spin, t = np.array(rows, np.float32).T
     context = multiprecision.mp
     wanted = []
@@ -550,11 +713,19 @@ def test_nutation_of_tops_released_almost_upright():
         root = context.sqrt((square / b - 2 * cosine) ** 2 + 4 * context.sin(angle) ** 2)
         high, low = (square / b + root) / 2, (square / b - root) / 2
         m = (cosine - low) / (high - low)
-        sn = context.ellipfun("sn", context.sqrt(b * (high - low)) / 2 * time + context.ellipk(m), m=m)
+        sn = context.ellipfun(
+            "sn", context.sqrt(b * (high - low)) / 2 * time + context.ellipk(m), m=m
+        )
         wanted.append(float(context.re(low + (cosine - low) * sn**2)))
     for dtype in (np.float32, np.float64):
         moments = np.tile(np.array([1.0, 1.0, np.float32(0.6)], dtype), (len(t), 1))
-        got = run(moments, np.full(len(t), 1.25, dtype), tilt.astype(dtype), spin.astype(dtype), t.astype(dtype))
+        got = run(
+            moments,
+            np.full(len(t), 1.25, dtype),
+            tilt.astype(dtype),
+            spin.astype(dtype),
+            t.astype(dtype),
+        )
         np.testing.assert_allclose(got, wanted, rtol=0, atol=200 * np.finfo(dtype).eps)
 
 
@@ -587,7 +758,11 @@ HALF = jq.Body.from_principal(jnp.array([1.0, 1.0, 0.6], jnp.float32))
                 (None, TypeError, "a jq.Body, got None"),
                 ("body", TypeError, "a jq.Body, got 'body'"),
                 (jnp.eye(3), TypeError, "a jq.Body, got Array"),
-                (MANY, ValueError, r"one body, inertia of shape \(3, 3\), got \(2, 3, 3\); use jax.vmap"),
+                (
+                    MANY,
+                    ValueError,
+                    r"one body, inertia of shape \(3, 3\), got \(2, 3, 3\); use jax.vmap",
+                ),
             )
         ),
         *(
@@ -627,24 +802,64 @@ HALF = jq.Body.from_principal(jnp.array([1.0, 1.0, 0.6], jnp.float32))
                 (None, TypeError, ": wanted a jq.State, got None"),
                 (Q0, TypeError, ": wanted a jq.State"),
                 (START._replace(omega=Q0), ValueError, r".omega: wanted shape \(3,\), got \(4,\)"),
-                (START._replace(omega=START.omega * np.nan), ValueError, ".omega: wanted finite values"),
+                (
+                    START._replace(omega=START.omega * np.nan),
+                    ValueError,
+                    ".omega: wanted finite values",
+                ),
                 (START._replace(q=2.0 * Q0), ValueError, ".q: wanted a unit quaternion"),
             )
         ),
-        (lambda: exact.flip_interval(BODY, None), TypeError, "^omega: wanted an array of floats, got None"),
-        (lambda: exact.flip_interval(BODY, Q0), ValueError, r"^omega: wanted shape \(3,\), got \(4,\)"),
-        (lambda: exact.flip_interval(BODY, jnp.array([0.0, np.inf, 0.0])), ValueError, "^omega: wanted finite values"),
-        (lambda: exact.flip_interval(HALF, START.omega), TypeError, "^body: wanted the dtype of omega, float64, got float32"),
-        (lambda: exact.free_body(HALF, START, 1.0), TypeError, "^body: wanted the dtype of the start, float64, got float32"),
-        (lambda: exact.free_symmetric(HALF, START, 1.0), TypeError, "^body: wanted the dtype of the start, float64, got float32"),
-        (lambda: exact.fixed_axis(2.0 * Q0, jnp.array([0.0, 0.0, 1.0]), 1.0), ValueError, "^q: wanted a unit quaternion"),
-        (lambda: exact.fixed_axis(Q0, None, 1.0), TypeError, "^axis: wanted an array of floats, got None"),
+        (
+            lambda: exact.flip_interval(BODY, None),
+            TypeError,
+            "^omega: wanted an array of floats, got None",
+        ),
+        (
+            lambda: exact.flip_interval(BODY, Q0),
+            ValueError,
+            r"^omega: wanted shape \(3,\), got \(4,\)",
+        ),
+        (
+            lambda: exact.flip_interval(BODY, jnp.array([0.0, np.inf, 0.0])),
+            ValueError,
+            "^omega: wanted finite values",
+        ),
+        (
+            lambda: exact.flip_interval(HALF, START.omega),
+            TypeError,
+            "^body: wanted the dtype of omega, float64, got float32",
+        ),
+        (
+            lambda: exact.free_body(HALF, START, 1.0),
+            TypeError,
+            "^body: wanted the dtype of the start, float64, got float32",
+        ),
+        (
+            lambda: exact.free_symmetric(HALF, START, 1.0),
+            TypeError,
+            "^body: wanted the dtype of the start, float64, got float32",
+        ),
+        (
+            lambda: exact.fixed_axis(2.0 * Q0, jnp.array([0.0, 0.0, 1.0]), 1.0),
+            ValueError,
+            "^q: wanted a unit quaternion",
+        ),
+        (
+            lambda: exact.fixed_axis(Q0, None, 1.0),
+            TypeError,
+            "^axis: wanted an array of floats, got None",
+        ),
         (
             lambda: exact.fixed_axis(Q0, jnp.array([0.0, 0.0, 1.0], jnp.float32), 1.0),
             TypeError,
             "^axis: wanted the dtype of q, float64, got float32",
         ),
-        (lambda: exact.kovalevskaya(0.0, 1.0, START), ValueError, "^scale: wanted positive values, got 0.0"),
+        (
+            lambda: exact.kovalevskaya(0.0, 1.0, START),
+            ValueError,
+            "^scale: wanted positive values, got 0.0",
+        ),
         (lambda: exact.prescribed(BODY, None), TypeError, "^attitude: wanted a function, got None"),
         (lambda: exact.prescribed(BODY, lambda: Q0), TypeError, r"^attitude: wanted attitude\(t\)"),
     ],

@@ -17,7 +17,9 @@ FAST, SLOW = DATA / "broad_07_fast_rotation.csv.gz", DATA / "broad_02_slow_rotat
 
 def example(name):
     """The module of an example."""
-    spec = importlib.util.spec_from_file_location(f"example_{name}", ROOT / "examples" / f"{name}.py")
+    spec = importlib.util.spec_from_file_location(
+        f"example_{name}", ROOT / "examples" / f"{name}.py"
+    )
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -45,8 +47,15 @@ def test_the_simulator_of_the_inertia_example_is_exact_to_its_noise():
     """Two schemes and two steps agree far below the noise, so the standard errors are those of the noise alone."""
     module = example("identify_inertia")
     torque = jnp.asarray(module.simulated(3, seconds=2.0).torque)
-    arguments = jq.Body(module.matrix(module.TRUE)), jnp.array([0.8, -0.5, 1.0]), torque, module.PERIOD
-    fine = jax.jit(lambda *x: module.rates(*x, 0.02, step=jq.crouch_grossman4, finer=10))(*arguments[:3])
+    arguments = (
+        jq.Body(module.matrix(module.TRUE)),
+        jnp.array([0.8, -0.5, 1.0]),
+        torque,
+        module.PERIOD,
+    )
+    fine = jax.jit(lambda *x: module.rates(*x, 0.02, step=jq.crouch_grossman4, finer=10))(
+        *arguments[:3]
+    )
     coarse = jax.jit(lambda *x: module.rates(*x, 0.02))(*arguments[:3])
     np.testing.assert_allclose(coarse, fine, rtol=0, atol=1e-4 * module.NOISE)
 
@@ -66,7 +75,11 @@ def test_inertia_example(tmp_path):
     rows = [line.split() for line in out.splitlines() if line.startswith("I")]
     assert len(rows) == 6
     assert all(abs(float(row[-2])) < 3 and abs(float(row[-1])) < 0.5 for row in rows)
-    rms = {line[:12].strip(): float(line.split()[-1]) for line in out.splitlines() if line.startswith(("first", "ident", "true"))}
+    rms = {
+        line[:12].strip(): float(line.split()[-1])
+        for line in out.splitlines()
+        if line.startswith(("first", "ident", "true"))
+    }
     assert rms["identified"] < 2 * rms["true inertia"] < 0.05 * rms["first guess"]
     assert (tmp_path / "identify_inertia.png").stat().st_size > 10_000
 
@@ -83,10 +96,16 @@ def a_recording(seed, calibration):
     envelope = np.clip((t - rest * dt) / 2.0, 0.0, 1.0)
 
     def rate(t, envelope):
-        waves = [np.sin(2 * np.pi * f * t[:, None] + phase[k]) for k, f in enumerate((0.21, 0.37, 0.53))]
+        waves = [
+            np.sin(2 * np.pi * f * t[:, None] + phase[k]) for k, f in enumerate((0.21, 0.37, 0.53))
+        ]
         return envelope[:, None] * sum(waves)
 
-    q = np.asarray(jq.kinematics.integrate(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.asarray(rate(t, envelope)), dt, order=6)).copy()
+    q = np.asarray(
+        jq.kinematics.integrate(
+            jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.asarray(rate(t, envelope)), dt, order=6
+        )
+    ).copy()
     late = t - float(calibration.offset)
     shifted = rate(late, np.clip((late - rest * dt) / 2.0, 0.0, 1.0))
     gyro = jq.sensors.Gyro(*calibration[:3], noise=jnp.array(1e-5), walk=jnp.array(0.0))
@@ -111,7 +130,9 @@ def test_calibration_is_found_from_motion():
         jnp.array(2e-3),
     )
     found, error = module.calibrate(a_recording(0, true), iterations=3)
-    for value, wanted, spread, limit in zip(found, true, error, (1e-5, 5e-5, 5e-5, 2e-5), strict=True):
+    for value, wanted, spread, limit in zip(
+        found, true, error, (1e-5, 5e-5, 5e-5, 2e-5), strict=True
+    ):
         np.testing.assert_allclose(value, wanted, rtol=0, atol=limit)
         assert np.all((spread > 0) & (spread < limit))
 
@@ -124,11 +145,17 @@ def test_calibration_example_refuses_in_one_line(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("train", "test", "limit"), [(FAST, SLOW, 0.5), (SLOW, FAST, 0.5)], ids=["fast to slow", "slow to fast"])
+@pytest.mark.parametrize(
+    ("train", "test", "limit"),
+    [(FAST, SLOW, 0.5), (SLOW, FAST, 0.5)],
+    ids=["fast to slow", "slow to fast"],
+)
 def test_calibration_holds_on_another_recording(tmp_path, train, test, limit):
     """Calibration halves the error of the static bias on a recording that it has not seen."""
     if not (train.exists() and test.exists()):
-        pytest.skip("the recordings are not beside this checkout: download BROAD, doi 10.3390/data6070072")
+        pytest.skip(
+            "the recordings are not beside this checkout: download BROAD, doi 10.3390/data6070072"
+        )
     code, out, err = run(tmp_path, "calibrate_gyro", train, test)
     assert code == 0, err
     word, *cells = out.splitlines()[-1].split()
@@ -142,7 +169,10 @@ def test_calibration_holds_on_another_recording(tmp_path, train, test, limit):
 # The network.
 
 
-NETWORKS = ["jax"] + [pytest.param(name, marks=[pytest.mark.slow, pytest.mark.needs(name)]) for name in ("equinox", "flax")]
+NETWORKS = ["jax"] + [
+    pytest.param(name, marks=[pytest.mark.slow, pytest.mark.needs(name)])
+    for name in ("equinox", "flax")
+]
 
 
 @pytest.mark.parametrize("network", NETWORKS)
@@ -172,7 +202,10 @@ def test_the_true_torque_has_no_loss():
     assert cut.q.shape == (3 * module.STEPS // module.WINDOW, module.WINDOW + 1, 4)
     np.testing.assert_array_equal(cut.omega[-1, -1], states.omega[-1, -1])
     np.testing.assert_allclose(t0[:3], [0.0, 1.0, 2.0], atol=1e-12)
-    losses = [float(module.loss(torque, "scan", None, batch, None)) for torque in (module.true, module.without)]
+    losses = [
+        float(module.loss(torque, "scan", None, batch, None))
+        for torque in (module.true, module.without)
+    ]
     assert losses[0] < 0.05**8
     assert losses[1] > 1e-3
 
@@ -182,7 +215,11 @@ def test_neural_torque_example(tmp_path):
     """Ten times better at the least on every one of the held-out trajectories."""
     code, out, err = run(tmp_path, "neural_torque")
     assert code == 0, err
-    factors = [[float(x) for x in line.split() if x.replace(".", "").isdigit()] for line in out.splitlines() if "better" in line]
+    factors = [
+        [float(x) for x in line.split() if x.replace(".", "").isdigit()]
+        for line in out.splitlines()
+        if "better" in line
+    ]
     assert len(factors) == 2
     assert all(median > 50 and worst > 10 for median, worst in factors), factors
     assert (tmp_path / "neural_torque.png").stat().st_size > 10_000
@@ -195,14 +232,18 @@ def test_neural_torque_example(tmp_path):
 def test_the_exported_loop_is_the_same_to_the_bit(tmp_path, monkeypatch):
     module = example("export")
     monkeypatch.setenv("JAX_ENABLE_X64", "1")
-    loop = module.closed_loop(jq.control.Gains(damping=jnp.full(3, 1.0), stiffness=jnp.full(3, 2.0)))
+    loop = module.closed_loop(
+        jq.control.Gains(damping=jnp.full(3, 1.0), stiffness=jnp.full(3, 2.0))
+    )
     starts = module.random_starts(jax.random.key(0), 3)
     (tmp_path / "closed_loop.bin").write_bytes(module.exported(loop, 3))
     here, there = loop(*starts), module.run_alone(tmp_path, *map(np.asarray, starts))
     for a, b in zip(here, there, strict=True):
         assert a.dtype == b.dtype == np.float64
         np.testing.assert_array_equal(a, b)
-    assert float(jnp.max(jnp.abs(here[1][:, -1]))) < 0.05 < float(jnp.max(jnp.abs(here[1][:, 0])))  # at rest after 10 s
+    assert (
+        float(jnp.max(jnp.abs(here[1][:, -1]))) < 0.05 < float(jnp.max(jnp.abs(here[1][:, 0])))
+    )  # at rest after 10 s
 
 
 @pytest.mark.slow
@@ -225,11 +266,20 @@ def test_pointing_event_example(tmp_path):
     assert code == 0, err
     moment, there, steps, fine = (
         float(re.search(pattern, out).group(1))
-        for pattern in (r"at t = (\S+) s", r"error there (\S+) deg", r"after (\d+) steps", r"20000 steps: (\S+) deg")
+        for pattern in (
+            r"at t = (\S+) s",
+            r"error there (\S+) deg",
+            r"after (\d+) steps",
+            r"20000 steps: (\S+) deg",
+        )
     )
     np.testing.assert_allclose([there, fine], 0.1, rtol=1e-6)
     assert 50 < steps < 200
-    rows = [[float(x) for x in line.split()] for line in out.splitlines() if re.match(r" +\d\.\d ", line)]
+    rows = [
+        [float(x) for x in line.split()]
+        for line in out.splitlines()
+        if re.match(r" +\d\.\d ", line)
+    ]
     assert [row[0] for row in rows] == [1.0, 0.5, 0.1]
     for dt, count, t, late, error in rows:
         np.testing.assert_allclose([t, late], [count * dt, t - moment], rtol=0, atol=1e-4)
@@ -244,7 +294,9 @@ def test_adaptive_top_example(tmp_path):
     code, out, err = run(tmp_path, "adaptive_top")
     assert code == 0, err
     assert float(re.search(r"top off by (\S+) from", out).group(1)) < 2e-12
-    rows = np.array([[float(x) for x in line.split()] for line in out.splitlines() if re.match(r" +1e-", line)])
+    rows = np.array(
+        [[float(x) for x in line.split()] for line in out.splitlines() if re.match(r" +1e-", line)]
+    )
     np.testing.assert_allclose(rows[:, 0], [1e-2, 1e-4, 1e-6, 1e-8, 1e-10])
     assert np.all((rows[:, 2] > 5) & (rows[:, 2] < 50)), rows
     np.testing.assert_allclose(rows[:, 4], rows[:, 1], rtol=0.4)

@@ -27,7 +27,9 @@ def test_finds_a_known_minimum(mode, capsys):
     np.testing.assert_allclose(fit.params["a"], 3.0, rtol=1e-12)
     np.testing.assert_allclose(fit.params["b"], [1.0, -1.0], rtol=1e-12)
     assert fit.history.shape == (60,)
-    np.testing.assert_allclose(fit.history[:3], [11.0, 11.0 / 4, 11.0 / 16], rtol=1e-14)  # each update halves the error
+    np.testing.assert_allclose(
+        fit.history[:3], [11.0, 11.0 / 4, 11.0 / 16], rtol=1e-14
+    )  # each update halves the error
     assert fit.skipped == 0
     assert capsys.readouterr() == ("", "")
 
@@ -39,7 +41,17 @@ def test_the_chunk_changes_nothing(chunk):
     def loss(params, batch, key):
         return jnp.mean((params - batch) ** 2) + 0.1 * params * jax.random.normal(key)
 
-    run = functools.partial(jq.fit, loss, jnp.array(0.0), optax.adam(0.1), data, steps=20, batch=10, key=KEY, progress=False)
+    run = functools.partial(
+        jq.fit,
+        loss,
+        jnp.array(0.0),
+        optax.adam(0.1),
+        data,
+        steps=20,
+        batch=10,
+        key=KEY,
+        progress=False,
+    )
     np.testing.assert_array_equal(run(chunk=chunk).history, run(chunk=20).history)
 
 
@@ -59,13 +71,24 @@ def test_batches_are_drawn_without_replacement_and_cover_the_data():
         assert batch["x"].shape == (8,)
         return jnp.sum(batch["x"]) + jnp.sum((batch["y"] - 10 * batch["x"]) ** 2) + 0.0 * params
 
-    whole = jq.fit(loss, jnp.array(0.0), optax.sgd(0.1), data, steps=5, batch=8, key=KEY, progress=False)
+    whole = jq.fit(
+        loss, jnp.array(0.0), optax.sgd(0.1), data, steps=5, batch=8, key=KEY, progress=False
+    )
     np.testing.assert_array_equal(whole.history, 28.0)
 
     def first(params, batch, key):
         return batch[0] + 0.0 * params
 
-    draws = jq.fit(first, jnp.array(0.0), optax.sgd(0.1), jnp.arange(8.0), steps=200, batch=2, key=KEY, progress=False).history
+    draws = jq.fit(
+        first,
+        jnp.array(0.0),
+        optax.sgd(0.1),
+        jnp.arange(8.0),
+        steps=200,
+        batch=2,
+        key=KEY,
+        progress=False,
+    ).history
     assert set(draws) == set(range(8))
 
 
@@ -75,14 +98,18 @@ def test_an_update_that_is_not_finite_is_skipped_and_counted():
     def loss(params, batch, key):
         return (params - batch[0]) ** 2
 
-    fit = jq.fit(loss, jnp.array(0.0), optax.adam(0.1), data, steps=50, batch=1, key=KEY, progress=False)
+    fit = jq.fit(
+        loss, jnp.array(0.0), optax.adam(0.1), data, steps=50, batch=1, key=KEY, progress=False
+    )
     assert np.isfinite(fit.params)
     assert fit.skipped == np.sum(~np.isfinite(fit.history)) > 0
 
 
 def test_a_gradient_that_is_not_finite_is_skipped_though_the_loss_is_finite():
     def loss(params, batch, key):
-        return jnp.sqrt(params["x"]) + params["y"] ** 2  # the derivative of the root is infinite at zero
+        return (
+            jnp.sqrt(params["x"]) + params["y"] ** 2
+        )  # the derivative of the root is infinite at zero
 
     start = {"x": jnp.array(0.0), "y": jnp.array(1.0)}
     with pytest.raises(FloatingPointError, match="not finite at all 4 updates; first loss 1"):
@@ -93,7 +120,9 @@ def test_auto_is_forward_for_few_parameters_and_reverse_for_many():
     """A while loop has no reverse mode, so which mode ran can be told."""
 
     def loss(params, batch, key):
-        return jax.lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1] * 0.9), (0, jnp.sum(params**2)))[1]
+        return jax.lax.while_loop(
+            lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1] * 0.9), (0, jnp.sum(params**2))
+        )[1]
 
     jq.fit(loss, jnp.ones(6), optax.sgd(0.1), steps=1, key=KEY, progress=False)
     with pytest.raises(ValueError, match="Reverse-mode"):
@@ -107,7 +136,16 @@ def test_loss_is_traced_once():
         count.append(0)
         return jnp.sum(params**2)
 
-    jq.fit(loss, jnp.ones(2), optax.sgd(0.1), steps=40, chunk=10, key=KEY, progress=False, mode="reverse")
+    jq.fit(
+        loss,
+        jnp.ones(2),
+        optax.sgd(0.1),
+        steps=40,
+        chunk=10,
+        key=KEY,
+        progress=False,
+        mode="reverse",
+    )
     assert len(count) == 1
 
 
@@ -118,7 +156,14 @@ def test_progress_shows_the_loss(capsys):
 
 def test_float32_parameters_stay_float32():
     start = jnp.zeros(2, jnp.float32)
-    fit = jq.fit(lambda p, b, k: jnp.sum((p - 1) ** 2), start, optax.adam(0.1), steps=3, key=KEY, progress=False)
+    fit = jq.fit(
+        lambda p, b, k: jnp.sum((p - 1) ** 2),
+        start,
+        optax.adam(0.1),
+        steps=3,
+        key=KEY,
+        progress=False,
+    )
     assert fit.params.dtype == jnp.float32
     assert fit.history.dtype == np.float32
 
@@ -126,7 +171,11 @@ def test_float32_parameters_stay_float32():
 @pytest.mark.parametrize("step", [jq.rkmk4, jq.zhao], ids=["rkmk4", "zhao"])
 def test_recovers_gains_and_inertia_from_a_trajectory(step):
     """The loss is zero at the gains and moments that made the data, and descent from 30 % away returns to them."""
-    true = {"damping": jnp.array(0.8), "stiffness": jnp.array(2.0), "moments": jnp.log(jnp.array([0.6, 0.8, 1.0]))}
+    true = {
+        "damping": jnp.array(0.8),
+        "stiffness": jnp.array(2.0),
+        "moments": jnp.log(jnp.array([0.6, 0.8, 1.0])),
+    }
     start = jq.State(jq.quaternion.exp(jnp.array([0.5, -1.0, 0.3])), jnp.array([0.4, 0.9, -1.0]))
 
     def simulate(params):
@@ -141,10 +190,19 @@ def test_recovers_gains_and_inertia_from_a_trajectory(step):
 
     def loss(params, batch, key):
         state = simulate(params)
-        return jnp.mean(jq.quaternion.squared_distance(state.q, data.q)) + jnp.mean((state.omega - data.omega) ** 2)
+        return jnp.mean(jq.quaternion.squared_distance(state.q, data.q)) + jnp.mean(
+            (state.omega - data.omega) ** 2
+        )
 
     guess = jax.tree.map(lambda x: x + 0.3, true)
-    fit = jq.fit(loss, guess, optax.adam(optax.cosine_decay_schedule(0.05, 300)), steps=300, key=KEY, progress=False)
+    fit = jq.fit(
+        loss,
+        guess,
+        optax.adam(optax.cosine_decay_schedule(0.05, 300)),
+        steps=300,
+        key=KEY,
+        progress=False,
+    )
     assert fit.history[-1] < 1e-6 * fit.history[0]
     for got, wanted in zip(jax.tree.leaves(fit.params), jax.tree.leaves(true), strict=True):
         np.testing.assert_allclose(got, wanted, atol=5e-3)
@@ -160,7 +218,9 @@ def test_auto_is_reverse_where_only_that_is_defined():
     square.defvjp(lambda x: (x * x, x), lambda x, bar: (2.0 * x * bar,))
 
     def loss(params, batch, key):
-        return jax.lax.cond(params > 0, lambda x: square(x - 3.0), lambda x: square(x - 2.0), params)
+        return jax.lax.cond(
+            params > 0, lambda x: square(x - 3.0), lambda x: square(x - 2.0), params
+        )
 
     fit = jq.fit(loss, jnp.array(1.0), optax.sgd(0.25), steps=60, key=KEY, progress=False)
     np.testing.assert_allclose(fit.params, 3.0, rtol=1e-12)
@@ -175,19 +235,35 @@ def test_a_fit_says_whether_it_has_converged(scale, offset):
     first is below a thousandth of the second from n = 11 on.
     """
     run = functools.partial(
-        jq.fit, lambda p, b, k: scale * (bowl(p, b, k) + offset), optimizer=optax.sgd(0.25 / scale), key=KEY, progress=False
+        jq.fit,
+        lambda p, b, k: scale * (bowl(p, b, k) + offset),
+        optimizer=optax.sgd(0.25 / scale),
+        key=KEY,
+        progress=False,
     )
-    assert [run(params=START, steps=n).converged for n in (1, 10, 11, 40)] == [False, False, True, True]
+    assert [run(params=START, steps=n).converged for n in (1, 10, 11, 40)] == [
+        False,
+        False,
+        True,
+        True,
+    ]
 
 
 def test_the_scale_of_a_parameter_does_not_matter_to_convergence():
     """The same descent in units 1e8 times as large and as small: Newton's steps, each half of the way."""
     units = jnp.array([1e-8, 1.0, 1e8])
-    optimizer = optax.chain(optax.sgd(0.25), optax.stateless(lambda u, p: jax.tree.map(lambda x: x * units**2, u)))
+    optimizer = optax.chain(
+        optax.sgd(0.25), optax.stateless(lambda u, p: jax.tree.map(lambda x: x * units**2, u))
+    )
 
     def run(steps):
         return jq.fit(
-            lambda p, b, k: jnp.sum((p / units - 1.0) ** 2), jnp.zeros(3), optimizer, steps=steps, key=KEY, progress=False
+            lambda p, b, k: jnp.sum((p / units - 1.0) ** 2),
+            jnp.zeros(3),
+            optimizer,
+            steps=steps,
+            key=KEY,
+            progress=False,
         )
 
     assert [run(n).converged for n in (10, 11)] == [False, True]
@@ -200,13 +276,24 @@ def test_the_scale_of_a_parameter_does_not_matter_to_convergence():
         (lambda p, b, k: (p - 1.0) ** 2 + 5.0, optax.sgd(0.1), True),  # it starts at the minimum
         (lambda p, b, k: -p, optax.sgd(0.1), False),  # there is no minimum
         (lambda p, b, k: p**2, optax.sgd(1.5), False),  # diverges
-        (lambda p, b, k: p**2, optax.sgd(1e9), False),  # as far as numbers go, where every update is skipped
+        (
+            lambda p, b, k: p**2,
+            optax.sgd(1e9),
+            False,
+        ),  # as far as numbers go, where every update is skipped
         (lambda p, b, k: (1.0 - p) ** 2 + 100.0 * (p + 1.0 - p**2) ** 2, optax.lbfgs(), True),
-        (lambda p, b, k: jnp.where(p > 1.55, jnp.nan, (p - 2.0) ** 2), optax.sgd(0.25), False),  # it cannot leave 1.75
+        (
+            lambda p, b, k: jnp.where(p > 1.55, jnp.nan, (p - 2.0) ** 2),
+            optax.sgd(0.25),
+            False,
+        ),  # it cannot leave 1.75
     ],
 )
 def test_ends_that_are_no_minimum_are_told_from_minima(loss, optimizer, converged):
-    assert jq.fit(loss, jnp.array(1.0), optimizer, steps=20, key=KEY, progress=False).converged is converged
+    assert (
+        jq.fit(loss, jnp.array(1.0), optimizer, steps=20, key=KEY, progress=False).converged
+        is converged
+    )
 
 
 def test_noise_that_hides_the_gradient_is_said():
@@ -217,13 +304,24 @@ def test_noise_that_hides_the_gradient_is_said():
     """
     data = jax.random.normal(jax.random.key(3), (400,))
     run = functools.partial(
-        jq.fit, lambda p, b, k: jnp.mean((p - b) ** 2), jnp.array(9.0), optax.sgd(0.05), batch=1, key=KEY, progress=False
+        jq.fit,
+        lambda p, b, k: jnp.mean((p - b) ** 2),
+        jnp.array(9.0),
+        optax.sgd(0.05),
+        batch=1,
+        key=KEY,
+        progress=False,
     )
     assert run(data=data, steps=60).converged is None
     assert run(data=data, steps=1).converged is False
     assert run(data=jnp.zeros(400), steps=90).converged is True  # 2 * 0.9^90 = 1.5e-4
     noisy = jq.fit(
-        lambda p, b, k: (p - jax.random.normal(k)) ** 2, jnp.array(9.0), optax.sgd(0.05), steps=60, key=KEY, progress=False
+        lambda p, b, k: (p - jax.random.normal(k)) ** 2,
+        jnp.array(9.0),
+        optax.sgd(0.05),
+        steps=60,
+        key=KEY,
+        progress=False,
     )
     assert noisy.converged is None
 
@@ -231,7 +329,10 @@ def test_noise_that_hides_the_gradient_is_said():
 def test_many_draws_see_that_a_noisy_fit_has_converged():
     """The noise of the gradient is 1e-7: a hundred times below what decides, 9e-3 / 9."""
     loss = lambda p, b, k: (p - 1e-7 * jax.random.normal(k)) ** 2
-    assert jq.fit(loss, jnp.array(9.0), optax.sgd(0.25), steps=40, key=KEY, progress=False).converged is True
+    assert (
+        jq.fit(loss, jnp.array(9.0), optax.sgd(0.25), steps=40, key=KEY, progress=False).converged
+        is True
+    )
 
 
 def test_convergence_is_that_of_the_best_start_and_stands_in_the_last_line(capsys):
@@ -275,7 +376,9 @@ def solved(params):
 @pytest.mark.parametrize("mode", ["forward", "reverse"])
 def test_lbfgs_minimises_a_quadratic_in_few_updates(mode):
     """With its curvature learnt in three dimensions it converges superlinearly; gradient descent by 1 - 1 / condition an update."""
-    run = functools.partial(jq.fit, squares, {"x": jnp.ones(3)}, data=ROWS, steps=12, key=KEY, mode=mode, progress=False)
+    run = functools.partial(
+        jq.fit, squares, {"x": jnp.ones(3)}, data=ROWS, steps=12, key=KEY, mode=mode, progress=False
+    )
     fit = run(optimizer=optax.lbfgs())
     assert solved(fit.params) < 1e-12
     assert solved(run(optimizer=optax.sgd(0.5)).params) > 1e-6
@@ -286,7 +389,9 @@ def test_a_line_search_differentiates_in_the_mode_of_the_fit():
     """A while loop has no reverse mode; along the line as at its start the derivative is the forward one."""
 
     def loss(params, batch, key):
-        return jax.lax.while_loop(lambda c: c[0] < 2, lambda c: (c[0] + 1, 0.5 * c[1]), (0, (params - 3.0) ** 2))[1]
+        return jax.lax.while_loop(
+            lambda c: c[0] < 2, lambda c: (c[0] + 1, 0.5 * c[1]), (0, (params - 3.0) ** 2)
+        )[1]
 
     fit = jq.fit(loss, jnp.array(0.0), optax.lbfgs(), steps=6, key=KEY, progress=False)
     np.testing.assert_allclose(fit.params, 3.0, rtol=1e-12)
@@ -306,10 +411,15 @@ def test_lbfgs_skips_what_is_not_finite():
 def test_an_update_that_is_itself_not_finite_is_skipped():
     """The optimiser divides by its count less 2: at the third update it says infinity and stays there, state and all."""
     optimizer = optax.GradientTransformation(
-        lambda params: jnp.array(0.0), lambda updates, count, params=None: (-0.25 * updates / jnp.abs(count - 2.0), count + 1.0)
+        lambda params: jnp.array(0.0),
+        lambda updates, count, params=None: (-0.25 * updates / jnp.abs(count - 2.0), count + 1.0),
     )
-    fit = jq.fit(lambda p, b, k: (p - 3.0) ** 2, jnp.array(0.0), optimizer, steps=9, key=KEY, progress=False)
-    np.testing.assert_allclose(fit.history, [9.0] + [9.0 * 0.75**2] + [9.0 * (0.75 * 0.5) ** 2] * 7, rtol=1e-14)
+    fit = jq.fit(
+        lambda p, b, k: (p - 3.0) ** 2, jnp.array(0.0), optimizer, steps=9, key=KEY, progress=False
+    )
+    np.testing.assert_allclose(
+        fit.history, [9.0] + [9.0 * 0.75**2] + [9.0 * (0.75 * 0.5) ** 2] * 7, rtol=1e-14
+    )
     assert fit.skipped == 7
 
 
@@ -325,7 +435,14 @@ def test_starts_find_the_lower_of_two_wells():
     """Each start goes the way it goes alone; one that is not finite is skipped and never the best."""
     starts = jnp.array([1.5, 0.6, jnp.nan, -0.4])
     run = functools.partial(
-        jq.fit, two_wells, optimizer=optax.adam(0.1), data=ROWS[:, 0], batch=5, steps=150, key=KEY, progress=False
+        jq.fit,
+        two_wells,
+        optimizer=optax.adam(0.1),
+        data=ROWS[:, 0],
+        batch=5,
+        steps=150,
+        key=KEY,
+        progress=False,
     )
     fit = run({"x": starts}, starts=4)
     assert fit.start == 3
@@ -362,13 +479,25 @@ def test_no_start_has_a_finite_loss_at_the_end():
         return (params - 1.0) ** 2 / batch[0]
 
     data = jnp.ones(8).at[3].set(jnp.nan)
-    run = functools.partial(jq.fit, loss, jnp.array([9.0, 2.0]), optax.sgd(0.0), data, batch=1, starts=2, key=KEY, progress=False)
+    run = functools.partial(
+        jq.fit,
+        loss,
+        jnp.array([9.0, 2.0]),
+        optax.sgd(0.0),
+        data,
+        batch=1,
+        starts=2,
+        key=KEY,
+        progress=False,
+    )
     drawn = run(steps=40).history[0]
     last = int(np.flatnonzero(np.isnan(drawn))[-1])
     assert run(steps=last).start == 1
 
 
-@pytest.mark.parametrize(("steps", "chunk", "updates"), [(6, 1, [0, 1, 2, 3, 4, 5, 6]), (5, 2, [0, 2, 4, 5])])
+@pytest.mark.parametrize(
+    ("steps", "chunk", "updates"), [(6, 1, [0, 1, 2, 3, 4, 5, 6]), (5, 2, [0, 2, 4, 5])]
+)
 def test_the_best_by_validation_is_kept(steps, chunk, updates):
     """Each update halves the distance to 3, from 0: 0, 1.5, 2.25, ...; validation wants 1.4."""
     fit = jq.fit(
@@ -392,13 +521,24 @@ def test_the_best_by_validation_is_kept(steps, chunk, updates):
 
 def test_patience_ends_the_fit():
     """Lowest after 1 update, so 3 evaluations without a lower one are over after 4; NaN is no lower one."""
-    run = functools.partial(jq.fit, lambda p, b, k: (p - 3.0) ** 2, steps=60, chunk=1, key=KEY, progress=False)
+    run = functools.partial(
+        jq.fit, lambda p, b, k: (p - 3.0) ** 2, steps=60, chunk=1, key=KEY, progress=False
+    )
     one = {"params": jnp.array(0.0), "optimizer": optax.sgd(0.25)}
     fit = run(**one, validation=lambda p: jnp.where(p > 2.0, jnp.nan, (p - 1.4) ** 2), patience=3)
     assert fit.history.shape == (4,)
     assert fit.best == 1
     np.testing.assert_allclose(fit.params, 1.5, rtol=1e-14)
-    two = {"params": jnp.array([0.0, 1.39]), "starts": 2, "optimizer": optax.sgd(0.05)}  # the second goes away from 1.4 at once
-    assert run(**two, validation=lambda p: (p - 1.4) ** 2, patience=3).history.shape == (2, 9)  # 3 (1 - 0.9^6) = 1.4 after 6
-    with pytest.raises(FloatingPointError, match="validation: it was not finite at any of the 3 evaluations"):
+    two = {
+        "params": jnp.array([0.0, 1.39]),
+        "starts": 2,
+        "optimizer": optax.sgd(0.05),
+    }  # the second goes away from 1.4 at once
+    assert run(**two, validation=lambda p: (p - 1.4) ** 2, patience=3).history.shape == (
+        2,
+        9,
+    )  # 3 (1 - 0.9^6) = 1.4 after 6
+    with pytest.raises(
+        FloatingPointError, match="validation: it was not finite at any of the 3 evaluations"
+    ):
         run(**one, validation=lambda p: p * jnp.nan, patience=2)

@@ -29,17 +29,26 @@ def own_cache(tmp_path_factory, monkeypatch):
 def pd(t, state, gains):
     """A closed loop that settles, driven by a weak periodic torque."""
     drive = jnp.stack([jnp.sin(3.0 * t), jnp.cos(2.0 * t), jnp.zeros_like(t)])
-    return -gains[0] * state.q[1:] * state.q[0] - gains[1] * state.omega + 0.1 * drive.astype(state.q.dtype)
+    return (
+        -gains[0] * state.q[1:] * state.q[0]
+        - gains[1] * state.omega
+        + 0.1 * drive.astype(state.q.dtype)
+    )
 
 
 def full_body(dtype):
-    return jq.Body.from_principal(jnp.array([0.6, 0.8, 1.0], dtype), jq.quaternion.exp(jnp.array([0.1, 0.2, 0.3], dtype)))
+    return jq.Body.from_principal(
+        jnp.array([0.6, 0.8, 1.0], dtype), jq.quaternion.exp(jnp.array([0.1, 0.2, 0.3], dtype))
+    )
 
 
 def starts(n, dtype, seed=0):
     rng = np.random.default_rng(seed)
     q = rng.normal(size=(n, 4))
-    return jq.State(jnp.asarray(q / np.linalg.norm(q, axis=1, keepdims=True), dtype), jnp.asarray(rng.normal(size=(n, 3)), dtype))
+    return jq.State(
+        jnp.asarray(q / np.linalg.norm(q, axis=1, keepdims=True), dtype),
+        jnp.asarray(rng.normal(size=(n, 3)), dtype),
+    )
 
 
 def scale_of(tree):
@@ -71,7 +80,10 @@ def compare(run, *arguments, dtype, weights=None):
         pairs = zip(jax.tree.leaves(run(name, *arguments)), jax.tree.leaves(weights), strict=True)
         return sum(jnp.sum(x * w) for x, w in pairs if jnp.issubdtype(x.dtype, jnp.floating))
 
-    of_scan, of_fused = (jax.jit(jax.grad(functools.partial(loss, name), allow_int=True))(arguments) for name in ("scan", "fused"))
+    of_scan, of_fused = (
+        jax.jit(jax.grad(functools.partial(loss, name), allow_int=True))(arguments)
+        for name in ("scan", "fused")
+    )
     smooth = lambda tree: [x for x in jax.tree.leaves(tree) if x.dtype != jax.dtypes.float0]
     assert_close(smooth(of_fused), smooth(of_scan), GRADIENTS[dtype])
     assert scale_of(smooth(of_scan)) > 0
@@ -81,7 +93,10 @@ def compare(run, *arguments, dtype, weights=None):
     ("dtype", "bodies"),
     [
         (jnp.float32, 37),
-        *(pytest.param(d, n, marks=pytest.mark.slow) for d, n in ((jnp.float32, 1), (jnp.float64, 3), (jnp.float64, 37))),
+        *(
+            pytest.param(d, n, marks=pytest.mark.slow)
+            for d, n in ((jnp.float32, 1), (jnp.float64, 3), (jnp.float64, 37))
+        ),
     ],
 )
 def test_a_closed_loop_over_a_thousand_steps(dtype, bodies):
@@ -89,10 +104,17 @@ def test_a_closed_loop_over_a_thousand_steps(dtype, bodies):
 
     def run(name, start, gains, moments, t0, dt):
         body = jq.Body.from_principal(moments, jq.quaternion.exp(jnp.array([0.1, 0.2, 0.3], dtype)))
-        one = lambda s: jq.rollout(jq.rkmk4, body, pd, s, jq.grid(t0, dt, 1000), gains, save_every=100, engine=name)
+        one = lambda s: jq.rollout(
+            jq.rkmk4, body, pd, s, jq.grid(t0, dt, 1000), gains, save_every=100, engine=name
+        )
         return jax.vmap(one)(start).state
 
-    numbers = (jnp.array([2.0, 1.5]), jnp.array([0.6, 0.8, 1.0]), jnp.asarray(0.3), jnp.asarray(0.01))
+    numbers = (
+        jnp.array([2.0, 1.5]),
+        jnp.array([0.6, 0.8, 1.0]),
+        jnp.asarray(0.3),
+        jnp.asarray(0.01),
+    )
     compare(run, starts(bodies, dtype), *(x.astype(dtype) for x in numbers), dtype=dtype)
 
 
@@ -109,9 +131,14 @@ def test_a_controller_with_memory_and_inputs(sample_every, save_every):
         command = -params * (state.omega + noise) - 0.2 * memory["sum"] + 0.05 * jnp.sin(t)
         return command, {"sum": memory["sum"] + 0.1 * state.q[1:], "count": memory["count"] + 1}
 
-    torque = lambda t, state, params, held: held - 0.1 * state.omega + params * jnp.cos(2.0 * t) * 0.1
+    torque = lambda t, state, params, held: (
+        held - 0.1 * state.omega + params * jnp.cos(2.0 * t) * 0.1
+    )
     samples = 60 // sample_every
-    inputs = {"key": jax.random.split(jax.random.key(5), samples), "bias": jnp.linspace(-0.1, 0.1, 3 * samples).reshape(samples, 3)}
+    inputs = {
+        "key": jax.random.split(jax.random.key(5), samples),
+        "bias": jnp.linspace(-0.1, 0.1, 3 * samples).reshape(samples, 3),
+    }
 
     def run(name, start, params, bias):
         one = lambda start: jq.rollout(
@@ -129,7 +156,8 @@ def test_what_is_saved(sampled, save_every):
     """A function of time, state, parameters and command, with arrays of several kinds and what it closes over."""
     dtype = jnp.float64
     controller = jq.Controller(
-        lambda start, params: jnp.zeros(3), lambda t, state, memory, params, value: (memory, params * state.omega)
+        lambda start, params: jnp.zeros(3),
+        lambda t, state, memory, params, value: (memory, params * state.omega),
     )
     options = {"controller": controller, "sample_every": 6} if sampled else {}
 
@@ -197,7 +225,10 @@ def test_a_large_memory_whose_halves_change_places():
 
 def test_held_inputs_and_aux_states():
     dtype = jnp.float64
-    torque = lambda t, state, params, held: (held - params * state.aux["wheel"], {"wheel": held * 0.1 - state.aux["wheel"]})
+    torque = lambda t, state, params, held: (
+        held - params * state.aux["wheel"],
+        {"wheel": held * 0.1 - state.aux["wheel"]},
+    )
 
     def run(name, start, params, inputs):
         start = start._replace(aux={"wheel": 0.1 * start.omega})
@@ -220,16 +251,31 @@ def case_of(name, dtype):
 
     def run(engine, q, omega, pull):
         start = problems.start_of(name, q, omega)
-        path = jq.rollout(jq.SCHEMES[name].step, body, torque, start, jq.grid(0.2, 0.02, 30), pull, save_every=10, engine=engine)
+        path = jq.rollout(
+            jq.SCHEMES[name].step,
+            body,
+            torque,
+            start,
+            jq.grid(0.2, 0.02, 30),
+            pull,
+            save_every=10,
+            engine=engine,
+        )
         return path.state.q, path.state.omega
 
-    return run, (jnp.asarray(problems.TILTED, dtype), jnp.array([1.2, -0.7, 0.9], dtype), jnp.array([0.5, -0.3, 0.8], dtype))
+    return run, (
+        jnp.asarray(problems.TILTED, dtype),
+        jnp.array([1.2, -0.7, 0.9], dtype),
+        jnp.array([0.5, -0.3, 0.8], dtype),
+    )
 
 
 QUICK = ("zhao", "lgvi", "half_quat")
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in jq.SCHEMES])
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in jq.SCHEMES]
+)
 def test_every_scheme(name):
     """Values as by the scan, gradients as its central differences of order 4."""
     run, arguments = case_of(name, jnp.float64)
@@ -239,7 +285,10 @@ def test_every_scheme(name):
         return jnp.sum(weights * jnp.concatenate(run(engine, x[:4], x[4:7], x[7:]), axis=1))
 
     x, h = jnp.concatenate(arguments), 1e-3
-    moved = x[None, None] + h * jnp.array([0.0, -2.0, -1.0, 1.0, 2.0])[:, None, None] * jnp.eye(10)[None]
+    moved = (
+        x[None, None]
+        + h * jnp.array([0.0, -2.0, -1.0, 1.0, 2.0])[:, None, None] * jnp.eye(10)[None]
+    )
     values = np.asarray(jax.jit(jax.vmap(jax.vmap(functools.partial(loss, "scan"))))(moved))
     value, gradient = jax.jit(jax.value_and_grad(functools.partial(loss, "fused")))(x)
     np.testing.assert_allclose(value, values[0, 0], rtol=1e-12)
@@ -262,14 +311,24 @@ def layers_of(n, dtype, *batch):
 
 @pytest.mark.parametrize(
     ("n", "dtype", "bodies"),
-    [pytest.param(n, d, 19, marks=pytest.mark.slow) for n, d in ((16, jnp.float64), (64, jnp.float32))],
+    [
+        pytest.param(n, d, 19, marks=pytest.mark.slow)
+        for n, d in ((16, jnp.float64), (64, jnp.float32))
+    ],
 )
 def test_a_neural_torque(n, dtype, bodies):
     """One function for all stages, loops over its weights."""
 
     def run(name, layers, start):
         one = lambda s: jq.rollout(
-            jq.rkmk4, full_body(dtype), network, s, jq.grid(0.0, 0.05, 12), layers, save_every=6, engine=name
+            jq.rkmk4,
+            full_body(dtype),
+            network,
+            s,
+            jq.grid(0.0, 0.05, 12),
+            layers,
+            save_every=6,
+            engine=name,
         )
         return jax.vmap(one)(start).state
 
@@ -283,7 +342,14 @@ def test_a_network_for_each_body():
 
     def run(name, first, rest, start):
         one = lambda first, s: jq.rollout(
-            jq.zhao, full_body(dtype), network, s, jq.grid(0.0, 0.05, 6), [first, *rest], save_every=3, engine=name
+            jq.zhao,
+            full_body(dtype),
+            network,
+            s,
+            jq.grid(0.0, 0.05, 6),
+            [first, *rest],
+            save_every=3,
+            engine=name,
         )
         return jax.vmap(one)(first, start).state
 
@@ -296,21 +362,31 @@ def test_transformations():
     body = full_body(jnp.float64)
 
     def end(name, start, gains):
-        path = jq.rollout(jq.zhao, body, pd, start, jq.grid(0.0, 0.05, 20), gains, save_every=20, engine=name)
+        path = jq.rollout(
+            jq.zhao, body, pd, start, jq.grid(0.0, 0.05, 20), gains, save_every=20, engine=name
+        )
         return jnp.sum(path.state.q[-1] ** 3) + jnp.sum(path.state.omega[-1])
 
     gains = jnp.array([[2.0, 1.5], [1.0, 0.5], [0.3, 0.2]])
 
     def nested(name):
-        return jax.vmap(lambda g: jax.vmap(lambda s: end(name, s, g))(starts(4, jnp.float64)))(gains)
-
-    def inner(name):
-        return jax.vmap(jax.value_and_grad(lambda g: end(name, jax.tree.map(lambda x: x[0], starts(1, jnp.float64)), g)))(gains)
-
-    def crossed(name):
-        return jax.grad(lambda g: jnp.sum(jax.vmap(lambda s: jax.vmap(lambda g: end(name, s, g))(g))(starts(4, jnp.float64))))(
+        return jax.vmap(lambda g: jax.vmap(lambda s: end(name, s, g))(starts(4, jnp.float64)))(
             gains
         )
+
+    def inner(name):
+        return jax.vmap(
+            jax.value_and_grad(
+                lambda g: end(name, jax.tree.map(lambda x: x[0], starts(1, jnp.float64)), g)
+            )
+        )(gains)
+
+    def crossed(name):
+        return jax.grad(
+            lambda g: jnp.sum(
+                jax.vmap(lambda s: jax.vmap(lambda g: end(name, s, g))(g))(starts(4, jnp.float64))
+            )
+        )(gains)
 
     for function in (nested, inner, crossed):
         assert_close(function("fused"), jax.jit(lambda function=function: function("scan"))(), 1e-9)
@@ -323,7 +399,12 @@ def test_a_new_inertia_or_array_does_not_compile_again():
     def loss(name, moments, arm):
         body = jq.Body.from_principal(moments)
         torque = lambda t, state, params: jq.quaternion.rotate_inverse(state.q, arm)
-        return jnp.sum(jq.rollout(jq.zhao, body, torque, start, jq.grid(0.0, 0.05, 20), engine=name).state.q[-1] ** 3)
+        return jnp.sum(
+            jq.rollout(jq.zhao, body, torque, start, jq.grid(0.0, 0.05, 20), engine=name).state.q[
+                -1
+            ]
+            ** 3
+        )
 
     values = jnp.array([0.6, 0.8, 1.0]), jnp.array([0.1, 0.2, 0.3])
     wanted = jax.grad(functools.partial(loss, "scan"), (0, 1))(*values)
@@ -341,7 +422,13 @@ def test_not_a_number_and_infinity_stay_with_their_body():
 
     def run(name):
         one = lambda s: jq.rollout(
-            jq.rkmk4, full_body(jnp.float32), pd, s, jq.grid(0.0, 0.01, 20), jnp.ones(2, jnp.float32), engine=name
+            jq.rkmk4,
+            full_body(jnp.float32),
+            pd,
+            s,
+            jq.grid(0.0, 0.01, 20),
+            jnp.ones(2, jnp.float32),
+            engine=name,
         )
         return jax.vmap(one)(start).state
 
@@ -356,13 +443,17 @@ def test_not_a_number_and_infinity_stay_with_their_body():
 
 def rolled(torque, **more):
     start = jax.tree.map(lambda x: x[0], starts(1, jnp.float64))
-    return jq.rollout(jq.zhao, full_body(jnp.float64), torque, start, jq.grid(0.0, 0.05, 4), jnp.ones(2), **more)
+    return jq.rollout(
+        jq.zhao, full_body(jnp.float64), torque, start, jq.grid(0.0, 0.05, 4), jnp.ones(2), **more
+    )
 
 
 def test_forward_mode_says_where_it_is():
     jax.grad(lambda x: rolled(lambda t, s, p: x * pd(t, s, p), engine="fused").state.q[-1, 0])(1.0)
     for run in (jax.jacfwd, lambda f: jax.jit(jax.jacfwd(f))):
-        with pytest.raises(NotImplementedError, match='has a derivative in reverse mode only; use engine="scan"'):
+        with pytest.raises(
+            NotImplementedError, match='has a derivative in reverse mode only; use engine="scan"'
+        ):
             run(lambda x: rolled(lambda t, s, p: x * pd(t, s, p), engine="fused").state.q)(1.0)
 
 
@@ -385,14 +476,19 @@ def test_auto_is_fused_where_it_can():
 
 def test_without_llvmlite_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "llvmlite.binding", None)
-    with pytest.raises(ImportError, match=r'^engine: wanted the package llvmlite, got none: pip install "jaxquat\[fused\]"$'):
+    with pytest.raises(
+        ImportError,
+        match=r'^engine: wanted the package llvmlite, got none: pip install "jaxquat\[fused\]"$',
+    ):
         rolled(pd, engine="fused")
     assert_close(rolled(pd, engine="auto"), rolled(pd), 1e-15)
 
 
 def test_what_it_does_not_have():
     for more in ({"check": True}, {"checkpoint": "reversible"}):
-        with pytest.raises(ValueError, match='engine: "fused" has neither check=True nor checkpoint="reversible"'):
+        with pytest.raises(
+            ValueError, match='engine: "fused" has neither check=True nor checkpoint="reversible"'
+        ):
             rolled(pd, engine="fused", **more)
     with pytest.raises(ValueError, match="count: wanted 1 to 256 threads, got 300"):
         jq.fused.set_threads(300)
@@ -400,7 +496,9 @@ def test_what_it_does_not_have():
 
 def test_an_export_says_that_it_wants_the_scan():
     with pytest.raises(NotImplementedError, match=r'use engine="scan" with jax\.export'):
-        jax.export.export(jax.jit(lambda x: rolled(lambda t, s, p: x * pd(t, s, p), engine="fused").state.q))(1.0)
+        jax.export.export(
+            jax.jit(lambda x: rolled(lambda t, s, p: x * pd(t, s, p), engine="fused").state.q)
+        )(1.0)
 
 
 DEVICES = """
@@ -432,8 +530,16 @@ except NotImplementedError as error:
 @pytest.mark.slow
 def test_several_devices():
     environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
-    found = subprocess.run([sys.executable, "-c", DEVICES], env=environment, capture_output=True, text=True, timeout=300)
-    assert found.stdout == '4 engine "fused" within jax.shard_map wants check_vma=False there\n', found.stderr
+    found = subprocess.run(
+        [sys.executable, "-c", DEVICES],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert found.stdout == '4 engine "fused" within jax.shard_map wants check_vma=False there\n', (
+        found.stderr
+    )
 
 
 def explained(capsys, *arguments, **options):
@@ -451,7 +557,9 @@ def test_explain(capsys):
     assert "controller: " not in text
     assert "save: " not in text
     grid = jq.grid(0.0, 0.01, 4)
-    text = explained(capsys, jq.rkmk4, body, lambda t, s, p: jnp.linalg.eigh(jnp.diag(s.omega))[0], start, grid)
+    text = explained(
+        capsys, jq.rkmk4, body, lambda t, s, p: jnp.linalg.eigh(jnp.diag(s.omega))[0], start, grid
+    )
     assert text.startswith('engine="auto" takes the scan (no scalar form: ')
     assert "eigh" in text
     assert explained(capsys, jq.zhao, body, pd, start, grid, jnp.ones(2), check=True).startswith(
@@ -461,10 +569,24 @@ def test_explain(capsys):
 
 def test_explain_takes_the_arguments_of_rollout(capsys, monkeypatch):
     """A torque with ``held``, a controller, inputs and ``save``; the errors of rollout; the compiler that is not there."""
-    start, body, grid = jax.tree.map(lambda x: x[0], starts(1, jnp.float64)), full_body(jnp.float64), jq.grid(0.0, 0.01, 4)
-    arguments = (jq.zhao, body, lambda t, state, params, held: held - params * state.omega, start, grid, jnp.ones(3))
+    start, body, grid = (
+        jax.tree.map(lambda x: x[0], starts(1, jnp.float64)),
+        full_body(jnp.float64),
+        jq.grid(0.0, 0.01, 4),
+    )
+    arguments = (
+        jq.zhao,
+        body,
+        lambda t, state, params, held: held - params * state.omega,
+        start,
+        grid,
+        jnp.ones(3),
+    )
     options = {
-        "controller": jq.Controller(lambda start, params: start.omega, lambda t, s, memory, p, noise: (-memory, s.omega + noise)),
+        "controller": jq.Controller(
+            lambda start, params: start.omega,
+            lambda t, s, memory, p, noise: (-memory, s.omega + noise),
+        ),
         "inputs": jnp.zeros((2, 3)),
         "sample_every": 2,
         "save_every": 4,
@@ -477,13 +599,17 @@ def test_explain_takes_the_arguments_of_rollout(capsys, monkeypatch):
         assert f"\nderivative of the {title}: " in text
     assert jq.rollout(*arguments, engine="auto", **options).saved.shape == (2,)
     names = list(inspect.signature(jq.rollout).parameters)
-    assert list(inspect.signature(jq.fused.explain).parameters) == [name for name in names if name != "engine"]
+    assert list(inspect.signature(jq.fused.explain).parameters) == [
+        name for name in names if name != "engine"
+    ]
     with pytest.raises(ValueError, match=r"^inputs: wanted leading axis 4 "):
         jq.fused.explain(*arguments, **options | {"sample_every": 1})
     with pytest.raises(TypeError, match=r"^grid: wanted a jq.grid"):
         jq.fused.explain(jq.zhao, body, pd, start, jnp.ones(2))
     monkeypatch.setattr(cpu, "missing", lambda: "no compiler")
-    assert explained(capsys, *arguments, **options).startswith('engine="auto" takes the scan (no compiler)\nstep: ')
+    assert explained(capsys, *arguments, **options).startswith(
+        'engine="auto" takes the scan (no compiler)\nstep: '
+    )
 
 
 # the cache
@@ -504,7 +630,10 @@ def test_the_cache_is_shared_checked_and_never_trusted(tmp_path):
     """Four processes at once; then a damaged, a truncated and a foreign file, each thrown away."""
     environment = {**os.environ, "JAXQUAT_CACHE": str(tmp_path / "cache")}
     start = lambda: subprocess.Popen(
-        [sys.executable, "-c", PROCESS.replace("NUMBER", "0.5")], env=environment, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", PROCESS.replace("NUMBER", "0.5")],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     outputs = [process.communicate(timeout=300)[0] for process in [start() for _ in range(4)]]
     assert len(set(outputs)) == 1
@@ -538,7 +667,9 @@ def test_kernels_are_kept_where_the_environment_says(tmp_path, monkeypatch):
     assert kept(monkeypatch, HOME=tmp_path)
     assert not kept(monkeypatch, HOME=tmp_path, JAXQUAT_CACHE="")
     folders = [tmp_path / "own", tmp_path / "xdg/jaxquat", tmp_path / ".cache/jaxquat"]
-    assert all([file.name for file in folder.iterdir()] == [f"{CODE[0].hex()}.o"] for folder in folders)
+    assert all(
+        [file.name for file in folder.iterdir()] == [f"{CODE[0].hex()}.o"] for folder in folders
+    )
     assert all(folder.stat().st_mode & 0o777 == 0o700 for folder in folders)
 
 
@@ -564,7 +695,10 @@ def test_a_folder_that_others_can_write_to_is_not_used(tmp_path, monkeypatch):
         tmp_path.chmod(mode)
         for use in (lambda: cpu._write(*CODE), lambda: cpu._read(CODE[0])):
             monkeypatch.setenv("JAXQUAT_CACHE", str(tmp_path))
-            with pytest.warns(RuntimeWarning, match=r"kernels are neither read nor kept here, .* set JAXQUAT_CACHE$"):
+            with pytest.warns(
+                RuntimeWarning,
+                match=r"kernels are neither read nor kept here, .* set JAXQUAT_CACHE$",
+            ):
                 assert use() is None
         assert not list(tmp_path.iterdir())
     tmp_path.chmod(0o755)
@@ -653,7 +787,9 @@ def test_what_pallas_saves_interpreted(interpreted):
     test_what_is_saved(True, 4)
 
 
-@pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated:DeprecationWarning")  # jax 0.12
+@pytest.mark.filterwarnings(
+    "ignore:The Pallas Triton backend is deprecated:DeprecationWarning"
+)  # jax 0.12
 @pytest.mark.parametrize("name", ["rkmk4", "zhao"])
 def test_lowered_for_cuda(name):
     """Forward and gradient, to Triton, on a machine without a GPU."""
@@ -661,7 +797,13 @@ def test_lowered_for_cuda(name):
 
     def loss(gains):
         one = lambda s: jq.rollout(
-            jq.SCHEMES[name].step, full_body(jnp.float32), pd, s, jq.grid(0.0, 0.01, 100), gains, engine="fused"
+            jq.SCHEMES[name].step,
+            full_body(jnp.float32),
+            pd,
+            s,
+            jq.grid(0.0, 0.01, 100),
+            gains,
+            engine="fused",
         )
         return jnp.sum(jax.vmap(one)(start).state.q[:, -1] ** 2)
 

@@ -141,8 +141,16 @@ def test_other_roundings_admit_what_xla_may_make_of_signs_masks_and_quotients():
         (lambda x: (x[0] > 0).astype(x.dtype) * x[1], [nothing, x[1]], [small]),
         (lambda x: 1 / (x[2] + 0.0), [infinity, -infinity], [nothing]),
         (lambda x: 1 / jnp.sign(x[2]), [infinity, -infinity], [nothing]),
-        (lambda x: jnp.pad((x[:2] > 0).astype(x.dtype), (1, 0))[1] * x[1], [nothing, x[1]], [small]),
-        (lambda x: x[3] / np.float32(3.4e38), [nothing, x[3] / np.float32(3.4e38)], [10 * small, infinity]),
+        (
+            lambda x: jnp.pad((x[:2] > 0).astype(x.dtype), (1, 0))[1] * x[1],
+            [nothing, x[1]],
+            [small],
+        ),
+        (
+            lambda x: x[3] / np.float32(3.4e38),
+            [nothing, x[3] / np.float32(3.4e38)],
+            [10 * small, infinity],
+        ),
         (lambda x: jnp.copysign(1.0, jnp.sqrt(x[0])), np.float32([1, -1]), [infinity]),
         (lambda x: jnp.copysign(1.0, jnp.min(x)), np.float32([1, -1]), [infinity]),
         (lambda x: jnp.log(1 + jnp.tanh(9.2 * x[0])), [-infinity], [nothing]),
@@ -150,7 +158,9 @@ def test_other_roundings_admit_what_xla_may_make_of_signs_masks_and_quotients():
     ]
     for function, good, bad in cases:
         samples = oracle.shaken(function, (x[None],))[0]
-        found = [bool(oracle.admitted(np.float32(value), samples[0], samples)) for value in (*good, *bad)]
+        found = [
+            bool(oracle.admitted(np.float32(value), samples[0], samples)) for value in (*good, *bad)
+        ]
         assert found == [True] * len(good) + [False] * len(bad), samples
 
 
@@ -166,15 +176,22 @@ def test_other_roundings_admit_infinity_where_a_part_of_a_sum_overflows():
     cases.append((product, [-1.1925634e18, -np.inf], [1.1925634e18, np.inf, np.nan]))
     for function, good, bad in cases:
         samples = oracle.shaken(function, (x[None],))[0]
-        found = [bool(oracle.admitted(np.float32(value), samples[0], samples)) for value in (*good, *bad)]
+        found = [
+            bool(oracle.admitted(np.float32(value), samples[0], samples)) for value in (*good, *bad)
+        ]
         assert found == [True] * len(good) + [False] * len(bad), samples
 
 
 def test_samples_that_are_partly_infinite_admit_all_numbers_up_to_the_largest():
     samples = np.float32([0.0, np.inf, 2.4e32, np.inf])
-    found = [bool(oracle.admitted(np.float32(value), samples[1], samples)) for value in (1.09e38, np.inf, -np.inf, np.nan)]
+    found = [
+        bool(oracle.admitted(np.float32(value), samples[1], samples))
+        for value in (1.09e38, np.inf, -np.inf, np.nan)
+    ]
     assert found == [True, True, False, False]
-    assert not oracle.admitted(np.float32(1e38), np.float32(np.inf), np.float32([1.0, 2.0, 1.5]))  # the scan alone is no sample
+    assert not oracle.admitted(
+        np.float32(1e38), np.float32(np.inf), np.float32([1.0, 2.0, 1.5])
+    )  # the scan alone is no sample
 
 
 def test_a_failure_shrinks_to_the_operation_that_fails():
@@ -187,7 +204,15 @@ def test_a_failure_shrinks_to_the_operation_that_fails():
     assert node.size() == 2
 
 
-SEEDS = {"convert": 1, "div": 6, "shift": 6, "min": 11, "round": 26, "gather": 51, "pow": 66}  # the first that show it
+SEEDS = {
+    "convert": 1,
+    "div": 6,
+    "shift": 6,
+    "min": 11,
+    "round": 26,
+    "gather": 51,
+    "pow": 66,
+}  # the first that show it
 
 
 @pytest.mark.slow

@@ -27,8 +27,17 @@ from jaxquat import euler, quaternion, so3
 from jaxquat.schemes import tableaus
 
 BOUND = 32
-MODES = {"reverse": ("value", "reverse", "forward over reverse"), "forward": ("forward", "reverse over forward")}
-ORDER = {"value": 0, "reverse": 1, "forward over reverse": 2, "forward": 1, "reverse over forward": 2}
+MODES = {
+    "reverse": ("value", "reverse", "forward over reverse"),
+    "forward": ("forward", "reverse over forward"),
+}
+ORDER = {
+    "value": 0,
+    "reverse": 1,
+    "forward over reverse": 2,
+    "forward": 1,
+    "reverse over forward": 2,
+}
 DTYPES = {"float32": jnp.float32, "float64": jnp.float64}
 
 # Among them both sides of every switch: that of the series at an angle of 4, those of from_matrix between its rows below pi.
@@ -36,7 +45,11 @@ SMALL = (0.0, 1e-12, 1e-9, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1)
 LARGE = (0.5, 1.0, 1.999, 2.0, 2.001, 3.0, math.pi - 1e-3, math.pi - 1e-6)
 BEYOND = (3.999, 4.0, 4.001, 5.5)  # for functions of rotation vectors
 AXES = ((0.48, -0.6, 0.64), (0.0, 0.0, 1.0))
-IDENTITY, MINUS_IDENTITY, GENERIC = (1.0, 0.0, 0.0, 0.0), (-1.0, 0.0, 0.0, 0.0), (0.3, -0.5, 0.7, 0.4123105625617661)
+IDENTITY, MINUS_IDENTITY, GENERIC = (
+    (1.0, 0.0, 0.0, 0.0),
+    (-1.0, 0.0, 0.0, 0.0),
+    (0.3, -0.5, 0.7, 0.4123105625617661),
+)
 
 
 class Point(NamedTuple):
@@ -53,7 +66,9 @@ class Case(NamedTuple):
     reference: Callable[[list, list], list]
     size: int
     points: Sequence[Point]
-    directions: Any = None  # (k, size), along which jvp and the second derivative are taken; None is all of them
+    directions: Any = (
+        None  # (k, size), along which jvp and the second derivative are taken; None is all of them
+    )
     groups: tuple[int, ...] = ()  # the outputs that share a scale; () is all
     jit: bool = True
     amplification: float = 1.0  # by which the method multiplies the roundings of what it adds up
@@ -109,19 +124,28 @@ CASES["log"] = Case(
     lambda q, v: exact.log(exact.moved(q, v)),
     3,
     [
-        Point(sign(attitude(angle, axis)), (0.0, 1.0, 1.0))  # the value is accurate relative to itself, however small
+        Point(
+            sign(attitude(angle, axis)), (0.0, 1.0, 1.0)
+        )  # the value is accurate relative to itself, however small
         for axis in AXES
         for angle in (*SMALL, *LARGE)
         for sign in (list, negated)
     ],
 )
 
-for name, library, reference in (("dexp", so3.dexp, exact.dexp), ("dexpinv", so3.dexpinv, exact.dexpinv)):
+for name, library, reference in (
+    ("dexp", so3.dexp, exact.dexp),
+    ("dexpinv", so3.dexpinv, exact.dexpinv),
+):
     CASES[name] = Case(
         lambda base, e, f=library: f(base[:3] + e[:3], base[3:] + e[3:]),
         lambda base, e, f=reference: f(exact.add(base[:3], e[:3]), exact.add(base[3:], e[3:])),
         6,
-        [Point([*exact.scaled(angle, axis), 0.3, -0.8, 0.5]) for axis in AXES for angle in (*SMALL, *LARGE, *BEYOND)],
+        [
+            Point([*exact.scaled(angle, axis), 0.3, -0.8, 0.5])
+            for axis in AXES
+            for angle in (*SMALL, *LARGE, *BEYOND)
+        ],
     )
 
 
@@ -133,7 +157,11 @@ CASES["rotate"] = Case(
     6,
     [
         Point([*q, 0.3, -0.8, 0.5])
-        for q in (*(attitude(angle, axis) for axis in AXES for angle in (*SMALL, *LARGE)), MINUS_IDENTITY, GENERIC)
+        for q in (
+            *(attitude(angle, axis) for axis in AXES for angle in (*SMALL, *LARGE)),
+            MINUS_IDENTITY,
+            GENERIC,
+        )
     ],
 )
 
@@ -164,12 +192,21 @@ CASES["distances"] = Case(
 )
 
 CASES["slerp"] = Case(
-    lambda base, e: quaternion.slerp(turned(base[:4], e[:3]), turned(base[4:8], e[3:6]), base[8] + e[6]),
-    lambda base, e: exact.slerp(exact.moved(base[:4], e[:3]), exact.moved(base[4:8], e[3:6]), base[8] + e[6]),
+    lambda base, e: quaternion.slerp(
+        turned(base[:4], e[:3]), turned(base[4:8], e[3:6]), base[8] + e[6]
+    ),
+    lambda base, e: exact.slerp(
+        exact.moved(base[:4], e[:3]), exact.moved(base[4:8], e[3:6]), base[8] + e[6]
+    ),
     7,
     [
         Point([*p, *sign(attitude(angle, axis, p)), t])
-        for p, sign, t in ((IDENTITY, list, 0.3), (GENERIC, list, 0.75), (GENERIC, negated, 0.5), (MINUS_IDENTITY, negated, 0.0))
+        for p, sign, t in (
+            (IDENTITY, list, 0.3),
+            (GENERIC, list, 0.75),
+            (GENERIC, negated, 0.5),
+            (MINUS_IDENTITY, negated, 0.0),
+        )
         for axis in AXES
         for angle in (0.0, 1e-12, 1e-6, 1e-3, 1.0, 2.001, math.pi - 1e-6)
     ],
@@ -210,16 +247,26 @@ CASES["mean"] = Case(
     [
         Point(
             exact.flat(
-                *(sign(exact.moved(exact.vector(p), exact.vector(v))) for v, sign in zip(spread, signs, strict=True)), weights
+                *(
+                    sign(exact.moved(exact.vector(p), exact.vector(v)))
+                    for v, sign in zip(spread, signs, strict=True)
+                ),
+                weights,
             )
         )
         for p in (IDENTITY, GENERIC)
         for spread in (NONE, SPREAD)
-        for signs, weights in (((list, list, list), (1.0, 1.0, 1.0)), ((list, negated, list), (0.5, 2.0, 1.0)))
+        for signs, weights in (
+            ((list, list, list), (1.0, 1.0, 1.0)),
+            ((list, negated, list), (0.5, 2.0, 1.0)),
+        )
     ],
 )
 
-FRAME, SKEW = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)), ((1.0, 0.2, -0.3), (0.1, 0.9, 0.4), (-0.5, 0.3, 0.8))
+FRAME, SKEW = (
+    ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)),
+    ((1.0, 0.2, -0.3), (0.1, 0.9, 0.4), (-0.5, 0.3, 0.8)),
+)
 
 
 def some_directions(size: int, count: int) -> np.ndarray:
@@ -228,7 +275,9 @@ def some_directions(size: int, count: int) -> np.ndarray:
 
 CASES["from_vectors"] = Case(
     lambda base, e: quaternion.from_vectors(*(base + e)[:18].reshape(2, 3, 3), (base + e)[18:]),
-    lambda base, e: exact.from_vectors(*rows(rows(exact.add(base, e)[:18], 3), 3), exact.add(base, e)[18:]),
+    lambda base, e: exact.from_vectors(
+        *rows(rows(exact.add(base, e)[:18], 3), 3), exact.add(base, e)[18:]
+    ),
     21,
     [
         Point(
@@ -241,7 +290,12 @@ CASES["from_vectors"] = Case(
                 (1.0, 1.0, 1.0),
             )
         )
-        for q, body, noise in ((IDENTITY, FRAME, NONE), (GENERIC, FRAME, NONE), (GENERIC, SKEW, NONE), (GENERIC, SKEW, SPREAD))
+        for q, body, noise in (
+            (IDENTITY, FRAME, NONE),
+            (GENERIC, FRAME, NONE),
+            (GENERIC, SKEW, NONE),
+            (GENERIC, SKEW, SPREAD),
+        )
     ],
     some_directions(21, 2),
 )
@@ -251,7 +305,11 @@ CASES["triad"] = Case(
     lambda base, e: exact.triad(*rows(rows(exact.add(base, e), 3), 2)),
     12,
     [
-        Point(exact.flat(*body[:2], *(exact.rotate(exact.vector(q), exact.vector(b)) for b in body[:2])))
+        Point(
+            exact.flat(
+                *body[:2], *(exact.rotate(exact.vector(q), exact.vector(b)) for b in body[:2])
+            )
+        )
         for q in (IDENTITY, GENERIC)
         for body in (FRAME, SKEW)
     ],
@@ -283,7 +341,13 @@ def near_lock(order: str, angles: tuple[float, float, float], short: float) -> P
     return Point(q, (1 / short, 1 / short**2, 1 / short**3))
 
 
-TRIPLES = ((0.0, 0.0, 0.0), (0.4, 0.7, -1.1), (-2.5, -1.0, 3.0), (math.pi - 1e-6, 0.5, 1e-6), (1e-9, -1e-9, 1e-6))
+TRIPLES = (
+    (0.0, 0.0, 0.0),
+    (0.4, 0.7, -1.1),
+    (-2.5, -1.0, 3.0),
+    (math.pi - 1e-6, 0.5, 1e-6),
+    (1e-9, -1e-9, 1e-6),
+)
 
 for order in euler.ORDERS:
     triples = [(first, middle(order, second), third) for first, second, third in TRIPLES]
@@ -300,7 +364,11 @@ for order in euler.ORDERS:
         lambda q, v, order=order: exact.euler_from_quaternion(exact.moved(q, v), order),
         3,
         [
-            *(Point(sign(exact.euler_to_quaternion(triple, order))) for triple in triples for sign in (list, negated)),
+            *(
+                Point(sign(exact.euler_to_quaternion(triple, order)))
+                for triple in triples
+                for sign in (list, negated)
+            ),
             *(near_lock(order, (0.4, 0.0, -1.1), short) for short in (0.1, 1e-2)),
         ],
         jit=False,
@@ -334,7 +402,10 @@ def exact_torque(params: list) -> Callable:
     def torque(t: Any, q: list, omega: list, aux: list) -> tuple[list, list]:
         wind = [params[0] * x for x in (mp.sin(3 * t), mp.cos(2 * t), t * t)]
         pull = exact.rotate_inverse(q, [mp.mpf(2) / 5 * aux[0], -params[1], params[0] * params[1]])
-        drag = [-(x**3) / 20 + mp.mpf(3) / 10 * aux[0] * y for x, y in zip(omega, omega[::-1], strict=True)]
+        drag = [
+            -(x**3) / 20 + mp.mpf(3) / 10 * aux[0] * y
+            for x, y in zip(omega, omega[::-1], strict=True)
+        ]
         rate = omega[2] * omega[0] / 2 - mp.mpf(4) / 5 * aux[0] + q[1] * q[0] + mp.cos(t)
         return exact.add(exact.add(wind, pull), drag), [rate]
 
@@ -364,9 +435,14 @@ TABLEAUS = {
     "rkmk5": tableaus.DORMAND_PRINCE5,
     "rkmk6": tableaus.BUTCHER6,
 }
-STEPS = {name: functools.partial(exact.lifted_step, tableau) for name, tableau in TABLEAUS.items()} | {"zhao": exact.zhao_step}
+STEPS = {
+    name: functools.partial(exact.lifted_step, tableau) for name, tableau in TABLEAUS.items()
+} | {"zhao": exact.zhao_step}
 # Slopes enter a stage with weights of both signs and cancel: by up to 25, the row sum of |a|, for Dormand-Prince.
-CANCELLATION = {name: max([1.0, *(sum(map(abs, row)) for row in tableau.a)]) for name, tableau in TABLEAUS.items()}
+CANCELLATION = {
+    name: max([1.0, *(sum(map(abs, row)) for row in tableau.a)])
+    for name, tableau in TABLEAUS.items()
+}
 
 for name, reference in STEPS.items():
     CASES[name] = Case(
@@ -393,7 +469,9 @@ for name, reference in STEPS.items():
 def pulled_back(f: Callable[[Array], Array], e: Array) -> tuple[Array, Array]:
     """Value (m,) and Jacobian (m, n), one vjp for each output."""
     value, pullback = jax.vjp(f, e)
-    return value, jax.vmap(lambda cotangent: pullback(cotangent)[0])(jnp.eye(value.shape[0], dtype=value.dtype))
+    return value, jax.vmap(lambda cotangent: pullback(cotangent)[0])(
+        jnp.eye(value.shape[0], dtype=value.dtype)
+    )
 
 
 def derivatives(f: Callable[[Array], Array], directions: Array, mode: str) -> dict[str, Array]:
@@ -421,10 +499,14 @@ def rounded(name: str, dtype: str) -> np.ndarray:
 
 
 def directions_of(case: Case, dtype: str = "float32") -> np.ndarray:
-    return np.asarray(np.eye(case.size) if case.directions is None else case.directions, np.float32).astype(dtype)
+    return np.asarray(
+        np.eye(case.size) if case.directions is None else case.directions, np.float32
+    ).astype(dtype)
 
 
-def evaluated(f: Callable[[Array, Array], Array], base: Any, directions: Any, mode: str, jit: bool = True) -> dict[str, np.ndarray]:
+def evaluated(
+    f: Callable[[Array, Array], Array], base: Any, directions: Any, mode: str, jit: bool = True
+) -> dict[str, np.ndarray]:
     """``derivatives`` of ``e -> f(x, e)`` for every row x of base, in one compilation."""
     directions = jnp.asarray(directions)
 
@@ -448,7 +530,10 @@ def wanted(name: str, dtype: str) -> dict[str, np.ndarray]:
         f = functools.partial(case.reference, exact.vector(base))
         value, jacobian, second = exact.derivatives(f, case.size, directions_of(case))
         found.append((value, jacobian, second, directions_of(case, "float64") @ jacobian.T, second))
-    return {quantity: np.stack(each) for quantity, each in zip(ORDER, zip(*found, strict=True), strict=True)}
+    return {
+        quantity: np.stack(each)
+        for quantity, each in zip(ORDER, zip(*found, strict=True), strict=True)
+    }
 
 
 def errors(name: str, dtype: str, mode: str, quantity: str) -> np.ndarray:
@@ -458,13 +543,26 @@ def errors(name: str, dtype: str, mode: str, quantity: str) -> np.ndarray:
     assert got.dtype == dtype
     assert got.shape == want.shape
     outputs = 1 if quantity in ("value", "reverse") else 2
-    groups = np.split(np.arange(want.shape[outputs]), np.cumsum(case.groups)[:-1]) if case.groups else [slice(None)]
+    groups = (
+        np.split(np.arange(want.shape[outputs]), np.cumsum(case.groups)[:-1])
+        if case.groups
+        else [slice(None)]
+    )
     found = []
     for group in groups:
         index = (slice(None),) * outputs + (group,)
-        size, difference = (np.abs(x[index]).reshape(len(want), -1).max(-1) for x in (want, got.astype(np.float64) - want))
+        size, difference = (
+            np.abs(x[index]).reshape(len(want), -1).max(-1)
+            for x in (want, got.astype(np.float64) - want)
+        )
         scale = np.maximum(size, [point.scale[order] for point in case.points])
-        found.append(np.where(difference == 0, 0.0, difference / np.where(scale == 0, np.finfo(np.float64).tiny, scale)))
+        found.append(
+            np.where(
+                difference == 0,
+                0.0,
+                difference / np.where(scale == 0, np.finfo(np.float64).tiny, scale),
+            )
+        )
     return np.stack(found, -1) / np.finfo(dtype).eps / case.amplification
 
 
@@ -472,7 +570,16 @@ def errors(name: str, dtype: str, mode: str, quantity: str) -> np.ndarray:
 QUICK_ORDERS = ("ZYX", "ZXZ", "xyz", "yzy")
 QUICK = [("float32", "reverse"), ("float64", "forward")]
 BRIEF = ("exp", "log", "rotate")
-REPEATING = {"lie_euler", "rkmk2", "rkmk3", "rkmk4", "rkmk5", "rkmk6", "triad", *euler.ORDERS} - set(QUICK_ORDERS)
+REPEATING = {
+    "lie_euler",
+    "rkmk2",
+    "rkmk3",
+    "rkmk4",
+    "rkmk5",
+    "rkmk6",
+    "triad",
+    *euler.ORDERS,
+} - set(QUICK_ORDERS)
 
 
 def slow_unless(quick: bool) -> Any:
@@ -480,7 +587,11 @@ def slow_unless(quick: bool) -> Any:
 
 
 def is_quick(name: str, dtype: str, mode: str) -> bool:
-    return (dtype, mode) in QUICK and (dtype == "float32" or name in BRIEF) and not set(name.split()) & REPEATING
+    return (
+        (dtype, mode) in QUICK
+        and (dtype == "float32" or name in BRIEF)
+        and not set(name.split()) & REPEATING
+    )
 
 
 def together(name: str) -> str:
@@ -492,33 +603,57 @@ def combinations() -> Iterator[Any]:
     for (dtype, mode, quick), kind in itertools.product(
         itertools.product(DTYPES, MODES, (True, False)), dict.fromkeys(map(together, CASES))
     ):
-        names = tuple(name for name in CASES if together(name) == kind and is_quick(name, dtype, mode) == quick)
+        names = tuple(
+            name
+            for name in CASES
+            if together(name) == kind and is_quick(name, dtype, mode) == quick
+        )
         if names:
-            yield pytest.param(names, dtype, mode, marks=slow_unless(quick), id=f"{kind}-{dtype}-{mode}{'' if quick else '-slow'}")
+            yield pytest.param(
+                names,
+                dtype,
+                mode,
+                marks=slow_unless(quick),
+                id=f"{kind}-{dtype}-{mode}{'' if quick else '-slow'}",
+            )
 
 
 @pytest.mark.parametrize(("names", "dtype", "mode"), list(combinations()))
 def test_derivatives(names: Sequence[str], dtype: str, mode: str) -> None:
-    worst = {(name, quantity): errors(name, dtype, mode, quantity).max() for name in names for quantity in MODES[mode]}
-    assert all(error < BOUND for error in worst.values()), {case: error for case, error in worst.items() if not error < BOUND}
+    worst = {
+        (name, quantity): errors(name, dtype, mode, quantity).max()
+        for name in names
+        for quantity in MODES[mode]
+    }
+    assert all(error < BOUND for error in worst.values()), {
+        case: error for case, error in worst.items() if not error < BOUND
+    }
 
 
 def test_every_scheme_of_tableaus_has_a_reference() -> None:
     """The others are differentiated in test_scheme_gradients.py and benchmarks/certificates.py."""
-    assert set(STEPS) == {name for name in jq.SCHEMES if name.startswith(("rkmk", "lie_euler", "zhao"))}
+    assert set(STEPS) == {
+        name for name in jq.SCHEMES if name.startswith(("rkmk", "lie_euler", "zhao"))
+    }
 
 
 def linear_map(f: Callable[[list, list], list], u: list) -> np.ndarray:
     """The (3, 3) matrix of ``v -> f(u, v)``."""
-    return np.array([f(u, [mp.mpf(i == j) for j in range(3)]) for i in range(3)]).astype(np.float64).T
+    return (
+        np.array([f(u, [mp.mpf(i == j) for j in range(3)]) for i in range(3)]).astype(np.float64).T
+    )
 
 
 def test_reference_of_the_differential() -> None:
     """The reference of dexp is the derivative of that of exp: exp(u)* exp(u + v) = 1 + dexp(u, v)/2 to first order."""
     for u in ([mp.zero] * 3, exact.vector((0.3, -2.0, 1.5))):
         back = exact.conjugate(exact.exp(u))
-        _, jacobian, _ = exact.derivatives(lambda v, u=u, back=back: exact.multiply(back, exact.exp(exact.add(u, v))), 3, np.eye(3))
-        np.testing.assert_allclose(2 * jacobian[1:], linear_map(exact.dexp, u), rtol=1e-15, atol=1e-15)
+        _, jacobian, _ = exact.derivatives(
+            lambda v, u=u, back=back: exact.multiply(back, exact.exp(exact.add(u, v))), 3, np.eye(3)
+        )
+        np.testing.assert_allclose(
+            2 * jacobian[1:], linear_map(exact.dexp, u), rtol=1e-15, atol=1e-15
+        )
 
 
 # What is not differentiable returns what its docstring states.
@@ -550,9 +685,13 @@ def test_half_turn(dtype: str, mode: str) -> None:
     for k, axis in enumerate(HALF_TURNS):
         branch = np.array(axis) * np.sign(next(x for x in axis if x))
         if "value" in found:
-            np.testing.assert_allclose(found["value"][k], [*np.pi * branch, np.pi**2, np.pi], **tolerance(dtype))
+            np.testing.assert_allclose(
+                found["value"][k], [*np.pi * branch, np.pi**2, np.pi], **tolerance(dtype)
+            )
         way = branch * np.sign(jacobians[k, 4] @ branch)
-        slopes = np.concatenate([linear_map(exact.dexpinv, exact.vector(np.pi * branch)), [2 * np.pi * way, way]])
+        slopes = np.concatenate(
+            [linear_map(exact.dexpinv, exact.vector(np.pi * branch)), [2 * np.pi * way, way]]
+        )
         np.testing.assert_allclose(jacobians[k], slopes, **tolerance(dtype))
     assert all(np.isfinite(each).all() for each in found.values())
 
@@ -567,7 +706,9 @@ def test_coincidence(dtype: str, mode: str) -> None:
     np.testing.assert_array_equal(first if mode == "reverse" else first.swapaxes(1, 2), 0)
     np.testing.assert_array_equal(second[:, :, 1], 0)
     both = np.kron([[1, -1], [-1, 1]], 2 * np.eye(3))
-    np.testing.assert_allclose(second[:, :, 0], np.broadcast_to(both, second[:, :, 0].shape), **tolerance(dtype))
+    np.testing.assert_allclose(
+        second[:, :, 0], np.broadcast_to(both, second[:, :, 0].shape), **tolerance(dtype)
+    )
     if "value" in found:
         np.testing.assert_array_equal(found["value"][coincident], 0)
 
@@ -576,7 +717,9 @@ def test_coincidence(dtype: str, mode: str) -> None:
 def test_third_derivative_at_coincidence() -> None:
     """Zero: |v|^2 is all there is to third order and beyond."""
     p, zero = jnp.asarray(GENERIC), jnp.zeros(3)
-    third = jax.jacfwd(jax.jacfwd(jax.jacrev(lambda v: quaternion.squared_distance(p, turned(p, v)))))
+    third = jax.jacfwd(
+        jax.jacfwd(jax.jacrev(lambda v: quaternion.squared_distance(p, turned(p, v))))
+    )
     np.testing.assert_allclose(jax.jit(third)(zero), np.zeros((3, 3, 3)), **tolerance("float64"))
 
 
@@ -586,9 +729,13 @@ def test_axis_and_angle_at_the_identity(dtype: str, mode: str) -> None:
         axis, angle = quaternion.to_axis_angle(turned(q, v))
         return jnp.concatenate([axis, angle[None]])
 
-    found = evaluated(axis_and_angle, np.array([IDENTITY, MINUS_IDENTITY], dtype), np.eye(3, dtype=dtype), mode)
+    found = evaluated(
+        axis_and_angle, np.array([IDENTITY, MINUS_IDENTITY], dtype), np.eye(3, dtype=dtype), mode
+    )
     for quantity, got in found.items():
-        np.testing.assert_array_equal(got, np.broadcast_to([1, 0, 0, 0], got.shape) if quantity == "value" else 0)
+        np.testing.assert_array_equal(
+            got, np.broadcast_to([1, 0, 0, 0], got.shape) if quantity == "value" else 0
+        )
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -600,9 +747,19 @@ def test_slerp_of_a_half_turn_goes_by_way_of_q(dtype: str) -> None:
 
 def locks() -> Iterator[Any]:
     for dtype, mode, quick in itertools.product(DTYPES, MODES, (True, False)):
-        orders = [order for order in euler.ORDERS if is_quick(f"euler {order} attitude", dtype, mode) == quick]
+        orders = [
+            order
+            for order in euler.ORDERS
+            if is_quick(f"euler {order} attitude", dtype, mode) == quick
+        ]
         if orders:
-            yield pytest.param(orders, dtype, mode, marks=slow_unless(quick), id=f"{dtype}-{mode}{'' if quick else '-slow'}")
+            yield pytest.param(
+                orders,
+                dtype,
+                mode,
+                marks=slow_unless(quick),
+                id=f"{dtype}-{mode}{'' if quick else '-slow'}",
+            )
 
 
 @pytest.mark.parametrize(("orders", "dtype", "mode"), list(locks()))
@@ -611,8 +768,13 @@ def test_gimbal_lock(orders: Sequence[str], dtype: str, mode: str) -> None:
     for order in orders:
         ends = (0.0, math.pi) if order[0] == order[2] else (math.pi / 2, -math.pi / 2)
         case = CASES[f"euler {order} attitude"]
-        locked = [exact.euler_to_quaternion([mp.mpf("0.7"), mp.mpf(end), mp.mpf("-0.4")], order) for end in ends]
-        q = np.repeat(np.array(locked).astype(dtype), len(case.points) // 2, 0)  # the shape whose operations are compiled
+        locked = [
+            exact.euler_to_quaternion([mp.mpf("0.7"), mp.mpf(end), mp.mpf("-0.4")], order)
+            for end in ends
+        ]
+        q = np.repeat(
+            np.array(locked).astype(dtype), len(case.points) // 2, 0
+        )  # the shape whose operations are compiled
         found = evaluated(case.library, q, np.eye(3, dtype=dtype), mode, jit=False)
         assert all(np.isfinite(each).all() for each in found.values())
         if "value" in found:
@@ -621,4 +783,6 @@ def test_gimbal_lock(orders: Sequence[str], dtype: str, mode: str) -> None:
             cosine = np.sum(np.asarray(euler.to_quaternion(angles, order)) * q, -1)
             np.testing.assert_allclose(np.abs(cosine), 1, **tolerance(dtype))
             inverse = np.abs(np.asarray(euler.rate_matrix_inverse(angles, order))).max((-1, -2))
-            assert not (inverse < 0.1 / np.finfo(dtype).eps).any()  # infinite, NaN, or as large as the rounding of pi/2 makes it
+            assert not (
+                inverse < 0.1 / np.finfo(dtype).eps
+            ).any()  # infinite, NaN, or as large as the rounding of pi/2 makes it

@@ -16,7 +16,9 @@ REST = jq.State(jnp.array([1.0, 0, 0, 0]), jnp.zeros(3))
 
 def angles(q):
     """(phi, theta, psi) [deg], his roll, pitch and yaw; of a quaternion of any norm."""
-    psi, theta, phi = np.degrees(np.asarray(jq.euler.from_quaternion(quaternion.normalize(q), "ZYX"))).T
+    psi, theta, phi = np.degrees(
+        np.asarray(jq.euler.from_quaternion(quaternion.normalize(q), "ZYX"))
+    ).T
     return np.array([phi, theta, psi]).T
 
 
@@ -25,7 +27,9 @@ def excited(name, steps=11, dt=0.1, torque_steps=1):
         return jnp.where(t < (torque_steps - 0.5) * dt, 5.0, 0.0) * jnp.ones(3)
 
     start = problems.start_of(name, REST.q, REST.omega)
-    return jax.jit(lambda: jq.rollout(jq.SCHEMES[name].step, BODY, torque, start, jq.grid(0.0, dt, steps)))().state
+    return jax.jit(
+        lambda: jq.rollout(jq.SCHEMES[name].step, BODY, torque, start, jq.grid(0.0, dt, steps))
+    )().state
 
 
 @pytest.mark.parametrize(
@@ -42,7 +46,9 @@ def test_the_printed_table(name, printed):
 
 def test_the_exact_motion_beside_the_table():
     """A torque of 5 for 0.1 s, then 1 s of the free body: what the table should have shown."""
-    pushed = problems.marcher(jq.rkmk6, lambda t, state, params: 5.0 * jnp.ones(3))(BODY, REST, 0.0, 0.1, 100)
+    pushed = problems.marcher(jq.rkmk6, lambda t, state, params: 5.0 * jnp.ones(3))(
+        BODY, REST, 0.0, 0.1, 100
+    )
     free = jq.exact.free_body(BODY, pushed, 1.0)
     np.testing.assert_allclose(angles(free.q), (65.5256, 18.3935, 38.3360), rtol=0, atol=5e-5)
 
@@ -50,7 +56,9 @@ def test_the_exact_motion_beside_the_table():
 def simultaneous(q, omega, inertia, torque, h, steps):
     """Half-Quat with simultaneous assignment, with nothing of the library."""
     for k in range(steps):
-        omega = omega + h * np.linalg.solve(inertia, torque(k, q) - np.cross(omega, inertia @ omega))
+        omega = omega + h * np.linalg.solve(
+            inertia, torque(k, q) - np.cross(omega, inertia @ omega)
+        )
         q = q + 0.5 * h * np.concatenate([[-q[1:] @ omega], q[0] * omega + np.cross(q[1:], omega)])
         q = q * (2 - np.linalg.norm(q))
     return q
@@ -59,7 +67,12 @@ def simultaneous(q, omega, inertia, torque, h, steps):
 def test_simultaneous_assignment_is_another_method():
     """What "sequential" means: 68.7346, 18.1313, 40.8318 degrees here, and .77 and .89 rad on FREE and HEAVY, as is recorded."""
     pushed = simultaneous(
-        np.array([1.0, 0, 0, 0]), np.zeros(3), np.asarray(BODY.inertia), lambda k, q: 5.0 * (k == 0) * np.ones(3), 0.1, 11
+        np.array([1.0, 0, 0, 0]),
+        np.zeros(3),
+        np.asarray(BODY.inertia),
+        lambda k, q: 5.0 * (k == 0) * np.ones(3),
+        0.1,
+        11,
     )
     np.testing.assert_allclose(angles(pushed), (68.7346, 18.1313, 40.8318), rtol=0, atol=5e-5)
 
@@ -68,7 +81,10 @@ def test_simultaneous_assignment_is_another_method():
         down = -np.array([2 * (x * z - w * y), 2 * (y * z + w * x), w * w - x * x - y * y + z * z])
         return np.cross([0.0, 0.0, 1.0], down)
 
-    for name, torque, recorded in (("FREE", lambda k, q: np.zeros(3), 0.77), ("HEAVY", heavy, 0.89)):
+    for name, torque, recorded in (
+        ("FREE", lambda k, q: np.zeros(3), 0.77),
+        ("HEAVY", heavy, 0.89),
+    ):
         _, q0, q, _ = problems.REFERENCE[name]
         end = simultaneous(q0, problems.OMEGA0, np.diag(problems.MOMENTS), torque, 0.05, 200)
         error = jq.quaternion.distance(jnp.asarray(end / np.linalg.norm(end)), jnp.asarray(q))
@@ -86,7 +102,10 @@ def test_full_quat_as_published_converges_to_another_motion():
     assert wrong > 1.0
     assert np.abs(ends["full_quat", 5] - ends["full_quat", 1]).max() < 0.3 * wrong
     assert np.abs(ends["full_quat_corrected", 5] - truth).max() < 0.03
-    ratio = np.abs(ends["full_quat_corrected", 1] - truth).max() / np.abs(ends["full_quat_corrected", 5] - truth).max()
+    ratio = (
+        np.abs(ends["full_quat_corrected", 1] - truth).max()
+        / np.abs(ends["full_quat_corrected", 5] - truth).max()
+    )
     assert 4.5 < ratio < 5.5
 
 
@@ -96,7 +115,10 @@ LIMITS = jnp.array([8.0, 2.0, 4.0])
 
 def controlled(law, target, step, dt, steps):
     """From (psi, theta, phi) = (15, 30, 15) degrees."""
-    gains = control.Gains(jnp.array([2.0, 4, 5]) if law == "euler" else jnp.array([3.0, 4, 6]), jnp.array([6.0, 10, 12]))
+    gains = control.Gains(
+        jnp.array([2.0, 4, 5]) if law == "euler" else jnp.array([3.0, 4, 6]),
+        jnp.array([6.0, 10, 12]),
+    )
     target_q = jq.euler.to_quaternion(target[::-1], "ZYX")
 
     def torque(t, state, params):
@@ -105,24 +127,36 @@ def controlled(law, target, step, dt, steps):
         tau = control.quaternion_law(state, gains, target_q)
         return jq.actuators.saturate(tau, LIMITS) if law == "limited" else tau
 
-    start = jq.State(jq.euler.to_quaternion(jnp.radians(jnp.array([15.0, 30, 15])), "ZYX"), jnp.zeros(3))
-    return angles(jax.jit(lambda: jq.rollout(step, BODY, torque, start, jq.grid(0.0, dt, steps)))().state.q)
+    start = jq.State(
+        jq.euler.to_quaternion(jnp.radians(jnp.array([15.0, 30, 15])), "ZYX"), jnp.zeros(3)
+    )
+    return angles(
+        jax.jit(lambda: jq.rollout(step, BODY, torque, start, jq.grid(0.0, dt, steps)))().state.q
+    )
 
 
 RESPONSES = {
     "euler": ((-1.4462, -0.3833, -0.5014), (0.2345, -0.1184, -0.1440), (-2.4399, -0.3397, -0.6185)),
-    "quaternion": ((0.8113, -0.6528, 0.3426), (0.0860, -0.0899, -0.0598), (0.6444, -0.7663, 0.4122)),
+    "quaternion": (
+        (0.8113, -0.6528, 0.3426),
+        (0.0860, -0.0899, -0.0598),
+        (0.6444, -0.7663, 0.4122),
+    ),
     "limited": ((0.6183, 0.8234, 0.5773), (0.0981, -0.2411, -0.0854), (0.4584, 1.1618, 0.6899)),
 }
 
 
-@pytest.mark.parametrize("law", [pytest.param(law, marks=[pytest.mark.slow] * (law == "euler")) for law in RESPONSES])
+@pytest.mark.parametrize(
+    "law", [pytest.param(law, marks=[pytest.mark.slow] * (law == "euler")) for law in RESPONSES]
+)
 def test_responses_of_his_controllers(law):
     """At steps 10 and 20 of his program, and those of the continuous controller at t = 1."""
     path = controlled(law, jnp.zeros(3), jq.half_quat, 0.1, 20)
     np.testing.assert_allclose(path[[10, 20]], RESPONSES[law][:2], rtol=0, atol=5e-5)
     exact = controlled(law, jnp.zeros(3), jq.rkmk4, 0.0005, 2000)
-    np.testing.assert_allclose(exact[-1], RESPONSES[law][2], rtol=0, atol=1.5e-4 if law == "limited" else 5e-5)
+    np.testing.assert_allclose(
+        exact[-1], RESPONSES[law][2], rtol=0, atol=1.5e-4 if law == "limited" else 5e-5
+    )
 
 
 @pytest.mark.parametrize("law", RESPONSES)

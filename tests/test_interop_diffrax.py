@@ -21,24 +21,35 @@ BODY = jq.Body(jnp.array([[0.9, 0.1, -0.2], [0.1, 1.1, 0.05], [-0.2, 0.05, 1.3]]
 START = jq.State(jnp.asarray(problems.TILTED), jnp.array([0.5, -1.0, 0.7]), {})
 GAINS = jnp.array([2.0, 0.8])
 LEVEL = jnp.array([1.0, 0.0, 0.0, 0.0])
-SOLVERS = {"Heun": (bridge.Heun(), rkmk(HEUN)), "Dopri5": (bridge.Dopri5(), jq.rkmk5)}  # and what their fixed steps are
+SOLVERS = {
+    "Heun": (bridge.Heun(), rkmk(HEUN)),
+    "Dopri5": (bridge.Dopri5(), jq.rkmk5),
+}  # and what their fixed steps are
 
 
 def law(t, state, gains):
     """A torque of time, attitude and rate."""
     return (
-        -gains[0] * state.q[0] * state.q[1:] - gains[1] * state.omega + 0.3 * jnp.sin(2 * t + jnp.arange(3.0, dtype=state.q.dtype))
+        -gains[0] * state.q[0] * state.q[1:]
+        - gains[1] * state.omega
+        + 0.3 * jnp.sin(2 * t + jnp.arange(3.0, dtype=state.q.dtype))
     )
 
 
 def solve(solver, end, dt=None, start=START, gains=GAINS, body=BODY, torque=law, **options):
-    return diffrax.diffeqsolve(bridge.term(body, torque), solver, 0.0, end, dt, start, gains, max_steps=20_000, **options)
+    return diffrax.diffeqsolve(
+        bridge.term(body, torque), solver, 0.0, end, dt, start, gains, max_steps=20_000, **options
+    )
 
 
 @functools.cache
 def reference():
     """At 101 times in [0, 2], from twenty times finer steps of order 6."""
-    path = jax.jit(lambda: jq.rollout(jq.rkmk6, BODY, law, START, jq.grid(0.0, 1e-3, 2000), GAINS, save_every=20))()
+    path = jax.jit(
+        lambda: jq.rollout(
+            jq.rkmk6, BODY, law, START, jq.grid(0.0, 1e-3, 2000), GAINS, save_every=20
+        )
+    )()
     return path.t, path.state
 
 
@@ -67,29 +78,48 @@ DISCRETE = {  # these differentiate the steps themselves
 OTHERS = {"BacksolveAdjoint", "ImplicitAdjoint"}
 
 
-@pytest.mark.skipif(not diffrax.__version__.startswith("0.7"), reason="docs/diffrax.md speaks of diffrax 0.7")
+@pytest.mark.skipif(
+    not diffrax.__version__.startswith("0.7"), reason="docs/diffrax.md speaks of diffrax 0.7"
+)
 def test_every_adjoint_of_diffrax_is_shown():
-    public = {name for name, x in vars(diffrax).items() if isinstance(x, type) and issubclass(x, diffrax.AbstractAdjoint)}
-    assert public - {"AbstractAdjoint"} == {type(adjoint).__name__ for adjoint, _ in DISCRETE.values()} | OTHERS
+    public = {
+        name
+        for name, x in vars(diffrax).items()
+        if isinstance(x, type) and issubclass(x, diffrax.AbstractAdjoint)
+    }
+    assert (
+        public - {"AbstractAdjoint"}
+        == {type(adjoint).__name__ for adjoint, _ in DISCRETE.values()} | OTHERS
+    )
 
 
 def loss_of_rollout(gains, step, dt):
     """What the gradients below are of, over 2 s."""
-    return weighted(last(jq.rollout(step, BODY, law, START, jq.grid(0.0, dt, round(2.0 / dt)), gains).state))
+    return weighted(
+        last(jq.rollout(step, BODY, law, START, jq.grid(0.0, dt, round(2.0 / dt)), gains).state)
+    )
 
 
 @functools.cache
 def exact_gradient():
     """By forward mode through 2000 steps of order 6."""
-    return np.asarray(jax.jit(jax.jacfwd(lambda gains: loss_of_rollout(gains, jq.rkmk6, 1e-3)))(GAINS))
+    return np.asarray(
+        jax.jit(jax.jacfwd(lambda gains: loss_of_rollout(gains, jq.rkmk6, 1e-3)))(GAINS)
+    )
 
 
 @pytest.mark.parametrize(
-    ("solver", "name"), [("Heun", "forward"), *(pytest.param("Dopri5", name, marks=pytest.mark.slow) for name in DISCRETE)]
+    ("solver", "name"),
+    [
+        ("Heun", "forward"),
+        *(pytest.param("Dopri5", name, marks=pytest.mark.slow) for name in DISCRETE),
+    ],
 )
 def test_gradients_of_fixed_steps_are_the_rollouts(solver, name):
     (solver, step), (adjoint, gradient) = SOLVERS[solver], DISCRETE[name]
-    of_bridge = lambda gains: weighted(last(solve(solver, 2.0, 0.1, gains=gains, adjoint=adjoint).ys))
+    of_bridge = lambda gains: weighted(
+        last(solve(solver, 2.0, 0.1, gains=gains, adjoint=adjoint).ys)
+    )
     wanted = jax.jit(jax.jacfwd(lambda gains: loss_of_rollout(gains, step, 0.1)))(GAINS)
     np.testing.assert_allclose(jax.jit(gradient(of_bridge))(GAINS), wanted, rtol=1e-12)
 
@@ -97,9 +127,19 @@ def test_gradients_of_fixed_steps_are_the_rollouts(solver, name):
 @pytest.mark.slow
 def test_backsolve_is_the_gradient_of_the_exact_motion():
     """Its backward equation is no rigid body, so it has a solver of its own, with tolerances of its own."""
-    backward = {"solver": diffrax.Tsit5(), "stepsize_controller": diffrax.PIDController(rtol=1e-9, atol=1e-9)}
-    options = {"stepsize_controller": bridge.controller(attitude=1e-9, rate=1e-9), "adjoint": diffrax.BacksolveAdjoint(**backward)}
-    found = jax.jit(jax.grad(lambda gains: weighted(last(solve(bridge.Dopri5(), 2.0, gains=gains, **options).ys))))(GAINS)
+    backward = {
+        "solver": diffrax.Tsit5(),
+        "stepsize_controller": diffrax.PIDController(rtol=1e-9, atol=1e-9),
+    }
+    options = {
+        "stepsize_controller": bridge.controller(attitude=1e-9, rate=1e-9),
+        "adjoint": diffrax.BacksolveAdjoint(**backward),
+    }
+    found = jax.jit(
+        jax.grad(
+            lambda gains: weighted(last(solve(bridge.Dopri5(), 2.0, gains=gains, **options).ys))
+        )
+    )(GAINS)
     np.testing.assert_allclose(found, exact_gradient(), rtol=1e-7)
 
 
@@ -119,7 +159,9 @@ def test_gradients_through_adaptive_steps_follow_the_tolerance():
 def test_implicit_adjoint_of_an_attitude_at_rest():
     """Against a constant torque the law k q0 q_xyz holds a turn of asin(2 |torque| / k) about it, whatever the body."""
     params = {"k": jnp.asarray(4.0), "constant": jnp.array([0.3, -0.5, 0.8])}
-    torque = lambda t, state, p: p["constant"] - p["k"] * state.q[0] * state.q[1:] - 2.0 * state.omega
+    torque = lambda t, state, p: (
+        p["constant"] - p["k"] * state.q[0] * state.q[1:] - 2.0 * state.omega
+    )
     still = diffrax.steady_state_event(rtol=0.0, atol=1e-8, norm=optimistix.max_norm)
     options = {
         "stepsize_controller": bridge.controller(attitude=1e-9, rate=1e-9),
@@ -128,7 +170,9 @@ def test_implicit_adjoint_of_an_attitude_at_rest():
     }
 
     def settled(params):
-        turn = jq.quaternion.log(last(solve(bridge.Bosh3(), 100.0, gains=params, torque=torque, **options).ys).q)
+        turn = jq.quaternion.log(
+            last(solve(bridge.Bosh3(), 100.0, gains=params, torque=torque, **options).ys).q
+        )
         return turn, turn
 
     def derived(params):
@@ -137,18 +181,28 @@ def test_implicit_adjoint_of_an_attitude_at_rest():
 
     with jax.numpy_dtype_promotion("standard"):  # diffrax mixes
         found = jax.jit(jax.jacrev(settled, has_aux=True))(params)
-    chex.assert_trees_all_close(found, (jax.jacrev(derived)(params), derived(params)), rtol=0, atol=1e-7)
+    chex.assert_trees_all_close(
+        found, (jax.jacrev(derived)(params), derived(params)), rtol=0, atol=1e-7
+    )
 
 
 @pytest.mark.parametrize(
-    ("solver", "tolerances"), [(bridge.Bosh3(), (1e-5, 1e-7)), pytest.param(bridge.Dopri5(), (1e-6, 1e-9), marks=pytest.mark.slow)]
+    ("solver", "tolerances"),
+    [
+        (bridge.Bosh3(), (1e-5, 1e-7)),
+        pytest.param(bridge.Dopri5(), (1e-6, 1e-9), marks=pytest.mark.slow),
+    ],
 )
 def test_errors_follow_the_tolerances_between_the_steps_too(solver, tolerances):
     times, wanted = reference()
     found = []
     for tolerance in tolerances:
         steps = bridge.controller(attitude=tolerance, rate=tolerance)
-        solution = jax.jit(lambda steps=steps: solve(solver, 2.0, stepsize_controller=steps, saveat=diffrax.SaveAt(dense=True)))()
+        solution = jax.jit(
+            lambda steps=steps: solve(
+                solver, 2.0, stepsize_controller=steps, saveat=diffrax.SaveAt(dense=True)
+            )
+        )()
         states = jax.vmap(solution.evaluate)(times)
         angle = jnp.max(jax.vmap(jq.quaternion.distance)(states.q, wanted.q))
         found.append([float(angle), float(jnp.max(jnp.abs(states.omega - wanted.omega)))])
@@ -159,7 +213,11 @@ def test_errors_follow_the_tolerances_between_the_steps_too(solver, tolerances):
 @pytest.mark.slow
 def test_attitude_and_rate_have_tolerances_of_their_own():
     """A loose rate and a tight attitude, and the other way round: about the steps that the tight one alone asks for."""
-    count = lambda **given: int(solve(bridge.Bosh3(), 2.0, stepsize_controller=bridge.controller(**given)).stats["num_steps"])
+    count = lambda **given: int(
+        solve(bridge.Bosh3(), 2.0, stepsize_controller=bridge.controller(**given)).stats[
+            "num_steps"
+        ]
+    )
     loose, both = count(attitude=1e-3, rate=1e-3), count(attitude=1e-7, rate=1e-7)
     assert both > 5 * loose
     for tight in ({"attitude": 1e-7, "rate": 1e3}, {"attitude": 1e3, "rate": 1e-7}):
@@ -182,12 +240,16 @@ def test_saved_and_interpolated_attitudes_are_unit(dtype):
 def test_orders_of_the_interpolation():
     """Attitude 6, rate 5 (both as errors within one step): slopes over steps of 0.4, 0.2, 0.1 s between exact ends."""
     term = bridge.term(BODY, law)
-    fine = jax.jit(lambda: jq.rollout(jq.rkmk6, BODY, law, START, jq.grid(0.0, 1e-3, 400), GAINS).state)()
+    fine = jax.jit(
+        lambda: jq.rollout(jq.rkmk6, BODY, law, START, jq.grid(0.0, 1e-3, 400), GAINS).state
+    )()
     at = lambda k: jax.tree.map(lambda x: x[k], fine)
     errors = []
     for steps in (400, 200, 100):
         ends = {"y0": at(0), "y1": at(steps)}
-        slopes = {f"k{k}": term.vf(t, ends[f"y{k}"], GAINS) for k, t in enumerate((0.0, 1e-3 * steps))}
+        slopes = {
+            f"k{k}": term.vf(t, ends[f"y{k}"], GAINS) for k, t in enumerate((0.0, 1e-3 * steps))
+        }
         path = bridge.Interpolation(t0=0.0, t1=1e-3 * steps, **ends, **slopes)
         pairs = [(path.evaluate(1e-3 * k), at(k)) for k in range(0, steps + 1, steps // 10)]
         errors.append([
@@ -213,10 +275,18 @@ def test_an_event_stops_at_a_tenth_of_a_degree():
 
     event = diffrax.Event(beyond, optimistix.Newton(rtol=1e-10, atol=1e-12))
     steps = bridge.controller(attitude=1e-9, rate=1e-9)
-    solution = jax.jit(lambda: solve(bridge.Dopri5(), 60.0, torque=damped, stepsize_controller=steps, event=event))()
-    np.testing.assert_allclose(jnp.rad2deg(jq.quaternion.distance(solution.ys.q[-1], LEVEL)), 0.1, rtol=1e-6)
+    solution = jax.jit(
+        lambda: solve(bridge.Dopri5(), 60.0, torque=damped, stepsize_controller=steps, event=event)
+    )()
+    np.testing.assert_allclose(
+        jnp.rad2deg(jq.quaternion.distance(solution.ys.q[-1], LEVEL)), 0.1, rtol=1e-6
+    )
     end = float(solution.ts[-1])
-    path = jax.jit(lambda: jq.rollout(jq.rkmk6, BODY, damped, START, jq.grid(0.0, end / 2000, 2000), GAINS).state)()
+    path = jax.jit(
+        lambda: (
+            jq.rollout(jq.rkmk6, BODY, damped, START, jq.grid(0.0, end / 2000, 2000), GAINS).state
+        )
+    )()
     angles = jax.vmap(jq.quaternion.distance, (0, None))(path.q, LEVEL)
     np.testing.assert_allclose(jnp.rad2deg(angles[-1]), 0.1, rtol=1e-6)
     assert np.all(np.asarray(angles[:-1]) > limit)
@@ -231,7 +301,13 @@ def test_the_fast_heavy_top_to_its_tolerance():
         steps = bridge.controller(attitude=tolerance, rate=tolerance)
         found = jax.jit(
             lambda steps=steps: solve(
-                bridge.Dopri5(), 1.0, start=start, gains=None, body=FAST, torque=FAST_TORQUE, stepsize_controller=steps
+                bridge.Dopri5(),
+                1.0,
+                start=start,
+                gains=None,
+                body=FAST,
+                torque=FAST_TORQUE,
+                stepsize_controller=steps,
             )
         )()
         errors.append(float(jq.quaternion.distance(found.ys.q[-1], fast_end())))
@@ -242,17 +318,30 @@ def test_the_fast_heavy_top_to_its_tolerance():
 @pytest.mark.slow
 def test_aux_states_and_batches():
     """A wheel beside the body; three bodies at once, each with steps of its own."""
-    torque = lambda t, state, gain: (-gain * state.aux["wheel"], {"wheel": 0.1 * state.omega - state.aux["wheel"]})
+    torque = lambda t, state, gain: (
+        -gain * state.aux["wheel"],
+        {"wheel": 0.1 * state.omega - state.aux["wheel"]},
+    )
     start = START._replace(aux={"wheel": jnp.array([0.1, 0.2, -0.3])})
     steps = bridge.controller(attitude=1e-9, rate=1e-9, aux=1e-9)
 
     def one(gain):
         times = diffrax.SaveAt(ts=jnp.array([0.35, 1.0]))
-        return solve(bridge.Dopri5(), 1.0, start=start, gains=gain, torque=torque, stepsize_controller=steps, saveat=times).ys
+        return solve(
+            bridge.Dopri5(),
+            1.0,
+            start=start,
+            gains=gain,
+            torque=torque,
+            stepsize_controller=steps,
+            saveat=times,
+        ).ys
 
     gains = jnp.array([0.1, 1.0, 3.0])
     found = jax.jit(jax.vmap(one))(gains)
-    run = lambda gain: jq.rollout(jq.rkmk6, BODY, torque, start, jq.grid(0.0, 0.01, 100), gain).state
+    run = lambda gain: (
+        jq.rollout(jq.rkmk6, BODY, torque, start, jq.grid(0.0, 0.01, 100), gain).state
+    )
     wanted = jax.tree.map(lambda x: x[:, jnp.array([35, 100])], jax.jit(jax.vmap(run))(gains))
     chex.assert_trees_all_close(found, wanted, rtol=0, atol=3e-8)
 
@@ -260,7 +349,9 @@ def test_aux_states_and_batches():
 @pytest.mark.slow
 def test_diffraxs_own_solvers_take_the_term():
     """They leave the sphere, by their error."""
-    found = solve(diffrax.Tsit5(), 2.0, stepsize_controller=diffrax.PIDController(rtol=1e-9, atol=1e-9)).ys
+    found = solve(
+        diffrax.Tsit5(), 2.0, stepsize_controller=diffrax.PIDController(rtol=1e-9, atol=1e-9)
+    ).ys
     _, wanted = reference()
     np.testing.assert_allclose(found.q[-1], wanted.q[-1], atol=1e-7)
 
@@ -270,7 +361,11 @@ def test_errors_name_what_is_wrong():
         solve(bridge.Heun(), 1.0, 0.1, start=START._replace(aux=()))
     backsolve = diffrax.BacksolveAdjoint()  # with our solver for the backward equation, too
     with pytest.raises(ValueError, match="Terms are not compatible with solver"):
-        jax.grad(lambda gains: weighted(last(solve(bridge.Heun(), 1.0, 0.1, gains=gains, adjoint=backsolve).ys)))(GAINS)
+        jax.grad(
+            lambda gains: weighted(
+                last(solve(bridge.Heun(), 1.0, 0.1, gains=gains, adjoint=backsolve).ys)
+            )
+        )(GAINS)
     with pytest.raises(ValueError, match="rate: wanted positive"):
         bridge.controller(rate=0.0)
     with pytest.raises(TypeError, match=r"body: wanted a jq\.Body"):

@@ -22,7 +22,9 @@ def coning(t):
 
 def coning_rate(t, params):
     sine, versine = np.sin(2 * HALF_ANGLE), 1 - np.cos(2 * HALF_ANGLE)
-    return SPIN * jnp.stack([-sine * jnp.sin(SPIN * t), sine * jnp.cos(SPIN * t), -versine + 0 * t], axis=-1)
+    return SPIN * jnp.stack(
+        [-sine * jnp.sin(SPIN * t), sine * jnp.cos(SPIN * t), -versine + 0 * t], axis=-1
+    )
 
 
 def angle(p, q):
@@ -35,7 +37,11 @@ def test_rollout_on_coning(order, printed):
     counts = np.array([30, 60, 120])
     errors = []
     for n in counts:
-        q = jax.jit(lambda n=n: kinematics.rollout(coning(0.0), coning_rate, jq.grid(0.0, 3.0 / n, int(n)), order=order))()
+        q = jax.jit(
+            lambda n=n: kinematics.rollout(
+                coning(0.0), coning_rate, jq.grid(0.0, 3.0 / n, int(n)), order=order
+            )
+        )()
         assert q.shape == (n + 1, 4)
         assert np.abs(np.linalg.norm(q, axis=1) - 1).max() < 1e-15
         errors.append(angle(q[-1], coning(3.0)))
@@ -50,7 +56,11 @@ def test_integrate_from_samples(order):
     errors = []
     for n in counts:
         t = jnp.linspace(0.0, 3.0, n + 1)
-        q = jax.jit(lambda t, n=n: kinematics.integrate(coning(0.0), coning_rate(t, None), 3.0 / n, order=order))(t)
+        q = jax.jit(
+            lambda t, n=n: kinematics.integrate(
+                coning(0.0), coning_rate(t, None), 3.0 / n, order=order
+            )
+        )(t)
         assert q.shape == (n + 1, 4)
         errors.append(float(jnp.max(quaternion.distance(q, coning(t)))))
     assert abs(-problems.slope(3.0 / counts, np.array(errors)) - order) < 0.15
@@ -74,7 +84,9 @@ OMEGA, ALPHA = jnp.array([1.0, -2.0, 1.5]), jnp.array([2.0, 1.0, -3.0])
 def accelerated():
     """The attitude after 2 s of constant acceleration, by the order 6 of the sampled form at steps of 1/400 s: below 1e-13."""
     grid = jq.grid(0.0, 0.0025, 800)
-    return jax.jit(lambda: kinematics.rollout(IDENTITY, lambda t, p: OMEGA + ALPHA * t, grid, order=6))()[-1]
+    return jax.jit(
+        lambda: kinematics.rollout(IDENTITY, lambda t, p: OMEGA + ALPHA * t, grid, order=6)
+    )()[-1]
 
 
 @pytest.mark.parametrize("order", [2, 4, 6, 8])
@@ -95,14 +107,21 @@ def test_magnus_about_a_fixed_axis_is_exact_at_every_order():
     axis = jnp.array([0.48, -0.6, 0.64])
     for order in (2, 4, 6, 8):
         got = kinematics.magnus(IDENTITY, 3.0 * axis, -2.0 * axis, 0.7, order=order)
-        np.testing.assert_allclose(got, quaternion.exp((3.0 * 0.7 - 0.7**2) * axis), rtol=0, atol=4e-16)
+        np.testing.assert_allclose(
+            got, quaternion.exp((3.0 * 0.7 - 0.7**2) * axis), rtol=0, atol=4e-16
+        )
 
 
 def test_magnus_broadcasts():
     omega = jnp.stack([OMEGA, 2 * OMEGA])
     got = kinematics.magnus(IDENTITY, omega, ALPHA, jnp.array([0.1, 0.2]))
     for k in range(2):
-        np.testing.assert_allclose(got[k], kinematics.magnus(IDENTITY, omega[k], ALPHA, 0.1 * (k + 1)), rtol=1e-15, atol=1e-16)
+        np.testing.assert_allclose(
+            got[k],
+            kinematics.magnus(IDENTITY, omega[k], ALPHA, 0.1 * (k + 1)),
+            rtol=1e-15,
+            atol=1e-16,
+        )
 
 
 @pytest.mark.parametrize(("degrees", "percent"), [(60, 0.24), (90, 1.19), (180, 15.8)])
@@ -113,7 +132,9 @@ def test_truncated_exponential(degrees, percent):
     q = kinematics.truncated_exp(jnp.array([0.0, np.deg2rad(degrees), 0.0]))
     right = quaternion.exp(jnp.array([0.0, np.deg2rad(degrees), 0.0]))
     np.testing.assert_allclose(angle(q, right) / np.deg2rad(degrees), wanted, rtol=1e-12)
-    assert float(f"{100 * wanted:.3g}") == pytest.approx(percent, abs=0.005 if percent < 10 else 0.05)
+    assert float(f"{100 * wanted:.3g}") == pytest.approx(
+        percent, abs=0.005 if percent < 10 else 0.05
+    )
     if degrees == 90:
         assert np.linalg.norm(q - right) < 0.01
 
@@ -128,14 +149,23 @@ def test_gradients(mode):
 
     def rated(x):
         grid = jq.grid(x[3], x[4], 5)
-        return quaternion.log(kinematics.rollout(quaternion.exp(x[:3]), lambda t, p: p * jnp.cos(t), grid, x[5:], order=6)[-1])
+        return quaternion.log(
+            kinematics.rollout(
+                quaternion.exp(x[:3]), lambda t, p: p * jnp.cos(t), grid, x[5:], order=6
+            )[-1]
+        )
 
     noise = jnp.asarray(np.random.default_rng(0).normal(size=24))
-    points = (jnp.concatenate([jnp.array([0.1, 0.2, 0.3, 0.1]), noise]), jnp.array([0.1, 0.2, 0.3, 0.2, 0.1, 1.0, -0.5, 2.0]))
+    points = (
+        jnp.concatenate([jnp.array([0.1, 0.2, 0.3, 0.1]), noise]),
+        jnp.array([0.1, 0.2, 0.3, 0.2, 0.1, 1.0, -0.5, 2.0]),
+    )
     for f, x in zip((sampled, rated), points, strict=True):
         h = 1e-3 * jnp.eye(x.size)
         one, f = f, jax.jit(jax.vmap(f))
-        central = (8 * (f(x[None] + h) - f(x[None] - h)) - (f(x[None] + 2 * h) - f(x[None] - 2 * h))) / 12e-3
+        central = (
+            8 * (f(x[None] + h) - f(x[None] - h)) - (f(x[None] + 2 * h) - f(x[None] - 2 * h))
+        ) / 12e-3
         np.testing.assert_allclose(jax.jit(mode(one))(x), central.T, rtol=0, atol=1e-9)
 
 
@@ -143,25 +173,80 @@ def test_float32_stays_float32():
     q, omega = IDENTITY.astype(jnp.float32), jnp.ones((7, 3), jnp.float32)
     assert kinematics.integrate(q, omega, 0.1, order=6).dtype == jnp.float32
     assert kinematics.magnus(q, omega[0], omega[0], jnp.float32(0.1)).dtype == jnp.float32
-    assert kinematics.rollout(q, lambda t, p: p * t, jq.grid(0.0, 0.1, 3), omega[0]).dtype == jnp.float32
+    assert (
+        kinematics.rollout(q, lambda t, p: p * t, jq.grid(0.0, 0.1, 3), omega[0]).dtype
+        == jnp.float32
+    )
 
 
 def test_bad_input():
     samples = jnp.ones((5, 3))
     for call, kind, message in (
-        (lambda: kinematics.integrate(IDENTITY, samples, 0.1, order=6), ValueError, r"omega: wanted shape \(N, 3\) with N >= 6"),
-        (lambda: kinematics.integrate(IDENTITY, samples, 0.1, order=3), ValueError, "order: wanted one of 2, 4, 6, got 3"),
-        (lambda: kinematics.integrate(2 * IDENTITY, samples, 0.1), ValueError, "q0: wanted a unit quaternion"),
-        (lambda: kinematics.integrate(IDENTITY, samples, -0.1), ValueError, "dt: wanted positive values, got -0.1"),
-        (lambda: kinematics.integrate(IDENTITY, samples.astype(jnp.float32), 0.1), TypeError, "omega: wanted the dtype of q0"),
-        (lambda: kinematics.integrate(IDENTITY, jnp.ones((5, 3), int), 0.1), TypeError, "omega: wanted a floating dtype"),
-        (lambda: kinematics.magnus(IDENTITY, OMEGA, ALPHA, 0.1, order=5), ValueError, "order: wanted one of 2, 4, 6, 8, got 5"),
-        (lambda: kinematics.magnus(IDENTITY[:3], OMEGA, ALPHA, 0.1), ValueError, r"q0: wanted shape \(..., 4\), got \(3,\)"),
-        (lambda: kinematics.magnus(2 * IDENTITY, OMEGA, ALPHA, 0.1), ValueError, "q0: wanted a unit quaternion"),
-        (lambda: kinematics.magnus(IDENTITY, OMEGA[:2], ALPHA, 0.1), ValueError, r"omega: wanted shape \(..., 3\), got \(2,\)"),
-        (lambda: kinematics.rollout(IDENTITY, OMEGA, jq.grid(0.0, 0.1, 2)), TypeError, "rate: wanted a function"),
-        (lambda: kinematics.rollout(IDENTITY, lambda t, p: t, jq.grid(0.0, 0.1, 2)), ValueError, r"rate: wanted shape \(3,\)"),
-        (lambda: kinematics.rollout(IDENTITY, coning_rate, 0.1), TypeError, r"grid: wanted a jq.grid\(t0, dt, steps\)"),
+        (
+            lambda: kinematics.integrate(IDENTITY, samples, 0.1, order=6),
+            ValueError,
+            r"omega: wanted shape \(N, 3\) with N >= 6",
+        ),
+        (
+            lambda: kinematics.integrate(IDENTITY, samples, 0.1, order=3),
+            ValueError,
+            "order: wanted one of 2, 4, 6, got 3",
+        ),
+        (
+            lambda: kinematics.integrate(2 * IDENTITY, samples, 0.1),
+            ValueError,
+            "q0: wanted a unit quaternion",
+        ),
+        (
+            lambda: kinematics.integrate(IDENTITY, samples, -0.1),
+            ValueError,
+            "dt: wanted positive values, got -0.1",
+        ),
+        (
+            lambda: kinematics.integrate(IDENTITY, samples.astype(jnp.float32), 0.1),
+            TypeError,
+            "omega: wanted the dtype of q0",
+        ),
+        (
+            lambda: kinematics.integrate(IDENTITY, jnp.ones((5, 3), int), 0.1),
+            TypeError,
+            "omega: wanted a floating dtype",
+        ),
+        (
+            lambda: kinematics.magnus(IDENTITY, OMEGA, ALPHA, 0.1, order=5),
+            ValueError,
+            "order: wanted one of 2, 4, 6, 8, got 5",
+        ),
+        (
+            lambda: kinematics.magnus(IDENTITY[:3], OMEGA, ALPHA, 0.1),
+            ValueError,
+            r"q0: wanted shape \(..., 4\), got \(3,\)",
+        ),
+        (
+            lambda: kinematics.magnus(2 * IDENTITY, OMEGA, ALPHA, 0.1),
+            ValueError,
+            "q0: wanted a unit quaternion",
+        ),
+        (
+            lambda: kinematics.magnus(IDENTITY, OMEGA[:2], ALPHA, 0.1),
+            ValueError,
+            r"omega: wanted shape \(..., 3\), got \(2,\)",
+        ),
+        (
+            lambda: kinematics.rollout(IDENTITY, OMEGA, jq.grid(0.0, 0.1, 2)),
+            TypeError,
+            "rate: wanted a function",
+        ),
+        (
+            lambda: kinematics.rollout(IDENTITY, lambda t, p: t, jq.grid(0.0, 0.1, 2)),
+            ValueError,
+            r"rate: wanted shape \(3,\)",
+        ),
+        (
+            lambda: kinematics.rollout(IDENTITY, coning_rate, 0.1),
+            TypeError,
+            r"grid: wanted a jq.grid\(t0, dt, steps\)",
+        ),
     ):
         with pytest.raises(kind, match=message):
             call()

@@ -23,14 +23,18 @@ V, W = RNG.normal(size=(2, 50, 3))
     ],
 )
 def test_products(name, arguments, wanted):
-    np.testing.assert_allclose(jax.jit(getattr(linear, name))(*arguments), wanted, rtol=0, atol=20 * np.finfo(float).eps)
+    np.testing.assert_allclose(
+        jax.jit(getattr(linear, name))(*arguments), wanted, rtol=0, atol=20 * np.finfo(float).eps
+    )
 
 
 def test_products_of_other_sizes():
     """``matvec`` and ``matmul`` serve the 4 x 4 matrices too."""
     a, b = RNG.normal(size=(2, 2, 4, 4))
     np.testing.assert_allclose(linear.matmul(a, b), a @ b, atol=1e-14)
-    np.testing.assert_allclose(linear.matvec(a[:, :3], b[:, 0]), np.einsum("nij,nj->ni", a[:, :3], b[:, 0]), atol=1e-14)
+    np.testing.assert_allclose(
+        linear.matvec(a[:, :3], b[:, 0]), np.einsum("nij,nj->ni", a[:, :3], b[:, 0]), atol=1e-14
+    )
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -46,7 +50,10 @@ def test_inverse(dtype):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_inverse_of_inertias_of_any_size(dtype):
     """A power of two changes no digit, even where the determinant is no number of the dtype; derivatives alike."""
-    inertia, largest = np.array([[0.6, 0.1, -0.2], [0.1, 0.8, 0.05], [-0.2, 0.05, 1.0]], dtype), np.finfo(dtype).maxexp - 12
+    inertia, largest = (
+        np.array([[0.6, 0.1, -0.2], [0.1, 0.8, 0.05], [-0.2, 0.05, 1.0]], dtype),
+        np.finfo(dtype).maxexp - 12,
+    )
     wanted = np.asarray(linear.inverse_inertia(inertia))
     np.testing.assert_array_equal(wanted, linear.inverse(inertia))
     slope = jax.jacfwd(linear.inverse_inertia)(inertia)
@@ -56,7 +63,8 @@ def test_inverse_of_inertias_of_any_size(dtype):
         np.testing.assert_array_equal(linear.inverse_inertia(inertia * size), wanted / size)
     size = dtype(2.0**50)
     np.testing.assert_array_equal(
-        jax.jacrev(linear.inverse_inertia)(inertia * size), jax.jacrev(linear.inverse)(inertia) / size / size
+        jax.jacrev(linear.inverse_inertia)(inertia * size),
+        jax.jacrev(linear.inverse)(inertia) / size / size,
     )
 
 

@@ -9,7 +9,11 @@ import pytest
 import jaxquat as jq
 
 BODY = jq.Body(jnp.array([[0.9, 0.1, -0.2], [0.1, 1.1, 0.05], [-0.2, 0.05, 1.3]]))
-STATE = jq.State(jnp.asarray(problems.TILTED), jnp.array([0.5, -1.0, 0.7]), {"a": jnp.array([1.0, 2.0]), "b": jnp.array(3.0)})
+STATE = jq.State(
+    jnp.asarray(problems.TILTED),
+    jnp.array([0.5, -1.0, 0.7]),
+    {"a": jnp.array([1.0, 2.0]), "b": jnp.array(3.0)},
+)
 
 
 def test_angular_acceleration_balances_the_momentum():
@@ -21,8 +25,12 @@ def test_angular_acceleration_balances_the_momentum():
 
 
 def test_energy_and_momentum_of_a_spin_about_a_principal_axis():
-    body = jq.Body.from_principal(jnp.array([0.6, 0.8, 1.0]), jq.quaternion.exp(jnp.array([0.0, 0.0, np.pi / 2])))
-    state = jq.State(jq.quaternion.exp(jnp.array([np.pi / 2, 0.0, 0.0])), jnp.array([2.0, 0.0, 0.0]))
+    body = jq.Body.from_principal(
+        jnp.array([0.6, 0.8, 1.0]), jq.quaternion.exp(jnp.array([0.0, 0.0, np.pi / 2]))
+    )
+    state = jq.State(
+        jq.quaternion.exp(jnp.array([np.pi / 2, 0.0, 0.0])), jnp.array([2.0, 0.0, 0.0])
+    )
     # body x is the second principal axis (moment 0.8) and stays world x under a turn about x
     np.testing.assert_allclose(jq.mechanics.energy(body, state), 0.5 * 0.8 * 4.0, rtol=1e-15)
     np.testing.assert_allclose(jq.mechanics.momentum(body, state), [1.6, 0.0, 0.0], atol=1e-15)
@@ -31,7 +39,11 @@ def test_energy_and_momentum_of_a_spin_about_a_principal_axis():
 def test_free_motion_keeps_energy_and_momentum():
     """rkmk6 at h = .01 for 10 s: drifts far below its order's error, in world axes."""
     start = jq.State(STATE.q, STATE.omega)
-    path = jax.jit(lambda: jq.rollout(jq.rkmk6, BODY, jq.torques.zero, start, jq.grid(0.0, 0.01, 1000), save_every=10))()
+    path = jax.jit(
+        lambda: jq.rollout(
+            jq.rkmk6, BODY, jq.torques.zero, start, jq.grid(0.0, 0.01, 1000), save_every=10
+        )
+    )()
     energy = jax.vmap(lambda s: jq.mechanics.energy(BODY, s))(path.state)
     momentum = jax.vmap(lambda s: jq.mechanics.momentum(BODY, s))(path.state)
     assert np.abs(energy / energy[0] - 1).max() < 1e-12
@@ -45,7 +57,9 @@ def test_retract_and_local_invert_each_other(dtype):
     other = jq.mechanics.retract(state, delta)
     assert jax.tree.structure(other) == jax.tree.structure(state)
     assert all(leaf.dtype == dtype for leaf in jax.tree.leaves(other))
-    np.testing.assert_allclose(jq.mechanics.local(state, other), delta, atol=8 * np.finfo(dtype).eps)
+    np.testing.assert_allclose(
+        jq.mechanics.local(state, other), delta, atol=8 * np.finfo(dtype).eps
+    )
     plain = jq.State(state.q, state.omega)
     assert np.abs(jq.mechanics.local(plain, plain)).max() < np.finfo(dtype).eps
     assert jq.mechanics.retract(plain, jnp.zeros(6, dtype)).aux == ()
@@ -53,14 +67,19 @@ def test_retract_and_local_invert_each_other(dtype):
 
 def test_local_ignores_the_sign_of_the_quaternion():
     other = jq.mechanics.retract(STATE, jnp.arange(9.0) / 10)
-    np.testing.assert_allclose(jq.mechanics.local(STATE, other._replace(q=-other.q)), jnp.arange(9.0) / 10, atol=1e-15)
+    np.testing.assert_allclose(
+        jq.mechanics.local(STATE, other._replace(q=-other.q)), jnp.arange(9.0) / 10, atol=1e-15
+    )
 
 
 def test_linearize_against_differences():
     """A and B of a forced step with aux states, by central differences of the error state."""
 
     def torque(t, state, u):
-        return u["force"] - 0.3 * state.omega + 0.1 * state.aux["a"][0] * jnp.ones(3), {"a": -state.aux["a"], "b": u["feed"]}
+        return u["force"] - 0.3 * state.omega + 0.1 * state.aux["a"][0] * jnp.ones(3), {
+            "a": -state.aux["a"],
+            "b": u["feed"],
+        }
 
     u = {"feed": jnp.array(0.4), "force": jnp.array([0.3, -0.1, 0.2])}
     step = jax.jit(lambda s, u: jq.rkmk4(BODY, torque, 0.2, s, 0.1, u))
@@ -70,11 +89,17 @@ def test_linearize_against_differences():
     base, h = step(STATE, u), 1e-5
     for k in range(9):
         delta = h * jnp.eye(9)[k]
-        ends = [jq.mechanics.local(base, step(jq.mechanics.retract(STATE, s * delta), u)) for s in (1, -1)]
+        ends = [
+            jq.mechanics.local(base, step(jq.mechanics.retract(STATE, s * delta), u))
+            for s in (1, -1)
+        ]
         np.testing.assert_allclose(a[:, k], (ends[0] - ends[1]) / (2 * h), atol=1e-9)
     flat, unravel = jax.flatten_util.ravel_pytree(u)
     for k in range(4):
-        ends = [jq.mechanics.local(base, step(STATE, unravel(flat + s * h * jnp.eye(4)[k]))) for s in (1, -1)]
+        ends = [
+            jq.mechanics.local(base, step(STATE, unravel(flat + s * h * jnp.eye(4)[k])))
+            for s in (1, -1)
+        ]
         np.testing.assert_allclose(b[:, k], (ends[0] - ends[1]) / (2 * h), atol=1e-9)
 
 
@@ -85,14 +110,18 @@ def test_linearize_at_rest_is_the_double_integrator():
     a, b = jq.mechanics.linearize(jq.rkmk4, body, lambda t, s, u: u, 0.0, rest, 0.1, jnp.zeros(3))
     eye, zero = np.eye(3), np.zeros((3, 3))
     np.testing.assert_allclose(a, np.block([[eye, 0.1 * eye], [zero, eye]]), atol=1e-15)
-    np.testing.assert_allclose(b, np.vstack([0.005 * eye, 0.1 * eye]) / problems.MOMENTS, atol=1e-15)
+    np.testing.assert_allclose(
+        b, np.vstack([0.005 * eye, 0.1 * eye]) / problems.MOMENTS, atol=1e-15
+    )
 
 
 def test_a_step_without_parameters_is_linearised():
     """Of a resting body under no torque: delta' = A delta with the attitude moved by dt omega; B has no columns."""
     rest = jq.State(STATE.q, jnp.zeros(3))
     a, b = jq.mechanics.linearize(jq.rkmk4, BODY, jq.torques.zero, 0.0, rest, 0.1, None)
-    np.testing.assert_allclose(a, np.block([[np.eye(3), 0.1 * np.eye(3)], [np.zeros((3, 3)), np.eye(3)]]), atol=1e-14)
+    np.testing.assert_allclose(
+        a, np.block([[np.eye(3), 0.1 * np.eye(3)], [np.zeros((3, 3)), np.eye(3)]]), atol=1e-14
+    )
     assert b.shape == (6, 0)
 
 
@@ -101,4 +130,6 @@ def test_energies_and_momenta_of_many_states_at_once():
     for quantity in (jq.mechanics.energy, jq.mechanics.momentum):
         with jax.numpy_rank_promotion("allow"):
             got = quantity(BODY, rows)
-        np.testing.assert_allclose(got, jax.vmap(lambda state, of=quantity: of(BODY, state))(rows), rtol=1e-14)
+        np.testing.assert_allclose(
+            got, jax.vmap(lambda state, of=quantity: of(BODY, state))(rows), rtol=1e-14
+        )

@@ -24,12 +24,17 @@ from scipy.spatial.transform import Rotation
 
 from jaxquat import plot
 
-MOMENTS, AXES = np.array([1.0, 2.0, 2.5]), np.array([0.9, 0.1, -0.3, 0.3]) / np.linalg.norm([0.9, 0.1, -0.3, 0.3])
+MOMENTS, AXES = (
+    np.array([1.0, 2.0, 2.5]),
+    np.array([0.9, 0.1, -0.3, 0.3]) / np.linalg.norm([0.9, 0.1, -0.3, 0.3]),
+)
 BODY = jq.Body.from_principal(jnp.asarray(MOMENTS), jnp.asarray(AXES))
 INERTIA = np.asarray(BODY.inertia)
 START = jq.State(jnp.array([1.0, 0, 0, 0]), jnp.array([0.4, 1.0, -0.7]))
 HISTORY = np.array([[4.0, 3.0, 2.0, 1.5, 1.2], [5.0, 2.0, 1.0, 0.5, 0.4]])
-FIT = jq.Fit(None, HISTORY, np.zeros(2, int), np.array([[4.0, 2.2, 1.3, 1.4], [5.0, 1.1, 0.7, 0.6]]), 5, 1, 2)
+FIT = jq.Fit(
+    None, HISTORY, np.zeros(2, int), np.array([[4.0, 2.2, 1.3, 1.4], [5.0, 1.1, 0.7, 0.6]]), 5, 1, 2
+)
 LEVEL = jnp.array([1.0, 0.0, 0.0, 0.0])
 
 
@@ -43,7 +48,15 @@ def free():
         return np.concatenate([spun, np.linalg.solve(INERTIA, -np.cross(omega, INERTIA @ omega))])
 
     t = 0.1 * np.arange(41)
-    found = solve_ivp(derivative, (0, 4), np.concatenate([START.q, START.omega]), "DOP853", t, rtol=1e-13, atol=1e-13).y.T
+    found = solve_ivp(
+        derivative,
+        (0, 4),
+        np.concatenate([START.q, START.omega]),
+        "DOP853",
+        t,
+        rtol=1e-13,
+        atol=1e-13,
+    ).y.T
     q = found[:, :4] / np.linalg.norm(found[:, :4], axis=1, keepdims=True)
     return jq.Path(jnp.asarray(t), jq.State(jnp.asarray(q), jnp.asarray(found[:, 4:])), (), ())
 
@@ -52,7 +65,12 @@ def turning(rate=0.5, rows=9):
     """A turn about body x at a constant rate [rad/s], a row a second."""
     t = np.arange(float(rows))
     q = np.stack([np.cos(rate * t / 2), np.sin(rate * t / 2), 0 * t, 0 * t], -1)
-    return jq.Path(jnp.asarray(t), jq.State(jnp.asarray(q), jnp.asarray(np.tile([rate, 0.0, 0.0], (rows, 1)))), (), ())
+    return jq.Path(
+        jnp.asarray(t),
+        jq.State(jnp.asarray(q), jnp.asarray(np.tile([rate, 0.0, 0.0], (rows, 1)))),
+        (),
+        (),
+    )
 
 
 def labelled(ax, name):
@@ -64,15 +82,29 @@ def labelled(ax, name):
 def curve(ax, name):
     """(n, 3) points of a curve in space, both of its parts."""
     number = labelled(ax, name)
-    points = np.concatenate([np.stack(line.get_data_3d(), -1) for line in ax.lines[number - 2 : number]])
+    points = np.concatenate(
+        [np.stack(line.get_data_3d(), -1) for line in ax.lines[number - 2 : number]]
+    )
     return points[np.all(np.isfinite(points), axis=1)]
 
 
 DRAWN = {
-    "attitude_error": (lambda path, ax: plot.attitude_error(path, LEVEL, ax=ax), False, ["s", "deg"]),
+    "attitude_error": (
+        lambda path, ax: plot.attitude_error(path, LEVEL, ax=ax),
+        False,
+        ["s", "deg"],
+    ),
     "rates": (lambda path, ax: plot.rates(path, ax=ax), False, ["s", "rad/s"]),
-    "torque": (lambda path, ax: plot.torque(path, lambda t, s, p: -s.omega, ax=ax), False, ["s", "N m"]),
-    "fan": (lambda path, ax: plot.fan(path.t, path.state.omega.T, "rate [rad/s]", ax=ax), False, ["s", "rad/s"]),
+    "torque": (
+        lambda path, ax: plot.torque(path, lambda t, s, p: -s.omega, ax=ax),
+        False,
+        ["s", "N m"],
+    ),
+    "fan": (
+        lambda path, ax: plot.fan(path.t, path.state.omega.T, "rate [rad/s]", ax=ax),
+        False,
+        ["s", "rad/s"],
+    ),
     "fit_history": (lambda path, ax: plot.fit_history(FIT, ax=ax), False, [None, None]),
     "work_precision": (
         lambda path, ax: plot.work_precision({"a": ([1, 2], [1, 0.5])}, "wall time [s]", ax=ax),
@@ -81,7 +113,11 @@ DRAWN = {
     ),
     "body_axes": (lambda path, ax: plot.body_axes(path, ax=ax), True, [None] * 3),
     "polhode": (lambda path, ax: plot.polhode(path, BODY, ax=ax), True, ["rad/s"] * 3),
-    "momentum_sphere": (lambda path, ax: plot.momentum_sphere(path, BODY, ax=ax), True, ["N m s"] * 3),
+    "momentum_sphere": (
+        lambda path, ax: plot.momentum_sphere(path, BODY, ax=ax),
+        True,
+        ["N m s"] * 3,
+    ),
 }
 
 
@@ -111,12 +147,18 @@ def test_curves_hold_the_numbers(free):
     angle = np.minimum(0.5 * np.arange(9), 2 * np.pi - 0.5 * np.arange(9))
     np.testing.assert_allclose(line.get_ydata(), np.rad2deg(angle), atol=1e-12)
     np.testing.assert_array_equal(line.get_xdata(), np.arange(9))
-    np.testing.assert_allclose(plot.attitude_error(path, path.state.q).lines[0].get_ydata(), 0, atol=1e-12)
-    np.testing.assert_array_equal([line.get_ydata() for line in plot.rates(free).lines], free.state.omega.T)
+    np.testing.assert_allclose(
+        plot.attitude_error(path, path.state.q).lines[0].get_ydata(), 0, atol=1e-12
+    )
+    np.testing.assert_array_equal(
+        [line.get_ydata() for line in plot.rates(free).lines], free.state.omega.T
+    )
 
     held = path._replace(command=jnp.ones((9, 3)))
     ax = plot.torque(held, lambda t, state, gain, command: gain * t * state.q[1:] + command, 3.0)
-    wanted = 1 + 3 * np.arange(9) * np.stack([np.sin(0.25 * np.arange(9)), np.zeros(9), np.zeros(9)])
+    wanted = 1 + 3 * np.arange(9) * np.stack(
+        [np.sin(0.25 * np.arange(9)), np.zeros(9), np.zeros(9)]
+    )
     np.testing.assert_allclose([line.get_ydata() for line in ax.lines], wanted, atol=1e-12)
 
 
@@ -150,13 +192,20 @@ def test_validation_stands_where_it_was_evaluated():
     assert plot.fit_history(gap).get_yscale() == "log"
     alone = plot.fit_history(jq.Fit(None, HISTORY[0] - 2, 0, None, 5, None, 10))
     assert alone.get_yscale() == "linear"
-    assert [text.get_text() for text in alone.get_legend().get_texts()] == ["training", "taken: 5 updates"]
+    assert [text.get_text() for text in alone.get_legend().get_texts()] == [
+        "training",
+        "taken: 5 updates",
+    ]
 
 
 def test_the_slope_of_work_and_precision_is_the_order():
     work = np.array([10.0, 20.0, 40.0])
-    ax = plot.work_precision({f"order {p}": (work, 3 * work**-p) for p in (2.0, 4.0)}, "torque evaluations")
-    slopes = [np.polyfit(np.log(line.get_xdata()), np.log(line.get_ydata()), 1)[0] for line in ax.lines]
+    ax = plot.work_precision(
+        {f"order {p}": (work, 3 * work**-p) for p in (2.0, 4.0)}, "torque evaluations"
+    )
+    slopes = [
+        np.polyfit(np.log(line.get_xdata()), np.log(line.get_ydata()), 1)[0] for line in ax.lines
+    ]
     np.testing.assert_allclose(slopes, [-2, -4])
     assert (ax.get_xscale(), ax.get_yscale()) == ("log", "log")
 
@@ -168,16 +217,24 @@ def test_the_polhode_lies_on_both_ellipsoids(free, monkeypatch):
     drawn = {}
     for name in ("plot_surface", "plot_wireframe"):
         monkeypatch.setattr(
-            Axes3D, name, lambda ax, *points, name=name, **_: drawn.__setitem__(name, np.reshape(points, (3, -1)).T)
+            Axes3D,
+            name,
+            lambda ax, *points, name=name, **_: drawn.__setitem__(
+                name, np.reshape(points, (3, -1)).T
+            ),
         )
     ax = plot.polhode(free, BODY)
     points = curve(ax, "polhode")
     assert {tuple(row) for row in points} == {tuple(row) for row in np.asarray(free.state.omega)}
-    np.testing.assert_allclose(np.einsum("ni,ij,nj->n", points, INERTIA, points), energy, rtol=1e-11)
+    np.testing.assert_allclose(
+        np.einsum("ni,ij,nj->n", points, INERTIA, points), energy, rtol=1e-11
+    )
     np.testing.assert_allclose(np.linalg.norm(points @ INERTIA, axis=1), momentum, rtol=1e-11)
     corners, mesh = drawn["plot_surface"], drawn["plot_wireframe"]
     assert len(corners) == len(mesh) > 1000
-    np.testing.assert_allclose(np.einsum("ni,ij,nj->n", corners, INERTIA, corners), energy, rtol=1e-12)
+    np.testing.assert_allclose(
+        np.einsum("ni,ij,nj->n", corners, INERTIA, corners), energy, rtol=1e-12
+    )
     np.testing.assert_allclose(np.linalg.norm(mesh @ INERTIA, axis=1), momentum, rtol=1e-12)
 
 
@@ -211,7 +268,11 @@ def test_a_sphere_has_no_curves_and_a_symmetric_body_no_loops_about_the_equal_ax
         ax = plot.momentum_sphere(path, jq.Body.from_principal(jnp.array(moments)), shares=(0.5,))
         points = np.concatenate([np.stack(line.get_data_3d(), -1) for line in ax.lines[:-1]])
         assert np.nanmax(np.abs(np.linalg.norm(points, axis=1) - 0.5)) < 1e-12
-        counts.append(sum(line.get_color() == "0.45" and line.get_label().startswith("_") for line in ax.lines))
+        counts.append(
+            sum(
+                line.get_color() == "0.45" and line.get_label().startswith("_") for line in ax.lines
+            )
+        )
     assert counts == [0, 4]  # the two circles of latitude, in two parts each
 
 
@@ -223,7 +284,9 @@ def test_body_axes_are_the_columns_of_the_rotation(free):
         front, behind = (np.stack(line.get_data_3d(), -1) for line in ax.lines[number - 2 : number])
         points = np.where(np.isfinite(front), front, behind)
         np.testing.assert_allclose(points, columns[:, :, k], atol=1e-14)
-        view = np.array([np.cos(np.deg2rad(ax.azim)), np.sin(np.deg2rad(ax.azim)), np.tan(np.deg2rad(ax.elev))])
+        view = np.array(
+            [np.cos(np.deg2rad(ax.azim)), np.sin(np.deg2rad(ax.azim)), np.tan(np.deg2rad(ax.elev))]
+        )
         assert np.all(behind[np.isfinite(behind[:, 0])] @ view < 0)
         last = np.stack(ax.lines[number + 2].get_data_3d(), -1)
         np.testing.assert_allclose(last, [np.zeros(3), columns[-1, :, k]], atol=1e-14)
@@ -235,7 +298,9 @@ def test_box_sides_are_those_of_the_box(dtype):
     found = plot.box_sides(jq.Body.box(jnp.asarray(2.0, dtype), sides), 2.0)
     assert found.dtype == dtype
     np.testing.assert_allclose(found, sides, rtol=20 * jnp.finfo(dtype).eps)
-    plate = plot.box_sides(jq.Body.from_principal(jnp.array([1.0, 2.0, 3.0], dtype)), 6.0)  # a^2 = I2 + I3 - I1 and so on
+    plate = plot.box_sides(
+        jq.Body.from_principal(jnp.array([1.0, 2.0, 3.0], dtype)), 6.0
+    )  # a^2 = I2 + I3 - I1 and so on
     np.testing.assert_allclose(plate, np.sqrt([4.0, 2.0, 0.0]), rtol=1e-6)
 
 
@@ -244,7 +309,11 @@ def test_the_film_shows_the_box_at_its_times(tmp_path, monkeypatch):
     body = jq.Body.box(1.0, jnp.array([0.3, 0.5, 1.1]))
     faces, ax = [], Figure(figsize=(3, 3)).add_subplot(projection="3d")
     given = Poly3DCollection.set_verts
-    monkeypatch.setattr(Poly3DCollection, "set_verts", lambda box, verts, *rest: (faces.append(verts), given(box, verts, *rest)))
+    monkeypatch.setattr(
+        Poly3DCollection,
+        "set_verts",
+        lambda box, verts, *rest: (faces.append(verts), given(box, verts, *rest)),
+    )
     plot.animate(turning(), body, tmp_path / "turn.gif", fps=2, speed=2.0, ax=ax)
     monkeypatch.undo()
     with Image.open(tmp_path / "turn.gif") as image:
@@ -263,13 +332,36 @@ def test_the_film_shows_the_box_at_its_times(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_an_mp4_shows_what_the_figure_shows(tmp_path, monkeypatch):
     """Decoded again: nine frames, each the drawn one but for what compression loses; no others are as near."""
-    ffmpeg = shutil.which("ffmpeg") or pytest.importorskip("imageio_ffmpeg", reason="ffmpeg is not installed").get_ffmpeg_exe()
+    ffmpeg = (
+        shutil.which("ffmpeg")
+        or pytest.importorskip("imageio_ffmpeg", reason="ffmpeg is not installed").get_ffmpeg_exe()
+    )
     monkeypatch.setitem(mpl.rcParams, "animation.ffmpeg_path", ffmpeg)
-    figure = Figure(figsize=(3.01, 3.01), dpi=100)  # an odd number of pixels, which the codec does not take
-    film = plot.animate(turning(), BODY, tmp_path / "turn.mp4", fps=2, speed=2.0, ax=figure.add_subplot(projection="3d"))
+    figure = Figure(
+        figsize=(3.01, 3.01), dpi=100
+    )  # an odd number of pixels, which the codec does not take
+    film = plot.animate(
+        turning(),
+        BODY,
+        tmp_path / "turn.mp4",
+        fps=2,
+        speed=2.0,
+        ax=figure.add_subplot(projection="3d"),
+    )
     wide, high = 300, 300
     raw = subprocess.run(
-        [ffmpeg, "-v", "error", "-i", tmp_path / "turn.mp4", "-f", "rawvideo", "-pix_fmt", "rgb24", "-"],
+        [
+            ffmpeg,
+            "-v",
+            "error",
+            "-i",
+            tmp_path / "turn.mp4",
+            "-f",
+            "rawvideo",
+            "-pix_fmt",
+            "rgb24",
+            "-",
+        ],
         check=True,
         capture_output=True,
     )
@@ -286,14 +378,18 @@ def test_an_mp4_shows_what_the_figure_shows(tmp_path, monkeypatch):
 
 
 def test_a_notebook_shows_the_film():
-    film = plot.animate(turning(), BODY, fps=2, speed=2.0, ax=Figure(figsize=(3, 3)).add_subplot(projection="3d"))
+    film = plot.animate(
+        turning(), BODY, fps=2, speed=2.0, ax=Figure(figsize=(3, 3)).add_subplot(projection="3d")
+    )
     assert film._repr_html_().count("data:image/png;base64") == 9
     assert pyplot.get_fignums() == []
 
 
 def test_the_colours_of_the_axes_differ_in_grey():
     """By a fifth of the way from black to white at least (luma of ITU-R BT.601), from white too."""
-    rgb = np.array([mpl.colors.to_rgb(colour) for colour in plot.panels.COLOURS[:3]] + [(1.0, 1.0, 1.0)])
+    rgb = np.array(
+        [mpl.colors.to_rgb(colour) for colour in plot.panels.COLOURS[:3]] + [(1.0, 1.0, 1.0)]
+    )
     assert np.diff(rgb @ [0.299, 0.587, 0.114]).min() > 0.2
 
 
@@ -315,16 +411,32 @@ ERRORS = [
     ),
     (lambda: plot.torque(turning(), spring), ValueError, "torque spring: wanted an array of shape"),
     (lambda: plot.polhode(turning(), INERTIA), TypeError, "body: wanted a jq.Body, got ndarray"),
-    (lambda: plot.polhode(turning(0.0), BODY), ValueError, "path: wanted a body that turns at the start"),
+    (
+        lambda: plot.polhode(turning(0.0), BODY),
+        ValueError,
+        "path: wanted a body that turns at the start",
+    ),
     (lambda: plot.body_axes(turning(), frames=0), ValueError, "frames: wanted at least 1, got 0"),
-    (lambda: plot.momentum_sphere(turning(), BODY, shares=(1.0,)), ValueError, "shares: wanted a number between 0 and 1"),
+    (
+        lambda: plot.momentum_sphere(turning(), BODY, shares=(1.0,)),
+        ValueError,
+        "shares: wanted a number between 0 and 1",
+    ),
     (
         lambda: plot.fan(np.arange(3), np.ones((0, 3)), "x [m]"),
         ValueError,
         r"values: wanted at least one member, got shape \(0, 3\)",
     ),
-    (lambda: plot.fan(np.arange(3), np.ones((3, 2)), "x [m]"), ValueError, r"values: wanted shape .* got \(3, 2\) and t of \(3,\)"),
-    (lambda: plot.fan(np.arange(2), [[1, 2], [np.nan, 1]], "x [m]"), ValueError, "values: wanted finite .* got 1 .* number 1"),
+    (
+        lambda: plot.fan(np.arange(3), np.ones((3, 2)), "x [m]"),
+        ValueError,
+        r"values: wanted shape .* got \(3, 2\) and t of \(3,\)",
+    ),
+    (
+        lambda: plot.fan(np.arange(2), [[1, 2], [np.nan, 1]], "x [m]"),
+        ValueError,
+        "values: wanted finite .* got 1 .* number 1",
+    ),
     (
         lambda: plot.fan(np.arange(2), np.ones((3, 2)), "x [m]", shares=(0.5, 50)),
         ValueError,
@@ -337,22 +449,37 @@ ERRORS = [
     ),
     (lambda: plot.fit_history(HISTORY), TypeError, "fit: wanted what jq.fit returns, got ndarray"),
     (lambda: plot.work_precision({}, "steps"), TypeError, "runs: wanted a mapping"),
-    (lambda: plot.work_precision({"a": ([1, 2], [0, 1])}, "steps"), ValueError, "runs: wanted positive .* of a, got"),
+    (
+        lambda: plot.work_precision({"a": ([1, 2], [0, 1])}, "steps"),
+        ValueError,
+        "runs: wanted positive .* of a, got",
+    ),
     (lambda: plot.box_sides(BODY, -1.0), ValueError, "mass: wanted positive"),
-    (lambda: plot.animate(turning(), BODY, speed=0.0), ValueError, "speed: wanted positive values, got 0.0"),
+    (
+        lambda: plot.animate(turning(), BODY, speed=0.0),
+        ValueError,
+        "speed: wanted positive values, got 0.0",
+    ),
     (lambda: plot.animate(turning(), BODY, fps=0), ValueError, "fps: wanted at least 1, got 0"),
 ]
 
 
-@pytest.mark.parametrize(("draw", "kind", "message"), ERRORS, ids=[message for _, _, message in ERRORS])
+@pytest.mark.parametrize(
+    ("draw", "kind", "message"), ERRORS, ids=[message for _, _, message in ERRORS]
+)
 def test_errors(draw, kind, message):
     with pytest.raises(kind, match=message):
         draw()
 
 
 def test_a_film_without_its_writer_is_an_error(monkeypatch):
-    monkeypatch.setattr("jaxquat.plot.animation.writers.is_available", lambda name: name == "pillow")
-    with pytest.raises(ValueError, match=r"file: wanted a name that ends in .gif, because ffmpeg is not installed, got 'a.mp4'"):
+    monkeypatch.setattr(
+        "jaxquat.plot.animation.writers.is_available", lambda name: name == "pillow"
+    )
+    with pytest.raises(
+        ValueError,
+        match=r"file: wanted a name that ends in .gif, because ffmpeg is not installed, got 'a.mp4'",
+    ):
         plot.animate(turning(), BODY, "a.mp4")
 
 
@@ -361,5 +488,8 @@ def test_without_matplotlib_the_error_names_the_extra(monkeypatch):
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.delattr(jq, "plot")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ImportError, match=r'^plot: wanted the package matplotlib, got none: pip install "jaxquat\[plot\]"$'):
+    with pytest.raises(
+        ImportError,
+        match=r'^plot: wanted the package matplotlib, got none: pip install "jaxquat\[plot\]"$',
+    ):
         from jaxquat import plot as _  # noqa: F401

@@ -14,11 +14,25 @@ from scipy.spatial.transform import Rotation
 
 import jaxquat as jq
 from jaxquat import euler, quaternion, so3
-from jaxquat.quaternion import conjugate, exp, from_xyzw, log, multiply, rotate, rotate_inverse, to_xyzw
+from jaxquat.quaternion import (
+    conjugate,
+    exp,
+    from_xyzw,
+    log,
+    multiply,
+    rotate,
+    rotate_inverse,
+    to_xyzw,
+)
 
 EPS = float(np.finfo(np.float64).eps)
 ONE = np.array([1.0, 0.0, 0.0, 0.0])
-PRODUCT, EXP, LOG, ROTATE = 2, 4, 8, 8  # ulp: of |p||q| a component, of 1, of |u|, of |v|; the tolerances below are made of these
+PRODUCT, EXP, LOG, ROTATE = (
+    2,
+    4,
+    8,
+    8,
+)  # ulp: of |p||q| a component, of 1, of |u|, of |v|; the tolerances below are made of these
 jit = functools.cache(jax.jit)
 law = settings(deadline=None, max_examples=50)
 
@@ -54,8 +68,12 @@ def flushed(x):
 
 def unit_vectors(n):
     """Of n components: along an axis, in a plane, between axes, or anywhere."""
-    some = hnp.arrays(np.float64, n, elements=COMPONENTS).map(lambda x: x if np.abs(x).max() > 0.1 else np.eye(n)[-1] + x)
-    return st.sampled_from([*np.eye(n), *-np.eye(n)]) | some.map(lambda x: flushed(x / np.linalg.norm(x)))
+    some = hnp.arrays(np.float64, n, elements=COMPONENTS).map(
+        lambda x: x if np.abs(x).max() > 0.1 else np.eye(n)[-1] + x
+    )
+    return st.sampled_from([*np.eye(n), *-np.eye(n)]) | some.map(
+        lambda x: flushed(x / np.linalg.norm(x))
+    )
 
 
 def near(angle):
@@ -63,12 +81,24 @@ def near(angle):
 
 
 AXES = unit_vectors(3)
-ANGLES = TINY | near(np.pi / 2) | near(np.pi) | st.sampled_from([0.0, 2 * np.pi / 3, np.pi / 2, np.pi]) | st.floats(0, 6)
-TURNS = st.builds(lambda axis, angle: flushed(axis * angle), AXES, ANGLES)  # rotation vectors, also beyond a half turn
+ANGLES = (
+    TINY
+    | near(np.pi / 2)
+    | near(np.pi)
+    | st.sampled_from([0.0, 2 * np.pi / 3, np.pi / 2, np.pi])
+    | st.floats(0, 6)
+)
+TURNS = st.builds(
+    lambda axis, angle: flushed(axis * angle), AXES, ANGLES
+)  # rotation vectors, also beyond a half turn
 SHORT = TURNS.map(lambda u: flushed(u / max(1.0, np.linalg.norm(u) / 3.13)))  # below a half turn
 SMALL = st.builds(lambda axis, s: np.array([1.0, *(s * axis)]), AXES, TINY)  # next to the identity
-HALF = st.builds(lambda axis, c: np.array([c, *axis]), AXES, TINY | st.just(0.0))  # next to a half turn, or there
-UNIT = st.builds(lambda sign, q: flushed(sign * q / np.linalg.norm(q)), SIGNS, unit_vectors(4) | SMALL | HALF)
+HALF = st.builds(
+    lambda axis, c: np.array([c, *axis]), AXES, TINY | st.just(0.0)
+)  # next to a half turn, or there
+UNIT = st.builds(
+    lambda sign, q: flushed(sign * q / np.linalg.norm(q)), SIGNS, unit_vectors(4) | SMALL | HALF
+)
 VECTORS = st.builds(lambda axis, n: axis * 10.0**n, AXES, st.integers(-100, 100))
 
 
@@ -80,9 +110,15 @@ VECTORS = st.builds(lambda axis, n: axis * 10.0**n, AXES, st.integers(-100, 100)
 def test_group_laws(p, q, r):
     pq = call(multiply, p, q)
     close(call(multiply, pq, r), call(multiply, p, call(multiply, q, r)), ulp=6 * PRODUCT)
-    close(call(conjugate, pq), call(multiply, call(conjugate, q), call(conjugate, p)), ulp=2 * PRODUCT)
+    close(
+        call(conjugate, pq), call(multiply, call(conjugate, q), call(conjugate, p)), ulp=2 * PRODUCT
+    )
     close(call(multiply, q, call(conjugate, q)), ONE, ulp=2 * PRODUCT)
-    for got, wanted in ((call(multiply, ONE, q), q), (call(multiply, q, ONE), q), (call(multiply, -p, q), -pq)):
+    for got, wanted in (
+        (call(multiply, ONE, q), q),
+        (call(multiply, q, ONE), q),
+        (call(multiply, -p, q), -pq),
+    ):
         np.testing.assert_array_equal(got, wanted)
 
 
@@ -93,7 +129,12 @@ def test_norm_is_multiplicative_and_every_quaternion_has_an_inverse(p, q, m, n):
     size = np.linalg.norm(p) * np.linalg.norm(q)
     close(np.linalg.norm(call(multiply, p, q)), size, ulp=4 * PRODUCT, size=size)
     close(call(multiply, q, inverse(q)), ONE, ulp=3 * PRODUCT)
-    close(inverse(call(multiply, p, q)), call(multiply, inverse(q), inverse(p)), ulp=6 * PRODUCT, size=1 / size)
+    close(
+        inverse(call(multiply, p, q)),
+        call(multiply, inverse(q), inverse(p)),
+        ulp=6 * PRODUCT,
+        size=1 / size,
+    )
 
 
 @law
@@ -131,13 +172,20 @@ def test_turns_about_one_axis_add(axis, a, b):
 @given(UNIT, UNIT, VECTORS, VECTORS)
 def test_rotate_is_a_homomorphism_and_an_isometry(p, q, v, w):
     size, turned = np.linalg.norm(v), call(rotate, q, v)
-    close(call(rotate, p, turned), call(rotate, call(multiply, p, q), v), ulp=3 * ROTATE + 4 * PRODUCT, size=size)
+    close(
+        call(rotate, p, turned),
+        call(rotate, call(multiply, p, q), v),
+        ulp=3 * ROTATE + 4 * PRODUCT,
+        size=size,
+    )
     close(call(rotate_inverse, q, turned), v, ulp=2 * ROTATE, size=size)
     close(call(rotate_inverse, q, v), call(rotate, call(conjugate, q), v), ulp=ROTATE, size=size)
     np.testing.assert_array_equal(call(rotate, -q, v), turned)
     other, scale = call(rotate, q, w), size * np.linalg.norm(w)
     close(turned @ other, v @ w, ulp=2 * ROTATE, size=scale)
-    close(np.cross(turned, other), call(rotate, q, np.cross(v, w)), ulp=3 * ROTATE, size=scale)  # no reflection
+    close(
+        np.cross(turned, other), call(rotate, q, np.cross(v, w)), ulp=3 * ROTATE, size=scale
+    )  # no reflection
 
 
 @law
@@ -148,7 +196,11 @@ def test_matrices(p, q, v):
     close(matrix @ matrix.T, np.eye(3), ulp=2 * ROTATE)
     close(np.linalg.det(matrix), 1.0, ulp=2 * ROTATE)
     close(matrix @ v, call(rotate, q, v), ulp=2 * ROTATE, size=size)
-    close(call(quaternion.to_matrix, call(multiply, p, q)), call(quaternion.to_matrix, p) @ matrix, ulp=3 * ROTATE)
+    close(
+        call(quaternion.to_matrix, call(multiply, p, q)),
+        call(quaternion.to_matrix, p) @ matrix,
+        ulp=3 * ROTATE,
+    )
     np.testing.assert_array_equal(call(quaternion.to_matrix, call(conjugate, q)), matrix.T)
     back = call(quaternion.from_matrix, matrix)
     same_attitude(back, q, ulp=ROTATE)
@@ -170,7 +222,11 @@ def rate_of_exp(u, v):
     return 2.0 * jnp.stack([multiply(conjugate(q), dq), multiply(dq, conjugate(q))])[:, 1:]
 
 
-FRAMES = {(f, frame): functools.partial(getattr(so3, f), frame=frame) for f in ("dexp", "dexpinv") for frame in ("body", "world")}
+FRAMES = {
+    (f, frame): functools.partial(getattr(so3, f), frame=frame)
+    for f in ("dexp", "dexpinv")
+    for frame in ("body", "world")
+}
 
 
 @law
@@ -183,14 +239,22 @@ def test_the_differential_of_exp_and_its_inverse(u, v):
     close(world, call(rotate, call(exp, u), body), ulp=2 * EXP + ROTATE, size=size)
     for frame in ("body", "world"):
         for first, second in (("dexp", "dexpinv"), ("dexpinv", "dexp")):
-            close(call(FRAMES[second, frame], u, call(FRAMES[first, frame], u, v)), v, ulp=21 * 2 * EXP, size=size)
+            close(
+                call(FRAMES[second, frame], u, call(FRAMES[first, frame], u, v)),
+                v,
+                ulp=21 * 2 * EXP,
+                size=size,
+            )
 
 
 @law
 @given(UNIT, UNIT, UNIT, st.floats(0, 1))
 def test_slerp(p, q, r, t):
     """Both ends, constant speed, the same path backwards and seen from elsewhere; exactly a half turn apart the way is open."""
-    distance, slerp = functools.partial(call, quaternion.distance), functools.partial(call, quaternion.slerp)
+    distance, slerp = (
+        functools.partial(call, quaternion.distance),
+        functools.partial(call, quaternion.slerp),
+    )
     here, angle = slerp(p, q, t), distance(p, q)
     same_attitude(slerp(p, q, 0.0), p, ulp=2 * PRODUCT)
     same_attitude(slerp(p, q, 1.0), q, ulp=2 * PRODUCT)
@@ -199,8 +263,16 @@ def test_slerp(p, q, r, t):
     if abs(p @ q) > 100 * EPS:
         same_attitude(slerp(q, p, 1 - t), here, ulp=4 * PRODUCT)
         same_attitude(slerp(-p, q, t), here, ulp=4 * PRODUCT)
-        same_attitude(slerp(call(multiply, r, p), call(multiply, r, q), t), call(multiply, r, here), ulp=6 * PRODUCT)
-        same_attitude(slerp(call(multiply, p, r), call(multiply, q, r), t), call(multiply, here, r), ulp=6 * PRODUCT)
+        same_attitude(
+            slerp(call(multiply, r, p), call(multiply, r, q), t),
+            call(multiply, r, here),
+            ulp=6 * PRODUCT,
+        )
+        same_attitude(
+            slerp(call(multiply, p, r), call(multiply, q, r), t),
+            call(multiply, here, r),
+            ulp=6 * PRODUCT,
+        )
 
 
 @law
@@ -226,8 +298,14 @@ def test_distance_is_a_metric_invariant_from_both_sides(p, q, r, t):
 @given(UNIT)
 def test_representations_come_back(q):
     same_attitude(call(quaternion.from_mrp, call(quaternion.to_mrp, q)), q, ulp=2 * PRODUCT)
-    same_attitude(np.asarray(quaternion.from_axis_angle(*jit(quaternion.to_axis_angle)(q))), q, ulp=EXP + LOG * np.pi / 2)
-    np.testing.assert_array_equal(call(quaternion.from_hoffmann, call(quaternion.to_hoffmann, q)), q)
+    same_attitude(
+        np.asarray(quaternion.from_axis_angle(*jit(quaternion.to_axis_angle)(q))),
+        q,
+        ulp=EXP + LOG * np.pi / 2,
+    )
+    np.testing.assert_array_equal(
+        call(quaternion.from_hoffmann, call(quaternion.to_hoffmann, q)), q
+    )
     if abs(q[0]) > 1e-150:  # the square of the Gibbs vector is finite
         same_attitude(call(quaternion.from_gibbs, call(quaternion.to_gibbs, q)), q, ulp=2 * PRODUCT)
 
@@ -245,16 +323,24 @@ def test_both_orders_of_components(p, q, v):
     close(there.apply(v), call(rotate, q, v), ulp=2 * ROTATE, size=size)
     close(there.inv().apply(v), call(rotate_inverse, q, v), ulp=2 * ROTATE, size=size)
     same_attitude(call(from_xyzw, there.as_quat()), q, ulp=PRODUCT)
-    same_attitude(call(from_xyzw, (Rotation.from_quat(call(to_xyzw, p)) * there).as_quat()), call(multiply, p, q), ulp=2 * PRODUCT)
+    same_attitude(
+        call(from_xyzw, (Rotation.from_quat(call(to_xyzw, p)) * there).as_quat()),
+        call(multiply, p, q),
+        ulp=2 * PRODUCT,
+    )
 
 
 def each_to_quaternion(angles):
     """(24, 3) -> (24, 4), each row in its own order."""
-    return jnp.stack([euler.to_quaternion(a, order) for a, order in zip(angles, euler.ORDERS, strict=True)])
+    return jnp.stack(
+        [euler.to_quaternion(a, order) for a, order in zip(angles, euler.ORDERS, strict=True)]
+    )
 
 
 def each_from_quaternion(q):
-    return jnp.stack([euler.from_quaternion(row, order) for row, order in zip(q, euler.ORDERS, strict=True)])
+    return jnp.stack(
+        [euler.from_quaternion(row, order) for row, order in zip(q, euler.ORDERS, strict=True)]
+    )
 
 
 def scipy_from_euler(angles):
@@ -265,7 +351,9 @@ def scipy_from_euler(angles):
 PROPER = np.array([order[0] == order[2] for order in euler.ORDERS])
 LOW, HIGH = np.where(PROPER, 0.0, -np.pi / 2), np.where(PROPER, np.pi, np.pi / 2)
 SIGNED = st.builds(lambda sign, angle: sign * angle, SIGNS, ANGLES)
-THREE_ANGLES = st.tuples(SIGNED, SIGNED, SIGNED).map(np.array)  # the second in lock, of one kind or the other, every few times
+THREE_ANGLES = st.tuples(SIGNED, SIGNED, SIGNED).map(
+    np.array
+)  # the second in lock, of one kind or the other, every few times
 
 
 @settings(law, max_examples=200)
@@ -283,7 +371,11 @@ def test_angles_of_all_orders_to_quaternions(angles):
 @given(THREE_ANGLES | UNIT)
 def test_angles_of_all_orders_from_quaternions(x):
     """In range, and the same attitude back, here and by scipy; away from lock the angles are those of scipy, too."""
-    q = call(from_xyzw, scipy_from_euler(np.broadcast_to(x, (24, 3))).as_quat()) if x.size == 3 else np.broadcast_to(x, (24, 4))
+    q = (
+        call(from_xyzw, scipy_from_euler(np.broadcast_to(x, (24, 3))).as_quat())
+        if x.size == 3
+        else np.broadcast_to(x, (24, 4))
+    )
     angles = call(each_from_quaternion, q)
     first, second, third = angles.T
     assert np.abs([first, third]).max() <= np.pi * (1 + EPS)
@@ -304,7 +396,9 @@ QUICK = ("rkmk4", "cf4", "zhao", "no_squish", "lgvi")
 SPLITTING = {name for name in NAMES if name.startswith(("no_squish", "symmetric_top"))}
 REVERSIBLE = {name for name in NAMES if jq.SCHEMES[name].reversible}
 STEPS = 10
-ROUNDING = 20 * STEPS  # ulp between two ways to compute a path: ten sub-steps a step at most, one ulp each way
+ROUNDING = (
+    20 * STEPS
+)  # ulp between two ways to compute a path: ten sub-steps a step at most, one ulp each way
 CONJUGATE = np.array([1.0, -1.0, -1.0, -1.0])
 ORBIT = np.array([0.5, 0.5, 0.5, 0.5])  # x to y to z to x
 path_law = settings(deadline=None, max_examples=20)
@@ -317,11 +411,15 @@ def some(names, quick=QUICK):
 
 def hamilton(p, q):
     (pw, pv), (qw, qv) = ((x[..., :1], x[..., 1:]) for x in np.broadcast_arrays(p, q))
-    return np.concatenate([pw * qw - np.sum(pv * qv, -1, keepdims=True), pw * qv + qw * pv + np.cross(pv, qv)], -1)
+    return np.concatenate(
+        [pw * qw - np.sum(pv * qv, -1, keepdims=True), pw * qv + qw * pv + np.cross(pv, qv)], -1
+    )
 
 
 def turned(q, v):
-    return hamilton(hamilton(q, np.concatenate([np.zeros_like(v[..., :1]), v], -1)), q * CONJUGATE)[..., 1:]
+    return hamilton(hamilton(q, np.concatenate([np.zeros_like(v[..., :1]), v], -1)), q * CONJUGATE)[
+        ..., 1:
+    ]
 
 
 def matrix_of(q):
@@ -331,7 +429,10 @@ def matrix_of(q):
 def problem_from(x):
     rotation = matrix_of(x["axes"])
     inertia = (rotation * x["moments"]) @ rotation.T
-    return {key: np.asarray(value) for key, value in (x | {"inertia": 0.5 * (inertia + inertia.T)}).items()}
+    return {
+        key: np.asarray(value)
+        for key, value in (x | {"inertia": 0.5 * (inertia + inertia.T)}).items()
+    }
 
 
 SIZES = {"omega": 3.0, "pull": 0.5, "arm": 0.5, "down": 1.0, "thrust": 0.5}
@@ -344,8 +445,14 @@ def problem_of(draw, name):
     second = 0.6 + 0.4 * draw(vector)  # moments of mass, so that the inertia is physical
     if name == "symmetric_top_bm4":
         second[1] = second[0]
-    x = {key: size * draw(vector) for key, size in SIZES.items()} | {"moments": second.sum() - second}
-    x |= {"q": draw(UNIT), "axes": draw(UNIT), "rate": 0.5 * draw(hnp.arrays(np.float64, (3, 3), elements=COMPONENTS))}
+    x = {key: size * draw(vector) for key, size in SIZES.items()} | {
+        "moments": second.sum() - second
+    }
+    x |= {
+        "q": draw(UNIT),
+        "axes": draw(UNIT),
+        "rate": 0.5 * draw(hnp.arrays(np.float64, (3, 3), elements=COMPONENTS)),
+    }
     x |= {"frequency": draw(st.floats(-3, 3)), "phase": draw(st.floats(-3, 3))}
     return problem_from(x | {"t0": draw(st.floats(-1, 1)), "dt": draw(st.floats(0.01, 0.04))})
 
@@ -355,10 +462,14 @@ def torque_of(name):
     scheme = jq.SCHEMES[name]
 
     def torque(t, state, x):
-        q = state.q if "norm" in scheme.conserves else quaternion.normalize(state.q)  # rotate is a rotation for unit q alone
+        q = (
+            state.q if "norm" in scheme.conserves else quaternion.normalize(state.q)
+        )  # rotate is a rotation for unit q alone
         phase = x["frequency"] * t + x["phase"]
         swing = rotate_inverse(q, jnp.cos(phase) * x["pull"])
-        tau = swing + jnp.cross(x["arm"], rotate_inverse(q, x["down"])) + jnp.sin(phase) * x["thrust"]
+        tau = (
+            swing + jnp.cross(x["arm"], rotate_inverse(q, x["down"])) + jnp.sin(phase) * x["thrust"]
+        )
         return tau + x["rate"] @ state.omega if scheme.torques == "any" else tau
 
     return torque
@@ -366,12 +477,18 @@ def torque_of(name):
 
 def body_of(name, x):
     """Splitting schemes take the principal axes as they are given, the others a matrix."""
-    return jq.Body.from_principal(x["moments"], x["axes"]) if name in SPLITTING else jq.Body(x["inertia"])
+    return (
+        jq.Body.from_principal(x["moments"], x["axes"])
+        if name in SPLITTING
+        else jq.Body(x["inertia"])
+    )
 
 
 def rollout(name, x, start):
     grid = jq.grid(x["t0"], x["dt"], STEPS)
-    return jq.rollout(jq.SCHEMES[name].step, body_of(name, x), torque_of(name), start, grid, x).state
+    return jq.rollout(
+        jq.SCHEMES[name].step, body_of(name, x), torque_of(name), start, grid, x
+    ).state
 
 
 @functools.cache
@@ -385,7 +502,9 @@ def start_of(name, x):
 
 def path(name, x, start=None):
     """The states at STEPS + 1 times. Under jit a step may be negative."""
-    return jax.tree.map(np.asarray, compiled(name)(x, start_of(name, x) if start is None else start))
+    return jax.tree.map(
+        np.asarray, compiled(name)(x, start_of(name, x) if start is None else start)
+    )
 
 
 def close_paths(got, q, omega, ulp=ROUNDING):
@@ -398,14 +517,22 @@ def close_paths(got, q, omega, ulp=ROUNDING):
 
 def in_the_world(p, x):
     """The body and what pulls it turned by p."""
-    return x | {"q": hamilton(p, x["q"]), "pull": turned(p, x["pull"]), "down": turned(p, x["down"])}
+    return x | {
+        "q": hamilton(p, x["q"]),
+        "pull": turned(p, x["pull"]),
+        "down": turned(p, x["down"]),
+    }
 
 
 def in_body_axes(r, x):
     """New body axes, with ``v_old = r v_new r*``."""
     vectors = {key: turned(r * CONJUGATE, x[key]) for key in ("omega", "arm", "thrust")}
     rate = matrix_of(r).T @ x["rate"] @ matrix_of(r)
-    return problem_from(x | vectors | {"q": hamilton(x["q"], r), "axes": hamilton(r * CONJUGATE, x["axes"]), "rate": rate})
+    return problem_from(
+        x
+        | vectors
+        | {"q": hamilton(x["q"], r), "axes": hamilton(r * CONJUGATE, x["axes"]), "rate": rate}
+    )
 
 
 def permuted(_, x):
@@ -419,12 +546,21 @@ def permuted(_, x):
 VIEWS = {
     "world": (in_the_world, lambda p, q, omega: (hamilton(p, q), omega)),
     "axes": (in_body_axes, lambda r, q, omega: (hamilton(q, r), turned(r * CONJUGATE, omega))),
-    "permutation": (permuted, lambda _, q, omega: (hamilton(q, ORBIT), np.roll(omega, -1, axis=-1))),
+    "permutation": (
+        permuted,
+        lambda _, q, omega: (hamilton(q, ORBIT), np.roll(omega, -1, axis=-1)),
+    ),
 }
 SINGLED_OUT = [  # what these schemes do depends on the axes
-    *(("half_quat", view) for view in VIEWS),  # Q is assigned one component after the other, each from those already new
-    *(("full_quat", view) for view in ("axes", "permutation")),  # overwrites parts of matrices in body axes
-    *((name, "permutation") for name in ("no_squish", "no_squish_kl6")),  # turns about the principal axes in the order of names
+    *(
+        ("half_quat", view) for view in VIEWS
+    ),  # Q is assigned one component after the other, each from those already new
+    *(
+        ("full_quat", view) for view in ("axes", "permutation")
+    ),  # overwrites parts of matrices in body axes
+    *(
+        (name, "permutation") for name in ("no_squish", "no_squish_kl6")
+    ),  # turns about the principal axes in the order of names
 ]
 
 
@@ -444,7 +580,9 @@ def test_a_path_seen_from_elsewhere(name, data, turn):
     np.testing.assert_array_equal(opposite.q, -wanted.q)
     np.testing.assert_array_equal(opposite.omega, wanted.omega)
     for view, (of_problem, of_path) in VIEWS.items():
-        if (name, view) in SINGLED_OUT or (view == "permutation" and name in SPLITTING and tied(x["moments"])):
+        if (name, view) in SINGLED_OUT or (
+            view == "permutation" and name in SPLITTING and tied(x["moments"])
+        ):
             continue
         close_paths(path(name, of_problem(turn, x)), *of_path(turn, wanted.q, wanted.omega))
 
@@ -459,7 +597,9 @@ def test_a_path_in_other_time(name, data, shift):
     later = path(name, x | {"t0": x["t0"] + shift, "phase": x["phase"] - shift * x["frequency"]})
     close_paths(later, wanted.q, wanted.omega)
     if name != "full_quat":  # it puts a one into the corner of a matrix that is odd in the rate
-        reverse = path(name, x | {key: -x[key] for key in ("t0", "dt", "frequency", "omega", "rate")})
+        reverse = path(
+            name, x | {key: -x[key] for key in ("t0", "dt", "frequency", "omega", "rate")}
+        )
         np.testing.assert_array_equal(reverse.q, wanted.q)
         np.testing.assert_array_equal(reverse.omega, -wanted.omega)
     if name in REVERSIBLE:
@@ -475,22 +615,35 @@ def some_problems():
     rng = np.random.default_rng(3)
     for _ in range(12):
         second = rng.uniform(0.2, 1.0, 3)
-        x = {key: size * rng.uniform(-0.5, 0.5, 3) for key, size in SIZES.items()} | {"moments": second.sum() - second}
+        x = {key: size * rng.uniform(-0.5, 0.5, 3) for key, size in SIZES.items()} | {
+            "moments": second.sum() - second
+        }
         q, axes = rng.normal(size=(2, 4))
-        x |= {"q": q / np.linalg.norm(q), "axes": axes / np.linalg.norm(axes), "rate": rng.uniform(-0.5, 0.5, (3, 3))}
-        yield problem_from(x | dict(zip(("frequency", "phase", "t0"), rng.uniform(-3, 3, 3), strict=True)))
+        x |= {
+            "q": q / np.linalg.norm(q),
+            "axes": axes / np.linalg.norm(axes),
+            "rate": rng.uniform(-0.5, 0.5, (3, 3)),
+        }
+        yield problem_from(
+            x | dict(zip(("frequency", "phase", "t0"), rng.uniform(-3, 3, 3), strict=True))
+        )
 
 
 def moved(name, x, start, t0, t1, steps):
     dt = (t1 - t0) / steps
     for k in range(0, steps, STEPS):
-        start = jax.tree.map(lambda leaf: leaf[-1], path(name, x | {"t0": t0 + k * dt, "dt": dt}, start))
+        start = jax.tree.map(
+            lambda leaf: leaf[-1], path(name, x | {"t0": t0 + k * dt, "dt": dt}, start)
+        )
     return start
 
 
 def assert_slopes(errors_of, order):
     """Of the errors (q, omega) between 20 and 40 steps a second."""
-    coarse, fine = (np.sqrt(np.mean(np.square([errors_of(x, steps) for x in some_problems()]), axis=0)) for steps in (20, 40))
+    coarse, fine = (
+        np.sqrt(np.mean(np.square([errors_of(x, steps) for x in some_problems()]), axis=0))
+        for steps in (20, 40)
+    )
     slopes = np.log2(coarse / fine)
     assert np.abs(slopes - order).max() < 0.15, slopes
 
@@ -509,14 +662,21 @@ def test_back_by_negative_steps(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "view"), [pytest.param(*case, marks=() if case[0] in QUICK else pytest.mark.slow) for case in SINGLED_OUT]
+    ("name", "view"),
+    [
+        pytest.param(*case, marks=() if case[0] in QUICK else pytest.mark.slow)
+        for case in SINGLED_OUT
+    ],
 )
 def test_a_path_seen_from_elsewhere_to_the_order_of_the_scheme(name, view):
     """Of order 0, full_quat converges to another motion, a different one in each body axes."""
     of_problem, of_path = VIEWS[view]
 
     def errors(x, steps):
-        end, other = (moved(name, y, start_of(name, y), x["t0"], x["t0"] + 1, steps) for y in (x, of_problem(problems.TILTED, x)))
+        end, other = (
+            moved(name, y, start_of(name, y), x["t0"], x["t0"] + 1, steps)
+            for y in (x, of_problem(problems.TILTED, x))
+        )
         q, omega = of_path(problems.TILTED, end.q, end.omega)
         return call(quaternion.distance, q, other.q), np.linalg.norm(other.omega - omega)
 
@@ -544,7 +704,17 @@ def compiled_for_many(name):
     return jax.jit(jax.vmap(functools.partial(rollout, name)))
 
 
-FAMILIES = ["zhao", "lgvi", "rkmk3", "cf4", "crouch_grossman3", "formulation1", "full_quat", "symmetric_top", "lie_midpoint"]
+FAMILIES = [
+    "zhao",
+    "lgvi",
+    "rkmk3",
+    "cf4",
+    "crouch_grossman3",
+    "formulation1",
+    "full_quat",
+    "symmetric_top",
+    "lie_midpoint",
+]
 
 
 @pytest.mark.parametrize("name", some(FAMILIES, quick=("zhao", "lgvi")))
@@ -553,7 +723,9 @@ FAMILIES = ["zhao", "lgvi", "rkmk3", "cf4", "crouch_grossman3", "formulation1", 
 def test_paths_under_vmap(name, data):
     alone = [data.draw(problem_of(name)) for _ in range(3)]
     starts = [start_of(name, x) for x in alone]
-    together = compiled_for_many(name)(*jax.tree.map(lambda *leaves: np.stack(leaves), *zip(alone, starts, strict=True)))
+    together = compiled_for_many(name)(
+        *jax.tree.map(lambda *leaves: np.stack(leaves), *zip(alone, starts, strict=True))
+    )
     for k, x in enumerate(alone):
         wanted = path(name, x)
         close_paths(jax.tree.map(lambda leaf, k=k: leaf[k], together), wanted.q, wanted.omega)
@@ -565,5 +737,7 @@ def test_paths_under_vmap(name, data):
 def test_one_step_without_jit(name, data):
     x = data.draw(problem_of(name))
     first = jax.tree.map(lambda leaf: leaf[1], path(name, x))
-    got = jq.SCHEMES[name].step(body_of(name, x), torque_of(name), x["t0"], start_of(name, x), x["dt"], x)
+    got = jq.SCHEMES[name].step(
+        body_of(name, x), torque_of(name), x["t0"], start_of(name, x), x["dt"], x
+    )
     close_paths(got, first.q, first.omega)

@@ -42,7 +42,9 @@ def scipy(q):
 
 
 def close(got, wanted, ulp=16):
-    np.testing.assert_allclose(got, wanted, rtol=0, atol=ulp * EPS[np.float64] * max(1.0, np.abs(wanted).max()))
+    np.testing.assert_allclose(
+        got, wanted, rtol=0, atol=ulp * EPS[np.float64] * max(1.0, np.abs(wanted).max())
+    )
 
 
 def same_attitude(p, q, ulp=16):
@@ -56,7 +58,16 @@ def same_attitude(p, q, ulp=16):
 
 def test_product_table():
     i, j, k = np.eye(4)[1:]
-    for a, b, ab in [(i, j, k), (j, k, i), (k, i, j), (j, i, -k), (i, i, -ONE), (j, j, -ONE), (k, k, -ONE), (ONE, i, i)]:
+    for a, b, ab in [
+        (i, j, k),
+        (j, k, i),
+        (k, i, j),
+        (j, i, -k),
+        (i, i, -ONE),
+        (j, j, -ONE),
+        (k, k, -ONE),
+        (ONE, i, i),
+    ]:
         np.testing.assert_array_equal(call(multiply, a, b), ab)
 
 
@@ -104,7 +115,17 @@ def test_left_and_right_matrices():
 
 
 def test_canonical():
-    q = np.array([[-1.0, 2, 3, 4], [0, -1, 2, 3], [0, 0, -2, 1], [0, 0, 0, -1], [-0.0, 0, 0, 1], [1, -1, -1, -1], [0, 0, 0, 0]])
+    q = np.array(
+        [
+            [-1.0, 2, 3, 4],
+            [0, -1, 2, 3],
+            [0, 0, -2, 1],
+            [0, 0, 0, -1],
+            [-0.0, 0, 0, 1],
+            [1, -1, -1, -1],
+            [0, 0, 0, 0],
+        ]
+    )
     signs = np.array([[-1.0], [-1], [-1], [-1], [1], [1], [1]])
     got = call(quaternion.canonical, q)
     np.testing.assert_array_equal(got, signs * q)
@@ -120,7 +141,25 @@ def test_correct_norm_squares_the_error():
 
 # Exponential and logarithm
 
-ANGLES = [0.0, 1e-30, 1e-15, 1e-7, 1e-3, 0.1, 1.0, 1.9, 2.0, 2.1, 3.0, 3.14, np.pi, 3.2, 4.5, 6.0, 2 * np.pi]
+ANGLES = [
+    0.0,
+    1e-30,
+    1e-15,
+    1e-7,
+    1e-3,
+    0.1,
+    1.0,
+    1.9,
+    2.0,
+    2.1,
+    3.0,
+    3.14,
+    np.pi,
+    3.2,
+    4.5,
+    6.0,
+    2 * np.pi,
+]
 
 
 def rotation_vectors(dtype):
@@ -155,7 +194,9 @@ def test_expm1_has_every_digit_of_a_small_turn(dtype):
             half = mpmath.norm(v) / 2
             scalar = -2 * mpmath.sin(half / 2) ** 2
             ratio = mpmath.sin(half) / half / 2 if half else mpmath.mpf(1) / 2
-            tiny = float(np.finfo(dtype).tiny)  # 1e-30 squared is below the normal numbers of float32
+            tiny = float(
+                np.finfo(dtype).tiny
+            )  # 1e-30 squared is below the normal numbers of float32
             assert abs(float(q[0]) - float(scalar)) <= 4 * EPS[dtype] * abs(float(scalar)) + tiny
             error = np.abs(q[1:] - np.array([float(ratio * x) for x in v]))
             assert (error <= 4 * EPS[dtype] * min(1.0, float(2 * half))).all()
@@ -164,14 +205,18 @@ def test_expm1_has_every_digit_of_a_small_turn(dtype):
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_log_to_rounding(dtype):
     """Against 2 atan2(|v|, w) v/|v| of the very floats, relative to the length of the result."""
-    q = np.concatenate([call(exp, rotation_vectors(dtype)), unit(60, 4).astype(dtype), np.eye(4, dtype=dtype)])
+    q = np.concatenate(
+        [call(exp, rotation_vectors(dtype)), unit(60, 4).astype(dtype), np.eye(4, dtype=dtype)]
+    )
     got = call(log, q)
     assert got.dtype == dtype
     with mpmath.workdps(60):
         for u, row in zip(got, q, strict=True):
             w, *v = (mpmath.mpf(float(x)) * (-1 if row[0] < 0 else 1) for x in row)
             length = mpmath.norm(v)
-            wanted = np.array([float(2 * mpmath.atan2(length, w) / length * x) if length else 0.0 for x in v])
+            wanted = np.array(
+                [float(2 * mpmath.atan2(length, w) / length * x) if length else 0.0 for x in v]
+            )
             assert np.linalg.norm(u - wanted) <= 8 * EPS[dtype] * np.linalg.norm(wanted)
 
 
@@ -190,7 +235,9 @@ def test_exp_and_log_against_scipy():
     close(call(log, Q), scipy(Q).as_rotvec())
 
 
-FINITE = st.floats(-1e3, 1e3, allow_nan=False, allow_subnormal=False).map(lambda x: 0.0 if abs(x) < 1e-30 else x)
+FINITE = st.floats(-1e3, 1e3, allow_nan=False, allow_subnormal=False).map(
+    lambda x: 0.0 if abs(x) < 1e-30 else x
+)
 QUATERNIONS = hnp.arrays(np.float64, 4, elements=FINITE).filter(lambda q: np.abs(q).max() > 1e-3)
 
 
@@ -220,7 +267,9 @@ def test_log_at_exactly_a_half_turn(dtype):
 @pytest.mark.parametrize("scale", [1e-8, 1e8])
 def test_log_is_free_of_the_scale(dtype, scale):
     q = unit(200, 4).astype(dtype)
-    np.testing.assert_allclose(call(log, dtype(scale) * q), call(log, q), rtol=0, atol=16 * EPS[dtype])
+    np.testing.assert_allclose(
+        call(log, dtype(scale) * q), call(log, q), rtol=0, atol=16 * EPS[dtype]
+    )
 
 
 def test_log_of_zero_is_nan():
@@ -234,10 +283,19 @@ def test_distance():
     wanted = (scipy(P).inv() * scipy(Q)).magnitude()
     close(call(quaternion.distance, P, Q), wanted)
     close(call(quaternion.squared_distance, P, Q), wanted**2)
-    for p, q in ((-P, Q), (Q, P), (call(multiply, R, P), call(multiply, R, Q)), (call(multiply, P, R), call(multiply, Q, R))):
-        close(call(quaternion.distance, p, q), wanted, ulp=32)  # signs, symmetry, invariance under both translations
+    for p, q in (
+        (-P, Q),
+        (Q, P),
+        (call(multiply, R, P), call(multiply, R, Q)),
+        (call(multiply, P, R), call(multiply, Q, R)),
+    ):
+        close(
+            call(quaternion.distance, p, q), wanted, ulp=32
+        )  # signs, symmetry, invariance under both translations
     np.testing.assert_array_equal(call(quaternion.distance, ONE, ONE), 0.0)
-    np.testing.assert_allclose(call(quaternion.distance, ONE, np.array([0.0, 0.6, 0, -0.8])), np.pi, rtol=1e-15)
+    np.testing.assert_allclose(
+        call(quaternion.distance, ONE, np.array([0.0, 0.6, 0, -0.8])), np.pi, rtol=1e-15
+    )
 
 
 def test_small_distances_are_resolved():
@@ -245,7 +303,9 @@ def test_small_distances_are_resolved():
     q = call(multiply, Q, call(exp, 1e-12 * unit(200, 3)))
     np.testing.assert_allclose(call(quaternion.distance, Q, q), 1e-12, rtol=1e-3)
     u = 1e-12 * unit(200, 3)
-    np.testing.assert_allclose(call(quaternion.distance, np.broadcast_to(ONE, (200, 4)), call(exp, u)), 1e-12, rtol=1e-14)
+    np.testing.assert_allclose(
+        call(quaternion.distance, np.broadcast_to(ONE, (200, 4)), call(exp, u)), 1e-12, rtol=1e-14
+    )
 
 
 T = np.linspace(-0.5, 1.5, 200)
@@ -256,7 +316,9 @@ def test_relative_is_the_product_and_the_exact_identity_at_coincidence(dtype):
     p, q = P.astype(dtype), Q.astype(dtype)
     product = np.asarray(call(quaternion.multiply, call(quaternion.conjugate, p), q))
     got = np.asarray(call(quaternion.relative, p, q))
-    np.testing.assert_allclose(got, np.where(product[:, :1] < 0, -product, product), rtol=0, atol=4 * EPS[dtype])
+    np.testing.assert_allclose(
+        got, np.where(product[:, :1] < 0, -product, product), rtol=0, atol=4 * EPS[dtype]
+    )
     assert got[:, 0].min() >= 0
     assert np.all(np.asarray(call(quaternion.relative, p, p))[:, 1:] == 0)
     assert np.all(np.asarray(call(quaternion.relative, p, -p))[:, 1:] == 0)
@@ -265,12 +327,16 @@ def test_relative_is_the_product_and_the_exact_identity_at_coincidence(dtype):
 
 def test_slerp_runs_the_shortest_way_at_constant_rate():
     """The path p exp(t log(p* q)), also outside [0, 1]."""
-    wanted = call(multiply, P, call(exp, T[:, None] * call(log, call(multiply, call(conjugate, P), Q))))
+    wanted = call(
+        multiply, P, call(exp, T[:, None] * call(log, call(multiply, call(conjugate, P), Q)))
+    )
     got = call(quaternion.slerp, P, Q, T)
     same_attitude(got, wanted, ulp=64)
     close(np.linalg.norm(got, axis=-1), np.ones(200), ulp=2)
     angle = call(quaternion.distance, P, Q)
-    close(call(quaternion.distance, P, call(quaternion.slerp, P, Q, 0.3 * np.ones(200))), 0.3 * angle)
+    close(
+        call(quaternion.distance, P, call(quaternion.slerp, P, Q, 0.3 * np.ones(200))), 0.3 * angle
+    )
 
 
 def test_slerp_endpoints_signs_and_scale():
@@ -311,7 +377,9 @@ def test_slerp_at_exactly_a_half_turn_goes_by_way_of_plus_q():
 def cloud():
     """Attitudes centre exp(±u): their mean is the centre."""
     u = 0.7 * RNG.normal(size=(4, 3))
-    return np.roll((scipy(Q[0]) * Rotation.from_rotvec(np.concatenate([u, -u]))).as_quat(), 1, axis=-1)
+    return np.roll(
+        (scipy(Q[0]) * Rotation.from_rotvec(np.concatenate([u, -u]))).as_quat(), 1, axis=-1
+    )
 
 
 def test_mean_of_a_symmetric_cloud_is_its_centre():
@@ -336,9 +404,13 @@ def test_mean_of_two_weighted_attitudes():
     """On the great circle, at x from the first: maximise w1 cos^2 x + w2 cos^2 (a - x), so tan 2x = w2 sin 2a/(w1 + w2 cos 2a)."""
     p, u, w1, w2, angle = Q[1], unit(200, 3), 2.0, 0.7, 1.1
     q = call(multiply, Q, call(exp, angle * u))[1]
-    x = np.arctan2(w2 * np.sin(angle), w1 + w2 * np.cos(angle))  # 2x, with 2a = angle: the rotation angle to the mean
+    x = np.arctan2(
+        w2 * np.sin(angle), w1 + w2 * np.cos(angle)
+    )  # 2x, with 2a = angle: the rotation angle to the mean
     pad, weights = np.stack([p, q, *P[:6]]), np.array([w1, w2, 0, 0, 0, 0, 0, 0])
-    same_attitude(call(quaternion.mean, pad, weights), call(multiply, Q, call(exp, x * u))[1], ulp=32)
+    same_attitude(
+        call(quaternion.mean, pad, weights), call(multiply, Q, call(exp, x * u))[1], ulp=32
+    )
 
 
 def test_mean_of_one_attitude_is_itself():
@@ -368,7 +440,10 @@ def test_from_vectors_of_noisy_directions_is_optimal():
     same_attitude(got, best, ulp=200)
     least = wahba(got, body, world, weights)
     turns = np.concatenate([scale * unit(50, 3) for scale in (1e-3, 0.1, 1.0, 3.0)])
-    others = [wahba(q, body, world, weights) for q in call(multiply, np.broadcast_to(got, (200, 4)), call(exp, turns))]
+    others = [
+        wahba(q, body, world, weights)
+        for q in call(multiply, np.broadcast_to(got, (200, 4)), call(exp, turns))
+    ]
     assert min(others) > least
     assert min(others[:50]) - least > 1e-7  # a quadratic minimum, not a plateau
 
@@ -386,7 +461,13 @@ def test_triad_keeps_the_first_direction_and_the_plane():
     turned = scipy(call(triad, 3.0 * body, 0.2 * world)).apply(body)
     close(turned[0], world[0], ulp=8)
     assert abs(np.dot(turned[1], np.cross(*world))) < 1e-15 * 8
-    assert np.dot(turned[1] - turned[0] * (turned[0] @ turned[1]), world[1] - world[0] * (world[0] @ world[1])) > 0
+    assert (
+        np.dot(
+            turned[1] - turned[0] * (turned[0] @ turned[1]),
+            world[1] - world[0] * (world[0] @ world[1]),
+        )
+        > 0
+    )
     exact = scipy(Q[0]).apply(body)
     same_attitude(call(triad, body, exact), Q[0], ulp=32)
 
@@ -402,7 +483,9 @@ def test_random_attitudes_are_uniform():
     q = np.asarray(jit(functools.partial(quaternion.random, shape=(n,)))(jax.random.key(0)))
     close(np.linalg.norm(q, axis=-1), np.ones(n), ulp=2)
     assert np.abs(scipy(q).as_matrix().mean(axis=0)).max() < 5 / np.sqrt(3 * n)  # E[R_ij^2] = 1/3
-    assert np.abs(q.T @ q / n - np.eye(4) / 4).max() < 5 / np.sqrt(16 * n)  # Var q_i^2 = 1/8 - 1/16, Var q_i q_j = 1/24
+    assert np.abs(q.T @ q / n - np.eye(4) / 4).max() < 5 / np.sqrt(
+        16 * n
+    )  # Var q_i^2 = 1/8 - 1/16, Var q_i q_j = 1/24
     one = jax.eval_shape(functools.partial(quaternion.random, dtype=jnp.float32), jax.random.key(0))
     assert (one.shape, one.dtype) == ((4,), jnp.float32)
 
@@ -457,7 +540,9 @@ def test_directions_that_determine_no_attitude_give_nan_where_they_are_traced(me
 def test_from_matrix_near_and_at_half_turns():
     """Every one of the four branches, and each at its worst."""
     angles = np.array([np.pi, np.pi - 1e-12, np.pi - 1e-6, np.pi - 1e-3, 2.2])
-    u = (angles[:, None, None] * np.concatenate([np.eye(3), -np.eye(3), unit(34, 3)])).reshape(-1, 3)
+    u = (angles[:, None, None] * np.concatenate([np.eye(3), -np.eye(3), unit(34, 3)])).reshape(
+        -1, 3
+    )
     q = np.roll(Rotation.from_rotvec(u).as_quat(), 1, axis=-1)
     same_attitude(call(quaternion.from_matrix, scipy(q).as_matrix()), q)
     for k in range(3):
@@ -470,9 +555,14 @@ def test_mrp_and_gibbs_against_their_angles():
     q = call(exp, angle[:, None] * axis)
     close(call(quaternion.to_mrp, q), np.tan(angle / 4)[:, None] * axis)
     close(call(quaternion.to_mrp, -q), scipy(q).as_mrp())
-    np.testing.assert_allclose(call(quaternion.to_gibbs, -q), np.tan(angle / 2)[:, None] * axis, rtol=1e-11, atol=1e-15)
+    np.testing.assert_allclose(
+        call(quaternion.to_gibbs, -q), np.tan(angle / 2)[:, None] * axis, rtol=1e-11, atol=1e-15
+    )
     close(call(quaternion.from_mrp, np.tan(angle / 4)[:, None] * axis), q)
-    same_attitude(call(quaternion.from_mrp, 4.0 * V), np.roll(Rotation.from_mrp(4.0 * V).as_quat(), 1, axis=-1))
+    same_attitude(
+        call(quaternion.from_mrp, 4.0 * V),
+        np.roll(Rotation.from_mrp(4.0 * V).as_quat(), 1, axis=-1),
+    )
     close(call(quaternion.from_gibbs, np.tan(angle / 2)[:, None] * axis), q, ulp=100)
 
 
@@ -482,9 +572,17 @@ def test_parameters_of_any_length_give_unit_quaternions(dtype):
     largest = float(np.finfo(dtype).max)
     for size in (1.5, 2.0**29, 2.0**31, 2.0**33, largest**0.4, largest**0.5, largest**0.7, largest):
         v = np.array([0.6 * size, 0.0, 0.8 * size], dtype)
-        for found, exact in ((quaternion.from_mrp(v), _of_mrp(v)), (quaternion.from_gibbs(v), _of_gibbs(v))):
+        for found, exact in (
+            (quaternion.from_mrp(v), _of_mrp(v)),
+            (quaternion.from_gibbs(v), _of_gibbs(v)),
+        ):
             assert found.dtype == dtype
-            np.testing.assert_allclose(np.asarray(found, float), exact, rtol=4 * np.finfo(dtype).eps, atol=2 * np.finfo(dtype).tiny)
+            np.testing.assert_allclose(
+                np.asarray(found, float),
+                exact,
+                rtol=4 * np.finfo(dtype).eps,
+                atol=2 * np.finfo(dtype).tiny,
+            )
 
 
 def _of_mrp(v):
@@ -510,7 +608,9 @@ def test_mrp_of_a_half_turn_is_on_the_unit_sphere_and_the_gibbs_vector_infinite(
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_axis_and_angle(dtype):
     angle, axis = np.geomspace(1e-15, 3.14, 200).astype(dtype), unit(200, 3).astype(dtype)
-    got_axis, got_angle = jit(quaternion.to_axis_angle)(call(quaternion.from_axis_angle, axis, angle))
+    got_axis, got_angle = jit(quaternion.to_axis_angle)(
+        call(quaternion.from_axis_angle, axis, angle)
+    )
     assert got_axis.dtype == got_angle.dtype == dtype
     np.testing.assert_allclose(got_angle, angle, rtol=8 * EPS[dtype])
     np.testing.assert_allclose(got_axis, axis, rtol=0, atol=8 * EPS[dtype])
@@ -539,7 +639,11 @@ def his_product(q, s):
     vector, scalar = q[..., :3], q[..., 3:]
     v, w = s[..., :3], s[..., 3:]
     return np.concatenate(
-        [scalar * v + w * vector + np.cross(vector, v), scalar * w - np.sum(vector * v, axis=-1, keepdims=True)], axis=-1
+        [
+            scalar * v + w * vector + np.cross(vector, v),
+            scalar * w - np.sum(vector * v, axis=-1, keepdims=True),
+        ],
+        axis=-1,
     )
 
 
@@ -549,7 +653,9 @@ def his_conjugate(q):
 
 def test_hoffmann_is_the_conjugate_written_scalar_last():
     hoffmann = call(quaternion.to_hoffmann, Q)
-    np.testing.assert_array_equal(hoffmann, np.stack([-Q[:, 1], -Q[:, 2], -Q[:, 3], Q[:, 0]], axis=-1))
+    np.testing.assert_array_equal(
+        hoffmann, np.stack([-Q[:, 1], -Q[:, 2], -Q[:, 3], Q[:, 0]], axis=-1)
+    )
     np.testing.assert_array_equal(call(quaternion.from_hoffmann, hoffmann), Q)
     # (2.2): x_body = Q x_world Q'; composition runs the other way
     world = np.concatenate([V, np.zeros((200, 1))], axis=-1)
@@ -583,7 +689,9 @@ def test_hoffmann_example_about_z():
     """(3.30) to (3.32): a turn by alpha about z with rate alpha' gives omega = (0, 0, alpha', 0)."""
     alpha, rate = 0.8, 1.7
     s, c = np.sin(alpha / 2), np.cos(alpha / 2)
-    got = call(quaternion.hoffmann_w, np.array([0, 0, -s, c])) @ np.array([0, 0, -rate / 2 * c, -rate / 2 * s])
+    got = call(quaternion.hoffmann_w, np.array([0, 0, -s, c])) @ np.array(
+        [0, 0, -rate / 2 * c, -rate / 2 * s]
+    )
     close(got, np.array([0, 0, rate, 0]), ulp=2)
 
 
@@ -602,7 +710,11 @@ def test_hoffmann_cayley():
 
 
 def only(function, *cores):
-    return pytest.param(function, cores, id=getattr(function, "__name__", None) or f"{function.func.__name__} {function.keywords}")
+    return pytest.param(
+        function,
+        cores,
+        id=getattr(function, "__name__", None) or f"{function.func.__name__} {function.keywords}",
+    )
 
 
 FOUR, THREE, MATRIX = (4,), (3,), (3, 3)
@@ -661,10 +773,15 @@ CASES = [
 
 
 def test_every_public_function_has_its_case():
-    covered = {(case.values[0].func if hasattr(case.values[0], "func") else case.values[0]) for case in CASES}
+    covered = {
+        (case.values[0].func if hasattr(case.values[0], "func") else case.values[0])
+        for case in CASES
+    }
     public = {getattr(quaternion, name) for name in quaternion.__all__} - {quaternion.random}
     for module in (so3, euler):
-        functions = {f for name, f in vars(module).items() if callable(f) and not name.startswith("_")}
+        functions = {
+            f for name, f in vars(module).items() if callable(f) and not name.startswith("_")
+        }
         public |= {f for f in functions if getattr(f, "__module__", None) == module.__name__}
     assert covered >= public
 
@@ -680,9 +797,14 @@ def sample(core, leading):
 @pytest.mark.parametrize(("function", "cores"), CASES)
 def test_leading_axes_of_any_rank_broadcast(function, cores):
     """Every mixture of (), (2,), (5, 2) has the right shape; of one of them the plain call equals jit and vmap of the call."""
-    one = jax.tree.leaves(jax.eval_shape(function, *(jax.ShapeDtypeStruct(core, jnp.float64) for core in cores)))
+    one = jax.tree.leaves(
+        jax.eval_shape(function, *(jax.ShapeDtypeStruct(core, jnp.float64) for core in cores))
+    )
     for leading in itertools.product([(), (2,), (5, 2)], repeat=len(cores)):
-        structures = [jax.ShapeDtypeStruct(x + core, jnp.float64) for x, core in zip(leading, cores, strict=True)]
+        structures = [
+            jax.ShapeDtypeStruct(x + core, jnp.float64)
+            for x, core in zip(leading, cores, strict=True)
+        ]
         got = jax.tree.leaves(jax.eval_shape(function, *structures))
         assert [x.shape for x in got] == [max(leading, key=len) + x.shape for x in one]
     leading = [(), (5, 2), (2,)] if len(cores) > 1 else [(5, 2)]
@@ -692,7 +814,9 @@ def test_leading_axes_of_any_rank_broadcast(function, cores):
     spread = [np.broadcast_to(x, (5, 2, *core)) for x, core in zip(arguments, cores, strict=True)]
     plain, mapped = function(*arguments), jit(jax.vmap(jax.vmap(function)))(*spread)
     for got, wanted in zip(jax.tree.leaves(plain), jax.tree.leaves(mapped), strict=True):
-        np.testing.assert_allclose(got, wanted, rtol=1e-12, atol=1e-12)  # the eigenvector's gap may cost two digits
+        np.testing.assert_allclose(
+            got, wanted, rtol=1e-12, atol=1e-12
+        )  # the eigenvector's gap may cost two digits
 
 
 @pytest.mark.parametrize(("function", "cores"), CASES)
@@ -707,7 +831,10 @@ def test_float32_stays_float32(function, cores):
 def test_python_numbers_do_not_widen():
     four, three = (jax.ShapeDtypeStruct((n,), jnp.float32) for n in (4, 3))
     assert jax.eval_shape(lambda q: quaternion.slerp(q, q, 0.5), four).dtype == jnp.float32
-    assert jax.eval_shape(lambda axis: quaternion.from_axis_angle(axis, 0.5), three).dtype == jnp.float32
+    assert (
+        jax.eval_shape(lambda axis: quaternion.from_axis_angle(axis, 0.5), three).dtype
+        == jnp.float32
+    )
 
 
 def test_the_distance_of_a_diverged_attitude_is_nan():

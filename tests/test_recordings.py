@@ -33,7 +33,9 @@ def test_written_is_read(tmp_path, name):
 
 def test_columns_in_any_order_and_others_ignored(tmp_path):
     path = tmp_path / "a.csv"
-    path.write_text("movement,note,q_z,q_y,q_x,q_w,gyr_z,gyr_y,gyr_x,t\n0,x,,,,,3,2,1,0.5\n\n1,y,0,0,0,1,6,5,4,0.75\n")
+    path.write_text(
+        "movement,note,q_z,q_y,q_x,q_w,gyr_z,gyr_y,gyr_x,t\n0,x,,,,,3,2,1,0.5\n\n1,y,0,0,0,1,6,5,4,0.75\n"
+    )
     got = recordings.read(path)
     np.testing.assert_array_equal(got.t, [0.5, 0.75])
     np.testing.assert_array_equal(got.gyro, [[1, 2, 3], [4, 5, 6]])
@@ -44,23 +46,44 @@ def test_columns_in_any_order_and_others_ignored(tmp_path):
 GOOD = "0.0,1,2,3,1,0,0,0,0"
 MALFORMED = {
     "nothing": ("", "line 1, column t: missing from the header, got an empty file"),
-    "column missing": (f"{HEADER.replace(',gyr_y', '')}\n{GOOD}", "line 1, column gyr_y: missing from the header"),
+    "column missing": (
+        f"{HEADER.replace(',gyr_y', '')}\n{GOOD}",
+        "line 1, column gyr_y: missing from the header",
+    ),
     "column twice": (f"{HEADER},t\n{GOOD},1", "line 1, column t: more than once in the header"),
     "no rows": (HEADER, "wanted at least two rows of numbers below the header, got 0"),
     "one row": (f"{HEADER}\n{GOOD}", "wanted at least two rows of numbers below the header, got 1"),
-    "text in a number": (f"{HEADER}\n{GOOD}\n0.1,1,x2,3,1,0,0,0,0", "line 3, column gyr_y: wanted a number, got 'x2'"),
-    "empty rate": (f"{HEADER}\n0.1,1,,3,1,0,0,0,0", "line 2, column gyr_y: wanted a number, got ''"),
+    "text in a number": (
+        f"{HEADER}\n{GOOD}\n0.1,1,x2,3,1,0,0,0,0",
+        "line 3, column gyr_y: wanted a number, got 'x2'",
+    ),
+    "empty rate": (
+        f"{HEADER}\n0.1,1,,3,1,0,0,0,0",
+        "line 2, column gyr_y: wanted a number, got ''",
+    ),
     "NaN": (f"{HEADER}\nnan,1,2,3,1,0,0,0,0", "line 2, column t: wanted a number, got 'nan'"),
-    "infinite": (f"{HEADER}\n0.1,1,2,3,inf,0,0,0,0", "line 2, column q_w: wanted a number, got 'inf'"),
-    "time stands": (f"{HEADER}\n{GOOD}\n{GOOD}", "line 3, column t: wanted a time after 0.0, got 0.0"),
-    "half a quaternion": (f"{HEADER}\n0,1,2,3,1,,0,0,0", "line 2, column q_x: wanted all four of q_w, q_x, q_y, q_z or none"),
+    "infinite": (
+        f"{HEADER}\n0.1,1,2,3,inf,0,0,0,0",
+        "line 2, column q_w: wanted a number, got 'inf'",
+    ),
+    "time stands": (
+        f"{HEADER}\n{GOOD}\n{GOOD}",
+        "line 3, column t: wanted a time after 0.0, got 0.0",
+    ),
+    "half a quaternion": (
+        f"{HEADER}\n0,1,2,3,1,,0,0,0",
+        "line 2, column q_x: wanted all four of q_w, q_x, q_y, q_z or none",
+    ),
     "not unit": (
         f"{HEADER}\n0,1,2,3,1,1,0,0,0",
         "line 2, column q_w: wanted a unit quaternion in q_w, q_x, q_y, q_z, got norm 1.41421",
     ),
     "movement": (f"{HEADER}\n0,1,2,3,1,0,0,0,2", "line 2, column movement: wanted 0 or 1, got '2'"),
     "short row": (f"{HEADER}\n0,1,2,3,1,0", "line 2, column q_y: wanted 9 cells, got 6"),
-    "digits of Python": (f"{HEADER}\n0,1_0,2,3,1,0,0,0,1", "line 2, column gyr_x: wanted a number, got '1_0'"),
+    "digits of Python": (
+        f"{HEADER}\n0,1_0,2,3,1,0,0,0,1",
+        "line 2, column gyr_x: wanted a number, got '1_0'",
+    ),
     "long row": (f"{HEADER}\n{GOOD},5", "line 2, column movement: wanted 9 cells, got 10"),
 }
 
@@ -111,7 +134,9 @@ def test_missing_file(tmp_path):
 def sampled_at(t):
     t = np.asarray(t, float)
     n = len(t)
-    return recordings.Recording(t, np.zeros((n, 3)), np.tile([1.0, 0, 0, 0], (n, 1)), np.ones(n, bool))
+    return recordings.Recording(
+        t, np.zeros((n, 3)), np.tile([1.0, 0, 0, 0], (n, 1)), np.ones(n, bool)
+    )
 
 
 K = np.arange(1000)
@@ -134,13 +159,18 @@ NOT_UNIFORM = {
 @pytest.mark.parametrize("case", UNIFORM)
 def test_spacing(case):
     t, wanted = UNIFORM[case]
-    assert sampled_at(t).spacing() == pytest.approx(wanted, rel=1e-3 / 999 if "milli" not in case else 1e-3)
+    assert sampled_at(t).spacing() == pytest.approx(
+        wanted, rel=1e-3 / 999 if "milli" not in case else 1e-3
+    )
 
 
 @pytest.mark.parametrize("case", NOT_UNIFORM)
 def test_spacing_refuses(case):
     t, tolerance = NOT_UNIFORM[case]
-    with pytest.raises(ValueError, match=rf"t: wanted samples .* s apart to {tolerance:g} of it, got t = .* was due"):
+    with pytest.raises(
+        ValueError,
+        match=rf"t: wanted samples .* s apart to {tolerance:g} of it, got t = .* was due",
+    ):
         sampled_at(t).spacing(tolerance)
     assert sampled_at(t).spacing(1.0) > 0
 
@@ -149,35 +179,59 @@ def test_spacing_refuses(case):
 
 
 def a_gyro(dtype=jnp.float64, noise=0.0, walk=0.0):
-    values = ([0.01, -0.02, 0.03], [0.01, -0.02, 0.005], [1e-3, -2e-3, 3e-3, 4e-3, -5e-3, 6e-3], noise, walk)
+    values = (
+        [0.01, -0.02, 0.03],
+        [0.01, -0.02, 0.005],
+        [1e-3, -2e-3, 3e-3, 4e-3, -5e-3, 6e-3],
+        noise,
+        walk,
+    )
     return sensors.Gyro(*(jnp.asarray(x, dtype) for x in values))
 
 
 def test_gyro_measures_and_corrects():
     gyro, omega = a_gyro(), jax.random.normal(jax.random.key(1), (50, 3))
     measured = sensors.measure(gyro, omega, 0.01, jax.random.key(2))
-    matrix = np.diag(1 + np.array(gyro.scale)) @ np.array([[1, 1e-3, -2e-3], [3e-3, 1, 4e-3], [-5e-3, 6e-3, 1]])
-    np.testing.assert_allclose(measured, np.asarray(omega) @ matrix.T + np.asarray(gyro.bias), rtol=0, atol=1e-15)
+    matrix = np.diag(1 + np.array(gyro.scale)) @ np.array(
+        [[1, 1e-3, -2e-3], [3e-3, 1, 4e-3], [-5e-3, 6e-3, 1]]
+    )
+    np.testing.assert_allclose(
+        measured, np.asarray(omega) @ matrix.T + np.asarray(gyro.bias), rtol=0, atol=1e-15
+    )
     np.testing.assert_allclose(sensors.correct(gyro, measured), omega, rtol=0, atol=1e-14)
-    np.testing.assert_array_equal(sensors.measure(sensors.Gyro.ideal(), omega, 0.01, jax.random.key(2)), omega)
+    np.testing.assert_array_equal(
+        sensors.measure(sensors.Gyro.ideal(), omega, 0.01, jax.random.key(2)), omega
+    )
 
 
 def test_gyro_noise_has_the_stated_densities():
     """Variance noise^2/dt of a sample, walk^2 t of the bias: estimates of 4000 runs, within 5 of their standard errors."""
     n, dt, runs = 50, 0.04, 4000
     keys = jax.random.split(jax.random.key(3), runs)
-    one = jax.jit(jax.vmap(lambda gyro, key: sensors.measure(gyro, jnp.zeros((n, 3)), dt, key), in_axes=(None, 0)))
+    one = jax.jit(
+        jax.vmap(
+            lambda gyro, key: sensors.measure(gyro, jnp.zeros((n, 3)), dt, key), in_axes=(None, 0)
+        )
+    )
     still = a_gyro()._replace(bias=jnp.zeros(3))
-    white, walk = one(still._replace(noise=jnp.array(0.3)), keys), one(still._replace(walk=jnp.array(0.2)), keys)
+    white, walk = (
+        one(still._replace(noise=jnp.array(0.3)), keys),
+        one(still._replace(walk=jnp.array(0.2)), keys),
+    )
     spread = 5 * np.sqrt(2 / (3 * runs))
     np.testing.assert_allclose(np.var(white, axis=(0, 2)), 0.3**2 / dt, rtol=spread)
     np.testing.assert_array_equal(walk[:, 0], 0)
-    np.testing.assert_allclose(np.var(walk, axis=(0, 2))[1:], 0.2**2 * dt * np.arange(1, n), rtol=spread)
+    np.testing.assert_allclose(
+        np.var(walk, axis=(0, 2))[1:], 0.2**2 * dt * np.arange(1, n), rtol=spread
+    )
 
 
 def test_gyro_stays_float32():
     omega = jax.random.normal(jax.random.key(1), (5, 3), jnp.float32)
-    assert sensors.measure(a_gyro(jnp.float32, 1e-3, 1e-4), omega, 0.01, jax.random.key(2)).dtype == jnp.float32
+    assert (
+        sensors.measure(a_gyro(jnp.float32, 1e-3, 1e-4), omega, 0.01, jax.random.key(2)).dtype
+        == jnp.float32
+    )
 
 
 def test_gyro_gradient():
@@ -197,15 +251,27 @@ def test_gyro_gradient():
 def test_gyro_bad_input():
     gyro, omega = a_gyro(), jnp.ones((4, 3))
     for call, kind, message in (
-        (lambda: sensors.measure(gyro, omega[0], 0.1, jax.random.key(0)), ValueError, r"omega: wanted shape \(N, 3\), got \(3,\)"),
-        (lambda: sensors.measure(gyro, omega, 0.0, jax.random.key(0)), ValueError, "dt: wanted positive values, got 0.0"),
+        (
+            lambda: sensors.measure(gyro, omega[0], 0.1, jax.random.key(0)),
+            ValueError,
+            r"omega: wanted shape \(N, 3\), got \(3,\)",
+        ),
+        (
+            lambda: sensors.measure(gyro, omega, 0.0, jax.random.key(0)),
+            ValueError,
+            "dt: wanted positive values, got 0.0",
+        ),
         (lambda: sensors.correct(omega, omega), TypeError, "gyro: wanted a sensors.Gyro"),
         (
             lambda: sensors.correct(gyro._replace(bias=jnp.ones(2)), omega),
             ValueError,
             r"gyro.bias: wanted shape \(3,\), got \(2,\)",
         ),
-        (lambda: sensors.response(gyro._replace(misalignment=jnp.ones(3))), ValueError, r"gyro.misalignment: wanted shape \(6,\)"),
+        (
+            lambda: sensors.response(gyro._replace(misalignment=jnp.ones(3))),
+            ValueError,
+            r"gyro.misalignment: wanted shape \(6,\)",
+        ),
     ):
         with pytest.raises(kind, match=message):
             call()
@@ -230,7 +296,11 @@ def test_example_without_a_file(tmp_path):
 @pytest.mark.needs("matplotlib")
 def test_example_refuses_in_one_line(tmp_path):
     (tmp_path / "bad.csv").write_text(f"{HEADER}\n{GOOD}\n0.1,1,x2,3,1,0,0,0,0")
-    assert run(tmp_path, "gyro_attitude", "bad.csv") == (1, "", "bad.csv: line 3, column gyr_y: wanted a number, got 'x2'\n")
+    assert run(tmp_path, "gyro_attitude", "bad.csv") == (
+        1,
+        "",
+        "bad.csv: line 3, column gyr_y: wanted a number, got 'x2'\n",
+    )
     code, _, err = run(tmp_path, "gyro_attitude", "nowhere.csv")
     assert code == 1
     assert "No such file" in err
@@ -245,10 +315,22 @@ def test_example_on_a_real_recording(tmp_path, name):
         pytest.skip(f"{name} is not beside this checkout: download BROAD, doi 10.3390/data6070072")
     code, out, err = run(tmp_path, "gyro_attitude", str(DATA / name))
     assert code == 0, err
-    columns = out.splitlines()[next(k for k, line in enumerate(out.splitlines()) if line.startswith("after"))].split()[2:]
-    after = dict(zip(columns, next(line for line in out.splitlines() if line.startswith("raw")).split()[1:], strict=True))
+    columns = out.splitlines()[
+        next(k for k, line in enumerate(out.splitlines()) if line.startswith("after"))
+    ].split()[2:]
+    after = dict(
+        zip(
+            columns,
+            next(line for line in out.splitlines() if line.startswith("raw")).split()[1:],
+            strict=True,
+        )
+    )
     removed = dict(
-        zip(columns, next(line for line in out.splitlines() if line.startswith("bias removed")).split()[2:], strict=True)
+        zip(
+            columns,
+            next(line for line in out.splitlines() if line.startswith("bias removed")).split()[2:],
+            strict=True,
+        )
     )
     assert f"movement {REAL[name]} s" in out
     assert 10 < float(after["60"]) < 17

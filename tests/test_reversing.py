@@ -25,7 +25,14 @@ def loss(values, name, checkpoint, steps=10_000, save_every=10_000, closed_over=
 
     body, start = jq.Body.from_principal(moments), jq.State(jq.quaternion.normalize(q), omega)
     path = jq.rollout(
-        jq.SCHEMES[name].step, body, torque, start, jq.grid(t0, dt, steps), params, save_every=save_every, checkpoint=checkpoint
+        jq.SCHEMES[name].step,
+        body,
+        torque,
+        start,
+        jq.grid(t0, dt, steps),
+        params,
+        save_every=save_every,
+        checkpoint=checkpoint,
     )
     return jnp.sum(path.state.q**3 * jnp.arange(4.0)[None]) + jnp.sum(path.state.omega)
 
@@ -54,8 +61,15 @@ def test_the_gradient_after_ten_thousand_steps(name):
     """Relative to the largest component of each argument's gradient, 1e-9; and memory that does not grow with the steps."""
     found, memory = {}, {}
     for checkpoint in ("none", "reversible"):
-        run = jax.jit(jax.value_and_grad(lambda v, c=checkpoint: loss(v, name, c))).lower(values()).compile()
-        found[checkpoint], memory[checkpoint] = run(values()), run.memory_analysis().temp_size_in_bytes
+        run = (
+            jax.jit(jax.value_and_grad(lambda v, c=checkpoint: loss(v, name, c)))
+            .lower(values())
+            .compile()
+        )
+        found[checkpoint], memory[checkpoint] = (
+            run(values()),
+            run.memory_analysis().temp_size_in_bytes,
+        )
     np.testing.assert_allclose(found["none"][0], found["reversible"][0], rtol=1e-12)
     for wanted, got in zip(*(jax.tree.leaves(found[c][1]) for c in found), strict=True):
         assert np.abs(got - wanted).max() <= 1e-9 * np.abs(wanted).max()
@@ -76,11 +90,20 @@ def test_rows_are_saved_and_differentiated():
 def test_vmap_and_integers_in_the_parameters():
     def of(omega, checkpoint):
         v = values()
-        return loss(({**v[0], "count": jnp.asarray(3)}, v[1], omega, *v[3:]), "no_squish", checkpoint, 40, 20)
+        return loss(
+            ({**v[0], "count": jnp.asarray(3)}, v[1], omega, *v[3:]),
+            "no_squish",
+            checkpoint,
+            40,
+            20,
+        )
 
     with jax.numpy_dtype_promotion("standard"):
         omegas = jnp.asarray(problems.OMEGA0)[None] * jnp.array([[1.0], [0.5]])
-        wanted, got = (jax.jit(jax.vmap(jax.grad(lambda w, c=c: of(w, c))))(omegas) for c in ("none", "reversible"))
+        wanted, got = (
+            jax.jit(jax.vmap(jax.grad(lambda w, c=c: of(w, c))))(omegas)
+            for c in ("none", "reversible")
+        )
     np.testing.assert_allclose(got, wanted, rtol=1e-11)
 
 
@@ -91,7 +114,9 @@ REVERSIBLE = {
     "nested": jq.compose(jq.compose(jq.no_squish, PALINDROME), (1 / 3, 1 - 2 / 3, 1 / 3)),
     "any torque": jq.compose(jq.lie_midpoint, jq.schemes.composition.SUZUKI4),
     "damped": jq.schemes.damped(jq.no_squish, jnp.array([0.3, 0.1, 0.2])),
-    "composed of damped": jq.compose(jq.schemes.damped(jq.symmetric_top, 0.2 * jnp.eye(3)), PALINDROME),
+    "composed of damped": jq.compose(
+        jq.schemes.damped(jq.symmetric_top, 0.2 * jnp.eye(3)), PALINDROME
+    ),
 }
 IRREVERSIBLE = {
     "lopsided": jq.compose(jq.no_squish, LOPSIDED),
@@ -111,10 +136,16 @@ def test_what_is_known_to_be_reversible_goes_forth_and_back(name):
 
     @jax.jit
     def there_and_back(state):
-        forth = jax.lax.fori_loop(0, 10, lambda k, x: step(body, torque, 0.1 * k, x, 0.1, None), state)
-        return jax.lax.fori_loop(0, 10, lambda k, x: step(body, torque, 0.1 * (10 - k), x, -0.1, None), forth)
+        forth = jax.lax.fori_loop(
+            0, 10, lambda k, x: step(body, torque, 0.1 * k, x, 0.1, None), state
+        )
+        return jax.lax.fori_loop(
+            0, 10, lambda k, x: step(body, torque, 0.1 * (10 - k), x, -0.1, None), forth
+        )
 
-    error = max(jnp.abs(a - b).max() for a, b in zip(there_and_back(start)[:2], start[:2], strict=True))
+    error = max(
+        jnp.abs(a - b).max() for a, b in zip(there_and_back(start)[:2], start[:2], strict=True)
+    )
     assert is_reversible(step) == (name in REVERSIBLE)
     assert error < 1e-12 if name in REVERSIBLE else error > 1e-9, error
 
@@ -127,23 +158,43 @@ def test_the_gradient_of_what_is_made_of_reversible_steps(name):
     def end(omega, weight, checkpoint):
         torque = lambda t, s, p: p * problems.heavy(t, s, None)
         begin, grid = start._replace(omega=omega), jq.grid(0.0, 0.05, 40)
-        path = jq.rollout(REVERSIBLE[name], body, torque, begin, grid, weight, save_every=40, checkpoint=checkpoint)
+        path = jq.rollout(
+            REVERSIBLE[name],
+            body,
+            torque,
+            begin,
+            grid,
+            weight,
+            save_every=40,
+            checkpoint=checkpoint,
+        )
         return jnp.sum(path.state.q[-1] ** 3) + jnp.sum(path.state.omega[-1])
 
-    wanted, got = (jax.grad(functools.partial(end, checkpoint=c), (0, 1))(start.omega, 1.0) for c in ("none", "reversible"))
+    wanted, got = (
+        jax.grad(functools.partial(end, checkpoint=c), (0, 1))(start.omega, 1.0)
+        for c in ("none", "reversible")
+    )
     for a, b in zip(got, wanted, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", IRREVERSIBLE)
 def test_steps_that_are_not_known_to_be_reversible_are_refused(name):
-    body, start, grid = problems.reference_body(), jq.State(jnp.asarray(problems.TILTED), jnp.ones(3)), jq.grid(0.0, 0.1, 4)
+    body, start, grid = (
+        problems.reference_body(),
+        jq.State(jnp.asarray(problems.TILTED), jnp.ones(3)),
+        jq.grid(0.0, 0.1, 4),
+    )
     with pytest.raises(ValueError, match="wanted a time-reversible scheme"):
         jq.rollout(IRREVERSIBLE[name], body, problems.heavy, start, grid, checkpoint="reversible")
 
 
 def test_what_it_refuses():
-    body, start, grid = problems.reference_body(), jq.State(jnp.asarray(problems.TILTED), jnp.ones(3)), jq.grid(0.0, 0.1, 4)
+    body, start, grid = (
+        problems.reference_body(),
+        jq.State(jnp.asarray(problems.TILTED), jnp.ones(3)),
+        jq.grid(0.0, 0.1, 4),
+    )
 
     def run(step, torque, **more):
         return jq.rollout(step, body, torque, start, grid, checkpoint="reversible", **more)
@@ -152,7 +203,14 @@ def test_what_it_refuses():
         run(jq.rkmk4, problems.heavy)
     with pytest.raises(ValueError, match="neither controller nor inputs"):
         run(jq.no_squish, lambda t, s, p, held: held, inputs=jnp.zeros((4, 3)))
-    with pytest.raises(TypeError, match='checkpoint "reversible": wanted a torque of time and attitude, got torque driven'):
+    with pytest.raises(
+        TypeError,
+        match='checkpoint "reversible": wanted a torque of time and attitude, got torque driven',
+    ):
         run(jq.lie_midpoint, problems.driven)
     with pytest.raises(TypeError, match="forward-mode"):
-        jax.jvp(lambda w: run(jq.no_squish, lambda t, s, p: w * problems.heavy(t, s, p)).state.q, (1.0,), (1.0,))
+        jax.jvp(
+            lambda w: run(jq.no_squish, lambda t, s, p: w * problems.heavy(t, s, p)).state.q,
+            (1.0,),
+            (1.0,),
+        )

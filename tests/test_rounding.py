@@ -19,7 +19,9 @@ PRECISIONS = {"float32": 1.0, "float64": 2.0**-29}  # eps in units of float32's
 
 def bodies(name, precision, axes):
     symmetric = name == "symmetric_top_bm4"
-    if symmetric and axes == "matrix":  # a matrix of float32 leaves two equal moments apart by more than the scheme admits
+    if (
+        symmetric and axes == "matrix"
+    ):  # a matrix of float32 leaves two equal moments apart by more than the scheme admits
         axes = "given"
     return problems.FreeBodies(jnp.dtype(precision), axes, symmetric)
 
@@ -39,7 +41,9 @@ def test_momentum_and_energy_walk_in_float32(name):
 
 @pytest.mark.slow
 @pytest.mark.needs("llvmlite")
-@pytest.mark.parametrize(("axes", "precision"), [("principal", "float32"), ("given", "float32"), ("given", "float64")])
+@pytest.mark.parametrize(
+    ("axes", "precision"), [("principal", "float32"), ("given", "float32"), ("given", "float64")]
+)
 @pytest.mark.parametrize("name", CONSERVING)
 def test_momentum_and_energy_walk_over_a_million_steps(name, axes, precision):
     counts, unit = (10_000, 100_000, 1_000_000), PRECISIONS[precision]
@@ -94,14 +98,20 @@ def extended_energy(name, moments, omega, h, steps, every):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(np.finfo(np.longdouble).eps > 1e-18, reason="long double is no wider than double here")
+@pytest.mark.skipif(
+    np.finfo(np.longdouble).eps > 1e-18, reason="long double is no wider than double here"
+)
 @pytest.mark.parametrize("name", ["no_squish", "symmetric_top"])
 def test_energy_in_float64_walks_beside_the_same_splitting_in_extended_precision(name):
     """Their energy swings with the square of the step; what is left beside the same steps in extended precision is rounding."""
     free, steps, counts = problems.FreeBodies(jnp.float64), 100_000, (10_000, 100_000)
-    moments, omega = (np.asarray(x, np.longdouble).T for x in (free.bodies.principal()[0], free.starts.omega))
+    moments, omega = (
+        np.asarray(x, np.longdouble).T for x in (free.bodies.principal()[0], free.starts.omega)
+    )
     wanted = extended_energy(name, moments, omega, free.h, steps, free.chunk)
-    got = np.array([free.energy(states)[:, -1] for _, states in free.fly(jq.SCHEMES[name].step, steps, "scan")])
+    got = np.array(
+        [free.energy(states)[:, -1] for _, states in free.fly(jq.SCHEMES[name].step, steps, "scan")]
+    )
     error = np.abs(got / wanted.astype(np.float64) - 1)
     walked = [np.median(error[count // free.chunk - 5 : count // free.chunk]) for count in counts]
     assert walked[-1] < BOUND * PRECISIONS["float64"], walked
@@ -111,11 +121,20 @@ def test_energy_in_float64_walks_beside_the_same_splitting_in_extended_precision
 @pytest.mark.needs("llvmlite")
 @pytest.mark.parametrize(
     "name",
-    ["rkmk4", "zhao", *(pytest.param(name, marks=pytest.mark.slow) for name in ("rkmk6", "cf4", "crouch_grossman4", "pcdm1"))],
+    [
+        "rkmk4",
+        "zhao",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("rkmk6", "cf4", "crouch_grossman4", "pcdm1")
+        ),
+    ],
 )
 def test_what_explicit_schemes_lose_of_the_momentum_by_rounding_walks_in_float32(name):
     """At this step their truncation error is smaller than that."""
     counts = (10_000, 100_000)
-    found = bodies(name, "float32", "principal").drifts(jq.SCHEMES[name].step, counts, "fused")[:, 0]
+    found = bodies(name, "float32", "principal").drifts(jq.SCHEMES[name].step, counts, "fused")[
+        :, 0
+    ]
     assert found[-1] < BOUND / 2, found
     assert growth(counts, found) < GROWTH, found

@@ -14,7 +14,10 @@ from jaxquat.fused.scalarize import NotScalarError, scalarize
 
 
 def leaves_of(tree):
-    leaves = [jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x for x in jax.tree.leaves(tree)]
+    leaves = [
+        jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x
+        for x in jax.tree.leaves(tree)
+    ]
     return [np.asarray(x) for x in leaves]
 
 
@@ -99,7 +102,9 @@ ELEMENTWISE = {
     "scan": lambda x: jax.lax.scan(lambda c, y: (c + y, c * y), x[0], x)[1],
     "backward scan": lambda x: jax.lax.scan(lambda c, y: (c + y, c * y), x[0], x, reverse=True),
     "cond": lambda x: jax.lax.cond(x[0, 0] > 0, jnp.sin, jnp.cos, x),
-    "switch": lambda x: [jax.lax.switch(k, [jnp.sin, jnp.cos, jnp.tanh], x) for k in (x[0] * 3).astype(jnp.int32)],
+    "switch": lambda x: [
+        jax.lax.switch(k, [jnp.sin, jnp.cos, jnp.tanh], x) for k in (x[0] * 3).astype(jnp.int32)
+    ],
     "checkpoint": jax.checkpoint(lambda x: jnp.sin(jnp.sin(x))),
     "solve": lambda x: jax.lax.custom_root(
         lambda y: y**3 + y - x, x, lambda f, y: newton(f, y), lambda g, y: y / g(jnp.ones_like(y))
@@ -133,11 +138,20 @@ def test_one_operation_and_its_vjp(name):
     ):  # sort: the derivative reads where each came from
         return
     out = jax.eval_shape(function, MATRIX)
-    cotangent = jax.tree.map(lambda s: jnp.asarray(np.random.default_rng(2).normal(size=s.shape)), out)
+    cotangent = jax.tree.map(
+        lambda s: jnp.asarray(np.random.default_rng(2).normal(size=s.shape)), out
+    )
     assert_same(lambda x, bar: jax.vjp(function, x)[1](bar)[0], MATRIX, cotangent)
 
 
-UNARY = [jnp.sin, jnp.tanh, lambda x: jnp.exp(-x * x), lambda x: x[::-1], lambda x: x - jnp.mean(x), lambda x: jnp.roll(x, 1)]
+UNARY = [
+    jnp.sin,
+    jnp.tanh,
+    lambda x: jnp.exp(-x * x),
+    lambda x: x[::-1],
+    lambda x: x - jnp.mean(x),
+    lambda x: jnp.roll(x, 1),
+]
 BINARY = [
     jnp.add,
     jnp.subtract,
@@ -155,7 +169,12 @@ def programs(draw):
     for number in range(draw(st.integers(3, 12))):
         places = st.integers(0, number + 1)
         unary = draw(st.booleans())
-        lines.append((draw(st.sampled_from(UNARY if unary else BINARY)), [draw(places) for _ in range(1 if unary else 2)]))
+        lines.append(
+            (
+                draw(st.sampled_from(UNARY if unary else BINARY)),
+                [draw(places) for _ in range(1 if unary else 2)],
+            )
+        )
 
     def run(x, y):
         values = [x, y]
@@ -177,7 +196,9 @@ def test_random_programs_and_their_vjps(function, seed):
 @pytest.mark.parametrize("bits", [jnp.uint8, jnp.uint32, jnp.uint64])
 def test_random_bits_are_the_same_bits(bits):
     key = jax.random.key(42)
-    found, wanted, _ = both(lambda key: jax.random.bits(jax.random.fold_in(key, 3), (5,), bits), key)
+    found, wanted, _ = both(
+        lambda key: jax.random.bits(jax.random.fold_in(key, 3), (5,), bits), key
+    )
     assert (found == wanted).all()
     found, wanted, _ = both(lambda key: jax.random.split(key, 3), key)
     assert (found == wanted).all()
@@ -198,7 +219,10 @@ def test_random_numbers():
         (lambda x: jax.lax.while_loop(lambda y: y[0, 0] < 1.0, lambda y: y + 0.1, x), "while"),
         (lambda x: jnp.broadcast_to(x[0, 0], (5000,)), "too large"),
         (lambda x: jnp.linalg.eigh(x @ x.T)[0], "eigh"),
-        (lambda x: jax.lax.scan(lambda c, _: (c + 1.0, None), x, None, length=5000)[0], "iterations"),
+        (
+            lambda x: jax.lax.scan(lambda c, _: (c + 1.0, None), x, None, length=5000)[0],
+            "iterations",
+        ),
         (lambda x: x.astype(jnp.float16), "float16"),
     ],
 )
@@ -208,7 +232,9 @@ def test_what_cannot_be_dissolved_is_named(function, name):
 
 
 def test_programs_share_fold_and_forget():
-    program = scalarize(lambda x: (jnp.sin(x) * jnp.sin(x) + 0.0 * jnp.sum(jnp.arange(3.0)), jnp.cos(x)), 0.3)
+    program = scalarize(
+        lambda x: (jnp.sin(x) * jnp.sin(x) + 0.0 * jnp.sum(jnp.arange(3.0)), jnp.cos(x)), 0.3
+    )
     assert program.counts() == {"sin": 1, "mul": 1, "cos": 1}
     assert str(program).splitlines()[0] == "inputs %0:float64"
     assert len(str(program).splitlines()) == 2 + len(program.ops)
@@ -249,7 +275,13 @@ def test_a_large_product_is_a_loop_and_so_are_those_of_its_vjp(function, shapes,
 
 def test_products_of_small_matrices_have_no_loops():
     assert not loops_of(scalarize(lambda x, y: x @ y, jnp.ones((4, 4)), jnp.ones((4, 4))))
-    assert not loops_of(scalarize(lambda x, y: jnp.sum(x[:, :, None] * y[None], axis=1), jnp.ones((4, 4)), jnp.ones((4, 4))))
+    assert not loops_of(
+        scalarize(
+            lambda x, y: jnp.sum(x[:, :, None] * y[None], axis=1),
+            jnp.ones((4, 4)),
+            jnp.ones((4, 4)),
+        )
+    )
 
 
 LAYERS = [
@@ -262,7 +294,11 @@ LAYERS = [
 ]
 
 
-@given(st.lists(st.sampled_from(LAYERS), min_size=1, max_size=3), st.integers(9, 24), st.integers(0, 100))
+@given(
+    st.lists(st.sampled_from(LAYERS), min_size=1, max_size=3),
+    st.integers(9, 24),
+    st.integers(0, 100),
+)
 @settings(max_examples=4, deadline=None)
 def test_random_programs_of_larger_matrices_and_their_vjps(layers, n, seed):
     def function(w, x):
@@ -305,13 +341,20 @@ def test_a_function_called_several_times_is_there_once():
     program = assert_same(same, w, x, rtol=1e-12)
     assert [len(loops_of(program)), len(program.routines())] == [3, 1]
     assert str(program).count("= sin ") == 60
-    assert len(str(program).splitlines()) == (2 + len(program.ops)) + (3 + len(program.routines()[0].program.ops))
-    program = assert_same(lambda w, x, bar: jax.vjp(same, w, x)[1](bar), w, x, normal(3, seed=9), rtol=1e-11)
+    assert len(str(program).splitlines()) == (2 + len(program.ops)) + (
+        3 + len(program.routines()[0].program.ops)
+    )
+    program = assert_same(
+        lambda w, x, bar: jax.vjp(same, w, x)[1](bar), w, x, normal(3, seed=9), rtol=1e-11
+    )
     assert len(program.routines()) == 2
 
 
 def test_a_short_function_and_one_called_once_are_inlined():
-    short, long = jax.jit(lambda x: jnp.sin(x) * x), jax.jit(lambda x: jax.lax.fori_loop(0, 200, lambda _, x: x * x - 0.5, x))
+    short, long = (
+        jax.jit(lambda x: jnp.sin(x) * x),
+        jax.jit(lambda x: jax.lax.fori_loop(0, 200, lambda _, x: x * x - 0.5, x)),
+    )
     assert not loops_of(scalarize(lambda x: short(short(x)) + long(x), normal(3)))
 
 
@@ -337,12 +380,22 @@ def step_arguments(name):
     return function, (jnp.asarray(0.4), state, jnp.asarray(0.05), jnp.array([0.5, -0.3, 0.8]))
 
 
-STEPS = [name for name in jq.SCHEMES if name != "no_squish_kl6"]  # five minutes; composed like symmetric_top_suzuki4
+STEPS = [
+    name for name in jq.SCHEMES if name != "no_squish_kl6"
+]  # five minutes; composed like symmetric_top_suzuki4
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in ("zhao", "lgvi") else pytest.mark.slow) for n in STEPS])
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=() if n in ("zhao", "lgvi") else pytest.mark.slow) for n in STEPS],
+)
 def test_every_step_and_its_vjp(name):
     """In both, principal moments that repeat."""
     function, arguments = step_arguments(name)
     assert_same(function, *arguments)
-    assert_same(lambda *rest: jax.vjp(function, *rest[:-1])[1](rest[-1]), *arguments, arguments[1], rtol=1e-11)
+    assert_same(
+        lambda *rest: jax.vjp(function, *rest[:-1])[1](rest[-1]),
+        *arguments,
+        arguments[1],
+        rtol=1e-11,
+    )

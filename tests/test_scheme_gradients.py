@@ -26,12 +26,16 @@ def end_of(name, body_of, steps, x):
         return tau - 0.3 * params[1][0] * state.omega if name in ANY_TORQUE else tau
 
     body, step, params = body_of(rest), jq.SCHEMES[name].step, (pull, drive)
-    state = problems.start_of(name, jq.quaternion.multiply(jnp.asarray(problems.TILTED), jq.quaternion.exp(turn)), omega)
+    state = problems.start_of(
+        name, jq.quaternion.multiply(jnp.asarray(problems.TILTED), jq.quaternion.exp(turn)), omega
+    )
     if steps is None:
         for k in range(2):
             state = step(body, torque, t0 + k * dt, state, dt, params)
     else:
-        rows = jq.rollout(step, body, torque, state, jq.grid(t0, dt, steps), params, save_every=steps).state
+        rows = jq.rollout(
+            step, body, torque, state, jq.grid(t0, dt, steps), params, save_every=steps
+        ).state
         state = jax.tree.map(lambda x: x[-1], rows)
     return jnp.concatenate([state.q, state.omega])
 
@@ -50,15 +54,22 @@ BODIES = {
 def verify(run, numbers):
     """Forward = reverse to rounding, = central differences of order 4, for three members at once; every number has an effect."""
     common = jnp.array([0.5, -0.3, 0.8, 0.4, 0.2, -0.6, 0.05, 0.4, *numbers])
-    members = jnp.concatenate([jnp.zeros((3, 3)), SPINS, jnp.broadcast_to(common, (3, common.size))], axis=1)
-    moved = members[:, None, None] + H * jnp.array(SHIFTS)[None, :, None, None] * jnp.eye(members.shape[1])[None, None]
+    members = jnp.concatenate(
+        [jnp.zeros((3, 3)), SPINS, jnp.broadcast_to(common, (3, common.size))], axis=1
+    )
+    moved = (
+        members[:, None, None]
+        + H * jnp.array(SHIFTS)[None, :, None, None] * jnp.eye(members.shape[1])[None, None]
+    )
     forward, reverse, shifted = (np.asarray(x) for x in run(members, moved))
     low2, low, high, high2 = np.moveaxis(shifted, 1, 0)
     differences = np.swapaxes(low2 - 8 * low + 8 * high - high2, 1, 2) / (12 * H)
     assert np.isfinite(forward).all()
     np.testing.assert_allclose(reverse, forward, rtol=0, atol=1e-12 * np.abs(forward).max())
     np.testing.assert_allclose(forward, differences, rtol=0, atol=1e-9 * np.abs(forward).max())
-    assert (np.abs(forward[0]).max(axis=0) > 1e-6).all(), "a number that has no effect would test nothing"
+    assert (np.abs(forward[0]).max(axis=0) > 1e-6).all(), (
+        "a number that has no effect would test nothing"
+    )
 
 
 def both_modes(f):
@@ -72,10 +83,15 @@ def both_modes(f):
 @pytest.mark.slow
 def test_two_steps_of_every_scheme():
     """Operation by operation: the schemes share their compilations, so all of them are one test."""
-    for name, kind in [(name, "repeated moments") for name in jq.SCHEMES] + [("symmetric_top", "full inertia")]:
+    for name, kind in [(name, "repeated moments") for name in jq.SCHEMES] + [
+        ("symmetric_top", "full inertia")
+    ]:
         body_of, numbers = BODIES[kind]
         try:
-            verify(both_modes(lambda x, name=name, body_of=body_of: end_of(name, body_of, None, x)), numbers)
+            verify(
+                both_modes(lambda x, name=name, body_of=body_of: end_of(name, body_of, None, x)),
+                numbers,
+            )
         except AssertionError as error:
             raise AssertionError(f"{name}, {kind}") from error
 

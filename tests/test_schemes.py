@@ -14,10 +14,35 @@ from jaxquat.schemes import tableaus
 NAMES = list(jq.SCHEMES)
 CONSISTENT = [name for name in NAMES if jq.SCHEMES[name].order]
 ANY_TORQUE = {name for name, scheme in jq.SCHEMES.items() if scheme.torques == "any"}
-MILLION = ("lie_euler", "rkmk2", "rkmk3", "rkmk4", "rkmk5", "rkmk6", "zhao", "formulation1", "symmetric_top_bm4", "simo_wong")
-QUICK = ("rkmk4", "zhao", "symmetric_top_bm4", "simo_wong", "formulation1", "half_quat")  # one of each kind
+MILLION = (
+    "lie_euler",
+    "rkmk2",
+    "rkmk3",
+    "rkmk4",
+    "rkmk5",
+    "rkmk6",
+    "zhao",
+    "formulation1",
+    "symmetric_top_bm4",
+    "simo_wong",
+)
+QUICK = (
+    "rkmk4",
+    "zhao",
+    "symmetric_top_bm4",
+    "simo_wong",
+    "formulation1",
+    "half_quat",
+)  # one of each kind
 EXTRA = {"heun": (jq.rkmk(tableaus.HEUN), 2), "rk4_38": (jq.rkmk(tableaus.RK4_38), 4)}
-STEPS = {1: (200, 400, 800), 2: (40, 80, 160), 3: (30, 60, 120), 4: (30, 60, 120), 5: (30, 60, 120), 6: (20, 40, 80)}  # a second
+STEPS = {
+    1: (200, 400, 800),
+    2: (40, 80, 160),
+    3: (30, 60, 120),
+    4: (30, 60, 120),
+    5: (30, 60, 120),
+    6: (20, 40, 80),
+}  # a second
 
 
 def angles(q, reference):
@@ -43,7 +68,9 @@ def rms(values):
 def test_order_on_forced_bodies(name):
     """Torques that the scheme admits, bodies that it admits."""
     step, order = EXTRA[name] if name in EXTRA else (jq.SCHEMES[name].step, jq.SCHEMES[name].order)
-    assert_order(name, step, order, *forced(name in ANY_TORQUE or name in EXTRA, name == "symmetric_top_bm4"))
+    assert_order(
+        name, step, order, *forced(name in ANY_TORQUE or name in EXTRA, name == "symmetric_top_bm4")
+    )
 
 
 def assert_order(name, step, order, problem, exact):
@@ -67,7 +94,14 @@ def test_reference_end_states(problem):
     torque, q0, q, omega = problems.REFERENCE[problem]
     start = jq.State(jnp.asarray(q0), jnp.asarray(problems.OMEGA0))
     run = jax.jit(
-        lambda: jq.rollout(jq.rkmk6, problems.reference_body(), torque, start, jq.grid(0.0, 0.0025, 4000), save_every=4000)
+        lambda: jq.rollout(
+            jq.rkmk6,
+            problems.reference_body(),
+            torque,
+            start,
+            jq.grid(0.0, 0.0025, 4000),
+            save_every=4000,
+        )
     )
     state = run().state
     assert angles(state.q[-1], q) < 1e-10
@@ -97,9 +131,13 @@ MEASURED = {  # rotation angle errors at h = .05, T = 10, of an implementation i
 @pytest.mark.parametrize("name", MEASURED)
 def test_errors_agree_with_an_independent_implementation(name):
     """Two digits were recorded, so 4 % leaves room for their rounding and none for another method."""
-    for wanted, (torque, q0, q, _) in zip(MEASURED[name], problems.REFERENCE.values(), strict=False):
+    for wanted, (torque, q0, q, _) in zip(
+        MEASURED[name], problems.REFERENCE.values(), strict=False
+    ):
         start = jq.State(jnp.asarray(q0), jnp.asarray(problems.OMEGA0))
-        end = problems.marcher(jq.SCHEMES[name].step, torque)(problems.reference_body(), start, 0.0, 10.0, 200)
+        end = problems.marcher(jq.SCHEMES[name].step, torque)(
+            problems.reference_body(), start, 0.0, 10.0, 200
+        )
         assert abs(float(angles(end.q, q)) / wanted - 1) < 0.04, (torque, wanted)
 
 
@@ -121,13 +159,20 @@ def test_stage_times_on_a_manufactured_motion(name):
     steps = STEPS[scheme.order] if scheme.order < 5 else (10, 20, 40)
     for n in steps:
         state = march(body, problems.start_of(name, q, omega), 0.3, 1.3, n)
-        errors.append((float(angles(state.q, end_q)), float(jnp.linalg.norm(state.omega - end_omega))))
+        errors.append(
+            (float(angles(state.q, end_q)), float(jnp.linalg.norm(state.omega - end_omega)))
+        )
     slopes = [problems.slope(steps, np.array(errors)[:, k]) for k in (0, 1)]
-    assert min(slopes) > scheme.order - 0.25, slopes  # a single motion: the leading error term may happen to be small
+    assert min(slopes) > scheme.order - 0.25, (
+        slopes
+    )  # a single motion: the leading error term may happen to be small
     assert np.array(errors).min() > 1e-13
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in ("rkmk4", "zhao") else pytest.mark.slow) for n in MILLION])
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=() if n in ("rkmk4", "zhao") else pytest.mark.slow) for n in MILLION],
+)
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64], ids=["float32", "float64"])
 def test_norm_over_a_million_steps(name, dtype):
     """The smooth norm controller holds |q| within three ulp: a factor (3 - |q|^2)/2 and four products round a few times each."""
@@ -139,12 +184,16 @@ def test_norm_over_a_million_steps(name, dtype):
         body = jq.Body.from_principal(jnp.asarray([0.6, 0.6, 1.0], dtype))
 
     def of_rate(t, state, params):
-        return problems.heavy(t, state, params) - jnp.array([0.1, 0.2, 0.05], dtype) * (state.omega - 1)
+        return problems.heavy(t, state, params) - jnp.array([0.1, 0.2, 0.05], dtype) * (
+            state.omega - 1
+        )
 
     if name in ANY_TORQUE:
         admitted = of_rate
     run = jax.jit(
-        lambda start: jq.rollout(jq.SCHEMES[name].step, body, admitted, start, jq.grid(0.0, 0.01, steps), save_every=1000)
+        lambda start: jq.rollout(
+            jq.SCHEMES[name].step, body, admitted, start, jq.grid(0.0, 0.01, steps), save_every=1000
+        )
     )
     q = np.asarray(run(start).state.q, dtype=np.longdouble)
     assert q.shape == (1001, 4)
@@ -160,14 +209,23 @@ def test_aux_states_are_integrated_at_the_scheme_order(name):
     def torque(t, state, params):
         wheel, lag = state.aux["wheel"], state.aux["lag"]
         motor = jnp.sin(2 * t) * jnp.ones(3) - 0.5 * lag + 0.2 * state.omega
-        return -motor - jnp.cross(state.omega, wheel), {"wheel": motor, "lag": 3.0 * (state.omega - lag)}
+        return -motor - jnp.cross(state.omega, wheel), {
+            "wheel": motor,
+            "lag": 3.0 * (state.omega - lag),
+        }
 
-    start = jq.State(jnp.asarray(problems.TILTED), jnp.array([0.5, -1.0, 0.7]), {"wheel": jnp.ones(3), "lag": jnp.zeros(3)})
+    start = jq.State(
+        jnp.asarray(problems.TILTED),
+        jnp.array([0.5, -1.0, 0.7]),
+        {"wheel": jnp.ones(3), "lag": jnp.zeros(3)},
+    )
 
     reference = problems.marcher(jq.rkmk6, torque)(body, start, 0.0, 1.0, 400)
     march = problems.marcher(scheme.step, torque)
     steps = STEPS[scheme.order] if scheme.order < 5 else (10, 20, 40)
-    errors = np.array([np.abs(jq.mechanics.local(reference, march(body, start, 0.0, 1.0, n))) for n in steps])
+    errors = np.array(
+        [np.abs(jq.mechanics.local(reference, march(body, start, 0.0, 1.0, n))) for n in steps]
+    )
     parts = [np.linalg.norm(errors[:, k : k + 3], axis=1) for k in (0, 3, 6, 9)]
     assert min(part.min() for part in parts) > 1e-13
     assert min(problems.slope(steps, part) for part in parts) > scheme.order - 0.25
@@ -181,7 +239,9 @@ def test_wheel_exchange_conserves_total_momentum():
         motor = 0.3 * jnp.array([1.0, -0.5, 0.2]) * jnp.cos(t)
         return -motor - jnp.cross(state.omega, state.aux), motor
 
-    start = jq.State(jnp.asarray(problems.TILTED), jnp.asarray(problems.OMEGA0), jnp.array([0.1, 0.2, -0.3]))
+    start = jq.State(
+        jnp.asarray(problems.TILTED), jnp.asarray(problems.OMEGA0), jnp.array([0.1, 0.2, -0.3])
+    )
     path = jax.jit(lambda: jq.rollout(jq.rkmk6, body, torque, start, jq.grid(0.0, 0.01, 1000)))()
     own = body.inertia @ path.state.omega.T
     total = np.asarray(jq.quaternion.rotate(path.state.q, own.T + path.state.aux))
@@ -203,7 +263,13 @@ def test_float32_and_float64_agree():
     for dtype in (jnp.float32, jnp.float64):
         start = jq.State(jnp.asarray(problems.TILTED, dtype), jnp.asarray(problems.OMEGA0, dtype))
         body = problems.reference_body(dtype)
-        ends.append(jax.jit(lambda s=start, b=body: jq.rollout(jq.rkmk4, b, problems.driven, s, jq.grid(0.0, 0.05, 200)))().state)
+        ends.append(
+            jax.jit(
+                lambda s=start, b=body: jq.rollout(
+                    jq.rkmk4, b, problems.driven, s, jq.grid(0.0, 0.05, 200)
+                )
+            )().state
+        )
     assert angles(ends[0].q[-1].astype(jnp.float64), ends[1].q[-1]) < 200 * np.finfo(np.float32).eps
 
 
@@ -227,11 +293,26 @@ def test_evaluations_are_counted_right():
         def torque(t, state, params, count=count):
             return jax.pure_callback(count, jax.ShapeDtypeStruct((3,), jnp.float64), t)
 
-        scheme.step(body, torque, 0.0, problems.start_of(name, jnp.asarray(problems.TILTED), jnp.ones(3)), 0.1, None)
+        scheme.step(
+            body,
+            torque,
+            0.0,
+            problems.start_of(name, jnp.asarray(problems.TILTED), jnp.ones(3)),
+            0.1,
+            None,
+        )
         assert len(calls) == scheme.evaluations, name
 
 
-NOT_EXPONENTIAL = {"half_quat", "full_quat", "full_quat_corrected", "formulation1", "formulation2", "lgvi", "simo_wong"}
+NOT_EXPONENTIAL = {
+    "half_quat",
+    "full_quat",
+    "full_quat_corrected",
+    "formulation1",
+    "formulation2",
+    "lgvi",
+    "simo_wong",
+}
 
 
 def test_spin_about_a_principal_axis_is_exact():
@@ -247,13 +328,20 @@ def test_spin_about_a_principal_axis_is_exact():
 
 @pytest.mark.parametrize("name", sorted(set(NAMES) - ANY_TORQUE))
 def test_a_torque_of_the_rate_is_refused(name):
-    body, start = jq.Body.from_principal(jnp.array([0.6, 0.6, 1.0])), jq.State(jnp.asarray(problems.TILTED), jnp.ones(3))
+    body, start = (
+        jq.Body.from_principal(jnp.array([0.6, 0.6, 1.0])),
+        jq.State(jnp.asarray(problems.TILTED), jnp.ones(3)),
+    )
     with pytest.raises(TypeError, match=f"{name}: .*torque driven"):
         jq.SCHEMES[name].step(body, problems.driven, 0.0, start, 0.1, None)
-    nested = jax.jit(lambda t, state, params: problems.heavy(t, state, params))  # hands the rate to a function that ignores it
+    nested = jax.jit(
+        lambda t, state, params: problems.heavy(t, state, params)
+    )  # hands the rate to a function that ignores it
     jq.SCHEMES[name].step(body, nested, 0.0, start, 0.1, None)
     with pytest.raises(TypeError, match="reads state"):
-        jq.SCHEMES[name].step(body, jax.jit(lambda t, state, params: -state.omega), 0.0, start, 0.1, None)
+        jq.SCHEMES[name].step(
+            body, jax.jit(lambda t, state, params: -state.omega), 0.0, start, 0.1, None
+        )
 
 
 def doubled(t, state, params):
@@ -265,21 +353,32 @@ IGNORANT = {
     "cond": lambda t, state, params: jax.lax.cond(
         t > 0.05, problems.heavy, lambda *given: 2.0 * problems.heavy(*given), t, state, params
     ),
-    "switch": lambda t, state, params: jax.lax.switch(1, [problems.heavy, problems.heavy], t, state, params),
+    "switch": lambda t, state, params: jax.lax.switch(
+        1, [problems.heavy, problems.heavy], t, state, params
+    ),
     "scan": lambda t, state, params: jax.lax.scan(
-        lambda carry, _: ((carry[0], carry[1] + problems.heavy(t, carry[0], params)), None), (state, jnp.zeros(3)), None, length=2
+        lambda carry, _: ((carry[0], carry[1] + problems.heavy(t, carry[0], params)), None),
+        (state, jnp.zeros(3)),
+        None,
+        length=2,
     )[0][1],
     "while": lambda t, state, params: jax.lax.while_loop(
         lambda carry: carry[0] < 2,
         lambda carry: (carry[0] + 1, carry[1], problems.heavy(t, carry[1], params)),
         (0, state, jnp.zeros(3)),
     )[2],
-    "discarded": lambda t, state, params: (jnp.sin(state.omega), problems.heavy(t, state, params))[1],
+    "discarded": lambda t, state, params: (jnp.sin(state.omega), problems.heavy(t, state, params))[
+        1
+    ],
 }
 READING = {
     "checkpoint": jax.checkpoint(problems.driven),
-    "cond": lambda t, state, params: jax.lax.cond(t > 0.05, problems.heavy, lambda *given: -given[1].omega, t, state, params),
-    "index": lambda t, state, params: jax.lax.cond(state.omega[0] > 0, problems.heavy, problems.heavy, t, state, params),
+    "cond": lambda t, state, params: jax.lax.cond(
+        t > 0.05, problems.heavy, lambda *given: -given[1].omega, t, state, params
+    ),
+    "index": lambda t, state, params: jax.lax.cond(
+        state.omega[0] > 0, problems.heavy, problems.heavy, t, state, params
+    ),
     "scan": lambda t, state, params: jax.lax.scan(
         lambda carry, _: ((carry[1], carry[1]), None), (jnp.zeros(3), state.omega), None, length=2
     )[0][0],
@@ -289,20 +388,31 @@ READING = {
 @pytest.mark.parametrize("kind", IGNORANT)
 def test_a_torque_that_only_hands_the_rate_around_is_taken(kind):
     """Of the two kicks the first, before t = 0.05, is twice as strong with the branch; the loop adds two torques."""
-    body, start = jq.Body.from_principal(jnp.array([0.6, 0.6, 1.0])), jq.State(jnp.asarray(problems.TILTED), jnp.ones(3))
+    body, start = (
+        jq.Body.from_principal(jnp.array([0.6, 0.6, 1.0])),
+        jq.State(jnp.asarray(problems.TILTED), jnp.ones(3)),
+    )
 
     def plain(t, state, params):
         factor = {"cond": 2.0 if float(t) < 0.05 else 1.0, "scan": 2.0}.get(kind, 1.0)
         return factor * problems.heavy(t, state, params)
 
-    after, wanted = (jq.no_squish(body, torque, 0.0, start, 0.1, None) for torque in (IGNORANT[kind], plain))
+    after, wanted = (
+        jq.no_squish(body, torque, 0.0, start, 0.1, None) for torque in (IGNORANT[kind], plain)
+    )
     np.testing.assert_allclose(after.omega, wanted.omega, atol=1e-15)
 
 
 @pytest.mark.parametrize("kind", READING)
 def test_a_torque_that_reads_the_rate_in_a_branch_or_a_loop_is_refused(kind):
-    body, start = jq.Body.from_principal(jnp.array([0.6, 0.6, 1.0])), jq.State(jnp.asarray(problems.TILTED), jnp.ones(3))
-    with pytest.raises(TypeError, match=r"lgvi: wanted a torque of time and attitude, got torque .*, which reads state\.omega"):
+    body, start = (
+        jq.Body.from_principal(jnp.array([0.6, 0.6, 1.0])),
+        jq.State(jnp.asarray(problems.TILTED), jnp.ones(3)),
+    )
+    with pytest.raises(
+        TypeError,
+        match=r"lgvi: wanted a torque of time and attitude, got torque .*, which reads state\.omega",
+    ):
         jq.lgvi(body, READING[kind], 0.0, start, 0.1, None)
 
 
@@ -311,7 +421,9 @@ def test_no_aux_may_be_an_empty_dict(name):
     """As diffrax wants it: a step returns the structure that it was given."""
     state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.ones(3), {})
     body = jq.Body.from_principal(jnp.array([0.6, 0.6, 1.0]))
-    after = jax.eval_shape(lambda state: jq.SCHEMES[name].step(body, jq.torques.zero, 0.0, state, 0.1, None), state)
+    after = jax.eval_shape(
+        lambda state: jq.SCHEMES[name].step(body, jq.torques.zero, 0.0, state, 0.1, None), state
+    )
     assert jax.tree.structure(after) == jax.tree.structure(state)
 
 
@@ -319,19 +431,32 @@ def test_no_aux_may_be_an_empty_dict(name):
 def test_aux_states_are_refused(name):
     start = jq.State(jnp.asarray(problems.TILTED), jnp.ones(3), {"wheel": jnp.ones(3)})
     with pytest.raises(TypeError, match="aux"):
-        jq.SCHEMES[name].step(jq.Body.from_principal(jnp.array([0.6, 0.6, 1.0])), problems.heavy, 0.0, start, 0.1, None)
+        jq.SCHEMES[name].step(
+            jq.Body.from_principal(jnp.array([0.6, 0.6, 1.0])),
+            problems.heavy,
+            0.0,
+            start,
+            0.1,
+            None,
+        )
 
 
 @pytest.mark.parametrize("name", [name for name in jq.SCHEMES if not name.startswith("full_quat")])
 def test_free_motion_does_not_depend_on_the_size_of_the_inertia(name):
     """Float32, from 1e-24 to 1e24 kg m^2: a power of two changes no digit, though determinants leave the range."""
-    start = jq.State(jnp.array([0.5, 0.5, -0.5, 0.5], jnp.float32), jnp.array([0.3, -0.2, 0.5], jnp.float32))
-    moments = jnp.array([0.6, 0.6, 1.0] if name.startswith("symmetric") else [0.6, 0.8, 1.0], jnp.float32)
+    start = jq.State(
+        jnp.array([0.5, 0.5, -0.5, 0.5], jnp.float32), jnp.array([0.3, -0.2, 0.5], jnp.float32)
+    )
+    moments = jnp.array(
+        [0.6, 0.6, 1.0] if name.startswith("symmetric") else [0.6, 0.8, 1.0], jnp.float32
+    )
 
     @jax.jit
     def end(size):
         body = jq.Body.from_principal(size * moments)
-        return jq.rollout(jq.SCHEMES[name].step, body, jq.torques.zero, start, jq.grid(0.0, 0.05, 20)).state.omega[-1]
+        return jq.rollout(
+            jq.SCHEMES[name].step, body, jq.torques.zero, start, jq.grid(0.0, 0.05, 20)
+        ).state.omega[-1]
 
     wanted = end(jnp.float32(1.0))
     assert np.isfinite(wanted).all()

@@ -12,15 +12,28 @@ from jaxquat import series
 EXACT = {
     "cos": lambda s: mpmath.hyp0f1(mpmath.mpf(1) / 2, -s / 4),
     "sinc": lambda s: mpmath.hyp0f1(mpmath.mpf(3) / 2, -s / 4),
-    "cot_defect": lambda s: mpmath.hyp0f1(mpmath.mpf(5) / 2, -s / 4) / 3 / mpmath.hyp0f1(mpmath.mpf(3) / 2, -s / 4),
+    "cot_defect": lambda s: (
+        mpmath.hyp0f1(mpmath.mpf(5) / 2, -s / 4) / 3 / mpmath.hyp0f1(mpmath.mpf(3) / 2, -s / 4)
+    ),
     "sin_defect": lambda s: mpmath.hyp1f2(1, 2, mpmath.mpf(5) / 2, -s) / 6,
 }
-SQUARES = [0.0, 1e-30, 1e-12, 1e-4, 3.999, 4.001, *np.linspace(0.05, 1.2, 40), *np.linspace(1.5, 9.9, 15)]
+SQUARES = [
+    0.0,
+    1e-30,
+    1e-12,
+    1e-4,
+    3.999,
+    4.001,
+    *np.linspace(0.05, 1.2, 40),
+    *np.linspace(1.5, 9.9, 15),
+]
 
 
 def with_derivatives(function):
     first = jax.grad(lambda s: function(s))
-    return jax.jit(lambda s: jnp.stack([jax.vmap(f)(s) for f in (function, first, jax.grad(first))]))
+    return jax.jit(
+        lambda s: jnp.stack([jax.vmap(f)(s) for f in (function, first, jax.grad(first))])
+    )
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
@@ -31,13 +44,17 @@ def test_value_and_two_derivatives(name, dtype):
     assert got.dtype == dtype
     with mpmath.workdps(50):
         rows = [mpmath.taylor(EXACT[name], mpmath.mpf(float(x)), 3) for x in s]
-        *wanted, third = np.array([[float(k * row[n]) for row in rows] for n, k in enumerate((1, 1, 2, 6))])
+        *wanted, third = np.array(
+            [[float(k * row[n]) for row in rows] for n, k in enumerate((1, 1, 2, 6))]
+        )
     wanted = np.array(wanted)
     # in units of the value at zero, the largest in modulus; with a pole ahead, of its own size and its change with one ulp of s
     change = np.asarray(s, np.float64) * np.abs([*wanted[1:], third])
     units = np.abs(wanted) + change if name == "cot_defect" else np.abs(wanted[:, :1])
     errors = np.max(np.abs(np.asarray(got, np.float64) - wanted) / units, axis=1)
-    assert (errors < np.array([4, 16, 32]) * jnp.finfo(dtype).eps).all(), errors / jnp.finfo(dtype).eps
+    assert (errors < np.array([4, 16, 32]) * jnp.finfo(dtype).eps).all(), (
+        errors / jnp.finfo(dtype).eps
+    )
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
@@ -59,14 +76,18 @@ def test_cosm1_sinc_lose_nothing_where_the_cosine_is_one(dtype):
     cosm1, sinc = jax.jit(series.cosm1_sinc)(s)
     with mpmath.workdps(50):
         roots = [mpmath.sqrt(mpmath.mpf(float(x))) for x in s]
-        wanted = np.array([[float(-2 * mpmath.sin(x / 2) ** 2), float(mpmath.sinc(x))] for x in roots])
+        wanted = np.array(
+            [[float(-2 * mpmath.sin(x / 2) ** 2), float(mpmath.sinc(x))] for x in roots]
+        )
     np.testing.assert_allclose(cosm1, wanted[:, 0], rtol=4 * jnp.finfo(dtype).eps)
     np.testing.assert_allclose(sinc, wanted[:, 1], rtol=0, atol=4 * jnp.finfo(dtype).eps)
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
 def test_cot_defect_has_a_pole_and_says_so(dtype):
-    value, slope = jax.vmap(jax.value_and_grad(series.cot_defect))(jnp.asarray([9.86, 9.87, 12.0, 100.0], dtype))
+    value, slope = jax.vmap(jax.value_and_grad(series.cot_defect))(
+        jnp.asarray([9.86, 9.87, 12.0, 100.0], dtype)
+    )
     assert value[0] > 200.0
     assert np.isfinite(slope[0])
     assert np.isnan(np.asarray(value[1:])).all()
@@ -81,7 +102,10 @@ def test_arctan_ratio(dtype):
     got = np.asarray(jax.jit(series.arctan_ratio)(s, c), np.float64)
     with mpmath.workdps(50):
         roots = [mpmath.sqrt(mpmath.mpf(float(x))) for x in s]
-        wanted = [mpmath.atan2(r, float(y)) / r if r else 1 / mpmath.mpf(float(y)) for r, y in zip(roots, c, strict=True)]
+        wanted = [
+            mpmath.atan2(r, float(y)) / r if r else 1 / mpmath.mpf(float(y))
+            for r, y in zip(roots, c, strict=True)
+        ]
         wanted = np.array([float(x) for x in wanted])
     np.testing.assert_allclose(got, wanted, rtol=8 * jnp.finfo(dtype).eps)
 

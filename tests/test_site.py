@@ -12,18 +12,28 @@ import jaxquat as jq
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
-NAVIGATION = re.findall(r"^ +- [^:\n]+: (\S+\.md)$", (DOCS / "mkdocs.yml").read_text().split("\nnav:\n")[1], re.M)
-REFERENCE = {name: page for page in PAGES for name in re.findall(r"^::: (\S+)$", page.read_text(), re.M)}
+NAVIGATION = re.findall(
+    r"^ +- [^:\n]+: (\S+\.md)$", (DOCS / "mkdocs.yml").read_text().split("\nnav:\n")[1], re.M
+)
+REFERENCE = {
+    name: page for page in PAGES for name in re.findall(r"^::: (\S+)$", page.read_text(), re.M)
+}
 
 
 EXTRAS = {"jaxquat.plot": "matplotlib", "jaxquat.interop.diffrax": "diffrax"}
-AT_HAND = [name for name in REFERENCE if name not in EXTRAS or importlib.util.find_spec(EXTRAS[name])]
+AT_HAND = [
+    name for name in REFERENCE if name not in EXTRAS or importlib.util.find_spec(EXTRAS[name])
+]
 
 
 def anchors(page):
     """Those of the headings: words in small letters, joined by hyphens."""
-    titles = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S), re.M)
-    return {re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", title.lower()).strip()) for title in titles}
+    titles = re.findall(
+        r"^#+ (.+)$", re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S), re.M
+    )
+    return {
+        re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", title.lower()).strip()) for title in titles
+    }
 
 
 def shown(name):
@@ -61,7 +71,9 @@ def test_the_reference_has_every_public_name():
     listed = re.findall(r"`(\w+)`", (DOCS / "api" / "schemes.md").read_text())
     assert set(jq.SCHEMES) <= set(listed)
     for name in jq.__all__:
-        assert f"jaxquat.{name}" in REFERENCE or name in jq.SCHEMES, f"jaxquat.{name} is in no page of the reference"
+        assert f"jaxquat.{name}" in REFERENCE or name in jq.SCHEMES, (
+            f"jaxquat.{name} is in no page of the reference"
+        )
 
 
 def named(key, block):
@@ -71,23 +83,45 @@ def named(key, block):
 
 
 BLOCKS = {
-    name: block for page in PAGES for name, block in re.findall(r"^::: (\S+)\n((?:    .*\n)*)", page.read_text() + "\n", re.M)
+    name: block
+    for page in PAGES
+    for name, block in re.findall(r"^::: (\S+)\n((?:    .*\n)*)", page.read_text() + "\n", re.M)
 }
-LISTED = [name for name in AT_HAND if isinstance(shown(name), types.ModuleType) and hasattr(shown(name), "__all__")]
+LISTED = [
+    name
+    for name in AT_HAND
+    if isinstance(shown(name), types.ModuleType) and hasattr(shown(name), "__all__")
+]
 
 
 @pytest.mark.parametrize("name", LISTED)
 def test_the_reference_shows_what_is_public(name):
     """Names of ``__all__``, on the page of their room or with a heading of their own; and nothing else."""
-    room, filters, members = shown(name), named("filters", BLOCKS[name]), named("members", BLOCKS[name])
+    room, filters, members = (
+        shown(name),
+        named("filters", BLOCKS[name]),
+        named("members", BLOCKS[name]),
+    )
     assert all(hasattr(room, key) for key in room.__all__)
-    own = {key for key, value in vars(room).items() if getattr(value, "__module__", None) == room.__name__}
-    assert {key for key in own if not key.startswith("_")} - set(room.__all__) <= INTERNAL.get(name, set())
+    own = {
+        key
+        for key, value in vars(room).items()
+        if getattr(value, "__module__", None) == room.__name__
+    }
+    assert {key for key in own if not key.startswith("_")} - set(room.__all__) <= INTERNAL.get(
+        name, set()
+    )
     listed = set(room.__all__) if members is None else set(members)
     if filters is not None:
-        listed = {key for key in own | listed if not any(re.search(pattern.lstrip("!"), key) for pattern in filters)}
+        listed = {
+            key
+            for key in own | listed
+            if not any(re.search(pattern.lstrip("!"), key) for pattern in filters)
+        }
     assert listed <= set(room.__all__)
-    missing = {key for key in room.__all__ if not isinstance(getattr(room, key), types.ModuleType)} - listed
+    missing = {
+        key for key in room.__all__ if not isinstance(getattr(room, key), types.ModuleType)
+    } - listed
     assert all(f"jaxquat.{key}" in REFERENCE for key in missing), missing
 
 
@@ -108,7 +142,9 @@ ROOMS = (
 def test_a_room_says_what_is_public(room):
     module = importlib.import_module(f"jaxquat.{room}")
     assert len(set(module.__all__)) == len(module.__all__)
-    assert not [name for name in module.__all__ if name.startswith("_") or not hasattr(module, name)]
+    assert not [
+        name for name in module.__all__ if name.startswith("_") or not hasattr(module, name)
+    ]
 
 
 FIELDS = [jq.State, jq.Path, jq.Grid, jq.Controller, jq.Ensemble, jq.Fit, jq.FitCovariance, jq.control.Gains, jq.control.PIDGains,
@@ -125,7 +161,9 @@ def test_fields_are_documented_in_their_order(kind):
 def test_every_record_is_among_them():
     rooms = [jq, *map(shown, LISTED)]
     public = [getattr(room, name) for room in rooms for name in room.__all__]
-    assert {kind for kind in public if isinstance(kind, type) and hasattr(kind, "_fields")} <= set(FIELDS)
+    assert {kind for kind in public if isinstance(kind, type) and hasattr(kind, "_fields")} <= set(
+        FIELDS
+    )
 
 
 def test_what_is_public_has_a_docstring():
@@ -134,7 +172,9 @@ def test_what_is_public_has_a_docstring():
         module = shown(name)
         if not isinstance(module, types.ModuleType):
             continue
-        public = getattr(module, "__all__", [key for key in vars(module) if not key.startswith("_")])
+        public = getattr(
+            module, "__all__", [key for key in vars(module) if not key.startswith("_")]
+        )
         for key in public:
             value = getattr(module, key)
             if getattr(value, "__module__", "").startswith("jaxquat") and callable(value):

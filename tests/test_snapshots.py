@@ -27,8 +27,18 @@ def loss(params, batch, key):
 
 
 def fit(**changes):
-    given = {"params": {"x": jnp.ones(3), "y": jnp.array(0.5)}, "optimizer": optax.adam(0.1), "data": DATA}
-    fixed = {"steps": 20, "chunk": 4, "checkpoint_every": 3, "key": jax.random.key(0), "progress": False}
+    given = {
+        "params": {"x": jnp.ones(3), "y": jnp.array(0.5)},
+        "optimizer": optax.adam(0.1),
+        "data": DATA,
+    }
+    fixed = {
+        "steps": 20,
+        "chunk": 4,
+        "checkpoint_every": 3,
+        "key": jax.random.key(0),
+        "progress": False,
+    }
     return jq.fit(**{"loss": loss, **given, **fixed, **changes})
 
 
@@ -102,13 +112,19 @@ def test_an_ended_fit_is_read_and_not_made_again(ended):
         raise AssertionError
 
     assert_same_bits(fit(loss=never, checkpoint_dir=ended[0]), ended[1])
-    with pytest.raises(ValueError, match="steps: wanted at least the 20 updates that checkpoint_dir has, got 19"):
+    with pytest.raises(
+        ValueError, match="steps: wanted at least the 20 updates that checkpoint_dir has, got 19"
+    ):
         fit(steps=19, checkpoint_dir=ended[0])
 
 
 def test_a_fit_that_patience_ended_stays_ended(tmp_path):
     """The validation loss grows from the start; with more patience the fit goes on."""
-    given = {"optimizer": optax.sgd(0.01), "validation": lambda p: -jnp.sum(p["x"] ** 2) * 0.0 + 1.0, "checkpoint_dir": tmp_path}
+    given = {
+        "optimizer": optax.sgd(0.01),
+        "validation": lambda p: -jnp.sum(p["x"] ** 2) * 0.0 + 1.0,
+        "checkpoint_dir": tmp_path,
+    }
     assert fit(**given, patience=2).history.shape == (8,)
     assert fit(**given, patience=2).history.shape == (8,)
     assert fit(**given, patience=3).history.shape == (12,)
@@ -128,7 +144,10 @@ def test_a_fit_that_patience_ended_stays_ended(tmp_path):
     ],
 )
 def test_the_states_of_another_fit_are_refused(name, value, ended):
-    with pytest.raises(ValueError, match="checkpoint_dir: wanted the states of this fit, got in .* differs in .*" + name) as error:
+    with pytest.raises(
+        ValueError,
+        match="checkpoint_dir: wanted the states of this fit, got in .* differs in .*" + name,
+    ) as error:
         fit(**{name: value}, checkpoint_dir=ended[0])
     assert ("data" in str(error.value)) == (name == "data")
 
@@ -150,7 +169,10 @@ def test_every_leaf_comes_back(tmp_path):
 
 def test_damage_is_found_wherever_it_is(tmp_path):
     """Every file deleted, emptied, cut short, or with a bit flipped in any sixteenth of it."""
-    tree, fingerprint = {"x": jnp.linspace(0.0, 1.0, 50), "n": jnp.array(3)}, {"batch": None, "data": 400 * "0"}
+    tree, fingerprint = (
+        {"x": jnp.linspace(0.0, 1.0, 50), "n": jnp.array(3)},
+        {"batch": None, "data": 400 * "0"},
+    )
     for number in (18, 20):
         snapshots.save("checkpoint_dir", tmp_path, number, tree, fingerprint)
     folder = tmp_path / "20"
@@ -161,9 +183,13 @@ def test_damage_is_found_wherever_it_is(tmp_path):
             bits[len(bits) * k // 16] ^= 1 << k % 8
         for damaged in [None, b"", content[: len(content) // 2], *flipped]:
             file.unlink() if damaged is None else file.write_bytes(damaged)
-            with pytest.raises(ValueError, match="checkpoint_dir: wanted an intact state, got a damaged one in") as error:
+            with pytest.raises(
+                ValueError, match="checkpoint_dir: wanted an intact state, got a damaged one in"
+            ) as error:
                 snapshots.newest("checkpoint_dir", tmp_path, tree, fingerprint)
-            assert f"that after update 18 is intact: remove {folder} to go on from there" in str(error.value)
+            assert f"that after update 18 is intact: remove {folder} to go on from there" in str(
+                error.value
+            )
             file.write_bytes(content)
     assert_same_bits(snapshots.newest("checkpoint_dir", tmp_path, tree, fingerprint), tree)
 
@@ -173,7 +199,9 @@ def test_the_way_out_of_damage(copied):
     for file in (path / "20").rglob("*"):
         if file.is_file():
             file.write_bytes(file.read_bytes()[:-1])
-    with pytest.raises(ValueError, match=r"that after update 18 is intact: remove .*20 to go on from there"):
+    with pytest.raises(
+        ValueError, match=r"that after update 18 is intact: remove .*20 to go on from there"
+    ):
         fit(checkpoint_dir=path)
     shutil.rmtree(path / "20")
     assert_same_bits(fit(checkpoint_dir=path), plain)
@@ -197,20 +225,37 @@ def full_disk(size):
 
 def test_a_full_disk_costs_nothing_but_time(copied):
     path, _ = copied
-    with full_disk(0), pytest.raises(OSError, match=r"checkpoint_dir: .*after update 21 .*that after update 20 is still there"):
+    with (
+        full_disk(0),
+        pytest.raises(
+            OSError,
+            match=r"checkpoint_dir: .*after update 21 .*that after update 20 is still there",
+        ),
+    ):
         fit(steps=21, checkpoint_dir=path)
     assert numbers(path) == ["18", "20"]
     assert_same_bits(fit(steps=21, checkpoint_dir=path), fit(steps=21))
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # orbax hears of the first write that fails only
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)  # orbax hears of the first write that fails only
 def test_a_disk_that_is_full_in_the_midst_of_it(tmp_path):
     """Small files can be written, the large one not."""
     snapshots.save("checkpoint_dir", tmp_path, 1, jnp.zeros(3), {})
-    with full_disk(2000), pytest.raises(OSError, match=r"checkpoint_dir: .*after update 2 .*that after update 1 is still there"):
-        snapshots.save("checkpoint_dir", tmp_path, 2, jax.random.normal(jax.random.key(0), (1000,)), {})
+    with (
+        full_disk(2000),
+        pytest.raises(
+            OSError, match=r"checkpoint_dir: .*after update 2 .*that after update 1 is still there"
+        ),
+    ):
+        snapshots.save(
+            "checkpoint_dir", tmp_path, 2, jax.random.normal(jax.random.key(0), (1000,)), {}
+        )
     assert numbers(tmp_path) == ["1"]
-    np.testing.assert_array_equal(snapshots.newest("checkpoint_dir", tmp_path, jnp.ones(3), {}), np.zeros(3))
+    np.testing.assert_array_equal(
+        snapshots.newest("checkpoint_dir", tmp_path, jnp.ones(3), {}), np.zeros(3)
+    )
 
 
 def test_what_a_kill_leaves_is_removed_and_what_is_not_ours_is_not(copied):
@@ -226,7 +271,11 @@ def test_what_a_kill_leaves_is_removed_and_what_is_not_ours_is_not(copied):
     ("value", "error", "message"),
     [
         (5, TypeError, "checkpoint_dir: wanted a path, got 5"),
-        (__file__, OSError, "checkpoint_dir: wanted a directory that can be made, got .*File exists"),
+        (
+            __file__,
+            OSError,
+            "checkpoint_dir: wanted a directory that can be made, got .*File exists",
+        ),
     ],
 )
 def test_errors(value, error, message):
@@ -237,7 +286,8 @@ def test_errors(value, error, message):
 def test_without_orbax(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "orbax.checkpoint", None)
     with pytest.raises(
-        ImportError, match=r'^checkpoint_dir: wanted the package orbax-checkpoint, got none: pip install "j.*\[store\]"$'
+        ImportError,
+        match=r'^checkpoint_dir: wanted the package orbax-checkpoint, got none: pip install "j.*\[store\]"$',
     ):
         fit(checkpoint_dir=tmp_path)
 

@@ -36,7 +36,9 @@ def dexpinv(u, v, frame="body"):
 
 
 def test_hat_and_vee():
-    np.testing.assert_array_equal(so3.hat(np.array([1.0, 2, 3])), [[0, -3, 2], [3, 0, -1], [-2, 1, 0]])
+    np.testing.assert_array_equal(
+        so3.hat(np.array([1.0, 2, 3])), [[0, -3, 2], [3, 0, -1], [-2, 1, 0]]
+    )
     hat = np.asarray(jax.jit(so3.hat)(U))
     np.testing.assert_allclose(np.einsum("nij,nj->ni", hat, V), np.cross(U, V), rtol=0, atol=1e-14)
     vee = jax.jit(so3.vee)
@@ -48,14 +50,18 @@ def test_hat_and_vee():
 def test_exp_is_the_matrix_exponential_of_hat():
     matrix = np.asarray(jax.jit(so3.exp)(U))
     np.testing.assert_allclose(matrix, Rotation.from_rotvec(U).as_matrix(), rtol=0, atol=1e-14)
-    np.testing.assert_allclose(matrix, [expm(np.cross(np.eye(3), u)) for u in U], rtol=0, atol=1e-13)  # expm itself: 4e-14
+    np.testing.assert_allclose(
+        matrix, [expm(np.cross(np.eye(3), u)) for u in U], rtol=0, atol=1e-13
+    )  # expm itself: 4e-14
 
 
 def test_log_inverts_exp_and_lies_in_the_ball():
     got = np.asarray(jax.jit(so3.log)(np.asarray(jax.jit(so3.exp)(U))))
     assert np.linalg.norm(got, axis=-1).max() <= np.pi * (1 + 1e-15)
     wanted = Rotation.from_rotvec(U).as_rotvec()
-    wanted *= np.where(np.repeat(ANGLES, 4) == np.pi, np.sign(np.sum(got * wanted, axis=-1)), 1)[:, None]  # either way there
+    wanted *= np.where(np.repeat(ANGLES, 4) == np.pi, np.sign(np.sum(got * wanted, axis=-1)), 1)[
+        :, None
+    ]  # either way there
     np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-14)
 
 
@@ -84,7 +90,10 @@ def test_dexp_is_the_derivative_of_exp():
     def product(p, q):
         pw, qw, pv, qv = p[0], q[0], p[1:], q[1:]
         cross = [pv[i - 2] * qv[i - 1] - pv[i - 1] * qv[i - 2] for i in range(3)]
-        return [pw * qw - sum(a * b for a, b in zip(pv, qv, strict=True)), *(pw * qv[i] + qw * pv[i] + cross[i] for i in range(3))]
+        return [
+            pw * qw - sum(a * b for a, b in zip(pv, qv, strict=True)),
+            *(pw * qv[i] + qw * pv[i] + cross[i] for i in range(3)),
+        ]
 
     def exp(u):
         half = mpmath.norm(u) / 2
@@ -95,10 +104,15 @@ def test_dexp_is_the_derivative_of_exp():
         h = mpmath.mpf(10) ** -20
         for k in range(0, len(U), 3):
             u, v = ([mpmath.mpf(float(x)) for x in row[k]] for row in (U, V))
-            forth, back = (exp([a + sign * h * b for a, b in zip(u, v, strict=True)]) for sign in (1, -1))
+            forth, back = (
+                exp([a + sign * h * b for a, b in zip(u, v, strict=True)]) for sign in (1, -1)
+            )
             rate = [(a - b) / h for a, b in zip(forth, back, strict=True)]  # 2 dq/dt
             conjugate = [x if i == 0 else -x for i, x in enumerate(exp(u))]
-            for got, wanted in ((body[k], product(conjugate, rate)), (world[k], product(rate, conjugate))):
+            for got, wanted in (
+                (body[k], product(conjugate, rate)),
+                (world[k], product(rate, conjugate)),
+            ):
                 np.testing.assert_allclose(got, [float(x) for x in wanted[1:]], rtol=0, atol=1e-14)
 
 

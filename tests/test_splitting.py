@@ -65,19 +65,30 @@ def test_the_triple_jump_lifts_symmetric_steps_to_order_four(inner):
     if inner in ("symmetric_top", "no_squish"):
         assert_order(inner, step, 4, *forced(False))
         return
-    reference = problems.marcher(jq.no_squish_kl6, problems.heavy)(problems.reference_body(), START, 0.0, 1.0, 400)
+    reference = problems.marcher(jq.no_squish_kl6, problems.heavy)(
+        problems.reference_body(), START, 0.0, 1.0, 400
+    )
     march = problems.marcher(step, problems.heavy)
-    errors = [float(angles(march(problems.reference_body(), START, 0.0, 1.0, n).q, reference.q)) for n in (40, 80, 160)]
+    errors = [
+        float(angles(march(problems.reference_body(), START, 0.0, 1.0, n).q, reference.q))
+        for n in (40, 80, 160)
+    ]
     assert problems.slope(np.array([40, 80, 160]), np.array(errors)) > 3.75
 
 
 @pytest.mark.parametrize(
     ("name", "inner", "weights"),
-    [("symmetric_top_suzuki4", "symmetric_top", composition.SUZUKI4), ("no_squish_kl6", "no_squish", composition.KAHAN_LI6)],
+    [
+        ("symmetric_top_suzuki4", "symmetric_top", composition.SUZUKI4),
+        ("no_squish_kl6", "no_squish", composition.KAHAN_LI6),
+    ],
 )
 def test_the_named_compositions_are_what_compose_makes(name, inner, weights):
     """But for the kicks that they join."""
-    body, start = problems.reference_body(), jq.State(jnp.asarray(problems.TILTED), jnp.asarray(problems.OMEGA0))
+    body, start = (
+        problems.reference_body(),
+        jq.State(jnp.asarray(problems.TILTED), jnp.asarray(problems.OMEGA0)),
+    )
 
     def torque(t, state, params):
         return (1.0 + jnp.sin(3.0 * t)) * problems.heavy(t, state, params)
@@ -105,16 +116,31 @@ def test_damped_splitting_is_of_order_two():
         return problems.heavy(t, state, params) + 0.5 * jnp.sin(3 * t) * jnp.ones(3)
 
     body = jq.Body(jnp.array([[0.9, 0.1, -0.2], [0.1, 1.1, 0.05], [-0.2, 0.05, 1.3]]))
-    reference = problems.marcher(jq.rkmk6, jq.torques.total(torque, jq.torques.drag(damping)))(body, START, 0.0, 2.0, 400)
-    march, steps = problems.marcher(damped(jq.symmetric_top, damping), torque), np.array([40, 80, 160])
-    errors = np.array([np.abs(jq.mechanics.local(reference, march(body, START, 0.0, 2.0, n))) for n in steps])
+    reference = problems.marcher(jq.rkmk6, jq.torques.total(torque, jq.torques.drag(damping)))(
+        body, START, 0.0, 2.0, 400
+    )
+    march, steps = (
+        problems.marcher(damped(jq.symmetric_top, damping), torque),
+        np.array([40, 80, 160]),
+    )
+    errors = np.array(
+        [np.abs(jq.mechanics.local(reference, march(body, START, 0.0, 2.0, n))) for n in steps]
+    )
     for part in (errors[:, :3], errors[:, 3:]):
         assert abs(problems.slope(steps, np.linalg.norm(part, axis=1)) - 2) < 0.1
     free = jax.jit(
-        lambda: jq.rollout(damped(jq.symmetric_top, jnp.array([0.3, 0.3, 0.5])), TOP, jq.torques.zero, START, jq.grid(0.0, 0.5, 40))
+        lambda: jq.rollout(
+            damped(jq.symmetric_top, jnp.array([0.3, 0.3, 0.5])),
+            TOP,
+            jq.torques.zero,
+            START,
+            jq.grid(0.0, 0.5, 40),
+        )
     )
     spin = free().state.omega[:, 2]
-    np.testing.assert_allclose(spin, START.omega[2] * np.exp(-0.5 * 0.5 * np.arange(41)), rtol=1e-13)  # exact at any step
+    np.testing.assert_allclose(
+        spin, START.omega[2] * np.exp(-0.5 * 0.5 * np.arange(41)), rtol=1e-13
+    )  # exact at any step
 
 
 @pytest.mark.parametrize("name", some(REVERSIBLE))
@@ -149,8 +175,15 @@ CONSERVING = [name for name, scheme in jq.SCHEMES.items() if "momentum" in schem
 def test_momentum_over_a_hundred_thousand_steps(name):
     """The spatial momentum of the free body; its vertical part and that about the axis, for a heavy symmetric top."""
     step, steps = jq.SCHEMES[name].step, 100_000
-    for body, torque, vertical in [(body_of(name), jq.torques.zero, False), (TOP, problems.heavy, True)]:
-        run = jax.jit(lambda b=body, t=torque: jq.rollout(step, b, t, START, jq.grid(0.0, 0.02, steps), save_every=1000).state)
+    for body, torque, vertical in [
+        (body_of(name), jq.torques.zero, False),
+        (TOP, problems.heavy, True),
+    ]:
+        run = jax.jit(
+            lambda b=body, t=torque: (
+                jq.rollout(step, b, t, START, jq.grid(0.0, 0.02, steps), save_every=1000).state
+            )
+        )
         momentum = np.asarray(jax.vmap(lambda s, b=body: jq.mechanics.momentum(b, s))(run()))
         drift = np.abs(momentum - momentum[0])[:, 2 if vertical else slice(None)]
         assert drift.max() < 1e-10, (name, vertical, drift.max())
@@ -160,7 +193,13 @@ def test_momentum_over_a_hundred_thousand_steps(name):
 def test_simo_wong_holds_the_energy_of_linear_potentials():
     step, steps = jq.simo_wong, 100_000
     for body in (TOP, problems.reference_body()):
-        run = jax.jit(lambda b=body: jq.rollout(step, b, problems.heavy, START, jq.grid(0.0, 0.02, steps), save_every=1000).state)
+        run = jax.jit(
+            lambda b=body: (
+                jq.rollout(
+                    step, b, problems.heavy, START, jq.grid(0.0, 0.02, steps), save_every=1000
+                ).state
+            )
+        )
         states = run()
         height = np.asarray(jax.vmap(jq.quaternion.to_matrix)(states.q))[:, 2, 2]
         energy = np.asarray(jax.vmap(lambda s, b=body: jq.mechanics.energy(b, s))(states)) + height
@@ -188,7 +227,11 @@ def test_bm4_refuses_an_asymmetric_body():
     def checked(moments):
         body, grid = jq.Body.from_principal(moments), jq.grid(0.0, 0.1, 3)
         return jax.experimental.checkify.checkify(
-            lambda: jq.rollout(jq.symmetric_top_bm4, body, problems.heavy, START, grid, check=True).state
+            lambda: (
+                jq.rollout(
+                    jq.symmetric_top_bm4, body, problems.heavy, START, grid, check=True
+                ).state
+            )
         )()
 
     error, _ = checked(jnp.array([0.6, 0.6, 1.0]))
@@ -199,38 +242,82 @@ def test_bm4_refuses_an_asymmetric_body():
 
 @pytest.mark.slow
 def test_traced_asymmetric_body_brings_bm4_down_to_order_two():
-    reference = problems.marcher(jq.no_squish_kl6, problems.heavy)(problems.reference_body(), START, 0.0, 1.0, 200)
+    reference = problems.marcher(jq.no_squish_kl6, problems.heavy)(
+        problems.reference_body(), START, 0.0, 1.0, 200
+    )
     march = problems.marcher(jq.symmetric_top_bm4, problems.heavy)
     steps = np.array([20, 40, 80])
-    errors = np.array([float(angles(march(problems.reference_body(), START, 0.0, 1.0, n).q, reference.q)) for n in steps])
+    errors = np.array(
+        [
+            float(angles(march(problems.reference_body(), START, 0.0, 1.0, n).q, reference.q))
+            for n in steps
+        ]
+    )
     assert abs(problems.slope(steps, errors) - 2) < 0.2
 
 
-@pytest.mark.parametrize("name", ["simo_wong", *(pytest.param(name, marks=pytest.mark.slow) for name in ("lgvi", "lie_midpoint"))])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "simo_wong",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("lgvi", "lie_midpoint")),
+    ],
+)
 def test_a_step_too_long_is_nan_in_that_member_alone(name):
     """Newton's method does not reach rounding within its steps: NaN, and the other members are as if alone."""
     step = jq.SCHEMES[name].step
     starts = jax.tree.map(lambda x: jnp.stack([x, x, x]), START)
     starts = starts._replace(omega=starts.omega * jnp.array([[1.0], [300.0], [0.5]]))
-    together = jax.vmap(lambda s: step(problems.reference_body(), problems.heavy, 0.0, s, 0.05, None))(starts)
+    together = jax.vmap(
+        lambda s: step(problems.reference_body(), problems.heavy, 0.0, s, 0.05, None)
+    )(starts)
     assert np.isnan(together.q[1]).any()
     for k in (0, 2):
-        alone = step(problems.reference_body(), problems.heavy, 0.0, jax.tree.map(lambda x, k=k: x[k], starts), 0.05, None)
+        alone = step(
+            problems.reference_body(),
+            problems.heavy,
+            0.0,
+            jax.tree.map(lambda x, k=k: x[k], starts),
+            0.05,
+            None,
+        )
         np.testing.assert_allclose(together.q[k], alone.q, rtol=0, atol=1e-15)
-    rest = step(problems.reference_body(), jq.torques.zero, 0.0, jq.State(START.q, jnp.zeros(3)), 0.05, None)
+    rest = step(
+        problems.reference_body(), jq.torques.zero, 0.0, jq.State(START.q, jnp.zeros(3)), 0.05, None
+    )
     np.testing.assert_array_equal(rest.omega, np.zeros(3))
 
 
-@pytest.mark.parametrize("name", ["simo_wong", *(pytest.param(name, marks=pytest.mark.slow) for name in ("lgvi", "lie_midpoint"))])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "simo_wong",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("lgvi", "lie_midpoint")),
+    ],
+)
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64], ids=["float32", "float64"])
 def test_a_step_from_rest_or_to_rest_is_solved(name, dtype):
     """Whatever vanishes: the rate before or after, the torque at the start, at the middle or at the end, or a sum of these."""
-    body, h = jq.Body(jnp.array([[0.9, 0.1, -0.2], [0.1, 1.1, 0.05], [-0.2, 0.05, 1.3]], dtype)), 0.02
+    body, h = (
+        jq.Body(jnp.array([[0.9, 0.1, -0.2], [0.1, 1.1, 0.05], [-0.2, 0.05, 1.3]], dtype)),
+        0.02,
+    )
     torque = lambda t, state, tau: jnp.where(t <= 0, tau[0], jnp.where(t < h, tau[1], tau[2]))
-    step = jax.jit(jax.vmap(lambda state, tau: jq.SCHEMES[name].step(body, torque, 0.0, state, h, tau)))
+    step = jax.jit(
+        jax.vmap(lambda state, tau: jq.SCHEMES[name].step(body, torque, 0.0, state, h, tau))
+    )
     omega, direction = jax.random.normal(jax.random.key(4), (2, 20, 3), dtype)
     braked = [(omega, -omega @ body.inertia / h, [share] * 3) for share in (0.5, 1.0, 2.0)]
-    pushes = ([1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 0], [1, 0, -1], [0, 1, 1], [1, 1, 1], [0, 0, 0])
+    pushes = (
+        [1, 0, 0],
+        [0, 1, 0],
+        [0, 0, 1],
+        [1, 1, 0],
+        [1, 0, -1],
+        [0, 1, 1],
+        [1, 1, 1],
+        [0, 0, 0],
+    )
     pushed = [(jnp.zeros_like(omega), direction, push) for push in pushes]
     for rate, tau, times in braked + pushed:
         schedule = tau[:, None] * jnp.array(times, dtype)[None, :, None]
@@ -245,7 +332,9 @@ def test_principal_axes_of_a_full_inertia():
     rng = np.random.default_rng(2)
     bodies = jax.vmap(jq.Body.random)(jax.random.split(jax.random.key(1), 50))
     moments, axes = jax.jit(jax.vmap(lambda body: body.principal()))(bodies)
-    np.testing.assert_allclose(np.sort(moments, axis=1), np.linalg.eigvalsh(bodies.inertia), rtol=1e-14)
+    np.testing.assert_allclose(
+        np.sort(moments, axis=1), np.linalg.eigvalsh(bodies.inertia), rtol=1e-14
+    )
     again = jax.vmap(jq.Body.from_principal)(moments, axes)
     np.testing.assert_allclose(again.inertia, bodies.inertia, rtol=0, atol=1e-14)
     for moments in ([1.0, 1.0, 1.5], [0.7, 0.7, 0.7], [1.5, 1.0, 1.0]):
@@ -253,6 +342,8 @@ def test_principal_axes_of_a_full_inertia():
         body = jq.Body(jq.Body.from_principal(jnp.array(moments), turn).inertia)
         got, axes = body.principal()
         np.testing.assert_allclose(np.sort(got), np.sort(moments), rtol=1e-14)
-        np.testing.assert_allclose(jq.Body.from_principal(got, axes).inertia, body.inertia, rtol=0, atol=1e-14)
+        np.testing.assert_allclose(
+            jq.Body.from_principal(got, axes).inertia, body.inertia, rtol=0, atol=1e-14
+        )
     kept, _ = jq.Body(jnp.diag(jnp.array([1.0, 0.6, 0.8]))).principal()
     np.testing.assert_array_equal(kept, [1.0, 0.6, 0.8])

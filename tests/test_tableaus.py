@@ -7,7 +7,17 @@ import numpy as np
 import pytest
 
 from jaxquat.schemes import tableaus
-from jaxquat.schemes.tableaus import BUTCHER6, DORMAND_PRINCE5, EULER, HEUN, KUTTA3, MIDPOINT, RK4, RK4_38, tableau
+from jaxquat.schemes.tableaus import (
+    BUTCHER6,
+    DORMAND_PRINCE5,
+    EULER,
+    HEUN,
+    KUTTA3,
+    MIDPOINT,
+    RK4,
+    RK4_38,
+    tableau,
+)
 
 ALL = {
     "EULER": (EULER, 1),
@@ -27,7 +37,9 @@ def final_error(method, steps):
     def slope(t, y):
         shift = np.array([np.sin(t), np.cos(t), t])
         d = y - shift
-        return np.array([np.cos(t), -np.sin(t), 1.0]) + np.array([d[1] * y[2] - d[0], d[2] * y[0] ** 2 + d[0], d[0] * y[1] - d[1]])
+        return np.array([np.cos(t), -np.sin(t), 1.0]) + np.array(
+            [d[1] * y[2] - d[0], d[2] * y[0] ** 2 + d[0], d[0] * y[1] - d[1]]
+        )
 
     a = np.zeros((len(method.b), len(method.b)))
     for i, row in enumerate(method.a):
@@ -70,15 +82,21 @@ def test_a_perturbed_coefficient_is_refused(name):
     """A weight alone breaks sum b = 1; moving weight between stages, or within a row of a, breaks a later condition."""
     method, order = ALL[name]
     b = (method.b[0] + 1e-9, *method.b[1:])
-    with pytest.raises(ValueError, match=re.escape("b: wanted 1.0 for the order-1 condition of tree ()")):
+    with pytest.raises(
+        ValueError, match=re.escape("b: wanted 1.0 for the order-1 condition of tree ()")
+    ):
         tableau(method.a, b, method.c, order)
     if order > 1:
         b = (method.b[0] + 1e-9, *method.b[1:-1], method.b[-1] - 1e-9)
-        with pytest.raises(ValueError, match=r"b: wanted 0\.5 for the order-2 condition of tree \(\(\),\), got"):
+        with pytest.raises(
+            ValueError, match=r"b: wanted 0\.5 for the order-2 condition of tree \(\(\),\), got"
+        ):
             tableau(method.a, b, method.c, order)
     if order > 2:
         last = (method.a[-1][0] + 1e-6, method.a[-1][1] - 1e-6, *method.a[-1][2:])
-        with pytest.raises(ValueError, match=r"b: wanted .* for the order-[3456] condition of tree .*, got"):
+        with pytest.raises(
+            ValueError, match=r"b: wanted .* for the order-[3456] condition of tree .*, got"
+        ):
             tableau((*method.a[:-1], last), method.b, method.c, order)
 
 
@@ -92,7 +110,12 @@ def test_a_higher_order_than_there_is_is_refused(name):
 @pytest.mark.parametrize(
     ("a", "b", "c", "message"),
     [
-        (((0.5, 0.0),), (0.0, 1.0), (0.5,), "a: wanted 1 rows of 1, 2, ... entries (b has 2), got [2]"),
+        (
+            ((0.5, 0.0),),
+            (0.0, 1.0),
+            (0.5,),
+            "a: wanted 1 rows of 1, 2, ... entries (b has 2), got [2]",
+        ),
         ((), (0.0, 1.0), (0.5,), "a: wanted 1 rows of 1, 2, ... entries (b has 2), got []"),
         (((0.5,),), (0.0, 1.0), (), "c: wanted 1 nodes, got 0"),
         (((0.5,),), (0.0, 1.0), (0.6,), "c: wanted the row sums of a, got 0.6 for the row (0.5,)"),

@@ -22,14 +22,18 @@ INERTIA = np.array([[0.6, 0.1, -0.2], [0.1, 1.0, 0.05], [-0.2, 0.05, 1.3]])
 
 
 def over_states(torque, t=0.7, params=None):
-    return np.asarray(jax.jit(jax.vmap(lambda state: torque(jnp.asarray(t), state, params)))(STATES))
+    return np.asarray(
+        jax.jit(jax.vmap(lambda state: torque(jnp.asarray(t), state, params)))(STATES)
+    )
 
 
 def from_potential(potential):
     """Torque in body axes: - d/dv U(q exp v) at v = 0."""
 
     def torque(t, state, params):
-        return -jax.grad(lambda v: potential(quaternion.multiply(state.q, quaternion.exp(v))))(jnp.zeros(3))
+        return -jax.grad(lambda v: potential(quaternion.multiply(state.q, quaternion.exp(v))))(
+            jnp.zeros(3)
+        )
 
     return over_states(torque)
 
@@ -37,7 +41,9 @@ def from_potential(potential):
 def test_heavy_top_is_the_gradient_of_its_potential():
     weight, offset = 3.2, jnp.array([0.1, -0.4, 0.9])
     wanted = from_potential(lambda q: weight * quaternion.rotate(q, offset)[2])
-    np.testing.assert_allclose(over_states(torques.heavy_top(weight, offset)), wanted, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(
+        over_states(torques.heavy_top(weight, offset)), wanted, rtol=0, atol=1e-14
+    )
 
 
 def test_heavy_top_by_hand():
@@ -56,7 +62,9 @@ def test_magnetic_is_the_gradient_of_its_energy():
     got = over_states(torques.magnetic(dipole, field))
     wanted = from_potential(lambda q: -jnp.sum(quaternion.rotate(q, dipole) * field(0.7)))
     np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-14)
-    np.testing.assert_allclose(got, np.cross(dipole, ROTATIONS.inv().apply(np.array(field(0.7)))), rtol=0, atol=1e-14)
+    np.testing.assert_allclose(
+        got, np.cross(dipole, ROTATIONS.inv().apply(np.array(field(0.7)))), rtol=0, atol=1e-14
+    )
 
 
 # Gravity gradient
@@ -69,7 +77,9 @@ def cube_of_masses(size):
     places = size * np.array([[1.0, 0.2, 0.1], [0.1, 1.5, -0.3], [0.0, -0.4, 0.7], [0.5, 0.5, 0.5]])
     places, masses = np.concatenate([places, -places]), np.tile([1.0, 0.7, 2.0, 0.4], 2)
     square = np.sum(places**2, axis=-1)
-    inertia = np.einsum("n,n,ij->ij", masses, square, np.eye(3)) - np.einsum("n,ni,nj->ij", masses, places, places)
+    inertia = np.einsum("n,n,ij->ij", masses, square, np.eye(3)) - np.einsum(
+        "n,ni,nj->ij", masses, places, places
+    )
     mu = 5.0
     arms = ROTATIONS.as_matrix() @ places.T  # (N, 3, 8), world
     away = PLACE[:, None] + arms
@@ -104,7 +114,9 @@ def test_gravity_gradient_in_an_orbit_of_the_earth():
         body = jq.Body.from_principal(jnp.array([1.0, 2.0, 2.5], dtype))
         place = jnp.array([1.0, 0, 1.0], dtype) * jnp.asarray(radius / np.sqrt(2), dtype)
         state = jq.State(jnp.array([1.0, 0, 0, 0], dtype), jnp.zeros(3, dtype))
-        got = torques.gravity_gradient(body, lambda t, place=place: place)(jnp.asarray(0.0, dtype), state, None)
+        got = torques.gravity_gradient(body, lambda t, place=place: place)(
+            jnp.asarray(0.0, dtype), state, None
+        )
         assert got.dtype == dtype
         wanted = 1.5 * 3.986004418e14 / radius**3 * (1.0 - 2.5)
         np.testing.assert_allclose(got, [0, wanted, 0], rtol=tolerance, atol=0)
@@ -116,18 +128,28 @@ def test_gravity_gradient_in_an_orbit_of_the_earth():
 def test_drag():
     matrix = np.array([[1.0, 0.2, 0], [0.2, 2.0, 0.3], [0, 0.3, 3.0]])
     diagonal = jnp.array([1.0, 2, 3])
-    np.testing.assert_allclose(over_states(torques.drag(diagonal)), -OMEGA * np.asarray(diagonal), rtol=1e-15)
-    np.testing.assert_allclose(over_states(torques.drag(matrix)), -OMEGA @ matrix, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(
+        over_states(torques.drag(diagonal)), -OMEGA * np.asarray(diagonal), rtol=1e-15
+    )
+    np.testing.assert_allclose(
+        over_states(torques.drag(matrix)), -OMEGA @ matrix, rtol=0, atol=1e-14
+    )
 
 
 def test_in_world_turns_a_world_torque_into_the_body():
-    got = over_states(torques.in_world(lambda t, state, params: t * params + state.omega), params=jnp.array([1.0, 2, 3]))
+    got = over_states(
+        torques.in_world(lambda t, state, params: t * params + state.omega),
+        params=jnp.array([1.0, 2, 3]),
+    )
     wanted = ROTATIONS.inv().apply(0.7 * np.array([1.0, 2, 3]) + OMEGA)
     np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-14)
 
 
 def test_total_is_the_sum_and_passes_everything_on():
-    top, drag = torques.heavy_top(2.0, jnp.array([0.0, 0.1, 0.3])), torques.drag(jnp.array([1.0, 2, 3]))
+    top, drag = (
+        torques.heavy_top(2.0, jnp.array([0.0, 0.1, 0.3])),
+        torques.drag(jnp.array([1.0, 2, 3])),
+    )
     own = lambda t, state, params: params * t
     got = over_states(torques.total(top, drag, own), params=jnp.array([5.0, 0, 1]))
     wanted = over_states(top) + over_states(drag) + 0.7 * np.array([5.0, 0, 1])
@@ -152,11 +174,17 @@ def test_a_plant_beside_a_controller():
     """``held`` is the command, leaves ignore it, a user's own torque takes it, ``in_world`` passes it on."""
     plant = torques.total(torques.held, torques.drag(DAMPING), torques.in_world(wind))
     command = jnp.array([-1.0, 0.5, 0.2])
-    wanted = command - DAMPING * ONE.omega + ROTATIONS[0].inv().apply(np.array(0.5 * PUSH + command))
+    wanted = (
+        command - DAMPING * ONE.omega + ROTATIONS[0].inv().apply(np.array(0.5 * PUSH + command))
+    )
     np.testing.assert_allclose(plant(0.5, ONE, None, command), wanted, rtol=0, atol=1e-15)
-    controller = jq.Controller(lambda start, params: (), lambda t, state, memory, params, value: (params, memory))
+    controller = jq.Controller(
+        lambda start, params: (), lambda t, state, memory, params, value: (params, memory)
+    )
     body = jq.Body(INERTIA)
-    path = jq.rollout(jq.lie_euler, body, plant, ONE, jq.grid(0.5, 0.01, 1), command, controller=controller)
+    path = jq.rollout(
+        jq.lie_euler, body, plant, ONE, jq.grid(0.5, 0.01, 1), command, controller=controller
+    )
     step = jq.lie_euler(body, lambda t, state, params: jnp.asarray(wanted), 0.5, ONE, 0.01, None)
     np.testing.assert_allclose(path.state.omega[-1], step.omega, rtol=0, atol=1e-15)
 
@@ -168,7 +196,9 @@ def test_aux_states_move_through_sums_and_the_world():
     def wheels(t, state, params):
         return PUSH, {"a": jnp.array([1.0, t])}
 
-    tau, rates = torques.total(torques.drag(DAMPING), wheels, torques.in_world(wheels), torques.zero)(0.5, state, None)
+    tau, rates = torques.total(
+        torques.drag(DAMPING), wheels, torques.in_world(wheels), torques.zero
+    )(0.5, state, None)
     wanted = PUSH - DAMPING * ONE.omega + ROTATIONS[0].inv().apply(np.array(PUSH))
     np.testing.assert_allclose(tau, wanted, rtol=0, atol=1e-15)
     np.testing.assert_array_equal(rates["a"], [2.0, 1.0])
@@ -205,15 +235,23 @@ def test_torques_of_the_wrong_kind_are_named(torque, given, error, message):
 def test_torques_have_names_for_errors():
     state = ONE._replace(aux=jnp.zeros(2))
     for torque, name in (
-        (torques.total(torques.zero, torques.drag(DAMPING), torques.in_world(pushing)), "total(zero, drag, in_world(pushing))"),
+        (
+            torques.total(torques.zero, torques.drag(DAMPING), torques.in_world(pushing)),
+            "total(zero, drag, in_world(pushing))",
+        ),
         (torques.gravity_gradient(jq.Body(INERTIA), lambda t: PUSH), "gravity_gradient"),
         (torques.heavy_top(1.0, PUSH), "heavy_top"),
         (torques.magnetic(PUSH, lambda t: PUSH), "magnetic"),
     ):
-        with pytest.raises(TypeError, match="^" + re.escape(f"torque {name}: wanted (torque, d aux/dt)")):
+        with pytest.raises(
+            TypeError, match="^" + re.escape(f"torque {name}: wanted (torque, d aux/dt)")
+        ):
             jq.mechanics.evaluate(torque, 0.0, state, None)
     bad = torques.total(lambda t, s, p: (PUSH, PUSH))
-    with pytest.raises(ValueError, match=r"^torque <lambda>: wanted d aux/dt like state.aux, float64\[2\], got float64\[3\]"):
+    with pytest.raises(
+        ValueError,
+        match=r"^torque <lambda>: wanted d aux/dt like state.aux, float64\[2\], got float64\[3\]",
+    ):
         bad(0.0, state, None)
 
 
@@ -245,7 +283,12 @@ def test_gradients_flow_to_what_the_factories_hold():
         )
         return jnp.sum(held(jnp.asarray(0.0), state, None) ** 2)
 
-    arguments = (jnp.asarray(2.0), jnp.array([0.1, 0.2, 0.3]), jnp.array([1.0, 2, 3]), jnp.asarray(INERTIA))
+    arguments = (
+        jnp.asarray(2.0),
+        jnp.array([0.1, 0.2, 0.3]),
+        jnp.array([1.0, 2, 3]),
+        jnp.asarray(INERTIA),
+    )
     for gradient in jax.jit(jax.grad(squared, argnums=(0, 1, 2, 3)))(*arguments):
         assert np.isfinite(gradient).all()
         assert np.abs(gradient).max() > 0

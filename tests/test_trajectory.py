@@ -21,7 +21,11 @@ GAINS = {"stiffness": jnp.array(2.0), "damping": jnp.array(0.8)}
 
 def law(t, state, gains):
     """A torque of time, attitude and rate."""
-    return -gains["stiffness"] * state.q[0] * state.q[1:] - gains["damping"] * state.omega + 0.3 * jnp.sin(2 * t + jnp.arange(3.0))
+    return (
+        -gains["stiffness"] * state.q[0] * state.q[1:]
+        - gains["damping"] * state.omega
+        + 0.3 * jnp.sin(2 * t + jnp.arange(3.0))
+    )
 
 
 def loop(step, torque, start, t0, dt, steps, params):
@@ -37,7 +41,9 @@ def assert_close(a, b, ulp=100):
     for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
         assert x.dtype == y.dtype
         eps = jnp.finfo(x.dtype).eps if jnp.issubdtype(x.dtype, jnp.floating) else 0
-        np.testing.assert_allclose(x, y, rtol=0, atol=ulp * eps * max(1.0, np.abs(y).max(initial=0)))
+        np.testing.assert_allclose(
+            x, y, rtol=0, atol=ulp * eps * max(1.0, np.abs(y).max(initial=0))
+        )
 
 
 def test_scan_is_the_python_loop_with_jit_and_without():
@@ -88,7 +94,9 @@ def test_the_step_is_traced_a_fixed_number_of_times():
             return law(t, state, params)
 
         jax.make_jaxpr(
-            lambda s, steps=steps, torque=torque: jq.rollout(jq.rkmk4, BODY, torque, s, jq.grid(0.0, 0.1, steps), GAINS)
+            lambda s, steps=steps, torque=torque: jq.rollout(
+                jq.rkmk4, BODY, torque, s, jq.grid(0.0, 0.1, steps), GAINS
+            )
         )(START)
         counts.append(len(calls))
     assert counts[0] == counts[1] == 4
@@ -107,9 +115,15 @@ def test_times_come_from_the_index(dtype):
 
     start = jax.tree.map(lambda x: x.astype(dtype), START)
     body = jq.Body(BODY.inertia.astype(dtype))
-    path = jax.jit(lambda: jq.rollout(step, body, jq.torques.zero, start, jq.grid(0.0, 1e-3, 100_000), save_every=100))()
+    path = jax.jit(
+        lambda: jq.rollout(
+            step, body, jq.torques.zero, start, jq.grid(0.0, 1e-3, 100_000), save_every=100
+        )
+    )()
     asked = np.asarray(path.state.omega[1:, 0])
-    np.testing.assert_allclose(asked, 1e-3 * (np.arange(1, 1001) * 100 - 1), rtol=2 * np.finfo(dtype).eps)
+    np.testing.assert_allclose(
+        asked, 1e-3 * (np.arange(1, 1001) * 100 - 1), rtol=2 * np.finfo(dtype).eps
+    )
     assert path.t.dtype == dtype
 
 
@@ -123,11 +137,27 @@ def test_times_without_a_dtype():
     np.testing.assert_array_equal(narrow.times(), narrow.times(jnp.float32))
 
 
-DIVISORS = [(1, 1), (1, 4), (3, 1), (4, 4), (2, 6), (6, 2), (4, 6), (6, 4), (12, 12), (1, 12), (12, 1), (12, 8)]
+DIVISORS = [
+    (1, 1),
+    (1, 4),
+    (3, 1),
+    (4, 4),
+    (2, 6),
+    (6, 2),
+    (4, 6),
+    (6, 4),
+    (12, 12),
+    (1, 12),
+    (12, 1),
+    (12, 8),
+]
 INTEGRATOR = jq.Controller(
     init=lambda start, params: {"sum": jnp.zeros(3), "calls": jnp.asarray(0)},
     update=lambda t, state, memory, params, noise: (
-        -params["stiffness"] * state.q[1:] + 0.1 * memory["sum"] + 0.01 * jnp.cos(t) + (0.0 if noise is None else noise),
+        -params["stiffness"] * state.q[1:]
+        + 0.1 * memory["sum"]
+        + 0.01 * jnp.cos(t)
+        + (0.0 if noise is None else noise),
         {"sum": memory["sum"] - state.omega, "calls": memory["calls"] + 1},
     ),
 )
@@ -144,28 +174,51 @@ def sampled_loop(step, inputs, sample_every, save_every, steps, dt, controller):
     for k in range(steps):
         if k % sample_every == 0:
             value = None if inputs is None else inputs[k // sample_every]
-            held, memory = controller.update(k * dt, state, memory, GAINS, value) if controller else (value, memory)
+            held, memory = (
+                controller.update(k * dt, state, memory, GAINS, value)
+                if controller
+                else (value, memory)
+            )
         if k % save_every == 0:
             states.append(state)
             commands.append(held)
         state = step(held, k * dt, state)
-    return jax.tree.map(lambda *x: jnp.stack(x), *states, state), jnp.stack([*commands, held]), memory
+    return (
+        jax.tree.map(lambda *x: jnp.stack(x), *states, state),
+        jnp.stack([*commands, held]),
+        memory,
+    )
 
 
 @functools.cache
 def compiled_step():
-    return jax.jit(lambda held, t, state: jq.rkmk2(BODY, lambda t, s, p: held_law(t, s, p, held), t, state, 0.05, GAINS))
+    return jax.jit(
+        lambda held, t, state: jq.rkmk2(
+            BODY, lambda t, s, p: held_law(t, s, p, held), t, state, 0.05, GAINS
+        )
+    )
 
 
 @pytest.mark.parametrize(("sample_every", "save_every"), DIVISORS)
 @pytest.mark.parametrize("kind", ["controller", "controller and inputs", "inputs"])
 def test_sampling_and_saving(kind, sample_every, save_every):
     steps = 24
-    inputs = 0.2 * jax.random.normal(jax.random.key(3), (steps // sample_every, 3)) if "inputs" in kind else None
+    inputs = (
+        0.2 * jax.random.normal(jax.random.key(3), (steps // sample_every, 3))
+        if "inputs" in kind
+        else None
+    )
     controller = INTEGRATOR if "controller" in kind else None
-    options = {"controller": controller, "inputs": inputs, "sample_every": sample_every, "save_every": save_every}
+    options = {
+        "controller": controller,
+        "inputs": inputs,
+        "sample_every": sample_every,
+        "save_every": save_every,
+    }
     path = jq.rollout(jq.rkmk2, BODY, held_law, START, jq.grid(0.0, 0.05, steps), GAINS, **options)
-    states, commands, memory = sampled_loop(compiled_step(), inputs, sample_every, save_every, steps, 0.05, controller)
+    states, commands, memory = sampled_loop(
+        compiled_step(), inputs, sample_every, save_every, steps, 0.05, controller
+    )
     assert_close((path.state, path.command, path.memory), (states, commands, memory))
     np.testing.assert_allclose(path.t, 0.05 * np.arange(0, steps + 1, save_every), rtol=1e-15)
     if controller:
@@ -173,49 +226,93 @@ def test_sampling_and_saving(kind, sample_every, save_every):
 
 
 @pytest.mark.parametrize(
-    "kind", ["torque", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("controller", "reversible", "check"))]
+    "kind",
+    [
+        "torque",
+        *(
+            pytest.param(kind, marks=pytest.mark.slow)
+            for kind in ("controller", "reversible", "check")
+        ),
+    ],
 )
 def test_what_save_makes_of_the_rows(kind):
     """The same as that of the whole path; the last row stays."""
     sampled = {"controller": INTEGRATOR, "sample_every": 6} if kind == "controller" else {}
-    options = {"save_every": 4, "checkpoint": "reversible" if kind == "reversible" else "none", "check": kind == "check", **sampled}
-    torque = {"controller": held_law, "reversible": lambda t, state, gains: gains["stiffness"] * state.q[1:]}.get(kind, law)
+    options = {
+        "save_every": 4,
+        "checkpoint": "reversible" if kind == "reversible" else "none",
+        "check": kind == "check",
+        **sampled,
+    }
+    torque = {
+        "controller": held_law,
+        "reversible": lambda t, state, gains: gains["stiffness"] * state.q[1:],
+    }.get(kind, law)
     step = jq.lie_midpoint if kind == "reversible" else jq.rkmk2
 
     def save(t, state, gains, *held):
-        return {"power": state.omega @ torque(t, state, gains, *held), "late": t > 0.5, "time": t, "one": 1}
+        return {
+            "power": state.omega @ torque(t, state, gains, *held),
+            "late": t > 0.5,
+            "time": t,
+            "one": 1,
+        }
 
     def run(save, gains):
-        return jq.rollout(step, BODY, torque, START, jq.grid(0.0, 0.05, 24), gains, save=save, **options)
+        return jq.rollout(
+            step, BODY, torque, START, jq.grid(0.0, 0.05, 24), gains, save=save, **options
+        )
 
     if kind == "check":
         run = lambda save, gains, run=run: checkify.checkify(lambda: run(save, gains))()[1]
     whole, path = run(None, GAINS), run(save, GAINS)
-    rows = [jax.tree.map(lambda x, k=k: x[k], (whole.t, whole.state, whole.command)) for k in range(7)]
-    wanted = [save(t, state, GAINS, *([command] if kind == "controller" else [])) for t, state, command in rows]
+    rows = [
+        jax.tree.map(lambda x, k=k: x[k], (whole.t, whole.state, whole.command)) for k in range(7)
+    ]
+    wanted = [
+        save(t, state, GAINS, *([command] if kind == "controller" else []))
+        for t, state, command in rows
+    ]
     assert_close(path.saved, jax.tree.map(lambda *x: jnp.stack(x), *wanted))
     assert_close((path.t, path.memory), (whole.t, whole.memory))
-    assert_close((path.state, path.command), jax.tree.map(lambda x: x[-1:], (whole.state, whole.command)))
+    assert_close(
+        (path.state, path.command), jax.tree.map(lambda x: x[-1:], (whole.state, whole.command))
+    )
     assert whole.saved == ()
     with pytest.raises(ValueError, match="path: wanted the states of all rows"):
         path.at(0.1)
     by_rows = lambda gains: jnp.sum(jax.vmap(lambda t, *row: save(t, row[0], gains, *row[1:])["power"])(
         whole.t, run(None, gains).state, *([run(None, gains).command] if sampled else [])))  # fmt: skip
-    assert_close(jax.grad(lambda gains: jnp.sum(run(save, gains).saved["power"]))(GAINS), jax.grad(by_rows)(GAINS), 1000)
+    assert_close(
+        jax.grad(lambda gains: jnp.sum(run(save, gains).saved["power"]))(GAINS),
+        jax.grad(by_rows)(GAINS),
+        1000,
+    )
 
 
-def final_loss(gains, start=START, checkpoint="none", steps=1000, dt=0.01, body=BODY, t0=0.0, step=jq.rkmk4):
+def final_loss(
+    gains, start=START, checkpoint="none", steps=1000, dt=0.01, body=BODY, t0=0.0, step=jq.rkmk4
+):
     grid = jq.grid(t0, dt, steps)
     path = jq.rollout(step, body, law, start, grid, gains, save_every=steps, checkpoint=checkpoint)
     end = jax.tree.map(lambda x: x[-1], path.state)
-    return jq.quaternion.squared_distance(end.q, jnp.array([1.0, 0, 0, 0])) + jnp.sum(end.omega * jnp.array([1.0, 2.0, -1.0]))
+    return jq.quaternion.squared_distance(end.q, jnp.array([1.0, 0, 0, 0])) + jnp.sum(
+        end.omega * jnp.array([1.0, 2.0, -1.0])
+    )
 
 
 def everything(vector, body_of, step):
     """The loss after 1000 steps as a function of gains, start (tangent), inertia, dt and t0, packed into one vector."""
     gains, delta, theta, dt, t0 = vector[:2], vector[2:8], vector[8:-2], vector[-2], vector[-1]
     start = jq.mechanics.retract(START, delta)
-    return final_loss({"stiffness": gains[0], "damping": gains[1]}, start, dt=dt, t0=t0, body=body_of(theta), step=step)
+    return final_loss(
+        {"stiffness": gains[0], "damping": gains[1]},
+        start,
+        dt=dt,
+        t0=t0,
+        body=body_of(theta),
+        step=step,
+    )
 
 
 def principal(theta):
@@ -246,41 +343,63 @@ def test_gradient_through_a_thousand_steps(name, kind):
     loss = functools.partial(everything, body_of=body_of, step=jq.SCHEMES[name].step)
     point = jnp.concatenate([jnp.array([2.0, 0.8]), jnp.zeros(6), theta, jnp.array([0.01, 0.2])])
     value = jax.jit(jax.vmap(loss))
-    h = 1e-3 * jnp.where(jnp.arange(point.size) == point.size - 2, 0.01, 1.0)  # the end time is 1000 dt
+    h = 1e-3 * jnp.where(
+        jnp.arange(point.size) == point.size - 2, 0.01, 1.0
+    )  # the end time is 1000 dt
     offsets = jnp.array([-2.0, -1.0, 1.0, 2.0])
     shifted = point[None] + (offsets[:, None, None] * jnp.diag(h)[None]).reshape(-1, point.size)
     low2, low, high, high2 = value(shifted).reshape(4, -1)
     central = (low2 - 8 * low + 8 * high - high2) / (12 * h)
     for mode in (jax.jacfwd, jax.grad):
         gradient = jax.jit(mode(loss))(point)
-        np.testing.assert_allclose(gradient, central, rtol=1e-6, atol=1e-6 * np.abs(central).max() * 1e-2)
+        np.testing.assert_allclose(
+            gradient, central, rtol=1e-6, atol=1e-6 * np.abs(central).max() * 1e-2
+        )
 
 
 def cheap(body, torque, t, state, dt, params):
     """A step that compiles fast, for what does not depend on the scheme."""
     omega_dot, _ = jq.mechanics.derivative(body, torque, t, state, params)
-    return jq.State(jq.quaternion.normalize(state.q.at[1:].add(0.5 * dt * state.omega)), state.omega + dt * omega_dot)
+    return jq.State(
+        jq.quaternion.normalize(state.q.at[1:].add(0.5 * dt * state.omega)),
+        state.omega + dt * omega_dot,
+    )
 
 
 @pytest.mark.parametrize(
     ("save_every", "checkpoints"),
     [
         (40, (7, "sqrt")),
-        *(pytest.param(*given, marks=pytest.mark.slow) for given in ((40, (1, 64, 5000)), (1000, (7, "sqrt")), (1, (7, "sqrt")))),
+        *(
+            pytest.param(*given, marks=pytest.mark.slow)
+            for given in ((40, (1, 64, 5000)), (1000, (7, "sqrt")), (1, (7, "sqrt")))
+        ),
     ],
 )
 def test_checkpointing_changes_no_gradient(save_every, checkpoints):
     def loss(gains, checkpoint):
-        path = jq.rollout(cheap, BODY, law, START, jq.grid(0.0, 0.01, 1000), gains, save_every=save_every, checkpoint=checkpoint)
+        path = jq.rollout(
+            cheap,
+            BODY,
+            law,
+            START,
+            jq.grid(0.0, 0.01, 1000),
+            gains,
+            save_every=save_every,
+            checkpoint=checkpoint,
+        )
         return jnp.sum(path.state.q**4) / path.t.size
 
     wanted = jax.jit(jax.value_and_grad(lambda g: loss(g, "none")))(GAINS)
     for checkpoint in checkpoints:
-        assert_close(jax.jit(jax.value_and_grad(lambda g, c=checkpoint: loss(g, c)))(GAINS), wanted, ulp=2000)
+        assert_close(
+            jax.jit(jax.value_and_grad(lambda g, c=checkpoint: loss(g, c)))(GAINS), wanted, ulp=2000
+        )
 
 
 @pytest.mark.parametrize(
-    ("sample_every", "save_every"), [(8, 12), *(pytest.param(*given, marks=pytest.mark.slow) for given in ((4, 24), (24, 4)))]
+    ("sample_every", "save_every"),
+    [(8, 12), *(pytest.param(*given, marks=pytest.mark.slow) for given in ((4, 24), (24, 4)))],
 )
 def test_checkpointing_with_a_controller(sample_every, save_every):
     inputs = 0.2 * jax.random.normal(jax.random.key(3), (48 // sample_every, 3))
@@ -295,7 +414,9 @@ def test_checkpointing_with_a_controller(sample_every, save_every):
     gradient = jax.grad(loss, argnums=(0, 1))
     wanted = jax.jit(lambda g, x: gradient(g, x, "none"))(GAINS, inputs)
     for checkpoint in (5, "sqrt"):
-        assert_close(jax.jit(lambda g, x, c=checkpoint: gradient(g, x, c))(GAINS, inputs), wanted, ulp=2000)
+        assert_close(
+            jax.jit(lambda g, x, c=checkpoint: gradient(g, x, c))(GAINS, inputs), wanted, ulp=2000
+        )
     value = jax.jit(lambda s: loss(GAINS, inputs + s, "none"))
     np.testing.assert_allclose(jnp.sum(wanted[1]), (value(1e-6) - value(-1e-6)) / 2e-6, rtol=1e-7)
 
@@ -306,7 +427,9 @@ def test_memory_of_the_backward_pass(name):
     """Compiled temporaries over 4096 steps of 64 bytes: "none" keeps every state, "sqrt" 64 of them and 64 of one segment."""
 
     def temporaries(checkpoint):
-        loss = functools.partial(final_loss, steps=4096, checkpoint=checkpoint, step=jq.SCHEMES[name].step)
+        loss = functools.partial(
+            final_loss, steps=4096, checkpoint=checkpoint, step=jq.SCHEMES[name].step
+        )
         return jax.jit(jax.grad(loss)).lower(GAINS).compile().memory_analysis().temp_size_in_bytes
 
     one_step = 16_000  # bytes, the backward pass of a step itself
@@ -341,12 +464,21 @@ def test_interpolation_is_exact_at_the_rows_and_of_order_four_between():
     for spacing in spacings:
         t = 0.3 + spacing * jnp.arange(9.0)
         path = jq.Path(t, exact(t), (), ())
-        asked = jnp.concatenate([t, (t[:-1, None] + spacing * jnp.array([[0.21, 0.5, 0.83]])).ravel()])
+        asked = jnp.concatenate(
+            [t, (t[:-1, None] + spacing * jnp.array([[0.21, 0.5, 0.83]])).ravel()]
+        )
         got, wanted = at(path, asked), exact(asked)
         distance = jq.quaternion.distance(got.q, wanted.q)
-        errors.append([np.abs(x[9:12]).max() for x in (distance, got.omega - wanted.omega, got.aux["x"] - wanted.aux["x"])])
+        errors.append(
+            [
+                np.abs(x[9:12]).max()
+                for x in (distance, got.omega - wanted.omega, got.aux["x"] - wanted.aux["x"])
+            ]
+        )
         assert distance[:9].max() < 1e-15
-        assert_close(jax.tree.map(lambda x: x[:9], got.omega), path.state.omega, ulp=200)  # divided by the spacing
+        assert_close(
+            jax.tree.map(lambda x: x[:9], got.omega), path.state.omega, ulp=200
+        )  # divided by the spacing
         assert np.abs(np.linalg.norm(got.q, axis=1) - 1).max() < 4e-16
     slopes = [-problems.slope(spacings, np.array(errors)[:, k]) for k in range(3)]
     assert np.abs(np.array(slopes) - np.array([4, 3, 2])).max() < 0.15, slopes
@@ -365,11 +497,15 @@ def test_gradients_of_the_path_with_respect_to_every_argument_exist():
     """One finite, nonzero gradient for each leaf of body, start, grid, params and inputs."""
 
     def loss(body, start, grid, params, inputs):
-        path = jq.rollout(jq.rkmk2, body, held_law, start, grid, params, controller=INTEGRATOR, inputs=inputs)
+        path = jq.rollout(
+            jq.rkmk2, body, held_law, start, grid, params, controller=INTEGRATOR, inputs=inputs
+        )
         return jnp.sum(path.state.q**3) + jnp.sum(path.state.omega) + jnp.sum(path.command)
 
     grid = jax.tree.map(jnp.asarray, jq.grid(0.1, 0.05, 10))
-    gradient = jax.jit(jax.grad(loss, argnums=(0, 1, 2, 3, 4)))(BODY, START, grid, GAINS, 0.1 * jnp.ones((10, 3)))
+    gradient = jax.jit(jax.grad(loss, argnums=(0, 1, 2, 3, 4)))(
+        BODY, START, grid, GAINS, 0.1 * jnp.ones((10, 3))
+    )
     for leaf in jax.tree.leaves(gradient):
         assert np.all(np.isfinite(leaf))
         assert np.abs(leaf).max() > 0

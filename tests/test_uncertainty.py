@@ -31,7 +31,9 @@ def test_linear_regression_is_the_textbook():
     wanted = variance * np.linalg.inv(DESIGN.T @ DESIGN)
     np.testing.assert_allclose(found.covariance, wanted, rtol=1e-12)
     np.testing.assert_allclose(found.standard_errors["offset"], np.sqrt(wanted[0, 0]), rtol=1e-12)
-    np.testing.assert_allclose(found.standard_errors["slopes"], np.sqrt(np.diag(wanted)[1:]), rtol=1e-12)
+    np.testing.assert_allclose(
+        found.standard_errors["slopes"], np.sqrt(np.diag(wanted)[1:]), rtol=1e-12
+    )
     np.testing.assert_allclose(found.sigma, np.sqrt(variance), rtol=1e-14)
     assert found.names == ("offset", "slopes[0]", "slopes[1]")
     assert found.flat.shape == (0, 3)
@@ -42,9 +44,13 @@ def test_given_sigma_weighs_the_residuals():
     """Generalised least squares, inv(X^T W X) with W = 1 / sigma^2; one sigma for all is a factor."""
     sigma = 0.1 + np.abs(X)
     found = jq.fit_covariance(parabola, optimum(), sigma=sigma)
-    np.testing.assert_allclose(found.covariance, np.linalg.inv(DESIGN.T @ (DESIGN / sigma[:, None] ** 2)), rtol=1e-12)
+    np.testing.assert_allclose(
+        found.covariance, np.linalg.inv(DESIGN.T @ (DESIGN / sigma[:, None] ** 2)), rtol=1e-12
+    )
     found = jq.fit_covariance(parabola, optimum(), sigma=0.3)
-    np.testing.assert_allclose(found.covariance, 0.09 * np.linalg.inv(DESIGN.T @ DESIGN), rtol=1e-12)
+    np.testing.assert_allclose(
+        found.covariance, 0.09 * np.linalg.inv(DESIGN.T @ DESIGN), rtol=1e-12
+    )
 
 
 @pytest.mark.parametrize(
@@ -59,18 +65,25 @@ def test_residuals_that_contradict_sigma_are_said(reduced, says):
         warnings.simplefilter("always")
         found = jq.fit_covariance(parabola, optimum(), sigma=sigma)
     np.testing.assert_allclose(found.reduced_chi_squared, reduced, rtol=1e-12)
-    np.testing.assert_allclose(found.covariance, sigma**2 * np.linalg.inv(DESIGN.T @ DESIGN), rtol=1e-11)
+    np.testing.assert_allclose(
+        found.covariance, sigma**2 * np.linalg.inv(DESIGN.T @ DESIGN), rtol=1e-11
+    )
     assert str(found).endswith(f"chi-squared per degree of freedom: {reduced:.3g}")
     assert [warning.category for warning in caught] == ([RuntimeWarning] if says else [])
     if says:
         assert f"a chi-squared per degree of freedom of {reduced:.3g}" in str(caught[0].message)
-        assert f"{np.sqrt(reduced):.3g} times what sigma says, and the standard errors too small" in str(caught[0].message)
+        assert (
+            f"{np.sqrt(reduced):.3g} times what sigma says, and the standard errors too small"
+            in str(caught[0].message)
+        )
         assert caught[0].filename == __file__
 
 
 def test_few_residuals_are_given_more_room():
     """Two degrees of freedom: 1 + 5 sqrt(2/2) = 6."""
-    run = lambda size: jq.fit_covariance(lambda p: p - jnp.array([size, -size, 0.0]), jnp.array(0.0), sigma=1.0)
+    run = lambda size: jq.fit_covariance(
+        lambda p: p - jnp.array([size, -size, 0.0]), jnp.array(0.0), sigma=1.0
+    )
     assert run(2.44).reduced_chi_squared == pytest.approx(2.44**2)  # 5.95
     with pytest.warns(RuntimeWarning, match=r"per degree of freedom of 6\.05"):
         run(2.46)
@@ -85,7 +98,9 @@ def test_units_do_not_matter():
     """A parameter in units 1e12 times as large: its row and column shrink by that, nothing becomes flat."""
     units = np.array([1.0, 1e-12, 1.0])
     found = jq.fit_covariance(lambda p: jnp.asarray(DESIGN / units) @ p, jnp.zeros(3), sigma=1.0)
-    np.testing.assert_allclose(found.covariance / np.outer(units, units), np.linalg.inv(DESIGN.T @ DESIGN), rtol=1e-11)
+    np.testing.assert_allclose(
+        found.covariance / np.outer(units, units), np.linalg.inv(DESIGN.T @ DESIGN), rtol=1e-11
+    )
     assert found.flat.size == 0
 
 
@@ -99,12 +114,19 @@ def test_flat_directions_are_reported_and_the_rest_is_right():
     found = jq.fit_covariance(residuals, dict.fromkeys(names, 0.0), sigma=0.5)
     assert found.names == names
     np.testing.assert_allclose(
-        found.flat, [[2 / 5**0.5, 1 / 5**0.5, 0, 0], [0, 0, 1, 0]][:: 1 if found.flat[0, 0] else -1], atol=1e-14
+        found.flat,
+        [[2 / 5**0.5, 1 / 5**0.5, 0, 0], [0, 0, 1, 0]][:: 1 if found.flat[0, 0] else -1],
+        atol=1e-14,
     )
     assert [float(found.standard_errors[name]) for name in "abc"] == [np.inf] * 3
     two = np.stack([X, X**2], axis=1)
-    np.testing.assert_allclose(found.standard_errors["d"], 0.5 * np.sqrt(np.linalg.inv(two.T @ two)[1, 1]), rtol=1e-12)
-    np.testing.assert_array_equal(np.isnan(found.covariance), [[i != j and (i < 3 or j < 3) for j in range(4)] for i in range(4)])
+    np.testing.assert_allclose(
+        found.standard_errors["d"], 0.5 * np.sqrt(np.linalg.inv(two.T @ two)[1, 1]), rtol=1e-12
+    )
+    np.testing.assert_array_equal(
+        np.isnan(found.covariance),
+        [[i != j and (i < 3 or j < 3) for j in range(4)] for i in range(4)],
+    )
     assert np.sum(found.singular_values < 1e-15) == 2
     report = str(found).splitlines()
     assert sorted(report[4:6]) == ["not identifiable: +0.894 a +0.447 b", "not identifiable: +1 c"]
@@ -117,7 +139,10 @@ def test_fewer_residuals_than_parameters():
     assert found.flat.shape == (2, 3)
     assert np.linalg.matrix_rank(found.flat) == 2
     np.testing.assert_allclose(found.flat @ np.ones(3), 0.0, atol=1e-15)
-    with pytest.raises(ValueError, match="residuals: wanted more than the 1 identifiable parameters to get sigma from, got 1"):
+    with pytest.raises(
+        ValueError,
+        match="residuals: wanted more than the 1 identifiable parameters to get sigma from, got 1",
+    ):
         jq.fit_covariance(lambda p: jnp.sum(p, keepdims=True) - 1.0, jnp.ones(3))
 
 
@@ -129,7 +154,9 @@ def test_free_motion_shows_inertia_up_to_scale():
     def rates(entries):
         xx, xy, xz, yy, yz, zz = entries
         body = jq.Body(jnp.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]))
-        return jq.rollout(jq.rkmk2, body, lambda t, s, p: jnp.zeros(3), start, jq.grid(0.0, 0.1, 40)).state.omega.ravel()
+        return jq.rollout(
+            jq.rkmk2, body, lambda t, s, p: jnp.zeros(3), start, jq.grid(0.0, 0.1, 40)
+        ).state.omega.ravel()
 
     data = jax.jit(rates)(entries)
     found = jq.fit_covariance(lambda p: rates(p) - data, entries, sigma=0.01)
@@ -159,19 +186,41 @@ def test_reverse_mode_where_only_that_is_defined():
         ({"residuals": 1.0}, TypeError, "residuals: wanted a function"),
         ({"residuals": jnp.sum}, ValueError, r"residuals: wanted shape \(m,\)"),
         ({"residuals": lambda p: p / 0.0}, ValueError, "residuals: wanted finite values"),
-        ({"residuals": lambda p: jnp.sqrt(p - 1.0)}, ValueError, "derivatives of residuals: wanted finite values"),
-        ({"params": {"a": "x"}}, TypeError, r"params: wanted an array of floats, got 'x' at params\['a'\]; split the tree"),
-        ({"params": jq.Body(jnp.eye(3))}, TypeError, r"params: wanted no jq.Body, .* got one at params; give theta of"),
+        (
+            {"residuals": lambda p: jnp.sqrt(p - 1.0)},
+            ValueError,
+            "derivatives of residuals: wanted finite values",
+        ),
+        (
+            {"params": {"a": "x"}},
+            TypeError,
+            r"params: wanted an array of floats, got 'x' at params\['a'\]; split the tree",
+        ),
+        (
+            {"params": jq.Body(jnp.eye(3))},
+            TypeError,
+            r"params: wanted no jq.Body, .* got one at params; give theta of",
+        ),
         ({"params": ()}, ValueError, "params: wanted at least one number, got none"),
         ({"sigma": jnp.ones(4)}, ValueError, r"sigma: wanted shape \(\) or \(3,\), got \(4,\)"),
         ({"sigma": 0.0}, ValueError, "sigma: wanted positive values"),
         ({"sigma": jnp.inf}, ValueError, "sigma: wanted finite values, got inf"),
         ({"tolerance": 0.0}, ValueError, "tolerance: wanted a number between 0 and 1, got 0.0"),
         ({"tolerance": 1.0}, ValueError, "tolerance: wanted a number between 0 and 1, got 1.0"),
-        ({"tolerance": 1e300}, ValueError, r"tolerance: wanted a number between 0 and 1, got 1e\+300"),
+        (
+            {"tolerance": 1e300},
+            ValueError,
+            r"tolerance: wanted a number between 0 and 1, got 1e\+300",
+        ),
         ({"tolerance": jnp.nan}, ValueError, "tolerance: wanted a number between 0 and 1, got nan"),
     ],
 )
 def test_errors(arguments, error, message):
     with pytest.raises(error, match=message):
-        jq.fit_covariance(**{"residuals": lambda p: jnp.stack([p[0], p[1], p[0]]), "params": jnp.ones(2), **arguments})
+        jq.fit_covariance(
+            **{
+                "residuals": lambda p: jnp.stack([p[0], p[1], p[0]]),
+                "params": jnp.ones(2),
+                **arguments,
+            }
+        )

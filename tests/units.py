@@ -30,18 +30,26 @@ def worst(name, dtype):
     if name == "pow":
         x = np.exp(rng.uniform(-largest, largest, 100_000) * 10.0 ** rng.uniform(-4, 0, 100_000))
         y = rng.uniform(-largest, largest, 100_000) / np.log(x)
-        pairs = np.array([(a, b) for a in [*SPECIAL, 0.5, -2.5, 3.0] for b in [*SPECIAL, 0.5, -2.5, 3.0, -3.0]])
+        pairs = np.array(
+            [(a, b) for a in [*SPECIAL, 0.5, -2.5, 3.0] for b in [*SPECIAL, 0.5, -2.5, 3.0, -3.0]]
+        )
         return ulps(name, dtype, np.concatenate([x, pairs[:, 0]]), np.concatenate([y, pairs[:, 1]]))
     if name in ("sin", "cos"):  # of all sizes, and near multiples of a quarter turn
-        all_sizes = rng.choice([-1, 1], 100_000) * np.exp2(rng.uniform(-20, np.log2(largest), 100_000))
+        all_sizes = rng.choice([-1, 1], 100_000) * np.exp2(
+            rng.uniform(-20, np.log2(largest), 100_000)
+        )
         turns = np.pi / 2 * np.round(np.exp2(rng.uniform(0, 60, 50_000)))
         return ulps(name, dtype, np.concatenate([all_sizes, turns, SPECIAL]))
     if name == "log1p":
         near = rng.uniform(-1, 1, 50_000) * 10.0 ** rng.uniform(-9, 0, 50_000)
-        return ulps(name, dtype, np.concatenate([largest ** rng.uniform(-1, 1, 50_000), near, SPECIAL]))
+        return ulps(
+            name, dtype, np.concatenate([largest ** rng.uniform(-1, 1, 50_000), near, SPECIAL])
+        )
     if name == "log":
         near = 1.0 + rng.uniform(-0.4, 0.6, 50_000) * 10.0 ** rng.uniform(-6, 0, 50_000)
-        return ulps(name, dtype, np.concatenate([largest ** rng.uniform(-1, 1, 50_000), near, SPECIAL]))
+        return ulps(
+            name, dtype, np.concatenate([largest ** rng.uniform(-1, 1, 50_000), near, SPECIAL])
+        )
     sizes = [rng.uniform(-scale, scale, 20_000) for scale in (1e-8, 1e-3, 1.0, 10.0, largest)]
     return ulps(name, dtype, np.concatenate([*sizes, SPECIAL]))
 
@@ -51,7 +59,9 @@ def ulps(name, dtype, *arguments):
     """The largest error against extended precision; NaN and infinity must be where they belong."""
     arguments, kind = [x.astype(dtype) for x in arguments], np.dtype(dtype)
     count, n = len(arguments), arguments[0].size
-    b = Builder([*[kind] * count, np.dtype(np.int32), kind])  # constants, the number of the step, a state
+    b = Builder(
+        [*[kind] * count, np.dtype(np.int32), kind]
+    )  # constants, the number of the step, a state
     value = b.emit(name, *range(count))
     leaf = engine.Leaf(kind, 1)
     loop = engine.Loop(
@@ -61,7 +71,9 @@ def ulps(name, dtype, *arguments):
     )  # fmt: skip
     operands = [jnp.asarray(x)[:, None] for x in (*arguments, np.zeros(n, dtype))]
     found = np.asarray(cpu.call(loop, "forward", (True,) * len(operands), n, operands)[0])[:, -1, 0]
-    exact = getattr(np, {"atan2": "arctan2", "pow": "power"}.get(name, name))(*(x.astype(np.longdouble) for x in arguments))
+    exact = getattr(np, {"atan2": "arctan2", "pow": "power"}.get(name, name))(
+        *(x.astype(np.longdouble) for x in arguments)
+    )
     wanted = exact.astype(dtype)
     np.testing.assert_array_equal(np.isnan(found), np.isnan(wanted))
     infinite = ~np.isfinite(wanted)

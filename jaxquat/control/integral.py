@@ -11,7 +11,14 @@ from jax.typing import ArrayLike
 from jaxquat.actuators import saturate
 from jaxquat.arguments import exactly, instance, is_concrete, one_shape, positive, takes
 from jaxquat.body import Body
-from jaxquat.control.laws import Gains, Reference, check_gains, check_reference, shortest, tracking_law
+from jaxquat.control.laws import (
+    Gains,
+    Reference,
+    check_gains,
+    check_reference,
+    shortest,
+    tracking_law,
+)
 from jaxquat.mechanics import State
 from jaxquat.quaternion import conjugate, multiply
 from jaxquat.scanning import Controller
@@ -58,9 +65,16 @@ def pid(
         unwind: time constant [s] of the anti-windup, at least ``period``; None for 1 s or the period, whichever is longer.
     """
     instance("body", body, Body, "a jq.Body")
-    reference_at = _constant(check_reference(reference)) if isinstance(reference, Reference) else reference
+    reference_at = (
+        _constant(check_reference(reference)) if isinstance(reference, Reference) else reference
+    )
     gains_of = _constant(check_gains(gains, PIDGains)) if isinstance(gains, PIDGains) else gains
-    takes("reference", reference_at, "t, params, input", hint="; a control.Reference may stand for one that stays")
+    takes(
+        "reference",
+        reference_at,
+        "t, params, input",
+        hint="; a control.Reference may stand for one that stays",
+    )
     takes("gains", gains_of, "params", hint="; control.PIDGains may stand for those that stay")
     takes("measure", measure, "state, input")
     given, period = period, exactly("period", period, ())
@@ -75,7 +89,9 @@ def pid(
     def init(start: State, params: Any) -> Array:
         return jnp.zeros_like(start.omega)
 
-    def update(t: Array, state: State, memory: Array, params: Any, input: Any) -> tuple[Array, Array]:  # noqa: A002
+    def update(
+        t: Array, state: State, memory: Array, params: Any, input: Any
+    ) -> tuple[Array, Array]:  # noqa: A002
         seen, wanted = measure(state, input), check_reference(reference_at(t, params, input))
         k, dtype = check_gains(gains_of(params), PIDGains), memory.dtype
         uncut = tracking_law(body, seen, Gains(k.damping, k.stiffness), wanted) + memory

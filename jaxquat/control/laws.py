@@ -74,7 +74,11 @@ def quaternion_law(state: State, gains: Gains, target: ArrayLike) -> Array:
     ``target`` is the attitude to reach, (4,). For small errors this is ``k`` times the rotation vector to the target. Hoffmann
     9.8 to 9.10. The torque jumps where the attitude is a half turn away from the target.
     """
-    state, target, gains = broadcastable("state", state), exactly("target", target, (4,)), check_gains(gains)
+    state, target, gains = (
+        broadcastable("state", state),
+        exactly("target", target, (4,)),
+        check_gains(gains),
+    )
     unit_quaternion("target", target)
     return _shortest_way(state.q, gains, target) - gains.damping * state.omega
 
@@ -85,7 +89,11 @@ def euler_law(state: State, gains: Gains, target: ArrayLike) -> Array:
     ``target`` is (roll, pitch, yaw) [rad], in the order of the axes. Hoffmann 9.2 and 9.3. Valid away from gimbal lock (pitch
     ±pi/2).
     """
-    state, target, gains = broadcastable("state", state), exactly("target", target, (3,)), check_gains(gains)
+    state, target, gains = (
+        broadcastable("state", state),
+        exactly("target", target, (3,)),
+        check_gains(gains),
+    )
     angles = euler.from_quaternion(state.q, "ZYX")[::-1]
     return -gains.damping * state.omega - gains.stiffness * jnp.sin(angles - target)
 
@@ -98,7 +106,11 @@ def tracking_law(body: Body, state: State, gains: Gains, reference: Reference) -
     where the attitude is a half turn away from the reference.
     """
     instance("body", body, Body, "a jq.Body")
-    state, gains, reference = broadcastable("state", state), check_gains(gains), check_reference(reference)
+    state, gains, reference = (
+        broadcastable("state", state),
+        check_gains(gains),
+        check_reference(reference),
+    )
     return _shortest_way(state.q, gains, reference.q) + _rate_terms(body, state, gains, reference)
 
 
@@ -109,20 +121,35 @@ def geometric_law(body: Body, state: State, gains: Gains, reference: Reference) 
     (16). The pull is k sin(angle): it vanishes at a half turn, which is an unstable equilibrium.
     """
     instance("body", body, Body, "a jq.Body")
-    state, gains, reference = broadcastable("state", state), check_gains(gains), check_reference(reference)
+    state, gains, reference = (
+        broadcastable("state", state),
+        check_gains(gains),
+        check_reference(reference),
+    )
     error = quaternion.multiply(quaternion.conjugate(state.q), reference.q)
     return 2.0 * gains.stiffness * error[0] * error[1:] + _rate_terms(body, state, gains, reference)
 
 
 def _shortest_way(q: Array, gains: Gains, target: Array) -> Array:
-    return 2.0 * gains.stiffness * quaternion.multiply(quaternion.conjugate(q), shortest(q, target))[1:]
+    return (
+        2.0
+        * gains.stiffness
+        * quaternion.multiply(quaternion.conjugate(q), shortest(q, target))[1:]
+    )
 
 
 def _rate_terms(body: Body, state: State, gains: Gains, reference: Reference) -> Array:
     """Damping of the rate error, and the torque that the reference's motion takes."""
-    turn = quaternion.multiply(quaternion.conjugate(state.q), reference.q)  # reference axes to body axes
-    omega, alpha = quaternion.rotate(turn, reference.omega), quaternion.rotate(turn, reference.alpha)
-    needed = matvec(body.inertia, alpha - cross(state.omega, omega)) + cross(state.omega, matvec(body.inertia, state.omega))
+    turn = quaternion.multiply(
+        quaternion.conjugate(state.q), reference.q
+    )  # reference axes to body axes
+    omega, alpha = (
+        quaternion.rotate(turn, reference.omega),
+        quaternion.rotate(turn, reference.alpha),
+    )
+    needed = matvec(body.inertia, alpha - cross(state.omega, omega)) + cross(
+        state.omega, matvec(body.inertia, state.omega)
+    )
     return needed - gains.damping * (state.omega - omega)
 
 
@@ -131,13 +158,21 @@ def check_reference(reference: Reference) -> Reference:
     instance("reference", reference, Reference, "a control.Reference(q, omega, alpha)")
     q = exactly("reference.q", reference.q, (4,))
     unit_quaternion("reference.q", q)
-    return Reference(q, *(exactly(f"reference.{name}", getattr(reference, name), (3,)) for name in ("omega", "alpha")))
+    return Reference(
+        q,
+        *(
+            exactly(f"reference.{name}", getattr(reference, name), (3,))
+            for name in ("omega", "alpha")
+        ),
+    )
 
 
 def check_gains(gains: Any, kind: Any = Gains) -> Any:
     """Gains of this kind, their fields as arrays (3,), or an error that names the field."""
     instance("gains", gains, kind, f"control.{kind.__name__}({', '.join(kind._fields)})")
-    gains = kind(*(exactly(f"gains.{name}", value, (3,)) for name, value in gains._asdict().items()))
+    gains = kind(
+        *(exactly(f"gains.{name}", value, (3,)) for name, value in gains._asdict().items())
+    )
     for name, value in gains._asdict().items():
         finite(f"gains.{name}", value)
     return gains

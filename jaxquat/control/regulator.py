@@ -27,7 +27,10 @@ def lqr(a: ArrayLike, b: ArrayLike, state_cost: ArrayLike, command_cost: ArrayLi
     n = len(a)
     if b.ndim != 2 or b.shape[0] != n or not b.size:
         raise ValueError(f"b: wanted shape ({n}, m), got {b.shape}")
-    q, r = exactly("state_cost", state_cost, (n, n)), exactly("command_cost", command_cost, (b.shape[1],) * 2)
+    q, r = (
+        exactly("state_cost", state_cost, (n, n)),
+        exactly("command_cost", command_cost, (b.shape[1],) * 2),
+    )
     for name, value in (("a", a), ("b", b), ("state_cost", q), ("command_cost", r)):
         concrete(name, value, "compute the gain outside jit, vmap and grad")
         finite(name, value)
@@ -37,7 +40,9 @@ def lqr(a: ArrayLike, b: ArrayLike, state_cost: ArrayLike, command_cost: ArrayLi
     try:
         p = solve_discrete_are(f, g, q, r)
     except (LinAlgError, ValueError) as error:
-        raise ValueError(f"a, b: wanted a system that the costs see and b can stabilise, got none ({error})") from error
+        raise ValueError(
+            f"a, b: wanted a system that the costs see and b can stabilise, got none ({error})"
+        ) from error
     return jnp.asarray(np.linalg.solve(r + g.T @ p @ g, g.T @ p @ f), a.dtype)
 
 

@@ -46,14 +46,20 @@ def shapes(problem: Problem) -> tuple[Any, Any]:
     concrete("key", problem.key, hint)
     jaxpr, (member, outputs) = jax.make_jaxpr(one, return_shape=True)(problem.key)
     if any(isinstance(x, Tracer) for x in jaxpr.consts):
-        raise TypeError(f"simulate: wanted a function that closes over concrete arrays, got traced ones; {hint}")
+        raise TypeError(
+            f"simulate: wanted a function that closes over concrete arrays, got traced ones; {hint}"
+        )
     if not jax.tree.leaves(member):
         raise ValueError(f"sample: wanted at least one array of a member, got {member}")
     if not jax.tree.leaves(outputs):
         raise ValueError(f"simulate: wanted at least one array of outputs, got {outputs}")
     for leaf in jax.tree.leaves(outputs):
-        if not any(jnp.issubdtype(leaf.dtype, kind) for kind in (jnp.floating, jnp.integer, jnp.bool_)):
-            raise TypeError(f"simulate: wanted outputs of floats, integers or booleans, got {leaf.dtype}")
+        if not any(
+            jnp.issubdtype(leaf.dtype, kind) for kind in (jnp.floating, jnp.integer, jnp.bool_)
+        ):
+            raise TypeError(
+                f"simulate: wanted outputs of floats, integers or booleans, got {leaf.dtype}"
+            )
     return member, outputs
 
 
@@ -72,7 +78,9 @@ def compiled(problem: Problem, chunk: int) -> Callable[[np.ndarray, np.uint32], 
     whole = part
     if mesh is not None:
         spread, same = PartitionSpec(mesh.axis_names), PartitionSpec()
-        whole = jax.shard_map(part, mesh=mesh, in_specs=(same, same), out_specs=spread, check_vma=False)
+        whole = jax.shard_map(
+            part, mesh=mesh, in_specs=(same, same), out_specs=spread, check_vma=False
+        )
     return jax.jit(whole).lower(key_data(problem), np.uint32(0)).compile()
 
 
@@ -86,12 +94,20 @@ def own(problem: Problem, chunk: int) -> slice:
     if problem.mesh is None:
         return slice(0, chunk)
     spread = NamedSharding(problem.mesh, PartitionSpec(problem.mesh.axis_names))
-    parts = [x.indices(chunk) for (x,) in filter(None, spread.addressable_devices_indices_map((chunk,)).values())]
+    parts = [
+        x.indices(chunk)
+        for (x,) in filter(None, spread.addressable_devices_indices_map((chunk,)).values())
+    ]
     first, last = min(x[0] for x in parts), max(x[1] for x in parts)
     processes = len({device.process_index for device in problem.mesh.devices.flat})
-    if last - first != len(parts) * (chunk // problem.devices) or processes * (last - first) != chunk:
+    if (
+        last - first != len(parts) * (chunk // problem.devices)
+        or processes * (last - first) != chunk
+    ):
         owners = [device.process_index for device in problem.mesh.devices.flat]
-        raise ValueError(f"mesh: wanted as many devices of each process, side by side, got devices of the processes {owners}")
+        raise ValueError(
+            f"mesh: wanted as many devices of each process, side by side, got devices of the processes {owners}"
+        )
     return slice(first, last)
 
 
@@ -109,15 +125,27 @@ def free_bytes(problem: Problem) -> float:
         return stats["bytes_limit"] - stats.get("bytes_in_use", 0)
     memory = Path("/proc/meminfo")
     if device.platform == "cpu" and memory.exists():
-        (line,) = [line for line in memory.read_text().splitlines() if line.startswith("MemAvailable")]
-        return 1024 * int(line.split()[1]) / (1 if problem.mesh is None else len(problem.mesh.local_devices))
+        (line,) = [
+            line for line in memory.read_text().splitlines() if line.startswith("MemAvailable")
+        ]
+        return (
+            1024
+            * int(line.split()[1])
+            / (1 if problem.mesh is None else len(problem.mesh.local_devices))
+        )
     return math.inf
 
 
 def needed_bytes(program: Any) -> int:
     """On each device, with the outputs of the chunk before still there."""
     memory = program.memory_analysis()
-    return 0 if memory is None else memory.temp_size_in_bytes + memory.argument_size_in_bytes + 2 * memory.output_size_in_bytes
+    return (
+        0
+        if memory is None
+        else memory.temp_size_in_bytes
+        + memory.argument_size_in_bytes
+        + 2 * memory.output_size_in_bytes
+    )
 
 
 def fitting(problem: Problem, chunk: int, needed: float, free: float) -> int:

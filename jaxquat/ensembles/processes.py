@@ -14,7 +14,9 @@ def gather(tree: Any) -> list[Any]:
     leaves, structure = jax.tree.flatten(tree)
     file = io.BytesIO()
     np.savez(file, *leaves)
-    data = np.frombuffer(file.getvalue(), np.uint8)  # bytes: without x64, jax would round the float64 numbers
+    data = np.frombuffer(
+        file.getvalue(), np.uint8
+    )  # bytes: without x64, jax would round the float64 numbers
     sizes = process_allgather(np.asarray(data.size, np.int32)).ravel()
     rows = process_allgather(np.pad(data, (0, int(sizes.max()) - data.size)))
     trees = []

@@ -119,7 +119,9 @@ def covariance(of: Of = None) -> Reducer:
     selected = _selector(of)
 
     def summarise(rows: Any, index: np.ndarray) -> _Moments:
-        leaves = [x.reshape(len(index), math.prod(x.shape[1:])) for x in jax.tree.leaves(selected(rows))]
+        leaves = [
+            x.reshape(len(index), math.prod(x.shape[1:])) for x in jax.tree.leaves(selected(rows))
+        ]
         return _moments(np.concatenate(leaves, axis=1), lambda d: d.T @ d)
 
     def finish(summary: _Moments) -> Covariance:
@@ -129,7 +131,9 @@ def covariance(of: Of = None) -> Reducer:
     return Reducer(summarise, lambda a, b: _merged(a, b, lambda d: np.outer(d, d)), finish)
 
 
-def quantiles(probabilities: Sequence[float] | np.ndarray, of: Of = None, accuracy: float = 1e-3) -> Reducer:
+def quantiles(
+    probabilities: Sequence[float] | np.ndarray, of: Of = None, accuracy: float = 1e-3
+) -> Reducer:
     """Quantiles of every number: a float64 pytree like what was reduced, with a leading axis of the probabilities.
 
     The value given for p lies within a relative ``accuracy`` of x, the member at rank floor(p (n - 1)) from 0 in sorted order;
@@ -139,20 +143,30 @@ def quantiles(probabilities: Sequence[float] | np.ndarray, of: Of = None, accura
     """
     levels, accuracy = np.array(numbers("probabilities", probabilities)), real("accuracy", accuracy)
     if levels.ndim != 1 or not levels.size or not np.all((levels >= 0) & (levels <= 1)):
-        raise ValueError(f"probabilities: wanted a sequence of numbers from 0 to 1, got {probabilities}")
+        raise ValueError(
+            f"probabilities: wanted a sequence of numbers from 0 to 1, got {probabilities}"
+        )
     if not 1e-6 <= accuracy < 1:
         raise ValueError(f"accuracy: wanted a relative error from 1e-6 to below 1, got {accuracy}")
     selected = _selector(of)
     width = math.log((1 + accuracy) / (1 - accuracy))  # logarithm of the ratio of a bin's edges
     offset = math.ceil(-math.log(5e-324) / width) + 1  # the bin of the least float64 is positive
-    middle = offset + math.ceil(710 / width)  # beyond every bin: that of zero, when all are numbered from the negative ones on
+    middle = offset + math.ceil(
+        710 / width
+    )  # beyond every bin: that of zero, when all are numbered from the negative ones on
 
     def summarised(x: np.ndarray) -> _Bins:
         size = np.abs(x)
         level = np.ceil(np.log(np.where(size > 0, size, 1.0)) / width).astype(np.int64) + offset
-        signed = np.where(size > 0, np.sign(x).astype(np.int64) * level, 0).reshape(len(x), math.prod(x.shape[1:]))
-        where, count = np.unique(np.arange(signed.shape[1]) * (2 * middle + 1) + middle + signed, return_counts=True)
-        return _Bins(np.min(x, axis=0, initial=np.inf), np.max(x, axis=0, initial=-np.inf), where, count)
+        signed = np.where(size > 0, np.sign(x).astype(np.int64) * level, 0).reshape(
+            len(x), math.prod(x.shape[1:])
+        )
+        where, count = np.unique(
+            np.arange(signed.shape[1]) * (2 * middle + 1) + middle + signed, return_counts=True
+        )
+        return _Bins(
+            np.min(x, axis=0, initial=np.inf), np.max(x, axis=0, initial=-np.inf), where, count
+        )
 
     def merged(a: _Bins, b: _Bins) -> _Bins:
         where, origin = np.unique(np.concatenate([a.where, b.where]), return_inverse=True)
@@ -164,7 +178,11 @@ def quantiles(probabilities: Sequence[float] | np.ndarray, of: Of = None, accura
         found = np.full((levels.size, summary.least.size), np.nan)
         column, level = np.divmod(summary.where, 2 * middle + 1)
         for k in range(summary.least.size if level.size else 0):
-            total, least, greatest = np.cumsum(summary.counts[column == k]), summary.least.flat[k], summary.greatest.flat[k]
+            total, least, greatest = (
+                np.cumsum(summary.counts[column == k]),
+                summary.least.flat[k],
+                summary.greatest.flat[k],
+            )
             rank = np.floor(levels * (total[-1] - 1))
             bins = level[column == k][np.searchsorted(total, rank, side="right")] - middle
             size = np.exp(np.minimum((np.abs(bins) - offset) * width, 709.7)) * (1 - accuracy)
@@ -205,7 +223,9 @@ def _extremes(k: int, of: Of, sign: float) -> Reducer:
     def summarise(rows: Any, index: np.ndarray) -> Any:
         leaves = jax.tree.leaves(selected(rows))
         if len(leaves) != 1 or leaves[0].ndim != 1:
-            raise ValueError(f"of: wanted one number a member, got shapes {[x.shape[1:] for x in leaves]}")
+            raise ValueError(
+                f"of: wanted one number a member, got shapes {[x.shape[1:] for x in leaves]}"
+            )
         return best(leaves[0], index)
 
     def merge(a: Any, b: Any) -> Any:
@@ -221,10 +241,14 @@ def _selector(of: Of) -> Callable[[Any], Any]:
 
     def selected(rows: Any) -> Any:
         count = len(jax.tree.leaves(rows)[0])
-        tree = jax.tree.map(lambda x: np.asarray(x, np.float64), rows if of is None else arrays("of", of(rows)))
+        tree = jax.tree.map(
+            lambda x: np.asarray(x, np.float64), rows if of is None else arrays("of", of(rows))
+        )
         for x in jax.tree.leaves(tree):
             if x.shape[:1] != (count,):
-                raise ValueError(f"of: wanted the leading axis of its argument, the {count} members, kept, got shape {x.shape}")
+                raise ValueError(
+                    f"of: wanted the leading axis of its argument, the {count} members, kept, got shape {x.shape}"
+                )
         return tree
 
     return selected

@@ -107,7 +107,9 @@ def ensemble(
             chunk, program = int(smallest), None
     chunk = positive_integer("chunk", chunk)
     if chunk % problem.devices:
-        raise ValueError(f"chunk: wanted a multiple of the mesh's {problem.devices} devices, got {chunk}")
+        raise ValueError(
+            f"chunk: wanted a multiple of the mesh's {problem.devices} devices, got {chunk}"
+        )
     chunk = min(chunk, -(-n // problem.devices) * problem.devices)
     rows, number, first, opened = chunks.own(problem, chunk), -(-n // chunk), 0, None
     if folder is not None:
@@ -134,7 +136,9 @@ def ensemble(
             if jnp.issubdtype(leaf.dtype, jnp.floating):
                 good &= np.isfinite(leaf).all(axis=tuple(range(1, leaf.ndim)))
         failed.append(index[~good])
-        tree = jax.tree.unflatten(jax.tree.structure(outputs), [leaf if good.all() else leaf[good] for leaf in leaves])
+        tree = jax.tree.unflatten(
+            jax.tree.structure(outputs), [leaf if good.all() else leaf[good] for leaf in leaves]
+        )
         for j, reducer in enumerate(reducers):
             summaries[j] = reducer.merge(summaries[j], reducer.summarise(tree, index[good]))
         bar.update(min((k + 1) * chunk, n) - k * chunk)
@@ -168,17 +172,24 @@ def ensemble(
             if "RESOURCE_EXHAUSTED" not in str(error) and "Out of memory" not in str(error):
                 raise
             smaller = max(chunk // 2 // problem.devices, 1) * problem.devices
-            raise MemoryError(f"chunk: wanted one that fits into memory, got {chunk}; try {smaller} ({error})") from error
+            raise MemoryError(
+                f"chunk: wanted one that fits into memory, got {chunk}; try {smaller} ({error})"
+            ) from error
     failures = np.concatenate(failed)
     if together:
         everyone = gather((summaries, failures))
         summaries, failures = everyone[0][0], np.sort(np.concatenate([x[1] for x in everyone]))
         for other, _ in everyone[1:]:
-            summaries = [reducer.merge(a, b) for reducer, a, b in zip(reducers, summaries, other, strict=True)]
+            summaries = [
+                reducer.merge(a, b)
+                for reducer, a, b in zip(reducers, summaries, other, strict=True)
+            ]
     if failures.size == n:
         text = f"simulate: all {n} members failed, each with an output that is not finite, the first of number {failures[0]}"
         warnings.warn(f"{text}: statistics are of none", RuntimeWarning, stacklevel=2)
-    result = jax.tree.unflatten(structure, [reducer.finish(x) for reducer, x in zip(reducers, summaries, strict=True)])
+    result = jax.tree.unflatten(
+        structure, [reducer.finish(x) for reducer, x in zip(reducers, summaries, strict=True)]
+    )
     return Ensemble(result, failures, keys(problem.key, failures))
 
 
@@ -186,7 +197,9 @@ def _reproducible(key: Any) -> Array:
     """One key, of a generator that will do."""
     key = random_key("key", key)
     if "rbg" in str(jax.random.key_impl(key)):
-        raise ValueError(f"key: wanted a generator whose numbers do not depend on vmap, got {jax.random.key_impl(key)}")
+        raise ValueError(
+            f"key: wanted a generator whose numbers do not depend on vmap, got {jax.random.key_impl(key)}"
+        )
     return key
 
 
@@ -201,16 +214,24 @@ def _several_processes(mesh: Mesh | None) -> bool:
     return len(found) > 1
 
 
-def _fingerprint(problem: Problem, chunk: int, rows: slice, member: Any, outputs: Any) -> dict[str, Any]:
+def _fingerprint(
+    problem: Problem, chunk: int, rows: slice, member: Any, outputs: Any
+) -> dict[str, Any]:
     """What must agree for a store to be resumed; of values that JSON gives back as they are."""
 
     def described(tree: Any) -> dict[str, Any]:
         leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
         named = {
-            jax.tree_util.keystr(path, simple=True, separator="/") or "outputs": [list(x.shape), str(x.dtype)] for path, x in leaves
+            jax.tree_util.keystr(path, simple=True, separator="/") or "outputs": [
+                list(x.shape),
+                str(x.dtype),
+            ]
+            for path, x in leaves
         }
         if len(named) < len(leaves):
-            raise ValueError(f"store: wanted outputs whose places have different names, got {list(named)}")
+            raise ValueError(
+                f"store: wanted outputs whose places have different names, got {list(named)}"
+            )
         return named
 
     return {

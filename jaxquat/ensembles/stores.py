@@ -29,15 +29,21 @@ def fingerprint(folder: Path) -> dict[str, Any] | None:
     try:
         return dict(_zarr().open_group(folder, mode="r").attrs["ensemble"])
     except (FileNotFoundError, KeyError, ValueError) as error:
-        raise ValueError(f"store: wanted a new folder or the store of an ensemble, got {folder}, which is neither") from error
+        raise ValueError(
+            f"store: wanted a new folder or the store of an ensemble, got {folder}, which is neither"
+        ) from error
 
 
 def check(folder: Path, wanted: dict[str, Any], found: dict[str, Any]) -> None:
     """ValueError, with every difference, if another run made the store."""
     if wanted != found:
         names = [name for name in wanted if wanted[name] != found.get(name)]
-        differences = "; ".join(f"{name} {wanted[name]} here, {found.get(name)} there" for name in names)
-        raise ValueError(f"store: wanted a new folder or the store of this very run, got {folder} of another: {differences}")
+        differences = "; ".join(
+            f"{name} {wanted[name]} here, {found.get(name)} there" for name in names
+        )
+        raise ValueError(
+            f"store: wanted a new folder or the store of this very run, got {folder} of another: {differences}"
+        )
 
 
 def create(folder: Path, run: dict[str, Any], n: int, rows: int) -> None:
@@ -47,9 +53,13 @@ def create(folder: Path, run: dict[str, Any], n: int, rows: int) -> None:
         shutil.rmtree(beside, ignore_errors=True)
         group = _zarr().open_group(beside, mode="w")
         for name, (shape, dtype) in run["outputs"].items():
-            missing = float("nan") if "float" in dtype else 0  # what a member not yet simulated reads as
+            missing = (
+                float("nan") if "float" in dtype else 0
+            )  # what a member not yet simulated reads as
             sizes = (rows, *(max(k, 1) for k in shape))
-            group.create_array(name, shape=(n, *shape), chunks=sizes, dtype=dtype, fill_value=missing)
+            group.create_array(
+                name, shape=(n, *shape), chunks=sizes, dtype=dtype, fill_value=missing
+            )
         group.attrs["ensemble"] = run
         beside.rename(folder)
     except OSError as error:
@@ -93,7 +103,10 @@ def _counter(store: Store) -> Path:
 
 def _unwritten(error: OSError, folder: Path) -> OSError:
     reason, place = error.strerror or error, folder.parent.absolute()
-    return OSError(error.errno, f"store: could not be written ({reason}); with room in {place} the same call resumes")
+    return OSError(
+        error.errno,
+        f"store: could not be written ({reason}); with room in {place} the same call resumes",
+    )
 
 
 def _zarr() -> Any:

@@ -54,10 +54,15 @@ class _Writer:
         self.entry: list[str] = []  # memory of the function, before all lines
         self.lines: list[str] = []
         self.declared: set[str] = outer.declared if outer else set()
-        self.routines: dict[Any, str] = outer.routines if outer else {}  # name by routine and how arguments are passed
+        self.routines: dict[Any, str] = (
+            outer.routines if outer else {}
+        )  # name by routine and how arguments are passed
         self.functions: list[str] = outer.functions if outer else []
         self.whole: _Writer = outer.whole if outer else self  # of the kernel
-        self.stack, self.scratch = 0, 0  # bytes of each thread: on its stack, and beside it, from %scratch on
+        self.stack, self.scratch = (
+            0,
+            0,
+        )  # bytes of each thread: on its stack, and beside it, from %scratch on
         self.places: dict[str, _Place] = {}  # of names that are in memory too
         self.loaded: dict[_Place, str] = {}
 
@@ -83,7 +88,9 @@ class _Writer:
     def splat(self, dtype: np.dtype, scalar: str) -> str:
         kind = self.vector(dtype)
         first = self.set(f"insertelement {kind} poison, {_scalar(dtype)} {scalar}, i32 0")
-        return self.set(f"shufflevector {kind} {first}, {kind} poison, <{self.lanes} x i32> zeroinitializer")
+        return self.set(
+            f"shufflevector {kind} {first}, {kind} poison, <{self.lanes} x i32> zeroinitializer"
+        )
 
     def constant(self, dtype: np.dtype, value: object) -> str:
         one = f"{_scalar(dtype)} {_literal(dtype, value)}"
@@ -92,43 +99,82 @@ class _Writer:
     def load(self, dtype: np.dtype, pointer: str, batched: bool) -> str:
         """Of the lanes at ``pointer``, or one value for all of them."""
         if batched:
-            return self.unpacked(dtype, self.set(f"load {self.packed(dtype)}, ptr {pointer}, align {dtype.itemsize}"))
+            return self.unpacked(
+                dtype, self.set(f"load {self.packed(dtype)}, ptr {pointer}, align {dtype.itemsize}")
+            )
         value = self.set(f"load {_stored(dtype)}, ptr {pointer}, align {dtype.itemsize}")
-        return self.splat(dtype, self.set(f"trunc i8 {value} to i1") if dtype.kind == "b" else value)
+        return self.splat(
+            dtype, self.set(f"trunc i8 {value} to i1") if dtype.kind == "b" else value
+        )
 
     def store(self, dtype: np.dtype, value: str, pointer: str) -> None:
-        self.line(f"store {self.packed(dtype)} {self.pack(dtype, value)}, ptr {pointer}, align {dtype.itemsize}")
+        self.line(
+            f"store {self.packed(dtype)} {self.pack(dtype, value)}, ptr {pointer}, align {dtype.itemsize}"
+        )
 
     def packed(self, dtype: np.dtype) -> str:
         """The type of a vector in memory and as an argument, where booleans are bytes: LLVM 22 can end the process over a mask."""
         return f"<{self.lanes} x {_stored(dtype)}>"
 
     def pack(self, dtype: np.dtype, value: str) -> str:
-        return self.set(f"zext {self.vector(dtype)} {value} to {self.packed(dtype)}") if dtype.kind == "b" else value
+        return (
+            self.set(f"zext {self.vector(dtype)} {value} to {self.packed(dtype)}")
+            if dtype.kind == "b"
+            else value
+        )
 
     def unpacked(self, dtype: np.dtype, value: str) -> str:
-        return self.set(f"trunc {self.packed(dtype)} {value} to {self.vector(dtype)}") if dtype.kind == "b" else value
+        return (
+            self.set(f"trunc {self.packed(dtype)} {value} to {self.vector(dtype)}")
+            if dtype.kind == "b"
+            else value
+        )
 
     def call(self, result: str, function: str, arguments: Sequence[tuple[str, str]]) -> str:
-        self.declared.add(f"declare {result} @{function}({', '.join(kind for kind, _ in arguments)})")
+        self.declared.add(
+            f"declare {result} @{function}({', '.join(kind for kind, _ in arguments)})"
+        )
         flags = f"{FLAGS} " if "float" in result or "double" in result else ""
-        return self.set(f"call {flags}{result} @{function}({', '.join(f'{kind} {value}' for kind, value in arguments)})")
+        return self.set(
+            f"call {flags}{result} @{function}({', '.join(f'{kind} {value}' for kind, value in arguments)})"
+        )
 
-    def program(self, program: Program, inputs: Sequence[str | _Place], into: _Place | None = None) -> list[str]:
+    def program(
+        self, program: Program, inputs: Sequence[str | _Place], into: _Place | None = None
+    ) -> list[str]:
         """The values of the outputs, or what writes them to the places from ``into`` on."""
-        before = dict(self.places), dict(self.loaded)  # what is read or written in a loop or a branch is not there after it
+        before = (
+            dict(self.places),
+            dict(self.loaded),
+        )  # what is read or written in a loop or a branch is not there after it
         values: list[Any] = list(inputs)
-        wanted = {k: number for number, k in reversed(list(enumerate(program.outputs)))} if into else {}
-        items = {(op.args[0], op.value): number for number, op in enumerate(program.ops, len(inputs)) if op.name == "item"}
+        wanted = (
+            {k: number for number, k in reversed(list(enumerate(program.outputs)))} if into else {}
+        )
+        items = {
+            (op.args[0], op.value): number
+            for number, op in enumerate(program.ops, len(inputs))
+            if op.name == "item"
+        }
         written = set()
         for number, op in enumerate(program.ops, len(inputs)):
             given = [values[a] for a in op.args]
             if op.name == "loop":
-                rows = [wanted.get(items.get((number, k), -1)) for k in range(op.value.carried, op.value.items)]
-                values.append(self._loop(op.value, [program.dtype(a) for a in op.args], given, into, rows))
+                rows = [
+                    wanted.get(items.get((number, k), -1))
+                    for k in range(op.value.carried, op.value.items)
+                ]
+                values.append(
+                    self._loop(op.value, [program.dtype(a) for a in op.args], given, into, rows)
+                )
             elif op.name == "item":
                 values.append(given[0][op.value])
-                if into and number in wanted and values[-1] == into._replace(dtype=op.dtype, element=into.element + wanted[number]):
+                if (
+                    into
+                    and number in wanted
+                    and values[-1]
+                    == into._replace(dtype=op.dtype, element=into.element + wanted[number])
+                ):
                     written.add(wanted[number])
             else:
                 kinds = [program.dtype(a) for a in op.args]
@@ -136,8 +182,14 @@ class _Writer:
         found = [] if into else [self.value(values[k]) for k in program.outputs]
         for number, k in enumerate(program.outputs if into else ()):
             if into and number not in written:
-                self.write_to(into._replace(dtype=program.dtype(k), element=into.element + number), self.value(values[k]))
-        self.places, self.loaded = {**before[0], **{x: self.places[x] for x in found if x in self.places}}, before[1]
+                self.write_to(
+                    into._replace(dtype=program.dtype(k), element=into.element + number),
+                    self.value(values[k]),
+                )
+        self.places, self.loaded = (
+            {**before[0], **{x: self.places[x] for x in found if x in self.places}},
+            before[1],
+        )
         return found
 
     def value(self, x: str | _Place) -> str:
@@ -154,24 +206,32 @@ class _Writer:
         at = self.address(place, stride, trip)
         if place.kind != "slot":
             return self.load(place.dtype, at, place.kind == "lanes")
-        return self.set(f"load {self.vector(place.dtype)}, ptr {at}, align {self.aligned(place.dtype)}")
+        return self.set(
+            f"load {self.vector(place.dtype)}, ptr {at}, align {self.aligned(place.dtype)}"
+        )
 
     def write_to(self, place: _Place, value: str, stride: int = 0, trip: str = "0") -> None:
         """To a slot."""
         at = self.address(place, stride, trip)
-        self.line(f"store {self.vector(place.dtype)} {value}, ptr {at}, align {self.aligned(place.dtype)}")
+        self.line(
+            f"store {self.vector(place.dtype)} {value}, ptr {at}, align {self.aligned(place.dtype)}"
+        )
 
     def address(self, place: _Place, stride: int, trip: str) -> str:
         if isinstance(place.pitch, int):
             at = str(place.element * place.pitch)
             if stride:
-                at = self.set(f"add i64 {self.set(f'mul i64 {trip}, {stride * place.pitch}')}, {at}")
+                at = self.set(
+                    f"add i64 {self.set(f'mul i64 {trip}, {stride * place.pitch}')}, {at}"
+                )
         else:
             index = str(place.element)
             if stride:
                 index = self.set(f"add i64 {self.set(f'mul i64 {trip}, {stride}')}, {index}")
             at = self.set(f"mul i64 {index}, {place.pitch}")
-        return self.set(f"getelementptr i8, ptr {place.base}, i64 {at}") if at != "0" else place.base
+        return (
+            self.set(f"getelementptr i8, ptr {place.base}, i64 {at}") if at != "0" else place.base
+        )
 
     def aligned(self, dtype: np.dtype) -> int:
         return max(1, min(64, self.lanes * dtype.itemsize // (8 if dtype.kind == "b" else 1)))
@@ -201,7 +261,10 @@ class _Writer:
         first, second = places[:2]
         if first and second:
             stride = second.element - first.element
-            if all(p == first._replace(element=first.element + k * stride) for k, p in enumerate(places)):
+            if all(
+                p == first._replace(element=first.element + k * stride)
+                for k, p in enumerate(places)
+            ):
                 return first, stride
         buffer = self.buffer([dtype], len(values))
         for k, x in enumerate(values):
@@ -225,13 +288,23 @@ class _Writer:
         self.line(f"br label %{label}_end")
         self.label(f"{label}_end")
         for name, (kind, start), end in zip(loop.carried, carried, loop.after, strict=True):
-            self.lines.insert(place, f"  {name} = phi {kind} [ {start}, %{label}_before ], [ {end}, %{label}_end ]")
+            self.lines.insert(
+                place,
+                f"  {name} = phi {kind} [ {start}, %{label}_before ], [ {end}, %{label}_end ]",
+            )
         self.line(f"{after} = add i64 {trip}, 1")
-        self.line(f"br i1 {self.set(f'icmp ult i64 {after}, {count}')}, label %{label}, label %{label}_after")
+        self.line(
+            f"br i1 {self.set(f'icmp ult i64 {after}, {count}')}, label %{label}, label %{label}_after"
+        )
         self.label(f"{label}_after")
 
     def _loop(
-        self, routine: Routine, dtypes: Sequence[np.dtype], args: Sequence[Any], into: _Place | None, wanted: list[int | None]
+        self,
+        routine: Routine,
+        dtypes: Sequence[np.dtype],
+        args: Sequence[Any],
+        into: _Place | None,
+        wanted: list[int | None],
     ) -> list[str | _Place]:
         """The items. ``wanted``: which output of the program, to be written from ``into`` on, each value of the rows is."""
         if routine.rare:
@@ -247,8 +320,15 @@ class _Writer:
         for j, k in enumerate(program.outputs[routine.carried :]):
             there = wanted[j * trips : (j + 1) * trips]
             first, stride = there[0], (there[1] or 0) - (there[0] or 0)
-            if into and first is not None and there == [first + i * stride for i in range(trips)] and stride:
-                made.append((into._replace(dtype=program.dtype(k), element=into.element + first), stride))
+            if (
+                into
+                and first is not None
+                and there == [first + i * stride for i in range(trips)]
+                and stride
+            ):
+                made.append(
+                    (into._replace(dtype=program.dtype(k), element=into.element + first), stride)
+                )
             else:
                 made.append((self.buffer([program.dtype(k)], trips), 1))
         first = routine.fixed
@@ -259,10 +339,16 @@ class _Writer:
             loop.after.extend(found[: routine.carried])
             for (place, stride), value in zip(made, found[routine.carried :], strict=True):
                 self.write_to(place, value, stride, loop.trip)
-        rows = [place._replace(element=place.element + i * stride) for place, stride in made for i in range(trips)]
+        rows = [
+            place._replace(element=place.element + i * stride)
+            for place, stride in made
+            for i in range(trips)
+        ]
         return [*found[: routine.carried], *rows]
 
-    def _rare(self, routine: Routine, dtypes: Sequence[np.dtype], args: Sequence[Any]) -> list[str | _Place]:
+    def _rare(
+        self, routine: Routine, dtypes: Sequence[np.dtype], args: Sequence[Any]
+    ) -> list[str | _Place]:
         """A call where the first argument holds for a body of the vector; a branch that is seldom taken."""
         names = [self.value(x) for x in args]
         flag = self.vector(dtypes[0])
@@ -272,7 +358,10 @@ class _Writer:
         label, before = self.name()[1:], self.block
         self.line(f"br i1 {some}, label %{label}_rare, label %{label}_after, !prof !0")
         self.label(f"{label}_rare")
-        results = [x if isinstance(x, str) else self.read_from(x) for x in self._call(routine, dtypes, names)]
+        results = [
+            x if isinstance(x, str) else self.read_from(x)
+            for x in self._call(routine, dtypes, names)
+        ]
         self.line(f"br label %{label}_after")
         self.label(f"{label}_after")
         kinds = [self.vector(dtype) for dtype in dtypes[routine.fixed :]]
@@ -282,7 +371,9 @@ class _Writer:
             for kind, new, old in zip(kinds, results, others, strict=True)
         ]
 
-    def _call(self, routine: Routine, dtypes: Sequence[np.dtype], args: Sequence[Any]) -> list[str | _Place]:
+    def _call(
+        self, routine: Routine, dtypes: Sequence[np.dtype], args: Sequence[Any]
+    ) -> list[str | _Place]:
         """By a function of its own, which reads long rows of arguments where they lie and writes its results to memory."""
         layout: list[tuple[Any, ...]] = []
         passed: list[str] = []
@@ -290,23 +381,38 @@ class _Writer:
         while k < len(args):
             first = self.place(args[k])
             count = 1
-            while first and k + count < len(args) and self.place(args[k + count]) == first._replace(element=first.element + count):
+            while (
+                first
+                and k + count < len(args)
+                and self.place(args[k + count]) == first._replace(element=first.element + count)
+            ):
                 count += 1
             if first and count >= 4:
-                layout.append((first.dtype, count, first.kind, first.pitch if isinstance(first.pitch, int) else None))
+                layout.append(
+                    (
+                        first.dtype,
+                        count,
+                        first.kind,
+                        first.pitch if isinstance(first.pitch, int) else None,
+                    )
+                )
                 passed.append(f"ptr {self.address(first, 0, '0')}")
                 passed += [] if isinstance(first.pitch, int) else [f"i64 {first.pitch}"]
             else:
                 count = 1
                 layout.append((dtypes[k],))
-                passed.append(f"{self.packed(dtypes[k])} {self.pack(dtypes[k], self.value(args[k]))}")
+                passed.append(
+                    f"{self.packed(dtypes[k])} {self.pack(dtypes[k], self.value(args[k]))}"
+                )
             k += count
         key = routine, tuple(layout)
         if key not in self.routines:
             self.routines[key] = f"@routine{len(self.routines)}"
             self._function(self.routines[key], routine, layout)
         into = self.buffer([routine.dtype(j) for j in range(routine.items)], routine.items)
-        self.line(f"call fastcc void {self.routines[key]}({', '.join(['ptr %scratch', f'ptr {into.base}', *passed])})")
+        self.line(
+            f"call fastcc void {self.routines[key]}({', '.join(['ptr %scratch', f'ptr {into.base}', *passed])})"
+        )
         return [into._replace(dtype=routine.dtype(j), element=j) for j in range(routine.items)]
 
     def _function(self, name: str, routine: Routine, layout: list[tuple[Any, ...]]) -> None:
@@ -318,22 +424,34 @@ class _Writer:
                 inputs.append(w.unpacked(dtype, f"%x{number}"))
             else:
                 count, kind, pitch = row
-                wanted += [f"ptr %x{number}", *([] if pitch is not None else [f"i64 %pitch{number}"])]
-                first = _Place(dtype, f"%x{number}", 0, f"%pitch{number}" if pitch is None else pitch, kind)
+                wanted += [
+                    f"ptr %x{number}",
+                    *([] if pitch is not None else [f"i64 %pitch{number}"]),
+                ]
+                first = _Place(
+                    dtype, f"%x{number}", 0, f"%pitch{number}" if pitch is None else pitch, kind
+                )
                 inputs += [first._replace(element=k) for k in range(count)]
         dtypes = [routine.dtype(j) for j in range(routine.items)]
-        into = _Place(dtypes[0], "%out", 0, self.lanes * max(dtype.itemsize for dtype in dtypes), "slot")
+        into = _Place(
+            dtypes[0], "%out", 0, self.lanes * max(dtype.itemsize for dtype in dtypes), "slot"
+        )
         w.program(routine.program, inputs, into)
         body = "\n".join(["entry:", *w.entry, *w.lines, "  ret void"])
         kind = "noinline cold" if routine.rare else "noinline"
-        self.functions.append(f"define internal fastcc void {name}({', '.join(wanted)}) {kind} #0 {{\n{body}\n}}")
+        self.functions.append(
+            f"define internal fastcc void {name}({', '.join(wanted)}) {kind} #0 {{\n{body}\n}}"
+        )
 
     def _operation(self, op: Op, args: list[str], kinds: list[np.dtype]) -> str:
         name, dtype = op.name, op.dtype
         if name == "const":
             return self.constant(dtype, op.number)
         width = 1 if kinds[-1].kind == "b" else 8 * kinds[-1].itemsize
-        kind, suffix = self.vector(kinds[-1]), f"v{self.lanes}{'f' if kinds[-1].kind == 'f' else 'i'}{width}"
+        kind, suffix = (
+            self.vector(kinds[-1]),
+            f"v{self.lanes}{'f' if kinds[-1].kind == 'f' else 'i'}{width}",
+        )
         real, unsigned = kinds[-1].kind == "f", kinds[-1].kind in "ub"
         if name in _BINARY:
             word = _BINARY[name][0 if real else 2 if unsigned else 1]
@@ -342,14 +460,28 @@ class _Writer:
             word = _COMPARISONS[name][0 if real else 2 if unsigned else 1]
             return self.set(f"{word} {kind} {args[0]}, {args[1]}")
         if name == "select":
-            return self.set(f"select {self.vector(kinds[0])} {args[0]}, {kind} {args[1]}, {kind} {args[2]}")
+            return self.set(
+                f"select {self.vector(kinds[0])} {args[0]}, {kind} {args[1]}, {kind} {args[2]}"
+            )
         if name == "neg":
-            return self.set(f"fneg {kind} {args[0]}" if real else f"sub {kind} zeroinitializer, {args[0]}")
+            return self.set(
+                f"fneg {kind} {args[0]}" if real else f"sub {kind} zeroinitializer, {args[0]}"
+            )
         if name == "not":
-            return self.set(f"xor {kind} {args[0]}, splat ({_scalar(dtype)} {'true' if dtype.kind == 'b' else -1})")
+            return self.set(
+                f"xor {kind} {args[0]}, splat ({_scalar(dtype)} {'true' if dtype.kind == 'b' else -1})"
+            )
         if name in ("max", "min"):
-            word = ("maximum", "minimum") if real else ("umax", "umin") if unsigned else ("smax", "smin")
-            return self.call(kind, f"llvm.{word[name == 'min']}.{suffix}", [(kind, a) for a in args])
+            word = (
+                ("maximum", "minimum")
+                if real
+                else ("umax", "umin")
+                if unsigned
+                else ("smax", "smin")
+            )
+            return self.call(
+                kind, f"llvm.{word[name == 'min']}.{suffix}", [(kind, a) for a in args]
+            )
         if name == "abs" and not real:
             return self.call(kind, f"llvm.abs.{suffix}", [(kind, args[0]), ("i1", "false")])
         if name in _INTRINSICS:
@@ -375,7 +507,11 @@ class _Writer:
             return self.call(target, name, [(source, value)])
         if old.kind == "b" or dtype.itemsize > old.itemsize:
             return self.set(f"{'sext' if old.kind == 'i' else 'zext'} {source} {value} to {target}")
-        return self.set(f"trunc {source} {value} to {target}") if dtype.itemsize < old.itemsize else value
+        return (
+            self.set(f"trunc {source} {value} to {target}")
+            if dtype.itemsize < old.itemsize
+            else value
+        )
 
 
 _BINARY = {
@@ -405,9 +541,15 @@ class _Kernel(_Writer):
     def pointer(self, table: str, k: int) -> str:
         return self.set(f"load ptr, ptr {self.set(f'getelementptr ptr, ptr {table}, i64 {k}')}")
 
-    def element(self, leaf: Leaf, base: str, element: int | str, row: str | None, batched: bool) -> str:
+    def element(
+        self, leaf: Leaf, base: str, element: int | str, row: str | None, batched: bool
+    ) -> str:
         """Where an element of a row begins for this block: arrays lie as (rows, size, bodies)."""
-        index = str(element) if row is None else self.set(f"add i64 {self.set(f'mul i64 {row}, {leaf.size}')}, {element}")
+        index = (
+            str(element)
+            if row is None
+            else self.set(f"add i64 {self.set(f'mul i64 {row}, {leaf.size}')}, {element}")
+        )
         if batched:
             index = self.set(f"add i64 {self.set(f'mul i64 {index}, %bodies')}, %first")
         return self.set(f"getelementptr {_stored(leaf.dtype)}, ptr {base}, i64 {index}")
@@ -419,7 +561,10 @@ class _Kernel(_Writer):
             if _large(leaf) and row is None:
                 kind, base, pitch = "one", self.sources[k], leaf.dtype.itemsize
                 if self.batched[k]:
-                    kind, base = "lanes", self.set(f"getelementptr {_stored(leaf.dtype)}, ptr {base}, i64 %first")
+                    kind, base = (
+                        "lanes",
+                        self.set(f"getelementptr {_stored(leaf.dtype)}, ptr {base}, i64 %first"),
+                    )
                     pitch = self.set(f"mul i64 %bodies, {pitch}")
                 found += [_Place(leaf.dtype, base, e, pitch, kind) for e in range(leaf.size)]
                 continue
@@ -428,14 +573,18 @@ class _Kernel(_Writer):
                 found.append(self.load(leaf.dtype, at, self.batched[k]))
         return found
 
-    def write(self, leaves: Iterable[Leaf], number: int, values: Sequence[str], row: str | None = None) -> None:
+    def write(
+        self, leaves: Iterable[Leaf], number: int, values: Sequence[str], row: str | None = None
+    ) -> None:
         """All elements of the leaves that begin with result ``number``."""
         for (k, leaf), some in zip(enumerate(leaves, number), _split(leaves, values), strict=True):
             place = self.together(some) if _large(leaf) else None
             if place:
                 with self.repeated(leaf.size) as loop:
                     value = self.read_from(place, 1, loop.trip)
-                    self.store(leaf.dtype, value, self.element(leaf, self.targets[k], loop.trip, row, True))
+                    self.store(
+                        leaf.dtype, value, self.element(leaf, self.targets[k], loop.trip, row, True)
+                    )
                 continue
             for e, value in enumerate(some):
                 self.store(leaf.dtype, value, self.element(leaf, self.targets[k], e, row, True))
@@ -443,7 +592,9 @@ class _Kernel(_Writer):
     def together(self, values: Sequence[str | _Place]) -> _Place | None:
         """Where values begin that lie one after the other."""
         first = self.place(values[0])
-        if first and all(self.place(x) == first._replace(element=first.element + k) for k, x in enumerate(values)):
+        if first and all(
+            self.place(x) == first._replace(element=first.element + k) for k, x in enumerate(values)
+        ):
             return first
         return None
 
@@ -466,17 +617,25 @@ class _Kernel(_Writer):
                 found += [self.address(place, 0, "0") for place in places]
                 self.owned.update(zip(found[-leaf.size :], places, strict=True))
             else:
-                found += [self.set(f"alloca {self.vector(leaf.dtype)}, align 64") for _ in range(leaf.size)]
+                found += [
+                    self.set(f"alloca {self.vector(leaf.dtype)}, align 64")
+                    for _ in range(leaf.size)
+                ]
         return found
 
     def rows(self, leaves: Iterable[Leaf], count: int) -> list[str]:
         """Memory for all elements of the leaves, ``count`` of each one after the other."""
-        return [self.reserve(count * self.size(leaf.dtype)) for leaf in leaves for _ in range(leaf.size)]
+        return [
+            self.reserve(count * self.size(leaf.dtype)) for leaf in leaves for _ in range(leaf.size)
+        ]
 
     def of_row(self, leaves: Iterable[Leaf], slots: Sequence[str], number: str) -> list[str]:
         """The slots of a row."""
         dtypes = [leaf.dtype for leaf in leaves for _ in range(leaf.size)]
-        return [self.set(f"getelementptr {self.vector(d)}, ptr {s}, i64 {number}") for d, s in zip(dtypes, slots, strict=True)]
+        return [
+            self.set(f"getelementptr {self.vector(d)}, ptr {s}, i64 {number}")
+            for d, s in zip(dtypes, slots, strict=True)
+        ]
 
     def size(self, dtype: np.dtype) -> int:
         """Bytes of a vector."""
@@ -484,21 +643,30 @@ class _Kernel(_Writer):
 
     def get(self, leaves: Iterable[Leaf], slots: Sequence[str]) -> list[str]:
         found = []
-        for d, s in zip((leaf.dtype for leaf in leaves for _ in range(leaf.size)), slots, strict=True):
+        for d, s in zip(
+            (leaf.dtype for leaf in leaves for _ in range(leaf.size)), slots, strict=True
+        ):
             found.append(self.set(f"load {self.vector(d)}, ptr {s}, align {self.aligned(d)}"))
             if s in self.owned:
                 self.places[found[-1]] = self.owned[s]
         return found
 
     def put(self, leaves: Iterable[Leaf], slots: Sequence[str], values: Sequence[Any]) -> None:
-        for leaf, some, news in zip(leaves, _split(leaves, slots), _split(leaves, values), strict=True):
+        for leaf, some, news in zip(
+            leaves, _split(leaves, slots), _split(leaves, values), strict=True
+        ):
             d = leaf.dtype
             self.forget(some)
             owned = bool(some) and some[0] in self.owned
             place = self.together(news) if owned else None
             if owned and (len(set(news)) == 1 or (place and place.kind != "slot")):
                 with self.repeated(leaf.size) as loop:
-                    self.write_to(self.owned[some[0]], self.read_from(place, 1, loop.trip) if place else news[0], 1, loop.trip)
+                    self.write_to(
+                        self.owned[some[0]],
+                        self.read_from(place, 1, loop.trip) if place else news[0],
+                        1,
+                        loop.trip,
+                    )
                 continue
             for s, x in zip(some, news, strict=True):
                 value = self.value(x)
@@ -517,13 +685,20 @@ class _Kernel(_Writer):
         return self.splat(np.dtype(np.int32), self.set(f"trunc i64 {k} to i32"))
 
     def add_to(self, leaves: Sequence[Leaf], slots: Sequence[str], values: Sequence[str]) -> None:
-        for leaf, some, news in zip(leaves, _split(leaves, slots), _split(leaves, values), strict=True):
+        for leaf, some, news in zip(
+            leaves, _split(leaves, slots), _split(leaves, values), strict=True
+        ):
             kind, place = self.vector(leaf.dtype), self.together(news) if _large(leaf) else None
             if place:
                 self.forget(some)
                 with self.repeated(leaf.size) as loop:
-                    old, new = self.read_from(self.owned[some[0]], 1, loop.trip), self.read_from(place, 1, loop.trip)
-                    self.write_to(self.owned[some[0]], self.set(f"fadd {kind} {old}, {new}"), 1, loop.trip)
+                    old, new = (
+                        self.read_from(self.owned[some[0]], 1, loop.trip),
+                        self.read_from(place, 1, loop.trip),
+                    )
+                    self.write_to(
+                        self.owned[some[0]], self.set(f"fadd {kind} {old}, {new}"), 1, loop.trip
+                    )
                 continue
             one = [Leaf(leaf.dtype, 1)]
             for slot, value in zip(some, news, strict=True):
@@ -549,9 +724,18 @@ def _smooth(leaves: Iterable[Leaf]) -> list[Leaf]:
 
 def _forward(loop: Loop, kind: str, batched: Sequence[bool], lanes: int) -> _Kernel:
     w = _Kernel(loop, kind, batched, lanes)
-    state, memory, held, carry = loop.state, loop.memory, loop.held, (*loop.state, *loop.memory, *loop.held)
+    state, memory, held, carry = (
+        loop.state,
+        loop.memory,
+        loop.held,
+        (*loop.state, *loop.memory, *loop.held),
+    )
     slots = w.slots(carry)
-    s, m, h = slots[: _size(state)], slots[_size(state) : _size(state + memory)], slots[_size(state + memory) :]
+    s, m, h = (
+        slots[: _size(state)],
+        slots[_size(state) : _size(state + memory)],
+        slots[_size(state + memory) :],
+    )
     first_state = len(loop.constants) + len(loop.inputs)
     w.line("br label %blocks")
     _blocks(w)
@@ -575,10 +759,19 @@ def _forward(loop: Loop, kind: str, batched: Sequence[bool], lanes: int) -> _Ker
     w.line(f"br i1 {w.due(k, loop.save_every)}, label %save, label %ahead")
     w.label("save")
     row = w.set(f"udiv i64 {k}, {loop.save_every}")
-    w.write(loop.saved, 0, w.program(expand(loop.save), [*constants, w.number(k), *w.get(state, s), *w.get(held, h)]), row)
+    w.write(
+        loop.saved,
+        0,
+        w.program(expand(loop.save), [*constants, w.number(k), *w.get(state, s), *w.get(held, h)]),
+        row,
+    )
     w.line(f"br i1 {w.set(f'icmp ult i64 {k}, {loop.steps}')}, label %ahead, label %last")
     w.label("ahead")
-    w.put(state, s, w.program(expand(loop.step), [*constants, w.number(k), *w.get(state, s), *w.get(held, h)]))
+    w.put(
+        state,
+        s,
+        w.program(expand(loop.step), [*constants, w.number(k), *w.get(state, s), *w.get(held, h)]),
+    )
     w.line("br label %after")
     w.label("after")
     w.line(f"%next = add i64 {k}, 1")
@@ -589,14 +782,25 @@ def _forward(loop: Loop, kind: str, batched: Sequence[bool], lanes: int) -> _Ker
     return w
 
 
-def _sample(w: _Kernel, constants: list[str], k: str, s: list[str], m: list[str], h: list[str], label: str = "sample") -> None:
+def _sample(
+    w: _Kernel,
+    constants: list[str],
+    k: str,
+    s: list[str],
+    m: list[str],
+    h: list[str],
+    label: str = "sample",
+) -> None:
     loop = w.loop
     if loop.sample is None:
         return
     done = w.every(k, loop.sample_every, label)
     row = w.set(f"udiv i64 {k}, {loop.sample_every}")
     values = w.read(loop.inputs, len(loop.constants), row)
-    found = w.program(expand(loop.sample), [*constants, w.number(k), *w.get(loop.state, s), *w.get(loop.memory, m), *values])
+    found = w.program(
+        expand(loop.sample),
+        [*constants, w.number(k), *w.get(loop.state, s), *w.get(loop.memory, m), *values],
+    )
     w.put((*loop.held, *loop.memory), [*h, *m], found)
     w.line(f"br label %{done}")
     w.label(done)
@@ -605,12 +809,20 @@ def _sample(w: _Kernel, constants: list[str], k: str, s: list[str], m: list[str]
 def _backward(loop: Loop, batched: Sequence[bool], lanes: int) -> _Kernel:
     assert loop.step_back is not None
     w = _Kernel(loop, "backward", batched, lanes)
-    state, memory, held, carry = loop.state, loop.memory, loop.held, (*loop.state, *loop.memory, *loop.held)
+    state, memory, held, carry = (
+        loop.state,
+        loop.memory,
+        loop.held,
+        (*loop.state, *loop.memory, *loop.held),
+    )
     n_state, n_memory = _size(state), _size(memory)
     now = w.slots(carry)
     s, m, h = now[:n_state], now[n_state : n_state + n_memory], now[n_state + n_memory :]
     rows = w.rows(carry, loop.segment)
-    smooth = {name: _smooth(getattr(loop, name)) for name in ("constants", "inputs", "state", "memory", "held")}
+    smooth = {
+        name: _smooth(getattr(loop, name))
+        for name in ("constants", "inputs", "state", "memory", "held")
+    }
     bars = {name: w.slots(leaves) for name, leaves in smooth.items()}
     first_kept = len(loop.constants) + len(loop.inputs)
     first_last = first_kept + len(carry)
@@ -620,13 +832,21 @@ def _backward(loop: Loop, batched: Sequence[bool], lanes: int) -> _Kernel:
     _blocks(w)
     constants = w.read(loop.constants, 0)
     w.put(smooth["constants"], bars["constants"], w.zeros(smooth["constants"]))
-    w.put(_smooth(carry), [*bars["state"], *bars["memory"], *bars["held"]], w.read(_smooth(carry), first_bars))
+    w.put(
+        _smooth(carry),
+        [*bars["state"], *bars["memory"], *bars["held"]],
+        w.read(_smooth(carry), first_bars),
+    )
     last = w.read(carry, first_last)
-    _save_back(w, constants, str(loop.steps), last[:n_state], last[n_state + n_memory :], bars, first_rows)
+    _save_back(
+        w, constants, str(loop.steps), last[:n_state], last[n_state + n_memory :], bars, first_rows
+    )
     before = w.block
     w.line("br label %segments")
     w.label("segments")
-    w.line(f"%segment = phi i64 [ {loop.segments - 1}, %{before} ], [ %segment_next, %segment_done ]")
+    w.line(
+        f"%segment = phi i64 [ {loop.segments - 1}, %{before} ], [ %segment_next, %segment_done ]"
+    )
     w.line(f"%begin = mul i64 %segment, {loop.segment}")
     beyond = w.set(f"add i64 %begin, {loop.segment}")
     short = w.set(f"icmp ult i64 {beyond}, {loop.steps}")
@@ -644,7 +864,13 @@ def _backward(loop: Loop, batched: Sequence[bool], lanes: int) -> _Kernel:
     w.line("%j_next = add i64 %j, 1")
     w.line(f"br i1 {w.set('icmp ult i64 %j_next, %end')}, label %again_step, label %back_first")
     w.label("again_step")
-    w.put(state, s, w.program(expand(loop.step), [*constants, w.number("%j"), *w.get(state, s), *w.get(held, h)]))
+    w.put(
+        state,
+        s,
+        w.program(
+            expand(loop.step), [*constants, w.number("%j"), *w.get(state, s), *w.get(held, h)]
+        ),
+    )
     w.line("br label %again_done")
     w.label("again_done")
     w.line("br label %again")
@@ -655,8 +881,15 @@ def _backward(loop: Loop, batched: Sequence[bool], lanes: int) -> _Kernel:
     w.label("back")
     w.line("%k = phi i64 [ %last_step, %back_first ], [ %k_next, %back_done ]")
     there = w.get(carry, w.of_row(carry, rows, w.set("sub i64 %k, %begin")))
-    states, memories, helds = there[:n_state], there[n_state : n_state + n_memory], there[n_state + n_memory :]
-    found = w.program(expand(loop.step_back), [*constants, w.number("%k"), *states, *helds, *w.get(smooth["state"], bars["state"])])
+    states, memories, helds = (
+        there[:n_state],
+        there[n_state : n_state + n_memory],
+        there[n_state + n_memory :],
+    )
+    found = w.program(
+        expand(loop.step_back),
+        [*constants, w.number("%k"), *states, *helds, *w.get(smooth["state"], bars["state"])],
+    )
     ends = np.cumsum([_size(smooth[name]) for name in ("constants", "state", "held")])
     w.add_to(smooth["constants"], bars["constants"], found[: ends[0]])
     w.put(smooth["state"], bars["state"], found[ends[0] : ends[1]])
@@ -670,7 +903,10 @@ def _backward(loop: Loop, batched: Sequence[bool], lanes: int) -> _Kernel:
         row = w.set(f"udiv i64 %k, {loop.sample_every}")
         values = w.read(loop.inputs, len(loop.constants), row)
         cotangents = w.get((*smooth["held"], *smooth["memory"]), [*bars["held"], *bars["memory"]])
-        found = w.program(expand(loop.sample_back), [*constants, w.number("%k"), *states, *memories, *values, *cotangents])
+        found = w.program(
+            expand(loop.sample_back),
+            [*constants, w.number("%k"), *states, *memories, *values, *cotangents],
+        )
         ends = np.cumsum([_size(smooth[name]) for name in ("constants", "state", "memory")])
         w.add_to(smooth["constants"], bars["constants"], found[: ends[0]])
         w.add_to(smooth["state"], bars["state"], found[ends[0] : ends[1]])
@@ -689,19 +925,31 @@ def _backward(loop: Loop, batched: Sequence[bool], lanes: int) -> _Kernel:
     w.label("last")
     w.write(smooth["constants"], 0, w.get(smooth["constants"], bars["constants"]))
     ends = (*smooth["state"], *smooth["memory"])
-    w.write(ends, len(smooth["constants"]) + len(smooth["inputs"]), w.get(ends, [*bars["state"], *bars["memory"]]))
+    w.write(
+        ends,
+        len(smooth["constants"]) + len(smooth["inputs"]),
+        w.get(ends, [*bars["state"], *bars["memory"]]),
+    )
     w.line("br label %blocks")
     return w
 
 
 def _save_back(
-    w: _Kernel, constants: list[str], k: str, states: list[str], helds: list[str], bars: dict[str, list[str]], first_rows: int
+    w: _Kernel,
+    constants: list[str],
+    k: str,
+    states: list[str],
+    helds: list[str],
+    bars: dict[str, list[str]],
+    first_rows: int,
 ) -> None:
     """Adds the cotangents of what is saved before step number k."""
     loop = w.loop
     assert loop.save_back is not None
     cotangents = w.read(_smooth(loop.saved), first_rows, w.set(f"udiv i64 {k}, {loop.save_every}"))
-    found = w.program(expand(loop.save_back), [*constants, w.number(k), *states, *helds, *cotangents])
+    found = w.program(
+        expand(loop.save_back), [*constants, w.number(k), *states, *helds, *cotangents]
+    )
     for name in ("constants", "state", "held"):
         leaves = _smooth(getattr(loop, name))
         w.add_to(leaves, bars[name], found[: _size(leaves)])
@@ -716,7 +964,9 @@ def _blocks(w: _Writer) -> None:
     """The next block of bodies; the last begins early rather than being ragged, and gives the bodies that overlap twice."""
     w.label("blocks")
     w.line("%block = atomicrmw add ptr %work, i64 1 monotonic")
-    w.line("br i1 " + w.set("icmp ult i64 %block, %blocks_in_all") + ", label %start, label %finished")
+    w.line(
+        "br i1 " + w.set("icmp ult i64 %block, %blocks_in_all") + ", label %start, label %finished"
+    )
     w.label("finished")
     w.line("ret ptr null")
     w.label("start")
@@ -726,7 +976,9 @@ def _blocks(w: _Writer) -> None:
     w.line(f"%first = select i1 {late}, i64 %latest, i64 {due}")
 
 
-def assembly(loop: Loop, kind: str, batched: Sequence[bool], lanes: int, symbol: str, features: str) -> tuple[str, int]:
+def assembly(
+    loop: Loop, kind: str, batched: Sequence[bool], lanes: int, symbol: str, features: str
+) -> tuple[str, int]:
     """The module, and how many bytes each of its threads wants beside its stack.
 
     Its function ``symbol`` is a handler of XLA's foreign function interface. Its last input are int32: the number of
@@ -735,7 +987,11 @@ def assembly(loop: Loop, kind: str, batched: Sequence[bool], lanes: int, symbol:
     The offsets are those of ``XLA_FFI_CallFrame`` and ``XLA_FFI_Buffer`` in xla/ffi/api/c_api.h.
     ``kind`` is "forward", "keeping" or "backward" (``Loop.operands``); ``batched`` says which operands have one value a body.
     """
-    w = _backward(loop, batched, lanes) if kind == "backward" else _forward(loop, kind, batched, lanes)
+    w = (
+        _backward(loop, batched, lanes)
+        if kind == "backward"
+        else _forward(loop, kind, batched, lanes)
+    )
     body = "\n".join([*w.entry, *w.lines])
     declarations = "\n".join([*sorted(w.declared), *w.functions])
     operands, results = len(loop.operands(kind)), len(loop.results(kind))

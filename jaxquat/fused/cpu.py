@@ -24,7 +24,9 @@ from jaxquat.fused.kernel import Leaf, Loop
 
 FORMAT = b"jaxquat kernel 1\n"
 
-_threads = ctypes.c_int64(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+_threads = ctypes.c_int64(
+    len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+)
 
 
 def set_threads(count: int) -> None:
@@ -49,7 +51,9 @@ def missing() -> str | None:
     return None
 
 
-def call(loop: Loop, kind: str, batched: Sequence[bool], bodies: int, operands: Sequence[Array]) -> list[Array]:
+def call(
+    loop: Loop, kind: str, batched: Sequence[bool], bodies: int, operands: Sequence[Array]
+) -> list[Array]:
     """The results, (bodies, rows, size) each, for operands (bodies,) + (rows,) + (size,), without the first where not batched."""
     lanes = _lanes(loop, bodies)
     number, scratch = _kernel(loop, kind, tuple(batched), lanes)
@@ -59,7 +63,9 @@ def call(loop: Loop, kind: str, batched: Sequence[bool], bodies: int, operands: 
         jax.ShapeDtypeStruct((*(() if rows is None else (rows,)), leaf.size, bodies), leaf.dtype)
         for leaf, rows in loop.results(kind)
     ]
-    run = jax.ffi.ffi_call(loading.TARGET, [*shapes, jax.ShapeDtypeStruct((threads, scratch), np.uint8)])
+    run = jax.ffi.ffi_call(
+        loading.TARGET, [*shapes, jax.ShapeDtypeStruct((threads, scratch), np.uint8)]
+    )
     words = np.array([number], np.uint64).view(np.int32)
     *found, _ = run(*given, np.array([bodies, threads, *words], np.int32))
     return [jnp.moveaxis(x, -1, 0) for x in found]
@@ -73,7 +79,9 @@ def _lanes(loop: Loop, bodies: int) -> int:
 
 
 def _all(loop: Loop) -> list[Leaf]:
-    return [leaf for leaf in (*loop.constants, *loop.state, *loop.memory, *loop.held) if leaf.smooth]
+    return [
+        leaf for leaf in (*loop.constants, *loop.state, *loop.memory, *loop.held) if leaf.smooth
+    ]
 
 
 @functools.cache
@@ -92,7 +100,9 @@ def _kernel(loop: Loop, kind: str, batched: tuple[bool, ...], lanes: int) -> tup
     text, scratch = assembly(loop, kind, batched, lanes, "jaxquat_kernel", features)
     llvm.add_symbol("jaxquat_threads", ctypes.addressof(_threads))
     machine = loading.machine()
-    key = hashlib.sha256("\n".join([text, *loading.host(), machine.triple, str(llvm.llvm_version_info)]).encode())
+    key = hashlib.sha256(
+        "\n".join([text, *loading.host(), machine.triple, str(llvm.llvm_version_info)]).encode()
+    )
     if not loading.known(key.hexdigest()):
         code = _read(key.digest())
         if code is None:
@@ -173,7 +183,9 @@ def _read(key: bytes) -> bytes | None:
         if folder is None:
             return None
         try:
-            descriptor = os.open(f"{key.hex()}.o", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+            descriptor = os.open(
+                f"{key.hex()}.o", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder
+            )
         except OSError:
             return None
         status = os.fstat(descriptor)

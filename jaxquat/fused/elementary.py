@@ -91,7 +91,9 @@ def _less_multiple(b: Builder, x: int, k: int, decimal: str) -> int:
 def _two_to(b: Builder, k: int, like: int) -> int:
     """2^k for a whole float k within the normal exponents."""
     bias, place = (127, 23) if _single(b, like) else (1023, 52)
-    whole = b.emit("add", b.emit("convert", k, dtype=b.dtype(_integer(b, 0, like))), _integer(b, bias, like))
+    whole = b.emit(
+        "add", b.emit("convert", k, dtype=b.dtype(_integer(b, 0, like))), _integer(b, bias, like)
+    )
     return b.emit("bitcast", b.emit("shl", whole, _integer(b, place, like)), dtype=b.dtype(like))
 
 
@@ -135,7 +137,11 @@ def _far_remainder(dtype: np.dtype) -> Routine:
     def high(value: int) -> int:
         return b.emit("shr", value, whole(32))
 
-    bits = b.emit("convert", b.emit("bitcast", b.emit("abs", x), dtype=np.dtype(f"u{dtype.itemsize}")), dtype=wide)
+    bits = b.emit(
+        "convert",
+        b.emit("bitcast", b.emit("abs", x), dtype=np.dtype(f"u{dtype.itemsize}")),
+        dtype=wide,
+    )
     exponent = b.emit("shr", bits, whole(place))
     m = b.emit("or", b.emit("and", bits, whole(2**place - 1)), whole(2**place))
     # the first bit that matters, in a table that begins 64 bits before the point
@@ -143,7 +149,14 @@ def _far_remainder(dtype: np.dtype) -> Routine:
     begin, turn = b.emit("shr", first, whole(5)), b.emit("and", first, whole(31))
     largest = 2 * bias - bias - place + 64 - 2
     count = largest // 32 + 1
-    table = [0, 0, *(_two_over_pi(32 * (count + words)) >> 32 * k & (2**32 - 1) for k in reversed(range(count + words)))]
+    table = [
+        0,
+        0,
+        *(
+            _two_over_pi(32 * (count + words)) >> 32 * k & (2**32 - 1)
+            for k in reversed(range(count + words))
+        ),
+    ]
     smallest = (int(math.log2(FAR[dtype.itemsize])) - place + 64 - 2) // 32
 
     def word(offset: int) -> int:
@@ -163,7 +176,9 @@ def _far_remainder(dtype: np.dtype) -> Routine:
         for offset, part in ((0, low(m)), (1, high(m)))[: 1 if single else 2]:
             product = b.emit("mul", w, part)
             columns[position - offset] = b.emit("add", columns[position - offset], low(product))
-            columns[position - offset - 1] = b.emit("add", columns[position - offset - 1], high(product))
+            columns[position - offset - 1] = b.emit(
+                "add", columns[position - offset - 1], high(product)
+            )
     digits, carry = [], whole(0)
     for column in reversed(columns[2:]):
         total = b.emit("add", column, carry)
@@ -172,7 +187,9 @@ def _far_remainder(dtype: np.dtype) -> Routine:
     joined = lambda i: b.emit("or", b.emit("shl", digits[i], whole(32)), digits[i + 1])  # noqa: E731
     top = joined(0)
     fraction = b.emit("or", b.emit("shl", top, whole(2)), b.emit("shr", digits[2], whole(30)))
-    fraction = b.emit("bitcast", fraction, dtype=signed)  # of a quarter turn, from -1/2 to 1/2 in 2^-64
+    fraction = b.emit(
+        "bitcast", fraction, dtype=signed
+    )  # of a quarter turn, from -1/2 to 1/2 in 2^-64
     up = b.emit("lt", fraction, b.const(np.int64(0)))
     quarter = b.emit("add", b.emit("shr", top, whole(62)), b.emit("convert", up, dtype=wide))
     double = np.dtype(np.float64)
@@ -184,7 +201,9 @@ def _far_remainder(dtype: np.dtype) -> Routine:
         head = b.emit("and", fraction, b.const(np.int64(-(2**11))))
         rest = b.emit("convert", b.emit("sub", fraction, head), dtype=double)
         head = b.emit("mul", b.emit("convert", head, dtype=double), real(2.0**-64))
-        after = b.emit("or", b.emit("shl", joined(2), whole(2)), b.emit("shr", digits[4], whole(30)))
+        after = b.emit(
+            "or", b.emit("shl", joined(2), whole(2)), b.emit("shr", digits[4], whole(30))
+        )
         after = b.emit("mul", b.emit("convert", after, dtype=double), real(2.0**-64))
         rest = b.emit("mul", b.emit("add", rest, after), real(2.0**-64))
         value = _head(b, b.emit("mul", head, real(high_part)))
@@ -194,7 +213,12 @@ def _far_remainder(dtype: np.dtype) -> Routine:
     value = b.emit("convert", value, dtype=dtype)
     negative = b.emit("lt", x, _constant(b, 0, x))
     value = b.emit("select", negative, b.emit("neg", value), value)
-    value = b.emit("select", b.emit("eq", b.emit("abs", x), _constant(b, np.inf, x)), _constant(b, np.nan, x), value)
+    value = b.emit(
+        "select",
+        b.emit("eq", b.emit("abs", x), _constant(b, np.inf, x)),
+        _constant(b, np.nan, x),
+        value,
+    )
     quarter = b.emit("convert", quarter, dtype=b.dtype(k))
     quarter = b.emit("select", negative, b.emit("neg", quarter), quarter)
     program = b.finish([b.emit("select", far, value, r), b.emit("select", far, quarter, k)])
@@ -224,8 +248,15 @@ def _circular(shift: int) -> Callable[[Builder, int], int]:
         zero = _integer(b, 0, x)
         odd = b.emit("ne", b.emit("and", k, _integer(b, 1, x)), zero)
         value = b.emit("select", odd, cosine, sine)
-        value = b.emit("select", b.emit("ne", b.emit("and", k, _integer(b, 2, x)), zero), b.emit("neg", value), value)
-        return value if shift else b.emit("select", b.emit("eq", x, _constant(b, 0, x)), x, value)  # -0 is its own sine
+        value = b.emit(
+            "select",
+            b.emit("ne", b.emit("and", k, _integer(b, 2, x)), zero),
+            b.emit("neg", value),
+            value,
+        )
+        return (
+            value if shift else b.emit("select", b.emit("eq", x, _constant(b, 0, x)), x, value)
+        )  # -0 is its own sine
 
     return rule
 
@@ -252,7 +283,9 @@ def _exp(b: Builder, x: int, more: int | None = None) -> int:
 def _expm1(b: Builder, x: int) -> int:
     """``2^k p + (2^k - 1)`` with ``p = exp(r) - 1``, in halves, for 2^k alone may be infinite."""
     low, high = (-20.0, 89.0) if _single(b, x) else (-40.0, 710.0)
-    p, k = _less_one(b, b.emit("min", b.emit("max", x, _constant(b, low, x)), _constant(b, high, x)))
+    p, k = _less_one(
+        b, b.emit("min", b.emit("max", x, _constant(b, low, x)), _constant(b, high, x))
+    )
     half, power = _constant(b, 0.5, x), _two_to(b, b.emit("sub", k, _constant(b, 1, x)), x)
     value = b.emit("fma", power, p, b.emit("sub", power, half))
     return b.emit("select", b.emit("eq", x, _constant(b, 0, x)), x, b.emit("add", value, value))
@@ -277,13 +310,19 @@ def with_sign(b: Builder, magnitude: int, x: int) -> int:
 def _exponent(b: Builder, x: int) -> tuple[int, int]:
     """Two numbers e and f, x = 2^e (1 + f), with 1 + f within [sqrt 1/2, sqrt 2], for a positive finite x."""
     place, mantissa, one_bits, normal, lift = (
-        (23, 0x7FFFFF, 0x3F800000, 2.0**-126, 24) if _single(b, x) else (52, 0xFFFFFFFFFFFFF, 0x3FF << 52, 2.0**-1022, 53)
+        (23, 0x7FFFFF, 0x3F800000, 2.0**-126, 24)
+        if _single(b, x)
+        else (52, 0xFFFFFFFFFFFFF, 0x3FF << 52, 2.0**-1022, 53)
     )
     one = _constant(b, 1, x)
     small = b.emit("lt", x, _constant(b, normal, x))
     bits = _bits(b, b.emit("select", small, b.emit("mul", x, _constant(b, 2.0**lift, x)), x))
     e = b.emit("sub", b.emit("shr", bits, _integer(b, place, x)), _integer(b, one_bits >> place, x))
-    m = b.emit("bitcast", b.emit("or", b.emit("and", bits, _integer(b, mantissa, x)), _integer(b, one_bits, x)), dtype=b.dtype(x))
+    m = b.emit(
+        "bitcast",
+        b.emit("or", b.emit("and", bits, _integer(b, mantissa, x)), _integer(b, one_bits, x)),
+        dtype=b.dtype(x),
+    )
     e = b.emit("convert", e, dtype=b.dtype(x))
     e = b.emit("select", small, b.emit("sub", e, _constant(b, lift, x)), e)
     large = b.emit("lt", _constant(b, math.sqrt(2), x), m)
@@ -342,9 +381,16 @@ def _atan2(b: Builder, y: int, x: int) -> int:
     series = _horner(b, [(-1) ** n / (2 * n + 1) for n in range(1, 9 if _single(b, x) else 20)], z)
     angle = b.emit("fma", b.emit("mul", r, z), series, r)
     eighth = b.emit("add", angle, b.emit("mul", _constant(b, 0.5, x), b.const(low)))
-    angle = b.emit("select", steep, b.emit("add", b.emit("mul", _constant(b, 0.5, x), b.const(high)), eighth), angle)
+    angle = b.emit(
+        "select",
+        steep,
+        b.emit("add", b.emit("mul", _constant(b, 0.5, x), b.const(high)), eighth),
+        angle,
+    )
     over = b.emit("lt", across, up)
-    angle = b.emit("select", over, b.emit("sub", b.const(high), b.emit("sub", angle, b.const(low))), angle)
+    angle = b.emit(
+        "select", over, b.emit("sub", b.const(high), b.emit("sub", angle, b.const(low))), angle
+    )
     behind = b.emit("lt", _bits(b, x), _integer(b, 0, x))
     half = b.emit("sub", _constant(b, 2 * high, x), b.emit("sub", angle, _constant(b, 2 * low, x)))
     angle = b.emit("select", b.emit("and", behind, b.emit("eq", x, x)), half, angle)
@@ -363,7 +409,9 @@ def _pow(b: Builder, x: int, y: int) -> int:
         log, rest = _log_in_two(b, size)
         product = b.emit("mul", y, log)
         rest = b.emit("fma", y, rest, b.emit("fma", y, log, b.emit("neg", product)))
-        fine = b.emit("lt", b.emit("abs", product), _constant(b, 800, x))  # otherwise the rest is NaN, or nothing to the result
+        fine = b.emit(
+            "lt", b.emit("abs", product), _constant(b, 800, x)
+        )  # otherwise the rest is NaN, or nothing to the result
         value = _exp(b, product, b.emit("select", fine, rest, zero))
     unit = b.emit("and", b.emit("eq", size, one), b.emit("eq", y, y))
     value = b.emit("select", unit, one, value)
@@ -397,14 +445,23 @@ def _log_in_two(b: Builder, x: int) -> tuple[int, int]:
     third = np.float64(1) / 3
     third_low = float(Fraction(1, 3) - Fraction(float(third)))
     p = _head(b, b.emit("mul", z, b.const(third)))
-    p_low = b.emit("fma", z, b.const(np.float64(third_low)), b.emit("fma", z_low, b.const(third), low(z, b.const(third), p)))
-    others = b.emit("mul", b.emit("mul", z, z), _horner(b, [1 / (2 * n + 1) for n in range(2, 13)], z))
+    p_low = b.emit(
+        "fma",
+        z,
+        b.const(np.float64(third_low)),
+        b.emit("fma", z_low, b.const(third), low(z, b.const(third), p)),
+    )
+    others = b.emit(
+        "mul", b.emit("mul", z, z), _horner(b, [1 / (2 * n + 1) for n in range(2, 13)], z)
+    )
     total = b.emit("add", p, others)
     total_low = b.emit("add", p_low, b.emit("add", b.emit("sub", p, total), others))
     cubic = _head(b, b.emit("mul", s, total))
     cubic_low = b.emit("fma", s, total_low, b.emit("fma", s_low, total, low(s, total, cubic)))
     head = b.emit("add", s, cubic)
-    rest = b.emit("add", b.emit("add", b.emit("sub", s, head), cubic), b.emit("add", s_low, cubic_low))
+    rest = b.emit(
+        "add", b.emit("add", b.emit("sub", s, head), cubic), b.emit("add", s_low, cubic_low)
+    )
     # log 2 in two parts, the first short enough for its product with e to be exact
     first = np.float64(math.floor(math.log(2) * 2**40) / 2**40)
     second = np.float64(float(Fraction(_LOG_2) - Fraction(float(first))))

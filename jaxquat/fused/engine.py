@@ -22,13 +22,17 @@ from jaxquat.fused.scalarize import scalarize
 from jaxquat.mechanics import State
 from jaxquat.scanning import Problem, is_sampled, observe, sample, step
 
-FORWARD_MODE = (
-    'engine "fused", which "auto" chooses where it can, has a derivative in reverse mode only; use engine="scan" for forward mode'
-)
+FORWARD_MODE = 'engine "fused", which "auto" chooses where it can, has a derivative in reverse mode only; use engine="scan" for forward mode'
 
 
 def run(
-    problem: Problem, start: State, inputs: Any, sample_every: int, save_every: int, segment: int | None, scan_back: bool = False
+    problem: Problem,
+    start: State,
+    inputs: Any,
+    sample_every: int,
+    save_every: int,
+    segment: int | None,
+    scan_back: bool = False,
 ) -> tuple[Any, State, Any, Any]:
     """As ``scanning.run``, with ``segment`` steps between two states kept for the backward pass (None: their root).
 
@@ -43,7 +47,11 @@ def missing() -> str | None:
     platform = jax.default_backend()
     if platform == "cpu":
         return cpu.missing()
-    return None if platform in ("gpu", "cuda") else f'engine "fused" has no kernels for {platform}; use engine="scan"'
+    return (
+        None
+        if platform in ("gpu", "cuda")
+        else f'engine "fused" has no kernels for {platform}; use engine="scan"'
+    )
 
 
 class Traced(NamedTuple):
@@ -52,11 +60,22 @@ class Traced(NamedTuple):
     loop: Loop
     operands: list[Array]  # constants, inputs, start, memory
     trees: Any  # of what is saved, state, memory, held
-    differentiated: Callable[..., Loop]  # of which saved leaves the cotangent is not 0, by default of all
-    scanned: Callable[[Sequence[Array]], list[Array]]  # the results for the operands, by ``lax.scan``
+    differentiated: Callable[
+        ..., Loop
+    ]  # of which saved leaves the cotangent is not 0, by default of all
+    scanned: Callable[
+        [Sequence[Array]], list[Array]
+    ]  # the results for the operands, by ``lax.scan``
 
 
-def trace(problem: Problem, start: State, inputs: Any, sample_every: int, save_every: int, segment: int | None) -> Traced:
+def trace(
+    problem: Problem,
+    start: State,
+    inputs: Any,
+    sample_every: int,
+    save_every: int,
+    segment: int | None,
+) -> Traced:
     """The scalar programs of the problem."""
     known = jax.tree.leaves((start, inputs, problem.body, problem.params))
     if any(_differs_by_device(x) for x in known if isinstance(x, Tracer)):
@@ -74,7 +93,9 @@ def trace(problem: Problem, start: State, inputs: Any, sample_every: int, save_e
         one = functools.partial(sample, problem)
         held_spec, _ = jax.eval_shape(one, number, state_spec, memory_spec, input_spec)
         sample_rest, sample_fixed = _hoisted(one, number, state_spec, memory_spec, input_spec)
-    step_rest, step_fixed = _hoisted(lambda k, state, held: step(problem, held, sampled, k, state), number, state_spec, held_spec)
+    step_rest, step_fixed = _hoisted(
+        lambda k, state, held: step(problem, held, sampled, k, state), number, state_spec, held_spec
+    )
     keep = functools.partial(observe, problem, sampled)
     save_rest, save_fixed = _hoisted(keep, number, state_spec, held_spec)
     saved_spec = jax.eval_shape(keep, number, state_spec, held_spec)
@@ -97,7 +118,10 @@ def trace(problem: Problem, start: State, inputs: Any, sample_every: int, save_e
     of_step = (groups["state"], groups["held"])
     of_sample = (groups["state"], groups["memory"], groups["inputs"])
     loop = Loop(
-        **{name: tuple(Leaf(np.dtype(s.dtype), math.prod(s.shape)) for s in leaves) for name, leaves in groups.items()},
+        **{
+            name: tuple(Leaf(np.dtype(s.dtype), math.prod(s.shape)) for s in leaves)
+            for name, leaves in groups.items()
+        },
         step=scalarize(forward, specs, number, *of_step),
         save=scalarize(forward_save, specs, number, *of_step),
         sample=scalarize(forward_sample, specs, number, *of_sample) if sampled else None,
@@ -123,18 +147,29 @@ def trace(problem: Problem, start: State, inputs: Any, sample_every: int, save_e
         cotangents = _smooth([groups["saved"][i] for i in live])
         save_back = scalarize(_pullback(forward_live), specs, number, *of_step, cotangents)
         if live != every:
-            return differentiated()._replace(saved=tuple(loop.saved[i] for i in live), save_back=save_back)
+            return differentiated()._replace(
+                saved=tuple(loop.saved[i] for i in live), save_back=save_back
+            )
         back = loop._replace(
-            step_back=scalarize(_pullback(forward), specs, number, *of_step, _smooth(groups["state"])), save_back=save_back
+            step_back=scalarize(
+                _pullback(forward), specs, number, *of_step, _smooth(groups["state"])
+            ),
+            save_back=save_back,
         )
         if not sampled:
             return back
         cotangents = _smooth([*groups["held"], *groups["memory"]])
-        return back._replace(sample_back=scalarize(_pullback(forward_sample), specs, number, *of_sample, cotangents))
+        return back._replace(
+            sample_back=scalarize(_pullback(forward_sample), specs, number, *of_sample, cotangents)
+        )
 
     leaves = [*fixed, *(_raw(x) for x in jax.tree.leaves((inputs, start, memory)))]
-    scanned = functools.partial(_scanned, loop, groups, forward, forward_save, forward_sample if sampled else None)
-    return Traced(loop, leaves, (saved_spec, state_spec, memory_spec, held_spec), differentiated, scanned)
+    scanned = functools.partial(
+        _scanned, loop, groups, forward, forward_save, forward_sample if sampled else None
+    )
+    return Traced(
+        loop, leaves, (saved_spec, state_spec, memory_spec, held_spec), differentiated, scanned
+    )
 
 
 def _scanned(
@@ -147,7 +182,9 @@ def _scanned(
 ) -> list[Array]:
     """What the kernel gives, by ``lax.scan`` over the rows and the steps of each: for a derivative that has no scalar form."""
     ends = np.cumsum([len(specs[name]) for name in ("constants", "inputs", "state")])
-    constants, inputs, state, memory = ([*operands[i:j]] for i, j in zip([0, *ends], [*ends, None], strict=True))
+    constants, inputs, state, memory = (
+        [*operands[i:j]] for i, j in zip([0, *ends], [*ends, None], strict=True)
+    )
 
     def held_from(k: Array, state: Any, memory: Any, held: Any) -> tuple[Any, Any]:
         """Command and memory from step k on."""
@@ -170,19 +207,30 @@ def _scanned(
     def row(carry: Any, _: None) -> tuple[Any, Any]:
         k, state, memory, held = carry
         saved = save(constants, k, state, held_from(k, state, memory, held)[0])
-        return scan(one, carry, None, loop.save_every, math.isqrt(loop.save_every - 1) + 1)[0], saved
+        return scan(one, carry, None, loop.save_every, math.isqrt(loop.save_every - 1) + 1)[
+            0
+        ], saved
 
     held = [jnp.zeros(x.shape, x.dtype) for x in specs["held"]]
     carry, rows = scan(row, (jnp.int32(0), state, memory, held), None, loop.rows, None)
     k, state, memory, held = carry
-    rows = [jnp.concatenate([x, y[None]]) for x, y in zip(rows, save(constants, k, state, held), strict=True)]
-    return [*(x.reshape(loop.rows + 1, -1) for x in rows), *(x.reshape(-1) for x in (*state, *memory, *held))]
+    rows = [
+        jnp.concatenate([x, y[None]])
+        for x, y in zip(rows, save(constants, k, state, held), strict=True)
+    ]
+    return [
+        *(x.reshape(loop.rows + 1, -1) for x in rows),
+        *(x.reshape(-1) for x in (*state, *memory, *held)),
+    ]
 
 
 def _differs_by_device(x: Any) -> bool:
     """Whether ``jax.shard_map`` keeps account of it."""
     kind = jax.typeof(x)
-    return bool(getattr(getattr(kind, "manual_axis_type", kind), "varying", None) or getattr(kind, "vma", None))
+    return bool(
+        getattr(getattr(kind, "manual_axis_type", kind), "varying", None)
+        or getattr(kind, "vma", None)
+    )
 
 
 def _specs(tree: Any) -> list[jax.ShapeDtypeStruct]:
@@ -207,16 +255,22 @@ def _keyed(x: Array, like: Any) -> Any:
     return jax.random.wrap_key_data(x, impl=like.dtype._impl) if _is_key(like) else x
 
 
-def _hoisted(function: Callable[..., Any], *arguments: Any) -> tuple[Callable[..., list[Array]], list[Any]]:
+def _hoisted(
+    function: Callable[..., Any], *arguments: Any
+) -> tuple[Callable[..., list[Array]], list[Any]]:
     """``hoist`` of a function whose keys come and go as words."""
     leaves, structure = jax.tree.flatten(arguments)
 
     def of_words(*words: Array) -> list[Array]:
-        given = jax.tree.unflatten(structure, [_keyed(x, like) for x, like in zip(words, leaves, strict=True)])
+        given = jax.tree.unflatten(
+            structure, [_keyed(x, like) for x, like in zip(words, leaves, strict=True)]
+        )
         return [_raw(x) for x in jax.tree.leaves(function(*given))]
 
     rest, fixed = hoist(of_words, *(jax.eval_shape(_raw, leaf) for leaf in leaves))
-    return lambda words, *given: rest([_keyed(x, like) for x, like in zip(words, fixed, strict=True)], *given), fixed
+    return lambda words, *given: rest(
+        [_keyed(x, like) for x, like in zip(words, fixed, strict=True)], *given
+    ), fixed
 
 
 def _pullback(function: Callable[..., list[Array]]) -> Callable[..., list[Array]]:
@@ -237,7 +291,9 @@ def _pullback(function: Callable[..., list[Array]]) -> Callable[..., list[Array]
         given = [leaves[i] for i in places]
         like = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in given]
         push = lambda tangents: jax.jvp(of_smooth, (given,), (tangents,))[1]  # noqa: E731
-        return jax.linear_transpose(push, like)(list(cotangents))[0]  # as jax.vjp, in two thirds of its time
+        return jax.linear_transpose(push, like)(list(cotangents))[
+            0
+        ]  # as jax.vjp, in two thirds of its time
 
     return back
 
@@ -261,7 +317,11 @@ def _solve(traced: Traced, scan_back: bool) -> tuple[Any, State, Any, Any]:
             return solve(chosen, fixed), (chosen, fixed, None)
         found = _bind(loop, "keeping", merged(chosen, fixed))
         count = len(loop.results("forward"))
-        return found[:count], (chosen, fixed, [*found[count:], *found[count - len(loop.last()) : count]])
+        return found[:count], (
+            chosen,
+            fixed,
+            [*found[count:], *found[count - len(loop.last()) : count]],
+        )
 
     def back(residual: Any, cotangents: list[Any]) -> tuple[list[Array], None]:
         chosen, fixed, kept = residual
@@ -269,7 +329,10 @@ def _solve(traced: Traced, scan_back: bool) -> tuple[Any, State, Any, Any]:
         if kept is None:
 
             def live_results(chosen: list[Array]) -> list[Array]:
-                given = [x.reshape(like.shape) for x, like in zip(merged(chosen, fixed), operands, strict=True)]
+                given = [
+                    x.reshape(like.shape)
+                    for x, like in zip(merged(chosen, fixed), operands, strict=True)
+                ]
                 found = scanned(given)
                 return [found[i] for i in live]
 
@@ -280,10 +343,14 @@ def _solve(traced: Traced, scan_back: bool) -> tuple[Any, State, Any, Any]:
         for i, (bar, (leaf, _)) in enumerate(zip(cotangents, loop.results("forward"), strict=True)):
             if leaf.smooth and (i in live or i >= len(loop.saved)):
                 bars.append(bar if i in live else jnp.zeros(bar.shape, bar.dtype))
-        found: list[Any] = _bind(derivative, "backward", [*merged(chosen, fixed)[:first], *kept, *bars])
+        found: list[Any] = _bind(
+            derivative, "backward", [*merged(chosen, fixed)[:first], *kept, *bars]
+        )
         for place, unused in enumerate(_unused_constants(derivative)):
             if unused:
-                found[place] = None  # no number, which what made the constant would multiply with an infinite slope
+                found[place] = (
+                    None  # no number, which what made the constant would multiply with an infinite slope
+                )
         return found, None
 
     solve.defvjp(keep, back, symbolic_zeros=True)
@@ -303,7 +370,12 @@ def _solve(traced: Traced, scan_back: bool) -> tuple[Any, State, Any, Any]:
             ],
         )
 
-    rows, state, memory, held = shaped(saved, 1), shaped(state, 0), shaped(memory, 0), shaped(held, 0)
+    rows, state, memory, held = (
+        shaped(saved, 1),
+        shaped(state, 0),
+        shaped(memory, 0),
+        shaped(held, 0),
+    )
     return rows, state, held, memory
 
 
@@ -312,8 +384,12 @@ def _unused_constants(derivative: Loop) -> list[bool]:
     zeros = []
     for program in (derivative.step_back, derivative.save_back, derivative.sample_back):
         if program is not None:
-            known = [None] * len(program.inputs) + [op.number if op.name == "const" else None for op in program.ops]
-            zeros.append([known[value] is not None and known[value] == 0 for value in program.outputs])
+            known = [None] * len(program.inputs) + [
+                op.number if op.name == "const" else None for op in program.ops
+            ]
+            zeros.append(
+                [known[value] is not None and known[value] == 0 for value in program.outputs]
+            )
     found, first = [], 0
     for leaf in derivative.constants:
         if leaf.smooth:
@@ -343,17 +419,24 @@ _kernel.multiple_results = True
 
 
 def _bind(loop: Loop, kind: str, operands: Sequence[Array]) -> list[Array]:
-    return _kernel.bind(*operands, loop=loop, kind=kind, bodies=None, batched=(False,) * len(operands))
+    return _kernel.bind(
+        *operands, loop=loop, kind=kind, bodies=None, batched=(False,) * len(operands)
+    )
 
 
 @_kernel.def_abstract_eval
-def _shapes(*operands: Any, loop: Loop, kind: str, bodies: int | None, batched: tuple[bool, ...]) -> list[Any]:
+def _shapes(
+    *operands: Any, loop: Loop, kind: str, bodies: int | None, batched: tuple[bool, ...]
+) -> list[Any]:
     return _shapes_of(loop, kind, bodies)
 
 
 def _shapes_of(loop: Loop, kind: str, bodies: int | None) -> list[Any]:
     first = () if bodies is None else (bodies,)
-    return [ShapedArray((*first, *(() if rows is None else (rows,)), leaf.size), leaf.dtype) for leaf, rows in loop.results(kind)]
+    return [
+        ShapedArray((*first, *(() if rows is None else (rows,)), leaf.size), leaf.dtype)
+        for leaf, rows in loop.results(kind)
+    ]
 
 
 @functools.lru_cache(maxsize=loading.KEPT)
@@ -368,7 +451,13 @@ def _computed(*operands: Array, **params: Any) -> list[Array]:
 
 
 def _batch(
-    operands: Sequence[Array], axes: Sequence[int | None], *, loop: Loop, kind: str, bodies: int | None, batched: tuple[bool, ...]
+    operands: Sequence[Array],
+    axes: Sequence[int | None],
+    *,
+    loop: Loop,
+    kind: str,
+    bodies: int | None,
+    batched: tuple[bool, ...],
 ) -> tuple[list[Array], list[int]]:
     """One more axis of bodies; within the kernel there is only one."""
     count = next(x.shape[axis] for x, axis in zip(operands, axes, strict=True) if axis is not None)
@@ -402,10 +491,15 @@ def _on_gpu(*operands: Array, **params: Any) -> list[Array]:
     return _of_bodies(gpu.call, operands, **params)
 
 
-def _of_bodies(call: Callable[..., list[Array]], operands: Sequence[Array], bodies: int | None, **params: Any) -> list[Array]:
+def _of_bodies(
+    call: Callable[..., list[Array]], operands: Sequence[Array], bodies: int | None, **params: Any
+) -> list[Array]:
     """Of one body without an axis; of none nothing is computed."""
     if bodies == 0:
-        return [jnp.zeros(shape.shape, shape.dtype) for shape in _shapes_of(params["loop"], params["kind"], bodies)]
+        return [
+            jnp.zeros(shape.shape, shape.dtype)
+            for shape in _shapes_of(params["loop"], params["kind"], bodies)
+        ]
     found = call(operands=operands, bodies=bodies or 1, **params)
     return found if bodies else [x[0] for x in found]
 
@@ -415,7 +509,9 @@ def _lowering(function: Callable[..., list[Array]]) -> Callable[..., Any]:
 
     def rule(context: Any, *operands: Any, **params: Any) -> Any:
         if context.module_context.lowering_parameters.for_export:
-            raise NotImplementedError('engine "fused" compiles for this machine alone; use engine="scan" with jax.export')
+            raise NotImplementedError(
+                'engine "fused" compiles for this machine alone; use engine="scan" with jax.export'
+            )
         return lower(context, *operands, **params)
 
     return rule

@@ -57,7 +57,11 @@ def explain(
     )
     hindrance = engine.missing()
     if check or checkpoint == "reversible":
-        hindrance = "only the scan engine has check=True" if check else 'only the scan engine has checkpoint="reversible"'
+        hindrance = (
+            "only the scan engine has check=True"
+            if check
+            else 'only the scan engine has checkpoint="reversible"'
+        )
     lines = []
     try:
         traced = engine.trace(*given)

@@ -17,7 +17,12 @@ BLOCK = 128  # bodies a program, one thread each
 
 
 def call(
-    loop: Loop, kind: str, batched: Sequence[bool], bodies: int, operands: Sequence[Array], interpret: bool = False
+    loop: Loop,
+    kind: str,
+    batched: Sequence[bool],
+    bodies: int,
+    operands: Sequence[Array],
+    interpret: bool = False,
 ) -> list[Array]:
     """As ``cpu.call``; ``interpret`` runs the kernel through XLA, on any platform."""
     blocks = -(-bodies // BLOCK)
@@ -28,12 +33,20 @@ def call(
         x = x.astype(jnp.int32) if x.dtype == bool else x
         if not per_body:
             return x
-        return jnp.pad(jnp.moveaxis(x, 0, -1), ((0, 0),) * (x.ndim - 1) + ((0, spare),), mode="edge")
+        return jnp.pad(
+            jnp.moveaxis(x, 0, -1), ((0, 0),) * (x.ndim - 1) + ((0, spare),), mode="edge"
+        )
 
     results = loop.results(kind)
-    scratch = [(leaf, loop.segment) for leaf in (*loop.state, *loop.memory, *loop.held)] if kind == "backward" else []
+    scratch = (
+        [(leaf, loop.segment) for leaf in (*loop.state, *loop.memory, *loop.held)]
+        if kind == "backward"
+        else []
+    )
     shapes = [
-        jax.ShapeDtypeStruct((*(() if rows is None else (rows,)), leaf.size, blocks * BLOCK), _stored(leaf.dtype))
+        jax.ShapeDtypeStruct(
+            (*(() if rows is None else (rows,)), leaf.size, blocks * BLOCK), _stored(leaf.dtype)
+        )
         for leaf, rows in (*results, *scratch)
     ]
     kernel = _Block(loop, kind, batched, len(operands), len(results))
@@ -58,12 +71,23 @@ def _stored(dtype: np.dtype) -> np.dtype:
 class _Block:
     """The kernel of one block."""
 
-    def __init__(self, loop: Loop, kind: str, batched: Sequence[bool], operands: int, results: int) -> None:
-        self.loop, self.kind, self.batched, self.operands, self.results = loop, kind, batched, operands, results
+    def __init__(
+        self, loop: Loop, kind: str, batched: Sequence[bool], operands: int, results: int
+    ) -> None:
+        self.loop, self.kind, self.batched, self.operands, self.results = (
+            loop,
+            kind,
+            batched,
+            operands,
+            results,
+        )
         self.__name__ = f"fused_{kind}"
 
     def __call__(self, *refs: Any) -> None:
-        self.ins, self.outs = refs[: self.operands], refs[self.operands : self.operands + self.results]
+        self.ins, self.outs = (
+            refs[: self.operands],
+            refs[self.operands : self.operands + self.results],
+        )
         self.past = refs[self.operands + self.results :]
         self.lanes = pl.ds(pl.program_id(0) * np.int32(BLOCK), BLOCK)
         (self.backward if self.kind == "backward" else self.forward)()
@@ -74,27 +98,48 @@ class _Block:
         for k, leaf in enumerate(leaves, number):
             for e in range(leaf.size):
                 place = (*(() if row is None else (row,)), e)
-                value = self.ins[k][(*place, self.lanes)] if self.batched[k] else jnp.full(BLOCK, self.ins[k][place])
+                value = (
+                    self.ins[k][(*place, self.lanes)]
+                    if self.batched[k]
+                    else jnp.full(BLOCK, self.ins[k][place])
+                )
                 found.append(value != 0 if leaf.dtype.kind == "b" else value)
         return found
 
-    def write(self, leaves: Sequence[Leaf], number: int, values: Sequence[Array], row: Any = None) -> None:
+    def write(
+        self, leaves: Sequence[Leaf], number: int, values: Sequence[Array], row: Any = None
+    ) -> None:
         """All elements of the leaves that begin with result ``number``."""
         rest = iter(values)
         for k, leaf in enumerate(leaves, number):
             for e in range(leaf.size):
-                self.outs[k][(*(() if row is None else (row,)), e, self.lanes)] = next(rest).astype(_stored(leaf.dtype))
+                self.outs[k][(*(() if row is None else (row,)), e, self.lanes)] = next(rest).astype(
+                    _stored(leaf.dtype)
+                )
 
     def run(self, program: Program | None, *inputs: Any) -> list[Array]:
         """The outputs, with one value a body."""
         assert program is not None
-        flat = [x for group in inputs for x in (group if isinstance(group, list) else [jnp.full(BLOCK, group, jnp.int32)])]
-        return [jnp.broadcast_to(x, (BLOCK,)) for x in evaluate(expand(program, ["round"]), flat)]  # Triton has no round
+        flat = [
+            x
+            for group in inputs
+            for x in (group if isinstance(group, list) else [jnp.full(BLOCK, group, jnp.int32)])
+        ]
+        return [
+            jnp.broadcast_to(x, (BLOCK,)) for x in evaluate(expand(program, ["round"]), flat)
+        ]  # Triton has no round
 
     def zeros(self, leaves: Sequence[Leaf]) -> list[Array]:
         return [jnp.zeros(BLOCK, leaf.dtype) for leaf in leaves for _ in range(leaf.size)]
 
-    def sampled(self, constants: list[Array], k: Any, state: list[Array], memory: list[Array], held: list[Array]) -> Any:
+    def sampled(
+        self,
+        constants: list[Array],
+        k: Any,
+        state: list[Array],
+        memory: list[Array],
+        held: list[Array],
+    ) -> Any:
         """(held, memory) from step k on."""
         loop = self.loop
         if loop.sample is None:
@@ -105,7 +150,9 @@ class _Block:
             found = self.run(loop.sample, constants, k, state, memory, values)
             return found[: len(held)], found[len(held) :]
 
-        return lax.cond(_due(k, loop.sample_every), anew, lambda memory, held: (held, memory), memory, held)
+        return lax.cond(
+            _due(k, loop.sample_every), anew, lambda memory, held: (held, memory), memory, held
+        )
 
     def forward(self) -> None:
         loop, n = self.loop, sum(leaf.size for leaf in self.loop.state)
@@ -120,7 +167,12 @@ class _Block:
 
                 @pl.when(_due(k, loop.segment))
                 def _() -> None:
-                    self.write(carried, len(loop.saved) + len(carried), [*state, *memory, *held], _row(k, loop.segment))
+                    self.write(
+                        carried,
+                        len(loop.saved) + len(carried),
+                        [*state, *memory, *held],
+                        _row(k, loop.segment),
+                    )
 
             held, memory = self.sampled(constants, k, state, memory, held)
 
@@ -131,13 +183,17 @@ class _Block:
             return self.run(loop.step, constants, k, state, held), memory, held
 
         steps = np.int32(loop.steps)
-        state, memory, held = lax.fori_loop(np.int32(0), steps, one, (start[:n], start[n:], self.zeros(loop.held)))
+        state, memory, held = lax.fori_loop(
+            np.int32(0), steps, one, (start[:n], start[n:], self.zeros(loop.held))
+        )
         self.save(constants, steps, state, held)
         self.write(carried, len(loop.saved), [*state, *memory, *held])
 
     def save(self, constants: list[Array], k: Any, state: list[Array], held: list[Array]) -> None:
         loop = self.loop
-        self.write(loop.saved, 0, self.run(loop.save, constants, k, state, held), _row(k, loop.save_every))
+        self.write(
+            loop.saved, 0, self.run(loop.save, constants, k, state, held), _row(k, loop.save_every)
+        )
 
     def backward(self) -> None:
         loop = self.loop
@@ -160,7 +216,11 @@ class _Block:
                     ref[row, e, self.lanes] = next(rest).astype(_stored(leaf.dtype))
 
         def recall(row: Any) -> list[Array]:
-            found = [(ref[row, e, self.lanes], leaf) for ref, leaf in zip(self.past, carry, strict=True) for e in range(leaf.size)]
+            found = [
+                (ref[row, e, self.lanes], leaf)
+                for ref, leaf in zip(self.past, carry, strict=True)
+                for e in range(leaf.size)
+            ]
             return [x != 0 if leaf.dtype.kind == "b" else x for x, leaf in found]
 
         def saved(k: Any, state: list[Array], held: list[Array], bars: Any) -> Any:
@@ -196,13 +256,26 @@ class _Block:
                 held_bar = [a + next(found) for a in held_bar]
 
                 added = lambda bars: saved(k, state, held, bars)  # noqa: E731
-                constants_bar, state_bar, held_bar = _either(_due(k, loop.save_every), added, (constants_bar, state_bar, held_bar))
+                constants_bar, state_bar, held_bar = _either(
+                    _due(k, loop.save_every), added, (constants_bar, state_bar, held_bar)
+                )
 
                 def sampled(bars: Any) -> Any:
                     constants_bar, state_bar, memory_bar, held_bar = bars
                     row = _row(k, loop.sample_every)
                     values = self.read(loop.inputs, len(loop.constants), row)
-                    found = iter(self.run(loop.sample_back, constants, k, state, memory, values, held_bar, memory_bar))
+                    found = iter(
+                        self.run(
+                            loop.sample_back,
+                            constants,
+                            k,
+                            state,
+                            memory,
+                            values,
+                            held_bar,
+                            memory_bar,
+                        )
+                    )
                     constants_bar = [a + next(found) for a in constants_bar]
                     state_bar = [a + next(found) for a in state_bar]
                     memory_bar = [next(found) for _ in memory_bar]
@@ -210,17 +283,31 @@ class _Block:
                     return constants_bar, state_bar, memory_bar, self.zeros(smooth["held"])
 
                 bars = constants_bar, state_bar, memory_bar, held_bar
-                return bars if loop.sample_back is None else _either(_due(k, loop.sample_every), sampled, bars)
+                return (
+                    bars
+                    if loop.sample_back is None
+                    else _either(_due(k, loop.sample_every), sampled, bars)
+                )
 
             return lax.fori_loop(np.int32(0), count, back, bars)
 
         end = self.read(carry, last)
-        own = iter(self.read([*smooth["state"], *smooth["memory"], *smooth["held"]], rows + len(smooth["saved"])))
-        state_bar, memory_bar, held_bar = ([next(own) for _ in range(sizes[name])] for name in ("state", "memory", "held"))
+        own = iter(
+            self.read(
+                [*smooth["state"], *smooth["memory"], *smooth["held"]], rows + len(smooth["saved"])
+            )
+        )
+        state_bar, memory_bar, held_bar = (
+            [next(own) for _ in range(sizes[name])] for name in ("state", "memory", "held")
+        )
         given = self.zeros(smooth["constants"]), state_bar, held_bar
-        constants_bar, state_bar, held_bar = saved(np.int32(loop.steps), end[:n], end[n + m :], given)
+        constants_bar, state_bar, held_bar = saved(
+            np.int32(loop.steps), end[:n], end[n + m :], given
+        )
         bars = constants_bar, state_bar, memory_bar, held_bar
-        constants_bar, state_bar, memory_bar, _ = lax.fori_loop(np.int32(0), np.int32(loop.segments), segment, bars)
+        constants_bar, state_bar, memory_bar, _ = lax.fori_loop(
+            np.int32(0), np.int32(loop.segments), segment, bars
+        )
         self.write(smooth["constants"], 0, constants_bar)
         after = len(smooth["constants"]) + len(smooth["inputs"])
         self.write([*smooth["state"], *smooth["memory"]], after, [*state_bar, *memory_bar])

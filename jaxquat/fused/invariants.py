@@ -14,22 +14,31 @@ from jax.core import Tracer
 from jaxquat.fused.scalarize import LONG, dissolves, opened
 
 _LITERAL, _FIXED, _CHANGING = range(3)  # known now; the same through the whole run; the rest
-_OPENED = ("jit", "remat2")  # jit, checkpoint; not calls with derivatives of their own, which hold for the whole
+_OPENED = (
+    "jit",
+    "remat2",
+)  # jit, checkpoint; not calls with derivatives of their own, which hold for the whole
 
 
 def shared(function: Callable[..., Any]) -> Callable[..., Any]:
     """The same function, all calls of which, if it is long, are calls of one traced function."""
-    known: list[tuple[Any, list[Any], Callable[..., Any]]] = []  # structure, leaves that are no tracers, function of the tracers
+    known: list[
+        tuple[Any, list[Any], Callable[..., Any]]
+    ] = []  # structure, leaves that are no tracers, function of the tracers
 
     @functools.wraps(function)
     def call(*arguments: Any) -> Any:
         leaves, structure = jax.tree.flatten(arguments)
-        fixed = [None if isinstance(x, Tracer) else x for x in leaves]  # concrete parameters remain concrete
+        fixed = [
+            None if isinstance(x, Tracer) else x for x in leaves
+        ]  # concrete parameters remain concrete
         given = [x for x in leaves if isinstance(x, Tracer)]
 
         def of_tracers(*given: Any) -> Any:
             rest = iter(given)
-            return function(*jax.tree.unflatten(structure, [next(rest) if x is None else x for x in fixed]))
+            return function(
+                *jax.tree.unflatten(structure, [next(rest) if x is None else x for x in fixed])
+            )
 
         for other, others, found in known:
             if other == structure and all(x is y for x, y in zip(others, fixed, strict=True)):
@@ -56,7 +65,9 @@ def _size(jaxpr: Any) -> int:
     return total
 
 
-def hoist(function: Callable[..., Any], *arguments: Any) -> tuple[Callable[..., list[Array]], list[Any]]:
+def hoist(
+    function: Callable[..., Any], *arguments: Any
+) -> tuple[Callable[..., list[Array]], list[Any]]:
     """``rest`` and ``fixed``: ``rest(fixed, *leaves of the arguments)`` are the leaves of the result.
 
     ``fixed`` are arrays that the function makes of what it closes over alone: parameters, the inertia and its inverse. They are
@@ -64,7 +75,9 @@ def hoist(function: Callable[..., Any], *arguments: Any) -> tuple[Callable[..., 
     those alike calls of one function.
     """
     closed = jax.make_jaxpr(function)(*arguments)
-    equations: list[tuple[Any, list[int], list[int]]] = []  # equation or call, places of the inputs, of the outputs
+    equations: list[
+        tuple[Any, list[int], list[int]]
+    ] = []  # equation or call, places of the inputs, of the outputs
     outermost = equations
     calls: dict[Any, tuple[_Call, list[int]]] = {}
     values: list[Any] = []  # of each place, None if it changes
@@ -149,7 +162,11 @@ def hoist(function: Callable[..., Any], *arguments: Any) -> tuple[Callable[..., 
             else:
                 if kind == _LITERAL and not dissolves(equation):
                     kind = _FIXED  # the number of the platform, a decomposition of a constant
-                outputs = computed(equation, inputs) if kind == _FIXED else [place(None, kind) for _ in equation.outvars]
+                outputs = (
+                    computed(equation, inputs)
+                    if kind == _FIXED
+                    else [place(None, kind) for _ in equation.outvars]
+                )
                 if kind == _CHANGING:
                     equations.append((equation, inputs, outputs))
                 if kind == _LITERAL:
@@ -163,7 +180,9 @@ def hoist(function: Callable[..., Any], *arguments: Any) -> tuple[Callable[..., 
     groups = equations, *(call.equations for call, _ in calls.values())
     wanted = {k for group in groups for _, inputs, _ in group for k in inputs} | set(results)
     frontier = [k for k in sorted(wanted) if classes[k] == _FIXED]
-    literals = {k: value for k, value in enumerate(values) if classes[k] == _LITERAL and value is not None}
+    literals = {
+        k: value for k, value in enumerate(values) if classes[k] == _LITERAL and value is not None
+    }
 
     def rest(fixed: Sequence[Any], *leaves: Any) -> list[Array]:
         compiled: dict[_Call, tuple[Callable[..., list[Array]], list[int]]] = {}
@@ -173,7 +192,11 @@ def hoist(function: Callable[..., Any], *arguments: Any) -> tuple[Callable[..., 
                 given = [env[k] for k in inputs]
                 if not isinstance(equation, _Call):
                     # what a custom_vjp function closes over must not be differentiated, and is not where the scan does not refuse
-                    count = equation.params.get("num_consts", 0) if equation.primitive.name.startswith("custom_vjp") else 0
+                    count = (
+                        equation.params.get("num_consts", 0)
+                        if equation.primitive.name.startswith("custom_vjp")
+                        else 0
+                    )
                     given[:count] = map(jax.lax.stop_gradient, given[:count])
                     found = _bind(equation, given)
                 elif equation.sites == 1:
@@ -192,13 +215,21 @@ def hoist(function: Callable[..., Any], *arguments: Any) -> tuple[Callable[..., 
             also = sorted(call.outside() - set(literals))
 
             def function(given: Sequence[Any], others: Sequence[Any]) -> list[Array]:
-                env = {**literals, **dict(zip(call.given, given, strict=True)), **dict(zip(also, others, strict=True))}
+                env = {
+                    **literals,
+                    **dict(zip(call.given, given, strict=True)),
+                    **dict(zip(also, others, strict=True)),
+                }
                 run(call.equations, env)
                 return [env[k] for k in call.results]
 
             return jax.jit(function), also
 
-        env = {**literals, **dict(zip(frontier, fixed, strict=True)), **dict(zip(first, leaves, strict=True))}
+        env = {
+            **literals,
+            **dict(zip(frontier, fixed, strict=True)),
+            **dict(zip(first, leaves, strict=True)),
+        }
         run(equations, env)
         return [env[k] for k in results]
 
@@ -208,7 +239,12 @@ def hoist(function: Callable[..., Any], *arguments: Any) -> tuple[Callable[..., 
 class _Call:
     """A long function as equations: what it is given, what it gives, how often it is called."""
 
-    def __init__(self, equations: list[tuple[Any, list[int], list[int]]], given: list[int], results: list[int]) -> None:
+    def __init__(
+        self,
+        equations: list[tuple[Any, list[int], list[int]]],
+        given: list[int],
+        results: list[int],
+    ) -> None:
         self.equations, self.given, self.results = equations, given, results
         self.sites = 0
 
@@ -223,7 +259,9 @@ class _Call:
 
 def _class(value: Any) -> int:
     """A constant that is no float and no tracer is part of the program; every other is an argument of it."""
-    integral = not jnp.issubdtype(jnp.result_type(value), jnp.inexact) and not isinstance(value, Tracer)
+    integral = not jnp.issubdtype(jnp.result_type(value), jnp.inexact) and not isinstance(
+        value, Tracer
+    )
     keyed = jnp.issubdtype(jnp.result_type(value), jax.dtypes.prng_key)
     return _LITERAL if integral and not keyed else _FIXED
 

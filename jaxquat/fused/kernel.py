@@ -76,7 +76,9 @@ class Loop(NamedTuple):
     def results(self, kind: str) -> list[tuple[Leaf, int | None]]:
         """The arrays that a kernel writes."""
         if kind == "backward":
-            found: list[tuple[Leaf, int | None]] = [(leaf, None) for leaf in self.constants if leaf.smooth]
+            found: list[tuple[Leaf, int | None]] = [
+                (leaf, None) for leaf in self.constants if leaf.smooth
+            ]
             found += [(leaf, self.samples) for leaf in self.inputs if leaf.smooth]
             return found + [(leaf, None) for leaf in (*self.state, *self.memory) if leaf.smooth]
         found = [(leaf, self.rows + 1) for leaf in self.saved] + self.last()

@@ -134,7 +134,12 @@ failed:
 class _Place(ctypes.Structure):
     """Of the table; number 0 is a free one."""
 
-    _fields_ = (("number", ctypes.c_uint64), ("code", ctypes.c_void_p), ("users", ctypes.c_int64), ("time", ctypes.c_int64))
+    _fields_ = (
+        ("number", ctypes.c_uint64),
+        ("code", ctypes.c_void_p),
+        ("users", ctypes.c_int64),
+        ("time", ctypes.c_int64),
+    )
 
 
 _places, _clock = (_Place * PLACES)(), ctypes.c_int64(1)
@@ -159,7 +164,9 @@ def add(name: str, code: bytes) -> None:
         _gate()
         if not known(name):
             if len(_objects) > PLACES // 2:
-                raise NotImplementedError(f"more than {PLACES // 2} different fused kernels in one process")
+                raise NotImplementedError(
+                    f"more than {PLACES // 2} different fused kernels in one process"
+                )
             _objects[number(name)] = zlib.compress(code, 1)
             _places[_index(number(name))].number = number(name)
             _load(number(name))
@@ -180,7 +187,9 @@ def machine() -> Any:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     cpu, features = host()
-    return llvm.Target.from_default_triple().create_target_machine(cpu=cpu, features=features, opt=3, jit=True)
+    return llvm.Target.from_default_triple().create_target_machine(
+        cpu=cpu, features=features, opt=3, jit=True
+    )
 
 
 def _linked(code: bytes) -> Any:
@@ -243,7 +252,14 @@ def _gate() -> _Gate:
     module.triple, module.data_layout = target.triple, str(target.target_data)
     engine = _linked(target.emit_object(module))
     capsule = ctypes.pythonapi.PyCapsule_New
-    capsule.restype, capsule.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-    jax.ffi.register_ffi_target(TARGET, capsule(engine.get_function_address("jaxquat_gate"), None, None), platform="cpu")
-    unload = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_uint64)(engine.get_function_address("jaxquat_unload"))
+    capsule.restype, capsule.argtypes = (
+        ctypes.py_object,
+        [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p],
+    )
+    jax.ffi.register_ffi_target(
+        TARGET, capsule(engine.get_function_address("jaxquat_gate"), None, None), platform="cpu"
+    )
+    unload = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_uint64)(
+        engine.get_function_address("jaxquat_unload")
+    )
     return _Gate(engine, unload)

@@ -69,7 +69,11 @@ class Program(NamedTuple):
 
     def dtype(self, value: int) -> np.dtype:
         """Of a value by its number."""
-        return self.inputs[value] if value < len(self.inputs) else self.ops[value - len(self.inputs)].dtype
+        return (
+            self.inputs[value]
+            if value < len(self.inputs)
+            else self.ops[value - len(self.inputs)].dtype
+        )
 
     def counts(self) -> dict[str, int]:
         """How often each operation occurs in a run, constants and rare routines left out, most frequent first."""
@@ -94,7 +98,9 @@ class Program(NamedTuple):
         names = {routine: f"@{k}" for k, routine in enumerate(self.routines())}
         lines = []
         for routine, name in names.items():
-            lines += [f"{name}: {routine.trips} trips, {routine.fixed} fixed, {routine.carried} carried"]
+            lines += [
+                f"{name}: {routine.trips} trips, {routine.fixed} fixed, {routine.carried} carried"
+            ]
             lines += [f"  {line}" for line in routine.program._lines(names)]
         return "\n".join([*lines, *self._lines(names)])
 
@@ -106,7 +112,9 @@ class Program(NamedTuple):
             if op.name == "loop":
                 lines.append(f"%{number} = loop {names[op.value]} {right}")
             else:
-                lines.append(f"%{number}:{op.dtype} = {op.name} {right}{f' {op.value}' if op.name == 'item' else ''}")
+                lines.append(
+                    f"%{number}:{op.dtype} = {op.name} {right}{f' {op.value}' if op.name == 'item' else ''}"
+                )
         return [*lines, f"outputs {' '.join(f'%{k}' for k in self.outputs)}"]
 
 
@@ -126,7 +134,9 @@ def evaluate(program: Program, inputs: Sequence[Any]) -> list[Array]:
             values.append(lax.bitcast_convert_type(values[op.args[0]], jnp.dtype(op.dtype)))
         else:
             shape = jnp.broadcast_shapes(*(jnp.shape(values[a]) for a in op.args))
-            values.append(_EVALUATE[op.name](*(jnp.broadcast_to(values[a], shape) for a in op.args)))
+            values.append(
+                _EVALUATE[op.name](*(jnp.broadcast_to(values[a], shape) for a in op.args))
+            )
     return [values[k] for k in program.outputs]
 
 
@@ -171,7 +181,15 @@ def _converted(x: Any, dtype: np.dtype) -> Any:
     if x.dtype.kind != "f" or dtype.kind not in "iu":
         return x.astype(dtype)
     limits = np.iinfo(dtype)
-    return dtype.type(0 if np.isnan(x) else limits.min if x <= limits.min else limits.max if x >= limits.max else int(x))
+    return dtype.type(
+        0
+        if np.isnan(x)
+        else limits.min
+        if x <= limits.min
+        else limits.max
+        if x >= limits.max
+        else int(x)
+    )
 
 
 _FOLD: dict[str, Callable[..., Any]] = {
@@ -198,7 +216,11 @@ class Builder:
 
     def dtype(self, value: int) -> np.dtype:
         """Of a value by its number."""
-        return self.inputs[value] if value < len(self.inputs) else self.ops[value - len(self.inputs)].dtype
+        return (
+            self.inputs[value]
+            if value < len(self.inputs)
+            else self.ops[value - len(self.inputs)].dtype
+        )
 
     def literal(self, value: int) -> Any:
         """The constant that a value is, or None."""
@@ -213,7 +235,13 @@ class Builder:
 
     def emit(self, name: str, *args: int, dtype: Any = None) -> int:
         """The value of an operation; ``dtype`` for convert and bitcast."""
-        dtype = np.dtype(dtype if dtype is not None else np.bool_ if name in ("eq", "ne", "lt", "le") else self.dtype(args[-1]))
+        dtype = np.dtype(
+            dtype
+            if dtype is not None
+            else np.bool_
+            if name in ("eq", "ne", "lt", "le")
+            else self.dtype(args[-1])
+        )
         if name in ("convert", "bitcast") and dtype == self.dtype(args[0]):
             return args[0]
         literals = [self.literal(a) for a in args]
@@ -232,7 +260,10 @@ class Builder:
         """A loop, from which ``item`` takes results."""
         args = tuple(args)
         # as text, for which zero and minus zero are two
-        return self._append(Op("loop", np.dtype(np.void), args, routine), ("loop", args, str(routine.program), routine[1:]))
+        return self._append(
+            Op("loop", np.dtype(np.void), args, routine),
+            ("loop", args, str(routine.program), routine[1:]),
+        )
 
     def item(self, loop: int, number: int) -> int:
         """One result of a loop."""
@@ -271,7 +302,11 @@ class Builder:
     def converted_boolean(self, value: int) -> int | None:
         """The boolean of which a value is the number, or None."""
         op = self.ops[value - len(self.inputs)] if value >= len(self.inputs) else None
-        return op.args[0] if op and op.name == "convert" and self.dtype(op.args[0]).kind == "b" else None
+        return (
+            op.args[0]
+            if op and op.name == "convert" and self.dtype(op.args[0]).kind == "b"
+            else None
+        )
 
     def _shorten(self, name: str, args: tuple[int, ...], literals: list[Any]) -> int | None:
         """The value itself where an operation changes nothing."""
@@ -295,5 +330,9 @@ class Builder:
         if name in ("and", "or") and self.dtype(a).kind == "b":
             for value, other in ((x, b), (y, a)):
                 if value is not None:
-                    return other if bool(value) == (name == "and") else self.const(np.bool_(name == "or"))
+                    return (
+                        other
+                        if bool(value) == (name == "and")
+                        else self.const(np.bool_(name == "or"))
+                    )
         return None

@@ -41,7 +41,11 @@ def scalarize(function: Callable[..., Any], *arguments: Any) -> Program:
     """
     closed = jax.make_jaxpr(function)(*arguments)
     sizes = [(_raw_shape(v.aval), _raw_dtype(v.aval)) for v in closed.jaxpr.invars]
-    builder = _Calls([dtype for shape, dtype in sizes for _ in range(int(np.prod(shape)))], _call_sites(closed.jaxpr, {}), {})
+    builder = _Calls(
+        [dtype for shape, dtype in sizes for _ in range(int(np.prod(shape)))],
+        _call_sites(closed.jaxpr, {}),
+        {},
+    )
     outputs = _run(builder, closed.jaxpr, closed.consts, _numbered([shape for shape, _ in sizes]))
     return builder.finish([int(k) for values in outputs for k in values.ravel()])
 
@@ -49,13 +53,18 @@ def scalarize(function: Callable[..., Any], *arguments: Any) -> Program:
 def _numbered(shapes: Sequence[tuple[int, ...]]) -> list[Values]:
     """The first values, in arrays."""
     ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
-    return [np.arange(end - int(np.prod(shape)), end).reshape(shape) for shape, end in zip(shapes, ends.tolist(), strict=True)]
+    return [
+        np.arange(end - int(np.prod(shape)), end).reshape(shape)
+        for shape, end in zip(shapes, ends.tolist(), strict=True)
+    ]
 
 
 class _Calls(Builder):
     """A builder that knows how often each function is called, and the routines made of functions."""
 
-    def __init__(self, inputs: Sequence[np.dtype], sites: dict[int, int], routines: dict[Any, Any]) -> None:
+    def __init__(
+        self, inputs: Sequence[np.dtype], sites: dict[int, int], routines: dict[Any, Any]
+    ) -> None:
         super().__init__(inputs)
         self.sites, self.routines = sites, routines
 
@@ -64,7 +73,13 @@ def _call_sites(jaxpr: Any, found: dict[int, int], times: int = 1) -> dict[int, 
     """How often each jaxpr occurs in another, by its id; those in loops as often as these run."""
     for equation in jaxpr.eqns:
         name = equation.primitive.name
-        often = equation.params["length"] * times if name == "scan" else 2 * times if name == "while" else times
+        often = (
+            equation.params["length"] * times
+            if name == "scan"
+            else 2 * times
+            if name == "while"
+            else times
+        )
         for param in equation.params.values():
             for inner in param if isinstance(param, (tuple, list)) else (param,):
                 if hasattr(inner, "eqns"):
@@ -75,11 +90,19 @@ def _call_sites(jaxpr: Any, found: dict[int, int], times: int = 1) -> dict[int, 
 
 
 def _raw_shape(aval: Any) -> tuple[int, ...]:
-    return (*aval.shape, *aval.dtype._impl.key_shape) if jnp.issubdtype(aval.dtype, jax.dtypes.prng_key) else aval.shape
+    return (
+        (*aval.shape, *aval.dtype._impl.key_shape)
+        if jnp.issubdtype(aval.dtype, jax.dtypes.prng_key)
+        else aval.shape
+    )
 
 
 def _raw_dtype(aval: Any) -> np.dtype:
-    dtype = np.dtype(np.uint32) if jnp.issubdtype(aval.dtype, jax.dtypes.prng_key) else np.dtype(aval.dtype)
+    dtype = (
+        np.dtype(np.uint32)
+        if jnp.issubdtype(aval.dtype, jax.dtypes.prng_key)
+        else np.dtype(aval.dtype)
+    )
     if dtype.kind not in "biuf" or (dtype.kind == "f" and dtype.itemsize < 4):
         raise NotScalarError(
             f"{dtype}: no numbers of scalar code, which has float32, float64, integers and booleans; use engine='scan'"
@@ -97,7 +120,9 @@ def _constants(b: Builder, value: Any) -> Values:
 
 def _fits(name: str, shape: tuple[int, ...]) -> None:
     if np.prod(shape) > LARGEST:
-        raise NotScalarError(f"{name}: an array of shape {shape} is too large for scalar code; use engine='scan'")
+        raise NotScalarError(
+            f"{name}: an array of shape {shape} is too large for scalar code; use engine='scan'"
+        )
 
 
 def _run(b: Builder, jaxpr: Any, consts: Sequence[Any], given: Sequence[Values]) -> list[Values]:
@@ -113,7 +138,9 @@ def _run(b: Builder, jaxpr: Any, consts: Sequence[Any], given: Sequence[Values])
             _fits(name, _raw_shape(variable.aval))
         results = _apply(b, equation, [read(v) for v in equation.invars])
         if len(b.ops) > LONGEST:
-            raise NotScalarError(f"{name}: more than {LONGEST} scalar operations; use engine='scan'")
+            raise NotScalarError(
+                f"{name}: more than {LONGEST} scalar operations; use engine='scan'"
+            )
         known.update(zip(equation.outvars, results, strict=True))
     return [read(v) for v in jaxpr.outvars]
 
@@ -126,7 +153,11 @@ def opened(jaxpr: Any) -> tuple[Any, Sequence[Any]]:
 def dissolves(equation: Any) -> bool:
     """Whether each primitive of an equation has a scalar form."""
     name = equation.primitive.name
-    inner = [x for value in equation.params.values() for x in (value if isinstance(value, (tuple, list)) else (value,))]
+    inner = [
+        x
+        for value in equation.params.values()
+        for x in (value if isinstance(value, (tuple, list)) else (value,))
+    ]
     jaxprs = [opened(x)[0] for x in inner if hasattr(x, "eqns")]
     known = name in ELEMENTWISE or name in STRUCTURAL or called(equation) is not None
     return known and all(map(dissolves, (e for j in jaxprs for e in j.eqns)))
@@ -145,9 +176,16 @@ def _apply(b: Builder, equation: Any, args: list[Values]) -> list[Values]:
         rule, shape = ELEMENTWISE[name], np.broadcast_shapes(*(a.shape for a in args))
         dtype = _raw_dtype(equation.outvars[0].aval)
         columns = [np.broadcast_to(a, shape).ravel() for a in args]
-        found = _mapped(b, lambda b, *scalars: rule(b, params, dtype, *scalars), columns) if columns[0].size >= WIDE else None
+        found = (
+            _mapped(b, lambda b, *scalars: rule(b, params, dtype, *scalars), columns)
+            if columns[0].size >= WIDE
+            else None
+        )
         if found is None:
-            found = [rule(b, params, dtype, *scalars) for scalars in zip(*(c.tolist() for c in columns), strict=True)]
+            found = [
+                rule(b, params, dtype, *scalars)
+                for scalars in zip(*(c.tolist() for c in columns), strict=True)
+            ]
         return [np.array(found, np.int64).reshape(shape)]
     if name in STRUCTURAL:
         result = STRUCTURAL[name](b, equation, *args)
@@ -162,7 +200,9 @@ def _called(b: _Calls, equation: Any, args: list[Values]) -> list[Values] | None
     key = id(jaxpr), *(None if x is None else (x.dtype, x.tobytes()) for x in known)
     free = [values for values, x in zip(args, known, strict=True) if x is None]
     if key not in b.routines:
-        inner = _Calls([b.dtype(k) for values in free for k in values.ravel().tolist()], b.sites, b.routines)
+        inner = _Calls(
+            [b.dtype(k) for values in free for k in values.ravel().tolist()], b.sites, b.routines
+        )
         numbers = iter(_numbered([values.shape for values in free]))
         given = [next(numbers) if x is None else _constants(inner, x) for x in known]
         try:
@@ -171,10 +211,19 @@ def _called(b: _Calls, equation: Any, args: list[Values]) -> list[Values] | None
             b.routines[key] = None
         else:
             # what goes through, or is known, does not come from the routine
-            inside = sorted({int(k) for x in outputs for k in x.flat if k >= len(inner.inputs) and inner.literal(k) is None})
+            inside = sorted(
+                {
+                    int(k)
+                    for x in outputs
+                    for k in x.flat
+                    if k >= len(inner.inputs) and inner.literal(k) is None
+                }
+            )
             program = inner.finish(inside)
             long = sum(program.counts().values()) >= LONG
-            b.routines[key] = (Routine(program, 1, len(inner.inputs)), inside, outputs, inner) if long else None
+            b.routines[key] = (
+                (Routine(program, 1, len(inner.inputs)), inside, outputs, inner) if long else None
+            )
     if b.routines[key] is None:
         return None
     routine, inside, outputs, inner = b.routines[key]
@@ -201,20 +250,36 @@ def _mapped(b: Builder, rule: Callable[..., int], columns: list[Values]) -> Valu
         return None
     if any(any(known) and not once for known, once in zip(literal, same, strict=True)):
         return None
-    fixed = list(dict.fromkeys(int(c[0]) for c, once, known in zip(columns, same, literal, strict=True) if once and not known[0]))
+    fixed = list(
+        dict.fromkeys(
+            int(c[0])
+            for c, once, known in zip(columns, same, literal, strict=True)
+            if once and not known[0]
+        )
+    )
     # in the order in which the values came about, so that they lie one after the other
-    order = np.argsort(next(c for c, once in zip(columns, same, strict=True) if not once), kind="stable")
-    rows = list({c.tobytes(): c[order] for c, once in zip(columns, same, strict=True) if not once}.values())
+    order = np.argsort(
+        next(c for c, once in zip(columns, same, strict=True) if not once), kind="stable"
+    )
+    rows = list(
+        {c.tobytes(): c[order] for c, once in zip(columns, same, strict=True) if not once}.values()
+    )
     inner = Builder([b.dtype(k) for k in (*fixed, *(int(row[0]) for row in rows))])
     places = {c.tobytes(): len(fixed) + k for k, c in enumerate(rows)}
     given = [
-        places[c[order].tobytes()] if not once else inner.const(b.literal(int(c[0]))) if known[0] else fixed.index(int(c[0]))
+        places[c[order].tobytes()]
+        if not once
+        else inner.const(b.literal(int(c[0])))
+        if known[0]
+        else fixed.index(int(c[0]))
         for c, once, known in zip(columns, same, literal, strict=True)
     ]
     program = inner.finish([rule(inner, *given)])
     if order.size * sum(expand(program).counts().values()) < LARGE:
         return None
-    loop = b.loop(Routine(program, order.size, len(fixed)), [*fixed, *(int(k) for row in rows for k in row)])
+    loop = b.loop(
+        Routine(program, order.size, len(fixed)), [*fixed, *(int(k) for row in rows for k in row)]
+    )
     found = np.empty(order.size, np.int64)
     found[order] = [b.item(loop, k) for k in range(order.size)]
     return found
@@ -255,7 +320,11 @@ def _pow(b: Builder, params: Any, dtype: Any, x: int, y: int) -> int:
     if b.dtype(x).kind != "f":
         raise NotScalarError("pow: a power of integers has no scalar form; use engine='scan'")
     exponent = b.literal(y)
-    if exponent is None or 2 * float(exponent) != np.round(2 * float(exponent)) or abs(float(exponent)) > PRODUCTS_OF_POWER:
+    if (
+        exponent is None
+        or 2 * float(exponent) != np.round(2 * float(exponent))
+        or abs(float(exponent)) > PRODUCTS_OF_POWER
+    ):
         return b.emit("pow", x, y)
     exponent, whole = abs(float(exponent)), int(abs(float(exponent)))
     negative, one = b.literal(y) < 0, _number(b, 1, x)
@@ -288,7 +357,9 @@ def _clamp(b: Builder, params: Any, dtype: Any, low: int, x: int, high: int) -> 
 def _erf_inv(b: Builder, params: Any, dtype: Any, x: int) -> int:
     """M. Giles, Approximating the erfinv function, GPU Computing Gems 2, 2011: single precision."""
     if dtype != np.float32:
-        raise NotScalarError("erf_inv: in float64 it has no scalar form; use engine='scan', or draw the noise as inputs")
+        raise NotScalarError(
+            "erf_inv: in float64 it has no scalar form; use engine='scan', or draw the noise as inputs"
+        )
     one = _number(b, 1, x)
     w = b.emit("neg", b.emit("log1p", b.emit("neg", b.emit("mul", x, x))))
 
@@ -388,7 +459,9 @@ def _reduce_precision(b: Builder, params: Any, dtype: Any, x: int) -> int:
 
 def _bitcast(b: Builder, params: Any, dtype: Any, x: int) -> int:
     if "b" in (dtype.kind, b.dtype(x).kind) or dtype.itemsize != b.dtype(x).itemsize:
-        raise NotScalarError(f"bitcast_convert_type: from {b.dtype(x)} to {dtype} it has no scalar form; use engine='scan'")
+        raise NotScalarError(
+            f"bitcast_convert_type: from {b.dtype(x)} to {dtype} it has no scalar form; use engine='scan'"
+        )
     return b.emit("bitcast", x, dtype=dtype)
 
 
@@ -397,7 +470,9 @@ def _select_n(b: Builder, params: Any, dtype: Any, which: int, *choices: int) ->
         return b.emit("select", which, *reversed(choices)) if len(choices) == 2 else choices[0]
     value = choices[-1]
     for number in range(len(choices) - 2, -1, -1):
-        value = b.emit("select", b.emit("le", which, _number(b, number, which)), choices[number], value)
+        value = b.emit(
+            "select", b.emit("le", which, _number(b, number, which)), choices[number], value
+        )
     return value
 
 
@@ -512,10 +587,16 @@ def _dot(b: Builder, equation: Any, x: Values, y: Values) -> Values:
     x = x.reshape(int(np.prod(batch)), int(np.prod(left)), int(np.prod(contracted)))
     y = y.reshape(int(np.prod(batch)), int(np.prod(right)), int(np.prod(contracted)))
     dtype = np.dtype(equation.outvars[0].aval.dtype)
-    zero = b.const(np.zeros((), np.int32 if dtype.kind == "b" else dtype)[()])  # of booleans: whether both hold anywhere
+    zero = b.const(
+        np.zeros((), np.int32 if dtype.kind == "b" else dtype)[()]
+    )  # of booleans: whether both hold anywhere
     x, y = (_of_dtype(b, z, b.dtype(zero)) for z in (x, y))  # where the result is wider
     small = x.shape[1] * x.shape[2] * y.shape[1] <= PRODUCTS
-    product = _product if small or any(b.literal(int(k)) is not None for k in (*x.flat, *y.flat)) else _product_by_loops
+    product = (
+        _product
+        if small or any(b.literal(int(k)) is not None for k in (*x.flat, *y.flat))
+        else _product_by_loops
+    )
     found = [product(b, zero, *pair) for pair in zip(x, y, strict=True)]
     if dtype.kind == "b":
         found = [b.emit("ne", int(k), zero) for k in np.ravel(found)]
@@ -523,7 +604,9 @@ def _dot(b: Builder, equation: Any, x: Values, y: Values) -> Values:
 
 
 def _of_dtype(b: Builder, values: Values, dtype: np.dtype) -> Values:
-    return np.array([b.emit("convert", k, dtype=dtype) for k in values.ravel().tolist()], np.int64).reshape(values.shape)
+    return np.array(
+        [b.emit("convert", k, dtype=dtype) for k in values.ravel().tolist()], np.int64
+    ).reshape(values.shape)
 
 
 def _product(b: Builder, zero: int, x: Values, y: Values) -> Values:
@@ -544,9 +627,15 @@ def _product_by_loops(b: Builder, zero: int, x: Values, y: Values) -> Values:
             return _product_by_loops(b, zero, y, x).T
         inner = Builder([b.dtype(zero)] * (y.size + length))
         fixed = np.arange(y.size).reshape(y.shape)
-        program = inner.finish(_product(inner, inner.const(b.literal(zero)), np.arange(y.size, y.size + length)[None], fixed)[0])
+        program = inner.finish(
+            _product(
+                inner, inner.const(b.literal(zero)), np.arange(y.size, y.size + length)[None], fixed
+            )[0]
+        )
         loop = b.loop(Routine(program, rows, y.size), [*y.ravel().tolist(), *x.T.ravel().tolist()])
-        return np.array([[b.item(loop, j * rows + i) for j in range(columns)] for i in range(rows)], np.int64)
+        return np.array(
+            [[b.item(loop, j * rows + i) for j in range(columns)] for i in range(rows)], np.int64
+        )
     found = np.empty((rows, columns), np.int64)
     high, wide = (SUMS, 1) if columns == 1 else (1, SUMS) if rows == 1 else (4, SUMS // 4)
     for i in range(0, rows, high):
@@ -558,7 +647,11 @@ def _product_by_loops(b: Builder, zero: int, x: Values, y: Values) -> Values:
 def _sums(b: Builder, zero: int, x: Values, y: Values) -> Values:
     """The same by one loop; where there are few sums, each in several parts, for sums that do not wait for each other."""
     shape, length = (len(x), len(y)), x.shape[1]
-    parts = max(p for p in range(1, max(1, SUMS // (shape[0] * shape[1])) + 1) if length % p == 0 and (p == 1 or length >= 4 * p))
+    parts = max(
+        p
+        for p in range(1, max(1, SUMS // (shape[0] * shape[1])) + 1)
+        if length % p == 0 and (p == 1 or length >= 4 * p)
+    )
     x, y = (z.reshape(len(z) * parts, length // parts) for z in (x, y))
     count = shape[0] * shape[1] * parts
     inner = Builder([b.dtype(zero)] * (count + len(x) + len(y)))
@@ -567,9 +660,14 @@ def _sums(b: Builder, zero: int, x: Values, y: Values) -> Values:
         product = inner.emit("mul", count + i * parts + part, count + len(x) + j * parts + part)
         totals.append(inner.emit("add", number, product))
     rows = [*x.ravel().tolist(), *y.ravel().tolist()]
-    loop = b.loop(Routine(inner.finish(totals), length // parts, 0, count), [*[zero] * count, *rows])
+    loop = b.loop(
+        Routine(inner.finish(totals), length // parts, 0, count), [*[zero] * count, *rows]
+    )
     sums = np.array([b.item(loop, k) for k in range(count)]).reshape(*shape, parts)
-    found = [functools.reduce(lambda p, q: b.emit("add", p, q), row) for row in sums.reshape(-1, parts).tolist()]
+    found = [
+        functools.reduce(lambda p, q: b.emit("add", p, q), row)
+        for row in sums.reshape(-1, parts).tolist()
+    ]
     return np.array(found, np.int64).reshape(shape)
 
 
@@ -589,10 +687,16 @@ def _reduce(name: str) -> Callable[..., Values]:
         axes = equation.params["axes"]
         kept = [axis for axis in range(x.ndim) if axis not in axes]
         shape = tuple(x.shape[axis] for axis in kept)
-        rows = x.transpose(*kept, *axes).reshape(int(np.prod(shape)), int(np.prod([x.shape[axis] for axis in axes]))).tolist()
+        rows = (
+            x.transpose(*kept, *axes)
+            .reshape(int(np.prod(shape)), int(np.prod([x.shape[axis] for axis in axes])))
+            .tolist()
+        )
         if rows and not rows[0]:
             rows = [[b.const(_neutral(name, _raw_dtype(equation.outvars[0].aval)))]] * len(rows)
-        return np.array([functools.reduce(lambda a, c: b.emit(name, a, c), row) for row in rows], np.int64).reshape(shape)
+        return np.array(
+            [functools.reduce(lambda a, c: b.emit(name, a, c), row) for row in rows], np.int64
+        ).reshape(shape)
 
     return rule
 
@@ -630,7 +734,9 @@ def _cumulative(name: str) -> Callable[..., Values]:
         found = [rows[0]]
         for row in rows[1:]:
             pairs = zip(found[-1].ravel().tolist(), row.ravel().tolist(), strict=True)
-            found.append(np.array([b.emit(name, p, q) for p, q in pairs], np.int64).reshape(row.shape))
+            found.append(
+                np.array([b.emit(name, p, q) for p, q in pairs], np.int64).reshape(row.shape)
+            )
         return np.moveaxis(np.stack(found[::-1] if backward else found), 0, axis)
 
     return rule
@@ -648,7 +754,9 @@ def _sort(b: Builder, equation: Any, *arrays: Values) -> list[Values]:
                 low, high = (int(columns[0][(j, *place)]) for j in (k, k + 1))
                 swap = b.emit("lt", high, low)
                 if b.dtype(low).kind == "f":  # NaN last
-                    swap = b.emit("or", swap, b.emit("and", b.emit("ne", low, low), b.emit("eq", high, high)))
+                    swap = b.emit(
+                        "or", swap, b.emit("and", b.emit("ne", low, low), b.emit("eq", high, high))
+                    )
                 for column in columns:
                     x, y = int(column[(k, *place)]), int(column[(k + 1, *place)])
                     column[(k, *place)] = b.emit("select", swap, y, x)
@@ -659,7 +767,9 @@ def _sort(b: Builder, equation: Any, *arrays: Values) -> list[Values]:
 def _literals(b: Builder, name: str, values: Values) -> np.ndarray:
     found = [b.literal(int(v)) for v in values.ravel()]
     if any(x is None for x in found):
-        raise NotScalarError(f"{name}: an index that is not known before the run has no scalar form; use engine='scan', or select")
+        raise NotScalarError(
+            f"{name}: an index that is not known before the run has no scalar form; use engine='scan', or select"
+        )
     return np.array(found).reshape(values.shape)
 
 
@@ -668,7 +778,9 @@ def _moved(equation: Any, b: Builder, args: Sequence[Values], data: Sequence[int
     concrete, table, offset = [], [], 0
     for number, values in enumerate(args):
         if number in data:
-            concrete.append(np.arange(offset, offset + values.size, dtype=np.int32).reshape(values.shape))
+            concrete.append(
+                np.arange(offset, offset + values.size, dtype=np.int32).reshape(values.shape)
+            )
             table += values.ravel().tolist()
             offset += values.size
         else:
@@ -679,7 +791,11 @@ def _moved(equation: Any, b: Builder, args: Sequence[Values], data: Sequence[int
     with jax.ensure_compile_time_eval():
         found = np.asarray(equation.primitive.bind(*map(jnp.asarray, concrete), **params))
     if found.size and (found.min() < 0 or found.max() >= offset):  # outside: the fill value
-        table.append(b.const(_filler(_raw_dtype(equation.outvars[0].aval), equation.params.get("fill_value"))))
+        table.append(
+            b.const(
+                _filler(_raw_dtype(equation.outvars[0].aval), equation.params.get("fill_value"))
+            )
+        )
         found = np.where((found < 0) | (found >= offset), offset, found)
     return np.array(table, np.int64)[found]
 
@@ -702,11 +818,15 @@ def _scatter(add: bool) -> Callable[..., Values]:
         for number in range(updates.size):
             alone = (np.arange(updates.size) == number).astype(np.int32).reshape(updates.shape)
             with jax.ensure_compile_time_eval():
-                hit = jax.lax.scatter_add(np.zeros(x.shape, np.int32), jnp.asarray(index), jnp.asarray(alone), **options)
+                hit = jax.lax.scatter_add(
+                    np.zeros(x.shape, np.int32), jnp.asarray(index), jnp.asarray(alone), **options
+                )
                 (targets,) = np.nonzero(np.asarray(hit).ravel())
             value = int(updates.ravel()[number])
             for target in targets.tolist():
-                found.ravel()[target] = b.emit("add", int(found.ravel()[target]), value) if add else value
+                found.ravel()[target] = (
+                    b.emit("add", int(found.ravel()[target]), value) if add else value
+                )
         return found
 
     return rule
@@ -729,7 +849,9 @@ def _dynamic_slice(b: Builder, equation: Any, x: Values, *start: Values) -> Valu
 
 def _slice(b: Builder, equation: Any, x: Values) -> Values:
     p = equation.params
-    return x[tuple(map(slice, p["start_indices"], p["limit_indices"], p["strides"] or [1] * x.ndim))]
+    return x[
+        tuple(map(slice, p["start_indices"], p["limit_indices"], p["strides"] or [1] * x.ndim))
+    ]
 
 
 def _split(b: Builder, equation: Any, x: Values) -> list[Values]:
@@ -754,7 +876,9 @@ def _iota_words(b: Builder, equation: Any) -> list[Values]:
 def _scan(b: Builder, equation: Any, *args: Values) -> list[Values]:
     p = equation.params
     if p["length"] > TRIPS:
-        raise NotScalarError(f"scan: {p['length']} iterations are too many for scalar code; use engine='scan'")
+        raise NotScalarError(
+            f"scan: {p['length']} iterations are too many for scalar code; use engine='scan'"
+        )
     first, count = inputs_of_scan(equation)
     fixed, carry, xs = args[:first], list(args[first : first + count]), args[first + count :]
     rows: list[list[Values]] = []
@@ -772,17 +896,24 @@ def _scan(b: Builder, equation: Any, *args: Values) -> list[Values]:
 def _while(b: Builder, equation: Any, *args: Values) -> list[Values]:
     """A loop whose end is known before the run."""
     p = equation.params
-    test, body = args[: p["cond_nconsts"]], args[p["cond_nconsts"] : p["cond_nconsts"] + p["body_nconsts"]]
+    test, body = (
+        args[: p["cond_nconsts"]],
+        args[p["cond_nconsts"] : p["cond_nconsts"] + p["body_nconsts"]],
+    )
     carry = list(args[p["cond_nconsts"] + p["body_nconsts"] :])
     for _ in range(TRIPS):
         (go,) = _run(b, *opened(p["cond_jaxpr"]), [*test, *carry])
         known = b.literal(int(go))
         if known is None:
-            raise NotScalarError("while: a loop whose end depends on the run has no scalar form; use engine='scan'")
+            raise NotScalarError(
+                "while: a loop whose end depends on the run has no scalar form; use engine='scan'"
+            )
         if not known:
             return carry
         carry = _run(b, *opened(p["body_jaxpr"]), [*body, *carry])
-    raise NotScalarError(f"while: more than {TRIPS} iterations are too many for scalar code; use engine='scan'")
+    raise NotScalarError(
+        f"while: more than {TRIPS} iterations are too many for scalar code; use engine='scan'"
+    )
 
 
 def _cond(b: Builder, equation: Any, which: Values, *args: Values) -> list[Values]:
@@ -793,9 +924,15 @@ def _cond(b: Builder, equation: Any, which: Values, *args: Values) -> list[Value
         value = choices[-1]
         for number in range(len(choices) - 2, -1, -1):
             p = int(which)
-            first = b.emit("not", p) if b.dtype(p).kind == "b" else b.emit("le", p, _number(b, number, p))
+            first = (
+                b.emit("not", p)
+                if b.dtype(p).kind == "b"
+                else b.emit("le", p, _number(b, number, p))
+            )
             pairs = zip(choices[number].ravel().tolist(), value.ravel().tolist(), strict=True)
-            value = np.array([b.emit("select", first, x, y) for x, y in pairs], np.int64).reshape(value.shape)
+            value = np.array([b.emit("select", first, x, y) for x, y in pairs], np.int64).reshape(
+                value.shape
+            )
         found.append(value)
     return found
 
@@ -803,8 +940,13 @@ def _cond(b: Builder, equation: Any, which: Values, *args: Values) -> list[Value
 def _expanded(b: Builder, equation: Any, *args: Values) -> list[Values]:
     """A primitive of newer versions of jax that says itself what it consists of (custom_root)."""
     primitive = equation.params["_prim"]
-    given = [jax.ShapeDtypeStruct(v.shape, _raw_dtype(e.aval)) for v, e in zip(args, equation.invars, strict=True)]
-    closed = jax.make_jaxpr(lambda *x: jax.tree.leaves(primitive.expand(*jax.tree.unflatten(primitive.in_tree, x))))(*given)
+    given = [
+        jax.ShapeDtypeStruct(v.shape, _raw_dtype(e.aval))
+        for v, e in zip(args, equation.invars, strict=True)
+    ]
+    closed = jax.make_jaxpr(
+        lambda *x: jax.tree.leaves(primitive.expand(*jax.tree.unflatten(primitive.in_tree, x)))
+    )(*given)
     return _run(b, closed.jaxpr, closed.consts, args)
 
 
@@ -815,17 +957,23 @@ def _linear_solve(b: Builder, equation: Any, *args: Values) -> list[Values]:
     return _run(b, *opened(solve), given)
 
 
-def _threefry(b: Builder, equation: Any, k0: Values, k1: Values, x0: Values, x1: Values) -> list[Values]:
+def _threefry(
+    b: Builder, equation: Any, k0: Values, k1: Values, x0: Values, x1: Values
+) -> list[Values]:
     """Threefry 2x32 with 20 rounds (Salmon et al., SC 2011)."""
     pairs = []
-    for a, c, p, q in zip(*(v.ravel().tolist() for v in np.broadcast_arrays(k0, k1, x0, x1)), strict=True):
+    for a, c, p, q in zip(
+        *(v.ravel().tolist() for v in np.broadcast_arrays(k0, k1, x0, x1)), strict=True
+    ):
         number = lambda value, a=a: b.const(np.uint32(value))  # noqa: E731
         keys = [a, c, b.emit("xor", b.emit("xor", a, c), number(0x1BD11BDA))]
         p, q = b.emit("add", p, a), b.emit("add", q, c)
         for group in range(5):
             for turn in ((13, 15, 26, 6), (17, 29, 16, 24))[group % 2]:
                 p = b.emit("add", p, q)
-                turned = b.emit("or", b.emit("shl", q, number(turn)), b.emit("shr", q, number(32 - turn)))
+                turned = b.emit(
+                    "or", b.emit("shl", q, number(turn)), b.emit("shr", q, number(32 - turn))
+                )
                 q = b.emit("xor", p, turned)
             p = b.emit("add", p, keys[(group + 1) % 3])
             q = b.emit("add", b.emit("add", q, keys[(group + 2) % 3]), number(group + 1))
@@ -847,8 +995,13 @@ def _random(name: str) -> Callable[..., Values]:
             "random_seed": lambda seed: impl.seed(seed),
         }[name]
         if kind.shape:
-            raise NotScalarError(f"{name}: for an array of keys it has no scalar form; use engine='scan'")
-        given = [jax.ShapeDtypeStruct(v.shape, _raw_dtype(e.aval)) for v, e in zip(args, equation.invars, strict=True)]
+            raise NotScalarError(
+                f"{name}: for an array of keys it has no scalar form; use engine='scan'"
+            )
+        given = [
+            jax.ShapeDtypeStruct(v.shape, _raw_dtype(e.aval))
+            for v, e in zip(args, equation.invars, strict=True)
+        ]
         closed = jax.make_jaxpr(function)(*given)
         return _run(b, closed.jaxpr, closed.consts, args)[0]
 
@@ -873,7 +1026,9 @@ STRUCTURAL: dict[str, Callable[..., Any]] = {
     "split": _split,
     "iota": _iota,
     **{
-        name: (lambda b, e: _constants(b, np.zeros(e.outvars[0].aval.shape, e.outvars[0].aval.dtype)))
+        name: (
+            lambda b, e: _constants(b, np.zeros(e.outvars[0].aval.shape, e.outvars[0].aval.dtype))
+        )
         for name in ("empty", "empty2")
     },
     "iota_2x32_shape": _iota_words,
@@ -907,6 +1062,9 @@ STRUCTURAL: dict[str, Callable[..., Any]] = {
     "threefry2x32": _threefry,
     "random_wrap": lambda b, e, x: x,
     "random_unwrap": lambda b, e, x: x,
-    **{name: _random(name) for name in ("random_bits", "random_split", "random_fold_in", "random_seed")},
+    **{
+        name: _random(name)
+        for name in ("random_bits", "random_split", "random_fold_in", "random_seed")
+    },
     "optimization_barrier": lambda b, e, *xs: list(xs),
 }

@@ -37,7 +37,9 @@ from jaxquat.schemes.tableaus import DORMAND_PRINCE5, HEUN, Tableau, combine, ta
 
 __all__ = ["BOGACKI_SHAMPINE3", "Bosh3", "Dopri5", "Heun", "Interpolation", "controller", "term"]
 
-BOGACKI_SHAMPINE3 = tableau(a=((1 / 2,), (0, 3 / 4)), b=(2 / 9, 1 / 3, 4 / 9), c=(1 / 2, 3 / 4), order=3)
+BOGACKI_SHAMPINE3 = tableau(
+    a=((1 / 2,), (0, 3 / 4)), b=(2 / 9, 1 / 3, 4 / 9), c=(1 / 2, 3 / 4), order=3
+)
 """The tableau of ``Bosh3``."""
 
 
@@ -86,14 +88,20 @@ class Interpolation(diffrax.AbstractLocalInterpolation):
         dt = jnp.where(moving, dt, 1)
         s = jnp.where(moving, jnp.asarray(t0 - self.t0, dtype) / dt, 0)
         turn = log(relative(self.y0.q, self.y1.q))
-        rate, curve = jax.jvp(so3.dexpinv, (turn, self.y1.omega), (so3.dexpinv(turn, self.y1.omega), self.k1.omega))
-        u, slope = _quintic(s, turn, self.y0.omega * dt, rate * dt, self.k0.omega * dt**2, curve * dt**2)
+        rate, curve = jax.jvp(
+            so3.dexpinv, (turn, self.y1.omega), (so3.dexpinv(turn, self.y1.omega), self.k1.omega)
+        )
+        u, slope = _quintic(
+            s, turn, self.y0.omega * dt, rate * dt, self.k0.omega * dt**2, curve * dt**2
+        )
         a, b, c, d = (y.aux for y in (self.y0, self.y1, self.k0, self.k1))
         aux = jax.tree.map(lambda a, b, c, d: _cubic(s, a, b, c * dt, d * dt), a, b, c, d)
         return State(correct_norm(multiply(self.y0.q, exp(u))), so3.dexp(u, slope) / dt, aux)
 
 
-def _quintic(s: Array, end: Array, v0: Array, v1: Array, a0: Array, a1: Array) -> tuple[Array, Array]:
+def _quintic(
+    s: Array, end: Array, v0: Array, v1: Array, a0: Array, a1: Array
+) -> tuple[Array, Array]:
     """Hermite's, from zero, and its slope: first and second derivatives v and a at both ends."""
     c3 = 10 * end - 6 * v0 - 4 * v1 - 1.5 * a0 + 0.5 * a1
     c4 = -15 * end + 8 * v0 + 7 * v1 + 1.5 * a0 - a1
@@ -104,7 +112,9 @@ def _quintic(s: Array, end: Array, v0: Array, v1: Array, a0: Array, a1: Array) -
 
 def _cubic(s: Array, a: Array, b: Array, a_slope: Array, b_slope: Array) -> Array:
     """Hermite's: from a at s = 0 to b at s = 1."""
-    return a + s * s * (3 - 2 * s) * (b - a) + s * (1 - s) ** 2 * a_slope - s * s * (1 - s) * b_slope
+    return (
+        a + s * s * (3 - 2 * s) * (b - a) + s * (1 - s) ** 2 * a_slope - s * s * (1 - s) * b_slope
+    )
 
 
 class _Lifted(diffrax.AbstractSolver):
@@ -135,7 +145,16 @@ class _Lifted(diffrax.AbstractSolver):
         slope = terms.vf(t0, y0, args)
         return slope._replace(q=slope.q + (1 - dot(y0.q, y0.q)) * y0.q)
 
-    def step(self, terms: Any, t0: Any, t1: Any, y0: State, args: Any, solver_state: State, made_jump: Any) -> Any:
+    def step(
+        self,
+        terms: Any,
+        t0: Any,
+        t1: Any,
+        y0: State,
+        args: Any,
+        solver_state: State,
+        made_jump: Any,
+    ) -> Any:
         """(state, error, what the interpolation needs, slope at the end, success)."""
         dtype = y0.q.dtype
         t, dt = jnp.asarray(t0, dtype), jnp.asarray(t1 - t0, dtype)
@@ -149,9 +168,17 @@ class _Lifted(diffrax.AbstractSolver):
         shift = combine(self.lifted.b, slopes, dt)
         y1 = moved(y0, shift)
         last = terms.vf(t1, y1, args)
-        turn, *rest = combine(self.error, [*slopes, (so3.dexpinv(shift[0], y1.omega), last.omega, last.aux)], dt)
+        turn, *rest = combine(
+            self.error, [*slopes, (so3.dexpinv(shift[0], y1.omega), last.omega, last.aux)], dt
+        )
         error = State(jnp.concatenate([jnp.zeros_like(turn[:1]), turn]), *rest)
-        return y1, error, {"y0": y0, "y1": y1, "k0": first, "k1": last}, last, diffrax.RESULTS.successful
+        return (
+            y1,
+            error,
+            {"y0": y0, "y1": y1, "k0": first, "k1": last},
+            last,
+            diffrax.RESULTS.successful,
+        )
 
 
 class Heun(_Lifted):
@@ -189,10 +216,14 @@ class _Norm(NamedTuple):
         q, omega, aux = error
         mean_square = lambda x: dot(x.ravel(), x.ravel()) / max(x.size, 1)  # noqa: E731
         found = [root(mean_square(q[1:])) / self.attitude, root(mean_square(omega)) / self.rate]
-        return jnp.max(jnp.stack(found + [root(mean_square(x)) / self.aux for x in jax.tree.leaves(aux)]))
+        return jnp.max(
+            jnp.stack(found + [root(mean_square(x)) / self.aux for x in jax.tree.leaves(aux)])
+        )
 
 
-def controller(attitude: float = 1e-6, rate: float = 1e-6, aux: float = 1e-6, **options: Any) -> diffrax.PIDController:
+def controller(
+    attitude: float = 1e-6, rate: float = 1e-6, aux: float = 1e-6, **options: Any
+) -> diffrax.PIDController:
     """Steps whose estimated errors, root mean square over the axes, stay below ``attitude`` [rad], ``rate`` [rad/s] and ``aux``.
 
     ``options`` go to ``diffrax.PIDController`` (pcoeff, icoeff, dcoeff, dtmin, dtmax, ...). ValueError for a tolerance that is not

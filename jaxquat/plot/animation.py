@@ -19,7 +19,9 @@ from jaxquat.plot.panels import BEHIND, COLOURS, DASHES, FRONT, frame, one_path,
 from jaxquat.trajectory import Path
 
 _CORNERS = 0.5 * np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)])
-_FACES = np.array([[0, 1, 3, 2], [4, 5, 7, 6], [0, 1, 5, 4], [2, 3, 7, 6], [0, 2, 6, 4], [1, 3, 7, 5]])  # x, x, y, y, z, z
+_FACES = np.array(
+    [[0, 1, 3, 2], [4, 5, 7, 6], [0, 1, 5, 4], [2, 3, 7, 6], [0, 2, 6, 4], [1, 3, 7, 5]]
+)  # x, x, y, y, z, z
 
 
 class _Film(FuncAnimation):
@@ -73,7 +75,9 @@ def animate(
     suffix = "" if file is None else place("file", file).suffix.lower()
     writer = "pillow" if suffix == ".gif" else "ffmpeg"
     if file is not None and not writers.is_available(writer):
-        raise ValueError(f"file: wanted a name that ends in .gif, because {writer} is not installed, got {os.fspath(file)!r}")
+        raise ValueError(
+            f"file: wanted a name that ends in .gif, because {writer} is not installed, got {os.fspath(file)!r}"
+        )
     ax = spatial(ax)
     first, last = float(path.t[0]), float(path.t[-1])
     count = int(np.floor((last - first) * fps / speed * (1 + 1e-6))) + 1
@@ -82,12 +86,17 @@ def animate(
     _, axes = body.principal()
     sides, turn = 2 * sides / np.linalg.norm(sides), np.asarray(quaternion.to_matrix(axes))
     corners = _CORNERS * sides @ turn.T
-    surface = 1 / np.max(2 * np.abs(turn) / np.maximum(sides, 1e-3), axis=1)  # where the body axes leave the box
+    surface = 1 / np.max(
+        2 * np.abs(turn) / np.maximum(sides, 1e-3), axis=1
+    )  # where the body axes leave the box
 
-    box = Poly3DCollection(corners[_FACES], facecolors=np.repeat(COLOURS[:3], 2), edgecolors="white", linewidths=1.0)
+    box = Poly3DCollection(
+        corners[_FACES], facecolors=np.repeat(COLOURS[:3], 2), edgecolors="white", linewidths=1.0
+    )
     ax.add_collection3d(box)
     lines: list[Any] = [
-        ax.plot([], [], [], DASHES[k], color=COLOURS[k], linewidth=2.0, label=f"body {name}")[0] for k, name in enumerate("xyz")
+        ax.plot([], [], [], DASHES[k], color=COLOURS[k], linewidth=2.0, label=f"body {name}")[0]
+        for k, name in enumerate("xyz")
     ]
     frame(ax, 1.0, ("world x", "world y", "world z"))
     ax.set(xticks=[], yticks=[], zticks=[])

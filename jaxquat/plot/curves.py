@@ -46,15 +46,25 @@ def torque(path: Path, torque: Torque, params: Any = None, *, ax: Axes | None = 
     held = [path.command] if jax.tree.leaves(path.command) else []
 
     def at_row(t: Any, state: Any, *held: Any) -> Any:
-        return mechanics.evaluate(mechanics.commanded(torque, *held) if held else torque, t, state, params)[0]
+        return mechanics.evaluate(
+            mechanics.commanded(torque, *held) if held else torque, t, state, params
+        )[0]
 
-    return _components(ax, path.t, jax.jit(jax.vmap(at_row))(path.t, path.state, *held), r"\tau", "torque [N m]")
+    return _components(
+        ax, path.t, jax.jit(jax.vmap(at_row))(path.t, path.state, *held), r"\tau", "torque [N m]"
+    )
 
 
 def _components(ax: Axes | None, t: ArrayLike, values: ArrayLike, symbol: str, ylabel: str) -> Axes:
     ax, values = flat(ax), np.asarray(values)
     for k, name in enumerate("xyz"):
-        ax.plot(np.asarray(t), values[:, k], color=COLOURS[k], linestyle=DASHES[k], label=f"${symbol}_{name}$")
+        ax.plot(
+            np.asarray(t),
+            values[:, k],
+            color=COLOURS[k],
+            linestyle=DASHES[k],
+            label=f"${symbol}_{name}$",
+        )
     ax.set(xlabel="time [s]", ylabel=ylabel)
     ax.grid(alpha=0.3)
     ax.legend(ncols=3, loc="lower right", bbox_to_anchor=(1.0, 1.0), frameon=False)
@@ -83,12 +93,16 @@ def fan(
     t, values = np.asarray(t), np.asarray(values)
     times = t[0] if t.ndim == 2 and len(t) and np.all(t == t[0]) else t
     if values.ndim != 2 or times.shape != values.shape[1:]:
-        raise ValueError(f"values: wanted shape (members, times) with one row of times, got {values.shape} and t of {t.shape}")
+        raise ValueError(
+            f"values: wanted shape (members, times) with one row of times, got {values.shape} and t of {t.shape}"
+        )
     if not len(values):
         raise ValueError(f"values: wanted at least one member, got shape {values.shape}")
     failed = np.flatnonzero(~np.all(np.isfinite(values), axis=1))
     if failed.size:
-        raise ValueError(f"values: wanted finite members, got {failed.size} that are not, the first of number {failed[0]}")
+        raise ValueError(
+            f"values: wanted finite members, got {failed.size} that are not, the first of number {failed[0]}"
+        )
     finite("t", times)
     shares = tuple(fraction("shares", share) for share in numbers("shares", shares))
     if not shares:
@@ -99,7 +113,13 @@ def fan(
     for share in sorted(shares, reverse=True):
         low, high = np.quantile(values, (0.5 - share / 2, 0.5 + share / 2), axis=0)
         ax.fill_between(times, low, high, color=COLOURS[number], alpha=0.22, linewidth=0)
-    ax.plot(times, np.median(values, axis=0), color=COLOURS[number], linestyle=DASHES[number % 3], label=label or f"median, {held}")
+    ax.plot(
+        times,
+        np.median(values, axis=0),
+        color=COLOURS[number],
+        linestyle=DASHES[number % 3],
+        label=label or f"median, {held}",
+    )
     ax.set(xlabel="time [s]", ylabel=ylabel)
     ax.grid(alpha=0.3)
     ax.legend(title=f"median, {held}" if label else None)
@@ -125,9 +145,19 @@ def fit_history(fit: Fit, *, ax: Axes | None = None) -> Axes:
         others = "other starts" if name == "training" else ""
         for k, values in enumerate(losses):
             if k != start:
-                ax.plot(times, values, dashes, color="0.7", linewidth=0.8, zorder=1, label=others if k == (start == 0) else "")
+                ax.plot(
+                    times,
+                    values,
+                    dashes,
+                    color="0.7",
+                    linewidth=0.8,
+                    zorder=1,
+                    label=others if k == (start == 0) else "",
+                )
         ax.plot(times, losses[start], dashes, color=colour, marker=marker, markersize=4, label=name)
-    ax.axvline(fit.best, color="0.3", linewidth=0.9, linestyle=":", label=f"taken: {fit.best} updates")
+    ax.axvline(
+        fit.best, color="0.3", linewidth=0.9, linestyle=":", label=f"taken: {fit.best} updates"
+    )
     if all(not np.any(losses <= 0) for _, _, losses, *_ in drawn):
         ax.set_yscale("log")
     ax.set(xlabel="updates", ylabel="loss")
@@ -150,12 +180,20 @@ def work_precision(
     "wall time [s]" or "torque evaluations" for instance. Against the number of steps the slope is minus the order.
     """
     if not isinstance(runs, Mapping) or not runs:
-        raise TypeError(f"runs: wanted a mapping from names to (work, error), got {type(runs).__name__} {runs!r}")
+        raise TypeError(
+            f"runs: wanted a mapping from names to (work, error), got {type(runs).__name__} {runs!r}"
+        )
     ax = flat(ax)
     for k, (name, pair) in enumerate(runs.items()):
         work, error = (np.asarray(x, float) for x in pair)
-        if work.ndim != 1 or work.shape != error.shape or not (np.all(work > 0) and np.all(error > 0)):
-            raise ValueError(f"runs: wanted positive work (n,) and error (n,) of {name}, got {work} and {error}")
+        if (
+            work.ndim != 1
+            or work.shape != error.shape
+            or not (np.all(work > 0) and np.all(error > 0))
+        ):
+            raise ValueError(
+                f"runs: wanted positive work (n,) and error (n,) of {name}, got {work} and {error}"
+            )
         dashes, marker = DASHES[k // 6 % 3], MARKERS[k % 6]
         ax.plot(work, error, dashes, color=COLOURS[k % 6], marker=marker, markersize=5, label=name)
     ax.set(xscale="log", yscale="log", xlabel=xlabel, ylabel=ylabel)

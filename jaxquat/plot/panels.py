@@ -48,7 +48,9 @@ def frame(ax: Axes3D, radius: float, labels: tuple[str, str, str]) -> None:
     axes: tuple[Any, ...] = (ax.xaxis, ax.yaxis, ax.zaxis)
     for axis in axes:
         ticks = np.asarray(MaxNLocator(4, symmetric=True).tick_values(-radius, radius))
-        axis.set_ticks(ticks[np.abs(ticks) < 0.9 * radius])  # in the corners those of two axes would meet
+        axis.set_ticks(
+            ticks[np.abs(ticks) < 0.9 * radius]
+        )  # in the corners those of two axes would meet
         axis.pane.set_visible(False)
     ax.grid(False)
 
@@ -64,6 +66,8 @@ def one_path(path: Any) -> Path:
     """``path`` if it is one trajectory with the states of all rows; an error otherwise."""
     instance("path", path, Path, "a jq.Path")
     if np.ndim(path.t) != 1:
-        raise ValueError(f"path: wanted one path, got times of shape {np.shape(path.t)}; take one out, or draw a fan of many")
+        raise ValueError(
+            f"path: wanted one path, got times of shape {np.shape(path.t)}; take one out, or draw a fan of many"
+        )
     check_rows(path)
     return path

@@ -27,7 +27,13 @@ def body_axes(path: Path, *, frames: int = 5, ax: Axes3D | None = None) -> Axes3
         tips = matrices[:, :, k]
         _curve(ax, tips, tips, COLOURS[k], DASHES[k], f"body {name}")
         for alpha, tip in zip(np.linspace(0.25, 1.0, frames), tips[shown], strict=True):
-            ax.plot(*np.stack([0 * tip, tip]).T, color=COLOURS[k], alpha=alpha, linewidth=2.0, zorder=FRONT)
+            ax.plot(
+                *np.stack([0 * tip, tip]).T,
+                color=COLOURS[k],
+                alpha=alpha,
+                linewidth=2.0,
+                zorder=FRONT,
+            )
     frame(ax, 1.0, ("world x", "world y", "world z"))
     ax.legend(loc="upper left")
     return ax
@@ -43,7 +49,10 @@ def polhode(path: Path, body: Body, *, ax: Axes3D | None = None) -> Axes3D:
     moments, turn, omega = _principal(path, body)
     ax = spatial(ax, omega.mean(axis=0))
     start = turn.T @ omega[0]
-    energy, momentum = np.sqrt(moments @ start**2 / moments), np.sqrt(moments**2 @ start**2) / moments
+    energy, momentum = (
+        np.sqrt(moments @ start**2 / moments),
+        np.sqrt(moments**2 @ start**2) / moments,
+    )
     points = _unit_sphere(41)
     _surface(ax, _turned(turn, energy, points))
     ax.plot_wireframe(
@@ -59,14 +68,22 @@ def polhode(path: Path, body: Body, *, ax: Axes3D | None = None) -> Axes3D:
     _curve(ax, omega, outward, COLOURS[1], "-", "polhode")
     _start(ax, omega[0], outward[0])
     reach = max(np.abs(_turned(turn, axes, points)).max() for axes in (energy, momentum))
-    frame(ax, max(reach, np.abs(omega).max()), (r"$\omega_x$ [rad/s]", r"$\omega_y$ [rad/s]", r"$\omega_z$ [rad/s]"))
+    frame(
+        ax,
+        max(reach, np.abs(omega).max()),
+        (r"$\omega_x$ [rad/s]", r"$\omega_y$ [rad/s]", r"$\omega_z$ [rad/s]"),
+    )
     ax.plot([], [], color="0.75", linewidth=6, label="energy ellipsoid")
     ax.legend(loc="upper left")
     return ax
 
 
 def momentum_sphere(
-    path: Path, body: Body, *, shares: Sequence[float] = (0.1, 0.35, 0.65, 0.9), ax: Axes3D | None = None
+    path: Path,
+    body: Body,
+    *,
+    shares: Sequence[float] = (0.1, 0.35, 0.65, 0.9),
+    ax: Axes3D | None = None,
 ) -> Axes3D:
     """The momentum in body axes [N m s], on the sphere of the momentum that it starts with, among curves of equal energy.
 
@@ -90,7 +107,9 @@ def momentum_sphere(
             _curve(ax, points, points, COLOURS[0], "--", "separatrix", 1.2)
     _curve(ax, momentum, momentum, COLOURS[1], "-", "momentum")
     _start(ax, momentum[0], momentum[0])
-    frame(ax, max(radius, np.abs(momentum).max()), ("$L_x$ [N m s]", "$L_y$ [N m s]", "$L_z$ [N m s]"))
+    frame(
+        ax, max(radius, np.abs(momentum).max()), ("$L_x$ [N m s]", "$L_y$ [N m s]", "$L_z$ [N m s]")
+    )
     ax.legend(loc="upper left")
     return ax
 
@@ -121,7 +140,10 @@ def _levels(moments: np.ndarray, shares: Sequence[float]) -> list[np.ndarray]:
             continue
         for share in shares:
             curve = np.empty((len(phase), 3))
-            curve[:, middle], curve[:, other] = np.sqrt(share) * np.cos(phase), np.sqrt(share * gap / far) * np.sin(phase)
+            curve[:, middle], curve[:, other] = (
+                np.sqrt(share) * np.cos(phase),
+                np.sqrt(share * gap / far) * np.sin(phase),
+            )
             curve[:, k] = np.sqrt(1 - curve[:, middle] ** 2 - curve[:, other] ** 2)
             curves += [curve, -curve]
     return curves
@@ -134,16 +156,23 @@ def _separatrix(moments: np.ndarray) -> list[np.ndarray]:
     phase, circles = np.linspace(0, 2 * np.pi, 241), []
     for side in (-1, 1):
         direction = np.zeros(3)
-        direction[low], direction[high] = np.sqrt(inverse[middle] - inverse[high]), side * np.sqrt(inverse[low] - inverse[middle])
+        direction[low], direction[high] = (
+            np.sqrt(inverse[middle] - inverse[high]),
+            side * np.sqrt(inverse[low] - inverse[middle]),
+        )
         direction /= np.linalg.norm(direction)
-        circles.append(np.outer(np.cos(phase), np.eye(3)[middle]) + np.outer(np.sin(phase), direction))
+        circles.append(
+            np.outer(np.cos(phase), np.eye(3)[middle]) + np.outer(np.sin(phase), direction)
+        )
     return circles
 
 
 def _unit_sphere(n: int) -> np.ndarray:
     """(3, n, n) points."""
     along, across = np.meshgrid(np.linspace(0, 2 * np.pi, n), np.linspace(0, np.pi, n))
-    return np.stack([np.sin(across) * np.cos(along), np.sin(across) * np.sin(along), np.cos(across)])
+    return np.stack(
+        [np.sin(across) * np.cos(along), np.sin(across) * np.sin(along), np.cos(across)]
+    )
 
 
 def _turned(turn: np.ndarray, axes: np.ndarray, points: np.ndarray) -> np.ndarray:
@@ -155,18 +184,42 @@ def _surface(ax: Axes3D, points: np.ndarray) -> None:
     ax.plot_surface(*points, color="0.85", alpha=0.4, linewidth=0, rcount=41, ccount=41)
 
 
-def _curve(ax: Axes3D, points: np.ndarray, outward: np.ndarray, colour: str, dashes: str, label: str, width: float = 2.0) -> None:
+def _curve(
+    ax: Axes3D,
+    points: np.ndarray,
+    outward: np.ndarray,
+    colour: str,
+    dashes: str,
+    label: str,
+    width: float = 2.0,
+) -> None:
     """A curve (n, 3) on a closed surface, pale where the surface, with these outward vectors, faces away from the viewer."""
     seen = outward @ towards(ax) >= 0
     _, labels = ax.get_legend_handles_labels()
-    edge = seen | np.append(seen[1:], False) | np.append(False, seen[:-1])  # one row over, so that the parts join
+    edge = (
+        seen | np.append(seen[1:], False) | np.append(False, seen[:-1])
+    )  # one row over, so that the parts join
     for shown, alpha, order in ((edge, 1.0, FRONT), (~seen, 0.35, BEHIND)):
         line = np.where(shown[:, None], points, np.nan)
-        ax.plot(*line.T, dashes, color=colour, alpha=alpha, linewidth=width * (0.5 + 0.5 * alpha), zorder=order)
+        ax.plot(
+            *line.T,
+            dashes,
+            color=colour,
+            alpha=alpha,
+            linewidth=width * (0.5 + 0.5 * alpha),
+            zorder=order,
+        )
     if label not in labels:
         ax.plot([], [], dashes, color=colour, linewidth=width, label=label)
 
 
 def _start(ax: Axes3D, point: np.ndarray, outward: np.ndarray) -> None:
     seen = outward @ towards(ax) >= 0
-    ax.plot(*point[:, None], "o", color=COLOURS[1], alpha=1.0 if seen else 0.35, markersize=6, zorder=FRONT if seen else BEHIND)
+    ax.plot(
+        *point[:, None],
+        "o",
+        color=COLOURS[1],
+        alpha=1.0 if seen else 0.35,
+        markersize=6,
+        zorder=FRONT if seen else BEHIND,
+    )

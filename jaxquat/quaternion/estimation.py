@@ -30,16 +30,24 @@ def _dominant_eigenvector(matrix: Array, weights: Array, names: str, wanted: str
     vector = vectors[..., -1]
     eye = jnp.broadcast_to(jnp.eye(4, dtype=matrix.dtype), matrix.shape)
     size = jnp.sum(jnp.abs(constant), axis=(-1, -2))[..., None, None]
-    tied = values[..., 3] - values[..., 2] <= 100 * jnp.finfo(matrix.dtype).eps * size[..., 0, 0]  # of NaN nothing is said
+    tied = (
+        values[..., 3] - values[..., 2] <= 100 * jnp.finfo(matrix.dtype).eps * size[..., 0, 0]
+    )  # of NaN nothing is said
     if is_concrete((values, tied)) and np.any(tied):
         largest = np.asarray(values)[np.asarray(tied)][0, :1:-1]
-        raise ValueError(f"{names}: wanted {wanted}, got several equally good ones (largest eigenvalues {largest})")
+        raise ValueError(
+            f"{names}: wanted {wanted}, got several equally good ones (largest eigenvalues {largest})"
+        )
     for _ in range(2):
         image = matvec(matrix, vector)
         value = dot(vector, image)[..., None]
         # minus size v v^T makes it regular along v, where the residual has no part
-        shifted = matrix - value[..., None] * eye - size * vector[..., :, None] * vector[..., None, :]
-        vector = normalize(vector - jnp.linalg.solve(shifted, (image - value * vector)[..., None])[..., 0])
+        shifted = (
+            matrix - value[..., None] * eye - size * vector[..., :, None] * vector[..., None, :]
+        )
+        vector = normalize(
+            vector - jnp.linalg.solve(shifted, (image - value * vector)[..., None])[..., 0]
+        )
     return jnp.where((tied | jnp.any(weights < 0, axis=-1))[..., None], jnp.nan, canonical(vector))
 
 
@@ -62,7 +70,13 @@ def mean(q: ArrayLike, weights: ArrayLike | None = None) -> Array:
     return _dominant_eigenvector(total, weights, "q, weights", "attitudes that have one mean")
 
 
-def from_vectors(body: ArrayLike, world: ArrayLike, weights: ArrayLike | None = None, *, method: str = "davenport") -> Array:
+def from_vectors(
+    body: ArrayLike,
+    world: ArrayLike,
+    weights: ArrayLike | None = None,
+    *,
+    method: str = "davenport",
+) -> Array:
     """Attitude q, canonical, with ``rotate(q, body[i]) = world[i]`` as nearly as possible. (..., n, 3) twice -> (..., 4).
 
     ``method="davenport"`` minimises ``sum w |world - R body|^2`` (Wahba's problem) for n >= 2 directions, with weights (..., n),
@@ -79,12 +93,21 @@ def from_vectors(body: ArrayLike, world: ArrayLike, weights: ArrayLike | None = 
     body, world = _directions("body", body), _directions("world", world)
     if method == "triad":
         if weights is not None or body.shape[-2] != 2:
-            raise ValueError(f"method: 'triad' wanted two directions and no weights, got {body.shape[-2]} directions")
-        return of_rotation(jnp.sum(_triad("world", world)[..., :, None, :] * _triad("body", body)[..., None, :, :], axis=-1))
+            raise ValueError(
+                f"method: 'triad' wanted two directions and no weights, got {body.shape[-2]} directions"
+            )
+        return of_rotation(
+            jnp.sum(
+                _triad("world", world)[..., :, None, :] * _triad("body", body)[..., None, :, :],
+                axis=-1,
+            )
+        )
     if weights is None:
         weights = jnp.ones(body.shape[:-1], body.dtype)
     core = body.shape[-2:]
-    body, world, weights = broadcast(("body", body, core), ("world", world, core), ("weights", weights, core[:1]))
+    body, world, weights = broadcast(
+        ("body", body, core), ("world", world, core), ("weights", weights, core[:1])
+    )
     not_negative("weights", weights)
     profile = jnp.sum(weights[..., None, None] * world[..., :, None] * body[..., None, :], axis=-3)
     trace = profile[..., 0, 0] + profile[..., 1, 1] + profile[..., 2, 2]
@@ -93,7 +116,9 @@ def from_vectors(body: ArrayLike, world: ArrayLike, weights: ArrayLike | None = 
     symmetric = profile + jnp.swapaxes(profile, -1, -2) - trace[..., None, None] * eye
     top = jnp.concatenate([trace[..., None, None], z[..., None, :]], axis=-1)
     matrix = jnp.concatenate([top, jnp.concatenate([z[..., :, None], symmetric], axis=-1)], axis=-2)
-    return _dominant_eigenvector(matrix, weights, "body, world", "directions that determine the attitude")
+    return _dominant_eigenvector(
+        matrix, weights, "body, world", "directions that determine the attitude"
+    )
 
 
 def _directions(name: str, v: Array) -> Array:
@@ -106,6 +131,10 @@ def _triad(name: str, v: Array) -> Array:
     first, normal = v[..., 0, :], cross(v[..., 0, :], v[..., 1, :])
     parallel = dot(normal, normal) <= (100 * jnp.finfo(v.dtype).eps) ** 2
     if is_concrete(parallel) and np.any(parallel):
-        raise ValueError(f"{name}: wanted directions that determine the attitude, got parallel ones")
-    normal = jnp.where(parallel[..., None], jnp.nan, normal / jnp.sqrt(dot(normal, normal))[..., None])
+        raise ValueError(
+            f"{name}: wanted directions that determine the attitude, got parallel ones"
+        )
+    normal = jnp.where(
+        parallel[..., None], jnp.nan, normal / jnp.sqrt(dot(normal, normal))[..., None]
+    )
     return jnp.stack([first, normal, cross(first, normal)], axis=-1)

@@ -64,4 +64,6 @@ def slerp(p: ArrayLike, q: ArrayLike, t: ArrayLike) -> Array:
 def random(key: Array, shape: tuple[int, ...] = (), *, dtype: DTypeLike | None = None) -> Array:
     """Attitudes distributed uniformly over SO(3), as unit quaternions of either sign. -> (*shape, 4)."""
     size = (*arguments.shape("shape", shape), 4)
-    return normalize(jax.random.normal(random_key("key", key), size, floating_dtype("dtype", dtype)))
+    return normalize(
+        jax.random.normal(random_key("key", key), size, floating_dtype("dtype", dtype))
+    )

@@ -38,8 +38,16 @@ def from_matrix(matrix: ArrayLike) -> Array:
 def of_rotation(m: Array) -> Array:
     """``from_matrix`` of what is known to be a rotation matrix, or NaN."""
     xx, yy, zz = m[..., 0, 0], m[..., 1, 1], m[..., 2, 2]
-    wx, wy, wz = m[..., 2, 1] - m[..., 1, 2], m[..., 0, 2] - m[..., 2, 0], m[..., 1, 0] - m[..., 0, 1]
-    xy, xz, yz = m[..., 1, 0] + m[..., 0, 1], m[..., 2, 0] + m[..., 0, 2], m[..., 2, 1] + m[..., 1, 2]
+    wx, wy, wz = (
+        m[..., 2, 1] - m[..., 1, 2],
+        m[..., 0, 2] - m[..., 2, 0],
+        m[..., 1, 0] - m[..., 0, 1],
+    )
+    xy, xz, yz = (
+        m[..., 1, 0] + m[..., 0, 1],
+        m[..., 2, 0] + m[..., 0, 2],
+        m[..., 2, 1] + m[..., 1, 2],
+    )
     rows = [
         (1.0 + xx + yy + zz, wx, wy, wz),
         (wx, 1.0 + xx - yy - zz, xy, xz),

@@ -12,7 +12,9 @@ from jaxquat.quaternion import correct_norm, exp, expm1, multiply
 from jaxquat.schemes.tableaus import RK4, combine
 
 
-def cf4(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any) -> State:
+def cf4(
+    body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
+) -> State:
     """Order 4 with four torques and five exponentials a step; rates and aux states follow the classical Runge-Kutta method."""
     t, state, dt = check_step(body, t, state, dt)
     slopes = [derivative(body, torque, t, state, params)]  # of (omega, aux)
@@ -31,8 +33,12 @@ def cf4(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, p
     third = stage(turned(state.q, 0.5 * second.omega), 1)
     fourth = stage(turned(second.q, third.omega - 0.5 * first), 2)
     middle = second.omega + third.omega
-    before = lax.optimization_barrier(expm1(dt * (3.0 * first + 2.0 * middle - fourth.omega) / 12.0))
-    after = lax.optimization_barrier(expm1(dt * (-first + 2.0 * middle + 3.0 * fourth.omega) / 12.0))
+    before = lax.optimization_barrier(
+        expm1(dt * (3.0 * first + 2.0 * middle - fourth.omega) / 12.0)
+    )
+    after = lax.optimization_barrier(
+        expm1(dt * (-first + 2.0 * middle + 3.0 * fourth.omega) / 12.0)
+    )
     q = correct_norm(state.q + multiply(state.q, before + after + multiply(before, after)))
     shift = combine(RK4.b, slopes, dt)
     return State(q, *jax.tree.map(lambda x, d: x + d, (state.omega, state.aux), shift))

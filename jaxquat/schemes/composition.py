@@ -22,7 +22,12 @@ SUZUKI4 = (_S, _S, 1 - 4 * _S, _S, _S)
 _J = 1 / (2 - 2 ** (1 / 3))
 TRIPLE_JUMP4 = (_J, 1 - 2 * _J, _J)
 
-_K = (0.39216144400731413928, 0.33259913678935943860, -0.70624617255763935981, 0.08221359629355080023)
+_K = (
+    0.39216144400731413928,
+    0.33259913678935943860,
+    -0.70624617255763935981,
+    0.08221359629355080023,
+)
 KAHAN_LI6 = (*_K, 1 - 2 * sum(_K), *reversed(_K))
 
 
@@ -53,13 +58,19 @@ def compose(step: Step, weights: Sequence[float]) -> Step:
     if not weights or not math.isclose(sum(weights), 1.0, abs_tol=1e-13):
         raise ValueError(f"weights: wanted numbers that sum to 1, got {weights}")
 
-    def composed(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any) -> State:
+    def composed(
+        body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
+    ) -> State:
         t, state, dt = check_step(body, t, state, dt)
         done = 0.0
         for weight in weights:
-            state = lax.optimization_barrier(step(body, torque, t + done * dt, state, weight * dt, params))
+            state = lax.optimization_barrier(
+                step(body, torque, t + done * dt, state, weight * dt, params)
+            )
             done += weight
         return state
 
-    palindrome = all(math.isclose(a, b, rel_tol=1e-13) for a, b in zip(weights, reversed(weights), strict=True))
+    palindrome = all(
+        math.isclose(a, b, rel_tol=1e-13) for a, b in zip(weights, reversed(weights), strict=True)
+    )
     return reversible_if(palindrome and is_reversible(step), composed)

@@ -24,7 +24,9 @@ def crouch_grossman(tableau: Tableau) -> Step:
     """
     instance("tableau", tableau, Tableau, "a Tableau")
 
-    def step(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any) -> State:
+    def step(
+        body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
+    ) -> State:
         t, state, dt = check_step(body, t, state, dt)
         rates: list[Array] = []
         slopes: list[Any] = []  # of (omega, aux)
@@ -33,7 +35,9 @@ def crouch_grossman(tableau: Tableau) -> Step:
             turn = None  # the product of the exponentials, minus 1
             for weight, rate in zip(weights, rates, strict=True):
                 if weight != 0:
-                    last = lax.optimization_barrier(expm1(weight * dt * rate))  # the barrier: see rkmk
+                    last = lax.optimization_barrier(
+                        expm1(weight * dt * rate)
+                    )  # the barrier: see rkmk
                     turn = last if turn is None else turn + last + multiply(turn, last)
             shift = combine(weights, slopes, dt)
             q = state.q if turn is None else state.q + multiply(state.q, turn)

@@ -20,7 +20,9 @@ from jaxquat.mechanics import State, Torque, angular_acceleration, check_step, d
 from jaxquat.quaternion import from_hoffmann, hoffmann_v, to_hoffmann
 
 
-def half_quat(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any) -> State:
+def half_quat(
+    body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
+) -> State:
     """Half-Quat as published (9.1): Euler for the rate, then the components of Q one after the other with the new rate; order 1."""
     t, state, dt = check_step(body, t, state, dt)
     omega_dot, aux_dot = derivative(body, torque, t, state, params)
@@ -41,7 +43,9 @@ def full_quat_start(q: ArrayLike, omega: ArrayLike) -> State:
     return State(q, omega, 0.5 * matvec(transpose(hoffmann_v(to_hoffmann(q))), _extended(omega)))
 
 
-def full_quat(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any) -> State:
+def full_quat(
+    body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
+) -> State:
     """Full-Quat as published (10.1): P is state, and V(Q) V(P)^T is overwritten to an antimetric matrix with a one in its corner.
 
     Not consistent: it converges to another motion as dt goes to zero, because (3.36) is wrong (docs/errata.md). Start with
@@ -59,11 +63,15 @@ def full_quat(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayL
     spin = jnp.triu(spin[:3, :3], 1)
     spin = _bordered(spin - spin.T)
     product = matmul(matmul(_bordered(inverted), spin), matmul(inertia, v))
-    p_dot = -2.0 * matvec(matmul(transpose(v), product), p) + matvec(transpose(v), jnp.stack([x, y, z, jnp.zeros_like(x)]))
+    p_dot = -2.0 * matvec(matmul(transpose(v), product), p) + matvec(
+        transpose(v), jnp.stack([x, y, z, jnp.zeros_like(x)])
+    )
     return _moved(hoffmann, p + dt * p_dot, dt)
 
 
-def full_quat_corrected(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any) -> State:
+def full_quat_corrected(
+    body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
+) -> State:
     """Full-Quat with the right equation of motion, ``lagrange``; order 1. Start with ``schemes.hoffmann.full_quat_start``."""
     t, state, dt = check_step(body, t, state, dt)
     hoffmann, p, _, omega = _read("full_quat_corrected", state)
@@ -79,7 +87,12 @@ def lagrange(body: Body, hoffmann: ArrayLike, p: ArrayLike, generalized: ArrayLi
     M_L/(4 j)``, in place of (10.2).
     """
     hoffmann, p = exactly("hoffmann", hoffmann, (4,)), exactly("p", p, (4,))
-    return _acceleration(body, hoffmann, p, 0.5 * matvec(hoffmann_v(hoffmann), exactly("generalized", generalized, (4,)))[:3])
+    return _acceleration(
+        body,
+        hoffmann,
+        p,
+        0.5 * matvec(hoffmann_v(hoffmann), exactly("generalized", generalized, (4,)))[:3],
+    )
 
 
 def _acceleration(body: Body, hoffmann: Array, p: Array, tau: Array) -> Array:
@@ -91,7 +104,9 @@ def _acceleration(body: Body, hoffmann: Array, p: Array, tau: Array) -> Array:
 def _read(scheme: str, state: State) -> tuple[Array, Array, Array, Array]:
     """(Q, P, V(Q), omega)."""
     if not (hasattr(state.aux, "shape") and state.aux.shape == (4,)):
-        raise TypeError(f"{scheme}: wanted a state from schemes.hoffmann.full_quat_start(q, omega), got aux {state.aux!r}")
+        raise TypeError(
+            f"{scheme}: wanted a state from schemes.hoffmann.full_quat_start(q, omega), got aux {state.aux!r}"
+        )
     hoffmann = to_hoffmann(state.q)
     v = hoffmann_v(hoffmann)
     return hoffmann, state.aux, v, 2.0 * matvec(v, state.aux)[:3]

@@ -14,14 +14,24 @@ from jax.typing import ArrayLike
 
 from jaxquat.body import Body
 from jaxquat.linear import cross, inverse, inverse_inertia, matvec, square, unit_of
-from jaxquat.mechanics import State, Torque, angular_acceleration, check_step, evaluate, evaluate_at_attitude, without_aux
+from jaxquat.mechanics import (
+    State,
+    Torque,
+    angular_acceleration,
+    check_step,
+    evaluate,
+    evaluate_at_attitude,
+    without_aux,
+)
 from jaxquat.quaternion import correct_norm, exp, expm1, multiply
 
 NEWTON = 6  # evaluations of the residual
 NEW_SLOPES = (0, 2)  # those with a new derivative, the others keep the last
 
 
-def lgvi(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any) -> State:
+def lgvi(
+    body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
+) -> State:
     """Lie group variational integrator (discrete Moser-Veselov, Lee, Leok and McClamroch 2007) for torques of time and attitude.
 
     Order 2, symplectic, holds the momentum to rounding; the turn of a step must stay below about 0.7 rad.
@@ -33,9 +43,13 @@ def lgvi(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, 
     m = matvec(inertia, omega) + 0.5 * dt * tau0
 
     def residual(y: Array) -> Array:  # y, the vector part of the turn over its scalar part
-        return 2.0 * (matvec(inertia, y) + cross(y, matvec(inertia, y))) - dt * m * (1.0 + square(y))
+        return 2.0 * (matvec(inertia, y) + cross(y, matvec(inertia, y))) - dt * m * (
+            1.0 + square(y)
+        )
 
-    y = _solved(0.5 * dt * matvec(inverse_inertia(inertia), m), residual, lambda y: dt * m, unit_of(inertia))
+    y = _solved(
+        0.5 * dt * matvec(inverse_inertia(inertia), m), residual, lambda y: dt * m, unit_of(inertia)
+    )
     turn = _cayley(y)
     q = correct_norm(q + multiply(q, turn))
     tau1 = evaluate_at_attitude("lgvi", torque, t + dt, State(q, omega), params)
@@ -45,7 +59,9 @@ def lgvi(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, 
     return State(q, omega + _quotient(inertia, change), state.aux)
 
 
-def lie_midpoint(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any) -> State:
+def lie_midpoint(
+    body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
+) -> State:
     """Implicit midpoint rule of the rate, its mean turning the attitude: order 2, symmetric, for any torque.
 
     ``I (w1 - w0) = h [tau(t + h/2, q0 exp(h wm/2), wm) - wm × I wm]``, ``q1 = q0 exp(h wm)``, ``wm = (w0 + w1)/2``. It holds the
@@ -71,7 +87,9 @@ def lie_midpoint(body: Body, torque: Torque, t: ArrayLike, state: State, dt: Arr
     return State(q, omega + change, state.aux)
 
 
-def simo_wong(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any) -> State:
+def simo_wong(
+    body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
+) -> State:
     """The energy-momentum method of Simo and Wong 1991 for torques of time and attitude; order 2, symmetric.
 
     ``R1 I w1 = R0 I w0 + h (R0 tau0 + R1 tau1)/2`` with ``q1 = q0 (1, u/2)/|.|``, ``u = h (w0 + w1)/2``: it holds the spatial
@@ -93,12 +111,18 @@ def simo_wong(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayL
         added = matvec(inertia, change)
         v = m + added - 0.5 * dt * tau1
         twice = cross(half, v)
-        return added - 0.5 * dt * (tau0 + tau1) + 2.0 / (1.0 + square(half)) * (twice + cross(half, twice))
+        return (
+            added
+            - 0.5 * dt * (tau0 + tau1)
+            + 2.0 / (1.0 + square(half)) * (twice + cross(half, twice))
+        )
 
     def terms(change: Array) -> Array:
         return jnp.concatenate([m, dt * tau0, matvec(inertia, omega + change)])
 
-    change = _solved(dt * angular_acceleration(body, omega, tau0), residual, terms, unit_of(inertia))
+    change = _solved(
+        dt * angular_acceleration(body, omega, tau0), residual, terms, unit_of(inertia)
+    )
     return State(correct_norm(turned(change)), omega + change, state.aux)
 
 
@@ -115,7 +139,9 @@ def _quotient(inertia: Array, vector: Array) -> Array:
     return first + matvec(inverted, vector - matvec(inertia, first))
 
 
-def _solved(guess: Array, residual: Callable[[Array], Array], terms: Callable[[Array], Array], unit: Array) -> Array:
+def _solved(
+    guess: Array, residual: Callable[[Array], Array], terms: Callable[[Array], Array], unit: Array
+) -> Array:
     """The root (3,) of ``residual`` from ``guess``; NaN where the residual is above rounding of its ``terms`` at the root.
 
     Both are momenta; times ``unit`` their squares and determinants stay within the range of the dtype. Newton's method with a
@@ -136,7 +162,9 @@ def _solved(guess: Array, residual: Callable[[Array], Array], terms: Callable[[A
     def tangent_solve(linear: Callable[[Array], Array], y: Array) -> Array:
         return matvec(inverse(jax.jacfwd(linear)(jnp.zeros_like(y))), y)
 
-    x, value = lax.custom_root(lambda x: unit * residual(x), guess, newton, tangent_solve, has_aux=True)
+    x, value = lax.custom_root(
+        lambda x: unit * residual(x), guess, newton, tangent_solve, has_aux=True
+    )
     error, size = (jnp.sqrt(square(lax.stop_gradient(v))) for v in (value, unit * terms(x)))
     return jnp.where(error <= 1e4 * jnp.finfo(x.dtype).eps * size, x, jnp.nan)
 

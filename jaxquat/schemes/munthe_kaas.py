@@ -27,24 +27,39 @@ def rkmk(tableau: Tableau) -> Step:
     """
     instance("tableau", tableau, Tableau, "a Tableau")
 
-    def step(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any) -> State:
+    def step(
+        body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
+    ) -> State:
         t, state, dt = check_step(body, t, state, dt)
-        slopes = stages(tableau, lambda t, stage: derivative(body, torque, t, stage, params), t, state, dt)
+        slopes = stages(
+            tableau, lambda t, stage: derivative(body, torque, t, stage, params), t, state, dt
+        )
         return moved(state, combine(tableau.b, slopes, dt))
 
     return step
 
 
 def stages(
-    tableau: Tableau, rates: Callable[[Array, State], tuple[Array, Any]], t: Array, state: State, dt: Array, first: Any = None
+    tableau: Tableau,
+    rates: Callable[[Array, State], tuple[Array, Any]],
+    t: Array,
+    state: State,
+    dt: Array,
+    first: Any = None,
 ) -> list[Any]:
     """The slopes of (u, omega, aux) at all stages; ``rates(t, stage)`` are those of (omega, aux), ``first`` at the first stage."""
-    slopes = [(state.omega, *(rates(t, state) if first is None else first))]  # the first stage is at u = 0
+    slopes = [
+        (state.omega, *(rates(t, state) if first is None else first))
+    ]  # the first stage is at u = 0
     for row, node in zip(tableau.a, tableau.c, strict=True):
         u, omega_shift, aux_shift = combine(row, slopes, dt)
         # The barriers keep XLA on CPU from computing exp again for each use of its result (docs/performance.md).
         turned = multiply(state.q, lax.optimization_barrier(exp(u)))
-        stage = State(turned, state.omega + omega_shift, jax.tree.map(lambda x, d: x + d, state.aux, aux_shift))
+        stage = State(
+            turned,
+            state.omega + omega_shift,
+            jax.tree.map(lambda x, d: x + d, state.aux, aux_shift),
+        )
         slopes.append((so3.dexpinv(u, stage.omega), *rates(t + node * dt, stage)))
     return slopes
 
@@ -53,4 +68,6 @@ def moved(state: State, shift: tuple[Array, Array, Any]) -> State:
     """The state turned by the rotation vector and displaced by the rest of ``shift``, unit again."""
     u, omega_shift, aux_shift = shift
     q = correct_norm(state.q + multiply(state.q, lax.optimization_barrier(expm1(u))))
-    return State(q, state.omega + omega_shift, jax.tree.map(lambda x, d: x + d, state.aux, aux_shift))
+    return State(
+        q, state.omega + omega_shift, jax.tree.map(lambda x, d: x + d, state.aux, aux_shift)
+    )

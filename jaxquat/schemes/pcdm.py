@@ -7,11 +7,20 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from jaxquat.body import Body
-from jaxquat.mechanics import State, Torque, angular_acceleration, check_step, derivative, evaluate_at_attitude
+from jaxquat.mechanics import (
+    State,
+    Torque,
+    angular_acceleration,
+    check_step,
+    derivative,
+    evaluate_at_attitude,
+)
 from jaxquat.quaternion import correct_norm, exp, expm1, multiply, rotate
 
 
-def zhao(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any) -> State:
+def zhao(
+    body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
+) -> State:
     """The scheme of Zhao and van Wachem 2013, in body axes; order 2 in attitude and rate, two torques a step.
 
     The commonly printed algorithm is mended here: the predicted rates are ``omega + h/4 omega'`` for the half step of the attitude
@@ -22,7 +31,9 @@ def zhao(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, 
     t, state, dt = check_step(body, t, state, dt)
     q, omega, aux = state
     omega_dot, aux_dot = derivative(body, torque, t, state, params)
-    half = lax.optimization_barrier(exp(0.5 * dt * (omega + 0.25 * dt * omega_dot)))  # the barriers: see rkmk
+    half = lax.optimization_barrier(
+        exp(0.5 * dt * (omega + 0.25 * dt * omega_dot))
+    )  # the barriers: see rkmk
     middle = State(
         multiply(q, half),
         omega + 0.5 * dt * omega_dot,
@@ -30,18 +41,24 @@ def zhao(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, 
     )
     omega_dot, aux_dot = derivative(body, torque, t + 0.5 * dt, middle, params)
     return State(
-        correct_norm(q + multiply(q, lax.optimization_barrier(expm1(dt * rotate(half, middle.omega))))),
+        correct_norm(
+            q + multiply(q, lax.optimization_barrier(expm1(dt * rotate(half, middle.omega))))
+        ),
         omega + dt * omega_dot,
         jax.tree.map(lambda x, rate: x + dt * rate, aux, aux_dot),
     )
 
 
-def pcdm1(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any) -> State:
+def pcdm1(
+    body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
+) -> State:
     """``zhao`` with one torque a step, at the middle attitude that the old rate predicts; order 2, no torques of the rate."""
     t, state, dt = check_step(body, t, state, dt)
     q, omega, _ = state
     middle = multiply(q, lax.optimization_barrier(exp(0.5 * dt * omega)))
-    tau = evaluate_at_attitude("pcdm1", torque, t + 0.5 * dt, State(middle, omega, state.aux), params)
+    tau = evaluate_at_attitude(
+        "pcdm1", torque, t + 0.5 * dt, State(middle, omega, state.aux), params
+    )
     rate = omega + 0.5 * dt * angular_acceleration(body, omega, tau)
     q = correct_norm(q + multiply(q, lax.optimization_barrier(expm1(dt * rate))))
     return State(q, omega + dt * angular_acceleration(body, rate, tau), state.aux)

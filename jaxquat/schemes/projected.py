@@ -19,7 +19,9 @@ from jaxquat.quaternion import conjugate, multiply, normalize
 from jaxquat.schemes.tableaus import RK4, combine
 
 
-def formulation1(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any) -> State:
+def formulation1(
+    body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
+) -> State:
     """Formulation I (C.1)-(C.8): second order in the quaternion, stabilised in position and velocity; order 4, four torques a step.
 
     Each stage solves the system (C.1) of five equations, in closed form because L L^T = |q|^2 1 and L q = 0. In (C.8) q is the
@@ -37,13 +39,17 @@ def formulation1(body: Body, torque: Torque, t: ArrayLike, state: State, dt: Arr
         across = matvec(inverted, multiply(conjugate(q), right)[1:]) / (4.0 * square * square)
         return q_dot, _product(q, across) - dot(q_dot, q_dot) / square * q, aux_dot
 
-    q, q_dot, aux = _runge_kutta(rates, t, (state.q, 0.5 * _product(state.q, state.omega), state.aux), dt)
+    q, q_dot, aux = _runge_kutta(
+        rates, t, (state.q, 0.5 * _product(state.q, state.omega), state.aux), dt
+    )
     q = normalize(q)
     q_dot = q_dot - dot(q_dot, q) * q
     return State(q, 2.0 * multiply(conjugate(q), q_dot)[1:], aux)
 
 
-def formulation2(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any) -> State:
+def formulation2(
+    body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
+) -> State:
     """Formulation II (C.9)-(C.11), (C.7): ``q' = 1/2 L^T omega`` beside Euler's equation; order 4, four torques a step."""
     t, state, dt = check_step(body, t, state, dt)
 

@@ -41,10 +41,14 @@ class _Change(NamedTuple):
     m: Array  # (3,)
 
 
-_Drift = Callable[[Array, Array, _Change, Array], _Change]  # moments, m at the start of the step, change, duration
+_Drift = Callable[
+    [Array, Array, _Change, Array], _Change
+]  # moments, m at the start of the step, change, duration
 
 
-def no_squish(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any) -> State:
+def no_squish(
+    body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
+) -> State:
     """NO_SQUISH (Miller et al. 2002): kick, turns about 3, 2, 1, 2, 3, kick; order 2, symplectic, time-reversible.
 
     Axes 1, 2, 3 are the principal axes in the order of ``body.principal()``.
@@ -52,16 +56,31 @@ def no_squish(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayL
     return _kicked("no_squish", _Frame, _turns, body, torque, t, state, dt, params, _STRANG)
 
 
-def symmetric_top(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any) -> State:
+def symmetric_top(
+    body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
+) -> State:
     """Kick, the exact motion of a symmetric top, kick; order 2, symplectic, time-reversible.
 
     The axis whose removal leaves the closest pair of moments is the axis of symmetry. What an asymmetric body has beyond it,
     ``m_2^2 (1/I_2 - 1/I_1)/2``, is split off as two half turns around the drift.
     """
-    return _kicked("symmetric_top", _with_axis_last, _symmetric_drift, body, torque, t, state, dt, params, _STRANG)
+    return _kicked(
+        "symmetric_top",
+        _with_axis_last,
+        _symmetric_drift,
+        body,
+        torque,
+        t,
+        state,
+        dt,
+        params,
+        _STRANG,
+    )
 
 
-def symmetric_top_bm4(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any) -> State:
+def symmetric_top_bm4(
+    body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
+) -> State:
     """Blanes and Moan's seven kicks and six drifts with the exact drift of a symmetric top: order 4, best where torques are weak.
 
     It needs an exact drift: ValueError for a concrete body with I1 != I2. Traced, an asymmetric body brings it down to order 2;
@@ -76,15 +95,41 @@ def symmetric_top_bm4(body: Body, torque: Torque, t: ArrayLike, state: State, dt
                     f"body: symmetric_top_bm4 wanted two equal principal moments, without which it has order 2, got {moments}; "
                     "use symmetric_top_suzuki4"
                 )
-    return _kicked("symmetric_top_bm4", _with_axis_last, _symmetric_drift, body, torque, t, state, dt, params, _BLANES_MOAN4)
+    return _kicked(
+        "symmetric_top_bm4",
+        _with_axis_last,
+        _symmetric_drift,
+        body,
+        torque,
+        t,
+        state,
+        dt,
+        params,
+        _BLANES_MOAN4,
+    )
 
 
-def symmetric_top_suzuki4(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any) -> State:
+def symmetric_top_suzuki4(
+    body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
+) -> State:
     """``compose(symmetric_top, SUZUKI4)`` (Suzuki 1990) whose adjoining kicks are one: order 4."""
-    return _kicked("symmetric_top_suzuki4", _with_axis_last, _symmetric_drift, body, torque, t, state, dt, params, _SUZUKI4)
+    return _kicked(
+        "symmetric_top_suzuki4",
+        _with_axis_last,
+        _symmetric_drift,
+        body,
+        torque,
+        t,
+        state,
+        dt,
+        params,
+        _SUZUKI4,
+    )
 
 
-def no_squish_kl6(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any) -> State:
+def no_squish_kl6(
+    body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
+) -> State:
     """``compose(no_squish, KAHAN_LI6)`` (Kahan and Li 1997) whose adjoining kicks are one: order 6."""
     return _kicked("no_squish_kl6", _Frame, _turns, body, torque, t, state, dt, params, _KAHAN_LI6)
 
@@ -110,10 +155,14 @@ def damped(step: Step, damping: ArrayLike) -> Step:
 
     def decayed(body: Body, state: State, dt: Array) -> State:
         inverted = inverse_inertia(body.inertia)
-        change = matvec(_expm1(-0.5 * dt * matmul(damping, inverted)), matvec(body.inertia, state.omega))
+        change = matvec(
+            _expm1(-0.5 * dt * matmul(damping, inverted)), matvec(body.inertia, state.omega)
+        )
         return state._replace(omega=state.omega + matvec(inverted, change))
 
-    def damped_step(body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any) -> State:
+    def damped_step(
+        body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
+    ) -> State:
         t, state, dt = check_step(body, t, state, dt)
         return decayed(body, step(body, torque, t, decayed(body, state, dt), dt, params), dt)
 
@@ -122,14 +171,19 @@ def damped(step: Step, damping: ArrayLike) -> Step:
 
 def _merged(weights: tuple[float, ...]) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Kicks, and the drifts between them, as shares of the step, of kick-drift-kick steps in a row."""
-    return tuple((a + b) / 2 for a, b in zip((0.0, *weights), (*weights, 0.0), strict=True)), weights
+    return tuple(
+        (a + b) / 2 for a, b in zip((0.0, *weights), (*weights, 0.0), strict=True)
+    ), weights
 
 
 _STRANG = _merged((1.0,))
 _SUZUKI4, _KAHAN_LI6 = _merged(SUZUKI4), _merged(KAHAN_LI6)
 _B = (0.0792036964311957, 0.353172906049774, -0.0420650803577195)
 _D = (0.209515106613362, -0.143851773179818)
-_BLANES_MOAN4 = ((*_B, 1 - 2 * sum(_B), *reversed(_B)), (*_D, 0.5 - sum(_D), 0.5 - sum(_D), *reversed(_D)))
+_BLANES_MOAN4 = (
+    (*_B, 1 - 2 * sum(_B), *reversed(_B)),
+    (*_D, 0.5 - sum(_D), 0.5 - sum(_D), *reversed(_D)),
+)
 
 
 def _kicked(
@@ -152,7 +206,9 @@ def _kicked(
     for share, after in zip(drifts, kicks[1:], strict=True):
         change = drift(moments, m, lax.optimization_barrier(change), share * dt)
         done += share
-        turn = jnp.concatenate([change.turn[:1], rotate(axes, change.turn[1:])])  # about the body's axes
+        turn = jnp.concatenate(
+            [change.turn[:1], rotate(axes, change.turn[1:])]
+        )  # about the body's axes
         here = state._replace(q=state.q + multiply(state.q, turn))
         change = lax.optimization_barrier(kick(change, here, after, done))
     return State(correct_norm(here.q), state.omega + rotate(axes, change.m / moments), state.aux)
@@ -174,7 +230,10 @@ def _turn(m: Array, change: _Change, axis: int, angle: Array) -> _Change:
     turn[1 + k] = v[k] + (v[k] * c1 - v[j] * s)
     cosm1, sine = -2.0 * s * s, 2.0 * s * (1.0 + c1)
     push = [change.m[n] for n in range(3)]
-    push[j], push[k] = push[j] + (m[j] * cosm1 + m[k] * sine), push[k] + (m[k] * cosm1 - m[j] * sine)
+    push[j], push[k] = (
+        push[j] + (m[j] * cosm1 + m[k] * sine),
+        push[k] + (m[k] * cosm1 - m[j] * sine),
+    )
     return lax.optimization_barrier(_Change(jnp.stack(turn), jnp.stack(push)))
 
 
@@ -204,8 +263,13 @@ def _with_axis_last(axes: Array, moments: Array) -> _Frame:
     second = ~first & (gaps[1] < gaps[2])
     half = jnp.asarray(0.5, axes.dtype)
     forth = jnp.stack([half, half, half, half])  # x to y to z to x
-    turned = jnp.where(first, multiply(axes, forth), jnp.where(second, multiply(axes, conjugate(forth)), axes))
-    return _Frame(turned, jnp.where(first, jnp.roll(moments, -1), jnp.where(second, jnp.roll(moments, 1), moments)))
+    turned = jnp.where(
+        first, multiply(axes, forth), jnp.where(second, multiply(axes, conjugate(forth)), axes)
+    )
+    return _Frame(
+        turned,
+        jnp.where(first, jnp.roll(moments, -1), jnp.where(second, jnp.roll(moments, 1), moments)),
+    )
 
 
 def _expm1(matrix: Array) -> Array:

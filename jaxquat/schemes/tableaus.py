@@ -35,16 +35,26 @@ class Tableau(NamedTuple):
 
 
 def tableau(
-    a: tuple[tuple[float, ...], ...], b: tuple[float, ...], c: tuple[float, ...], order: int, tolerance: float = 1e-13
+    a: tuple[tuple[float, ...], ...],
+    b: tuple[float, ...],
+    c: tuple[float, ...],
+    order: int,
+    tolerance: float = 1e-13,
 ) -> Tableau:
     """A Tableau whose shape, row sums and order conditions hold; ValueError that names the condition otherwise."""
     if isinstance(a, str) or not hasattr(a, "__len__"):
         raise TypeError(f"a: wanted rows of numbers, got {a!r}")
     a, b, c = tuple(numbers("a", row) for row in a), numbers("b", b), numbers("c", c)
-    stages, order, tolerance = len(b), positive_integer("order", order), real("tolerance", tolerance)
+    stages, order, tolerance = (
+        len(b),
+        positive_integer("order", order),
+        real("tolerance", tolerance),
+    )
     positive("tolerance", tolerance)
     if [len(row) for row in a] != list(range(1, stages)):
-        raise ValueError(f"a: wanted {stages - 1} rows of 1, 2, ... entries (b has {stages}), got {[len(row) for row in a]}")
+        raise ValueError(
+            f"a: wanted {stages - 1} rows of 1, 2, ... entries (b has {stages}), got {[len(row) for row in a]}"
+        )
     if len(c) != stages - 1:
         raise ValueError(f"c: wanted {stages - 1} nodes, got {len(c)}")
     for row, node in zip(a, c, strict=True):
@@ -54,7 +64,9 @@ def tableau(
         for tree in _trees(size):
             weight = sum(x * y for x, y in zip(b, _stage_weights(tree, a, stages), strict=True))
             if not abs(weight - 1 / _density(tree)) <= tolerance:
-                raise ValueError(f"b: wanted {1 / _density(tree)} for the order-{size} condition of tree {tree}, got {weight}")
+                raise ValueError(
+                    f"b: wanted {1 / _density(tree)} for the order-{size} condition of tree {tree}, got {weight}"
+                )
     return Tableau(a, b, c, order)
 
 
@@ -64,7 +76,9 @@ def _trees(size: int) -> list[tuple]:
     for branches in range(1, size):
         for sizes in itertools.combinations_with_replacement(range(1, size), branches):
             if sum(sizes) == size - 1:
-                forests |= {tuple(sorted(forest)) for forest in itertools.product(*map(_trees, sizes))}
+                forests |= {
+                    tuple(sorted(forest)) for forest in itertools.product(*map(_trees, sizes))
+                }
     return sorted(forests)
 
 
@@ -108,9 +122,19 @@ HEUN = tableau(a=((1,),), b=(1 / 2, 1 / 2), c=(1,), order=2)
 
 KUTTA3 = tableau(a=((1 / 2,), (-1, 2)), b=(1 / 6, 2 / 3, 1 / 6), c=(1 / 2, 1), order=3)
 
-RK4 = tableau(a=((1 / 2,), (0, 1 / 2), (0, 0, 1)), b=(1 / 6, 1 / 3, 1 / 3, 1 / 6), c=(1 / 2, 1 / 2, 1), order=4)
+RK4 = tableau(
+    a=((1 / 2,), (0, 1 / 2), (0, 0, 1)),
+    b=(1 / 6, 1 / 3, 1 / 3, 1 / 6),
+    c=(1 / 2, 1 / 2, 1),
+    order=4,
+)
 
-RK4_38 = tableau(a=((1 / 3,), (-1 / 3, 1), (1, -1, 1)), b=(1 / 8, 3 / 8, 3 / 8, 1 / 8), c=(1 / 3, 2 / 3, 1), order=4)
+RK4_38 = tableau(
+    a=((1 / 3,), (-1 / 3, 1), (1, -1, 1)),
+    b=(1 / 8, 3 / 8, 3 / 8, 1 / 8),
+    c=(1 / 3, 2 / 3, 1),
+    order=4,
+)
 
 DORMAND_PRINCE5 = tableau(
     a=(
@@ -139,7 +163,9 @@ BUTCHER6 = tableau(
     order=6,
 )
 
-CROUCH_GROSSMAN3 = tableau(a=((3 / 4,), (119 / 216, 17 / 108)), b=(13 / 51, -2 / 3, 24 / 17), c=(3 / 4, 17 / 24), order=3)
+CROUCH_GROSSMAN3 = tableau(
+    a=((3 / 4,), (119 / 216, 17 / 108)), b=(13 / 51, -2 / 3, 24 / 17), c=(3 / 4, 17 / 24), order=3
+)
 
 _CROUCH_GROSSMAN4 = (
     (0.8177227988124852,),
@@ -150,7 +176,13 @@ _CROUCH_GROSSMAN4 = (
 
 CROUCH_GROSSMAN4 = tableau(
     a=_CROUCH_GROSSMAN4,
-    b=(0.1370831520630755, -0.0183698531564020, 0.7397813985370780, -0.1907142565505889, 0.3322195591068374),
+    b=(
+        0.1370831520630755,
+        -0.0183698531564020,
+        0.7397813985370780,
+        -0.1907142565505889,
+        0.3322195591068374,
+    ),
     c=tuple(sum(row) for row in _CROUCH_GROSSMAN4),
     order=4,
 )
