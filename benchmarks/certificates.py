@@ -113,7 +113,7 @@ def marched(name, torque, q0, cast=lambda tree: tree):
     step, body, begin = jq.SCHEMES[name].step, cast(body_of(name)), cast(start(name, q0))
     rolled = lambda: (
         jq.rollout(step, body, torque, begin, jq.grid(0.0, 0.05, 100_000), save_every=100).state
-    )  # noqa: E731
+    )
     return jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), jax.jit(rolled)())
 
 
@@ -219,7 +219,7 @@ def microseconds(name, bodies):
     begins = jax.tree.map(lambda x: jnp.broadcast_to(x, (bodies, *x.shape)), begin)
     one = lambda s, b: (
         jq.rollout(step, b, problems.heavy, s, jq.grid(0.0, 0.01, 500), save_every=500).state
-    )  # noqa: E731
+    )
     run = jax.jit(jax.vmap(one, (0, None))).lower(begins, body).compile()
     times = []
     for _ in range(6):

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax import Array
 
 import jaxquat as jq
-from jaxquat.differentiation import forward_value_and_grad
+from jaxquat.learning.differentiation import forward_value_and_grad
 
 BODIES, STEPS = 64, 200
 

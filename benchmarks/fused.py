@@ -23,8 +23,8 @@ import numpy as np
 import rollout as peers
 
 import jaxquat as jq
-from jaxquat import series
-from jaxquat.differentiation import forward_value_and_grad
+from jaxquat import _series as series
+from jaxquat.learning.differentiation import forward_value_and_grad
 
 HERE = Path(__file__).parent
 GAINS = (6.0, 4.0)
@@ -129,7 +129,7 @@ def table(bodies, dtype, steps, loop):
     for name, (engine, differentiate) in engines.items():
         run = lambda gains, starts, engine=engine: jax.vmap(
             lambda start: engine(start, gains, steps=steps)
-        )(starts)  # noqa: E731
+        )(starts)
 
         def loss(gains, run=run):
             ends = run(gains, starts)

@@ -19,8 +19,8 @@ import numpy as np
 import rollout as peers
 
 import jaxquat as jq
-from jaxquat.fused import engine
-from jaxquat.scanning import Problem
+from jaxquat.engines.fused import engine
+from jaxquat.engines.scan import Problem
 
 LIMIT = 420.0  # seconds, after which nothing new begins
 

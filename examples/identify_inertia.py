@@ -113,7 +113,7 @@ def descend(telemetry, steps=400, window=50):
     count = (len(telemetry.t) - 1) // window
     cut = lambda x: jnp.asarray(
         np.stack([x[k * window : (k + 1) * window + 1] for k in range(count)])
-    )  # noqa: E731
+    )
 
     def loss(theta, windows, key):
         body = jq.Body.from_parameters(theta)

@@ -4,34 +4,28 @@ An integrator step is a pure function, ``step(body, torque, t, state, dt, params
 trajectory; ``jit``, ``vmap`` and ``grad`` go through the whole of it. Conventions: ``help(jaxquat.quaternion)``.
 """
 
+from __future__ import annotations
+
 import importlib
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from jaxquat import (
-    actuators,
-    control,
-    ensembles,
-    euler,
-    exact,
-    fused,
-    kinematics,
-    mechanics,
-    quaternion,
-    recordings,
-    schemes,
-    sensors,
-    so3,
-    torques,
-)
-from jaxquat.body import Body
+from jaxquat import control, ensembles, schemes
+from jaxquat.analytic import exact
+from jaxquat.control import actuators
+from jaxquat.dynamics import mechanics, torques
+from jaxquat.dynamics.body import Body
+from jaxquat.dynamics.mechanics import State
+from jaxquat.engines import fused
+from jaxquat.engines.scan import Controller
 from jaxquat.ensembles import Ensemble, ensemble
-from jaxquat.fitting import Fit, fit
-from jaxquat.mechanics import State
-from jaxquat.scanning import Controller
+from jaxquat.learning.covariance import FitCovariance, fit_covariance
+from jaxquat.learning.fit import Fit, fit
+from jaxquat.rotations import euler, quaternion, so3
 from jaxquat.schemes import SCHEMES, compose, crouch_grossman, rkmk
-from jaxquat.trajectory import Grid, Path, grid, rollout
-from jaxquat.uncertainty import FitCovariance, fit_covariance
+from jaxquat.sensing import gyro as sensors
+from jaxquat.sensing import kinematics, recordings
+from jaxquat.simulation.trajectory import Grid, Path, grid, rollout
 
 lie_euler = SCHEMES["lie_euler"].step
 rkmk2 = SCHEMES["rkmk2"].step

@@ -15,7 +15,7 @@ from engines import assert_agree, both
 from jax import lax
 
 import jaxquat as jq
-from jaxquat.fused import loading
+from jaxquat.engines.fused import loading
 
 SIZES = (1, 2, 4, 8) if jax.config.jax_enable_x64 else (1, 2, 4)
 INTEGERS = [np.dtype(f"{sign}{size}") for sign in "iu" for size in SIZES]

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 
-from jaxquat.dependence import dependent
+from jaxquat._jaxprs import dependent
 
 X, Y = jnp.array([0.3, -0.2]), jnp.array([1.0, 2.0])
 

@@ -6,7 +6,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from jaxquat import elliptic
+from jaxquat.analytic import elliptic
 
 M1 = [1.0, 0.7, 0.5, 0.4999, 0.1, 1e-3, 1e-9, 1e-14, 1e-40, 0.0]
 U = [-3.0, -0.5, 0.0, 1e-6, 0.7, 2.0, 9.0]

@@ -11,7 +11,8 @@ import pytest
 from jax.experimental import checkify
 
 import jaxquat as jq
-from jaxquat import actuators, arguments, control, euler, mechanics, quaternion, so3, torques
+from jaxquat import _checks as arguments
+from jaxquat import actuators, control, euler, mechanics, quaternion, so3, torques
 from jaxquat.schemes import tableau, tableaus
 
 KEY = jax.random.key(0)

@@ -14,7 +14,7 @@ import pytest
 import units
 
 import jaxquat as jq
-from jaxquat.fused import cpu, gpu, loading
+from jaxquat.engines.fused import cpu, gpu, loading
 
 VALUES = {jnp.float32: 1e-5, jnp.float64: 1e-12}
 GRADIENTS = {jnp.float32: 1e-4, jnp.float64: 1e-9}

@@ -15,7 +15,7 @@ from fuzz import oracle, planted, programs, reducing, rollouts
 from fuzz.grammar import PRODUCTIONS, SHAPES, Grammar, Mode, Type
 from fuzz.running import Children
 
-from jaxquat.fused.scalarize import ELEMENTWISE, STRUCTURAL
+from jaxquat.engines.fused.scalarize import ELEMENTWISE, STRUCTURAL
 
 ROOT = Path(__file__).parents[1]
 pytestmark = pytest.mark.needs("llvmlite")

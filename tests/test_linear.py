@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxquat import linear
+from jaxquat import _linear as linear
 
 RNG = np.random.default_rng(1)
 A, B = RNG.normal(size=(2, 50, 3, 3))

@@ -14,7 +14,7 @@ from scipy.spatial.transform import Rotation
 
 import jaxquat as jq
 from jaxquat import euler, quaternion, so3
-from jaxquat.quaternion import (
+from jaxquat.rotations.quaternion import (
     conjugate,
     exp,
     from_xyzw,

@@ -15,7 +15,16 @@ from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
 from jaxquat import actuators, control, euler, quaternion, so3
-from jaxquat.quaternion import conjugate, exp, inverse, log, multiply, normalize, rotate, to_matrix
+from jaxquat.rotations.quaternion import (
+    conjugate,
+    exp,
+    inverse,
+    log,
+    multiply,
+    normalize,
+    rotate,
+    to_matrix,
+)
 
 RNG = np.random.default_rng(7)
 EPS = {np.float32: float(np.finfo(np.float32).eps), np.float64: float(np.finfo(np.float64).eps)}

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jaxquat as jq
-from jaxquat.fused.program import evaluate
-from jaxquat.fused.scalarize import NotScalarError, scalarize
+from jaxquat.engines.fused.program import evaluate
+from jaxquat.engines.fused.scalarize import NotScalarError, scalarize
 
 
 def leaves_of(tree):

@@ -6,7 +6,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from jaxquat import series
+from jaxquat import _series as series
 
 # Each is hypergeometric in s = x^2, so that mpmath needs no branch at zero either.
 EXACT = {

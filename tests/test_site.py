@@ -126,7 +126,7 @@ def test_the_reference_shows_what_is_public(name):
 
 
 INTERNAL = {
-    "jaxquat.mechanics": {
+    "jaxquat.dynamics.mechanics": {
         "broadcastable", "check_rates", "check_state", "check_step", "check_torque", "commanded", "evaluate",
         "evaluate_at_attitude", "name_of", "named", "one_body", "torque_name", "without_aux",
     },

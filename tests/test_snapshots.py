@@ -17,7 +17,7 @@ import optax
 import pytest
 
 import jaxquat as jq
-from jaxquat import snapshots
+from jaxquat.learning import snapshots
 
 DATA = jax.random.normal(jax.random.key(1), (4, 3))
 

@@ -3,8 +3,8 @@
 import jax.numpy as jnp
 import numpy as np
 
-from jaxquat.fused import cpu, engine
-from jaxquat.fused.program import Builder
+from jaxquat.engines.fused import cpu, engine
+from jaxquat.engines.fused.program import Builder
 
 SPECIAL = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0])
 RANGES = {  # largest arguments, float32 and float64

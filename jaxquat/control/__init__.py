@@ -5,7 +5,8 @@
 linear regulator. Torques are in body axes and not limited unless a limit is an argument: ``jq.actuators`` has the limits.
 """
 
-from jaxquat.control.integral import PIDGains, pid
+from __future__ import annotations
+
 from jaxquat.control.laws import (
     Gains,
     Reference,
@@ -17,7 +18,8 @@ from jaxquat.control.laws import (
     shortest,
     tracking_law,
 )
-from jaxquat.control.regulator import lqr, lqr_law
+from jaxquat.control.lqr import lqr, lqr_law
+from jaxquat.control.pid import PIDGains, pid
 
 __all__ = [
     "Gains",

@@ -1,5 +1,7 @@
 """Control laws without memory, and the reference that they follow."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -8,11 +10,11 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat import euler, quaternion
-from jaxquat.arguments import broadcast, exactly, finite, instance, takes, unit_quaternion
-from jaxquat.body import Body
-from jaxquat.linear import cross, matvec
-from jaxquat.mechanics import State, broadcastable
+from jaxquat._checks import broadcast, exactly, finite, instance, takes, unit_quaternion
+from jaxquat._linear import cross, matvec
+from jaxquat.dynamics.body import Body
+from jaxquat.dynamics.mechanics import State, broadcastable
+from jaxquat.rotations import euler, quaternion
 
 
 class Gains(NamedTuple):

@@ -5,6 +5,8 @@ last bit otherwise), and it can be had alone: ``jax.vmap(sample)(jq.ensembles.ke
 ``mean``, ``covariance``, ``quantiles``, ``largest``, ``smallest``, or a ``Reducer`` of your own.
 """
 
+from __future__ import annotations
+
 from jaxquat.ensembles.reducers import (
     Covariance,
     Extremes,

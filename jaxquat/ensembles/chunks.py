@@ -1,5 +1,7 @@
 """One chunk of members as a compiled program: the same for every chunk, on one device or split over the devices of a mesh."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +14,7 @@ from jax import Array, lax
 from jax.core import Tracer
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from jaxquat.arguments import arrays, concrete
+from jaxquat._checks import arrays, concrete
 from jaxquat.ensembles.sampling import keys
 
 CPU_CHUNK, ACCELERATOR_CHUNK = 2**14, 2**18

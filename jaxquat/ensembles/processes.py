@@ -1,5 +1,7 @@
 """What several processes of one run (``jax.distributed``) tell each other."""
 
+from __future__ import annotations
+
 import io
 from typing import Any
 

@@ -5,6 +5,8 @@ that gives what is to be reduced, a pytree with the same leading axis; None take
 failed are left out before.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -12,7 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxquat.arguments import arrays, function, numbers, positive_integer, real
+from jaxquat._checks import arrays, function, numbers, positive_integer, real
 
 Of = Callable[[Any], Any] | None
 

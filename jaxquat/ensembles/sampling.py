@@ -1,5 +1,7 @@
 """Members by their number."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 
@@ -8,7 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat.arguments import integers, not_negative, positive_integer, random_key, takes
+from jaxquat._checks import integers, not_negative, positive_integer, random_key, takes
 
 LARGEST = 2**31
 """Members of an ensemble: numbers of members and of padding are unsigned 32-bit integers."""

@@ -1,5 +1,7 @@
 """``ensemble``: chunk after chunk, simulated on the devices while the host reduces and stores the one before."""
 
+from __future__ import annotations
+
 import os
 import warnings
 from collections.abc import Callable
@@ -12,7 +14,7 @@ from jax import Array
 from jax.sharding import Mesh
 from tqdm import tqdm
 
-from jaxquat.arguments import boolean, instance, place, positive_integer, random_key, takes
+from jaxquat._checks import boolean, instance, place, positive_integer, random_key, takes
 from jaxquat.ensembles import chunks, stores
 from jaxquat.ensembles.chunks import Problem
 from jaxquat.ensembles.processes import gather

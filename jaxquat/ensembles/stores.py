@@ -4,6 +4,8 @@
 ``done-<part>``, replaced atomically after its arrays are written, says so; what is beyond is written again.
 """
 
+from __future__ import annotations
+
 import os
 import shutil
 from pathlib import Path
@@ -11,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxquat.arguments import missing_package
+from jaxquat._checks import missing_package
 
 
 class Store(NamedTuple):

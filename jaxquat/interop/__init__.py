@@ -1,5 +1,7 @@
 """Bridges to other libraries, each with an extra of its name; nothing here is imported by ``import jaxquat``."""
 
+from __future__ import annotations
+
 import importlib
 from typing import TYPE_CHECKING, Any
 

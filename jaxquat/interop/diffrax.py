@@ -12,6 +12,8 @@ A state without aux has ``aux={}`` here, because diffrax's loops cannot hold an 
 so that diffrax's own solvers take the same term (they leave the sphere, by their error).
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
@@ -19,19 +21,19 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from jaxquat.arguments import missing_package
+from jaxquat._checks import missing_package
 
 try:
     import diffrax
 except ImportError as error:
     raise ImportError(missing_package("interop.diffrax", "diffrax", "diffrax")) from error
 
-from jaxquat import so3
-from jaxquat.arguments import exactly, instance, positive, takes
-from jaxquat.body import Body
-from jaxquat.linear import dot, root
-from jaxquat.mechanics import State, Torque, derivative
-from jaxquat.quaternion import correct_norm, exp, log, multiply, relative
+from jaxquat._checks import exactly, instance, positive, takes
+from jaxquat._linear import dot, root
+from jaxquat.dynamics.body import Body
+from jaxquat.dynamics.mechanics import State, Torque, derivative
+from jaxquat.rotations import so3
+from jaxquat.rotations.quaternion import correct_norm, exp, log, multiply, relative
 from jaxquat.schemes.munthe_kaas import moved, stages
 from jaxquat.schemes.tableaus import DORMAND_PRINCE5, HEUN, Tableau, combine, tableau
 

@@ -5,7 +5,9 @@ Each function draws into ``ax``, or into a new figure without, and returns the A
 does not show them; a notebook shows ``ax.figure``. For a window give ``ax=plt.subplots()[1]``. Colours differ in grey as well.
 """
 
-from jaxquat.arguments import missing_package
+from __future__ import annotations
+
+from jaxquat._checks import missing_package
 
 try:
     import matplotlib as _matplotlib  # noqa: F401

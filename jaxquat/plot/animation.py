@@ -1,5 +1,7 @@
 """A turning box: the body of a path as a film."""
 
+from __future__ import annotations
+
 import os
 from typing import Any
 
@@ -12,11 +14,11 @@ from matplotlib.animation import FuncAnimation, writers
 from mpl_toolkits.mplot3d import Axes3D
 from mpl_toolkits.mplot3d.art3d import Poly3DCollection
 
-from jaxquat import quaternion
-from jaxquat.arguments import exactly, instance, place, positive, positive_integer, real
-from jaxquat.body import Body
+from jaxquat._checks import exactly, instance, place, positive, positive_integer, real
+from jaxquat.dynamics.body import Body
 from jaxquat.plot.panels import BEHIND, COLOURS, DASHES, FRONT, frame, one_path, spatial, towards
-from jaxquat.trajectory import Path
+from jaxquat.rotations import quaternion
+from jaxquat.simulation.trajectory import Path
 
 _CORNERS = 0.5 * np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)])
 _FACES = np.array(

@@ -1,5 +1,7 @@
 """Curves: quantities against time, bands of an ensemble, the history of a fit, work and precision."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -8,12 +10,13 @@ import numpy as np
 from jax.typing import ArrayLike
 from matplotlib.axes import Axes
 
-from jaxquat import mechanics, quaternion
-from jaxquat.arguments import finite, fraction, instance, numbers, trailing, unit_quaternion
-from jaxquat.fitting import Fit
-from jaxquat.mechanics import Torque
+from jaxquat._checks import finite, fraction, instance, numbers, trailing, unit_quaternion
+from jaxquat.dynamics import mechanics
+from jaxquat.dynamics.mechanics import Torque
+from jaxquat.learning.fit import Fit
 from jaxquat.plot.panels import COLOURS, DASHES, MARKERS, flat, one_path
-from jaxquat.trajectory import Path
+from jaxquat.rotations import quaternion
+from jaxquat.simulation.trajectory import Path
 
 
 def attitude_error(path: Path, target: ArrayLike, *, ax: Axes | None = None) -> Axes:

@@ -1,16 +1,18 @@
 """Pictures in space: body axes on the unit sphere, the polhode on its ellipsoids, the momentum sphere."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 import jax
 import numpy as np
 from mpl_toolkits.mplot3d import Axes3D
 
-from jaxquat import quaternion
-from jaxquat.arguments import fraction, instance, numbers, positive_integer
-from jaxquat.body import Body
+from jaxquat._checks import fraction, instance, numbers, positive_integer
+from jaxquat.dynamics.body import Body
 from jaxquat.plot.panels import BEHIND, COLOURS, DASHES, FRONT, frame, one_path, spatial, towards
-from jaxquat.trajectory import Path
+from jaxquat.rotations import quaternion
+from jaxquat.simulation.trajectory import Path
 
 
 def body_axes(path: Path, *, frames: int = 5, ax: Axes3D | None = None) -> Axes3D:

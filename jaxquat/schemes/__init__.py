@@ -3,9 +3,11 @@
 ``SCHEMES[name].step`` is also ``jaxquat.<name>``. Tests and docs are generated from the table.
 """
 
+from __future__ import annotations
+
 from typing import Literal, NamedTuple
 
-from jaxquat.mechanics import Step
+from jaxquat.dynamics.mechanics import Step
 from jaxquat.schemes import composition, hoffmann, tableaus
 from jaxquat.schemes.commutator_free import cf4
 from jaxquat.schemes.composition import compose

@@ -1,14 +1,16 @@
 """Commutator-free method of order 4, E. Celledoni, A. Marthinsen and B. Owren, Future Gener. Comput. Syst. 19, 2003, 341-352."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import jax
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from jaxquat.body import Body
-from jaxquat.mechanics import State, Torque, check_step, derivative
-from jaxquat.quaternion import correct_norm, exp, expm1, multiply
+from jaxquat.dynamics.body import Body
+from jaxquat.dynamics.mechanics import State, Torque, check_step, derivative
+from jaxquat.rotations.quaternion import correct_norm, exp, expm1, multiply
 from jaxquat.schemes.tableaus import RK4, combine
 
 

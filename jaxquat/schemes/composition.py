@@ -4,6 +4,8 @@ M. Suzuki, Phys. Lett. A 146, 1990, 319-323; H. Yoshida, Phys. Lett. A 150, 1990
 R.-C. Li, Math. Comp. 66, 1997, 1089-1099.
 """
 
+from __future__ import annotations
+
 import math
 import weakref
 from collections.abc import Sequence
@@ -12,9 +14,9 @@ from typing import Any
 from jax import lax
 from jax.typing import ArrayLike
 
-from jaxquat.arguments import numbers, takes
-from jaxquat.body import Body
-from jaxquat.mechanics import State, Step, Torque, check_step
+from jaxquat._checks import numbers, takes
+from jaxquat.dynamics.body import Body
+from jaxquat.dynamics.mechanics import State, Step, Torque, check_step
 
 _S = 1 / (4 - 4 ** (1 / 3))
 SUZUKI4 = (_S, _S, 1 - 4 * _S, _S, _S)

@@ -4,16 +4,18 @@ P. E. Crouch and R. Grossman, J. Nonlinear Sci. 3, 1993, 1-33; coefficients of o
 116-142.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 import jax
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from jaxquat.arguments import instance
-from jaxquat.body import Body
-from jaxquat.mechanics import State, Step, Torque, check_step, derivative
-from jaxquat.quaternion import correct_norm, expm1, multiply
+from jaxquat._checks import instance
+from jaxquat.dynamics.body import Body
+from jaxquat.dynamics.mechanics import State, Step, Torque, check_step, derivative
+from jaxquat.rotations.quaternion import correct_norm, expm1, multiply
 from jaxquat.schemes.tableaus import Tableau, combine
 
 

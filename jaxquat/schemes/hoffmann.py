@@ -5,6 +5,8 @@ As published, components are assigned one after the other, each from those alrea
 because they are in the literature: order 1 at best.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,11 +15,18 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat.arguments import exactly
-from jaxquat.body import Body
-from jaxquat.linear import dot, inverse_inertia, matmul, matvec, transpose
-from jaxquat.mechanics import State, Torque, angular_acceleration, check_step, derivative, evaluate
-from jaxquat.quaternion import from_hoffmann, hoffmann_v, to_hoffmann
+from jaxquat._checks import exactly
+from jaxquat._linear import dot, inverse_inertia, matmul, matvec, transpose
+from jaxquat.dynamics.body import Body
+from jaxquat.dynamics.mechanics import (
+    State,
+    Torque,
+    angular_acceleration,
+    check_step,
+    derivative,
+    evaluate,
+)
+from jaxquat.rotations.quaternion import from_hoffmann, hoffmann_v, to_hoffmann
 
 
 def half_quat(

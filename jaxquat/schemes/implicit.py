@@ -4,6 +4,8 @@ J. Moser and A. P. Veselov, Commun. Math. Phys. 139, 1991, 217-243; T. Lee, M. L
 Mech. Eng. 196, 2007, 2907-2924; J. C. Simo and K. K. Wong, Int. J. Numer. Methods Eng. 31, 1991, 19-52.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 
@@ -12,9 +14,9 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from jaxquat.body import Body
-from jaxquat.linear import cross, inverse, inverse_inertia, matvec, square, unit_of
-from jaxquat.mechanics import (
+from jaxquat._linear import cross, inverse, inverse_inertia, matvec, square, unit_of
+from jaxquat.dynamics.body import Body
+from jaxquat.dynamics.mechanics import (
     State,
     Torque,
     angular_acceleration,
@@ -23,7 +25,7 @@ from jaxquat.mechanics import (
     evaluate_at_attitude,
     without_aux,
 )
-from jaxquat.quaternion import correct_norm, exp, expm1, multiply
+from jaxquat.rotations.quaternion import correct_norm, exp, expm1, multiply
 
 NEWTON = 6  # evaluations of the residual
 NEW_SLOPES = (0, 2)  # those with a new derivative, the others keep the last

@@ -5,6 +5,8 @@ H. Munthe-Kaas, BIT 38, 1998, 92-111, and Appl. Numer. Math. 29, 1999, 115-127; 
 to omega).
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 
@@ -12,11 +14,11 @@ import jax
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from jaxquat import so3
-from jaxquat.arguments import instance
-from jaxquat.body import Body
-from jaxquat.mechanics import State, Step, Torque, check_step, derivative
-from jaxquat.quaternion import correct_norm, exp, expm1, multiply
+from jaxquat._checks import instance
+from jaxquat.dynamics.body import Body
+from jaxquat.dynamics.mechanics import State, Step, Torque, check_step, derivative
+from jaxquat.rotations import so3
+from jaxquat.rotations.quaternion import correct_norm, exp, expm1, multiply
 from jaxquat.schemes.tableaus import Tableau, combine
 
 

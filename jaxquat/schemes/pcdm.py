@@ -1,13 +1,15 @@
 """Predictor-corrector direct multiplication, F. Zhao and B. G. M. van Wachem, Acta Mech. 224, 2013, 3091-3109."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import jax
 from jax import lax
 from jax.typing import ArrayLike
 
-from jaxquat.body import Body
-from jaxquat.mechanics import (
+from jaxquat.dynamics.body import Body
+from jaxquat.dynamics.mechanics import (
     State,
     Torque,
     angular_acceleration,
@@ -15,7 +17,7 @@ from jaxquat.mechanics import (
     derivative,
     evaluate_at_attitude,
 )
-from jaxquat.quaternion import correct_norm, exp, expm1, multiply, rotate
+from jaxquat.rotations.quaternion import correct_norm, exp, expm1, multiply, rotate
 
 
 def zhao(

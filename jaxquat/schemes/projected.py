@@ -4,6 +4,8 @@ Formulations I and II, the comparisons in Z. Terze, A. Mueller and D. Zlatar, Mu
 Stage quaternions leave the sphere; the torque sees them normalised.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 
@@ -12,10 +14,10 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat.body import Body
-from jaxquat.linear import dot, inverse_inertia, matvec
-from jaxquat.mechanics import State, Torque, check_step, derivative, evaluate
-from jaxquat.quaternion import conjugate, multiply, normalize
+from jaxquat._linear import dot, inverse_inertia, matvec
+from jaxquat.dynamics.body import Body
+from jaxquat.dynamics.mechanics import State, Torque, check_step, derivative, evaluate
+from jaxquat.rotations.quaternion import conjugate, multiply, normalize
 from jaxquat.schemes.tableaus import RK4, combine
 
 

@@ -10,6 +10,8 @@ J. Chem. Phys. 116, 2002, 8649-8659; S. Blanes and P. C. Moan, J. Comput. Appl. 
 313-330; on rounding G. Vilmart, J. Comput. Phys. 227, 2008.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -18,12 +20,26 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from jaxquat import series
-from jaxquat.arguments import finite, instance, is_concrete, one_shape, takes
-from jaxquat.body import Body
-from jaxquat.linear import inverse_inertia, matmul, matvec
-from jaxquat.mechanics import State, Step, Torque, check_step, evaluate_at_attitude, without_aux
-from jaxquat.quaternion import conjugate, correct_norm, expm1, multiply, rotate, rotate_inverse
+from jaxquat import _series as series
+from jaxquat._checks import finite, instance, is_concrete, one_shape, takes
+from jaxquat._linear import inverse_inertia, matmul, matvec
+from jaxquat.dynamics.body import Body
+from jaxquat.dynamics.mechanics import (
+    State,
+    Step,
+    Torque,
+    check_step,
+    evaluate_at_attitude,
+    without_aux,
+)
+from jaxquat.rotations.quaternion import (
+    conjugate,
+    correct_norm,
+    expm1,
+    multiply,
+    rotate,
+    rotate_inverse,
+)
 from jaxquat.schemes.composition import KAHAN_LI6, SUZUKI4, is_reversible, reversible_if
 
 

@@ -5,6 +5,8 @@ section II.2; Kutta, 3/8 and Dormand-Prince: II.1 and II.5); J. C. Butcher, On R
 Math. Soc. 4, 1964.
 """
 
+from __future__ import annotations
+
 import functools
 import itertools
 import operator
@@ -15,7 +17,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat.arguments import numbers, positive, positive_integer, real
+from jaxquat._checks import numbers, positive, positive_integer, real
 
 
 class Tableau(NamedTuple):

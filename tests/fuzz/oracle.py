@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxquat.dependence import called, inputs_of_scan
+from jaxquat._jaxprs import called, inputs_of_scan
 
 from .liberties import LIBERTIES, SATURATE, bind, chosen, hashed, word
 

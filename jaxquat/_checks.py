@@ -1,0 +1,348 @@
+"""Checks of arguments: each error names the argument, what was wanted and what came.
+
+Facts known while tracing (shape, dtype, an unknown option) are always checked. Facts about values are checked only
+where the value is concrete, so the same code runs under ``jit``, ``vmap`` and ``grad``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.core import Tracer
+from jax.typing import ArrayLike
+
+
+def is_concrete(tree: Any) -> bool:
+    """Whether no leaf of ``tree`` is being traced, so that its values may be read."""
+    return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(tree))
+
+
+def concrete(name: str, value: Any, reason: str) -> None:
+    """TypeError if a leaf of ``value`` is being traced; ``reason`` says why it must not be."""
+    if not is_concrete(value):
+        raise TypeError(f"{name}: wanted concrete arrays, got traced ones; {reason}")
+
+
+def floating(name: str, value: Any) -> Array:
+    """``value`` as an array of floating dtype, a bare Python int as a float; TypeError otherwise."""
+    try:
+        array = jnp.asarray(float(value) if type(value) is int else value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise TypeError(f"{name}: wanted an array of floats, got {value!r}") from error
+    if not jnp.issubdtype(array.dtype, jnp.floating):
+        hint = " (write 1.0, not 1)" if jnp.issubdtype(array.dtype, jnp.integer) else ""
+        raise TypeError(f"{name}: wanted a floating dtype, got {array.dtype}{hint}")
+    return array
+
+
+def integers(name: str, value: Any) -> Array:
+    """``value`` as an array of integer dtype; TypeError otherwise."""
+    try:
+        array = jnp.asarray(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise TypeError(f"{name}: wanted integers, got {value!r}") from error
+    if not jnp.issubdtype(array.dtype, jnp.integer):
+        raise TypeError(f"{name}: wanted integers, got {array.dtype}")
+    return array
+
+
+def floating_tree(name: str, tree: Any) -> Any:
+    """``tree`` with arrays of floating dtype for leaves; TypeError, with the place in the tree, otherwise.
+
+    A bare int is refused here: in a tree of parameters it may well be a number that is not to be fitted.
+    """
+
+    def checked(path: Any, leaf: Any) -> Array:
+        try:
+            return floating(name, np.asarray(leaf) if type(leaf) is int else leaf)
+        except TypeError as error:
+            place = f" at {name}{jax.tree_util.keystr(path)}" if path else ""
+            hint = "split the tree (equinox.partition does), give the floats here and let the function join the parts"
+            raise TypeError(f"{error}{place}; {hint}") from error
+
+    return jax.tree_util.tree_map_with_path(checked, tree)
+
+
+def exactly(name: str, value: Any, shape: tuple[int, ...], hint: str = "") -> Array:
+    """``value`` as a floating array of exactly this shape."""
+    array = floating(name, value)
+    if array.shape != shape:
+        raise ValueError(f"{name}: wanted shape {shape}, got {array.shape}{hint}")
+    return array
+
+
+def one_shape(name: str, value: Any, *shapes: tuple[int, ...]) -> Array:
+    """``value`` as a floating array of one of these shapes."""
+    array = floating(name, value)
+    if array.shape not in shapes:
+        raise ValueError(f"{name}: wanted shape {' or '.join(map(str, shapes))}, got {array.shape}")
+    return array
+
+
+def trailing(name: str, value: Any, core: tuple[int, ...]) -> Array:
+    """``value`` as a floating array whose last axes are ``core``."""
+    array = floating(name, value)
+    if array.shape[array.ndim - len(core) :] != core or array.ndim < len(core):
+        wanted = ", ".join(["...", *map(str, core)])
+        raise ValueError(f"{name}: wanted shape ({wanted}), got {array.shape}")
+    return array
+
+
+def broadcast(*named: tuple[str, Any, tuple[int, ...]]) -> list[Array]:
+    """Floating arrays from (name, value, core shape), their leading axes padded to one rank so that they broadcast."""
+    arrays = [trailing(name, value, core) for name, value, core in named]
+    leading = [
+        array.shape[: array.ndim - len(core)]
+        for array, (_, _, core) in zip(arrays, named, strict=True)
+    ]
+    try:
+        rank = len(np.broadcast_shapes(*leading))
+    except ValueError:
+        names = ", ".join(name for name, _, _ in named)
+        shapes = ", ".join(str(array.shape) for array in arrays)
+        raise ValueError(
+            f"{names}: wanted leading axes that broadcast, got shapes {shapes}"
+        ) from None
+    return [
+        array.reshape((1,) * (rank - len(batch)) + array.shape)
+        for array, batch in zip(arrays, leading, strict=True)
+    ]
+
+
+def function(name: str, value: Any, hint: str = "") -> Any:
+    """``value`` if it can be called; TypeError otherwise."""
+    if not callable(value):
+        shown = repr(value) if value is None or isinstance(value, str) else type(value).__name__
+        raise TypeError(f"{name}: wanted a function, got {shown}{hint}")
+    return value
+
+
+def takes(name: str, value: Any, arguments: str, why: str = "", hint: str = "") -> Any:
+    """``value`` if it is a function that takes these positional arguments, "t, state" for instance; TypeError otherwise.
+
+    ``why`` says when it is given these: "there is a controller"; ``hint`` what to do about a value that is no function. A function
+    without a signature is let through.
+    """
+    function(name, value, hint)
+    try:
+        signature = inspect.signature(value)
+    except (TypeError, ValueError):
+        return value
+    try:
+        signature.bind(*arguments.split(", "))
+    except TypeError:
+        bare = [
+            parameter.replace(annotation=parameter.empty)
+            for parameter in signature.parameters.values()
+        ]
+        own = signature.replace(parameters=bare, return_annotation=signature.empty)
+        got = f"{getattr(value, '__name__', type(value).__name__)}{own}"
+        wanted = f"{name.split('.')[-1]}({arguments})" + (f" because {why}" if why else "")
+        raise TypeError(f"{name}: wanted {wanted}, got {got}") from None
+    return value
+
+
+def instance(name: str, value: Any, kind: type, wanted: str) -> Any:
+    """``value`` if it is of this type; TypeError otherwise."""
+    if not isinstance(value, kind):
+        shown = repr(value) if value is None or isinstance(value, str) else type(value).__name__
+        raise TypeError(f"{name}: wanted {wanted}, got {shown}")
+    return value
+
+
+def random_key(name: str, value: Any) -> Array:
+    """``value`` as one ``jax.random.key``, also from the older kind; TypeError for what is none, ValueError for several."""
+    key = value
+    if getattr(value, "dtype", None) == jnp.uint32:
+        with contextlib.suppress(TypeError, ValueError):
+            key = jax.random.wrap_key_data(value)
+    if not hasattr(key, "dtype") or not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
+        raise TypeError(f"{name}: wanted a jax.random.key, got {value!r}")
+    if key.shape != ():
+        raise ValueError(f"{name}: wanted one key, got shape {key.shape}")
+    return key
+
+
+def positive(name: str, value: ArrayLike, *, or_infinite: bool = False) -> None:
+    """ValueError if a concrete ``value`` is not positive throughout, and finite unless told otherwise."""
+    if is_concrete(value):
+        array = np.asarray(value)
+        if not np.all(array > 0):
+            raise ValueError(f"{name}: wanted positive values, got {array}")
+        if not (or_infinite or np.all(np.isfinite(array))):
+            raise ValueError(f"{name}: wanted finite values, got {array}")
+
+
+def not_negative(name: str, value: ArrayLike) -> None:
+    """ValueError if a concrete ``value`` is negative or not finite anywhere."""
+    if is_concrete(value) and not np.all((np.asarray(value) >= 0) & np.isfinite(np.asarray(value))):
+        raise ValueError(f"{name}: wanted finite values of at least 0, got {np.asarray(value)}")
+
+
+def real(name: str, value: Any) -> float:
+    """``value`` as a float, of any kind of number that is known now (a bool is not one); TypeError otherwise."""
+    array = np.asarray(None if isinstance(value, Tracer) else value)
+    if array.shape != () or not (
+        np.issubdtype(array.dtype, np.floating) or np.issubdtype(array.dtype, np.integer)
+    ):
+        raise TypeError(f"{name}: wanted a number, got {value!r}")
+    return float(array)
+
+
+def numbers(name: str, value: Any) -> tuple[float, ...]:
+    """``value`` as a tuple of floats, from a sequence of numbers; TypeError otherwise."""
+    if isinstance(value, str) or not hasattr(value, "__len__") or not hasattr(value, "__getitem__"):
+        raise TypeError(f"{name}: wanted a sequence of numbers, got {value!r}")
+    return tuple(real(name, element) for element in value)
+
+
+def fraction(name: str, value: Any) -> float:
+    """``value`` as a float; ValueError if it is not between 0 and 1, both excluded."""
+    number = real(name, value)
+    if not 0 < number < 1:
+        raise ValueError(f"{name}: wanted a number between 0 and 1, got {value}")
+    return number
+
+
+def boolean(name: str, value: Any) -> bool:
+    """``value`` if it is True or False; TypeError otherwise."""
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name}: wanted True or False, got {value!r}")
+    return bool(value)
+
+
+def floating_dtype(name: str, value: Any) -> Any:
+    """``value`` if it is None or stands for a floating dtype; TypeError otherwise."""
+    try:
+        wanted = value is None or jnp.issubdtype(jnp.dtype(value), jnp.floating)
+    except TypeError:
+        wanted = False
+    if not wanted:
+        raise TypeError(f"{name}: wanted a floating dtype or None, got {value!r}")
+    return value
+
+
+def shape(name: str, value: Any) -> tuple[int, ...]:
+    """``value`` as a shape; TypeError if it is no tuple or list of integers, ValueError if one is negative."""
+    hint = f" (write ({value},))" if isinstance(value, int) else ""
+    if not isinstance(value, tuple | list) or any(
+        isinstance(x, bool) or not isinstance(x, int | np.integer) for x in value
+    ):
+        raise TypeError(f"{name}: wanted a tuple of integers, got {value!r}{hint}")
+    if any(x < 0 for x in value):
+        raise ValueError(f"{name}: wanted integers of at least 0, got {value}")
+    return tuple(int(x) for x in value)
+
+
+def place(name: str, value: Any) -> Path:
+    """``value`` as the path of a file or folder; TypeError if it is none."""
+    if not isinstance(value, str | os.PathLike):
+        raise TypeError(f"{name}: wanted a path, got {value!r}")
+    return Path(os.fspath(value))
+
+
+def arrays(name: str, tree: Any) -> Any:
+    """``tree`` if all its leaves are arrays or numbers; TypeError, with the place in the tree, otherwise."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        known = isinstance(leaf, bool | int | float | complex | np.generic | np.ndarray | Array)
+        if not (known or (hasattr(leaf, "dtype") and hasattr(leaf, "shape"))):
+            raise TypeError(
+                f"{name}: wanted arrays, got {leaf!r}"
+                + (f" at {jax.tree_util.keystr(path)}" if path else "")
+            )
+        if isinstance(leaf, np.generic | np.ndarray) and leaf.dtype.kind in "USmMO":
+            raise TypeError(f"{name}: wanted arrays of numbers, got {leaf.dtype}")
+    return tree
+
+
+def one_of(name: str, value: Any, options: Sequence[Any]) -> Any:
+    """``value`` if it is one of ``options``; ValueError otherwise."""
+    if isinstance(value, np.ndarray | Array) or not any(
+        value is option or value == option for option in options
+    ):
+        raise ValueError(f"{name}: wanted one of {', '.join(map(repr, options))}, got {value!r}")
+    return value
+
+
+def positive_integer(name: str, value: Any) -> int:
+    """``value`` as an int of at least 1 (a bool is not one)."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise TypeError(f"{name}: wanted an integer, got {value!r}")
+    if value < 1:
+        raise ValueError(f"{name}: wanted at least 1, got {value}")
+    return int(value)
+
+
+def divisor(name: str, value: Any, total: int) -> int:
+    """``value`` as a positive integer that divides the number of steps."""
+    value = positive_integer(name, value)
+    if total % value:
+        raise ValueError(f"{name}: wanted a divisor of the {total} steps, got {value}")
+    return value
+
+
+def symmetric(name: str, value: Array) -> None:
+    """ValueError if a concrete matrix (n, n) is off its transpose by more than 100 units of rounding of its largest entry."""
+    if is_concrete(value):
+        matrix = np.asarray(value)
+        tolerance = 100 * np.finfo(matrix.dtype).eps * np.abs(matrix).max(initial=0.0)
+        if not np.abs(matrix - matrix.T).max(initial=0.0) <= tolerance:
+            raise ValueError(f"{name}: wanted a symmetric matrix, got {matrix.tolist()}")
+
+
+def rotation_matrix(name: str, value: Array) -> None:
+    """ValueError if a concrete matrix (..., 3, 3) has ``R^T R`` off 1 by more than 5e-4 in an entry, or a negative determinant.
+
+    That much the matrix of a quaternion may have whose norm is off 1 by 1e-4, which is admitted everywhere (|q|^4), and a rotation
+    matrix that was written with four decimals.
+    """
+    if is_concrete(value):
+        finite(name, value)
+        matrices = np.asarray(value, dtype=np.float64).reshape(-1, 3, 3)
+        with np.errstate(over="ignore", invalid="ignore"):
+            off = np.abs(np.swapaxes(matrices, 1, 2) @ matrices - np.eye(3)).max(
+                axis=(1, 2), initial=0.0
+            )
+            determinants = np.sum(matrices[:, 0] * np.cross(matrices[:, 1], matrices[:, 2]), axis=1)
+        for k in np.flatnonzero(~((off <= 5e-4) & (determinants > 0)))[:1]:
+            wanted = "a rotation matrix (R^T R = 1 to 0.0005, determinant 1)"
+            got = f"{matrices[k].tolist()} of determinant {determinants[k]:.6g}, R^T R off 1 by {off[k]:.3g}"
+            raise ValueError(f"{name}: wanted {wanted}, got {got}")
+
+
+def finite(name: str, value: ArrayLike) -> None:
+    """ValueError if a concrete ``value`` holds a NaN or an infinity."""
+    if is_concrete(value) and not np.all(np.isfinite(np.asarray(value))):
+        raise ValueError(f"{name}: wanted finite values, got {np.asarray(value)}")
+
+
+def unit_quaternion(name: str, value: Array) -> None:
+    """ValueError if a concrete quaternion (..., 4) is off the unit sphere by more than 1e-4."""
+    _unit(name, value, "a unit quaternion (| |q| - 1 | <= 0.0001)")
+
+
+def unit_vector(name: str, value: Array) -> None:
+    """ValueError if the length of a concrete vector (..., n) is off 1 by more than 1e-4."""
+    _unit(name, value, "a unit vector (to 0.0001)")
+
+
+def _unit(name: str, value: Array, wanted: str) -> None:
+    if is_concrete(value):
+        rows = np.asarray(value, dtype=np.float64).reshape(-1, value.shape[-1])
+        norms = np.linalg.norm(rows, axis=-1)
+        for row in np.flatnonzero(~(np.abs(norms - 1.0) <= 1e-4))[:1]:
+            raise ValueError(f"{name}: wanted {wanted}, got {rows[row]} of norm {norms[row]:.8g}")
+
+
+def missing_package(name: str, package: str, extra: str) -> str:
+    """What the ImportError says where a package of an extra is not installed."""
+    return f'{name}: wanted the package {package}, got none: pip install "jaxquat[{extra}]"'

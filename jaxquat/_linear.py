@@ -1,0 +1,82 @@
+"""Three-by-three linear algebra in full precision on any device: no ``jnp.linalg``, no product in less than the dtype's digits.
+
+Every function broadcasts over leading axes of equal rank. How each is written is measured: docs/performance.md.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+
+def dot(a: Array, b: Array) -> Array:
+    """Inner product over the last axis."""
+    products = a * b
+    return functools.reduce(operator.add, [products[..., i] for i in range(products.shape[-1])])
+
+
+def square(a: Array) -> Array:
+    """``dot(a, a)`` as a reduction: XLA computes it once for all its uses, where many derivatives hang on it."""
+    return jnp.sum(a * a, axis=-1)
+
+
+def root(x: Array) -> Array:
+    """Square root of x >= 0 with the derivative 0 at x = 0; NaN stays NaN."""
+    apart = ~(x <= 0)  # NaN is apart
+    return jnp.where(apart, jnp.sqrt(jnp.where(apart, x, 1.0)), 0.0)
+
+
+@jax.custom_jvp
+def cross(a: Array, b: Array) -> Array:
+    """Vector product of (..., 3) arrays."""
+    return jnp.cross(a, b)
+
+
+@cross.defjvp
+def _cross_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
+    """The product rule ``da × b + a × db`` by cyclic shifts, the form whose transpose XLA compiles best."""
+    (a, b), (da, db) = primals, tangents
+    return cross(a, b), _next(da * _next(b) - _next(da) * b + a * _next(db) - _next(a) * db)
+
+
+def _next(a: Array) -> Array:
+    return jnp.roll(a, -1, axis=-1)
+
+
+def matvec(matrix: Array, vector: Array) -> Array:
+    """Matrix (..., m, n) times vector (..., n)."""
+    return jnp.einsum("...ij,...j->...i", matrix, vector, precision=lax.Precision.HIGHEST)
+
+
+def matmul(a: Array, b: Array) -> Array:
+    """Matrix (..., l, m) times matrix (..., m, n)."""
+    return jnp.sum(a[..., :, :, None] * b[..., None, :, :], axis=-2)
+
+
+def transpose(matrix: Array) -> Array:
+    """The last two axes exchanged."""
+    return jnp.swapaxes(matrix, -1, -2)
+
+
+def inverse(matrix: Array) -> Array:
+    """Inverse of (..., 3, 3) matrices by the adjugate; infinite or NaN where a matrix is singular."""
+    a, b, c = matrix[..., :, 0], matrix[..., :, 1], matrix[..., :, 2]
+    rows = jnp.stack([jnp.cross(b, c), jnp.cross(c, a), jnp.cross(a, b)], axis=-2)
+    return rows / dot(a, rows[..., 0, :])[..., None, None]
+
+
+def unit_of(inertia: Array) -> Array:
+    """The power of two next to 1/trace of (..., 3, 3) inertias -> (...). Derivatives take it for a constant."""
+    trace = inertia[..., 0, 0] + inertia[..., 1, 1] + inertia[..., 2, 2]
+    exponent = jnp.finfo(inertia.dtype).nexp
+    return 1.0 / lax.reduce_precision(lax.stop_gradient(trace), exponent, 0)
+
+
+def inverse_inertia(inertia: Array) -> Array:
+    """Inverse of (..., 3, 3) inertias, also of those whose determinant leaves the range of the dtype."""
+    unit = unit_of(inertia)[..., None, None]
+    return unit * inverse(unit * inertia)

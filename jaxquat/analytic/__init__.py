@@ -1,0 +1,1 @@
+"""Exact motions of rigid bodies, and the elliptic functions that they need."""

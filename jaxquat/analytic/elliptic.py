@@ -1,0 +1,277 @@
+"""Jacobi's elliptic functions and an integral of the third kind by theta series, differentiable in every argument.
+
+Every function takes the parameter m = k^2 together with its complement m1 = 1 - m and the root
+k' = sqrt(m1), because each of the three is lost if it is formed from another: near m = 1 the motion
+of a body that flips depends on log m1, and k' is a number where m1 underflows.
+
+Theta series converge fast in both halves of 0 <= m <= 1 if each has its own nome:
+
+- m <= 1/2, "circular": trigonometric series in q = exp(-pi K'/K);
+- m > 1/2, "hyperbolic": Jacobi's imaginary transformation, series of exponentials in
+  q1 = exp(-pi K/K'). All are power series in m1 about m1 = 0, where they end in sech and tanh, so
+  that derivatives hold there too. Only the quarter period K contains log m1.
+
+Neither nome exceeds exp(-pi) = 0.0432, so that terms of order n^2 come to rounding at n = 3 or 4.
+E. T. Whittaker and G. N. Watson, A Course of Modern Analysis, 4th ed. 1927, sections 21.1, 21.51,
+22.1; M. Abramowitz and I. A. Stegun, Handbook of Mathematical Functions, 1964, 17.3.21 (the nome).
+
+Scalars; vmap. Both branches are always computed, each from values at which it is finite.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array, lax
+
+from jaxquat._checks import exactly, instance
+
+_LANDEN = 5  # steps from a parameter of 1/2 to one of 1e-42; the last enters by its square root
+
+
+class Modulus(NamedTuple):
+    """The parameter m <= 1, ``m1 = 1 - m`` and ``root = sqrt(m1)``; with root = 0 the limit m1 = 0."""
+
+    m: Array
+    m1: Array
+    root: Array
+
+
+class Pole(NamedTuple):
+    """Where the integrand of the third kind is infinite: ``dn = -1/kappa``, 0 < kappa <= 1.
+
+    Beside kappa, ``across = 1 - kappa^2`` and ``ratio = m kappa^2/across``, which stays finite
+    where m and across vanish together.
+    """
+
+    kappa: Array
+    across: Array
+    ratio: Array
+
+
+def complete(modulus: Modulus) -> Array:
+    """K(m), the quarter period; infinite at m1 = 0."""
+    _check(modulus)
+    circular, hyperbolic, where = _halves(modulus)
+    q = circular.m * _nome_ratio(circular.m, circular.m1)
+    return jnp.where(where, 0.5 * jnp.pi * _constants(q)[1] ** 2, _quarter(hyperbolic))
+
+
+def jacobi(u: Array, modulus: Modulus) -> tuple[Array, Array, Array]:
+    """(sn, cn, dn)(u | m). Near m = 1 cn and dn keep their relative accuracy where they are small."""
+    u = exactly("u", u, (), "; use jax.vmap")
+    _check(modulus)
+    one = jnp.ones_like(u)
+    return jacobi_and_third(u, modulus, Pole(0.6 * one, 0.64 * one, modulus.m * (0.36 / 0.64)))[:3]
+
+
+def jacobi_and_third(u: Array, modulus: Modulus, pole: Pole) -> tuple[Array, Array, Array, Array]:
+    """(sn, cn, dn)(u | m) and an integral of the third kind, that of ``(1 - dn)/(1 + kappa dn)`` from 0 to u, with a factor.
+
+    With its factor ``sqrt(1 + ratio) (1 - kappa)/2`` the residues are +-i/2, and the integral is an angle: a linear term less the
+    argument of a theta function of nome q^2, whose quasi-periods are those of the integrand. Its zeros lie at least K' away from
+    the real axis, so that nothing here comes near a branch.
+    """
+    u = exactly("u", u, (), "; use jax.vmap")
+    _check(modulus)
+    instance("pole", pole, Pole, "an elliptic.Pole")
+    circular, hyperbolic, where = _halves(modulus)
+    ordinary = (0.6, 0.64, 0.14)  # a pole for m < 1/2, where the given one may not exist
+    safe = Pole(
+        *(jnp.where(where, x, jnp.asarray(y, u.dtype)) for x, y in zip(pole, ordinary, strict=True))
+    )
+    ratio = jnp.where(where, 1.0, pole.ratio)
+    both = zip(_circular(u, circular, safe), _hyperbolic(u, hyperbolic, ratio), strict=True)
+    sn, cn, dn, integral = (jnp.where(where, x, y) for x, y in both)
+    return sn, cn, dn, integral
+
+
+def _check(modulus: Modulus) -> None:
+    instance("modulus", modulus, Modulus, "an elliptic.Modulus")
+    for name, value in zip(Modulus._fields, modulus, strict=True):
+        exactly(f"modulus.{name}", value, (), "; use jax.vmap")
+
+
+def _halves(modulus: Modulus) -> tuple[Modulus, Modulus, Array]:
+    """For either half a modulus that lies in it, and whether this one lies in the circular half."""
+    where = modulus.m1 >= 0.5
+    low, high = (
+        [jnp.asarray(x, modulus.m.dtype) for x in row]
+        for row in ((0.25, 0.75, 0.75**0.5), (0.75, 0.25, 0.5))
+    )
+    circular = Modulus(*(jnp.where(where, x, y) for x, y in zip(modulus, low, strict=True)))
+    return (
+        circular,
+        Modulus(*(jnp.where(where, y, x) for x, y in zip(modulus, high, strict=True))),
+        where,
+    )
+
+
+def _nome_ratio(m: Array, m1: Array) -> Array:
+    """q/m for m <= 1/2, by the series in ``(1 - m1^(1/4))/(1 + m1^(1/4))/2``, which is proportional to m."""
+    half = jnp.sqrt(m1)
+    share = 0.5 / ((1.0 + jnp.sqrt(half)) ** 2 * (1.0 + half))
+    x = (share * m) ** 4
+    return share * (1.0 + x * (2.0 + x * (15.0 + x * 150.0)))
+
+
+def _constants(q: Array) -> tuple[Array, Array, Array]:
+    """theta_2(0)/q^(1/4), theta_3(0) and theta_4(0)."""
+    even, odd = q**4, q + q**9
+    return 2.0 * (1.0 + q**2 + q**6), 1.0 + 2.0 * (even + odd), 1.0 + 2.0 * (even - odd)
+
+
+def _circular(u: Array, modulus: Modulus, pole: Pole) -> tuple[Array, Array, Array, Array]:
+    """By trigonometric series; the integral from arg theta_4(z + i v | q^2), in whose series e^(2v) = e/q = 1/f."""
+    ratio = _nome_ratio(modulus.m, modulus.m1)
+    q = modulus.m * ratio
+    two, three, four = _constants(q)
+    z = u / three**2
+    multiples = jnp.arange(1, 7, dtype=u.dtype) * z
+    sines, cosines = jnp.sin(multiples), jnp.cos(multiples)
+    theta1 = 2.0 * (sines[0] - q**2 * sines[2] + q**6 * sines[4])
+    theta2 = 2.0 * (cosines[0] + q**2 * cosines[2] + q**6 * cosines[4])
+    even, odd = q**4 * cosines[3], q * cosines[1] + q**9 * cosines[5]
+    theta3, theta4 = 1.0 + 2.0 * (even + odd), 1.0 + 2.0 * (even - odd)
+    functions = (
+        three / two * theta1 / theta4,
+        four / two * theta2 / theta4,
+        four / three * theta3 / theta4,
+    )
+
+    e, f = _depth(modulus, pole, ratio)
+    down, up = jnp.stack([q * e, -((q**3 * e) ** 2)]), jnp.stack([q * q * f, -((q**4 * f) ** 2)])
+    real, imaginary = (
+        1.0 - jnp.sum((down + up) * cosines[1:4:2]),
+        jnp.sum((down - up) * sines[1:4:2]),
+    )
+    slope = jnp.sum((down - up) * jnp.asarray([2.0, 4.0], u.dtype)) / (1.0 - jnp.sum(down + up))
+    return *functions, slope * z - jnp.arctan2(imaginary, real)
+
+
+def _depth(modulus: Modulus, pole: Pole, ratio: Array) -> tuple[Array, Array]:
+    """(e, q/e): ``e = exp(-pi g/K)`` with ``sn(g | m1) = kappa``, by ascending Landen transformations.
+
+    Each brings the parameter m1 closer to 1, where e = cn^2/(1 + sn)^2. From the nearer end, 0 or K', since at the other end many
+    steps were needed; the distances to both add up to K', and e and q/e are each other's counterpart. The steps go by
+    tau = k sn/cn, which is regular where cn and k vanish together, and every step contributes a factor.
+    """
+    kappa, across, square = pole
+    slant = jnp.sqrt(1.0 + square)  # dn/cn
+    near = square < 1.0
+
+    def ascended(
+        carry: tuple[Array, Array, Array], _: None
+    ) -> tuple[tuple[Array, Array, Array], Array]:
+        s, square, complement = carry
+        root = jnp.sqrt(1.0 + square)
+        factor = root * (1.0 + s) / (1.0 + complement * s)
+        square = (square / (s * (1.0 + complement) * root)) ** 2
+        s = (1.0 + complement) * s / (1.0 + complement * s * s)
+        return (s, square, 2.0 * jnp.sqrt(complement) / (1.0 + complement)), factor
+
+    start = (
+        jnp.where(near, kappa, 1.0 / slant),
+        jnp.where(near, square, across / kappa**2),
+        modulus.root,
+    )
+    _, factors = lax.scan(ascended, start, None, length=_LANDEN)
+    product = jnp.exp(jnp.sum(jnp.log(factors) * 0.5 ** jnp.arange(_LANDEN, dtype=kappa.dtype)))
+    from_zero, from_quarter = product / (1.0 + kappa) ** 2, product * square / (1.0 + slant) ** 2
+    safe_zero, safe_quarter = jnp.where(near, from_zero, 1.0), jnp.where(near, 1.0, from_quarter)
+    e = jnp.where(near, across * from_zero, modulus.m * ratio / safe_quarter)
+    return e, jnp.where(near, ratio * square / (kappa**2 * safe_zero), from_quarter)
+
+
+def _log_nome(modulus: Modulus) -> Array:
+    """log(q1) in the hyperbolic half, by way of the root; where that is zero, of another nome."""
+    root = jnp.where(modulus.root > 0, modulus.root, 1.0)
+    return jnp.log(_nome_ratio(modulus.m1, modulus.m)) + 2.0 * jnp.log(root)
+
+
+def _quarter(modulus: Modulus) -> Array:
+    """K(m) in the hyperbolic half: ``-K' log(q1)/pi``."""
+    three = _constants(modulus.m1 * _nome_ratio(modulus.m1, modulus.m))[1]
+    return jnp.where(modulus.root > 0, -0.5 * three**2 * _log_nome(modulus), jnp.inf)
+
+
+def _hyperbolic(u: Array, modulus: Modulus, ratio: Array) -> tuple[Array, Array, Array, Array]:
+    """By exponential series, u reduced to ``2 n K + sign distance`` with distance <= K; cn and dn beyond K/2 from those before."""
+    q = modulus.m1 * _nome_ratio(modulus.m1, modulus.m)
+    two, three, four = _constants(q)
+    flips = modulus.root > 0
+    quarter = jnp.where(
+        flips, _quarter(modulus._replace(root=jnp.where(flips, modulus.root, 1.0))), 1.0
+    )
+    n = jnp.where(flips, lax.round(lax.stop_gradient(u / (2.0 * quarter))), 0.0)
+    # 0 K has no derivative by K, whose own is infinite at m1 = 0
+    reduced = jnp.where(n == 0, u, u - 2.0 * n * jnp.where(n == 0, 1.0, quarter))
+    sign = jnp.where(reduced < 0, -1.0, 1.0).astype(u.dtype)
+    # at m1 = 0 all has long converged where exp(3 u) comes near the largest number
+    bound = math.log(float(jnp.finfo(u.dtype).max)) / 3.2
+    distance = jnp.where(flips, sign * reduced, jnp.minimum(sign * reduced, bound))
+
+    def grown(x: Array) -> Array:
+        """``q e^x``, at most q^(1/2). Where q underflows e^x has a derivative by K that overflows."""
+        return jnp.where(
+            flips, jnp.exp(x + _log_nome(modulus)), q * jnp.exp(jnp.where(flips, 0.0, x))
+        )
+
+    mirrored = flips & (distance > 0.5 * quarter)
+    y = jnp.where(mirrored, quarter - distance, distance) / three**2
+    g = grown(2.0 * y)
+    k = jnp.arange(4, dtype=u.dtype)
+    terms = jnp.stack(
+        [jnp.ones_like(q), q * g, q**4 * g**2, q**9 * g**3]
+    )  # of theta(i y), without q^(1/4) e^y
+    signs = jnp.asarray([1.0, -1.0, 1.0, -1.0], u.dtype)
+    theta1 = -jnp.sum(signs * terms * jnp.expm1(-2.0 * (2.0 * k + 1.0) * y))
+    theta2 = jnp.sum(terms * (1.0 + jnp.exp(-2.0 * (2.0 * k + 1.0) * y)))
+    terms = jnp.stack([g, q**2 * g**2, q**6 * g**3]) * (1.0 + jnp.exp(-4.0 * k[1:] * y))
+    theta3, theta4 = 1.0 + jnp.sum(terms), 1.0 + jnp.sum(signs[1:] * terms)
+    fall = two * jnp.exp(-y) / theta2
+    sn, cn, dn = three / four * theta1 / theta2, fall * theta4 / four, fall * theta3 / three
+    # Where the values are mirrored dn is at least half = sqrt(k'). As half (half/dn) the derivatives of
+    # k'/dn in forward and in reverse mode pass through no number that float32 cannot hold.
+    half = jnp.sqrt(jnp.where(modulus.root > 0, modulus.root, 1.0))
+    share = half / dn
+    turned = 1.0 - 2.0 * (n - 2.0 * jnp.floor(0.5 * n))
+    sn, cn, dn = (
+        sign * turned * jnp.where(mirrored, cn / dn, sn),
+        turned * jnp.where(mirrored, half * sn * share, cn),
+        jnp.where(mirrored, half * share, dn),
+    )
+
+    # from arg theta_2(a - i y/2 | q1^(1/2)), which over the half period K grows by a
+    a = _angle(modulus, ratio)
+    y = distance / three**2
+    h = grown(y)
+    odd = 2.0 * jnp.arange(6, dtype=u.dtype) + 1.0
+    sines, cosines = jnp.sin(odd * a), jnp.cos(odd * a)
+    terms = jnp.stack([jnp.ones_like(q), h, q * h**2, q**3 * h**3, q**6 * h**4, q**10 * h**5])
+    real, imaginary = (
+        jnp.sum(terms * cosines * (1.0 + jnp.exp(-odd * y))),
+        -jnp.sum(terms * sines * jnp.expm1(-odd * y)),
+    )
+    terms = jnp.stack([jnp.ones_like(q), q, q**3, q**6, q**10, q**15])
+    slope = jnp.sum(terms * odd * sines) / jnp.sum(terms * cosines) / (2.0 * three**2)
+    return sn, cn, dn, slope * u - sign * jnp.arctan2(imaginary, real) - 2.0 * n * a
+
+
+def _angle(modulus: Modulus, ratio: Array) -> Array:
+    """``pi b/(4 K')`` with ``sn(b | m1) = 1/sqrt(1 + ratio)``, by descending Landen transformations."""
+
+    def descended(
+        carry: tuple[Array, Array, Array], _: None
+    ) -> tuple[tuple[Array, Array, Array], None]:
+        phase, a, b = carry
+        s, c = jnp.sin(phase), jnp.cos(phase)
+        phase = 2.0 * phase - jnp.arctan2((a - b) * s * c, a * c * c + b * s * s)
+        return (phase, 0.5 * (a + b), jnp.sqrt(a * b)), None
+
+    one = jnp.ones_like(ratio)
+    start = jnp.arctan2(one, jnp.sqrt(ratio)), one, jnp.sqrt(modulus.m)
+    (phase, _, _), _ = lax.scan(descended, start, None, length=_LANDEN)
+    return phase / 2.0 ** (_LANDEN + 1)

@@ -1,0 +1,151 @@
+"""What stands between a commanded torque and the body: limits, lag, reaction wheels, thrusters.
+
+Wheels and lags have states. Keep them in ``State.aux`` and return their rates beside the torque:
+
+    def torque(t, state, params, command):
+        wanted = actuators.allocate(AXES, command)  # motor torques
+        return actuators.wheel_torque(AXES, state, state.aux, wanted), wanted
+
+Wheel axes are rows: ``axes`` is (n, 3), unit, in body axes.
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import optax
+from jax import Array
+from jax.typing import ArrayLike
+
+from jaxquat._checks import (
+    broadcast,
+    exactly,
+    finite,
+    floating,
+    one_shape,
+    positive,
+    positive_integer,
+)
+from jaxquat._linear import cross, inverse, matmul, matvec, transpose
+from jaxquat.dynamics.mechanics import State, broadcastable
+
+__all__ = [
+    "allocate",
+    "allocate_thrusters",
+    "hold_momentum",
+    "lag",
+    "saturate",
+    "saturate_smooth",
+    "thruster_arms",
+    "wheel_torque",
+]
+
+
+def saturate(tau: ArrayLike, limits: ArrayLike) -> Array:
+    """Hard limit per axis, ``-limits <= tau <= limits`` [N m]. (..., n), (..., n) or () -> (..., n).
+
+    The gradient is 1 inside and 0 outside. Hoffmann, Application of Quaternions, 9.10.
+    """
+    tau, limits = _limited(tau, limits)
+    return jnp.clip(tau, -limits, limits)
+
+
+def saturate_smooth(tau: ArrayLike, limits: ArrayLike) -> Array:
+    """``limits tanh(tau/limits)``: never beyond the limits, slope 1 at zero, smooth. (..., n), (..., n) or () -> (..., n)."""
+    tau, limits = _limited(tau, limits)
+    finite("limits", limits)
+    return limits * jnp.tanh(tau / limits)
+
+
+def lag(actual: ArrayLike, command: ArrayLike, time_constant: ArrayLike) -> Array:
+    """Rate ``(command - actual)/time_constant`` of a first-order lag, per axis or wheel. (n,), (n,), () or (n,) [s] -> (n,)."""
+    actual, command = floating("actual", actual), floating("command", command)
+    if actual.ndim != 1 or command.shape != actual.shape:
+        raise ValueError(
+            f"command: wanted the shape of actual, (n,), got {command.shape} for {actual.shape}"
+        )
+    time_constant = one_shape("time_constant", time_constant, (), actual.shape)
+    positive("time_constant", time_constant)
+    return (command - actual) / time_constant
+
+
+def wheel_torque(axes: ArrayLike, state: State, momentum: ArrayLike, motor: ArrayLike) -> Array:
+    """What n reaction wheels do to the body: ``-sum a_i u_i - omega × (sum a_i h_i)``. (n, 3), State, (n,), (n,) -> (3,) [N m].
+
+    ``motor`` is u, the torque of each motor on its wheel [N m], and the rate of ``momentum`` h [N m s], the wheel's whole momentum
+    about its axis, the body's turn included. The body's inertia then counts each wheel without its moment about its own axis:
+    ``I omega' = tau - omega × (I omega + A h) - A u`` holds exactly, and the momentum of body and wheels in the world is conserved.
+    P. C. Hughes, Spacecraft Attitude Dynamics, 1986, section 3.4.
+    """
+    axes = _axes("axes", axes)
+    momentum, motor = (
+        exactly("momentum", momentum, axes.shape[:1]),
+        exactly("motor", motor, axes.shape[:1]),
+    )
+    state = broadcastable("state", state)
+    return -matvec(transpose(axes), motor) - cross(state.omega, matvec(transpose(axes), momentum))
+
+
+def hold_momentum(momentum: ArrayLike, motor: ArrayLike, capacity: ArrayLike) -> Array:
+    """The motor torques without those that would spin a full wheel faster: 0 where ``|h| >= capacity`` and u grows |h|. -> (n,)."""
+    momentum, motor, capacity = broadcast(
+        ("momentum", momentum, ()), ("motor", motor, ()), ("capacity", capacity, ())
+    )
+    positive("capacity", capacity, or_infinite=True)
+    full = (jnp.abs(momentum) >= capacity) & (motor * momentum > 0)
+    return jnp.where(full, 0.0, motor)
+
+
+def allocate(axes: ArrayLike, tau: ArrayLike, limits: ArrayLike | None = None) -> Array:
+    """Motor torques u of n >= 3 wheels that turn the body with tau, the shortest u there is. (n, 3), (3,) -> (n,) [N m].
+
+    ``u = -A (A^T A)^-1 tau``, A the rows of axes; infinite or NaN if they span no space. With limits (n,) or () [N m] all are
+    scaled down together where one exceeds its own, so that the torque keeps its direction; the largest ratio counts, with its
+    gradient.
+    """
+    axes, tau = _axes("axes", axes), exactly("tau", tau, (3,))
+    gram = matmul(transpose(axes), axes)
+    return _within(-matvec(axes, matvec(inverse(gram), tau)), limits)
+
+
+def allocate_thrusters(
+    arms: ArrayLike, tau: ArrayLike, limits: ArrayLike | None = None, iterations: int = 200
+) -> Array:
+    """Forces f >= 0 of n thrusters with ``sum arm_i f_i = tau``, or as near as they come. (n, 3), (3,) -> (n,) [N].
+
+    ``arms[i]`` is the torque of thruster i at unit force, ``position × direction`` [m], for which ``thruster_arms`` serves. Solved
+    by ``optax.nnls``, a fixed number of projected gradient iterations, differentiable. With limits (n,) or () [N] all forces are
+    scaled down together where one exceeds its own, so that the torque keeps its direction.
+    """
+    arms, tau = _axes("arms", arms), exactly("tau", tau, (3,))
+    return _within(
+        optax.nnls(transpose(arms), tau, positive_integer("iterations", iterations)), limits
+    )
+
+
+def thruster_arms(positions: ArrayLike, directions: ArrayLike) -> Array:
+    """Torque of each thruster at unit force: ``position × direction`` of the force. (n, 3) [m], (n, 3) unit -> (n, 3) [m]."""
+    return cross(*broadcast(("positions", positions, (3,)), ("directions", directions, (3,))))
+
+
+def _limited(tau: ArrayLike, limits: ArrayLike) -> list[Array]:
+    tau, limits = floating("tau", tau), floating("limits", limits)
+    core = tau.shape[-1:] or (3,)
+    limits = limits if limits.ndim else jnp.broadcast_to(limits, core)
+    tau, limits = broadcast(("tau", tau, core), ("limits", limits, core))
+    positive("limits", limits, or_infinite=True)
+    return [tau, limits]
+
+
+def _axes(name: str, value: ArrayLike) -> Array:
+    value = floating(name, value)
+    if value.ndim != 2 or value.shape[1] != 3 or value.shape[0] < 1:
+        raise ValueError(f"{name}: wanted shape (n, 3), got {value.shape}")
+    return value
+
+
+def _within(u: Array, limits: ArrayLike | None) -> Array:
+    if limits is None:
+        return u
+    limits = one_shape("limits", limits, (), u.shape)
+    positive("limits", limits, or_infinite=True)
+    return u / jnp.maximum(1.0, jnp.max(jnp.abs(u) / limits))

@@ -1,0 +1,75 @@
+"""The linear quadratic regulator, in the error coordinates of ``mechanics.linearize``."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
+from scipy.linalg import LinAlgError, solve_discrete_are
+
+from jaxquat._checks import concrete, exactly, finite, floating, symmetric
+from jaxquat.dynamics.mechanics import State, local, one_body
+
+
+def lqr(a: ArrayLike, b: ArrayLike, state_cost: ArrayLike, command_cost: ArrayLike) -> Array:
+    """The gain K (m, n) of ``u = -K delta`` that minimises ``sum delta.Q delta + u.R u`` along ``delta' = A delta + B u``.
+
+    (n, n), (n, m), Q (n, n), R (m, m), all concrete: scipy solves the discrete Riccati equation, in float64; K has the dtype of a.
+    Take a and b from ``mechanics.linearize`` with the commanded torque as params. K is differentiable in what uses it, not by the
+    costs; fit it as params.
+
+    Raises:
+        ValueError: a wrong shape; costs that are not symmetric, Q not positive semidefinite (to 100 units of rounding), R not
+            positive definite; no stabilising solution. TypeError: a traced argument.
+    """
+    a, b = floating("a", a), floating("b", b)
+    if a.ndim != 2 or a.shape[0] != a.shape[1] or not a.size:
+        raise ValueError(f"a: wanted a square matrix, got shape {a.shape}")
+    n = len(a)
+    if b.ndim != 2 or b.shape[0] != n or not b.size:
+        raise ValueError(f"b: wanted shape ({n}, m), got {b.shape}")
+    q, r = (
+        exactly("state_cost", state_cost, (n, n)),
+        exactly("command_cost", command_cost, (b.shape[1],) * 2),
+    )
+    for name, value in (("a", a), ("b", b), ("state_cost", q), ("command_cost", r)):
+        concrete(name, value, "compute the gain outside jit, vmap and grad")
+        finite(name, value)
+    _check_cost("state_cost", q, definite=False)
+    _check_cost("command_cost", r, definite=True)
+    f, g, q, r = (np.asarray(x, np.float64) for x in (a, b, q, r))
+    try:
+        p = solve_discrete_are(f, g, q, r)
+    except (LinAlgError, ValueError) as error:
+        raise ValueError(
+            f"a, b: wanted a system that the costs see and b can stabilise, got none ({error})"
+        ) from error
+    return jnp.asarray(np.linalg.solve(r + g.T @ p @ g, g.T @ p @ f), a.dtype)
+
+
+def _check_cost(name: str, cost: Array, *, definite: bool) -> None:
+    """ValueError if a matrix is not symmetric and positive definite, or semidefinite, to 100 units of rounding.
+
+    Rows and columns are scaled to a diagonal of 1, where it is positive, so that units do not matter.
+    """
+    symmetric(name, cost)
+    matrix = np.asarray(cost, np.float64)
+    scale = np.sqrt(np.where(np.diag(matrix) > 0, np.diag(matrix), 1.0))
+    values = np.linalg.eigvalsh(matrix / np.outer(scale, scale))
+    rounding = 100 * np.finfo(cost.dtype).eps
+    if not (values[0] > rounding if definite else values[0] >= -rounding):
+        wanted = "positive definite" if definite else "positive semidefinite"
+        raise ValueError(f"{name}: wanted a {wanted} matrix, got {matrix.tolist()}")
+
+
+def lqr_law(state: State, gain: ArrayLike, about: State) -> Array:
+    """The command ``-K delta`` with the error ``delta = local(about, state)``, (6 + size of aux,). -> (m,).
+
+    ``about`` is the state to hold, about which the plant was linearised.
+    """
+    delta = local(one_body("about", about), one_body("state", state))
+    gain = floating("gain", gain)
+    if gain.ndim != 2 or gain.shape[1] != delta.size:
+        raise ValueError(f"gain: wanted shape (m, {delta.size}), got {gain.shape}")
+    return -jnp.sum(gain * delta[None], axis=-1)

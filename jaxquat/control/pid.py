@@ -1,0 +1,109 @@
+"""Proportional-integral-derivative control with anti-windup."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
+
+from jaxquat._checks import exactly, instance, is_concrete, one_shape, positive, takes
+from jaxquat.control.actuators import saturate
+from jaxquat.control.laws import (
+    Gains,
+    Reference,
+    check_gains,
+    check_reference,
+    shortest,
+    tracking_law,
+)
+from jaxquat.dynamics.body import Body
+from jaxquat.dynamics.mechanics import State
+from jaxquat.engines.scan import Controller
+from jaxquat.rotations.quaternion import conjugate, multiply
+
+
+class PIDGains(NamedTuple):
+    """Gains per body axis (x, y, z), a pytree.
+
+    Attributes:
+        damping: of the rate error [N m s/rad], (3,).
+        stiffness: of the attitude error [N m/rad], (3,).
+        integral: of the integral of the attitude error [N m/(rad s)], (3,).
+    """
+
+    damping: Array
+    stiffness: Array
+    integral: Array
+
+
+def pid(
+    body: Body,
+    period: ArrayLike,
+    reference: Reference | Callable[[Array, Any, Any], Reference],
+    *,
+    gains: PIDGains | Callable[[Any], PIDGains] = lambda params: params,
+    measure: Callable[[State, Any], State] = lambda state, _: state,
+    limits: ArrayLike | None = None,
+    unwind: ArrayLike | None = None,
+) -> Controller:
+    """A ``jq.Controller``: ``tracking_law`` plus the integral of the attitude error; its command is a torque (3,) [N m].
+
+    Its memory is the integral part of the torque, (3,) [N m]. Where the limits cut the command, the memory gives way by
+    ``(cut - uncut) period/unwind`` a sample (back-calculation: K. J. Astrom and T. Hagglund, Advanced PID Control, 2006, section
+    3.5), so it cannot wind up.
+
+    Args:
+        body: what the feed-forward assumes of the inertia.
+        period: time between two samples [s], ``sample_every * dt`` of the rollout, which compares them.
+        reference: ``reference(t, params, input) -> control.Reference``, or one that stays; ``input`` is the slice of the rollout's
+            ``inputs``.
+        gains: ``gains(params)`` from the rollout's params, or gains that stay; by default the params are the gains.
+        measure: the state as the controller sees it, ``measure(state, input)``: noise, bias, a sensor that failed.
+        limits: of the command, () or per axis (3,) [N m]; None for none.
+        unwind: time constant [s] of the anti-windup, at least ``period``; None for 1 s or the period, whichever is longer.
+    """
+    instance("body", body, Body, "a jq.Body")
+    reference_at = (
+        _constant(check_reference(reference)) if isinstance(reference, Reference) else reference
+    )
+    gains_of = _constant(check_gains(gains, PIDGains)) if isinstance(gains, PIDGains) else gains
+    takes(
+        "reference",
+        reference_at,
+        "t, params, input",
+        hint="; a control.Reference may stand for one that stays",
+    )
+    takes("gains", gains_of, "params", hint="; control.PIDGains may stand for those that stay")
+    takes("measure", measure, "state, input")
+    given, period = period, exactly("period", period, ())
+    positive("period", period)
+    unwind = jnp.maximum(1.0, period) if unwind is None else exactly("unwind", unwind, ())
+    if is_concrete((period, unwind)) and not float(unwind) >= float(period):
+        raise ValueError(f"unwind: wanted at least the period {period}, got {unwind}")
+    if limits is not None:
+        limits = one_shape("limits", limits, (), (3,))
+        positive("limits", limits, or_infinite=True)
+
+    def init(start: State, params: Any) -> Array:
+        return jnp.zeros_like(start.omega)
+
+    def update(
+        t: Array, state: State, memory: Array, params: Any, input: Any
+    ) -> tuple[Array, Array]:
+        seen, wanted = measure(state, input), check_reference(reference_at(t, params, input))
+        k, dtype = check_gains(gains_of(params), PIDGains), memory.dtype
+        uncut = tracking_law(body, seen, Gains(k.damping, k.stiffness), wanted) + memory
+        cut = uncut if limits is None else saturate(uncut, limits.astype(dtype))
+        error = 2.0 * multiply(conjugate(seen.q), shortest(seen.q, wanted.q))[1:]
+        growth = k.integral * error + (cut - uncut) / unwind.astype(dtype)
+        return cut, memory + period.astype(dtype) * growth
+
+    return Controller(init, update, float(np.asarray(given)) if is_concrete(given) else None)
+
+
+def _constant(value: Any) -> Callable[..., Any]:
+    return lambda *_: value

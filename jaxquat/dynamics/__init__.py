@@ -1,0 +1,1 @@
+"""The rigid body: inertia, state, equations of motion, torques."""

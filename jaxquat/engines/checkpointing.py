@@ -1,0 +1,48 @@
+"""Scans that trade memory of the backward pass for recomputation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+
+def scan(
+    body: Callable[[Any, Any], tuple[Any, Any]],
+    carry: Any,
+    xs: Any,
+    length: int,
+    segment: int | None,
+) -> tuple[Any, Any]:
+    """``lax.scan`` whose backward pass keeps the carry every ``segment`` iterations and recomputes what lies between.
+
+    ``segment=None`` keeps everything. The last segment may be shorter. The same values as ``lax.scan`` either way.
+    """
+    if segment is None or segment >= length:
+        run = partial(_scan, body, length=length)
+        return (run if segment is None else jax.checkpoint(run))(carry, xs)
+    count = length // segment
+    split = count * segment
+    # inside a scan the compiler cannot merge the recomputation with the original, so no barrier against that is needed
+    run = jax.checkpoint(partial(_scan, body, length=segment), prevent_cse=False)
+    head = jax.tree.map(lambda x: x[:split].reshape(count, segment, *x.shape[1:]), xs)
+    carry, ys = lax.scan(run, carry, head, length=count)
+    ys = jax.tree.map(lambda y: y.reshape(split, *y.shape[2:]), ys)
+    if split == length:
+        return carry, ys
+    rest = jax.checkpoint(partial(_scan, body, length=length - split))
+    carry, tail = rest(carry, jax.tree.map(lambda x: x[split:], xs))
+    return carry, jax.tree.map(lambda y, z: jnp.concatenate([y, z]), ys, tail)
+
+
+def _scan(
+    body: Callable[[Any, Any], tuple[Any, Any]], carry: Any, xs: Any, length: int
+) -> tuple[Any, Any]:
+    if length > 1:
+        return lax.scan(body, carry, xs, length=length)
+    carry, y = body(carry, jax.tree.map(lambda x: x[0], xs))
+    return carry, jax.tree.map(lambda leaf: leaf[None], y)

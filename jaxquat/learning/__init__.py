@@ -1,0 +1,1 @@
+"""Fits of parameters by gradient descent, and the covariance of what was fitted."""

@@ -1,0 +1,1 @@
+"""Rotations without dynamics: quaternions, rotation matrices and vectors, Euler angles."""

@@ -1,0 +1,125 @@
+"""Euler and Cardan angles: all twelve axis orders, intrinsic (capitals, "ZYX") and extrinsic (small letters, "zyx").
+
+Angles [rad] stand in the order of the letters, as in scipy's Rotation. Intrinsic "ZYX" with (psi, theta, phi) turns about z, then
+the new y, then the newest x: the aircraft angles of Hoffmann, Application of Quaternions, section 7; his classical angles of
+section 6 are "ZXZ" with (phi, theta, psi).
+
+Gimbal lock is where the second angle is ±pi/2 (three different axes) or 0 or pi (first axis repeated). Only the sum or difference
+of the other two is determined there: ``from_quaternion`` sets the third to zero, as scipy does, and its derivatives there are not
+meaningful (finite: the undetermined part counts as constant); ``rate_matrix_inverse`` is infinite or NaN.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from jaxquat._checks import trailing
+from jaxquat._linear import inverse, root
+from jaxquat.rotations import quaternion
+
+__all__ = ["ORDERS", "from_quaternion", "rate_matrix", "rate_matrix_inverse", "to_quaternion"]
+
+_INTRINSIC = tuple(a + b + c for a, b, c in itertools.product("XYZ", repeat=3) if a != b != c)
+ORDERS = (*_INTRINSIC, *(order.lower() for order in _INTRINSIC))
+"""All orders: twelve intrinsic, then twelve extrinsic."""
+
+
+def to_quaternion(angles: ArrayLike, order: str) -> Array:
+    """Unit quaternion of three angles [rad], e.g. ``to_quaternion(yaw_pitch_roll, "ZYX")``. (..., 3) [rad] -> (..., 4)."""
+    axes, angles = _intrinsic(angles, order)
+    first, second, third = (_about(axis, angles[..., k]) for k, axis in enumerate(axes))
+    return quaternion.multiply(quaternion.multiply(first, second), third)
+
+
+def from_quaternion(q: ArrayLike, order: str) -> Array:
+    """Three angles [rad] in the order of the letters. (..., 4) -> (..., 3) [rad].
+
+    The first and third lie in [-pi, pi], the second in [-pi/2, pi/2] (three different axes) or [0, pi]. Gimbal lock: see the
+    module. The half-sum form is that of E. Bernardes and S. Viollet, PLoS ONE 17(11), 2022. Free of the scale and the sign of q.
+    """
+    q = trailing("q", q, (4,))
+    i, j, k = _axes(order)
+    proper, last = i == k, -1.0 if order.islower() else 1.0
+    k = 3 - i - j
+    sign = 1.0 if (j - i) % 3 == 1 else -1.0
+    # With e_i(a) e_j(b) e_i(c): w + i x = cos(b/2) exp(i (a + c)/2) and y + i z = sin(b/2) exp(i (a - c)/2).
+    w, x, y, z = q[..., 0], q[..., 1 + i], q[..., 1 + j], sign * q[..., 1 + k]
+    if not proper:  # q e_j(pi/2) = e_i(a) e_j(b + pi/2) e_i(-sign c), up to sqrt(2)
+        w, x, y, z = w - y, x - z, y + w, z + x
+    cosine, sine = _length(w, x), _length(y, z)
+    tiny = 4.0 * jnp.finfo(q.dtype).eps * (cosine + sine)
+    determined, inclined = ~(cosine <= tiny), ~(sine <= tiny)  # NaN is both, and propagates
+    half_sum, half_difference = _angle(x, w, determined), _angle(z, y, inclined)
+    half_sum = jnp.where(determined, half_sum, last * half_difference)
+    half_difference = jnp.where(inclined, half_difference, last * half_sum)
+    first, second, third = (
+        half_sum + half_difference,
+        2.0 * jnp.arctan2(sine, cosine),
+        half_sum - half_difference,
+    )
+    if not proper:
+        second, third = second - 0.5 * jnp.pi, -sign * third
+    angles = [_wrapped(first), second, _wrapped(third)]
+    return jnp.stack(angles[::-1] if order.islower() else angles, axis=-1)
+
+
+def rate_matrix(angles: ArrayLike, order: str) -> Array:
+    """B with ``omega_body = B angles'``. (..., 3) -> (..., 3, 3).
+
+    Hoffmann (6.16) is "ZXZ"; his (7.16), whose entry (3, 3) should be 0, is "ZYX".
+    """
+    (i, j, k), ordered = _intrinsic(angles, order)
+    third = _about(k, ordered[..., 2])
+    unit = jnp.eye(3, dtype=ordered.dtype)
+    columns = [
+        quaternion.rotate_inverse(quaternion.multiply(_about(j, ordered[..., 1]), third), unit[i]),
+        quaternion.rotate_inverse(third, unit[j]),
+        jnp.broadcast_to(unit[k], ordered.shape),
+    ]
+    return jnp.stack(columns[::-1] if order.islower() else columns, axis=-1)
+
+
+def rate_matrix_inverse(angles: ArrayLike, order: str) -> Array:
+    """B^-1 with ``angles' = B^-1 omega_body``; infinite or NaN in gimbal lock. (..., 3) -> (..., 3, 3)."""
+    return inverse(rate_matrix(angles, order))
+
+
+def _axes(order: str) -> list[int]:
+    """Axis numbers of the equivalent intrinsic sequence: an extrinsic one is the intrinsic one read backwards."""
+    if not isinstance(order, str) or order not in ORDERS:
+        raise ValueError(
+            f"order: wanted three of XYZ (intrinsic) or xyz (extrinsic), no axis twice in a row, got {order!r}"
+        )
+    axes = ["XYZ".index(letter) for letter in order.upper()]
+    return axes[::-1] if order.islower() else axes
+
+
+def _intrinsic(angles: ArrayLike, order: str) -> tuple[list[int], Array]:
+    axes, angles = _axes(order), trailing("angles", angles, (3,))
+    return axes, angles[..., ::-1] if order.islower() else angles
+
+
+def _about(axis: int, angle: Array) -> Array:
+    """Turn by ``angle`` about a coordinate axis."""
+    parts = [jnp.cos(0.5 * angle), *[jnp.zeros_like(angle)] * 3]
+    parts[1 + axis] = jnp.sin(0.5 * angle)
+    return jnp.stack(parts, axis=-1)
+
+
+def _length(a: Array, b: Array) -> Array:
+    return root(a * a + b * b)
+
+
+def _angle(sine: Array, cosine: Array, determined: Array) -> Array:
+    return jnp.arctan2(jnp.where(determined, sine, 0.0), jnp.where(determined, cosine, 1.0))
+
+
+def _wrapped(angle: Array) -> Array:
+    """Into [-pi, pi], from within two turns."""
+    return jnp.where(
+        angle > jnp.pi, angle - 2 * jnp.pi, jnp.where(angle < -jnp.pi, angle + 2 * jnp.pi, angle)
+    )

@@ -1,0 +1,72 @@
+"""Distances, interpolation and random attitudes. Conventions: ``jaxquat.quaternion``."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike, DTypeLike
+
+from jaxquat import _checks as arguments
+from jaxquat import _series as series
+from jaxquat._checks import broadcast, floating_dtype, random_key
+from jaxquat._linear import dot, root
+from jaxquat.rotations.quaternion.algebra import conjugate, log, multiply, normalize
+
+
+def relative(p: ArrayLike, q: ArrayLike) -> Array:
+    """The attitude of q seen from p, ``p* (±q)`` on the side with w >= 0, for unit p and q. (..., 4), (..., 4) -> (..., 4).
+
+    Computed as ``|p|^2 + p* (±q - p)``: attitudes that nearly coincide lose no digits to cancellation, and equal ones give
+    exactly the identity, which the product itself does not where the compiler fuses multiply and add.
+    """
+    p, q = broadcast(("p", p, (4,)), ("q", q, (4,)))
+    step = jnp.where(dot(p, q)[..., None] < 0, -q, q) - p
+    turn = multiply(conjugate(p), step)
+    return jnp.concatenate([dot(p, p)[..., None] + turn[..., :1], turn[..., 1:]], axis=-1)
+
+
+def squared_distance(p: ArrayLike, q: ArrayLike) -> Array:
+    """Square of the rotation angle [rad^2] between two attitudes. (..., 4), (..., 4) -> (...).
+
+    Smooth for angles below pi, at coincidence too: its Hessian in the tangent there is twice the identity. Use it in
+    losses. At exactly pi the derivative is that of one of the two shortest ways.
+    """
+    u = log(relative(p, q))
+    return dot(u, u)
+
+
+def distance(p: ArrayLike, q: ArrayLike) -> Array:
+    """Rotation angle [rad] in [0, pi] between two attitudes. (..., 4), (..., 4) -> (...).
+
+    Not differentiable at coincidence, where the derivative returned is 0, and at exactly pi, where it is that of one of the
+    two shortest ways; ``squared_distance`` is smooth at coincidence.
+    """
+    return root(squared_distance(p, q))
+
+
+def slerp(p: ArrayLike, q: ArrayLike, t: ArrayLike) -> Array:
+    """The attitude at fraction t of the shortest way from p to q, unit. (..., 4), (..., 4), (...) -> (..., 4).
+
+    ``(p sin((1 - t) a) + q sin(t a))/sin a`` with Hoffmann's bivector angle ``a = atan2(|p ^ q|, p.q)`` (Application of
+    Quaternions, 11.1; |p ^ q| is the norm of the vector part of p* q), which is free of the scale of p and q. The weights are
+    smooth functions of a^2, so coincident attitudes need no separate branch. Where p and q are a half turn apart, both ways
+    are shortest: the result goes by way of +q, and jumps there.
+    """
+    p, q, t = broadcast(("p", p, (4,)), ("q", q, (4,)), ("t", t, ()))
+    p, q = normalize(p), normalize(q)
+    q = jnp.where(dot(p, q)[..., None] < 0, -q, q)
+    turn = relative(p, q)
+    s = dot(turn[..., 1:], turn[..., 1:])
+    square = s * series.arctan_ratio(s, jnp.maximum(turn[..., 0], 0.0)) ** 2
+    near = (1.0 - t) * series.sinc((1.0 - t) ** 2 * square)
+    far = t * series.sinc(t**2 * square)
+    return normalize(near[..., None] * p + far[..., None] * q)
+
+
+def random(key: Array, shape: tuple[int, ...] = (), *, dtype: DTypeLike | None = None) -> Array:
+    """Attitudes distributed uniformly over SO(3), as unit quaternions of either sign. -> (*shape, 4)."""
+    size = (*arguments.shape("shape", shape), 4)
+    return normalize(
+        jax.random.normal(random_key("key", key), size, floating_dtype("dtype", dtype))
+    )

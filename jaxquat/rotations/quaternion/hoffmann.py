@@ -1,0 +1,48 @@
+"""The forms of G. Hoffmann, Application of Quaternions (TU Braunschweig 1978, translated 2002).
+
+His quaternion Q = (q1, q2, q3, q4) is scalar LAST and maps WORLD to BODY coordinates, ``x_body = Q x_world Q'`` (2.2): it is the
+conjugate of ours. The matrices here take his Q.
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from jaxquat._checks import trailing
+
+
+def from_hoffmann(hoffmann: ArrayLike) -> Array:
+    """Hoffmann's (q1, q2, q3, q4) to ours, ``(q4, -q1, -q2, -q3)``. (..., 4) -> (..., 4)."""
+    hoffmann = trailing("hoffmann", hoffmann, (4,))
+    return jnp.concatenate([hoffmann[..., 3:], -hoffmann[..., :3]], axis=-1)
+
+
+def to_hoffmann(q: ArrayLike) -> Array:
+    """Ours to Hoffmann's (q1, q2, q3, q4), ``(-x, -y, -z, w)``. (..., 4) -> (..., 4)."""
+    q = trailing("q", q, (4,))
+    return jnp.concatenate([-q[..., 1:], q[..., :1]], axis=-1)
+
+
+def hoffmann_v(hoffmann: ArrayLike) -> Array:
+    """His V(Q) (3.26), orthogonal for unit Q: ``V(Q) X = Q . X'`` and ``(omega, 0) = 2 V(Q) dQ/dt``. (..., 4) -> (..., 4, 4)."""
+    q1, q2, q3, q4 = jnp.moveaxis(trailing("hoffmann", hoffmann, (4,)), -1, 0)
+    rows = [[-q4, q3, -q2, q1], [-q3, -q4, q1, q2], [q2, -q1, -q4, q3], [q1, q2, q3, q4]]
+    return jnp.stack([jnp.stack(row, axis=-1) for row in rows], axis=-2)
+
+
+def hoffmann_w(hoffmann: ArrayLike) -> Array:
+    """His W(Q) = 2 V(Q) (3.25), with inverse V(Q)^T/2 (3.28). (..., 4) -> (..., 4, 4)."""
+    return 2.0 * hoffmann_v(hoffmann)
+
+
+def hoffmann_cayley(hoffmann: ArrayLike) -> Array:
+    """His Cayley matrix C(Q) (2.12), world to body: the transpose of ours for the same attitude. (..., 4) -> (..., 3, 3)."""
+    q1, q2, q3, q4 = jnp.moveaxis(trailing("hoffmann", hoffmann, (4,)), -1, 0)
+    rows = [
+        [q1 * q1 - q2 * q2 - q3 * q3 + q4 * q4, 2 * (q1 * q2 - q3 * q4), 2 * (q1 * q3 + q2 * q4)],
+        [2 * (q1 * q2 + q3 * q4), -q1 * q1 + q2 * q2 - q3 * q3 + q4 * q4, 2 * (-q1 * q4 + q2 * q3)],
+        [2 * (q1 * q3 - q2 * q4), 2 * (q1 * q4 + q2 * q3), -q1 * q1 - q2 * q2 + q3 * q3 + q4 * q4],
+    ]
+    return jnp.stack([jnp.stack(row, axis=-1) for row in rows], axis=-2)

@@ -1,0 +1,135 @@
+"""Conversions between unit quaternions and other representations. Conventions: ``jaxquat.quaternion``."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from jaxquat._checks import broadcast, rotation_matrix, trailing, unit_vector
+from jaxquat._linear import dot
+from jaxquat.rotations.quaternion.algebra import canonical, exp, log, normalize
+
+
+def to_matrix(q: ArrayLike) -> Array:
+    """Rotation matrix R, body to world: ``R v = q v q*``. (..., 4) -> (..., 3, 3).
+
+    Quadratic in q with ``R(c q) = c^2 R(q)``; a rotation matrix for unit q.
+    """
+    w, x, y, z = jnp.moveaxis(trailing("q", q, (4,)), -1, 0)
+    rows = [
+        [w * w + x * x - y * y - z * z, 2 * (x * y - w * z), 2 * (x * z + w * y)],
+        [2 * (x * y + w * z), w * w - x * x + y * y - z * z, 2 * (y * z - w * x)],
+        [2 * (x * z - w * y), 2 * (y * z + w * x), w * w - x * x - y * y + z * z],
+    ]
+    return jnp.stack([jnp.stack(row, axis=-1) for row in rows], axis=-2)
+
+
+def from_matrix(matrix: ArrayLike) -> Array:
+    """Unit quaternion, canonical, of a rotation matrix (body to world). (..., 3, 3) -> (..., 4).
+
+    The four rows of 4 q q^T are linear in the matrix; the one with the largest diagonal (at least 1) is normalised. Smooth at
+    every rotation except for the sign of q at exactly a half turn. ValueError for a concrete matrix that is no rotation: ``R^T R``
+    off 1 by more than 5e-4 in an entry, or a negative determinant. Traced, that row of it is normalised as it is.
+    """
+    m = trailing("matrix", matrix, (3, 3))
+    rotation_matrix("matrix", m)
+    return of_rotation(m)
+
+
+def of_rotation(m: Array) -> Array:
+    """``from_matrix`` of what is known to be a rotation matrix, or NaN."""
+    xx, yy, zz = m[..., 0, 0], m[..., 1, 1], m[..., 2, 2]
+    wx, wy, wz = (
+        m[..., 2, 1] - m[..., 1, 2],
+        m[..., 0, 2] - m[..., 2, 0],
+        m[..., 1, 0] - m[..., 0, 1],
+    )
+    xy, xz, yz = (
+        m[..., 1, 0] + m[..., 0, 1],
+        m[..., 2, 0] + m[..., 0, 2],
+        m[..., 2, 1] + m[..., 1, 2],
+    )
+    rows = [
+        (1.0 + xx + yy + zz, wx, wy, wz),
+        (wx, 1.0 + xx - yy - zz, xy, xz),
+        (wy, xy, 1.0 - xx + yy - zz, yz),
+        (wz, xz, yz, 1.0 - xx - yy + zz),
+    ]
+    chosen, largest = jnp.stack(rows[0], axis=-1), rows[0][0]
+    for k in (1, 2, 3):
+        better = rows[k][k] > largest
+        chosen = jnp.where(better[..., None], jnp.stack(rows[k], axis=-1), chosen)
+        largest = jnp.where(better, rows[k][k], largest)
+    return canonical(normalize(chosen))
+
+
+def from_axis_angle(axis: ArrayLike, angle: ArrayLike) -> Array:
+    """Right-handed turn by ``angle`` [rad] about the unit vector ``axis``. (..., 3), (...) -> (..., 4).
+
+    ValueError for a concrete axis whose length is off 1 by more than 1e-4.
+    """
+    axis, angle = broadcast(("axis", axis, (3,)), ("angle", angle, ()))
+    unit_vector("axis", axis)
+    return exp(axis * angle[..., None])
+
+
+def to_axis_angle(q: ArrayLike) -> tuple[Array, Array]:
+    """Unit axis and angle [rad] in [0, pi]. (..., 4) -> (..., 3), (...).
+
+    At the identity the axis is undetermined: it is returned as (1, 0, 0), and both derivatives as 0; use ``log`` in losses.
+    """
+    u = log(q)
+    square = dot(u, u)
+    turned = ~(square <= 0)  # NaN is turned, and propagates
+    angle = jnp.sqrt(jnp.where(turned, square, 1.0))
+    fallback = jnp.zeros_like(u).at[..., 0].set(1.0)
+    axis = jnp.where(turned[..., None], u / angle[..., None], fallback)
+    return axis, jnp.where(turned, angle, 0.0)
+
+
+def from_mrp(p: ArrayLike) -> Array:
+    """Unit quaternion of modified Rodrigues parameters ``p = tan(angle/4) axis``. (..., 3) -> (..., 4)."""
+    p = trailing("p", p, (3,))
+    unit, p = _shrunk(p)
+    one, square = unit * unit, dot(p, p)[..., None]
+    return jnp.concatenate([one - square, 2.0 * unit * p], axis=-1) / (one + square)
+
+
+def to_mrp(q: ArrayLike) -> Array:
+    """Modified Rodrigues parameters ``tan(angle/4) axis``, |p| <= 1 (the shorter of the two sets). (..., 4) -> (..., 3)."""
+    q = canonical(q)
+    return q[..., 1:] / (1.0 + q[..., :1])
+
+
+def _shrunk(v: Array) -> tuple[Array, Array]:
+    """1 and v, both times a power of two where v is so long that its square may overflow: at a whole or a half turn."""
+    half = int(jnp.finfo(v.dtype).maxexp) // 2
+    long = jnp.max(jnp.abs(v), axis=-1, keepdims=True) > 2.0 ** (half // 2)
+    unit = jnp.where(long, jnp.asarray(2.0 ** -(half + 7), v.dtype), jnp.ones((), v.dtype))
+    return unit, v * unit
+
+
+def from_gibbs(g: ArrayLike) -> Array:
+    """Unit quaternion of the Gibbs (Rodrigues) vector ``g = tan(angle/2) axis``. (..., 3) -> (..., 4)."""
+    g = trailing("g", g, (3,))
+    unit, g = _shrunk(g)
+    return jnp.concatenate([unit, g], axis=-1) / jnp.sqrt(unit * unit + dot(g, g)[..., None])
+
+
+def to_gibbs(q: ArrayLike) -> Array:
+    """Gibbs (Rodrigues) vector ``tan(angle/2) axis``; infinite at a half turn. (..., 4) -> (..., 3)."""
+    q = trailing("q", q, (4,))
+    return q[..., 1:] / q[..., :1]
+
+
+def from_xyzw(q: ArrayLike) -> Array:
+    """Scalar-last (x, y, z, w), as scipy and ROS write it, to ours. Same attitude. (..., 4) -> (..., 4)."""
+    q = trailing("q", q, (4,))
+    return jnp.concatenate([q[..., 3:], q[..., :3]], axis=-1)
+
+
+def to_xyzw(q: ArrayLike) -> Array:
+    """Ours to scalar-last (x, y, z, w). Same attitude. (..., 4) -> (..., 4)."""
+    q = trailing("q", q, (4,))
+    return jnp.concatenate([q[..., 1:], q[..., :1]], axis=-1)

@@ -1,0 +1,1 @@
+"""What a gyroscope measures, its recordings, and attitudes from its rates."""
