@@ -125,12 +125,12 @@ def drifts(name):
         free, heavy = (marched(name, torque, q0, cast) for torque, q0 in problem)
         column = []
         for states, weight in ((free, 0.0), (heavy, 1.0)):
-            energy = np.asarray(jax.vmap(lambda s: jq.mechanics.energy(body, s))(states))
+            energy = np.asarray(jax.vmap(lambda s: jq.dynamics.energy(body, s))(states))
             energy = (
                 energy + weight * np.asarray(jax.vmap(jq.quaternion.to_matrix)(states.q))[:, 2, 2]
             )
             column.append(np.abs(energy / energy[0] - 1).max())
-        momentum = np.asarray(jax.vmap(lambda s: jq.mechanics.momentum(body, s))(free))
+        momentum = np.asarray(jax.vmap(lambda s: jq.dynamics.momentum(body, s))(free))
         column.append(
             np.linalg.norm(momentum - momentum[0], axis=1).max() / np.linalg.norm(momentum[0])
         )
@@ -274,7 +274,7 @@ def averaged_rk4(body, torque, t, state, dt, params):
     """Runge-Kutta for the rate, one exponential of its averaged value for the attitude, as crazyflow and MJX have it."""
 
     def rate(t, q, omega):
-        return jq.mechanics.derivative(body, torque, t, jq.State(q, omega), params)[0]
+        return jq.dynamics.derivative(body, torque, t, jq.State(q, omega), params)[0]
 
     q, w1 = state.q, state.omega
     turned = lambda omega, h: jq.quaternion.multiply(q, jq.quaternion.exp(h * omega))  # noqa: E731

@@ -189,7 +189,7 @@ def integrate_by_mjx():
 
 def euler_and_normalise(body, torque, t, state, dt, params):
     """The loop that everybody writes first."""
-    alpha = jq.mechanics.derivative(body, torque, t, state, params)[0]
+    alpha = jq.dynamics.derivative(body, torque, t, state, params)[0]
     q = state.q + 0.5 * dt * jq.quaternion.multiply(
         state.q, jnp.concatenate([jnp.zeros(1), state.omega])
     )

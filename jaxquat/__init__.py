@@ -10,22 +10,24 @@ import importlib
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from jaxquat import control, ensembles, schemes
+from jaxquat import control, dynamics, ensembles, schemes
 from jaxquat.analytic import exact
 from jaxquat.control import actuators
-from jaxquat.dynamics import mechanics, torques
+from jaxquat.dynamics import torques
 from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.mechanics import State
+from jaxquat.dynamics.state import State
 from jaxquat.engines import fused
-from jaxquat.engines.scan import Controller
 from jaxquat.ensembles import Ensemble, ensemble
 from jaxquat.learning.covariance import FitCovariance, fit_covariance
 from jaxquat.learning.fit import Fit, fit
+from jaxquat.rollout import rollout
 from jaxquat.rotations import euler, quaternion, so3
 from jaxquat.schemes import SCHEMES, compose, crouch_grossman, rkmk
 from jaxquat.sensing import gyro as sensors
 from jaxquat.sensing import kinematics, recordings
-from jaxquat.simulation.trajectory import Grid, Path, grid, rollout
+from jaxquat.simulation.controller import Controller
+from jaxquat.simulation.grid import Grid, grid
+from jaxquat.simulation.path import Path
 
 lie_euler = SCHEMES["lie_euler"].step
 rkmk2 = SCHEMES["rkmk2"].step
@@ -88,6 +90,7 @@ __all__ = [
     "crouch_grossman",
     "crouch_grossman3",
     "crouch_grossman4",
+    "dynamics",
     "ensemble",
     "ensembles",
     "euler",
@@ -105,7 +108,6 @@ __all__ = [
     "lgvi",
     "lie_euler",
     "lie_midpoint",
-    "mechanics",
     "no_squish",
     "no_squish_kl6",
     "pcdm1",

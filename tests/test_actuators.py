@@ -87,7 +87,7 @@ def spinning(axes, dt, steps):
     path = jq.rollout(jq.rkmk4, BODY, torque, start, jq.grid(0.0, dt, steps), axes)
 
     def total(state):
-        return jq.mechanics.momentum(BODY, state) + jq.quaternion.rotate(
+        return jq.dynamics.momentum(BODY, state) + jq.quaternion.rotate(
             state.q, jnp.sum(axes * state.aux[:, None], axis=0)
         )
 
@@ -104,7 +104,7 @@ def test_wheels_conserve_the_momentum_of_all():
         errors.append(np.abs(momentum - momentum[:1]).max())
     assert errors[-1] < 1e-7
     assert abs(problems.slope(np.array([100, 200, 400]), np.array(errors)) - 4) < 0.15
-    body = np.asarray(jax.vmap(lambda s: jq.mechanics.momentum(BODY, s))(state))
+    body = np.asarray(jax.vmap(lambda s: jq.dynamics.momentum(BODY, s))(state))
     assert np.abs(body - body[0]).max() > 0.1
 
 

@@ -215,7 +215,7 @@ def test_leaves_and_tree_map(body):
 
 @jax.jit
 def energy(body, omega):
-    return jq.mechanics.energy(body, jq.State(jnp.array([1.0, 0, 0, 0]), omega))
+    return jq.dynamics.energy(body, jq.State(jnp.array([1.0, 0, 0, 0]), omega))
 
 
 OMEGA = np.array([0.3, -0.5, 0.9])

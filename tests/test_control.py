@@ -415,7 +415,7 @@ def direct(t, state, command):
 
 def plant(dt=0.05):
     state = jq.State(jnp.array([1.0, 0, 0, 0]), jnp.zeros(3))
-    return jq.mechanics.linearize(jq.zhao, BODY, direct, 0.0, state, dt, jnp.zeros(3))
+    return jq.dynamics.linearize(jq.zhao, BODY, direct, 0.0, state, dt, jnp.zeros(3))
 
 
 def test_lqr():
@@ -443,13 +443,13 @@ def test_lqr():
 
     @jax.jit
     def run(gain):
-        start = jq.mechanics.retract(rest, delta)
+        start = jq.dynamics.retract(rest, delta)
         controller = jq.Controller(lambda start, params: (), update)
         grid = jq.grid(0.0, 0.05, 400)
         path = jq.rollout(
             jq.zhao, BODY, lambda t, s, p, held: held, start, grid, gain, controller=controller
         )
-        errors = jax.vmap(lambda s: jq.mechanics.local(rest, s))(path.state)
+        errors = jax.vmap(lambda s: jq.dynamics.local(rest, s))(path.state)
         return jnp.sum(errors[:-1] ** 2 * jnp.diag(q)[None]) + 0.5 * jnp.sum(path.command[:-1] ** 2)
 
     np.testing.assert_allclose(run(jnp.asarray(gain)), delta @ cost @ delta, rtol=1e-5)

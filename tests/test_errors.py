@@ -12,7 +12,7 @@ from jax.experimental import checkify
 
 import jaxquat as jq
 from jaxquat import _checks as arguments
-from jaxquat import actuators, control, euler, mechanics, quaternion, so3, torques
+from jaxquat import actuators, control, dynamics, euler, quaternion, so3, torques
 from jaxquat.schemes import tableau, tableaus
 
 KEY = jax.random.key(0)
@@ -583,10 +583,10 @@ CASES = [
         ValueError,
         "limits: wanted finite values, got [inf inf inf]",
     ),
-    # mechanics
-    (lambda: mechanics.retract(START, V), ValueError, "delta: wanted shape (6,), got (3,)"),
+    # dynamics
+    (lambda: dynamics.retract(START, V), ValueError, "delta: wanted shape (6,), got (3,)"),
     (
-        lambda: mechanics.retract(AUX, jnp.zeros(6)),
+        lambda: dynamics.retract(AUX, jnp.zeros(6)),
         ValueError,
         "delta: wanted shape (9,), got (6,)",
     ),
@@ -951,7 +951,7 @@ CASES = [
         TypeError,
         "dtype: wanted a floating dtype or None, got <class 'int'>",
     ),
-    (lambda: mechanics.energy(BODY, None), TypeError, "state: wanted a jq.State, got None"),
+    (lambda: dynamics.energy(BODY, None), TypeError, "state: wanted a jq.State, got None"),
     (
         lambda: jq.symmetric_top_bm4(None, torques.zero, 0.0, START, 0.1, None),
         TypeError,
@@ -1269,7 +1269,7 @@ MISLEADING = [
         "(3,)",
         "(4,)",
     ),
-    (lambda: mechanics.local(START, AUX), ValueError, "aux"),
+    (lambda: dynamics.local(START, AUX), ValueError, "aux"),
     (lambda: jq.rkmk4(INERTIA, torques.zero, 0.0, START, 0.1, None), TypeError, "body", "jq.Body"),
     (lambda: jq.rkmk4(BODY, torques.zero, 0.0, (Q, V), 0.1, None), TypeError, "state", "jq.State"),
     (
@@ -1299,16 +1299,16 @@ MISLEADING = [
         TypeError,
         "torque: wanted torque(t, state, params), got changing(",
     ),
-    (lambda: mechanics.energy(START, BODY), TypeError, "body: wanted a jq.Body, got State"),
+    (lambda: dynamics.energy(START, BODY), TypeError, "body: wanted a jq.Body, got State"),
     (
-        lambda: mechanics.local(START, path().state),
+        lambda: dynamics.local(START, path().state),
         ValueError,
         "b.q: wanted shape (4,)",
         "jax.vmap",
     ),
-    (lambda: mechanics.local(START, BODY), TypeError, "b: wanted a jq.State, got Body"),
+    (lambda: dynamics.local(START, BODY), TypeError, "b: wanted a jq.State, got Body"),
     (
-        lambda: mechanics.retract(START, single(jnp.zeros(6))),
+        lambda: dynamics.retract(START, single(jnp.zeros(6))),
         TypeError,
         "delta: wanted the dtype of the state, float64, got float32",
     ),

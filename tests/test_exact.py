@@ -288,7 +288,7 @@ def defect(body, motion, torque, t):
     state, rate = jax.jvp(motion, (t,), (jnp.ones_like(t),))
     spun = 0.5 * jq.quaternion.multiply(state.q, jnp.concatenate([jnp.zeros(1), state.omega]))
     return jnp.concatenate(
-        [rate.q - spun, rate.omega - jq.mechanics.derivative(body, torque, t, state, None)[0]]
+        [rate.q - spun, rate.omega - jq.dynamics.derivative(body, torque, t, state, None)[0]]
     )
 
 
@@ -307,7 +307,7 @@ def test_free_motion_satisfies_its_equations():
         return (
             state,
             defect(body, lambda t: free(moments, omega, t), jq.torques.zero, t),
-            jq.mechanics.momentum(body, state),
+            jq.dynamics.momentum(body, state),
         )
 
     paths, errors, momenta = jax.tree.map(np.asarray, run(moments, omegas, times))
@@ -424,7 +424,7 @@ def test_separatrix_over_fifty_time_constants():
     assert np.abs(errors).max() < 1e-13
     drift = jax.vmap(
         lambda state: (
-            jq.mechanics.momentum(body, state) - jq.mechanics.momentum(body, jq.State(Q0, omega))
+            jq.dynamics.momentum(body, state) - jq.dynamics.momentum(body, jq.State(Q0, omega))
         )
     )(path)
     assert np.abs(drift).max() < 1e-13

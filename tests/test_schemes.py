@@ -224,7 +224,7 @@ def test_aux_states_are_integrated_at_the_scheme_order(name):
     march = problems.marcher(scheme.step, torque)
     steps = STEPS[scheme.order] if scheme.order < 5 else (10, 20, 40)
     errors = np.array(
-        [np.abs(jq.mechanics.local(reference, march(body, start, 0.0, 1.0, n))) for n in steps]
+        [np.abs(jq.dynamics.local(reference, march(body, start, 0.0, 1.0, n))) for n in steps]
     )
     parts = [np.linalg.norm(errors[:, k : k + 3], axis=1) for k in (0, 3, 6, 9)]
     assert min(part.min() for part in parts) > 1e-13

@@ -126,14 +126,14 @@ def test_the_reference_shows_what_is_public(name):
 
 
 INTERNAL = {
-    "jaxquat.dynamics.mechanics": {
+    "jaxquat.dynamics": {
         "broadcastable", "check_rates", "check_state", "check_step", "check_torque", "commanded", "evaluate",
         "evaluate_at_attitude", "name_of", "named", "one_body", "torque_name", "without_aux",
     },
 }  # fmt: skip
 """What other rooms use and users need not know."""
 ROOMS = (
-    "so3 euler body mechanics torques actuators trajectory exact kinematics sensors recordings fitting uncertainty quaternion"
+    "so3 euler body dynamics torques actuators trajectory exact kinematics sensors recordings fitting uncertainty quaternion"
     " control schemes ensembles fused"
 )
 

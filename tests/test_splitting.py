@@ -124,7 +124,7 @@ def test_damped_splitting_is_of_order_two():
         np.array([40, 80, 160]),
     )
     errors = np.array(
-        [np.abs(jq.mechanics.local(reference, march(body, START, 0.0, 2.0, n))) for n in steps]
+        [np.abs(jq.dynamics.local(reference, march(body, START, 0.0, 2.0, n))) for n in steps]
     )
     for part in (errors[:, :3], errors[:, 3:]):
         assert abs(problems.slope(steps, np.linalg.norm(part, axis=1)) - 2) < 0.1
@@ -164,7 +164,7 @@ def test_forth_and_back(name):
 
     far, back = run()
     assert float(angles(far.q, START.q)) > 0.1
-    assert np.abs(jq.mechanics.local(START, back)).max() < 1e-10
+    assert np.abs(jq.dynamics.local(START, back)).max() < 1e-10
 
 
 CONSERVING = [name for name, scheme in jq.SCHEMES.items() if "momentum" in scheme.conserves]
@@ -184,7 +184,7 @@ def test_momentum_over_a_hundred_thousand_steps(name):
                 jq.rollout(step, b, t, START, jq.grid(0.0, 0.02, steps), save_every=1000).state
             )
         )
-        momentum = np.asarray(jax.vmap(lambda s, b=body: jq.mechanics.momentum(b, s))(run()))
+        momentum = np.asarray(jax.vmap(lambda s, b=body: jq.dynamics.momentum(b, s))(run()))
         drift = np.abs(momentum - momentum[0])[:, 2 if vertical else slice(None)]
         assert drift.max() < 1e-10, (name, vertical, drift.max())
 
@@ -202,7 +202,7 @@ def test_simo_wong_holds_the_energy_of_linear_potentials():
         )
         states = run()
         height = np.asarray(jax.vmap(jq.quaternion.to_matrix)(states.q))[:, 2, 2]
-        energy = np.asarray(jax.vmap(lambda s, b=body: jq.mechanics.energy(b, s))(states)) + height
+        energy = np.asarray(jax.vmap(lambda s, b=body: jq.dynamics.energy(b, s))(states)) + height
         assert np.abs(energy / energy[0] - 1).max() < 1e-10
 
 

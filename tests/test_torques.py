@@ -10,6 +10,7 @@ from scipy.spatial.transform import Rotation
 
 import jaxquat as jq
 from jaxquat import quaternion, torques
+from jaxquat.dynamics.contract import evaluate
 
 RNG = np.random.default_rng(2)
 N = 50
@@ -246,7 +247,7 @@ def test_torques_have_names_for_errors():
         with pytest.raises(
             TypeError, match="^" + re.escape(f"torque {name}: wanted (torque, d aux/dt)")
         ):
-            jq.mechanics.evaluate(torque, 0.0, state, None)
+            evaluate(torque, 0.0, state, None)
     bad = torques.total(lambda t, s, p: (PUSH, PUSH))
     with pytest.raises(
         ValueError,

@@ -304,7 +304,7 @@ def final_loss(
 def everything(vector, body_of, step):
     """The loss after 1000 steps as a function of gains, start (tangent), inertia, dt and t0, packed into one vector."""
     gains, delta, theta, dt, t0 = vector[:2], vector[2:8], vector[8:-2], vector[-2], vector[-1]
-    start = jq.mechanics.retract(START, delta)
+    start = jq.dynamics.retract(START, delta)
     return final_loss(
         {"stiffness": gains[0], "damping": gains[1]},
         start,
@@ -359,7 +359,7 @@ def test_gradient_through_a_thousand_steps(name, kind):
 
 def cheap(body, torque, t, state, dt, params):
     """A step that compiles fast, for what does not depend on the scheme."""
-    omega_dot, _ = jq.mechanics.derivative(body, torque, t, state, params)
+    omega_dot, _ = jq.dynamics.derivative(body, torque, t, state, params)
     return jq.State(
         jq.quaternion.normalize(state.q.at[1:].add(0.5 * dt * state.omega)),
         state.omega + dt * omega_dot,

@@ -31,7 +31,8 @@ from jaxquat._linear import cross, dot, matvec, transpose
 from jaxquat.analytic import elliptic
 from jaxquat.control import follow
 from jaxquat.dynamics.body import Body, check_body
-from jaxquat.dynamics.mechanics import State, Torque, check_state
+from jaxquat.dynamics.contract import Torque
+from jaxquat.dynamics.state import State, check_state
 from jaxquat.rotations import euler
 from jaxquat.rotations.quaternion import conjugate, exp, multiply, normalize, rotate, rotate_inverse
 from jaxquat.schemes.splitting import symmetric

@@ -26,7 +26,7 @@ from jaxquat._checks import (
     positive_integer,
 )
 from jaxquat._linear import cross, inverse, matmul, matvec, transpose
-from jaxquat.dynamics.mechanics import State, broadcastable
+from jaxquat.dynamics.state import State, broadcastable
 
 __all__ = [
     "allocate",

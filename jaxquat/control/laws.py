@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 from jaxquat._checks import broadcast, exactly, finite, instance, takes, unit_quaternion
 from jaxquat._linear import cross, matvec
 from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.mechanics import State, broadcastable
+from jaxquat.dynamics.state import State, broadcastable
 from jaxquat.rotations import euler, quaternion
 
 

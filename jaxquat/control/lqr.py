@@ -1,4 +1,4 @@
-"""The linear quadratic regulator, in the error coordinates of ``mechanics.linearize``."""
+"""The linear quadratic regulator, in the error coordinates of ``dynamics.linearize``."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from jax.typing import ArrayLike
 from scipy.linalg import LinAlgError, solve_discrete_are
 
 from jaxquat._checks import concrete, exactly, finite, floating, symmetric
-from jaxquat.dynamics.mechanics import State, local, one_body
+from jaxquat.dynamics.state import State, local, one_body
 
 
 def lqr(a: ArrayLike, b: ArrayLike, state_cost: ArrayLike, command_cost: ArrayLike) -> Array:
     """The gain K (m, n) of ``u = -K delta`` that minimises ``sum delta.Q delta + u.R u`` along ``delta' = A delta + B u``.
 
     (n, n), (n, m), Q (n, n), R (m, m), all concrete: scipy solves the discrete Riccati equation, in float64; K has the dtype of a.
-    Take a and b from ``mechanics.linearize`` with the commanded torque as params. K is differentiable in what uses it, not by the
+    Take a and b from ``dynamics.linearize`` with the commanded torque as params. K is differentiable in what uses it, not by the
     costs; fit it as params.
 
     Raises:

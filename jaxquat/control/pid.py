@@ -21,9 +21,9 @@ from jaxquat.control.laws import (
     tracking_law,
 )
 from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.mechanics import State
-from jaxquat.engines.scan import Controller
+from jaxquat.dynamics.state import State
 from jaxquat.rotations.quaternion import conjugate, multiply
+from jaxquat.simulation.controller import Controller
 
 
 class PIDGains(NamedTuple):

@@ -17,16 +17,8 @@ from jax.typing import ArrayLike
 from jaxquat._checks import exactly, finite, function, instance, one_shape, takes
 from jaxquat._linear import cross, dot, matvec
 from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.mechanics import (
-    State,
-    Torque,
-    broadcastable,
-    check_rates,
-    check_torque,
-    name_of,
-    named,
-    torque_name,
-)
+from jaxquat.dynamics.contract import Torque, check_rates, check_torque, name_of, named, torque_name
+from jaxquat.dynamics.state import State, broadcastable
 from jaxquat.rotations import quaternion
 
 __all__ = [

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.mechanics import State, Step, Torque
+from jaxquat.dynamics.contract import Step, Torque
+from jaxquat.dynamics.state import State
 
 
 def run(

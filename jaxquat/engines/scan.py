@@ -10,28 +10,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.typing import ArrayLike
 
 from jaxquat._checks import arrays, instance
 from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.mechanics import State, Step, Torque, commanded
+from jaxquat.dynamics.contract import Step, Torque, commanded
+from jaxquat.dynamics.state import State
 from jaxquat.engines.checkpointing import scan
-
-
-class Controller(NamedTuple):
-    """A sampled controller with memory. Between samples its command is held.
-
-    Attributes:
-        init: ``init(start, params) -> memory``, any pytree of arrays.
-        update: ``update(t, state, memory, params, input) -> (command, memory)`` at each sample, the memory of the same shapes;
-            ``input`` is this sample's slice of ``inputs`` (None without), the command any pytree, for the torque.
-        period: the time between two samples [s] that the controller counts on, if any; ``rollout`` compares it with
-            ``sample_every * dt``.
-    """
-
-    init: Callable[[State, Any], Any]
-    update: Callable[[Array, State, Any, Any, Any], tuple[Any, Any]]
-    period: ArrayLike | None = None
+from jaxquat.simulation.controller import Controller
 
 
 class Problem(NamedTuple):

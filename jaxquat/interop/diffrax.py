@@ -31,7 +31,9 @@ except ImportError as error:
 from jaxquat._checks import exactly, instance, positive, takes
 from jaxquat._linear import dot, root
 from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.mechanics import State, Torque, derivative
+from jaxquat.dynamics.contract import Torque
+from jaxquat.dynamics.motion import derivative
+from jaxquat.dynamics.state import State
 from jaxquat.rotations import so3
 from jaxquat.rotations.quaternion import correct_norm, exp, log, multiply, relative
 from jaxquat.schemes.munthe_kaas import moved, stages

@@ -18,7 +18,7 @@ from jaxquat._checks import exactly, instance, place, positive, positive_integer
 from jaxquat.dynamics.body import Body
 from jaxquat.plot.panels import BEHIND, COLOURS, DASHES, FRONT, frame, one_path, spatial, towards
 from jaxquat.rotations import quaternion
-from jaxquat.simulation.trajectory import Path
+from jaxquat.simulation.path import Path
 
 _CORNERS = 0.5 * np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)])
 _FACES = np.array(

@@ -11,12 +11,11 @@ from jax.typing import ArrayLike
 from matplotlib.axes import Axes
 
 from jaxquat._checks import finite, fraction, instance, numbers, trailing, unit_quaternion
-from jaxquat.dynamics import mechanics
-from jaxquat.dynamics.mechanics import Torque
+from jaxquat.dynamics.contract import Torque, commanded, evaluate
 from jaxquat.learning.fit import Fit
 from jaxquat.plot.panels import COLOURS, DASHES, MARKERS, flat, one_path
 from jaxquat.rotations import quaternion
-from jaxquat.simulation.trajectory import Path
+from jaxquat.simulation.path import Path
 
 
 def attitude_error(path: Path, target: ArrayLike, *, ax: Axes | None = None) -> Axes:
@@ -49,9 +48,7 @@ def torque(path: Path, torque: Torque, params: Any = None, *, ax: Axes | None = 
     held = [path.command] if jax.tree.leaves(path.command) else []
 
     def at_row(t: Any, state: Any, *held: Any) -> Any:
-        return mechanics.evaluate(
-            mechanics.commanded(torque, *held) if held else torque, t, state, params
-        )[0]
+        return evaluate(commanded(torque, *held) if held else torque, t, state, params)[0]
 
     return _components(
         ax, path.t, jax.jit(jax.vmap(at_row))(path.t, path.state, *held), r"\tau", "torque [N m]"

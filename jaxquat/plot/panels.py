@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 from mpl_toolkits.mplot3d import Axes3D
 
 from jaxquat._checks import instance
-from jaxquat.simulation.trajectory import Path, check_rows
+from jaxquat.simulation.path import Path, check_rows
 
 COLOURS = ("#14306e", "#c9472b", "#e8a91c", "#2f9c8c", "#6a3d8f", "#6f6f6f")
 """The first three, of the axes x, y and z, are far apart in grey too; all six go with other dashes or markers."""

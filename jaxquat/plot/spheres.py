@@ -12,7 +12,7 @@ from jaxquat._checks import fraction, instance, numbers, positive_integer
 from jaxquat.dynamics.body import Body
 from jaxquat.plot.panels import BEHIND, COLOURS, DASHES, FRONT, frame, one_path, spatial, towards
 from jaxquat.rotations import quaternion
-from jaxquat.simulation.trajectory import Path
+from jaxquat.simulation.path import Path
 
 
 def body_axes(path: Path, *, frames: int = 5, ax: Axes3D | None = None) -> Axes3D:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from jaxquat.dynamics.mechanics import Step
+from jaxquat.dynamics.contract import Step
 from jaxquat.schemes import composition, hoffmann, tableaus
 from jaxquat.schemes.commutator_free import cf4
 from jaxquat.schemes.composition import compose

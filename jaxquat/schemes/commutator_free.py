@@ -9,7 +9,9 @@ from jax import Array, lax
 from jax.typing import ArrayLike
 
 from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.mechanics import State, Torque, check_step, derivative
+from jaxquat.dynamics.contract import Torque, check_step
+from jaxquat.dynamics.motion import derivative
+from jaxquat.dynamics.state import State
 from jaxquat.rotations.quaternion import correct_norm, exp, expm1, multiply
 from jaxquat.schemes.tableaus import RK4, combine
 

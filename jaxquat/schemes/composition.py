@@ -16,7 +16,8 @@ from jax.typing import ArrayLike
 
 from jaxquat._checks import numbers, takes
 from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.mechanics import State, Step, Torque, check_step
+from jaxquat.dynamics.contract import Step, Torque, check_step
+from jaxquat.dynamics.state import State
 
 _S = 1 / (4 - 4 ** (1 / 3))
 SUZUKI4 = (_S, _S, 1 - 4 * _S, _S, _S)

@@ -18,14 +18,9 @@ from jax.typing import ArrayLike
 from jaxquat._checks import exactly
 from jaxquat._linear import dot, inverse_inertia, matmul, matvec, transpose
 from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.mechanics import (
-    State,
-    Torque,
-    angular_acceleration,
-    check_step,
-    derivative,
-    evaluate,
-)
+from jaxquat.dynamics.contract import Torque, check_step, evaluate
+from jaxquat.dynamics.motion import angular_acceleration, derivative
+from jaxquat.dynamics.state import State
 from jaxquat.rotations.quaternion import from_hoffmann, hoffmann_v, to_hoffmann
 
 

@@ -16,15 +16,15 @@ from jax.typing import ArrayLike
 
 from jaxquat._linear import cross, inverse, inverse_inertia, matvec, square, unit_of
 from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.mechanics import (
-    State,
+from jaxquat.dynamics.contract import (
     Torque,
-    angular_acceleration,
     check_step,
     evaluate,
     evaluate_at_attitude,
     without_aux,
 )
+from jaxquat.dynamics.motion import angular_acceleration
+from jaxquat.dynamics.state import State
 from jaxquat.rotations.quaternion import correct_norm, exp, expm1, multiply
 
 NEWTON = 6  # evaluations of the residual

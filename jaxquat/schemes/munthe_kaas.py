@@ -16,7 +16,9 @@ from jax.typing import ArrayLike
 
 from jaxquat._checks import instance
 from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.mechanics import State, Step, Torque, check_step, derivative
+from jaxquat.dynamics.contract import Step, Torque, check_step
+from jaxquat.dynamics.motion import derivative
+from jaxquat.dynamics.state import State
 from jaxquat.rotations import so3
 from jaxquat.rotations.quaternion import correct_norm, exp, expm1, multiply
 from jaxquat.schemes.tableaus import Tableau, combine

@@ -9,14 +9,9 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.mechanics import (
-    State,
-    Torque,
-    angular_acceleration,
-    check_step,
-    derivative,
-    evaluate_at_attitude,
-)
+from jaxquat.dynamics.contract import Torque, check_step, evaluate_at_attitude
+from jaxquat.dynamics.motion import angular_acceleration, derivative
+from jaxquat.dynamics.state import State
 from jaxquat.rotations.quaternion import correct_norm, exp, expm1, multiply, rotate
 
 

@@ -16,7 +16,9 @@ from jax.typing import ArrayLike
 
 from jaxquat._linear import dot, inverse_inertia, matvec
 from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.mechanics import State, Torque, check_step, derivative, evaluate
+from jaxquat.dynamics.contract import Torque, check_step, evaluate
+from jaxquat.dynamics.motion import derivative
+from jaxquat.dynamics.state import State
 from jaxquat.rotations.quaternion import conjugate, multiply, normalize
 from jaxquat.schemes.tableaus import RK4, combine
 

@@ -24,14 +24,8 @@ from jaxquat import _series as series
 from jaxquat._checks import finite, instance, is_concrete, one_shape, takes
 from jaxquat._linear import inverse_inertia, matmul, matvec
 from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.mechanics import (
-    State,
-    Step,
-    Torque,
-    check_step,
-    evaluate_at_attitude,
-    without_aux,
-)
+from jaxquat.dynamics.contract import Step, Torque, check_step, evaluate_at_attitude, without_aux
+from jaxquat.dynamics.state import State
 from jaxquat.rotations.quaternion import (
     conjugate,
     correct_norm,

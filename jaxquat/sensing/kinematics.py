@@ -31,7 +31,7 @@ from jaxquat._checks import (
 )
 from jaxquat._linear import cross, dot
 from jaxquat.rotations.quaternion import correct_norm, expm1, multiply
-from jaxquat.simulation.trajectory import Grid
+from jaxquat.simulation.grid import Grid
 
 __all__ = [
     "integrate",

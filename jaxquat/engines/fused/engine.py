@@ -16,7 +16,7 @@ from jax.custom_derivatives import SymbolicZero
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from jaxquat.dynamics.mechanics import State
+from jaxquat.dynamics.state import State
 from jaxquat.engines.checkpointing import scan
 from jaxquat.engines.fused import cpu, loading
 from jaxquat.engines.fused.invariants import hoist, shared

@@ -6,12 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.mechanics import State, Step, Torque
+from jaxquat.dynamics.contract import Step, Torque
+from jaxquat.dynamics.state import State
 from jaxquat.engines.fused import engine
 from jaxquat.engines.fused.program import Program
 from jaxquat.engines.fused.scalarize import NotScalarError
-from jaxquat.engines.scan import Controller
-from jaxquat.simulation.posing import Grid, posed
+from jaxquat.simulation.controller import Controller
+from jaxquat.simulation.grid import Grid
+from jaxquat.simulation.simulation import posed
 
 COSTS = {
     "div": 8, "sqrt": 10, "rem": 40, "sin": 25, "cos": 25, "exp": 20, "expm1": 20, "log": 25, "log1p": 35, "tanh": 30, "atan2": 40,

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
-from jax.typing import ArrayLike, DTypeLike
+from jax.typing import ArrayLike
 
 from jaxquat._checks import (
     arrays,
     divisor,
     exactly,
-    floating,
-    floating_dtype,
     instance,
     is_concrete,
     one_of,
@@ -27,49 +22,12 @@ from jaxquat._checks import (
     takes,
 )
 from jaxquat.dynamics.body import Body, check_body
-from jaxquat.dynamics.mechanics import State, Step, Torque, check_state
-from jaxquat.engines.scan import Controller, Problem
+from jaxquat.dynamics.contract import Step, Torque
+from jaxquat.dynamics.state import State, check_state
+from jaxquat.engines.scan import Problem
 from jaxquat.schemes import SCHEMES, Scheme
-
-
-@partial(jax.tree_util.register_dataclass, data_fields=["t0", "dt"], meta_fields=["steps"])
-@dataclass(frozen=True)
-class Grid:
-    """``steps`` equal steps ``dt`` from ``t0``. Made by ``jq.grid``; a pytree, ``steps`` static.
-
-    Attributes:
-        t0: the time of the start [s], ().
-        dt: the step [s], ().
-        steps: their number, an int.
-    """
-
-    t0: ArrayLike
-    dt: ArrayLike
-    steps: int
-
-    def times(self, dtype: DTypeLike | None = None) -> Array:
-        """All times ``t0 + k dt`` [s] from the index, (steps + 1,); in the dtype of ``dt``, or the default one, unless given."""
-        if floating_dtype("dtype", dtype) is None:
-            dtype = jax.dtypes.canonicalize_dtype(getattr(self.dt, "dtype", float))
-        t0, dt = jnp.asarray(self.t0, dtype), jnp.asarray(self.dt, dtype)
-        return t0 + jnp.arange(self.steps + 1).astype(dtype) * dt
-
-
-def grid(t0: ArrayLike, dt: ArrayLike, steps: int) -> Grid:
-    """A grid of ``steps >= 1`` steps ``dt > 0`` [s] from ``t0`` [s].
-
-    Both are scalars, differentiable, and cast to the dtype of the state by ``rollout``. ValueError or TypeError for bad values.
-    """
-    steps = positive_integer("steps", steps)
-    for name, value in (("t0", t0), ("dt", dt)):
-        shape = jnp.shape(floating(name, value))
-        if shape != ():
-            raise ValueError(f"{name}: wanted a scalar, got shape {shape}")
-        if is_concrete(value) and not math.isfinite(float(np.asarray(value))):
-            raise ValueError(f"{name}: wanted a finite number, got {value}")
-    if is_concrete(dt) and not float(np.asarray(dt)) > 0:
-        raise ValueError(f"dt: wanted a positive step, got {dt}")
-    return Grid(t0, dt, steps)
+from jaxquat.simulation.controller import Controller
+from jaxquat.simulation.grid import Grid
 
 
 class Posed(NamedTuple):

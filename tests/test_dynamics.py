@@ -19,7 +19,7 @@ STATE = jq.State(
 def test_angular_acceleration_balances_the_momentum():
     """In world axes L' = tau: R (I omega' + omega × I omega) = R tau."""
     tau = jnp.array([0.3, -0.2, 0.9])
-    omega_dot = jq.mechanics.angular_acceleration(BODY, STATE.omega, tau)
+    omega_dot = jq.dynamics.angular_acceleration(BODY, STATE.omega, tau)
     balance = BODY.inertia @ omega_dot + jnp.cross(STATE.omega, BODY.inertia @ STATE.omega)
     np.testing.assert_allclose(balance, tau, atol=1e-15)
 
@@ -32,8 +32,8 @@ def test_energy_and_momentum_of_a_spin_about_a_principal_axis():
         jq.quaternion.exp(jnp.array([np.pi / 2, 0.0, 0.0])), jnp.array([2.0, 0.0, 0.0])
     )
     # body x is the second principal axis (moment 0.8) and stays world x under a turn about x
-    np.testing.assert_allclose(jq.mechanics.energy(body, state), 0.5 * 0.8 * 4.0, rtol=1e-15)
-    np.testing.assert_allclose(jq.mechanics.momentum(body, state), [1.6, 0.0, 0.0], atol=1e-15)
+    np.testing.assert_allclose(jq.dynamics.energy(body, state), 0.5 * 0.8 * 4.0, rtol=1e-15)
+    np.testing.assert_allclose(jq.dynamics.momentum(body, state), [1.6, 0.0, 0.0], atol=1e-15)
 
 
 def test_free_motion_keeps_energy_and_momentum():
@@ -44,8 +44,8 @@ def test_free_motion_keeps_energy_and_momentum():
             jq.rkmk6, BODY, jq.torques.zero, start, jq.grid(0.0, 0.01, 1000), save_every=10
         )
     )()
-    energy = jax.vmap(lambda s: jq.mechanics.energy(BODY, s))(path.state)
-    momentum = jax.vmap(lambda s: jq.mechanics.momentum(BODY, s))(path.state)
+    energy = jax.vmap(lambda s: jq.dynamics.energy(BODY, s))(path.state)
+    momentum = jax.vmap(lambda s: jq.dynamics.momentum(BODY, s))(path.state)
     assert np.abs(energy / energy[0] - 1).max() < 1e-12
     assert np.ptp(momentum, axis=0).max() < 1e-12
 
@@ -54,21 +54,19 @@ def test_free_motion_keeps_energy_and_momentum():
 def test_retract_and_local_invert_each_other(dtype):
     state = jax.tree.map(lambda x: x.astype(dtype), STATE)
     delta = jnp.array([0.5, -1.2, 0.8, 0.1, 0.2, -0.3, 1.0, -2.0, 0.5], dtype)
-    other = jq.mechanics.retract(state, delta)
+    other = jq.dynamics.retract(state, delta)
     assert jax.tree.structure(other) == jax.tree.structure(state)
     assert all(leaf.dtype == dtype for leaf in jax.tree.leaves(other))
-    np.testing.assert_allclose(
-        jq.mechanics.local(state, other), delta, atol=8 * np.finfo(dtype).eps
-    )
+    np.testing.assert_allclose(jq.dynamics.local(state, other), delta, atol=8 * np.finfo(dtype).eps)
     plain = jq.State(state.q, state.omega)
-    assert np.abs(jq.mechanics.local(plain, plain)).max() < np.finfo(dtype).eps
-    assert jq.mechanics.retract(plain, jnp.zeros(6, dtype)).aux == ()
+    assert np.abs(jq.dynamics.local(plain, plain)).max() < np.finfo(dtype).eps
+    assert jq.dynamics.retract(plain, jnp.zeros(6, dtype)).aux == ()
 
 
 def test_local_ignores_the_sign_of_the_quaternion():
-    other = jq.mechanics.retract(STATE, jnp.arange(9.0) / 10)
+    other = jq.dynamics.retract(STATE, jnp.arange(9.0) / 10)
     np.testing.assert_allclose(
-        jq.mechanics.local(STATE, other._replace(q=-other.q)), jnp.arange(9.0) / 10, atol=1e-15
+        jq.dynamics.local(STATE, other._replace(q=-other.q)), jnp.arange(9.0) / 10, atol=1e-15
     )
 
 
@@ -83,21 +81,20 @@ def test_linearize_against_differences():
 
     u = {"feed": jnp.array(0.4), "force": jnp.array([0.3, -0.1, 0.2])}
     step = jax.jit(lambda s, u: jq.rkmk4(BODY, torque, 0.2, s, 0.1, u))
-    a, b = jax.jit(lambda: jq.mechanics.linearize(jq.rkmk4, BODY, torque, 0.2, STATE, 0.1, u))()
+    a, b = jax.jit(lambda: jq.dynamics.linearize(jq.rkmk4, BODY, torque, 0.2, STATE, 0.1, u))()
     assert a.shape == (9, 9)
     assert b.shape == (9, 4)
     base, h = step(STATE, u), 1e-5
     for k in range(9):
         delta = h * jnp.eye(9)[k]
         ends = [
-            jq.mechanics.local(base, step(jq.mechanics.retract(STATE, s * delta), u))
-            for s in (1, -1)
+            jq.dynamics.local(base, step(jq.dynamics.retract(STATE, s * delta), u)) for s in (1, -1)
         ]
         np.testing.assert_allclose(a[:, k], (ends[0] - ends[1]) / (2 * h), atol=1e-9)
     flat, unravel = jax.flatten_util.ravel_pytree(u)
     for k in range(4):
         ends = [
-            jq.mechanics.local(base, step(STATE, unravel(flat + s * h * jnp.eye(4)[k])))
+            jq.dynamics.local(base, step(STATE, unravel(flat + s * h * jnp.eye(4)[k])))
             for s in (1, -1)
         ]
         np.testing.assert_allclose(b[:, k], (ends[0] - ends[1]) / (2 * h), atol=1e-9)
@@ -107,7 +104,7 @@ def test_linearize_at_rest_is_the_double_integrator():
     """At rest: angle' = rate, rate' = I^-1 u, so A = [[1, h], [0, 1]] and B = [h^2/2; h] I^-1."""
     body = problems.reference_body()
     rest = jq.State(jnp.asarray(problems.TILTED), jnp.zeros(3))
-    a, b = jq.mechanics.linearize(jq.rkmk4, body, lambda t, s, u: u, 0.0, rest, 0.1, jnp.zeros(3))
+    a, b = jq.dynamics.linearize(jq.rkmk4, body, lambda t, s, u: u, 0.0, rest, 0.1, jnp.zeros(3))
     eye, zero = np.eye(3), np.zeros((3, 3))
     np.testing.assert_allclose(a, np.block([[eye, 0.1 * eye], [zero, eye]]), atol=1e-15)
     np.testing.assert_allclose(
@@ -118,7 +115,7 @@ def test_linearize_at_rest_is_the_double_integrator():
 def test_a_step_without_parameters_is_linearised():
     """Of a resting body under no torque: delta' = A delta with the attitude moved by dt omega; B has no columns."""
     rest = jq.State(STATE.q, jnp.zeros(3))
-    a, b = jq.mechanics.linearize(jq.rkmk4, BODY, jq.torques.zero, 0.0, rest, 0.1, None)
+    a, b = jq.dynamics.linearize(jq.rkmk4, BODY, jq.torques.zero, 0.0, rest, 0.1, None)
     np.testing.assert_allclose(
         a, np.block([[np.eye(3), 0.1 * np.eye(3)], [np.zeros((3, 3)), np.eye(3)]]), atol=1e-14
     )
@@ -127,7 +124,7 @@ def test_a_step_without_parameters_is_linearised():
 
 def test_energies_and_momenta_of_many_states_at_once():
     rows = jq.State(jnp.stack([STATE.q] * 4), jnp.arange(12.0).reshape(4, 3))
-    for quantity in (jq.mechanics.energy, jq.mechanics.momentum):
+    for quantity in (jq.dynamics.energy, jq.dynamics.momentum):
         with jax.numpy_rank_promotion("allow"):
             got = quantity(BODY, rows)
         np.testing.assert_allclose(

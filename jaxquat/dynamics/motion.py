@@ -1,0 +1,81 @@
+"""The motion of one rigid body: Euler's equation, energy, momentum, and a step made linear.
+
+``q' = 1/2 q (0, omega)`` and ``I omega' = tau - omega × (I omega)``, all in body axes; conventions in
+``jaxquat.quaternion``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.flatten_util import ravel_pytree
+from jax.typing import ArrayLike
+
+from jaxquat._checks import arrays, instance, takes, trailing
+from jaxquat._linear import cross, dot, inverse_inertia, matvec
+from jaxquat.dynamics.body import Body
+from jaxquat.dynamics.contract import Step, Torque, check_step, evaluate
+from jaxquat.dynamics.state import State, broadcastable, local, one_body, retract
+from jaxquat.rotations import quaternion
+
+
+def angular_acceleration(body: Body, omega: Array, tau: Array) -> Array:
+    """Euler's equation: ``omega' = I^-1 (tau - omega × (I omega))``. (3,) [rad/s], (3,) [N m] -> (3,) [rad/s^2].
+
+    In body axes, all of one dtype.
+    """
+    instance("body", body, Body, "a jq.Body")
+    omega, tau, inertia = trailing("omega", omega, (3,)), trailing("tau", tau, (3,)), body.inertia
+    return matvec(inverse_inertia(inertia), tau - cross(omega, matvec(inertia, omega)))
+
+
+def energy(body: Body, state: State) -> Array:
+    """Kinetic energy of the rotation ``1/2 omega . I omega`` [J]. -> ()."""
+    instance("body", body, Body, "a jq.Body")
+    state = broadcastable("state", state)
+    return 0.5 * dot(state.omega, matvec(body.inertia, state.omega))
+
+
+def momentum(body: Body, state: State) -> Array:
+    """Angular momentum of the body in WORLD axes [N m s]. -> (3,)."""
+    instance("body", body, Body, "a jq.Body")
+    state = broadcastable("state", state)
+    return quaternion.rotate(state.q, matvec(body.inertia, state.omega))
+
+
+def derivative(
+    body: Body, torque: Torque, t: ArrayLike, state: State, params: Any
+) -> tuple[Array, Any]:
+    """(omega', aux') of one body at time t [s], by Euler's equation and the torque: (3,) [rad/s^2], and a pytree like aux, per s.
+
+    ValueError or TypeError, with its name, for a torque of another shape or dtype than the state has.
+    """
+    t, state, _ = check_step(body, t, state, 0.0)
+    tau, rates = evaluate(torque, t, state, params)
+    return angular_acceleration(body, state.omega, tau), rates
+
+
+def linearize(
+    step: Step, body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
+) -> tuple[Array, Array]:
+    """One step about ``state`` in error coordinates: ``local(next, step(...)) = A delta + B d params`` to first order.
+
+    A is (n, n), B (n, m): n = 6 + size of aux, m the number of parameters, in the order of ``ravel_pytree(params)``. For an LQR let
+    the parameters be the commanded torque: ``torque = lambda t, state, u: u``.
+    """
+    takes("step", step, "body, torque, t, state, dt, params")
+    state = one_body("state", state)
+    flat, unravel = ravel_pytree(arrays("params", params))
+    if not flat.size:
+        flat = jnp.zeros(0, state.q.dtype)
+    following = step(body, torque, t, state, dt, params)
+
+    def error(delta: Array, vector: Array) -> Array:
+        return local(following, step(body, torque, t, retract(state, delta), dt, unravel(vector)))
+
+    zero = jnp.zeros(6 + ravel_pytree(state.aux)[0].size, state.q.dtype)
+    a, b = jax.jacfwd(error, argnums=(0, 1))(zero, flat)
+    return a, b
