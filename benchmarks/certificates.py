@@ -101,7 +101,7 @@ def errors_of(name):
         ):
             found.append("-")
             continue
-        end = problems.marcher(jq.SCHEMES[name].step, torque)(
+        end = problems.marcher(jq.SCHEMES[name], torque)(
             body_of(name), start(name, q0), 0.0, 10.0, 200
         )
         found.append(f"{float(jq.quaternion.distance(end.q, jnp.asarray(q))):.1e}")
@@ -110,7 +110,7 @@ def errors_of(name):
 
 def marched(name, torque, q0, cast=lambda tree: tree):
     """Every hundredth state of 1e5 steps of .05, in float64 or what it is cast to."""
-    step, body, begin = jq.SCHEMES[name].step, cast(body_of(name)), cast(start(name, q0))
+    step, body, begin = jq.SCHEMES[name], cast(body_of(name)), cast(start(name, q0))
     rolled = lambda: (
         jq.rollout(step, body, torque, begin, jq.grid(0.0, 0.05, 100_000), save_every=100).state
     )
@@ -158,7 +158,7 @@ def rounding(name):
     cells, counts = [], (10_000, 100_000, 1_000_000)
     for dtype in (jnp.float32, jnp.float64):
         bodies = problems.FreeBodies(dtype, "given", symmetric=name == "symmetric_top_bm4")
-        for errors in bodies.drifts(jq.SCHEMES[name].step, counts, "fused").T:
+        for errors in bodies.drifts(jq.SCHEMES[name], counts, "fused").T:
             cells.append(", ".join(f"{x:.1e}" for x in errors))
             cells.append(f"{-problems.slope(np.array(counts), errors):.2f}")
     return cells
@@ -166,7 +166,7 @@ def rounding(name):
 
 def reversibility(name):
     """Error after 2000 steps of .01 forth and back, HEAVY."""
-    step, body, begin = jq.SCHEMES[name].step, body_of(name), start(name)
+    step, body, begin = jq.SCHEMES[name], body_of(name), start(name)
 
     @jax.jit
     def run():
@@ -193,7 +193,7 @@ def gradient(name):
     def loss(pull):
         torque = lambda t, state, p: jq.quaternion.rotate_inverse(state.q, p)  # noqa: E731
         path = jq.rollout(
-            jq.SCHEMES[name].step,
+            jq.SCHEMES[name],
             body_of(name),
             torque,
             start(name),
@@ -214,7 +214,7 @@ def gradient(name):
 
 def microseconds(name, bodies):
     """A step of HEAVY in a rollout of 500, float32 as users run it, the best of five."""
-    step = jq.SCHEMES[name].step
+    step = jq.SCHEMES[name]
     body, begin = narrow((body_of(name), start(name)))
     begins = jax.tree.map(lambda x: jnp.broadcast_to(x, (bodies, *x.shape)), begin)
     one = lambda s, b: (
@@ -329,7 +329,7 @@ def comparison():
     ]
     names = ("rkmk4", "formulation1", "formulation2")
     for title, (body, torque, begin, end, wanted) in cases().items():
-        marches = {name: problems.marcher(jq.SCHEMES[name].step, torque) for name in names}
+        marches = {name: problems.marcher(jq.SCHEMES[name], torque) for name in names}
         for h in {"fast heavy top": (0.01, 0.005), "coning": (0.05, 0.1, 0.3)}.get(
             title, (0.05, 0.1, 0.2, 0.4)
         ):
@@ -366,7 +366,7 @@ def plot():
         "symmetric_top_suzuki4",
         "symmetric_top_bm4",
     ]
-    methods = {name: (jq.SCHEMES[name].step, jq.SCHEMES[name].evaluations) for name in chosen} | {
+    methods = {name: (jq.SCHEMES[name], jq.SCHEMES[name].evaluations) for name in chosen} | {
         "averaged-rate RK4": (averaged_rk4, 4)
     }
     labels = {"formulation2": "ambient RK4 + normalise (formulation2)"}

@@ -51,7 +51,7 @@ def correctness(steps):
         with jax.enable_x64(dtype == "float64"):
             starts, gains = starts_of(1000, dtype), jnp.asarray([6.0, 4.0], dtype)
             for name in ("rkmk4", "zhao", "rkmk6", "formulation1"):
-                step, body = jq.SCHEMES[name].step, jq.Body(jnp.asarray(peers.INERTIA, dtype))
+                step, body = jq.SCHEMES[name], jq.Body(jnp.asarray(peers.INERTIA, dtype))
 
                 def run(start, gains, engine, step=step, body=body):
                     path = jq.rollout(

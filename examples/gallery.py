@@ -136,7 +136,7 @@ def main():
     right[1].set(yscale="log", ylim=(1e-2, 200), title="200 flights that the fit never saw")
     plot.fit_history(fit, ax=left[2]).set(ylim=(None, 0.65))
     names = ("zhao", "rkmk4", "rkmk6", "symmetric_top", "symmetric_top_suzuki4")
-    runs = {name: precision(jq.SCHEMES[name].step, jq.SCHEMES[name].evaluations) for name in names}
+    runs = {name: precision(jq.SCHEMES[name], jq.SCHEMES[name].evaluations) for name in names}
     plot.work_precision(runs, "torque evaluations", ax=right[2]).set(
         title="8 s of flips", ylim=(1e-17, 1)
     )

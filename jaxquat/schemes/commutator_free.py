@@ -13,9 +13,13 @@ from jaxquat.dynamics.contract import Torque, check_step
 from jaxquat.dynamics.motion import derivative
 from jaxquat.dynamics.state import State
 from jaxquat.rotations.quaternion import correct_norm, exp, expm1, multiply
+from jaxquat.schemes.scheme import scheme
 from jaxquat.schemes.tableaus import RK4, combine
 
 
+@scheme(
+    order=4, evaluations=4, aux=True, source="commutator-free; Celledoni, Marthinsen and Owren 2003"
+)
 def cf4(
     body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
 ) -> State:

@@ -22,8 +22,10 @@ from jaxquat.dynamics.contract import Torque, check_step, evaluate
 from jaxquat.dynamics.motion import angular_acceleration, derivative
 from jaxquat.dynamics.state import State
 from jaxquat.rotations.quaternion import from_hoffmann, hoffmann_v, to_hoffmann
+from jaxquat.schemes.scheme import scheme
 
 
+@scheme(order=1, evaluations=1, conserves=(), aux=True, source="Hoffmann 1978, as published")
 def half_quat(
     body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
 ) -> State:
@@ -47,6 +49,7 @@ def full_quat_start(q: ArrayLike, omega: ArrayLike) -> State:
     return State(q, omega, 0.5 * matvec(transpose(hoffmann_v(to_hoffmann(q))), _extended(omega)))
 
 
+@scheme(order=0, evaluations=1, conserves=(), source="Hoffmann 1978, as published: inconsistent")
 def full_quat(
     body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
 ) -> State:
@@ -73,6 +76,12 @@ def full_quat(
     return _moved(hoffmann, p + dt * p_dot, dt)
 
 
+@scheme(
+    order=1,
+    evaluations=1,
+    conserves=(),
+    source="Hoffmann 1978 with the right equation",
+)
 def full_quat_corrected(
     body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
 ) -> State:

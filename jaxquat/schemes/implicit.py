@@ -26,11 +26,20 @@ from jaxquat.dynamics.contract import (
 from jaxquat.dynamics.motion import angular_acceleration
 from jaxquat.dynamics.state import State
 from jaxquat.rotations.quaternion import correct_norm, exp, expm1, multiply
+from jaxquat.schemes.scheme import scheme
 
 NEWTON = 6  # evaluations of the residual
 NEW_SLOPES = (0, 2)  # those with a new derivative, the others keep the last
 
 
+@scheme(
+    order=2,
+    evaluations=2,
+    torques="attitude",
+    conserves=("norm", "momentum"),
+    reversible=True,
+    source="Moser and Veselov 1991; variational, implicit",
+)
 def lgvi(
     body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
 ) -> State:
@@ -61,6 +70,13 @@ def lgvi(
     return State(q, omega + _quotient(inertia, change), state.aux)
 
 
+@scheme(
+    order=2,
+    evaluations=1 + NEWTON,
+    conserves=("norm", "energy"),
+    reversible=True,
+    source="implicit midpoint rule",
+)
 def lie_midpoint(
     body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
 ) -> State:
@@ -89,6 +105,14 @@ def lie_midpoint(
     return State(q, omega + change, state.aux)
 
 
+@scheme(
+    order=2,
+    evaluations=1 + NEWTON,
+    torques="attitude",
+    conserves=("norm", "momentum", "energy"),
+    reversible=True,
+    source="Simo and Wong 1991; energy and momentum, implicit",
+)
 def simo_wong(
     body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
 ) -> State:

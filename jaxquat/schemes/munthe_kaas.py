@@ -8,6 +8,7 @@ to omega).
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -16,31 +17,57 @@ from jax.typing import ArrayLike
 
 from jaxquat._checks import instance
 from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.contract import Step, Torque, check_step
+from jaxquat.dynamics.contract import Torque, check_step
 from jaxquat.dynamics.motion import derivative
 from jaxquat.dynamics.state import State
 from jaxquat.rotations import so3
 from jaxquat.rotations.quaternion import correct_norm, exp, expm1, multiply
+from jaxquat.schemes.scheme import Scheme
 from jaxquat.schemes.tableaus import Tableau, combine
 
 
-def rkmk(tableau: Tableau) -> Step:
-    """The step of ``tableau`` on the rotation group: ``q = q0 exp(u)``, ``u' = dexpinv(u, omega)`` in closed form.
+def rkmk(tableau: Tableau) -> Scheme:
+    """The scheme of ``tableau`` on the rotation group: ``q = q0 exp(u)``, ``u' = dexpinv(u, omega)``.
 
-    The order is the tableau's, for torques of time, attitude and rate. Aux states are integrated by the tableau itself.
+    Its order is the tableau's, for torques of time, attitude and rate; dexpinv is in closed form.
+    Aux states are integrated by the tableau itself. ::
+
+        heun = jq.rkmk(jq.schemes.tableaus.HEUN)
     """
     instance("tableau", tableau, Tableau, "a Tableau")
+    return Scheme(
+        MuntheKaas(tableau),
+        name=f"rkmk(tableau of order {tableau.order})",
+        order=tableau.order,
+        evaluations=len(tableau.b),
+        conserves=("norm",),
+        source="Munthe-Kaas 1998, 1999",
+    )
 
-    def step(
-        body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
+
+@dataclass(frozen=True)
+class MuntheKaas:
+    """The step of ``rkmk``."""
+
+    tableau: Tableau
+
+    def __call__(
+        self,
+        body: Body,
+        torque: Torque,
+        t: ArrayLike,
+        state: State,
+        dt: ArrayLike,
+        params: Any,
     ) -> State:
+        """Take one step."""
         t, state, dt = check_step(body, t, state, dt)
-        slopes = stages(
-            tableau, lambda t, stage: derivative(body, torque, t, stage, params), t, state, dt
-        )
-        return moved(state, combine(tableau.b, slopes, dt))
 
-    return step
+        def rates(t: Array, stage: State) -> tuple[Array, Any]:
+            return derivative(body, torque, t, stage, params)
+
+        slopes = stages(self.tableau, rates, t, state, dt)
+        return moved(state, combine(self.tableau.b, slopes, dt))
 
 
 def stages(

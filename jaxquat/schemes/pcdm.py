@@ -13,8 +13,10 @@ from jaxquat.dynamics.contract import Torque, check_step, evaluate_at_attitude
 from jaxquat.dynamics.motion import angular_acceleration, derivative
 from jaxquat.dynamics.state import State
 from jaxquat.rotations.quaternion import correct_norm, exp, expm1, multiply, rotate
+from jaxquat.schemes.scheme import scheme
 
 
+@scheme(order=2, evaluations=2, aux=True, source="Zhao and van Wachem 2013, misprints mended")
 def zhao(
     body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
 ) -> State:
@@ -46,6 +48,7 @@ def zhao(
     )
 
 
+@scheme(order=2, evaluations=1, torques="attitude", source="zhao with one torque")
 def pcdm1(
     body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
 ) -> State:

@@ -20,9 +20,11 @@ from jaxquat.dynamics.contract import Torque, check_step, evaluate
 from jaxquat.dynamics.motion import derivative
 from jaxquat.dynamics.state import State
 from jaxquat.rotations.quaternion import conjugate, multiply, normalize
+from jaxquat.schemes.scheme import scheme
 from jaxquat.schemes.tableaus import RK4, combine
 
 
+@scheme(order=4, evaluations=4, aux=True, source="Terze, Mueller and Zlatar 2016 (C.1) to (C.8)")
 def formulation1(
     body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
 ) -> State:
@@ -51,6 +53,7 @@ def formulation1(
     return State(q, 2.0 * multiply(conjugate(q), q_dot)[1:], aux)
 
 
+@scheme(order=4, evaluations=4, aux=True, source="Terze, Mueller and Zlatar 2016 (C.9) to (C.11)")
 def formulation2(
     body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
 ) -> State:
