@@ -1,7 +1,8 @@
 """Differentiable integrators for rigid-body rotation with unit quaternions, in JAX.
 
-An integrator step is a pure function, ``step(body, torque, t, state, dt, params) -> state``; ``rollout`` scans it into a
-trajectory; ``jit``, ``vmap`` and ``grad`` go through the whole of it. Conventions: ``help(jaxquat.quaternion)``.
+A scheme is its own step, ``scheme(body, torque, t, state, dt, params) -> state``, a pure function;
+``rollout`` makes a trajectory of it; ``jit``, ``vmap`` and ``grad`` go through the whole.
+Conventions: ``help(jaxquat.quaternion)``.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_ON_DEMAND})
+    return sorted([*__all__, *_ON_DEMAND, "__version__"])
 
 
 __all__ = [

@@ -15,6 +15,7 @@ from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Step, Torque
 from jaxquat.dynamics.state import State
 from jaxquat.engines import reversible, scan
+from jaxquat.engines.fused import engine as fused
 from jaxquat.schemes.scheme import Scheme
 from jaxquat.simulation.controller import Controller
 from jaxquat.simulation.grid import Grid
@@ -106,26 +107,18 @@ def rollout(
     elif engine == "scan" or check:
         path = scan.run(given)
     else:
-        path = _fused(given) if engine == "fused" else _fused_if_possible(given)
+        path = fused.run(given) if engine == "fused" else _fused_if_possible(given)
     if check:
         _report_path(path)
     return path
 
 
-def _fused(given: Simulation) -> Path:
-    from jaxquat.engines.fused import engine
-
-    return engine.run(given)
-
-
 def _fused_if_possible(given: Simulation) -> Path:
-    from jaxquat.engines.fused import engine
-
-    if not engine.missing():
+    if not fused.missing():
         try:
-            return engine.run(given, scan_back=True)
-        except Exception:
-            pass
+            return fused.run(given, scan_back=True)
+        except Exception:  # whatever it is, the scan does it, or says what is wrong
+            return scan.run(given)
     return scan.run(given)
 
 

@@ -125,7 +125,10 @@ def _states(simulation: Simulation) -> State:
 
 
 def _step(simulation: Simulation) -> tuple[Callable[..., State], _Inputs]:
-    """``step(inputs, k, state, sense)`` and its inputs. Sense 1 takes step k, sense -1 undoes it."""
+    """Return ``step(inputs, k, state, sense)`` and its inputs.
+
+    Sense 1 takes step k, sense -1 undoes it.
+    """
     scheme, torque = simulation.scheme, simulation.torque
     t0, dt = simulation.t0, simulation.dt
 

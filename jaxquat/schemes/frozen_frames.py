@@ -1,7 +1,7 @@
-"""Crouch-Grossman: Runge-Kutta stages whose attitudes are products of exponentials, one for each earlier rate.
+"""Crouch-Grossman methods: the attitude of a stage is a product of exponentials.
 
-P. E. Crouch and R. Grossman, J. Nonlinear Sci. 3, 1993, 1-33; coefficients of order 4: B. Owren and A. Marthinsen, BIT 39, 1999,
-116-142.
+There is one factor for each earlier rate. P. E. Crouch and R. Grossman, J. Nonlinear Sci. 3, 1993,
+1-33; coefficients of order 4: B. Owren and A. Marthinsen, BIT 39, 1999, 116-142.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
-"""Splitting of the motion into kicks by the torque and drifts of the free body, for torques of time and attitude.
+"""Splitting of the motion into kicks by the torque and drifts of the free body.
 
-In principal axes with the body momentum m = I omega. A turn by alpha about axis k, ``q -> q exp(alpha
-e_k)`` and ``m -> exp(-alpha e_k) m``, is the exact flow of m_k^2/(2 I_k). A step gathers what its kicks
-and turns change and adds it to the state once. So the rounding of cosines, of I and I^-1 and of the
-axes, whose sign is the same step after step, acts on the change and not on the state.
+For torques of time and attitude, in principal axes with the body momentum m = I omega. A turn by
+alpha about axis k, ``q -> q exp(alpha e_k)`` and ``m -> exp(-alpha e_k) m``, is the exact flow of
+m_k^2/(2 I_k). A step gathers what its kicks and turns change and adds it to the state once. So the
+rounding of cosines, of I and I^-1 and of the axes, whose sign is the same step after step, acts on
+the change and not on the state.
 
-A. Dullweber, B. Leimkuhler and R. McLachlan, J. Chem. Phys. 107, 1997, 5840-5851; T. F. Miller et al.,
-J. Chem. Phys. 116, 2002, 8649-8659; S. Blanes and P. C. Moan, J. Comput. Appl. Math. 142, 2002,
-313-330; on rounding G. Vilmart, J. Comput. Phys. 227, 2008.
+A. Dullweber, B. Leimkuhler and R. McLachlan, J. Chem. Phys. 107, 1997, 5840-5851; T. F. Miller et
+al., J. Chem. Phys. 116, 2002, 8649-8659; S. Blanes and P. C. Moan, J. Comput. Appl. Math. 142,
+2002, 313-330; on rounding G. Vilmart, J. Comput. Phys. 227, 2008.
 """
 
 from __future__ import annotations
@@ -109,9 +110,10 @@ class Splitting:
 
 
 def _turn(m: Array, change: Change, axis: int, angle: Array) -> Change:
-    """A turn of the body about one of its axes; the barriers keep XLA on CPU from computing every turn again for each use.
+    """Turn the body about one of its axes.
 
-    Cosines enter as cos - 1, so that their rounding acts on what the turn adds.
+    Cosines enter as cos - 1, so that their rounding acts on what the turn adds. The barriers keep
+    XLA on CPU from computing every turn again for each use.
     """
     half = 0.5 * angle
     c1, ratio = series.cosm1_sinc(half * half)
@@ -167,7 +169,10 @@ def _with_axis_last(axes: Array, moments: Array) -> Frame:
 
 
 def symmetric(moments: Array, axis: int | None = None) -> Array:
-    """Whether two of the moments (3,) are equal, to 100 units of rounding; with ``axis`` those of the other two axes. -> ()."""
+    """Whether two of the moments (3,) are equal, to 100 units of rounding. -> ().
+
+    With ``axis`` the two are those of the other axes.
+    """
     gaps = jnp.abs(moments - jnp.roll(moments, 1))
     gap = jnp.min(gaps) if axis is None else gaps[axis - 1]
     return gap <= 100 * jnp.finfo(moments.dtype).eps * jnp.max(moments)

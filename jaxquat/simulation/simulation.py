@@ -164,16 +164,17 @@ def simulation(
             wanted = f"leading axis {samples} (steps // sample_every)"
             raise ValueError(f"inputs: wanted {wanted}, got shape {jnp.shape(leaf)}")
     t0, dt = _times(grid, dtype)
-    segment = _segment(checkpoint, grid.steps)
     return Simulation(
-        scheme, body, torque, start, t0, dt, grid.steps, params, controller, inputs, sample_every,
-        save_every, save, segment,
+        scheme, body, torque, start, t0, dt, grid.steps, params,
+        controller=controller, inputs=inputs, sample_every=sample_every, save_every=save_every,
+        save=save, segment=_segment(checkpoint, grid.steps),
     )  # fmt: skip
 
 
 def _checked_scheme(scheme: Any) -> Scheme:
-    known = isinstance(scheme, str) and scheme in SCHEMES
-    hint = f"write jq.{scheme}" if known else "schemes are jq.rkmk4 and its like, or functions of your own"
+    hint = "schemes are jq.rkmk4 and its like, or functions of your own"
+    if isinstance(scheme, str) and scheme in SCHEMES:
+        hint = f"write jq.{scheme}"
     return as_scheme("scheme", scheme, f"; {hint}")
 
 
