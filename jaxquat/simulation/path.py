@@ -108,11 +108,12 @@ class Path:
 
     def _extent(self) -> str:
         """How many rows, and from when to when."""
-        rows = f"{self.t.shape[-1]} rows"
-        if self.t.ndim > 1:
-            return f"{' x '.join(map(str, self.t.shape[:-1]))} paths of {rows}"
-        known = is_concrete(self.t)
-        return rows + (f", t = {self.t[0]:.6g} to {self.t[-1]:.6g} s" if known else "")
+        *paths, rows = getattr(self.t, "shape", ()) or (0,)  # JAX puts other things in its place
+        if paths:
+            return f"{' x '.join(map(str, paths))} paths of {rows} rows"
+        if rows and isinstance(self.t, np.ndarray | Array) and is_concrete(self.t):
+            return f"{rows} rows, t = {self.t[0]:.6g} to {self.t[-1]:.6g} s"
+        return f"{rows} rows"
 
     def _described(self) -> dict[str, str]:
         """Shapes of the parts that are there."""
