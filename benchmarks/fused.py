@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -96,7 +97,7 @@ def engines_for(bodies):
     reverse = jax.value_and_grad
     fused = partial(peers.library, checkpoint="none", engine="fused")
     scan, sqrt = (partial(peers.library, checkpoint=checkpoint) for checkpoint in ("none", "sqrt"))
-    engines = {"fused": (fused, reverse)}
+    engines: dict[str, tuple[Callable, Callable]] = {"fused": (fused, reverse)}
     engines |= {'scan, "sqrt"': (sqrt, reverse)} if bodies > 4096 else {"scan": (scan, reverse)}
     engines["scan, forward mode"] = scan, forward_value_and_grad
     if bodies <= 4096:
