@@ -292,7 +292,7 @@ def averaged_rk4(body, torque, t, state, dt, params):
 def cases():
     """{title: (body, torque, start, end of time, attitude there)}."""
     coning_state, coning_torque = jq.exact.prescribed(
-        problems.reference_body(), lambda t: jq.exact.coning(0.6, 4.0, t).q
+        problems.reference_body(), lambda t: jq.exact.coning(t, 0.6, 4.0).q
     )
     fast = jq.Body.from_principal(jnp.array([15.234375, 15.234375, 0.46875]))
     fast_start = jq.State(jnp.array([-0.5, 0.5, 0.5, 0.5]), jnp.array([-4.61538, 0, 150.0]))

@@ -43,7 +43,7 @@ HORIZON = 60.0  # s of TEST
 
 
 class Calibration(NamedTuple):
-    """What is fitted. The first three are those of ``jq.sensors.Gyro``."""
+    """What is fitted. The first three are those of ``jq.gyro.Gyro``."""
 
     bias: ArrayLike  # (3,) [rad/s]
     scale: ArrayLike  # (3,)
@@ -59,7 +59,7 @@ SPREAD = Calibration(
 def corrected(calibration, gyro):
     """Rates (N, 3) from measured ones."""
     zero = jnp.zeros(())
-    return jq.sensors.correct(jq.sensors.Gyro(*calibration[:3], noise=zero, walk=zero), gyro)
+    return jq.gyro.correct(jq.gyro.Gyro(*calibration[:3], noise=zero, walk=zero), gyro)
 
 
 def attitudes(calibration, gyro, dt):

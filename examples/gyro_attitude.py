@@ -32,14 +32,14 @@ def simulated(path):
         jnp.concatenate([jnp.tile(start.q, (rest, 1)), motion.q]),
         jnp.concatenate([jnp.zeros((rest, 3)), motion.omega]),
     )
-    gyro = jq.sensors.Gyro(
+    gyro = jq.gyro.Gyro(
         bias=jnp.array([4e-3, -2e-3, 3e-3]),  # rad/s
         scale=jnp.array([2e-3, -1e-3, 1e-3]),
         misalignment=1e-3 * jnp.array([1.0, -2.0, 1.0, 0.5, -1.0, 2.0]),  # rad
         noise=jnp.array(1e-4),  # rad/s/sqrt(Hz)
         walk=jnp.array(2e-5),  # rad/s^2/sqrt(Hz)
     )
-    measured = jq.sensors.measure(gyro, omega, dt, jax.random.key(0))
+    measured = jq.gyro.measure(gyro, omega, dt, jax.random.key(0))
     t = dt * np.arange(len(q))
     jq.recordings.write(
         path, jq.recordings.Recording(t, np.asarray(measured), np.asarray(q), t >= rest * dt)

@@ -10,8 +10,8 @@ import importlib
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+from jaxquat import analytic as exact
 from jaxquat import control, dynamics, ensembles, schemes
-from jaxquat.analytic import exact
 from jaxquat.control import actuators
 from jaxquat.dynamics import torques
 from jaxquat.dynamics.body import Body
@@ -23,8 +23,7 @@ from jaxquat.learning.fit import Fit, fit
 from jaxquat.rollout import rollout
 from jaxquat.rotations import euler, quaternion, so3
 from jaxquat.schemes import SCHEMES, compose, crouch_grossman, rkmk
-from jaxquat.sensing import gyro as sensors
-from jaxquat.sensing import kinematics, recordings
+from jaxquat.sensing import gyro, kinematics, recordings
 from jaxquat.simulation.controller import Controller
 from jaxquat.simulation.grid import Grid, grid
 from jaxquat.simulation.path import Path
@@ -103,6 +102,7 @@ __all__ = [
     "full_quat_corrected",
     "fused",
     "grid",
+    "gyro",
     "half_quat",
     "kinematics",
     "lgvi",
@@ -121,7 +121,6 @@ __all__ = [
     "rkmk6",
     "rollout",
     "schemes",
-    "sensors",
     "simo_wong",
     "so3",
     "symmetric_top",

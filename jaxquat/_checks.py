@@ -83,6 +83,13 @@ def exactly(name: str, value: Any, shape: tuple[int, ...], hint: str = "") -> Ar
     return array
 
 
+def scalar(name: str, value: Any) -> Array:
+    """``value`` as one finite number, a floating array of shape (); users map over several."""
+    number = exactly(name, value, (), "; use jax.vmap")
+    finite(name, number)
+    return number
+
+
 def one_shape(name: str, value: Any, *shapes: tuple[int, ...]) -> Array:
     """``value`` as a floating array of one of these shapes."""
     array = floating(name, value)

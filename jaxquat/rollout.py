@@ -13,14 +13,13 @@ from jax.experimental import checkify
 
 from jaxquat._checks import boolean, one_of
 from jaxquat._linear import dot
-from jaxquat.dynamics.body import Body
+from jaxquat.dynamics.body import Body, equal_moments
 from jaxquat.dynamics.contract import Step, Torque, evaluate_at_attitude
 from jaxquat.dynamics.state import State
 from jaxquat.engines import reversible as reversing
 from jaxquat.engines.scan import Problem, is_sampled, observe, run
 from jaxquat.schemes import SCHEMES
 from jaxquat.schemes.composition import is_reversible
-from jaxquat.schemes.splitting import symmetric
 from jaxquat.simulation.controller import Controller
 from jaxquat.simulation.grid import Grid
 from jaxquat.simulation.path import Path
@@ -109,7 +108,7 @@ def rollout(
         if step is SCHEMES["symmetric_top_bm4"].step:
             moments, _ = body.principal()
             message = "body: symmetric_top_bm4 wanted two equal principal moments, got {moments}"
-            checkify.check(symmetric(moments), message, moments=moments)
+            checkify.check(equal_moments(moments), message, moments=moments)
     times = grid.times(dt.dtype)[::save_every]
     if engine == "fused":
         return _fused(problem, times, *rest)

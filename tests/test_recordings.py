@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from commands import ROOT, run
 
-from jaxquat import quaternion, recordings, sensors
+from jaxquat import gyro as gyros
+from jaxquat import quaternion, recordings
 
 DATA = ROOT.parent / "shared" / "data"
 REAL = {"broad_07_fast_rotation.csv.gz": 117.7, "broad_02_slow_rotation.csv.gz": 113.0}
@@ -186,21 +187,21 @@ def a_gyro(dtype=jnp.float64, noise=0.0, walk=0.0):
         noise,
         walk,
     )
-    return sensors.Gyro(*(jnp.asarray(x, dtype) for x in values))
+    return gyros.Gyro(*(jnp.asarray(x, dtype) for x in values))
 
 
 def test_gyro_measures_and_corrects():
     gyro, omega = a_gyro(), jax.random.normal(jax.random.key(1), (50, 3))
-    measured = sensors.measure(gyro, omega, 0.01, jax.random.key(2))
+    measured = gyros.measure(gyro, omega, 0.01, jax.random.key(2))
     matrix = np.diag(1 + np.array(gyro.scale)) @ np.array(
         [[1, 1e-3, -2e-3], [3e-3, 1, 4e-3], [-5e-3, 6e-3, 1]]
     )
     np.testing.assert_allclose(
         measured, np.asarray(omega) @ matrix.T + np.asarray(gyro.bias), rtol=0, atol=1e-15
     )
-    np.testing.assert_allclose(sensors.correct(gyro, measured), omega, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(gyros.correct(gyro, measured), omega, rtol=0, atol=1e-14)
     np.testing.assert_array_equal(
-        sensors.measure(sensors.Gyro.ideal(), omega, 0.01, jax.random.key(2)), omega
+        gyros.measure(gyros.Gyro.ideal(), omega, 0.01, jax.random.key(2)), omega
     )
 
 
@@ -210,7 +211,7 @@ def test_gyro_noise_has_the_stated_densities():
     keys = jax.random.split(jax.random.key(3), runs)
     one = jax.jit(
         jax.vmap(
-            lambda gyro, key: sensors.measure(gyro, jnp.zeros((n, 3)), dt, key), in_axes=(None, 0)
+            lambda gyro, key: gyros.measure(gyro, jnp.zeros((n, 3)), dt, key), in_axes=(None, 0)
         )
     )
     still = a_gyro()._replace(bias=jnp.zeros(3))
@@ -229,7 +230,7 @@ def test_gyro_noise_has_the_stated_densities():
 def test_gyro_stays_float32():
     omega = jax.random.normal(jax.random.key(1), (5, 3), jnp.float32)
     assert (
-        sensors.measure(a_gyro(jnp.float32, 1e-3, 1e-4), omega, 0.01, jax.random.key(2)).dtype
+        gyros.measure(a_gyro(jnp.float32, 1e-3, 1e-4), omega, 0.01, jax.random.key(2)).dtype
         == jnp.float32
     )
 
@@ -238,7 +239,7 @@ def test_gyro_gradient():
     omega = jax.random.normal(jax.random.key(1), (5, 3), jnp.float64)
 
     def loss(gyro):
-        return jnp.sum(sensors.measure(gyro, omega, 0.01, jax.random.key(2)) ** 2)
+        return jnp.sum(gyros.measure(gyro, omega, 0.01, jax.random.key(2)) ** 2)
 
     exact = a_gyro(noise=1e-3, walk=1e-4)
     gradient = jax.grad(loss)(exact)
@@ -252,23 +253,23 @@ def test_gyro_bad_input():
     gyro, omega = a_gyro(), jnp.ones((4, 3))
     for call, kind, message in (
         (
-            lambda: sensors.measure(gyro, omega[0], 0.1, jax.random.key(0)),
+            lambda: gyros.measure(gyro, omega[0], 0.1, jax.random.key(0)),
             ValueError,
             r"omega: wanted shape \(N, 3\), got \(3,\)",
         ),
         (
-            lambda: sensors.measure(gyro, omega, 0.0, jax.random.key(0)),
+            lambda: gyros.measure(gyro, omega, 0.0, jax.random.key(0)),
             ValueError,
             "dt: wanted positive values, got 0.0",
         ),
-        (lambda: sensors.correct(omega, omega), TypeError, "gyro: wanted a sensors.Gyro"),
+        (lambda: gyros.correct(omega, omega), TypeError, "gyro: wanted a jq.gyro.Gyro"),
         (
-            lambda: sensors.correct(gyro._replace(bias=jnp.ones(2)), omega),
+            lambda: gyros.correct(gyro._replace(bias=jnp.ones(2)), omega),
             ValueError,
             r"gyro.bias: wanted shape \(3,\), got \(2,\)",
         ),
         (
-            lambda: sensors.response(gyro._replace(misalignment=jnp.ones(3))),
+            lambda: gyros.response(gyro._replace(misalignment=jnp.ones(3))),
             ValueError,
             r"gyro.misalignment: wanted shape \(6,\)",
         ),

@@ -23,7 +23,7 @@ from jax.typing import ArrayLike
 from jaxquat import _series as series
 from jaxquat._checks import finite, instance, is_concrete, one_shape, takes
 from jaxquat._linear import inverse_inertia, matmul, matvec
-from jaxquat.dynamics.body import Body
+from jaxquat.dynamics.body import Body, equal_moments
 from jaxquat.dynamics.contract import Step, Torque, check_step, evaluate_at_attitude, without_aux
 from jaxquat.dynamics.state import State
 from jaxquat.rotations.quaternion import (
@@ -100,7 +100,7 @@ def symmetric_top_bm4(
     if is_concrete(body):
         with jax.ensure_compile_time_eval():
             moments, _ = body.principal()
-            if not bool(symmetric(moments)):
+            if not bool(equal_moments(moments)):
                 raise ValueError(
                     f"body: symmetric_top_bm4 wanted two equal principal moments, without which it has order 2, got {moments}; "
                     "use symmetric_top_suzuki4"
@@ -142,13 +142,6 @@ def no_squish_kl6(
 ) -> State:
     """``compose(no_squish, KAHAN_LI6)`` (Kahan and Li 1997) whose adjoining kicks are one: order 6."""
     return _kicked("no_squish_kl6", _Frame, _turns, body, torque, t, state, dt, params, _KAHAN_LI6)
-
-
-def symmetric(moments: Array, axis: int | None = None) -> Array:
-    """Whether two of the moments (3,) are equal, to 100 units of rounding; with ``axis`` those of the other two axes. -> ()."""
-    gaps = jnp.abs(moments - jnp.roll(moments, 1))
-    gap = jnp.min(gaps) if axis is None else gaps[axis - 1]
-    return gap <= 100 * jnp.finfo(moments.dtype).eps * jnp.max(moments)
 
 
 def damped(step: Step, damping: ArrayLike) -> Step:

@@ -1,8 +1,8 @@
 """Recordings of a gyroscope beside a reference attitude, as CSV files (plain or gzip).
 
-Columns, in any order, by the names of the first line: ``t`` [s]; ``gyr_x, gyr_y, gyr_z`` [rad/s, sensor axes]; ``q_w, q_x, q_y,
-q_z`` (sensor to world, all four cells empty where the reference was lost); ``movement`` (1 during the movement phase, 0 at rest).
-Other columns are ignored.
+Columns, in any order, by the names of the first line: ``t`` [s]; ``gyr_x, gyr_y, gyr_z`` [rad/s,
+sensor axes]; ``q_w, q_x, q_y, q_z`` (sensor to world, all four cells empty where the reference was
+lost); ``movement`` (1 during the movement phase, 0 at rest). Other columns are ignored.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class Recording(NamedTuple):
     def spacing(self, tolerance: float = 1e-3) -> float:
         """The sampling interval [s]: the mean one. ValueError where a sample is off its time by more than ``tolerance`` of it.
 
-        Beyond that a sample may be off by one in the last decimal of t, where that is less than half the interval. Of times with
-        coarser decimals, such as 600 Hz in milliseconds, nothing tells whether a sample is missing: give ``tolerance=1.0`` to
-        take them.
+        Beyond that a sample may be off by one in the last decimal of t, where that is less than
+        half the interval. Of times with coarser decimals, such as 600 Hz in milliseconds, nothing
+        tells whether a sample is missing: give ``tolerance=1.0`` to take them.
         """
         tolerance = real("tolerance", tolerance)
         not_negative("tolerance", tolerance)
