@@ -4,6 +4,7 @@ The table says how each function is called, and of which bad values something is
 entry, or an entry that lacks an argument, fails. What an error says beyond the name is for test_errors.py.
 """
 
+import dataclasses
 import gc
 import importlib
 import importlib.util
@@ -527,18 +528,19 @@ def public():
     found, seen = {}, set()
 
     def enter(name, value):
-        if (
-            not callable(value)
-            or id(value) in seen
-            or (inspect.isclass(value) and issubclass(value, tuple) and not methods(value))
-        ):
+        if not callable(value) or id(value) in seen:
             return
         seen.add(id(value))
         if inspect.isclass(value):
             for key, method in methods(value).items():
                 found[f"{name}.{key}"] = getattr(OBJECTS.get(value.__name__, value), key, method)
-        if not (inspect.isclass(value) and issubclass(value, tuple)) and value is not jq.Grid:
+        if not is_record(value):
             found[name] = value
+
+    def is_record(value):
+        return inspect.isclass(value) and (
+            issubclass(value, tuple) or dataclasses.is_dataclass(value)
+        )
 
     def methods(kind):
         kinds = (types.FunctionType, classmethod, staticmethod)
