@@ -11,8 +11,8 @@ import importlib
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+from jaxquat import analytic as exact
 from jaxquat import control, dynamics, ensembles, schemes
-from jaxquat.analytic import exact
 from jaxquat.control import actuators
 from jaxquat.dynamics import torques
 from jaxquat.dynamics.body import Body
@@ -54,8 +54,7 @@ from jaxquat.schemes import (
     symmetric_top_suzuki4,
     zhao,
 )
-from jaxquat.sensing import gyro as sensors
-from jaxquat.sensing import kinematics, recordings
+from jaxquat.sensing import gyro, kinematics, recordings
 from jaxquat.simulation.controller import Controller
 from jaxquat.simulation.grid import Grid, grid
 from jaxquat.simulation.path import Path
@@ -110,6 +109,7 @@ __all__ = [
     "full_quat_corrected",
     "fused",
     "grid",
+    "gyro",
     "half_quat",
     "kinematics",
     "lgvi",
@@ -128,7 +128,6 @@ __all__ = [
     "rkmk6",
     "rollout",
     "schemes",
-    "sensors",
     "simo_wong",
     "so3",
     "symmetric_top",

@@ -54,7 +54,7 @@ def fit(**changes):
 
 
 def gyro(**changes):
-    return jq.sensors.measure(jq.sensors.Gyro.ideal()._replace(**changes), FOUR_ROWS, 0.1, KEY)
+    return jq.gyro.measure(jq.gyro.Gyro.ideal()._replace(**changes), FOUR_ROWS, 0.1, KEY)
 
 
 def lqr(**changes):
@@ -631,7 +631,7 @@ CASES = [
         "key: wanted one key, got shape (2,)",
     ),
     (
-        lambda: jq.sensors.measure(jq.sensors.Gyro.ideal(), FOUR_ROWS, 0.1, jax.random.split(KEY)),
+        lambda: jq.gyro.measure(jq.gyro.Gyro.ideal(), FOUR_ROWS, 0.1, jax.random.split(KEY)),
         ValueError,
         "key: wanted one key, got shape (2,)",
     ),
@@ -1313,7 +1313,7 @@ MISLEADING = [
 ]
 
 
-KINEMATIC = (Q, lambda t: V, GRID)
+KINEMATIC = (lambda t: V, Q, GRID)
 FREE = "because there is neither controller nor inputs"
 
 # Functions of the user with the wrong arguments

@@ -141,7 +141,7 @@ def test_a_room_says_what_is_public(room):
 
 
 FIELDS = [jq.State, jq.Path, jq.Grid, jq.Controller, jq.Ensemble, jq.Fit, jq.FitCovariance, jq.control.Gains, jq.control.PIDGains,
-          jq.control.Reference, jq.sensors.Gyro, jq.recordings.Recording, jq.ensembles.Mean, jq.ensembles.Covariance,
+          jq.control.Reference, jq.gyro.Gyro, jq.recordings.Recording, jq.ensembles.Mean, jq.ensembles.Covariance,
           jq.ensembles.Extremes, jq.ensembles.Reducer, jq.schemes.Scheme, jq.schemes.Tableau]  # fmt: skip
 
 
