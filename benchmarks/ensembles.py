@@ -1,4 +1,4 @@
-"""Members a second of ``jq.ensemble`` with either engine, what the host adds, and what 1e9 members would take.
+"""Members a second of ``jq.ensembles.run`` with either engine, what the host adds, and what 1e9 members would take.
 
     python benchmarks/ensembles.py [--steps 1000] [--chunks 1024 16384] [--engines fused scan]
 
@@ -26,7 +26,7 @@ from jaxquat.ensembles import chunks, stores
 CHUNKS = 6
 
 
-def sample(key):
+def draw(key):
     """Attitudes uniform over SO(3), rates uniform in the ball of 1 rad/s."""
     turn, spin = jax.random.split(key)
     return jq.State(jq.quaternion.random(turn), jax.random.ball(spin, 3))
@@ -55,7 +55,7 @@ def rate(simulate, chunk, mesh):
     times = []
     reduce = (ensembles.mean(), ensembles.quantiles([0.05, 0.5, 0.95]), clock(times))
     options = {"chunk": chunk, "mesh": mesh, "reduce": reduce, "progress": False}
-    jq.ensemble(sample, simulate, CHUNKS * chunk, jax.random.key(0), **options)
+    jq.ensembles.run(draw, simulate, CHUNKS * chunk, jax.random.key(0), **options)
     return (CHUNKS - 1) * chunk / (times[-1] - times[1])  # the first is that of no member
 
 
@@ -79,7 +79,7 @@ def main():
         for chunk in given.chunks:
             one = partial(simulate, engine, given.steps)
             program = chunks.compiled(
-                chunks.Problem(sample, one, CHUNKS * chunk, jax.random.key(0), mesh), chunk
+                chunks.Experiment(draw, one, CHUNKS * chunk, jax.random.key(0), mesh), chunk
             )
             megabytes = chunks.needed_bytes(program) / 1e6
             members = rate(one, chunk, mesh)
@@ -111,7 +111,7 @@ def main():
         store = stores.attach(path, ["rate"], 0)
         began = time.perf_counter()
         for k in range(20):
-            stores.write(store, slice(k * chunk, (k + 1) * chunk), [rows], k + 1)
+            store.write(slice(k * chunk, (k + 1) * chunk), [rows], k + 1)
         each = (time.perf_counter() - began) / (20 * chunk)
     print(f"| store | {1e6 * each:.3f} | {1e9 * each / 3600:.2f} |")
 

@@ -200,7 +200,7 @@ def motions() -> Iterator[tuple[str, Group]]:
     yield "reversible reverse", functools.partial(gradient, start.omega)
     statistics = {"reduce": jq.ensembles.mean(), "progress": False}
     averaged = functools.partial(
-        jq.ensemble, draw, jnp.square, 100, jax.random.key(3), **statistics
+        jq.ensembles.run, draw, jnp.square, 100, jax.random.key(3), **statistics
     )
     yield "ensemble", lambda: averaged().result
     yield "covariance", lambda: jq.fit_covariance(residuals, jnp.array([1.0, 1.0])).covariance

@@ -112,7 +112,7 @@ def main():
             optax.adam(0.08),
             starts,
             steps=60,
-            batch=64,
+            batch_size=64,
             key=descent,
         )
         print(f"60 updates in {time.perf_counter() - began:.1f} s, compilation included")

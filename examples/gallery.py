@@ -119,7 +119,7 @@ def main():
     begin, unseen = jax.tree.map(jnp.log, HOFFMANN), starts_of(held_out, 200)
     several = jax.tree.map(lambda x: x + 0.5 * jax.random.normal(near, (4, 3)), begin)
     fit = jq.fit(
-        loss, several, optax.adam(0.1), starts_of(train, 512), steps=40, batch=128, starts=4, chunk=5, key=key,
+        loss, several, optax.adam(0.1), starts_of(train, 512), steps=40, batch_size=128, starts=4, chunk=5, key=key,
         validation=lambda log_gains: loss(log_gains, starts_of(held_out, 64), None),
     )  # fmt: skip
 

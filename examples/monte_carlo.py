@@ -66,7 +66,7 @@ class Memory(NamedTuple):
     peak: jax.Array  # (3,) N m
 
 
-def sample(key):
+def draw(key):
     """A random aircraft."""
     inertia, limits, bias, turn, spin, noise = jax.random.split(key, 6)
     theta = jq.Body(INERTIA).parameters + 0.03 * jax.random.normal(inertia, (6,))
@@ -127,7 +127,7 @@ def wilson(share, count, confidence=0.95):
     return [(middle + side * half) / (1 + z * z / count) for side in (-1, 1)]
 
 
-def draw(levels, settling, worst, replayed):
+def picture(levels, settling, worst, replayed):
     """The distribution of settling times, and the ten worst against time."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained")
     left.plot(settling, 100 * levels)
@@ -175,8 +175,8 @@ def main():
         "worst": jq.ensembles.largest(10, lambda out: out.settling),
     }
     began = time.perf_counter()
-    found = jq.ensemble(
-        sample,
+    found = jq.ensembles.run(
+        draw,
         partial(simulate, given.engine),
         given.members,
         key,
@@ -201,12 +201,12 @@ def main():
     )
     print(
         "the ten worst, member: settling time [s]   "
-        + "   ".join(f"{i}: {x:.2f}" for x, i in zip(*worst, strict=True))
+        + "   ".join(f"{i}: {x:.2f}" for x, i in zip(worst.value, worst.members, strict=True))
     )
-    members = jax.vmap(sample)(jq.ensembles.keys(key, worst.members))
+    members = jax.vmap(draw)(jq.ensembles.keys(key, worst.members))
     replayed = jax.jit(jax.vmap(partial(path, given.engine, save_every=5)))(members)
     np.testing.assert_allclose(replayed.memory.settled, worst.value, atol=0.5)
-    draw(levels, settling, worst.members, replayed)
+    picture(levels, settling, worst.members, replayed)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (
         2**20 if sys.platform != "darwin" else 2**30
     )

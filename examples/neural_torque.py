@@ -183,7 +183,7 @@ def learn(network, engine, key, trajectories=128, updates=3000):
         optimizer,
         batches,
         steps=updates,
-        batch=64,
+        batch_size=64,
         chunk=100,
         key=descent,
     )

@@ -1,9 +1,11 @@
-"""Which outputs of a traced function depend on which of its inputs."""
+"""Which outputs of a traced function depend on which of its inputs, and what is inside it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import jax
 
 
 def dependent(jaxpr: Any, marked: Sequence[bool]) -> list[bool]:
@@ -67,6 +69,24 @@ def called(equation: Any) -> Any:
         ):
             return equation.params[key]
     return None
+
+
+def contains(jaxpr: Any, predicate: Callable[[Any], bool]) -> bool:
+    """Whether ``predicate(equation)`` holds anywhere in a jaxpr, open or closed, or in one inside."""
+    return any(
+        predicate(equation) or any(contains(inner, predicate) for inner in _inside(equation))
+        for equation in _open(jaxpr).eqns
+    )
+
+
+def _inside(equation: Any) -> list[Any]:
+    """All jaxprs among the parameters of an equation, whatever they are for."""
+    leaves = jax.tree.leaves(list(equation.params.values()), is_leaf=_is_jaxpr)
+    return [leaf for leaf in leaves if _is_jaxpr(leaf)]
+
+
+def _is_jaxpr(x: Any) -> bool:
+    return hasattr(_open(x), "eqns")
 
 
 def _alike(one: Sequence[Any], other: Sequence[Any]) -> bool:

@@ -26,7 +26,7 @@ def gather():
     )
 
 
-def sample(key):
+def draw(key):
     """An attitude and a rate, float32."""
     turn, spin = jax.random.split(key)
     return jq.State(
@@ -47,9 +47,9 @@ def tumble(engine, start):
     return {"start": start, "end": path.state.omega[-1]}
 
 
-def run(sample=normal, simulate=lambda x: x, n=50, key=KEY, **options):
-    return jq.ensemble(
-        sample,
+def run(draw=normal, simulate=lambda x: x, n=50, key=KEY, **options):
+    return jq.ensembles.run(
+        draw,
         simulate,
         n,
         key,
@@ -63,18 +63,18 @@ def run(sample=normal, simulate=lambda x: x, n=50, key=KEY, **options):
 @pytest.mark.needs("llvmlite")
 def test_members_are_the_same_whatever_the_chunk_and_the_engine():
     """1000 is no multiple of 288: the last chunk is ragged."""
-    whole, index = run(sample, partial(tumble, "scan"), 1000, chunk=1000, reduce=gather()).result
+    whole, index = run(draw, partial(tumble, "scan"), 1000, chunk=1000, reduce=gather()).result
     np.testing.assert_array_equal(index, np.arange(1000))
-    rows, _ = run(sample, partial(tumble, "fused"), 1000, chunk=288, reduce=gather()).result
+    rows, _ = run(draw, partial(tumble, "fused"), 1000, chunk=288, reduce=gather()).result
     chex.assert_trees_all_close(
         rows["start"], whole["start"], atol=3e-7
     )  # the same numbers; XLA may round the last bit otherwise
     np.testing.assert_allclose(
         rows["end"], whole["end"], atol=2e-6
     )  # of order 1, 20 steps in float32
-    drawn = jax.jit(partial(ensembles.draw, sample, 1000))(KEY)
+    drawn = jax.jit(partial(ensembles.members, draw, 1000))(KEY)
     chex.assert_trees_all_close(drawn, whole["start"], atol=3e-7)
-    chosen = jax.jit(lambda index: jax.vmap(sample)(ensembles.keys(KEY, index)))(
+    chosen = jax.jit(lambda index: jax.vmap(draw)(ensembles.keys(KEY, index)))(
         jnp.array([3, 999])
     )
     chex.assert_trees_all_close(
@@ -83,7 +83,7 @@ def test_members_are_the_same_whatever_the_chunk_and_the_engine():
 
 
 def test_the_ragged_chunk_is_the_same_program():
-    """``sample`` is traced for the shapes and for the one program, whatever the number of chunks."""
+    """``draw`` is traced for the shapes and for the one program, whatever the number of chunks."""
     traced = []
 
     def counted(key):
@@ -104,10 +104,10 @@ def test_draw_is_the_differentiable_way():
 
     def loss(a):
         return jnp.mean(
-            jax.lax.map(lambda x: (a * x) ** 2, ensembles.draw(normal, 50, KEY), batch_size=16)
+            jax.lax.map(lambda x: (a * x) ** 2, ensembles.members(normal, 50, KEY), batch_size=16)
         )
 
-    wanted = 2 * 3.0 * jnp.mean(ensembles.draw(normal, 50, KEY) ** 2)
+    wanted = 2 * 3.0 * jnp.mean(ensembles.members(normal, 50, KEY) ** 2)
     np.testing.assert_allclose(jax.jit(jax.grad(loss))(3.0), wanted, rtol=1e-14)
 
 
@@ -126,7 +126,7 @@ def test_ensemble_is_neither_traced_nor_differentiated():
         ):
             transformed(a)
     with pytest.raises(
-        TypeError, match=r"key: wanted concrete arrays, got traced ones; .*jq.ensembles.draw"
+        TypeError, match=r"key: wanted concrete arrays, got traced ones; .*jq.ensembles.members"
     ):
         jax.jit(lambda key: run(key=key).result.mean)(KEY)
 
@@ -136,7 +136,7 @@ def test_ensemble_is_neither_traced_nor_differentiated():
 
 def test_members_that_fail_are_left_out_and_named():
     """NaN below -1, infinite above 1, as in the draws; the rest has the mean of the rest."""
-    draws = np.asarray(ensembles.draw(normal, 50, KEY))
+    draws = np.asarray(ensembles.members(normal, 50, KEY))
     failing = lambda x: {
         "a": x / jnp.where(x > 1, 0.0, 1.0),
         "b": jnp.where(x < -1, jnp.nan, jnp.zeros(2)),
@@ -280,7 +280,7 @@ def wasteful(x):
 
 
 def test_a_chunk_that_does_not_fit_names_one_that_does(monkeypatch):
-    monkeypatch.setattr(chunks, "free_bytes", lambda problem: 10e6)
+    monkeypatch.setattr(chunks, "free_bytes", lambda experiment: 10e6)
     with pytest.raises(
         MemoryError,
         match=r"chunk: wanted one that fits into the 10 MB free .*, got 64, .*; \d+ would fit",
@@ -289,24 +289,24 @@ def test_a_chunk_that_does_not_fit_names_one_that_does(monkeypatch):
     advised = int(str(caught.value).split()[-3])
     assert 8 <= advised <= 34  # 0.9 of 10 MB; one or more arrays of 0.26 MB each
     assert run(simulate=wasteful, n=64, chunk=advised).result.n == 64
-    monkeypatch.setattr(chunks, "free_bytes", lambda problem: 1e5)
+    monkeypatch.setattr(chunks, "free_bytes", lambda experiment: 1e5)
     with pytest.raises(MemoryError, match="not even one member a device would fit"):
         run(simulate=wasteful, n=64, chunk=2)
 
 
 def test_the_default_chunk_takes_half_of_what_is_free(monkeypatch):
-    problem = chunks.Problem(normal, wasteful, 64, KEY, None)
-    assert chunks.default(problem)[0] == 64
-    assert chunks.free_bytes(problem) > 1e8
-    monkeypatch.setattr(chunks, "free_bytes", lambda problem: 10e6)
-    chunk, program = chunks.default(problem)
+    experiment = chunks.Experiment(normal, wasteful, 64, KEY, None)
+    assert chunks.default(experiment)[0] == 64
+    assert chunks.free_bytes(experiment) > 1e8
+    monkeypatch.setattr(chunks, "free_bytes", lambda experiment: 10e6)
+    chunk, program = chunks.default(experiment)
     assert 2e6 < chunks.needed_bytes(program) <= 5e6
     assert 4 <= chunk <= 17
 
 
 def test_what_xla_cannot_allocate_is_said_in_words(monkeypatch):
     """A petabyte a member, beyond any address space; the analysis is silenced."""
-    monkeypatch.setattr(chunks, "free_bytes", lambda problem: math.inf)
+    monkeypatch.setattr(chunks, "free_bytes", lambda experiment: math.inf)
 
     def monstrous(x):
         grid = jax.random.uniform(jax.random.key(1), (2**24, 2**24), jnp.float32)
@@ -333,7 +333,7 @@ def test_progress(capsys):
 @pytest.mark.parametrize(
     ("given", "kind", "message"),
     [
-        ({"sample": None}, TypeError, "sample: wanted a function, got None"),
+        ({"draw": None}, TypeError, "draw: wanted a function, got None"),
         ({"simulate": 1.0}, TypeError, "simulate: wanted a function, got float"),
         ({"n": 0}, ValueError, "n: wanted at least 1, got 0"),
         ({"n": 2**31 + 1}, ValueError, "n: wanted at most 2^31 members, got 2147483649"),
@@ -415,8 +415,8 @@ def test_refused_by_name(given, kind, message):
         ),
         (lambda: ensembles.largest(0), ValueError, "k: wanted at least 1, got 0"),
         (lambda: ensembles.mean("x"), TypeError, "of: wanted a function, got 'x'"),
-        (lambda: ensembles.draw(normal, 0, KEY), ValueError, "n: wanted at least 1, got 0"),
-        (lambda: ensembles.draw(1.0, 3, KEY), TypeError, "sample: wanted a function, got float"),
+        (lambda: ensembles.members(normal, 0, KEY), ValueError, "n: wanted at least 1, got 0"),
+        (lambda: ensembles.members(1.0, 3, KEY), TypeError, "draw: wanted a function, got float"),
     ],
 )
 def test_makers_refuse_by_name(make, kind, message):

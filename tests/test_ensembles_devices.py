@@ -21,7 +21,7 @@ if len(sys.argv) > 1:
     jax.distributed.initialize(f"127.0.0.1:{sys.argv[1]}", 2, int(sys.argv[2]))
 body, key, n = jq.Body.from_principal(jnp.array([0.6, 0.8, 1.0])), jax.random.key(0), 1000
 
-def sample(key):
+def draw(key):
     turn, spin = jax.random.split(key)
     return jq.State(jq.quaternion.random(turn), jax.random.normal(spin, (3,)))
 
@@ -39,7 +39,7 @@ reduce = {
 
 def run(mesh, chunk=288, engine="scan", **options):
     given = {"chunk": chunk, "reduce": reduce, "mesh": mesh, "progress": False, **options}
-    return jq.ensemble(sample, partial(simulate, engine), n, key, **given)
+    return jq.ensembles.run(draw, partial(simulate, engine), n, key, **given)
 
 def numbers(found):
     leaves, _ = jax.tree_util.tree_flatten_with_path((found.result, found.failed_index))
@@ -62,7 +62,7 @@ wanted = numbers(run(None))
 compare(numbers(run(line)), wanted)
 compare(numbers(run(three, engine="fused")), wanted)
 for engine in ("scan", "fused"):
-    print(chunks.compiled(chunks.Problem(sample, partial(simulate, engine), n, key, grid), 96).as_text())
+    print(chunks.compiled(chunks.Experiment(draw, partial(simulate, engine), n, key, grid), 96).as_text())
 try:
     run(line, 100)
 except ValueError as error:

@@ -16,7 +16,6 @@ import zarr
 
 from jaxquat import ensembles
 from jaxquat.ensembles import chunks
-from jaxquat.ensembles.simulating import ensemble
 
 KEY = jax.random.key(3)
 REDUCE = (
@@ -26,7 +25,7 @@ REDUCE = (
 )
 
 
-def sample(key):
+def draw(key):
     return jax.random.normal(key, (3,), jnp.float32)
 
 
@@ -36,8 +35,8 @@ def simulate(x):
 
 
 def run(store=None, simulate=simulate, n=1000, key=KEY, **options):
-    return ensemble(
-        sample,
+    return ensembles.run(
+        draw,
         simulate,
         n,
         key,
@@ -69,7 +68,7 @@ def test_the_store_holds_every_member(tmp_path):
     found = run(tmp_path / "store")
     same(found, run())
     group = zarr.open_group(tmp_path / "store", mode="r")
-    drawn = np.asarray(jax.jit(lambda: ensembles.draw(sample, 1000, KEY))())
+    drawn = np.asarray(jax.jit(lambda: ensembles.members(draw, 1000, KEY))())
     np.testing.assert_allclose(group["all/x"][:], drawn, atol=3e-7)
     np.testing.assert_array_equal(group["all/up"][:], group["all/x"][:, 1] > 0)
     np.testing.assert_array_equal(np.flatnonzero(np.isnan(group["x"][:])), found.failed_index)
@@ -93,13 +92,13 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path, monkeypatch, capsys):
     assert np.isnan(
         zarr.open_group(tmp_path / "store", mode="r")["x"][900:]
     ).all()  # not yet simulated
-    numbers, given = [], chunks.given
+    numbers, within_memory = [], chunks.within_memory
 
-    def counted(problem, chunk):
-        program = given(problem, chunk)
+    def counted(experiment, size):
+        program = within_memory(experiment, size)
         return lambda data, first: numbers.append(int(first)) or program(data, first)
 
-    monkeypatch.setattr(chunks, "given", counted)
+    monkeypatch.setattr(chunks, "within_memory", counted)
     same(run(tmp_path / "store"), run())
     assert numbers[:6] == [96 * k for k in range(5, 11)]  # chunks 0 to 4 were there
     assert numbers[6:] == [96 * k for k in range(11)]  # the run without a store
@@ -193,7 +192,7 @@ def test_a_store_of_another_run(tmp_path, changes, message):
 
 
 def test_another_members_store(tmp_path):
-    ensemble(
+    ensembles.run(
         lambda key: jax.random.normal(key, (4,)),
         lambda x: x[0],
         10,
@@ -205,8 +204,8 @@ def test_another_members_store(tmp_path):
         ValueError,
         match=r"member \{.*\[\[3\], 'float32'\]\} here, \{.*\[\[4\], 'float64'\]\} there",
     ):
-        ensemble(
-            sample, lambda x: x[0].astype(float), 10, KEY, store=tmp_path / "store", progress=False
+        ensembles.run(
+            draw, lambda x: x[0].astype(float), 10, KEY, store=tmp_path / "store", progress=False
         )
 
 

@@ -133,7 +133,7 @@ def fit_history(fit: Fit, *, ax: Axes | None = None) -> Axes:
     ``fit.params``.
     """
     instance("fit", fit, Fit, "what jq.fit returns")
-    training, start = np.atleast_2d(fit.history), fit.start or 0
+    training, start = np.atleast_2d(fit.history), fit.best_start or 0
     updates = training.shape[1]
     drawn = [("training", np.arange(updates), training, DASHES[0], COLOURS[0], "")]
     if fit.validation is not None:
@@ -155,9 +155,8 @@ def fit_history(fit: Fit, *, ax: Axes | None = None) -> Axes:
                     label=others if k == (start == 0) else "",
                 )
         ax.plot(times, losses[start], dashes, color=colour, marker=marker, markersize=4, label=name)
-    ax.axvline(
-        fit.best, color="0.3", linewidth=0.9, linestyle=":", label=f"taken: {fit.best} updates"
-    )
+    line = {"color": "0.3", "linewidth": 0.9, "linestyle": ":"}
+    ax.axvline(fit.best_update, **line, label=f"taken: {fit.best_update} updates")
     if all(not np.any(losses <= 0) for _, _, losses, *_ in drawn):
         ax.set_yscale("log")
     ax.set(xlabel="updates", ylabel="loss")
