@@ -63,7 +63,7 @@ class Mean:
     def _repr_html_(self) -> str:
         return _tables.html(*self._table())
 
-    def brief(self) -> list[tuple[str, str]]:
+    def _brief(self) -> list[tuple[str, str]]:
         """A line for each leaf: its place, and its mean with the standard error."""
         return [(name, f"{x} +- {error}") for name, x, _, error in self._table()[1]]
 
@@ -98,7 +98,7 @@ class Covariance:
     def _repr_html_(self) -> str:
         return _tables.html(*self._table())
 
-    def brief(self) -> list[tuple[str, str]]:
+    def _brief(self) -> list[tuple[str, str]]:
         """One line, without a place."""
         return [("", f"mean {_tables.short(self.mean)}, matrix {_tables.short(self.matrix)}")]
 
@@ -130,7 +130,7 @@ class Extremes:
     def _repr_html_(self) -> str:
         return _tables.html(*self._table())
 
-    def brief(self) -> list[tuple[str, str]]:
+    def _brief(self) -> list[tuple[str, str]]:
         """One line, without a place."""
         return [("", f"{_tables.short(self.value)} of members {_tables.short(self.members)}")]
 
@@ -140,8 +140,13 @@ class Extremes:
         return f"Extremes of {len(rows)} members", rows, ("member", "value")
 
 
-STATISTICS = Mean, Covariance, Extremes
-"""The results that show themselves in a few lines."""
+def brief(result: Any) -> list[tuple[str, str]]:
+    """Lines that show a pytree of results: (place, text)."""
+    rows, statistics = [], (Mean, Covariance, Extremes)
+    for name, leaf in _tables.named_leaves(result, kinds=statistics):
+        parts = leaf._brief() if isinstance(leaf, statistics) else [("", _tables.short(leaf))]
+        rows += [(".".join(filter(None, (name, part))) or "result", text) for part, text in parts]
+    return rows
 
 
 class _Moments(NamedTuple):

@@ -28,7 +28,7 @@ from jaxquat.ensembles import chunks, stores
 from jaxquat.ensembles.chunks import Experiment, Plan
 from jaxquat.ensembles.drawing import LARGEST, keys
 from jaxquat.ensembles.processes import barrier, gather, least
-from jaxquat.ensembles.reducers import STATISTICS, Reducer
+from jaxquat.ensembles.reducers import Reducer, brief
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -48,22 +48,15 @@ class Ensemble:
     failed_key: Array
 
     def __repr__(self) -> str:
-        return _tables.text(self._headline(), self._rows())
+        return _tables.text(self._headline(), brief(self.result))
 
     def _repr_html_(self) -> str:
-        return _tables.html(self._headline(), self._rows())
+        return _tables.html(self._headline(), brief(self.result))
 
     def _headline(self) -> str:
         first, failed = self.failed_index[:3].tolist(), len(self.failed_index)
         numbers = ", ".join(map(str, first)) + (", ..." if failed > len(first) else "")
         return f"Ensemble: {self.n} members, {failed} failed" + (f" ({numbers})" if failed else "")
-
-    def _rows(self) -> list[tuple[str, str]]:
-        rows = []
-        for name, leaf in _tables.named_leaves(self.result, kinds=STATISTICS):
-            parts = leaf.brief() if isinstance(leaf, STATISTICS) else [("", _tables.short(leaf))]
-            rows += [(".".join(filter(None, (name, part))) or "result", x) for part, x in parts]
-        return rows
 
 
 def run(

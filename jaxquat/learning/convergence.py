@@ -126,6 +126,6 @@ def _standard_error(square: Any, count: Any) -> np.ndarray:
 
 
 def _rows(tree: Any, starts: int) -> np.ndarray:
-    """The leaves side by side in float64, (starts, numbers)."""
+    """The leaves side by side, (starts, numbers)."""
     leaves = [np.reshape(x, (starts, -1)).astype(float) for x in jax.tree.leaves(tree)]
     return np.concatenate(leaves, axis=1)
