@@ -305,7 +305,7 @@ def test_results_show_themselves_in_few_lines():
         "Ensemble: 5 members, 2 failed (0, 3)",
         "  mean.x     2.5 +- 0.25",
         "  mean.y     [1, 2] +- [1, 2]",
-        "  quantiles  float64(9) from 0 to 1",
+        "  quantiles  float64[9] from 0 to 1",
         "  worst      [9, 8] of members [4, 1]",
     ]
     assert "<td>mean.x</td><td>2.5 +- 0.25</td>" in found._repr_html_()
@@ -324,7 +324,7 @@ def test_results_show_themselves_in_few_lines():
     covariance = ensembles.Covariance(3, np.zeros(30), np.eye(30))
     assert len(repr(covariance).splitlines()) == 10
     assert repr(jq.Ensemble(5, covariance, index, found.failed_key)).splitlines()[1] == (
-        "  result  mean float64(30) from 0 to 0, matrix float64(30, 30) from 0 to 1"
+        "  result  mean float64[30] from 0 to 0, matrix float64[30, 30] from 0 to 1"
     )
 
 

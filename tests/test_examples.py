@@ -53,7 +53,7 @@ def test_the_simulator_of_the_inertia_example_is_exact_to_its_noise():
         torque,
         module.PERIOD,
     )
-    fine = jax.jit(lambda *x: module.rates(*x, 0.02, step=jq.crouch_grossman4, finer=10))(
+    fine = jax.jit(lambda *x: module.rates(*x, 0.02, scheme=jq.crouch_grossman4, finer=10))(
         *arguments[:3]
     )
     coarse = jax.jit(lambda *x: module.rates(*x, 0.02))(*arguments[:3])

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxquat import _tables
+from jaxquat import _reprs
 from jaxquat._checks import arrays, function, numbers, positive_integer, real
 
 Of = Callable[[Any], Any] | None
@@ -58,19 +58,19 @@ class Mean:
     standard_error: Any
 
     def __repr__(self) -> str:
-        return _tables.text(*self._table())
+        return _reprs.lines(*self._table())
 
     def _repr_html_(self) -> str:
-        return _tables.html(*self._table())
+        return _reprs.table(*self._table())
 
     def _brief(self) -> list[tuple[str, str]]:
         """A line for each leaf: its place, and its mean with the standard error."""
         return [(name, f"{x} +- {error}") for name, x, _, error in self._table()[1]]
 
     def _table(self) -> tuple[str, list[tuple[str, ...]], tuple[str, ...]]:
-        names = [name for name, _ in _tables.named_leaves(self.mean)]
+        names = [name for name, _ in _reprs.named_leaves(self.mean)]
         trees = self.mean, self.std, self.standard_error
-        columns = [[_tables.short(leaf) for leaf in jax.tree.leaves(tree)] for tree in trees]
+        columns = [[_reprs.short(leaf) for leaf in jax.tree.leaves(tree)] for tree in trees]
         rows = list(zip(names, *columns, strict=True))
         return f"Mean of {self.n} members", rows, ("", "mean", "std", "standard error")
 
@@ -93,18 +93,18 @@ class Covariance:
     matrix: np.ndarray
 
     def __repr__(self) -> str:
-        return _tables.text(*self._table())
+        return _reprs.lines(*self._table())
 
     def _repr_html_(self) -> str:
-        return _tables.html(*self._table())
+        return _reprs.table(*self._table())
 
     def _brief(self) -> list[tuple[str, str]]:
         """One line, without a place."""
-        return [("", f"mean {_tables.short(self.mean)}, matrix {_tables.short(self.matrix)}")]
+        return [("", f"mean {_reprs.short(self.mean)}, matrix {_reprs.short(self.matrix)}")]
 
     def _table(self) -> tuple[str, list[tuple[str, ...]], tuple[str, ...]]:
         pairs = zip(self.mean, self.matrix, strict=True)
-        rows = [(str(k), *map(_tables.short, pair)) for k, pair in enumerate(pairs)]
+        rows = [(str(k), *map(_reprs.short, pair)) for k, pair in enumerate(pairs)]
         return f"Covariance of {self.n} members", rows, ("", "mean", "row of the matrix")
 
 
@@ -125,26 +125,26 @@ class Extremes:
     members: np.ndarray
 
     def __repr__(self) -> str:
-        return _tables.text(*self._table())
+        return _reprs.lines(*self._table())
 
     def _repr_html_(self) -> str:
-        return _tables.html(*self._table())
+        return _reprs.table(*self._table())
 
     def _brief(self) -> list[tuple[str, str]]:
         """One line, without a place."""
-        return [("", f"{_tables.short(self.value)} of members {_tables.short(self.members)}")]
+        return [("", f"{_reprs.short(self.value)} of members {_reprs.short(self.members)}")]
 
     def _table(self) -> tuple[str, list[tuple[str, ...]], tuple[str, ...]]:
         pairs = zip(self.members, self.value, strict=True)
-        rows = [(_tables.short(number), _tables.short(value)) for number, value in pairs]
+        rows = [(_reprs.short(number), _reprs.short(value)) for number, value in pairs]
         return f"Extremes of {len(rows)} members", rows, ("member", "value")
 
 
 def brief(result: Any) -> list[tuple[str, str]]:
     """Lines that show a pytree of results: (place, text)."""
     rows, statistics = [], (Mean, Covariance, Extremes)
-    for name, leaf in _tables.named_leaves(result, kinds=statistics):
-        parts = leaf._brief() if isinstance(leaf, statistics) else [("", _tables.short(leaf))]
+    for name, leaf in _reprs.named_leaves(result, kinds=statistics):
+        parts = leaf._brief() if isinstance(leaf, statistics) else [("", _reprs.short(leaf))]
         rows += [(".".join(filter(None, (name, part))) or "result", text) for part, text in parts]
     return rows
 

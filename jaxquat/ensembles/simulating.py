@@ -22,7 +22,7 @@ from jax import Array
 from jax.sharding import Mesh
 from tqdm import tqdm
 
-from jaxquat import _tables
+from jaxquat import _reprs
 from jaxquat._checks import boolean, instance, place, positive_integer, random_key, takes
 from jaxquat.ensembles import chunks, stores
 from jaxquat.ensembles.chunks import Experiment, Plan
@@ -48,10 +48,10 @@ class Ensemble:
     failed_key: Array
 
     def __repr__(self) -> str:
-        return _tables.text(self._headline(), brief(self.result))
+        return _reprs.lines(self._headline(), brief(self.result))
 
     def _repr_html_(self) -> str:
-        return _tables.html(self._headline(), brief(self.result))
+        return _reprs.table(self._headline(), brief(self.result))
 
     def _headline(self) -> str:
         first, failed = self.failed_index[:3].tolist(), len(self.failed_index)

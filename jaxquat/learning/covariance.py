@@ -25,7 +25,7 @@ from jax import Array
 from jax.flatten_util import ravel_pytree
 from jax.typing import ArrayLike
 
-from jaxquat import _tables
+from jaxquat import _reprs
 from jaxquat._checks import (
     concrete,
     finite,
@@ -79,15 +79,15 @@ class FitCovariance:
         return "\n".join([*self._estimates(), *self._combinations(), *self._judgement()])
 
     def __repr__(self) -> str:
-        estimates, more = _tables.clipped(self._estimates(), 5)
-        flat, more_flat = _tables.clipped(self._combinations(), 1)
+        estimates, more = _reprs.clipped(self._estimates(), 5)
+        flat, more_flat = _reprs.clipped(self._combinations(), 1)
         lines = [*estimates, *more, *flat, *more_flat, *self._judgement()]
         return "\n".join([self._headline(), *("  " + line for line in lines)])
 
     def _repr_html_(self) -> str:
         rows = [(name, f"{x:.6g}", f"{e:.2g}") for name, x, e in self._numbers()]
         notes = "; ".join([self._headline(), *self._combinations(), *self._judgement()])
-        return _tables.html(notes, rows, ("parameter", "value", "standard error"))
+        return _reprs.table(notes, rows, ("parameter", "value", "standard error"))
 
     def _headline(self) -> str:
         return f"FitCovariance: {len(self.names)} parameters, {len(self.flat)} flat directions"
@@ -279,6 +279,6 @@ def _names(params: Any) -> tuple[str, ...]:
     """A name for each number, in the order of ``ravel_pytree``."""
     return tuple(
         name + (str(list(index)) if index else "")
-        for name, leaf in _tables.named_leaves(params, "params")
+        for name, leaf in _reprs.named_leaves(params, "params")
         for index in np.ndindex(leaf.shape)
     )

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.flatten_util import ravel_pytree
 
-from jaxquat._jaxprs import contains
+from jaxquat._jaxprs import equations
 
 
 def forward_value_and_grad(function: Callable[[Any], Array]) -> Callable[[Any], tuple[Array, Any]]:
@@ -31,8 +31,8 @@ def forward_value_and_grad(function: Callable[[Any], Array]) -> Callable[[Any], 
 
 def reverse_only(function: Callable[[Any], Any], params: Any) -> bool:
     """Whether the function contains a ``jax.custom_vjp``, which has no forward mode."""
-    jaxpr = jax.make_jaxpr(function)(params)
-    return contains(jaxpr, lambda equation: equation.primitive.name.startswith("custom_vjp_call"))
+    inside = equations(jax.make_jaxpr(function)(params))
+    return any(equation.primitive.name.startswith("custom_vjp_call") for equation in inside)
 
 
 def with_derivative(

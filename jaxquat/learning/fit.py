@@ -21,7 +21,7 @@ from jax import Array
 from jax.flatten_util import ravel_pytree
 from tqdm import tqdm
 
-from jaxquat import _tables
+from jaxquat import _reprs
 from jaxquat._checks import (
     arrays,
     boolean,
@@ -81,14 +81,14 @@ class Fit:
     converged: bool | None = None
 
     def __repr__(self) -> str:
-        return _tables.text(self._headline(), self._rows())
+        return _reprs.lines(self._headline(), self._rows())
 
     def _repr_html_(self) -> str:
-        return _tables.html(self._headline(), self._rows())
+        return _reprs.table(self._headline(), self._rows())
 
     def _headline(self) -> str:
         losses, skipped = self._of_best(self.history), self._of_best(self.skipped)
-        first, last = (_tables.short(losses[k]) for k in (0, -1))
+        first, last = (_reprs.short(losses[k]) for k in (0, -1))
         words = {True: "converged", False: "not converged", None: "convergence unknown"}
         verdict = words[self.converged]
         return f"Fit: {losses.size} updates, loss {first} -> {last}, {verdict}, {skipped} skipped"
@@ -99,9 +99,9 @@ class Fit:
             rows.append(("best_start", f"{self.best_start} of {len(self.history)}"))
         if self.validation is not None:
             lowest = np.nanmin(self._of_best(self.validation))
-            rows.append(("best_update", f"{self.best_update}, validation {_tables.short(lowest)}"))
-        parameters = _tables.named_leaves(self.params, "params")
-        return rows + [(name, _tables.short(leaf)) for name, leaf in parameters]
+            rows.append(("best_update", f"{self.best_update}, validation {_reprs.short(lowest)}"))
+        parameters = _reprs.named_leaves(self.params, "params")
+        return rows + [(name, _reprs.short(leaf)) for name, leaf in parameters]
 
     def _of_best(self, values: Any) -> Any:
         return values if self.best_start is None else values[self.best_start]
