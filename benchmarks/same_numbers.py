@@ -181,7 +181,7 @@ def motions() -> Iterator[tuple[str, Group]]:
 
     def mean() -> Any:
         key, options = jax.random.key(3), {"reduce": jq.ensembles.mean(), "progress": False}
-        return jq.ensemble(draw, jnp.square, 100, key, **options).result
+        return jq.ensembles.run(draw, jnp.square, 100, key, **options).result
 
     yield "ensemble", mean
     yield "covariance", lambda: jq.fit_covariance(residuals, jnp.array([1.0, 1.0])).covariance

@@ -104,7 +104,7 @@ def fitted():
         optax.adam(0.1),
         random_starts(train, 512),
         steps=40,
-        batch=128,
+        batch_size=128,
         starts=4,
         chunk=5,
         key=key,

@@ -18,7 +18,7 @@ from jaxquat.dynamics import torques
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.state import State
 from jaxquat.engines import fused
-from jaxquat.ensembles import Ensemble, ensemble
+from jaxquat.ensembles import Ensemble
 from jaxquat.learning.covariance import FitCovariance, fit_covariance
 from jaxquat.learning.fit import Fit, fit
 from jaxquat.rollout import rollout
@@ -97,7 +97,6 @@ __all__ = [
     "crouch_grossman3",
     "crouch_grossman4",
     "dynamics",
-    "ensemble",
     "ensembles",
     "euler",
     "exact",
