@@ -59,7 +59,7 @@ def rates(body, omega, torque, dt, step=jq.rkmk4, finer=1):
     path = jq.rollout(
         step,
         body,
-        jq.torques.held,
+        jq.torques.commanded,
         start,
         grid,
         inputs=torque[:-1],

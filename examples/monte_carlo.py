@@ -101,7 +101,7 @@ def path(engine, member, save_every=GRID.steps):
     return jq.rollout(
         jq.rkmk4,
         member.body,
-        jq.torques.held,
+        jq.torques.commanded,
         member.start,
         GRID,
         controller=controller,
