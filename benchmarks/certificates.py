@@ -60,7 +60,7 @@ REFERENCES: dict[tuple[bool, bool], tuple] = {}  # those of ``orders``, by kind 
 
 def scheme_of(name):
     """Return the step of a scheme, with the arguments of ``jq.rkmk4``."""
-    return jq.SCHEMES[name].step
+    return jq.SCHEMES[name]
 
 
 def body_of(name):

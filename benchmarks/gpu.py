@@ -24,7 +24,7 @@ import rollout as peers
 
 import jaxquat as jq
 from jaxquat.engines.fused import engine
-from jaxquat.engines.scan import Problem
+from jaxquat.simulation.simulation import simulation
 
 ROOT = Path(__file__).parents[1]
 LIMIT = 420.0  # seconds, after which nothing new begins
@@ -61,7 +61,7 @@ def correctness(steps):
 def compared(name, dtype, steps):
     """Return the largest relative differences of value and gradient for one scheme."""
     starts, gains = peers.random_starts(1000, dtype), jnp.asarray([6.0, 4.0], dtype)
-    scheme, body = jq.SCHEMES[name].step, jq.Body(jnp.asarray(peers.INERTIA, dtype))
+    scheme, body = jq.SCHEMES[name], jq.Body(jnp.asarray(peers.INERTIA, dtype))
     grid = jq.grid(0.0, peers.DT, steps)
 
     def run(start, gains, engine):
@@ -103,10 +103,9 @@ def best(function, *arguments):
 def operations():
     """Count the scalar operations of one step and of its derivative; a root counts as one."""
     body, dtype = jq.Body(jnp.asarray(peers.INERTIA, jnp.float32)), jnp.float32
-    zero, dt = jnp.zeros((), dtype), jnp.asarray(peers.DT, dtype)
-    problem = Problem(jq.rkmk4, body, peers.torque, zero, dt, 1, jnp.ones(2, dtype), None)
-    start = jq.State(jnp.array([1.0, 0, 0, 0]), jnp.ones(3))
-    traced = engine.trace(problem, start, None, 1, 1, None)
+    start = jq.State(jnp.array([1.0, 0, 0, 0], dtype), jnp.ones(3, dtype))
+    grid, gains = jq.grid(0.0, peers.DT, 1), jnp.ones(2, dtype)
+    traced = engine.trace(simulation(jq.rkmk4, body, peers.torque, start, grid, gains))
     back = traced.differentiated().step_back
     assert back is not None
     return sum(traced.loop.step.counts().values()), sum(back.counts().values())

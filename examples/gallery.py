@@ -152,7 +152,7 @@ def draw_control(folder):
     right[1].set(yscale="log", ylim=(1e-2, 200), title="200 flights that the fit never saw")
     plot.fit_history(fit, ax=left[2]).set(ylim=(None, 0.65))
     schemes = {name: jq.SCHEMES[name] for name in SCHEMES}
-    runs = {name: precision(facts.step, facts.evaluations) for name, facts in schemes.items()}
+    runs = {name: precision(scheme, scheme.evaluations) for name, scheme in schemes.items()}
     plot.work_precision(runs, "torque evaluations", ax=right[2])
     right[2].set(title="8 s of flips", ylim=(1e-17, 1))
     figure.savefig(folder / "plotting_control.png")

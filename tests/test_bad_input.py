@@ -517,8 +517,6 @@ ELSEWHERE = {
     "interop.diffrax.Interpolation.evaluate": "called by diffrax",
     "dynamics.Step": "a type",
     "dynamics.Torque": "a type",
-    "schemes.composition.is_reversible": "internal",
-    "schemes.composition.reversible_if": "internal",
     "schemes.tableaus.combine": "internal",
 }
 """Not called here, and why."""

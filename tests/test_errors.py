@@ -31,7 +31,7 @@ def single(tree):
 
 
 def rollout(**changes):
-    given = {"step": jq.rkmk4, "body": BODY, "torque": torques.zero, "start": START, "grid": GRID}
+    given = {"scheme": jq.rkmk4, "body": BODY, "torque": torques.zero, "start": START, "grid": GRID}
     return jq.rollout(**{**given, **changes})
 
 
@@ -1165,19 +1165,14 @@ def changing(t, state, memory, params, value):
 MISLEADING = [
     # not callable, or of the wrong kind
     (
-        lambda: rollout(step="rkmk6"),
+        lambda: rollout(scheme="rkmk6"),
         TypeError,
-        "step: wanted a function, got 'rkmk6'; write jq.rkmk6",
+        "scheme: wanted a function, got 'rkmk6'; write jq.rkmk6",
     ),
     (
-        lambda: rollout(step="euler"),
+        lambda: rollout(scheme="euler"),
         TypeError,
-        "step: wanted a function, got 'euler'; schemes are functions, jq.rkmk4 for instance",
-    ),
-    (
-        lambda: rollout(step=jq.SCHEMES["rkmk4"]),
-        TypeError,
-        "step: wanted a function, got Scheme; its step is .step",
+        "scheme: wanted a function, got 'euler'; schemes are jq.rkmk4 and its like, or functions of your own",
     ),
     (lambda: rollout(torque=None), TypeError, "torque", "None"),
     (lambda: rollout(torque=V), TypeError, "torque", "ArrayImpl"),
@@ -1214,9 +1209,9 @@ MISLEADING = [
     (lambda: path().at(None), TypeError, "t: ", "None"),
     # what a function of the user returns
     (
-        lambda: rollout(step=lambda body, torque, t, state, dt, params: (state.q, state.omega)),
+        lambda: rollout(scheme=lambda body, torque, t, state, dt, params: (state.q, state.omega)),
         TypeError,
-        "step",
+        "scheme",
         "State",
         "tuple",
     ),
@@ -1324,8 +1319,8 @@ FREE = "because there is neither controller nor inputs"
 # Functions of the user with the wrong arguments
 ARGUMENTS = [
     (
-        lambda: rollout(step=jq.exact.free_symmetric),
-        "step: wanted step(body, torque, t, state, dt, params), got free_symmetric(",
+        lambda: rollout(scheme=jq.exact.free_symmetric),
+        "scheme: wanted scheme(body, torque, t, state, dt, params), got free_symmetric(",
     ),
     (
         lambda: rollout(torque=lambda t, s: V),
@@ -1337,7 +1332,7 @@ ARGUMENTS = [
     ),
     (
         lambda: rollout(torque=own(V), inputs=FOUR_ROWS),
-        "torque: wanted torque(t, state, params, held) because there are inputs, got spring(t, state, params)",
+        "torque: wanted torque(t, state, params, command) because there are inputs, got spring(t, state, params)",
     ),
     (lambda: rollout(save=lambda t, s: s), f"save: wanted save(t, state, params) {FREE}, got"),
     (
@@ -1353,15 +1348,15 @@ ARGUMENTS = [
             torque=own(V),
             controller=jq.Controller(lambda start, params: (), lambda *given: (V, ())),
         ),
-        "torque: wanted torque(t, state, params, held) because there is a controller, got spring(t, state, params)",
+        "torque: wanted torque(t, state, params, command) because there is a controller, got spring(t, state, params)",
     ),
     (
         lambda: jq.compose(lambda state: state, (1.0,)),
-        "step: wanted step(body, torque, t, state, dt, params), got",
+        "scheme: wanted scheme(body, torque, t, state, dt, params), got",
     ),
     (
         lambda: jq.schemes.damped(jnp.sin, V),
-        "step: wanted step(body, torque, t, state, dt, params), got sin(",
+        "scheme: wanted scheme(body, torque, t, state, dt, params), got sin(",
     ),
     (lambda: fit(loss=lambda p: p), "loss: wanted loss(params, batch, key), got <lambda>(p)"),
     (lambda: fit(validation=lambda: 0.0), "validation: wanted validation(params), got <lambda>()"),
