@@ -229,7 +229,7 @@ def equal_moments(moments: Array, axis: int | None = None) -> Array:
 
 
 def check_symmetric(name: str, body: Body, hint: str = "") -> None:
-    """ValueError that begins with ``name`` if the moments of a concrete body differ about axis 3."""
+    """ValueError, by ``name``, if the moments of a concrete body differ about axis 3."""
     if is_concrete(body):
         with jax.ensure_compile_time_eval():
             moments, _ = body.principal()
