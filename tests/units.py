@@ -65,7 +65,7 @@ def ulps(name, dtype, *arguments):
     value = b.emit(name, *range(count))
     leaf = engine.Leaf(kind, 1)
     loop = engine.Loop(
-        constants=(leaf,) * count, inputs=(), state=(leaf,), memory=(), held=(), saved=(leaf,), step=b.finish([count + 1]),
+        constants=(leaf,) * count, inputs=(), state=(leaf,), memory=(), command=(), saved=(leaf,), step=b.finish([count + 1]),
         save=b.finish([value]), sample=None, step_back=None, save_back=None, sample_back=None, steps=1, sample_every=1,
         save_every=1, segment=1,
     )  # fmt: skip
