@@ -64,8 +64,8 @@ def primitives_of(mode, node):
     names = {"jax": jax, "jnp": jnp, "np": np, "lax": jax.lax}
     exec(programs.PRELUDE, names)
     data = programs.data_of(mode, 3, 1)
-    held = {name: x[0, 0] for name, x in data["held"].items()}
-    held["key"] = jax.random.wrap_key_data(held["key"])
+    command = {name: x[0, 0] for name, x in data["command"].items()}
+    command["key"] = jax.random.wrap_key_data(command["key"])
     given = {name: x[0] for name, x in data["params"].items()}
     state = type("State", (), {})
 
@@ -75,7 +75,7 @@ def primitives_of(mode, node):
         return eval(node.render(), scope | {"state": state})
 
     is_float = lambda x: jnp.issubdtype(x.dtype, jnp.floating)
-    groups = {"held": held, "params": given}
+    groups = {"command": command, "params": given}
     chosen = lambda group, of: {k: x for k, x in group.items() if is_float(x) == of}
     floats, rest = ({name: chosen(x, of) for name, x in groups.items()} for of in (True, False))
     floats |= {"t": data["t0"][0], "q": data["q"][0], "omega": data["omega"][0]}
