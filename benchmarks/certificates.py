@@ -425,7 +425,7 @@ def plot():
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    methods: dict[str, Any] = {
+    methods: dict = {
         name: (scheme_of(name), jq.SCHEMES[name].evaluations) for name in DRAWN
     }
     methods["averaged-rate RK4"] = averaged_rk4, 4
