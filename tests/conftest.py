@@ -1,6 +1,7 @@
-"""Tests run hostile: float64 enabled (float32 is asked for by name), strict dtype promotion, no implicit rank promotion.
+"""Tests run with float64, strict dtype promotion and no implicit rank promotion.
 
-With ``JAX_ENABLE_X64=0`` float64 stays off, as users have it; then ``-k "float32 and not float64"`` chooses the tests that hold.
+Tests of float32 ask for it by name. With ``JAX_ENABLE_X64=0`` float64 stays off, as users have it;
+then ``-k "float32 and not float64"`` chooses the tests that can pass.
 """
 
 import importlib.util

@@ -185,7 +185,10 @@ class Descent:
     def _several_updates(
         self, position: Position, first: Array, stop: Array, data: Any, moving: Array
     ) -> tuple[Position, Array, Moments]:
-        """The updates from ``first`` to ``stop``; only the first ``stop - first`` losses count."""
+        """Make the updates from ``first`` to ``stop``.
+
+        Of the ``longest`` losses, only the first ``stop - first`` count.
+        """
         shapes = jax.eval_shape(self._update, position, first, data, moving)[2]
         zero = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
         losses = jnp.zeros((self.longest, *zero[0].shape), zero[0].dtype)
