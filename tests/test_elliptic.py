@@ -1,4 +1,7 @@
-"""Elliptic functions and the integral of the third kind against mpmath: values, and derivatives in every argument."""
+"""Tests of the elliptic functions and of the integral of the third kind.
+
+They compare values with mpmath and check the derivatives by every argument.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +22,10 @@ def modulus(m1):
 
 
 def moved(m1, change):
-    """The modulus of m1 + change, differentiable; the root of zero stays what it is."""
+    """Return the modulus of m1 + change, differentiable by the change.
+
+    At m1 = 0 the root keeps its value.
+    """
     at_zero = m1 == 0
     m, m1, root = modulus(m1)
     return elliptic.Modulus(m - change, m1 + change, root if at_zero else jnp.sqrt(m1 + change))
@@ -32,7 +38,10 @@ def theirs(kind, u, m1):
 
 @pytest.mark.parametrize("m1", M1)
 def test_jacobi(m1):
-    """To rounding of u, relative to cn and dn where these are small; the derivatives with respect to u to rounding too."""
+    """The functions and their derivatives by u are accurate to rounding of u.
+
+    The errors of the values are relative to them, also where cn and dn are small.
+    """
     got = jax.jit(jax.vmap(lambda u: jnp.stack(elliptic.jacobi(u, modulus(m1)))))
     slopes = jax.jit(jax.vmap(jax.jacfwd(lambda u: jnp.stack(elliptic.jacobi(u, modulus(m1))))))
     values, slopes = got(jnp.array(U)), slopes(jnp.array(U))
@@ -46,7 +55,10 @@ def test_jacobi(m1):
 
 @pytest.mark.parametrize("m1", [0.7, 0.5, 0.4, 1e-3, 1e-7, 1e-14, 0.0])
 def test_derivative_by_the_parameter(m1):
-    """On both sides of the switch between the series, near m = 1 and at it."""
+    """The derivative by the parameter agrees with differences of mpmath.
+
+    The parameters are on both sides of the switch between the series, near m = 1 and at m = 1.
+    """
     u = np.array([-0.5, 0.7, 2.0])
     slope = jax.jit(
         jax.vmap(
@@ -63,19 +75,21 @@ def test_derivative_by_the_parameter(m1):
             ]
             for x in u
         ]
-    wanted = np.array(
-        [[complex(x).real for x in row] for row in wanted]
-    )  # beyond m = 1 mpmath leaves the real line by rounding
+    # mpmath has a small imaginary part beyond m = 1 by rounding
+    wanted = np.array([[complex(x).real for x in row] for row in wanted])
     np.testing.assert_allclose(slope, wanted, rtol=0, atol=1e-13 * np.abs(wanted).max())
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_flip_where_the_complement_underflows(dtype):
-    """Cn and dn at K - 0.7 come to k' sd and k' nd of 0.7, with k' = 1e-30 and m1 = 1e-60, which float32 does not hold."""
+    """At K - 0.7 the values of cn and dn are k' sd and k' nd of 0.7.
+
+    Here k' = 1e-30 and m1 = 1e-60, which float32 cannot hold.
+    """
     root = dtype(1e-30)
     near = elliptic.Modulus(*(jnp.asarray(x, dtype) for x in (1.0, float(root) ** 2, root)))
     _, cn, dn = elliptic.jacobi(elliptic.complete(near) - dtype(0.7), near)
-    # K = log(4/k') = 70.5 is rounded
+    # The tolerance covers the rounding of K = log(4/k') = 70.5.
     np.testing.assert_allclose(
         [cn, dn], [root * np.sinh(0.7), root * np.cosh(0.7)], rtol=200 * np.finfo(dtype).eps
     )
@@ -92,7 +106,10 @@ def test_complete():
 
 @pytest.mark.parametrize("m1", [1.0, 0.9, 0.5001, 0.4999, 0.1, 1e-9])
 def test_third_kind(m1):
-    """Against quadrature of its definition; over two quarter periods it is twice what it is over one."""
+    """The integral of the third kind agrees with quadrature of its definition.
+
+    Over two quarter periods it is twice its value over one.
+    """
     run = jax.jit(lambda u, pole: elliptic.jacobi_and_third(u, modulus(m1), pole)[3])
     with mpmath.workdps(20):
         m = 1 - mpmath.mpf(m1)
@@ -119,7 +136,10 @@ def test_third_kind(m1):
 
 
 def test_derivatives_of_the_third_kind():
-    """By every argument in both halves, against central differences of float64."""
+    """The derivatives by every argument agree with central differences of float64.
+
+    The parameter lies once in each half of its range.
+    """
 
     @jax.vmap
     def integral(m1, x):

@@ -1,4 +1,4 @@
-"""Euler angles of all 24 orders against scipy, the printed matrices of Hoffmann, and derivatives."""
+"""Tests of Euler angles of all 24 orders: scipy, the printed matrices of Hoffmann, derivatives."""
 
 import functools
 import warnings
@@ -20,7 +20,8 @@ Q = RNG.normal(size=(N, 4))
 Q /= np.linalg.norm(Q, axis=-1, keepdims=True)
 
 
-# Plain calls: operation by operation the orders share what is compiled, as jitted functions they would not.
+# These are plain calls, because then the orders share their compiled operations. Under jit they
+# would not.
 def to_quaternion(angles, order):
     return np.asarray(euler.to_quaternion(angles, order))
 
@@ -44,7 +45,11 @@ def test_there_are_24_orders():
 
 @pytest.mark.parametrize("order", euler.ORDERS)
 def test_against_scipy(order):
-    """Both ways; the angles in scipy's ranges, free of the scale and the sign of q; lower case is the sequence read backwards."""
+    """Both conversions agree with scipy.
+
+    The angles are in the ranges of scipy and do not depend on the scale and the sign of q. A
+    lower-case order is the reversed upper-case order with the angles reversed.
+    """
     got = to_quaternion(ANGLES, order)
     wanted = np.roll(Rotation.from_euler(order, ANGLES).as_quat(), 1, axis=-1)
     assert attitude_error(got, wanted) < 1e-15 * 4
@@ -60,7 +65,7 @@ def test_against_scipy(order):
 
 
 def locked(order, gaps):
-    """Attitudes with the second angle ``gaps`` away from either gimbal lock."""
+    """Return attitudes whose second angle is ``gaps`` away from either gimbal lock."""
     middles = np.array([0.0, np.pi] if proper(order) else [-np.pi / 2, np.pi / 2])
     second = (
         middles[:, None]
@@ -74,7 +79,10 @@ def locked(order, gaps):
 
 @pytest.mark.parametrize("order", euler.ORDERS)
 def test_gimbal_lock(order):
-    """The attitude survives to rounding at any distance from lock; in lock the third angle is zero and scipy agrees."""
+    """The angles give the attitude back to rounding at any distance from gimbal lock.
+
+    In lock the third angle is zero and scipy agrees.
+    """
     near = locked(order, np.geomspace(1e-14, 1e-2, N // 2))
     assert attitude_error(to_quaternion(from_quaternion(near, order), order), near) < 1e-14
     exact = locked(order, np.zeros(N // 2))
@@ -84,9 +92,8 @@ def test_gimbal_lock(order):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         wanted = Rotation.from_quat(np.roll(exact, -1, axis=-1)).as_euler(order)
-    both = (
-        angles[:, 2] == 0
-    )  # rounding of q may leave it just outside lock, for one of the two or both
+    # q may round to just outside lock, for the library, for scipy or for both
+    both = angles[:, 2] == 0
     both &= wanted[:, 2] == 0
     assert both.sum() > N // 4
     turn = (angles - wanted)[both]
@@ -95,7 +102,7 @@ def test_gimbal_lock(order):
 
 @pytest.mark.parametrize("order", ["ZYX", "ZXZ", "xyz", "zxz"])
 def test_exact_gimbal_lock(order):
-    """Quaternions whose components are equal or zero to the bit."""
+    """The third angle is 0 where the components of q are equal or zero to the bit."""
     q = np.array([np.cos(0.3), 0, 0, np.sin(0.3)] if proper(order) else [0.5, 0.5, 0.5, -0.5])
     angles = from_quaternion(q, order)
     assert angles[2] == 0
@@ -114,7 +121,10 @@ def test_exact_gimbal_lock(order):
     )
 )
 def test_round_trip_of_special_attitudes(dtype, x):
-    """Attitudes on, near and between the symmetric positions: finite angles in range that give the attitude back."""
+    """Attitudes on, near and between the symmetric positions come back.
+
+    Their angles are finite and in range.
+    """
     if not x.any():
         return
     q = (x / np.linalg.norm(x)).astype(dtype)
@@ -128,14 +138,18 @@ def test_round_trip_of_special_attitudes(dtype, x):
         assert attitude_error(to_quaternion(angles, order), q) < 10 * np.finfo(dtype).eps
 
 
-# Rates
+# These tests check the rates.
 
 relative = jax.jit(lambda p, q: quaternion.multiply(quaternion.conjugate(p), q))
 
 
 @pytest.mark.parametrize("order", euler.ORDERS)
 def test_rate_matrix_is_the_derivative_of_the_attitude(order):
-    """Columns 2 vec(q* dq/d angle_k); half angles enter linearly by sine and cosine, so dq/d angle_k = q(angles + pi e_k)/2."""
+    """The rate matrix has the columns 2 vec(q* dq/d angle_k).
+
+    q is linear in the sine and the cosine of each half angle.
+    Therefore dq/d angle_k = q(angles + pi e_k)/2.
+    """
     matrix, inverse = (
         np.asarray(euler.rate_matrix(ANGLES, order)),
         np.asarray(euler.rate_matrix_inverse(ANGLES, order)),
@@ -168,7 +182,8 @@ def test_rate_matrix_is_singular_in_gimbal_lock():
     assert not np.isfinite(euler.rate_matrix_inverse(angles, "ZXZ")).all(axis=(1, 2)).any()
 
 
-# Hoffmann's printed formulas: (first, second, third) = (phi, theta, psi) for "ZXZ", (psi, theta, phi) for "ZYX"
+# These tests check the printed formulas of Hoffmann. (first, second, third) is (phi, theta, psi)
+# for "ZXZ" and (psi, theta, phi) for "ZYX".
 
 FIRST, SECOND, THIRD = ANGLES.T
 S1, S2, S3 = np.sin(ANGLES).T
@@ -197,7 +212,7 @@ def test_hoffmann_6_13():
 
 
 def test_hoffmann_7_13():
-    """With the plus that row 3 lost in column 1."""
+    """The matrix is (7.13) with the plus that is missing in print in row 3, column 1."""
     sp, cp, st, ct, sf, cf = S1, C1, S2, C2, S3, C3
     wanted = [
         [cp * ct, sp * ct, -st],
@@ -212,7 +227,10 @@ def half_angles():
 
 
 def test_hoffmann_angles_to_quaternion():
-    """His procedure AngToQuat, psi, theta, phi, component by component: the same sign of q, too."""
+    """The quaternion equals his procedure AngToQuat of psi, theta, phi in each component.
+
+    The sign of q is also the same.
+    """
     sp, cp, st, ct, sf, cf = half_angles()
     his = [
         sp * st * cf - cp * ct * sf,
@@ -225,7 +243,10 @@ def test_hoffmann_angles_to_quaternion():
 
 
 def test_hoffmann_6_18():
-    """The formula lost in his text, by half sums and half differences of phi and psi."""
+    """The quaternion follows (6.18), the formula that is missing in his text.
+
+    It uses half sums and half differences of phi and psi.
+    """
     less, more = (FIRST - THIRD) / 2, (FIRST + THIRD) / 2
     s, c = np.sin(SECOND / 2), np.cos(SECOND / 2)
     his = np.stack(
@@ -242,6 +263,6 @@ def test_hoffmann_6_16():
 
 
 def test_hoffmann_7_16():
-    """With entry (3, 3) = 0."""
+    """The matrix is (7.16) with the entry (3, 3) = 0."""
     wanted = [[-S2, ZERO, ONE], [S3 * C2, C3, ZERO], [C3 * C2, -S3, ZERO]]
     np.testing.assert_allclose(euler.rate_matrix(ANGLES, "ZYX"), stack(wanted), rtol=0, atol=2e-15)

@@ -1,4 +1,8 @@
-"""The exact motions: against the equations of motion, an integration in extended precision, and one another."""
+"""Tests of the exact motions.
+
+The references are the equations of motion, an integration in extended precision, free motion in
+multiple precision, and the other exact motions.
+"""
 
 import functools
 import re
@@ -14,7 +18,7 @@ import jaxquat as jq
 from jaxquat import exact
 
 Q0 = jnp.asarray(problems.TILTED)
-SPINS = {  # moments and rates of every kind of free motion
+SPINS = {  # the moments and rates of every kind of free motion
     "generic": ((1.0, 2.0, 3.0), (0.3, -0.4, 0.9)),
     "about the smallest": ((3.0, 1.0, 2.0), (-0.2, 0.9, 0.1)),
     "against the axis": ((3.0, 1.0, 2.0), (-0.9, 0.1, -0.2)),
@@ -26,7 +30,7 @@ SPINS = {  # moments and rates of every kind of free motion
     "separatrix": ((1.0, 2.0, 2.25), (0.75, 0.0, 1.0)),
     "separatrix, elsewhere": ((1.0, 2.0, 2.25), (-0.6, 0.45 * 2**0.5, 0.8)),
 }
-CONSTANT = {  # spins that do not change, though those beside them do
+CONSTANT = {  # these spins stay constant, but spins near them do not
     "middle": ((1.0, 2.0, 3.0), (0.0, 1.0, 0.0)),
     "in the plane of equal moments": ((1.0, 1.0, 2.0), (0.3, 0.4, 0.0)),
     "sphere": ((2.0, 2.0, 2.0), (0.3, 0.4, 0.5)),
@@ -43,7 +47,7 @@ KINDS = (
         "near the separatrix",
     ),
 )
-REPORTED = (  # moments, rates and times at which an earlier edition failed in one precision or both
+REPORTED = (  # an earlier version failed at these (moments, rates, time) in one precision or both
     ((1.0, 2.0, 2.5), (0.0, 0.4, 0.5), 10.0),
     *(
         ((1.0, 2.0, 2.5), (e, 0.3, e), t)
@@ -57,9 +61,12 @@ REPORTED = (  # moments, rates and times at which an earlier edition failed in o
 
 
 def free_motions(n, seed):
-    """(moments, omega, q, t) of n bodies of all kinds in turn, after those reported: numbers of float32, so that both take them.
+    """Return (moments, omega, q, t) of the motions in REPORTED and of n random bodies.
 
-    |omega| t from 0.01 to 200 either way, |omega| from 1e-5 to 1e5, axes and signs in any order, offsets down to 1e-30 |omega|.
+    The random bodies go through all KINDS in turn. |omega| t is from 0.01 to 200 in either
+    direction of time, and |omega| is from 1e-5 to 1e5. Axes and signs come in any order, and
+    offsets go down to 1e-30 |omega|. All numbers are float32, so both precisions get the same
+    input.
     """
     rng = np.random.default_rng(seed)
     rows = []
@@ -136,13 +143,17 @@ def free_motion_of_many():
 
 @pytest.mark.parametrize("n", [260, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_free_motion_of_every_kind_in_both_precisions(n):
-    """Rates and attitude, its sign too, within 4 eps (1 + sum |x dy/dx|) of multiple precision, over moments, rates and time x.
+    """The rates and the attitude agree with multiple precision.
 
-    Such is the change where each of the seven numbers moves by four units of rounding: no formula that rounds them can promise
-    less, and this one rounds them a few times, by itself and in differences of moments that are exact. The sum is about
-    |omega| t where the body tumbles; it grows as the separatrix comes near, since there rounding decides when the body flips.
-    Where it comes to 1e-3/eps a linear bound says nothing, and the motion is that of another body a few units away. Momentum and
-    energy hold everywhere.
+    The error is at most 4 eps (1 + sum |x dy/dx|), where x runs over the moments, the rates and the
+    time. The sign of q has to agree too. The result changes by this much when each of the seven
+    numbers changes by four units of rounding. A formula that rounds these numbers cannot promise a
+    smaller bound, and this formula rounds them a few times. The differences of moments are exact.
+
+    The sum is about |omega| t when the body tumbles. It grows near the separatrix, because rounding
+    decides there when the body flips. Where the sum reaches 1e-3/eps, a linear bound has no
+    meaning: the computed motion belongs to another body that is a few units of rounding away. The
+    test checks momentum and energy everywhere.
     """
     motions = free_motions(n, n)
     run, wide = free_motion_of_many(), [x.astype(np.float64) for x in motions]
@@ -155,7 +166,9 @@ def test_free_motion_of_every_kind_in_both_precisions(n):
         np.asarray(run(*wide)),
         [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (3, None)],
     )
-    # float32 by what its own rounding does; float64 by less than bends the motion, and more than is lost in the difference
+    # h is the relative change for the derivatives. For float32 it is about one unit of rounding.
+    # For float64 it is small enough that the motion is linear in it, and large enough that the
+    # difference keeps its digits.
     for dtype, h in ((np.float64, 2.0**-38), (np.float32, 2.0**-24)):
         condition = np.zeros(len(t))
         for which, column in columns:
@@ -176,9 +189,8 @@ def test_free_motion_of_every_kind_in_both_precisions(n):
         )
         assert np.median(allowed) < 30 * eps, "the bound would be no bound"
         assert linear.mean() > (0.999 if dtype == np.float64 else 0.96)
-        attitudes = [
-            x / np.linalg.norm(x, axis=1, keepdims=True) for x in (wide[2], end[:, :4])
-        ]  # q too is a number of float32
+        # a float32 q is also only nearly a unit quaternion
+        attitudes = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in (wide[2], end[:, :4])]
         rates = wide[1], end[:, 4:]
         momenta = [
             np.asarray(jax.vmap(jq.quaternion.rotate)(q, moments * x))
@@ -192,13 +204,19 @@ def test_free_motion_of_every_kind_in_both_precisions(n):
 
 @pytest.mark.slow
 def test_derivatives_of_free_motion_of_every_kind():
-    """Finite in both modes and precisions, by moments, rates, attitude and time; and those of multiple precision.
+    """The derivatives are finite and agree with multiple precision.
 
-    Relative to the largest by the same argument, or to what rounding the argument itself makes of them where that is more: by the
-    moments |omega| t, by a rate 1 over that rate, whose relative change moves the phase. Within 1e-11, in float32 5e-3.
-    Near the separatrix m1 is the small difference of ``gap`` and ``fall``, and its rounding enters every derivative: 30 units of
-    (gap + fall)/(gap - fall) are added there, and where they come to 0.1 the derivatives are finite and no more. What lies below
-    the normal numbers, as the acceleration of a rate of 1e-20 does in float32, may be 0.
+    They are finite in both modes and both precisions, by the moments, the rates, the attitude and
+    the time. The derivatives by the moments, the rates and the time are within 1e-11 of multiple
+    precision, in float32 within 5e-3. The error is relative to the largest derivative by the same
+    argument, or to the effect of rounding the argument where that is larger. This effect is
+    |omega| t for the moments. For a rate it is 1 over that rate, because a relative change of the
+    rate moves the phase.
+
+    Near the separatrix m1 is the small difference of ``gap`` and ``fall``, and its rounding enters
+    every derivative. The test adds 30 eps (gap + fall)/(gap - fall) to the tolerance there. Where
+    the tolerance reaches 0.1, the test only checks that the derivatives are finite. Results below
+    the normal numbers may be 0, such as the acceleration of a rate of 1e-20 in float32.
     """
     motions = free_motions(104, 5)
     wide = [x.astype(np.float64) for x in motions]
@@ -215,10 +233,11 @@ def test_derivatives_of_free_motion_of_every_kind():
     for blocks in (*double, *single):
         assert all(np.isfinite(x).all() for x in blocks)
 
-    step = multiprecision.mp.mpf(10) ** -50  # small beside 1e-30, in 180 digits
+    # this step is small against 1e-30, and the reference has 180 digits
+    step = multiprecision.mp.mpf(10) ** -50
     for k in range(len(wide[3])):
         if not motions[1][k].any():
-            continue  # at rest: the test of constant spins
+            continue  # the test of constant spins covers a body at rest
         rate = np.linalg.norm(wide[1][k])
         unit = np.array([1.0] * 4 + [rate] * 3)[:, None]
         order = np.argsort(wide[0][k])
@@ -254,7 +273,10 @@ def test_derivatives_of_free_motion_of_every_kind():
 
 
 def test_multiple_precision_satisfies_the_equations_of_motion():
-    """The reference itself: its time derivative by central differences is that of the equations, and it begins at the start."""
+    """The reference itself starts at the given state and satisfies the equations of motion.
+
+    The test takes its time derivative by central differences.
+    """
     mp, step = multiprecision.mp, multiprecision.mp.mpf(10) ** -25
     moments, omega, q, t = (
         [multiprecision.vector(np.atleast_1d(row)) for row in x] for x in free_motions(13, 1)
@@ -284,7 +306,7 @@ def free(moments, omega, t):
 
 
 def defect(body, motion, torque, t):
-    """How far a motion is from its equations at time t, by differentiation."""
+    """Return the time derivative of a motion at t minus the derivative by its equations."""
     state, rate = jax.jvp(motion, (t,), (jnp.ones_like(t),))
     spun = 0.5 * jq.quaternion.multiply(state.q, jnp.concatenate([jnp.zeros(1), state.omega]))
     return jnp.concatenate(
@@ -293,7 +315,7 @@ def defect(body, motion, torque, t):
 
 
 def test_free_motion_satisfies_its_equations():
-    """Everywhere over 30 s and at the start; and it does not jump."""
+    """The motion satisfies its equations over 30 s, starts at the given state and does not jump."""
     every = list((SPINS | CONSTANT).values())
     moments, omegas = (jnp.array([each[k] for each in every]) for k in (0, 1))
     times = jnp.linspace(0.0, 30.0, 301)
@@ -312,7 +334,8 @@ def test_free_motion_satisfies_its_equations():
 
     paths, errors, momenta = jax.tree.map(np.asarray, run(moments, omegas, times))
     for k, name in enumerate(SPINS | CONSTANT):
-        # one rounding off the separatrix cn comes to 1e-7, by way of an angle that is known to eps
+        # "separatrix, elsewhere" is one rounding off the separatrix. There cn reaches 1e-7 and
+        # comes from an angle that is known to eps.
         assert np.abs(errors[k]).max() < (1e-13 if name != "separatrix, elsewhere" else 3e-9), name
         assert np.abs(paths.q[k, 0] - Q0).max() < 1e-15, name
         assert np.abs(paths.omega[k, 0] - omegas[k]).max() < 1e-15, name
@@ -326,12 +349,13 @@ def test_the_reference_end_state():
     end = exact.free_body(
         problems.reference_body(), 10.0, jq.State(jnp.asarray(q0), jnp.asarray(problems.OMEGA0))
     )
-    assert jq.quaternion.distance(end.q, jnp.asarray(q)) < 3e-12  # twelve digits were printed
+    # the reference has twelve printed digits
+    assert jq.quaternion.distance(end.q, jnp.asarray(q)) < 3e-12
     assert np.abs(end.omega - omega).max() < 1e-12
 
 
 def random_tops(n):
-    """Bodies, by moments and axes, with starts; and the interval of their flips."""
+    """Return moments, axes, attitudes and rates of n random bodies."""
     rng = np.random.default_rng(11)
     square = rng.uniform(0.3, 1.0, (n, 3))
     moments = square.sum(1, keepdims=True) - square
@@ -342,7 +366,10 @@ def random_tops(n):
 
 @pytest.mark.parametrize("flips", [4, pytest.param(100, marks=pytest.mark.slow)])
 def test_forty_random_tops(flips):
-    """Against extrapolation in extended precision, within 1e-12 and four times what a change of one ulp in the input does."""
+    """The motion agrees with extrapolation in extended precision.
+
+    The error is below 1e-12 plus four times the effect of a change of one ulp in the input.
+    """
     moments, axes, q, omega = random_tops(40)
 
     @jax.jit
@@ -353,16 +380,15 @@ def test_forty_random_tops(flips):
     def interval(moments, axes, omega):
         return exact.flip_interval(jq.Body.from_principal(moments, axes), omega)
 
-    # one time for all: so many flips of the slowest body, at least as many of the others
+    # all bodies share one time: ``flips`` flip intervals of the median body
     t = np.full(40, float(flips * np.median(jax.vmap(interval)(moments, axes, omega))))
     got = run(moments, axes, q, omega, t)
 
     extended = np.longdouble
     matrix = np.asarray(jax.vmap(jq.quaternion.to_matrix)(jnp.asarray(axes)))
     wide_axes = axes.astype(extended)
-    wide_axes = wide_axes / np.sqrt(
-        (wide_axes**2).sum(1, keepdims=True)
-    )  # not to rounding of float64: over 2000 rad that shows
+    # the norm is in extended precision, because over 2000 rad the rounding of float64 would show
+    wide_axes = wide_axes / np.sqrt((wide_axes**2).sum(1, keepdims=True))
     w, v = wide_axes[:, :1, None], wide_axes[:, 1:]
     hat = np.stack([np.cross(v, e) for e in np.eye(3, dtype=extended)], axis=2)
     wide = np.eye(3, dtype=extended) + 2 * (w * hat + hat @ hat)
@@ -403,7 +429,10 @@ def test_forty_random_tops(flips):
 
 
 def test_separatrix_over_fifty_time_constants():
-    """It leaves for the middle axis and stays there: rates to rounding of sech and tanh, the equations satisfied all the way."""
+    """The body moves to the middle axis and stays there.
+
+    Its rates equal sech and tanh to rounding, and it satisfies the equations all the time.
+    """
     moments, omega = (jnp.array(x) for x in SPINS["separatrix"])
     size = np.linalg.norm(np.array(moments) * np.array(omega))
     rate = float(size / 2.0 * np.sqrt((2.25 - 2.0) * (2.0 - 1.0) / (1.0 * 2.25)))
@@ -432,7 +461,11 @@ def test_separatrix_over_fifty_time_constants():
 
 @pytest.mark.slow
 def test_derivatives_at_constant_spins_are_those_of_the_motion_beside_them():
-    """Two numbers by hand: at rest q moves by t/2, and off the middle axis an offset e grows to e cosh(rate t)."""
+    """The derivatives agree with two results by hand.
+
+    At rest, q changes by t/2 per unit of rate. Near the middle axis an offset e grows to
+    e cosh(rate t).
+    """
     moments, omegas = (jnp.array([each[k] for each in CONSTANT.values()]) for k in (0, 1))
     jacobians = jax.jit(
         jax.vmap(jax.jacrev(lambda omega, moments: free(moments, omega, 2.0)), in_axes=(0, 0))
@@ -447,7 +480,10 @@ def test_derivatives_at_constant_spins_are_those_of_the_motion_beside_them():
 
 
 def test_flip_interval():
-    """Dzhanibekov's: the recorded number, and the sign of the middle rate."""
+    """The flip interval is the recorded number, and the middle rate changes sign at each flip.
+
+    The body shows the Dzhanibekov effect.
+    """
     body, omega = jq.Body.from_principal(jnp.array([1.0, 2, 3])), jnp.array([1e-4, 1, 1e-4])
     interval = exact.flip_interval(body, omega)
     assert abs(interval - 35.50725) < 5e-6
@@ -493,7 +529,7 @@ def test_steady_precession(fast, tilt):
         jq.torques.heavy_top(1.3, jnp.array([0.0, 0, 1])),
     )
     if fast and abs(np.cos(tilt)) < 1e-9:
-        return  # infinitely fast
+        return  # the fast precession is infinitely fast at this tilt
     for spin in (6.0, -6.0):
         motion = lambda t, spin=spin: exact.steady_precession(body, 1.3, t, tilt, spin, fast=fast)
         errors = jax.vmap(lambda t, motion=motion: defect(body, motion, torque, t))(
@@ -563,7 +599,7 @@ def test_prescribed_motion():
 
 def test_wrong_bodies_are_refused():
     asymmetric = jq.Body.from_principal(jnp.array([1.0, 1.2, 1.9]))
-    lying = jq.Body.from_principal(jnp.array([0.6, 1.0, 1.0]))  # symmetric about another axis
+    lying = jq.Body.from_principal(jnp.array([0.6, 1.0, 1.0]))  # it is symmetric about another axis
     turned = jq.Body.from_principal(jnp.array([1.0, 1.0, 0.6]), Q0)
     start = jq.State(Q0, jnp.array([0.3, 0.4, 0.5]))
     for body in (asymmetric, lying):
@@ -571,7 +607,8 @@ def test_wrong_bodies_are_refused():
             got = re.escape(str(body.principal()[0].tolist()))
             with pytest.raises(
                 ValueError,
-                match=rf"^body: free_symmetric wanted two equal moments about axis 3, got {got}; use exact",
+                match=rf"^body: free_symmetric wanted two equal moments about axis 3, got {got}; "
+                r"use exact",
             ):
                 run(lambda t, body=body: exact.free_symmetric(body, t, start))(1.0)
             with pytest.raises(
@@ -585,9 +622,8 @@ def test_wrong_bodies_are_refused():
                 run(lambda t, body=body: exact.nutation(body, 1.0, t, 0.5, 9.0))(1.0)
     with pytest.raises(ValueError, match=r"^body: nutation wanted principal axes, got the inertia"):
         exact.nutation(turned, 1.0, 1.0, 0.5, 9.0)
-    about = jq.quaternion.exp(
-        jnp.array([0.0, 0.0, 0.7])
-    )  # which leaves the axis, and the inertia but for rounding
+    # this turn keeps the axis, and it keeps the inertia to rounding
+    about = jq.quaternion.exp(jnp.array([0.0, 0.0, 0.7]))
     exact.steady_precession(
         jq.Body.from_principal(jnp.array([1.0, 1.0, 0.6]), about), 1.0, 1.0, 0.5, 9.0
     )
@@ -613,7 +649,11 @@ def test_a_spin_too_slow():
 
 
 def test_one_time_of_the_motions():
-    """A Python integer is one; several are an error that names vmap. The dtype is that of the start, or of the body."""
+    """Every motion takes one time, which may be a Python integer.
+
+    An array of times is an error that names vmap. The result has the dtype of the start or of the
+    body.
+    """
     body = jq.Body.from_principal(jnp.array([1.0, 1.0, 0.6], jnp.float32))
     start = jq.State(Q0.astype(jnp.float32), jnp.array([0.3, 0.4, 0.5], jnp.float32))
     motions = {
@@ -634,7 +674,11 @@ def test_one_time_of_the_motions():
 
 
 def test_units_of_inertia_and_time_do_not_matter():
-    """In float32, whose smallest number is 1e-38: bodies of 1e-12 or 1e-30 kg m^2 that turn at 1e-12 rad/s, to rounding."""
+    """The result does not depend on the units, to rounding in float32.
+
+    The test has bodies of 1e-12 and 1e-30 kg m^2 that turn at 1e-12 rad/s. The smallest number of
+    float32 is 1e-38.
+    """
 
     @jax.jit
     @jax.vmap
@@ -664,7 +708,7 @@ def test_units_of_inertia_and_time_do_not_matter():
     )
     for name, end in ends.items():
         for x in jax.tree.leaves(end):
-            # the lightest top's potential at this rate is no number of float32
+            # float32 cannot hold the potential of the lightest top at this rate
             last = 2 if name in ("steady_precession", "nutation") else 3
             np.testing.assert_allclose(
                 x[1:last], np.stack([x[0]] * (last - 1)), rtol=0, atol=3e-6, err_msg=name
@@ -672,13 +716,18 @@ def test_units_of_inertia_and_time_do_not_matter():
 
 
 def test_flip_interval_from_the_middle_axis_to_a_pole():
-    """log(16/m1)/rate, m1 to first order, near the middle axis; pi/rate at a pole; no interval of what does not change."""
+    """The flip interval equals its limits.
+
+    It is log(16/m1)/rate near the middle axis, with m1 to first order, and pi/rate at a pole. A
+    constant spin has an infinite interval.
+    """
     moments = jnp.array([1.0, 2.0, 2.5])
     for dtype in (jnp.float32, jnp.float64):
         body = jq.Body.from_principal(moments.astype(dtype))
         for e in (1e-8, 1e-30):
             omega = jnp.array([e, 0.3, e], dtype)
-            # I3 (I3 - I2) w3^2 - I1 (I2 - I1) w1^2 = e^2/4, and (I3 - I1)/(I1 I2 I3) of it to the square of the rate
+            # I3 (I3 - I2) w3^2 - I1 (I2 - I1) w1^2 = e^2/4.
+            # m1 is (I3 - I1)/(I1 I2 I3) times this, divided by the square of the rate.
             rate = 0.3 * np.sqrt((2.5 - 2.0) * (2.0 - 1.0) / (1.0 * 2.5))
             wanted = (np.log(16.0 / (1.5 / 5.0 * 0.25 / rate**2)) - 2.0 * np.log(e)) / rate
             np.testing.assert_allclose(
@@ -695,7 +744,10 @@ def test_flip_interval_from_the_middle_axis_to_a_pole():
 
 
 def test_nutation_of_tops_released_almost_upright():
-    """Against the roots of the cubic in sixty digits, as far as a unit of rounding of the tilt moves the cosine."""
+    """The nutation agrees with the solution from the roots of the cubic in multiple precision.
+
+    The tolerance of 200 eps covers how far one unit of rounding of the tilt moves the cosine.
+    """
     run = jax.jit(jax.vmap(lambda *x: exact.nutation(jq.Body.from_principal(x[0]), *x[1:])))
     rows = [
         (tilt, spin, t)
@@ -730,7 +782,10 @@ def test_nutation_of_tops_released_almost_upright():
 
 
 def test_a_narrow_cone_turns_back():
-    """By -rate b^2/2, of which 1 - cos b keeps nothing in float32 below 2e-4."""
+    """The body turns back at the rate -rate b^2/2.
+
+    In float32 the expression 1 - cos b loses all digits of b^2/2 below b = 2e-4.
+    """
     omega = exact.coning(jnp.float32(0.2), jnp.float32(1e-5), jnp.float32(3.0)).omega
     np.testing.assert_allclose(omega[2], -1.5e-10, rtol=1e-6)
 

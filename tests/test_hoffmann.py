@@ -1,4 +1,4 @@
-"""Hoffmann's schemes: his printed table, the responses of his controllers, the Lagrange form."""
+"""Tests of Hoffmann's schemes: his printed table, his controllers and the Lagrange form."""
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ REST = jq.State(jnp.array([1.0, 0, 0, 0]), jnp.zeros(3))
 
 
 def angles(q):
-    """(phi, theta, psi) [deg], his roll, pitch and yaw; of a quaternion of any norm."""
+    """Return (phi, theta, psi) [deg], his roll, pitch and yaw, of a quaternion of any norm."""
     psi, theta, phi = np.degrees(
         np.asarray(jq.euler.from_quaternion(quaternion.normalize(q), "ZYX"))
     ).T
@@ -36,7 +36,7 @@ def excited(name, steps=11, dt=0.1, torque_steps=1):
     ("name", "printed"),
     [
         ("half_quat", (69.4904, 17.1177, 41.2577)),  # he printed 69.49, 17.12, 41.26
-        ("full_quat", (65.5633, 18.1130, 38.6448)),  # 65.56, 18.11, 38.64
+        ("full_quat", (65.5633, 18.1130, 38.6448)),  # he printed 65.56, 18.11, 38.64
         ("full_quat_corrected", (68.1026, 18.1222, 40.4146)),
     ],
 )
@@ -45,7 +45,10 @@ def test_the_printed_table(name, printed):
 
 
 def test_the_exact_motion_beside_the_table():
-    """A torque of 5 for 0.1 s, then 1 s of the free body: what the table should have shown."""
+    """The exact motion gives the angles that the table should have shown.
+
+    A torque of 5 acts for 0.1 s, and then the body is free for 1 s.
+    """
     pushed = problems.marcher(jq.rkmk6, lambda t, state, params: 5.0 * jnp.ones(3))(
         BODY, REST, 0.0, 0.1, 100
     )
@@ -54,7 +57,7 @@ def test_the_exact_motion_beside_the_table():
 
 
 def simultaneous(q, omega, inertia, torque, h, steps):
-    """Half-Quat with simultaneous assignment, with nothing of the library."""
+    """Run Half-Quat with simultaneous assignment, without the library."""
     for k in range(steps):
         omega = omega + h * np.linalg.solve(
             inertia, torque(k, q) - np.cross(omega, inertia @ omega)
@@ -65,7 +68,11 @@ def simultaneous(q, omega, inertia, torque, h, steps):
 
 
 def test_simultaneous_assignment_is_another_method():
-    """What "sequential" means: 68.7346, 18.1313, 40.8318 degrees here, and .77 and .89 rad on FREE and HEAVY, as is recorded."""
+    """The result differs from sequential assignment, which the library uses.
+
+    Simultaneous assignment gives 68.7346, 18.1313, 40.8318 degrees here. On FREE and HEAVY its
+    errors are the recorded .77 and .89 rad.
+    """
     pushed = simultaneous(
         np.array([1.0, 0, 0, 0]),
         np.zeros(3),
@@ -92,7 +99,10 @@ def test_simultaneous_assignment_is_another_method():
 
 
 def test_full_quat_as_published_converges_to_another_motion():
-    """Its end at dt = 1e-3 and 2e-4 agrees with itself and not with the truth; the corrected one approaches the truth."""
+    """The ends of full_quat at dt = 1e-3 and 2e-4 agree with each other but not with the truth.
+
+    The ends of full_quat_corrected approach the truth.
+    """
     ends = {}
     for name in ("full_quat", "full_quat_corrected"):
         for n in (1, 5):
@@ -114,7 +124,7 @@ LIMITS = jnp.array([8.0, 2.0, 4.0])
 
 
 def controlled(law, target, step, dt, steps):
-    """From (psi, theta, phi) = (15, 30, 15) degrees."""
+    """Run a controller from (psi, theta, phi) = (15, 30, 15) degrees and return the angles."""
     gains = control.Gains(
         jnp.array([2.0, 4, 5]) if law == "euler" else jnp.array([3.0, 4, 6]),
         jnp.array([6.0, 10, 12]),
@@ -150,7 +160,10 @@ RESPONSES = {
     "law", [pytest.param(law, marks=[pytest.mark.slow] * (law == "euler")) for law in RESPONSES]
 )
 def test_responses_of_his_controllers(law):
-    """At steps 10 and 20 of his program, and those of the continuous controller at t = 1."""
+    """The angles are those of his program at steps 10 and 20.
+
+    Those of the continuous controller agree at t = 1.
+    """
     path = controlled(law, jnp.zeros(3), jq.half_quat, 0.1, 20)
     np.testing.assert_allclose(path[[10, 20]], RESPONSES[law][:2], rtol=0, atol=5e-5)
     exact = controlled(law, jnp.zeros(3), jq.rkmk4, 0.0005, 2000)
@@ -161,17 +174,24 @@ def test_responses_of_his_controllers(law):
 
 @pytest.mark.parametrize("law", RESPONSES)
 def test_responses_at_a_nonzero_target(law):
-    """The program settles at the target, from which an error rotated into the wrong frame would keep it only at zero."""
+    """The program settles at a nonzero target.
+
+    A law with the error rotated into the wrong frame would settle only at a zero target.
+    """
     path = controlled(law, TARGET, jq.half_quat, 0.1, 200)
     np.testing.assert_allclose(path[-1], np.degrees(TARGET), rtol=0, atol=1e-3)
     fine = controlled(law, TARGET, jq.half_quat, 0.001, 1000)
     exact = controlled(law, TARGET, jq.rkmk4, 0.001, 1000)
-    assert np.abs(fine[-1] - exact[-1]).max() < 0.15  # order 1: a hundredth of what 0.1 errs by
+    # the order is 1, so this is a hundredth of the error at 0.1
+    assert np.abs(fine[-1] - exact[-1]).max() < 0.15
     assert np.abs(path[10] - exact[-1]).max() > 0.3
 
 
 def test_lagrange_form_is_lagranges_equation():
-    """d/dt dT/dP - dT/dQ = M_L + lambda Q with T = 2 P^T V^T J V P (5.2), by differentiation; and |Q| = 1 is kept."""
+    """The Lagrange form satisfies d/dt dT/dP - dT/dQ = M_L + lambda Q and keeps |Q| = 1.
+
+    The test differentiates T = 2 P^T V^T J V P (5.2).
+    """
     rng = np.random.default_rng(0)
     for _ in range(5):
         q = jnp.asarray(rng.normal(size=4))

@@ -1,4 +1,8 @@
-"""Attitude from rates: orders on coning and on constant acceleration, the truncated exponential, derivatives, bad input."""
+"""Tests of the attitude from rates.
+
+They check the orders on coning and on constant acceleration, the truncated exponential, derivatives
+and bad input.
+"""
 
 import functools
 
@@ -12,7 +16,7 @@ import jaxquat as jq
 from jaxquat import kinematics, quaternion
 
 IDENTITY = jnp.array([1.0, 0.0, 0.0, 0.0])
-HALF_ANGLE, SPIN = 0.3, 4.0  # methods: coning with b = 0.6 and W = 4
+HALF_ANGLE, SPIN = 0.3, 4.0  # methods.md calls this coning with b = 0.6 and W = 4
 
 
 def coning(t):
@@ -33,7 +37,10 @@ def angle(p, q):
 
 @pytest.mark.parametrize(("order", "printed"), [(2, "2.6e-02"), (4, "4.8e-05"), (6, "1.1e-06")])
 def test_rollout_on_coning(order, printed):
-    """Order as a slope, and at h = 0.1 the error that methods.md states, to its digits."""
+    """The errors have the order as their slope.
+
+    At h = 0.1 the error equals all digits that methods.md states.
+    """
     counts = np.array([30, 60, 120])
     errors = []
     for n in counts:
@@ -51,7 +58,10 @@ def test_rollout_on_coning(order, printed):
 
 @pytest.mark.parametrize("order", [2, 4, 6])
 def test_integrate_from_samples(order):
-    """The order in the spacing of the samples, at every sample and at the end; the ends are no worse than the middle."""
+    """The largest error over all samples has the order in the spacing of the samples.
+
+    The ends are therefore no worse than the middle.
+    """
     counts = np.array([60, 120, 240])
     errors = []
     for n in counts:
@@ -68,7 +78,10 @@ def test_integrate_from_samples(order):
 
 @pytest.mark.parametrize("order", [2, 4, 6])
 def test_samples_of_a_polynomial_are_read_exactly(order):
-    """A rate of degree order - 1 about a fixed axis: the integral is exact at every sample, the first and last too."""
+    """For a rate of degree order - 1 about a fixed axis the integral is exact at every sample.
+
+    This includes the first and the last sample.
+    """
     axis, powers = jnp.array([0.48, -0.6, 0.64]), np.arange(order)
     t = jnp.linspace(0.0, 1.0, 9)
     rate = sum((k + 1.0) * t**k for k in powers)
@@ -82,7 +95,10 @@ OMEGA, ALPHA = jnp.array([1.0, -2.0, 1.5]), jnp.array([2.0, 1.0, -3.0])
 
 @functools.cache
 def accelerated():
-    """The attitude after 2 s of constant acceleration, by the order 6 of the sampled form at steps of 1/400 s: below 1e-13."""
+    """Return the attitude after 2 s of constant acceleration.
+
+    The rollout of order 6 with steps of 1/400 s gives it with an error below 1e-13.
+    """
     grid = jq.grid(0.0, 0.0025, 800)
     return jax.jit(
         lambda: kinematics.rollout(lambda t, p: OMEGA + ALPHA * t, IDENTITY, grid, order=6)
@@ -126,7 +142,11 @@ def test_magnus_broadcasts():
 
 @pytest.mark.parametrize(("degrees", "percent"), [(60, 0.24), (90, 1.19), (180, 15.8)])
 def test_truncated_exponential(degrees, percent):
-    """Its error in the angle, against 2 atan2 of the truncated series; 'below 1 % at 90 degrees' holds for |dq| only."""
+    """The error of the truncated exponential in the angle agrees with the truncated series.
+
+    The angle of the truncated series is 2 atan2 of its parts. The claim "below 1 % at 90 degrees"
+    holds only for |dq|.
+    """
     v = np.deg2rad(degrees) / 2
     wanted = abs(2 * np.arctan2(v - v**3 / 6, 1 - v**2 / 2) - 2 * v) / (2 * v)
     q = kinematics.truncated_exp(jnp.array([0.0, np.deg2rad(degrees), 0.0]))
@@ -141,7 +161,10 @@ def test_truncated_exponential(degrees, percent):
 
 @pytest.mark.parametrize("mode", [jax.jacfwd, jax.jacrev], ids=["forward", "reverse"])
 def test_gradients(mode):
-    """By samples, start and spacing, and by the parameters of a rate and the grid, against central differences."""
+    """The gradients agree with central differences.
+
+    They are by samples, start and spacing, and by the parameters of a rate and the grid.
+    """
 
     def sampled(x):
         q = kinematics.integrate(quaternion.exp(x[:3]), x[4:].reshape(8, 3), x[3])

@@ -1,4 +1,4 @@
-"""The unrolled algebra against numpy."""
+"""Tests of the unrolled algebra against numpy."""
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +29,7 @@ def test_products(name, arguments, wanted):
 
 
 def test_products_of_other_sizes():
-    """``matvec`` and ``matmul`` serve the 4 x 4 matrices too."""
+    """``matvec`` and ``matmul`` also work for 4 x 4 matrices."""
     a, b = RNG.normal(size=(2, 2, 4, 4))
     np.testing.assert_allclose(linear.matmul(a, b), a @ b, atol=1e-14)
     np.testing.assert_allclose(
@@ -39,7 +39,7 @@ def test_products_of_other_sizes():
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_inverse(dtype):
-    """Backward error: A^-1 A = 1 to a small multiple of eps cond(A)."""
+    """The product A^-1 A is the identity to 10 eps cond(A)^2."""
     matrix = A.astype(dtype)
     inverse = np.asarray(jax.jit(linear.inverse)(matrix))
     assert inverse.dtype == dtype
@@ -49,7 +49,10 @@ def test_inverse(dtype):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_inverse_of_inertias_of_any_size(dtype):
-    """A power of two changes no digit, even where the determinant is no number of the dtype; derivatives alike."""
+    """A power of two as a factor changes no digit of the inverse or of its derivatives.
+
+    This holds even where the dtype cannot hold the determinant.
+    """
     inertia, largest = (
         np.array([[0.6, 0.1, -0.2], [0.1, 0.8, 0.05], [-0.2, 0.05, 1.0]], dtype),
         np.finfo(dtype).maxexp - 12,

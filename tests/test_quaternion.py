@@ -1,4 +1,7 @@
-"""Quaternions: group laws, conversions, distances, estimation. Oracles: scipy, mpmath, numpy, the printed formulas of Hoffmann."""
+"""Tests of quaternions: group laws, conversions, distances and estimation.
+
+The references are scipy, mpmath, numpy and the printed formulas of Hoffmann.
+"""
 
 import functools
 import itertools
@@ -57,12 +60,12 @@ def close(got, wanted, ulp=16):
 
 
 def same_attitude(p, q, ulp=16):
-    """Up to the sign of each."""
+    """Assert that p equals q up to the sign of each quaternion."""
     sign = np.sign(np.sum(np.asarray(p) * q, axis=-1, keepdims=True))
     close(sign * p, q, ulp)
 
 
-# The algebra
+# These tests check the algebra.
 
 
 def test_product_table():
@@ -101,7 +104,7 @@ def test_product_against_scipy():
 
 
 def test_rotation_is_the_sandwich_product():
-    """``q v q*`` maps body to world, as scipy's Rotation of the same components does."""
+    """``q v q*`` maps body to world, like scipy's Rotation with the same components."""
     embedded = np.concatenate([np.zeros((200, 1)), V], axis=-1)
     sandwich = call(multiply, call(multiply, Q, embedded), call(conjugate, Q))
     close(sandwich[:, 0], np.zeros(200))
@@ -142,13 +145,13 @@ def test_canonical():
 
 
 def test_correct_norm_squares_the_error():
-    """|q| = 1 + e becomes 1 - 3/2 e^2 - 1/2 e^3, exactly."""
+    """The norm |q| = 1 + e becomes exactly 1 - 3/2 e^2 - 1/2 e^3."""
     for e in (1e-2, -1e-3):
         norm = np.linalg.norm(call(quaternion.correct_norm, (1 + e) * Q), axis=-1)
         close(norm - 1, np.full(200, -1.5 * e**2 - 0.5 * e**3), ulp=4)
 
 
-# Exponential and logarithm
+# These tests check the exponential and the logarithm.
 
 ANGLES = [
     0.0,
@@ -188,13 +191,17 @@ def test_exp_to_rounding(dtype):
             wanted = np.array([float(mpmath.cos(half)), *(float(ratio * x) for x in v)])
             error = np.abs(q - wanted)
             assert error[0] <= 3 * EPS[dtype]
-            # the rounding of |u|/2 <= pi alone moves the sine by pi eps/2; relative to |u| it is a few eps, also at 1e-30
+            # The rounding of |u|/2 <= pi alone moves the sine by pi eps/2.
+            # Relative to |u| the error is a few eps, also at 1e-30.
             assert (error[1:] <= 4 * EPS[dtype] * min(1.0, float(2 * half))).all()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_expm1_has_every_digit_of_a_small_turn(dtype):
-    """The scalar part too, -|u|^2/8, of which 1 + it knows nothing."""
+    """All parts are accurate relative to themselves, also the scalar part -|u|^2/8.
+
+    Adding 1 to this scalar part would lose it.
+    """
     u = rotation_vectors(dtype)
     got = call(quaternion.expm1, u)
     with mpmath.workdps(100):
@@ -203,9 +210,8 @@ def test_expm1_has_every_digit_of_a_small_turn(dtype):
             half = mpmath.norm(v) / 2
             scalar = -2 * mpmath.sin(half / 2) ** 2
             ratio = mpmath.sin(half) / half / 2 if half else mpmath.mpf(1) / 2
-            tiny = float(
-                np.finfo(dtype).tiny
-            )  # 1e-30 squared is below the normal numbers of float32
+            # the square of 1e-30 is below the normal numbers of float32
+            tiny = float(np.finfo(dtype).tiny)
             assert abs(float(q[0]) - float(scalar)) <= 4 * EPS[dtype] * abs(float(scalar)) + tiny
             error = np.abs(q[1:] - np.array([float(ratio * x) for x in v]))
             assert (error <= 4 * EPS[dtype] * min(1.0, float(2 * half))).all()
@@ -213,7 +219,10 @@ def test_expm1_has_every_digit_of_a_small_turn(dtype):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_log_to_rounding(dtype):
-    """Against 2 atan2(|v|, w) v/|v| of the very floats, relative to the length of the result."""
+    """The log equals 2 atan2(|v|, w) v/|v| of the same floats.
+
+    The error is relative to the length of the result.
+    """
     q = np.concatenate(
         [call(exp, rotation_vectors(dtype)), unit(60, 4).astype(dtype), np.eye(4, dtype=dtype)]
     )
@@ -231,7 +240,10 @@ def test_log_to_rounding(dtype):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_exp_of_log_and_log_of_exp(dtype):
-    """Exact to rounding of q below a half turn; relative to |u| where q carries |u| (small angles)."""
+    """Below a half turn, log(exp(u)) equals u to the rounding of q.
+
+    For small angles q holds |u| with all its digits, and the error is relative to |u|.
+    """
     u = rotation_vectors(dtype)
     angle, error = (np.linalg.norm(x, axis=-1) for x in (u, call(log, call(exp, u)) - u))
     assert (error <= 16 * EPS[dtype] * np.minimum(1, angle))[angle < 1].all()
@@ -285,7 +297,7 @@ def test_log_of_zero_is_nan():
     assert np.isnan(call(log, np.zeros(4))).all()
 
 
-# Distance and interpolation
+# These tests check distance and interpolation.
 
 
 def test_distance():
@@ -298,9 +310,8 @@ def test_distance():
         (call(multiply, R, P), call(multiply, R, Q)),
         (call(multiply, P, R), call(multiply, Q, R)),
     ):
-        close(
-            call(quaternion.distance, p, q), wanted, ulp=32
-        )  # signs, symmetry, invariance under both translations
+        # these check signs, symmetry and invariance under both translations
+        close(call(quaternion.distance, p, q), wanted, ulp=32)
     np.testing.assert_array_equal(call(quaternion.distance, ONE, ONE), 0.0)
     np.testing.assert_allclose(
         call(quaternion.distance, ONE, np.array([0.0, 0.6, 0, -0.8])), np.pi, rtol=1e-15
@@ -308,7 +319,10 @@ def test_distance():
 
 
 def test_small_distances_are_resolved():
-    """An angle of 1e-12 to 12 digits of itself would drown in arccos(p.q)."""
+    """A distance of 1e-12 is accurate relative to itself.
+
+    From the identity it is accurate to 1e-14 of itself. The formula arccos(p.q) would lose it.
+    """
     q = call(multiply, Q, call(exp, 1e-12 * unit(200, 3)))
     np.testing.assert_allclose(call(quaternion.distance, Q, q), 1e-12, rtol=1e-3)
     u = 1e-12 * unit(200, 3)
@@ -335,7 +349,7 @@ def test_relative_is_the_product_and_the_exact_identity_at_coincidence(dtype):
 
 
 def test_slerp_runs_the_shortest_way_at_constant_rate():
-    """The path p exp(t log(p* q)), also outside [0, 1]."""
+    """The path is p exp(t log(p* q)), also outside [0, 1]."""
     wanted = call(
         multiply, P, call(exp, T[:, None] * call(log, call(multiply, call(conjugate, P), Q)))
     )
@@ -362,7 +376,10 @@ def test_slerp_endpoints_signs_and_scale():
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("angle", [0.0, 1e-30, 1e-9, 1e-4, 1e-2, np.pi / 180, 2.0, 3.14])
 def test_slerp_from_the_identity_to_any_angle(dtype, angle):
-    """From 1 to exp(u) it is exp(t u): no loss near parallel, and none just short of a half turn."""
+    """The path from 1 to exp(u) is exp(t u).
+
+    It loses no digits near equal attitudes or near a half turn.
+    """
     u = (angle * unit(200, 3)).astype(dtype)
     t = np.linspace(0, 1, 200).astype(dtype)
     got = call(quaternion.slerp, np.broadcast_to(ONE.astype(dtype), (200, 4)), call(exp, u), t)
@@ -379,12 +396,12 @@ def test_slerp_at_exactly_a_half_turn_goes_by_way_of_plus_q():
     close(call(quaternion.slerp, p, -q, np.full(200, 0.5)), (p - q) / np.sqrt(2))
 
 
-# Mean and observed directions
+# These tests check the mean and the attitude from observed directions.
 
 
 @functools.cache
 def cloud():
-    """Attitudes centre exp(±u): their mean is the centre."""
+    """Return the attitudes centre exp(±u), whose mean is the centre."""
     u = 0.7 * RNG.normal(size=(4, 3))
     return np.roll(
         (scipy(Q[0]) * Rotation.from_rotvec(np.concatenate([u, -u]))).as_quat(), 1, axis=-1
@@ -410,12 +427,15 @@ def test_mean_against_scipy():
 
 
 def test_mean_of_two_weighted_attitudes():
-    """On the great circle, at x from the first: maximise w1 cos^2 x + w2 cos^2 (a - x), so tan 2x = w2 sin 2a/(w1 + w2 cos 2a)."""
+    """The mean lies on the great circle through both attitudes.
+
+    Its arc x from the first maximises w1 cos^2 x + w2 cos^2 (a - x), where a is the arc from the
+    first to the second. Therefore tan 2x = w2 sin 2a/(w1 + w2 cos 2a).
+    """
     p, u, w1, w2, angle = Q[1], unit(200, 3), 2.0, 0.7, 1.1
     q = call(multiply, Q, call(exp, angle * u))[1]
-    x = np.arctan2(
-        w2 * np.sin(angle), w1 + w2 * np.cos(angle)
-    )  # 2x, with 2a = angle: the rotation angle to the mean
+    # this is 2x with 2a = angle, the rotation angle to the mean
+    x = np.arctan2(w2 * np.sin(angle), w1 + w2 * np.cos(angle))
     pad, weights = np.stack([p, q, *P[:6]]), np.array([w1, w2, 0, 0, 0, 0, 0, 0])
     same_attitude(
         call(quaternion.mean, pad, weights), call(multiply, Q, call(exp, x * u))[1], ulp=32
@@ -440,7 +460,11 @@ def test_from_vectors_recovers_exactly():
 
 
 def test_from_vectors_of_noisy_directions_is_optimal():
-    """The least loss: scipy's (by singular values) is the same, and every turn away from it costs."""
+    """The attitude has the least loss.
+
+    It equals the attitude of scipy, which uses singular values. Every turn away from it increases
+    the loss.
+    """
     body, weights = unit(6, 3), np.array([1.0, 2, 0.5, 3, 1, 0.1])
     world = scipy(Q[0]).apply(body) + 0.3 * RNG.normal(size=(6, 3))
     world /= np.linalg.norm(world, axis=-1, keepdims=True)
@@ -454,7 +478,7 @@ def test_from_vectors_of_noisy_directions_is_optimal():
         for q in call(multiply, np.broadcast_to(got, (200, 4)), call(exp, turns))
     ]
     assert min(others) > least
-    assert min(others[:50]) - least > 1e-7  # a quadratic minimum, not a plateau
+    assert min(others[:50]) - least > 1e-7  # the minimum is quadratic, not flat
 
 
 def test_from_two_vectors_turns_a_half_turn():
@@ -487,19 +511,21 @@ def test_triad_of_parallel_directions_is_nan():
 
 
 def test_random_attitudes_are_uniform():
-    """E[R] = 0 and E[(q_i q_j)] = 1/4: means of n samples within five standard errors."""
+    """Means of n samples agree with E[R] = 0 and with E[q_i q_j] = 1/4 for i = j, else 0.
+
+    They are within five standard errors.
+    """
     n = 20_000
     q = np.asarray(jit(functools.partial(quaternion.random, shape=(n,)))(jax.random.key(0)))
     close(np.linalg.norm(q, axis=-1), np.ones(n), ulp=2)
     assert np.abs(scipy(q).as_matrix().mean(axis=0)).max() < 5 / np.sqrt(3 * n)  # E[R_ij^2] = 1/3
-    assert np.abs(q.T @ q / n - np.eye(4) / 4).max() < 5 / np.sqrt(
-        16 * n
-    )  # Var q_i^2 = 1/8 - 1/16, Var q_i q_j = 1/24
+    # Var q_i^2 = 1/8 - 1/16, Var q_i q_j = 1/24
+    assert np.abs(q.T @ q / n - np.eye(4) / 4).max() < 5 / np.sqrt(16 * n)
     one = jax.eval_shape(functools.partial(quaternion.random, dtype=jnp.float32), jax.random.key(0))
     assert (one.shape, one.dtype) == ((4,), jnp.float32)
 
 
-# Representations
+# These tests check the other representations.
 
 
 def test_matrices_against_scipy():
@@ -511,7 +537,11 @@ def test_matrices_against_scipy():
 
 
 def test_from_matrix_takes_what_four_decimals_leave_and_no_less():
-    """An entry is off by 5e-5 at most, an entry of R^T R by 2 sqrt(3) times that; with three decimals ten times as much."""
+    """from_matrix accepts matrices with four decimals and refuses matrices with three.
+
+    With four decimals an entry has an error of 5e-5 at most, and an entry of R^T R has 2 sqrt(3)
+    times this error. With three decimals both are ten times as large.
+    """
     matrices = scipy(Q).as_matrix()
     call(quaternion.from_matrix, np.round(matrices, 4))
     call(quaternion.from_matrix, call(to_matrix, Q * (1 + 0.99e-4)))
@@ -520,7 +550,11 @@ def test_from_matrix_takes_what_four_decimals_leave_and_no_less():
 
 
 def test_what_has_no_mean_is_nan_where_it_is_traced():
-    """Two attitudes a half turn apart, weights of 0, weights that are negative; and the mean of a NaN is NaN, also concrete."""
+    """A traced mean that does not exist is NaN.
+
+    The tests have two attitudes a half turn apart, weights of 0 and negative weights. The mean of a
+    NaN is NaN, also where it is not traced.
+    """
     apart, mean = jnp.asarray([[1.0, 0, 0, 0], [0, 0, 1, 0]]), jax.jit(quaternion.mean)
     for weights in ([1.0, 1.0], [0.0, 0.0], [1.0, -1.0], [2.0, -1.0]):
         assert np.isnan(mean(apart, jnp.asarray(weights))).all()
@@ -529,7 +563,10 @@ def test_what_has_no_mean_is_nan_where_it_is_traced():
 
 
 def test_nan_is_no_attitude_of_its_own():
-    """An attitude that is NaN has NaN angles and a NaN axis, in gimbal lock's branches and at the identity's too."""
+    """An attitude that is NaN has NaN Euler angles, a NaN axis and a NaN angle.
+
+    This also holds in the branches of gimbal lock and of the identity.
+    """
     lost = jnp.full(4, jnp.nan)
     for order in ("ZYX", "zxz"):
         assert np.isnan(euler.from_quaternion(lost, order)).all()
@@ -547,7 +584,7 @@ def test_directions_that_determine_no_attitude_give_nan_where_they_are_traced(me
 
 
 def test_from_matrix_near_and_at_half_turns():
-    """Every one of the four branches, and each at its worst."""
+    """The turns use each of the four branches, also where the branch is least accurate."""
     angles = np.array([np.pi, np.pi - 1e-12, np.pi - 1e-6, np.pi - 1e-3, 2.2])
     u = (angles[:, None, None] * np.concatenate([np.eye(3), -np.eye(3), unit(34, 3)])).reshape(
         -1, 3
@@ -577,7 +614,11 @@ def test_mrp_and_gibbs_against_their_angles():
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_parameters_of_any_length_give_unit_quaternions(dtype):
-    """(1 - p^2, 2 p)/(1 + p^2) and (1, g)/sqrt(1 + g^2) in exact fractions and 50 digits, up to the largest number."""
+    """Parameters up to the largest number give the right quaternion.
+
+    The references are (1 - p^2, 2 p)/(1 + p^2) and (1, g)/sqrt(1 + g^2), in exact fractions and 50
+    digits.
+    """
     largest = float(np.finfo(dtype).max)
     for size in (1.5, 2.0**29, 2.0**31, 2.0**33, largest**0.4, largest**0.5, largest**0.7, largest):
         v = np.array([0.6 * size, 0.0, 0.8 * size], dtype)
@@ -641,7 +682,7 @@ def test_xyzw():
     close(Rotation.from_quat(call(quaternion.to_xyzw, Q)).apply(V), call(rotate, Q, V))
 
 
-# Hoffmann's forms: his product (1.9) of (q1, q2, q3, q4) is the only thing assumed
+# These tests check Hoffmann's forms. They assume only his product (1.9) of (q1, q2, q3, q4).
 
 
 def his_product(q, s):
@@ -666,7 +707,7 @@ def test_hoffmann_is_the_conjugate_written_scalar_last():
         hoffmann, np.stack([-Q[:, 1], -Q[:, 2], -Q[:, 3], Q[:, 0]], axis=-1)
     )
     np.testing.assert_array_equal(call(quaternion.from_hoffmann, hoffmann), Q)
-    # (2.2): x_body = Q x_world Q'; composition runs the other way
+    # (2.2) states x_body = Q x_world Q'. Composition has the opposite order.
     world = np.concatenate([V, np.zeros((200, 1))], axis=-1)
     body = his_product(his_product(hoffmann, world), his_conjugate(hoffmann))
     close(body[:, :3], call(quaternion.rotate_inverse, Q, V))
@@ -676,7 +717,11 @@ def test_hoffmann_is_the_conjugate_written_scalar_last():
 
 
 def test_hoffmann_v_and_w():
-    """(3.26): V(Q) X = Q . X', orthogonal; (3.33): V(Q) Q = (0, 0, 0, 1); (3.28): W^-1 = V^T/2."""
+    """V and W satisfy the printed equations.
+
+    (3.26) states V(Q) X = Q . X' with an orthogonal V, (3.33) states V(Q) Q = (0, 0, 0, 1), and
+    (3.28) states W^-1 = V^T/2.
+    """
     v = call(quaternion.hoffmann_v, Q)
     close(np.einsum("nij,nj->ni", v, P), his_product(Q, his_conjugate(P)))
     close(np.einsum("nji,nj->ni", v, P), his_product(his_conjugate(P), Q))
@@ -687,7 +732,7 @@ def test_hoffmann_v_and_w():
 
 
 def test_hoffmann_w_gives_the_body_rate():
-    """(omega, 0) = W(Q) Q' with Q' of ours, q' = 1/2 q (0, omega)."""
+    """W(Q) Q' equals (omega, 0), where Q' comes from our q' = 1/2 q (0, omega)."""
     rate = call(multiply, Q, np.concatenate([np.zeros((200, 1)), V], axis=-1)) / 2
     w = call(quaternion.hoffmann_w, call(quaternion.to_hoffmann, Q))
     got = np.einsum("nij,nj->ni", w, call(quaternion.to_hoffmann, rate))
@@ -695,7 +740,10 @@ def test_hoffmann_w_gives_the_body_rate():
 
 
 def test_hoffmann_example_about_z():
-    """(3.30) to (3.32): a turn by alpha about z with rate alpha' gives omega = (0, 0, alpha', 0)."""
+    """A turn by alpha about z with rate alpha' gives omega = (0, 0, alpha', 0).
+
+    This is the example (3.30) to (3.32).
+    """
     alpha, rate = 0.8, 1.7
     s, c = np.sin(alpha / 2), np.cos(alpha / 2)
     got = call(quaternion.hoffmann_w, np.array([0, 0, -s, c])) @ np.array(
@@ -705,7 +753,10 @@ def test_hoffmann_example_about_z():
 
 
 def test_hoffmann_cayley():
-    """(2.12) maps world to body: x_body = C(Q) x_world; the transpose of ours; (2.8) about z."""
+    """The matrix of (2.12) maps world to body: x_body = C(Q) x_world.
+
+    It is the transpose of our matrix. About z it is the matrix of (2.8).
+    """
     hoffmann = call(quaternion.to_hoffmann, Q)
     cayley = call(quaternion.hoffmann_cayley, hoffmann)
     close(cayley, call(to_matrix, Q).transpose(0, 2, 1))
@@ -715,7 +766,8 @@ def test_hoffmann_cayley():
     close(about_z, np.array([[c, s, 0], [-s, c, 0], [0, 0, 1]]), ulp=2)
 
 
-# Leading axes, dtypes, transformations: one case per public function of quaternion, so3, euler, and the elementwise laws
+# These tests check leading axes, dtypes and transformations. There is one case for each public
+# function of quaternion, so3 and euler, and for each elementwise law.
 
 
 def only(function, *cores):
@@ -800,12 +852,16 @@ def sample(core, leading):
         return unit(*leading, *core)
     if core == MATRIX:
         return np.asarray(to_matrix(unit(*leading, 4)))
-    return np.abs(RNG.normal(size=(*leading, *core))) + 0.1  # weights and limits are positive
+    # weights and limits have to be positive
+    return np.abs(RNG.normal(size=(*leading, *core))) + 0.1
 
 
 @pytest.mark.parametrize(("function", "cores"), CASES)
 def test_leading_axes_of_any_rank_broadcast(function, cores):
-    """Every mixture of (), (2,), (5, 2) has the right shape; of one of them the plain call equals jit and vmap of the call."""
+    """Every mixture of the leading axes (), (2,) and (5, 2) gives the right shape.
+
+    For one mixture the plain call also equals the call under jit and vmap.
+    """
     one = jax.tree.leaves(
         jax.eval_shape(function, *(jax.ShapeDtypeStruct(core, jnp.float64) for core in cores))
     )
@@ -823,9 +879,8 @@ def test_leading_axes_of_any_rank_broadcast(function, cores):
     spread = [np.broadcast_to(x, (5, 2, *core)) for x, core in zip(arguments, cores, strict=True)]
     plain, mapped = function(*arguments), jit(jax.vmap(jax.vmap(function)))(*spread)
     for got, wanted in zip(jax.tree.leaves(plain), jax.tree.leaves(mapped), strict=True):
-        np.testing.assert_allclose(
-            got, wanted, rtol=1e-12, atol=1e-12
-        )  # the eigenvector's gap may cost two digits
+        # a small gap of the eigenvalues may cost two digits
+        np.testing.assert_allclose(got, wanted, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize(("function", "cores"), CASES)

@@ -1,4 +1,7 @@
-"""The series against mpmath: values and two derivatives, on both sides of the switch at s = 4."""
+"""Tests of the series against mpmath.
+
+They compare values and two derivatives on both sides of the switch at s = 4.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +11,7 @@ import pytest
 
 from jaxquat import _series as series
 
-# Each is hypergeometric in s = x^2, so that mpmath needs no branch at zero either.
+# Each function is hypergeometric in s = x^2, so mpmath needs no branch at zero either.
 EXACT = {
     "cos": lambda s: mpmath.hyp0f1(mpmath.mpf(1) / 2, -s / 4),
     "sinc": lambda s: mpmath.hyp0f1(mpmath.mpf(3) / 2, -s / 4),
@@ -48,7 +51,8 @@ def test_value_and_two_derivatives(name, dtype):
             [[float(k * row[n]) for row in rows] for n, k in enumerate((1, 1, 2, 6))]
         )
     wanted = np.array(wanted)
-    # in units of the value at zero, the largest in modulus; with a pole ahead, of its own size and its change with one ulp of s
+    # The unit of an error is the value at zero, which has the largest modulus. cot_defect has a
+    # pole, so its unit is its own size plus s times its derivative, the effect of one ulp of s.
     change = np.asarray(s, np.float64) * np.abs([*wanted[1:], third])
     units = np.abs(wanted) + change if name == "cot_defect" else np.abs(wanted[:, :1])
     errors = np.max(np.abs(np.asarray(got, np.float64) - wanted) / units, axis=1)
@@ -60,7 +64,7 @@ def test_value_and_two_derivatives(name, dtype):
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
 @pytest.mark.parametrize("name", ["cos", "sinc", "sin_defect"])
 def test_after_many_turns(name, dtype):
-    """The rounding of x itself moves the phase by x eps."""
+    """The error stays of the size x eps, by which the rounding of x itself moves the phase."""
     x = np.linspace(3.0, 200.0, 400)
     s = jnp.asarray(x * x, dtype)
     with mpmath.workdps(50):
@@ -111,7 +115,10 @@ def test_arctan_ratio(dtype):
 
 
 def test_arctan_ratio_is_smooth_at_zero():
-    """With c = 1: 1 - s/3 + s^2/5 - ..., so the derivatives in s at zero are -1/3 and 2/5."""
+    """The derivatives by s at zero are -1/3 and 2/5.
+
+    The series with c = 1 is 1 - s/3 + s^2/5 - ...
+    """
     first = jax.grad(series.arctan_ratio)
     zero, one = jnp.asarray(0.0), jnp.asarray(1.0)
     assert float(first(zero, one)) == pytest.approx(-1 / 3, rel=1e-15)

@@ -1,4 +1,8 @@
-"""Rotation vectors and matrices: hat and vee, exp and log against scipy, the differential of exp against mpmath and its series."""
+"""Tests of rotation vectors and matrices.
+
+They check hat and vee, compare exp and log with scipy, and compare the differential of exp with
+mpmath and with its series.
+"""
 
 import functools
 import math
@@ -50,23 +54,25 @@ def test_hat_and_vee():
 def test_exp_is_the_matrix_exponential_of_hat():
     matrix = np.asarray(jax.jit(so3.exp)(U))
     np.testing.assert_allclose(matrix, Rotation.from_rotvec(U).as_matrix(), rtol=0, atol=1e-14)
+    # expm itself has an error of 4e-14
     np.testing.assert_allclose(
         matrix, [expm(np.cross(np.eye(3), u)) for u in U], rtol=0, atol=1e-13
-    )  # expm itself: 4e-14
+    )
 
 
 def test_log_inverts_exp_and_lies_in_the_ball():
     got = np.asarray(jax.jit(so3.log)(np.asarray(jax.jit(so3.exp)(U))))
     assert np.linalg.norm(got, axis=-1).max() <= np.pi * (1 + 1e-15)
     wanted = Rotation.from_rotvec(U).as_rotvec()
+    # at a half turn both directions are right
     wanted *= np.where(np.repeat(ANGLES, 4) == np.pi, np.sign(np.sum(got * wanted, axis=-1)), 1)[
         :, None
-    ]  # either way there
+    ]
     np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-14)
 
 
 def test_log_at_exactly_a_half_turn():
-    """The first nonzero component is positive."""
+    """The first nonzero component of the log is positive."""
     axes = np.array([[1.0, 0, 0], [0, -1, 0], [0, 0, -1], [-0.6, 0.8, 0], [0, -0.6, 0.8]])
     matrices = 2 * axes[:, :, None] * axes[:, None, :] - np.eye(3)
     signs = np.array([[1.0], [-1], [-1], [-1], [-1]])
@@ -76,7 +82,10 @@ def test_log_at_exactly_a_half_turn():
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("frame", ["body", "world"])
 def test_dexp_and_dexpinv_are_inverse(frame, dtype):
-    """Up to 5.5 rad; the pole of dexpinv at 2 pi amplifies by |beta| u^2, about 6 there."""
+    """The functions dexp and dexpinv are inverse to each other up to 5.5 rad.
+
+    The pole of dexpinv at 2 pi amplifies errors by |beta| u^2, which is about 6 there.
+    """
     u, v = U.astype(dtype), V.astype(dtype)
     for there, back in ((dexp, dexpinv), (dexpinv, dexp)):
         got = back(u, there(u, v, frame), frame)
@@ -85,7 +94,10 @@ def test_dexp_and_dexpinv_are_inverse(frame, dtype):
 
 
 def test_dexp_is_the_derivative_of_exp():
-    """The rate, 2 q* dq/dt (body) and 2 dq/dt q* (world), along u + t v, differentiated numerically with 60 digits."""
+    """The function dexp is the rate along u + t v: 2 q* dq/dt (body) and 2 dq/dt q* (world).
+
+    The test differentiates numerically with 60 digits.
+    """
 
     def product(p, q):
         pw, qw, pv, qv = p[0], q[0], p[1:], q[1:]
@@ -107,7 +119,7 @@ def test_dexp_is_the_derivative_of_exp():
             forth, back = (
                 exp([a + sign * h * b for a, b in zip(u, v, strict=True)]) for sign in (1, -1)
             )
-            rate = [(a - b) / h for a, b in zip(forth, back, strict=True)]  # 2 dq/dt
+            rate = [(a - b) / h for a, b in zip(forth, back, strict=True)]  # this is 2 dq/dt
             conjugate = [x if i == 0 else -x for i, x in enumerate(exp(u))]
             for got, wanted in (
                 (body[k], product(conjugate, rate)),
@@ -124,7 +136,10 @@ def test_world_is_body_with_u_negated_and_its_rotation():
 
 
 def test_series_of_the_differential_and_its_inverse():
-    """The series dexp = sum (-ad)^j/(j+1)!, dexpinv = sum B_j (-ad)^j/j!, B_1 = -1/2, which converges for |u| < 2 pi."""
+    """The series are dexp = sum (-ad)^j/(j+1)! and dexpinv = sum B_j (-ad)^j/j! with B_1 = -1/2.
+
+    The series of dexpinv converges for |u| < 2 pi.
+    """
     u = U[np.repeat(ANGLES, 4) <= 1.0]
     v = V[: len(u)]
     terms = 30  # |u|^30/31! and (1/2 pi)^30 are below 1e-23
@@ -139,7 +154,11 @@ def test_series_of_the_differential_and_its_inverse():
 
 
 def test_coefficient_of_the_inverse():
-    """Of u × (u × v): 1/12 + a^2/720 + a^4/30240 + a^6/1209600 + a^8/47900160 + ..., the next term 1e-12 at a = 1/2."""
+    """The coefficient of u × (u × v) in dexpinv equals its series.
+
+    The series is 1/12 + a^2/720 + a^4/30240 + a^6/1209600 + a^8/47900160 + ... At a = 1/2 the next
+    term is 1e-12.
+    """
     a = 0.5
     got = (1 - dexpinv(np.array([a, 0, 0]), np.array([0.0, 1, 0]))[1]) / a**2
     wanted = 1 / 12 + a**2 / 720 + a**4 / 30240 + a**6 / 1209600 + a**8 / 47900160
@@ -148,12 +167,15 @@ def test_coefficient_of_the_inverse():
 
 @pytest.mark.parametrize("function", [dexp, dexpinv])
 def test_a_parallel_rate_passes(function):
-    """Along u the differential is the identity, at any angle."""
+    """The differential is the identity along u, at any angle."""
     np.testing.assert_allclose(function(U, 0.3 * U), 0.3 * U, rtol=0, atol=4e-15)
 
 
 def test_rotation_vector_of_a_constant_rate():
-    """q(t) = q0 exp(u(t)) at constant body rate: u' = dexpinv(u, omega) = omega along u = omega t."""
+    """At a constant body rate q(t) = q0 exp(u(t)) has u = omega t.
+
+    Along this u, u' = dexpinv(u, omega) = omega.
+    """
     omega = jnp.array([0.3, -0.4, 1.2])
     step = quaternion.multiply(quaternion.exp(omega), quaternion.exp(0.5 * omega))
     np.testing.assert_allclose(quaternion.log(step), 1.5 * omega, rtol=0, atol=4e-15)
