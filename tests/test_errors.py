@@ -81,7 +81,8 @@ def own(value):
     return spring
 
 
-# Quaternions: each public function refuses a wrong shape, an integer dtype and a thing that is no array, in every argument
+# Quaternions: in every argument each public function refuses a wrong shape, an integer dtype and
+# what is no array
 
 ALGEBRA = [
     (quaternion.multiply, {"p": (4,), "q": (4,)}),
@@ -259,7 +260,8 @@ CASES = [
     (
         lambda: quaternion.mean(jnp.stack([Q, Q[::-1]])),
         ValueError,
-        "q, weights: wanted attitudes that have one mean, got several equally good ones (largest eigenvalues [1. 1.])",
+        "q, weights: wanted attitudes that have one mean, got several equally good ones "
+        "(largest eigenvalues [1. 1.])",
     ),
     (
         lambda: quaternion.mean(jnp.stack([Q, Q]), jnp.zeros(2)),
