@@ -1,4 +1,4 @@
-"""Tests of Hoffmann's schemes: his printed table, his controllers and the Lagrange form."""
+"""Hoffmann's schemes: his printed table, the responses of his controllers, the Lagrange form."""
 
 import jax
 import jax.numpy as jnp
@@ -15,11 +15,9 @@ REST = jq.State(jnp.array([1.0, 0, 0, 0]), jnp.zeros(3))
 
 
 def angles(q):
-    """Return (phi, theta, psi) [deg], his roll, pitch and yaw, of a quaternion of any norm."""
-    psi, theta, phi = np.degrees(
-        np.asarray(jq.euler.from_quaternion(quaternion.normalize(q), "ZYX"))
-    ).T
-    return np.array([phi, theta, psi]).T
+    """(phi, theta, psi) [deg], his roll, pitch and yaw; of a quaternion of any norm."""
+    radians = jq.euler.from_quaternion(quaternion.normalize(q), "ZYX")
+    return np.degrees(np.asarray(radians))[..., ::-1]
 
 
 def excited(name, steps=11, dt=0.1, torque_steps=1):
@@ -36,51 +34,40 @@ def excited(name, steps=11, dt=0.1, torque_steps=1):
     ("name", "printed"),
     [
         ("half_quat", (69.4904, 17.1177, 41.2577)),  # he printed 69.49, 17.12, 41.26
-        ("full_quat", (65.5633, 18.1130, 38.6448)),  # he printed 65.56, 18.11, 38.64
+        ("full_quat", (65.5633, 18.1130, 38.6448)),  # 65.56, 18.11, 38.64
         ("full_quat_corrected", (68.1026, 18.1222, 40.4146)),
     ],
 )
-def test_the_printed_table(name, printed):
+def test_a_scheme_gives_the_row_of_the_printed_table(name, printed):
     np.testing.assert_allclose(angles(excited(name).q)[-1], printed, rtol=0, atol=5e-5)
 
 
 def test_the_exact_motion_beside_the_table():
-    """The exact motion gives the angles that the table should have shown.
-
-    A torque of 5 acts for 0.1 s, and then the body is free for 1 s.
-    """
-    pushed = problems.marcher(jq.rkmk6, lambda t, state, params: 5.0 * jnp.ones(3))(
-        BODY, REST, 0.0, 0.1, 100
-    )
+    """A torque of 5 for 0.1 s, then 1 s of the free body: what the table should have shown."""
+    push = problems.marcher(jq.rkmk6, lambda t, state, params: 5.0 * jnp.ones(3))
+    pushed = push(BODY, REST, 0.0, 0.1, 100)
     free = jq.exact.free_body(BODY, 1.0, pushed)
     np.testing.assert_allclose(angles(free.q), (65.5256, 18.3935, 38.3360), rtol=0, atol=5e-5)
 
 
 def simultaneous(q, omega, inertia, torque, h, steps):
-    """Run Half-Quat with simultaneous assignment, without the library."""
+    """Half-Quat with simultaneous assignment, with nothing of the library."""
     for k in range(steps):
-        omega = omega + h * np.linalg.solve(
-            inertia, torque(k, q) - np.cross(omega, inertia @ omega)
-        )
+        tau = torque(k, q) - np.cross(omega, inertia @ omega)
+        omega = omega + h * np.linalg.solve(inertia, tau)
         q = q + 0.5 * h * np.concatenate([[-q[1:] @ omega], q[0] * omega + np.cross(q[1:], omega)])
         q = q * (2 - np.linalg.norm(q))
     return q
 
 
 def test_simultaneous_assignment_is_another_method():
-    """The result differs from sequential assignment, which the library uses.
+    """It ends at 68.7346, 18.1313, 40.8318 degrees: his table is that of sequential assignment.
 
-    Simultaneous assignment gives 68.7346, 18.1313, 40.8318 degrees here. On FREE and HEAVY its
-    errors are the recorded .77 and .89 rad.
+    On FREE and HEAVY it is wrong by 0.77 and 0.89 rad, as is recorded.
     """
-    pushed = simultaneous(
-        np.array([1.0, 0, 0, 0]),
-        np.zeros(3),
-        np.asarray(BODY.inertia),
-        lambda k, q: 5.0 * (k == 0) * np.ones(3),
-        0.1,
-        11,
-    )
+    push = lambda k, q: 5.0 * (k == 0) * np.ones(3)
+    one, inertia = np.array([1.0, 0, 0, 0]), np.asarray(BODY.inertia)
+    pushed = simultaneous(one, np.zeros(3), inertia, push, 0.1, 11)
     np.testing.assert_allclose(angles(pushed), (68.7346, 18.1313, 40.8318), rtol=0, atol=5e-5)
 
     def heavy(k, q):
@@ -88,10 +75,8 @@ def test_simultaneous_assignment_is_another_method():
         down = -np.array([2 * (x * z - w * y), 2 * (y * z + w * x), w * w - x * x - y * y + z * z])
         return np.cross([0.0, 0.0, 1.0], down)
 
-    for name, torque, recorded in (
-        ("FREE", lambda k, q: np.zeros(3), 0.77),
-        ("HEAVY", heavy, 0.89),
-    ):
+    free = lambda k, q: np.zeros(3)
+    for name, torque, recorded in (("FREE", free, 0.77), ("HEAVY", heavy, 0.89)):
         _, q0, q, _ = problems.REFERENCE[name]
         end = simultaneous(q0, problems.OMEGA0, np.diag(problems.MOMENTS), torque, 0.05, 200)
         error = jq.quaternion.distance(jnp.asarray(end / np.linalg.norm(end)), jnp.asarray(q))
@@ -99,9 +84,9 @@ def test_simultaneous_assignment_is_another_method():
 
 
 def test_full_quat_as_published_converges_to_another_motion():
-    """The ends of full_quat at dt = 1e-3 and 2e-4 agree with each other but not with the truth.
+    """Its ends at dt = 1e-3 and 2e-4 agree with each other and not with the truth.
 
-    The ends of full_quat_corrected approach the truth.
+    Those of the corrected scheme approach the truth.
     """
     ends = {}
     for name in ("full_quat", "full_quat_corrected"):
@@ -111,12 +96,9 @@ def test_full_quat_as_published_converges_to_another_motion():
     wrong = np.abs(ends["full_quat", 5] - truth).max()
     assert wrong > 1.0
     assert np.abs(ends["full_quat", 5] - ends["full_quat", 1]).max() < 0.3 * wrong
-    assert np.abs(ends["full_quat_corrected", 5] - truth).max() < 0.03
-    ratio = (
-        np.abs(ends["full_quat_corrected", 1] - truth).max()
-        / np.abs(ends["full_quat_corrected", 5] - truth).max()
-    )
-    assert 4.5 < ratio < 5.5
+    coarse, fine = (np.abs(ends["full_quat_corrected", n] - truth).max() for n in (1, 5))
+    assert fine < 0.03
+    assert 4.5 < coarse / fine < 5.5
 
 
 TARGET = jnp.radians(jnp.array([20.0, -10.0, 30.0]))  # roll, pitch, yaw
@@ -124,7 +106,7 @@ LIMITS = jnp.array([8.0, 2.0, 4.0])
 
 
 def controlled(law, target, step, dt, steps):
-    """Run a controller from (psi, theta, phi) = (15, 30, 15) degrees and return the angles."""
+    """From (psi, theta, phi) = (15, 30, 15) degrees."""
     gains = control.Gains(
         jnp.array([2.0, 4, 5]) if law == "euler" else jnp.array([3.0, 4, 6]),
         jnp.array([6.0, 10, 12]),
@@ -160,10 +142,7 @@ RESPONSES = {
     "law", [pytest.param(law, marks=[pytest.mark.slow] * (law == "euler")) for law in RESPONSES]
 )
 def test_responses_of_his_controllers(law):
-    """The angles are those of his program at steps 10 and 20.
-
-    Those of the continuous controller agree at t = 1.
-    """
+    """At steps 10 and 20 of his program, and those of the continuous controller at t = 1."""
     path = controlled(law, jnp.zeros(3), jq.half_quat, 0.1, 20)
     np.testing.assert_allclose(path[[10, 20]], RESPONSES[law][:2], rtol=0, atol=5e-5)
     exact = controlled(law, jnp.zeros(3), jq.rkmk4, 0.0005, 2000)
@@ -174,23 +153,19 @@ def test_responses_of_his_controllers(law):
 
 @pytest.mark.parametrize("law", RESPONSES)
 def test_responses_at_a_nonzero_target(law):
-    """The program settles at a nonzero target.
-
-    A law with the error rotated into the wrong frame would settle only at a zero target.
-    """
+    """The program settles there; with the error in the wrong frame it would settle at zero only."""
     path = controlled(law, TARGET, jq.half_quat, 0.1, 200)
     np.testing.assert_allclose(path[-1], np.degrees(TARGET), rtol=0, atol=1e-3)
     fine = controlled(law, TARGET, jq.half_quat, 0.001, 1000)
     exact = controlled(law, TARGET, jq.rkmk4, 0.001, 1000)
-    # the order is 1, so this is a hundredth of the error at 0.1
-    assert np.abs(fine[-1] - exact[-1]).max() < 0.15
+    assert np.abs(fine[-1] - exact[-1]).max() < 0.15  # order 1: a hundredth of what 0.1 errs by
     assert np.abs(path[10] - exact[-1]).max() > 0.3
 
 
 def test_lagrange_form_is_lagranges_equation():
-    """The Lagrange form satisfies d/dt dT/dP - dT/dQ = M_L + lambda Q and keeps |Q| = 1.
+    """d/dt dT/dP - dT/dQ = M_L + lambda Q with T = 2 P^T V^T J V P (5.2), by differentiation.
 
-    The test differentiates T = 2 P^T V^T J V P (5.2).
+    |Q| = 1 is kept.
     """
     rng = np.random.default_rng(0)
     for _ in range(5):

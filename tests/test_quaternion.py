@@ -1,6 +1,6 @@
-"""Tests of quaternions: group laws, conversions, distances and estimation.
+"""Quaternions: group laws, conversions, distances, estimation.
 
-The references are scipy, mpmath, numpy and the printed formulas of Hoffmann.
+The oracles are scipy, mpmath, numpy and the printed formulas of Hoffmann.
 """
 
 import functools
@@ -54,36 +54,27 @@ def scipy(q):
 
 
 def close(got, wanted, ulp=16):
-    np.testing.assert_allclose(
-        got, wanted, rtol=0, atol=ulp * EPS[np.float64] * max(1.0, np.abs(wanted).max())
-    )
+    tolerance = ulp * EPS[np.float64] * max(1.0, np.abs(wanted).max())
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=tolerance)
 
 
 def same_attitude(p, q, ulp=16):
-    """Assert that p equals q up to the sign of each quaternion."""
+    """Assert that p and q are equal up to the sign of each."""
     sign = np.sign(np.sum(np.asarray(p) * q, axis=-1, keepdims=True))
     close(sign * p, q, ulp)
 
 
-# These tests check the algebra.
+# The algebra
 
 
-def test_product_table():
+def test_the_units_multiply_as_hamiltons_do():
     i, j, k = np.eye(4)[1:]
-    for a, b, ab in [
-        (i, j, k),
-        (j, k, i),
-        (k, i, j),
-        (j, i, -k),
-        (i, i, -ONE),
-        (j, j, -ONE),
-        (k, k, -ONE),
-        (ONE, i, i),
-    ]:
+    products = [(i, j, k), (j, k, i), (k, i, j), (j, i, -k), (ONE, i, i)]
+    for a, b, ab in [*products, (i, i, -ONE), (j, j, -ONE), (k, k, -ONE)]:
         np.testing.assert_array_equal(call(multiply, a, b), ab)
 
 
-def test_group_laws():
+def test_the_laws_of_a_group_hold():
     pq = call(multiply, P, Q)
     close(call(multiply, pq, R), call(multiply, P, call(multiply, Q, R)))
     close(call(multiply, Q, call(conjugate, Q)), np.broadcast_to(ONE, Q.shape))
@@ -104,7 +95,7 @@ def test_product_against_scipy():
 
 
 def test_rotation_is_the_sandwich_product():
-    """``q v q*`` maps body to world, like scipy's Rotation with the same components."""
+    """``q v q*`` maps body to world, as scipy's Rotation of the same components does."""
     embedded = np.concatenate([np.zeros((200, 1)), V], axis=-1)
     sandwich = call(multiply, call(multiply, Q, embedded), call(conjugate, Q))
     close(sandwich[:, 0], np.zeros(200))
@@ -120,58 +111,32 @@ def test_quarter_turn_about_z_takes_x_to_y():
     close(call(rotate, q, np.array([1.0, 0, 0])), np.array([0.0, 1, 0]), ulp=2)
 
 
-def test_left_and_right_matrices():
+def test_left_and_right_matrices_multiply_as_quaternions_do():
     wanted = call(multiply, P, Q)
     close(np.einsum("nij,nj->ni", call(quaternion.left_matrix, P), Q), wanted)
     close(np.einsum("nij,nj->ni", call(quaternion.right_matrix, Q), P), wanted)
 
 
-def test_canonical():
-    q = np.array(
-        [
-            [-1.0, 2, 3, 4],
-            [0, -1, 2, 3],
-            [0, 0, -2, 1],
-            [0, 0, 0, -1],
-            [-0.0, 0, 0, 1],
-            [1, -1, -1, -1],
-            [0, 0, 0, 0],
-        ]
-    )
-    signs = np.array([[-1.0], [-1], [-1], [-1], [1], [1], [1]])
+def test_canonical_has_a_positive_first_nonzero_component():
+    turned = [[-1.0, 2, 3, 4], [0, -1, 2, 3], [0, 0, -2, 1], [0, 0, 0, -1]]
+    kept = [[-0.0, 0, 0, 1], [1, -1, -1, -1], [0, 0, 0, 0]]
+    q, signs = np.array(turned + kept), np.array([-1.0] * 4 + [1] * 3)[:, None]
     got = call(quaternion.canonical, q)
     np.testing.assert_array_equal(got, signs * q)
     np.testing.assert_array_equal(call(quaternion.canonical, -q), got)
 
 
 def test_correct_norm_squares_the_error():
-    """The norm |q| = 1 + e becomes exactly 1 - 3/2 e^2 - 1/2 e^3."""
+    """|q| = 1 + e becomes 1 - 3/2 e^2 - 1/2 e^3, exactly."""
     for e in (1e-2, -1e-3):
         norm = np.linalg.norm(call(quaternion.correct_norm, (1 + e) * Q), axis=-1)
         close(norm - 1, np.full(200, -1.5 * e**2 - 0.5 * e**3), ulp=4)
 
 
-# These tests check the exponential and the logarithm.
+# Exponential and logarithm
 
-ANGLES = [
-    0.0,
-    1e-30,
-    1e-15,
-    1e-7,
-    1e-3,
-    0.1,
-    1.0,
-    1.9,
-    2.0,
-    2.1,
-    3.0,
-    3.14,
-    np.pi,
-    3.2,
-    4.5,
-    6.0,
-    2 * np.pi,
-]
+SMALL = [0.0, 1e-30, 1e-15, 1e-7, 1e-3, 0.1]
+ANGLES = [*SMALL, 1.0, 1.9, 2.0, 2.1, 3.0, 3.14, np.pi, 3.2, 4.5, 6.0, 2 * np.pi]
 
 
 def rotation_vectors(dtype):
@@ -179,7 +144,7 @@ def rotation_vectors(dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_exp_to_rounding(dtype):
+def test_exp_is_right_to_rounding(dtype):
     u = rotation_vectors(dtype)
     got = call(exp, u)
     assert got.dtype == dtype
@@ -191,17 +156,14 @@ def test_exp_to_rounding(dtype):
             wanted = np.array([float(mpmath.cos(half)), *(float(ratio * x) for x in v)])
             error = np.abs(q - wanted)
             assert error[0] <= 3 * EPS[dtype]
-            # The rounding of |u|/2 <= pi alone moves the sine by pi eps/2.
-            # Relative to |u| the error is a few eps, also at 1e-30.
+            # the rounding of |u|/2 <= pi alone moves the sine by pi eps/2; relative to |u| it is a
+            # few eps, also at 1e-30
             assert (error[1:] <= 4 * EPS[dtype] * min(1.0, float(2 * half))).all()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_expm1_has_every_digit_of_a_small_turn(dtype):
-    """All parts are accurate relative to themselves, also the scalar part -|u|^2/8.
-
-    Adding 1 to this scalar part would lose it.
-    """
+    """The scalar part too, -|u|^2/8, of which 1 + it knows nothing."""
     u = rotation_vectors(dtype)
     got = call(quaternion.expm1, u)
     with mpmath.workdps(100):
@@ -210,7 +172,7 @@ def test_expm1_has_every_digit_of_a_small_turn(dtype):
             half = mpmath.norm(v) / 2
             scalar = -2 * mpmath.sin(half / 2) ** 2
             ratio = mpmath.sin(half) / half / 2 if half else mpmath.mpf(1) / 2
-            # the square of 1e-30 is below the normal numbers of float32
+            # 1e-30 squared is below the normal numbers of float32
             tiny = float(np.finfo(dtype).tiny)
             assert abs(float(q[0]) - float(scalar)) <= 4 * EPS[dtype] * abs(float(scalar)) + tiny
             error = np.abs(q[1:] - np.array([float(ratio * x) for x in v]))
@@ -218,32 +180,24 @@ def test_expm1_has_every_digit_of_a_small_turn(dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_log_to_rounding(dtype):
-    """The log equals 2 atan2(|v|, w) v/|v| of the same floats.
-
-    The error is relative to the length of the result.
-    """
-    q = np.concatenate(
-        [call(exp, rotation_vectors(dtype)), unit(60, 4).astype(dtype), np.eye(4, dtype=dtype)]
-    )
+def test_log_is_right_to_rounding(dtype):
+    """Against 2 atan2(|v|, w) v/|v| of the very floats, relative to the length of the result."""
+    parts = [call(exp, rotation_vectors(dtype)), unit(60, 4).astype(dtype), np.eye(4, dtype=dtype)]
+    q = np.concatenate(parts)
     got = call(log, q)
     assert got.dtype == dtype
     with mpmath.workdps(60):
         for u, row in zip(got, q, strict=True):
             w, *v = (mpmath.mpf(float(x)) * (-1 if row[0] < 0 else 1) for x in row)
             length = mpmath.norm(v)
-            wanted = np.array(
-                [float(2 * mpmath.atan2(length, w) / length * x) if length else 0.0 for x in v]
-            )
+            ratio = 2 * mpmath.atan2(length, w) / length if length else 0
+            wanted = np.array([float(ratio * x) for x in v])
             assert np.linalg.norm(u - wanted) <= 8 * EPS[dtype] * np.linalg.norm(wanted)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_exp_of_log_and_log_of_exp(dtype):
-    """Below a half turn, log(exp(u)) equals u to the rounding of q.
-
-    For small angles q holds |u| with all its digits, and the error is relative to |u|.
-    """
+def test_log_inverts_exp(dtype):
+    """To the rounding of q below a half turn; at small angles relative to |u|, which q carries."""
     u = rotation_vectors(dtype)
     angle, error = (np.linalg.norm(x, axis=-1) for x in (u, call(log, call(exp, u)) - u))
     assert (error <= 16 * EPS[dtype] * np.minimum(1, angle))[angle < 1].all()
@@ -297,38 +251,29 @@ def test_log_of_zero_is_nan():
     assert np.isnan(call(log, np.zeros(4))).all()
 
 
-# These tests check distance and interpolation.
+# Distance and interpolation
 
 
-def test_distance():
+def test_the_distance_is_the_angle_of_the_relative_rotation():
     wanted = (scipy(P).inv() * scipy(Q)).magnitude()
     close(call(quaternion.distance, P, Q), wanted)
     close(call(quaternion.squared_distance, P, Q), wanted**2)
-    for p, q in (
-        (-P, Q),
-        (Q, P),
-        (call(multiply, R, P), call(multiply, R, Q)),
-        (call(multiply, P, R), call(multiply, Q, R)),
-    ):
-        # these check signs, symmetry and invariance under both translations
+    # signs, symmetry, invariance under both translations
+    left = call(multiply, R, P), call(multiply, R, Q)
+    right = call(multiply, P, R), call(multiply, Q, R)
+    for p, q in ((-P, Q), (Q, P), left, right):
         close(call(quaternion.distance, p, q), wanted, ulp=32)
     np.testing.assert_array_equal(call(quaternion.distance, ONE, ONE), 0.0)
-    np.testing.assert_allclose(
-        call(quaternion.distance, ONE, np.array([0.0, 0.6, 0, -0.8])), np.pi, rtol=1e-15
-    )
+    half = call(quaternion.distance, ONE, np.array([0.0, 0.6, 0, -0.8]))
+    np.testing.assert_allclose(half, np.pi, rtol=1e-15)
 
 
 def test_small_distances_are_resolved():
-    """A distance of 1e-12 is accurate relative to itself.
-
-    From the identity it is accurate to 1e-14 of itself. The formula arccos(p.q) would lose it.
-    """
+    """An angle of 1e-12 to 12 digits of itself would drown in arccos(p.q)."""
     q = call(multiply, Q, call(exp, 1e-12 * unit(200, 3)))
     np.testing.assert_allclose(call(quaternion.distance, Q, q), 1e-12, rtol=1e-3)
-    u = 1e-12 * unit(200, 3)
-    np.testing.assert_allclose(
-        call(quaternion.distance, np.broadcast_to(ONE, (200, 4)), call(exp, u)), 1e-12, rtol=1e-14
-    )
+    u, ones = 1e-12 * unit(200, 3), np.broadcast_to(ONE, (200, 4))
+    np.testing.assert_allclose(call(quaternion.distance, ones, call(exp, u)), 1e-12, rtol=1e-14)
 
 
 T = np.linspace(-0.5, 1.5, 200)
@@ -339,9 +284,8 @@ def test_relative_is_the_product_and_the_exact_identity_at_coincidence(dtype):
     p, q = P.astype(dtype), Q.astype(dtype)
     product = np.asarray(call(quaternion.multiply, call(quaternion.conjugate, p), q))
     got = np.asarray(call(quaternion.relative, p, q))
-    np.testing.assert_allclose(
-        got, np.where(product[:, :1] < 0, -product, product), rtol=0, atol=4 * EPS[dtype]
-    )
+    wanted = np.where(product[:, :1] < 0, -product, product)
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=4 * EPS[dtype])
     assert got[:, 0].min() >= 0
     assert np.all(np.asarray(call(quaternion.relative, p, p))[:, 1:] == 0)
     assert np.all(np.asarray(call(quaternion.relative, p, -p))[:, 1:] == 0)
@@ -349,20 +293,16 @@ def test_relative_is_the_product_and_the_exact_identity_at_coincidence(dtype):
 
 
 def test_slerp_runs_the_shortest_way_at_constant_rate():
-    """The path is p exp(t log(p* q)), also outside [0, 1]."""
-    wanted = call(
-        multiply, P, call(exp, T[:, None] * call(log, call(multiply, call(conjugate, P), Q)))
-    )
+    """It is p exp(t log(p* q)), also outside [0, 1]."""
+    way = call(log, call(multiply, call(conjugate, P), Q))
     got = call(quaternion.slerp, P, Q, T)
-    same_attitude(got, wanted, ulp=64)
+    same_attitude(got, call(multiply, P, call(exp, T[:, None] * way)), ulp=64)
     close(np.linalg.norm(got, axis=-1), np.ones(200), ulp=2)
-    angle = call(quaternion.distance, P, Q)
-    close(
-        call(quaternion.distance, P, call(quaternion.slerp, P, Q, 0.3 * np.ones(200))), 0.3 * angle
-    )
+    part = call(quaternion.slerp, P, Q, 0.3 * np.ones(200))
+    close(call(quaternion.distance, P, part), 0.3 * call(quaternion.distance, P, Q))
 
 
-def test_slerp_endpoints_signs_and_scale():
+def test_slerp_meets_its_ends_and_knows_neither_signs_nor_scale():
     zero, one = np.zeros(200), np.ones(200)
     close(call(quaternion.slerp, P, Q, zero), P, ulp=2)
     same_attitude(call(quaternion.slerp, P, Q, one), Q, ulp=4)
@@ -376,10 +316,7 @@ def test_slerp_endpoints_signs_and_scale():
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("angle", [0.0, 1e-30, 1e-9, 1e-4, 1e-2, np.pi / 180, 2.0, 3.14])
 def test_slerp_from_the_identity_to_any_angle(dtype, angle):
-    """The path from 1 to exp(u) is exp(t u).
-
-    It loses no digits near equal attitudes or near a half turn.
-    """
+    """From 1 to exp(u) it is exp(t u), without loss near parallel and just short of a half turn."""
     u = (angle * unit(200, 3)).astype(dtype)
     t = np.linspace(0, 1, 200).astype(dtype)
     got = call(quaternion.slerp, np.broadcast_to(ONE.astype(dtype), (200, 4)), call(exp, u), t)
@@ -396,16 +333,15 @@ def test_slerp_at_exactly_a_half_turn_goes_by_way_of_plus_q():
     close(call(quaternion.slerp, p, -q, np.full(200, 0.5)), (p - q) / np.sqrt(2))
 
 
-# These tests check the mean and the attitude from observed directions.
+# Mean and observed directions
 
 
 @functools.cache
 def cloud():
-    """Return the attitudes centre exp(±u), whose mean is the centre."""
+    """Attitudes centre exp(±u): their mean is the centre."""
     u = 0.7 * RNG.normal(size=(4, 3))
-    return np.roll(
-        (scipy(Q[0]) * Rotation.from_rotvec(np.concatenate([u, -u]))).as_quat(), 1, axis=-1
-    )
+    attitudes = scipy(Q[0]) * Rotation.from_rotvec(np.concatenate([u, -u]))
+    return np.roll(attitudes.as_quat(), 1, axis=-1)
 
 
 def test_mean_of_a_symmetric_cloud_is_its_centre():
@@ -427,19 +363,17 @@ def test_mean_against_scipy():
 
 
 def test_mean_of_two_weighted_attitudes():
-    """The mean lies on the great circle through both attitudes.
+    """It lies on the great circle at x from the first, where tan 2x = w2 sin 2a/(w1 + w2 cos 2a).
 
-    Its arc x from the first maximises w1 cos^2 x + w2 cos^2 (a - x), where a is the arc from the
-    first to the second. Therefore tan 2x = w2 sin 2a/(w1 + w2 cos 2a).
+    There w1 cos^2 x + w2 cos^2 (a - x) is largest.
     """
     p, u, w1, w2, angle = Q[1], unit(200, 3), 2.0, 0.7, 1.1
     q = call(multiply, Q, call(exp, angle * u))[1]
-    # this is 2x with 2a = angle, the rotation angle to the mean
-    x = np.arctan2(w2 * np.sin(angle), w1 + w2 * np.cos(angle))
+    # 2x, with 2a = angle: the rotation angle to the mean
+    turn = np.arctan2(w2 * np.sin(angle), w1 + w2 * np.cos(angle))
     pad, weights = np.stack([p, q, *P[:6]]), np.array([w1, w2, 0, 0, 0, 0, 0, 0])
-    same_attitude(
-        call(quaternion.mean, pad, weights), call(multiply, Q, call(exp, x * u))[1], ulp=32
-    )
+    wanted = call(multiply, Q, call(exp, turn * u))[1]
+    same_attitude(call(quaternion.mean, pad, weights), wanted, ulp=32)
 
 
 def test_mean_of_one_attitude_is_itself():
@@ -450,21 +384,18 @@ def test_mean_of_one_attitude_is_itself():
 
 
 def wahba(q, body, world, weights):
+    """Wahba's loss, which ``from_vectors`` minimises."""
     return np.sum(weights[:, None] * (world - scipy(q).apply(body)) ** 2)
 
 
-def test_from_vectors_recovers_exactly():
+def test_from_vectors_recovers_the_attitude_of_exact_directions():
     body = unit(6, 3)
     for q in Q[:5]:
         same_attitude(call(quaternion.from_vectors, 2.5 * body, scipy(q).apply(body)), q, ulp=64)
 
 
 def test_from_vectors_of_noisy_directions_is_optimal():
-    """The attitude has the least loss.
-
-    It equals the attitude of scipy, which uses singular values. Every turn away from it increases
-    the loss.
-    """
+    """Scipy finds the same (by singular values), and every turn away from it costs."""
     body, weights = unit(6, 3), np.array([1.0, 2, 0.5, 3, 1, 0.1])
     world = scipy(Q[0]).apply(body) + 0.3 * RNG.normal(size=(6, 3))
     world /= np.linalg.norm(world, axis=-1, keepdims=True)
@@ -473,12 +404,10 @@ def test_from_vectors_of_noisy_directions_is_optimal():
     same_attitude(got, best, ulp=200)
     least = wahba(got, body, world, weights)
     turns = np.concatenate([scale * unit(50, 3) for scale in (1e-3, 0.1, 1.0, 3.0)])
-    others = [
-        wahba(q, body, world, weights)
-        for q in call(multiply, np.broadcast_to(got, (200, 4)), call(exp, turns))
-    ]
+    turned = call(multiply, np.broadcast_to(got, (200, 4)), call(exp, turns))
+    others = [wahba(q, body, world, weights) for q in turned]
     assert min(others) > least
-    assert min(others[:50]) - least > 1e-7  # the minimum is quadratic, not flat
+    assert min(others[:50]) - least > 1e-7  # a quadratic minimum, not a plateau
 
 
 def test_from_two_vectors_turns_a_half_turn():
@@ -494,13 +423,8 @@ def test_triad_keeps_the_first_direction_and_the_plane():
     turned = scipy(call(triad, 3.0 * body, 0.2 * world)).apply(body)
     close(turned[0], world[0], ulp=8)
     assert abs(np.dot(turned[1], np.cross(*world))) < 1e-15 * 8
-    assert (
-        np.dot(
-            turned[1] - turned[0] * (turned[0] @ turned[1]),
-            world[1] - world[0] * (world[0] @ world[1]),
-        )
-        > 0
-    )
+    across = [second - first * (first @ second) for first, second in (turned, world)]
+    assert np.dot(*across) > 0
     exact = scipy(Q[0]).apply(body)
     same_attitude(call(triad, body, exact), Q[0], ulp=32)
 
@@ -511,10 +435,7 @@ def test_triad_of_parallel_directions_is_nan():
 
 
 def test_random_attitudes_are_uniform():
-    """Means of n samples agree with E[R] = 0 and with E[q_i q_j] = 1/4 for i = j, else 0.
-
-    They are within five standard errors.
-    """
+    """E[R] = 0 and E[q q^T] = 1/4: means of n attitudes are within five standard errors."""
     n = 20_000
     q = np.asarray(jit(functools.partial(quaternion.random, shape=(n,)))(jax.random.key(0)))
     close(np.linalg.norm(q, axis=-1), np.ones(n), ulp=2)
@@ -525,7 +446,7 @@ def test_random_attitudes_are_uniform():
     assert (one.shape, one.dtype) == ((4,), jnp.float32)
 
 
-# These tests check the other representations.
+# Representations
 
 
 def test_matrices_against_scipy():
@@ -537,10 +458,9 @@ def test_matrices_against_scipy():
 
 
 def test_from_matrix_takes_what_four_decimals_leave_and_no_less():
-    """from_matrix accepts matrices with four decimals and refuses matrices with three.
+    """An entry is off by 5e-5 at most, an entry of R^T R by 2 sqrt(3) times that.
 
-    With four decimals an entry has an error of 5e-5 at most, and an entry of R^T R has 2 sqrt(3)
-    times this error. With three decimals both are ten times as large.
+    With three decimals both are ten times as much.
     """
     matrices = scipy(Q).as_matrix()
     call(quaternion.from_matrix, np.round(matrices, 4))
@@ -550,11 +470,7 @@ def test_from_matrix_takes_what_four_decimals_leave_and_no_less():
 
 
 def test_what_has_no_mean_is_nan_where_it_is_traced():
-    """A traced mean that does not exist is NaN.
-
-    The tests have two attitudes a half turn apart, weights of 0 and negative weights. The mean of a
-    NaN is NaN, also where it is not traced.
-    """
+    """Two attitudes a half turn apart, weights of 0, negative weights; NaN even if concrete."""
     apart, mean = jnp.asarray([[1.0, 0, 0, 0], [0, 0, 1, 0]]), jax.jit(quaternion.mean)
     for weights in ([1.0, 1.0], [0.0, 0.0], [1.0, -1.0], [2.0, -1.0]):
         assert np.isnan(mean(apart, jnp.asarray(weights))).all()
@@ -562,11 +478,8 @@ def test_what_has_no_mean_is_nan_where_it_is_traced():
     assert np.isnan(quaternion.mean(apart.at[0, 0].set(jnp.nan))).all()
 
 
-def test_nan_is_no_attitude_of_its_own():
-    """An attitude that is NaN has NaN Euler angles, a NaN axis and a NaN angle.
-
-    This also holds in the branches of gimbal lock and of the identity.
-    """
+def test_the_angles_and_the_axis_of_nan_are_nan():
+    """Neither the branch for gimbal lock nor the one for the identity takes it."""
     lost = jnp.full(4, jnp.nan)
     for order in ("ZYX", "zxz"):
         assert np.isnan(euler.from_quaternion(lost, order)).all()
@@ -577,18 +490,17 @@ def test_nan_is_no_attitude_of_its_own():
 
 @pytest.mark.parametrize("method", ["davenport", "triad"])
 def test_directions_that_determine_no_attitude_give_nan_where_they_are_traced(method):
-    found = jax.jit(functools.partial(quaternion.from_vectors, method=method))
+    attitude = jax.jit(functools.partial(quaternion.from_vectors, method=method))
     v = jnp.asarray([[0.1, 0.2, 0.3], [-0.2, -0.4, -0.6]])
-    assert np.isnan(found(v, v)).all()
-    assert np.isnan(found(jnp.eye(3)[:2], 0.0 * v)).all()
+    assert np.isnan(attitude(v, v)).all()
+    assert np.isnan(attitude(jnp.eye(3)[:2], 0.0 * v)).all()
 
 
 def test_from_matrix_near_and_at_half_turns():
-    """The turns use each of the four branches, also where the branch is least accurate."""
+    """Each of the four branches is right, also at its worst."""
     angles = np.array([np.pi, np.pi - 1e-12, np.pi - 1e-6, np.pi - 1e-3, 2.2])
-    u = (angles[:, None, None] * np.concatenate([np.eye(3), -np.eye(3), unit(34, 3)])).reshape(
-        -1, 3
-    )
+    axes = np.concatenate([np.eye(3), -np.eye(3), unit(34, 3)])
+    u = (angles[:, None, None] * axes).reshape(-1, 3)
     q = np.roll(Rotation.from_rotvec(u).as_quat(), 1, axis=-1)
     same_attitude(call(quaternion.from_matrix, scipy(q).as_matrix()), q)
     for k in range(3):
@@ -601,38 +513,29 @@ def test_mrp_and_gibbs_against_their_angles():
     q = call(exp, angle[:, None] * axis)
     close(call(quaternion.to_mrp, q), np.tan(angle / 4)[:, None] * axis)
     close(call(quaternion.to_mrp, -q), scipy(q).as_mrp())
-    np.testing.assert_allclose(
-        call(quaternion.to_gibbs, -q), np.tan(angle / 2)[:, None] * axis, rtol=1e-11, atol=1e-15
-    )
+    gibbs = np.tan(angle / 2)[:, None] * axis
+    np.testing.assert_allclose(call(quaternion.to_gibbs, -q), gibbs, rtol=1e-11, atol=1e-15)
     close(call(quaternion.from_mrp, np.tan(angle / 4)[:, None] * axis), q)
-    same_attitude(
-        call(quaternion.from_mrp, 4.0 * V),
-        np.roll(Rotation.from_mrp(4.0 * V).as_quat(), 1, axis=-1),
-    )
-    close(call(quaternion.from_gibbs, np.tan(angle / 2)[:, None] * axis), q, ulp=100)
+    long = np.roll(Rotation.from_mrp(4.0 * V).as_quat(), 1, axis=-1)
+    same_attitude(call(quaternion.from_mrp, 4.0 * V), long)
+    close(call(quaternion.from_gibbs, gibbs), q, ulp=100)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_parameters_of_any_length_give_unit_quaternions(dtype):
-    """Parameters up to the largest number give the right quaternion.
+    """Up to the largest number, against exact fractions and 50 digits.
 
-    The references are (1 - p^2, 2 p)/(1 + p^2) and (1, g)/sqrt(1 + g^2), in exact fractions and 50
-    digits.
+    These are (1 - p^2, 2 p)/(1 + p^2) and (1, g)/sqrt(1 + g^2).
     """
-    largest = float(np.finfo(dtype).max)
+    kind = np.finfo(dtype)
+    largest = float(kind.max)
     for size in (1.5, 2.0**29, 2.0**31, 2.0**33, largest**0.4, largest**0.5, largest**0.7, largest):
         v = np.array([0.6 * size, 0.0, 0.8 * size], dtype)
-        for found, exact in (
-            (quaternion.from_mrp(v), _of_mrp(v)),
-            (quaternion.from_gibbs(v), _of_gibbs(v)),
-        ):
-            assert found.dtype == dtype
-            np.testing.assert_allclose(
-                np.asarray(found, float),
-                exact,
-                rtol=4 * np.finfo(dtype).eps,
-                atol=2 * np.finfo(dtype).tiny,
-            )
+        pairs = (quaternion.from_mrp(v), _of_mrp(v)), (quaternion.from_gibbs(v), _of_gibbs(v))
+        for q, wanted in pairs:
+            assert q.dtype == dtype
+            q = np.asarray(q, float)
+            np.testing.assert_allclose(q, wanted, rtol=4 * kind.eps, atol=2 * kind.tiny)
 
 
 def _of_mrp(v):
@@ -656,11 +559,10 @@ def test_mrp_of_a_half_turn_is_on_the_unit_sphere_and_the_gibbs_vector_infinite(
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_axis_and_angle(dtype):
+def test_axis_and_angle_are_recovered(dtype):
     angle, axis = np.geomspace(1e-15, 3.14, 200).astype(dtype), unit(200, 3).astype(dtype)
-    got_axis, got_angle = jit(quaternion.to_axis_angle)(
-        call(quaternion.from_axis_angle, axis, angle)
-    )
+    q = call(quaternion.from_axis_angle, axis, angle)
+    got_axis, got_angle = jit(quaternion.to_axis_angle)(q)
     assert got_axis.dtype == got_angle.dtype == dtype
     np.testing.assert_allclose(got_angle, angle, rtol=8 * EPS[dtype])
     np.testing.assert_allclose(got_axis, axis, rtol=0, atol=8 * EPS[dtype])
@@ -675,26 +577,21 @@ def test_axis_and_angle_beyond_a_half_turn_and_at_the_identity():
     assert angle == 0
 
 
-def test_xyzw():
+def test_xyzw_is_the_order_of_scipy():
     np.testing.assert_array_equal(quaternion.to_xyzw(np.array([1.0, 2, 3, 4])), [2, 3, 4, 1])
     np.testing.assert_array_equal(quaternion.from_xyzw(np.array([2.0, 3, 4, 1])), [1, 2, 3, 4])
     close(call(rotate, call(quaternion.from_xyzw, Q), V), Rotation.from_quat(Q).apply(V))
     close(Rotation.from_quat(call(quaternion.to_xyzw, Q)).apply(V), call(rotate, Q, V))
 
 
-# These tests check Hoffmann's forms. They assume only his product (1.9) of (q1, q2, q3, q4).
+# Hoffmann's forms: his product (1.9) of (q1, q2, q3, q4) is the only thing assumed
 
 
 def his_product(q, s):
-    vector, scalar = q[..., :3], q[..., 3:]
-    v, w = s[..., :3], s[..., 3:]
-    return np.concatenate(
-        [
-            scalar * v + w * vector + np.cross(vector, v),
-            scalar * w - np.sum(vector * v, axis=-1, keepdims=True),
-        ],
-        axis=-1,
-    )
+    u, a = q[..., :3], q[..., 3:]
+    v, b = s[..., :3], s[..., 3:]
+    scalar = a * b - np.sum(u * v, axis=-1, keepdims=True)
+    return np.concatenate([a * v + b * u + np.cross(u, v), scalar], axis=-1)
 
 
 def his_conjugate(q):
@@ -703,11 +600,10 @@ def his_conjugate(q):
 
 def test_hoffmann_is_the_conjugate_written_scalar_last():
     hoffmann = call(quaternion.to_hoffmann, Q)
-    np.testing.assert_array_equal(
-        hoffmann, np.stack([-Q[:, 1], -Q[:, 2], -Q[:, 3], Q[:, 0]], axis=-1)
-    )
+    wanted = np.stack([-Q[:, 1], -Q[:, 2], -Q[:, 3], Q[:, 0]], axis=-1)
+    np.testing.assert_array_equal(hoffmann, wanted)
     np.testing.assert_array_equal(call(quaternion.from_hoffmann, hoffmann), Q)
-    # (2.2) states x_body = Q x_world Q'. Composition has the opposite order.
+    # (2.2): x_body = Q x_world Q'; composition runs the other way
     world = np.concatenate([V, np.zeros((200, 1))], axis=-1)
     body = his_product(his_product(hoffmann, world), his_conjugate(hoffmann))
     close(body[:, :3], call(quaternion.rotate_inverse, Q, V))
@@ -716,12 +612,8 @@ def test_hoffmann_is_the_conjugate_written_scalar_last():
     close(call(quaternion.from_hoffmann, his_product(other, hoffmann)), call(multiply, Q, P))
 
 
-def test_hoffmann_v_and_w():
-    """V and W satisfy the printed equations.
-
-    (3.26) states V(Q) X = Q . X' with an orthogonal V, (3.33) states V(Q) Q = (0, 0, 0, 1), and
-    (3.28) states W^-1 = V^T/2.
-    """
+def test_hoffmann_v_and_w_have_his_properties():
+    """(3.26): V(Q) X = Q . X', orthogonal; (3.33): V(Q) Q = (0, 0, 0, 1); (3.28): W^-1 = V^T/2."""
     v = call(quaternion.hoffmann_v, Q)
     close(np.einsum("nij,nj->ni", v, P), his_product(Q, his_conjugate(P)))
     close(np.einsum("nji,nj->ni", v, P), his_product(his_conjugate(P), Q))
@@ -732,31 +624,24 @@ def test_hoffmann_v_and_w():
 
 
 def test_hoffmann_w_gives_the_body_rate():
-    """W(Q) Q' equals (omega, 0), where Q' comes from our q' = 1/2 q (0, omega)."""
+    """(omega, 0) = W(Q) Q' with Q' of ours, q' = 1/2 q (0, omega)."""
     rate = call(multiply, Q, np.concatenate([np.zeros((200, 1)), V], axis=-1)) / 2
     w = call(quaternion.hoffmann_w, call(quaternion.to_hoffmann, Q))
     got = np.einsum("nij,nj->ni", w, call(quaternion.to_hoffmann, rate))
     close(got, np.concatenate([V, np.zeros((200, 1))], axis=-1))
 
 
-def test_hoffmann_example_about_z():
-    """A turn by alpha about z with rate alpha' gives omega = (0, 0, alpha', 0).
-
-    This is the example (3.30) to (3.32).
-    """
+def test_hoffmanns_example_about_z():
+    """In (3.30) to (3.32) a turn by a about z at the rate a' gives (omega, 0) = (0, 0, a', 0)."""
     alpha, rate = 0.8, 1.7
     s, c = np.sin(alpha / 2), np.cos(alpha / 2)
-    got = call(quaternion.hoffmann_w, np.array([0, 0, -s, c])) @ np.array(
-        [0, 0, -rate / 2 * c, -rate / 2 * s]
-    )
+    speed = np.array([0, 0, -rate / 2 * c, -rate / 2 * s])
+    got = call(quaternion.hoffmann_w, np.array([0, 0, -s, c])) @ speed
     close(got, np.array([0, 0, rate, 0]), ulp=2)
 
 
-def test_hoffmann_cayley():
-    """The matrix of (2.12) maps world to body: x_body = C(Q) x_world.
-
-    It is the transpose of our matrix. About z it is the matrix of (2.8).
-    """
+def test_hoffmanns_cayley_matrix_maps_world_to_body():
+    """It is x_body = C(Q) x_world (2.12), the transpose of ours; about z it is (2.8)."""
     hoffmann = call(quaternion.to_hoffmann, Q)
     cayley = call(quaternion.hoffmann_cayley, hoffmann)
     close(cayley, call(to_matrix, Q).transpose(0, 2, 1))
@@ -766,16 +651,15 @@ def test_hoffmann_cayley():
     close(about_z, np.array([[c, s, 0], [-s, c, 0], [0, 0, 1]]), ulp=2)
 
 
-# These tests check leading axes, dtypes and transformations. There is one case for each public
-# function of quaternion, so3 and euler, and for each elementwise law.
+# Leading axes, dtypes, transformations: one case per public function of quaternion, so3, euler,
+# and the elementwise laws
 
 
 def only(function, *cores):
-    return pytest.param(
-        function,
-        cores,
-        id=getattr(function, "__name__", None) or f"{function.func.__name__} {function.keywords}",
-    )
+    """A case: a function and the core shapes of its arguments."""
+    partial = isinstance(function, functools.partial)
+    name = f"{function.func.__name__} {function.keywords}" if partial else function.__name__
+    return pytest.param(function, cores, id=name)
 
 
 FOUR, THREE, MATRIX = (4,), (3,), (3, 3)
@@ -834,17 +718,10 @@ CASES = [
 
 
 def test_every_public_function_has_its_case():
-    covered = {
-        (case.values[0].func if hasattr(case.values[0], "func") else case.values[0])
-        for case in CASES
-    }
-    public = {getattr(quaternion, name) for name in quaternion.__all__} - {quaternion.random}
-    for module in (so3, euler):
-        functions = {
-            f for name, f in vars(module).items() if callable(f) and not name.startswith("_")
-        }
-        public |= {f for f in functions if getattr(f, "__module__", None) == module.__name__}
-    assert covered >= public
+    functions = [case.values[0] for case in CASES]
+    covered = {getattr(function, "func", function) for function in functions}
+    public = {getattr(room, name) for room in (quaternion, so3, euler) for name in room.__all__}
+    assert covered >= public - {quaternion.random, euler.ORDERS}
 
 
 def sample(core, leading):
@@ -852,25 +729,25 @@ def sample(core, leading):
         return unit(*leading, *core)
     if core == MATRIX:
         return np.asarray(to_matrix(unit(*leading, 4)))
-    # weights and limits have to be positive
-    return np.abs(RNG.normal(size=(*leading, *core))) + 0.1
+    return np.abs(RNG.normal(size=(*leading, *core))) + 0.1  # weights and limits are positive
 
 
 @pytest.mark.parametrize(("function", "cores"), CASES)
 def test_leading_axes_of_any_rank_broadcast(function, cores):
-    """Every mixture of the leading axes (), (2,) and (5, 2) gives the right shape.
+    """Every mixture of (), (2,) and (5, 2) has the right shape.
 
-    For one mixture the plain call also equals the call under jit and vmap.
+    For one of them the plain call equals jit and vmap of the call.
     """
-    one = jax.tree.leaves(
-        jax.eval_shape(function, *(jax.ShapeDtypeStruct(core, jnp.float64) for core in cores))
-    )
+
+    def shaped(leading):
+        """Shapes and dtypes of the results."""
+        shapes = [x + core for x, core in zip(leading, cores, strict=True)]
+        structures = [jax.ShapeDtypeStruct(shape, jnp.float64) for shape in shapes]
+        return jax.tree.leaves(jax.eval_shape(function, *structures))
+
+    one = shaped([()] * len(cores))
     for leading in itertools.product([(), (2,), (5, 2)], repeat=len(cores)):
-        structures = [
-            jax.ShapeDtypeStruct(x + core, jnp.float64)
-            for x, core in zip(leading, cores, strict=True)
-        ]
-        got = jax.tree.leaves(jax.eval_shape(function, *structures))
+        got = shaped(leading)
         assert [x.shape for x in got] == [max(leading, key=len) + x.shape for x in one]
     leading = [(), (5, 2), (2,)] if len(cores) > 1 else [(5, 2)]
     arguments = [sample(core, x) for core, x in zip(cores, leading, strict=False)]
@@ -879,7 +756,7 @@ def test_leading_axes_of_any_rank_broadcast(function, cores):
     spread = [np.broadcast_to(x, (5, 2, *core)) for x, core in zip(arguments, cores, strict=True)]
     plain, mapped = function(*arguments), jit(jax.vmap(jax.vmap(function)))(*spread)
     for got, wanted in zip(jax.tree.leaves(plain), jax.tree.leaves(mapped), strict=True):
-        # a small gap of the eigenvalues may cost two digits
+        # the eigenvector's gap may cost two digits
         np.testing.assert_allclose(got, wanted, rtol=1e-12, atol=1e-12)
 
 
@@ -894,11 +771,9 @@ def test_float32_stays_float32(function, cores):
 
 def test_python_numbers_do_not_widen():
     four, three = (jax.ShapeDtypeStruct((n,), jnp.float32) for n in (4, 3))
-    assert jax.eval_shape(lambda q: quaternion.slerp(q, q, 0.5), four).dtype == jnp.float32
-    assert (
-        jax.eval_shape(lambda axis: quaternion.from_axis_angle(axis, 0.5), three).dtype
-        == jnp.float32
-    )
+    interpolated = jax.eval_shape(lambda q: quaternion.slerp(q, q, 0.5), four)
+    turned = jax.eval_shape(lambda axis: quaternion.from_axis_angle(axis, 0.5), three)
+    assert interpolated.dtype == turned.dtype == jnp.float32
 
 
 def test_the_distance_of_a_diverged_attitude_is_nan():
