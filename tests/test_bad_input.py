@@ -11,6 +11,7 @@ import inspect
 import re
 import types
 from collections.abc import Mapping
+from dataclasses import is_dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -523,22 +524,24 @@ ELSEWHERE = {
 
 
 def public():
-    """Every public function and method by its dotted name, each once; records hold what they are given, and have no entry."""
+    """Every public function and method by its dotted name, each once.
+
+    Records hold what they are given; they have no entry, but their methods have.
+    """
     found, seen = {}, set()
 
     def enter(name, value):
-        if (
-            not callable(value)
-            or id(value) in seen
-            or (inspect.isclass(value) and issubclass(value, tuple) and not methods(value))
-        ):
+        if not callable(value) or id(value) in seen:
             return
         seen.add(id(value))
         if inspect.isclass(value):
             for key, method in methods(value).items():
                 found[f"{name}.{key}"] = getattr(OBJECTS.get(value.__name__, value), key, method)
-        if not (inspect.isclass(value) and issubclass(value, tuple)) and value is not jq.Grid:
+        if not is_record(value):
             found[name] = value
+
+    def is_record(value):
+        return inspect.isclass(value) and (issubclass(value, tuple) or is_dataclass(value))
 
     def methods(kind):
         kinds = (types.FunctionType, classmethod, staticmethod)
