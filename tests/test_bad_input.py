@@ -13,6 +13,7 @@ import inspect
 import re
 import types
 from collections.abc import Mapping
+from dataclasses import is_dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -527,9 +528,9 @@ ELSEWHERE = {
 
 
 def public():
-    """Returns every public function and method by its dotted name, each once.
+    """Every public function and method by its dotted name, each once.
 
-    Records only store what they are given, so they have no entry.
+    Records hold what they are given; they have no entry, but their methods have.
     """
     found, seen = {}, set()
 
@@ -544,9 +545,7 @@ def public():
             found[name] = value
 
     def is_record(value):
-        return inspect.isclass(value) and (
-            issubclass(value, tuple) or dataclasses.is_dataclass(value)
-        )
+        return inspect.isclass(value) and (issubclass(value, tuple) or is_dataclass(value))
 
     def methods(kind):
         kinds = (types.FunctionType, classmethod, staticmethod)

@@ -1023,7 +1023,7 @@ CASES = [
             lambda key: None, lambda member: V, 5, KEY, reduce=jq.ensembles.mean(), progress=False
         ),
         ValueError,
-        "sample: wanted at least one array of a member, got None",
+        "draw: wanted at least one array of a member, got None",
     ),
     (lambda: path().at(NAN), ValueError, "t: wanted times within [0.0, 1.0], got nan"),
     # fit
