@@ -533,7 +533,7 @@ def test_a_decomposition_of_parameters_within_a_call_is_computed_outside_and_dif
 @pytest.mark.parametrize("name", ["lgvi", "rkmk4", "simo_wong"])
 def test_a_rare_branch_on_what_does_not_change(name):
     """The sine of a parameter, for one body in float32: the mask of its far branch, passed as one, ended the process."""
-    dtype, step = jnp.float32, jq.SCHEMES[name].step
+    dtype, step = jnp.float32, jq.SCHEMES[name]
     body = jq.Body.from_principal(jnp.array([0.6, 0.6, 1.0], dtype))
     start = jq.State(jnp.array([0.5, 0.5, -0.5, 0.5], dtype), jnp.array([0.3, -0.2, 0.5], dtype))
     torque = lambda t, state, params: jnp.sin(params) * jnp.ones(3, dtype)

@@ -252,7 +252,7 @@ def case_of(name, dtype):
     def run(engine, q, omega, pull):
         start = problems.start_of(name, q, omega)
         path = jq.rollout(
-            jq.SCHEMES[name].step,
+            jq.SCHEMES[name],
             body,
             torque,
             start,
@@ -797,7 +797,7 @@ def test_lowered_for_cuda(name):
 
     def loss(gains):
         one = lambda s: jq.rollout(
-            jq.SCHEMES[name].step,
+            jq.SCHEMES[name],
             full_body(jnp.float32),
             pd,
             s,

@@ -15,6 +15,7 @@ from fuzz import oracle, planted, programs, reducing, rollouts
 from fuzz.grammar import PRODUCTIONS, SHAPES, Grammar, Mode, Type
 from fuzz.running import Children
 
+from jaxquat._jaxprs import equations
 from jaxquat.engines.fused.scalarize import ELEMENTWISE, STRUCTURAL
 
 ROOT = Path(__file__).parents[1]
@@ -48,17 +49,6 @@ def plain_promotion():
             yield
 
 
-def primitives(jaxpr, found):
-    for equation in jaxpr.eqns:
-        found.add(equation.primitive.name)
-        for parameter in equation.params.values():
-            for inner in parameter if isinstance(parameter, (tuple, list)) else (parameter,):
-                inner = getattr(inner, "jaxpr", inner)
-                if hasattr(inner, "eqns"):
-                    primitives(inner, found)
-    return found
-
-
 def primitives_of(mode, node):
     """In the values of an expression and in its derivative in reverse mode."""
     names = {"jax": jax, "jnp": jnp, "np": np, "lax": jax.lax}
@@ -81,11 +71,12 @@ def primitives_of(mode, node):
     floats |= {"t": data["t0"][0], "q": data["q"][0], "omega": data["omega"][0]}
     jaxpr, out = jax.make_jaxpr(function, return_shape=True)(floats, rest)
     assert (out.dtype, out.shape) == (mode.name(node.type.dtype), node.type.shape), node.render()
-    found = primitives(jaxpr.jaxpr, set())
+    found = {equation.primitive.name for equation in equations(jaxpr)}
     if node.type.kind == "f" and "while" not in node.productions():
         back = lambda floats, rest, bar: jax.vjp(lambda f: function(f, rest), floats)[1](bar)
         bar = jnp.ones(node.type.shape, mode.name(node.type.dtype))
-        primitives(jax.make_jaxpr(back)(floats, rest, bar).jaxpr, found)
+        derivative = jax.make_jaxpr(back)(floats, rest, bar)
+        found |= {equation.primitive.name for equation in equations(derivative)}
     return found
 
 

@@ -12,7 +12,7 @@ from jax.extend.core import jaxpr_as_fun
 from jax.typing import ArrayLike
 
 from jaxquat._checks import exactly, instance, takes
-from jaxquat._jaxprs import dependent
+from jaxquat._jaxprs import depends_on
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.state import State, describe, one_body
 
@@ -105,7 +105,7 @@ def evaluate_at_attitude(
         return evaluate(torque, t, State(state.q, omega), params)[0]
 
     traced = jax.make_jaxpr(torque_of_rate)(state.omega)
-    if any(dependent(traced, [True])):
+    if any(depends_on(traced, [True])):
         wanted, got = "a torque of time and attitude", f"torque {name_of(torque)}"
         raise TypeError(f"{scheme}: wanted {wanted}, got {got}, which reads state.omega")
     return jaxpr_as_fun(traced)(state.omega)[0]

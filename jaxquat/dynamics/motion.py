@@ -61,7 +61,7 @@ def derivative(
 
 
 def linearize(
-    step: Step, body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
+    scheme: Step, body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
 ) -> tuple[Array, Array]:
     """The matrices A (n, n) and B (n, m) of one step in error coordinates about ``state``.
 
@@ -71,15 +71,15 @@ def linearize(
 
     For an LQR let the parameters be the commanded torque: ``torque = lambda t, state, u: u``.
     """
-    takes("step", step, "body, torque, t, state, dt, params")
+    takes("scheme", scheme, "body, torque, t, state, dt, params")
     state = one_body("state", state)
     flat, unravel = ravel_pytree(arrays("params", params))
     if not flat.size:
         flat = jnp.zeros(0, state.q.dtype)
-    end = step(body, torque, t, state, dt, params)
+    end = scheme(body, torque, t, state, dt, params)
 
     def error(delta: Array, parameters: Array) -> Array:
-        other = step(body, torque, t, retract(state, delta), dt, unravel(parameters))
+        other = scheme(body, torque, t, retract(state, delta), dt, unravel(parameters))
         return local(end, other)
 
     zero = jnp.zeros(6 + ravel_pytree(state.aux)[0].size, state.q.dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable, Sequence
@@ -22,26 +23,28 @@ from jaxquat.engines.fused import cpu, loading
 from jaxquat.engines.fused.invariants import hoist, shared
 from jaxquat.engines.fused.kernel import Leaf, Loop
 from jaxquat.engines.fused.scalarize import scalarize
-from jaxquat.engines.scan import Problem, is_sampled, observe, sample, step
+from jaxquat.simulation.path import Path
+from jaxquat.simulation.simulation import Simulation
 
 FORWARD_MODE = 'engine "fused", which "auto" chooses where it can, has a derivative in reverse mode only; use engine="scan" for forward mode'
 
 
-def run(
-    problem: Problem,
-    start: State,
-    inputs: Any,
-    sample_every: int,
-    save_every: int,
-    segment: int | None,
-    scan_back: bool = False,
-) -> tuple[Any, State, Any, Any]:
-    """As ``scanning.run``, with ``segment`` steps between two states kept for the backward pass (None: their root).
+def run(simulation: Simulation, scan_back: bool = False) -> Path:
+    """Simulate in one kernel, which keeps a state every ``segment`` steps for the backward pass.
 
-    NotScalarError if the step, what is saved or the controller has no scalar form, or its derivative none where one is asked for;
-    with ``scan_back`` the derivative is that of a scan then.
+    Without ``segment`` that is every root of the number of steps.
+
+    Raises:
+        NotScalarError: the step, what is saved or the controller has no scalar form, or its
+            derivative has none where one is asked for; with ``scan_back`` the derivative is that of
+            a scan then.
+        ImportError: the compiler is not there.
     """
-    return _solve(trace(problem, start, inputs, sample_every, save_every, segment), scan_back)
+    lacking = missing()
+    if lacking:
+        raise ImportError(lacking)
+    rows, memory, final = _solve(trace(simulation), scan_back)
+    return simulation.path(rows, memory, final)
 
 
 def missing() -> str | None:
@@ -70,35 +73,27 @@ class Traced(NamedTuple):
     ]  # the results for the operands, by ``lax.scan``
 
 
-def trace(
-    problem: Problem,
-    start: State,
-    inputs: Any,
-    sample_every: int,
-    save_every: int,
-    segment: int | None,
-) -> Traced:
-    """The scalar programs of the problem."""
-    known = jax.tree.leaves((start, inputs, problem.body, problem.params))
-    if any(_differs_by_device(x) for x in known if isinstance(x, Tracer)):
+def trace(simulation: Simulation) -> Traced:
+    """The scalar programs of a simulation."""
+    known = simulation.start, simulation.inputs, simulation.body, simulation.params
+    tracers = [x for x in jax.tree.leaves(known) if isinstance(x, Tracer)]
+    if any(map(_differs_by_device, tracers)):
         raise NotImplementedError('engine "fused" within jax.shard_map wants check_vma=False there')
-    problem = problem._replace(torque=shared(problem.torque))
-    controller, sampled = problem.controller, is_sampled(problem, inputs)
-    sample_every = sample_every if sampled else problem.steps
-    memory = controller.init(start, problem.params) if controller else ()
+    simulation = dataclasses.replace(simulation, torque=shared(simulation.torque))
+    start, inputs, memory = simulation.start, simulation.inputs, simulation.initial_memory()
+    sampled = simulation.is_commanded
+    sample_every = simulation.sample_every if sampled else simulation.steps
     number = jax.ShapeDtypeStruct((), jnp.int32)
     state_spec, memory_spec = (jax.eval_shape(lambda x: x, tree) for tree in (start, memory))
     input_spec = jax.eval_shape(lambda tree: jax.tree.map(lambda x: x[0], tree), inputs)
     held_spec: Any = ()
     sample_rest, sample_fixed = None, []
     if sampled:
-        one = functools.partial(sample, problem)
-        held_spec, _ = jax.eval_shape(one, number, state_spec, memory_spec, input_spec)
-        sample_rest, sample_fixed = _hoisted(one, number, state_spec, memory_spec, input_spec)
-    step_rest, step_fixed = _hoisted(
-        lambda k, state, held: step(problem, held, sampled, k, state), number, state_spec, held_spec
-    )
-    keep = functools.partial(observe, problem, sampled)
+        update = simulation.command
+        held_spec, _ = jax.eval_shape(update, number, state_spec, memory_spec, input_spec)
+        sample_rest, sample_fixed = _hoisted(update, number, state_spec, memory_spec, input_spec)
+    step_rest, step_fixed = _hoisted(simulation.step, number, state_spec, held_spec)
+    keep = simulation.observe
     save_rest, save_fixed = _hoisted(keep, number, state_spec, held_spec)
     saved_spec = jax.eval_shape(keep, number, state_spec, held_spec)
     fixed = [_raw(x) for x in (*step_fixed, *save_fixed, *sample_fixed)]
@@ -130,10 +125,10 @@ def trace(
         step_back=None,
         save_back=None,
         sample_back=None,
-        steps=problem.steps,
+        steps=simulation.steps,
         sample_every=sample_every,
-        save_every=save_every,
-        segment=segment or math.isqrt(problem.steps - 1) + 1,
+        save_every=simulation.save_every,
+        segment=simulation.segment or math.isqrt(simulation.steps - 1) + 1,
     )
 
     every = tuple(range(len(loop.saved)))
@@ -300,7 +295,8 @@ def _pullback(function: Callable[..., list[Array]]) -> Callable[..., list[Array]
     return back
 
 
-def _solve(traced: Traced, scan_back: bool) -> tuple[Any, State, Any, Any]:
+def _solve(traced: Traced, scan_back: bool) -> tuple[Any, Any, State]:
+    """The observations of all rows, the memory and the state at the end."""
     loop, operands, trees, differentiated, scanned = traced
     flat = [x.reshape(*x.shape[: _leading(loop, k)], -1) for k, x in enumerate(operands)]
     smooth = [k for k, x in enumerate(flat) if jnp.issubdtype(x.dtype, jnp.floating)]
@@ -358,7 +354,7 @@ def _solve(traced: Traced, scan_back: bool) -> tuple[Any, State, Any, Any]:
     solve.defvjp(keep, back, symbolic_zeros=True)
     chosen = _guard([flat[k] for k in smooth])
     found = solve(chosen, [x for k, x in enumerate(flat) if k not in smooth])
-    saved, state, memory, held = trees
+    saved, state, memory, _ = trees
     results = iter(found)
 
     def shaped(spec: Any, leading: int) -> Any:
@@ -372,13 +368,8 @@ def _solve(traced: Traced, scan_back: bool) -> tuple[Any, State, Any, Any]:
             ],
         )
 
-    rows, state, memory, held = (
-        shaped(saved, 1),
-        shaped(state, 0),
-        shaped(memory, 0),
-        shaped(held, 0),
-    )
-    return rows, state, held, memory
+    rows, final = shaped(saved, 1), shaped(state, 0)
+    return rows, shaped(memory, 0), final
 
 
 def _unused_constants(derivative: Loop) -> list[bool]:

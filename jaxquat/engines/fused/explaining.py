@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from jaxquat.dynamics.body import Body
@@ -11,9 +10,9 @@ from jaxquat.dynamics.state import State
 from jaxquat.engines.fused import engine
 from jaxquat.engines.fused.program import Program
 from jaxquat.engines.fused.scalarize import NotScalarError
-from jaxquat.simulation.controller import Controller
+from jaxquat.schemes.scheme import Scheme
 from jaxquat.simulation.grid import Grid
-from jaxquat.simulation.simulation import posed
+from jaxquat.simulation.simulation import simulation
 
 COSTS = {
     "div": 8, "sqrt": 10, "rem": 40, "sin": 25, "cos": 25, "exp": 20, "expm1": 20, "log": 25, "log1p": 35, "tanh": 30, "atan2": 40,
@@ -22,43 +21,27 @@ COSTS = {
 
 
 def explain(
-    step: Step,
+    scheme: Scheme | Step,
     body: Body,
     torque: Torque,
     start: State,
     grid: Grid,
     params: Any = None,
     *,
-    controller: Controller | None = None,
-    inputs: Any = None,
-    sample_every: int = 1,
-    save_every: int = 1,
-    save: Callable[..., Any] | None = None,
-    checkpoint: str | int = "none",
     check: bool = False,
+    checkpoint: str | int = "none",
+    **options: Any,
 ) -> None:
-    """Print what ``jq.rollout(..., engine="auto")`` does with the same arguments: which engine it takes, why, and at what cost.
+    """Print what ``jq.rollout(..., engine="auto")`` does with the same arguments, and its cost.
 
-    That is scalar operations of the step, of the controller and of ``save``, and of their derivatives, with a floor under the
-    time of each: vector operations (a division 8, a square root 10, transcendental functions 20 to 40), two a cycle.
+    That is which engine it takes, why, and the scalar operations of the step, of the controller and
+    of ``save``, and of their derivatives, with a floor under the time of each: vector operations (a
+    division 8, a square root 10, transcendental functions 20 to 40), two a cycle.
 
     Raises:
         ValueError, TypeError: those of ``jq.rollout``.
     """
-    given = posed(
-        step,
-        body,
-        torque,
-        start,
-        grid,
-        params,
-        controller=controller,
-        inputs=inputs,
-        sample_every=sample_every,
-        save_every=save_every,
-        save=save,
-        checkpoint=checkpoint,
-    )
+    given = simulation(scheme, body, torque, start, grid, params, checkpoint=checkpoint, **options)
     hindrance = engine.missing()
     if check or checkpoint == "reversible":
         hindrance = (
@@ -68,15 +51,15 @@ def explain(
         )
     lines = []
     try:
-        traced = engine.trace(*given)
-        lines += _programs(traced.loop, save is not None, "")
+        traced = engine.trace(given)
+        lines += _programs(traced.loop, given.save is not None, "")
     except NotScalarError as error:
         hindrance = hindrance or f"no scalar form: {error}"
     except Exception as error:  # as engine="auto" does
         hindrance = hindrance or str(error)
     else:
         try:
-            lines += _programs(traced.differentiated(), save is not None, "_back")
+            lines += _programs(traced.differentiated(), given.save is not None, "_back")
         except Exception as error:
             lines.append(f"derivative: by a scan (no scalar form: {error})")
     verdict = f"the scan ({hindrance})" if hindrance else "the fused kernel"
