@@ -43,9 +43,7 @@ def sampled(
     init=lambda start, params: jnp.zeros(()),
     update=lambda t, state, memory, params, value: (V, memory),
 ):
-    return rollout(
-        torque=lambda t, state, params, command: command, controller=jq.Controller(init, update)
-    )
+    return rollout(torque=torques.commanded, controller=jq.Controller(init, update))
 
 
 def fit(**changes):
