@@ -361,7 +361,7 @@ def cases():
     fast_torque = jq.torques.heavy_top(147.15, jnp.array([0.0, 0, 1]))
     march = problems.marcher(jq.symmetric_top_bm4, fast_torque)
     fast_end = march(fast, fast_start, 0.0, 1.0, 1600)
-    state, torque = jq.exact.prescribed(body, lambda t: jq.exact.coning(0.6, 4.0, t).q)
+    state, torque = jq.exact.prescribed(body, lambda t: jq.exact.coning(t, 0.6, 4.0).q)
     return known | {
         "fast heavy top": (fast, fast_torque, fast_start, 1.0, fast_end.q),
         "coning": (body, torque, state(0.0), 3.0, state(3.0).q),

@@ -1,4 +1,4 @@
-"""Measure members a second of ``jq.ensemble`` with either engine, and what the host adds.
+"""Measure members a second of ``jq.ensembles.run`` with either engine, and what the host adds.
 
     python benchmarks/ensembles.py [--steps 1000] [--chunks 1024 16384] [--engines fused scan]
 
@@ -55,7 +55,7 @@ def rate(simulate, chunk, mesh):
     times = []
     reduce = (ensembles.mean(), ensembles.quantiles([0.05, 0.5, 0.95]), clock(times))
     options = {"chunk": chunk, "mesh": mesh, "reduce": reduce, "progress": False}
-    jq.ensemble(draw, simulate, CHUNKS * chunk, jax.random.key(0), **options)
+    ensembles.run(draw, simulate, CHUNKS * chunk, jax.random.key(0), **options)
     return (CHUNKS - 1) * chunk / (times[-1] - times[1])  # times[0] is that of no member
 
 
@@ -69,8 +69,8 @@ def print_devices(engines, sizes, steps):
     for engine in engines:
         for chunk in sizes:
             one = partial(simulate, engine, steps)
-            problem = chunks.Problem(draw, one, CHUNKS * chunk, key, mesh)
-            megabytes = chunks.needed_bytes(chunks.compiled(problem, chunk)) / 1e6
+            experiment = chunks.Experiment(draw, one, CHUNKS * chunk, key, mesh)
+            megabytes = chunks.needed_bytes(chunks.compiled(experiment, chunk)) / 1e6
             members = rate(one, chunk, mesh)
             speed = f"{members:.0f} | {members * steps / 1e6:.1f}"
             hours = 1e9 / members / 3600
@@ -96,7 +96,7 @@ def seconds_to_store(rows):
         store = stores.attach(path, ["rate"], 0)
         began = time.perf_counter()
         for k in range(REPEATS):
-            stores.write(store, slice(k * chunk, (k + 1) * chunk), [rows], k + 1)
+            store.write(slice(k * chunk, (k + 1) * chunk), [rows], k + 1)
         return (time.perf_counter() - began) / (REPEATS * chunk)
 
 

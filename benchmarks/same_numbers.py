@@ -171,7 +171,7 @@ def motions() -> Iterator[tuple[str, Group]]:
     body = jq.Body.from_principal(jnp.array([0.6, 0.8, 1.0]))
     start = jq.State(jnp.array([0.5, 0.5, -0.5, 0.5]), jnp.array([0.3, -0.2, 0.5]))
     times = jnp.linspace(0.0, 9.0, 31)
-    yield "free_body", lambda: jax.vmap(lambda t: jq.exact.free_body(body, start, t))(times)
+    yield "free_body", lambda: jax.vmap(lambda t: jq.exact.free_body(body, t, start))(times)
     yield "energy", lambda: (jq.dynamics.energy(body, start), jq.dynamics.momentum(body, start))
     rates = jnp.stack([jnp.sin(times), jnp.cos(times), 0.3 * times], axis=1)
     for order in (2, 4, 6):
@@ -181,7 +181,7 @@ def motions() -> Iterator[tuple[str, Group]]:
 
     def mean() -> Any:
         key, options = jax.random.key(3), {"reduce": jq.ensembles.mean(), "progress": False}
-        return jq.ensemble(draw, jnp.square, 100, key, **options).result
+        return jq.ensembles.run(draw, jnp.square, 100, key, **options).result
 
     yield "ensemble", mean
     yield "covariance", lambda: jq.fit_covariance(residuals, jnp.array([1.0, 1.0])).covariance

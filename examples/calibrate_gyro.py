@@ -54,7 +54,7 @@ COLOURS = {"raw": "tab:grey", "static": "tab:orange", "calibrated": "tab:blue"}
 
 
 class Calibration(NamedTuple):
-    """The fitted parameters. The first three are those of ``jq.sensors.Gyro``."""
+    """The fitted parameters. The first three are those of ``jq.gyro.Gyro``."""
 
     bias: ArrayLike  # (3,) [rad/s]
     scale: ArrayLike  # (3,)
@@ -72,7 +72,7 @@ SPREAD = Calibration(np.full(3, 2e-3), np.full(3, 5e-3), np.full(6, 5e-3), np.ar
 def corrected(calibration, gyro):
     """Return the rates (N, 3) that belong to measured ones."""
     zero = jnp.zeros(())
-    return jq.sensors.correct(jq.sensors.Gyro(*calibration[:3], noise=zero, walk=zero), gyro)
+    return jq.gyro.correct(jq.gyro.Gyro(*calibration[:3], noise=zero, walk=zero), gyro)
 
 
 def attitudes(calibration, gyro, dt):

@@ -91,7 +91,7 @@ def fitted(updates=60):
 
     start = jq.control.Gains(damping=jnp.zeros(3), stiffness=jnp.zeros(3))
     starts, key = random_starts(jax.random.key(0), 256), jax.random.key(1)
-    return jq.fit(loss, start, optax.adam(0.08), starts, steps=updates, batch=32, key=key)
+    return jq.fit(loss, start, optax.adam(0.08), starts, steps=updates, batch_size=32, key=key)
 
 
 def closed_loop(log_gains):

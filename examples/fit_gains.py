@@ -94,7 +94,7 @@ def fit_through(scheme, engine, starts, key):
     """Fit the gains through one scheme, and print the time that it takes."""
     began = time.perf_counter()
     objective, initial = partial(loss, scheme, engine), jax.tree.map(jnp.log, HOFFMANN)
-    fit = jq.fit(objective, initial, optax.adam(0.08), starts, steps=60, batch=64, key=key)
+    fit = jq.fit(objective, initial, optax.adam(0.08), starts, steps=60, batch_size=64, key=key)
     print(f"60 updates in {time.perf_counter() - began:.1f} s, compilation included")
     return fit
 

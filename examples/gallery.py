@@ -104,7 +104,7 @@ def fitted():
         optax.adam(0.1),
         random_starts(train, 512),
         steps=40,
-        batch=128,
+        batch_size=128,
         starts=4,
         chunk=5,
         key=key,
@@ -125,7 +125,7 @@ def precision(scheme, evaluations):
         path = jq.rollout(scheme, BOX, jq.torques.zero, state, jq.grid(0.0, dt, 50), save_every=50)
         return jax.tree.map(lambda x: x[-1], path.state)
 
-    exact, work, error = jq.exact.free_body(BOX, FLIPPING, 8.0), [], []
+    exact, work, error = jq.exact.free_body(BOX, 8.0, FLIPPING), [], []
     for parts in (2, 4, 8, 16, 32):
         state = FLIPPING
         for _ in range(parts):

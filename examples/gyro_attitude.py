@@ -46,14 +46,14 @@ def simulate(path):
     motion = jax.jit(lambda: jq.rollout(jq.rkmk4, body, jq.torques.zero, start, grid))().state
     q = jnp.concatenate([jnp.tile(start.q, (rest, 1)), motion.q])
     omega = jnp.concatenate([jnp.zeros((rest, 3)), motion.omega])
-    gyro = jq.sensors.Gyro(
+    gyro = jq.gyro.Gyro(
         bias=jnp.array([4e-3, -2e-3, 3e-3]),  # rad/s
         scale=jnp.array([2e-3, -1e-3, 1e-3]),
         misalignment=1e-3 * jnp.array([1.0, -2.0, 1.0, 0.5, -1.0, 2.0]),  # rad
         noise=jnp.array(1e-4),  # rad/s/sqrt(Hz)
         walk=jnp.array(2e-5),  # rad/s^2/sqrt(Hz)
     )
-    measured = np.asarray(jq.sensors.measure(gyro, omega, dt, jax.random.key(0)))
+    measured = np.asarray(jq.gyro.measure(gyro, omega, dt, jax.random.key(0)))
     t = dt * np.arange(len(q))
     recording = jq.recordings.Recording(t, measured, np.asarray(q), t >= rest * dt)
     jq.recordings.write(path, recording)

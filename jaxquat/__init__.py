@@ -11,14 +11,14 @@ import importlib
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+from jaxquat import analytic as exact
 from jaxquat import control, dynamics, ensembles, schemes
-from jaxquat.analytic import exact
 from jaxquat.control import actuators
 from jaxquat.dynamics import torques
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.state import State
 from jaxquat.engines import fused
-from jaxquat.ensembles import Ensemble, ensemble
+from jaxquat.ensembles import Ensemble
 from jaxquat.learning.covariance import FitCovariance, fit_covariance
 from jaxquat.learning.fit import Fit, fit
 from jaxquat.rollout import rollout
@@ -54,8 +54,7 @@ from jaxquat.schemes import (
     symmetric_top_suzuki4,
     zhao,
 )
-from jaxquat.sensing import gyro as sensors
-from jaxquat.sensing import kinematics, recordings
+from jaxquat.sensing import gyro, kinematics, recordings
 from jaxquat.simulation.controller import Controller
 from jaxquat.simulation.grid import Grid, grid
 from jaxquat.simulation.path import Path
@@ -98,7 +97,6 @@ __all__ = [
     "crouch_grossman3",
     "crouch_grossman4",
     "dynamics",
-    "ensemble",
     "ensembles",
     "euler",
     "exact",
@@ -110,6 +108,7 @@ __all__ = [
     "full_quat_corrected",
     "fused",
     "grid",
+    "gyro",
     "half_quat",
     "kinematics",
     "lgvi",
@@ -128,7 +127,6 @@ __all__ = [
     "rkmk6",
     "rollout",
     "schemes",
-    "sensors",
     "simo_wong",
     "so3",
     "symmetric_top",

@@ -486,9 +486,7 @@ def body_of(name, x):
 
 def rollout(name, x, start):
     grid = jq.grid(x["t0"], x["dt"], STEPS)
-    return jq.rollout(
-        jq.SCHEMES[name], body_of(name, x), torque_of(name), start, grid, x
-    ).state
+    return jq.rollout(jq.SCHEMES[name], body_of(name, x), torque_of(name), start, grid, x).state
 
 
 @functools.cache

@@ -133,8 +133,6 @@ def test_energy_in_float64_walks_beside_the_same_splitting_in_extended_precision
 def test_what_explicit_schemes_lose_of_the_momentum_by_rounding_walks_in_float32(name):
     """At this step their truncation error is smaller than that."""
     counts = (10_000, 100_000)
-    found = bodies(name, "float32", "principal").drifts(jq.SCHEMES[name], counts, "fused")[
-        :, 0
-    ]
+    found = bodies(name, "float32", "principal").drifts(jq.SCHEMES[name], counts, "fused")[:, 0]
     assert found[-1] < BOUND / 2, found
     assert growth(counts, found) < GROWTH, found

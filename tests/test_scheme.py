@@ -105,9 +105,7 @@ def test_a_damping_is_a_leaf_that_gradients_and_vmap_reach():
     difference = (rate(DRAG.at[0].add(h)) - rate(DRAG.at[0].add(-h))) / (2 * h)
     np.testing.assert_allclose(leaf[0, 0], difference, rtol=1e-7)
     many = jax.vmap(lambda d: jq.schemes.damped(jq.no_squish, d))(jnp.stack([DRAG, 2 * DRAG]))
-    np.testing.assert_allclose(
-        jax.vmap(of_scheme)(many), [rate(DRAG), rate(2 * DRAG)], rtol=1e-14
-    )
+    np.testing.assert_allclose(jax.vmap(of_scheme)(many), [rate(DRAG), rate(2 * DRAG)], rtol=1e-14)
 
 
 def orders(scheme, all_weights):

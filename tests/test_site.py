@@ -145,7 +145,7 @@ RECORDS = [
     jq.control.Gains,
     jq.control.PIDGains,
     jq.control.Reference,
-    jq.sensors.Gyro,
+    jq.gyro.Gyro,
     jq.recordings.Recording,
     jq.ensembles.Mean,
     jq.ensembles.Covariance,

@@ -303,9 +303,7 @@ def test_a_step_from_rest_or_to_rest_is_solved(name, dtype):
         0.02,
     )
     torque = lambda t, state, tau: jnp.where(t <= 0, tau[0], jnp.where(t < h, tau[1], tau[2]))
-    step = jax.jit(
-        jax.vmap(lambda state, tau: jq.SCHEMES[name](body, torque, 0.0, state, h, tau))
-    )
+    step = jax.jit(jax.vmap(lambda state, tau: jq.SCHEMES[name](body, torque, 0.0, state, h, tau)))
     omega, direction = jax.random.normal(jax.random.key(4), (2, 20, 3), dtype)
     braked = [(omega, -omega @ body.inertia / h, [share] * 3) for share in (0.5, 1.0, 2.0)]
     pushes = (

@@ -156,7 +156,7 @@ def fit_history(fit: Fit, *, ax: Axes | None = None) -> Axes:
     NaN; a loss that is NaN makes a gap.
     """
     instance("fit", fit, Fit, "what jq.fit returns")
-    training, best = np.atleast_2d(fit.history), fit.start or 0
+    training, best = np.atleast_2d(fit.history), fit.best_start or 0
     updates = training.shape[1]
     ax = flat(ax)
     _losses(ax, "training", np.arange(updates), training, best)
@@ -166,8 +166,8 @@ def fit_history(fit: Fit, *, ax: Axes | None = None) -> Axes:
         times = np.append(np.arange(0, updates, fit.chunk), updates)
         _losses(ax, "validation", times, validation, best)
         losses = np.concatenate([training, validation], axis=1)
-    taken = f"taken: {fit.best} updates"
-    ax.axvline(fit.best, color="0.3", linewidth=0.9, linestyle=":", label=taken)
+    taken = f"taken: {fit.best_update} updates"
+    ax.axvline(fit.best_update, color="0.3", linewidth=0.9, linestyle=":", label=taken)
     if not np.any(losses <= 0):
         ax.set_yscale("log")
     ax.set(xlabel="updates", ylabel="loss")

@@ -22,7 +22,7 @@ from jax import Array, lax
 from jax.typing import ArrayLike
 
 from jaxquat import _series as series
-from jaxquat.dynamics.body import Body
+from jaxquat.dynamics.body import Body, equal_moments
 from jaxquat.dynamics.contract import Torque, check_step, evaluate_at_attitude, without_aux
 from jaxquat.dynamics.state import State
 from jaxquat.rotations.quaternion import (
@@ -168,16 +168,6 @@ def _with_axis_last(axes: Array, moments: Array) -> Frame:
     )
 
 
-def symmetric(moments: Array, axis: int | None = None) -> Array:
-    """Whether two of the moments (3,) are equal, to 100 units of rounding. -> ().
-
-    With ``axis`` the two are those of the other axes.
-    """
-    gaps = jnp.abs(moments - jnp.roll(moments, 1))
-    gap = jnp.min(gaps) if axis is None else gaps[axis - 1]
-    return gap <= 100 * jnp.finfo(moments.dtype).eps * jnp.max(moments)
-
-
 def _strang(weights: tuple[float, ...] = (1.0,)) -> Shares:
     """Kick-drift-kick steps of these weights in a row, whose adjoining kicks are one."""
     pairs = zip((0.0, *weights), (*weights, 0.0), strict=True)
@@ -273,7 +263,7 @@ symmetric_top_bm4 = _splitting(
     order=4,
     conserves=("norm", "momentum", "energy"),
     demand=Demand(
-        symmetric,
+        equal_moments,
         "two equal principal moments, else use symmetric_top_suzuki4 (its order would be 2)",
     ),
 )
