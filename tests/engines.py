@@ -1,4 +1,4 @@
-"""One function by both engines: as what a rollout saves, of arrays with one row a body."""
+"""One function by both engines: it is what a rollout saves, of arrays with one row per body."""
 
 import functools
 
@@ -10,23 +10,18 @@ import jaxquat as jq
 
 
 def saved(engine, function, *arguments):
-    """``function`` of each row of the arguments, computed within a rollout of one step by an engine."""
-    dtype = jnp.result_type(
-        *[x for x in arguments if jnp.issubdtype(x.dtype, jnp.floating)] or [jnp.float32]
-    )
+    """``function`` of each row of the arguments, by an engine, within a rollout of one step."""
+    floats = [x for x in arguments if jnp.issubdtype(x.dtype, jnp.floating)]
+    dtype = jnp.result_type(*floats or [jnp.float32])
     start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0], dtype), jnp.zeros(3, dtype))
-    body = jq.Body.from_principal(jnp.array([1.0, 2.0, 2.5], dtype))
+    body, grid = jq.Body.from_principal(jnp.array([1.0, 2.0, 2.5], dtype)), jq.grid(0.0, 0.1, 1)
+    torque = lambda t, state, params, command: jnp.zeros(3, dtype)
+    save = lambda t, state, params, command: function(*command)
 
     def one(*row):
+        inputs = [x[None] for x in row]
         path = jq.rollout(
-            jq.lie_euler,
-            body,
-            lambda t, state, params, held: jnp.zeros(3, dtype),
-            start,
-            jq.grid(0.0, 0.1, 1),
-            inputs=[x[None] for x in row],
-            save=lambda t, state, params, held: function(*held),
-            engine=engine,
+            jq.lie_euler, body, torque, start, grid, inputs=inputs, save=save, engine=engine
         )
         return jax.tree.map(lambda x: x[0], path.saved)
 
@@ -34,35 +29,28 @@ def saved(engine, function, *arguments):
 
 
 def both(function, *arguments, engine="fused"):
-    """What the scan gives and what the other engine gives."""
+    """The values of ``function`` by the scan and by the other engine."""
     arguments = [jnp.asarray(x) for x in arguments]
-    return tuple(
-        jax.jit(functools.partial(saved, name, function))(*arguments) for name in ("scan", engine)
-    )
+    run = lambda name: jax.jit(functools.partial(saved, name, function))(*arguments)
+    return run("scan"), run(engine)
 
 
 def assert_agree(function, *arguments, ulps=0, engine="fused"):
-    """The engines give the same numbers, floats up to some units in the last place of the scan's."""
+    """The engines agree: floats to ``ulps`` of the scan's, zeros in their sign, others exactly."""
     wanted, got = both(function, *arguments, engine=engine)
+    entry = lambda tree, key: tree[getattr(key, "key", getattr(key, "idx", None))]
     for path, x in jax.tree_util.tree_leaves_with_path(wanted):
-        y = np.asarray(
-            functools.reduce(
-                lambda tree, key: tree[getattr(key, "key", getattr(key, "idx", None))], path, got
-            )
-        )
-        x, name = np.asarray(x), jax.tree_util.keystr(path)
+        x, y = np.asarray(x), np.asarray(functools.reduce(entry, path, got))
+        name = jax.tree_util.keystr(path)
         assert x.dtype == y.dtype, name
         if ulps:
             with np.errstate(invalid="ignore", over="ignore"):
                 bound = np.where(np.isfinite(x), ulps * np.spacing(np.abs(x)), 0)
                 near = np.abs(x.astype(np.longdouble) - y) <= bound
-            assert (near | (x == y) | (np.isnan(x) & np.isnan(y))).all(), (
-                f"{name}: {x[~near][:5]} {y[~near][:5]}"
-            )
+            agree = near | (x == y) | (np.isnan(x) & np.isnan(y))
+            assert agree.all(), f"{name}: {x[~near][:5]} {y[~near][:5]}"
         else:
             np.testing.assert_array_equal(y, x, name)
         if x.dtype.kind == "f":
-            zero = (x == 0) & (y == 0)
-            np.testing.assert_array_equal(
-                np.signbit(y)[zero], np.signbit(x)[zero], f"{name}: the sign of zero"
-            )
+            zero, message = (x == 0) & (y == 0), f"{name}: the sign of zero"
+            np.testing.assert_array_equal(np.signbit(y)[zero], np.signbit(x)[zero], message)

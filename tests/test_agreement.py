@@ -1,4 +1,7 @@
-"""Programs on which the fused engine and the scan must agree: extreme numbers, integers, indices, what ends a process."""
+"""Programs on which the fused engine and the scan must agree.
+
+Extreme numbers, integers, indices, empty arrays, and what once ended the process or was wrong.
+"""
 
 import functools
 import itertools
@@ -28,18 +31,11 @@ def own_cache(tmp_path_factory, monkeypatch):
 
 
 def in_a_child(program):
-    """What a program prints, run in a process of its own, which it may end."""
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([os.path.dirname(__file__), *sys.path]),
-    }
-    child = subprocess.run(
-        [sys.executable, "-c", program],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    """What a program prints; it runs in a process of its own, which it may end."""
+    path = os.pathsep.join([os.path.dirname(__file__), *sys.path])
+    options = {"capture_output": True, "text": True, "timeout": 300}
+    command, environment = [sys.executable, "-c", program], {**os.environ, "PYTHONPATH": path}
+    child = subprocess.run(command, env=environment, **options)
     assert child.returncode == 0, f"ended by {child.returncode}: {child.stderr[-2000:]}"
     return child.stdout
 
@@ -53,18 +49,19 @@ from engines import assert_agree
 pairs, names = [], []
 for dtype in (f"{sign}{size}" for sign in "iu" for size in (1, 2, 4, 8)):
     limits = np.iinfo(dtype)
-    values = sorted({limits.min, limits.min + 1, 0, 1, 2, 7, limits.max} | ({-7, -2, -1} if limits.min else set()))
+    negative = {-7, -2, -1} if limits.min else set()
+    values = sorted({limits.min, limits.min + 1, 0, 1, 2, 7, limits.max} | negative)
     x, y = (z.ravel() for z in np.meshgrid(np.array(values, dtype), np.array(values, dtype)))
     pairs += [np.resize(x, 100), np.resize(y, 100)]
 
 def divided(*values):
-    found = []
+    results = []
     for x, y in zip(values[::2], values[1::2]):
         constants = [np.asarray(c, x.dtype) for c in (0, -1 if x.dtype.kind == "i" else 1, 3)]
-        found += [lax.div(x, y), lax.rem(x, y), jnp.where(y != 0, x // y, 5), x % y]
-        found += [f(x, c) for f in (lax.div, lax.rem) for c in constants]
-        found += [f(jnp.asarray(np.iinfo(x.dtype).min, x.dtype), y) for f in (lax.div, lax.rem)]
-    return found
+        results += [lax.div(x, y), lax.rem(x, y), jnp.where(y != 0, x // y, 5), x % y]
+        results += [f(x, c) for f in (lax.div, lax.rem) for c in constants]
+        results += [f(jnp.asarray(np.iinfo(x.dtype).min, x.dtype), y) for f in (lax.div, lax.rem)]
+    return results
 
 assert_agree(divided, *pairs)
 print("agreed")
@@ -72,7 +69,7 @@ print("agreed")
 
 
 def test_integers_divide_by_zero_and_overflow_as_xla_defines_it():
-    """In a branch of where that is thrown away too; SIGFPE once."""
+    """In a branch of a ``where`` that is dropped too; it was a SIGFPE once."""
     assert in_a_child(DIVISION) == "agreed\n"
 
 
@@ -81,13 +78,18 @@ import jax, jax.numpy as jnp, jaxquat as jq
 body = jq.Body.from_principal(jnp.array([0.6, 1.0, 1.5]))
 
 def torque(t, state, gains):
-    return -gains[0] * state.q[1:] - gains[1] * state.omega + 1e-3 * state.aux[:3], -gains[0] * state.aux
+    tau = -gains[0] * state.q[1:] - gains[1] * state.omega + 1e-3 * state.aux[:3]
+    return tau, -gains[0] * state.aux
 
 def loss(gains, rates):
-    start = lambda omega: jq.State(jnp.array([0.5, 0.5, -0.5, 0.5]), omega, jnp.ones(SIZE) * omega[0])
-    grid = jq.grid(0.0, 1e-4, STEPS)
-    one = lambda omega: jq.rollout(jq.lie_euler, body, torque, start(omega), grid, gains, save_every=STEPS, checkpoint=STEPS,
-                                   engine="fused").state.omega[-1]
+    q, grid = jnp.array([0.5, 0.5, -0.5, 0.5]), jq.grid(0.0, 1e-4, STEPS)
+    options = {"save_every": STEPS, "checkpoint": STEPS, "engine": "fused"}
+
+    def one(omega):
+        start = jq.State(q, omega, jnp.ones(SIZE) * omega[0])
+        path = jq.rollout(jq.lie_euler, body, torque, start, grid, gains, **options)
+        return path.state.omega[-1]
+
     return jnp.sum(jax.vmap(one)(rates) ** 2)
 
 print(jax.jit(jax.grad(loss))(jnp.array([2.0, 1.0]), jnp.ones((40, 3))))
@@ -96,7 +98,7 @@ print(jax.jit(jax.grad(loss))(jnp.array([2.0, 1.0]), jnp.ones((40, 3))))
 
 @pytest.mark.parametrize(("size", "steps"), [(3, 50_000), (60, 5000)])
 def test_a_gradient_keeps_as_many_states_as_asked_for(size, steps):
-    """32 and 21 MB for each thread: the scratch overflowed its stack, SIGSEGV."""
+    """32 and 21 MB for each thread, which once overflowed its stack: SIGSEGV."""
     text = in_a_child(GRADIENT.replace("SIZE", str(size)).replace("STEPS", str(steps)))
     assert "nan" not in text
     assert "inf" not in text
@@ -106,48 +108,21 @@ def test_a_gradient_keeps_as_many_states_as_asked_for(size, steps):
 def test_shifts_by_as_many_bits_as_there_are_or_more(dtype):
     limits = np.iinfo(dtype)
     values = np.array([limits.min, limits.min + 1, 0, 1, 5, limits.max], dtype)
-    counts = [
-        0,
-        1,
-        limits.bits - 1,
-        limits.bits,
-        limits.bits + 1,
-        100,
-        *([-1] if limits.min else []),
-    ]
+    bits = limits.bits
+    counts = [0, 1, bits - 1, bits, bits + 1, 100, *([-1] if limits.min else [])]
     x, y = (z.ravel() for z in np.meshgrid(values, np.array(counts, dtype)))
     shifts = lax.shift_left, lax.shift_right_logical, lax.shift_right_arithmetic
-    assert_agree(
-        lambda x, y: [
-            f(x, c) for f in shifts for c in (y, *(np.asarray(c, dtype) for c in counts))
-        ],
-        x,
-        y,
-    )
+    constants = [np.asarray(c, dtype) for c in counts]
+    assert_agree(lambda x, y: [f(x, c) for f in shifts for c in (y, *constants)], x, y)
 
 
 @FLOATS
 def test_floats_convert_to_integers_by_the_nearest_there_is_and_nan_to_zero(dtype):
-    values = [
-        0.5,
-        -0.99,
-        127.5,
-        -128.5,
-        255.0,
-        256.0,
-        2.0**31,
-        -(2.0**31) - 600,
-        2.0**32,
-        2.0**63,
-        1e20,
-        np.inf,
-        -np.inf,
-        np.nan,
-    ]
-    values = np.array(values, dtype)
+    values = [0.5, -0.99, 127.5, -128.5, 255.0, 256.0, 2.0**31, -(2.0**31) - 600, 2.0**32, 2.0**63]
+    values = np.array([*values, 1e20, np.inf, -np.inf, np.nan], dtype)
 
     def converted(x):
-        # a constant that only the tracing knows: of a loop's number, which the kernel's program unrolls
+        # constants only once the loop is unrolled: they come from its index
         odd = [lax.fori_loop(0, 1, lambda k, _, c=c: k.astype(dtype) + c, dtype(0)) for c in values]
         return [v.astype(kind) for kind in INTEGERS for v in (x, *odd)]
 
@@ -159,33 +134,13 @@ SPECIAL = [0.0, 1.0, 1.5, 2.0, 3.0, 0.3, 700.0, 1e-30, 1e-10, 1e10, 1e30, np.inf
 
 @FLOATS
 def test_powers_of_constant_exponents(dtype):
-    """x^-2.5 was 0 where x^3 is infinite and NaN at 0; beyond 64 a negative base gave NaN."""
+    """Once x^-2.5 was 0 where x^3 is infinite and NaN at 0, and x^65 NaN for a negative x."""
     bases = np.array([*SPECIAL, *(-x for x in SPECIAL), np.nan], dtype)
-    exponents = [
-        0.0,
-        0.5,
-        1.5,
-        2.5,
-        3.5,
-        4.0,
-        5.0,
-        7.5,
-        64.0,
-        65.0,
-        100.0,
-        101.0,
-        1 / 3,
-        1e10,
-        np.inf,
-        np.nan,
-    ]
-    exponents = [dtype(sign * e) for e in exponents for sign in (1, -1)]
+    sizes = [0.0, 0.5, 1.5, 2.5, 3.5, 4.0, 5.0, 7.5, 64.0, 65.0, 100.0, 101.0, 1 / 3, 1e10]
+    exponents = [dtype(sign * e) for e in (*sizes, np.inf, np.nan) for sign in (1, -1)]
     assert_agree(lambda x: [lax.pow(x, e) for e in exponents], bases, ulps=4)
-    assert_agree(
-        lambda x: [lax.integer_pow(x, e) for e in (0, 1, 2, 3, 5, 65, 100, -1, -2, -5, -65)],
-        bases,
-        ulps=1,
-    )
+    exponents = (0, 1, 2, 3, 5, 65, 100, -1, -2, -5, -65)
+    assert_agree(lambda x: [lax.integer_pow(x, e) for e in exponents], bases, ulps=1)
 
 
 @FLOATS
@@ -196,7 +151,7 @@ def test_powers_of_variable_exponents(dtype):
 
 
 def test_a_gravity_gradient_far_away():
-    """r^-5 at 7000 km, where r^6 is beyond float32."""
+    """The power r^-5 at 7000 km, where r^6 is beyond float32."""
     r = np.float32([7e6, 2e7])
     wanted = r.astype(float) ** -5
     np.testing.assert_allclose(both(lambda r: (r * r) ** -2.5, r)[1], wanted, rtol=5e-7)
@@ -207,10 +162,7 @@ def test_what_lies_outside_of_an_array_is_the_fill_value(value):
     def filled(x):
         arrays = [
             x,
-            x.astype(np.int32),
-            x.astype(np.int8),
-            x.astype(np.uint32),
-            x.astype(np.uint8),
+            *(x.astype(dtype) for dtype in (np.int32, np.int8, np.uint32, np.uint8)),
             x > 1,
         ]
         return [a.at[jnp.array([0, 5, -9, 2])].get(mode="fill", fill_value=value) for a in arrays]
@@ -220,63 +172,33 @@ def test_what_lies_outside_of_an_array_is_the_fill_value(value):
 
 @FLOATS
 def test_fewer_bits_round_to_even_and_overflow(dtype):
-    values = np.random.default_rng(1).normal(size=500) * 10.0 ** np.random.default_rng(2).uniform(
-        -9, 9, 500
-    )
-    values = np.concatenate(
-        [
-            values,
-            [
-                0.0,
-                -0.0,
-                np.inf,
-                -np.inf,
-                np.nan,
-                65504,
-                65519.9,
-                65520,
-                6.1e-5,
-                6.0e-5,
-                1 + 2.0**-11,
-            ],
-        ]
-    )
+    sizes = 10.0 ** np.random.default_rng(2).uniform(-9, 9, 500)
+    special = [0.0, -0.0, np.inf, -np.inf, np.nan]
+    ends = [65504, 65519.9, 65520, 6.1e-5, 6.0e-5, 1 + 2.0**-11]  # of half precision
+    normal = np.random.default_rng(1).normal(size=500)
+    values = np.concatenate([normal * sizes, special, ends])
     formats = [(5, 10), (8, 7), (8, 23), (11, 52), (2, 1), (4, 0), (8, 52)]
     assert_agree(lambda x: [lax.reduce_precision(x, *f) for f in formats], values.astype(dtype))
 
 
 @FLOATS
 def test_halves_round_away_from_zero_and_nothing_else_does(dtype):
-    values = np.array(
-        [
-            0.49999997,
-            0.49999999999999994,
-            0.5,
-            1.5,
-            2.5,
-            0.0,
-            8388609,
-            8388607.5,
-            2.0**52 + 1,
-            1e30,
-            np.inf,
-        ],
-        dtype,
-    )
+    values = [0.49999997, 0.49999999999999994, 0.5, 1.5, 2.5, 0.0, 8388609, 8388607.5, 2.0**52 + 1]
+    values = np.array([*values, 1e30, np.inf], dtype)
+    values = np.concatenate([values, -values, [dtype(np.nan)]])
     methods = lax.RoundingMethod.AWAY_FROM_ZERO, lax.RoundingMethod.TO_NEAREST_EVEN
-    assert_agree(
-        lambda x: [lax.round(x, m) for m in methods],
-        np.concatenate([values, -values, [dtype(np.nan)]]),
-    )
+    assert_agree(lambda x: [lax.round(x, m) for m in methods], values)
 
 
 @FLOATS
 def test_angles_of_any_size(dtype):
-    """Beyond 1e5 and 1e9 quarter turns are counted in integers; of one body of a vector, its neighbours as before."""
+    """Beyond 1e5 (float32) and 1e9 (float64) quarter turns are counted in integers.
+
+    Large and small angles stand side by side in a vector.
+    """
     sizes = np.exp2(np.random.default_rng(3).uniform(-10, np.finfo(dtype).maxexp - 0.01, 1000))
-    values = np.concatenate(
-        [sizes, -sizes, [1e12, 0.0, -0.0, np.inf, np.nan, np.finfo(dtype).max]]
-    ).astype(dtype)
+    special = [1e12, 0.0, -0.0, np.inf, np.nan, np.finfo(dtype).max]
+    values = np.concatenate([sizes, -sizes, special]).astype(dtype)
     assert_agree(lambda x: [jnp.sin(x), jnp.cos(x)], values, ulps=3)
     assert_agree(jnp.tan, values, ulps=6)
 
@@ -284,19 +206,13 @@ def test_angles_of_any_size(dtype):
 @FLOATS
 def test_hyperbolic_functions_up_to_their_overflow(dtype):
     edge = np.log(np.finfo(dtype).max)
-    values = np.array(
-        [0.0, -0.0, 1e-8, 0.3, 5.0, edge * 0.97, edge - 0.1, edge + 0.5, edge + 2, np.inf, np.nan],
-        dtype,
-    )
-    exact = lambda x: [
-        getattr(np, name)(x.astype(np.longdouble)).astype(dtype)
-        for name in ("sinh", "cosh", "expm1")
-    ]
+    values = [0.0, -0.0, 1e-8, 0.3, 5.0, edge * 0.97, edge - 0.1, edge + 0.5, edge + 2]
+    values = np.array([*values, np.inf, np.nan], dtype)
+    values = np.concatenate([values, -values])
     with np.errstate(over="ignore"):
-        wanted = exact(np.concatenate([values, -values]))
-    got = both(
-        lambda x: [jnp.sinh(x), jnp.cosh(x), jnp.expm1(x)], np.concatenate([values, -values])
-    )[1]
+        exact = [f(values.astype(np.longdouble)) for f in (np.sinh, np.cosh, np.expm1)]
+        wanted = [x.astype(dtype) for x in exact]
+    got = both(lambda x: [jnp.sinh(x), jnp.cosh(x), jnp.expm1(x)], values)[1]
     for x, y in zip(wanted, got, strict=True):
         np.testing.assert_allclose(y, x, rtol=8 * np.finfo(dtype).eps)
     values = np.array([-1.0, -0.4, -0.0, 1e-9, 1.0, 1e30, np.finfo(dtype).max, np.inf], dtype)
@@ -328,12 +244,11 @@ def test_a_large_choice_takes_the_last():
 # where the kernel cannot be made, engine="auto" takes the scan, there and then
 
 
-def flown(engine, torque, factor=1.0, params=None, **more):
+def flown(engine, torque, factor=1.0, params=None, **options):
+    """A rollout of twelve steps by an engine; ``factor`` scales the rate at the start."""
     start = jq.State(jnp.array([0.5, 0.5, -0.5, 0.5]), factor * jnp.array([0.3, -0.2, 0.5]))
-    body = jq.Body.from_principal(jnp.array([0.6, 0.8, 1.0]))
-    return jq.rollout(
-        jq.zhao, body, torque, start, jq.grid(0.0, 0.05, 12), params, engine=engine, **more
-    )
+    body, grid = jq.Body.from_principal(jnp.array([0.6, 0.8, 1.0])), jq.grid(0.0, 0.05, 12)
+    return jq.rollout(jq.zhao, body, torque, start, grid, params, engine=engine, **options)
 
 
 def damped(t, state, params):
@@ -353,24 +268,17 @@ def test_a_derivative_without_scalar_form_is_that_of_the_scan(sample_every, save
         ),
     )
 
+    torque = lambda t, state, params, command: 0.1 * command - state.omega
+    inputs = jnp.arange(36.0).reshape(12, 3)[: 12 // sample_every]
+    options = {"controller": controller, "sample_every": sample_every, "save_every": save_every}
+
     def loss(engine, x):
-        path = flown(
-            engine,
-            lambda t, state, params, held: 0.1 * held - state.omega,
-            x,
-            x,
-            controller=controller,
-            inputs=x * jnp.arange(36.0).reshape(12, 3)[: 12 // sample_every],
-            sample_every=sample_every,
-            save_every=save_every,
-        )
+        path = flown(engine, torque, x, x, inputs=x * inputs, **options)
         return jnp.sum(path.state.omega**2) + jnp.sum(path.command) + jnp.sum(path.memory["sum"])
 
     values = jnp.array([1.3, 0.4])
-    wanted, got = (
-        jax.jit(jax.vmap(jax.value_and_grad(lambda x, e=e: loss(e, x))))(values)
-        for e in ("scan", "auto")
-    )
+    slopes = lambda engine: jax.vmap(jax.value_and_grad(functools.partial(loss, engine)))
+    wanted, got = (jax.jit(slopes(engine))(values) for engine in ("scan", "auto"))
     np.testing.assert_allclose(got, wanted, rtol=1e-12)
     assert "fused_rollout" in str(jax.make_jaxpr(jax.grad(lambda x: loss("auto", x)))(1.3))
     with pytest.raises(jq.fused.NotScalarError, match="scatter"):
@@ -378,54 +286,47 @@ def test_a_derivative_without_scalar_form_is_that_of_the_scan(sample_every, save
 
 
 def test_explain_says_that_the_derivative_is_by_a_scan(capsys):
-    start, body = (
-        jq.State(jnp.array([0.5, 0.5, -0.5, 0.5]), jnp.ones(3)),
-        jq.Body.from_principal(jnp.array([0.6, 0.8, 1.0])),
-    )
-    jq.fused.explain(
-        jq.zhao, body, lambda t, state, params: jnp.sort(state.omega), start, jq.grid(0.0, 0.05, 12)
-    )
+    start = jq.State(jnp.array([0.5, 0.5, -0.5, 0.5]), jnp.ones(3))
+    body = jq.Body.from_principal(jnp.array([0.6, 0.8, 1.0]))
+    torque = lambda t, state, params: jnp.sort(state.omega)
+    jq.fused.explain(jq.zhao, body, torque, start, jq.grid(0.0, 0.05, 12))
     text = capsys.readouterr().out
     assert text.startswith('engine="auto" takes the fused kernel\n')
     assert "\nderivative: by a scan (no scalar form: scatter" in text
 
 
 def test_a_scan_over_an_empty_array():
-    nothing = lambda t, state, params: lax.scan(
-        lambda c, x: (c + x, x), -state.omega, jnp.zeros((0, 3))
-    )[0]
-    empty = lambda t, state, params: (
-        -state.omega + jnp.sum(lax.scan(lambda c, x: (c, x), 0.0, jnp.zeros((0, 3)))[1], 0)
-    )
-    for torque in (nothing, empty):
+    nothing = jnp.zeros((0, 3))
+    carried = lambda t, state, params: lax.scan(lambda c, x: (c + x, x), -state.omega, nothing)[0]
+    rows = lambda: lax.scan(lambda c, x: (c, x), 0.0, nothing)[1]
+    collected = lambda t, state, params: -state.omega + jnp.sum(rows(), 0)
+    wanted = flown("scan", damped).state.omega
+    for torque in (carried, collected):
         for engine in ("fused", "auto"):
-            np.testing.assert_allclose(
-                flown(engine, torque).state.omega, flown("scan", damped).state.omega, rtol=1e-13
-            )
+            np.testing.assert_allclose(flown(engine, torque).state.omega, wanted, rtol=1e-13)
 
 
 def test_a_word_among_the_parameters():
     torque = lambda t, state, params: (
         -params["gain"] * state.omega if params["mode"] == "damped" else 0 * state.omega
     )
-    found = [
-        flown(engine, torque, params={"gain": 1.0, "mode": "damped"}).state.omega
-        for engine in ("scan", "fused", "auto")
-    ]
-    np.testing.assert_allclose(found[1:], [found[0]] * 2, rtol=1e-13)
+    params = {"gain": 1.0, "mode": "damped"}
+    wanted = flown("scan", torque, params=params).state.omega
+    for engine in ("fused", "auto"):
+        got = flown(engine, torque, params=params).state.omega
+        np.testing.assert_allclose(got, wanted, rtol=1e-13)
 
 
 @pytest.mark.parametrize("engine", ["fused", "auto"])
 def test_no_body_at_all(engine):
-    run = lambda gain: jax.vmap(
-        lambda x: flown(engine, lambda t, s, p: -p * s.omega, x, gain).state.q
-    )(jnp.zeros(0))
+    torque = lambda t, state, gain: -gain * state.omega
+    run = lambda gain: jax.vmap(lambda x: flown(engine, torque, x, gain).state.q)(jnp.zeros(0))
     assert run(1.0).shape == (0, 13, 4)
     assert jax.grad(lambda gain: jnp.sum(run(gain)))(1.0) == 0
 
 
 def test_jit_may_be_disabled():
-    """The kernel called itself without end."""
+    """Once the kernel then called itself without end."""
     wanted = flown("scan", damped).state.omega
     with jax.disable_jit():
         for engine in ("auto", "fused"):
@@ -435,10 +336,8 @@ def test_jit_may_be_disabled():
 def test_bits_of_another_width_go_by_the_scan():
     x = np.array([1, 70000, 2**32 - 1], np.uint32)
     assert_agree(lambda x: lax.bitcast_convert_type(x, jnp.uint16), x, engine="auto")
-    with pytest.raises(
-        jq.fused.NotScalarError,
-        match=r"bitcast_convert_type: from uint32 to uint16 .*; use engine='scan'",
-    ):
+    message = r"bitcast_convert_type: from uint32 to uint16 .*; use engine='scan'"
+    with pytest.raises(jq.fused.NotScalarError, match=message):
         both(lambda x: lax.bitcast_convert_type(x, jnp.uint16), x)
 
 
@@ -451,10 +350,10 @@ tripled.defvjp(lambda x: (tripled(x), None), lambda _, bar: (bar * jnp.array([1.
 
 
 def test_a_function_with_its_own_derivative_and_a_constant():
-    loss = lambda engine: jax.grad(
-        lambda x: jnp.sum(flown(engine, lambda t, s, p: -tripled(s.omega), x).state.omega)
-    )(1.0)
-    np.testing.assert_allclose(loss("fused"), loss("scan"), rtol=1e-12)
+    torque = lambda t, state, params: -tripled(state.omega)
+    loss = lambda x, engine: jnp.sum(flown(engine, torque, x).state.omega)
+    wanted, got = (jax.grad(loss)(1.0, engine) for engine in ("scan", "fused"))
+    np.testing.assert_allclose(got, wanted, rtol=1e-12)
 
 
 # what does not depend on the state is computed outside
@@ -462,21 +361,19 @@ def test_a_function_with_its_own_derivative_and_a_constant():
 
 @pytest.mark.parametrize("body", ["matrix", "parameters"])
 def test_a_splitting_takes_any_inertia(body):
-    """Its principal axes come from what has no scalar form, but they do not depend on the state."""
+    """The principal axes have no scalar form, but they do not depend on the state."""
     matrix = jnp.array([[1.0, 0.1, 0.0], [0.1, 1.5, 0.2], [0.0, 0.2, 2.0]])
     start = jq.State(jnp.array([0.5, 0.5, -0.5, 0.5]), jnp.array([0.3, -0.2, 0.5]))
+    pull, grid = jnp.array([0.1, 0.2, 0.3]), jq.grid(0.0, 0.05, 8)
+    torque = lambda t, state, params: jq.quaternion.rotate_inverse(state.q, pull)
+    of_values = {"matrix": lambda x: jq.Body(matrix * x[0]), "parameters": jq.Body.from_parameters}
 
     def end(engine, values):
-        made = jq.Body(matrix * values[0]) if body == "matrix" else jq.Body.from_parameters(values)
-        force = lambda t, state, params: jq.quaternion.rotate_inverse(
-            state.q, jnp.array([0.1, 0.2, 0.3])
-        )
-        return jq.rollout(
-            jq.no_squish, made, force, start, jq.grid(0.0, 0.05, 8), engine=engine
-        ).state.omega[-1]
+        path = jq.rollout(jq.no_squish, of_values[body](values), torque, start, grid, engine=engine)
+        return path.state.omega[-1]
 
     values = jnp.linspace(0.5, 1.0, 6)
-    wanted, got = (jax.jit(lambda x, e=e: end(e, x))(values) for e in ("scan", "fused"))
+    wanted, got = (jax.jit(functools.partial(end, e))(values) for e in ("scan", "fused"))
     np.testing.assert_allclose(got, wanted, rtol=1e-12)
 
 
@@ -485,24 +382,22 @@ def test_reductions_of_nothing():
 
     def reduced(x):
         kinds = [jnp.zeros((2, 0), dtype) for dtype in (x.dtype, jnp.int8, jnp.uint32, bool)]
-        found = [f(a, axis=1) for a in kinds for f in reductions]
-        found += [f(a, axis=1, initial=1) for a in kinds[:3] for f in (jnp.max, jnp.min)]
-        return jax.tree.map(lambda a: a + x.astype(a.dtype) if a.dtype != bool else a, found)
+        results = [f(a, axis=1) for a in kinds for f in reductions]
+        results += [f(a, axis=1, initial=1) for a in kinds[:3] for f in (jnp.max, jnp.min)]
+        return [a + x.astype(a.dtype) if a.dtype != bool else a for a in results]
 
     assert_agree(reduced, np.array([1.0, 2.0]))
 
 
 def test_a_decomposition_of_constants_is_computed_outside():
-    torque = lambda t, state, params: (
-        -jnp.linalg.eigh(jnp.diag(jnp.arange(1.0, 4.0)))[0] * state.omega
-    )
-    np.testing.assert_allclose(
-        flown("fused", torque).state.omega, flown("scan", torque).state.omega, rtol=1e-13
-    )
+    moments = lambda: jnp.linalg.eigh(jnp.diag(jnp.arange(1.0, 4.0)))[0]
+    torque = lambda t, state, params: -moments() * state.omega
+    wanted, got = (flown(engine, torque).state.omega for engine in ("scan", "fused"))
+    np.testing.assert_allclose(got, wanted, rtol=1e-13)
 
 
 def test_a_decomposition_of_parameters_within_a_call_is_computed_outside_and_differentiated():
-    """Not within a custom derivative: that holds for the whole, of which "auto" makes a scan."""
+    """But not within a custom derivative, which holds for the whole: "auto" takes the scan."""
     torque = lambda t, state, params: -(jnp.linalg.eigh(params)[1] @ jnp.diag(params)) * state.omega
     plain = lambda params, omega: torque(0.0, jq.State(omega, omega), params)
     custom = jax.custom_jvp(plain)
@@ -511,39 +406,34 @@ def test_a_decomposition_of_parameters_within_a_call_is_computed_outside_and_dif
     matrix = jnp.array([[2.0, 0.1, 0.3], [0.1, 3.0, 0.2], [0.3, 0.2, 1.0]])
 
     def slope(torque, engine):
-        end = lambda p: jnp.sum(
-            jnp.sin(flown(engine, lambda t, s, _: torque(t, s, p)).state.omega[-1])
-        )
-        return jax.value_and_grad(end)(matrix)
+        path = lambda p: flown(engine, lambda t, s, _: torque(t, s, p))
+        return jax.value_and_grad(lambda p: jnp.sum(jnp.sin(path(p).state.omega[-1])))(matrix)
 
-    for function, engine in (
-        (jax.checkpoint(torque), "fused"),
-        (jax.jit(torque), "fused"),
-        (wrapped, "auto"),
-    ):
-        jax.tree.map(
-            functools.partial(np.testing.assert_allclose, rtol=1e-11),
-            slope(function, engine),
-            slope(function, "scan"),
-        )
+    close = functools.partial(np.testing.assert_allclose, rtol=1e-11)
+    cases = (jax.checkpoint(torque), "fused"), (jax.jit(torque), "fused"), (wrapped, "auto")
+    for function, engine in cases:
+        jax.tree.map(close, slope(function, engine), slope(function, "scan"))
     with pytest.raises(jq.fused.NotScalarError, match="eigh"):
         slope(wrapped, "fused")
 
 
 @pytest.mark.parametrize("name", ["lgvi", "rkmk4", "simo_wong"])
 def test_a_rare_branch_on_what_does_not_change(name):
-    """The sine of a parameter, for one body in float32: the mask of its far branch, passed as one, ended the process."""
-    dtype, step = jnp.float32, jq.SCHEMES[name]
+    """The sine of a parameter, for one body in float32.
+
+    The mask of its branch for large angles, passed as a mask, once ended the process.
+    """
+    dtype, scheme, grid = jnp.float32, jq.SCHEMES[name], jq.grid(0.0, 0.1, 8)
     body = jq.Body.from_principal(jnp.array([0.6, 0.6, 1.0], dtype))
     start = jq.State(jnp.array([0.5, 0.5, -0.5, 0.5], dtype), jnp.array([0.3, -0.2, 0.5], dtype))
     torque = lambda t, state, params: jnp.sin(params) * jnp.ones(3, dtype)
-    end = lambda params, engine: jq.rollout(
-        step, body, torque, start, jq.grid(0.0, 0.1, 8), params, engine=engine
-    ).state.omega[-1]
+
+    def end(engine, params):
+        path = jq.rollout(scheme, body, torque, start, grid, params, engine=engine)
+        return path.state.omega[-1]
+
     for params in (dtype(0.4), dtype(1e12)):
-        wanted, got = (
-            jax.jit(functools.partial(end, engine=engine))(params) for engine in ("scan", "fused")
-        )
+        wanted, got = (jax.jit(functools.partial(end, e))(params) for e in ("scan", "fused"))
         np.testing.assert_allclose(got, wanted, rtol=1e-5)
 
 
@@ -551,14 +441,13 @@ def test_a_rare_branch_on_what_does_not_change(name):
 
 
 def test_the_kernels_in_memory_are_bounded_and_come_back_when_they_are_called(monkeypatch):
-    """Two at most, called by eight functions in turn from four threads; each gives what it gave first."""
+    """Two at most, for eight functions called in turn from four threads; all keep their results."""
     monkeypatch.setattr(loading, "KEPT", 2)
-    functions = [
-        jax.jit(
-            lambda x, k=k: flown("fused", lambda t, s, p: -s.omega - 0.125 * k, x).state.omega[-1]
-        )
-        for k in range(8)
-    ]
+
+    def end(k, x):
+        return flown("fused", lambda t, s, p: -s.omega - 0.125 * k, x).state.omega[-1]
+
+    functions = [jax.jit(functools.partial(end, k)) for k in range(8)]
     first = [np.asarray(function(1.0)) for function in functions]
     assert len({x.tobytes() for x in first}) == 8
     assert len(loading.loaded) == 2
@@ -566,9 +455,8 @@ def test_the_kernels_in_memory_are_bounded_and_come_back_when_they_are_called(mo
 
     def call(number):
         turns = itertools.islice(itertools.cycle(range(8)), number, number + 40)
-        wrong.extend(
-            k for k in turns if np.asarray(functions[k](1.0)).tobytes() != first[k].tobytes()
-        )
+        differs = lambda k: np.asarray(functions[k](1.0)).tobytes() != first[k].tobytes()
+        wrong.extend(filter(differs, turns))
 
     threads = [threading.Thread(target=call, args=(number,)) for number in range(4)]
     for thread in threads:
@@ -579,30 +467,30 @@ def test_the_kernels_in_memory_are_bounded_and_come_back_when_they_are_called(mo
     assert len(loading.loaded) <= 6  # two, and those that were running
 
 
-# zeros that meet no number
+# zeros beside NaN and infinity
 
 
 def test_an_infinite_slope_of_what_the_loss_does_not_use_leaves_its_gradient_alone():
-    """Saved beside what is used, of a parameter alone and of the state; 0 times infinity would be NaN."""
+    """Roots of zero, of a parameter and of the state, are saved beside what the loss uses.
+
+    Zero times their infinite slope would be NaN.
+    """
 
     def save(t, state, scale):
-        return {
-            "used": scale * state.omega,
-            "of parameters": jnp.sqrt(0.0 * scale),
-            "of states": jnp.sqrt(0.0 * state.omega),
-        }
+        roots = jnp.sqrt(0.0 * scale), jnp.sqrt(0.0 * state.omega)
+        return {"used": scale * state.omega, "roots": roots}
 
-    def loss(engine, scale):
+    def loss(scale, engine):
         path = flown(engine, lambda t, state, scale: -scale * state.omega, params=scale, save=save)
         return jnp.sum(path.saved["used"])
 
-    found = [jax.grad(functools.partial(loss, engine))(0.7) for engine in ("scan", "fused")]
-    assert np.isfinite(found[0])
-    np.testing.assert_allclose(found[1], found[0], rtol=1e-12)
+    wanted, got = (jax.grad(loss)(0.7, engine) for engine in ("scan", "fused"))
+    assert np.isfinite(wanted)
+    np.testing.assert_allclose(got, wanted, rtol=1e-12)
 
 
 def test_the_largest_of_numbers_that_are_none_has_the_gradient_of_the_scan():
-    """XLA takes a product with a boolean for a choice: 0, not NaN, of what is not chosen."""
+    """XLA takes a product with a boolean as a choice: 0, not NaN, where it is false."""
     x, y = np.array([[-1.5, 0.5, -0.4], [1.0, 2.0, 3.0]]), np.zeros(2)
 
     def slopes(x, y):
@@ -613,7 +501,7 @@ def test_the_largest_of_numbers_that_are_none_has_the_gradient_of_the_scan():
 
 
 def test_a_reduction_with_a_start_is_no_call_of_what_it_combines():
-    """It has no scalar form; "auto" goes by the scan."""
+    """A reduction with a start has no scalar form; "auto" takes the scan."""
     x = np.array([[0.3, -0.2, 0.5], [1.0, 2.0, 3.0]])
     functions = [
         lambda x: lax.reduce(x, np.float64(5), lax.add, (0,)),
@@ -627,7 +515,7 @@ def test_a_reduction_with_a_start_is_no_call_of_what_it_combines():
 
 
 def test_a_boolean_is_a_number_within_a_dot_and_a_choice_in_a_product():
-    """NaN times 0 is NaN. XLA makes a choice of every single product with a boolean, and of some dots."""
+    """NaN times 0 is NaN in a dot, while a product is a choice. In XLA some dots are choices too."""
     x = np.array([[np.nan, 1.5, -0.5], [2.0, np.nan, 3.0], [1.0, 2.0, 1.5]])
     mask = lambda x: (x < 2).astype(x.dtype)
     wanted, got = both(lambda x: [mask(x) @ x, mask(x) * x], x)
@@ -639,14 +527,10 @@ def test_a_dot_of_booleans_holds_where_both_do_anywhere():
     one = np.array([[1.0, -2.0, 3.0, 4.0], [-1.0, 2.0, 3.0, -4.0], [-1.0, -1.0, -1.0, -1.0]])
 
     def dots(x):
-        held = x > 0
-        wide = jnp.dot(held, held[0], preferred_element_type=jnp.int32)
-        return [
-            jnp.dot(held[0], held[0]),
-            held @ held.T,
-            jnp.einsum("ij,kj->ik", held, ~held),
-            wide,
-        ]
+        mask = x > 0
+        wide = jnp.dot(mask, mask[0], preferred_element_type=jnp.int32)
+        different = jnp.einsum("ij,kj->ik", mask, ~mask)
+        return [jnp.dot(mask[0], mask[0]), mask @ mask.T, different, wide]
 
     assert_agree(dots, np.stack([one, -one, one + 2]))
 
@@ -660,11 +544,10 @@ def test_subnormal_numbers_have_no_sign(dtype):
 
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)
 def test_constants_shift_as_variables_do(dtype):
+    shifts = lax.shift_left, lax.shift_right_logical, lax.shift_right_arithmetic
+
     def shifted(x):
         top = lax.full_like(x, np.iinfo(dtype).max - 1)
-        return [
-            f(top, lax.full_like(x, 7)) + 0 * x
-            for f in (lax.shift_left, lax.shift_right_logical, lax.shift_right_arithmetic)
-        ]
+        return [shift(top, lax.full_like(x, 7)) + 0 * x for shift in shifts]
 
     assert_agree(shifted, np.zeros(2, dtype))

@@ -1,4 +1,4 @@
-"""The fused engine against the scan engine: values, gradients, batches, controllers, errors, the cache."""
+"""The fused engine against the scan: values, gradients, batches, controllers, errors, the cache."""
 
 import functools
 import inspect
@@ -29,26 +29,25 @@ def own_cache(tmp_path_factory, monkeypatch):
 def pd(t, state, gains):
     """A closed loop that settles, driven by a weak periodic torque."""
     drive = jnp.stack([jnp.sin(3.0 * t), jnp.cos(2.0 * t), jnp.zeros_like(t)])
-    return (
-        -gains[0] * state.q[1:] * state.q[0]
-        - gains[1] * state.omega
-        + 0.1 * drive.astype(state.q.dtype)
-    )
+    settling = -gains[0] * state.q[1:] * state.q[0] - gains[1] * state.omega
+    return settling + 0.1 * drive.astype(state.q.dtype)
 
 
 def full_body(dtype):
-    return jq.Body.from_principal(
-        jnp.array([0.6, 0.8, 1.0], dtype), jq.quaternion.exp(jnp.array([0.1, 0.2, 0.3], dtype))
-    )
+    """Three principal moments, about axes that are not those of the body."""
+    axes = jq.quaternion.exp(jnp.array([0.1, 0.2, 0.3], dtype))
+    return jq.Body.from_principal(jnp.array([0.6, 0.8, 1.0], dtype), axes)
 
 
 def starts(n, dtype, seed=0):
     rng = np.random.default_rng(seed)
-    q = rng.normal(size=(n, 4))
-    return jq.State(
-        jnp.asarray(q / np.linalg.norm(q, axis=1, keepdims=True), dtype),
-        jnp.asarray(rng.normal(size=(n, 3)), dtype),
-    )
+    q, omega = rng.normal(size=(n, 4)), rng.normal(size=(n, 3))
+    q = q / np.linalg.norm(q, axis=1, keepdims=True)
+    return jq.State(jnp.asarray(q, dtype), jnp.asarray(omega, dtype))
+
+
+def one_start():
+    return jax.tree.map(lambda x: x[0], starts(1, jnp.float64))
 
 
 def scale_of(tree):
@@ -56,7 +55,10 @@ def scale_of(tree):
 
 
 def assert_close(got, wanted, tolerance):
-    """Relative to the largest number of each leaf, zero beside the largest of all."""
+    """Floats differ by less than ``tolerance`` times the largest of their leaf; others not at all.
+
+    A leaf that is small beside the others is measured by 1/1000 of the largest number of all.
+    """
     largest = scale_of(wanted)
     for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(wanted), strict=True):
         assert a.shape == b.shape
@@ -69,7 +71,10 @@ def assert_close(got, wanted, tolerance):
 
 
 def compare(run, *arguments, dtype, weights=None):
-    """``run(engine, *arguments)``: values and the gradients by all arguments, of a loss in which every output has its weight."""
+    """Compares ``run(engine, *arguments)`` by scan and fused: its values and its gradients.
+
+    The gradients are those by all arguments, of a loss in which every output has its weight.
+    """
     wanted = jax.jit(functools.partial(run, "scan"))(*arguments)
     got = jax.jit(functools.partial(run, "fused"))(*arguments)
     assert_close(got, wanted, VALUES[dtype])
@@ -80,47 +85,37 @@ def compare(run, *arguments, dtype, weights=None):
         pairs = zip(jax.tree.leaves(run(name, *arguments)), jax.tree.leaves(weights), strict=True)
         return sum(jnp.sum(x * w) for x, w in pairs if jnp.issubdtype(x.dtype, jnp.floating))
 
-    of_scan, of_fused = (
-        jax.jit(jax.grad(functools.partial(loss, name), allow_int=True))(arguments)
-        for name in ("scan", "fused")
-    )
+    slope = lambda name: jax.grad(functools.partial(loss, name), allow_int=True)
+    of_scan, of_fused = (jax.jit(slope(name))(arguments) for name in ("scan", "fused"))
     smooth = lambda tree: [x for x in jax.tree.leaves(tree) if x.dtype != jax.dtypes.float0]
     assert_close(smooth(of_fused), smooth(of_scan), GRADIENTS[dtype])
     assert scale_of(smooth(of_scan)) > 0
 
 
-@pytest.mark.parametrize(
-    ("dtype", "bodies"),
-    [
-        (jnp.float32, 37),
-        *(
-            pytest.param(d, n, marks=pytest.mark.slow)
-            for d, n in ((jnp.float32, 1), (jnp.float64, 3), (jnp.float64, 37))
-        ),
-    ],
-)
+CASES = ((jnp.float32, 1), (jnp.float64, 3), (jnp.float64, 37))
+CASES = [(jnp.float32, 37), *(pytest.param(*case, marks=pytest.mark.slow) for case in CASES)]
+
+
+@pytest.mark.parametrize(("dtype", "bodies"), CASES)
 def test_a_closed_loop_over_a_thousand_steps(dtype, bodies):
     """Ragged blocks; start, gains, inertia, t0 and dt differentiated; rows saved."""
 
     def run(name, start, gains, moments, t0, dt):
         body = jq.Body.from_principal(moments, jq.quaternion.exp(jnp.array([0.1, 0.2, 0.3], dtype)))
-        one = lambda s: jq.rollout(
-            jq.rkmk4, body, pd, s, jq.grid(t0, dt, 1000), gains, save_every=100, engine=name
-        )
+        grid, options = jq.grid(t0, dt, 1000), {"save_every": 100, "engine": name}
+        one = lambda s: jq.rollout(jq.rkmk4, body, pd, s, grid, gains, **options)
         return jax.vmap(one)(start).state
 
-    numbers = (
-        jnp.array([2.0, 1.5]),
-        jnp.array([0.6, 0.8, 1.0]),
-        jnp.asarray(0.3),
-        jnp.asarray(0.01),
-    )
-    compare(run, starts(bodies, dtype), *(x.astype(dtype) for x in numbers), dtype=dtype)
+    numbers = [2.0, 1.5], [0.6, 0.8, 1.0], 0.3, 0.01
+    compare(run, starts(bodies, dtype), *(jnp.asarray(x, dtype) for x in numbers), dtype=dtype)
 
 
 @pytest.mark.parametrize(("sample_every", "save_every"), [(5, 10), (10, 5), (6, 4), (60, 1)])
 def test_a_controller_with_memory_and_inputs(sample_every, save_every):
-    """Command, integer and float memory, keys among the inputs; rows that are whole samples, parts of one, and neither."""
+    """Command, integer and float memory, keys among the inputs.
+
+    Rows that are whole samples, parts of one, and neither.
+    """
     dtype = jnp.float64
 
     def init(state, params):
@@ -131,29 +126,32 @@ def test_a_controller_with_memory_and_inputs(sample_every, save_every):
         command = -params * (state.omega + noise) - 0.2 * memory["sum"] + 0.05 * jnp.sin(t)
         return command, {"sum": memory["sum"] + 0.1 * state.q[1:], "count": memory["count"] + 1}
 
-    torque = lambda t, state, params, held: (
-        held - 0.1 * state.omega + params * jnp.cos(2.0 * t) * 0.1
+    torque = lambda t, state, params, command: (
+        command - 0.1 * state.omega + params * jnp.cos(2.0 * t) * 0.1
     )
     samples = 60 // sample_every
-    inputs = {
-        "key": jax.random.split(jax.random.key(5), samples),
-        "bias": jnp.linspace(-0.1, 0.1, 3 * samples).reshape(samples, 3),
-    }
+    keys = jax.random.split(jax.random.key(5), samples)
+    bias = jnp.linspace(-0.1, 0.1, 3 * samples).reshape(samples, 3)
+    controller = jq.Controller(init, update)
 
     def run(name, start, params, bias):
         one = lambda start: jq.rollout(
-            jq.zhao, full_body(dtype), torque, start, jq.grid(0.1, 0.05, 60), params, controller=jq.Controller(init, update),
-            inputs={**inputs, "bias": bias}, sample_every=sample_every, save_every=save_every, engine=name,
+            jq.zhao, full_body(dtype), torque, start, jq.grid(0.1, 0.05, 60), params,
+            controller=controller, inputs={"key": keys, "bias": bias}, sample_every=sample_every,
+            save_every=save_every, engine=name,
         )  # fmt: skip
         path = jax.vmap(one)(start)
         return path.state, path.command, path.memory
 
-    compare(run, starts(5, dtype), jnp.asarray(0.7), inputs["bias"], dtype=dtype)
+    compare(run, starts(5, dtype), jnp.asarray(0.7), bias, dtype=dtype)
 
 
 @pytest.mark.parametrize(("sampled", "save_every"), [(True, 4), (True, 60), (False, 5)])
 def test_what_is_saved(sampled, save_every):
-    """A function of time, state, parameters and command, with arrays of several kinds and what it closes over."""
+    """A function of time, state, parameters and command, which closes over an array.
+
+    It saves arrays of several kinds.
+    """
     dtype = jnp.float64
     controller = jq.Controller(
         lambda start, params: jnp.zeros(3),
@@ -162,28 +160,18 @@ def test_what_is_saved(sampled, save_every):
     options = {"controller": controller, "sample_every": 6} if sampled else {}
 
     def run(name, start, params, target):
-        torque = lambda t, state, params, *held: sum(held, -params * state.omega) + jnp.sin(t)
+        torque = lambda t, state, params, *command: sum(command, -params * state.omega) + jnp.sin(t)
 
-        def save(t, state, params, *held):
+        def save(t, state, params, *command):
             error = jq.quaternion.squared_distance(state.q, target)
-            return {
-                "cost": error + params * jnp.sum(torque(t, state, params, *held) ** 2),
-                "near": error < 1.0,
-                "grid": jnp.outer(state.q, state.omega),
-            }
+            cost = error + params * jnp.sum(torque(t, state, params, *command) ** 2)
+            grid = jnp.outer(state.q, state.omega)
+            return {"cost": cost, "near": error < 1.0, "grid": grid}
 
         one = lambda start: jq.rollout(
-            jq.rkmk4,
-            full_body(dtype),
-            torque,
-            start,
-            jq.grid(0.1, 0.05, 60),
-            params,
-            save_every=save_every,
-            save=save,
-            engine=name,
-            **options,
-        )
+            jq.rkmk4, full_body(dtype), torque, start, jq.grid(0.1, 0.05, 60), params,
+            save_every=save_every, save=save, engine=name, **options,
+        )  # fmt: skip
         path = jax.vmap(one)(start)
         saved = {**path.saved, "near": path.saved["near"].astype(jnp.int32)}
         return saved, path.state, path.command, path.memory
@@ -192,7 +180,7 @@ def test_what_is_saved(sampled, save_every):
 
 
 def test_a_large_memory_whose_halves_change_places():
-    """Numbers that lie together in the kernel, and go around unchanged in the derivative too."""
+    """Numbers that lie together in the kernel, and change places in the derivative too."""
     dtype = jnp.float64
 
     def init(state, params):
@@ -201,40 +189,32 @@ def test_a_large_memory_whose_halves_change_places():
     def update(t, state, memory, params, value):
         return memory[0], (memory[1], 0.5 * memory[0] + jnp.sum(state.omega))
 
-    torque = lambda t, state, params, held: 0.1 * held[:3] - held[3:6] * state.omega
+    torque = lambda t, state, params, command: 0.1 * command[:3] - command[3:6] * state.omega
+    grid, controller = jq.grid(0.0, 0.05, 12), jq.Controller(init, update)
 
     def run(name, start, params):
-        grid, controller = jq.grid(0.0, 0.05, 12), jq.Controller(init, update)
         one = lambda s: jq.rollout(
-            jq.lie_euler,
-            full_body(dtype),
-            torque,
-            s,
-            grid,
-            params,
-            controller=controller,
-            sample_every=2,
-            save_every=4,
-            engine=name,
-        )
+            jq.lie_euler, full_body(dtype), torque, s, grid, params, controller=controller,
+            sample_every=2, save_every=4, engine=name,
+        )  # fmt: skip
         path = jax.vmap(one)(start)
         return path.state, path.command, path.memory
 
     compare(run, starts(5, dtype), jnp.linspace(0.1, 1.0, 20), dtype=dtype)
 
 
-def test_held_inputs_and_aux_states():
+def test_inputs_and_aux_states():
     dtype = jnp.float64
-    torque = lambda t, state, params, held: (
-        held - params * state.aux["wheel"],
-        {"wheel": held * 0.1 - state.aux["wheel"]},
+    torque = lambda t, state, params, command: (
+        command - params * state.aux["wheel"],
+        {"wheel": command * 0.1 - state.aux["wheel"]},
     )
 
     def run(name, start, params, inputs):
         start = start._replace(aux={"wheel": 0.1 * start.omega})
         one = lambda start, inputs: jq.rollout(
-            jq.rkmk4, full_body(dtype), torque, start, jq.grid(0.0, 0.05, 40), params, inputs=inputs, sample_every=4, engine=name,
-            checkpoint=7,
+            jq.rkmk4, full_body(dtype), torque, start, jq.grid(0.0, 0.05, 40), params,
+            inputs=inputs, sample_every=4, engine=name, checkpoint=7,
         )  # fmt: skip
         path = jax.vmap(one)(start, inputs)
         return path.state, path.command
@@ -248,26 +228,15 @@ def case_of(name, dtype):
     damped = lambda t, state, pull: attitude(t, state, pull) - 0.5 * state.omega
     torque = damped if jq.SCHEMES[name].torques == "any" else attitude
     body = jq.Body.from_principal(jnp.array([0.6, 0.6, 1.0], dtype))
+    scheme, grid = jq.SCHEMES[name], jq.grid(0.2, 0.02, 30)
 
     def run(engine, q, omega, pull):
         start = problems.start_of(name, q, omega)
-        path = jq.rollout(
-            jq.SCHEMES[name],
-            body,
-            torque,
-            start,
-            jq.grid(0.2, 0.02, 30),
-            pull,
-            save_every=10,
-            engine=engine,
-        )
+        path = jq.rollout(scheme, body, torque, start, grid, pull, save_every=10, engine=engine)
         return path.state.q, path.state.omega
 
-    return run, (
-        jnp.asarray(problems.TILTED, dtype),
-        jnp.array([1.2, -0.7, 0.9], dtype),
-        jnp.array([0.5, -0.3, 0.8], dtype),
-    )
+    numbers = problems.TILTED, [1.2, -0.7, 0.9], [0.5, -0.3, 0.8]
+    return run, tuple(jnp.asarray(x, dtype) for x in numbers)
 
 
 QUICK = ("zhao", "lgvi", "half_quat")
@@ -285,10 +254,7 @@ def test_every_scheme(name):
         return jnp.sum(weights * jnp.concatenate(run(engine, x[:4], x[4:7], x[7:]), axis=1))
 
     x, h = jnp.concatenate(arguments), 1e-3
-    moved = (
-        x[None, None]
-        + h * jnp.array([0.0, -2.0, -1.0, 1.0, 2.0])[:, None, None] * jnp.eye(10)[None]
-    )
+    moved = x + h * jnp.array([0.0, -2.0, -1.0, 1.0, 2.0])[:, None, None] * jnp.eye(10)
     values = np.asarray(jax.jit(jax.vmap(jax.vmap(functools.partial(loss, "scan"))))(moved))
     value, gradient = jax.jit(jax.value_and_grad(functools.partial(loss, "fused")))(x)
     np.testing.assert_allclose(value, values[0, 0], rtol=1e-12)
@@ -309,84 +275,56 @@ def layers_of(n, dtype, *batch):
     return [(number(n, 7), number(n)), (number(n, n), number(n)), (number(3, n), None)]
 
 
-@pytest.mark.parametrize(
-    ("n", "dtype", "bodies"),
-    [
-        pytest.param(n, d, 19, marks=pytest.mark.slow)
-        for n, d in ((16, jnp.float64), (64, jnp.float32))
-    ],
-)
-def test_a_neural_torque(n, dtype, bodies):
+@pytest.mark.slow
+@pytest.mark.parametrize(("n", "dtype"), [(16, jnp.float64), (64, jnp.float32)])
+def test_a_neural_torque(n, dtype):
     """One function for all stages, loops over its weights."""
+    body, grid = full_body(dtype), jq.grid(0.0, 0.05, 12)
 
     def run(name, layers, start):
-        one = lambda s: jq.rollout(
-            jq.rkmk4,
-            full_body(dtype),
-            network,
-            s,
-            jq.grid(0.0, 0.05, 12),
-            layers,
-            save_every=6,
-            engine=name,
-        )
+        options = {"save_every": 6, "engine": name}
+        one = lambda s: jq.rollout(jq.rkmk4, body, network, s, grid, layers, **options)
         return jax.vmap(one)(start).state
 
-    compare(run, layers_of(n, dtype), starts(bodies, dtype), dtype=dtype)
+    compare(run, layers_of(n, dtype), starts(19, dtype), dtype=dtype)
 
 
 def test_a_network_for_each_body():
     """Weights that lie as (size, bodies); one of them is the same for all."""
     dtype, n = jnp.float64, 10
-    layers = layers_of(n, dtype, 5)
+    body, grid = full_body(dtype), jq.grid(0.0, 0.05, 6)
 
-    def run(name, first, rest, start):
+    def run(name, first, others, start):
+        options = {"save_every": 3, "engine": name}
         one = lambda first, s: jq.rollout(
-            jq.zhao,
-            full_body(dtype),
-            network,
-            s,
-            jq.grid(0.0, 0.05, 6),
-            [first, *rest],
-            save_every=3,
-            engine=name,
+            jq.zhao, body, network, s, grid, [first, *others], **options
         )
         return jax.vmap(one)(first, start).state
 
-    compare(run, layers[0], layers_of(n, dtype)[1:], starts(5, dtype), dtype=dtype)
+    first, others = layers_of(n, dtype, 5)[0], layers_of(n, dtype)[1:]
+    compare(run, first, others, starts(5, dtype), dtype=dtype)
 
 
 @pytest.mark.slow
 def test_transformations():
-    """Nested vmap with arguments batched in one of the two, value_and_grad, grad of a vmap, vmap of a grad."""
-    body = full_body(jnp.float64)
+    """Nested vmap with arguments batched in one of the two; gradients in and of a vmap."""
+    body, grid, four = full_body(jnp.float64), jq.grid(0.0, 0.05, 20), starts(4, jnp.float64)
 
     def end(name, start, gains):
-        path = jq.rollout(
-            jq.zhao, body, pd, start, jq.grid(0.0, 0.05, 20), gains, save_every=20, engine=name
-        )
+        path = jq.rollout(jq.zhao, body, pd, start, grid, gains, save_every=20, engine=name)
         return jnp.sum(path.state.q[-1] ** 3) + jnp.sum(path.state.omega[-1])
 
     gains = jnp.array([[2.0, 1.5], [1.0, 0.5], [0.3, 0.2]])
 
     def nested(name):
-        return jax.vmap(lambda g: jax.vmap(lambda s: end(name, s, g))(starts(4, jnp.float64)))(
-            gains
-        )
+        return jax.vmap(lambda g: jax.vmap(lambda s: end(name, s, g))(four))(gains)
 
     def inner(name):
-        return jax.vmap(
-            jax.value_and_grad(
-                lambda g: end(name, jax.tree.map(lambda x: x[0], starts(1, jnp.float64)), g)
-            )
-        )(gains)
+        return jax.vmap(jax.value_and_grad(lambda g: end(name, one_start(), g)))(gains)
 
     def crossed(name):
-        return jax.grad(
-            lambda g: jnp.sum(
-                jax.vmap(lambda s: jax.vmap(lambda g: end(name, s, g))(g))(starts(4, jnp.float64))
-            )
-        )(gains)
+        ends = lambda gains: jax.vmap(lambda s: jax.vmap(lambda g: end(name, s, g))(gains))(four)
+        return jax.grad(lambda gains: jnp.sum(ends(gains)))(gains)
 
     for function in (nested, inner, crossed):
         assert_close(function("fused"), jax.jit(lambda function=function: function("scan"))(), 1e-9)
@@ -394,17 +332,13 @@ def test_transformations():
 
 def test_a_new_inertia_or_array_does_not_compile_again():
     """What the torque closes over is an argument of the kernel and has its gradient."""
-    start = jax.tree.map(lambda x: x[0], starts(1, jnp.float64))
+    start, grid = one_start(), jq.grid(0.0, 0.05, 20)
 
     def loss(name, moments, arm):
         body = jq.Body.from_principal(moments)
         torque = lambda t, state, params: jq.quaternion.rotate_inverse(state.q, arm)
-        return jnp.sum(
-            jq.rollout(jq.zhao, body, torque, start, jq.grid(0.0, 0.05, 20), engine=name).state.q[
-                -1
-            ]
-            ** 3
-        )
+        path = jq.rollout(jq.zhao, body, torque, start, grid, engine=name)
+        return jnp.sum(path.state.q[-1] ** 3)
 
     values = jnp.array([0.6, 0.8, 1.0]), jnp.array([0.1, 0.2, 0.3])
     wanted = jax.grad(functools.partial(loss, "scan"), (0, 1))(*values)
@@ -419,17 +353,10 @@ def test_a_new_inertia_or_array_does_not_compile_again():
 def test_not_a_number_and_infinity_stay_with_their_body():
     start = starts(5, jnp.float32)
     start = start._replace(omega=start.omega.at[1, 0].set(jnp.nan).at[3, 2].set(jnp.inf))
+    body, gains, grid = full_body(jnp.float32), jnp.ones(2, jnp.float32), jq.grid(0.0, 0.01, 20)
 
     def run(name):
-        one = lambda s: jq.rollout(
-            jq.rkmk4,
-            full_body(jnp.float32),
-            pd,
-            s,
-            jq.grid(0.0, 0.01, 20),
-            jnp.ones(2, jnp.float32),
-            engine=name,
-        )
+        one = lambda s: jq.rollout(jq.rkmk4, body, pd, s, grid, gains, engine=name)
         return jax.vmap(one)(start).state
 
     got, wanted = jax.jit(lambda: run("fused"))(), jax.jit(lambda: run("scan"))()
@@ -441,20 +368,22 @@ def test_not_a_number_and_infinity_stay_with_their_body():
 # errors
 
 
-def rolled(torque, **more):
-    start = jax.tree.map(lambda x: x[0], starts(1, jnp.float64))
-    return jq.rollout(
-        jq.zhao, full_body(jnp.float64), torque, start, jq.grid(0.0, 0.05, 4), jnp.ones(2), **more
-    )
+def rolled(torque, **options):
+    body, grid = full_body(jnp.float64), jq.grid(0.0, 0.05, 4)
+    return jq.rollout(jq.zhao, body, torque, one_start(), grid, jnp.ones(2), **options)
 
 
-def test_forward_mode_says_where_it_is():
-    jax.grad(lambda x: rolled(lambda t, s, p: x * pd(t, s, p), engine="fused").state.q[-1, 0])(1.0)
+def scaled(x):
+    """The attitudes of a rollout by the fused engine, whose torque has a factor x."""
+    return rolled(lambda t, s, p: x * pd(t, s, p), engine="fused").state.q
+
+
+def test_forward_mode_is_an_error_that_names_the_scan():
+    jax.grad(lambda x: scaled(x)[-1, 0])(1.0)
+    message = 'has a derivative in reverse mode only; use engine="scan"'
     for run in (jax.jacfwd, lambda f: jax.jit(jax.jacfwd(f))):
-        with pytest.raises(
-            NotImplementedError, match='has a derivative in reverse mode only; use engine="scan"'
-        ):
-            run(lambda x: rolled(lambda t, s, p: x * pd(t, s, p), engine="fused").state.q)(1.0)
+        with pytest.raises(NotImplementedError, match=message):
+            run(scaled)(1.0)
 
 
 def test_a_torque_without_scalar_form_is_named_and_auto_takes_the_scan():
@@ -476,29 +405,24 @@ def test_auto_is_fused_where_it_can():
 
 def test_without_llvmlite_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "llvmlite.binding", None)
-    with pytest.raises(
-        ImportError,
-        match=r'^engine: wanted the package llvmlite, got none: pip install "jaxquat\[fused\]"$',
-    ):
+    message = r'^engine: wanted the package llvmlite, got none: pip install "jaxquat\[fused\]"$'
+    with pytest.raises(ImportError, match=message):
         rolled(pd, engine="fused")
     assert_close(rolled(pd, engine="auto"), rolled(pd), 1e-15)
 
 
-def test_what_it_does_not_have():
-    for more in ({"check": True}, {"checkpoint": "reversible"}):
-        with pytest.raises(
-            ValueError, match='engine: "fused" has neither check=True nor checkpoint="reversible"'
-        ):
-            rolled(pd, engine="fused", **more)
+def test_options_that_the_engine_does_not_have():
+    message = 'engine: "fused" has neither check=True nor checkpoint="reversible"'
+    for option in ({"check": True}, {"checkpoint": "reversible"}):
+        with pytest.raises(ValueError, match=message):
+            rolled(pd, engine="fused", **option)
     with pytest.raises(ValueError, match="count: wanted 1 to 256 threads, got 300"):
         jq.fused.set_threads(300)
 
 
 def test_an_export_says_that_it_wants_the_scan():
     with pytest.raises(NotImplementedError, match=r'use engine="scan" with jax\.export'):
-        jax.export.export(
-            jax.jit(lambda x: rolled(lambda t, s, p: x * pd(t, s, p), engine="fused").state.q)
-        )(1.0)
+        jax.export.export(jax.jit(scaled))(1.0)
 
 
 DEVICES = """
@@ -506,19 +430,24 @@ import jax, jax.numpy as jnp, numpy as np, jaxquat as jq
 from jax.sharding import AxisType, PartitionSpec
 mesh = jax.make_mesh((4,), ("bodies",), axis_types=(AxisType.Auto,))
 spread, same = PartitionSpec("bodies"), PartitionSpec()
-body, rates = jq.Body.from_principal(jnp.array([0.6, 0.8, 1.0])), jax.random.normal(jax.random.key(0), (8, 3))
+body, grid = jq.Body.from_principal(jnp.array([0.6, 0.8, 1.0])), jq.grid(0.0, 0.05, 20)
+rates = jax.random.normal(jax.random.key(0), (8, 3))
 
 def end(engine, omega, gains):
     torque = lambda t, state, gains: -gains[0] * state.q[1:] - gains[1] * state.omega
     start = jq.State(jnp.array([0.5, 0.5, -0.5, 0.5]), omega)
-    return jq.rollout(jq.zhao, body, torque, start, jq.grid(0.0, 0.05, 20), gains, save_every=20, engine=engine).state.omega[-1]
+    path = jq.rollout(jq.zhao, body, torque, start, grid, gains, save_every=20, engine=engine)
+    return path.state.omega[-1]
 
 def loss(engine, check, gains):
     ends = jax.vmap(lambda w, g: end(engine, w, g), (0, None))
-    return jnp.sum(jax.shard_map(ends, mesh=mesh, in_specs=(spread, same), out_specs=spread, check_vma=check)(rates, gains) ** 2)
+    specs = {"in_specs": (spread, same), "out_specs": spread}
+    shared = jax.shard_map(ends, mesh=mesh, check_vma=check, **specs)
+    return jnp.sum(shared(rates, gains) ** 2)
 
 gains = jnp.array([2.0, 1.0])
-(a, b), (c, d) = (jax.jit(jax.value_and_grad(lambda g: loss(engine, False, g)))(gains) for engine in ("scan", "fused"))
+slope = lambda engine: jax.jit(jax.value_and_grad(lambda g: loss(engine, False, g)))(gains)
+(a, b), (c, d) = slope("scan"), slope("fused")
 np.testing.assert_allclose([a, *b], [c, *d], rtol=1e-5)
 try:
     loss("fused", True, gains)
@@ -530,67 +459,48 @@ except NotImplementedError as error:
 @pytest.mark.slow
 def test_several_devices():
     environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
-    found = subprocess.run(
-        [sys.executable, "-c", DEVICES],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert found.stdout == '4 engine "fused" within jax.shard_map wants check_vma=False there\n', (
-        found.stderr
-    )
+    command, options = [sys.executable, "-c", DEVICES], {"capture_output": True, "text": True}
+    process = subprocess.run(command, env=environment, timeout=300, **options)
+    message = '4 engine "fused" within jax.shard_map wants check_vma=False there\n'
+    assert process.stdout == message, process.stderr
 
 
 def explained(capsys, *arguments, **options):
+    """What ``explain`` prints."""
     assert jq.fused.explain(*arguments, **options) is None
     return capsys.readouterr().out
 
 
 def test_explain(capsys):
-    start, body = jax.tree.map(lambda x: x[0], starts(1, jnp.float64)), full_body(jnp.float64)
-    text = explained(capsys, jq.rkmk4, body, pd, start, jq.grid(0.0, 0.01, 4), jnp.ones(2))
+    start, body, grid = one_start(), full_body(jnp.float64), jq.grid(0.0, 0.01, 4)
+    text = explained(capsys, jq.rkmk4, body, pd, start, grid, jnp.ones(2))
     assert text.startswith('engine="auto" takes the fused kernel\nstep: ')
     assert "scalar operations" in text
     assert "floor: about" in text
     assert "\nderivative of the step: " in text
     assert "controller: " not in text
     assert "save: " not in text
-    grid = jq.grid(0.0, 0.01, 4)
-    text = explained(
-        capsys, jq.rkmk4, body, lambda t, s, p: jnp.linalg.eigh(jnp.diag(s.omega))[0], start, grid
-    )
+    torque = lambda t, s, p: jnp.linalg.eigh(jnp.diag(s.omega))[0]
+    text = explained(capsys, jq.rkmk4, body, torque, start, grid)
     assert text.startswith('engine="auto" takes the scan (no scalar form: ')
     assert "eigh" in text
-    assert explained(capsys, jq.zhao, body, pd, start, grid, jnp.ones(2), check=True).startswith(
-        'engine="auto" takes the scan (only the scan engine has check=True)\nstep: '
-    )
+    text = explained(capsys, jq.zhao, body, pd, start, grid, jnp.ones(2), check=True)
+    verdict = 'engine="auto" takes the scan (only the scan engine has check=True)\nstep: '
+    assert text.startswith(verdict)
 
 
 def test_explain_takes_the_arguments_of_rollout(capsys, monkeypatch):
-    """A torque with ``held``, a controller, inputs and ``save``; the errors of rollout; the compiler that is not there."""
-    start, body, grid = (
-        jax.tree.map(lambda x: x[0], starts(1, jnp.float64)),
-        full_body(jnp.float64),
-        jq.grid(0.0, 0.01, 4),
-    )
-    arguments = (
-        jq.zhao,
-        body,
-        lambda t, state, params, held: held - params * state.omega,
-        start,
-        grid,
-        jnp.ones(3),
-    )
+    """A torque with a command, a controller, inputs and ``save``; its errors; no compiler."""
+    start, body, grid = one_start(), full_body(jnp.float64), jq.grid(0.0, 0.01, 4)
+    torque = lambda t, state, params, command: command - params * state.omega
+    arguments = (jq.zhao, body, torque, start, grid, jnp.ones(3))
+    update = lambda t, state, memory, params, noise: (-memory, state.omega + noise)
     options = {
-        "controller": jq.Controller(
-            lambda start, params: start.omega,
-            lambda t, s, memory, p, noise: (-memory, s.omega + noise),
-        ),
+        "controller": jq.Controller(lambda start, params: start.omega, update),
         "inputs": jnp.zeros((2, 3)),
         "sample_every": 2,
         "save_every": 4,
-        "save": lambda t, state, params, held: jnp.sum(held * state.omega),
+        "save": lambda t, state, params, command: jnp.sum(command * state.omega),
     }
     text = explained(capsys, *arguments, **options)
     assert text.startswith('engine="auto" takes the fused kernel\n')
@@ -598,18 +508,15 @@ def test_explain_takes_the_arguments_of_rollout(capsys, monkeypatch):
         assert f"\n{title}: " in text
         assert f"\nderivative of the {title}: " in text
     assert jq.rollout(*arguments, engine="auto", **options).saved.shape == (2,)
-    names = list(inspect.signature(jq.rollout).parameters)
-    assert list(inspect.signature(jq.fused.explain).parameters) == [
-        name for name in names if name != "engine"
-    ]
+    names = [name for name in inspect.signature(jq.rollout).parameters if name != "engine"]
+    assert list(inspect.signature(jq.fused.explain).parameters) == names
     with pytest.raises(ValueError, match=r"^inputs: wanted leading axis 4 "):
         jq.fused.explain(*arguments, **options | {"sample_every": 1})
     with pytest.raises(TypeError, match=r"^grid: wanted a jq.grid"):
         jq.fused.explain(jq.zhao, body, pd, start, jnp.ones(2))
     monkeypatch.setattr(cpu, "missing", lambda: "no compiler")
-    assert explained(capsys, *arguments, **options).startswith(
-        'engine="auto" takes the scan (no compiler)\nstep: '
-    )
+    text = explained(capsys, *arguments, **options)
+    assert text.startswith('engine="auto" takes the scan (no compiler)\nstep: ')
 
 
 # the cache
@@ -620,8 +527,8 @@ import jax, numpy as np
 jax.config.update("jax_enable_x64", True)
 import jax.numpy as jnp, jaxquat as jq
 start = jq.State(jnp.array([1.0, 0, 0, 0]), jnp.array([0.1, 0.2, 0.3]))
-path = jq.rollout(jq.lie_euler, jq.Body.from_principal(jnp.array([1.0, 2, 2.5])), lambda t, s, p: -s.omega * NUMBER, start,
-                  jq.grid(0.0, 0.1, 10), engine="fused")
+body, torque = jq.Body.from_principal(jnp.array([1.0, 2, 2.5])), lambda t, s, p: -s.omega * 0.5
+path = jq.rollout(jq.lie_euler, body, torque, start, jq.grid(0.0, 0.1, 10), engine="fused")
 print(np.asarray(path.state.q[-1]).tolist())
 """
 
@@ -629,12 +536,8 @@ print(np.asarray(path.state.q[-1]).tolist())
 def test_the_cache_is_shared_checked_and_never_trusted(tmp_path):
     """Four processes at once; then a damaged, a truncated and a foreign file, each thrown away."""
     environment = {**os.environ, "JAXQUAT_CACHE": str(tmp_path / "cache")}
-    start = lambda: subprocess.Popen(
-        [sys.executable, "-c", PROCESS.replace("NUMBER", "0.5")],
-        env=environment,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    options = {"env": environment, "stdout": subprocess.PIPE, "text": True}
+    start = lambda: subprocess.Popen([sys.executable, "-c", PROCESS], **options)
     outputs = [process.communicate(timeout=300)[0] for process in [start() for _ in range(4)]]
     assert len(set(outputs)) == 1
     (file,) = (tmp_path / "cache").iterdir()
@@ -666,11 +569,9 @@ def test_kernels_are_kept_where_the_environment_says(tmp_path, monkeypatch):
     assert kept(monkeypatch, HOME=tmp_path, XDG_CACHE_HOME=tmp_path / "xdg")
     assert kept(monkeypatch, HOME=tmp_path)
     assert not kept(monkeypatch, HOME=tmp_path, JAXQUAT_CACHE="")
-    folders = [tmp_path / "own", tmp_path / "xdg/jaxquat", tmp_path / ".cache/jaxquat"]
-    assert all(
-        [file.name for file in folder.iterdir()] == [f"{CODE[0].hex()}.o"] for folder in folders
-    )
-    assert all(folder.stat().st_mode & 0o777 == 0o700 for folder in folders)
+    for folder in (tmp_path / "own", tmp_path / "xdg/jaxquat", tmp_path / ".cache/jaxquat"):
+        assert [file.name for file in folder.iterdir()] == [f"{CODE[0].hex()}.o"]
+        assert folder.stat().st_mode & 0o777 == 0o700
 
 
 def test_an_unusable_home_is_no_cache_and_no_error(tmp_path, monkeypatch):
@@ -691,14 +592,12 @@ def test_an_unusable_home_is_no_cache_and_no_error(tmp_path, monkeypatch):
 
 
 def test_a_folder_that_others_can_write_to_is_not_used(tmp_path, monkeypatch):
+    message = r"kernels are neither read nor kept here, .* set JAXQUAT_CACHE$"
     for mode in (0o770, 0o707, 0o777):
         tmp_path.chmod(mode)
         for use in (lambda: cpu._write(*CODE), lambda: cpu._read(CODE[0])):
             monkeypatch.setenv("JAXQUAT_CACHE", str(tmp_path))
-            with pytest.warns(
-                RuntimeWarning,
-                match=r"kernels are neither read nor kept here, .* set JAXQUAT_CACHE$",
-            ):
+            with pytest.warns(RuntimeWarning, match=message):
                 assert use() is None
         assert not list(tmp_path.iterdir())
     tmp_path.chmod(0o755)
@@ -787,24 +686,18 @@ def test_what_pallas_saves_interpreted(interpreted):
     test_what_is_saved(True, 4)
 
 
-@pytest.mark.filterwarnings(
-    "ignore:The Pallas Triton backend is deprecated:DeprecationWarning"
-)  # jax 0.12
+DEPRECATED = "ignore:The Pallas Triton backend is deprecated:DeprecationWarning"  # jax 0.12
+
+
+@pytest.mark.filterwarnings(DEPRECATED)
 @pytest.mark.parametrize("name", ["rkmk4", "zhao"])
 def test_lowered_for_cuda(name):
     """Forward and gradient, to Triton, on a machine without a GPU."""
-    start = starts(1000, jnp.float32)
+    scheme, start = jq.SCHEMES[name], starts(1000, jnp.float32)
+    body, grid = full_body(jnp.float32), jq.grid(0.0, 0.01, 100)
 
     def loss(gains):
-        one = lambda s: jq.rollout(
-            jq.SCHEMES[name],
-            full_body(jnp.float32),
-            pd,
-            s,
-            jq.grid(0.0, 0.01, 100),
-            gains,
-            engine="fused",
-        )
+        one = lambda s: jq.rollout(scheme, body, pd, s, grid, gains, engine="fused")
         return jnp.sum(jax.vmap(one)(start).state.q[:, -1] ** 2)
 
     traced = jax.jit(jax.value_and_grad(loss)).trace(jnp.ones(2, jnp.float32))

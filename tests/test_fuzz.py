@@ -50,38 +50,39 @@ def plain_promotion():
 
 
 def primitives_of(mode, node):
-    """In the values of an expression and in its derivative in reverse mode."""
+    """The primitives in an expression and in its derivative in reverse mode."""
     names = {"jax": jax, "jnp": jnp, "np": np, "lax": jax.lax}
     exec(programs.PRELUDE, names)
     data = programs.data_of(mode, 3, 1)
-    held = {name: x[0, 0] for name, x in data["held"].items()}
-    held["key"] = jax.random.wrap_key_data(held["key"])
-    given = {name: x[0] for name, x in data["params"].items()}
+    command = {name: x[0, 0] for name, x in data["command"].items()}
+    command["key"] = jax.random.wrap_key_data(command["key"])
+    params = {name: x[0] for name, x in data["params"].items()}
     state = type("State", (), {})
 
-    def function(floats, rest):
-        scope = {**names, "t": floats["t"]} | {name: floats[name] | rest[name] for name in groups}
+    def function(floats, others):
+        inputs = {name: floats[name] | others[name] for name in groups}
+        scope = names | {"t": floats["t"]} | inputs
         state.q, state.omega = floats["q"], floats["omega"]
         return eval(node.render(), scope | {"state": state})
 
     is_float = lambda x: jnp.issubdtype(x.dtype, jnp.floating)
-    groups = {"held": held, "params": given}
+    groups = {"command": command, "params": params}
     chosen = lambda group, of: {k: x for k, x in group.items() if is_float(x) == of}
-    floats, rest = ({name: chosen(x, of) for name, x in groups.items()} for of in (True, False))
+    floats, others = ({name: chosen(x, of) for name, x in groups.items()} for of in (True, False))
     floats |= {"t": data["t0"][0], "q": data["q"][0], "omega": data["omega"][0]}
-    jaxpr, out = jax.make_jaxpr(function, return_shape=True)(floats, rest)
+    jaxpr, out = jax.make_jaxpr(function, return_shape=True)(floats, others)
     assert (out.dtype, out.shape) == (mode.name(node.type.dtype), node.type.shape), node.render()
-    found = {equation.primitive.name for equation in equations(jaxpr)}
+    occurring = {equation.primitive.name for equation in equations(jaxpr)}
     if node.type.kind == "f" and "while" not in node.productions():
-        back = lambda floats, rest, bar: jax.vjp(lambda f: function(f, rest), floats)[1](bar)
+        back = lambda floats, others, bar: jax.vjp(lambda f: function(f, others), floats)[1](bar)
         bar = jnp.ones(node.type.shape, mode.name(node.type.dtype))
-        derivative = jax.make_jaxpr(back)(floats, rest, bar)
-        found |= {equation.primitive.name for equation in equations(derivative)}
-    return found
+        derivative = jax.make_jaxpr(back)(floats, others, bar)
+        occurring |= {equation.primitive.name for equation in equations(derivative)}
+    return occurring
 
 
 def test_the_grammar_reaches_every_entry_of_the_tables_but_those_named_with_a_reason():
-    mode, found = Mode(x64=True, single=True), set()
+    mode, occurring = Mode(x64=True, single=True), set()
     for number, production in enumerate(PRODUCTIONS.values()):
         if production.name.startswith("odd "):
             continue
@@ -92,8 +93,8 @@ def test_the_grammar_reaches_every_entry_of_the_tables_but_those_named_with_a_re
         kinds = list({kind.dtype: kind for kind in reversed(kinds)}.values())  # one of each dtype
         for turn in range(12 if production.name in ("is", "reduce") else 4):  # many functions
             kind = kinds[-1 - turn % len(kinds)]
-            found |= primitives_of(mode, production.make(Grammar(rng, mode), kind, 1))
-    missing = {*ELEMENTWISE, *STRUCTURAL} - found
+            occurring |= primitives_of(mode, production.make(Grammar(rng, mode), kind, 1))
+    missing = {*ELEMENTWISE, *STRUCTURAL} - occurring
     assert missing <= set(NEVER_DRAWN), missing - set(NEVER_DRAWN)
 
 
@@ -125,38 +126,34 @@ def test_other_roundings_admit_what_rounding_explains_and_nothing_else():
     assert not admitted(2.0, samples[1])
 
 
+def assert_admitted(function, x, good, bad):
+    """The samples of a function at x admit the good values and not the bad ones."""
+    samples = oracle.shaken(function, (x[None],))[0]
+    admitted = lambda value: bool(oracle.admitted(np.float32(value), samples[0], samples))
+    assert list(map(admitted, (*good, *bad))) == [True] * len(good) + [False] * len(bad), samples
+
+
 def test_other_roundings_admit_what_xla_may_make_of_signs_masks_and_quotients():
     x = np.float32([-1.0, np.nan, -0.0, 6e4])
     nothing, infinity, small = np.float32([0.0, np.inf, 1e-34])
+    largest, mask = np.float32(3.4e38), lambda x: (x[:2] > 0).astype(x.dtype)
     cases = [
         (lambda x: (x[0] > 0).astype(x.dtype) * x[1], [nothing, x[1]], [small]),
         (lambda x: 1 / (x[2] + 0.0), [infinity, -infinity], [nothing]),
         (lambda x: 1 / jnp.sign(x[2]), [infinity, -infinity], [nothing]),
-        (
-            lambda x: jnp.pad((x[:2] > 0).astype(x.dtype), (1, 0))[1] * x[1],
-            [nothing, x[1]],
-            [small],
-        ),
-        (
-            lambda x: x[3] / np.float32(3.4e38),
-            [nothing, x[3] / np.float32(3.4e38)],
-            [10 * small, infinity],
-        ),
+        (lambda x: jnp.pad(mask(x), (1, 0))[1] * x[1], [nothing, x[1]], [small]),
+        (lambda x: x[3] / largest, [nothing, x[3] / largest], [10 * small, infinity]),
         (lambda x: jnp.copysign(1.0, jnp.sqrt(x[0])), np.float32([1, -1]), [infinity]),
         (lambda x: jnp.copysign(1.0, jnp.min(x)), np.float32([1, -1]), [infinity]),
         (lambda x: jnp.log(1 + jnp.tanh(9.2 * x[0])), [-infinity], [nothing]),
         (lambda x: jnp.min(x), np.float32([np.nan, -1]), np.float32([-2, 0])),
     ]
     for function, good, bad in cases:
-        samples = oracle.shaken(function, (x[None],))[0]
-        found = [
-            bool(oracle.admitted(np.float32(value), samples[0], samples)) for value in (*good, *bad)
-        ]
-        assert found == [True] * len(good) + [False] * len(bad), samples
+        assert_admitted(function, x, good, bad)
 
 
 def test_other_roundings_admit_infinity_where_a_part_of_a_sum_overflows():
-    """-1.36 * -3.4e38 overflows upward, the whole downward."""
+    """Of the first dot -1.36 * -3.4e38 overflows upward, the whole downward."""
     x = np.float32([-1.363568, -2.915315, 0.6, 0.5])
     dot = lambda x: jnp.dot(x[:2], np.float32([-3.4028235e38, 3.4028235e38]))
     small = lambda x: jnp.dot(x[2:], np.float32([3e38, -3e38]))
@@ -166,23 +163,15 @@ def test_other_roundings_admit_infinity_where_a_part_of_a_sum_overflows():
     cases.append((endless, [np.inf], [1.0]))
     cases.append((product, [-1.1925634e18, -np.inf], [1.1925634e18, np.inf, np.nan]))
     for function, good, bad in cases:
-        samples = oracle.shaken(function, (x[None],))[0]
-        found = [
-            bool(oracle.admitted(np.float32(value), samples[0], samples)) for value in (*good, *bad)
-        ]
-        assert found == [True] * len(good) + [False] * len(bad), samples
+        assert_admitted(function, x, good, bad)
 
 
 def test_samples_that_are_partly_infinite_admit_all_numbers_up_to_the_largest():
     samples = np.float32([0.0, np.inf, 2.4e32, np.inf])
-    found = [
-        bool(oracle.admitted(np.float32(value), samples[1], samples))
-        for value in (1.09e38, np.inf, -np.inf, np.nan)
-    ]
-    assert found == [True, True, False, False]
-    assert not oracle.admitted(
-        np.float32(1e38), np.float32(np.inf), np.float32([1.0, 2.0, 1.5])
-    )  # the scan alone is no sample
+    admitted = lambda value: bool(oracle.admitted(np.float32(value), samples[1], samples))
+    assert list(map(admitted, (1.09e38, np.inf, -np.inf, np.nan))) == [True, True, False, False]
+    scan, finite = np.float32(np.inf), np.float32([1.0, 2.0, 1.5])
+    assert not oracle.admitted(np.float32(1e38), scan, finite)  # the scan is not a sample
 
 
 def test_a_failure_shrinks_to_the_operation_that_fails():
@@ -195,15 +184,8 @@ def test_a_failure_shrinks_to_the_operation_that_fails():
     assert node.size() == 2
 
 
-SEEDS = {
-    "convert": 1,
-    "div": 6,
-    "shift": 6,
-    "min": 11,
-    "round": 26,
-    "gather": 51,
-    "pow": 66,
-}  # the first that show it
+# the first program that shows each planted error
+SEEDS = {"convert": 1, "div": 6, "shift": 6, "min": 11, "round": 26, "gather": 51, "pow": 66}
 
 
 @pytest.mark.slow
@@ -218,10 +200,10 @@ def test_a_planted_error_is_found(name):
 
 
 def run(*arguments):
-    """Output of the command line."""
+    """Exit status and output of the command line."""
     command = [sys.executable, "-m", "tests.fuzz", *map(str, arguments)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    return done.returncode, done.stdout
+    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return process.returncode, process.stdout
 
 
 def test_the_engines_agree_on_a_few_programs():

@@ -1,4 +1,4 @@
-"""Traced functions as scalar programs: equal to jax.jit of the same function, operation by operation and in whole steps."""
+"""A traced function as a scalar program gives the numbers of jax.jit: operations, whole steps."""
 
 import jax
 import jax.numpy as jnp
@@ -14,26 +14,25 @@ from jaxquat.engines.fused.scalarize import NotScalarError, scalarize
 
 
 def leaves_of(tree):
-    leaves = [
-        jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x
-        for x in jax.tree.leaves(tree)
-    ]
+    is_key = lambda x: jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+    leaves = [jax.random.key_data(x) if is_key(x) else x for x in jax.tree.leaves(tree)]
     return [np.asarray(x) for x in leaves]
 
 
 def both(function, *arguments):
-    """The values by the scalar program and by jit, flat."""
+    """The values by the scalar program and by jit, flat, and the program."""
     program = scalarize(function, *arguments)
     inputs = [x for leaf in leaves_of(arguments) for x in leaf.ravel()]
-    found = [np.asarray(x) for x in evaluate(program, inputs)]
+    got = [np.asarray(x) for x in evaluate(program, inputs)]
     wanted = [x for leaf in leaves_of(jax.jit(function)(*arguments)) for x in leaf.ravel()]
-    assert [x.dtype for x in found] == [x.dtype for x in wanted]
-    return np.array(found, object), np.array(wanted, object), program
+    assert [x.dtype for x in got] == [x.dtype for x in wanted]
+    return np.array(got, object), np.array(wanted, object), program
 
 
 def assert_same(function, *arguments, rtol=1e-14):
-    found, wanted, program = both(function, *arguments)
-    np.testing.assert_allclose(found.astype(float), wanted.astype(float), rtol=rtol, atol=1e-14)
+    """The scalar program gives the numbers of jit; the program."""
+    got, wanted, program = both(function, *arguments)
+    np.testing.assert_allclose(got.astype(float), wanted.astype(float), rtol=rtol, atol=1e-14)
     return program
 
 
@@ -119,6 +118,8 @@ def newton(function, x):
     return x
 
 
+# the derivative of a sort reads where each element came from, which only the run knows
+NOT_DIFFERENTIATED = ("integers", "unsigned", "any", "all", "argmax", "argmin", "argsort", "sort")
 MATRIX = jnp.asarray(np.random.default_rng(1).normal(size=(4, 3)))
 
 
@@ -126,40 +127,17 @@ MATRIX = jnp.asarray(np.random.default_rng(1).normal(size=(4, 3)))
 def test_one_operation_and_its_vjp(name):
     function = {**MOVES, **REDUCTIONS, **ELEMENTWISE}[name]
     assert_same(function, MATRIX)
-    if name in (
-        "integers",
-        "unsigned",
-        "any",
-        "all",
-        "argmax",
-        "argmin",
-        "argsort",
-        "sort",
-    ):  # sort: the derivative reads where each came from
+    if name in NOT_DIFFERENTIATED:
         return
-    out = jax.eval_shape(function, MATRIX)
-    cotangent = jax.tree.map(
-        lambda s: jnp.asarray(np.random.default_rng(2).normal(size=s.shape)), out
-    )
+    drawn = lambda s: jnp.asarray(np.random.default_rng(2).normal(size=s.shape))
+    cotangent = jax.tree.map(drawn, jax.eval_shape(function, MATRIX))
     assert_same(lambda x, bar: jax.vjp(function, x)[1](bar)[0], MATRIX, cotangent)
 
 
-UNARY = [
-    jnp.sin,
-    jnp.tanh,
-    lambda x: jnp.exp(-x * x),
-    lambda x: x[::-1],
-    lambda x: x - jnp.mean(x),
-    lambda x: jnp.roll(x, 1),
-]
-BINARY = [
-    jnp.add,
-    jnp.subtract,
-    jnp.multiply,
-    jnp.maximum,
-    lambda x, y: jnp.where(x < y, x, 2.0 * y),
-    lambda x, y: jnp.dot(x, y) + x,
-]
+UNARY = [jnp.sin, jnp.tanh, lambda x: jnp.exp(-x * x), lambda x: x[::-1]]
+UNARY += [lambda x: x - jnp.mean(x), lambda x: jnp.roll(x, 1)]
+BINARY = [jnp.add, jnp.subtract, jnp.multiply, jnp.maximum]
+BINARY += [lambda x, y: jnp.where(x < y, x, 2.0 * y), lambda x, y: jnp.dot(x, y) + x]
 
 
 @st.composite
@@ -169,12 +147,8 @@ def programs(draw):
     for number in range(draw(st.integers(3, 12))):
         places = st.integers(0, number + 1)
         unary = draw(st.booleans())
-        lines.append(
-            (
-                draw(st.sampled_from(UNARY if unary else BINARY)),
-                [draw(places) for _ in range(1 if unary else 2)],
-            )
-        )
+        operation = draw(st.sampled_from(UNARY if unary else BINARY))
+        lines.append((operation, [draw(places) for _ in range(1 if unary else 2)]))
 
     def run(x, y):
         values = [x, y]
@@ -195,21 +169,18 @@ def test_random_programs_and_their_vjps(function, seed):
 
 @pytest.mark.parametrize("bits", [jnp.uint8, jnp.uint32, jnp.uint64])
 def test_random_bits_are_the_same_bits(bits):
-    key = jax.random.key(42)
-    found, wanted, _ = both(
-        lambda key: jax.random.bits(jax.random.fold_in(key, 3), (5,), bits), key
-    )
-    assert (found == wanted).all()
-    found, wanted, _ = both(lambda key: jax.random.split(key, 3), key)
-    assert (found == wanted).all()
+    drawn = lambda key: jax.random.bits(jax.random.fold_in(key, 3), (5,), bits)
+    for function in (drawn, lambda key: jax.random.split(key, 3)):
+        got, wanted, _ = both(function, jax.random.key(42))
+        assert (got == wanted).all()
 
 
 def test_random_numbers():
     key = jax.random.key(7)
-    found, wanted, _ = both(lambda key: jax.random.uniform(key, (4,), jnp.float32), key)
-    assert (found == wanted).all()
-    found, wanted, _ = both(lambda key: jax.random.normal(key, (50,), jnp.float32), key)
-    np.testing.assert_allclose(found.astype(float), wanted.astype(float), rtol=3e-6, atol=1e-7)
+    got, wanted, _ = both(lambda key: jax.random.uniform(key, (4,), jnp.float32), key)
+    assert (got == wanted).all()
+    got, wanted, _ = both(lambda key: jax.random.normal(key, (50,), jnp.float32), key)
+    np.testing.assert_allclose(got.astype(float), wanted.astype(float), rtol=3e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize(
@@ -219,10 +190,7 @@ def test_random_numbers():
         (lambda x: jax.lax.while_loop(lambda y: y[0, 0] < 1.0, lambda y: y + 0.1, x), "while"),
         (lambda x: jnp.broadcast_to(x[0, 0], (5000,)), "too large"),
         (lambda x: jnp.linalg.eigh(x @ x.T)[0], "eigh"),
-        (
-            lambda x: jax.lax.scan(lambda c, _: (c + 1.0, None), x, None, length=5000)[0],
-            "iterations",
-        ),
+        (lambda x: jax.lax.scan(lambda c, _: (c + 1.0, ()), x, length=5000)[0], "iterations"),
         (lambda x: x.astype(jnp.float16), "float16"),
     ],
 )
@@ -232,9 +200,8 @@ def test_what_cannot_be_dissolved_is_named(function, name):
 
 
 def test_programs_share_fold_and_forget():
-    program = scalarize(
-        lambda x: (jnp.sin(x) * jnp.sin(x) + 0.0 * jnp.sum(jnp.arange(3.0)), jnp.cos(x)), 0.3
-    )
+    nothing = lambda: 0.0 * jnp.sum(jnp.arange(3.0))
+    program = scalarize(lambda x: (jnp.sin(x) * jnp.sin(x) + nothing(), jnp.cos(x)), 0.3)
     assert program.counts() == {"sin": 1, "mul": 1, "cos": 1}
     assert str(program).splitlines()[0] == "inputs %0:float64"
     assert len(str(program).splitlines()) == 2 + len(program.ops)
@@ -274,14 +241,10 @@ def test_a_large_product_is_a_loop_and_so_are_those_of_its_vjp(function, shapes,
 
 
 def test_products_of_small_matrices_have_no_loops():
-    assert not loops_of(scalarize(lambda x, y: x @ y, jnp.ones((4, 4)), jnp.ones((4, 4))))
-    assert not loops_of(
-        scalarize(
-            lambda x, y: jnp.sum(x[:, :, None] * y[None], axis=1),
-            jnp.ones((4, 4)),
-            jnp.ones((4, 4)),
-        )
-    )
+    ones = jnp.ones((4, 4))
+    by_sum = lambda x, y: jnp.sum(x[:, :, None] * y[None], axis=1)
+    assert not loops_of(scalarize(lambda x, y: x @ y, ones, ones))
+    assert not loops_of(scalarize(by_sum, ones, ones))
 
 
 LAYERS = [
@@ -294,11 +257,10 @@ LAYERS = [
 ]
 
 
-@given(
-    st.lists(st.sampled_from(LAYERS), min_size=1, max_size=3),
-    st.integers(9, 24),
-    st.integers(0, 100),
-)
+SEVERAL_LAYERS = st.lists(st.sampled_from(LAYERS), min_size=1, max_size=3)
+
+
+@given(SEVERAL_LAYERS, st.integers(9, 24), st.integers(0, 100))
 @settings(max_examples=4, deadline=None)
 def test_random_programs_of_larger_matrices_and_their_vjps(layers, n, seed):
     def function(w, x):
@@ -312,7 +274,7 @@ def test_random_programs_of_larger_matrices_and_their_vjps(layers, n, seed):
 
 
 def test_a_function_called_several_times_is_there_once():
-    """Forward and in the derivative, where its constants and what goes through it unchanged do not come from it."""
+    """Forward and in the derivative; what is constant or passes unchanged does not come from it."""
 
     @jax.jit
     def long(w, x, k):
@@ -341,20 +303,16 @@ def test_a_function_called_several_times_is_there_once():
     program = assert_same(same, w, x, rtol=1e-12)
     assert [len(loops_of(program)), len(program.routines())] == [3, 1]
     assert str(program).count("= sin ") == 60
-    assert len(str(program).splitlines()) == (2 + len(program.ops)) + (
-        3 + len(program.routines()[0].program.ops)
-    )
-    program = assert_same(
-        lambda w, x, bar: jax.vjp(same, w, x)[1](bar), w, x, normal(3, seed=9), rtol=1e-11
-    )
+    inner = program.routines()[0].program
+    assert len(str(program).splitlines()) == (2 + len(program.ops)) + (3 + len(inner.ops))
+    back = lambda w, x, bar: jax.vjp(same, w, x)[1](bar)
+    program = assert_same(back, w, x, normal(3, seed=9), rtol=1e-11)
     assert len(program.routines()) == 2
 
 
 def test_a_short_function_and_one_called_once_are_inlined():
-    short, long = (
-        jax.jit(lambda x: jnp.sin(x) * x),
-        jax.jit(lambda x: jax.lax.fori_loop(0, 200, lambda _, x: x * x - 0.5, x)),
-    )
+    short = jax.jit(lambda x: jnp.sin(x) * x)
+    long = jax.jit(lambda x: jax.lax.fori_loop(0, 200, lambda _, x: x * x - 0.5, x))
     assert not loops_of(scalarize(lambda x: short(short(x)) + long(x), normal(3)))
 
 
@@ -380,9 +338,8 @@ def step_arguments(name):
     return function, (jnp.asarray(0.4), state, jnp.asarray(0.05), jnp.array([0.5, -0.3, 0.8]))
 
 
-STEPS = [
-    name for name in jq.SCHEMES if name != "no_squish_kl6"
-]  # five minutes; composed like symmetric_top_suzuki4
+# no_squish_kl6 would take five minutes; it is composed as symmetric_top_suzuki4 is
+STEPS = [name for name in jq.SCHEMES if name != "no_squish_kl6"]
 
 
 @pytest.mark.parametrize(
@@ -390,12 +347,8 @@ STEPS = [
     [pytest.param(n, marks=() if n in ("zhao", "lgvi") else pytest.mark.slow) for n in STEPS],
 )
 def test_every_step_and_its_vjp(name):
-    """In both, principal moments that repeat."""
+    """Of a body with two equal principal moments."""
     function, arguments = step_arguments(name)
     assert_same(function, *arguments)
-    assert_same(
-        lambda *rest: jax.vjp(function, *rest[:-1])[1](rest[-1]),
-        *arguments,
-        arguments[1],
-        rtol=1e-11,
-    )
+    back = lambda bar, *arguments: jax.vjp(function, *arguments)[1](bar)
+    assert_same(back, arguments[1], *arguments, rtol=1e-11)

@@ -1,4 +1,7 @@
-"""Errors of the fused engine's elementary functions on the CPU, in units in the last place."""
+"""Errors of the fused engine's elementary functions on the CPU, in units in the last place.
+
+``worst(name, dtype)`` is the largest error over many arguments; docs/performance.md states these.
+"""
 
 import jax.numpy as jnp
 import numpy as np
@@ -21,7 +24,7 @@ RANGES = {  # largest arguments, float32 and float64
 
 
 def worst(name, dtype):
-    """Over 100,000 arguments of all sizes, the special ones included."""
+    """The largest error over 100,000 arguments of all sizes, the special ones included."""
     rng, largest = np.random.default_rng(9), RANGES[name][np.dtype(dtype).itemsize // 8]
     if name == "atan2":
         y, x = rng.normal(size=(2, 100_000)) * largest ** rng.uniform(-1, 1, (2, 100_000))
@@ -30,26 +33,22 @@ def worst(name, dtype):
     if name == "pow":
         x = np.exp(rng.uniform(-largest, largest, 100_000) * 10.0 ** rng.uniform(-4, 0, 100_000))
         y = rng.uniform(-largest, largest, 100_000) / np.log(x)
-        pairs = np.array(
-            [(a, b) for a in [*SPECIAL, 0.5, -2.5, 3.0] for b in [*SPECIAL, 0.5, -2.5, 3.0, -3.0]]
-        )
+        bases, exponents = [*SPECIAL, 0.5, -2.5, 3.0], [*SPECIAL, 0.5, -2.5, 3.0, -3.0]
+        pairs = np.array([(a, b) for a in bases for b in exponents])
         return ulps(name, dtype, np.concatenate([x, pairs[:, 0]]), np.concatenate([y, pairs[:, 1]]))
     if name in ("sin", "cos"):  # of all sizes, and near multiples of a quarter turn
-        all_sizes = rng.choice([-1, 1], 100_000) * np.exp2(
-            rng.uniform(-20, np.log2(largest), 100_000)
-        )
+        signs = rng.choice([-1, 1], 100_000)
+        all_sizes = signs * np.exp2(rng.uniform(-20, np.log2(largest), 100_000))
         turns = np.pi / 2 * np.round(np.exp2(rng.uniform(0, 60, 50_000)))
         return ulps(name, dtype, np.concatenate([all_sizes, turns, SPECIAL]))
     if name == "log1p":
         near = rng.uniform(-1, 1, 50_000) * 10.0 ** rng.uniform(-9, 0, 50_000)
-        return ulps(
-            name, dtype, np.concatenate([largest ** rng.uniform(-1, 1, 50_000), near, SPECIAL])
-        )
+        all_sizes = largest ** rng.uniform(-1, 1, 50_000)
+        return ulps(name, dtype, np.concatenate([all_sizes, near, SPECIAL]))
     if name == "log":
         near = 1.0 + rng.uniform(-0.4, 0.6, 50_000) * 10.0 ** rng.uniform(-6, 0, 50_000)
-        return ulps(
-            name, dtype, np.concatenate([largest ** rng.uniform(-1, 1, 50_000), near, SPECIAL])
-        )
+        all_sizes = largest ** rng.uniform(-1, 1, 50_000)
+        return ulps(name, dtype, np.concatenate([all_sizes, near, SPECIAL]))
     sizes = [rng.uniform(-scale, scale, 20_000) for scale in (1e-8, 1e-3, 1.0, 10.0, largest)]
     return ulps(name, dtype, np.concatenate([*sizes, SPECIAL]))
 
@@ -59,24 +58,24 @@ def ulps(name, dtype, *arguments):
     """The largest error against extended precision; NaN and infinity must be where they belong."""
     arguments, kind = [x.astype(dtype) for x in arguments], np.dtype(dtype)
     count, n = len(arguments), arguments[0].size
-    b = Builder(
-        [*[kind] * count, np.dtype(np.int32), kind]
-    )  # constants, the number of the step, a state
+    # inputs of the programs: constants, the number of the step, a state
+    b = Builder([*[kind] * count, np.dtype(np.int32), kind])
     value = b.emit(name, *range(count))
     leaf = engine.Leaf(kind, 1)
     loop = engine.Loop(
-        constants=(leaf,) * count, inputs=(), state=(leaf,), memory=(), held=(), saved=(leaf,), step=b.finish([count + 1]),
-        save=b.finish([value]), sample=None, step_back=None, save_back=None, sample_back=None, steps=1, sample_every=1,
-        save_every=1, segment=1,
+        constants=(leaf,) * count, inputs=(), state=(leaf,), memory=(), command=(), saved=(leaf,),
+        step=b.finish([count + 1]), save=b.finish([value]), sample=None, step_back=None,
+        save_back=None, sample_back=None, steps=1, sample_every=1, save_every=1, segment=1,
     )  # fmt: skip
     operands = [jnp.asarray(x)[:, None] for x in (*arguments, np.zeros(n, dtype))]
-    found = np.asarray(cpu.call(loop, "forward", (True,) * len(operands), n, operands)[0])[:, -1, 0]
-    exact = getattr(np, {"atan2": "arctan2", "pow": "power"}.get(name, name))(
-        *(x.astype(np.longdouble) for x in arguments)
-    )
+    saved, *_ = cpu.call(loop, "forward", (True,) * len(operands), n, operands)
+    got = np.asarray(saved)[:, -1, 0]
+    function = getattr(np, {"atan2": "arctan2", "pow": "power"}.get(name, name))
+    exact = function(*(x.astype(np.longdouble) for x in arguments))
     wanted = exact.astype(dtype)
-    np.testing.assert_array_equal(np.isnan(found), np.isnan(wanted))
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(wanted))
     infinite = ~np.isfinite(wanted)
-    np.testing.assert_array_equal(found[infinite], wanted[infinite])
+    np.testing.assert_array_equal(got[infinite], wanted[infinite])
     normal = np.isfinite(wanted) & (np.abs(wanted) >= np.finfo(kind).tiny)
-    return float(np.abs((found[normal] - exact[normal]) / np.spacing(np.abs(wanted[normal]))).max())
+    errors = (got[normal] - exact[normal]) / np.spacing(np.abs(wanted[normal]))
+    return float(np.abs(errors).max())

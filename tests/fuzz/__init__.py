@@ -7,29 +7,33 @@ difference with a reduced program that runs on its own, and at last one line of 
 names a program: seed 17 is the same expressions and inputs everywhere.
 
 A program is a rollout of two steps by Euler's method (``programs``). Its expressions come from a
-grammar of jnp and lax operations (``grammar``), and stand in what is saved, in d aux/dt, and,
-bounded, in the torque. Their arguments are inputs that change from step to step, among them NaN,
-infinities, the least and the largest integers, for 72 bodies at once. One program in five is
-differentiated too, which costs four times as much; in it each body has the gradient of one
-expression; another one in five runs for one body alone too. One in ten has numbers below the
-normal ones, one in twenty operations without a scalar
-form, where engine="auto" must give what the scan gives. Whole rollouts (``rollouts``) draw the
-scheme, a controller with memory of several dtypes, inputs, the sampling, what is saved, the
-checkpoints and the batch.
+grammar of jnp and lax operations (``grammar``). They stand in what is saved, in d aux/dt, and,
+bounded, in the torque. Their arguments are inputs that change from step to step, for 72 bodies at
+once; among them are NaN, infinities, the least and the largest integers. Of the programs
 
-Both engines run in a child process (``child``, ``running``), so a crash or a hang is a finding like
-a difference. The scan is the oracle, in four steps that each let less through:
+- one in five is differentiated too, which costs four times as much: each body has the gradient of
+  one expression;
+- another one in five runs for one body alone too;
+- one in ten has subnormal numbers;
+- one in twenty has operations without a scalar form: there engine="auto" must give what the scan
+  gives.
 
-1. Integers and booleans agree by their bits, NaN and infinities by their places, floats to 32 ulp;
-   one that is small beside the median of its output to 3 ulp of that median.
-2. The inputs moved by up to eight ulp move the scan as far: "accepted".
-3. Other roundings of every operation (``oracle``), or the values that XLA gives some of them at
-   will (``liberties``), move the scan's program as far: "accepted".
-4. The difference goes away where the subnormal numbers of the program are zero: "subnormal".
+Whole rollouts (``rollouts``) draw the scheme, a controller with memory of several dtypes, inputs,
+the sampling, what is saved, the checkpoints and the batch.
 
-What is left is a difference. Then outputs are bisected, and the tree of the expression shrinks
+Both engines run in a child process (``child``, ``running``), so a crash or a hang is a finding as a
+difference is. The scan is the oracle. Values agree if one of these holds, tried in this order:
+
+1. Integers and booleans have the same bits, NaN and infinities the same places, and floats are
+   within 32 ulp; one that is small beside the median of its output is within 3 ulp of that median.
+2. The scan moves as far when its inputs are moved by up to eight ulp: "accepted".
+3. The scan's program moves as far under other roundings of every operation (``oracle``), or under
+   other values that XLA may give for some of them (``liberties``): "accepted".
+4. The values agree by 1 to 3 when the subnormal numbers of the program are zero: "subnormal".
+
+Otherwise they differ. Then the outputs are bisected, and the tree of the expression shrinks
 (``reducing``). ``--planted NAME`` runs a wrong engine (``planted``), to see whether it is found.
 
-The other counts: "invalid" programs are refused by the scan; "no scalar form" says engine="fused"
-by name; "vanished" differences are not there when the expression runs without the others.
+The other counts: "invalid" programs are refused by the scan; "no scalar form" is what
+engine="fused" says; "vanished" differences are not there when the expression runs alone.
 """

@@ -1,6 +1,13 @@
-"""The process that runs programs: one request a line of JSON in, one answer a line of JSON out.
+"""The process that runs programs: it reads requests and writes answers, each a line of JSON.
 
-It imports jaxquat; the parent does not, and outlives what the child does not.
+It imports jaxquat. The parent does not, so it lives on when a kernel ends the child. A request is
+checked by ``check_program`` or ``check_rollout``: the scan and the kernel run, and what differs is
+explained away where it can be, as the package's docstring says (``by_inputs``, ``judged``,
+``_again_without_subnormals``).
+
+An answer has "status": "ok", "invalid" (the scan refuses) or "broken" (the fuzzer itself raised);
+"failures", each with the output that differs; and lists of outputs that are "invalid", "accepted",
+"vanished", "subnormal" or have "no scalar form".
 """
 
 import functools
@@ -26,8 +33,8 @@ FAST = {
 
 
 def main() -> None:
-    """Answer requests until there are no more."""
-    answers = os.fdopen(os.dup(1), "w")  # what else is printed goes to the errors
+    """Answers requests until there are no more."""
+    answers = os.fdopen(os.dup(1), "w")  # anything else that is printed goes to the errors
     os.dup2(2, 1)
     warnings.simplefilter("ignore")
     import jax
@@ -53,7 +60,11 @@ def main() -> None:
 def compiled(
     request: dict[str, Any], expressions: dict[str, Any], gradient: bool
 ) -> tuple[Callable[..., Any], Any]:
-    """``function(engine, *arguments)`` for one body, and arguments for all bodies."""
+    """``function(engine, *arguments)`` for one body, and the arguments of all bodies.
+
+    Its result has "value", the outputs by name, and with ``gradient`` also "gradient", that of a
+    weighted sum of the outputs.
+    """
     if request["kind"] == "rollout":
         return rollouts.compiled(request, gradient)
     import jax
@@ -72,7 +83,7 @@ def compiled(
     data = programs.data_of(mode, request["seed"], bodies)
     if request.get("normal"):
         data = jax.tree.map(_without_subnormals, data)
-    chosen = request.get("only")  # of all bodies
+    chosen = request.get("only")  # the numbers of these bodies; None for all
     if chosen is not None:
         data = jax.tree.map(lambda x: x[np.asarray(chosen)], data)
     aux = {
@@ -83,8 +94,8 @@ def compiled(
     start = jq.State(data["q"], data["omega"], aux)
     body = jq.Body.from_principal(jnp.asarray([1.0, 2.0, 2.5], kind))
 
-    def outputs(engine: str, start: Any, t0: Any, held: Any, params: Any) -> Any:
-        inputs = held | {"key": jax.random.wrap_key_data(held["key"])}
+    def outputs(engine: str, start: Any, t0: Any, command: Any, params: Any) -> Any:
+        inputs = command | {"key": jax.random.wrap_key_data(command["key"])}
         torque, save = names["torque"], names["save"]
         if engine == "fused" and "planted" in request:
             torque, save = (_of_four(planted.wrong(f, request["planted"])) for f in (torque, save))
@@ -95,22 +106,22 @@ def compiled(
         return path.saved | path.state.aux
 
     if not gradient:
-        whole = (start, data["t0"], data["held"], data["params"])
+        whole = (start, data["t0"], data["command"], data["params"])
         return lambda engine, *x: {"value": outputs(engine, *x)}, whole
 
     def loss(floats: Any, others: Any, weights: Any, engine: str) -> Any:
-        start, t0, held, params = jax.tree.map(
+        start, t0, command, params = jax.tree.map(
             lambda x, y: y if x is None else x, floats, others, is_leaf=lambda x: x is None
         )
-        found = outputs(engine, start, t0, held, params)
+        values = outputs(engine, start, t0, command, params)
         total = jnp.zeros((), kind)
-        for name, x in found.items():
+        for name, x in values.items():
             if jnp.issubdtype(x.dtype, jnp.floating) and name in weights:
                 pattern = (jnp.arange(x.size) % 3 * 0.5 + 0.5).reshape(x.shape).astype(x.dtype)
                 total = total + jnp.sum(x * pattern * weights[name].astype(x.dtype)).astype(kind)
-        return total, found
+        return total, values
 
-    whole = (start, data["t0"], data["held"], data["params"])
+    whole = (start, data["t0"], data["command"], data["params"])
     floats = jax.tree.map(lambda x: x if x.dtype.kind == "f" else None, whole)
     others = jax.tree.map(lambda x: None if x.dtype.kind == "f" else x, whole)
     smooth = sorted(request["smooth"])
@@ -122,61 +133,60 @@ def compiled(
     }
 
     def both(engine: str, floats: Any, others: Any, weights: Any) -> Any:
-        bars, found = jax.grad(loss, has_aux=True)(floats, others, weights, engine)
-        return {"value": found, "gradient": bars}
+        gradient, values = jax.grad(loss, has_aux=True)(floats, others, weights, engine)
+        return {"value": values, "gradient": gradient}
 
     return both, (floats, others, weights)
 
 
 def _of_four(function: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda t, state, params, held: function(t, state, params, held)
+    return lambda t, state, params, command: function(t, state, params, command)
 
 
 def _without_subnormals(x: np.ndarray) -> np.ndarray:
-    """Zero instead."""
+    """An array with zeros in place of its subnormal numbers."""
     return np.where(np.abs(x) < np.finfo(np.float32).tiny, x * 0, x) if x.dtype.kind == "f" else x
 
 
 @functools.cache
 def fast() -> dict[str, Any]:
-    """Options of XLA that make it compile four times as fast, those that this version has."""
+    """Options of XLA, as far as this version has them, to compile four times as fast."""
     import jax
 
-    found = {}
+    options = {}
     for name, value in FAST.items():
         try:
             jax.jit(lambda x: x + 1, compiler_options={name: value})(1.0)
         except Exception:
             continue
-        found[name] = value
-    return found
+        options[name] = value
+    return options
 
 
 def jitted(function: Callable[..., Any], engine: str, alone: bool = False) -> Callable[..., Any]:
-    """For all bodies, as numpy arrays; ``alone`` for one body without vmap."""
+    """A function of all bodies, with numpy arrays; ``alone``: of the first body, without vmap."""
     import jax
 
     one = lambda *x: function(engine, *x)
     if alone:
-        single = jax.jit(one, compiler_options=fast())
-        return lambda *x: jax.tree.map(
-            lambda y: np.asarray(y)[None], single(*jax.tree.map(lambda y: y[0], x))
-        )
+        single, first = jax.jit(one, compiler_options=fast()), lambda y: y[0]
+        rows = lambda tree: jax.tree.map(lambda y: np.asarray(y)[None], tree)
+        return lambda *x: rows(single(*jax.tree.map(first, x)))
     many = jax.jit(jax.vmap(one), compiler_options=fast())
     return lambda *x: jax.tree.map(np.asarray, many(*x))
 
 
 def execute(function: Callable[..., Any], engine: str, arguments: Any, alone: bool = False) -> Any:
-    """The result for all bodies."""
+    """The results of ``jitted``."""
     return jitted(function, engine, alone)(*arguments)
 
 
 def by_inputs(
     scan: Callable[..., Any], arguments: Any, wanted: Any, got: Any, request: dict[str, Any]
 ) -> tuple[Any, set[str]]:
-    """What the engine gives, but the scan's value where other inputs explain the difference.
+    """The engine's values, replaced by the scan's where moved inputs explain the difference.
 
-    They are the same inputs moved by some ulp. Also the outputs where that is so.
+    The inputs are moved by some ulp. The second result are the outputs in which that is so.
     """
     import jax
 
@@ -199,19 +209,19 @@ def output_of(path: Any, body: int, request: dict[str, Any]) -> str:
     return path[1].key if path[0].key == "value" else smooth[number // 3 % len(smooth)]
 
 
-def nothing_found() -> dict[str, Any]:
+def agreement() -> dict[str, Any]:
     """The answer of engines that agree."""
     return {"status": "ok", "invalid": [], "no scalar form": [], "failures": [], "accepted": []}
 
 
 def check_program(request: dict[str, Any]) -> dict[str, Any]:
-    """What the engines give differently."""
+    """The answer for a program."""
     import jax
 
     expressions = request["expressions"]
     request.setdefault("smooth", ["omega", *_smooth(request, expressions)])
     gradient = request.get("gradient", True)
-    answer = nothing_found()
+    answer = agreement()
     try:
         function, arguments = compiled(request, expressions, gradient)
         scan = jitted(function, "scan")
@@ -225,13 +235,10 @@ def check_program(request: dict[str, Any]) -> dict[str, Any]:
                 "invalid": list(expressions),
             }
         errors = {name: repr(e)[:400] for name, e in bad.items()}
-        rest = check_program(
-            request | {"expressions": {k: v for k, v in expressions.items() if k not in bad}}
-        )
-        return rest | {
-            "invalid": [*rest["invalid"], *bad],
-            "errors": rest.get("errors", {}) | errors,
-        }
+        others = {k: v for k, v in expressions.items() if k not in bad}
+        answer = check_program(request | {"expressions": others})
+        errors = answer.get("errors", {}) | errors
+        return answer | {"invalid": [*answer["invalid"], *bad], "errors": errors}
     if request.get("scan alone"):
         return answer
     try:
@@ -239,30 +246,27 @@ def check_program(request: dict[str, Any]) -> dict[str, Any]:
     except Exception as error:
         return _without_what_raises(request, expressions, gradient, error, answer)
     if gradient and request.get("forward"):
-        plain, given = compiled(request, expressions, False)
-        forward = execute(plain, "fused", given)["value"]
-        got["value"] = jax.tree.map(
-            lambda a, b, c: np.where(oracle.close(a, b), c, b),
-            wanted["value"],
-            got["value"],
-            forward,
-        )
-    found = _compared(scan, function, arguments, wanted, got, request, expressions, gradient)
+        # the values of the kernel without a derivative, where those of the other agree
+        plain, whole = compiled(request, expressions, False)
+        forward = execute(plain, "fused", whole)["value"]
+        merged = lambda a, b, c: np.where(oracle.close(a, b), c, b)
+        got["value"] = jax.tree.map(merged, wanted["value"], got["value"], forward)
+    result = _compared(scan, function, arguments, wanted, got, request, expressions, gradient)
     if request.get("alone"):
-        found["failures"] += _alone(function, arguments, got, request)
-    return answer | found
+        result["failures"] += _alone(function, arguments, got, request)
+    return answer | result
 
 
 def _alone(
     function: Callable[..., Any], arguments: Any, got: Any, request: dict[str, Any]
 ) -> list[dict[str, Any]]:
-    """Where the kernel of one body, which has no vectors, differs from that of many."""
+    """Where the kernel of one body, which has no vectors, differs from that of many bodies."""
     import jax
 
     single = execute(function, "fused", arguments, alone=True)
     first = jax.tree.map(lambda x: x[:1], got)
-    found = differences(first, single, request | {"only": [0]}, ulps=1e3)
-    return [failure | {"kind": "alone"} for failure in found.values()]
+    failures = differences(first, single, request | {"only": [0]}, ulps=1e3)
+    return [failure | {"kind": "alone"} for failure in failures.values()]
 
 
 def _compared(
@@ -286,17 +290,17 @@ def _compared(
     names = {s["output"] for s in suspects.values()}
     places = {"torque"} if "omega" in names else set()
     chosen = {k: v for k, v in expressions.items() if k in names or v[0] in places}
-    found = judged(request, chosen, gradient, suspects, engine)
-    bad = {f["output"] for f in found["failures"]}
-    return found | {"accepted": sorted((accepted | set(found["accepted"])) - bad)}
+    judgement = judged(request, chosen, gradient, suspects, engine)
+    bad = {f["output"] for f in judgement["failures"]}
+    return judgement | {"accepted": sorted((accepted | set(judgement["accepted"])) - bad)}
 
 
 def check_rollout(request: dict[str, Any]) -> dict[str, Any]:
-    """What the engines give differently for a whole rollout."""
+    """The answer for a whole rollout."""
     gradient = request["options"]["gradient"]
     request["smooth"] = ["gradient"]
     alone = request["options"]["bodies"] is None
-    answer = nothing_found()
+    answer = agreement()
     function, arguments = compiled(request, {}, gradient)
     scan = jitted(function, "scan", alone)
     try:
@@ -316,9 +320,8 @@ def check_rollout(request: dict[str, Any]) -> dict[str, Any]:
         try:
             got = execute(function, engine, arguments, alone)
         except Exception as error:
-            return answer | {
-                "failures": [{"output": "rollout", "raises": f"auto: {error!r}"[:600]}]
-            }
+            failure = {"output": "rollout", "raises": f"auto: {error!r}"[:600]}
+            return answer | {"failures": [failure]}
     return answer | _compared(scan, function, arguments, wanted, got, request, {}, gradient, engine)
 
 
@@ -329,16 +332,14 @@ def _without_what_raises(
     error: Exception,
     answer: dict[str, Any],
 ) -> dict[str, Any]:
-    """The answer for the other expressions, and what those are that raise."""
-    bad = _culprits(request, expressions, gradient, "fused") or _culprits(
-        request, expressions, gradient, "fused", run=True
-    )
+    """The answer where an expression raises: for the others, and why this one raises."""
+    bad = _culprits(request, expressions, gradient, "fused")
+    bad = bad or _culprits(request, expressions, gradient, "fused", run=True)
     if not bad:
         return answer | {"failures": [{"output": "all", "raises": repr(error)[:400]}]}
     scalar = [name for name, e in bad.items() if type(e).__name__ == "NotScalarError"]
-    raised = [
-        {"output": name, "raises": repr(e)[:400]} for name, e in bad.items() if name not in scalar
-    ]
+    errors = {name: repr(e)[:400] for name, e in bad.items() if name not in scalar}
+    raised = [{"output": name, "raises": error} for name, error in errors.items()]
     kept = {k: v for k, v in expressions.items() if k not in bad}
     if kept:
         answer = check_program(request | {"expressions": kept})
@@ -363,10 +364,10 @@ def _culprits(
     engine: str,
     run: bool = False,
 ) -> dict[str, Any]:
-    """The expressions that raise alone."""
+    """The expressions that raise when they run alone, with their errors."""
     import jax
 
-    found = {}
+    errors = {}
     for name, expression in expressions.items():
         try:
             function, arguments = compiled(request, {name: expression}, gradient)
@@ -375,14 +376,14 @@ def _culprits(
             else:
                 jax.eval_shape(jax.vmap(lambda *x: function(engine, *x)), *arguments)  # noqa: B023
         except Exception as error:
-            found[name] = error
-    return found
+            errors[name] = error
+    return errors
 
 
 def _fallback(
     request: dict[str, Any], expressions: dict[str, Any], gradient: bool
 ) -> list[dict[str, Any]]:
-    """What has no scalar form must run by engine="auto", as the scan does."""
+    """Failures of engine="auto", which must run what has no scalar form, as the scan does."""
     try:
         function, arguments = compiled(request, expressions, gradient)
         wanted = execute(function, "scan", arguments)
@@ -398,39 +399,37 @@ def _fallback(
 def differences(
     wanted: dict[str, Any], got: dict[str, Any], request: dict[str, Any], ulps: float = 32.0
 ) -> dict[str, dict[str, Any]]:
-    """The first body that differs, by kind and output."""
+    """The first body and place that differ, by kind ("value", "gradient") and output.
+
+    "bodies" are the first six bodies in which they differ.
+    """
     import jax
 
-    found: dict[str, dict[str, Any]] = {}
+    failures: dict[str, dict[str, Any]] = {}
     chosen = request.get("only")
     for kind, tree in wanted.items():
         paths = jax.tree_util.tree_flatten_with_path(tree)[0]
         for (path, a), b in zip(paths, jax.tree.leaves(got[kind]), strict=True):
             if a.shape != b.shape or a.dtype != b.dtype:
-                found[f"{kind} shape"] = {
-                    "output": path[0].key,
-                    "kind": kind,
-                    "raises": f"{a.shape} {a.dtype}, {b.shape} {b.dtype}",
-                }
+                shapes = f"{a.shape} {a.dtype}, {b.shape} {b.dtype}"
+                failure = {"output": path[0].key, "kind": kind, "raises": shapes}
+                failures[f"{kind} shape"] = failure
                 continue
             differs = ~oracle.close(a, b, ulps)
             for body in np.nonzero(differs.reshape(len(a), -1).any(1))[0].tolist():
                 number = body if chosen is None else chosen[body]
                 output = output_of((jax.tree_util.DictKey(kind), *path), body, request)
                 place = tuple(np.argwhere(differs[body])[0].tolist())
-                if f"{kind} {output}" not in found:
-                    found[f"{kind} {output}"] = {
-                        "output": output, "kind": kind, "body": number, "place": place,
-                        "leaf": jax.tree_util.keystr(path),
-                        "scan": repr(a[body][place].item()), "fused": repr(b[body][place].item()),
-                        "bodies": [],
-                    }  # fmt: skip
-                if (
-                    len(found[f"{kind} {output}"]["bodies"]) < 6
-                    and number not in found[f"{kind} {output}"]["bodies"]
-                ):
-                    found[f"{kind} {output}"]["bodies"].append(number)
-    return found
+                first = {
+                    "output": output, "kind": kind, "body": number, "place": place,
+                    "leaf": jax.tree_util.keystr(path),
+                    "scan": repr(a[body][place].item()), "fused": repr(b[body][place].item()),
+                    "bodies": [],
+                }  # fmt: skip
+                bodies = failures.setdefault(f"{kind} {output}", first)["bodies"]
+                if len(bodies) < 6 and number not in bodies:
+                    bodies.append(number)
+    return failures
 
 
 def judged(
@@ -440,7 +439,10 @@ def judged(
     suspects: dict[str, Any],
     engine: str = "fused",
 ) -> dict[str, Any]:
-    """The suspects that rounding explains, and those that it does not."""
+    """Which suspects other roundings explain ("accepted") and which they do not ("failures").
+
+    Of a program only the expressions and bodies of the suspects run again.
+    """
     import jax
 
     bodies = sorted({body for s in suspects.values() for body in s.get("bodies", ())})
@@ -476,8 +478,7 @@ def judged(
                         "output": output, "kind": kind, "body": bodies[body] if bodies else body,
                         "place": place, "leaf": jax.tree_util.keystr(path),
                         "scan": repr(a[at].item()), "fused": repr(b[at].item()),
-                        "samples": [repr(x.item()) for x in np.moveaxis(many, 1, 0)[(slice(None),
-                        *at)][:4]],
+                        "samples": [repr(x.item()) for x in many[body][(slice(4), *place)]],
                     }  # fmt: skip
     if failures and bodies and not request.get("normal"):
         return _again_without_subnormals(request, expressions, gradient, failures, accepted, engine)
@@ -495,12 +496,14 @@ def _again_without_subnormals(
     accepted: set[str],
     engine: str,
 ) -> dict[str, Any]:
-    """XLA takes subnormal numbers as zero, some constants excepted: the failures without them."""
+    """The failures that are left without subnormal numbers.
+
+    XLA takes these as zero, but for some constants.
+    """
     request = request | {"normal": True}
     function, arguments = compiled(request, expressions, gradient)
-    suspects = differences(
-        execute(function, "scan", arguments), execute(function, engine, arguments), request
-    )
+    wanted, got = (execute(function, name, arguments) for name in ("scan", engine))
+    suspects = differences(wanted, got, request)
     left = judged(request, expressions, gradient, suspects, engine)["failures"] if suspects else []
     names = {failure["output"] for failure in left}
     gone = {failure["output"] for failure in failures.values()} - names

@@ -1,8 +1,13 @@
 """Random expressions of jnp and lax operations, as trees that render to Python.
 
-A production makes an expression of a wanted type (dtype and shape) from expressions of types that
-it chooses. "f" is the float dtype of the program, "h" the other one. Everything random comes from
-one ``random.Random``, so a seed names a program.
+A type is a dtype and a shape; "f" is the float dtype of the program, "h" the other one. A
+production makes an expression of a type that it is asked for from expressions of types that it
+chooses. For example "dot" makes a number as ``jnp.dot($0, $1)``, where $0 and $1 stand for two
+vectors that the grammar draws in turn. ``Grammar.expression`` draws a production by its weight;
+at the end of the depth there are leaves: inputs, constants, names bound by a lambda.
+
+Everything random comes from one ``random.Random``, in one order, so a seed names a program: a
+change of that order gives every seed another program.
 """
 
 import random
@@ -15,19 +20,22 @@ WIDTH = {"i1": 8, "i2": 16, "i4": 32, "i8": 64, "u1": 8, "u2": 16, "u4": 32, "u8
 
 
 class Type(NamedTuple):
-    """Of an expression: dtype "f", "h", "b", "i4", ... or "key", and shape."""
+    """The type of an expression: dtype "f", "h", "b", "i4", ... or "key", and shape."""
 
     dtype: str
     shape: tuple[int, ...] = ()
 
     @property
     def kind(self) -> str:
-        """``f`` float, ``i`` signed, ``u`` unsigned, ``b`` bool, ``k`` key."""
+        """The kind of the dtype: "f" float, "i" signed, "u" unsigned, "b" bool, "k" key."""
         return "f" if self.dtype in "fh" else self.dtype[0]
 
 
 class Node(NamedTuple):
-    """An expression; its text has $0, $1, ... for children, ``binds[k]`` are names for child k."""
+    """An expression.
+
+    ``text`` has $0, $1, ... for the children; ``binds[k]`` are the names that it binds for child k.
+    """
 
     production: str
     type: Type
@@ -43,17 +51,17 @@ class Node(NamedTuple):
         return text
 
     def free(self) -> set[str]:
-        """Bound names that it uses and does not bind."""
+        """The names that it uses and does not bind."""
         if self.production == "variable":
             return {self.text}
-        found: set[str] = set()
+        names: set[str] = set()
         for number, child in enumerate(self.children):
             inner = child.free()
-            found |= inner - set(self.binds[number] if self.binds else ())
-        return found
+            names |= inner - set(self.binds[number] if self.binds else ())
+        return names
 
     def size(self) -> int:
-        """Nodes."""
+        """The number of nodes."""
         return 1 + sum(child.size() for child in self.children)
 
     def productions(self) -> set[str]:
@@ -62,13 +70,13 @@ class Node(NamedTuple):
 
 
 class Mode(NamedTuple):
-    """What dtypes a program has."""
+    """The dtypes of a program."""
 
     x64: bool
     single: bool  # the float dtype is float32
 
     def name(self, dtype: str) -> str:
-        """Of numpy."""
+        """A dtype's name in numpy."""
         if dtype == "f":
             return "float32" if self.single else "float64"
         if dtype == "h":
@@ -79,18 +87,18 @@ class Mode(NamedTuple):
 
     @property
     def integers(self) -> list[str]:
-        """Their dtypes."""
+        """The dtypes of integers."""
         return [d for d in SIGNED + UNSIGNED if self.x64 or d[1] != "8"]
 
 
-# what a program is given: name, type; "held" changes from step to step and is what most leaves are
-HELD = {
+# the inputs of a program; most leaves are of the command, which changes from step to step
+COMMAND = {
     "x": Type("f", (3,)), "y": Type("f"), "z": Type("f", (4,)), "m": Type("f", (2, 3)),
     "w": Type("f", (20,)), "k": Type("i4"), "b": Type("b", (3,)), "c": Type("b"),
     "key": Type("key"), "i1": Type("i1", (3,)), "i2": Type("i2", (3,)), "i4": Type("i4", (3,)),
     "u1": Type("u1", (3,)), "u2": Type("u2", (3,)), "u4": Type("u4", (3,)),
 }  # fmt: skip
-HELD_WIDE = {"h": Type("h", (3,)), "i8": Type("i8", (3,)), "u8": Type("u8", (3,))}
+COMMAND_WIDE = {"h": Type("h", (3,)), "i8": Type("i8", (3,)), "u8": Type("u8", (3,))}
 PARAMS = {"a": Type("f", (3,)), "g": Type("f"), "n": Type("i4", (3,))}
 
 FLOATS = ("0.0", "-0.0", "1.0", "-1.0", "0.5", "2.0", "3.0", "-0.25", "0.1", "1e-3", "1.5707963",
@@ -105,7 +113,7 @@ EXPONENTS = ("-2.5", "0.5", "-0.5", "1.5", "2.0", "-3.0", "3.0", "0.3333", "-1.7
 
 
 class Production(NamedTuple):
-    """``make(grammar, type, depth)`` gives a node; ``weight`` is 0 for types it cannot make."""
+    """``make(grammar, type, depth)`` makes a node; ``weight`` is 0 for types it cannot make."""
 
     name: str
     weight: Callable[[Type], float]
@@ -118,7 +126,7 @@ PRODUCTIONS: dict[str, Production] = {}
 def production(
     name: str, weight: float | Callable[[Type], float] = 1.0
 ) -> Callable[[Callable[..., Node]], Callable[..., Node]]:
-    """Enter a function into the table."""
+    """Enters a function into the table."""
 
     def enter(make: Callable[..., Node]) -> Callable[..., Node]:
         assert name not in PRODUCTIONS, name
@@ -147,35 +155,30 @@ class Grammar:
     ) -> None:
         self.rng, self.mode, self.reverse = rng, mode, reverse
         self.extremes = (*EXTREMES, *(SUBNORMAL if subnormal else ()))
-        self.table = [
-            p
-            for p in PRODUCTIONS.values()
-            if p.name not in without and (odd or not p.name.startswith("odd "))
-        ]
+        productions = [p for p in PRODUCTIONS.values() if p.name not in without]
+        self.table = [p for p in productions if odd or not p.name.startswith("odd ")]
         self.scope: list[tuple[str, Type]] = []
         self.sealed: int | None = None  # within a custom rule only names bound from here on
         self.count = 0
-        self.names = {
-            f"held[{name!r}]": kind
-            for name, kind in {**HELD, **(HELD_WIDE if mode.x64 else {})}.items()
-        }
+        command = COMMAND | (COMMAND_WIDE if mode.x64 else {})
+        self.names = {f"command[{name!r}]": kind for name, kind in command.items()}
         self.names |= {f"params[{name!r}]": kind for name, kind in PARAMS.items()}
         self.names |= {"t": Type("f"), "state.q": Type("f", (4,)), "state.omega": Type("f", (3,))}
 
     def dtype(self, name: str) -> str:
-        """In Python."""
+        """A dtype in Python."""
         return "jnp.bool_" if name == "b" else f"jnp.{self.mode.name(name)}"
 
     def any_shape(self) -> tuple[int, ...]:
-        """Small ones more often."""
+        """A shape, small ones more often."""
         return self.rng.choices(SHAPES, (5, 6, 3, 2, 1))[0]
 
     def any_number(self) -> str:
-        """A dtype."""
+        """A dtype of numbers."""
         return self.rng.choice(["f"] * 6 + (["h"] if self.mode.x64 else []) + self.mode.integers)
 
     def expression(self, kind: Type, depth: int) -> Node:
-        """Of the wanted type; ``depth`` more levels at most."""
+        """An expression of a type, of at most ``depth`` more levels."""
         if kind.dtype == "key":
             return self.key(depth)
         if depth <= 0 or self.rng.random() < 0.1:
@@ -194,8 +197,11 @@ class Grammar:
         depth: int,
         binds: Sequence[Sequence[Type]] | None = None,
     ) -> Node:
-        """A node with fresh children. In ``text`` @k_j is the j-th name bound for child k."""
-        made, names = [], []
+        """A node with new children. In ``text`` @k_j is the j-th name bound for child k.
+
+        ``binds``: for each child the types of the names that are bound for it.
+        """
+        nodes, names = [], []
         for number, child in enumerate(children):
             bound = []
             for place, bound_type in enumerate(binds[number] if binds else ()):
@@ -203,30 +209,25 @@ class Grammar:
                 bound.append(f"v{self.count}")
                 text = text.replace(f"@{number}_{place}", bound[-1])
                 self.scope.append((bound[-1], bound_type))
-            made.append(self.expression(child, depth))
+            nodes.append(self.expression(child, depth))
             if bound:
                 del self.scope[-len(bound) :]
             names.append(tuple(bound))
-        return Node(name, kind, text, tuple(made), tuple(names))
+        return Node(name, kind, text, tuple(nodes), tuple(names))
 
     def constant(self, kind: Type) -> Node:
-        """Scalars are literals of the program, arrays what it closes over."""
+        """A constant: a scalar is a literal of the program, an array is closed over."""
 
         def one() -> str:
             if kind.kind == "f":
                 return self.rng.choice(FLOATS if self.rng.random() < 0.8 else self.extremes)
             if kind.dtype == "b":
                 return self.rng.choice(("True", "False"))
-            bits = WIDTH[kind.dtype]
-            low, high = (
-                (0, 2**bits - 1) if kind.kind == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
-            )
-            small = [0, 1, 2, 3, 7, 100] + ([-1, -2, -5] if kind.kind == "i" else [])
-            return str(
-                self.rng.choice(
-                    [low, high, low + 1, high - 1] if self.rng.random() < 0.25 else small
-                )
-            )
+            count, signed = 2 ** WIDTH[kind.dtype], kind.kind == "i"
+            low, high = (-count // 2, count // 2 - 1) if signed else (0, count - 1)
+            small = [0, 1, 2, 3, 7, 100] + ([-1, -2, -5] if signed else [])
+            ends = [low, high, low + 1, high - 1]
+            return str(self.rng.choice(ends if self.rng.random() < 0.25 else small))
 
         name = "bool_" if kind.dtype == "b" else self.mode.name(kind.dtype)
         if kind.shape == ():
@@ -238,7 +239,7 @@ class Grammar:
         return Node("constant", kind, f"jnp.array(np.array({rows(kind.shape)}, np.{name}))")
 
     def leaf(self, kind: Type) -> Node:
-        """A name, mostly; of another shape or dtype if there is none of this one."""
+        """Mostly a name; if none has this shape, one of shape (3,) is brought into it."""
         bound = [name for name, other in self.scope[self.sealed or 0 :] if other == kind]
         if bound and self.rng.random() < 0.8:
             return Node("variable", kind, self.rng.choice(bound))
@@ -246,15 +247,11 @@ class Grammar:
             return self.constant(kind)
         names = [name for name, other in self.names.items() if other == kind]
         if names:
-            held = [name for name in names if name.startswith("held")]
-            return Node(
-                "input", kind, self.rng.choice(held if held and self.rng.random() < 0.7 else names)
-            )
-        same = [
-            name
-            for name, other in self.names.items()
-            if other.dtype == kind.dtype and other.shape == (3,)
-        ]
+            command = [name for name in names if name.startswith("command")]
+            names = command if command and self.rng.random() < 0.7 else names
+            return Node("input", kind, self.rng.choice(names))
+        vector = Type(kind.dtype, (3,))
+        same = [name for name, other in self.names.items() if other == vector]
         if not same:
             return self.constant(kind)
         name, shape = self.rng.choice(same), kind.shape
@@ -269,7 +266,7 @@ class Grammar:
         return Node("input", kind, spread[shape])
 
     def key(self, depth: int) -> Node:
-        """Of jax.random."""
+        """A key of jax.random."""
         kind, which = Type("key"), self.rng.random()
         names = [name for name, other in self.names.items() if other == kind]
         if names and self.sealed is None and (depth <= 0 or which < 0.4):
@@ -277,13 +274,10 @@ class Grammar:
         if depth <= 0 or which < 0.5:
             return Node("key", kind, f"jax.random.key({self.rng.randrange(100)})")
         if which < 0.8:
-            child = Type(self.rng.choice(("i4", "u4")))
-            return self.node(
-                "fold_in", kind, "jax.random.fold_in($0, $1)", [kind, child], depth - 1
-            )
-        return self.node(
-            "split", kind, f"jax.random.split($0, 3)[{self.rng.randrange(3)}]", [kind], depth - 1
-        )
+            children = [kind, Type(self.rng.choice(("i4", "u4")))]
+            return self.node("fold_in", kind, "jax.random.fold_in($0, $1)", children, depth - 1)
+        text = f"jax.random.split($0, 3)[{self.rng.randrange(3)}]"
+        return self.node("split", kind, text, [kind], depth - 1)
 
 
 def _is(*kinds: str) -> Callable[[Type], float]:
@@ -314,7 +308,7 @@ def _shaped(
 def _elementwise(
     name: str, text: str, test: Callable[[Type], float], count: int = 1, weight: float = 1.0
 ) -> None:
-    """Operands of the type of the result; one of two may be a scalar."""
+    """Enters an elementwise operation; its operands are of its type, one of two may be a scalar."""
 
     def make(g: Grammar, kind: Type, depth: int) -> Node:
         children = [kind] * count
@@ -322,7 +316,7 @@ def _elementwise(
             children[g.rng.randrange(2)] = Type(kind.dtype)
         node = g.node(name, kind, text, children, depth)
         if kind.kind in "iu" and all(child.production == "constant" for child in node.children):
-            return node.children[0]  # XLA ends the process where it divides constants by zero
+            return node.children[0]  # XLA ends the process where constants are divided by zero
         return node
 
     production(name, _scaled(weight, test))(make)
@@ -338,7 +332,7 @@ _FLOAT_FUNCTIONS = {
     "nan_to_num": "jnp.nan_to_num", "softplus": "jax.nn.softplus", "gelu": "jax.nn.gelu",
     "silu": "jax.nn.silu", "elu": "jax.nn.elu", "rint": "jnp.rint",
     "arcsinh of square": "(lambda x: jnp.log(x + jnp.sqrt(x * x + 1)))",
-    # their derivative rounds the cotangent: of a whole loop, or of each of its steps
+    # not differentiated: that rounds the cotangent of a whole loop, or of each of its steps
     "reduce_precision half": "(lambda x: lax.reduce_precision(lax.stop_gradient(x), 5, 10))",
     "reduce_precision few": "(lambda x: lax.reduce_precision(lax.stop_gradient(x), 8, 3))",
     "round away": "(lambda x: lax.round(x, lax.RoundingMethod.AWAY_FROM_ZERO))",
@@ -364,16 +358,9 @@ for _name in ("arctan2", "hypot", "logaddexp", "copysign", "heaviside"):
     _elementwise(_name, f"jnp.{_name}($0, $1)", _is("f"), 2, 1.0 if _name == "arctan2" else 0.4)
 for _name in ("bitwise_and", "bitwise_or", "bitwise_xor"):
     _elementwise(_name, f"jnp.{_name}($0, $1)", _is("i", "u"), 2)
-for _name in (
-    "logical_and",
-    "logical_or",
-    "logical_xor",
-    "maximum",
-    "minimum",
-    "equal",
-    "not_equal",
-    "less",
-):
+_OF_BOOLS = ("logical_and", "logical_or", "logical_xor", "maximum", "minimum", "equal",
+             "not_equal", "less")  # fmt: skip
+for _name in _OF_BOOLS:
     _elementwise(f"{_name} of bools", f"jnp.{_name}($0, $1)", _is("b"), 2)
 _elementwise("bitwise_not", "jnp.bitwise_not($0)", _is("i", "u", "b"))
 _elementwise("clip", "jnp.clip($0, $1, $2)", _number, 3)
@@ -408,31 +395,22 @@ def _(g: Grammar, kind: Type, depth: int) -> Node:
 @production("float exponent", _scaled(2.5, _is("f")))
 def _(g: Grammar, kind: Type, depth: int) -> Node:
     exponent = g.rng.choice(EXPONENTS)
-    text = (
-        f"jnp.power($0, {exponent})"
-        if g.rng.random() < 0.4
-        else f"lax.pow($0, np.{g.mode.name(kind.dtype)}({exponent}))"
-    )
+    text = f"lax.pow($0, np.{g.mode.name(kind.dtype)}({exponent}))"
+    text = f"jnp.power($0, {exponent})" if g.rng.random() < 0.4 else text
     if "lax" in text:
         text = text if kind.shape == () else text.replace("$0, ", "$0, jnp.full_like($0, ") + ")"
         if kind.shape:
             text = f"(lambda x: {text.replace('$0', 'x')})($0)"
     base = "jnp.abs($0)" if g.rng.random() < 0.5 else "$0"
-    return g.node(
-        "float exponent",
-        kind,
-        text.replace("$0", base, 1) if text.count("$0") == 1 else text,
-        [kind],
-        depth,
-    )
+    text = text.replace("$0", base, 1) if text.count("$0") == 1 else text
+    return g.node("float exponent", kind, text, [kind], depth)
 
 
 @production("integer exponent", _number)
 def _(g: Grammar, kind: Type, depth: int) -> Node:
     choices = [0, 1, 2, 3, 4, 5, 7, 12] + ([-1, -2, -3, -5, 65, 80] if kind.kind == "f" else [])
-    return g.node(
-        "integer exponent", kind, f"lax.integer_pow($0, {g.rng.choice(choices)})", [kind], depth
-    )
+    text = f"lax.integer_pow($0, {g.rng.choice(choices)})"
+    return g.node("integer exponent", kind, text, [kind], depth)
 
 
 @production("integer to a constant integer", _scaled(0.5, _is("i")))
@@ -449,19 +427,15 @@ def _(g: Grammar, kind: Type, depth: int) -> Node:
     name = g.rng.choice(("shift_left", "shift_right_logical", "shift_right_arithmetic"))
     counts = [0, 1, 3, width // 2, width - 1, width, width + 3] + ([-1] if kind.kind == "i" else [])
     count = f"np.{g.mode.name(kind.dtype)}({g.rng.choice(counts)})"
-    text = (
-        f"lax.{name}($0, {count})"
-        if kind.shape == ()
-        else f"(lambda x: lax.{name}(x, jnp.full_like(x, {count})))($0)"
-    )
+    text = f"(lambda x: lax.{name}(x, jnp.full_like(x, {count})))($0)"
+    text = f"lax.{name}($0, {count})" if kind.shape == () else text
     return g.node("shift", kind, text, [kind], depth)
 
 
 @production("where", _scaled(2.0, _any))
 def _(g: Grammar, kind: Type, depth: int) -> Node:
-    return g.node(
-        "where", kind, "jnp.where($0, $1, $2)", [Type("b", kind.shape), kind, kind], depth
-    )
+    children = [Type("b", kind.shape), kind, kind]
+    return g.node("where", kind, "jnp.where($0, $1, $2)", children, depth)
 
 
 @production("select_n", _any)
@@ -492,13 +466,8 @@ def _(g: Grammar, kind: Type, depth: int) -> Node:
 
 @production("lax.convert", _scaled(1.0, _any))
 def _(g: Grammar, kind: Type, depth: int) -> Node:
-    return g.node(
-        "lax.convert",
-        kind,
-        f"lax.convert_element_type($0, {g.dtype(kind.dtype)})",
-        [Type(g.any_number(), kind.shape)],
-        depth,
-    )
+    text = f"lax.convert_element_type($0, {g.dtype(kind.dtype)})"
+    return g.node("lax.convert", kind, text, [Type(g.any_number(), kind.shape)], depth)
 
 
 @production("bitcast", _number)
@@ -508,8 +477,8 @@ def _(g: Grammar, kind: Type, depth: int) -> Node:
     same = [d for d in same if {"float32": "4", "float64": "8"}.get(g.mode.name(d), d[-1]) == width]
     if not same:
         return g.expression(kind, depth)
-    given = "normal($0)" if kind.dtype in ("f", "h") else "$0"
-    text = f"lax.bitcast_convert_type({given}, {g.dtype(kind.dtype)})"
+    bits = "normal($0)" if kind.dtype in ("f", "h") else "$0"
+    text = f"lax.bitcast_convert_type({bits}, {g.dtype(kind.dtype)})"
     return g.node("bitcast", kind, text, [Type(g.rng.choice(same), kind.shape)], depth)
 
 
@@ -540,17 +509,13 @@ def _(g: Grammar, kind: Type, depth: int) -> Node:
     if kind.dtype == "b":
         name = g.rng.choice(("any", "all", "max", "min"))
         return g.node("reduce", kind, f"jnp.{name}($0)", [Type("b", shape)], depth)
-    name = g.rng.choice(
-        ("sum", "sum", "prod", "max", "min", "ptp")
-        + (("mean", "var", "linalg.norm") if kind.kind == "f" else ())
-    )
+    names = ("sum", "sum", "prod", "max", "min", "ptp")
+    names += ("mean", "var", "linalg.norm") if kind.kind == "f" else ()
+    name = g.rng.choice(names)
     if name == "linalg.norm":
         shape = (3,)
-    text = (
-        f"jnp.{name}($0)"
-        if name not in ("sum", "prod")
-        else f"jnp.{name}($0, dtype={g.dtype(kind.dtype)})"
-    )
+    dtype = f", dtype={g.dtype(kind.dtype)}" if name in ("sum", "prod") else ""
+    text = f"jnp.{name}($0{dtype})"
     return g.node("reduce", kind, text, [Type(kind.dtype, shape)], depth)
 
 
@@ -563,22 +528,15 @@ def _(g: Grammar, kind: Type, depth: int) -> Node:
 
 @production("count of bools", _shaped(1.0, lambda k: float(k.dtype == "i4"), ()))
 def _(g: Grammar, kind: Type, depth: int) -> Node:
-    return g.node(
-        "count of bools",
-        kind,
-        "jnp.sum($0, dtype=jnp.int32)",
-        [Type("b", g.rng.choice(SHAPES[1:]))],
-        depth,
-    )
+    text, bools = "jnp.sum($0, dtype=jnp.int32)", Type("b", g.rng.choice(SHAPES[1:]))
+    return g.node("count of bools", kind, text, [bools], depth)
 
 
 @production("argument of the extreme", _shaped(3.0, lambda k: float(k.dtype == "i4"), ()))
 def _(g: Grammar, kind: Type, depth: int) -> Node:
     operand = Type(g.rng.choice((g.any_number(), "f", "b")), g.rng.choice(((3,), (4,), (20,))))
-    name = g.rng.choice(("argmax", "argmin"))
-    return g.node(
-        "argument of the extreme", kind, f"lax.{name}($0, 0, jnp.int32)", [operand], depth
-    )
+    text = f"lax.{g.rng.choice(('argmax', 'argmin'))}($0, 0, jnp.int32)"
+    return g.node("argument of the extreme", kind, text, [operand], depth)
 
 
 @production("dot", _shaped(2.0, _number, ()))
@@ -603,32 +561,21 @@ def _(g: Grammar, kind: Type, depth: int) -> Node:
 
 @production("batched product", _shaped(1.0, _number, (2, 3)))
 def _(g: Grammar, kind: Type, depth: int) -> Node:
-    return g.node(
-        "batched product",
-        kind,
-        "jnp.einsum('bi,bj,j->bi', $0, $1, $2)",
-        [kind, kind, Type(kind.dtype, (3,))],
-        depth,
-    )
+    text, children = "jnp.einsum('bi,bj,j->bi', $0, $1, $2)", [kind, kind, Type(kind.dtype, (3,))]
+    return g.node("batched product", kind, text, children, depth)
 
 
 @production("large product", _shaped(0.3, _is("f"), (20,)))
 def _(g: Grammar, kind: Type, depth: int) -> Node:
-    text = (
-        "(lambda a, b: (a.reshape(4, 5) @ b.reshape(5, 4) @ a.reshape(4, 5)).reshape(20))($0, $1)"
-    )
+    product = "(a.reshape(4, 5) @ b.reshape(5, 4) @ a.reshape(4, 5)).reshape(20)"
+    text = f"(lambda a, b: {product})($0, $1)"
     return g.node("large product", kind, text, [kind, kind], depth)
 
 
 @production("outer", _shaped(1.0, _number, (2, 3)))
 def _(g: Grammar, kind: Type, depth: int) -> Node:
-    return g.node(
-        "outer",
-        kind,
-        "jnp.outer(jnp.stack([$0, $1]), $2)",
-        [Type(kind.dtype)] * 2 + [Type(kind.dtype, (3,))],
-        depth,
-    )
+    children = [Type(kind.dtype)] * 2 + [Type(kind.dtype, (3,))]
+    return g.node("outer", kind, "jnp.outer(jnp.stack([$0, $1]), $2)", children, depth)
 
 
 @production("cross", _shaped(1.0, _is("f"), (3,)))
@@ -639,24 +586,14 @@ def _(g: Grammar, kind: Type, depth: int) -> Node:
 @production("cumulative", _shaped(2.0, _number, (3,), (4,), (20,), (2, 3)))
 def _(g: Grammar, kind: Type, depth: int) -> Node:
     name, axis = g.rng.choice(("cumsum", "cumprod", "cummax", "cummin")), len(kind.shape) - 1
-    return g.node(
-        "cumulative",
-        kind,
-        f"lax.{name}($0, axis={axis}, reverse={g.rng.random() < 0.4})",
-        [kind],
-        depth,
-    )
+    text = f"lax.{name}($0, axis={axis}, reverse={g.rng.random() < 0.4})"
+    return g.node("cumulative", kind, text, [kind], depth)
 
 
 @production("softmax", _shaped(0.5, _is("f"), (3,), (4,)))
 def _(g: Grammar, kind: Type, depth: int) -> Node:
-    return g.node(
-        "softmax",
-        kind,
-        g.rng.choice(("jax.nn.softmax($0)", "jax.nn.log_softmax($0)")),
-        [kind],
-        depth,
-    )
+    text = g.rng.choice(("jax.nn.softmax($0)", "jax.nn.log_softmax($0)"))
+    return g.node("softmax", kind, text, [kind], depth)
 
 
 # arrays moved
@@ -664,35 +601,26 @@ def _(g: Grammar, kind: Type, depth: int) -> Node:
 
 @production("sort", _shaped(1.5, _any, (3,), (4,)))
 def _(g: Grammar, kind: Type, depth: int) -> Node:
-    return g.node(
-        "sort", kind, g.rng.choice(("jnp.sort($0)", "jnp.sort($0, descending=True)")), [kind], depth
-    )
+    text = g.rng.choice(("jnp.sort($0)", "jnp.sort($0, descending=True)"))
+    return g.node("sort", kind, text, [kind], depth)
 
 
 @production("sort with a companion", _shaped(1.0, _any, (3,), (4,)))
 def _(g: Grammar, kind: Type, depth: int) -> Node:
-    key = Type(g.any_number(), kind.shape)
-    return g.node(
-        "sort with a companion", kind, "lax.sort(($0, $1), num_keys=1)[1]", [key, kind], depth
-    )
+    text, key = "lax.sort(($0, $1), num_keys=1)[1]", Type(g.any_number(), kind.shape)
+    return g.node("sort with a companion", kind, text, [key, kind], depth)
 
 
 @production("argsort", _shaped(1.0, lambda k: float(k.dtype == "i4"), (3,), (4,)))
 def _(g: Grammar, kind: Type, depth: int) -> Node:
-    return g.node(
-        "argsort",
-        kind,
-        "jnp.argsort($0).astype(jnp.int32)",
-        [Type(g.any_number(), kind.shape)],
-        depth,
-    )
+    text, key = "jnp.argsort($0).astype(jnp.int32)", Type(g.any_number(), kind.shape)
+    return g.node("argsort", kind, text, [key], depth)
 
 
 @production("odd sort by two keys", _shaped(1.0, _number, (3,)))
 def _(g: Grammar, kind: Type, depth: int) -> Node:
-    return g.node(
-        "odd sort by two keys", kind, "lax.sort(($0, $1), num_keys=2)[1]", [kind, kind], depth
-    )
+    text = "lax.sort(($0, $1), num_keys=2)[1]"
+    return g.node("odd sort by two keys", kind, text, [kind, kind], depth)
 
 
 @production("rearranged", _shaped(3.0, _any, (3,), (4,), (20,), (2, 3)))
@@ -701,25 +629,16 @@ def _(g: Grammar, kind: Type, depth: int) -> Node:
     texts += ["lax.optimization_barrier($0)", f"jnp.tile($0, 2)[..., {kind.shape[-1]}:]"]
     texts += [f"jnp.broadcast_to($0, (2, *{kind.shape}))[1]"]
     if kind.shape == (2, 3):
-        texts += [
-            "$0.T.reshape(2, 3)",
-            "$0.reshape(3, 2).T",
-            "jnp.swapaxes($0[None], 0, 1)[:, 0]",
-            "$0[np.array([1, 1])]",
-        ]
+        texts += ["$0.T.reshape(2, 3)", "$0.reshape(3, 2).T"]
+        texts += ["jnp.swapaxes($0[None], 0, 1)[:, 0]", "$0[np.array([1, 1])]"]
     return g.node("rearranged", kind, g.rng.choice(texts), [kind], depth)
 
 
 @production("stack", _shaped(3.0, _any, (3,), (4,)))
 def _(g: Grammar, kind: Type, depth: int) -> Node:
     n = kind.shape[0]
-    return g.node(
-        "stack",
-        kind,
-        f"jnp.stack([{', '.join(f'${k}' for k in range(n))}])",
-        [Type(kind.dtype)] * n,
-        depth - 1,
-    )
+    text = f"jnp.stack([{', '.join(f'${k}' for k in range(n))}])"
+    return g.node("stack", kind, text, [Type(kind.dtype)] * n, depth - 1)
 
 
 @production("concatenate", _shaped(2.0, _any, (4,), (20,), (2, 3)))
@@ -736,33 +655,25 @@ def _(g: Grammar, kind: Type, depth: int) -> Node:
 @production("sliced", _shaped(2.0, _any, (3,), (4,)))
 def _(g: Grammar, kind: Type, depth: int) -> Node:
     n = kind.shape[0]
-    choices = [
-        ((20,), f"$0[{20 - 5 * n}::5]"),
-        ((20,), f"lax.slice($0, (2,), ({2 + n},))"),
-        ((20,), f"jnp.split($0, [{n}, 15])[0]"),
-    ]
+    choices = [((20,), f"$0[{20 - 5 * n}::5]"), ((20,), f"lax.slice($0, (2,), ({2 + n},))")]
+    choices += [((20,), f"jnp.split($0, [{n}, 15])[0]")]
     if n == 3:
-        choices += [
-            ((2, 3), "$0[1]"),
-            ((4,), "$0[1:]"),
-            ((2, 3), "jnp.diagonal($0[:, :2])[np.array([0, 1, 1])]"),
-        ]
+        choices += [((2, 3), "$0[1]"), ((4,), "$0[1:]")]
+        choices += [((2, 3), "jnp.diagonal($0[:, :2])[np.array([0, 1, 1])]")]
     shape, text = g.rng.choice(choices)
     return g.node("sliced", kind, text, [Type(kind.dtype, shape)], depth)
 
 
 @production("pad", _shaped(2.0, _any, (3,), (4,)))
 def _(g: Grammar, kind: Type, depth: int) -> Node:
-    lows = (
-        [(-1, 1, 0), (1, -1, 0), (2, -2, 0), (-2, 2, 0)]
-        if kind.shape == (3,)
-        else [(1, 0, 0), (0, 1, 0), (-2, 3, 0), (3, -2, 0), (0, -1, 1), (-1, 0, 1)]
-    )
-    low, high, inner = g.rng.choice(lows)
-    # by a filler jax differentiates with a difference of sums, unless under vmap
-    filler = (
-        g.constant(Type(kind.dtype)).text if g.rng.random() < 0.5 else "lax.stop_gradient(x[0])"
-    )
+    widths = [(1, 0, 0), (0, 1, 0), (-2, 3, 0), (3, -2, 0), (0, -1, 1), (-1, 0, 1)]
+    if kind.shape == (3,):
+        widths = [(-1, 1, 0), (1, -1, 0), (2, -2, 0), (-2, 2, 0)]
+    low, high, inner = g.rng.choice(widths)
+    # the derivative by a filler is a difference of sums, unless under vmap
+    filler = "lax.stop_gradient(x[0])"
+    if g.rng.random() < 0.5:
+        filler = g.constant(Type(kind.dtype)).text
     text = f"(lambda x: lax.pad(x, {filler}, (({low}, {high}, {inner}),)))($0)"
     return g.node("pad", kind, text, [Type(kind.dtype, (3,))], depth)
 
@@ -775,7 +686,7 @@ def _(g: Grammar, kind: Type, depth: int) -> Node:
 
 
 def _indices(g: Grammar, count: int, size: int) -> str:
-    """Some of them outside."""
+    """Indices, some of them outside of an array of this size."""
     places = [*range(size), -1, -size, size, size + 4, -size - 2]
     return f"np.array({[g.rng.choice(places) for _ in range(count)]})"
 
@@ -804,25 +715,15 @@ def _(g: Grammar, kind: Type, depth: int) -> Node:
 @production("take_along_axis", _shaped(0.7, _any, (3,)))
 def _(g: Grammar, kind: Type, depth: int) -> Node:
     index = f"np.array([[{g.rng.randrange(2)}, {g.rng.randrange(2)}, {g.rng.choice([0, 1, 5])}]])"
-    return g.node(
-        "take_along_axis",
-        kind,
-        f"jnp.take_along_axis($0, {index}, axis=0)[0]",
-        [Type(kind.dtype, (2, 3))],
-        depth,
-    )
+    text = f"jnp.take_along_axis($0, {index}, axis=0)[0]"
+    return g.node("take_along_axis", kind, text, [Type(kind.dtype, (2, 3))], depth)
 
 
 @production("dynamic slice", _shaped(1.5, _any, (3,), (4,)))
 def _(g: Grammar, kind: Type, depth: int) -> Node:
     start = g.rng.choice((-30, -3, 0, 2, 15, 19, 40))
-    return g.node(
-        "dynamic slice",
-        kind,
-        f"lax.dynamic_slice($0, ({start},), ({kind.shape[0]},))",
-        [Type(kind.dtype, (20,))],
-        depth,
-    )
+    text = f"lax.dynamic_slice($0, ({start},), ({kind.shape[0]},))"
+    return g.node("dynamic slice", kind, text, [Type(kind.dtype, (20,))], depth)
 
 
 @production("dynamic update", _shaped(1.5, _any, (4,), (20,), (2, 3)))
@@ -830,64 +731,46 @@ def _(g: Grammar, kind: Type, depth: int) -> Node:
     starts = ", ".join(str(g.rng.choice((-9, -1, 0, 1, 2, 9))) for _ in kind.shape)
     small = {(4,): (3,), (20,): (4,), (2, 3): (3,)}[kind.shape]
     update = "$1[None]" if kind.shape == (2, 3) else "$1"
-    return g.node(
-        "dynamic update",
-        kind,
-        f"lax.dynamic_update_slice($0, {update}, ({starts},))",
-        [kind, Type(kind.dtype, small)],
-        depth,
-    )
+    text = f"lax.dynamic_update_slice($0, {update}, ({starts},))"
+    return g.node("dynamic update", kind, text, [kind, Type(kind.dtype, small)], depth)
 
 
 @production("scatter", _shaped(2.5, _any, (3,), (4,), (20,)))
 def _(g: Grammar, kind: Type, depth: int) -> Node:
     index, mode = _indices(g, 3, kind.shape[0]), g.rng.choice(("drop", "clip", "fill"))
     how = g.rng.choice(("set", "add") if kind.kind != "b" else ("set",))
-    if how == "set":  # of several updates of one place any may win
+    if how == "set":  # each place once: of several updates of one place any may win
         index = f"np.array({sorted(g.rng.sample([*range(kind.shape[0]), kind.shape[0] + 3], 3))})"
         mode = "drop" if mode == "clip" else mode
     mode = "" if g.rng.random() < 0.3 and how == "add" else f', mode="{mode}"'
-    return g.node(
-        "scatter", kind, f"$0.at[{index}].{how}($1{mode})", [kind, Type(kind.dtype, (3,))], depth
-    )
+    text = f"$0.at[{index}].{how}($1{mode})"
+    return g.node("scatter", kind, text, [kind, Type(kind.dtype, (3,))], depth)
 
 
 @production("set one", _shaped(1.0, _any, (3,), (4,), (20,)))
 def _(g: Grammar, kind: Type, depth: int) -> Node:
     n = kind.shape[0]
-    return g.node(
-        "set one", kind, f"$0.at[{g.rng.randrange(-n, n)}].set($1)", [kind, Type(kind.dtype)], depth
-    )
+    text = f"$0.at[{g.rng.randrange(-n, n)}].set($1)"
+    return g.node("set one", kind, text, [kind, Type(kind.dtype)], depth)
 
 
 @production("triangle", _shaped(0.5, _number, (2, 3)))
 def _(g: Grammar, kind: Type, depth: int) -> Node:
-    return g.node(
-        "triangle", kind, g.rng.choice(("jnp.tril($0)", "jnp.triu($0, 1)")), [kind], depth
-    )
+    text = g.rng.choice(("jnp.tril($0)", "jnp.triu($0, 1)"))
+    return g.node("triangle", kind, text, [kind], depth)
 
 
 @production("iota", _shaped(0.5, _number, (3,), (4,), (2, 3)))
 def _(g: Grammar, kind: Type, depth: int) -> Node:
     axis = g.rng.randrange(len(kind.shape))
-    return g.node(
-        "iota",
-        kind,
-        f"(lax.broadcasted_iota({g.dtype(kind.dtype)}, {kind.shape}, {axis}) * $0)",
-        [kind],
-        depth,
-    )
+    text = f"(lax.broadcasted_iota({g.dtype(kind.dtype)}, {kind.shape}, {axis}) * $0)"
+    return g.node("iota", kind, text, [kind], depth)
 
 
 @production("wide", _shaped(1.0, _is("f"), ()))
 def _(g: Grammar, kind: Type, depth: int) -> Node:
-    return g.node(
-        "wide",
-        kind,
-        f"jnp.sum($0[{g.rng.randrange(3)}::{g.rng.randrange(4, 9)}])",
-        [Type(kind.dtype, (20,))],
-        depth + 1,
-    )
+    text = f"jnp.sum($0[{g.rng.randrange(3)}::{g.rng.randrange(4, 9)}])"
+    return g.node("wide", kind, text, [Type(kind.dtype, (20,))], depth + 1)
 
 
 @production("odd index", _shaped(3.0, _any, ()))
@@ -902,9 +785,8 @@ def _(g: Grammar, kind: Type, depth: int) -> Node:
 def _(g: Grammar, kind: Type, depth: int) -> Node:
     operand = Type(g.any_number(), g.any_shape())
     text = "lax.cond($0, lambda @1_0: $1, lambda @2_0: $2, $3)"
-    return g.node(
-        "cond", kind, text, [Type("b"), kind, kind, operand], depth, [[], [operand], [operand], []]
-    )
+    children, binds = [Type("b"), kind, kind, operand], [[], [operand], [operand], []]
+    return g.node("cond", kind, text, children, depth, binds)
 
 
 @production("switch", _any)
@@ -912,14 +794,8 @@ def _(g: Grammar, kind: Type, depth: int) -> Node:
     operand = Type(g.any_number(), g.any_shape())
     text = "lax.switch($0, [lambda @1_0: $1, lambda @2_0: $2, lambda @3_0: $3], $4)"
     index = Type(g.rng.choice(("i4", "i4", "u4", "i1")))
-    return g.node(
-        "switch",
-        kind,
-        text,
-        [index, kind, kind, kind, operand],
-        depth,
-        [[], [operand], [operand], [operand], []],
-    )
+    children, binds = [index, kind, kind, kind, operand], [[], [operand], [operand], [operand], []]
+    return g.node("switch", kind, text, children, depth, binds)
 
 
 @production("fori_loop", _scaled(1.0, _any))
@@ -933,25 +809,17 @@ def _(g: Grammar, kind: Type, depth: int) -> Node:
 def _(g: Grammar, kind: Type, depth: int) -> Node:
     """The index is known once the loop is unrolled, and clamped."""
     loop = "loop(0, 6, lambda @1_0, @1_1: (lambda @1_2: $1)(row[@1_0 - 1]), row[0])"
-    children = [Type(kind.dtype, (4,)), kind]
-    return g.node(
-        "index in a loop",
-        kind,
-        f"(lambda row: {loop})($0)",
-        children,
-        depth,
-        [[], [Type("i4"), kind, kind]],
-    )
+    children, binds = [Type(kind.dtype, (4,)), kind], [[], [Type("i4"), kind, kind]]
+    return g.node("index in a loop", kind, f"(lambda row: {loop})($0)", children, depth, binds)
 
 
 @production("while", _scaled(0.7, _any))
 def _(g: Grammar, kind: Type, depth: int) -> Node:
-    if g.reverse:  # through lax.while_loop there is none
+    if g.reverse:  # lax.while_loop has no derivative in reverse mode
         return g.expression(kind, depth)
+    test = f"lambda c: c[0] < {g.rng.choice((0, 2, 5))}"
     turn = "lambda c: (c[0] + 2, (lambda @0_0: $0)(c[1]))"
-    text = (
-        f"lax.while_loop(lambda c: c[0] < {g.rng.choice((0, 2, 5))}, {turn}, (np.int32(0), $1))[1]"
-    )
+    text = f"lax.while_loop({test}, {turn}, (np.int32(0), $1))[1]"
     return g.node("while", kind, text, [kind, kind], depth, [[kind], []])
 
 
@@ -961,9 +829,8 @@ def _(g: Grammar, kind: Type, depth: int) -> Node:
     n = g.rng.choice(((3,), (4,)))
     options = f"reverse={g.rng.random() < 0.4}, unroll={g.rng.choice((1, 2))}"
     text = f"lax.scan(lambda @0_0, @0_1: ($0, @0_1), $1, $2, {options})[0]"
-    return g.node(
-        "scan carry", kind, text, [kind, kind, Type(row.dtype, n)], depth, [[kind, row], [], []]
-    )
+    children, binds = [kind, kind, Type(row.dtype, n)], [[kind, row], [], []]
+    return g.node("scan carry", kind, text, children, depth, binds)
 
 
 @production("scan rows", _shaped(1.0, _any, (3,), (4,), (2, 3)))
@@ -971,49 +838,30 @@ def _(g: Grammar, kind: Type, depth: int) -> Node:
     one, carry = Type(kind.dtype, kind.shape[1:]), Type(g.any_number())
     turn = "lambda @0_0, @0_1: ((lambda @1_0, @1_1: $1)(@0_0, @0_1), $0)"
     text = f"lax.scan({turn}, $2, $3, reverse={g.rng.random() < 0.4})[1]"
-    return g.node(
-        "scan rows",
-        kind,
-        text,
-        [one, carry, carry, kind],
-        depth,
-        [[carry, one], [carry, one], [], []],
-    )
+    children, binds = [one, carry, carry, kind], [[carry, one], [carry, one], [], []]
+    return g.node("scan rows", kind, text, children, depth, binds)
 
 
 @production("scan of nothing", _scaled(0.1, _any))
 def _(g: Grammar, kind: Type, depth: int) -> Node:
     text = "lax.scan(lambda @0_0, @0_1: ($0, @0_1), $1, jnp.zeros((0, 3)))[0]"
-    return g.node(
-        "scan of nothing", kind, text, [kind, kind], depth, [[kind, Type("none", (3,))], []]
-    )
+    binds = [[kind, Type("none", (3,))], []]
+    return g.node("scan of nothing", kind, text, [kind, kind], depth, binds)
 
 
 @production("map", _shaped(0.7, _any, (3,), (4,)))
 def _(g: Grammar, kind: Type, depth: int) -> Node:
     one = Type(g.any_number())
-    return g.node(
-        "map",
-        kind,
-        "lax.map(lambda @0_0: $0, $1)",
-        [Type(kind.dtype), Type(one.dtype, kind.shape)],
-        depth,
-        [[one], []],
-    )
+    text, children = "lax.map(lambda @0_0: $0, $1)", [Type(kind.dtype), Type(one.dtype, kind.shape)]
+    return g.node("map", kind, text, children, depth, [[one], []])
 
 
 @production("vmap", _shaped(1.0, _any, (3,), (4,), (2, 3)))
 def _(g: Grammar, kind: Type, depth: int) -> Node:
     one = Type(g.any_number(), kind.shape[1:])
     text = "jax.vmap(lambda @0_0: $0)($1)"
-    return g.node(
-        "vmap",
-        kind,
-        text,
-        [Type(kind.dtype, kind.shape[1:]), Type(one.dtype, kind.shape)],
-        depth,
-        [[one], []],
-    )
+    children = [Type(kind.dtype, kind.shape[1:]), Type(one.dtype, kind.shape)]
+    return g.node("vmap", kind, text, children, depth, [[one], []])
 
 
 @production("associative_scan", _shaped(0.4, _number, (3,), (4,)))
@@ -1029,9 +877,8 @@ def _(g: Grammar, kind: Type, depth: int) -> Node:
     operand = Type(g.any_number(), g.any_shape())
     how = g.rng.choice(("jax.jit", "jax.checkpoint", "jax.jit", "jax.custom_batching.custom_vmap"))
     how = how if "custom_vmap" not in how else "jax.checkpoint"
-    return g.node(
-        "call", kind, f"{how}(lambda @0_0: $0)($1)", [kind, operand], depth, [[operand], []]
-    )
+    text = f"{how}(lambda @0_0: $0)($1)"
+    return g.node("call", kind, text, [kind, operand], depth, [[operand], []])
 
 
 @production("called twice", _shaped(0.4, _is("f"), (20,)))
@@ -1061,21 +908,14 @@ def _(g: Grammar, kind: Type, depth: int) -> Node:
 
 @production("grad inside", _shaped(0.7, lambda k: float(k.dtype == "f"), (), (3,)))
 def _(g: Grammar, kind: Type, depth: int) -> Node:
-    return g.node(
-        "grad inside", kind, "jax.grad(lambda @0_0: $0)($1)", [Type("f"), kind], depth, [[kind], []]
-    )
+    text = "jax.grad(lambda @0_0: $0)($1)"
+    return g.node("grad inside", kind, text, [Type("f"), kind], depth, [[kind], []])
 
 
 @production("jvp inside", _scaled(0.4, lambda k: float(k.dtype == "f")))
 def _(g: Grammar, kind: Type, depth: int) -> Node:
-    return g.node(
-        "jvp inside",
-        kind,
-        "jax.jvp(lambda @0_0: $0, ($1,), ($2,))[1]",
-        [kind, kind, kind],
-        depth,
-        [[kind], [], []],
-    )
+    text = "jax.jvp(lambda @0_0: $0, ($1,), ($2,))[1]"
+    return g.node("jvp inside", kind, text, [kind, kind, kind], depth, [[kind], [], []])
 
 
 # jax.random
@@ -1083,50 +923,35 @@ def _(g: Grammar, kind: Type, depth: int) -> Node:
 
 @production("random floats", _shaped(0.6, _is("f"), (), (3,), (2, 3)))
 def _(g: Grammar, kind: Type, depth: int) -> Node:
-    names = ["uniform"] + (
-        ["normal", "exponential", "laplace"]
-        if g.mode.name(kind.dtype) == "float32"
-        else ["exponential", "laplace"]
-    )
+    single = g.mode.name(kind.dtype) == "float32"
+    names = ["uniform", *(["normal"] if single else []), "exponential", "laplace"]
     text = f"jax.random.{g.rng.choice(names)}($0, {kind.shape}, {g.dtype(kind.dtype)})"
     return g.node("random floats", kind, text, [Type("key")], depth)
 
 
 @production("random bits", _shaped(0.6, _is("u"), (), (3,)))
 def _(g: Grammar, kind: Type, depth: int) -> Node:
-    return g.node(
-        "random bits",
-        kind,
-        f"jax.random.bits($0, {kind.shape}, {g.dtype(kind.dtype)})",
-        [Type("key")],
-        depth,
-    )
+    text = f"jax.random.bits($0, {kind.shape}, {g.dtype(kind.dtype)})"
+    return g.node("random bits", kind, text, [Type("key")], depth)
 
 
 @production("random integers", _shaped(0.6, lambda k: float(k.dtype == "i4"), (), (3,)))
 def _(g: Grammar, kind: Type, depth: int) -> Node:
-    text = (
-        f"jax.random.randint($0, {kind.shape}, -5, {g.rng.choice((6, 100, 2**31 - 1))}, jnp.int32)"
-    )
+    high = g.rng.choice((6, 100, 2**31 - 1))
+    text = f"jax.random.randint($0, {kind.shape}, -5, {high}, jnp.int32)"
     return g.node("random integers", kind, text, [Type("key")], depth)
 
 
 @production("random bools", _shaped(0.6, _is("b"), (), (3,)))
 def _(g: Grammar, kind: Type, depth: int) -> Node:
-    return g.node(
-        "random bools", kind, f"jax.random.bernoulli($0, 0.5, {kind.shape})", [Type("key")], depth
-    )
+    text = f"jax.random.bernoulli($0, 0.5, {kind.shape})"
+    return g.node("random bools", kind, text, [Type("key")], depth)
 
 
 @production("words of a key", _shaped(0.4, lambda k: float(k.dtype == "u4"), ()))
 def _(g: Grammar, kind: Type, depth: int) -> Node:
-    return g.node(
-        "words of a key",
-        kind,
-        f"jax.random.key_data($0)[{g.rng.randrange(2)}]",
-        [Type("key")],
-        depth,
-    )
+    text = f"jax.random.key_data($0)[{g.rng.randrange(2)}]"
+    return g.node("words of a key", kind, text, [Type("key")], depth)
 
 
 @production("key of words", _shaped(0.4, lambda k: float(k.dtype == "u4"), ()))
@@ -1137,17 +962,11 @@ def _(g: Grammar, kind: Type, depth: int) -> Node:
 
 @production("key of a seed", _shaped(0.4, lambda k: float(k.dtype == "u4"), ()))
 def _(g: Grammar, kind: Type, depth: int) -> Node:
-    return g.node(
-        "key of a seed",
-        kind,
-        "jax.random.bits(jax.random.key($0), (), jnp.uint32)",
-        [Type("i4")],
-        depth,
-    )
+    text = "jax.random.bits(jax.random.key($0), (), jnp.uint32)"
+    return g.node("key of a seed", kind, text, [Type("i4")], depth)
 
 
 @production("odd permutation", _shaped(0.5, _number, (4,)))
 def _(g: Grammar, kind: Type, depth: int) -> Node:
-    return g.node(
-        "odd permutation", kind, "jax.random.permutation($0, $1)", [Type("key"), kind], depth
-    )
+    text = "jax.random.permutation($0, $1)"
+    return g.node("odd permutation", kind, text, [Type("key"), kind], depth)

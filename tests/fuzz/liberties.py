@@ -1,7 +1,10 @@
-"""What XLA may give for an operation besides the number that rounds right, found by the fuzzer.
+"""Liberties: results other than the correctly rounded one that XLA or the kernel may give.
 
-``LIBERTIES[name]`` are the functions ``liberty(equation, args, x, sample, salt) -> x`` of a
-primitive of that name: its result in the samples in which XLA or the kernel takes the liberty.
+The fuzzer found them. For example XLA may leave a number out of a maximum because it is NaN.
+``LIBERTIES[name]`` are functions ``liberty(equation, args, x, sample, salt) -> x`` for the
+primitive of that name. They replace its result ``x`` in some samples of ``oracle.shaken``: in half
+of them at random, or in turns. ``salt`` is a number of the place of the operation in the program,
+so that each operation has its own samples.
 """
 
 import itertools
@@ -17,15 +20,16 @@ Liberty = Callable[[Any, list[Any], Any, Any, int], Any]
 
 def bind(equation: Any, args: Sequence[Any]) -> list[Any]:
     """The outputs of one operation."""
-    given = equation.primitive.get_bind_params(equation.params)
-    functions, params = given if isinstance(given, tuple) else ((), given)
-    found = equation.primitive.bind(*functions, *args, **params)
-    return list(found) if equation.primitive.multiple_results else [found]
+    params, functions = equation.primitive.get_bind_params(equation.params), ()
+    if isinstance(params, tuple):  # before jax 0.9
+        functions, params = params
+    results = equation.primitive.bind(*functions, *args, **params)
+    return list(results) if equation.primitive.multiple_results else [results]
 
 
 @jax.jit
 def hashed(words: Any, sample: Any) -> Any:
-    """Words of 32 random bits, other ones in every sample."""
+    """Words of 32 random bits, which depend on the words given and on the sample."""
     h = words ^ (sample.astype(jnp.uint32) * jnp.uint32(0x85EBCA6B))
     for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
         h = (h ^ (h >> shift)) * jnp.uint32(factor)
@@ -33,34 +37,37 @@ def hashed(words: Any, sample: Any) -> Any:
 
 
 def word(salt: int) -> np.uint32:
-    """A number of the place."""
+    """A number that depends on the place."""
     return np.uint32(salt * 2654435761 % 2**32)
 
 
 def at_random(sample: Any, salt: int) -> Any:
-    """In half of the samples, other ones for every place."""
+    """Whether this sample is among a random half of them, another half for every place."""
     return hashed(word(salt), sample) % 2 == 1
 
 
 def _turn(sample: Any, salt: int, turns: int) -> Any:
-    """The samples take turns, from another one in every place."""
+    """Which of so many turns this sample has; another sample begins in every place."""
     return (sample + salt % turns) % turns
 
 
 def chosen(equation: Any, args: list[Any], x: Any, sample: Any, salt: int, masks: Any) -> Any:
-    """A product with the number of a boolean as a choice: 0 also for NaN and infinity."""
+    """A product with a boolean, converted to 0 or 1, as a choice: 0 also for NaN and infinity.
+
+    ``masks``: the numbers that were booleans, by id.
+    """
     for mask in (a for a in args if id(a) in masks):
         x = jnp.where((mask == 0) & at_random(sample, salt + 1), jnp.zeros_like(x), x)
     return x
 
 
 def _signed(equation: Any, args: list[Any], x: Any, sample: Any, salt: int) -> Any:
-    """Zero with either sign: -0 + 0 is -0 where the zero is a constant, sign(-0) of one is 0."""
+    """Zero with either sign: XLA takes -0 + 0 as -0 and sign(-0) as 0 where one is a constant."""
     return jnp.where((x == 0) & (sample > 0) & at_random(sample, salt), -x, x)
 
 
 def _contracted(equation: Any, args: list[Any], x: Any, sample: Any, salt: int) -> Any:
-    """The last product as part of one operation with a sum, in which it does not overflow."""
+    """The last product without overflow, as in one operation with a sum."""
     finite = jnp.asarray(True)
     for a in args:
         finite = finite & jnp.isfinite(a)
@@ -70,12 +77,12 @@ def _contracted(equation: Any, args: list[Any], x: Any, sample: Any, salt: int) 
 
 
 def _largest(x: Any) -> Any:
-    """The largest number for infinity."""
+    """``x`` with the largest number in place of infinity."""
     return jnp.clip(x, -jnp.finfo(x.dtype).max, jnp.finfo(x.dtype).max)
 
 
 def _in_order(equation: Any, args: list[Any], x: Any, sample: Any, salt: int) -> Any:
-    """Sums and products in the order of the elements, which overflow elsewhere."""
+    """Sums and products in the order of the elements, where other parts overflow."""
     name, params, other = equation.primitive.name, equation.params, args[0]
     step = jnp.add if name.endswith("sum") else jnp.multiply
     for axis in sorted(params["axes"] if "axes" in params else (params["axis"],), reverse=True):
@@ -100,7 +107,7 @@ def _apart(equation: Any, args: list[Any], x: Any, sample: Any, salt: int) -> An
 
 
 def _dot(equation: Any, args: list[Any], x: Any, sample: Any, salt: int) -> Any:
-    """The dot without overflow, or infinite where a part of its sum overflows."""
+    """The dot without overflow, or infinite where a part of its sum may overflow."""
     half = jnp.asarray(2.0**64 if x.dtype == jnp.float32 else 2.0**512, x.dtype)
     small = [_shrunk(jnp.asarray(a), half) for a in args]
     (total,), (size,) = bind(equation, small), bind(equation, [abs(a) for a in small])
@@ -113,13 +120,13 @@ def _dot(equation: Any, args: list[Any], x: Any, sample: Any, salt: int) -> Any:
 
 
 def _shrunk(x: Any, half: Any) -> Any:
-    """``x/half``, but not zero: its product may be with infinity."""
+    """``x/half``, but not zero: zero times infinity would be NaN."""
     y, least = x / half.astype(x.dtype), jnp.sign(x) * jnp.finfo(x.dtype).tiny
     return jnp.where(jnp.abs(y) > jnp.abs(least), y, least)
 
 
 def _quotient(equation: Any, args: list[Any], x: Any, sample: Any, salt: int) -> Any:
-    """XLA divides rows by a reciprocal, which may be subnormal, so zero; others do not."""
+    """The quotient by way of a reciprocal, as XLA divides rows; subnormal, it is taken as zero."""
     a, b = args
     large = jnp.abs(b) > (1e30 if x.dtype == jnp.float32 else 1e300)
     factor = jnp.where(large, jnp.asarray(2.0**-64, x.dtype), jnp.asarray(1, x.dtype))
@@ -129,7 +136,7 @@ def _quotient(equation: Any, args: list[Any], x: Any, sample: Any, salt: int) ->
 
 
 def _remainder(equation: Any, args: list[Any], x: Any, sample: Any, salt: int) -> Any:
-    """By a tiny number: glibc's fmod counts on subnormal ones, which both engines take as zero."""
+    """Anything by a tiny number: glibc's fmod needs subnormal numbers, which count as zero here."""
     near = jnp.abs(args[1]) < jnp.finfo(x.dtype).tiny * 2.0**26
     turn = _turn(sample, salt, 4)
     lost = jnp.where(turn == 0, args[0], jnp.where(turn == 1, jnp.nan, args[0] * 0))
@@ -137,7 +144,7 @@ def _remainder(equation: Any, args: list[Any], x: Any, sample: Any, salt: int) -
 
 
 def _some_nan(equation: Any, args: list[Any], x: Any, sample: Any, salt: int) -> Any:
-    """NaN, or the largest of the others: XLA's reductions of large arrays leave out NaN."""
+    """NaN, or the extreme of the others: XLA's reductions of large arrays leave out NaN."""
     largest = equation.primitive.name == "reduce_max"
     least, choice = (-jnp.inf, jnp.max) if largest else (jnp.inf, jnp.min)
     none, axes, turn = jnp.isnan(args[0]), equation.params["axes"], _turn(sample, salt, 3)
@@ -147,7 +154,7 @@ def _some_nan(equation: Any, args: list[Any], x: Any, sample: Any, salt: int) ->
 
 
 def _bound(equation: Any, args: list[Any], x: Any, sample: Any, salt: int) -> Any:
-    """The bound of a function that saturates, before the value rounds to it."""
+    """The bound of a function that saturates, already where the value does not round to it."""
     near = jnp.abs(x - jnp.round(x)) <= 8 * jnp.finfo(x.dtype).eps
     return jnp.where(near & (_turn(sample, salt, 3) == 0), jnp.round(x), x)
 

@@ -1,12 +1,14 @@
-"""What rounding can do to a function: its jaxpr run several times with other roundings.
+"""What rounding can do to a function: its jaxpr is run several times with other roundings.
 
-``shaken(function, arguments)`` evaluates the jaxpr operation by operation, without compiling the
-whole: that takes XLA minutes for a rollout. Sample 0 rounds as each operation rounds. Every other
-sample moves each inexact result by some ulp, by a hash of the result, its place and the sample's
-number. A result whose last bits are zero counts as exact and stays: integers, small fractions. So
-a jump at a number that is reached exactly stays where it is. The spread of the samples bounds what
-two correct engines may differ by. Where the samples disagree on a branch, an integer or an
-infinity, the point lies at a jump for this precision.
+``shaken(function, arguments)`` evaluates the jaxpr operation by operation. (To compile the whole
+takes XLA minutes for a rollout.) Sample 0 rounds as each operation rounds. Every other sample moves
+each inexact result by some ulp, by a hash of the result, its place and the sample's number. A
+result whose last bits are zero counts as exact and stays: integers, small fractions. So a jump at a
+number that is reached exactly stays where it is.
+
+The spread of the samples bounds by how much two correct engines may differ (``admitted``). Where
+the samples disagree on a branch, an integer or an infinity, the point lies at a jump for this
+precision.
 
 Parker, Monte Carlo arithmetic, UCLA CSD-970002, 1997.
 """
@@ -26,12 +28,10 @@ from .liberties import LIBERTIES, SATURATE, bind, chosen, hashed, word
 SAMPLES = 12
 EXACT = {
     "neg", "abs", "floor", "ceil", "round", "sign", "max", "min", "clamp", "select_n", "copy",
-    "copy_p", "stop_gradient", "gather",
-    "reduce_precision", "broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose",
-    "rev", "concatenate", "stack",
-    "unstack", "slice", "split", "iota", "empty", "empty2", "pad", "tile", "reduce_max",
-    "reduce_min", "cummax", "cummin", "sort",
-    "dynamic_slice", "dynamic_update_slice", "scatter", "optimization_barrier",
+    "copy_p", "stop_gradient", "gather", "reduce_precision", "broadcast_in_dim", "reshape",
+    "squeeze", "expand_dims", "transpose", "rev", "concatenate", "stack", "unstack", "slice",
+    "split", "iota", "empty", "empty2", "pad", "tile", "reduce_max", "reduce_min", "cummax",
+    "cummin", "sort", "dynamic_slice", "dynamic_update_slice", "scatter", "optimization_barrier",
     "bitcast_convert_type",
 }  # fmt: skip
 SELECTING = (
@@ -39,33 +39,26 @@ SELECTING = (
 )  # fmt: skip
 ONE_ULP = ("add", "add_any", "sub", "mul", "div", "sqrt", "square", "rem", "convert_element_type")
 SUMS = (
-    "reduce_sum",
-    "cumsum",
-    "reduce_prod",
-    "cumprod",
-    "dot_general",
-    "scatter-add",
-    "scatter_add",
-)
-OTHERS = 6  # ulp of all other functions
+    "reduce_sum", "cumsum", "reduce_prod", "cumprod", "dot_general", "scatter-add", "scatter_add",
+)  # fmt: skip
+OTHERS = 6  # ulp by which all other functions may be off
 
 
 def shaken(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
     """The results of all samples, (bodies, SAMPLES, ...), for arguments with the axis of bodies."""
 
     def one(sample: Any, *arguments: Any) -> Any:
-        given = [
-            _moved(jnp.asarray(x), 0, sample, k) for k, x in enumerate(jax.tree.leaves(arguments))
-        ]
-        masks: dict[int, Any] = {}  # the numbers of booleans
+        leaves = [jnp.asarray(x) for x in jax.tree.leaves(arguments)]
+        leaves = [_moved(x, 0, sample, k) for k, x in enumerate(leaves)]
+        masks: dict[int, Any] = {}  # numbers that were booleans, by id
         rule = lambda equation, args, salt: _rounded(equation, args, sample, salt, masks)
         read = lambda constant, salt: _moved(constant, 0, sample, salt)
-        return interpreted(function, arguments, given, rule, read, unrolled=True)
+        return interpreted(function, arguments, leaves, rule, read, unrolled=True)
 
     bodies = len(jax.tree.leaves(arguments)[0])
     numbers = jnp.tile(jnp.arange(SAMPLES), bodies)
-    found = jax.vmap(one)(numbers, *jax.tree.map(lambda x: np.repeat(x, SAMPLES, 0), arguments))
-    return jax.tree.map(lambda x: np.asarray(x).reshape(bodies, SAMPLES, *x.shape[1:]), found)
+    rows = jax.vmap(one)(numbers, *jax.tree.map(lambda x: np.repeat(x, SAMPLES, 0), arguments))
+    return jax.tree.map(lambda x: np.asarray(x).reshape(bodies, SAMPLES, *x.shape[1:]), rows)
 
 
 Rule = Callable[[Any, list[Any], int], list[Any]]
@@ -74,45 +67,45 @@ Rule = Callable[[Any, list[Any], int], list[Any]]
 def interpreted(
     function: Callable[..., Any],
     arguments: Sequence[Any],
-    given: Sequence[Any],
+    leaves: Sequence[Any],
     rule: Rule,
     read: Callable[[Any, int], Any],
     unrolled: bool = False,
 ) -> Any:
-    """``function`` at the leaves ``given``, each operation done by ``rule(equation, args, salt)``.
+    """``function``, traced at ``arguments``, at the values ``leaves`` of their leaves.
 
-    ``salt`` is a number of the operation's place. Calls and custom rules are inlined, and, where
-    ``unrolled``, scans.
+    Each operation is done by ``rule(equation, args, salt)``, where ``salt`` is a number of its
+    place; ``read(constant, salt)`` are the constants. Calls and custom rules are inlined, and,
+    where ``unrolled``, scans.
     """
     closed, shape = jax.make_jaxpr(function, return_shape=True)(*arguments)
-    leaves = _Interpreter(rule, read, unrolled).run(closed.jaxpr, closed.consts, given, 1)
-    return jax.tree.unflatten(jax.tree.structure(shape), leaves)
+    results = _Interpreter(rule, read, unrolled).run(closed.jaxpr, closed.consts, leaves, 1)
+    return jax.tree.unflatten(jax.tree.structure(shape), results)
 
 
 class _Interpreter:
     def __init__(self, rule: Rule, read: Callable[[Any, int], Any], unrolled: bool) -> None:
         self.rule, self.read, self.unrolled = rule, read, unrolled
 
-    def run(self, jaxpr: Any, consts: Sequence[Any], given: Sequence[Any], salt: int) -> list[Any]:
+    def run(self, jaxpr: Any, consts: Sequence[Any], inputs: Sequence[Any], salt: int) -> list[Any]:
         """The outputs of a jaxpr."""
-        env: dict[Any, Any] = dict(zip(jaxpr.invars, given, strict=True))
+        env: dict[Any, Any] = dict(zip(jaxpr.invars, inputs, strict=True))
         env.update((v, self.read(c, salt)) for v, c in zip(jaxpr.constvars, consts, strict=True))
-        value = lambda v: (
-            self.read(np.asarray(v.val, v.aval.dtype), salt) if hasattr(v, "val") else env[v]
-        )
+        literal = lambda v: self.read(np.asarray(v.val, v.aval.dtype), salt)
+        value = lambda v: literal(v) if hasattr(v, "val") else env[v]
         for number, equation in enumerate(jaxpr.eqns):
-            outputs = self.equation(
-                equation, [value(v) for v in equation.invars], salt * 31 + number * 7 + 3
-            )
+            args = [value(v) for v in equation.invars]
+            outputs = self.equation(equation, args, salt * 31 + number * 7 + 3)
             env.update(zip(equation.outvars, outputs, strict=True))
         return [value(v) for v in jaxpr.outvars]
 
-    def opened(self, jaxpr: Any, given: Sequence[Any], salt: int) -> list[Any]:
-        """The outputs of a jaxpr with or without its constants."""
+    def opened(self, jaxpr: Any, inputs: Sequence[Any], salt: int) -> list[Any]:
+        """The outputs of a jaxpr, which may come with or without its constants."""
         pair = (jaxpr.jaxpr, jaxpr.consts) if hasattr(jaxpr, "consts") else (jaxpr, ())
-        return self.run(*pair, given, salt)
+        return self.run(*pair, inputs, salt)
 
     def equation(self, equation: Any, args: list[Any], salt: int) -> list[Any]:
+        """The outputs of an equation."""
         name, params = equation.primitive.name, equation.params
         if name == "scan":
             return self.scan(equation, args, salt)
@@ -127,9 +120,8 @@ class _Interpreter:
                 lambda *a, branch=branch, k=k: self.opened(branch, a, salt + k)
                 for k, branch in enumerate(params["branches"])
             ]
-            return lax.switch(
-                jnp.asarray(args[0]).astype(jnp.int32), branches, *args[1:]
-            )  # a bool chooses among two
+            index = jnp.asarray(args[0]).astype(jnp.int32)  # of a bool 0 or 1
+            return lax.switch(index, branches, *args[1:])
         inner = called(equation)
         if inner is not None:
             return self.opened(inner, args, salt)
@@ -141,8 +133,8 @@ class _Interpreter:
         fixed, carry, xs = args[:n], args[n : n + m], args[n + m :]
 
         def body(c: Any, x: Any) -> Any:
-            found = self.opened(params["jaxpr"], [*fixed, *c, *x], salt)
-            return found[:m], found[m:]
+            outputs = self.opened(params["jaxpr"], [*fixed, *c, *x], salt)
+            return outputs[:m], outputs[m:]
 
         length, backward = params["length"], params["reverse"]
         if not self.unrolled or not length:
@@ -157,30 +149,34 @@ class _Interpreter:
 def _rounded(
     equation: Any, args: list[Any], sample: Any, salt: int, masks: dict[int, Any]
 ) -> list[Any]:
+    """The outputs of an equation in a sample: with its liberties, and rounded otherwise."""
     name = equation.primitive.name
     of_boolean = name == "convert_element_type" and args[0].dtype == bool
     if of_boolean or (name in EXACT and any(id(x) in masks for x in args)):
-        found = bind(equation, args)
-        masks.update((id(x), x) for x in found)
-        return found
+        results = bind(equation, args)
+        masks.update((id(x), x) for x in results)
+        return results
     if name in SUMS:
         args = [_moved(x, 1, sample, salt + k, exact=False) for k, x in enumerate(args)]
-    found = bind(equation, args)
-    if jnp.issubdtype(found[0].dtype, jnp.floating):
+    results = bind(equation, args)
+    if jnp.issubdtype(results[0].dtype, jnp.floating):
         if name == "mul":
-            found = [chosen(equation, args, found[0], sample, salt, masks)]
+            results = [chosen(equation, args, results[0], sample, salt, masks)]
         for liberty in LIBERTIES.get(name, ()):
-            found = [liberty(equation, args, found[0], sample, salt)]
+            results = [liberty(equation, args, results[0], sample, salt)]
     if name in SELECTING:
-        return [_moved(x, 0, sample, salt) for x in found]  # a NaN with another sign
+        return [_moved(x, 0, sample, salt) for x in results]  # a NaN with another sign
     if name in EXACT:
-        return found
+        return results
     ulps = _ulps(name, equation.params, args)
-    return [_moved(x, ulps, sample, salt, exact=name not in SATURATE) for x in found]
+    return [_moved(x, ulps, sample, salt, exact=name not in SATURATE) for x in results]
 
 
 def _ulps(name: str, params: Any, args: list[Any]) -> Any:
-    """How much an operation may be off. XLA's have exp(x - log 2), 100 ulp of log1p."""
+    """By how many ulp an operation may be off.
+
+    XLA's cosh and sinh contain exp(x - log 2), and its log1p is off by up to 100 ulp.
+    """
     if name == "integer_pow":
         return abs(params["y"])
     if name == "log1p":
@@ -255,9 +251,8 @@ def close(a: np.ndarray, b: np.ndarray, ulps: float = 32.0) -> np.ndarray:
     info = np.finfo(a.dtype)
     with np.errstate(all="ignore"):
         size = np.maximum(np.abs(a), np.abs(b))
-        usual = (
-            np.nan_to_num(np.median(size[np.isfinite(size)])) if np.isfinite(size).any() else 0.0
-        )
+        finite = size[np.isfinite(size)]
+        usual = np.nan_to_num(np.median(finite)) if finite.size else 0.0
         scale = np.where(size > 1e-6 * usual, np.maximum(size, 0.1 * usual), size)
         near = np.isfinite(size) & (np.abs(a - b) <= ulps * info.eps * scale + 8 * info.tiny)
     return near | (a == b) | (np.isnan(a) & np.isnan(b))
@@ -281,18 +276,15 @@ def admitted(
     with np.errstate(all="ignore"):
         low, high = np.where(finite, every, np.inf).min(0), np.where(finite, every, -np.inf).max(0)
         info = np.finfo(value.dtype)
-        margin = (
-            factor * (high - low)
-            + 32 * info.eps * np.maximum(np.abs(low), np.abs(high))
-            + 8 * info.tiny
-        )
+        size = np.maximum(np.abs(low), np.abs(high))
+        margin = factor * (high - low) + 32 * info.eps * size + 8 * info.tiny
         above, below = (samples == np.inf).any(0), (samples == -np.inf).any(0)
         partly = (above != below) & np.isfinite(samples).any(0)
         low = np.where(partly & below, -info.max, low)
         high = np.where(partly & above, info.max, high)
         inside = np.isfinite(value) & (low - margin <= value) & (value <= high + margin)
-        signs = (np.signbit(every) == np.signbit(value)).any(0)  # 1/x of an x that may have either
-        special = (np.isnan(value) & np.isnan(every).any(0)) | (
-            np.isinf(value) & (np.isinf(every) | (np.abs(every) > 0.9 * info.max)).any(0) & signs
-        )
-    return inside | special
+        # 1/x of a zero x that may have either sign
+        signs = (np.signbit(every) == np.signbit(value)).any(0)
+        overflow = (np.isinf(every) | (np.abs(every) > 0.9 * info.max)).any(0)
+        nan = np.isnan(value) & np.isnan(every).any(0)
+    return inside | nan | (np.isinf(value) & overflow & signs)

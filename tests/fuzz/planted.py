@@ -1,7 +1,7 @@
 """Errors planted on purpose, to show that the fuzzer finds them.
 
-Each changes what one primitive gives, in the functions that the fused engine is given and the scan
-is not: as if the engine had a wrong rule for it, however the engine is built.
+Each changes the result of one primitive in the torque and in ``save`` of the fused engine, but not
+in those of the scan: as if the engine had a wrong rule for it, however the engine is built.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ def _pow(params: Any, right: Any, x: Any, y: Any) -> Any:
 
 
 def _gather(params: Any, right: Any, *args: Any) -> Any:
-    """The default instead of the given fill value."""
+    """Zero in place of the fill value that was asked for."""
     if params.get("fill_value") is None:
         return right
     mark = jnp.zeros(args[0].shape, jnp.int32)
@@ -38,55 +38,53 @@ def _gather(params: Any, right: Any, *args: Any) -> Any:
 
 
 def _least(params: Any, right: Any, x: Any, y: Any) -> Any:
-    """Of NaN and a number the number."""
-    return (
-        jnp.where(jnp.isnan(x), y, jnp.where(jnp.isnan(y), x, right))
-        if jnp.issubdtype(right.dtype, jnp.floating)
-        else right
-    )
+    """The number, where one of two is NaN."""
+    if not jnp.issubdtype(right.dtype, jnp.floating):
+        return right
+    return jnp.where(jnp.isnan(x), y, jnp.where(jnp.isnan(y), x, right))
 
 
 def _quotient(params: Any, right: Any, x: Any, y: Any) -> Any:
-    """Of integers 0 where the divisor is 0."""
-    return (
-        right
-        if jnp.issubdtype(right.dtype, jnp.floating)
-        else jnp.where(y == 0, jnp.zeros_like(right), right)
-    )
+    """Zero, where an integer is divided by zero."""
+    if jnp.issubdtype(right.dtype, jnp.floating):
+        return right
+    return jnp.where(y == 0, jnp.zeros_like(right), right)
 
 
 def _converted(params: Any, right: Any, x: Any) -> Any:
-    """Numbers beyond the integers wrap around."""
-    if not (
-        jnp.issubdtype(x.dtype, jnp.floating) and jnp.issubdtype(right.dtype, jnp.signedinteger)
-    ):
+    """The wrong sign, where a float above 100 is converted to an integer."""
+    from_float = jnp.issubdtype(x.dtype, jnp.floating)
+    if not (from_float and jnp.issubdtype(right.dtype, jnp.signedinteger)):
         return right
     return jnp.where(jnp.abs(x) > 100, -right, right)
 
 
 def _shifted(params: Any, right: Any, x: Any, y: Any) -> Any:
-    """By the count modulo the width."""
+    """A shift by the count modulo the width."""
     width = jnp.asarray(8 * x.dtype.itemsize - 1, x.dtype)
     return lax.shift_left(x, y & width)
 
 
-PLANTED: dict[str, tuple[str, Callable[..., Any]]] = {
-    "round": ("round", _round), "pow": ("pow", _pow), "gather": ("gather", _gather), "min": ("min",
-    _least),
-    "div": ("div", _quotient), "convert": ("convert_element_type", _converted),
+PLANTED: dict[str, tuple[str, Callable[..., Any]]] = {  # primitive, function
+    "round": ("round", _round),
+    "pow": ("pow", _pow),
+    "gather": ("gather", _gather),
+    "min": ("min", _least),
+    "div": ("div", _quotient),
+    "convert": ("convert_element_type", _converted),
     "shift": ("shift_left", _shifted),
-}  # fmt: skip
+}
 
 
 def wrong(function: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """``function`` with the error."""
+    """``function`` with the planted error of this name."""
     primitive, change = PLANTED[name]
 
     def rule(equation: Any, args: list[Any], salt: int) -> list[Any]:
-        found = liberties.bind(equation, args)
+        results = liberties.bind(equation, args)
         if equation.primitive.name != primitive:
-            return found
-        return [change(equation.params, found[0], *(jnp.asarray(x) for x in args))]
+            return results
+        return [change(equation.params, results[0], *(jnp.asarray(x) for x in args))]
 
     def planted(*arguments: Any) -> Any:
         keep = lambda constant, salt: constant

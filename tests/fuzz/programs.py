@@ -1,4 +1,9 @@
-"""Programs: expressions in the functions of a short rollout, their text and their inputs."""
+"""Programs: expressions in the functions of a short rollout, their text and their inputs.
+
+``draw(seed)`` draws the expressions, ``text_of`` puts them into the functions ``torque`` and
+``save``, ``data_of(mode, seed, bodies)`` draws the inputs. A seed gives the same in every process,
+as long as the order of the draws stays.
+"""
 
 import random
 from collections.abc import Iterable, Sequence
@@ -6,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .grammar import HELD, HELD_WIDE, PARAMS, Grammar, Mode, Node, Type
+from .grammar import COMMAND, COMMAND_WIDE, PARAMS, Grammar, Mode, Node, Type
 
 STEPS = 2
 BODIES = 72
@@ -81,27 +86,18 @@ class Program(NamedTuple):
     expressions: dict[str, tuple[str, Node]]
 
     def request(self, names: Iterable[str] | None = None, **options: object) -> dict[str, object]:
-        """What a child is sent."""
-        chosen = list(self.expressions if names is None else names)
-        items = {
-            name: [
-                self.expressions[name][0],
-                self.expressions[name][1].render(),
-                list(self.expressions[name][1].type.shape),
-            ]
-            for name in chosen
-        }
+        """The request to a child, with these expressions alone."""
+        items = {}
+        for name in self.expressions if names is None else names:
+            place, node = self.expressions[name]
+            items[name] = [place, node.render(), list(node.type.shape)]
         gradient = self.seed % GRADIENT_EVERY == 0
         request = {
-            "kind": "program",
-            "mode": list(self.mode),
-            "seed": self.seed,
-            "expressions": items,
-            "gradient": gradient,
-        }
-        more = {"forward": gradient and self.seed % 2 == 0}
-        more["alone"] = self.seed % GRADIENT_EVERY == 3
-        return request | more | options
+            "kind": "program", "mode": list(self.mode), "seed": self.seed, "expressions": items,
+            "gradient": gradient, "forward": gradient and self.seed % 2 == 0,
+            "alone": self.seed % GRADIENT_EVERY == 3,
+        }  # fmt: skip
+        return request | options
 
 
 def has_subnormals(seed: int) -> bool:
@@ -109,62 +105,40 @@ def has_subnormals(seed: int) -> bool:
     return seed % 10 == 5
 
 
-GRADIENT_EVERY = 5  # programs, of which one is differentiated: that costs four times the values
+GRADIENT_EVERY = 5  # one program of so many is differentiated: that costs four times the values
 
 
 def draw(seed: int, count: int = 20, without: Sequence[str] = (), depth: int = 3) -> Program:
     """The program of a seed. One in twenty has operations without a scalar form."""
     rng = random.Random(seed)
     mode = (Mode(False, True), Mode(True, False), Mode(True, True))[seed // 25 % 3]
-    grammar = Grammar(
-        rng,
-        mode,
-        without,
-        odd=seed % 20 == 19,
-        reverse=seed % GRADIENT_EVERY == 0,
-        subnormal=has_subnormals(seed),
-    )
+    odd, reverse = seed % 20 == 19, seed % GRADIENT_EVERY == 0
+    grammar = Grammar(rng, mode, without, odd, reverse, has_subnormals(seed))
     expressions = {}
     for number in range(count):
         place = rng.choice(PLACES)
         kind = Type("f", grammar.any_shape())
         if place == "save" and rng.random() < 0.45:
-            kind = Type(
-                rng.choice([*mode.integers, "i4", "i4", "b", "b", *(["h"] if mode.x64 else [])]),
-                kind.shape,
-            )
+            dtypes = [*mode.integers, "i4", "i4", "b", "b", *(["h"] if mode.x64 else [])]
+            kind = Type(rng.choice(dtypes), kind.shape)
         expressions[f"e{number}"] = (place, grammar.expression(kind, rng.choice((2, 2, 3, depth))))
     return Program(mode, seed, expressions)
 
 
 def text_of(mode: Mode, expressions: dict[str, Sequence[object]]) -> str:
     """The functions of a program: torque and save."""
-    lines = [PRELUDE, "def torque(t, state, params, held):"]
-    tau = ["jnp.zeros_like(state.omega)"]
-    tau += [
-        f"bounded(jnp.sum({text}))" for place, text, _ in expressions.values() if place == "torque"
-    ]
-    lines += ["    tau = 0.01 * state.omega", *(f"    tau = tau + {term}" for term in tau)]
-    rates = [
-        f"        {name!r}: {text},"
-        for name, (place, text, _) in expressions.items()
-        if place == "rate"
-    ]
-    lines += [
-        "    rate = {",
-        *rates,
-        "    }",
-        "    return tau, rate",
-        "",
-        "",
-        "def save(t, state, params, held):",
-    ]
-    saved = [
-        f"        {name!r}: {text},"
-        for name, (place, text, _) in expressions.items()
-        if place == "save"
-    ]
-    lines += ["    return {", '        "omega": state.omega,', *saved, "    }", ""]
+
+    def texts(which: str) -> dict[str, object]:
+        return {name: text for name, (place, text, _) in expressions.items() if place == which}
+
+    tau = [f"bounded(jnp.sum({text}))" for text in texts("torque").values()]
+    rates = [f"        {name!r}: {text}," for name, text in texts("rate").items()]
+    saved = [f"        {name!r}: {text}," for name, text in texts("save").items()]
+    lines = [PRELUDE, "def torque(t, state, params, command):", "    tau = 0.01 * state.omega"]
+    lines += [f"    tau = tau + {term}" for term in ("jnp.zeros_like(state.omega)", *tau)]
+    lines += ["    rate = {", *rates, "    }", "    return tau, rate", "", ""]
+    lines += ["def save(t, state, params, command):", "    return {"]
+    lines += ['        "omega": state.omega,', *saved, "    }", ""]
     return "\n".join(lines)
 
 
@@ -183,54 +157,52 @@ def _numbers(
     extreme: np.ndarray,
     subnormal: bool,
 ) -> np.ndarray:
-    """``extreme`` is the probability for each body of a number that is special."""
+    """Random numbers of the dtype ``name``.
+
+    ``extreme``: for each body the probability that a number is special.
+    """
     special = rng.random(shape) < extreme.reshape(-1, *[1] * (len(shape) - 1))
     if name == "bool":
         return rng.random(shape) < 0.5
     if name.startswith("float"):
         small = rng.normal(size=shape) * 2.0
         small = np.where(rng.random(shape) < 0.15, np.round(small * 2) / 2, small)
+        floats = FLOATS + ([1e-40, -1e-38] if subnormal else [])
         with np.errstate(over="ignore"):
-            return np.where(
-                special, rng.choice(FLOATS + ([1e-40, -1e-38] if subnormal else []), shape), small
-            ).astype(name)
+            return np.where(special, rng.choice(floats, shape), small).astype(name)
     kind = np.dtype(name)
     low, high = np.iinfo(kind).min, np.iinfo(kind).max
     ends = np.array([low, high, low + 1, high - 1, 0, 0, 1, high // 2], kind)
     small = rng.integers(0 if kind.kind == "u" else -9, 10, shape).astype(kind)
     anything = rng.integers(low, high, shape, kind, endpoint=True)
-    return np.where(
-        special, np.where(rng.random(shape) < 0.5, rng.choice(ends, shape), anything), small
-    )
+    large = np.where(rng.random(shape) < 0.5, rng.choice(ends, shape), anything)
+    return np.where(special, large, small)
 
 
 def data_of(mode: Mode, seed: int, bodies: int) -> dict[str, object]:
-    """Numpy arrays with a leading axis of bodies: a third each with no, few and many extremes."""
+    """The inputs, numpy arrays with a leading axis of bodies.
+
+    A third of the bodies each has no, few and many extreme numbers.
+    """
     rng = np.random.default_rng(seed)
-    extreme = np.resize([0.0, 0.05, 0.3], bodies)
-    held = {}
-    for name, kind in {**HELD, **(HELD_WIDE if mode.x64 else {})}.items():
+    extreme, subnormal = np.resize([0.0, 0.05, 0.3], bodies), has_subnormals(seed)
+
+    def drawn(kind: Type, *leading: int) -> np.ndarray:
+        shape = (*leading, *kind.shape)
+        return _numbers(rng, mode.name(kind.dtype), shape, extreme, subnormal)
+
+    command = {}
+    for name, kind in (COMMAND | (COMMAND_WIDE if mode.x64 else {})).items():
         if kind.dtype == "key":
-            held[name] = rng.integers(0, 2**32, (bodies, STEPS, 2), np.uint32)
+            command[name] = rng.integers(0, 2**32, (bodies, STEPS, 2), np.uint32)
         else:
-            held[name] = _numbers(
-                rng,
-                mode.name(kind.dtype),
-                (bodies, STEPS, *kind.shape),
-                extreme,
-                has_subnormals(seed),
-            )
-    params = {
-        name: _numbers(
-            rng, mode.name(kind.dtype), (bodies, *kind.shape), extreme, has_subnormals(seed)
-        )
-        for name, kind in PARAMS.items()
-    }
+            command[name] = drawn(kind, bodies, STEPS)
+    params = {name: drawn(kind, bodies) for name, kind in PARAMS.items()}
     q = rng.normal(size=(bodies, 4))
     return {
         "q": (q / np.linalg.norm(q, axis=1, keepdims=True)).astype(mode.name("f")),
         "omega": rng.normal(size=(bodies, 3)).astype(mode.name("f")),
         "t0": np.resize([0.0, 0.5, -2.0, 8.25], bodies).astype(mode.name("f")),
-        "held": held,
+        "command": command,
         "params": params,
     }

@@ -1,4 +1,8 @@
-"""A failure made small: the outputs are bisected, then the trees of the expressions shrink."""
+"""A failure made small: the outputs are bisected, then the trees of the expressions shrink.
+
+A candidate is kept if it still fails (``failing``), until no smaller one does or ``TRIES`` are used
+up. ``snippet`` is what is left, as a program that runs on its own.
+"""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -6,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from .grammar import HELD, HELD_WIDE, Mode, Node, Type
+from .grammar import COMMAND, COMMAND_WIDE, Mode, Node, Type
 from .programs import BODIES, STEPS, Program, data_of, text_of
 
 TRIES = 60
 
 
 def reduced(program: Program, failing: Callable[[Program], bool], names: list[str]) -> Program:
-    """The least program found that fails still. ``names`` are tried first, each alone."""
+    """The smallest program tried that still fails; ``names`` are tried first, each alone."""
     program = _fewer(program, failing, names)
     tries = TRIES
     for name in list(program.expressions):
@@ -21,9 +25,8 @@ def reduced(program: Program, failing: Callable[[Program], bool], names: list[st
             place, tree = program.expressions[name]
             for smaller in shrunk(tree):
                 tries -= 1
-                candidate = program._replace(
-                    expressions={**program.expressions, name: (place, smaller)}
-                )
+                expressions = program.expressions | {name: (place, smaller)}
+                candidate = program._replace(expressions=expressions)
                 if failing(candidate):
                     program = candidate
                     break
@@ -35,7 +38,7 @@ def reduced(program: Program, failing: Callable[[Program], bool], names: list[st
 
 
 def _fewer(program: Program, failing: Callable[[Program], bool], names: list[str]) -> Program:
-    """Fewer outputs: one alone if one fails alone, else by halves."""
+    """The program with fewer outputs: one alone if one fails alone, else by halves."""
 
     def only(chosen: list[str]) -> Program:
         return program._replace(expressions={k: program.expressions[k] for k in chosen})
@@ -48,13 +51,12 @@ def _fewer(program: Program, failing: Callable[[Program], bool], names: list[str
     while len(chosen) > 1:
         size = -(-len(chosen) // parts)
         for k in range(0, len(chosen), size):
-            piece = chosen[k : k + size]
-            rest = chosen[:k] + chosen[k + size :]
+            piece, others = chosen[k : k + size], chosen[:k] + chosen[k + size :]
             if failing(only(piece)):
                 chosen, parts = piece, 2
                 break
-            if parts > 2 and rest and failing(only(rest)):
-                chosen, parts = rest, max(2, parts - 1)
+            if parts > 2 and others and failing(only(others)):
+                chosen, parts = others, max(2, parts - 1)
                 break
         else:
             if parts >= len(chosen):
@@ -64,15 +66,12 @@ def _fewer(program: Program, failing: Callable[[Program], bool], names: list[str
 
 
 def shrunk(tree: Node) -> Iterator[Node]:
-    """Trees with one node replaced by a descendant of its type, or a leaf; large steps first."""
+    """Trees in which a descendant of its type, or a leaf, replaces one node; large steps first."""
     places = sorted(_places(tree), key=lambda item: -item[1].size())
     for (path, node), (kind) in itertools.product(places, ("child", "leaf")):
         if kind == "child":
-            options = [
-                n
-                for _, n in _places(node)
-                if n is not node and n.type == node.type and n.size() < node.size()
-            ]
+            options = [n for _, n in _places(node) if n is not node and n.type == node.type]
+            options = [n for n in options if n.size() < node.size()]
             options = [n for n in options if n.free() <= node.free()]
             options = sorted(options, key=lambda n: n.size())[:3]
         else:
@@ -82,22 +81,25 @@ def shrunk(tree: Node) -> Iterator[Node]:
 
 
 def _leaves(kind: Type) -> list[Node]:
-    """An input of the type, and zeros."""
-    names = [f"held[{name!r}]" for name, other in {**HELD, **HELD_WIDE}.items() if other == kind]
-    names += [f"held[{kind.dtype!r}][0]"] if kind.shape == () and kind.dtype in HELD else []
+    """The inputs of the type, and zeros."""
+    command = COMMAND | COMMAND_WIDE
+    names = [f"command[{name!r}]" for name, other in command.items() if other == kind]
+    names += [f"command[{kind.dtype!r}][0]"] if kind.shape == () and kind.dtype in COMMAND else []
     if kind.kind in "iub":
         names.append(f"jnp.zeros({kind.shape}, jnp.{Mode(True, True).name(kind.dtype)})")
     return [Node("input", kind, name) for name in names]
 
 
 def _places(tree: Node, path: tuple[int, ...] = ()) -> list[tuple[tuple[int, ...], Node]]:
-    found = [(path, tree)]
+    """All nodes of a tree, each with its path: the numbers of the children on the way to it."""
+    nodes = [(path, tree)]
     for number, child in enumerate(tree.children):
-        found += _places(child, (*path, number))
-    return found
+        nodes += _places(child, (*path, number))
+    return nodes
 
 
 def _put(tree: Node, path: tuple[int, ...], node: Node) -> Node:
+    """The tree with ``node`` at a path."""
     if not path:
         return node
     children = list(tree.children)
@@ -105,18 +107,27 @@ def _put(tree: Node, path: tuple[int, ...], node: Node) -> Node:
     return tree._replace(children=tuple(children))
 
 
+IMPORTS = """import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from numpy import *  # as numpy prints its arrays
+
+import jaxquat as jq
+"""
+
 SNIPPET = """
 
-def run(start, held, params, engine):
+def run(start, command, params, engine):
     body = jq.Body.from_principal(jnp.array([1.0, 2.0, 2.5], start.q.dtype))
     grid = jq.grid({t0!r}, 0.5, {steps})
     path = jq.rollout(
-        step, body, torque, start, grid, params, inputs=held, save=save, engine=engine
+        step, body, torque, start, grid, params, inputs=command, save=save, engine=engine
     )
     return {{**path.saved, **path.state.aux}}
 
 
-def loss(start, held, params, engine):
+def loss(start, command, params, engine):
     leaves = jax.tree.leaves({chosen})
     leaves = [x for x in leaves if jnp.issubdtype(x.dtype, jnp.floating)]
     weights = [(jnp.arange(x.size) % 3 * 0.5 + 0.5).reshape(x.shape) for x in leaves]
@@ -136,30 +147,26 @@ def snippet(program: Program, answer: dict[str, Any]) -> str:
     expressions = program.request()["expressions"]
     data = data_of(program.mode, program.seed, BODIES)
     body = failure["body"]
-    held, params = ({k: v[body] for k, v in data[name].items()} for name in ("held", "params"))
+    command, params = (
+        {k: v[body] for k, v in data[name].items()} for name in ("command", "params")
+    )
     aux = {name: shape for name, (place, _, shape) in expressions.items() if place == "rate"}
+    words = command.pop("key").tolist()
     lines = [
-        "import jax",
-        "import jax.numpy as jnp",
-        "import numpy as np",
-        "from jax import lax",
-        "from numpy import *  # as numpy prints its arrays",
-        "",
-        "import jaxquat as jq",
-        "",
+        IMPORTS,
         f'jax.config.update("jax_enable_x64", {program.mode.x64})',
         text_of(program.mode, expressions),
-        f"held = { ({k: v for k, v in held.items() if k != 'key'})!r}",
-        f"held['key'] = jax.random.wrap_key_data(jnp.array({held['key'].tolist()}, jnp.uint32))",
+        f"command = {command!r}",
+        f"command['key'] = jax.random.wrap_key_data(jnp.array({words}, jnp.uint32))",
         f"params = {params!r}",
         f"q, omega = jnp.asarray({data['q'][body]!r}), jnp.asarray({data['omega'][body]!r})",
         f"aux = {{name: jnp.zeros(shape, q.dtype) for name, shape in {aux}.items()}}",
         "start = jq.State(q, omega, aux)",
     ]
-    call = "run(start, held, params, engine)"
+    call = "run(start, command, params, engine)"
     if failure["kind"] == "gradient":
-        call = "jax.grad(loss, (0, 1, 2), allow_int=True)(start, held, params, engine)"
-    chosen = f"run(start, held, params, engine)[{failure['output']!r}]"
+        call = "jax.grad(loss, (0, 1, 2), allow_int=True)(start, command, params, engine)"
+    chosen = f"run(start, command, params, engine)[{failure['output']!r}]"
     t0 = data["t0"][body].item()
     with np.printoptions(threshold=10000, floatmode="unique"):
         return "\n".join(lines) + SNIPPET.format(t0=t0, steps=STEPS, chosen=chosen, call=call)

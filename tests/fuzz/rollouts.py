@@ -1,4 +1,8 @@
-"""Whole rollouts: scheme, controller, inputs, save, batch and checkpoints drawn at random."""
+"""Whole rollouts: scheme, controller, inputs, save, batch and checkpoints drawn at random.
+
+``draw(seed)`` draws options and expressions, ``text_of`` puts these into the functions ``torque``,
+``init``, ``update`` and ``save``, and ``compiled`` makes a function of the engine of them.
+"""
 
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -9,46 +13,27 @@ import numpy as np
 from .grammar import Grammar, Mode, Node, Type
 from .programs import PRELUDE
 
-ANY = (
-    "lie_euler",
-    "rkmk2",
-    "rkmk3",
-    "rkmk4",
-    "crouch_grossman3",
-    "cf4",
-    "zhao",
-    "formulation1",
+ANY = (  # schemes for any torque, and for one that depends on the attitude alone
+    "lie_euler", "rkmk2", "rkmk3", "rkmk4", "crouch_grossman3", "cf4", "zhao", "formulation1",
     "half_quat",
-)
+)  # fmt: skip
 ATTITUDE = (
-    "lie_midpoint",
-    "no_squish",
-    "symmetric_top",
-    "pcdm1",
-    "symmetric_top_suzuki4",
-    "simo_wong",
+    "lie_midpoint", "no_squish", "symmetric_top", "pcdm1", "symmetric_top_suzuki4", "simo_wong",
     "lgvi",
-)
+)  # fmt: skip
 STATE = {"t": Type("f"), "state.q": Type("f", (4,)), "state.omega": Type("f", (3,))}
 PARAMS = {
-    "params['gains']": Type("f", (3,)),
-    "params['scale']": Type("f"),
+    "params['gains']": Type("f", (3,)), "params['scale']": Type("f"),
     "params['level']": Type("i4", (3,)),
-}
+}  # fmt: skip
 INPUTS = {
-    "x": Type("f", (3,)),
-    "u": Type("u4", (3,)),
-    "i": Type("i4"),
-    "b": Type("b", (3,)),
+    "x": Type("f", (3,)), "u": Type("u4", (3,)), "i": Type("i4"), "b": Type("b", (3,)),
     "key": Type("key"),
-}
+}  # fmt: skip
 MEMORY = {
-    "total": Type("f", (3,)),
-    "count": Type("i4"),
-    "flag": Type("b", (3,)),
-    "byte": Type("u1", (3,)),
-    "key": Type("key"),
-}
+    "total": Type("f", (3,)), "count": Type("i4"), "flag": Type("b", (3,)),
+    "byte": Type("u1", (3,)), "key": Type("key"),
+}  # fmt: skip
 COMMAND = {"push": Type("f", (3,)), "step": Type("i4"), "on": Type("b", (3,))}
 
 
@@ -61,15 +46,9 @@ class Rollout(NamedTuple):
     expressions: dict[str, Node]
 
     def request(self, **more: object) -> dict[str, object]:
-        """What a child is sent."""
-        return {
-            "kind": "rollout",
-            "mode": list(self.mode),
-            "seed": self.seed,
-            "options": self.options,
-            "text": text_of(self),
-            **more,
-        }
+        """The request to a child."""
+        request = {"kind": "rollout", "mode": list(self.mode), "seed": self.seed}
+        return request | {"options": self.options, "text": text_of(self)} | more
 
 
 def draw(seed: int, without: Sequence[str] = ()) -> Rollout:
@@ -81,9 +60,8 @@ def draw(seed: int, without: Sequence[str] = ()) -> Rollout:
     divisors = [d for d in range(1, steps + 1) if steps % d == 0]
     options = {
         "controller": rng.random() < 0.6, "inputs": rng.random() < 0.6, "aux": rng.random() < 0.4,
-        "save": rng.random() < 0.5,
-        "attitude": rng.random() < 0.2, "steps": steps, "sample_every": sample,
-        "save_every": rng.choice(divisors),
+        "save": rng.random() < 0.5, "attitude": rng.random() < 0.2, "steps": steps,
+        "sample_every": sample, "save_every": rng.choice(divisors),
         "bodies": rng.choice((None, None, 1, 3, 17, 33)),
         "checkpoint": rng.choice(("none", "none", "sqrt", 1, 2, 5, steps, steps + 3)),
         "gradient": rng.random() < 0.75, "traced grid": rng.random() < 0.5,
@@ -107,12 +85,12 @@ def draw(seed: int, without: Sequence[str] = ()) -> Rollout:
         state["state.aux['lag']"] = Type("f", (3,))
     value = {f"value[{k!r}]": v for k, v in INPUTS.items()} if options["inputs"] else {}
     memory = {f"memory[{k!r}]": v for k, v in MEMORY.items()}
-    held = {}
+    command = {}
     if options["controller"]:
-        held = {f"held[{k!r}]": v for k, v in COMMAND.items()}
+        command = {f"command[{k!r}]": v for k, v in COMMAND.items()}
     elif options["inputs"]:
-        held = {f"held[{k!r}]": v for k, v in INPUTS.items()}
-    outer = state | PARAMS | held
+        command = {f"command[{k!r}]": v for k, v in INPUTS.items()}
+    outer = state | PARAMS | command
     expressions = {"torque": drawn(outer, "f", (3,)), "drag": drawn(outer, "f")}
     if options["aux"]:
         expressions["lag"] = drawn(outer, "f", (3,))
@@ -123,31 +101,22 @@ def draw(seed: int, without: Sequence[str] = ()) -> Rollout:
     if options["save"]:
         everything = outer | dict(STATE)
         for number in range(3):
-            expressions[f"save{number}"] = drawn(
-                everything, rng.choice(("f", "f", "i4", "b", "u1")), grammar.any_shape()
-            )
+            dtype = rng.choice(("f", "f", "i4", "b", "u1"))
+            expressions[f"save{number}"] = drawn(everything, dtype, grammar.any_shape())
     return Rollout(mode, seed, options, expressions)
 
 
 def text_of(rollout: Rollout) -> str:
-    """The functions."""
+    """The functions of a rollout: torque, and init, update and save where it has them."""
     o, e = rollout.options, {name: node.render() for name, node in rollout.expressions.items()}
-    held = ", held" if o["controller"] or o["inputs"] else ""
-    push = (
-        " + 0.1 * held['push']"
-        if o["controller"]
-        else " + 0.1 * bounded(held['x'])"
-        if o["inputs"]
-        else ""
-    )
+    command = ", command" if o["controller"] or o["inputs"] else ""
+    push = " + 0.1 * bounded(command['x'])" if o["inputs"] else ""
+    push = " + 0.1 * command['push']" if o["controller"] else push
     damping = "" if o["attitude"] else " - 0.1 * state.omega"
-    lines = [PRELUDE, f"def torque(t, state, params{held}):"]
+    lines = [PRELUDE, f"def torque(t, state, params{command}):"]
     lines += [f"    tau = bounded({e['torque']}) + bounded({e['drag']}){push}{damping}"]
-    lines += [
-        f"    return tau, {{'lag': bounded({e['lag']}) - state.aux['lag']}}"
-        if o["aux"]
-        else "    return tau"
-    ]
+    lag = f", {{'lag': bounded({e['lag']}) - state.aux['lag']}}" if o["aux"] else ""
+    lines += [f"    return tau{lag}"]
     if o["controller"]:
         lines += [
             "\n\ndef init(start, params):",
@@ -165,15 +134,13 @@ def text_of(rollout: Rollout) -> str:
         ]
     if o["save"]:
         saved = ", ".join(f"'{k}': {v}" for k, v in e.items() if k.startswith("save"))
-        lines += [
-            f"\n\ndef save(t, state, params{held}):",
-            f"    return {{'omega': state.omega, {saved}}}",
-        ]
+        lines += [f"\n\ndef save(t, state, params{command}):"]
+        lines += [f"    return {{'omega': state.omega, {saved}}}"]
     return "\n".join(lines)
 
 
 def compiled(request: dict[str, Any], gradient: bool) -> tuple[Callable[..., Any], Any]:
-    """``function(engine, *arguments)`` for one body."""
+    """``function(engine, *arguments)`` for one body, and the arguments of all bodies."""
     import jax
     import jax.numpy as jnp
     import jaxquat as jq
@@ -189,83 +156,69 @@ def compiled(request: dict[str, Any], gradient: bool) -> tuple[Callable[..., Any
     number = lambda *shape: rng.normal(size=(bodies, *shape)).astype(kind)
     q = (q / np.linalg.norm(q, axis=1, keepdims=True)).astype(kind)
     start = jq.State(q, number(3), {"lag": number(3)} if o["aux"] else ())
-    params = {
-        "gains": number(3),
-        "scale": number(),
-        "level": rng.integers(-5, 6, (bodies, 3)).astype(np.int32),
-    }
+    whole = lambda *shape: rng.integers(-5, 6, (bodies, *shape)).astype(np.int32)
+    words = lambda *shape: rng.integers(0, 2**32, (bodies, *shape), np.uint32)
+    params = {"gains": number(3), "scale": number(), "level": whole(3)}
     samples = o["steps"] // o["sample_every"]
     inputs = {
-        "x": number(samples, 3), "u": rng.integers(0, 2**32, (bodies, samples, 3), np.uint32),
-        "b": number(samples, 3) > 0,
-        "i": rng.integers(-5, 6, (bodies, samples)).astype(np.int32), "key": rng.integers(0, 2**32,
-        (bodies, samples, 2), np.uint32),
+        "x": number(samples, 3), "u": words(samples, 3), "b": number(samples, 3) > 0,
+        "i": whole(samples), "key": words(samples, 2),
     }  # fmt: skip
-    grid = (
-        np.resize([0.0, 0.5], bodies).astype(kind),
-        np.resize([0.1, 0.05, 0.2], bodies).astype(kind),
-    )
+    t0, dt = np.resize([0.0, 0.5], bodies), np.resize([0.1, 0.05, 0.2], bodies)
+    grid = t0.astype(kind), dt.astype(kind)
     moments = np.array([1.0, 1.0, 1.5] if "symmetric" in o["scheme"] else [1.0, 2.0, 2.5], kind)
     controller = jq.Controller(names["init"], names["update"]) if o["controller"] else None
 
     def outputs(engine: str, start: Any, params: Any, inputs: Any, grid: Any) -> Any:
         t0, dt = grid if o["traced grid"] else (0.25, 0.125)
-        given = inputs | {"key": jax.random.wrap_key_data(inputs["key"])} if o["inputs"] else None
+        keyed = inputs | {"key": jax.random.wrap_key_data(inputs["key"])}
         path = jq.rollout(
             getattr(jq, o["scheme"]), jq.Body.from_principal(jnp.asarray(moments)), names["torque"],
-            start, jq.grid(t0, dt, o["steps"]), params, controller=controller, inputs=given,
-            sample_every=o["sample_every"], save_every=o["save_every"], save=names.get("save"),
-            checkpoint=o["checkpoint"],
+            start, jq.grid(t0, dt, o["steps"]), params, controller=controller,
+            inputs=keyed if o["inputs"] else None, sample_every=o["sample_every"],
+            save_every=o["save_every"], save=names.get("save"), checkpoint=o["checkpoint"],
             engine=engine,
         )  # fmt: skip
-        words = lambda x: (
-            jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x
-        )
-        parts = {
-            "t": path.t,
-            "state": path.state,
-            "command": path.command,
-            "memory": path.memory,
-            "saved": path.saved,
-        }
-        return jax.tree.map(words, parts)
+        is_key = lambda x: jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+        raw = lambda x: jax.random.key_data(x) if is_key(x) else x
+        parts = {"t": path.t, "state": path.state, "command": path.command}
+        parts |= {"memory": path.memory, "saved": path.saved}
+        return jax.tree.map(raw, parts)
 
-    whole = (start, params, inputs, grid)
+    arguments = (start, params, inputs, grid)
     if not gradient:
-        return lambda engine, *x: {"value": outputs(engine, *x)}, whole
-    floats = jax.tree.map(lambda x: x if x.dtype.kind == "f" else None, whole)
-    others = jax.tree.map(lambda x: None if x.dtype.kind == "f" else x, whole)
+        return lambda engine, *x: {"value": outputs(engine, *x)}, arguments
+    floats = jax.tree.map(lambda x: x if x.dtype.kind == "f" else None, arguments)
+    others = jax.tree.map(lambda x: None if x.dtype.kind == "f" else x, arguments)
 
     def loss(floats: Any, others: Any, engine: str) -> Any:
         merged = jax.tree.map(
             lambda x, y: y if x is None else x, floats, others, is_leaf=lambda x: x is None
         )
-        found = outputs(engine, *merged)
+        values = outputs(engine, *merged)
         total = jnp.zeros((), kind)
-        for x in jax.tree.leaves({k: v for k, v in found.items() if k != "t"}):
+        for x in jax.tree.leaves({k: v for k, v in values.items() if k != "t"}):
             if jnp.issubdtype(x.dtype, jnp.floating):
-                total = total + jnp.sum(
-                    x * (jnp.arange(x.size) % 3 * 0.5 + 0.5).reshape(x.shape).astype(x.dtype)
-                ).astype(kind)
-        return total, found
+                weights = (jnp.arange(x.size) % 3 * 0.5 + 0.5).reshape(x.shape)
+                total = total + jnp.sum(x * weights.astype(x.dtype)).astype(kind)
+        return total, values
 
     def both(engine: str, floats: Any, others: Any) -> Any:
-        bars, found = jax.grad(loss, has_aux=True)(floats, others, engine)
-        return {"value": found, "gradient": bars}
+        gradient, values = jax.grad(loss, has_aux=True)(floats, others, engine)
+        return {"value": values, "gradient": gradient}
 
     return both, (floats, others)
 
 
 def smaller(rollout: Rollout) -> Iterator[Rollout]:
-    """Simpler ones, large steps first."""
+    """Simpler rollouts, large steps first."""
     from .reducing import shrunk
 
     o = rollout.options
     for change in (
         {"gradient": False}, {"bodies": None}, {"save": False}, {"checkpoint": "none"},
-        {"traced grid": False}, {"scheme": "lie_euler"},
-        {"save_every": o["steps"]}, {"save_every": 1}, {"steps": o["sample_every"],
-        "save_every": o["sample_every"]},
+        {"traced grid": False}, {"scheme": "lie_euler"}, {"save_every": o["steps"]},
+        {"save_every": 1}, {"steps": o["sample_every"], "save_every": o["sample_every"]},
     ):  # fmt: skip
         if any(o[k] != v for k, v in change.items()):
             yield rollout._replace(options=o | change)
@@ -275,7 +228,7 @@ def smaller(rollout: Rollout) -> Iterator[Rollout]:
 
 
 def snippet(rollout: Rollout) -> str:
-    """What runs both engines, given this folder's package."""
+    """The functions, and how to run them by both engines with this package."""
     request = rollout.request()
     return f"""{text_of(rollout)}
 

@@ -1,4 +1,4 @@
-"""Children: started, asked, ended when they hang, replaced when they die."""
+"""Child processes: started, asked, ended when they hang, replaced when they die."""
 
 import collections
 import json
@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-QUICK = (  # compiles in 2/3 of the time
+QUICK = (  # with these flags XLA compiles in 2/3 of the time
     "--xla_backend_optimization_level=0",
     "--xla_llvm_disable_expensive_passes=true",
 )
-REQUESTS = 60  # a child, then a new one: kernels stay in memory
+REQUESTS = 60  # to one child, then a new one is started: kernels stay in memory
 
 
 class Child:
@@ -31,24 +31,22 @@ class Child:
         self.errors: collections.deque[bytes] = collections.deque(maxlen=20)
 
     def start(self) -> subprocess.Popen[bytes]:
-        """A fresh process."""
+        """Starts a new process, in place of the one there is."""
         self.end()
         path = [str(HERE.parent), str(HERE.parents[1]), os.environ.get("PYTHONPATH", "")]
         environment = os.environ | {
-            "PYTHONPATH": os.pathsep.join(p for p in path if p), "JAXQUAT_CACHE": "",
+            "PYTHONPATH": os.pathsep.join(p for p in path if p),
+            "PYTHONWARNINGS": "ignore",
+            "XLA_FLAGS": " ".join([os.environ.get("XLA_FLAGS", ""), *QUICK]),
+            "JAXQUAT_CACHE": "",
             "JAX_PLATFORMS": "cpu",
-            "PYTHONWARNINGS": "ignore", "XLA_FLAGS": " ".join(
-                [os.environ.get("XLA_FLAGS", ""), *QUICK]
-            ), "JAX_COMPILATION_CACHE_DIR": self.cache,
+            "JAX_COMPILATION_CACHE_DIR": self.cache,
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
             "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-        }  # fmt: skip
+        }
+        pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
         self.process = subprocess.Popen(
-            self.arguments,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=environment,
+            self.arguments, stdin=pipe, stdout=pipe, stderr=nothing, env=environment
         )
         self.asked = 0
         return self.process
@@ -79,7 +77,7 @@ class Child:
         return json.loads(data)
 
     def end(self) -> None:
-        """Of the process, if there is one."""
+        """Ends the process, if there is one."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()
@@ -87,24 +85,24 @@ class Child:
 
 
 class Children:
-    """One of each mode."""
+    """A child of each mode."""
 
     def __init__(self, planted: str | None = None) -> None:
-        self.planted, self.made = planted, dict[str, Child]()
+        self.planted, self.children = planted, dict[str, Child]()
         self.cache = tempfile.TemporaryDirectory()  # single operations occur in every program
 
     def ask(self, request: dict[str, Any], timeout: float = 240.0) -> dict[str, Any]:
-        """By the child of its mode; only one of them is kept."""
+        """The answer of the child of the request's mode; the other child is ended."""
         mode = "x64" if request["mode"][0] else "x32"
-        for other, child in self.made.items():
+        for other, child in self.children.items():
             if other != mode:
                 child.end()
-        if mode not in self.made:
-            self.made[mode] = Child(mode, self.cache.name, self.planted)
-        return self.made[mode].ask(request, timeout)
+        if mode not in self.children:
+            self.children[mode] = Child(mode, self.cache.name, self.planted)
+        return self.children[mode].ask(request, timeout)
 
     def end(self) -> None:
-        """Of all processes."""
-        for child in self.made.values():
+        """Ends all processes."""
+        for child in self.children.values():
             child.end()
         self.cache.cleanup()

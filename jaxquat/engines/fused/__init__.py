@@ -1,6 +1,12 @@
-"""The fused engine: a step, a torque and a controller traced to scalar code and compiled with the time loop into one kernel.
+"""The fused engine: ``jq.rollout(..., engine="fused")`` runs a whole rollout as one kernel.
 
-``jq.rollout(..., engine="fused")``. On the CPU by LLVM (extra ``fused``), on the GPU by Pallas.
+The scheme, the torque and the controller are traced by JAX. ``scalarize`` turns the traces into
+programs of scalar operations, and ``assembly`` (for a CPU) or ``gpu`` (for a GPU) puts the time
+loop around them. On the CPU the kernel is LLVM code, which llvmlite compiles (extra ``fused``); on
+the GPU it is a Pallas kernel.
+
+The way of a rollout: ``engine.trace`` -> ``invariants.hoist`` -> ``scalarize`` -> ``kernel.Loop``
+-> the primitive in ``engine`` -> ``cpu.call`` or ``gpu.call`` -> ``loading``, where XLA calls it.
 """
 
 from __future__ import annotations

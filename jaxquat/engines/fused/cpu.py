@@ -1,4 +1,15 @@
-"""Kernels for the CPU: LLVM assembly compiled by llvmlite, kept in memory and on disk, called by XLA as custom calls."""
+"""Kernels for the CPU: compiled by llvmlite, kept in memory and on disk, called by XLA.
+
+``call`` is what the primitive of ``engine`` is lowered to. It chooses the number of lanes, gets the
+kernel (``_kernel``) and calls it through XLA's foreign function interface: the target is the gate
+of ``loading``, and the last operand says which kernel it shall run, for how many bodies.
+
+``_kernel`` writes the assembly. Its hash, with that of the processor and of LLVM, is the key under
+which object code is kept: in memory by ``loading``, and in a file ``KEY.o`` of the cache folder. A
+kernel that is in neither is compiled. A file holds FORMAT, its key, the hash of the code, and the
+code; anything else is not used. Since the code is executed, neither is a file or a folder that
+another user owns or can write to.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +43,9 @@ _threads = ctypes.c_int64(
 
 
 def set_threads(count: int) -> None:
-    """How many threads a fused kernel on the CPU uses, 1 to 256; at first as many as there are processors.
+    """Set how many threads a fused kernel on the CPU uses: 1 to 256, at first one per processor.
 
-    What is compiled already takes no more threads than were set when it was compiled.
+    A function that is compiled already uses no more threads than were set when it was compiled.
     """
     count = positive_integer("count", count)
     if count > 256:
@@ -43,7 +54,7 @@ def set_threads(count: int) -> None:
 
 
 def missing() -> str | None:
-    """What a fused kernel on the CPU lacks here, or None."""
+    """Why there are no fused kernels on this CPU, as an error message; None if there are."""
     if os.name != "posix":
         return 'engine "fused" on the CPU needs POSIX threads; use engine="scan"'
     try:
@@ -56,34 +67,36 @@ def missing() -> str | None:
 def call(
     loop: Loop, kind: str, batched: Sequence[bool], bodies: int, operands: Sequence[Array]
 ) -> list[Array]:
-    """The results, (bodies, rows, size) each, for operands (bodies,) + (rows,) + (size,), without the first where not batched."""
+    """The results of a kernel, with shapes (bodies, rows, size) or (bodies, size).
+
+    ``operands`` have these shapes too, without the axis of bodies where they are not ``batched``.
+    ``kind`` is that of ``Loop.operands``.
+    """
     lanes = _lanes(loop, bodies)
     number, scratch = _kernel(loop, kind, tuple(batched), lanes)
     threads = min(_threads.value, -(-bodies // lanes))
-    given = [jnp.moveaxis(x, 0, -1) if b else x for x, b in zip(operands, batched, strict=True)]
+    arrays = [jnp.moveaxis(x, 0, -1) if b else x for x, b in zip(operands, batched, strict=True)]
     shapes = [
         jax.ShapeDtypeStruct((*(() if rows is None else (rows,)), leaf.size, bodies), leaf.dtype)
         for leaf, rows in loop.results(kind)
     ]
-    run = jax.ffi.ffi_call(
-        loading.TARGET, [*shapes, jax.ShapeDtypeStruct((threads, scratch), np.uint8)]
-    )
+    memory = jax.ShapeDtypeStruct((threads, scratch), np.uint8)
+    run = jax.ffi.ffi_call(loading.TARGET, [*shapes, memory])
     words = np.array([number], np.uint64).view(np.int32)
-    *found, _ = run(*given, np.array([bodies, threads, *words], np.int32))
-    return [jnp.moveaxis(x, -1, 0) for x in found]
+    *results, _ = run(*arrays, np.array([bodies, threads, *words], np.int32))
+    return [jnp.moveaxis(x, -1, 0) for x in results]
 
 
 def _lanes(loop: Loop, bodies: int) -> int:
-    """A power of two: the vector register, or fewer where there are fewer bodies."""
-    widest = max((leaf.dtype.itemsize for leaf in _all(loop)), default=8)
+    """Bodies in a vector, a power of two: those that fill a register, at most as there are."""
+    widest = max((leaf.dtype.itemsize for leaf in _floats(loop)), default=8)
     full = _register_bytes() // widest
     return min(full, 1 << (bodies.bit_length() - 1))
 
 
-def _all(loop: Loop) -> list[Leaf]:
-    return [
-        leaf for leaf in (*loop.constants, *loop.state, *loop.memory, *loop.held) if leaf.smooth
-    ]
+def _floats(loop: Loop) -> list[Leaf]:
+    leaves = (*loop.constants, *loop.state, *loop.memory, *loop.command)
+    return [leaf for leaf in leaves if leaf.smooth]
 
 
 @functools.cache
@@ -94,7 +107,7 @@ def _register_bytes() -> int:
 
 @functools.lru_cache(maxsize=loading.KEPT)
 def _kernel(loop: Loop, kind: str, batched: tuple[bool, ...], lanes: int) -> tuple[int, int]:
-    """The number of the kernel, and the bytes that each of its threads wants."""
+    """The number of the kernel, and the bytes of scratch memory that each of its threads needs."""
     import llvmlite.binding as llvm
 
     bits = 8 * _register_bytes()
@@ -102,9 +115,8 @@ def _kernel(loop: Loop, kind: str, batched: tuple[bool, ...], lanes: int) -> tup
     text, scratch = assembly(loop, kind, batched, lanes, "jaxquat_kernel", features)
     llvm.add_symbol("jaxquat_threads", ctypes.addressof(_threads))
     machine = loading.machine()
-    key = hashlib.sha256(
-        "\n".join([text, *loading.host(), machine.triple, str(llvm.llvm_version_info)]).encode()
-    )
+    parts = [text, *loading.host(), machine.triple, str(llvm.llvm_version_info)]
+    key = hashlib.sha256("\n".join(parts).encode())
     if not loading.known(key.hexdigest()):
         code = _read(key.digest())
         if code is None:
@@ -115,7 +127,7 @@ def _kernel(loop: Loop, kind: str, batched: tuple[bool, ...], lanes: int) -> tup
 
 
 def _compiled(text: str, machine: Any) -> bytes:
-    """Object code of a module."""
+    """The object code of a module."""
     import llvmlite.binding as llvm
 
     module = llvm.parse_assembly(text)
@@ -128,12 +140,15 @@ def _compiled(text: str, machine: Any) -> bytes:
 
 
 def _folder() -> Path | None:
-    """Where object code is kept: $JAXQUAT_CACHE, empty for nowhere, or the user's cache; None without a home."""
-    given = os.environ.get("JAXQUAT_CACHE")
-    if given is not None:
-        return Path(given) if given else None
+    """The cache folder: $JAXQUAT_CACHE, or that of the user.
+
+    None if the variable is set to nothing, or if the user has no home.
+    """
+    own = os.environ.get("JAXQUAT_CACHE")
+    if own is not None:
+        return Path(own) if own else None
     shared = os.environ.get("XDG_CACHE_HOME", "")
-    try:  # by its specification a relative path is to be ignored
+    try:  # the XDG specification wants relative paths ignored
         return (Path(shared) if os.path.isabs(shared) else Path.home() / ".cache") / "jaxquat"
     except RuntimeError:
         return None
@@ -146,9 +161,10 @@ def _private(status: os.stat_result) -> bool:
 
 @contextlib.contextmanager
 def _opened_folder(make: bool) -> Iterator[int | None]:
-    """A descriptor of the folder, so that it is the same one for all that follows; None where there is none to be trusted.
+    """A descriptor of the cache folder, or None if there is none that can be trusted.
 
-    What lies there is executed. A folder or a file that others can change is not used, with a warning.
+    With a descriptor it stays the same folder whatever its path comes to name. A folder or file
+    that others can change is not used, with a warning, since what lies there is executed.
     """
     folder = _folder()
     if folder is None:
@@ -171,23 +187,21 @@ def _opened_folder(make: bool) -> Iterator[int | None]:
 
 
 def _warn(path: Path) -> None:
-    warnings.warn(
-        f"{path}: kernels are neither read nor kept here, for others than you can write to it, or own it; "
-        "chmod go-w, or set JAXQUAT_CACHE",
-        RuntimeWarning,
-        stacklevel=2,
+    message = (
+        f"{path}: kernels are neither read nor kept here, for others than you can write to it, "
+        "or own it; chmod go-w, or set JAXQUAT_CACHE"
     )
+    warnings.warn(message, RuntimeWarning, stacklevel=2)
 
 
 def _read(key: bytes) -> bytes | None:
-    """The object code under a key; None if there is none, or a file that is not whole and ours."""
+    """The object code under a key; None if there is no file of it that is whole and ours."""
     with _opened_folder(make=False) as folder:
         if folder is None:
             return None
-        try:
-            descriptor = os.open(
-                f"{key.hex()}.o", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder
-            )
+        try:  # no links; and a pipe in place of the file must not block
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+            descriptor = os.open(f"{key.hex()}.o", flags, dir_fd=folder)
         except OSError:
             return None
         status = os.fstat(descriptor)
@@ -207,7 +221,10 @@ def _read(key: bytes) -> bytes | None:
 
 
 def _write(key: bytes, code: bytes) -> None:
-    """All or nothing, whoever else writes the same; a folder that cannot be written is no error."""
+    """Keeps object code in a file, all of it or nothing, whoever else writes the same file.
+
+    A folder that cannot be written to is no error.
+    """
     with _opened_folder(make=True) as folder:
         if folder is None:
             return

@@ -1,6 +1,18 @@
-"""Elementary functions as polynomials in the scalar program itself, for a compiler that has no vector library.
+"""Transcendental functions as scalar operations, for a compiler without a vector library.
 
-Ranges are reduced until Taylor series converge to rounding in few terms. docs/performance.md states the errors in ulp.
+``expand`` replaces sin, exp, pow and their kin by operations that LLVM has for vectors: sums,
+products, fma, comparisons, selects and operations on bits. Each function follows one pattern.
+
+1. Reduce the argument: x = k c + r with a whole k and a small r, where c is pi/2 or log 2, in three
+   parts (Cody and Waite); or x = 2^e (1 + f) from the bits of x.
+2. Evaluate the Taylor series at r or f, which converges to rounding in few terms.
+3. Put the parts together: a quarter turn chooses sine or cosine, 2^k is made from its bits.
+4. Select the values at zero, infinity and NaN.
+
+Angles beyond ``FAR`` need more digits of pi. A rare routine reduces them, in integers (Payne and
+Hanek); the kernel skips it where no body of a vector has such an angle. A value "in two floats" is
+the sum of a head and a rest that is small beside the head's last bit. The functions here take and
+return value numbers of the builder ``b``. docs/performance.md states the errors in ulp.
 """
 
 from __future__ import annotations
@@ -15,18 +27,17 @@ import numpy as np
 
 from jaxquat.engines.fused.program import Builder, Program, Routine
 
-# pi/2 and log 2 in three parts each, the first two exact in the dtype
+# decimals, of which ``_parts`` makes sums of three floats
 _HALF_PI = "1.5707963267948966192313216916397514420985846996875529104874722961539"
 _LOG_2 = "0.69314718055994530941723212145817656807550013436025525412068000949339"
 
-
 TRANSCENDENTAL = ("sin", "cos", "tanh", "exp", "expm1", "log", "log1p", "atan2", "pow")
 
-FAR = {4: 1e5, 8: 1e9}  # from where on three parts of pi/2 are too few, by bytes of the dtype
+FAR = {4: 1e5, 8: 1e9}  # angles for which three parts of pi/2 are too few, by bytes of the dtype
 
 
 def expand(program: Program, names: Sequence[str] = TRANSCENDENTAL) -> Program:
-    """The same program without these functions; "round" is one that may be named."""
+    """The same program without the functions ``names``, of which "round" may be one too."""
     if not any(op.name == "loop" or op.name in names for op in program.ops):
         return program
     b = Builder(program.inputs)
@@ -50,29 +61,32 @@ def expand(program: Program, names: Sequence[str] = TRANSCENDENTAL) -> Program:
 
 
 def _parts(decimal: str, dtype: np.dtype) -> list[float]:
-    """A number as a sum of three of the dtype."""
-    rest, found = Fraction(decimal), []
+    """A number as a sum of three numbers of the dtype, the largest first."""
+    remainder, parts = Fraction(decimal), []
     for _ in range(3):
-        part = dtype.type(float(rest))
-        found.append(part)
-        rest -= Fraction(float(part))
-    return found
+        part = dtype.type(float(remainder))
+        parts.append(part)
+        remainder -= Fraction(float(part))
+    return parts
 
 
 def _constant(b: Builder, value: float, like: int) -> int:
+    """A constant in the dtype of ``like``."""
     return b.const(b.dtype(like).type(value))
 
 
 def _integer(b: Builder, value: int, like: int) -> int:
-    """In the integer dtype as wide as ``like``."""
+    """A constant in the signed integer dtype as wide as ``like``."""
     return b.const((np.int32 if b.dtype(like).itemsize == 4 else np.int64)(value))
 
 
 def _bits(b: Builder, x: int) -> int:
+    """The bits of a float, as a signed integer: negative for a set sign bit, that of -0 too."""
     return b.emit("bitcast", x, dtype=np.int32 if b.dtype(x).itemsize == 4 else np.int64)
 
 
 def _horner(b: Builder, coefficients: Sequence[float], at: int) -> int:
+    """The polynomial with these coefficients, the lowest power first."""
     total = _constant(b, coefficients[-1], at)
     for c in reversed(coefficients[:-1]):
         total = b.emit("fma", total, at, _constant(b, c, at))
@@ -84,7 +98,7 @@ def _single(b: Builder, x: int) -> bool:
 
 
 def _less_multiple(b: Builder, x: int, k: int, decimal: str) -> int:
-    """``x - k c`` with the constant in three parts (Cody and Waite 1980)."""
+    """``x - k c``, c in three parts (Cody and Waite 1980)."""
     for part in _parts(decimal, b.dtype(x)):
         x = b.emit("fma", b.emit("neg", k), b.const(part), x)
     return x
@@ -93,15 +107,18 @@ def _less_multiple(b: Builder, x: int, k: int, decimal: str) -> int:
 def _two_to(b: Builder, k: int, like: int) -> int:
     """2^k for a whole float k within the normal exponents."""
     bias, place = (127, 23) if _single(b, like) else (1023, 52)
-    whole = b.emit(
-        "add", b.emit("convert", k, dtype=b.dtype(_integer(b, 0, like))), _integer(b, bias, like)
-    )
-    return b.emit("bitcast", b.emit("shl", whole, _integer(b, place, like)), dtype=b.dtype(like))
+    whole = b.emit("convert", k, dtype=b.dtype(_integer(b, 0, like)))
+    exponent = b.emit("add", whole, _integer(b, bias, like))
+    bits = b.emit("shl", exponent, _integer(b, place, like))
+    return b.emit("bitcast", bits, dtype=b.dtype(like))
 
 
 def _quadrant(b: Builder, x: int) -> tuple[int, int, int]:
-    """Sine and cosine of the remainder modulo pi/2, and the number of quarter turns modulo 4 in its low bits."""
-    # the sum with 3/2 times the largest exact integer rounds, and its low bits are the integer
+    """Sine and cosine of the remainder modulo pi/2, and an integer with the quarter turns.
+
+    Its two lowest bits are their number modulo 4.
+    """
+    # Adding 3/2 times 2^23 (2^52) rounds to an integer, which is then in the low bits of the sum.
     shift = _constant(b, 1.5 * 2.0 ** (23 if _single(b, x) else 52), x)
     turned = b.emit("fma", x, _constant(b, 2 / math.pi, x), shift)
     r = _less_multiple(b, x, b.emit("sub", turned, shift), _HALF_PI)
@@ -119,10 +136,14 @@ def _quadrant(b: Builder, x: int) -> tuple[int, int, int]:
 
 @functools.cache
 def _far_remainder(dtype: np.dtype) -> Routine:
-    """Of whether x is large, x, remainder, quarter turns: these two for large x (Payne and Hanek 1983).
+    """The routine that reduces large angles (Payne and Hanek 1983).
 
-    With x = m 2^e in integers, the bits of 2/pi above 2^(1 - e) make whole turns and are left out; the next ones, in words of
-    32 bits, times m are the quarter turns, two bits, and the remainder as a fraction of one.
+    Inputs: whether x is large, x, and the remainder and quarter turns of ``_quadrant``; outputs:
+    these two, replaced where x is large.
+
+    With x = m 2^e in integers, the bits of 2/pi above 2^(1 - e) make whole turns and are left out.
+    The next ones, in words of 32 bits, are multiplied by m: the first two bits of the product are
+    the quarter turns, and the other bits the remainder as a fraction of a quarter turn.
     """
     single = dtype.itemsize == 4
     place, bias, words = (23, 127, 3) if single else (52, 1023, 6)
@@ -139,11 +160,8 @@ def _far_remainder(dtype: np.dtype) -> Routine:
     def high(value: int) -> int:
         return b.emit("shr", value, whole(32))
 
-    bits = b.emit(
-        "convert",
-        b.emit("bitcast", b.emit("abs", x), dtype=np.dtype(f"u{dtype.itemsize}")),
-        dtype=wide,
-    )
+    bits = b.emit("bitcast", b.emit("abs", x), dtype=np.dtype(f"u{dtype.itemsize}"))
+    bits = b.emit("convert", bits, dtype=wide)
     exponent = b.emit("shr", bits, whole(place))
     m = b.emit("or", b.emit("and", bits, whole(2**place - 1)), whole(2**place))
     # the first bit that matters, in a table that begins 64 bits before the point
@@ -151,36 +169,29 @@ def _far_remainder(dtype: np.dtype) -> Routine:
     begin, turn = b.emit("shr", first, whole(5)), b.emit("and", first, whole(31))
     largest = 2 * bias - bias - place + 64 - 2
     count = largest // 32 + 1
-    table = [
-        0,
-        0,
-        *(
-            _two_over_pi(32 * (count + words)) >> 32 * k & (2**32 - 1)
-            for k in reversed(range(count + words))
-        ),
-    ]
+    scaled = _two_over_pi(32 * (count + words))
+    shifts = [32 * k for k in reversed(range(count + words))]
+    table = [0, 0, *(scaled >> shift & (2**32 - 1) for shift in shifts)]
     smallest = (int(math.log2(FAR[dtype.itemsize])) - place + 64 - 2) // 32
 
     def word(offset: int) -> int:
+        """The word of the table that lies ``offset`` after the first one that matters."""
         value = whole(table[smallest + offset])
         for start in range(smallest + 1, count):
             here = b.emit("le", whole(start), begin)
             value = b.emit("select", here, whole(table[start + offset]), value)
         return value
 
-    given = [word(offset) for offset in range(words + 1)]
     window = []
-    for a, c in itertools.pairwise(given):
+    for a, c in itertools.pairwise([word(offset) for offset in range(words + 1)]):
         pair = b.emit("or", b.emit("shl", a, whole(32)), c)
         window.append(high(b.emit("shl", pair, turn)))
-    columns = [whole(0)] * (words + 2)  # of the product, the first two are whole turns
+    columns = [whole(0)] * (words + 2)  # words of the product; the first two are whole turns
     for position, w in enumerate(window, 2):
         for offset, part in ((0, low(m)), (1, high(m)))[: 1 if single else 2]:
-            product = b.emit("mul", w, part)
-            columns[position - offset] = b.emit("add", columns[position - offset], low(product))
-            columns[position - offset - 1] = b.emit(
-                "add", columns[position - offset - 1], high(product)
-            )
+            product, column = b.emit("mul", w, part), position - offset
+            columns[column] = b.emit("add", columns[column], low(product))
+            columns[column - 1] = b.emit("add", columns[column - 1], high(product))
     digits, carry = [], whole(0)
     for column in reversed(columns[2:]):
         total = b.emit("add", column, carry)
@@ -188,10 +199,9 @@ def _far_remainder(dtype: np.dtype) -> Routine:
         carry = high(total)
     joined = lambda i: b.emit("or", b.emit("shl", digits[i], whole(32)), digits[i + 1])  # noqa: E731
     top = joined(0)
+    # of a quarter turn, from -1/2 to 1/2 in units of 2^-64
     fraction = b.emit("or", b.emit("shl", top, whole(2)), b.emit("shr", digits[2], whole(30)))
-    fraction = b.emit(
-        "bitcast", fraction, dtype=signed
-    )  # of a quarter turn, from -1/2 to 1/2 in 2^-64
+    fraction = b.emit("bitcast", fraction, dtype=signed)
     up = b.emit("lt", fraction, b.const(np.int64(0)))
     quarter = b.emit("add", b.emit("shr", top, whole(62)), b.emit("convert", up, dtype=wide))
     double = np.dtype(np.float64)
@@ -199,13 +209,12 @@ def _far_remainder(dtype: np.dtype) -> Routine:
     high_part, low_part, _ = _parts(_HALF_PI, double)
     if single:
         value = b.emit("mul", b.emit("convert", fraction, dtype=double), real(high_part * 2.0**-64))
-    else:  # in two floats, the first of which holds its bits
+    else:  # in two floats: head has the upper bits, exactly
         head = b.emit("and", fraction, b.const(np.int64(-(2**11))))
         rest = b.emit("convert", b.emit("sub", fraction, head), dtype=double)
         head = b.emit("mul", b.emit("convert", head, dtype=double), real(2.0**-64))
-        after = b.emit(
-            "or", b.emit("shl", joined(2), whole(2)), b.emit("shr", digits[4], whole(30))
-        )
+        after = b.emit("shl", joined(2), whole(2))
+        after = b.emit("or", after, b.emit("shr", digits[4], whole(30)))
         after = b.emit("mul", b.emit("convert", after, dtype=double), real(2.0**-64))
         rest = b.emit("mul", b.emit("add", rest, after), real(2.0**-64))
         value = _head(b, b.emit("mul", head, real(high_part)))
@@ -215,12 +224,8 @@ def _far_remainder(dtype: np.dtype) -> Routine:
     value = b.emit("convert", value, dtype=dtype)
     negative = b.emit("lt", x, _constant(b, 0, x))
     value = b.emit("select", negative, b.emit("neg", value), value)
-    value = b.emit(
-        "select",
-        b.emit("eq", b.emit("abs", x), _constant(b, np.inf, x)),
-        _constant(b, np.nan, x),
-        value,
-    )
+    infinite = b.emit("eq", b.emit("abs", x), _constant(b, np.inf, x))
+    value = b.emit("select", infinite, _constant(b, np.nan, x), value)
     quarter = b.emit("convert", quarter, dtype=b.dtype(k))
     quarter = b.emit("select", negative, b.emit("neg", quarter), quarter)
     program = b.finish([b.emit("select", far, value, r), b.emit("select", far, quarter, k)])
@@ -228,10 +233,11 @@ def _far_remainder(dtype: np.dtype) -> Routine:
 
 
 def _two_over_pi(bits: int) -> int:
-    """2/pi times 2^bits, below; pi by Machin's formula in integers."""
+    """2/pi times 2^bits, rounded down; pi by Machin's formula in integers."""
     one = 1 << (bits + 64)
 
     def inverse_tangent(n: int) -> int:
+        """The arctangent of 1/n, in units of 1/one."""
         total, power, k = 0, one // n, 1
         while power:
             total += power // k if k % 4 == 1 else -(power // k)
@@ -244,27 +250,25 @@ def _two_over_pi(bits: int) -> int:
 
 
 def _circular(shift: int) -> Callable[[Builder, int], int]:
+    """The sine of an angle advanced by ``shift`` quarter turns: the sine itself, or the cosine."""
+
     def rule(b: Builder, x: int) -> int:
         sine, cosine, k = _quadrant(b, x)
         k = b.emit("add", k, _integer(b, shift, x))
         zero = _integer(b, 0, x)
         odd = b.emit("ne", b.emit("and", k, _integer(b, 1, x)), zero)
         value = b.emit("select", odd, cosine, sine)
-        value = b.emit(
-            "select",
-            b.emit("ne", b.emit("and", k, _integer(b, 2, x)), zero),
-            b.emit("neg", value),
-            value,
-        )
-        return (
-            value if shift else b.emit("select", b.emit("eq", x, _constant(b, 0, x)), x, value)
-        )  # -0 is its own sine
+        below = b.emit("ne", b.emit("and", k, _integer(b, 2, x)), zero)
+        value = b.emit("select", below, b.emit("neg", value), value)
+        if shift:
+            return value
+        return b.emit("select", b.emit("eq", x, _constant(b, 0, x)), x, value)  # -0 is its own sine
 
     return rule
 
 
 def _less_one(b: Builder, x: int, more: int | None = None) -> tuple[int, int]:
-    """``exp(r) - 1`` and k with ``x + more = k log 2 + r``."""
+    """``exp(r) - 1`` and k, where ``x + more = k log 2 + r``."""
     k = b.emit("round", b.emit("mul", x, _constant(b, 1 / math.log(2), x)))
     r = _less_multiple(b, x, k, _LOG_2)
     r = r if more is None else b.emit("add", r, more)
@@ -273,7 +277,7 @@ def _less_one(b: Builder, x: int, more: int | None = None) -> tuple[int, int]:
 
 
 def _exp(b: Builder, x: int, more: int | None = None) -> int:
-    """``exp(x + more)``, the second so small that it does not change the number of doublings."""
+    """``exp(x + more)``; ``more`` is too small to change the number k of doublings."""
     low, high = (-104.0, 89.0) if _single(b, x) else (-746.0, 710.0)
     clipped = b.emit("min", b.emit("max", x, _constant(b, low, x)), _constant(b, high, x))
     p, k = _less_one(b, clipped, more)
@@ -283,11 +287,10 @@ def _exp(b: Builder, x: int, more: int | None = None) -> int:
 
 
 def _expm1(b: Builder, x: int) -> int:
-    """``2^k p + (2^k - 1)`` with ``p = exp(r) - 1``, in halves, for 2^k alone may be infinite."""
+    """``2^k p + (2^k - 1)`` with ``p = exp(r) - 1``; its half first, as 2^k may be infinite."""
     low, high = (-20.0, 89.0) if _single(b, x) else (-40.0, 710.0)
-    p, k = _less_one(
-        b, b.emit("min", b.emit("max", x, _constant(b, low, x)), _constant(b, high, x))
-    )
+    clipped = b.emit("min", b.emit("max", x, _constant(b, low, x)), _constant(b, high, x))
+    p, k = _less_one(b, clipped)
     half, power = _constant(b, 0.5, x), _two_to(b, b.emit("sub", k, _constant(b, 1, x)), x)
     value = b.emit("fma", power, p, b.emit("sub", power, half))
     return b.emit("select", b.emit("eq", x, _constant(b, 0, x)), x, b.emit("add", value, value))
@@ -304,27 +307,27 @@ def _tanh(b: Builder, x: int) -> int:
 
 
 def with_sign(b: Builder, magnitude: int, x: int) -> int:
-    """A value that is not negative with the sign of x, that of zero too."""
+    """``magnitude``, which is not negative, with the sign of x, where -0 is negative too."""
     sign = b.emit("and", _bits(b, x), _integer(b, -(2**31) if _single(b, x) else -(2**63), x))
     return b.emit("bitcast", b.emit("or", _bits(b, magnitude), sign), dtype=b.dtype(x))
 
 
 def _exponent(b: Builder, x: int) -> tuple[int, int]:
-    """Two numbers e and f, x = 2^e (1 + f), with 1 + f within [sqrt 1/2, sqrt 2], for a positive finite x."""
-    place, mantissa, one_bits, normal, lift = (
-        (23, 0x7FFFFF, 0x3F800000, 2.0**-126, 24)
-        if _single(b, x)
-        else (52, 0xFFFFFFFFFFFFF, 0x3FF << 52, 2.0**-1022, 53)
-    )
+    """Floats e and f, x = 2^e (1 + f), with 1 + f in [sqrt 1/2, sqrt 2], for a positive finite x.
+
+    Subnormal numbers are lifted into the normal ones first.
+    """
+    if _single(b, x):
+        place, mantissa, one_bits, normal, lift = 23, 0x7FFFFF, 0x3F800000, 2.0**-126, 24
+    else:
+        place, mantissa, one_bits = 52, 0xFFFFFFFFFFFFF, 0x3FF << 52
+        normal, lift = 2.0**-1022, 53
     one = _constant(b, 1, x)
     small = b.emit("lt", x, _constant(b, normal, x))
     bits = _bits(b, b.emit("select", small, b.emit("mul", x, _constant(b, 2.0**lift, x)), x))
     e = b.emit("sub", b.emit("shr", bits, _integer(b, place, x)), _integer(b, one_bits >> place, x))
-    m = b.emit(
-        "bitcast",
-        b.emit("or", b.emit("and", bits, _integer(b, mantissa, x)), _integer(b, one_bits, x)),
-        dtype=b.dtype(x),
-    )
+    m = b.emit("or", b.emit("and", bits, _integer(b, mantissa, x)), _integer(b, one_bits, x))
+    m = b.emit("bitcast", m, dtype=b.dtype(x))
     e = b.emit("convert", e, dtype=b.dtype(x))
     e = b.emit("select", small, b.emit("sub", e, _constant(b, lift, x)), e)
     large = b.emit("lt", _constant(b, math.sqrt(2), x), m)
@@ -334,7 +337,7 @@ def _exponent(b: Builder, x: int) -> tuple[int, int]:
 
 
 def _at_the_ends(b: Builder, x: int, value: int) -> int:
-    """The logarithm where x is no positive number."""
+    """``value``, but the limits of the logarithm where x is not a positive finite number."""
     zero = _constant(b, 0, x)
     value = b.emit("select", b.emit("lt", x, _constant(b, np.inf, x)), value, x)  # inf and NaN
     value = b.emit("select", b.emit("eq", x, zero), _constant(b, -np.inf, x), value)
@@ -347,7 +350,7 @@ def _log_of(b: Builder, x: int, more: int | None = None) -> int:
     s = b.emit("div", f, b.emit("add", f, _constant(b, 2, x)))
     z = b.emit("mul", s, s)
     series = _horner(b, [2 / (2 * n + 1) for n in range(1, 6 if _single(b, x) else 12)], z)
-    # 2 s = f - s f loses less than 2 s does
+    # 2 s is taken as f - s f: f is exact, and the error of s counts only in the small second term
     rest = b.emit("mul", s, b.emit("sub", b.emit("mul", z, series), f))
     rest = rest if more is None else b.emit("add", rest, more)
     high, low, _ = _parts(_LOG_2, b.dtype(x))
@@ -359,7 +362,7 @@ def _log(b: Builder, x: int) -> int:
 
 
 def _log1p(b: Builder, x: int) -> int:
-    """``log u + (1 + x - u)/u``, u being 1 + x rounded."""
+    """``log u + (1 + x - u)/u``, where u is 1 + x rounded."""
     one = _constant(b, 1, x)
     u = b.emit("add", one, x)
     far = b.emit("lt", one, x)
@@ -370,7 +373,10 @@ def _log1p(b: Builder, x: int) -> int:
 
 
 def _atan2(b: Builder, y: int, x: int) -> int:
-    """Of the smaller over the larger, brought below tan(pi/8)."""
+    """The arctangent of min(|x|, |y|)/max(|x|, |y|), then put into its quadrant.
+
+    A ratio t above tan(pi/8) becomes (t - 1)/(t + 1), an eighth of a turn less.
+    """
     one, zero = _constant(b, 1, x), _constant(b, 0, x)
     high, low, _ = _parts(_HALF_PI, b.dtype(x))
     up, across = b.emit("abs", y), b.emit("abs", x)
@@ -383,16 +389,11 @@ def _atan2(b: Builder, y: int, x: int) -> int:
     series = _horner(b, [(-1) ** n / (2 * n + 1) for n in range(1, 9 if _single(b, x) else 20)], z)
     angle = b.emit("fma", b.emit("mul", r, z), series, r)
     eighth = b.emit("add", angle, b.emit("mul", _constant(b, 0.5, x), b.const(low)))
-    angle = b.emit(
-        "select",
-        steep,
-        b.emit("add", b.emit("mul", _constant(b, 0.5, x), b.const(high)), eighth),
-        angle,
-    )
+    eighth = b.emit("add", b.emit("mul", _constant(b, 0.5, x), b.const(high)), eighth)
+    angle = b.emit("select", steep, eighth, angle)
     over = b.emit("lt", across, up)
-    angle = b.emit(
-        "select", over, b.emit("sub", b.const(high), b.emit("sub", angle, b.const(low))), angle
-    )
+    quarter = b.emit("sub", b.const(high), b.emit("sub", angle, b.const(low)))
+    angle = b.emit("select", over, quarter, angle)
     behind = b.emit("lt", _bits(b, x), _integer(b, 0, x))
     half = b.emit("sub", _constant(b, 2 * high, x), b.emit("sub", angle, _constant(b, 2 * low, x)))
     angle = b.emit("select", b.emit("and", behind, b.emit("eq", x, x)), half, angle)
@@ -400,7 +401,11 @@ def _atan2(b: Builder, y: int, x: int) -> int:
 
 
 def _pow(b: Builder, x: int, y: int) -> int:
-    """``exp(y log |x|)``, the logarithm in float64 or in two of them: its error is multiplied by y log |x|, up to 745."""
+    """``exp(y log |x|)``, with the signs and limits of IEEE 754.
+
+    A relative error of the logarithm is multiplied by y log |x|, which may be 745. So the logarithm
+    is computed in float64 for float32, and in two float64 for float64.
+    """
     dtype = b.dtype(x)
     zero, one, nan = _constant(b, 0, x), _constant(b, 1, x), _constant(b, np.nan, x)
     size = b.emit("abs", x)
@@ -411,9 +416,8 @@ def _pow(b: Builder, x: int, y: int) -> int:
         log, rest = _log_in_two(b, size)
         product = b.emit("mul", y, log)
         rest = b.emit("fma", y, rest, b.emit("fma", y, log, b.emit("neg", product)))
-        fine = b.emit(
-            "lt", b.emit("abs", product), _constant(b, 800, x)
-        )  # otherwise the rest is NaN, or nothing to the result
+        # beyond 800 the result is 0 or infinite without the rest, which may be NaN there
+        fine = b.emit("lt", b.emit("abs", product), _constant(b, 800, x))
         value = _exp(b, product, b.emit("select", fine, rest, zero))
     unit = b.emit("and", b.emit("eq", size, one), b.emit("eq", y, y))
     value = b.emit("select", unit, one, value)
@@ -429,12 +433,20 @@ def _pow(b: Builder, x: int, y: int) -> int:
 
 
 def _head(b: Builder, x: int) -> int:
-    """All of x but its last bit: a number of its own, where a product would become one operation with the next sum."""
+    """The float x with its last bit cleared.
+
+    That keeps LLVM from contracting a product and the next sum to an fma, in which the product is
+    not rounded: its rest is computed for the rounded one.
+    """
     return b.emit("bitcast", b.emit("and", _bits(b, x), _integer(b, -2, x)), dtype=b.dtype(x))
 
 
 def _log_in_two(b: Builder, x: int) -> tuple[int, int]:
-    """``log x`` as a sum of two float64: ``e log 2 + 2 artanh s`` with s = f/(2 + f), its first two terms in two floats."""
+    """``log x`` as a sum of two float64, head and rest.
+
+    It is ``e log 2 + 2 artanh s`` with s = f/(2 + f). The first two terms of the series, s and
+    s^3/3, are computed in two floats each.
+    """
     e, f = _exponent(b, x)
     low = lambda p, q, head: b.emit("fma", p, q, b.emit("neg", head))  # noqa: E731
     below = b.emit("add", f, _constant(b, 2, x))
@@ -447,23 +459,18 @@ def _log_in_two(b: Builder, x: int) -> tuple[int, int]:
     third = np.float64(1) / 3
     third_low = float(Fraction(1, 3) - Fraction(float(third)))
     p = _head(b, b.emit("mul", z, b.const(third)))
-    p_low = b.emit(
-        "fma",
-        z,
-        b.const(np.float64(third_low)),
-        b.emit("fma", z_low, b.const(third), low(z, b.const(third), p)),
-    )
-    others = b.emit(
-        "mul", b.emit("mul", z, z), _horner(b, [1 / (2 * n + 1) for n in range(2, 13)], z)
-    )
+    lowest = b.const(np.float64(third_low))
+    p_low = b.emit("fma", z_low, b.const(third), low(z, b.const(third), p))
+    p_low = b.emit("fma", z, lowest, p_low)
+    others = b.emit("mul", z, z)
+    others = b.emit("mul", others, _horner(b, [1 / (2 * n + 1) for n in range(2, 13)], z))
     total = b.emit("add", p, others)
     total_low = b.emit("add", p_low, b.emit("add", b.emit("sub", p, total), others))
     cubic = _head(b, b.emit("mul", s, total))
     cubic_low = b.emit("fma", s, total_low, b.emit("fma", s_low, total, low(s, total, cubic)))
     head = b.emit("add", s, cubic)
-    rest = b.emit(
-        "add", b.emit("add", b.emit("sub", s, head), cubic), b.emit("add", s_low, cubic_low)
-    )
+    rest = b.emit("add", b.emit("sub", s, head), cubic)
+    rest = b.emit("add", rest, b.emit("add", s_low, cubic_low))
     # log 2 in two parts, the first short enough for its product with e to be exact
     first = np.float64(math.floor(math.log(2) * 2**40) / 2**40)
     second = np.float64(float(Fraction(_LOG_2) - Fraction(float(first))))
@@ -476,7 +483,7 @@ def _log_in_two(b: Builder, x: int) -> tuple[int, int]:
 
 
 def _round(b: Builder, x: int) -> int:
-    """To the nearest, of two the even one."""
+    """To the nearest integer, half-way to the even one."""
     half, one = _constant(b, 0.5, x), _constant(b, 1, x)
     low = b.emit("floor", x)
     rest, pair = b.emit("sub", x, low), b.emit("mul", half, low)
@@ -486,7 +493,6 @@ def _round(b: Builder, x: int) -> int:
 
 
 _EXPANSIONS: dict[str, Callable[..., int]] = {
-    "sin": _circular(0), "cos": _circular(1), "exp": _exp, "expm1": _expm1, "tanh": _tanh, "log": _log, "log1p": _log1p,
-    "atan2": _atan2, "pow": _pow,
-    "round": _round,
+    "sin": _circular(0), "cos": _circular(1), "exp": _exp, "expm1": _expm1, "tanh": _tanh,
+    "log": _log, "log1p": _log1p, "atan2": _atan2, "pow": _pow, "round": _round,
 }  # fmt: skip

@@ -1,4 +1,20 @@
-"""The fused engine: a rollout as one kernel, with a derivative of its own in reverse mode."""
+"""The fused engine: a rollout as one kernel, with a derivative of its own in reverse mode.
+
+``trace`` makes scalar programs of the step, of ``save`` and of the controller (hoisted first, so
+what does not change becomes "constants"), and a ``Loop`` of them. ``_solve`` makes a function with
+a custom derivative of the loop. All arrays are flat: one axis for the elements of a leaf, before it
+one for rows, where there are any, and one for bodies.
+
+The derivative in reverse mode is a kernel of its own. Forward, the kernel "keeping" also keeps
+state, memory and command every ``segment`` steps. Backward, the kernel "backward" gets these and
+the cotangents of all results. Its programs are the pullbacks of the step, of ``save`` and of the
+sample (``_pullback``). If one of them has no scalar form, and the caller admits it (``scan_back``),
+the derivative is that of the same loop by ``lax.scan``.
+
+The kernel is one JAX primitive, ``fused_rollout``: it batches by one more axis of bodies, and is
+lowered to ``cpu.call`` or ``gpu.call``. A second primitive, through which its arguments go, has the
+derivative in forward mode, which is an error that names the way out.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +42,10 @@ from jaxquat.engines.fused.scalarize import scalarize
 from jaxquat.simulation.path import Path
 from jaxquat.simulation.simulation import Simulation
 
-FORWARD_MODE = 'engine "fused", which "auto" chooses where it can, has a derivative in reverse mode only; use engine="scan" for forward mode'
+FORWARD_MODE = (
+    'engine "fused", which "auto" chooses where it can, has a derivative in reverse mode only; '
+    'use engine="scan" for forward mode'
+)
 
 
 def run(simulation: Simulation, scan_back: bool = False) -> Path:
@@ -48,29 +67,32 @@ def run(simulation: Simulation, scan_back: bool = False) -> Path:
 
 
 def missing() -> str | None:
-    """What the engine lacks on the default platform, or None."""
+    """Why there are no fused kernels on the default platform, as an error message, or None."""
     platform = jax.default_backend()
     if platform == "cpu":
         return cpu.missing()
-    return (
-        None
-        if platform in ("gpu", "cuda")
-        else f'engine "fused" has no kernels for {platform}; use engine="scan"'
-    )
+    if platform in ("gpu", "cuda"):
+        return None
+    return f'engine "fused" has no kernels for {platform}; use engine="scan"'
 
 
 class Traced(NamedTuple):
-    """A loop, what goes into it, and how to differentiate it."""
+    """A loop, its operands, and its derivative.
+
+    Attributes:
+        loop: without the programs of the derivative.
+        operands: constants, inputs, start, memory.
+        trees: shapes and dtypes of what is saved, of state, memory and command.
+        differentiated: ``differentiated(live)`` is the loop with the programs of its derivative;
+            ``live``: numbers of the saved leaves whose cotangent is not zero, by default all.
+        scanned: ``scanned(operands)`` are the results of the kernel, by ``lax.scan``.
+    """
 
     loop: Loop
-    operands: list[Array]  # constants, inputs, start, memory
-    trees: Any  # of what is saved, state, memory, held
-    differentiated: Callable[
-        ..., Loop
-    ]  # of which saved leaves the cotangent is not 0, by default of all
-    scanned: Callable[
-        [Sequence[Array]], list[Array]
-    ]  # the results for the operands, by ``lax.scan``
+    operands: list[Array]
+    trees: Any
+    differentiated: Callable[..., Loop]
+    scanned: Callable[[Sequence[Array]], list[Array]]
 
 
 def trace(simulation: Simulation) -> Traced:
@@ -86,25 +108,28 @@ def trace(simulation: Simulation) -> Traced:
     number = jax.ShapeDtypeStruct((), jnp.int32)
     state_spec, memory_spec = (jax.eval_shape(lambda x: x, tree) for tree in (start, memory))
     input_spec = jax.eval_shape(lambda tree: jax.tree.map(lambda x: x[0], tree), inputs)
-    held_spec: Any = ()
+    command_spec: Any = ()
     sample_rest, sample_fixed = None, []
     if sampled:
         update = simulation.command
-        held_spec, _ = jax.eval_shape(update, number, state_spec, memory_spec, input_spec)
+        command_spec, _ = jax.eval_shape(update, number, state_spec, memory_spec, input_spec)
         sample_rest, sample_fixed = _hoisted(update, number, state_spec, memory_spec, input_spec)
-    step_rest, step_fixed = _hoisted(simulation.step, number, state_spec, held_spec)
+    step_rest, step_fixed = _hoisted(simulation.step, number, state_spec, command_spec)
     keep = simulation.observe
-    save_rest, save_fixed = _hoisted(keep, number, state_spec, held_spec)
-    saved_spec = jax.eval_shape(keep, number, state_spec, held_spec)
+    save_rest, save_fixed = _hoisted(keep, number, state_spec, command_spec)
+    saved_spec = jax.eval_shape(keep, number, state_spec, command_spec)
     fixed = [_raw(x) for x in (*step_fixed, *save_fixed, *sample_fixed)]
     specs = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in fixed]
     groups = {
-        "constants": specs, "inputs": _specs(input_spec), "state": _specs(state_spec), "memory": _specs(memory_spec),
-        "held": _specs(held_spec), "saved": _specs(saved_spec),
+        "constants": specs, "inputs": _specs(input_spec), "state": _specs(state_spec),
+        "memory": _specs(memory_spec), "command": _specs(command_spec),
+        "saved": _specs(saved_spec),
     }  # fmt: skip
     n, m = len(step_fixed), len(step_fixed) + len(save_fixed)
 
     def of_constants(rest: Any, first: int, end: int | None) -> Callable[..., list[Array]]:
+        """The hoisted function of all constants, of which its own are those from ``first`` on."""
+
         def function(constants: Sequence[Array], k: Array, *leaves: Sequence[Array]) -> list[Array]:
             return rest(constants[first:end], k, *(x for group in leaves for x in group))
 
@@ -112,13 +137,11 @@ def trace(simulation: Simulation) -> Traced:
 
     forward, forward_save = of_constants(step_rest, 0, n), of_constants(save_rest, n, m)
     forward_sample = of_constants(sample_rest, m, None)
-    of_step = (groups["state"], groups["held"])
+    of_step = (groups["state"], groups["command"])
     of_sample = (groups["state"], groups["memory"], groups["inputs"])
+    leaf = lambda spec: Leaf(np.dtype(spec.dtype), math.prod(spec.shape))  # noqa: E731
     loop = Loop(
-        **{
-            name: tuple(Leaf(np.dtype(s.dtype), math.prod(s.shape)) for s in leaves)
-            for name, leaves in groups.items()
-        },
+        **{name: tuple(map(leaf, leaves)) for name, leaves in groups.items()},
         step=scalarize(forward, specs, number, *of_step),
         save=scalarize(forward_save, specs, number, *of_step),
         sample=scalarize(forward_sample, specs, number, *of_sample) if sampled else None,
@@ -135,38 +158,34 @@ def trace(simulation: Simulation) -> Traced:
 
     @functools.cache
     def differentiated(live: tuple[int, ...] = every) -> Loop:
-        """Leaves that are not live are as if they were not saved: 0 times an infinite slope is NaN."""
+        """The loop with its derivative, in which leaves that are not live are not saved.
 
-        def forward_live(*given: Any) -> list[Array]:
-            saved = forward_save(*given)
+        Their cotangent is 0, and 0 times an infinite slope would be NaN.
+        """
+
+        def forward_live(*arguments: Any) -> list[Array]:
+            saved = forward_save(*arguments)
             return [saved[i] for i in live]
 
         cotangents = _smooth([groups["saved"][i] for i in live])
         save_back = scalarize(_pullback(forward_live), specs, number, *of_step, cotangents)
         if live != every:
-            return differentiated()._replace(
-                saved=tuple(loop.saved[i] for i in live), save_back=save_back
-            )
-        back = loop._replace(
-            step_back=scalarize(
-                _pullback(forward), specs, number, *of_step, _smooth(groups["state"])
-            ),
-            save_back=save_back,
-        )
+            saved = tuple(loop.saved[i] for i in live)
+            return differentiated()._replace(saved=saved, save_back=save_back)
+        cotangents = _smooth(groups["state"])
+        step_back = scalarize(_pullback(forward), specs, number, *of_step, cotangents)
+        back = loop._replace(step_back=step_back, save_back=save_back)
         if not sampled:
             return back
-        cotangents = _smooth([*groups["held"], *groups["memory"]])
-        return back._replace(
-            sample_back=scalarize(_pullback(forward_sample), specs, number, *of_sample, cotangents)
-        )
+        cotangents = _smooth([*groups["command"], *groups["memory"]])
+        sample_back = scalarize(_pullback(forward_sample), specs, number, *of_sample, cotangents)
+        return back._replace(sample_back=sample_back)
 
-    leaves = [*fixed, *(_raw(x) for x in jax.tree.leaves((inputs, start, memory)))]
-    scanned = functools.partial(
-        _scanned, loop, groups, forward, forward_save, forward_sample if sampled else None
-    )
-    return Traced(
-        loop, leaves, (saved_spec, state_spec, memory_spec, held_spec), differentiated, scanned
-    )
+    operands = [*fixed, *(_raw(x) for x in jax.tree.leaves((inputs, start, memory)))]
+    functions = forward, forward_save, forward_sample if sampled else None
+    scanned = functools.partial(_scanned, loop, groups, *functions)
+    trees = saved_spec, state_spec, memory_spec, command_spec
+    return Traced(loop, operands, trees, differentiated, scanned)
 
 
 def _scanned(
@@ -177,60 +196,59 @@ def _scanned(
     sample: Any,
     operands: Sequence[Array],
 ) -> list[Array]:
-    """What the kernel gives, by ``lax.scan`` over the rows and the steps of each: for a derivative that has no scalar form."""
+    """The results of the kernel, by ``lax.scan``: for a derivative that has no scalar form.
+
+    A scan over the rows, and in it one over the steps of a row.
+    """
     ends = np.cumsum([len(specs[name]) for name in ("constants", "inputs", "state")])
     constants, inputs, state, memory = (
         [*operands[i:j]] for i, j in zip([0, *ends], [*ends, None], strict=True)
     )
 
-    def held_from(k: Array, state: Any, memory: Any, held: Any) -> tuple[Any, Any]:
+    def command_from(k: Array, state: Any, memory: Any, command: Any) -> tuple[Any, Any]:
         """Command and memory from step k on."""
         if sample is None:
-            return held, memory
+            return command, memory
 
         def anew() -> tuple[Any, Any]:
-            found = sample(constants, k, state, memory, [x[k // loop.sample_every] for x in inputs])
-            return found[: len(held)], found[len(held) :]
+            values = [x[k // loop.sample_every] for x in inputs]
+            results = sample(constants, k, state, memory, values)
+            return results[: len(command)], results[len(command) :]
 
-        return jax.lax.cond(k % loop.sample_every == 0, anew, lambda: (held, memory))
+        return jax.lax.cond(k % loop.sample_every == 0, anew, lambda: (command, memory))
 
     @functools.partial(jax.checkpoint, prevent_cse=False)
     def one(carry: Any, _: None) -> tuple[Any, None]:
-        k, state, memory, held = carry
-        held, memory = held_from(k, state, memory, held)
-        return (k + 1, step(constants, k, state, held), memory, held), None
+        k, state, memory, command = carry
+        command, memory = command_from(k, state, memory, command)
+        return (k + 1, step(constants, k, state, command), memory, command), None
+
+    segment = math.isqrt(loop.save_every - 1) + 1
 
     @functools.partial(jax.checkpoint, prevent_cse=False)
     def row(carry: Any, _: None) -> tuple[Any, Any]:
-        k, state, memory, held = carry
-        saved = save(constants, k, state, held_from(k, state, memory, held)[0])
-        return scan(one, carry, None, loop.save_every, math.isqrt(loop.save_every - 1) + 1)[
-            0
-        ], saved
+        k, state, memory, command = carry
+        saved = save(constants, k, state, command_from(k, state, memory, command)[0])
+        return scan(one, carry, None, loop.save_every, segment)[0], saved
 
-    held = [jnp.zeros(x.shape, x.dtype) for x in specs["held"]]
-    carry, rows = scan(row, (jnp.int32(0), state, memory, held), None, loop.rows, None)
-    k, state, memory, held = carry
-    rows = [
-        jnp.concatenate([x, y[None]])
-        for x, y in zip(rows, save(constants, k, state, held), strict=True)
-    ]
-    return [
-        *(x.reshape(loop.rows + 1, -1) for x in rows),
-        *(x.reshape(-1) for x in (*state, *memory, *held)),
-    ]
+    command = [jnp.zeros(x.shape, x.dtype) for x in specs["command"]]
+    carry, rows = scan(row, (jnp.int32(0), state, memory, command), None, loop.rows, None)
+    k, state, memory, command = carry
+    last = save(constants, k, state, command)
+    rows = [jnp.concatenate([x, y[None]]) for x, y in zip(rows, last, strict=True)]
+    rows = [x.reshape(loop.rows + 1, -1) for x in rows]
+    return [*rows, *(x.reshape(-1) for x in (*state, *memory, *command))]
 
 
 def _differs_by_device(x: Any) -> bool:
-    """Whether ``jax.shard_map`` keeps account of it."""
+    """Whether ``jax.shard_map`` records that an array differs from device to device."""
     kind = jax.typeof(x)
-    return bool(
-        getattr(getattr(kind, "manual_axis_type", kind), "varying", None)
-        or getattr(kind, "vma", None)
-    )
+    varying = getattr(getattr(kind, "manual_axis_type", kind), "varying", None)
+    return bool(varying or getattr(kind, "vma", None))
 
 
 def _specs(tree: Any) -> list[jax.ShapeDtypeStruct]:
+    """Shapes and dtypes of the leaves, keys as their words."""
     return [jax.eval_shape(_raw, leaf) for leaf in jax.tree.leaves(tree)]
 
 
@@ -243,60 +261,70 @@ def _is_key(x: Any) -> bool:
 
 
 def _raw(x: Any) -> Array:
-    """Keys as their words."""
+    """An array; keys as their words."""
     x = jnp.asarray(x)
     return jax.random.key_data(x) if _is_key(x) else x
 
 
 def _keyed(x: Array, like: Any) -> Any:
+    """The inverse of ``_raw``: keys of their words, if ``like`` is keys."""
     return jax.random.wrap_key_data(x, impl=like.dtype._impl) if _is_key(like) else x
 
 
 def _hoisted(
     function: Callable[..., Any], *arguments: Any
 ) -> tuple[Callable[..., list[Array]], list[Any]]:
-    """``hoist`` of a function whose keys come and go as words."""
+    """``hoist`` of a function; keys among its arguments and results are their words."""
     leaves, structure = jax.tree.flatten(arguments)
 
     def of_words(*words: Array) -> list[Array]:
-        given = jax.tree.unflatten(
-            structure, [_keyed(x, like) for x, like in zip(words, leaves, strict=True)]
-        )
-        return [_raw(x) for x in jax.tree.leaves(function(*given))]
+        keyed = [_keyed(x, like) for x, like in zip(words, leaves, strict=True)]
+        results = function(*jax.tree.unflatten(structure, keyed))
+        return [_raw(x) for x in jax.tree.leaves(results)]
 
     rest, fixed = hoist(of_words, *(jax.eval_shape(_raw, leaf) for leaf in leaves))
-    return lambda words, *given: rest(
-        [_keyed(x, like) for x, like in zip(words, fixed, strict=True)], *given
-    ), fixed
+
+    def rest_of_words(words: Sequence[Array], *leaves: Array) -> list[Array]:
+        keyed = [_keyed(x, like) for x, like in zip(words, fixed, strict=True)]
+        return rest(keyed, *leaves)
+
+    return rest_of_words, fixed
 
 
 def _pullback(function: Callable[..., list[Array]]) -> Callable[..., list[Array]]:
-    """Of constants, number, groups of leaves and cotangents: the cotangents of the smooth leaves, in order."""
+    """The derivative of ``function(constants, k, *groups)`` in reverse mode.
 
-    def back(constants: Any, k: Any, *rest: Any) -> list[Array]:
-        *groups, cotangents = rest
+    ``back(constants, k, *groups, cotangents)`` are the cotangents of the smooth leaves of constants
+    and groups, in order; ``cotangents`` are those of the smooth results.
+    """
+
+    def back(constants: Any, k: Any, *arguments: Any) -> list[Array]:
+        *groups, cotangents = arguments
         leaves, structure = jax.tree.flatten((constants, *groups))
         places = [i for i, leaf in enumerate(leaves) if jnp.issubdtype(leaf.dtype, jnp.floating)]
 
-        def of_smooth(chosen: list[Array]) -> list[Array]:
-            given = list(leaves)
-            for place, leaf in zip(places, chosen, strict=True):
-                given[place] = leaf
-            constants, *groups = jax.tree.unflatten(structure, given)
+        def of_smooth(smooth: list[Array]) -> list[Array]:
+            merged = list(leaves)
+            for place, leaf in zip(places, smooth, strict=True):
+                merged[place] = leaf
+            constants, *groups = jax.tree.unflatten(structure, merged)
             return _smooth(function(constants, k, *groups))
 
-        given = [leaves[i] for i in places]
-        like = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in given]
-        push = lambda tangents: jax.jvp(of_smooth, (given,), (tangents,))[1]  # noqa: E731
-        return jax.linear_transpose(push, like)(list(cotangents))[
-            0
-        ]  # as jax.vjp, in two thirds of its time
+        smooth = [leaves[i] for i in places]
+        like = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in smooth]
+        push = lambda tangents: jax.jvp(of_smooth, (smooth,), (tangents,))[1]  # noqa: E731
+        # the same as jax.vjp, in two thirds of its time
+        return jax.linear_transpose(push, like)(list(cotangents))[0]
 
     return back
 
 
 def _solve(traced: Traced, scan_back: bool) -> tuple[Any, Any, State]:
-    """The observations of all rows, the memory and the state at the end."""
+    """The saved rows, and memory and state at the end, with their derivative.
+
+    ``solve`` is the kernel as a function of its smooth operands (``chosen``) and the others
+    (``fixed``); ``keep`` and ``back`` are the two halves of its derivative.
+    """
     loop, operands, trees, differentiated, scanned = traced
     flat = [x.reshape(*x.shape[: _leading(loop, k)], -1) for k, x in enumerate(operands)]
     smooth = [k for k, x in enumerate(flat) if jnp.issubdtype(x.dtype, jnp.floating)]
@@ -313,61 +341,49 @@ def _solve(traced: Traced, scan_back: bool) -> tuple[Any, Any, State]:
         chosen, fixed = ([x.value for x in group] for group in (chosen, fixed))
         if scan_back and not has_derivative(differentiated):
             return solve(chosen, fixed), (chosen, fixed, None)
-        found = _bind(loop, "keeping", merged(chosen, fixed))
+        results = _bind(loop, "keeping", merged(chosen, fixed))
         count = len(loop.results("forward"))
-        return found[:count], (
-            chosen,
-            fixed,
-            [*found[count:], *found[count - len(loop.last()) : count]],
-        )
+        last, kept = results[count - len(loop.last()) : count], results[count:]
+        return results[:count], (chosen, fixed, [*kept, *last])
 
     def back(residual: Any, cotangents: list[Any]) -> tuple[list[Array], None]:
         chosen, fixed, kept = residual
-        live = tuple(i for i, bar in enumerate(cotangents) if not isinstance(bar, SymbolicZero))
+        live = tuple(i for i, x in enumerate(cotangents) if not isinstance(x, SymbolicZero))
         if kept is None:
 
             def live_results(chosen: list[Array]) -> list[Array]:
-                given = [
-                    x.reshape(like.shape)
-                    for x, like in zip(merged(chosen, fixed), operands, strict=True)
-                ]
-                found = scanned(given)
-                return [found[i] for i in live]
+                pairs = zip(merged(chosen, fixed), operands, strict=True)
+                results = scanned([x.reshape(like.shape) for x, like in pairs])
+                return [results[i] for i in live]
 
             return jax.vjp(live_results, chosen)[1]([cotangents[i] for i in live])[0], None
         first = len(loop.constants) + len(loop.inputs)
         derivative = differentiated(tuple(i for i in live if i < len(loop.saved)))
-        bars = []
-        for i, (bar, (leaf, _)) in enumerate(zip(cotangents, loop.results("forward"), strict=True)):
+        numbers = []
+        for i, (x, (leaf, _)) in enumerate(zip(cotangents, loop.results("forward"), strict=True)):
             if leaf.smooth and (i in live or i >= len(loop.saved)):
-                bars.append(bar if i in live else jnp.zeros(bar.shape, bar.dtype))
-        found: list[Any] = _bind(
-            derivative, "backward", [*merged(chosen, fixed)[:first], *kept, *bars]
-        )
+                numbers.append(x if i in live else jnp.zeros(x.shape, x.dtype))
+        inputs = [*merged(chosen, fixed)[:first], *kept, *numbers]
+        gradients: list[Any] = _bind(derivative, "backward", inputs)
         for place, unused in enumerate(_unused_constants(derivative)):
-            if unused:
-                found[place] = (
-                    None  # no number, which what made the constant would multiply with an infinite slope
-                )
-        return found, None
+            if unused:  # not 0, which an infinite slope of what made the constant would make NaN
+                gradients[place] = None
+        return gradients, None
 
     solve.defvjp(keep, back, symbolic_zeros=True)
     chosen = _guard([flat[k] for k in smooth])
-    found = solve(chosen, [x for k, x in enumerate(flat) if k not in smooth])
-    saved, state, memory, _ = trees
-    results = iter(found)
+    results = iter(solve(chosen, [x for k, x in enumerate(flat) if k not in smooth]))
 
     def shaped(spec: Any, leading: int) -> Any:
+        """The next results as a pytree of these shapes and dtypes, after ``leading`` axes."""
         leaves, structure = jax.tree.flatten(spec)
-        arrays = [next(results) for _ in leaves]
-        return jax.tree.unflatten(
-            structure,
-            [
-                _keyed(x.reshape(*x.shape[:leading], *jax.eval_shape(_raw, leaf).shape), leaf)
-                for x, leaf in zip(arrays, leaves, strict=True)
-            ],
-        )
+        arrays = []
+        for leaf in leaves:
+            x, shape = next(results), jax.eval_shape(_raw, leaf).shape
+            arrays.append(_keyed(x.reshape(*x.shape[:leading], *shape), leaf))
+        return jax.tree.unflatten(structure, arrays)
 
+    saved, state, memory, _ = trees
     rows, final = shaped(saved, 1), shaped(state, 0)
     return rows, shaped(memory, 0), final
 
@@ -377,18 +393,16 @@ def _unused_constants(derivative: Loop) -> list[bool]:
     zeros = []
     for program in (derivative.step_back, derivative.save_back, derivative.sample_back):
         if program is not None:
-            known = [None] * len(program.inputs) + [
-                op.number if op.name == "const" else None for op in program.ops
-            ]
-            zeros.append(
-                [known[value] is not None and known[value] == 0 for value in program.outputs]
-            )
-    found, first = [], 0
+            literals = [op.number if op.name == "const" else None for op in program.ops]
+            known = [None] * len(program.inputs) + literals
+            outputs = [known[value] for value in program.outputs]
+            zeros.append([number is not None and number == 0 for number in outputs])
+    unused, first = [], 0
     for leaf in derivative.constants:
         if leaf.smooth:
-            found.append(all(all(row[first : first + leaf.size]) for row in zeros))
+            unused.append(all(all(row[first : first + leaf.size]) for row in zeros))
             first += leaf.size
-    return found
+    return unused
 
 
 def has_derivative(differentiated: Callable[[], Loop]) -> bool:
@@ -401,7 +415,7 @@ def has_derivative(differentiated: Callable[[], Loop]) -> bool:
 
 
 def _leading(loop: Loop, number: int) -> int:
-    """Axes of an operand before those of its leaf."""
+    """How many axes an operand has before those of its leaf."""
     return 0 if loop.operands("forward")[number][1] is None else 1
 
 
@@ -452,23 +466,24 @@ def _batch(
     bodies: int | None,
     batched: tuple[bool, ...],
 ) -> tuple[list[Array], list[int]]:
-    """One more axis of bodies; within the kernel there is only one."""
+    """The rule of vmap: one more axis of bodies, which is merged with that of the kernel."""
     count = next(x.shape[axis] for x, axis in zip(operands, axes, strict=True) if axis is not None)
     inner = 1 if bodies is None else bodies
-    given, flags = [], []
+    arrays, flags = [], []
     for x, axis, old in zip(operands, axes, batched, strict=True):
         flags.append(old or axis is not None)
         x = x if axis is None else jnp.moveaxis(x, axis, 0)
         if flags[-1] and bodies is not None:
-            rest = x.shape[(axis is not None) + old :]
+            shape = x.shape[(axis is not None) + old :]
             x = x if axis is not None else x[None]
             x = x if old else x[:, None]
-            x = jnp.broadcast_to(x, (count, inner, *rest)).reshape(count * inner, *rest)
-        given.append(x)
-    found = _kernel.bind(*given, loop=loop, kind=kind, bodies=count * inner, batched=tuple(flags))
+            x = jnp.broadcast_to(x, (count, inner, *shape)).reshape(count * inner, *shape)
+        arrays.append(x)
+    params = {"loop": loop, "kind": kind, "bodies": count * inner, "batched": tuple(flags)}
+    results = _kernel.bind(*arrays, **params)
     if bodies is not None:
-        found = [x.reshape(count, inner, *x.shape[1:]) for x in found]
-    return found, [0] * len(found)
+        results = [x.reshape(count, inner, *x.shape[1:]) for x in results]
+    return results, [0] * len(results)
 
 
 batching.primitive_batchers[_kernel] = _batch
@@ -487,14 +502,12 @@ def _on_gpu(*operands: Array, **params: Any) -> list[Array]:
 def _of_bodies(
     call: Callable[..., list[Array]], operands: Sequence[Array], bodies: int | None, **params: Any
 ) -> list[Array]:
-    """Of one body without an axis; of none nothing is computed."""
+    """A call of the kernel; one body has no axis (``bodies`` is None), zero bodies no kernel."""
     if bodies == 0:
-        return [
-            jnp.zeros(shape.shape, shape.dtype)
-            for shape in _shapes_of(params["loop"], params["kind"], bodies)
-        ]
-    found = call(operands=operands, bodies=bodies or 1, **params)
-    return found if bodies else [x[0] for x in found]
+        shapes = _shapes_of(params["loop"], params["kind"], bodies)
+        return [jnp.zeros(shape.shape, shape.dtype) for shape in shapes]
+    results = call(operands=operands, bodies=bodies or 1, **params)
+    return results if bodies else [x[0] for x in results]
 
 
 def _lowering(function: Callable[..., list[Array]]) -> Callable[..., Any]:
@@ -514,12 +527,14 @@ mlir.register_lowering(_kernel, _lowering(_on_cpu), platform="cpu")
 mlir.register_lowering(_kernel, _lowering(_on_gpu), platform="cuda")
 
 
-# arrays on their way into the kernel: the identity, whose derivative in forward mode is an error with a way out
+# The smooth operands go through a primitive that is the identity. In forward mode its tangents go
+# through a second one, which only reverse mode removes, by transposing; otherwise it is an error.
 
 _guarded, _guarded_tangent = Primitive("fused_rollout_argument"), Primitive("fused_rollout_tangent")
 
 
 def _guard(leaves: Sequence[Array]) -> list[Array]:
+    """The same arrays, whose derivative in forward mode is the error FORWARD_MODE."""
     return [_guarded.bind(x) for x in leaves]
 
 

@@ -1,4 +1,11 @@
-"""What the fused engine makes of a rollout, in words."""
+"""``jq.fused.explain``: which engine ``engine="auto"`` takes, why, and what a step costs.
+
+The rollout is checked and traced as ``jq.rollout`` does it, but not compiled. The operations of the
+scalar programs are counted (``Program.counts``). The floor is the sum over the operations of their
+number times their cost (``COSTS``; 1 for those that are not listed), divided by two, as a processor
+starts two vector operations a cycle. A kernel takes longer where operations wait for each other's
+results or for memory.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +21,10 @@ from jaxquat.schemes.scheme import Scheme
 from jaxquat.simulation.grid import Grid
 from jaxquat.simulation.simulation import simulation
 
+# in units of the addition of two vectors
 COSTS = {
-    "div": 8, "sqrt": 10, "rem": 40, "sin": 25, "cos": 25, "exp": 20, "expm1": 20, "log": 25, "log1p": 35, "tanh": 30, "atan2": 40,
-    "pow": 80,
+    "div": 8, "sqrt": 10, "rem": 40, "sin": 25, "cos": 25, "exp": 20, "expm1": 20, "log": 25,
+    "log1p": 35, "tanh": 30, "atan2": 40, "pow": 80,
 }  # fmt: skip
 
 
@@ -32,11 +40,12 @@ def explain(
     checkpoint: str | int = "none",
     **options: Any,
 ) -> None:
-    """Print what ``jq.rollout(..., engine="auto")`` does with the same arguments, and its cost.
+    """Print what ``jq.rollout(..., engine="auto")`` does with the same arguments.
 
-    That is which engine it takes, why, and the scalar operations of the step, of the controller and
-    of ``save``, and of their derivatives, with a floor under the time of each: vector operations (a
-    division 8, a square root 10, transcendental functions 20 to 40), two a cycle.
+    The first line says which engine it takes, and why if that is the scan. Then the scalar
+    operations of the step, of the controller and of ``save`` are counted, and those of their
+    derivatives, with a floor under the time of each. The floor counts vector operations, two a
+    cycle: a division as 8, a square root as 10, transcendental functions as 20 to 80.
 
     Raises:
         ValueError, TypeError: those of ``jq.rollout``.
@@ -44,11 +53,8 @@ def explain(
     given = simulation(scheme, body, torque, start, grid, params, checkpoint=checkpoint, **options)
     hindrance = engine.missing()
     if check or checkpoint == "reversible":
-        hindrance = (
-            "only the scan engine has check=True"
-            if check
-            else 'only the scan engine has checkpoint="reversible"'
-        )
+        option = "check=True" if check else 'checkpoint="reversible"'
+        hindrance = f"only the scan engine has {option}"
     lines = []
     try:
         traced = engine.trace(given)
@@ -67,6 +73,7 @@ def explain(
 
 
 def _programs(loop: Any, saves: bool, suffix: str) -> list[str]:
+    """Two lines for each program of a loop, or for its derivative with the suffix "_back"."""
     lines = []
     for title, shown in (("step", True), ("sample", True), ("save", saves)):
         program = getattr(loop, title + suffix)

@@ -1,4 +1,17 @@
-"""Kernels for the GPU through Pallas: a block of bodies per program, their state in registers through the whole time loop."""
+"""Kernels for the GPU, by Pallas: a program for each block of bodies, their state in registers.
+
+``call`` is what the primitive of ``engine`` is lowered to. Each program runs the time loop for 128
+bodies, one for each thread: ``_Block`` is its text, as traced functions on arrays of 128 numbers.
+The loops are those of ``assembly``:
+
+- ``forward`` goes through the steps: keep, sample, save, step.
+- ``backward`` goes through the segments, the last one first. ``again`` computes the states of the
+  segment and stores them in scratch memory (``remember``); ``back`` goes through them from the last
+  step to the first (``recall``) and adds up the cotangents (``..._bar``).
+
+Scalar programs run by ``program.evaluate``. Triton's functions serve for sin, exp and their kin;
+only "round" is expanded. Booleans lie in memory as int32.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +28,7 @@ from jaxquat.engines.fused.elementary import expand
 from jaxquat.engines.fused.kernel import Leaf, Loop
 from jaxquat.engines.fused.program import Program, evaluate
 
-BLOCK = 128  # bodies a program, one thread each
+BLOCK = 128  # bodies of a program, one for each thread
 
 
 def call(
@@ -31,33 +44,25 @@ def call(
     spare = blocks * BLOCK - bodies
 
     def laid(x: Array, per_body: bool) -> Array:
-        """(rows, size, bodies), the last body repeated until the blocks are full; booleans as integers."""
+        """An operand as (rows, size, bodies), with the last body repeated to fill the blocks."""
         x = x.astype(jnp.int32) if x.dtype == bool else x
         if not per_body:
             return x
-        return jnp.pad(
-            jnp.moveaxis(x, 0, -1), ((0, 0),) * (x.ndim - 1) + ((0, spare),), mode="edge"
-        )
+        widths = ((0, 0),) * (x.ndim - 1) + ((0, spare),)
+        return jnp.pad(jnp.moveaxis(x, 0, -1), widths, mode="edge")
 
-    results = loop.results(kind)
-    scratch = (
-        [(leaf, loop.segment) for leaf in (*loop.state, *loop.memory, *loop.held)]
-        if kind == "backward"
-        else []
-    )
-    shapes = [
-        jax.ShapeDtypeStruct(
-            (*(() if rows is None else (rows,)), leaf.size, blocks * BLOCK), _stored(leaf.dtype)
-        )
-        for leaf, rows in (*results, *scratch)
-    ]
+    results, carry = loop.results(kind), (*loop.state, *loop.memory, *loop.command)
+    scratch = [(leaf, loop.segment) for leaf in carry] if kind == "backward" else []
+    shapes = []
+    for leaf, rows in (*results, *scratch):
+        shape = (*(() if rows is None else (rows,)), leaf.size, blocks * BLOCK)
+        shapes.append(jax.ShapeDtypeStruct(shape, _stored(leaf.dtype)))
     kernel = _Block(loop, kind, batched, len(operands), len(results))
     options: dict[str, Any] = {"interpret": True} if interpret else {"compiler_params": _options()}
-    found = pl.pallas_call(kernel, out_shape=shapes, grid=(blocks,), **options)(
-        *(laid(x, b) for x, b in zip(operands, batched, strict=True))
-    )
-    found = [jnp.moveaxis(x[..., :bodies], -1, 0) for x in found[: len(results)]]
-    return [x.astype(leaf.dtype) for x, (leaf, _) in zip(found, results, strict=True)]
+    launch = pl.pallas_call(kernel, out_shape=shapes, grid=(blocks,), **options)
+    arrays = launch(*(laid(x, b) for x, b in zip(operands, batched, strict=True)))
+    arrays = [jnp.moveaxis(x[..., :bodies], -1, 0) for x in arrays[: len(results)]]
+    return [x.astype(leaf.dtype) for x, (leaf, _) in zip(arrays, results, strict=True)]
 
 
 def _options() -> Any:
@@ -67,69 +72,62 @@ def _options() -> Any:
 
 
 def _stored(dtype: np.dtype) -> np.dtype:
+    """The dtype in memory."""
     return np.dtype(np.int32) if dtype.kind == "b" else dtype
 
 
 class _Block:
-    """The kernel of one block."""
+    """The kernel of one block; ``operands`` and ``results`` are their numbers."""
 
     def __init__(
         self, loop: Loop, kind: str, batched: Sequence[bool], operands: int, results: int
     ) -> None:
-        self.loop, self.kind, self.batched, self.operands, self.results = (
-            loop,
-            kind,
-            batched,
-            operands,
-            results,
-        )
+        self.loop, self.kind, self.batched = loop, kind, batched
+        self.operands, self.results = operands, results
         self.__name__ = f"fused_{kind}"
 
     def __call__(self, *refs: Any) -> None:
-        self.ins, self.outs = (
+        """Runs the time loop; ``refs``: operands, results, scratch memory."""
+        end = self.operands + self.results
+        self.ins, self.outs, self.past = (
             refs[: self.operands],
-            refs[self.operands : self.operands + self.results],
+            refs[self.operands : end],
+            refs[end:],
         )
-        self.past = refs[self.operands + self.results :]
         self.lanes = pl.ds(pl.program_id(0) * np.int32(BLOCK), BLOCK)
         (self.backward if self.kind == "backward" else self.forward)()
 
     def read(self, leaves: Sequence[Leaf], number: int, row: Any = None) -> list[Array]:
         """All elements of the leaves that begin with operand ``number``."""
-        found = []
+        values = []
         for k, leaf in enumerate(leaves, number):
             for e in range(leaf.size):
                 place = (*(() if row is None else (row,)), e)
-                value = (
-                    self.ins[k][(*place, self.lanes)]
-                    if self.batched[k]
-                    else jnp.full(BLOCK, self.ins[k][place])
-                )
-                found.append(value != 0 if leaf.dtype.kind == "b" else value)
-        return found
+                if self.batched[k]:
+                    value = self.ins[k][(*place, self.lanes)]
+                else:
+                    value = jnp.full(BLOCK, self.ins[k][place])
+                values.append(value != 0 if leaf.dtype.kind == "b" else value)
+        return values
 
     def write(
         self, leaves: Sequence[Leaf], number: int, values: Sequence[Array], row: Any = None
     ) -> None:
-        """All elements of the leaves that begin with result ``number``."""
-        rest = iter(values)
+        """Writes all elements of the leaves that begin with result ``number``."""
+        remaining = iter(values)
         for k, leaf in enumerate(leaves, number):
             for e in range(leaf.size):
-                self.outs[k][(*(() if row is None else (row,)), e, self.lanes)] = next(rest).astype(
-                    _stored(leaf.dtype)
-                )
+                place = (*(() if row is None else (row,)), e, self.lanes)
+                self.outs[k][place] = next(remaining).astype(_stored(leaf.dtype))
 
     def run(self, program: Program | None, *inputs: Any) -> list[Array]:
-        """The outputs, with one value a body."""
+        """The outputs of a program, one value for each body; ``inputs`` are lists, or a number."""
         assert program is not None
-        flat = [
-            x
-            for group in inputs
-            for x in (group if isinstance(group, list) else [jnp.full(BLOCK, group, jnp.int32)])
-        ]
-        return [
-            jnp.broadcast_to(x, (BLOCK,)) for x in evaluate(expand(program, ["round"]), flat)
-        ]  # Triton has no round
+        flat = []
+        for group in inputs:
+            flat += group if isinstance(group, list) else [jnp.full(BLOCK, group, jnp.int32)]
+        outputs = evaluate(expand(program, ["round"]), flat)  # Triton has no round
+        return [jnp.broadcast_to(x, (BLOCK,)) for x in outputs]
 
     def zeros(self, leaves: Sequence[Leaf]) -> list[Array]:
         return [jnp.zeros(BLOCK, leaf.dtype) for leaf in leaves for _ in range(leaf.size)]
@@ -140,71 +138,62 @@ class _Block:
         k: Any,
         state: list[Array],
         memory: list[Array],
-        held: list[Array],
+        command: list[Array],
     ) -> Any:
-        """(held, memory) from step k on."""
+        """(command, memory) from step k on."""
         loop = self.loop
         if loop.sample is None:
-            return held, memory
+            return command, memory
 
-        def anew(memory: list[Array], held: list[Array]) -> tuple[list[Array], list[Array]]:
+        def anew(memory: list[Array], command: list[Array]) -> tuple[list[Array], list[Array]]:
             values = self.read(loop.inputs, len(loop.constants), _row(k, loop.sample_every))
-            found = self.run(loop.sample, constants, k, state, memory, values)
-            return found[: len(held)], found[len(held) :]
+            results = self.run(loop.sample, constants, k, state, memory, values)
+            return results[: len(command)], results[len(command) :]
 
-        return lax.cond(
-            _due(k, loop.sample_every), anew, lambda memory, held: (held, memory), memory, held
-        )
+        same = lambda memory, command: (command, memory)  # noqa: E731
+        return lax.cond(_due(k, loop.sample_every), anew, same, memory, command)
 
     def forward(self) -> None:
         loop, n = self.loop, sum(leaf.size for leaf in self.loop.state)
-        carried = (*loop.state, *loop.memory, *loop.held)
+        carried = (*loop.state, *loop.memory, *loop.command)
         constants = self.read(loop.constants, 0)
         start = self.read((*loop.state, *loop.memory), len(loop.constants) + len(loop.inputs))
 
         def one(k: Any, carry: Any) -> Any:
             k = _int32(k)
-            state, memory, held = carry
+            state, memory, command = carry
             if self.kind == "keeping":
 
                 @pl.when(_due(k, loop.segment))
                 def _() -> None:
-                    self.write(
-                        carried,
-                        len(loop.saved) + len(carried),
-                        [*state, *memory, *held],
-                        _row(k, loop.segment),
-                    )
+                    first, row = len(loop.saved) + len(carried), _row(k, loop.segment)
+                    self.write(carried, first, [*state, *memory, *command], row)
 
-            held, memory = self.sampled(constants, k, state, memory, held)
+            command, memory = self.sampled(constants, k, state, memory, command)
 
             @pl.when(_due(k, loop.save_every))
             def _() -> None:
-                self.save(constants, k, state, held)
+                self.save(constants, k, state, command)
 
-            return self.run(loop.step, constants, k, state, held), memory, held
+            return self.run(loop.step, constants, k, state, command), memory, command
 
-        steps = np.int32(loop.steps)
-        state, memory, held = lax.fori_loop(
-            np.int32(0), steps, one, (start[:n], start[n:], self.zeros(loop.held))
-        )
-        self.save(constants, steps, state, held)
-        self.write(carried, len(loop.saved), [*state, *memory, *held])
+        steps, carry = np.int32(loop.steps), (start[:n], start[n:], self.zeros(loop.command))
+        state, memory, command = lax.fori_loop(np.int32(0), steps, one, carry)
+        self.save(constants, steps, state, command)
+        self.write(carried, len(loop.saved), [*state, *memory, *command])
 
-    def save(self, constants: list[Array], k: Any, state: list[Array], held: list[Array]) -> None:
+    def save(self, constants: list[Array], k: Any, state: list[Array], command: Any) -> None:
+        """Writes the row that is saved before step k."""
         loop = self.loop
-        self.write(
-            loop.saved, 0, self.run(loop.save, constants, k, state, held), _row(k, loop.save_every)
-        )
+        values = self.run(loop.save, constants, k, state, command)
+        self.write(loop.saved, 0, values, _row(k, loop.save_every))
 
     def backward(self) -> None:
         loop = self.loop
-        carry = (*loop.state, *loop.memory, *loop.held)
+        carry = (*loop.state, *loop.memory, *loop.command)
         n, m = (sum(leaf.size for leaf in leaves) for leaves in (loop.state, loop.memory))
-        smooth = {
-            name: [leaf for leaf in getattr(loop, name) if leaf.smooth]
-            for name in ("constants", "inputs", "state", "memory", "held", "saved")
-        }
+        names = ("constants", "inputs", "state", "memory", "command", "saved")
+        smooth = {name: [leaf for leaf in getattr(loop, name) if leaf.smooth] for name in names}
         sizes = {name: sum(leaf.size for leaf in leaves) for name, leaves in smooth.items()}
         kept = len(loop.constants) + len(loop.inputs)
         last = kept + len(carry)
@@ -212,24 +201,24 @@ class _Block:
         constants = self.read(loop.constants, 0)
 
         def remember(row: Any, values: Sequence[Array]) -> None:
-            rest = iter(values)
+            remaining = iter(values)
             for ref, leaf in zip(self.past, carry, strict=True):
                 for e in range(leaf.size):
-                    ref[row, e, self.lanes] = next(rest).astype(_stored(leaf.dtype))
+                    ref[row, e, self.lanes] = next(remaining).astype(_stored(leaf.dtype))
 
         def recall(row: Any) -> list[Array]:
-            found = [
+            values = [
                 (ref[row, e, self.lanes], leaf)
                 for ref, leaf in zip(self.past, carry, strict=True)
                 for e in range(leaf.size)
             ]
-            return [x != 0 if leaf.dtype.kind == "b" else x for x, leaf in found]
+            return [x != 0 if leaf.dtype.kind == "b" else x for x, leaf in values]
 
-        def saved(k: Any, state: list[Array], held: list[Array], bars: Any) -> Any:
-            """With the cotangents of what is saved before step number k."""
-            own = self.read(smooth["saved"], rows, _row(k, loop.save_every))
-            found = iter(self.run(loop.save_back, constants, k, state, held, own))
-            return tuple([a + next(found) for a in group] for group in bars)
+        def saved(k: Any, state: list[Array], command: list[Array], bars: Any) -> Any:
+            """Adds to ``bars`` what the row contributes that is saved before step k."""
+            row_bars = self.read(smooth["saved"], rows, _row(k, loop.save_every))
+            more = iter(self.run(loop.save_back, constants, k, state, command, row_bars))
+            return tuple([a + next(more) for a in group] for group in bars)
 
         def segment(number: Any, bars: Any) -> Any:
             number = np.int32(loop.segments - 1) - _int32(number)
@@ -239,77 +228,65 @@ class _Block:
 
             def again(j: Any, values: list[Array]) -> list[Array]:
                 j = _int32(j)
-                state, memory, held = values[:n], values[n : n + m], values[n + m :]
-                held, after = self.sampled(constants, begin + j, state, memory, held)
-                remember(j, [*state, *memory, *held])
-                return [*self.run(loop.step, constants, begin + j, state, held), *after, *held]
+                state, memory, command = values[:n], values[n : n + m], values[n + m :]
+                command, after = self.sampled(constants, begin + j, state, memory, command)
+                remember(j, [*state, *memory, *command])
+                state = self.run(loop.step, constants, begin + j, state, command)
+                return [*state, *after, *command]
 
             lax.fori_loop(np.int32(0), count, again, start)
 
             def back(j: Any, bars: Any) -> Any:
                 j = count - np.int32(1) - _int32(j)
                 k = begin + j
-                there = recall(j)
-                state, memory, held = there[:n], there[n : n + m], there[n + m :]
-                constants_bar, state_bar, memory_bar, held_bar = bars
-                found = iter(self.run(loop.step_back, constants, k, state, held, state_bar))
-                constants_bar = [a + next(found) for a in constants_bar]
-                state_bar = [next(found) for _ in state_bar]
-                held_bar = [a + next(found) for a in held_bar]
+                values = recall(j)
+                state, memory, command = values[:n], values[n : n + m], values[n + m :]
+                constants_bar, state_bar, memory_bar, command_bar = bars
+                results = self.run(loop.step_back, constants, k, state, command, state_bar)
+                remaining = iter(results)
+                constants_bar = [a + next(remaining) for a in constants_bar]
+                state_bar = [next(remaining) for _ in state_bar]
+                command_bar = [a + next(remaining) for a in command_bar]
 
-                added = lambda bars: saved(k, state, held, bars)  # noqa: E731
-                constants_bar, state_bar, held_bar = _either(
-                    _due(k, loop.save_every), added, (constants_bar, state_bar, held_bar)
+                added = lambda bars: saved(k, state, command, bars)  # noqa: E731
+                bars = constants_bar, state_bar, command_bar
+                constants_bar, state_bar, command_bar = _either(
+                    _due(k, loop.save_every), added, bars
                 )
 
                 def sampled(bars: Any) -> Any:
-                    constants_bar, state_bar, memory_bar, held_bar = bars
+                    constants_bar, state_bar, memory_bar, command_bar = bars
                     row = _row(k, loop.sample_every)
                     values = self.read(loop.inputs, len(loop.constants), row)
-                    found = iter(
-                        self.run(
-                            loop.sample_back,
-                            constants,
-                            k,
-                            state,
-                            memory,
-                            values,
-                            held_bar,
-                            memory_bar,
-                        )
-                    )
-                    constants_bar = [a + next(found) for a in constants_bar]
-                    state_bar = [a + next(found) for a in state_bar]
-                    memory_bar = [next(found) for _ in memory_bar]
-                    self.write(smooth["inputs"], len(smooth["constants"]), list(found), row)
-                    return constants_bar, state_bar, memory_bar, self.zeros(smooth["held"])
+                    point = constants, k, state, memory, values
+                    results = self.run(loop.sample_back, *point, command_bar, memory_bar)
+                    remaining = iter(results)
+                    constants_bar = [a + next(remaining) for a in constants_bar]
+                    state_bar = [a + next(remaining) for a in state_bar]
+                    memory_bar = [next(remaining) for _ in memory_bar]
+                    self.write(smooth["inputs"], len(smooth["constants"]), list(remaining), row)
+                    return constants_bar, state_bar, memory_bar, self.zeros(smooth["command"])
 
-                bars = constants_bar, state_bar, memory_bar, held_bar
-                return (
-                    bars
-                    if loop.sample_back is None
-                    else _either(_due(k, loop.sample_every), sampled, bars)
-                )
+                bars = constants_bar, state_bar, memory_bar, command_bar
+                if loop.sample_back is None:
+                    return bars
+                return _either(_due(k, loop.sample_every), sampled, bars)
 
             return lax.fori_loop(np.int32(0), count, back, bars)
 
         end = self.read(carry, last)
-        own = iter(
-            self.read(
-                [*smooth["state"], *smooth["memory"], *smooth["held"]], rows + len(smooth["saved"])
-            )
-        )
-        state_bar, memory_bar, held_bar = (
-            [next(own) for _ in range(sizes[name])] for name in ("state", "memory", "held")
-        )
-        given = self.zeros(smooth["constants"]), state_bar, held_bar
-        constants_bar, state_bar, held_bar = saved(
-            np.int32(loop.steps), end[:n], end[n + m :], given
-        )
-        bars = constants_bar, state_bar, memory_bar, held_bar
-        constants_bar, state_bar, memory_bar, _ = lax.fori_loop(
-            np.int32(0), np.int32(loop.segments), segment, bars
-        )
+        leaves = [*smooth["state"], *smooth["memory"], *smooth["command"]]
+        remaining = iter(self.read(leaves, rows + len(smooth["saved"])))
+        names = ("state", "memory", "command")
+        groups = ([next(remaining) for _ in range(sizes[name])] for name in names)
+        state_bar, memory_bar, command_bar = groups
+        bars = self.zeros(smooth["constants"]), state_bar, command_bar
+        bars = saved(np.int32(loop.steps), end[:n], end[n + m :], bars)
+        constants_bar, state_bar, command_bar = bars
+        bars = constants_bar, state_bar, memory_bar, command_bar
+        segments = np.int32(loop.segments)
+        bars = lax.fori_loop(np.int32(0), segments, segment, bars)
+        constants_bar, state_bar, memory_bar, _ = bars
         self.write(smooth["constants"], 0, constants_bar)
         after = len(smooth["constants"]) + len(smooth["inputs"])
         self.write([*smooth["state"], *smooth["memory"]], after, [*state_bar, *memory_bar])
@@ -320,12 +297,15 @@ def _int32(k: Any) -> Array:
 
 
 def _row(k: Any, period: int) -> Array:
+    """Which row belongs to step k, of those that come at each multiple of ``period``."""
     return lax.div(k, np.int32(period))
 
 
 def _due(k: Any, period: int) -> Array:
+    """Whether k is a multiple of ``period``."""
     return lax.eq(lax.rem(k, np.int32(period)), np.int32(0))
 
 
 def _either(due: Any, function: Callable[[Any], Any], value: Any) -> Any:
+    """``function(value)`` where ``due``, else the value itself."""
     return lax.cond(due, function, lambda x: x, value)

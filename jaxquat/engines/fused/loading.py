@@ -1,9 +1,17 @@
-"""Compiled kernels in memory: a bounded number, called by XLA through one handler that stays.
+"""Compiled kernels in memory: a bounded number, which XLA calls through one handler that stays.
 
-Nobody tells when the last executable that calls a kernel is gone, so XLA never knows the address of a kernel. It calls the gate,
-with the kernel's number (64 bits of its hash) in the last operand. The gate looks the number up in a table and counts the calls
-that are under way; only a kernel with none is unloaded, the one whose last call is longest ago. A kernel that is called again is
-loaded from its object code, which stays, compressed.
+Nobody tells when the last executable that calls a kernel is gone. So XLA never knows the address of
+a kernel: it calls the gate, a handler in LLVM code, with the kernel's number (64 bits of its hash)
+in the last operand. The gate
+
+1. looks the number up in a table (``_places``) that Python and the gate share,
+2. adds one to the calls of this kernel that are under way, and notes the time,
+3. calls the kernel, after ``jaxquat_load`` (``_load_again``) if its code is not in memory,
+4. takes the one away again.
+
+If more than ``KEPT`` kernels are in memory, the one that was called longest ago is unloaded, but
+only if no call of it is under way. Its object code stays, compressed, and is loaded again when the
+kernel is called again.
 """
 
 from __future__ import annotations
@@ -17,9 +25,9 @@ from typing import Any, NamedTuple
 import jax
 
 KEPT = 64  # kernels in memory
-PLACES = 2**16  # of the table, a power of two
-TARGET = "jaxquat_kernel"  # under which XLA knows the gate
-VERSION = (0, 1)  # of XLA's foreign function interface, whose later versions admit it
+PLACES = 2**16  # places in the table, a power of two
+TARGET = "jaxquat_kernel"  # the name under which XLA knows the gate
+VERSION = (0, 1)  # the version of XLA's foreign function interface; later ones admit it
 
 _GATE = f"""
 %place = type {{ i64, ptr, i64, i64 }}
@@ -134,7 +142,7 @@ failed:
 
 
 class _Place(ctypes.Structure):
-    """Of the table; number 0 is a free one."""
+    """An entry of the table; its number is 0 if it is free."""
 
     _fields_ = (
         ("number", ctypes.c_uint64),
@@ -147,11 +155,11 @@ class _Place(ctypes.Structure):
 _places, _clock = (_Place * PLACES)(), ctypes.c_int64(1)
 _lock = threading.RLock()
 _objects: dict[int, bytes] = {}  # object code by number, compressed
-loaded: dict[int, Any] = {}  # what holds the code of the kernels in memory, by number
+loaded: dict[int, Any] = {}  # the engines that hold the code of the kernels in memory, by number
 
 
 def number(name: str) -> int:
-    """Of a kernel by its hash in hexadecimal digits."""
+    """The number of a kernel, from its hash in hexadecimal digits."""
     return int(name[:16], 16) or 1
 
 
@@ -161,7 +169,7 @@ def known(name: str) -> bool:
 
 
 def add(name: str, code: bytes) -> None:
-    """Lets XLA call a kernel, whose object code defines ``jaxquat_kernel``."""
+    """Lets XLA call a kernel; its object code defines the function ``jaxquat_kernel``."""
     with _lock:
         _gate()
         if not known(name):
@@ -195,7 +203,7 @@ def machine() -> Any:
 
 
 def _linked(code: bytes) -> Any:
-    """What holds object code in memory and knows its addresses."""
+    """An engine of LLVM that holds object code in memory and knows its addresses."""
     import llvmlite.binding as llvm
 
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine())
@@ -205,7 +213,7 @@ def _linked(code: bytes) -> Any:
 
 
 def _index(number: int) -> int:
-    """Of the place of a number, or of the free one where it belongs."""
+    """The index of the place of a number, or of the free place where it belongs."""
     index = number % PLACES
     while _places[index].number not in (0, number):
         index = (index + 1) % PLACES
@@ -213,7 +221,7 @@ def _index(number: int) -> int:
 
 
 def _load(number: int) -> int:
-    """The address of a kernel, for which another one goes if there are too many."""
+    """The address of a kernel, which is loaded if it is not; another is unloaded if needed."""
     with _lock:
         place = _places[_index(number)]
         if not place.code:
@@ -243,7 +251,7 @@ class _Gate(NamedTuple):
 
 @functools.cache
 def _gate() -> _Gate:
-    """Compiles the gate and tells XLA."""
+    """The gate, compiled and made known to XLA."""
     import llvmlite.binding as llvm
 
     target = machine()
@@ -254,14 +262,9 @@ def _gate() -> _Gate:
     module.triple, module.data_layout = target.triple, str(target.target_data)
     engine = _linked(target.emit_object(module))
     capsule = ctypes.pythonapi.PyCapsule_New
-    capsule.restype, capsule.argtypes = (
-        ctypes.py_object,
-        [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p],
-    )
-    jax.ffi.register_ffi_target(
-        TARGET, capsule(engine.get_function_address("jaxquat_gate"), None, None), platform="cpu"
-    )
-    unload = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_uint64)(
-        engine.get_function_address("jaxquat_unload")
-    )
-    return _Gate(engine, unload)
+    capsule.restype = ctypes.py_object
+    capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    gate = capsule(engine.get_function_address("jaxquat_gate"), None, None)
+    jax.ffi.register_ffi_target(TARGET, gate, platform="cpu")
+    signature = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_uint64)
+    return _Gate(engine, signature(engine.get_function_address("jaxquat_unload")))

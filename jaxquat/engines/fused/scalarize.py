@@ -1,7 +1,16 @@
 """From a traced function to a scalar program: every array dissolves into its scalars.
 
-What is large stays together: matrix products and elementwise operations beyond the sizes below are loops, and a long function
-that is called several times is one routine.
+JAX traces the function to a jaxpr. ``_run`` walks through its equations in order. To each variable
+belongs an array of value numbers (``Values``): integers that name values of the program, in the
+shape of the array that they stand for. So an operation that moves elements, such as a transpose or
+a slice, moves numbers and emits nothing, while an elementwise one emits one scalar operation for
+each element. Each primitive has a rule, in ``ELEMENTWISE`` or in ``STRUCTURAL``.
+
+Calls and branches are inlined, loops of known length unrolled. Where that would grow too long,
+three things stay together as a ``Routine``: a matrix product (``_product_by_loops``), a wide
+elementwise operation (``_mapped``), and a long function called several times (``_called``).
+
+What has no rule, or needs an index that only the run knows, is a NotScalarError.
 """
 
 from __future__ import annotations
@@ -21,25 +30,29 @@ from jaxquat.engines.fused.program import Builder, Program, Routine
 LARGEST = 4096  # scalars in one array
 LONGEST = 200_000  # operations
 TRIPS = 4096  # iterations of a loop
-PRODUCTS = 64  # in a matrix product without a loop: 4x4 by 4x4
-WIDE = 16  # scalars in an elementwise operation that may be a loop
-LARGE = 500  # operations of it, the functions in it expanded, from which it is one
-SUMS = 16  # carried by a loop over products: what the registers hold
-PRODUCTS_OF_POWER = 4  # the largest exponent of a power by products
-LONG = 300  # operations of a function called several times from which it is a routine
+PRODUCTS = 64  # a matrix product of at most so many products has no loop: 4x4 by 4x4
+WIDE = 16  # an elementwise operation on so many scalars may be a loop
+LARGE = 500  # and is one from so many operations on, counted with its functions expanded
+SUMS = 16  # sums carried by a loop over products: what the registers hold
+PRODUCTS_OF_POWER = 4  # the largest exponent of a power that is computed by products
+LONG = 300  # a function called several times is a routine from so many operations on
 
-Values = np.ndarray  # of value numbers, in the shape of the array they stand for
+Values = np.ndarray  # value numbers, in the shape of the array that they stand for
 
 
 class NotScalarError(NotImplementedError):
-    """What stops a function from becoming a scalar program."""
+    """The function has no scalar form; the message names the primitive that has none."""
 
 
 def scalarize(function: Callable[..., Any], *arguments: Any) -> Program:
-    """The scalar program of ``function`` at the shapes of ``arguments``: from the scalars of their leaves to those of the result.
+    """The scalar program of a function, at the shapes and dtypes of ``arguments``.
 
-    Arrays lose their shapes, loops of fixed length are unrolled, calls are inlined; not so a long function called at least twice
-    through ``jax.jit``, and what large arrays do. NotScalarError names the primitive that cannot be dissolved.
+    Its inputs are the scalars of the leaves of the arguments, its outputs those of the result.
+    Loops of fixed length are unrolled and calls inlined. Long functions that are called at least
+    twice through ``jax.jit`` and operations on large arrays stay together, as routines.
+
+    Raises:
+        NotScalarError: names the primitive that has no scalar form.
     """
     closed = jax.make_jaxpr(function)(*arguments)
     sizes = [(_raw_shape(v.aval), _raw_dtype(v.aval)) for v in closed.jaxpr.invars]
@@ -53,7 +66,7 @@ def scalarize(function: Callable[..., Any], *arguments: Any) -> Program:
 
 
 def _numbered(shapes: Sequence[tuple[int, ...]]) -> list[Values]:
-    """The first values, in arrays."""
+    """The numbers of a program's inputs, in arrays of these shapes."""
     ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
     return [
         np.arange(end - int(np.prod(shape)), end).reshape(shape)
@@ -62,7 +75,10 @@ def _numbered(shapes: Sequence[tuple[int, ...]]) -> list[Values]:
 
 
 class _Calls(Builder):
-    """A builder that knows how often each function is called, and the routines made of functions."""
+    """A builder that knows how often each function is called and which routines there are.
+
+    ``sites``: number of calls by the id of the jaxpr. ``routines``: see ``_called``.
+    """
 
     def __init__(
         self, inputs: Sequence[np.dtype], sites: dict[int, int], routines: dict[Any, Any]
@@ -71,46 +87,43 @@ class _Calls(Builder):
         self.sites, self.routines = sites, routines
 
 
-def _call_sites(jaxpr: Any, found: dict[int, int], times: int = 1) -> dict[int, int]:
-    """How often each jaxpr occurs in another, by its id; those in loops as often as these run."""
+def _call_sites(jaxpr: Any, sites: dict[int, int], times: int = 1) -> dict[int, int]:
+    """How often each inner jaxpr is called, by its id, entered into ``sites``.
+
+    A call in a scan counts once for each iteration, one in a while loop twice.
+    """
     for equation in jaxpr.eqns:
         name = equation.primitive.name
-        often = (
-            equation.params["length"] * times
-            if name == "scan"
-            else 2 * times
-            if name == "while"
-            else times
-        )
+        trips = equation.params["length"] if name == "scan" else 2 if name == "while" else 1
+        often = trips * times
         for inner in nested(equation):
-            found[id(inner)] = found.get(id(inner), 0) + often
-            if found[id(inner)] == often:
-                _call_sites(opened(inner)[0], found, 1 if name == "jit" else often)
-    return found
+            sites[id(inner)] = sites.get(id(inner), 0) + often
+            if sites[id(inner)] == often:
+                _call_sites(opened(inner)[0], sites, 1 if name == "jit" else often)
+    return sites
 
 
 def _raw_shape(aval: Any) -> tuple[int, ...]:
-    return (
-        (*aval.shape, *aval.dtype._impl.key_shape)
-        if jnp.issubdtype(aval.dtype, jax.dtypes.prng_key)
-        else aval.shape
-    )
+    """The shape of an array; keys have one more axis, of their words."""
+    if jnp.issubdtype(aval.dtype, jax.dtypes.prng_key):
+        return (*aval.shape, *aval.dtype._impl.key_shape)
+    return aval.shape
 
 
 def _raw_dtype(aval: Any) -> np.dtype:
-    dtype = (
-        np.dtype(np.uint32)
-        if jnp.issubdtype(aval.dtype, jax.dtypes.prng_key)
-        else np.dtype(aval.dtype)
-    )
+    """The dtype of an array, uint32 for keys."""
+    is_key = jnp.issubdtype(aval.dtype, jax.dtypes.prng_key)
+    dtype = np.dtype(np.uint32) if is_key else np.dtype(aval.dtype)
     if dtype.kind not in "biuf" or (dtype.kind == "f" and dtype.itemsize < 4):
         raise NotScalarError(
-            f"{dtype}: no numbers of scalar code, which has float32, float64, integers and booleans; use engine='scan'"
+            f"{dtype}: scalar code has float32, float64, integers and booleans alone; "
+            "use engine='scan'"
         )
     return dtype
 
 
 def _constants(b: Builder, value: Any) -> Values:
+    """The values of an array of constants."""
     if jnp.issubdtype(jnp.result_type(value), jax.dtypes.prng_key):
         value = jax.random.key_data(value)
     value = np.asarray(value)
@@ -125,8 +138,9 @@ def _fits(name: str, shape: tuple[int, ...]) -> None:
         )
 
 
-def _run(b: Builder, jaxpr: Any, consts: Sequence[Any], given: Sequence[Values]) -> list[Values]:
-    known: dict[Any, Values] = dict(zip(jaxpr.invars, given, strict=True))
+def _run(b: Builder, jaxpr: Any, consts: Sequence[Any], inputs: Sequence[Values]) -> list[Values]:
+    """The outputs of a jaxpr: its equations, one after the other."""
+    known: dict[Any, Values] = dict(zip(jaxpr.invars, inputs, strict=True))
     known.update((v, _constants(b, c)) for v, c in zip(jaxpr.constvars, consts, strict=True))
 
     def read(v: Any) -> Values:
@@ -146,12 +160,12 @@ def _run(b: Builder, jaxpr: Any, consts: Sequence[Any], given: Sequence[Values])
 
 
 def opened(jaxpr: Any) -> tuple[Any, Sequence[Any]]:
-    """With its constants, whether they come with it or not."""
+    """A jaxpr and its constants; an open jaxpr has none."""
     return (jaxpr.jaxpr, jaxpr.consts) if hasattr(jaxpr, "consts") else (jaxpr, ())
 
 
 def dissolves(equation: Any) -> bool:
-    """Whether each primitive of an equation has a scalar form."""
+    """Whether an equation, with all that it calls, consists of primitives with a scalar form."""
     name = equation.primitive.name
     jaxprs = [opened(inner)[0] for inner in nested(equation)]
     known = name in ELEMENTWISE or name in STRUCTURAL or called(equation) is not None
@@ -159,11 +173,12 @@ def dissolves(equation: Any) -> bool:
 
 
 def _apply(b: Builder, equation: Any, args: list[Values]) -> list[Values]:
+    """The outputs of one equation, by the rule of its primitive."""
     name, params = equation.primitive.name, equation.params
     if name == "jit" and isinstance(b, _Calls) and b.sites.get(id(params["jaxpr"]), 0) > 1:
-        found = _called(b, equation, args)
-        if found is not None:
-            return found
+        outputs = _called(b, equation, args)
+        if outputs is not None:
+            return outputs
     inner = called(equation)
     if inner is not None:
         return _run(b, *opened(inner), args)
@@ -171,17 +186,13 @@ def _apply(b: Builder, equation: Any, args: list[Values]) -> list[Values]:
         rule, shape = ELEMENTWISE[name], np.broadcast_shapes(*(a.shape for a in args))
         dtype = _raw_dtype(equation.outvars[0].aval)
         columns = [np.broadcast_to(a, shape).ravel() for a in args]
-        found = (
-            _mapped(b, lambda b, *scalars: rule(b, params, dtype, *scalars), columns)
-            if columns[0].size >= WIDE
-            else None
-        )
-        if found is None:
-            found = [
-                rule(b, params, dtype, *scalars)
-                for scalars in zip(*(c.tolist() for c in columns), strict=True)
-            ]
-        return [np.array(found, np.int64).reshape(shape)]
+        results = None
+        if columns[0].size >= WIDE:
+            results = _mapped(b, lambda b, *scalars: rule(b, params, dtype, *scalars), columns)
+        if results is None:
+            rows = zip(*(c.tolist() for c in columns), strict=True)
+            results = [rule(b, params, dtype, *scalars) for scalars in rows]
+        return [np.array(results, np.int64).reshape(shape)]
     if name in STRUCTURAL:
         result = STRUCTURAL[name](b, equation, *args)
         return list(result) if isinstance(result, (list, tuple)) else [result]
@@ -189,7 +200,11 @@ def _apply(b: Builder, equation: Any, args: list[Values]) -> list[Values]:
 
 
 def _called(b: _Calls, equation: Any, args: list[Values]) -> list[Values] | None:
-    """By a routine that all calls of a long function share, those with the same constants; None for a short one."""
+    """The outputs of a call, by a routine; None for a short function, which is inlined.
+
+    All calls of a long function with the same constants share one routine. ``b.routines`` has it by
+    the jaxpr and those constants, or None where there is none.
+    """
     jaxpr = equation.params["jaxpr"]
     known = [_known(b, values) for values in args]
     key = id(jaxpr), *(None if x is None else (x.dtype, x.tobytes()) for x in known)
@@ -199,26 +214,19 @@ def _called(b: _Calls, equation: Any, args: list[Values]) -> list[Values] | None
             [b.dtype(k) for values in free for k in values.ravel().tolist()], b.sites, b.routines
         )
         numbers = iter(_numbered([values.shape for values in free]))
-        given = [next(numbers) if x is None else _constants(inner, x) for x in known]
+        inputs = [next(numbers) if x is None else _constants(inner, x) for x in known]
         try:
-            outputs = _run(inner, *opened(jaxpr), given)
-        except NotScalarError:  # with an index, say, that is known where it is called
+            outputs = _run(inner, *opened(jaxpr), inputs)
+        except NotScalarError:  # of an index, say, that is known where the function is called
             b.routines[key] = None
         else:
-            # what goes through, or is known, does not come from the routine
-            inside = sorted(
-                {
-                    int(k)
-                    for x in outputs
-                    for k in x.flat
-                    if k >= len(inner.inputs) and inner.literal(k) is None
-                }
-            )
+            # outputs that are inputs or constants do not come from the routine
+            inside = {int(k) for x in outputs for k in x.flat if k >= len(inner.inputs)}
+            inside = sorted(k for k in inside if inner.literal(k) is None)
             program = inner.finish(inside)
+            routine = Routine(program, 1, len(inner.inputs))
             long = sum(program.counts().values()) >= LONG
-            b.routines[key] = (
-                (Routine(program, 1, len(inner.inputs)), inside, outputs, inner) if long else None
-            )
+            b.routines[key] = (routine, inside, outputs, inner) if long else None
     if b.routines[key] is None:
         return None
     routine, inside, outputs, inner = b.routines[key]
@@ -231,13 +239,18 @@ def _called(b: _Calls, equation: Any, args: list[Values]) -> list[Values] | None
 
 
 def _known(b: Builder, values: Values) -> np.ndarray | None:
-    """The constants that values are, if all are."""
-    found = [b.literal(k) for k in values.ravel().tolist()]
-    return None if any(x is None for x in found) else np.array(found).reshape(values.shape)
+    """The constants that values are, if all are; else None."""
+    literals = [b.literal(k) for k in values.ravel().tolist()]
+    return None if any(x is None for x in literals) else np.array(literals).reshape(values.shape)
 
 
 def _mapped(b: Builder, rule: Callable[..., int], columns: list[Values]) -> Values | None:
-    """An elementwise operation as a loop; None where that is no better: for constants, values that repeat, little to do."""
+    """An elementwise operation as a loop over its elements, or None where that is no better.
+
+    A column has one operand's values for all elements: one value throughout (fixed), or as many
+    different ones as there are elements (a row). It is no better for columns in which some values
+    repeat, for rows with constants in them, and for short operations.
+    """
     literal = [[b.literal(k) is not None for k in column.tolist()] for column in columns]
     different = [len(set(column.tolist())) for column in columns]
     same = [count == 1 for count in different]
@@ -245,42 +258,34 @@ def _mapped(b: Builder, rule: Callable[..., int], columns: list[Values]) -> Valu
         return None
     if any(any(known) and not once for known, once in zip(literal, same, strict=True)):
         return None
-    fixed = list(
-        dict.fromkeys(
-            int(c[0])
-            for c, once, known in zip(columns, same, literal, strict=True)
-            if once and not known[0]
-        )
-    )
+    described = list(zip(columns, same, literal, strict=True))
+    fixed = [int(c[0]) for c, once, known in described if once and not known[0]]
+    fixed = list(dict.fromkeys(fixed))
     # in the order in which the values came about, so that they lie one after the other
-    order = np.argsort(
-        next(c for c, once in zip(columns, same, strict=True) if not once), kind="stable"
-    )
-    rows = list(
-        {c.tobytes(): c[order] for c, once in zip(columns, same, strict=True) if not once}.values()
-    )
+    varying = [c for c, once in zip(columns, same, strict=True) if not once]
+    order = np.argsort(varying[0], kind="stable")
+    rows = list({c.tobytes(): c[order] for c in varying}.values())
     inner = Builder([b.dtype(k) for k in (*fixed, *(int(row[0]) for row in rows))])
     places = {c.tobytes(): len(fixed) + k for k, c in enumerate(rows)}
-    given = [
-        places[c[order].tobytes()]
-        if not once
-        else inner.const(b.literal(int(c[0])))
-        if known[0]
-        else fixed.index(int(c[0]))
-        for c, once, known in zip(columns, same, literal, strict=True)
-    ]
-    program = inner.finish([rule(inner, *given)])
+    inputs = []
+    for c, once, known in described:
+        if not once:
+            inputs.append(places[c[order].tobytes()])
+        elif known[0]:
+            inputs.append(inner.const(b.literal(int(c[0]))))
+        else:
+            inputs.append(fixed.index(int(c[0])))
+    program = inner.finish([rule(inner, *inputs)])
     if order.size * sum(expand(program).counts().values()) < LARGE:
         return None
-    loop = b.loop(
-        Routine(program, order.size, len(fixed)), [*fixed, *(int(k) for row in rows for k in row)]
-    )
-    found = np.empty(order.size, np.int64)
-    found[order] = [b.item(loop, k) for k in range(order.size)]
-    return found
+    routine = Routine(program, order.size, len(fixed))
+    loop = b.loop(routine, [*fixed, *(int(k) for row in rows for k in row)])
+    results = np.empty(order.size, np.int64)
+    results[order] = [b.item(loop, k) for k in range(order.size)]
+    return results
 
 
-# element by element: rule(builder, params, dtype of the result, *values) -> value
+# rules of elementwise operations: rule(builder, params, dtype of the result, *values) -> value
 
 
 def _plain(name: str) -> Callable[..., int]:
@@ -292,6 +297,7 @@ def _number(b: Builder, value: float, like: int) -> int:
 
 
 def _power(b: Builder, x: int, n: int) -> int:
+    """x^n for a whole n, by repeated squares."""
     if n < 0:
         return b.emit("div", _number(b, 1, x), _power(b, x, -n))
     result = None
@@ -305,21 +311,20 @@ def _power(b: Builder, x: int, n: int) -> int:
 
 
 def _pow(b: Builder, params: Any, dtype: Any, x: int, y: int) -> int:
-    """Small exponents that are whole or half as products and roots, of 1/x if negative.
+    """x^y; where y is a constant such as 2, 1.5 or -2.5, by products and a root.
 
-    Within PRODUCTS_OF_POWER the products lose no more digits than the function does, and 1/x first
-    overflows only where the power does, which 1/x^n does not.
+    Up to PRODUCTS_OF_POWER the products lose no more digits than the function does. A negative
+    power is a product of 1/x, not 1/x^n: 1/x overflows only where the power does too, while x^n
+    may overflow, or be zero, where the power is an ordinary number.
     """
     if b.dtype(y).kind != "f":
         y = b.emit("convert", y, dtype=b.dtype(x))
     if b.dtype(x).kind != "f":
         raise NotScalarError("pow: a power of integers has no scalar form; use engine='scan'")
     exponent = b.literal(y)
-    if (
-        exponent is None
-        or 2 * float(exponent) != np.round(2 * float(exponent))
-        or abs(float(exponent)) > PRODUCTS_OF_POWER
-    ):
+    if exponent is None or abs(float(exponent)) > PRODUCTS_OF_POWER:
+        return b.emit("pow", x, y)
+    if 2 * float(exponent) != np.round(2 * float(exponent)):
         return b.emit("pow", x, y)
     exponent, whole = abs(float(exponent)), int(abs(float(exponent)))
     negative, one = b.literal(y) < 0, _number(b, 1, x)
@@ -340,8 +345,9 @@ def _sign(b: Builder, params: Any, dtype: Any, x: int) -> int:
     zero, one = _number(b, 0, x), _number(b, 1, x)
     if dtype.kind == "u":
         return b.emit("select", b.emit("eq", x, zero), zero, one)
-    none = b.emit("mul", x, zero) if dtype.kind == "f" else zero  # NaN stays, and the sign of zero
-    low = b.emit("select", b.emit("lt", x, zero), _number(b, -1, x), none)
+    # x * 0 keeps NaN and the sign of zero
+    nothing = b.emit("mul", x, zero) if dtype.kind == "f" else zero
+    low = b.emit("select", b.emit("lt", x, zero), _number(b, -1, x), nothing)
     return b.emit("select", b.emit("lt", zero, x), one, low)
 
 
@@ -350,27 +356,29 @@ def _clamp(b: Builder, params: Any, dtype: Any, low: int, x: int, high: int) -> 
 
 
 def _erf_inv(b: Builder, params: Any, dtype: Any, x: int) -> int:
-    """M. Giles, Approximating the erfinv function, GPU Computing Gems 2, 2011: single precision."""
+    """In float32, by M. Giles, Approximating the erfinv function, GPU Computing Gems 2, 2011."""
     if dtype != np.float32:
         raise NotScalarError(
-            "erf_inv: in float64 it has no scalar form; use engine='scan', or draw the noise as inputs"
+            "erf_inv: in float64 it has no scalar form; use engine='scan', "
+            "or draw the noise as inputs"
         )
     one = _number(b, 1, x)
     w = b.emit("neg", b.emit("log1p", b.emit("neg", b.emit("mul", x, x))))
 
     def horner(at: int, numbers: Sequence[float]) -> int:
+        """The polynomial with these coefficients, the highest power first."""
         p = _number(b, numbers[0], x)
         for number in numbers[1:]:
             p = b.emit("add", b.emit("mul", p, at), _number(b, number, x))
         return p
 
     near = horner(b.emit("sub", w, _number(b, 2.5, x)), (
-        2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503, -0.00417768164, 0.246640727,
-        1.50140941,
+        2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087,
+        -0.00125372503, -0.00417768164, 0.246640727, 1.50140941,
     ))  # fmt: skip
     far = horner(b.emit("sub", b.emit("sqrt", w), _number(b, 3, x)), (
-        -0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773, -0.0076224613, 0.00943887047, 1.00167406,
-        2.83297682,
+        -0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773,
+        -0.0076224613, 0.00943887047, 1.00167406, 2.83297682,
     ))  # fmt: skip
     value = b.emit("mul", b.emit("select", b.emit("lt", w, _number(b, 5, x)), near, far), x)
     edge = b.emit("mul", x, _number(b, np.inf, x))
@@ -384,7 +392,10 @@ def _convert(b: Builder, params: Any, dtype: Any, x: int) -> int:
 
 
 def _round(b: Builder, params: Any, dtype: Any, x: int) -> int:
-    """To the nearest; of two the even one, or the one away from zero, which ``floor(|x| + 1/2)`` misses by rounding."""
+    """To the nearest integer; half-way, to the even one or to the one away from zero.
+
+    The latter is not ``floor(|x| + 1/2)``: of 0.49999997 that sum rounds to 1.
+    """
     if params["rounding_method"] == jax.lax.RoundingMethod.TO_NEAREST_EVEN:
         return b.emit("round", x)
     size = b.emit("abs", x)
@@ -394,29 +405,34 @@ def _round(b: Builder, params: Any, dtype: Any, x: int) -> int:
 
 
 def _quotient(name: str) -> Callable[..., int]:
-    """Integers divide as XLA defines it: by zero -1 (all bits), or the dividend as remainder; the least by -1 itself, or 0.
+    """The quotient or remainder. Integers divide as XLA defines it.
 
-    The processor stops the process there, in a branch not taken too: the divisor is 1 instead.
+    x/0 is -1 (all bits set) and its remainder x; the least integer over -1 is itself, with
+    remainder 0. In both cases the processor ends the process, even where a select drops the result,
+    so the divisor is replaced by 1.
     """
 
     def rule(b: Builder, params: Any, dtype: Any, x: int, y: int) -> int:
         if dtype.kind == "f":
             return b.emit(name, x, y)
         one = _number(b, 1, x)
-        none = b.emit("eq", y, _number(b, 0, x))
-        divisor = b.emit("select", none, one, y)
+        by_zero = b.emit("eq", y, _number(b, 0, x))
+        divisor = b.emit("select", by_zero, one, y)
         if dtype.kind == "i":
             least = b.emit("eq", x, _number(b, np.iinfo(dtype).min, x))
             beyond = b.emit("and", least, b.emit("eq", y, _number(b, -1, x)))
             divisor = b.emit("select", beyond, one, divisor)
         otherwise = x if name == "rem" else b.emit("not", _number(b, 0, x))
-        return b.emit("select", none, otherwise, b.emit(name, x, divisor))
+        return b.emit("select", by_zero, otherwise, b.emit(name, x, divisor))
 
     return rule
 
 
 def _shift(name: str) -> Callable[..., int]:
-    """A count is read without sign; one as large as the number of bits shifts everything out, as XLA defines it."""
+    """A shift, as XLA defines it: a count of all bits or more shifts everything out.
+
+    The count is read as an unsigned number.
+    """
 
     def rule(b: Builder, params: Any, dtype: Any, x: int, count: int) -> int:
         bits = 8 * dtype.itemsize
@@ -430,7 +446,10 @@ def _shift(name: str) -> Callable[..., int]:
 
 
 def _reduce_precision(b: Builder, params: Any, dtype: Any, x: int) -> int:
-    """To the nearest number with fewer bits, of two the even one; infinite or zero beyond its exponents, as XLA defines it."""
+    """The nearest number with fewer bits, as XLA defines it: half-way the even one.
+
+    Beyond the exponents that are left a number is infinite or zero.
+    """
     bits, mantissa = (32, 23) if dtype.itemsize == 4 else (64, 52)
     exponent, kept = params["exponent_bits"], min(params["mantissa_bits"], mantissa)
     word = np.dtype(f"u{dtype.itemsize}")
@@ -455,7 +474,8 @@ def _reduce_precision(b: Builder, params: Any, dtype: Any, x: int) -> int:
 def _bitcast(b: Builder, params: Any, dtype: Any, x: int) -> int:
     if "b" in (dtype.kind, b.dtype(x).kind) or dtype.itemsize != b.dtype(x).itemsize:
         raise NotScalarError(
-            f"bitcast_convert_type: from {b.dtype(x)} to {dtype} it has no scalar form; use engine='scan'"
+            f"bitcast_convert_type: from {b.dtype(x)} to {dtype} it has no scalar form; "
+            "use engine='scan'"
         )
     return b.emit("bitcast", x, dtype=dtype)
 
@@ -465,9 +485,8 @@ def _select_n(b: Builder, params: Any, dtype: Any, which: int, *choices: int) ->
         return b.emit("select", which, *reversed(choices)) if len(choices) == 2 else choices[0]
     value = choices[-1]
     for number in range(len(choices) - 2, -1, -1):
-        value = b.emit(
-            "select", b.emit("le", which, _number(b, number, which)), choices[number], value
-        )
+        first = b.emit("le", which, _number(b, number, which))
+        value = b.emit("select", first, choices[number], value)
     return value
 
 
@@ -480,14 +499,24 @@ def _logistic(b: Builder, x: int) -> int:
     return b.emit("div", one, b.emit("add", one, b.emit("exp", b.emit("neg", x))))
 
 
+def _one_minus_square(b: Builder, x: int) -> int:
+    """``(1 - x)(1 + x)``."""
+    below = b.emit("sub", _number(b, 1, x), x)
+    return b.emit("mul", below, b.emit("add", _number(b, 1, x), x))
+
+
 def _arc(b: Builder, x: int, sine: bool) -> int:
+    """asin(x) or acos(x), by atan2 with ``sqrt((1 - x)(1 + x))``."""
     one = _number(b, 1, x)
     root = b.emit("sqrt", b.emit("mul", b.emit("sub", one, x), b.emit("add", one, x)))
     return b.emit("atan2", x, root) if sine else b.emit("atan2", root, x)
 
 
 def _hyperbolic(b: Builder, x: int, sense: str) -> int:
-    """``(e^x + 1/e^x)/2``; sinh by expm1, ``(m + m/(m + 1))/2``; both ``e^(x - 1) e/2`` where e^x may be infinite."""
+    """Cosine ``(e^x + 1/e^x)/2`` or sine ``(m + m/(m + 1))/2``, where ``m = e^x - 1``.
+
+    Where e^x may be infinite both are ``e^(x - 1) e/2``.
+    """
     half, size = _number(b, 0.5, x), b.emit("abs", x)
     large = b.emit("lt", _number(b, 80 if b.dtype(x).itemsize == 4 else 700, x), size)
     u = b.emit("mul", b.emit("exp", b.emit("sub", size, _number(b, 1, x))), _number(b, np.e / 2, x))
@@ -501,7 +530,10 @@ def _hyperbolic(b: Builder, x: int, sense: str) -> int:
 
 
 def _mul(b: Builder, params: Any, dtype: Any, x: int, y: int) -> int:
-    """A product with the number of a boolean is 0 also where the other is NaN or infinite, as XLA has it; not so within a dot."""
+    """A product; one with a boolean, converted to 0 or 1, is a choice, as in XLA.
+
+    So it is 0 also where the other factor is NaN or infinite. Within a dot it is not a choice.
+    """
     if dtype.kind == "f":
         for number, other in ((x, y), (y, x)):
             chosen = b.converted_boolean(number)
@@ -510,10 +542,14 @@ def _mul(b: Builder, params: Any, dtype: Any, x: int, y: int) -> int:
     return b.emit("mul", x, y)
 
 
+_SAME_NAME = (
+    "add", "sub", "neg", "abs", "sqrt", "sin", "cos", "tanh", "exp", "expm1", "log", "log1p",
+    "atan2", "floor", "max", "min", "eq", "ne", "lt", "le", "and", "or", "xor", "not",
+)  # fmt: skip
+
 ELEMENTWISE: dict[str, Callable[..., int]] = {
     "mul": _mul,
-    **{name: _plain(name) for name in ("add", "sub", "neg", "abs", "sqrt", "sin", "cos", "tanh", "exp", "expm1", "log",
-                                       "log1p", "atan2", "floor", "max", "min", "eq", "ne", "lt", "le", "and", "or", "xor", "not")},
+    **{name: _plain(name) for name in _SAME_NAME},
     "add_any": _plain("add"),
     "div": _quotient("div"),
     "rem": _quotient("rem"),
@@ -523,7 +559,7 @@ ELEMENTWISE: dict[str, Callable[..., int]] = {
     "rsqrt": _of_one(lambda b, x: b.emit("div", _number(b, 1, x), b.emit("sqrt", x))),
     "logistic": _of_one(_logistic),
     "exp2": _of_one(lambda b, x: b.emit("exp", b.emit("mul", x, _number(b, np.log(2.0), x)))),
-    "one_minus_square": _of_one(lambda b, x: b.emit("mul", b.emit("sub", _number(b, 1, x), x), b.emit("add", _number(b, 1, x), x))),
+    "one_minus_square": _of_one(_one_minus_square),
     "square": _of_one(lambda b, x: b.emit("mul", x, x)),
     "atan": _of_one(lambda b, x: b.emit("atan2", x, _number(b, 1, x))),
     "asin": _of_one(lambda b, x: _arc(b, x, True)),
@@ -549,7 +585,7 @@ ELEMENTWISE: dict[str, Callable[..., int]] = {
 }  # fmt: skip
 
 
-# whole arrays: rule(builder, equation, *arrays of values) -> array or arrays of values
+# rules for whole arrays: rule(builder, equation, *arrays of values) -> array or arrays of values
 
 
 def _broadcast(b: Builder, equation: Any, x: Values, *_: Values) -> Values:
@@ -582,71 +618,67 @@ def _dot(b: Builder, equation: Any, x: Values, y: Values) -> Values:
     x = x.reshape(int(np.prod(batch)), int(np.prod(left)), int(np.prod(contracted)))
     y = y.reshape(int(np.prod(batch)), int(np.prod(right)), int(np.prod(contracted)))
     dtype = np.dtype(equation.outvars[0].aval.dtype)
-    zero = b.const(
-        np.zeros((), np.int32 if dtype.kind == "b" else dtype)[()]
-    )  # of booleans: whether both hold anywhere
-    x, y = (_of_dtype(b, z, b.dtype(zero)) for z in (x, y))  # where the result is wider
+    # booleans are counted in integers: the result is whether both hold anywhere
+    zero = b.const(np.zeros((), np.int32 if dtype.kind == "b" else dtype)[()])
+    x, y = (_of_dtype(b, z, b.dtype(zero)) for z in (x, y))  # the result may be of a wider dtype
     small = x.shape[1] * x.shape[2] * y.shape[1] <= PRODUCTS
-    product = (
-        _product
-        if small or any(b.literal(int(k)) is not None for k in (*x.flat, *y.flat))
-        else _product_by_loops
-    )
-    found = [product(b, zero, *pair) for pair in zip(x, y, strict=True)]
+    dissolved = small or any(b.literal(int(k)) is not None for k in (*x.flat, *y.flat))
+    product = _product if dissolved else _product_by_loops
+    results = [product(b, zero, *pair) for pair in zip(x, y, strict=True)]
     if dtype.kind == "b":
-        found = [b.emit("ne", int(k), zero) for k in np.ravel(found)]
-    return np.array(found, np.int64).reshape((*batch, *left, *right))
+        results = [b.emit("ne", int(k), zero) for k in np.ravel(results)]
+    return np.array(results, np.int64).reshape((*batch, *left, *right))
 
 
 def _of_dtype(b: Builder, values: Values, dtype: np.dtype) -> Values:
-    return np.array(
-        [b.emit("convert", k, dtype=dtype) for k in values.ravel().tolist()], np.int64
-    ).reshape(values.shape)
+    converted = [b.emit("convert", k, dtype=dtype) for k in values.ravel().tolist()]
+    return np.array(converted, np.int64).reshape(values.shape)
 
 
 def _product(b: Builder, zero: int, x: Values, y: Values) -> Values:
-    """``x y^T``."""
-    found = np.empty((len(x), len(y)), np.int64)
-    for i, j in np.ndindex(found.shape):
-        found[i, j] = zero
+    """``x y^T``, product by product."""
+    sums = np.empty((len(x), len(y)), np.int64)
+    for i, j in np.ndindex(sums.shape):
+        sums[i, j] = zero
         for p, q in zip(x[i].tolist(), y[j].tolist(), strict=True):
-            found[i, j] = b.emit("add", int(found[i, j]), b.emit("mul", p, q))
-    return found
+            sums[i, j] = b.emit("add", int(sums[i, j]), b.emit("mul", p, q))
+    return sums
 
 
 def _product_by_loops(b: Builder, zero: int, x: Values, y: Values) -> Values:
-    """The same: loops along what is summed, each with several sums; along the rows of x where the sums are short."""
+    """``x y^T`` by loops over the products of a sum, each of which carries several sums.
+
+    Where the sums are short, of four products at most, the loop goes over the rows of x.
+    """
     (rows, length), columns = x.shape, len(y)
     if length <= 4:
         if columns > rows:
             return _product_by_loops(b, zero, y, x).T
         inner = Builder([b.dtype(zero)] * (y.size + length))
         fixed = np.arange(y.size).reshape(y.shape)
-        program = inner.finish(
-            _product(
-                inner, inner.const(b.literal(zero)), np.arange(y.size, y.size + length)[None], fixed
-            )[0]
-        )
+        row = np.arange(y.size, y.size + length)[None]
+        program = inner.finish(_product(inner, inner.const(b.literal(zero)), row, fixed)[0])
         loop = b.loop(Routine(program, rows, y.size), [*y.ravel().tolist(), *x.T.ravel().tolist()])
-        return np.array(
-            [[b.item(loop, j * rows + i) for j in range(columns)] for i in range(rows)], np.int64
-        )
-    found = np.empty((rows, columns), np.int64)
+        items = [[b.item(loop, j * rows + i) for j in range(columns)] for i in range(rows)]
+        return np.array(items, np.int64)
+    sums = np.empty((rows, columns), np.int64)
     high, wide = (SUMS, 1) if columns == 1 else (1, SUMS) if rows == 1 else (4, SUMS // 4)
     for i in range(0, rows, high):
         for j in range(0, columns, wide):
-            found[i : i + high, j : j + wide] = _sums(b, zero, x[i : i + high], y[j : j + wide])
-    return found
+            sums[i : i + high, j : j + wide] = _sums(b, zero, x[i : i + high], y[j : j + wide])
+    return sums
 
 
 def _sums(b: Builder, zero: int, x: Values, y: Values) -> Values:
-    """The same by one loop; where there are few sums, each in several parts, for sums that do not wait for each other."""
+    """``x y^T`` by one loop.
+
+    Where there are few sums each is split into parts, which are added at the end: additions to
+    different sums do not wait for each other.
+    """
     shape, length = (len(x), len(y)), x.shape[1]
-    parts = max(
-        p
-        for p in range(1, max(1, SUMS // (shape[0] * shape[1])) + 1)
-        if length % p == 0 and (p == 1 or length >= 4 * p)
-    )
+    most = max(1, SUMS // (shape[0] * shape[1]))
+    fitting = [p for p in range(1, most + 1) if length % p == 0]
+    parts = max(p for p in fitting if p == 1 or length >= 4 * p)
     x, y = (z.reshape(len(z) * parts, length // parts) for z in (x, y))
     count = shape[0] * shape[1] * parts
     inner = Builder([b.dtype(zero)] * (count + len(x) + len(y)))
@@ -655,19 +687,15 @@ def _sums(b: Builder, zero: int, x: Values, y: Values) -> Values:
         product = inner.emit("mul", count + i * parts + part, count + len(x) + j * parts + part)
         totals.append(inner.emit("add", number, product))
     rows = [*x.ravel().tolist(), *y.ravel().tolist()]
-    loop = b.loop(
-        Routine(inner.finish(totals), length // parts, 0, count), [*[zero] * count, *rows]
-    )
-    sums = np.array([b.item(loop, k) for k in range(count)]).reshape(*shape, parts)
-    found = [
-        functools.reduce(lambda p, q: b.emit("add", p, q), row)
-        for row in sums.reshape(-1, parts).tolist()
-    ]
-    return np.array(found, np.int64).reshape(shape)
+    routine = Routine(inner.finish(totals), length // parts, 0, count)
+    loop = b.loop(routine, [*[zero] * count, *rows])
+    sums = np.array([b.item(loop, k) for k in range(count)]).reshape(-1, parts)
+    wholes = [functools.reduce(lambda p, q: b.emit("add", p, q), row) for row in sums.tolist()]
+    return np.array(wholes, np.int64).reshape(shape)
 
 
 def _neutral(name: str, dtype: np.dtype) -> Any:
-    """What a reduction of nothing gives."""
+    """The result of a reduction of an empty array."""
     if name in ("max", "min") and dtype.kind == "f":
         return dtype.type(-np.inf if name == "max" else np.inf)
     limits = np.iinfo(dtype) if dtype.kind in "iu" else None
@@ -682,28 +710,24 @@ def _reduce(name: str) -> Callable[..., Values]:
         axes = equation.params["axes"]
         kept = [axis for axis in range(x.ndim) if axis not in axes]
         shape = tuple(x.shape[axis] for axis in kept)
-        rows = (
-            x.transpose(*kept, *axes)
-            .reshape(int(np.prod(shape)), int(np.prod([x.shape[axis] for axis in axes])))
-            .tolist()
-        )
+        length = int(np.prod([x.shape[axis] for axis in axes]))
+        rows = x.transpose(*kept, *axes).reshape(int(np.prod(shape)), length).tolist()
         if rows and not rows[0]:
             rows = [[b.const(_neutral(name, _raw_dtype(equation.outvars[0].aval)))]] * len(rows)
-        return np.array(
-            [functools.reduce(lambda a, c: b.emit(name, a, c), row) for row in rows], np.int64
-        ).reshape(shape)
+        results = [functools.reduce(lambda a, c: b.emit(name, a, c), row) for row in rows]
+        return np.array(results, np.int64).reshape(shape)
 
     return rule
 
 
 def _arg_extreme(less: Callable[..., int]) -> Callable[..., Values]:
-    """The first place of the extreme; of a NaN if there is one."""
+    """The place of the first extreme, or of the first NaN if there is one."""
 
     def rule(b: Builder, equation: Any, x: Values) -> Values:
         (axis,), dtype = equation.params["axes"], np.dtype(equation.params["index_dtype"])
         x = np.moveaxis(x, axis, -1)
-        found = np.empty(x.shape[:-1], np.int64)
-        for place in np.ndindex(found.shape):
+        places = np.empty(x.shape[:-1], np.int64)
+        for place in np.ndindex(places.shape):
             row = x[place].tolist()
             best, where = row[0], b.const(dtype.type(0))
             for number, value in enumerate(row[1:], 1):
@@ -713,8 +737,8 @@ def _arg_extreme(less: Callable[..., int]) -> Callable[..., Values]:
                     better = b.emit("and", b.emit("or", better, b.emit("ne", value, value)), fine)
                 best = b.emit("select", better, value, best)
                 where = b.emit("select", better, b.const(dtype.type(number)), where)
-            found[place] = where
-        return found
+            places[place] = where
+        return places
 
     return rule
 
@@ -726,19 +750,18 @@ def _cumulative(name: str) -> Callable[..., Values]:
             return x
         x = np.moveaxis(x, axis, 0)
         rows = x[::-1] if backward else x
-        found = [rows[0]]
+        totals = [rows[0]]
         for row in rows[1:]:
-            pairs = zip(found[-1].ravel().tolist(), row.ravel().tolist(), strict=True)
-            found.append(
-                np.array([b.emit(name, p, q) for p, q in pairs], np.int64).reshape(row.shape)
-            )
-        return np.moveaxis(np.stack(found[::-1] if backward else found), 0, axis)
+            pairs = zip(totals[-1].ravel().tolist(), row.ravel().tolist(), strict=True)
+            total = np.array([b.emit(name, p, q) for p, q in pairs], np.int64)
+            totals.append(total.reshape(row.shape))
+        return np.moveaxis(np.stack(totals[::-1] if backward else totals), 0, axis)
 
     return rule
 
 
 def _sort(b: Builder, equation: Any, *arrays: Values) -> list[Values]:
-    """Odd-even transposition, stable, of all arrays by the first."""
+    """All arrays in the order of the first, stable, by odd-even transposition."""
     if equation.params["num_keys"] != 1:
         raise NotScalarError("sort: by several keys it has no scalar form; use engine='scan'")
     columns = [np.moveaxis(x, equation.params["dimension"], 0).copy() for x in arrays]
@@ -749,9 +772,8 @@ def _sort(b: Builder, equation: Any, *arrays: Values) -> list[Values]:
                 low, high = (int(columns[0][(j, *place)]) for j in (k, k + 1))
                 swap = b.emit("lt", high, low)
                 if b.dtype(low).kind == "f":  # NaN last
-                    swap = b.emit(
-                        "or", swap, b.emit("and", b.emit("ne", low, low), b.emit("eq", high, high))
-                    )
+                    misplaced = b.emit("and", b.emit("ne", low, low), b.emit("eq", high, high))
+                    swap = b.emit("or", swap, misplaced)
                 for column in columns:
                     x, y = int(column[(k, *place)]), int(column[(k + 1, *place)])
                     column[(k, *place)] = b.emit("select", swap, y, x)
@@ -760,22 +782,26 @@ def _sort(b: Builder, equation: Any, *arrays: Values) -> list[Values]:
 
 
 def _literals(b: Builder, name: str, values: Values) -> np.ndarray:
-    found = [b.literal(int(v)) for v in values.ravel()]
-    if any(x is None for x in found):
+    """The constants that indices are."""
+    literals = [b.literal(int(v)) for v in values.ravel()]
+    if any(x is None for x in literals):
         raise NotScalarError(
-            f"{name}: an index that is not known before the run has no scalar form; use engine='scan', or select"
+            f"{name}: an index that is not known before the run has no scalar form; "
+            "use engine='scan', or select"
         )
-    return np.array(found).reshape(values.shape)
+    return np.array(literals).reshape(values.shape)
 
 
 def _moved(equation: Any, b: Builder, args: Sequence[Values], data: Sequence[int]) -> Values:
-    """Any primitive that only moves elements, by doing it with their numbers."""
+    """The result of any primitive that only moves elements: it is run on their numbers.
+
+    ``data``: which of the arguments have the elements; the others are indices.
+    """
     concrete, table, offset = [], [], 0
     for number, values in enumerate(args):
         if number in data:
-            concrete.append(
-                np.arange(offset, offset + values.size, dtype=np.int32).reshape(values.shape)
-            )
+            places = np.arange(offset, offset + values.size, dtype=np.int32)
+            concrete.append(places.reshape(values.shape))
             table += values.ravel().tolist()
             offset += values.size
         else:
@@ -784,19 +810,20 @@ def _moved(equation: Any, b: Builder, args: Sequence[Values], data: Sequence[int
     if "fill_value" in params:
         params["fill_value"] = -1
     with jax.ensure_compile_time_eval():
-        found = np.asarray(equation.primitive.bind(*map(jnp.asarray, concrete), **params))
-    if found.size and (found.min() < 0 or found.max() >= offset):  # outside: the fill value
-        table.append(
-            b.const(
-                _filler(_raw_dtype(equation.outvars[0].aval), equation.params.get("fill_value"))
-            )
-        )
-        found = np.where((found < 0) | (found >= offset), offset, found)
-    return np.array(table, np.int64)[found]
+        moved = np.asarray(equation.primitive.bind(*map(jnp.asarray, concrete), **params))
+    outside = (moved < 0) | (moved >= offset)
+    if outside.any():  # there the fill value stands
+        dtype = _raw_dtype(equation.outvars[0].aval)
+        table.append(b.const(_filler(dtype, equation.params.get("fill_value"))))
+        moved = np.where(outside, offset, moved)
+    return np.array(table, np.int64)[moved]
 
 
 def _filler(dtype: np.dtype, value: Any) -> Any:
-    """What ``lax.gather`` fills with: NaN, the least or the largest integer, true, if nothing is said."""
+    """What ``lax.gather`` fills with.
+
+    Without a value that is NaN, the least signed or the largest unsigned integer, or True.
+    """
     if value is None:
         value = np.nan if dtype.kind == "f" else True if dtype.kind == "b" else np.iinfo(dtype).min
         value = np.iinfo(dtype).max if dtype.kind == "u" else value
@@ -804,10 +831,10 @@ def _filler(dtype: np.dtype, value: Any) -> Any:
 
 
 def _scatter(add: bool) -> Callable[..., Values]:
-    """By scattering the numbers of the updates one at a time, so that each place knows its updates in order."""
+    """A scatter: JAX scatters one update after the other, which shows the place of each."""
 
     def rule(b: Builder, equation: Any, x: Values, indices: Values, updates: Values) -> Values:
-        index, found = _literals(b, equation.primitive.name, indices), x.copy()
+        index, result = _literals(b, equation.primitive.name, indices), x.copy()
         numbers = ("dimension_numbers", "indices_are_sorted", "unique_indices", "mode")
         options = {name: equation.params[name] for name in numbers}
         for number in range(updates.size):
@@ -819,10 +846,9 @@ def _scatter(add: bool) -> Callable[..., Values]:
                 (targets,) = np.nonzero(np.asarray(hit).ravel())
             value = int(updates.ravel()[number])
             for target in targets.tolist():
-                found.ravel()[target] = (
-                    b.emit("add", int(found.ravel()[target]), value) if add else value
-                )
-        return found
+                old = int(result.ravel()[target])
+                result.ravel()[target] = b.emit("add", old, value) if add else value
+        return result
 
     return rule
 
@@ -830,9 +856,9 @@ def _scatter(add: bool) -> Callable[..., Values]:
 def _update_slice(b: Builder, equation: Any, x: Values, update: Values, *start: Values) -> Values:
     first = [int(_literals(b, "dynamic_update_slice", s)) for s in start]
     first = [min(max(f, 0), n - m) for f, n, m in zip(first, x.shape, update.shape, strict=True)]
-    found = x.copy()
-    found[tuple(slice(f, f + m) for f, m in zip(first, update.shape, strict=True))] = update
-    return found
+    result = x.copy()
+    result[tuple(slice(f, f + m) for f, m in zip(first, update.shape, strict=True))] = update
+    return result
 
 
 def _dynamic_slice(b: Builder, equation: Any, x: Values, *start: Values) -> Values:
@@ -844,9 +870,8 @@ def _dynamic_slice(b: Builder, equation: Any, x: Values, *start: Values) -> Valu
 
 def _slice(b: Builder, equation: Any, x: Values) -> Values:
     p = equation.params
-    return x[
-        tuple(map(slice, p["start_indices"], p["limit_indices"], p["strides"] or [1] * x.ndim))
-    ]
+    strides = p["strides"] or [1] * x.ndim
+    return x[tuple(map(slice, p["start_indices"], p["limit_indices"], strides))]
 
 
 def _split(b: Builder, equation: Any, x: Values) -> list[Values]:
@@ -859,6 +884,12 @@ def _iota(b: Builder, equation: Any) -> Values:
     spread = [1] * len(p["shape"])
     spread[p["dimension"]] = -1
     return np.array(np.broadcast_to(_constants(b, along).reshape(spread), p["shape"]))
+
+
+def _empty(b: Builder, equation: Any) -> Values:
+    """Zeros for an uninitialised array."""
+    aval = equation.outvars[0].aval
+    return _constants(b, np.zeros(aval.shape, aval.dtype))
 
 
 def _iota_words(b: Builder, equation: Any) -> list[Values]:
@@ -879,8 +910,8 @@ def _scan(b: Builder, equation: Any, *args: Values) -> list[Values]:
     rows: list[list[Values]] = []
     order = range(p["length"])
     for k in reversed(order) if p["reverse"] else order:
-        found = _run(b, *opened(p["jaxpr"]), [*fixed, *carry, *(x[k] for x in xs)])
-        carry, row = found[:count], found[count:]
+        outputs = _run(b, *opened(p["jaxpr"]), [*fixed, *carry, *(x[k] for x in xs)])
+        carry, row = outputs[:count], outputs[count:]
         rows.append(row)
     if not rows:
         return [*carry, *(np.empty(_raw_shape(v.aval), np.int64) for v in equation.outvars[count:])]
@@ -889,13 +920,10 @@ def _scan(b: Builder, equation: Any, *args: Values) -> list[Values]:
 
 
 def _while(b: Builder, equation: Any, *args: Values) -> list[Values]:
-    """A loop whose end is known before the run."""
+    """A while loop whose end is known before the run."""
     p = equation.params
-    test, body = (
-        args[: p["cond_nconsts"]],
-        args[p["cond_nconsts"] : p["cond_nconsts"] + p["body_nconsts"]],
-    )
-    carry = list(args[p["cond_nconsts"] + p["body_nconsts"] :])
+    n, m = p["cond_nconsts"], p["body_nconsts"]
+    test, body, carry = args[:n], args[n : n + m], list(args[n + m :])
     for _ in range(TRIPS):
         (go,) = _run(b, *opened(p["cond_jaxpr"]), [*test, *carry])
         known = b.literal(int(go))
@@ -912,73 +940,69 @@ def _while(b: Builder, equation: Any, *args: Values) -> list[Values]:
 
 
 def _cond(b: Builder, equation: Any, which: Values, *args: Values) -> list[Values]:
-    """Every branch, and a choice."""
+    """All branches, and a choice between their results."""
     branches = [_run(b, *opened(branch), args) for branch in equation.params["branches"]]
-    found = []
+    results = []
     for choices in zip(*branches, strict=True):
         value = choices[-1]
         for number in range(len(choices) - 2, -1, -1):
             p = int(which)
-            first = (
-                b.emit("not", p)
-                if b.dtype(p).kind == "b"
-                else b.emit("le", p, _number(b, number, p))
-            )
+            of_two = b.dtype(p).kind == "b"
+            first = b.emit("not", p) if of_two else b.emit("le", p, _number(b, number, p))
             pairs = zip(choices[number].ravel().tolist(), value.ravel().tolist(), strict=True)
-            value = np.array([b.emit("select", first, x, y) for x, y in pairs], np.int64).reshape(
-                value.shape
-            )
-        found.append(value)
-    return found
+            chosen = np.array([b.emit("select", first, x, y) for x, y in pairs], np.int64)
+            value = chosen.reshape(value.shape)
+        results.append(value)
+    return results
 
 
 def _expanded(b: Builder, equation: Any, *args: Values) -> list[Values]:
-    """A primitive of newer versions of jax that says itself what it consists of (custom_root)."""
+    """A primitive of newer versions of jax that can expand itself (custom_root)."""
     primitive = equation.params["_prim"]
-    given = [
-        jax.ShapeDtypeStruct(v.shape, _raw_dtype(e.aval))
-        for v, e in zip(args, equation.invars, strict=True)
-    ]
-    closed = jax.make_jaxpr(
-        lambda *x: jax.tree.leaves(primitive.expand(*jax.tree.unflatten(primitive.in_tree, x)))
-    )(*given)
+
+    def expanded(*leaves: Any) -> list[Any]:
+        return jax.tree.leaves(primitive.expand(*jax.tree.unflatten(primitive.in_tree, leaves)))
+
+    closed = jax.make_jaxpr(expanded)(*_specs(equation, args))
     return _run(b, closed.jaxpr, closed.consts, args)
+
+
+def _specs(equation: Any, args: Sequence[Values]) -> list[jax.ShapeDtypeStruct]:
+    """Shapes and dtypes of the inputs of an equation, keys as their words."""
+    pairs = zip(args, equation.invars, strict=True)
+    return [jax.ShapeDtypeStruct(x.shape, _raw_dtype(v.aval)) for x, v in pairs]
 
 
 def _linear_solve(b: Builder, equation: Any, *args: Values) -> list[Values]:
     lengths, solve = equation.params["const_lengths"], equation.params["jaxprs"].solve
     first = lengths.matvec + lengths.vecmat
-    given = [*args[first : first + lengths.solve], *args[sum(lengths) :]]
-    return _run(b, *opened(solve), given)
+    inputs = [*args[first : first + lengths.solve], *args[sum(lengths) :]]
+    return _run(b, *opened(solve), inputs)
 
 
-def _threefry(
-    b: Builder, equation: Any, k0: Values, k1: Values, x0: Values, x1: Values
-) -> list[Values]:
-    """Threefry 2x32 with 20 rounds (Salmon et al., SC 2011)."""
+def _threefry(b: Builder, equation: Any, *words: Values) -> list[Values]:
+    """Threefry 2x32 with 20 rounds (Salmon et al., SC 2011): two words of key, two of counter."""
     pairs = []
-    for a, c, p, q in zip(
-        *(v.ravel().tolist() for v in np.broadcast_arrays(k0, k1, x0, x1)), strict=True
-    ):
+    arrays = np.broadcast_arrays(*words)
+    for a, c, p, q in zip(*(x.ravel().tolist() for x in arrays), strict=True):
         number = lambda value, a=a: b.const(np.uint32(value))  # noqa: E731
         keys = [a, c, b.emit("xor", b.emit("xor", a, c), number(0x1BD11BDA))]
         p, q = b.emit("add", p, a), b.emit("add", q, c)
         for group in range(5):
             for turn in ((13, 15, 26, 6), (17, 29, 16, 24))[group % 2]:
                 p = b.emit("add", p, q)
-                turned = b.emit(
-                    "or", b.emit("shl", q, number(turn)), b.emit("shr", q, number(32 - turn))
-                )
+                high = b.emit("shl", q, number(turn))
+                turned = b.emit("or", high, b.emit("shr", q, number(32 - turn)))
                 q = b.emit("xor", p, turned)
             p = b.emit("add", p, keys[(group + 1) % 3])
             q = b.emit("add", b.emit("add", q, keys[(group + 2) % 3]), number(group + 1))
         pairs.append((p, q))
-    shape = np.broadcast_shapes(k0.shape, k1.shape, x0.shape, x1.shape)
+    shape = arrays[0].shape
     return [np.array(column, np.int64).reshape(shape) for column in zip(*pairs, strict=True)]
 
 
 def _random(name: str) -> Callable[..., Values]:
-    """Keys are their words; what the generator does with them is traced."""
+    """An operation on keys: what their generator does with the words of a key is traced."""
 
     def rule(b: Builder, equation: Any, *args: Values) -> Values:
         kind = equation.invars[0].aval if name != "random_seed" else equation.outvars[0].aval
@@ -993,11 +1017,7 @@ def _random(name: str) -> Callable[..., Values]:
             raise NotScalarError(
                 f"{name}: for an array of keys it has no scalar form; use engine='scan'"
             )
-        given = [
-            jax.ShapeDtypeStruct(v.shape, _raw_dtype(e.aval))
-            for v, e in zip(args, equation.invars, strict=True)
-        ]
-        closed = jax.make_jaxpr(function)(*given)
+        closed = jax.make_jaxpr(function)(*_specs(equation, args))
         return _run(b, closed.jaxpr, closed.consts, args)[0]
 
     return rule
@@ -1020,12 +1040,8 @@ STRUCTURAL: dict[str, Callable[..., Any]] = {
     "slice": _slice,
     "split": _split,
     "iota": _iota,
-    **{
-        name: (
-            lambda b, e: _constants(b, np.zeros(e.outvars[0].aval.shape, e.outvars[0].aval.dtype))
-        )
-        for name in ("empty", "empty2")
-    },
+    "empty": _empty,
+    "empty2": _empty,
     "iota_2x32_shape": _iota_words,
     "pad": _pad,
     "tile": lambda b, e, x: np.tile(x, e.params["reps"]),
@@ -1057,9 +1073,9 @@ STRUCTURAL: dict[str, Callable[..., Any]] = {
     "threefry2x32": _threefry,
     "random_wrap": lambda b, e, x: x,
     "random_unwrap": lambda b, e, x: x,
-    **{
-        name: _random(name)
-        for name in ("random_bits", "random_split", "random_fold_in", "random_seed")
-    },
+    "random_bits": _random("random_bits"),
+    "random_split": _random("random_split"),
+    "random_fold_in": _random("random_fold_in"),
+    "random_seed": _random("random_seed"),
     "optimization_barrier": lambda b, e, *xs: list(xs),
 }
