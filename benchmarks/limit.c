@@ -38,7 +38,8 @@ POLYNOMIAL(pole_series, poles)
 static inline void turned(const V q[4], const V u[3], V out[4]) { /* q exp(u) */
     V s = 0.25f * (u[0] * u[0] + u[1] * u[1] + u[2] * u[2]);
     M near = s < 4.0f;
-    V x = root(pick(near, all(4.0f), s)), k = nearest(x / PI), reduced = x - PI * k, one = all(1.0f);
+    V x = root(pick(near, all(4.0f), s)), k = nearest(x / PI), reduced = x - PI * k;
+    V one = all(1.0f);
     V sign = pick(near, one, 1.0f - 2.0f * (k - 2.0f * below(0.5f * k)));
     V r = pick(near, s, reduced * reduced);
     V c = sign * cos_series(r);
