@@ -2,13 +2,35 @@
 
 Tests of float32 ask for it by name. With ``JAX_ENABLE_X64=0`` float64 stays off, as users have it;
 then ``-k "float32 and not float64"`` chooses the tests that can pass.
+
+Most of the time goes into compilation, so XLA compiles with less effort here: in a third of the
+time, into other last digits and slower loops. ``XLA_FLAGS= pytest`` compiles as for a user; so does
+``tests/matrix``, and so do the tests that compare the fused engine with XLA to the last digit
+(``engines.both``).
+
+``pytest --cpu 30`` prints the thirty tests that used the processor longest, in seconds of its time.
+Unlike ``--durations`` these are nearly the same on a busy machine.
 """
 
+import collections
+import gc
 import importlib.util
 import os
+import resource
+from importlib import metadata
 
-import jax
 import pytest
+
+LESS_EFFORT = (
+    "--xla_backend_optimization_level=0",
+    "--xla_cpu_use_fusion_emitters=false",
+    "--xla_cpu_parallel_codegen_split_count=1",
+)
+VERSION = tuple(int(number) for number in metadata.version("jaxlib").split(".")[:2])
+if VERSION < (0, 11):  # XLA ends the process at a flag that it does not know
+    os.environ.setdefault("XLA_FLAGS", " ".join(LESS_EFFORT))
+
+import jax  # noqa: E402
 
 jax.config.update("jax_enable_x64", os.environ.get("JAX_ENABLE_X64") != "0")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
@@ -30,8 +52,23 @@ LEFT_OUT = {
 collect_ignore = list(LEFT_OUT)
 
 
+def pytest_addoption(parser):
+    help = "print the N tests that used the processor longest"
+    parser.addoption("--cpu", type=int, default=0, metavar="N", help=help)
+
+
 def pytest_report_header():
-    return [f"{file} is left out: {module} is not installed" for file, module in LEFT_OUT.items()]
+    flags = f"XLA_FLAGS: {os.environ.get('XLA_FLAGS') or 'none'}"
+    left_out = [
+        f"{file} is left out: {module} is not installed" for file, module in LEFT_OUT.items()
+    ]
+    return [flags, *left_out]
+
+
+def pytest_collection_finish():
+    """Traced programs are many small objects: the collector of garbage takes a tenth of the time by default."""
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 20)
 
 
 def pytest_runtest_setup(item):
@@ -39,3 +76,37 @@ def pytest_runtest_setup(item):
         for module in mark.args:
             if importlib.util.find_spec(module) is None:
                 pytest.skip(f"{module} is not installed")
+
+
+def processor_time():
+    """Seconds of this process and of its children that have ended."""
+    used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)
+
+
+USED = pytest.StashKey[float]()  # in a worker: processor time at the last report
+TIMES = collections.Counter()  # where the reports arrive: seconds of each test
+
+
+def pytest_sessionstart(session):
+    session.stash[USED] = processor_time()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item):
+    """The report of every phase of a test brings its processor time along, from a worker too."""
+    report, now = (yield), processor_time()
+    report.processor_time = now - item.session.stash[USED]
+    item.session.stash[USED] = now
+    return report
+
+
+def pytest_runtest_logreport(report):
+    TIMES[report.nodeid] += report.processor_time
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    if config.option.cpu:
+        terminalreporter.section(f"processor time: {TIMES.total():.0f} s")
+        for name, seconds in TIMES.most_common(config.option.cpu):
+            terminalreporter.write_line(f"{seconds:7.1f} s  {name}")
