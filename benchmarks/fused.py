@@ -1,9 +1,10 @@
-"""The fused engine beside the scan engine, diffrax and a C loop by hand, in one run.
+"""Measure the fused engine beside the scan engine, diffrax and a C loop by hand, in one run.
 
     python benchmarks/fused.py [--bodies 1 64 1024 16384] [--dtypes float32 float64] [--steps 1024]
 
-Milliseconds of the forward pass and of value and gradient by two gains, as ratios to the fused engine; the C loop (limit.c, the
-same arithmetic) where there is a compiler; then seconds to compile, cold and from the disk cache, also for neural torques.
+The tables have the milliseconds of the forward pass and of value and gradient by two gains, as
+ratios to the fused engine. The C loop (limit.c, the same arithmetic) runs where there is a
+compiler. Then come the seconds to compile, cold and from the disk cache, also for neural torques.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -28,14 +30,29 @@ from jaxquat.learning.differentiation import forward_value_and_grad
 
 HERE = Path(__file__).parent
 GAINS = (6.0, 4.0)
+FLAGS = "-O3 -march=native -mprefer-vector-width=512 -fno-math-errno -fno-trapping-math"
+FLAGS += " -ffp-contract=fast -shared -fPIC"
+
+
+def timed(function, repeats=5):
+    """Return the best time [ms]."""
+    best = float("inf")
+    for _ in range(repeats):
+        began = time.perf_counter()
+        jax.block_until_ready(function())
+        best = min(best, time.perf_counter() - began)
+    return 1e3 * best
+
+
+# The loop in C.
 
 
 def c_loop():
-    """``limit.c`` compiled, or None without a compiler."""
+    """Return ``limit.c`` compiled, or None without a compiler."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         return None
-    tiny = float(np.finfo(np.float32).eps) / 64  # the terms that series.py keeps in float32
+    tiny = float(np.finfo(np.float32).eps) / 64  # the terms that _series.py keeps in float32
     tables = {
         "COS": (series._COS, 4.0),
         "SINC": (series._SINC, 4.0),
@@ -46,125 +63,91 @@ def c_loop():
         kept = [c for n, c in enumerate(coefficients) if abs(c) * largest**n * max(1, n * n) > tiny]
         defines.append(f"-D{name}={{{','.join(f'{c!r}f' for c in kept)}}}")
     library = Path(tempfile.mkdtemp()) / "limit.so"
-    flags = [
-        "-O3",
-        "-march=native",
-        "-mprefer-vector-width=512",
-        "-fno-math-errno",
-        "-fno-trapping-math",
-        "-ffp-contract=fast",
-    ]
-    command = [
-        compiler,
-        *flags,
-        *defines,
-        "-shared",
-        "-fPIC",
-        str(HERE / "limit.c"),
-        "-o",
-        str(library),
-        "-lm",
-        "-lpthread",
-    ]
-    subprocess.run(command, check=True)
+    files = [str(HERE / "limit.c"), "-o", str(library), "-lm", "-lpthread"]
+    subprocess.run([compiler, *FLAGS.split(), *defines, *files], check=True)
     return ctypes.CDLL(str(library)).rollout
 
 
-def timed(function, repeats=5):
-    """The best [ms]."""
-    best = float("inf")
-    for _ in range(repeats):
-        began = time.perf_counter()
-        jax.block_until_ready(function())
-        best = min(best, time.perf_counter() - began)
-    return 1e3 * best
-
-
 def by_c(loop, starts, steps, threads):
-    """(ms, the last attitudes) of the C loop."""
+    """Return the milliseconds and the last attitudes of the C loop."""
     inertia = np.asarray(peers.INERTIA, np.float32)
     inverse, gains = np.linalg.inv(inertia).astype(np.float32), np.asarray(GAINS, np.float32)
-    begin = [np.ascontiguousarray(np.asarray(x).T) for x in (starts.q, starts.omega)]
-    pointer = lambda x: x.ctypes.data_as(ctypes.POINTER(ctypes.c_float))  # noqa: E731
-    best = float("inf")
-    q = begin[0]
+    q0, omega0 = (np.ascontiguousarray(np.asarray(x).T) for x in (starts.q, starts.omega))
+
+    def pointer(x):
+        return x.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
+
+    dt, bodies = ctypes.c_float(peers.DT), ctypes.c_long(q0.shape[1])
+    sizes = bodies, ctypes.c_long(steps), dt, ctypes.c_long(threads)
+    best, q = float("inf"), q0
     for _ in range(6):
-        q, w = (x.copy() for x in begin)
-        sizes = (
-            ctypes.c_long(q.shape[1]),
-            ctypes.c_long(steps),
-            ctypes.c_float(peers.DT),
-            ctypes.c_long(threads),
-        )
+        q, omega = q0.copy(), omega0.copy()
+        arrays = [pointer(x) for x in (inertia, inverse, gains, q, omega)]
         began = time.perf_counter()
-        loop(*map(pointer, (inertia, inverse, gains, q, w)), *sizes)
+        loop(*arrays, *sizes)
         best = min(best, time.perf_counter() - began)
     return 1e3 * best, q.T
 
 
+# Engines side by side.
+
+
+def engines_for(bodies):
+    """Return {name: (rollout of one body, differentiation)}, without the slow ones for many."""
+    reverse = jax.value_and_grad
+    fused = partial(peers.library, checkpoint="none", engine="fused")
+    scan, sqrt = (partial(peers.library, checkpoint=checkpoint) for checkpoint in ("none", "sqrt"))
+    engines: dict[str, tuple[Callable, Callable]] = {"fused": (fused, reverse)}
+    engines |= {'scan, "sqrt"': (sqrt, reverse)} if bodies > 4096 else {"scan": (scan, reverse)}
+    engines["scan, forward mode"] = scan, forward_value_and_grad
+    if bodies <= 4096:
+        engines["diffrax Tsit5"] = peers.by_diffrax, reverse
+    return engines
+
+
+def measured(engine, differentiate, starts, gains, steps, repeats):
+    """Return the last states, the times [ms] of forward pass and gradient, and its temporaries."""
+
+    def run(gains, starts):
+        return jax.vmap(lambda start: engine(start, gains, steps=steps))(starts)
+
+    forward = jax.jit(run).lower(gains, starts).compile()
+    ends = jax.block_until_ready(forward(gains, starts))
+    forward_ms = timed(lambda: forward(gains, starts), repeats)
+    loss = differentiate(lambda gains: peers.mean_square(run(gains, starts)))
+    gradient = jax.jit(loss).lower(gains).compile()
+    jax.block_until_ready(gradient(gains))
+    gradient_ms = timed(lambda: gradient(gains), repeats)
+    memory = gradient.memory_analysis()
+    megabytes = f"{memory.temp_size_in_bytes / 1e6:.1f}" if memory else ""
+    return ends, forward_ms, gradient_ms, megabytes
+
+
 def table(bodies, dtype, steps, loop):
     """Print one table."""
-    turn, spin = jax.random.split(jax.random.key(0))
-    starts = jq.State(
-        jq.quaternion.random(turn, (bodies,), dtype=dtype),
-        jax.random.normal(spin, (bodies, 3), dtype),
-    )
-    gains = jnp.asarray(GAINS, dtype)
-    scan = partial(peers.library, checkpoint="none")
-    engines = {
-        "fused": (partial(peers.library, checkpoint="none", engine="fused"), jax.value_and_grad),
-        "scan": (scan, jax.value_and_grad),
-        "scan, forward mode": (scan, forward_value_and_grad),
-        "diffrax Tsit5": (peers.by_diffrax, jax.value_and_grad),
-    }
-    if bodies > 4096:
-        engines['scan, "sqrt"'] = partial(peers.library, checkpoint="sqrt"), jax.value_and_grad
-        del engines["scan"], engines["diffrax Tsit5"]
+    starts, gains = peers.random_starts(bodies, dtype), jnp.asarray(GAINS, dtype)
     print(f"\n{bodies} bodies, {steps} steps, {dtype}\n")
-    print(
-        "| engine | forward ms | ratio | M body-steps/s | gradient ms | ratio | gradient / forward | temporaries MB |"
-    )
+    print("| engine | forward ms | ratio | M body-steps/s | gradient ms | ratio", end="")
+    print(" | gradient / forward | temporaries MB |")
     print("|---|---|---|---|---|---|---|---|")
+    work = bodies * steps / 1e3
     first, ends = None, None
-    for name, (engine, differentiate) in engines.items():
-        run = lambda gains, starts, engine=engine: jax.vmap(
-            lambda start: engine(start, gains, steps=steps)
-        )(starts)
-
-        def loss(gains, run=run):
-            ends = run(gains, starts)
-            return jnp.mean(ends.q[:, 1:] ** 2) + jnp.mean(ends.omega**2)
-
+    for name, (engine, differentiate) in engines_for(bodies).items():
         repeats = 10 if name == "fused" else 1 if bodies > 4096 else 3
-        forward = jax.jit(run).lower(gains, starts).compile()
-        last = jax.block_until_ready(forward(gains, starts))
-        ends = last if ends is None else ends
-        forward_ms = timed(lambda forward=forward: forward(gains, starts), repeats)
-        reverse = jax.jit(differentiate(loss)).lower(gains).compile()
-        jax.block_until_ready(reverse(gains))
-        reverse_ms = timed(lambda reverse=reverse: reverse(gains), repeats)
-        memory = reverse.memory_analysis()
-        first = first or (forward_ms, reverse_ms)
-        cells = [
-            f"{forward_ms:.2f}",
-            f"{forward_ms / first[0]:.2f}",
-            f"{bodies * steps / forward_ms / 1e3:.1f}",
-        ]
-        cells += [
-            f"{reverse_ms:.2f}",
-            f"{reverse_ms / first[1]:.2f}",
-            f"{reverse_ms / forward_ms:.1f}",
-        ]
-        cells.append(f"{memory.temp_size_in_bytes / 1e6:.1f}" if memory else "")
-        print("|", " | ".join([name, *cells]), "|", flush=True)
+        last, *times, megabytes = measured(engine, differentiate, starts, gains, steps, repeats)
+        forward, gradient = times
+        first, ends = first or times, last if ends is None else ends
+        cells = f"{forward:.2f} | {forward / first[0]:.2f} | {work / forward:.1f}"
+        cells += f" | {gradient:.2f} | {gradient / first[1]:.2f} | {gradient / forward:.1f}"
+        print(f"| {name} | {cells} | {megabytes} |", flush=True)
     if loop is not None and dtype == "float32" and bodies % 16 == 0 and first and ends:
         ms, q = by_c(loop, starts, steps, len(os.sched_getaffinity(0)))
         assert np.abs(q - np.asarray(ends.q)).max() < 1e-4, "the C loop computes something else"
-        print(
-            f"| C by hand | {ms:.2f} | {ms / first[0]:.2f} | {bodies * steps / ms / 1e3:.1f} | | | | |",
-            flush=True,
-        )
+        cells = f"{ms:.2f} | {ms / first[0]:.2f} | {work / ms:.1f}"
+        print(f"| C by hand | {cells} | | | | |", flush=True)
 
+
+# Compiling.
 
 COMPILE = """
 import sys, time
@@ -178,19 +161,23 @@ def network(t, state, params):
         x = jnp.tanh(weight @ x + bias)
     return params[-1][0] @ x + params[-1][1]
 
+def layer(key, size):
+    return 1.2 / {width} ** 0.5 * jax.random.normal(key, size), jnp.zeros(size[0])
+
 if {width}:
     keys = jax.random.split(jax.random.key(1), 3)
     sizes = [({width}, 7), ({width}, {width}), (3, {width})]
-    params = [(1.2 / {width} ** 0.5 * jax.random.normal(k, s), jnp.zeros(s[0])) for k, s in zip(keys, sizes)]
-    torque = network
+    params, torque = [layer(key, size) for key, size in zip(keys, sizes)], network
 else:
     params, torque = jnp.array([6.0, 4.0]), peers.torque
 starts = jq.State(jq.quaternion.random(jax.random.key(0), (64,)), jnp.ones((64, 3)))
-body = jq.Body(jnp.asarray(peers.INERTIA))
+body, grid = jq.Body(jnp.asarray(peers.INERTIA)), jq.grid(0.0, 0.01, 256)
 
 def loss(params):
-    one = lambda s: jq.rollout(jq.rkmk4, body, torque, s, jq.grid(0.0, 0.01, 256), params, save_every=256, engine={engine!r})
-    ends = jax.vmap(one)(starts).state
+    def one(start):
+        options = dict(save_every=256, engine={engine!r})
+        return jq.rollout(jq.rkmk4, body, torque, start, grid, params, **options).state
+    ends = jax.vmap(one)(starts)
     return jnp.mean(ends.q[:, -1, 1:] ** 2) + jnp.mean(ends.omega[:, -1] ** 2)
 
 jax.block_until_ready(jax.jit(lambda x: jnp.sin(x) @ x)(jnp.ones((3, 3))))
@@ -198,7 +185,7 @@ began = time.perf_counter()
 traced = jax.jit(jax.value_and_grad(loss)).trace(params)
 halfway = time.perf_counter()
 run = traced.lower().compile()
-seconds = time.perf_counter() - halfway
+tracing, compiling = halfway - began, time.perf_counter() - halfway
 before = float(run(params)[0])
 times = []
 for _ in range(5):
@@ -208,41 +195,45 @@ for _ in range(5):
 for _ in range({updates}):
     value, slope = run(params)
     params = jax.tree.map(lambda p, g: p - 0.05 * g, params, slope)
-print(f"{{halfway - began:.2f}} {{seconds:.2f}} {{before:.4f}} {{float(run(params)[0]):.4f}} {{min(times):.1f}}")
+after, ms = float(run(params)[0]), min(times)
+print(f"{{tracing:.2f}} {{compiling:.2f}} {{before:.4f}} {{after:.4f}} {{ms:.1f}}")
 """
 
 
+def compiled(engine, width, updates, cache):
+    """Compile, run and train in a fresh process, and return the five numbers that it prints."""
+    code = COMPILE.format(here=str(HERE), width=width, updates=updates, engine=engine)
+    environment, command = os.environ | {"JAXQUAT_CACHE": cache}, [sys.executable, "-c", code]
+    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    return done.stdout.split()
+
+
 def compile_times():
-    """Of value and gradient in fresh processes, without and then with object code on disk; how long they run, by the scan too."""
-    print(
-        "\n| torque | tracing s | lowering and compiling, cold s | from the disk cache s | gradient ms | by the scan ms |"
-    )
+    """Print how long it takes to compile and run value and gradient in fresh processes.
+
+    The first has no object code on disk, the second has; the third uses the scan.
+    """
+    print("\n| torque | tracing s | lowering and compiling, cold s | from the disk cache s", end="")
+    print(" | gradient ms | by the scan ms |")
     print("|---|---|---|---|---|---|")
-    for name, width, updates in (
-        ("quaternion law", 0, 0),
-        ("two layers of 16", 16, 200),
-        ("two layers of 64", 64, 0),
-    ):
+    torques = (("quaternion law", 0, 0), ("two layers of 16", 16, 200), ("two layers of 64", 64, 0))
+    for name, width, updates in torques:
         with tempfile.TemporaryDirectory() as folder:
-
-            def compiled(engine, folder=folder, width=width, updates=updates):
-                code = COMPILE.format(here=str(HERE), width=width, updates=updates, engine=engine)
-                environment = {**os.environ, "JAXQUAT_CACHE": folder}
-                command = [sys.executable, "-c", code]
-                return subprocess.run(
-                    command, env=environment, check=True, capture_output=True, text=True
-                ).stdout.split()
-
-            cold, kept, scan = (compiled(engine) for engine in ("fused", "fused", "scan"))
+            processes = (compiled(x, width, updates, folder) for x in ("fused", "fused", "scan"))
+            cold, warm, scan = processes
         fit = f" (loss {cold[2]} -> {cold[3]} in {updates} updates)" if updates else ""
-        print(
-            f"| {name}{fit} | {kept[0]} | {cold[1]} | {kept[1]} | {kept[4]} | {scan[4]} |",
-            flush=True,
-        )
+        cells = f"{warm[0]} | {cold[1]} | {warm[1]} | {warm[4]} | {scan[4]}"
+        print(f"| {name}{fit} | {cells} |", flush=True)
+
+
+# A fit, and elementary functions.
 
 
 def fit_updates():
-    """Of examples/fit_gains.py: 64 starts over 10 s, six gains; forward mode for the scan, as ``jq.fit`` chooses."""
+    """Print the time of value and gradient of examples/fit_gains.py: 64 starts, 10 s, six gains.
+
+    The scan uses forward mode, as ``jq.fit`` chooses.
+    """
     sys.path.insert(0, str(HERE.parent / "examples"))
     import fit_gains  # pyright: ignore[reportMissingImports]
 
@@ -250,17 +241,14 @@ def fit_updates():
     initial = jax.tree.map(jnp.log, fit_gains.HOFFMANN)
     print("\n| value and gradient of fit_gains.py | ms |\n|---|---|")
     for engine, differentiate in (("scan", forward_value_and_grad), ("fused", jax.value_and_grad)):
-        run = jax.jit(
-            differentiate(
-                lambda gains, engine=engine: fit_gains.loss(jq.rkmk4, engine, gains, starts, None)
-            )
-        )
+        loss = partial(fit_gains.loss, jq.rkmk4, engine, starts=starts, key=None)
+        run = jax.jit(differentiate(loss))
         jax.block_until_ready(run(initial))
         print(f"| {engine} | {timed(lambda run=run: run(initial)):.2f} |", flush=True)
 
 
 def elementary():
-    """Errors of the functions that scalar code brings along, as tests/units.py finds them."""
+    """Print the errors of the functions in scalar code, as tests/units.py finds them."""
     sys.path.insert(0, str(HERE.parent / "tests"))
     import units  # pyright: ignore[reportMissingImports]
 
@@ -268,20 +256,18 @@ def elementary():
     with jax.enable_x64(True):
         for name, (single, double) in units.RANGES.items():
             errors = [f"{units.worst(name, dtype):.2f}" for dtype in (np.float32, np.float64)]
-            print(
-                f"| {name} | {' | '.join(errors)} | up to {single:g} and {double:g} |", flush=True
-            )
+            reach = f"up to {single:g} and {double:g}"
+            print(f"| {name} | {' | '.join(errors)} | {reach} |", flush=True)
 
 
 def main():
-    """Every combination asked for."""
+    """Print all tables, for every combination asked for."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    dtypes = ["float32", "float64"]
     parser.add_argument("--bodies", type=int, nargs="+", default=[1, 64, 1024, 16384])
-    parser.add_argument(
-        "--dtypes", nargs="+", default=["float32", "float64"], choices=["float32", "float64"]
-    )
+    parser.add_argument("--dtypes", nargs="+", default=dtypes, choices=dtypes)
     parser.add_argument("--steps", type=int, default=1024)
     options = parser.parse_args()
     loop = c_loop()

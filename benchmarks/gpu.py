@@ -1,10 +1,14 @@
-"""Everything that needs a GPU, in under eight minutes: correctness, throughput, the ratio to the floor; a table and a JSON file.
+"""Measure everything that needs a GPU, in under eight minutes.
 
-    python benchmarks/gpu.py [--out docs/benchmarks/gpu.json] [--bodies 1000 10000 ...] [--steps 1000]
+    python benchmarks/gpu.py [--out docs/benchmarks/gpu.json] [--bodies 1000 10000 ...]
+                             [--steps 1000]
 
-The closed loop of benchmarks/rollout.py (rkmk4, two gains) in float32, forward and value and gradient: the fused engine, the
-vmapped scan (its gradient up to the N that fits), diffrax. The floor is the larger of the operations over the float32 rate and
-the bytes over the memory bandwidth of the device, as given by --teraflops and --terabytes.
+It prints a table and writes a JSON file: correctness, throughput, and the ratio to the floor.
+
+The problem is the closed loop of benchmarks/rollout.py (rkmk4, two gains) in float32, forward and
+with value and gradient. The rivals are the fused engine, the vmapped scan (its gradient up to the
+N that fits), and diffrax. The floor is the larger of two times: the operations over the float32
+rate, and the bytes over the memory bandwidth. --teraflops and --terabytes give these of the device.
 """
 
 import argparse
@@ -20,74 +24,73 @@ import rollout as peers
 
 import jaxquat as jq
 from jaxquat.engines.fused import engine
-from jaxquat.engines.scan import Problem
+from jaxquat.simulation.simulation import simulation
 
+ROOT = Path(__file__).parents[1]
 LIMIT = 420.0  # seconds, after which nothing new begins
+COMPARED = ("rkmk4", "zhao", "rkmk6", "formulation1")
 
 
-def starts_of(bodies, dtype):
-    """Random attitudes and rates."""
-    turn, spin = jax.random.split(jax.random.key(0))
-    return jq.State(
-        jq.quaternion.random(turn, (bodies,), dtype=dtype),
-        jax.random.normal(spin, (bodies, 3), dtype),
-    )
+def batch_of(run):
+    """Return the last states of many bodies as a function of gains and starts."""
+    return lambda gains, starts: jax.vmap(lambda start: run(start, gains))(starts)
 
 
 def loss_of(run):
-    """Of the gains."""
+    """Return the loss of the last states as a function of gains and starts."""
+    return lambda gains, starts: peers.mean_square(batch_of(run)(gains, starts))
 
-    def loss(gains, starts):
-        ends = jax.vmap(lambda start: run(start, gains))(starts)
-        return jnp.mean(ends.q[:, 1:] ** 2) + jnp.mean(ends.omega**2)
 
-    return loss
+# Correctness.
 
 
 def correctness(steps):
-    """Largest relative differences of the fused from the scan engine, values and gradient, for a few schemes and precisions."""
-    found = {}
+    """Compare the fused with the scan engine for some schemes in both precisions.
+
+    Returns:
+        The largest relative differences of values and gradients.
+    """
+    differences = {}
     for dtype in ("float32", "float64"):
         with jax.enable_x64(dtype == "float64"):
-            starts, gains = starts_of(1000, dtype), jnp.asarray([6.0, 4.0], dtype)
-            for name in ("rkmk4", "zhao", "rkmk6", "formulation1"):
-                step, body = jq.SCHEMES[name].step, jq.Body(jnp.asarray(peers.INERTIA, dtype))
+            for name in COMPARED:
+                differences[f"{name}, {dtype}"] = compared(name, dtype, steps)
+    return differences
 
-                def run(start, gains, engine, step=step, body=body):
-                    path = jq.rollout(
-                        step,
-                        body,
-                        peers.torque,
-                        start,
-                        jq.grid(0.0, peers.DT, steps),
-                        gains,
-                        save_every=steps,
-                        engine=engine,
-                    )
-                    return jax.tree.map(lambda x: x[-1], path.state)
 
-                values, slopes = {}, {}
-                for chosen in ("scan", "fused"):
-                    of = partial(run, engine=chosen)
-                    values[chosen] = jax.jit(
-                        lambda gains, starts, of=of: jax.vmap(lambda s: of(s, gains))(starts)
-                    )(gains, starts)
-                    slopes[chosen] = jax.jit(jax.grad(loss_of(of)))(gains, starts)
-                pairs = zip(
-                    jax.tree.leaves(values["fused"]), jax.tree.leaves(values["scan"]), strict=True
-                )
-                found[f"{name}, {dtype}"] = {
-                    "value": max(float(jnp.abs(a - b).max() / jnp.abs(b).max()) for a, b in pairs),
-                    "gradient": float(
-                        jnp.abs(slopes["fused"] - slopes["scan"]).max()
-                        / jnp.abs(slopes["scan"]).max()
-                    ),
-                }
-    return found
+def compared(name, dtype, steps):
+    """Return the largest relative differences of value and gradient for one scheme."""
+    starts, gains = peers.random_starts(1000, dtype), jnp.asarray([6.0, 4.0], dtype)
+    scheme, body = jq.SCHEMES[name], jq.Body(jnp.asarray(peers.INERTIA, dtype))
+    grid = jq.grid(0.0, peers.DT, steps)
+
+    def run(start, gains, engine):
+        options = {"save_every": steps, "engine": engine}
+        path = jq.rollout(scheme, body, peers.torque, start, grid, gains, **options)
+        return jax.tree.map(lambda x: x[-1], path.state)
+
+    values, gradients = [], []
+    for name_of_engine in ("fused", "scan"):
+        by_engine = partial(run, engine=name_of_engine)
+        values.append(jax.jit(batch_of(by_engine))(gains, starts))
+        gradients.append(jax.jit(jax.grad(loss_of(by_engine)))(gains, starts))
+    pairs = zip(*map(jax.tree.leaves, values), strict=True)
+    return {
+        "value": max(relative_difference(fused, scan) for fused, scan in pairs),
+        "gradient": relative_difference(*gradients),
+    }
+
+
+def relative_difference(a, b):
+    """Return the largest difference relative to the largest number of b."""
+    return float(jnp.abs(a - b).max() / jnp.abs(b).max())
+
+
+# Throughput.
 
 
 def best(function, *arguments):
-    """Seconds, of three."""
+    """Return the seconds of a call, the best of three."""
     jax.block_until_ready(function(*arguments))
     times = []
     for _ in range(3):
@@ -98,99 +101,98 @@ def best(function, *arguments):
 
 
 def operations():
-    """Scalar operations of one step and of its derivative, a division or a root as one."""
+    """Count the scalar operations of one step and of its derivative; a root counts as one."""
     body, dtype = jq.Body(jnp.asarray(peers.INERTIA, jnp.float32)), jnp.float32
-    zero, dt = jnp.zeros((), dtype), jnp.asarray(peers.DT, dtype)
-    problem = Problem(jq.rkmk4, body, peers.torque, zero, dt, 1, jnp.ones(2, dtype), None)
-    traced = engine.trace(
-        problem, jq.State(jnp.array([1.0, 0, 0, 0]), jnp.ones(3)), None, 1, 1, None
-    )
+    start = jq.State(jnp.array([1.0, 0, 0, 0], dtype), jnp.ones(3, dtype))
+    grid, gains = jq.grid(0.0, peers.DT, 1), jnp.ones(2, dtype)
+    traced = engine.trace(simulation(jq.rkmk4, body, peers.torque, start, grid, gains))
     back = traced.differentiated().step_back
     assert back is not None
     return sum(traced.loop.step.counts().values()), sum(back.counts().values())
 
 
-def main():
-    """Measure, print, write."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--out", type=Path, default=Path(__file__).parents[1] / "docs" / "benchmarks" / "gpu.json"
-    )
-    parser.add_argument(
-        "--bodies", type=int, nargs="+", default=[10**3, 10**4, 10**5, 10**6, 10**7]
-    )
-    parser.add_argument("--steps", type=int, default=1000)
-    parser.add_argument(
-        "--teraflops", type=float, default=67.0, help="float32 rate of the device (H200: 67)"
-    )
-    parser.add_argument(
-        "--terabytes", type=float, default=4.8, help="memory bandwidth per second (H200: 4.8)"
-    )
-    options = parser.parse_args()
-    if jax.default_backend() != "gpu":
-        raise SystemExit(f"wanted a GPU, got {jax.default_backend()}")
-    began, steps = time.perf_counter(), options.steps
-    found = {
-        "device": jax.devices()[0].device_kind,
-        "jax": jax.__version__,
-        "steps": steps,
-        "correctness": correctness(200),
-    }
-    for name, errors in found["correctness"].items():
-        print(
-            f"{name}: values {errors['value']:.1e}, gradient {errors['gradient']:.1e}", flush=True
-        )
+def floors(bodies, options):
+    """Return the least seconds of the forward pass, and of value and gradient, on the device."""
     ahead, back = operations()
+    moving = 2 * 28 * bodies / options.terabytes / 1e12  # 7 float32 numbers in, 7 out
+    steps = bodies * options.steps / options.teraflops / 1e12
+    return max(ahead * steps, moving), max((2 * ahead + back) * steps, moving)
+
+
+def measured(run, starts, gains):
+    """Return {"forward": seconds, "gradient": seconds}, or what there is and the "error"."""
+    row = {}
+    try:
+        row["forward"] = best(jax.jit(batch_of(run)), gains, starts)
+        row["gradient"] = best(jax.jit(jax.value_and_grad(loss_of(run))), gains, starts)
+    except jax.errors.JaxRuntimeError as error:  # out of memory
+        row["error"] = str(error).splitlines()[0]
+    return row
+
+
+def throughput(options, began):
+    """Measure every number of bodies with every engine, print the table, and return its rows.
+
+    An engine is left out once it ran out of memory or took 20 seconds.
+    """
+    steps, rows, slow = options.steps, [], set()
     engines = {
         "fused": partial(peers.library, steps=steps, checkpoint="none", engine="fused"),
         "scan": partial(peers.library, steps=steps, checkpoint="sqrt"),
         "diffrax Tsit5": partial(peers.by_diffrax, steps=steps),
     }
-    print(
-        "\n| bodies | engine | forward ms | M body-steps/s | of the floor | gradient ms | of the floor |"
-    )
-    print("|---|---|---|---|---|---|---|")
-    found["rows"], gone = [], set()
+    print("\n| bodies | engine | forward ms | M body-steps/s | of the floor", end="")
+    print(" | gradient ms | of the floor |\n|---|---|---|---|---|---|---|")
     for bodies in options.bodies:
-        starts, gains = starts_of(bodies, "float32"), jnp.asarray([6.0, 4.0], jnp.float32)
+        starts, gains = peers.random_starts(bodies, "float32"), jnp.array([6.0, 4.0], jnp.float32)
+        least_forward, least_gradient = floors(bodies, options)
         for name, run in engines.items():
-            if name in gone or time.perf_counter() - began > LIMIT:
+            if name in slow or time.perf_counter() - began > LIMIT:
                 continue
-            row = {"bodies": bodies, "engine": name}
-            try:
-                row["forward"] = best(
-                    jax.jit(
-                        lambda gains, starts, run=run: jax.vmap(lambda s: run(s, gains))(starts)
-                    ),
-                    gains,
-                    starts,
-                )
-                row["gradient"] = best(jax.jit(jax.value_and_grad(loss_of(run))), gains, starts)
-            except jax.errors.JaxRuntimeError as error:  # out of memory
-                row["error"] = str(error).splitlines()[0]
-                gone.add(name)
-            floors = [
-                max(
-                    count * bodies * steps / options.teraflops / 1e12,
-                    2 * 28 * bodies / options.terabytes / 1e12,
-                )
-                for count in (ahead, 2 * ahead + back)
-            ]
-            cells = [f"{bodies}", name]
-            for kind, floor in zip(("forward", "gradient"), floors, strict=True):
-                seconds = row.get(kind, np.nan)
-                cells += [f"{1e3 * seconds:.2f}"] + (
-                    [f"{bodies * steps / seconds / 1e6:.0f}"] if kind == "forward" else []
-                )
-                cells.append(f"{floor / seconds:.2f}")
-            print("|", " | ".join(cells), "|", flush=True)
-            found["rows"].append(row)
-            if row.get("forward", 0.0) > 20.0:
-                gone.add(name)
+            row = measured(run, starts, gains)
+            rows.append({"bodies": bodies, "engine": name, **row})
+            forward, gradient = (row.get(kind, np.nan) for kind in ("forward", "gradient"))
+            cells = f"{1e3 * forward:.2f} | {bodies * steps / forward / 1e6:.0f}"
+            cells += f" | {least_forward / forward:.2f}"
+            cells += f" | {1e3 * gradient:.2f} | {least_gradient / gradient:.2f}"
+            print(f"| {bodies} | {name} | {cells} |", flush=True)
+            if "error" in row or row.get("forward", 0.0) > 20.0:
+                slow.add(name)
+    return rows
+
+
+# The program.
+
+
+def parsed():
+    """Return the options of the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    out, bodies = ROOT / "docs" / "benchmarks" / "gpu.json", [10**3, 10**4, 10**5, 10**6, 10**7]
+    rate, width = "float32 rate of the device (H200: 67)", "memory bandwidth a second (H200: 4.8)"
+    parser.add_argument("--out", type=Path, default=out)
+    parser.add_argument("--bodies", type=int, nargs="+", default=bodies)
+    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--teraflops", type=float, default=67.0, help=rate)
+    parser.add_argument("--terabytes", type=float, default=4.8, help=width)
+    return parser.parse_args()
+
+
+def main():
+    """Measure, print, write."""
+    options = parsed()
+    if jax.default_backend() != "gpu":
+        raise SystemExit(f"wanted a GPU, got {jax.default_backend()}")
+    began, device = time.perf_counter(), jax.devices()[0].device_kind
+    report = {"device": device, "jax": jax.__version__, "steps": options.steps}
+    report["correctness"] = correctness(200)
+    for name, errors in report["correctness"].items():
+        values, gradients = errors["value"], errors["gradient"]
+        print(f"{name}: values {values:.1e}, gradient {gradients:.1e}", flush=True)
+    report["rows"] = throughput(options, began)
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(found, indent=1) + "\n")
+    options.out.write_text(json.dumps(report, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,9 @@
-"""What ``import jaxquat`` adds to ``import jax, optax``: seconds, the best and the median of ten processes."""
+"""Measure what ``import jaxquat`` adds to ``import jax, optax``.
+
+    python benchmarks/import_time.py
+
+It prints seconds, the best and the median of ten processes.
+"""
 
 import statistics
 import subprocess
@@ -14,15 +19,11 @@ print(time.perf_counter() - before)
 
 def main() -> None:
     """Print both."""
-    times = [
-        float(
-            subprocess.run([sys.executable, "-c", PROGRAM], check=True, capture_output=True).stdout
-        )
-        for _ in range(10)
-    ]
-    print(
-        f"import jaxquat adds {min(times):.3f} s (best), {statistics.median(times):.3f} s (median of ten)"
-    )
+    command = [sys.executable, "-c", PROGRAM]
+    runs = [subprocess.run(command, check=True, capture_output=True) for _ in range(10)]
+    times = [float(run.stdout) for run in runs]
+    best, median = min(times), statistics.median(times)
+    print(f"import jaxquat adds {best:.3f} s (best), {median:.3f} s (median of ten)")
 
 
 if __name__ == "__main__":

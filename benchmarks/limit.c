@@ -1,6 +1,7 @@
-/* What the machine can do: the rollout of benchmarks/rollout.py (rkmk4, a quaternion law with two gains) by hand, 16 bodies a
-   vector, the whole time loop for one vector after the other, on several threads. The same arithmetic as the library: the
-   macros COS, SINC and POLES are its coefficients. */
+/* What the machine can do: the rollout of benchmarks/rollout.py (rkmk4, a quaternion law with two
+   gains) by hand. A vector holds 16 bodies. The whole time loop runs for one vector after the
+   other, on several threads. The arithmetic is that of the library: the macros COS, SINC and POLES
+   are its coefficients. */
 
 #include <math.h>
 #include <pthread.h>
@@ -11,13 +12,23 @@ enum { LANES = 16 };
 
 static inline V all(float x) { return x - (V){}; }
 static inline V pick(M p, V a, V b) { return (V)((p & (M)a) | (~p & (M)b)); }
-static inline V root(V x) { for (int i = 0; i < LANES; i++) x[i] = __builtin_sqrtf(x[i]); return x; }
-static inline V nearest(V x) { for (int i = 0; i < LANES; i++) x[i] = __builtin_rintf(x[i]); return x; }
-static inline V below(V x) { for (int i = 0; i < LANES; i++) x[i] = __builtin_floorf(x[i]); return x; }
+
+#define EACH_LANE(name, function) \
+    static inline V name(V x) { \
+        for (int i = 0; i < LANES; i++) x[i] = function(x[i]); \
+        return x; \
+    }
+EACH_LANE(root, __builtin_sqrtf)
+EACH_LANE(nearest, __builtin_rintf)
+EACH_LANE(below, __builtin_floorf)
 
 static const float cosine[] = COS, sine[] = SINC, poles[] = POLES;
 #define POLYNOMIAL(name, c) \
-    static inline V name(V s) { V t = all(c[sizeof c / 4 - 1]); for (int n = sizeof c / 4 - 2; n >= 0; n--) t = t * s + c[n]; return t; }
+    static inline V name(V s) { \
+        V t = all(c[sizeof c / 4 - 1]); \
+        for (int n = sizeof c / 4 - 2; n >= 0; n--) t = t * s + c[n]; \
+        return t; \
+    }
 POLYNOMIAL(cos_series, cosine)
 POLYNOMIAL(sinc_series, sine)
 POLYNOMIAL(pole_series, poles)
@@ -30,7 +41,8 @@ static inline void turned(const V q[4], const V u[3], V out[4]) { /* q exp(u) */
     V x = root(pick(near, all(4.0f), s)), k = nearest(x / PI), rest = x - PI * k, one = all(1.0f);
     V sign = pick(near, one, 1.0f - 2.0f * (k - 2.0f * below(0.5f * k)));
     V r = pick(near, s, rest * rest);
-    V c = sign * cos_series(r), f = 0.5f * pick(near, one, sign * rest) * sinc_series(r) / pick(near, one, x);
+    V c = sign * cos_series(r);
+    V f = 0.5f * pick(near, one, sign * rest) * sinc_series(r) / pick(near, one, x);
     V a = f * u[0], b = f * u[1], d = f * u[2];
     out[0] = q[0] * c - q[1] * a - q[2] * b - q[3] * d;
     out[1] = q[0] * a + q[1] * c + q[2] * d - q[3] * b;
@@ -49,18 +61,25 @@ static inline void dexpinv(const V u[3], const V v[3], V out[3]) {
     const float pole = PI * PI;
     cross(u, v, once);
     cross(u, once, twice);
-    V b = 0.25f * pick(s < pole, (10.0f * pole - 4.0f * s) / ((pole - s) * (4.0f * pole - s)) + pole_series(s), all(NAN));
+    V first_two = (10.0f * pole - 4.0f * s) / ((pole - s) * (4.0f * pole - s));
+    V b = 0.25f * pick(s < pole, first_two + pole_series(s), all(NAN));
     for (int i = 0; i < 3; i++) out[i] = v[i] + 0.5f * once[i] + b * twice[i];
 }
 
 struct body { const float *inertia, *inverse, *gains; };
 
+static inline V row_times(const float *row, const V v[3]) {
+    return row[0] * v[0] + row[1] * v[1] + row[2] * v[2];
+}
+
 static inline void accelerated(const struct body *body, const V q[4], const V w[3], V out[3]) {
     V m[3], gyroscopic[3], tau[3], side = pick(q[0] < 0.0f, all(-1.0f), all(1.0f));
-    for (int i = 0; i < 3; i++) m[i] = body->inertia[3 * i] * w[0] + body->inertia[3 * i + 1] * w[1] + body->inertia[3 * i + 2] * w[2];
+    const float *gains = body->gains;
+    for (int i = 0; i < 3; i++) m[i] = row_times(body->inertia + 3 * i, w);
     cross(w, m, gyroscopic);
-    for (int i = 0; i < 3; i++) tau[i] = -2.0f * body->gains[0] * side * q[1 + i] - body->gains[1] * w[i] - gyroscopic[i];
-    for (int i = 0; i < 3; i++) out[i] = body->inverse[3 * i] * tau[0] + body->inverse[3 * i + 1] * tau[1] + body->inverse[3 * i + 2] * tau[2];
+    for (int i = 0; i < 3; i++)
+        tau[i] = -2.0f * gains[0] * side * q[1 + i] - gains[1] * w[i] - gyroscopic[i];
+    for (int i = 0; i < 3; i++) out[i] = row_times(body->inverse + 3 * i, tau);
 }
 
 static inline void step(const struct body *body, V q[4], V w[3], float h) {
@@ -77,33 +96,38 @@ static inline void step(const struct body *body, V q[4], V w[3], float h) {
     }
     for (int i = 0; i < 3; i++) { u[i] = h / 6 * sum_k[i]; w[i] += h / 6 * sum_a[i]; }
     turned(q, u, turn);
-    V n = 1.5f - 0.5f * (turn[0] * turn[0] + turn[1] * turn[1] + turn[2] * turn[2] + turn[3] * turn[3]);
+    V square = turn[0] * turn[0] + turn[1] * turn[1] + turn[2] * turn[2] + turn[3] * turn[3];
+    V n = 1.5f - 0.5f * square;
     for (int i = 0; i < 4; i++) q[i] = turn[i] * n;
 }
 
 struct work { struct body body; float *q, *w; long bodies, steps, first, last; float h; };
 
-static void *run(void *given) {
-    struct work *work = given;
-    for (long b = work->first; b < work->last; b++) {
+static void *run(void *argument) {
+    struct work *work = argument;
+    for (long block = work->first; block < work->last; block++) {
+        float *q_at = work->q + block * LANES, *w_at = work->w + block * LANES;
         V q[4], w[3];
-        for (int i = 0; i < 4; i++) __builtin_memcpy(&q[i], work->q + i * work->bodies + b * LANES, sizeof(V));
-        for (int i = 0; i < 3; i++) __builtin_memcpy(&w[i], work->w + i * work->bodies + b * LANES, sizeof(V));
+        for (int i = 0; i < 4; i++) __builtin_memcpy(&q[i], q_at + i * work->bodies, sizeof(V));
+        for (int i = 0; i < 3; i++) __builtin_memcpy(&w[i], w_at + i * work->bodies, sizeof(V));
         for (long k = 0; k < work->steps; k++) step(&work->body, q, w, work->h);
-        for (int i = 0; i < 4; i++) __builtin_memcpy(work->q + i * work->bodies + b * LANES, &q[i], sizeof(V));
-        for (int i = 0; i < 3; i++) __builtin_memcpy(work->w + i * work->bodies + b * LANES, &w[i], sizeof(V));
+        for (int i = 0; i < 4; i++) __builtin_memcpy(q_at + i * work->bodies, &q[i], sizeof(V));
+        for (int i = 0; i < 3; i++) __builtin_memcpy(w_at + i * work->bodies, &w[i], sizeof(V));
     }
     return 0;
 }
 
 /* q (4, bodies) and w (3, bodies) in place; bodies a multiple of 16, threads at most 64. */
-void rollout(const float *inertia, const float *inverse, const float *gains, float *q, float *w, long bodies, long steps, float h, long threads) {
+void rollout(const float *inertia, const float *inverse, const float *gains, float *q, float *w,
+             long bodies, long steps, float h, long threads) {
     pthread_t thread[64];
     struct work work[64];
+    struct body body = {inertia, inverse, gains};
     long blocks = bodies / LANES;
     if (threads > blocks) threads = blocks;
     for (long n = 0; n < threads; n++) {
-        work[n] = (struct work){{inertia, inverse, gains}, q, w, bodies, steps, blocks * n / threads, blocks * (n + 1) / threads, h};
+        long first = blocks * n / threads, last = blocks * (n + 1) / threads;
+        work[n] = (struct work){body, q, w, bodies, steps, first, last, h};
         if (n) pthread_create(&thread[n], 0, run, &work[n]);
     }
     run(&work[0]);

@@ -1,9 +1,11 @@
-"""Rollouts side by side in one run: this library, a ``lax.scan`` by hand of the same scheme (also with jaxlie), diffrax.
+"""Measure rollouts side by side in one run.
 
     python benchmarks/rollout.py [--bodies 1 64 1024] [--dtypes float32 float64] [--steps 1024]
 
-For each: milliseconds of the forward pass, of value and gradient by the two gains (reverse mode, and forward mode where it is
-there), seconds to compile the gradient, megabytes of its temporaries. Machines differ: read the ratios to the first row.
+The rivals are this library, a ``lax.scan`` by hand of the same scheme (also with jaxlie), and
+diffrax. For each the table has the milliseconds of the forward pass and of value and gradient by
+the two gains (reverse mode, and forward mode where it is there), the seconds to compile the
+gradient, and the megabytes of its temporaries. Machines differ: read the ratios to the first row.
 """
 
 import argparse
@@ -24,41 +26,31 @@ DT = 0.01
 
 
 def torque(t, state, gains):
-    """A quaternion law with two gains, on the shortest way."""
+    """Return the torque of a quaternion law with two gains, on the shortest way."""
     side = jnp.where(state.q[0] < 0, -1.0, 1.0).astype(state.q.dtype)
     return -2.0 * gains[0] * side * state.q[1:] - gains[1] * state.omega
 
 
+# The rivals: each returns the last state of one body.
+
+
 def library(start, gains, steps, checkpoint, engine="scan"):
-    """``jq.rollout`` with rkmk4, the last state saved."""
-    body = jq.Body(jnp.asarray(INERTIA, start.q.dtype))
-    grid = jq.grid(0.0, DT, steps)
-    path = jq.rollout(
-        jq.rkmk4,
-        body,
-        torque,
-        start,
-        grid,
-        gains,
-        save_every=steps,
-        checkpoint=checkpoint,
-        engine=engine,
-    )
+    """Run ``jq.rollout`` with rkmk4."""
+    body, grid = jq.Body(jnp.asarray(INERTIA, start.q.dtype)), jq.grid(0.0, DT, steps)
+    options = {"save_every": steps, "checkpoint": checkpoint, "engine": engine}
+    path = jq.rollout(jq.rkmk4, body, torque, start, grid, gains, **options)
     return jax.tree.map(lambda x: x[-1], path.state)
 
 
 def product_by_hand(p, q):
-    """Hamilton's product."""
-    return jnp.concatenate(
-        [
-            (p[0] * q[0] - jnp.dot(p[1:], q[1:]))[None],
-            p[0] * q[1:] + q[0] * p[1:] + jnp.cross(p[1:], q[1:]),
-        ]
-    )
+    """Return Hamilton's product."""
+    scalar = p[0] * q[0] - jnp.dot(p[1:], q[1:])
+    vector = p[0] * q[1:] + q[0] * p[1:] + jnp.cross(p[1:], q[1:])
+    return jnp.concatenate([scalar[None], vector])
 
 
 def exp_by_hand(u):
-    """Truncated series that hold for small angles only."""
+    """Return the exponential by truncated series, which hold for small angles only."""
     s = jnp.dot(u, u) / 4
     cos = 1 - s / 2 * (1 - s / 12 * (1 - s / 30 * (1 - s / 56 * (1 - s / 90))))
     sinc = 1 - s / 6 * (1 - s / 20 * (1 - s / 42 * (1 - s / 72 * (1 - s / 110))))
@@ -66,32 +58,28 @@ def exp_by_hand(u):
 
 
 def product_by_jaxlie(p, q):
-    """The same product."""
+    """Return the same product."""
     return (jaxlie.SO3(p) @ jaxlie.SO3(q)).wxyz
 
 
 def exp_by_jaxlie(u):
-    """Any angle."""
+    """Return the exponential, of any angle."""
     return jaxlie.SO3.exp(u).wxyz
 
 
 def by_hand(start, gains, steps, product, exp):
-    """The same scheme as a user would write it, no checks."""
+    """Run the same scheme as a user would write it, without checks."""
     inertia = jnp.asarray(INERTIA, start.q.dtype)
     inverse = jnp.linalg.inv(inertia)
 
     def dexpinv(u, v):
         s, once = jnp.dot(u, u), jnp.cross(u, v)
-        return (
-            v
-            + 0.5 * once
-            + (1 / 12 + s / 720 + s * s / 30240 + s * s * s / 1209600) * jnp.cross(u, once)
-        )
+        factor = 1 / 12 + s / 720 + s * s / 30240 + s * s * s / 1209600
+        return v + 0.5 * once + factor * jnp.cross(u, once)
 
     def acceleration(q, omega):
-        return inverse @ (
-            torque(0.0, jq.State(q, omega), gains) - jnp.cross(omega, inertia @ omega)
-        )
+        tau = torque(0.0, jq.State(q, omega), gains)
+        return inverse @ (tau - jnp.cross(omega, inertia @ omega))
 
     def step(state, _):
         (q, omega), h = state, DT
@@ -112,29 +100,35 @@ def by_hand(start, gains, steps, product, exp):
 
 
 def by_diffrax(start, gains, steps):
-    """Tsit5 with constant steps on the pair (q, omega), off the sphere; the default adjoint."""
+    """Run Tsit5 with constant steps on the pair (q, omega), off the sphere; the default adjoint."""
     inertia = jnp.asarray(INERTIA, start.q.dtype)
     inverse = jnp.linalg.inv(inertia)
 
     def field(t, state, gains):
         q, omega = state
-        q_dot = 0.5 * jnp.concatenate(
-            [-jnp.sum(q[1:] * omega)[None], q[0] * omega + jnp.cross(q[1:], omega)]
-        )
-        return q_dot, inverse @ (
-            torque(t, jq.State(q, omega), gains) - jnp.cross(omega, inertia @ omega)
-        )
+        tau = torque(t, jq.State(q, omega), gains)
+        scalar = -jnp.sum(q[1:] * omega)
+        vector = q[0] * omega + jnp.cross(q[1:], omega)
+        q_dot = 0.5 * jnp.concatenate([scalar[None], vector])
+        return q_dot, inverse @ (tau - jnp.cross(omega, inertia @ omega))
 
-    controller = diffrax.ConstantStepSize()
     solution = diffrax.diffeqsolve(
-        diffrax.ODETerm(field), diffrax.Tsit5(), 0.0, DT * steps, DT, (start.q, start.omega), gains,
-        stepsize_controller=controller, adjoint=diffrax.RecursiveCheckpointAdjoint(), max_steps=steps + 8,
-    )  # fmt: skip
+        diffrax.ODETerm(field),
+        diffrax.Tsit5(),
+        0.0,
+        DT * steps,
+        DT,
+        (start.q, start.omega),
+        gains,
+        stepsize_controller=diffrax.ConstantStepSize(),
+        adjoint=diffrax.RecursiveCheckpointAdjoint(),
+        max_steps=steps + 8,
+    )
     assert solution.ys is not None
     return jq.State(*jax.tree.map(lambda x: x[-1], solution.ys))
 
 
-ENGINES: dict[str, tuple[Callable, bool]] = {
+ENGINES: dict[str, tuple[Callable, bool]] = {  # and whether forward mode is there
     'rkmk4, "none"': (partial(library, checkpoint="none"), True),
     'rkmk4, "sqrt"': (partial(library, checkpoint="sqrt"), False),
     "scan by hand": (partial(by_hand, product=product_by_hand, exp=exp_by_hand), True),
@@ -143,8 +137,23 @@ ENGINES: dict[str, tuple[Callable, bool]] = {
 }
 
 
+# The measurement.
+
+
+def random_starts(bodies, dtype):
+    """Draw random attitudes and rates."""
+    turn, spin = jax.random.split(jax.random.key(0))
+    q = jq.quaternion.random(turn, (bodies,), dtype=dtype)
+    return jq.State(q, jax.random.normal(spin, (bodies, 3), dtype))
+
+
+def mean_square(ends):
+    """Return the loss of the last states: squares of q[1:] and of omega, their means."""
+    return jnp.mean(ends.q[:, 1:] ** 2) + jnp.mean(ends.omega**2)
+
+
 def measured(function, *arguments):
-    """Best of five [ms], seconds to compile, megabytes of temporaries."""
+    """Return the best of five [ms], seconds to compile, and megabytes of temporaries."""
     begin = time.perf_counter()
     compiled = jax.jit(function).lower(*arguments).compile()
     seconds, best = time.perf_counter() - begin, float("inf")
@@ -159,51 +168,34 @@ def measured(function, *arguments):
 
 def table(bodies, dtype, steps):
     """Print one table."""
-    turn, spin = jax.random.split(jax.random.key(0))
-    starts = jq.State(
-        jq.quaternion.random(turn, (bodies,), dtype=dtype),
-        jax.random.normal(spin, (bodies, 3), dtype),
-    )
-    gains = jnp.asarray([6.0, 4.0], dtype)
+    starts, gains = random_starts(bodies, dtype), jnp.asarray([6.0, 4.0], dtype)
     print(f"\n{bodies} bodies, {steps} steps, {dtype}\n")
-    print(
-        "| engine | forward ms | ratio | reverse ms | ratio | compile s | temporaries MB | forward mode ms |"
-    )
+    print("| engine | forward ms | ratio | reverse ms | ratio", end="")
+    print(" | compile s | temporaries MB | forward mode ms |")
     print("|---|---|---|---|---|---|---|---|")
     first = None
     for name, (engine, jacfwd) in ENGINES.items():
 
         def loss(gains, starts, engine=engine):
-            ends = jax.vmap(lambda start: engine(start, gains, steps=steps))(starts)
-            return jnp.mean(ends.q[:, 1:] ** 2) + jnp.mean(ends.omega**2)
+            return mean_square(jax.vmap(lambda start: engine(start, gains, steps=steps))(starts))
 
         forward, _, _ = measured(loss, gains, starts)
         reverse, seconds, megabytes = measured(jax.value_and_grad(loss), gains, starts)
         tangent = f"{measured(jax.jacfwd(loss), gains, starts)[0]:.2f}" if jacfwd else ""
         first = first or (forward, reverse)
-        cells = [
-            f"{forward:.2f}",
-            f"{forward / first[0]:.2f}",
-            f"{reverse:.1f}",
-            f"{reverse / first[1]:.2f}",
-        ]
-        print(
-            "|",
-            " | ".join([name, *cells, f"{seconds:.1f}", f"{megabytes:.1f}", tangent]),
-            "|",
-            flush=True,
-        )
+        times = f"{forward:.2f} | {forward / first[0]:.2f}"
+        times += f" | {reverse:.1f} | {reverse / first[1]:.2f}"
+        print(f"| {name} | {times} | {seconds:.1f} | {megabytes:.1f} | {tangent} |", flush=True)
 
 
 def main():
-    """Every combination asked for."""
+    """Print a table for every combination asked for."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    dtypes = ["float32", "float64"]
     parser.add_argument("--bodies", type=int, nargs="+", default=[1, 64, 1024])
-    parser.add_argument(
-        "--dtypes", nargs="+", default=["float32", "float64"], choices=["float32", "float64"]
-    )
+    parser.add_argument("--dtypes", nargs="+", default=dtypes, choices=dtypes)
     parser.add_argument("--steps", type=int, default=1024)
     options = parser.parse_args()
     for dtype in options.dtypes:

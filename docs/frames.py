@@ -1,6 +1,9 @@
-"""Draw docs/frames.png, the frames and signs of docs/conventions.md, from the library's own functions.
+"""Draw docs/frames.png, the frames and signs of docs/conventions.md.
 
-python docs/frames.py
+    python docs/frames.py
+
+The library's own functions make the picture. The left panel shows an attitude and a body rate, the
+right panel the three turns of the attitude's Euler angles.
 """
 
 from pathlib import Path
@@ -15,62 +18,65 @@ matplotlib.use("Agg")
 from matplotlib import pyplot
 
 YAW_PITCH_ROLL = jnp.deg2rad(jnp.array([40.0, -25.0, 20.0]))
-RATE = jnp.array([0.0, 0.0, 0.7])  # body axes
+RATE = jnp.array([0.0, 0.0, 0.7])  # rad/s, body axes
 VIEW = {"elev": 25.0, "azim": -8.0}
+UNIT = jnp.eye(3)
 
 
 def arrow(axes, v, color, label, style="-"):
-    """From the origin to v, with its name beyond the tip."""
+    """Draw an arrow from the origin to v, with its name beyond the tip."""
     x, y, z = np.asarray(v)
-    axes.quiver(
-        0, 0, 0, x, y, z, color=color, linestyle=style, arrow_length_ratio=0.12, linewidth=1.8
-    )
+    look = {"linestyle": style, "arrow_length_ratio": 0.12, "linewidth": 1.8}
+    axes.quiver(0, 0, 0, x, y, z, color=color, **look)
     axes.text(1.1 * x, 1.1 * y, 1.1 * z, label, color=color, ha="center", va="center")
 
 
-def main():
-    """Two panels: an attitude and a body rate; the three turns of its Euler angles."""
-    q = jq.euler.to_quaternion(YAW_PITCH_ROLL, "ZYX")
-    unit, colors = jnp.eye(3), ("C3", "C2", "C0")
-    figure, (left, right) = pyplot.subplots(
-        1, 2, figsize=(10, 4.8), subplot_kw={"projection": "3d"}, layout="constrained"
-    )
-    for k, name in enumerate("xyz"):
-        arrow(left, unit[k], "0.5", f"world {name}", "--")
-        arrow(left, jq.quaternion.rotate(q, unit[k]), colors[k], f"body {name}")
-        arrow(right, unit[k], "0.5", f"world {name}", "--")
-        arrow(right, jq.quaternion.rotate(q, unit[k]), colors[k], f"body {name}")
+def draw_axes(axes, q):
+    """Draw the world's axes and those of a body at attitude q."""
+    for k, (name, color) in enumerate(zip("xyz", ("C3", "C2", "C0"), strict=True)):
+        arrow(axes, UNIT[k], "0.5", f"world {name}", "--")
+        arrow(axes, jq.quaternion.rotate(q, UNIT[k]), color, f"body {name}")
+
+
+def draw_rate(axes, q):
+    """Draw the body rate, and how it moves the body's x axis: by omega × r, the right-hand rule."""
     rate = jq.quaternion.rotate(q, RATE)
-    arrow(left, 0.75 * rate / jnp.linalg.norm(rate), "k", "")
-    # A point of the body x axis moves by omega × r: the right-hand rule.
-    turns = jq.quaternion.multiply(
-        q, jq.quaternion.exp(jnp.linspace(0.0, 1.1, 40)[:, None] * unit[2])
-    )
-    track = np.asarray(jq.quaternion.rotate(turns, 0.6 * unit[0]))
-    left.plot(*track.T, color="k", linewidth=1.2)
-    left.quiver(*track[-2], *(track[-1] - track[-2]), color="k", arrow_length_ratio=5.0)
-    left.set_title(
-        "v_world = q v_body q*\nblack: omega = (0, 0, 0.7), body axes, and how body x moves",
-        fontsize=10,
-    )
-    partial, names = (
-        jnp.zeros(3),
-        ("yaw about z", "pitch about the new y", "roll about the newest x"),
-    )
+    arrow(axes, 0.75 * rate / jnp.linalg.norm(rate), "k", "")
+    angles = jnp.linspace(0.0, 1.1, 40)[:, None]
+    turns = jq.quaternion.multiply(q, jq.quaternion.exp(angles * UNIT[2]))
+    track = np.asarray(jq.quaternion.rotate(turns, 0.6 * UNIT[0]))
+    axes.plot(*track.T, color="k", linewidth=1.2)
+    axes.quiver(*track[-2], *(track[-1] - track[-2]), color="k", arrow_length_ratio=5.0)
+    moves = "black: omega = (0, 0, 0.7), body axes, and how body x moves"
+    axes.set_title(f"v_world = q v_body q*\n{moves}", fontsize=10)
+
+
+def draw_turns(axes):
+    """Draw the three turns of the Euler angles, one after the other."""
+    partial = jnp.zeros(3)
+    names = ("yaw about z", "pitch about the new y", "roll about the newest x")
     for k, (name, color) in enumerate(zip(names, ("C4", "C1", "C5"), strict=True)):
-        along = partial + jnp.linspace(0.0, 1.0, 40)[:, None] * YAW_PITCH_ROLL[k] * unit[k]
-        marked = unit[1] if k == 2 else unit[0]  # the nose shows yaw and pitch, the wing shows roll
-        track = np.asarray(jq.quaternion.rotate(jq.euler.to_quaternion(along, "ZYX"), marked))
-        right.plot(
-            *track.T,
-            color=color,
-            linewidth=2.5,
-            label=f"{name}, {float(jnp.rad2deg(YAW_PITCH_ROLL[k])):.0f}°",
-        )
-        partial = partial + YAW_PITCH_ROLL[k] * unit[k]
-    right.set_title('Euler angles "ZYX" of the same attitude', fontsize=10)
-    right.legend(loc="upper right", fontsize=8)
-    for axes in (left, right):
+        turn = YAW_PITCH_ROLL[k] * UNIT[k]
+        angles = partial + jnp.linspace(0.0, 1.0, 40)[:, None] * turn
+        marked = UNIT[1] if k == 2 else UNIT[0]  # the nose shows yaw and pitch, the wing shows roll
+        track = np.asarray(jq.quaternion.rotate(jq.euler.to_quaternion(angles, "ZYX"), marked))
+        degrees = float(jnp.rad2deg(YAW_PITCH_ROLL[k]))
+        axes.plot(*track.T, color=color, linewidth=2.5, label=f"{name}, {degrees:.0f}°")
+        partial = partial + turn
+    axes.set_title('Euler angles "ZYX" of the same attitude', fontsize=10)
+    axes.legend(loc="upper right", fontsize=8)
+
+
+def main():
+    """Draw both panels."""
+    q = jq.euler.to_quaternion(YAW_PITCH_ROLL, "ZYX")
+    figure = pyplot.figure(figsize=(10, 4.8), layout="constrained")
+    panels = figure.subplots(1, 2, subplot_kw={"projection": "3d"})
+    for axes in panels:
+        draw_axes(axes, q)
+    draw_rate(panels[0], q)
+    draw_turns(panels[1])
+    for axes in panels:
         axes.view_init(**VIEW)
         axes.set(xlim=(-0.5, 0.9), ylim=(-0.5, 0.9), zlim=(-0.1, 1.1))
         axes.set_box_aspect((1.4, 1.4, 1.2), zoom=1.2)

@@ -1,9 +1,10 @@
-"""Make the pictures of docs/gallery.md by running the examples; those of README.md and docs/plotting.md are among them.
+"""Make the pictures of docs/gallery.md by running the examples.
 
     python docs/gallery.py [FAST.csv.gz SLOW.csv.gz]
 
-The recordings are those of examples/calibrate_gyro.py; without them its picture stays as it is. Pictures are kept in 256 colours,
-films in 64: a third of the size, and no difference to the eye.
+The pictures of README.md and docs/plotting.md are among them. The recordings are those of
+examples/calibrate_gyro.py; without them its picture stays as it is. Pictures are kept in 256
+colours and films in 64, which takes a third of the size and makes no difference to the eye.
 """
 
 import argparse
@@ -16,7 +17,7 @@ from pathlib import Path
 from PIL import Image, ImageSequence
 
 DOCS = Path(__file__).resolve().parent
-PICTURES = {  # of each example, within docs
+PICTURES = {  # example: its pictures in docs
     "fit_gains": ["fit_gains.png"],
     "gallery": ["plotting_free.png", "plotting_control.png", "gallery/flips.gif"],
     "monte_carlo": ["gallery/monte_carlo.png"],
@@ -31,7 +32,7 @@ PICTURES = {  # of each example, within docs
 
 
 def keep(source, target):
-    """The picture or film with a palette instead of full colours."""
+    """Write a picture or film with a palette instead of full colours."""
     target.parent.mkdir(exist_ok=True)
     picture = Image.open(source)
     frames = [frame.convert("RGB") for frame in ImageSequence.Iterator(picture)]
@@ -39,38 +40,33 @@ def keep(source, target):
     if not frames[1:]:
         first.save(target, optimize=True)
         return
-    rest = [frame.quantize(palette=first, dither=Image.Dither.NONE) for frame in frames[1:]]
-    first.save(
-        target,
-        save_all=True,
-        append_images=rest,
-        duration=picture.info["duration"],
-        loop=0,
-        optimize=True,
-    )
+    later = [frame.quantize(palette=first, dither=Image.Dither.NONE) for frame in frames[1:]]
+    timing = {"duration": picture.info["duration"], "loop": 0}
+    first.save(target, save_all=True, append_images=later, optimize=True, **timing)
+
+
+def run(name, *arguments):
+    """Run an example in a folder that is thrown away, and keep its pictures."""
+    environment = os.environ | {"PYTHONPATH": str(DOCS.parent)}
+    command = [sys.executable, DOCS.parent / "examples" / f"{name}.py", *arguments]
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run(command, cwd=folder, env=environment, check=True)
+        for picture in PICTURES[name]:
+            keep(Path(folder) / Path(picture).name, DOCS / picture)
 
 
 def main():
-    """Run each example in a folder that is thrown away, and keep what it drew."""
+    """Run each example."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("recordings", nargs="*", type=Path)
     recordings = [path.resolve() for path in parser.parse_args().recordings]
-    environment = os.environ | {"PYTHONPATH": str(DOCS.parent)}
-    for name, pictures in PICTURES.items():
-        arguments = recordings if name == "calibrate_gyro" else []
-        if name == "calibrate_gyro" and not recordings:
-            continue
-        with tempfile.TemporaryDirectory() as folder:
-            command = [
-                sys.executable,
-                str(DOCS.parent / "examples" / f"{name}.py"),
-                *map(str, arguments),
-            ]
-            subprocess.run(command, cwd=folder, env=environment, check=True)
-            for picture in pictures:
-                keep(Path(folder) / Path(picture).name, DOCS / picture)
+    for name in PICTURES:
+        if name != "calibrate_gyro":
+            run(name)
+        elif recordings:
+            run(name, *recordings)
 
 
 if __name__ == "__main__":

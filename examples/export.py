@@ -2,12 +2,14 @@
 
     python examples/export.py
 
-fits the six gains of an attitude law, exports the simulation of 100 closed loops with ``jax.export`` to closed_loop.bin, and runs
-that file in a new process that never imports jaxquat: the numbers must be the same to the last bit. Draws export.png.
+The program fits the six gains of an attitude law and exports the simulation of 100 closed loops
+with ``jax.export`` to closed_loop.bin. It runs that file in a new process that never imports
+jaxquat, where the numbers must be the same to the last bit. The picture is export.png.
 
-The loop has to be that of the scan engine: a fused kernel lives in the process that compiled it. ``jax.export`` writes files with
-the package flatbuffers (pip install "jaxquat[export]"). For any number of bodies give ``exported`` a dimension of
-``jax.export.symbolic_shape("n")``: XLA then rounds differently, attitudes by up to 2.4e-7 and rates by 7e-7 rad/s in float32.
+The loop has to use the scan engine: a fused kernel lives in the process that compiled it.
+``jax.export`` writes files with the package flatbuffers (pip install "jaxquat[export]"). For any
+number of bodies, give ``exported`` a dimension of ``jax.export.symbolic_shape("n")``. XLA then
+rounds differently: attitudes by up to 2.4e-7 and rates by 7e-7 rad/s in float32.
 """
 
 import importlib.util
@@ -52,33 +54,35 @@ print(f"in another process: jax {jax.__version__}, {len(sys.modules)} modules, n
 
 
 def torque(t, state, log_gains):
-    """A quaternion law within the actuators' limits; the gains are exponentials, so they stay positive."""
+    """Return a quaternion law's torque [N m] within the actuators' limits.
+
+    The parameters are logarithms of the gains, so the gains stay positive.
+    """
     gains = jax.tree.map(jnp.exp, log_gains)
-    return jq.actuators.saturate_smooth(
-        jq.control.quaternion_law(state, gains, TARGET), jnp.full(3, LIMIT)
-    )
+    command = jq.control.quaternion_law(state, gains, TARGET)
+    return jq.actuators.saturate_smooth(command, jnp.full(3, LIMIT))
 
 
 def simulate(log_gains, q, omega):
-    """Attitudes (N, 201, 4) and rates (N, 201, 3) of N bodies over 10 s."""
+    """Return attitudes (N, 201, 4) and rates (N, 201, 3) of N bodies over 10 s."""
+    body = jq.Body(INERTIA)
 
     def one(q, omega):
-        return jq.rollout(
-            jq.rkmk4, jq.Body(INERTIA), torque, jq.State(q, omega), GRID, log_gains, engine="scan"
-        ).state
+        start = jq.State(q, omega)
+        return jq.rollout(jq.rkmk4, body, torque, start, GRID, log_gains, engine="scan").state
 
     states = jax.vmap(one)(q, omega)
     return states.q, states.omega
 
 
 def random_starts(key, n):
-    """Attitudes uniform over SO(3), rates uniform in the ball of 1 rad/s."""
+    """Draw n attitudes uniform over SO(3), and rates uniform in the ball of 1 rad/s."""
     turn, spin = jax.random.split(key)
     return jq.quaternion.random(turn, (n,)), jax.random.ball(spin, 3, shape=(n,))
 
 
 def fitted(updates=60):
-    """The logarithms of the gains, by gradient descent on the mean square angle and rate."""
+    """Fit the logarithms of the gains by gradient descent on the mean square angle and rate."""
 
     def loss(log_gains, starts, key):
         q, omega = simulate(log_gains, *starts)
@@ -87,23 +91,27 @@ def fitted(updates=60):
 
     start = jq.control.Gains(damping=jnp.zeros(3), stiffness=jnp.zeros(3))
     starts, key = random_starts(jax.random.key(0), 256), jax.random.key(1)
-    return jq.fit(loss, start, optax.adam(0.08), starts, steps=updates, batch=32, key=key)
+    return jq.fit(loss, start, optax.adam(0.08), starts, steps=updates, batch_size=32, key=key)
 
 
 def closed_loop(log_gains):
-    """``simulate`` with the gains built in."""
+    """Return ``simulate`` with the gains built in."""
     return jax.jit(lambda q, omega: simulate(log_gains, q, omega))
 
 
 def exported(loop, n):
-    """A closed loop of n bodies as bytes."""
+    """Return a closed loop of n bodies as bytes."""
     dtype = TARGET.dtype
     shapes = jax.ShapeDtypeStruct((n, 4), dtype), jax.ShapeDtypeStruct((n, 3), dtype)
     return export.export(loop)(*shapes).serialize()
 
 
 def run_alone(folder, q, omega):
-    """What closed_loop.bin in a folder computes in a process that imports jax and not jaxquat: attitudes, rates."""
+    """Run closed_loop.bin of a folder in a process that imports jax and not jaxquat.
+
+    Returns:
+        The attitudes and rates that it computes.
+    """
     np.savez(folder / "starts.npz", q=q, omega=omega)
     files = [str(folder / name) for name in ("closed_loop.bin", "starts.npz", "states.npz")]
     subprocess.run([sys.executable, "-c", ALONE, *files], check=True)
@@ -111,45 +119,46 @@ def run_alone(folder, q, omega):
     return states["q"], states["omega"]
 
 
-def draw(q, path):
-    """The error angles of the loaded loop."""
+def compare(name, here, there):
+    """Print how many numbers are identical; leave the program if some are not."""
+    same, largest = np.sum(here == there), np.max(np.abs(here - there))
+    print(f"{name}: {same} of {here.size} numbers identical, largest difference {largest:g}")
+    if not np.array_equal(here, there):
+        sys.exit(f"the exported loop differs in its {name}")
+
+
+def draw(q, file):
+    """Draw the error angles of the loaded loop."""
     angle = np.rad2deg(2.0 * np.arctan2(np.linalg.norm(q[..., 1:], axis=-1), np.abs(q[..., 0])))
     figure, axis = plt.subplots(figsize=(7, 4), layout="constrained")
     axis.semilogy(GRID.times(), angle.T, color="tab:blue", linewidth=0.6, alpha=0.5)
     axis.set(xlabel="time [s]", ylabel="error angle [deg]", xlim=(0, 8), ylim=(1e-3, 200))
     axis.set_title(f"{len(q)} bodies in the loaded closed loop, fitted gains")
-    figure.savefig(path, dpi=120)
+    figure.savefig(file, dpi=120)
 
 
 def main():
-    """Fit, export, run elsewhere, compare, draw."""
+    """Fit, export, run in another process, compare, draw."""
     if importlib.util.find_spec("flatbuffers") is None:
-        sys.exit(
-            'jax.export wants the package flatbuffers to write a file: pip install "jaxquat[export]"'
-        )
+        need = "jax.export needs the package flatbuffers to write a file"
+        sys.exit(f'{need}: pip install "jaxquat[export]"')
     fit = fitted()
-    gains = jax.tree.map(np.exp, fit.params)
-    print(
-        f"mean cost {fit.history[0]:.3f} before, {np.mean(fit.history[-10:]):.3f} after {len(fit.history)} updates"
-    )
-    print(
-        f"damping {np.round(gains.damping, 2)} N m s, stiffness {np.round(gains.stiffness, 2)} N m"
-    )
-    loop, folder, began = closed_loop(fit.params), Path.cwd(), time.perf_counter()
-    (folder / "closed_loop.bin").write_bytes(exported(loop, N))
-    size = (folder / "closed_loop.bin").stat().st_size
-    print(
-        f"closed_loop.bin: {size / 1024:.0f} KiB, exported in {time.perf_counter() - began:.1f} s"
-    )
+    before, after = fit.history[0], np.mean(fit.history[-10:])
+    print(f"mean cost {before:.3f} before, {after:.3f} after {len(fit.history)} updates")
+    damping, stiffness = (np.round(np.exp(logarithm), 2) for logarithm in fit.params)
+    print(f"damping {damping} N m s, stiffness {stiffness} N m")
+
+    loop, file, began = closed_loop(fit.params), Path("closed_loop.bin"), time.perf_counter()
+    file.write_bytes(exported(loop, N))
+    kibibytes, seconds = file.stat().st_size / 1024, time.perf_counter() - began
+    print(f"{file}: {kibibytes:.0f} KiB, exported in {seconds:.1f} s")
+
     starts = random_starts(jax.random.key(2), N)
-    here, there = map(np.asarray, loop(*starts)), run_alone(folder, *map(np.asarray, starts))
-    for name, a, b in zip(("attitudes", "rates"), here, there, strict=True):
-        print(
-            f"{name}: {np.sum(a == b)} of {a.size} numbers identical, largest difference {np.max(np.abs(a - b)):g}"
-        )
-        if not np.array_equal(a, b):
-            sys.exit(f"the exported loop differs in its {name}")
-    draw(there[0], "export.png")
+    q, omega = map(np.asarray, loop(*starts))
+    loaded_q, loaded_omega = run_alone(Path.cwd(), *map(np.asarray, starts))
+    compare("attitudes", q, loaded_q)
+    compare("rates", omega, loaded_omega)
+    draw(loaded_q, "export.png")
     print("drawn to export.png")
 
 

@@ -1,8 +1,10 @@
-"""Every picture of ``jaxquat.plot``: a body that flips, an aircraft under control, a fit, and schemes beside each other.
+"""Draw every picture of ``jaxquat.plot``.
 
     python examples/gallery.py [FOLDER]
 
-writes plotting_free.png, plotting_control.png and flips.gif there (about a minute).
+It takes about a minute and writes three files to the folder: plotting_free.png shows a body that
+flips, flips.gif is a film of it, and plotting_control.png shows an aircraft under control, a fit,
+and schemes beside each other.
 """
 
 import argparse
@@ -29,45 +31,101 @@ LEVEL = jnp.array([1.0, 0.0, 0.0, 0.0])
 HOFFMANN = jq.control.Gains(
     damping=jnp.array([3.0, 4.0, 6.0]), stiffness=jnp.array([6.0, 10.0, 12.0])
 )
+SCHEMES = ("zhao", "rkmk4", "rkmk6", "symmetric_top", "symmetric_top_suzuki4")
+
+
+# A body that flips: three pictures in space and a film.
+
+
+def draw_free(folder):
+    """Draw plotting_free.png and flips.gif: eight seconds of a box spun about its middle axis."""
+    grid = jq.grid(0.0, 0.01, 800)
+    flips = jax.jit(lambda: jq.rollout(jq.rkmk4, BOX, jq.torques.zero, FLIPPING, grid))()
+    figure = Figure(figsize=(13.0, 4.4), dpi=110)
+    panels: list[Any] = []
+    for k, azimuth in enumerate((-30, 45, 45)):
+        place = (0.01 + k / 3, 0.05, 0.27, 0.85)
+        panels.append(figure.add_axes(place, projection="3d", elev=35, azim=azimuth))
+    plot.body_axes(flips, ax=panels[0])
+    plot.polhode(flips, BOX, ax=panels[1])
+    plot.momentum_sphere(flips, BOX, ax=panels[2])
+    above: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.52, 0.93), "ncols": 3}
+    for panel in panels:
+        panel.legend(frameon=False, fontsize="small", handlelength=2.4, columnspacing=1.0, **above)
+    figure.savefig(folder / "plotting_free.png")
+
+    figure = Figure(figsize=(4.2, 3.7), dpi=80)
+    panel: Any = figure.add_axes((0.03, 0.11, 0.87, 0.89), projection="3d")
+    plot.animate(flips, BOX, folder / "flips.gif", fps=12, ax=panel)
+
+
+# An aircraft under control: flights, and a fit of the gains.
 
 
 def law(t, state, log_gains):
-    """Hoffmann's law within the actuators' limits; the gains are exponentials, so they stay positive."""
+    """Return the torque [N m] of Hoffmann's law within the actuators' limits.
+
+    The parameters are logarithms of the gains, so the gains stay positive.
+    """
     gains = jax.tree.map(jnp.exp, log_gains)
     return jq.actuators.saturate_smooth(jq.control.quaternion_law(state, gains, LEVEL), LIMITS)
 
 
 @jax.jit
 def fly(log_gains, start):
-    """Eight seconds of the aircraft."""
+    """Return the path of eight seconds of flight."""
     return jq.rollout(jq.zhao, AIRCRAFT, law, start, jq.grid(0.0, 0.04, 200), log_gains)
 
 
-def starts_of(key, n):
-    """Attitudes uniform over SO(3), rates uniform in the ball of 1 rad/s."""
+def random_starts(key, n):
+    """Draw n attitudes uniform over SO(3), and rates uniform in the ball of 1 rad/s."""
     turn, spin = jax.random.split(key)
     return jq.State(jq.quaternion.random(turn, (n,)), jax.random.ball(spin, 3, shape=(n,)))
 
 
 def loss(log_gains, starts, key):
-    """Mean of angle^2 + 0.1 |omega|^2 + 0.001 |torque|^2."""
+    """Return the mean of angle^2 + 0.1 |omega|^2 + 0.001 |torque|^2."""
     paths = jax.vmap(partial(fly, log_gains))(starts)
-    effort = jax.vmap(jax.vmap(law, (0, 0, None)), (0, 0, None))(paths.t, paths.state, log_gains)
+    tau = jax.vmap(jax.vmap(law, (0, 0, None)), (0, 0, None))(paths.t, paths.state, log_gains)
     squared = jq.quaternion.squared_distance(paths.state.q, LEVEL)
-    return jnp.mean(
-        squared + 0.1 * jnp.sum(paths.state.omega**2, -1) + 0.001 * jnp.sum(effort**2, -1)
+    rates, torques = jnp.sum(paths.state.omega**2, -1), jnp.sum(tau**2, -1)
+    return jnp.mean(squared + 0.1 * rates + 0.001 * torques)
+
+
+def fitted():
+    """Fit the gains from four starts near Hoffmann's, with validation on other flights."""
+    train, held_out, near, key = jax.random.split(jax.random.key(0), 4)
+    hoffmann = jax.tree.map(jnp.log, HOFFMANN)
+    several = jax.tree.map(lambda x: x + 0.5 * jax.random.normal(near, (4, 3)), hoffmann)
+    unseen = random_starts(held_out, 64)
+    fit = jq.fit(
+        loss,
+        several,
+        optax.adam(0.1),
+        random_starts(train, 512),
+        steps=40,
+        batch_size=128,
+        starts=4,
+        chunk=5,
+        key=key,
+        validation=lambda log_gains: loss(log_gains, unseen, None),
     )
+    return fit, random_starts(held_out, 200)
 
 
-def precision(step, evaluations):
-    """(torque evaluations, rotation angle error [rad] after 8 s of flips), against the motion in closed form."""
+def precision(scheme, evaluations):
+    """Measure a scheme on 8 s of flips, against the motion in closed form.
+
+    Returns:
+        Numbers of torque evaluations, and rotation angle errors [rad] with them.
+    """
 
     @jax.jit
     def advance(state, dt):
-        path = jq.rollout(step, BOX, jq.torques.zero, state, jq.grid(0.0, dt, 50), save_every=50)
+        path = jq.rollout(scheme, BOX, jq.torques.zero, state, jq.grid(0.0, dt, 50), save_every=50)
         return jax.tree.map(lambda x: x[-1], path.state)
 
-    exact, work, error = jq.exact.free_body(BOX, FLIPPING, 8.0), [], []
+    exact, work, error = jq.exact.free_body(BOX, 8.0, FLIPPING), [], []
     for parts in (2, 4, 8, 16, 32):
         state = FLIPPING
         for _ in range(parts):
@@ -77,70 +135,39 @@ def precision(step, evaluations):
     return np.array(work), np.array(error)
 
 
+def draw_control(folder):
+    """Draw plotting_control.png: one flight, many flights, the fit, and five schemes."""
+    fit, unseen = fitted()
+    figure = Figure(figsize=(12.0, 10.5), dpi=100, layout="constrained")
+    left, right = figure.subplots(3, 2).T
+    flight = fly(fit.params, jax.tree.map(lambda x: x[0], unseen))
+    plot.attitude_error(flight, LEVEL, ax=left[0]).set_title("one flight with the fitted gains")
+    plot.rates(flight, ax=right[0])
+    plot.torque(flight, law, fit.params, ax=left[1])
+    gains = {"Hoffmann's gains": jax.tree.map(jnp.log, HOFFMANN), "fitted gains": fit.params}
+    for label, log_gains in gains.items():
+        paths = jax.vmap(partial(fly, log_gains))(unseen)
+        angle = jnp.rad2deg(jq.quaternion.distance(paths.state.q, LEVEL))
+        plot.fan(paths.t, angle, "attitude error [deg]", label=label, ax=right[1])
+    right[1].set(yscale="log", ylim=(1e-2, 200), title="200 flights that the fit never saw")
+    plot.fit_history(fit, ax=left[2]).set(ylim=(None, 0.65))
+    schemes = {name: jq.SCHEMES[name] for name in SCHEMES}
+    runs = {name: precision(scheme, scheme.evaluations) for name, scheme in schemes.items()}
+    plot.work_precision(runs, "torque evaluations", ax=right[2])
+    right[2].set(title="8 s of flips", ylim=(1e-17, 1))
+    figure.savefig(folder / "plotting_control.png")
+
+
 def main():
-    """Simulate, fit, draw."""
+    """Draw all pictures."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("folder", nargs="?", default=".", type=Path)
     folder = parser.parse_args().folder
     folder.mkdir(parents=True, exist_ok=True)
-
-    flips = jax.jit(
-        lambda: jq.rollout(jq.rkmk4, BOX, jq.torques.zero, FLIPPING, jq.grid(0.0, 0.01, 800))
-    )()
-    figure = Figure(figsize=(13.0, 4.4), dpi=110)
-    panels: list[Any] = [
-        figure.add_axes(
-            (0.01 + k / 3, 0.05, 0.27, 0.85), projection="3d", elev=35, azim=-30 + 75 * (k > 0)
-        )
-        for k in range(3)
-    ]
-    plot.body_axes(flips, ax=panels[0])
-    plot.polhode(flips, BOX, ax=panels[1])
-    plot.momentum_sphere(flips, BOX, ax=panels[2])
-    for panel in panels:
-        panel.legend(
-            loc="lower center",
-            bbox_to_anchor=(0.52, 0.93),
-            ncols=3,
-            frameon=False,
-            fontsize="small",
-            handlelength=2.4,
-            columnspacing=1.0,
-        )
-    figure.savefig(folder / "plotting_free.png")
-    small: Any = Figure(figsize=(4.2, 3.7), dpi=80).add_axes(
-        (0.03, 0.11, 0.87, 0.89), projection="3d"
-    )
-    plot.animate(flips, BOX, folder / "flips.gif", fps=12, ax=small)
-
-    train, held_out, near, key = jax.random.split(jax.random.key(0), 4)
-    begin, unseen = jax.tree.map(jnp.log, HOFFMANN), starts_of(held_out, 200)
-    several = jax.tree.map(lambda x: x + 0.5 * jax.random.normal(near, (4, 3)), begin)
-    fit = jq.fit(
-        loss, several, optax.adam(0.1), starts_of(train, 512), steps=40, batch=128, starts=4, chunk=5, key=key,
-        validation=lambda log_gains: loss(log_gains, starts_of(held_out, 64), None),
-    )  # fmt: skip
-
-    figure = Figure(figsize=(12.0, 10.5), dpi=100, layout="constrained")
-    left, right = figure.subplots(3, 2).T
-    after = fly(fit.params, jax.tree.map(lambda x: x[0], unseen))
-    plot.attitude_error(after, LEVEL, ax=left[0]).set_title("one flight with the fitted gains")
-    plot.rates(after, ax=right[0])
-    plot.torque(after, law, fit.params, ax=left[1])
-    for label, log_gains in (("Hoffmann's gains", begin), ("fitted gains", fit.params)):
-        paths = jax.vmap(partial(fly, log_gains))(unseen)
-        angle = jnp.rad2deg(jq.quaternion.distance(paths.state.q, LEVEL))
-        plot.fan(paths.t, angle, "attitude error [deg]", label=label, ax=right[1])
-    right[1].set(yscale="log", ylim=(1e-2, 200), title="200 flights that the fit never saw")
-    plot.fit_history(fit, ax=left[2]).set(ylim=(None, 0.65))
-    names = ("zhao", "rkmk4", "rkmk6", "symmetric_top", "symmetric_top_suzuki4")
-    runs = {name: precision(jq.SCHEMES[name].step, jq.SCHEMES[name].evaluations) for name in names}
-    plot.work_precision(runs, "torque evaluations", ax=right[2]).set(
-        title="8 s of flips", ylim=(1e-17, 1)
-    )
-    figure.savefig(folder / "plotting_control.png")
+    draw_free(folder)
+    draw_control(folder)
     print(f"drawn to plotting_free.png, plotting_control.png and flips.gif in {folder}")
 
 

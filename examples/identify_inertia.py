@@ -1,16 +1,24 @@
-"""Identify the inertia of a tumbling body from its noisy rate telemetry and the torques it was commanded.
+"""Identify the inertia of a tumbling body from its noisy rate telemetry and its torque commands.
 
     python examples/identify_inertia.py [TELEMETRY.csv HELD_OUT.csv] [--seed 0]
 
-prints the six entries of the inertia with their standard errors, predicts the manoeuvre of the second file, and draws
-identify_inertia.png. The files have the columns t [s], rate_x, rate_y, rate_z [rad/s], torque_x, torque_y, torque_z [N m], a row
-every 0.02 s; the torque of a row is held until the next. Without files it makes two, telemetry.csv and held_out.csv: 60 s, rates
-with noise of 1e-3 rad/s, simulated by another scheme with a step ten times finer than that of the fit.
+The program prints the six entries of the inertia with their standard errors, predicts the manoeuvre
+of the second file, and draws identify_inertia.png.
 
-First the inertia in a chart in which every value is physical is fitted to windows of 1 s, each from its own measured rate: that
-descends from a poor guess, because a short prediction cannot lose its phase. Then Gauss and Newton's method fits one trajectory to
-all of the telemetry, its first rate included. What limits the prediction of the held-out manoeuvre is its first rate, known from
-5 s of noisy telemetry: the true inertia predicts hardly better.
+The files have the columns t [s], rate_x, rate_y, rate_z [rad/s], torque_x, torque_y, torque_z
+[N m], a row every 0.02 s. The torque of a row acts until the next row. Without files the program
+makes two, telemetry.csv and held_out.csv: 60 s, rates with noise of 1e-3 rad/s, simulated by
+another scheme with a step ten times finer than that of the fit.
+
+The fit has two parts:
+
+1. Gradient descent fits the inertia, in a chart in which every value is physical, to windows of
+   1 s. Each window starts from its own measured rate. A short prediction cannot lose its phase, so
+   this descends from a poor guess.
+2. Gauss and Newton's method fits one trajectory to all of the telemetry, its first rate included.
+
+The first rate of the held-out manoeuvre is known from 5 s of noisy telemetry only. That limits its
+prediction: the true inertia predicts hardly better.
 """
 
 import argparse
@@ -43,61 +51,50 @@ class Telemetry(NamedTuple):
 
     t: np.ndarray  # (N,) [s]
     rate: np.ndarray  # (N, 3) measured, body axes [rad/s]
-    torque: np.ndarray  # (N, 3) commanded, body axes, held from each time on [N m]
+    torque: np.ndarray  # (N, 3) commanded from each time on, body axes [N m]
+
+
+# The model.
 
 
 def matrix(entries):
-    """The inertia (3, 3) from its six entries."""
+    """Return the inertia (3, 3) with these six entries."""
     xx, yy, zz, xy, xz, yz = entries
     return jnp.stack([xx, xy, xz, xy, yy, yz, xz, yz, zz]).reshape(3, 3)
 
 
-def rates(body, omega, torque, dt, step=jq.rkmk4, finer=1):
-    """Body rates (N, 3) at the times of N held torques (N, 3), from the first rate (3,)."""
+def rates(body, omega, torque, dt, scheme=jq.rkmk4, finer=1):
+    """Return body rates (N, 3) at the times of N commanded torques (N, 3), from the first rate."""
     start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), omega)
     grid = jq.grid(0.0, dt / finer, finer * (len(torque) - 1))
-    path = jq.rollout(
-        step,
-        body,
-        jq.torques.held,
-        start,
-        grid,
-        inputs=torque[:-1],
-        sample_every=finer,
-        save_every=finer,
-    )
-    return path.state.omega
+    options = {"inputs": torque[:-1], "sample_every": finer, "save_every": finer}
+    return jq.rollout(scheme, body, jq.torques.held, start, grid, **options).state.omega
+
+
+# The data.
 
 
 def simulated(seed, seconds=60.0):
-    """A tumbling body under torques that jump every half second; its rates measured with noise."""
+    """Return the telemetry of a tumbling body under torques that jump every half second."""
     rng = np.random.default_rng(seed)
     samples, hold = round(seconds / PERIOD) + 1, round(0.5 / PERIOD)
     torque = np.repeat(rng.normal(0.0, 0.2, (samples // hold + 1, 3)), hold, axis=0)[:samples]
     torque -= torque.mean(axis=0)
     omega = jnp.asarray(rng.normal(0.0, 0.8, 3))
-    rate = jax.jit(partial(rates, dt=PERIOD, step=jq.crouch_grossman4, finer=10))(
-        jq.Body(matrix(TRUE)), omega, jnp.asarray(torque)
-    )
-    return Telemetry(
-        PERIOD * np.arange(samples), np.asarray(rate) + rng.normal(0.0, NOISE, rate.shape), torque
-    )
+    fine = jax.jit(partial(rates, dt=PERIOD, scheme=jq.crouch_grossman4, finer=10))
+    rate = np.asarray(fine(jq.Body(matrix(TRUE)), omega, jnp.asarray(torque)))
+    noise = rng.normal(0.0, NOISE, rate.shape)
+    return Telemetry(PERIOD * np.arange(samples), rate + noise, torque)
 
 
 def write(path, telemetry):
-    """The file that ``read`` reads."""
-    np.savetxt(
-        path,
-        np.column_stack(telemetry),
-        delimiter=",",
-        header=",".join(COLUMNS),
-        comments="",
-        fmt="%.9g",
-    )
+    """Write the file that ``read`` reads."""
+    table, header = np.column_stack(telemetry), ",".join(COLUMNS)
+    np.savetxt(path, table, delimiter=",", header=header, comments="", fmt="%.9g")
 
 
 def read(path):
-    """The telemetry in a CSV file."""
+    """Return the telemetry in a CSV file."""
     with open(path, encoding="utf-8") as file:
         names = file.readline().strip().split(",")
     if tuple(names) != COLUMNS:
@@ -108,12 +105,16 @@ def read(path):
     return Telemetry(table[:, 0], table[:, 1:4], table[:, 4:7])
 
 
+# The fit.
+
+
 def descend(telemetry, steps=400, window=50):
-    """A first estimate (6,), in entries, by gradient descent on windows."""
+    """Estimate the six entries (6,) by gradient descent on windows."""
     count = (len(telemetry.t) - 1) // window
-    cut = lambda x: jnp.asarray(
-        np.stack([x[k * window : (k + 1) * window + 1] for k in range(count)])
-    )
+
+    def cut(x):
+        windows = [x[k * window : (k + 1) * window + 1] for k in range(count)]
+        return jnp.asarray(np.stack(windows))
 
     def loss(theta, windows, key):
         body = jq.Body.from_parameters(theta)
@@ -123,16 +124,16 @@ def descend(telemetry, steps=400, window=50):
     theta = jq.Body(matrix(GUESS)).parameters
     optimizer = optax.adam(optax.cosine_decay_schedule(0.2, steps))
     data = (cut(telemetry.rate), cut(telemetry.torque))
-    inertia = jq.Body.from_parameters(
-        jq.fit(loss, theta, optimizer, data, steps=steps, key=jax.random.key(0)).params
-    ).inertia
+    fit = jq.fit(loss, theta, optimizer, data, steps=steps, key=jax.random.key(0))
+    inertia = jq.Body.from_parameters(fit.params).inertia
     return jnp.stack([inertia["xyz".index(a), "xyz".index(b)] for a, b in ENTRIES])
 
 
 def gauss_newton(residuals, x, rows):
-    """The minimum of |residuals(x)|^2 from nearby, residuals (N, 3).
+    """Return the minimum of |residuals(x)|^2 from nearby, residuals (N, 3).
 
-    Iteration k looks at the first ``rows[k]`` of them: first at so few that the prediction has not lost its phase.
+    Iteration k looks at the first ``rows[k]`` of them: first at so few that the prediction has not
+    lost its phase.
     """
     both = jax.jit(lambda x: (residuals(x), jax.jacfwd(residuals)(x)))
     for count in rows:
@@ -142,14 +143,15 @@ def gauss_newton(residuals, x, rows):
 
 
 def identify(telemetry):
-    """The entries of the inertia and the first rate, with their covariance by the noise that the residuals show."""
+    """Return the entries of the inertia and the first rate, with their covariance.
+
+    The covariance follows from the noise that the residuals show.
+    """
     torque, measured = jnp.asarray(telemetry.torque), jnp.asarray(telemetry.rate)
 
     def residuals(params):
-        return (
-            rates(jq.Body(matrix(params["inertia"])), params["first rate"], torque, PERIOD)
-            - measured
-        )
+        body = jq.Body(matrix(params["inertia"]))
+        return rates(body, params["first rate"], torque, PERIOD) - measured
 
     start, unravel = ravel_pytree({"inertia": descend(telemetry), "first rate": measured[0]})
     n = len(measured)
@@ -158,107 +160,91 @@ def identify(telemetry):
 
 
 def predict(entries, telemetry):
-    """Rates (N, 3) over the whole of a manoeuvre, of which the beginning tells the first rate."""
-    body, torque, measured = (
-        jq.Body(matrix(entries)),
-        jnp.asarray(telemetry.torque),
-        jnp.asarray(telemetry.rate),
-    )
-    omega = gauss_newton(
-        lambda x: rates(body, x, torque[:SEEN], PERIOD) - measured[:SEEN], measured[0], 4 * [SEEN]
-    )
+    """Return rates (N, 3) over the whole of a manoeuvre; its first 5 s tell the first rate."""
+    body = jq.Body(matrix(entries))
+    torque, measured = jnp.asarray(telemetry.torque), jnp.asarray(telemetry.rate)
+
+    def residuals(omega):
+        return rates(body, omega, torque[:SEEN], PERIOD) - measured[:SEEN]
+
+    omega = gauss_newton(residuals, measured[0], 4 * [SEEN])
     return np.asarray(jax.jit(partial(rates, dt=PERIOD))(body, omega, torque))
 
 
-def draw(telemetry, predictions, path):
-    """The held-out manoeuvre: one rate, and the error of its prediction."""
+# The program.
+
+
+def print_entries(estimate, known):
+    """Print the entries with their standard errors, and with their errors where they are known."""
+    entries = np.asarray(estimate.params["inertia"])
+    errors = np.asarray(estimate.standard_errors["inertia"])
+    truth, off = ("true        ", "   error [sigma]   error [%]") if known else ("", "")
+    print(f"entry  {truth}estimate     standard error{off}")
+    for name, true, value, sigma in zip(ENTRIES, TRUE, entries, errors, strict=True):
+        if known:
+            relative = 100 * (value - true) / true
+            truth = f"{true:+.6f}   "
+            off = f"       {(value - true) / sigma:+6.2f}       {relative:+8.4f}"
+        print(f"I{name}  {truth}{value:+.6f}    {sigma:.6f} kg m^2{off}")
+
+
+def draw(telemetry, predictions, file):
+    """Draw the held-out manoeuvre: one rate, and the error of its prediction."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
     t = telemetry.t - telemetry.t[0]
     left.plot(t, telemetry.rate[:, 2], color="black", linewidth=3.0, alpha=0.3, label="telemetry")
     for name, colour in (("first guess", "tab:orange"), ("identified", "tab:blue")):
         rate = predictions[name]
+        error = np.linalg.norm(rate - telemetry.rate, axis=1)
         left.plot(t, rate[:, 2], color=colour, linewidth=1.0, label=name)
-        right.semilogy(
-            t,
-            np.linalg.norm(rate - telemetry.rate, axis=1),
-            color=colour,
-            linewidth=0.8,
-            label=name,
-        )
-    right.axhline(
-        np.sqrt(3) * NOISE,
-        color="black",
-        linestyle="--",
-        linewidth=0.8,
-        label="noise of 1e-3 rad/s an axis",
-    )
-    left.set(
-        xlabel="time [s]",
-        ylabel="rate about body z [rad/s]",
-        xlim=(0, t[-1]),
-        title="Held-out manoeuvre",
-    )
-    right.set(
-        xlabel="time [s]",
-        ylabel="|predicted - measured rate| [rad/s]",
-        xlim=(0, t[-1]),
-        title="Error of the prediction",
-    )
-    left.legend()
-    right.legend()
-    figure.savefig(path, dpi=120)
+        right.semilogy(t, error, color=colour, linewidth=0.8, label=name)
+    noise = {"color": "black", "linestyle": "--", "linewidth": 0.8}
+    right.axhline(np.sqrt(3) * NOISE, label="noise of 1e-3 rad/s an axis", **noise)
+    left.set(xlim=(0, t[-1]), ylabel="rate about body z [rad/s]", title="Held-out manoeuvre")
+    right.set(xlim=(0, t[-1]), ylabel="|predicted - measured rate| [rad/s]")
+    right.set_title("Error of the prediction")
+    for axis in (left, right):
+        axis.set_xlabel("time [s]")
+        axis.legend()
+    figure.savefig(file, dpi=120)
 
 
-def main():
-    """Simulate or read, identify, predict, print, draw."""
+def files():
+    """Return the names of the two files, and whether this program simulated them."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("files", nargs="*", help="TELEMETRY.csv HELD_OUT.csv")
-    parser.add_argument("--seed", type=int, default=0, help="of the simulated manoeuvres")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the simulated manoeuvres")
     arguments = parser.parse_args()
     if len(arguments.files) not in (0, 2):
         parser.error(f"wanted no files or TELEMETRY.csv HELD_OUT.csv, got {len(arguments.files)}")
-    files = arguments.files or ["telemetry.csv", "held_out.csv"]
-    if not arguments.files:
-        print("no files given: simulating telemetry.csv and held_out.csv")
-        for k, path in enumerate(files):
-            write(path, simulated(2 * arguments.seed + k))
-    telemetry, held_out = map(read, files)
-    found = identify(telemetry)
-    entries, error = (
-        np.asarray(found.params["inertia"]),
-        np.asarray(found.standard_errors["inertia"]),
-    )
-    print(
-        f"{len(telemetry.t)} samples over {telemetry.t[-1] - telemetry.t[0]:g} s; noise by the residuals {found.sigma:.3e} rad/s"
-    )
-    print(
-        f"directions of the nine parameters that the telemetry does not show: {len(found.flat)}\n"
-    )
-    known = not arguments.files
-    print(
-        "entry  "
-        + "true        " * known
-        + "estimate     standard error"
-        + "   error [sigma]   error [%]" * known
-    )
-    for name, true, value, sigma in zip(ENTRIES, TRUE, entries, error, strict=True):
-        off = (
-            f"       {(value - true) / sigma:+6.2f}       {100 * (value - true) / true:+8.4f}"
-            if known
-            else ""
-        )
-        print(
-            f"I{name}  " + f"{true:+.6f}   " * known + f"{value:+.6f}    {sigma:.6f} kg m^2" + off
-        )
-    inertias = {"first guess": GUESS, "identified": entries} | (
-        {"true inertia": TRUE} if known else {}
-    )
+    if arguments.files:
+        return arguments.files, False
+    print("no files given: simulating telemetry.csv and held_out.csv")
+    names = ["telemetry.csv", "held_out.csv"]
+    for k, name in enumerate(names):
+        write(name, simulated(2 * arguments.seed + k))
+    return names, True
+
+
+def main():
+    """Simulate or read, identify, predict, print, draw."""
+    paths, known = files()
+    telemetry, held_out = map(read, paths)
+    estimate = identify(telemetry)
+    samples, seconds = len(telemetry.t), telemetry.t[-1] - telemetry.t[0]
+    noise = f"noise by the residuals {estimate.sigma:.3e} rad/s"
+    print(f"{samples} samples over {seconds:g} s; {noise}")
+    hidden = len(estimate.flat)
+    print(f"directions of the nine parameters that the telemetry does not show: {hidden}\n")
+    print_entries(estimate, known)
+
+    inertias = {"first guess": GUESS, "identified": np.asarray(estimate.params["inertia"])}
+    inertias |= {"true inertia": TRUE} if known else {}
     predictions = {name: predict(inertia, held_out) for name, inertia in inertias.items()}
-    print(
-        "\nheld-out manoeuvre, predicted from the inertia and the first 5 s: rms rate error after them, noise included [rad/s]"
-    )
+    print("\nheld-out manoeuvre, predicted from the inertia and the first 5 s:")
+    print("rms error of the rate after them, noise included [rad/s]")
     for name, rate in predictions.items():
         print(f"{name:12s} {np.sqrt(np.mean((rate - held_out.rate)[SEEN:] ** 2)):.5f}")
     draw(held_out, predictions, "identify_inertia.png")

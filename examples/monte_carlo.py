@@ -1,14 +1,20 @@
-"""Does the closed loop hold with every aircraft off the line? 100,000 of them, each with its own inertia, gyroscope and start.
-
-The aircraft and the law of examples/fit_gains.py: inertia with a product, torque limits 8, 2 and 4 N m, Hoffmann's quaternion law
-sampled at 50 Hz. A member has an inertia a few percent off (each parameter of the log-Cholesky chart, so it is always physical),
-limits a tenth lower at most, a start attitude anywhere on SO(3), a rate of up to 1 rad/s, and a gyroscope with bias and noise. It
-succeeds if after 5 s it stays within 3 degrees of the target until the end, at 20 s.
+"""Simulate 100,000 aircraft that all differ, and count how many settle in time.
 
     python examples/monte_carlo.py [--members 100000] [--engine auto] [--store FOLDER]
 
-prints success rate, settling times and the ten worst, and draws them to monte_carlo.png. With a store, a run that was stopped
-goes on where it was. The fused engine needs the extra of that name.
+The aircraft and the law are those of examples/fit_gains.py: an inertia with a product, torque
+limits of 8, 2 and 4 N m, and Hoffmann's quaternion law, here sampled at 50 Hz. Each member has
+
+- an inertia a few percent off (in the log-Cholesky chart, so that it is always physical),
+- torque limits up to a tenth lower,
+- a start at any attitude on SO(3) with a rate of up to 1 rad/s,
+- a gyroscope with bias and noise.
+
+A member succeeds if it is within 3 degrees of the target from 5 s on until the end, at 20 s.
+
+The program prints success rate, settling times and the ten worst members, and draws them to
+monte_carlo.png. With a store, a run that was stopped continues where it was. The fused engine needs
+the extra of that name.
 """
 
 import argparse
@@ -37,6 +43,7 @@ TARGET = jnp.array([1.0, 0.0, 0.0, 0.0])
 GRID = jq.grid(0.0, 0.02, 1000)
 BIAS, NOISE = 0.02, 0.05  # rad/s: spread of a gyroscope's bias, and of each of its readings
 WITHIN, IN_TIME = math.radians(3.0), 5.0  # rad, s
+LEVELS = np.linspace(0, 1, 201)  # of the quantiles of the settling time
 
 
 class Member(NamedTuple):
@@ -59,158 +66,144 @@ class Outcome(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """Of the controller: what it needs, and what is watched on the way."""
+    """The controller's memory: what it needs, and what it watches on the way."""
 
     key: jax.Array
     settled: jax.Array  # s, the end of the last sample outside
     peak: jax.Array  # (3,) N m
 
 
-def sample(key):
-    """A random aircraft."""
+def draw_member(key):
+    """Draw a random aircraft."""
     inertia, limits, bias, turn, spin, noise = jax.random.split(key, 6)
     theta = jq.Body(INERTIA).parameters + 0.03 * jax.random.normal(inertia, (6,))
     start = jq.State(jq.quaternion.random(turn), jax.random.ball(spin, 3))
     weaker = jax.random.uniform(limits, (3,), minval=0.9, maxval=1.0)
-    return Member(
-        jq.Body.from_parameters(theta),
-        weaker * LIMITS,
-        BIAS * jax.random.normal(bias, (3,)),
-        start,
-        noise,
-    )
+    body, bias = jq.Body.from_parameters(theta), BIAS * jax.random.normal(bias, (3,))
+    return Member(body, weaker * LIMITS, bias, start, noise)
 
 
-def path(engine, member, save_every=GRID.steps):
-    """20 s in closed loop: the law sees the true attitude and the gyroscope's rate, its command is held for a step."""
+def fly(engine, member, save_every=GRID.steps):
+    """Simulate 20 s in closed loop.
+
+    The law sees the true attitude and the gyroscope's rate. Its command acts for one step.
+    """
 
     def update(t, state, memory, params, _):
         key, now = jax.random.split(memory.key)
         measured = state.omega + member.bias + NOISE * jax.random.normal(now, (3,))
         command = jq.control.quaternion_law(state._replace(omega=measured), GAINS, TARGET)
         command = jq.actuators.saturate(command, member.limits)
-        outside = (
-            jnp.sum(state.q[1:] ** 2) > math.sin(WITHIN / 2) ** 2
-        )  # the target is the identity
+        # The target is the identity, so |q[1:]| is the sine of half the error angle.
+        outside = jnp.sum(state.q[1:] ** 2) > math.sin(WITHIN / 2) ** 2
         settled = jnp.where(outside, t + GRID.dt, memory.settled)
         return command, Memory(key, settled, jnp.maximum(memory.peak, jnp.abs(command)))
 
-    controller = jq.Controller(
-        lambda start, params: Memory(member.noise, jnp.zeros(()), jnp.zeros(3)), update
-    )
+    def begin(start, params):
+        return Memory(member.noise, jnp.zeros(()), jnp.zeros(3))
+
     return jq.rollout(
         jq.rkmk4,
         member.body,
         jq.torques.held,
         member.start,
         GRID,
-        controller=controller,
+        controller=jq.Controller(begin, update),
         save_every=save_every,
         engine=engine,
     )
 
 
 def simulate(engine, member):
-    """The outcome of one member."""
-    found = path(engine, member)
-    final = jnp.rad2deg(jq.quaternion.distance(found.state.q[-1], TARGET))
-    return Outcome(found.memory.settled < IN_TIME, found.memory.settled, final, found.memory.peak)
+    """Return the outcome of one member."""
+    path = fly(engine, member)
+    final = jnp.rad2deg(jq.quaternion.distance(path.state.q[-1], TARGET))
+    settled = path.memory.settled
+    return Outcome(settled < IN_TIME, settled, final, path.memory.peak)
 
 
 def wilson(share, count, confidence=0.95):
-    """E. B. Wilson's interval of a probability (J. Am. Stat. Assoc. 22, 1927, 209)."""
+    """Return E. B. Wilson's interval of a probability (J. Am. Stat. Assoc. 22, 1927, 209)."""
     z = statistics.NormalDist().inv_cdf(0.5 + confidence / 2)
-    middle, half = (
-        share + z * z / (2 * count),
-        z * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count)),
-    )
+    middle = share + z * z / (2 * count)
+    half = z * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
     return [(middle + side * half) / (1 + z * z / count) for side in (-1, 1)]
 
 
-def draw(levels, settling, worst, replayed):
-    """The distribution of settling times, and the ten worst against time."""
+def print_result(result):
+    """Print success rate, settling times, final errors, torques and the ten worst members."""
+    mean, error, n = result["mean"].mean, result["mean"].standard_error, result["mean"].n
+    low, high = (100 * bound for bound in wilson(float(mean.success), n))
+    confidence = f"with 95 % confidence between {low:.3f} and {high:.3f} %"
+    print(f"success {100 * mean.success:.3f} %, {confidence}")
+    median, late, latest = (result["settling"][round(p * 200)] for p in (0.5, 0.95, 1.0))
+    average = f"mean {mean.settling:.3f} +- {error.settling:.3f}"
+    quantiles = f"median {median:.2f}, 95 % {late:.2f}, last {latest:.2f} s"
+    print(f"settling to 3 deg: {average}, {quantiles}")
+    peak = f"peak torque, median {np.round(result['peak'][0], 2)} N m"
+    print(f"final error: mean {mean.final:.3f} deg; {peak}")
+    last = zip(result["worst"].members, result["worst"].value, strict=True)
+    worst = [f"{number}: {value:.2f}" for number, value in last]
+    print("the ten worst, member: settling time [s]")
+    print("   ".join(worst[:5]), "   ".join(worst[5:]), sep="\n")
+
+
+def draw(settling, worst, replayed):
+    """Draw the distribution of settling times, and the ten worst against time."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained")
-    left.plot(settling, 100 * levels)
-    left.set(
-        xlabel=f"settling time to {math.degrees(WITHIN):.0f} deg [s]",
-        ylabel="share of the members settled [%]",
-    )
-    left.set(
-        ylim=(0, 100),
-        xlim=(0, 1.2 * IN_TIME),
-        title="Settling times; success is to the left of the line",
-    )
+    limit = math.degrees(WITHIN)
+    left.plot(settling, 100 * LEVELS)
+    left.set(xlabel=f"settling time to {limit:.0f} deg [s]", xlim=(0, 1.2 * IN_TIME))
+    left.set(ylabel="share of the members settled [%]", ylim=(0, 100))
+    left.set_title("Settling times; success is to the left of the line")
     left.axvline(IN_TIME, color="grey", linewidth=0.8, linestyle="--")
     left.grid(alpha=0.3)
     degrees = np.rad2deg(jq.quaternion.distance(replayed.state.q, TARGET[None, None]))
     for number, t, angle in zip(worst, replayed.t, degrees, strict=True):
         right.plot(t, angle, linewidth=1.0, label=f"{number}")
-    right.axhline(math.degrees(WITHIN), color="grey", linewidth=0.8, linestyle="--")
-    right.set(
-        xlabel="time [s]",
-        ylabel="error angle [deg]",
-        yscale="log",
-        ylim=(1, 200),
-        xlim=(0, GRID.steps * GRID.dt),
-    )
+    right.axhline(limit, color="grey", linewidth=0.8, linestyle="--")
+    right.set(xlabel="time [s]", xlim=(0, GRID.steps * GRID.dt))
+    right.set(ylabel="error angle [deg]", yscale="log", ylim=(1, 200))
     right.set_title("The ten that settle last")
     right.legend(title="member", ncols=2, fontsize="small")
     figure.savefig("monte_carlo.png", dpi=120)
 
 
+def resident_gibibytes():
+    """Return the largest resident memory of this process; macOS counts it in bytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (2**30 if sys.platform == "darwin" else 2**20)
+
+
 def main():
-    """Simulate, print, replay the worst, draw."""
+    """Simulate, print, simulate the worst once more, draw."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--members", type=int, default=100_000)
     parser.add_argument("--engine", default="auto", choices=["scan", "fused", "auto"])
-    parser.add_argument("--store")
-    given = parser.parse_args()
-    key, levels = jax.random.key(2002), np.linspace(0, 1, 201)
+    parser.add_argument("--store", help="folder for the outcomes, to continue a stopped run")
+    options = parser.parse_args()
+    key, n = jax.random.key(2002), options.members
     reduce = {
         "mean": jq.ensembles.mean(),
-        "settling": jq.ensembles.quantiles(levels, of=lambda out: out.settling),
-        "peak": jq.ensembles.quantiles([0.5, 0.95], of=lambda out: out.peak),
-        "worst": jq.ensembles.largest(10, lambda out: out.settling),
+        "settling": jq.ensembles.quantiles(LEVELS, of=lambda outcome: outcome.settling),
+        "peak": jq.ensembles.quantiles([0.5, 0.95], of=lambda outcome: outcome.peak),
+        "worst": jq.ensembles.largest(10, lambda outcome: outcome.settling),
     }
-    began = time.perf_counter()
-    found = jq.ensemble(
-        sample,
-        partial(simulate, given.engine),
-        given.members,
-        key,
-        reduce=reduce,
-        store=given.store,
-    )
+    one, began = partial(simulate, options.engine), time.perf_counter()
+    ensemble = jq.ensembles.run(draw_member, one, n, key, reduce=reduce, store=options.store)
     seconds = time.perf_counter() - began
-    mean, settling, worst = found.result["mean"], found.result["settling"], found.result["worst"]
-    low, high = wilson(float(mean.mean.success), mean.n)
-    print(
-        f"\n{given.members} members of {GRID.steps} steps in {seconds:.1f} s, compilation included"
-    )
-    print(f"{len(found.failed_index)} members not finite")
-    print(
-        f"success {100 * mean.mean.success:.3f} %, with 95 % confidence between {100 * low:.3f} and {100 * high:.3f} %"
-    )
-    middle, late, last = (settling[round(p * 200)] for p in (0.5, 0.95, 1.0))
-    average = f"mean {mean.mean.settling:.3f} +- {mean.standard_error.settling:.3f}"
-    print(f"settling to 3 deg: {average}, median {middle:.2f}, 95 % {late:.2f}, last {last:.2f} s")
-    print(
-        f"final error: mean {mean.mean.final:.3f} deg; peak torque, median {np.round(found.result['peak'][0], 2)} N m"
-    )
-    print(
-        "the ten worst, member: settling time [s]   "
-        + "   ".join(f"{i}: {x:.2f}" for x, i in zip(*worst, strict=True))
-    )
-    members = jax.vmap(sample)(jq.ensembles.keys(key, worst.members))
-    replayed = jax.jit(jax.vmap(partial(path, given.engine, save_every=5)))(members)
+    print(f"\n{n} members of {GRID.steps} steps in {seconds:.1f} s, compilation included")
+    print(f"{len(ensemble.failed_index)} members not finite")
+    print_result(ensemble.result)
+
+    worst = ensemble.result["worst"]
+    members = jax.vmap(draw_member)(jq.ensembles.keys(key, worst.members))
+    replayed = jax.jit(jax.vmap(partial(fly, options.engine, save_every=5)))(members)
     np.testing.assert_allclose(replayed.memory.settled, worst.value, atol=0.5)
-    draw(levels, settling, worst.members, replayed)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (
-        2**20 if sys.platform != "darwin" else 2**30
-    )
-    print(f"largest resident memory {peak:.2f} GiB; drawn to monte_carlo.png")
+    draw(ensemble.result["settling"], worst.members, replayed)
+    print(f"largest resident memory {resident_gibibytes():.2f} GiB; drawn to monte_carlo.png")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Differentiable integrators for rigid-body rotation with unit quaternions, in JAX.
 
-An integrator step is a pure function, ``step(body, torque, t, state, dt, params) -> state``; ``rollout`` scans it into a
-trajectory; ``jit``, ``vmap`` and ``grad`` go through the whole of it. Conventions: ``help(jaxquat.quaternion)``.
+A scheme is its own step, ``scheme(body, torque, t, state, dt, params) -> state``, a pure function;
+``rollout`` makes a trajectory of it; ``jit``, ``vmap`` and ``grad`` go through the whole.
+Conventions: ``help(jaxquat.quaternion)``.
 """
 
 from __future__ import annotations
@@ -10,49 +11,53 @@ import importlib
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+from jaxquat import analytic as exact
 from jaxquat import control, dynamics, ensembles, schemes
-from jaxquat.analytic import exact
 from jaxquat.control import actuators
 from jaxquat.dynamics import torques
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.state import State
 from jaxquat.engines import fused
-from jaxquat.ensembles import Ensemble, ensemble
+from jaxquat.ensembles import Ensemble
 from jaxquat.learning.covariance import FitCovariance, fit_covariance
 from jaxquat.learning.fit import Fit, fit
 from jaxquat.rollout import rollout
 from jaxquat.rotations import euler, quaternion, so3
-from jaxquat.schemes import SCHEMES, compose, crouch_grossman, rkmk
-from jaxquat.sensing import gyro as sensors
-from jaxquat.sensing import kinematics, recordings
+from jaxquat.schemes import (
+    SCHEMES,
+    Scheme,
+    cf4,
+    compose,
+    crouch_grossman,
+    crouch_grossman3,
+    crouch_grossman4,
+    formulation1,
+    formulation2,
+    full_quat,
+    full_quat_corrected,
+    half_quat,
+    lgvi,
+    lie_euler,
+    lie_midpoint,
+    no_squish,
+    no_squish_kl6,
+    pcdm1,
+    rkmk,
+    rkmk2,
+    rkmk3,
+    rkmk4,
+    rkmk5,
+    rkmk6,
+    simo_wong,
+    symmetric_top,
+    symmetric_top_bm4,
+    symmetric_top_suzuki4,
+    zhao,
+)
+from jaxquat.sensing import gyro, kinematics, recordings
 from jaxquat.simulation.controller import Controller
 from jaxquat.simulation.grid import Grid, grid
 from jaxquat.simulation.path import Path
-
-lie_euler = SCHEMES["lie_euler"].step
-rkmk2 = SCHEMES["rkmk2"].step
-rkmk3 = SCHEMES["rkmk3"].step
-rkmk4 = SCHEMES["rkmk4"].step
-rkmk5 = SCHEMES["rkmk5"].step
-rkmk6 = SCHEMES["rkmk6"].step
-crouch_grossman3 = SCHEMES["crouch_grossman3"].step
-crouch_grossman4 = SCHEMES["crouch_grossman4"].step
-cf4 = SCHEMES["cf4"].step
-zhao = SCHEMES["zhao"].step
-pcdm1 = SCHEMES["pcdm1"].step
-formulation1 = SCHEMES["formulation1"].step
-formulation2 = SCHEMES["formulation2"].step
-half_quat = SCHEMES["half_quat"].step
-full_quat = SCHEMES["full_quat"].step
-full_quat_corrected = SCHEMES["full_quat_corrected"].step
-no_squish = SCHEMES["no_squish"].step
-symmetric_top = SCHEMES["symmetric_top"].step
-symmetric_top_suzuki4 = SCHEMES["symmetric_top_suzuki4"].step
-symmetric_top_bm4 = SCHEMES["symmetric_top_bm4"].step
-no_squish_kl6 = SCHEMES["no_squish_kl6"].step
-lgvi = SCHEMES["lgvi"].step
-lie_midpoint = SCHEMES["lie_midpoint"].step
-simo_wong = SCHEMES["simo_wong"].step
 
 __version__ = version("jaxquat")
 
@@ -70,7 +75,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_ON_DEMAND})
+    return sorted([*__all__, *_ON_DEMAND, "__version__"])
 
 
 __all__ = [
@@ -82,6 +87,7 @@ __all__ = [
     "FitCovariance",
     "Grid",
     "Path",
+    "Scheme",
     "State",
     "actuators",
     "cf4",
@@ -91,7 +97,6 @@ __all__ = [
     "crouch_grossman3",
     "crouch_grossman4",
     "dynamics",
-    "ensemble",
     "ensembles",
     "euler",
     "exact",
@@ -103,6 +108,7 @@ __all__ = [
     "full_quat_corrected",
     "fused",
     "grid",
+    "gyro",
     "half_quat",
     "kinematics",
     "lgvi",
@@ -121,7 +127,6 @@ __all__ = [
     "rkmk6",
     "rollout",
     "schemes",
-    "sensors",
     "simo_wong",
     "so3",
     "symmetric_top",

@@ -1,7 +1,8 @@
-"""Checks of arguments: each error names the argument, what was wanted and what came.
+"""Checks of arguments: each error names the argument, says what was wanted and what came.
 
-Facts known while tracing (shape, dtype, an unknown option) are always checked. Facts about values are checked only
-where the value is concrete, so the same code runs under ``jit``, ``vmap`` and ``grad``.
+Facts known while tracing (shape, dtype, an unknown option) are always checked. Facts about values
+are checked only where the value is concrete, so the same code runs under ``jit``, ``vmap`` and
+``grad``.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def concrete(name: str, value: Any, reason: str) -> None:
 
 
 def floating(name: str, value: Any) -> Array:
-    """``value`` as an array of floating dtype, a bare Python int as a float; TypeError otherwise."""
+    """``value`` as an array of floats, a bare Python int as a float too; TypeError otherwise."""
     try:
         array = jnp.asarray(float(value) if type(value) is int else value)
     except (TypeError, ValueError, OverflowError) as error:
@@ -56,9 +57,10 @@ def integers(name: str, value: Any) -> Array:
 
 
 def floating_tree(name: str, tree: Any) -> Any:
-    """``tree`` with arrays of floating dtype for leaves; TypeError, with the place in the tree, otherwise.
+    """``tree`` with arrays of floats for leaves; TypeError that names the place in it otherwise.
 
-    A bare int is refused here: in a tree of parameters it may well be a number that is not to be fitted.
+    A bare int is refused here: in a tree of parameters it may well be a number that is not to be
+    fitted.
     """
 
     def checked(path: Any, leaf: Any) -> Array:
@@ -66,7 +68,8 @@ def floating_tree(name: str, tree: Any) -> Any:
             return floating(name, np.asarray(leaf) if type(leaf) is int else leaf)
         except TypeError as error:
             place = f" at {name}{jax.tree_util.keystr(path)}" if path else ""
-            hint = "split the tree (equinox.partition does), give the floats here and let the function join the parts"
+            hint = "split the tree (equinox.partition does), give the floats here"
+            hint += " and let the function join the parts"
             raise TypeError(f"{error}{place}; {hint}") from error
 
     return jax.tree_util.tree_map_with_path(checked, tree)
@@ -78,6 +81,13 @@ def exactly(name: str, value: Any, shape: tuple[int, ...], hint: str = "") -> Ar
     if array.shape != shape:
         raise ValueError(f"{name}: wanted shape {shape}, got {array.shape}{hint}")
     return array
+
+
+def scalar(name: str, value: Any) -> Array:
+    """``value`` as one finite number, a floating array of shape (); users map over several."""
+    number = exactly(name, value, (), "; use jax.vmap")
+    finite(name, number)
+    return number
 
 
 def one_shape(name: str, value: Any, *shapes: tuple[int, ...]) -> Array:
@@ -98,7 +108,10 @@ def trailing(name: str, value: Any, core: tuple[int, ...]) -> Array:
 
 
 def broadcast(*named: tuple[str, Any, tuple[int, ...]]) -> list[Array]:
-    """Floating arrays from (name, value, core shape), their leading axes padded to one rank so that they broadcast."""
+    """Floating arrays of (name, value, core shape), with leading axes that broadcast.
+
+    Axes of length 1 bring the leading axes of all arrays to one rank.
+    """
     arrays = [trailing(name, value, core) for name, value, core in named]
     leading = [
         array.shape[: array.ndim - len(core)]
@@ -108,10 +121,8 @@ def broadcast(*named: tuple[str, Any, tuple[int, ...]]) -> list[Array]:
         rank = len(np.broadcast_shapes(*leading))
     except ValueError:
         names = ", ".join(name for name, _, _ in named)
-        shapes = ", ".join(str(array.shape) for array in arrays)
-        raise ValueError(
-            f"{names}: wanted leading axes that broadcast, got shapes {shapes}"
-        ) from None
+        got = "shapes " + ", ".join(str(array.shape) for array in arrays)
+        raise ValueError(f"{names}: wanted leading axes that broadcast, got {got}") from None
     return [
         array.reshape((1,) * (rank - len(batch)) + array.shape)
         for array, batch in zip(arrays, leading, strict=True)
@@ -127,10 +138,16 @@ def function(name: str, value: Any, hint: str = "") -> Any:
 
 
 def takes(name: str, value: Any, arguments: str, why: str = "", hint: str = "") -> Any:
-    """``value`` if it is a function that takes these positional arguments, "t, state" for instance; TypeError otherwise.
+    """``value`` if it is a function that takes these positional arguments; TypeError otherwise.
 
-    ``why`` says when it is given these: "there is a controller"; ``hint`` what to do about a value that is no function. A function
-    without a signature is let through.
+    A function without a signature passes.
+
+    Args:
+        name: of the argument, for the message.
+        value: the function.
+        arguments: their names, "t, state" for instance.
+        why: when the function gets these arguments, for the message: "there is a controller".
+        hint: what to do about a value that is no function, for the message.
     """
     function(name, value, hint)
     try:
@@ -140,10 +157,8 @@ def takes(name: str, value: Any, arguments: str, why: str = "", hint: str = "") 
     try:
         signature.bind(*arguments.split(", "))
     except TypeError:
-        bare = [
-            parameter.replace(annotation=parameter.empty)
-            for parameter in signature.parameters.values()
-        ]
+        parameters = signature.parameters.values()
+        bare = [parameter.replace(annotation=parameter.empty) for parameter in parameters]
         own = signature.replace(parameters=bare, return_annotation=signature.empty)
         got = f"{getattr(value, '__name__', type(value).__name__)}{own}"
         wanted = f"{name.split('.')[-1]}({arguments})" + (f" because {why}" if why else "")
@@ -160,7 +175,10 @@ def instance(name: str, value: Any, kind: type, wanted: str) -> Any:
 
 
 def random_key(name: str, value: Any) -> Array:
-    """``value`` as one ``jax.random.key``, also from the older kind; TypeError for what is none, ValueError for several."""
+    """``value`` as one ``jax.random.key``, also from a key of the older kind (uint32).
+
+    TypeError if it is no key, ValueError if it is several.
+    """
     key = value
     if getattr(value, "dtype", None) == jnp.uint32:
         with contextlib.suppress(TypeError, ValueError):
@@ -173,7 +191,7 @@ def random_key(name: str, value: Any) -> Array:
 
 
 def positive(name: str, value: ArrayLike, *, or_infinite: bool = False) -> None:
-    """ValueError if a concrete ``value`` is not positive throughout, and finite unless told otherwise."""
+    """ValueError if a concrete ``value`` has an element that is not positive, or not finite."""
     if is_concrete(value):
         array = np.asarray(value)
         if not np.all(array > 0):
@@ -189,7 +207,7 @@ def not_negative(name: str, value: ArrayLike) -> None:
 
 
 def real(name: str, value: Any) -> float:
-    """``value`` as a float, of any kind of number that is known now (a bool is not one); TypeError otherwise."""
+    """``value`` as a float; TypeError if it is no number, a bool, or traced."""
     array = np.asarray(None if isinstance(value, Tracer) else value)
     if array.shape != () or not (
         np.issubdtype(array.dtype, np.floating) or np.issubdtype(array.dtype, np.integer)
@@ -223,16 +241,16 @@ def boolean(name: str, value: Any) -> bool:
 def floating_dtype(name: str, value: Any) -> Any:
     """``value`` if it is None or stands for a floating dtype; TypeError otherwise."""
     try:
-        wanted = value is None or jnp.issubdtype(jnp.dtype(value), jnp.floating)
+        valid = value is None or jnp.issubdtype(jnp.dtype(value), jnp.floating)
     except TypeError:
-        wanted = False
-    if not wanted:
+        valid = False
+    if not valid:
         raise TypeError(f"{name}: wanted a floating dtype or None, got {value!r}")
     return value
 
 
 def shape(name: str, value: Any) -> tuple[int, ...]:
-    """``value`` as a shape; TypeError if it is no tuple or list of integers, ValueError if one is negative."""
+    """``value`` as a shape: a tuple or list of integers (TypeError), none negative (ValueError)."""
     hint = f" (write ({value},))" if isinstance(value, int) else ""
     if not isinstance(value, tuple | list) or any(
         isinstance(x, bool) or not isinstance(x, int | np.integer) for x in value
@@ -251,14 +269,12 @@ def place(name: str, value: Any) -> Path:
 
 
 def arrays(name: str, tree: Any) -> Any:
-    """``tree`` if all its leaves are arrays or numbers; TypeError, with the place in the tree, otherwise."""
+    """``tree`` if all leaves are arrays or numbers; TypeError that names the place otherwise."""
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         known = isinstance(leaf, bool | int | float | complex | np.generic | np.ndarray | Array)
         if not (known or (hasattr(leaf, "dtype") and hasattr(leaf, "shape"))):
-            raise TypeError(
-                f"{name}: wanted arrays, got {leaf!r}"
-                + (f" at {jax.tree_util.keystr(path)}" if path else "")
-            )
+            where = f" at {jax.tree_util.keystr(path)}" if path else ""
+            raise TypeError(f"{name}: wanted arrays, got {leaf!r}{where}")
         if isinstance(leaf, np.generic | np.ndarray) and leaf.dtype.kind in "USmMO":
             raise TypeError(f"{name}: wanted arrays of numbers, got {leaf.dtype}")
     return tree
@@ -291,7 +307,10 @@ def divisor(name: str, value: Any, total: int) -> int:
 
 
 def symmetric(name: str, value: Array) -> None:
-    """ValueError if a concrete matrix (n, n) is off its transpose by more than 100 units of rounding of its largest entry."""
+    """ValueError if a concrete matrix (n, n) is not symmetric.
+
+    It may be off its transpose by 100 units of rounding of its largest entry.
+    """
     if is_concrete(value):
         matrix = np.asarray(value)
         tolerance = 100 * np.finfo(matrix.dtype).eps * np.abs(matrix).max(initial=0.0)
@@ -300,23 +319,23 @@ def symmetric(name: str, value: Array) -> None:
 
 
 def rotation_matrix(name: str, value: Array) -> None:
-    """ValueError if a concrete matrix (..., 3, 3) has ``R^T R`` off 1 by more than 5e-4 in an entry, or a negative determinant.
+    """ValueError if a concrete matrix (..., 3, 3) is no rotation.
 
-    That much the matrix of a quaternion may have whose norm is off 1 by 1e-4, which is admitted everywhere (|q|^4), and a rotation
-    matrix that was written with four decimals.
+    Its determinant must be positive, and an entry of ``R^T R`` may be off 1 by 5e-4 at most. That
+    admits the matrix of a quaternion whose norm is off 1 by 1e-4, as is admitted everywhere (its
+    ``R^T R`` is |q|^4), and a rotation matrix that was written with four decimals.
     """
     if is_concrete(value):
         finite(name, value)
         matrices = np.asarray(value, dtype=np.float64).reshape(-1, 3, 3)
         with np.errstate(over="ignore", invalid="ignore"):
-            off = np.abs(np.swapaxes(matrices, 1, 2) @ matrices - np.eye(3)).max(
-                axis=(1, 2), initial=0.0
-            )
+            defects = np.abs(np.swapaxes(matrices, 1, 2) @ matrices - np.eye(3))
+            off = defects.max(axis=(1, 2), initial=0.0)
             determinants = np.sum(matrices[:, 0] * np.cross(matrices[:, 1], matrices[:, 2]), axis=1)
         for k in np.flatnonzero(~((off <= 5e-4) & (determinants > 0)))[:1]:
             wanted = "a rotation matrix (R^T R = 1 to 0.0005, determinant 1)"
-            got = f"{matrices[k].tolist()} of determinant {determinants[k]:.6g}, R^T R off 1 by {off[k]:.3g}"
-            raise ValueError(f"{name}: wanted {wanted}, got {got}")
+            got = f"{matrices[k].tolist()} of determinant {determinants[k]:.6g}"
+            raise ValueError(f"{name}: wanted {wanted}, got {got}, R^T R off 1 by {off[k]:.3g}")
 
 
 def finite(name: str, value: ArrayLike) -> None:
@@ -336,6 +355,7 @@ def unit_vector(name: str, value: Array) -> None:
 
 
 def _unit(name: str, value: Array, wanted: str) -> None:
+    """ValueError that says what was ``wanted`` if a concrete row has a norm off 1 by over 1e-4."""
     if is_concrete(value):
         rows = np.asarray(value, dtype=np.float64).reshape(-1, value.shape[-1])
         norms = np.linalg.norm(rows, axis=-1)
@@ -344,5 +364,5 @@ def _unit(name: str, value: Array, wanted: str) -> None:
 
 
 def missing_package(name: str, package: str, extra: str) -> str:
-    """What the ImportError says where a package of an extra is not installed."""
+    """The message of the ImportError where a package of an extra is not installed."""
     return f'{name}: wanted the package {package}, got none: pip install "jaxquat[{extra}]"'

@@ -1,43 +1,94 @@
-"""Which outputs of a traced function depend on which of its inputs."""
+"""Walks through jaxprs: what is in them, and which outputs depend on which inputs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 
-def dependent(jaxpr: Any, marked: Sequence[bool]) -> list[bool]:
-    """For each output of a jaxpr, open or closed, whether its value may depend on a ``marked`` input.
+def nested(equation: Any) -> list[Any]:
+    """The jaxprs among the parameters of an equation, open or closed: bodies, branches, calls."""
+    parameters = [
+        one
+        for parameter in equation.params.values()
+        for one in (parameter if isinstance(parameter, tuple | list) else (parameter,))
+    ]
+    return [one for one in parameters if hasattr(_open(one), "eqns")]
 
-    Calls, branches and loops are entered. A loop is followed until no more of what it carries becomes
-    dependent. Of any other primitive every output depends on every input.
+
+def equations(jaxpr: Any) -> Iterator[Any]:
+    """Every equation of a jaxpr, open or closed, and of those nested in it."""
+    for equation in _open(jaxpr).eqns:
+        yield equation
+        for inner in nested(equation):
+            yield from equations(inner)
+
+
+def depends_on(jaxpr: Any, marked: Sequence[bool]) -> list[bool]:
+    """For each output of a jaxpr, open or closed, whether its value may depend on a marked input.
+
+    Calls, branches and loops are entered. A loop is followed until no more of what it carries
+    becomes dependent. Of any other primitive every output depends on every input.
     """
     jaxpr = _open(jaxpr)
-    known = {variable for variable, mark in zip(jaxpr.invars, marked, strict=True) if mark}
+    dependent = {variable for variable, mark in zip(jaxpr.invars, marked, strict=True) if mark}
 
     def marks(variables: Sequence[Any]) -> list[bool]:
-        return [not hasattr(variable, "val") and variable in known for variable in variables]
+        return [not hasattr(variable, "val") and variable in dependent for variable in variables]
 
     for equation in jaxpr.eqns:
         inputs = marks(equation.invars)
         if any(inputs):
             outputs = _of_equation(equation, inputs)
-            known |= {
-                variable for variable, mark in zip(equation.outvars, outputs, strict=True) if mark
-            }
+            pairs = zip(equation.outvars, outputs, strict=True)
+            dependent |= {variable for variable, mark in pairs if mark}
     return marks(jaxpr.outvars)
 
 
 def _of_equation(equation: Any, inputs: list[bool]) -> list[bool]:
-    name, params = equation.primitive.name, equation.params
-    if name == "cond":
-        return _of_branches(params["branches"], inputs)
-    if name == "scan":
-        return _of_scan(params["jaxpr"], *inputs_of_scan(equation), inputs)
-    if name == "while":
-        return _of_while(params, inputs)
+    rule = _RULES.get(equation.primitive.name)
+    if rule is not None:
+        return rule(equation, inputs)
     inner = called(equation)
-    return [True] * len(equation.outvars) if inner is None else dependent(inner, inputs)
+    return [True] * len(equation.outvars) if inner is None else depends_on(inner, inputs)
+
+
+def _of_branches(equation: Any, inputs: list[bool]) -> list[bool]:
+    which, *operands = inputs
+    outputs = [depends_on(branch, operands) for branch in equation.params["branches"]]
+    return [which or any(one) for one in zip(*outputs, strict=True)]
+
+
+def _of_scan(equation: Any, inputs: list[bool]) -> list[bool]:
+    consts, carried = inputs_of_scan(equation)
+    body, rows = equation.params["jaxpr"], inputs[consts + carried :]
+    carry = inputs[consts : consts + carried]
+    while True:
+        outputs = depends_on(body, [*inputs[:consts], *carry, *rows])
+        after = _either(carry, outputs[:carried])
+        if after == carry:
+            return [*carry, *outputs[carried:]]
+        carry = after
+
+
+def _of_while(equation: Any, inputs: list[bool]) -> list[bool]:
+    params = equation.params
+    first, second = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
+    carry = inputs[second:]
+    while True:
+        after = _either(carry, depends_on(params["body_jaxpr"], [*inputs[first:second], *carry]))
+        if any(depends_on(params["cond_jaxpr"], [*inputs[:first], *carry])):
+            after = [True] * len(carry)  # the condition decides how often all of them change
+        if after == carry:
+            return carry
+        carry = after
+
+
+_RULES: dict[str, Callable[[Any, list[bool]], list[bool]]] = {
+    "cond": _of_branches,
+    "scan": _of_scan,
+    "while": _of_while,
+}
 
 
 def inputs_of_scan(equation: Any) -> tuple[int, int]:
@@ -45,27 +96,25 @@ def inputs_of_scan(equation: Any) -> tuple[int, int]:
     params = equation.params
     if "num_consts" in params:
         return params["num_consts"], params["num_carry"]
-    constants, carried, _ = (
-        params["ft_in"].update(equation.invars).unpack()
-    )  # jax 0.12 says it by a tree of the three groups
+    groups = params["ft_in"].update(equation.invars)  # jax 0.12 has a tree of the three groups
+    constants, carried, _ = groups.unpack()
     return len(list(constants)), len(list(carried))
 
 
 def called(equation: Any) -> Any:
     """The jaxpr of an equation that is a call (jit, checkpoint, a custom derivative), or None.
 
-    It takes and gives what the equation does. That of a reduction combines two elements; that of a kernel has references.
+    It takes and gives what the equation does. That of a reduction combines two elements, and that
+    of a kernel has references: these are none.
     """
-    if equation.primitive.name in ("cond", "scan", "while"):
+    if equation.primitive.name in _RULES:
         return None
     for key in ("jaxpr", "call_jaxpr", "fun_jaxpr"):
         inner = _open(equation.params.get(key))
-        if (
-            hasattr(inner, "eqns")
-            and _alike(inner.invars, equation.invars)
-            and _alike(inner.outvars, equation.outvars)
-        ):
-            return equation.params[key]
+        if hasattr(inner, "eqns"):
+            inputs, outputs = (inner.invars, equation.invars), (inner.outvars, equation.outvars)
+            if _alike(*inputs) and _alike(*outputs):
+                return equation.params[key]
     return None
 
 
@@ -74,39 +123,8 @@ def _alike(one: Sequence[Any], other: Sequence[Any]) -> bool:
     return types[0] == types[1]
 
 
-def _of_branches(branches: Sequence[Any], inputs: list[bool]) -> list[bool]:
-    which, *operands = inputs
-    outputs = [dependent(branch, operands) for branch in branches]
-    return [which or any(one) for one in zip(*outputs, strict=True)]
-
-
-def _of_scan(body: Any, consts: int, carried: int, inputs: list[bool]) -> list[bool]:
-    carry = inputs[consts : consts + carried]
-    while True:
-        outputs = dependent(body, [*inputs[:consts], *carry, *inputs[consts + carried :]])
-        after = [a or b for a, b in zip(carry, outputs[:carried], strict=True)]
-        if after == carry:
-            return [*carry, *outputs[carried:]]
-        carry = after
-
-
-def _of_while(params: dict[str, Any], inputs: list[bool]) -> list[bool]:
-    first, second = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
-    carry = inputs[second:]
-    while True:
-        after = [
-            a or b
-            for a, b in zip(
-                carry, dependent(params["body_jaxpr"], [*inputs[first:second], *carry]), strict=True
-            )
-        ]
-        if any(
-            dependent(params["cond_jaxpr"], [*inputs[:first], *carry])
-        ):  # it decides how often all of them change
-            after = [True] * len(carry)
-        if after == carry:
-            return carry
-        carry = after
+def _either(one: list[bool], other: list[bool]) -> list[bool]:
+    return [a or b for a, b in zip(one, other, strict=True)]
 
 
 def _open(jaxpr: Any) -> Any:

@@ -1,6 +1,7 @@
-"""Three-by-three linear algebra in full precision on any device: no ``jnp.linalg``, no product in less than the dtype's digits.
+"""Three-by-three linear algebra with all digits of the dtype on any device, without ``jnp.linalg``.
 
-Every function broadcasts over leading axes of equal rank. How each is written is measured: docs/performance.md.
+Every function broadcasts over leading axes of equal rank. The form of each was chosen by
+measurement: docs/performance.md.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ def dot(a: Array, b: Array) -> Array:
 
 
 def square(a: Array) -> Array:
-    """``dot(a, a)`` as a reduction: XLA computes it once for all its uses, where many derivatives hang on it."""
+    """``dot(a, a)`` as a reduction, which XLA computes once for all the derivatives that use it."""
     return jnp.sum(a * a, axis=-1)
 
 
 def root(x: Array) -> Array:
     """Square root of x >= 0 with the derivative 0 at x = 0; NaN stays NaN."""
-    apart = ~(x <= 0)  # NaN is apart
-    return jnp.where(apart, jnp.sqrt(jnp.where(apart, x, 1.0)), 0.0)
+    regular = ~(x <= 0)  # true for NaN, which propagates
+    return jnp.where(regular, jnp.sqrt(jnp.where(regular, x, 1.0)), 0.0)
 
 
 @jax.custom_jvp
@@ -38,12 +39,13 @@ def cross(a: Array, b: Array) -> Array:
 
 @cross.defjvp
 def _cross_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
-    """The product rule ``da × b + a × db`` by cyclic shifts, the form whose transpose XLA compiles best."""
+    """The product rule ``da × b + a × db`` by cyclic shifts: XLA compiles its transpose best."""
     (a, b), (da, db) = primals, tangents
     return cross(a, b), _next(da * _next(b) - _next(da) * b + a * _next(db) - _next(a) * db)
 
 
 def _next(a: Array) -> Array:
+    """The components of a (..., 3) shifted cyclically: (x, y, z) becomes (y, z, x)."""
     return jnp.roll(a, -1, axis=-1)
 
 
@@ -58,25 +60,25 @@ def matmul(a: Array, b: Array) -> Array:
 
 
 def transpose(matrix: Array) -> Array:
-    """The last two axes exchanged."""
+    """The matrix with its last two axes exchanged."""
     return jnp.swapaxes(matrix, -1, -2)
 
 
 def inverse(matrix: Array) -> Array:
-    """Inverse of (..., 3, 3) matrices by the adjugate; infinite or NaN where a matrix is singular."""
+    """Inverse of (..., 3, 3) matrices by the adjugate; infinite or NaN where one is singular."""
     a, b, c = matrix[..., :, 0], matrix[..., :, 1], matrix[..., :, 2]
     rows = jnp.stack([jnp.cross(b, c), jnp.cross(c, a), jnp.cross(a, b)], axis=-2)
     return rows / dot(a, rows[..., 0, :])[..., None, None]
 
 
 def unit_of(inertia: Array) -> Array:
-    """The power of two next to 1/trace of (..., 3, 3) inertias -> (...). Derivatives take it for a constant."""
+    """The power of two next to 1/trace of (..., 3, 3) inertias -> (...), without derivatives."""
     trace = inertia[..., 0, 0] + inertia[..., 1, 1] + inertia[..., 2, 2]
     exponent = jnp.finfo(inertia.dtype).nexp
     return 1.0 / lax.reduce_precision(lax.stop_gradient(trace), exponent, 0)
 
 
 def inverse_inertia(inertia: Array) -> Array:
-    """Inverse of (..., 3, 3) inertias, also of those whose determinant leaves the range of the dtype."""
+    """Inverse of (..., 3, 3) inertias, also where the dtype cannot hold their determinant."""
     unit = unit_of(inertia)[..., None, None]
     return unit * inverse(unit * inertia)

@@ -1,9 +1,10 @@
 """Smooth even functions of an angle, written as functions of its square.
 
-cos x, sin(x)/x and their kin are entire functions of s = x^2: written that way they have no singular point to guard,
-and every derivative exists at zero. The Taylor series serves up to s = 4. Beyond, cos and sinc take the same series at
-the remainder of x modulo pi. Neither cancels there, so values and first and second derivatives agree to rounding on
-both sides of the switch; at s = 1 the second derivatives of the closed forms would still be off by hundreds of ulp.
+cos x, sin(x)/x and their kin are entire functions of s = x^2. Written that way they have no
+singular point to guard, and every derivative exists at zero. The Taylor series serves up to s = 4.
+Beyond, cos and sinc take the same series at the remainder of x modulo pi. Neither cancels there, so
+values and first and second derivatives agree to rounding on both sides of the switch. At s = 1 the
+second derivatives of the closed forms would still be off by hundreds of ulp.
 """
 
 from __future__ import annotations
@@ -23,21 +24,24 @@ _SWITCH = 4.0
 
 
 def _powers_from_three(p: int) -> float:
-    """The sum of k^-p over k = 3, 4, ...: a hundred terms, the rest by Euler and Maclaurin."""
-    rest = (
+    """The sum of k^-p over k = 3, 4, ...: terms up to k = 99, the tail by Euler and Maclaurin."""
+    tail = (
         100.0 ** (1 - p) / (p - 1)
         + 100.0**-p / 2
         + p * 100.0 ** (-p - 1) / 12
         - p * (p + 1) * (p + 2) * 100.0 ** (-p - 3) / 720
     )
-    return sum(float(k) ** -p for k in range(3, 100)) + rest
+    return sum(float(k) ** -p for k in range(3, 100)) + tail
 
 
 _FAR_POLES = tuple(2 * _powers_from_three(2 * n + 2) / math.pi ** (2 * n + 2) for n in range(20))
 
 
 def _polynomial(coefficients: Sequence[float], s: Array, largest: float) -> Array:
-    """Horner's rule for s up to ``largest``, without the terms that the dtype cannot see even in the second derivative."""
+    """The polynomial in s by Horner's rule, for s up to ``largest``.
+
+    It leaves out the terms too small for the dtype, even in the second derivative.
+    """
     tiny = float(jnp.finfo(s.dtype).eps) / 64
     kept = [c for n, c in enumerate(coefficients) if abs(c) * largest**n * max(1, n * n) > tiny]
     total = jnp.full_like(s, kept[-1])
@@ -47,45 +51,42 @@ def _polynomial(coefficients: Sequence[float], s: Array, largest: float) -> Arra
 
 
 def _reduced(s: Array) -> tuple[Array, Array, Array, Array]:
-    """Of x: the square r of its remainder x - k pi, that remainder, and x, both with the sign (-1)^k; and whether s is near.
+    """Reduce x modulo pi: (r^2, sign, sign r, x) with the remainder r = x - k pi and sign = (-1)^k.
 
-    There r is s and the other two are 1.
+    Below the switch the Taylor series takes s itself: there it returns (s, 1, 1, 1).
     """
     near = s < _SWITCH
     x = jnp.sqrt(jnp.where(near, _SWITCH, s))  # never the root of zero, in either branch
     k = jnp.round(x / math.pi)
-    rest = x - math.pi * k
+    remainder = x - math.pi * k
     sign = jnp.where(near, 1.0, 1.0 - 2.0 * (k - 2.0 * jnp.floor(0.5 * k)))
-    return (
-        jnp.where(near, s, rest * rest),
-        sign,
-        jnp.where(near, 1.0, sign * rest),
-        jnp.where(near, 1.0, x),
-    )
+    square = jnp.where(near, s, remainder * remainder)
+    return square, sign, jnp.where(near, 1.0, sign * remainder), jnp.where(near, 1.0, x)
 
 
 def cos(s: Array) -> Array:
     """Cos x with s = x^2 >= 0, any shape."""
-    r, sign, _, _ = _reduced(s)
-    return sign * _polynomial(_COS, r, _SWITCH)
+    square, sign, _, _ = _reduced(s)
+    return sign * _polynomial(_COS, square, _SWITCH)
 
 
 def sinc(s: Array) -> Array:
     """sin(x)/x with s = x^2 >= 0, any shape."""
-    r, _, rest, x = _reduced(s)
-    return rest * _polynomial(_SINC, r, _SWITCH) / x
+    square, _, remainder, x = _reduced(s)
+    return remainder * _polynomial(_SINC, square, _SWITCH) / x
 
 
 def cosm1_sinc(s: Array) -> tuple[Array, Array]:
-    """Cos x - 1, without cancellation, and sin(x)/x, with s = x^2 >= 0, any shape; both by the half angle."""
+    """(cos x - 1, sin(x)/x) with s = x^2 >= 0, any shape: no cancellation, by the half angle."""
     cosine, ratio = cos(0.25 * s), sinc(0.25 * s)
     return -0.5 * s * ratio * ratio, ratio * cosine
 
 
 def cot_defect(s: Array) -> Array:
-    """(1 - x cot x)/x^2 with 0 <= s = x^2 < pi^2, any shape; 1/3 at zero, NaN from the pole at pi on.
+    """(1 - x cot x)/x^2 with 0 <= s = x^2 < pi^2, any shape; 1/3 at zero.
 
-    The sum of 2/((k pi)^2 - s) over k = 1, 2, ...: the first two as they stand, the others by their power series.
+    From the pole at x = pi on it is NaN. It is the sum of 2/((k pi)^2 - s) over k = 1, 2, ...: the
+    first two terms as they stand, the others by their power series.
     """
     pole = math.pi**2
     first_two = (10.0 * pole - 4.0 * s) / ((pole - s) * (4.0 * pole - s))
@@ -103,8 +104,9 @@ def sin_defect(s: Array) -> Array:
 def arctan_ratio(s: Array, c: Array) -> Array:
     """atan2(sqrt(s), c)/sqrt(s) for s >= 0, c >= 0, not both zero; any shape.
 
-    Smooth through s = 0, without a branch: three half-angle steps bring the tangent below 0.2, where the series of the
-    arctangent converges to rounding. No square root here ever sees less than max(s, c^2).
+    It is smooth through s = 0, without a branch: three half-angle steps bring the tangent below
+    0.2, where the series of the arctangent converges to rounding. No square root here ever sees
+    less than max(s, c^2).
     """
     first = 1.0 / (c + jnp.sqrt(s + c * c))
     tangent = s * first * first

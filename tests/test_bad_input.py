@@ -4,6 +4,7 @@ The table says how each function is called, and of which bad values something is
 entry, or an entry that lacks an argument, fails. What an error says beyond the name is for test_errors.py.
 """
 
+import dataclasses
 import gc
 import importlib
 import importlib.util
@@ -21,7 +22,7 @@ import optax
 import pytest
 
 import jaxquat as jq
-from jaxquat import control, ensembles, recordings, schemes, sensors
+from jaxquat import control, ensembles, gyro, recordings, schemes
 
 Q, V, ONE, KEY = np.array([1.0, 0.0, 0.0, 0.0]), np.array([0.1, 0.2, 0.3]), 0.5, jax.random.key(0)
 ROWS, FOUR = np.ones((6, 3)) * V, np.ones((4, 3))
@@ -29,7 +30,7 @@ START, GRID = jq.State(Q, V), jq.grid(0.0, 0.1, 4)
 BODY = jq.Body.from_principal(np.array([1.0, 1.0, 1.5]))
 GAINS, PID = control.Gains(V, V), control.PIDGains(V, V, V)
 REFERENCE = control.Reference(Q, V, V)
-GYRO = jax.tree.map(np.asarray, sensors.Gyro.ideal())
+GYRO = jax.tree.map(np.asarray, gyro.Gyro.ideal())
 RECORDING = recordings.Recording(
     np.array([0.0, 0.1]), FOUR[:2], np.stack([Q, Q]), np.array([False, True])
 )
@@ -100,7 +101,7 @@ def bad_values(good):
         | control.Gains
         | control.PIDGains
         | control.Reference
-        | sensors.Gyro,
+        | gyro.Gyro,
     )
     return {
         **NOTHING,
@@ -146,18 +147,18 @@ FIT = {
     "data": optional(None, int="data", wrong="data", nan="gaps", inf="gaps"),
     "steps": Argument(2),
     "key": key(),
-    "batch": optional(None),
+    "batch_size": optional(None),
     "starts": optional(None),
     "validation": optional(None),
     "patience": optional(None),
     "mode": Argument("auto"),
     "chunk": Argument(10),
-    "checkpoint_dir": optional(None, str="a folder"),
-    "checkpoint_every": Argument(100),
+    "snapshot_dir": optional(None, str="a folder"),
+    "snapshot_every": Argument(100),
     "progress": Argument(False),
 }
 ENSEMBLE = {
-    "sample": Argument(lambda key: jax.random.normal(key)),
+    "draw": Argument(lambda key: jax.random.normal(key)),
     "simulate": Argument(lambda member: member),
     "n": Argument(3),
     "key": key(),
@@ -253,27 +254,27 @@ TABLE = {
         "reference": Argument(REFERENCE),
     },
     "crouch_grossman": {"tableau": Argument(TABLEAU)},
-    "ensemble": ENSEMBLE,
     "ensembles.covariance": {"of": OF},
-    "ensembles.draw": {"sample": Argument(lambda key: key), "n": Argument(3), "key": key()},
     "ensembles.keys": {"key": key(), "index": Argument(np.arange(3), {"int": "numbers"})},
     "ensembles.largest": {"k": Argument(1), "of": OF},
     "ensembles.mean": {"of": OF},
+    "ensembles.members": {"draw": Argument(lambda key: key), "n": Argument(3), "key": key()},
     "ensembles.quantiles": {
         "probabilities": Argument([0.5], {"wrong": "seven", "int": "numbers"}),
         "of": OF,
         "accuracy": Argument(0.01),
     },
+    "ensembles.run": ENSEMBLE,
     "ensembles.smallest": {"k": Argument(1), "of": OF},
     "euler.from_quaternion": {"q": algebra(Q), "order": ORDER},
     "euler.rate_matrix": {"angles": algebra(V), "order": ORDER},
     "euler.rate_matrix_inverse": {"angles": algebra(V), "order": ORDER},
     "euler.to_quaternion": {"angles": algebra(V), "order": ORDER},
-    "exact.coning": {"half_angle": Argument(0.1), "rate": Argument(0.1), "t": Argument(0.1)},
+    "exact.coning": {"t": Argument(0.1), "half_angle": Argument(0.1), "rate": Argument(0.1)},
     "exact.fixed_axis": {"q": Argument(Q), "axis": Argument(Q[:3]), "angle": Argument(0.1)},
     "exact.flip_interval": {"body": Argument(BODY), "omega": Argument(V)},
-    "exact.free_body": {"body": Argument(BODY), "start": Argument(START), "t": Argument(0.1)},
-    "exact.free_symmetric": {"body": Argument(BODY), "start": Argument(START), "t": Argument(0.1)},
+    "exact.free_body": {"body": Argument(BODY), "t": Argument(0.1), "start": Argument(START)},
+    "exact.free_symmetric": {"body": Argument(BODY), "t": Argument(0.1), "start": Argument(START)},
     "exact.kovalevskaya": {
         "scale": Argument(1.0),
         "potential": Argument(1.0),
@@ -282,17 +283,17 @@ TABLE = {
     "exact.nutation": {
         "body": Argument(BODY),
         "potential": Argument(1.0),
+        "t": Argument(0.1),
         "tilt": Argument(0.5),
         "spin": Argument(9.0),
-        "t": Argument(0.1),
     },
     "exact.prescribed": {"body": Argument(BODY), "attitude": Argument(at)},
     "exact.steady_precession": {
         "body": Argument(BODY),
         "potential": Argument(1.0, {}, "(potential|spin)"),
+        "t": Argument(0.1),
         "tilt": Argument(0.5, {}, "(tilt|spin)"),
         "spin": Argument(9.0),
-        "t": Argument(0.1),
         "fast": Argument(False),
     },
     "fit": FIT,
@@ -303,6 +304,15 @@ TABLE = {
         "tolerance": optional(0.1),
     },
     "grid": {"t0": Argument(0.0), "dt": Argument(0.1), "steps": Argument(4)},
+    "gyro.Gyro.ideal": {"dtype": optional(None)},
+    "gyro.correct": {"gyro": Argument(GYRO), "measured": algebra(ROWS)},
+    "gyro.measure": {
+        "gyro": Argument(GYRO),
+        "omega": algebra(ROWS),
+        "dt": Argument(0.1),
+        "key": key(),
+    },
+    "gyro.response": {"gyro": Argument(GYRO)},
     "kinematics.integrate": {
         "q0": Argument(Q),
         "omega": algebra(ROWS),
@@ -317,8 +327,8 @@ TABLE = {
         "order": Argument(2),
     },
     "kinematics.rollout": {
-        "q0": Argument(Q),
         "rate": Argument(lambda t, params: jnp.asarray(V)),
+        "q0": Argument(Q),
         "grid": Argument(GRID),
         "params": ANY,
         "order": Argument(2),
@@ -379,15 +389,6 @@ TABLE = {
         "order": Argument(2),
         "tolerance": Argument(1e-13, {"int": "a number"}),
     },
-    "sensors.Gyro.ideal": {"dtype": optional(None)},
-    "sensors.correct": {"gyro": Argument(GYRO), "measured": algebra(ROWS)},
-    "sensors.measure": {
-        "gyro": Argument(GYRO),
-        "omega": algebra(ROWS),
-        "dt": Argument(0.1),
-        "key": key(),
-    },
-    "sensors.response": {"gyro": Argument(GYRO)},
     "so3.dexp": {"u": algebra(V), "v": algebra(V), "frame": Argument("body")},
     "so3.dexpinv": {"u": algebra(V), "v": algebra(V), "frame": Argument("body")},
     "so3.log": {"matrix": Argument(np.eye(3))},
@@ -517,8 +518,6 @@ ELSEWHERE = {
     "interop.diffrax.Interpolation.evaluate": "called by diffrax",
     "dynamics.Step": "a type",
     "dynamics.Torque": "a type",
-    "schemes.composition.is_reversible": "internal",
-    "schemes.composition.reversible_if": "internal",
     "schemes.tableaus.combine": "internal",
 }
 """Not called here, and why."""
@@ -529,18 +528,19 @@ def public():
     found, seen = {}, set()
 
     def enter(name, value):
-        if (
-            not callable(value)
-            or id(value) in seen
-            or (inspect.isclass(value) and issubclass(value, tuple) and not methods(value))
-        ):
+        if not callable(value) or id(value) in seen:
             return
         seen.add(id(value))
         if inspect.isclass(value):
             for key, method in methods(value).items():
                 found[f"{name}.{key}"] = getattr(OBJECTS.get(value.__name__, value), key, method)
-        if not (inspect.isclass(value) and issubclass(value, tuple)) and value is not jq.Grid:
+        if not is_record(value):
             found[name] = value
+
+    def is_record(value):
+        return inspect.isclass(value) and (
+            issubclass(value, tuple) or dataclasses.is_dataclass(value)
+        )
 
     def methods(kind):
         kinds = (types.FunctionType, classmethod, staticmethod)

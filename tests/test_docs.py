@@ -72,7 +72,7 @@ def test_imports_point_down():
     """The order of docs/architecture.md, from the ground up."""
     order = """
         arguments | series linear recordings differentiation dependence
-        | snapshots quaternion sensors elliptic | so3 | euler | body | dynamics
+        | snapshots quaternion gyro elliptic | so3 | euler | body | dynamics
         | torques actuators schemes | checkpointing reversing | scanning | posing | fused | control trajectory descent
         | kinematics fitting uncertainty ensembles exact | interop plot
     """

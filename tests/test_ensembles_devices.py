@@ -1,4 +1,7 @@
-"""Several devices, several processes: the members of one device, its statistics, and no communication while simulating."""
+"""Several devices and processes have the members and the statistics of one device.
+
+They do not communicate while they simulate.
+"""
 
 import os
 import re
@@ -21,60 +24,68 @@ if len(sys.argv) > 1:
     jax.distributed.initialize(f"127.0.0.1:{sys.argv[1]}", 2, int(sys.argv[2]))
 body, key, n = jq.Body.from_principal(jnp.array([0.6, 0.8, 1.0])), jax.random.key(0), 1000
 
-def sample(key):
+def draw(key):
     turn, spin = jax.random.split(key)
     return jq.State(jq.quaternion.random(turn), jax.random.normal(spin, (3,)))
 
 def simulate(engine, start):
     torque = lambda t, state, params: -2.0 * state.q[1:] - state.omega
-    path = jq.rollout(jq.lie_euler, body, torque, start, jq.grid(0.0, 0.05, 20), save_every=20, engine=engine)
+    grid, options = jq.grid(0.0, 0.05, 20), {"save_every": 20, "engine": engine}
+    path = jq.rollout(jq.lie_euler, body, torque, start, grid, **options)
     end = jnp.where(start.q[0] > 0.9, jnp.nan, path.state.omega[-1])
     return {"start": start, "end": end}
 
 reduce = {
-    "mean": mean(lambda out: (out["start"].q, out["start"].omega)), "covariance": covariance(lambda out: out["start"]),
-    "end": mean(lambda out: out["end"]), "quantiles": quantiles([0.1, 0.5], of=lambda out: out["start"].omega),
+    "mean": mean(lambda out: (out["start"].q, out["start"].omega)),
+    "covariance": covariance(lambda out: out["start"]),
+    "end": mean(lambda out: out["end"]),
+    "quantiles": quantiles([0.1, 0.5], of=lambda out: out["start"].omega),
     "worst": largest(5, lambda out: out["start"].omega[:, 0]),
 }
 
 def run(mesh, chunk=288, engine="scan", **options):
-    given = {"chunk": chunk, "reduce": reduce, "mesh": mesh, "progress": False, **options}
-    return jq.ensemble(sample, partial(simulate, engine), n, key, **given)
+    options = {"chunk": chunk, "reduce": reduce, "mesh": mesh, "progress": False, **options}
+    return jq.ensembles.run(draw, partial(simulate, engine), n, key, **options)
 
 def numbers(found):
     leaves, _ = jax.tree_util.tree_flatten_with_path((found.result, found.failed_index))
     return {jax.tree_util.keystr(path): np.asarray(x) for path, x in leaves}
 
 def compare(found, wanted):
-    # The same members, so the same numbers of them; XLA may round their last bit otherwise, and move one over the edge of a bin.
+    # The same members, so the same numbers of them. XLA may round their last bit otherwise, and
+    # move one over the edge of a bin.
     assert found.keys() == wanted.keys()
     for name, x in wanted.items():
         tolerance = 2.1e-3 if "quantiles" in name else 1e-5 if "end" in name else 1e-6
         np.testing.assert_allclose(found[name], x, rtol=tolerance, atol=1e-7, err_msg=name)
-        if name.startswith("[1]") or name.endswith(".n") or name.endswith(".members"):
+        if name.startswith("[1]") or name.endswith((".n", ".members")):
             np.testing.assert_array_equal(found[name], x, err_msg=name)
 """
 DEVICES = """
 devices = np.array(jax.devices())
 assert len(devices) == 8
-line, grid, three = Mesh(devices, ("d",)), Mesh(devices.reshape(4, 2), ("d", "e")), Mesh(devices[:3], ("d",))
+line, three = Mesh(devices, ("d",)), Mesh(devices[:3], ("d",))
+grid = Mesh(devices.reshape(4, 2), ("d", "e"))
 wanted = numbers(run(None))
 compare(numbers(run(line)), wanted)
 compare(numbers(run(three, engine="fused")), wanted)
 for engine in ("scan", "fused"):
-    print(chunks.compiled(chunks.Problem(sample, partial(simulate, engine), n, key, grid), 96).as_text())
+    experiment = chunks.Experiment(draw, partial(simulate, engine), n, key, grid)
+    print(chunks.compiled(experiment, 96).as_text())
 try:
     run(line, 100)
 except ValueError as error:
     print("refused", error)
 """
 PROCESS = """
-assert len(jax.devices()) == 6 and len(jax.local_devices()) == 3
-found = numbers(run(Mesh(np.array(jax.devices()), ("d",)), store=sys.argv[3]))
+everyone, own = jax.devices(), jax.local_devices()
+assert len(everyone) == 6 and len(own) == 3
+found = numbers(run(Mesh(np.array(everyone), ("d",)), store=sys.argv[3]))
 if jax.process_index() == 0:
-    compare(found, numbers(run(jax.make_mesh((3,), ("d",), devices=jax.local_devices(), axis_types=(AxisType.Auto,)))))
+    alone = jax.make_mesh((3,), ("d",), devices=own, axis_types=(AxisType.Auto,))
+    compare(found, numbers(run(alone)))
 np.savez(sys.argv[4], **found)
-for devices in (jax.devices()[::2] + jax.devices()[1::2], [d for d in jax.devices() if d not in jax.local_devices()]):
+for devices in (everyone[::2] + everyone[1::2], [d for d in everyone if d not in own]):
     try:
         run(Mesh(np.array(devices), ("d",)))
     except ValueError as error:
@@ -127,15 +138,13 @@ def finished(running):
     for printed, errors, code in results:
         assert code == 0, errors
         assert "refused mesh: wanted as many devices of each process, side by side, got " in printed
-        assert (
-            "refused mesh: wanted devices of this process alone or of all 2 processes, got ["
-            in printed
-        )
+        alone_or_all = "wanted devices of this process alone or of all 2 processes, got ["
+        assert f"refused mesh: {alone_or_all}" in printed
 
 
 @pytest.mark.slow
 def test_two_processes(tmp_path):
-    """Each compares with a run of its own devices; both have the same result; their store is resumed together."""
+    """The first compares with a run of its own devices; both have the same result and one store."""
     finished(processes(tmp_path))
     first, second = (np.load(tmp_path / f"{k}.npz") for k in range(2))
     assert set(first.files) == set(second.files)

@@ -1,4 +1,7 @@
-"""A store holds every member once, whatever was killed on the way; a store of another run, and a disk that is full, are errors."""
+"""A store holds every member once, whatever was killed on the way.
+
+A store of another run, and a disk that is full, are errors.
+"""
 
 import os
 import resource
@@ -16,7 +19,6 @@ import zarr
 
 from jaxquat import ensembles
 from jaxquat.ensembles import chunks
-from jaxquat.ensembles.simulating import ensemble
 
 KEY = jax.random.key(3)
 REDUCE = (
@@ -26,7 +28,7 @@ REDUCE = (
 )
 
 
-def sample(key):
+def draw(key):
     return jax.random.normal(key, (3,), jnp.float32)
 
 
@@ -36,20 +38,14 @@ def simulate(x):
 
 
 def run(store=None, simulate=simulate, n=1000, key=KEY, **options):
-    return ensemble(
-        sample,
-        simulate,
-        n,
-        key,
-        **{"chunk": 96, "reduce": REDUCE, "progress": False, "store": store, **options},
-    )
+    options = {"chunk": 96, "reduce": REDUCE, "progress": False, "store": store} | options
+    return ensembles.run(draw, simulate, n, key, **options)
 
 
 def same(a, b):
     chex.assert_trees_all_equal((a.result, a.failed_index), (b.result, b.failed_index))
-    np.testing.assert_array_equal(
-        jax.random.key_data(a.failed_key), jax.random.key_data(b.failed_key)
-    )
+    keys = (jax.random.key_data(found.failed_key) for found in (a, b))
+    np.testing.assert_array_equal(*keys)
 
 
 def interrupted(after):
@@ -69,7 +65,7 @@ def test_the_store_holds_every_member(tmp_path):
     found = run(tmp_path / "store")
     same(found, run())
     group = zarr.open_group(tmp_path / "store", mode="r")
-    drawn = np.asarray(jax.jit(lambda: ensembles.draw(sample, 1000, KEY))())
+    drawn = np.asarray(jax.jit(lambda: ensembles.members(draw, 1000, KEY))())
     np.testing.assert_allclose(group["all/x"][:], drawn, atol=3e-7)
     np.testing.assert_array_equal(group["all/up"][:], group["all/x"][:, 1] > 0)
     np.testing.assert_array_equal(np.flatnonzero(np.isnan(group["x"][:])), found.failed_index)
@@ -80,26 +76,23 @@ def test_a_finished_store_answers_without_a_simulation(tmp_path, monkeypatch):
     wanted = run(tmp_path / "store")
     monkeypatch.setattr(chunks, "compiled", None)
     same(run(tmp_path / "store"), wanted)
-    other = run(tmp_path / "store", reduce=ensembles.smallest(1, lambda out: out["x"]), chunk=None)
-    assert (
-        other.result.value[0]
-        == zarr.open_group(tmp_path / "store")["x"][:][other.result.members[0]]
-    )
+    least = ensembles.smallest(1, lambda out: out["x"])
+    other = run(tmp_path / "store", reduce=least, chunk=None).result
+    assert other.value[0] == zarr.open_group(tmp_path / "store")["x"][:][other.members[0]]
 
 
 def test_an_interrupted_run_goes_on_where_it_was(tmp_path, monkeypatch, capsys):
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "store", reduce=interrupted(4))
-    assert np.isnan(
-        zarr.open_group(tmp_path / "store", mode="r")["x"][900:]
-    ).all()  # not yet simulated
-    numbers, given = [], chunks.given
+    not_simulated = zarr.open_group(tmp_path / "store", mode="r")["x"][900:]
+    assert np.isnan(not_simulated).all()
+    numbers, within_memory = [], chunks.within_memory
 
-    def counted(problem, chunk):
-        program = given(problem, chunk)
+    def counted(experiment, size):
+        program = within_memory(experiment, size)
         return lambda data, first: numbers.append(int(first)) or program(data, first)
 
-    monkeypatch.setattr(chunks, "given", counted)
+    monkeypatch.setattr(chunks, "within_memory", counted)
     same(run(tmp_path / "store"), run())
     assert numbers[:6] == [96 * k for k in range(5, 11)]  # chunks 0 to 4 were there
     assert numbers[6:] == [96 * k for k in range(11)]  # the run without a store
@@ -118,7 +111,10 @@ t.run(sys.argv[1], n=6000)
 
 
 def killed(store, times, seed):
-    """How often a run was killed, at random moments, before one came to its end."""
+    """How often a run was killed, at most ``times``, before one came to its end.
+
+    It is killed at random moments, after at least one chunk more than the run before.
+    """
     program = PROGRAM.format(here=os.path.dirname(__file__))
     rng, kills = np.random.default_rng(seed), 0
     while True:
@@ -126,7 +122,7 @@ def killed(store, times, seed):
         before = progress(store)
         while process.poll() is None and kills < times:
             time.sleep(0.002)
-            if progress(store) > before:  # a few chunks of some milliseconds each
+            if progress(store) > before:  # a chunk takes some milliseconds
                 time.sleep(rng.uniform(0.0, 0.2 / times))
                 process.send_signal(signal.SIGKILL)
                 kills += process.wait() == -signal.SIGKILL
@@ -143,11 +139,9 @@ def check_killed(tmp_path, times, seed):
     assert killed(tmp_path / "store", times, seed) == times
     whole = run(tmp_path / "whole", n=6000)
     same(run(tmp_path / "store", n=6000), whole)
+    a, b = (zarr.open_group(tmp_path / folder, mode="r") for folder in ("store", "whole"))
     for name in ("x", "all/x", "all/up"):
-        a, b = (
-            zarr.open_group(tmp_path / folder, mode="r")[name][:] for folder in ("store", "whole")
-        )
-        np.testing.assert_array_equal(a, b)
+        np.testing.assert_array_equal(a[name][:], b[name][:])
 
 
 def test_killed_once(tmp_path):
@@ -185,29 +179,18 @@ def test_killed_while_the_store_was_made(tmp_path):
 )
 def test_a_store_of_another_run(tmp_path, changes, message):
     run(tmp_path / "store")
-    with pytest.raises(
-        ValueError, match="store: wanted a new folder or the store of this very run"
-    ) as caught:
+    wanted = "store: wanted a new folder or the store of this very run"
+    with pytest.raises(ValueError, match=wanted) as caught:
         run(tmp_path / "store", **changes)
     assert message in str(caught.value)
 
 
 def test_another_members_store(tmp_path):
-    ensemble(
-        lambda key: jax.random.normal(key, (4,)),
-        lambda x: x[0],
-        10,
-        KEY,
-        store=tmp_path / "store",
-        progress=False,
-    )
-    with pytest.raises(
-        ValueError,
-        match=r"member \{.*\[\[3\], 'float32'\]\} here, \{.*\[\[4\], 'float64'\]\} there",
-    ):
-        ensemble(
-            sample, lambda x: x[0].astype(float), 10, KEY, store=tmp_path / "store", progress=False
-        )
+    four, options = lambda key: jax.random.normal(key, (4,)), {"store": tmp_path / "store"}
+    ensembles.run(four, lambda x: x[0], 10, KEY, progress=False, **options)
+    message = r"member \{.*\[\[3\], 'float32'\]\} here, \{.*\[\[4\], 'float64'\]\} there"
+    with pytest.raises(ValueError, match=message):
+        ensembles.run(draw, lambda x: x[0].astype(float), 10, KEY, progress=False, **options)
 
 
 def test_what_is_no_store(tmp_path):
@@ -215,33 +198,32 @@ def test_what_is_no_store(tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_text("text")
     for name in ("group", "folder", "file"):
-        with pytest.raises(
-            ValueError,
-            match=f"store: wanted .* the store of an ensemble, got .*{name}, which is neither",
-        ):
+        message = f"store: wanted .* the store of an ensemble, got .*{name}, which is neither"
+        with pytest.raises(ValueError, match=message):
             run(tmp_path / name)
     assert (tmp_path / "file").read_text() == "text"
 
 
 def test_without_zarr(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "zarr", None)
-    with pytest.raises(
-        ImportError,
-        match=r'^store: wanted the package zarr, got none: pip install "jaxquat\[store\]"$',
-    ):
+    message = r'^store: wanted the package zarr, got none: pip install "jaxquat\[store\]"$'
+    with pytest.raises(ImportError, match=message):
         run(tmp_path / "store")
 
 
 def test_a_full_disk(tmp_path):
-    """No file may grow beyond 2 KB: the arrays of 512 members of 4 bytes still fit, those of 12 bytes do not."""
+    """No file may grow beyond 2.5 KB.
+
+    The arrays of 512 members of 4 bytes still fit, those of 12 bytes do not.
+    """
+    message = (
+        r"store: could not be written \(File too large\); with room in .* the same call resumes"
+    )
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2500, hard))
     try:
-        with pytest.raises(
-            OSError,
-            match=r"store: could not be written \(File too large\); with room in .* the same call resumes",
-        ):
+        with pytest.raises(OSError, match=message):
             run(tmp_path / "store", chunk=512)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

@@ -31,7 +31,7 @@ def single(tree):
 
 
 def rollout(**changes):
-    given = {"step": jq.rkmk4, "body": BODY, "torque": torques.zero, "start": START, "grid": GRID}
+    given = {"scheme": jq.rkmk4, "body": BODY, "torque": torques.zero, "start": START, "grid": GRID}
     return jq.rollout(**{**given, **changes})
 
 
@@ -54,7 +54,7 @@ def fit(**changes):
 
 
 def gyro(**changes):
-    return jq.sensors.measure(jq.sensors.Gyro.ideal()._replace(**changes), FOUR_ROWS, 0.1, KEY)
+    return jq.gyro.measure(jq.gyro.Gyro.ideal()._replace(**changes), FOUR_ROWS, 0.1, KEY)
 
 
 def lqr(**changes):
@@ -631,12 +631,12 @@ CASES = [
         "key: wanted one key, got shape (2,)",
     ),
     (
-        lambda: jq.sensors.measure(jq.sensors.Gyro.ideal(), FOUR_ROWS, 0.1, jax.random.split(KEY)),
+        lambda: jq.gyro.measure(jq.gyro.Gyro.ideal(), FOUR_ROWS, 0.1, jax.random.split(KEY)),
         ValueError,
         "key: wanted one key, got shape (2,)",
     ),
     (
-        lambda: jq.ensembles.draw(lambda key: key, 3, jax.random.split(KEY)),
+        lambda: jq.ensembles.members(lambda key: key, 3, jax.random.split(KEY)),
         ValueError,
         "key: wanted one key, got shape (2,)",
     ),
@@ -905,17 +905,21 @@ CASES = [
     ),
     # ensembles
     (
-        lambda: jq.ensemble(lambda key: 1.0, lambda m: "ab", 3, KEY, reduce=jq.ensembles.mean()),
+        lambda: jq.ensembles.run(
+            lambda key: 1.0, lambda m: "ab", 3, KEY, reduce=jq.ensembles.mean()
+        ),
         TypeError,
         "simulate: wanted arrays",
     ),
     (
-        lambda: jq.ensemble(lambda key: "ab", lambda m: 1.0, 3, KEY, reduce=jq.ensembles.mean()),
+        lambda: jq.ensembles.run(
+            lambda key: "ab", lambda m: 1.0, 3, KEY, reduce=jq.ensembles.mean()
+        ),
         TypeError,
-        "sample: wanted arrays",
+        "draw: wanted arrays",
     ),
     (
-        lambda: jq.ensemble(
+        lambda: jq.ensembles.run(
             lambda key: 1.0,
             jnp.sin,
             3,
@@ -1009,7 +1013,7 @@ CASES = [
         "index: wanted finite values of at least 0, got [-1]",
     ),
     (
-        lambda: jq.ensemble(
+        lambda: jq.ensembles.run(
             lambda key: None, lambda member: V, 5, KEY, reduce=jq.ensembles.mean(), progress=False
         ),
         ValueError,
@@ -1076,13 +1080,17 @@ CASES = [
     ),
     (lambda: fit(data=jnp.ones((0, 3))), ValueError, "data: wanted at least one row, got [(0, 3)]"),
     (
-        lambda: fit(data=TEN, batch=11),
+        lambda: fit(data=TEN, batch_size=11),
         ValueError,
-        "batch: wanted at most the rows of data, got 11 for 10",
+        "batch_size: wanted at most the rows of data, got 11 for 10",
     ),
-    (lambda: fit(batch=1), ValueError, "batch: wanted at most the rows of data, got 1 for no data"),
-    (lambda: fit(data=TEN, batch=0), ValueError, "batch: wanted at least 1, got 0"),
-    (lambda: fit(data=TEN, batch=2.0), TypeError, "batch: wanted an integer, got 2.0"),
+    (
+        lambda: fit(batch_size=1),
+        ValueError,
+        "batch_size: wanted at most the rows of data, got 1 for no data",
+    ),
+    (lambda: fit(data=TEN, batch_size=0), ValueError, "batch_size: wanted at least 1, got 0"),
+    (lambda: fit(data=TEN, batch_size=2.0), TypeError, "batch_size: wanted an integer, got 2.0"),
     (lambda: fit(starts=0), ValueError, "starts: wanted at least 1, got 0"),
     (
         lambda: fit(starts=3),
@@ -1110,7 +1118,7 @@ CASES = [
         ValueError,
         "validation: wanted a scalar, got shape (2,)",
     ),
-    (lambda: fit(checkpoint_every=0), ValueError, "checkpoint_every: wanted at least 1, got 0"),
+    (lambda: fit(snapshot_every=0), ValueError, "snapshot_every: wanted at least 1, got 0"),
     (
         lambda: fit(loss=lambda p, b, k: jnp.sum(p) * NAN),
         FloatingPointError,
@@ -1165,19 +1173,14 @@ def changing(t, state, memory, params, value):
 MISLEADING = [
     # not callable, or of the wrong kind
     (
-        lambda: rollout(step="rkmk6"),
+        lambda: rollout(scheme="rkmk6"),
         TypeError,
-        "step: wanted a function, got 'rkmk6'; write jq.rkmk6",
+        "scheme: wanted a function, got 'rkmk6'; write jq.rkmk6",
     ),
     (
-        lambda: rollout(step="euler"),
+        lambda: rollout(scheme="euler"),
         TypeError,
-        "step: wanted a function, got 'euler'; schemes are functions, jq.rkmk4 for instance",
-    ),
-    (
-        lambda: rollout(step=jq.SCHEMES["rkmk4"]),
-        TypeError,
-        "step: wanted a function, got Scheme; its step is .step",
+        "scheme: wanted a function, got 'euler'; schemes are jq.rkmk4 and its like, or functions of your own",
     ),
     (lambda: rollout(torque=None), TypeError, "torque", "None"),
     (lambda: rollout(torque=V), TypeError, "torque", "ArrayImpl"),
@@ -1214,9 +1217,9 @@ MISLEADING = [
     (lambda: path().at(None), TypeError, "t: ", "None"),
     # what a function of the user returns
     (
-        lambda: rollout(step=lambda body, torque, t, state, dt, params: (state.q, state.omega)),
+        lambda: rollout(scheme=lambda body, torque, t, state, dt, params: (state.q, state.omega)),
         TypeError,
-        "step",
+        "scheme",
         "State",
         "tuple",
     ),
@@ -1318,14 +1321,14 @@ MISLEADING = [
 ]
 
 
-KINEMATIC = (Q, lambda t: V, GRID)
+KINEMATIC = (lambda t: V, Q, GRID)
 FREE = "because there is neither controller nor inputs"
 
 # Functions of the user with the wrong arguments
 ARGUMENTS = [
     (
-        lambda: rollout(step=jq.exact.free_symmetric),
-        "step: wanted step(body, torque, t, state, dt, params), got free_symmetric(",
+        lambda: rollout(scheme=jq.exact.free_symmetric),
+        "scheme: wanted scheme(body, torque, t, state, dt, params), got free_symmetric(",
     ),
     (
         lambda: rollout(torque=lambda t, s: V),
@@ -1337,7 +1340,7 @@ ARGUMENTS = [
     ),
     (
         lambda: rollout(torque=own(V), inputs=FOUR_ROWS),
-        "torque: wanted torque(t, state, params, held) because there are inputs, got spring(t, state, params)",
+        "torque: wanted torque(t, state, params, command) because there are inputs, got spring(t, state, params)",
     ),
     (lambda: rollout(save=lambda t, s: s), f"save: wanted save(t, state, params) {FREE}, got"),
     (
@@ -1353,15 +1356,15 @@ ARGUMENTS = [
             torque=own(V),
             controller=jq.Controller(lambda start, params: (), lambda *given: (V, ())),
         ),
-        "torque: wanted torque(t, state, params, held) because there is a controller, got spring(t, state, params)",
+        "torque: wanted torque(t, state, params, command) because there is a controller, got spring(t, state, params)",
     ),
     (
         lambda: jq.compose(lambda state: state, (1.0,)),
-        "step: wanted step(body, torque, t, state, dt, params), got",
+        "scheme: wanted scheme(body, torque, t, state, dt, params), got",
     ),
     (
         lambda: jq.schemes.damped(jnp.sin, V),
-        "step: wanted step(body, torque, t, state, dt, params), got sin(",
+        "scheme: wanted scheme(body, torque, t, state, dt, params), got sin(",
     ),
     (lambda: fit(loss=lambda p: p), "loss: wanted loss(params, batch, key), got <lambda>(p)"),
     (lambda: fit(validation=lambda: 0.0), "validation: wanted validation(params), got <lambda>()"),
@@ -1380,9 +1383,9 @@ ARGUMENTS = [
         "measure: wanted measure(state, input), got",
     ),
     (lambda: control.follow(lambda: Q, 0.0), "attitude: wanted attitude(t), got"),
-    (lambda: jq.ensemble(lambda: 0, lambda m: m, 3, KEY), "sample: wanted sample(key), got"),
+    (lambda: jq.ensembles.run(lambda: 0, lambda m: m, 3, KEY), "draw: wanted draw(key), got"),
     (
-        lambda: jq.ensemble(lambda key: key, lambda: 0, 3, KEY),
+        lambda: jq.ensembles.run(lambda key: key, lambda: 0, 3, KEY),
         "simulate: wanted simulate(member), got",
     ),
     (lambda: torques.gravity_gradient(BODY, lambda: V), "position: wanted position(t), got"),

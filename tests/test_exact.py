@@ -128,7 +128,7 @@ def in_hundred_digits(moments, omega, q, t):
 def free_motion_of_many():
     def motion(moments, omega, q, t):
         return jnp.concatenate(
-            exact.free_body(jq.Body.from_principal(moments), jq.State(q, omega), t)[:2]
+            exact.free_body(jq.Body.from_principal(moments), t, jq.State(q, omega))[:2]
         )
 
     return jax.jit(jax.vmap(motion))
@@ -205,7 +205,7 @@ def test_derivatives_of_free_motion_of_every_kind():
 
     def motion(moments, omega, q, t):
         return jnp.concatenate(
-            exact.free_body(jq.Body.from_principal(moments), jq.State(q, omega), t)[:2]
+            exact.free_body(jq.Body.from_principal(moments), t, jq.State(q, omega))[:2]
         )
 
     runs = [
@@ -280,7 +280,7 @@ def test_multiple_precision_satisfies_the_equations_of_motion():
 
 
 def free(moments, omega, t):
-    return exact.free_body(jq.Body.from_principal(moments), jq.State(Q0, omega), t)
+    return exact.free_body(jq.Body.from_principal(moments), t, jq.State(Q0, omega))
 
 
 def defect(body, motion, torque, t):
@@ -324,7 +324,7 @@ def test_free_motion_satisfies_its_equations():
 def test_the_reference_end_state():
     _, q0, q, omega = problems.REFERENCE["FREE"]
     end = exact.free_body(
-        problems.reference_body(), jq.State(jnp.asarray(q0), jnp.asarray(problems.OMEGA0)), 10.0
+        problems.reference_body(), 10.0, jq.State(jnp.asarray(q0), jnp.asarray(problems.OMEGA0))
     )
     assert jq.quaternion.distance(end.q, jnp.asarray(q)) < 3e-12  # twelve digits were printed
     assert np.abs(end.omega - omega).max() < 1e-12
@@ -348,7 +348,7 @@ def test_forty_random_tops(flips):
     @jax.jit
     @jax.vmap
     def run(moments, axes, q, omega, t):
-        return exact.free_body(jq.Body.from_principal(moments, axes), jq.State(q, omega), t)
+        return exact.free_body(jq.Body.from_principal(moments, axes), t, jq.State(q, omega))
 
     def interval(moments, axes, omega):
         return exact.flip_interval(jq.Body.from_principal(moments, axes), omega)
@@ -451,7 +451,7 @@ def test_flip_interval():
     body, omega = jq.Body.from_principal(jnp.array([1.0, 2, 3])), jnp.array([1e-4, 1, 1e-4])
     interval = exact.flip_interval(body, omega)
     assert abs(interval - 35.50725) < 5e-6
-    ends = jax.vmap(lambda t: exact.free_body(body, jq.State(Q0, omega), t).omega)(
+    ends = jax.vmap(lambda t: exact.free_body(body, t, jq.State(Q0, omega)).omega)(
         interval * jnp.array([1.0, 2.0, 7.0])
     )
     np.testing.assert_allclose(
@@ -467,7 +467,7 @@ def test_full_inertia_is_the_same_body_turned():
     start = jq.State(Q0, jnp.array([0.5, -1.0, 0.7]))
     errors = jax.jit(
         jax.vmap(
-            lambda t: defect(body, lambda t: exact.free_body(body, start, t), jq.torques.zero, t)
+            lambda t: defect(body, lambda t: exact.free_body(body, t, start), jq.torques.zero, t)
         )
     )(jnp.linspace(0, 20, 50))
     assert np.abs(errors).max() < 1e-13
@@ -480,7 +480,7 @@ def test_the_free_symmetric_body_is_the_free_body(moments):
         jq.State(Q0, jnp.array([0.5, -1.0, 0.7])),
     )
     for t in (0.3, 20.0):
-        ours, general = exact.free_symmetric(body, start, t), exact.free_body(body, start, t)
+        ours, general = exact.free_symmetric(body, t, start), exact.free_body(body, t, start)
         assert jq.quaternion.distance(ours.q, general.q) < 1e-13
         assert np.abs(ours.omega - general.omega).max() < 1e-13
 
@@ -495,7 +495,7 @@ def test_steady_precession(fast, tilt):
     if fast and abs(np.cos(tilt)) < 1e-9:
         return  # infinitely fast
     for spin in (6.0, -6.0):
-        motion = lambda t, spin=spin: exact.steady_precession(body, 1.3, tilt, spin, t, fast)
+        motion = lambda t, spin=spin: exact.steady_precession(body, 1.3, t, tilt, spin, fast=fast)
         errors = jax.vmap(lambda t, motion=motion: defect(body, motion, torque, t))(
             jnp.linspace(0.0, 3.0, 20)
         )
@@ -522,7 +522,7 @@ def test_nutation():
     start = jq.State(jq.quaternion.exp(jnp.array([0.9, 0.0, 0.0])), jnp.array([0.0, 0.0, 5.0]))
     times, states = heavy_motion((1.0, 1.0, 0.6), (0.0, 0.0, 1.0), 1.3, start, 6.0)
     body = jq.Body.from_principal(jnp.array([1.0, 1.0, 0.6]))
-    cosine = jax.vmap(lambda t: exact.nutation(body, 1.3, 0.9, 5.0, t))(times)
+    cosine = jax.vmap(lambda t: exact.nutation(body, 1.3, t, 0.9, 5.0))(times)
     np.testing.assert_allclose(
         cosine, 1 - 2 * (states.q[:, 1] ** 2 + states.q[:, 2] ** 2), rtol=0, atol=1e-13
     )
@@ -544,7 +544,7 @@ def test_fixed_axis_and_coning():
         jq.quaternion.log(jq.quaternion.relative(Q0, q)), 1.3 * axis, atol=1e-15
     )
     for t in (0.0, 0.7, 3.0):
-        state, rate = jax.jvp(lambda t: exact.coning(0.6, 4.0, t), (t,), (1.0,))
+        state, rate = jax.jvp(lambda t: exact.coning(t, 0.6, 4.0), (t,), (1.0,))
         np.testing.assert_allclose(
             2 * jq.quaternion.multiply(jq.quaternion.conjugate(state.q), rate.q)[1:],
             state.omega,
@@ -573,25 +573,25 @@ def test_wrong_bodies_are_refused():
                 ValueError,
                 match=rf"^body: free_symmetric wanted two equal moments about axis 3, got {got}; use exact",
             ):
-                run(lambda t, body=body: exact.free_symmetric(body, start, t))(1.0)
+                run(lambda t, body=body: exact.free_symmetric(body, t, start))(1.0)
             with pytest.raises(
                 ValueError,
                 match=rf"^body: steady_precession wanted two equal moments about axis 3, got {got}",
             ):
-                run(lambda t, body=body: exact.steady_precession(body, 1.0, 0.5, 9.0, t))(1.0)
+                run(lambda t, body=body: exact.steady_precession(body, 1.0, t, 0.5, 9.0))(1.0)
             with pytest.raises(
                 ValueError, match=r"^body: nutation wanted two equal moments about axis 3"
             ):
-                run(lambda t, body=body: exact.nutation(body, 1.0, 0.5, 9.0, t))(1.0)
+                run(lambda t, body=body: exact.nutation(body, 1.0, t, 0.5, 9.0))(1.0)
     with pytest.raises(ValueError, match=r"^body: nutation wanted principal axes, got the inertia"):
-        exact.nutation(turned, 1.0, 0.5, 9.0, 1.0)
+        exact.nutation(turned, 1.0, 1.0, 0.5, 9.0)
     about = jq.quaternion.exp(
         jnp.array([0.0, 0.0, 0.7])
     )  # which leaves the axis, and the inertia but for rounding
     exact.steady_precession(
-        jq.Body.from_principal(jnp.array([1.0, 1.0, 0.6]), about), 1.0, 0.5, 9.0, 1.0
+        jq.Body.from_principal(jnp.array([1.0, 1.0, 0.6]), about), 1.0, 1.0, 0.5, 9.0
     )
-    exact.free_symmetric(turned, start, 1.0)
+    exact.free_symmetric(turned, 1.0, start)
 
 
 def test_a_spin_too_slow():
@@ -601,15 +601,15 @@ def test_a_spin_too_slow():
         ValueError,
         match=r"^spin: wanted I3\^2 spin\^2 >= 4 I1 potential cos\(tilt\) = 3.97718, got 3.89803$",
     ):
-        exact.steady_precession(body, 1.3, 0.7, 0.99 * slow, 1.0)
+        exact.steady_precession(body, 1.3, 1.0, 0.7, 0.99 * slow)
     with pytest.raises(ValueError, match=r"^spin: wanted"):
-        jax.jit(lambda t: exact.steady_precession(body, 1.3, 0.7, -0.99 * slow, t))(1.0)
-    assert np.isfinite(exact.steady_precession(body, 1.3, 0.7, 1.01 * slow, 1.0).q).all()
+        jax.jit(lambda t: exact.steady_precession(body, 1.3, t, 0.7, -0.99 * slow))(1.0)
+    assert np.isfinite(exact.steady_precession(body, 1.3, 1.0, 0.7, 1.01 * slow).q).all()
     assert np.isnan(
-        jax.jit(lambda spin: exact.steady_precession(body, 1.3, 0.7, spin, 1.0).q)(0.99 * slow)
+        jax.jit(lambda spin: exact.steady_precession(body, 1.3, 1.0, 0.7, spin).q)(0.99 * slow)
     ).all()
     with pytest.raises(ValueError, match=r"^potential: wanted positive values, got -1.3"):
-        exact.nutation(body, -1.3, 0.7, 5.0, 1.0)
+        exact.nutation(body, -1.3, 1.0, 0.7, 5.0)
 
 
 def test_one_time_of_the_motions():
@@ -617,12 +617,12 @@ def test_one_time_of_the_motions():
     body = jq.Body.from_principal(jnp.array([1.0, 1.0, 0.6], jnp.float32))
     start = jq.State(Q0.astype(jnp.float32), jnp.array([0.3, 0.4, 0.5], jnp.float32))
     motions = {
-        "free_body": lambda t: exact.free_body(body, start, t),
-        "free_symmetric": lambda t: exact.free_symmetric(body, start, t),
-        "steady_precession": lambda t: exact.steady_precession(body, 1.0, 0.5, 9, t),
-        "nutation": lambda t: exact.nutation(body, 1.0, 0.5, 9, t),
-        "coning": lambda t: exact.coning(jnp.float32(0.3), 2.0, t),
-        "prescribed": exact.prescribed(body, lambda t: exact.coning(0.3, 2.0, t).q)[0],
+        "free_body": lambda t: exact.free_body(body, t, start),
+        "free_symmetric": lambda t: exact.free_symmetric(body, t, start),
+        "steady_precession": lambda t: exact.steady_precession(body, 1.0, t, 0.5, 9),
+        "nutation": lambda t: exact.nutation(body, 1.0, t, 0.5, 9),
+        "coning": lambda t: exact.coning(t, jnp.float32(0.3), 2.0),
+        "prescribed": exact.prescribed(body, lambda t: exact.coning(t, 0.3, 2.0).q)[0],
     }
     for name, motion in motions.items():
         if name != "prescribed":
@@ -647,10 +647,10 @@ def test_units_of_inertia_and_time_do_not_matter():
             jq.State(Q0.astype(jnp.float32), rate * jnp.array([0.3, 0.4, 0.5], jnp.float32)),
             3.0 / rate,
         )
-        heavy = (top, inertia * rate**2, 0.7, 5.0 * rate, t)
+        heavy = (top, inertia * rate**2, t, 0.7, 5.0 * rate)
         return {
-            "free_body": (x := exact.free_body(free, start, t))._replace(omega=x.omega / rate),
-            "free_symmetric": (x := exact.free_symmetric(top, start, t))._replace(
+            "free_body": (x := exact.free_body(free, t, start))._replace(omega=x.omega / rate),
+            "free_symmetric": (x := exact.free_symmetric(top, t, start))._replace(
                 omega=x.omega / rate
             ),
             "flip_interval": rate * exact.flip_interval(free, start.omega),
@@ -722,16 +722,16 @@ def test_nutation_of_tops_released_almost_upright():
         got = run(
             moments,
             np.full(len(t), 1.25, dtype),
+            t.astype(dtype),
             tilt.astype(dtype),
             spin.astype(dtype),
-            t.astype(dtype),
         )
         np.testing.assert_allclose(got, wanted, rtol=0, atol=200 * np.finfo(dtype).eps)
 
 
 def test_a_narrow_cone_turns_back():
     """By -rate b^2/2, of which 1 - cos b keeps nothing in float32 below 2e-4."""
-    omega = exact.coning(jnp.float32(1e-5), jnp.float32(3.0), jnp.float32(0.2)).omega
+    omega = exact.coning(jnp.float32(0.2), jnp.float32(1e-5), jnp.float32(3.0)).omega
     np.testing.assert_allclose(omega[2], -1.5e-10, rtol=1e-6)
 
 
@@ -747,11 +747,11 @@ HALF = jq.Body.from_principal(jnp.array([1.0, 1.0, 0.6], jnp.float32))
         *(
             (lambda f=f, body=body: f(body), error, f"^body: wanted {match}")
             for f in (
-                lambda body: exact.free_body(body, START, 1.0),
-                lambda body: exact.free_symmetric(body, START, 1.0),
+                lambda body: exact.free_body(body, 1.0, START),
+                lambda body: exact.free_symmetric(body, 1.0, START),
                 lambda body: exact.flip_interval(body, START.omega),
-                lambda body: exact.steady_precession(body, 1.0, 0.5, 9.0, 1.0),
-                lambda body: exact.nutation(body, 1.0, 0.5, 9.0, 1.0),
+                lambda body: exact.steady_precession(body, 1.0, 1.0, 0.5, 9.0),
+                lambda body: exact.nutation(body, 1.0, 1.0, 0.5, 9.0),
                 lambda body: exact.prescribed(body, lambda t: Q0),
             )
             for body, error, match in (
@@ -768,18 +768,18 @@ HALF = jq.Body.from_principal(jnp.array([1.0, 1.0, 0.6], jnp.float32))
         *(
             (lambda f=f, t=t: f(t), error, f"^{name}: wanted {match}")
             for name, f in (
-                ("t", lambda t: exact.free_body(BODY, START, t)),
-                ("t", lambda t: exact.free_symmetric(ROUND, START, t)),
+                ("t", lambda t: exact.free_body(BODY, t, START)),
+                ("t", lambda t: exact.free_symmetric(ROUND, t, START)),
                 ("angle", lambda t: exact.fixed_axis(Q0, jnp.array([0.0, 0.0, 1.0]), t)),
-                ("t", lambda t: exact.steady_precession(ROUND, 1.0, 0.5, 9.0, t)),
-                ("potential", lambda x: exact.steady_precession(ROUND, x, 0.5, 9.0, 1.0)),
-                ("tilt", lambda x: exact.nutation(ROUND, 1.0, x, 9.0, 1.0)),
-                ("spin", lambda x: exact.nutation(ROUND, 1.0, 0.5, x, 1.0)),
+                ("t", lambda t: exact.steady_precession(ROUND, 1.0, t, 0.5, 9.0)),
+                ("potential", lambda x: exact.steady_precession(ROUND, x, 1.0, 0.5, 9.0)),
+                ("tilt", lambda x: exact.nutation(ROUND, 1.0, 1.0, x, 9.0)),
+                ("spin", lambda x: exact.nutation(ROUND, 1.0, 1.0, 0.5, x)),
                 ("scale", lambda x: exact.kovalevskaya(x, 1.0, START)),
                 ("potential", lambda x: exact.kovalevskaya(1.0, x, START)),
-                ("half_angle", lambda x: exact.coning(x, 1.0, 1.0)),
-                ("rate", lambda x: exact.coning(1.0, x, 1.0)),
-                ("t", exact.prescribed(BODY, lambda t: exact.coning(0.3, 2.0, t).q)[0]),
+                ("half_angle", lambda x: exact.coning(1.0, x, 1.0)),
+                ("rate", lambda x: exact.coning(1.0, 1.0, x)),
+                ("t", exact.prescribed(BODY, lambda t: exact.coning(t, 0.3, 2.0).q)[0]),
             )
             for t, error, match in (
                 (None, TypeError, "an array of floats, got None"),
@@ -794,8 +794,8 @@ HALF = jq.Body.from_principal(jnp.array([1.0, 1.0, 0.6], jnp.float32))
         *(
             (lambda f=f, start=start: f(start), error, f"^{name}{match}")
             for name, f in (
-                ("start", lambda start: exact.free_body(BODY, start, 1.0)),
-                ("start", lambda start: exact.free_symmetric(ROUND, start, 1.0)),
+                ("start", lambda start: exact.free_body(BODY, 1.0, start)),
+                ("start", lambda start: exact.free_symmetric(ROUND, 1.0, start)),
                 ("state", lambda state: exact.kovalevskaya(1.0, 1.0, state)),
             )
             for start, error, match in (
@@ -831,12 +831,12 @@ HALF = jq.Body.from_principal(jnp.array([1.0, 1.0, 0.6], jnp.float32))
             "^body: wanted the dtype of omega, float64, got float32",
         ),
         (
-            lambda: exact.free_body(HALF, START, 1.0),
+            lambda: exact.free_body(HALF, 1.0, START),
             TypeError,
             "^body: wanted the dtype of the start, float64, got float32",
         ),
         (
-            lambda: exact.free_symmetric(HALF, START, 1.0),
+            lambda: exact.free_symmetric(HALF, 1.0, START),
             TypeError,
             "^body: wanted the dtype of the start, float64, got float32",
         ),

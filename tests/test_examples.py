@@ -53,7 +53,7 @@ def test_the_simulator_of_the_inertia_example_is_exact_to_its_noise():
         torque,
         module.PERIOD,
     )
-    fine = jax.jit(lambda *x: module.rates(*x, 0.02, step=jq.crouch_grossman4, finer=10))(
+    fine = jax.jit(lambda *x: module.rates(*x, 0.02, scheme=jq.crouch_grossman4, finer=10))(
         *arguments[:3]
     )
     coarse = jax.jit(lambda *x: module.rates(*x, 0.02))(*arguments[:3])
@@ -108,8 +108,8 @@ def a_recording(seed, calibration):
     ).copy()
     late = t - float(calibration.offset)
     shifted = rate(late, np.clip((late - rest * dt) / 2.0, 0.0, 1.0))
-    gyro = jq.sensors.Gyro(*calibration[:3], noise=jnp.array(1e-5), walk=jnp.array(0.0))
-    measured = np.asarray(jq.sensors.measure(gyro, jnp.asarray(shifted), dt, jax.random.key(seed)))
+    gyro = jq.gyro.Gyro(*calibration[:3], noise=jnp.array(1e-5), walk=jnp.array(0.0))
+    measured = np.asarray(jq.gyro.measure(gyro, jnp.asarray(shifted), dt, jax.random.key(seed)))
     q[rest : rest + 7] = np.nan
     q[rest + 600 : rest + 640] = np.nan
     return jq.recordings.Recording(t, measured, q, np.arange(len(t)) >= rest)

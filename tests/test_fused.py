@@ -228,7 +228,7 @@ def case_of(name, dtype):
     damped = lambda t, state, pull: attitude(t, state, pull) - 0.5 * state.omega
     torque = damped if jq.SCHEMES[name].torques == "any" else attitude
     body = jq.Body.from_principal(jnp.array([0.6, 0.6, 1.0], dtype))
-    scheme, grid = jq.SCHEMES[name].step, jq.grid(0.2, 0.02, 30)
+    scheme, grid = jq.SCHEMES[name], jq.grid(0.2, 0.02, 30)
 
     def run(engine, q, omega, pull):
         start = problems.start_of(name, q, omega)
@@ -693,7 +693,7 @@ DEPRECATED = "ignore:The Pallas Triton backend is deprecated:DeprecationWarning"
 @pytest.mark.parametrize("name", ["rkmk4", "zhao"])
 def test_lowered_for_cuda(name):
     """Forward and gradient, to Triton, on a machine without a GPU."""
-    scheme, start = jq.SCHEMES[name].step, starts(1000, jnp.float32)
+    scheme, start = jq.SCHEMES[name], starts(1000, jnp.float32)
     body, grid = full_body(jnp.float32), jq.grid(0.0, 0.01, 100)
 
     def loss(gains):

@@ -15,6 +15,7 @@ from fuzz import oracle, planted, programs, reducing, rollouts
 from fuzz.grammar import PRODUCTIONS, SHAPES, Grammar, Mode, Type
 from fuzz.running import Children
 
+from jaxquat._jaxprs import equations
 from jaxquat.engines.fused.scalarize import ELEMENTWISE, STRUCTURAL
 
 ROOT = Path(__file__).parents[1]
@@ -48,18 +49,6 @@ def plain_promotion():
             yield
 
 
-def primitives(jaxpr, names):
-    """Adds the names of all primitives of a jaxpr to ``names``."""
-    for equation in jaxpr.eqns:
-        names.add(equation.primitive.name)
-        for parameter in equation.params.values():
-            for inner in parameter if isinstance(parameter, (tuple, list)) else (parameter,):
-                inner = getattr(inner, "jaxpr", inner)
-                if hasattr(inner, "eqns"):
-                    primitives(inner, names)
-    return names
-
-
 def primitives_of(mode, node):
     """The primitives in an expression and in its derivative in reverse mode."""
     names = {"jax": jax, "jnp": jnp, "np": np, "lax": jax.lax}
@@ -83,11 +72,12 @@ def primitives_of(mode, node):
     floats |= {"t": data["t0"][0], "q": data["q"][0], "omega": data["omega"][0]}
     jaxpr, out = jax.make_jaxpr(function, return_shape=True)(floats, others)
     assert (out.dtype, out.shape) == (mode.name(node.type.dtype), node.type.shape), node.render()
-    occurring = primitives(jaxpr.jaxpr, set())
+    occurring = {equation.primitive.name for equation in equations(jaxpr)}
     if node.type.kind == "f" and "while" not in node.productions():
         back = lambda floats, others, bar: jax.vjp(lambda f: function(f, others), floats)[1](bar)
         bar = jnp.ones(node.type.shape, mode.name(node.type.dtype))
-        primitives(jax.make_jaxpr(back)(floats, others, bar).jaxpr, occurring)
+        derivative = jax.make_jaxpr(back)(floats, others, bar)
+        occurring |= {equation.primitive.name for equation in equations(derivative)}
     return occurring
 
 

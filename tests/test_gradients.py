@@ -446,7 +446,7 @@ CANCELLATION = {
 
 for name, reference in STEPS.items():
     CASES[name] = Case(
-        functools.partial(stepped, jq.SCHEMES[name].step),
+        functools.partial(stepped, jq.SCHEMES[name]),
         functools.partial(exact_stepped, reference),
         17,
         [

@@ -28,7 +28,7 @@ def excited(name, steps=11, dt=0.1, torque_steps=1):
 
     start = problems.start_of(name, REST.q, REST.omega)
     return jax.jit(
-        lambda: jq.rollout(jq.SCHEMES[name].step, BODY, torque, start, jq.grid(0.0, dt, steps))
+        lambda: jq.rollout(jq.SCHEMES[name], BODY, torque, start, jq.grid(0.0, dt, steps))
     )().state
 
 
@@ -49,7 +49,7 @@ def test_the_exact_motion_beside_the_table():
     pushed = problems.marcher(jq.rkmk6, lambda t, state, params: 5.0 * jnp.ones(3))(
         BODY, REST, 0.0, 0.1, 100
     )
-    free = jq.exact.free_body(BODY, pushed, 1.0)
+    free = jq.exact.free_body(BODY, 1.0, pushed)
     np.testing.assert_allclose(angles(free.q), (65.5256, 18.3935, 38.3360), rtol=0, atol=5e-5)
 
 

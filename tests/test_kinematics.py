@@ -39,7 +39,7 @@ def test_rollout_on_coning(order, printed):
     for n in counts:
         q = jax.jit(
             lambda n=n: kinematics.rollout(
-                coning(0.0), coning_rate, jq.grid(0.0, 3.0 / n, int(n)), order=order
+                coning_rate, coning(0.0), jq.grid(0.0, 3.0 / n, int(n)), order=order
             )
         )()
         assert q.shape == (n + 1, 4)
@@ -85,7 +85,7 @@ def accelerated():
     """The attitude after 2 s of constant acceleration, by the order 6 of the sampled form at steps of 1/400 s: below 1e-13."""
     grid = jq.grid(0.0, 0.0025, 800)
     return jax.jit(
-        lambda: kinematics.rollout(IDENTITY, lambda t, p: OMEGA + ALPHA * t, grid, order=6)
+        lambda: kinematics.rollout(lambda t, p: OMEGA + ALPHA * t, IDENTITY, grid, order=6)
     )()[-1]
 
 
@@ -151,7 +151,7 @@ def test_gradients(mode):
         grid = jq.grid(x[3], x[4], 5)
         return quaternion.log(
             kinematics.rollout(
-                quaternion.exp(x[:3]), lambda t, p: p * jnp.cos(t), grid, x[5:], order=6
+                lambda t, p: p * jnp.cos(t), quaternion.exp(x[:3]), grid, x[5:], order=6
             )[-1]
         )
 
@@ -174,7 +174,7 @@ def test_float32_stays_float32():
     assert kinematics.integrate(q, omega, 0.1, order=6).dtype == jnp.float32
     assert kinematics.magnus(q, omega[0], omega[0], jnp.float32(0.1)).dtype == jnp.float32
     assert (
-        kinematics.rollout(q, lambda t, p: p * t, jq.grid(0.0, 0.1, 3), omega[0]).dtype
+        kinematics.rollout(lambda t, p: p * t, q, jq.grid(0.0, 0.1, 3), omega[0]).dtype
         == jnp.float32
     )
 
@@ -233,17 +233,17 @@ def test_bad_input():
             r"omega: wanted shape \(..., 3\), got \(2,\)",
         ),
         (
-            lambda: kinematics.rollout(IDENTITY, OMEGA, jq.grid(0.0, 0.1, 2)),
+            lambda: kinematics.rollout(OMEGA, IDENTITY, jq.grid(0.0, 0.1, 2)),
             TypeError,
             "rate: wanted a function",
         ),
         (
-            lambda: kinematics.rollout(IDENTITY, lambda t, p: t, jq.grid(0.0, 0.1, 2)),
+            lambda: kinematics.rollout(lambda t, p: t, IDENTITY, jq.grid(0.0, 0.1, 2)),
             ValueError,
             r"rate: wanted shape \(3,\)",
         ),
         (
-            lambda: kinematics.rollout(IDENTITY, coning_rate, 0.1),
+            lambda: kinematics.rollout(coning_rate, IDENTITY, 0.1),
             TypeError,
             r"grid: wanted a jq.grid\(t0, dt, steps\)",
         ),

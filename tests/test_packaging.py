@@ -63,6 +63,6 @@ def test_wheel_is_typed_and_imports_in_a_clean_environment(tmp_path):
     python = str(tmp_path / "clean" / "bin" / "python")
     run(python, "-m", "pip", "install", "--quiet", str(wheel))
     program = "import jaxquat as jq; print(jq.__version__, jq.quaternion.exp(__import__('jax').numpy.zeros(3)))"
-    assert run(python, "-c", program, cwd=tmp_path).split()[0] == "0.1.0"
+    assert run(python, "-c", program, cwd=tmp_path).split()[0] == "0.2.0"
     installed = run(python, "-m", "pip", "list", "--format=freeze")
     assert "matplotlib" not in installed

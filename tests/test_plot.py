@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -188,7 +189,7 @@ def test_validation_stands_where_it_was_evaluated():
     np.testing.assert_array_equal(ax.lines[labelled(ax, "other starts")].get_ydata(), HISTORY[0])
     np.testing.assert_array_equal(ax.lines[labelled(ax, "taken: 5 updates")].get_xdata(), [5, 5])
     assert ax.get_yscale() == "log"
-    gap = FIT._replace(history=np.where(HISTORY == 2.0, np.nan, HISTORY))
+    gap = replace(FIT, history=np.where(HISTORY == 2.0, np.nan, HISTORY))
     assert plot.fit_history(gap).get_yscale() == "log"
     alone = plot.fit_history(jq.Fit(None, HISTORY[0] - 2, 0, None, 5, None, 10))
     assert alone.get_yscale() == "linear"

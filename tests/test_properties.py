@@ -486,9 +486,7 @@ def body_of(name, x):
 
 def rollout(name, x, start):
     grid = jq.grid(x["t0"], x["dt"], STEPS)
-    return jq.rollout(
-        jq.SCHEMES[name].step, body_of(name, x), torque_of(name), start, grid, x
-    ).state
+    return jq.rollout(jq.SCHEMES[name], body_of(name, x), torque_of(name), start, grid, x).state
 
 
 @functools.cache
@@ -737,7 +735,7 @@ def test_paths_under_vmap(name, data):
 def test_one_step_without_jit(name, data):
     x = data.draw(problem_of(name))
     first = jax.tree.map(lambda leaf: leaf[1], path(name, x))
-    got = jq.SCHEMES[name].step(
+    got = jq.SCHEMES[name](
         body_of(name, x), torque_of(name), x["t0"], start_of(name, x), x["dt"], x
     )
     close_paths(got, first.q, first.omega)

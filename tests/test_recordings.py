@@ -1,5 +1,7 @@
-"""Recordings: what is written is read back, what is malformed is refused by file, line and column; the gyroscope model."""
+"""Recordings are read back as written and refused where malformed; the model of a gyroscope."""
 
+import dataclasses
+import functools
 import gzip
 import re
 
@@ -9,7 +11,8 @@ import numpy as np
 import pytest
 from commands import ROOT, run
 
-from jaxquat import quaternion, recordings, sensors
+import jaxquat as jq
+from jaxquat import quaternion, recordings
 
 DATA = ROOT.parent / "shared" / "data"
 REAL = {"broad_07_fast_rotation.csv.gz": 117.7, "broad_02_slow_rotation.csv.gz": 113.0}
@@ -24,18 +27,30 @@ def some_recording(n=20):
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
-def test_written_is_read(tmp_path, name):
-    wanted = some_recording()
-    recordings.write(tmp_path / name, wanted)
-    for got, want in zip(recordings.read(tmp_path / name), wanted, strict=True):
-        np.testing.assert_array_equal(got, want)
+def test_what_is_written_is_read_back_to_the_last_bit(tmp_path, name):
+    recording = some_recording()
+    recordings.write(tmp_path / name, recording)
+    again = recordings.read(tmp_path / name)
+    for field in dataclasses.fields(recording):
+        np.testing.assert_array_equal(getattr(again, field.name), getattr(recording, field.name))
 
 
-def test_columns_in_any_order_and_others_ignored(tmp_path):
+def test_a_recording_says_in_one_line_how_long_fast_and_complete_it_is():
+    """20 samples at 100 Hz, two of them without a reference; a notebook shows a table of this."""
+    recording = some_recording()
+    line = "<Recording: 20 samples, duration 0.19 s, rate 100 Hz, reference lost 10 %>"
+    assert repr(recording) == line
+    html = recording._repr_html_()
+    assert html.startswith("<table><caption>Recording: 20 samples</caption>")
+    assert "<td>rate</td><td>100 Hz</td>" in html
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        recording.t = recording.t + 1.0
+
+
+def test_columns_stand_in_any_order_and_others_are_ignored(tmp_path):
     path = tmp_path / "a.csv"
-    path.write_text(
-        "movement,note,q_z,q_y,q_x,q_w,gyr_z,gyr_y,gyr_x,t\n0,x,,,,,3,2,1,0.5\n\n1,y,0,0,0,1,6,5,4,0.75\n"
-    )
+    lines = "movement,note,q_z,q_y,q_x,q_w,gyr_z,gyr_y,gyr_x,t", "0,x,,,,,3,2,1,0.5", ""
+    path.write_text("\n".join([*lines, "1,y,0,0,0,1,6,5,4,0.75", ""]))
     got = recordings.read(path)
     np.testing.assert_array_equal(got.t, [0.5, 0.75])
     np.testing.assert_array_equal(got.gyro, [[1, 2, 3], [4, 5, 6]])
@@ -89,7 +104,7 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize(("text", "message"), MALFORMED.values(), ids=MALFORMED)
-def test_malformed(tmp_path, text, message):
+def test_a_malformed_file_is_refused_by_file_line_and_column(tmp_path, text, message):
     path = tmp_path / "bad.csv"
     path.write_text(text)
     with pytest.raises(ValueError, match=re.escape(message)) as error:
@@ -112,7 +127,7 @@ NOT_TEXT = {
 
 
 @pytest.mark.parametrize("kind", NOT_TEXT)
-def test_not_text(tmp_path, kind):
+def test_a_file_that_is_no_text_is_refused(tmp_path, kind):
     path = tmp_path / "bad.csv.gz"
     path.write_bytes(NOT_TEXT[kind])
     with pytest.raises(ValueError, match="cannot be read as CSV text") as error:
@@ -126,7 +141,7 @@ def test_a_byte_order_mark_is_no_part_of_the_first_name(tmp_path):
     np.testing.assert_array_equal(recordings.read(tmp_path / "marked.csv").t, [0.0, 1.0])
 
 
-def test_missing_file(tmp_path):
+def test_a_missing_file_is_an_error_of_the_system(tmp_path):
     with pytest.raises(FileNotFoundError):
         recordings.read(tmp_path / "nowhere.csv")
 
@@ -134,9 +149,8 @@ def test_missing_file(tmp_path):
 def sampled_at(t):
     t = np.asarray(t, float)
     n = len(t)
-    return recordings.Recording(
-        t, np.zeros((n, 3)), np.tile([1.0, 0, 0, 0], (n, 1)), np.ones(n, bool)
-    )
+    q = np.tile([1.0, 0, 0, 0], (n, 1))
+    return recordings.Recording(t, np.zeros((n, 3)), q, np.ones(n, bool))
 
 
 K = np.arange(1000)
@@ -157,20 +171,17 @@ NOT_UNIFORM = {
 
 
 @pytest.mark.parametrize("case", UNIFORM)
-def test_spacing(case):
+def test_the_spacing_of_uniform_samples_is_their_mean_one(case):
     t, wanted = UNIFORM[case]
-    assert sampled_at(t).spacing() == pytest.approx(
-        wanted, rel=1e-3 / 999 if "milli" not in case else 1e-3
-    )
+    tolerance = 1e-3 / 999 if "milli" not in case else 1e-3
+    assert sampled_at(t).spacing() == pytest.approx(wanted, rel=tolerance)
 
 
 @pytest.mark.parametrize("case", NOT_UNIFORM)
-def test_spacing_refuses(case):
+def test_samples_that_are_not_uniform_have_no_spacing(case):
     t, tolerance = NOT_UNIFORM[case]
-    with pytest.raises(
-        ValueError,
-        match=rf"t: wanted samples .* s apart to {tolerance:g} of it, got t = .* was due",
-    ):
+    message = rf"t: wanted samples .* s apart to {tolerance:g} of it, got t = .* was due"
+    with pytest.raises(ValueError, match=message):
         sampled_at(t).spacing(tolerance)
     assert sampled_at(t).spacing(1.0) > 0
 
@@ -179,96 +190,87 @@ def test_spacing_refuses(case):
 
 
 def a_gyro(dtype=jnp.float64, noise=0.0, walk=0.0):
-    values = (
-        [0.01, -0.02, 0.03],
-        [0.01, -0.02, 0.005],
-        [1e-3, -2e-3, 3e-3, 4e-3, -5e-3, 6e-3],
-        noise,
-        walk,
-    )
-    return sensors.Gyro(*(jnp.asarray(x, dtype) for x in values))
+    bias, scale = [0.01, -0.02, 0.03], [0.01, -0.02, 0.005]
+    values = bias, scale, [1e-3, -2e-3, 3e-3, 4e-3, -5e-3, 6e-3], noise, walk
+    return jq.gyro.Gyro(*(jnp.asarray(x, dtype) for x in values))
 
 
-def test_gyro_measures_and_corrects():
-    gyro, omega = a_gyro(), jax.random.normal(jax.random.key(1), (50, 3))
-    measured = sensors.measure(gyro, omega, 0.01, jax.random.key(2))
-    matrix = np.diag(1 + np.array(gyro.scale)) @ np.array(
-        [[1, 1e-3, -2e-3], [3e-3, 1, 4e-3], [-5e-3, 6e-3, 1]]
-    )
-    np.testing.assert_allclose(
-        measured, np.asarray(omega) @ matrix.T + np.asarray(gyro.bias), rtol=0, atol=1e-15
-    )
-    np.testing.assert_allclose(sensors.correct(gyro, measured), omega, rtol=0, atol=1e-14)
-    np.testing.assert_array_equal(
-        sensors.measure(sensors.Gyro.ideal(), omega, 0.01, jax.random.key(2)), omega
-    )
+def test_what_the_gyroscope_measures_is_corrected():
+    gyro, omega, key = a_gyro(), jax.random.normal(jax.random.key(1), (50, 3)), jax.random.key(2)
+    measured = jq.gyro.measure(gyro, omega, 0.01, key)
+    axes = np.array([[1, 1e-3, -2e-3], [3e-3, 1, 4e-3], [-5e-3, 6e-3, 1]])
+    matrix = np.diag(1 + np.array(gyro.scale)) @ axes
+    wanted = np.asarray(omega) @ matrix.T + np.asarray(gyro.bias)
+    np.testing.assert_allclose(measured, wanted, rtol=0, atol=1e-15)
+    np.testing.assert_allclose(jq.gyro.correct(gyro, measured), omega, rtol=0, atol=1e-14)
+    np.testing.assert_array_equal(jq.gyro.measure(jq.gyro.Gyro.ideal(), omega, 0.01, key), omega)
 
 
-def test_gyro_noise_has_the_stated_densities():
-    """Variance noise^2/dt of a sample, walk^2 t of the bias: estimates of 4000 runs, within 5 of their standard errors."""
+def test_the_noise_of_the_gyroscope_has_the_stated_densities():
+    """The variance is noise^2/dt of a sample and walk^2 t of the bias.
+
+    Estimates of 4000 runs are within 5 of their standard errors.
+    """
     n, dt, runs = 50, 0.04, 4000
     keys = jax.random.split(jax.random.key(3), runs)
-    one = jax.jit(
-        jax.vmap(
-            lambda gyro, key: sensors.measure(gyro, jnp.zeros((n, 3)), dt, key), in_axes=(None, 0)
-        )
-    )
+
+    @jax.jit
+    @functools.partial(jax.vmap, in_axes=(None, 0))
+    def measured(gyro, key):
+        return jq.gyro.measure(gyro, jnp.zeros((n, 3)), dt, key)
+
     still = a_gyro()._replace(bias=jnp.zeros(3))
-    white, walk = (
-        one(still._replace(noise=jnp.array(0.3)), keys),
-        one(still._replace(walk=jnp.array(0.2)), keys),
-    )
+    white = measured(still._replace(noise=jnp.array(0.3)), keys)
+    walk = measured(still._replace(walk=jnp.array(0.2)), keys)
     spread = 5 * np.sqrt(2 / (3 * runs))
     np.testing.assert_allclose(np.var(white, axis=(0, 2)), 0.3**2 / dt, rtol=spread)
     np.testing.assert_array_equal(walk[:, 0], 0)
-    np.testing.assert_allclose(
-        np.var(walk, axis=(0, 2))[1:], 0.2**2 * dt * np.arange(1, n), rtol=spread
-    )
+    wanted = 0.2**2 * dt * np.arange(1, n)
+    np.testing.assert_allclose(np.var(walk, axis=(0, 2))[1:], wanted, rtol=spread)
 
 
-def test_gyro_stays_float32():
+def test_rates_of_float32_are_measured_in_float32():
     omega = jax.random.normal(jax.random.key(1), (5, 3), jnp.float32)
-    assert (
-        sensors.measure(a_gyro(jnp.float32, 1e-3, 1e-4), omega, 0.01, jax.random.key(2)).dtype
-        == jnp.float32
-    )
+    gyro = a_gyro(jnp.float32, 1e-3, 1e-4)
+    assert jq.gyro.measure(gyro, omega, 0.01, jax.random.key(2)).dtype == jnp.float32
 
 
-def test_gyro_gradient():
+def test_the_gradient_by_the_gyroscope_is_that_of_central_differences():
     omega = jax.random.normal(jax.random.key(1), (5, 3), jnp.float64)
 
     def loss(gyro):
-        return jnp.sum(sensors.measure(gyro, omega, 0.01, jax.random.key(2)) ** 2)
+        return jnp.sum(jq.gyro.measure(gyro, omega, 0.01, jax.random.key(2)) ** 2)
 
-    exact = a_gyro(noise=1e-3, walk=1e-4)
-    gradient = jax.grad(loss)(exact)
+    gyro = a_gyro(noise=1e-3, walk=1e-4)
+    gradient = jax.grad(loss)(gyro)
     for k, leaf in enumerate(gradient):
-        shifted = [exact._replace(**{exact._fields[k]: exact[k] + s}) for s in (1e-6, -1e-6)]
+        shifted = [gyro._replace(**{gyro._fields[k]: gyro[k] + s}) for s in (1e-6, -1e-6)]
         central = (loss(shifted[0]) - loss(shifted[1])) / 2e-6
         np.testing.assert_allclose(jnp.sum(leaf), central, rtol=1e-7, atol=1e-7)
 
 
-def test_gyro_bad_input():
-    gyro, omega = a_gyro(), jnp.ones((4, 3))
+def test_bad_arguments_of_the_gyroscope_are_named():
+    gyro, omega, key = a_gyro(), jnp.ones((4, 3)), jax.random.key(0)
+    swayed = gyro._replace(misalignment=jnp.ones(3))
     for call, kind, message in (
         (
-            lambda: sensors.measure(gyro, omega[0], 0.1, jax.random.key(0)),
+            lambda: jq.gyro.measure(gyro, omega[0], 0.1, key),
             ValueError,
             r"omega: wanted shape \(N, 3\), got \(3,\)",
         ),
         (
-            lambda: sensors.measure(gyro, omega, 0.0, jax.random.key(0)),
+            lambda: jq.gyro.measure(gyro, omega, 0.0, key),
             ValueError,
             "dt: wanted positive values, got 0.0",
         ),
-        (lambda: sensors.correct(omega, omega), TypeError, "gyro: wanted a sensors.Gyro"),
+        (lambda: jq.gyro.correct(omega, omega), TypeError, "gyro: wanted a jq.gyro.Gyro"),
         (
-            lambda: sensors.correct(gyro._replace(bias=jnp.ones(2)), omega),
+            lambda: jq.gyro.correct(gyro._replace(bias=jnp.ones(2)), omega),
             ValueError,
             r"gyro.bias: wanted shape \(3,\), got \(2,\)",
         ),
         (
-            lambda: sensors.response(gyro._replace(misalignment=jnp.ones(3))),
+            lambda: jq.gyro.response(swayed),
             ValueError,
             r"gyro.misalignment: wanted shape \(6,\)",
         ),
@@ -277,7 +279,7 @@ def test_gyro_bad_input():
             call()
 
 
-# The example, on a recording of its own and on the real ones where they are.
+# The example, on a recording of its own and on the real ones where they are present
 
 
 def drift(stdout, row):
@@ -286,7 +288,7 @@ def drift(stdout, row):
 
 
 @pytest.mark.needs("matplotlib")
-def test_example_without_a_file(tmp_path):
+def test_the_example_makes_a_recording_where_it_is_given_none(tmp_path):
     code, out, err = run(tmp_path, "gyro_attitude")
     assert code == 0, err
     assert (tmp_path / "gyro_attitude.png").stat().st_size > 10_000
@@ -294,7 +296,7 @@ def test_example_without_a_file(tmp_path):
 
 
 @pytest.mark.needs("matplotlib")
-def test_example_refuses_in_one_line(tmp_path):
+def test_the_example_refuses_a_bad_file_in_one_line(tmp_path):
     (tmp_path / "bad.csv").write_text(f"{HEADER}\n{GOOD}\n0.1,1,x2,3,1,0,0,0,0")
     assert run(tmp_path, "gyro_attitude", "bad.csv") == (
         1,
@@ -309,29 +311,20 @@ def test_example_refuses_in_one_line(tmp_path):
 
 @pytest.mark.needs("matplotlib")
 @pytest.mark.parametrize("name", REAL)
-def test_example_on_a_real_recording(tmp_path, name):
-    """Removing the rest phase's bias brings 60 s of drift from above 10 degrees to below 4."""
+def test_the_example_on_a_real_recording(tmp_path, name):
+    """Without the bias at rest the drift in 60 s falls from over 10 degrees to below 4."""
     if not (DATA / name).exists():
         pytest.skip(f"{name} is not beside this checkout: download BROAD, doi 10.3390/data6070072")
     code, out, err = run(tmp_path, "gyro_attitude", str(DATA / name))
     assert code == 0, err
-    columns = out.splitlines()[
-        next(k for k, line in enumerate(out.splitlines()) if line.startswith("after"))
-    ].split()[2:]
-    after = dict(
-        zip(
-            columns,
-            next(line for line in out.splitlines() if line.startswith("raw")).split()[1:],
-            strict=True,
-        )
-    )
-    removed = dict(
-        zip(
-            columns,
-            next(line for line in out.splitlines() if line.startswith("bias removed")).split()[2:],
-            strict=True,
-        )
-    )
+
+    def row(start, words):
+        """The cells of a row of the table, without the words of its name."""
+        return next(line for line in out.splitlines() if line.startswith(start)).split()[words:]
+
+    columns = row("after", 2)
+    raw = dict(zip(columns, row("raw", 1), strict=True))
+    removed = dict(zip(columns, row("bias removed", 2), strict=True))
     assert f"movement {REAL[name]} s" in out
-    assert 10 < float(after["60"]) < 17
+    assert 10 < float(raw["60"]) < 17
     assert float(removed["60"]) < 4

@@ -34,7 +34,7 @@ def growth(counts, errors):
 @pytest.mark.parametrize("name", ["no_squish", "lgvi", "simo_wong"])
 def test_momentum_and_energy_walk_in_float32(name):
     counts = (10_000, 100_000)
-    found = bodies(name, "float32", "given").drifts(jq.SCHEMES[name].step, counts, "fused")
+    found = bodies(name, "float32", "given").drifts(jq.SCHEMES[name], counts, "fused")
     assert (found[-1] < BOUND).all(), found
     assert growth(counts, found[:, 0]) < GROWTH, found
 
@@ -47,7 +47,7 @@ def test_momentum_and_energy_walk_in_float32(name):
 @pytest.mark.parametrize("name", CONSERVING)
 def test_momentum_and_energy_walk_over_a_million_steps(name, axes, precision):
     counts, unit = (10_000, 100_000, 1_000_000), PRECISIONS[precision]
-    found = bodies(name, precision, axes).drifts(jq.SCHEMES[name].step, counts, "fused")
+    found = bodies(name, precision, axes).drifts(jq.SCHEMES[name], counts, "fused")
     # where the means of an energy that swings by the square of the step differ by more than rounding, see the next test
     swings = precision == "float64" and name in ("no_squish", "symmetric_top")
     assert found[1, 0] < BOUND * unit, found / unit
@@ -62,7 +62,7 @@ def test_momentum_and_energy_walk_over_a_million_steps(name, axes, precision):
 def test_momentum_and_energy_walk_in_the_scan_engine(name, precision):
     """A matrix of inertia, whose axes are found by rotations."""
     counts, unit = (10_000, 100_000), PRECISIONS[precision]
-    found = bodies(name, precision, "matrix").drifts(jq.SCHEMES[name].step, counts)
+    found = bodies(name, precision, "matrix").drifts(jq.SCHEMES[name], counts)
     swings = precision == "float64" and name in ("no_squish", "symmetric_top")
     assert found[-1, 0] < BOUND * unit, found / unit
     assert swings or found[-1, 1] < BOUND * unit, found / unit
@@ -110,7 +110,7 @@ def test_energy_in_float64_walks_beside_the_same_splitting_in_extended_precision
     )
     wanted = extended_energy(name, moments, omega, free.h, steps, free.chunk)
     got = np.array(
-        [free.energy(states)[:, -1] for _, states in free.fly(jq.SCHEMES[name].step, steps, "scan")]
+        [free.energy(states)[:, -1] for _, states in free.fly(jq.SCHEMES[name], steps, "scan")]
     )
     error = np.abs(got / wanted.astype(np.float64) - 1)
     walked = [np.median(error[count // free.chunk - 5 : count // free.chunk]) for count in counts]
@@ -133,8 +133,6 @@ def test_energy_in_float64_walks_beside_the_same_splitting_in_extended_precision
 def test_what_explicit_schemes_lose_of_the_momentum_by_rounding_walks_in_float32(name):
     """At this step their truncation error is smaller than that."""
     counts = (10_000, 100_000)
-    found = bodies(name, "float32", "principal").drifts(jq.SCHEMES[name].step, counts, "fused")[
-        :, 0
-    ]
+    found = bodies(name, "float32", "principal").drifts(jq.SCHEMES[name], counts, "fused")[:, 0]
     assert found[-1] < BOUND / 2, found
     assert growth(counts, found) < GROWTH, found

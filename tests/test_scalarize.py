@@ -333,7 +333,7 @@ def step_arguments(name):
 
     def function(t, state, dt, pull):
         torque = lambda t, state, p: jnp.sin(3 * t) * jq.quaternion.rotate_inverse(state.q, p)
-        return jq.SCHEMES[name].step(body, torque, t, state, dt, pull)
+        return jq.SCHEMES[name](body, torque, t, state, dt, pull)
 
     return function, (jnp.asarray(0.4), state, jnp.asarray(0.05), jnp.array([0.5, -0.3, 0.8]))
 

@@ -67,7 +67,7 @@ def rms(values):
 @pytest.mark.parametrize("name", some([*CONSISTENT, *EXTRA]))
 def test_order_on_forced_bodies(name):
     """Torques that the scheme admits, bodies that it admits."""
-    step, order = EXTRA[name] if name in EXTRA else (jq.SCHEMES[name].step, jq.SCHEMES[name].order)
+    step, order = EXTRA[name] if name in EXTRA else (jq.SCHEMES[name], jq.SCHEMES[name].order)
     assert_order(
         name, step, order, *forced(name in ANY_TORQUE or name in EXTRA, name == "symmetric_top_bm4")
     )
@@ -135,7 +135,7 @@ def test_errors_agree_with_an_independent_implementation(name):
         MEASURED[name], problems.REFERENCE.values(), strict=False
     ):
         start = jq.State(jnp.asarray(q0), jnp.asarray(problems.OMEGA0))
-        end = problems.marcher(jq.SCHEMES[name].step, torque)(
+        end = problems.marcher(jq.SCHEMES[name], torque)(
             problems.reference_body(), start, 0.0, 10.0, 200
         )
         assert abs(float(angles(end.q, q)) / wanted - 1) < 0.04, (torque, wanted)
@@ -155,7 +155,7 @@ def test_stage_times_on_a_manufactured_motion(name):
 
     q, omega, _ = problems.manufactured(jnp.asarray(0.3))
     end_q, end_omega, _ = problems.manufactured(jnp.asarray(1.3))
-    march, errors = problems.marcher(scheme.step, torque), []
+    march, errors = problems.marcher(scheme, torque), []
     steps = STEPS[scheme.order] if scheme.order < 5 else (10, 20, 40)
     for n in steps:
         state = march(body, problems.start_of(name, q, omega), 0.3, 1.3, n)
@@ -192,7 +192,7 @@ def test_norm_over_a_million_steps(name, dtype):
         admitted = of_rate
     run = jax.jit(
         lambda start: jq.rollout(
-            jq.SCHEMES[name].step, body, admitted, start, jq.grid(0.0, 0.01, steps), save_every=1000
+            jq.SCHEMES[name], body, admitted, start, jq.grid(0.0, 0.01, steps), save_every=1000
         )
     )
     q = np.asarray(run(start).state.q, dtype=np.longdouble)
@@ -221,7 +221,7 @@ def test_aux_states_are_integrated_at_the_scheme_order(name):
     )
 
     reference = problems.marcher(jq.rkmk6, torque)(body, start, 0.0, 1.0, 400)
-    march = problems.marcher(scheme.step, torque)
+    march = problems.marcher(scheme, torque)
     steps = STEPS[scheme.order] if scheme.order < 5 else (10, 20, 40)
     errors = np.array(
         [np.abs(jq.dynamics.local(reference, march(body, start, 0.0, 1.0, n))) for n in steps]
@@ -252,7 +252,7 @@ def test_wheel_exchange_conserves_total_momentum():
 def test_float32_stays_float32(name):
     start = problems.start_of(name, jnp.array([1, 0, 0, 0], jnp.float32), jnp.ones(3, jnp.float32))
     body = jq.Body.from_principal(jnp.asarray([0.6, 0.6, 1.0], jnp.float32))
-    state = jq.SCHEMES[name].step(body, jq.torques.zero, 0.0, start, 0.01, None)
+    state = jq.SCHEMES[name](body, jq.torques.zero, 0.0, start, 0.01, None)
     assert {leaf.dtype for leaf in jax.tree.leaves(state)} == {jnp.dtype("float32")}
     assert jax.tree.map(jnp.shape, state) == jax.tree.map(jnp.shape, start)
 
@@ -275,9 +275,10 @@ def test_float32_and_float64_agree():
 
 def test_table_is_consistent():
     for name, scheme in jq.SCHEMES.items():
-        assert getattr(jq, name) is scheme.step
-        assert scheme.step.__name__ == name
-        assert scheme.step.__doc__
+        assert getattr(jq, name) is scheme
+        assert scheme.name == name
+        assert scheme.__doc__
+        assert scheme.source
         assert scheme.torques in ("any", "attitude", "potential")
 
 
@@ -293,7 +294,7 @@ def test_evaluations_are_counted_right():
         def torque(t, state, params, count=count):
             return jax.pure_callback(count, jax.ShapeDtypeStruct((3,), jnp.float64), t)
 
-        scheme.step(
+        scheme(
             body,
             torque,
             0.0,
@@ -321,7 +322,7 @@ def test_spin_about_a_principal_axis_is_exact():
     start = jq.State(jnp.asarray(problems.TILTED), jnp.array([0.0, 0.0, 2.0]))
     exact = jq.quaternion.multiply(start.q, jq.quaternion.exp(jnp.array([0.0, 0.0, 0.6])))
     for name in sorted(set(NAMES) - NOT_EXPONENTIAL):
-        state = jq.SCHEMES[name].step(body, jq.torques.zero, 0.0, start, 0.3, None)
+        state = jq.SCHEMES[name](body, jq.torques.zero, 0.0, start, 0.3, None)
         assert np.abs(state.q - exact).max() < 2e-15, name
         assert np.abs(state.omega - start.omega).max() < 1e-15, name
 
@@ -333,13 +334,13 @@ def test_a_torque_of_the_rate_is_refused(name):
         jq.State(jnp.asarray(problems.TILTED), jnp.ones(3)),
     )
     with pytest.raises(TypeError, match=f"{name}: .*torque driven"):
-        jq.SCHEMES[name].step(body, problems.driven, 0.0, start, 0.1, None)
+        jq.SCHEMES[name](body, problems.driven, 0.0, start, 0.1, None)
     nested = jax.jit(
         lambda t, state, params: problems.heavy(t, state, params)
     )  # hands the rate to a function that ignores it
-    jq.SCHEMES[name].step(body, nested, 0.0, start, 0.1, None)
+    jq.SCHEMES[name](body, nested, 0.0, start, 0.1, None)
     with pytest.raises(TypeError, match="reads state"):
-        jq.SCHEMES[name].step(
+        jq.SCHEMES[name](
             body, jax.jit(lambda t, state, params: -state.omega), 0.0, start, 0.1, None
         )
 
@@ -422,7 +423,7 @@ def test_no_aux_may_be_an_empty_dict(name):
     state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.ones(3), {})
     body = jq.Body.from_principal(jnp.array([0.6, 0.6, 1.0]))
     after = jax.eval_shape(
-        lambda state: jq.SCHEMES[name].step(body, jq.torques.zero, 0.0, state, 0.1, None), state
+        lambda state: jq.SCHEMES[name](body, jq.torques.zero, 0.0, state, 0.1, None), state
     )
     assert jax.tree.structure(after) == jax.tree.structure(state)
 
@@ -431,7 +432,7 @@ def test_no_aux_may_be_an_empty_dict(name):
 def test_aux_states_are_refused(name):
     start = jq.State(jnp.asarray(problems.TILTED), jnp.ones(3), {"wheel": jnp.ones(3)})
     with pytest.raises(TypeError, match="aux"):
-        jq.SCHEMES[name].step(
+        jq.SCHEMES[name](
             jq.Body.from_principal(jnp.array([0.6, 0.6, 1.0])),
             problems.heavy,
             0.0,
@@ -455,7 +456,7 @@ def test_free_motion_does_not_depend_on_the_size_of_the_inertia(name):
     def end(size):
         body = jq.Body.from_principal(size * moments)
         return jq.rollout(
-            jq.SCHEMES[name].step, body, jq.torques.zero, start, jq.grid(0.0, 0.05, 20)
+            jq.SCHEMES[name], body, jq.torques.zero, start, jq.grid(0.0, 0.05, 20)
         ).state.omega[-1]
 
     wanted = end(jnp.float32(1.0))

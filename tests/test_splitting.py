@@ -10,7 +10,7 @@ import pytest
 from test_schemes import angles, assert_order, forced, some
 
 import jaxquat as jq
-from jaxquat.schemes import composition, damped
+from jaxquat.schemes import damped, weights
 
 TOP = jq.Body.from_principal(jnp.array([0.6, 0.6, 1.0]))
 START = jq.State(jnp.asarray(problems.TILTED), jnp.asarray(problems.OMEGA0))
@@ -51,7 +51,7 @@ def fast_error(step, h):
 )
 def test_fast_heavy_top(name, recorded):
     """Within a factor of two of the record, which is rounding at the last entry."""
-    got = [fast_error(jq.SCHEMES[name].step, h) for h in (0.01, 0.0025)]
+    got = [fast_error(jq.SCHEMES[name], h) for h in (0.01, 0.0025)]
     assert recorded[0] / 2 < got[0] < 2 * recorded[0], got
     assert got[1] < 2 * recorded[1] + 4e-12, got
     if name == "symmetric_top_bm4":
@@ -61,7 +61,7 @@ def test_fast_heavy_top(name, recorded):
 @pytest.mark.slow
 @pytest.mark.parametrize("inner", ["symmetric_top", "no_squish", "lgvi", "simo_wong"])
 def test_the_triple_jump_lifts_symmetric_steps_to_order_four(inner):
-    step = jq.compose(jq.SCHEMES[inner].step, composition.TRIPLE_JUMP4)
+    step = jq.compose(jq.SCHEMES[inner], weights.TRIPLE_JUMP4)
     if inner in ("symmetric_top", "no_squish"):
         assert_order(inner, step, 4, *forced(False))
         return
@@ -79,8 +79,8 @@ def test_the_triple_jump_lifts_symmetric_steps_to_order_four(inner):
 @pytest.mark.parametrize(
     ("name", "inner", "weights"),
     [
-        ("symmetric_top_suzuki4", "symmetric_top", composition.SUZUKI4),
-        ("no_squish_kl6", "no_squish", composition.KAHAN_LI6),
+        ("symmetric_top_suzuki4", "symmetric_top", weights.SUZUKI4),
+        ("no_squish_kl6", "no_squish", weights.KAHAN_LI6),
     ],
 )
 def test_the_named_compositions_are_what_compose_makes(name, inner, weights):
@@ -95,7 +95,7 @@ def test_the_named_compositions_are_what_compose_makes(name, inner, weights):
 
     of_name, of_compose = (
         jax.jit(lambda step=step: step(body, torque, 0.4, start, 0.2, None))()
-        for step in (jq.SCHEMES[name].step, jq.compose(jq.SCHEMES[inner].step, weights))
+        for step in (jq.SCHEMES[name], jq.compose(jq.SCHEMES[inner], weights))
     )
     for got, wanted in zip(jax.tree.leaves(of_name), jax.tree.leaves(of_compose), strict=True):
         np.testing.assert_allclose(got, wanted, rtol=0, atol=3e-15)
@@ -146,7 +146,7 @@ def test_damped_splitting_is_of_order_two():
 @pytest.mark.parametrize("name", some(REVERSIBLE))
 def test_forth_and_back(name):
     """2000 steps forth, 2000 with -dt back, under a torque of attitude and time."""
-    step, n, h = jq.SCHEMES[name].step, 2000, 0.01
+    step, n, h = jq.SCHEMES[name], 2000, 0.01
 
     def torque(t, state, params):
         return problems.heavy(t, state, params) + 0.3 * jnp.cos(t) * jnp.ones(3)
@@ -174,7 +174,7 @@ CONSERVING = [name for name, scheme in jq.SCHEMES.items() if "momentum" in schem
 @pytest.mark.parametrize("name", CONSERVING)
 def test_momentum_over_a_hundred_thousand_steps(name):
     """The spatial momentum of the free body; its vertical part and that about the axis, for a heavy symmetric top."""
-    step, steps = jq.SCHEMES[name].step, 100_000
+    step, steps = jq.SCHEMES[name], 100_000
     for body, torque, vertical in [
         (body_of(name), jq.torques.zero, False),
         (TOP, problems.heavy, True),
@@ -215,7 +215,7 @@ def test_the_axis_of_symmetry_of_a_tie():
         for problem, wanted in zip(("FREE", "HEAVY"), errors, strict=True):
             torque, q0, q, _ = problems.REFERENCE[problem]
             start = jq.State(jnp.asarray(q0), START.omega)
-            end = problems.marcher(jq.SCHEMES[name].step, torque)(body, start, 0.0, 10.0, 200)
+            end = problems.marcher(jq.SCHEMES[name], torque)(body, start, 0.0, 10.0, 200)
             assert abs(float(angles(end.q, q)) / wanted - 1) < 0.04, (name, problem)
 
 
@@ -265,7 +265,7 @@ def test_traced_asymmetric_body_brings_bm4_down_to_order_two():
 )
 def test_a_step_too_long_is_nan_in_that_member_alone(name):
     """Newton's method does not reach rounding within its steps: NaN, and the other members are as if alone."""
-    step = jq.SCHEMES[name].step
+    step = jq.SCHEMES[name]
     starts = jax.tree.map(lambda x: jnp.stack([x, x, x]), START)
     starts = starts._replace(omega=starts.omega * jnp.array([[1.0], [300.0], [0.5]]))
     together = jax.vmap(
@@ -303,9 +303,7 @@ def test_a_step_from_rest_or_to_rest_is_solved(name, dtype):
         0.02,
     )
     torque = lambda t, state, tau: jnp.where(t <= 0, tau[0], jnp.where(t < h, tau[1], tau[2]))
-    step = jax.jit(
-        jax.vmap(lambda state, tau: jq.SCHEMES[name].step(body, torque, 0.0, state, h, tau))
-    )
+    step = jax.jit(jax.vmap(lambda state, tau: jq.SCHEMES[name](body, torque, 0.0, state, h, tau)))
     omega, direction = jax.random.normal(jax.random.key(4), (2, 20, 3), dtype)
     braked = [(omega, -omega @ body.inertia / h, [share] * 3) for share in (0.5, 1.0, 2.0)]
     pushes = (

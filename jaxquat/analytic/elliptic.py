@@ -1,8 +1,9 @@
-"""Jacobi's elliptic functions and an integral of the third kind by theta series, differentiable in every argument.
+"""Jacobi's elliptic functions and an integral of the third kind by theta series.
 
-Every function takes the parameter m = k^2 together with its complement m1 = 1 - m and the root
-k' = sqrt(m1), because each of the three is lost if it is formed from another: near m = 1 the motion
-of a body that flips depends on log m1, and k' is a number where m1 underflows.
+They are differentiable in every argument. Every function takes the parameter m = k^2 together with
+its complement m1 = 1 - m and the root k' = sqrt(m1), because each of the three is lost if it is
+formed from another: near m = 1 the motion of a body that flips depends on log m1, and k' is a
+number where m1 underflows.
 
 Theta series converge fast in both halves of 0 <= m <= 1 if each has its own nome:
 
@@ -15,7 +16,8 @@ Neither nome exceeds exp(-pi) = 0.0432, so that terms of order n^2 come to round
 E. T. Whittaker and G. N. Watson, A Course of Modern Analysis, 4th ed. 1927, sections 21.1, 21.51,
 22.1; M. Abramowitz and I. A. Stegun, Handbook of Mathematical Functions, 1964, 17.3.21 (the nome).
 
-Scalars; vmap. Both branches are always computed, each from values at which it is finite.
+Arguments are scalars; use ``jax.vmap``. Both branches are always computed, each from values at
+which it is finite.
 """
 
 from __future__ import annotations
@@ -29,10 +31,11 @@ from jax import Array, lax
 from jaxquat._checks import exactly, instance
 
 _LANDEN = 5  # steps from a parameter of 1/2 to one of 1e-42; the last enters by its square root
+_Three = tuple[Array, Array, Array]
 
 
 class Modulus(NamedTuple):
-    """The parameter m <= 1, ``m1 = 1 - m`` and ``root = sqrt(m1)``; with root = 0 the limit m1 = 0."""
+    """The parameter m <= 1, ``m1 = 1 - m`` and ``root = sqrt(m1)``; root = 0 stands for m1 = 0."""
 
     m: Array
     m1: Array
@@ -54,13 +57,13 @@ class Pole(NamedTuple):
 def complete(modulus: Modulus) -> Array:
     """K(m), the quarter period; infinite at m1 = 0."""
     _check(modulus)
-    circular, hyperbolic, where = _halves(modulus)
+    circular, hyperbolic, is_circular = _halves(modulus)
     q = circular.m * _nome_ratio(circular.m, circular.m1)
-    return jnp.where(where, 0.5 * jnp.pi * _constants(q)[1] ** 2, _quarter(hyperbolic))
+    return jnp.where(is_circular, 0.5 * jnp.pi * _constants(q)[1] ** 2, _quarter(hyperbolic))
 
 
 def jacobi(u: Array, modulus: Modulus) -> tuple[Array, Array, Array]:
-    """(sn, cn, dn)(u | m). Near m = 1 cn and dn keep their relative accuracy where they are small."""
+    """(sn, cn, dn)(u | m). Near m = 1 small values of cn and dn keep their relative accuracy."""
     u = exactly("u", u, (), "; use jax.vmap")
     _check(modulus)
     one = jnp.ones_like(u)
@@ -68,23 +71,25 @@ def jacobi(u: Array, modulus: Modulus) -> tuple[Array, Array, Array]:
 
 
 def jacobi_and_third(u: Array, modulus: Modulus, pole: Pole) -> tuple[Array, Array, Array, Array]:
-    """(sn, cn, dn)(u | m) and an integral of the third kind, that of ``(1 - dn)/(1 + kappa dn)`` from 0 to u, with a factor.
+    """(sn, cn, dn)(u | m) and an integral of the third kind, an angle.
 
-    With its factor ``sqrt(1 + ratio) (1 - kappa)/2`` the residues are +-i/2, and the integral is an angle: a linear term less the
-    argument of a theta function of nome q^2, whose quasi-periods are those of the integrand. Its zeros lie at least K' away from
-    the real axis, so that nothing here comes near a branch.
+    It is the integral of ``(1 - dn)/(1 + kappa dn)`` from 0 to u times
+    ``sqrt(1 + ratio) (1 - kappa)/2``. With this factor the residues are +-i/2, and the integral is
+    an angle: a linear term less the argument of a theta function of nome q^2, whose quasi-periods
+    are those of the integrand. The zeros of that function lie at least K' away from the real axis,
+    so that nothing here comes near a branch.
     """
     u = exactly("u", u, (), "; use jax.vmap")
     _check(modulus)
     instance("pole", pole, Pole, "an elliptic.Pole")
-    circular, hyperbolic, where = _halves(modulus)
-    ordinary = (0.6, 0.64, 0.14)  # a pole for m < 1/2, where the given one may not exist
-    safe = Pole(
-        *(jnp.where(where, x, jnp.asarray(y, u.dtype)) for x, y in zip(pole, ordinary, strict=True))
-    )
-    ratio = jnp.where(where, 1.0, pole.ratio)
+    circular, hyperbolic, is_circular = _halves(modulus)
+    # the circular half computes with an ordinary pole where it does not serve: for its modulus the
+    # given one may not exist
+    ordinary = [jnp.asarray(x, u.dtype) for x in (0.6, 0.64, 0.14)]
+    safe = Pole(*(jnp.where(is_circular, x, y) for x, y in zip(pole, ordinary, strict=True)))
+    ratio = jnp.where(is_circular, 1.0, pole.ratio)
     both = zip(_circular(u, circular, safe), _hyperbolic(u, hyperbolic, ratio), strict=True)
-    sn, cn, dn, integral = (jnp.where(where, x, y) for x, y in both)
+    sn, cn, dn, integral = (jnp.where(is_circular, x, y) for x, y in both)
     return sn, cn, dn, integral
 
 
@@ -95,22 +100,22 @@ def _check(modulus: Modulus) -> None:
 
 
 def _halves(modulus: Modulus) -> tuple[Modulus, Modulus, Array]:
-    """For either half a modulus that lies in it, and whether this one lies in the circular half."""
-    where = modulus.m1 >= 0.5
+    """A modulus for each half, and whether ``modulus`` lies in the circular one.
+
+    In its own half it is itself, in the other an ordinary one.
+    """
+    is_circular = modulus.m1 >= 0.5
     low, high = (
         [jnp.asarray(x, modulus.m.dtype) for x in row]
         for row in ((0.25, 0.75, 0.75**0.5), (0.75, 0.25, 0.5))
     )
-    circular = Modulus(*(jnp.where(where, x, y) for x, y in zip(modulus, low, strict=True)))
-    return (
-        circular,
-        Modulus(*(jnp.where(where, y, x) for x, y in zip(modulus, high, strict=True))),
-        where,
-    )
+    circular = (jnp.where(is_circular, x, y) for x, y in zip(modulus, low, strict=True))
+    hyperbolic = (jnp.where(is_circular, y, x) for x, y in zip(modulus, high, strict=True))
+    return Modulus(*circular), Modulus(*hyperbolic), is_circular
 
 
 def _nome_ratio(m: Array, m1: Array) -> Array:
-    """q/m for m <= 1/2, by the series in ``(1 - m1^(1/4))/(1 + m1^(1/4))/2``, which is proportional to m."""
+    """q/m for m <= 1/2, by the series in ``(1 - m1^(1/4))/(1 + m1^(1/4))/2`` = share m."""
     half = jnp.sqrt(m1)
     share = 0.5 / ((1.0 + jnp.sqrt(half)) ** 2 * (1.0 + half))
     x = (share * m) ** 4
@@ -124,7 +129,10 @@ def _constants(q: Array) -> tuple[Array, Array, Array]:
 
 
 def _circular(u: Array, modulus: Modulus, pole: Pole) -> tuple[Array, Array, Array, Array]:
-    """By trigonometric series; the integral from arg theta_4(z + i v | q^2), in whose series e^(2v) = e/q = 1/f."""
+    """(sn, cn, dn, the integral) by trigonometric series.
+
+    The integral comes from arg theta_4(z + i v | q^2), in whose series e^(2v) = e/q = 1/f.
+    """
     ratio = _nome_ratio(modulus.m, modulus.m1)
     q = modulus.m * ratio
     two, three, four = _constants(q)
@@ -135,36 +143,31 @@ def _circular(u: Array, modulus: Modulus, pole: Pole) -> tuple[Array, Array, Arr
     theta2 = 2.0 * (cosines[0] + q**2 * cosines[2] + q**6 * cosines[4])
     even, odd = q**4 * cosines[3], q * cosines[1] + q**9 * cosines[5]
     theta3, theta4 = 1.0 + 2.0 * (even + odd), 1.0 + 2.0 * (even - odd)
-    functions = (
-        three / two * theta1 / theta4,
-        four / two * theta2 / theta4,
-        four / three * theta3 / theta4,
-    )
+    sn, cn = three / two * theta1 / theta4, four / two * theta2 / theta4
+    dn = four / three * theta3 / theta4
 
     e, f = _depth(modulus, pole, ratio)
     down, up = jnp.stack([q * e, -((q**3 * e) ** 2)]), jnp.stack([q * q * f, -((q**4 * f) ** 2)])
-    real, imaginary = (
-        1.0 - jnp.sum((down + up) * cosines[1:4:2]),
-        jnp.sum((down - up) * sines[1:4:2]),
-    )
+    real = 1.0 - jnp.sum((down + up) * cosines[1:4:2])
+    imaginary = jnp.sum((down - up) * sines[1:4:2])
     slope = jnp.sum((down - up) * jnp.asarray([2.0, 4.0], u.dtype)) / (1.0 - jnp.sum(down + up))
-    return *functions, slope * z - jnp.arctan2(imaginary, real)
+    return sn, cn, dn, slope * z - jnp.arctan2(imaginary, real)
 
 
 def _depth(modulus: Modulus, pole: Pole, ratio: Array) -> tuple[Array, Array]:
-    """(e, q/e): ``e = exp(-pi g/K)`` with ``sn(g | m1) = kappa``, by ascending Landen transformations.
+    """(e, q/e) for ``e = exp(-pi g/K)`` with ``sn(g | m1) = kappa``.
 
-    Each brings the parameter m1 closer to 1, where e = cn^2/(1 + sn)^2. From the nearer end, 0 or K', since at the other end many
-    steps were needed; the distances to both add up to K', and e and q/e are each other's counterpart. The steps go by
-    tau = k sn/cn, which is regular where cn and k vanish together, and every step contributes a factor.
+    Ascending Landen transformations bring the parameter m1 closer to 1, where e = cn^2/(1 + sn)^2.
+    They start from the end that is nearer to g, 0 or K', since from the other many steps would be
+    needed. The distances to both ends add up to K', and e and q/e are each other's counterpart. The
+    steps go by tau = k sn/cn, which is regular where cn and k vanish together. Every step
+    contributes a factor.
     """
     kappa, across, square = pole
     slant = jnp.sqrt(1.0 + square)  # dn/cn
     near = square < 1.0
 
-    def ascended(
-        carry: tuple[Array, Array, Array], _: None
-    ) -> tuple[tuple[Array, Array, Array], Array]:
+    def ascended(carry: _Three, _: None) -> tuple[_Three, Array]:
         s, square, complement = carry
         root = jnp.sqrt(1.0 + square)
         factor = root * (1.0 + s) / (1.0 + complement * s)
@@ -186,7 +189,7 @@ def _depth(modulus: Modulus, pole: Pole, ratio: Array) -> tuple[Array, Array]:
 
 
 def _log_nome(modulus: Modulus) -> Array:
-    """log(q1) in the hyperbolic half, by way of the root; where that is zero, of another nome."""
+    """log(q1) in the hyperbolic half, by way of the root; where that is 0, the log of another."""
     root = jnp.where(modulus.root > 0, modulus.root, 1.0)
     return jnp.log(_nome_ratio(modulus.m1, modulus.m)) + 2.0 * jnp.log(root)
 
@@ -198,13 +201,14 @@ def _quarter(modulus: Modulus) -> Array:
 
 
 def _hyperbolic(u: Array, modulus: Modulus, ratio: Array) -> tuple[Array, Array, Array, Array]:
-    """By exponential series, u reduced to ``2 n K + sign distance`` with distance <= K; cn and dn beyond K/2 from those before."""
+    """(sn, cn, dn, the integral) by series of exponentials.
+
+    The functions are computed at the distance, at most K, of u from the next multiple of 2 K.
+    """
     q = modulus.m1 * _nome_ratio(modulus.m1, modulus.m)
-    two, three, four = _constants(q)
     flips = modulus.root > 0
-    quarter = jnp.where(
-        flips, _quarter(modulus._replace(root=jnp.where(flips, modulus.root, 1.0))), 1.0
-    )
+    safe = modulus._replace(root=jnp.where(flips, modulus.root, 1.0))
+    quarter = jnp.where(flips, _quarter(safe), 1.0)
     n = jnp.where(flips, lax.round(lax.stop_gradient(u / (2.0 * quarter))), 0.0)
     # 0 K has no derivative by K, whose own is infinite at m1 = 0
     reduced = jnp.where(n == 0, u, u - 2.0 * n * jnp.where(n == 0, 1.0, quarter))
@@ -213,59 +217,75 @@ def _hyperbolic(u: Array, modulus: Modulus, ratio: Array) -> tuple[Array, Array,
     bound = math.log(float(jnp.finfo(u.dtype).max)) / 3.2
     distance = jnp.where(flips, sign * reduced, jnp.minimum(sign * reduced, bound))
 
-    def grown(x: Array) -> Array:
-        """``q e^x``, at most q^(1/2). Where q underflows e^x has a derivative by K that overflows."""
-        return jnp.where(
-            flips, jnp.exp(x + _log_nome(modulus)), q * jnp.exp(jnp.where(flips, 0.0, x))
-        )
+    sn, cn, dn = _exponential_functions(distance, quarter, q, modulus)
+    turned = 1.0 - 2.0 * (n - 2.0 * jnp.floor(0.5 * n))  # (-1)^n
+    a, slope, argument = _exponential_argument(distance, q, modulus, ratio)
+    integral = slope * u - sign * argument - 2.0 * n * a
+    return sign * turned * sn, turned * cn, dn, integral
 
-    mirrored = flips & (distance > 0.5 * quarter)
+
+def _grown(x: Array, q: Array, modulus: Modulus) -> Array:
+    """``q e^x``, at most q^(1/2). Where q underflows e^x has a derivative by K that overflows."""
+    flips = modulus.root > 0
+    flat = q * jnp.exp(jnp.where(flips, 0.0, x))
+    return jnp.where(flips, jnp.exp(x + _log_nome(modulus)), flat)
+
+
+def _exponential_functions(
+    distance: Array, quarter: Array, q: Array, modulus: Modulus
+) -> tuple[Array, Array, Array]:
+    """(sn, cn, dn) for 0 <= distance <= K; those beyond K/2 are mirrored from those below."""
+    two, three, four = _constants(q)
+    mirrored = (modulus.root > 0) & (distance > 0.5 * quarter)
     y = jnp.where(mirrored, quarter - distance, distance) / three**2
-    g = grown(2.0 * y)
-    k = jnp.arange(4, dtype=u.dtype)
-    terms = jnp.stack(
-        [jnp.ones_like(q), q * g, q**4 * g**2, q**9 * g**3]
-    )  # of theta(i y), without q^(1/4) e^y
-    signs = jnp.asarray([1.0, -1.0, 1.0, -1.0], u.dtype)
+    g = _grown(2.0 * y, q, modulus)
+    k = jnp.arange(4, dtype=y.dtype)
+    # the terms of theta(i y), without q^(1/4) e^y
+    terms = jnp.stack([jnp.ones_like(q), q * g, q**4 * g**2, q**9 * g**3])
+    signs = jnp.asarray([1.0, -1.0, 1.0, -1.0], y.dtype)
     theta1 = -jnp.sum(signs * terms * jnp.expm1(-2.0 * (2.0 * k + 1.0) * y))
     theta2 = jnp.sum(terms * (1.0 + jnp.exp(-2.0 * (2.0 * k + 1.0) * y)))
     terms = jnp.stack([g, q**2 * g**2, q**6 * g**3]) * (1.0 + jnp.exp(-4.0 * k[1:] * y))
     theta3, theta4 = 1.0 + jnp.sum(terms), 1.0 + jnp.sum(signs[1:] * terms)
     fall = two * jnp.exp(-y) / theta2
     sn, cn, dn = three / four * theta1 / theta2, fall * theta4 / four, fall * theta3 / three
-    # Where the values are mirrored dn is at least half = sqrt(k'). As half (half/dn) the derivatives of
-    # k'/dn in forward and in reverse mode pass through no number that float32 cannot hold.
+    # Where the values are mirrored dn is at least half = sqrt(k'). As half (half/dn) the
+    # derivatives of k'/dn, in forward and in reverse mode, pass through no number that float32
+    # cannot hold.
     half = jnp.sqrt(jnp.where(modulus.root > 0, modulus.root, 1.0))
     share = half / dn
-    turned = 1.0 - 2.0 * (n - 2.0 * jnp.floor(0.5 * n))
-    sn, cn, dn = (
-        sign * turned * jnp.where(mirrored, cn / dn, sn),
-        turned * jnp.where(mirrored, half * sn * share, cn),
+    return (
+        jnp.where(mirrored, cn / dn, sn),
+        jnp.where(mirrored, half * sn * share, cn),
         jnp.where(mirrored, half * share, dn),
     )
 
-    # from arg theta_2(a - i y/2 | q1^(1/2)), which over the half period K grows by a
+
+def _exponential_argument(
+    distance: Array, q: Array, modulus: Modulus, ratio: Array
+) -> tuple[Array, Array, Array]:
+    """(a, slope, argument) of the integral: it is slope u less arg theta_2(a - i y/2 | q1^(1/2)).
+
+    The argument grows by a over the half period K.
+    """
+    three = _constants(q)[1]
     a = _angle(modulus, ratio)
     y = distance / three**2
-    h = grown(y)
-    odd = 2.0 * jnp.arange(6, dtype=u.dtype) + 1.0
+    h = _grown(y, q, modulus)
+    odd = 2.0 * jnp.arange(6, dtype=y.dtype) + 1.0
     sines, cosines = jnp.sin(odd * a), jnp.cos(odd * a)
     terms = jnp.stack([jnp.ones_like(q), h, q * h**2, q**3 * h**3, q**6 * h**4, q**10 * h**5])
-    real, imaginary = (
-        jnp.sum(terms * cosines * (1.0 + jnp.exp(-odd * y))),
-        -jnp.sum(terms * sines * jnp.expm1(-odd * y)),
-    )
+    real = jnp.sum(terms * cosines * (1.0 + jnp.exp(-odd * y)))
+    imaginary = -jnp.sum(terms * sines * jnp.expm1(-odd * y))
     terms = jnp.stack([jnp.ones_like(q), q, q**3, q**6, q**10, q**15])
     slope = jnp.sum(terms * odd * sines) / jnp.sum(terms * cosines) / (2.0 * three**2)
-    return sn, cn, dn, slope * u - sign * jnp.arctan2(imaginary, real) - 2.0 * n * a
+    return a, slope, jnp.arctan2(imaginary, real)
 
 
 def _angle(modulus: Modulus, ratio: Array) -> Array:
-    """``pi b/(4 K')`` with ``sn(b | m1) = 1/sqrt(1 + ratio)``, by descending Landen transformations."""
+    """``pi b/(4 K')`` with ``sn(b | m1) = 1/sqrt(1 + ratio)``, by descending Landen steps."""
 
-    def descended(
-        carry: tuple[Array, Array, Array], _: None
-    ) -> tuple[tuple[Array, Array, Array], None]:
+    def descended(carry: _Three, _: None) -> tuple[_Three, None]:
         phase, a, b = carry
         s, c = jnp.sin(phase), jnp.cos(phase)
         phase = 2.0 * phase - jnp.arctan2((a - b) * s * c, a * c * c + b * s * s)

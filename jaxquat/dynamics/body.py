@@ -230,6 +230,26 @@ def check_body(body: Any, dtype: Any = None, of: str = "") -> None:
         raise TypeError(f"body: wanted the dtype of {of}, {dtype}, got {inertia.dtype}")
 
 
+def equal_moments(moments: Array, axis: int | None = None) -> Array:
+    """Whether two of the moments (3,) are equal, to 100 units of rounding of the largest. -> ().
+
+    Any two, or those of the two axes beside ``axis``.
+    """
+    gaps = jnp.abs(moments - jnp.roll(moments, 1))
+    gap = jnp.min(gaps) if axis is None else gaps[axis - 1]
+    return gap <= 100 * jnp.finfo(moments.dtype).eps * jnp.max(moments)
+
+
+def check_symmetric(name: str, body: Body, hint: str = "") -> None:
+    """ValueError that begins with ``name`` if the moments of a concrete body differ about axis 3."""
+    if is_concrete(body):
+        with jax.ensure_compile_time_eval():
+            moments, _ = body.principal()
+            if not bool(equal_moments(moments, axis=2)):
+                wanted = "two equal moments about axis 3"
+                raise ValueError(f"body: {name} wanted {wanted}, got {moments.tolist()}{hint}")
+
+
 def refuse_bodies(name: str, tree: Any) -> None:
     """TypeError if there is a Body in the tree of what an optimiser is to move."""
     for path, leaf in jax.tree_util.tree_leaves_with_path(

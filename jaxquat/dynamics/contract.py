@@ -12,7 +12,7 @@ from jax.extend.core import jaxpr_as_fun
 from jax.typing import ArrayLike
 
 from jaxquat._checks import exactly, instance, takes
-from jaxquat._jaxprs import dependent
+from jaxquat._jaxprs import depends_on
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.state import State, describe, one_body
 
@@ -50,7 +50,7 @@ def evaluate_at_attitude(
         return evaluate(torque, t, State(state.q, omega), params)[0]
 
     traced = jax.make_jaxpr(alone)(state.omega)
-    if any(dependent(traced, [True])):
+    if any(depends_on(traced, [True])):
         raise TypeError(
             f"{scheme}: wanted a torque of time and attitude, got {torque_name(torque)}, which reads state.omega"
         )

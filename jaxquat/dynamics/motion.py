@@ -59,22 +59,22 @@ def derivative(
 
 
 def linearize(
-    step: Step, body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
+    scheme: Step, body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
 ) -> tuple[Array, Array]:
     """One step about ``state`` in error coordinates: ``local(next, step(...)) = A delta + B d params`` to first order.
 
     A is (n, n), B (n, m): n = 6 + size of aux, m the number of parameters, in the order of ``ravel_pytree(params)``. For an LQR let
     the parameters be the commanded torque: ``torque = lambda t, state, u: u``.
     """
-    takes("step", step, "body, torque, t, state, dt, params")
+    takes("scheme", scheme, "body, torque, t, state, dt, params")
     state = one_body("state", state)
     flat, unravel = ravel_pytree(arrays("params", params))
     if not flat.size:
         flat = jnp.zeros(0, state.q.dtype)
-    following = step(body, torque, t, state, dt, params)
+    following = scheme(body, torque, t, state, dt, params)
 
     def error(delta: Array, vector: Array) -> Array:
-        return local(following, step(body, torque, t, retract(state, delta), dt, unravel(vector)))
+        return local(following, scheme(body, torque, t, retract(state, delta), dt, unravel(vector)))
 
     zero = jnp.zeros(6 + ravel_pytree(state.aux)[0].size, state.q.dtype)
     a, b = jax.jacfwd(error, argnums=(0, 1))(zero, flat)

@@ -1,1 +1,5 @@
-"""The ways to run a simulation: by ``lax.scan``, by undoing steps, by one fused kernel."""
+"""The engines: each is a function ``run(simulation) -> Path``.
+
+``scan`` nests ``lax.scan``; ``reversible`` needs no memory for the backward pass; ``fused`` compiles
+the whole loop into one kernel. ``jq.rollout`` makes the Simulation and chooses.
+"""

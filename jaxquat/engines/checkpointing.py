@@ -18,16 +18,18 @@ def scan(
     length: int,
     segment: int | None,
 ) -> tuple[Any, Any]:
-    """``lax.scan`` whose backward pass keeps the carry every ``segment`` iterations and recomputes what lies between.
+    """Run ``lax.scan``, whose backward pass keeps the carry every ``segment`` iterations.
 
-    ``segment=None`` keeps everything. The last segment may be shorter. The same values as ``lax.scan`` either way.
+    It recomputes what lies between. ``segment=None`` keeps everything. The last segment may be
+    shorter. The values are those of ``lax.scan`` either way.
     """
     if segment is None or segment >= length:
         run = partial(_scan, body, length=length)
         return (run if segment is None else jax.checkpoint(run))(carry, xs)
     count = length // segment
     split = count * segment
-    # inside a scan the compiler cannot merge the recomputation with the original, so no barrier against that is needed
+    # Inside a scan the compiler cannot merge the recomputation with the original, so no barrier
+    # against that is needed.
     run = jax.checkpoint(partial(_scan, body, length=segment), prevent_cse=False)
     head = jax.tree.map(lambda x: x[:split].reshape(count, segment, *x.shape[1:]), xs)
     carry, ys = lax.scan(run, carry, head, length=count)

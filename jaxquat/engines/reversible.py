@@ -1,121 +1,155 @@
-"""Reverse mode in constant memory: the backward pass undoes each step of a time-reversible scheme by a step of -dt."""
+"""The reversible engine: reverse mode in constant memory.
+
+A step of -dt of a time-reversible scheme undoes a step of dt. So the backward pass needs no state
+but the rows of the path: from each row it walks back to the one before, undoing a step, taking the
+derivative of that step at the state it came to, and adding to the cotangents. Its derivative is its
+own and has no forward mode.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
 from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.contract import Step, Torque
+from jaxquat.dynamics.contract import evaluate_at_attitude
 from jaxquat.dynamics.state import State
+from jaxquat.schemes import SCHEMES
+from jaxquat.simulation.path import Path
+from jaxquat.simulation.simulation import Simulation
 
 
-def run(
-    step: Step,
-    body: Body,
-    torque: Torque,
-    t0: Array,
-    dt: Array,
-    steps: int,
-    params: Any,
-    start: State,
-    save_every: int,
-) -> State:
-    """The saved states, with a leading axis of ``steps // save_every + 1``.
+def run(simulation: Simulation) -> Path:
+    """Simulate; in reverse mode undo the steps.
 
-    Nothing is kept for the backward pass but these rows, from each of which it walks back to the one before. It defines its own
-    derivative, in reverse mode only.
+    Raises:
+        ValueError: the scheme is not reversible, or there is a controller or an input.
+        TypeError: the torque depends on the rate.
     """
+    _check(simulation)
+    states = _states(simulation)
+    if simulation.save is None:
+        rows = states, ()
+    else:
+        numbers = jnp.arange(0, simulation.steps + 1, simulation.save_every)
+        rows = jax.vmap(lambda k, state: simulation.observe(k, state, ()))(numbers, states)
+    return simulation.path(rows, (), jax.tree.map(lambda x: x[-1], states))
 
-    def plain(body: Body, params: Any, t: Array, state: State, dt: Array) -> State:
-        return step(body, torque, t, state, dt, params)
 
-    # What torque and step close over becomes an argument, so that it too is differentiated.
-    advance, hoisted = jax.closure_convert(plain, body, params, t0, start, dt)
-    leaves, structure = jax.tree.flatten((hoisted, body, params))
-    smooth = [
-        index
-        for index, leaf in enumerate(leaves)
-        if jnp.issubdtype(jnp.result_type(leaf), jnp.inexact)
-    ]
-
-    def one(
-        chosen: list[Array],
-        fixed: list[Any],
-        t0: Array,
-        dt: Array,
-        k: Array,
-        state: State,
-        sense: float = 1.0,
-    ) -> Any:
-        """Step number k; with sense -1 the step that undoes it."""
-        rest, given = iter(fixed), dict(zip(smooth, chosen, strict=True))
-        hoisted, body, params = jax.tree.unflatten(
-            structure, [given[i] if i in given else next(rest) for i in range(len(leaves))]
+def _check(simulation: Simulation) -> None:
+    if not simulation.scheme.reversible:
+        known = ", ".join(name for name, scheme in SCHEMES.items() if scheme.reversible)
+        raise ValueError(
+            f'checkpoint: "reversible" wanted a time-reversible scheme ({known}, or composed of '
+            f"one), got {simulation.scheme.name}"
         )
-        number = (k + 1 if sense < 0 else k).astype(dt.dtype)
-        return advance(body, params, t0 + number * dt, state, sense * dt, *hoisted)
+    if simulation.controller is not None or jax.tree.leaves(simulation.inputs):
+        raise ValueError(
+            'checkpoint: "reversible" wanted neither controller nor inputs; use "sqrt"'
+        )
+    torque, start, t0 = simulation.torque, simulation.start, simulation.t0
+    evaluate_at_attitude('checkpoint "reversible"', torque, t0, start, simulation.params)
 
-    def rows(chosen: list[Array], fixed: list[Any], t0: Array, dt: Array, start: State) -> State:
+
+class _Inputs(NamedTuple):
+    """What the states depend on, beside the start."""
+
+    smooth: list[Array]  # floating leaves of body and params, and of what torque and scheme hold
+    t0: Array
+    dt: Array
+    others: list[Any]  # the other leaves, which have no derivative
+
+
+def _states(simulation: Simulation) -> State:
+    """The states of all rows, with a derivative that undoes the steps."""
+    step, inputs = _step(simulation)
+    steps, save_every = simulation.steps, simulation.save_every
+
+    @jax.custom_vjp
+    def states(inputs: _Inputs, start: State) -> State:
+        def one(carry: tuple[Array, State], _: None) -> tuple[tuple[Array, State], None]:
+            k, state = carry
+            return (k + 1, step(inputs, k, state)), None
+
         def row(carry: tuple[Array, State], _: None) -> tuple[tuple[Array, State], State]:
-            def inner(carry: tuple[Array, State], _: None) -> tuple[tuple[Array, State], None]:
-                k, state = carry
-                return (k + 1, one(chosen, fixed, t0, dt, k, state)), None
+            return lax.scan(one, carry, None, length=save_every)[0], carry[1]
 
-            return lax.scan(inner, carry, None, length=save_every)[0], carry[1]
+        carry = jnp.asarray(0), start
+        (_, last), rows = lax.scan(row, carry, None, length=steps // save_every)
+        return jax.tree.map(lambda x, y: jnp.concatenate([x, y[None]]), rows, last)
 
-        (_, last), saved = lax.scan(row, (jnp.asarray(0), start), None, length=steps // save_every)
-        return jax.tree.map(lambda x, y: jnp.concatenate([x, y[None]]), saved, last)
+    def forward(inputs: _Inputs, start: State) -> tuple[State, Any]:
+        rows = states(inputs, start)
+        return rows, (inputs, rows)
 
-    solve = jax.custom_vjp(rows)
-
-    def forward(
-        chosen: list[Array], fixed: list[Any], t0: Array, dt: Array, start: State
-    ) -> tuple[State, Any]:
-        saved = rows(chosen, fixed, t0, dt, start)
-        return saved, (chosen, fixed, t0, dt, saved)
-
-    def backward(residual: Any, cotangent: State) -> tuple[Any, ...]:
-        chosen, fixed, t0, dt, saved = residual
+    def backward(kept: tuple[_Inputs, State], cotangents: State) -> tuple[_Inputs, State]:
+        inputs, rows = kept
 
         def undo(carry: Any, _: None) -> tuple[Any, None]:
-            k, state, bar, total = carry
+            """Go back over step k - 1: ``cotangent`` is that of the state after it."""
+            k, state, cotangent, total = carry
             k = k - 1
-            before = lax.optimization_barrier(one(chosen, fixed, t0, dt, k, state, -1.0))
-            _, pull = jax.vjp(
-                lambda chosen, t0, dt, state: one(chosen, fixed, t0, dt, k, state),
-                chosen,
-                t0,
-                dt,
-                before,
-            )
-            chosen_bar, t0_bar, dt_bar, bar = pull(bar)
-            return (
-                k,
-                before,
-                bar,
-                jax.tree.map(jnp.add, total, (chosen_bar, t0_bar, dt_bar)),
-            ), None
+            before = lax.optimization_barrier(step(inputs, k, state, -1.0))
 
-        def row(carry: Any, values: tuple[State, State]) -> tuple[Any, None]:
-            k, bar, total = carry
-            end, own = values
-            bar = jax.tree.map(jnp.add, bar, own)
-            (k, _, bar, total), _ = lax.scan(undo, (k, end, bar, total), None, length=save_every)
-            return (k, bar, total), None
+            def again(smooth: list[Array], t0: Array, dt: Array, state: State) -> State:
+                return step(_Inputs(smooth, t0, dt, inputs.others), k, state)
 
-        zeros = jax.tree.map(jnp.zeros_like, (chosen, t0, dt))
-        bar = jax.tree.map(lambda x: jnp.zeros_like(x[0]), saved)
-        ends = jax.tree.map(lambda x: x[1:], (saved, cotangent))
-        (_, bar, (chosen_bar, t0_bar, dt_bar)), _ = lax.scan(
-            row, (jnp.asarray(steps), bar, zeros), ends, reverse=True
-        )
-        return chosen_bar, None, t0_bar, dt_bar, jax.tree.map(lambda x, y: x + y[0], bar, cotangent)
+            _, pull = jax.vjp(again, inputs.smooth, inputs.t0, inputs.dt, before)
+            *gradient, cotangent = pull(cotangent)
+            total = jax.tree.map(jnp.add, total, tuple(gradient))
+            return (k, before, cotangent, total), None
 
-    solve.defvjp(forward, backward)
-    chosen = [leaves[i] for i in smooth]
-    fixed = [leaf for i, leaf in enumerate(leaves) if i not in smooth]
-    return solve(chosen, fixed, t0, dt, start)
+        def row(carry: Any, ends: tuple[State, State]) -> tuple[Any, None]:
+            """Go back over the steps before a row: its state, and its own cotangent."""
+            k, cotangent, total = carry
+            state, own = ends
+            cotangent = jax.tree.map(jnp.add, cotangent, own)
+            carry = k, state, cotangent, total
+            (k, _, cotangent, total), _ = lax.scan(undo, carry, None, length=save_every)
+            return (k, cotangent, total), None
+
+        total = jax.tree.map(jnp.zeros_like, (inputs.smooth, inputs.t0, inputs.dt))
+        cotangent = jax.tree.map(lambda x: jnp.zeros_like(x[0]), rows)
+        ends = jax.tree.map(lambda x: x[1:], (rows, cotangents))
+        carry = jnp.asarray(steps), cotangent, total
+        (_, cotangent, total), _ = lax.scan(row, carry, ends, reverse=True)
+        start = jax.tree.map(lambda x, y: x + y[0], cotangent, cotangents)
+        return _Inputs(*total, others=[None] * len(inputs.others)), start
+
+    states.defvjp(forward, backward)
+    return states(inputs, simulation.start)
+
+
+def _step(simulation: Simulation) -> tuple[Callable[..., State], _Inputs]:
+    """Return ``step(inputs, k, state, sense)`` and its inputs.
+
+    Sense 1 takes step k, sense -1 undoes it.
+    """
+    scheme, torque = simulation.scheme, simulation.torque
+    t0, dt = simulation.t0, simulation.dt
+
+    def plain(body: Body, params: Any, t: Array, state: State, dt: Array) -> State:
+        return scheme(body, torque, t, state, dt, params)
+
+    # What torque and scheme close over becomes an argument, so that it too is differentiated.
+    advance, closed_over = jax.closure_convert(
+        plain, simulation.body, simulation.params, t0, simulation.start, dt
+    )
+    leaves, structure = jax.tree.flatten((closed_over, simulation.body, simulation.params))
+    is_smooth = [jnp.issubdtype(jnp.result_type(leaf), jnp.inexact) for leaf in leaves]
+
+    def step(inputs: _Inputs, k: Array, state: State, sense: float = 1.0) -> State:
+        smooth, others = iter(inputs.smooth), iter(inputs.others)
+        merged = [next(smooth) if chosen else next(others) for chosen in is_smooth]
+        closed_over, body, params = jax.tree.unflatten(structure, merged)
+        number = (k + 1 if sense < 0 else k).astype(inputs.dt.dtype)
+        t = inputs.t0 + number * inputs.dt
+        return advance(body, params, t, state, sense * inputs.dt, *closed_over)
+
+    smooth = [leaf for leaf, chosen in zip(leaves, is_smooth, strict=True) if chosen]
+    others = [leaf for leaf, chosen in zip(leaves, is_smooth, strict=True) if not chosen]
+    return step, _Inputs(smooth, t0, dt, others)

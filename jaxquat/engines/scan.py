@@ -1,179 +1,118 @@
-"""The scan engine: nested ``lax.scan`` over saved rows, samples of the controller, and steps."""
+"""The scan engine: nested ``lax.scan`` over rows of the path, samples of the controller, and steps.
+
+Where a row holds whole samples, the nest is rows, samples, steps. Otherwise it is samples, rows,
+steps, with rows so fine that they divide a sample; those that were not asked for are dropped.
+"""
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from jaxquat._checks import arrays, instance
-from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.contract import Step, Torque, commanded
 from jaxquat.dynamics.state import State
 from jaxquat.engines.checkpointing import scan
-from jaxquat.simulation.controller import Controller
+from jaxquat.simulation.path import Path
+from jaxquat.simulation.simulation import Simulation
 
 
-class Problem(NamedTuple):
-    """What is integrated: everything but the start, the inputs, and what is kept."""
+class _Carry(NamedTuple):
+    """What goes from one sample to the next."""
 
-    step: Step
-    body: Body
-    torque: Torque
-    t0: Array  # () in the dtype of the state
-    dt: Array  # ()
-    steps: int
-    params: Any
-    controller: Controller | None
-    save: Callable[..., Any] | None = None
+    k: Array  # the number of steps done, ()
+    state: State
+    memory: Any
 
 
-def run(
-    problem: Problem,
-    start: State,
-    inputs: Any,
-    sample_every: int,
-    save_every: int,
-    segment: int | None,
-) -> tuple[State, Any, Any]:
-    """The saved states, the saved commands, and the final memory.
+def run(simulation: Simulation) -> Path:
+    """Simulate by ``lax.scan``; differentiable in both modes, any number of times."""
+    start = _Carry(jnp.asarray(0), simulation.start, simulation.initial_memory())
+    if not simulation.is_commanded or simulation.save_every % simulation.sample_every == 0:
+        end, rows, command = _rows_of_samples(simulation, start)
+    else:
+        end, rows, command = _samples_of_rows(simulation, start)
+    last = simulation.observe(end.k, end.state, command)
+    rows = jax.tree.map(lambda x, y: jnp.concatenate([x, y[None]]), rows, last)
+    return simulation.path(rows, end.memory, end.state)
 
-    ``segment`` is the number of steps between two states kept for the backward pass; None keeps all.
-    """
-    controller, sampled = problem.controller, is_sampled(problem, inputs)
-    if not sampled:
-        sample_every = save_every
-    memory = arrays("controller.init", controller.init(start, problem.params)) if controller else ()
-    carry = (jnp.asarray(0), start, memory)
 
-    if save_every % sample_every == 0:  # rows, within each the samples, within each the steps
-        rows, samples = problem.steps // save_every, save_every // sample_every
-        each_sample = _share(segment, sample_every, samples, problem.steps)
-        each_row = _share(segment, save_every, rows, problem.steps)
+def _rows_of_samples(simulation: Simulation, start: _Carry) -> tuple[_Carry, Any, Any]:
+    """The end, the observations of all rows but the last, and the last command."""
+    steps, save_every, segment = simulation.steps, simulation.save_every, simulation.segment
+    sample_every = simulation.sample_every if simulation.is_commanded else save_every
+    rows, samples = steps // save_every, save_every // sample_every
+    each_sample = _share(segment, sample_every, samples, steps)
+    each_row = _share(segment, save_every, rows, steps)
 
-        def hold(carry: Any, value: Any) -> tuple[Any, Any]:
-            k, state, memory = carry
-            held, memory = sample(problem, k, state, memory, value)
-            return (
-                *_advance(problem, held, sampled, k, state, sample_every, segment),
-                memory,
-            ), held
+    def sample(carry: _Carry, value: Any) -> tuple[_Carry, Any]:
+        command, memory = simulation.command(*carry, value)
+        k, state = _advance(simulation, carry.k, carry.state, command, sample_every)
+        return _Carry(k, state, memory), command
 
-        def row(carry: Any, values: Any) -> tuple[Any, Any]:
-            after, held = scan(hold, carry, values, samples, each_sample)
-            return after, (
-                carry[1],
-                jax.tree.map(lambda x: x[0], held),
-                jax.tree.map(lambda x: x[-1], held),
+    def row(carry: _Carry, values: Any) -> tuple[_Carry, Any]:
+        after, commands = scan(sample, carry, values, samples, each_sample)
+        first, last = (jax.tree.map(lambda x, i=i: x[i], commands) for i in (0, -1))
+        return after, (simulation.observe(carry.k, carry.state, first), last)
+
+    inputs = jax.tree.map(lambda x: x.reshape(rows, samples, *x.shape[1:]), simulation.inputs)
+    end, (observed, commands) = scan(row, start, inputs, rows, each_row)
+    return end, observed, jax.tree.map(lambda x: x[-1], commands)
+
+
+def _samples_of_rows(simulation: Simulation, start: _Carry) -> tuple[_Carry, Any, Any]:
+    """As ``_rows_of_samples``, for rows that do not hold whole samples."""
+    steps, sample_every, segment = simulation.steps, simulation.sample_every, simulation.segment
+    stride = math.gcd(simulation.save_every, sample_every)
+    samples, rows = steps // sample_every, sample_every // stride
+    each_row = _share(segment, stride, rows, steps)
+    each_sample = _share(segment, sample_every, samples, steps)
+
+    def sample(carry: _Carry, value: Any) -> tuple[_Carry, Any]:
+        command, memory = simulation.command(*carry, value)
+
+        def row(carry: tuple[Array, State], _: None) -> tuple[tuple[Array, State], Any]:
+            return _advance(simulation, *carry, command, stride), simulation.observe(
+                *carry, command
             )
 
-        values = jax.tree.map(lambda x: x.reshape(rows, samples, *x.shape[1:]), inputs)
-        (_, last, memory), (states, commands, final) = scan(row, carry, values, rows, each_row)
-    else:  # samples, within each the rows, within each the steps; rows finer than asked for where neither divides the other
-        stride = math.gcd(save_every, sample_every)
-        samples, rows = problem.steps // sample_every, sample_every // stride
-        each_row = _share(segment, stride, rows, problem.steps)
-        each_sample = _share(segment, sample_every, samples, problem.steps)
+        (k, state), observed = scan(row, (carry.k, carry.state), None, rows, each_row)
+        return _Carry(k, state, memory), (observed, command)
 
-        def hold(carry: Any, value: Any) -> tuple[Any, Any]:
-            k, state, memory = carry
-            held, memory = sample(problem, k, state, memory, value)
-
-            def row(carry: Any, _: None) -> tuple[Any, Any]:
-                return _advance(problem, held, sampled, carry[0], carry[1], stride, segment), carry[
-                    1
-                ]
-
-            (k, state), states = scan(row, (k, state), None, rows, each_row)
-            return (k, state, memory), (states, held)
-
-        (_, last, memory), (states, final) = scan(hold, carry, inputs, samples, each_sample)
-        states = jax.tree.map(
-            lambda x: x.reshape(samples * rows, *x.shape[2:])[:: save_every // stride], states
-        )
-        index = [row * save_every // sample_every for row in range(problem.steps // save_every)]
-        commands = jax.tree.map(lambda x: x[jnp.asarray(index)], final)
-    states = jax.tree.map(lambda x, y: jnp.concatenate([x, y[None]]), states, last)
-    commands = jax.tree.map(lambda x, y: jnp.concatenate([x, y[-1:]]), commands, final)
-    return states, commands if sampled else (), memory
-
-
-def is_sampled(problem: Problem, inputs: Any) -> bool:
-    """Whether something is held between samples, and so given to torque and ``save``."""
-    return problem.controller is not None or inputs is not None
-
-
-def sample(problem: Problem, k: Array, state: State, memory: Any, value: Any) -> tuple[Any, Any]:
-    """The command held from step k on, and the memory then; ``value`` is this sample's slice of the inputs."""
-    controller = problem.controller
-    if controller is None:
-        return value, memory
-    result = controller.update(_time(problem, k), state, memory, problem.params, value)
-    if not (isinstance(result, tuple) and len(result) == 2):
-        raise TypeError(
-            f"controller.update: wanted (command, memory), got {jax.tree.map(jnp.shape, result)}"
-        )
-    arrays("controller.update", result)
-    before, after = (jax.tree.map(jnp.shape, x) for x in (memory, result[1]))
-    if before != after:
-        raise TypeError(
-            f"controller.update: wanted a memory with the shapes of the one given, {before}, got {after}"
-        )
-    return result
-
-
-def step(problem: Problem, held: Any, sampled: bool, k: Array, state: State) -> State:
-    """Step number k. With ``sampled`` the torque is given what is held."""
-    torque = commanded(problem.torque, held) if sampled else problem.torque
-    after = problem.step(problem.body, torque, _time(problem, k), state, problem.dt, problem.params)
-    return instance("step", after, State, "a State back")
-
-
-def observe(problem: Problem, sampled: bool, k: Array, state: State, held: Any) -> Any:
-    """What is kept of the state before step number k: state and command, or what ``save`` makes of them."""
-    if problem.save is None:
-        return state, held
-    kept = problem.save(_time(problem, k), state, problem.params, *([held] if sampled else []))
-    return jax.tree.map(jnp.asarray, arrays("save", kept))
-
-
-def _time(problem: Problem, k: Array) -> Array:
-    return problem.t0 + k.astype(problem.t0.dtype) * problem.dt
+    end, (observed, commands) = scan(sample, start, simulation.inputs, samples, each_sample)
+    every = simulation.save_every // stride
+    observed = jax.tree.map(lambda x: x.reshape(samples * rows, *x.shape[2:])[::every], observed)
+    return end, observed, jax.tree.map(lambda x: x[-1], commands)
 
 
 def _advance(
-    problem: Problem,
-    held: Any,
-    sampled: bool,
-    k: Array,
-    state: State,
-    steps: int,
-    segment: int | None,
+    simulation: Simulation, k: Array, state: State, command: Any, steps: int
 ) -> tuple[Array, State]:
-    """``steps`` steps from step number k, the command held."""
+    """``steps`` steps from step k on, under one command."""
 
-    # Recomputing a step costs less than storing and reading back what it computed (docs/performance.md). Inside a scan the
-    # compiler cannot merge the recomputation with the original.
+    # Recomputing a step costs less than storing and reading back what it computed
+    # (docs/performance.md). Inside a scan the compiler cannot merge the recomputation with the
+    # original.
     @functools.partial(jax.checkpoint, prevent_cse=False)
     def one(carry: tuple[Array, State], _: None) -> tuple[tuple[Array, State], None]:
         k, state = carry
-        return (k + 1, step(problem, held, sampled, k, state)), None
+        return (k + 1, simulation.step(k, state, command)), None
 
-    return scan(one, (k, state), None, steps, _share(segment, 1, steps, problem.steps))[0]
+    share = _share(simulation.segment, 1, steps, simulation.steps)
+    return scan(one, (k, state), None, steps, share)[0]
 
 
 def _share(segment: int | None, unit: int, count: int, total: int) -> int | None:
-    """Iterations of ``unit`` steps that make a segment at this level of the nest; None where another level does it."""
-    if (
-        segment is None
-        or segment < unit
-        or unit * count <= segment < total
-        or (unit * count < total <= segment)
-    ):
+    """Iterations of ``unit`` steps that make a segment at this level of the nest.
+
+    None where another level makes the segments, or none does.
+    """
+    if segment is None or segment < unit:
+        return None
+    here = unit * count
+    if here <= segment < total or here < total <= segment:
         return None
     return segment // unit

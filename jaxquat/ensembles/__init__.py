@@ -1,12 +1,14 @@
-"""Monte Carlo: many members of one simulation, drawn, simulated, reduced and stored chunk by chunk. ``jq.ensemble`` runs it.
+"""Monte Carlo: many members of one simulation, drawn, simulated, reduced and stored chunk by chunk.
 
-Member i is ``sample(fold_in(key, i))``, so it is the same member whatever the chunk, the devices and the engine (XLA may round a
-last bit otherwise), and it can be had alone: ``jax.vmap(sample)(jq.ensembles.keys(key, index))``. Statistics are reducers:
+``jq.ensembles.run`` does all of it. Member i is ``draw(fold_in(key, i))``, so it is the same
+member whatever the chunk, the devices and the engine (XLA may round a last bit otherwise), and it
+can be had alone: ``jax.vmap(draw)(jq.ensembles.keys(key, index))``. Statistics are reducers:
 ``mean``, ``covariance``, ``quantiles``, ``largest``, ``smallest``, or a ``Reducer`` of your own.
 """
 
 from __future__ import annotations
 
+from jaxquat.ensembles.drawing import keys, members
 from jaxquat.ensembles.reducers import (
     Covariance,
     Extremes,
@@ -18,8 +20,7 @@ from jaxquat.ensembles.reducers import (
     quantiles,
     smallest,
 )
-from jaxquat.ensembles.sampling import draw, keys
-from jaxquat.ensembles.simulating import Ensemble, ensemble
+from jaxquat.ensembles.simulating import Ensemble, run
 
 __all__ = [
     "Covariance",
@@ -28,11 +29,11 @@ __all__ = [
     "Mean",
     "Reducer",
     "covariance",
-    "draw",
-    "ensemble",
     "keys",
     "largest",
     "mean",
+    "members",
     "quantiles",
+    "run",
     "smallest",
 ]

@@ -1,4 +1,8 @@
-"""One chunk of members as a compiled program: the same for every chunk, on one device or split over the devices of a mesh."""
+"""One chunk of members as a compiled program, and the memory that it takes.
+
+The program is the same for every chunk, on one device or split over the devices of a mesh. The
+last chunk is padded with the last member.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +19,32 @@ from jax.core import Tracer
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxquat._checks import arrays, concrete
-from jaxquat.ensembles.sampling import keys
+from jaxquat.ensembles.drawing import keys
 
 CPU_CHUNK, ACCELERATOR_CHUNK = 2**14, 2**18
-"""Members a device in a chunk unless told otherwise: enough to keep it busy, a second of work or less, if memory allows."""
+"""Members a device in a chunk unless told otherwise.
+
+That is enough to keep it busy, and a second of work or less, if memory allows.
+"""
+
+_NOT_TRACED = (
+    "jq.ensembles.run runs chunk by chunk and is neither traced nor differentiated; "
+    "under jit, vmap or grad use jax.lax.map over jq.ensembles.members(draw, n, key)"
+)
 
 
-class Problem(NamedTuple):
-    """Whose members are simulated."""
+class Experiment(NamedTuple):
+    """What is simulated, and where.
 
-    sample: Callable[[Array], Any]
+    Attributes:
+        draw: ``draw(key) -> member``.
+        simulate: ``simulate(member) -> outputs``.
+        n: number of members.
+        key: member i has the key ``fold_in(key, i)``.
+        mesh: devices over which a chunk is split; None for the default device.
+    """
+
+    draw: Callable[[Array], Any]
     simulate: Callable[[Any], Any]
     n: int
     key: Array
@@ -32,50 +52,99 @@ class Problem(NamedTuple):
 
     @property
     def devices(self) -> int:
-        """Over which a chunk is split."""
+        """Over how many devices a chunk is split."""
         return 1 if self.mesh is None else self.mesh.size
 
+    @property
+    def local_devices(self) -> list[Any]:
+        """Those of this process; without a mesh the default device stands first among them."""
+        return jax.local_devices() if self.mesh is None else list(self.mesh.local_devices)
 
-def shapes(problem: Problem) -> tuple[Any, Any]:
-    """Shapes and dtypes of one member and of its outputs. TypeError for tracers, and for outputs that are not numbers."""
+    @property
+    def key_data(self) -> np.ndarray:
+        """The key as numbers."""
+        return np.asarray(jax.random.key_data(self.key))
+
+
+class Plan(NamedTuple):
+    """How the members are cut into chunks, and which of them this process computes.
+
+    Attributes:
+        n: number of members.
+        size: members in a chunk; the last chunk may have fewer.
+        own: which rows of every chunk this process computes.
+    """
+
+    n: int
+    size: int
+    own: slice
+
+    @property
+    def chunks(self) -> int:
+        """Number of chunks."""
+        return -(-self.n // self.size)
+
+    @property
+    def rows(self) -> int:
+        """Rows of a chunk that this process computes."""
+        return self.own.stop - self.own.start
+
+    def length(self, k: int) -> int:
+        """Members in chunk k."""
+        return min((k + 1) * self.size, self.n) - k * self.size
+
+    def members(self, k: int) -> slice:
+        """The numbers of the members in chunk k that this process computes."""
+        first = k * self.size
+        return slice(min(first + self.own.start, self.n), min(first + self.own.stop, self.n))
+
+
+def shapes(experiment: Experiment) -> tuple[Any, Any]:
+    """Shapes and dtypes of one member and of its outputs.
+
+    TypeError for tracers, and for outputs that are not numbers.
+    """
 
     def one(key: Array) -> tuple[Any, Any]:
-        member = arrays("sample", problem.sample(key))
-        return member, arrays("simulate", problem.simulate(member))
+        member = arrays("draw", experiment.draw(key))
+        return member, arrays("simulate", experiment.simulate(member))
 
-    hint = "jq.ensemble runs chunk by chunk and is neither traced nor differentiated; under jit, vmap or grad use jax.lax.map over "
-    hint += "jq.ensembles.draw(sample, n, key)"
-    concrete("key", problem.key, hint)
-    jaxpr, (member, outputs) = jax.make_jaxpr(one, return_shape=True)(problem.key)
+    concrete("key", experiment.key, _NOT_TRACED)
+    jaxpr, (member, outputs) = jax.make_jaxpr(one, return_shape=True)(experiment.key)
     if any(isinstance(x, Tracer) for x in jaxpr.consts):
-        raise TypeError(
-            f"simulate: wanted a function that closes over concrete arrays, got traced ones; {hint}"
-        )
+        wanted = "a function that closes over concrete arrays"
+        raise TypeError(f"simulate: wanted {wanted}, got traced ones; {_NOT_TRACED}")
     if not jax.tree.leaves(member):
-        raise ValueError(f"sample: wanted at least one array of a member, got {member}")
+        raise ValueError(f"draw: wanted at least one array of a member, got {member}")
     if not jax.tree.leaves(outputs):
         raise ValueError(f"simulate: wanted at least one array of outputs, got {outputs}")
+    kinds = jnp.floating, jnp.integer, jnp.bool_
     for leaf in jax.tree.leaves(outputs):
-        if not any(
-            jnp.issubdtype(leaf.dtype, kind) for kind in (jnp.floating, jnp.integer, jnp.bool_)
-        ):
-            raise TypeError(
-                f"simulate: wanted outputs of floats, integers or booleans, got {leaf.dtype}"
-            )
+        if not any(jnp.issubdtype(leaf.dtype, kind) for kind in kinds):
+            wanted = "outputs of floats, integers or booleans"
+            raise TypeError(f"simulate: wanted {wanted}, got {leaf.dtype}")
     return member, outputs
 
 
-def compiled(problem: Problem, chunk: int) -> Callable[[np.ndarray, np.uint32], Any]:
-    """The outputs of ``chunk`` members from a number on, after the last member that one again: (key data, first) -> outputs."""
-    kind, share, mesh = jax.random.key_impl(problem.key), chunk // problem.devices, problem.mesh
+def compiled(experiment: Experiment, size: int) -> Callable[[np.ndarray, np.uint32], Any]:
+    """The program ``(key data, number of the first member) -> outputs`` of ``size`` members.
+
+    The members follow each other from the first on; after the last member of all that one is
+    repeated.
+    """
+    mesh, kind = experiment.mesh, jax.random.key_impl(experiment.key)
+    share = size // experiment.devices
 
     def part(data: Array, first: Array) -> Any:
         if mesh is not None:
             first = first + jnp.uint32(share) * lax.axis_index(mesh.axis_names).astype(jnp.uint32)
-        index = jnp.minimum(first + jnp.arange(share, dtype=jnp.uint32), jnp.uint32(problem.n - 1))
-        members = jax.vmap(problem.sample)(keys(jax.random.wrap_key_data(data, impl=kind), index))
-        # Nothing of the simulation is fused into the drawing, so that the members are the same bits whatever is simulated.
-        return jax.vmap(problem.simulate)(lax.optimization_barrier(members))
+        last = jnp.uint32(experiment.n - 1)
+        index = jnp.minimum(first + jnp.arange(share, dtype=jnp.uint32), last)
+        key = jax.random.wrap_key_data(data, impl=kind)
+        members = jax.vmap(experiment.draw)(keys(key, index))
+        # Nothing of the simulation is fused into the drawing, so that the members are the same bits
+        # whatever is simulated.
+        return jax.vmap(experiment.simulate)(lax.optimization_barrier(members))
 
     whole = part
     if mesh is not None:
@@ -83,33 +152,23 @@ def compiled(problem: Problem, chunk: int) -> Callable[[np.ndarray, np.uint32], 
         whole = jax.shard_map(
             part, mesh=mesh, in_specs=(same, same), out_specs=spread, check_vma=False
         )
-    return jax.jit(whole).lower(key_data(problem), np.uint32(0)).compile()
+    return jax.jit(whole).lower(experiment.key_data, np.uint32(0)).compile()
 
 
-def key_data(problem: Problem) -> np.ndarray:
-    """The key as numbers."""
-    return np.asarray(jax.random.key_data(problem.key))
-
-
-def own(problem: Problem, chunk: int) -> slice:
-    """Which rows of a chunk this process computes."""
-    if problem.mesh is None:
-        return slice(0, chunk)
-    spread = NamedSharding(problem.mesh, PartitionSpec(problem.mesh.axis_names))
-    parts = [
-        x.indices(chunk)
-        for (x,) in filter(None, spread.addressable_devices_indices_map((chunk,)).values())
-    ]
-    first, last = min(x[0] for x in parts), max(x[1] for x in parts)
-    processes = len({device.process_index for device in problem.mesh.devices.flat})
-    if (
-        last - first != len(parts) * (chunk // problem.devices)
-        or processes * (last - first) != chunk
-    ):
-        owners = [device.process_index for device in problem.mesh.devices.flat]
-        raise ValueError(
-            f"mesh: wanted as many devices of each process, side by side, got devices of the processes {owners}"
-        )
+def own_rows(experiment: Experiment, size: int) -> slice:
+    """Which rows of a chunk this process computes; ValueError if they do not stand side by side."""
+    mesh = experiment.mesh
+    if mesh is None:
+        return slice(0, size)
+    spread = NamedSharding(mesh, PartitionSpec(mesh.axis_names))
+    places = filter(None, spread.addressable_devices_indices_map((size,)).values())
+    parts = [rows.indices(size) for (rows,) in places]
+    first, last = min(part[0] for part in parts), max(part[1] for part in parts)
+    owners = [device.process_index for device in mesh.devices.flat]
+    side_by_side = last - first == len(parts) * (size // experiment.devices)
+    if not side_by_side or len(set(owners)) * (last - first) != size:
+        wanted = "as many devices of each process, side by side"
+        raise ValueError(f"mesh: wanted {wanted}, got devices of the processes {owners}")
     return slice(first, last)
 
 
@@ -119,64 +178,65 @@ def fetch(x: Array) -> np.ndarray:
     return np.concatenate([np.asarray(shard.data) for shard in parts])
 
 
-def free_bytes(problem: Problem) -> float:
+def free_bytes(experiment: Experiment) -> float:
     """Memory that is free for each device of this process; infinite where nobody can say."""
-    device = jax.local_devices()[0] if problem.mesh is None else problem.mesh.local_devices[0]
+    device = experiment.local_devices[0]
     stats = device.memory_stats()
     if stats and "bytes_limit" in stats:
         return stats["bytes_limit"] - stats.get("bytes_in_use", 0)
     memory = Path("/proc/meminfo")
-    if device.platform == "cpu" and memory.exists():
-        (line,) = [
-            line for line in memory.read_text().splitlines() if line.startswith("MemAvailable")
-        ]
-        return (
-            1024
-            * int(line.split()[1])
-            / (1 if problem.mesh is None else len(problem.mesh.local_devices))
-        )
-    return math.inf
+    if device.platform != "cpu" or not memory.exists():
+        return math.inf
+    lines = memory.read_text().splitlines()
+    (line,) = [line for line in lines if line.startswith("MemAvailable")]
+    sharing = 1 if experiment.mesh is None else len(experiment.local_devices)
+    return 1024 * int(line.split()[1]) / sharing
 
 
 def needed_bytes(program: Any) -> int:
-    """On each device, with the outputs of the chunk before still there."""
+    """Memory on each device, with the outputs of the chunk before still there."""
     memory = program.memory_analysis()
-    return (
-        0
-        if memory is None
-        else memory.temp_size_in_bytes
-        + memory.argument_size_in_bytes
-        + 2 * memory.output_size_in_bytes
-    )
+    if memory is None:
+        return 0
+    inputs_and_outputs = memory.argument_size_in_bytes + 2 * memory.output_size_in_bytes
+    return memory.temp_size_in_bytes + inputs_and_outputs
 
 
-def fitting(problem: Problem, chunk: int, needed: float, free: float) -> int:
-    """The chunk that takes 0.9 of what is free, memory in proportion: a multiple of the devices; 0 if there is none."""
-    return int(0.9 * chunk * free / needed) // problem.devices * problem.devices
+def fitting(experiment: Experiment, size: int, needed: float, free: float) -> int:
+    """The chunk that takes 0.9 of what is free, a multiple of the devices; 0 if there is none.
+
+    ``needed`` is the memory of a chunk of ``size`` members, and memory goes in proportion to the
+    members.
+    """
+    return int(0.9 * size * free / needed) // experiment.devices * experiment.devices
 
 
-def default(problem: Problem) -> tuple[int, Any]:
-    """A chunk and its program: 2^14 members a CPU device, 2^18 on others, fewer where they need more than half of what is free."""
-    device = jax.local_devices()[0] if problem.mesh is None else problem.mesh.devices.flat[0]
+def default(experiment: Experiment) -> tuple[int, Any]:
+    """A chunk and its program.
+
+    2^14 members a CPU device, 2^18 on others, fewer where they need more than half of what is free.
+    """
+    mesh, devices = experiment.mesh, experiment.devices
+    device = jax.local_devices()[0] if mesh is None else mesh.devices.flat[0]
     share = CPU_CHUNK if device.platform == "cpu" else ACCELERATOR_CHUNK
-    chunk = min(share, -(-problem.n // problem.devices)) * problem.devices
-    program = compiled(problem, chunk)
-    needed, half = needed_bytes(program), free_bytes(problem) / 2
+    size = min(share, -(-experiment.n // devices)) * devices
+    program = compiled(experiment, size)
+    needed, half = needed_bytes(program), free_bytes(experiment) / 2
     if needed <= half:
-        return chunk, program
-    chunk = max(fitting(problem, chunk, needed, half), problem.devices)
-    return chunk, given(problem, chunk)
+        return size, program
+    size = max(fitting(experiment, size, needed, half), devices)
+    return size, within_memory(experiment, size)
 
 
-def given(problem: Problem, chunk: int) -> Any:
-    """The program of this chunk; MemoryError if it does not fit."""
-    program = compiled(problem, chunk)
-    needed, free = needed_bytes(program), free_bytes(problem)
+def within_memory(experiment: Experiment, size: int) -> Any:
+    """The program of a chunk of ``size`` members; MemoryError if it does not fit."""
+    program = compiled(experiment, size)
+    needed, free = needed_bytes(program), free_bytes(experiment)
     if needed > free:
-        smaller = fitting(problem, chunk, needed, free)
+        smaller = fitting(experiment, size, needed, free)
         advice = f"{smaller} would fit" if smaller else "not even one member a device would fit"
         raise MemoryError(
-            f"chunk: wanted one that fits into the {free / 1e6:.3g} MB free on each device, got {chunk}, which takes "
-            f"{needed / 1e6:.3g} MB; {advice}"
+            f"chunk: wanted one that fits into the {free / 1e6:.3g} MB free on each device, "
+            f"got {size}, which takes {needed / 1e6:.3g} MB; {advice}"
         )
     return program

@@ -10,15 +10,17 @@ import numpy as np
 
 
 def gather(tree: Any) -> list[Any]:
-    """This pytree of NumPy arrays of every process, in their order: a barrier, too. Shapes may differ, the structure may not."""
+    """This pytree of NumPy arrays of every process, in the order of the processes.
+
+    A barrier, too. Shapes may differ from process to process, the structure may not.
+    """
     from jax.experimental.multihost_utils import process_allgather
 
     leaves, structure = jax.tree.flatten(tree)
     file = io.BytesIO()
     np.savez(file, *leaves)
-    data = np.frombuffer(
-        file.getvalue(), np.uint8
-    )  # bytes: without x64, jax would round the float64 numbers
+    # Bytes: without x64, JAX would round the float64 numbers.
+    data = np.frombuffer(file.getvalue(), np.uint8)
     sizes = process_allgather(np.asarray(data.size, np.int32)).ravel()
     rows = process_allgather(np.pad(data, (0, int(sizes.max()) - data.size)))
     trees = []
@@ -26,3 +28,13 @@ def gather(tree: Any) -> list[Any]:
         with np.load(io.BytesIO(row[:size].tobytes())) as file:
             trees.append(jax.tree.unflatten(structure, [file[name] for name in file.files]))
     return trees
+
+
+def least(number: int) -> int:
+    """The least of this number over all processes. A barrier, too."""
+    return int(min(gather(np.asarray(number))))
+
+
+def barrier() -> None:
+    """Wait until every process has come here."""
+    gather(np.zeros(0))

@@ -1,29 +1,36 @@
-"""What becomes of the members' outputs: summaries of a chunk, computed on the host in float64, that can be merged.
+"""What becomes of the members' outputs: summaries of a chunk that can be merged.
 
-Every reducer here takes ``of``, a function of the outputs of a chunk (a pytree of NumPy arrays with a leading axis of members)
-that gives what is to be reduced, a pytree with the same leading axis; None takes all. Booleans count as 0 and 1. Members that
-failed are left out before.
+They are computed in float64 on the host.
+Every reducer here takes ``of``, a function of the outputs of a chunk (a pytree of NumPy arrays
+with a leading axis of members) that gives what is to be reduced, a pytree with the same leading
+axis; None takes all. Booleans count as 0 and 1. Members that failed are left out before.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
+from jaxquat import _reprs
 from jaxquat._checks import arrays, function, numbers, positive_integer, real
 
 Of = Callable[[Any], Any] | None
 
 
-class Reducer(NamedTuple):
-    """A statistic that can be merged. Summaries are pytrees of NumPy arrays; all processes must find the same structure.
+@dataclass(frozen=True)
+class Reducer:
+    """A statistic that can be merged.
+
+    Summaries are pytrees of NumPy arrays; all processes must find the same structure.
 
     Attributes:
-        summarise: ``summarise(outputs, numbers) -> summary`` of m >= 0 members: outputs with leading axis m, their numbers (m,).
+        summarise: ``summarise(outputs, numbers) -> summary`` of m >= 0 members: outputs with
+            leading axis m, their numbers (m,).
         merge: ``merge(a, b) -> summary`` of those of earlier and of later members.
         finish: ``finish(summary) -> result``.
     """
@@ -33,8 +40,10 @@ class Reducer(NamedTuple):
     finish: Callable[[Any], Any]
 
 
-class Mean(NamedTuple):
-    """Result of ``mean``, float64 pytrees like what was reduced.
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, repr=False)
+class Mean:
+    """The result of ``mean``: float64 pytrees like what was reduced. A pytree itself.
 
     Attributes:
         n: members that did not fail.
@@ -48,9 +57,30 @@ class Mean(NamedTuple):
     std: Any
     standard_error: Any
 
+    def __repr__(self) -> str:
+        return _reprs.lines(*self._table())
 
-class Covariance(NamedTuple):
-    """Result of ``covariance``: of the leaves raveled and put one after the other, d numbers a member, float64.
+    def _repr_html_(self) -> str:
+        return _reprs.table(*self._table())
+
+    def _brief(self) -> list[tuple[str, str]]:
+        """A line for each leaf: its place, and its mean with the standard error."""
+        return [(name, f"{x} +- {error}") for name, x, _, error in self._table()[1]]
+
+    def _table(self) -> tuple[str, list[tuple[str, ...]], tuple[str, ...]]:
+        names = [name for name, _ in _reprs.named_leaves(self.mean)]
+        trees = self.mean, self.std, self.standard_error
+        columns = [[_reprs.short(leaf) for leaf in jax.tree.leaves(tree)] for tree in trees]
+        rows = list(zip(names, *columns, strict=True))
+        return f"Mean of {self.n} members", rows, ("", "mean", "std", "standard error")
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, repr=False)
+class Covariance:
+    """The result of ``covariance``, float64. A pytree.
+
+    The leaves of what was reduced are raveled and put one after the other: d numbers a member.
 
     Attributes:
         n: members that did not fail.
@@ -62,42 +92,87 @@ class Covariance(NamedTuple):
     mean: np.ndarray
     matrix: np.ndarray
 
+    def __repr__(self) -> str:
+        return _reprs.lines(*self._table())
 
-class Extremes(NamedTuple):
-    """Result of ``largest`` and ``smallest``: the most extreme first, of equals the lowest number first.
+    def _repr_html_(self) -> str:
+        return _reprs.table(*self._table())
+
+    def _brief(self) -> list[tuple[str, str]]:
+        """One line, without a place."""
+        return [("", f"mean {_reprs.short(self.mean)}, matrix {_reprs.short(self.matrix)}")]
+
+    def _table(self) -> tuple[str, list[tuple[str, ...]], tuple[str, ...]]:
+        pairs = zip(self.mean, self.matrix, strict=True)
+        rows = [(str(k), *map(_reprs.short, pair)) for k, pair in enumerate(pairs)]
+        return f"Covariance of {self.n} members", rows, ("", "mean", "row of the matrix")
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, repr=False)
+class Extremes:
+    """The result of ``largest`` and ``smallest``. A pytree.
+
+    The most extreme member comes first, of equals the one with the lowest number.
 
     Attributes:
         value: (k,) float64, fewer if there are fewer members that did not fail.
-        members: (k,) int64, whose they are: numbers for ``keys``, so that ``jax.vmap(sample)(keys(key, members))`` draws these
-            members again.
+        members: (k,) int64, whose they are: numbers for ``keys``, so that
+            ``jax.vmap(draw)(keys(key, members))`` draws these members again.
     """
 
     value: np.ndarray
     members: np.ndarray
 
+    def __repr__(self) -> str:
+        return _reprs.lines(*self._table())
+
+    def _repr_html_(self) -> str:
+        return _reprs.table(*self._table())
+
+    def _brief(self) -> list[tuple[str, str]]:
+        """One line, without a place."""
+        return [("", f"{_reprs.short(self.value)} of members {_reprs.short(self.members)}")]
+
+    def _table(self) -> tuple[str, list[tuple[str, ...]], tuple[str, ...]]:
+        pairs = zip(self.members, self.value, strict=True)
+        rows = [(_reprs.short(number), _reprs.short(value)) for number, value in pairs]
+        return f"Extremes of {len(rows)} members", rows, ("member", "value")
+
+
+def brief(result: Any) -> list[tuple[str, str]]:
+    """Lines that show a pytree of results: (place, text)."""
+    rows, statistics = [], (Mean, Covariance, Extremes)
+    for name, leaf in _reprs.named_leaves(result, kinds=statistics):
+        parts = leaf._brief() if isinstance(leaf, statistics) else [("", _reprs.short(leaf))]
+        rows += [(".".join(filter(None, (name, part))) or "result", text) for part, text in parts]
+    return rows
+
 
 class _Moments(NamedTuple):
-    """Of the rows of x."""
+    """Moments of the rows of x."""
 
     n: np.ndarray  # () int64
     mean: np.ndarray
     square: np.ndarray  # sum of the squared deviations from the mean, or of their outer products
 
 
-class _Bins(NamedTuple):
-    """How many values fell where, for each number of a member."""
+class _Counts(NamedTuple):
+    """How many values fell into which bin, for each number of a member."""
 
     least: np.ndarray
     greatest: np.ndarray
-    where: np.ndarray  # (bins,) int64, sorted: which number of the member and which bin, in one
-    counts: np.ndarray  # (bins,) int64
+    where: np.ndarray  # (k,) int64, sorted: which number of the member and which bin, in one
+    counts: np.ndarray  # (k,) int64
 
 
 def mean(of: Of = None) -> Reducer:
-    """Mean, standard deviation and standard error, by the pairwise formula of Chan, Golub and LeVeque (Am. Stat. 37, 1983, 242).
+    """Mean, standard deviation and standard error: ``Mean``.
 
-    In float64 whatever the dtype of the outputs: a million members in float32 do not drift. Chunks are merged in their order, so
-    the same chunks give the same bits; another chunk changes the result by rounding, some 1e-15 of the largest magnitude.
+    In float64 whatever the dtype of the outputs: a million members in float32 do not drift. Chunks
+    are merged in their order by the pairwise formula of Chan, Golub and LeVeque (Am. Stat. 37,
+    1983, 242), so the same chunks give the same bits; another chunk changes the result by
+    rounding, some 1e-15 of the largest magnitude.
     """
     selected = _selector(of)
 
@@ -117,14 +192,16 @@ def mean(of: Of = None) -> Reducer:
 
 
 def covariance(of: Of = None) -> Reducer:
-    """Mean and covariance matrix of all d numbers of a member; numerics as in ``mean``. d^2 numbers are kept."""
+    """Mean and covariance matrix of all d numbers of a member: ``Covariance``.
+
+    Numerics as in ``mean``. d^2 numbers are kept.
+    """
     selected = _selector(of)
 
     def summarise(rows: Any, index: np.ndarray) -> _Moments:
-        leaves = [
-            x.reshape(len(index), math.prod(x.shape[1:])) for x in jax.tree.leaves(selected(rows))
-        ]
-        return _moments(np.concatenate(leaves, axis=1), lambda d: d.T @ d)
+        leaves = jax.tree.leaves(selected(rows))
+        columns = [x.reshape(len(index), math.prod(x.shape[1:])) for x in leaves]
+        return _moments(np.concatenate(columns, axis=1), lambda d: d.T @ d)
 
     def finish(summary: _Moments) -> Covariance:
         n = int(summary.n)
@@ -136,76 +213,103 @@ def covariance(of: Of = None) -> Reducer:
 def quantiles(
     probabilities: Sequence[float] | np.ndarray, of: Of = None, accuracy: float = 1e-3
 ) -> Reducer:
-    """Quantiles of every number: a float64 pytree like what was reduced, with a leading axis of the probabilities.
+    """Quantiles of every number: a float64 pytree with a leading axis of the probabilities.
 
-    The value given for p lies within a relative ``accuracy`` of x, the member at rank floor(p (n - 1)) from 0 in sorted order;
-    p = 0 and 1 are the least and the greatest member itself. Logarithmic bins are counted (DDSketch; Masson, Rim and Lee, Proc.
-    VLDB 12, 2019, 2195), so the result does not depend on chunks, order or devices at all. Only bins that occur are kept:
-    at 1e-3, some 1200 for every decade that the values span.
+    The value for p lies within a relative ``accuracy`` of x, the member at rank floor(p (n - 1))
+    from 0 in sorted order; p = 0 and 1 are the least and the greatest member itself. Logarithmic
+    bins are counted (DDSketch; Masson, Rim and Lee, Proc. VLDB 12, 2019, 2195), so the result does
+    not depend on chunks, order or devices at all. Only bins that occur are kept: at 1e-3, some
+    1200 for every decade that the values span.
     """
     levels, accuracy = np.array(numbers("probabilities", probabilities)), real("accuracy", accuracy)
     if levels.ndim != 1 or not levels.size or not np.all((levels >= 0) & (levels <= 1)):
-        raise ValueError(
-            f"probabilities: wanted a sequence of numbers from 0 to 1, got {probabilities}"
-        )
+        wanted = "a sequence of numbers from 0 to 1"
+        raise ValueError(f"probabilities: wanted {wanted}, got {probabilities}")
     if not 1e-6 <= accuracy < 1:
         raise ValueError(f"accuracy: wanted a relative error from 1e-6 to below 1, got {accuracy}")
-    selected = _selector(of)
-    width = math.log((1 + accuracy) / (1 - accuracy))  # logarithm of the ratio of a bin's edges
-    offset = math.ceil(-math.log(5e-324) / width) + 1  # the bin of the least float64 is positive
-    middle = offset + math.ceil(
-        710 / width
-    )  # beyond every bin: that of zero, when all are numbered from the negative ones on
+    selected, bins = _selector(of), _Bins.of(accuracy)
 
-    def summarised(x: np.ndarray) -> _Bins:
-        size = np.abs(x)
-        level = np.ceil(np.log(np.where(size > 0, size, 1.0)) / width).astype(np.int64) + offset
-        signed = np.where(size > 0, np.sign(x).astype(np.int64) * level, 0).reshape(
-            len(x), math.prod(x.shape[1:])
-        )
-        where, count = np.unique(
-            np.arange(signed.shape[1]) * (2 * middle + 1) + middle + signed, return_counts=True
-        )
-        return _Bins(
-            np.min(x, axis=0, initial=np.inf), np.max(x, axis=0, initial=-np.inf), where, count
-        )
+    def finish(counts: _Counts) -> np.ndarray:
+        return bins.quantiles(counts, levels)
 
-    def merged(a: _Bins, b: _Bins) -> _Bins:
-        where, origin = np.unique(np.concatenate([a.where, b.where]), return_inverse=True)
-        count = np.zeros(where.size, np.int64)
-        np.add.at(count, origin, np.concatenate([a.counts, b.counts]))
-        return _Bins(np.minimum(a.least, b.least), np.maximum(a.greatest, b.greatest), where, count)
-
-    def finished(summary: _Bins) -> np.ndarray:
-        found = np.full((levels.size, summary.least.size), np.nan)
-        column, level = np.divmod(summary.where, 2 * middle + 1)
-        for k in range(summary.least.size if level.size else 0):
-            total, least, greatest = (
-                np.cumsum(summary.counts[column == k]),
-                summary.least.flat[k],
-                summary.greatest.flat[k],
-            )
-            rank = np.floor(levels * (total[-1] - 1))
-            bins = level[column == k][np.searchsorted(total, rank, side="right")] - middle
-            size = np.exp(np.minimum((np.abs(bins) - offset) * width, 709.7)) * (1 - accuracy)
-            found[:, k] = np.clip(np.sign(bins) * size, least, greatest)
-            found[levels == 0, k], found[levels == 1, k] = least, greatest
-        return found.reshape(levels.size, *summary.least.shape)
-
-    def is_bins(x: Any) -> bool:
-        return isinstance(x, _Bins)
+    def is_counts(x: Any) -> bool:
+        return isinstance(x, _Counts)
 
     return Reducer(
-        lambda rows, index: jax.tree.map(summarised, selected(rows)),
-        lambda a, b: jax.tree.map(merged, a, b, is_leaf=is_bins),
-        lambda summary: jax.tree.map(finished, summary, is_leaf=is_bins),
+        lambda rows, index: jax.tree.map(bins.counted, selected(rows)),
+        lambda a, b: jax.tree.map(_added, a, b, is_leaf=is_counts),
+        lambda summary: jax.tree.map(finish, summary, is_leaf=is_counts),
     )
 
 
-def largest(k: int, of: Of = None) -> Reducer:
-    """The k members with the largest of a number: ``Extremes``. ``of`` gives one number a member, shape (members,).
+@dataclass(frozen=True)
+class _Bins:
+    """Logarithmic bins, numbered from the most negative values over zero to the largest ones.
 
-    Of members that tie those with the lowest numbers come first, and into the k: chunks and devices do not matter.
+    A positive x is in bin ``offset + ceil(log(x) / width)``, a negative one in minus that of -x,
+    zero in 0; ``middle`` is added so that all numbers are positive.
+    """
+
+    accuracy: float
+    width: float  # logarithm of the ratio of a bin's edges
+    offset: int  # makes the bin of the least positive float64 positive
+    middle: int  # beyond the bin of the greatest float64
+
+    @classmethod
+    def of(cls, accuracy: float) -> _Bins:
+        """The bins whose members are within a relative ``accuracy`` of the value of their bin."""
+        width = math.log((1 + accuracy) / (1 - accuracy))
+        offset = math.ceil(-math.log(5e-324) / width) + 1
+        return cls(accuracy, width, offset, offset + math.ceil(710 / width))
+
+    @property
+    def count(self) -> int:
+        """Number of bins."""
+        return 2 * self.middle + 1
+
+    def counted(self, x: np.ndarray) -> _Counts:
+        """How many rows of x fall where."""
+        size = np.abs(x)
+        level = np.ceil(np.log(np.where(size > 0, size, 1.0)) / self.width).astype(np.int64)
+        signed = np.where(size > 0, np.sign(x).astype(np.int64) * (level + self.offset), 0)
+        bins = self.middle + signed.reshape(len(x), math.prod(x.shape[1:]))
+        where = np.arange(bins.shape[1]) * self.count + bins
+        least, greatest = np.min(x, axis=0, initial=np.inf), np.max(x, axis=0, initial=-np.inf)
+        return _Counts(least, greatest, *np.unique(where, return_counts=True))
+
+    def quantiles(self, counts: _Counts, levels: np.ndarray) -> np.ndarray:
+        """The values at these levels, (levels, ...); NaN without members."""
+        values = np.full((levels.size, counts.least.size), np.nan)
+        column, bins = np.divmod(counts.where, self.count)
+        for k in range(counts.least.size if bins.size else 0):
+            mine = column == k
+            total = np.cumsum(counts.counts[mine])
+            rank = np.floor(levels * (total[-1] - 1))
+            signed = bins[mine][np.searchsorted(total, rank, side="right")] - self.middle
+            least, greatest = counts.least.flat[k], counts.greatest.flat[k]
+            values[:, k] = np.clip(self._value(signed), least, greatest)
+            values[levels == 0, k], values[levels == 1, k] = least, greatest
+        return values.reshape(levels.size, *counts.least.shape)
+
+    def _value(self, signed: np.ndarray) -> np.ndarray:
+        """The value that stands for a bin: between its edges, equally far from both, relatively."""
+        logarithm = np.minimum((np.abs(signed) - self.offset) * self.width, 709.7)
+        return np.sign(signed) * (np.exp(logarithm) * (1 - self.accuracy))
+
+
+def _added(a: _Counts, b: _Counts) -> _Counts:
+    where, origin = np.unique(np.concatenate([a.where, b.where]), return_inverse=True)
+    counts = np.zeros(where.size, np.int64)
+    np.add.at(counts, origin, np.concatenate([a.counts, b.counts]))
+    least, greatest = np.minimum(a.least, b.least), np.maximum(a.greatest, b.greatest)
+    return _Counts(least, greatest, where, counts)
+
+
+def largest(k: int, of: Of = None) -> Reducer:
+    """The k members with the largest of a number: ``Extremes``.
+
+    ``of`` gives one number a member, shape (members,). Of members that tie those with the lowest
+    numbers come first, and into the k: chunks and devices do not matter.
     """
     return _extremes(k, of, -1.0)
 
@@ -225,9 +329,8 @@ def _extremes(k: int, of: Of, sign: float) -> Reducer:
     def summarise(rows: Any, index: np.ndarray) -> Any:
         leaves = jax.tree.leaves(selected(rows))
         if len(leaves) != 1 or leaves[0].ndim != 1:
-            raise ValueError(
-                f"of: wanted one number a member, got shapes {[x.shape[1:] for x in leaves]}"
-            )
+            shapes = [x.shape[1:] for x in leaves]
+            raise ValueError(f"of: wanted one number a member, got shapes {shapes}")
         return best(leaves[0], index)
 
     def merge(a: Any, b: Any) -> Any:
@@ -237,20 +340,18 @@ def _extremes(k: int, of: Of, sign: float) -> Reducer:
 
 
 def _selector(of: Of) -> Callable[[Any], Any]:
-    """Rows of outputs to float64 rows of what is reduced."""
+    """The function from rows of outputs to float64 rows of what is reduced."""
     if of is not None:
         function("of", of)
 
     def selected(rows: Any) -> Any:
         count = len(jax.tree.leaves(rows)[0])
-        tree = jax.tree.map(
-            lambda x: np.asarray(x, np.float64), rows if of is None else arrays("of", of(rows))
-        )
+        chosen = rows if of is None else arrays("of", of(rows))
+        tree = jax.tree.map(lambda x: np.asarray(x, np.float64), chosen)
         for x in jax.tree.leaves(tree):
             if x.shape[:1] != (count,):
-                raise ValueError(
-                    f"of: wanted the leading axis of its argument, the {count} members, kept, got shape {x.shape}"
-                )
+                wanted = f"the leading axis of its argument, the {count} members, kept"
+                raise ValueError(f"of: wanted {wanted}, got shape {x.shape}")
         return tree
 
     return selected

@@ -1,11 +1,19 @@
-"""``ensemble``: chunk after chunk, simulated on the devices while the host reduces and stores the one before."""
+"""``run``: the devices simulate a chunk while the host reduces and stores the one before.
+
+``run`` checks its arguments and settles the chunk, opens the store, and then goes through the
+chunks in their order. Those that are whole in the store are read; the others are simulated, one
+chunk ahead of the host. Either way the outputs of a chunk end in the ``_Tally``, which owns the
+statistics and the failures.
+"""
 
 from __future__ import annotations
 
 import os
 import warnings
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,30 +22,45 @@ from jax import Array
 from jax.sharding import Mesh
 from tqdm import tqdm
 
+from jaxquat import _reprs
 from jaxquat._checks import boolean, instance, place, positive_integer, random_key, takes
 from jaxquat.ensembles import chunks, stores
-from jaxquat.ensembles.chunks import Problem
-from jaxquat.ensembles.processes import gather
-from jaxquat.ensembles.reducers import Reducer
-from jaxquat.ensembles.sampling import LARGEST, keys
+from jaxquat.ensembles.chunks import Experiment, Plan
+from jaxquat.ensembles.drawing import LARGEST, keys
+from jaxquat.ensembles.processes import barrier, gather, least
+from jaxquat.ensembles.reducers import Reducer, brief
 
 
-class Ensemble(NamedTuple):
-    """The result of ``ensemble``.
+@dataclass(frozen=True, eq=False, repr=False)
+class Ensemble:
+    """The result of ``jq.ensembles.run``.
 
     Attributes:
+        n: members simulated, those that failed included.
         result: of the reducers, in the structure of ``reduce``.
         failed_index: (f,) int64, ascending: the members with an output that is not finite.
-        failed_key: (f,) their keys: ``simulate(sample(failed_key[0]))`` runs the first again.
+        failed_key: (f,) their keys: ``simulate(draw(failed_key[0]))`` runs the first again.
     """
 
+    n: int
     result: Any
     failed_index: np.ndarray
     failed_key: Array
 
+    def __repr__(self) -> str:
+        return _reprs.lines(self._headline(), brief(self.result))
 
-def ensemble(
-    sample: Callable[[Array], Any],
+    def _repr_html_(self) -> str:
+        return _reprs.table(self._headline(), brief(self.result))
+
+    def _headline(self) -> str:
+        first, failed = self.failed_index[:3].tolist(), len(self.failed_index)
+        numbers = ", ".join(map(str, first)) + (", ..." if failed > len(first) else "")
+        return f"Ensemble: {self.n} members, {failed} failed" + (f" ({numbers})" if failed else "")
+
+
+def run(
+    draw: Callable[[Array], Any],
     simulate: Callable[[Any], Any],
     n: int,
     key: Array,
@@ -48,199 +71,271 @@ def ensemble(
     store: str | os.PathLike[str] | None = None,
     progress: bool = True,
 ) -> Ensemble:
-    """Simulate n random members in chunks of bounded memory, and keep statistics of their outputs, or all of them in a store.
+    """Simulate n random members in chunks of bounded memory; keep statistics, all outputs, or both.
 
     Args:
-        sample: ``sample(key) -> member``, any pytree; member i has the key ``fold_in(key, i)``.
-        simulate: ``simulate(member) -> outputs`` of ONE member, jittable: a small pytree of arrays, such as a settling time from a
-            ``jq.rollout`` with either engine. It is vmapped.
+        draw: ``draw(key) -> member``, any pytree; member i has the key ``fold_in(key, i)``.
+        simulate: ``simulate(member) -> outputs`` of ONE member, jittable: a small pytree of
+            arrays, such as a settling time from a ``jq.rollout`` with either engine. It is
+            vmapped.
         n: number of members, up to 2^31.
-        key: a ``jax.random.key`` of a generator whose numbers do not depend on vmap (the default one, not "rbg").
-        chunk: members simulated at once, a multiple of the mesh's devices; the last chunk is padded, so that there is one program.
-            Default: the store's; otherwise 2^14 a CPU device, 2^18 a device of another kind, fewer where XLA's memory analysis
-            says that these need more than half of what is free.
-        reduce: a reducer (``jq.ensembles.mean()``, ...) or a pytree of them. They see the outputs of the members that did not fail.
-        mesh: devices over which each chunk is split along all axes; they may belong to several processes, as many of each, which
-            then all make the same call. Default: the default device.
-        store: a folder for the outputs of all members, a zarr group with one array (n, ...) per output (extra ``store``), named by
-            its place in the pytree. A call that was killed resumes from it when it is made again, with the result that it would
-            have had; a finished store answers another ``reduce`` without a simulation.
+        key: a ``jax.random.key`` of a generator whose numbers do not depend on vmap (the default
+            one, not "rbg").
+        chunk: members simulated at once, a multiple of the mesh's devices; the last chunk is
+            padded, so that there is one program. Default: the store's; otherwise 2^14 a CPU
+            device, 2^18 a device of another kind, fewer where XLA's memory analysis says that
+            these need more than half of what is free.
+        reduce: a reducer (``jq.ensembles.mean()``, ...) or a pytree of them. They see the outputs
+            of the members that did not fail.
+        mesh: devices over which each chunk is split along all axes; they may belong to several
+            processes, as many of each, which then all make the same call. Default: the default
+            device.
+        store: a folder for the outputs of all members, a zarr group with one array (n, ...) per
+            output (extra ``store``), named by its place in the pytree. A call that was killed
+            resumes from it when it is made again, with the result that it would have had; a
+            finished store answers another ``reduce`` without a simulation.
         progress: show a bar with members a second and the time left.
 
     Returns:
-        Ensemble. Members with an output that is not finite are left out of ``result`` and named; RuntimeWarning if that is all.
+        Ensemble. Members with an output that is not finite are left out of ``result`` and named;
+        RuntimeWarning if that is all.
 
     Raises:
-        ValueError, TypeError: an argument of wrong shape, dtype or value, by name; a store of another run (another n, chunk, key,
-            number of processes, shapes and dtypes of members and outputs; what functions compute is not compared); tracing or
-            differentiating (use ``jq.ensembles.draw``).
+        ValueError, TypeError: an argument of wrong shape, dtype or value, by name; a store of
+            another run (another n, chunk, key, number of processes, shapes and dtypes of members
+            and outputs; what functions compute is not compared); tracing or differentiating (use
+            ``jq.ensembles.members``).
         MemoryError: the chunk does not fit; the message says which would.
         OSError: the store cannot be written.
         ImportError: a store without zarr.
     """
-    takes("sample", sample, "key")
+    # Check and convert.
+    takes("draw", draw, "key")
     takes("simulate", simulate, "member")
     n, progress = positive_integer("n", n), boolean("progress", progress)
     if n > LARGEST:
         raise ValueError(f"n: wanted at most 2^31 members, got {n}")
-    reducers, structure = jax.tree.flatten(reduce, is_leaf=lambda x: isinstance(x, Reducer))
-    for reducer in reducers:
-        instance("reduce", reducer, Reducer, "reducers such as jq.ensembles.mean()")
-    if not reducers and store is None:
-        hint = "for all outputs in memory jax.vmap(simulate)(jq.ensembles.draw(sample, n, key))"
-        raise ValueError(f"reduce: wanted reducers, a store, or both, got neither; {hint}")
+    _check_reduce(reduce, store)
     if mesh is not None:
         instance("mesh", mesh, Mesh, "a jax.sharding.Mesh")
         mesh = Mesh(mesh.devices, mesh.axis_names)  # whatever its axis types
-    problem = Problem(sample, simulate, n, _reproducible(key), mesh)
+    experiment = Experiment(draw, simulate, n, _reproducible(key), mesh)
     together = _several_processes(mesh)
-    member, outputs = chunks.shapes(problem)
-    empty = jax.tree.map(lambda leaf: np.zeros((0, *leaf.shape), leaf.dtype), outputs)
-    summaries = [reducer.summarise(empty, np.zeros(0, np.int64)) for reducer in reducers]
+    member, outputs = chunks.shapes(experiment)
+    tally = _Tally(reduce, outputs)
     folder = None if store is None else place("store", store)
-    kept = None if folder is None else stores.fingerprint(folder)
-    if chunk is None and kept is not None:
-        chunk = kept["chunk"]
-    program = None
-    if chunk is None:
-        chunk, program = chunks.default(problem)
-        smallest = min(gather(np.asarray(chunk))) if together else chunk
-        if chunk != smallest:
-            chunk, program = int(smallest), None
-    chunk = positive_integer("chunk", chunk)
-    if chunk % problem.devices:
-        raise ValueError(
-            f"chunk: wanted a multiple of the mesh's {problem.devices} devices, got {chunk}"
-        )
-    chunk = min(chunk, -(-n // problem.devices) * problem.devices)
-    rows, number, first, opened = chunks.own(problem, chunk), -(-n // chunk), 0, None
+    there = None if folder is None else stores.fingerprint(folder)
+    size, program = _chunk(experiment, chunk, there, together)
+    plan = Plan(n, size, chunks.own_rows(experiment, size))
+
+    # Compute.
+    opened = None
     if folder is not None:
-        run = _fingerprint(problem, chunk, rows, member, outputs)
-        lead = not together or jax.process_index() == 0
-        if kept is not None:
-            stores.check(folder, run, kept)
-        elif lead:
-            stores.create(folder, run, n, rows.stop - rows.start)
-        if together:
-            gather(np.zeros(0))  # the store is there
-        opened = stores.attach(folder, list(run["outputs"]), rows.start // (rows.stop - rows.start))
-        first = stores.done(opened)
-        first = int(min(gather(np.asarray(first)))) if together else first
-    failed: list[np.ndarray] = []
+        here = _fingerprint(experiment, plan, member, outputs)
+        opened = _opened(folder, here, there, plan, together)
+    quiet = not progress or (together and jax.process_index() != 0)
+    with tqdm(total=n, disable=quiet, unit="member", unit_scale=True) as bar:
+        work = _Run(experiment, plan, tally, opened, bar)
+        first = work.read(together)
+        work.simulate(program, first)
+    if together:
+        tally.merge_processes()
+    failed = tally.failed_index
+    if failed.size == n:
+        what = f"all {n} members failed, each with an output that is not finite"
+        why = f"the first of number {failed[0]}: statistics are of none"
+        warnings.warn(f"simulate: {what}, {why}", RuntimeWarning, stacklevel=2)
+    return Ensemble(n, tally.result(), failed, keys(experiment.key, failed))
 
-    def members(k: int) -> slice:
-        return slice(min(k * chunk + rows.start, n), min(k * chunk + rows.stop, n))
 
-    def absorb(k: int, leaves: list[np.ndarray]) -> None:
-        index = np.arange(members(k).start, members(k).stop)
+class _Tally:
+    """Statistics and failures of the chunks so far, which come in their order."""
+
+    def __init__(self, reduce: Any, outputs: Any) -> None:
+        """``outputs`` are the shapes and dtypes of one member's outputs."""
+        self.reducers, self.structure = jax.tree.flatten(reduce)
+        self.outputs = jax.tree.structure(outputs)
+        none = jax.tree.map(lambda leaf: np.zeros((0, *leaf.shape), leaf.dtype), outputs)
+        no_index = np.zeros(0, np.int64)
+        self.summaries = [reducer.summarise(none, no_index) for reducer in self.reducers]
+        self.failed = [no_index]
+
+    @property
+    def failed_index(self) -> np.ndarray:
+        """The numbers of the members that failed, ascending."""
+        return np.concatenate(self.failed)
+
+    def add(self, members: slice, leaves: list[np.ndarray]) -> None:
+        """Take in these members by the leaves of their outputs."""
+        index = np.arange(members.start, members.stop)
         good = np.ones(index.size, bool)
         for leaf in leaves:
             if jnp.issubdtype(leaf.dtype, jnp.floating):
                 good &= np.isfinite(leaf).all(axis=tuple(range(1, leaf.ndim)))
-        failed.append(index[~good])
-        tree = jax.tree.unflatten(
-            jax.tree.structure(outputs), [leaf if good.all() else leaf[good] for leaf in leaves]
-        )
-        for j, reducer in enumerate(reducers):
-            summaries[j] = reducer.merge(summaries[j], reducer.summarise(tree, index[good]))
-        bar.update(min((k + 1) * chunk, n) - k * chunk)
+        self.failed.append(index[~good])
+        kept = leaves if good.all() else [leaf[good] for leaf in leaves]
+        rows = jax.tree.unflatten(self.outputs, kept)
+        self._merge([reducer.summarise(rows, index[good]) for reducer in self.reducers])
 
-    def receive(k: int, launched: Any) -> None:
-        size = members(k).stop - members(k).start
-        leaves = [chunks.fetch(x)[:size] for x in jax.tree.leaves(launched)]
-        if opened is not None:
-            stores.write(opened, members(k), leaves, k + 1)
-        absorb(k, leaves)
+    def merge_processes(self) -> None:
+        """Take in what the other processes have, process by process: all then have the same."""
+        first, *others = gather((self.summaries, self.failed_index))
+        failed = [first[1], *(index for _, index in others)]
+        self.summaries, self.failed = first[0], [np.sort(np.concatenate(failed))]
+        for summaries, _ in others:
+            self._merge(summaries)
 
-    data, before = chunks.key_data(problem), None
-    quiet = not progress or (together and jax.process_index() != 0)
-    with tqdm(total=n, disable=quiet, unit="member", unit_scale=True) as bar:
-        if opened is not None:
-            for k in range(first):
-                absorb(k, stores.read(opened, members(k)))
-            bar.initial = bar.n
-            bar.unpause()
+    def result(self) -> Any:
+        """The results of the reducers, in the structure of ``reduce``."""
+        pairs = zip(self.reducers, self.summaries, strict=True)
+        return jax.tree.unflatten(self.structure, [reducer.finish(x) for reducer, x in pairs])
+
+    def _merge(self, later: list[Any]) -> None:
+        pairs = zip(self.reducers, self.summaries, later, strict=True)
+        self.summaries = [reducer.merge(a, b) for reducer, a, b in pairs]
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What the chunks go through."""
+
+    experiment: Experiment
+    plan: Plan
+    tally: _Tally
+    store: stores.Store | None
+    bar: tqdm
+
+    def read(self, together: bool) -> int:
+        """Take in the chunks that every process has in its store: how many these are."""
+        if self.store is None:
+            return 0
+        done = least(self.store.done) if together else self.store.done
+        for k in range(done):
+            self._take_in(k, self.store.read(self.plan.members(k)))
+        self.bar.initial = self.bar.n  # what was read says nothing about the members a second
+        self.bar.unpause()
+        return done
+
+    def simulate(self, program: Any, first: int) -> None:
+        """Simulate the chunks from ``first`` on; ``program`` is None if it is not compiled yet."""
+        if first == self.plan.chunks:
+            return
         try:
-            program = program or (chunks.given(problem, chunk) if first < number else None)
-            for k in range(first, number):
-                assert program is not None
-                launched = program(data, np.uint32(k * chunk))
-                if before is not None:
-                    receive(k - 1, before)
+            if program is None:
+                program = chunks.within_memory(self.experiment, self.plan.size)
+            data, launched = self.experiment.key_data, None
+            for k in range(first, self.plan.chunks):
                 before = launched
-            if before is not None:
-                receive(number - 1, before)
+                launched = program(data, np.uint32(k * self.plan.size))
+                if before is not None:
+                    self._receive(k - 1, before)
+            self._receive(self.plan.chunks - 1, launched)
         except jax.errors.JaxRuntimeError as error:
             if "RESOURCE_EXHAUSTED" not in str(error) and "Out of memory" not in str(error):
                 raise
-            smaller = max(chunk // 2 // problem.devices, 1) * problem.devices
-            raise MemoryError(
-                f"chunk: wanted one that fits into memory, got {chunk}; try {smaller} ({error})"
-            ) from error
-    failures = np.concatenate(failed)
-    if together:
-        everyone = gather((summaries, failures))
-        summaries, failures = everyone[0][0], np.sort(np.concatenate([x[1] for x in everyone]))
-        for other, _ in everyone[1:]:
-            summaries = [
-                reducer.merge(a, b)
-                for reducer, a, b in zip(reducers, summaries, other, strict=True)
-            ]
-    if failures.size == n:
-        text = f"simulate: all {n} members failed, each with an output that is not finite, the first of number {failures[0]}"
-        warnings.warn(f"{text}: statistics are of none", RuntimeWarning, stacklevel=2)
-    result = jax.tree.unflatten(
-        structure, [reducer.finish(x) for reducer, x in zip(reducers, summaries, strict=True)]
-    )
-    return Ensemble(result, failures, keys(problem.key, failures))
+            raise self._out_of_memory(error) from error
+
+    def _receive(self, k: int, launched: Any) -> None:
+        """Wait for the outputs of chunk k, store them, take them in."""
+        members = self.plan.members(k)
+        size = members.stop - members.start
+        leaves = [chunks.fetch(x)[:size] for x in jax.tree.leaves(launched)]
+        if self.store is not None:
+            self.store.write(members, leaves, k + 1)
+        self._take_in(k, leaves)
+
+    def _out_of_memory(self, error: Exception) -> MemoryError:
+        size, devices = self.plan.size, self.experiment.devices
+        smaller = max(size // 2 // devices, 1) * devices
+        wanted = "one that fits into memory"
+        return MemoryError(f"chunk: wanted {wanted}, got {size}; try {smaller} ({error})")
+
+    def _take_in(self, k: int, leaves: list[np.ndarray]) -> None:
+        self.tally.add(self.plan.members(k), leaves)
+        self.bar.update(self.plan.length(k))
+
+
+def _check_reduce(reduce: Any, store: Any) -> None:
+    reducers = jax.tree.leaves(reduce)
+    for reducer in reducers:
+        instance("reduce", reducer, Reducer, "reducers such as jq.ensembles.mean()")
+    if not reducers and store is None:
+        hint = "for all outputs in memory jax.vmap(simulate)(jq.ensembles.members(draw, n, key))"
+        raise ValueError(f"reduce: wanted reducers, a store, or both, got neither; {hint}")
 
 
 def _reproducible(key: Any) -> Array:
-    """One key, of a generator that will do."""
+    """``key`` as one key; ValueError for a generator whose numbers depend on vmap."""
     key = random_key("key", key)
-    if "rbg" in str(jax.random.key_impl(key)):
-        raise ValueError(
-            f"key: wanted a generator whose numbers do not depend on vmap, got {jax.random.key_impl(key)}"
-        )
+    generator = jax.random.key_impl(key)
+    if "rbg" in str(generator):
+        wanted = "a generator whose numbers do not depend on vmap"
+        raise ValueError(f"key: wanted {wanted}, got {generator}")
     return key
 
 
 def _several_processes(mesh: Mesh | None) -> bool:
+    """Whether several processes make this run together; ValueError if it is some, but not all."""
     if mesh is None:
         return False
-    found = {device.process_index for device in mesh.devices.flat}
-    if found not in ({jax.process_index()}, set(range(jax.process_count()))):
-        raise ValueError(
-            f"mesh: wanted devices of this process alone or of all {jax.process_count()} processes, got {sorted(found)}"
-        )
-    return len(found) > 1
+    owners, count = {device.process_index for device in mesh.devices.flat}, jax.process_count()
+    if owners not in ({jax.process_index()}, set(range(count))):
+        wanted = f"devices of this process alone or of all {count} processes"
+        raise ValueError(f"mesh: wanted {wanted}, got {sorted(owners)}")
+    return len(owners) > 1
 
 
-def _fingerprint(
-    problem: Problem, chunk: int, rows: slice, member: Any, outputs: Any
-) -> dict[str, Any]:
-    """What must agree for a store to be resumed; of values that JSON gives back as they are."""
+def _chunk(
+    experiment: Experiment, chunk: Any, there: dict[str, Any] | None, together: bool
+) -> tuple[int, Any]:
+    """The members in a chunk, and its program if it had to be compiled to know."""
+    program = None
+    if chunk is None and there is not None:
+        chunk = there["chunk"]
+    if chunk is None:
+        chunk, program = chunks.default(experiment)
+        smallest = least(chunk) if together else chunk
+        if chunk != smallest:
+            chunk, program = smallest, None
+    chunk, devices = positive_integer("chunk", chunk), experiment.devices
+    if chunk % devices:
+        raise ValueError(f"chunk: wanted a multiple of the mesh's {devices} devices, got {chunk}")
+    return min(chunk, -(-experiment.n // devices) * devices), program
 
-    def described(tree: Any) -> dict[str, Any]:
-        leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
-        named = {
-            jax.tree_util.keystr(path, simple=True, separator="/") or "outputs": [
-                list(x.shape),
-                str(x.dtype),
-            ]
-            for path, x in leaves
-        }
-        if len(named) < len(leaves):
-            raise ValueError(
-                f"store: wanted outputs whose places have different names, got {list(named)}"
-            )
-        return named
 
+def _fingerprint(experiment: Experiment, plan: Plan, member: Any, outputs: Any) -> dict[str, Any]:
+    """What must agree for a store to be resumed, in values that JSON gives back as they are."""
+    generator = str(jax.random.key_impl(experiment.key))
     return {
-        "n": problem.n,
-        "chunk": chunk,
-        "processes": chunk // (rows.stop - rows.start),
-        "key": [str(jax.random.key_impl(problem.key)), *chunks.key_data(problem).tolist()],
-        "member": described(member),
-        "outputs": described(outputs),
+        "n": experiment.n,
+        "chunk": plan.size,
+        "processes": plan.size // plan.rows,
+        "key": [generator, *experiment.key_data.tolist()],
+        "member": _described(member),
+        "outputs": _described(outputs),
     }
+
+
+def _described(tree: Any) -> dict[str, Any]:
+    """Shape and dtype of every leaf by its place; ValueError if two places have one name."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    places = [jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in leaves]
+    kinds = [[list(x.shape), str(x.dtype)] for _, x in leaves]
+    named = {place or "outputs": kind for place, kind in zip(places, kinds, strict=True)}
+    if len(named) < len(leaves):
+        wanted = "outputs whose places have different names"
+        raise ValueError(f"store: wanted {wanted}, got {list(named)}")
+    return named
+
+
+def _opened(
+    folder: Path, here: dict[str, Any], there: dict[str, Any] | None, plan: Plan, together: bool
+) -> stores.Store:
+    """The store of this run, made by the first process if there is none."""
+    if there is not None:
+        stores.check(folder, here, there)
+    elif not together or jax.process_index() == 0:
+        stores.create(folder, here, plan.n, plan.rows)
+    if together:
+        barrier()  # the store is there
+    return stores.attach(folder, list(here["outputs"]), plan.own.start // plan.rows)

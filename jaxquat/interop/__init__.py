@@ -1,4 +1,7 @@
-"""Bridges to other libraries, each with an extra of its name; nothing here is imported by ``import jaxquat``."""
+"""Bridges to other libraries, each with an extra of its name.
+
+``import jaxquat`` imports none of them.
+"""
 
 from __future__ import annotations
 

@@ -1,15 +1,23 @@
-"""Rigid-body rotation in diffrax (extra ``diffrax``): adaptive steps, events, dense output and adjoints that stay on the sphere.
+"""Rigid-body rotation in diffrax (extra ``diffrax``).
 
-``term`` is an ``ODETerm`` over ``State`` with ``args`` as the torque's params; ``Heun``, ``Bosh3`` and ``Dopri5`` are the embedded
-Runge-Kutta methods of those names lifted as ``jq.schemes.rkmk`` lifts them; ``controller`` chooses steps by separate tolerances for
-attitude and rate::
+It brings adaptive steps, events, dense output and adjoints, and attitudes stay on the sphere.
+
+- ``term`` is an ``ODETerm`` over ``State``; its ``args`` are the torque's params.
+- ``Heun``, ``Bosh3`` and ``Dopri5`` are the embedded Runge-Kutta methods of those names, lifted as
+  ``jq.schemes.rkmk`` lifts them.
+- ``controller`` chooses steps by separate tolerances for attitude and rate.
+
+For example::
 
     start = jq.State(q, omega, aux={})
     steps = controller(attitude=1e-8, rate=1e-8)
-    solution = diffrax.diffeqsolve(term(body, torque), Dopri5(), 0.0, 10.0, None, start, params, stepsize_controller=steps)
+    solution = diffrax.diffeqsolve(
+        term(body, torque), Dopri5(), 0.0, 10.0, None, start, params, stepsize_controller=steps
+    )
 
-A state without aux has ``aux={}`` here, because diffrax's loops cannot hold an empty tuple. The derivative of q is the one in R^4,
-so that diffrax's own solvers take the same term (they leave the sphere, by their error).
+A state without aux has ``aux={}`` here, because diffrax's loops cannot hold an empty tuple. The
+derivative of q is the one in R^4, so that diffrax's own solvers take the same term. They leave the
+sphere by their error.
 """
 
 from __future__ import annotations
@@ -48,7 +56,15 @@ BOGACKI_SHAMPINE3 = tableau(
 
 
 def term(body: Body, torque: Torque) -> diffrax.ODETerm:
-    """The motion of one body as diffrax has it, ``vf(t, state, params)``: the derivative in R^4 of q, those of omega and aux."""
+    """Return the motion of one body as a term of diffrax, ``vf(t, state, params)``.
+
+    Args:
+        body: one body.
+        torque: ``torque(t, state, params)``, in body axes [N m].
+
+    Returns:
+        A term whose ``vf`` gives the derivatives of q (in R^4), omega and aux as a ``State``.
+    """
     instance("body", body, Body, "a jq.Body")
     takes("torque", torque, "t, state, params")
 
@@ -62,16 +78,18 @@ def term(body: Body, torque: Torque) -> diffrax.ODETerm:
 
 
 class Interpolation(diffrax.AbstractLocalInterpolation):
-    """Within a step: the rotation vector from its start is the quintic that meets attitude, rate and acceleration at both ends.
+    """The motion within one step.
 
-    Attitudes are unit and of order 6 in the step, the rate is their exact derivative and of order 5; aux states are cubics.
+    The rotation vector from the start of the step is the quintic that meets attitude, rate and
+    acceleration at both ends. Attitudes are unit and of order 6 in the step; rates are their exact
+    derivatives and of order 5. Aux states are cubics.
 
     Attributes:
         t0: the time at the start of the step [s].
         t1: the time at its end [s].
         y0: the state at the start.
         y1: the state at the end.
-        k0: the derivative at the start, as ``term`` has it.
+        k0: the derivative at the start, as ``term`` gives it.
         k1: the derivative at the end.
     """
 
@@ -83,30 +101,42 @@ class Interpolation(diffrax.AbstractLocalInterpolation):
     k1: State
 
     def evaluate(self, t0: Any, t1: Any = None, left: bool = True) -> State:
-        """The state at t0; with t1 the difference of the states at both."""
+        """Return the state at ``t0``, or with ``t1`` the state at t1 minus that at t0."""
         if t1 is not None:
             return jax.tree.map(jnp.subtract, self.evaluate(t1), self.evaluate(t0))
         dtype = self.y0.q.dtype
         dt = jnp.asarray(self.t1 - self.t0, dtype)
-        moving = dt != 0  # diffrax asks within steps of length zero, too
+        moving = dt != 0  # diffrax asks within steps of length zero too
         dt = jnp.where(moving, dt, 1)
         s = jnp.where(moving, jnp.asarray(t0 - self.t0, dtype) / dt, 0)
-        turn = log(relative(self.y0.q, self.y1.q))
-        rate, curve = jax.jvp(
-            so3.dexpinv, (turn, self.y1.omega), (so3.dexpinv(turn, self.y1.omega), self.k1.omega)
+        turn, rate = self._turn(s, dt)
+        aux = jax.tree.map(
+            lambda a, b, c, d: _cubic(s, a, b, c * dt, d * dt),
+            *(y.aux for y in (self.y0, self.y1, self.k0, self.k1)),
         )
-        u, slope = _quintic(
-            s, turn, self.y0.omega * dt, rate * dt, self.k0.omega * dt**2, curve * dt**2
-        )
-        a, b, c, d = (y.aux for y in (self.y0, self.y1, self.k0, self.k1))
-        aux = jax.tree.map(lambda a, b, c, d: _cubic(s, a, b, c * dt, d * dt), a, b, c, d)
-        return State(correct_norm(multiply(self.y0.q, exp(u))), so3.dexp(u, slope) / dt, aux)
+        return State(correct_norm(multiply(self.y0.q, exp(turn))), rate, aux)
+
+    def _turn(self, s: Array, dt: Array) -> tuple[Array, Array]:
+        """Return rotation vector since the start and body rate at the fraction ``s`` of the step.
+
+        In the chart u of ``q = q0 exp(u)`` the rate is ``u' = dexpinv(u, omega)``. At the start
+        u = 0, so u' is omega and u'' is its derivative. At the end u'' follows from u' by jvp.
+        """
+        end = log(relative(self.y0.q, self.y1.q))
+        slope = so3.dexpinv(end, self.y1.omega)
+        slope, curve = jax.jvp(so3.dexpinv, (end, self.y1.omega), (slope, self.k1.omega))
+        slopes, curves = (self.y0.omega, slope), (self.k0.omega, curve)
+        u, u_dot = _quintic(s, end, *(v * dt for v in slopes), *(a * dt**2 for a in curves))
+        return u, so3.dexp(u, u_dot) / dt
 
 
 def _quintic(
     s: Array, end: Array, v0: Array, v1: Array, a0: Array, a1: Array
 ) -> tuple[Array, Array]:
-    """Hermite's, from zero, and its slope: first and second derivatives v and a at both ends."""
+    """Return Hermite's quintic from 0 at s = 0 to ``end`` at s = 1, and its slope.
+
+    v0, v1 are its first derivatives at the ends, a0, a1 its second.
+    """
     c3 = 10 * end - 6 * v0 - 4 * v1 - 1.5 * a0 + 0.5 * a1
     c4 = -15 * end + 8 * v0 + 7 * v1 + 1.5 * a0 - a1
     c5 = 6 * end - 3 * v0 - 3 * v1 - 0.5 * a0 + 0.5 * a1
@@ -115,37 +145,44 @@ def _quintic(
 
 
 def _cubic(s: Array, a: Array, b: Array, a_slope: Array, b_slope: Array) -> Array:
-    """Hermite's: from a at s = 0 to b at s = 1."""
-    return (
-        a + s * s * (3 - 2 * s) * (b - a) + s * (1 - s) ** 2 * a_slope - s * s * (1 - s) * b_slope
-    )
+    """Return Hermite's cubic from a at s = 0 to b at s = 1."""
+    ends = a + s * s * (3 - 2 * s) * (b - a)
+    return ends + s * (1 - s) ** 2 * a_slope - s * s * (1 - s) * b_slope
 
 
 class _Lifted(diffrax.AbstractSolver):
-    """A tableau with an embedded error, whose last stage is the first of the next step.
+    """A lifted tableau with an embedded error, whose last stage is the first of the next step.
 
-    The error estimate is in the tangent space: a State whose q is (0, rotation vector) [rad].
+    The error estimate lies in the tangent space: a State whose q is (0, rotation vector) [rad].
+
+    Attributes:
+        lifted: the tableau.
+        error: weights of all stages and of the slope at the end, which give the error.
     """
 
     lifted: ClassVar[Tableau]
-    error: ClassVar[tuple[float, ...]]  # weights of all stages and of the slope at the end
+    error: ClassVar[tuple[float, ...]]
     term_structure: ClassVar = diffrax.ODETerm
     interpolation_cls: ClassVar[Callable[..., Interpolation]] = Interpolation
 
     def order(self, terms: Any) -> int:
-        """Of the solution."""
+        """Return the order of the solution."""
         return self.lifted.order
 
     def init(self, terms: Any, t0: Any, t1: Any, y0: State, args: Any) -> State:
-        """The slope at the start."""
+        """Return the slope at the start."""
         if isinstance(y0.aux, tuple) and not y0.aux:
             raise ValueError(
-                "y0: wanted a State with aux={} where there is no aux state (diffrax cannot hold an empty tuple), got ()"
+                "y0: wanted a State with aux={} where there is no aux state"
+                " (diffrax cannot hold an empty tuple), got ()"
             )
         return terms.vf(t0, y0, args)
 
     def func(self, terms: Any, t0: Any, y0: State, args: Any) -> State:
-        """The slope, and along q what vanishes on the sphere alone: its Jacobian, which ImplicitAdjoint inverts, has full rank."""
+        """Return the slope plus a term along q that is zero on the sphere.
+
+        That term gives the Jacobian, which ``ImplicitAdjoint`` inverts, full rank.
+        """
         slope = terms.vf(t0, y0, args)
         return slope._replace(q=slope.q + (1 - dot(y0.q, y0.q)) * y0.q)
 
@@ -159,30 +196,24 @@ class _Lifted(diffrax.AbstractSolver):
         solver_state: State,
         made_jump: Any,
     ) -> Any:
-        """(state, error, what the interpolation needs, slope at the end, success)."""
+        """Return state, error, what ``Interpolation`` needs, slope at the end, and success."""
         dtype = y0.q.dtype
         t, dt = jnp.asarray(t0, dtype), jnp.asarray(t1 - t0, dtype)
-        first = lax.cond(made_jump, lambda _: terms.vf(t0, y0, args), lambda k: k, solver_state)
+        k0 = lax.cond(made_jump, lambda _: terms.vf(t0, y0, args), lambda k: k, solver_state)
 
         def rates(t: Array, stage: State) -> tuple[Array, Any]:
             slope = terms.vf(t, stage, args)
             return slope.omega, slope.aux
 
-        slopes = stages(self.lifted, rates, t, y0, dt, (first.omega, first.aux))
+        slopes = stages(self.lifted, rates, t, y0, dt, (k0.omega, k0.aux))
         shift = combine(self.lifted.b, slopes, dt)
         y1 = moved(y0, shift)
-        last = terms.vf(t1, y1, args)
-        turn, *rest = combine(
-            self.error, [*slopes, (so3.dexpinv(shift[0], y1.omega), last.omega, last.aux)], dt
-        )
-        error = State(jnp.concatenate([jnp.zeros_like(turn[:1]), turn]), *rest)
-        return (
-            y1,
-            error,
-            {"y0": y0, "y1": y1, "k0": first, "k1": last},
-            last,
-            diffrax.RESULTS.successful,
-        )
+        k1 = terms.vf(t1, y1, args)
+        end = so3.dexpinv(shift[0], y1.omega), k1.omega, k1.aux
+        turn, *others = combine(self.error, [*slopes, end], dt)
+        error = State(jnp.concatenate([jnp.zeros_like(turn[:1]), turn]), *others)
+        dense = {"y0": y0, "y1": y1, "k0": k0, "k1": k1}
+        return y1, error, dense, k1, diffrax.RESULTS.successful
 
 
 class Heun(_Lifted):
@@ -193,24 +224,32 @@ class Heun(_Lifted):
 
 
 class Bosh3(_Lifted):
-    """Bogacki and Shampine's method 3(2), Appl. Math. Lett. 2, 1989, 321, lifted."""
+    """Bogacki and Shampine's method 3(2), lifted (Appl. Math. Lett. 2, 1989, 321)."""
 
     lifted: ClassVar[Tableau] = BOGACKI_SHAMPINE3
     error: ClassVar[tuple[float, ...]] = (2 / 9 - 7 / 24, 1 / 3 - 1 / 4, 4 / 9 - 1 / 3, -1 / 8)
 
 
 class Dopri5(_Lifted):
-    """Dormand and Prince's method 5(4), J. Comput. Appl. Math. 6, 1980, 19, lifted: fixed steps are those of ``jq.rkmk5``."""
+    """Dormand and Prince's method 5(4), lifted (J. Comput. Appl. Math. 6, 1980, 19).
+
+    Fixed steps are those of ``jq.rkmk5``.
+    """
 
     lifted: ClassVar[Tableau] = DORMAND_PRINCE5
     error: ClassVar[tuple[float, ...]] = (
-        35 / 384 - 5179 / 57600, 0.0, 500 / 1113 - 7571 / 16695, 125 / 192 - 393 / 640, -2187 / 6784 + 92097 / 339200,
-        11 / 84 - 187 / 2100, -1 / 40,
-    )  # fmt: skip
+        35 / 384 - 5179 / 57600,
+        0.0,
+        500 / 1113 - 7571 / 16695,
+        125 / 192 - 393 / 640,
+        -2187 / 6784 + 92097 / 339200,
+        11 / 84 - 187 / 2100,
+        -1 / 40,
+    )
 
 
 class _Norm(NamedTuple):
-    """The largest of the errors in units of their tolerances."""
+    """The largest of the errors of q, omega and each aux array, in units of their tolerances."""
 
     attitude: float
     rate: float
@@ -218,20 +257,29 @@ class _Norm(NamedTuple):
 
     def __call__(self, error: Any) -> Array:
         q, omega, aux = error
-        mean_square = lambda x: dot(x.ravel(), x.ravel()) / max(x.size, 1)  # noqa: E731
-        found = [root(mean_square(q[1:])) / self.attitude, root(mean_square(omega)) / self.rate]
-        return jnp.max(
-            jnp.stack(found + [root(mean_square(x)) / self.aux for x in jax.tree.leaves(aux)])
-        )
+        scaled = [_root_mean_square(q[1:]) / self.attitude, _root_mean_square(omega) / self.rate]
+        scaled += [_root_mean_square(x) / self.aux for x in jax.tree.leaves(aux)]
+        return jnp.max(jnp.stack(scaled))
+
+
+def _root_mean_square(x: Array) -> Array:
+    return root(dot(x.ravel(), x.ravel()) / max(x.size, 1))
 
 
 def controller(
     attitude: float = 1e-6, rate: float = 1e-6, aux: float = 1e-6, **options: Any
 ) -> diffrax.PIDController:
-    """Steps whose estimated errors, root mean square over the axes, stay below ``attitude`` [rad], ``rate`` [rad/s] and ``aux``.
+    """Return a PID controller of diffrax that bounds the estimated error of each step.
 
-    ``options`` go to ``diffrax.PIDController`` (pcoeff, icoeff, dcoeff, dtmin, dtmax, ...). ValueError for a tolerance that is not
-    positive.
+    The error is the root mean square over the axes. A tolerance that is not positive is a
+    ValueError.
+
+    Args:
+        attitude: tolerance of the attitude [rad].
+        rate: tolerance of the body rate [rad/s].
+        aux: tolerance of each aux state, in its unit.
+        options: more arguments of ``diffrax.PIDController`` (pcoeff, icoeff, dcoeff, dtmin,
+            dtmax, ...).
     """
     for name, value in (("attitude", attitude), ("rate", rate), ("aux", aux)):
         positive(name, exactly(name, value, ()))

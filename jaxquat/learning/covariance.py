@@ -1,10 +1,22 @@
-"""How well data determine fitted parameters: Gauss-Newton covariance, and the combinations that the data do not see."""
+"""How well data determine fitted parameters: Gauss-Newton covariance, and flat directions.
+
+Let J be the Jacobian of the residuals, divided by their noise sigma, at the least-squares optimum.
+The covariance of the parameters is ``inv(J^T J)``. It is taken from singular values: J^T J is
+never formed, because that would double the number of digits that are lost, and never inverted
+where it is singular.
+
+The columns of J are first scaled to length 1, so the units of the parameters do not matter. A
+singular value of at most ``tolerance`` times the largest belongs to a flat direction: a
+combination of parameters along which the residuals do not change. A parameter with a part in a
+flat direction has an infinite standard error; the others have that of the remaining directions.
+"""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +25,7 @@ from jax import Array
 from jax.flatten_util import ravel_pytree
 from jax.typing import ArrayLike
 
+from jaxquat import _reprs
 from jaxquat._checks import (
     concrete,
     finite,
@@ -29,19 +42,28 @@ from jaxquat.learning.differentiation import reverse_only
 __all__ = ["FitCovariance", "fit_covariance"]
 
 
-class FitCovariance(NamedTuple):
-    """The result of ``fit_covariance``, n parameters in the order of ``names``; printed, a table and the flat directions.
+@dataclass(frozen=True, eq=False, repr=False)
+class FitCovariance:
+    """The result of ``fit_covariance`` for n parameters, in the order of ``names``.
+
+    ``print`` shows all parameters and flat directions, ``repr`` the first ones.
 
     Attributes:
         names: of the n parameters, by their place in the tree.
-        params: as given.
-        standard_errors: of the parameters, a pytree like them; infinite where a flat direction has a part.
-        covariance: (n, n); of parameters in a flat direction infinite on the diagonal and NaN beside it.
-        flat: (k, n) unit vectors, directions along which the residuals do not change; k = 0 if all is well.
-        singular_values: (n,) of the Jacobian with columns scaled to length 1, as fractions of the largest, falling.
-        sigma: standard deviation of the noise in the residuals: () or (m,) as given, or () as estimated.
-        reduced_chi_squared: ``sum((residuals/sigma)^2) / (m - rank)`` with the sigma given, 1 within about ``sqrt(2/(m - rank))``
-            if sigma and model are right. None where sigma was estimated, which makes it 1, and where m = rank.
+        params: the parameters at which the residuals were linearised.
+        standard_errors: of the parameters, a pytree like them; infinite where a flat direction has
+            a part.
+        covariance: (n, n); of parameters in a flat direction infinite on the diagonal and NaN
+            beside it.
+        flat: (k, n) unit vectors, directions along which the residuals do not change; k = 0 if all
+            is well.
+        singular_values: (n,) of the Jacobian with columns scaled to length 1, as fractions of the
+            largest, falling.
+        sigma: standard deviation of the noise in the residuals: () or (m,) as given, or () as
+            estimated.
+        reduced_chi_squared: ``sum((residuals/sigma)^2) / (m - rank)`` with the sigma given, 1
+            within about ``sqrt(2/(m - rank))`` if sigma and model are right. None where sigma was
+            estimated, which makes it 1, and where m = rank.
     """
 
     names: tuple[str, ...]
@@ -54,25 +76,42 @@ class FitCovariance(NamedTuple):
     reduced_chi_squared: float | None = None
 
     def __str__(self) -> str:
-        values, errors = (
-            np.asarray(ravel_pytree(tree)[0]) for tree in (self.params, self.standard_errors)
-        )
+        return "\n".join([*self._estimates(), *self._combinations(), *self._judgement()])
+
+    def __repr__(self) -> str:
+        estimates, more = _reprs.clipped(self._estimates(), 5)
+        flat, more_flat = _reprs.clipped(self._combinations(), 1)
+        lines = [*estimates, *more, *flat, *more_flat, *self._judgement()]
+        return "\n".join([self._headline(), *("  " + line for line in lines)])
+
+    def _repr_html_(self) -> str:
+        rows = [(name, f"{x:.6g}", f"{e:.2g}") for name, x, e in self._numbers()]
+        notes = "; ".join([self._headline(), *self._combinations(), *self._judgement()])
+        return _reprs.table(notes, rows, ("parameter", "value", "standard error"))
+
+    def _headline(self) -> str:
+        return f"FitCovariance: {len(self.names)} parameters, {len(self.flat)} flat directions"
+
+    def _numbers(self) -> list[tuple[str, float, float]]:
+        trees = self.params, self.standard_errors
+        values, errors = (np.asarray(ravel_pytree(tree)[0]) for tree in trees)
+        return list(zip(self.names, values, errors, strict=True))
+
+    def _estimates(self) -> list[str]:
         width = max(map(len, self.names))
-        lines = [
-            f"{name:{width}s}  {x: .6g} +- {e:.2g}"
-            for name, x, e in zip(self.names, values, errors, strict=True)
-        ]
-        for direction in self.flat:
-            largest = np.max(np.abs(direction))
-            parts = [
-                f"{x:+.3g} {name}"
-                for x, name in zip(direction, self.names, strict=True)
-                if abs(x) > 1e-3 * largest
-            ]
-            lines.append("not identifiable: " + " ".join(parts))
-        if self.reduced_chi_squared is not None:
-            lines.append(f"chi-squared per degree of freedom: {self.reduced_chi_squared:.3g}")
-        return "\n".join(lines)
+        return [f"{name:{width}s}  {x: .6g} +- {e:.2g}" for name, x, e in self._numbers()]
+
+    def _combinations(self) -> list[str]:
+        return [f"not identifiable: {self._combination(direction)}" for direction in self.flat]
+
+    def _combination(self, direction: np.ndarray) -> str:
+        largest = np.max(np.abs(direction))
+        parts = zip(direction, self.names, strict=True)
+        return " ".join(f"{x:+.3g} {name}" for x, name in parts if abs(x) > 1e-3 * largest)
+
+    def _judgement(self) -> list[str]:
+        chi = self.reduced_chi_squared
+        return [] if chi is None else [f"chi-squared per degree of freedom: {chi:.3g}"]
 
 
 def fit_covariance(
@@ -82,32 +121,41 @@ def fit_covariance(
     sigma: ArrayLike | None = None,
     tolerance: float | None = None,
 ) -> FitCovariance:
-    """Covariance of parameters at a least-squares optimum, ``inv(J^T J / sigma^2)`` with J the Jacobian of the residuals.
+    """Covariance of parameters at a least-squares optimum: ``inv(J^T J / sigma^2)``.
 
-    Directions that J does not see are reported, not inverted. They are the right singular vectors of J, its columns scaled to
-    length 1 so that units do not matter, with a singular value of at most ``tolerance`` times the largest; several are combined so
-    that each has few parts.
+    J is the Jacobian of the residuals. Directions that J does not see are reported, not inverted.
+    They are the right singular vectors of J, its columns scaled to length 1 so that units do not
+    matter, with a singular value of at most ``tolerance`` times the largest; several are combined
+    so that each has few parts.
 
     Args:
-        residuals: ``residuals(params) -> (m,)``, jittable: data minus model, or the reverse, in the units of the data.
-        params: pytree of floating arrays, at the optimum; n numbers in all. A Body is a TypeError, as for ``jq.fit``.
-        sigma: standard deviation of the noise in each residual, () or (m,); 1.0 if the residuals are already divided by it. None
-            estimates one for all, the root of ``sum(residuals^2) / (m - rank)``. A sigma that is given is believed, as by scipy's
+        residuals: ``residuals(params) -> (m,)``, jittable: data minus model, or the reverse, in
+            the units of the data.
+        params: pytree of floating arrays, at the optimum; n numbers in all. A Body is a TypeError,
+            as for ``jq.fit``.
+        sigma: standard deviation of the noise in each residual, () or (m,); 1.0 if the residuals
+            are already divided by it. None estimates one for all, the root of ``sum(residuals^2) /
+            (m - rank)``. A sigma that is given is believed, as by scipy's
             ``curve_fit(absolute_sigma=True)``: the residuals do not change the errors.
-        tolerance: between 0 and 1; None for the square root of the dtype's epsilon: J^T J has no digit left below that.
+        tolerance: between 0 and 1; None for the square root of the dtype's epsilon: J^T J has no
+            digit left below that.
 
     Returns:
-        FitCovariance. The covariance is that of linear least squares; for a model that is not linear it is right for noise so small
-        that the model is linear over the errors found. J is taken in forward mode if n <= m, unless something in the residuals has
-        a derivative in reverse mode only. RuntimeWarning where the residuals contradict the sigma given: chi-squared per degree of
-        freedom more than five of its standard deviations above 1, and errors thereby too small by a factor of 1.5 or more. One far
-        below 1 is in the result alone. It makes the errors too large, and may be meant: residuals that are no independent draws,
-        or a forecast, where the model is compared with itself.
+        FitCovariance. The covariance is that of linear least squares; for a model that is not
+        linear it is right for noise so small that the model is linear over the errors found. J is
+        taken in forward mode if n <= m, unless something in the residuals has a derivative in
+        reverse mode only. RuntimeWarning where the residuals contradict the sigma given:
+        chi-squared per degree of freedom more than five of its standard deviations above 1, and
+        errors thereby too small by a factor of 1.5 or more. One far below 1 is in the result
+        alone. It makes the errors too large, and may be meant: residuals that are no independent
+        draws, or a forecast, where the model is compared with itself.
 
     Raises:
-        ValueError, TypeError: an argument of wrong shape, dtype or value, by name; residuals or derivatives that are not finite;
-            no more residuals than identifiable parameters to estimate sigma from.
+        ValueError, TypeError: an argument of wrong shape, dtype or value, by name; residuals or
+            derivatives that are not finite; no more residuals than identifiable parameters to
+            estimate sigma from.
     """
+    # Check and convert.
     takes("residuals", residuals, "params")
     refuse_bodies("params", params)
     params = floating_tree("params", params)
@@ -116,50 +164,28 @@ def fit_covariance(
     finite("params", flat)
     if not flat.size:
         raise ValueError("params: wanted at least one number, got none")
-    of_flat = lambda vector: floating("residuals", residuals(unravel(vector)))  # noqa: E731
-    shape = jax.eval_shape(of_flat, flat).shape
-    if len(shape) != 1 or not shape[0]:
-        raise ValueError(f"residuals: wanted shape (m,), got {shape}")
-    forward = flat.size <= shape[0] and not reverse_only(of_flat, flat)
-    derivative = (jax.jacfwd if forward else jax.jacrev)(
-        lambda vector: (of_flat(vector),) * 2, has_aux=True
-    )
-    jacobian, value = jax.jit(derivative)(flat)
-    finite("residuals", value)
-    finite("derivatives of residuals", jacobian)
-    jacobian, value = np.asarray(jacobian, float), np.asarray(value, float)
+    value, jacobian = _linearised(lambda x: floating("residuals", residuals(unravel(x))), flat)
     if tolerance is None:
         tolerance = np.sqrt(jnp.finfo(flat.dtype).eps)
     tolerance = fraction("tolerance", tolerance)
-    noise = np.array(1.0)
     if sigma is not None:
-        positive("sigma", one_shape("sigma", sigma, (), shape))
-        noise = np.asarray(sigma, float)  # as given, where JAX would round it to float32
-        jacobian = jacobian / np.broadcast_to(noise, shape)[:, None]
+        positive("sigma", one_shape("sigma", sigma, (), value.shape))
+        sigma = np.asarray(sigma, float)  # as given, where JAX would round it to float32
+        jacobian = jacobian / np.broadcast_to(sigma, value.shape)[:, None]
 
-    scale = np.linalg.norm(jacobian, axis=0)
-    scale = np.where(scale > 0, scale, 1.0)
-    found, right = np.linalg.svd(np.linalg.qr(jacobian / scale, mode="r"))[1:]
-    singular = np.zeros(flat.size)
-    singular[: found.size] = found
-    rank = int(np.sum(singular > tolerance * singular[0]))
-    unseen = _combined(right[rank:], tolerance)
-    half = right[:rank].T / scale[:, None] / singular[:rank]
-    reduced = None
-    if sigma is not None and shape[0] > rank:
-        reduced = float(np.sum((value / noise) ** 2) / (shape[0] - rank))
-        _compare(reduced, shape[0] - rank)
+    # Compute.
+    root, directions, singular = _decomposed(jacobian, tolerance)
+    freedom = len(value) - root.shape[1]
+    noise, reduced = sigma, None
     if sigma is None:
-        if shape[0] <= rank:
-            raise ValueError(
-                f"residuals: wanted more than the {rank} identifiable parameters to get sigma from, got {shape[0]}; give sigma"
-            )
-        noise = np.sqrt(np.sum(value**2) / (shape[0] - rank))
-        half *= noise
-    mixed = np.any(unseen != 0.0, axis=0)
-    covariance = np.where(np.logical_or.outer(mixed, mixed), np.nan, half @ half.T)
-    covariance[mixed, mixed] = np.inf
-    directions = unseen / scale
+        noise = _estimated_noise(value, freedom)
+        root = noise * root
+    elif freedom > 0:
+        reduced = float(np.sum((value / sigma) ** 2) / freedom)
+        _warn_if_too_small(reduced, freedom)
+    infinite = np.any(directions != 0.0, axis=0)
+    covariance = np.where(np.logical_or.outer(infinite, infinite), np.nan, root @ root.T)
+    covariance[infinite, infinite] = np.inf
     return FitCovariance(
         names=_names(params),
         params=params,
@@ -172,40 +198,87 @@ def fit_covariance(
     )
 
 
-def _compare(reduced: float, freedom: int) -> None:
-    """RuntimeWarning if chi-squared per degree of freedom, of mean 1 and variance 2/freedom, says that sigma is too small."""
+def _linearised(residuals: Callable[[Array], Array], flat: Array) -> tuple[np.ndarray, np.ndarray]:
+    """The residuals (m,) and their Jacobian (m, n), float64; ValueError if they are not finite."""
+    shape = jax.eval_shape(residuals, flat).shape
+    if len(shape) != 1 or not shape[0]:
+        raise ValueError(f"residuals: wanted shape (m,), got {shape}")
+    forward = flat.size <= shape[0] and not reverse_only(residuals, flat)
+    both = lambda x: (residuals(x),) * 2  # noqa: E731
+    differentiate = jax.jacfwd if forward else jax.jacrev
+    jacobian, value = jax.jit(differentiate(both, has_aux=True))(flat)
+    finite("residuals", value)
+    finite("derivatives of residuals", jacobian)
+    return np.asarray(value, float), np.asarray(jacobian, float)
+
+
+def _decomposed(
+    jacobian: np.ndarray, tolerance: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A root of the covariance, the flat directions, the singular values.
+
+    The root (n, rank) times its transpose is ``inv(J^T J)`` without the flat directions. These are
+    the rows of the second, (n - rank, n), not yet of length 1. The singular values (n,) are those
+    of the scaled J.
+    """
+    scale = np.linalg.norm(jacobian, axis=0)
+    scale = np.where(scale > 0, scale, 1.0)
+    values, right = np.linalg.svd(np.linalg.qr(jacobian / scale, mode="r"))[1:]
+    singular = np.zeros(len(scale))
+    singular[: values.size] = values
+    rank = int(np.sum(singular > tolerance * singular[0]))
+    root = right[:rank].T / scale[:, None] / singular[:rank]
+    return root, _combined(right[rank:], tolerance) / scale, singular
+
+
+def _estimated_noise(value: np.ndarray, freedom: int) -> np.ndarray:
+    """The sigma that makes chi-squared per degree of freedom 1; ValueError without freedom."""
+    if freedom <= 0:
+        rank = len(value) - freedom
+        wanted = f"more than the {rank} identifiable parameters to get sigma from"
+        raise ValueError(f"residuals: wanted {wanted}, got {len(value)}; give sigma")
+    return np.sqrt(np.sum(value**2) / freedom)
+
+
+def _warn_if_too_small(reduced: float, freedom: int) -> None:
+    """RuntimeWarning if chi-squared per degree of freedom says that sigma is too small.
+
+    If sigma is right, it has mean 1 and variance 2/freedom.
+    """
     if reduced > max(1.0 + 5.0 * np.sqrt(2.0 / freedom), 1.5**2):
         warnings.warn(
-            f"sigma: wanted the noise of the residuals, got a chi-squared per degree of freedom of {reduced:.3g}: the residuals "
-            f"are {np.sqrt(reduced):.3g} times what sigma says, and the standard errors too small by that, unless the model "
-            "does not fit or params are no optimum; leave out sigma to take it from the residuals",
+            "sigma: wanted the noise of the residuals, "
+            f"got a chi-squared per degree of freedom of {reduced:.3g}: "
+            f"the residuals are {np.sqrt(reduced):.3g} times what sigma says, "
+            "and the standard errors too small by that, "
+            "unless the model does not fit or params are no optimum; "
+            "leave out sigma to take it from the residuals",
             RuntimeWarning,
             stacklevel=3,
         )
 
 
 def _combined(rows: np.ndarray, tolerance: float) -> np.ndarray:
-    """Rows that span the same space, each the only one with a part along some axis; parts below ``tolerance`` are zero."""
-    rows, pivots = rows.copy(), np.zeros(len(rows), int)
+    """Rows that span the same space, each the only one with a part along some axis.
+
+    Gauss-Jordan elimination with the largest pivot first; parts below ``tolerance`` are zero.
+    """
+    rows = rows.copy()
     for k in range(len(rows)):
-        rest = np.abs(rows[k:])
-        row, pivots[k] = np.unravel_index(np.argmax(rest), rest.shape)
+        left = np.abs(rows[k:])
+        row, pivot = np.unravel_index(np.argmax(left), left.shape)
         rows[[k, k + row]] = rows[[k + row, k]]
-        rows[k] /= rows[k, pivots[k]]
+        rows[k] /= rows[k, pivot]
         others = np.arange(len(rows)) != k
-        rows[others] -= rows[others, pivots[k], None] * rows[k]
-    return np.where(
-        np.abs(rows) > tolerance * np.max(np.abs(rows), axis=1, keepdims=True, initial=0.0),
-        rows,
-        0.0,
-    )
+        rows[others] -= rows[others, pivot, None] * rows[k]
+    largest = np.max(np.abs(rows), axis=1, keepdims=True, initial=0.0)
+    return np.where(np.abs(rows) > tolerance * largest, rows, 0.0)
 
 
 def _names(params: Any) -> tuple[str, ...]:
     """A name for each number, in the order of ``ravel_pytree``."""
     return tuple(
-        (jax.tree_util.keystr(path, simple=True, separator=".") or "params")
-        + (str(list(index)) if index else "")
-        for path, leaf in jax.tree_util.tree_leaves_with_path(params)
+        name + (str(list(index)) if index else "")
+        for name, leaf in _reprs.named_leaves(params, "params")
         for index in np.ndindex(leaf.shape)
     )

@@ -1,29 +1,64 @@
-"""Updates of an optax optimiser, guarded and compiled: what ``fit`` runs between two returns to the host."""
+"""Updates of an optax optimiser, guarded and compiled: what ``fit`` runs on the device.
+
+Update n draws its batch and its key from ``fold_in(key, n)``, whatever came before. It computes
+loss and gradient, lets the optimiser make the update, and takes it if all of them are finite;
+otherwise parameters and optimiser stay as they are, and the update is counted as skipped. The
+updates from ``first`` to ``stop`` are one loop whose bounds are traced, so one program makes every
+bit, wherever a chunk ends.
+
+The same program also looks ahead: it computes losses and gradients of the next updates without
+moving, and their moments tell whether the descent has converged (convergence.py). That costs no
+second compilation.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax import Array, lax
 
-from jaxquat.learning.differentiation import forward_value_and_grad, reverse_only
+from jaxquat.learning.differentiation import (
+    forward_value_and_grad,
+    reverse_only,
+    with_derivative,
+)
 
 FORWARD_LIMIT = 6
-"""``mode="auto"`` differentiates forward up to this many parameters (benchmarks/fit_mode.py measures both modes)."""
+"""``mode="auto"`` differentiates forward up to this many parameters.
+
+benchmarks/fit_mode.py measures both modes.
+"""
 
 
-class Draws(NamedTuple):
-    """Loss and gradient of several updates: how many were finite, and the moments of these.
+class Position(NamedTuple):
+    """Where a descent stands; with starts every array has their axis in front.
 
     Attributes:
-        count: how many were finite, ().
+        params: pytree of floating arrays.
+        state: of the optimiser.
+        skipped: updates left out because loss, gradient or update was not finite, () int32.
+    """
+
+    params: Any
+    state: Any
+    skipped: Array
+
+
+class Moments(NamedTuple):
+    """Moments of the loss and the gradient over several updates.
+
+    Attributes:
+        count: updates whose loss and gradient were finite, (); only these have a part in the
+            others.
         mean: (loss, gradient).
-        square: sums of their squared deviations from the mean, alike; exactly 0 if all were the same bits.
+        square: sums of their squared deviations from the mean, alike; exactly 0 if all were the
+            same bits.
     """
 
     count: Any
@@ -42,120 +77,146 @@ def scalar(name: str, value: Any) -> Array:
     return value
 
 
-def sampled(
-    loss: Callable[[Any, Any, Array], Array], key: Array, batch: int | None, rows: int
-) -> Callable[[Any, Any], Any]:
-    """``(number, data) ->`` the loss that this update sees, a function of the parameters."""
+class Objective(NamedTuple):
+    """What is minimised; every update sees a part of the data and a key of its own.
 
-    def loss_at(number: Any, data: Any) -> Callable[[Any], Array]:
-        draw, own = jax.random.split(jax.random.fold_in(key, number))
-        part = data
-        if batch is not None:
-            _, chosen = lax.top_k(
-                jax.random.bits(draw, (rows,)), batch
-            )  # without replacement, cheaper than to permute
-            part = jax.tree.map(lambda x: x[chosen], data)
-        return lambda p: scalar("loss", loss(p, part, own))
-
-    return loss_at
-
-
-def descent(
-    loss_at: Callable[[Any, Any], Any],
-    optimizer: optax.GradientTransformation,
-    mode: str,
-    size: int,
-    over_starts: Callable[..., Any],
-    room: int,
-) -> Callable[..., Any]:
-    """``((params, state, skipped), first, stop, data, moving) -> (the same, losses, draws)``: the updates from first to stop.
-
-    ``losses`` have ``room`` rows, those of the updates made in front. ``over_starts`` is ``jax.vmap``
-    or does nothing. With ``moving`` False the parameters stay where they are, and ``draws`` says what
-    these updates see there: the same program, so that it costs no second compilation.
+    Attributes:
+        loss: ``loss(params, batch, key) -> ()``.
+        key: of all updates.
+        batch_size: rows of data per update, None for all.
+        rows: of the data, 0 if there are none.
     """
-    optimizer = optax.with_extra_args_support(optimizer)
 
-    @jax.jit
-    @partial(over_starts, in_axes=(0, None, None, None))
-    def update(carry: Any, number: Array, data: Any, moving: Array) -> tuple[Any, Array, Any]:
-        params, state, skipped = carry
-        loss = loss_at(number, data)
-        forward = mode == "forward" or (
-            mode == "auto" and size <= FORWARD_LIMIT and not reverse_only(loss, params)
-        )
-        value_and_grad = (forward_value_and_grad if forward else jax.value_and_grad)(loss)
+    loss: Callable[[Any, Any, Array], Array]
+    key: Array
+    batch_size: int | None
+    rows: int
+
+    def at(self, number: Any, data: Any) -> Callable[[Any], Array]:
+        """The loss that this update sees, a function of the parameters."""
+        batch_key, loss_key = jax.random.split(jax.random.fold_in(self.key, number))
+        batch = data
+        if self.batch_size is not None:
+            # The rows of the largest random numbers: without replacement, cheaper than to permute.
+            _, chosen = lax.top_k(jax.random.bits(batch_key, (self.rows,)), self.batch_size)
+            batch = jax.tree.map(lambda x: x[chosen], data)
+        return lambda params: scalar("loss", self.loss(params, batch, loss_key))
+
+
+class Descent:
+    """The updates of an optimiser on an objective, compiled once."""
+
+    def __init__(
+        self,
+        objective: Objective,
+        optimizer: optax.GradientTransformation,
+        data: Any,
+        *,
+        mode: Literal["auto", "forward", "reverse"],
+        size: int,
+        starts: int | None,
+        longest: int,
+    ) -> None:
+        """``size`` parameters a start; at most ``longest`` updates in a call of ``advance``."""
+        self.objective, self.data, self.starts = objective, data, starts
+        self.optimizer = optax.with_extra_args_support(optimizer)
+        self.forward = {"forward": True, "reverse": False}.get(mode)
+        self.few = size <= FORWARD_LIMIT
+        self.longest = longest
+        self._update = jax.jit(self.over_starts(self._one_update, (0, None, None, None)))
+        self._updates = jax.jit(self._several_updates)
+
+    def over_starts(self, function: Callable[..., Any], in_axes: Any = 0) -> Callable[..., Any]:
+        """``function`` of one start as a function of all: vmapped if there are starts."""
+        return function if self.starts is None else jax.vmap(function, in_axes)
+
+    def beginning(self, params: Any) -> Position:
+        """The position before the first update."""
+        state = jax.tree.map(strong, self.over_starts(self.optimizer.init)(params))
+        return Position(params, state, jnp.zeros(self.leading, jnp.int32))
+
+    @property
+    def leading(self) -> tuple[int, ...]:
+        """The leading axis of every array: that of the starts, if there are any."""
+        return () if self.starts is None else (self.starts,)
+
+    def advance(self, position: Position, first: int, stop: int) -> tuple[Position, np.ndarray]:
+        """Make the updates from ``first`` to ``stop``.
+
+        Returns the new position, and the loss before each update, (..., stop - first).
+        """
+        bounds = np.int32(first), np.int32(stop)
+        end, losses, _ = self._updates(position, *bounds, self.data, np.True_)
+        return end, np.moveaxis(np.asarray(losses)[: stop - first], 0, -1)
+
+    def look_ahead(self, position: Position, number: int, count: int) -> Moments:
+        """Loss and gradient that ``count`` updates from ``number`` on see here, in numpy."""
+        bounds = np.int32(number), np.int32(number + count)
+        return jax.device_get(self._updates(position, *bounds, self.data, np.False_)[2])
+
+    def losses_at(self, position: Position, number: int) -> Array:
+        """The loss of each start that update ``number`` would see."""
+        loss = lambda params, data: self.objective.at(number, data)(params)  # noqa: E731
+        return jax.jit(self.over_starts(loss, (0, None)))(position.params, self.data)
+
+    def _one_update(
+        self, position: Position, number: Array, data: Any, moving: Array
+    ) -> tuple[Position, Array, tuple[Array, Any]]:
+        """One start after one update, whether all was finite, and (loss, gradient) before it."""
+        params, state, skipped = position
+        loss = self.objective.at(number, data)
+        value_and_grad = self._differentiated(loss, params)
         value, gradient = value_and_grad(params)
-        with jax.numpy_dtype_promotion(
-            "standard"
-        ):  # optax raises a float to the integer count of updates
-            along = _differentiable(loss, value_and_grad)
-            updates, moved = optimizer.update(
-                gradient, state, params, value=value, grad=gradient, value_fn=along
-            )
-        good = jnp.all(
-            jnp.array(
-                [jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves((value, gradient, updates))]
-            )
-        )
-        new, old = (
-            (optax.apply_updates(params, updates), moved, skipped),
-            (params, state, skipped + 1),
-        )
+        value_fn = with_derivative(loss, value_and_grad)
+        extra = {"value": value, "grad": gradient, "value_fn": value_fn}
+        with jax.numpy_dtype_promotion("standard"):  # optax raises a float to an int
+            updates, new_state = self.optimizer.update(gradient, state, params, **extra)
+        good = _all_finite((value, gradient, updates))
+        new = Position(optax.apply_updates(params, updates), new_state, skipped)
+        old = Position(params, state, skipped + 1)
         return jax.tree.map(partial(jnp.where, good & moving), new, old), good, (value, gradient)
 
-    @jax.jit
-    def advance(
-        carry: Any, first: Array, stop: Array, data: Any, moving: Array
-    ) -> tuple[Any, Array, Draws]:
-        def one(number: Array, before: tuple[Any, Array, Draws]) -> tuple[Any, Array, Draws]:
-            carry, losses, draws = before
-            carry, good, found = update(carry, number, data, moving)
-            return (
-                carry,
-                losses.at[number - first].set(found[0]),
-                over_starts(_with_one_more, in_axes=0)(draws, good, found),
-            )
+    def _differentiated(self, loss: Callable[[Any], Array], params: Any) -> Callable[[Any], Any]:
+        forward = self.forward
+        if forward is None:
+            forward = self.few and not reverse_only(loss, params)
+        return (forward_value_and_grad if forward else jax.value_and_grad)(loss)
 
-        nothing = jax.tree.map(
-            lambda x: jnp.zeros(x.shape, x.dtype),
-            jax.eval_shape(update, carry, first, data, moving)[2],
-        )
-        losses = jnp.zeros((room, *nothing[0].shape), nothing[0].dtype)
-        # first and stop are traced: one program makes every bit, wherever a chunk ends
-        return lax.fori_loop(
-            first, stop, one, (carry, losses, Draws(jnp.zeros_like(carry[2]), nothing, nothing))
-        )
+    def _several_updates(
+        self, position: Position, first: Array, stop: Array, data: Any, moving: Array
+    ) -> tuple[Position, Array, Moments]:
+        """The updates from ``first`` to ``stop``; of the ``longest`` losses the first ones count."""
+        shapes = jax.eval_shape(self._update, position, first, data, moving)[2]
+        zero = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+        losses = jnp.zeros((self.longest, *zero[0].shape), zero[0].dtype)
+        moments = Moments(jnp.zeros_like(position.skipped), zero, zero)
 
-    return advance
+        def one(number: Array, carry: tuple[Position, Array, Moments]) -> Any:
+            position, losses, moments = carry
+            position, good, seen = self._update(position, number, data, moving)
+            losses = losses.at[number - first].set(seen[0])
+            return position, losses, self.over_starts(_with_one_more)(moments, good, seen)
+
+        return lax.fori_loop(first, stop, one, (position, losses, moments))
 
 
-def _with_one_more(draws: Draws, good: Array, found: Any) -> Draws:
-    """With one more loss and gradient, if they are good.
+def strong(leaf: Any) -> Any:
+    """``leaf`` without JAX's mark of a Python number, which does not survive a file."""
+    return jnp.asarray(leaf, leaf.dtype) if getattr(leaf, "weak_type", False) else leaf
+
+
+def _all_finite(tree: Any) -> Array:
+    return jnp.all(jnp.array([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(tree)]))
+
+
+def _with_one_more(moments: Moments, good: Array, seen: Any) -> Moments:
+    """The moments with one more loss and gradient, if these are good.
 
     Welford's recurrence: no cancellation, and no deviation at all where nothing deviates.
     """
-    count = draws.count + 1
-    before = jax.tree.map(jnp.subtract, found, draws.mean)
-    mean = jax.tree.map(lambda m, d: m + d / count.astype(d.dtype), draws.mean, before)
-    after = jax.tree.map(jnp.subtract, found, mean)
-    more = Draws(count, mean, jax.tree.map(lambda s, b, a: s + b * a, draws.square, before, after))
-    return jax.tree.map(partial(jnp.where, good), more, draws)
-
-
-def _differentiable(
-    loss: Callable[[Any], Array], value_and_grad: Callable[[Any], Any]
-) -> Callable[[Any], Array]:
-    """The loss with the derivative of ``value_and_grad`` in both modes, as line searches ask for either."""
-
-    @jax.custom_jvp
-    def value_fn(params: Any) -> Array:
-        return loss(params)
-
-    @value_fn.defjvp
-    def _(primals: Any, tangents: Any) -> tuple[Array, Array]:
-        value, gradient = value_and_grad(*primals)
-        slopes = jax.tree.map(lambda g, t: jnp.sum(g * t).astype(value.dtype), gradient, *tangents)
-        return value, sum(jax.tree.leaves(slopes), jnp.zeros_like(value))
-
-    return value_fn
+    count = moments.count + 1
+    before = jax.tree.map(jnp.subtract, seen, moments.mean)
+    mean = jax.tree.map(lambda m, d: m + d / count.astype(d.dtype), moments.mean, before)
+    after = jax.tree.map(jnp.subtract, seen, mean)
+    square = jax.tree.map(lambda s, b, a: s + b * a, moments.square, before, after)
+    return jax.tree.map(partial(jnp.where, good), Moments(count, mean, square), moments)

@@ -1,4 +1,4 @@
-"""Forward or reverse mode: the gradient in forward mode, and whether a function has a forward mode at all."""
+"""Forward or reverse mode: the gradient in forward mode, and whether a function has that mode."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax import Array
 from jax.flatten_util import ravel_pytree
+
+from jaxquat._jaxprs import equations
 
 
 def forward_value_and_grad(function: Callable[[Any], Array]) -> Callable[[Any], tuple[Array, Any]]:
@@ -27,21 +30,27 @@ def forward_value_and_grad(function: Callable[[Any], Array]) -> Callable[[Any], 
 
 
 def reverse_only(function: Callable[[Any], Any], params: Any) -> bool:
-    """Whether a ``jax.custom_vjp`` is anywhere in the function."""
-
-    def within(jaxpr: Any) -> bool:
-        return any(
-            equation.primitive.name.startswith("custom_vjp_call")
-            or any(
-                within(getattr(x, "jaxpr", x))
-                for x in jax.tree.leaves(list(equation.params.values()), is_leaf=_is_jaxpr)
-                if _is_jaxpr(x)
-            )
-            for equation in jaxpr.eqns
-        )
-
-    return within(jax.make_jaxpr(function)(params).jaxpr)
+    """Whether the function contains a ``jax.custom_vjp``, which has no forward mode."""
+    inside = equations(jax.make_jaxpr(function)(params))
+    return any(equation.primitive.name.startswith("custom_vjp_call") for equation in inside)
 
 
-def _is_jaxpr(x: Any) -> bool:
-    return hasattr(getattr(x, "jaxpr", x), "eqns")
+def with_derivative(
+    function: Callable[[Any], Array], value_and_grad: Callable[[Any], tuple[Array, Any]]
+) -> Callable[[Any], Array]:
+    """``function``, whose derivative in both modes is the gradient from ``value_and_grad``.
+
+    Line searches differentiate the loss themselves, in either mode; a loss may have one mode alone.
+    """
+
+    @jax.custom_jvp
+    def value_of(params: Any) -> Array:
+        return function(params)
+
+    @value_of.defjvp
+    def _(primals: Any, tangents: Any) -> tuple[Array, Array]:
+        value, gradient = value_and_grad(*primals)
+        slopes = jax.tree.map(lambda g, t: jnp.sum(g * t).astype(value.dtype), gradient, *tangents)
+        return value, sum(jax.tree.leaves(slopes), jnp.zeros_like(value))
+
+    return value_of

@@ -1,7 +1,13 @@
 """A long run on disk: numbered snapshots, each complete or not there.
 
-A snapshot is a folder with the arrays as orbax-checkpoint writes them and a file with the fingerprint of the run and the digests of
-the other files: orbax reads a flipped bit in an array without a word. It is written beside its name and then renamed.
+A snapshot is a folder, named by its number, with the arrays as orbax-checkpoint writes them and a
+file ``fit.json``. This file holds the fingerprint of the run, which says whose snapshot it is, and
+the digests of all other files, because orbax reads an array with a flipped bit without a word.
+
+A snapshot is written beside its name and then renamed, so a kill leaves either all of it or a
+folder ``<number>.unfinished`` that the next write removes. The two newest stay. What is read is
+checked first. A damaged newest one is an error that names an intact older one: a person decides
+whether to go back to it.
 """
 
 from __future__ import annotations
@@ -9,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +28,27 @@ from jaxquat._checks import missing_package, place
 KEPT = 2
 """Snapshots that stay: the newest, and one to fall back on."""
 
-_ABOUT, _UNFINISHED = "fit.json", ".unfinished"
+_ARGUMENT = "snapshot_dir"
+"""The argument of ``fit`` that the errors name."""
+
+_ABOUT, _ARRAYS, _UNFINISHED = "fit.json", "state", ".unfinished"
 
 
-def directory(name: str, value: Any) -> Path:
-    """``value`` as the absolute path of a directory, made if it is not there; TypeError or OSError otherwise."""
-    path = place(name, value).absolute()
+def directory(value: Any) -> Path:
+    """``value`` as the absolute path of a directory, made if it is not there.
+
+    Raises:
+        TypeError: it is no path.
+        OSError: no directory can be made there.
+        ImportError: orbax-checkpoint is not installed.
+    """
+    path = place(_ARGUMENT, value).absolute()
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise OSError(f"{name}: wanted a directory that can be made, got {error}") from error
-    _orbax(name)
+        message = f"{_ARGUMENT}: wanted a directory that can be made, got {error}"
+        raise OSError(message) from error
+    _orbax()
     return path
 
 
@@ -45,109 +62,130 @@ def digest(tree: Any) -> str:
     return sha.hexdigest()
 
 
-def save(name: str, path: Path, number: int, tree: Any, fingerprint: dict[str, Any]) -> None:
-    """Write snapshot ``number``, then delete all but the last ``KEPT``.
+@dataclass(frozen=True)
+class Snapshots:
+    """The snapshots of one run.
 
-    OSError if it cannot be written; those there stay.
+    Attributes:
+        path: an existing directory.
+        fingerprint: what the run is, in values that JSON gives back as they are.
     """
-    _remove_unfinished(path)
-    unfinished = path / f"{number}{_UNFINISHED}"
-    arrays = {str(k): _plain(leaf) for k, leaf in enumerate(jax.tree.leaves(tree))}
-    try:
-        with _orbax(name).PyTreeCheckpointer() as checkpointer:  # it refuses arrays of size zero
-            checkpointer.save(
-                unfinished / "state", {k: array for k, array in arrays.items() if array.size}
-            )
-        about = json.dumps(
-            {"fingerprint": fingerprint, "files": _digests(unfinished / "state")}, sort_keys=True
-        )
-        (unfinished / _ABOUT).write_text(f"{about}\n{_sha(about.encode())}\n")
-        unfinished.rename(path / str(number))
-    except (
-        Exception
-    ) as error:  # a full disk is an OSError or, from the writer below orbax, a ValueError
-        _remove_unfinished(path)
-        there = _numbers(path)
-        raise OSError(
-            f"{name}: wanted to write the state after update {number} to {path}, got {error}; "
-            + (f"that after update {there[-1]} is still there: " if there else "")
-            + "make room or permission, then the same call goes on from what is there"
-        ) from error
-    for old in _numbers(path)[:-KEPT]:
-        shutil.rmtree(path / str(old))
 
+    path: Path
+    fingerprint: dict[str, Any]
 
-def newest(name: str, path: Path, like: Any, fingerprint: dict[str, Any]) -> Any:
-    """The newest snapshot as a tree of the structure of ``like``, in numpy; None if there is none.
+    def save(self, number: int, tree: Any) -> None:
+        """Write snapshot ``number``, then delete all but the last ``KEPT``.
 
-    Raises:
-        ValueError: it is damaged, or that of a run with another fingerprint.
-    """
-    numbers = _numbers(path)
-    if not numbers:
-        return None
-    folder = path / str(numbers[-1])
-    found, damage = _checked(folder)
-    if damage:
-        intact = next((k for k in reversed(numbers[:-1]) if not _checked(path / str(k))[1]), None)
-        way_out = (
-            f"that after update {intact} is intact: remove {folder} to go on from there"
-            if intact is not None
-            else f"there is no other intact one: remove {path} to begin anew"
+        OSError if it cannot be written; those there stay.
+        """
+        self._remove_unfinished()
+        unfinished = self.path / f"{number}{_UNFINISHED}"
+        arrays = {str(k): _plain(leaf) for k, leaf in enumerate(jax.tree.leaves(tree))}
+        try:
+            self._write(unfinished, arrays)
+            unfinished.rename(self.path / str(number))
+        except Exception as error:
+            # A full disk is an OSError or, from the writer below orbax, a ValueError.
+            self._remove_unfinished()
+            raise self._unwritten(number, error) from error
+        for old in self._numbers()[:-KEPT]:
+            shutil.rmtree(self.path / str(old))
+
+    def newest(self, like: Any) -> Any:
+        """The newest snapshot, in numpy, as a tree like ``like``; None if there is none.
+
+        Raises:
+            ValueError: it is damaged, or that of a run with another fingerprint.
+        """
+        numbers = self._numbers()
+        if not numbers:
+            return None
+        folder = self.path / str(numbers[-1])
+        fingerprint, damage = _checked(folder)
+        if damage:
+            raise self._damaged(numbers, damage)
+        if fingerprint != self.fingerprint:
+            raise self._foreign(fingerprint)
+        with _orbax().PyTreeCheckpointer() as checkpointer:
+            arrays = checkpointer.restore(folder / _ARRAYS)
+        leaves, structure = jax.tree.flatten(like)
+        saved = [_like(leaf, arrays.get(str(k))) for k, leaf in enumerate(leaves)]
+        return jax.tree.unflatten(structure, saved)
+
+    def _write(self, folder: Path, arrays: dict[str, np.ndarray]) -> None:
+        with _orbax().PyTreeCheckpointer() as checkpointer:  # it refuses arrays of size zero
+            full = {name: array for name, array in arrays.items() if array.size}
+            checkpointer.save(folder / _ARRAYS, full)
+        content = {"fingerprint": self.fingerprint, "files": _digests(folder / _ARRAYS)}
+        about = json.dumps(content, sort_keys=True)
+        (folder / _ABOUT).write_text(f"{about}\n{_sha(about.encode())}\n")
+
+    def _numbers(self) -> list[int]:
+        folders = (entry for entry in self.path.iterdir() if entry.is_dir())
+        return sorted(int(folder.name) for folder in folders if folder.name.isdecimal())
+
+    def _remove_unfinished(self) -> None:
+        """Remove what a killed or failed write has left."""
+        for entry in self.path.glob(f"*{_UNFINISHED}"):
+            if entry.name.removesuffix(_UNFINISHED).isdecimal():
+                shutil.rmtree(entry, ignore_errors=True)
+
+    def _unwritten(self, number: int, error: Exception) -> OSError:
+        numbers = self._numbers()
+        left = f"that after update {numbers[-1]} is still there: " if numbers else ""
+        return OSError(
+            f"{_ARGUMENT}: wanted to write the state after update {number} to {self.path}, "
+            f"got {error}; {left}make room or permission, "
+            "then the same call goes on from what is there"
         )
-        raise ValueError(
-            f"{name}: wanted an intact state, got a damaged one in {folder} ({damage}); {way_out}"
+
+    def _damaged(self, numbers: list[int], damage: str) -> ValueError:
+        folder = self.path / str(numbers[-1])
+        older = (k for k in reversed(numbers[:-1]) if not _checked(self.path / str(k))[1])
+        intact = next(older, None)
+        if intact is None:
+            way_out = f"there is no other intact one: remove {self.path} to begin anew"
+        else:
+            way_out = f"that after update {intact} is intact: remove {folder} to go on from there"
+        return ValueError(
+            f"{_ARGUMENT}: wanted an intact state, "
+            f"got a damaged one in {folder} ({damage}); {way_out}"
         )
-    if found != fingerprint:
+
+    def _foreign(self, there: dict[str, Any]) -> ValueError:
+        here = self.fingerprint
         differences = ", ".join(
-            f"{key} ({found.get(key)} there, {fingerprint.get(key)} here)"
-            for key in sorted({*found, *fingerprint})
-            if found.get(key) != fingerprint.get(key)
+            f"{name} ({there.get(name)} there, {here.get(name)} here)"
+            for name in sorted({*there, *here})
+            if there.get(name) != here.get(name)
         )
-        raise ValueError(
-            f"{name}: wanted the states of this fit, got in {path} those of a fit that differs in {differences}; "
+        return ValueError(
+            f"{_ARGUMENT}: wanted the states of this fit, "
+            f"got in {self.path} those of a fit that differs in {differences}; "
             "give another directory, or the arguments of that fit"
         )
-    with _orbax(name).PyTreeCheckpointer() as checkpointer:
-        arrays = checkpointer.restore(folder / "state")
-    leaves, structure = jax.tree.flatten(like)
-    return jax.tree.unflatten(
-        structure, [_like(leaf, arrays.get(str(k))) for k, leaf in enumerate(leaves)]
-    )
 
 
-def _orbax(name: str) -> Any:
+def _orbax() -> Any:
     try:
         import orbax.checkpoint as ocp
     except ImportError as error:
-        raise ImportError(missing_package(name, "orbax-checkpoint", "store")) from error
+        raise ImportError(missing_package(_ARGUMENT, "orbax-checkpoint", "store")) from error
     return ocp
 
 
-def _numbers(path: Path) -> list[int]:
-    return sorted(
-        int(entry.name) for entry in path.iterdir() if entry.name.isdecimal() and entry.is_dir()
-    )
-
-
-def _remove_unfinished(path: Path) -> None:
-    """What a killed or failed write has left."""
-    for entry in path.glob(f"*{_UNFINISHED}"):
-        if entry.name.removesuffix(_UNFINISHED).isdecimal():
-            shutil.rmtree(entry, ignore_errors=True)
-
-
 def _checked(folder: Path) -> tuple[dict[str, Any], str]:
-    """The fingerprint, and what is damaged in the folder ("" if nothing): orbax reads only what has been found intact."""
+    """The fingerprint in a folder, and what is damaged there, "" if nothing is."""
     try:
         about, sha = (folder / _ABOUT).read_bytes().splitlines()
         if _sha(about) != sha.decode():
             return {}, f"{_ABOUT} is not as it was written"
         written = json.loads(about)
-        found = _digests(folder / "state")
+        digests = _digests(folder / _ARRAYS)
     except (OSError, ValueError) as error:
         return {}, f"{_ABOUT} or a file beside it cannot be read: {error}"
-    changed = [name for name, sha in written["files"].items() if found.get(name) != sha]
+    changed = [name for name, sha in written["files"].items() if digests.get(name) != sha]
     return written["fingerprint"], f"{', '.join(changed)} not as written" if changed else ""
 
 
@@ -166,13 +204,12 @@ def _plain(leaf: Any) -> np.ndarray:
 
 
 def _like(leaf: Any, saved: np.ndarray | None) -> Any:
+    """What was saved, as a key if ``leaf`` is one; a leaf of size zero was not saved."""
     if saved is None:
         return leaf
-    return (
-        jax.random.wrap_key_data(jnp.asarray(saved), impl=jax.random.key_impl(leaf))
-        if _is_key(leaf)
-        else saved
-    )
+    if _is_key(leaf):
+        return jax.random.wrap_key_data(jnp.asarray(saved), impl=jax.random.key_impl(leaf))
+    return saved
 
 
 def _is_key(leaf: Any) -> bool:

@@ -1,8 +1,13 @@
-"""Pictures of trajectories, ensembles, fits and schemes with matplotlib (extra ``plot``): ``from jaxquat import plot``.
+"""Pictures of trajectories, ensembles, fits and schemes with matplotlib (extra ``plot``).
 
-Each function draws into ``ax``, or into a new figure without, and returns the Axes:
-``plot.rates(path).figure.savefig("rates.png")``. New figures are unknown to pyplot: nothing has to be closed, and ``plt.show()``
-does not show them; a notebook shows ``ax.figure``. For a window give ``ax=plt.subplots()[1]``. Colours differ in grey as well.
+Import it with ``from jaxquat import plot``. Each function draws into ``ax``, or into a new figure
+if there is none, and returns the axes::
+
+    plot.rates(path).figure.savefig("rates.png")
+
+pyplot does not know the new figures: nothing has to be closed, and ``plt.show()`` does not show
+them. A notebook shows ``ax.figure``; for a window give ``ax=plt.subplots()[1]``. The colours differ
+in grey too.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""A turning box: the body of a path as a film."""
+"""A film of a path: its body as a turning box."""
 
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,17 @@ from mpl_toolkits.mplot3d.art3d import Poly3DCollection
 
 from jaxquat._checks import exactly, instance, place, positive, positive_integer, real
 from jaxquat.dynamics.body import Body
-from jaxquat.plot.panels import BEHIND, COLOURS, DASHES, FRONT, frame, one_path, spatial, towards
+from jaxquat.plot.panels import (
+    BEHIND,
+    COLOURS,
+    DASHES,
+    FRONT,
+    WORLD_AXES,
+    frame,
+    one_path,
+    spatial,
+    towards,
+)
 from jaxquat.rotations import quaternion
 from jaxquat.simulation.path import Path
 
@@ -27,19 +37,35 @@ _FACES = np.array(
 
 
 class _Film(FuncAnimation):
+    """An animation that a notebook shows with controls."""
+
     def _repr_html_(self) -> str:
         return self.to_jshtml()
 
 
-@jax.jit
-def _matrices(path: Path, t: Array) -> Array:
-    return quaternion.to_matrix(path.at(t).q)
+class _Box(NamedTuple):
+    """The box of a body, its longest diagonal 2 long.
+
+    Attributes:
+        corners: (8, 3), in body axes.
+        surface: (3,) distances from the centre at which the body axes leave the box.
+    """
+
+    corners: np.ndarray
+    surface: np.ndarray
 
 
 def box_sides(body: Body, mass: ArrayLike) -> Array:
-    """Sides (3,) [m] of the homogeneous box of this mass [kg] with the body's moments, along its principal axes.
+    """Return the sides (3,) [m] of the homogeneous box that has the body's principal moments.
 
-    The inverse of ``jq.Body.box``: ``a^2 = 6/m (I2 + I3 - I1)``; a flat body has a side of 0.
+    It is the inverse of ``jq.Body.box``: ``a^2 = 6/m (I2 + I3 - I1)``. A flat body has a side of 0.
+
+    Args:
+        body: one body.
+        mass: of the box [kg], positive.
+
+    Returns:
+        The sides along the principal axes, in the body's dtype.
     """
     instance("body", body, Body, "a jq.Body")
     moments, _ = body.principal()
@@ -58,63 +84,88 @@ def animate(
     speed: float = 1.0,
     ax: Axes3D | None = None,
 ) -> FuncAnimation:
-    """The body as the homogeneous box with its moments, turning in the world; the lines are its body axes.
+    """Animate the path: its body turns in the world as a homogeneous box with lines along its axes.
 
     Args:
-        path: one path; between rows it is interpolated by ``path.at``, so saved attitudes are less than a half turn apart.
-        body: its principal moments give the ratios of the sides.
-        file: written if given: ".gif" by pillow, ".mp4" and others where matplotlib finds ffmpeg.
+        path: one path. Between rows it is interpolated by ``path.at``, so the attitudes of
+            neighbouring rows must be less than a half turn apart.
+        body: its principal moments give the ratios of the box's sides.
+        file: where to write the film, or None. Pillow writes ".gif"; ".mp4" and other formats need
+            ffmpeg where matplotlib finds it.
         fps: frames per second of the film.
         speed: seconds of the path per second of the film.
-        ax: where to draw; a new figure without.
+        ax: where to draw; a new figure if None.
 
     Returns:
-        matplotlib's animation. A notebook shows it with controls; ``.save`` and ``.to_html5_video()`` are matplotlib's.
+        matplotlib's animation, with its methods ``save`` and ``to_html5_video``. A notebook shows
+        it with controls.
     """
-    path, sides = one_path(path), np.asarray(box_sides(body, 1.0))
+    path, box = one_path(path), _box(body)
     fps, speed = positive_integer("fps", fps), real("speed", speed)
     positive("speed", speed)
-    suffix = "" if file is None else place("file", file).suffix.lower()
-    writer = "pillow" if suffix == ".gif" else "ffmpeg"
-    if file is not None and not writers.is_available(writer):
-        raise ValueError(
-            f"file: wanted a name that ends in .gif, because {writer} is not installed, got {os.fspath(file)!r}"
-        )
+    writer = _writer(file)
     ax = spatial(ax)
-    first, last = float(path.t[0]), float(path.t[-1])
-    count = int(np.floor((last - first) * fps / speed * (1 + 1e-6))) + 1
-    times = np.minimum(first + np.arange(count) * speed / fps, last)
-    matrices = np.asarray(_matrices(path, times.astype(path.t.dtype)))
-    _, axes = body.principal()
-    sides, turn = 2 * sides / np.linalg.norm(sides), np.asarray(quaternion.to_matrix(axes))
-    corners = _CORNERS * sides @ turn.T
-    surface = 1 / np.max(
-        2 * np.abs(turn) / np.maximum(sides, 1e-3), axis=1
-    )  # where the body axes leave the box
+    times, matrices = _frames(path, fps, speed)
 
-    box = Poly3DCollection(
-        corners[_FACES], facecolors=np.repeat(COLOURS[:3], 2), edgecolors="white", linewidths=1.0
-    )
-    ax.add_collection3d(box)
-    lines: list[Any] = [
-        ax.plot([], [], [], DASHES[k], color=COLOURS[k], linewidth=2.0, label=f"body {name}")[0]
-        for k, name in enumerate("xyz")
-    ]
-    frame(ax, 1.0, ("world x", "world y", "world z"))
+    faces = box.corners[_FACES]
+    colours = np.repeat(COLOURS[:3], 2)
+    solid = Poly3DCollection(faces, facecolors=colours, edgecolors="white", linewidths=1.0)
+    ax.add_collection3d(solid)
+    lines: list[Any] = []
+    for name, colour, dashes in zip("xyz", COLOURS, DASHES, strict=False):
+        style: dict[str, Any] = {"color": colour, "linewidth": 2.0}
+        lines += ax.plot([], [], [], dashes, label=f"body {name}", **style)
+    frame(ax, 1.0, WORLD_AXES)
     ax.set(xticks=[], yticks=[], zticks=[])
     ax.legend(loc="upper left")
     clock = ax.text2D(0.03, 0.03, "", transform=ax.transAxes)
 
     def show(number: int) -> list[Any]:
         matrix = matrices[number]
-        box.set_verts((corners @ matrix.T)[_FACES])
-        for line, axis, near in zip(lines, matrix.T, surface, strict=True):
+        solid.set_verts((box.corners @ matrix.T)[_FACES])
+        for line, axis, near in zip(lines, matrix.T, box.surface, strict=True):
             line.set_data_3d(*np.outer(axis, [near, near + 0.5]))
             line.set_zorder(FRONT if axis @ towards(ax) > 0 else BEHIND)
         clock.set_text(f"t = {times[number]:.2f} s")
-        return [box, *lines, clock]
+        return [solid, *lines, clock]
 
-    film = _Film(ax.figure.canvas.figure, show, frames=count, interval=1000 / fps, blit=False)
+    figure = ax.figure.canvas.figure
+    film = _Film(figure, show, frames=len(times), interval=1000 / fps, blit=False)
     if file is not None:
         film.save(os.fspath(file), writer=writer, fps=fps)
     return film
+
+
+def _writer(file: str | os.PathLike | None) -> str:
+    """Name matplotlib's writer for this file; raise ValueError if it is not installed."""
+    suffix = "" if file is None else place("file", file).suffix.lower()
+    writer = "pillow" if suffix == ".gif" else "ffmpeg"
+    if file is not None and not writers.is_available(writer):
+        raise ValueError(
+            f"file: wanted a name that ends in .gif, because {writer} is not installed,"
+            f" got {os.fspath(file)!r}"
+        )
+    return writer
+
+
+def _box(body: Body) -> _Box:
+    """Return the box with the body's moments."""
+    sides = np.asarray(box_sides(body, 1.0))
+    sides = 2 * sides / np.linalg.norm(sides)
+    turn = np.asarray(quaternion.to_matrix(body.principal()[1]))
+    slopes = 2 * np.abs(turn) / np.maximum(sides, 1e-3)  # a flat box has a side of 0
+    return _Box(_CORNERS * sides @ turn.T, 1 / np.max(slopes, axis=1))
+
+
+def _frames(path: Path, fps: int, speed: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return the times (n,) of the frames and the rotation matrices (n, 3, 3) at them."""
+    first, last = float(path.t[0]), float(path.t[-1])
+    intervals = (last - first) * fps / speed * (1 + 1e-6)  # rounding must not lose the last frame
+    count = int(np.floor(intervals)) + 1
+    times = np.minimum(first + np.arange(count) * speed / fps, last)
+    return times, np.asarray(_matrices(path, times.astype(path.t.dtype)))
+
+
+@jax.jit
+def _matrices(path: Path, t: Array) -> Array:
+    return quaternion.to_matrix(path.at(t).q)

@@ -1,4 +1,7 @@
-"""Where the pictures are drawn: new figures, colours, and what is asked of a path and of given axes."""
+"""What the other modules of ``plot`` share: figures, colours, and the checks of a path and of axes.
+
+Each drawing function takes ``ax`` from its caller. Without one it draws into a new figure.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +17,26 @@ from jaxquat._checks import instance
 from jaxquat.simulation.path import Path, check_rows
 
 COLOURS = ("#14306e", "#c9472b", "#e8a91c", "#2f9c8c", "#6a3d8f", "#6f6f6f")
-"""The first three, of the axes x, y and z, are far apart in grey too; all six go with other dashes or markers."""
+"""The first three stand for the axes x, y and z and differ in grey too.
+
+All six are drawn with dashes or markers that differ as well.
+"""
 
 FRONT, BEHIND = 30, 1
-"""Of lines in space, before or behind surfaces: matplotlib, which sorts by whole artists, gives these 4 and a little more."""
+"""The zorder of a line in front of a surface in space, and of a line behind it.
+
+Matplotlib sorts whole artists and gives a surface 4 and a little more.
+"""
 
 DASHES = ("-", "--", "-.")
 MARKERS = ("o", "s", "^", "D", "v", "x")
 
+TIME = "time [s]"
+WORLD_AXES = ("world x", "world y", "world z")
+
 
 def flat(ax: Any) -> Axes:
-    """Given axes, or those of a new figure."""
+    """Return ``ax`` if it is flat, or the axes of a new figure if it is None."""
     if ax is None:
         ax = Figure(figsize=(7.0, 4.2), dpi=120, layout="constrained").add_subplot()
     instance("ax", ax, Axes, "matplotlib axes")
@@ -34,7 +46,10 @@ def flat(ax: Any) -> Axes:
 
 
 def spatial(ax: Any, facing: np.ndarray | None = None) -> Axes3D:
-    """Given axes in space, or those of a new figure, seen from the side of a point (3,)."""
+    """Return ``ax`` if it is in space, or the axes of a new figure if it is None.
+
+    A new figure is seen from the side of the point ``facing`` (3,).
+    """
     if ax is None:
         ax = Figure(figsize=(6.0, 5.2), dpi=120).add_axes((0.0, 0.03, 0.94, 0.97), projection="3d")
         if facing is not None:
@@ -43,33 +58,33 @@ def spatial(ax: Any, facing: np.ndarray | None = None) -> Axes3D:
 
 
 def frame(ax: Axes3D, radius: float, labels: tuple[str, str, str]) -> None:
-    """A cube around the origin with equal scales and few ticks."""
+    """Show a cube around the origin with equal scales and few ticks."""
     ax.set(xlim=(-radius, radius), ylim=(-radius, radius), zlim=(-radius, radius))
     ax.set_box_aspect((1, 1, 1))
     ax.set(xlabel=labels[0], ylabel=labels[1], zlabel=labels[2])
+    ticks = np.asarray(MaxNLocator(4, symmetric=True).tick_values(-radius, radius))
+    ticks = ticks[np.abs(ticks) < 0.9 * radius]  # the labels of two axes would meet in a corner
     axes: tuple[Any, ...] = (ax.xaxis, ax.yaxis, ax.zaxis)
     for axis in axes:
-        ticks = np.asarray(MaxNLocator(4, symmetric=True).tick_values(-radius, radius))
-        axis.set_ticks(
-            ticks[np.abs(ticks) < 0.9 * radius]
-        )  # in the corners those of two axes would meet
+        axis.set_ticks(ticks)
         axis.pane.set_visible(False)
     ax.grid(False)
 
 
 def towards(ax: Axes3D) -> np.ndarray:
-    """(3,) unit vector from the origin to the viewer, as the axes are turned now."""
+    """Return the unit vector (3,) from the origin to the viewer, as the axes are turned now."""
     elevation, azimuth = np.deg2rad(ax.elev), np.deg2rad(ax.azim)
     across = np.cos(elevation)
     return np.array([across * np.cos(azimuth), across * np.sin(azimuth), np.sin(elevation)])
 
 
 def one_path(path: Any) -> Path:
-    """``path`` if it is one trajectory with the states of all rows; an error otherwise."""
+    """Return ``path`` if it is one trajectory with the states of all rows; otherwise raise."""
     instance("path", path, Path, "a jq.Path")
     if np.ndim(path.t) != 1:
         raise ValueError(
-            f"path: wanted one path, got times of shape {np.shape(path.t)}; take one out, or draw a fan of many"
+            f"path: wanted one path, got times of shape {np.shape(path.t)};"
+            " take one out, or draw a fan of many"
         )
     check_rows(path)
     return path

@@ -1,8 +1,13 @@
-"""Pictures in space: body axes on the unit sphere, the polhode on its ellipsoids, the momentum sphere."""
+"""Pictures in space: traces of the body axes, the polhode, the momentum sphere.
+
+Each function draws a closed surface around the origin and curves on it. Parts of a curve that lie
+behind the surface are pale; which parts these are is decided when the function is called.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -10,71 +15,86 @@ from mpl_toolkits.mplot3d import Axes3D
 
 from jaxquat._checks import fraction, instance, numbers, positive_integer
 from jaxquat.dynamics.body import Body
-from jaxquat.plot.panels import BEHIND, COLOURS, DASHES, FRONT, frame, one_path, spatial, towards
+from jaxquat.plot.panels import (
+    BEHIND,
+    COLOURS,
+    DASHES,
+    FRONT,
+    WORLD_AXES,
+    frame,
+    one_path,
+    spatial,
+    towards,
+)
 from jaxquat.rotations import quaternion
 from jaxquat.simulation.path import Path
 
+_RATES = (r"$\omega_x$ [rad/s]", r"$\omega_y$ [rad/s]", r"$\omega_z$ [rad/s]")
+_MOMENTA = ("$L_x$ [N m s]", "$L_y$ [N m s]", "$L_z$ [N m s]")
+_PHASE = np.linspace(0, 2 * np.pi, 241)  # along an ellipse of equal energy
+_EQUAL = 1e-6  # moments count as equal below this relative difference
+
 
 def body_axes(path: Path, *, frames: int = 5, ax: Axes3D | None = None) -> Axes3D:
-    """The tips of the three body axes on the unit sphere of the world, and the axes at ``frames`` rows from the first to the last.
+    """Draw the traces of the three body axes' tips on the unit sphere of the world.
 
-    Later axes are darker. What lies behind the sphere, as the axes are turned when this is called, is pale: turn them before.
+    What lies behind the sphere is pale: turn ``ax`` before the call, not after.
+
+    Args:
+        path: one path.
+        frames: the axes themselves are drawn at this many rows, from the first to the last. Later
+            ones are darker.
+        ax: where to draw; a new figure if None.
+
+    Returns:
+        The axes.
     """
     path, frames = one_path(path), positive_integer("frames", frames)
     ax = spatial(ax)
     matrices = np.asarray(jax.jit(quaternion.to_matrix)(path.state.q))
     _surface(ax, _unit_sphere(41))
-    shown = np.linspace(0, len(matrices) - 1, frames).astype(int)
+    rows = np.linspace(0, len(matrices) - 1, frames).astype(int)
     for k, name in enumerate("xyz"):
         tips = matrices[:, :, k]
         _curve(ax, tips, tips, COLOURS[k], DASHES[k], f"body {name}")
-        for alpha, tip in zip(np.linspace(0.25, 1.0, frames), tips[shown], strict=True):
-            ax.plot(
-                *np.stack([0 * tip, tip]).T,
-                color=COLOURS[k],
-                alpha=alpha,
-                linewidth=2.0,
-                zorder=FRONT,
-            )
-    frame(ax, 1.0, ("world x", "world y", "world z"))
+        style: dict[str, Any] = {"color": COLOURS[k], "linewidth": 2.0, "zorder": FRONT}
+        for alpha, tip in zip(np.linspace(0.25, 1.0, frames), tips[rows], strict=True):
+            ax.plot(*np.stack([0 * tip, tip]).T, alpha=alpha, **style)
+    frame(ax, 1.0, WORLD_AXES)
     ax.legend(loc="upper left")
     return ax
 
 
 def polhode(path: Path, body: Body, *, ax: Axes3D | None = None) -> Axes3D:
-    """The rate of the body in body axes [rad/s], on the ellipsoids of the energy and of the momentum that it starts with.
+    """Draw the rate in body axes [rad/s] among the ellipsoids of its first energy and momentum.
 
-    A free body stays on both; under a torque the curve leaves them. What lies behind the ellipsoid of the energy, as the axes are
-    turned when this is called, is pale: turn them before.
+    A free body stays on both; under a torque the curve leaves them. What lies behind the ellipsoid
+    of the energy is pale: turn ``ax`` before the call, not after.
+
+    Args:
+        path: one path. Its first rate is not 0.
+        body: the body of the path.
+        ax: where to draw; a new figure if None.
+
+    Returns:
+        The axes.
     """
     path = one_path(path)
     moments, turn, omega = _principal(path, body)
     ax = spatial(ax, omega.mean(axis=0))
-    start = turn.T @ omega[0]
-    energy, momentum = (
-        np.sqrt(moments @ start**2 / moments),
-        np.sqrt(moments**2 @ start**2) / moments,
-    )
+    start = turn.T @ omega[0]  # in principal axes
+    energy = np.sqrt(moments @ start**2 / moments)  # semi-axes of the ellipsoids
+    momentum = np.sqrt(moments**2 @ start**2) / moments
     points = _unit_sphere(41)
     _surface(ax, _turned(turn, energy, points))
-    ax.plot_wireframe(
-        *_turned(turn, momentum, points),
-        color=COLOURS[0],
-        alpha=0.35,
-        linewidth=0.5,
-        rcount=12,
-        ccount=18,
-        label="momentum ellipsoid",
-    )
-    outward = omega @ (turn * moments) @ turn.T
+    mesh: dict[str, Any] = {"color": COLOURS[0], "alpha": 0.35, "linewidth": 0.5}
+    mesh |= {"rcount": 12, "ccount": 18, "label": "momentum ellipsoid"}
+    ax.plot_wireframe(*_turned(turn, momentum, points), **mesh)
+    outward = omega @ (turn * moments) @ turn.T  # the momentum is normal to the energy ellipsoid
     _curve(ax, omega, outward, COLOURS[1], "-", "polhode")
     _start(ax, omega[0], outward[0])
     reach = max(np.abs(_turned(turn, axes, points)).max() for axes in (energy, momentum))
-    frame(
-        ax,
-        max(reach, np.abs(omega).max()),
-        (r"$\omega_x$ [rad/s]", r"$\omega_y$ [rad/s]", r"$\omega_z$ [rad/s]"),
-    )
+    frame(ax, max(reach, np.abs(omega).max()), _RATES)
     ax.plot([], [], color="0.75", linewidth=6, label="energy ellipsoid")
     ax.legend(loc="upper left")
     return ax
@@ -87,11 +107,21 @@ def momentum_sphere(
     shares: Sequence[float] = (0.1, 0.35, 0.65, 0.9),
     ax: Axes3D | None = None,
 ) -> Axes3D:
-    """The momentum in body axes [N m s], on the sphere of the momentum that it starts with, among curves of equal energy.
+    """Draw the momentum in body axes [N m s] on its sphere, among curves of equal energy.
 
-    A free body follows one of them; under a torque the curve leaves the sphere. The curves lie at ``shares`` of the way from the
-    least energy to that of spin about the middle axis, and from the greatest to it; the separatrix is that energy itself. What
-    lies behind the sphere, as the axes are turned when this is called, is pale: turn them before.
+    The radius is the first momentum. A free body follows one of the curves; under a torque the
+    momentum leaves the sphere. The separatrix has the energy of spin about the middle axis. What
+    lies behind the sphere is pale: turn ``ax`` before the call, not after.
+
+    Args:
+        path: one path. Its first rate is not 0.
+        body: the body of the path.
+        shares: where the curves lie, fractions of the way from the least energy to that of the
+            separatrix, and from the greatest energy to it.
+        ax: where to draw; a new figure if None.
+
+    Returns:
+        The axes.
     """
     shares = tuple(fraction("shares", share) for share in numbers("shares", shares))
     path = one_path(path)
@@ -103,21 +133,22 @@ def momentum_sphere(
     for curve in _levels(moments, shares):
         points = radius * curve @ turn.T
         _curve(ax, points, points, "0.45", "-", "equal energy", 0.9)
-    if np.ptp(moments) > 1e-6 * moments.max():
+    if np.ptp(moments) > _EQUAL * moments.max():
         for curve in _separatrix(moments):
             points = radius * curve @ turn.T
             _curve(ax, points, points, COLOURS[0], "--", "separatrix", 1.2)
     _curve(ax, momentum, momentum, COLOURS[1], "-", "momentum")
     _start(ax, momentum[0], momentum[0])
-    frame(
-        ax, max(radius, np.abs(momentum).max()), ("$L_x$ [N m s]", "$L_y$ [N m s]", "$L_z$ [N m s]")
-    )
+    frame(ax, max(radius, np.abs(momentum).max()), _MOMENTA)
     ax.legend(loc="upper left")
     return ax
 
 
 def _principal(path: Path, body: Body) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(moments (3,), matrix from principal to body axes, rates in body axes), in float64; ValueError for a start at rest."""
+    """Return moments (3,), matrix from principal to body axes (3, 3), and body rates (n, 3).
+
+    All are float64. A path that starts at rest raises ValueError.
+    """
     instance("body", body, Body, "a jq.Body")
     moments, axes = jax.jit(Body.principal)(body)
     if moments.shape != (3,):
@@ -125,60 +156,59 @@ def _principal(path: Path, body: Body) -> tuple[np.ndarray, np.ndarray, np.ndarr
     omega = np.asarray(path.state.omega, float)
     if not np.any(omega[0]):
         raise ValueError("path: wanted a body that turns at the start, got a rate of 0")
-    return np.asarray(moments, float), np.asarray(jax.jit(quaternion.to_matrix)(axes), float), omega
+    turn = np.asarray(jax.jit(quaternion.to_matrix)(axes), float)
+    return np.asarray(moments, float), turn, omega
 
 
 def _levels(moments: np.ndarray, shares: Sequence[float]) -> list[np.ndarray]:
-    """Curves (n, 3) of equal energy on the unit sphere of the momentum, principal axes.
+    """Return curves (n, 3) of equal energy on the unit sphere of the momentum, in principal axes.
 
-    About axis k, an outer one, ``l_i = sqrt(share gap_j/gap_i') cos s`` and so on: with a = 1/I the energy gives
-    ``(a_i - a_k) l_i^2 + (a_j - a_k) l_j^2 = share (a_middle - a_k)``, an ellipse.
+    Let k be an outer axis, j the middle one, i the other outer one, and a = 1/I. On the unit sphere
+    the energy above that of spin about k is ``(a_j - a_k) l_j^2 + (a_i - a_k) l_i^2``. It is to be
+    ``share (a_j - a_k)``, which is an ellipse in l_j and l_i.
     """
     inverse, order = 1 / moments, np.argsort(moments)
-    phase, curves = np.linspace(0, 2 * np.pi, 241), []
+    curves = []
     for k, middle, other in (order, order[::-1]):
         gap, far = inverse[middle] - inverse[k], inverse[other] - inverse[k]
-        if abs(gap) <= 1e-6 * inverse.max():
+        if abs(gap) <= _EQUAL * inverse.max():
             continue
         for share in shares:
-            curve = np.empty((len(phase), 3))
-            curve[:, middle], curve[:, other] = (
-                np.sqrt(share) * np.cos(phase),
-                np.sqrt(share * gap / far) * np.sin(phase),
-            )
+            curve = np.empty((len(_PHASE), 3))
+            curve[:, middle] = np.sqrt(share) * np.cos(_PHASE)
+            curve[:, other] = np.sqrt(share * gap / far) * np.sin(_PHASE)
             curve[:, k] = np.sqrt(1 - curve[:, middle] ** 2 - curve[:, other] ** 2)
             curves += [curve, -curve]
     return curves
 
 
 def _separatrix(moments: np.ndarray) -> list[np.ndarray]:
-    """The two great circles (n, 3) through the middle axis where the energy is that of spin about it."""
+    """Return the two great circles (n, 3) with the energy of spin about the middle axis.
+
+    They lie on the unit sphere of the momentum, in principal axes, and pass through the middle one.
+    """
     inverse = 1 / moments
     low, middle, high = np.argsort(moments)
-    phase, circles = np.linspace(0, 2 * np.pi, 241), []
+    circles = []
     for side in (-1, 1):
         direction = np.zeros(3)
-        direction[low], direction[high] = (
-            np.sqrt(inverse[middle] - inverse[high]),
-            side * np.sqrt(inverse[low] - inverse[middle]),
-        )
+        direction[low] = np.sqrt(inverse[middle] - inverse[high])
+        direction[high] = side * np.sqrt(inverse[low] - inverse[middle])
         direction /= np.linalg.norm(direction)
-        circles.append(
-            np.outer(np.cos(phase), np.eye(3)[middle]) + np.outer(np.sin(phase), direction)
-        )
+        along_middle = np.outer(np.cos(_PHASE), np.eye(3)[middle])
+        circles.append(along_middle + np.outer(np.sin(_PHASE), direction))
     return circles
 
 
 def _unit_sphere(n: int) -> np.ndarray:
-    """(3, n, n) points."""
+    """Return n by n points of the unit sphere, (3, n, n)."""
     along, across = np.meshgrid(np.linspace(0, 2 * np.pi, n), np.linspace(0, np.pi, n))
-    return np.stack(
-        [np.sin(across) * np.cos(along), np.sin(across) * np.sin(along), np.cos(across)]
-    )
+    x, y = np.sin(across) * np.cos(along), np.sin(across) * np.sin(along)
+    return np.stack([x, y, np.cos(across)])
 
 
 def _turned(turn: np.ndarray, axes: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """The points of the ellipsoid with these semi-axes."""
+    """Map points (3, n, n) of the unit sphere to the ellipsoid with these semi-axes, turned."""
     return np.einsum("ij,jkl->ikl", turn * axes, points)
 
 
@@ -195,33 +225,25 @@ def _curve(
     label: str,
     width: float = 2.0,
 ) -> None:
-    """A curve (n, 3) on a closed surface, pale where the surface, with these outward vectors, faces away from the viewer."""
+    """Draw a curve (n, 3) on a closed surface, pale where the surface faces away from the viewer.
+
+    ``outward`` are the normals (n, 3) of the surface along the curve. A label appears once.
+    """
     seen = outward @ towards(ax) >= 0
     _, labels = ax.get_legend_handles_labels()
-    edge = (
-        seen | np.append(seen[1:], False) | np.append(False, seen[:-1])
-    )  # one row over, so that the parts join
-    for shown, alpha, order in ((edge, 1.0, FRONT), (~seen, 0.35, BEHIND)):
-        line = np.where(shown[:, None], points, np.nan)
-        ax.plot(
-            *line.T,
-            dashes,
-            color=colour,
-            alpha=alpha,
-            linewidth=width * (0.5 + 0.5 * alpha),
-            zorder=order,
-        )
+    near = seen | np.append(seen[1:], False) | np.append(False, seen[:-1])
+    # ``near`` reaches one row further than ``seen``, so that the two parts join.
+    for part, alpha, zorder in ((near, 1.0, FRONT), (~seen, 0.35, BEHIND)):
+        line = np.where(part[:, None], points, np.nan)
+        style: dict[str, Any] = {"color": colour, "linewidth": width * (0.5 + 0.5 * alpha)}
+        ax.plot(*line.T, dashes, alpha=alpha, zorder=zorder, **style)
     if label not in labels:
         ax.plot([], [], dashes, color=colour, linewidth=width, label=label)
 
 
 def _start(ax: Axes3D, point: np.ndarray, outward: np.ndarray) -> None:
+    """Mark the first point (3,) of a curve, pale where the surface faces away from the viewer."""
     seen = outward @ towards(ax) >= 0
-    ax.plot(
-        *point[:, None],
-        "o",
-        color=COLOURS[1],
-        alpha=1.0 if seen else 0.35,
-        markersize=6,
-        zorder=FRONT if seen else BEHIND,
-    )
+    style: dict[str, Any] = {"color": COLOURS[1], "markersize": 6}
+    style |= {"alpha": 1.0, "zorder": FRONT} if seen else {"alpha": 0.35, "zorder": BEHIND}
+    ax.plot(*point[:, None], "o", **style)

@@ -1,12 +1,14 @@
-"""Euler and Cardan angles: all twelve axis orders, intrinsic (capitals, "ZYX") and extrinsic (small letters, "zyx").
+"""Euler and Cardan angles in all 24 orders: intrinsic (capitals, "ZYX"), extrinsic (small, "zyx").
 
-Angles [rad] stand in the order of the letters, as in scipy's Rotation. Intrinsic "ZYX" with (psi, theta, phi) turns about z, then
-the new y, then the newest x: the aircraft angles of Hoffmann, Application of Quaternions, section 7; his classical angles of
-section 6 are "ZXZ" with (phi, theta, psi).
+Angles [rad] stand in the order of the letters, as in scipy's Rotation. Intrinsic "ZYX" with (psi,
+theta, phi) turns about z, then the new y, then the newest x. These are the aircraft angles of
+Hoffmann, Application of Quaternions, section 7; his classical angles of section 6 are "ZXZ" with
+(phi, theta, psi).
 
-Gimbal lock is where the second angle is ±pi/2 (three different axes) or 0 or pi (first axis repeated). Only the sum or difference
-of the other two is determined there: ``from_quaternion`` sets the third to zero, as scipy does, and its derivatives there are not
-meaningful (finite: the undetermined part counts as constant); ``rate_matrix_inverse`` is infinite or NaN.
+Gimbal lock is where the second angle is ±pi/2 (three different axes) or 0 or pi (first axis
+repeated). Only the sum or the difference of the other two angles is determined there.
+``from_quaternion`` sets the third to zero, as scipy does. Its derivatives there are finite but mean
+nothing: the undetermined part counts as constant. ``rate_matrix_inverse`` is infinite or NaN there.
 """
 
 from __future__ import annotations
@@ -29,24 +31,29 @@ ORDERS = (*_INTRINSIC, *(order.lower() for order in _INTRINSIC))
 
 
 def to_quaternion(angles: ArrayLike, order: str) -> Array:
-    """Unit quaternion of three angles [rad], e.g. ``to_quaternion(yaw_pitch_roll, "ZYX")``. (..., 3) [rad] -> (..., 4)."""
+    """Unit quaternion of three angles [rad] in the order of the letters. (..., 3) -> (..., 4).
+
+    For instance ``to_quaternion(yaw_pitch_roll, "ZYX")``.
+    """
     axes, angles = _intrinsic(angles, order)
     first, second, third = (_about(axis, angles[..., k]) for k, axis in enumerate(axes))
     return quaternion.multiply(quaternion.multiply(first, second), third)
 
 
 def from_quaternion(q: ArrayLike, order: str) -> Array:
-    """Three angles [rad] in the order of the letters. (..., 4) -> (..., 3) [rad].
+    """Three angles [rad] in the order of the letters. (..., 4) -> (..., 3).
 
-    The first and third lie in [-pi, pi], the second in [-pi/2, pi/2] (three different axes) or [0, pi]. Gimbal lock: see the
-    module. The half-sum form is that of E. Bernardes and S. Viollet, PLoS ONE 17(11), 2022. Free of the scale and the sign of q.
+    The first and the third lie in [-pi, pi]; the second lies in [-pi/2, pi/2] (three different
+    axes) or in [0, pi]. The scale and the sign of q have no effect. See the module about gimbal
+    lock. The half-sum form is that of E. Bernardes and S. Viollet, PLoS ONE 17(11), 2022.
     """
     q = trailing("q", q, (4,))
     i, j, k = _axes(order)
     proper, last = i == k, -1.0 if order.islower() else 1.0
     k = 3 - i - j
     sign = 1.0 if (j - i) % 3 == 1 else -1.0
-    # With e_i(a) e_j(b) e_i(c): w + i x = cos(b/2) exp(i (a + c)/2) and y + i z = sin(b/2) exp(i (a - c)/2).
+    # q = e_i(a) e_j(b) e_i(c) has w + i x = cos(b/2) exp(i (a + c)/2)
+    # and y + i z = sin(b/2) exp(i (a - c)/2)
     w, x, y, z = q[..., 0], q[..., 1 + i], q[..., 1 + j], sign * q[..., 1 + k]
     if not proper:  # q e_j(pi/2) = e_i(a) e_j(b + pi/2) e_i(-sign c), up to sqrt(2)
         w, x, y, z = w - y, x - z, y + w, z + x
@@ -56,11 +63,8 @@ def from_quaternion(q: ArrayLike, order: str) -> Array:
     half_sum, half_difference = _angle(x, w, determined), _angle(z, y, inclined)
     half_sum = jnp.where(determined, half_sum, last * half_difference)
     half_difference = jnp.where(inclined, half_difference, last * half_sum)
-    first, second, third = (
-        half_sum + half_difference,
-        2.0 * jnp.arctan2(sine, cosine),
-        half_sum - half_difference,
-    )
+    first, third = half_sum + half_difference, half_sum - half_difference
+    second = 2.0 * jnp.arctan2(sine, cosine)
     if not proper:
         second, third = second - 0.5 * jnp.pi, -sign * third
     angles = [_wrapped(first), second, _wrapped(third)]
@@ -68,7 +72,7 @@ def from_quaternion(q: ArrayLike, order: str) -> Array:
 
 
 def rate_matrix(angles: ArrayLike, order: str) -> Array:
-    """B with ``omega_body = B angles'``. (..., 3) -> (..., 3, 3).
+    """The matrix B with ``omega_body = B angles'``. (..., 3) -> (..., 3, 3).
 
     Hoffmann (6.16) is "ZXZ"; his (7.16), whose entry (3, 3) should be 0, is "ZYX".
     """
@@ -84,27 +88,30 @@ def rate_matrix(angles: ArrayLike, order: str) -> Array:
 
 
 def rate_matrix_inverse(angles: ArrayLike, order: str) -> Array:
-    """B^-1 with ``angles' = B^-1 omega_body``; infinite or NaN in gimbal lock. (..., 3) -> (..., 3, 3)."""
+    """The matrix B^-1 with ``angles' = B^-1 omega_body``. (..., 3) -> (..., 3, 3).
+
+    It is infinite or NaN in gimbal lock.
+    """
     return inverse(rate_matrix(angles, order))
 
 
 def _axes(order: str) -> list[int]:
-    """Axis numbers of the equivalent intrinsic sequence: an extrinsic one is the intrinsic one read backwards."""
+    """Axis numbers of the equivalent intrinsic order: the letters of an extrinsic one backwards."""
     if not isinstance(order, str) or order not in ORDERS:
-        raise ValueError(
-            f"order: wanted three of XYZ (intrinsic) or xyz (extrinsic), no axis twice in a row, got {order!r}"
-        )
+        wanted = "three of XYZ (intrinsic) or xyz (extrinsic), no axis twice in a row"
+        raise ValueError(f"order: wanted {wanted}, got {order!r}")
     axes = ["XYZ".index(letter) for letter in order.upper()]
     return axes[::-1] if order.islower() else axes
 
 
 def _intrinsic(angles: ArrayLike, order: str) -> tuple[list[int], Array]:
+    """Axis numbers and angles (..., 3) of the equivalent intrinsic order."""
     axes, angles = _axes(order), trailing("angles", angles, (3,))
     return axes, angles[..., ::-1] if order.islower() else angles
 
 
 def _about(axis: int, angle: Array) -> Array:
-    """Turn by ``angle`` about a coordinate axis."""
+    """Unit quaternion of the turn by ``angle`` [rad] about a coordinate axis. (...) -> (..., 4)."""
     parts = [jnp.cos(0.5 * angle), *[jnp.zeros_like(angle)] * 3]
     parts[1 + axis] = jnp.sin(0.5 * angle)
     return jnp.stack(parts, axis=-1)
@@ -115,11 +122,11 @@ def _length(a: Array, b: Array) -> Array:
 
 
 def _angle(sine: Array, cosine: Array, determined: Array) -> Array:
+    """``atan2(sine, cosine)``, 0 and constant where it is not determined."""
     return jnp.arctan2(jnp.where(determined, sine, 0.0), jnp.where(determined, cosine, 1.0))
 
 
 def _wrapped(angle: Array) -> Array:
-    """Into [-pi, pi], from within two turns."""
-    return jnp.where(
-        angle > jnp.pi, angle - 2 * jnp.pi, jnp.where(angle < -jnp.pi, angle + 2 * jnp.pi, angle)
-    )
+    """The same angle in [-pi, pi], for one in [-3 pi, 3 pi]."""
+    raised = jnp.where(angle < -jnp.pi, angle + 2 * jnp.pi, angle)
+    return jnp.where(angle > jnp.pi, angle - 2 * jnp.pi, raised)

@@ -1,7 +1,8 @@
-"""Rotation vectors and matrices: the Lie algebra so(3) = R^3, its exponential, and the differential of that.
+"""Rotation vectors and matrices: the Lie algebra so(3) = R^3, its exponential and its differential.
 
-``frame="body"`` is the left trivialisation, for body rates: ``omega = dexp(u, u')`` when ``q(t) = q0 exp(u(t))``.
-``frame="world"`` is the right one, for world rates and ``q(t) = exp(u(t)) q0``; it is the other with u negated.
+``frame="body"`` is the left trivialisation, for body rates: ``omega = dexp(u, u')`` when
+``q(t) = q0 exp(u(t))``. ``frame="world"`` is the right one, for world rates and
+``q(t) = exp(u(t)) q0``. Each is the other with u negated.
 """
 
 from __future__ import annotations
@@ -27,31 +28,37 @@ def hat(v: ArrayLike) -> Array:
 
 
 def vee(matrix: ArrayLike) -> Array:
-    """The vector of an antisymmetric matrix, inverse of ``hat``; of any other, that of its antisymmetric part. -> (..., 3)."""
+    """The vector of an antisymmetric matrix, the inverse of ``hat``. (..., 3, 3) -> (..., 3).
+
+    From any other matrix it takes the antisymmetric part.
+    """
     m = trailing("matrix", matrix, (3, 3))
     twice = [m[..., 2, 1] - m[..., 1, 2], m[..., 0, 2] - m[..., 2, 0], m[..., 1, 0] - m[..., 0, 1]]
     return 0.5 * jnp.stack(twice, axis=-1)
 
 
 def exp(u: ArrayLike) -> Array:
-    """Rotation vector [rad] to rotation matrix. (..., 3) -> (..., 3, 3)."""
+    """Rotation matrix of a rotation vector [rad]. (..., 3) -> (..., 3, 3)."""
     return quaternion.to_matrix(quaternion.exp(u))
 
 
 def log(matrix: ArrayLike) -> Array:
     """Rotation vector [rad], |u| <= pi, of a rotation matrix. (..., 3, 3) -> (..., 3).
 
-    At exactly pi the two vectors u and -u are one rotation: the first nonzero component is made positive, and the derivative is
-    that of this branch.
+    At exactly pi the two vectors u and -u are one rotation. There the first nonzero component is
+    made positive, and the derivative is that of this branch. ValueError for a concrete matrix that
+    is no rotation, as from ``quaternion.from_matrix``.
     """
     return quaternion.log(quaternion.from_matrix(matrix))
 
 
 def dexp(u: ArrayLike, v: ArrayLike, frame: str = "body") -> Array:
-    """The differential of the exponential at u applied to v, smooth everywhere. (..., 3), (..., 3) -> (..., 3).
+    """The differential of the exponential at u applied to v. (..., 3), (..., 3) -> (..., 3).
 
-    Body frame: ``v - (1 - cos a)/a^2 u × v + (a - sin a)/a^3 u × (u × v)``, a = |u|; world frame: the second term with plus.
-    Terze, Mueller and Zlatar 2016 (A.2), whose sum should run over (-ad)^j with the fourth term -1/4!.
+    It is smooth everywhere. In the body frame it is
+    ``v - (1 - cos a)/a^2 u × v + (a - sin a)/a^3 u × (u × v)`` with a = |u|; in the world frame the
+    second term has a plus. Terze, Mueller and Zlatar 2016 (A.2), whose sum should run over (-ad)^j
+    with the fourth term -1/4!.
     """
     u, v = _at(u, v, frame)
     s = 0.25 * square(u)[..., None]
@@ -60,10 +67,12 @@ def dexp(u: ArrayLike, v: ArrayLike, frame: str = "body") -> Array:
 
 
 def dexpinv(u: ArrayLike, v: ArrayLike, frame: str = "body") -> Array:
-    """The inverse of ``dexp`` at u applied to v, for ``u' = dexpinv(u, omega)``. (..., 3), (..., 3) -> (..., 3).
+    """The inverse of ``dexp`` at u applied to v: ``u' = dexpinv(u, omega)``.
 
-    Body frame: ``v + 1/2 u × v + b u × (u × v)`` with ``b = (1 - (a/2) cot(a/2))/a^2``, a = |u|; world frame: the second term
-    with minus. There is a pole at a = 2 pi: NaN from there on. Terze, Mueller and Zlatar 2016 (A.4), in closed form.
+    (..., 3), (..., 3) -> (..., 3). In the body frame it is ``v + 1/2 u × v + b u × (u × v)`` with
+    ``b = (1 - (a/2) cot(a/2))/a^2`` and a = |u|; in the world frame the second term has a minus.
+    There is a pole at a = 2 pi: NaN from there on. Terze, Mueller and Zlatar 2016 (A.4), in closed
+    form.
     """
     u, v = _at(u, v, frame)
     s = 0.25 * square(u)[..., None]
@@ -72,6 +81,7 @@ def dexpinv(u: ArrayLike, v: ArrayLike, frame: str = "body") -> Array:
 
 
 def _at(u: ArrayLike, v: ArrayLike, frame: str) -> list[Array]:
+    """``[±u, v]``, checked, with the sign that makes the formula of the body frame hold."""
     one_of("frame", frame, ("body", "world"))
     u, v = broadcast(("u", u, (3,)), ("v", v, (3,)))
     return [u if frame == "body" else -u, v]

@@ -1,4 +1,7 @@
-"""Commutator-free method of order 4, E. Celledoni, A. Marthinsen and B. Owren, Future Gener. Comput. Syst. 19, 2003, 341-352."""
+"""The commutator-free method of order 4.
+
+E. Celledoni, A. Marthinsen and B. Owren, Future Gener. Comput. Syst. 19, 2003, 341-352.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +16,26 @@ from jaxquat.dynamics.contract import Torque, check_step
 from jaxquat.dynamics.motion import derivative
 from jaxquat.dynamics.state import State
 from jaxquat.rotations.quaternion import correct_norm, exp, expm1, multiply
+from jaxquat.schemes.scheme import scheme
 from jaxquat.schemes.tableaus import RK4, combine
 
 
+@scheme(
+    order=4, evaluations=4, aux=True, source="commutator-free; Celledoni, Marthinsen and Owren 2003"
+)
 def cf4(
     body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
 ) -> State:
-    """Order 4 with four torques and five exponentials a step; rates and aux states follow the classical Runge-Kutta method."""
+    """Take a step of order 4 with four torques and five exponentials.
+
+    Rates and aux states follow the classical Runge-Kutta method.
+    """
     t, state, dt = check_step(body, t, state, dt)
     slopes = [derivative(body, torque, t, state, params)]  # of (omega, aux)
 
     def turned(q: Array, rate: Array) -> Array:
-        return multiply(q, lax.optimization_barrier(exp(dt * rate)))  # the barrier: see rkmk
+        # The barrier: see munthe_kaas.stages.
+        return multiply(q, lax.optimization_barrier(exp(dt * rate)))
 
     def stage(q: Array, number: int) -> State:
         shift = combine(RK4.a[number], slopes, dt)
@@ -37,12 +48,9 @@ def cf4(
     third = stage(turned(state.q, 0.5 * second.omega), 1)
     fourth = stage(turned(second.q, third.omega - 0.5 * first), 2)
     middle = second.omega + third.omega
-    before = lax.optimization_barrier(
-        expm1(dt * (3.0 * first + 2.0 * middle - fourth.omega) / 12.0)
-    )
-    after = lax.optimization_barrier(
-        expm1(dt * (-first + 2.0 * middle + 3.0 * fourth.omega) / 12.0)
-    )
+    earlier = dt * (3.0 * first + 2.0 * middle - fourth.omega) / 12.0
+    later = dt * (-first + 2.0 * middle + 3.0 * fourth.omega) / 12.0
+    before, after = (lax.optimization_barrier(expm1(u)) for u in (earlier, later))
     q = correct_norm(state.q + multiply(state.q, before + after + multiply(before, after)))
     shift = combine(RK4.b, slopes, dt)
     return State(q, *jax.tree.map(lambda x, d: x + d, (state.omega, state.aux), shift))

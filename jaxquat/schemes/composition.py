@@ -1,79 +1,84 @@
-"""Symmetric steps composed to higher order, with the weights of the literature.
-
-M. Suzuki, Phys. Lett. A 146, 1990, 319-323; H. Yoshida, Phys. Lett. A 150, 1990, 262-268 (the triple jump, and why); W. Kahan and
-R.-C. Li, Math. Comp. 66, 1997, 1089-1099.
-"""
+"""Steps composed of sub-steps of another scheme, with weights that raise the order."""
 
 from __future__ import annotations
 
+import functools
 import math
-import weakref
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import jax
 from jax import lax
 from jax.typing import ArrayLike
 
-from jaxquat._checks import numbers, takes
+from jaxquat._checks import numbers
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Step, Torque, check_step
 from jaxquat.dynamics.state import State
-
-_S = 1 / (4 - 4 ** (1 / 3))
-SUZUKI4 = (_S, _S, 1 - 4 * _S, _S, _S)
-
-_J = 1 / (2 - 2 ** (1 / 3))
-TRIPLE_JUMP4 = (_J, 1 - 2 * _J, _J)
-
-_K = (
-    0.39216144400731413928,
-    0.33259913678935943860,
-    -0.70624617255763935981,
-    0.08221359629355080023,
-)
-KAHAN_LI6 = (*_K, 1 - 2 * sum(_K), *reversed(_K))
+from jaxquat.schemes.scheme import Scheme, as_scheme
+from jaxquat.schemes.weights import composed_order
 
 
-_reversible: weakref.WeakSet[Any] = weakref.WeakSet()
+def compose(scheme: Scheme | Step, weights: Sequence[float]) -> Scheme:
+    """The sub-steps ``weights[i] * dt`` of ``scheme`` in a row, each at its own time.
 
+    The weights sum to 1. The order follows from them: of a reversible scheme of order 2 ``SUZUKI4``
+    and ``TRIPLE_JUMP4`` make order 4, ``KAHAN_LI6`` order 6. With a reversible scheme and weights
+    that read the same backwards the composition is reversible: the sub-steps of -dt undo those of
+    dt from the last to the first. ::
 
-def is_reversible(step: Step) -> bool:
-    """Whether it is known that a step of -dt undoes a step of dt."""
-    return any(step is known for known in _reversible)
+        fourth = jq.compose(jq.no_squish, jq.schemes.weights.SUZUKI4)
 
-
-def reversible_if(known: bool, step: Step) -> Step:
-    """The step, of which this is known from now on."""
-    if known:
-        _reversible.add(step)
-    return step
-
-
-def compose(step: Step, weights: Sequence[float]) -> Step:
-    """The sub-steps ``weights[i] * dt`` of ``step`` in a row, each at its own time. The weights sum to 1.
-
-    With a symmetric step of order 2 and the weights ``SUZUKI4`` or ``TRIPLE_JUMP4`` the order is 4, with ``KAHAN_LI6`` 6. Of a
-    reversible step and weights that read the same backwards the composition is reversible: the sub-steps of -dt undo those of dt
-    from the last to the first.
+    Raises:
+        TypeError: ``scheme`` is no step, or a weight no number.
+        ValueError: the weights do not sum to 1.
     """
-    takes("step", step, "body, torque, t, state, dt, params")
+    scheme = as_scheme("scheme", scheme)
     weights = numbers("weights", weights)
     if not weights or not math.isclose(sum(weights), 1.0, abs_tol=1e-13):
         raise ValueError(f"weights: wanted numbers that sum to 1, got {weights}")
+    pairs = zip(weights, reversed(weights), strict=True)
+    palindrome = all(math.isclose(a, b, rel_tol=1e-13) for a, b in pairs)
+    count = scheme.evaluations
+    return Scheme(
+        Composition(scheme, weights),
+        name=f"compose({scheme.name}, {len(weights)} weights)",
+        order=composed_order(scheme.order, scheme.reversible, weights),
+        evaluations=None if count is None else count * len(weights),
+        torques=scheme.torques,
+        conserves=scheme.conserves,
+        reversible=palindrome and scheme.reversible,
+        aux=scheme.aux,
+        source=scheme.source,
+        demand=scheme.demand,
+    )
 
-    def composed(
-        body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
+
+@functools.partial(
+    jax.tree_util.register_dataclass, data_fields=["scheme"], meta_fields=["weights"]
+)
+@dataclass(frozen=True)
+class Composition:
+    """The step of ``compose``."""
+
+    scheme: Scheme
+    weights: tuple[float, ...]
+
+    def __call__(
+        self,
+        body: Body,
+        torque: Torque,
+        t: ArrayLike,
+        state: State,
+        dt: ArrayLike,
+        params: Any,
     ) -> State:
+        """Take one step."""
         t, state, dt = check_step(body, t, state, dt)
         done = 0.0
-        for weight in weights:
-            state = lax.optimization_barrier(
-                step(body, torque, t + done * dt, state, weight * dt, params)
-            )
+        for weight in self.weights:
+            after = self.scheme(body, torque, t + done * dt, state, weight * dt, params)
+            state = lax.optimization_barrier(after)
             done += weight
         return state
-
-    palindrome = all(
-        math.isclose(a, b, rel_tol=1e-13) for a, b in zip(weights, reversed(weights), strict=True)
-    )
-    return reversible_if(palindrome and is_reversible(step), composed)

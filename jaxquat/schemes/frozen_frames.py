@@ -1,11 +1,12 @@
-"""Crouch-Grossman: Runge-Kutta stages whose attitudes are products of exponentials, one for each earlier rate.
+"""Crouch-Grossman methods: the attitude of a stage is a product of exponentials.
 
-P. E. Crouch and R. Grossman, J. Nonlinear Sci. 3, 1993, 1-33; coefficients of order 4: B. Owren and A. Marthinsen, BIT 39, 1999,
-116-142.
+There is one factor for each earlier rate. P. E. Crouch and R. Grossman, J. Nonlinear Sci. 3, 1993,
+1-33; coefficients of order 4: B. Owren and A. Marthinsen, BIT 39, 1999, 116-142.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -14,23 +15,48 @@ from jax.typing import ArrayLike
 
 from jaxquat._checks import instance
 from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.contract import Step, Torque, check_step
+from jaxquat.dynamics.contract import Torque, check_step
 from jaxquat.dynamics.motion import derivative
 from jaxquat.dynamics.state import State
 from jaxquat.rotations.quaternion import correct_norm, expm1, multiply
+from jaxquat.schemes.scheme import Scheme
 from jaxquat.schemes.tableaus import Tableau, combine
 
 
-def crouch_grossman(tableau: Tableau) -> Step:
-    """The step whose attitudes are ``q exp(h a_i1 W_1) exp(h a_i2 W_2) ...`` and whose rates and aux states follow the tableau.
+def crouch_grossman(tableau: Tableau) -> Scheme:
+    """The scheme whose attitudes are ``q exp(h a_i1 W_1) exp(h a_i2 W_2) ...``, with the rates W_j.
 
-    The tableau must satisfy the order conditions of products of exponentials beyond the classical ones; those are not checked.
+    Rates and aux states follow the tableau. Beyond the classical order conditions the tableau must
+    satisfy those of products of exponentials; these are not checked.
     """
     instance("tableau", tableau, Tableau, "a Tableau")
+    return Scheme(
+        CrouchGrossman(tableau),
+        name=f"crouch_grossman(tableau of order {tableau.order})",
+        order=tableau.order,
+        evaluations=len(tableau.b),
+        conserves=("norm",),
+        source="Crouch and Grossman 1993",
+    )
 
-    def step(
-        body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
+
+@dataclass(frozen=True)
+class CrouchGrossman:
+    """The step of ``crouch_grossman``."""
+
+    tableau: Tableau
+
+    def __call__(
+        self,
+        body: Body,
+        torque: Torque,
+        t: ArrayLike,
+        state: State,
+        dt: ArrayLike,
+        params: Any,
     ) -> State:
+        """Take one step."""
+        tableau = self.tableau
         t, state, dt = check_step(body, t, state, dt)
         rates: list[Array] = []
         slopes: list[Any] = []  # of (omega, aux)
@@ -39,9 +65,8 @@ def crouch_grossman(tableau: Tableau) -> Step:
             turn = None  # the product of the exponentials, minus 1
             for weight, rate in zip(weights, rates, strict=True):
                 if weight != 0:
-                    last = lax.optimization_barrier(
-                        expm1(weight * dt * rate)
-                    )  # the barrier: see rkmk
+                    # The barrier: see munthe_kaas.stages.
+                    last = lax.optimization_barrier(expm1(weight * dt * rate))
                     turn = last if turn is None else turn + last + multiply(turn, last)
             shift = combine(weights, slopes, dt)
             q = state.q if turn is None else state.q + multiply(state.q, turn)
@@ -54,5 +79,3 @@ def crouch_grossman(tableau: Tableau) -> Step:
             slopes.append(derivative(body, torque, t + node * dt, stage, params))
         end = moved(tableau.b)
         return end._replace(q=correct_norm(end.q))
-
-    return step

@@ -1,8 +1,9 @@
-"""The schemes of G. Hoffmann, Application of Quaternions (TU Braunschweig 1978, translated 2002), chapters 5, 9 and 10.
+"""The schemes of G. Hoffmann, Application of Quaternions, TU Braunschweig 1978, translated 2002.
 
-"False Euler": the rate first, then the attitude with the new rate; the norm controller n -> n (2 - n) leaves |q| slightly off 1.
-As published, components are assigned one after the other, each from those already new: his printed table needs it. They are here
-because they are in the literature: order 1 at best.
+Chapters 5, 9 and 10. His "false Euler" integrates the rate first, then the attitude with the new
+rate. His norm controller n -> n (2 - n) leaves |q| slightly off 1. As published, components are
+assigned one after the other, each from those already new: his printed table needs it. The schemes
+are here because they are in the literature; their order is 1 at best.
 """
 
 from __future__ import annotations
@@ -22,12 +23,17 @@ from jaxquat.dynamics.contract import Torque, check_step, evaluate
 from jaxquat.dynamics.motion import angular_acceleration, derivative
 from jaxquat.dynamics.state import State
 from jaxquat.rotations.quaternion import from_hoffmann, hoffmann_v, to_hoffmann
+from jaxquat.schemes.scheme import scheme
 
 
+@scheme(order=1, evaluations=1, conserves=(), aux=True, source="Hoffmann 1978, as published")
 def half_quat(
     body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
 ) -> State:
-    """Half-Quat as published (9.1): Euler for the rate, then the components of Q one after the other with the new rate; order 1."""
+    """Take a step of Half-Quat as published (9.1); order 1.
+
+    Euler for the rate, then with the new rate the components of Q, one after the other.
+    """
     t, state, dt = check_step(body, t, state, dt)
     omega_dot, aux_dot = derivative(body, torque, t, state, params)
     omega = state.omega + dt * omega_dot
@@ -42,24 +48,30 @@ def half_quat(
 
 
 def full_quat_start(q: ArrayLike, omega: ArrayLike) -> State:
-    """The State at which the Full-Quat schemes start: its aux is P = dQ/dt (4,), in his order of components."""
+    """Return the State at which the Full-Quat schemes start. (4,), (3,) [rad/s] -> State.
+
+    Its aux is P = dQ/dt (4,), in his order of components.
+    """
     q, omega = exactly("q", q, (4,)), exactly("omega", omega, (3,))
     return State(q, omega, 0.5 * matvec(transpose(hoffmann_v(to_hoffmann(q))), _extended(omega)))
 
 
+@scheme(order=0, evaluations=1, conserves=(), source="Hoffmann 1978, as published: inconsistent")
 def full_quat(
     body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
 ) -> State:
-    """Full-Quat as published (10.1): P is state, and V(Q) V(P)^T is overwritten to an antimetric matrix with a one in its corner.
+    """Take a step of Full-Quat as published (10.1).
 
-    Not consistent: it converges to another motion as dt goes to zero, because (3.36) is wrong (docs/errata.md). Start with
-    ``schemes.hoffmann.full_quat_start``; the rate of the state is an output, P alone is integrated.
+    P is a state, and V(Q) V(P)^T is overwritten to an antimetric matrix with a one in its corner.
+    The scheme is not consistent: it converges to another motion as dt goes to zero, because (3.36)
+    is wrong (docs/errata.md). Start with ``schemes.hoffmann.full_quat_start``; the rate of the
+    state is an output, P alone is integrated.
     """
     t, state, dt = check_step(body, t, state, dt)
     hoffmann, p, v, omega = _read("full_quat", state)
     tau = evaluate(torque, t, State(state.q, omega), params)[0]
     inertia, inverted = _bordered(body.inertia), inverse_inertia(body.inertia)
-    x, y, z = tau  # each row with the components already overwritten, as in his code
+    x, y, z = tau  # each row takes the components already overwritten, as in his code
     x = 0.5 * _row(inverted[0], (x, y, z))
     y = 0.5 * _row(inverted[1], (x, y, z))
     z = 0.5 * _row(inverted[2], (x, y, z))
@@ -67,16 +79,24 @@ def full_quat(
     spin = jnp.triu(spin[:3, :3], 1)
     spin = _bordered(spin - spin.T)
     product = matmul(matmul(_bordered(inverted), spin), matmul(inertia, v))
-    p_dot = -2.0 * matvec(matmul(transpose(v), product), p) + matvec(
-        transpose(v), jnp.stack([x, y, z, jnp.zeros_like(x)])
-    )
+    forcing = matvec(transpose(v), jnp.stack([x, y, z, jnp.zeros_like(x)]))
+    p_dot = -2.0 * matvec(matmul(transpose(v), product), p) + forcing
     return _moved(hoffmann, p + dt * p_dot, dt)
 
 
+@scheme(
+    order=1,
+    evaluations=1,
+    conserves=(),
+    source="Hoffmann 1978 with the right equation",
+)
 def full_quat_corrected(
     body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
 ) -> State:
-    """Full-Quat with the right equation of motion, ``lagrange``; order 1. Start with ``schemes.hoffmann.full_quat_start``."""
+    """Take a step of Full-Quat with the right equation of motion, ``lagrange``; order 1.
+
+    Start with ``schemes.hoffmann.full_quat_start``.
+    """
     t, state, dt = check_step(body, t, state, dt)
     hoffmann, p, _, omega = _read("full_quat_corrected", state)
     tau = evaluate(torque, t, State(state.q, omega), params)[0]
@@ -84,19 +104,17 @@ def full_quat_corrected(
 
 
 def lagrange(body: Body, hoffmann: ArrayLike, p: ArrayLike, generalized: ArrayLike) -> Array:
-    """The Lagrange form (5.14) of the motion: dP/dt of his Q and P = dQ/dt under the generalized torque M_L.
+    """Return dP/dt by the Lagrange form (5.14) of the motion. All arrays are (4,).
 
-    All (4,), ``M_L = 2 V^T (tau, 0)`` (5.17). ``dP/dt = -|P|^2 Q + 1/2 V^T J^-1 (1/2 V M_L - omega × J omega)``; the first term
-    holds |Q| = 1 and is missing there, where Q counts as four free coordinates. For a sphere, J = j, it is ``-|P|^2 Q +
-    M_L/(4 j)``, in place of (10.2).
+    Q and P = dQ/dt are his, under the generalized torque ``M_L = 2 V^T (tau, 0)`` (5.17):
+    ``dP/dt = -|P|^2 Q + 1/2 V^T J^-1 (1/2 V M_L - omega × J omega)``. The first term holds |Q| = 1;
+    it is missing in (5.14), where Q counts as four free coordinates. For a sphere, J = j, the
+    result is ``-|P|^2 Q + M_L/(4 j)``, in place of (10.2).
     """
     hoffmann, p = exactly("hoffmann", hoffmann, (4,)), exactly("p", p, (4,))
-    return _acceleration(
-        body,
-        hoffmann,
-        p,
-        0.5 * matvec(hoffmann_v(hoffmann), exactly("generalized", generalized, (4,)))[:3],
-    )
+    generalized = exactly("generalized", generalized, (4,))
+    tau = 0.5 * matvec(hoffmann_v(hoffmann), generalized)[:3]
+    return _acceleration(body, hoffmann, p, tau)
 
 
 def _acceleration(body: Body, hoffmann: Array, p: Array, tau: Array) -> Array:
@@ -108,9 +126,8 @@ def _acceleration(body: Body, hoffmann: Array, p: Array, tau: Array) -> Array:
 def _read(scheme: str, state: State) -> tuple[Array, Array, Array, Array]:
     """(Q, P, V(Q), omega)."""
     if not (hasattr(state.aux, "shape") and state.aux.shape == (4,)):
-        raise TypeError(
-            f"{scheme}: wanted a state from schemes.hoffmann.full_quat_start(q, omega), got aux {state.aux!r}"
-        )
+        wanted = "a state from schemes.hoffmann.full_quat_start(q, omega)"
+        raise TypeError(f"{scheme}: wanted {wanted}, got aux {state.aux!r}")
     hoffmann = to_hoffmann(state.q)
     v = hoffmann_v(hoffmann)
     return hoffmann, state.aux, v, 2.0 * matvec(v, state.aux)[:3]

@@ -1,7 +1,8 @@
-"""Implicit schemes: a fixed number of Newton steps solves for the end of each step; where they do not reach rounding, it is NaN.
+"""Implicit schemes: a fixed number of Newton steps solves for the end of each step.
 
-J. Moser and A. P. Veselov, Commun. Math. Phys. 139, 1991, 217-243; T. Lee, M. Leok and N. H. McClamroch, Comput. Methods Appl.
-Mech. Eng. 196, 2007, 2907-2924; J. C. Simo and K. K. Wong, Int. J. Numer. Methods Eng. 31, 1991, 19-52.
+Where they do not reach rounding, the end is NaN. J. Moser and A. P. Veselov, Commun. Math. Phys.
+139, 1991, 217-243; T. Lee, M. Leok and N. H. McClamroch, Comput. Methods Appl. Mech. Eng. 196,
+2007, 2907-2924; J. C. Simo and K. K. Wong, Int. J. Numer. Methods Eng. 31, 1991, 19-52.
 """
 
 from __future__ import annotations
@@ -26,17 +27,31 @@ from jaxquat.dynamics.contract import (
 from jaxquat.dynamics.motion import angular_acceleration
 from jaxquat.dynamics.state import State
 from jaxquat.rotations.quaternion import correct_norm, exp, expm1, multiply
+from jaxquat.schemes.scheme import scheme
 
-NEWTON = 6  # evaluations of the residual
-NEW_SLOPES = (0, 2)  # those with a new derivative, the others keep the last
+NEWTON = 6
+"""Evaluations of the residual."""
+
+NEW_SLOPES = (0, 2)
+"""The evaluations with a new derivative; the others keep the last one."""
 
 
+@scheme(
+    order=2,
+    evaluations=2,
+    torques="attitude",
+    conserves=("norm", "momentum"),
+    reversible=True,
+    source="Moser and Veselov 1991; variational, implicit",
+)
 def lgvi(
     body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
 ) -> State:
-    """Lie group variational integrator (discrete Moser-Veselov, Lee, Leok and McClamroch 2007) for torques of time and attitude.
+    """Take a step of the Lie group variational integrator, for torques of time and attitude.
 
-    Order 2, symplectic, holds the momentum to rounding; the turn of a step must stay below about 0.7 rad.
+    It is the discrete Moser-Veselov equation as Lee, Leok and McClamroch (2007) have it: order 2,
+    symplectic; it holds the momentum to rounding. A step must turn the body by less than about
+    0.7 rad.
     """
     t, state, dt = check_step(body, t, state, dt)
     q, omega, _ = state
@@ -61,13 +76,21 @@ def lgvi(
     return State(q, omega + _quotient(inertia, change), state.aux)
 
 
+@scheme(
+    order=2,
+    evaluations=1 + NEWTON,
+    conserves=("norm", "energy"),
+    reversible=True,
+    source="implicit midpoint rule",
+)
 def lie_midpoint(
     body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
 ) -> State:
-    """Implicit midpoint rule of the rate, its mean turning the attitude: order 2, symmetric, for any torque.
+    """Take a step of the implicit midpoint rule: order 2, symmetric, for any torque.
 
-    ``I (w1 - w0) = h [tau(t + h/2, q0 exp(h wm/2), wm) - wm × I wm]``, ``q1 = q0 exp(h wm)``, ``wm = (w0 + w1)/2``. It holds the
-    energy of the free body, not its spatial momentum.
+    The mean rate turns the attitude: ``I (w1 - w0) = h [tau(t + h/2, q0 exp(h wm/2), wm) - wm × I
+    wm]`` and ``q1 = q0 exp(h wm)``, with ``wm = (w0 + w1)/2``. It holds the energy of the free
+    body, not its momentum in the world.
     """
     t, state, dt = check_step(body, t, state, dt)
     without_aux("lie_midpoint", state)
@@ -80,7 +103,7 @@ def lie_midpoint(
         tau, _ = evaluate(torque, t + 0.5 * dt, State(q_mean, mean), params)
         return matvec(inertia, change) - dt * (tau - cross(mean, matvec(inertia, mean)))
 
-    def terms(change: Array) -> Array:  # each may vanish alone, and their sum too
+    def terms(change: Array) -> Array:  # each of them may vanish, and so may their sum
         return jnp.concatenate([matvec(inertia, omega), dt * tau, matvec(inertia, omega + change)])
 
     tau, _ = evaluate(torque, t, state, params)
@@ -89,13 +112,22 @@ def lie_midpoint(
     return State(q, omega + change, state.aux)
 
 
+@scheme(
+    order=2,
+    evaluations=1 + NEWTON,
+    torques="attitude",
+    conserves=("norm", "momentum", "energy"),
+    reversible=True,
+    source="Simo and Wong 1991; energy and momentum, implicit",
+)
 def simo_wong(
     body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
 ) -> State:
-    """The energy-momentum method of Simo and Wong 1991 for torques of time and attitude; order 2, symmetric.
+    """Take a step of Simo and Wong's energy-momentum method, for torques of time and attitude.
 
-    ``R1 I w1 = R0 I w0 + h (R0 tau0 + R1 tau1)/2`` with ``q1 = q0 (1, u/2)/|.|``, ``u = h (w0 + w1)/2``: it holds the spatial
-    momentum that the torque holds, and the energy exactly where the potential is linear in the rotation matrix.
+    Order 2, symmetric: ``R1 I w1 = R0 I w0 + h (R0 tau0 + R1 tau1)/2`` with
+    ``q1 = q0 (1, u/2)/|.|`` and ``u = h (w0 + w1)/2``. It holds the momentum in the world that the
+    torque holds, and the energy exactly where the potential is linear in the rotation matrix.
     """
     t, state, dt = check_step(body, t, state, dt)
     q, omega, _ = state
@@ -135,7 +167,10 @@ def _cayley(y: Array) -> Array:
 
 
 def _quotient(inertia: Array, vector: Array) -> Array:
-    """``inertia^-1 vector``, refined once: the rounding of the inverse, the same in every step, does not remain."""
+    """Return ``inertia^-1 vector``, refined once.
+
+    So the rounding of the inverse, which is the same in every step, does not remain.
+    """
     inverted = inverse_inertia(inertia)
     first = matvec(inverted, vector)
     return first + matvec(inverted, vector - matvec(inertia, first))
@@ -144,10 +179,11 @@ def _quotient(inertia: Array, vector: Array) -> Array:
 def _solved(
     guess: Array, residual: Callable[[Array], Array], terms: Callable[[Array], Array], unit: Array
 ) -> Array:
-    """The root (3,) of ``residual`` from ``guess``; NaN where the residual is above rounding of its ``terms`` at the root.
+    """Return the root (3,) of ``residual`` from ``guess``.
 
-    Both are momenta; times ``unit`` their squares and determinants stay within the range of the dtype. Newton's method with a
-    new slope at every third of ``NEWTON`` evaluations; the derivatives are those of the root.
+    It is NaN where the residual is above the rounding of its ``terms`` at the root. Both are
+    momenta; times ``unit`` their squares and determinants stay within the range of the dtype. It is
+    Newton's method with new slopes at ``NEW_SLOPES``; the derivatives are those of the root.
     """
 
     def newton(residual: Callable[[Array], Array], x: Array) -> tuple[Array, Array]:

@@ -1,13 +1,14 @@
 """Runge-Kutta-Munthe-Kaas: any explicit tableau, lifted to (attitude, rate, aux).
 
-H. Munthe-Kaas, BIT 38, 1998, 92-111, and Appl. Numer. Math. 29, 1999, 115-127; for the rigid body with order 4 it is the algorithm
-(B.1) of Z. Terze, A. Mueller and D. Zlatar, Multibody Syst. Dyn. 38, 2016, 201-225 (there "dexp(omega, K)" means dexpinv(K) applied
-to omega).
+H. Munthe-Kaas, BIT 38, 1998, 92-111, and Appl. Numer. Math. 29, 1999, 115-127. For the rigid body
+with order 4 it is the algorithm (B.1) of Z. Terze, A. Mueller and D. Zlatar, Multibody Syst. Dyn.
+38, 2016, 201-225 (there "dexp(omega, K)" means dexpinv(K) applied to omega).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -16,31 +17,57 @@ from jax.typing import ArrayLike
 
 from jaxquat._checks import instance
 from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.contract import Step, Torque, check_step
+from jaxquat.dynamics.contract import Torque, check_step
 from jaxquat.dynamics.motion import derivative
 from jaxquat.dynamics.state import State
 from jaxquat.rotations import so3
 from jaxquat.rotations.quaternion import correct_norm, exp, expm1, multiply
+from jaxquat.schemes.scheme import Scheme
 from jaxquat.schemes.tableaus import Tableau, combine
 
 
-def rkmk(tableau: Tableau) -> Step:
-    """The step of ``tableau`` on the rotation group: ``q = q0 exp(u)``, ``u' = dexpinv(u, omega)`` in closed form.
+def rkmk(tableau: Tableau) -> Scheme:
+    """Lift a tableau to the rotation group: ``q = q0 exp(u)``, ``u' = dexpinv(u, omega)``.
 
-    The order is the tableau's, for torques of time, attitude and rate. Aux states are integrated by the tableau itself.
+    The order of the scheme is the tableau's, for torques of time, attitude and rate; dexpinv is in
+    closed form. Aux states are integrated by the tableau itself. ::
+
+        heun = jq.rkmk(jq.schemes.tableaus.HEUN)
     """
     instance("tableau", tableau, Tableau, "a Tableau")
+    return Scheme(
+        MuntheKaas(tableau),
+        name=f"rkmk(tableau of order {tableau.order})",
+        order=tableau.order,
+        evaluations=len(tableau.b),
+        conserves=("norm",),
+        source="Munthe-Kaas 1998, 1999",
+    )
 
-    def step(
-        body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
+
+@dataclass(frozen=True)
+class MuntheKaas:
+    """The step of ``rkmk``."""
+
+    tableau: Tableau
+
+    def __call__(
+        self,
+        body: Body,
+        torque: Torque,
+        t: ArrayLike,
+        state: State,
+        dt: ArrayLike,
+        params: Any,
     ) -> State:
+        """Take one step."""
         t, state, dt = check_step(body, t, state, dt)
-        slopes = stages(
-            tableau, lambda t, stage: derivative(body, torque, t, stage, params), t, state, dt
-        )
-        return moved(state, combine(tableau.b, slopes, dt))
 
-    return step
+        def rates(t: Array, stage: State) -> tuple[Array, Any]:
+            return derivative(body, torque, t, stage, params)
+
+        slopes = stages(self.tableau, rates, t, state, dt)
+        return moved(state, combine(self.tableau.b, slopes, dt))
 
 
 def stages(
@@ -51,27 +78,27 @@ def stages(
     dt: Array,
     first: Any = None,
 ) -> list[Any]:
-    """The slopes of (u, omega, aux) at all stages; ``rates(t, stage)`` are those of (omega, aux), ``first`` at the first stage."""
-    slopes = [
-        (state.omega, *(rates(t, state) if first is None else first))
-    ]  # the first stage is at u = 0
+    """Return the slopes of (u, omega, aux) at all stages.
+
+    ``rates(t, stage)`` are the slopes of (omega, aux); ``first`` are those at the start, if they
+    are known.
+    """
+    # The first stage is at u = 0.
+    slopes = [(state.omega, *(rates(t, state) if first is None else first))]
     for row, node in zip(tableau.a, tableau.c, strict=True):
         u, omega_shift, aux_shift = combine(row, slopes, dt)
-        # The barriers keep XLA on CPU from computing exp again for each use of its result (docs/performance.md).
+        # The barriers keep XLA on CPU from computing exp again for each use of its result
+        # (docs/performance.md).
         turned = multiply(state.q, lax.optimization_barrier(exp(u)))
-        stage = State(
-            turned,
-            state.omega + omega_shift,
-            jax.tree.map(lambda x, d: x + d, state.aux, aux_shift),
-        )
+        aux = jax.tree.map(lambda x, d: x + d, state.aux, aux_shift)
+        stage = State(turned, state.omega + omega_shift, aux)
         slopes.append((so3.dexpinv(u, stage.omega), *rates(t + node * dt, stage)))
     return slopes
 
 
 def moved(state: State, shift: tuple[Array, Array, Any]) -> State:
-    """The state turned by the rotation vector and displaced by the rest of ``shift``, unit again."""
+    """Return the state turned and displaced by ``shift``, of (u, omega, aux); q is unit again."""
     u, omega_shift, aux_shift = shift
     q = correct_norm(state.q + multiply(state.q, lax.optimization_barrier(expm1(u))))
-    return State(
-        q, state.omega + omega_shift, jax.tree.map(lambda x, d: x + d, state.aux, aux_shift)
-    )
+    aux = jax.tree.map(lambda x, d: x + d, state.aux, aux_shift)
+    return State(q, state.omega + omega_shift, aux)

@@ -1,4 +1,7 @@
-"""Predictor-corrector direct multiplication, F. Zhao and B. G. M. van Wachem, Acta Mech. 224, 2013, 3091-3109."""
+"""Predictor-corrector direct multiplication.
+
+F. Zhao and B. G. M. van Wachem, Acta Mech. 224, 2013, 3091-3109.
+"""
 
 from __future__ import annotations
 
@@ -13,49 +16,47 @@ from jaxquat.dynamics.contract import Torque, check_step, evaluate_at_attitude
 from jaxquat.dynamics.motion import angular_acceleration, derivative
 from jaxquat.dynamics.state import State
 from jaxquat.rotations.quaternion import correct_norm, exp, expm1, multiply, rotate
+from jaxquat.schemes.scheme import scheme
 
 
+@scheme(order=2, evaluations=2, aux=True, source="Zhao and van Wachem 2013, misprints mended")
 def zhao(
     body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
 ) -> State:
-    """The scheme of Zhao and van Wachem 2013, in body axes; order 2 in attitude and rate, two torques a step.
+    """Take a step of Zhao and van Wachem's scheme; order 2 in attitude and rate, two torques.
 
-    The commonly printed algorithm is mended here: the predicted rates are ``omega + h/4 omega'`` for the half step of the attitude
-    and ``omega + h/2 omega'`` at the middle (the factors stand exchanged), and the middle torque belongs to the middle attitude.
-    The final rotation ``exp(h w12) q0`` with the world rate ``w12 = q12 wb12 q12*`` is here ``q0 exp(h e wb12 e*)``, with ``q12 =
-    q0 e``. Aux states follow the midpoint rule.
+    The commonly printed algorithm is mended here: the predicted rates are ``omega + h/4 omega'``
+    for the half step of the attitude and ``omega + h/2 omega'`` at the middle (the factors stand
+    exchanged there), and the middle torque belongs to the middle attitude. The final rotation
+    ``exp(h w12) q0`` with the world rate ``w12 = q12 wb12 q12*`` is here ``q0 exp(h e wb12 e*)``,
+    with ``q12 = q0 e``. Aux states follow the midpoint rule.
     """
     t, state, dt = check_step(body, t, state, dt)
     q, omega, aux = state
     omega_dot, aux_dot = derivative(body, torque, t, state, params)
-    half = lax.optimization_barrier(
-        exp(0.5 * dt * (omega + 0.25 * dt * omega_dot))
-    )  # the barriers: see rkmk
-    middle = State(
-        multiply(q, half),
-        omega + 0.5 * dt * omega_dot,
-        jax.tree.map(lambda x, rate: x + 0.5 * dt * rate, aux, aux_dot),
-    )
+    # The barriers: see munthe_kaas.stages.
+    half = lax.optimization_barrier(exp(0.5 * dt * (omega + 0.25 * dt * omega_dot)))
+    middle_aux = jax.tree.map(lambda x, rate: x + 0.5 * dt * rate, aux, aux_dot)
+    middle = State(multiply(q, half), omega + 0.5 * dt * omega_dot, middle_aux)
     omega_dot, aux_dot = derivative(body, torque, t + 0.5 * dt, middle, params)
-    return State(
-        correct_norm(
-            q + multiply(q, lax.optimization_barrier(expm1(dt * rotate(half, middle.omega))))
-        ),
-        omega + dt * omega_dot,
-        jax.tree.map(lambda x, rate: x + dt * rate, aux, aux_dot),
-    )
+    turn = lax.optimization_barrier(expm1(dt * rotate(half, middle.omega)))
+    aux = jax.tree.map(lambda x, rate: x + dt * rate, aux, aux_dot)
+    return State(correct_norm(q + multiply(q, turn)), omega + dt * omega_dot, aux)
 
 
+@scheme(order=2, evaluations=1, torques="attitude", source="zhao with one torque")
 def pcdm1(
     body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
 ) -> State:
-    """``zhao`` with one torque a step, at the middle attitude that the old rate predicts; order 2, no torques of the rate."""
+    """Take a step of ``zhao`` with one torque, at the middle attitude that the old rate predicts.
+
+    Order 2, for torques of time and attitude.
+    """
     t, state, dt = check_step(body, t, state, dt)
     q, omega, _ = state
     middle = multiply(q, lax.optimization_barrier(exp(0.5 * dt * omega)))
-    tau = evaluate_at_attitude(
-        "pcdm1", torque, t + 0.5 * dt, State(middle, omega, state.aux), params
-    )
+    here = State(middle, omega, state.aux)
+    tau = evaluate_at_attitude("pcdm1", torque, t + 0.5 * dt, here, params)
     rate = omega + 0.5 * dt * angular_acceleration(body, omega, tau)
     q = correct_norm(q + multiply(q, lax.optimization_barrier(expm1(dt * rate))))
     return State(q, omega + dt * angular_acceleration(body, rate, tau), state.aux)

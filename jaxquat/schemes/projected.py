@@ -1,7 +1,7 @@
-"""The classical Runge-Kutta method on the four quaternion components, brought back to the sphere after each step.
+"""The classical Runge-Kutta method on the four components of q, brought back to the sphere.
 
-Formulations I and II, the comparisons in Z. Terze, A. Mueller and D. Zlatar, Multibody Syst. Dyn. 38, 2016, 201-225, appendix C.
-Stage quaternions leave the sphere; the torque sees them normalised.
+Formulations I and II, the comparisons in Z. Terze, A. Mueller and D. Zlatar, Multibody Syst. Dyn.
+38, 2016, 201-225, appendix C. Stage quaternions leave the sphere; the torque sees them normalised.
 """
 
 from __future__ import annotations
@@ -20,16 +20,19 @@ from jaxquat.dynamics.contract import Torque, check_step, evaluate
 from jaxquat.dynamics.motion import derivative
 from jaxquat.dynamics.state import State
 from jaxquat.rotations.quaternion import conjugate, multiply, normalize
+from jaxquat.schemes.scheme import scheme
 from jaxquat.schemes.tableaus import RK4, combine
 
 
+@scheme(order=4, evaluations=4, aux=True, source="Terze, Mueller and Zlatar 2016 (C.1) to (C.8)")
 def formulation1(
     body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
 ) -> State:
-    """Formulation I (C.1)-(C.8): second order in the quaternion, stabilised in position and velocity; order 4, four torques a step.
+    """Take a step of Formulation I (C.1)-(C.8); order 4, four torques.
 
-    Each stage solves the system (C.1) of five equations, in closed form because L L^T = |q|^2 1 and L q = 0. In (C.8) q is the
-    attitude already normalised. The rate of a stage is ``2 L q'``.
+    The equation is of second order in q, stabilised in position and velocity. Each stage solves the
+    system (C.1) of five equations, in closed form because L L^T = |q|^2 1 and L q = 0. In (C.8) q
+    is the attitude already normalised. The rate of a stage is ``2 L q'``.
     """
     t, state, dt = check_step(body, t, state, dt)
     inertia = body.inertia
@@ -43,18 +46,21 @@ def formulation1(
         across = matvec(inverted, multiply(conjugate(q), right)[1:]) / (4.0 * square * square)
         return q_dot, _product(q, across) - dot(q_dot, q_dot) / square * q, aux_dot
 
-    q, q_dot, aux = _runge_kutta(
-        rates, t, (state.q, 0.5 * _product(state.q, state.omega), state.aux), dt
-    )
+    unknowns = state.q, 0.5 * _product(state.q, state.omega), state.aux
+    q, q_dot, aux = _runge_kutta(rates, t, unknowns, dt)
     q = normalize(q)
     q_dot = q_dot - dot(q_dot, q) * q
     return State(q, 2.0 * multiply(conjugate(q), q_dot)[1:], aux)
 
 
+@scheme(order=4, evaluations=4, aux=True, source="Terze, Mueller and Zlatar 2016 (C.9) to (C.11)")
 def formulation2(
     body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
 ) -> State:
-    """Formulation II (C.9)-(C.11), (C.7): ``q' = 1/2 L^T omega`` beside Euler's equation; order 4, four torques a step."""
+    """Take a step of Formulation II (C.9)-(C.11), (C.7); order 4, four torques.
+
+    It integrates ``q' = 1/2 L^T omega`` beside Euler's equation.
+    """
     t, state, dt = check_step(body, t, state, dt)
 
     def rates(t: Array, unknowns: Any) -> Any:

@@ -1,8 +1,9 @@
-"""Explicit Runge-Kutta tableaus. Each is checked when it is made: its shape, and every order condition up to its order.
+"""Explicit Runge-Kutta tableaus.
 
-References: E. Hairer, S. P. Norsett and G. Wanner, Solving Ordinary Differential Equations I, 2nd ed. 1993 (order conditions:
-section II.2; Kutta, 3/8 and Dormand-Prince: II.1 and II.5); J. C. Butcher, On Runge-Kutta processes of high order, J. Austral.
-Math. Soc. 4, 1964.
+Each is checked when it is made: its shape, and every order condition up to its order. References:
+E. Hairer, S. P. Norsett and G. Wanner, Solving Ordinary Differential Equations I, 2nd ed. 1993
+(order conditions: section II.2; Kutta, 3/8 and Dormand-Prince: II.1 and II.5); J. C. Butcher, On
+Runge-Kutta processes of high order, J. Austral. Math. Soc. 4, 1964.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from jaxquat._checks import numbers, positive, positive_integer, real
 
 
 class Tableau(NamedTuple):
-    """Coefficients of an explicit method of s stages. The first has no row: ``a`` and ``c`` start at the second.
+    """Coefficients of an explicit method of s stages.
+
+    The first stage has no row: ``a`` and ``c`` start at the second.
 
     Attributes:
         a: s - 1 rows of 1, 2, ... weights of the stages before.
@@ -43,7 +46,10 @@ def tableau(
     order: int,
     tolerance: float = 1e-13,
 ) -> Tableau:
-    """A Tableau whose shape, row sums and order conditions hold; ValueError that names the condition otherwise."""
+    """Make a Tableau whose shape, row sums and order conditions hold.
+
+    ValueError, which names the condition, where one is off by more than ``tolerance``.
+    """
     if isinstance(a, str) or not hasattr(a, "__len__"):
         raise TypeError(f"a: wanted rows of numbers, got {a!r}")
     a, b, c = tuple(numbers("a", row) for row in a), numbers("b", b), numbers("c", c)
@@ -54,9 +60,8 @@ def tableau(
     )
     positive("tolerance", tolerance)
     if [len(row) for row in a] != list(range(1, stages)):
-        raise ValueError(
-            f"a: wanted {stages - 1} rows of 1, 2, ... entries (b has {stages}), got {[len(row) for row in a]}"
-        )
+        wanted = f"{stages - 1} rows of 1, 2, ... entries (b has {stages})"
+        raise ValueError(f"a: wanted {wanted}, got {[len(row) for row in a]}")
     if len(c) != stages - 1:
         raise ValueError(f"c: wanted {stages - 1} nodes, got {len(c)}")
     for row, node in zip(a, c, strict=True):
@@ -66,14 +71,16 @@ def tableau(
         for tree in _trees(size):
             weight = sum(x * y for x, y in zip(b, _stage_weights(tree, a, stages), strict=True))
             if not abs(weight - 1 / _density(tree)) <= tolerance:
-                raise ValueError(
-                    f"b: wanted {1 / _density(tree)} for the order-{size} condition of tree {tree}, got {weight}"
-                )
+                condition = f"the order-{size} condition of tree {tree}"
+                raise ValueError(f"b: wanted {1 / _density(tree)} for {condition}, got {weight}")
     return Tableau(a, b, c, order)
 
 
 def _trees(size: int) -> list[tuple]:
-    """The rooted trees of ``size`` nodes (1, 1, 2, 4, 9, 20, ...), each the sorted tuple of its root's branches."""
+    """Return the rooted trees of ``size`` nodes: 1, 1, 2, 4, 9, 20, ... of them.
+
+    A tree is the sorted tuple of its root's branches.
+    """
     forests = {()} if size == 1 else set()
     for branches in range(1, size):
         for sizes in itertools.combinations_with_replacement(range(1, size), branches):
@@ -106,7 +113,10 @@ def _stage_weights(tree: tuple, a: tuple[tuple[float, ...], ...], stages: int) -
 
 
 def combine(weights: tuple[float, ...], slopes: list[Any], dt: ArrayLike) -> Any:
-    """``dt`` times the weighted sum of the slopes, pytrees of one structure; a slope of weight zero takes no part."""
+    """Return ``dt`` times the weighted sum of the slopes, pytrees of one structure.
+
+    A slope of weight zero takes no part.
+    """
     used = [(weight, slope) for weight, slope in zip(weights, slopes, strict=True) if weight != 0]
 
     def combined(*leaves: Array) -> Array:

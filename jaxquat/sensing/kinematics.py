@@ -1,9 +1,10 @@
-"""Attitude from rates: ``q' = 1/2 q (0, omega(t))`` by the Magnus expansion. No body, no torque; these are not steps.
+"""Attitude from rates: ``q' = 1/2 q (0, omega(t))`` by the Magnus expansion.
 
-All in body axes: ``q(t + h) = q(t) exp(Omega)``, Omega the rotation vector of the step. The source document on constant angular
-acceleration (docs/errata.md) writes ``exp(Omega) q(t)`` in world axes, where the terms with an odd number of
-vector products have the other sign. The forms for sampled rates are those of S. Blanes, F. Casas, J. A. Oteo and J. Ros, Phys.
-Rep. 470, 2009, 151-238, section 5.
+There is no body and no torque here, and these functions are not schemes. All is in body axes:
+``q(t + h) = q(t) exp(Omega)``, where Omega is the rotation vector of the step. The source document
+on constant angular acceleration (docs/errata.md) writes ``exp(Omega) q(t)`` in world axes, where
+the terms with an odd number of vector products have the other sign. The forms for sampled rates are
+those of S. Blanes, F. Casas, J. A. Oteo and J. Ros, Phys. Rep. 470, 2009, 151-238, section 5.
 """
 
 from __future__ import annotations
@@ -51,30 +52,42 @@ _NODES = {
 def magnus(
     q0: ArrayLike, omega: ArrayLike, alpha: ArrayLike, dt: ArrayLike, *, order: int = 4
 ) -> Array:
-    """The attitude after dt [s] of constant angular acceleration: rate ``omega + alpha t``, both in body axes [rad/s, rad/s^2].
+    """The attitude after dt [s] of constant angular acceleration. -> (..., 4).
 
-    (..., 4), (..., 3), (..., 3), (...) -> (..., 4). The order in dt is 2, 4, 6 or 8: the first term of the Magnus series, the first
-    two, all terms to dt^5, all terms to dt^7 in closed form. The series converges while the angle turned is below 2 pi (the source
-    document's 127 degrees is the bound of the matrix norm). Driven by Euler's equation with alpha frozen over a step this is of
-    order 1 in the rate: use a scheme of ``jq.SCHEMES`` there.
+    The rate is ``omega + alpha t`` in body axes. The series converges while the angle turned is
+    below 2 pi (the source document's 127 degrees is the bound of the matrix norm). Driven by
+    Euler's equation with alpha frozen over a step this is of order 1 in the rate: use a scheme of
+    ``jq.SCHEMES`` there.
+
+    Args:
+        q0: unit attitude at the start, (..., 4).
+        omega: rate at the start [rad/s], (..., 3).
+        alpha: angular acceleration [rad/s^2], (..., 3).
+        dt: time [s], (...).
+        order: in dt. 2 is the first term of the Magnus series, 4 the first two, 6 all terms to
+            dt^5, 8 all terms to dt^7 in closed form.
+
+    Raises:
+        ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
     """
     one_of("order", order, (2, 4, 6, 8))
     named = (("q0", q0, (4,)), ("omega", omega, (3,)), ("alpha", alpha, (3,)), ("dt", dt, ()))
     q0, omega, alpha, h = broadcast(*named)
     unit_quaternion("q0", q0)
-    h = h[..., None]
+    turn = _magnus_vector(omega, alpha, h[..., None], order)
+    return correct_norm(q0 + multiply(q0, expm1(turn)))
+
+
+def _magnus_vector(omega: Array, alpha: Array, h: Array, order: int) -> Array:
+    """The rotation vector of a step of constant angular acceleration; h is (..., 1)."""
     middle = omega + 0.5 * h * alpha
     turn = cross(alpha, middle)
-    along, across, sideways = (
-        h,
-        jnp.zeros_like(h),
-        jnp.zeros_like(h),
-    )  # coefficients of middle, alpha, alpha × middle
+    # the coefficients of middle, alpha and alpha × middle
+    along, across, sideways = h, jnp.zeros_like(h), jnp.zeros_like(h)
     if order >= 4:
         sideways = sideways - h**3 / 12
-    rate, acceleration, mixed = (
-        dot(a, b)[..., None] for a, b in ((middle, middle), (alpha, alpha), (middle, alpha))
-    )
+    rate, acceleration = dot(middle, middle)[..., None], dot(alpha, alpha)[..., None]
+    mixed = dot(middle, alpha)[..., None]
     if order >= 6:
         along, across = along - h**5 * acceleration / 240, across + h**5 * mixed / 240
         sideways = sideways - h**5 * rate / 720
@@ -82,15 +95,16 @@ def magnus(
         along = along + h**7 * (mixed * mixed / 30240 - acceleration * rate / 7560)
         across = across + h**7 * mixed * rate / 10080
         sideways = sideways - h**7 * (rate * rate / 30240 - acceleration / 6720)
-    return correct_norm(q0 + multiply(q0, expm1(along * middle + across * alpha + sideways * turn)))
+    return along * middle + across * alpha + sideways * turn
 
 
 def truncated_exp(u: ArrayLike) -> Array:
-    """The source document's exponential without trigonometric functions: its series to third order, normalised.
+    """The source document's exponential without trigonometry. (..., 3) [rad] -> (..., 4).
 
-    (..., 3) [rad] -> (..., 4): ``(1 - v^2/2, (1 - v^2/6) v)`` with v = u/2, divided by its norm. The rotation is wrong by 0.24 % of
-    its angle at 60 degrees, 1.19 % at 90 and 15.8 % at 180 (the document's "less than 1 % up to 90 degrees" holds for the
-    quaternion, not for the angle). As ``exp`` of a Magnus step it limits the order to 4.
+    It is the series to third order, ``(1 - v^2/2, (1 - v^2/6) v)`` with v = u/2, divided by its
+    norm. The rotation is wrong by 0.24 % of its angle at 60 degrees, 1.19 % at 90 and 15.8 % at
+    180. (The document's "less than 1 % up to 90 degrees" holds for the quaternion, not for the
+    angle.) In place of ``exp`` in a Magnus step it limits the order to 4.
     """
     v = 0.5 * trailing("u", u, (3,))
     square = dot(v, v)[..., None]
@@ -99,17 +113,25 @@ def truncated_exp(u: ArrayLike) -> Array:
 
 
 def rollout(
-    q0: ArrayLike,
     rate: Callable[[Array, Any], Array],
+    q0: ArrayLike,
     grid: Grid,
     params: Any = None,
     *,
     order: int = 4,
 ) -> Array:
-    """Attitudes on a time grid from a body rate known as a function, ``rate(t, params) -> (3,)`` [rad/s]. -> (steps + 1, 4).
+    """Attitudes on a time grid from a body rate that is known as a function. -> (steps + 1, 4).
 
-    The rate is evaluated at the 1, 2 or 3 Gauss nodes of every step, all at once; the order in dt is 2, 4 or 6. Differentiable by
-    q0, params and grid, in both modes.
+    Differentiable by q0, params and grid, in both modes. For instance
+    ``rollout(lambda t, params: params * jnp.cos(t), q0, jq.grid(0.0, 0.1, 100), omega)``.
+
+    Args:
+        rate: ``rate(t, params) -> (3,)``, the rate at time t [s] in body axes [rad/s].
+        q0: unit attitude at the start of the grid, (4,); the result has its dtype.
+        grid: ``jq.grid(t0, dt, steps)``.
+        params: any pytree, passed to rate.
+        order: in dt, 2, 4 or 6: the rate is evaluated at 1, 2 or 3 Gauss nodes of every step, all
+            at once.
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
@@ -117,7 +139,7 @@ def rollout(
     one_of("order", order, tuple(_NODES))
     takes("rate", rate, "t, params")
     instance("grid", grid, Grid, "a jq.grid(t0, dt, steps)")
-    q0 = _start(q0)
+    q0 = _checked_start(q0)
     starts, dt = grid.times(q0.dtype)[:-1], jnp.asarray(grid.dt, q0.dtype)
 
     def at(t: Array) -> Array:
@@ -126,46 +148,70 @@ def rollout(
             raise TypeError(f"rate: wanted the dtype of q0, {q0.dtype}, got {omega.dtype}")
         return omega
 
-    return _product(
-        q0, _step_vectors([jax.vmap(at)(starts + node * dt) for node in _NODES[order]], dt)
-    )
+    at_nodes = [jax.vmap(at)(starts + node * dt) for node in _NODES[order]]
+    return _product(q0, _step_vectors(at_nodes, dt))
 
 
 def integrate(q0: ArrayLike, omega: ArrayLike, dt: ArrayLike, *, order: int = 4) -> Array:
-    """Attitudes at the times of N uniform samples of the body rate, a gyroscope's for instance. (4,), (N, 3), () -> (N, 4).
+    """Attitudes at the times of N uniform samples of the body rate, a gyroscope's for instance.
 
-    The rate at the Gauss nodes is that of the polynomial through the nearest 2, 4 or 6 samples (one-sided at the ends), which
-    makes the order in the spacing dt [s] 2, 4 or 6; needs at least as many samples. Differentiable by everything, in both modes.
+    (4,), (N, 3), () -> (N, 4). Differentiable by all three, in both modes.
+
+    Args:
+        q0: unit attitude at the first sample, (4,); omega and dt have its dtype.
+        omega: samples of the rate [rad/s], (N, 3), at least ``order`` of them.
+        dt: spacing of the samples [s].
+        order: in dt, 2, 4 or 6. The rate at the Gauss nodes is that of the polynomial through the
+            nearest 2, 4 or 6 samples, one-sided at the ends.
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
     """
     one_of("order", order, tuple(_NODES))
     order = int(order)  # 2.0 is 2
-    q0, omega, dt = _start(q0), floating("omega", omega), exactly("dt", dt, ())
+    q0, omega, dt = _checked_start(q0), floating("omega", omega), exactly("dt", dt, ())
     if omega.ndim != 2 or omega.shape[1] != 3 or omega.shape[0] < order:
-        raise ValueError(
-            f"omega: wanted shape (N, 3) with N >= {order} for order {order}, got {omega.shape}"
-        )
+        wanted = f"shape (N, 3) with N >= {order} for order {order}"
+        raise ValueError(f"omega: wanted {wanted}, got {omega.shape}")
     for name, value in (("omega", omega), ("dt", dt)):
         if value.dtype != q0.dtype and not value.weak_type:
             raise TypeError(f"{name}: wanted the dtype of q0, {q0.dtype}, got {value.dtype}")
     positive("dt", dt)
-    # Samples beyond the ends, on the polynomial through the first and the last few, make every stencil the central one.
+    return _product(q0, _step_vectors(_at_gauss_nodes(omega, order), dt))
+
+
+def _at_gauss_nodes(omega: Array, order: int) -> list[Array]:
+    """The rates at the Gauss nodes between N samples (N, 3), each (N - 1, 3).
+
+    Every stencil is the central one of ``order`` samples. For this the samples are continued beyond
+    the ends, on the polynomials through the first and through the last of them.
+    """
     places, outside = np.arange(order), np.arange(1, order // 2)
-    before, after = (_weights(places, at) for at in (-outside[::-1], order - 1 + outside))
-    extended = jnp.concatenate(
-        [_combine(before, omega[:order]), omega, _combine(after, omega[-order:])]
-    )
+    before = _combine(_weights(places, -outside[::-1]), omega[:order])
+    after = _combine(_weights(places, order - 1 + outside), omega[-order:])
+    extended = jnp.concatenate([before, omega, after])
     steps, weights = len(omega) - 1, _weights(places, np.array(_NODES[order]) + order // 2 - 1)
     stencil = jnp.stack([extended[k : k + steps] for k in range(order)])  # (order, steps, 3)
-    nodes = [
-        jnp.sum(jnp.asarray(row, omega.dtype)[:, None, None] * stencil, axis=0) for row in weights
-    ]
-    return _product(q0, _step_vectors(nodes, dt))
+    rows = [jnp.asarray(row, omega.dtype)[:, None, None] for row in weights]
+    return [jnp.sum(row * stencil, axis=0) for row in rows]
 
 
-def _start(q0: ArrayLike) -> Array:
+def _weights(places: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """Lagrange's weights (points, places): polynomials that are 1 at one place, 0 at the others.
+
+    Row k has their values at the point ``at[k]``.
+    """
+    others = [np.delete(places, k) for k in range(len(places))]
+    pairs = list(zip(places, others, strict=True))
+    rows = [[np.prod((x - o) / (p - o)) for p, o in pairs] for x in at]
+    return np.array(rows).reshape(len(at), len(places))
+
+
+def _combine(weights: np.ndarray, rows: Array) -> Array:
+    return jnp.sum(jnp.asarray(weights, rows.dtype)[:, :, None] * rows[None], axis=1)
+
+
+def _checked_start(q0: ArrayLike) -> Array:
     q0 = exactly("q0", q0, (4,))
     unit_quaternion("q0", q0)
     return q0
@@ -179,11 +225,9 @@ def _step_vectors(omega: list[Array], dt: Array) -> Array:
         first, second = omega
         return 0.5 * dt * (first + second) + math.sqrt(3) / 12 * dt**2 * cross(first, second)
     first, second, third = omega
-    b1, b2, b3 = (
-        dt * second,
-        math.sqrt(15) / 3 * dt * (third - first),
-        10 / 3 * dt * (third - 2.0 * second + first),
-    )
+    b1 = dt * second
+    b2 = math.sqrt(15) / 3 * dt * (third - first)
+    b3 = 10 / 3 * dt * (third - 2.0 * second + first)
     c1 = -cross(b1, b2)
     c2 = cross(b1, 2.0 * b3 + c1) / 60
     return b1 + b3 / 12 - cross(-20.0 * b1 - b3 + c1, b2 + c2) / 240
@@ -197,15 +241,3 @@ def _product(q0: Array, u: Array) -> Array:
         return q, q
 
     return jnp.concatenate([q0[None], lax.scan(advance, q0, expm1(u))[1]])
-
-
-def _weights(places: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """Lagrange's weights (points, places): the values at ``at`` of the polynomials that are 1 at one place, 0 at the others."""
-    others = [np.delete(places, k) for k in range(len(places))]
-    return np.array(
-        [[np.prod((x - o) / (p - o)) for p, o in zip(places, others, strict=True)] for x in at]
-    ).reshape(len(at), len(places))
-
-
-def _combine(weights: np.ndarray, rows: Array) -> Array:
-    return jnp.sum(jnp.asarray(weights, rows.dtype)[:, :, None] * rows[None], axis=1)

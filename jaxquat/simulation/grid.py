@@ -31,7 +31,10 @@ class Grid:
     steps: int
 
     def times(self, dtype: DTypeLike | None = None) -> Array:
-        """All times ``t0 + k dt`` [s] from the index, (steps + 1,); in the dtype of ``dt``, or the default one, unless given."""
+        """Return all times ``t0 + k dt`` [s] from the index, (steps + 1,).
+
+        Without ``dtype`` they are in that of ``dt``, or the default one.
+        """
         if floating_dtype("dtype", dtype) is None:
             dtype = jax.dtypes.canonicalize_dtype(getattr(self.dt, "dtype", float))
         t0, dt = jnp.asarray(self.t0, dtype), jnp.asarray(self.dt, dtype)
@@ -39,9 +42,10 @@ class Grid:
 
 
 def grid(t0: ArrayLike, dt: ArrayLike, steps: int) -> Grid:
-    """A grid of ``steps >= 1`` steps ``dt > 0`` [s] from ``t0`` [s].
+    """Make a grid of ``steps >= 1`` steps ``dt > 0`` [s] from ``t0`` [s].
 
-    Both are scalars, differentiable, and cast to the dtype of the state by ``rollout``. ValueError or TypeError for bad values.
+    ``t0`` and ``dt`` are scalars, differentiable, and cast to the dtype of the state by
+    ``rollout``. ValueError or TypeError for bad values.
     """
     steps = positive_integer("steps", steps)
     for name, value in (("t0", t0), ("dt", dt)):

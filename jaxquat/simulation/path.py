@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import functools
+from dataclasses import dataclass, field
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,57 +13,63 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from jaxquat._checks import floating, is_concrete
+from jaxquat._reprs import shapes, table
 from jaxquat.dynamics.state import State
 from jaxquat.rotations import quaternion, so3
 
 
-class Path(NamedTuple):
-    """A trajectory: ``steps // save_every + 1`` rows, the start included.
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["t", "state", "saved", "command", "memory", "final"],
+    meta_fields=[],
+)
+@dataclass(frozen=True, repr=False)
+class Path:
+    """A trajectory of ``steps // save_every + 1`` rows, the start included; a pytree.
+
+    ``path[10:20]`` has these rows alone; ``final`` is then the last of them and ``memory`` ().
 
     Attributes:
         t: times [s], (rows,).
-        state: State with leading axis rows; with ``save`` the last row alone, its axis kept.
-        command: what the torque was given as ``held`` from each time on, leading axis rows: the controller's command; with inputs
-            but no controller the input; () without both. The last row repeats the last one held.
-        memory: of the controller, at the end; () without one.
+        state: State with leading axis rows; () where ``save`` replaces states and commands.
         saved: what ``save`` made of each row, leading axis rows; () without it.
+        command: what the torque was given as ``command`` from each time on, leading axis rows: the
+            controller's command, or the input where there is no controller; the last row repeats
+            the last one. () without both, and with ``save``.
+        memory: of the controller, at the end; () without one.
+        final: the state at the last time; () in rows of a path without states that end earlier.
     """
 
     t: Array
-    state: State
-    command: Any
-    memory: Any
+    state: Any
     saved: Any = ()
+    command: Any = ()
+    memory: Any = ()
+    final: Any = field(default=())
 
     def at(self, t: ArrayLike) -> State:
-        """The state at any times within the path, interpolated on the sphere. t (...) [s] -> q (..., 4), omega (..., 3), aux alike.
+        """The state at any times within the path, interpolated on the sphere.
 
-        NaN outside (ValueError if t is concrete). The rotation vector from the earlier saved attitude is the cubic that meets both
-        attitudes and both rates, so the attitude is unit and of order 4 in the spacing, the rate its exact derivative and of order
-        3; aux states are interpolated linearly. Saved attitudes must be less than a half turn apart.
+        t (...) [s] -> q (..., 4), omega (..., 3), aux alike; NaN outside (ValueError if t is
+        concrete). The rotation vector from the earlier row's attitude is the cubic that meets both
+        attitudes and both rates, so the attitude is unit and of order 4 in the spacing, and the
+        rate is its exact derivative and of order 3; aux states are interpolated linearly. The
+        attitudes of neighbouring rows must be less than a half turn apart.
         """
-        if self.t.ndim != 1:
-            raise ValueError(
-                f"path: wanted one path, got times of shape {self.t.shape}; use jax.vmap over the paths"
-            )
         check_rows(self)
         if self.t.size < 2:
-            raise ValueError(
-                f"path: wanted at least two rows to interpolate between, got {self.t.size}"
-            )
+            wanted = "at least two rows to interpolate between"
+            raise ValueError(f"path: wanted {wanted}, got {self.t.size}")
         t = floating("t", t).astype(self.t.dtype)
         first, last = self.t[0], self.t[-1]
-        if is_concrete((t, first, last)) and not np.all(
-            (np.asarray(t) >= first) & (np.asarray(t) <= last)
-        ):
-            raise ValueError(f"t: wanted times within [{first}, {last}], got {t}")
+        if is_concrete((t, first, last)):
+            times = np.asarray(t)
+            if not np.all((times >= first) & (times <= last)):
+                raise ValueError(f"t: wanted times within [{first}, {last}], got {t}")
         if t.ndim:
             return jax.vmap(self.at)(t)
         k = jnp.clip(jnp.searchsorted(self.t, t, side="right") - 1, 0, self.t.size - 2)
-        a, b = (
-            jax.tree.map(lambda x: x[k], self.state),
-            jax.tree.map(lambda x: x[k + 1], self.state),
-        )
+        a, b = (jax.tree.map(lambda x, k=k: x[k], self.state) for k in (k, k + 1))
         dt = self.t[k + 1] - self.t[k]
         s = jnp.where((t >= first) & (t <= last), (t - self.t[k]) / dt, jnp.nan)
         turn = quaternion.log(quaternion.relative(a.q, b.q))
@@ -74,10 +82,57 @@ class Path(NamedTuple):
             jax.tree.map(lambda x, y: (1 - s) * x + s * y, a.aux, b.aux),
         )
 
+    def __getitem__(self, rows: slice) -> Path:
+        """The rows of a slice. ValueError for more than one path, or for no rows."""
+        if not isinstance(rows, slice):
+            raise TypeError(f"rows: wanted a slice such as path[10:20], got {rows!r}")
+        _check_one(self)
+        numbers = range(*rows.indices(self.t.size))
+        if not numbers:
+            raise ValueError(f"rows: wanted at least one of {self.t.size} rows, got {rows}")
+        t, state, saved, command = jax.tree.map(
+            lambda x: x[rows], (self.t, self.state, self.saved, self.command)
+        )
+        if isinstance(self.state, State):
+            final = jax.tree.map(lambda x: x[-1], state)
+        else:
+            final = self.final if numbers[-1] == self.t.size - 1 else ()
+        return Path(t, state, saved, command, (), final)
+
+    def __repr__(self) -> str:
+        facts = "".join(f", {name} {text}" for name, text in self._described().items())
+        return f"<Path: {self._extent()}{facts}>"
+
+    def _repr_html_(self) -> str:
+        return table(f"Path: {self._extent()}", list(self._described().items()))
+
+    def _extent(self) -> str:
+        """How many rows, and from when to when."""
+        *paths, rows = getattr(self.t, "shape", ()) or (0,)  # JAX puts other things in its place
+        if paths:
+            return f"{' x '.join(map(str, paths))} paths of {rows} rows"
+        if rows and isinstance(self.t, np.ndarray | Array) and is_concrete(self.t):
+            return f"{rows} rows, t = {self.t[0]:.6g} to {self.t[-1]:.6g} s"
+        return f"{rows} rows"
+
+    def _described(self) -> dict[str, str]:
+        """Shapes of the parts that are there."""
+        names = ("state", "saved", "command", "memory")
+        parts = {name: getattr(self, name) for name in names}
+        return {name: shapes(part) for name, part in parts.items() if jax.tree.leaves(part)}
+
 
 def check_rows(path: Path) -> None:
-    """ValueError if the path has not the states of all rows."""
-    if len(path.state.q) != path.t.size:
+    """ValueError if this is not one path with the states of all rows."""
+    _check_one(path)
+    if not isinstance(path.state, State):
         raise ValueError(
-            "path: wanted the states of all rows, got the last alone; leave out save= of rollout"
+            "path: wanted the states of all rows, got none, because save= of rollout replaced them"
+        )
+
+
+def _check_one(path: Path) -> None:
+    if path.t.ndim != 1:
+        raise ValueError(
+            f"path: wanted one path, got times of shape {path.t.shape}; use jax.vmap over the paths"
         )

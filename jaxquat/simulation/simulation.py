@@ -1,14 +1,16 @@
-"""What a rollout is given: the time grid, and the checks of all arguments."""
+"""A simulation: everything that an engine is given, checked, in one record."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jax.typing import ArrayLike
 
 from jaxquat._checks import (
@@ -22,59 +24,136 @@ from jaxquat._checks import (
     takes,
 )
 from jaxquat.dynamics.body import Body, check_body
-from jaxquat.dynamics.contract import Step, Torque
+from jaxquat.dynamics.contract import Step, Torque, commanded
 from jaxquat.dynamics.state import State, check_state
-from jaxquat.engines.scan import Problem
-from jaxquat.schemes import SCHEMES, Scheme
+from jaxquat.schemes import SCHEMES
+from jaxquat.schemes.scheme import Scheme, as_scheme
 from jaxquat.simulation.controller import Controller
 from jaxquat.simulation.grid import Grid
+from jaxquat.simulation.path import Path
 
 
-class Posed(NamedTuple):
-    """The arguments of a rollout, checked, in the dtype of the start."""
+@dataclass(frozen=True)
+class Simulation:
+    """One body over a time grid, as ``jq.rollout`` was asked for it.
 
-    problem: Problem
+    An engine is a function ``run(simulation) -> Path``. It calls the methods, whose arguments stand
+    in one order: the number of a step, the state before it, then memory, input or command. The
+    number k is an int or a traced integer ().
+
+    Attributes:
+        scheme: takes the steps.
+        body: in the dtype of the start.
+        torque: of (t, state, params), and of the command where there is one.
+        start: one body's state.
+        t0: the time of the start [s], () in the dtype of the start.
+        dt: the step [s], ().
+        steps: their number.
+        params: for torque, controller and ``save``.
+        controller: None without one.
+        inputs: leading axis ``steps // sample_every``; None without them.
+        sample_every: steps between two samples of the controller, or of the inputs.
+        save_every: steps between two rows of the path.
+        save: what is kept of a row instead of state and command; None for these.
+        segment: steps between two states kept for the backward pass; None keeps all.
+    """
+
+    scheme: Scheme
+    body: Body
+    torque: Torque
     start: State
-    inputs: Any
-    sample_every: int
-    save_every: int
-    segment: int | None  # steps between two states kept for the backward pass
+    t0: Array
+    dt: Array
+    steps: int
+    params: Any
+    controller: Controller | None = None
+    inputs: Any = None
+    sample_every: int = 1
+    save_every: int = 1
+    save: Callable[..., Any] | None = None
+    segment: int | None = None
+
+    @property
+    def is_commanded(self) -> bool:
+        """Whether the torque is given a command: the controller's, or the inputs."""
+        return self.controller is not None or self.inputs is not None
+
+    def time(self, k: Any) -> Array:
+        """The time before step k [s], ()."""
+        return self.t0 + jnp.asarray(k).astype(self.t0.dtype) * self.dt
+
+    def initial_memory(self) -> Any:
+        """The controller's memory at the start; () without a controller."""
+        if self.controller is None:
+            return ()
+        return arrays("controller.init", self.controller.init(self.start, self.params))
+
+    def command(self, k: Array, state: State, memory: Any, value: Any) -> tuple[Any, Any]:
+        """The command from step k on, and the memory then; ``value`` is this sample's input."""
+        if self.controller is None:
+            return value if self.is_commanded else (), memory
+        update = self.controller.update(self.time(k), state, memory, self.params, value)
+        if not (isinstance(update, tuple) and len(update) == 2):
+            shapes = jax.tree.map(jnp.shape, update)
+            raise TypeError(f"controller.update: wanted (command, memory), got {shapes}")
+        arrays("controller.update", update)
+        before, after = (jax.tree.map(jnp.shape, x) for x in (memory, update[1]))
+        if before != after:
+            raise TypeError(
+                "controller.update: wanted a memory with the shapes of the one given, "
+                f"{before}, got {after}"
+            )
+        return update
+
+    def step(self, k: Array, state: State, command: Any) -> State:
+        """The state after step k."""
+        torque = commanded(self.torque, command) if self.is_commanded else self.torque
+        after = self.scheme(self.body, torque, self.time(k), state, self.dt, self.params)
+        return instance("scheme", after, State, "a State back")
+
+    def observe(self, k: Array, state: State, command: Any) -> Any:
+        """What a row keeps before step k: (state, command), or what ``save`` makes of them."""
+        if self.save is None:
+            return state, command
+        also = [command] if self.is_commanded else []
+        return jax.tree.map(
+            jnp.asarray, arrays("save", self.save(self.time(k), state, self.params, *also))
+        )
+
+    def path(self, rows: Any, memory: Any, final: State) -> Path:
+        """The path of the stacked observations ``rows``, the memory and the state at the end."""
+        k = jnp.arange(0, self.steps + 1, self.save_every).astype(self.t0.dtype)
+        (state, command), saved = (rows, ()) if self.save is None else (((), ()), rows)
+        return Path(self.t0 + k * self.dt, state, saved, command, memory, final)
 
 
-def posed(
-    step: Step,
+def simulation(
+    scheme: Scheme | Step,
     body: Body,
     torque: Torque,
     start: State,
     grid: Grid,
-    params: Any,
+    params: Any = None,
     *,
-    controller: Controller | None,
-    inputs: Any,
-    sample_every: int,
-    save_every: int,
-    save: Callable[..., Any] | None,
-    checkpoint: str | int,
-) -> Posed:
-    """ValueError or TypeError for an argument of wrong shape, dtype or value, by name."""
-    takes("step", step, "body, torque, t, state, dt, params", hint=_step_hint(step))
-    if controller is not None:
-        instance("controller", controller, Controller, "a jq.Controller(init, update)")
-        takes("controller.init", controller.init, "start, params")
-        takes("controller.update", controller.update, "t, state, memory, params, input")
-    given, why = "t, state, params", "there is neither controller nor inputs"
-    if controller is not None or inputs is not None:
-        given, why = (
-            "t, state, params, held",
-            "there is a controller" if controller is not None else "there are inputs",
-        )
-    takes("torque", torque, given, why)
-    if save is not None:
-        takes("save", save, given, why)
+    controller: Controller | None = None,
+    inputs: Any = None,
+    sample_every: int = 1,
+    save_every: int = 1,
+    save: Callable[..., Any] | None = None,
+    checkpoint: str | int = "none",
+) -> Simulation:
+    """The Simulation of these arguments of ``jq.rollout``.
+
+    Raises:
+        ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
+    """
+    scheme = _checked_scheme(scheme)
+    _check_functions(torque, controller, inputs, save)
     start = check_state("start", start)
     dtype = start.q.dtype
     instance("grid", grid, Grid, "a jq.grid(t0, dt, steps)")
     check_body(body, dtype, "the start")
+    scheme.check(body)
     save_every = divisor("save_every", save_every, grid.steps)
     sample_every = divisor("sample_every", sample_every, grid.steps)
     if controller is not None and controller.period is not None:
@@ -82,9 +161,42 @@ def posed(
     samples = grid.steps // sample_every
     for leaf in jax.tree.leaves(arrays("inputs", inputs)):
         if jnp.shape(leaf)[:1] != (samples,):
-            raise ValueError(
-                f"inputs: wanted leading axis {samples} (steps // sample_every), got shape {jnp.shape(leaf)}"
-            )
+            wanted = f"leading axis {samples} (steps // sample_every)"
+            raise ValueError(f"inputs: wanted {wanted}, got shape {jnp.shape(leaf)}")
+    t0, dt = _times(grid, dtype)
+    return Simulation(
+        scheme, body, torque, start, t0, dt, grid.steps, params,
+        controller=controller, inputs=inputs, sample_every=sample_every, save_every=save_every,
+        save=save, segment=_segment(checkpoint, grid.steps),
+    )  # fmt: skip
+
+
+def _checked_scheme(scheme: Any) -> Scheme:
+    hint = "schemes are jq.rkmk4 and its like, or functions of your own"
+    if isinstance(scheme, str) and scheme in SCHEMES:
+        hint = f"write jq.{scheme}"
+    return as_scheme("scheme", scheme, f"; {hint}")
+
+
+def _check_functions(
+    torque: Any, controller: Controller | None, inputs: Any, save: Callable[..., Any] | None
+) -> None:
+    """TypeError for a function that does not take what it will be given."""
+    arguments, reason = "t, state, params", "there is neither controller nor inputs"
+    if inputs is not None:
+        arguments, reason = "t, state, params, command", "there are inputs"
+    if controller is not None:
+        arguments, reason = "t, state, params, command", "there is a controller"
+        instance("controller", controller, Controller, "a jq.Controller(init, update)")
+        takes("controller.init", controller.init, "start, params")
+        takes("controller.update", controller.update, "t, state, memory, params, input")
+    takes("torque", torque, arguments, reason)
+    if save is not None:
+        takes("save", save, arguments, reason)
+
+
+def _times(grid: Grid, dtype: Any) -> tuple[Array, Array]:
+    """t0 and dt in this dtype."""
     with np.errstate(over="ignore"):  # refused below
         t0, dt = jnp.asarray(grid.t0, dtype), jnp.asarray(grid.dt, dtype)
     for name, value, cast, least in (
@@ -93,8 +205,7 @@ def posed(
     ):
         if is_concrete(cast) and not least <= float(np.asarray(cast)) < jnp.inf:
             raise ValueError(f"grid: wanted a {name} within the range of {dtype}, got {value}")
-    problem = Problem(step, body, torque, t0, dt, grid.steps, params, controller, save)
-    return Posed(problem, start, inputs, sample_every, save_every, _segment(checkpoint, grid.steps))
+    return t0, dt
 
 
 def _segment(checkpoint: str | int, steps: int) -> int | None:
@@ -102,16 +213,6 @@ def _segment(checkpoint: str | int, steps: int) -> int | None:
         one_of("checkpoint", checkpoint, ("none", "sqrt", "reversible"))
         return None if checkpoint == "none" else math.isqrt(steps - 1) + 1
     return positive_integer("checkpoint", checkpoint)
-
-
-def _step_hint(step: Any) -> str:
-    if isinstance(step, Scheme):
-        return "; its step is .step"
-    return (
-        f"; write jq.{step}"
-        if isinstance(step, str) and step in SCHEMES
-        else "; schemes are functions, jq.rkmk4 for instance"
-    )
 
 
 def _check_period(period: ArrayLike, dt: ArrayLike, sample_every: int) -> None:

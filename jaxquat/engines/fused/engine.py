@@ -18,6 +18,7 @@ derivative in forward mode, which is an error that names the way out.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable, Sequence
@@ -38,7 +39,8 @@ from jaxquat.engines.fused import cpu, loading
 from jaxquat.engines.fused.invariants import hoist, shared
 from jaxquat.engines.fused.kernel import Leaf, Loop
 from jaxquat.engines.fused.scalarize import scalarize
-from jaxquat.engines.scan import Problem, is_sampled, observe, sample, step
+from jaxquat.simulation.path import Path
+from jaxquat.simulation.simulation import Simulation
 
 FORWARD_MODE = (
     'engine "fused", which "auto" chooses where it can, has a derivative in reverse mode only; '
@@ -46,25 +48,22 @@ FORWARD_MODE = (
 )
 
 
-def run(
-    problem: Problem,
-    start: State,
-    inputs: Any,
-    sample_every: int,
-    save_every: int,
-    segment: int | None,
-    scan_back: bool = False,
-) -> tuple[Any, State, Any, Any]:
-    """The saved rows, and state, command and memory at the end.
+def run(simulation: Simulation, scan_back: bool = False) -> Path:
+    """Simulate in one kernel.
 
-    The arguments are those of ``scan.run``; ``segment`` is the number of steps between two states
-    that are kept for the backward pass, None the root of the number of steps.
+    For the backward pass it keeps a state every ``simulation.segment`` steps; None is the root of
+    the number of steps.
 
     Raises:
         NotScalarError: the step, ``save`` or the controller has no scalar form; or a derivative is
             asked for and it has none. With ``scan_back`` the derivative is that of a scan then.
+        ImportError: the compiler is not there.
     """
-    return _solve(trace(problem, start, inputs, sample_every, save_every, segment), scan_back)
+    lacking = missing()
+    if lacking:
+        raise ImportError(lacking)
+    rows, memory, final = _solve(trace(simulation), scan_back)
+    return simulation.path(rows, memory, final)
 
 
 def missing() -> str | None:
@@ -96,39 +95,28 @@ class Traced(NamedTuple):
     scanned: Callable[[Sequence[Array]], list[Array]]
 
 
-def trace(
-    problem: Problem,
-    start: State,
-    inputs: Any,
-    sample_every: int,
-    save_every: int,
-    segment: int | None,
-) -> Traced:
-    """The loop of a rollout, with its scalar programs; the arguments are those of ``run``."""
-    arrays = jax.tree.leaves((start, inputs, problem.body, problem.params))
-    if any(_differs_by_device(x) for x in arrays if isinstance(x, Tracer)):
+def trace(simulation: Simulation) -> Traced:
+    """The loop of a simulation, with its scalar programs."""
+    arrays = simulation.start, simulation.inputs, simulation.body, simulation.params
+    tracers = [x for x in jax.tree.leaves(arrays) if isinstance(x, Tracer)]
+    if any(map(_differs_by_device, tracers)):
         raise NotImplementedError('engine "fused" within jax.shard_map wants check_vma=False there')
-    problem = problem._replace(torque=shared(problem.torque))
-    controller, sampled = problem.controller, is_sampled(problem, inputs)
-    sample_every = sample_every if sampled else problem.steps
-    memory = controller.init(start, problem.params) if controller else ()
+    simulation = dataclasses.replace(simulation, torque=shared(simulation.torque))
+    start, inputs, memory = simulation.start, simulation.inputs, simulation.initial_memory()
+    sampled = simulation.is_commanded
+    sample_every = simulation.sample_every if sampled else simulation.steps
     number = jax.ShapeDtypeStruct((), jnp.int32)
     state_spec, memory_spec = (jax.eval_shape(lambda x: x, tree) for tree in (start, memory))
     input_spec = jax.eval_shape(lambda tree: jax.tree.map(lambda x: x[0], tree), inputs)
     command_spec: Any = ()
     sample_rest, sample_fixed = None, []
     if sampled:
-        one = functools.partial(sample, problem)
-        command_spec, _ = jax.eval_shape(one, number, state_spec, memory_spec, input_spec)
-        sample_rest, sample_fixed = _hoisted(one, number, state_spec, memory_spec, input_spec)
-
-    def advance(k: Array, state: State, command: Any) -> State:
-        return step(problem, command, sampled, k, state)
-
-    step_rest, step_fixed = _hoisted(advance, number, state_spec, command_spec)
-    keep = functools.partial(observe, problem, sampled)
-    save_rest, save_fixed = _hoisted(keep, number, state_spec, command_spec)
-    saved_spec = jax.eval_shape(keep, number, state_spec, command_spec)
+        update = simulation.command
+        command_spec, _ = jax.eval_shape(update, number, state_spec, memory_spec, input_spec)
+        sample_rest, sample_fixed = _hoisted(update, number, state_spec, memory_spec, input_spec)
+    step_rest, step_fixed = _hoisted(simulation.step, number, state_spec, command_spec)
+    save_rest, save_fixed = _hoisted(simulation.observe, number, state_spec, command_spec)
+    saved_spec = jax.eval_shape(simulation.observe, number, state_spec, command_spec)
     fixed = [_raw(x) for x in (*step_fixed, *save_fixed, *sample_fixed)]
     specs = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in fixed]
     groups = {
@@ -159,10 +147,10 @@ def trace(
         step_back=None,
         save_back=None,
         sample_back=None,
-        steps=problem.steps,
+        steps=simulation.steps,
         sample_every=sample_every,
-        save_every=save_every,
-        segment=segment or math.isqrt(problem.steps - 1) + 1,
+        save_every=simulation.save_every,
+        segment=simulation.segment or math.isqrt(simulation.steps - 1) + 1,
     )
 
     every = tuple(range(len(loop.saved)))
@@ -330,8 +318,8 @@ def _pullback(function: Callable[..., list[Array]]) -> Callable[..., list[Array]
     return back
 
 
-def _solve(traced: Traced, scan_back: bool) -> tuple[Any, State, Any, Any]:
-    """The saved rows, and state, command and memory at the end, with their derivative.
+def _solve(traced: Traced, scan_back: bool) -> tuple[Any, Any, State]:
+    """The observations of all rows, the memory and the state at the end, with their derivative.
 
     ``solve`` is the kernel as a function of its smooth operands (``chosen``) and the others
     (``fixed``); ``keep`` and ``back`` are the two halves of its derivative.
@@ -394,10 +382,9 @@ def _solve(traced: Traced, scan_back: bool) -> tuple[Any, State, Any, Any]:
             arrays.append(_keyed(x.reshape(*x.shape[:leading], *shape), leaf))
         return jax.tree.unflatten(structure, arrays)
 
-    saved, state, memory, command = trees
-    rows, state = shaped(saved, 1), shaped(state, 0)
-    memory, command = shaped(memory, 0), shaped(command, 0)
-    return rows, state, command, memory
+    saved, state, memory, _ = trees
+    rows, final = shaped(saved, 1), shaped(state, 0)
+    return rows, shaped(memory, 0), final
 
 
 def _unused_constants(derivative: Loop) -> list[bool]:

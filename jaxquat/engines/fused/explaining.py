@@ -9,7 +9,6 @@ results or for memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from jaxquat.dynamics.body import Body
@@ -18,9 +17,9 @@ from jaxquat.dynamics.state import State
 from jaxquat.engines.fused import engine
 from jaxquat.engines.fused.program import Program
 from jaxquat.engines.fused.scalarize import NotScalarError
-from jaxquat.simulation.controller import Controller
+from jaxquat.schemes.scheme import Scheme
 from jaxquat.simulation.grid import Grid
-from jaxquat.simulation.simulation import posed
+from jaxquat.simulation.simulation import simulation
 
 # in units of the addition of two vectors
 COSTS = {
@@ -30,20 +29,16 @@ COSTS = {
 
 
 def explain(
-    step: Step,
+    scheme: Scheme | Step,
     body: Body,
     torque: Torque,
     start: State,
     grid: Grid,
     params: Any = None,
     *,
-    controller: Controller | None = None,
-    inputs: Any = None,
-    sample_every: int = 1,
-    save_every: int = 1,
-    save: Callable[..., Any] | None = None,
-    checkpoint: str | int = "none",
     check: bool = False,
+    checkpoint: str | int = "none",
+    **options: Any,
 ) -> None:
     """Print what ``jq.rollout(..., engine="auto")`` does with the same arguments.
 
@@ -55,25 +50,22 @@ def explain(
     Raises:
         ValueError, TypeError: those of ``jq.rollout``.
     """
-    simulation = posed(
-        step, body, torque, start, grid, params, controller=controller, inputs=inputs,
-        sample_every=sample_every, save_every=save_every, save=save, checkpoint=checkpoint,
-    )  # fmt: skip
+    posed = simulation(scheme, body, torque, start, grid, params, checkpoint=checkpoint, **options)
     hindrance = engine.missing()
     if check or checkpoint == "reversible":
         option = "check=True" if check else 'checkpoint="reversible"'
         hindrance = f"only the scan engine has {option}"
     lines = []
     try:
-        traced = engine.trace(*simulation)
-        lines += _programs(traced.loop, save is not None, "")
+        traced = engine.trace(posed)
+        lines += _programs(traced.loop, posed.save is not None, "")
     except NotScalarError as error:
         hindrance = hindrance or f"no scalar form: {error}"
     except Exception as error:  # as engine="auto" does
         hindrance = hindrance or str(error)
     else:
         try:
-            lines += _programs(traced.differentiated(), save is not None, "_back")
+            lines += _programs(traced.differentiated(), posed.save is not None, "_back")
         except Exception as error:
             lines.append(f"derivative: by a scan (no scalar form: {error})")
     verdict = f"the scan ({hindrance})" if hindrance else "the fused kernel"

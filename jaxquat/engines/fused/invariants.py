@@ -30,6 +30,7 @@ import numpy as np
 from jax import Array
 from jax.core import Tracer
 
+from jaxquat._jaxprs import nested
 from jaxquat.engines.fused.scalarize import LONG, dissolves, opened
 
 _LITERAL, _FIXED, _CHANGING = range(3)
@@ -72,9 +73,8 @@ def _size(jaxpr: Any) -> int:
             (axes, _), _ = equation.params["dimension_numbers"]
             numbers *= 2 * math.prod(equation.invars[0].aval.shape[axis] for axis in axes)
         total += numbers
-        for inner in equation.params.values():
-            if hasattr(inner, "eqns"):
-                total += equation.params.get("length", 1) * _size(getattr(inner, "jaxpr", inner))
+        for inner in nested(equation):
+            total += equation.params.get("length", 1) * _size(opened(inner)[0])
     return total
 
 

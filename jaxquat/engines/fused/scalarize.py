@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxquat._jaxprs import called, inputs_of_scan
+from jaxquat._jaxprs import called, inputs_of_scan, nested
 from jaxquat.engines.fused.elementary import expand, with_sign
 from jaxquat.engines.fused.program import Builder, Program, Routine
 
@@ -96,12 +96,10 @@ def _call_sites(jaxpr: Any, sites: dict[int, int], times: int = 1) -> dict[int, 
         name = equation.primitive.name
         trips = equation.params["length"] if name == "scan" else 2 if name == "while" else 1
         often = trips * times
-        for param in equation.params.values():
-            for inner in param if isinstance(param, (tuple, list)) else (param,):
-                if hasattr(inner, "eqns"):
-                    sites[id(inner)] = sites.get(id(inner), 0) + often
-                    if sites[id(inner)] == often:
-                        _call_sites(opened(inner)[0], sites, 1 if name == "jit" else often)
+        for inner in nested(equation):
+            sites[id(inner)] = sites.get(id(inner), 0) + often
+            if sites[id(inner)] == often:
+                _call_sites(opened(inner)[0], sites, 1 if name == "jit" else often)
     return sites
 
 
@@ -169,12 +167,7 @@ def opened(jaxpr: Any) -> tuple[Any, Sequence[Any]]:
 def dissolves(equation: Any) -> bool:
     """Whether an equation, with all that it calls, consists of primitives with a scalar form."""
     name = equation.primitive.name
-    inner = [
-        x
-        for value in equation.params.values()
-        for x in (value if isinstance(value, (tuple, list)) else (value,))
-    ]
-    jaxprs = [opened(x)[0] for x in inner if hasattr(x, "eqns")]
+    jaxprs = [opened(inner)[0] for inner in nested(equation)]
     known = name in ELEMENTWISE or name in STRUCTURAL or called(equation) is not None
     return known and all(map(dissolves, (e for j in jaxprs for e in j.eqns)))
 

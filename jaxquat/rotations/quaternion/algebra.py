@@ -27,7 +27,7 @@ def conjugate(q: ArrayLike) -> Array:
 
 
 def inverse(q: ArrayLike) -> Array:
-    """``q^-1 = q*/|q|^2`` of any quaternion but zero (there NaN). (..., 4) -> (..., 4)."""
+    """``q^-1 = q*/|q|^2`` for any quaternion; NaN at zero. (..., 4) -> (..., 4)."""
     q = trailing("q", q, (4,))
     return conjugate(q) / dot(q, q)[..., None]
 
@@ -35,24 +35,27 @@ def inverse(q: ArrayLike) -> Array:
 def normalize(q: ArrayLike) -> Array:
     """``q/|q|``; NaN at zero. (..., 4) -> (..., 4).
 
-    |q|^2 must be a number of the dtype: |q| within 1e-18 and 1e18 in float32, 1e-153 and 1e153 in float64.
+    The dtype must be able to hold |q|^2: |q| lies between 1e-18 and 1e18 in float32, between 1e-153
+    and 1e153 in float64.
     """
     q = trailing("q", q, (4,))
     return q / jnp.sqrt(dot(q, q))[..., None]
 
 
 def correct_norm(q: ArrayLike) -> Array:
-    """``q (3 - |q|^2)/2``: one Newton step of |q| towards 1, for quaternions that are almost unit. (..., 4) -> (..., 4).
+    """``q (3 - |q|^2)/2``: one Newton step of |q| towards 1. (..., 4) -> (..., 4).
 
-    An error e in the norm becomes -3/2 e^2. The derivative at a unit quaternion is the projection onto its tangent. Every
-    integrator step ends with it (a smooth form of the norm controller n(2 - n) of Hoffmann, Application of Quaternions, 9.3).
+    It is for quaternions that are almost unit: an error e in the norm becomes -3/2 e^2. The
+    derivative at a unit quaternion is the projection onto its tangent. Every integrator step ends
+    with it. It is a smooth form of the norm controller n(2 - n) of Hoffmann, Application of
+    Quaternions, 9.3.
     """
     q = trailing("q", q, (4,))
     return q + q * (0.5 - 0.5 * dot(q, q))[..., None]
 
 
 def canonical(q: ArrayLike) -> Array:
-    """The one of q, -q whose first nonzero component is positive. (..., 4) -> (..., 4)."""
+    """``q`` or ``-q``: the one whose first nonzero component is positive. (..., 4) -> (..., 4)."""
     q = trailing("q", q, (4,))
     w, x, y, z = q[..., 0], q[..., 1], q[..., 2], q[..., 3]
     leading = jnp.where(w != 0, w, jnp.where(x != 0, x, jnp.where(y != 0, y, z)))
@@ -60,7 +63,7 @@ def canonical(q: ArrayLike) -> Array:
 
 
 def rotate(q: ArrayLike, v: ArrayLike) -> Array:
-    """Body vector to world axes, ``q v q*``, for unit q. (..., 4), (..., 3) -> (..., 3).
+    """Body vector in world axes, ``q v q*``, for unit q. (..., 4), (..., 3) -> (..., 3).
 
     Computed as ``v + 2 w (x × v) + 2 x × (x × v)``; for |q| != 1 this is not ``q v q*``.
     """
@@ -70,14 +73,15 @@ def rotate(q: ArrayLike, v: ArrayLike) -> Array:
 
 
 def rotate_inverse(q: ArrayLike, v: ArrayLike) -> Array:
-    """World vector to body axes, ``q* v q``, for unit q. (..., 4), (..., 3) -> (..., 3)."""
+    """World vector in body axes, ``q* v q``, for unit q. (..., 4), (..., 3) -> (..., 3)."""
     return rotate(conjugate(q), v)
 
 
 def exp(u: ArrayLike) -> Array:
     """Rotation vector [rad] to unit quaternion, smooth everywhere. (..., 3) -> (..., 4).
 
-    Rounding of u is rounding of the turn: beyond 1e7 rad in float32 and 1e16 in float64 nothing is left of it.
+    The rounding of u is an error of the turn. Beyond |u| = 1e7 rad in float32, and 1e16 rad in
+    float64, that error comes to about a radian and nothing is left of the turn.
     """
     u = trailing("u", u, (3,))
     s = 0.25 * square(u)[..., None]
@@ -86,10 +90,11 @@ def exp(u: ArrayLike) -> Array:
 
 
 def expm1(u: ArrayLike) -> Array:
-    """``exp(u) - 1`` to the last digit of every component, however small u is. (..., 3) -> (..., 4).
+    """``exp(u) - 1``, every component to its last digit, however small u is. (..., 3) -> (..., 4).
 
-    ``q + q expm1(u)`` turns q by u as ``q exp(u)`` does, and rounds better where steps are many: the
-    rounding of the sine and the cosine acts on the change alone (G. Vilmart, J. Comput. Phys. 227, 2008).
+    ``q + q expm1(u)`` turns q by u, as ``q exp(u)`` does. Over many steps it rounds better, because
+    the rounding of the sine and the cosine acts on the change alone (G. Vilmart, J. Comput. Phys.
+    227, 2008).
     """
     u = trailing("u", u, (3,))
     both = series.cosm1_sinc(0.25 * square(u)[..., None])
@@ -98,12 +103,13 @@ def expm1(u: ArrayLike) -> Array:
 
 
 def log(q: ArrayLike) -> Array:
-    """Rotation vector [rad] of an attitude, |u| <= pi, the same for q and -q and for their multiples. (..., 4) -> (..., 3).
+    """Rotation vector [rad] of an attitude, |u| <= pi. (..., 4) -> (..., 3).
 
-    |q|^2 must be a number of the dtype; ``normalize`` has the bounds.
+    q, -q and their multiples have the same one. The dtype must be able to hold |q|^2, with the
+    bounds of ``normalize``; NaN for q = 0.
 
-    Smooth for angles below pi. At exactly pi the vector jumps from u to -u (one rotation, two vectors): there the value is
-    that of ``canonical(q)`` and the derivative that of its branch. NaN for q = 0.
+    It is smooth for angles below pi. At exactly pi the vector jumps from u to -u (one rotation, two
+    vectors). There the value is that of ``canonical(q)`` and the derivative that of its branch.
     """
     q = canonical(q)
     v = q[..., 1:]
@@ -111,7 +117,10 @@ def log(q: ArrayLike) -> Array:
 
 
 def left_matrix(p: ArrayLike) -> Array:
-    """The matrix L(p) with ``L(p) q = p q``. (..., 4) -> (..., 4, 4). Hoffmann (1.7) in scalar-first order."""
+    """The matrix L(p) with ``L(p) q = p q``. (..., 4) -> (..., 4, 4).
+
+    It is Hoffmann (1.7) in scalar-first order.
+    """
     w, x, y, z = jnp.moveaxis(trailing("p", p, (4,)), -1, 0)
     return _rows([[w, -x, -y, -z], [x, w, -z, y], [y, z, w, -x], [z, -y, x, w]])
 

@@ -1,8 +1,9 @@
 """Attitudes from many: the mean of attitudes, and the attitude that fits observed directions.
 
-Both are the dominant eigenvector of a symmetric 4x4 matrix (Davenport's q-method, in F. L. Markley and J. L. Crassidis,
-Fundamentals of Spacecraft Attitude Determination and Control, 2014, section 5.3; the mean: Markley, Cheng, Crassidis and
-Oshman, Averaging Quaternions, J. Guid. Control Dyn. 30(4), 2007).
+Both are the dominant eigenvector of a symmetric 4x4 matrix (Davenport's q-method, in F. L. Markley
+and J. L. Crassidis, Fundamentals of Spacecraft Attitude Determination and Control, 2014, section
+5.3; the mean: Markley, Cheng, Crassidis and Oshman, Averaging Quaternions, J. Guid. Control Dyn.
+30(4), 2007).
 """
 
 from __future__ import annotations
@@ -19,46 +20,50 @@ from jaxquat.rotations.quaternion.representations import of_rotation
 
 
 def _dominant_eigenvector(matrix: Array, weights: Array, names: str, wanted: str) -> Array:
-    """Unit eigenvector (..., 4) of the largest eigenvalue of symmetric (..., 4, 4), canonical, where it is unique.
+    """Unit eigenvector (..., 4) of the largest eigenvalue of symmetric (..., 4, 4), canonical.
 
-    Where the largest two eigenvalues differ by no more than 100 units of rounding, or a weight (..., n) is negative: ValueError
-    that says what was ``wanted`` of the arguments ``names`` if concrete, otherwise NaN.
+    It must be unique. Where the largest two eigenvalues differ by no more than 100 units of
+    rounding, or a weight (..., n) is negative, the result is NaN. Where such eigenvalues are
+    concrete, a ValueError says what was ``wanted`` of the arguments ``names``.
 
-    The derivatives of ``eigh`` are NaN where the other eigenvalues repeat, though this vector is smooth there. So its value
-    enters as a constant, and two Newton steps on ``A v = (v.A v) v`` carry the first and second derivatives.
+    The derivatives of ``eigh`` are NaN where the other eigenvalues repeat, though this vector is
+    smooth there. So its value enters as a constant, and two Newton steps on ``A v = (v.A v) v``
+    carry the first and second derivatives.
     """
     constant = lax.stop_gradient(matrix)
     values, vectors = jnp.linalg.eigh(constant)
     vector = vectors[..., -1]
     eye = jnp.broadcast_to(jnp.eye(4, dtype=matrix.dtype), matrix.shape)
     size = jnp.sum(jnp.abs(constant), axis=(-1, -2))[..., None, None]
-    tied = (
-        values[..., 3] - values[..., 2] <= 100 * jnp.finfo(matrix.dtype).eps * size[..., 0, 0]
-    )  # of NaN nothing is said
+    rounding = 100 * jnp.finfo(matrix.dtype).eps
+    tied = values[..., 3] - values[..., 2] <= rounding * size[..., 0, 0]  # False where NaN
     if is_concrete((values, tied)) and np.any(tied):
         largest = np.asarray(values)[np.asarray(tied)][0, :1:-1]
-        raise ValueError(
-            f"{names}: wanted {wanted}, got several equally good ones (largest eigenvalues {largest})"
-        )
+        got = f"several equally good ones (largest eigenvalues {largest})"
+        raise ValueError(f"{names}: wanted {wanted}, got {got}")
     for _ in range(2):
         image = matvec(matrix, vector)
         value = dot(vector, image)[..., None]
-        # minus size v v^T makes it regular along v, where the residual has no part
-        shifted = (
-            matrix - value[..., None] * eye - size * vector[..., :, None] * vector[..., None, :]
-        )
-        vector = normalize(
-            vector - jnp.linalg.solve(shifted, (image - value * vector)[..., None])[..., 0]
-        )
-    return jnp.where((tied | jnp.any(weights < 0, axis=-1))[..., None], jnp.nan, canonical(vector))
+        # minus size v v^T makes it regular along v, where the residual has no component
+        along = size * vector[..., :, None] * vector[..., None, :]
+        shifted = matrix - value[..., None] * eye - along
+        step = jnp.linalg.solve(shifted, (image - value * vector)[..., None])[..., 0]
+        vector = normalize(vector - step)
+    unknown = tied | jnp.any(weights < 0, axis=-1)
+    return jnp.where(unknown[..., None], jnp.nan, canonical(vector))
 
 
 def mean(q: ArrayLike, weights: ArrayLike | None = None) -> Array:
-    """Mean attitude over axis -2, canonical: the maximiser of ``sum w (p.q)^2``. (..., n, 4), (..., n) -> (..., 4).
+    """Mean attitude over axis -2, canonical. (..., n, 4), (..., n) -> (..., 4).
 
-    The signs of the quaternions do not matter. Smooth in q and weights as long as the maximiser is unique. It is not for two
-    attitudes a half turn apart, nor with weights that are all 0: a ValueError where they are concrete, as for weights that are
-    negative; NaN where they are traced.
+    It maximises ``sum w (p.q)^2`` over p, so the signs of the quaternions do not matter; weights
+    are equal by default. It is smooth in q and weights as long as the maximiser is unique. It is
+    not unique for two attitudes a half turn apart, nor with weights that are all 0. There, and
+    where a weight is negative, the result is NaN if traced.
+
+    Raises:
+        ValueError: a wrong shape; concrete values without a unique maximiser; a negative weight.
+        TypeError: an argument is no array of floats.
     """
     q = floating("q", q)
     if q.ndim < 2 or q.shape[-1] != 4 or q.shape[-2] < 1:
@@ -79,12 +84,22 @@ def from_vectors(
     *,
     method: str = "davenport",
 ) -> Array:
-    """Attitude q, canonical, with ``rotate(q, body[i]) = world[i]`` as nearly as possible. (..., n, 3) twice -> (..., 4).
+    """Attitude q, canonical, with ``rotate(q, body[i]) = world[i]`` as nearly as possible.
 
-    ``method="davenport"`` minimises ``sum w |world - R body|^2`` (Wahba's problem) for n >= 2 directions, with weights (..., n),
-    equal by default. ``method="triad"`` takes exactly two, keeps the first exactly and the plane of both, and has no weights.
-    Directions are normalised. Where they do not determine the attitude (all parallel, weights of 0), one is 0, or a weight is
-    negative: ValueError if concrete, NaN if traced.
+    (..., n, 3), (..., n, 3) -> (..., 4). Directions are normalised.
+
+    Args:
+        body: n >= 2 directions in body axes.
+        world: the same directions in world axes.
+        weights: (..., n), equal by default; "davenport" alone takes them.
+        method: "davenport" minimises ``sum w |world - R body|^2`` (Wahba's problem). "triad" takes
+            exactly two directions and keeps the first exactly and the plane of both.
+
+    Raises:
+        ValueError: a wrong shape or method; concrete directions that do not determine the attitude
+            (all parallel, weights of 0), one of length 0, a negative weight. Where these are traced
+            the result is NaN.
+        TypeError: an argument is no array of floats.
     """
     one_of("method", method, ("davenport", "triad"))
     body, world = floating("body", body), floating("world", world)
@@ -95,48 +110,45 @@ def from_vectors(
     body, world = _directions("body", body), _directions("world", world)
     if method == "triad":
         if weights is not None or body.shape[-2] != 2:
-            raise ValueError(
-                f"method: 'triad' wanted two directions and no weights, got {body.shape[-2]} directions"
-            )
-        return of_rotation(
-            jnp.sum(
-                _triad("world", world)[..., :, None, :] * _triad("body", body)[..., None, :, :],
-                axis=-1,
-            )
-        )
+            got = f"{body.shape[-2]} directions"
+            raise ValueError(f"method: 'triad' wanted two directions and no weights, got {got}")
+        columns = _triad("world", world)[..., :, None, :] * _triad("body", body)[..., None, :, :]
+        return of_rotation(jnp.sum(columns, axis=-1))
     if weights is None:
         weights = jnp.ones(body.shape[:-1], body.dtype)
     core = body.shape[-2:]
-    body, world, weights = broadcast(
-        ("body", body, core), ("world", world, core), ("weights", weights, core[:1])
-    )
+    named = (("body", body, core), ("world", world, core), ("weights", weights, core[:1]))
+    body, world, weights = broadcast(*named)
     not_negative("weights", weights)
+    matrix, wanted = _davenport(body, world, weights), "directions that determine the attitude"
+    return _dominant_eigenvector(matrix, weights, "body, world", wanted)
+
+
+def _davenport(body: Array, world: Array, weights: Array) -> Array:
+    """Davenport's matrix K (..., 4, 4), scalar first: ``q.K q = sum w world.(R body)``."""
     profile = jnp.sum(weights[..., None, None] * world[..., :, None] * body[..., None, :], axis=-3)
     trace = profile[..., 0, 0] + profile[..., 1, 1] + profile[..., 2, 2]
     z = jnp.sum(weights[..., None] * cross(body, world), axis=-2)
     eye = jnp.broadcast_to(jnp.eye(3, dtype=profile.dtype), profile.shape)
     symmetric = profile + jnp.swapaxes(profile, -1, -2) - trace[..., None, None] * eye
     top = jnp.concatenate([trace[..., None, None], z[..., None, :]], axis=-1)
-    matrix = jnp.concatenate([top, jnp.concatenate([z[..., :, None], symmetric], axis=-1)], axis=-2)
-    return _dominant_eigenvector(
-        matrix, weights, "body, world", "directions that determine the attitude"
-    )
+    return jnp.concatenate([top, jnp.concatenate([z[..., :, None], symmetric], axis=-1)], axis=-2)
 
 
 def _directions(name: str, v: Array) -> Array:
+    """Unit vectors along v (..., n, 3); ValueError if a concrete one has length 0."""
     if is_concrete(v) and np.any(np.all(np.asarray(v) == 0, axis=-1)):
         raise ValueError(f"{name}: wanted directions, got one of length 0")
     return v / jnp.sqrt(dot(v, v))[..., None]
 
 
 def _triad(name: str, v: Array) -> Array:
+    """The frame (..., 3, 3) of two unit vectors (..., 2, 3): columns first, normal, third."""
     first, normal = v[..., 0, :], cross(v[..., 0, :], v[..., 1, :])
-    parallel = dot(normal, normal) <= (100 * jnp.finfo(v.dtype).eps) ** 2
+    square = dot(normal, normal)
+    parallel = square <= (100 * jnp.finfo(v.dtype).eps) ** 2
     if is_concrete(parallel) and np.any(parallel):
-        raise ValueError(
-            f"{name}: wanted directions that determine the attitude, got parallel ones"
-        )
-    normal = jnp.where(
-        parallel[..., None], jnp.nan, normal / jnp.sqrt(dot(normal, normal))[..., None]
-    )
+        wanted = "directions that determine the attitude"
+        raise ValueError(f"{name}: wanted {wanted}, got parallel ones")
+    normal = jnp.where(parallel[..., None], jnp.nan, normal / jnp.sqrt(square)[..., None])
     return jnp.stack([first, normal, cross(first, normal)], axis=-1)

@@ -15,10 +15,11 @@ from jaxquat.rotations.quaternion.algebra import conjugate, log, multiply, norma
 
 
 def relative(p: ArrayLike, q: ArrayLike) -> Array:
-    """The attitude of q seen from p, ``p* (±q)`` on the side with w >= 0, for unit p and q. (..., 4), (..., 4) -> (..., 4).
+    """The attitude of q seen from p, ``p* (±q)`` with w >= 0. (..., 4), (..., 4) -> (..., 4).
 
-    Computed as ``|p|^2 + p* (±q - p)``: attitudes that nearly coincide lose no digits to cancellation, and equal ones give
-    exactly the identity, which the product itself does not where the compiler fuses multiply and add.
+    p and q must be unit. It is computed as ``|p|^2 + p* (±q - p)``: attitudes that nearly coincide
+    lose no digits to cancellation, and equal ones give exactly the identity. The product itself
+    does not give it where the compiler fuses multiply and add.
     """
     p, q = broadcast(("p", p, (4,)), ("q", q, (4,)))
     step = jnp.where(dot(p, q)[..., None] < 0, -q, q) - p
@@ -29,8 +30,9 @@ def relative(p: ArrayLike, q: ArrayLike) -> Array:
 def squared_distance(p: ArrayLike, q: ArrayLike) -> Array:
     """Square of the rotation angle [rad^2] between two attitudes. (..., 4), (..., 4) -> (...).
 
-    Smooth for angles below pi, at coincidence too: its Hessian in the tangent there is twice the identity. Use it in
-    losses. At exactly pi the derivative is that of one of the two shortest ways.
+    Use it in losses: it is smooth for angles below pi, at coincidence too, where its Hessian in the
+    tangent is twice the identity. At exactly pi the derivative is that of one of the two shortest
+    ways.
     """
     u = log(relative(p, q))
     return dot(u, u)
@@ -39,19 +41,20 @@ def squared_distance(p: ArrayLike, q: ArrayLike) -> Array:
 def distance(p: ArrayLike, q: ArrayLike) -> Array:
     """Rotation angle [rad] in [0, pi] between two attitudes. (..., 4), (..., 4) -> (...).
 
-    Not differentiable at coincidence, where the derivative returned is 0, and at exactly pi, where it is that of one of the
-    two shortest ways; ``squared_distance`` is smooth at coincidence.
+    It is not differentiable at coincidence, where the derivative returned is 0, nor at exactly pi,
+    where it is that of one of the two shortest ways. ``squared_distance`` is smooth at coincidence.
     """
     return root(squared_distance(p, q))
 
 
 def slerp(p: ArrayLike, q: ArrayLike, t: ArrayLike) -> Array:
-    """The attitude at fraction t of the shortest way from p to q, unit. (..., 4), (..., 4), (...) -> (..., 4).
+    """The attitude at fraction t of the shortest way from p to q, unit.
 
-    ``(p sin((1 - t) a) + q sin(t a))/sin a`` with Hoffmann's bivector angle ``a = atan2(|p ^ q|, p.q)`` (Application of
-    Quaternions, 11.1; |p ^ q| is the norm of the vector part of p* q), which is free of the scale of p and q. The weights are
-    smooth functions of a^2, so coincident attitudes need no separate branch. Where p and q are a half turn apart, both ways
-    are shortest: the result goes by way of +q, and jumps there.
+    (..., 4), (..., 4), (...) -> (..., 4). It is ``(p sin((1 - t) a) + q sin(t a))/sin a`` with
+    Hoffmann's bivector angle ``a = atan2(|p ^ q|, p.q)`` (Application of Quaternions, 11.1), where
+    |p ^ q| is the norm of the vector part of p* q. The scale of p and q has no effect. The weights
+    are smooth functions of a^2, so coincident attitudes need no separate branch. Where p and q are
+    a half turn apart, both ways are shortest: the result goes by way of +q, and jumps there.
     """
     p, q, t = broadcast(("p", p, (4,)), ("q", q, (4,)), ("t", t, ()))
     p, q = normalize(p), normalize(q)
@@ -65,8 +68,7 @@ def slerp(p: ArrayLike, q: ArrayLike, t: ArrayLike) -> Array:
 
 
 def random(key: Array, shape: tuple[int, ...] = (), *, dtype: DTypeLike | None = None) -> Array:
-    """Attitudes distributed uniformly over SO(3), as unit quaternions of either sign. -> (*shape, 4)."""
+    """Draw attitudes uniformly from SO(3), as unit quaternions of either sign. -> (*shape, 4)."""
     size = (*arguments.shape("shape", shape), 4)
-    return normalize(
-        jax.random.normal(random_key("key", key), size, floating_dtype("dtype", dtype))
-    )
+    key, dtype = random_key("key", key), floating_dtype("dtype", dtype)
+    return normalize(jax.random.normal(key, size, dtype))

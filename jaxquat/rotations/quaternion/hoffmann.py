@@ -1,7 +1,7 @@
 """The forms of G. Hoffmann, Application of Quaternions (TU Braunschweig 1978, translated 2002).
 
-His quaternion Q = (q1, q2, q3, q4) is scalar LAST and maps WORLD to BODY coordinates, ``x_body = Q x_world Q'`` (2.2): it is the
-conjugate of ours. The matrices here take his Q.
+His quaternion Q = (q1, q2, q3, q4) is scalar LAST and maps WORLD to BODY coordinates, (2.2)
+``x_body = Q x_world Q'``: it is the conjugate of ours. The matrices here take his Q.
 """
 
 from __future__ import annotations
@@ -14,19 +14,22 @@ from jaxquat._checks import trailing
 
 
 def from_hoffmann(hoffmann: ArrayLike) -> Array:
-    """Hoffmann's (q1, q2, q3, q4) to ours, ``(q4, -q1, -q2, -q3)``. (..., 4) -> (..., 4)."""
+    """Turn Hoffmann's (q1, q2, q3, q4) into ours, ``(q4, -q1, -q2, -q3)``. (..., 4) -> (..., 4)."""
     hoffmann = trailing("hoffmann", hoffmann, (4,))
     return jnp.concatenate([hoffmann[..., 3:], -hoffmann[..., :3]], axis=-1)
 
 
 def to_hoffmann(q: ArrayLike) -> Array:
-    """Ours to Hoffmann's (q1, q2, q3, q4), ``(-x, -y, -z, w)``. (..., 4) -> (..., 4)."""
+    """Turn ours into Hoffmann's (q1, q2, q3, q4) = ``(-x, -y, -z, w)``. (..., 4) -> (..., 4)."""
     q = trailing("q", q, (4,))
     return jnp.concatenate([-q[..., 1:], q[..., :1]], axis=-1)
 
 
 def hoffmann_v(hoffmann: ArrayLike) -> Array:
-    """His V(Q) (3.26), orthogonal for unit Q: ``V(Q) X = Q . X'`` and ``(omega, 0) = 2 V(Q) dQ/dt``. (..., 4) -> (..., 4, 4)."""
+    """His V(Q) (3.26), orthogonal for unit Q. (..., 4) -> (..., 4, 4).
+
+    ``V(Q) X = Q . X'`` and ``(omega, 0) = 2 V(Q) dQ/dt``.
+    """
     q1, q2, q3, q4 = jnp.moveaxis(trailing("hoffmann", hoffmann, (4,)), -1, 0)
     rows = [[-q4, q3, -q2, q1], [-q3, -q4, q1, q2], [q2, -q1, -q4, q3], [q1, q2, q3, q4]]
     return jnp.stack([jnp.stack(row, axis=-1) for row in rows], axis=-2)
@@ -38,7 +41,10 @@ def hoffmann_w(hoffmann: ArrayLike) -> Array:
 
 
 def hoffmann_cayley(hoffmann: ArrayLike) -> Array:
-    """His Cayley matrix C(Q) (2.12), world to body: the transpose of ours for the same attitude. (..., 4) -> (..., 3, 3)."""
+    """His Cayley matrix C(Q) (2.12), world to body. (..., 4) -> (..., 3, 3).
+
+    It is the transpose of our matrix for the same attitude.
+    """
     q1, q2, q3, q4 = jnp.moveaxis(trailing("hoffmann", hoffmann, (4,)), -1, 0)
     rows = [
         [q1 * q1 - q2 * q2 - q3 * q3 + q4 * q4, 2 * (q1 * q2 - q3 * q4), 2 * (q1 * q3 + q2 * q4)],

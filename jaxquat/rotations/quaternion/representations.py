@@ -1,4 +1,4 @@
-"""Conversions between unit quaternions and other representations. Conventions: ``jaxquat.quaternion``."""
+"""Unit quaternions from and to other representations. Conventions: ``jaxquat.quaternion``."""
 
 from __future__ import annotations
 
@@ -28,9 +28,13 @@ def to_matrix(q: ArrayLike) -> Array:
 def from_matrix(matrix: ArrayLike) -> Array:
     """Unit quaternion, canonical, of a rotation matrix (body to world). (..., 3, 3) -> (..., 4).
 
-    The four rows of 4 q q^T are linear in the matrix; the one with the largest diagonal (at least 1) is normalised. Smooth at
-    every rotation except for the sign of q at exactly a half turn. ValueError for a concrete matrix that is no rotation: ``R^T R``
-    off 1 by more than 5e-4 in an entry, or a negative determinant. Traced, that row of it is normalised as it is.
+    The four rows of 4 q q^T are linear in the matrix. The row with the largest diagonal entry (at
+    least 1) is normalised. The result is smooth at every rotation except for the sign of q at
+    exactly a half turn.
+
+    Raises:
+        ValueError: a concrete matrix is no rotation: an entry of ``R^T R`` is off 1 by more than
+            5e-4, or the determinant is negative. Where the matrix is traced nothing is checked.
     """
     m = trailing("matrix", matrix, (3, 3))
     rotation_matrix("matrix", m)
@@ -38,18 +42,11 @@ def from_matrix(matrix: ArrayLike) -> Array:
 
 
 def of_rotation(m: Array) -> Array:
-    """``from_matrix`` of what is known to be a rotation matrix, or NaN."""
+    """``from_matrix`` without its check, for a matrix that is known to be a rotation, or NaN."""
     xx, yy, zz = m[..., 0, 0], m[..., 1, 1], m[..., 2, 2]
-    wx, wy, wz = (
-        m[..., 2, 1] - m[..., 1, 2],
-        m[..., 0, 2] - m[..., 2, 0],
-        m[..., 1, 0] - m[..., 0, 1],
-    )
-    xy, xz, yz = (
-        m[..., 1, 0] + m[..., 0, 1],
-        m[..., 2, 0] + m[..., 0, 2],
-        m[..., 2, 1] + m[..., 1, 2],
-    )
+    wx, xy = m[..., 2, 1] - m[..., 1, 2], m[..., 1, 0] + m[..., 0, 1]
+    wy, xz = m[..., 0, 2] - m[..., 2, 0], m[..., 2, 0] + m[..., 0, 2]
+    wz, yz = m[..., 1, 0] - m[..., 0, 1], m[..., 2, 1] + m[..., 1, 2]
     rows = [
         (1.0 + xx + yy + zz, wx, wy, wz),
         (wx, 1.0 + xx - yy - zz, xy, xz),
@@ -65,9 +62,10 @@ def of_rotation(m: Array) -> Array:
 
 
 def from_axis_angle(axis: ArrayLike, angle: ArrayLike) -> Array:
-    """Right-handed turn by ``angle`` [rad] about the unit vector ``axis``. (..., 3), (...) -> (..., 4).
+    """Turn by ``angle`` [rad] about the unit vector ``axis``. (..., 3), (...) -> (..., 4).
 
-    ValueError for a concrete axis whose length is off 1 by more than 1e-4.
+    The turn is right-handed. ValueError for a concrete axis whose length is off 1 by more than
+    1e-4.
     """
     axis, angle = broadcast(("axis", axis, (3,)), ("angle", angle, ()))
     unit_vector("axis", axis)
@@ -77,7 +75,8 @@ def from_axis_angle(axis: ArrayLike, angle: ArrayLike) -> Array:
 def to_axis_angle(q: ArrayLike) -> tuple[Array, Array]:
     """Unit axis and angle [rad] in [0, pi]. (..., 4) -> (..., 3), (...).
 
-    At the identity the axis is undetermined: it is returned as (1, 0, 0), and both derivatives as 0; use ``log`` in losses.
+    At the identity the axis is undetermined: the result is (1, 0, 0), and the derivatives of both
+    axis and angle are 0. Use ``log`` in losses.
     """
     u = log(q)
     square = dot(u, u)
@@ -89,7 +88,10 @@ def to_axis_angle(q: ArrayLike) -> tuple[Array, Array]:
 
 
 def from_mrp(p: ArrayLike) -> Array:
-    """Unit quaternion of modified Rodrigues parameters ``p = tan(angle/4) axis``. (..., 3) -> (..., 4)."""
+    """Unit quaternion of modified Rodrigues parameters. (..., 3) -> (..., 4).
+
+    These are ``p = tan(angle/4) axis``, of any length.
+    """
     p = trailing("p", p, (3,))
     unit, p = _shrunk(p)
     one, square = unit * unit, dot(p, p)[..., None]
@@ -97,13 +99,19 @@ def from_mrp(p: ArrayLike) -> Array:
 
 
 def to_mrp(q: ArrayLike) -> Array:
-    """Modified Rodrigues parameters ``tan(angle/4) axis``, |p| <= 1 (the shorter of the two sets). (..., 4) -> (..., 3)."""
+    """Modified Rodrigues parameters ``tan(angle/4) axis``. (..., 4) -> (..., 3).
+
+    Of the two sets it is the shorter one, |p| <= 1.
+    """
     q = canonical(q)
     return q[..., 1:] / (1.0 + q[..., :1])
 
 
 def _shrunk(v: Array) -> tuple[Array, Array]:
-    """1 and v, both times a power of two where v is so long that its square may overflow: at a whole or a half turn."""
+    """1 and v, both scaled by a power of two where v is so long that its square may overflow.
+
+    Such a v stands for nearly a whole turn (modified Rodrigues) or half a turn (Gibbs).
+    """
     half = int(jnp.finfo(v.dtype).maxexp) // 2
     long = jnp.max(jnp.abs(v), axis=-1, keepdims=True) > 2.0 ** (half // 2)
     unit = jnp.where(long, jnp.asarray(2.0 ** -(half + 7), v.dtype), jnp.ones((), v.dtype))
@@ -111,25 +119,34 @@ def _shrunk(v: Array) -> tuple[Array, Array]:
 
 
 def from_gibbs(g: ArrayLike) -> Array:
-    """Unit quaternion of the Gibbs (Rodrigues) vector ``g = tan(angle/2) axis``. (..., 3) -> (..., 4)."""
+    """Unit quaternion of the Gibbs (Rodrigues) vector. (..., 3) -> (..., 4).
+
+    It is ``g = tan(angle/2) axis``, of any length.
+    """
     g = trailing("g", g, (3,))
     unit, g = _shrunk(g)
     return jnp.concatenate([unit, g], axis=-1) / jnp.sqrt(unit * unit + dot(g, g)[..., None])
 
 
 def to_gibbs(q: ArrayLike) -> Array:
-    """Gibbs (Rodrigues) vector ``tan(angle/2) axis``; infinite at a half turn. (..., 4) -> (..., 3)."""
+    """Gibbs (Rodrigues) vector ``tan(angle/2) axis``. (..., 4) -> (..., 3).
+
+    It is infinite at a half turn.
+    """
     q = trailing("q", q, (4,))
     return q[..., 1:] / q[..., :1]
 
 
 def from_xyzw(q: ArrayLike) -> Array:
-    """Scalar-last (x, y, z, w), as scipy and ROS write it, to ours. Same attitude. (..., 4) -> (..., 4)."""
+    """Turn scalar-last (x, y, z, w), as scipy and ROS write it, into ours. (..., 4) -> (..., 4).
+
+    The attitude is the same.
+    """
     q = trailing("q", q, (4,))
     return jnp.concatenate([q[..., 3:], q[..., :3]], axis=-1)
 
 
 def to_xyzw(q: ArrayLike) -> Array:
-    """Ours to scalar-last (x, y, z, w). Same attitude. (..., 4) -> (..., 4)."""
+    """Turn ours into scalar-last (x, y, z, w), the same attitude. (..., 4) -> (..., 4)."""
     q = trailing("q", q, (4,))
     return jnp.concatenate([q[..., 1:], q[..., :1]], axis=-1)

@@ -17,7 +17,10 @@ LARGEST = 2**31
 
 
 def keys(key: Array, index: ArrayLike) -> Array:
-    """The keys of members by their numbers, ``fold_in(key, index)``: (m,) integers -> (m,) keys. Inputs of ``jax.vmap(sample)``."""
+    """The keys of members by their numbers, ``fold_in(key, index)``: (m,) integers -> (m,) keys.
+
+    ``jax.vmap(draw)`` of them gives the members. ValueError or TypeError for a bad key or index.
+    """
     key, index = random_key("key", key), integers("index", index)
     if index.ndim != 1:
         raise ValueError(f"index: wanted shape (m,), got {index.shape}")
@@ -25,12 +28,13 @@ def keys(key: Array, index: ArrayLike) -> Array:
     return jax.vmap(jax.random.fold_in, (None, 0))(key, index.astype(jnp.uint32))
 
 
-def draw(sample: Callable[[Array], Any], n: int, key: Array) -> Any:
-    """The first n members of an ensemble, a pytree with leading axis n: ``sample(fold_in(key, i))``.
+def members(draw: Callable[[Array], Any], n: int, key: Array) -> Any:
+    """The first n members of an ensemble, a pytree with leading axis n: ``draw(fold_in(key, i))``.
 
-    Traceable and differentiable, unlike ``jq.ensemble``: ``jax.lax.map(simulate, draw(sample, n, key), batch_size=...)`` under
-    ``jit`` and ``grad``. ValueError or TypeError for a bad n.
+    Traceable and differentiable, unlike ``jq.ensembles.run``. Under ``jit`` and ``grad``, for
+    instance, ``jax.lax.map(simulate, members(draw, n, key), batch_size=...)``. ValueError or
+    TypeError for a bad n.
     """
-    takes("sample", sample, "key")
+    takes("draw", draw, "key")
     n = positive_integer("n", n)
-    return jax.vmap(sample)(keys(key, jnp.arange(n, dtype=jnp.uint32)))
+    return jax.vmap(draw)(keys(key, jnp.arange(n, dtype=jnp.uint32)))

@@ -5,14 +5,14 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 
-from jaxquat._jaxprs import dependent
+from jaxquat._jaxprs import depends_on
 
 X, Y = jnp.array([0.3, -0.2]), jnp.array([1.0, 2.0])
 
 
 def found(function):
     """For each output of ``function(x, y)`` whether it depends on x."""
-    return dependent(jax.make_jaxpr(function)(X, Y), [True, False])
+    return depends_on(jax.make_jaxpr(function)(X, Y), [True, False])
 
 
 @jax.custom_jvp

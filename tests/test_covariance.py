@@ -29,11 +29,10 @@ def test_linear_regression_is_the_textbook():
     residual = np.asarray(parabola(optimum()))
     variance = residual @ residual / 37
     wanted = variance * np.linalg.inv(DESIGN.T @ DESIGN)
+    errors = np.sqrt(np.diag(wanted))
     np.testing.assert_allclose(found.covariance, wanted, rtol=1e-12)
-    np.testing.assert_allclose(found.standard_errors["offset"], np.sqrt(wanted[0, 0]), rtol=1e-12)
-    np.testing.assert_allclose(
-        found.standard_errors["slopes"], np.sqrt(np.diag(wanted)[1:]), rtol=1e-12
-    )
+    np.testing.assert_allclose(found.standard_errors["offset"], errors[0], rtol=1e-12)
+    np.testing.assert_allclose(found.standard_errors["slopes"], errors[1:], rtol=1e-12)
     np.testing.assert_allclose(found.sigma, np.sqrt(variance), rtol=1e-14)
     assert found.names == ("offset", "slopes[0]", "slopes[1]")
     assert found.flat.shape == (0, 3)
@@ -41,16 +40,17 @@ def test_linear_regression_is_the_textbook():
 
 
 def test_given_sigma_weighs_the_residuals():
-    """Generalised least squares, inv(X^T W X) with W = 1 / sigma^2; one sigma for all is a factor."""
+    """Generalised least squares: inv(X^T W X) with W = 1/sigma^2.
+
+    One sigma for all is a factor.
+    """
     sigma = 0.1 + np.abs(X)
     found = jq.fit_covariance(parabola, optimum(), sigma=sigma)
-    np.testing.assert_allclose(
-        found.covariance, np.linalg.inv(DESIGN.T @ (DESIGN / sigma[:, None] ** 2)), rtol=1e-12
-    )
+    wanted = np.linalg.inv(DESIGN.T @ (DESIGN / sigma[:, None] ** 2))
+    np.testing.assert_allclose(found.covariance, wanted, rtol=1e-12)
     found = jq.fit_covariance(parabola, optimum(), sigma=0.3)
-    np.testing.assert_allclose(
-        found.covariance, 0.09 * np.linalg.inv(DESIGN.T @ DESIGN), rtol=1e-12
-    )
+    wanted = 0.09 * np.linalg.inv(DESIGN.T @ DESIGN)
+    np.testing.assert_allclose(found.covariance, wanted, rtol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -58,32 +58,34 @@ def test_given_sigma_weighs_the_residuals():
     [(1e5, True), (2.26, True), (2.24, False), (1.0, False), (1e-5, False)],
 )
 def test_residuals_that_contradict_sigma_are_said(reduced, says):
-    """37 degrees of freedom: five standard deviations are 5 sqrt(2/37) = 1.16, a factor of 1.5 in the errors 2.25."""
+    """Of 37 degrees of freedom five standard deviations are 5 sqrt(2/37) = 1.16.
+
+    A factor of 1.5 in the errors is one of 2.25 in chi-squared.
+    """
     residual = np.asarray(parabola(optimum()))
     sigma = np.sqrt(residual @ residual / 37 / reduced)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         found = jq.fit_covariance(parabola, optimum(), sigma=sigma)
     np.testing.assert_allclose(found.reduced_chi_squared, reduced, rtol=1e-12)
-    np.testing.assert_allclose(
-        found.covariance, sigma**2 * np.linalg.inv(DESIGN.T @ DESIGN), rtol=1e-11
-    )
+    wanted = sigma**2 * np.linalg.inv(DESIGN.T @ DESIGN)
+    np.testing.assert_allclose(found.covariance, wanted, rtol=1e-11)
     assert str(found).endswith(f"chi-squared per degree of freedom: {reduced:.3g}")
     assert [warning.category for warning in caught] == ([RuntimeWarning] if says else [])
     if says:
-        assert f"a chi-squared per degree of freedom of {reduced:.3g}" in str(caught[0].message)
-        assert (
-            f"{np.sqrt(reduced):.3g} times what sigma says, and the standard errors too small"
-            in str(caught[0].message)
-        )
+        message, factor = str(caught[0].message), f"{np.sqrt(reduced):.3g}"
+        assert f"a chi-squared per degree of freedom of {reduced:.3g}" in message
+        assert f"{factor} times what sigma says, and the standard errors too small" in message
         assert caught[0].filename == __file__
 
 
 def test_few_residuals_are_given_more_room():
     """Two degrees of freedom: 1 + 5 sqrt(2/2) = 6."""
-    run = lambda size: jq.fit_covariance(
-        lambda p: p - jnp.array([size, -size, 0.0]), jnp.array(0.0), sigma=1.0
-    )
+
+    def run(size):
+        data = jnp.array([size, -size, 0.0])
+        return jq.fit_covariance(lambda p: p - data, jnp.array(0.0), sigma=1.0)
+
     assert run(2.44).reduced_chi_squared == pytest.approx(2.44**2)  # 5.95
     with pytest.warns(RuntimeWarning, match=r"per degree of freedom of 6\.05"):
         run(2.46)
@@ -95,17 +97,22 @@ def test_there_is_no_chi_squared_without_sigma_or_freedom():
 
 
 def test_units_do_not_matter():
-    """A parameter in units 1e12 times as large: its row and column shrink by that, nothing becomes flat."""
+    """A parameter in units 1e12 times as large: its row and column shrink by that.
+
+    Nothing becomes flat.
+    """
     units = np.array([1.0, 1e-12, 1.0])
     found = jq.fit_covariance(lambda p: jnp.asarray(DESIGN / units) @ p, jnp.zeros(3), sigma=1.0)
-    np.testing.assert_allclose(
-        found.covariance / np.outer(units, units), np.linalg.inv(DESIGN.T @ DESIGN), rtol=1e-11
-    )
+    wanted = np.linalg.inv(DESIGN.T @ DESIGN)
+    np.testing.assert_allclose(found.covariance / np.outer(units, units), wanted, rtol=1e-11)
     assert found.flat.size == 0
 
 
 def test_flat_directions_are_reported_and_the_rest_is_right():
-    """Only a - 2 b and d are seen: a and b are flat along (2, 1), c alone; the error of d is that of two columns."""
+    """Only a - 2 b and d are seen: a and b are flat along (2, 1), and c alone.
+
+    The error of d is that of two columns.
+    """
     names = ("a", "b", "c", "d")
 
     def residuals(params):
@@ -113,20 +120,15 @@ def test_flat_directions_are_reported_and_the_rest_is_right():
 
     found = jq.fit_covariance(residuals, dict.fromkeys(names, 0.0), sigma=0.5)
     assert found.names == names
-    np.testing.assert_allclose(
-        found.flat,
-        [[2 / 5**0.5, 1 / 5**0.5, 0, 0], [0, 0, 1, 0]][:: 1 if found.flat[0, 0] else -1],
-        atol=1e-14,
-    )
+    wanted = [[2 / 5**0.5, 1 / 5**0.5, 0, 0], [0, 0, 1, 0]]
+    in_order = found.flat if found.flat[0, 0] else found.flat[::-1]
+    np.testing.assert_allclose(in_order, wanted, atol=1e-14)
     assert [float(found.standard_errors[name]) for name in "abc"] == [np.inf] * 3
     two = np.stack([X, X**2], axis=1)
-    np.testing.assert_allclose(
-        found.standard_errors["d"], 0.5 * np.sqrt(np.linalg.inv(two.T @ two)[1, 1]), rtol=1e-12
-    )
-    np.testing.assert_array_equal(
-        np.isnan(found.covariance),
-        [[i != j and (i < 3 or j < 3) for j in range(4)] for i in range(4)],
-    )
+    error = 0.5 * np.sqrt(np.linalg.inv(two.T @ two)[1, 1])
+    np.testing.assert_allclose(found.standard_errors["d"], error, rtol=1e-12)
+    unknown = [[i != j and (i < 3 or j < 3) for j in range(4)] for i in range(4)]
+    np.testing.assert_array_equal(np.isnan(found.covariance), unknown)
     assert np.sum(found.singular_values < 1e-15) == 2
     report = str(found).splitlines()
     assert sorted(report[4:6]) == ["not identifiable: +0.894 a +0.447 b", "not identifiable: +1 c"]
@@ -135,28 +137,29 @@ def test_flat_directions_are_reported_and_the_rest_is_right():
 
 def test_fewer_residuals_than_parameters():
     """One equation x + y + z = 1: two directions are flat, both orthogonal to (1, 1, 1)."""
-    found = jq.fit_covariance(lambda p: jnp.sum(p, keepdims=True) - 1.0, jnp.ones(3), sigma=1.0)
+    residuals = lambda p: jnp.sum(p, keepdims=True) - 1.0
+    found = jq.fit_covariance(residuals, jnp.ones(3), sigma=1.0)
     assert found.flat.shape == (2, 3)
     assert np.linalg.matrix_rank(found.flat) == 2
     np.testing.assert_allclose(found.flat @ np.ones(3), 0.0, atol=1e-15)
-    with pytest.raises(
-        ValueError,
-        match="residuals: wanted more than the 1 identifiable parameters to get sigma from, got 1",
-    ):
-        jq.fit_covariance(lambda p: jnp.sum(p, keepdims=True) - 1.0, jnp.ones(3))
+    message = "residuals: wanted more than the 1 identifiable parameters to get sigma from, got 1"
+    with pytest.raises(ValueError, match=message):
+        jq.fit_covariance(residuals, jnp.ones(3))
 
 
 def test_free_motion_shows_inertia_up_to_scale():
-    """Euler's equation omega' = -inv(I) (omega x I omega) is the same for c I: the flat direction is the six entries themselves."""
+    """Euler's equation omega' = -inv(I) (omega x I omega) is the same for c I.
+
+    The flat direction is the six entries themselves.
+    """
     entries = jnp.array([0.6, 0.05, -0.2, 1.0, 0.1, 1.5])
     start = jq.State(jq.quaternion.exp(jnp.array([0.5, -1.0, 0.3])), jnp.array([0.4, 0.9, -1.0]))
 
     def rates(entries):
         xx, xy, xz, yy, yz, zz = entries
         body = jq.Body(jnp.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]))
-        return jq.rollout(
-            jq.rkmk2, body, lambda t, s, p: jnp.zeros(3), start, jq.grid(0.0, 0.1, 40)
-        ).state.omega.ravel()
+        path = jq.rollout(jq.rkmk2, body, jq.torques.zero, start, jq.grid(0.0, 0.1, 40))
+        return path.state.omega.ravel()
 
     data = jax.jit(rates)(entries)
     found = jq.fit_covariance(lambda p: rates(p) - data, entries, sigma=0.01)
@@ -207,20 +210,32 @@ def test_reverse_mode_where_only_that_is_defined():
         ({"sigma": jnp.inf}, ValueError, "sigma: wanted finite values, got inf"),
         ({"tolerance": 0.0}, ValueError, "tolerance: wanted a number between 0 and 1, got 0.0"),
         ({"tolerance": 1.0}, ValueError, "tolerance: wanted a number between 0 and 1, got 1.0"),
-        (
-            {"tolerance": 1e300},
-            ValueError,
-            r"tolerance: wanted a number between 0 and 1, got 1e\+300",
-        ),
+        ({"tolerance": 1e300}, ValueError, r"tolerance: wanted .* between 0 and 1, got 1e\+300"),
         ({"tolerance": jnp.nan}, ValueError, "tolerance: wanted a number between 0 and 1, got nan"),
     ],
 )
 def test_errors(arguments, error, message):
+    good = {"residuals": lambda p: jnp.stack([p[0], p[1], p[0]]), "params": jnp.ones(2)}
     with pytest.raises(error, match=message):
-        jq.fit_covariance(
-            **{
-                "residuals": lambda p: jnp.stack([p[0], p[1], p[0]]),
-                "params": jnp.ones(2),
-                **arguments,
-            }
-        )
+        jq.fit_covariance(**good | arguments)
+
+
+def test_a_covariance_shows_itself_in_few_lines():
+    """Of x, y and z only x + y is seen, with sigma 0.5: chi-squared is (0.1^2 + 0.3^2) / 0.25."""
+    residuals = lambda p: (p["x"] + p["y"]) * jnp.ones(2) - jnp.array([1.1, 0.7])
+    params = {"x": 0.75, "y": 0.25, "z": 0.0}
+    found = jq.fit_covariance(residuals, params, sigma=0.5)
+    assert found.reduced_chi_squared == pytest.approx(0.4)
+    assert repr(found).splitlines() == [
+        "FitCovariance: 3 parameters, 2 flat directions",
+        "  x   0.75 +- inf",
+        "  y   0.25 +- inf",
+        "  z   0 +- inf",
+        f"  not identifiable: {found._combination(found.flat[0])}",
+        "  ... 1 more",
+        "  chi-squared per degree of freedom: 0.4",
+    ]
+    assert "<td>x</td><td>0.75</td><td>inf</td>" in found._repr_html_()
+    many = jq.fit_covariance(lambda p: jnp.append(p, 1.0), jnp.zeros(40))
+    assert len(repr(many).splitlines()) == 7
+    assert len(str(many).splitlines()) == 40

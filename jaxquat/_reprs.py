@@ -1,0 +1,97 @@
+"""Short texts and tables of what results hold, for ``repr`` and for notebooks."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.core import Tracer
+
+ROWS = 7
+"""Rows of a table that are shown; with title, names of columns and "... 3 more" it has ten lines."""
+
+_NUMBERS = 4
+"""Numbers of an array that are shown."""
+
+
+def shapes(tree: Any) -> str:
+    """Dtypes and shapes of the leaves of a pytree, with their places in it: ".q float32[11, 4]"."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    named = [(jax.tree_util.keystr(path), _shape(leaf)) for path, leaf in leaves]
+    shown = [f"{place} {text}".strip() for place, text in named[:6]]
+    return ", ".join([*shown, *([f"and {len(named) - 6} more"] if len(named) > 6 else [])])
+
+
+def _shape(leaf: Any) -> str:
+    if not hasattr(leaf, "shape"):
+        return type(leaf).__name__
+    return f"{leaf.dtype}[{', '.join(map(str, leaf.shape))}]"
+
+
+def short(value: Any) -> str:
+    """A number or array in few characters: "0.5", "[1, 2]", "float32[20, 3] from -1.2 to 0.9"."""
+    if not _is_real(value):
+        line = " ".join(repr(value).split())
+        return line if len(line) <= 60 else line[:57] + "..."
+    array = np.asarray(value)
+    if jnp.issubdtype(array.dtype, jnp.floating):
+        array = array.astype(np.float64)  # bfloat16 is none of NumPy's own dtypes
+    if array.ndim == 0:
+        return f"{array.item():.4g}" if array.dtype == np.float64 else str(array.item())
+    if array.ndim == 1 and array.size <= _NUMBERS:
+        return f"[{', '.join(map(short, array))}]"
+    finite = array[np.isfinite(array)]
+    bounds = f" from {short(finite.min())} to {short(finite.max())}" if finite.size else ""
+    return _shape(value) + bounds
+
+
+def _is_real(value: Any) -> bool:
+    if isinstance(value, bool | int | float):
+        return True
+    if isinstance(value, Tracer) or not isinstance(value, np.generic | np.ndarray | Array):
+        return False
+    kinds = jnp.bool_, jnp.integer, jnp.floating
+    return any(jnp.issubdtype(value.dtype, kind) for kind in kinds)
+
+
+def named_leaves(tree: Any, name: str = "", *, kinds: Any = ()) -> list[tuple[str, Any]]:
+    """The leaves of a pytree and their places: ``("gains.damping", leaf)``.
+
+    The place of a lone leaf is ``name``. What is of one of the ``kinds`` is a leaf.
+    """
+    leaves = jax.tree_util.tree_leaves_with_path(tree, is_leaf=lambda x: isinstance(x, kinds))
+    place = lambda path: jax.tree_util.keystr(path, simple=True, separator=".")  # noqa: E731
+    return [(place(path) or name, leaf) for path, leaf in leaves]
+
+
+def clipped(rows: Sequence[Any], most: int = ROWS) -> tuple[Sequence[Any], list[str]]:
+    """The first rows, and a line that counts the others if there are any."""
+    others = len(rows) - most
+    return (rows[:most], [f"... {others} more"]) if others > 0 else (rows, [])
+
+
+def lines(title: str, rows: Iterable[Sequence[str]], columns: Sequence[str] = ()) -> str:
+    """A table as text of at most ten lines, its columns aligned."""
+    shown, more = clipped(list(rows))
+    cells = [list(columns)] * bool(columns) + [list(row) for row in shown]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    aligned = ([x.ljust(k) for x, k in zip(row, widths, strict=True)] for row in cells)
+    table = ["  ".join(row).rstrip() for row in aligned]
+    return "\n".join([title, *("  " + line for line in table + more)])
+
+
+def table(title: str, rows: Iterable[Sequence[str]], columns: Sequence[str] = ()) -> str:
+    """An HTML table for a notebook."""
+    shown, more = clipped(list(rows))
+    head = _row(columns, "th") if columns else ""
+    cells = head + "".join(_row(row, "td") for row in [*shown, *([line] for line in more)])
+    return f"<table><caption>{html.escape(title)}</caption>{cells}</table>"
+
+
+def _row(cells: Sequence[str], tag: str) -> str:
+    return f"<tr>{''.join(f'<{tag}>{html.escape(cell)}</{tag}>' for cell in cells)}</tr>"

@@ -1,0 +1,75 @@
+"""Motions that are chosen: a turn about a fixed axis, coning, and any smooth attitude of time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from jaxquat._checks import exactly, scalar, takes, unit_quaternion, unit_vector
+from jaxquat._linear import cross, matvec
+from jaxquat.control import follow
+from jaxquat.dynamics.body import Body, check_body
+from jaxquat.dynamics.contract import Torque
+from jaxquat.dynamics.state import State
+from jaxquat.rotations.quaternion import exp, multiply
+
+
+def fixed_axis(q: ArrayLike, axis: ArrayLike, angle: ArrayLike) -> Array:
+    """The attitude after a turn of q (4,) about a fixed unit axis (3,), body axes. -> (4,).
+
+    ``angle`` [rad] is the integral of the rate. q and axis have one dtype, that of the result.
+
+    Raises:
+        ValueError: a wrong shape; concrete values that are not finite, or not unit to 1e-4.
+        TypeError: an argument is no array of floats, or axis has another dtype than q.
+    """
+    hint = "; use jax.vmap"
+    q, axis = exactly("q", q, (4,), hint), exactly("axis", axis, (3,), hint)
+    unit_quaternion("q", q)
+    unit_vector("axis", axis)
+    if axis.dtype != q.dtype:
+        raise TypeError(f"axis: wanted the dtype of q, {q.dtype}, got {axis.dtype}")
+    return multiply(q, exp(scalar("angle", angle).astype(q.dtype) * axis))
+
+
+def coning(t: ArrayLike, half_angle: ArrayLike, rate: ArrayLike) -> State:
+    """An axis that describes a cone, at one time t [s].
+
+    The attitude is a turn by ``half_angle`` [rad] about a horizontal axis, which itself turns at
+    ``rate`` [rad/s]. It is defined for all values; the dtype is that to which the three promote.
+    """
+    t, b, rate = scalar("t", t), scalar("half_angle", half_angle), scalar("rate", rate)
+    dtype = jnp.result_type(b, rate, t)
+    t, b, rate = (x.astype(dtype) for x in (t, b, rate))
+    sine, cosine, half = jnp.sin(rate * t), jnp.cos(rate * t), jnp.sin(0.5 * b)
+    q = jnp.stack([jnp.cos(0.5 * b), half * cosine, half * sine, jnp.zeros_like(b)])
+    across = rate * jnp.sin(b)
+    # 2 sin^2(b/2) and not 1 - cos b, of which narrow cones keep nothing
+    return State(q, jnp.stack([-across * sine, across * cosine, -2.0 * rate * half**2]))
+
+
+def prescribed(
+    body: Body, attitude: Callable[[Array], Array]
+) -> tuple[Callable[[ArrayLike], State], Torque]:
+    """A motion that is chosen freely, and the torque that makes it happen: ``(state, torque)``.
+
+    ``attitude(t) -> (4,)`` is a smooth function of unit quaternions. ``state(t)`` is its State at
+    time t [s], ``torque(t, state, params)`` depends on t alone. For instance
+    ``state, torque = jq.exact.prescribed(body, lambda t: jq.exact.coning(t, 0.3, 2.0).q)``.
+    """
+    check_body(body)
+    takes("attitude", attitude, "t")
+
+    def state(t: ArrayLike) -> State:
+        reference = follow(attitude, scalar("t", t))
+        return State(reference.q, reference.omega)
+
+    def torque(t: ArrayLike, state: State, params: Any, *command: Any) -> Array:
+        _, omega, alpha = follow(attitude, t)
+        return matvec(body.inertia, alpha) + cross(omega, matvec(body.inertia, omega))
+
+    return state, torque

@@ -1,0 +1,194 @@
+"""A scheme: a step of the motion, and what is known of it, in one object.
+
+A step is a function ``step(body, torque, t, state, dt, params) -> state``. A family of schemes is a
+room that makes them: a function with the decorator ``scheme(...)``, whose arguments are its facts,
+or a factory such as ``rkmk(tableau)``, which derives the facts of what it makes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import jax
+from jax import Array
+from jax.experimental import checkify
+from jax.typing import ArrayLike
+
+from jaxquat._checks import instance, is_concrete, takes
+from jaxquat.dynamics.body import Body
+from jaxquat.dynamics.contract import Step, Torque
+from jaxquat.dynamics.state import State
+
+Torques = Literal["any", "attitude", "potential"]
+Conserved = Literal["norm", "momentum", "energy"]
+
+
+class Demand(NamedTuple):
+    """What a scheme asks of a body, beyond what every scheme does.
+
+    Attributes:
+        met: ``met(moments) -> ()``, whether principal moments (3,) meet it.
+        text: what it is, and what to do otherwise, for error messages.
+    """
+
+    met: Callable[[Array], Array]
+    text: str
+
+
+@jax.tree_util.register_pytree_node_class
+@dataclass(frozen=True, repr=False, eq=False)
+class Scheme:
+    """A step and the facts about it.
+
+    Calling the scheme takes the step::
+
+        state = jq.rkmk4(body, torque, t, state, dt, params)
+        jq.rkmk4.order  # 4
+
+    The step is for one body, in the dtype of the state; ``jax.vmap`` makes many. A Scheme is a
+    pytree: arrays that the step holds, such as a damping, are its leaves; everything else is static
+    and compared by value, so that ``rkmk(tableau) == rkmk(tableau)``.
+
+    Attributes:
+        step: the function, or an object that is called as one.
+        name: for messages and tables.
+        order: of the global error in dt; 0 for a scheme that does not converge, None if unknown.
+        evaluations: of the torque in a step; None if unknown.
+        torques: the admitted ones: "any" torque of time, attitude and rate, those of time and
+            "attitude", or those that have a "potential".
+        conserves: what stays constant to rounding: the "norm" of q, and of a free body the
+            "momentum" in the world and the "energy".
+        reversible: whether a step of -dt undoes a step of dt.
+        aux: whether states with aux are admitted.
+        source: the literature.
+        demand: what the scheme asks of the body; None for nothing.
+        doc: the docstring of the object; without it that of the step.
+    """
+
+    step: Step
+    name: str
+    order: int | None = None
+    evaluations: int | None = None
+    torques: Torques = "any"
+    conserves: tuple[Conserved, ...] = ()
+    reversible: bool = False
+    aux: bool = True
+    source: str = ""
+    demand: Demand | None = None
+    doc: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "__doc__", self.doc or self.step.__doc__)
+        object.__setattr__(self, "__module__", getattr(self.step, "__module__", __name__))
+
+    def __call__(
+        self,
+        body: Body,
+        torque: Torque,
+        t: ArrayLike,
+        state: State,
+        dt: ArrayLike,
+        params: Any,
+    ) -> State:
+        """Take one step of one body from time t."""
+        self.check(body)
+        return self.step(body, torque, t, state, dt, params)
+
+    def check(self, body: Body, *, report: bool = False) -> None:
+        """Check what the scheme asks of the body: ValueError if a concrete body does not meet it.
+
+        ``report`` is for a traced body: ``checkify.check`` then reports what ValueError would.
+        """
+        if self.demand is None:
+            return
+        instance("body", body, Body, "a jq.Body")
+        text = f"body: {self.name} wanted {self.demand.text}"
+        if is_concrete(body):
+            with jax.ensure_compile_time_eval():
+                moments, _ = body.principal()
+                if not bool(self.demand.met(moments)):
+                    raise ValueError(f"{text}, got principal moments {moments}")
+        elif report:
+            moments, _ = body.principal()
+            message = f"{text}, got principal moments {{moments}}"
+            checkify.check(self.demand.met(moments), message, moments=moments)
+
+    def __repr__(self) -> str:
+        order = "of unknown order" if self.order is None else f"order {self.order}"
+        torques = {"any": "any torque", "attitude": "torques of time and attitude"}.get(
+            self.torques, "torques with a potential"
+        )
+        count = {None: "", 1: ", once a step"}.get(
+            self.evaluations, f", {self.evaluations} times a step"
+        )
+        facts = [
+            order,
+            torques + count,
+            *([f"conserves {', '.join(self.conserves)}"] if self.conserves else []),
+            *(["reversible"] if self.reversible else []),
+            *([self.source] if self.source else []),
+        ]
+        return f"<Scheme {self.name}: {'; '.join(facts)}>"
+
+    def __reduce__(self) -> Any:
+        """A step that became its Scheme by decoration is pickled by name, as functions are."""
+        module = sys.modules.get(self.__module__)
+        return self.name if getattr(module, self.name, None) is self else super().__reduce__()
+
+    def tree_flatten(self) -> tuple[list[Any], Any]:
+        """The arrays that the step holds, and the rest."""
+        leaves, structure = jax.tree.flatten(self.step)
+        static = tuple(leaf if callable(leaf) else None for leaf in leaves)
+        facts = tuple(getattr(self, field.name) for field in dataclasses.fields(self)[1:])
+        return [leaf for leaf in leaves if not callable(leaf)], (structure, static, facts)
+
+    @classmethod
+    def tree_unflatten(cls, static: Any, arrays: Any) -> Scheme:
+        """The scheme of these parts."""
+        structure, functions, facts = static
+        held = iter(arrays)
+        leaves = [next(held) if function is None else function for function in functions]
+        return cls(jax.tree.unflatten(structure, leaves), *facts)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Scheme):
+            return NotImplemented
+        (ours, one), (theirs, two) = jax.tree.flatten(self), jax.tree.flatten(other)
+        return one == two and all(a is b for a, b in zip(ours, theirs, strict=True))
+
+    def __hash__(self) -> int:
+        return hash(jax.tree.structure(self))
+
+
+def scheme(
+    *,
+    order: int,
+    evaluations: int,
+    source: str,
+    torques: Torques = "any",
+    conserves: tuple[Conserved, ...] = ("norm",),
+    reversible: bool = False,
+    aux: bool = False,
+) -> Callable[[Step], Scheme]:
+    """Decorate a step with its facts: the function becomes a Scheme of its name."""
+
+    def decorated(step: Step) -> Scheme:
+        name = getattr(step, "__name__", "")
+        return Scheme(step, name, order, evaluations, torques, conserves, reversible, aux, source)
+
+    return decorated
+
+
+def as_scheme(name: str, value: Any, hint: str = "") -> Scheme:
+    """A Scheme as it is; of any other function with the signature of a step nothing is known.
+
+    TypeError with the name of the argument for what is neither.
+    """
+    if isinstance(value, Scheme):
+        return value
+    takes(name, value, "body, torque, t, state, dt, params", hint=hint)
+    return Scheme(value, getattr(value, "__name__", repr(value)))

@@ -1,0 +1,183 @@
+"""A Scheme is its step, and its facts: derived where a factory makes it, compared by value."""
+
+import copy
+import inspect
+import itertools
+import pickle
+import re
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxquat as jq
+from jaxquat.schemes import tableaus, weights
+
+ROOT = Path(__file__).parent
+while not (ROOT / "pyproject.toml").exists():
+    ROOT = ROOT.parent
+
+BODY = jq.Body.from_principal(jnp.array([0.6, 0.8, 1.0]))
+TOP = jq.Body.from_principal(jnp.array([0.6, 0.6, 1.0]))
+START = jq.State(jnp.array([0.5, 0.5, -0.5, 0.5]), jnp.array([0.3, -0.2, 0.5]))
+DRAG = jnp.array([0.1, 0.2, 0.3])
+
+
+def stepped(scheme, body=BODY):
+    return scheme(body, jq.torques.zero, 0.0, START, 0.1, None)
+
+
+def test_every_scheme_is_its_step_and_says_what_it_is():
+    for name, scheme in jq.SCHEMES.items():
+        assert getattr(jq, name) is scheme
+        assert scheme.name == name
+        assert scheme.source in repr(scheme)
+        assert len(repr(scheme).splitlines()) == 1
+        assert inspect.getdoc(scheme) != inspect.getdoc(jq.Scheme)
+
+
+def test_what_a_new_scheme_lacks_is_said():
+    """Its public name, its row of the README, its column of docs/schemes.md, its page in the API."""
+    rows = [
+        f"| `{s.name}` | {s.order} | {s.evaluations} | {s.source} |" for s in jq.SCHEMES.values()
+    ]
+    readme = (ROOT / "README.md").read_text()
+    assert [row for row in rows if row not in readme] == [], "rows to add to README.md"
+    measured = re.findall(r"^\| `?(\w+)`? \|", (ROOT / "docs" / "schemes.md").read_text(), re.M)
+    missing = set(jq.SCHEMES) - set(measured)
+    assert not missing, "run benchmarks/certificates.py --write for docs/schemes.md"
+    assert set(jq.SCHEMES) <= set(jq.__all__), "names to add to jaxquat/__init__.py"
+
+
+def test_a_factory_makes_the_same_scheme_again_and_jit_does_not_trace_it_twice():
+    traces = []
+
+    @jax.jit
+    def run(scheme):
+        traces.append(scheme.name)
+        return stepped(scheme).omega
+
+    for make in (
+        lambda: jq.rkmk(tableaus.RK4),
+        lambda: jq.crouch_grossman(tableaus.CROUCH_GROSSMAN3),
+        lambda: jq.compose(jq.no_squish, weights.SUZUKI4),
+        lambda: jq.schemes.damped(jq.zhao, DRAG),
+        lambda: jq.compose(jq.schemes.damped(jq.rkmk(tableaus.HEUN), DRAG), (0.5, 0.5)),
+    ):
+        traces.clear()
+        first, second = make(), make()
+        np.testing.assert_array_equal(run(first), run(second))
+        assert len(traces) == 1, first
+        assert hash(first) == hash(second)
+    assert jq.rkmk(tableaus.RK4) == jq.rkmk(tableaus.RK4)
+    assert jq.rkmk(tableaus.RK4) != jq.rkmk(tableaus.RK4_38)
+    assert jq.compose(jq.zhao, (0.5, 0.5)) == jq.compose(jq.zhao, (0.5, 0.5))
+    assert jq.compose(jq.zhao, (0.5, 0.5)) != jq.compose(jq.zhao, (0.25, 0.75))
+
+
+@pytest.mark.parametrize("name", [*jq.SCHEMES, "composed", "damped"])
+def test_a_scheme_is_copied_and_pickled(name):
+    made = {
+        "composed": jq.compose(jq.no_squish, weights.KAHAN_LI6),
+        "damped": jq.schemes.damped(jq.no_squish, DRAG),
+    }
+    scheme = made.get(name) or jq.SCHEMES[name]
+    for again in (copy.deepcopy(scheme), pickle.loads(pickle.dumps(scheme))):
+        assert jax.tree.structure(again) == jax.tree.structure(scheme)
+        jax.tree.map(np.testing.assert_array_equal, again, scheme)
+
+
+def test_a_damping_is_a_leaf_that_gradients_and_vmap_reach():
+    """d omega / d damping of a step, by the Scheme itself, against a difference."""
+
+    def rate(damping):
+        return stepped(jq.schemes.damped(jq.no_squish, damping)).omega[0]
+
+    def of_scheme(scheme):
+        return stepped(scheme).omega[0]
+
+    scheme = jq.schemes.damped(jq.no_squish, DRAG)
+    (leaf,) = jax.tree.leaves(jax.grad(of_scheme)(scheme))
+    np.testing.assert_allclose(jnp.diagonal(leaf), jax.grad(rate)(DRAG), rtol=1e-12)
+    h = 1e-6
+    difference = (rate(DRAG.at[0].add(h)) - rate(DRAG.at[0].add(-h))) / (2 * h)
+    np.testing.assert_allclose(leaf[0, 0], difference, rtol=1e-7)
+    many = jax.vmap(lambda d: jq.schemes.damped(jq.no_squish, d))(jnp.stack([DRAG, 2 * DRAG]))
+    np.testing.assert_allclose(jax.vmap(of_scheme)(many), [rate(DRAG), rate(2 * DRAG)], rtol=1e-14)
+
+
+def orders(scheme, all_weights):
+    return [jq.compose(scheme, each).order for each in all_weights]
+
+
+def test_the_order_of_a_composition_follows_from_its_weights():
+    """Yoshida's triple jumps over order 2 and 4, Suzuki's, Kahan and Li's; halves gain nothing.
+
+    A step with even errors gains order 3 by w^3 sums only with complex weights: real ones stay.
+    """
+    jump = lambda p: (1 / (2 - 2 ** (1 / (p + 1))),)  # noqa: E731
+    triple = lambda p: (*jump(p), 1 - 2 * jump(p)[0], *jump(p))  # noqa: E731
+    named = [weights.SUZUKI4, weights.TRIPLE_JUMP4, weights.KAHAN_LI6, (0.5, 0.5), (1.0,)]
+    assert orders(jq.no_squish, named) == [4, 4, 6, 2, 2]
+    assert orders(jq.simo_wong, named) == [4, 4, 6, 2, 2]
+    assert orders(jq.zhao, named) == [3, 3, 3, 2, 2]
+    assert weights.composed_order(4, True, triple(4)) == 6
+    assert weights.composed_order(6, True, triple(6)) == 8
+    twice = jq.compose(jq.compose(jq.no_squish, triple(2)), triple(4))
+    assert (twice.order, twice.evaluations, twice.reversible) == (6, 18, True)
+    assert jq.compose(jq.full_quat, (0.5, 0.5)).order == 0
+    assert weights.composed_order(None, False, (0.5, 0.5)) is None
+
+
+def test_a_palindrome_of_wrong_weights_has_no_higher_order():
+    for a, b in itertools.pairwise((0.2, 0.3, 0.4, 0.9)):
+        assert weights.composed_order(2, True, (a, b, 1 - 2 * (a + b), b, a)) == 2
+
+
+def test_facts_of_what_is_made_of_schemes():
+    lopsided = (0.25, 0.75)
+    assert jq.compose(jq.no_squish, weights.SUZUKI4).reversible
+    assert not jq.compose(jq.no_squish, lopsided).reversible
+    assert not jq.compose(jq.rkmk4, (0.5, 0.5)).reversible
+    made = jq.compose(jq.simo_wong, lopsided)
+    assert (made.torques, made.conserves, made.aux) == ("attitude", jq.simo_wong.conserves, False)
+    drag = jq.schemes.damped(jq.symmetric_top_suzuki4, DRAG)
+    assert (drag.order, drag.conserves, drag.reversible) == (2, ("norm",), True)
+    assert jq.schemes.damped(jq.half_quat, DRAG).conserves == ()
+    lifted = jq.rkmk(tableaus.DORMAND_PRINCE5)
+    assert (lifted.order, lifted.evaluations, lifted.torques) == (5, 6, "any")
+
+
+def test_the_demand_of_a_scheme_goes_with_it():
+    for scheme in (
+        jq.symmetric_top_bm4,
+        jq.compose(jq.symmetric_top_bm4, (0.5, 0.5)),
+        jq.schemes.damped(jq.symmetric_top_bm4, DRAG),
+    ):
+        stepped(scheme, TOP)
+        for call in (
+            lambda scheme=scheme: stepped(scheme),
+            lambda scheme=scheme: scheme.check(BODY),
+            lambda scheme=scheme: jq.rollout(
+                scheme, BODY, jq.torques.zero, START, jq.grid(0.0, 0.1, 2), checkpoint="reversible"
+            ),
+        ):
+            with pytest.raises(ValueError, match="body: .*wanted two equal principal moments"):
+                call()
+
+
+def test_of_a_plain_function_nothing_is_known_and_it_is_admitted():
+    def own(body, torque, t, state, dt, params):
+        return jq.rkmk4(body, torque, t, state, dt, params)
+
+    grid = jq.grid(0.0, 0.1, 4)
+    ours, theirs = (
+        jq.rollout(scheme, BODY, jq.torques.zero, START, grid) for scheme in (own, jq.rkmk4)
+    )
+    np.testing.assert_array_equal(ours.final.q, theirs.final.q)
+    made = jq.compose(own, (0.5, 0.5))
+    assert (made.order, made.evaluations, made.reversible) == (None, None, False)
+    with pytest.raises(ValueError, match=r'"reversible" wanted a time-reversible .*, got own'):
+        jq.rollout(own, BODY, jq.torques.zero, START, grid, checkpoint="reversible")
