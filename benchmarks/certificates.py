@@ -117,6 +117,7 @@ def orders(name):
         REFERENCES[kind] = problem, jax.tree.map(np.float64, problem.exact())
     problem, (q, omega) = REFERENCES[kind]
     march, errors = problems.marcher(scheme_of(name), problem.torque, batch=True), []
+    assert facts.order is not None
     counts = problem.T * np.array(STEPS[facts.order])
     for n in counts.tolist():
         end = march(problem.bodies(), problem.starts(name), 0.0, problem.T, n, problem.params)
@@ -424,7 +425,9 @@ def plot():
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    methods = {name: (scheme_of(name), jq.SCHEMES[name].evaluations) for name in DRAWN}
+    methods: dict[str, Any] = {
+        name: (scheme_of(name), jq.SCHEMES[name].evaluations) for name in DRAWN
+    }
     methods["averaged-rate RK4"] = averaged_rk4, 4
     figure, axes = pyplot.subplots(2, 5, figsize=(20, 8), sharey="col")
     for column, (title, (body, torque, begin, end, q)) in enumerate(cases().items()):

@@ -68,7 +68,7 @@ def rates(body, omega, torque, dt, scheme=jq.rkmk4, finer=1):
     start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), omega)
     grid = jq.grid(0.0, dt / finer, finer * (len(torque) - 1))
     options = {"inputs": torque[:-1], "sample_every": finer, "save_every": finer}
-    return jq.rollout(scheme, body, jq.torques.held, start, grid, **options).state.omega
+    return jq.rollout(scheme, body, jq.torques.commanded, start, grid, **options).state.omega
 
 
 # The data.

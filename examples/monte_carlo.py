@@ -105,7 +105,7 @@ def fly(engine, member, save_every=GRID.steps):
     return jq.rollout(
         jq.rkmk4,
         member.body,
-        jq.torques.held,
+        jq.torques.commanded,
         member.start,
         GRID,
         controller=jq.Controller(begin, update),

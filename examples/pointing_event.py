@@ -122,7 +122,7 @@ def main():
     """Solve up to the event, compare, print, draw."""
     solution = solve()
     taken = jnp.isfinite(solution.ts)
-    ends = jq.Path(solution.ts[taken], jax.tree.map(lambda x: x[taken], solution.ys), (), ())
+    ends = jq.Path(solution.ts[taken], jax.tree.map(lambda x: x[taken], solution.ys))
     moment, error = float(ends.t[-1]), degrees(ends.state.q[-1])
     lengths = np.diff(ends.t)[:-1]  # the event cuts the last step
     print(f"event: the pointing error falls below {CLOSE} deg at t = {moment:.8f} s")

@@ -37,7 +37,7 @@ RECORDING = recordings.Recording(
 TABLEAU = schemes.tableaus.RK4
 
 
-def zero(t, state, params, *held):
+def zero(t, state, params, *command):
     return jnp.zeros(3) + 0.0 * t
 
 
@@ -393,6 +393,7 @@ TABLE = {
     "so3.dexpinv": {"u": algebra(V), "v": algebra(V), "frame": Argument("body")},
     "so3.log": {"matrix": Argument(np.eye(3))},
     "so3.vee": {"matrix": algebra(np.zeros((3, 3)))},
+    "torques.commanded": {"t": ANY, "state": ANY, "params": ANY, "command": ANY},
     "torques.drag": {"damping": Argument(V)},
     "torques.gravity_gradient": {
         "body": Argument(BODY),
@@ -400,7 +401,6 @@ TABLE = {
         "mu": Argument(1.0),
     },
     "torques.heavy_top": {"weight": Argument(1.0), "offset": Argument(V)},
-    "torques.held": {"t": ANY, "state": ANY, "params": ANY, "held": ANY},
     "torques.in_world": {"world_torque": Argument(zero)},
     "torques.magnetic": {"dipole": Argument(V), "field": Argument(lambda t: V)},
     "torques.total": {"torques": Argument(zero)},
@@ -408,7 +408,7 @@ TABLE = {
         "t": ANY,
         "state": Argument(START, {"nan": "0", "inf": "0"}),
         "params": ANY,
-        "held": ANY,
+        "command": ANY,
     },
 }
 for _name in (
@@ -505,8 +505,6 @@ OF_DIFFRAX = {
 TABLE |= OF_PLOTS if importlib.util.find_spec("matplotlib") else {}
 TABLE |= OF_DIFFRAX if importlib.util.find_spec("diffrax") else {}
 ELSEWHERE = {
-    "Body.tree_flatten_with_keys": "for JAX",
-    "Body.tree_unflatten": "for JAX",
     "fused.NotScalarError": "an exception",
     "fused.explain": "checked as rollout is",
     "fused.scalarize": "traces any function of any arrays: tests/test_scalarize.py",

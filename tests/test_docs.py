@@ -1,5 +1,10 @@
-"""Every Python block of the README and of docs/ runs, in order, in one namespace per page; tables agree with the code."""
+"""Every Python block of the README and of docs/ runs; tables and the drawing agree with the code.
 
+The blocks of a page run in order, in one namespace.
+"""
+
+import ast
+import contextlib
 import re
 from pathlib import Path
 
@@ -22,14 +27,19 @@ PAGES = [
 ]
 
 
+def as_a_user_has_it():
+    """Single precision, and JAX's own rules of promotion."""
+    stack = contextlib.ExitStack()
+    stack.enter_context(jax.enable_x64(False))
+    stack.enter_context(jax.numpy_dtype_promotion("standard"))
+    stack.enter_context(jax.numpy_rank_promotion("allow"))
+    return stack
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_code_blocks_run(page):
     namespace = {}
-    with (
-        jax.enable_x64(False),
-        jax.numpy_dtype_promotion("standard"),
-        jax.numpy_rank_promotion("allow"),
-    ):  # as a user has it
+    with as_a_user_has_it():
         for block in re.findall(r"^```python\n(.*?)^```", page.read_text(), re.M | re.S):
             exec(compile(block, page.name, "exec"), namespace)
 
@@ -42,52 +52,72 @@ def test_the_readme_table_is_the_table_of_schemes():
 
 
 def test_the_gallery_shows_what_the_examples_draw():
-    """Each picture that docs/gallery.py keeps is on the page, with the name of its example, and small."""
-    page, script = (
-        (ROOT / "docs" / "gallery.md").read_text(),
-        (ROOT / "docs" / "gallery.py").read_text(),
-    )
-    pictures = {
-        name: re.findall(r'"(\S+)"', files)
-        for name, files in re.findall(r'^    "(\w+)": \[(.+)\],$', script, re.M)
-    }
+    """Each picture that docs/gallery.py keeps is on the page, under its example, and small."""
+    docs = ROOT / "docs"
+    page, script = (docs / "gallery.md").read_text(), (docs / "gallery.py").read_text()
+    lists = re.findall(r'^    "(\w+)": \[(.+)\],$', script, re.M)
+    pictures = {name: re.findall(r'"(\S+)"', files) for name, files in lists}
     assert set(pictures) == {path.stem for path in (ROOT / "examples").glob("*.py")}
     shown = re.findall(r"!\[.+\]\((\S+)\)", page)
     assert sorted(file for files in pictures.values() for file in files) == sorted(shown)
     for name, files in pictures.items():
         assert f"`{name}.py" in page
         for file in files:
-            assert (ROOT / "docs" / file).stat().st_size < (
-                400_000 if file.endswith(".gif") else 100_000
-            )
+            limit = 400_000 if file.endswith(".gif") else 100_000
+            assert (docs / file).stat().st_size < limit
 
 
-def test_the_architecture_names_every_room():
+# The drawing of the house in docs/architecture.md, from the ground up.
+
+FLOORS = """
+    _checks _jaxprs _reprs _series | _linear | rotations | dynamics
+    | simulation.controller simulation.grid | schemes | control sensing simulation.path
+    | simulation.simulation | engines | rollout | analytic ensembles learning | interop plot
+"""
+HEIGHT = {part: k for k, floor in enumerate(FLOORS.split("|")) for part in floor.split()}
+PACKAGE = ROOT / "jaxquat"
+MODULES = {
+    ".".join(file.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__"): file
+    for file in PACKAGE.rglob("*.py")
+    if file != PACKAGE / "__init__.py"
+}
+
+
+def part_of(module):
+    """The part of FLOORS that a module belongs to: its package, or itself."""
+    return module if module in HEIGHT else module.partition(".")[0]
+
+
+def imports_of(module):
+    """(module, name) for each name that a module imports from another one of jaxquat."""
+    for node in ast.walk(ast.parse(MODULES[module].read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("jaxquat"):
+            source = node.module.removeprefix("jaxquat").strip(".")
+            for name in (alias.name for alias in node.names):
+                inner = f"{source}.{name}".strip(".")
+                yield (inner, "") if inner in MODULES else (source, name)
+
+
+def test_the_architecture_names_every_module():
     page = (ROOT / "docs" / "architecture.md").read_text()
-    for file in (ROOT / "jaxquat").rglob("*.py"):
-        assert file.name in page, f"{file.name} is not in docs/architecture.md"
+    drawing = page.split("```")[1]
+    for module in MODULES:
+        name = module.rpartition(".")[2]
+        assert re.search(rf"\b{name}\b", drawing), f"{module} is not in docs/architecture.md"
 
 
-def test_imports_point_down():
-    """The order of docs/architecture.md, from the ground up."""
-    order = """
-        arguments | series linear recordings differentiation dependence
-        | snapshots quaternion gyro elliptic | so3 | euler | body | dynamics
-        | torques actuators schemes | checkpointing reversing | scanning | posing | fused | control trajectory descent
-        | kinematics fitting uncertainty ensembles exact | interop plot
-    """
-    floors = [floor.split() for floor in order.split("|")]
-    height = {room: k for k, floor in enumerate(floors) for room in floor}
-    for file in (ROOT / "jaxquat").rglob("*.py"):
-        own = file.relative_to(ROOT / "jaxquat").with_suffix("").parts
-        if own == ("__init__",):
-            continue
-        text = file.read_text()
-        rooms = re.findall(r"^from jaxquat\.(\w+)", text, re.M)
-        rooms += [
-            name
-            for names in re.findall(r"^from jaxquat import (.+)$", text, re.M)
-            for name in names.split(", ")
-        ]
-        for room in rooms:
-            assert room == own[0] or height[room] < height[own[0]], f"{file.name} imports {room}"
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_point_down(module):
+    own = part_of(module)
+    for source, name in imports_of(module):
+        other = part_of(source)
+        assert other == own or HEIGHT[other] < HEIGHT[own], f"{module} imports {source}"
+        assert other == own or not name.startswith("_"), f"{module} imports {source}.{name}"
+
+
+def test_families_of_schemes_do_not_import_each_other():
+    shared = {"scheme", "tableaus", "weights", "composition", "damping"}
+    names = {module.partition(".")[2] for module in MODULES if module.startswith("schemes.")}
+    for family in names - shared:
+        imported = {source.partition(".")[2] for source, _ in imports_of(f"schemes.{family}")}
+        assert not imported & (names - shared)

@@ -1,5 +1,6 @@
 """The examples in short forms, each against numbers that somebody derived."""
 
+import functools
 import importlib.util
 import re
 
@@ -17,9 +18,8 @@ FAST, SLOW = DATA / "broad_07_fast_rotation.csv.gz", DATA / "broad_02_slow_rotat
 
 def example(name):
     """The module of an example."""
-    spec = importlib.util.spec_from_file_location(
-        f"example_{name}", ROOT / "examples" / f"{name}.py"
-    )
+    file = ROOT / "examples" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"example_{name}", file)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -29,34 +29,34 @@ def example(name):
 
 
 def test_inertia_is_within_its_standard_errors(tmp_path):
-    """Fifteen seconds of telemetry; one in 60 of such tests would fail by chance, this seed does not."""
+    """Fifteen seconds of telemetry; by chance one in 60 of such tests would fail, not this seed."""
     module = example("identify_inertia")
     telemetry = module.simulated(1, seconds=15.0)
     module.write(tmp_path / "telemetry.csv", telemetry)
-    found = module.identify(module.read(tmp_path / "telemetry.csv"))
-    off = np.asarray(found.params["inertia"]) - module.TRUE
-    error = np.asarray(found.standard_errors["inertia"])
+    estimate = module.identify(module.read(tmp_path / "telemetry.csv"))
+    off = np.asarray(estimate.params["inertia"]) - module.TRUE
+    error = np.asarray(estimate.standard_errors["inertia"])
     assert np.all(np.abs(off) < 3 * error)
     assert np.all(error < 5e-3 * np.abs(module.TRUE))
-    assert len(found.flat) == 0
+    assert len(estimate.flat) == 0
     spread = 3 / np.sqrt(2 * telemetry.rate.size)
-    np.testing.assert_allclose(found.sigma, module.NOISE, rtol=spread)
+    np.testing.assert_allclose(estimate.sigma, module.NOISE, rtol=spread)
 
 
 def test_the_simulator_of_the_inertia_example_is_exact_to_its_noise():
-    """Two schemes and two steps agree far below the noise, so the standard errors are those of the noise alone."""
+    """Two schemes and two steps agree far below the noise.
+
+    So the standard errors are those of the noise alone.
+    """
     module = example("identify_inertia")
+    body, omega = jq.Body(module.matrix(module.TRUE)), jnp.array([0.8, -0.5, 1.0])
     torque = jnp.asarray(module.simulated(3, seconds=2.0).torque)
-    arguments = (
-        jq.Body(module.matrix(module.TRUE)),
-        jnp.array([0.8, -0.5, 1.0]),
-        torque,
-        module.PERIOD,
-    )
-    fine = jax.jit(lambda *x: module.rates(*x, 0.02, scheme=jq.crouch_grossman4, finer=10))(
-        *arguments[:3]
-    )
-    coarse = jax.jit(lambda *x: module.rates(*x, 0.02))(*arguments[:3])
+
+    def rates(**options):
+        run = functools.partial(module.rates, dt=module.PERIOD, **options)
+        return jax.jit(run)(body, omega, torque)
+
+    fine, coarse = rates(scheme=jq.crouch_grossman4, finer=10), rates()
     np.testing.assert_allclose(coarse, fine, rtol=0, atol=1e-4 * module.NOISE)
 
 
@@ -69,17 +69,14 @@ def test_inertia_example_refuses_other_columns(tmp_path):
 
 @pytest.mark.slow
 def test_inertia_example(tmp_path):
-    """The whole of it: errors below 0.5 % and 3 sigma at 60 s, a prediction that the noise of its start limits."""
+    """At 60 s errors are below 0.5 % and 3 sigma; the noise of its start limits a prediction."""
     code, out, err = run(tmp_path, "identify_inertia")
     assert code == 0, err
     rows = [line.split() for line in out.splitlines() if line.startswith("I")]
     assert len(rows) == 6
     assert all(abs(float(row[-2])) < 3 and abs(float(row[-1])) < 0.5 for row in rows)
-    rms = {
-        line[:12].strip(): float(line.split()[-1])
-        for line in out.splitlines()
-        if line.startswith(("first", "ident", "true"))
-    }
+    lines = [line for line in out.splitlines() if line.startswith(("first", "ident", "true"))]
+    rms = {line[:12].strip(): float(line.split()[-1]) for line in lines}
     assert rms["identified"] < 2 * rms["true inertia"] < 0.05 * rms["first guess"]
     assert (tmp_path / "identify_inertia.png").stat().st_size > 10_000
 
@@ -88,7 +85,7 @@ def test_inertia_example(tmp_path):
 
 
 def a_recording(seed, calibration):
-    """Five seconds of rest and 24 s of motion at 50 Hz, as a gyroscope sees them; the reference has gaps."""
+    """Five seconds of rest and 24 s of motion at 50 Hz; the reference has gaps."""
     dt, rest, moving = 0.02, 250, 1200
     t = dt * np.arange(rest + moving)
     rng = np.random.default_rng(seed)
@@ -96,16 +93,12 @@ def a_recording(seed, calibration):
     envelope = np.clip((t - rest * dt) / 2.0, 0.0, 1.0)
 
     def rate(t, envelope):
-        waves = [
-            np.sin(2 * np.pi * f * t[:, None] + phase[k]) for k, f in enumerate((0.21, 0.37, 0.53))
-        ]
+        frequencies = enumerate((0.21, 0.37, 0.53))
+        waves = [np.sin(2 * np.pi * f * t[:, None] + phase[k]) for k, f in frequencies]
         return envelope[:, None] * sum(waves)
 
-    q = np.asarray(
-        jq.kinematics.integrate(
-            jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.asarray(rate(t, envelope)), dt, order=6
-        )
-    ).copy()
+    omega, start = jnp.asarray(rate(t, envelope)), jnp.array([1.0, 0.0, 0.0, 0.0])
+    q = np.asarray(jq.kinematics.integrate(start, omega, dt, order=6)).copy()
     late = t - float(calibration.offset)
     shifted = rate(late, np.clip((late - rest * dt) / 2.0, 0.0, 1.0))
     gyro = jq.gyro.Gyro(*calibration[:3], noise=jnp.array(1e-5), walk=jnp.array(0.0))
@@ -117,9 +110,10 @@ def a_recording(seed, calibration):
 
 @pytest.mark.slow
 def test_calibration_is_found_from_motion():
-    """The numbers that made the recording, from a reference with gaps that is exact, so that the prior hardly matters.
+    """The fit finds the numbers that made the recording.
 
-    Noise of 1e-5 rad/s/sqrt(Hz) makes 3e-5 rad in a window of 10 s, the offset's second order 6e-6 rad.
+    The reference has gaps but is exact, so that the prior hardly matters. Noise of 1e-5
+    rad/s/sqrt(Hz) makes 3e-5 rad in a window of 10 s, the offset's second order 6e-6 rad.
     """
     module = example("calibrate_gyro")
     module.SIGMA = 1e-4
@@ -129,11 +123,10 @@ def test_calibration_is_found_from_motion():
         1e-3 * jnp.array([3.0, -2.0, 1.0, 2.0, -4.0, 5.0]),
         jnp.array(2e-3),
     )
-    found, error = module.calibrate(a_recording(0, true), iterations=3)
-    for value, wanted, spread, limit in zip(
-        found, true, error, (1e-5, 5e-5, 5e-5, 2e-5), strict=True
-    ):
-        np.testing.assert_allclose(value, wanted, rtol=0, atol=limit)
+    fitted, error = module.calibrate(a_recording(0, true), iterations=3)
+    limits = (1e-5, 5e-5, 5e-5, 2e-5)
+    for value, right, spread, limit in zip(fitted, true, error, limits, strict=True):
+        np.testing.assert_allclose(value, right, rtol=0, atol=limit)
         assert np.all((spread > 0) & (spread < limit))
 
 
@@ -153,9 +146,8 @@ def test_calibration_example_refuses_in_one_line(tmp_path):
 def test_calibration_holds_on_another_recording(tmp_path, train, test, limit):
     """Calibration halves the error of the static bias on a recording that it has not seen."""
     if not (train.exists() and test.exists()):
-        pytest.skip(
-            "the recordings are not beside this checkout: download BROAD, doi 10.3390/data6070072"
-        )
+        reason = "the recordings are not beside this checkout"
+        pytest.skip(f"{reason}: download BROAD, doi 10.3390/data6070072")
     code, out, err = run(tmp_path, "calibrate_gyro", train, test)
     assert code == 0, err
     word, *cells = out.splitlines()[-1].split()
@@ -169,9 +161,10 @@ def test_calibration_holds_on_another_recording(tmp_path, train, test, limit):
 # The network.
 
 
-NETWORKS = ["jax"] + [
-    pytest.param(name, marks=[pytest.mark.slow, pytest.mark.needs(name)])
-    for name in ("equinox", "flax")
+PACKAGES = ("equinox", "flax")
+NETWORKS = [
+    "jax",
+    *(pytest.param(name, marks=[pytest.mark.slow, pytest.mark.needs(name)]) for name in PACKAGES),
 ]
 
 
@@ -195,19 +188,22 @@ def test_networks_are_the_same_function(network):
 
 
 def test_the_true_torque_has_no_loss():
-    """Over windows without noise only the step's error is left, (0.05 s)^4 in rate and angle; without the drag there is much."""
+    """Over windows without noise only the step's error is left, (0.05 s)^4 in rate and angle.
+
+    Without the drag there is much loss.
+    """
     module = example("neural_torque")
     states = module.truth(jax.random.key(0), 3)
     t0, cut = batch = module.windows(states)
     assert cut.q.shape == (3 * module.STEPS // module.WINDOW, module.WINDOW + 1, 4)
     np.testing.assert_array_equal(cut.omega[-1, -1], states.omega[-1, -1])
     np.testing.assert_allclose(t0[:3], [0.0, 1.0, 2.0], atol=1e-12)
-    losses = [
+    true, without = (
         float(module.loss(torque, "scan", None, batch, None))
         for torque in (module.true, module.without)
-    ]
-    assert losses[0] < 0.05**8
-    assert losses[1] > 1e-3
+    )
+    assert true < 0.05**8
+    assert without > 1e-3
 
 
 @pytest.mark.slow
@@ -215,11 +211,8 @@ def test_neural_torque_example(tmp_path):
     """Ten times better at the least on every one of the held-out trajectories."""
     code, out, err = run(tmp_path, "neural_torque")
     assert code == 0, err
-    factors = [
-        [float(x) for x in line.split() if x.replace(".", "").isdigit()]
-        for line in out.splitlines()
-        if "better" in line
-    ]
+    lines = [line for line in out.splitlines() if "better" in line]
+    factors = [[float(x) for x in re.findall(r"\d+", line)] for line in lines]
     assert len(factors) == 2
     assert all(median > 50 and worst > 10 for median, worst in factors), factors
     assert (tmp_path / "neural_torque.png").stat().st_size > 10_000
@@ -232,18 +225,16 @@ def test_neural_torque_example(tmp_path):
 def test_the_exported_loop_is_the_same_to_the_bit(tmp_path, monkeypatch):
     module = example("export")
     monkeypatch.setenv("JAX_ENABLE_X64", "1")
-    loop = module.closed_loop(
-        jq.control.Gains(damping=jnp.full(3, 1.0), stiffness=jnp.full(3, 2.0))
-    )
+    gains = jq.control.Gains(damping=jnp.full(3, 1.0), stiffness=jnp.full(3, 2.0))
+    loop = module.closed_loop(gains)
     starts = module.random_starts(jax.random.key(0), 3)
     (tmp_path / "closed_loop.bin").write_bytes(module.exported(loop, 3))
     here, there = loop(*starts), module.run_alone(tmp_path, *map(np.asarray, starts))
     for a, b in zip(here, there, strict=True):
         assert a.dtype == b.dtype == np.float64
         np.testing.assert_array_equal(a, b)
-    assert (
-        float(jnp.max(jnp.abs(here[1][:, -1]))) < 0.05 < float(jnp.max(jnp.abs(here[1][:, 0])))
-    )  # at rest after 10 s
+    first, last = (float(jnp.max(jnp.abs(here[1][:, row]))) for row in (0, -1))
+    assert last < 0.05 < first  # at rest after 10 s
 
 
 @pytest.mark.slow
@@ -261,25 +252,22 @@ def test_export_example(tmp_path):
 
 @pytest.mark.slow
 def test_pointing_event_example(tmp_path):
-    """The error at the moment found is 0.1 degrees, in a rollout of another order too; fixed steps are late by less than a step."""
+    """The error at the event is 0.1 degrees, in a rollout of another order too.
+
+    Fixed steps are late by less than a step.
+    """
     code, out, err = run(tmp_path, "pointing_event")
     assert code == 0, err
-    moment, there, steps, fine = (
-        float(re.search(pattern, out).group(1))
-        for pattern in (
-            r"at t = (\S+) s",
-            r"error there (\S+) deg",
-            r"after (\d+) steps",
-            r"20000 steps: (\S+) deg",
-        )
-    )
+
+    def number(pattern):
+        return float(re.search(pattern, out).group(1))
+
+    moment, there = number(r"at t = (\S+) s"), number(r"error there (\S+) deg")
+    steps, fine = number(r"after (\d+) steps"), number(r"20000 steps: (\S+) deg")
     np.testing.assert_allclose([there, fine], 0.1, rtol=1e-6)
     assert 50 < steps < 200
-    rows = [
-        [float(x) for x in line.split()]
-        for line in out.splitlines()
-        if re.match(r" +\d\.\d ", line)
-    ]
+    lines = [line for line in out.splitlines() if re.match(r" +\d\.\d ", line)]
+    rows = [[float(x) for x in line.split()] for line in lines]
     assert [row[0] for row in rows] == [1.0, 0.5, 0.1]
     for dt, count, t, late, error in rows:
         np.testing.assert_allclose([t, late], [count * dt, t - moment], rtol=0, atol=1e-4)
@@ -290,13 +278,12 @@ def test_pointing_event_example(tmp_path):
 
 @pytest.mark.slow
 def test_adaptive_top_example(tmp_path):
-    """The error is a few tens of tolerances, whatever the tolerance, and no other than that of as many fixed steps."""
+    """The error is a few tens of tolerances, and about that of as many fixed steps."""
     code, out, err = run(tmp_path, "adaptive_top")
     assert code == 0, err
     assert float(re.search(r"top off by (\S+) from", out).group(1)) < 2e-12
-    rows = np.array(
-        [[float(x) for x in line.split()] for line in out.splitlines() if re.match(r" +1e-", line)]
-    )
+    lines = [line for line in out.splitlines() if re.match(r" +1e-", line)]
+    rows = np.array([[float(x) for x in line.split()] for line in lines])
     np.testing.assert_allclose(rows[:, 0], [1e-2, 1e-4, 1e-6, 1e-8, 1e-10])
     assert np.all((rows[:, 2] > 5) & (rows[:, 2] < 50)), rows
     np.testing.assert_allclose(rows[:, 4], rows[:, 1], rtol=0.4)
@@ -320,7 +307,7 @@ def test_gallery_example(tmp_path):
 
 @pytest.mark.slow
 def test_the_schemes_of_the_gallery_err_as_their_orders_say():
-    """Sixteen times less at twice the steps for order 4."""
+    """At twice the steps the error of order 4 is sixteen times smaller."""
     with jax.enable_x64(True):
         work, error = example("gallery").precision(jq.rkmk4, 4)
     np.testing.assert_array_equal(work, 400 * 2 ** np.arange(5))

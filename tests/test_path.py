@@ -19,7 +19,7 @@ CONTROLLER = jq.Controller(
 @jax.jit
 def whole():
     return jq.rollout(
-        jq.rkmk4, BODY, jq.torques.held, START, GRID, controller=CONTROLLER, sample_every=3
+        jq.rkmk4, BODY, jq.torques.commanded, START, GRID, controller=CONTROLLER, sample_every=3
     )
 
 

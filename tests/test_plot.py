@@ -1,11 +1,10 @@
-"""Pictures: what the artists hold against the mathematics, units on the axes, and nothing left behind."""
+"""Pictures: the numbers that artists hold, the units on the axes, and nothing left in pyplot."""
 
 import shutil
 import subprocess
 import sys
 from dataclasses import replace
 
-import jax
 import jax.numpy as jnp
 import matplotlib as mpl
 import numpy as np
@@ -25,57 +24,42 @@ from scipy.spatial.transform import Rotation
 
 from jaxquat import plot
 
-MOMENTS, AXES = (
-    np.array([1.0, 2.0, 2.5]),
-    np.array([0.9, 0.1, -0.3, 0.3]) / np.linalg.norm([0.9, 0.1, -0.3, 0.3]),
-)
+MOMENTS = np.array([1.0, 2.0, 2.5])
+AXES = np.array([0.9, 0.1, -0.3, 0.3]) / np.linalg.norm([0.9, 0.1, -0.3, 0.3])
 BODY = jq.Body.from_principal(jnp.asarray(MOMENTS), jnp.asarray(AXES))
 INERTIA = np.asarray(BODY.inertia)
 START = jq.State(jnp.array([1.0, 0, 0, 0]), jnp.array([0.4, 1.0, -0.7]))
 HISTORY = np.array([[4.0, 3.0, 2.0, 1.5, 1.2], [5.0, 2.0, 1.0, 0.5, 0.4]])
-FIT = jq.Fit(
-    None, HISTORY, np.zeros(2, int), np.array([[4.0, 2.2, 1.3, 1.4], [5.0, 1.1, 0.7, 0.6]]), 5, 1, 2
-)
+VALIDATION = np.array([[4.0, 2.2, 1.3, 1.4], [5.0, 1.1, 0.7, 0.6]])
+FIT = jq.Fit(None, HISTORY, np.zeros(2, int), VALIDATION, 5, 1, 2)
 LEVEL = jnp.array([1.0, 0.0, 0.0, 0.0])
 
 
 @pytest.fixture(scope="module")
 def free():
-    """Four seconds of the free body, with nothing of the library."""
+    """Four seconds of the free body, integrated without the library."""
 
     def derivative(t, y):
         q, omega = y[:4], y[4:]
         spun = np.concatenate([[-q[1:] @ omega], q[0] * omega + np.cross(q[1:], omega)]) / 2
         return np.concatenate([spun, np.linalg.solve(INERTIA, -np.cross(omega, INERTIA @ omega))])
 
-    t = 0.1 * np.arange(41)
-    found = solve_ivp(
-        derivative,
-        (0, 4),
-        np.concatenate([START.q, START.omega]),
-        "DOP853",
-        t,
-        rtol=1e-13,
-        atol=1e-13,
-    ).y.T
-    q = found[:, :4] / np.linalg.norm(found[:, :4], axis=1, keepdims=True)
-    return jq.Path(jnp.asarray(t), jq.State(jnp.asarray(q), jnp.asarray(found[:, 4:])), (), ())
+    t, start = 0.1 * np.arange(41), np.concatenate([START.q, START.omega])
+    y = solve_ivp(derivative, (0, 4), start, "DOP853", t, rtol=1e-13, atol=1e-13).y.T
+    q = y[:, :4] / np.linalg.norm(y[:, :4], axis=1, keepdims=True)
+    return jq.Path(jnp.asarray(t), jq.State(jnp.asarray(q), jnp.asarray(y[:, 4:])))
 
 
 def turning(rate=0.5, rows=9):
     """A turn about body x at a constant rate [rad/s], a row a second."""
     t = np.arange(float(rows))
     q = np.stack([np.cos(rate * t / 2), np.sin(rate * t / 2), 0 * t, 0 * t], -1)
-    return jq.Path(
-        jnp.asarray(t),
-        jq.State(jnp.asarray(q), jnp.asarray(np.tile([rate, 0.0, 0.0], (rows, 1)))),
-        (),
-        (),
-    )
+    omega = np.tile([rate, 0.0, 0.0], (rows, 1))
+    return jq.Path(jnp.asarray(t), jq.State(jnp.asarray(q), jnp.asarray(omega)))
 
 
 def labelled(ax, name):
-    """The line of this name, and those drawn just before it (in space its two parts)."""
+    """The number of the line of this name; in space its two parts are drawn just before it."""
     (number,) = [k for k, line in enumerate(ax.lines) if line.get_label() == name]
     return number
 
@@ -83,49 +67,40 @@ def labelled(ax, name):
 def curve(ax, name):
     """(n, 3) points of a curve in space, both of its parts."""
     number = labelled(ax, name)
-    points = np.concatenate(
-        [np.stack(line.get_data_3d(), -1) for line in ax.lines[number - 2 : number]]
-    )
+    parts = [np.stack(line.get_data_3d(), -1) for line in ax.lines[number - 2 : number]]
+    points = np.concatenate(parts)
     return points[np.all(np.isfinite(points), axis=1)]
 
 
-DRAWN = {
-    "attitude_error": (
-        lambda path, ax: plot.attitude_error(path, LEVEL, ax=ax),
-        False,
-        ["s", "deg"],
-    ),
-    "rates": (lambda path, ax: plot.rates(path, ax=ax), False, ["s", "rad/s"]),
-    "torque": (
-        lambda path, ax: plot.torque(path, lambda t, s, p: -s.omega, ax=ax),
-        False,
-        ["s", "N m"],
-    ),
+RUNS = {"a": ([1, 2], [1, 0.5])}
+DRAWN = {  # how to draw, and the units on the axes; three of them for a picture in space
+    "attitude_error": (lambda path, ax: plot.attitude_error(path, LEVEL, ax=ax), ["s", "deg"]),
+    "rates": (lambda path, ax: plot.rates(path, ax=ax), ["s", "rad/s"]),
+    "torque": (lambda path, ax: plot.torque(path, braking, ax=ax), ["s", "N m"]),
     "fan": (
         lambda path, ax: plot.fan(path.t, path.state.omega.T, "rate [rad/s]", ax=ax),
-        False,
         ["s", "rad/s"],
     ),
-    "fit_history": (lambda path, ax: plot.fit_history(FIT, ax=ax), False, [None, None]),
+    "fit_history": (lambda path, ax: plot.fit_history(FIT, ax=ax), [None, None]),
     "work_precision": (
-        lambda path, ax: plot.work_precision({"a": ([1, 2], [1, 0.5])}, "wall time [s]", ax=ax),
-        False,
+        lambda path, ax: plot.work_precision(RUNS, "wall time [s]", ax=ax),
         ["s", "rad"],
     ),
-    "body_axes": (lambda path, ax: plot.body_axes(path, ax=ax), True, [None] * 3),
-    "polhode": (lambda path, ax: plot.polhode(path, BODY, ax=ax), True, ["rad/s"] * 3),
-    "momentum_sphere": (
-        lambda path, ax: plot.momentum_sphere(path, BODY, ax=ax),
-        True,
-        ["N m s"] * 3,
-    ),
+    "body_axes": (lambda path, ax: plot.body_axes(path, ax=ax), [None] * 3),
+    "polhode": (lambda path, ax: plot.polhode(path, BODY, ax=ax), ["rad/s"] * 3),
+    "momentum_sphere": (lambda path, ax: plot.momentum_sphere(path, BODY, ax=ax), ["N m s"] * 3),
 }
+
+
+def braking(t, state, params):
+    return -state.omega
 
 
 @pytest.mark.parametrize("name", DRAWN)
 def test_axes_units_and_nothing_left_in_pyplot(name, free):
-    """Given axes are drawn into; without, a figure that pyplot does not know; every quantity with its unit."""
-    draw, space, units = DRAWN[name]
+    """A function draws into axes that it gets, or into a figure that pyplot does not know."""
+    draw, units = DRAWN[name]
+    space = len(units) == 3
     own = Figure().add_subplot(projection="3d") if space else Figure().add_subplot()
     assert draw(free, own) is own
     assert own.lines
@@ -142,29 +117,31 @@ def test_axes_units_and_nothing_left_in_pyplot(name, free):
 
 
 def test_curves_hold_the_numbers(free):
-    """A turn at .5 rad/s away from the target; the rates of the path; a torque of everything that it may depend on."""
+    """A turn at .5 rad/s away from the target; the rates; a torque of all its arguments."""
     path = turning()
     (line,) = plot.attitude_error(path, LEVEL).lines
     angle = np.minimum(0.5 * np.arange(9), 2 * np.pi - 0.5 * np.arange(9))
     np.testing.assert_allclose(line.get_ydata(), np.rad2deg(angle), atol=1e-12)
     np.testing.assert_array_equal(line.get_xdata(), np.arange(9))
-    np.testing.assert_allclose(
-        plot.attitude_error(path, path.state.q).lines[0].get_ydata(), 0, atol=1e-12
-    )
-    np.testing.assert_array_equal(
-        [line.get_ydata() for line in plot.rates(free).lines], free.state.omega.T
-    )
+    (line,) = plot.attitude_error(path, path.state.q).lines
+    np.testing.assert_allclose(line.get_ydata(), 0, atol=1e-12)
+    curves = [line.get_ydata() for line in plot.rates(free).lines]
+    np.testing.assert_array_equal(curves, free.state.omega.T)
 
-    held = path._replace(command=jnp.ones((9, 3)))
-    ax = plot.torque(held, lambda t, state, gain, command: gain * t * state.q[1:] + command, 3.0)
-    wanted = 1 + 3 * np.arange(9) * np.stack(
-        [np.sin(0.25 * np.arange(9)), np.zeros(9), np.zeros(9)]
-    )
-    np.testing.assert_allclose([line.get_ydata() for line in ax.lines], wanted, atol=1e-12)
+    def torque(t, state, gain, command):
+        return gain * t * state.q[1:] + command
+
+    ax = plot.torque(replace(path, command=jnp.ones((9, 3))), torque, 3.0)
+    t = np.arange(9)
+    right = 1 + 3 * t * np.stack([np.sin(0.25 * t), np.zeros(9), np.zeros(9)])
+    np.testing.assert_allclose([line.get_ydata() for line in ax.lines], right, atol=1e-12)
 
 
 def test_the_bands_of_a_fan_hold_their_share_of_the_members():
-    """Members 0 to 100 at each time, in any order: the middle 50 % are those from 25 to 75, the middle 90 % from 5 to 95."""
+    """The members are 0 to 100 at each time, in any order.
+
+    The middle 50 % of them are those from 25 to 75, the middle 90 % those from 5 to 95.
+    """
     rng = np.random.default_rng(0)
     values = np.stack([rng.permutation(np.arange(101.0)) + k for k in range(4)], axis=1)
     t = np.tile(np.arange(4.0), (101, 1))
@@ -181,7 +158,7 @@ def test_the_bands_of_a_fan_hold_their_share_of_the_members():
 
 
 def test_validation_stands_where_it_was_evaluated():
-    """Five updates in chunks of two: evaluated after 0, 2, 4 and 5; the best start is drawn in colour, the other in grey."""
+    """Five updates in chunks of two are evaluated after 0, 2, 4 and 5; the other start is grey."""
     ax = plot.fit_history(FIT)
     training, validation = (ax.lines[labelled(ax, name)] for name in ("training", "validation"))
     np.testing.assert_array_equal(training.get_xydata().T, [np.arange(5), HISTORY[1]])
@@ -193,54 +170,55 @@ def test_validation_stands_where_it_was_evaluated():
     assert plot.fit_history(gap).get_yscale() == "log"
     alone = plot.fit_history(jq.Fit(None, HISTORY[0] - 2, 0, None, 5, None, 10))
     assert alone.get_yscale() == "linear"
-    assert [text.get_text() for text in alone.get_legend().get_texts()] == [
-        "training",
-        "taken: 5 updates",
-    ]
+    names = [text.get_text() for text in alone.get_legend().get_texts()]
+    assert names == ["training", "taken: 5 updates"]
 
 
 def test_the_slope_of_work_and_precision_is_the_order():
     work = np.array([10.0, 20.0, 40.0])
-    ax = plot.work_precision(
-        {f"order {p}": (work, 3 * work**-p) for p in (2.0, 4.0)}, "torque evaluations"
-    )
-    slopes = [
-        np.polyfit(np.log(line.get_xdata()), np.log(line.get_ydata()), 1)[0] for line in ax.lines
-    ]
-    np.testing.assert_allclose(slopes, [-2, -4])
+    runs = {f"order {p}": (work, 3 * work**-p) for p in (2.0, 4.0)}
+    ax = plot.work_precision(runs, "torque evaluations")
+    for line, slope in zip(ax.lines, (-2, -4), strict=True):
+        fitted = np.polyfit(np.log(line.get_xdata()), np.log(line.get_ydata()), 1)
+        np.testing.assert_allclose(fitted[0], slope)
     assert (ax.get_xscale(), ax.get_yscale()) == ("log", "log")
 
 
 def test_the_polhode_lies_on_both_ellipsoids(free, monkeypatch):
-    """As do the surfaces drawn: w.Iw = 2 E, |Iw| = L; of the two the curve is the section."""
-    omega = np.asarray(START.omega)
-    energy, momentum = omega @ INERTIA @ omega, np.linalg.norm(INERTIA @ omega)
-    drawn = {}
+    """So do the surfaces: w.Iw = 2 E for one, |Iw| = L for the other."""
+    surfaces = {}
+
+    def recorder(name):
+        def record(ax, *points, **_):
+            surfaces[name] = np.reshape(points, (3, -1)).T
+
+        return record
+
     for name in ("plot_surface", "plot_wireframe"):
-        monkeypatch.setattr(
-            Axes3D,
-            name,
-            lambda ax, *points, name=name, **_: drawn.__setitem__(
-                name, np.reshape(points, (3, -1)).T
-            ),
-        )
-    ax = plot.polhode(free, BODY)
-    points = curve(ax, "polhode")
+        monkeypatch.setattr(Axes3D, name, recorder(name))
+
+    def doubled_energy(omega):
+        return np.einsum("...i,ij,...j", omega, INERTIA, omega)
+
+    def momentum(omega):
+        return np.linalg.norm(omega @ INERTIA, axis=-1)
+
+    omega = np.asarray(START.omega)
+    points = curve(plot.polhode(free, BODY), "polhode")
     assert {tuple(row) for row in points} == {tuple(row) for row in np.asarray(free.state.omega)}
-    np.testing.assert_allclose(
-        np.einsum("ni,ij,nj->n", points, INERTIA, points), energy, rtol=1e-11
-    )
-    np.testing.assert_allclose(np.linalg.norm(points @ INERTIA, axis=1), momentum, rtol=1e-11)
-    corners, mesh = drawn["plot_surface"], drawn["plot_wireframe"]
+    np.testing.assert_allclose(doubled_energy(points), doubled_energy(omega), rtol=1e-11)
+    np.testing.assert_allclose(momentum(points), momentum(omega), rtol=1e-11)
+    corners, mesh = surfaces["plot_surface"], surfaces["plot_wireframe"]
     assert len(corners) == len(mesh) > 1000
-    np.testing.assert_allclose(
-        np.einsum("ni,ij,nj->n", corners, INERTIA, corners), energy, rtol=1e-12
-    )
-    np.testing.assert_allclose(np.linalg.norm(mesh @ INERTIA, axis=1), momentum, rtol=1e-12)
+    np.testing.assert_allclose(doubled_energy(corners), doubled_energy(omega), rtol=1e-12)
+    np.testing.assert_allclose(momentum(mesh), momentum(omega), rtol=1e-12)
 
 
 def test_curves_on_the_momentum_sphere_are_those_of_equal_energy(free):
-    """Radius |I w|; the energy at the asked share between that of an outer axis and that of the middle one; the separatrix."""
+    """Their energy is at the share asked for, between that of an outer axis and of the middle one.
+
+    The radius is |I w|; the separatrix has the share 1.
+    """
     radius = np.linalg.norm(INERTIA @ np.asarray(START.omega))
     ax = plot.momentum_sphere(free, BODY, shares=(0.3,))
     inverse = np.linalg.inv(INERTIA)
@@ -269,11 +247,8 @@ def test_a_sphere_has_no_curves_and_a_symmetric_body_no_loops_about_the_equal_ax
         ax = plot.momentum_sphere(path, jq.Body.from_principal(jnp.array(moments)), shares=(0.5,))
         points = np.concatenate([np.stack(line.get_data_3d(), -1) for line in ax.lines[:-1]])
         assert np.nanmax(np.abs(np.linalg.norm(points, axis=1) - 0.5)) < 1e-12
-        counts.append(
-            sum(
-                line.get_color() == "0.45" and line.get_label().startswith("_") for line in ax.lines
-            )
-        )
+        levels = [line for line in ax.lines if line.get_color() == "0.45"]
+        counts.append(sum(line.get_label().startswith("_") for line in levels))
     assert counts == [0, 4]  # the two circles of latitude, in two parts each
 
 
@@ -285,9 +260,8 @@ def test_body_axes_are_the_columns_of_the_rotation(free):
         front, behind = (np.stack(line.get_data_3d(), -1) for line in ax.lines[number - 2 : number])
         points = np.where(np.isfinite(front), front, behind)
         np.testing.assert_allclose(points, columns[:, :, k], atol=1e-14)
-        view = np.array(
-            [np.cos(np.deg2rad(ax.azim)), np.sin(np.deg2rad(ax.azim)), np.tan(np.deg2rad(ax.elev))]
-        )
+        azimuth, elevation = np.deg2rad(ax.azim), np.deg2rad(ax.elev)
+        view = np.array([np.cos(azimuth), np.sin(azimuth), np.tan(elevation)])
         assert np.all(behind[np.isfinite(behind[:, 0])] @ view < 0)
         last = np.stack(ax.lines[number + 2].get_data_3d(), -1)
         np.testing.assert_allclose(last, [np.zeros(3), columns[-1, :, k]], atol=1e-14)
@@ -299,22 +273,25 @@ def test_box_sides_are_those_of_the_box(dtype):
     found = plot.box_sides(jq.Body.box(jnp.asarray(2.0, dtype), sides), 2.0)
     assert found.dtype == dtype
     np.testing.assert_allclose(found, sides, rtol=20 * jnp.finfo(dtype).eps)
-    plate = plot.box_sides(
-        jq.Body.from_principal(jnp.array([1.0, 2.0, 3.0], dtype)), 6.0
-    )  # a^2 = I2 + I3 - I1 and so on
+    flat = jq.Body.from_principal(jnp.array([1.0, 2.0, 3.0], dtype))
+    plate = plot.box_sides(flat, 6.0)  # a^2 = I2 + I3 - I1 and so on
     np.testing.assert_allclose(plate, np.sqrt([4.0, 2.0, 0.0]), rtol=1e-6)
 
 
 def test_the_film_shows_the_box_at_its_times(tmp_path, monkeypatch):
-    """Eight seconds at twice the speed and 2 frames a second: 9 frames; a turn about x keeps the face x where it is."""
+    """Eight seconds at twice the speed and 2 frames a second are 9 frames.
+
+    A turn about x keeps the face x where it is.
+    """
     body = jq.Body.box(1.0, jnp.array([0.3, 0.5, 1.1]))
     faces, ax = [], Figure(figsize=(3, 3)).add_subplot(projection="3d")
-    given = Poly3DCollection.set_verts
-    monkeypatch.setattr(
-        Poly3DCollection,
-        "set_verts",
-        lambda box, verts, *rest: (faces.append(verts), given(box, verts, *rest)),
-    )
+    set_verts = Poly3DCollection.set_verts
+
+    def record(box, verts, *arguments):
+        faces.append(verts)
+        set_verts(box, verts, *arguments)
+
+    monkeypatch.setattr(Poly3DCollection, "set_verts", record)
     plot.animate(turning(), body, tmp_path / "turn.gif", fps=2, speed=2.0, ax=ax)
     monkeypatch.undo()
     with Image.open(tmp_path / "turn.gif") as image:
@@ -332,40 +309,19 @@ def test_the_film_shows_the_box_at_its_times(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_an_mp4_shows_what_the_figure_shows(tmp_path, monkeypatch):
-    """Decoded again: nine frames, each the drawn one but for what compression loses; no others are as near."""
-    ffmpeg = (
-        shutil.which("ffmpeg")
-        or pytest.importorskip("imageio_ffmpeg", reason="ffmpeg is not installed").get_ffmpeg_exe()
-    )
+    """It is decoded again: each of nine frames is nearer to the drawn one than to any other."""
+    ffmpeg = shutil.which("ffmpeg")
+    if ffmpeg is None:
+        package = pytest.importorskip("imageio_ffmpeg", reason="ffmpeg is not installed")
+        ffmpeg = package.get_ffmpeg_exe()
     monkeypatch.setitem(mpl.rcParams, "animation.ffmpeg_path", ffmpeg)
-    figure = Figure(
-        figsize=(3.01, 3.01), dpi=100
-    )  # an odd number of pixels, which the codec does not take
-    film = plot.animate(
-        turning(),
-        BODY,
-        tmp_path / "turn.mp4",
-        fps=2,
-        speed=2.0,
-        ax=figure.add_subplot(projection="3d"),
-    )
+    # An odd number of pixels, which the codec does not take.
+    figure, file = Figure(figsize=(3.01, 3.01), dpi=100), tmp_path / "turn.mp4"
+    ax = figure.add_subplot(projection="3d")
+    film = plot.animate(turning(), BODY, file, fps=2, speed=2.0, ax=ax)
     wide, high = 300, 300
-    raw = subprocess.run(
-        [
-            ffmpeg,
-            "-v",
-            "error",
-            "-i",
-            tmp_path / "turn.mp4",
-            "-f",
-            "rawvideo",
-            "-pix_fmt",
-            "rgb24",
-            "-",
-        ],
-        check=True,
-        capture_output=True,
-    )
+    command = [ffmpeg, "-v", "error", "-i", file, "-f", "rawvideo", "-pix_fmt", "rgb24", "-"]
+    raw = subprocess.run(command, check=True, capture_output=True)
     frames = np.frombuffer(raw.stdout, np.uint8).reshape(-1, high, wide, 3).astype(float)
     assert len(frames) == 9
     drawn = []
@@ -379,18 +335,15 @@ def test_an_mp4_shows_what_the_figure_shows(tmp_path, monkeypatch):
 
 
 def test_a_notebook_shows_the_film():
-    film = plot.animate(
-        turning(), BODY, fps=2, speed=2.0, ax=Figure(figsize=(3, 3)).add_subplot(projection="3d")
-    )
+    ax = Figure(figsize=(3, 3)).add_subplot(projection="3d")
+    film = plot.animate(turning(), BODY, fps=2, speed=2.0, ax=ax)
     assert film._repr_html_().count("data:image/png;base64") == 9
     assert pyplot.get_fignums() == []
 
 
 def test_the_colours_of_the_axes_differ_in_grey():
-    """By a fifth of the way from black to white at least (luma of ITU-R BT.601), from white too."""
-    rgb = np.array(
-        [mpl.colors.to_rgb(colour) for colour in plot.panels.COLOURS[:3]] + [(1.0, 1.0, 1.0)]
-    )
+    """They and white differ by a fifth of the way from black to white (luma of ITU-R BT.601)."""
+    rgb = np.array([mpl.colors.to_rgb(name) for name in [*plot.panels.COLOURS[:3], "white"]])
     assert np.diff(rgb @ [0.299, 0.587, 0.114]).min() > 0.2
 
 
@@ -398,12 +351,18 @@ def spring(t, state, params):
     return state.q
 
 
-MANY = jq.Path(jnp.zeros((2, 3)), START, (), ())
-LAST = jq.Path(jnp.arange(3.0), jax.tree.map(lambda x: x[None], START), (), ())
+MANY = jq.Path(jnp.zeros((2, 3)), START)
+SAVED = jq.Path(jnp.arange(3.0), ())
+
+
+def fan(members, times=2, **options):
+    plot.fan(np.arange(times), members, "x [m]", **options)
+
+
 ERRORS = [
     (lambda: plot.rates(START), TypeError, "path: wanted a jq.Path, got State"),
     (lambda: plot.rates(MANY), ValueError, r"path: wanted one path, got times of shape \(2, 3\)"),
-    (lambda: plot.rates(LAST), ValueError, "path: wanted the states of all rows"),
+    (lambda: plot.rates(SAVED), ValueError, "path: wanted the states of all rows"),
     (lambda: plot.rates(turning(), ax=3), TypeError, "ax: wanted matplotlib axes, got int"),
     (
         lambda: plot.attitude_error(turning(), jnp.ones((2, 4))),
@@ -424,27 +383,23 @@ ERRORS = [
         "shares: wanted a number between 0 and 1",
     ),
     (
-        lambda: plot.fan(np.arange(3), np.ones((0, 3)), "x [m]"),
+        lambda: fan(np.ones((0, 3)), times=3),
         ValueError,
         r"values: wanted at least one member, got shape \(0, 3\)",
     ),
     (
-        lambda: plot.fan(np.arange(3), np.ones((3, 2)), "x [m]"),
+        lambda: fan(np.ones((3, 2)), times=3),
         ValueError,
         r"values: wanted shape .* got \(3, 2\) and t of \(3,\)",
     ),
     (
-        lambda: plot.fan(np.arange(2), [[1, 2], [np.nan, 1]], "x [m]"),
+        lambda: fan([[1, 2], [np.nan, 1]]),
         ValueError,
         "values: wanted finite .* got 1 .* number 1",
     ),
+    (lambda: fan(np.ones((3, 2)), shares=(0.5, 50)), ValueError, r"shares: .* got 50"),
     (
-        lambda: plot.fan(np.arange(2), np.ones((3, 2)), "x [m]", shares=(0.5, 50)),
-        ValueError,
-        r"shares: .* got 50",
-    ),
-    (
-        lambda: plot.fan(np.arange(2), np.ones((3, 2)), "x [m]", shares=(1.0,)),
+        lambda: fan(np.ones((3, 2)), shares=(1.0,)),
         ValueError,
         "shares: wanted a number between",
     ),
@@ -474,13 +429,10 @@ def test_errors(draw, kind, message):
 
 
 def test_a_film_without_its_writer_is_an_error(monkeypatch):
-    monkeypatch.setattr(
-        "jaxquat.plot.animation.writers.is_available", lambda name: name == "pillow"
-    )
-    with pytest.raises(
-        ValueError,
-        match=r"file: wanted a name that ends in .gif, because ffmpeg is not installed, got 'a.mp4'",
-    ):
+    is_available = "jaxquat.plot.animation.writers.is_available"
+    monkeypatch.setattr(is_available, lambda name: name == "pillow")
+    message = "file: wanted a name that ends in .gif, because ffmpeg is not installed, got 'a.mp4'"
+    with pytest.raises(ValueError, match=message):
         plot.animate(turning(), BODY, "a.mp4")
 
 
@@ -489,8 +441,6 @@ def test_without_matplotlib_the_error_names_the_extra(monkeypatch):
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.delattr(jq, "plot")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(
-        ImportError,
-        match=r'^plot: wanted the package matplotlib, got none: pip install "jaxquat\[plot\]"$',
-    ):
+    message = r'^plot: wanted the package matplotlib, got none: pip install "jaxquat\[plot\]"$'
+    with pytest.raises(ImportError, match=message):
         from jaxquat import plot as _  # noqa: F401

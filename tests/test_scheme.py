@@ -90,7 +90,7 @@ def test_a_scheme_is_copied_and_pickled(name):
 
 
 def test_a_damping_is_a_leaf_that_gradients_and_vmap_reach():
-    """d omega / d damping of a step, by the Scheme itself, against a difference."""
+    """D omega / d damping of a step, by the Scheme itself, against a difference."""
 
     def rate(damping):
         return stepped(jq.schemes.damped(jq.no_squish, damping)).omega[0]
@@ -117,8 +117,8 @@ def test_the_order_of_a_composition_follows_from_its_weights():
 
     A step with even errors gains order 3 by w^3 sums only with complex weights: real ones stay.
     """
-    jump = lambda p: (1 / (2 - 2 ** (1 / (p + 1))),)  # noqa: E731
-    triple = lambda p: (*jump(p), 1 - 2 * jump(p)[0], *jump(p))  # noqa: E731
+    jump = lambda p: (1 / (2 - 2 ** (1 / (p + 1))),)
+    triple = lambda p: (*jump(p), 1 - 2 * jump(p)[0], *jump(p))
     named = [weights.SUZUKI4, weights.TRIPLE_JUMP4, weights.KAHAN_LI6, (0.5, 0.5), (1.0,)]
     assert orders(jq.no_squish, named) == [4, 4, 6, 2, 2]
     assert orders(jq.simo_wong, named) == [4, 4, 6, 2, 2]

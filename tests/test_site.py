@@ -21,6 +21,7 @@ REFERENCE = {
 }
 
 
+PUBLIC_MODULES = [name for name in jq.__all__ if isinstance(getattr(jq, name), types.ModuleType)]
 EXTRAS = {"jaxquat.plot": "matplotlib", "jaxquat.interop.diffrax": "diffrax"}
 AT_HAND = [
     name for name in REFERENCE if name not in EXTRAS or importlib.util.find_spec(EXTRAS[name])
@@ -29,16 +30,14 @@ AT_HAND = [
 
 def anchors(page):
     """Those of the headings: words in small letters, joined by hyphens."""
-    titles = re.findall(
-        r"^#+ (.+)$", re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S), re.M
-    )
-    return {
-        re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", title.lower()).strip()) for title in titles
-    }
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S)
+    titles = re.findall(r"^#+ (.+)$", text, re.M)
+    words = [re.sub(r"[^\w\s-]", "", title.lower()).strip() for title in titles]
+    return {re.sub(r"[\s-]+", "-", title) for title in words}
 
 
 def shown(name):
-    """The module, or what is in one."""
+    """The module of this name, or the object of this name in a module."""
     module, _, attribute = name.rpartition(".")
     try:
         return getattr(importlib.import_module(module), attribute)
@@ -77,10 +76,10 @@ def test_the_reference_has_every_public_name():
         assert place in REFERENCE or name in jq.SCHEMES, f"{place} is in no page of the reference"
 
 
-def named(key, block):
-    """The list of an option, or None."""
-    found = re.search(rf"^ +{key}: \[(.*)\]$", block, re.M)
-    return found and [name.strip(' "') for name in found[1].split(",")]
+def option(key, block):
+    """The list that a directive gives for an option, or None."""
+    line = re.search(rf"^ +{key}: \[(.*)\]$", block, re.M)
+    return line and [name.strip(' "') for name in line[1].split(",")]
 
 
 BLOCKS = {
@@ -88,91 +87,102 @@ BLOCKS = {
     for page in PAGES
     for name, block in re.findall(r"^::: (\S+)\n((?:    .*\n)*)", page.read_text() + "\n", re.M)
 }
-LISTED = [
+MODULES = [
     name
     for name in AT_HAND
     if isinstance(shown(name), types.ModuleType) and hasattr(shown(name), "__all__")
 ]
 
 
-@pytest.mark.parametrize("name", LISTED)
+def own_names(module):
+    """The names that a module defines itself."""
+    names = vars(module).items()
+    return {key for key, value in names if getattr(value, "__module__", None) == module.__name__}
+
+
+def shown_names(module, block):
+    """The names that a directive shows."""
+    members, filters = option("members", block), option("filters", block)
+    names = set(module.__all__) if members is None else set(members)
+    if filters is None:
+        return names
+    patterns = [pattern.lstrip("!") for pattern in filters]
+    names |= own_names(module)
+    return {key for key in names if not any(re.search(pattern, key) for pattern in patterns)}
+
+
+@pytest.mark.parametrize("name", MODULES)
 def test_the_reference_shows_what_is_public(name):
-    """Names of ``__all__``, on the page of their room or with a heading of their own; and nothing else."""
-    room, filters, members = (
-        shown(name),
-        named("filters", BLOCKS[name]),
-        named("members", BLOCKS[name]),
-    )
-    assert all(hasattr(room, key) for key in room.__all__)
-    own = {
-        key
-        for key, value in vars(room).items()
-        if getattr(value, "__module__", None) == room.__name__
-    }
-    assert {key for key in own if not key.startswith("_")} - set(room.__all__) <= INTERNAL.get(
-        name, set()
-    )
-    listed = set(room.__all__) if members is None else set(members)
-    if filters is not None:
-        listed = {
-            key
-            for key in own | listed
-            if not any(re.search(pattern.lstrip("!"), key) for pattern in filters)
-        }
-    assert listed <= set(room.__all__)
-    missing = {
-        key for key in room.__all__ if not isinstance(getattr(room, key), types.ModuleType)
-    } - listed
+    """Names of ``__all__``, on the page of their module or under a heading of their own."""
+    module = shown(name)
+    public = set(module.__all__)
+    assert all(hasattr(module, key) for key in public)
+    assert {key for key in own_names(module) if not key.startswith("_")} <= public
+    names = shown_names(module, BLOCKS[name])
+    assert names <= public
+    functions = {key for key in public if not isinstance(getattr(module, key), types.ModuleType)}
+    missing = functions - names
     assert all(f"jaxquat.{key}" in REFERENCE for key in missing), missing
 
 
-INTERNAL: dict[str, set[str]] = {}
-"""What other rooms use and users need not know."""
-ROOMS = [name for name in jq.__all__ if isinstance(getattr(jq, name), types.ModuleType)]
+@pytest.mark.parametrize("module", PUBLIC_MODULES)
+def test_a_module_says_what_is_public(module):
+    names = getattr(jq, module).__all__
+    assert len(set(names)) == len(names)
+    for name in names:
+        assert not name.startswith("_")
+        assert hasattr(getattr(jq, module), name)
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_a_room_says_what_is_public(room):
-    module = getattr(jq, room)
-    assert len(set(module.__all__)) == len(module.__all__)
-    assert not [
-        name for name in module.__all__ if name.startswith("_") or not hasattr(module, name)
-    ]
+RECORDS = [
+    jq.State,
+    jq.Path,
+    jq.Grid,
+    jq.Controller,
+    jq.Ensemble,
+    jq.Fit,
+    jq.FitCovariance,
+    jq.control.Gains,
+    jq.control.PIDGains,
+    jq.control.Reference,
+    jq.gyro.Gyro,
+    jq.recordings.Recording,
+    jq.ensembles.Mean,
+    jq.ensembles.Covariance,
+    jq.ensembles.Extremes,
+    jq.ensembles.Reducer,
+    jq.schemes.Scheme,
+    jq.schemes.Tableau,
+]
 
 
-FIELDS = [jq.State, jq.Path, jq.Grid, jq.Controller, jq.Ensemble, jq.Fit, jq.FitCovariance, jq.control.Gains, jq.control.PIDGains,
-          jq.control.Reference, jq.gyro.Gyro, jq.recordings.Recording, jq.ensembles.Mean, jq.ensembles.Covariance,
-          jq.ensembles.Extremes, jq.ensembles.Reducer, jq.schemes.Scheme, jq.schemes.Tableau]  # fmt: skip
-
-
-@pytest.mark.parametrize("kind", FIELDS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", RECORDS, ids=lambda kind: kind.__name__)
 def test_fields_are_documented_in_their_order(kind):
     section = inspect.getdoc(kind).split("Attributes:\n")[1].split("\n\n")[0]
     assert re.findall(r"^    (\w+): ", section, re.M) == list(kind.__annotations__)
 
 
+def is_record(value):
+    return isinstance(value, type) and (
+        hasattr(value, "_fields") or dataclasses.is_dataclass(value)
+    )
+
+
 def test_every_record_is_among_them():
-    rooms = [jq, *map(shown, LISTED)]
-    public = [getattr(room, name) for room in rooms for name in room.__all__]
-    records = [
-        kind
-        for kind in public
-        if isinstance(kind, type) and (hasattr(kind, "_fields") or dataclasses.is_dataclass(kind))
-    ]
-    ours = {kind for kind in records if "interop" not in kind.__module__} - {jq.Body}
-    assert ours <= set(FIELDS)
+    modules = [jq, *map(shown, MODULES)]
+    public = [getattr(module, name) for module in modules for name in module.__all__]
+    ours = {x for x in public if is_record(x) and "interop" not in x.__module__} - {jq.Body}
+    assert ours <= set(RECORDS)
 
 
 def test_what_is_public_has_a_docstring():
-    """Otherwise its page leaves it out without a word."""
+    """Without one its page leaves it out and says nothing."""
     for name in AT_HAND:
         module = shown(name)
         if not isinstance(module, types.ModuleType):
             continue
-        public = getattr(
-            module, "__all__", [key for key in vars(module) if not key.startswith("_")]
-        )
-        for key in public:
+        names = [key for key in vars(module) if not key.startswith("_")]
+        for key in getattr(module, "__all__", names):
             value = getattr(module, key)
             if getattr(value, "__module__", "").startswith("jaxquat") and callable(value):
                 assert value.__doc__, f"{name}.{key} has no docstring"

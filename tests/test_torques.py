@@ -23,18 +23,18 @@ INERTIA = np.array([[0.6, 0.1, -0.2], [0.1, 1.0, 0.05], [-0.2, 0.05, 1.3]])
 
 
 def over_states(torque, t=0.7, params=None):
-    return np.asarray(
-        jax.jit(jax.vmap(lambda state: torque(jnp.asarray(t), state, params)))(STATES)
-    )
+    at_state = jax.vmap(lambda state: torque(jnp.asarray(t), state, params))
+    return np.asarray(jax.jit(at_state)(STATES))
 
 
 def from_potential(potential):
     """Torque in body axes: - d/dv U(q exp v) at v = 0."""
 
     def torque(t, state, params):
-        return -jax.grad(lambda v: potential(quaternion.multiply(state.q, quaternion.exp(v))))(
-            jnp.zeros(3)
-        )
+        def turned(v):
+            return potential(quaternion.multiply(state.q, quaternion.exp(v)))
+
+        return -jax.grad(turned)(jnp.zeros(3))
 
     return over_states(torque)
 
@@ -42,13 +42,12 @@ def from_potential(potential):
 def test_heavy_top_is_the_gradient_of_its_potential():
     weight, offset = 3.2, jnp.array([0.1, -0.4, 0.9])
     wanted = from_potential(lambda q: weight * quaternion.rotate(q, offset)[2])
-    np.testing.assert_allclose(
-        over_states(torques.heavy_top(weight, offset)), wanted, rtol=0, atol=1e-14
-    )
+    got = over_states(torques.heavy_top(weight, offset))
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-14)
 
 
-def test_heavy_top_by_hand():
-    """Upright it is in equilibrium; tipped about world x by 90 degrees, the weight on z at height 1 turns it on about x."""
+def test_heavy_top_falls_on_once_it_is_tipped():
+    """Upright it is in equilibrium; lying after a turn about x, 2 N at 1.5 m turn it on about x."""
     torque = torques.heavy_top(2.0, jnp.array([0.0, 0, 1.5]))
     upright = jq.State(jnp.array([1.0, 0, 0, 0]), jnp.zeros(3))
     np.testing.assert_array_equal(torque(0.0, upright, None), np.zeros(3))
@@ -63,9 +62,8 @@ def test_magnetic_is_the_gradient_of_its_energy():
     got = over_states(torques.magnetic(dipole, field))
     wanted = from_potential(lambda q: -jnp.sum(quaternion.rotate(q, dipole) * field(0.7)))
     np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-14)
-    np.testing.assert_allclose(
-        got, np.cross(dipole, ROTATIONS.inv().apply(np.array(field(0.7)))), rtol=0, atol=1e-14
-    )
+    in_body = ROTATIONS.inv().apply(np.array(field(0.7)))
+    np.testing.assert_allclose(got, np.cross(dipole, in_body), rtol=0, atol=1e-14)
 
 
 # Gravity gradient
@@ -73,14 +71,13 @@ def test_magnetic_is_the_gradient_of_its_energy():
 PLACE = np.array([3.0, -1.0, 2.0])
 
 
-def cube_of_masses(size):
-    """Eight masses in pairs ±r, so that odd powers of r/R cancel, and their torque about the centre, body axes."""
+def error_of_gravity_gradient(size):
+    """Its error for eight masses in pairs ±r, so that odd powers of r/R cancel, over the torque."""
     places = size * np.array([[1.0, 0.2, 0.1], [0.1, 1.5, -0.3], [0.0, -0.4, 0.7], [0.5, 0.5, 0.5]])
     places, masses = np.concatenate([places, -places]), np.tile([1.0, 0.7, 2.0, 0.4], 2)
     square = np.sum(places**2, axis=-1)
-    inertia = np.einsum("n,n,ij->ij", masses, square, np.eye(3)) - np.einsum(
-        "n,ni,nj->ij", masses, places, places
-    )
+    outer = np.einsum("n,ni,nj->ij", masses, places, places)
+    inertia = np.einsum("n,n,ij->ij", masses, square, np.eye(3)) - outer
     mu = 5.0
     arms = ROTATIONS.as_matrix() @ places.T  # (N, 3, 8), world
     away = PLACE[:, None] + arms
@@ -92,7 +89,7 @@ def cube_of_masses(size):
 
 def test_gravity_gradient_is_the_leading_term_of_the_sum_over_point_masses():
     """The relative remainder is of second order in the size of the body over its distance."""
-    coarse, fine = cube_of_masses(1e-2), cube_of_masses(1e-3)
+    coarse, fine = error_of_gravity_gradient(1e-2), error_of_gravity_gradient(1e-3)
     assert coarse < 1e-3
     assert fine == pytest.approx(coarse / 100, rel=0.02)
 
@@ -109,48 +106,44 @@ def test_gravity_gradient_vanishes_on_principal_axes():
 
 
 def test_gravity_gradient_in_an_orbit_of_the_earth():
-    """45 degrees off the vertical in the plane of axes 1 and 3: 3/2 n^2 (I1 - I3) about axis 2, n^2 = mu/r^3; float32 too."""
+    """45 degrees off the vertical in the plane of axes 1 and 3, in both precisions.
+
+    The torque is 3/2 n^2 (I1 - I3) about axis 2, with n^2 = mu/r^3.
+    """
     radius = 7e6
     for dtype, tolerance in ((jnp.float32, 1e-6), (jnp.float64, 1e-14)):
         body = jq.Body.from_principal(jnp.array([1.0, 2.0, 2.5], dtype))
         place = jnp.array([1.0, 0, 1.0], dtype) * jnp.asarray(radius / np.sqrt(2), dtype)
         state = jq.State(jnp.array([1.0, 0, 0, 0], dtype), jnp.zeros(3, dtype))
-        got = torques.gravity_gradient(body, lambda t, place=place: place)(
-            jnp.asarray(0.0, dtype), state, None
-        )
+        torque = torques.gravity_gradient(body, lambda t, place=place: place)
+        got = torque(jnp.asarray(0.0, dtype), state, None)
         assert got.dtype == dtype
         wanted = 1.5 * 3.986004418e14 / radius**3 * (1.0 - 2.5)
         np.testing.assert_allclose(got, [0, wanted, 0], rtol=tolerance, atol=0)
 
 
-# The rest
+# Drag, world axes, sums
 
 
-def test_drag():
+def test_drag_is_minus_a_matrix_times_the_rate():
     matrix = np.array([[1.0, 0.2, 0], [0.2, 2.0, 0.3], [0, 0.3, 3.0]])
-    diagonal = jnp.array([1.0, 2, 3])
-    np.testing.assert_allclose(
-        over_states(torques.drag(diagonal)), -OMEGA * np.asarray(diagonal), rtol=1e-15
-    )
-    np.testing.assert_allclose(
-        over_states(torques.drag(matrix)), -OMEGA @ matrix, rtol=0, atol=1e-14
-    )
+    diagonal = np.array([1.0, 2, 3])
+    got = over_states(torques.drag(diagonal))
+    np.testing.assert_allclose(got, -OMEGA * diagonal, rtol=1e-15)
+    got = over_states(torques.drag(matrix))
+    np.testing.assert_allclose(got, -OMEGA @ matrix, rtol=0, atol=1e-14)
 
 
 def test_in_world_turns_a_world_torque_into_the_body():
-    got = over_states(
-        torques.in_world(lambda t, state, params: t * params + state.omega),
-        params=jnp.array([1.0, 2, 3]),
-    )
+    torque = torques.in_world(lambda t, state, params: t * params + state.omega)
+    got = over_states(torque, params=jnp.array([1.0, 2, 3]))
     wanted = ROTATIONS.inv().apply(0.7 * np.array([1.0, 2, 3]) + OMEGA)
     np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-14)
 
 
 def test_total_is_the_sum_and_passes_everything_on():
-    top, drag = (
-        torques.heavy_top(2.0, jnp.array([0.0, 0.1, 0.3])),
-        torques.drag(jnp.array([1.0, 2, 3])),
-    )
+    top = torques.heavy_top(2.0, jnp.array([0.0, 0.1, 0.3]))
+    drag = torques.drag(jnp.array([1.0, 2, 3]))
     own = lambda t, state, params: params * t
     got = over_states(torques.total(top, drag, own), params=jnp.array([5.0, 0, 1]))
     wanted = over_states(top) + over_states(drag) + 0.7 * np.array([5.0, 0, 1])
@@ -167,25 +160,24 @@ def pushing(t, state, params):
     return PUSH
 
 
-def wind(t, state, params, held):
-    return t * PUSH + held
+def wind(t, state, params, command):
+    return t * PUSH + command
 
 
-def test_a_plant_beside_a_controller():
-    """``held`` is the command, leaves ignore it, a user's own torque takes it, ``in_world`` passes it on."""
-    plant = torques.total(torques.held, torques.drag(DAMPING), torques.in_world(wind))
+def constant_command(t, state, memory, params, sampled_input):
+    return params, memory
+
+
+def test_a_plant_is_a_sum_with_the_command_in_it():
+    """``commanded`` returns it, drag ignores it, a user's torque takes it, in the world too."""
+    plant = torques.total(torques.commanded, torques.drag(DAMPING), torques.in_world(wind))
     command = jnp.array([-1.0, 0.5, 0.2])
-    wanted = (
-        command - DAMPING * ONE.omega + ROTATIONS[0].inv().apply(np.array(0.5 * PUSH + command))
-    )
+    of_wind = ROTATIONS[0].inv().apply(np.array(0.5 * PUSH + command))
+    wanted = command - DAMPING * ONE.omega + of_wind
     np.testing.assert_allclose(plant(0.5, ONE, None, command), wanted, rtol=0, atol=1e-15)
-    controller = jq.Controller(
-        lambda start, params: (), lambda t, state, memory, params, value: (params, memory)
-    )
-    body = jq.Body(INERTIA)
-    path = jq.rollout(
-        jq.lie_euler, body, plant, ONE, jq.grid(0.5, 0.01, 1), command, controller=controller
-    )
+    controller = jq.Controller(lambda start, params: (), constant_command)
+    body, grid = jq.Body(INERTIA), jq.grid(0.5, 0.01, 1)
+    path = jq.rollout(jq.lie_euler, body, plant, ONE, grid, command, controller=controller)
     step = jq.lie_euler(body, lambda t, state, params: jnp.asarray(wanted), 0.5, ONE, 0.01, None)
     np.testing.assert_allclose(path.state.omega[-1], step.omega, rtol=0, atol=1e-15)
 
@@ -197,9 +189,8 @@ def test_aux_states_move_through_sums_and_the_world():
     def wheels(t, state, params):
         return PUSH, {"a": jnp.array([1.0, t])}
 
-    tau, rates = torques.total(
-        torques.drag(DAMPING), wheels, torques.in_world(wheels), torques.zero
-    )(0.5, state, None)
+    drag, in_world = torques.drag(DAMPING), torques.in_world(wheels)
+    tau, rates = torques.total(drag, wheels, in_world, torques.zero)(0.5, state, None)
     wanted = PUSH - DAMPING * ONE.omega + ROTATIONS[0].inv().apply(np.array(PUSH))
     np.testing.assert_allclose(tau, wanted, rtol=0, atol=1e-15)
     np.testing.assert_array_equal(rates["a"], [2.0, 1.0])
@@ -209,51 +200,56 @@ def bent(t, state, params):
     return ONE.omega, ONE.q
 
 
-@pytest.mark.parametrize(
-    ("torque", "given", "error", "message"),
-    [
-        (torques.held, (), TypeError, "torques.held: wanted a controller or inputs, which command a torque, got neither"),
-        (torques.total(pushing), (PUSH,), TypeError, "torque: wanted torque(t, state, params, held)"),
-        (torques.total(wind), (), TypeError, "torque: wanted torque(t, state, params)"),
-        (
-            torques.in_world(pushing),
-            (PUSH,),
-            TypeError,
-            "world_torque: wanted world_torque(t, state, params, held) because there is a controller, or inputs, got pushing(t, st",
-        ),
-        (torques.total(torques.held), ({"u": PUSH},), TypeError, "torque held: wanted an array of shape (3,)"),
-        (torques.in_world(lambda t, s, p: s.q), (), ValueError, "world_torque <lambda>: wanted an array of shape (3,)"),
-        (torques.total(bent), (), TypeError, "torque bent: wanted an array of shape (3,)"),
-        (torques.gravity_gradient(jq.Body(INERTIA), lambda t: PUSH[:2]), (), ValueError, "position(t): wanted shape (3,), got (2"),
-        (torques.magnetic(PUSH, lambda t: PUSH[:2]), (), ValueError, "field(t): wanted shape (3,), got (2,)"),
-    ],
-)  # fmt: skip
-def test_torques_of_the_wrong_kind_are_named(torque, given, error, message):
-    with pytest.raises(error, match="^" + re.escape(message)):
-        torque(0.0, ONE, None, *given)
+WANTED = "wanted an array of shape (3,)"
+REFUSED = {
+    "torques.commanded: wanted a controller or inputs, which command a torque, got neither": (
+        torques.commanded, ()
+    ),
+    "torque: wanted torque(t, state, params, command)": (torques.total(pushing), (PUSH,)),
+    "torque: wanted torque(t, state, params)": (torques.total(wind), ()),
+    "world_torque: wanted world_torque(t, state, params, command) because there is a controller, "
+    "or inputs, got pushing(t, st": (torques.in_world(pushing), (PUSH,)),
+    f"torque commanded: {WANTED}": (torques.total(torques.commanded), ({"u": PUSH},)),
+    f"world_torque <lambda>: {WANTED}": (torques.in_world(lambda t, s, p: s.q), ()),
+    f"torque bent: {WANTED}": (torques.total(bent), ()),
+    "position(t): wanted shape (3,), got (2": (
+        torques.gravity_gradient(jq.Body(INERTIA), lambda t: PUSH[:2]), ()
+    ),
+    "field(t): wanted shape (3,), got (2,)": (torques.magnetic(PUSH, lambda t: PUSH[:2]), ()),
+}  # fmt: skip
+"""The error by its beginning: the torque, and the command."""
 
 
-def test_torques_have_names_for_errors():
+@pytest.mark.parametrize("message", REFUSED)
+def test_torques_of_the_wrong_kind_are_named(message):
+    torque, command = REFUSED[message]
+    with pytest.raises((TypeError, ValueError), match="^" + re.escape(message)):
+        torque(0.0, ONE, None, *command)
+
+
+PARTS = (torques.zero, torques.drag(DAMPING), torques.in_world(pushing))
+NAMED = {
+    "total(zero, drag, in_world(pushing))": torques.total(*PARTS),
+    "gravity_gradient": torques.gravity_gradient(jq.Body(INERTIA), lambda t: PUSH),
+    "heavy_top": torques.heavy_top(1.0, PUSH),
+    "magnetic": torques.magnetic(PUSH, lambda t: PUSH),
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_torques_have_names_for_errors(name):
     state = ONE._replace(aux=jnp.zeros(2))
-    for torque, name in (
-        (
-            torques.total(torques.zero, torques.drag(DAMPING), torques.in_world(pushing)),
-            "total(zero, drag, in_world(pushing))",
-        ),
-        (torques.gravity_gradient(jq.Body(INERTIA), lambda t: PUSH), "gravity_gradient"),
-        (torques.heavy_top(1.0, PUSH), "heavy_top"),
-        (torques.magnetic(PUSH, lambda t: PUSH), "magnetic"),
-    ):
-        with pytest.raises(
-            TypeError, match="^" + re.escape(f"torque {name}: wanted (torque, d aux/dt)")
-        ):
-            evaluate(torque, 0.0, state, None)
-    bad = torques.total(lambda t, s, p: (PUSH, PUSH))
-    with pytest.raises(
-        ValueError,
-        match=r"^torque <lambda>: wanted d aux/dt like state.aux, float64\[2\], got float64\[3\]",
-    ):
-        bad(0.0, state, None)
+    message = re.escape(f"torque {name}: wanted (torque, d aux/dt)")
+    with pytest.raises(TypeError, match="^" + message):
+        evaluate(NAMED[name], 0.0, state, None)
+
+
+@pytest.mark.parametrize("around", [torques.total, torques.in_world])
+def test_rates_unlike_the_aux_states_are_refused_within_other_torques(around):
+    state = ONE._replace(aux=jnp.zeros(2))
+    message = r"torque <lambda>: wanted d aux/dt like state.aux, float64\[2\], got float64\[3\]"
+    with pytest.raises(ValueError, match=message):
+        around(lambda t, s, p: (PUSH, PUSH))(0.0, state, None)
 
 
 def test_float32_stays_float32():
@@ -273,23 +269,16 @@ def test_float32_stays_float32():
         assert (got.shape, got.dtype) == ((3,), jnp.float32)
 
 
-def test_gradients_flow_to_what_the_factories_hold():
-    state = jax.tree.map(lambda x: x[0], STATES)
-
+def test_gradients_flow_to_the_arrays_that_factories_were_given():
     def squared(weight, offset, damping, inertia):
-        held = torques.total(
+        torque = torques.total(
             torques.heavy_top(weight, offset),
             torques.drag(damping),
             torques.gravity_gradient(jq.Body(inertia), lambda t: jnp.asarray(PLACE), 5.0),
         )
-        return jnp.sum(held(jnp.asarray(0.0), state, None) ** 2)
+        return jnp.sum(torque(jnp.asarray(0.0), ONE, None) ** 2)
 
-    arguments = (
-        jnp.asarray(2.0),
-        jnp.array([0.1, 0.2, 0.3]),
-        jnp.array([1.0, 2, 3]),
-        jnp.asarray(INERTIA),
-    )
+    arguments = (jnp.asarray(2.0), 0.1 * PUSH, PUSH, jnp.asarray(INERTIA))
     for gradient in jax.jit(jax.grad(squared, argnums=(0, 1, 2, 3)))(*arguments):
         assert np.isfinite(gradient).all()
         assert np.abs(gradient).max() > 0

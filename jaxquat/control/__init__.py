@@ -1,18 +1,16 @@
-"""Attitude control: laws are pure functions of the state, the gains and the target; controllers have memory.
+"""Attitude control: laws are pure functions of state, gains and target; controllers have memory.
 
-``quaternion_law`` and ``euler_law`` are those of G. Hoffmann, Application of Quaternions, appendix A, for a fixed target;
-``tracking_law`` and ``geometric_law`` follow a moving ``Reference``. ``pid`` makes a ``jq.Controller``, ``lqr`` the gain of a
-linear regulator. Torques are in body axes and not limited unless a limit is an argument: ``jq.actuators`` has the limits.
+``quaternion_law`` and ``euler_law`` go to a fixed target (G. Hoffmann, Application of Quaternions,
+appendix A); ``tracking_law`` and ``geometric_law`` follow a moving ``Reference``. ``pid`` makes a
+``jq.Controller``, ``lqr`` the gain of a linear regulator. Torques are in body axes. Only ``pid``
+limits them, by its argument ``limits``; ``jq.actuators`` has limits for the others.
 """
 
 from __future__ import annotations
 
 from jaxquat.control.laws import (
     Gains,
-    Reference,
-    at_rest,
     euler_law,
-    follow,
     geometric_law,
     quaternion_law,
     shortest,
@@ -20,6 +18,7 @@ from jaxquat.control.laws import (
 )
 from jaxquat.control.lqr import lqr, lqr_law
 from jaxquat.control.pid import PIDGains, pid
+from jaxquat.control.reference import Reference, at_rest, follow
 
 __all__ = [
     "Gains",

@@ -1,12 +1,12 @@
-"""What stands between a commanded torque and the body: limits, lag, reaction wheels, thrusters.
+"""What stands between a commanded torque and the body: limits, lags, reaction wheels, thrusters.
 
-Wheels and lags have states. Keep them in ``State.aux`` and return their rates beside the torque:
+Wheels and lags have states. Keep them in ``State.aux``, and return their rates beside the torque:
 
     def torque(t, state, params, command):
-        wanted = actuators.allocate(AXES, command)  # motor torques
-        return actuators.wheel_torque(AXES, state, state.aux, wanted), wanted
+        motor = actuators.allocate(AXES, command)  # the rate of each wheel's momentum, too
+        return actuators.wheel_torque(AXES, state, state.aux, motor), motor
 
-Wheel axes are rows: ``axes`` is (n, 3), unit, in body axes.
+Wheel axes are rows: ``axes`` is (n, 3), unit vectors in body axes.
 """
 
 from __future__ import annotations
@@ -41,52 +41,61 @@ __all__ = [
 
 
 def saturate(tau: ArrayLike, limits: ArrayLike) -> Array:
-    """Hard limit per axis, ``-limits <= tau <= limits`` [N m]. (..., n), (..., n) or () -> (..., n).
+    """A hard limit per axis: tau [N m] cut to at least -limits and at most limits.
 
-    The gradient is 1 inside and 0 outside. Hoffmann, Application of Quaternions, 9.10.
+    (..., n), (..., n) or () -> (..., n). The gradient is 1 inside and 0 outside. Hoffmann,
+    Application of Quaternions, 9.10.
     """
     tau, limits = _limited(tau, limits)
     return jnp.clip(tau, -limits, limits)
 
 
 def saturate_smooth(tau: ArrayLike, limits: ArrayLike) -> Array:
-    """``limits tanh(tau/limits)``: never beyond the limits, slope 1 at zero, smooth. (..., n), (..., n) or () -> (..., n)."""
+    """A smooth limit per axis, ``limits tanh(tau/limits)``: never beyond them, slope 1 at zero.
+
+    (..., n), (..., n) or () -> (..., n), all [N m].
+    """
     tau, limits = _limited(tau, limits)
     finite("limits", limits)
     return limits * jnp.tanh(tau / limits)
 
 
 def lag(actual: ArrayLike, command: ArrayLike, time_constant: ArrayLike) -> Array:
-    """Rate ``(command - actual)/time_constant`` of a first-order lag, per axis or wheel. (n,), (n,), () or (n,) [s] -> (n,)."""
+    """Rate ``(command - actual)/time_constant`` of a first-order lag, per axis or wheel.
+
+    (n,), (n,), () or (n,) [s] -> (n,).
+    """
     actual, command = floating("actual", actual), floating("command", command)
     if actual.ndim != 1 or command.shape != actual.shape:
-        raise ValueError(
-            f"command: wanted the shape of actual, (n,), got {command.shape} for {actual.shape}"
-        )
+        got = f"{command.shape} for {actual.shape}"
+        raise ValueError(f"command: wanted the shape of actual, (n,), got {got}")
     time_constant = one_shape("time_constant", time_constant, (), actual.shape)
     positive("time_constant", time_constant)
     return (command - actual) / time_constant
 
 
 def wheel_torque(axes: ArrayLike, state: State, momentum: ArrayLike, motor: ArrayLike) -> Array:
-    """What n reaction wheels do to the body: ``-sum a_i u_i - omega × (sum a_i h_i)``. (n, 3), State, (n,), (n,) -> (3,) [N m].
+    """Torque of n reaction wheels on the body, ``-sum a_i u_i - omega × (sum a_i h_i)`` [N m].
 
-    ``motor`` is u, the torque of each motor on its wheel [N m], and the rate of ``momentum`` h [N m s], the wheel's whole momentum
-    about its axis, the body's turn included. The body's inertia then counts each wheel without its moment about its own axis:
-    ``I omega' = tau - omega × (I omega + A h) - A u`` holds exactly, and the momentum of body and wheels in the world is conserved.
-    P. C. Hughes, Spacecraft Attitude Dynamics, 1986, section 3.4.
+    (n, 3), State, (n,), (n,) -> (3,). ``motor`` is u, the torque of each motor on its wheel [N m],
+    and so the rate of ``momentum`` h [N m s], which is the wheel's whole momentum about its axis,
+    with its part in the turn of the body. The inertia of the body must then leave out the moment of
+    each wheel about its own axis: so ``I omega' = tau - omega × (I omega + A h) - A u`` holds
+    exactly, and the momentum of body and wheels in the world is conserved. P. C. Hughes, Spacecraft
+    Attitude Dynamics, 1986, section 3.4.
     """
     axes = _axes("axes", axes)
-    momentum, motor = (
-        exactly("momentum", momentum, axes.shape[:1]),
-        exactly("motor", motor, axes.shape[:1]),
-    )
+    momentum = exactly("momentum", momentum, axes.shape[:1])
+    motor = exactly("motor", motor, axes.shape[:1])
     state = broadcastable("state", state)
     return -matvec(transpose(axes), motor) - cross(state.omega, matvec(transpose(axes), momentum))
 
 
 def hold_momentum(momentum: ArrayLike, motor: ArrayLike, capacity: ArrayLike) -> Array:
-    """The motor torques without those that would spin a full wheel faster: 0 where ``|h| >= capacity`` and u grows |h|. -> (n,)."""
+    """The motor torques, but 0 for those that would spin a full wheel faster. -> (n,) [N m].
+
+    A wheel is full where ``|momentum| >= capacity`` [N m s]. Arguments (n,) or () broadcast.
+    """
     momentum, motor, capacity = broadcast(
         ("momentum", momentum, ()), ("motor", motor, ()), ("capacity", capacity, ())
     )
@@ -96,10 +105,11 @@ def hold_momentum(momentum: ArrayLike, motor: ArrayLike, capacity: ArrayLike) ->
 
 
 def allocate(axes: ArrayLike, tau: ArrayLike, limits: ArrayLike | None = None) -> Array:
-    """Motor torques u of n >= 3 wheels that turn the body with tau, the shortest u there is. (n, 3), (3,) -> (n,) [N m].
+    """Motor torques u of n >= 3 wheels that turn the body with tau. (n, 3), (3,) -> (n,) [N m].
 
-    ``u = -A (A^T A)^-1 tau``, A the rows of axes; infinite or NaN if they span no space. With limits (n,) or () [N m] all are
-    scaled down together where one exceeds its own, so that the torque keeps its direction; the largest ratio counts, with its
+    It is the shortest such u, ``-A (A^T A)^-1 tau`` with the axes for rows of A; infinite or NaN if
+    the axes do not span the space. With limits (n,) or () [N m] all are scaled down together where
+    one exceeds its own, so that the torque keeps its direction; the largest ratio counts, with its
     gradient.
     """
     axes, tau = _axes("axes", axes), exactly("tau", tau, (3,))
@@ -110,24 +120,29 @@ def allocate(axes: ArrayLike, tau: ArrayLike, limits: ArrayLike | None = None) -
 def allocate_thrusters(
     arms: ArrayLike, tau: ArrayLike, limits: ArrayLike | None = None, iterations: int = 200
 ) -> Array:
-    """Forces f >= 0 of n thrusters with ``sum arm_i f_i = tau``, or as near as they come. (n, 3), (3,) -> (n,) [N].
+    """Forces f >= 0 of n thrusters with ``sum arm_i f_i = tau`` or the nearest to it. -> (n,) [N].
 
-    ``arms[i]`` is the torque of thruster i at unit force, ``position × direction`` [m], for which ``thruster_arms`` serves. Solved
-    by ``optax.nnls``, a fixed number of projected gradient iterations, differentiable. With limits (n,) or () [N] all forces are
-    scaled down together where one exceeds its own, so that the torque keeps its direction.
+    (n, 3) [m], (3,) [N m]: ``arms[i]`` is the torque of thruster i at unit force, which
+    ``thruster_arms`` computes. ``optax.nnls`` solves it by a fixed number of projected gradient
+    iterations, differentiable. With limits (n,) or () [N] all forces are scaled down together where
+    one exceeds its own, so that the torque keeps its direction.
     """
     arms, tau = _axes("arms", arms), exactly("tau", tau, (3,))
-    return _within(
-        optax.nnls(transpose(arms), tau, positive_integer("iterations", iterations)), limits
-    )
+    forces = optax.nnls(transpose(arms), tau, positive_integer("iterations", iterations))
+    return _within(forces, limits)
 
 
 def thruster_arms(positions: ArrayLike, directions: ArrayLike) -> Array:
-    """Torque of each thruster at unit force: ``position × direction`` of the force. (n, 3) [m], (n, 3) unit -> (n, 3) [m]."""
+    """Torque of each thruster at unit force, ``position × direction`` [m].
+
+    (n, 3), (n, 3) -> (n, 3). ``positions`` [m] are those of the thrusters, from the centre of mass;
+    ``directions`` are unit vectors along the force on the body. Both are in body axes.
+    """
     return cross(*broadcast(("positions", positions, (3,)), ("directions", directions, (3,))))
 
 
 def _limited(tau: ArrayLike, limits: ArrayLike) -> list[Array]:
+    """Arrays tau (..., n) and limits (..., n) that broadcast, from limits (..., n) or ()."""
     tau, limits = floating("tau", tau), floating("limits", limits)
     core = tau.shape[-1:] or (3,)
     limits = limits if limits.ndim else jnp.broadcast_to(limits, core)
@@ -144,6 +159,7 @@ def _axes(name: str, value: ArrayLike) -> Array:
 
 
 def _within(u: Array, limits: ArrayLike | None) -> Array:
+    """The vector u (n,), scaled down until no element exceeds its limit, (n,), () or None."""
     if limits is None:
         return u
     limits = one_shape("limits", limits, (), u.shape)

@@ -13,15 +13,20 @@ from jaxquat.dynamics.state import State, local, one_body
 
 
 def lqr(a: ArrayLike, b: ArrayLike, state_cost: ArrayLike, command_cost: ArrayLike) -> Array:
-    """The gain K (m, n) of ``u = -K delta`` that minimises ``sum delta.Q delta + u.R u`` along ``delta' = A delta + B u``.
+    """The gain K (m, n) of ``u = -K delta`` with the least sum of ``delta.Q delta + u.R u``.
 
-    (n, n), (n, m), Q (n, n), R (m, m), all concrete: scipy solves the discrete Riccati equation, in float64; K has the dtype of a.
-    Take a and b from ``dynamics.linearize`` with the commanded torque as params. K is differentiable in what uses it, not by the
-    costs; fit it as params.
+    The sum goes over the steps ``delta' = A delta + B u``: a is A (n, n), b is B (n, m), the costs
+    are Q (n, n) and R (m, m). Take a and b from ``dynamics.linearize`` with the commanded torque as
+    params.
+
+    All arguments are concrete: scipy solves the discrete Riccati equation, in float64. K has the
+    dtype of a. What uses K can be differentiated by it, but K cannot be by the costs; fit K itself
+    as params.
 
     Raises:
-        ValueError: a wrong shape; costs that are not symmetric, Q not positive semidefinite (to 100 units of rounding), R not
-            positive definite; no stabilising solution. TypeError: a traced argument.
+        ValueError: a wrong shape; costs that are not symmetric, Q not positive semidefinite (to 100
+            units of rounding), R not positive definite; no stabilising solution.
+        TypeError: a traced argument.
     """
     a, b = floating("a", a), floating("b", b)
     if a.ndim != 2 or a.shape[0] != a.shape[1] or not a.size:
@@ -29,29 +34,31 @@ def lqr(a: ArrayLike, b: ArrayLike, state_cost: ArrayLike, command_cost: ArrayLi
     n = len(a)
     if b.ndim != 2 or b.shape[0] != n or not b.size:
         raise ValueError(f"b: wanted shape ({n}, m), got {b.shape}")
-    q, r = (
-        exactly("state_cost", state_cost, (n, n)),
-        exactly("command_cost", command_cost, (b.shape[1],) * 2),
-    )
+    q = exactly("state_cost", state_cost, (n, n))
+    r = exactly("command_cost", command_cost, (b.shape[1],) * 2)
     for name, value in (("a", a), ("b", b), ("state_cost", q), ("command_cost", r)):
         concrete(name, value, "compute the gain outside jit, vmap and grad")
         finite(name, value)
     _check_cost("state_cost", q, definite=False)
     _check_cost("command_cost", r, definite=True)
-    f, g, q, r = (np.asarray(x, np.float64) for x in (a, b, q, r))
+    return jnp.asarray(_riccati_gain(*(np.asarray(x, np.float64) for x in (a, b, q, r))), a.dtype)
+
+
+def _riccati_gain(a: np.ndarray, b: np.ndarray, q: np.ndarray, r: np.ndarray) -> np.ndarray:
+    """``(R + B^T P B)^-1 B^T P A`` with P from the discrete Riccati equation."""
     try:
-        p = solve_discrete_are(f, g, q, r)
+        p = solve_discrete_are(a, b, q, r)
     except (LinAlgError, ValueError) as error:
-        raise ValueError(
-            f"a, b: wanted a system that the costs see and b can stabilise, got none ({error})"
-        ) from error
-    return jnp.asarray(np.linalg.solve(r + g.T @ p @ g, g.T @ p @ f), a.dtype)
+        wanted = "a system that the costs see and b can stabilise"
+        raise ValueError(f"a, b: wanted {wanted}, got none ({error})") from error
+    return np.linalg.solve(r + b.T @ p @ b, b.T @ p @ a)
 
 
 def _check_cost(name: str, cost: Array, *, definite: bool) -> None:
-    """ValueError if a matrix is not symmetric and positive definite, or semidefinite, to 100 units of rounding.
+    """ValueError if a matrix is not symmetric and positive (semi)definite to 100 units of rounding.
 
-    Rows and columns are scaled to a diagonal of 1, where it is positive, so that units do not matter.
+    Rows and columns are scaled to a diagonal of 1, where it is positive, so that units do not
+    matter.
     """
     symmetric(name, cost)
     matrix = np.asarray(cost, np.float64)
@@ -64,9 +71,10 @@ def _check_cost(name: str, cost: Array, *, definite: bool) -> None:
 
 
 def lqr_law(state: State, gain: ArrayLike, about: State) -> Array:
-    """The command ``-K delta`` with the error ``delta = local(about, state)``, (6 + size of aux,). -> (m,).
+    """The command ``-K delta`` for the error ``delta = local(about, state)``. -> (m,).
 
-    ``about`` is the state to hold, about which the plant was linearised.
+    ``gain`` is K, (m, 6 + size of aux); ``about`` is the state to keep, about which the plant was
+    linearised.
     """
     delta = local(one_body("about", about), one_body("state", state))
     gain = floating("gain", gain)

@@ -1,4 +1,9 @@
-"""Proportional-integral-derivative control with anti-windup."""
+"""Proportional-integral-derivative control with anti-windup.
+
+At each sample the command is that of ``tracking_law`` plus the memory, the integral part of the
+torque, cut to the limits. The memory then grows by the integral gain times the attitude error, and
+gives way in proportion to what the limits cut off, so it cannot wind up.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +17,8 @@ from jax.typing import ArrayLike
 
 from jaxquat._checks import exactly, instance, is_concrete, one_shape, positive, takes
 from jaxquat.control.actuators import saturate
-from jaxquat.control.laws import (
-    Gains,
-    Reference,
-    check_gains,
-    check_reference,
-    shortest,
-    tracking_law,
-)
+from jaxquat.control.laws import Gains, check_gains, shortest, tracking_law
+from jaxquat.control.reference import Reference, check_reference
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.state import State
 from jaxquat.rotations.quaternion import conjugate, multiply
@@ -50,40 +49,31 @@ def pid(
     limits: ArrayLike | None = None,
     unwind: ArrayLike | None = None,
 ) -> Controller:
-    """A ``jq.Controller``: ``tracking_law`` plus the integral of the attitude error; its command is a torque (3,) [N m].
+    """A ``jq.Controller``: ``tracking_law`` plus the integral of the attitude error.
 
-    Its memory is the integral part of the torque, (3,) [N m]. Where the limits cut the command, the memory gives way by
-    ``(cut - uncut) period/unwind`` a sample (back-calculation: K. J. Astrom and T. Hagglund, Advanced PID Control, 2006, section
-    3.5), so it cannot wind up.
+    Its command is a torque (3,) [N m], and its memory the integral part of it, (3,) [N m]. Where
+    the limits cut the command, the memory gives way by ``(cut - uncut) period/unwind`` a sample
+    (back-calculation: K. J. Astrom and T. Hagglund, Advanced PID Control, 2006, section 3.5), so it
+    cannot wind up.
 
     Args:
         body: what the feed-forward assumes of the inertia.
-        period: time between two samples [s], ``sample_every * dt`` of the rollout, which compares them.
-        reference: ``reference(t, params, input) -> control.Reference``, or one that stays; ``input`` is the slice of the rollout's
-            ``inputs``.
-        gains: ``gains(params)`` from the rollout's params, or gains that stay; by default the params are the gains.
-        measure: the state as the controller sees it, ``measure(state, input)``: noise, bias, a sensor that failed.
+        period: time between two samples [s], ``sample_every * dt`` of the rollout, which compares
+            them.
+        reference: ``reference(t, params, input) -> control.Reference``, or a constant one;
+            ``input`` is this sample's slice of the rollout's ``inputs``.
+        gains: ``gains(params)`` from the rollout's params, or constant gains; by default the params
+            are the gains.
+        measure: the state as the controller sees it, ``measure(state, input)``: noise, bias, a
+            sensor that failed.
         limits: of the command, () or per axis (3,) [N m]; None for none.
-        unwind: time constant [s] of the anti-windup, at least ``period``; None for 1 s or the period, whichever is longer.
+        unwind: time constant [s] of the anti-windup, at least ``period``; None for 1 s or the
+            period, whichever is longer.
     """
     instance("body", body, Body, "a jq.Body")
-    reference_at = (
-        _constant(check_reference(reference)) if isinstance(reference, Reference) else reference
-    )
-    gains_of = _constant(check_gains(gains, PIDGains)) if isinstance(gains, PIDGains) else gains
-    takes(
-        "reference",
-        reference_at,
-        "t, params, input",
-        hint="; a control.Reference may stand for one that stays",
-    )
-    takes("gains", gains_of, "params", hint="; control.PIDGains may stand for those that stay")
+    reference_at, gains_of = _reference_function(reference), _gains_function(gains)
     takes("measure", measure, "state, input")
-    given, period = period, exactly("period", period, ())
-    positive("period", period)
-    unwind = jnp.maximum(1.0, period) if unwind is None else exactly("unwind", unwind, ())
-    if is_concrete((period, unwind)) and not float(unwind) >= float(period):
-        raise ValueError(f"unwind: wanted at least the period {period}, got {unwind}")
+    dt, unwind = _period_and_unwind(period, unwind)
     if limits is not None:
         limits = one_shape("limits", limits, (), (3,))
         positive("limits", limits, or_infinite=True)
@@ -92,18 +82,43 @@ def pid(
         return jnp.zeros_like(start.omega)
 
     def update(
-        t: Array, state: State, memory: Array, params: Any, input: Any
+        t: Array, state: State, memory: Array, params: Any, sampled_input: Any
     ) -> tuple[Array, Array]:
-        seen, wanted = measure(state, input), check_reference(reference_at(t, params, input))
+        measured = measure(state, sampled_input)
+        target = check_reference(reference_at(t, params, sampled_input))
         k, dtype = check_gains(gains_of(params), PIDGains), memory.dtype
-        uncut = tracking_law(body, seen, Gains(k.damping, k.stiffness), wanted) + memory
+        uncut = tracking_law(body, measured, Gains(k.damping, k.stiffness), target) + memory
         cut = uncut if limits is None else saturate(uncut, limits.astype(dtype))
-        error = 2.0 * multiply(conjugate(seen.q), shortest(seen.q, wanted.q))[1:]
+        error = 2.0 * multiply(conjugate(measured.q), shortest(measured.q, target.q))[1:]
         growth = k.integral * error + (cut - uncut) / unwind.astype(dtype)
-        return cut, memory + period.astype(dtype) * growth
+        return cut, memory + dt.astype(dtype) * growth
 
-    return Controller(init, update, float(np.asarray(given)) if is_concrete(given) else None)
+    return Controller(init, update, float(np.asarray(period)) if is_concrete(period) else None)
+
+
+def _reference_function(reference: Any) -> Callable[[Array, Any, Any], Reference]:
+    if isinstance(reference, Reference):
+        return _constant(check_reference(reference))
+    hint = "; a control.Reference may stand for one that stays"
+    return takes("reference", reference, "t, params, input", hint=hint)
+
+
+def _gains_function(gains: Any) -> Callable[[Any], PIDGains]:
+    if isinstance(gains, PIDGains):
+        return _constant(check_gains(gains, PIDGains))
+    hint = "; control.PIDGains may stand for those that stay"
+    return takes("gains", gains, "params", hint=hint)
 
 
 def _constant(value: Any) -> Callable[..., Any]:
     return lambda *_: value
+
+
+def _period_and_unwind(period: ArrayLike, unwind: ArrayLike | None) -> tuple[Array, Array]:
+    """Both times [s] as arrays (); ValueError for a period that is not positive or above unwind."""
+    dt = exactly("period", period, ())
+    positive("period", dt)
+    unwind = jnp.maximum(1.0, dt) if unwind is None else exactly("unwind", unwind, ())
+    if is_concrete((dt, unwind)) and not float(unwind) >= float(dt):
+        raise ValueError(f"unwind: wanted at least the period {dt}, got {unwind}")
+    return dt, unwind

@@ -1,9 +1,9 @@
-"""What a torque is given and must return, and what a step is given."""
+"""The contract of a torque, the checks of what it returns, and the arguments of a step."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -16,102 +16,146 @@ from jaxquat._jaxprs import depends_on
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.state import State, describe, one_body
 
-Torque = Callable[..., Any]
-"""``torque(t, state, params) -> (3,)`` in body axes [N m]; with aux states ``-> (torque, d aux/dt)``."""
+
+class Torque(Protocol):
+    """What acts on a body about its centre of mass: a pure function of time, state and params.
+
+    Every function that takes these arguments is a torque. ``jq.torques`` has factories of common
+    ones, and ``jq.torques.total`` adds several. A spring and a damper that pull the body to the
+    attitude (1, 0, 0, 0), with stiffness and damping to differentiate by or to fit:
+
+        def spring(t, state, params):
+            angle = quaternion.log(state.q)  # rotation vector [rad]
+            return -params["stiffness"] * angle - params["damping"] * state.omega
+
+    Beside a controller or inputs it takes the command as fourth argument:
+
+        def motors(t, state, params, command):
+            return params["efficiency"] * command - params["damping"] * state.omega
+
+    Where the state has aux states it returns their rates, too. Here aux is the momentum of three
+    wheels along the body axes [N m s], and the command is the torque of their motors:
+
+        def wheels(t, state, params, command):
+            return -command - jnp.cross(state.omega, state.aux), command
+
+    JAX traces it like any function under ``jit``: it needs ``jnp.where`` instead of ``if``, and no
+    side effects, for a scheme calls it several times a step, at times and states in between.
+    """
+
+    def __call__(self, t: Array, state: State, params: Any, /, *command: Any, **_: Any) -> Any:
+        """The torque on one body at one time.
+
+        Args:
+            t: time [s], () in the dtype of the state.
+            state: a ``State`` of one body; ``jax.vmap`` over a rollout makes many of them.
+            params: the params of the rollout, any pytree, as they were given.
+            *command: one argument beside a controller or inputs, none otherwise. It is what the
+                controller commands, or this sample's slice of the inputs if there is no controller.
+
+        Returns:
+            The torque (3,) in body axes [N m], in the dtype of the state. If the state has aux, the
+            pair of this torque and d aux/dt, a pytree like ``state.aux`` in structure, shapes and
+            dtypes, per second.
+
+        A step checks this while it is traced, and its errors name the torque: TypeError for other
+        arguments, for what is no array and for missing rates, ValueError for another shape or
+        dtype. Values are not checked; ``rollout(..., check=True)`` reports states that are not
+        finite.
+        """
 
 
 Step = Callable[[Body, Torque, ArrayLike, State, ArrayLike, Any], State]
 """``step(body, torque, t, state, dt, params) -> state``: every scheme is one of these."""
 
 
-def evaluate(torque: Torque, t: ArrayLike, state: State, params: Any) -> tuple[Array, Any]:
-    """(torque, d aux/dt), checked for shape and dtype.
+class Parts(NamedTuple):
+    """What a torque returned, checked.
 
-    With aux states the torque returns both, otherwise the torque alone.
+    Attributes:
+        torque: (3,) in body axes [N m], or in world axes for ``torques.in_world``.
+        aux_rates: d aux/dt, like ``state.aux``; None if the torque moves no aux states.
     """
-    tau, rates = takes("torque", torque, "t, state, params")(t, state, params), state.aux
-    name = torque_name(torque)
-    if jax.tree.leaves(state.aux):
-        if not (isinstance(tau, tuple) and len(tau) == 2):
-            raise TypeError(
-                f"{name}: wanted (torque, d aux/dt) because the state has aux, got {describe(tau)}"
-            )
-        tau, rates = check_rates(name, tau, state)
-    return check_torque(name, tau, state), rates
+
+    torque: Array
+    aux_rates: Any
+
+
+def evaluate(torque: Torque, t: ArrayLike, state: State, params: Any) -> tuple[Array, Any]:
+    """(torque, d aux/dt) of one body, checked; without aux states the rates are the empty aux."""
+    returned = takes("torque", torque, "t, state, params")(t, state, params)
+    name = f"torque {name_of(torque)}"
+    if jax.tree.leaves(state.aux) and not _is_pair(returned):
+        wanted = "(torque, d aux/dt) because the state has aux"
+        raise TypeError(f"{name}: wanted {wanted}, got {describe(returned)}")
+    parts = check_parts(name, returned, state)
+    return parts.torque, state.aux if parts.aux_rates is None else parts.aux_rates
 
 
 def evaluate_at_attitude(
     scheme: str, torque: Torque, t: ArrayLike, state: State, params: Any
 ) -> Array:
-    """The torque for a scheme that admits torques of time and attitude only; TypeError if it depends on the rate."""
+    """The torque, for a scheme that admits torques of time and attitude only.
+
+    TypeError if it depends on the rate, or if the state has aux states.
+    """
     without_aux(scheme, state)
 
-    def alone(omega: Array) -> Array:
+    def torque_of_rate(omega: Array) -> Array:
         return evaluate(torque, t, State(state.q, omega), params)[0]
 
-    traced = jax.make_jaxpr(alone)(state.omega)
+    traced = jax.make_jaxpr(torque_of_rate)(state.omega)
     if any(depends_on(traced, [True])):
-        raise TypeError(
-            f"{scheme}: wanted a torque of time and attitude, got {torque_name(torque)}, which reads state.omega"
-        )
+        wanted, got = "a torque of time and attitude", f"torque {name_of(torque)}"
+        raise TypeError(f"{scheme}: wanted {wanted}, got {got}, which reads state.omega")
     return jaxpr_as_fun(traced)(state.omega)[0]
 
 
 def without_aux(scheme: str, state: State) -> None:
     """TypeError if the state has aux states."""
     if jax.tree.leaves(state.aux):
-        raise TypeError(
-            f"{scheme}: wanted a state without aux, got {describe(state.aux)}; jq.rkmk4 integrates aux states"
-        )
+        got = f"{describe(state.aux)}; jq.rkmk4 integrates aux states"
+        raise TypeError(f"{scheme}: wanted a state without aux, got {got}")
 
 
-def commanded(torque: Torque, held: Any) -> Torque:
-    """The torque of (t, state, params) while ``held`` is what is commanded."""
+def commanded(torque: Torque, command: Any) -> Torque:
+    """The torque as a function of (t, state, params) alone, given ``command`` at every call."""
 
-    def torque_then(t: ArrayLike, state: State, params: Any) -> Any:
-        return torque(t, state, params, held)
+    def torque_given_command(t: Array, state: State, params: Any) -> Any:
+        return torque(t, state, params, command)
 
-    return named(name_of(torque), torque_then)
-
-
-def named(name: str, torque: Torque) -> Torque:
-    """The torque with this name for error messages."""
-    torque.__name__ = name
-    return torque
+    torque_given_command.__name__ = name_of(torque)
+    return torque_given_command
 
 
 def name_of(torque: Torque) -> str:
-    """For error messages."""
+    """The name of a torque in messages: that of a function, the repr of any other object."""
     return getattr(torque, "__name__", repr(torque))
 
 
-def torque_name(torque: Torque) -> str:
-    """For error messages."""
-    return f"torque {name_of(torque)}"
+def check_parts(name: str, returned: Any, state: State) -> Parts:
+    """The parts of what a torque returned, or an error that begins with ``name``.
 
-
-def check_torque(name: str, tau: Any, state: State) -> Array:
-    """The torque alone, (3,) in the dtype of the state, or an error that names it."""
+    A pair is taken for (torque, d aux/dt) where the state has aux. A torque alone will do there,
+    too, for not every torque of a sum moves aux states.
+    """
+    tau, rates = returned, None
+    if jax.tree.leaves(state.aux) and _is_pair(returned):
+        tau, rates = returned
+        wanted, got = describe(state.aux), describe(rates)
+        if got != wanted:
+            raise ValueError(f"{name}: wanted d aux/dt like state.aux, {wanted}, got {got}")
     if not hasattr(tau, "dtype") or tau.shape != (3,) or not _same_dtype(tau, state.omega):
+        error = ValueError if hasattr(tau, "shape") else TypeError
         wanted = f"an array of shape (3,) and dtype {state.omega.dtype}"
-        raise (ValueError if hasattr(tau, "shape") else TypeError)(
-            f"{name}: wanted {wanted}, got {describe(tau)}"
-        )
-    return tau
-
-
-def check_rates(name: str, pair: tuple[Any, Any], state: State) -> tuple[Any, Any]:
-    """(torque, d aux/dt) if the rates are like ``state.aux``, or an error that names the torque."""
-    wanted, got = describe(state.aux), describe(pair[1])
-    if wanted != got:
-        raise ValueError(f"{name}: wanted d aux/dt like state.aux, {wanted}, got {got}")
-    return pair
+        raise error(f"{name}: wanted {wanted}, got {describe(tau)}")
+    return Parts(tau, rates)
 
 
 def check_step(body: Body, t: ArrayLike, state: State, dt: ArrayLike) -> tuple[Array, State, Array]:
-    """The time, the state and the step, arrays of one dtype; TypeError and ValueError for what is no body and no state of one.
+    """Time, state and step as arrays of one dtype; TypeError or ValueError for a wrong argument.
 
-    Values are checked by ``check_state``, once for a trajectory.
+    ``check_state`` checks the values, once for a trajectory.
     """
     instance("body", body, Body, "a jq.Body")
     state = one_body("state", state)
@@ -120,6 +164,10 @@ def check_step(body: Body, t: ArrayLike, state: State, dt: ArrayLike) -> tuple[A
         if leaf.dtype != dtype:
             raise TypeError(f"body: wanted the dtype of the state, {dtype}, got {leaf.dtype}")
     return jnp.asarray(exactly("t", t, ()), dtype), state, jnp.asarray(exactly("dt", dt, ()), dtype)
+
+
+def _is_pair(returned: Any) -> bool:
+    return isinstance(returned, tuple) and len(returned) == 2
 
 
 def _same_dtype(value: Array, reference: Array) -> bool:

@@ -1,7 +1,7 @@
 """The motion of one rigid body: Euler's equation, energy, momentum, and a step made linear.
 
-``q' = 1/2 q (0, omega)`` and ``I omega' = tau - omega × (I omega)``, all in body axes; conventions in
-``jaxquat.quaternion``.
+``q' = 1/2 q (0, omega)`` and ``I omega' = tau - omega × (I omega)``, all in body axes. The
+conventions are those of ``jaxquat.quaternion``.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ from jaxquat.rotations import quaternion
 
 
 def angular_acceleration(body: Body, omega: Array, tau: Array) -> Array:
-    """Euler's equation: ``omega' = I^-1 (tau - omega × (I omega))``. (3,) [rad/s], (3,) [N m] -> (3,) [rad/s^2].
+    """Euler's equation, ``omega' = I^-1 (tau - omega × (I omega))``, in body axes.
 
-    In body axes, all of one dtype.
+    (3,) [rad/s], (3,) [N m] -> (3,) [rad/s^2], all of one dtype.
     """
     instance("body", body, Body, "a jq.Body")
-    omega, tau, inertia = trailing("omega", omega, (3,)), trailing("tau", tau, (3,)), body.inertia
+    omega, tau = trailing("omega", omega, (3,)), trailing("tau", tau, (3,))
+    inertia = body.inertia
     return matvec(inverse_inertia(inertia), tau - cross(omega, matvec(inertia, omega)))
 
 
 def energy(body: Body, state: State) -> Array:
-    """Kinetic energy of the rotation ``1/2 omega . I omega`` [J]. -> ()."""
+    """Kinetic energy of the rotation, ``1/2 omega . I omega`` [J]. -> ()."""
     instance("body", body, Body, "a jq.Body")
     state = broadcastable("state", state)
     return 0.5 * dot(state.omega, matvec(body.inertia, state.omega))
@@ -49,9 +50,10 @@ def momentum(body: Body, state: State) -> Array:
 def derivative(
     body: Body, torque: Torque, t: ArrayLike, state: State, params: Any
 ) -> tuple[Array, Any]:
-    """(omega', aux') of one body at time t [s], by Euler's equation and the torque: (3,) [rad/s^2], and a pytree like aux, per s.
+    """The rates (omega', aux') of one body at time t [s], by Euler's equation and the torque.
 
-    ValueError or TypeError, with its name, for a torque of another shape or dtype than the state has.
+    omega' is (3,) [rad/s^2], aux' a pytree like aux, per second. TypeError or ValueError, with the
+    name of the torque, if it returns another shape or dtype than the state has.
     """
     t, state, _ = check_step(body, t, state, 0.0)
     tau, rates = evaluate(torque, t, state, params)
@@ -61,20 +63,24 @@ def derivative(
 def linearize(
     scheme: Step, body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
 ) -> tuple[Array, Array]:
-    """One step about ``state`` in error coordinates: ``local(next, step(...)) = A delta + B d params`` to first order.
+    """The matrices A (n, n) and B (n, m) of one step in error coordinates about ``state``.
 
-    A is (n, n), B (n, m): n = 6 + size of aux, m the number of parameters, in the order of ``ravel_pytree(params)``. For an LQR let
-    the parameters be the commanded torque: ``torque = lambda t, state, u: u``.
+    To first order, a step from ``retract(state, delta)`` with parameters ``params + d`` ends at the
+    error ``A delta + B d`` (``local``) from where the step from ``state`` with ``params`` ends. n
+    is 6 + size of aux, m the number of parameters, in the order of ``ravel_pytree(params)``.
+
+    For an LQR let the parameters be the commanded torque: ``torque = lambda t, state, u: u``.
     """
     takes("scheme", scheme, "body, torque, t, state, dt, params")
     state = one_body("state", state)
     flat, unravel = ravel_pytree(arrays("params", params))
     if not flat.size:
         flat = jnp.zeros(0, state.q.dtype)
-    following = scheme(body, torque, t, state, dt, params)
+    end = scheme(body, torque, t, state, dt, params)
 
-    def error(delta: Array, vector: Array) -> Array:
-        return local(following, scheme(body, torque, t, retract(state, delta), dt, unravel(vector)))
+    def error(delta: Array, parameters: Array) -> Array:
+        other = scheme(body, torque, t, retract(state, delta), dt, unravel(parameters))
+        return local(end, other)
 
     zero = jnp.zeros(6 + ravel_pytree(state.aux)[0].size, state.q.dtype)
     a, b = jax.jacfwd(error, argnums=(0, 1))(zero, flat)

@@ -1,12 +1,17 @@
-"""Torques in body axes: factories that close over what they need and return ``torque(t, state, params)``.
+"""Torques in body axes: factories that return a ``torque(t, state, params)``, and their sum.
 
-They hold arrays as they are given, so gradients flow to every one of them. Add them with ``total``. Beside a controller or inputs
-they are called with ``held`` as fourth argument, like any torque, and ignore it; ``held`` alone returns it.
+    plant = torques.total(torques.commanded, torques.gravity_gradient(body, position), own_torque)
+
+A torque of the library keeps the arrays that its factory was given, so gradients flow to every one
+of them. Beside a controller or inputs all torques are called with the command as fourth argument:
+``commanded`` returns it, ``total`` and ``in_world`` hand it on, the others ignore it. The function
+that a factory returns has the name of the factory, which error messages show.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -17,15 +22,15 @@ from jax.typing import ArrayLike
 from jaxquat._checks import exactly, finite, function, instance, one_shape, takes
 from jaxquat._linear import cross, dot, matvec
 from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.contract import Torque, check_rates, check_torque, name_of, named, torque_name
+from jaxquat.dynamics.contract import Parts, Torque, check_parts, name_of
 from jaxquat.dynamics.state import State, broadcastable
 from jaxquat.rotations import quaternion
 
 __all__ = [
+    "commanded",
     "drag",
     "gravity_gradient",
     "heavy_top",
-    "held",
     "in_world",
     "magnetic",
     "total",
@@ -33,130 +38,154 @@ __all__ = [
 ]
 
 
-def zero(t: ArrayLike, state: State, params: Any, *held: Any) -> Array:
+def zero(t: ArrayLike, state: State, params: Any, *command: Any) -> Array:
     """No torque: the free body."""
     return jnp.zeros_like(broadcastable("state", state).omega)
 
 
-def held(t: ArrayLike, state: State, params: Any, *held: Any) -> Any:
-    """What the controller commands, or the inputs where there is none: ``total(held, drag(damping))`` is a plant with drag."""
-    if not held:
-        raise TypeError(
-            "torques.held: wanted a controller or inputs, which command a torque, got neither"
-        )
-    return held[0]
+def commanded(t: ArrayLike, state: State, params: Any, *command: Any) -> Any:
+    """The command itself: that of the controller, or the inputs where there is no controller.
+
+    ``total(commanded, drag(damping))`` is a plant with drag. TypeError without both.
+    """
+    if not command:
+        wanted = "a controller or inputs, which command a torque"
+        raise TypeError(f"torques.commanded: wanted {wanted}, got neither")
+    return command[0]
 
 
 def total(*torques: Torque) -> Torque:
-    """The sum of several torques, given one by one. All are called with the same arguments, ``held`` among them if there is one.
+    """The sum of several torques, given one by one.
 
-    With aux states those that move them return ``(torque, d aux/dt)``, and these rates are added too; the others return a torque.
+    All are called with the same arguments, with the command among them if there is one. Where the
+    state has aux, those that move aux states return ``(torque, d aux/dt)`` and the others a torque
+    alone; the rates are added, too. The sum of none is ``zero``.
     """
-    for each in torques:
-        function("torques", each)
-
-    def torque(t: ArrayLike, state: State, params: Any, *held: Any) -> Any:
-        tau, rates = zero(t, state, params), None
-        for each in torques:
-            name, found = torque_name(each), _called("torque", each, t, state, params, *held)
-            if _moves_aux(found, state):
-                found, moved = check_rates(name, found, state)
-                rates = moved if rates is None else jax.tree.map(jnp.add, rates, moved)
-            tau = tau + check_torque(name, found, state)
-        return tau if rates is None else (tau, rates)
-
-    return named(f"total({', '.join(map(name_of, torques))})", torque)
+    for torque in torques:
+        function("torques", torque)
+    return _Total(torques)
 
 
 def in_world(world_torque: Torque) -> Torque:
-    """A torque given in WORLD axes: ``world_torque(t, state, params)``, rotated into the body with the attitude of the moment.
+    """The torque ``world_torque(t, state, params)`` in WORLD axes, turned into the body's.
 
-    ``state.omega`` stays the body rate; ``quaternion.rotate(state.q, state.omega)`` is the world rate. Rates of aux states that it
-    returns beside the torque are passed on.
+    ``state.omega`` stays the body rate; ``quaternion.rotate(state.q, state.omega)`` is the world
+    rate. If it returns rates of aux states, these are passed on as they are.
     """
-    function("world_torque", world_torque)
+    return _InWorld(function("world_torque", world_torque))
 
-    def torque(t: ArrayLike, state: State, params: Any, *held: Any) -> Any:
-        found = _called("world_torque", world_torque, t, state, params, *held)
-        tau, *rates = found if _moves_aux(found, state) else (found,)
-        tau = quaternion.rotate_inverse(
-            state.q, check_torque(f"world_{torque_name(world_torque)}", tau, state)
-        )
-        return (tau, *rates) if rates else tau
 
-    return named(f"in_world({name_of(world_torque)})", torque)
+@dataclass(frozen=True, eq=False, repr=False)
+class _Total:
+    torques: tuple[Torque, ...]
+
+    def __call__(self, t: ArrayLike, state: State, params: Any, *command: Any) -> Any:
+        tau, rates = zero(t, state, params), None
+        for torque in self.torques:
+            part = _part("torque", torque, t, state, params, *command)
+            rates = _added(rates, part.aux_rates)
+            tau = tau + part.torque
+        return tau if rates is None else (tau, rates)
+
+    def __repr__(self) -> str:
+        return f"total({', '.join(map(name_of, self.torques))})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _InWorld:
+    world_torque: Torque
+
+    def __call__(self, t: ArrayLike, state: State, params: Any, *command: Any) -> Any:
+        part = _part("world_torque", self.world_torque, t, state, params, *command)
+        tau = quaternion.rotate_inverse(state.q, part.torque)
+        return tau if part.aux_rates is None else (tau, part.aux_rates)
+
+    def __repr__(self) -> str:
+        return f"in_world({name_of(self.world_torque)})"
 
 
 def gravity_gradient(
     body: Body, position: Callable[[ArrayLike], Array], mu: ArrayLike = 3.986004418e14
 ) -> Torque:
-    """Gravity gradient on an orbit: ``3 mu/r^5 (r × I r)``, r in body axes.
+    """The gravity gradient on an orbit: ``3 mu/r^5 (r × I r)``, r in body axes.
 
-    ``position(t)`` is the (3,) position of the body from the centre of attraction, world axes [m]; mu its constant [m^3/s^2], by
-    default that of the Earth. P. C. Hughes, Spacecraft Attitude Dynamics, 1986, section 8.1.
+    ``position(t)`` is the position (3,) of the body from the centre of attraction, in world axes
+    [m]; mu is the constant of that centre [m^3/s^2], by default the Earth's. P. C. Hughes,
+    Spacecraft Attitude Dynamics, 1986, section 8.1.
     """
     instance("body", body, Body, "a jq.Body")
     takes("position", position, "t")
     mu = exactly("mu", mu, ())
     finite("mu", mu)
 
-    def torque(t: ArrayLike, state: State, params: Any, *held: Any) -> Array:
-        place = exactly("position(t)", position(t), (3,))
-        distance = jnp.sqrt(dot(place, place))
-        down = quaternion.rotate_inverse(
-            state.q, place / distance
-        )  # unit, so that r^5 cannot overflow float32
-        rate = jnp.asarray(mu, place.dtype) / distance / distance / distance
-        return 3.0 * rate * cross(down, matvec(body.inertia, down))
+    def gravity_gradient(t: ArrayLike, state: State, params: Any, *command: Any) -> Array:
+        r = exactly("position(t)", position(t), (3,))
+        distance = jnp.sqrt(dot(r, r))
+        # A unit vector, and mu/r^3 by three divisions: r^5 would overflow float32.
+        direction = quaternion.rotate_inverse(state.q, r / distance)
+        strength = jnp.asarray(mu, r.dtype) / distance / distance / distance
+        return 3.0 * strength * cross(direction, matvec(body.inertia, direction))
 
-    return named("gravity_gradient", torque)
+    return gravity_gradient
 
 
 def heavy_top(weight: ArrayLike, offset: ArrayLike) -> Torque:
-    """A weight [N] that pulls along world -z at ``offset`` (3,) [m] from the fixed point, body axes: U = weight (R offset)_z."""
+    """The torque of a weight [N] that pulls along world -z at ``offset`` (3,) [m], body axes.
+
+    The offset is that of the centre of mass from the fixed point; the potential is
+    ``weight (R offset)_z`` [J].
+    """
     weight, offset = exactly("weight", weight, ()), exactly("offset", offset, (3,))
     finite("weight", weight)
     finite("offset", offset)
 
-    def torque(t: ArrayLike, state: State, params: Any, *held: Any) -> Array:
+    def heavy_top(t: ArrayLike, state: State, params: Any, *command: Any) -> Array:
         down = jnp.asarray([0.0, 0.0, -1.0], state.q.dtype)
         return cross(offset, weight * quaternion.rotate_inverse(state.q, down))
 
-    return named("heavy_top", torque)
+    return heavy_top
 
 
 def drag(damping: ArrayLike) -> Torque:
-    """Viscous drag ``-D omega``; ``damping`` is D: (3,) for a diagonal, or (3, 3) [N m s]."""
+    """Viscous drag ``-D omega``; ``damping`` is D [N m s]: (3,), its diagonal, or (3, 3)."""
     damping = one_shape("damping", damping, (3,), (3, 3))
     finite("damping", damping)
 
-    def torque(t: ArrayLike, state: State, params: Any, *held: Any) -> Array:
+    def drag(t: ArrayLike, state: State, params: Any, *command: Any) -> Array:
         return -(matvec(damping, state.omega) if damping.ndim == 2 else damping * state.omega)
 
-    return named("drag", torque)
+    return drag
 
 
 def magnetic(dipole: ArrayLike, field: Callable[[ArrayLike], Array]) -> Torque:
-    """A dipole (3,) [A m^2] in body axes in a field: ``dipole × B``; ``field(t)`` is B in world axes (3,) [T]."""
+    """The torque ``dipole × B`` on a dipole (3,) [A m^2] in body axes.
+
+    ``field(t)`` is B (3,) [T] in world axes, turned into the body's.
+    """
     dipole = exactly("dipole", dipole, (3,))
     finite("dipole", dipole)
     takes("field", field, "t")
 
-    def torque(t: ArrayLike, state: State, params: Any, *held: Any) -> Array:
-        return cross(
-            dipole, quaternion.rotate_inverse(state.q, exactly("field(t)", field(t), (3,)))
-        )
+    def magnetic(t: ArrayLike, state: State, params: Any, *command: Any) -> Array:
+        field_in_world = exactly("field(t)", field(t), (3,))
+        return cross(dipole, quaternion.rotate_inverse(state.q, field_in_world))
 
-    return named("magnetic", torque)
+    return magnetic
 
 
-def _called(name: str, torque: Torque, *given: Any) -> Any:
-    """What a torque that was given to another one returns."""
+def _part(
+    role: str, torque: Torque, t: ArrayLike, state: State, params: Any, *command: Any
+) -> Parts:
+    """What a torque within another one contributes, checked; ``role`` is its argument there."""
     arguments, why = "t, state, params", "there is neither controller nor inputs"
-    if len(given) == 4:
-        arguments, why = "t, state, params, held", "there is a controller, or inputs"
-    return takes(name, torque, arguments, why)(*given)
+    if command:
+        arguments, why = "t, state, params, command", "there is a controller, or inputs"
+    returned = takes(role, torque, arguments, why)(t, state, params, *command)
+    return check_parts(f"{role} {name_of(torque)}", returned, state)
 
 
-def _moves_aux(found: Any, state: State) -> bool:
-    return bool(jax.tree.leaves(state.aux)) and isinstance(found, tuple) and len(found) == 2
+def _added(rates: Any, more: Any) -> Any:
+    """The sum of two rates of aux states, of which either may be None."""
+    if rates is None or more is None:
+        return more if rates is None else rates
+    return jax.tree.map(jnp.add, rates, more)

@@ -99,8 +99,8 @@ def _states(simulation: Simulation) -> State:
                 return step(_Inputs(smooth, t0, dt, inputs.others), k, state)
 
             _, pull = jax.vjp(again, inputs.smooth, inputs.t0, inputs.dt, before)
-            *gradient, cotangent = pull(cotangent)
-            total = jax.tree.map(jnp.add, total, tuple(gradient))
+            smooth, t0, dt, cotangent = pull(cotangent)
+            total = jax.tree.map(jnp.add, total, (smooth, t0, dt))
             return (k, before, cotangent, total), None
 
         def row(carry: Any, ends: tuple[State, State]) -> tuple[Any, None]:

@@ -185,7 +185,7 @@ class Descent:
     def _several_updates(
         self, position: Position, first: Array, stop: Array, data: Any, moving: Array
     ) -> tuple[Position, Array, Moments]:
-        """The updates from ``first`` to ``stop``; of the ``longest`` losses the first ones count."""
+        """The updates from ``first`` to ``stop``; only the first of the ``longest`` losses count."""
         shapes = jax.eval_shape(self._update, position, first, data, moving)[2]
         zero = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
         losses = jnp.zeros((self.longest, *zero[0].shape), zero[0].dtype)
