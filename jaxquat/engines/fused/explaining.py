@@ -47,6 +47,10 @@ def explain(
     derivatives, with a floor under the time of each. The floor counts vector operations, two a
     cycle: a division as 8, a square root as 10, transcendental functions as 20 to 80.
 
+    Args:
+        scheme, body, torque, start, grid, params, check, checkpoint: as in ``jq.rollout``.
+        options: its other keyword arguments, but for ``engine``.
+
     Raises:
         ValueError, TypeError: those of ``jq.rollout``.
     """
