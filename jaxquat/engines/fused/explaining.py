@@ -42,14 +42,12 @@ def explain(
 ) -> None:
     """Print what ``jq.rollout(..., engine="auto")`` does with the same arguments.
 
+    ``options`` are the other keyword arguments of ``jq.rollout``, but for ``engine``.
+
     The first line says which engine it takes, and why if that is the scan. Then the scalar
     operations of the step, of the controller and of ``save`` are counted, and those of their
     derivatives, with a floor under the time of each. The floor counts vector operations, two a
     cycle: a division as 8, a square root as 10, transcendental functions as 20 to 80.
-
-    Args:
-        scheme, body, torque, start, grid, params, check, checkpoint: as in ``jq.rollout``.
-        options: its other keyword arguments, but for ``engine``.
 
     Raises:
         ValueError, TypeError: those of ``jq.rollout``.
