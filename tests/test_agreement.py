@@ -523,14 +523,7 @@ def test_a_reduction_with_a_start_is_no_call_of_what_it_combines():
 
 
 def test_a_boolean_is_a_number_within_a_dot_and_a_choice_in_a_product():
-<<<<<<< HEAD
-    """NaN times 0 is NaN in a dot, while a product is a choice.
-
-    In XLA, some dots are choices, too.
-    """
-=======
     """NaN times 0 is NaN in a dot, but a product is a choice. In XLA some dots are choices too."""
->>>>>>> 7992de8d41e837a0467f2c40cbaee5d6eef1a0ea
     x = np.array([[np.nan, 1.5, -0.5], [2.0, np.nan, 3.0], [1.0, 2.0, 1.5]])
     mask = lambda x: (x < 2).astype(x.dtype)
     wanted, got = both(lambda x: [mask(x) @ x, mask(x) * x], x)

@@ -5,7 +5,6 @@ function without an entry fails, and so does an entry that lacks an argument. te
 what an error says beyond the name.
 """
 
-import dataclasses
 import gc
 import importlib
 import importlib.util
