@@ -53,8 +53,8 @@ collect_ignore = list(LEFT_OUT)
 
 
 def pytest_addoption(parser):
-    help = "print the N tests that used the processor longest"
-    parser.addoption("--cpu", type=int, default=0, metavar="N", help=help)
+    meaning = "print the N tests that used the processor longest"
+    parser.addoption("--cpu", type=int, default=0, metavar="N", help=meaning)
 
 
 def pytest_report_header():
@@ -66,7 +66,10 @@ def pytest_report_header():
 
 
 def pytest_collection_finish():
-    """Traced programs are many small objects: the collector of garbage takes a tenth of the time by default."""
+    """Collect garbage less often: traced programs are many small objects.
+
+    By default the collector takes a tenth of the time.
+    """
     gc.freeze()
     gc.set_threshold(100_000, 20, 20)
 
