@@ -3,10 +3,8 @@
 Tests of float32 ask for it by name. With ``JAX_ENABLE_X64=0`` float64 stays off, as users have it;
 then ``-k "float32 and not float64"`` chooses the tests that can pass.
 
-Most of the time goes into compilation, so XLA compiles with less effort here: in a third of the
-time, into other last digits and slower loops. ``XLA_FLAGS= pytest`` compiles as for a user; so does
-``tests/matrix``, and so do the tests that compare the fused engine with XLA to the last digit
-(``engines.both``).
+With ``-m "not slow"`` XLA compiles with less effort (tests/effort.py). ``XLA_FLAGS= pytest ...``
+compiles as for a user in any case.
 
 ``pytest --cpu 30`` prints the thirty tests that used the processor longest, in seconds of its time.
 Unlike ``--durations`` these are nearly the same on a busy machine.
@@ -17,24 +15,10 @@ import gc
 import importlib.util
 import os
 import resource
-from importlib import metadata
 
+import effort
+import jax
 import pytest
-
-LESS_EFFORT = (
-    "--xla_backend_optimization_level=0",
-    "--xla_cpu_use_fusion_emitters=false",
-    "--xla_cpu_parallel_codegen_split_count=1",
-)
-VERSION = tuple(int(number) for number in metadata.version("jaxlib").split(".")[:2])
-if VERSION < (0, 11):  # XLA ends the process at a flag that it does not know
-    os.environ.setdefault("XLA_FLAGS", " ".join(LESS_EFFORT))
-
-import jax  # noqa: E402
-
-jax.config.update("jax_enable_x64", os.environ.get("JAX_ENABLE_X64") != "0")
-jax.config.update("jax_numpy_dtype_promotion", "strict")
-jax.config.update("jax_numpy_rank_promotion", "raise")
 
 NEEDS = {
     "test_agreement.py": "llvmlite",
@@ -50,6 +34,14 @@ LEFT_OUT = {
     file: module for file, module in NEEDS.items() if importlib.util.find_spec(module) is None
 }
 collect_ignore = list(LEFT_OUT)
+
+
+def pytest_configure(config):
+    if "not slow" in (config.option.markexpr or "") and effort.FLAGS:
+        os.environ.setdefault("XLA_FLAGS", effort.FLAGS)  # read where XLA is first used
+    jax.config.update("jax_enable_x64", os.environ.get("JAX_ENABLE_X64") != "0")
+    jax.config.update("jax_numpy_dtype_promotion", "strict")
+    jax.config.update("jax_numpy_rank_promotion", "raise")
 
 
 def pytest_addoption(parser):

@@ -2,6 +2,7 @@
 
 import functools
 
+import effort
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -31,7 +32,11 @@ def saved(engine, function, *arguments):
 def both(function, *arguments, engine="fused"):
     """The values of ``function`` by the scan and by the other engine."""
     arguments = [jnp.asarray(x) for x in arguments]
-    run = lambda name: jax.jit(functools.partial(saved, name, function))(*arguments)
+
+    def run(name):
+        program = functools.partial(saved, name, function)
+        return jax.jit(program, compiler_options=effort.FULL)(*arguments)
+
     return run("scan"), run(engine)
 
 

@@ -364,6 +364,7 @@ def test_forty_random_tops_move_as_extrapolation_in_extended_precision_says(flip
     assert np.median(allowed) < 3e-12 * max(1, flips / 4), "the bound would be no bound"
 
 
+@pytest.mark.slow  # the bounds are those of XLA's full effort
 def test_on_the_separatrix_a_body_leaves_for_the_middle_axis_and_stays_there():
     """Over fifty time constants the rates are sech and tanh to rounding, and the equations hold."""
     moments, omega = (jnp.array(x) for x in SPINS["separatrix"])
@@ -503,7 +504,7 @@ def test_wrong_bodies_are_refused():
     for body, (name, motion) in itertools.product((asymmetric, lying), motions.items()):
         got = re.escape(str(body.principal()[0].tolist()))
         hint = "; use exact.free_body" if name == "free_symmetric" else ""
-        message = rf"^body: {name} wanted two equal moments about axis 3, got {got}{hint}$"
+        message = rf"^body: {name} wanted two equal moments about axis 3, got {got}{hint}"
         for run in (lambda f: f, jax.jit):
             with pytest.raises(ValueError, match=message):
                 run(functools.partial(motion, body))(1.0)

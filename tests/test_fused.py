@@ -254,7 +254,8 @@ def test_every_scheme(name):
         return jnp.sum(weights * jnp.concatenate(run(engine, x[:4], x[4:7], x[7:]), axis=1))
 
     x, h = jnp.concatenate(arguments), 1e-3
-    moved = x + h * jnp.array([0.0, -2.0, -1.0, 1.0, 2.0])[:, None, None] * jnp.eye(10)
+    shifts = h * jnp.array([0.0, -2.0, -1.0, 1.0, 2.0])
+    moved = x[None, None] + shifts[:, None, None] * jnp.eye(10)[None]
     values = np.asarray(jax.jit(jax.vmap(jax.vmap(functools.partial(loss, "scan"))))(moved))
     value, gradient = jax.jit(jax.value_and_grad(functools.partial(loss, "fused")))(x)
     np.testing.assert_allclose(value, values[0, 0], rtol=1e-12)

@@ -133,6 +133,7 @@ def assert_admitted(function, x, good, bad):
     assert list(map(admitted, (*good, *bad))) == [True] * len(good) + [False] * len(bad), samples
 
 
+@pytest.mark.slow  # what XLA makes of them with full effort
 def test_other_roundings_admit_what_xla_may_make_of_signs_masks_and_quotients():
     x = np.float32([-1.0, np.nan, -0.0, 6e4])
     nothing, infinity, small = np.float32([0.0, np.inf, 1e-34])

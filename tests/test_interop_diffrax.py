@@ -4,6 +4,7 @@ import functools
 
 import chex
 import diffrax
+import effort
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -51,8 +52,9 @@ def reference():
 @pytest.mark.parametrize(("solver", "scheme"), SOLVERS.values(), ids=SOLVERS)
 def test_fixed_steps_are_the_rollouts(solver, scheme):
     times, grid = jnp.linspace(0.0, 2.0, 21), jq.grid(0.0, 0.1, 20)
-    ys = jax.jit(lambda: solve(solver, 2.0, 0.1, saveat=diffrax.SaveAt(ts=times)).ys)()
-    path = jax.jit(lambda: jq.rollout(scheme, BODY, law, START, grid, GAINS))()
+    compiled = functools.partial(jax.jit, compiler_options=effort.FULL)
+    ys = compiled(lambda: solve(solver, 2.0, 0.1, saveat=diffrax.SaveAt(ts=times)).ys)()
+    path = compiled(lambda: jq.rollout(scheme, BODY, law, START, grid, GAINS))()
     chex.assert_trees_all_close(ys, path.state, rtol=0, atol=1e-14)
 
 

@@ -114,7 +114,7 @@ def test_the_named_compositions_are_what_compose_makes(name, inner, weights):
 def test_compose_wants_weights_that_sum_to_one():
     with pytest.raises(ValueError, match="weights: wanted numbers that sum to 1"):
         jq.compose(jq.symmetric_top, (0.5, 0.4))
-    with pytest.raises(TypeError, match="step: wanted a function"):
+    with pytest.raises(TypeError, match="scheme: wanted a function"):
         jq.compose("symmetric_top", (1.0,))
 
 

@@ -122,7 +122,8 @@ def _is_noisy(moments: Moments) -> bool:
 
 def _standard_error(square: Any, count: Any) -> np.ndarray:
     """The standard error of a mean over ``count`` updates, at least two, by squared deviations."""
-    return np.sqrt(np.asarray(square, float) / np.maximum(count * (count - 1.0), 1.0))
+    square = np.maximum(np.asarray(square, float), 0.0)  # rounding may leave it below
+    return np.sqrt(square / np.maximum(count * (count - 1.0), 1.0))
 
 
 def _rows(tree: Any, starts: int) -> np.ndarray:
