@@ -13,6 +13,7 @@ import re
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +27,9 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 import problems  # noqa: E402  # pyright: ignore[reportMissingImports]
 
-STEPS = {  # order: numbers of steps a second at which the order is measured
+STEPS: dict[
+    int | None, tuple[int, int, int]
+] = {  # order: numbers of steps a second at which the order is measured
     0: (40, 80, 160),
     1: (200, 400, 800),
     2: (40, 80, 160),
@@ -56,11 +59,6 @@ REFERENCES: dict[tuple[bool, bool], tuple] = {}  # those of ``orders``, by kind 
 
 
 # What the measurements share.
-
-
-def scheme_of(name):
-    """Return the step of a scheme, with the arguments of ``jq.rkmk4``."""
-    return jq.SCHEMES[name]
 
 
 def body_of(name):
@@ -110,14 +108,14 @@ def header(columns):
 
 def orders(name):
     """Return the slopes of the RMS errors in attitude and rate over 64 forced bodies."""
-    facts = jq.SCHEMES[name]
-    kind = (facts.torques == "any", name == "symmetric_top_bm4")
+    scheme = jq.SCHEMES[name]
+    kind = (scheme.torques == "any", name == "symmetric_top_bm4")
     if kind not in REFERENCES:
         problem = problems.Forced(*kind)
         REFERENCES[kind] = problem, jax.tree.map(np.float64, problem.exact())
     problem, (q, omega) = REFERENCES[kind]
-    march, errors = problems.marcher(scheme_of(name), problem.torque, batch=True), []
-    counts = problem.T * np.array(STEPS[facts.order])
+    march, errors = problems.marcher(scheme, problem.torque, batch=True), []
+    counts = problem.T * np.array(STEPS[scheme.order])
     for n in counts.tolist():
         end = march(problem.bodies(), problem.starts(name), 0.0, problem.T, n, problem.params)
         angles = np.asarray(jq.quaternion.distance(end.q, jnp.asarray(q)))
@@ -133,7 +131,7 @@ def errors_of(name):
         if name == "symmetric_top_bm4" or (problem == "DRIVEN" and not any_torque):
             cells.append("-")
             continue
-        march = problems.marcher(scheme_of(name), torque)
+        march = problems.marcher(jq.SCHEMES[name], torque)
         end = march(body_of(name), start(name, q0), 0.0, 10.0, 200)
         cells.append(f"{angle(end, q):.1e}")
     return cells
@@ -141,7 +139,7 @@ def errors_of(name):
 
 def microseconds(name, bodies):
     """Time a step of HEAVY in a rollout of 500, in float32 as users run it, the best of five."""
-    scheme, grid = scheme_of(name), jq.grid(0.0, 0.01, 500)
+    scheme, grid = jq.SCHEMES[name], jq.grid(0.0, 0.01, 500)
     body, begin = narrow((body_of(name), start(name)))
     begins = jax.tree.map(lambda x: jnp.broadcast_to(x, (bodies, *x.shape)), begin)
 
@@ -162,7 +160,7 @@ def gradient(name):
 
     The loss is one of 20 steps, by three torque parameters.
     """
-    scheme, grid = scheme_of(name), jq.grid(0.0, 0.05, 20)
+    scheme, grid = jq.SCHEMES[name], jq.grid(0.0, 0.05, 20)
 
     def torque(t, state, pull):
         return jq.quaternion.rotate_inverse(state.q, pull)
@@ -196,7 +194,7 @@ def accuracy(name):
 
 def marched(name, torque, q0, cast=unchanged):
     """Return, in float64, every hundredth of 1e5 steps of .05; ``cast`` may narrow the run."""
-    scheme, body, begin = scheme_of(name), cast(body_of(name)), cast(start(name, q0))
+    scheme, body, begin = jq.SCHEMES[name], cast(body_of(name)), cast(start(name, q0))
 
     @jax.jit
     def run():
@@ -247,7 +245,7 @@ def norm_drift(states):
 
 def reversibility(name):
     """Return the error after 2000 steps of .01 forth and 2000 back, HEAVY."""
-    scheme, body, begin = scheme_of(name), body_of(name), start(name)
+    scheme, body, begin = jq.SCHEMES[name], body_of(name), start(name)
 
     def march(state, dt):
         def advance(state, _):
@@ -275,7 +273,7 @@ def rounding(name):
     cells, counts = [], (10_000, 100_000, 1_000_000)
     for dtype in (jnp.float32, jnp.float64):
         bodies = problems.FreeBodies(dtype, "given", symmetric=name == "symmetric_top_bm4")
-        for errors in bodies.drifts(scheme_of(name), counts, "fused").T:
+        for errors in bodies.drifts(jq.SCHEMES[name], counts, "fused").T:
             cells.append(", ".join(f"{x:.1e}" for x in errors))
             cells.append(f"{-problems.slope(np.array(counts), errors):.2f}")
     return cells
@@ -377,7 +375,7 @@ def comparison():
     names = ("rkmk4", "formulation1", "formulation2")
     lines = header(["problem", "h", *names, "best"])
     for title, (body, torque, begin, end, q) in cases().items():
-        marches = {name: problems.marcher(scheme_of(name), torque) for name in names}
+        marches = {name: problems.marcher(jq.SCHEMES[name], torque) for name in names}
         for h in LONG_STEPS.get(title, (0.05, 0.1, 0.2, 0.4)):
             n = round(end / h / 10) * 10
             ends = {name: march(body, begin, 0.0, end, n) for name, march in marches.items()}
@@ -424,8 +422,9 @@ def plot():
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    methods = {name: (scheme_of(name), jq.SCHEMES[name].evaluations) for name in DRAWN}
-    methods["averaged-rate RK4"] = averaged_rk4, 4
+    schemes = {name: jq.SCHEMES[name] for name in DRAWN}
+    methods: dict[str, tuple[Any, Any]] = {"averaged-rate RK4": (averaged_rk4, 4)}
+    methods = {name: (scheme, scheme.evaluations) for name, scheme in schemes.items()} | methods
     figure, axes = pyplot.subplots(2, 5, figsize=(20, 8), sharey="col")
     for column, (title, (body, torque, begin, end, q)) in enumerate(cases().items()):
         for number, (name, (scheme, evaluations)) in enumerate(methods.items()):

@@ -38,11 +38,12 @@ POLYNOMIAL(pole_series, poles)
 static inline void turned(const V q[4], const V u[3], V out[4]) { /* q exp(u) */
     V s = 0.25f * (u[0] * u[0] + u[1] * u[1] + u[2] * u[2]);
     M near = s < 4.0f;
-    V x = root(pick(near, all(4.0f), s)), k = nearest(x / PI), rest = x - PI * k, one = all(1.0f);
+    V x = root(pick(near, all(4.0f), s)), k = nearest(x / PI), reduced = x - PI * k;
+    V one = all(1.0f);
     V sign = pick(near, one, 1.0f - 2.0f * (k - 2.0f * below(0.5f * k)));
-    V r = pick(near, s, rest * rest);
+    V r = pick(near, s, reduced * reduced);
     V c = sign * cos_series(r);
-    V f = 0.5f * pick(near, one, sign * rest) * sinc_series(r) / pick(near, one, x);
+    V f = 0.5f * pick(near, one, sign * reduced) * sinc_series(r) / pick(near, one, x);
     V a = f * u[0], b = f * u[1], d = f * u[2];
     out[0] = q[0] * c - q[1] * a - q[2] * b - q[3] * d;
     out[1] = q[0] * a + q[1] * c + q[2] * d - q[3] * b;

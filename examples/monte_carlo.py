@@ -136,14 +136,14 @@ def print_result(result):
     low, high = (100 * bound for bound in wilson(float(mean.success), n))
     confidence = f"with 95 % confidence between {low:.3f} and {high:.3f} %"
     print(f"success {100 * mean.success:.3f} %, {confidence}")
-    median, late, latest = (result["settling"][round(p * 200)] for p in (0.5, 0.95, 1.0))
+    median, late, last = (result["settling"][round(p * 200)] for p in (0.5, 0.95, 1.0))
     average = f"mean {mean.settling:.3f} +- {error.settling:.3f}"
-    quantiles = f"median {median:.2f}, 95 % {late:.2f}, last {latest:.2f} s"
+    quantiles = f"median {median:.2f}, 95 % {late:.2f}, last {last:.2f} s"
     print(f"settling to 3 deg: {average}, {quantiles}")
     peak = f"peak torque, median {np.round(result['peak'][0], 2)} N m"
     print(f"final error: mean {mean.final:.3f} deg; {peak}")
-    last = zip(result["worst"].members, result["worst"].value, strict=True)
-    worst = [f"{number}: {value:.2f}" for number, value in last]
+    numbers, values = result["worst"].members, result["worst"].value
+    worst = [f"{number}: {value:.2f}" for number, value in zip(numbers, values, strict=True)]
     print("the ten worst, member: settling time [s]")
     print("   ".join(worst[:5]), "   ".join(worst[5:]), sep="\n")
 

@@ -13,7 +13,7 @@ from jax import Array
 from jax.core import Tracer
 
 ROWS = 7
-"""Rows of a table that are shown; with title, names of columns and "... 3 more" it has ten lines."""
+"""Rows of a table that are shown: with title, columns and "... 3 more" it has ten lines."""
 
 _NUMBERS = 4
 """Numbers of an array that are shown."""

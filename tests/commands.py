@@ -1,4 +1,4 @@
-"""Examples as a user runs them."""
+"""Runs the examples as a user does."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def run(folder, name, *arguments):
-    """Exit status, output and errors of an example in a process of its own."""
+    """Returns exit status, output and errors of an example in a process of its own."""
     done = subprocess.run(
         [sys.executable, str(ROOT / "examples" / f"{name}.py"), *map(str, arguments)],
         cwd=folder,

@@ -1,13 +1,15 @@
-"""Tests run hostile: float64 enabled (float32 is asked for by name), strict dtype promotion, no implicit rank promotion.
+"""Tests run with float64, strict dtype promotion and no implicit rank promotion.
 
-With ``JAX_ENABLE_X64=0`` float64 stays off, as users have it; then ``-k "float32 and not float64"`` chooses the tests that hold.
+Tests of float32 ask for it by name. With ``JAX_ENABLE_X64=0`` float64 stays off, as users have it;
+then ``-k "float32 and not float64"`` chooses the tests that can pass.
 
-Most of the time goes into compilation, so XLA compiles with less effort here: in a third of the time, into
-other last digits and slower loops. ``XLA_FLAGS= pytest`` compiles as for a user; so does ``tests/matrix``, and so
-do the tests that compare the fused engine with XLA to the last digit (``engines.both``).
+Most of the time goes into compilation, so XLA compiles with less effort here: in a third of the
+time, into other last digits and slower loops. ``XLA_FLAGS= pytest`` compiles as for a user; so does
+``tests/matrix``, and so do the tests that compare the fused engine with XLA to the last digit
+(``engines.both``).
 
-``pytest --cpu 30`` prints the thirty tests that used the processor longest, in seconds of its time. Unlike
-``--durations`` these are the same on a busy machine, or nearly.
+``pytest --cpu 30`` prints the thirty tests that used the processor longest, in seconds of its time.
+Unlike ``--durations`` these are nearly the same on a busy machine.
 """
 
 import collections
@@ -51,8 +53,8 @@ collect_ignore = list(LEFT_OUT)
 
 
 def pytest_addoption(parser):
-    help = "print the N tests that used the processor longest"
-    parser.addoption("--cpu", type=int, default=0, metavar="N", help=help)
+    meaning = "print the N tests that used the processor longest"
+    parser.addoption("--cpu", type=int, default=0, metavar="N", help=meaning)
 
 
 def pytest_report_header():
@@ -64,7 +66,10 @@ def pytest_report_header():
 
 
 def pytest_collection_finish():
-    """Traced programs are many small objects: the collector of garbage takes a tenth of the time by default."""
+    """Collect garbage less often: traced programs are many small objects.
+
+    By default the collector takes a tenth of the time.
+    """
     gc.freeze()
     gc.set_threshold(100_000, 20, 20)
 

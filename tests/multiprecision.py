@@ -1,8 +1,10 @@
-"""The library's functions in a hundred digits, from their definitions, and derivatives of anything by central differences.
+"""This module has the library's functions in a hundred digits, and derivatives of any function.
 
-Vectors are lists of mpmath numbers. With steps of 1e-25 a first or second central difference errs by 1e-50 of a derivative two
-orders higher and by 1e-50 of rounding: beside float64 it is exact. A removable singularity is removed at exactly zero and nowhere
-else: what cancels near it (half of the digits at worst) is what the hundred digits are for.
+Every function follows its definition. Derivatives are central differences. Vectors are lists of
+mpmath numbers. With steps of 1e-25 a first or second central difference has an error of 1e-50 of a
+derivative two orders higher, plus a rounding error of 1e-50. This is exact compared with float64.
+The functions treat a removable singularity only at exactly zero. Near it up to half of the digits
+cancel, and the hundred digits leave enough of them.
 """
 
 import functools
@@ -13,7 +15,7 @@ from typing import Any
 import mpmath
 import numpy as np
 
-mp = mpmath.MPContext()  # a context of our own: the precision of the global one stays as it is
+mp = mpmath.MPContext()  # this context leaves the precision of the global context unchanged
 mp.dps = 100
 _STEP = mp.mpf(10) ** -25
 
@@ -21,14 +23,18 @@ Vector = list[Any]
 
 
 def vector(values: Any) -> Vector:
-    """The numbers of an array, exactly as they are."""
+    """Return the numbers of an array without rounding."""
     return [mp.mpf(float(x)) for x in values]
 
 
 def derivatives(
     f: Callable[[Vector], Vector], size: int, directions: Any
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of f (n,) -> (m,) at zero: value (m,), Jacobian (m, n), and f''(0)[d, .] for every direction d, (k, m, n), in float64."""
+    """Return the value and two derivatives of f: (n,) -> (m,) at zero, in float64.
+
+    The results are the value (m,), the Jacobian (m, n), and f''(0)[d, .] for each of the k
+    directions d, (k, m, n).
+    """
 
     @functools.cache
     def at(offset: tuple[Any, ...]) -> np.ndarray:
@@ -80,7 +86,7 @@ def matvec(matrix: Sequence[Vector], v: Vector) -> Vector:
 
 
 def solve(columns: Sequence[Vector], v: Vector) -> Vector:
-    """The x with ``x[0] columns[0] + x[1] columns[1] + x[2] columns[2] = v``, by Cramer's rule."""
+    """Solve ``x[0] columns[0] + x[1] columns[1] + x[2] columns[2] = v`` for x by Cramer's rule."""
     a, b, c = columns
     volume = dot(a, cross(b, c))
     return [
@@ -91,7 +97,7 @@ def solve(columns: Sequence[Vector], v: Vector) -> Vector:
 
 
 def inverse(matrix: Sequence[Vector]) -> list[Vector]:
-    """Of a 3x3 matrix, by rows."""
+    """Invert a 3x3 matrix, given and returned by rows."""
     columns = list(zip(*matrix, strict=True))
     solutions = [solve(columns, [mp.mpf(i == j) for j in range(3)]) for i in range(3)]
     return [list(row) for row in zip(*solutions, strict=True)]
@@ -126,7 +132,7 @@ def expm1(u: Vector) -> Vector:
 
 
 def moved(q: Vector, v: Vector) -> Vector:
-    """``q exp(v)``: the attitude at tangent coordinates v, unit."""
+    """Return the unit quaternion ``q exp(v)``, the attitude at the tangent coordinates v."""
     return multiply(unit(q), exp(v))
 
 
@@ -160,12 +166,12 @@ def slerp(p: Vector, q: Vector, t: Any) -> Vector:
 
 
 def dexp(u: Vector, v: Vector) -> Vector:
-    """``2 vec(exp(u)* d/de exp(u + e v))``, the derivative written out."""
+    """Return ``2 vec(exp(u)* d/de exp(u + e v))`` with the derivative written out."""
     half = mp.sqrt(dot(u, u)) / 2
     if half == 0:
         return v
     sinc = mp.sin(half) / half
-    slope = dot(u, v) / (4 * half * half)  # of the angle half, by half itself
+    slope = dot(u, v) / (4 * half * half)  # the derivative of half, divided by half
     change = [
         -mp.sin(half) * half * slope,
         *add(scaled(sinc / 2, v), scaled((mp.cos(half) - sinc) * slope / 2, u)),
@@ -174,28 +180,29 @@ def dexp(u: Vector, v: Vector) -> Vector:
 
 
 def dexpinv(u: Vector, v: Vector) -> Vector:
-    """The vector that ``dexp`` at u takes to v."""
+    """Return the vector that ``dexp`` at u maps to v."""
     return solve([dexp(u, [mp.mpf(i == j) for j in range(3)]) for i in range(3)], v)
 
 
 def dominant(matrix: list[Vector]) -> Vector:
-    """Unit eigenvector of the largest eigenvalue of a symmetric positive semidefinite matrix: M^n is its projector in the limit.
+    """Return the unit eigenvector of the largest eigenvalue.
 
-    n = 2^12 leaves (ratio of the eigenvalues)^4096, below 1e-100 for ratios below 0.94.
+    The matrix M is symmetric and positive semidefinite. Scaled M^n tends to the projector on this
+    eigenvector. With n = 2^12 the error is (ratio of the eigenvalues)^4096, which is below 1e-100
+    for ratios below 0.94.
     """
     size = range(len(matrix))
     for _ in range(12):
         trace = sum(matrix[i][i] for i in size)
         matrix = [scaled(1 / trace, row) for row in matrix]
-        half = [
-            [dot(row, other) for other in matrix[: i + 1]] for i, row in enumerate(matrix)
-        ]  # symmetric: a row is a column
+        # the matrix is symmetric, so a row is also a column
+        half = [[dot(row, other) for other in matrix[: i + 1]] for i, row in enumerate(matrix)]
         matrix = [[half[max(i, j)][min(i, j)] for j in size] for i in size]
     return canonical(max(matrix, key=lambda row: dot(row, row)))
 
 
 def mean(attitudes: list[Vector], weights: Vector) -> Vector:
-    """Maximises ``sum w (p.q)^2``."""
+    """Return the attitude p that maximises ``sum w (p.q)^2`` over the given attitudes q."""
     outer = [
         [sum(w * q[i] * q[j] for w, q in zip(weights, attitudes, strict=True)) for j in range(4)]
         for i in range(4)
@@ -204,7 +211,11 @@ def mean(attitudes: list[Vector], weights: Vector) -> Vector:
 
 
 def from_vectors(body: list[Vector], world: list[Vector], weights: Vector) -> Vector:
-    """Maximises ``sum w world.(q body q*)``, a quadratic form of q; the sum of the w on its diagonal makes it positive."""
+    """Return the attitude q that maximises ``sum w world.(q body q*)``.
+
+    This sum is a quadratic form of q. The function adds the sum of the w to its diagonal, which
+    makes the form positive.
+    """
     pairs = [(unit(b), unit(v), w) for b, v, w in zip(body, world, weights, strict=True)]
 
     def gain(p: Vector, q: Vector) -> Any:
@@ -219,7 +230,11 @@ def from_vectors(body: list[Vector], world: list[Vector], weights: Vector) -> Ve
 
 
 def triad(body: list[Vector], world: list[Vector]) -> Vector:
-    """The rotation of the frames (first, normal of both, their product); its quaternion dominates ``sum world.(q body q*)``."""
+    """Return the rotation from the body frame to the world frame.
+
+    A frame has the first vector, the normal of both vectors, and the product of these two as its
+    axes. The quaternion of the rotation maximises ``sum world.(q body q*)`` over the axes.
+    """
 
     def frame(a: Vector, b: Vector) -> list[Vector]:
         first, normal = unit(a), unit(cross(a, b))
@@ -229,14 +244,17 @@ def triad(body: list[Vector], world: list[Vector]) -> Vector:
 
 
 def about(axis: int, angle: Any) -> Vector:
-    """The turn by an angle about a coordinate axis."""
+    """Return the turn by an angle about a coordinate axis."""
     q = [mp.cos(angle / 2), mp.zero, mp.zero, mp.zero]
     q[1 + axis] = mp.sin(angle / 2)
     return q
 
 
 def _turns(angles: Vector, order: str) -> list[tuple[int, Any]]:
-    """(axis, angle) in the order of multiplication: intrinsic turns multiply on the right, extrinsic ones on the left."""
+    """Return the pairs (axis, angle) in the order of multiplication.
+
+    Intrinsic turns multiply on the right, extrinsic turns on the left.
+    """
     turns = [
         ("XYZ".index(letter), angle) for letter, angle in zip(order.upper(), angles, strict=True)
     ]
@@ -249,7 +267,10 @@ def euler_to_quaternion(angles: Vector, order: str) -> Vector:
 
 
 def euler_rate_matrix(angles: Vector, order: str) -> list[Vector]:
-    """Columns ``2 vec(q* dq/dangle)``; the derivative of a turn by its angle is half the turn by an angle larger by pi."""
+    """Return the matrix with the columns ``2 vec(q* dq/dangle)``.
+
+    The derivative of a turn by its angle is half the turn by the angle plus pi.
+    """
     columns = []
     for k in range(3):
         raised = [angle + mp.pi * (j == k) for j, angle in enumerate(angles)]
@@ -262,7 +283,11 @@ def euler_rate_matrix(angles: Vector, order: str) -> list[Vector]:
 
 
 def euler_from_quaternion(q: Vector, order: str) -> Vector:
-    """From the rotation matrix R, in whose row i and column k, of the first and last axis, the angles stand one by one."""
+    """Return the angles from the entries of the rotation matrix R.
+
+    Row i belongs to the first axis and column k to the last axis. The entries of this row and this
+    column give each angle by itself.
+    """
     i, j, k = ["XYZ".index(letter) for letter in order.upper()][:: -1 if order.islower() else 1]
     other = 3 - i - j
     sign = 1 if (j - i) % 3 == 1 else -1
@@ -283,14 +308,17 @@ def euler_from_quaternion(q: Vector, order: str) -> Vector:
 
 
 def acceleration(inertia: list[Vector], omega: Vector, tau: Vector) -> Vector:
-    """Euler's equation in body axes; the inertia is symmetric."""
+    """Return the angular acceleration by Euler's equation in body axes, for a symmetric inertia."""
     return solve(inertia, add(tau, scaled(-1, cross(omega, matvec(inertia, omega)))))
 
 
 def lifted_step(
     tableau: Any, inertia: list[Vector], torque: Callable, t: Any, state: tuple, dt: Any
 ) -> tuple:
-    """The tableau on ``(u, omega, aux)``, ``q = q0 exp(u)``; ``torque(t, q, omega, aux) -> (torque, d aux/dt)``."""
+    """Take one step of the tableau on ``(u, omega, aux)`` with ``q = q0 exp(u)``.
+
+    ``torque(t, q, omega, aux)`` returns ``(torque, d aux/dt)``.
+    """
     q, omega, aux = state
     start = [mp.zero] * 3 + omega + aux
     slopes: list[Vector] = []
@@ -311,7 +339,10 @@ def lifted_step(
 
 
 def zhao_step(inertia: list[Vector], torque: Callable, t: Any, state: tuple, dt: Any) -> tuple:
-    """Zhao and van Wachem 2013 as they wrote it, the rotations taken with WORLD rates on the left; misprints mended."""
+    """Take one step of Zhao and van Wachem 2013 as they wrote it, with their misprints corrected.
+
+    The rotations use WORLD rates and multiply on the left.
+    """
     q0, omega0, aux = state
     q0 = unit(q0)
     tau, aux_rate = torque(t, q0, omega0, aux)
@@ -332,11 +363,15 @@ def flat(*parts: Any) -> Vector:
 
 
 def free_body(moments: Vector, omega: Vector, q: Vector, t: Any) -> Vector:
-    """(q, omega) of the free body, moments and rates in principal axes, from Jacobi's amplitudes and the phase of the start.
+    """Return (q, omega) of the free body from Jacobi's amplitudes and the phase of the start.
 
-    Whittaker 1937, section 69, and for the attitude arg theta_4(z + i v | q^2), twice whose slope is the rate of turn about the
-    momentum less its mean: both by theta series in the one nome exp(-pi K'/K). These formulas divide by zero at the middle axis,
-    at equal moments and elsewhere: hence everything is moved by 1e-60, which the motion amplifies by exp(rate t) at most.
+    The moments and the rates are in principal axes. The rates follow Whittaker 1937, section 69.
+    The attitude needs arg theta_4(z + i v | q^2): twice its slope is the rate of turn about the
+    momentum minus the mean of this rate. Theta series in the one nome exp(-pi K'/K) give both.
+
+    These formulas divide by zero at the middle axis, at equal moments and elsewhere. Therefore the
+    function changes every moment and every rate by about 1e-60, relative to its size. The motion
+    amplifies this change by exp(rate t) at most.
     """
     with mp.workdps(180):
         size = mp.sqrt(dot(omega, omega))
@@ -349,7 +384,7 @@ def free_body(moments: Vector, omega: Vector, q: Vector, t: Any) -> Vector:
         order = sorted(range(3), key=lambda k: moments[k])
         (i1, i2, i3), (w1, _, w3) = ([x[k] for k in order] for x in (moments, omega))
         if i3 * (i3 - i2) * w3**2 < i1 * (i2 - i1) * w1**2:
-            order = order[::-1]  # axis 3 is the one that the momentum circles
+            order = order[::-1]  # the momentum circles axis 3
         signs = [-1 if omega[k] < 0 else 1 for k in order]
         signs[1] = signs[0] * signs[2] * (1 if order in ([0, 1, 2], [1, 2, 0], [2, 0, 1]) else -1)
         i1, i2, i3 = (moments[k] for k in order)
@@ -401,7 +436,7 @@ def free_body(moments: Vector, omega: Vector, q: Vector, t: Any) -> Vector:
 
 
 def _first_kind(phase: Any, complement: Any) -> Any:
-    """F(phase | 1 - complement^2) by Landen's transformation."""
+    """Return F(phase | 1 - complement^2) by Landen's transformation."""
     a, b, turns, last = mp.one, complement, 1, False
     while not last:
         last = abs(a - b) < mp.mpf(10) ** (-mp.dps // 2)
@@ -412,12 +447,13 @@ def _first_kind(phase: Any, complement: Any) -> Any:
 
 
 def _thetas(z: Any, nome: Any) -> Vector:
-    """theta_1 to theta_4 of real z."""
+    """Return theta_1 to theta_4 of a real z."""
     double = 2 * mp.cos(2 * z)
     even, odd, sines = (mp.one, double / 2), (mp.cos(z), mp.cos(z)), (-mp.sin(z), mp.sin(z))
     first, second, third, fourth = mp.zero, mp.zero, mp.one, mp.one
     sign, square, between, step = 1, nome, mp.one, nome * nome
-    while between > mp.eps:  # nome^(n^2), nome^(n (n + 1)) and nome^(2 n)
+    # square, between and step are nome^(n^2), nome^(n (n + 1)) and nome^(2 n)
+    while between > mp.eps:
         first, second = first + 2 * sign * between * sines[1], second + 2 * between * odd[1]
         third, fourth = third + 2 * square * even[1], fourth - 2 * sign * square * even[1]
         even, odd, sines = ((x[1], double * x[1] - x[0]) for x in (even, odd, sines))
@@ -429,7 +465,7 @@ def _thetas(z: Any, nome: Any) -> Vector:
 
 
 def _theta_argument(z: Any, v: Any, nome: Any) -> tuple[Any, Any]:
-    """The argument of theta_4(z + i v) and its slope by z."""
+    """Return the argument of theta_4(z + i v) and its derivative by z."""
     up, down = mp.expj(2 * z) * mp.exp(-2 * v), mp.expj(-2 * z) * mp.exp(2 * v)
     total, slope, powers, n, square, step = mp.mpc(1), mp.mpc(0), (up, down), 1, -nome, -(nome**3)
     while abs(square) * abs(powers[1]) > mp.eps:

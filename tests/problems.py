@@ -1,4 +1,7 @@
-"""Problems with known answers, stated independently of the library where they serve as its reference."""
+"""These problems have known answers.
+
+Where they serve as a reference of the library, they are stated independently of it.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -13,12 +16,12 @@ TILTED = np.array([1.0, 0.2, -0.1, 0.3]) / np.linalg.norm([1.0, 0.2, -0.1, 0.3])
 
 
 def heavy(t, state, params):
-    """Potential U = R[2, 2]."""
+    """Returns the torque of the potential U = R[2, 2]."""
     return jq.torques.heavy_top(1.0, jnp.array([0.0, 0.0, 1.0], state.q.dtype))(t, state, params)
 
 
 def driven(t, state, params):
-    """HEAVY with damping, a world torque that turns with time, and a gyroscopic term."""
+    """Adds damping, a world torque that turns with time and a gyroscopic term to HEAVY."""
     phase = 1.3 * t
     world = 0.7 * jnp.stack([jnp.sin(phase), jnp.cos(2 * phase), 0.5 * jnp.sin(3 * phase)])
     gyroscopic = 0.1 * jnp.cross(jnp.array([1.0, 2.0, -1.0], state.q.dtype), state.omega)
@@ -31,7 +34,8 @@ def driven(t, state, params):
     )
 
 
-REFERENCE = {  # name: torque, q(0), q(10), omega(10); from 1e-13 integrations, twelve digits
+# Each name has a torque, q(0), q(10) and omega(10); integrations to 1e-13 give twelve digits.
+REFERENCE = {
     "FREE": (
         jq.torques.zero,
         np.array([1.0, 0.0, 0.0, 0.0]),
@@ -58,7 +62,7 @@ def reference_body(dtype=jnp.float64):
 
 
 def start_of(name, q, omega):
-    """The State at which a scheme starts."""
+    """Returns the State at which a scheme starts."""
     own = name in ("full_quat", "full_quat_corrected")
     return (
         jq.schemes.hoffmann.full_quat_start(q, omega)
@@ -68,9 +72,10 @@ def start_of(name, q, omega):
 
 
 class Forced:
-    """64 bodies with products of inertia under torques of time, attitude and, unless ``rate`` is False, rate.
+    """64 bodies with products of inertia under torques of time, attitude and rate.
 
-    With ``symmetric`` two of their principal moments are equal, and they are given by moments and axes.
+    If ``rate`` is False, the torques do not depend on the rate. With ``symmetric``, two of the
+    principal moments of each body are equal, and moments and axes define the body.
     """
 
     n, T = 64, 2
@@ -78,9 +83,8 @@ class Forced:
     def __init__(self, rate=True, symmetric=False):
         rng = np.random.default_rng(20260101)
         axes = Rotation.random(self.n, random_state=7).as_matrix()
-        square = rng.uniform(
-            0.3, 1.0, (self.n, 3)
-        )  # second moments of mass, so every inertia is physical
+        # Second moments of mass make every inertia physical.
+        square = rng.uniform(0.3, 1.0, (self.n, 3))
         if symmetric:
             square[:, 1] = square[:, 0]
         moments = square.sum(axis=1, keepdims=True) - square
@@ -99,8 +103,9 @@ class Forced:
             "phase": rng.uniform(0.0, 6.0, (self.n, 3)),
             "pull": rng.normal(size=(self.n, 3)),
         }
-        # Mostly gyroscopic: of the sixth-order conditions that Dormand-Prince 5 misses, those of tall trees are the ones that
-        # its seventh order does not outweigh until the error is below rounding, so a rate coupling makes its order visible.
+        # The rate coupling is mostly gyroscopic. Dormand-Prince 5 misses sixth-order conditions.
+        # Except for those of tall trees, its seventh order outweighs them until the error is below
+        # rounding, so only a rate coupling makes its order visible.
         matrix = rng.normal(size=(self.n, 3, 3))
         self.params["rate"] = rate * (
             2.0 * (matrix - matrix.swapaxes(1, 2)) + 0.1 * rng.normal(size=(self.n, 3, 3))
@@ -123,14 +128,16 @@ class Forced:
         )
 
     def exact(self):
-        """(q, omega) at T, by extrapolation of the midpoint rule in extended precision, with nothing of the library."""
+        """Returns (q, omega) at T, by extrapolation of the midpoint rule in extended precision.
+
+        It uses nothing of the library.
+        """
         extended = np.longdouble
         p = jax.tree.map(lambda x: x.astype(extended), self.params)
         inertia = self.inertia.astype(extended)
         inverse = np.linalg.inv(self.inertia).astype(extended)
-        inverse = inverse @ (
-            2 * np.eye(3) - inertia @ inverse
-        )  # one Newton step: double to extended
+        # One Newton step takes the inverse from double to extended precision.
+        inverse = inverse @ (2 * np.eye(3) - inertia @ inverse)
 
         def derivative(t, y):
             q, omega = y[:, :4], y[:, 4:]
@@ -159,18 +166,19 @@ class Forced:
 
 
 class FreeBodies:
-    """64 bodies and starts without torque, steps of .02: what stays constant in exact arithmetic shows how a scheme rounds.
+    """64 bodies and starts without torque, with steps of .02.
 
-    ``axes``: "principal", "given" with the moments to ``from_principal``, or "matrix". With ``symmetric`` two moments are equal.
+    What stays constant in exact arithmetic shows how a scheme rounds. ``axes`` is "principal",
+    "given" (``from_principal`` gets them with the moments) or "matrix". With ``symmetric``, two
+    moments are equal.
     """
 
     n, h, chunk = 64, 0.02, 1000
 
     def __init__(self, dtype, axes="principal", symmetric=False):
         rng = np.random.default_rng(20260301)
-        square = rng.uniform(
-            0.3, 1.0, (self.n, 3)
-        )  # second moments of mass, so every inertia is physical
+        # Second moments of mass make every inertia physical.
+        square = rng.uniform(0.3, 1.0, (self.n, 3))
         if symmetric:
             square[:, 1] = square[:, 0]
         moments = jnp.asarray(square.sum(axis=1, keepdims=True) - square, dtype)
@@ -187,9 +195,10 @@ class FreeBodies:
         self.starts = jq.State(jnp.asarray(q, dtype), jnp.asarray(omega, dtype))
 
     def drifts(self, step, counts, engine="scan"):
-        """Medians (counts, 2) over the bodies, relative to the start, at each of ``counts`` steps.
+        """Returns medians (counts, 2) over the bodies after each of ``counts`` steps.
 
-        Of |momentum - momentum0|, and of |energy - energy0| where both are means over 1000 steps.
+        The columns are |momentum - momentum0| and |energy - energy0|, relative to the start. Both
+        energies are means over 1000 steps.
         """
         energy0, momentum0, found = None, None, []
         for done, states in self.fly(step, max(counts), engine):
@@ -208,7 +217,7 @@ class FreeBodies:
         return np.array(found)
 
     def fly(self, step, steps, engine):
-        """(steps done, states (64, 1001, ...)) every 1000 steps."""
+        """Yields (steps done, states (64, 1001, ...)) every 1000 steps."""
 
         def of_one(body, state):
             return jq.rollout(
@@ -226,21 +235,24 @@ class FreeBodies:
             states = last(path)
 
     def energy(self, states):
-        """(64, rows), in float64."""
+        """Returns the energies (64, rows), in float64."""
         omega = np.asarray(states.omega, np.float64)
         return 0.5 * np.einsum(
             "nij,nri,nrj->nr", np.asarray(self.bodies.inertia, np.float64), omega, omega
         )
 
     def momentum(self, states, row):
-        """(64, 3), world axes, in float64."""
+        """Returns the momenta (64, 3) of a row in world axes, in float64."""
         q, omega = (np.asarray(x[:, row], np.float64) for x in (states.q, states.omega))
         m = np.einsum("nij,nj->ni", np.asarray(self.bodies.inertia, np.float64), omega)
         return Rotation.from_quat(q[:, [1, 2, 3, 0]]).apply(m)
 
 
 def extrapolate(derivative, y, end, steps, columns=9):
-    """Gragg's modified midpoint rule with 2, 4, ..., 2 columns substeps, extrapolated in the square of the substep."""
+    """Integrates by Gragg's modified midpoint rule with 2, 4, ..., 2 ``columns`` substeps.
+
+    It extrapolates in the square of the substep.
+    """
     big = np.longdouble(end) / steps
     for k in range(steps):
         table = []
@@ -259,7 +271,7 @@ def extrapolate(derivative, y, end, steps, columns=9):
 
 
 def manufactured(t):
-    """A motion given by its "ZXZ" angles: (q, omega, omega') at time t, whatever the body."""
+    """Returns (q, omega, omega') at time t of a motion given by its "ZXZ" angles, for any body."""
 
     def angles(t):
         return jnp.stack(
@@ -286,7 +298,10 @@ def manufactured(t):
 
 
 def marcher(step, torque, chunk=10, batch=False):
-    """``march(body, start, t0, t1, n, params)`` in n steps, a multiple of ``chunk``; compiled once, whatever n is."""
+    """Returns ``march(body, start, t0, t1, n, params)``, which takes n steps.
+
+    n is a multiple of ``chunk``. It compiles once, whatever n is.
+    """
 
     def advance(body, state, t0, dt, params):
         path = jq.rollout(
@@ -306,5 +321,8 @@ def marcher(step, torque, chunk=10, batch=False):
 
 
 def slope(steps, errors):
-    """Order of convergence: minus the least-squares slope of log error against log steps."""
+    """Returns the order of convergence.
+
+    It is minus the least-squares slope of log error against log steps.
+    """
     return -np.polyfit(np.log(steps), np.log(errors), 1)[0]

@@ -195,12 +195,12 @@ REFUSED = {
     "limits: wanted shape (..., 5), got (3,)": lambda: actuators.saturate(jnp.ones(5), TAU),
     "limits: wanted shape (..., 3), got (2,)": lambda: actuators.saturate_smooth(TAU, jnp.ones(2)),
     "tau: wanted a floating dtype": lambda: actuators.saturate(jnp.ones(3, int), TAU),
-    "limits: wanted positive values, got -1": lambda: actuators.saturate(TAU, -1.0),
+    "limits: wanted positive values, got [-1. -1. -1.]": lambda: actuators.saturate(TAU, -1.0),
     "axes: wanted shape (n, 3), got (3,)": lambda: actuators.allocate(AXES[0], TAU),
     "tau: wanted shape (3,), got (2,)": lambda: actuators.allocate(AXES, TAU[:2]),
     "limits: wanted shape () or (4,), got (3,)": lambda: actuators.allocate(AXES, TAU, jnp.ones(3)),
     "limits: wanted positive values, got 0": lambda: actuators.allocate(AXES, TAU, 0.0),
-    "limits: wanted positive values, got [-1.": (
+    "limits: wanted positive values, got [-1. -1. -1. -1.]": (
         lambda: actuators.allocate_thrusters(AXES, TAU, -jnp.ones(4))
     ),
     "iterations: wanted at least 1, got 0": (

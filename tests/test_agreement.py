@@ -1,6 +1,7 @@
-"""Programs on which the fused engine and the scan must agree.
+"""The fused engine and the scan must agree on these programs.
 
-Extreme numbers, integers, indices, empty arrays, and what once ended the process or was wrong.
+The programs have extreme numbers, integers, indices and empty arrays. Others once ended the process
+or were wrong.
 """
 
 import functools
@@ -31,7 +32,7 @@ def own_cache(tmp_path_factory, monkeypatch):
 
 
 def in_a_child(program):
-    """What a program prints; it runs in a process of its own, which it may end."""
+    """Returns what a program prints in a process of its own, which it may end."""
     path = os.pathsep.join([os.path.dirname(__file__), *sys.path])
     options = {"capture_output": True, "text": True, "timeout": 300}
     command, environment = [sys.executable, "-c", program], {**os.environ, "PYTHONPATH": path}
@@ -69,7 +70,7 @@ print("agreed")
 
 
 def test_integers_divide_by_zero_and_overflow_as_xla_defines_it():
-    """In a branch of a ``where`` that is dropped too; it was a SIGFPE once."""
+    """This includes the dropped branch of a ``where``, which once was a SIGFPE."""
     assert in_a_child(DIVISION) == "agreed\n"
 
 
@@ -98,7 +99,7 @@ print(jax.jit(jax.grad(loss))(jnp.array([2.0, 1.0]), jnp.ones((40, 3))))
 
 @pytest.mark.parametrize(("size", "steps"), [(3, 50_000), (60, 5000)])
 def test_a_gradient_keeps_as_many_states_as_asked_for(size, steps):
-    """32 and 21 MB for each thread, which once overflowed its stack: SIGSEGV."""
+    """The states take 32 and 21 MB for each thread; that once overflowed its stack (SIGSEGV)."""
     text = in_a_child(GRADIENT.replace("SIZE", str(size)).replace("STEPS", str(steps)))
     assert "nan" not in text
     assert "inf" not in text
@@ -122,7 +123,7 @@ def test_floats_convert_to_integers_by_the_nearest_there_is_and_nan_to_zero(dtyp
     values = np.array([*values, 1e20, np.inf, -np.inf, np.nan], dtype)
 
     def converted(x):
-        # constants only once the loop is unrolled: they come from its index
+        # These are constants only once the loop is unrolled, as they come from its index.
         odd = [lax.fori_loop(0, 1, lambda k, _, c=c: k.astype(dtype) + c, dtype(0)) for c in values]
         return [v.astype(kind) for kind in INTEGERS for v in (x, *odd)]
 
@@ -134,7 +135,7 @@ SPECIAL = [0.0, 1.0, 1.5, 2.0, 3.0, 0.3, 700.0, 1e-30, 1e-10, 1e10, 1e30, np.inf
 
 @FLOATS
 def test_powers_of_constant_exponents(dtype):
-    """Once x^-2.5 was 0 where x^3 is infinite and NaN at 0, and x^65 NaN for a negative x."""
+    """x^-2.5 once was 0 where x^3 is infinite, and NaN at 0; x^65 was NaN for a negative x."""
     bases = np.array([*SPECIAL, *(-x for x in SPECIAL), np.nan], dtype)
     sizes = [0.0, 0.5, 1.5, 2.5, 3.5, 4.0, 5.0, 7.5, 64.0, 65.0, 100.0, 101.0, 1 / 3, 1e10]
     exponents = [dtype(sign * e) for e in (*sizes, np.inf, np.nan) for sign in (1, -1)]
@@ -151,7 +152,7 @@ def test_powers_of_variable_exponents(dtype):
 
 
 def test_a_gravity_gradient_far_away():
-    """The power r^-5 at 7000 km, where r^6 is beyond float32."""
+    """The power r^-5 is right at 7000 km, where r^6 is beyond float32."""
     r = np.float32([7e6, 2e7])
     wanted = r.astype(float) ** -5
     np.testing.assert_allclose(both(lambda r: (r * r) ** -2.5, r)[1], wanted, rtol=5e-7)
@@ -174,7 +175,8 @@ def test_what_lies_outside_of_an_array_is_the_fill_value(value):
 def test_fewer_bits_round_to_even_and_overflow(dtype):
     sizes = 10.0 ** np.random.default_rng(2).uniform(-9, 9, 500)
     special = [0.0, -0.0, np.inf, -np.inf, np.nan]
-    ends = [65504, 65519.9, 65520, 6.1e-5, 6.0e-5, 1 + 2.0**-11]  # of half precision
+    # These numbers are at the ends of half precision.
+    ends = [65504, 65519.9, 65520, 6.1e-5, 6.0e-5, 1 + 2.0**-11]
     normal = np.random.default_rng(1).normal(size=500)
     values = np.concatenate([normal * sizes, special, ends])
     formats = [(5, 10), (8, 7), (8, 23), (11, 52), (2, 1), (4, 0), (8, 52)]
@@ -241,11 +243,11 @@ def test_a_large_choice_takes_the_last():
     )
 
 
-# where the kernel cannot be made, engine="auto" takes the scan, there and then
+# Where the kernel cannot be made, engine="auto" takes the scan at once.
 
 
 def flown(engine, torque, factor=1.0, params=None, **options):
-    """A rollout of twelve steps by an engine; ``factor`` scales the rate at the start."""
+    """Returns a rollout of twelve steps by an engine; ``factor`` scales the rate at the start."""
     start = jq.State(jnp.array([0.5, 0.5, -0.5, 0.5]), factor * jnp.array([0.3, -0.2, 0.5]))
     body, grid = jq.Body.from_principal(jnp.array([0.6, 0.8, 1.0])), jq.grid(0.0, 0.05, 12)
     return jq.rollout(jq.zhao, body, torque, start, grid, params, engine=engine, **options)
@@ -326,7 +328,7 @@ def test_no_body_at_all(engine):
 
 
 def test_jit_may_be_disabled():
-    """Once the kernel then called itself without end."""
+    """Without jit, the kernel once called itself without end."""
     wanted = flown("scan", damped).state.omega
     with jax.disable_jit():
         for engine in ("auto", "fused"):
@@ -356,7 +358,7 @@ def test_a_function_with_its_own_derivative_and_a_constant():
     np.testing.assert_allclose(got, wanted, rtol=1e-12)
 
 
-# what does not depend on the state is computed outside
+# What does not depend on the state is computed outside.
 
 
 @pytest.mark.parametrize("body", ["matrix", "parameters"])
@@ -397,7 +399,10 @@ def test_a_decomposition_of_constants_is_computed_outside():
 
 
 def test_a_decomposition_of_parameters_within_a_call_is_computed_outside_and_differentiated():
-    """But not within a custom derivative, which holds for the whole: "auto" takes the scan."""
+    """A decomposition within a custom derivative is not computed outside.
+
+    Such a derivative belongs to the whole function, so "auto" takes the scan.
+    """
     torque = lambda t, state, params: -(jnp.linalg.eigh(params)[1] @ jnp.diag(params)) * state.omega
     plain = lambda params, omega: torque(0.0, jq.State(omega, omega), params)
     custom = jax.custom_jvp(plain)
@@ -419,7 +424,7 @@ def test_a_decomposition_of_parameters_within_a_call_is_computed_outside_and_dif
 
 @pytest.mark.parametrize("name", ["lgvi", "rkmk4", "simo_wong"])
 def test_a_rare_branch_on_what_does_not_change(name):
-    """The sine of a parameter, for one body in float32.
+    """The torque is the sine of a parameter, for one body in float32.
 
     The mask of its branch for large angles, passed as a mask, once ended the process.
     """
@@ -437,11 +442,14 @@ def test_a_rare_branch_on_what_does_not_change(name):
         np.testing.assert_allclose(got, wanted, rtol=1e-5)
 
 
-# kernels in memory
+# These tests count the kernels in memory.
 
 
 def test_the_kernels_in_memory_are_bounded_and_come_back_when_they_are_called(monkeypatch):
-    """Two at most, for eight functions called in turn from four threads; all keep their results."""
+    """At most two kernels stay in memory for eight functions, and all keep their results.
+
+    Four threads call the functions in turn.
+    """
     monkeypatch.setattr(loading, "KEPT", 2)
 
     def end(k, x):
@@ -464,10 +472,10 @@ def test_the_kernels_in_memory_are_bounded_and_come_back_when_they_are_called(mo
     for thread in threads:
         thread.join()
     assert not wrong
-    assert len(loading.loaded) <= 6  # two, and those that were running
+    assert len(loading.loaded) <= 6  # Two stay, and four may have been running.
 
 
-# zeros beside NaN and infinity
+# Zeros stand beside NaN and infinity.
 
 
 def test_an_infinite_slope_of_what_the_loss_does_not_use_leaves_its_gradient_alone():
@@ -490,7 +498,7 @@ def test_an_infinite_slope_of_what_the_loss_does_not_use_leaves_its_gradient_alo
 
 
 def test_the_largest_of_numbers_that_are_none_has_the_gradient_of_the_scan():
-    """XLA takes a product with a boolean as a choice: 0, not NaN, where it is false."""
+    """XLA takes a product with a boolean as a choice, which is 0 and not NaN where it is false."""
     x, y = np.array([[-1.5, 0.5, -0.4], [1.0, 2.0, 3.0]]), np.zeros(2)
 
     def slopes(x, y):
@@ -515,7 +523,7 @@ def test_a_reduction_with_a_start_is_no_call_of_what_it_combines():
 
 
 def test_a_boolean_is_a_number_within_a_dot_and_a_choice_in_a_product():
-    """NaN times 0 is NaN in a dot, while a product is a choice. In XLA some dots are choices too."""
+    """NaN times 0 is NaN in a dot, but a product is a choice. In XLA some dots are choices too."""
     x = np.array([[np.nan, 1.5, -0.5], [2.0, np.nan, 3.0], [1.0, 2.0, 1.5]])
     mask = lambda x: (x < 2).astype(x.dtype)
     wanted, got = both(lambda x: [mask(x) @ x, mask(x) * x], x)

@@ -1,10 +1,10 @@
-"""Every public function, argument by argument, with values that cannot be meant: the error names the argument.
+"""Every public function refuses values that cannot be meant, and the error names the argument.
 
-The table says how each function is called, and of which bad values something is meant after all. A public function without an
-entry, or an entry that lacks an argument, fails. What an error says beyond the name is for test_errors.py.
+The table says how each function is called, and which bad values are meant after all. A public
+function without an entry fails, and so does an entry that lacks an argument. test_errors.py tests
+what an error says beyond the name.
 """
 
-import dataclasses
 import gc
 import importlib
 import importlib.util
@@ -12,6 +12,7 @@ import inspect
 import re
 import types
 from collections.abc import Mapping
+from dataclasses import is_dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -50,8 +51,9 @@ class Argument(NamedTuple):
 
     Attributes:
         good: a value with which the function works.
-        meant: by the label of a bad value why it is none here, in a word; "propagates" must make the result NaN or infinite.
-        word: what the error must name, as a regular expression; None for the argument itself.
+        meant: the reasons why bad values are meant here, in a word, by their labels; "propagates"
+            must make the result NaN or infinite.
+        word: a regular expression of what the error must name; None stands for the argument itself.
     """
 
     good: Any
@@ -64,12 +66,12 @@ BATCH = {"wrong": "a batch", "empty": "an empty batch"}
 
 
 def algebra(good, **meant):
-    """An array of pure algebra: NaN propagates, and so does infinity."""
+    """Returns an array of pure algebra, through which NaN and infinity propagate."""
     return Argument(good, {**PROPAGATES, **meant})
 
 
 def number(good, **meant):
-    """A number per element of a batch, in pure algebra."""
+    """Returns a number per element of a batch, in pure algebra."""
     return Argument(good, {**PROPAGATES, **BATCH, **meant})
 
 
@@ -92,7 +94,10 @@ NOTHING = {"none": None, "str": "word", "object": object()}
 
 
 def bad_values(good):
-    """By label: nothing at all, and changes of the good value, or of a vector where that is no array and no tree of arrays."""
+    """Returns bad values by label: things that are no arrays, and changes of the good value.
+
+    If the good value is no array and no tree of arrays, a vector is changed instead.
+    """
     arrays = isinstance(
         good,
         np.ndarray
@@ -518,11 +523,14 @@ ELSEWHERE = {
     "dynamics.Torque": "a type",
     "schemes.tableaus.combine": "internal",
 }
-"""Not called here, and why."""
+"""These are not called here, and the values say why."""
 
 
 def public():
-    """Every public function and method by its dotted name, each once; records hold what they are given, and have no entry."""
+    """Every public function and method by its dotted name, each once.
+
+    Records hold what they are given; they have no entry, but their methods have.
+    """
     found, seen = {}, set()
 
     def enter(name, value):
@@ -536,9 +544,7 @@ def public():
             found[name] = value
 
     def is_record(value):
-        return inspect.isclass(value) and (
-            issubclass(value, tuple) or dataclasses.is_dataclass(value)
-        )
+        return inspect.isclass(value) and (issubclass(value, tuple) or is_dataclass(value))
 
     def methods(kind):
         kinds = (types.FunctionType, classmethod, staticmethod)
@@ -577,7 +583,7 @@ OBJECTS = {
     "Path": jq.Path(jnp.array([0.0, 1.0]), jq.State(jnp.stack([Q, Q]), jnp.zeros((2, 3))), (), ()),
     "Recording": RECORDING,
 }
-"""Whose methods are called."""
+"""The tests call the methods of these objects."""
 PUBLIC = public()
 
 
@@ -602,7 +608,10 @@ def called(name, **changes):
 
 
 def cases(meant):
-    """(function, argument, label of the bad value) of those that are meant after all, or of the others."""
+    """Returns (function, argument, label) of the bad values.
+
+    They are those that are meant after all, or the others.
+    """
     return [
         (name, key, label)
         for name, arguments in TABLE.items()
@@ -613,7 +622,7 @@ def cases(meant):
 
 
 def outcome(name, key, label):
-    """What is wrong with the way the function takes this bad value; "" if nothing is."""
+    """Says what is wrong with the way the function takes this bad value; "" means nothing is."""
     argument = TABLE[name][key]
     try:
         result = called(name, **{key: bad_values(argument.good)[label]})
@@ -629,13 +638,16 @@ def outcome(name, key, label):
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path, monkeypatch):
-    """A relative path that is taken for one leads nowhere else."""
+    """A bad value that is taken for a relative path leads into an empty folder."""
     monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture(autouse=True)
 def films_end(request):
-    """A film that was never drawn warns when it is collected: here, where that is ignored, and not in a later test."""
+    """A film that was never drawn warns when it is collected.
+
+    It is collected here, where the warning is ignored, and not in a later test.
+    """
     yield
     if "plot.animate" in request.node.name:
         gc.collect()
@@ -656,7 +668,10 @@ def is_floating(leaf):
 @pytest.mark.filterwarnings("ignore:Animation was deleted:UserWarning")
 @pytest.mark.parametrize("name", TABLE)
 def test_what_is_meant_after_all_gives_what_the_table_says(name):
-    """NaN and infinity propagate through algebra; a batch, a default and a limit of infinity give a result."""
+    """NaN and infinity propagate through algebra.
+
+    A batch, a default and a limit of infinity give a result.
+    """
     for _, key, label in [case for case in cases(meant=True) if case[0] == name]:
         why = TABLE[name][key].meant[label]
         if why not in {"any pytree", "a file that is not there", "a name that matplotlib refuses"}:

@@ -271,11 +271,12 @@ def test_repr_shows_in_a_line_how_a_body_was_made():
     assert repr(principal) == wanted
     assert repr(jq.Body(given.inertia / 3)).startswith("Body(inertia=[[0.2, 0, -0.06667], [0, 0.33")
     batch = jax.vmap(jq.Body)(np.stack([INERTIA] * 5))
-    assert repr(batch) == "Body(inertia=float64[5, 3, 3])"
+    assert repr(batch) == "Body(inertia=float64[5, 3, 3] from -0.2 to 1.5)"
     assert repr(jax.tree.map(lambda _: None, given)) == "Body(inertia=None)"
     shown = []
     jax.jit(lambda body: shown.append(repr(body)))(given)
-    assert shown == ["Body(inertia=float64[3, 3])"]
+    assert "float64[3,3]" in shown[0]
+    assert "float64" in repr(jax.eval_shape(lambda body: body, given))
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])

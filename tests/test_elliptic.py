@@ -1,4 +1,4 @@
-"""Elliptic functions and the integral of the third kind against mpmath: values, and derivatives in every argument."""
+"""Elliptic functions and the integral of the third kind against mpmath, with all derivatives."""
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +9,7 @@ import pytest
 from jaxquat.analytic import elliptic
 
 M1 = [1.0, 0.7, 0.5, 0.4999, 0.1, 1e-3, 1e-9, 1e-14, 1e-40, 0.0]
+KINDS = "sn", "cn", "dn"
 U = [-3.0, -0.5, 0.0, 1e-6, 0.7, 2.0, 9.0]
 
 
@@ -31,76 +32,68 @@ def theirs(kind, u, m1):
 
 
 @pytest.mark.parametrize("m1", M1)
-def test_jacobi(m1):
-    """To rounding of u, relative to cn and dn where these are small; the derivatives with respect to u to rounding too."""
-    got = jax.jit(jax.vmap(lambda u: jnp.stack(elliptic.jacobi(u, modulus(m1)))))
-    slopes = jax.jit(jax.vmap(jax.jacfwd(lambda u: jnp.stack(elliptic.jacobi(u, modulus(m1))))))
-    values, slopes = got(jnp.array(U)), slopes(jnp.array(U))
-    wanted = np.array([[float(theirs(kind, u, m1)) for kind in ("sn", "cn", "dn")] for u in U])
+def test_jacobis_functions_and_their_slopes_are_right_to_rounding_of_u(m1):
+    """Relative to cn and dn where these are small."""
+    functions = lambda u: jnp.stack(elliptic.jacobi(u, modulus(m1)))
+    values = jax.jit(jax.vmap(functions))(jnp.array(U))
+    slopes = jax.jit(jax.vmap(jax.jacfwd(functions)))(jnp.array(U))
+    wanted = np.array([[float(theirs(kind, u, m1)) for kind in KINDS] for u in U])
     s, c, d = wanted.T
     np.testing.assert_allclose(values, wanted, rtol=2e-14, atol=1e-50)
-    np.testing.assert_allclose(
-        slopes, np.stack([c * d, -s * d, -(1 - m1) * s * c], 1), rtol=0, atol=1e-14
-    )
+    wanted = np.stack([c * d, -s * d, -(1 - m1) * s * c], 1)
+    np.testing.assert_allclose(slopes, wanted, rtol=0, atol=1e-14)
 
 
 @pytest.mark.parametrize("m1", [0.7, 0.5, 0.4, 1e-3, 1e-7, 1e-14, 0.0])
-def test_derivative_by_the_parameter(m1):
+def test_derivatives_by_the_parameter_are_right(m1):
     """On both sides of the switch between the series, near m = 1 and at it."""
     u = np.array([-0.5, 0.7, 2.0])
-    slope = jax.jit(
-        jax.vmap(
-            jax.jacfwd(lambda change, u: jnp.stack(elliptic.jacobi(u, moved(m1, change)))),
-            (None, 0),
-        )
-    )(0.0, u)
+    by_change = jax.jacfwd(lambda change, u: jnp.stack(elliptic.jacobi(u, moved(m1, change))))
+    slope = jax.jit(jax.vmap(by_change, (None, 0)))(0.0, u)
     with mpmath.workdps(60):
         step = mpmath.mpf(10) ** -20
-        wanted = [
-            [
-                (theirs(k, x, m1 + step) - theirs(k, x, m1 - step)) / (2 * step)
-                for k in ("sn", "cn", "dn")
-            ]
-            for x in u
-        ]
-    wanted = np.array(
-        [[complex(x).real for x in row] for row in wanted]
-    )  # beyond m = 1 mpmath leaves the real line by rounding
+
+        def difference(kind, x):
+            return (theirs(kind, x, m1 + step) - theirs(kind, x, m1 - step)) / (2 * step)
+
+        wanted = [[difference(kind, x) for kind in KINDS] for x in u]
+    # beyond m = 1 mpmath leaves the real line by rounding
+    wanted = np.array([[complex(x).real for x in row] for row in wanted])
     np.testing.assert_allclose(slope, wanted, rtol=0, atol=1e-13 * np.abs(wanted).max())
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_flip_where_the_complement_underflows(dtype):
-    """Cn and dn at K - 0.7 come to k' sd and k' nd of 0.7, with k' = 1e-30 and m1 = 1e-60, which float32 does not hold."""
+    """At K - 0.7 cn is k' sinh 0.7 and dn is k' cosh 0.7, here with k' = 1e-30.
+
+    Float32 cannot hold m1 = 1e-60.
+    """
     root = dtype(1e-30)
     near = elliptic.Modulus(*(jnp.asarray(x, dtype) for x in (1.0, float(root) ** 2, root)))
     _, cn, dn = elliptic.jacobi(elliptic.complete(near) - dtype(0.7), near)
+    wanted = root * np.sinh(0.7), root * np.cosh(0.7)
     # K = log(4/k') = 70.5 is rounded
-    np.testing.assert_allclose(
-        [cn, dn], [root * np.sinh(0.7), root * np.cosh(0.7)], rtol=200 * np.finfo(dtype).eps
-    )
+    np.testing.assert_allclose([cn, dn], wanted, rtol=200 * np.finfo(dtype).eps)
 
 
-def test_complete():
+def test_the_quarter_period_is_the_complete_integral_of_the_first_kind():
     for m1 in M1[:-1]:
         with mpmath.workdps(60):
-            np.testing.assert_allclose(
-                elliptic.complete(modulus(m1)), float(mpmath.ellipk(1 - mpmath.mpf(m1))), rtol=1e-15
-            )
+            wanted = float(mpmath.ellipk(1 - mpmath.mpf(m1)))
+        np.testing.assert_allclose(elliptic.complete(modulus(m1)), wanted, rtol=1e-15)
     assert elliptic.complete(modulus(0.0)) == np.inf
 
 
 @pytest.mark.parametrize("m1", [1.0, 0.9, 0.5001, 0.4999, 0.1, 1e-9])
-def test_third_kind(m1):
-    """Against quadrature of its definition; over two quarter periods it is twice what it is over one."""
+def test_the_integral_of_the_third_kind_is_that_of_quadrature(m1):
+    """Over two quarter periods it is twice what it is over one."""
     run = jax.jit(lambda u, pole: elliptic.jacobi_and_third(u, modulus(m1), pole)[3])
     with mpmath.workdps(20):
         m = 1 - mpmath.mpf(m1)
         for kappa in (0.999, 0.7, 0.3, 0.01):
             across = 1 - mpmath.mpf(kappa) ** 2
-            pole = elliptic.Pole(
-                *(jnp.asarray(float(x)) for x in (kappa, across, m * kappa**2 / across))
-            )
+            numbers = kappa, across, m * kappa**2 / across
+            pole = elliptic.Pole(*(jnp.asarray(float(x)) for x in numbers))
 
             def integrand(x, kappa=kappa):
                 dn = mpmath.ellipfun("dn", x, m=m).real
@@ -108,18 +101,15 @@ def test_third_kind(m1):
 
             factor = mpmath.sqrt(1 + m * kappa**2 / across) * (1 - kappa) / 2
             for u in (0.3, 3.0):
-                wanted = factor * mpmath.quad(integrand, [0, u / 2, u])
-                np.testing.assert_allclose(
-                    run(jnp.asarray(u), pole), float(wanted), rtol=0, atol=3e-15
-                )
+                wanted = float(factor * mpmath.quad(integrand, [0, u / 2, u]))
+                np.testing.assert_allclose(run(jnp.asarray(u), pole), wanted, rtol=0, atol=3e-15)
             quarter = elliptic.complete(modulus(m1))
-            np.testing.assert_allclose(
-                run(2.0 * quarter, pole), 2.0 * run(quarter, pole), rtol=1e-14, atol=1e-14
-            )
+            once, twice = run(quarter, pole), run(2.0 * quarter, pole)
+            np.testing.assert_allclose(twice, 2.0 * once, rtol=1e-14, atol=1e-14)
 
 
-def test_derivatives_of_the_third_kind():
-    """By every argument in both halves, against central differences of float64."""
+def test_derivatives_of_the_third_kind_are_those_of_central_differences():
+    """By every argument, in both halves."""
 
     @jax.vmap
     def integral(m1, x):
@@ -127,23 +117,17 @@ def test_derivatives_of_the_third_kind():
         modulus = elliptic.Modulus(m, 1.0 - m, jnp.sqrt(1.0 - m))
         kappa = 0.6 + x[1]
         across = 1.0 - kappa * kappa
-        return elliptic.jacobi_and_third(
-            3.0 + x[2], modulus, elliptic.Pole(kappa, across, m * kappa**2 / across)
-        )[3]
+        pole = elliptic.Pole(kappa, across, m * kappa**2 / across)
+        return elliptic.jacobi_and_third(3.0 + x[2], modulus, pole)[3]
 
-    m1, h = jnp.array([0.7, 0.2]), 1e-3
-    run, slopes = (
-        jax.jit(integral),
-        jax.jit(lambda m1: jax.grad(lambda x: jnp.sum(integral(m1, x)))(jnp.zeros((2, 3))))(m1),
-    )
+    m1, h, here = jnp.array([0.7, 0.2]), 1e-3, jnp.zeros((2, 3))
+    run = jax.jit(integral)
+    slopes = jax.jit(jax.grad(lambda x: jnp.sum(integral(m1, x))))(here)
     for argument in range(3):
-        low2, low, high, high2 = (
-            np.asarray(run(m1, jnp.zeros((2, 3)).at[:, argument].set(k * h)))
-            for k in (-2, -1, 1, 2)
-        )
-        np.testing.assert_allclose(
-            slopes[:, argument], (low2 - 8 * low + 8 * high - high2) / (12 * h), atol=1e-10
-        )
+        places = (here.at[:, argument].set(k * h) for k in (-2, -1, 1, 2))
+        low2, low, high, high2 = (np.asarray(run(m1, place)) for place in places)
+        central = (low2 - 8 * low + 8 * high - high2) / (12 * h)
+        np.testing.assert_allclose(slopes[:, argument], central, atol=1e-10)
 
 
 def test_wrong_arguments_are_refused():

@@ -1,4 +1,8 @@
-"""Bad input, one case a row: the exception, and what its message must say: the argument, what was wanted, what came."""
+"""Bad input raises an exception whose message names the argument.
+
+Each case is a row with the exception and parts of its message, which says what was wanted and what
+came.
+"""
 
 import functools
 import re
@@ -39,9 +43,7 @@ def sampled(
     init=lambda start, params: jnp.zeros(()),
     update=lambda t, state, memory, params, value: (V, memory),
 ):
-    return rollout(
-        torque=lambda t, state, params, held: held, controller=jq.Controller(init, update)
-    )
+    return rollout(torque=torques.commanded, controller=jq.Controller(init, update))
 
 
 def fit(**changes):
@@ -58,7 +60,7 @@ def gyro(**changes):
 
 
 def lqr(**changes):
-    """A double integrator."""
+    """Calls ``control.lqr`` with a double integrator."""
     given = {
         "a": jnp.array([[1.0, 0.1], [0.0, 1.0]]),
         "b": jnp.array([[0.0], [0.1]]),
@@ -68,12 +70,12 @@ def lqr(**changes):
 
 
 def path():
-    """Two rows at t = 0 and 1, at rest; no rollout needs to be compiled for it."""
+    """Returns a path of two rows at rest, at t = 0 and 1; it needs no compiled rollout."""
     return jq.Path(jnp.array([0.0, 1.0]), jq.State(jnp.stack([Q, Q]), jnp.zeros((2, 3))), (), ())
 
 
 def own(value):
-    """A torque that returns ``value``, by the name that messages should mention."""
+    """Returns a torque of ``value``; its name is the one that messages should mention."""
 
     def spring(t, state, params):
         return value
@@ -81,7 +83,8 @@ def own(value):
     return spring
 
 
-# Quaternions: each public function refuses a wrong shape, an integer dtype and a thing that is no array, in every argument
+# Each public function of quaternions refuses a wrong shape, an integer dtype and a thing that is no
+# array, in every argument.
 
 ALGEBRA = [
     (quaternion.multiply, {"p": (4,), "q": (4,)}),
@@ -259,7 +262,8 @@ CASES = [
     (
         lambda: quaternion.mean(jnp.stack([Q, Q[::-1]])),
         ValueError,
-        "q, weights: wanted attitudes that have one mean, got several equally good ones (largest eigenvalues [1. 1.])",
+        "q, weights: wanted attitudes that have one mean, got several equally good ones "
+        "(largest eigenvalues [1. 1.])",
     ),
     (
         lambda: quaternion.mean(jnp.stack([Q, Q]), jnp.zeros(2)),
@@ -875,7 +879,7 @@ CASES = [
         ValueError,
         'engine: "fused" has neither check=True',
     ),
-    # rollout: what is no array
+    # rollout: things that are no arrays
     (
         lambda: rollout(save=lambda t, state, params: "ab"),
         TypeError,
@@ -1017,7 +1021,7 @@ CASES = [
             lambda key: None, lambda member: V, 5, KEY, reduce=jq.ensembles.mean(), progress=False
         ),
         ValueError,
-        "sample: wanted at least one array of a member, got None",
+        "draw: wanted at least one array of a member, got None",
     ),
     (lambda: path().at(NAN), ValueError, "t: wanted times within [0.0, 1.0], got nan"),
     # fit
@@ -1033,7 +1037,8 @@ CASES = [
     (
         lambda: fit(params={"gain": ["high"]}),
         TypeError,
-        "params: wanted an array of floats, got 'high' at params['gain'][0]; split the tree (equinox.partition does)",
+        "params: wanted an array of floats, got 'high' at params['gain'][0]; split the tree "
+        "(equinox.partition does)",
     ),
     (
         lambda: fit(params={"order": 2}),
@@ -1051,7 +1056,8 @@ CASES = [
     (
         lambda: fit(params={"gain": TEN, "bodies": [jq.Body.from_principal(jnp.ones(3))]}),
         TypeError,
-        "params: wanted no jq.Body, whose moments an update would make negative, got one at params['bodies'][0]; give theta of",
+        "params: wanted no jq.Body, whose moments an update would make negative, got one at "
+        "params['bodies'][0]; give theta of",
     ),
     (
         lambda: fit(loss=lambda p, b, k: jnp.sum(p).astype(int)),
@@ -1150,7 +1156,7 @@ def test_refused_by_name(case):
 
 
 def test_a_torque_in_the_dtype_of_its_parameters_is_refused():
-    """Where promotion is not strict: float32 states, a float64 parameter."""
+    """The states are float32, the parameter is float64, and promotion is not strict."""
     with (
         jax.numpy_dtype_promotion("standard"),
         pytest.raises(ValueError, match=r"torque drag: .* dtype float32, got float64\[3\]"),
@@ -1162,7 +1168,8 @@ def drag(t, state, params):
     return -params * state.omega
 
 
-# What misleads: each is either accepted without a word, or refused in the words of some inner function
+# Without a check, each of these is accepted without a word or refused in the words of some inner
+# function.
 
 
 def changing(t, state, memory, params, value):
@@ -1180,7 +1187,8 @@ MISLEADING = [
     (
         lambda: rollout(scheme="euler"),
         TypeError,
-        "scheme: wanted a function, got 'euler'; schemes are jq.rkmk4 and its like, or functions of your own",
+        "scheme: wanted a function, got 'euler'; schemes are jq.rkmk4 and its like, or "
+        "functions of your own",
     ),
     (lambda: rollout(torque=None), TypeError, "torque", "None"),
     (lambda: rollout(torque=V), TypeError, "torque", "ArrayImpl"),
@@ -1324,7 +1332,7 @@ MISLEADING = [
 KINEMATIC = (lambda t: V, Q, GRID)
 FREE = "because there is neither controller nor inputs"
 
-# Functions of the user with the wrong arguments
+# These functions of the user have the wrong arguments.
 ARGUMENTS = [
     (
         lambda: rollout(scheme=jq.exact.free_symmetric),
@@ -1335,12 +1343,13 @@ ARGUMENTS = [
         f"torque: wanted torque(t, state, params) {FREE}, got <lambda>(t, s)",
     ),
     (
-        lambda: rollout(torque=lambda t, s, p, held: V),
+        lambda: rollout(torque=lambda t, s, p, command: V),
         f"torque: wanted torque(t, state, params) {FREE}, got",
     ),
     (
         lambda: rollout(torque=own(V), inputs=FOUR_ROWS),
-        "torque: wanted torque(t, state, params, command) because there are inputs, got spring(t, state, params)",
+        "torque: wanted torque(t, state, params, command) because there are inputs, "
+        "got spring(t, state, params)",
     ),
     (lambda: rollout(save=lambda t, s: s), f"save: wanted save(t, state, params) {FREE}, got"),
     (
@@ -1356,7 +1365,8 @@ ARGUMENTS = [
             torque=own(V),
             controller=jq.Controller(lambda start, params: (), lambda *given: (V, ())),
         ),
-        "torque: wanted torque(t, state, params, command) because there is a controller, got spring(t, state, params)",
+        "torque: wanted torque(t, state, params, command) because there is a controller, "
+        "got spring(t, state, params)",
     ),
     (
         lambda: jq.compose(lambda state: state, (1.0,)),
@@ -1400,7 +1410,7 @@ def test_functions_with_other_arguments_are_refused_by_name(call, message):
 
 
 class Wind:
-    """A torque that is an object."""
+    """This torque is an object."""
 
     def __call__(self, t, state, params, scale=1.0):
         return scale * V
@@ -1430,7 +1440,7 @@ def test_refused_in_the_words_of_the_caller(case):
 
 
 def test_a_step_takes_numbers_as_a_rollout_does():
-    """Lists, and numpy's arrays."""
+    """A step takes lists and numpy's arrays."""
     q, omega = [0.5, -0.5, 0.5, 0.5], np.array([0.1, 0.2, 0.3])
     found, wanted = (
         jq.rkmk4(BODY, torques.zero, 0.0, jq.State(*given), 0.1, None)
@@ -1440,7 +1450,10 @@ def test_a_step_takes_numbers_as_a_rollout_does():
 
 
 def test_a_step_called_directly_keeps_the_dtype_of_its_state():
-    """A float64 time and step from numpy beside a float32 state, promotion not strict."""
+    """Time and step are float64 from numpy, and the state is float32.
+
+    Promotion is not strict.
+    """
     with jax.numpy_dtype_promotion("standard"):
         for step in (jq.lie_euler, jq.zhao):
             got = jax.eval_shape(
@@ -1463,7 +1476,7 @@ def test_the_hint_of_batches_is_for_batches_alone():
 
 @pytest.mark.needs("llvmlite")
 def test_auto_takes_the_scan_in_forward_mode_and_says_where_it_comes_too_late():
-    """Under a jit that was traced before it was differentiated the choice has been made."""
+    """A jit that is traced before it is differentiated has made its choice."""
 
     def attitudes(omega, engine):
         return rollout(start=START._replace(omega=omega), engine=engine).state.q
@@ -1496,7 +1509,7 @@ def test_a_bare_int_is_a_float():
 
 
 def test_what_is_checked_is_what_is_used():
-    """Lists and numbers in gains and gyroscopes."""
+    """Gains and gyroscopes take lists and numbers."""
     lists = control.Gains([0.1, 0.2, 0.3], [0.1, 0.2, 0.3])
     np.testing.assert_array_equal(
         control.quaternion_law(START, lists, Q), control.quaternion_law(START, GAINS, Q)
@@ -1530,17 +1543,18 @@ def test_the_hint_of_integers_is_for_integers_alone():
         jq.Body.box(KEY, V)
 
 
-# Values under jit: nothing is known while tracing, so check=True reports through checkify
+# While jit traces, no value is known, so check=True reports through checkify.
 
 
 def simulate(q, omega, dt, inertia, poison):
-    """The torque is NaN from t = 0.25 on if ``poison`` is; ``jnp.where`` keeps it out before."""
+    """Runs a rollout whose torque is ``poison`` (such as NaN) after t = 0.25, and zero before."""
 
     def torque(t, state, params):
         return jnp.where(t > 0.25, poison, jnp.zeros(3))
 
     body = jax.vmap(jq.Body)(inertia[None])
-    body = jax.tree.map(lambda x: x[0], body)  # as if from inside a traced function: unchecked
+    # The body is unchecked, as if it came from inside a traced function.
+    body = jax.tree.map(lambda x: x[0], body)
     return jq.rollout(
         jq.lie_euler, body, torque, jq.State(q, omega), jq.grid(0.0, dt, 4), check=True
     )

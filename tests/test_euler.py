@@ -1,4 +1,4 @@
-"""Euler angles of all 24 orders against scipy, the printed matrices of Hoffmann, and derivatives."""
+"""Euler angles of all 24 orders: against scipy, Hoffmann's printed matrices, and derivatives."""
 
 import functools
 import warnings
@@ -20,7 +20,7 @@ Q = RNG.normal(size=(N, 4))
 Q /= np.linalg.norm(Q, axis=-1, keepdims=True)
 
 
-# Plain calls: operation by operation the orders share what is compiled, as jitted functions they would not.
+# Plain calls: one operation after the other, so that the orders share what is compiled.
 def to_quaternion(angles, order):
     return np.asarray(euler.to_quaternion(angles, order))
 
@@ -43,38 +43,36 @@ def test_there_are_24_orders():
 
 
 @pytest.mark.parametrize("order", euler.ORDERS)
-def test_against_scipy(order):
-    """Both ways; the angles in scipy's ranges, free of the scale and the sign of q; lower case is the sequence read backwards."""
+def test_both_conversions_agree_with_scipy(order):
+    """The angles lie in scipy's ranges; the scale and the sign of q have no effect.
+
+    An extrinsic order is the intrinsic one read backwards.
+    """
     got = to_quaternion(ANGLES, order)
     wanted = np.roll(Rotation.from_euler(order, ANGLES).as_quat(), 1, axis=-1)
     assert attitude_error(got, wanted) < 1e-15 * 4
     angles = from_quaternion(Q, order)
-    np.testing.assert_allclose(
-        angles, Rotation.from_quat(np.roll(Q, -1, axis=-1)).as_euler(order), rtol=0, atol=1e-12
-    )
+    theirs = Rotation.from_quat(np.roll(Q, -1, axis=-1)).as_euler(order)
+    np.testing.assert_allclose(angles, theirs, rtol=0, atol=1e-12)
     np.testing.assert_allclose(from_quaternion(-3.0 * Q, order), angles, rtol=0, atol=1e-12)
     assert attitude_error(to_quaternion(angles, order), Q) < 1e-15 * 4
-    np.testing.assert_allclose(
-        to_quaternion(ANGLES[:, ::-1], order.swapcase()[::-1]), got, rtol=0, atol=1e-15
-    )
+    backwards = to_quaternion(ANGLES[:, ::-1], order.swapcase()[::-1])
+    np.testing.assert_allclose(backwards, got, rtol=0, atol=1e-15)
 
 
 def locked(order, gaps):
     """Attitudes with the second angle ``gaps`` away from either gimbal lock."""
     middles = np.array([0.0, np.pi] if proper(order) else [-np.pi / 2, np.pi / 2])
-    second = (
-        middles[:, None]
-        + gaps * np.sign(middles.mean() - middles + (middles == middles.mean()))[:, None]
-    ).ravel()
+    inward = np.sign(middles.mean() - middles + (middles == middles.mean()))
+    second = (middles[:, None] + gaps * inward[:, None]).ravel()
     first, third = RNG.uniform(-3, 3, size=(2, len(second)))
-    return np.roll(
-        Rotation.from_euler(order, np.stack([first, second, third], axis=-1)).as_quat(), 1, axis=-1
-    )
+    angles = np.stack([first, second, third], axis=-1)
+    return np.roll(Rotation.from_euler(order, angles).as_quat(), 1, axis=-1)
 
 
 @pytest.mark.parametrize("order", euler.ORDERS)
-def test_gimbal_lock(order):
-    """The attitude survives to rounding at any distance from lock; in lock the third angle is zero and scipy agrees."""
+def test_attitudes_near_and_in_gimbal_lock_are_kept(order):
+    """To rounding at any distance from lock; in lock the third angle is zero and scipy agrees."""
     near = locked(order, np.geomspace(1e-14, 1e-2, N // 2))
     assert attitude_error(to_quaternion(from_quaternion(near, order), order), near) < 1e-14
     exact = locked(order, np.zeros(N // 2))
@@ -84,18 +82,16 @@ def test_gimbal_lock(order):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         wanted = Rotation.from_quat(np.roll(exact, -1, axis=-1)).as_euler(order)
-    both = (
-        angles[:, 2] == 0
-    )  # rounding of q may leave it just outside lock, for one of the two or both
-    both &= wanted[:, 2] == 0
+    # the rounding of q may leave it just outside lock, for one of the two or both
+    both = (angles[:, 2] == 0) & (wanted[:, 2] == 0)
     assert both.sum() > N // 4
     turn = (angles - wanted)[both]
     np.testing.assert_allclose(turn - 2 * np.pi * np.round(turn / (2 * np.pi)), 0, atol=1e-7)
 
 
 @pytest.mark.parametrize("order", ["ZYX", "ZXZ", "xyz", "zxz"])
-def test_exact_gimbal_lock(order):
-    """Quaternions whose components are equal or zero to the bit."""
+def test_the_third_angle_is_zero_in_exact_gimbal_lock(order):
+    """The components of these quaternions are equal or zero to the bit."""
     q = np.array([np.cos(0.3), 0, 0, np.sin(0.3)] if proper(order) else [0.5, 0.5, 0.5, -0.5])
     angles = from_quaternion(q, order)
     assert angles[2] == 0
@@ -106,15 +102,14 @@ def test_exact_gimbal_lock(order):
     assert attitude_error(to_quaternion(angles, order), q) < 1e-15
 
 
+SPECIAL = [0.0, 1.0, -1.0, 0.5, 1e-3, 1e-9, -1e-6, 0.7, -0.3]
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @settings(deadline=None, max_examples=60)
-@given(
-    x=hnp.arrays(
-        np.float64, 4, elements=st.sampled_from([0.0, 1.0, -1.0, 0.5, 1e-3, 1e-9, -1e-6, 0.7, -0.3])
-    )
-)
-def test_round_trip_of_special_attitudes(dtype, x):
-    """Attitudes on, near and between the symmetric positions: finite angles in range that give the attitude back."""
+@given(x=hnp.arrays(np.float64, 4, elements=st.sampled_from(SPECIAL)))
+def test_angles_of_special_attitudes_lie_in_range_and_give_them_back(dtype, x):
+    """On, near and between the symmetric positions."""
     if not x.any():
         return
     q = (x / np.linalg.norm(x)).astype(dtype)
@@ -134,12 +129,13 @@ relative = jax.jit(lambda p, q: quaternion.multiply(quaternion.conjugate(p), q))
 
 
 @pytest.mark.parametrize("order", euler.ORDERS)
-def test_rate_matrix_is_the_derivative_of_the_attitude(order):
-    """Columns 2 vec(q* dq/d angle_k); half angles enter linearly by sine and cosine, so dq/d angle_k = q(angles + pi e_k)/2."""
-    matrix, inverse = (
-        np.asarray(euler.rate_matrix(ANGLES, order)),
-        np.asarray(euler.rate_matrix_inverse(ANGLES, order)),
-    )
+def test_the_rate_matrix_is_the_derivative_of_the_attitude(order):
+    """Its columns are 2 vec(q* dq/d angle_k).
+
+    Half angles enter linearly by sine and cosine, so that dq/d angle_k = q(angles + pi e_k)/2.
+    """
+    matrix = np.asarray(euler.rate_matrix(ANGLES, order))
+    inverse = np.asarray(euler.rate_matrix_inverse(ANGLES, order))
     q = to_quaternion(ANGLES, order)
     for k, shift in enumerate(np.pi * np.eye(3)):
         rate = np.asarray(relative(q, to_quaternion(ANGLES + shift, order)))
@@ -152,7 +148,7 @@ def test_rate_matrix_is_the_derivative_of_the_attitude(order):
     np.testing.assert_allclose(np.abs(np.linalg.det(matrix)), np.abs(sine), rtol=0, atol=1e-14)
 
 
-def test_rate_matrix_against_the_jvp_of_the_attitude():
+def test_the_rate_matrix_gives_the_rate_of_the_jvp_of_the_attitude():
     def omega(angles, speed):
         q, dq = jax.jvp(functools.partial(euler.to_quaternion, order="zxy"), (angles,), (speed,))
         return 2 * relative(q, dq)[..., 1:]
@@ -162,13 +158,14 @@ def test_rate_matrix_against_the_jvp_of_the_attitude():
     np.testing.assert_allclose(jax.jit(omega)(ANGLES, speed), wanted, rtol=0, atol=2e-14)
 
 
-def test_rate_matrix_is_singular_in_gimbal_lock():
+def test_the_rate_matrix_is_singular_in_gimbal_lock():
     angles = np.zeros((N, 3))
     np.testing.assert_array_equal(np.linalg.det(euler.rate_matrix(angles, "ZXZ")), 0)
     assert not np.isfinite(euler.rate_matrix_inverse(angles, "ZXZ")).all(axis=(1, 2)).any()
 
 
-# Hoffmann's printed formulas: (first, second, third) = (phi, theta, psi) for "ZXZ", (psi, theta, phi) for "ZYX"
+# Hoffmann's printed formulas: (first, second, third) is (phi, theta, psi) for "ZXZ", (psi, theta,
+# phi) for "ZYX"
 
 FIRST, SECOND, THIRD = ANGLES.T
 S1, S2, S3 = np.sin(ANGLES).T
@@ -181,12 +178,11 @@ def stack(rows):
 
 
 def cayley(order):
-    return np.asarray(
-        jax.jit(quaternion.hoffmann_cayley)(quaternion.to_hoffmann(to_quaternion(ANGLES, order)))
-    )
+    his = quaternion.to_hoffmann(to_quaternion(ANGLES, order))
+    return np.asarray(jax.jit(quaternion.hoffmann_cayley)(his))
 
 
-def test_hoffmann_6_13():
+def test_hoffmann_6_13_is_the_matrix_of_zxz():
     sf, cf, st, ct, sp, cp = S1, C1, S2, C2, S3, C3
     wanted = [
         [cp * cf - sp * ct * sf, cp * sf + sp * ct * cf, sp * st],
@@ -196,8 +192,8 @@ def test_hoffmann_6_13():
     np.testing.assert_allclose(cayley("ZXZ"), stack(wanted), rtol=0, atol=2e-15)
 
 
-def test_hoffmann_7_13():
-    """With the plus that row 3 lost in column 1."""
+def test_hoffmann_7_13_is_the_matrix_of_zyx():
+    """Row 3 lost a plus in column 1."""
     sp, cp, st, ct, sf, cf = S1, C1, S2, C2, S3, C3
     wanted = [
         [cp * ct, sp * ct, -st],
@@ -211,8 +207,8 @@ def half_angles():
     return [f(angle / 2) for angle in (FIRST, SECOND, THIRD) for f in (np.sin, np.cos)]
 
 
-def test_hoffmann_angles_to_quaternion():
-    """His procedure AngToQuat, psi, theta, phi, component by component: the same sign of q, too."""
+def test_hoffmanns_angles_to_quaternion_have_our_sign_too():
+    """His procedure AngToQuat, psi, theta, phi, component by component."""
     sp, cp, st, ct, sf, cf = half_angles()
     his = [
         sp * st * cf - cp * ct * sf,
@@ -224,24 +220,21 @@ def test_hoffmann_angles_to_quaternion():
     np.testing.assert_allclose(got, to_quaternion(ANGLES, "ZYX"), rtol=0, atol=1e-15)
 
 
-def test_hoffmann_6_18():
+def test_hoffmann_6_18_is_the_quaternion_of_zxz():
     """The formula lost in his text, by half sums and half differences of phi and psi."""
     less, more = (FIRST - THIRD) / 2, (FIRST + THIRD) / 2
     s, c = np.sin(SECOND / 2), np.cos(SECOND / 2)
-    his = np.stack(
-        [-s * np.cos(less), -s * np.sin(less), -c * np.sin(more), c * np.cos(more)], axis=-1
-    )
-    np.testing.assert_allclose(
-        quaternion.from_hoffmann(his), to_quaternion(ANGLES, "ZXZ"), rtol=0, atol=1e-15
-    )
+    vector = -s * np.cos(less), -s * np.sin(less), -c * np.sin(more)
+    ours = quaternion.from_hoffmann(np.stack([*vector, c * np.cos(more)], axis=-1))
+    np.testing.assert_allclose(ours, to_quaternion(ANGLES, "ZXZ"), rtol=0, atol=1e-15)
 
 
-def test_hoffmann_6_16():
+def test_hoffmann_6_16_is_the_rate_matrix_of_zxz():
     wanted = [[S2 * S3, C3, ZERO], [S2 * C3, -S3, ZERO], [C2, ZERO, ONE]]
     np.testing.assert_allclose(euler.rate_matrix(ANGLES, "ZXZ"), stack(wanted), rtol=0, atol=2e-15)
 
 
-def test_hoffmann_7_16():
-    """With entry (3, 3) = 0."""
+def test_hoffmann_7_16_is_the_rate_matrix_of_zyx():
+    """Its entry (3, 3) should be 0."""
     wanted = [[-S2, ZERO, ONE], [S3 * C2, C3, ZERO], [C3 * C2, -S3, ZERO]]
     np.testing.assert_allclose(euler.rate_matrix(ANGLES, "ZYX"), stack(wanted), rtol=0, atol=2e-15)

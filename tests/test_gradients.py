@@ -1,11 +1,14 @@
-"""VALUES of first and second derivatives, in both modes and both precisions, against the definitions in a hundred digits.
+"""Tests of the VALUES of first and second derivatives, in both modes and both precisions.
 
-A function of an attitude is differentiated in the tangent: f(q0 exp(v)) by v at 0. Every case is one compilation a dtype: all its
-points at once, value, Jacobian forward and reverse, and the second derivative along given directions, forward over reverse and
-reverse over forward.
+The references are the definitions in a hundred digits. The tests differentiate a function of an
+attitude in the tangent: f(q0 exp(v)) by v at 0. A case compiles once for each dtype and mode, for
+all its points together. The modes give the value, the Jacobian forward and reverse, and the second
+derivative along given directions, forward over reverse and reverse over forward.
 
-Errors are counted in units of (machine epsilon) x (scale). The scale is the largest entry of that derivative at that point, but at
-least 1, the size of what is added up there, unless the point says otherwise. BOUND such units are allowed: a few dozen roundings.
+The unit of an error is (machine epsilon) x (scale). The scale is the largest entry of that
+derivative at that point. It is at least 1, the size of the terms of the sums there, unless the
+point gives another least scale. An error may have BOUND such units, which are a few dozen
+roundings.
 """
 
 import functools
@@ -40,10 +43,11 @@ ORDER = {
 }
 DTYPES = {"float32": jnp.float32, "float64": jnp.float64}
 
-# Among them both sides of every switch: that of the series at an angle of 4, those of from_matrix between its rows below pi.
+# These angles lie on both sides of every switch. The series switch at an angle of 4, and
+# from_matrix switches between its rows below pi.
 SMALL = (0.0, 1e-12, 1e-9, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1)
 LARGE = (0.5, 1.0, 1.999, 2.0, 2.001, 3.0, math.pi - 1e-3, math.pi - 1e-6)
-BEYOND = (3.999, 4.0, 4.001, 5.5)  # for functions of rotation vectors
+BEYOND = (3.999, 4.0, 4.001, 5.5)  # only functions of rotation vectors take these
 AXES = ((0.48, -0.6, 0.64), (0.0, 0.0, 1.0))
 IDENTITY, MINUS_IDENTITY, GENERIC = (
     (1.0, 0.0, 0.0, 0.0),
@@ -53,29 +57,34 @@ IDENTITY, MINUS_IDENTITY, GENERIC = (
 
 
 class Point(NamedTuple):
-    """The numbers that a case is evaluated at, and the least scale of value, first and second derivative there."""
+    """A point has the numbers where the tests evaluate a case, and the least scales there.
+
+    The three scales belong to the value, the first derivative and the second derivative.
+    """
 
     base: Sequence[Any]
     scale: tuple[float, float, float] = (1.0, 1.0, 1.0)
 
 
 class Case(NamedTuple):
-    """``library(base, e)`` and ``reference(base, e)``, both to a flat vector, at e = 0 in R^size."""
+    """A case compares ``library(base, e)`` with ``reference(base, e)`` at e = 0 in R^size.
+
+    Both return a flat vector.
+    """
 
     library: Callable[[Array, Array], Array]
     reference: Callable[[list, list], list]
     size: int
     points: Sequence[Point]
-    directions: Any = (
-        None  # (k, size), along which jvp and the second derivative are taken; None is all of them
-    )
-    groups: tuple[int, ...] = ()  # the outputs that share a scale; () is all
+    directions: Any = None  # (k, size), for jvp and the second derivative; None means all of them
+    # the sizes of the groups of outputs that share a scale; () is one group
+    groups: tuple[int, ...] = ()
     jit: bool = True
-    amplification: float = 1.0  # by which the method multiplies the roundings of what it adds up
+    amplification: float = 1.0  # the method multiplies the roundings of its sums by this
 
 
 def attitude(angle: float, axis: Sequence[float], start: Sequence[float] = IDENTITY) -> list:
-    """``start exp(angle axis)``, to be rounded to the dtype once."""
+    """Return ``start exp(angle axis)`` in many digits; the tests round it to the dtype once."""
     return exact.moved(exact.vector(start), exact.scaled(angle, exact.vector(axis)))
 
 
@@ -88,7 +97,7 @@ def turned(q: Array, v: Array) -> Array:
 
 
 def parts(array: Any, *sizes: int) -> list:
-    """A vector cut into pieces of these sizes; size 0 is one number as it is."""
+    """Cut a vector into pieces of these sizes; size 0 gives one number by itself."""
     pieces, start = [], 0
     for size in sizes:
         pieces.append(array[start : start + size] if size else array[start])
@@ -103,7 +112,7 @@ def rows(values: Any, width: int) -> list:
 CASES: dict[str, Case] = {}
 
 
-# The exponential, the logarithm, the differential of the exponential.
+# These cases test the exponential, the logarithm and the differential of the exponential.
 
 CASES["exp"] = Case(
     lambda u, e: quaternion.exp(u + e),
@@ -124,9 +133,8 @@ CASES["log"] = Case(
     lambda q, v: exact.log(exact.moved(q, v)),
     3,
     [
-        Point(
-            sign(attitude(angle, axis)), (0.0, 1.0, 1.0)
-        )  # the value is accurate relative to itself, however small
+        # a small value is accurate relative to itself
+        Point(sign(attitude(angle, axis)), (0.0, 1.0, 1.0))
         for axis in AXES
         for angle in (*SMALL, *LARGE)
         for sign in (list, negated)
@@ -149,7 +157,7 @@ for name, library, reference in (
     )
 
 
-# Functions of attitudes.
+# These cases test functions of attitudes.
 
 CASES["rotate"] = Case(
     lambda base, e: quaternion.rotate(turned(base[:4], e[:3]), base[4:] + e[3:]),
@@ -172,7 +180,11 @@ def distances(base: Array, e: Array) -> Array:
 
 
 def exact_distances(base: list, e: list) -> list:
-    """The distance of coincident attitudes, which has no derivative, is 0 with derivatives 0 by agreement."""
+    """Return the squared distance and the distance.
+
+    The distance has no derivative where the attitudes coincide. There the library defines the
+    distance and its derivatives as 0.
+    """
     square = exact.squared_distance(exact.moved(base[:4], e[:3]), exact.moved(base[4:], e[3:]))
     coincident = base[:4] in (base[4:], negated(base[4:]))
     return [square, mp.zero if coincident else mp.sqrt(square)]
@@ -224,7 +236,8 @@ CASES["from_matrix"] = Case(
 )
 
 
-# Estimates. Identical attitudes, and orthonormal directions that fit exactly, make the three smaller eigenvalues one.
+# These cases test the estimates. The three smaller eigenvalues coincide for identical attitudes
+# and for orthonormal directions that fit exactly.
 
 SPREAD = ((0.2, -0.1, 0.3), (-0.3, 0.2, 0.1), (0.1, 0.4, -0.2))
 NONE = ((0.0, 0.0, 0.0),) * 3
@@ -317,7 +330,8 @@ CASES["triad"] = Case(
 )
 
 
-# Euler angles. Not jitted: operation by operation the twenty-four orders share what is compiled.
+# These cases test Euler angles. They run without jit, because then the twenty-four orders share
+# their compiled operations.
 
 
 def angle_functions(angles: Array, order: str) -> Array:
@@ -331,12 +345,19 @@ def exact_angle_functions(angles: list, order: str) -> list:
 
 
 def middle(order: str, angle: float) -> float:
-    """The second angle that is ``angle`` short of the middle of its range, away from gimbal lock."""
+    """Return the second angle that is ``angle`` away from the middle of its range.
+
+    The middle of the range is the farthest from gimbal lock.
+    """
     return math.pi / 2 - angle if order[0] == order[2] else angle
 
 
 def near_lock(order: str, angles: tuple[float, float, float], short: float) -> Point:
-    """The attitude ``short`` of gimbal lock: first and third angle are known to eps/short, and each derivative divides again."""
+    """Return the point ``short`` away from gimbal lock.
+
+    There the first and the third angle are known to eps/short, and each derivative divides by
+    ``short`` once more.
+    """
     q = exact.euler_to_quaternion([angles[0], middle(order, math.pi / 2 - short), angles[2]], order)
     return Point(q, (1 / short, 1 / short**2, 1 / short**3))
 
@@ -375,8 +396,10 @@ for order in euler.ORDERS:
     )
 
 
-# Steps, of a body with products of inertia, driven by a torque of time, attitude, rate, an aux state and two parameters. Not
-# jitted: the schemes share their operations, while the second derivatives of one step of four stages take minutes to compile.
+# These cases test one step of a body with products of inertia. The torque depends on time,
+# attitude, rate, an aux state and two parameters. The steps run without jit. Then the schemes share
+# their compiled operations. With jit, the second derivatives of one step of four stages take
+# minutes to compile.
 
 INERTIA = (0.9, 1.3, 1.1, 0.1, -0.2, 0.15)  # xx, yy, zz, xy, xz, yz
 STEP_SIZES = (4, 3, 0, 2, 6, 0, 0)  # attitude, rate, aux, parameters, inertia, dt, t
@@ -438,7 +461,8 @@ TABLEAUS = {
 STEPS = {
     name: functools.partial(exact.lifted_step, tableau) for name, tableau in TABLEAUS.items()
 } | {"zhao": exact.zhao_step}
-# Slopes enter a stage with weights of both signs and cancel: by up to 25, the row sum of |a|, for Dormand-Prince.
+# Slopes enter a stage with weights of both signs and cancel. For Dormand-Prince the row sum of |a|
+# is up to 25, and so is the loss.
 CANCELLATION = {
     name: max([1.0, *(sum(map(abs, row)) for row in tableau.a)])
     for name, tableau in TABLEAUS.items()
@@ -467,7 +491,7 @@ for name, reference in STEPS.items():
 
 
 def pulled_back(f: Callable[[Array], Array], e: Array) -> tuple[Array, Array]:
-    """Value (m,) and Jacobian (m, n), one vjp for each output."""
+    """Return value (m,) and Jacobian (m, n) from one vjp for each output."""
     value, pullback = jax.vjp(f, e)
     return value, jax.vmap(lambda cotangent: pullback(cotangent)[0])(
         jnp.eye(value.shape[0], dtype=value.dtype)
@@ -475,7 +499,7 @@ def pulled_back(f: Callable[[Array], Array], e: Array) -> tuple[Array, Array]:
 
 
 def derivatives(f: Callable[[Array], Array], directions: Array, mode: str) -> dict[str, Array]:
-    """The quantities of a mode for f: R^n -> R^m at 0, along (k, n) directions.
+    """Return the quantities of a mode for f: R^n -> R^m at 0, along (k, n) directions.
 
     Shapes: value (m,), reverse (m, n), forward (k, m), both second derivatives (k, m, n).
     """
@@ -507,7 +531,7 @@ def directions_of(case: Case, dtype: str = "float32") -> np.ndarray:
 def evaluated(
     f: Callable[[Array, Array], Array], base: Any, directions: Any, mode: str, jit: bool = True
 ) -> dict[str, np.ndarray]:
-    """``derivatives`` of ``e -> f(x, e)`` for every row x of base, in one compilation."""
+    """Return ``derivatives`` of ``e -> f(x, e)`` for every row x of base, with one compilation."""
     directions = jnp.asarray(directions)
 
     def everywhere(base: Array) -> dict[str, Array]:
@@ -524,7 +548,7 @@ def computed(name: str, dtype: str, mode: str) -> dict[str, np.ndarray]:
 
 @functools.cache
 def wanted(name: str, dtype: str) -> dict[str, np.ndarray]:
-    """As ``computed``, from the reference at the very numbers that the library is given."""
+    """Return the quantities from the reference, at exactly the numbers that the library gets."""
     case, found = CASES[name], []
     for base in rounded(name, dtype):
         f = functools.partial(case.reference, exact.vector(base))
@@ -537,7 +561,7 @@ def wanted(name: str, dtype: str) -> dict[str, np.ndarray]:
 
 
 def errors(name: str, dtype: str, mode: str, quantity: str) -> np.ndarray:
-    """The largest error at every point, for every group of outputs, in units of eps x scale."""
+    """Return the largest error at every point for every group, in units of eps x scale."""
     case, order = CASES[name], ORDER[quantity]
     got, want = computed(name, dtype, mode)[quantity], wanted(name, dtype)[quantity]
     assert got.dtype == dtype
@@ -566,7 +590,8 @@ def errors(name: str, dtype: str, mode: str, quantity: str) -> np.ndarray:
     return np.stack(found, -1) / np.finfo(dtype).eps / case.amplification
 
 
-# Half of the combinations show every mode and precision. Of these too, what takes long and what repeats is left to the slow suite.
+# The quick suite runs two of the four combinations, which cover every mode and every precision. It
+# leaves the long and the repeated cases of these two to the slow suite as well.
 QUICK_ORDERS = ("ZYX", "ZXZ", "xyz", "yzy")
 QUICK = [("float32", "reverse"), ("float64", "forward")]
 BRIEF = ("exp", "log", "rotate")
@@ -595,7 +620,11 @@ def is_quick(name: str, dtype: str, mode: str) -> bool:
 
 
 def together(name: str) -> str:
-    """Cases that are not jitted share their compiled operations within a process: one test takes all of a kind."""
+    """Return the kind of a case.
+
+    Cases without jit share their compiled operations within a process. Therefore one test takes all
+    cases of a kind.
+    """
     return name if CASES[name].jit else "steps" if name in STEPS else f"euler {name.split()[-1]}"
 
 
@@ -631,21 +660,24 @@ def test_derivatives(names: Sequence[str], dtype: str, mode: str) -> None:
 
 
 def test_every_scheme_of_tableaus_has_a_reference() -> None:
-    """The others are differentiated in test_scheme_gradients.py and benchmarks/certificates.py."""
+    """test_scheme_gradients.py and benchmarks/certificates.py differentiate the other schemes."""
     assert set(STEPS) == {
         name for name in jq.SCHEMES if name.startswith(("rkmk", "lie_euler", "zhao"))
     }
 
 
 def linear_map(f: Callable[[list, list], list], u: list) -> np.ndarray:
-    """The (3, 3) matrix of ``v -> f(u, v)``."""
+    """Return the (3, 3) matrix of ``v -> f(u, v)``."""
     return (
         np.array([f(u, [mp.mpf(i == j) for j in range(3)]) for i in range(3)]).astype(np.float64).T
     )
 
 
 def test_reference_of_the_differential() -> None:
-    """The reference of dexp is the derivative of that of exp: exp(u)* exp(u + v) = 1 + dexp(u, v)/2 to first order."""
+    """The reference of dexp is the derivative of the reference of exp.
+
+    exp(u)* exp(u + v) = 1 + dexp(u, v)/2 to first order.
+    """
     for u in ([mp.zero] * 3, exact.vector((0.3, -2.0, 1.5))):
         back = exact.conjugate(exact.exp(u))
         _, jacobian, _ = exact.derivatives(
@@ -656,7 +688,7 @@ def test_reference_of_the_differential() -> None:
         )
 
 
-# What is not differentiable returns what its docstring states.
+# Where a function is not differentiable, it returns what its docstring states.
 
 BOTH = [
     pytest.param(dtype, mode, marks=slow_unless((dtype, mode) == QUICK[0]), id=f"{dtype}-{mode}")
@@ -672,7 +704,10 @@ def tolerance(dtype: str) -> dict[str, float]:
 
 @pytest.mark.parametrize(("dtype", "mode"), BOTH)
 def test_half_turn(dtype: str, mode: str) -> None:
-    """The log is that of canonical(q), distances have the slope of one of the two ways; finite to second order."""
+    """The log is that of canonical(q), and distances have the slope of one of the two directions.
+
+    All derivatives are finite to second order.
+    """
 
     def functions(axis: Array, v: Array) -> Array:
         q = turned(jnp.concatenate([jnp.zeros_like(axis[:1]), axis]), v)
@@ -698,7 +733,10 @@ def test_half_turn(dtype: str, mode: str) -> None:
 
 @pytest.mark.parametrize(("dtype", "mode"), BOTH)
 def test_coincidence(dtype: str, mode: str) -> None:
-    """The distance is 0 with derivatives 0; the Hessian of squared_distance is twice the identity, in each argument."""
+    """The distance of coincident attitudes is 0 and has derivatives 0.
+
+    The Hessian of squared_distance is twice the identity in each argument.
+    """
     base, found = rounded("distances", dtype), computed("distances", dtype, mode)
     coincident = (base[:, :4] == base[:, 4:]).all(-1) | (base[:, :4] == -base[:, 4:]).all(-1)
     assert coincident.sum() >= 6
@@ -715,7 +753,7 @@ def test_coincidence(dtype: str, mode: str) -> None:
 
 @pytest.mark.slow
 def test_third_derivative_at_coincidence() -> None:
-    """Zero: |v|^2 is all there is to third order and beyond."""
+    """The third derivative is zero, because squared_distance is exactly |v|^2 near coincidence."""
     p, zero = jnp.asarray(GENERIC), jnp.zeros(3)
     third = jax.jacfwd(
         jax.jacfwd(jax.jacrev(lambda v: quaternion.squared_distance(p, turned(p, v))))
@@ -764,7 +802,10 @@ def locks() -> Iterator[Any]:
 
 @pytest.mark.parametrize(("orders", "dtype", "mode"), list(locks()))
 def test_gimbal_lock(orders: Sequence[str], dtype: str, mode: str) -> None:
-    """The third angle is 0 and the attitude is right, the derivatives are finite; the inverse of the rate matrix is not."""
+    """In gimbal lock the third angle is 0, the attitude is right and the derivatives are finite.
+
+    The inverse of the rate matrix is not finite, or it is as large as rounding makes it.
+    """
     for order in orders:
         ends = (0.0, math.pi) if order[0] == order[2] else (math.pi / 2, -math.pi / 2)
         case = CASES[f"euler {order} attitude"]
@@ -772,9 +813,8 @@ def test_gimbal_lock(orders: Sequence[str], dtype: str, mode: str) -> None:
             exact.euler_to_quaternion([mp.mpf("0.7"), mp.mpf(end), mp.mpf("-0.4")], order)
             for end in ends
         ]
-        q = np.repeat(
-            np.array(locked).astype(dtype), len(case.points) // 2, 0
-        )  # the shape whose operations are compiled
+        # the operations are already compiled for this shape
+        q = np.repeat(np.array(locked).astype(dtype), len(case.points) // 2, 0)
         found = evaluated(case.library, q, np.eye(3, dtype=dtype), mode, jit=False)
         assert all(np.isfinite(each).all() for each in found.values())
         if "value" in found:
@@ -783,6 +823,5 @@ def test_gimbal_lock(orders: Sequence[str], dtype: str, mode: str) -> None:
             cosine = np.sum(np.asarray(euler.to_quaternion(angles, order)) * q, -1)
             np.testing.assert_allclose(np.abs(cosine), 1, **tolerance(dtype))
             inverse = np.abs(np.asarray(euler.rate_matrix_inverse(angles, order))).max((-1, -2))
-            assert not (
-                inverse < 0.1 / np.finfo(dtype).eps
-            ).any()  # infinite, NaN, or as large as the rounding of pi/2 makes it
+            # it is infinite, NaN, or as large as the rounding of pi/2 makes it
+            assert not (inverse < 0.1 / np.finfo(dtype).eps).any()

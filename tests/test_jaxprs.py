@@ -1,4 +1,7 @@
-"""What depends on what: through calls, branches and loops, and no further than it does."""
+"""``depends_on`` finds which outputs depend on an input, and no more than these.
+
+It looks through calls, branches and loops.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +14,7 @@ X, Y = jnp.array([0.3, -0.2]), jnp.array([1.0, 2.0])
 
 
 def found(function):
-    """For each output of ``function(x, y)`` whether it depends on x."""
+    """Says for each output of ``function(x, y)`` whether it depends on x."""
     return depends_on(jax.make_jaxpr(function)(X, Y), [True, False])
 
 
@@ -54,7 +57,7 @@ def swap(carry, _):
         (pulled, [False, True]),
         (jax.vmap(lambda x, y: (y * 2.0, x * y)), [False, True]),
         (lambda x, y: jax.jvp(lambda y: y * 2.0, (y,), (x,)), [False, True]),
-        # branches: of the operands by output, of the index all
+        # branches: each output depends on its own operands, and all depend on the index
         (
             lambda x, y: lax.cond(y[0] > 0, lambda x, y: (y, x), lambda x, y: (2.0 * y, y), x, y),
             [False, True],
@@ -69,7 +72,7 @@ def swap(carry, _):
             ),
             [False],
         ),
-        # loops: x reaches the first of what is carried in the second turn
+        # loops: x reaches the first carried value in the second turn
         (lambda x, y: lax.scan(swap, (y, x), None, length=3), [True, True, True]),
         (
             lambda x, y: lax.scan(lambda c, _: ((c[0], c[0] + c[1]), c[0]), (y, x), None, length=3),
@@ -113,7 +116,10 @@ def test_an_output_depends_on_what_it_is_made_of(function, wanted):
 
 
 def test_nested_loops_are_followed_to_the_end():
-    """Every turn moves what is carried one place to the front: x, the fourth, reaches all before it and none behind."""
+    """Every turn moves the carried values one place to the front.
+
+    x is the fourth: it reaches all before it and none behind.
+    """
 
     def turn(carry, _):
         return (*carry[1:], carry[-1]), None

@@ -1,4 +1,4 @@
-"""Attitude from rates: orders on coning and on constant acceleration, the truncated exponential, derivatives, bad input."""
+"""Attitude from rates: orders on coning and on constant acceleration, derivatives, bad input."""
 
 import functools
 
@@ -32,16 +32,14 @@ def angle(p, q):
 
 
 @pytest.mark.parametrize(("order", "printed"), [(2, "2.6e-02"), (4, "4.8e-05"), (6, "1.1e-06")])
-def test_rollout_on_coning(order, printed):
-    """Order as a slope, and at h = 0.1 the error that methods.md states, to its digits."""
+def test_a_rollout_on_coning_has_its_order(order, printed):
+    """The slope is the order, and the error at h = 0.1 is that of methods.md, to its digits."""
     counts = np.array([30, 60, 120])
     errors = []
     for n in counts:
-        q = jax.jit(
-            lambda n=n: kinematics.rollout(
-                coning_rate, coning(0.0), jq.grid(0.0, 3.0 / n, int(n)), order=order
-            )
-        )()
+        grid = jq.grid(0.0, 3.0 / n, int(n))
+        run = functools.partial(kinematics.rollout, coning_rate, grid=grid, order=order)
+        q = jax.jit(run)(coning(0.0))
         assert q.shape == (n + 1, 4)
         assert np.abs(np.linalg.norm(q, axis=1) - 1).max() < 1e-15
         errors.append(angle(q[-1], coning(3.0)))
@@ -50,17 +48,14 @@ def test_rollout_on_coning(order, printed):
 
 
 @pytest.mark.parametrize("order", [2, 4, 6])
-def test_integrate_from_samples(order):
-    """The order in the spacing of the samples, at every sample and at the end; the ends are no worse than the middle."""
+def test_the_integral_of_samples_has_its_order_in_their_spacing(order):
+    """The largest error is that of every sample: the ends are no worse than the middle."""
     counts = np.array([60, 120, 240])
     errors = []
     for n in counts:
         t = jnp.linspace(0.0, 3.0, n + 1)
-        q = jax.jit(
-            lambda t, n=n: kinematics.integrate(
-                coning(0.0), coning_rate(t, None), 3.0 / n, order=order
-            )
-        )(t)
+        run = functools.partial(kinematics.integrate, dt=3.0 / n, order=order)
+        q = jax.jit(run)(coning(0.0), coning_rate(t, None))
         assert q.shape == (n + 1, 4)
         errors.append(float(jnp.max(quaternion.distance(q, coning(t)))))
     assert abs(-problems.slope(3.0 / counts, np.array(errors)) - order) < 0.15
@@ -68,7 +63,7 @@ def test_integrate_from_samples(order):
 
 @pytest.mark.parametrize("order", [2, 4, 6])
 def test_samples_of_a_polynomial_are_read_exactly(order):
-    """A rate of degree order - 1 about a fixed axis: the integral is exact at every sample, the first and last too."""
+    """A rate of degree order - 1 about a fixed axis is integrated exactly, up to both ends."""
     axis, powers = jnp.array([0.48, -0.6, 0.64]), np.arange(order)
     t = jnp.linspace(0.0, 1.0, 9)
     rate = sum((k + 1.0) * t**k for k in powers)
@@ -82,15 +77,17 @@ OMEGA, ALPHA = jnp.array([1.0, -2.0, 1.5]), jnp.array([2.0, 1.0, -3.0])
 
 @functools.cache
 def accelerated():
-    """The attitude after 2 s of constant acceleration, by the order 6 of the sampled form at steps of 1/400 s: below 1e-13."""
+    """The attitude after 2 s of constant acceleration, to 1e-13.
+
+    It is that of the sampled form of order 6 with steps of 1/400 s.
+    """
     grid = jq.grid(0.0, 0.0025, 800)
-    return jax.jit(
-        lambda: kinematics.rollout(lambda t, p: OMEGA + ALPHA * t, IDENTITY, grid, order=6)
-    )()[-1]
+    rate = lambda t, p: OMEGA + ALPHA * t
+    return jax.jit(lambda: kinematics.rollout(rate, IDENTITY, grid, order=6))()[-1]
 
 
 @pytest.mark.parametrize("order", [2, 4, 6, 8])
-def test_magnus_on_constant_acceleration(order):
+def test_magnus_on_constant_acceleration_has_its_order(order):
     counts = np.array([8, 16, 32])
     step = jax.jit(lambda q, t, h: kinematics.magnus(q, OMEGA + ALPHA * t, ALPHA, h, order=order))
     errors = []
@@ -107,53 +104,44 @@ def test_magnus_about_a_fixed_axis_is_exact_at_every_order():
     axis = jnp.array([0.48, -0.6, 0.64])
     for order in (2, 4, 6, 8):
         got = kinematics.magnus(IDENTITY, 3.0 * axis, -2.0 * axis, 0.7, order=order)
-        np.testing.assert_allclose(
-            got, quaternion.exp((3.0 * 0.7 - 0.7**2) * axis), rtol=0, atol=4e-16
-        )
+        wanted = quaternion.exp((3.0 * 0.7 - 0.7**2) * axis)
+        np.testing.assert_allclose(got, wanted, rtol=0, atol=4e-16)
 
 
 def test_magnus_broadcasts():
     omega = jnp.stack([OMEGA, 2 * OMEGA])
     got = kinematics.magnus(IDENTITY, omega, ALPHA, jnp.array([0.1, 0.2]))
     for k in range(2):
-        np.testing.assert_allclose(
-            got[k],
-            kinematics.magnus(IDENTITY, omega[k], ALPHA, 0.1 * (k + 1)),
-            rtol=1e-15,
-            atol=1e-16,
-        )
+        wanted = kinematics.magnus(IDENTITY, omega[k], ALPHA, 0.1 * (k + 1))
+        np.testing.assert_allclose(got[k], wanted, rtol=1e-15, atol=1e-16)
 
 
 @pytest.mark.parametrize(("degrees", "percent"), [(60, 0.24), (90, 1.19), (180, 15.8)])
-def test_truncated_exponential(degrees, percent):
-    """Its error in the angle, against 2 atan2 of the truncated series; 'below 1 % at 90 degrees' holds for |dq| only."""
+def test_the_truncated_exponential_is_wrong_by_these_percents_of_the_angle(degrees, percent):
+    """Against 2 atan2 of the truncated series. "Below 1 % at 90 degrees" holds for |dq| only."""
     v = np.deg2rad(degrees) / 2
     wanted = abs(2 * np.arctan2(v - v**3 / 6, 1 - v**2 / 2) - 2 * v) / (2 * v)
     q = kinematics.truncated_exp(jnp.array([0.0, np.deg2rad(degrees), 0.0]))
     right = quaternion.exp(jnp.array([0.0, np.deg2rad(degrees), 0.0]))
     np.testing.assert_allclose(angle(q, right) / np.deg2rad(degrees), wanted, rtol=1e-12)
-    assert float(f"{100 * wanted:.3g}") == pytest.approx(
-        percent, abs=0.005 if percent < 10 else 0.05
-    )
+    rounding = 0.005 if percent < 10 else 0.05
+    assert float(f"{100 * wanted:.3g}") == pytest.approx(percent, abs=rounding)
     if degrees == 90:
         assert np.linalg.norm(q - right) < 0.01
 
 
 @pytest.mark.parametrize("mode", [jax.jacfwd, jax.jacrev], ids=["forward", "reverse"])
-def test_gradients(mode):
-    """By samples, start and spacing, and by the parameters of a rate and the grid, against central differences."""
+def test_gradients_are_those_of_central_differences(mode):
+    """By samples, start and spacing, and by the parameters of a rate and the grid."""
 
     def sampled(x):
         q = kinematics.integrate(quaternion.exp(x[:3]), x[4:].reshape(8, 3), x[3])
         return quaternion.log(q[-1])
 
     def rated(x):
-        grid = jq.grid(x[3], x[4], 5)
-        return quaternion.log(
-            kinematics.rollout(
-                lambda t, p: p * jnp.cos(t), quaternion.exp(x[:3]), grid, x[5:], order=6
-            )[-1]
-        )
+        q0, grid = quaternion.exp(x[:3]), jq.grid(x[3], x[4], 5)
+        q = kinematics.rollout(lambda t, p: p * jnp.cos(t), q0, grid, x[5:], order=6)
+        return quaternion.log(q[-1])
 
     noise = jnp.asarray(np.random.default_rng(0).normal(size=24))
     points = (
@@ -163,9 +151,8 @@ def test_gradients(mode):
     for f, x in zip((sampled, rated), points, strict=True):
         h = 1e-3 * jnp.eye(x.size)
         one, f = f, jax.jit(jax.vmap(f))
-        central = (
-            8 * (f(x[None] + h) - f(x[None] - h)) - (f(x[None] + 2 * h) - f(x[None] - 2 * h))
-        ) / 12e-3
+        near, far = f(x[None] + h) - f(x[None] - h), f(x[None] + 2 * h) - f(x[None] - 2 * h)
+        central = (8 * near - far) / 12e-3
         np.testing.assert_allclose(jax.jit(mode(one))(x), central.T, rtol=0, atol=1e-9)
 
 
@@ -173,13 +160,11 @@ def test_float32_stays_float32():
     q, omega = IDENTITY.astype(jnp.float32), jnp.ones((7, 3), jnp.float32)
     assert kinematics.integrate(q, omega, 0.1, order=6).dtype == jnp.float32
     assert kinematics.magnus(q, omega[0], omega[0], jnp.float32(0.1)).dtype == jnp.float32
-    assert (
-        kinematics.rollout(lambda t, p: p * t, q, jq.grid(0.0, 0.1, 3), omega[0]).dtype
-        == jnp.float32
-    )
+    rolled = kinematics.rollout(lambda t, p: p * t, q, jq.grid(0.0, 0.1, 3), omega[0])
+    assert rolled.dtype == jnp.float32
 
 
-def test_bad_input():
+def test_bad_arguments_are_named():
     samples = jnp.ones((5, 3))
     for call, kind, message in (
         (

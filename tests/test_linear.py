@@ -1,4 +1,4 @@
-"""The unrolled algebra against numpy."""
+"""Three-by-three algebra against numpy."""
 
 import jax
 import jax.numpy as jnp
@@ -22,24 +22,21 @@ V, W = RNG.normal(size=(2, 50, 3))
         ("transpose", (A,), A.transpose(0, 2, 1)),
     ],
 )
-def test_products(name, arguments, wanted):
-    np.testing.assert_allclose(
-        jax.jit(getattr(linear, name))(*arguments), wanted, rtol=0, atol=20 * np.finfo(float).eps
-    )
+def test_a_product_is_that_of_numpy(name, arguments, wanted):
+    got = jax.jit(getattr(linear, name))(*arguments)
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=20 * np.finfo(float).eps)
 
 
-def test_products_of_other_sizes():
-    """``matvec`` and ``matmul`` serve the 4 x 4 matrices too."""
+def test_matvec_and_matmul_serve_other_sizes_too():
     a, b = RNG.normal(size=(2, 2, 4, 4))
     np.testing.assert_allclose(linear.matmul(a, b), a @ b, atol=1e-14)
-    np.testing.assert_allclose(
-        linear.matvec(a[:, :3], b[:, 0]), np.einsum("nij,nj->ni", a[:, :3], b[:, 0]), atol=1e-14
-    )
+    wanted = np.einsum("nij,nj->ni", a[:, :3], b[:, 0])
+    np.testing.assert_allclose(linear.matvec(a[:, :3], b[:, 0]), wanted, atol=1e-14)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_inverse(dtype):
-    """Backward error: A^-1 A = 1 to a small multiple of eps cond(A)."""
+def test_the_inverse_is_right_to_its_condition(dtype):
+    """A^-1 A = 1 to a small multiple of eps cond(A)^2."""
     matrix = A.astype(dtype)
     inverse = np.asarray(jax.jit(linear.inverse)(matrix))
     assert inverse.dtype == dtype
@@ -48,12 +45,13 @@ def test_inverse(dtype):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_inverse_of_inertias_of_any_size(dtype):
-    """A power of two changes no digit, even where the determinant is no number of the dtype; derivatives alike."""
-    inertia, largest = (
-        np.array([[0.6, 0.1, -0.2], [0.1, 0.8, 0.05], [-0.2, 0.05, 1.0]], dtype),
-        np.finfo(dtype).maxexp - 12,
-    )
+def test_inertias_of_any_size_are_inverted(dtype):
+    """A power of two changes no digit of it, nor of its derivatives.
+
+    That holds even where the dtype cannot hold the determinant.
+    """
+    inertia = np.array([[0.6, 0.1, -0.2], [0.1, 0.8, 0.05], [-0.2, 0.05, 1.0]], dtype)
+    largest = np.finfo(dtype).maxexp - 12
     wanted = np.asarray(linear.inverse_inertia(inertia))
     np.testing.assert_array_equal(wanted, linear.inverse(inertia))
     slope = jax.jacfwd(linear.inverse_inertia)(inertia)
@@ -62,11 +60,9 @@ def test_inverse_of_inertias_of_any_size(dtype):
         size = dtype(2.0) ** exponent
         np.testing.assert_array_equal(linear.inverse_inertia(inertia * size), wanted / size)
     size = dtype(2.0**50)
-    np.testing.assert_array_equal(
-        jax.jacrev(linear.inverse_inertia)(inertia * size),
-        jax.jacrev(linear.inverse)(inertia) / size / size,
-    )
+    slope = jax.jacrev(linear.inverse_inertia)(inertia * size)
+    np.testing.assert_array_equal(slope, jax.jacrev(linear.inverse)(inertia) / size / size)
 
 
-def test_inverse_of_a_singular_matrix_is_not_finite():
+def test_the_inverse_of_a_singular_matrix_is_not_finite():
     assert not np.isfinite(linear.inverse(jnp.ones((3, 3)))).any()

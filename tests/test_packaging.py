@@ -1,4 +1,4 @@
-"""The wheel, and what importing it does."""
+"""These tests check the wheel and what importing it does."""
 
 import subprocess
 import sys
@@ -15,19 +15,21 @@ def run(*command, cwd=None):
 
 
 def test_import_starts_no_device_and_loads_no_extra():
-    """How long it takes is measured by benchmarks/import_time.py."""
+    """benchmarks/import_time.py measures how long the import takes."""
     extras = ("matplotlib", "diffrax", "llvmlite", "zarr", "orbax")
     program = (
         "import sys, jaxquat\n"
         "from jax._src import xla_bridge\n"
-        f"print(xla_bridge.backends_are_initialized(), [name for name in {extras} if name in sys.modules])\n"
+        "print(xla_bridge.backends_are_initialized(), "
+        f"[name for name in {extras} if name in sys.modules])\n"
     )
     assert run(sys.executable, "-c", program).strip() == "False []"
 
 
 ON_DEMAND = """
 import sys, jaxquat as jq
-print({"plot", "interop", "quaternion"} <= set(dir(jq)), "jaxquat.plot" in sys.modules, hasattr(jq, "pilot"))
+listed = {"plot", "interop", "quaternion"} <= set(dir(jq))
+print(listed, "jaxquat.plot" in sys.modules, hasattr(jq, "pilot"))
 for name in ("matplotlib", "diffrax"):
     sys.modules[name] = None
 for get in (lambda: jq.plot, lambda: jq.interop.diffrax):
@@ -48,7 +50,11 @@ def test_what_needs_an_extra_is_loaded_on_demand():
 
 @pytest.mark.needs("matplotlib", "diffrax")
 def test_plot_and_interop_are_attributes():
-    program = "import jaxquat as jq; print(jq.plot.fan.__name__, jq.interop.diffrax.term.__name__, 'diffrax' in dir(jq.interop))"
+    program = (
+        "import jaxquat as jq; "
+        "print(jq.plot.fan.__name__, jq.interop.diffrax.term.__name__, "
+        "'diffrax' in dir(jq.interop))"
+    )
     assert run(sys.executable, "-c", program).strip() == "fan term True"
 
 
@@ -62,7 +68,10 @@ def test_wheel_is_typed_and_imports_in_a_clean_environment(tmp_path):
     run(sys.executable, "-m", "venv", str(tmp_path / "clean"))
     python = str(tmp_path / "clean" / "bin" / "python")
     run(python, "-m", "pip", "install", "--quiet", str(wheel))
-    program = "import jaxquat as jq; print(jq.__version__, jq.quaternion.exp(__import__('jax').numpy.zeros(3)))"
+    program = (
+        "import jaxquat as jq; "
+        "print(jq.__version__, jq.quaternion.exp(__import__('jax').numpy.zeros(3)))"
+    )
     assert run(python, "-c", program, cwd=tmp_path).split()[0] == "0.2.0"
     installed = run(python, "-m", "pip", "list", "--format=freeze")
     assert "matplotlib" not in installed

@@ -1,4 +1,4 @@
-"""The Path: its rows, its last state, its short text."""
+"""A Path has rows, a last state and a short text."""
 
 import jax
 import jax.numpy as jnp
@@ -42,7 +42,8 @@ def test_a_slice_has_its_rows_and_ends_with_the_last_of_them():
     np.testing.assert_array_equal(part.final.q, path.state.q[8])
     assert part.memory == ()
     np.testing.assert_array_equal(path[:].final.omega, path.final.omega)
-    np.testing.assert_allclose(part.at(1.0).q, path.at(1.0).q, atol=1e-4)  # through fewer rows
+    # The part interpolates between fewer rows.
+    np.testing.assert_allclose(part.at(1.0).q, path.at(1.0).q, atol=1e-4)
 
 
 def test_the_last_state_is_there_with_save_and_without():
@@ -76,8 +77,9 @@ def test_what_is_no_slice_or_empty_is_refused(rows, error, message):
 
 
 def test_rows_of_many_paths_are_refused():
-    many = jax.vmap(lambda omega: jq.rollout(
-        jq.rkmk4, BODY, jq.torques.zero, START._replace(omega=omega), GRID))(jnp.eye(3))  # fmt: skip
+    many = jax.vmap(
+        lambda omega: jq.rollout(jq.rkmk4, BODY, jq.torques.zero, START._replace(omega=omega), GRID)
+    )(jnp.eye(3))
     with pytest.raises(ValueError, match=r"path: wanted one path, got times of shape \(3, 13\)"):
         many[1:3]
     assert "3 paths of 13 rows" in repr(many)
@@ -97,7 +99,8 @@ def test_a_path_prints_in_a_line_and_as_a_small_table():
     assert path._repr_html_().count("<tr>") == 3
     assert repr(jax.eval_shape(whole)).startswith("<Path: 13 rows, state .q float64[13, 4]")
     assert repr(jax.tree.map(lambda x: None, path)) == "<Path: 0 rows>"
-    jax.jit(lambda path: print(path) or path)(path)  # a traced one prints, too
+    # A traced path prints, too.
+    jax.jit(lambda path: print(path) or path)(path)  # noqa: T201
 
 
 def test_a_path_is_a_pytree_and_is_not_changed():

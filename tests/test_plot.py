@@ -270,9 +270,9 @@ def test_body_axes_are_the_columns_of_the_rotation(free):
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
 def test_box_sides_are_those_of_the_box(dtype):
     sides = jnp.array([0.3, 0.5, 1.1], dtype)
-    found = plot.box_sides(jq.Body.box(jnp.asarray(2.0, dtype), sides), 2.0)
-    assert found.dtype == dtype
-    np.testing.assert_allclose(found, sides, rtol=20 * jnp.finfo(dtype).eps)
+    recovered = plot.box_sides(jq.Body.box(jnp.asarray(2.0, dtype), sides), 2.0)
+    assert recovered.dtype == dtype
+    np.testing.assert_allclose(recovered, sides, rtol=20 * jnp.finfo(dtype).eps)
     flat = jq.Body.from_principal(jnp.array([1.0, 2.0, 3.0], dtype))
     plate = plot.box_sides(flat, 6.0)  # a^2 = I2 + I3 - I1 and so on
     np.testing.assert_allclose(plate, np.sqrt([4.0, 2.0, 0.0]), rtol=1e-6)

@@ -1,4 +1,4 @@
-"""Laws on generated inputs: of the algebra, of the conversions beside scipy, and of paths."""
+"""Tests of laws on generated inputs: the algebra, the conversions against scipy, and paths."""
 
 import functools
 
@@ -27,12 +27,9 @@ from jaxquat.rotations.quaternion import (
 
 EPS = float(np.finfo(np.float64).eps)
 ONE = np.array([1.0, 0.0, 0.0, 0.0])
-PRODUCT, EXP, LOG, ROTATE = (
-    2,
-    4,
-    8,
-    8,
-)  # ulp: of |p||q| a component, of 1, of |u|, of |v|; the tolerances below are made of these
+# These are the errors of one operation in ulp. They are relative to |p||q| for each component, to
+# 1, to |u| and to |v|. The tolerances below are made of these.
+PRODUCT, EXP, LOG, ROTATE = 2, 4, 8, 8
 jit = functools.cache(jax.jit)
 law = settings(deadline=None, max_examples=50)
 
@@ -54,7 +51,8 @@ def scipy(q):
     return Rotation.from_quat(np.roll(q, -1, axis=-1))
 
 
-# Generated inputs: on the symmetric positions, next to them by anything down to 1e-300 (XLA flushes what is subnormal), anywhere
+# Generated inputs lie on the symmetric positions, near them or anywhere. The distances from the
+# symmetric positions go down to 1e-300, because XLA flushes subnormal numbers to zero.
 
 TINY = (st.integers(1, 18) | st.integers(1, 300)).map(lambda n: 10.0**-n)
 SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 0.7, 1e-3, -1e-9, 1e-17, 1e-300]
@@ -67,7 +65,10 @@ def flushed(x):
 
 
 def unit_vectors(n):
-    """Of n components: along an axis, in a plane, between axes, or anywhere."""
+    """Generate unit vectors of n components.
+
+    They are along an axis, in a plane, between axes, or anywhere.
+    """
     some = hnp.arrays(np.float64, n, elements=COMPONENTS).map(
         lambda x: x if np.abs(x).max() > 0.1 else np.eye(n)[-1] + x
     )
@@ -88,21 +89,21 @@ ANGLES = (
     | st.sampled_from([0.0, 2 * np.pi / 3, np.pi / 2, np.pi])
     | st.floats(0, 6)
 )
-TURNS = st.builds(
-    lambda axis, angle: flushed(axis * angle), AXES, ANGLES
-)  # rotation vectors, also beyond a half turn
-SHORT = TURNS.map(lambda u: flushed(u / max(1.0, np.linalg.norm(u) / 3.13)))  # below a half turn
-SMALL = st.builds(lambda axis, s: np.array([1.0, *(s * axis)]), AXES, TINY)  # next to the identity
-HALF = st.builds(
-    lambda axis, c: np.array([c, *axis]), AXES, TINY | st.just(0.0)
-)  # next to a half turn, or there
+# these are rotation vectors, also beyond a half turn
+TURNS = st.builds(lambda axis, angle: flushed(axis * angle), AXES, ANGLES)
+# these are below a half turn
+SHORT = TURNS.map(lambda u: flushed(u / max(1.0, np.linalg.norm(u) / 3.13)))
+# these are near the identity
+SMALL = st.builds(lambda axis, s: np.array([1.0, *(s * axis)]), AXES, TINY)
+# these are at a half turn or near it
+HALF = st.builds(lambda axis, c: np.array([c, *axis]), AXES, TINY | st.just(0.0))
 UNIT = st.builds(
     lambda sign, q: flushed(sign * q / np.linalg.norm(q)), SIGNS, unit_vectors(4) | SMALL | HALF
 )
 VECTORS = st.builds(lambda axis, n: axis * 10.0**n, AXES, st.integers(-100, 100))
 
 
-# The algebra
+# These tests check the algebra.
 
 
 @law
@@ -140,7 +141,7 @@ def test_norm_is_multiplicative_and_every_quaternion_has_an_inverse(p, q, m, n):
 @law
 @given(SHORT)
 def test_log_inverts_exp(u):
-    """Relative to |u|, however small it is."""
+    """The error is relative to |u| for |u| below 1, also for the smallest |u|."""
     q, size = call(exp, u), min(1.0, np.abs(u).max())
     close(call(log, q), u, ulp=2 * EXP + LOG, size=size)
     close(call(log, -q), u, ulp=2 * EXP + LOG, size=size)
@@ -151,7 +152,10 @@ def test_log_inverts_exp(u):
 @law
 @given(UNIT, UNIT)
 def test_exp_inverts_log(p, q):
-    """And the turn seen from elsewhere has the turned vector; where w is rounding its sign is open."""
+    """exp(log(q)) is the attitude q, and the log of p q p* is the log of q turned by p.
+
+    The test skips the second law where w is only rounding, because the sign of w is then random.
+    """
     u = call(log, q)
     same_attitude(call(exp, u), q, ulp=EXP + LOG * np.pi / 2)
     np.testing.assert_array_equal(call(log, call(conjugate, q)), u if q[0] == 0 else -u)
@@ -183,9 +187,8 @@ def test_rotate_is_a_homomorphism_and_an_isometry(p, q, v, w):
     np.testing.assert_array_equal(call(rotate, -q, v), turned)
     other, scale = call(rotate, q, w), size * np.linalg.norm(w)
     close(turned @ other, v @ w, ulp=2 * ROTATE, size=scale)
-    close(
-        np.cross(turned, other), call(rotate, q, np.cross(v, w)), ulp=3 * ROTATE, size=scale
-    )  # no reflection
+    # a rotation is no reflection
+    close(np.cross(turned, other), call(rotate, q, np.cross(v, w)), ulp=3 * ROTATE, size=scale)
 
 
 @law
@@ -210,14 +213,14 @@ def test_matrices(p, q, v):
 @law
 @given(SHORT)
 def test_log_of_a_matrix_inverts_exp(u):
-    """Through the matrix, too, no turn is too small to come back."""
+    """A turn also comes back through its matrix, with an error relative to |u| for small |u|."""
     matrix = call(so3.exp, u)
     close(matrix, Rotation.from_rotvec(u).as_matrix(), ulp=2 * EXP + ROTATE)
     close(call(so3.log, matrix), u, ulp=2 * EXP + LOG + ROTATE, size=min(1.0, np.abs(u).max()))
 
 
 def rate_of_exp(u, v):
-    """2 q* dq and 2 dq q* along u + t v."""
+    """Return 2 q* dq and 2 dq q* along u + t v."""
     q, dq = jax.jvp(exp, (u,), (v,))
     return 2.0 * jnp.stack([multiply(conjugate(q), dq), multiply(dq, conjugate(q))])[:, 1:]
 
@@ -232,7 +235,7 @@ FRAMES = {
 @law
 @given(TURNS, VECTORS)
 def test_the_differential_of_exp_and_its_inverse(u, v):
-    """Up to 6 rad, where the inverse multiplies by 3/sin 3 = 21."""
+    """The laws hold up to 6 rad, where the inverse multiplies errors by 3/sin 3 = 21."""
     size = np.linalg.norm(v)
     body, world = (call(FRAMES["dexp", frame], u, v) for frame in ("body", "world"))
     close(np.stack([body, world]), call(rate_of_exp, u, v), ulp=2 * EXP + 2 * PRODUCT, size=size)
@@ -250,7 +253,10 @@ def test_the_differential_of_exp_and_its_inverse(u, v):
 @law
 @given(UNIT, UNIT, UNIT, st.floats(0, 1))
 def test_slerp(p, q, r, t):
-    """Both ends, constant speed, the same path backwards and seen from elsewhere; exactly a half turn apart the way is open."""
+    """Slerp has the right ends, a constant speed, and the same path backwards and in other axes.
+
+    At exactly a half turn the path may go in either direction.
+    """
     distance, slerp = (
         functools.partial(call, quaternion.distance),
         functools.partial(call, quaternion.slerp),
@@ -278,7 +284,10 @@ def test_slerp(p, q, r, t):
 @law
 @given(UNIT, UNIT, UNIT, st.sampled_from([None, 0.0, 1e-8, 0.5, 1.0]) | st.floats(0, 1))
 def test_distance_is_a_metric_invariant_from_both_sides(p, q, r, t):
-    """The triangle is also tried where it is flat, with its middle on the way between the others."""
+    """The distance satisfies the laws of a metric and is invariant from both sides.
+
+    Some of the triangles are flat, with the middle point on the path between the other two.
+    """
     distance, ulp = functools.partial(call, quaternion.distance), LOG * np.pi
     if t is not None:
         q = call(quaternion.slerp, p, r, t)
@@ -306,17 +315,17 @@ def test_representations_come_back(q):
     np.testing.assert_array_equal(
         call(quaternion.from_hoffmann, call(quaternion.to_hoffmann, q)), q
     )
-    if abs(q[0]) > 1e-150:  # the square of the Gibbs vector is finite
+    if abs(q[0]) > 1e-150:  # the square of the Gibbs vector has to be finite
         same_attitude(call(quaternion.from_gibbs, call(quaternion.to_gibbs, q)), q, ulp=2 * PRODUCT)
 
 
-# Beside scipy: both orders of the components, all orders of the angles
+# These tests compare with scipy: both orders of the components and all orders of the angles.
 
 
 @law
 @given(UNIT, UNIT, VECTORS)
 def test_both_orders_of_components(p, q, v):
-    """Its (x, y, z, w) and ours: the same turns, the same products."""
+    """The (x, y, z, w) of scipy and our (w, x, y, z) give the same turns and the same products."""
     size, there = np.linalg.norm(v), Rotation.from_quat(call(to_xyzw, q))
     np.testing.assert_array_equal(call(from_xyzw, call(to_xyzw, q)), q)
     np.testing.assert_array_equal(call(to_xyzw, call(from_xyzw, q)), q)
@@ -331,7 +340,7 @@ def test_both_orders_of_components(p, q, v):
 
 
 def each_to_quaternion(angles):
-    """(24, 3) -> (24, 4), each row in its own order."""
+    """Convert angles (24, 3) to quaternions (24, 4), each row in its own order."""
     return jnp.stack(
         [euler.to_quaternion(a, order) for a, order in zip(angles, euler.ORDERS, strict=True)]
     )
@@ -351,9 +360,8 @@ def scipy_from_euler(angles):
 PROPER = np.array([order[0] == order[2] for order in euler.ORDERS])
 LOW, HIGH = np.where(PROPER, 0.0, -np.pi / 2), np.where(PROPER, np.pi, np.pi / 2)
 SIGNED = st.builds(lambda sign, angle: sign * angle, SIGNS, ANGLES)
-THREE_ANGLES = st.tuples(SIGNED, SIGNED, SIGNED).map(
-    np.array
-)  # the second in lock, of one kind or the other, every few times
+# the second angle is often in gimbal lock of one of the two kinds
+THREE_ANGLES = st.tuples(SIGNED, SIGNED, SIGNED).map(np.array)
 
 
 @settings(law, max_examples=200)
@@ -370,7 +378,10 @@ def test_angles_of_all_orders_to_quaternions(angles):
 @settings(law, max_examples=200)
 @given(THREE_ANGLES | UNIT)
 def test_angles_of_all_orders_from_quaternions(x):
-    """In range, and the same attitude back, here and by scipy; away from lock the angles are those of scipy, too."""
+    """The angles are in range and give the same attitude back, here and by scipy.
+
+    Away from gimbal lock they also equal the angles of scipy.
+    """
     q = (
         call(from_xyzw, scipy_from_euler(np.broadcast_to(x, (24, 3))).as_quat())
         if x.size == 3
@@ -389,23 +400,24 @@ def test_angles_of_all_orders_from_quaternions(x):
     assert (np.abs(apart) * gap)[gap[:, 0] > 1e-6].max(initial=0) <= 3 * EXP * EPS
 
 
-# Paths. A problem is a dict of numbers: a body, its start, and a torque of time, attitude and, where the scheme admits it, rate
+# These tests check paths. A problem is a dict of numbers for a body, its start and a torque. The
+# torque depends on time, on attitude and, where the scheme allows it, on the rate.
 
 NAMES = list(jq.SCHEMES)
 QUICK = ("rkmk4", "cf4", "zhao", "no_squish", "lgvi")
 SPLITTING = {name for name in NAMES if name.startswith(("no_squish", "symmetric_top"))}
 REVERSIBLE = {name for name in NAMES if jq.SCHEMES[name].reversible}
 STEPS = 10
-ROUNDING = (
-    20 * STEPS
-)  # ulp between two ways to compute a path: ten sub-steps a step at most, one ulp each way
+# This is the difference in ulp of two computations of a path. A step has at most ten sub-steps, and
+# each computation rounds each of them by one ulp.
+ROUNDING = 20 * STEPS
 CONJUGATE = np.array([1.0, -1.0, -1.0, -1.0])
-ORBIT = np.array([0.5, 0.5, 0.5, 0.5])  # x to y to z to x
+ORBIT = np.array([0.5, 0.5, 0.5, 0.5])  # it turns x to y, y to z and z to x
 path_law = settings(deadline=None, max_examples=20)
 
 
 def some(names, quick=QUICK):
-    """All of them, those outside ``quick`` in the slow suite."""
+    """Return a parameter for every name; the names outside ``quick`` go to the slow suite."""
     return [pytest.param(name, marks=() if name in quick else pytest.mark.slow) for name in names]
 
 
@@ -440,9 +452,13 @@ SIZES = {"omega": 3.0, "pull": 0.5, "arm": 0.5, "down": 1.0, "thrust": 0.5}
 
 @st.composite
 def problem_of(draw, name):
-    """Principal moments from .4 to 2; two of them equal for the scheme that wants it."""
+    """Draw a problem with principal moments from .4 to 2.
+
+    Two moments are equal for the scheme that needs a symmetric body.
+    """
     vector = hnp.arrays(np.float64, 3, elements=COMPONENTS)
-    second = 0.6 + 0.4 * draw(vector)  # moments of mass, so that the inertia is physical
+    # these are second moments of mass, so the inertia is physical
+    second = 0.6 + 0.4 * draw(vector)
     if name == "symmetric_top_bm4":
         second[1] = second[0]
     x = {key: size * draw(vector) for key, size in SIZES.items()} | {
@@ -458,13 +474,17 @@ def problem_of(draw, name):
 
 
 def torque_of(name):
-    """A force that swings, fixed in the world; a weight at an arm of the body; a thrust that beats, fixed in the body."""
+    """Return the torque of a problem.
+
+    It is the sum of an oscillating pull fixed in the world, a weight at an arm of the body, and an
+    oscillating thrust fixed in the body. A term linear in the rate follows where the scheme allows
+    it.
+    """
     scheme = jq.SCHEMES[name]
 
     def torque(t, state, x):
-        q = (
-            state.q if "norm" in scheme.conserves else quaternion.normalize(state.q)
-        )  # rotate is a rotation for unit q alone
+        # rotate is a rotation only for a unit q
+        q = state.q if "norm" in scheme.conserves else quaternion.normalize(state.q)
         phase = x["frequency"] * t + x["phase"]
         swing = rotate_inverse(q, jnp.cos(phase) * x["pull"])
         tau = (
@@ -476,7 +496,7 @@ def torque_of(name):
 
 
 def body_of(name, x):
-    """Splitting schemes take the principal axes as they are given, the others a matrix."""
+    """Return the body with the given principal axes for splitting schemes, else by its matrix."""
     return (
         jq.Body.from_principal(x["moments"], x["axes"])
         if name in SPLITTING
@@ -499,7 +519,7 @@ def start_of(name, x):
 
 
 def path(name, x, start=None):
-    """The states at STEPS + 1 times. Under jit a step may be negative."""
+    """Return the states at STEPS + 1 times. Under jit a step may be negative."""
     return jax.tree.map(
         np.asarray, compiled(name)(x, start_of(name, x) if start is None else start)
     )
@@ -510,11 +530,11 @@ def close_paths(got, q, omega, ulp=ROUNDING):
     close(got.omega, omega, ulp, size=max(1.0, np.abs(omega).max()))
 
 
-# Seen from elsewhere: what becomes of a problem, and what of its path
+# These functions transform a problem and its path to other axes.
 
 
 def in_the_world(p, x):
-    """The body and what pulls it turned by p."""
+    """Turn the body and the forces fixed in the world by p."""
     return x | {
         "q": hamilton(p, x["q"]),
         "pull": turned(p, x["pull"]),
@@ -523,7 +543,7 @@ def in_the_world(p, x):
 
 
 def in_body_axes(r, x):
-    """New body axes, with ``v_old = r v_new r*``."""
+    """Take new body axes with ``v_old = r v_new r*``."""
     vectors = {key: turned(r * CONJUGATE, x[key]) for key in ("omega", "arm", "thrust")}
     rate = matrix_of(r).T @ x["rate"] @ matrix_of(r)
     return problem_from(
@@ -534,7 +554,7 @@ def in_body_axes(r, x):
 
 
 def permuted(_, x):
-    """New body axes (y, z, x), and the principal axes called by their new names, too."""
+    """Take the new body axes (y, z, x) and rename the principal axes in the same way."""
     vectors = {key: np.roll(x[key], -1) for key in ("omega", "arm", "thrust", "moments")}
     tensors = {key: np.roll(x[key], (-1, -1), (0, 1)) for key in ("inertia", "rate")}
     axes = hamilton(hamilton(ORBIT * CONJUGATE, x["axes"]), ORBIT)
@@ -549,21 +569,21 @@ VIEWS = {
         lambda _, q, omega: (hamilton(q, ORBIT), np.roll(omega, -1, axis=-1)),
     ),
 }
-SINGLED_OUT = [  # what these schemes do depends on the axes
-    *(
-        ("half_quat", view) for view in VIEWS
-    ),  # Q is assigned one component after the other, each from those already new
-    *(
-        ("full_quat", view) for view in ("axes", "permutation")
-    ),  # overwrites parts of matrices in body axes
-    *(
-        (name, "permutation") for name in ("no_squish", "no_squish_kl6")
-    ),  # turns about the principal axes in the order of names
+SINGLED_OUT = [  # the results of these schemes depend on the axes
+    # half_quat assigns one component of Q after the other, each from the new ones before it
+    *(("half_quat", view) for view in VIEWS),
+    # full_quat overwrites parts of matrices in body axes
+    *(("full_quat", view) for view in ("axes", "permutation")),
+    # these turn about the principal axes in the order of their names
+    *((name, "permutation") for name in ("no_squish", "no_squish_kl6")),
 ]
 
 
 def tied(moments):
-    """Whether rounding decides which two moments are closest, and with that about which axis symmetric_top splits."""
+    """Return whether rounding decides which two moments are closest.
+
+    Then rounding also decides about which axis symmetric_top splits.
+    """
     gaps = np.sort(np.abs(moments - np.roll(moments, 1)))
     return gaps[1] - gaps[0] < 1e-5 < gaps[0]
 
@@ -572,7 +592,11 @@ def tied(moments):
 @path_law
 @given(data=st.data(), turn=UNIT)
 def test_a_path_seen_from_elsewhere(name, data, turn):
-    """Turning the world turns the path, turning or permuting the body's axes its axes; -q moves as q."""
+    """A path in other axes is the same path.
+
+    Turning the world turns the path. Turning or permuting the body axes does the same to the axes
+    of the path. The start -q moves like q.
+    """
     x = data.draw(problem_of(name))
     wanted, opposite = path(name, x), path(name, x | {"q": -x["q"]})
     np.testing.assert_array_equal(opposite.q, -wanted.q)
@@ -589,12 +613,17 @@ def test_a_path_seen_from_elsewhere(name, data, turn):
 @path_law
 @given(data=st.data(), shift=st.floats(-1, 1))
 def test_a_path_in_other_time(name, data, shift):
-    """Another origin of time; time reversed, with the rates and what is odd in them; back by -dt."""
+    """A path in another time is the same path.
+
+    The first law takes another origin of time. The second reverses the time, the rates and all that
+    is odd in the rates. The third runs a reversible scheme back with -dt.
+    """
     x = data.draw(problem_of(name))
     wanted = path(name, x)
     later = path(name, x | {"t0": x["t0"] + shift, "phase": x["phase"] - shift * x["frequency"]})
     close_paths(later, wanted.q, wanted.omega)
-    if name != "full_quat":  # it puts a one into the corner of a matrix that is odd in the rate
+    # full_quat writes a one into a corner of a matrix that is odd in the rate
+    if name != "full_quat":
         reverse = path(
             name, x | {key: -x[key] for key in ("t0", "dt", "frequency", "omega", "rate")}
         )
@@ -606,7 +635,7 @@ def test_a_path_in_other_time(name, data, shift):
         close_paths(path(name, back, end), wanted.q[::-1], wanted.omega[::-1])
 
 
-# What holds to the order of the scheme
+# These laws hold to the order of the scheme.
 
 
 def some_problems():
@@ -637,7 +666,7 @@ def moved(name, x, start, t0, t1, steps):
 
 
 def assert_slopes(errors_of, order):
-    """Of the errors (q, omega) between 20 and 40 steps a second."""
+    """Assert the order of the errors (q, omega) between 20 and 40 steps per second."""
     coarse, fine = (
         np.sqrt(np.mean(np.square([errors_of(x, steps) for x in some_problems()]), axis=0))
         for steps in (20, 40)
@@ -648,7 +677,10 @@ def assert_slopes(errors_of, order):
 
 @pytest.mark.parametrize("name", some(name for name in NAMES if name not in REVERSIBLE))
 def test_back_by_negative_steps(name):
-    """The leading error of a step and that of the step back cancel where the order is even: one order more."""
+    """A path and its way back have one order more where the order of the scheme is even.
+
+    The leading error of a step and of the step back then cancel.
+    """
 
     def errors(x, steps):
         far = moved(name, x, start_of(name, x), x["t0"], x["t0"] + 1, steps)
@@ -667,7 +699,10 @@ def test_back_by_negative_steps(name):
     ],
 )
 def test_a_path_seen_from_elsewhere_to_the_order_of_the_scheme(name, view):
-    """Of order 0, full_quat converges to another motion, a different one in each body axes."""
+    """The difference of two paths in other axes has the order of the scheme.
+
+    full_quat has order 0: it converges to another motion, which depends on the body axes.
+    """
     of_problem, of_path = VIEWS[view]
 
     def errors(x, steps):
@@ -681,14 +716,14 @@ def test_a_path_seen_from_elsewhere_to_the_order_of_the_scheme(name, view):
     assert_slopes(errors, jq.SCHEMES[name].order)
 
 
-# The same path by another program
+# These tests compute the same path in another way.
 
 
 @pytest.mark.parametrize("name", some(NAMES, quick=("rkmk4", "no_squish")))
 @path_law
 @given(data=st.data())
 def test_a_path_in_float32_is_that_of_float64(name, data):
-    """From the same numbers."""
+    """Both paths start from the same float32 numbers."""
     x = {key: value.astype(np.float32) for key, value in data.draw(problem_of(name)).items()}
     got = path(name, x)
     assert {leaf.dtype for leaf in jax.tree.leaves(got)} == {np.dtype(np.float32)}

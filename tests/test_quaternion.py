@@ -1,4 +1,7 @@
-"""Quaternions: group laws, conversions, distances, estimation. Oracles: scipy, mpmath, numpy, the printed formulas of Hoffmann."""
+"""Quaternions: group laws, conversions, distances, estimation.
+
+The oracles are scipy, mpmath, numpy and the printed formulas of Hoffmann.
+"""
 
 import functools
 import itertools
@@ -51,13 +54,12 @@ def scipy(q):
 
 
 def close(got, wanted, ulp=16):
-    np.testing.assert_allclose(
-        got, wanted, rtol=0, atol=ulp * EPS[np.float64] * max(1.0, np.abs(wanted).max())
-    )
+    tolerance = ulp * EPS[np.float64] * max(1.0, np.abs(wanted).max())
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=tolerance)
 
 
 def same_attitude(p, q, ulp=16):
-    """Up to the sign of each."""
+    """Assert that p and q are equal up to the sign of each."""
     sign = np.sign(np.sum(np.asarray(p) * q, axis=-1, keepdims=True))
     close(sign * p, q, ulp)
 
@@ -65,22 +67,14 @@ def same_attitude(p, q, ulp=16):
 # The algebra
 
 
-def test_product_table():
+def test_the_units_multiply_as_hamiltons_do():
     i, j, k = np.eye(4)[1:]
-    for a, b, ab in [
-        (i, j, k),
-        (j, k, i),
-        (k, i, j),
-        (j, i, -k),
-        (i, i, -ONE),
-        (j, j, -ONE),
-        (k, k, -ONE),
-        (ONE, i, i),
-    ]:
+    products = [(i, j, k), (j, k, i), (k, i, j), (j, i, -k), (ONE, i, i)]
+    for a, b, ab in [*products, (i, i, -ONE), (j, j, -ONE), (k, k, -ONE)]:
         np.testing.assert_array_equal(call(multiply, a, b), ab)
 
 
-def test_group_laws():
+def test_the_laws_of_a_group_hold():
     pq = call(multiply, P, Q)
     close(call(multiply, pq, R), call(multiply, P, call(multiply, Q, R)))
     close(call(multiply, Q, call(conjugate, Q)), np.broadcast_to(ONE, Q.shape))
@@ -117,25 +111,16 @@ def test_quarter_turn_about_z_takes_x_to_y():
     close(call(rotate, q, np.array([1.0, 0, 0])), np.array([0.0, 1, 0]), ulp=2)
 
 
-def test_left_and_right_matrices():
+def test_left_and_right_matrices_multiply_as_quaternions_do():
     wanted = call(multiply, P, Q)
     close(np.einsum("nij,nj->ni", call(quaternion.left_matrix, P), Q), wanted)
     close(np.einsum("nij,nj->ni", call(quaternion.right_matrix, Q), P), wanted)
 
 
-def test_canonical():
-    q = np.array(
-        [
-            [-1.0, 2, 3, 4],
-            [0, -1, 2, 3],
-            [0, 0, -2, 1],
-            [0, 0, 0, -1],
-            [-0.0, 0, 0, 1],
-            [1, -1, -1, -1],
-            [0, 0, 0, 0],
-        ]
-    )
-    signs = np.array([[-1.0], [-1], [-1], [-1], [1], [1], [1]])
+def test_canonical_has_a_positive_first_nonzero_component():
+    turned = [[-1.0, 2, 3, 4], [0, -1, 2, 3], [0, 0, -2, 1], [0, 0, 0, -1]]
+    kept = [[-0.0, 0, 0, 1], [1, -1, -1, -1], [0, 0, 0, 0]]
+    q, signs = np.array(turned + kept), np.array([-1.0] * 4 + [1] * 3)[:, None]
     got = call(quaternion.canonical, q)
     np.testing.assert_array_equal(got, signs * q)
     np.testing.assert_array_equal(call(quaternion.canonical, -q), got)
@@ -150,25 +135,8 @@ def test_correct_norm_squares_the_error():
 
 # Exponential and logarithm
 
-ANGLES = [
-    0.0,
-    1e-30,
-    1e-15,
-    1e-7,
-    1e-3,
-    0.1,
-    1.0,
-    1.9,
-    2.0,
-    2.1,
-    3.0,
-    3.14,
-    np.pi,
-    3.2,
-    4.5,
-    6.0,
-    2 * np.pi,
-]
+SMALL = [0.0, 1e-30, 1e-15, 1e-7, 1e-3, 0.1]
+ANGLES = [*SMALL, 1.0, 1.9, 2.0, 2.1, 3.0, 3.14, np.pi, 3.2, 4.5, 6.0, 2 * np.pi]
 
 
 def rotation_vectors(dtype):
@@ -176,7 +144,7 @@ def rotation_vectors(dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_exp_to_rounding(dtype):
+def test_exp_is_right_to_rounding(dtype):
     u = rotation_vectors(dtype)
     got = call(exp, u)
     assert got.dtype == dtype
@@ -188,7 +156,8 @@ def test_exp_to_rounding(dtype):
             wanted = np.array([float(mpmath.cos(half)), *(float(ratio * x) for x in v)])
             error = np.abs(q - wanted)
             assert error[0] <= 3 * EPS[dtype]
-            # the rounding of |u|/2 <= pi alone moves the sine by pi eps/2; relative to |u| it is a few eps, also at 1e-30
+            # the rounding of |u|/2 <= pi alone moves the sine by pi eps/2; relative to |u| it is a
+            # few eps, also at 1e-30
             assert (error[1:] <= 4 * EPS[dtype] * min(1.0, float(2 * half))).all()
 
 
@@ -203,35 +172,32 @@ def test_expm1_has_every_digit_of_a_small_turn(dtype):
             half = mpmath.norm(v) / 2
             scalar = -2 * mpmath.sin(half / 2) ** 2
             ratio = mpmath.sin(half) / half / 2 if half else mpmath.mpf(1) / 2
-            tiny = float(
-                np.finfo(dtype).tiny
-            )  # 1e-30 squared is below the normal numbers of float32
+            # 1e-30 squared is below the normal numbers of float32
+            tiny = float(np.finfo(dtype).tiny)
             assert abs(float(q[0]) - float(scalar)) <= 4 * EPS[dtype] * abs(float(scalar)) + tiny
             error = np.abs(q[1:] - np.array([float(ratio * x) for x in v]))
             assert (error <= 4 * EPS[dtype] * min(1.0, float(2 * half))).all()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_log_to_rounding(dtype):
+def test_log_is_right_to_rounding(dtype):
     """Against 2 atan2(|v|, w) v/|v| of the very floats, relative to the length of the result."""
-    q = np.concatenate(
-        [call(exp, rotation_vectors(dtype)), unit(60, 4).astype(dtype), np.eye(4, dtype=dtype)]
-    )
+    parts = [call(exp, rotation_vectors(dtype)), unit(60, 4).astype(dtype), np.eye(4, dtype=dtype)]
+    q = np.concatenate(parts)
     got = call(log, q)
     assert got.dtype == dtype
     with mpmath.workdps(60):
         for u, row in zip(got, q, strict=True):
             w, *v = (mpmath.mpf(float(x)) * (-1 if row[0] < 0 else 1) for x in row)
             length = mpmath.norm(v)
-            wanted = np.array(
-                [float(2 * mpmath.atan2(length, w) / length * x) if length else 0.0 for x in v]
-            )
+            ratio = 2 * mpmath.atan2(length, w) / length if length else 0
+            wanted = np.array([float(ratio * x) for x in v])
             assert np.linalg.norm(u - wanted) <= 8 * EPS[dtype] * np.linalg.norm(wanted)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_exp_of_log_and_log_of_exp(dtype):
-    """Exact to rounding of q below a half turn; relative to |u| where q carries |u| (small angles)."""
+def test_log_inverts_exp(dtype):
+    """To the rounding of q below a half turn; at small angles relative to |u|, which q carries."""
     u = rotation_vectors(dtype)
     angle, error = (np.linalg.norm(x, axis=-1) for x in (u, call(log, call(exp, u)) - u))
     assert (error <= 16 * EPS[dtype] * np.minimum(1, angle))[angle < 1].all()
@@ -288,33 +254,26 @@ def test_log_of_zero_is_nan():
 # Distance and interpolation
 
 
-def test_distance():
+def test_the_distance_is_the_angle_of_the_relative_rotation():
     wanted = (scipy(P).inv() * scipy(Q)).magnitude()
     close(call(quaternion.distance, P, Q), wanted)
     close(call(quaternion.squared_distance, P, Q), wanted**2)
-    for p, q in (
-        (-P, Q),
-        (Q, P),
-        (call(multiply, R, P), call(multiply, R, Q)),
-        (call(multiply, P, R), call(multiply, Q, R)),
-    ):
-        close(
-            call(quaternion.distance, p, q), wanted, ulp=32
-        )  # signs, symmetry, invariance under both translations
+    # signs, symmetry, invariance under both translations
+    left = call(multiply, R, P), call(multiply, R, Q)
+    right = call(multiply, P, R), call(multiply, Q, R)
+    for p, q in ((-P, Q), (Q, P), left, right):
+        close(call(quaternion.distance, p, q), wanted, ulp=32)
     np.testing.assert_array_equal(call(quaternion.distance, ONE, ONE), 0.0)
-    np.testing.assert_allclose(
-        call(quaternion.distance, ONE, np.array([0.0, 0.6, 0, -0.8])), np.pi, rtol=1e-15
-    )
+    half = call(quaternion.distance, ONE, np.array([0.0, 0.6, 0, -0.8]))
+    np.testing.assert_allclose(half, np.pi, rtol=1e-15)
 
 
 def test_small_distances_are_resolved():
     """An angle of 1e-12 to 12 digits of itself would drown in arccos(p.q)."""
     q = call(multiply, Q, call(exp, 1e-12 * unit(200, 3)))
     np.testing.assert_allclose(call(quaternion.distance, Q, q), 1e-12, rtol=1e-3)
-    u = 1e-12 * unit(200, 3)
-    np.testing.assert_allclose(
-        call(quaternion.distance, np.broadcast_to(ONE, (200, 4)), call(exp, u)), 1e-12, rtol=1e-14
-    )
+    u, ones = 1e-12 * unit(200, 3), np.broadcast_to(ONE, (200, 4))
+    np.testing.assert_allclose(call(quaternion.distance, ones, call(exp, u)), 1e-12, rtol=1e-14)
 
 
 T = np.linspace(-0.5, 1.5, 200)
@@ -325,9 +284,8 @@ def test_relative_is_the_product_and_the_exact_identity_at_coincidence(dtype):
     p, q = P.astype(dtype), Q.astype(dtype)
     product = np.asarray(call(quaternion.multiply, call(quaternion.conjugate, p), q))
     got = np.asarray(call(quaternion.relative, p, q))
-    np.testing.assert_allclose(
-        got, np.where(product[:, :1] < 0, -product, product), rtol=0, atol=4 * EPS[dtype]
-    )
+    wanted = np.where(product[:, :1] < 0, -product, product)
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=4 * EPS[dtype])
     assert got[:, 0].min() >= 0
     assert np.all(np.asarray(call(quaternion.relative, p, p))[:, 1:] == 0)
     assert np.all(np.asarray(call(quaternion.relative, p, -p))[:, 1:] == 0)
@@ -335,20 +293,16 @@ def test_relative_is_the_product_and_the_exact_identity_at_coincidence(dtype):
 
 
 def test_slerp_runs_the_shortest_way_at_constant_rate():
-    """The path p exp(t log(p* q)), also outside [0, 1]."""
-    wanted = call(
-        multiply, P, call(exp, T[:, None] * call(log, call(multiply, call(conjugate, P), Q)))
-    )
+    """It is p exp(t log(p* q)), also outside [0, 1]."""
+    way = call(log, call(multiply, call(conjugate, P), Q))
     got = call(quaternion.slerp, P, Q, T)
-    same_attitude(got, wanted, ulp=64)
+    same_attitude(got, call(multiply, P, call(exp, T[:, None] * way)), ulp=64)
     close(np.linalg.norm(got, axis=-1), np.ones(200), ulp=2)
-    angle = call(quaternion.distance, P, Q)
-    close(
-        call(quaternion.distance, P, call(quaternion.slerp, P, Q, 0.3 * np.ones(200))), 0.3 * angle
-    )
+    part = call(quaternion.slerp, P, Q, 0.3 * np.ones(200))
+    close(call(quaternion.distance, P, part), 0.3 * call(quaternion.distance, P, Q))
 
 
-def test_slerp_endpoints_signs_and_scale():
+def test_slerp_meets_its_ends_and_knows_neither_signs_nor_scale():
     zero, one = np.zeros(200), np.ones(200)
     close(call(quaternion.slerp, P, Q, zero), P, ulp=2)
     same_attitude(call(quaternion.slerp, P, Q, one), Q, ulp=4)
@@ -362,7 +316,7 @@ def test_slerp_endpoints_signs_and_scale():
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("angle", [0.0, 1e-30, 1e-9, 1e-4, 1e-2, np.pi / 180, 2.0, 3.14])
 def test_slerp_from_the_identity_to_any_angle(dtype, angle):
-    """From 1 to exp(u) it is exp(t u): no loss near parallel, and none just short of a half turn."""
+    """From 1 to exp(u) it is exp(t u), without loss near parallel and just short of a half turn."""
     u = (angle * unit(200, 3)).astype(dtype)
     t = np.linspace(0, 1, 200).astype(dtype)
     got = call(quaternion.slerp, np.broadcast_to(ONE.astype(dtype), (200, 4)), call(exp, u), t)
@@ -386,9 +340,8 @@ def test_slerp_at_exactly_a_half_turn_goes_by_way_of_plus_q():
 def cloud():
     """Attitudes centre exp(±u): their mean is the centre."""
     u = 0.7 * RNG.normal(size=(4, 3))
-    return np.roll(
-        (scipy(Q[0]) * Rotation.from_rotvec(np.concatenate([u, -u]))).as_quat(), 1, axis=-1
-    )
+    attitudes = scipy(Q[0]) * Rotation.from_rotvec(np.concatenate([u, -u]))
+    return np.roll(attitudes.as_quat(), 1, axis=-1)
 
 
 def test_mean_of_a_symmetric_cloud_is_its_centre():
@@ -410,16 +363,17 @@ def test_mean_against_scipy():
 
 
 def test_mean_of_two_weighted_attitudes():
-    """On the great circle, at x from the first: maximise w1 cos^2 x + w2 cos^2 (a - x), so tan 2x = w2 sin 2a/(w1 + w2 cos 2a)."""
+    """It lies on the great circle at x from the first, where tan 2x = w2 sin 2a/(w1 + w2 cos 2a).
+
+    There w1 cos^2 x + w2 cos^2 (a - x) is largest.
+    """
     p, u, w1, w2, angle = Q[1], unit(200, 3), 2.0, 0.7, 1.1
     q = call(multiply, Q, call(exp, angle * u))[1]
-    x = np.arctan2(
-        w2 * np.sin(angle), w1 + w2 * np.cos(angle)
-    )  # 2x, with 2a = angle: the rotation angle to the mean
+    # 2x, with 2a = angle: the rotation angle to the mean
+    turn = np.arctan2(w2 * np.sin(angle), w1 + w2 * np.cos(angle))
     pad, weights = np.stack([p, q, *P[:6]]), np.array([w1, w2, 0, 0, 0, 0, 0, 0])
-    same_attitude(
-        call(quaternion.mean, pad, weights), call(multiply, Q, call(exp, x * u))[1], ulp=32
-    )
+    wanted = call(multiply, Q, call(exp, turn * u))[1]
+    same_attitude(call(quaternion.mean, pad, weights), wanted, ulp=32)
 
 
 def test_mean_of_one_attitude_is_itself():
@@ -430,17 +384,18 @@ def test_mean_of_one_attitude_is_itself():
 
 
 def wahba(q, body, world, weights):
+    """Wahba's loss, which ``from_vectors`` minimises."""
     return np.sum(weights[:, None] * (world - scipy(q).apply(body)) ** 2)
 
 
-def test_from_vectors_recovers_exactly():
+def test_from_vectors_recovers_the_attitude_of_exact_directions():
     body = unit(6, 3)
     for q in Q[:5]:
         same_attitude(call(quaternion.from_vectors, 2.5 * body, scipy(q).apply(body)), q, ulp=64)
 
 
 def test_from_vectors_of_noisy_directions_is_optimal():
-    """The least loss: scipy's (by singular values) is the same, and every turn away from it costs."""
+    """Scipy finds the same (by singular values), and every turn away from it costs."""
     body, weights = unit(6, 3), np.array([1.0, 2, 0.5, 3, 1, 0.1])
     world = scipy(Q[0]).apply(body) + 0.3 * RNG.normal(size=(6, 3))
     world /= np.linalg.norm(world, axis=-1, keepdims=True)
@@ -449,10 +404,8 @@ def test_from_vectors_of_noisy_directions_is_optimal():
     same_attitude(got, best, ulp=200)
     least = wahba(got, body, world, weights)
     turns = np.concatenate([scale * unit(50, 3) for scale in (1e-3, 0.1, 1.0, 3.0)])
-    others = [
-        wahba(q, body, world, weights)
-        for q in call(multiply, np.broadcast_to(got, (200, 4)), call(exp, turns))
-    ]
+    turned = call(multiply, np.broadcast_to(got, (200, 4)), call(exp, turns))
+    others = [wahba(q, body, world, weights) for q in turned]
     assert min(others) > least
     assert min(others[:50]) - least > 1e-7  # a quadratic minimum, not a plateau
 
@@ -470,13 +423,8 @@ def test_triad_keeps_the_first_direction_and_the_plane():
     turned = scipy(call(triad, 3.0 * body, 0.2 * world)).apply(body)
     close(turned[0], world[0], ulp=8)
     assert abs(np.dot(turned[1], np.cross(*world))) < 1e-15 * 8
-    assert (
-        np.dot(
-            turned[1] - turned[0] * (turned[0] @ turned[1]),
-            world[1] - world[0] * (world[0] @ world[1]),
-        )
-        > 0
-    )
+    across = [second - first * (first @ second) for first, second in (turned, world)]
+    assert np.dot(*across) > 0
     exact = scipy(Q[0]).apply(body)
     same_attitude(call(triad, body, exact), Q[0], ulp=32)
 
@@ -487,14 +435,13 @@ def test_triad_of_parallel_directions_is_nan():
 
 
 def test_random_attitudes_are_uniform():
-    """E[R] = 0 and E[(q_i q_j)] = 1/4: means of n samples within five standard errors."""
+    """E[R] = 0 and E[q q^T] = 1/4: means of n attitudes are within five standard errors."""
     n = 20_000
     q = np.asarray(jit(functools.partial(quaternion.random, shape=(n,)))(jax.random.key(0)))
     close(np.linalg.norm(q, axis=-1), np.ones(n), ulp=2)
     assert np.abs(scipy(q).as_matrix().mean(axis=0)).max() < 5 / np.sqrt(3 * n)  # E[R_ij^2] = 1/3
-    assert np.abs(q.T @ q / n - np.eye(4) / 4).max() < 5 / np.sqrt(
-        16 * n
-    )  # Var q_i^2 = 1/8 - 1/16, Var q_i q_j = 1/24
+    # Var q_i^2 = 1/8 - 1/16, Var q_i q_j = 1/24
+    assert np.abs(q.T @ q / n - np.eye(4) / 4).max() < 5 / np.sqrt(16 * n)
     one = jax.eval_shape(functools.partial(quaternion.random, dtype=jnp.float32), jax.random.key(0))
     assert (one.shape, one.dtype) == ((4,), jnp.float32)
 
@@ -511,7 +458,10 @@ def test_matrices_against_scipy():
 
 
 def test_from_matrix_takes_what_four_decimals_leave_and_no_less():
-    """An entry is off by 5e-5 at most, an entry of R^T R by 2 sqrt(3) times that; with three decimals ten times as much."""
+    """An entry is off by 5e-5 at most, an entry of R^T R by 2 sqrt(3) times that.
+
+    With three decimals both are ten times as much.
+    """
     matrices = scipy(Q).as_matrix()
     call(quaternion.from_matrix, np.round(matrices, 4))
     call(quaternion.from_matrix, call(to_matrix, Q * (1 + 0.99e-4)))
@@ -520,7 +470,7 @@ def test_from_matrix_takes_what_four_decimals_leave_and_no_less():
 
 
 def test_what_has_no_mean_is_nan_where_it_is_traced():
-    """Two attitudes a half turn apart, weights of 0, weights that are negative; and the mean of a NaN is NaN, also concrete."""
+    """Two attitudes a half turn apart, weights of 0, negative weights; NaN even if concrete."""
     apart, mean = jnp.asarray([[1.0, 0, 0, 0], [0, 0, 1, 0]]), jax.jit(quaternion.mean)
     for weights in ([1.0, 1.0], [0.0, 0.0], [1.0, -1.0], [2.0, -1.0]):
         assert np.isnan(mean(apart, jnp.asarray(weights))).all()
@@ -528,8 +478,8 @@ def test_what_has_no_mean_is_nan_where_it_is_traced():
     assert np.isnan(quaternion.mean(apart.at[0, 0].set(jnp.nan))).all()
 
 
-def test_nan_is_no_attitude_of_its_own():
-    """An attitude that is NaN has NaN angles and a NaN axis, in gimbal lock's branches and at the identity's too."""
+def test_the_angles_and_the_axis_of_nan_are_nan():
+    """Neither the branch for gimbal lock nor the one for the identity takes it."""
     lost = jnp.full(4, jnp.nan)
     for order in ("ZYX", "zxz"):
         assert np.isnan(euler.from_quaternion(lost, order)).all()
@@ -540,18 +490,17 @@ def test_nan_is_no_attitude_of_its_own():
 
 @pytest.mark.parametrize("method", ["davenport", "triad"])
 def test_directions_that_determine_no_attitude_give_nan_where_they_are_traced(method):
-    found = jax.jit(functools.partial(quaternion.from_vectors, method=method))
+    attitude = jax.jit(functools.partial(quaternion.from_vectors, method=method))
     v = jnp.asarray([[0.1, 0.2, 0.3], [-0.2, -0.4, -0.6]])
-    assert np.isnan(found(v, v)).all()
-    assert np.isnan(found(jnp.eye(3)[:2], 0.0 * v)).all()
+    assert np.isnan(attitude(v, v)).all()
+    assert np.isnan(attitude(jnp.eye(3)[:2], 0.0 * v)).all()
 
 
 def test_from_matrix_near_and_at_half_turns():
-    """Every one of the four branches, and each at its worst."""
+    """Each of the four branches is right, also at its worst."""
     angles = np.array([np.pi, np.pi - 1e-12, np.pi - 1e-6, np.pi - 1e-3, 2.2])
-    u = (angles[:, None, None] * np.concatenate([np.eye(3), -np.eye(3), unit(34, 3)])).reshape(
-        -1, 3
-    )
+    axes = np.concatenate([np.eye(3), -np.eye(3), unit(34, 3)])
+    u = (angles[:, None, None] * axes).reshape(-1, 3)
     q = np.roll(Rotation.from_rotvec(u).as_quat(), 1, axis=-1)
     same_attitude(call(quaternion.from_matrix, scipy(q).as_matrix()), q)
     for k in range(3):
@@ -564,34 +513,29 @@ def test_mrp_and_gibbs_against_their_angles():
     q = call(exp, angle[:, None] * axis)
     close(call(quaternion.to_mrp, q), np.tan(angle / 4)[:, None] * axis)
     close(call(quaternion.to_mrp, -q), scipy(q).as_mrp())
-    np.testing.assert_allclose(
-        call(quaternion.to_gibbs, -q), np.tan(angle / 2)[:, None] * axis, rtol=1e-11, atol=1e-15
-    )
+    gibbs = np.tan(angle / 2)[:, None] * axis
+    np.testing.assert_allclose(call(quaternion.to_gibbs, -q), gibbs, rtol=1e-11, atol=1e-15)
     close(call(quaternion.from_mrp, np.tan(angle / 4)[:, None] * axis), q)
-    same_attitude(
-        call(quaternion.from_mrp, 4.0 * V),
-        np.roll(Rotation.from_mrp(4.0 * V).as_quat(), 1, axis=-1),
-    )
-    close(call(quaternion.from_gibbs, np.tan(angle / 2)[:, None] * axis), q, ulp=100)
+    long = np.roll(Rotation.from_mrp(4.0 * V).as_quat(), 1, axis=-1)
+    same_attitude(call(quaternion.from_mrp, 4.0 * V), long)
+    close(call(quaternion.from_gibbs, gibbs), q, ulp=100)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_parameters_of_any_length_give_unit_quaternions(dtype):
-    """(1 - p^2, 2 p)/(1 + p^2) and (1, g)/sqrt(1 + g^2) in exact fractions and 50 digits, up to the largest number."""
-    largest = float(np.finfo(dtype).max)
+    """Up to the largest number, against exact fractions and 50 digits.
+
+    These are (1 - p^2, 2 p)/(1 + p^2) and (1, g)/sqrt(1 + g^2).
+    """
+    kind = np.finfo(dtype)
+    largest = float(kind.max)
     for size in (1.5, 2.0**29, 2.0**31, 2.0**33, largest**0.4, largest**0.5, largest**0.7, largest):
         v = np.array([0.6 * size, 0.0, 0.8 * size], dtype)
-        for found, exact in (
-            (quaternion.from_mrp(v), _of_mrp(v)),
-            (quaternion.from_gibbs(v), _of_gibbs(v)),
-        ):
-            assert found.dtype == dtype
-            np.testing.assert_allclose(
-                np.asarray(found, float),
-                exact,
-                rtol=4 * np.finfo(dtype).eps,
-                atol=2 * np.finfo(dtype).tiny,
-            )
+        pairs = (quaternion.from_mrp(v), _of_mrp(v)), (quaternion.from_gibbs(v), _of_gibbs(v))
+        for q, wanted in pairs:
+            assert q.dtype == dtype
+            q = np.asarray(q, float)
+            np.testing.assert_allclose(q, wanted, rtol=4 * kind.eps, atol=2 * kind.tiny)
 
 
 def _of_mrp(v):
@@ -615,11 +559,10 @@ def test_mrp_of_a_half_turn_is_on_the_unit_sphere_and_the_gibbs_vector_infinite(
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_axis_and_angle(dtype):
+def test_axis_and_angle_are_recovered(dtype):
     angle, axis = np.geomspace(1e-15, 3.14, 200).astype(dtype), unit(200, 3).astype(dtype)
-    got_axis, got_angle = jit(quaternion.to_axis_angle)(
-        call(quaternion.from_axis_angle, axis, angle)
-    )
+    q = call(quaternion.from_axis_angle, axis, angle)
+    got_axis, got_angle = jit(quaternion.to_axis_angle)(q)
     assert got_axis.dtype == got_angle.dtype == dtype
     np.testing.assert_allclose(got_angle, angle, rtol=8 * EPS[dtype])
     np.testing.assert_allclose(got_axis, axis, rtol=0, atol=8 * EPS[dtype])
@@ -634,7 +577,7 @@ def test_axis_and_angle_beyond_a_half_turn_and_at_the_identity():
     assert angle == 0
 
 
-def test_xyzw():
+def test_xyzw_is_the_order_of_scipy():
     np.testing.assert_array_equal(quaternion.to_xyzw(np.array([1.0, 2, 3, 4])), [2, 3, 4, 1])
     np.testing.assert_array_equal(quaternion.from_xyzw(np.array([2.0, 3, 4, 1])), [1, 2, 3, 4])
     close(call(rotate, call(quaternion.from_xyzw, Q), V), Rotation.from_quat(Q).apply(V))
@@ -645,15 +588,10 @@ def test_xyzw():
 
 
 def his_product(q, s):
-    vector, scalar = q[..., :3], q[..., 3:]
-    v, w = s[..., :3], s[..., 3:]
-    return np.concatenate(
-        [
-            scalar * v + w * vector + np.cross(vector, v),
-            scalar * w - np.sum(vector * v, axis=-1, keepdims=True),
-        ],
-        axis=-1,
-    )
+    u, a = q[..., :3], q[..., 3:]
+    v, b = s[..., :3], s[..., 3:]
+    scalar = a * b - np.sum(u * v, axis=-1, keepdims=True)
+    return np.concatenate([a * v + b * u + np.cross(u, v), scalar], axis=-1)
 
 
 def his_conjugate(q):
@@ -662,9 +600,8 @@ def his_conjugate(q):
 
 def test_hoffmann_is_the_conjugate_written_scalar_last():
     hoffmann = call(quaternion.to_hoffmann, Q)
-    np.testing.assert_array_equal(
-        hoffmann, np.stack([-Q[:, 1], -Q[:, 2], -Q[:, 3], Q[:, 0]], axis=-1)
-    )
+    wanted = np.stack([-Q[:, 1], -Q[:, 2], -Q[:, 3], Q[:, 0]], axis=-1)
+    np.testing.assert_array_equal(hoffmann, wanted)
     np.testing.assert_array_equal(call(quaternion.from_hoffmann, hoffmann), Q)
     # (2.2): x_body = Q x_world Q'; composition runs the other way
     world = np.concatenate([V, np.zeros((200, 1))], axis=-1)
@@ -675,7 +612,7 @@ def test_hoffmann_is_the_conjugate_written_scalar_last():
     close(call(quaternion.from_hoffmann, his_product(other, hoffmann)), call(multiply, Q, P))
 
 
-def test_hoffmann_v_and_w():
+def test_hoffmann_v_and_w_have_his_properties():
     """(3.26): V(Q) X = Q . X', orthogonal; (3.33): V(Q) Q = (0, 0, 0, 1); (3.28): W^-1 = V^T/2."""
     v = call(quaternion.hoffmann_v, Q)
     close(np.einsum("nij,nj->ni", v, P), his_product(Q, his_conjugate(P)))
@@ -694,18 +631,17 @@ def test_hoffmann_w_gives_the_body_rate():
     close(got, np.concatenate([V, np.zeros((200, 1))], axis=-1))
 
 
-def test_hoffmann_example_about_z():
-    """(3.30) to (3.32): a turn by alpha about z with rate alpha' gives omega = (0, 0, alpha', 0)."""
+def test_hoffmanns_example_about_z():
+    """In (3.30) to (3.32) a turn by a about z at the rate a' gives (omega, 0) = (0, 0, a', 0)."""
     alpha, rate = 0.8, 1.7
     s, c = np.sin(alpha / 2), np.cos(alpha / 2)
-    got = call(quaternion.hoffmann_w, np.array([0, 0, -s, c])) @ np.array(
-        [0, 0, -rate / 2 * c, -rate / 2 * s]
-    )
+    speed = np.array([0, 0, -rate / 2 * c, -rate / 2 * s])
+    got = call(quaternion.hoffmann_w, np.array([0, 0, -s, c])) @ speed
     close(got, np.array([0, 0, rate, 0]), ulp=2)
 
 
-def test_hoffmann_cayley():
-    """(2.12) maps world to body: x_body = C(Q) x_world; the transpose of ours; (2.8) about z."""
+def test_hoffmanns_cayley_matrix_maps_world_to_body():
+    """It is x_body = C(Q) x_world (2.12), the transpose of ours; about z it is (2.8)."""
     hoffmann = call(quaternion.to_hoffmann, Q)
     cayley = call(quaternion.hoffmann_cayley, hoffmann)
     close(cayley, call(to_matrix, Q).transpose(0, 2, 1))
@@ -715,15 +651,15 @@ def test_hoffmann_cayley():
     close(about_z, np.array([[c, s, 0], [-s, c, 0], [0, 0, 1]]), ulp=2)
 
 
-# Leading axes, dtypes, transformations: one case per public function of quaternion, so3, euler, and the elementwise laws
+# Leading axes, dtypes, transformations: one case per public function of quaternion, so3, euler,
+# and the elementwise laws
 
 
 def only(function, *cores):
-    return pytest.param(
-        function,
-        cores,
-        id=getattr(function, "__name__", None) or f"{function.func.__name__} {function.keywords}",
-    )
+    """A case: a function and the core shapes of its arguments."""
+    partial = isinstance(function, functools.partial)
+    name = f"{function.func.__name__} {function.keywords}" if partial else function.__name__
+    return pytest.param(function, cores, id=name)
 
 
 FOUR, THREE, MATRIX = (4,), (3,), (3, 3)
@@ -782,17 +718,10 @@ CASES = [
 
 
 def test_every_public_function_has_its_case():
-    covered = {
-        (case.values[0].func if hasattr(case.values[0], "func") else case.values[0])
-        for case in CASES
-    }
-    public = {getattr(quaternion, name) for name in quaternion.__all__} - {quaternion.random}
-    for module in (so3, euler):
-        functions = {
-            f for name, f in vars(module).items() if callable(f) and not name.startswith("_")
-        }
-        public |= {f for f in functions if getattr(f, "__module__", None) == module.__name__}
-    assert covered >= public
+    functions = [case.values[0] for case in CASES]
+    covered = {getattr(function, "func", function) for function in functions}
+    public = {getattr(room, name) for room in (quaternion, so3, euler) for name in room.__all__}
+    assert covered >= public - {quaternion.random, euler.ORDERS}
 
 
 def sample(core, leading):
@@ -805,16 +734,20 @@ def sample(core, leading):
 
 @pytest.mark.parametrize(("function", "cores"), CASES)
 def test_leading_axes_of_any_rank_broadcast(function, cores):
-    """Every mixture of (), (2,), (5, 2) has the right shape; of one of them the plain call equals jit and vmap of the call."""
-    one = jax.tree.leaves(
-        jax.eval_shape(function, *(jax.ShapeDtypeStruct(core, jnp.float64) for core in cores))
-    )
+    """Every mixture of (), (2,) and (5, 2) has the right shape.
+
+    For one of them the plain call equals jit and vmap of the call.
+    """
+
+    def shaped(leading):
+        """Shapes and dtypes of the results."""
+        shapes = [x + core for x, core in zip(leading, cores, strict=True)]
+        structures = [jax.ShapeDtypeStruct(shape, jnp.float64) for shape in shapes]
+        return jax.tree.leaves(jax.eval_shape(function, *structures))
+
+    one = shaped([()] * len(cores))
     for leading in itertools.product([(), (2,), (5, 2)], repeat=len(cores)):
-        structures = [
-            jax.ShapeDtypeStruct(x + core, jnp.float64)
-            for x, core in zip(leading, cores, strict=True)
-        ]
-        got = jax.tree.leaves(jax.eval_shape(function, *structures))
+        got = shaped(leading)
         assert [x.shape for x in got] == [max(leading, key=len) + x.shape for x in one]
     leading = [(), (5, 2), (2,)] if len(cores) > 1 else [(5, 2)]
     arguments = [sample(core, x) for core, x in zip(cores, leading, strict=False)]
@@ -823,9 +756,8 @@ def test_leading_axes_of_any_rank_broadcast(function, cores):
     spread = [np.broadcast_to(x, (5, 2, *core)) for x, core in zip(arguments, cores, strict=True)]
     plain, mapped = function(*arguments), jit(jax.vmap(jax.vmap(function)))(*spread)
     for got, wanted in zip(jax.tree.leaves(plain), jax.tree.leaves(mapped), strict=True):
-        np.testing.assert_allclose(
-            got, wanted, rtol=1e-12, atol=1e-12
-        )  # the eigenvector's gap may cost two digits
+        # the eigenvector's gap may cost two digits
+        np.testing.assert_allclose(got, wanted, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize(("function", "cores"), CASES)
@@ -839,11 +771,9 @@ def test_float32_stays_float32(function, cores):
 
 def test_python_numbers_do_not_widen():
     four, three = (jax.ShapeDtypeStruct((n,), jnp.float32) for n in (4, 3))
-    assert jax.eval_shape(lambda q: quaternion.slerp(q, q, 0.5), four).dtype == jnp.float32
-    assert (
-        jax.eval_shape(lambda axis: quaternion.from_axis_angle(axis, 0.5), three).dtype
-        == jnp.float32
-    )
+    interpolated = jax.eval_shape(lambda q: quaternion.slerp(q, q, 0.5), four)
+    turned = jax.eval_shape(lambda axis: quaternion.from_axis_angle(axis, 0.5), three)
+    assert interpolated.dtype == turned.dtype == jnp.float32
 
 
 def test_the_distance_of_a_diverged_attitude_is_nan():

@@ -1,4 +1,4 @@
-"""Recordings are read back as written and refused where malformed; the model of a gyroscope."""
+"""Tests of recordings, written, read back or refused, and of the model of a gyroscope."""
 
 import dataclasses
 import functools
@@ -36,7 +36,10 @@ def test_what_is_written_is_read_back_to_the_last_bit(tmp_path, name):
 
 
 def test_a_recording_says_in_one_line_how_long_fast_and_complete_it_is():
-    """20 samples at 100 Hz, two of them without a reference; a notebook shows a table of this."""
+    """The line describes 20 samples at 100 Hz, of which two have no reference.
+
+    A notebook shows a table of the same facts.
+    """
     recording = some_recording()
     line = "<Recording: 20 samples, duration 0.19 s, rate 100 Hz, reference lost 10 %>"
     assert repr(recording) == line
@@ -186,7 +189,7 @@ def test_samples_that_are_not_uniform_have_no_spacing(case):
     assert sampled_at(t).spacing(1.0) > 0
 
 
-# The gyroscope
+# These tests check the gyroscope.
 
 
 def a_gyro(dtype=jnp.float64, noise=0.0, walk=0.0):
@@ -207,9 +210,9 @@ def test_what_the_gyroscope_measures_is_corrected():
 
 
 def test_the_noise_of_the_gyroscope_has_the_stated_densities():
-    """The variance is noise^2/dt of a sample and walk^2 t of the bias.
+    """The variance of a sample is noise^2/dt, and the variance of the bias is walk^2 t.
 
-    Estimates of 4000 runs are within 5 of their standard errors.
+    The estimates from 4000 runs are within 5 of their standard errors.
     """
     n, dt, runs = 50, 0.04, 4000
     keys = jax.random.split(jax.random.key(3), runs)
@@ -279,11 +282,11 @@ def test_bad_arguments_of_the_gyroscope_are_named():
             call()
 
 
-# The example, on a recording of its own and on the real ones where they are present
+# These tests run the example on its own recording, and on the real ones where they are present.
 
 
 def drift(stdout, row):
-    """The root mean square of a row of the table."""
+    """Return the root mean square in a row of the table."""
     return float(next(line for line in stdout.splitlines() if line.startswith(row)).split()[-1])
 
 
@@ -312,14 +315,17 @@ def test_the_example_refuses_a_bad_file_in_one_line(tmp_path):
 @pytest.mark.needs("matplotlib")
 @pytest.mark.parametrize("name", REAL)
 def test_the_example_on_a_real_recording(tmp_path, name):
-    """Without the bias at rest the drift in 60 s falls from over 10 degrees to below 4."""
+    """Removing the bias at rest reduces the drift in 60 s.
+
+    The drift falls from over 10 degrees to below 4.
+    """
     if not (DATA / name).exists():
         pytest.skip(f"{name} is not beside this checkout: download BROAD, doi 10.3390/data6070072")
     code, out, err = run(tmp_path, "gyro_attitude", str(DATA / name))
     assert code == 0, err
 
     def row(start, words):
-        """The cells of a row of the table, without the words of its name."""
+        """Return the cells of a row of the table, without the words of its name."""
         return next(line for line in out.splitlines() if line.startswith(start)).split()[words:]
 
     columns = row("after", 2)

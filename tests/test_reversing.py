@@ -1,4 +1,7 @@
-"""``checkpoint="reversible"``: the same gradient in constant memory, and what it refuses."""
+"""``checkpoint="reversible"`` gives the same gradient in constant memory.
+
+The tests also check what it refuses.
+"""
 
 import functools
 
@@ -15,7 +18,10 @@ QUICK = ("no_squish",)
 
 
 def loss(values, name, checkpoint, steps=10_000, save_every=10_000, closed_over=None):
-    """Of parameters, start, inertia, dt and t0, and of a number that the torque closes over."""
+    """Returns a loss of ``values``.
+
+    They are parameters, start, inertia, dt and t0, and a number that the torque closes over.
+    """
     params, q, omega, moments, dt, t0, closed_over = values
 
     def torque(t, state, p):
@@ -53,11 +59,15 @@ def values():
     [
         pytest.param(n, marks=() if n in QUICK else pytest.mark.slow)
         for n, s in jq.SCHEMES.items()
-        if s.reversible and n != "no_squish_kl6"  # composed like symmetric_top_suzuki4
+        # no_squish_kl6 is composed like symmetric_top_suzuki4.
+        if s.reversible and n != "no_squish_kl6"
     ],
 )
 def test_the_gradient_after_ten_thousand_steps(name):
-    """Relative to the largest component of each argument's gradient, 1e-9; and memory that does not grow with the steps."""
+    """The gradients differ by at most 1e-9 of each argument's largest component.
+
+    The memory does not grow with the steps.
+    """
     found, memory = {}, {}
     for checkpoint in ("none", "reversible"):
         run = (
@@ -128,7 +138,11 @@ IRREVERSIBLE = {
 
 @pytest.mark.parametrize("name", [*REVERSIBLE, "lopsided", "of another", "damped pcdm1"])
 def test_what_is_known_to_be_reversible_goes_forth_and_back(name):
-    """Ten steps of 0.1 under a torque of time and attitude, then ten of -0.1; those that are not are off by more than 1e-9."""
+    """Ten steps of 0.1 and then ten of -0.1 lead back to the start.
+
+    The torque depends on time and attitude. Schemes that are not reversible are off by more than
+    1e-9.
+    """
     step = {**IRREVERSIBLE, **REVERSIBLE}[name]
     body, start = problems.reference_body(), jq.State(jnp.asarray(problems.TILTED), jnp.ones(3))
     torque = lambda t, state, params: jnp.cos(3 * t) * problems.heavy(t, state, params)
@@ -201,7 +215,7 @@ def test_what_it_refuses():
     with pytest.raises(ValueError, match=r"wanted a time-reversible scheme .*no_squish.*got rkmk4"):
         run(jq.rkmk4, problems.heavy)
     with pytest.raises(ValueError, match="neither controller nor inputs"):
-        run(jq.no_squish, lambda t, s, p, held: held, inputs=jnp.zeros((4, 3)))
+        run(jq.no_squish, lambda t, s, p, command: command, inputs=jnp.zeros((4, 3)))
     with pytest.raises(
         TypeError,
         match='checkpoint "reversible": wanted a torque of time and attitude, got torque driven',

@@ -1,7 +1,8 @@
-"""Conserved quantities walk and do not drift: in either precision, errors grow like the root of the number of steps.
+"""Conserved quantities walk and do not drift.
 
-E. Hairer, R. McLachlan and A. Razakarivony, BIT 48, 2008 ("Brouwer's law"). Free bodies with and without products of
-inertia, steps of .02, medians over 64 starts.
+In either precision, errors grow like the root of the number of steps. E. Hairer, R. McLachlan and
+A. Razakarivony, BIT 48, 2008, call this "Brouwer's law". The tests use free bodies with and without
+products of inertia, steps of .02 and medians over 64 starts.
 """
 
 import jax.numpy as jnp
@@ -12,16 +13,19 @@ import pytest
 import jaxquat as jq
 
 CONSERVING = [name for name, scheme in jq.SCHEMES.items() if "momentum" in scheme.conserves]
-BOUND = 4e-5  # at 1e5 steps, float32: some 700 roundings of 6e-8, which is what 1e5 of either sign come to in one component
-GROWTH = 0.65  # as a power of the steps; 0.5 is a random walk, 1 a drift
-PRECISIONS = {"float32": 1.0, "float64": 2.0**-29}  # eps in units of float32's
+# At 1e5 steps in float32, the bound is some 700 roundings of 6e-8. That is what 1e5 roundings of
+# either sign come to in one component.
+BOUND = 4e-5
+# Errors grow at most like this power of the steps; 0.5 is a random walk, 1 is a drift.
+GROWTH = 0.65
+# The values are eps in units of that of float32.
+PRECISIONS = {"float32": 1.0, "float64": 2.0**-29}
 
 
 def bodies(name, precision, axes):
     symmetric = name == "symmetric_top_bm4"
-    if (
-        symmetric and axes == "matrix"
-    ):  # a matrix of float32 leaves two equal moments apart by more than the scheme admits
+    # A matrix of float32 leaves two equal moments apart by more than the scheme admits.
+    if symmetric and axes == "matrix":
         axes = "given"
     return problems.FreeBodies(jnp.dtype(precision), axes, symmetric)
 
@@ -48,7 +52,8 @@ def test_momentum_and_energy_walk_in_float32(name):
 def test_momentum_and_energy_walk_over_a_million_steps(name, axes, precision):
     counts, unit = (10_000, 100_000, 1_000_000), PRECISIONS[precision]
     found = bodies(name, precision, axes).drifts(jq.SCHEMES[name], counts, "fused")
-    # where the means of an energy that swings by the square of the step differ by more than rounding, see the next test
+    # Some energies swing by the square of the step, so that their means differ by more than
+    # rounding. The test in extended precision covers these.
     swings = precision == "float64" and name in ("no_squish", "symmetric_top")
     assert found[1, 0] < BOUND * unit, found / unit
     assert swings or found[1, 1] < BOUND * unit, found / unit
@@ -60,7 +65,7 @@ def test_momentum_and_energy_walk_over_a_million_steps(name, axes, precision):
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("name", CONSERVING)
 def test_momentum_and_energy_walk_in_the_scan_engine(name, precision):
-    """A matrix of inertia, whose axes are found by rotations."""
+    """The scheme gets a matrix of inertia, and rotations find its axes."""
     counts, unit = (10_000, 100_000), PRECISIONS[precision]
     found = bodies(name, precision, "matrix").drifts(jq.SCHEMES[name], counts)
     swings = precision == "float64" and name in ("no_squish", "symmetric_top")
@@ -70,16 +75,19 @@ def test_momentum_and_energy_walk_in_the_scan_engine(name, precision):
 
 
 def turned(m, axis, angle):
-    """The momentum of a body that turns about one of its axes."""
+    """Turns the momentum of a body about one of its axes, in place."""
     j, k = (axis + 1) % 3, (axis + 2) % 3
     c, s = np.cos(angle), np.sin(angle)
     m[j], m[k] = c * m[j] + s * m[k], c * m[k] - s * m[j]
 
 
 def extended_energy(name, moments, omega, h, steps, every):
-    """Of the free body by a splitting in extended precision, every so many steps. (3, n), (3, n) -> (rows, n)."""
+    """Returns the energy of the free body by a splitting in extended precision.
+
+    There is a row each ``every`` steps: (3, n), (3, n) -> (rows, n).
+    """
     h, found = np.longdouble(h), []
-    if name == "symmetric_top":  # the closest pair of moments first
+    if name == "symmetric_top":  # The closest pair of moments comes first.
         gaps = np.abs(np.roll(moments, -1, 0) - np.roll(moments, 1, 0))
         order = (np.argmin(gaps, 0) + 1 + np.arange(3)[:, None]) % 3
         moments, omega = (np.take_along_axis(x, order, 0) for x in (moments, omega))
@@ -103,7 +111,10 @@ def extended_energy(name, moments, omega, h, steps, every):
 )
 @pytest.mark.parametrize("name", ["no_squish", "symmetric_top"])
 def test_energy_in_float64_walks_beside_the_same_splitting_in_extended_precision(name):
-    """Their energy swings with the square of the step; what is left beside the same steps in extended precision is rounding."""
+    """Only rounding is left beside the same steps in extended precision.
+
+    The energy itself swings with the square of the step.
+    """
     free, steps, counts = problems.FreeBodies(jnp.float64), 100_000, (10_000, 100_000)
     moments, omega = (
         np.asarray(x, np.longdouble).T for x in (free.bodies.principal()[0], free.starts.omega)
@@ -131,7 +142,7 @@ def test_energy_in_float64_walks_beside_the_same_splitting_in_extended_precision
     ],
 )
 def test_what_explicit_schemes_lose_of_the_momentum_by_rounding_walks_in_float32(name):
-    """At this step their truncation error is smaller than that."""
+    """At this step, their truncation error is smaller than the rounding."""
     counts = (10_000, 100_000)
     found = bodies(name, "float32", "principal").drifts(jq.SCHEMES[name], counts, "fused")[:, 0]
     assert found[-1] < BOUND / 2, found

@@ -1,4 +1,7 @@
-"""A Scheme is its step, and its facts: derived where a factory makes it, compared by value."""
+"""A Scheme is its step and its facts.
+
+A factory derives the facts of the schemes that it makes. Schemes are compared by value.
+"""
 
 import copy
 import inspect
@@ -39,7 +42,10 @@ def test_every_scheme_is_its_step_and_says_what_it_is():
 
 
 def test_what_a_new_scheme_lacks_is_said():
-    """Its public name, its row of the README, its column of docs/schemes.md, its page in the API."""
+    """The messages name what a new scheme lacks.
+
+    It needs a public name, a row in the README and a row in docs/schemes.md.
+    """
     rows = [
         f"| `{s.name}` | {s.order} | {s.evaluations} | {s.source} |" for s in jq.SCHEMES.values()
     ]
@@ -90,7 +96,10 @@ def test_a_scheme_is_copied_and_pickled(name):
 
 
 def test_a_damping_is_a_leaf_that_gradients_and_vmap_reach():
-    """D omega / d damping of a step, by the Scheme itself, against a difference."""
+    """The derivative of omega by damping agrees with a difference.
+
+    It is the derivative of a step by the Scheme itself.
+    """
 
     def rate(damping):
         return stepped(jq.schemes.damped(jq.no_squish, damping)).omega[0]
@@ -113,9 +122,11 @@ def orders(scheme, all_weights):
 
 
 def test_the_order_of_a_composition_follows_from_its_weights():
-    """Yoshida's triple jumps over order 2 and 4, Suzuki's, Kahan and Li's; halves gain nothing.
+    """The weights of Yoshida's triple jumps, of Suzuki and of Kahan and Li raise the order.
 
-    A step with even errors gains order 3 by w^3 sums only with complex weights: real ones stay.
+    The triple jumps start from orders 2 and 4. Halves gain nothing. A step of order 2 whose errors
+    have even powers, too, gets no higher than order 3: order 4 needs weights whose fourth powers
+    sum to zero, and only complex weights do that.
     """
     jump = lambda p: (1 / (2 - 2 ** (1 / (p + 1))),)
     triple = lambda p: (*jump(p), 1 - 2 * jump(p)[0], *jump(p))
@@ -164,7 +175,7 @@ def test_the_demand_of_a_scheme_goes_with_it():
                 scheme, BODY, jq.torques.zero, START, jq.grid(0.0, 0.1, 2), checkpoint="reversible"
             ),
         ):
-            with pytest.raises(ValueError, match="body: .*wanted two equal principal moments"):
+            with pytest.raises(ValueError, match=r"body: .*wanted two equal principal moments"):
                 call()
 
 

@@ -1,4 +1,8 @@
-"""Every scheme under vmap, in both modes: start, inertia at repeated moments, parameters of the torque, step and time."""
+"""Every scheme has its derivatives under vmap, in both modes.
+
+They are those by the start, the inertia at repeated moments, the parameters of the torque, the step
+and the time.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -10,14 +14,16 @@ from test_schemes import ANY_TORQUE
 import jaxquat as jq
 
 SHIFTS = (-2.0, -1.0, 1.0, 2.0)
-SPINS = jnp.array([[1.2, -0.7, 0.9], [0.0, 0.0, 0.0], [-0.5, 2.0, 0.3]])  # one member at rest
+# One member is at rest.
+SPINS = jnp.array([[1.2, -0.7, 0.9], [0.0, 0.0, 0.0], [-0.5, 2.0, 0.3]])
 H = 3e-4
 
 
 def end_of(name, body_of, steps, x):
-    """State after some steps, q and omega (7,), of 14 + k numbers: turn, rate, torque parameters, dt, t0, body (k,).
+    """Returns q and omega (7,) after some steps as a function of 14 + k numbers.
 
-    ``steps`` None: two of them operation by operation, else that many in a rollout.
+    The numbers are turn, rate, torque parameters, dt, t0 and body (k,). If ``steps`` is None, two
+    steps run operation by operation; else that many steps run in a rollout.
     """
     turn, omega, pull, drive, dt, t0, rest = x[:3], x[3:6], x[6:9], x[9:12], x[12], x[13], x[14:]
 
@@ -52,7 +58,11 @@ BODIES = {
 
 
 def verify(run, numbers):
-    """Forward = reverse to rounding, = central differences of order 4, for three members at once; every number has an effect."""
+    """Asserts that both modes agree with central differences of order 4.
+
+    The modes agree with each other to rounding. There are three members at once, and every number
+    has an effect.
+    """
     common = jnp.array([0.5, -0.3, 0.8, 0.4, 0.2, -0.6, 0.05, 0.4, *numbers])
     members = jnp.concatenate(
         [jnp.zeros((3, 3)), SPINS, jnp.broadcast_to(common, (3, common.size))], axis=1
@@ -82,7 +92,7 @@ def both_modes(f):
 
 @pytest.mark.slow
 def test_two_steps_of_every_scheme():
-    """Operation by operation: the schemes share their compilations, so all of them are one test."""
+    """The steps run operation by operation and share compilations, so all schemes are one test."""
     for name, kind in [(name, "repeated moments") for name in jq.SCHEMES] + [
         ("symmetric_top", "full inertia")
     ]:

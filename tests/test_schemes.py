@@ -1,4 +1,4 @@
-"""Orders, reference motions, norm, aux states, and the table of schemes."""
+"""These tests check orders, reference motions, norm, aux states and the table of schemes."""
 
 import functools
 
@@ -26,6 +26,7 @@ MILLION = (
     "symmetric_top_bm4",
     "simo_wong",
 )
+# These schemes are one of each kind.
 QUICK = (
     "rkmk4",
     "zhao",
@@ -33,8 +34,9 @@ QUICK = (
     "simo_wong",
     "formulation1",
     "half_quat",
-)  # one of each kind
+)
 EXTRA = {"heun": (jq.rkmk(tableaus.HEUN), 2), "rk4_38": (jq.rkmk(tableaus.RK4_38), 4)}
+# Each order has its numbers of steps per second.
 STEPS = {
     1: (200, 400, 800),
     2: (40, 80, 160),
@@ -42,7 +44,7 @@ STEPS = {
     4: (30, 60, 120),
     5: (30, 60, 120),
     6: (20, 40, 80),
-}  # a second
+}
 
 
 def angles(q, reference):
@@ -56,7 +58,7 @@ def forced(rate=True, symmetric=False):
 
 
 def some(names):
-    """All of them, those outside QUICK in the slow suite."""
+    """Returns all names; those outside QUICK are in the slow suite."""
     return [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in names]
 
 
@@ -66,7 +68,7 @@ def rms(values):
 
 @pytest.mark.parametrize("name", some([*CONSISTENT, *EXTRA]))
 def test_order_on_forced_bodies(name):
-    """Torques that the scheme admits, bodies that it admits."""
+    """Each scheme gets torques and bodies that it admits."""
     step, order = EXTRA[name] if name in EXTRA else (jq.SCHEMES[name], jq.SCHEMES[name].order)
     assert_order(
         name, step, order, *forced(name in ANY_TORQUE or name in EXTRA, name == "symmetric_top_bm4")
@@ -90,7 +92,10 @@ def assert_order(name, step, order, problem, exact):
 
 @pytest.mark.parametrize("problem", problems.REFERENCE)
 def test_reference_end_states(problem):
-    """The twelve printed digits, by the most accurate scheme at a step where its own error is far below them."""
+    """The most accurate scheme gives the twelve printed digits.
+
+    Its own error at this step is far below them.
+    """
     torque, q0, q, omega = problems.REFERENCE[problem]
     start = jq.State(jnp.asarray(q0), jnp.asarray(problems.OMEGA0))
     run = jax.jit(
@@ -108,7 +113,8 @@ def test_reference_end_states(problem):
     assert np.abs(state.omega[-1] - omega).max() < 1e-10
 
 
-MEASURED = {  # rotation angle errors at h = .05, T = 10, of an implementation in another language
+# An implementation in another language had these rotation angle errors at h = .05, T = 10.
+MEASURED = {
     "zhao": (3.4e-3, 1.2e-2, 1.1e-2),
     "pcdm1": (1.8e-3, 5.6e-3),
     "rkmk3": (1.4e-4, 2.3e-3, 1.1e-3),
@@ -130,7 +136,10 @@ MEASURED = {  # rotation angle errors at h = .05, T = 10, of an implementation i
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MEASURED)
 def test_errors_agree_with_an_independent_implementation(name):
-    """Two digits were recorded, so 4 % leaves room for their rounding and none for another method."""
+    """The errors agree within 4 %.
+
+    Two digits were recorded, so 4 % leaves room for their rounding and none for another method.
+    """
     for wanted, (torque, q0, q, _) in zip(
         MEASURED[name], problems.REFERENCE.values(), strict=False
     ):
@@ -143,7 +152,10 @@ def test_errors_agree_with_an_independent_implementation(name):
 
 @pytest.mark.parametrize("name", some(CONSISTENT))
 def test_stage_times_on_a_manufactured_motion(name):
-    """The torque depends on time alone and moves the body along a known path, so every stage must ask it at its own time."""
+    """Every stage must ask the torque at its own time.
+
+    The torque depends on time alone and moves the body along a known path.
+    """
     scheme = jq.SCHEMES[name]
     body = jq.Body(jnp.array([[0.9, 0.1, -0.2], [0.1, 1.1, 0.05], [-0.2, 0.05, 1.3]]))
     if name == "symmetric_top_bm4":
@@ -163,9 +175,8 @@ def test_stage_times_on_a_manufactured_motion(name):
             (float(angles(state.q, end_q)), float(jnp.linalg.norm(state.omega - end_omega)))
         )
     slopes = [problems.slope(steps, np.array(errors)[:, k]) for k in (0, 1)]
-    assert min(slopes) > scheme.order - 0.25, (
-        slopes
-    )  # a single motion: the leading error term may happen to be small
+    # The leading error term of a single motion may happen to be small.
+    assert min(slopes) > scheme.order - 0.25, slopes
     assert np.array(errors).min() > 1e-13
 
 
@@ -175,7 +186,10 @@ def test_stage_times_on_a_manufactured_motion(name):
 )
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64], ids=["float32", "float64"])
 def test_norm_over_a_million_steps(name, dtype):
-    """The smooth norm controller holds |q| within three ulp: a factor (3 - |q|^2)/2 and four products round a few times each."""
+    """The smooth norm controller keeps |q| within three ulp of 1.
+
+    Its factor (3 - |q|^2)/2 and four products round a few times each.
+    """
     steps = 1_000_000
     start = jq.State(jnp.asarray(problems.TILTED, dtype), jnp.asarray(problems.OMEGA0, dtype))
 
@@ -202,7 +216,10 @@ def test_norm_over_a_million_steps(name, dtype):
 
 @pytest.mark.parametrize("name", some(n for n in NAMES if jq.SCHEMES[n].aux))
 def test_aux_states_are_integrated_at_the_scheme_order(name):
-    """A wheel whose momentum drives the body and is driven by it: the order holds in the aux state and survives in q and omega."""
+    """The order of the scheme is that of the aux state, of q and of omega.
+
+    A wheel's momentum drives the body, and the body drives it.
+    """
     scheme = jq.SCHEMES[name]
     body = jq.Body(jnp.array([[0.9, 0.1, -0.2], [0.1, 1.1, 0.05], [-0.2, 0.05, 1.3]]))
 
@@ -232,7 +249,10 @@ def test_aux_states_are_integrated_at_the_scheme_order(name):
 
 
 def test_wheel_exchange_conserves_total_momentum():
-    """Internal torques move momentum between body and wheel; world momentum R (I omega + h) stays, to the order of the scheme."""
+    """World momentum R (I omega + h) stays constant, to the order of the scheme.
+
+    Internal torques only move momentum between body and wheel.
+    """
     body = problems.reference_body()
 
     def torque(t, state, params):
@@ -258,7 +278,7 @@ def test_float32_stays_float32(name):
 
 
 def test_float32_and_float64_agree():
-    """float32 rounding, about 200 steps of one ulp each, against the same motion in float64."""
+    """The two motions differ by float32 rounding: about 200 steps of one ulp each."""
     ends = []
     for dtype in (jnp.float32, jnp.float64):
         start = jq.State(jnp.asarray(problems.TILTED, dtype), jnp.asarray(problems.OMEGA0, dtype))
@@ -317,7 +337,10 @@ NOT_EXPONENTIAL = {
 
 
 def test_spin_about_a_principal_axis_is_exact():
-    """Constant rate about a principal axis: every product is the exact exponential, but for the schemes that know none."""
+    """At a constant rate about a principal axis, every product is the exact exponential.
+
+    The schemes in NOT_EXPONENTIAL know no exponential.
+    """
     body = jq.Body.from_principal(jnp.array([0.6, 0.6, 1.0]))
     start = jq.State(jnp.asarray(problems.TILTED), jnp.array([0.0, 0.0, 2.0]))
     exact = jq.quaternion.multiply(start.q, jq.quaternion.exp(jnp.array([0.0, 0.0, 0.6])))
@@ -335,9 +358,8 @@ def test_a_torque_of_the_rate_is_refused(name):
     )
     with pytest.raises(TypeError, match=f"{name}: .*torque driven"):
         jq.SCHEMES[name](body, problems.driven, 0.0, start, 0.1, None)
-    nested = jax.jit(
-        lambda t, state, params: problems.heavy(t, state, params)
-    )  # hands the rate to a function that ignores it
+    # This hands the rate to a function that ignores it.
+    nested = jax.jit(lambda t, state, params: problems.heavy(t, state, params))
     jq.SCHEMES[name](body, nested, 0.0, start, 0.1, None)
     with pytest.raises(TypeError, match="reads state"):
         jq.SCHEMES[name](
@@ -388,7 +410,11 @@ READING = {
 
 @pytest.mark.parametrize("kind", IGNORANT)
 def test_a_torque_that_only_hands_the_rate_around_is_taken(kind):
-    """Of the two kicks the first, before t = 0.05, is twice as strong with the branch; the loop adds two torques."""
+    """The step is that of a plain torque with the same values.
+
+    The branch makes the first of the two kicks, before t = 0.05, twice as strong. The loop adds two
+    torques.
+    """
     body, start = (
         jq.Body.from_principal(jnp.array([0.6, 0.6, 1.0])),
         jq.State(jnp.asarray(problems.TILTED), jnp.ones(3)),
@@ -412,14 +438,15 @@ def test_a_torque_that_reads_the_rate_in_a_branch_or_a_loop_is_refused(kind):
     )
     with pytest.raises(
         TypeError,
-        match=r"lgvi: wanted a torque of time and attitude, got torque .*, which reads state\.omega",
+        match=r"lgvi: wanted a torque of time and attitude, got torque .*, "
+        r"which reads state\.omega",
     ):
         jq.lgvi(body, READING[kind], 0.0, start, 0.1, None)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith("full_quat")])
 def test_no_aux_may_be_an_empty_dict(name):
-    """As diffrax wants it: a step returns the structure that it was given."""
+    """A step returns the structure that it was given, as diffrax wants it."""
     state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.ones(3), {})
     body = jq.Body.from_principal(jnp.array([0.6, 0.6, 1.0]))
     after = jax.eval_shape(
@@ -444,7 +471,10 @@ def test_aux_states_are_refused(name):
 
 @pytest.mark.parametrize("name", [name for name in jq.SCHEMES if not name.startswith("full_quat")])
 def test_free_motion_does_not_depend_on_the_size_of_the_inertia(name):
-    """Float32, from 1e-24 to 1e24 kg m^2: a power of two changes no digit, though determinants leave the range."""
+    """A power of two in the inertia changes no digit of the motion.
+
+    The inertia goes from 1e-24 to 1e24 kg m^2, where determinants leave the range of float32.
+    """
     start = jq.State(
         jnp.array([0.5, 0.5, -0.5, 0.5], jnp.float32), jnp.array([0.3, -0.2, 0.5], jnp.float32)
     )

@@ -17,49 +17,40 @@ EXACT = {
     ),
     "sin_defect": lambda s: mpmath.hyp1f2(1, 2, mpmath.mpf(5) / 2, -s) / 6,
 }
-SQUARES = [
-    0.0,
-    1e-30,
-    1e-12,
-    1e-4,
-    3.999,
-    4.001,
-    *np.linspace(0.05, 1.2, 40),
-    *np.linspace(1.5, 9.9, 15),
-]
+SMALL, SWITCH = [0.0, 1e-30, 1e-12, 1e-4], [3.999, 4.001]
+SQUARES = [*SMALL, *SWITCH, *np.linspace(0.05, 1.2, 40), *np.linspace(1.5, 9.9, 15)]
 
 
 def with_derivatives(function):
+    """The function of many s, with its first and second derivatives."""
     first = jax.grad(lambda s: function(s))
-    return jax.jit(
-        lambda s: jnp.stack([jax.vmap(f)(s) for f in (function, first, jax.grad(first))])
-    )
+    three = function, first, jax.grad(first)
+    return jax.jit(lambda s: jnp.stack([jax.vmap(f)(s) for f in three]))
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
 @pytest.mark.parametrize("name", EXACT)
-def test_value_and_two_derivatives(name, dtype):
+def test_the_value_and_two_derivatives_are_right_to_rounding(name, dtype):
     s = jnp.asarray([x for x in SQUARES if x < np.pi**2 or name != "cot_defect"], dtype)
     got = with_derivatives(getattr(series, name))(s)
     assert got.dtype == dtype
     with mpmath.workdps(50):
         rows = [mpmath.taylor(EXACT[name], mpmath.mpf(float(x)), 3) for x in s]
-        *wanted, third = np.array(
-            [[float(k * row[n]) for row in rows] for n, k in enumerate((1, 1, 2, 6))]
-        )
+        table = [[float(k * row[n]) for row in rows] for n, k in enumerate((1, 1, 2, 6))]
+    *wanted, third = np.array(table)
     wanted = np.array(wanted)
-    # in units of the value at zero, the largest in modulus; with a pole ahead, of its own size and its change with one ulp of s
+    # in units of the value at zero, the largest in modulus; with a pole ahead in units of its own
+    # size and of its change with one ulp of s
     change = np.asarray(s, np.float64) * np.abs([*wanted[1:], third])
     units = np.abs(wanted) + change if name == "cot_defect" else np.abs(wanted[:, :1])
     errors = np.max(np.abs(np.asarray(got, np.float64) - wanted) / units, axis=1)
-    assert (errors < np.array([4, 16, 32]) * jnp.finfo(dtype).eps).all(), (
-        errors / jnp.finfo(dtype).eps
-    )
+    ulps = errors / jnp.finfo(dtype).eps
+    assert (ulps < np.array([4, 16, 32])).all(), ulps
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
 @pytest.mark.parametrize("name", ["cos", "sinc", "sin_defect"])
-def test_after_many_turns(name, dtype):
+def test_after_many_turns_the_error_is_that_of_the_phase(name, dtype):
     """The rounding of x itself moves the phase by x eps."""
     x = np.linspace(3.0, 200.0, 400)
     s = jnp.asarray(x * x, dtype)
@@ -71,30 +62,28 @@ def test_after_many_turns(name, dtype):
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
-def test_cosm1_sinc_lose_nothing_where_the_cosine_is_one(dtype):
+def test_cosm1_sinc_loses_nothing_where_the_cosine_is_one(dtype):
     s = jnp.asarray(SQUARES, dtype)
     cosm1, sinc = jax.jit(series.cosm1_sinc)(s)
     with mpmath.workdps(50):
         roots = [mpmath.sqrt(mpmath.mpf(float(x))) for x in s]
-        wanted = np.array(
-            [[float(-2 * mpmath.sin(x / 2) ** 2), float(mpmath.sinc(x))] for x in roots]
-        )
-    np.testing.assert_allclose(cosm1, wanted[:, 0], rtol=4 * jnp.finfo(dtype).eps)
-    np.testing.assert_allclose(sinc, wanted[:, 1], rtol=0, atol=4 * jnp.finfo(dtype).eps)
+        versed = [float(-2 * mpmath.sin(x / 2) ** 2) for x in roots]
+        ratios = [float(mpmath.sinc(x)) for x in roots]
+    np.testing.assert_allclose(cosm1, versed, rtol=4 * jnp.finfo(dtype).eps)
+    np.testing.assert_allclose(sinc, ratios, rtol=0, atol=4 * jnp.finfo(dtype).eps)
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
-def test_cot_defect_has_a_pole_and_says_so(dtype):
-    value, slope = jax.vmap(jax.value_and_grad(series.cot_defect))(
-        jnp.asarray([9.86, 9.87, 12.0, 100.0], dtype)
-    )
+def test_cot_defect_is_nan_from_its_pole_on(dtype):
+    s = jnp.asarray([9.86, 9.87, 12.0, 100.0], dtype)
+    value, slope = jax.vmap(jax.value_and_grad(series.cot_defect))(s)
     assert value[0] > 200.0
     assert np.isfinite(slope[0])
     assert np.isnan(np.asarray(value[1:])).all()
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
-def test_arctan_ratio(dtype):
+def test_arctan_ratio_is_right_to_rounding(dtype):
     angles = [1e-30, 1e-12, 1e-4, 0.1, 0.39, 0.4, 0.8, 1.2, 1.5, 1.57]
     sine, cosine = np.sin(angles).astype(dtype), np.cos(angles).astype(dtype)
     s = np.append(sine * sine, [0, 1, 0.25]).astype(dtype)

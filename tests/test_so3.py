@@ -1,4 +1,4 @@
-"""Rotation vectors and matrices: hat and vee, exp and log against scipy, the differential of exp against mpmath and its series."""
+"""Rotation vectors and matrices: exp and log against scipy, dexp against mpmath and its series."""
 
 import functools
 import math
@@ -35,10 +35,9 @@ def dexpinv(u, v, frame="body"):
     return np.asarray(compiled("dexpinv", frame)(u, v))
 
 
-def test_hat_and_vee():
-    np.testing.assert_array_equal(
-        so3.hat(np.array([1.0, 2, 3])), [[0, -3, 2], [3, 0, -1], [-2, 1, 0]]
-    )
+def test_hat_is_the_vector_product_and_vee_its_inverse():
+    wanted = [[0, -3, 2], [3, 0, -1], [-2, 1, 0]]
+    np.testing.assert_array_equal(so3.hat(np.array([1.0, 2, 3])), wanted)
     hat = np.asarray(jax.jit(so3.hat)(U))
     np.testing.assert_allclose(np.einsum("nij,nj->ni", hat, V), np.cross(U, V), rtol=0, atol=1e-14)
     vee = jax.jit(so3.vee)
@@ -50,18 +49,16 @@ def test_hat_and_vee():
 def test_exp_is_the_matrix_exponential_of_hat():
     matrix = np.asarray(jax.jit(so3.exp)(U))
     np.testing.assert_allclose(matrix, Rotation.from_rotvec(U).as_matrix(), rtol=0, atol=1e-14)
-    np.testing.assert_allclose(
-        matrix, [expm(np.cross(np.eye(3), u)) for u in U], rtol=0, atol=1e-13
-    )  # expm itself: 4e-14
+    wanted = [expm(np.cross(np.eye(3), u)) for u in U]  # itself to 4e-14
+    np.testing.assert_allclose(matrix, wanted, rtol=0, atol=1e-13)
 
 
 def test_log_inverts_exp_and_lies_in_the_ball():
     got = np.asarray(jax.jit(so3.log)(np.asarray(jax.jit(so3.exp)(U))))
     assert np.linalg.norm(got, axis=-1).max() <= np.pi * (1 + 1e-15)
     wanted = Rotation.from_rotvec(U).as_rotvec()
-    wanted *= np.where(np.repeat(ANGLES, 4) == np.pi, np.sign(np.sum(got * wanted, axis=-1)), 1)[
-        :, None
-    ]  # either way there
+    same_way = np.sign(np.sum(got * wanted, axis=-1))
+    wanted *= np.where(np.repeat(ANGLES, 4) == np.pi, same_way, 1)[:, None]  # at pi either will do
     np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-14)
 
 
@@ -85,7 +82,10 @@ def test_dexp_and_dexpinv_are_inverse(frame, dtype):
 
 
 def test_dexp_is_the_derivative_of_exp():
-    """The rate, 2 q* dq/dt (body) and 2 dq/dt q* (world), along u + t v, differentiated numerically with 60 digits."""
+    """It is the rate along u + t v, 2 q* dq/dt (body) and 2 dq/dt q* (world).
+
+    The attitude is differentiated numerically with 60 digits.
+    """
 
     def product(p, q):
         pw, qw, pv, qv = p[0], q[0], p[1:], q[1:]
@@ -104,15 +104,12 @@ def test_dexp_is_the_derivative_of_exp():
         h = mpmath.mpf(10) ** -20
         for k in range(0, len(U), 3):
             u, v = ([mpmath.mpf(float(x)) for x in row[k]] for row in (U, V))
-            forth, back = (
-                exp([a + sign * h * b for a, b in zip(u, v, strict=True)]) for sign in (1, -1)
-            )
+            pairs = list(zip(u, v, strict=True))
+            forth, back = (exp([a + step * b for a, b in pairs]) for step in (h, -h))
             rate = [(a - b) / h for a, b in zip(forth, back, strict=True)]  # 2 dq/dt
             conjugate = [x if i == 0 else -x for i, x in enumerate(exp(u))]
-            for got, wanted in (
-                (body[k], product(conjugate, rate)),
-                (world[k], product(rate, conjugate)),
-            ):
+            in_body, in_world = product(conjugate, rate), product(rate, conjugate)
+            for got, wanted in ((body[k], in_body), (world[k], in_world)):
                 np.testing.assert_allclose(got, [float(x) for x in wanted[1:]], rtol=0, atol=1e-14)
 
 
@@ -123,8 +120,11 @@ def test_world_is_body_with_u_negated_and_its_rotation():
     np.testing.assert_allclose(dexp(U, V, "world"), turned, rtol=0, atol=2e-14)
 
 
-def test_series_of_the_differential_and_its_inverse():
-    """The series dexp = sum (-ad)^j/(j+1)!, dexpinv = sum B_j (-ad)^j/j!, B_1 = -1/2, which converges for |u| < 2 pi."""
+def test_the_differential_and_its_inverse_are_their_series():
+    """They are dexp = sum (-ad)^j/(j+1)! and dexpinv = sum B_j (-ad)^j/j! with B_1 = -1/2.
+
+    The second converges for |u| < 2 pi.
+    """
     u = U[np.repeat(ANGLES, 4) <= 1.0]
     v = V[: len(u)]
     terms = 30  # |u|^30/31! and (1/2 pi)^30 are below 1e-23
@@ -138,8 +138,11 @@ def test_series_of_the_differential_and_its_inverse():
     np.testing.assert_allclose(dexpinv(u, v), inverse, rtol=0, atol=4e-15)
 
 
-def test_coefficient_of_the_inverse():
-    """Of u × (u × v): 1/12 + a^2/720 + a^4/30240 + a^6/1209600 + a^8/47900160 + ..., the next term 1e-12 at a = 1/2."""
+def test_the_coefficient_of_the_double_product_in_the_inverse_is_its_series():
+    """It is 1/12 + a^2/720 + a^4/30240 + a^6/1209600 + a^8/47900160 + ...
+
+    The next term is 1e-12 at a = 1/2.
+    """
     a = 0.5
     got = (1 - dexpinv(np.array([a, 0, 0]), np.array([0.0, 1, 0]))[1]) / a**2
     wanted = 1 / 12 + a**2 / 720 + a**4 / 30240 + a**6 / 1209600 + a**8 / 47900160
@@ -152,8 +155,8 @@ def test_a_parallel_rate_passes(function):
     np.testing.assert_allclose(function(U, 0.3 * U), 0.3 * U, rtol=0, atol=4e-15)
 
 
-def test_rotation_vector_of_a_constant_rate():
-    """q(t) = q0 exp(u(t)) at constant body rate: u' = dexpinv(u, omega) = omega along u = omega t."""
+def test_the_rotation_vector_of_a_constant_rate_grows_in_proportion_to_time():
+    """In q(t) = q0 exp(u(t)) it is u = omega t, since there u' = dexpinv(u, omega) = omega."""
     omega = jnp.array([0.3, -0.4, 1.2])
     step = quaternion.multiply(quaternion.exp(omega), quaternion.exp(0.5 * omega))
     np.testing.assert_allclose(quaternion.log(step), 1.5 * omega, rtol=0, atol=4e-15)

@@ -1,4 +1,7 @@
-"""Splitting, composition, and implicit schemes: the fast top, damping, conservation, reversibility, refusal."""
+"""These tests check splitting, composition and implicit schemes.
+
+Their subjects are the fast top, damping, conservation, reversibility and refusal.
+"""
 
 import functools
 
@@ -26,7 +29,10 @@ def body_of(name):
 
 @functools.cache
 def fast_end():
-    """At t = 1, with the end of the axis as it is recorded to twelve digits."""
+    """Returns q at t = 1.
+
+    The end of the axis is checked against its record of twelve digits.
+    """
     end = problems.marcher(jq.symmetric_top_bm4, FAST_TORQUE)(FAST, FAST_START, 0.0, 1.0, 1600)
     axis = np.asarray(jq.quaternion.rotate(end.q, jnp.array([0.0, 0, 1])))
     assert np.abs(axis - np.array([0.173343964098, 0.640088592070, -0.748490791134])).max() < 2e-12
@@ -34,13 +40,14 @@ def fast_end():
 
 
 def fast_error(step, h):
-    """Rotation angle at t = 1."""
+    """Returns the error of the rotation angle at t = 1."""
     end = problems.marcher(step, FAST_TORQUE)(FAST, FAST_START, 0.0, 1.0, round(1 / h))
     return float(angles(end.q, fast_end()))
 
 
 @pytest.mark.parametrize(
-    ("name", "recorded"),  # at h = .01 and .0025, by an implementation in another language
+    # An implementation in another language recorded these errors at h = .01 and .0025.
+    ("name", "recorded"),
     [
         ("rkmk4", (1.9, 1.8e-2)),
         ("no_squish", (1.7e-3, 6.4e-5)),
@@ -50,7 +57,10 @@ def fast_error(step, h):
     ],
 )
 def test_fast_heavy_top(name, recorded):
-    """Within a factor of two of the record, which is rounding at the last entry."""
+    """The errors are within a factor of two of the record.
+
+    The last entry of the record is rounding.
+    """
     got = [fast_error(jq.SCHEMES[name], h) for h in (0.01, 0.0025)]
     assert recorded[0] / 2 < got[0] < 2 * recorded[0], got
     assert got[1] < 2 * recorded[1] + 4e-12, got
@@ -84,7 +94,7 @@ def test_the_triple_jump_lifts_symmetric_steps_to_order_four(inner):
     ],
 )
 def test_the_named_compositions_are_what_compose_makes(name, inner, weights):
-    """But for the kicks that they join."""
+    """They agree up to rounding, as the named ones join neighbouring kicks."""
     body, start = (
         problems.reference_body(),
         jq.State(jnp.asarray(problems.TILTED), jnp.asarray(problems.OMEGA0)),
@@ -109,7 +119,10 @@ def test_compose_wants_weights_that_sum_to_one():
 
 
 def test_damped_splitting_is_of_order_two():
-    """Against rkmk6 with the same drag as a torque; a full damping matrix."""
+    """The reference is rkmk6 with the same drag as a torque.
+
+    The damping matrix is full.
+    """
     damping = jnp.array([[0.5, 0.1, 0.0], [0.0, 0.4, 0.2], [0.1, 0.0, 0.6]])
 
     def torque(t, state, params):
@@ -138,14 +151,18 @@ def test_damped_splitting_is_of_order_two():
         )
     )
     spin = free().state.omega[:, 2]
+    # The decay is exact at any step.
     np.testing.assert_allclose(
         spin, START.omega[2] * np.exp(-0.5 * 0.5 * np.arange(41)), rtol=1e-13
-    )  # exact at any step
+    )
 
 
 @pytest.mark.parametrize("name", some(REVERSIBLE))
 def test_forth_and_back(name):
-    """2000 steps forth, 2000 with -dt back, under a torque of attitude and time."""
+    """2000 steps forth and 2000 steps of -dt back lead to the start.
+
+    The torque depends on attitude and time.
+    """
     step, n, h = jq.SCHEMES[name], 2000, 0.01
 
     def torque(t, state, params):
@@ -173,7 +190,10 @@ CONSERVING = [name for name, scheme in jq.SCHEMES.items() if "momentum" in schem
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CONSERVING)
 def test_momentum_over_a_hundred_thousand_steps(name):
-    """The spatial momentum of the free body; its vertical part and that about the axis, for a heavy symmetric top."""
+    """The spatial momentum of the free body stays constant.
+
+    For a heavy symmetric top, its vertical part stays constant.
+    """
     step, steps = jq.SCHEMES[name], 100_000
     for body, torque, vertical in [
         (body_of(name), jq.torques.zero, False),
@@ -208,7 +228,10 @@ def test_simo_wong_holds_the_energy_of_linear_potentials():
 
 @pytest.mark.slow
 def test_the_axis_of_symmetry_of_a_tie():
-    """Moments .6, .8, 1 are a tie that rounding breaks for axis 1; with axis 3 the errors are those on record."""
+    """The moments .6, .8, 1 are a tie, which rounding breaks for axis 1.
+
+    With axis 3, the errors are those on record.
+    """
     body = jq.Body.from_principal(jnp.array([0.6, 0.8, 1.0 + 4e-16]))
     recorded = {"symmetric_top": (7.8e-4, 9.1e-3), "symmetric_top_suzuki4": (5.0e-8, 1.1e-7)}
     for name, errors in recorded.items():
@@ -264,7 +287,10 @@ def test_traced_asymmetric_body_brings_bm4_down_to_order_two():
     ],
 )
 def test_a_step_too_long_is_nan_in_that_member_alone(name):
-    """Newton's method does not reach rounding within its steps: NaN, and the other members are as if alone."""
+    """A member is NaN if Newton's method does not reach rounding within its steps.
+
+    The other members are as if alone.
+    """
     step = jq.SCHEMES[name]
     starts = jax.tree.map(lambda x: jnp.stack([x, x, x]), START)
     starts = starts._replace(omega=starts.omega * jnp.array([[1.0], [300.0], [0.5]]))
@@ -297,7 +323,11 @@ def test_a_step_too_long_is_nan_in_that_member_alone(name):
 )
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64], ids=["float32", "float64"])
 def test_a_step_from_rest_or_to_rest_is_solved(name, dtype):
-    """Whatever vanishes: the rate before or after, the torque at the start, at the middle or at the end, or a sum of these."""
+    """A step is solved whatever vanishes.
+
+    That is the rate before or after, the torque at the start, at the middle or at the end, or a sum
+    of these.
+    """
     body, h = (
         jq.Body(jnp.array([[0.9, 0.1, -0.2], [0.1, 1.1, 0.05], [-0.2, 0.05, 1.3]], dtype)),
         0.02,
@@ -326,7 +356,10 @@ def test_a_step_from_rest_or_to_rest_is_solved(name, dtype):
 
 @pytest.mark.slow
 def test_principal_axes_of_a_full_inertia():
-    """Jacobi's rotations against eigh, near-diagonal order kept, repeated moments included."""
+    """Jacobi's rotations agree with eigh, also for repeated moments.
+
+    They keep the order of a nearly diagonal matrix.
+    """
     rng = np.random.default_rng(2)
     bodies = jax.vmap(jq.Body.random)(jax.random.split(jax.random.key(1), 50))
     moments, axes = jax.jit(jax.vmap(lambda body: body.principal()))(bodies)

@@ -1,4 +1,4 @@
-"""Tableaus: the order conditions, and what is refused."""
+"""Tests of tableaus: the order conditions and the refused tableaus."""
 
 import itertools
 import re
@@ -32,7 +32,10 @@ ALL = {
 
 
 def final_error(method, steps):
-    """Of y' = (y2 y3, -y1 y3, cos t - y1 y2 ...): a nonlinear, time-dependent system whose solution is (sin t, cos t, t)."""
+    """Return the end state y(1) of a nonlinear, time-dependent system after ``steps`` steps.
+
+    One solution of the system is (sin t, cos t, t). The start (0.2, 0.7, -0.3) is not on it.
+    """
 
     def slope(t, y):
         shift = np.array([np.sin(t), np.cos(t), t])
@@ -56,7 +59,10 @@ def final_error(method, steps):
 
 @pytest.mark.parametrize("name", ALL)
 def test_order_measured_on_a_nonlinear_system(name):
-    """Differences of three refinements: independent of the order conditions that the constructor checks."""
+    """Differences of three refinements have the order.
+
+    This test does not depend on the order conditions that the constructor checks.
+    """
     method, order = ALL[name]
     assert method.order == order
     assert isinstance(getattr(tableaus, name), tableaus.Tableau)
@@ -79,7 +85,11 @@ def test_densities():
 
 @pytest.mark.parametrize("name", ALL)
 def test_a_perturbed_coefficient_is_refused(name):
-    """A weight alone breaks sum b = 1; moving weight between stages, or within a row of a, breaks a later condition."""
+    """The constructor refuses a tableau with perturbed coefficients.
+
+    A change of one weight breaks sum b = 1. Moving weight between stages, or within a row of a,
+    breaks a later condition.
+    """
     method, order = ALL[name]
     b = (method.b[0] + 1e-9, *method.b[1:])
     with pytest.raises(
@@ -127,7 +137,10 @@ def test_wrong_shapes_are_refused(a, b, c, message):
 
 
 def test_family_of_second_order():
-    """With b = (1 - 1/(2c), 1/(2c)) two stages are of order 2 for every node c, and never of order 3."""
+    """Two stages with b = (1 - 1/(2c), 1/(2c)) have order 2 for every node c.
+
+    They never have order 3.
+    """
     for c, order in itertools.product((0.25, 0.5, 2 / 3, 1.0), (2, 3)):
         made = (((c,),), (1 - 0.5 / c, 0.5 / c), (c,), order)
         if order == 2:

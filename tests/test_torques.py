@@ -1,6 +1,8 @@
 """Torques: gradients of potentials, sums over point masses, and formulas by hand."""
 
+import inspect
 import re
+import textwrap
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +12,8 @@ from scipy.spatial.transform import Rotation
 
 import jaxquat as jq
 from jaxquat import quaternion, torques
-from jaxquat.dynamics.contract import evaluate
+from jaxquat.dynamics import Torque
+from jaxquat.dynamics.contract import commanded, evaluate
 
 RNG = np.random.default_rng(2)
 N = 50
@@ -250,6 +253,23 @@ def test_rates_unlike_the_aux_states_are_refused_within_other_torques(around):
     message = r"torque <lambda>: wanted d aux/dt like state.aux, float64\[2\], got float64\[3\]"
     with pytest.raises(ValueError, match=message):
         around(lambda t, s, p: (PUSH, PUSH))(0.0, state, None)
+
+
+def test_the_examples_of_the_contract_are_torques():
+    """The functions in the docstring of ``Torque``; its wheels are those of ``actuators``."""
+    blocks = re.findall(r"((?:^    .*\n)+)", inspect.getdoc(Torque), re.M)
+    examples = {"quaternion": quaternion, "jnp": jnp}
+    exec("\n".join(map(textwrap.dedent, blocks)), examples)
+    params = {"stiffness": 2.0, "damping": DAMPING, "efficiency": 0.5}
+    spring, _ = evaluate(examples["spring"], 0.0, ONE, params)
+    np.testing.assert_allclose(spring, -2.0 * quaternion.log(ONE.q) - DAMPING * ONE.omega)
+    motors, _ = evaluate(commanded(examples["motors"], PUSH), 0.0, ONE, params)
+    np.testing.assert_allclose(motors, 0.5 * PUSH - DAMPING * ONE.omega)
+    state = ONE._replace(aux=2.0 * PUSH)
+    wheels, rates = evaluate(commanded(examples["wheels"], PUSH), 0.0, state, params)
+    wanted = jq.actuators.wheel_torque(np.eye(3), state, state.aux, PUSH)
+    np.testing.assert_allclose(wheels, wanted, rtol=0, atol=1e-15)
+    np.testing.assert_array_equal(rates, PUSH)
 
 
 def test_float32_stays_float32():

@@ -1,4 +1,4 @@
-"""Grids, rollouts, controllers, checkpointing, interpolation."""
+"""These tests check grids, rollouts, controllers, checkpointing and interpolation."""
 
 import functools
 
@@ -21,7 +21,7 @@ GAINS = {"stiffness": jnp.array(2.0), "damping": jnp.array(0.8)}
 
 
 def law(t, state, gains):
-    """A torque of time, attitude and rate."""
+    """Returns a torque of time, attitude and rate."""
     return (
         -gains["stiffness"] * state.q[0] * state.q[1:]
         - gains["damping"] * state.omega
@@ -30,7 +30,7 @@ def law(t, state, gains):
 
 
 def loop(step, torque, start, t0, dt, steps, params):
-    """The trajectory by a Python loop over the step."""
+    """Returns the trajectory by a Python loop over the step."""
     states = [start]
     for k in range(steps):
         states.append(step(BODY, torque, t0 + k * dt, states[-1], dt, params))
@@ -38,7 +38,10 @@ def loop(step, torque, start, t0, dt, steps, params):
 
 
 def assert_close(a, b, ulp=100):
-    """Equal up to rounding: two programs of the same arithmetic, ordered differently by the compiler."""
+    """Asserts that a and b are equal up to rounding.
+
+    The two programs have the same arithmetic, and the compiler orders it differently.
+    """
     for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
         assert x.dtype == y.dtype
         eps = jnp.finfo(x.dtype).eps if jnp.issubdtype(x.dtype, jnp.floating) else 0
@@ -105,7 +108,10 @@ def test_the_step_is_traced_a_fixed_number_of_times():
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64], ids=["float32", "float64"])
 def test_times_come_from_the_index(dtype):
-    """A million steps of 1e-3: every time within an ulp of the exact one, where accumulation would be off by thousands."""
+    """In a million steps of 1e-3, every time is within an ulp of the exact one.
+
+    Accumulation would be off by thousands of ulp.
+    """
     times = np.asarray(jq.grid(0.0, 1e-3, 1_000_000).times(dtype), dtype=np.longdouble)
     exact = np.arange(1_000_001) * np.longdouble(dtype(1e-3))
     assert np.abs(times - exact).max() <= np.finfo(dtype).eps * 1000
@@ -164,29 +170,32 @@ INTEGRATOR = jq.Controller(
 )
 
 
-def held_law(t, state, params, held):
-    return held - params["damping"] * state.omega + 0.1 * jnp.sin(t + jnp.arange(3.0))
+def command_law(t, state, params, command):
+    return command - params["damping"] * state.omega + 0.1 * jnp.sin(t + jnp.arange(3.0))
 
 
 def sampled_loop(step, inputs, sample_every, save_every, steps, dt, controller):
-    """The sampled trajectory by a Python loop: (states, commands) at saved rows, final memory."""
+    """Computes the sampled trajectory by a Python loop.
+
+    It returns states and commands at saved rows, and the final memory.
+    """
     state, memory = START, controller.init(START, GAINS) if controller else ()
     states, commands = [], []
     for k in range(steps):
         if k % sample_every == 0:
             value = None if inputs is None else inputs[k // sample_every]
-            held, memory = (
+            command, memory = (
                 controller.update(k * dt, state, memory, GAINS, value)
                 if controller
                 else (value, memory)
             )
         if k % save_every == 0:
             states.append(state)
-            commands.append(held)
-        state = step(held, k * dt, state)
+            commands.append(command)
+        state = step(command, k * dt, state)
     return (
         jax.tree.map(lambda *x: jnp.stack(x), *states, state),
-        jnp.stack([*commands, held]),
+        jnp.stack([*commands, command]),
         memory,
     )
 
@@ -194,8 +203,8 @@ def sampled_loop(step, inputs, sample_every, save_every, steps, dt, controller):
 @functools.cache
 def compiled_step():
     return jax.jit(
-        lambda held, t, state: jq.rkmk2(
-            BODY, lambda t, s, p: held_law(t, s, p, held), t, state, 0.05, GAINS
+        lambda command, t, state: jq.rkmk2(
+            BODY, lambda t, s, p: command_law(t, s, p, command), t, state, 0.05, GAINS
         )
     )
 
@@ -225,7 +234,9 @@ def test_sampling_and_saving(kind, sample_every, save_every):
         "sample_every": sample_every,
         "save_every": save_every,
     }
-    path = jq.rollout(jq.rkmk2, BODY, held_law, START, jq.grid(0.0, 0.05, steps), GAINS, **options)
+    path = jq.rollout(
+        jq.rkmk2, BODY, command_law, START, jq.grid(0.0, 0.05, steps), GAINS, **options
+    )
     states, commands, memory = sampled_loop(
         compiled_step(), inputs, sample_every, save_every, steps, 0.05, controller
     )
@@ -246,7 +257,7 @@ def test_sampling_and_saving(kind, sample_every, save_every):
     ],
 )
 def test_what_save_makes_of_the_rows(kind):
-    """The same as that of the whole path; the last row stays."""
+    """The saved rows are what save makes of the whole path, and the last row stays."""
     sampled = {"controller": INTEGRATOR, "sample_every": 6} if kind == "controller" else {}
     options = {
         "save_every": 4,
@@ -255,14 +266,14 @@ def test_what_save_makes_of_the_rows(kind):
         **sampled,
     }
     torque = {
-        "controller": held_law,
+        "controller": command_law,
         "reversible": lambda t, state, gains: gains["stiffness"] * state.q[1:],
     }.get(kind, law)
     step = jq.lie_midpoint if kind == "reversible" else jq.rkmk2
 
-    def save(t, state, gains, *held):
+    def save(t, state, gains, *command):
         return {
-            "power": state.omega @ torque(t, state, gains, *held),
+            "power": state.omega @ torque(t, state, gains, *command),
             "late": t > 0.5,
             "time": t,
             "one": 1,
@@ -314,7 +325,10 @@ def final_loss(
 
 
 def everything(vector, body_of, step):
-    """The loss after 1000 steps as a function of gains, start (tangent), inertia, dt and t0, packed into one vector."""
+    """Returns the loss after 1000 steps as a function of one vector.
+
+    The vector packs gains, start (tangent), inertia, dt and t0.
+    """
     gains, delta, theta, dt, t0 = vector[:2], vector[2:8], vector[8:-2], vector[-2], vector[-1]
     start = jq.dynamics.retract(START, delta)
     return final_loss(
@@ -332,7 +346,7 @@ def principal(theta):
 
 
 def full_symmetric(theta):
-    """Any symmetric matrix, entry by entry."""
+    """Returns a body of any symmetric matrix, given entry by entry."""
     a, b, c, d, e, f = theta
     return jq.Body(jnp.stack([a, d, e, d, b, f, e, f, c]).reshape(3, 3))
 
@@ -350,14 +364,16 @@ BODIES = {
     [("zhao", "log-Cholesky"), *(("rkmk4", kind) for kind in BODIES if "repeated" in kind)],
 )
 def test_gradient_through_a_thousand_steps(name, kind):
-    """Both modes against central differences of order 4, for gains, start, inertia, dt and t0; 1e-6 relative."""
+    """Both modes agree with central differences of order 4, to 1e-6 relative.
+
+    The derivatives are those by gains, start, inertia, dt and t0.
+    """
     body_of, theta = BODIES[kind]
     loss = functools.partial(everything, body_of=body_of, step=jq.SCHEMES[name])
     point = jnp.concatenate([jnp.array([2.0, 0.8]), jnp.zeros(6), theta, jnp.array([0.01, 0.2])])
     value = jax.jit(jax.vmap(loss))
-    h = 1e-3 * jnp.where(
-        jnp.arange(point.size) == point.size - 2, 0.01, 1.0
-    )  # the end time is 1000 dt
+    # The end time is 1000 dt, so dt has a smaller difference.
+    h = 1e-3 * jnp.where(jnp.arange(point.size) == point.size - 2, 0.01, 1.0)
     offsets = jnp.array([-2.0, -1.0, 1.0, 2.0])
     shifted = point[None] + (offsets[:, None, None] * jnp.diag(h)[None]).reshape(-1, point.size)
     low2, low, high, high2 = value(shifted).reshape(4, -1)
@@ -370,7 +386,7 @@ def test_gradient_through_a_thousand_steps(name, kind):
 
 
 def cheap(body, torque, t, state, dt, params):
-    """A step that compiles fast, for what does not depend on the scheme."""
+    """Does a step that compiles fast, for tests that do not depend on the scheme."""
     omega_dot, _ = jq.dynamics.derivative(body, torque, t, state, params)
     return jq.State(
         jq.quaternion.normalize(state.q.at[1:].add(0.5 * dt * state.omega)),
@@ -418,9 +434,18 @@ def test_checkpointing_with_a_controller(sample_every, save_every):
 
     def loss(gains, inputs, checkpoint):
         path = jq.rollout(
-            cheap, BODY, held_law, START, jq.grid(0.0, 0.05, 48), gains, controller=INTEGRATOR, inputs=inputs,
-            sample_every=sample_every, save_every=save_every, checkpoint=checkpoint,
-        )  # fmt: skip
+            cheap,
+            BODY,
+            command_law,
+            START,
+            jq.grid(0.0, 0.05, 48),
+            gains,
+            controller=INTEGRATOR,
+            inputs=inputs,
+            sample_every=sample_every,
+            save_every=save_every,
+            checkpoint=checkpoint,
+        )
         return jnp.sum(path.state.omega**2) + jnp.sum(path.command**2)
 
     gradient = jax.grad(loss, argnums=(0, 1))
@@ -436,7 +461,10 @@ def test_checkpointing_with_a_controller(sample_every, save_every):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["zhao", "rkmk4"])
 def test_memory_of_the_backward_pass(name):
-    """Compiled temporaries over 4096 steps of 64 bytes: "none" keeps every state, "sqrt" 64 of them and 64 of one segment."""
+    """Checkpoint "none" keeps every state; "sqrt" keeps 64 of them and 64 of one segment.
+
+    The test counts the compiled temporaries over 4096 steps of 64 bytes.
+    """
 
     def temporaries(checkpoint):
         loss = functools.partial(
@@ -444,13 +472,13 @@ def test_memory_of_the_backward_pass(name):
         )
         return jax.jit(jax.grad(loss)).lower(GAINS).compile().memory_analysis().temp_size_in_bytes
 
-    one_step = 16_000  # bytes, the backward pass of a step itself
+    one_step = 16_000  # The backward pass of a step itself takes these bytes.
     assert 64 * 4096 <= temporaries("none") <= 64 * 4096 + one_step
     assert 64 * 128 <= temporaries("sqrt") <= 64 * 128 + one_step
 
 
 def test_the_users_own_loop_is_the_rollout():
-    """The loop of the README."""
+    """The loop is the one of the README."""
     times = 0.05 * jnp.arange(20.0)
 
     def body_of_loop(state, t):
@@ -463,7 +491,7 @@ def test_the_users_own_loop_is_the_rollout():
 
 
 def test_interpolation_is_exact_at_the_rows_and_of_order_four_between():
-    """A path made of a motion known in closed form, with an aux state that decays."""
+    """The path is a motion known in closed form, with an aux state that decays."""
 
     @jax.jit
     @jax.vmap
@@ -488,9 +516,8 @@ def test_interpolation_is_exact_at_the_rows_and_of_order_four_between():
             ]
         )
         assert distance[:9].max() < 1e-15
-        assert_close(
-            jax.tree.map(lambda x: x[:9], got.omega), path.state.omega, ulp=200
-        )  # divided by the spacing
+        # Omega has a larger bound, as it comes from a division by the spacing.
+        assert_close(jax.tree.map(lambda x: x[:9], got.omega), path.state.omega, ulp=200)
         assert np.abs(np.linalg.norm(got.q, axis=1) - 1).max() < 4e-16
     slopes = [-problems.slope(spacings, np.array(errors)[:, k]) for k in range(3)]
     assert np.abs(np.array(slopes) - np.array([4, 3, 2])).max() < 0.15, slopes
@@ -506,11 +533,11 @@ def test_interpolation_outside_is_nan_under_jit():
 
 
 def test_gradients_of_the_path_with_respect_to_every_argument_exist():
-    """One finite, nonzero gradient for each leaf of body, start, grid, params and inputs."""
+    """Each leaf of body, start, grid, params and inputs has a finite, nonzero gradient."""
 
     def loss(body, start, grid, params, inputs):
         path = jq.rollout(
-            jq.rkmk2, body, held_law, start, grid, params, controller=INTEGRATOR, inputs=inputs
+            jq.rkmk2, body, command_law, start, grid, params, controller=INTEGRATOR, inputs=inputs
         )
         return jnp.sum(path.state.q**3) + jnp.sum(path.state.omega) + jnp.sum(path.command)
 

@@ -35,7 +35,7 @@ def steady_precession(
     Args:
         body: with I1 = I2 in principal axes; the result has its dtype.
         potential: U = potential cos(tilt) [J]; weight h for
-        ``torques.heavy_top(weight, (0, 0, h))``.
+            ``torques.heavy_top(weight, (0, 0, h))``.
         t: time [s].
         tilt: angle of axis 3 from the vertical [rad].
         spin: ``omega[2]`` [rad/s].

@@ -25,6 +25,7 @@ from jaxquat._checks import (
     unit_quaternion,
 )
 from jaxquat._linear import dot, matmul, transpose
+from jaxquat._reprs import short
 from jaxquat.rotations import quaternion
 
 __all__ = ["Body"]
@@ -229,7 +230,7 @@ def equal_moments(moments: Array, axis: int | None = None) -> Array:
 
 
 def check_symmetric(name: str, body: Body, hint: str = "") -> None:
-    """ValueError, by ``name``, if the moments of a concrete body differ about axis 3."""
+    """ValueError, for ``name``, if the moments of a concrete body differ about axis 3."""
     if is_concrete(body):
         with jax.ensure_compile_time_eval():
             moments, _ = body.principal()
@@ -315,9 +316,7 @@ def _check_range(theta: Array, inertia: Array) -> None:
 
 
 def _shown(leaf: Any) -> str:
-    """The numbers of a leaf to four digits, or the dtype and shape of a batch or a traced leaf."""
-    if isinstance(leaf, np.ndarray | Array) and is_concrete(leaf) and leaf.size <= 9:
-        rounded: Any = {"float_kind": lambda x: f"{x + 0.0:.4g}"}  # + 0.0 makes -0 a 0
-        lines = np.array2string(np.asarray(leaf), separator=", ", formatter=rounded)
-        return " ".join(lines.split())
-    return f"{leaf.dtype}{list(leaf.shape)}" if hasattr(leaf, "shape") else repr(leaf)
+    """A leaf in a line: one inertia by its rows, anything else as in the repr of other results."""
+    if isinstance(leaf, np.ndarray | Array) and leaf.shape == (3, 3) and is_concrete(leaf):
+        return f"[{', '.join(map(short, np.asarray(leaf)))}]"
+    return short(leaf)

@@ -98,9 +98,9 @@ def _states(simulation: Simulation) -> State:
             def again(smooth: list[Array], t0: Array, dt: Array, state: State) -> State:
                 return step(_Inputs(smooth, t0, dt, inputs.others), k, state)
 
-            _, pull = jax.vjp(again, inputs.smooth, inputs.t0, inputs.dt, before)
-            *gradient, cotangent = pull(cotangent)
-            total = jax.tree.map(jnp.add, total, tuple(gradient))
+            pull = jax.vjp(again, inputs.smooth, inputs.t0, inputs.dt, before)[1]
+            smooth, t0, dt, cotangent = pull(cotangent)
+            total = jax.tree.map(jnp.add, total, (smooth, t0, dt))
             return (k, before, cotangent, total), None
 
         def row(carry: Any, ends: tuple[State, State]) -> tuple[Any, None]:

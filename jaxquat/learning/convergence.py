@@ -108,10 +108,10 @@ def _verdicts(evidence: _Evidence, eps: float) -> np.ndarray:
         yes |= has_scale & (np.sum(steepest * np.abs(params), axis=1) <= np.sqrt(eps) * loss)
         most_fallen = np.maximum(fallen + DOUBT * noise, 0.0)
         no = ~moved | (np.sum(flattest * way, axis=1) > SHARE * most_fallen)
+    # Where nothing finite was seen there is no minimum; one update alone has no standard error.
     conditions = [seen == 0, seen == 1, yes, no]
-    return np.select(
-        conditions, [Verdict.NO, Verdict.UNKNOWN, Verdict.YES, Verdict.NO], Verdict.UNKNOWN
-    )
+    verdicts = [Verdict.NO, Verdict.UNKNOWN, Verdict.YES, Verdict.NO]
+    return np.select(conditions, verdicts, Verdict.UNKNOWN)
 
 
 def _is_noisy(moments: Moments) -> bool:

@@ -120,9 +120,7 @@ class Descent:
         """``size`` parameters a start; at most ``longest`` updates in a call of ``advance``."""
         self.objective, self.data, self.starts = objective, data, starts
         self.optimizer = optax.with_extra_args_support(optimizer)
-        self.forward = {"forward": True, "reverse": False}.get(mode)
-        self.few = size <= FORWARD_LIMIT
-        self.longest = longest
+        self.mode, self.size, self.longest = mode, size, longest
         self._update = jax.jit(self.over_starts(self._one_update, (0, None, None, None)))
         self._updates = jax.jit(self._several_updates)
 
@@ -169,7 +167,8 @@ class Descent:
         value, gradient = value_and_grad(params)
         value_fn = with_derivative(loss, value_and_grad)
         extra = {"value": value, "grad": gradient, "value_fn": value_fn}
-        with jax.numpy_dtype_promotion("standard"):  # optax raises a float to an int
+        # optax raises a float to its integer count of updates, which strict promotion refuses.
+        with jax.numpy_dtype_promotion("standard"):
             updates, new_state = self.optimizer.update(gradient, state, params, **extra)
         good = _all_finite((value, gradient, updates))
         new = Position(optax.apply_updates(params, updates), new_state, skipped)
@@ -177,15 +176,18 @@ class Descent:
         return jax.tree.map(partial(jnp.where, good & moving), new, old), good, (value, gradient)
 
     def _differentiated(self, loss: Callable[[Any], Array], params: Any) -> Callable[[Any], Any]:
-        forward = self.forward
-        if forward is None:
-            forward = self.few and not reverse_only(loss, params)
+        """``params -> (loss, gradient)`` in the mode that was asked for."""
+        few = self.mode == "auto" and self.size <= FORWARD_LIMIT
+        forward = self.mode == "forward" or (few and not reverse_only(loss, params))
         return (forward_value_and_grad if forward else jax.value_and_grad)(loss)
 
     def _several_updates(
         self, position: Position, first: Array, stop: Array, data: Any, moving: Array
     ) -> tuple[Position, Array, Moments]:
-        """The updates from ``first`` to ``stop``; of the ``longest`` losses the first ones count."""
+        """Make the updates from ``first`` to ``stop``.
+
+        Of the ``longest`` losses, only the first ``stop - first`` count.
+        """
         shapes = jax.eval_shape(self._update, position, first, data, moving)[2]
         zero = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
         losses = jnp.zeros((self.longest, *zero[0].shape), zero[0].dtype)

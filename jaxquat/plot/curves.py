@@ -134,7 +134,7 @@ def _members(t: ArrayLike, values: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     times = t[0] if t.ndim == 2 and len(t) and np.all(t == t[0]) else t
     if values.ndim != 2 or times.shape != values.shape[1:]:
         raise ValueError(
-            f"values: wanted shape (members, times) with one row of times,"
+            "values: wanted shape (members, times) with one row of times,"
             f" got {values.shape} and t of {t.shape}"
         )
     if not len(values):

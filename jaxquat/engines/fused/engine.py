@@ -49,14 +49,14 @@ FORWARD_MODE = (
 
 
 def run(simulation: Simulation, scan_back: bool = False) -> Path:
-    """Simulate in one kernel, which keeps a state every ``segment`` steps for the backward pass.
+    """Simulate in one kernel.
 
-    Without ``segment`` that is every root of the number of steps.
+    For the backward pass it keeps a state every ``simulation.segment`` steps; None is the root of
+    the number of steps.
 
     Raises:
-        NotScalarError: the step, what is saved or the controller has no scalar form, or its
-            derivative has none where one is asked for; with ``scan_back`` the derivative is that of
-            a scan then.
+        NotScalarError: the step, ``save`` or the controller has no scalar form; or a derivative is
+            asked for and it has none. With ``scan_back`` the derivative is that of a scan then.
         ImportError: the compiler is not there.
     """
     lacking = missing()
@@ -96,9 +96,9 @@ class Traced(NamedTuple):
 
 
 def trace(simulation: Simulation) -> Traced:
-    """The scalar programs of a simulation."""
-    known = simulation.start, simulation.inputs, simulation.body, simulation.params
-    tracers = [x for x in jax.tree.leaves(known) if isinstance(x, Tracer)]
+    """The loop of a simulation, with its scalar programs."""
+    arrays = simulation.start, simulation.inputs, simulation.body, simulation.params
+    tracers = [x for x in jax.tree.leaves(arrays) if isinstance(x, Tracer)]
     if any(map(_differs_by_device, tracers)):
         raise NotImplementedError('engine "fused" within jax.shard_map wants check_vma=False there')
     simulation = dataclasses.replace(simulation, torque=shared(simulation.torque))
@@ -115,9 +115,8 @@ def trace(simulation: Simulation) -> Traced:
         command_spec, _ = jax.eval_shape(update, number, state_spec, memory_spec, input_spec)
         sample_rest, sample_fixed = _hoisted(update, number, state_spec, memory_spec, input_spec)
     step_rest, step_fixed = _hoisted(simulation.step, number, state_spec, command_spec)
-    keep = simulation.observe
-    save_rest, save_fixed = _hoisted(keep, number, state_spec, command_spec)
-    saved_spec = jax.eval_shape(keep, number, state_spec, command_spec)
+    save_rest, save_fixed = _hoisted(simulation.observe, number, state_spec, command_spec)
+    saved_spec = jax.eval_shape(simulation.observe, number, state_spec, command_spec)
     fixed = [_raw(x) for x in (*step_fixed, *save_fixed, *sample_fixed)]
     specs = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in fixed]
     groups = {
@@ -320,7 +319,7 @@ def _pullback(function: Callable[..., list[Array]]) -> Callable[..., list[Array]
 
 
 def _solve(traced: Traced, scan_back: bool) -> tuple[Any, Any, State]:
-    """The saved rows, and memory and state at the end, with their derivative.
+    """The observations of all rows, the memory and the state at the end, with their derivative.
 
     ``solve`` is the kernel as a function of its smooth operands (``chosen``) and the others
     (``fixed``); ``keep`` and ``back`` are the two halves of its derivative.

@@ -42,6 +42,8 @@ def explain(
 ) -> None:
     """Print what ``jq.rollout(..., engine="auto")`` does with the same arguments.
 
+    ``options`` are the other keyword arguments of ``jq.rollout``, but for ``engine``.
+
     The first line says which engine it takes, and why if that is the scan. Then the scalar
     operations of the step, of the controller and of ``save`` are counted, and those of their
     derivatives, with a floor under the time of each. The floor counts vector operations, two a
@@ -50,22 +52,24 @@ def explain(
     Raises:
         ValueError, TypeError: those of ``jq.rollout``.
     """
-    given = simulation(scheme, body, torque, start, grid, params, checkpoint=checkpoint, **options)
+    problem = simulation(
+        scheme, body, torque, start, grid, params, checkpoint=checkpoint, **options
+    )
     hindrance = engine.missing()
     if check or checkpoint == "reversible":
         option = "check=True" if check else 'checkpoint="reversible"'
         hindrance = f"only the scan engine has {option}"
     lines = []
     try:
-        traced = engine.trace(given)
-        lines += _programs(traced.loop, given.save is not None, "")
+        traced = engine.trace(problem)
+        lines += _programs(traced.loop, problem.save is not None, "")
     except NotScalarError as error:
         hindrance = hindrance or f"no scalar form: {error}"
     except Exception as error:  # as engine="auto" does
         hindrance = hindrance or str(error)
     else:
         try:
-            lines += _programs(traced.differentiated(), given.save is not None, "_back")
+            lines += _programs(traced.differentiated(), problem.save is not None, "_back")
         except Exception as error:
             lines.append(f"derivative: by a scan (no scalar form: {error})")
     verdict = f"the scan ({hindrance})" if hindrance else "the fused kernel"
