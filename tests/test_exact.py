@@ -294,7 +294,7 @@ def test_free_motion_satisfies_its_equations():
 def test_the_free_motion_ends_where_the_reference_does():
     _, q0, q, omega = problems.REFERENCE["FREE"]
     start = jq.State(jnp.asarray(q0), jnp.asarray(problems.OMEGA0))
-    end = exact.free_body(problems.reference_body(), 10.0, start)
+    end = jax.jit(exact.free_body)(problems.reference_body(), 10.0, start)
     assert jq.quaternion.distance(end.q, jnp.asarray(q)) < 3e-12  # twelve digits were printed
     assert np.abs(end.omega - omega).max() < 1e-12
 
@@ -323,7 +323,8 @@ def test_forty_random_tops_move_as_extrapolation_in_extended_precision_says(flip
         return exact.flip_interval(jq.Body.from_principal(moments, axes), omega)
 
     # one time for all: so many flips of the slowest body, at least as many of the others
-    t = np.full(40, float(flips * np.median(jax.vmap(interval)(moments, axes, omega))))
+    intervals = jax.jit(jax.vmap(interval))(moments, axes, omega)
+    t = np.full(40, float(flips * np.median(intervals)))
     got = run(moments, axes, q, omega, t)
 
     def distance(q, omega):
@@ -371,17 +372,17 @@ def test_on_the_separatrix_a_body_leaves_for_the_middle_axis_and_stays_there():
     size = np.linalg.norm(np.array(moments) * np.array(omega))
     rate = float(size / 2.0 * np.sqrt((2.25 - 2.0) * (2.0 - 1.0) / (1.0 * 2.25)))
     times = jnp.linspace(0.0, 50.0 / rate, 501)
-    path = jax.jit(jax.vmap(lambda t: free(moments, omega, t)))(times)
+    body = jq.Body.from_principal(moments)
+    motion = lambda t: free(moments, omega, t)
+    at = lambda t: (motion(t), defect(body, motion, jq.torques.zero, t))
+    path, errors = jax.jit(jax.vmap(at))(times)
     s = np.asarray(rate * times)
     wanted = np.stack([0.75 / np.cosh(s), -size / 2.0 * np.tanh(s), 1.0 / np.cosh(s)], axis=1)
     either_way = np.array([1, np.sign(-path.omega[-1, 1]), 1])
     np.testing.assert_allclose(np.asarray(path.omega) * either_way, wanted, rtol=0, atol=1e-14)
-    body = jq.Body.from_principal(moments)
-    motion = lambda t: free(moments, omega, t)
-    errors = jax.jit(jax.vmap(lambda t: defect(body, motion, jq.torques.zero, t)))(times)
     assert np.abs(errors).max() < 1e-13
-    momenta = jax.vmap(lambda state: jq.dynamics.momentum(body, state))(path)
-    drift = momenta - jq.dynamics.momentum(body, jq.State(Q0, omega))
+    momenta = jax.jit(jax.vmap(lambda state: jq.dynamics.momentum(body, state)))(path)
+    drift = momenta - jq.dynamics.momentum(body, jq.State(Q0, omega))[None]
     assert np.abs(drift).max() < 1e-13
 
 
@@ -402,10 +403,10 @@ def test_derivatives_at_constant_spins_are_those_of_the_motion_beside_them():
 def test_the_flip_interval_is_that_of_dzhanibekov():
     """It is the recorded number, after which the middle rate has the other sign."""
     body, omega = jq.Body.from_principal(jnp.array([1.0, 2, 3])), jnp.array([1e-4, 1, 1e-4])
-    interval = exact.flip_interval(body, omega)
+    interval = jax.jit(exact.flip_interval)(body, omega)
     assert abs(interval - 35.50725) < 5e-6
-    times = interval * jnp.array([1.0, 2.0, 7.0])
-    ends = jax.vmap(lambda t: exact.free_body(body, t, jq.State(Q0, omega)).omega)(times)
+    at = jax.jit(jax.vmap(lambda t: exact.free_body(body, t, jq.State(Q0, omega)).omega))
+    ends = at(interval * jnp.array([1.0, 2.0, 7.0]))
     signs = np.array([[-1.0, -1.0, 1.0], [1.0, 1.0, 1.0], [-1.0, -1.0, 1.0]])
     np.testing.assert_allclose(ends, np.asarray(omega) * signs, atol=3e-10)
 
@@ -424,8 +425,10 @@ def test_a_body_by_its_full_inertia_satisfies_the_equations():
 def test_the_free_symmetric_body_is_the_free_body(moments):
     body = jq.Body.from_principal(jnp.array(moments), Q0[::-1])
     start = jq.State(Q0, jnp.array([0.5, -1.0, 0.7]))
+    motions = exact.free_symmetric, exact.free_body
+    both = jax.jit(lambda t: tuple(motion(body, t, start) for motion in motions))
     for t in (0.3, 20.0):
-        ours, general = exact.free_symmetric(body, t, start), exact.free_body(body, t, start)
+        ours, general = both(t)
         assert jq.quaternion.distance(ours.q, general.q) < 1e-13
         assert np.abs(ours.omega - general.omega).max() < 1e-13
 
@@ -439,10 +442,10 @@ def test_steady_precession_satisfies_the_equations_of_the_heavy_top(fast, tilt):
         return  # infinitely fast
     for spin in (6.0, -6.0):
         motion = lambda t, spin=spin: exact.steady_precession(body, 1.3, t, tilt, spin, fast=fast)
-        at = jax.vmap(lambda t, motion=motion: defect(body, motion, torque, t))
-        assert np.abs(at(jnp.linspace(0.0, 3.0, 20))).max() < 1e-12
-        tilted = jq.quaternion.exp(jnp.array([tilt, 0, 0]))
-        np.testing.assert_allclose(motion(0.0).q, tilted, atol=1e-15)
+        at = lambda t, motion=motion: (motion(t).q, defect(body, motion, torque, t))
+        q, errors = jax.jit(jax.vmap(at))(jnp.linspace(0.0, 3.0, 20))
+        assert np.abs(errors).max() < 1e-12
+        np.testing.assert_allclose(q[0], jq.quaternion.exp(jnp.array([tilt, 0, 0])), atol=1e-15)
 
 
 def heavy_motion(moments, offset, weight, start, t):
@@ -458,7 +461,7 @@ def test_nutation_is_that_of_a_heavy_top_released_at_rest():
     start = jq.State(jq.quaternion.exp(jnp.array([0.9, 0.0, 0.0])), jnp.array([0.0, 0.0, 5.0]))
     times, states = heavy_motion((1.0, 1.0, 0.6), (0.0, 0.0, 1.0), 1.3, start, 6.0)
     body = jq.Body.from_principal(jnp.array([1.0, 1.0, 0.6]))
-    cosine = jax.vmap(lambda t: exact.nutation(body, 1.3, t, 0.9, 5.0))(times)
+    cosine = jax.jit(jax.vmap(lambda t: exact.nutation(body, 1.3, t, 0.9, 5.0)))(times)
     rolled = 1 - 2 * (states.q[:, 1] ** 2 + states.q[:, 2] ** 2)
     np.testing.assert_allclose(cosine, rolled, rtol=0, atol=1e-13)
     assert cosine.min() < cosine.max() - 0.1
@@ -467,7 +470,7 @@ def test_nutation_is_that_of_a_heavy_top_released_at_rest():
 def test_kovalevskayas_constant_is_constant():
     start = jq.State(Q0, jnp.array([0.3, 0.4, 0.5]))
     _, states = heavy_motion((1.4, 1.4, 0.7), (1.0, 0.0, 0.0), 1.1, start, 6.0)
-    constant = jax.vmap(lambda state: exact.kovalevskaya(0.7, 1.1, state))(states)
+    constant = jax.jit(jax.vmap(lambda state: exact.kovalevskaya(0.7, 1.1, state)))(states)
     assert np.ptp(constant) < 1e-12
     assert np.ptp(states.omega) > 1.0
 
@@ -487,7 +490,8 @@ def test_a_prescribed_motion_satisfies_the_equations_under_its_torque():
     body = jq.Body.random(jax.random.key(0))
     angles = lambda t: jnp.stack([t, 0.3 * t * t, jnp.sin(t)])
     state, torque = exact.prescribed(body, lambda t: jq.euler.to_quaternion(angles(t), "ZXZ"))
-    errors = jax.vmap(lambda t: defect(body, state, torque, t))(jnp.linspace(0.0, 3.0, 20))
+    at = jax.jit(jax.vmap(lambda t: defect(body, state, torque, t)))
+    errors = at(jnp.linspace(0.0, 3.0, 20))
     assert np.abs(errors).max() < 1e-13
 
 
@@ -548,9 +552,10 @@ def test_a_motion_takes_one_time_and_keeps_its_dtype():
         "prescribed": exact.prescribed(body, lambda t: exact.coning(t, 0.3, 2.0).q)[0],
     }
     for name, motion in motions.items():
+        whole, real = jax.jit(lambda motion=motion: (motion(2), motion(2.0)))()
         if name != "prescribed":
-            assert all(x.dtype == jnp.float32 for x in jax.tree.leaves(motion(2))), name
-        for x, y in zip(jax.tree.leaves(motion(2)), jax.tree.leaves(motion(2.0)), strict=True):
+            assert all(x.dtype == jnp.float32 for x in jax.tree.leaves(whole)), name
+        for x, y in zip(jax.tree.leaves(whole), jax.tree.leaves(real), strict=True):
             np.testing.assert_array_equal(x, y, err_msg=name)
         with pytest.raises(ValueError, match=r"^t: wanted shape \(\), got \(3,\); use jax.vmap$"):
             motion(jnp.arange(3.0))
