@@ -103,7 +103,7 @@ def compiled(
             names["step"], body, torque, start, jq.grid(t0, 0.5, programs.STEPS), params,
             inputs=inputs, save=save, engine=engine,
         )  # fmt: skip
-        return path.saved | path.state.aux
+        return path.saved | jax.tree.map(lambda x: x[None], path.final.aux)
 
     if not gradient:
         whole = (start, data["t0"], data["command"], data["params"])

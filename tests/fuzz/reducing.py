@@ -124,7 +124,7 @@ def run(start, command, params, engine):
     path = jq.rollout(
         step, body, torque, start, grid, params, inputs=command, save=save, engine=engine
     )
-    return {{**path.saved, **path.state.aux}}
+    return {{**path.saved, **path.final.aux}}
 
 
 def loss(start, command, params, engine):

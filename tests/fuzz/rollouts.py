@@ -182,7 +182,7 @@ def compiled(request: dict[str, Any], gradient: bool) -> tuple[Callable[..., Any
         is_key = lambda x: jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
         raw = lambda x: jax.random.key_data(x) if is_key(x) else x
         parts = {"t": path.t, "state": path.state, "command": path.command}
-        parts |= {"memory": path.memory, "saved": path.saved}
+        parts |= {"memory": path.memory, "saved": path.saved, "final": path.final}
         return jax.tree.map(raw, parts)
 
     arguments = (start, params, inputs, grid)
