@@ -1,8 +1,8 @@
 """A scheme: a step of the motion, and what is known of it, in one object.
 
-A step is a function ``step(body, torque, t, state, dt, params) -> state``. A family of schemes is a
-room that makes them: a function with the decorator ``scheme(...)``, whose arguments are its facts,
-or a factory such as ``rkmk(tableau)``, which derives the facts of what it makes.
+A step is a function ``step(body, torque, t, state, dt, params) -> state``. It becomes a Scheme by
+the decorator ``scheme(...)``, whose arguments are its facts, or in a factory such as
+``rkmk(tableau)``, which derives the facts of what it makes.
 """
 
 from __future__ import annotations
