@@ -3,8 +3,8 @@
 How ``free_body`` computes it, for a body in its principal axes:
 
 - Units. Moments and rates are divided by powers of two, so that nothing over- or underflows.
-- Axes. They are put in the order and the directions in which the momentum circles axis 3, the
-  moments go up to it or down, and w1 and w3 are not negative.
+- Axes. They are ordered so that the momentum circles axis 3 and the moments go up to it or down,
+  and directed so that w1 and w3 are not negative.
 - Rates. They are elliptic functions of time (Whittaker 1937, section 69). The addition theorems
   give them from the rates at the start, so that no phase is computed, which would be lost at some
   spins.
