@@ -1,12 +1,17 @@
 """One function by both engines: it is what a rollout saves, of arrays with one row per body."""
 
 import functools
+import os
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import jaxquat as jq
+
+# XLA's older emitters, which compile faster (conftest.py), round some numbers to fewer bits wrongly
+OLDER = "xla_cpu_use_fusion_emitters" in os.environ.get("XLA_FLAGS", "")
+AS_FOR_USERS = {"xla_cpu_use_fusion_emitters": True} if OLDER else None
 
 
 def saved(engine, function, *arguments):
@@ -31,7 +36,11 @@ def saved(engine, function, *arguments):
 def both(function, *arguments, engine="fused"):
     """The values of ``function`` by the scan and by the other engine."""
     arguments = [jnp.asarray(x) for x in arguments]
-    run = lambda name: jax.jit(functools.partial(saved, name, function))(*arguments)
+
+    def run(name):
+        one = functools.partial(saved, name, function)
+        return jax.jit(one, compiler_options=AS_FOR_USERS)(*arguments)
+
     return run("scan"), run(engine)
 
 
