@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import problems
 import pytest
+from marks import some
 from scipy.spatial.transform import Rotation
 
 import jaxquat as jq
@@ -267,12 +268,13 @@ def test_pid_removes_a_constant_disturbance():
 
     Without integral gain the error d/k is left.
     """
-    path = jax.jit(lambda g: regulated(g, 2400))(PID)
+    run = jax.jit(lambda g: regulated(g, 2400))
+    path = run(PID)
     np.testing.assert_allclose(path.memory, -DISTURBANCE, rtol=0, atol=1e-6)
     np.testing.assert_allclose(path.command[-1], -DISTURBANCE, rtol=0, atol=1e-6)
     assert quaternion.distance(path.state.q[-1], REST.q) < 1e-6
     without_integral = PID._replace(integral=jnp.zeros(3))
-    end = jax.jit(lambda g: regulated(g, 2400))(without_integral).state.q[-1]
+    end = run(without_integral).state.q[-1]
     np.testing.assert_allclose(2 * end[1:], DISTURBANCE / PID.stiffness, rtol=1e-6)
 
 
@@ -343,9 +345,9 @@ def test_anti_windup_bounds_the_memory():
 
     def grown(samples, unwind):
         controller = control.pid(BODY, PERIOD, rest_at, limits=limits, unwind=unwind)
-        memory = controller.init(stuck, PID)
+        memory, update = controller.init(stuck, PID), jax.jit(controller.update)
         for k in range(samples):
-            _, memory = controller.update(jnp.asarray(k * PERIOD), stuck, memory, PID, None)
+            _, memory = update(k * PERIOD, stuck, memory, PID, None)
         return float(memory[0])
 
     settled = PID.integral[0] * pull * 1.0 - 0.05 - PID.stiffness[0] * pull
@@ -466,7 +468,7 @@ def sampled(name):
     return jq.Controller(lambda start, params: (), update), gains
 
 
-@pytest.mark.parametrize("name", [*LAWS, "pid"])
+@pytest.mark.parametrize("name", some([*LAWS, "pid"], ("tracking", "pid")))
 def test_every_law_differentiates_while_sampled_and_vmapped(name):
     """Slopes along one direction of the gains, in both modes, against central differences.
 

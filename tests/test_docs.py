@@ -21,8 +21,16 @@ NEEDS = {
     "migration.md": ["jaxlie"],
     "plotting.md": ["matplotlib"],
 }
+QUICK = ("README.md", "start.md")
+
+
+def marks_of(page):
+    slow = [] if page.name in QUICK else [pytest.mark.slow]
+    return [pytest.mark.needs(*NEEDS.get(page.name, [])), *slow]
+
+
 PAGES = [
-    pytest.param(page, id=page.name, marks=pytest.mark.needs(*NEEDS.get(page.name, [])))
+    pytest.param(page, id=page.name, marks=marks_of(page))
     for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 ]
 

@@ -82,25 +82,20 @@ def test_linearize_against_differences():
     assert b.shape == (9, 4)
     end, h = step(STATE, u), 1e-5
     flat, unravel = jax.flatten_util.ravel_pytree(u)
-
-    def difference(moved_step):
-        """Of the errors of ``moved_step(h)`` and ``moved_step(-h)``."""
-        ahead, behind = (jq.dynamics.local(end, moved_step(x)) for x in (h, -h))
-        return (ahead - behind) / (2 * h)
-
-    for k, axis in enumerate(jnp.eye(9)):
-        got = difference(lambda x, axis=axis: step(jq.dynamics.retract(STATE, x * axis), u))
-        np.testing.assert_allclose(a[:, k], got, atol=1e-9)
-    for k, axis in enumerate(jnp.eye(4)):
-        got = difference(lambda x, axis=axis: step(STATE, unravel(flat + x * axis)))
-        np.testing.assert_allclose(b[:, k], got, atol=1e-9)
+    of_state = lambda x: jq.dynamics.local(end, step(jq.dynamics.retract(STATE, x), u))
+    of_params = lambda x: jq.dynamics.local(end, step(STATE, unravel(flat + x)))
+    for jacobian, moved in ((a, of_state), (b, of_params)):
+        many, axes = jax.jit(jax.vmap(moved)), h * jnp.eye(jacobian.shape[1])
+        got = (many(axes) - many(-axes)) / (2 * h)
+        np.testing.assert_allclose(jacobian, got.T, atol=1e-9)
 
 
 def test_linearize_at_rest_is_the_double_integrator():
     """There angle' = rate and rate' = I^-1 u, so A = [[1, h], [0, 1]] and B = [h^2/2; h] I^-1."""
     body = problems.reference_body()
     rest = jq.State(jnp.asarray(problems.TILTED), jnp.zeros(3))
-    a, b = jq.dynamics.linearize(jq.rkmk4, body, lambda t, s, u: u, 0.0, rest, 0.1, jnp.zeros(3))
+    taken = jq.rkmk4, body, lambda t, s, u: u, 0.0, rest, 0.1
+    a, b = jax.jit(lambda: jq.dynamics.linearize(*taken, jnp.zeros(3)))()
     eye, zero = np.eye(3), np.zeros((3, 3))
     np.testing.assert_allclose(a, np.block([[eye, 0.1 * eye], [zero, eye]]), atol=1e-15)
     wanted = np.vstack([0.005 * eye, 0.1 * eye]) / problems.MOMENTS
@@ -110,7 +105,8 @@ def test_linearize_at_rest_is_the_double_integrator():
 def test_a_step_without_parameters_is_linearised():
     """A rate moves the attitude of a resting free body by dt omega; B has no columns."""
     rest, eye, zero = jq.State(STATE.q, jnp.zeros(3)), np.eye(3), np.zeros((3, 3))
-    a, b = jq.dynamics.linearize(jq.rkmk4, BODY, jq.torques.zero, 0.0, rest, 0.1, None)
+    taken = jq.rkmk4, BODY, jq.torques.zero, 0.0, rest, 0.1, None
+    a, b = jax.jit(lambda: jq.dynamics.linearize(*taken))()
     np.testing.assert_allclose(a, np.block([[eye, 0.1 * eye], [zero, eye]]), atol=1e-14)
     assert b.shape == (6, 0)
 

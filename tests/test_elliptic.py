@@ -1,5 +1,7 @@
 """Elliptic functions and the integral of the third kind against mpmath, with all derivatives."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import mpmath
@@ -19,11 +21,16 @@ def modulus(m1):
         return elliptic.Modulus(*(jnp.asarray(float(x)) for x in (1 - m1, m1, mpmath.sqrt(m1))))
 
 
-def moved(m1, change):
+def moved(modulus, change, at_zero):
     """The modulus of m1 + change, differentiable; the root of zero stays what it is."""
-    at_zero = m1 == 0
-    m, m1, root = modulus(m1)
+    m, m1, root = modulus
     return elliptic.Modulus(m - change, m1 + change, root if at_zero else jnp.sqrt(m1 + change))
+
+
+@functools.partial(jax.jit, static_argnames="at_zero")
+def slopes_by_m1(u, modulus, at_zero):
+    of_change = lambda change, u: functions(u, moved(modulus, change, at_zero))
+    return jax.vmap(jax.jacfwd(of_change), (None, 0))(0.0, u)
 
 
 def theirs(kind, u, m1):
@@ -31,12 +38,20 @@ def theirs(kind, u, m1):
         return mpmath.ellipfun(kind, mpmath.mpf(u), m=1 - mpmath.mpf(m1))
 
 
+def functions(u, modulus):
+    return jnp.stack(elliptic.jacobi(u, modulus))
+
+
+# compiled once for all moduli
+values_at = jax.jit(jax.vmap(functions, (0, None)))
+slopes_at = jax.jit(jax.vmap(jax.jacfwd(functions), (0, None)))
+third_at = jax.jit(lambda u, modulus, pole: elliptic.jacobi_and_third(u, modulus, pole)[3])
+
+
 @pytest.mark.parametrize("m1", M1)
 def test_jacobis_functions_and_their_slopes_are_right_to_rounding_of_u(m1):
     """Relative to cn and dn where these are small."""
-    functions = lambda u: jnp.stack(elliptic.jacobi(u, modulus(m1)))
-    values = jax.jit(jax.vmap(functions))(jnp.array(U))
-    slopes = jax.jit(jax.vmap(jax.jacfwd(functions)))(jnp.array(U))
+    values, slopes = (f(jnp.array(U), modulus(m1)) for f in (values_at, slopes_at))
     wanted = np.array([[float(theirs(kind, u, m1)) for kind in KINDS] for u in U])
     s, c, d = wanted.T
     np.testing.assert_allclose(values, wanted, rtol=2e-14, atol=1e-50)
@@ -48,8 +63,7 @@ def test_jacobis_functions_and_their_slopes_are_right_to_rounding_of_u(m1):
 def test_derivatives_by_the_parameter_are_right(m1):
     """On both sides of the switch between the series, near m = 1 and at it."""
     u = np.array([-0.5, 0.7, 2.0])
-    by_change = jax.jacfwd(lambda change, u: jnp.stack(elliptic.jacobi(u, moved(m1, change))))
-    slope = jax.jit(jax.vmap(by_change, (None, 0)))(0.0, u)
+    slope = slopes_by_m1(u, modulus(m1), at_zero=m1 == 0)
     with mpmath.workdps(60):
         step = mpmath.mpf(10) ** -20
 
@@ -77,17 +91,18 @@ def test_a_flip_where_the_complement_underflows(dtype):
 
 
 def test_the_quarter_period_is_the_complete_integral_of_the_first_kind():
+    complete = jax.jit(elliptic.complete)
     for m1 in M1[:-1]:
         with mpmath.workdps(60):
             wanted = float(mpmath.ellipk(1 - mpmath.mpf(m1)))
-        np.testing.assert_allclose(elliptic.complete(modulus(m1)), wanted, rtol=1e-15)
-    assert elliptic.complete(modulus(0.0)) == np.inf
+        np.testing.assert_allclose(complete(modulus(m1)), wanted, rtol=1e-15)
+    assert complete(modulus(0.0)) == np.inf
 
 
 @pytest.mark.parametrize("m1", [1.0, 0.9, 0.5001, 0.4999, 0.1, 1e-9])
 def test_the_integral_of_the_third_kind_is_that_of_quadrature(m1):
     """Over two quarter periods it is twice what it is over one."""
-    run = jax.jit(lambda u, pole: elliptic.jacobi_and_third(u, modulus(m1), pole)[3])
+    run = lambda u, pole: third_at(u, modulus(m1), pole)
     with mpmath.workdps(20):
         m = 1 - mpmath.mpf(m1)
         for kappa in (0.999, 0.7, 0.3, 0.01):
@@ -103,7 +118,7 @@ def test_the_integral_of_the_third_kind_is_that_of_quadrature(m1):
             for u in (0.3, 3.0):
                 wanted = float(factor * mpmath.quad(integrand, [0, u / 2, u]))
                 np.testing.assert_allclose(run(jnp.asarray(u), pole), wanted, rtol=0, atol=3e-15)
-            quarter = elliptic.complete(modulus(m1))
+            quarter = jax.jit(elliptic.complete)(modulus(m1))
             once, twice = run(quarter, pole), run(2.0 * quarter, pole)
             np.testing.assert_allclose(twice, 2.0 * once, rtol=1e-14, atol=1e-14)
 

@@ -12,6 +12,7 @@ import numpy as np
 import problems
 import pytest
 import units
+from marks import some
 
 import jaxquat as jq
 from jaxquat.engines.fused import cpu, gpu, loading
@@ -92,11 +93,10 @@ def compare(run, *arguments, dtype, weights=None):
     assert scale_of(smooth(of_scan)) > 0
 
 
-CASES = ((jnp.float32, 1), (jnp.float64, 3), (jnp.float64, 37))
-CASES = [(jnp.float32, 37), *(pytest.param(*case, marks=pytest.mark.slow) for case in CASES)]
+CASES = [(jnp.float32, 37), (jnp.float32, 1), (jnp.float64, 3), (jnp.float64, 37)]
 
 
-@pytest.mark.parametrize(("dtype", "bodies"), CASES)
+@pytest.mark.parametrize(("dtype", "bodies"), some(CASES, CASES[:1]))
 def test_a_closed_loop_over_a_thousand_steps(dtype, bodies):
     """Ragged blocks; start, gains, inertia, t0 and dt differentiated; rows saved."""
 
@@ -110,7 +110,9 @@ def test_a_closed_loop_over_a_thousand_steps(dtype, bodies):
     compare(run, starts(bodies, dtype), *(jnp.asarray(x, dtype) for x in numbers), dtype=dtype)
 
 
-@pytest.mark.parametrize(("sample_every", "save_every"), [(5, 10), (10, 5), (6, 4), (60, 1)])
+@pytest.mark.parametrize(
+    ("sample_every", "save_every"), some([(5, 10), (10, 5), (6, 4), (60, 1)], [(6, 4)])
+)
 def test_a_controller_with_memory_and_inputs(sample_every, save_every):
     """Command, integer and float memory, keys among the inputs.
 
@@ -146,7 +148,9 @@ def test_a_controller_with_memory_and_inputs(sample_every, save_every):
     compare(run, starts(5, dtype), jnp.asarray(0.7), bias, dtype=dtype)
 
 
-@pytest.mark.parametrize(("sampled", "save_every"), [(True, 4), (True, 60), (False, 5)])
+@pytest.mark.parametrize(
+    ("sampled", "save_every"), some([(True, 4), (True, 60), (False, 5)], [(True, 4)])
+)
 def test_what_is_saved(sampled, save_every):
     """A function of time, state, parameters and command, which closes over an array.
 
@@ -239,12 +243,7 @@ def case_of(name, dtype):
     return run, tuple(jnp.asarray(x, dtype) for x in numbers)
 
 
-QUICK = ("zhao", "lgvi", "half_quat")
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in jq.SCHEMES]
-)
+@pytest.mark.parametrize("name", some(jq.SCHEMES, ("zhao", "lgvi", "half_quat")))
 def test_every_scheme(name):
     """Values as by the scan, gradients as its central differences of order 4."""
     run, arguments = case_of(name, jnp.float64)
@@ -537,6 +536,7 @@ print(np.asarray(path.state.q[-1]).tolist())
 """
 
 
+@pytest.mark.slow
 def test_the_cache_is_shared_checked_and_never_trusted(tmp_path):
     """Four processes at once; then a damaged, a truncated and a foreign file, each thrown away."""
     environment = {**os.environ, "JAXQUAT_CACHE": str(tmp_path / "cache")}
@@ -576,6 +576,22 @@ def test_kernels_are_kept_where_the_environment_says(tmp_path, monkeypatch):
     for folder in (tmp_path / "own", tmp_path / "xdg/jaxquat", tmp_path / ".cache/jaxquat"):
         assert [file.name for file in folder.iterdir()] == [f"{CODE[0].hex()}.o"]
         assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_damaged_file_is_thrown_away(tmp_path, monkeypatch):
+    """Changed, truncated, empty, foreign, or that of another kernel."""
+    assert kept(monkeypatch, JAXQUAT_CACHE=tmp_path)
+    (file,) = tmp_path.iterdir()
+    good = file.read_bytes()
+    assert cpu._read(b"x" * 32) is None
+    for bad in (good[:-1] + b"?", good[:-1], good[:50], b"", b"ELF" * 1000):
+        file.write_bytes(bad)
+        assert cpu._read(CODE[0]) is None
+        file.rename(tmp_path / f"{(b'x' * 32).hex()}.o")
+        assert cpu._read(b"x" * 32) is None
+        assert kept(monkeypatch, JAXQUAT_CACHE=tmp_path)
+    file.rename(tmp_path / f"{(b'x' * 32).hex()}.o")
+    assert cpu._read(b"x" * 32) is None
 
 
 def test_an_unusable_home_is_no_cache_and_no_error(tmp_path, monkeypatch):
@@ -663,12 +679,18 @@ def test_elementary_functions(name, dtype):
 @pytest.fixture
 def interpreted(monkeypatch):
     """The kernels for the GPU, run by XLA."""
-    jax.clear_caches()
-    monkeypatch.setattr(cpu, "call", functools.partial(gpu.call, interpret=True))
+    calls = []
+
+    def call(*arguments, **options):
+        calls.append(0)
+        return gpu.call(*arguments, **options, interpret=True)
+
+    monkeypatch.setattr(cpu, "call", call)
     yield
-    jax.clear_caches()
+    assert calls
 
 
+@pytest.mark.slow
 def test_pallas_kernels_interpreted(interpreted):
     run, arguments = case_of("zhao", jnp.float64)
     compare(run, *arguments, dtype=jnp.float64)
