@@ -1,14 +1,15 @@
-"""Errors planted in a copy of the package: the quick tests must find each of them.
+"""Errors planted in a copy of the package, each of which a quick test must find.
 
-    python tests/mutations.py                 all of them, a minute each
+    python tests/mutations.py                 all of them: three minutes
     python tests/mutations.py --list
     python tests/mutations.py "stage time"    those whose names contain this
 
-Each mutation names the tests that find it. They must pass on the unchanged copy and fail on the
-changed one. With ``--all`` the whole quick suite runs on every mutation, to its first failure.
+Every error names the quick test that finds it. That test must pass on an unchanged copy and fail
+on the changed one. The exit status is 1 if an error is not found.
 """
 
 import argparse
+import functools
 import os
 import shutil
 import subprocess
@@ -21,62 +22,182 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 class Mutation(NamedTuple):
-    """In a file of jaxquat/ every ``old`` becomes ``new``; the tests are quick ones."""
+    """In a file of ``jaxquat`` the text ``old``, which stands there, becomes ``new``."""
 
     file: str
     old: str
     new: str
-    tests: tuple[str, ...]
+    test: str
 
 
-STAGES = "tests/test_schemes.py::test_stage_times_on_a_manufactured_motion"
-ORDER = "tests/test_schemes.py::test_order_on_forced_bodies"
-AUX = "tests/test_schemes.py::test_aux_states_are_integrated_at_the_scheme_order"
+RKMK, CF4, PCDM = (f"schemes/{x}.py" for x in ("munthe_kaas", "commutator_free", "pcdm"))
+GROSSMAN, PROJECTED = "schemes/frozen_frames.py", "schemes/projected.py"
+SPLITTING, IMPLICIT = "schemes/splitting.py", "schemes/implicit.py"
+
+
+def of_step(name: str) -> str:
+    """The test of the error of one step, for a scheme."""
+    return f"test_schemes.py::test_the_error_of_one_step[{name}]"
+
+
+def of_aux(name: str) -> str:
+    """The test of aux states, for a scheme."""
+    return f"test_schemes.py::test_aux_states_are_integrated_at_the_scheme_order[{name}]"
+
+
 MUTATIONS = {
-    "torque at q0 instead of the stage's attitude": Mutation(
-        "schemes/munthe_kaas.py",
-        "stage = State(turned, ",
-        "stage = State(state.q, ",
-        (f"{ORDER}[rkmk4]",),
+    "torque at q0: rkmk": Mutation(
+        RKMK,
+        "rates(t + node * dt, stage)",
+        "rates(t + node * dt, stage._replace(q=state.q))",
+        of_step("rkmk4"),
     ),
-    "wrong stage time": Mutation(
-        "schemes/munthe_kaas.py",
-        "*rates(t + node * dt, stage)",
-        "*rates(t + dt, stage)",
-        (f"{STAGES}[rkmk4]", f"{ORDER}[rkmk4]"),
+    "torque at q0: cf4": Mutation(
+        CF4, "* dt, reached, params)", "* dt, reached._replace(q=state.q), params)", of_step("cf4")
+    ),
+    "torque at q0: crouch_grossman": Mutation(
+        GROSSMAN,
+        "* dt, stage, params)",
+        "* dt, stage._replace(q=state.q), params)",
+        of_step("crouch_grossman4"),
+    ),
+    "torque at q0: zhao": Mutation(
+        PCDM, "dt, middle, params)", "dt, middle._replace(q=q), params)", of_step("zhao")
+    ),
+    "torque at q0: pcdm1": Mutation(
+        PCDM, "State(middle, omega, ", "State(q, omega, ", of_step("pcdm1")
+    ),
+    "torque at q0: splitting": Mutation(
+        SPLITTING, "kick(change, here, after", "kick(change, state, after", of_step("symmetric_top")
+    ),
+    "torque at q0: lgvi": Mutation(
+        IMPLICIT,
+        '"lgvi", torque, t + dt, State(q, omega)',
+        '"lgvi", torque, t + dt, state',
+        of_step("lgvi"),
+    ),
+    "torque at q0: lie_midpoint": Mutation(
+        IMPLICIT, "State(q_mean, mean)", "State(q, mean)", of_step("lie_midpoint")
+    ),
+    "torque at q0: simo_wong": Mutation(
+        IMPLICIT, "State(q1, omega)", "State(q, omega)", of_step("simo_wong")
+    ),
+    "wrong stage time: rkmk": Mutation(
+        RKMK, "rates(t + node * dt, stage)", "rates(t, stage)", of_step("rkmk4")
+    ),
+    "wrong stage time: cf4": Mutation(CF4, "t + RK4.c[number] * dt", "t + dt", of_step("cf4")),
+    "wrong stage time: crouch_grossman": Mutation(
+        GROSSMAN, "t + node * dt", "t", of_step("crouch_grossman4")
+    ),
+    "wrong stage time: zhao": Mutation(
+        PCDM, "torque, t + 0.5 * dt, middle", "torque, t, middle", of_step("zhao")
+    ),
+    "wrong stage time: pcdm1": Mutation(
+        PCDM, "torque, t + 0.5 * dt, here", "torque, t, here", of_step("pcdm1")
+    ),
+    "wrong stage time: formulations": Mutation(
+        PROJECTED, "rates(t + node * dt, stage)", "rates(t, stage)", of_step("formulation1")
+    ),
+    "wrong stage time: splitting": Mutation(
+        SPLITTING, "t + done * dt", "t", of_step("symmetric_top_bm4")
+    ),
+    "wrong stage time: lgvi": Mutation(
+        IMPLICIT, '"lgvi", torque, t + dt', '"lgvi", torque, t', of_step("lgvi")
+    ),
+    "wrong stage time: lie_midpoint": Mutation(
+        IMPLICIT, "t + 0.5 * dt", "t", of_step("lie_midpoint")
+    ),
+    "wrong stage time: simo_wong": Mutation(
+        IMPLICIT, '"simo_wong", torque, t + dt', '"simo_wong", torque, t', of_step("simo_wong")
     ),
     "series switched at 1e-6": Mutation(
-        "_series.py",
-        "near = s < _SWITCH\n",
-        "near = s < 1e-6\n",
-        ("tests/test_series.py",),
+        "_series.py", "near = s < _SWITCH", "near = s < 1e-6", "test_series.py"
     ),
-    "lost aux state": Mutation(
-        "schemes/munthe_kaas.py",
-        "aux = jax.tree.map(lambda x, d: x + d, state.aux, aux_shift)\n    return",
-        "aux = state.aux\n    return",
-        (f"{AUX}[rkmk4]",),
+    "lost aux: rkmk": Mutation(
+        RKMK,
+        "return State(q, state.omega + omega_shift, aux)",
+        "return State(q, state.omega + omega_shift, state.aux)",
+        of_aux("rkmk4"),
     ),
-    "lost aux state of the stages": Mutation(
-        "schemes/munthe_kaas.py",
-        "aux = jax.tree.map(lambda x, d: x + d, state.aux, aux_shift)\n        stage",
-        "aux = state.aux\n        stage",
-        (f"{AUX}[rkmk4]",),
+    "lost aux: the stages of rkmk": Mutation(
+        RKMK,
+        "stage = State(turned, state.omega + omega_shift, aux)",
+        "stage = State(turned, state.omega + omega_shift, state.aux)",
+        of_aux("rkmk4"),
+    ),
+    "lost aux: zhao": Mutation(
+        PCDM, "omega + dt * omega_dot, aux)", "omega + dt * omega_dot, state.aux)", of_aux("zhao")
+    ),
+    "lost aux: the middle of zhao": Mutation(
+        PCDM, "* omega_dot, middle_aux)", "* omega_dot, aux)", of_aux("zhao")
     ),
 }
 
 
-def pytest(package: Path, tests: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
-    """Runs quick tests on a copy of the package, to the first failure."""
-    command = [sys.executable, "-m", "pytest", "-n", "0", "-q", "-x", "-m", "not slow"]
-    environment = os.environ | {"PYTHONPATH": str(package)}
-    options = {"env": environment, "cwd": ROOT, "capture_output": True, "text": True}
-    return subprocess.run([*command, "-p", "no:cacheprovider", *tests], check=False, **options)
+def copied(folder: Path) -> None:
+    """Copies the package into a folder."""
+    shutil.copytree(ROOT / "jaxquat", folder / "jaxquat", ignore=shutil.ignore_patterns("__py*"))
 
 
 def planted(mutation: Mutation, folder: Path) -> None:
     """Changes the copy in a folder."""
     file = folder / "jaxquat" / mutation.file
     text = file.read_text()
-    assert mutation.old in text, f"{mutation.file} has no {mutation.old!r}"
+    if mutation.old not in text:
+        raise ValueError(f"{mutation.file}: wanted {mutation.old!r} in it, it is not there")
     file.write_text(text.replace(mutation.old, mutation.new))
+
+
+def passes(package: Path, test: str) -> bool:
+    """Whether a quick test passes on the package in a folder."""
+    options = ["-n", "0", "-q", "-x", "-m", "not slow", "-p", "no:cacheprovider"]
+    # safe path: the package of the folder, not the one beside the tests
+    environment = os.environ | {"PYTHONPATH": str(package), "PYTHONSAFEPATH": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, ROOT / "tests" / test],
+        env=environment,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode not in (0, 1):
+        raise RuntimeError(f"{test}: pytest could not run it\n{done.stdout}{done.stderr}")
+    return done.returncode == 0
+
+
+@functools.cache
+def passes_unchanged(test: str) -> bool:
+    """Whether a quick test passes on an unchanged copy."""
+    with tempfile.TemporaryDirectory() as folder:
+        copied(Path(folder))
+        return passes(Path(folder), test)
+
+
+def found(mutation: Mutation) -> bool:
+    """Whether the test of a mutation fails because of it."""
+    with tempfile.TemporaryDirectory() as folder:
+        copied(Path(folder))
+        planted(mutation, Path(folder))
+        return passes_unchanged(mutation.test) and not passes(Path(folder), mutation.test)
+
+
+def main() -> int:
+    """Runs the command line; the exit status, 1 if a mutation is not found."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("part", nargs="?", default="", help="of the names")
+    parser.add_argument("--list", action="store_true")
+    options = parser.parse_args()
+    missed = 0
+    for name, mutation in MUTATIONS.items():
+        if options.part in name:
+            verdict = "" if options.list else "found" if found(mutation) else "NOT FOUND"
+            missed += verdict == "NOT FOUND"
+            print(f"{verdict:10} {name} ({mutation.test})", flush=True)
+    return int(missed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -21,7 +21,7 @@ NEEDS = {
     "migration.md": ["jaxlie"],
     "plotting.md": ["matplotlib"],
 }
-QUICK = ("README.md", "start.md")
+QUICK = ("README.md",)
 
 
 def marks_of(page):

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import mpmath
 import numpy as np
 import pytest
+from marks import some
 
 from jaxquat.analytic import elliptic
 
@@ -76,7 +77,7 @@ def test_derivatives_by_the_parameter_are_right(m1):
     np.testing.assert_allclose(slope, wanted, rtol=0, atol=1e-13 * np.abs(wanted).max())
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", some([np.float32, np.float64], [np.float32]))
 def test_a_flip_where_the_complement_underflows(dtype):
     """At K - 0.7 cn is k' sinh 0.7 and dn is k' cosh 0.7, here with k' = 1e-30.
 

@@ -97,9 +97,10 @@ COLLECTIVES = re.compile(
 
 
 def start(program, *arguments, devices):
+    flags = os.environ.get("XLA_FLAGS", "")
     environment = {
         **os.environ,
-        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+        "XLA_FLAGS": " ".join([f"--xla_force_host_platform_device_count={devices}", flags]),
         "JAX_PLATFORMS": "cpu",
     }
     command = [sys.executable, "-c", COMMON + program, *map(str, arguments)]

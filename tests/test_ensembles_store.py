@@ -144,6 +144,7 @@ def check_killed(tmp_path, times, seed):
         np.testing.assert_array_equal(a[name][:], b[name][:])
 
 
+@pytest.mark.slow
 def test_killed_once(tmp_path):
     check_killed(tmp_path, 1, 0)
 

@@ -1483,7 +1483,7 @@ def test_auto_takes_the_scan_in_forward_mode_and_says_where_it_comes_too_late():
         return rollout(start=START._replace(omega=omega), engine=engine).state.q
 
     slopes = {
-        engine: jax.jacfwd(lambda omega, engine=engine: attitudes(omega, engine))(V)
+        engine: jax.jit(jax.jacfwd(lambda omega, engine=engine: attitudes(omega, engine)))(V)
         for engine in ("scan", "auto")
     }
     np.testing.assert_array_equal(slopes["auto"], slopes["scan"])

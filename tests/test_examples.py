@@ -28,6 +28,7 @@ def example(name):
 # Inertia.
 
 
+@pytest.mark.slow
 def test_inertia_is_within_its_standard_errors(tmp_path):
     """Fifteen seconds of telemetry; by chance one in 60 of such tests would fail, not this seed."""
     module = example("identify_inertia")
@@ -130,6 +131,7 @@ def test_calibration_is_found_from_motion():
         assert np.all((spread > 0) & (spread < limit))
 
 
+@pytest.mark.slow
 def test_calibration_example_refuses_in_one_line(tmp_path):
     code, out, err = run(tmp_path, "calibrate_gyro", "nowhere.csv", "nowhere.csv")
     assert (code, out) == (1, "")
@@ -187,6 +189,7 @@ def test_networks_are_the_same_function(network):
     np.testing.assert_allclose(torque, matrices[2] @ value + vectors[2], rtol=1e-13)
 
 
+@pytest.mark.slow
 def test_the_true_torque_has_no_loss():
     """Over windows without noise only the step's error is left, (0.05 s)^4 in rate and angle.
 

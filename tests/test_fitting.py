@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from marks import some
 
 import jaxquat as jq
 
@@ -136,8 +137,8 @@ def test_float32_parameters_stay_float32():
     assert fit.history.dtype == np.float32
 
 
-@pytest.mark.parametrize("step", [jq.rkmk4, jq.zhao], ids=["rkmk4", "zhao"])
-def test_recovers_gains_and_inertia_from_a_trajectory(step):
+@pytest.mark.parametrize("name", some(["rkmk4", "zhao"], ["zhao"]))
+def test_recovers_gains_and_inertia_from_a_trajectory(name):
     """The loss is zero at the gains and moments that made the data.
 
     Descent from 30 % away returns to them.
@@ -155,7 +156,8 @@ def test_recovers_gains_and_inertia_from_a_trajectory(step):
 
     def simulate(params):
         body = jq.Body.from_principal(jnp.exp(params["moments"]))
-        return jq.rollout(step, body, torque, start, jq.grid(0.0, 0.1, 30), params).state
+        grid = jq.grid(0.0, 0.1, 30)
+        return jq.rollout(jq.SCHEMES[name], body, torque, start, grid, params).state
 
     data = jax.jit(simulate)(true)
 

@@ -592,19 +592,9 @@ def errors(name: str, dtype: str, mode: str, quantity: str) -> np.ndarray:
 
 # The quick suite runs two of the four combinations, which cover every mode and every precision. It
 # leaves the long and the repeated cases of these two to the slow suite as well.
-QUICK_ORDERS = ("ZYX", "ZXZ", "xyz", "yzy")
 QUICK = [("float32", "reverse"), ("float64", "forward")]
 BRIEF = ("exp", "log", "rotate")
-REPEATING = {
-    "lie_euler",
-    "rkmk2",
-    "rkmk3",
-    "rkmk4",
-    "rkmk5",
-    "rkmk6",
-    "triad",
-    *euler.ORDERS,
-} - set(QUICK_ORDERS)
+LONG = {"slerp", "mean", "from_vectors", "triad", *STEPS, *euler.ORDERS}
 
 
 def slow_unless(quick: bool) -> Any:
@@ -615,7 +605,7 @@ def is_quick(name: str, dtype: str, mode: str) -> bool:
     return (
         (dtype, mode) in QUICK
         and (dtype == "float32" or name in BRIEF)
-        and not set(name.split()) & REPEATING
+        and not set(name.split()) & LONG
     )
 
 

@@ -47,7 +47,7 @@ def test_the_exact_motion_beside_the_table():
     """A torque of 5 for 0.1 s, then 1 s of the free body: what the table should have shown."""
     push = problems.marcher(jq.rkmk6, lambda t, state, params: 5.0 * jnp.ones(3))
     pushed = push(BODY, REST, 0.0, 0.1, 100)
-    free = jq.exact.free_body(BODY, 1.0, pushed)
+    free = jax.jit(lambda state: jq.exact.free_body(BODY, 1.0, state))(pushed)
     np.testing.assert_allclose(angles(free.q), (65.5256, 18.3935, 38.3360), rtol=0, atol=5e-5)
 
 
@@ -150,7 +150,7 @@ def test_responses_of_his_controllers(law):
     )
 
 
-@pytest.mark.parametrize("law", some(RESPONSES, ("quaternion",)))
+@pytest.mark.parametrize("law", some(RESPONSES, ()))
 def test_responses_at_a_nonzero_target(law):
     """The program settles there; with the error in the wrong frame it would settle at zero only."""
     path = controlled(law, TARGET, jq.half_quat, 0.1, 200)

@@ -11,6 +11,7 @@ import numpy as np
 import optimistix
 import problems
 import pytest
+from marks import some
 from test_splitting import FAST, FAST_START, FAST_TORQUE, fast_end
 
 import jaxquat as jq
@@ -49,8 +50,9 @@ def reference():
     return path.t, path.state
 
 
-@pytest.mark.parametrize(("solver", "scheme"), SOLVERS.values(), ids=SOLVERS)
-def test_fixed_steps_are_the_rollouts(solver, scheme):
+@pytest.mark.parametrize("name", some(SOLVERS, ("Heun",)))
+def test_fixed_steps_are_the_rollouts(name):
+    solver, scheme = SOLVERS[name]
     times, grid = jnp.linspace(0.0, 2.0, 21), jq.grid(0.0, 0.1, 20)
     compiled = functools.partial(jax.jit, compiler_options=effort.FULL)
     ys = compiled(lambda: solve(solver, 2.0, 0.1, saveat=diffrax.SaveAt(ts=times)).ys)()
@@ -143,6 +145,7 @@ def test_gradients_through_adaptive_steps_follow_the_tolerance():
     assert errors[0] > 100 * errors[1]
 
 
+@pytest.mark.slow
 def test_implicit_adjoint_of_an_attitude_at_rest():
     """Against a constant torque the law k q0 q_xyz holds a turn of asin(2 |torque| / k) about it.
 
@@ -175,11 +178,12 @@ def test_implicit_adjoint_of_an_attitude_at_rest():
     chex.assert_trees_all_close(slopes_and_turn, right, rtol=0, atol=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("solver", "tolerances"),
     [
         (bridge.Bosh3(), (1e-5, 1e-7)),
-        pytest.param(bridge.Dopri5(), (1e-6, 1e-9), marks=pytest.mark.slow),
+        (bridge.Dopri5(), (1e-6, 1e-9)),
     ],
 )
 def test_errors_follow_the_tolerances_between_the_steps_too(solver, tolerances):
@@ -251,6 +255,7 @@ def test_orders_of_the_interpolation():
     assert np.all(slopes[:, 1] > 4.6), slopes
 
 
+@pytest.mark.slow
 def test_an_event_stops_at_a_tenth_of_a_degree():
     """A damped body settles; at the event the attitude is off by 0.1 degrees, to its tolerance."""
     damped = lambda t, state, gains: -4.0 * state.q[0] * state.q[1:] - 2.0 * state.omega

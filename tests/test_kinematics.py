@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import problems
 import pytest
+from marks import some
 
 import jaxquat as jq
 from jaxquat import kinematics, quaternion
@@ -47,7 +48,7 @@ def test_a_rollout_on_coning_has_its_order(order, printed):
     assert abs(-problems.slope(3.0 / counts, np.array(errors)) - order) < 0.1
 
 
-@pytest.mark.parametrize("order", [2, 4, 6])
+@pytest.mark.parametrize("order", some([2, 4, 6], [6]))
 def test_the_integral_of_samples_has_its_order_in_their_spacing(order):
     """The largest error is that of every sample: the ends are no worse than the middle."""
     counts = np.array([60, 120, 240])
@@ -132,7 +133,7 @@ def test_the_truncated_exponential_is_wrong_by_these_percents_of_the_angle(degre
         assert np.linalg.norm(q - right) < 0.01
 
 
-@pytest.mark.parametrize("mode", [jax.jacfwd, jax.jacrev], ids=["forward", "reverse"])
+@pytest.mark.parametrize("mode", some(["jacfwd", "jacrev"], ["jacrev"]))
 def test_gradients_are_those_of_central_differences(mode):
     """By samples, start and spacing, and by the parameters of a rate and the grid."""
 
@@ -155,7 +156,9 @@ def test_gradients_are_those_of_central_differences(mode):
         one, f = f, jax.jit(jax.vmap(f))
         near, far = f(x[None] + h) - f(x[None] - h), f(x[None] + 2 * h) - f(x[None] - 2 * h)
         central = (8 * near - far) / 12e-3
-        np.testing.assert_allclose(jax.jit(mode(one))(x), central.T, rtol=0, atol=1e-9)
+        np.testing.assert_allclose(
+            jax.jit(getattr(jax, mode)(one))(x), central.T, rtol=0, atol=1e-9
+        )
 
 
 def test_float32_stays_float32():

@@ -10,6 +10,7 @@ import problems
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from marks import some
 from scipy.spatial.transform import Rotation
 
 import jaxquat as jq
@@ -416,11 +417,6 @@ ORBIT = np.array([0.5, 0.5, 0.5, 0.5])  # it turns x to y, y to z and z to x
 path_law = settings(deadline=None, max_examples=20)
 
 
-def some(names, quick=QUICK):
-    """Return a parameter for every name; the names outside ``quick`` go to the slow suite."""
-    return [pytest.param(name, marks=() if name in quick else pytest.mark.slow) for name in names]
-
-
 def hamilton(p, q):
     (pw, pv), (qw, qv) = ((x[..., :1], x[..., 1:]) for x in np.broadcast_arrays(p, q))
     return np.concatenate(
@@ -588,7 +584,7 @@ def tied(moments):
     return gaps[1] - gaps[0] < 1e-5 < gaps[0]
 
 
-@pytest.mark.parametrize("name", some(NAMES))
+@pytest.mark.parametrize("name", some(NAMES, ("cf4", "lgvi")))
 @path_law
 @given(data=st.data(), turn=UNIT)
 def test_a_path_seen_from_elsewhere(name, data, turn):
@@ -609,7 +605,7 @@ def test_a_path_seen_from_elsewhere(name, data, turn):
         close_paths(path(name, of_problem(turn, x)), *of_path(turn, wanted.q, wanted.omega))
 
 
-@pytest.mark.parametrize("name", some(NAMES))
+@pytest.mark.parametrize("name", some(NAMES, QUICK))
 @path_law
 @given(data=st.data(), shift=st.floats(-1, 1))
 def test_a_path_in_other_time(name, data, shift):
@@ -675,7 +671,7 @@ def assert_slopes(errors_of, order):
     assert np.abs(slopes - order).max() < 0.15, slopes
 
 
-@pytest.mark.parametrize("name", some(name for name in NAMES if name not in REVERSIBLE))
+@pytest.mark.parametrize("name", some((n for n in NAMES if n not in REVERSIBLE), QUICK))
 def test_back_by_negative_steps(name):
     """A path and its way back have one order more where the order of the scheme is even.
 
@@ -719,7 +715,7 @@ def test_a_path_seen_from_elsewhere_to_the_order_of_the_scheme(name, view):
 # These tests compute the same path in another way.
 
 
-@pytest.mark.parametrize("name", some(NAMES, quick=("rkmk4", "no_squish")))
+@pytest.mark.parametrize("name", some(NAMES, ("rkmk4", "no_squish")))
 @path_law
 @given(data=st.data())
 def test_a_path_in_float32_is_that_of_float64(name, data):
@@ -750,7 +746,7 @@ FAMILIES = [
 ]
 
 
-@pytest.mark.parametrize("name", some(FAMILIES, quick=("zhao", "lgvi")))
+@pytest.mark.parametrize("name", some(FAMILIES, ("zhao", "lgvi")))
 @path_law
 @given(data=st.data())
 def test_paths_under_vmap(name, data):
@@ -764,7 +760,7 @@ def test_paths_under_vmap(name, data):
         close_paths(jax.tree.map(lambda leaf, k=k: leaf[k], together), wanted.q, wanted.omega)
 
 
-@pytest.mark.parametrize("name", some(NAMES))
+@pytest.mark.parametrize("name", some(NAMES, ("zhao", "lgvi")))
 @settings(deadline=None, max_examples=3)
 @given(data=st.data())
 def test_one_step_without_jit(name, data):

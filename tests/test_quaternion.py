@@ -758,7 +758,8 @@ def test_leading_axes_of_any_rank_broadcast(function, cores):
     if function is quaternion.from_axis_angle:
         arguments[0] = unit(*leading[0], 3)
     spread = [np.broadcast_to(x, (5, 2, *core)) for x, core in zip(arguments, cores, strict=True)]
-    plain, mapped = function(*arguments), jit(jax.vmap(jax.vmap(function)))(*spread)
+    both = lambda one, many: (function(*one), jax.vmap(jax.vmap(function))(*many))
+    plain, mapped = jit(both)(arguments, spread)
     for got, wanted in zip(jax.tree.leaves(plain), jax.tree.leaves(mapped), strict=True):
         # the eigenvector's gap may cost two digits
         np.testing.assert_allclose(got, wanted, rtol=1e-12, atol=1e-12)

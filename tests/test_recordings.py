@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from commands import ROOT, run
+from marks import some
 
 import jaxquat as jq
 from jaxquat import quaternion, recordings
@@ -290,6 +291,7 @@ def drift(stdout, row):
     return float(next(line for line in stdout.splitlines() if line.startswith(row)).split()[-1])
 
 
+@pytest.mark.slow
 @pytest.mark.needs("matplotlib")
 def test_the_example_makes_a_recording_where_it_is_given_none(tmp_path):
     code, out, err = run(tmp_path, "gyro_attitude")
@@ -306,6 +308,11 @@ def test_the_example_refuses_a_bad_file_in_one_line(tmp_path):
         "",
         "bad.csv: line 3, column gyr_y: wanted a number, got 'x2'\n",
     )
+
+
+@pytest.mark.slow
+@pytest.mark.needs("matplotlib")
+def test_the_example_refuses_a_file_that_is_not_there_in_one_line(tmp_path):
     code, _, err = run(tmp_path, "gyro_attitude", "nowhere.csv")
     assert code == 1
     assert "No such file" in err
@@ -313,7 +320,7 @@ def test_the_example_refuses_a_bad_file_in_one_line(tmp_path):
 
 
 @pytest.mark.needs("matplotlib")
-@pytest.mark.parametrize("name", REAL)
+@pytest.mark.parametrize("name", some(REAL, list(REAL)[:1]))
 def test_the_example_on_a_real_recording(tmp_path, name):
     """Removing the bias at rest reduces the drift in 60 s.
 

@@ -225,7 +225,7 @@ def loops_of(program):
         (lambda x, y: x @ y, ((4, 30), (30,)), 120),
         (lambda x, y: jnp.einsum("bij,bjk->bki", x, y), ((2, 5, 7), (2, 7, 6)), 420),
         (lambda x, y: jnp.einsum("i,j->ij", x, y), ((12,), (40,)), 480),
-        (lambda x, y: jnp.tanh(x @ y), ((64, 64), (64,)), 4096),
+        pytest.param(lambda x, y: jnp.tanh(x @ y), ((64, 64), (64,)), 4096, marks=pytest.mark.slow),
     ],
 )
 def test_a_large_product_is_a_loop_and_so_are_those_of_its_vjp(function, shapes, products):
@@ -260,6 +260,7 @@ LAYERS = [
 SEVERAL_LAYERS = st.lists(st.sampled_from(LAYERS), min_size=1, max_size=3)
 
 
+@pytest.mark.slow
 @given(SEVERAL_LAYERS, st.integers(9, 24), st.integers(0, 100))
 @settings(max_examples=4, deadline=None)
 def test_random_programs_of_larger_matrices_and_their_vjps(layers, n, seed):

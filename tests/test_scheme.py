@@ -108,13 +108,16 @@ def test_a_damping_is_a_leaf_that_gradients_and_vmap_reach():
         return stepped(scheme).omega[0]
 
     scheme = jq.schemes.damped(jq.no_squish, DRAG)
-    (leaf,) = jax.tree.leaves(jax.grad(of_scheme)(scheme))
+    (leaf,) = jax.tree.leaves(jax.jit(jax.grad(of_scheme))(scheme))
+    rate = jax.jit(rate)
     np.testing.assert_allclose(jnp.diagonal(leaf), jax.grad(rate)(DRAG), rtol=1e-12)
     h = 1e-6
     difference = (rate(DRAG.at[0].add(h)) - rate(DRAG.at[0].add(-h))) / (2 * h)
     np.testing.assert_allclose(leaf[0, 0], difference, rtol=1e-7)
     many = jax.vmap(lambda d: jq.schemes.damped(jq.no_squish, d))(jnp.stack([DRAG, 2 * DRAG]))
-    np.testing.assert_allclose(jax.vmap(of_scheme)(many), [rate(DRAG), rate(2 * DRAG)], rtol=1e-14)
+    np.testing.assert_allclose(
+        jax.jit(jax.vmap(of_scheme))(many), [rate(DRAG), rate(2 * DRAG)], rtol=1e-14
+    )
 
 
 def orders(scheme, all_weights):

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from marks import some
 
 import jaxquat as jq
 from jaxquat.learning.snapshots import Snapshots
@@ -86,12 +87,13 @@ STARTS = {
 }
 
 
-@pytest.mark.parametrize("changes", [BATCHES, STARTS], ids=["batches", "starts"])
+@pytest.mark.parametrize("changes", some(["batches", "starts"], ["starts"]))
 def test_more_steps_continue_to_the_same_bits(changes, tmp_path):
     """The interrupted fit ends within a chunk and between two writes.
 
     There it evaluates its validation, and the other does not.
     """
+    changes = {"batches": BATCHES, "starts": STARTS}[changes]
     part = fit(**changes, steps=7, snapshot_dir=tmp_path)
     assert numbers(tmp_path) == ["6", "7"]
     whole = fit(**changes)

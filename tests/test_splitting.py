@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import problems
 import pytest
-from test_schemes import angles, assert_order, forced, some
+from marks import some
+from test_schemes import angles, assert_order, forced
 
 import jaxquat as jq
 from jaxquat.schemes import damped, weights
@@ -56,7 +57,7 @@ def fast_error(name, h):
     [
         pytest.param("rkmk4", (1.9, 1.8e-2), marks=pytest.mark.slow),
         pytest.param("no_squish", (1.7e-3, 6.4e-5), marks=pytest.mark.slow),
-        ("symmetric_top", (2.8e-4, 1.8e-5)),
+        pytest.param("symmetric_top", (2.8e-4, 1.8e-5), marks=pytest.mark.slow),
         pytest.param("symmetric_top_suzuki4", (6.3e-9, 2.5e-11), marks=pytest.mark.slow),
         ("symmetric_top_bm4", (3.4e-10, 1.1e-12)),
     ],
@@ -91,11 +92,12 @@ def test_the_triple_jump_lifts_symmetric_steps_to_order_four(inner):
     assert problems.slope(np.array([40, 80, 160]), np.array(errors)) > 3.75
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "inner", "weights"),
     [
         ("symmetric_top_suzuki4", "symmetric_top", weights.SUZUKI4),
-        pytest.param("no_squish_kl6", "no_squish", weights.KAHAN_LI6, marks=pytest.mark.slow),
+        ("no_squish_kl6", "no_squish", weights.KAHAN_LI6),
     ],
 )
 def test_the_named_compositions_are_what_compose_makes(name, inner, weights):
@@ -162,7 +164,7 @@ def test_damped_splitting_is_of_order_two():
     )
 
 
-@pytest.mark.parametrize("name", some(REVERSIBLE))
+@pytest.mark.parametrize("name", some(REVERSIBLE, ("simo_wong",)))
 def test_forth_and_back(name):
     """2000 steps forth and 2000 steps of -dt back lead to the start.
 
