@@ -21,14 +21,14 @@ import jax
 import pytest
 
 NEEDS = {
-    "test_agreement.py": "llvmlite",
-    "test_ensembles_devices.py": "zarr",
-    "test_ensembles_store.py": "zarr",
+    "engines/test_agreement.py": "llvmlite",
+    "ensembles/test_ensembles_devices.py": "zarr",
+    "ensembles/test_ensembles_store.py": "zarr",
     "test_examples.py": "matplotlib",
-    "test_fused.py": "llvmlite",
-    "test_interop_diffrax.py": "diffrax",
-    "test_plot.py": "matplotlib",
-    "test_snapshots.py": "orbax",
+    "engines/test_fused.py": "llvmlite",
+    "interop/test_interop_diffrax.py": "diffrax",
+    "plot/test_plot.py": "matplotlib",
+    "learning/test_snapshots.py": "orbax",
 }
 LEFT_OUT = {
     file: module for file, module in NEEDS.items() if importlib.util.find_spec(module) is None

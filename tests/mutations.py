@@ -37,12 +37,12 @@ SPLITTING, IMPLICIT = "schemes/splitting.py", "schemes/implicit.py"
 
 def of_step(name: str) -> str:
     """The test of the error of one step, for a scheme."""
-    return f"test_schemes.py::test_the_error_of_one_step[{name}]"
+    return f"schemes/test_schemes.py::test_the_error_of_one_step[{name}]"
 
 
 def of_aux(name: str) -> str:
     """The test of aux states, for a scheme."""
-    return f"test_schemes.py::test_aux_states_are_integrated_at_the_scheme_order[{name}]"
+    return f"schemes/test_schemes.py::test_aux_states_are_integrated_at_the_scheme_order[{name}]"
 
 
 MUTATIONS = {

@@ -6,14 +6,13 @@ The blocks of a page run in order, in one namespace.
 import ast
 import contextlib
 import re
-from pathlib import Path
 
 import jax
 import pytest
+from commands import ROOT
 
 import jaxquat as jq
 
-ROOT = Path(__file__).parents[1]
 NEEDS = {
     "diffrax.md": ["diffrax"],
     "fitting.md": ["orbax"],
@@ -33,6 +32,16 @@ PAGES = [
     pytest.param(page, id=page.name, marks=marks_of(page))
     for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 ]
+
+
+def test_every_file_of_tests_that_the_pages_name_is_there():
+    files = {file.name for file in (ROOT / "tests").rglob("*.py")}
+    pages = [ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md"), ROOT / "tests" / "matrix"]
+    for page in pages:
+        text = page.read_text()
+        assert {*re.findall(r"\btest_\w+\.py", text)} <= files, page.name
+        for path in re.findall(r"\btests/[\w/]+\.py", text):
+            assert (ROOT / path).exists(), (page.name, path)
 
 
 def as_a_user_has_it():

@@ -3,11 +3,9 @@
 import subprocess
 import sys
 import zipfile
-from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).parents[1]
+from commands import ROOT
 
 
 def run(*command, cwd=None):

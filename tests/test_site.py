@@ -5,13 +5,13 @@ import importlib.util
 import inspect
 import re
 import types
-from pathlib import Path
 
 import pytest
+from commands import ROOT
 
 import jaxquat as jq
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
 NAVIGATION = re.findall(
     r"^ +- [^:\n]+: (\S+\.md)$", (DOCS / "mkdocs.yml").read_text().split("\nnav:\n")[1], re.M

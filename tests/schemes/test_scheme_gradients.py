@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import problems
 import pytest
-from test_schemes import ANY_TORQUE
+from orders import ANY_TORQUE
 
 import jaxquat as jq
 

@@ -8,19 +8,15 @@ import inspect
 import itertools
 import pickle
 import re
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from commands import ROOT
 
 import jaxquat as jq
 from jaxquat.schemes import tableaus, weights
-
-ROOT = Path(__file__).parent
-while not (ROOT / "pyproject.toml").exists():
-    ROOT = ROOT.parent
 
 BODY = jq.Body.from_principal(jnp.array([0.6, 0.8, 1.0]))
 TOP = jq.Body.from_principal(jnp.array([0.6, 0.6, 1.0]))

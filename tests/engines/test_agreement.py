@@ -15,9 +15,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from engines import assert_agree, both
+from commands import ROOT
 from jax import lax
 from marks import some
+from side_by_side import assert_agree, both
 
 import jaxquat as jq
 from jaxquat.engines.fused import loading
@@ -36,7 +37,7 @@ def own_cache(tmp_path_factory, monkeypatch):
 
 def in_a_child(program):
     """Returns what a program prints in a process of its own, which it may end."""
-    path = os.pathsep.join([os.path.dirname(__file__), *sys.path])
+    path = os.pathsep.join([str(ROOT / "tests"), *sys.path])
     options = {"capture_output": True, "text": True, "timeout": 300}
     command, environment = [sys.executable, "-c", program], {**os.environ, "PYTHONPATH": path}
     child = subprocess.run(command, env=environment, **options)
@@ -49,7 +50,7 @@ import jax, numpy as np
 jax.config.update("jax_enable_x64", True)
 import jax.numpy as jnp
 from jax import lax
-from engines import assert_agree
+from side_by_side import assert_agree
 pairs, names = [], []
 for dtype in (f"{sign}{size}" for sign in "iu" for size in (1, 2, 4, 8)):
     limits = np.iinfo(dtype)

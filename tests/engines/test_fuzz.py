@@ -5,12 +5,12 @@ import re
 import subprocess
 import sys
 import warnings
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from commands import ROOT
 from fuzz import oracle, planted, programs, reducing, rollouts
 from fuzz.grammar import PRODUCTIONS, SHAPES, Grammar, Mode, Type
 from fuzz.running import Children
@@ -18,7 +18,6 @@ from fuzz.running import Children
 from jaxquat._jaxprs import equations
 from jaxquat.engines.fused.scalarize import ELEMENTWISE, STRUCTURAL
 
-ROOT = Path(__file__).parents[1]
 pytestmark = pytest.mark.needs("llvmlite")
 
 NEVER_DRAWN = {

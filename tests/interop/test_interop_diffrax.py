@@ -12,7 +12,7 @@ import optimistix
 import problems
 import pytest
 from marks import some
-from test_splitting import FAST, FAST_START, FAST_TORQUE, fast_end
+from problems import FAST, FAST_START, FAST_TORQUE, fast_end
 
 import jaxquat as jq
 from jaxquat.interop import diffrax as bridge

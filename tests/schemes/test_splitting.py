@@ -3,15 +3,14 @@
 Their subjects are the fast top, damping, conservation, reversibility and refusal.
 """
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import problems
 import pytest
 from marks import some
-from test_schemes import angles, assert_order, forced
+from orders import angles, assert_order, forced
+from problems import FAST, FAST_START, fast_end, fast_march
 
 import jaxquat as jq
 from jaxquat.schemes import damped, weights
@@ -19,30 +18,10 @@ from jaxquat.schemes import damped, weights
 TOP = jq.Body.from_principal(jnp.array([0.6, 0.6, 1.0]))
 START = jq.State(jnp.asarray(problems.TILTED), jnp.asarray(problems.OMEGA0))
 REVERSIBLE = [name for name, scheme in jq.SCHEMES.items() if scheme.reversible]
-FAST = jq.Body.from_principal(jnp.array([15.234375, 15.234375, 0.46875]))
-FAST_START = jq.State(jnp.array([-0.5, 0.5, 0.5, 0.5]), jnp.array([-4.61538, 0, 150.0]))
-FAST_TORQUE = jq.torques.heavy_top(147.15, jnp.array([0.0, 0, 1]))
 
 
 def body_of(name):
     return TOP if name == "symmetric_top_bm4" else problems.reference_body()
-
-
-@functools.cache
-def fast_march(name):
-    return problems.marcher(jq.SCHEMES[name], FAST_TORQUE)
-
-
-@functools.cache
-def fast_end():
-    """Returns q at t = 1.
-
-    The end of the axis is checked against its record of twelve digits.
-    """
-    end = fast_march("symmetric_top_bm4")(FAST, FAST_START, 0.0, 1.0, 1600)
-    axis = np.asarray(jq.quaternion.rotate(end.q, jnp.array([0.0, 0, 1])))
-    assert np.abs(axis - np.array([0.173343964098, 0.640088592070, -0.748490791134])).max() < 2e-12
-    return end.q
 
 
 def fast_error(name, h):

@@ -8,6 +8,7 @@ import numpy as np
 import problems
 import pytest
 from marks import some
+from orders import ANY_TORQUE, STEPS, angles, assert_order, forced
 
 import jaxquat as jq
 from jaxquat._jaxprs import nested
@@ -15,7 +16,6 @@ from jaxquat.schemes import tableaus
 
 NAMES = list(jq.SCHEMES)
 CONSISTENT = [name for name in NAMES if jq.SCHEMES[name].order]
-ANY_TORQUE = {name for name, scheme in jq.SCHEMES.items() if scheme.torques == "any"}
 MILLION = (
     "lie_euler",
     "rkmk2",
@@ -32,29 +32,6 @@ QUICK = ("rkmk4",)  # for the others the errors of one step are quick
 EXTRA = {"heun": (jq.rkmk(tableaus.HEUN), 2), "rk4_38": (jq.rkmk(tableaus.RK4_38), 4)}
 AUX = ("rkmk4", "cf4", "zhao", "formulation1")
 SIZES = ("rkmk4", "simo_wong")
-# Each order has its numbers of steps per second.
-STEPS = {
-    1: (200, 400, 800),
-    2: (40, 80, 160),
-    3: (30, 60, 120),
-    4: (30, 60, 120),
-    5: (30, 60, 120),
-    6: (20, 40, 80),
-}
-
-
-def angles(q, reference):
-    return np.asarray(jq.quaternion.distance(q, jnp.asarray(reference)))
-
-
-@functools.cache
-def forced(rate=True, symmetric=False):
-    problem = problems.Forced(rate, symmetric)
-    return problem, jax.tree.map(np.float64, problem.exact())
-
-
-def rms(values):
-    return np.sqrt(np.mean(np.square(values)))
 
 
 @pytest.mark.parametrize("name", some([*CONSISTENT, *EXTRA], QUICK))
@@ -64,21 +41,6 @@ def test_order_on_forced_bodies(name):
     assert_order(
         name, step, order, *forced(name in ANY_TORQUE or name in EXTRA, name == "symmetric_top_bm4")
     )
-
-
-def assert_order(name, step, order, problem, exact):
-    q, omega = exact
-    steps = problem.T * np.array(STEPS[order])
-    errors = []
-    march = problems.marcher(step, problem.torque, batch=True)
-    bodies, start = problem.bodies(), problem.starts(name)
-    for n in steps.tolist():
-        state = march(bodies, start, 0.0, problem.T, n, problem.params)
-        errors.append((rms(angles(state.q, q)), rms(np.linalg.norm(state.omega - omega, axis=1))))
-    errors = np.array(errors)
-    assert errors.min() > 1e-12, "the slope would measure rounding"
-    slopes = [problems.slope(steps, errors[:, k]) for k in (0, 1)]
-    assert np.abs(np.array(slopes) - order).max() < 0.15, f"{name}: order {order}, slopes {slopes}"
 
 
 LENGTHS = 0.2 * 0.5 ** np.arange(3)

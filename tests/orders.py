@@ -1,0 +1,50 @@
+"""The order of a scheme, measured on forced bodies whose motion is known."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import problems
+
+import jaxquat as jq
+
+ANY_TORQUE = {name for name, scheme in jq.SCHEMES.items() if scheme.torques == "any"}
+# Each order has its numbers of steps per second.
+STEPS = {
+    1: (200, 400, 800),
+    2: (40, 80, 160),
+    3: (30, 60, 120),
+    4: (30, 60, 120),
+    5: (30, 60, 120),
+    6: (20, 40, 80),
+}
+
+
+def angles(q, reference):
+    return np.asarray(jq.quaternion.distance(q, jnp.asarray(reference)))
+
+
+@functools.cache
+def forced(rate=True, symmetric=False):
+    problem = problems.Forced(rate, symmetric)
+    return problem, jax.tree.map(np.float64, problem.exact())
+
+
+def rms(values):
+    return np.sqrt(np.mean(np.square(values)))
+
+
+def assert_order(name, step, order, problem, exact):
+    q, omega = exact
+    steps = problem.T * np.array(STEPS[order])
+    errors = []
+    march = problems.marcher(step, problem.torque, batch=True)
+    bodies, start = problem.bodies(), problem.starts(name)
+    for n in steps.tolist():
+        state = march(bodies, start, 0.0, problem.T, n, problem.params)
+        errors.append((rms(angles(state.q, q)), rms(np.linalg.norm(state.omega - omega, axis=1))))
+    errors = np.array(errors)
+    assert errors.min() > 1e-12, "the slope would measure rounding"
+    slopes = [problems.slope(steps, errors[:, k]) for k in (0, 1)]
+    assert np.abs(np.array(slopes) - order).max() < 0.15, f"{name}: order {order}, slopes {slopes}"
