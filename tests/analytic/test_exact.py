@@ -124,7 +124,7 @@ def free_motion_of_many():
     return jax.jit(jax.vmap(attitude_and_rate))
 
 
-@pytest.mark.parametrize("n", [260, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n", some([130, 10_000], [130]))
 def test_free_motion_of_every_kind_in_both_precisions(n):
     """Rates and attitude, its sign too, are those of multiple precision within this bound.
 

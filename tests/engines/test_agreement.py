@@ -416,7 +416,8 @@ def test_a_decomposition_of_parameters_within_a_call_is_computed_outside_and_dif
 
     def slope(torque, engine):
         path = lambda p: flown(engine, lambda t, s, _: torque(t, s, p))
-        return jax.value_and_grad(lambda p: jnp.sum(jnp.sin(path(p).state.omega[-1])))(matrix)
+        end = lambda p: jnp.sum(jnp.sin(path(p).state.omega[-1]))
+        return jax.jit(jax.value_and_grad(end))(matrix)
 
     close = functools.partial(np.testing.assert_allclose, rtol=1e-11)
     cases = (jax.checkpoint(torque), "fused"), (jax.jit(torque), "fused"), (wrapped, "auto")
