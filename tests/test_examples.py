@@ -224,6 +224,7 @@ def test_neural_torque_example(tmp_path):
 # Export.
 
 
+@pytest.mark.slow
 @pytest.mark.needs("flatbuffers")
 def test_the_exported_loop_is_the_same_to_the_bit(tmp_path, monkeypatch):
     module = example("export")

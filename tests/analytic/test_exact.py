@@ -474,6 +474,7 @@ def test_nutation_is_that_of_a_heavy_top_released_at_rest():
     assert cosine.min() < cosine.max() - 0.1
 
 
+@pytest.mark.slow
 def test_kovalevskayas_constant_is_constant():
     start = jq.State(Q0, jnp.array([0.3, 0.4, 0.5]))
     _, states = heavy_motion((1.4, 1.4, 0.7), (1.0, 0.0, 0.0), 1.1, start, 6.0)
@@ -568,6 +569,7 @@ def test_a_motion_takes_one_time_and_keeps_its_dtype():
             motion(jnp.arange(3.0))
 
 
+@pytest.mark.slow
 def test_units_of_inertia_and_time_do_not_matter():
     """Bodies of 1e-12 or 1e-30 kg m^2 turn at 1e-12 rad/s to rounding, in float32.
 

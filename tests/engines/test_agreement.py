@@ -254,7 +254,7 @@ def flown(engine, torque, factor=1.0, params=None, **options):
     """Returns a rollout of twelve steps by an engine; ``factor`` scales the rate at the start."""
     start = jq.State(jnp.array([0.5, 0.5, -0.5, 0.5]), factor * jnp.array([0.3, -0.2, 0.5]))
     body, grid = jq.Body.from_principal(jnp.array([0.6, 0.8, 1.0])), jq.grid(0.0, 0.05, 12)
-    return jq.rollout(jq.zhao, body, torque, start, grid, params, engine=engine, **options)
+    return jq.rollout(jq.lie_euler, body, torque, start, grid, params, engine=engine, **options)
 
 
 def damped(t, state, params):

@@ -177,7 +177,7 @@ def test_what_is_saved(sampled, save_every):
             return {"cost": cost, "near": error < 1.0, "grid": grid}
 
         one = lambda start: jq.rollout(
-            jq.rkmk4, full_body(dtype), torque, start, jq.grid(0.1, 0.05, 60), params,
+            jq.lie_euler, full_body(dtype), torque, start, jq.grid(0.1, 0.05, 60), params,
             save_every=save_every, save=save, engine=name, **options,
         )  # fmt: skip
         path = jax.vmap(one)(start)
@@ -221,7 +221,7 @@ def test_inputs_and_aux_states():
     def run(name, start, params, inputs):
         start = start._replace(aux={"wheel": 0.1 * start.omega})
         one = lambda start, inputs: jq.rollout(
-            jq.rkmk4, full_body(dtype), torque, start, jq.grid(0.0, 0.05, 40), params,
+            jq.zhao, full_body(dtype), torque, start, jq.grid(0.0, 0.05, 40), params,
             inputs=inputs, sample_every=4, engine=name, checkpoint=7,
         )  # fmt: skip
         path = jax.vmap(one)(start, inputs)
@@ -360,7 +360,7 @@ def test_not_a_number_and_infinity_stay_with_their_body():
     body, gains, grid = full_body(jnp.float32), jnp.ones(2, jnp.float32), jq.grid(0.0, 0.01, 20)
 
     def run(name):
-        one = lambda s: jq.rollout(jq.rkmk4, body, pd, s, grid, gains, engine=name)
+        one = lambda s: jq.rollout(jq.zhao, body, pd, s, grid, gains, engine=name)
         return jax.vmap(one)(start).state
 
     got, wanted = jax.jit(lambda: run("fused"))(), jax.jit(lambda: run("scan"))()

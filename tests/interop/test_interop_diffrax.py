@@ -214,7 +214,8 @@ def test_attitude_and_rate_have_tolerances_of_their_own():
         assert 3 * loose < count(**tight) <= both
 
 
-@pytest.mark.parametrize("dtype", [jnp.float32, pytest.param(jnp.float64, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
 def test_saved_and_interpolated_attitudes_are_unit(dtype):
     start, gains, body = jax.tree.map(lambda x: x.astype(dtype), (START, GAINS, BODY))
     times = jnp.linspace(0.0, 2.0, 1001, dtype=dtype)

@@ -43,6 +43,7 @@ def test_a_scheme_gives_the_row_of_the_printed_table(name, printed):
     np.testing.assert_allclose(angles(excited(name).q)[-1], printed, rtol=0, atol=5e-5)
 
 
+@pytest.mark.slow
 def test_the_exact_motion_beside_the_table():
     """A torque of 5 for 0.1 s, then 1 s of the free body: what the table should have shown."""
     push = problems.marcher(jq.rkmk6, lambda t, state, params: 5.0 * jnp.ones(3))
@@ -84,6 +85,7 @@ def test_simultaneous_assignment_is_another_method():
         assert abs(float(error) / recorded - 1) < 0.01
 
 
+@pytest.mark.slow
 def test_full_quat_as_published_converges_to_another_motion():
     """Its ends at dt = 1e-3 and 2e-4 agree with each other and not with the truth.
 

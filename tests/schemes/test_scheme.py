@@ -98,19 +98,19 @@ def test_a_damping_is_a_leaf_that_gradients_and_vmap_reach():
     """
 
     def rate(damping):
-        return stepped(jq.schemes.damped(jq.no_squish, damping)).omega[0]
+        return stepped(jq.schemes.damped(jq.pcdm1, damping)).omega[0]
 
     def of_scheme(scheme):
         return stepped(scheme).omega[0]
 
-    scheme = jq.schemes.damped(jq.no_squish, DRAG)
+    scheme = jq.schemes.damped(jq.pcdm1, DRAG)
     (leaf,) = jax.tree.leaves(jax.jit(jax.grad(of_scheme))(scheme))
     rate = jax.jit(rate)
     np.testing.assert_allclose(jnp.diagonal(leaf), jax.grad(rate)(DRAG), rtol=1e-12)
     h = 1e-6
     difference = (rate(DRAG.at[0].add(h)) - rate(DRAG.at[0].add(-h))) / (2 * h)
     np.testing.assert_allclose(leaf[0, 0], difference, rtol=1e-7)
-    many = jax.vmap(lambda d: jq.schemes.damped(jq.no_squish, d))(jnp.stack([DRAG, 2 * DRAG]))
+    many = jax.vmap(lambda d: jq.schemes.damped(jq.pcdm1, d))(jnp.stack([DRAG, 2 * DRAG]))
     np.testing.assert_allclose(
         jax.jit(jax.vmap(of_scheme))(many), [rate(DRAG), rate(2 * DRAG)], rtol=1e-14
     )

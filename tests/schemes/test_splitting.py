@@ -38,7 +38,7 @@ def fast_error(name, h):
         pytest.param("no_squish", (1.7e-3, 6.4e-5), marks=pytest.mark.slow),
         pytest.param("symmetric_top", (2.8e-4, 1.8e-5), marks=pytest.mark.slow),
         pytest.param("symmetric_top_suzuki4", (6.3e-9, 2.5e-11), marks=pytest.mark.slow),
-        ("symmetric_top_bm4", (3.4e-10, 1.1e-12)),
+        pytest.param("symmetric_top_bm4", (3.4e-10, 1.1e-12), marks=pytest.mark.slow),
     ],
 )
 def test_fast_heavy_top(name, recorded):
@@ -230,6 +230,9 @@ def test_bm4_refuses_an_asymmetric_body():
     with pytest.raises(ValueError, match="symmetric_top_bm4 wanted two equal principal moments"):
         jq.symmetric_top_bm4(problems.reference_body(), problems.heavy, 0.0, START, 0.1, None)
 
+
+@pytest.mark.slow
+def test_a_checked_rollout_by_bm4_reports_a_traced_asymmetric_body():
     @jax.jit
     def checked(moments):
         body, grid = jq.Body.from_principal(moments), jq.grid(0.0, 0.1, 3)

@@ -16,6 +16,7 @@ IDENTITY = jnp.array([1.0, 0.0, 0.0, 0.0])
 HALF_ANGLE, SPIN = 0.3, 4.0  # methods: coning with b = 0.6 and W = 4
 
 
+@jax.jit
 def coning(t):
     c, s = np.cos(HALF_ANGLE), np.sin(HALF_ANGLE)
     return jnp.stack([c + 0 * t, s * jnp.cos(SPIN * t), s * jnp.sin(SPIN * t), 0 * t], axis=-1)
