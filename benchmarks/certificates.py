@@ -27,9 +27,8 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 import problems  # noqa: E402  # pyright: ignore[reportMissingImports]
 
-STEPS: dict[
-    int | None, tuple[int, int, int]
-] = {  # order: numbers of steps a second at which the order is measured
+# Numbers of steps a second at which an order is measured.
+STEPS: dict[int | None, tuple[int, int, int]] = {
     0: (40, 80, 160),
     1: (200, 400, 800),
     2: (40, 80, 160),
@@ -167,7 +166,7 @@ def gradient(name):
 
     def loss(pull):
         path = jq.rollout(scheme, body_of(name), torque, start(name), grid, pull, save_every=20)
-        return jnp.sum(path.state.q[-1] * jnp.arange(4.0)) + jnp.sum(path.state.omega[-1])
+        return jnp.sum(path.final.q * jnp.arange(4.0)) + jnp.sum(path.final.omega)
 
     at, h = jnp.array([0.3, -0.5, 0.8]), 1e-3
     moved = at[None, None] + h * jnp.array([-2.0, -1.0, 1.0, 2.0])[:, None, None] * jnp.eye(3)[None]
@@ -354,14 +353,10 @@ def cases():
         name: (body, torque, jq.State(jnp.asarray(q0), omega0), 10.0, jnp.asarray(q))
         for name, (torque, q0, q, _) in problems.REFERENCE.items()
     }
-    fast = jq.Body.from_principal(jnp.array([15.234375, 15.234375, 0.46875]))
-    fast_start = jq.State(jnp.array([-0.5, 0.5, 0.5, 0.5]), jnp.array([-4.61538, 0, 150.0]))
-    fast_torque = jq.torques.heavy_top(147.15, jnp.array([0.0, 0, 1]))
-    march = problems.marcher(jq.symmetric_top_bm4, fast_torque)
-    fast_end = march(fast, fast_start, 0.0, 1.0, 1600)
+    fast = (problems.FAST, problems.FAST_TORQUE, problems.FAST_START, 1.0, problems.fast_end())
     state, torque = jq.exact.prescribed(body, lambda t: jq.exact.coning(t, 0.6, 4.0).q)
     return known | {
-        "fast heavy top": (fast, fast_torque, fast_start, 1.0, fast_end.q),
+        "fast heavy top": fast,
         "coning": (body, torque, state(0.0), 3.0, state(3.0).q),
     }
 
@@ -376,7 +371,7 @@ def comparison():
     lines = header(["problem", "h", *names, "best"])
     for title, (body, torque, begin, end, q) in cases().items():
         marches = {name: problems.marcher(jq.SCHEMES[name], torque) for name in names}
-        for h in LONG_STEPS.get(title, (0.05, 0.1, 0.2, 0.4)):
+        for h in LONG_STEPS.get(title, (0.05, 0.1, 0.2, 0.5)):
             n = round(end / h / 10) * 10
             ends = {name: march(body, begin, 0.0, end, n) for name, march in marches.items()}
             errors = {name: angle(state, q) for name, state in ends.items()}

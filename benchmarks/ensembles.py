@@ -38,7 +38,7 @@ def simulate(engine, steps, start):
     """Return the rate at the end."""
     body, gains = jq.Body(jnp.asarray(INERTIA, start.q.dtype)), jnp.array([6.0, 4.0])
     grid, options = jq.grid(0.0, 0.01, steps), {"save_every": steps, "engine": engine}
-    return jq.rollout(jq.rkmk4, body, torque, start, grid, gains, **options).state.omega[-1]
+    return jq.rollout(jq.rkmk4, body, torque, start, grid, gains, **options).final.omega
 
 
 def clock(times):

@@ -36,7 +36,7 @@ def loss(params: Array) -> Array:
     def one(q: Array, omega: Array) -> Array:
         start, grid = jq.State(q, omega), jq.grid(0.0, 0.05, STEPS)
         path = jq.rollout(jq.rkmk4, body, law, start, grid, gains, save_every=STEPS)
-        return jq.quaternion.squared_distance(path.state.q[-1], LEVEL)
+        return jq.quaternion.squared_distance(path.final.q, LEVEL)
 
     turn, spin = jax.random.split(jax.random.key(0))
     attitudes, rates = jq.quaternion.random(turn, (BODIES,)), jax.random.normal(spin, (BODIES, 3))

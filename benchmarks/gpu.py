@@ -66,8 +66,7 @@ def compared(name, dtype, steps):
 
     def run(start, gains, engine):
         options = {"save_every": steps, "engine": engine}
-        path = jq.rollout(scheme, body, peers.torque, start, grid, gains, **options)
-        return jax.tree.map(lambda x: x[-1], path.state)
+        return jq.rollout(scheme, body, peers.torque, start, grid, gains, **options).final
 
     values, gradients = [], []
     for name_of_engine in ("fused", "scan"):

@@ -257,7 +257,7 @@ def differences():
     @jax.jit
     def last(gains):
         path = jq.rollout(jq.rkmk4, body, law, start, grid, gains, save_every=500)
-        return jq.quaternion.squared_distance(path.state.q[-1], IDENTITY)
+        return jq.quaternion.squared_distance(path.final.q, IDENTITY)
 
     at = jnp.array([2.0, 0.4])
     forward, reverse = jax.jit(jax.jacfwd(last))(at), jax.jit(jax.grad(last))(at)

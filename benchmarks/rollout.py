@@ -38,8 +38,7 @@ def library(start, gains, steps, checkpoint, engine="scan"):
     """Run ``jq.rollout`` with rkmk4."""
     body, grid = jq.Body(jnp.asarray(INERTIA, start.q.dtype)), jq.grid(0.0, DT, steps)
     options = {"save_every": steps, "checkpoint": checkpoint, "engine": engine}
-    path = jq.rollout(jq.rkmk4, body, torque, start, grid, gains, **options)
-    return jax.tree.map(lambda x: x[-1], path.state)
+    return jq.rollout(jq.rkmk4, body, torque, start, grid, gains, **options).final
 
 
 def product_by_hand(p, q):

@@ -67,15 +67,9 @@ def weight(t: Any, state: Any, params: Any) -> Any:
 TORQUES: dict[str, Any] = {"any": torque, "attitude": at_attitude, "potential": weight}
 
 
-def step_of(name: str) -> Any:
-    """Return the step of a scheme, which is its step or has one."""
-    scheme = jq.SCHEMES[name]
-    return getattr(scheme, "step", scheme)
-
-
 def problem(name: str, dtype: Any) -> tuple[Callable[..., Any], Any]:
     """Return ``path(engine, numbers)`` of a forced problem for this scheme, and its numbers."""
-    facts, cast = jq.SCHEMES[name], lambda x: jnp.asarray(x, dtype)
+    scheme, cast = jq.SCHEMES[name], lambda x: jnp.asarray(x, dtype)
     symmetric, own = name.startswith("symmetric"), name.startswith("full_quat")
     numbers = {
         "params": {"damping": cast([0.1, 0.2, 0.05]), "force": cast(0.7)},
@@ -91,9 +85,9 @@ def problem(name: str, dtype: Any) -> tuple[Callable[..., Any], Any]:
         else:
             body = jq.Body.from_parameters(moments)
         q, omega = jq.quaternion.normalize(numbers["q"]), numbers["omega"]
-        plain = jq.State(q, omega, omega if facts.aux else ())
+        plain = jq.State(q, omega, omega if scheme.aux else ())
         start = jq.schemes.hoffmann.full_quat_start(q, omega) if own else plain
-        scheme, acting, grid = step_of(name), TORQUES[facts.torques], jq.grid(0.0, 0.05, STEPS)
+        acting, grid = TORQUES[scheme.torques], jq.grid(0.0, 0.05, STEPS)
         state = jq.rollout(
             scheme, body, acting, start, grid, numbers["params"], engine=engine
         ).state

@@ -72,8 +72,7 @@ def marcher(scheme, chunk=10):
     def march(n):
         def advance(k, state):
             grid = jq.grid(k * chunk / n, 1.0 / n, chunk)
-            path = jq.rollout(scheme, BODY, TORQUE, state, grid, save_every=chunk)
-            return jax.tree.map(lambda x: x[-1], path.state)
+            return jq.rollout(scheme, BODY, TORQUE, state, grid, save_every=chunk).final
 
         return jax.lax.fori_loop(0, n // chunk, advance, START)
 

@@ -117,7 +117,7 @@ def fly(engine, member, save_every=GRID.steps):
 def simulate(engine, member):
     """Return the outcome of one member."""
     path = fly(engine, member)
-    final = jnp.rad2deg(jq.quaternion.distance(path.state.q[-1], TARGET))
+    final = jnp.rad2deg(jq.quaternion.distance(path.final.q, TARGET))
     settled = path.memory.settled
     return Outcome(settled < IN_TIME, settled, final, path.memory.peak)
 

@@ -128,7 +128,7 @@ def main():
     print(f"event: the pointing error falls below {CLOSE} deg at t = {moment:.8f} s")
     steps = f"{len(ends.t)} steps of {lengths.min():.2f} to {lengths.max():.2f} s"
     print(f"error there {error:.10f} deg, after {steps}")
-    fine = degrees(fixed(jq.rkmk6, moment / 20_000, 20_000).state.q[-1])
+    fine = degrees(fixed(jq.rkmk6, moment / 20_000, 20_000).final.q)
     print(f"a rollout of order 6 to that time, in 20000 steps: {fine:.10f} deg")
 
     paths = {dt: fixed(jq.rkmk5, dt, 600) for dt in (1.0, 0.5, 0.1)}

@@ -202,7 +202,7 @@ class FreeBodies:
         The columns are |momentum - momentum0| and |energy - energy0|, relative to the start. Both
         energies are means over 1000 steps.
         """
-        energy0, momentum0, found = None, None, []
+        energy0, momentum0, medians = None, None, []
         for done, states in self.fly(step, max(counts), engine):
             if momentum0 is None:
                 energy0, momentum0 = self.energy(states).mean(1), self.momentum(states, 0)
@@ -210,13 +210,13 @@ class FreeBodies:
                 turned = np.linalg.norm(
                     self.momentum(states, -1) - momentum0, axis=1
                 ) / np.linalg.norm(momentum0, axis=1)
-                found.append(
+                medians.append(
                     [
                         np.median(turned),
                         np.median(np.abs(self.energy(states).mean(1) / energy0 - 1)),
                     ]
                 )
-        return np.array(found)
+        return np.array(medians)
 
     def fly(self, step, steps, engine):
         """Yields (steps done, states (64, 1001, ...)) every 1000 steps."""
@@ -226,15 +226,13 @@ class FreeBodies:
                 step, body, jq.torques.zero, state, jq.grid(0.0, self.h, self.chunk), engine=engine
             ).state
 
-        run, last = (
-            jax.jit(jax.vmap(of_one)),
-            jax.jit(lambda states: jax.tree.map(lambda x: x[:, -1], states)),
-        )
-        states = self.starts
+        run = jax.jit(jax.vmap(of_one))
+        last = jax.jit(lambda states: jax.tree.map(lambda x: x[:, -1], states))
+        start = self.starts
         for done in range(self.chunk, steps + 1, self.chunk):
-            path = run(self.bodies, states)
-            yield done, path
-            states = last(path)
+            states = run(self.bodies, start)
+            yield done, states
+            start = last(states)
 
     def energy(self, states):
         """Returns the energies (64, rows), in float64."""

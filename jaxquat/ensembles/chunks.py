@@ -102,7 +102,8 @@ class Plan(NamedTuple):
 def shapes(experiment: Experiment) -> tuple[Any, Any]:
     """Shapes and dtypes of one member and of its outputs.
 
-    TypeError for tracers, and for outputs that are not numbers.
+    TypeError for tracers, and for outputs that are not numbers; ValueError where a member or its
+    outputs have no arrays.
     """
 
     def one(key: Array) -> tuple[Any, Any]:

@@ -1,9 +1,9 @@
 """What becomes of the members' outputs: summaries of a chunk that can be merged.
 
-They are computed in float64 on the host.
-Every reducer here takes ``of``, a function of the outputs of a chunk (a pytree of NumPy arrays
-with a leading axis of members) that gives what is to be reduced, a pytree with the same leading
-axis; None takes all. Booleans count as 0 and 1. Members that failed are left out before.
+Summaries are computed in float64 on the host. Every reducer here takes ``of``, a function of the
+outputs of a chunk (a pytree of NumPy arrays with a leading axis of members) that gives what is to
+be reduced, a pytree with the same leading axis; None takes all. Booleans count as 0 and 1. Members
+that failed are left out before.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Covariance:
 class Extremes:
     """The result of ``largest`` and ``smallest``. A pytree.
 
-    The most extreme member comes first, of equals the one with the lowest number.
+    The most extreme member comes first, among equals the one with the lowest number.
 
     Attributes:
         value: (k,) float64, fewer if there are fewer members that did not fail.
@@ -150,7 +150,7 @@ def brief(result: Any) -> list[tuple[str, str]]:
 
 
 class _Moments(NamedTuple):
-    """Moments of the rows of x."""
+    """Number, mean and squared deviations of members."""
 
     n: np.ndarray  # () int64
     mean: np.ndarray
@@ -308,8 +308,8 @@ def _added(a: _Counts, b: _Counts) -> _Counts:
 def largest(k: int, of: Of = None) -> Reducer:
     """The k members with the largest of a number: ``Extremes``.
 
-    ``of`` gives one number a member, shape (members,). Of members that tie those with the lowest
-    numbers come first, and into the k: chunks and devices do not matter.
+    ``of`` gives one number a member, shape (members,). Among equals the members with the lowest
+    numbers come first and are kept, so the result does not depend on chunks and devices.
     """
     return _extremes(k, of, -1.0)
 

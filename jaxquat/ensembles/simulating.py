@@ -87,9 +87,9 @@ def run(
             these need more than half of what is free.
         reduce: a reducer (``jq.ensembles.mean()``, ...) or a pytree of them. They see the outputs
             of the members that did not fail.
-        mesh: devices over which each chunk is split along all axes; they may belong to several
-            processes, as many of each, which then all make the same call. Default: the default
-            device.
+        mesh: devices over which each chunk is split along all axes; None for the default device.
+            They may belong to several processes, equally many to each; all these processes then
+            make the same call.
         store: a folder for the outputs of all members, a zarr group with one array (n, ...) per
             output (extra ``store``), named by its place in the pytree. A call that was killed
             resumes from it when it is made again, with the result that it would have had; a
@@ -98,7 +98,7 @@ def run(
 
     Returns:
         Ensemble. Members with an output that is not finite are left out of ``result`` and named;
-        RuntimeWarning if that is all.
+        RuntimeWarning if all members failed.
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name; a store of
@@ -197,7 +197,7 @@ class _Tally:
 
 @dataclass(frozen=True)
 class _Run:
-    """What the chunks go through."""
+    """A run under way: chunks are read from the store or simulated, then go to the tally."""
 
     experiment: Experiment
     plan: Plan
@@ -275,7 +275,7 @@ def _reproducible(key: Any) -> Array:
 
 
 def _several_processes(mesh: Mesh | None) -> bool:
-    """Whether several processes make this run together; ValueError if it is some, but not all."""
+    """Whether several processes make this run together; ValueError if some do, but not all."""
     if mesh is None:
         return False
     owners, count = {device.process_index for device in mesh.devices.flat}, jax.process_count()

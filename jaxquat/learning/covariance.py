@@ -145,10 +145,10 @@ def fit_covariance(
         linear it is right for noise so small that the model is linear over the errors found. J is
         taken in forward mode if n <= m, unless something in the residuals has a derivative in
         reverse mode only. RuntimeWarning where the residuals contradict the sigma given:
-        chi-squared per degree of freedom more than five of its standard deviations above 1, and
-        errors thereby too small by a factor of 1.5 or more. One far below 1 is in the result
-        alone. It makes the errors too large, and may be meant: residuals that are no independent
-        draws, or a forecast, where the model is compared with itself.
+        chi-squared per degree of freedom is more than five of its standard deviations above 1,
+        and the errors are therefore too small by a factor of 1.5 or more. A value far below 1
+        gives no warning. It makes the errors too large, but may be meant: residuals that are no
+        independent draws, or a forecast, where the model is compared with itself.
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name; residuals or

@@ -66,7 +66,7 @@ class Moments(NamedTuple):
     square: Any
 
 
-def scalar(name: str, value: Any) -> Array:
+def checked_loss(name: str, value: Any) -> Array:
     """``value`` if it is a scalar array of floating dtype; ValueError or TypeError otherwise."""
     if not hasattr(value, "shape"):
         raise TypeError(f"{name}: wanted a scalar, got {type(value).__name__}")
@@ -100,7 +100,7 @@ class Objective(NamedTuple):
             # The rows of the largest random numbers: without replacement, cheaper than to permute.
             _, chosen = lax.top_k(jax.random.bits(batch_key, (self.rows,)), self.batch_size)
             batch = jax.tree.map(lambda x: x[chosen], data)
-        return lambda params: scalar("loss", self.loss(params, batch, loss_key))
+        return lambda params: checked_loss("loss", self.loss(params, batch, loss_key))
 
 
 class Descent:

@@ -37,7 +37,7 @@ from jaxquat._checks import (
 from jaxquat.dynamics.body import refuse_bodies
 from jaxquat.learning import snapshots
 from jaxquat.learning.convergence import Verdict, judge
-from jaxquat.learning.descent import Descent, Objective, Position, scalar, strong
+from jaxquat.learning.descent import Descent, Objective, Position, checked_loss, strong
 
 __all__ = ["Fit", "fit"]
 
@@ -150,18 +150,18 @@ def fit(
             updates and after the last; the result has the parameters where it was lowest.
         patience: stop after so many evaluations without a new lowest validation loss, in any of
             the starts.
-        mode: how to differentiate. "forward" costs a few forward passes per parameter and no
-            memory, "reverse" many forward passes whatever their number; "auto" is forward up to 6
-            parameters, unless something in the loss has a derivative in reverse mode only
-            (``jax.custom_vjp``, the fused engine).
+        mode: how to differentiate. "forward" takes the time of a few simulations for each
+            parameter and no memory, "reverse" that of about fourteen, however many parameters there
+            are, and memory. "auto" is forward up to 6 parameters, unless something in the loss has
+            a derivative in reverse mode only (``jax.custom_vjp``, the fused engine).
         chunk: updates between two returns to the host; changes no result but the times of
             validation.
-        snapshot_dir: local directory that receives the state of the fit (extra ``store``). After
-            an interruption, a kill included, the same call goes on from there and ends with the
-            same bits; with more steps it continues a fit that had ended. The states of another fit
-            are refused: one that differs in params, data, batch size, key, starts, the optimiser's
-            state at the start or the times of validation; functions cannot be compared.
-        snapshot_every: updates between two writes, any number; the end is written in any case.
+        snapshot_dir: local directory that receives snapshots of the fit (extra ``store``). After
+            an interruption, a kill included, the same call goes on from the newest and ends with
+            the same bits; with more steps it continues a fit that had ended. Snapshots of another
+            fit are refused: one that differs in params, data, batch size, key, starts, the
+            optimiser's state at the start or the times of validation; functions cannot be compared.
+        snapshot_every: updates between two snapshots, any number; the end is written in any case.
         progress: show a progress bar with the loss.
 
     Returns:
@@ -170,10 +170,10 @@ def fit(
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name; in
-            ``snapshot_dir`` a damaged state (the message says whether an older one is intact, and
-            how to go on) or that of another fit.
+            ``snapshot_dir`` a damaged snapshot (the message says whether an older one is intact,
+            and how to go on) or that of another fit.
         FloatingPointError: every update was skipped, or no validation loss was finite.
-        OSError: a state could not be written, on a full disk for instance; the last one written
+        OSError: a snapshot could not be written, on a full disk for instance; the last one written
             stays.
         ImportError: ``snapshot_dir`` without orbax-checkpoint.
     """
@@ -246,7 +246,7 @@ class _Run:
         self.patience, self.chunk, self.steps = patience, chunk, steps
         self.validate = None
         if validation is not None:
-            checked = lambda params: scalar("validation", validation(params))  # noqa: E731
+            checked = lambda params: checked_loss("validation", validation(params))  # noqa: E731
             self.validate = jax.jit(descent.over_starts(checked))
         none_yet = np.zeros((*descent.leading, 0))
         best = () if self.validate is None else beginning.params
@@ -303,7 +303,7 @@ class _Run:
             self._judge()
 
     def shown(self) -> dict[str, Any]:
-        """What the progress bar shows: of the starts the lowest loss."""
+        """What the progress bar shows; its loss is the lowest of the starts."""
         snapshot = self.snapshot
         lowest = np.fmin.reduce(snapshot.history[..., -1].ravel())
         shown = {"loss": f"{lowest:.4g}", "skipped": np.sum(snapshot.position.skipped)}

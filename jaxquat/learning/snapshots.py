@@ -135,7 +135,7 @@ class Snapshots:
         numbers = self._numbers()
         left = f"that after update {numbers[-1]} is still there: " if numbers else ""
         return OSError(
-            f"{_ARGUMENT}: wanted to write the state after update {number} to {self.path}, "
+            f"{_ARGUMENT}: wanted to write the snapshot after update {number} to {self.path}, "
             f"got {error}; {left}make room or permission, "
             "then the same call goes on from what is there"
         )
@@ -149,7 +149,7 @@ class Snapshots:
         else:
             way_out = f"that after update {intact} is intact: remove {folder} to go on from there"
         return ValueError(
-            f"{_ARGUMENT}: wanted an intact state, "
+            f"{_ARGUMENT}: wanted an intact snapshot, "
             f"got a damaged one in {folder} ({damage}); {way_out}"
         )
 
@@ -161,7 +161,7 @@ class Snapshots:
             if there.get(name) != here.get(name)
         )
         return ValueError(
-            f"{_ARGUMENT}: wanted the states of this fit, "
+            f"{_ARGUMENT}: wanted the snapshots of this fit, "
             f"got in {self.path} those of a fit that differs in {differences}; "
             "give another directory, or the arguments of that fit"
         )

@@ -50,9 +50,9 @@ class Recording:
     def spacing(self, tolerance: float = 1e-3) -> float:
         """The sampling interval [s]: the mean one.
 
-        A sample may be off its time by ``tolerance`` of the interval. Beyond that it may be off by
-        one in the last decimal of t, where that is less than half the interval. Where the decimals
-        are coarser, as for 600 Hz in milliseconds, nothing tells whether a sample is missing: give
+        A sample may be off its time by ``tolerance`` of the interval, plus one unit of the last
+        decimal of t where that unit is less than half the interval. Where the decimals are coarser,
+        as for 600 Hz in milliseconds, nothing tells whether a sample is missing: give
         ``tolerance=1.0`` to accept such times. ValueError where a sample is off by more.
         """
         tolerance = real("tolerance", tolerance)

@@ -158,7 +158,7 @@ def test_a_fit_that_patience_ended_stays_ended(tmp_path):
 )
 def test_the_states_of_another_fit_are_refused(name, value, ended):
     """A snapshot calls the batch size "batch", as in version 0.1.0."""
-    wanted = "snapshot_dir: wanted the states of this fit, got in .* differs in .*"
+    wanted = "snapshot_dir: wanted the snapshots of this fit, got in .* differs in .*"
     with pytest.raises(ValueError, match=wanted + name.removesuffix("_size")) as error:
         fit(**{name: value}, snapshot_dir=ended[0])
     assert ("data" in str(error.value)) == (name == "data")
@@ -194,7 +194,7 @@ def test_damage_is_found_wherever_it_is(tmp_path):
             bits[len(bits) * k // 16] ^= 1 << k % 8
         for damaged in [None, b"", content[: len(content) // 2], *flipped]:
             file.unlink() if damaged is None else file.write_bytes(damaged)
-            message = "snapshot_dir: wanted an intact state, got a damaged one in"
+            message = "snapshot_dir: wanted an intact snapshot, got a damaged one in"
             with pytest.raises(ValueError, match=message) as error:
                 disk.newest(tree)
             way_out = f"that after update 18 is intact: remove {folder} to go on from there"
