@@ -559,16 +559,17 @@ def public():
             if not key.startswith("_") and isinstance(value, kinds)
         }
 
-    def walk(room, path):
-        names = getattr(room, "__all__", None)
+    def walk(module, path):
+        names = getattr(module, "__all__", None)
         if names is None:
             names = [
                 key
-                for key, value in vars(room).items()
-                if getattr(value, "__module__", "") == room.__name__ and key[0] != "_"
+                for key, value in vars(module).items()
+                if getattr(value, "__module__", "") == module.__name__ and key[0] != "_"
             ]
-        for key in sorted(names, key=lambda key: isinstance(getattr(room, key), types.ModuleType)):
-            value = getattr(room, key)
+        is_module = lambda key: isinstance(getattr(module, key), types.ModuleType)
+        for key in sorted(names, key=is_module):
+            value = getattr(module, key)
             if isinstance(value, types.ModuleType):
                 walk(value, f"{path}{key}.")
             else:

@@ -84,7 +84,7 @@ def test_the_gallery_shows_what_the_examples_draw():
             assert (docs / file).stat().st_size < limit
 
 
-# The drawing of the house in docs/architecture.md, from the ground up.
+# The drawing of docs/architecture.md, from the bottom up.
 
 FLOORS = """
     _checks _jaxprs _reprs _series | _linear | rotations | dynamics

@@ -127,7 +127,7 @@ class Simulation:
         return Path(self.t0 + k * self.dt, state, saved, command, memory, final)
 
 
-def simulation(
+def checked_simulation(
     scheme: Scheme | Step,
     body: Body,
     torque: Torque,

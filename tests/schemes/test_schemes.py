@@ -104,6 +104,26 @@ def test_the_error_of_one_step(name):
         assert -problems.slope(LENGTHS, each) > scheme.order + 0.8, each
 
 
+def zhao_as_printed(body, torque, t, state, dt, params):
+    """Zhao and van Wachem's step with the factors of the predicted rates as they are printed."""
+    q, omega, aux = state
+    rate = lambda t, state: jq.dynamics.derivative(body, torque, t, state, params)[0]
+    slope = rate(t, state)
+    half = jq.quaternion.exp(0.5 * dt * (omega + 0.5 * dt * slope))
+    middle = jq.State(jq.quaternion.multiply(q, half), omega + 0.25 * dt * slope, aux)
+    turn = jq.quaternion.exp(dt * jq.quaternion.rotate(half, middle.omega))
+    end = omega + dt * rate(t + 0.5 * dt, middle)
+    return jq.State(jq.quaternion.multiply(q, turn), end, aux)
+
+
+def test_with_its_printed_factors_zhaos_step_is_of_order_one():
+    """The error of one step falls with the square of the step, and not with its cube."""
+    problem, wanted = short(True, False)
+    got = of_one_step(zhao_as_printed, problem, "zhao")
+    each = np.sqrt(np.mean(np.square(angles(got.q, wanted.q)), axis=1))
+    assert abs(-problems.slope(LENGTHS, each) - 2) < 0.15
+
+
 @pytest.mark.parametrize("problem", some(problems.REFERENCE, ("DRIVEN",)))
 def test_reference_end_states(problem):
     """The most accurate scheme gives the twelve printed digits.

@@ -19,7 +19,7 @@ from jaxquat.engines.fused.program import Program
 from jaxquat.engines.fused.scalarize import NotScalarError
 from jaxquat.schemes.scheme import Scheme
 from jaxquat.simulation.grid import Grid
-from jaxquat.simulation.simulation import simulation
+from jaxquat.simulation.simulation import checked_simulation
 
 # in units of the addition of two vectors
 COSTS = {
@@ -52,7 +52,7 @@ def explain(
     Raises:
         ValueError, TypeError: those of ``jq.rollout``.
     """
-    problem = simulation(
+    problem = checked_simulation(
         scheme, body, torque, start, grid, params, checkpoint=checkpoint, **options
     )
     hindrance = engine.missing()
