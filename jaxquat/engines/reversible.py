@@ -47,7 +47,7 @@ def _check(simulation: Simulation) -> None:
             f'checkpoint: "reversible" wanted a time-reversible scheme ({known}, or composed of '
             f"one), got {simulation.scheme.name}"
         )
-    if simulation.controller is not None or jax.tree.leaves(simulation.inputs):
+    if simulation.is_commanded:
         raise ValueError(
             'checkpoint: "reversible" wanted neither controller nor inputs; use "sqrt"'
         )
