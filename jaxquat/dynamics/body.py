@@ -86,7 +86,10 @@ class Body:
 
     @property
     def parameters(self) -> Array:
-        """The six numbers from which ``Body.from_parameters`` makes this body."""
+        """The six numbers from which ``Body.from_parameters`` makes this body.
+
+        NaN for a flat body, ``I1 + I2 = I3``: the first three would be infinite.
+        """
         inertia = self.inertia
         trace = inertia[..., 0, 0] + inertia[..., 1, 1] + inertia[..., 2, 2]
         second = 0.5 * trace[..., None, None] * jnp.eye(3, dtype=inertia.dtype) - inertia
