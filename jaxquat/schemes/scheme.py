@@ -150,8 +150,8 @@ class Scheme:
     def tree_unflatten(cls, static: Any, arrays: Any) -> Scheme:
         """The scheme of these parts."""
         structure, functions, facts = static
-        held = iter(arrays)
-        leaves = [next(held) if function is None else function for function in functions]
+        arrays = iter(arrays)
+        leaves = [next(arrays) if function is None else function for function in functions]
         return cls(jax.tree.unflatten(structure, leaves), *facts)
 
     def __eq__(self, other: object) -> bool:
