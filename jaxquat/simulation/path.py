@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -45,7 +45,7 @@ class Path:
     saved: Any = ()
     command: Any = ()
     memory: Any = ()
-    final: Any = field(default=())
+    final: Any = ()
 
     def at(self, t: ArrayLike) -> State:
         """The state at any times within the path, interpolated on the sphere.

@@ -79,7 +79,7 @@ class Simulation:
         return self.controller is not None or self.inputs is not None
 
     def time(self, k: Any) -> Array:
-        """The time before step k [s], ()."""
+        """The time before step k [s], in the shape of k."""
         return self.t0 + jnp.asarray(k).astype(self.t0.dtype) * self.dt
 
     def initial_memory(self) -> Any:
@@ -122,9 +122,9 @@ class Simulation:
 
     def path(self, rows: Any, memory: Any, final: State) -> Path:
         """The path of the stacked observations ``rows``, the memory and the state at the end."""
-        k = jnp.arange(0, self.steps + 1, self.save_every).astype(self.t0.dtype)
+        t = self.time(jnp.arange(0, self.steps + 1, self.save_every))
         (state, command), saved = (rows, ()) if self.save is None else (((), ()), rows)
-        return Path(self.t0 + k * self.dt, state, saved, command, memory, final)
+        return Path(t, state, saved, command, memory, final)
 
 
 def simulation(
