@@ -24,7 +24,7 @@ import rollout as peers
 
 import jaxquat as jq
 from jaxquat.engines.fused import engine
-from jaxquat.simulation.simulation import simulation
+from jaxquat.simulation.simulation import checked_simulation
 
 ROOT = Path(__file__).parents[1]
 LIMIT = 420.0  # seconds, after which nothing new begins
@@ -105,7 +105,7 @@ def operations():
     body, dtype = jq.Body(jnp.asarray(peers.INERTIA, jnp.float32)), jnp.float32
     start = jq.State(jnp.array([1.0, 0, 0, 0], dtype), jnp.ones(3, dtype))
     grid, gains = jq.grid(0.0, peers.DT, 1), jnp.ones(2, dtype)
-    traced = engine.trace(simulation(jq.rkmk4, body, peers.torque, start, grid, gains))
+    traced = engine.trace(checked_simulation(jq.rkmk4, body, peers.torque, start, grid, gains))
     back = traced.differentiated().step_back
     assert back is not None
     return sum(traced.loop.step.counts().values()), sum(back.counts().values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +21,7 @@ from jaxquat.schemes.scheme import Scheme
 from jaxquat.simulation.controller import Controller
 from jaxquat.simulation.grid import Grid
 from jaxquat.simulation.path import Path
-from jaxquat.simulation.simulation import Simulation, simulation
+from jaxquat.simulation.simulation import Simulation, checked_simulation
 
 __all__ = ["rollout"]
 
@@ -93,49 +94,48 @@ def rollout(
     one_of("engine", engine, ("scan", "fused", "auto"))
     boolean("check", check)
     if engine == "fused" and (check or checkpoint == "reversible"):
-        raise ValueError(
-            'engine: "fused" has neither check=True nor checkpoint="reversible"; use engine="scan"'
-        )
-    given = simulation(
+        option = "check=True" if check else 'checkpoint="reversible"'
+        raise ValueError(f'engine: wanted "scan" or "auto" with {option}, got "fused"')
+    simulation = checked_simulation(
         scheme, body, torque, start, grid, params, controller=controller, inputs=inputs,
         sample_every=sample_every, save_every=save_every, save=save, checkpoint=checkpoint,
     )  # fmt: skip
     if check:
-        _report_simulation(given)
+        _report_simulation(simulation)
     if checkpoint == "reversible":
-        path = reversible.run(given)
+        path = reversible.run(simulation)
     elif engine == "scan" or check:
-        path = scan.run(given)
+        path = scan.run(simulation)
     else:
-        path = fused.run(given) if engine == "fused" else _fused_if_possible(given)
+        path = fused.run(simulation) if engine == "fused" else _fused_if_possible(simulation)
     if check:
         _report_path(path)
     return path
 
 
-def _fused_if_possible(given: Simulation) -> Path:
+def _fused_if_possible(simulation: Simulation) -> Path:
     if not fused.missing():
-        try:
-            return fused.run(given, scan_back=True)
-        except Exception:  # whatever it is, the scan does it, or says what is wrong
-            return scan.run(given)
-    return scan.run(given)
+        # Whatever is wrong, the scan does it, or says what is wrong.
+        with contextlib.suppress(Exception):
+            return fused.run(simulation, scan_back=True)
+    return scan.run(simulation)
 
 
-def _report_simulation(given: Simulation) -> None:
+def _report_simulation(simulation: Simulation) -> None:
     """What the checks of concrete values would raise, for traced ones."""
-    norm = jnp.sqrt(dot(given.start.q, given.start.q))
+    q, t0, dt = simulation.start.q, simulation.t0, simulation.dt
+    norm = jnp.sqrt(dot(q, q))
     text = "start.q: wanted a unit quaternion, got norm {norm}"
     checkify.check(jnp.abs(norm - 1) <= 1e-4, text, norm=norm)
-    checkify.check(jnp.isfinite(given.t0), "t0: wanted a finite number, got {t0}", t0=given.t0)
-    checkify.check(given.dt > 0, "dt: wanted a positive step, got {dt}", dt=given.dt)
-    moments = jnp.linalg.eigvalsh(given.body.inertia)
-    rounding = 100 * jnp.finfo(given.dt.dtype).eps
+    checkify.check(jnp.isfinite(t0), "t0: wanted a finite number, got {t0}", t0=t0)
+    checkify.check(dt > 0, "dt: wanted a positive step, got {dt}", dt=dt)
+    moments = jnp.linalg.eigvalsh(simulation.body.inertia)
+    rounding = 100 * jnp.finfo(dt.dtype).eps
     triangle = moments[0] + moments[1] >= moments[2] * (1 - rounding)
     wanted = "a positive definite inertia with I1 + I2 >= I3"
     text = f"body: wanted {wanted}, got principal moments {{moments}}"
     checkify.check((moments[0] > 0) & triangle, text, moments=moments)
-    given.scheme.check(given.body, report=True)
+    simulation.scheme.check(simulation.body, report=True)
 
 
 def _report_path(path: Path) -> None:

@@ -127,7 +127,7 @@ class Simulation:
         return Path(t, state, saved, command, memory, final)
 
 
-def simulation(
+def checked_simulation(
     scheme: Scheme | Step,
     body: Body,
     torque: Torque,
