@@ -43,6 +43,7 @@ class Torque(Protocol):
     side effects, for a scheme calls it several times a step, at times and states in between.
     """
 
+    # With **_ beside *command a type checker admits torques with a command and those without.
     def __call__(self, t: Array, state: State, params: Any, /, *command: Any, **_: Any) -> Any:
         """The torque on one body at one time.
 
