@@ -44,7 +44,7 @@ class Simulation:
     Attributes:
         scheme: takes the steps.
         body: in the dtype of the start.
-        torque: of (t, state, params), and of the command where there is one.
+        torque: called with (t, state, params), and with the command where there is one.
         start: one body's state.
         t0: the time of the start [s], () in the dtype of the start.
         dt: the step [s], ().
@@ -55,7 +55,8 @@ class Simulation:
         sample_every: steps between two samples of the controller, or of the inputs.
         save_every: steps between two rows of the path.
         save: what is kept of a row instead of state and command; None for these.
-        segment: steps between two states kept for the backward pass; None keeps all.
+        segment: steps between two states kept for the backward pass; None leaves it to the engine
+            (the scan keeps all).
     """
 
     scheme: Scheme
@@ -209,9 +210,10 @@ def _times(grid: Grid, dtype: Any) -> tuple[Array, Array]:
 
 
 def _segment(checkpoint: str | int, steps: int) -> int | None:
+    """Steps between two kept states: the root of their number, rounded up, for "sqrt"."""
     if isinstance(checkpoint, str):
         one_of("checkpoint", checkpoint, ("none", "sqrt", "reversible"))
-        return None if checkpoint == "none" else math.isqrt(steps - 1) + 1
+        return math.isqrt(steps - 1) + 1 if checkpoint == "sqrt" else None
     return positive_integer("checkpoint", checkpoint)
 
 
