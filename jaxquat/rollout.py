@@ -60,12 +60,12 @@ def rollout(
         params: any pytree, handed to torque, controller and ``save``.
         controller: sampled every ``sample_every`` steps; gives the torque its ``command``.
         inputs: pytree with leading axis ``steps // sample_every`` (noise, logged torques, a
-            reference), one slice a sample: for the controller, or where there is none the
-            ``command`` itself.
+            reference). At each sample the controller gets one slice; without a controller the
+            slice itself is the ``command``.
         sample_every: steps per sample, a divisor of the number of steps.
         save_every: steps per row of the path, a divisor of the number of steps.
-        save: ``save(t, state, params) -> pytree of arrays``, with a controller or inputs
-            ``save(t, state, params, command)``: what the path keeps of each row, in
+        save: ``save(t, state, params) -> pytree of arrays``, or with a controller or inputs
+            ``save(t, state, params, command)``. The path keeps what it returns for each row in
             ``path.saved``, instead of state and command. Every engine computes it as it goes.
         checkpoint: memory of the backward pass. "none" keeps the state of every step, from which
             the step is computed again; an integer m keeps one state every m steps (those between
@@ -73,11 +73,12 @@ def rollout(
             steps. "reversible" keeps the rows of the path alone and undoes each step by a step of
             -dt: for reversible schemes, torques of time and attitude, neither controller nor
             inputs; reverse mode only.
-        engine: "scan"; "fused", one compiled kernel for the whole loop (CPU through the extra
-            ``fused``, GPU), reverse mode only, with ``checkpoint`` m steps between two states kept
-            for the backward pass ("none" chooses); "auto", fused where scheme and torque have a
-            scalar form and the compiler is there, otherwise scan, forward and backward each:
-            ``jq.fused.explain``, called with the same arguments, says which, and why.
+        engine: "scan" takes every scheme and torque, in both modes. "fused" compiles the whole
+            loop into one kernel (CPU through the extra ``fused``, GPU), in reverse mode only; with
+            ``checkpoint="none"`` it chooses itself how many states it keeps. "auto" takes the
+            kernel where scheme and torque have a scalar form and the compiler is there, otherwise
+            the scan, forward and backward each. ``jq.fused.explain``, called with the same
+            arguments, says which, and why.
         check: report bad values of traced arguments, and a state that ceases to be finite: under
             ``jit`` by ``error, path = checkify.checkify(jax.jit(fly))(start); error.throw()`` with
             ``jax.experimental.checkify``.

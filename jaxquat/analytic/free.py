@@ -217,7 +217,7 @@ def _long(moments: Array, start: Array, t: Array) -> tuple[Array, Array]:
 
     With l the unit momentum in these axes, the frame that ``_upright`` gives turns about it at
     ``(2 E/L + w3)/(1 + l3)``, and l3 = kappa dn(u + u0). The integral from u0 to u + u0 is that
-    from 0 to u, which knows no phase u0, and, by the addition theorem of the third kind, the
+    from 0 to u, which does not depend on u0, plus, by the addition theorem of the third kind, the
     argument of a complex number. From its classical form (NIST DLMF, 19.11(i)) the amplitudes
     cancel: what is left is ``1 + l3 - link (l1 - i l2)`` at the end, which never vanishes.
     """

@@ -2,8 +2,9 @@
 
 Chapters 5, 9 and 10. His "false Euler" integrates the rate first, then the attitude with the new
 rate. His norm controller n -> n (2 - n) leaves |q| slightly off 1. As published, components are
-assigned one after the other, each from those already new: his printed table needs it. The schemes
-are here because they are in the literature; their order is 1 at best.
+assigned one after the other, and each uses those that are already new; without that his printed
+table does not come out. The schemes are here because they are in the literature; their order is 1
+at best.
 """
 
 from __future__ import annotations

@@ -169,7 +169,7 @@ def _cayley(y: Array) -> Array:
 def _quotient(inertia: Array, vector: Array) -> Array:
     """Return ``inertia^-1 vector``, refined once.
 
-    So the rounding of the inverse, which is the same in every step, does not remain.
+    That removes the rounding of the inverse, which is the same in every step.
     """
     inverted = inverse_inertia(inertia)
     first = matvec(inverted, vector)
