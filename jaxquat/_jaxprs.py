@@ -104,8 +104,8 @@ def inputs_of_scan(equation: Any) -> tuple[int, int]:
 def called(equation: Any) -> Any:
     """The jaxpr of an equation that is a call (jit, checkpoint, a custom derivative), or None.
 
-    It takes and gives what the equation does. That of a reduction combines two elements, and that
-    of a kernel has references: these are none.
+    Such a jaxpr takes and returns what the equation does. That of a reduction (which combines two
+    elements) or of a kernel (which takes references) does not, and is not a call.
     """
     if equation.primitive.name in _RULES:
         return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import operator
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -64,6 +65,16 @@ def transpose(matrix: Array) -> Array:
     return jnp.swapaxes(matrix, -1, -2)
 
 
+def trace(matrix: Array) -> Array:
+    """Sum of the diagonal of (..., 3, 3) matrices -> (...)."""
+    return matrix[..., 0, 0] + matrix[..., 1, 1] + matrix[..., 2, 2]
+
+
+def stacked(rows: Sequence[Sequence[Array]]) -> Array:
+    """The matrices (..., m, n) with these m rows of n elements (...)."""
+    return jnp.stack([jnp.stack(row, axis=-1) for row in rows], axis=-2)
+
+
 def inverse(matrix: Array) -> Array:
     """Inverse of (..., 3, 3) matrices by the adjugate; infinite or NaN where one is singular."""
     a, b, c = matrix[..., :, 0], matrix[..., :, 1], matrix[..., :, 2]
@@ -73,9 +84,8 @@ def inverse(matrix: Array) -> Array:
 
 def unit_of(inertia: Array) -> Array:
     """The power of two next to 1/trace of (..., 3, 3) inertias -> (...), without derivatives."""
-    trace = inertia[..., 0, 0] + inertia[..., 1, 1] + inertia[..., 2, 2]
     exponent = jnp.finfo(inertia.dtype).nexp
-    return 1.0 / lax.reduce_precision(lax.stop_gradient(trace), exponent, 0)
+    return 1.0 / lax.reduce_precision(lax.stop_gradient(trace(inertia)), exponent, 0)
 
 
 def inverse_inertia(inertia: Array) -> Array:

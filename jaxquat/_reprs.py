@@ -12,22 +12,27 @@ import numpy as np
 from jax import Array
 from jax.core import Tracer
 
-ROWS = 7
+_ROWS = 7
 """Rows of a table that are shown: with title, columns and "... 3 more" it has ten lines."""
 
 _NUMBERS = 4
 """Numbers of an array that are shown."""
 
+_LEAVES = 6
+"""Leaves of a pytree that are shown."""
+
 
 def shapes(tree: Any) -> str:
     """Dtypes and shapes of the leaves of a pytree, with their places in it: ".q float32[11, 4]"."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
-    named = [(jax.tree_util.keystr(path), _shape(leaf)) for path, leaf in leaves]
-    shown = [f"{place} {text}".strip() for place, text in named[:6]]
-    return ", ".join([*shown, *([f"and {len(named) - 6} more"] if len(named) > 6 else [])])
+    named = [(jax.tree_util.keystr(path), shape(leaf)) for path, leaf in leaves]
+    shown = [f"{place} {text}".strip() for place, text in named[:_LEAVES]]
+    others = len(named) - _LEAVES
+    return ", ".join([*shown, *([f"and {others} more"] if others > 0 else [])])
 
 
-def _shape(leaf: Any) -> str:
+def shape(leaf: Any) -> str:
+    """Dtype and shape of an array, "float32[11, 4]"; the type of anything else."""
     if not hasattr(leaf, "shape"):
         return type(leaf).__name__
     return f"{leaf.dtype}[{', '.join(map(str, leaf.shape))}]"
@@ -47,7 +52,7 @@ def short(value: Any) -> str:
         return f"[{', '.join(map(short, array))}]"
     finite = array[np.isfinite(array)]
     bounds = f" from {short(finite.min())} to {short(finite.max())}" if finite.size else ""
-    return _shape(value) + bounds
+    return shape(value) + bounds
 
 
 def _is_real(value: Any) -> bool:
@@ -69,7 +74,7 @@ def named_leaves(tree: Any, name: str = "", *, kinds: Any = ()) -> list[tuple[st
     return [(place(path) or name, leaf) for path, leaf in leaves]
 
 
-def clipped(rows: Sequence[Any], most: int = ROWS) -> tuple[Sequence[Any], list[str]]:
+def clipped(rows: Sequence[Any], most: int = _ROWS) -> tuple[Sequence[Any], list[str]]:
     """The first rows, and a line that counts the others if there are any."""
     others = len(rows) - most
     return (rows[:most], [f"... {others} more"]) if others > 0 else (rows, [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -59,12 +60,12 @@ def rollout(
         params: any pytree, handed to torque, controller and ``save``.
         controller: sampled every ``sample_every`` steps; gives the torque its ``command``.
         inputs: pytree with leading axis ``steps // sample_every`` (noise, logged torques, a
-            reference), one slice a sample: for the controller, or where there is none the
-            ``command`` itself.
+            reference). At each sample the controller gets one slice; without a controller the
+            slice itself is the ``command``.
         sample_every: steps per sample, a divisor of the number of steps.
         save_every: steps per row of the path, a divisor of the number of steps.
-        save: ``save(t, state, params) -> pytree of arrays``, with a controller or inputs
-            ``save(t, state, params, command)``: what the path keeps of each row, in
+        save: ``save(t, state, params) -> pytree of arrays``, or with a controller or inputs
+            ``save(t, state, params, command)``. The path keeps what it returns for each row in
             ``path.saved``, instead of state and command. Every engine computes it as it goes.
         checkpoint: memory of the backward pass. "none" keeps the state of every step, from which
             the step is computed again; an integer m keeps one state every m steps (those between
@@ -72,11 +73,12 @@ def rollout(
             steps. "reversible" keeps the rows of the path alone and undoes each step by a step of
             -dt: for reversible schemes, torques of time and attitude, neither controller nor
             inputs; reverse mode only.
-        engine: "scan"; "fused", one compiled kernel for the whole loop (CPU through the extra
-            ``fused``, GPU), reverse mode only, with ``checkpoint`` m steps between two states kept
-            for the backward pass ("none" chooses); "auto", fused where scheme and torque have a
-            scalar form and the compiler is there, otherwise scan, forward and backward each:
-            ``jq.fused.explain``, called with the same arguments, says which, and why.
+        engine: "scan" takes every scheme and torque, in both modes. "fused" compiles the whole
+            loop into one kernel (CPU through the extra ``fused``, GPU), in reverse mode only; with
+            ``checkpoint="none"`` it chooses itself how many states it keeps. "auto" takes the
+            kernel where scheme and torque have a scalar form and the compiler is there, otherwise
+            the scan, forward and backward each. ``jq.fused.explain``, called with the same
+            arguments, says which, and why.
         check: report bad values of traced arguments, and a state that ceases to be finite: under
             ``jit`` by ``error, path = checkify.checkify(jax.jit(fly))(start); error.throw()`` with
             ``jax.experimental.checkify``.
@@ -93,9 +95,8 @@ def rollout(
     one_of("engine", engine, ("scan", "fused", "auto"))
     boolean("check", check)
     if engine == "fused" and (check or checkpoint == "reversible"):
-        raise ValueError(
-            'engine: "fused" has neither check=True nor checkpoint="reversible"; use engine="scan"'
-        )
+        option = "check=True" if check else 'checkpoint="reversible"'
+        raise ValueError(f'engine: wanted "scan" or "auto" with {option}, got "fused"')
     simulation = checked_simulation(
         scheme, body, torque, start, grid, params, controller=controller, inputs=inputs,
         sample_every=sample_every, save_every=save_every, save=save, checkpoint=checkpoint,
@@ -115,24 +116,22 @@ def rollout(
 
 def _fused_if_possible(simulation: Simulation) -> Path:
     if not fused.missing():
-        try:
+        # Whatever is wrong, the scan does it, or says what is wrong.
+        with contextlib.suppress(Exception):
             return fused.run(simulation, scan_back=True)
-        except Exception:  # whatever it is, the scan does it, or says what is wrong
-            return scan.run(simulation)
     return scan.run(simulation)
 
 
 def _report_simulation(simulation: Simulation) -> None:
     """What the checks of concrete values would raise, for traced ones."""
-    norm = jnp.sqrt(dot(simulation.start.q, simulation.start.q))
+    q, t0, dt = simulation.start.q, simulation.t0, simulation.dt
+    norm = jnp.sqrt(dot(q, q))
     text = "start.q: wanted a unit quaternion, got norm {norm}"
     checkify.check(jnp.abs(norm - 1) <= 1e-4, text, norm=norm)
-    checkify.check(
-        jnp.isfinite(simulation.t0), "t0: wanted a finite number, got {t0}", t0=simulation.t0
-    )
-    checkify.check(simulation.dt > 0, "dt: wanted a positive step, got {dt}", dt=simulation.dt)
+    checkify.check(jnp.isfinite(t0), "t0: wanted a finite number, got {t0}", t0=t0)
+    checkify.check(dt > 0, "dt: wanted a positive step, got {dt}", dt=dt)
     moments = jnp.linalg.eigvalsh(simulation.body.inertia)
-    rounding = 100 * jnp.finfo(simulation.dt.dtype).eps
+    rounding = 100 * jnp.finfo(dt.dtype).eps
     triangle = moments[0] + moments[1] >= moments[2] * (1 - rounding)
     wanted = "a positive definite inertia with I1 + I2 >= I3"
     text = f"body: wanted {wanted}, got principal moments {{moments}}"

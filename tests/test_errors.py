@@ -878,7 +878,7 @@ CASES = [
     (
         lambda: rollout(engine="fused", check=True),
         ValueError,
-        'engine: "fused" has neither check=True',
+        'engine: wanted "scan" or "auto" with check=True, got "fused"',
     ),
     # rollout: things that are no arrays
     (

@@ -304,9 +304,9 @@ def test_what_save_makes_of_the_rows(kind):
 
     def by_rows(gains):
         rows = run(None, gains)
-        held = [rows.command] if sampled else []
+        command = [rows.command] if sampled else []
         power = lambda t, *row: save(t, row[0], gains, *row[1:])["power"]
-        return jnp.sum(jax.vmap(power)(whole.t, rows.state, *held))
+        return jnp.sum(jax.vmap(power)(whole.t, rows.state, *command))
 
     by_rollout = lambda gains: jnp.sum(run(save, gains).saved["power"])
     gradients = jax.jit(lambda gains: (jax.grad(by_rollout)(gains), jax.grad(by_rows)(gains)))

@@ -52,7 +52,7 @@ def free_body(body: Body, t: ArrayLike, start: State) -> State:
     Near the middle axis derivatives by the start grow like exp(rate t). Exactly on it they stop
     growing where they would leave the range of the dtype.
     """
-    body, t, start = _checked(body, t, start)
+    t, start = _checked(body, t, start)
     moments, axes = body.principal()
     turn, rates = _motion(moments, rotate_inverse(axes, start.omega), t)
     turn = jnp.concatenate([turn[:1], rotate(axes, turn[1:])])
@@ -66,7 +66,7 @@ def free_symmetric(body: Body, t: ArrayLike, start: State) -> State:
     has the dtype and the aux of the start. ValueError for a concrete body with I1 != I2:
     ``free_body`` knows its motion.
     """
-    body, t, start = _checked(body, t, start)
+    t, start = _checked(body, t, start)
     check_symmetric("free_symmetric", body, "; use exact.free_body")
     (i1, _, i3), axes = body.principal()
     axis = rotate(axes, jnp.asarray([0.0, 0.0, 1.0], t.dtype))
@@ -96,11 +96,11 @@ def flip_interval(body: Body, omega: ArrayLike) -> Array:
     return jnp.where(constant, jnp.inf, 2.0 * elliptic.complete(modulus) / frequency / size)
 
 
-def _checked(body: Body, t: ArrayLike, start: State) -> tuple[Body, Array, State]:
-    """The arguments of a free motion, of one body in one dtype, or an error that names one."""
+def _checked(body: Body, t: ArrayLike, start: State) -> tuple[Array, State]:
+    """Time and start of a free motion, in the dtype of the start, or an error that names one."""
     start = check_state("start", start)
     check_body(body, start.q.dtype, "the start")
-    return body, scalar("t", t).astype(start.q.dtype), start
+    return scalar("t", t).astype(start.q.dtype), start
 
 
 def _motion(moments: Array, omega: Array, t: Array) -> tuple[Array, Array]:
@@ -217,7 +217,7 @@ def _long(moments: Array, start: Array, t: Array) -> tuple[Array, Array]:
 
     With l the unit momentum in these axes, the frame that ``_upright`` gives turns about it at
     ``(2 E/L + w3)/(1 + l3)``, and l3 = kappa dn(u + u0). The integral from u0 to u + u0 is that
-    from 0 to u, which knows no phase u0, and, by the addition theorem of the third kind, the
+    from 0 to u, which does not depend on u0, plus, by the addition theorem of the third kind, the
     argument of a complex number. From its classical form (NIST DLMF, 19.11(i)) the amplitudes
     cancel: what is left is ``1 + l3 - link (l1 - i l2)`` at the end, which never vanishes.
     """

@@ -24,7 +24,7 @@ from jaxquat._checks import (
     symmetric,
     unit_quaternion,
 )
-from jaxquat._linear import dot, matmul, transpose
+from jaxquat._linear import dot, matmul, trace, transpose
 from jaxquat._reprs import short
 from jaxquat.rotations import quaternion
 
@@ -86,10 +86,12 @@ class Body:
 
     @property
     def parameters(self) -> Array:
-        """The six numbers from which ``Body.from_parameters`` makes this body."""
+        """The six numbers from which ``Body.from_parameters`` makes this body.
+
+        NaN for a flat body, ``I1 + I2 = I3``: the first three would be infinite.
+        """
         inertia = self.inertia
-        trace = inertia[..., 0, 0] + inertia[..., 1, 1] + inertia[..., 2, 2]
-        second = 0.5 * trace[..., None, None] * jnp.eye(3, dtype=inertia.dtype) - inertia
+        second = 0.5 * trace(inertia)[..., None, None] * jnp.eye(3, dtype=inertia.dtype) - inertia
         factor = jnp.linalg.cholesky(second)
         diagonal = jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1))
         below = jnp.stack([factor[..., 1, 0], factor[..., 2, 0], factor[..., 2, 1]], axis=-1)

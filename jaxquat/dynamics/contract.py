@@ -43,6 +43,7 @@ class Torque(Protocol):
     side effects, for a scheme calls it several times a step, at times and states in between.
     """
 
+    # With **_ beside *command a type checker admits torques with a command and those without.
     def __call__(self, t: Array, state: State, params: Any, /, *command: Any, **_: Any) -> Any:
         """The torque on one body at one time.
 
@@ -93,13 +94,14 @@ def evaluate(torque: Torque, t: ArrayLike, state: State, params: Any) -> tuple[A
 
 
 def evaluate_at_attitude(
-    scheme: str, torque: Torque, t: ArrayLike, state: State, params: Any
+    name: str, torque: Torque, t: ArrayLike, state: State, params: Any
 ) -> Array:
-    """The torque, for a scheme that admits torques of time and attitude only.
+    """The torque (3,), for a scheme that admits torques of time and attitude only.
 
-    TypeError if it depends on the rate, or if the state has aux states.
+    TypeError if it depends on the rate, or if the state has aux states; ``name`` is that of the
+    scheme, for the message.
     """
-    without_aux(scheme, state)
+    without_aux(name, state)
 
     def torque_of_rate(omega: Array) -> Array:
         return evaluate(torque, t, State(state.q, omega), params)[0]
@@ -107,15 +109,15 @@ def evaluate_at_attitude(
     traced = jax.make_jaxpr(torque_of_rate)(state.omega)
     if any(depends_on(traced, [True])):
         wanted, got = "a torque of time and attitude", f"torque {name_of(torque)}"
-        raise TypeError(f"{scheme}: wanted {wanted}, got {got}, which reads state.omega")
+        raise TypeError(f"{name}: wanted {wanted}, got {got}, which reads state.omega")
     return jaxpr_as_fun(traced)(state.omega)[0]
 
 
-def without_aux(scheme: str, state: State) -> None:
-    """TypeError if the state has aux states."""
+def without_aux(name: str, state: State) -> None:
+    """TypeError if the state has aux states; ``name`` is that of the scheme, for the message."""
     if jax.tree.leaves(state.aux):
         got = f"{describe(state.aux)}; jq.rkmk4 integrates aux states"
-        raise TypeError(f"{scheme}: wanted a state without aux, got {got}")
+        raise TypeError(f"{name}: wanted a state without aux, got {got}")
 
 
 def commanded(torque: Torque, command: Any) -> Torque:

@@ -10,6 +10,7 @@ from jax import Array
 from jax.flatten_util import ravel_pytree
 from jax.typing import ArrayLike
 
+from jaxquat import _reprs
 from jaxquat._checks import exactly, finite, floating, instance, trailing, unit_quaternion
 from jaxquat.rotations import quaternion
 
@@ -102,8 +103,4 @@ def _of_one_body(name: str, value: ArrayLike, shape: tuple[int, ...]) -> Array:
 
 def describe(tree: Any) -> str:
     """The tree with dtype and shape for each leaf, for error messages."""
-
-    def described(leaf: Any) -> str:
-        return f"{leaf.dtype}{list(leaf.shape)}" if hasattr(leaf, "dtype") else type(leaf).__name__
-
-    return str(jax.tree.map(described, tree))
+    return str(jax.tree.map(_reprs.shape, tree))

@@ -12,7 +12,7 @@ from jax import lax
 
 
 def scan(
-    body: Callable[[Any, Any], tuple[Any, Any]],
+    f: Callable[[Any, Any], tuple[Any, Any]],
     carry: Any,
     xs: Any,
     length: int,
@@ -24,27 +24,27 @@ def scan(
     shorter. The values are those of ``lax.scan`` either way.
     """
     if segment is None or segment >= length:
-        run = partial(_scan, body, length=length)
+        run = partial(_scan, f, length=length)
         return (run if segment is None else jax.checkpoint(run))(carry, xs)
     count = length // segment
     split = count * segment
     # Inside a scan the compiler cannot merge the recomputation with the original, so no barrier
     # against that is needed.
-    run = jax.checkpoint(partial(_scan, body, length=segment), prevent_cse=False)
+    run = jax.checkpoint(partial(_scan, f, length=segment), prevent_cse=False)
     head = jax.tree.map(lambda x: x[:split].reshape(count, segment, *x.shape[1:]), xs)
     carry, ys = lax.scan(run, carry, head, length=count)
     ys = jax.tree.map(lambda y: y.reshape(split, *y.shape[2:]), ys)
     if split == length:
         return carry, ys
-    rest = jax.checkpoint(partial(_scan, body, length=length - split))
-    carry, tail = rest(carry, jax.tree.map(lambda x: x[split:], xs))
+    run = jax.checkpoint(partial(_scan, f, length=length - split))
+    carry, tail = run(carry, jax.tree.map(lambda x: x[split:], xs))
     return carry, jax.tree.map(lambda y, z: jnp.concatenate([y, z]), ys, tail)
 
 
 def _scan(
-    body: Callable[[Any, Any], tuple[Any, Any]], carry: Any, xs: Any, length: int
+    f: Callable[[Any, Any], tuple[Any, Any]], carry: Any, xs: Any, length: int
 ) -> tuple[Any, Any]:
     if length > 1:
-        return lax.scan(body, carry, xs, length=length)
-    carry, y = body(carry, jax.tree.map(lambda x: x[0], xs))
+        return lax.scan(f, carry, xs, length=length)
+    carry, y = f(carry, jax.tree.map(lambda x: x[0], xs))
     return carry, jax.tree.map(lambda leaf: leaf[None], y)

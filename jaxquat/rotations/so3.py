@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 
 from jaxquat import _series as series
 from jaxquat._checks import broadcast, one_of, trailing
-from jaxquat._linear import cross, square
+from jaxquat._linear import cross, square, stacked
 from jaxquat.rotations import quaternion
 
 __all__ = ["dexp", "dexpinv", "exp", "hat", "log", "vee"]
@@ -24,7 +24,7 @@ def hat(v: ArrayLike) -> Array:
     x, y, z = jnp.moveaxis(trailing("v", v, (3,)), -1, 0)
     zero = jnp.zeros_like(x)
     rows = [[zero, -z, y], [z, zero, -x], [-y, x, zero]]
-    return jnp.stack([jnp.stack(row, axis=-1) for row in rows], axis=-2)
+    return stacked(rows)
 
 
 def vee(matrix: ArrayLike) -> Array:

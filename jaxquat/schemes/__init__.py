@@ -43,11 +43,11 @@ __all__ = [
 ]
 
 
-def _named(made: Scheme, name: str, source: str) -> Scheme:
+def _named(scheme: Scheme, name: str, source: str) -> Scheme:
     """A scheme that a factory made of a tableau, with a name of its own."""
-    factory = made.name.partition("(")[0]
-    doc = f"{source}; order {made.order}, {made.evaluations} torques a step. See ``{factory}``."
-    return dataclasses.replace(made, name=name, source=source, doc=doc)
+    factory = scheme.name.partition("(")[0]
+    doc = f"{source}; order {scheme.order}, {scheme.evaluations} torques a step. See ``{factory}``."
+    return dataclasses.replace(scheme, name=name, source=source, doc=doc)
 
 
 lie_euler = _named(rkmk(tableaus.EULER), "lie_euler", "Euler, lifted")

@@ -26,8 +26,8 @@ def damped(scheme: Scheme | Step, damping: ArrayLike) -> Scheme:
     ``damping`` is (3, 3), or (3,) for a diagonal, in body axes [N m s]; it is a leaf of the Scheme,
     so gradients reach it. The exact decay of the momentum over half a step stands outermost on both
     sides: with D that decay and S the step, a step is D S D. Order 2 stays (inside the kicks of a
-    splitting it would fall to 1), and a step of -dt undoes one of dt where it does so in S; undoing
-    multiplies rounding by what the drag has divided the momentum by.
+    splitting it would fall to 1), and a step of -dt undoes one of dt where it does so in S. Undoing
+    amplifies rounding by the factor by which the drag has reduced the momentum.
 
     Raises:
         TypeError: ``scheme`` is no step, or ``damping`` no array of floats.

@@ -2,8 +2,9 @@
 
 Chapters 5, 9 and 10. His "false Euler" integrates the rate first, then the attitude with the new
 rate. His norm controller n -> n (2 - n) leaves |q| slightly off 1. As published, components are
-assigned one after the other, each from those already new: his printed table needs it. The schemes
-are here because they are in the literature; their order is 1 at best.
+assigned one after the other, and each uses those that are already new; without that his printed
+table does not come out. The schemes are here because they are in the literature; their order is 1
+at best.
 """
 
 from __future__ import annotations
@@ -123,11 +124,11 @@ def _acceleration(body: Body, hoffmann: Array, p: Array, tau: Array) -> Array:
     return -dot(p, p) * hoffmann + 0.5 * matvec(transpose(v), _extended(omega_dot))
 
 
-def _read(scheme: str, state: State) -> tuple[Array, Array, Array, Array]:
-    """(Q, P, V(Q), omega)."""
+def _read(name: str, state: State) -> tuple[Array, Array, Array, Array]:
+    """(Q, P, V(Q), omega) of a state of the scheme ``name``; TypeError if it has no P."""
     if not (hasattr(state.aux, "shape") and state.aux.shape == (4,)):
         wanted = "a state from schemes.hoffmann.full_quat_start(q, omega)"
-        raise TypeError(f"{scheme}: wanted {wanted}, got aux {state.aux!r}")
+        raise TypeError(f"{name}: wanted {wanted}, got aux {state.aux!r}")
     hoffmann = to_hoffmann(state.q)
     v = hoffmann_v(hoffmann)
     return hoffmann, state.aux, v, 2.0 * matvec(v, state.aux)[:3]

@@ -54,7 +54,7 @@ def lgvi(
     0.7 rad.
     """
     t, state, dt = check_step(body, t, state, dt)
-    q, omega, _ = state
+    q, omega = state.q, state.omega
     inertia = body.inertia
     tau0 = evaluate_at_attitude("lgvi", torque, t, state, params)
     m = matvec(inertia, omega) + 0.5 * dt * tau0
@@ -94,7 +94,7 @@ def lie_midpoint(
     """
     t, state, dt = check_step(body, t, state, dt)
     without_aux("lie_midpoint", state)
-    q, omega, _ = state
+    q, omega = state.q, state.omega
     inertia = body.inertia
 
     def residual(change: Array) -> Array:  # of the rate
@@ -130,7 +130,7 @@ def simo_wong(
     torque holds, and the energy exactly where the potential is linear in the rotation matrix.
     """
     t, state, dt = check_step(body, t, state, dt)
-    q, omega, _ = state
+    q, omega = state.q, state.omega
     inertia = body.inertia
     tau0 = evaluate_at_attitude("simo_wong", torque, t, state, params)
     m = matvec(inertia, omega)
@@ -169,7 +169,7 @@ def _cayley(y: Array) -> Array:
 def _quotient(inertia: Array, vector: Array) -> Array:
     """Return ``inertia^-1 vector``, refined once.
 
-    So the rounding of the inverse, which is the same in every step, does not remain.
+    That removes the rounding of the inverse, which is the same in every step.
     """
     inverted = inverse_inertia(inertia)
     first = matvec(inverted, vector)

@@ -32,15 +32,15 @@ def zhao(
     with ``q12 = q0 e``. Aux states follow the midpoint rule.
     """
     t, state, dt = check_step(body, t, state, dt)
-    q, omega, aux = state
+    q, omega = state.q, state.omega
     omega_dot, aux_dot = derivative(body, torque, t, state, params)
     # The barriers: see munthe_kaas.stages.
     half = lax.optimization_barrier(exp(0.5 * dt * (omega + 0.25 * dt * omega_dot)))
-    middle_aux = jax.tree.map(lambda x, rate: x + 0.5 * dt * rate, aux, aux_dot)
+    middle_aux = jax.tree.map(lambda x, rate: x + 0.5 * dt * rate, state.aux, aux_dot)
     middle = State(multiply(q, half), omega + 0.5 * dt * omega_dot, middle_aux)
     omega_dot, aux_dot = derivative(body, torque, t + 0.5 * dt, middle, params)
     turn = lax.optimization_barrier(expm1(dt * rotate(half, middle.omega)))
-    aux = jax.tree.map(lambda x, rate: x + dt * rate, aux, aux_dot)
+    aux = jax.tree.map(lambda x, rate: x + dt * rate, state.aux, aux_dot)
     return State(correct_norm(q + multiply(q, turn)), omega + dt * omega_dot, aux)
 
 
@@ -53,7 +53,7 @@ def pcdm1(
     Order 2, for torques of time and attitude.
     """
     t, state, dt = check_step(body, t, state, dt)
-    q, omega, _ = state
+    q, omega = state.q, state.omega
     middle = multiply(q, lax.optimization_barrier(exp(0.5 * dt * omega)))
     here = State(middle, omega, state.aux)
     tau = evaluate_at_attitude("pcdm1", torque, t + 0.5 * dt, here, params)

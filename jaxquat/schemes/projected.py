@@ -68,7 +68,7 @@ def formulation2(
         omega_dot, aux_dot = derivative(body, torque, t, State(normalize(q), omega, aux), params)
         return 0.5 * _product(q, omega), omega_dot, aux_dot
 
-    q, omega, aux = _runge_kutta(rates, t, tuple(state), dt)
+    q, omega, aux = _runge_kutta(rates, t, (state.q, state.omega, state.aux), dt)
     return State(normalize(q), omega, aux)
 
 

@@ -150,8 +150,8 @@ class Scheme:
     def tree_unflatten(cls, static: Any, arrays: Any) -> Scheme:
         """The scheme of these parts."""
         structure, functions, facts = static
-        remaining = iter(arrays)
-        leaves = [next(remaining) if function is None else function for function in functions]
+        arrays = iter(arrays)
+        leaves = [next(arrays) if function is None else function for function in functions]
         return cls(jax.tree.unflatten(structure, leaves), *facts)
 
     def __eq__(self, other: object) -> bool:
@@ -184,9 +184,10 @@ def scheme(
 
 
 def as_scheme(name: str, value: Any, hint: str = "") -> Scheme:
-    """A Scheme as it is; of any other function with the signature of a step nothing is known.
+    """The Scheme of a step: a Scheme is returned as it is, any other function becomes one.
 
-    TypeError with the name of the argument for what is neither.
+    Nothing is known of such a function. TypeError, with the name of the argument, for a value that
+    does not have the signature of a step.
     """
     if isinstance(value, Scheme):
         return value

@@ -185,7 +185,10 @@ def _splitting(
     conserves: tuple[Conserved, ...] = ("norm", "momentum"),
     demand: Demand | None = None,
 ) -> Scheme:
-    """The Scheme of these shares; without ``order`` they are those of kick-drift-kick steps."""
+    """The Scheme of these shares.
+
+    Without ``order`` its drifts are the weights of kick-drift-kick steps, which give the order.
+    """
     return Scheme(
         Splitting(name, drift, shares),
         name=name,

@@ -48,16 +48,17 @@ def tableau(
 ) -> Tableau:
     """Make a Tableau whose shape, row sums and order conditions hold.
 
-    ValueError, which names the condition, where one is off by more than ``tolerance``.
+    ``tolerance`` is the largest error of a row sum or of an order condition.
+
+    Raises:
+        TypeError: a coefficient is no number, or the order no integer.
+        ValueError: a wrong number of coefficients, or a condition that fails, named.
     """
     if isinstance(a, str) or not hasattr(a, "__len__"):
         raise TypeError(f"a: wanted rows of numbers, got {a!r}")
     a, b, c = tuple(numbers("a", row) for row in a), numbers("b", b), numbers("c", c)
-    stages, order, tolerance = (
-        len(b),
-        positive_integer("order", order),
-        real("tolerance", tolerance),
-    )
+    stages, order = len(b), positive_integer("order", order)
+    tolerance = real("tolerance", tolerance)
     positive("tolerance", tolerance)
     if [len(row) for row in a] != list(range(1, stages)):
         wanted = f"{stages - 1} rows of 1, 2, ... entries (b has {stages})"
@@ -115,9 +116,10 @@ def _stage_weights(tree: tuple, a: tuple[tuple[float, ...], ...], stages: int) -
 def combine(weights: tuple[float, ...], slopes: list[Any], dt: ArrayLike) -> Any:
     """Return ``dt`` times the weighted sum of the slopes, pytrees of one structure.
 
-    A slope of weight zero takes no part.
+    A slope of weight zero takes no part. The sum of none is zero.
     """
     used = [(weight, slope) for weight, slope in zip(weights, slopes, strict=True) if weight != 0]
+    used = used or [(0.0, slopes[0])]
 
     def combined(*leaves: Array) -> Array:
         terms = [weight * leaf for (weight, _), leaf in zip(used, leaves, strict=True)]

@@ -36,12 +36,12 @@ HIGHEST = 10
 _Series = dict[tuple[int, ...], float]  # coefficients of words of Y's, by their indices
 
 
-def composed_order(order: int | None, symmetric: bool, weights: Sequence[float]) -> int | None:
-    """The order of a composition from that of its step; ``symmetric`` steps are undone by -dt."""
+def composed_order(order: int | None, reversible: bool, weights: Sequence[float]) -> int | None:
+    """The order of a composition of steps of this order; -dt undoes a ``reversible`` step."""
     if not order:
         return order
     highest = max(HIGHEST, order)
-    errors = [k for k in range(order + 1, highest + 1) if k % 2 or not symmetric]
+    errors = [k for k in range(order + 1, highest + 1) if k % 2 or not reversible]
     flow = functools.partial(_exponential, highest=highest)
     steps = [flow({(k,): weight**k for k in (1, *errors)}) for weight in weights]
     composed = functools.reduce(functools.partial(_product, highest=highest), steps)

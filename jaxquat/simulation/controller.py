@@ -27,8 +27,8 @@ class Controller(NamedTuple):
         update: ``update(t, state, memory, params, input) -> (command, memory)`` at each sample. The
             memory keeps its shapes; ``input`` is this sample's slice of ``inputs`` (None without);
             the command is any pytree, which the torque is given.
-        period: the time between two samples [s] that the controller counts on, if any; ``rollout``
-            compares it with ``sample_every * dt``.
+        period: the time between two samples [s] that the controller counts on, if any;
+            ValueError in ``rollout`` where it is not ``sample_every * dt``.
     """
 
     init: Callable[[State, Any], Any]

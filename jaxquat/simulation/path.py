@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -34,10 +34,11 @@ class Path:
         state: State with leading axis rows; () where ``save`` replaces states and commands.
         saved: what ``save`` made of each row, leading axis rows; () without it.
         command: what the torque was given as ``command`` from each time on, leading axis rows: the
-            controller's command, or the input where there is no controller; the last row repeats
-            the last one. () without both, and with ``save``.
-        memory: of the controller, at the end; () without one.
-        final: the state at the last time; () in rows of a path without states that end earlier.
+            controller's command, or the input where there is no controller; the last row has the
+            last sample's. () without both, and with ``save``.
+        memory: the controller's memory at the end; () without a controller.
+        final: the state at the last time; () in a slice of a path without states that ends before
+            the path does.
     """
 
     t: Array
@@ -45,7 +46,7 @@ class Path:
     saved: Any = ()
     command: Any = ()
     memory: Any = ()
-    final: Any = field(default=())
+    final: Any = ()
 
     def at(self, t: ArrayLike) -> State:
         """The state at any times within the path, interpolated on the sphere.

@@ -44,7 +44,7 @@ class Simulation:
     Attributes:
         scheme: takes the steps.
         body: in the dtype of the start.
-        torque: of (t, state, params), and of the command where there is one.
+        torque: called with (t, state, params), and with the command where there is one.
         start: one body's state.
         t0: the time of the start [s], () in the dtype of the start.
         dt: the step [s], ().
@@ -55,7 +55,8 @@ class Simulation:
         sample_every: steps between two samples of the controller, or of the inputs.
         save_every: steps between two rows of the path.
         save: what is kept of a row instead of state and command; None for these.
-        segment: steps between two states kept for the backward pass; None keeps all.
+        segment: steps between two states kept for the backward pass; None leaves it to the engine
+            (the scan keeps all).
     """
 
     scheme: Scheme
@@ -79,7 +80,7 @@ class Simulation:
         return self.controller is not None or self.inputs is not None
 
     def time(self, k: Any) -> Array:
-        """The time before step k [s], ()."""
+        """The time before step k [s], in the shape of k."""
         return self.t0 + jnp.asarray(k).astype(self.t0.dtype) * self.dt
 
     def initial_memory(self) -> Any:
@@ -122,9 +123,9 @@ class Simulation:
 
     def path(self, rows: Any, memory: Any, final: State) -> Path:
         """The path of the stacked observations ``rows``, the memory and the state at the end."""
-        k = jnp.arange(0, self.steps + 1, self.save_every).astype(self.t0.dtype)
+        t = self.time(jnp.arange(0, self.steps + 1, self.save_every))
         (state, command), saved = (rows, ()) if self.save is None else (((), ()), rows)
-        return Path(self.t0 + k * self.dt, state, saved, command, memory, final)
+        return Path(t, state, saved, command, memory, final)
 
 
 def checked_simulation(
@@ -209,9 +210,10 @@ def _times(grid: Grid, dtype: Any) -> tuple[Array, Array]:
 
 
 def _segment(checkpoint: str | int, steps: int) -> int | None:
+    """Steps between two kept states: the root of their number, rounded up, for "sqrt"."""
     if isinstance(checkpoint, str):
         one_of("checkpoint", checkpoint, ("none", "sqrt", "reversible"))
-        return None if checkpoint == "none" else math.isqrt(steps - 1) + 1
+        return math.isqrt(steps - 1) + 1 if checkpoint == "sqrt" else None
     return positive_integer("checkpoint", checkpoint)
 
 

@@ -219,6 +219,8 @@ def test_what_it_refuses():
         run(jq.rkmk4, problems.heavy)
     with pytest.raises(ValueError, match="neither controller nor inputs"):
         run(jq.no_squish, lambda t, s, p, command: command, inputs=jnp.zeros((4, 3)))
+    with pytest.raises(ValueError, match="neither controller nor inputs"):
+        run(jq.no_squish, lambda t, s, p, command: problems.heavy(t, s, p), inputs={})
     with pytest.raises(
         TypeError,
         match='checkpoint "reversible": wanted a torque of time and attitude, got torque driven',

@@ -146,6 +146,16 @@ def test_a_palindrome_of_wrong_weights_has_no_higher_order():
         assert weights.composed_order(2, True, (a, b, 1 - 2 * (a + b), b, a)) == 2
 
 
+@pytest.mark.parametrize("factory", [jq.rkmk, jq.crouch_grossman])
+def test_a_stage_whose_row_is_zero_stands_at_the_start(factory):
+    """Two such stages with half the weight each are Euler's method."""
+    twice = tableaus.tableau(a=((0,),), b=(0.5, 0.5), c=(0,), order=1)
+    step = 0.0, START, 0.1, None
+    got = factory(twice)(BODY, jq.torques.drag(jnp.ones(3)), *step)
+    wanted = factory(tableaus.EULER)(BODY, jq.torques.drag(jnp.ones(3)), *step)
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=0, atol=1e-15), got, wanted)
+
+
 def test_facts_of_what_is_made_of_schemes():
     lopsided = (0.25, 0.75)
     assert jq.compose(jq.no_squish, weights.SUZUKI4).reversible

@@ -52,7 +52,7 @@ def explain(
     Raises:
         ValueError, TypeError: those of ``jq.rollout``.
     """
-    problem = checked_simulation(
+    simulation = checked_simulation(
         scheme, body, torque, start, grid, params, checkpoint=checkpoint, **options
     )
     hindrance = engine.missing()
@@ -61,15 +61,15 @@ def explain(
         hindrance = f"only the scan engine has {option}"
     lines = []
     try:
-        traced = engine.trace(problem)
-        lines += _programs(traced.loop, problem.save is not None, "")
+        traced = engine.trace(simulation)
+        lines += _programs(traced.loop, simulation.save is not None, "")
     except NotScalarError as error:
         hindrance = hindrance or f"no scalar form: {error}"
     except Exception as error:  # as engine="auto" does
         hindrance = hindrance or str(error)
     else:
         try:
-            lines += _programs(traced.differentiated(), problem.save is not None, "_back")
+            lines += _programs(traced.differentiated(), simulation.save is not None, "_back")
         except Exception as error:
             lines.append(f"derivative: by a scan (no scalar form: {error})")
     verdict = f"the scan ({hindrance})" if hindrance else "the fused kernel"

@@ -8,7 +8,7 @@ from jax.typing import ArrayLike
 
 from jaxquat import _series as series
 from jaxquat._checks import broadcast, trailing
-from jaxquat._linear import cross, dot, square
+from jaxquat._linear import cross, dot, square, stacked
 
 
 def multiply(p: ArrayLike, q: ArrayLike) -> Array:
@@ -122,14 +122,10 @@ def left_matrix(p: ArrayLike) -> Array:
     It is Hoffmann (1.7) in scalar-first order.
     """
     w, x, y, z = jnp.moveaxis(trailing("p", p, (4,)), -1, 0)
-    return _rows([[w, -x, -y, -z], [x, w, -z, y], [y, z, w, -x], [z, -y, x, w]])
+    return stacked([[w, -x, -y, -z], [x, w, -z, y], [y, z, w, -x], [z, -y, x, w]])
 
 
 def right_matrix(q: ArrayLike) -> Array:
     """The matrix R(q) with ``R(q) p = p q``. (..., 4) -> (..., 4, 4)."""
     w, x, y, z = jnp.moveaxis(trailing("q", q, (4,)), -1, 0)
-    return _rows([[w, -x, -y, -z], [x, w, z, -y], [y, -z, w, x], [z, y, -x, w]])
-
-
-def _rows(rows: list[list[Array]]) -> Array:
-    return jnp.stack([jnp.stack(row, axis=-1) for row in rows], axis=-2)
+    return stacked([[w, -x, -y, -z], [x, w, z, -y], [y, -z, w, x], [z, y, -x, w]])

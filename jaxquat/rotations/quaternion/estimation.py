@@ -14,7 +14,7 @@ from jax import Array, lax
 from jax.typing import ArrayLike
 
 from jaxquat._checks import broadcast, floating, is_concrete, not_negative, one_of
-from jaxquat._linear import cross, dot, matvec
+from jaxquat._linear import cross, dot, matvec, trace, transpose
 from jaxquat.rotations.quaternion.algebra import canonical, normalize
 from jaxquat.rotations.quaternion.representations import of_rotation
 
@@ -127,11 +127,11 @@ def from_vectors(
 def _davenport(body: Array, world: Array, weights: Array) -> Array:
     """Davenport's matrix K (..., 4, 4), scalar first: ``q.K q = sum w world.(R body)``."""
     profile = jnp.sum(weights[..., None, None] * world[..., :, None] * body[..., None, :], axis=-3)
-    trace = profile[..., 0, 0] + profile[..., 1, 1] + profile[..., 2, 2]
+    total = trace(profile)
     z = jnp.sum(weights[..., None] * cross(body, world), axis=-2)
     eye = jnp.broadcast_to(jnp.eye(3, dtype=profile.dtype), profile.shape)
-    symmetric = profile + jnp.swapaxes(profile, -1, -2) - trace[..., None, None] * eye
-    top = jnp.concatenate([trace[..., None, None], z[..., None, :]], axis=-1)
+    symmetric = profile + transpose(profile) - total[..., None, None] * eye
+    top = jnp.concatenate([total[..., None, None], z[..., None, :]], axis=-1)
     return jnp.concatenate([top, jnp.concatenate([z[..., :, None], symmetric], axis=-1)], axis=-2)
 
 

@@ -11,6 +11,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from jaxquat._checks import trailing
+from jaxquat._linear import stacked
 
 
 def from_hoffmann(hoffmann: ArrayLike) -> Array:
@@ -32,7 +33,7 @@ def hoffmann_v(hoffmann: ArrayLike) -> Array:
     """
     q1, q2, q3, q4 = jnp.moveaxis(trailing("hoffmann", hoffmann, (4,)), -1, 0)
     rows = [[-q4, q3, -q2, q1], [-q3, -q4, q1, q2], [q2, -q1, -q4, q3], [q1, q2, q3, q4]]
-    return jnp.stack([jnp.stack(row, axis=-1) for row in rows], axis=-2)
+    return stacked(rows)
 
 
 def hoffmann_w(hoffmann: ArrayLike) -> Array:
@@ -51,4 +52,4 @@ def hoffmann_cayley(hoffmann: ArrayLike) -> Array:
         [2 * (q1 * q2 + q3 * q4), -q1 * q1 + q2 * q2 - q3 * q3 + q4 * q4, 2 * (-q1 * q4 + q2 * q3)],
         [2 * (q1 * q3 - q2 * q4), 2 * (q1 * q4 + q2 * q3), -q1 * q1 - q2 * q2 + q3 * q3 + q4 * q4],
     ]
-    return jnp.stack([jnp.stack(row, axis=-1) for row in rows], axis=-2)
+    return stacked(rows)

@@ -7,7 +7,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from jaxquat._checks import broadcast, rotation_matrix, trailing, unit_vector
-from jaxquat._linear import dot
+from jaxquat._linear import dot, stacked
 from jaxquat.rotations.quaternion.algebra import canonical, exp, log, normalize
 
 
@@ -22,7 +22,7 @@ def to_matrix(q: ArrayLike) -> Array:
         [2 * (x * y + w * z), w * w - x * x + y * y - z * z, 2 * (y * z - w * x)],
         [2 * (x * z - w * y), 2 * (y * z + w * x), w * w - x * x - y * y + z * z],
     ]
-    return jnp.stack([jnp.stack(row, axis=-1) for row in rows], axis=-2)
+    return stacked(rows)
 
 
 def from_matrix(matrix: ArrayLike) -> Array:
