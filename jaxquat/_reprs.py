@@ -12,6 +12,9 @@ import numpy as np
 from jax import Array
 from jax.core import Tracer
 
+Table = tuple[str, list[tuple[str, ...]], tuple[str, ...]]
+"""A title, rows of cells, and the titles of the columns, () for none."""
+
 _ROWS = 7
 """Rows of a table that are shown: with title, columns and "... 3 more" it has ten lines."""
 
@@ -20,6 +23,19 @@ _NUMBERS = 4
 
 _LEAVES = 6
 """Leaves of a pytree that are shown."""
+
+
+class Tabular:
+    """A result whose ``_table()`` is its text and its table in a notebook."""
+
+    def _table(self) -> Table:
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return lines(*self._table())
+
+    def _repr_html_(self) -> str:
+        return table(*self._table())
 
 
 def shapes(tree: Any) -> str:

@@ -34,14 +34,20 @@ def angular_acceleration(body: Body, omega: Array, tau: Array) -> Array:
 
 
 def energy(body: Body, state: State) -> Array:
-    """Kinetic energy of the rotation, ``1/2 omega . I omega`` [J]. -> ()."""
+    """Kinetic energy of the rotation, ``1/2 omega . I omega`` [J]. -> (...).
+
+    One body; the leading axes (...) are those of the states.
+    """
     instance("body", body, Body, "a jq.Body")
     state = broadcastable("state", state)
     return 0.5 * dot(state.omega, matvec(body.inertia, state.omega))
 
 
 def momentum(body: Body, state: State) -> Array:
-    """Angular momentum of the body in WORLD axes [N m s]. -> (3,)."""
+    """Angular momentum of the body in WORLD axes [N m s]. -> (..., 3).
+
+    One body; the leading axes (...) are those of the states.
+    """
     instance("body", body, Body, "a jq.Body")
     state = broadcastable("state", state)
     return quaternion.rotate(state.q, matvec(body.inertia, state.omega))

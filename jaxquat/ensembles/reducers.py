@@ -42,7 +42,7 @@ class Reducer:
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, repr=False)
-class Mean:
+class Mean(_reprs.Tabular):
     """The result of ``mean``: float64 pytrees like what was reduced. A pytree itself.
 
     Attributes:
@@ -57,17 +57,11 @@ class Mean:
     std: Any
     standard_error: Any
 
-    def __repr__(self) -> str:
-        return _reprs.lines(*self._table())
-
-    def _repr_html_(self) -> str:
-        return _reprs.table(*self._table())
-
     def _brief(self) -> list[tuple[str, str]]:
         """A line for each leaf: its place, and its mean with the standard error."""
         return [(name, f"{x} +- {error}") for name, x, _, error in self._table()[1]]
 
-    def _table(self) -> tuple[str, list[tuple[str, ...]], tuple[str, ...]]:
+    def _table(self) -> _reprs.Table:
         names = [name for name, _ in _reprs.named_leaves(self.mean)]
         trees = self.mean, self.std, self.standard_error
         columns = [[_reprs.short(leaf) for leaf in jax.tree.leaves(tree)] for tree in trees]
@@ -77,7 +71,7 @@ class Mean:
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, repr=False)
-class Covariance:
+class Covariance(_reprs.Tabular):
     """The result of ``covariance``, float64. A pytree.
 
     The leaves of what was reduced are raveled and put one after the other: d numbers a member.
@@ -92,17 +86,11 @@ class Covariance:
     mean: np.ndarray
     matrix: np.ndarray
 
-    def __repr__(self) -> str:
-        return _reprs.lines(*self._table())
-
-    def _repr_html_(self) -> str:
-        return _reprs.table(*self._table())
-
     def _brief(self) -> list[tuple[str, str]]:
         """One line, without a place."""
         return [("", f"mean {_reprs.short(self.mean)}, matrix {_reprs.short(self.matrix)}")]
 
-    def _table(self) -> tuple[str, list[tuple[str, ...]], tuple[str, ...]]:
+    def _table(self) -> _reprs.Table:
         pairs = zip(self.mean, self.matrix, strict=True)
         rows = [(str(k), *map(_reprs.short, pair)) for k, pair in enumerate(pairs)]
         return f"Covariance of {self.n} members", rows, ("", "mean", "row of the matrix")
@@ -110,7 +98,7 @@ class Covariance:
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, repr=False)
-class Extremes:
+class Extremes(_reprs.Tabular):
     """The result of ``largest`` and ``smallest``. A pytree.
 
     The most extreme member comes first, among equals the one with the lowest number.
@@ -124,17 +112,11 @@ class Extremes:
     value: np.ndarray
     members: np.ndarray
 
-    def __repr__(self) -> str:
-        return _reprs.lines(*self._table())
-
-    def _repr_html_(self) -> str:
-        return _reprs.table(*self._table())
-
     def _brief(self) -> list[tuple[str, str]]:
         """One line, without a place."""
         return [("", f"{_reprs.short(self.value)} of members {_reprs.short(self.members)}")]
 
-    def _table(self) -> tuple[str, list[tuple[str, ...]], tuple[str, ...]]:
+    def _table(self) -> _reprs.Table:
         pairs = zip(self.members, self.value, strict=True)
         rows = [(_reprs.short(number), _reprs.short(value)) for number, value in pairs]
         return f"Extremes of {len(rows)} members", rows, ("member", "value")

@@ -32,7 +32,7 @@ from jaxquat.ensembles.reducers import Reducer, brief
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Ensemble:
+class Ensemble(_reprs.Tabular):
     """The result of ``jq.ensembles.run``.
 
     Attributes:
@@ -47,16 +47,11 @@ class Ensemble:
     failed_index: np.ndarray
     failed_key: Array
 
-    def __repr__(self) -> str:
-        return _reprs.lines(self._headline(), brief(self.result))
-
-    def _repr_html_(self) -> str:
-        return _reprs.table(self._headline(), brief(self.result))
-
-    def _headline(self) -> str:
+    def _table(self) -> _reprs.Table:
         first, failed = self.failed_index[:3].tolist(), len(self.failed_index)
         numbers = ", ".join(map(str, first)) + (", ..." if failed > len(first) else "")
-        return f"Ensemble: {self.n} members, {failed} failed" + (f" ({numbers})" if failed else "")
+        which = f" ({numbers})" if failed else ""
+        return f"Ensemble: {self.n} members, {failed} failed{which}", brief(self.result), ()
 
 
 def run(

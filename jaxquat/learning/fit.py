@@ -43,7 +43,7 @@ __all__ = ["Fit", "fit"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Fit:
+class Fit(_reprs.Tabular):
     """The result of ``fit``.
 
     With ``starts`` the arrays have their axis in front; ``params``, ``best_update`` and
@@ -80,11 +80,8 @@ class Fit:
     chunk: int
     converged: bool | None = None
 
-    def __repr__(self) -> str:
-        return _reprs.lines(self._headline(), self._rows())
-
-    def _repr_html_(self) -> str:
-        return _reprs.table(self._headline(), self._rows())
+    def _table(self) -> _reprs.Table:
+        return self._headline(), self._rows(), ()
 
     def _headline(self) -> str:
         losses, skipped = self._of_best(self.history), self._of_best(self.skipped)
