@@ -446,14 +446,23 @@ def plot():
 
 
 def write(tables):
-    """Put the tables below their headings in docs/schemes.md."""
+    """Put the rows into the tables of docs/schemes.md; those of other schemes stay."""
     page = ROOT / "docs" / "schemes.md"
     text = page.read_text()
     for title, table in tables.items():
-        place = rf"(## {title}\n.*?\n\n)\|.*?\n(\n|\Z)"
-        new = rf"\g<1>{table}\n\g<2>"
-        text = re.sub(place, new, text, flags=re.S)
+        place = re.compile(rf"(## {title}\n.*?\n\n)(\|.*?\n)(\n|\Z)", re.S)
+        old = place.search(text)
+        new = table if title == COMPARISON else merged(old[2], table)
+        text = text[: old.start(2)] + new + "\n" + text[old.end(2) :]
     page.write_text(text)
+
+
+def merged(old, new):
+    """A table with the new rows in place of the old ones of their names, or at the end."""
+    name = lambda row: row.split("|")[1].strip()  # noqa: E731
+    head, rows = new.splitlines()[:2], {name(row): row for row in old.splitlines()[2:]}
+    rows |= {name(row): row for row in new.splitlines()[2:]}
+    return "\n".join([*head, *rows.values()])
 
 
 def main():

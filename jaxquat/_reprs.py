@@ -31,6 +31,10 @@ class Tabular:
     def _table(self) -> Table:
         raise NotImplementedError
 
+    def _brief(self) -> list[tuple[str, str]]:
+        """Lines (place, text) that show it within another result: by default its title."""
+        return [("", self._table()[0])]
+
     def __repr__(self) -> str:
         return lines(*self._table())
 

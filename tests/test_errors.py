@@ -72,7 +72,7 @@ def lqr(**changes):
 
 def path():
     """Returns a path of two rows at rest, at t = 0 and 1; it needs no compiled rollout."""
-    return jq.Path(jnp.array([0.0, 1.0]), jq.State(jnp.stack([Q, Q]), jnp.zeros((2, 3))), (), ())
+    return jq.Path(jnp.array([0.0, 1.0]), jq.State(jnp.stack([Q, Q]), jnp.zeros((2, 3))))
 
 
 def own(value):

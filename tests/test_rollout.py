@@ -503,7 +503,7 @@ def test_interpolation_is_exact_at_the_rows_and_of_order_four_between():
     spacings = np.array([0.04, 0.02, 0.01])
     for spacing in spacings:
         t = 0.3 + spacing * jnp.arange(9.0)
-        path = jq.Path(t, exact(t), (), ())
+        path = jq.Path(t, exact(t))
         asked = jnp.concatenate(
             [t, (t[:-1, None] + spacing * jnp.array([[0.21, 0.5, 0.83]])).ravel()]
         )

@@ -124,9 +124,9 @@ class Extremes(_reprs.Tabular):
 
 def brief(result: Any) -> list[tuple[str, str]]:
     """Lines that show a pytree of results: (place, text)."""
-    rows, statistics = [], (Mean, Covariance, Extremes)
-    for name, leaf in _reprs.named_leaves(result, kinds=statistics):
-        parts = leaf._brief() if isinstance(leaf, statistics) else [("", _reprs.short(leaf))]
+    rows, kind = [], _reprs.Tabular
+    for name, leaf in _reprs.named_leaves(result, kinds=kind):
+        parts = leaf._brief() if isinstance(leaf, kind) else [("", _reprs.short(leaf))]
         rows += [(".".join(filter(None, (name, part))) or "result", text) for part, text in parts]
     return rows
 

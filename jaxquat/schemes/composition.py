@@ -36,7 +36,7 @@ def compose(scheme: Scheme | Step, weights: Sequence[float]) -> Scheme:
     """
     scheme = as_scheme("scheme", scheme)
     weights = numbers("weights", weights)
-    if not weights or not math.isclose(sum(weights), 1.0, abs_tol=1e-13):
+    if not weights or not math.isclose(sum(weights), 1.0, rel_tol=1e-13):
         raise ValueError(f"weights: wanted numbers that sum to 1, got {weights}")
     pairs = zip(weights, reversed(weights), strict=True)
     palindrome = all(math.isclose(a, b, rel_tol=1e-13) for a, b in pairs)

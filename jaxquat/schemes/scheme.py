@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -71,6 +71,7 @@ class Scheme:
 
     step: Step
     name: str
+    _: KW_ONLY
     order: int | None = None
     evaluations: int | None = None
     torques: Torques = "any"
@@ -137,13 +138,21 @@ class Scheme:
     def __reduce__(self) -> Any:
         """A step that became its Scheme by decoration is pickled by name, as functions are."""
         module = sys.modules.get(self.__module__)
-        return self.name if getattr(module, self.name, None) is self else super().__reduce__()
+        named = getattr(module, self.name, None)
+        if named is self:
+            return self.name
+        if isinstance(named, Scheme) and named.step is self.step:  # a copy, or one of other facts
+            facts = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+            del facts["step"]
+            return _with_facts, (named, facts)
+        return super().__reduce__()
 
     def tree_flatten(self) -> tuple[list[Any], Any]:
         """The arrays that the step holds, and the rest."""
         leaves, structure = jax.tree.flatten(self.step)
         static = tuple(leaf if callable(leaf) else None for leaf in leaves)
-        facts = tuple(getattr(self, field.name) for field in dataclasses.fields(self)[1:])
+        names = [field.name for field in dataclasses.fields(self)][1:]
+        facts = tuple((name, getattr(self, name)) for name in names)
         return [leaf for leaf in leaves if not callable(leaf)], (structure, static, facts)
 
     @classmethod
@@ -152,7 +161,7 @@ class Scheme:
         structure, functions, facts = static
         arrays = iter(arrays)
         leaves = [next(arrays) if function is None else function for function in functions]
-        return cls(jax.tree.unflatten(structure, leaves), *facts)
+        return cls(jax.tree.unflatten(structure, leaves), **dict(facts))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Scheme):
@@ -161,7 +170,11 @@ class Scheme:
         return one == two and all(a is b for a, b in zip(ours, theirs, strict=True))
 
     def __hash__(self) -> int:
-        return hash(jax.tree.structure(self))
+        return hash((self.name, self.order, self.evaluations, self.source))
+
+
+def _with_facts(scheme: Scheme, facts: dict[str, Any]) -> Scheme:
+    return dataclasses.replace(scheme, **facts)
 
 
 def scheme(
@@ -177,8 +190,17 @@ def scheme(
     """Decorate a step with its facts: the function becomes a Scheme of its name."""
 
     def decorated(step: Step) -> Scheme:
-        name = getattr(step, "__name__", "")
-        return Scheme(step, name, order, evaluations, torques, conserves, reversible, aux, source)
+        return Scheme(
+            step,
+            getattr(step, "__name__", ""),
+            order=order,
+            evaluations=evaluations,
+            torques=torques,
+            conserves=conserves,
+            reversible=reversible,
+            aux=aux,
+            source=source,
+        )
 
     return decorated
 

@@ -41,17 +41,22 @@ def composed_order(order: int | None, reversible: bool, weights: Sequence[float]
     if not order:
         return order
     highest = max(HIGHEST, order)
+    agrees = functools.partial(_agrees, order, reversible, weights)
+    return next((k - 1 for k in range(order + 1, highest + 1) if not agrees(k)), highest)
+
+
+def _agrees(order: int, reversible: bool, weights: Sequence[float], highest: int) -> bool:
+    """Whether the composition is the motion in all words whose indices sum to ``highest``."""
     errors = [k for k in range(order + 1, highest + 1) if k % 2 or not reversible]
     flow = functools.partial(_exponential, highest=highest)
     steps = [flow({(k,): weight**k for k in (1, *errors)}) for weight in weights]
     composed = functools.reduce(functools.partial(_product, highest=highest), steps)
     exact = flow({(1,): 1.0})
-    wrong = [
-        sum(word)
+    return all(
+        abs(coefficient - exact.get(word, 0.0)) <= 1e-11
         for word, coefficient in composed.items()
-        if abs(coefficient - exact.get(word, 0.0)) > 1e-11
-    ]
-    return min(wrong, default=highest + 1) - 1
+        if sum(word) == highest
+    )
 
 
 def _product(one: _Series, other: _Series, highest: int) -> _Series:

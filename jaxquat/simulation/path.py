@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import jax
@@ -23,7 +23,7 @@ from jaxquat.rotations import quaternion, so3
     data_fields=["t", "state", "saved", "command", "memory", "final"],
     meta_fields=[],
 )
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Path:
     """A trajectory of ``steps // save_every + 1`` rows, the start included; a pytree.
 
@@ -43,6 +43,7 @@ class Path:
 
     t: Array
     state: Any
+    _: KW_ONLY
     saved: Any = ()
     command: Any = ()
     memory: Any = ()
@@ -83,10 +84,13 @@ class Path:
             jax.tree.map(lambda x, y: (1 - s) * x + s * y, a.aux, b.aux),
         )
 
+    __iter__ = None  # rows are no items
+
     def __getitem__(self, rows: slice) -> Path:
         """The rows of a slice. ValueError for more than one path, or for no rows."""
         if not isinstance(rows, slice):
-            raise TypeError(f"rows: wanted a slice such as path[10:20], got {rows!r}")
+            wanted = "a slice such as path[10:20] (path.final is the last state)"
+            raise TypeError(f"rows: wanted {wanted}, got {rows!r}")
         _check_one(self)
         numbers = range(*rows.indices(self.t.size))
         if not numbers:
@@ -98,7 +102,7 @@ class Path:
             final = jax.tree.map(lambda x: x[-1], state)
         else:
             final = self.final if numbers[-1] == self.t.size - 1 else ()
-        return Path(t, state, saved, command, (), final)
+        return Path(t, state, saved=saved, command=command, final=final)
 
     def __repr__(self) -> str:
         facts = "".join(f", {name} {text}" for name, text in self._described().items())

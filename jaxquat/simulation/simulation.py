@@ -125,7 +125,7 @@ class Simulation:
         """The path of the stacked observations ``rows``, the memory and the state at the end."""
         t = self.time(jnp.arange(0, self.steps + 1, self.save_every))
         (state, command), saved = (rows, ()) if self.save is None else (((), ()), rows)
-        return Path(t, state, saved, command, memory, final)
+        return Path(t, state, saved=saved, command=command, memory=memory, final=final)
 
 
 def checked_simulation(

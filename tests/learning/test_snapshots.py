@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from commands import ROOT
 from marks import some
 
 import jaxquat as jq
@@ -284,10 +285,13 @@ KILLED = """
 import sys
 import jax
 jax.config.update("jax_enable_x64", True)
-sys.path.insert(0, sys.argv[2])
+sys.path[:0] = sys.argv[2:]
 import test_snapshots
 test_snapshots.fit(steps=600, chunk=4, snapshot_every=5, snapshot_dir=sys.argv[1])
 """
+
+
+FOLDERS = [Path(__file__).parent, ROOT / "tests"]
 
 
 def newest_of(path):
@@ -302,7 +306,8 @@ def test_a_killed_fit_ends_with_the_same_bits(tmp_path):
     """
     rng, written = random.Random(time.time_ns()), 0
     for _ in range(5):
-        process = subprocess.Popen([sys.executable, "-c", KILLED, tmp_path, Path(__file__).parent])
+        command = [sys.executable, "-c", KILLED, tmp_path, *FOLDERS]
+        process = subprocess.Popen(command)
         while newest_of(tmp_path) <= written:
             assert process.poll() is None
             time.sleep(0.001)

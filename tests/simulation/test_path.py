@@ -65,7 +65,7 @@ def test_rows_of_a_path_without_states_know_the_last_state_at_the_end_alone():
 @pytest.mark.parametrize(
     ("rows", "error", "message"),
     [
-        (3, TypeError, r"rows: wanted a slice such as path\[10:20\], got 3"),
+        (3, TypeError, r"rows: wanted a slice such as path\[10:20\] \(.*last state\), got 3"),
         (jnp.arange(3), TypeError, "rows: wanted a slice"),
         (slice(5, 5), ValueError, "rows: wanted at least one of 13 rows"),
         (slice(20, 30), ValueError, "rows: wanted at least one of 13 rows"),
@@ -110,3 +110,8 @@ def test_a_path_is_a_pytree_and_is_not_changed():
     np.testing.assert_array_equal(doubled.t, 2 * path.t)
     with pytest.raises(AttributeError):
         path.t = 0.0
+
+
+def test_a_path_is_not_unpacked():
+    with pytest.raises(TypeError, match="'Path' object is not iterable"):
+        list(jq.Path(jnp.zeros(1), jax.tree.map(lambda x: x[None], START)))
