@@ -9,7 +9,6 @@ problems with known answers are those of tests/problems.py.
 
 import argparse
 import importlib
-import re
 import sys
 import time
 from pathlib import Path
@@ -450,10 +449,11 @@ def write(tables):
     page = ROOT / "docs" / "schemes.md"
     text = page.read_text()
     for title, table in tables.items():
-        place = re.compile(rf"(## {title}\n.*?\n\n)(\|.*?\n)(\n|\Z)", re.S)
-        old = place.search(text)
-        new = table if title == COMPARISON else merged(old[2], table)
-        text = text[: old.start(2)] + new + "\n" + text[old.end(2) :]
+        above, heading, rest = text.partition(f"## {title}\n")
+        between, bar, rows = rest.partition("\n\n|")
+        old, gap, below = (bar[2:] + rows).partition("\n\n")
+        new = table if title == COMPARISON else merged(old, table)
+        text = above + heading + between + "\n\n" + new + (gap or "\n") + below
     page.write_text(text)
 
 
