@@ -36,7 +36,13 @@ def single(tree):
 
 
 def rollout(**changes):
-    given = {"scheme": jq.rkmk4, "body": BODY, "torque": torques.zero, "start": START, "grid": GRID}
+    given = {
+        "scheme": jq.lie_euler,
+        "body": BODY,
+        "torque": torques.zero,
+        "start": START,
+        "grid": GRID,
+    }
     return jq.rollout(**{**given, **changes})
 
 

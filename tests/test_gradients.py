@@ -595,7 +595,7 @@ def errors(name: str, dtype: str, mode: str, quantity: str) -> np.ndarray:
 # leaves the long and the repeated cases of these two to the slow suite as well.
 QUICK = [("float32", "reverse"), ("float64", "forward")]
 BRIEF = ("exp", "log", "rotate")
-LONG = {"slerp", "mean", "from_vectors", "triad", *STEPS, *euler.ORDERS}
+LONG = {"slerp", "distances", "mean", "from_vectors", "triad", *STEPS, *euler.ORDERS}
 
 
 def slow_unless(quick: bool) -> Any:
@@ -721,7 +721,8 @@ def test_half_turn(dtype: str, mode: str) -> None:
     assert all(np.isfinite(each).all() for each in found.values())
 
 
-@pytest.mark.parametrize(("dtype", "mode"), BOTH)
+@pytest.mark.slow
+@pytest.mark.parametrize(("dtype", "mode"), list(itertools.product(DTYPES, MODES)))
 def test_coincidence(dtype: str, mode: str) -> None:
     """The distance of coincident attitudes is 0 and has derivatives 0.
 

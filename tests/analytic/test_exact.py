@@ -464,6 +464,7 @@ def heavy_motion(moments, offset, weight, start, t):
     return jax.tree.map(np.asarray, (path.t, path.state))
 
 
+@pytest.mark.slow
 def test_nutation_is_that_of_a_heavy_top_released_at_rest():
     start = jq.State(jq.quaternion.exp(jnp.array([0.9, 0.0, 0.0])), jnp.array([0.0, 0.0, 5.0]))
     times, states = heavy_motion((1.0, 1.0, 0.6), (0.0, 0.0, 1.0), 1.3, start, 6.0)

@@ -202,6 +202,7 @@ def test_geometric_law_is_smooth_through_the_half_turn():
     np.testing.assert_allclose(slope, 12.0, rtol=1e-14)
 
 
+@pytest.mark.slow
 def test_tracking_converges_where_a_fixed_target_lags():
     """About one axis the error obeys e'' = -d e' - 2 k sin(e/2).
 

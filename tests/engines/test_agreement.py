@@ -101,7 +101,8 @@ print(jax.jit(jax.grad(loss))(jnp.array([2.0, 1.0]), jnp.ones((40, 3))))
 """
 
 
-@pytest.mark.parametrize(("size", "steps"), some([(3, 50_000), (60, 5000)], [(3, 50_000)]))
+@pytest.mark.slow
+@pytest.mark.parametrize(("size", "steps"), [(3, 50_000), (60, 5000)])
 def test_a_gradient_keeps_as_many_states_as_asked_for(size, steps):
     """The states take 32 and 21 MB for each thread; that once overflowed its stack (SIGSEGV)."""
     text = in_a_child(GRADIENT.replace("SIZE", str(size)).replace("STEPS", str(steps)))
@@ -365,7 +366,8 @@ def test_a_function_with_its_own_derivative_and_a_constant():
 # What does not depend on the state is computed outside.
 
 
-@pytest.mark.parametrize("body", some(["matrix", "parameters"], ["parameters"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("body", ["matrix", "parameters"])
 def test_a_splitting_takes_any_inertia(body):
     """The principal axes have no scalar form, but they do not depend on the state."""
     matrix = jnp.array([[1.0, 0.1, 0.0], [0.1, 1.5, 0.2], [0.0, 0.2, 2.0]])

@@ -107,7 +107,7 @@ def test_a_closed_loop_over_a_thousand_steps(dtype, bodies):
     def run(name, start, gains, moments, t0, dt):
         body = jq.Body.from_principal(moments, jq.quaternion.exp(jnp.array([0.1, 0.2, 0.3], dtype)))
         grid, options = jq.grid(t0, dt, 1000), {"save_every": 100, "engine": name}
-        one = lambda s: jq.rollout(jq.rkmk4, body, pd, s, grid, gains, **options)
+        one = lambda s: jq.rollout(jq.zhao, body, pd, s, grid, gains, **options)
         return jax.vmap(one)(start).state
 
     numbers = [2.0, 1.5], [0.6, 0.8, 1.0], 0.3, 0.01

@@ -105,11 +105,12 @@ def exact_gradient():
     return np.asarray(jax.jit(gradient)(GAINS))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("solver", "name"),
     [
         ("Heun", "forward"),
-        *(pytest.param("Dopri5", name, marks=pytest.mark.slow) for name in DISCRETE),
+        *(("Dopri5", name) for name in DISCRETE),
     ],
 )
 def test_gradients_of_fixed_steps_are_the_rollouts(solver, name):
@@ -228,6 +229,7 @@ def test_saved_and_interpolated_attitudes_are_unit(dtype):
         assert np.abs(norm - 1).max() < 10 * np.finfo(dtype).eps
 
 
+@pytest.mark.slow
 def test_orders_of_the_interpolation():
     """Between exact ends, over steps of 0.4, 0.2, 0.1 s, the slopes are 6 (attitude) and 5 (rate).
 

@@ -104,6 +104,7 @@ def test_compose_wants_weights_that_sum_to_one():
         jq.compose("symmetric_top", (1.0,))
 
 
+@pytest.mark.slow
 def test_damped_splitting_is_of_order_two():
     """The reference is rkmk4 with the same drag as a torque, 1e-10 from the motion.
 

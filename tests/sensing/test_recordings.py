@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from commands import ROOT, run
-from marks import some
 
 import jaxquat as jq
 from jaxquat import quaternion, recordings
@@ -320,7 +319,8 @@ def test_the_example_refuses_a_file_that_is_not_there_in_one_line(tmp_path):
 
 
 @pytest.mark.needs("matplotlib")
-@pytest.mark.parametrize("name", some(REAL, list(REAL)[:1]))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", REAL)
 def test_the_example_on_a_real_recording(tmp_path, name):
     """Removing the bias at rest reduces the drift in 60 s.
 
