@@ -99,7 +99,7 @@ MUTATIONS = {
         PROJECTED, "rates(t + node * dt, stage)", "rates(t, stage)", of_step("formulation1")
     ),
     "wrong stage time: splitting": Mutation(
-        SPLITTING, "t + done * dt", "t", of_step("symmetric_top_bm4")
+        SPLITTING, "t + done * dt", "t", of_step("symmetric_top")
     ),
     "wrong stage time: lgvi": Mutation(
         IMPLICIT, '"lgvi", torque, t + dt', '"lgvi", torque, t', of_step("lgvi")
