@@ -24,18 +24,9 @@ import jaxquat as jq  # noqa: E402
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
+import orders  # noqa: E402  # pyright: ignore[reportMissingImports]
 import problems  # noqa: E402  # pyright: ignore[reportMissingImports]
 
-# Numbers of steps a second at which an order is measured.
-STEPS: dict[int | None, tuple[int, int, int]] = {
-    0: (40, 80, 160),
-    1: (200, 400, 800),
-    2: (40, 80, 160),
-    3: (30, 60, 120),
-    4: (30, 60, 120),
-    5: (30, 60, 120),
-    6: (20, 40, 80),
-}
 VARIANTS = {
     "formulation1": "stage torque at unit q",
     "formulation2": "stage torque at unit q",
@@ -53,7 +44,6 @@ VARIANTS = {
 }
 FAMILIES = ("munthe_kaas", "frozen_frames", "commutator_free", "pcdm", "splitting", "implicit")
 MODULES = [importlib.import_module(f"jaxquat.schemes.{family}") for family in FAMILIES]
-REFERENCES: dict[tuple[bool, bool], tuple] = {}  # those of ``orders``, by kind of problem
 
 
 # What the measurements share.
@@ -104,22 +94,12 @@ def header(columns):
 # The table of accuracy.
 
 
-def orders(name):
+def slopes_of(name):
     """Return the slopes of the RMS errors in attitude and rate over 64 forced bodies."""
     scheme = jq.SCHEMES[name]
-    kind = (scheme.torques == "any", name == "symmetric_top_bm4")
-    if kind not in REFERENCES:
-        problem = problems.Forced(*kind)
-        REFERENCES[kind] = problem, jax.tree.map(np.float64, problem.exact())
-    problem, (q, omega) = REFERENCES[kind]
-    march, errors = problems.marcher(scheme, problem.torque, batch=True), []
-    counts = problem.T * np.array(STEPS[scheme.order])
-    for n in counts.tolist():
-        end = march(problem.bodies(), problem.starts(name), 0.0, problem.T, n, problem.params)
-        angles = np.asarray(jq.quaternion.distance(end.q, jnp.asarray(q)))
-        rates = np.linalg.norm(end.omega - omega, axis=1)
-        errors.append([np.sqrt(np.mean(x**2)) for x in (angles, rates)])
-    return [f"{problems.slope(counts, np.array(errors)[:, k]):.2f}" for k in (0, 1)]
+    forced = orders.forced(name in orders.ANY_TORQUE, name == "symmetric_top_bm4")
+    _, slopes = orders.measured(name, scheme, scheme.order, *forced)
+    return [f"{slope:.2f}" for slope in slopes]
 
 
 def errors_of(name):
@@ -182,7 +162,7 @@ def gradient(name):
 
 def accuracy(name):
     """Return the cells of a scheme."""
-    cells = [VARIANTS.get(name, ""), *orders(name), *errors_of(name)]
+    cells = [VARIANTS.get(name, ""), *slopes_of(name), *errors_of(name)]
     times = [microseconds(name, 1), microseconds(name, 64)]
     return [*cells, str(jq.SCHEMES[name].evaluations), *times, gradient(name)]
 

@@ -8,6 +8,7 @@ the decorator ``scheme(...)``, whose arguments are its facts, or in a factory su
 from __future__ import annotations
 
 import dataclasses
+import functools
 import sys
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
@@ -142,18 +143,20 @@ class Scheme:
         if named is self:
             return self.name
         if isinstance(named, Scheme) and named.step is self.step:  # a copy, or one of other facts
-            facts = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-            del facts["step"]
-            return _with_facts, (named, facts)
+            return functools.partial(dataclasses.replace, named, **dict(self._facts())), ()
         return super().__reduce__()
 
     def tree_flatten(self) -> tuple[list[Any], Any]:
         """The arrays that the step holds, and the rest."""
         leaves, structure = jax.tree.flatten(self.step)
         static = tuple(leaf if callable(leaf) else None for leaf in leaves)
+        arrays = [leaf for leaf in leaves if not callable(leaf)]
+        return arrays, (structure, static, self._facts())
+
+    def _facts(self) -> tuple[tuple[str, Any], ...]:
+        """All fields but the step, by name."""
         names = [field.name for field in dataclasses.fields(self)][1:]
-        facts = tuple((name, getattr(self, name)) for name in names)
-        return [leaf for leaf in leaves if not callable(leaf)], (structure, static, facts)
+        return tuple((name, getattr(self, name)) for name in names)
 
     @classmethod
     def tree_unflatten(cls, static: Any, arrays: Any) -> Scheme:
@@ -171,10 +174,6 @@ class Scheme:
 
     def __hash__(self) -> int:
         return hash((self.name, self.order, self.evaluations, self.source))
-
-
-def _with_facts(scheme: Scheme, facts: dict[str, Any]) -> Scheme:
-    return dataclasses.replace(scheme, **facts)
 
 
 def scheme(
