@@ -3,8 +3,8 @@
 Tests of float32 ask for it by name. With ``JAX_ENABLE_X64=0`` float64 stays off, as users have it;
 then ``-k "float32 and not float64"`` chooses the tests that can pass.
 
-With ``-m "not slow"`` XLA compiles with less effort (tests/effort.py). ``XLA_FLAGS= pytest ...``
-compiles as for a user in any case.
+With ``-m slow`` and ``-m "not slow"`` XLA compiles with less effort (tests/effort.py), without
+``-m`` and after ``XLA_FLAGS=`` as for a user.
 
 ``pytest --cpu 30`` prints the thirty tests that used the processor longest, in seconds of its time.
 Unlike ``--durations`` these are nearly the same on a busy machine.
@@ -37,7 +37,7 @@ collect_ignore = list(LEFT_OUT)
 
 
 def pytest_configure(config):
-    if "not slow" in (config.option.markexpr or "") and effort.FLAGS:
+    if config.option.markexpr and effort.FLAGS:
         os.environ.setdefault("XLA_FLAGS", effort.FLAGS)  # read where XLA is first used
     jax.config.update("jax_enable_x64", os.environ.get("JAX_ENABLE_X64") != "0")
     jax.config.update("jax_numpy_dtype_promotion", "strict")

@@ -1,7 +1,7 @@
 """How hard XLA tries when it compiles the tests.
 
-Most of the time of the quick suite goes into compilation. With LESS it takes a third of it; the
-programs have other last digits and slower loops. The slow suite, a run without ``-m``, and
+Most of the time of the tests goes into compilation. With LESS it takes a third of it; the programs
+have other last digits and slower loops. Tests of long loops ask for FULL. A run without ``-m`` and
 ``tests/matrix`` compile as for a user.
 """
 
@@ -18,4 +18,4 @@ LESS = {
 FLAGS = " ".join(f"--{name}={str(value).lower()}" for name, value in LESS.items()) if KNOWN else ""
 
 FULL = {"xla_backend_optimization_level": 3, "xla_cpu_use_fusion_emitters": True} if KNOWN else None
-"""Options of ``jax.jit`` for what a test compares to the last digit."""
+"""Options of ``jax.jit`` for long loops, and for what a test compares to the last digit."""

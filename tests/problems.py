@@ -5,6 +5,7 @@ Where they serve as a reference of the library, they are stated independently of
 
 import functools
 
+import effort
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -226,7 +227,7 @@ class FreeBodies:
                 step, body, jq.torques.zero, state, jq.grid(0.0, self.h, self.chunk), engine=engine
             ).state
 
-        run = jax.jit(jax.vmap(of_one))
+        run = jax.jit(jax.vmap(of_one), compiler_options=effort.FULL)
         last = jax.jit(lambda states: jax.tree.map(lambda x: x[:, -1], states))
         start = self.starts
         for done in range(self.chunk, steps + 1, self.chunk):

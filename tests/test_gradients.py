@@ -596,6 +596,9 @@ def errors(name: str, dtype: str, mode: str, quantity: str) -> np.ndarray:
 QUICK = [("float32", "reverse"), ("float64", "forward")]
 BRIEF = ("exp", "log", "rotate")
 LONG = {"slerp", "distances", "mean", "from_vectors", "triad", *STEPS, *euler.ORDERS}
+# Float64 alone takes these: extrinsic orders are intrinsic ones reversed, and the stages of lifted
+# steps are those of rkmk4, with other weights.
+LIKE_ANOTHER = {*filter(str.islower, euler.ORDERS), *STEPS} - {"rkmk4", "zhao"}
 
 
 def slow_unless(quick: bool) -> Any:
@@ -620,29 +623,26 @@ def together(name: str) -> str:
 
 
 def combinations() -> Iterator[Any]:
-    for (dtype, mode, quick), kind in itertools.product(
-        itertools.product(DTYPES, MODES, (True, False)), dict.fromkeys(map(together, CASES))
-    ):
-        names = tuple(
-            name
-            for name in CASES
-            if together(name) == kind and is_quick(name, dtype, mode) == quick
-        )
-        if names:
-            yield pytest.param(
-                names,
-                dtype,
-                mode,
-                marks=slow_unless(quick),
-                id=f"{kind}-{dtype}-{mode}{'' if quick else '-slow'}",
-            )
+    """Yield the cases of a test: pairs (name, mode) of one kind and dtype, quick or slow."""
+    kinds = dict.fromkeys(map(together, CASES))
+    for dtype, kind, quick in itertools.product(DTYPES, kinds, (True, False)):
+        pairs = [
+            (name, mode)
+            for mode, name in itertools.product(MODES, CASES)
+            if together(name) == kind
+            and is_quick(name, dtype, mode) == quick
+            and not (dtype == "float32" and set(name.split()) & LIKE_ANOTHER)
+        ]
+        if pairs:
+            speed = "" if quick else "-slow"
+            yield pytest.param(pairs, dtype, marks=slow_unless(quick), id=f"{kind}-{dtype}{speed}")
 
 
-@pytest.mark.parametrize(("names", "dtype", "mode"), list(combinations()))
-def test_derivatives(names: Sequence[str], dtype: str, mode: str) -> None:
+@pytest.mark.parametrize(("pairs", "dtype"), list(combinations()))
+def test_derivatives(pairs: Sequence[tuple[str, str]], dtype: str) -> None:
     worst = {
         (name, quantity): errors(name, dtype, mode, quantity).max()
-        for name in names
+        for name, mode in pairs
         for quantity in MODES[mode]
     }
     assert all(error < BOUND for error in worst.values()), {
@@ -780,6 +780,7 @@ def locks() -> Iterator[Any]:
             order
             for order in euler.ORDERS
             if is_quick(f"euler {order} attitude", dtype, mode) == quick
+            and not (dtype == "float32" and order in LIKE_ANOTHER)
         ]
         if orders:
             yield pytest.param(

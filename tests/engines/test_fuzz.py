@@ -1,5 +1,6 @@
 """The fuzzer reaches the tables of the fused engine, finds planted errors, and finds no others."""
 
+import os
 import random
 import re
 import subprocess
@@ -132,7 +133,6 @@ def assert_admitted(function, x, good, bad):
     assert list(map(admitted, (*good, *bad))) == [True] * len(good) + [False] * len(bad), samples
 
 
-@pytest.mark.slow  # what XLA makes of them with full effort
 def test_other_roundings_admit_what_xla_may_make_of_signs_masks_and_quotients():
     x = np.float32([-1.0, np.nan, -0.0, 6e4])
     nothing, infinity, small = np.float32([0.0, np.inf, 1e-34])
@@ -145,11 +145,19 @@ def test_other_roundings_admit_what_xla_may_make_of_signs_masks_and_quotients():
         (lambda x: x[3] / largest, [nothing, x[3] / largest], [10 * small, infinity]),
         (lambda x: jnp.copysign(1.0, jnp.sqrt(x[0])), np.float32([1, -1]), [infinity]),
         (lambda x: jnp.copysign(1.0, jnp.min(x)), np.float32([1, -1]), [infinity]),
-        (lambda x: jnp.log(1 + jnp.tanh(9.2 * x[0])), [-infinity], [nothing]),
         (lambda x: jnp.min(x), np.float32([np.nan, -1]), np.float32([-2, 0])),
     ]
     for function, good, bad in cases:
         assert_admitted(function, x, good, bad)
+
+
+@pytest.mark.skipif(
+    "optimization_level=0" in os.environ.get("XLA_FLAGS", ""),
+    reason="XLA's tanh reaches 1 early where it compiles as for a user; tests/matrix does",
+)
+def test_other_roundings_admit_a_tanh_that_reaches_one_early():
+    near = lambda x: jnp.log(1 + jnp.tanh(9.2 * x[0]))
+    assert_admitted(near, np.float32([-1.0]), [-np.float32(np.inf)], [np.float32(0)])
 
 
 def test_other_roundings_admit_infinity_where_a_part_of_a_sum_overflows():
@@ -184,19 +192,34 @@ def test_a_failure_shrinks_to_the_operation_that_fails():
     assert node.size() == 2
 
 
-# the first program that shows each planted error
-SEEDS = {"convert": 1, "div": 6, "shift": 6, "min": 11, "round": 26, "gather": 51, "pow": 66}
+# the first program that shows each planted error, and the expression that does
+SHOWN_BY = {
+    "convert": (1, "e8"),
+    "div": (6, "e18"),
+    "shift": (6, "e16"),
+    "min": (11, "e0"),
+    "round": (26, "e13"),
+    "gather": (51, "e3"),
+    "pow": (66, "e12"),
+}
+
+
+@pytest.fixture(scope="module")
+def children_without_errors():
+    children = Children()
+    yield children
+    children.end()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", planted.PLANTED)
-def test_a_planted_error_is_found(name):
-    program, failures = programs.draw(SEEDS[name]), []
-    for children in (Children(name), Children()):
-        failures.append(children.ask(program.request()).get("failures"))
-        children.end()
-    assert failures[0], name
-    assert not failures[1], name
+def test_a_planted_error_is_found(name, children_without_errors):
+    seed, expression = SHOWN_BY[name]
+    request, children = programs.draw(seed).request([expression]), Children(name)
+    failures = children.ask(request).get("failures")
+    children.end()
+    assert failures
+    assert not children_without_errors.ask(request).get("failures")
 
 
 def run(*arguments):

@@ -83,7 +83,7 @@ class Child:
         """Ends the process, if there is one."""
         if self.process is not None:
             self.process.kill()
-            self.process.wait()
+            self.process.communicate()  # waits, and closes the pipes
             self.process = None
 
 

@@ -2,6 +2,7 @@
 
 import functools
 
+import effort
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -240,7 +241,8 @@ def test_norm_over_a_million_steps(name, dtype):
     run = jax.jit(
         lambda start: jq.rollout(
             jq.SCHEMES[name], body, admitted, start, jq.grid(0.0, 0.01, steps), save_every=1000
-        )
+        ),
+        compiler_options=effort.FULL,
     )
     q = np.asarray(run(start).state.q, dtype=np.longdouble)
     assert q.shape == (1001, 4)
