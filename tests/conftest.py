@@ -57,6 +57,11 @@ def pytest_report_header():
     return [flags, *left_out]
 
 
+def pytest_collection_modifyitems(items):
+    """The longest tests come first, so that no worker is left alone with one at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
 def pytest_collection_finish():
     """Collect garbage less often: traced programs are many small objects.
 

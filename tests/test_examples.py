@@ -301,6 +301,7 @@ def test_adaptive_top_example(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_gallery_example(tmp_path):
     code, out, err = run(tmp_path, "gallery", "pictures")
     assert code == 0, err

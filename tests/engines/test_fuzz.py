@@ -237,6 +237,7 @@ def test_the_engines_agree_on_a_few_programs():
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_engines_agree_on_three_hundred_expressions_and_five_rollouts():
     status, output = run("--programs", 15, "--rollouts", 5, "--seed", 100)
     assert status == 0, output
