@@ -104,10 +104,11 @@ def operations():
     body, dtype = jq.Body(jnp.asarray(peers.INERTIA, jnp.float32)), jnp.float32
     start = jq.State(jnp.array([1.0, 0, 0, 0], dtype), jnp.ones(3, dtype))
     grid, gains = jq.grid(0.0, peers.DT, 1), jnp.ones(2, dtype)
-    traced = engine.trace(checked_simulation(jq.rkmk4, body, peers.torque, start, grid, gains))
-    back = traced.differentiated().step_back
+    simulation = checked_simulation(jq.rkmk4, body, peers.torque, start, grid, gains)
+    recurrence, _, _ = engine.trace(simulation)
+    back = recurrence.differentiated().step_back
     assert back is not None
-    return sum(traced.loop.step.counts().values()), sum(back.counts().values())
+    return sum(recurrence.loop.step.counts().values()), sum(back.counts().values())
 
 
 def floors(bodies, options):

@@ -73,12 +73,12 @@ def rollout(
             steps. "reversible" keeps the rows of the path alone and undoes each step by a step of
             -dt: for reversible schemes, torques of time and attitude, neither controller nor
             inputs; reverse mode only.
-        engine: "scan" takes every scheme and torque, in both modes. "fused" compiles the whole
-            loop into one kernel (CPU through the extra ``fused``, GPU), in reverse mode only; with
-            ``checkpoint="none"`` it chooses itself how many states it keeps. "auto" takes the
-            kernel where scheme and torque have a scalar form and the compiler is there, otherwise
-            the scan, forward and backward each. ``jq.fused.explain``, called with the same
-            arguments, says which, and why.
+        engine: "scan" takes every scheme and torque. "fused" compiles the whole loop into one
+            kernel (CPU through the extra ``fused``, GPU), and so its derivatives, in both modes and
+            of every order; with ``checkpoint="none"`` it chooses itself how many states it keeps.
+            "auto" takes the kernel where scheme and torque have a scalar form and the compiler is
+            there, otherwise the scan, for values and for each derivative. ``jq.fused.explain``,
+            called with the same arguments, says which, and why.
         check: report bad values of traced arguments, and a state that ceases to be finite: under
             ``jit`` by ``error, path = checkify.checkify(jax.jit(fly))(start); error.throw()`` with
             ``jax.experimental.checkify``.
@@ -88,8 +88,7 @@ def rollout(
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
-        NotImplementedError: ``engine="fused"`` with a primitive that has no scalar form, named, or
-            in forward mode.
+        NotImplementedError: ``engine="fused"`` with a primitive that has no scalar form, named.
         ImportError: ``engine="fused"`` without its compiler.
     """
     one_of("engine", engine, ("scan", "fused", "auto"))
@@ -118,7 +117,7 @@ def _fused_if_possible(simulation: Simulation) -> Path:
     if not fused.missing():
         # Whatever is wrong, the scan does it, or says what is wrong.
         with contextlib.suppress(Exception):
-            return fused.run(simulation, scan_back=True)
+            return fused.run(simulation, strict=False)
     return scan.run(simulation)
 
 

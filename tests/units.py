@@ -6,7 +6,8 @@
 import jax.numpy as jnp
 import numpy as np
 
-from jaxquat.engines.fused import cpu, engine
+from jaxquat.engines.fused import cpu
+from jaxquat.engines.fused.kernel import Leaf, Loop
 from jaxquat.engines.fused.program import Builder
 
 SPECIAL = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0])
@@ -61,8 +62,8 @@ def ulps(name, dtype, *arguments):
     # inputs of the programs: constants, the number of the step, a state
     b = Builder([*[kind] * count, np.dtype(np.int32), kind])
     value = b.emit(name, *range(count))
-    leaf = engine.Leaf(kind, 1)
-    loop = engine.Loop(
+    leaf = Leaf(kind, 1)
+    loop = Loop(
         constants=(leaf,) * count, inputs=(), state=(leaf,), memory=(), command=(), saved=(leaf,),
         step=b.finish([count + 1]), save=b.finish([value]), sample=None, step_back=None,
         save_back=None, sample_back=None, steps=1, sample_every=1, save_every=1, segment=1,

@@ -37,7 +37,7 @@ from jaxquat._checks import (
     takes,
 )
 from jaxquat.dynamics.body import refuse_bodies
-from jaxquat.learning.differentiation import reverse_only
+from jaxquat.learning.differentiation import wants_reverse
 
 __all__ = ["FitCovariance", "fit_covariance"]
 
@@ -144,11 +144,12 @@ def fit_covariance(
         FitCovariance. The covariance is that of linear least squares; for a model that is not
         linear it is right for noise so small that the model is linear over the errors found. J is
         taken in forward mode if n <= m, unless something in the residuals has a derivative in
-        reverse mode only. RuntimeWarning where the residuals contradict the sigma given:
-        chi-squared per degree of freedom is more than five of its standard deviations above 1,
-        and the errors are therefore too small by a factor of 1.5 or more. A value far below 1
-        gives no warning. It makes the errors too large, but may be meant: residuals that are no
-        independent draws, or a forecast, where the model is compared with itself.
+        reverse mode only, or is of the fused engine. RuntimeWarning where the residuals contradict
+        the sigma given: chi-squared per degree of freedom is more than five of its standard
+        deviations above 1, and the errors are therefore too small by a factor of 1.5 or more. A
+        value far below 1 gives no warning. It makes the errors too large, but may be meant:
+        residuals that are no independent draws, or a forecast, where the model is compared with
+        itself.
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name; residuals or
@@ -203,7 +204,7 @@ def _linearised(residuals: Callable[[Array], Array], flat: Array) -> tuple[np.nd
     shape = jax.eval_shape(residuals, flat).shape
     if len(shape) != 1 or not shape[0]:
         raise ValueError(f"residuals: wanted shape (m,), got {shape}")
-    forward = flat.size <= shape[0] and not reverse_only(residuals, flat)
+    forward = flat.size <= shape[0] and not wants_reverse(residuals, flat)
     both = lambda x: (residuals(x),) * 2  # noqa: E731
     differentiate = jax.jacfwd if forward else jax.jacrev
     jacobian, value = jax.jit(differentiate(both, has_aux=True))(flat)

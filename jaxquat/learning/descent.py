@@ -25,7 +25,7 @@ from jax import Array, lax
 
 from jaxquat.learning.differentiation import (
     forward_value_and_grad,
-    reverse_only,
+    wants_reverse,
     with_derivative,
 )
 
@@ -178,7 +178,7 @@ class Descent:
     def _differentiated(self, loss: Callable[[Any], Array], params: Any) -> Callable[[Any], Any]:
         """``params -> (loss, gradient)`` in the mode that was asked for."""
         few = self.mode == "auto" and self.size <= FORWARD_LIMIT
-        forward = self.mode == "forward" or (few and not reverse_only(loss, params))
+        forward = self.mode == "forward" or (few and not wants_reverse(loss, params))
         return (forward_value_and_grad if forward else jax.value_and_grad)(loss)
 
     def _several_updates(

@@ -1,4 +1,4 @@
-"""Forward or reverse mode: the gradient in forward mode, and whether a function has that mode."""
+"""Forward or reverse mode: the gradient in forward mode, and which mode a function wants."""
 
 from __future__ import annotations
 
@@ -29,10 +29,15 @@ def forward_value_and_grad(function: Callable[[Any], Array]) -> Callable[[Any], 
     return value_and_grad
 
 
-def reverse_only(function: Callable[[Any], Any], params: Any) -> bool:
-    """Whether the function contains a ``jax.custom_vjp``, which has no forward mode."""
+def wants_reverse(function: Callable[[Any], Any], params: Any) -> bool:
+    """Whether the function contains what is differentiated in reverse mode.
+
+    That is a ``jax.custom_vjp``, which has no forward mode, or the fused engine, whose gradient in
+    reverse mode costs as much as that by two parameters in forward mode.
+    """
     inside = equations(jax.make_jaxpr(function)(params))
-    return any(equation.primitive.name.startswith("custom_vjp_call") for equation in inside)
+    names = ("custom_vjp_call", "fused_rollout")
+    return any(equation.primitive.name.startswith(names) for equation in inside)
 
 
 def with_derivative(

@@ -150,7 +150,8 @@ def fit(
         mode: how to differentiate. "forward" takes the time of a few simulations for each
             parameter and no memory, "reverse" that of about fourteen, however many parameters there
             are, and memory. "auto" is forward up to 6 parameters, unless something in the loss has
-            a derivative in reverse mode only (``jax.custom_vjp``, the fused engine).
+            a derivative in reverse mode only (``jax.custom_vjp``), or a cheap one (the fused
+            engine).
         chunk: updates between two returns to the host; changes no result but the times of
             validation.
         snapshot_dir: local directory that receives snapshots of the fit (extra ``store``). After

@@ -382,14 +382,6 @@ def scaled(x):
     return rolled(lambda t, s, p: x * pd(t, s, p), engine="fused").state.q
 
 
-def test_forward_mode_is_an_error_that_names_the_scan():
-    jax.grad(lambda x: scaled(x)[-1, 0])(1.0)
-    message = 'has a derivative in reverse mode only; use engine="scan"'
-    for run in (jax.jacfwd, lambda f: jax.jit(jax.jacfwd(f))):
-        with pytest.raises(NotImplementedError, match=message):
-            run(scaled)(1.0)
-
-
 def test_a_torque_without_scalar_form_is_named_and_auto_takes_the_scan():
     table = jnp.linspace(0.0, 1.0, 30).reshape(10, 3)
 
@@ -424,9 +416,14 @@ def test_options_that_the_engine_does_not_have():
         jq.fused.set_threads(300)
 
 
-def test_an_export_says_that_it_wants_the_scan():
-    with pytest.raises(NotImplementedError, match=r'use engine="scan" with jax\.export'):
-        jax.export.export(jax.jit(scaled))(1.0)
+def test_an_export_is_the_program_of_the_scan():
+    """It runs on machines without the compiler, and has a derivative of its own."""
+    exported = jax.export.export(jax.jit(scaled), platforms=("cpu", "cuda"))(1.0)
+    again = jax.export.deserialize(exported.serialize(vjp_order=1))
+    assert "jaxquat_kernel" not in again.mlir_module()
+    ends = lambda call: lambda x: call(x)[-1, 0]
+    for by in (lambda f: f, jax.grad):
+        assert_close(by(ends(again.call))(1.0), by(ends(scaled))(1.0), 1e-12)
 
 
 DEVICES = """

@@ -175,7 +175,7 @@ def test_recovers_gains_and_inertia_from_a_trajectory(name):
 
 
 def test_auto_is_reverse_where_only_that_is_defined():
-    """A ``custom_vjp`` deep inside; the fused engine is one."""
+    """A ``custom_vjp`` deep inside."""
 
     @jax.custom_vjp
     def square(x):

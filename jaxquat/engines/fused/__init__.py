@@ -5,8 +5,9 @@ programs of scalar operations, and ``assembly`` (for a CPU) or ``gpu`` (for a GP
 loop around them. On the CPU the kernel is LLVM code, which llvmlite compiles (extra ``fused``); on
 the GPU it is a Pallas kernel.
 
-The way of a rollout: ``engine.trace`` -> ``invariants.hoist`` -> ``scalarize`` -> ``kernel.Loop``
--> the primitive in ``engine`` -> ``cpu.call`` or ``gpu.call`` -> ``loading``, where XLA calls it.
+The way of a rollout: ``engine.trace`` -> ``invariants.hoist`` -> a ``Recurrence``, the operand of
+``primitives.value``, which batches and has ``derivatives``. Where JAX compiles it: ``scalarize`` ->
+``kernel.Loop`` -> ``cpu.call`` or ``gpu.call`` -> ``loading``, where XLA calls it.
 """
 
 from __future__ import annotations

@@ -61,15 +61,15 @@ def explain(
         hindrance = f"only the scan engine has {option}"
     lines = []
     try:
-        traced = engine.trace(simulation)
-        lines += _programs(traced.loop, simulation.save is not None, "")
+        recurrence, _, _ = engine.trace(simulation)
+        lines += _programs(recurrence.loop, simulation.save is not None, "")
     except NotScalarError as error:
         hindrance = hindrance or f"no scalar form: {error}"
     except Exception as error:  # as engine="auto" does
         hindrance = hindrance or str(error)
     else:
         try:
-            lines += _programs(traced.differentiated(), simulation.save is not None, "_back")
+            lines += _programs(recurrence.differentiated(), simulation.save is not None, "_back")
         except Exception as error:
             lines.append(f"derivative: by a scan (no scalar form: {error})")
     verdict = f"the scan ({hindrance})" if hindrance else "the fused kernel"

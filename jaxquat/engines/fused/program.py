@@ -106,6 +106,12 @@ class Program(NamedTuple):
                 counts[op.name] = counts.get(op.name, 0) + 1
         return dict(sorted(counts.items(), key=lambda item: -item[1]))
 
+    def zeros(self) -> list[bool]:
+        """For each output whether it is the constant 0."""
+        literals = [op.number if op.name == "const" else None for op in self.ops]
+        known = [None] * len(self.inputs) + literals
+        return [known[k] is not None and bool(known[k] == 0) for k in self.outputs]
+
     def routines(self) -> list[Routine]:
         """The routines of the program, each once; a routine comes after those that it contains."""
         routines: dict[Routine, None] = {}

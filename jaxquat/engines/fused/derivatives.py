@@ -1,0 +1,349 @@
+"""The derivatives of the fused rollout, in both modes and of every order.
+
+They follow from one construction (``primitives`` has the words). Let G be the tangent of F. Then
+the derivative of ``value`` of F is ``value`` of G: primal and tangent in one loop. That of ``pull``
+of F is ``pull`` of G, with cotangents db of F(x) and b of F'(x) dx: by x it gives
+b F''(x) dx + db F'(x), and by dx it gives b F'(x) again.
+
+Reverse mode wants the linear part alone, to transpose it. So where the directions dx alone are
+unknown, ``value`` of G is split in ``value`` of F, with the states that it keeps, and ``push``, and
+``pull`` of G in ``pull`` of F, and ``bend``. These two have derivatives as what they are lowered
+to.
+
+What is kept is a function of x. So of the cotangents of both it makes no difference which takes
+what: that of the start goes to the first state kept, and those of the others are 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.interpreters import ad, mlir
+from jax.interpreters import partial_eval as pe
+
+from jaxquat.engines.fused.primitives import (
+    START,
+    Arrays,
+    Flags,
+    Key,
+    Rollout,
+    below,
+    bend,
+    cotangents,
+    fixed,
+    given_start,
+    live_of,
+    pull,
+    push,
+    shape_of,
+    start,
+    value,
+)
+from jaxquat.engines.fused.recurrence import Recurrence
+
+
+def _is_zero(x: Any) -> bool:
+    return type(x) is ad.Zero
+
+
+def _zeros(f: Recurrence, key: Key, bodies: int | None) -> Array:
+    shape, dtype = shape_of(f, key)
+    return jnp.zeros(shape if bodies is None else (bodies, *shape), dtype)
+
+
+def _directions(f: Recurrence, tangents: Arrays) -> Recurrence:
+    """The tangent of F in those constants and inputs whose tangent is not zero."""
+    constants, inputs = (
+        tuple(i for i in f.smooth(group) if not _is_zero(tangents["x", group, i]))
+        for group in ("constants", "inputs")
+    )
+    return f.tangent(constants, inputs)
+
+
+def _lifted(
+    g: Recurrence, keys: list[Key], arrays: Arrays, tangents: Arrays, flags: Flags
+) -> tuple[Arrays, Flags]:
+    """These arrays of G, from arrays of F and their tangents, with flags."""
+    lifted: Arrays = {}
+    marks: Flags = {}
+    for key in keys:
+        role, group, i = below(g, key)
+        of_f = role.removeprefix("d"), group, i
+        lifted[key], marks[key] = arrays[of_f], flags[of_f]
+        if role.startswith("d"):
+            tangent, primal = tangents[of_f], arrays[of_f]
+            shape, dtype = jnp.shape(primal), jnp.result_type(primal)
+            lifted[key] = jnp.zeros(shape, dtype) if _is_zero(tangent) else tangent
+    return lifted, marks
+
+
+def _in_terms_of_f(g: Recurrence, arrays: Arrays) -> Arrays:
+    return {below(g, key): x for key, x in arrays.items()}
+
+
+# Forward mode.
+
+
+def _value_jvp(primals: Any, tangents: Any, **params: Any) -> tuple[list[Any], list[Any]]:
+    f, keep, bodies = params["recurrence"], params["keep"], params["bodies"]
+    x, flags, outer = value.named(primals, params)
+    dx = dict(zip(x, tangents, strict=True))
+    g = _directions(f, dx)
+    found = value(*_lifted(g, start(g), x, dx, flags), g, bodies, keep=keep)
+    y = _in_terms_of_f(g, found)
+    slopes = [y.get(("d" + role, group, i)) for role, group, i in outer]
+    ends = [y[key] for key in outer]
+    zero = lambda x: ad.Zero(jax.typeof(x).to_tangent_aval())  # noqa: E731
+    return ends, [zero(x) if dx is None else dx for x, dx in zip(ends, slopes, strict=True)]
+
+
+def _pull_jvp(primals: Any, tangents: Any, **params: Any) -> tuple[list[Any], list[Any]]:
+    f, live, bodies = params["recurrence"], params["live"], params["bodies"]
+    x, flags, outer = pull.named(primals, params)
+    dx = dict(zip(x, tangents, strict=True))
+    g = _directions(f, dx)
+    more = live_of(f, live)
+    arrays, marks = _lifted(g, fixed(g) + cotangents(g, more), x, dx, flags)
+    y = _in_terms_of_f(g, pull(arrays, marks, g, bodies, live=more))
+    if any(key not in y for key in outer):  # those by arrays without a tangent
+        y |= pull(x, flags, f, bodies, live=live)
+    return [y[key] for key in outer], [y["d" + role, group, i] for role, group, i in outer]
+
+
+ad.primitive_jvps[value.primitive] = _value_jvp
+ad.primitive_jvps[pull.primitive] = _pull_jvp
+
+
+# ``push`` and ``bend`` are computed, and differentiated, as parts of ``value`` and ``pull``.
+
+
+def _push(*operands: Array, **params: Any) -> list[Array]:
+    g, keep, bodies = params["recurrence"], params["keep"], params["bodies"]
+    given, flags, outer = push.named(operands, params)
+    x, marks = given_start(g.primal, given, flags)
+    x, marks = given | x, flags | marks
+    arrays = {key: x[below(g, key)] for key in start(g)}
+    flags = {key: marks[below(g, key)] for key in start(g)}
+    y = _in_terms_of_f(g, value(arrays, flags, g, bodies, keep=keep))
+    return [y[key] for key in outer]
+
+
+def _bend(*operands: Array, **params: Any) -> list[Array]:
+    g, bodies = params["recurrence"], params["bodies"]
+    given, flags, outer = bend.named(operands, params)
+    more = live_of(g.primal, params["live"])
+    keys = fixed(g) + cotangents(g, more)
+    arrays = {key: given[below(g, key)] for key in keys}
+    marks = {key: flags[below(g, key)] for key in keys}
+    y = _in_terms_of_f(g, pull(arrays, marks, g, bodies, live=more))
+    return [y[key] for key in outer]
+
+
+def _define(primitive: Rollout, function: Callable[..., list[Array]]) -> None:
+    """Makes a primitive compute and differentiate as a function of others."""
+
+    def jvp(primals: Any, tangents: Any, **params: Any) -> Any:
+        moving = [k for k, x in enumerate(tangents) if not _is_zero(x)]
+
+        def of_moving(*moved: Any) -> list[Array]:
+            operands = list(primals)
+            for k, x in zip(moving, moved, strict=True):
+                operands[k] = x
+            return function(*operands, **params)
+
+        return jax.jvp(of_moving, [primals[k] for k in moving], [tangents[k] for k in moving])
+
+    primitive.primitive.def_impl(function)
+    mlir.register_lowering(primitive.primitive, mlir.lower_fun(function, multiple_results=True))
+    ad.primitive_jvps[primitive.primitive] = jvp
+
+
+_define(push, _push)
+_define(bend, _bend)
+
+
+# Reverse mode: the linear parts, and their transposes.
+
+
+def _value_split(trace: Any, *tracers: Any, **params: Any) -> list[Any]:
+    """``value`` of G as ``value`` of F, which is computed now, and ``push``, which is staged."""
+    g, f, bodies = params["recurrence"], params["recurrence"].primal, params["bodies"]
+    given, flags, outer = value.named(tracers, params)
+    if not _splits(g, tracers) or not all(
+        x.is_known() for key, x in given.items() if below(g, key)[0] == "x"
+    ):
+        return trace.default_process_primitive(value.primitive, tracers, params)
+    given, flags = _in_terms_of_f(g, given), _in_terms_of_f(g, flags)
+    known = {key: given[key].pval.get_known() for key in start(f)}
+    y = value(known, flags, f, bodies, keep=True)
+    given |= {key: trace.new_const(x) for key, x in y.items()}
+    flags |= dict.fromkeys(y, bodies is not None)
+    slopes = _staged(trace, push, given, flags, params)
+    return [(given | slopes)[below(g, key)] for key in outer]
+
+
+def _pull_split(trace: Any, *tracers: Any, **params: Any) -> list[Any]:
+    """``pull`` of G as ``pull`` of F, which is computed now, and ``bend``, which is staged."""
+    g, f, bodies = params["recurrence"], params["recurrence"].primal, params["bodies"]
+    given, flags, outer = pull.named(tracers, params)
+    if not _splits(g, tracers):
+        return trace.default_process_primitive(pull.primitive, tracers, params)
+    given, flags = _in_terms_of_f(g, given), _in_terms_of_f(g, flags)
+    live = tuple(i for i in params["live"] if i < len(f.specs["saved"]))
+    inner = fixed(f) + cotangents(f, live)
+    if params["live"] != live_of(f, live) or not all(given[key].is_known() for key in inner):
+        return trace.default_process_primitive(pull.primitive, tracers, params)
+    known = {key: given[key].pval.get_known() for key in inner}
+    y = pull(known, flags, f, bodies, live=live)
+    slopes = _staged(trace, bend, given, flags, params | {"live": live})
+    return [
+        ({key: trace.new_const(x) for key, x in y.items()} | slopes)[below(g, k)] for k in outer
+    ]
+
+
+def _splits(g: Recurrence, tracers: Sequence[Any]) -> bool:
+    """Whether G is the tangent in one direction, and something of it is unknown."""
+    return g.primal is not None and g.count == 1 and not all(x.is_known() for x in tracers)
+
+
+def _staged(
+    trace: Any, primitive: Rollout, given: Arrays, flags: Flags, params: dict[str, Any]
+) -> Arrays:
+    """The results of a primitive that is computed when the unknown becomes known."""
+    inner, outer = primitive.keys(params["recurrence"], params["keep"], params["live"])
+    params = params | {"batched": tuple(flags[key] for key in inner)}
+    operands = [given[key] for key in inner]
+    found = trace.default_process_primitive(primitive.primitive, operands, params)
+    return dict(zip(outer, found, strict=True))
+
+
+pe.custom_partial_eval_rules[value.primitive] = _value_split
+pe.custom_partial_eval_rules[pull.primitive] = _pull_split
+
+
+def _push_transpose(found: Sequence[Any], *operands: Any, **params: Any) -> list[Any]:
+    f, bodies = params["recurrence"].primal, params["bodies"]
+    given, flags, outer = push.named(operands, params)
+    c = dict(zip(outer, found, strict=True))
+    live = tuple(i for i in f.smooth("saved") if not _is_zero(c["dy", "saved", i]))
+    gradient: Arrays = {}
+    if not all(_is_zero(x) for (role, *_), x in c.items() if role == "dy"):
+        arrays = {key: given[key] for key in fixed(f)}
+        marks = {key: flags[key] for key in arrays}
+        for key in cotangents(f, live):
+            x = c["dy", *key[1:]]
+            arrays[key] = _zeros(f, ("y", *key[1:]), bodies) if _is_zero(x) else x
+            marks[key] = bodies is not None
+        gradient = pull(arrays, marks, f, bodies, live=live)
+        for i in f.unused(live):  # not 0, which an infinite slope would make NaN
+            del gradient["g", "constants", i]
+
+    def cotangent(key: Key) -> Any:
+        _, group, i = key
+        at_start = c.get(("dkept", group, i))
+        parts = [gradient.get(("g", group, i))]
+        parts += [] if at_start is None or _is_zero(at_start) else [at_start[..., 0, :]]
+        parts = [x for x in parts if x is not None]
+        return sum(parts[1:], parts[0]) if parts else None
+
+    return _of_operands(given, flags, bodies, cotangent)
+
+
+def _bend_transpose(found: Sequence[Any], *operands: Any, **params: Any) -> list[Any]:
+    """By the tangent of F in the directions of the cotangents."""
+    f, bodies = params["recurrence"].primal, params["bodies"]
+    given, flags, outer = bend.named(operands, params)
+    dx = {("x", *key[1:]): x for key, x in zip(outer, found, strict=True)}
+    many = bodies is not None
+    h = _directions(f, dx)
+    x, marks = given_start(f, given, flags)
+    dx = {key: _zeros(f, key, bodies) if _is_zero(c) else c for key, c in dx.items()}
+    arrays: Arrays = {}
+    flagged: Flags = {}
+    for key in start(h):
+        role, group, i = below(h, key)
+        is_tangent = role == "dx"
+        arrays[key] = (dx if is_tangent else x)["x", group, i]
+        flagged[key] = many if is_tangent else marks["x", group, i]
+    y = _in_terms_of_f(h, value(arrays, flagged, h, bodies, keep=True))
+    live = params["live"]
+    more = live_of(f, live)
+    for key in fixed(h) + cotangents(h, more):
+        role, group, i = named = below(h, key)
+        if role == "db":
+            arrays[key], flagged[key] = _zeros(f, ("y", group, i), bodies), many
+        elif role in ("x", "b"):
+            arrays[key], flagged[key] = given[named], flags[named]
+        elif role != "dx":
+            arrays[key], flagged[key] = y[named], many
+    z = _in_terms_of_f(h, pull(arrays, flagged, h, bodies, live=more))
+
+    def cotangent(key: Key) -> Any:
+        role, group, i = key
+        if role == "db":
+            return y["dy", group, i]
+        if role == "dx":
+            return z["dg", group, i]
+        if role == "dkept" and group in START:
+            return _zeros(f, ("kept", group, i), bodies).at[..., 0, :].set(z["dg", group, i])
+        return None
+
+    return _of_operands(given, flags, bodies, cotangent)
+
+
+def _of_operands(
+    given: Arrays, flags: Flags, bodies: int | None, cotangent: Callable[[Key], Any]
+) -> list[Any]:
+    """What a transpose returns: a cotangent for each operand in which the primitive is linear."""
+    found = []
+    for key, x in given.items():
+        if not ad.is_undefined_primal(x):
+            found.append(None)
+            continue
+        c = cotangent(key)
+        if c is not None and bodies is not None and not flags[key]:
+            c = c.sum(0)
+        found.append(ad.Zero(x.aval) if c is None else c)
+    return found
+
+
+ad.primitive_transposes[push.primitive] = _push_transpose
+ad.primitive_transposes[bend.primitive] = _bend_transpose
+
+
+# jax.checkpoint: what is known is computed before the backward pass, and all again within it.
+
+
+def _checkpointed(primitive: Rollout) -> Callable[..., Any]:
+    def rule(saveable: Any, unknown: Sequence[bool], there: Sequence[bool], equation: Any) -> Any:
+        params, variables = equation.params, equation.invars
+        g = params["recurrence"]
+        inner, outer = primitive.keys(g, params["keep"], params["live"])
+        needed = [v for v, t in zip(variables, there, strict=True) if not (t or hasattr(v, "val"))]
+        if not any(unknown):
+            return equation, equation, [False] * len(outer), [True] * len(outer), needed
+        named = [below(g, key) for key in inner] if g.primal is not None else inner
+        late = {key for key, u in zip(named, unknown, strict=True) if u}
+        if primitive is not value or g.primal is None or any(key[0] != "dx" for key in late):
+            return None, equation, [True] * len(outer), [True] * len(outer), needed
+        x = dict(zip(named, variables, strict=True))
+        has = dict(zip(named, params["batched"], strict=True))
+        y = dict(zip([below(g, key) for key in outer], equation.outvars, strict=True))
+        inner, of_f = primitive.keys(g.primal, params["keep"], params["live"])
+        known = equation.replace(
+            invars=[x[key] for key in inner],
+            outvars=[y[key] for key in of_f],
+            params=params | {"recurrence": g.primal, "batched": tuple(has[k] for k in inner)},
+        )
+        unknown = [key[0].startswith("d") for key in y]
+        return known, equation, unknown, [True] * len(outer), needed
+
+    return rule
+
+
+pe.partial_eval_jaxpr_custom_rules[value.primitive] = _checkpointed(value)
+pe.partial_eval_jaxpr_custom_rules[pull.primitive] = _checkpointed(pull)

@@ -1,0 +1,398 @@
+"""The fused rollout as JAX primitives: their arrays, batches and programs.
+
+Each primitive is a function of flat arrays and computes with a ``Recurrence`` F:
+
+- ``value``: F(x); with ``keep`` also the states that F passes every ``segment`` steps;
+- ``push``: F'(x) dx, linear in dx. Its transpose is ``pull``;
+- ``pull``: b F'(x), the derivative in reverse mode;
+- ``bend``: the derivative of ``pull`` in a direction (dx, db), linear in it. It is its own
+  transpose but for ``push``, as the Hessian of b F is symmetric.
+
+``push`` and ``bend`` are parts of ``value`` and ``pull`` of the tangent G of F, the function
+(x, dx) -> (F(x), F'(x) dx): they are lowered to these. ``value`` and ``pull`` are lowered to a
+kernel; to a program of ``lax.scan`` where a program has no scalar form, where there are no kernels,
+and for ``jax.export``.
+
+An array is named by a ``Key``: its role, its group and its number there. The roles are "x" for what
+F is given, "y" for its results, "kept" for states on the way, "b" for cotangents of y and "g" for
+those of x. A "d" before it makes it the tangent. The arrays of G are those of F and their tangents;
+``below`` translates the keys.
+
+All primitives batch alike, by one more axis of bodies. Only where tangents alone are batched they
+go through one loop together (``_together``): so ``jax.jacfwd`` by eight parameters is one kernel.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.core import ShapedArray
+from jax.extend.core import Primitive
+from jax.interpreters import batching, mlir
+
+from jaxquat.engines.fused import cpu, loading
+from jaxquat.engines.fused.kernel import Leaf, Loop
+from jaxquat.engines.fused.recurrence import Recurrence
+
+START = ("constants", "inputs", "state", "memory")
+CARRY = ("state", "memory", "command")
+TANGENTS = 8  # at most so many go through one loop with their primal
+Key = tuple[str, str, int]
+Arrays = dict[Key, Any]
+Flags = dict[Key, bool]  # whether an array has an axis of bodies
+
+
+# The keys of operands and results.
+
+
+def whole(f: Recurrence, role: str, groups: Sequence[str]) -> list[Key]:
+    """All leaves of some groups."""
+    return [(role, group, i) for group in groups for i in range(len(f.specs[group]))]
+
+
+def smooth(f: Recurrence, role: str, groups: Sequence[str]) -> list[Key]:
+    """The floats of some groups."""
+    return [(role, group, i) for group in groups for i in f.smooth(group)]
+
+
+def start(f: Recurrence) -> list[Key]:
+    """The operands of ``value``."""
+    return whole(f, "x", START)
+
+
+def results(f: Recurrence, keep: bool) -> list[Key]:
+    """The results of ``value``."""
+    return whole(f, "y", ("saved", *CARRY)) + (whole(f, "kept", CARRY) if keep else [])
+
+
+def fixed(f: Recurrence) -> list[Key]:
+    """The operands of the linear primitives that stand for x."""
+    return [*whole(f, "x", START[:2]), *whole(f, "kept", CARRY), *whole(f, "y", CARRY)]
+
+
+def cotangents(f: Recurrence, live: Sequence[int]) -> list[Key]:
+    """The cotangents of F(x); of the saved leaves those in ``live`` alone."""
+    return [("b", "saved", i) for i in live] + smooth(f, "b", CARRY)
+
+
+def below(g: Recurrence, key: Key) -> Key:
+    """The key in terms of F of an array of its tangent G.
+
+    The cotangent of F'(x) dx is b and the gradient by dx is g; those of F(x) and x are tangents.
+    """
+    role, group, i = key
+    assert g.primal is not None
+    assert g.chosen is not None
+    first = len(g.primal.specs[group])
+    is_tangent = (i >= first) != (role in ("b", "g"))
+    number = g.chosen[group][i - first] if i >= first else i
+    return ("d" + role if is_tangent else role), group, number
+
+
+def live_of(f: Recurrence, live: tuple[int, ...]) -> tuple[int, ...]:
+    """The saved leaves of the tangent of F with cotangents, where F has those of ``live``."""
+    first, floats = len(f.specs["saved"]), f.smooth("saved")
+    return (*live, *(first + floats.index(i) for i in live))
+
+
+def shape_of(f: Recurrence, key: Key) -> tuple[tuple[int, ...], np.dtype]:
+    """The shape of one body's array, which is flat but for an axis of rows, and its dtype."""
+    role, group, i = key
+    layout = f.layout
+    leaf = getattr(layout, group)[i]
+    if role.endswith("kept"):
+        rows: tuple[int, ...] = (layout.segments,)
+    else:
+        rows = {"inputs": (layout.samples,), "saved": (layout.rows + 1,)}.get(group, ())
+    return (*rows, leaf.size), leaf.dtype
+
+
+def given_start(f: Recurrence, arrays: Arrays, flags: Flags) -> tuple[Arrays, Flags]:
+    """What F was given, of the operands ``fixed``: the first state that was kept is the start."""
+    x = {key: arrays[key] for key in whole(f, "x", START[:2])}
+    marks = {key: flags[key] for key in x}
+    for _, group, i in whole(f, "x", START[2:]):
+        x["x", group, i] = arrays["kept", group, i][..., 0, :]
+        marks["x", group, i] = flags["kept", group, i]
+    return x, marks
+
+
+class Rollout:
+    """A primitive, called with arrays by key.
+
+    Parameters:
+        recurrence: F for ``value`` and ``pull``; its tangent G for ``push`` and ``bend``.
+        keep: of ``value`` and ``push``.
+        live: of ``pull`` and ``bend``.
+        bodies: the length of the axis of bodies, or None.
+        batched: which operands have that axis.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name, self.primitive = name, Primitive(f"fused_rollout_{name}")
+        self.primitive.multiple_results = True
+        self.primitive.def_abstract_eval(self._shapes)
+        batching.primitive_batchers[self.primitive] = self._batched
+
+    def keys(
+        self, recurrence: Recurrence, keep: bool, live: tuple[int, ...]
+    ) -> tuple[list[Key], list[Key]]:
+        """The keys of operands and results, in terms of F."""
+        g, f = recurrence, recurrence.primal
+        if self.name == "value":
+            return start(g), results(g, keep)
+        if self.name == "pull":
+            return fixed(g) + cotangents(g, live), smooth(g, "g", START)
+        assert f is not None
+
+        def tangents(keys: list[Key]) -> list[Key]:
+            return [key for key in (below(g, key) for key in keys) if key[0].startswith("d")]
+
+        if self.name == "push":
+            return fixed(f) + tangents(start(g)), tangents(results(g, keep))
+        linear = tangents(fixed(g) + cotangents(g, live_of(f, live)))
+        return fixed(f) + cotangents(f, live) + linear, tangents(smooth(g, "g", START))
+
+    def __call__(
+        self,
+        arrays: Arrays,
+        flags: Flags,
+        recurrence: Recurrence,
+        bodies: int | None,
+        keep: bool = False,
+        live: tuple[int, ...] = (),
+    ) -> Arrays:
+        """The results by key; ``arrays`` and ``flags`` may have more than the operands."""
+        inner, outer = self.keys(recurrence, keep, live)
+        found = self.primitive.bind(
+            *(arrays[key] for key in inner), recurrence=recurrence, keep=keep, live=live,
+            bodies=bodies, batched=tuple(flags[key] for key in inner),
+        )  # fmt: skip
+        return dict(zip(outer, found, strict=True))
+
+    def named(
+        self, operands: Sequence[Any], params: dict[str, Any]
+    ) -> tuple[Arrays, Flags, list[Key]]:
+        """Operands and flags by key, and the keys of the results."""
+        inner, outer = self.keys(params["recurrence"], params["keep"], params["live"])
+        arrays = dict(zip(inner, operands, strict=True))
+        return arrays, dict(zip(inner, params["batched"], strict=True)), outer
+
+    def _shapes(self, *_: Any, bodies: int | None, batched: Any, **params: Any) -> list[Any]:
+        f = params["recurrence"]
+        f = f.primal if self.name in ("push", "bend") else f
+        first = () if bodies is None else (bodies,)
+        shapes = [shape_of(f, key) for key in self.keys(**params)[1]]
+        return [ShapedArray((*first, *shape), dtype) for shape, dtype in shapes]
+
+    def _batched(
+        self, operands: Sequence[Array], axes: Sequence[int | None], **params: Any
+    ) -> tuple[list[Array], list[int | None]]:
+        """The rule of vmap: one more axis of bodies, which is merged with that of the kernel."""
+        g, bodies = params["recurrence"], params["bodies"]
+        size = next(x.shape[a] for x, a in zip(operands, axes, strict=True) if a is not None)
+        roles = [below(g, key)[0] for key in start(g)] if self is value and g.primal else []
+        apart = bool(roles) and all(
+            a is None or role == "dx" for a, role in zip(axes, roles, strict=True)
+        )  # tangents alone are batched
+        if apart and 2 * g.count <= TANGENTS:
+            return _together(operands, axes, size, params)
+        arrays = [
+            _merged(x, axis, has, size, bodies)
+            for x, axis, has in zip(operands, axes, params["batched"], strict=True)
+        ]
+        flags = [a is not None or has for a, has in zip(axes, params["batched"], strict=True)]
+        many = size if bodies is None else size * bodies
+        found = self.primitive.bind(*arrays, **params | {"bodies": many, "batched": tuple(flags)})
+        if bodies is not None:
+            found = [x.reshape(size, bodies, *x.shape[1:]) for x in found]
+        if not apart:
+            return found, [0] * len(found)
+        slopes = [below(g, key)[0].startswith("d") for key in results(g, params["keep"])]
+        pairs = list(zip(found, slopes, strict=True))
+        return [x if d else x[0] for x, d in pairs], [0 if d else None for _, d in pairs]
+
+
+def _merged(x: Array, axis: int | None, has: bool, size: int, bodies: int | None) -> Array:
+    """An operand whose axis of bodies, if it has one, is ``size`` times as long."""
+    x = x if axis is None else jnp.moveaxis(x, axis, 0)
+    if bodies is None or (axis is None and not has):
+        return x
+    x = x if axis is not None else x[None]
+    x = x if has else x[:, None]
+    return jnp.broadcast_to(x, (size, bodies, *x.shape[2:])).reshape(size * bodies, *x.shape[2:])
+
+
+value, push, pull, bend = (Rollout(name) for name in ("value", "push", "pull", "bend"))
+
+
+def _together(
+    operands: Sequence[Array], axes: Sequence[int | None], size: int, params: dict[str, Any]
+) -> tuple[list[Array], list[int | None]]:
+    """The rule of vmap where tangents alone are batched: they go through one loop.
+
+    Where they are many, several loops of ``TANGENTS`` run as bodies of one kernel.
+    """
+    g, bodies, keep = params["recurrence"], params["bodies"], params["keep"]
+    inner = min(size, TANGENTS // g.count)
+    outer = -(-size // inner)
+    more = g.primal.tangent(g.chosen["constants"], g.chosen["inputs"], g.count * inner)
+    primals: Arrays = {}
+    tangents: Arrays = {}
+    for key, x, axis in zip(start(g), operands, axes, strict=True):
+        if below(g, key)[0] == "x":
+            primals[key] = x
+            continue
+        x = jnp.broadcast_to(x, (size, *x.shape)) if axis is None else jnp.moveaxis(x, axis, 0)
+        x = jnp.pad(x, [(0, outer * inner - size)] + [(0, 0)] * (x.ndim - 1))
+        x = jnp.moveaxis(x.reshape(outer, inner, *x.shape[1:]), 1, -2)
+        tangents[key] = x.reshape(*x.shape[:-2], -1)
+    flags = dict(zip(start(g), params["batched"], strict=True))
+
+    def run(tangents: Arrays) -> list[Array]:
+        return list(value(primals | tangents, flags, more, bodies, keep=keep).values())
+
+    if outer == 1:
+        found = [x[None] for x in run({key: x[0] for key, x in tangents.items()})]
+    else:
+        found = jax.vmap(run)(tangents)
+    arrays, out = [], []
+    for key, x in zip(results(g, keep), found, strict=True):
+        is_tangent = below(g, key)[0].startswith("d")
+        if is_tangent:
+            x = jnp.moveaxis(x.reshape(*x.shape[:-1], inner, -1), -2, 1)
+            x = x.reshape(outer * inner, *x.shape[2:])[:size]
+        arrays.append(x if is_tangent else x[0])
+        out.append(0 if is_tangent else None)
+    return arrays, out
+
+
+# What they are lowered to.
+
+kernel = Primitive("fused_rollout_kernel")
+kernel.multiple_results = True
+
+
+def _bodies_first(arrays: list[tuple[Leaf, int | None]], bodies: int | None) -> list[ShapedArray]:
+    first = () if bodies is None else (bodies,)
+    return [
+        ShapedArray((*first, *(() if rows is None else (rows,)), leaf.size), leaf.dtype)
+        for leaf, rows in arrays
+    ]
+
+
+@kernel.def_abstract_eval
+def _kernel_shapes(
+    *_: Any, loop: Loop, kind: str, bodies: int | None, batched: tuple[bool, ...]
+) -> list[ShapedArray]:
+    return _bodies_first(loop.results(kind), bodies)
+
+
+@functools.lru_cache(maxsize=loading.KEPT)
+def _compiled(**params: Any) -> Callable[..., list[Array]]:
+    return jax.jit(functools.partial(kernel.bind, **params))
+
+
+@kernel.def_impl
+def _computed(*operands: Array, **params: Any) -> list[Array]:
+    with jax.disable_jit(False):
+        return _compiled(**params)(*operands)
+
+
+def _lower_kernel(call: Callable[..., Callable[..., list[Array]]], platform: str) -> None:
+    def lowered(*operands: Array, bodies: int | None, **params: Any) -> list[Array]:
+        """A call of the kernel; one body has no axis (``bodies`` is None)."""
+        found = call()(operands=operands, bodies=bodies or 1, **params)
+        return found if bodies else [x[0] for x in found]
+
+    rule = mlir.lower_fun(lowered, multiple_results=True)
+    mlir.register_lowering(kernel, rule, platform=platform)
+
+
+def _gpu_call() -> Callable[..., list[Array]]:
+    from jaxquat.engines.fused import gpu
+
+    return gpu.call
+
+
+_lower_kernel(lambda: cpu.call, "cpu")
+_lower_kernel(_gpu_call, "cuda")
+
+
+def _by_kernel(primitive: Rollout, *operands: Array, **params: Any) -> list[Array]:
+    """The results of ``value`` or ``pull`` by a kernel, or by a scan without a scalar form."""
+    f, keep, live = params["recurrence"], params["keep"], params["live"]
+    bodies, batched = params["bodies"], params["batched"]
+    if bodies == 0:
+        shapes = (shape_of(f, key) for key in primitive.keys(f, keep, live)[1])
+        return [jnp.zeros((0, *shape), dtype) for shape, dtype in shapes]
+    try:
+        loop = f.differentiated(live) if primitive is pull else f.loop
+    except Exception:  # of any primitive, in any rule of its derivative
+        if f.strict:
+            raise
+        return _by_scan(primitive, *operands, **params)
+    kind = "backward" if primitive is pull else "keeping" if keep else "forward"
+    return kernel.bind(*operands, loop=loop, kind=kind, bodies=bodies, batched=batched)
+
+
+def _by_scan(primitive: Rollout, *operands: Array, **params: Any) -> list[Array]:
+    """The same results by ``lax.scan``. Of what is kept the first state alone is right."""
+    f, keep, live = params["recurrence"], params["keep"], params["live"]
+
+    def value_of_one(*operands: Array) -> list[Array]:
+        found = f.scanned(operands)
+        if not keep:
+            return found
+        first = dict(zip(start(f), operands, strict=True))
+        for key in whole(f, "kept", CARRY):
+            shape, dtype = shape_of(f, key)
+            kept, begin = jnp.zeros(shape, dtype), first.get(("x", *key[1:]))
+            found.append(kept if begin is None else kept.at[0].set(begin))
+        return found
+
+    def pull_of_one(*operands: Array) -> list[Array]:
+        inner, outer = pull.keys(f, False, live)
+        given = dict(zip(inner, operands, strict=True))
+        x, _ = given_start(f, given, dict.fromkeys(given, False))
+        floats = [("x", *key[1:]) for key in outer]
+
+        def ends(chosen: list[Array]) -> list[Array]:
+            arrays = x | dict(zip(floats, chosen, strict=True))
+            found = f.scanned([arrays[key] for key in start(f)])
+            y = dict(zip(results(f, keep=False), found, strict=True))
+            return [y["y", *key[1:]] for key in cotangents(f, live)]
+
+        back = jax.vjp(ends, [x[key] for key in floats])[1]
+        return back([given[key] for key in cotangents(f, live)])[0]
+
+    of_one = pull_of_one if primitive is pull else value_of_one
+    if params["bodies"] is not None:
+        axes = [0 if has else None for has in params["batched"]]
+        of_one = jax.vmap(of_one, axes, axis_size=params["bodies"])
+    return of_one(*operands)
+
+
+def _lower(primitive: Rollout) -> None:
+    by_kernel = functools.partial(_by_kernel, primitive)
+    by_scan = functools.partial(_by_scan, primitive)
+    kernels, scans = (mlir.lower_fun(f, multiple_results=True) for f in (by_kernel, by_scan))
+
+    def rule(context: Any, *operands: Any, **params: Any) -> Any:
+        exported = context.module_context.lowering_parameters.for_export
+        return (scans if exported else kernels)(context, *operands, **params)
+
+    primitive.primitive.def_impl(by_kernel)
+    mlir.register_lowering(primitive.primitive, scans)
+    for platform in ("cpu", "cuda"):
+        mlir.register_lowering(primitive.primitive, rule, platform=platform)
+
+
+_lower(value)
+_lower(pull)

@@ -1,0 +1,235 @@
+"""Every derivative of the fused engine, of every order, is that of the scan engine.
+
+The problem is commanded: a controller with memory, inputs and integers, rows between samples, a
+torque of time, attitude, rate, an aux state and parameters. It is differentiated by the gains, the
+rate at the start, the moments of inertia, the inputs, t0 and dt.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import problems
+import pytest
+from marks import some
+
+import jaxquat as jq
+from jaxquat.engines.fused import primitives
+
+pytestmark = pytest.mark.needs("llvmlite")
+TOLERANCE = {"float64": 1e-11, "float32": 1e-4}
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("JAXQUAT_CACHE", str(tmp_path_factory.getbasetemp() / "kernels"))
+
+
+def update(t, state, memory, params, value):
+    """A law with an integral and a counter, which adds noise."""
+    integral, count = memory
+    integral = integral + 0.05 * state.q[1:] * state.q[0]
+    command = -params[0] * state.q[1:] - params[1] * state.omega - integral + 0.1 * value
+    return (command, count), (integral, count + 1)
+
+
+def law(t, state, params, command):
+    tau, count = command
+    drive = 0.3 * jnp.sin(2 * t + state.aux) * (1 + count.astype(t.dtype))
+    return tau + drive - 0.1 * state.q[0] * state.omega, state.omega - state.aux
+
+
+def ends(engine, x):
+    """The last rate, rows of attitudes, and the controller's memory."""
+    gains, omega, moments, noise, t0, dt = x
+    dtype = omega.dtype
+    init = lambda start, params: (params[0] * start.omega, jnp.int32(0))
+    start = jq.State(jnp.asarray(problems.TILTED, dtype), omega, jnp.zeros(3, dtype))
+    path = jq.rollout(
+        jq.rkmk3, jq.Body.from_principal(moments), law, start, jq.grid(t0, dt, 12), gains,
+        controller=jq.Controller(init, update), inputs=noise, sample_every=3, save_every=4,
+        engine=engine,
+    )  # fmt: skip
+    return path.final.omega, path.state.q, path.memory[0], path.command[0]
+
+
+def numbers(dtype):
+    values = [2.0, 1.0], [0.9, -0.4, 0.7], [0.6, 1.0, 1.5], np.ones((4, 3)), 0.3, 0.05
+    return tuple(jnp.asarray(np.array(x, dtype)) for x in values)
+
+
+def loss(engine, x):
+    return sum(jnp.sum(jnp.sin(y + k)) for k, y in enumerate(jax.tree.leaves(ends(engine, x))))
+
+
+def mean(engine, x):
+    """Of three bodies, which share all but the rate."""
+    rates = jnp.stack([x[1], -x[1], 0.5 * x[1]])
+    return jnp.mean(jax.vmap(lambda rate: loss(engine, (x[0], rate, *x[2:])))(rates))
+
+
+def direction(x):
+    return jax.tree.map(lambda y: jnp.cos(3 * y + 1), x)
+
+
+def along(f):
+    """The derivative of f in a direction."""
+    return lambda x: jax.jvp(f, (x,), (direction(x),))[1]
+
+
+def of_some(transformed):
+    """A transformation by gains, rates and inputs alone, of which the outer ones are less."""
+    return lambda f: lambda x: transformed(lambda some: f((*some, *x[3:])))(x[:3])
+
+
+DERIVATIVES = {
+    "value": lambda f: f,
+    "jvp": lambda f: lambda x: jax.jvp(f, (x,), (direction(x),)),
+    "jacfwd": lambda f: of_some(jax.jacfwd)(f),
+    "value_and_grad": jax.value_and_grad,
+    "linearize": lambda f: lambda x: jax.linearize(f, x)[1](direction(x)),
+    "vjp": lambda f: lambda x: jax.vjp(f, x)[1](jnp.ones_like(f(x))),
+    "checkpoint": lambda f: jax.grad(jax.checkpoint(f)),
+    "jvp of grad": lambda f: lambda x: jax.jvp(jax.grad(f), (x,), (direction(x),)),
+    "grad of jvp": lambda f: jax.grad(along(f)),
+    "grad of grad": lambda f: jax.grad(lambda x: jnp.sum(jax.grad(f)(x)[0] ** 2)),
+    "hessian": lambda f: of_some(jax.hessian)(f),
+    "jvp of jvp": lambda f: along(along(f)),
+    "jvp of hessian": lambda f: along(of_some(jax.hessian)(f)),
+    "grad of jvp of grad": lambda f: jax.grad(
+        lambda x: jnp.sum(along(jax.grad(f))(x)[1])
+    ),
+    "vmapped linearize": lambda f: lambda x: jax.vmap(jax.linearize(f, x)[1])(
+        jax.tree.map(lambda y: jnp.stack([y, 2 * y]), direction(x))
+    ),
+}  # fmt: skip
+QUICK = ("jvp", "jacfwd", "value_and_grad", "checkpoint", "jvp of grad", "hessian")
+
+
+def assert_close(got, wanted, tolerance):
+    """Relative to the largest number of each array."""
+    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(wanted), strict=True):
+        assert a.dtype == b.dtype
+        np.testing.assert_allclose(a, b, rtol=0, atol=tolerance * max(1e-3, np.abs(b).max()))
+
+
+@pytest.mark.parametrize("f", [loss, mean], ids=["one", "three"])
+@pytest.mark.parametrize("name", some(DERIVATIVES, QUICK))
+def test_a_derivative(name, f):
+    got, wanted = (
+        jax.jit(DERIVATIVES[name](functools.partial(f, engine)))(numbers("float64"))
+        for engine in ("fused", "scan")
+    )
+    assert_close(got, wanted, TOLERANCE["float64"])
+
+
+@pytest.mark.parametrize("name", some(["jacfwd", "value_and_grad", "jvp of grad"], ["jacfwd"]))
+def test_a_derivative_in_float32(name):
+    got, wanted = (
+        jax.jit(DERIVATIVES[name](functools.partial(mean, engine)))(numbers("float32"))
+        for engine in ("fused", "scan")
+    )
+    assert_close(got, wanted, TOLERANCE["float32"])
+
+
+def kernels(function, *arguments):
+    """How many kernels a function calls."""
+    return jax.jit(function).lower(*arguments).as_text().count("jaxquat_kernel")
+
+
+def test_several_tangents_ride_in_one_kernel():
+    """Those by two gains beside their primal; twelve are two bodies of eight."""
+    x = numbers("float64")
+    by_gains = jax.jacfwd(lambda gains: loss("fused", (gains, *x[1:])))
+    assert kernels(by_gains, x[0]) == 1
+    jaxpr = str(jax.make_jaxpr(by_gains)(x[0]))
+    assert jaxpr.count("fused_rollout_value") == 1
+    of = lambda engine: jax.jacfwd(lambda noise: loss(engine, (*x[:3], noise, *x[4:])))
+    assert kernels(of("fused"), x[3]) == 1
+    assert_close(jax.jit(of("fused"))(x[3]), jax.jit(of("scan"))(x[3]), TOLERANCE["float64"])
+
+
+def test_vmap_goes_around_and_inside_in_any_order():
+    x = numbers("float64")
+    rates = jnp.stack([x[1], 2 * x[1]])
+    gains = jnp.stack([x[0], x[0] + 1, x[0] * 0.5])
+
+    def of(engine):
+        by_rate = lambda gains, rate: jax.jacfwd(lambda w: loss(engine, (gains, w, *x[2:])))(rate)
+        inner = lambda gains: jax.vmap(functools.partial(by_rate, gains))(rates)
+        whole = lambda gains: jax.vmap(lambda w: loss(engine, (gains, w, *x[2:])))(rates)
+        return jax.jit(lambda g: (jax.vmap(inner)(g), jax.vmap(jax.jacrev(whole))(g)))(gains)
+
+    assert_close(of("fused"), of("scan"), TOLERANCE["float64"])
+
+
+def test_what_does_not_depend_has_a_derivative_of_zero():
+    x = numbers("float64")
+    count = lambda engine: lambda gains: jnp.sum(ends(engine, (gains, *x[1:]))[1][0])
+    for derivative in (jax.jacfwd, jax.grad):
+        np.testing.assert_array_equal(jax.jit(derivative(count("fused")))(x[0]), 0)
+
+
+def test_operation_by_operation_without_jit():
+    x = numbers("float64")
+    with jax.disable_jit():
+        got = jax.jvp(jax.grad(functools.partial(loss, "fused")), (x,), (direction(x),))
+    wanted = jax.jit(DERIVATIVES["jvp of grad"](functools.partial(loss, "scan")))(x)
+    assert_close(got, wanted, TOLERANCE["float64"])
+
+
+def test_no_bodies_have_no_derivatives():
+    x = numbers("float64")
+    none = jnp.zeros((0, 3))
+    for derivative in (jax.jacfwd, jax.jacrev, jax.hessian):
+        by_rate = derivative(lambda w: loss("fused", (x[0], w, *x[2:])))
+        assert jax.vmap(by_rate)(none).shape[0] == 0
+
+
+def test_auto_differentiates_a_torque_whose_tangent_has_no_scalar_form():
+    """The derivative of a sort gathers; a scan computes it, in both modes."""
+
+    def of(engine):
+        def end(omega):
+            torque = lambda t, state, params: jnp.sort(state.omega * params) - state.q[1:]
+            start = jq.State(jnp.asarray(problems.TILTED), omega)
+            body, grid = problems.reference_body(), jq.grid(0.0, 0.05, 8)
+            return jq.rollout(jq.rkmk2, body, torque, start, grid, 0.5, engine=engine).final.omega
+
+        return lambda x: (jax.jacfwd(end)(x), jax.jacrev(end)(x), end(x))
+
+    x = jnp.array([0.9, -0.4, 0.7])
+    assert "fused_rollout" in str(jax.make_jaxpr(of("auto"))(x))
+    assert_close(jax.jit(of("auto"))(x), jax.jit(of("scan"))(x), 1e-12)
+
+
+def test_the_words_of_primitives_name_all_arrays_once():
+    """Operands and results of every primitive, for F, its tangent and that one's tangent."""
+    seen = []
+
+    def keep(jaxpr):
+        for equation in jaxpr.eqns:
+            if equation.primitive.name.startswith("fused_rollout"):
+                seen.append(equation.params)
+            for inner in jax.tree.leaves(
+                list(equation.params.values()), is_leaf=lambda x: hasattr(x, "jaxpr")
+            ):
+                if hasattr(inner, "jaxpr"):
+                    keep(inner.jaxpr)
+
+    keep(jax.make_jaxpr(functools.partial(loss, "fused"))(numbers("float64")).jaxpr)
+    f = seen[0]["recurrence"]
+    g = f.tangent(f.smooth("constants"), f.smooth("inputs"))
+    for r in (f, g, g.tangent(g.smooth("constants"), ())):
+        live = r.smooth("saved")
+        for primitive in (primitives.value, primitives.pull):
+            for keys in primitive.keys(r, keep=True, live=live):
+                assert len(set(keys)) == len(keys)
+        if r.primal is not None:
+            live = r.primal.smooth("saved")
+            for primitive in (primitives.push, primitives.bend):
+                for keys in primitive.keys(r, keep=True, live=live):
+                    assert len(set(keys)) == len(keys)
+            lifted = [primitives.below(r, key) for key in primitives.start(r)]
+            assert len(set(lifted)) == len(lifted)
