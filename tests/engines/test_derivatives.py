@@ -40,14 +40,14 @@ def law(t, state, params, command):
     return tau + drive - 0.1 * state.q[0] * state.omega, state.omega - state.aux
 
 
-def ends(engine, x):
+def ends(engine, x, scheme=jq.rkmk3):
     """The last rate, rows of attitudes, and the controller's memory."""
     gains, omega, moments, noise, t0, dt = x
     dtype = omega.dtype
     init = lambda start, params: (params[0] * start.omega, jnp.int32(0))
     start = jq.State(jnp.asarray(problems.TILTED, dtype), omega, jnp.zeros(3, dtype))
     path = jq.rollout(
-        jq.rkmk3, jq.Body.from_principal(moments), law, start, jq.grid(t0, dt, 12), gains,
+        scheme, jq.Body.from_principal(moments), law, start, jq.grid(t0, dt, 12), gains,
         controller=jq.Controller(init, update), inputs=noise, sample_every=3, save_every=4,
         engine=engine,
     )  # fmt: skip
@@ -59,8 +59,9 @@ def numbers(dtype):
     return tuple(jnp.asarray(np.array(x, dtype)) for x in values)
 
 
-def loss(engine, x):
-    return sum(jnp.sum(jnp.sin(y + k)) for k, y in enumerate(jax.tree.leaves(ends(engine, x))))
+def loss(engine, x, scheme=jq.rkmk3):
+    parts = jax.tree.leaves(ends(engine, x, scheme))
+    return sum(jnp.sum(jnp.sin(y + k)) for k, y in enumerate(parts))
 
 
 def mean(engine, x):
@@ -96,14 +97,14 @@ DERIVATIVES = {
     "grad of grad": lambda f: jax.grad(lambda x: jnp.sum(jax.grad(f)(x)[0] ** 2)),
     "hessian": lambda f: of_some(jax.hessian)(f),
     "jvp of jvp": lambda f: along(along(f)),
-    "jvp of hessian": lambda f: along(of_some(jax.hessian)(f)),
-    "grad of jvp of grad": lambda f: jax.grad(
-        lambda x: jnp.sum(along(jax.grad(f))(x)[1])
-    ),
     "vmapped linearize": lambda f: lambda x: jax.vmap(jax.linearize(f, x)[1])(
         jax.tree.map(lambda y: jnp.stack([y, 2 * y]), direction(x))
     ),
 }  # fmt: skip
+THIRD = {
+    "jvp of hessian": lambda f: along(of_some(jax.hessian)(f)),
+    "grad of jvp of grad": lambda f: jax.grad(lambda x: jnp.sum(along(jax.grad(f))(x)[1])),
+}
 QUICK = ("jvp", "jacfwd", "value_and_grad", "checkpoint", "jvp of grad", "hessian")
 
 
@@ -119,6 +120,17 @@ def assert_close(got, wanted, tolerance):
 def test_a_derivative(name, f):
     got, wanted = (
         jax.jit(DERIVATIVES[name](functools.partial(f, engine)))(numbers("float64"))
+        for engine in ("fused", "scan")
+    )
+    assert_close(got, wanted, TOLERANCE["float64"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", THIRD)
+def test_a_third_derivative(name):
+    """Of steps of one stage, since the scan of four takes XLA minutes."""
+    got, wanted = (
+        jax.jit(THIRD[name](lambda x, e=engine: loss(e, x, jq.lie_euler)))(numbers("float64"))
         for engine in ("fused", "scan")
     )
     assert_close(got, wanted, TOLERANCE["float64"])
