@@ -1,10 +1,12 @@
 """Measure the fused engine beside the scan engine, diffrax and a C loop by hand, in one run.
 
     python benchmarks/fused.py [--bodies 1 64 1024 16384] [--dtypes float32 float64] [--steps 1024]
+    python benchmarks/fused.py --tables derivatives --bodies 64 1024
 
-The tables have the milliseconds of the forward pass and of value and gradient by two gains, as
-ratios to the fused engine. The C loop (limit.c, the same arithmetic) runs where there is a
-compiler. Then come the seconds to compile, cold and from the disk cache, also for neural torques.
+The first tables have the milliseconds of the forward pass and of value and gradient by two gains,
+as ratios to the fused engine. The C loop (limit.c, the same arithmetic) runs where there is a
+compiler. Then come derivatives of every kind in units of the forward pass, and the seconds to
+compile, cold and from the disk cache, also for neural torques.
 """
 
 import argparse
@@ -147,6 +149,52 @@ def table(bodies, dtype, steps, loop):
         print(f"| C by hand | {cells} | | | | |", flush=True)
 
 
+# Derivatives.
+
+
+def along(function, gains):
+    """Return the derivative of a function in the direction of ones."""
+    return lambda x: jax.jvp(function, (x,), (jnp.ones_like(gains),))
+
+
+def derivatives(bodies, dtype, steps):
+    """Print the times of derivatives by two gains, of a mean square at the end.
+
+    They run in turn, so that all see the same machine.
+    """
+    starts, gains = peers.random_starts(bodies, dtype), jnp.asarray(GAINS, dtype)
+    times = {}
+    for engine in ("fused", "scan"):
+        rollout = partial(peers.library, checkpoint="none", engine=engine, steps=steps)
+
+        def loss(gains, rollout=rollout):
+            return peers.mean_square(jax.vmap(lambda start: rollout(start, gains))(starts))
+
+        functions = {
+            "value": loss,
+            "value and one tangent": along(loss, gains),
+            "value and gradient, forward mode": forward_value_and_grad(loss),
+            "value and gradient, reverse mode": jax.value_and_grad(loss),
+            "product with the Hessian": lambda x, f=loss: along(jax.grad(f), gains)(x)[1],
+            "Hessian": jax.hessian(loss),
+        }
+        runs = {name: jax.jit(f).lower(gains).compile() for name, f in functions.items()}
+        repeats = 20 if engine == "fused" else 2
+        best = dict.fromkeys(runs, float("inf"))
+        for _ in range(repeats):
+            for name, run in runs.items():
+                best[name] = min(best[name], timed(lambda run=run: run(gains), 1))
+        times[engine] = best
+    print(f"\n{bodies} bodies, {steps} steps, {dtype}\n")
+    print("| derivative | fused ms | forwards | scan ms | forwards | ratio |")
+    print("|---|---|---|---|---|---|")
+    for name, ms in times["fused"].items():
+        scan = times["scan"][name]
+        cells = f"{ms:.2f} | {ms / times['fused']['value']:.2f} | {scan:.2f}"
+        cells += f" | {scan / times['scan']['value']:.2f} | {scan / ms:.1f}"
+        print(f"| {name} | {cells} |", flush=True)
+
+
 # Compiling.
 
 COMPILE = """
@@ -268,15 +316,22 @@ def main():
     parser.add_argument("--bodies", type=int, nargs="+", default=[1, 64, 1024, 16384])
     parser.add_argument("--dtypes", nargs="+", default=dtypes, choices=dtypes)
     parser.add_argument("--steps", type=int, default=1024)
+    tables = ["engines", "derivatives", "fit", "compile", "elementary"]
+    parser.add_argument("--tables", nargs="+", default=tables, choices=tables)
     options = parser.parse_args()
-    loop = c_loop()
+    loop = c_loop() if "engines" in options.tables else None
     for dtype in options.dtypes:
         with jax.enable_x64(dtype == "float64"):
             for bodies in options.bodies:
-                table(bodies, dtype, options.steps, loop)
-    fit_updates()
-    compile_times()
-    elementary()
+                if "engines" in options.tables:
+                    table(bodies, dtype, options.steps, loop)
+                if "derivatives" in options.tables and bodies <= 4096:
+                    derivatives(bodies, dtype, options.steps)
+    for name, print_table in (("fit", fit_updates), ("compile", compile_times)):
+        if name in options.tables:
+            print_table()
+    if "elementary" in options.tables:
+        elementary()
 
 
 if __name__ == "__main__":
