@@ -327,11 +327,10 @@ def main():
                     table(bodies, dtype, options.steps, loop)
                 if "derivatives" in options.tables and bodies <= 4096:
                     derivatives(bodies, dtype, options.steps)
-    for name, print_table in (("fit", fit_updates), ("compile", compile_times)):
+    others = {"fit": fit_updates, "compile": compile_times, "elementary": elementary}
+    for name, print_table in others.items():
         if name in options.tables:
             print_table()
-    if "elementary" in options.tables:
-        elementary()
 
 
 if __name__ == "__main__":

@@ -30,11 +30,6 @@ FLOATS = pytest.mark.parametrize("dtype", DTYPES, ids=NAMES)
 FLOAT32_QUICK = pytest.mark.parametrize("dtype", some(DTYPES, [np.float32]), ids=NAMES)
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path_factory, monkeypatch):
-    monkeypatch.setenv("JAXQUAT_CACHE", str(tmp_path_factory.getbasetemp() / "kernels"))
-
-
 def in_a_child(program):
     """Returns what a program prints in a process of its own, which it may end."""
     path = os.pathsep.join([str(ROOT / "tests"), *sys.path])

@@ -15,15 +15,11 @@ import pytest
 from marks import some
 
 import jaxquat as jq
+from jaxquat._jaxprs import equations
 from jaxquat.engines.fused import primitives
 
 pytestmark = pytest.mark.needs("llvmlite")
 TOLERANCE = {"float64": 1e-11, "float32": 1e-4}
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path_factory, monkeypatch):
-    monkeypatch.setenv("JAXQUAT_CACHE", str(tmp_path_factory.getbasetemp() / "kernels"))
 
 
 def update(t, state, memory, params, value):
@@ -225,20 +221,9 @@ def test_auto_differentiates_a_torque_whose_tangent_has_no_scalar_form():
 
 def test_the_words_of_primitives_name_all_arrays_once():
     """Operands and results of every primitive, for F, its tangent and that one's tangent."""
-    seen = []
-
-    def keep(jaxpr):
-        for equation in jaxpr.eqns:
-            if equation.primitive.name.startswith("fused_rollout"):
-                seen.append(equation.params)
-            for inner in jax.tree.leaves(
-                list(equation.params.values()), is_leaf=lambda x: hasattr(x, "jaxpr")
-            ):
-                if hasattr(inner, "jaxpr"):
-                    keep(inner.jaxpr)
-
-    keep(jax.make_jaxpr(functools.partial(loss, "fused"))(numbers("float64")).jaxpr)
-    f = seen[0]["recurrence"]
+    jaxpr = jax.make_jaxpr(functools.partial(loss, "fused"))(numbers("float64"))
+    params = [x.params for x in equations(jaxpr) if x.primitive is primitives.value.primitive]
+    f = params[0]["recurrence"]
     g = f.tangent(f.smooth("constants"), f.smooth("inputs"))
     for r in (f, g, g.tangent(g.smooth("constants"), ())):
         live = r.smooth("saved")

@@ -22,11 +22,6 @@ GRADIENTS = {jnp.float32: 1e-4, jnp.float64: 1e-9}
 FLOATS = pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64], ids=["float32", "float64"])
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path_factory, monkeypatch):
-    monkeypatch.setenv("JAXQUAT_CACHE", str(tmp_path_factory.getbasetemp() / "kernels"))
-
-
 def pd(t, state, gains):
     """A closed loop that settles, driven by a weak periodic torque."""
     drive = jnp.stack([jnp.sin(3.0 * t), jnp.cos(2.0 * t), jnp.zeros_like(t)])

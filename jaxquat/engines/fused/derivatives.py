@@ -39,20 +39,15 @@ from jaxquat.engines.fused.primitives import (
     live_of,
     pull,
     push,
-    shape_of,
     start,
     value,
+    zeros,
 )
 from jaxquat.engines.fused.recurrence import Recurrence
 
 
 def _is_zero(x: Any) -> bool:
     return type(x) is ad.Zero
-
-
-def _zeros(f: Recurrence, key: Key, bodies: int | None) -> Array:
-    shape, dtype = shape_of(f, key)
-    return jnp.zeros(shape if bodies is None else (bodies, *shape), dtype)
 
 
 def _directions(f: Recurrence, tangents: Arrays) -> Recurrence:
@@ -79,6 +74,15 @@ def _lifted(
             shape, dtype = jnp.shape(primal), jnp.result_type(primal)
             lifted[key] = jnp.zeros(shape, dtype) if _is_zero(tangent) else tangent
     return lifted, marks
+
+
+def _in_terms_of_g(
+    g: Recurrence, keys: list[Key], arrays: Arrays, flags: Flags
+) -> tuple[Arrays, Flags]:
+    """These arrays of G, from arrays that have the keys of F, with flags."""
+    named = {key: below(g, key) for key in keys}
+    lifted = {key: arrays[of_f] for key, of_f in named.items()}
+    return lifted, {key: flags[of_f] for key, of_f in named.items()}
 
 
 def _in_terms_of_f(g: Recurrence, arrays: Arrays) -> Arrays:
@@ -125,10 +129,8 @@ def _push(*operands: Array, **params: Any) -> list[Array]:
     g, keep, bodies = params["recurrence"], params["keep"], params["bodies"]
     given, flags, outer = push.named(operands, params)
     x, marks = given_start(g.primal, given, flags)
-    x, marks = given | x, flags | marks
-    arrays = {key: x[below(g, key)] for key in start(g)}
-    flags = {key: marks[below(g, key)] for key in start(g)}
-    y = _in_terms_of_f(g, value(arrays, flags, g, bodies, keep=keep))
+    lifted = _in_terms_of_g(g, start(g), given | x, flags | marks)
+    y = _in_terms_of_f(g, value(*lifted, g, bodies, keep=keep))
     return [y[key] for key in outer]
 
 
@@ -136,10 +138,8 @@ def _bend(*operands: Array, **params: Any) -> list[Array]:
     g, bodies = params["recurrence"], params["bodies"]
     given, flags, outer = bend.named(operands, params)
     more = live_of(g.primal, params["live"])
-    keys = fixed(g) + cotangents(g, more)
-    arrays = {key: given[below(g, key)] for key in keys}
-    marks = {key: flags[below(g, key)] for key in keys}
-    y = _in_terms_of_f(g, pull(arrays, marks, g, bodies, live=more))
+    lifted = _in_terms_of_g(g, fixed(g) + cotangents(g, more), given, flags)
+    y = _in_terms_of_f(g, pull(*lifted, g, bodies, live=more))
     return [y[key] for key in outer]
 
 
@@ -236,7 +236,7 @@ def _push_transpose(found: Sequence[Any], *operands: Any, **params: Any) -> list
         marks = {key: flags[key] for key in arrays}
         for key in cotangents(f, live):
             x = c["dy", *key[1:]]
-            arrays[key] = _zeros(f, ("y", *key[1:]), bodies) if _is_zero(x) else x
+            arrays[key] = zeros(f, ("y", *key[1:]), bodies) if _is_zero(x) else x
             marks[key] = bodies is not None
         gradient = pull(arrays, marks, f, bodies, live=live)
         for i in f.unused(live):  # not 0, which an infinite slope would make NaN
@@ -258,29 +258,23 @@ def _bend_transpose(found: Sequence[Any], *operands: Any, **params: Any) -> list
     f, bodies = params["recurrence"].primal, params["bodies"]
     given, flags, outer = bend.named(operands, params)
     dx = {("x", *key[1:]): x for key, x in zip(outer, found, strict=True)}
-    many = bodies is not None
     h = _directions(f, dx)
     x, marks = given_start(f, given, flags)
-    dx = {key: _zeros(f, key, bodies) if _is_zero(c) else c for key, c in dx.items()}
-    arrays: Arrays = {}
-    flagged: Flags = {}
-    for key in start(h):
-        role, group, i = below(h, key)
-        is_tangent = role == "dx"
-        arrays[key] = (dx if is_tangent else x)["x", group, i]
-        flagged[key] = many if is_tangent else marks["x", group, i]
-    y = _in_terms_of_f(h, value(arrays, flagged, h, bodies, keep=True))
+    arrays, marks = given | x, flags | marks
+
+    def add(more: Arrays) -> None:
+        arrays.update(more)
+        marks.update(dict.fromkeys(more, bodies is not None))
+
+    add({("d" + k[0], *k[1:]): zeros(f, k, bodies) if _is_zero(c) else c for k, c in dx.items()})
+    lifted = _in_terms_of_g(h, start(h), arrays, marks)
+    y = _in_terms_of_f(h, value(*lifted, h, bodies, keep=True))
     live = params["live"]
     more = live_of(f, live)
-    for key in fixed(h) + cotangents(h, more):
-        role, group, i = named = below(h, key)
-        if role == "db":
-            arrays[key], flagged[key] = _zeros(f, ("y", group, i), bodies), many
-        elif role in ("x", "b"):
-            arrays[key], flagged[key] = given[named], flags[named]
-        elif role != "dx":
-            arrays[key], flagged[key] = y[named], many
-    z = _in_terms_of_f(h, pull(arrays, flagged, h, bodies, live=more))
+    still = cotangents(f, live)
+    add(y | {("db", *key[1:]): zeros(f, ("y", *key[1:]), bodies) for key in still})
+    lifted = _in_terms_of_g(h, fixed(h) + cotangents(h, more), arrays, marks)
+    z = _in_terms_of_f(h, pull(*lifted, h, bodies, live=more))
 
     def cotangent(key: Key) -> Any:
         role, group, i = key
@@ -289,7 +283,7 @@ def _bend_transpose(found: Sequence[Any], *operands: Any, **params: Any) -> list
         if role == "dx":
             return z["dg", group, i]
         if role == "dkept" and group in START:
-            return _zeros(f, ("kept", group, i), bodies).at[..., 0, :].set(z["dg", group, i])
+            return zeros(f, ("kept", group, i), bodies).at[..., 0, :].set(z["dg", group, i])
         return None
 
     return _of_operands(given, flags, bodies, cotangent)

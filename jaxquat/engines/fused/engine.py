@@ -44,7 +44,7 @@ def run(simulation: Simulation, strict: bool = True) -> Path:
     recurrence, operands, (saved, state, memory) = trace(simulation, strict)
     _ = recurrence.loop  # an error is one of this call, not of its compilation
     keys = primitives.start(recurrence)
-    shapes = [primitives.shape_of(recurrence, key)[0] for key in keys]
+    shapes = [primitives.shape_of(recurrence, key).shape for key in keys]
     x = {k: a.reshape(shape) for k, a, shape in zip(keys, operands, shapes, strict=True)}
     y = iter(derivatives.value(x, dict.fromkeys(keys, False), recurrence, None).values())
     rows, final = _shaped(y, saved, 1), _shaped(y, state, 0)

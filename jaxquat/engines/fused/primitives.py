@@ -30,14 +30,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import batching, mlir
 
 from jaxquat.engines.fused import cpu, loading
-from jaxquat.engines.fused.kernel import Leaf, Loop
+from jaxquat.engines.fused.kernel import Loop
 from jaxquat.engines.fused.recurrence import Recurrence
 
 START = ("constants", "inputs", "state", "memory")
@@ -101,8 +100,8 @@ def live_of(f: Recurrence, live: tuple[int, ...]) -> tuple[int, ...]:
     return (*live, *(first + floats.index(i) for i in live))
 
 
-def shape_of(f: Recurrence, key: Key) -> tuple[tuple[int, ...], np.dtype]:
-    """The shape of one body's array, which is flat but for an axis of rows, and its dtype."""
+def shape_of(f: Recurrence, key: Key, bodies: int | None = None) -> jax.ShapeDtypeStruct:
+    """Shape and dtype of an array: axes of bodies and of rows, where it has them, then its leaf."""
     role, group, i = key
     layout = f.layout
     leaf = getattr(layout, group)[i]
@@ -110,7 +109,14 @@ def shape_of(f: Recurrence, key: Key) -> tuple[tuple[int, ...], np.dtype]:
         rows: tuple[int, ...] = (layout.segments,)
     else:
         rows = {"inputs": (layout.samples,), "saved": (layout.rows + 1,)}.get(group, ())
-    return (*rows, leaf.size), leaf.dtype
+    first = () if bodies is None else (bodies,)
+    return jax.ShapeDtypeStruct((*first, *rows, leaf.size), leaf.dtype)
+
+
+def zeros(f: Recurrence, key: Key, bodies: int | None = None) -> Array:
+    """An array of zeros."""
+    like = shape_of(f, key, bodies)
+    return jnp.zeros(like.shape, like.dtype)
 
 
 def given_start(f: Recurrence, arrays: Arrays, flags: Flags) -> tuple[Arrays, Flags]:
@@ -187,9 +193,8 @@ class Rollout:
     def _shapes(self, *_: Any, bodies: int | None, batched: Any, **params: Any) -> list[Any]:
         f = params["recurrence"]
         f = f.primal if self.name in ("push", "bend") else f
-        first = () if bodies is None else (bodies,)
-        shapes = [shape_of(f, key) for key in self.keys(**params)[1]]
-        return [ShapedArray((*first, *shape), dtype) for shape, dtype in shapes]
+        likes = [shape_of(f, key, bodies) for key in self.keys(**params)[1]]
+        return [ShapedArray(like.shape, like.dtype) for like in likes]
 
     def _batched(
         self, operands: Sequence[Array], axes: Sequence[int | None], **params: Any
@@ -279,19 +284,15 @@ kernel = Primitive("fused_rollout_kernel")
 kernel.multiple_results = True
 
 
-def _bodies_first(arrays: list[tuple[Leaf, int | None]], bodies: int | None) -> list[ShapedArray]:
-    first = () if bodies is None else (bodies,)
-    return [
-        ShapedArray((*first, *(() if rows is None else (rows,)), leaf.size), leaf.dtype)
-        for leaf, rows in arrays
-    ]
-
-
 @kernel.def_abstract_eval
 def _kernel_shapes(
     *_: Any, loop: Loop, kind: str, bodies: int | None, batched: tuple[bool, ...]
 ) -> list[ShapedArray]:
-    return _bodies_first(loop.results(kind), bodies)
+    first = () if bodies is None else (bodies,)
+    return [
+        ShapedArray((*first, *(() if rows is None else (rows,)), leaf.size), leaf.dtype)
+        for leaf, rows in loop.results(kind)
+    ]
 
 
 @functools.lru_cache(maxsize=loading.KEPT)
@@ -330,8 +331,7 @@ def _by_kernel(primitive: Rollout, *operands: Array, **params: Any) -> list[Arra
     f, keep, live = params["recurrence"], params["keep"], params["live"]
     bodies, batched = params["bodies"], params["batched"]
     if bodies == 0:
-        shapes = (shape_of(f, key) for key in primitive.keys(f, keep, live)[1])
-        return [jnp.zeros((0, *shape), dtype) for shape, dtype in shapes]
+        return [zeros(f, key, bodies) for key in primitive.keys(f, keep, live)[1]]
     try:
         loop = f.differentiated(live) if primitive is pull else f.loop
     except Exception:  # of any primitive, in any rule of its derivative
@@ -352,8 +352,7 @@ def _by_scan(primitive: Rollout, *operands: Array, **params: Any) -> list[Array]
             return found
         first = dict(zip(start(f), operands, strict=True))
         for key in whole(f, "kept", CARRY):
-            shape, dtype = shape_of(f, key)
-            kept, begin = jnp.zeros(shape, dtype), first.get(("x", *key[1:]))
+            kept, begin = zeros(f, key), first.get(("x", *key[1:]))
             found.append(kept if begin is None else kept.at[0].set(begin))
         return found
 
