@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jaxquat as jq
-from jaxquat.engines.fused.program import evaluate
-from jaxquat.engines.fused.scalarize import NotScalarError, scalarize
+from jaxquat.engines.fused.ir.program import evaluate
+from jaxquat.engines.fused.errors import NotScalarError
+from jaxquat.engines.fused.trace.tracing import scalarize
 
 
 def leaves_of(tree):
@@ -42,6 +43,23 @@ MOVES = {
     "reshape": lambda x: x.reshape(3, 4),
     "roll": lambda x: jnp.roll(x, 1, axis=0),
     "pick": lambda x: x[jnp.array([2, 0, 1]), 1],
+    "row at an index of the run": lambda x: x[jnp.argmax(x[:, 0])],
+    "element far outside": lambda x: jnp.append(x.ravel(), x.ravel())[jnp.int32(9 * x[0, 0])],
+    "rows at indices of the run": lambda x: x[jnp.argsort(x[:, 0])],
+    "rows or zeros": lambda x: jnp.take(
+        x, jnp.argsort(x[:, 0]) * 2 - 1, 0, mode="fill", fill_value=0.0
+    ),
+    "along an axis": lambda x: jnp.take_along_axis(x, jnp.argsort(x, axis=0), axis=0),
+    "set at an index of the run": lambda x: x.at[jnp.argmax(x[:, 0]), 1].set(7.0 * x[0, 0]),
+    "add at indices of the run": lambda x: x.at[jnp.argsort(x[:, 0])[:2]].add(x[:2]),
+    "multiply at an index of the run": lambda x: x.at[jnp.argmax(x[:, 0])].multiply(x[0]),
+    "set outside": lambda x: x.at[jnp.argmax(x[:, 0]) + 3].set(7.0),
+    "update at an index of the run": lambda x: jax.lax.dynamic_update_slice(
+        x, 3.0 * x[:2, :2], (jnp.argmax(x[:, 1]), jnp.argmin(x[0]))
+    ),
+    "search": lambda x: jnp.searchsorted(jnp.sort(x.ravel()), x[0]),
+    "interpolate": lambda x: jnp.interp(x[0], jnp.arange(-3.0, 4.0), jnp.cos(jnp.arange(7.0))),
+    "interpolate in data": lambda x: jnp.interp(0.3, jnp.sort(x[:, 0]), x[:, 1]),
     "set": lambda x: x.at[1, 2].set(7.0),
     "add at": lambda x: x.at[jnp.array([0, 0, 3])].add(2.0),
     "pad": lambda x: jnp.pad(x, ((1, 2), (0, 1)), constant_values=3.0),
@@ -104,6 +122,11 @@ ELEMENTWISE = {
     "switch": lambda x: [
         jax.lax.switch(k, [jnp.sin, jnp.cos, jnp.tanh], x) for k in (x[0] * 3).astype(jnp.int32)
     ],
+    "while": lambda x: jax.lax.while_loop(lambda y: y[0, 0] < 5.0, lambda y: y * y + 0.1, x),
+    "long branches": lambda x: [
+        jax.lax.cond(y > 0, lambda x: jnp.sin(jnp.cos(x)), lambda x: jnp.tanh(jnp.exp(x)), x)
+        for y in x[0]
+    ],
     "checkpoint": jax.checkpoint(lambda x: jnp.sin(jnp.sin(x))),
     "solve": lambda x: jax.lax.custom_root(
         lambda y: y**3 + y - x, x, lambda f, y: newton(f, y), lambda g, y: y / g(jnp.ones_like(y))
@@ -118,8 +141,8 @@ def newton(function, x):
     return x
 
 
-# the derivative of a sort reads where each element came from, which only the run knows
-NOT_DIFFERENTIATED = ("integers", "unsigned", "any", "all", "argmax", "argmin", "argsort", "sort")
+NOT_DIFFERENTIATED = ("integers", "unsigned", "any", "all", "argmax", "argmin", "argsort", "search")
+FORWARD_ONLY = ("while",)  # as in JAX
 MATRIX = jnp.asarray(np.random.default_rng(1).normal(size=(4, 3)))
 
 
@@ -130,6 +153,9 @@ def test_one_operation_and_its_vjp(name):
     if name in NOT_DIFFERENTIATED:
         return
     drawn = lambda s: jnp.asarray(np.random.default_rng(2).normal(size=s.shape))
+    if name in FORWARD_ONLY:
+        assert_same(lambda x, dx: jax.jvp(function, (x,), (dx,))[1], MATRIX, drawn(MATRIX))
+        return
     cotangent = jax.tree.map(drawn, jax.eval_shape(function, MATRIX))
     assert_same(lambda x, bar: jax.vjp(function, x)[1](bar)[0], MATRIX, cotangent)
 
@@ -186,8 +212,6 @@ def test_random_numbers():
 @pytest.mark.parametrize(
     ("function", "name"),
     [
-        (lambda x: x[jnp.argmax(x[:, 0])], "index"),
-        (lambda x: jax.lax.while_loop(lambda y: y[0, 0] < 1.0, lambda y: y + 0.1, x), "while"),
         (lambda x: jnp.broadcast_to(x[0, 0], (5000,)), "too large"),
         (lambda x: jnp.linalg.eigh(x @ x.T)[0], "eigh"),
         (lambda x: jax.lax.scan(lambda c, _: (c + 1.0, ()), x, length=5000)[0], "iterations"),
@@ -215,7 +239,7 @@ def normal(*shape, seed=4):
 
 
 def loops_of(program):
-    return [op for op in program.ops if op.name == "loop"]
+    return [op for op in program.ops if op.name == "call"]
 
 
 @pytest.mark.parametrize(

@@ -25,12 +25,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxquat.engines.fused.elementary import expand
+from jaxquat.engines.fused.ir.expansion import lowered
 from jaxquat.engines.fused.kernel import Leaf, Loop
-from jaxquat.engines.fused.program import Op, Program, Routine
+from jaxquat.engines.fused.ir.program import Op, Program, Routine
+from jaxquat.engines.fused.ir.operations import OPERATIONS
 
 STACK = 2**18  # bytes of a thread's stack for arrays; beyond that, arrays lie in scratch memory
-FLAGS = "contract"  # a product and a sum may become one operation; nothing else may change
 
 
 def _scalar(dtype: np.dtype) -> str:
@@ -157,8 +157,7 @@ class _Writer:
         kinds = ", ".join(kind for kind, _ in arguments)
         passed = ", ".join(f"{kind} {value}" for kind, value in arguments)
         self.declared.add(f"declare {result} @{function}({kinds})")
-        flags = f"{FLAGS} " if "float" in result or "double" in result else ""
-        return self.set(f"call {flags}{result} @{function}({passed})")
+        return self.set(f"call {result} @{function}({passed})")
 
     def program(
         self, program: Program, inputs: Sequence[str | _Place], into: _Place | None = None
@@ -177,7 +176,7 @@ class _Writer:
         written = set()
         for number, op in operations:
             args, kinds = [values[a] for a in op.args], [program.dtype(a) for a in op.args]
-            if op.name == "loop":
+            if op.name == "call":
                 rows = range(op.value.carried, op.value.items)
                 outputs = [numbers.get(items.get((number, k), -1)) for k in rows]
                 values.append(self._loop(op.value, kinds, args, into, outputs))
@@ -322,7 +321,7 @@ class _Writer:
         ``outputs``: for each value of its rows of results, which output of the program around it
         that is, to be written from ``into`` on.
         """
-        if routine.rare:
+        if routine.kind in ("rare", "branch"):
             return self._rare(routine, dtypes, args)
         if routine.trips == 1:
             return self._call(routine, dtypes, args)
@@ -437,7 +436,7 @@ class _Writer:
         pitch = self.lanes * max(dtype.itemsize for dtype in dtypes)
         w.program(routine.program, inputs, _Place(dtypes[0], "%out", 0, pitch, "slot"))
         body = "\n".join(["entry:", *w.entry, *w.lines, "  ret void"])
-        kind = "noinline cold" if routine.rare else "noinline"
+        kind = "noinline cold" if routine.kind == "rare" else "noinline"
         head = f"define internal fastcc void {name}({', '.join(parameters)}) {kind} #0"
         self.functions.append(f"{head} {{\n{body}\n}}")
 
@@ -449,28 +448,16 @@ class _Writer:
         real, unsigned = kinds[-1].kind == "f", kinds[-1].kind in "ub"
         width = 1 if kinds[-1].kind == "b" else 8 * kinds[-1].itemsize
         kind, suffix = self.vector(kinds[-1]), f"v{self.lanes}{'f' if real else 'i'}{width}"
-        if name in _BINARY:
-            word = _BINARY[name][0 if real else 2 if unsigned else 1]
-            return self.set(f"{word} {kind} {args[0]}, {args[1]}")
-        if name in _COMPARISONS:
-            word = _COMPARISONS[name][0 if real else 2 if unsigned else 1]
-            return self.set(f"{word} {kind} {args[0]}, {args[1]}")
         if name == "select":
             mask = f"{self.vector(kinds[0])} {args[0]}"
             return self.set(f"select {mask}, {kind} {args[1]}, {kind} {args[2]}")
-        if name == "neg":
-            word = "fneg" if real else "sub"
-            return self.set(f"{word} {kind} {'' if real else 'zeroinitializer, '}{args[0]}")
-        if name == "not":
-            ones = f"splat ({_scalar(dtype)} {'true' if dtype.kind == 'b' else -1})"
-            return self.set(f"xor {kind} {args[0]}, {ones}")
-        if name in ("max", "min"):
-            word = f"{name}imum" if real else f"{'u' if unsigned else 's'}{name}"
-            return self.call(kind, f"llvm.{word}.{suffix}", [(kind, a) for a in args])
-        if name == "abs" and not real:
-            return self.call(kind, f"llvm.abs.{suffix}", [(kind, args[0]), ("i1", "false")])
-        if name in _INTRINSICS:
-            return self.call(kind, f"llvm.{_INTRINSICS[name]}.{suffix}", [(kind, a) for a in args])
+        if name in OPERATIONS:
+            forms = OPERATIONS[name].llvm
+            assert forms is not None
+            word = forms[0 if real else 2 if unsigned else 1]
+            if "." in word:
+                return self.call(kind, f"{word}.{suffix}", [(kind, a) for a in args])
+            return self.set(f"{word} {kind} {', '.join(args)}")
         if name == "bitcast":
             return self.set(f"bitcast {kind} {args[0]} to {self.vector(dtype)}")
         if name == "convert":
@@ -497,28 +484,6 @@ class _Writer:
             return self.set(f"trunc {source} {value} to {target}")
         return value
 
-
-# instructions for floats, signed and unsigned integers
-_BINARY = {
-    "add": (f"fadd {FLAGS}", "add", "add"),
-    "sub": (f"fsub {FLAGS}", "sub", "sub"),
-    "mul": (f"fmul {FLAGS}", "mul", "mul"),
-    "div": (f"fdiv {FLAGS}", "sdiv", "udiv"),
-    "rem": ("frem", "srem", "urem"),
-    "and": ("and",) * 3,
-    "or": ("or",) * 3,
-    "xor": ("xor",) * 3,
-    "shl": ("shl",) * 3,
-    "shr": ("lshr",) * 3,
-    "sar": ("ashr",) * 3,
-}
-_COMPARISONS = {
-    "eq": ("fcmp oeq", "icmp eq", "icmp eq"),
-    "ne": ("fcmp une", "icmp ne", "icmp ne"),
-    "lt": ("fcmp olt", "icmp slt", "icmp ult"),
-    "le": ("fcmp ole", "icmp sle", "icmp ule"),
-}
-_INTRINSICS = {"sqrt": "sqrt", "abs": "fabs", "floor": "floor", "round": "rint", "fma": "fma"}
 
 
 class _Kernel(_Writer):
@@ -755,12 +720,12 @@ def _forward(loop: Loop, kind: str, batched: Sequence[bool], lanes: int) -> _Ker
     w.label("save")
     row = w.set(f"udiv i64 {k}, {loop.save_every}")
     inputs = [*constants, w.number(k), *w.get(state, s), *w.get(command, c)]
-    w.write(loop.saved, 0, w.program(expand(loop.save), inputs), row)
+    w.write(loop.saved, 0, w.program(lowered(loop.save), inputs), row)
     within = w.set(f"icmp ult i64 {k}, {loop.steps}")
     w.line(f"br i1 {within}, label %ahead, label %last")
     w.label("ahead")
     inputs = [*constants, w.number(k), *w.get(state, s), *w.get(command, c)]
-    w.put(state, s, w.program(expand(loop.step), inputs))
+    w.put(state, s, w.program(lowered(loop.step), inputs))
     w.line("br label %after")
     w.label("after")
     w.line(f"%next = add i64 {k}, 1")
@@ -788,7 +753,7 @@ def _sample(
     row = w.set(f"udiv i64 {k}, {loop.sample_every}")
     values = w.read(loop.inputs, len(loop.constants), row)
     inputs = [*constants, w.number(k), *w.get(loop.state, s), *w.get(loop.memory, m), *values]
-    w.put(loop.command + loop.memory, [*c, *m], w.program(expand(loop.sample), inputs))
+    w.put(loop.command + loop.memory, [*c, *m], w.program(lowered(loop.sample), inputs))
     w.line(f"br label %{done}")
     w.label(done)
 
@@ -850,7 +815,7 @@ def _backward(loop: Loop, batched: Sequence[bool], lanes: int) -> _Kernel:
     w.line(f"br i1 {w.set('icmp ult i64 %j_next, %end')}, label %again_step, label %back_first")
     w.label("again_step")
     inputs = [*constants, w.number("%j"), *w.get(state, s), *w.get(command, c)]
-    w.put(state, s, w.program(expand(loop.step), inputs))
+    w.put(state, s, w.program(lowered(loop.step), inputs))
     w.line("br label %again_done")
     w.label("again_done")
     w.line("br label %again")
@@ -865,7 +830,7 @@ def _backward(loop: Loop, batched: Sequence[bool], lanes: int) -> _Kernel:
     commands = stored[n_state + n_memory :]
     point = [*constants, w.number("%k"), *states, *commands]
     cotangents = w.get(smooth["state"], bars["state"])
-    results = w.program(expand(loop.step_back), [*point, *cotangents])
+    results = w.program(lowered(loop.step_back), [*point, *cotangents])
     ends = np.cumsum([_size(smooth[name]) for name in ("constants", "state", "command")])
     w.add_to(smooth["constants"], bars["constants"], results[: ends[0]])
     w.put(smooth["state"], bars["state"], results[ends[0] : ends[1]])
@@ -881,7 +846,7 @@ def _backward(loop: Loop, batched: Sequence[bool], lanes: int) -> _Kernel:
         leaves = smooth["command"] + smooth["memory"]
         cotangents = w.get(leaves, [*bars["command"], *bars["memory"]])
         inputs = [*constants, w.number("%k"), *states, *memories, *values, *cotangents]
-        results = w.program(expand(loop.sample_back), inputs)
+        results = w.program(lowered(loop.sample_back), inputs)
         ends = np.cumsum([_size(smooth[name]) for name in ("constants", "state", "memory")])
         w.add_to(smooth["constants"], bars["constants"], results[: ends[0]])
         w.add_to(smooth["state"], bars["state"], results[ends[0] : ends[1]])
@@ -920,7 +885,7 @@ def _save_back(
     assert loop.save_back is not None
     cotangents = w.read(_smooth(loop.saved), first_rows, w.set(f"udiv i64 {k}, {loop.save_every}"))
     inputs = [*constants, w.number(k), *states, *commands, *cotangents]
-    results = w.program(expand(loop.save_back), inputs)
+    results = w.program(lowered(loop.save_back), inputs)
     for name in ("constants", "state", "command"):
         leaves = _smooth(getattr(loop, name))
         w.add_to(leaves, bars[name], results[: _size(leaves)])

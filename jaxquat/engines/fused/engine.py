@@ -20,7 +20,7 @@ from jax import Array
 from jax.core import Tracer
 
 from jaxquat.engines.fused import cpu, derivatives, primitives
-from jaxquat.engines.fused.invariants import hoist, shared
+from jaxquat.engines.fused.trace.hoisting import hoist, shared
 from jaxquat.engines.fused.recurrence import Recurrence
 from jaxquat.simulation.path import Path
 from jaxquat.simulation.simulation import Simulation

@@ -24,9 +24,9 @@ import numpy as np
 from jax import Array, lax
 from jax.experimental import pallas as pl
 
-from jaxquat.engines.fused.elementary import expand
+from jaxquat.engines.fused.ir.expansion import lowered
 from jaxquat.engines.fused.kernel import Leaf, Loop
-from jaxquat.engines.fused.program import Program, evaluate
+from jaxquat.engines.fused.ir.program import Program, evaluate
 
 BLOCK = 128  # bodies of a program, one for each thread
 
@@ -126,7 +126,7 @@ class _Block:
         flat = []
         for group in inputs:
             flat += group if isinstance(group, list) else [jnp.full(BLOCK, group, jnp.int32)]
-        outputs = evaluate(expand(program, ["round"]), flat)  # Triton has no round
+        outputs = evaluate(program, flat)  # Triton has no round
         return [jnp.broadcast_to(x, (BLOCK,)) for x in outputs]
 
     def zeros(self, leaves: Sequence[Leaf]) -> list[Array]:

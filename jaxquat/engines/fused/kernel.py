@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxquat.engines.fused.program import Program
+from jaxquat.engines.fused.ir.program import Program
 
 
 class Leaf(NamedTuple):

@@ -26,8 +26,8 @@ from jax import Array
 
 from jaxquat.engines.checkpointing import scan
 from jaxquat.engines.fused.kernel import Leaf, Loop
-from jaxquat.engines.fused.program import Program
-from jaxquat.engines.fused.scalarize import scalarize
+from jaxquat.engines.fused.ir.program import Program
+from jaxquat.engines.fused.trace.tracing import scalarize
 
 GROUPS = ("constants", "inputs", "state", "memory", "command", "saved")
 EMPTY = Program((), (), ())

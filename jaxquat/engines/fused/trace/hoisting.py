@@ -31,7 +31,9 @@ from jax import Array
 from jax.core import Tracer
 
 from jaxquat._jaxprs import nested
-from jaxquat.engines.fused.scalarize import LONG, dissolves, opened
+from jaxquat.engines.fused.trace.calls import LONG
+from jaxquat.engines.fused.trace.tracing import dissolves
+from jaxquat.engines.fused.trace.values import opened
 
 _LITERAL, _FIXED, _CHANGING = range(3)
 # jit and checkpoint are walked into; not calls with a custom derivative, which holds for the whole

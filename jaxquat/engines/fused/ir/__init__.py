@@ -1,0 +1,1 @@
+"""Scalar programs: their operations, how they are built and written, and numerics made of them."""

@@ -1,0 +1,132 @@
+"""The scalar operations: for each one its meaning to JAX, to Python and to LLVM, and its cost.
+
+All arguments of an operation have one dtype, and so has its result; comparisons give a boolean, and
+the first argument of "select" is one. A program has five operations beside these, which need more
+than their arguments: "const", "convert", "bitcast", "call" and "item" (``program.Op``).
+
+An operation without LLVM text is a transcendental function; ``elementary`` expands it.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from jax import Array, lax
+
+
+class Operation(NamedTuple):
+    """One row of the table.
+
+    Attributes:
+        evaluate: the operation on arrays, by ``jax.lax``. It is the reference.
+        fold: the same on numpy scalars, for constants; None if there is no such function.
+        llvm: the LLVM instruction for floats, signed integers, and unsigned integers and booleans.
+            A name with a dot is an intrinsic function.
+        cost: in units of the addition of two vectors.
+        commutes: whether the order of two arguments does not matter.
+        compares: whether the result is a boolean.
+    """
+
+    evaluate: Callable[..., Array]
+    fold: Callable[..., Any] | None
+    llvm: tuple[str, str, str] | None = None
+    cost: float = 1
+    commutes: bool = False
+    compares: bool = False
+
+
+def _nearest(x: Any) -> Array:
+    return lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN)
+
+
+def _fma(x: Any, y: Any, z: Any) -> Array:
+    return lax.add(lax.mul(x, y), z)
+
+
+def _quotient(x: Any, y: Any) -> Any:
+    """The quotient; of integers, towards zero, in Python's, as float64 has too few bits."""
+    if x.dtype.kind == "f":
+        return x / y
+    size = abs(int(x)) // abs(int(y))
+    return size if (x < 0) == (y < 0) else -size
+
+
+def _logical_shift(x: Any, y: Any) -> Any:
+    unsigned = f"u{x.dtype.itemsize}"
+    return (x.view(unsigned) >> y.view(unsigned)).view(x.dtype)
+
+
+def _arithmetic_shift(x: Any, y: Any) -> Any:
+    signed = f"i{x.dtype.itemsize}"
+    return (x.view(signed) >> y.view(signed)).view(x.dtype)
+
+
+def _select(p: Any, x: Any, y: Any) -> Any:
+    return x if p else y
+
+
+def _of_floats(instruction: str) -> tuple[str, str, str]:
+    return (instruction, "", "")
+
+
+def _of_integers(instruction: str) -> tuple[str, str, str]:
+    return ("", instruction, instruction)
+
+
+OPERATIONS: dict[str, Operation] = {
+    "add": Operation(lax.add, operator.add, ("fadd", "add", "add"), commutes=True),
+    "sub": Operation(lax.sub, operator.sub, ("fsub", "sub", "sub")),
+    "mul": Operation(lax.mul, operator.mul, ("fmul", "mul", "mul"), commutes=True),
+    "div": Operation(lax.div, _quotient, ("fdiv", "sdiv", "udiv"), cost=8),
+    "rem": Operation(lax.rem, np.fmod, ("frem", "srem", "urem"), cost=40),
+    "max": Operation(lax.max, np.maximum, ("llvm.maximum", "llvm.smax", "llvm.umax")),
+    "min": Operation(lax.min, np.minimum, ("llvm.minimum", "llvm.smin", "llvm.umin")),
+    "neg": Operation(lax.neg, operator.neg, _of_floats("fneg")),
+    "abs": Operation(lax.abs, abs, _of_floats("llvm.fabs")),
+    "fma": Operation(_fma, None, _of_floats("llvm.fma")),
+    "sqrt": Operation(lax.sqrt, np.sqrt, _of_floats("llvm.sqrt"), cost=10),
+    "floor": Operation(lax.floor, np.floor, _of_floats("llvm.floor")),
+    "round": Operation(_nearest, np.rint, _of_floats("llvm.rint")),  # half-way to the even one
+    "eq": Operation(
+        lax.eq, operator.eq, ("fcmp oeq", "icmp eq", "icmp eq"), commutes=True, compares=True
+    ),
+    "ne": Operation(
+        lax.ne, operator.ne, ("fcmp une", "icmp ne", "icmp ne"), commutes=True, compares=True
+    ),
+    "lt": Operation(lax.lt, operator.lt, ("fcmp olt", "icmp slt", "icmp ult"), compares=True),
+    "le": Operation(lax.le, operator.le, ("fcmp ole", "icmp sle", "icmp ule"), compares=True),
+    "select": Operation(lax.select, _select, ("select", "select", "select")),
+    "and": Operation(lax.bitwise_and, operator.and_, _of_integers("and"), commutes=True),
+    "or": Operation(lax.bitwise_or, operator.or_, _of_integers("or"), commutes=True),
+    "xor": Operation(lax.bitwise_xor, operator.xor, _of_integers("xor"), commutes=True),
+    "shl": Operation(lax.shift_left, np.left_shift, _of_integers("shl")),
+    "shr": Operation(lax.shift_right_logical, _logical_shift, _of_integers("lshr")),
+    "sar": Operation(lax.shift_right_arithmetic, _arithmetic_shift, _of_integers("ashr")),
+    "sin": Operation(lax.sin, np.sin, cost=25),
+    "cos": Operation(lax.cos, np.cos, cost=25),
+    "exp": Operation(lax.exp, np.exp, cost=20),
+    "expm1": Operation(lax.expm1, np.expm1, cost=20),
+    "log": Operation(lax.log, np.log, cost=25),
+    "log1p": Operation(lax.log1p, np.log1p, cost=35),
+    "tanh": Operation(lax.tanh, np.tanh, cost=30),
+    "atan2": Operation(lax.atan2, np.arctan2, cost=40),
+    "pow": Operation(lax.pow, np.power, cost=80),
+}
+
+
+def converted(x: Any, dtype: np.dtype) -> Any:
+    """A number in another dtype, as XLA converts it.
+
+    A float as an integer is cut towards zero, and kept within the limits of the dtype; NaN is 0.
+    """
+    if x.dtype.kind != "f" or dtype.kind not in "iu":
+        return x.astype(dtype)
+    limits = np.iinfo(dtype)
+    if np.isnan(x):
+        return dtype.type(0)
+    if x <= limits.min:
+        return dtype.type(limits.min)
+    return dtype.type(limits.max if x >= limits.max else int(x))

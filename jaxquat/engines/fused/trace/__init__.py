@@ -1,0 +1,1 @@
+"""From traced functions to scalar programs: hoisting, and a rule for each primitive of JAX."""
