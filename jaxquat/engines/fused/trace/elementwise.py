@@ -12,7 +12,7 @@ import numpy as np
 from jaxquat.engines.fused.ir.builder import (
     Scalar, exp, floor, maximum, minimum, nearest, operation, sqrt, where,
 )  # fmt: skip
-from jaxquat.engines.fused.ir.elementary import with_sign
+from jaxquat.engines.fused.ir.elementary import bits, with_sign
 from jaxquat.engines.fused.ir import special
 from jaxquat.engines.fused.errors import NotScalarError
 
@@ -206,6 +206,18 @@ def _mul(x: Scalar, y: Scalar) -> Scalar:
     return x * y
 
 
+def _in_total_order(name: str) -> Rule:
+    """A comparison in which -0 is below 0 and NaN above all (below, if its sign bit is set)."""
+
+    def key(x: Scalar) -> Scalar:
+        if x.dtype.kind != "f":
+            return x
+        whole, last = bits(x), 8 * x.dtype.itemsize - 1
+        return whole ^ ((whole >> last) & (2**last - 1))
+
+    return lambda params, dtype, x, y: operation(name, key(x), key(y))
+
+
 _SAME_NAME = (
     "add", "sub", "sqrt", "sin", "cos", "tanh", "exp", "expm1", "log", "log1p", "atan2", "floor",
     "max", "min", "eq", "ne", "lt", "le", "and", "or", "xor",
@@ -222,6 +234,9 @@ ELEMENTWISE: dict[str, Rule] = {
     "rem": _quotient("rem"),
     "ge": _of(lambda x, y: x >= y),
     "gt": _of(lambda x, y: x > y),
+    "eq_to": _in_total_order("eq"),
+    "lt_to": _in_total_order("lt"),
+    "le_to": _in_total_order("le"),
     "tan": _of(lambda x: operation("sin", x) / operation("cos", x)),
     "rsqrt": _of(lambda x: 1 / sqrt(x)),
     "logistic": _of(lambda x: 1 / (1 + exp(-x))),
