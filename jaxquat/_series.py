@@ -15,6 +15,8 @@ from collections.abc import Sequence
 import jax.numpy as jnp
 from jax import Array
 
+from jaxquat._branches import rarely
+
 _COS = tuple((-1) ** n / math.factorial(2 * n) for n in range(15))
 _SINC = tuple((-1) ** n / math.factorial(2 * n + 1) for n in range(15))
 _SIN_DEFECT = tuple((-1) ** n * 4.0**n / math.factorial(2 * n + 3) for n in range(19))
@@ -50,30 +52,30 @@ def _polynomial(coefficients: Sequence[float], s: Array, largest: float) -> Arra
     return total
 
 
-def _reduced(s: Array) -> tuple[Array, Array, Array, Array]:
-    """Reduce x modulo pi: (r^2, sign, sign r, x) with the remainder r = x - k pi and sign = (-1)^k.
+def _reduced(s: Array) -> tuple[Array, Array, Array]:
+    """(r^2, sign, sign r/x), with x = r + k pi, sign = (-1)^k; below the switch (s, 1, 1)."""
+    one = jnp.ones_like(s)
+    return rarely(_modulo_pi, ~(s < _SWITCH), (s, one, one), s)
 
-    Below the switch the Taylor series takes s itself: there it returns (s, 1, 1, 1).
-    """
-    near = s < _SWITCH
-    x = jnp.sqrt(jnp.where(near, _SWITCH, s))  # never the root of zero, in either branch
+
+def _modulo_pi(s: Array) -> tuple[Array, Array, Array]:
+    x = jnp.sqrt(jnp.where(s < _SWITCH, _SWITCH, s))  # never the root of zero
     k = jnp.round(x / math.pi)
     remainder = x - math.pi * k
-    sign = jnp.where(near, 1.0, 1.0 - 2.0 * (k - 2.0 * jnp.floor(0.5 * k)))
-    square = jnp.where(near, s, remainder * remainder)
-    return square, sign, jnp.where(near, 1.0, sign * remainder), jnp.where(near, 1.0, x)
+    sign = 1.0 - 2.0 * (k - 2.0 * jnp.floor(0.5 * k))
+    return remainder * remainder, sign, sign * remainder / x
 
 
 def cos(s: Array) -> Array:
     """Cos x with s = x^2 >= 0, any shape."""
-    square, sign, _, _ = _reduced(s)
+    square, sign, _ = _reduced(s)
     return sign * _polynomial(_COS, square, _SWITCH)
 
 
 def sinc(s: Array) -> Array:
     """sin(x)/x with s = x^2 >= 0, any shape."""
-    square, _, remainder, x = _reduced(s)
-    return remainder * _polynomial(_SINC, square, _SWITCH) / x
+    square, _, ratio = _reduced(s)
+    return ratio * _polynomial(_SINC, square, _SWITCH)
 
 
 def cosm1_sinc(s: Array) -> tuple[Array, Array]:
@@ -96,9 +98,13 @@ def cot_defect(s: Array) -> Array:
 def sin_defect(s: Array) -> Array:
     """(2x - sin 2x)/(2x)^3 with s = x^2 >= 0, any shape; 1/6 at zero."""
     near = s < _SWITCH
-    x = jnp.sqrt(jnp.where(near, _SWITCH, s))
-    far = (2.0 * x - jnp.sin(2.0 * x)) / (8.0 * x * x * x)
-    return jnp.where(near, _polynomial(_SIN_DEFECT, jnp.where(near, s, _SWITCH), _SWITCH), far)
+    value = _polynomial(_SIN_DEFECT, jnp.where(near, s, _SWITCH), _SWITCH)
+    return rarely(_far_sin_defect, ~near, (value,), s)[0]
+
+
+def _far_sin_defect(s: Array) -> tuple[Array]:
+    x = jnp.sqrt(jnp.where(s < _SWITCH, _SWITCH, s))
+    return ((2.0 * x - jnp.sin(2.0 * x)) / (8.0 * x * x * x),)
 
 
 def arctan_ratio(s: Array, c: Array) -> Array:

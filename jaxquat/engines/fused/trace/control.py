@@ -24,7 +24,7 @@ from jaxquat.engines.fused.trace.values import (
 )  # fmt: skip
 
 TRIPS = 4096  # iterations of a loop that is unrolled
-SHORT = 40  # a branch is computed by all bodies up to this cost (``Program.cost``)
+SHORT = 20  # a branch is computed by all bodies up to this cost (``Program.cost``)
 
 
 def _scan(t: Any, equation: Any, *args: Values) -> list[Values]:
@@ -88,7 +88,7 @@ def _while_any(
 
 def _cond(t: Any, equation: Any, which: Values, *args: Values) -> list[Values]:
     """The branch that is chosen: the only one if that is known, else as this room says."""
-    branches, number = equation.params["branches"], t.scalar(int(which))
+    branches, number = equation.params["branches"], _of_boolean(t.scalar(int(which)))
     if number.literal is not None:
         chosen = branches[min(max(int(number.literal), 0), len(branches) - 1)]
         return t.run(*opened(chosen), args)
@@ -138,6 +138,12 @@ def _is(which: Scalar, number: int, count: int) -> Scalar:
     if number == 0:
         return which <= 0
     return which >= number if number == count - 1 else which.equals(number)
+
+
+def _of_boolean(which: Scalar) -> Scalar:
+    """The boolean that was converted to this number, if one was."""
+    op = which.b.made_by(which.number, "convert")
+    return which.b.scalar(op.args[0]) if op and which.b.dtype(op.args[0]).kind == "b" else which
 
 
 def _flat(arrays: Sequence[Values]) -> list[int]:

@@ -30,6 +30,7 @@ import numpy as np
 from jax import Array
 from jax.core import Tracer
 
+from jaxquat._branches import bind, is_rare, sides
 from jaxquat._jaxprs import nested
 from jaxquat.engines.fused.trace.calls import LONG
 from jaxquat.engines.fused.trace.tracing import dissolves
@@ -126,7 +127,7 @@ def hoist(
             equation, inputs, outputs = sources[k]
             operands = [value_of(k) for k in inputs]
             with jax.ensure_compile_time_eval():
-                for output, value in zip(outputs, _bind(equation, operands), strict=True):
+                for output, value in zip(outputs, bind(equation, operands), strict=True):
                     values[output] = value
         return values[k]
 
@@ -138,7 +139,7 @@ def hoist(
                 return known_results[key]
         except TypeError:  # parameters without hash or order
             key = None
-        results = _bind(equation, [value_of(k) for k in inputs])
+        results = bind(equation, [value_of(k) for k in inputs])
         outputs = [place(value, _FIXED) for value in results]
         if key is not None:
             known_results[key] = outputs
@@ -176,7 +177,8 @@ def hoist(
         for equation in jaxpr.eqns:
             inputs = [read(v) for v in equation.invars]
             kind = max((classes[k] for k in inputs), default=_LITERAL)
-            inner = equation.params["jaxpr"] if equation.primitive.name in _OPENED else None
+            opens = equation.primitive.name in _OPENED and not is_rare(equation)
+            inner = equation.params["jaxpr"] if opens else None
             if inner is not None:
                 callee, consts = opened(inner)
                 through = called if kind == _CHANGING and _size(callee) >= LONG else walk
@@ -217,7 +219,7 @@ def hoist(
                     custom = equation.primitive.name.startswith("custom_vjp")
                     count = equation.params.get("num_consts", 0) if custom else 0
                     operands[:count] = map(jax.lax.stop_gradient, operands[:count])
-                    results = _bind(equation, operands)
+                    results = (sides if is_rare(equation) else bind)(equation, operands)
                 elif equation.sites == 1:
                     env.update(zip(equation.parameters, operands, strict=True))
                     run(equation.equations, env)
@@ -278,12 +280,3 @@ def _class(value: Any) -> int:
     )
     keyed = jnp.issubdtype(jnp.result_type(value), jax.dtypes.prng_key)
     return _LITERAL if integral and not keyed else _FIXED
-
-
-def _bind(equation: Any, values: Sequence[Any]) -> list[Any]:
-    """The outputs of one equation."""
-    params, functions = equation.primitive.get_bind_params(equation.params), ()
-    if isinstance(params, tuple):  # before jax 0.9
-        functions, params = params
-    results = equation.primitive.bind(*functions, *values, **params)
-    return list(results) if equation.primitive.multiple_results else [results]

@@ -1,0 +1,80 @@
+"""A branch that is seldom needed: XLA computes it with everything else, the fused engine skips it.
+
+Where functions are traced for one body, the fused engine finds ``rarely`` by its name, takes its
+two sides apart (``sides``) and runs the rare one for those vectors of bodies that need it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax import Array, lax
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def rarely(
+    function: Callable[..., tuple[Array, ...]], needed: Array, usual: tuple[Array, ...], *args: Any
+) -> tuple[Array, ...]:
+    """``function(*args)`` where ``needed``, else ``usual``: arrays of one shape and dtype.
+
+    The function is computed everywhere, so it must have finite derivatives everywhere.
+    """
+    results = function(*args)
+    return tuple(lax.select(needed, x, y) for x, y in zip(results, usual, strict=True))
+
+
+def is_rare(equation: Any) -> bool:
+    """Whether an equation calls ``rarely``, or a derivative of it, for one body."""
+    params, first = equation.params, equation.invars[:1]
+    named = equation.primitive.name == "jit" and params["name"].endswith(rarely.__name__)
+    return named and first[0].aval.size == 1 and first[0].aval.dtype == bool
+
+
+def sides(equation: Any, operands: Sequence[Any]) -> list[Any]:
+    """The outputs of such an equation, by ``lax.cond``.
+
+    Each side computes what it needs alone: a choice by the condition is taken as known.
+    """
+    jaxpr, consts = equation.params["jaxpr"].jaxpr, equation.params["jaxpr"].consts
+
+    def side(value: bool) -> Callable[..., list[Any]]:
+        condition = np.full(jaxpr.invars[0].aval.shape, value)
+        return lambda *operands: _computed(jaxpr, consts, [condition, *operands])
+
+    needed, *others = operands
+    return lax.cond(needed.reshape(()), side(True), side(False), *others)
+
+
+def _computed(jaxpr: Any, consts: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
+    """The outputs of a jaxpr whose first input is known; equations are computed when asked for."""
+    known = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *operands), strict=True))
+    sources = {v: equation for equation in jaxpr.eqns for v in equation.outvars}
+    condition = jaxpr.invars[0]
+
+    def read(v: Any) -> Any:
+        if hasattr(v, "val"):
+            return v.val
+        if v not in known:
+            equation = sources[v]
+            which, *choices = equation.invars
+            if equation.primitive.name == "select_n" and which is condition:
+                known[v] = read(choices[int(known[condition].item())])
+            else:
+                results = bind(equation, [read(v) for v in equation.invars])
+                known.update(zip(equation.outvars, results, strict=True))
+        return known[v]
+
+    return [read(v) for v in jaxpr.outvars]
+
+
+def bind(equation: Any, values: Sequence[Any]) -> list[Any]:
+    """The outputs of one equation."""
+    params, functions = equation.primitive.get_bind_params(equation.params), ()
+    if isinstance(params, tuple):  # before jax 0.9
+        functions, params = params
+    results = equation.primitive.bind(*functions, *values, **params)
+    return list(results) if equation.primitive.multiple_results else [results]
