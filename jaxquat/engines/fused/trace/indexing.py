@@ -74,8 +74,11 @@ def _taken(b: Builder, elements: Values, start: _Start, offset: int) -> int:
     """The element ``offset`` after the beginning of a slice."""
     candidates = [int(elements[at + offset]) for at in start.offsets]
     if len(candidates) > FEW:
-        number = maximum(start.number, 0)
-        return b.emit("take", number.number, *candidates, dtype=b.dtype(candidates[0]))
+        number, dtype = maximum(start.number, 0), b.dtype(candidates[0])
+        if dtype.kind == "b":  # in memory they have no address of their own
+            candidates = [b.emit("convert", k, dtype=np.int8) for k in candidates]
+        value = b.scalar(b.emit("take", number.number, *candidates))
+        return value.differs(0).number if dtype.kind == "b" else value.number
     value = b.scalar(candidates[-1])
     for k in range(len(candidates) - 2, -1, -1):
         value = where(start.number <= k, b.scalar(candidates[k]), value)
