@@ -379,14 +379,54 @@ def scaled(x):
 
 
 def test_a_torque_without_scalar_form_is_named_and_auto_takes_the_scan():
-    table = jnp.linspace(0.0, 1.0, 30).reshape(10, 3)
-
     def torque(t, state, params):
-        return table[jnp.asarray(10 * t, int)]
+        return jnp.linalg.eigvalsh(jnp.outer(state.omega, state.omega))
 
-    with pytest.raises(NotImplementedError, match=r"(dynamic_slice|gather).*engine='scan'"):
+    with pytest.raises(NotImplementedError, match=r"eigh.*engine='scan'"):
         rolled(torque, engine="fused")
     assert_close(rolled(torque, engine="auto"), rolled(torque, engine="scan"), 1e-15)
+
+
+TABLE = jnp.linspace(0.0, 1.0, 90).reshape(30, 3) ** 2
+
+
+@pytest.mark.parametrize(
+    "torque",
+    [
+        lambda t, s, p: TABLE[jnp.asarray(100 * t, int)],
+        lambda t, s, p: jnp.interp(s.omega, TABLE[:, 0], TABLE[:, 2]),
+        lambda t, s, p: jnp.sort(s.omega) * jnp.median(s.q),
+        lambda t, s, p: jax.lax.cond(s.omega[0] > 0, jnp.tanh, lambda x: -jnp.exp(x), s.omega),
+        lambda t, s, p: jnp.zeros(100).at[jnp.asarray(20 * s.q[:3] ** 2, int)].add(s.q[1:])[:3],
+    ],
+)
+def test_indices_and_branches_that_only_the_run_knows(torque):
+    """Bodies of a vector take different elements and branches; values and gradients agree."""
+
+    def loss(omega, engine):
+        body, grid = full_body(jnp.float64), jq.grid(0.0, 0.05, 4)
+        start = jq.State(jnp.array([0.5, 0.5, -0.5, 0.5]), omega)
+        return jq.rollout(jq.zhao, body, torque, start, grid, engine=engine).final.omega[0]
+
+    omegas = jax.random.normal(jax.random.key(3), (5, 3))
+    run = lambda e: jax.jit(jax.vmap(jax.value_and_grad(lambda w: loss(w, e))))(omegas)
+    assert_close(run("fused"), run("scan"), 1e-12)
+
+
+def test_a_loop_whose_end_only_the_run_knows():
+    def torque(t, state, params):
+        more = lambda x: jnp.sum(x * x) < 50.0
+        return 1e-3 * jax.lax.while_loop(more, lambda x: 2.0 * x + 0.1, state.omega)
+
+    def final(omega, engine):
+        body, grid = full_body(jnp.float64), jq.grid(0.0, 0.05, 4)
+        start = jq.State(jnp.array([0.5, 0.5, -0.5, 0.5]), omega)
+        return jq.rollout(jq.zhao, body, torque, start, grid, engine=engine).final.omega
+
+    omegas = jax.random.normal(jax.random.key(3), (5, 3))
+    of_one = lambda e: lambda w: jax.jvp(lambda w: final(w, e), (w,), (jnp.ones(3),))
+    run = lambda e: jax.jit(jax.vmap(of_one(e)))(omegas)
+    assert_close(run("fused"), run("scan"), 1e-12)
 
 
 def test_auto_is_fused_where_it_can():

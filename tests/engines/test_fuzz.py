@@ -17,7 +17,8 @@ from fuzz.grammar import PRODUCTIONS, SHAPES, Grammar, Mode, Type
 from fuzz.running import Children
 
 from jaxquat._jaxprs import equations
-from jaxquat.engines.fused.scalarize import ELEMENTWISE, STRUCTURAL
+from jaxquat.engines.fused.trace.elementwise import ELEMENTWISE
+from jaxquat.engines.fused.trace.tracing import ON_ARRAYS
 
 pytestmark = pytest.mark.needs("llvmlite")
 
@@ -94,7 +95,7 @@ def test_the_grammar_reaches_every_entry_of_the_tables_but_those_named_with_a_re
         for turn in range(12 if production.name in ("is", "reduce") else 4):  # many functions
             kind = kinds[-1 - turn % len(kinds)]
             occurring |= primitives_of(mode, production.make(Grammar(rng, mode), kind, 1))
-    missing = {*ELEMENTWISE, *STRUCTURAL} - occurring
+    missing = {*ELEMENTWISE, *ON_ARRAYS} - occurring
     assert missing <= set(NEVER_DRAWN), missing - set(NEVER_DRAWN)
 
 
