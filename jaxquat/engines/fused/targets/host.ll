@@ -13,17 +13,11 @@ declare i32 @pthread_join(i64, ptr)
 
 $functions
 
-; operands or results of a call frame
-define internal ptr @operands(ptr %frame) alwaysinline #0 {
-  %at = getelementptr i8, ptr %frame, i64 72
-  %operands = load ptr, ptr %at
-  ret ptr %operands
-}
-
-define internal ptr @results(ptr %frame) alwaysinline #0 {
-  %at = getelementptr i8, ptr %frame, i64 112
-  %results = load ptr, ptr %at
-  ret ptr %results
+; the operands (at 72) or the results (at 112) of a call frame
+define internal ptr @buffers(ptr %frame, i64 %offset) alwaysinline #0 {
+  %at = getelementptr i8, ptr %frame, i64 %offset
+  %buffers = load ptr, ptr %at
+  ret ptr %buffers
 }
 
 ; the memory of one of them
@@ -39,8 +33,8 @@ define internal ptr @thread(ptr %work) #0 {
 entry:
   %frame_at = getelementptr %work, ptr %work, i32 0, i32 2
   %frame = load ptr, ptr %frame_at
-  %operands = call ptr @operands(ptr %frame)
-  %results = call ptr @results(ptr %frame)
+  %operands = call ptr @buffers(ptr %frame, i64 72)
+  %results = call ptr @buffers(ptr %frame, i64 112)
   %counts = call ptr @data(ptr %operands, i64 $operands)
   %bodies32 = load i32, ptr %counts
   %bodies = zext i32 %bodies32 to i64
@@ -75,7 +69,7 @@ entry:
   store %work zeroinitializer, ptr %work
   %frame_at = getelementptr %work, ptr %work, i32 0, i32 2
   store ptr %frame, ptr %frame_at
-  %operands = call ptr @operands(ptr %frame)
+  %operands = call ptr @buffers(ptr %frame, i64 72)
   %counts = call ptr @data(ptr %operands, i64 $operands)
   %useful_at = getelementptr i8, ptr %counts, i64 4
   %useful32 = load i32, ptr %useful_at

@@ -122,35 +122,44 @@ class Lanes(Programs):
 
 
 class Variable:
-    """Implements ``timeloop.Variable``; LLVM keeps one row of short leaves in registers."""
+    """Implements ``timeloop.Variable``.
+
+    A piece is one number of a short leaf, which LLVM keeps in a register, or a whole leaf.
+    """
 
     def __init__(self, lanes: Lanes, leaves: tuple[Leaf, ...], rows: int) -> None:
-        self.lanes, self.leaves, self.first = lanes, leaves, []
-        for dtype, size in leaves:
-            short = rows == 1 and size <= LONG
-            place = lanes.slots(dtype, size) if short else lanes.buffer([dtype], rows * size)
-            self.first.append(place)
+        self.lanes, self.leaves = lanes, leaves
+        self.pieces: list[Leaf] = []
+        self.first: list[Place] = []  # of each piece
+        for leaf in leaves:
+            dtype, size = leaf
+            if rows == 1 and size <= LONG:
+                self.pieces += [Leaf(dtype, 1)] * size
+                self.first += [lanes.slot(dtype) for _ in range(size)]
+            else:
+                self.pieces.append(leaf)
+                self.first.append(lanes.buffer([dtype], rows * size))
 
     def row(self, row: Index) -> list[Place]:
-        """The places of the first number of each leaf in a row."""
+        """The places of the first number of each piece in a row."""
         return [
-            place._replace(base=self.lanes.moved(place.base, row * (leaf.size * place.pitch)))
-            for leaf, place in zip(self.leaves, self.first, strict=True)
+            place._replace(base=self.lanes.moved(place.base, row * (piece.size * place.pitch)))
+            for piece, place in zip(self.pieces, self.first, strict=True)
         ]
 
     def get(self, row: Index = 0) -> list[str | Place]:
         """The values, to be used before the variable is set again."""
-        places = zip(self.leaves, self.row(row), strict=True)
-        return [x for leaf, place in places for x in self.lanes.elements(leaf, place)]
+        places = zip(self.pieces, self.row(row), strict=True)
+        return [x for piece, place in places for x in self.lanes.elements(piece, place)]
 
     def set(self, values: list[str | Place], row: Index = 0) -> None:
         """Replaces the values."""
-        parts = split(values, *((leaf,) for leaf in self.leaves))
-        for leaf, place, part in zip(self.leaves, self.row(row), parts, strict=True):
-            self.lanes.assign(leaf, place, part)
+        parts = split(values, *((piece,) for piece in self.pieces))
+        for piece, place, part in zip(self.pieces, self.row(row), parts, strict=True):
+            self.lanes.assign(piece, place, part)
 
     def add(self, values: list[str]) -> None:
         """Adds to the values."""
-        parts = split(values, *((leaf,) for leaf in self.leaves))
-        for leaf, place, part in zip(self.leaves, self.first, parts, strict=True):
-            self.lanes.add(leaf, place, part)
+        parts = split(values, *((piece,) for piece in self.pieces))
+        for piece, place, part in zip(self.pieces, self.first, parts, strict=True):
+            self.lanes.add(piece, place, part)

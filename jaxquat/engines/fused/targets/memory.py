@@ -126,10 +126,9 @@ class Memory(Text):
         """Bytes for a value of any of the dtypes."""
         return self.lanes * max(dtype.itemsize for dtype in dtypes)
 
-    def slots(self, dtype: np.dtype, count: int = 1) -> Place:
-        """Slots for a few values, which LLVM keeps in registers."""
-        pitch = self.pitch([dtype])
-        return Place(dtype, self.local(f"[{count * pitch} x i8]"), 0, pitch, "slot")
+    def slot(self, dtype: np.dtype) -> Place:
+        """Memory for a value, which LLVM keeps in a register."""
+        return Place(dtype, self.local(self.vector(dtype)), 0, self.pitch([dtype]), "slot")
 
     def buffer(self, dtypes: Sequence[np.dtype], count: int) -> Place:
         """Memory for ``count`` values of any of the dtypes, of this function alone.

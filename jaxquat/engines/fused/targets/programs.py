@@ -88,7 +88,7 @@ class Programs(Memory):
         fixed, starts, rows = routine.split(args)
         kinds = program.inputs[routine.fixed + n :]
         sources = [self.row(dtype, row) for dtype, row in zip(kinds, rows, strict=True)]
-        carried = [self.slots(dtype) for dtype in program.inputs[routine.fixed :][:n]]
+        carried = [self.slot(dtype) for dtype in program.inputs[routine.fixed :][:n]]
         for place, start in zip(carried, starts, strict=True):
             self.write_to(place, self.value(start))
         targets: list[tuple[Place, int]] = []
@@ -118,7 +118,7 @@ class Programs(Memory):
         What is seldom needed is a function, out of the way of the other lines.
         """
         names = [self.value(x) for x in args]
-        carried = [self.slots(dtype) for dtype in dtypes[routine.fixed :]]
+        carried = [self.slot(dtype) for dtype in dtypes[routine.fixed :]]
         for place, name in zip(carried, names[routine.fixed :], strict=True):
             self.write_to(place, name)
         rare = routine.kind == "rare"

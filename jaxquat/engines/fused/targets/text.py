@@ -49,6 +49,10 @@ class Module:
     scratch: int = 0  # bytes of each thread's scratch memory
 
 
+def _operator(word: str) -> Callable[[Any, Index], Number]:
+    return lambda self, other: self.text.number(self.text.set(f"{word} i64 {self}, {other}"))
+
+
 class Number:
     """An integer (i64) that a function computes; Python's operators write its lines."""
 
@@ -58,37 +62,21 @@ class Number:
     def __str__(self) -> str:
         return self.name
 
-    def _by(self, word: str, left: Index, right: Index) -> Number:
-        return Number(self.text, self.text.set(f"{word} i64 {left}, {right}"))
-
-    def __add__(self, other: Index) -> Number:
-        return self._by("add", self, other)
-
-    def __sub__(self, other: Index) -> Number:
-        return self._by("sub", self, other)
+    __add__ = __radd__ = _operator("add")
+    __mul__ = __rmul__ = _operator("mul")
+    __sub__, __floordiv__, __mod__ = map(_operator, ("sub", "udiv", "urem"))
+    __lt__, is_ = _operator("icmp ult"), _operator("icmp eq")
 
     def __rsub__(self, other: int) -> Number:
-        return self._by("sub", other, self)
-
-    def __mul__(self, other: Index) -> Number:
-        return self._by("mul", self, other)
-
-    def __floordiv__(self, other: int) -> Number:
-        return self._by("udiv", self, other)
-
-    def __lt__(self, other: Index) -> Number:
-        return self._by("icmp ult", self, other)
+        return self * -1 + other
 
     def multiple_of(self, period: int) -> Number:
         """Whether it is a multiple of ``period``."""
-        return self._by("icmp eq", self._by("urem", self, period), 0)
+        return (self % period).is_(0)
 
     def at_most(self, most: int) -> Number:
         """The smaller one of itself and ``most``."""
-        smaller = self < most
-        return Number(self.text, self.text.set(f"select i1 {smaller}, i64 {self}, i64 {most}"))
-
-    __radd__, __rmul__ = __add__, __mul__
+        return self.text.number(self.text.set(f"select i1 {self < most}, i64 {self}, i64 {most}"))
 
 
 Index = int | Number
