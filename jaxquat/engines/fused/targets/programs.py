@@ -135,7 +135,7 @@ class Programs(Memory):
         """A loop that goes on while the first carried value is true for any body."""
         fixed, starts, _ = routine.split(args)
         dtypes = routine.program.inputs[routine.fixed :]
-        carried = [self.slots(dtype) for dtype in dtypes]
+        carried = [self.slot(dtype) for dtype in dtypes]
         for place, start in zip(carried, starts, strict=True):
             self.write_to(place, self.value(start))
         with self.repeat(lambda: self.any(self.read_from(carried[0]))):
