@@ -9,7 +9,7 @@ counter.
 - ``_Writer`` writes the lines of a function: ``program`` those of a scalar program. A routine
   becomes a loop (``repeated``), a call of a function (``_call``) or a seldom taken branch
   (``_rare``). A ``_Place`` is a value in memory that has not been read; long rows stay there.
-- ``_Kernel`` adds what the time loop needs: operands, results, and slots for what is carried.
+- ``Kernel`` adds what the time loop needs: operands, results, and slots for what is carried.
 - ``_forward`` writes the loop over the steps. ``_backward`` writes two loops inside a loop over the
   segments, last segment first: one computes the states of the segment again, from what was kept,
   into ``rows`` of memory; the other goes back through them and adds up the cotangents ("bars").
@@ -29,7 +29,6 @@ from jaxquat.engines.fused.elementary import expand
 from jaxquat.engines.fused.kernel import Leaf, Loop
 from jaxquat.engines.fused.program import Op, Program, Routine
 
-STACK = 2**18  # bytes of a thread's stack for arrays; beyond that, arrays lie in scratch memory
 FLAGS = "contract"  # a product and a sum may become one operation; nothing else may change
 
 
@@ -74,6 +73,8 @@ class _Writer:
     A value is a name, of the vector type of its dtype, or a place, which has not been read yet. The
     writer of a routine's function shares declarations and functions with its ``outer`` writer.
     """
+
+    most = 2**18  # bytes of a thread's stack for arrays; beyond that they lie in scratch memory
 
     def __init__(self, lanes: int, outer: _Writer | None = None) -> None:
         self.lanes, self.count, self.block = lanes, 0, "entry"
@@ -252,7 +253,7 @@ class _Writer:
     def reserve(self, size: int) -> str:
         """A pointer to memory that nothing else uses."""
         name, whole = self.name(), self.whole
-        if whole.stack + size <= STACK:
+        if whole.stack + size <= whole.most:
             whole.stack += size
             self.entry.append(f"  {name} = alloca [{size} x i8], align 64")
         else:
@@ -521,7 +522,7 @@ _COMPARISONS = {
 _INTRINSICS = {"sqrt": "sqrt", "abs": "fabs", "floor": "floor", "round": "rint", "fma": "fma"}
 
 
-class _Kernel(_Writer):
+class Kernel(_Writer):
     """The function of a thread, which takes blocks of bodies until none is left.
 
     Names in its text: ``%first`` is the first body of the block, ``%bodies`` their number in all.
@@ -531,6 +532,7 @@ class _Kernel(_Writer):
     def __init__(self, loop: Loop, kind: str, batched: Sequence[bool], lanes: int) -> None:
         super().__init__(lanes)
         self.loop = loop
+        self.kind = kind
         self.batched = batched
         self.owned: dict[str, _Place] = {}  # places of the slots of large leaves
         operands, results = loop.operands(kind), loop.results(kind)
@@ -541,6 +543,24 @@ class _Kernel(_Writer):
         """The k-th address of a table."""
         entry = self.set(f"getelementptr ptr, ptr {table}, i64 {k}")
         return self.set(f"load ptr, ptr {entry}")
+
+    def next_block(self) -> None:
+        """Takes the next block of bodies, or returns.
+
+        The last block begins early rather than being ragged: bodies that are in two blocks are
+        computed twice, with the same results.
+        """
+        self.label("blocks")
+        self.line("%block = atomicrmw add ptr %work, i64 1 monotonic")
+        more = self.set("icmp ult i64 %block, %blocks_in_all")
+        self.line(f"br i1 {more}, label %start, label %finished")
+        self.label("finished")
+        self.line("ret ptr null")
+        self.label("start")
+        due = self.set(f"mul i64 %block, {self.lanes}")
+        self.line(f"%latest = sub i64 %bodies, {self.lanes}")
+        late = self.set(f"icmp ugt i64 {due}, %latest")
+        self.line(f"%first = select i1 {late}, i64 %latest, i64 {due}")
 
     def element(
         self, leaf: Leaf, base: str, element: int | str, row: str | None, batched: bool
@@ -717,14 +737,22 @@ def _smooth(leaves: Iterable[Leaf]) -> list[Leaf]:
     return [leaf for leaf in leaves if leaf.smooth]
 
 
-def _forward(loop: Loop, kind: str, batched: Sequence[bool], lanes: int) -> _Kernel:
+def write(w: Kernel) -> None:
+    """Writes the time loop."""
+    if w.kind == "backward":
+        _backward(w)
+    else:
+        _forward(w)
+
+
+def _forward(w: Kernel) -> None:
     """The kernels "forward" and "keeping".
 
     Blocks of lines: "steps" begins step k, "keep" writes what is kept before a segment, "sample"
     runs the controller, "save" writes a row, "ahead" takes the step. After the last step "save"
     goes on to "last".
     """
-    w = _Kernel(loop, kind, batched, lanes)
+    loop = w.loop
     state, memory, command = loop.state, loop.memory, loop.command
     carry = state + memory + command
     n_state, n_memory = _size(state), _size(memory)
@@ -732,7 +760,7 @@ def _forward(loop: Loop, kind: str, batched: Sequence[bool], lanes: int) -> _Ker
     s, m, c = slots[:n_state], slots[n_state : n_state + n_memory], slots[n_state + n_memory :]
     first_state = len(loop.constants) + len(loop.inputs)
     w.line("br label %blocks")
-    _blocks(w)
+    w.next_block()
     constants = w.read(loop.constants, 0)
     w.put(state + memory, s + m, w.read(state + memory, first_state))
     w.put(command, c, w.zeros(command))
@@ -744,7 +772,7 @@ def _forward(loop: Loop, kind: str, batched: Sequence[bool], lanes: int) -> _Ker
     within = w.set(f"icmp ult i64 {k}, {loop.steps}")
     w.line(f"br i1 {within}, label %within, label %save")
     w.label("within")
-    if kind == "keeping":
+    if w.kind == "keeping":
         done = w.every(k, loop.segment, "keep")
         row = w.set(f"udiv i64 {k}, {loop.segment}")
         w.write(carry, len(loop.saved) + len(carry), w.get(carry, slots), row)
@@ -768,11 +796,10 @@ def _forward(loop: Loop, kind: str, batched: Sequence[bool], lanes: int) -> _Ker
     w.label("last")
     w.write(carry, len(loop.saved), w.get(carry, slots))
     w.line("br label %blocks")
-    return w
 
 
 def _sample(
-    w: _Kernel,
+    w: Kernel,
     constants: list[str],
     k: str,
     s: list[str],
@@ -793,7 +820,7 @@ def _sample(
     w.label(done)
 
 
-def _backward(loop: Loop, batched: Sequence[bool], lanes: int) -> _Kernel:
+def _backward(w: Kernel) -> None:
     """The kernel "backward".
 
     Blocks of lines: for each segment, the last one first, "again" computes and stores the states of
@@ -803,8 +830,8 @@ def _backward(loop: Loop, batched: Sequence[bool], lanes: int) -> _Kernel:
     those of state and memory are replaced; those of the command are added up back to the sample
     that gave it, and start again from zero there.
     """
+    loop = w.loop
     assert loop.step_back is not None
-    w = _Kernel(loop, "backward", batched, lanes)
     state, memory, command = loop.state, loop.memory, loop.command
     carry = state + memory + command
     n_state, n_memory = _size(state), _size(memory)
@@ -819,7 +846,7 @@ def _backward(loop: Loop, batched: Sequence[bool], lanes: int) -> _Kernel:
     first_rows = first_last + len(carry)
     first_bars = first_rows + len(_smooth(loop.saved))
     w.line("br label %blocks")
-    _blocks(w)
+    w.next_block()
     constants = w.read(loop.constants, 0)
     w.put(smooth["constants"], bars["constants"], w.zeros(smooth["constants"]))
     carried_bars = [*bars["state"], *bars["memory"], *bars["command"]]
@@ -903,11 +930,10 @@ def _backward(loop: Loop, batched: Sequence[bool], lanes: int) -> _Kernel:
     first = len(smooth["constants"]) + len(smooth["inputs"])
     w.write(leaves, first, w.get(leaves, [*bars["state"], *bars["memory"]]))
     w.line("br label %blocks")
-    return w
 
 
 def _save_back(
-    w: _Kernel,
+    w: Kernel,
     constants: list[str],
     k: str,
     states: list[str],
@@ -931,25 +957,6 @@ def _size(leaves: Iterable[Leaf]) -> int:
     return sum(leaf.size for leaf in leaves)
 
 
-def _blocks(w: _Writer) -> None:
-    """Takes the next block of bodies, or returns.
-
-    The last block begins early rather than being ragged: bodies that are in two blocks are computed
-    twice, with the same results.
-    """
-    w.label("blocks")
-    w.line("%block = atomicrmw add ptr %work, i64 1 monotonic")
-    more = w.set("icmp ult i64 %block, %blocks_in_all")
-    w.line(f"br i1 {more}, label %start, label %finished")
-    w.label("finished")
-    w.line("ret ptr null")
-    w.label("start")
-    due = w.set(f"mul i64 %block, {w.lanes}")
-    w.line(f"%latest = sub i64 %bodies, {w.lanes}")
-    late = w.set(f"icmp ugt i64 {due}, %latest")
-    w.line(f"%first = select i1 {late}, i64 %latest, i64 {due}")
-
-
 def assembly(
     loop: Loop, kind: str, batched: Sequence[bool], lanes: int, symbol: str, features: str
 ) -> tuple[str, int]:
@@ -963,10 +970,8 @@ def assembly(
     needs. Its last result, (threads, bytes), is the scratch memory of a run. The offsets are those
     of ``XLA_FFI_CallFrame`` and ``XLA_FFI_Buffer`` in xla/ffi/api/c_api.h.
     """
-    if kind == "backward":
-        w = _backward(loop, batched, lanes)
-    else:
-        w = _forward(loop, kind, batched, lanes)
+    w = Kernel(loop, kind, batched, lanes)
+    write(w)
     body = "\n".join([*w.entry, *w.lines])
     declarations = "\n".join([*sorted(w.declared), *w.functions])
     operands, results = len(loop.operands(kind)), len(loop.results(kind))

@@ -1,0 +1,208 @@
+"""Kernels for NVIDIA's GPUs: one thread for each body, compiled by llvmlite, launched by XLA.
+
+The time loop is that of ``assembly`` with one lane. This room writes what is around it:
+
+- The function is a kernel. Its parameters are pointers: the operands, the number of bodies, the
+  results, and scratch memory if the loop needs any.
+- Thread t of T takes the bodies t, t + T, t + 2 T and so on (``Thread.next_block``).
+- A thread's own arrays lie in its local memory, up to ``LOCAL`` bytes. Larger ones lie in scratch
+  memory, a result of the call, of which every thread has a part.
+
+LLVM makes PTX of it, the assembly language of NVIDIA's GPUs. ``call`` hands this text to XLA, which
+launches it through a custom call of its own; the driver translates it for the GPU at hand. PTX of
+compute capability 8.0 runs on all later ones.
+
+Elementary functions are the same polynomials as on the CPU, and division and square root are
+rounded correctly. So the results of the two differ only where a compiler joins a product and a sum.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from jaxquat._checks import missing_package
+from jaxquat.engines.fused import loading
+from jaxquat.engines.fused.assembly import Kernel, write
+from jaxquat.engines.fused.kernel import Loop
+
+TARGET = "__gpu$xla.gpu.ptx"  # the name of XLA's custom call
+TRIPLE, PROCESSOR, FEATURES = "nvptx64-nvidia-cuda", "sm_80", "+ptx80"
+BLOCK = 128  # threads of a block
+LOCAL = 2**12  # bytes of a thread's local memory for arrays
+SCRATCH = 2**30  # bytes of scratch memory of a call; where they do not suffice, threads are fewer
+ARRAYS = 512  # parameters of a kernel, as many as PTX 8.0 has room for
+
+
+def missing() -> str | None:
+    """Why there are no fused kernels on this GPU, as an error message; None if there are."""
+    try:
+        import llvmlite.binding as llvm
+    except ImportError:
+        return missing_package("engine", "llvmlite", "fused")
+    llvm.initialize_all_targets()
+    try:
+        llvm.Target.from_triple(TRIPLE)
+    except RuntimeError:
+        return 'engine "fused" on the GPU needs an llvmlite with NVPTX; use engine="scan"'
+    capability = getattr(jax.devices()[0], "compute_capability", "")
+    if capability and float(capability) < 8.0:
+        return (
+            'engine "fused" needs a GPU of compute capability 8.0 or more, '
+            f'got {capability}; use engine="scan"'
+        )
+    return None
+
+
+def call(
+    loop: Loop, kind: str, batched: Sequence[bool], bodies: int, operands: Sequence[Array]
+) -> list[Array]:
+    """As ``cpu.call``."""
+    text, scratch = _kernel(loop, kind, tuple(batched))
+    blocks = -(-bodies // BLOCK)
+    if scratch:
+        blocks = min(blocks, max(1, SCRATCH // (BLOCK * scratch)))
+    arrays = [jnp.moveaxis(x, 0, -1) if b else x for x, b in zip(operands, batched, strict=True)]
+    results = [
+        jax.ShapeDtypeStruct((*(() if rows is None else (rows,)), leaf.size, bodies), leaf.dtype)
+        for leaf, rows in loop.results(kind)
+    ]
+    memory = [jax.ShapeDtypeStruct((blocks * BLOCK, scratch), np.uint8)] if scratch else []
+    sizes = {"grid_x": blocks, "grid_y": 1, "grid_z": 1, "block_x": BLOCK, "block_y": 1}
+    sizes |= {"block_z": 1, "shared_mem_bytes": 0}
+    launch = jax.ffi.ffi_call(TARGET, [*results, *memory])
+    arrays = launch(
+        *arrays,
+        np.array([bodies], np.int32),
+        name=_name(kind),
+        kernel_type="ptx",
+        kernel_data=text,
+        **{name: np.int32(size) for name, size in sizes.items()},
+    )
+    return [jnp.moveaxis(x, -1, 0) for x in arrays[: len(results)]]
+
+
+def _name(kind: str) -> str:
+    """The name of a kernel, which a profiler shows."""
+    return f"fused_{kind}"
+
+
+@functools.lru_cache(maxsize=loading.KEPT)
+def _kernel(loop: Loop, kind: str, batched: tuple[bool, ...]) -> tuple[str, int]:
+    """The PTX of a kernel, and the bytes of scratch memory of each of its threads."""
+    text, scratch = assembly(loop, kind, batched)
+    return compiled(text), scratch
+
+
+class Thread(Kernel):
+    """The time loop of a thread, which takes one body after the other."""
+
+    most = LOCAL
+
+    def __init__(self, loop: Loop, kind: str, batched: Sequence[bool]) -> None:
+        super().__init__(loop, kind, batched, lanes=1)
+
+    def pointer(self, table: str, k: int) -> str:
+        """An operand or a result: a parameter of the kernel."""
+        return f"{table}{k}"
+
+    def next_block(self) -> None:
+        """Takes the next body, or returns."""
+        self.label("blocks")
+        self.line("%first = load i64, ptr %body")
+        self.line("%following = add i64 %first, %threads")
+        self.line("store i64 %following, ptr %body")
+        more = self.set("icmp ult i64 %first, %bodies")
+        self.line(f"br i1 {more}, label %start, label %finished")
+        self.label("finished")
+        self.line("ret void")
+        self.label("start")
+
+
+def assembly(loop: Loop, kind: str, batched: Sequence[bool]) -> tuple[str, int]:
+    """The text of a module for LLVM, and the bytes of scratch memory of each thread.
+
+    Without the attributes that name the threads of a block the driver may leave a thread 32
+    registers and put thousands of bytes into memory. LLVM 20 reads them from ``!nvvm.annotations``
+    alone.
+    """
+    w = Thread(loop, kind, batched)
+    write(w)
+    operands, results = len(loop.operands(kind)), len(loop.results(kind))
+    inputs = [f"%ins{k}" for k in range(operands)] + ["%count"]
+    outputs = [f"%outs{k}" for k in range(results)] + (["%memory"] if w.scratch else [])
+    if len(inputs) + len(outputs) > ARRAYS:
+        raise NotImplementedError(f"more than {ARRAYS} arrays of a fused kernel on the GPU")
+    form = "ptr addrspace(1) noalias{} align 16 {}_at"
+    parameters = [form.format(" readonly", name) for name in inputs]
+    parameters += [form.format("", name) for name in outputs]
+    casts = [
+        f"  {name} = addrspacecast ptr addrspace(1) {name}_at to ptr" for name in inputs + outputs
+    ]
+    own = ["%own_at = mul i64 %thread, " + str(w.scratch)]
+    own += ["%scratch = getelementptr i8, ptr %memory, i64 %own_at"]
+    lines = "\n".join([*w.entry, *w.lines])
+    declarations = "\n".join([*sorted(w.declared), *w.functions])
+    text = f"""
+declare i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+declare i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()
+declare i32 @llvm.nvvm.read.ptx.sreg.nctaid.x()
+{declarations}
+
+define ptx_kernel void @{_name(kind)}({", ".join(parameters)}) #1 {{
+entry:
+{chr(10).join(casts)}
+  %bodies32 = load i32, ptr %count
+  %bodies = zext i32 %bodies32 to i64
+  %tid32 = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %tid = zext i32 %tid32 to i64
+  %block32 = call i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()
+  %block = zext i32 %block32 to i64
+  %blocks32 = call i32 @llvm.nvvm.read.ptx.sreg.nctaid.x()
+  %blocks_in_all = zext i32 %blocks32 to i64
+  %threads = mul i64 %blocks_in_all, {BLOCK}
+  %before = mul i64 %block, {BLOCK}
+  %thread = add i64 %before, %tid
+  %body = alloca i64
+  store i64 %thread, ptr %body
+  {(chr(10) + "  ").join(own) if w.scratch else "%scratch = inttoptr i64 0 to ptr"}
+{lines}
+}}
+
+attributes #0 = {{ nounwind }}
+attributes #1 = {{ nounwind "nvvm.maxntid"="{BLOCK}" "nvvm.minctasm"="1" }}
+!nvvm.annotations = !{{!1}}
+!0 = !{{!"branch_weights", i32 1, i32 1000000}}
+!1 = !{{ptr @{_name(kind)}, !"maxntidx", i32 {BLOCK}, !"minctasm", i32 1}}
+"""
+    return text, w.scratch
+
+
+def compiled(text: str) -> str:
+    """The PTX of a module."""
+    import llvmlite.binding as llvm
+
+    machine = _machine()
+    module = llvm.parse_assembly(text)
+    module.triple, module.data_layout = machine.triple, str(machine.target_data)
+    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
+    return machine.emit_assembly(module)
+
+
+def _machine() -> Any:
+    """LLVM's description of a GPU."""
+    import llvmlite.binding as llvm
+
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    target = llvm.Target.from_triple(TRIPLE)
+    return target.create_target_machine(cpu=PROCESSOR, features=FEATURES, opt=3)
