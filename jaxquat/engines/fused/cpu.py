@@ -118,10 +118,10 @@ def _kernel(loop: Loop, kind: str, batched: tuple[bool, ...], lanes: int) -> tup
     parts = [text, *loading.host(), machine.triple, str(llvm.llvm_version_info)]
     key = hashlib.sha256("\n".join(parts).encode())
     if not loading.known(key.hexdigest()):
-        code = _read(key.digest())
+        code = kept(key.digest())
         if code is None:
             code = _compiled(text, machine)
-            _write(key.digest(), code)
+            keep(key.digest(), code)
         loading.add(key.hexdigest(), code)
     return loading.number(key.hexdigest()), scratch
 
@@ -194,14 +194,14 @@ def _warn(path: Path) -> None:
     warnings.warn(message, RuntimeWarning, stacklevel=2)
 
 
-def _read(key: bytes) -> bytes | None:
-    """The object code under a key; None if there is no file of it that is whole and ours."""
+def kept(key: bytes, suffix: str = "o") -> bytes | None:
+    """What was kept under a key; None if there is no file of it that is whole and ours."""
     with _opened_folder(make=False) as folder:
         if folder is None:
             return None
         try:  # no links; and a pipe in place of the file must not block
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
-            descriptor = os.open(f"{key.hex()}.o", flags, dir_fd=folder)
+            descriptor = os.open(f"{key.hex()}.{suffix}", flags, dir_fd=folder)
         except OSError:
             return None
         status = os.fstat(descriptor)
@@ -210,7 +210,7 @@ def _read(key: bytes) -> bytes | None:
             return None
         with os.fdopen(descriptor, "rb") as file:
             if not _private(status):
-                _warn((_folder() or Path()) / f"{key.hex()}.o")
+                _warn((_folder() or Path()) / f"{key.hex()}.{suffix}")
                 return None
             try:
                 data = file.read()
@@ -220,10 +220,10 @@ def _read(key: bytes) -> bytes | None:
     return code if head == FORMAT + key + hashlib.sha256(code).digest() else None
 
 
-def _write(key: bytes, code: bytes) -> None:
-    """Keeps object code in a file, all of it or nothing, whoever else writes the same file.
+def keep(key: bytes, code: bytes, suffix: str = "o") -> None:
+    """Keeps object code, or other bytes, in a file, all of it or nothing.
 
-    A folder that cannot be written to is no error.
+    Others may write the same file. A folder that cannot be written to is no error.
     """
     with _opened_folder(make=True) as folder:
         if folder is None:
@@ -234,7 +234,7 @@ def _write(key: bytes, code: bytes) -> None:
             try:
                 with os.fdopen(descriptor, "wb") as file:
                     file.write(FORMAT + key + hashlib.sha256(code).digest() + code)
-                os.replace(name, f"{key.hex()}.o", src_dir_fd=folder, dst_dir_fd=folder)
+                os.replace(name, f"{key.hex()}.{suffix}", src_dir_fd=folder, dst_dir_fd=folder)
             except OSError:
                 os.unlink(name, dir_fd=folder)
         except OSError:
