@@ -66,7 +66,9 @@ def _loaded(text, name, parameters):
         llvm.add_symbol(f"emulated_{register}", ctypes.addressof(number))
         intrinsic = f"@llvm.nvvm.read.ptx.sreg.{register}.x"
         assert f"declare i32 {intrinsic}()" in text
-        read = f"define i32 {intrinsic}() {{\n%x = load i32, ptr @emulated_{register}\nret i32 %x\n}}"
+        read = (
+            f"define i32 {intrinsic}() {{\n%x = load i32, ptr @emulated_{register}\nret i32 %x\n}}"
+        )
         text = text.replace(f"declare i32 {intrinsic}()", read)
         text = text.replace(intrinsic, f"@{register}")
         text += f"@emulated_{register} = external global i32\n"

@@ -47,7 +47,9 @@ def assert_equal_on_both(monkeypatch, function, *arguments):
 def starts(n, dtype):
     rng = np.random.default_rng(0)
     q, omega = rng.normal(size=(n, 4)), rng.normal(size=(n, 3))
-    return jnp.asarray(q / np.linalg.norm(q, axis=1, keepdims=True), dtype), jnp.asarray(omega, dtype)
+    return jnp.asarray(q / np.linalg.norm(q, axis=1, keepdims=True), dtype), jnp.asarray(
+        omega, dtype
+    )
 
 
 def law(t, state, gains):

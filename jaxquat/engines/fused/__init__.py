@@ -1,13 +1,14 @@
 """The fused engine: ``jq.rollout(..., engine="fused")`` runs a whole rollout as one kernel.
 
 The scheme, the torque and the controller are traced by JAX. ``scalarize`` turns the traces into
-programs of scalar operations, and ``assembly`` (for a CPU) or ``gpu`` (for a GPU) puts the time
-loop around them. On the CPU the kernel is LLVM code, which llvmlite compiles (extra ``fused``); on
-the GPU it is a Pallas kernel.
+programs of scalar operations, and ``assembly`` writes them and the time loop around them as LLVM
+code, which llvmlite compiles (extra ``fused``): for the CPU, or for an NVIDIA GPU
+(``targets.nvptx``).
 
 The way of a rollout: ``engine.trace`` -> ``invariants.hoist`` -> a ``Recurrence``, the operand of
 ``primitives.value``, which batches and has ``derivatives``. Where JAX compiles it: ``scalarize`` ->
-``kernel.Loop`` -> ``cpu.call`` or ``gpu.call`` -> ``loading``, where XLA calls it.
+``kernel.Loop`` -> ``cpu.call`` -> ``loading``, where XLA calls it; or ``nvptx.call``, whose text
+XLA launches. ``selfcheck`` compares kernels with the scan on a GPU where nobody has done so.
 """
 
 from __future__ import annotations

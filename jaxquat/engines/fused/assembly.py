@@ -696,6 +696,7 @@ class Kernel(_Writer):
             self.places = {name: place for name, place in self.places.items() if place.base != base}
 
     def zeros(self, leaves: Iterable[Leaf]) -> list[str]:
+        """A zero for each element of the leaves."""
         return [self.constant(leaf.dtype, 0) for leaf in leaves for _ in range(leaf.size)]
 
     def number(self, k: str) -> str:

@@ -1,6 +1,6 @@
 """The description of a kernel: scalar programs, and the time loop over the steps around them.
 
-A ``Loop`` is all that a target (``assembly`` for the CPU, ``gpu`` for the GPU) is told. It lists
+A ``Loop`` is all that a target (``cpu`` or ``targets.nvptx``) is told. It lists
 the arrays of one body and names three programs, each with its derivative:
 
 - ``sample`` runs at every ``sample_every``-th step and sets the command and the memory,
