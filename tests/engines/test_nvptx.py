@@ -12,6 +12,7 @@ from jaxquat.engines.fused import cpu
 from jaxquat.engines.fused.targets import nvptx
 
 F4, F8 = jnp.float32, jnp.float64
+FLOATS = pytest.mark.parametrize("dtype", [F4, F8], ids=["float32", "float64"])
 
 
 def assert_equal_on_both(monkeypatch, function, *arguments):
@@ -141,3 +142,27 @@ def test_a_network_whose_arrays_lie_in_local_or_scratch_memory(monkeypatch, n, d
         return path.state.q, path.state.omega
 
     assert_equal_on_both(monkeypatch, run, *starts(300, dtype), *layers)
+
+
+@FLOATS
+def test_the_remainder_is_exact(monkeypatch, dtype):
+    """LLVM's own for this target is rounded where x / y is large."""
+    rng = np.random.default_rng(1)
+    x = np.concatenate([rng.normal(size=500), 1e7 * rng.normal(size=500), [0, np.inf, 3, 1, 4]])
+    y = np.concatenate([rng.normal(size=1000), [2, 2, np.inf, 0, -2]])
+    x, y = (jnp.asarray(a.reshape(-1, 3), dtype) for a in (x, y))
+    body, start = (
+        jq.Body.from_principal(jnp.ones(3, dtype)),
+        jq.State(*(a[0] for a in starts(1, dtype))),
+    )
+    grid = jq.grid(0.0, 0.1, 1)
+
+    def run(x, y):
+        options = {"engine": "fused", "save": lambda t, state, p: jnp.fmod(x + 0 * state.omega, y)}
+        return jq.rollout(jq.lie_euler, body, jq.torques.zero, start, grid, **options).saved[0]
+
+    with monkeypatch.context() as patch:
+        emulator.use(patch)
+        got = np.asarray(jax.jit(lambda x, y: jax.vmap(run)(x, y))(x, y))
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(got, np.fmod(x, y))
