@@ -22,10 +22,13 @@ import pytest
 
 NEEDS = {
     "engines/test_agreement.py": "llvmlite",
+    "engines/test_ahead.py": "jax_cuda12_plugin",
     "ensembles/test_ensembles_devices.py": "zarr",
     "ensembles/test_ensembles_store.py": "zarr",
     "test_examples.py": "matplotlib",
     "engines/test_fused.py": "llvmlite",
+    "engines/test_nvptx.py": "llvmlite",
+    "engines/test_selfcheck.py": "llvmlite",
     "interop/test_interop_diffrax.py": "diffrax",
     "plot/test_plot.py": "matplotlib",
     "learning/test_snapshots.py": "orbax",

@@ -15,7 +15,7 @@ import units
 from marks import some
 
 import jaxquat as jq
-from jaxquat.engines.fused import cpu, gpu, loading
+from jaxquat.engines.fused import cpu, loading
 from jaxquat.engines.fused.targets import objects
 
 VALUES = {jnp.float32: 1e-5, jnp.float64: 1e-12}
@@ -710,67 +710,7 @@ def test_elementary_functions(name, dtype):
     assert units.worst(name, dtype) < (3.0 if name in ("tanh", "atan2") else 2.0)
 
 
-# the GPU's kernels, without one
-
-
-@pytest.fixture
-def interpreted(monkeypatch):
-    """The kernels for the GPU, run by XLA."""
-    calls = []
-
-    def call(*arguments, **options):
-        calls.append(0)
-        return gpu.call(*arguments, **options, interpret=True)
-
-    monkeypatch.setattr(cpu, "call", call)
-    yield
-    assert calls
-
-
-@pytest.mark.slow
-def test_pallas_kernels_interpreted(interpreted):
-    run, arguments = case_of("zhao", jnp.float64)
-    compare(run, *arguments, dtype=jnp.float64)
-
-
-def test_a_pallas_product_of_matrices_interpreted(interpreted):
-    weight = jnp.asarray(np.random.default_rng(4).normal(size=(3, 30)))
-    run = lambda engine: rolled(lambda t, s, p: weight @ jnp.tile(s.omega, 10), engine=engine).state
-    assert_close(jax.jit(lambda: run("fused"))(), jax.jit(lambda: run("scan"))(), 1e-12)
-
-
-@pytest.mark.slow
-def test_a_pallas_controller_interpreted(interpreted):
-    test_a_controller_with_memory_and_inputs(6, 4)
-
-
-@pytest.mark.slow
-def test_what_pallas_saves_interpreted(interpreted):
-    test_what_is_saved(True, 4)
-
-
-DEPRECATED = "ignore:The Pallas Triton backend is deprecated:DeprecationWarning"  # jax 0.12
-
-
-@pytest.mark.filterwarnings(DEPRECATED)
-@pytest.mark.parametrize("name", ["rkmk4", "zhao"])
-def test_lowered_for_cuda(name):
-    """Forward and gradient, to Triton, on a machine without a GPU."""
-    scheme, start = jq.SCHEMES[name], starts(1000, jnp.float32)
-    body, grid = full_body(jnp.float32), jq.grid(0.0, 0.01, 100)
-
-    def loss(gains):
-        one = lambda s: jq.rollout(scheme, body, pd, s, grid, gains, engine="fused")
-        return jnp.sum(jax.vmap(one)(start).state.q[:, -1] ** 2)
-
-    traced = jax.jit(jax.value_and_grad(loss)).trace(jnp.ones(2, jnp.float32))
-    try:
-        text = traced.lower(lowering_platforms=("cuda",)).as_text()
-    except RuntimeError as error:
-        if "No supported GPU devices found" not in str(error):
-            raise
-        pytest.skip("this version of jax lowers Pallas kernels only where there is a GPU")
-    assert text.count("triton") >= 2
+# bits
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,17 @@
 """The fused engine: ``jq.rollout(..., engine="fused")`` runs a whole rollout as one kernel.
 
-The scheme, the torque and the controller are traced by JAX. ``scalarize`` turns the traces into
-programs of scalar operations, and ``timeloop`` (for a CPU) or ``gpu`` (for a GPU) puts the time
-loop around them. On the CPU the kernel is LLVM code, which ``targets`` writes and llvmlite compiles
-(extra ``fused``); on the GPU it is a Pallas kernel.
+The way of a rollout, and the rooms where it passes:
 
-The way of a rollout: ``engine.trace`` -> ``invariants.hoist`` -> a ``Recurrence``, the operand of
-``primitives.value``, which batches and has ``derivatives``. Where JAX compiles it: ``scalarize`` ->
-``kernel.Loop`` -> ``cpu.call`` or ``gpu.call`` -> ``loading``, where XLA calls it.
+- ``engine`` traces the scheme, the torque and the controller; ``trace.hoisting`` takes out what is
+  the same in all steps. The result is a ``recurrence``.
+- ``primitives`` are JAX's handles of it: they batch, and ``derivatives`` has their derivatives.
+- Where JAX compiles them, ``trace`` makes scalar programs (``ir``) of the recurrence, and
+  ``timeloop`` puts the loop over time around these, once for all ``targets``.
+- ``targets`` write LLVM code, which llvmlite compiles (extra ``fused``). ``cpu`` keeps it, and XLA
+  calls it through ``loading``; or XLA launches it on an NVIDIA GPU (``targets.nvptx``), after
+  ``selfcheck`` compared it with the scan where nobody has done so.
+
+docs/fused.md follows one torque through all of them.
 """
 
 from __future__ import annotations

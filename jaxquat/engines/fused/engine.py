@@ -19,9 +19,10 @@ import jax.numpy as jnp
 from jax import Array
 from jax.core import Tracer
 
-from jaxquat.engines.fused import cpu, derivatives, primitives
-from jaxquat.engines.fused.trace.hoisting import hoist, shared
+from jaxquat.engines.fused import cpu, derivatives, primitives, selfcheck
 from jaxquat.engines.fused.recurrence import Recurrence
+from jaxquat.engines.fused.targets import nvptx
+from jaxquat.engines.fused.trace.hoisting import hoist, shared
 from jaxquat.simulation.path import Path
 from jaxquat.simulation.simulation import Simulation
 
@@ -67,7 +68,7 @@ def missing() -> str | None:
     if platform == "cpu":
         return cpu.missing()
     if platform in ("gpu", "cuda"):
-        return None
+        return nvptx.missing() or selfcheck.objection(run)
     return f'engine "fused" has no kernels for {platform}; use engine="scan"'
 
 

@@ -38,6 +38,7 @@ from jax.interpreters import batching, mlir
 from jaxquat.engines.fused import cpu, loading
 from jaxquat.engines.fused.kernel import Loop
 from jaxquat.engines.fused.recurrence import Recurrence
+from jaxquat.engines.fused.targets import nvptx
 
 START = ("constants", "inputs", "state", "memory")
 CARRY = ("state", "memory", "command")
@@ -316,14 +317,8 @@ def _lower_kernel(call: Callable[..., Callable[..., list[Array]]], platform: str
     mlir.register_lowering(kernel, rule, platform=platform)
 
 
-def _gpu_call() -> Callable[..., list[Array]]:
-    from jaxquat.engines.fused import gpu
-
-    return gpu.call
-
-
 _lower_kernel(lambda: cpu.call, "cpu")
-_lower_kernel(_gpu_call, "cuda")
+_lower_kernel(lambda: nvptx.call, "cuda")
 
 
 def _by_kernel(primitive: Rollout, *operands: Array, **params: Any) -> list[Array]:

@@ -13,8 +13,6 @@ import numpy as np
 
 from jaxquat.engines.fused.targets.text import Index, Module, Text, scalar, stored
 
-STACK = 2**18  # bytes of a thread's stack for arrays; beyond that, arrays lie in scratch memory
-
 
 class Place(NamedTuple):
     """A value in memory."""
@@ -136,7 +134,7 @@ class Memory(Text):
         It is there once, since no function is entered again before it has returned.
         """
         size, module = count * self.pitch(dtypes), self.module
-        if module.stack + size <= STACK:
+        if module.stack + size <= module.most:
             module.stack += size
             base = self.local(f"[{size} x i8]")
         else:

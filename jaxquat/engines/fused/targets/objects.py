@@ -74,14 +74,14 @@ def _warn(path: Path) -> None:
     warnings.warn(message, RuntimeWarning, stacklevel=2)
 
 
-def read(key: bytes) -> bytes | None:
-    """The object code under a key; None if there is no file of it that is whole and ours."""
+def read(key: bytes, suffix: str = "o") -> bytes | None:
+    """What was kept under a key; None if there is no file of it that is whole and ours."""
     with _opened_folder(make=False) as folder:
         if folder is None:
             return None
         try:  # no links; and a pipe in place of the file must not block
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
-            descriptor = os.open(f"{key.hex()}.o", flags, dir_fd=folder)
+            descriptor = os.open(f"{key.hex()}.{suffix}", flags, dir_fd=folder)
         except OSError:
             return None
         status = os.fstat(descriptor)
@@ -90,7 +90,7 @@ def read(key: bytes) -> bytes | None:
             return None
         with os.fdopen(descriptor, "rb") as file:
             if not _private(status):
-                _warn((_folder() or Path()) / f"{key.hex()}.o")
+                _warn((_folder() or Path()) / f"{key.hex()}.{suffix}")
                 return None
             try:
                 data = file.read()
@@ -100,10 +100,10 @@ def read(key: bytes) -> bytes | None:
     return code if head == FORMAT + key + hashlib.sha256(code).digest() else None
 
 
-def write(key: bytes, code: bytes) -> None:
-    """Keeps object code in a file, all of it or nothing, whoever else writes the same file.
+def write(key: bytes, code: bytes, suffix: str = "o") -> None:
+    """Keeps object code, or other bytes, in a file, all of it or nothing.
 
-    A folder that cannot be written to is no error.
+    Others may write the same file. A folder that cannot be written to is no error.
     """
     with _opened_folder(make=True) as folder:
         if folder is None:
@@ -114,7 +114,7 @@ def write(key: bytes, code: bytes) -> None:
             try:
                 with os.fdopen(descriptor, "wb") as file:
                     file.write(FORMAT + key + hashlib.sha256(code).digest() + code)
-                os.replace(name, f"{key.hex()}.o", src_dir_fd=folder, dst_dir_fd=folder)
+                os.replace(name, f"{key.hex()}.{suffix}", src_dir_fd=folder, dst_dir_fd=folder)
             except OSError:
                 os.unlink(name, dir_fd=folder)
         except OSError:

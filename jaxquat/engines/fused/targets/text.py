@@ -45,6 +45,7 @@ class Module:
     declared: set[str] = field(default_factory=set)
     functions: list[str] = field(default_factory=list)  # texts
     routines: dict[Any, str] = field(default_factory=dict)  # names of functions
+    most: int = 2**18  # bytes of a thread's stack for arrays; larger ones lie in scratch memory
     stack: int = 0  # bytes of each thread's stack that arrays use
     scratch: int = 0  # bytes of each thread's scratch memory
 

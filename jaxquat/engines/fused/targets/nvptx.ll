@@ -1,0 +1,45 @@
+; A kernel for NVIDIA's GPUs. @body runs the time loop for one body; thread t of T takes the bodies
+; t, t + T, t + 2 T and so on.
+;
+; Without the attributes that name the threads of a block the driver may leave a thread 32 registers
+; and put thousands of bytes into memory. LLVM 20 reads them from !nvvm.annotations alone.
+
+declare i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+declare i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()
+declare i32 @llvm.nvvm.read.ptx.sreg.nctaid.x()
+$remainders
+$functions
+
+define ptx_kernel void @$name($parameters) #1 {
+entry:
+$casts
+  %bodies32 = load i32, ptr %counts
+  %bodies = zext i32 %bodies32 to i64
+  %tid32 = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %tid = zext i32 %tid32 to i64
+  %block32 = call i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()
+  %block = zext i32 %block32 to i64
+  %blocks32 = call i32 @llvm.nvvm.read.ptx.sreg.nctaid.x()
+  %blocks = zext i32 %blocks32 to i64
+  %threads = mul i64 %blocks, $block
+  %before = mul i64 %block, $block
+  %thread = add i64 %before, %tid
+  %own = mul i64 %thread, $scratch
+  %scratch = getelementptr i8, ptr $memory, i64 %own
+  %some = icmp ult i64 %thread, %bodies
+  br i1 %some, label %run, label %done
+run:
+  %first = phi i64 [ %thread, %entry ], [ %following, %run ]
+  call fastcc void @body($arrays, ptr %scratch, i64 %bodies, i64 %first)
+  %following = add i64 %first, %threads
+  %more = icmp ult i64 %following, %bodies
+  br i1 %more, label %run, label %done
+done:
+  ret void
+}
+
+attributes #0 = { nounwind }
+attributes #1 = { nounwind "nvvm.maxntid"="$block" "nvvm.minctasm"="1" }
+!nvvm.annotations = !{!1}
+!0 = !{!"branch_weights", i32 1, i32 1000000}
+!1 = !{ptr @$name, !"maxntidx", i32 $block, !"minctasm", i32 1}

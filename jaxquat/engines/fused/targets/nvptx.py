@@ -1,0 +1,208 @@
+"""Kernels for NVIDIA's GPUs: one thread for each body, compiled by llvmlite, launched by XLA.
+
+The time loop is that of the CPU with one lane. What is around it is in nvptx.ll:
+
+- The function is a kernel. Its parameters are pointers: the operands, the number of bodies, the
+  results, and scratch memory if the loop needs any.
+- Thread t of T takes the bodies t, t + T, t + 2 T and so on.
+- A thread's own arrays lie in its local memory, up to ``LOCAL`` bytes. Larger ones lie in scratch
+  memory, a result of the call, of which every thread has a part.
+
+LLVM makes PTX of it, the assembly language of NVIDIA's GPUs. ``call`` hands this text to XLA, which
+launches it through a custom call of its own; the driver translates it for the GPU at hand. PTX of
+compute capability 8.0 runs on all later ones.
+
+Elementary functions are the same polynomials as on the CPU, division and square root are rounded
+correctly, and the remainder is exact (``_remainder``). The scalar program says where a product and
+a sum are joined. So the results of the two differ only for denormal numbers, which count as zero on
+the CPU.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from jaxquat._checks import missing_package
+from jaxquat.engines.fused import loading, timeloop
+from jaxquat.engines.fused.kernel import Loop
+from jaxquat.engines.fused.targets import template
+from jaxquat.engines.fused.targets.lanes import Lanes
+from jaxquat.engines.fused.targets.text import Module
+
+TARGET = "__gpu$xla.gpu.ptx"  # the name of XLA's custom call
+TRIPLE, PROCESSOR, FEATURES = "nvptx64-nvidia-cuda", "sm_80", "+ptx80"
+BLOCK = 128  # threads of a block
+LOCAL = 2**12  # bytes of a thread's local memory for arrays
+SCRATCH = 2**30  # bytes of scratch memory of a call; where they do not suffice, threads are fewer
+ARRAYS = 512  # parameters of a kernel, as many as PTX 8.0 has room for
+
+
+def missing() -> str | None:
+    """Why there are no fused kernels on this GPU, as an error message; None if there are."""
+    try:
+        import llvmlite.binding as llvm
+    except ImportError:
+        return missing_package("engine", "llvmlite", "fused")
+    llvm.initialize_all_targets()
+    try:
+        llvm.Target.from_triple(TRIPLE)
+    except RuntimeError:
+        return 'engine "fused" on the GPU needs an llvmlite with NVPTX; use engine="scan"'
+    capability = getattr(jax.devices()[0], "compute_capability", "")
+    if capability and float(capability) < 8.0:
+        return (
+            'engine "fused" needs a GPU of compute capability 8.0 or more, '
+            f'got {capability}; use engine="scan"'
+        )
+    return None
+
+
+def call(
+    loop: Loop, kind: str, batched: Sequence[bool], bodies: int, operands: Sequence[Array]
+) -> list[Array]:
+    """As ``cpu.call``."""
+    text, scratch = _kernel(loop, kind, tuple(batched))
+    blocks = -(-bodies // BLOCK)
+    if scratch:
+        blocks = min(blocks, max(1, SCRATCH // (BLOCK * scratch)))
+    arrays = [jnp.moveaxis(x, 0, -1) if b else x for x, b in zip(operands, batched, strict=True)]
+    results = [
+        jax.ShapeDtypeStruct((*(() if rows is None else (rows,)), leaf.size, bodies), leaf.dtype)
+        for leaf, rows in loop.results(kind)
+    ]
+    memory = [jax.ShapeDtypeStruct((blocks * BLOCK, scratch), np.uint8)] if scratch else []
+    sizes = {"grid_x": blocks, "grid_y": 1, "grid_z": 1, "block_x": BLOCK, "block_y": 1}
+    sizes |= {"block_z": 1, "shared_mem_bytes": 0}
+    launch = jax.ffi.ffi_call(TARGET, [*results, *memory])
+    arrays = launch(
+        *arrays,
+        np.array([bodies], np.int32),
+        name=_name(kind),
+        kernel_type="ptx",
+        kernel_data=text,
+        **{name: np.int32(size) for name, size in sizes.items()},
+    )
+    return [jnp.moveaxis(x, -1, 0) for x in arrays[: len(results)]]
+
+
+def _name(kind: str) -> str:
+    """The name of a kernel, which a profiler shows."""
+    return f"fused_{kind}"
+
+
+@functools.lru_cache(maxsize=loading.KEPT)
+def _kernel(loop: Loop, kind: str, batched: tuple[bool, ...]) -> tuple[str, int]:
+    """The PTX of a kernel, and the bytes of scratch memory of each of its threads."""
+    text, scratch = module(loop, kind, batched)
+    return compiled(text), scratch
+
+
+def module(loop: Loop, kind: str, batched: Sequence[bool]) -> tuple[str, int]:
+    """The text of a module for LLVM, and the bytes of scratch memory of each thread."""
+    shared = Module(1, most=LOCAL)
+    body = Lanes(shared, batched)
+    body.sources = [f"%operand{number}" for number in range(len(loop.operands(kind)))]
+    body.targets = [f"%result{number}" for number in range(len(loop.results(kind)))]
+    timeloop.write(body, loop, kind)
+    arrays = ", ".join(f"ptr noalias {name}" for name in (*body.sources, *body.targets))
+    head = f"internal fastcc void @body({arrays}, ptr %scratch, i64 %bodies, i64 %first)"
+    functions = [*shared.functions, body.function(f"{head} alwaysinline #0")]
+    inputs, outputs = [*body.sources, "%counts"], [*body.targets]
+    outputs += ["%memory"] if shared.scratch else []
+    if len(inputs) + len(outputs) > ARRAYS:
+        raise NotImplementedError(f"more than {ARRAYS} arrays of a fused kernel on the GPU")
+    form = "ptr addrspace(1) noalias{} align 16 {}_at"
+    parameters = [form.format(" readonly", name) for name in inputs]
+    parameters += [form.format("", name) for name in outputs]
+    cast = "  {0} = addrspacecast ptr addrspace(1) {0}_at to ptr"
+    text = template(
+        "nvptx.ll", name=_name(kind), block=BLOCK, scratch=shared.scratch,
+        memory="%memory" if shared.scratch else "null", parameters=", ".join(parameters),
+        casts="\n".join(cast.format(name) for name in inputs + outputs),
+        arrays=", ".join(f"ptr {name}" for name in (*body.sources, *body.targets)),
+        functions=_with_remainders("\n".join([*sorted(shared.declared), *functions])),
+        remainders="\n".join([_remainder("float"), _remainder("double")]),
+    )  # fmt: skip
+    return text, shared.scratch
+
+
+def _with_remainders(lines: str) -> str:
+    """Lines in which ``frem`` is a call: LLVM makes x - trunc(x / y) y of it, which is rounded."""
+    pattern = r"frem (<1 x (float|double)>) (.+), (.+)"
+    return re.sub(pattern, r"call \1 @remainder_\2(\1 \3, \1 \4)", lines)
+
+
+def _remainder(number: str) -> str:
+    """The function x - n y with the sign of x, where n is x / y without its fraction: ``fmod``.
+
+    It doubles |y| up to more than half of |x|, and takes on the way back what fits into the rest.
+    All of that is exact. It is not a number where x is infinite or y is zero.
+    """
+    vector, infinity = f"<1 x {number}>", "0x7FF0000000000000"
+    kind = "f32" if number == "float" else "f64"
+    return f"""
+declare {number} @llvm.fabs.{kind}({number})
+declare {number} @llvm.copysign.{kind}({number}, {number})
+define internal {vector} @remainder_{number}({vector} %xs, {vector} %ys) noinline #0 {{
+entry:
+  %x = extractelement {vector} %xs, i32 0
+  %signed = extractelement {vector} %ys, i32 0
+  %rest0 = call {number} @llvm.fabs.{kind}({number} %x)
+  %y = call {number} @llvm.fabs.{kind}({number} %signed)
+  %finite = fcmp olt {number} %rest0, {infinity}
+  %divisor = fcmp ogt {number} %y, 0.0
+  %defined = and i1 %finite, %divisor
+  br i1 %defined, label %up, label %undefined
+up:
+  %low = phi {number} [ %y, %entry ], [ %high, %up ]
+  %high = fadd {number} %low, %low
+  %more = fcmp ole {number} %high, %rest0
+  br i1 %more, label %up, label %down
+down:
+  %part = phi {number} [ %low, %up ], [ %half, %down ]
+  %rest = phi {number} [ %rest0, %up ], [ %left, %down ]
+  %fits = fcmp oge {number} %rest, %part
+  %smaller = fsub {number} %rest, %part
+  %left = select i1 %fits, {number} %smaller, {number} %rest
+  %half = fmul {number} %part, 0.5
+  %again = fcmp ogt {number} %part, %y
+  br i1 %again, label %down, label %done
+done:
+  %result = call {number} @llvm.copysign.{kind}({number} %left, {number} %x)
+  %vector = insertelement {vector} poison, {number} %result, i32 0
+  ret {vector} %vector
+undefined:
+  ret {vector} <{number} 0x7FF8000000000000>
+}}"""
+
+
+def compiled(text: str) -> str:
+    """The PTX of a module."""
+    import llvmlite.binding as llvm
+
+    machine = _machine()
+    module = llvm.parse_assembly(text)
+    module.triple, module.data_layout = machine.triple, str(machine.target_data)
+    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
+    return machine.emit_assembly(module)
+
+
+def _machine() -> Any:
+    """LLVM's description of a GPU."""
+    import llvmlite.binding as llvm
+
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    target = llvm.Target.from_triple(TRIPLE)
+    return target.create_target_machine(cpu=PROCESSOR, features=FEATURES, opt=3)

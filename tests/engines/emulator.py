@@ -1,0 +1,78 @@
+"""Runs the fused engine's kernels for the GPU on this processor, one thread after the other.
+
+The text that LLVM would compile to PTX is compiled for the host instead. Only the numbers of thread
+and block are replaced: they are read from memory here. So everything is tested but LLVM's code for
+the GPU, the driver and the GPU itself.
+"""
+
+import ctypes
+import functools
+
+import jax
+import numpy as np
+
+from jaxquat.engines.fused import cpu, loading
+from jaxquat.engines.fused.targets import host, nvptx
+
+REGISTERS = {name: ctypes.c_int32() for name in ("tid", "ctaid", "nctaid")}
+launches: list[str] = []  # names of the kernels that ran
+
+
+def use(monkeypatch):
+    """From now on the CPU runs the kernels for the GPU."""
+    ffi_call = jax.ffi.ffi_call
+
+    def emulated(target, results, **options):
+        if target != nvptx.TARGET:
+            return ffi_call(target, results, **options)
+
+        def launch(*arrays, **attributes):
+            run = functools.partial(_launched, results, attributes)
+            return jax.pure_callback(run, results, *arrays)
+
+        return launch
+
+    launches.clear()
+    nvptx._kernel.cache_clear()
+    monkeypatch.setattr(nvptx, "compiled", lambda text: text)
+    monkeypatch.setattr(jax.ffi, "ffi_call", emulated)
+    monkeypatch.setattr(cpu, "call", nvptx.call)
+
+
+def _launched(results, attributes, *arrays):
+    """The results of a launch; what no thread writes is not a number."""
+    assert attributes["kernel_type"] == "ptx"
+    assert all(attributes[name] == 1 for name in ("grid_y", "grid_z", "block_y", "block_z"))
+    name, blocks = attributes["name"], int(attributes["grid_x"])
+    launches.append(name)
+    inputs = [np.ascontiguousarray(x) for x in arrays]
+    outputs = [np.full(x.size * x.dtype.itemsize, 0xFF, np.uint8) for x in results]
+    pointers = [x.ctypes.data for x in (*inputs, *outputs)]
+    kernel = _loaded(attributes["kernel_data"], name, len(pointers))[0]
+    REGISTERS["nctaid"].value = blocks
+    for block in range(blocks):
+        for thread in range(int(attributes["block_x"])):
+            REGISTERS["ctaid"].value, REGISTERS["tid"].value = block, thread
+            kernel(*pointers)
+    return [x.view(r.dtype).reshape(r.shape) for x, r in zip(outputs, results, strict=True)]
+
+
+@functools.cache
+def _loaded(text, name, parameters):
+    """The function of a kernel, compiled for the host, and what holds its code."""
+    import llvmlite.binding as llvm
+
+    for register, number in REGISTERS.items():
+        llvm.add_symbol(f"emulated_{register}", ctypes.addressof(number))
+        intrinsic = f"@llvm.nvvm.read.ptx.sreg.{register}.x"
+        assert f"declare i32 {intrinsic}()" in text
+        read = (
+            f"define i32 {intrinsic}() {{\n%x = load i32, ptr @emulated_{register}\nret i32 %x\n}}"
+        )
+        text = text.replace(f"declare i32 {intrinsic}()", read)
+        text = text.replace(intrinsic, f"@{register}")
+        text += f"@emulated_{register} = external global i32\n"
+    code = host.compiled(text.replace("ptx_kernel ", ""))
+    engine = loading._linked(code)
+    signature = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * parameters)
+    return signature(engine.get_function_address(name)), engine

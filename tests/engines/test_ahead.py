@@ -1,0 +1,89 @@
+"""The kernels for the GPU, compiled ahead of time for one that is not there.
+
+NVIDIA's assembler and XLA's own compiler for an H200 take them. Nothing of it runs. The packages
+that this takes are in the row "gpu" of tests/matrix.
+"""
+
+import importlib.util
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import jaxquat as jq
+
+ROOT, HERE = Path(__file__).parents[2], Path(__file__).parent
+BODIES, PROGRAMS = 16384, ("ptxas", "nvdisasm")
+
+
+def module(path):
+    """A script of benchmarks/."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    return loaded
+
+
+ahead = module(ROOT / "benchmarks" / "ahead.py")
+
+
+def loss(name, gains, starts):
+    """The mean square of the last states of a closed loop over 1024 steps."""
+    body = jq.Body.from_principal(jnp.array([0.6, 0.8, 1.0], gains.dtype))
+    law = lambda t, state, gains: -gains[0] * state.q[1:] - gains[1] * state.omega
+
+    def final(start):
+        options = {"save_every": 1024, "engine": "fused"}
+        grid = jq.grid(0.0, 0.01, 1024)
+        return jq.rollout(jq.SCHEMES[name], body, law, start, grid, gains, **options).final
+
+    return sum(jnp.mean(x**2) for x in jax.tree.leaves(jax.vmap(final)(starts)[:2]))
+
+
+def lowered(name, dtype, sharding=None):
+    """The loss and its gradient, for "cuda"."""
+    number = lambda *shape: jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
+    arguments = number(2), jq.State(number(BODIES, 4), number(BODIES, 3))
+    value = lambda gains, starts: loss(name, gains, starts)
+    functions = value, jax.value_and_grad(value)
+    traced = (jax.jit(function).trace(*arguments) for function in functions)
+    return [each.lower(lowering_platforms=("cuda",)) for each in traced]
+
+
+SPILLS = {  # bytes that a thread of the backward pass stores, of no more than 255 registers
+    ("rkmk4", "float32"): 500,
+    ("zhao", "float32"): 0,
+    ("rkmk4", "float64"): 2800,
+    ("zhao", "float64"): 700,
+}
+
+
+@pytest.mark.skipif(not all(map(ahead.program, PROGRAMS)), reason="no ptxas or no nvdisasm")
+@pytest.mark.parametrize(("name", "dtype"), SPILLS)
+def test_a_thread_has_registers_enough(name, dtype):
+    """Nothing is spilled forwards, and backwards no more than is stated."""
+    kernels = {}
+    for function in lowered(name, jnp.dtype(dtype)):
+        kernels |= ahead.kernels(function)
+    assert set(kernels) == {"fused_forward", "fused_keeping", "fused_backward"}
+    for processor in ("sm_80", "sm_90a"):
+        needs = {kind: ahead.assembled(text, processor) for kind, text in kernels.items()}
+        assert [len(needs[kind].steps) for kind in sorted(needs)] == [2, 1, 1]
+        assert all(kernel.registers <= 255 for kernel in needs.values())
+        assert needs["fused_forward"].stores == needs["fused_keeping"].stores == 0
+        assert needs["fused_backward"].stores <= SPILLS[name, dtype]
+
+
+@pytest.mark.parametrize("name", ["rkmk4", "zhao"])
+def test_xla_compiles_value_and_gradient_for_an_h200(name):
+    from jax.experimental import topologies
+
+    target = (HERE / "h200.txtpb").read_text()
+    options = {"target_config": target, "topology": "1x1x1"}
+    topology = topologies.get_topology_desc("", "cuda", **options)
+    sharding = jax.sharding.SingleDeviceSharding(topology.devices[0])
+    value, gradient = (f.compile().as_text() for f in lowered(name, jnp.float32, sharding))
+    assert "fused_forward" in value
+    assert "fused_keeping" in gradient
+    assert "fused_backward" in gradient

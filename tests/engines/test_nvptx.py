@@ -1,0 +1,163 @@
+"""The kernels for the GPU, without one: emulated on the host they equal those for the CPU."""
+
+import emulator
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from marks import some
+
+import jaxquat as jq
+from jaxquat.engines.fused import cpu
+from jaxquat.engines.fused.targets import nvptx
+
+F4, F8 = jnp.float32, jnp.float64
+FLOATS = pytest.mark.parametrize("dtype", [F4, F8], ids=["float32", "float64"])
+
+
+def assert_equal_on_both(monkeypatch, function, *arguments):
+    """Values and gradients of a loss, bit by bit; every kind of kernel runs."""
+
+    def loss(arguments):
+        values = function(*arguments)
+        rng = np.random.default_rng(3)
+        total = jnp.zeros((), arguments[0].dtype)
+        for x in jax.tree.leaves(values):
+            if jnp.issubdtype(x.dtype, jnp.floating):
+                total += jnp.sum(x * jnp.asarray(rng.normal(size=x.shape), x.dtype))
+        return total, values
+
+    slope = jax.value_and_grad(loss, has_aux=True)
+    wanted = jax.jit(slope)(arguments), jax.jit(function)(*arguments)
+    with monkeypatch.context() as patch:
+        emulator.use(patch)
+        got = jax.jit(lambda x: slope(x))(arguments), jax.jit(lambda *x: function(*x))(*arguments)
+        jax.block_until_ready(got)
+    assert set(emulator.launches) == {"fused_forward", "fused_keeping", "fused_backward"}
+    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(wanted), strict=True):
+        assert a.dtype == b.dtype
+        np.testing.assert_array_equal(a, b)
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(got))
+
+
+def starts(n, dtype):
+    rng = np.random.default_rng(0)
+    q, omega = rng.normal(size=(n, 4)), rng.normal(size=(n, 3))
+    return jnp.asarray(q / np.linalg.norm(q, axis=1, keepdims=True), dtype), jnp.asarray(
+        omega, dtype
+    )
+
+
+def law(t, state, gains):
+    """It has roots, divisions, a sine, and a cosine of large angles."""
+    drive = jnp.stack([jnp.sin(3.0 * t), jnp.cos(2e6 * t), jnp.tanh(t)])
+    return -gains[0] * state.q[1:] - gains[1] * state.omega + 0.1 * drive.astype(state.q.dtype)
+
+
+def pull(t, state, gains):
+    """A torque of time and attitude."""
+    drive = jnp.stack([gains[0], gains[1], jnp.sin(t)])
+    return jq.quaternion.rotate_inverse(state.q, drive.astype(state.q.dtype))
+
+
+CASES = [(name, dtype) for name in ("rkmk4", "zhao", "rkmk6", "lgvi", "crouch_grossman4")
+         for dtype in (F4, F8) if name in jq.SCHEMES]  # fmt: skip
+QUICK = [("rkmk4", F4), ("zhao", F8)]
+
+
+@pytest.mark.parametrize(("name", "dtype"), some(CASES, QUICK))
+def test_schemes(monkeypatch, name, dtype):
+    """200 bodies are two blocks of which the second is ragged."""
+    scheme = jq.SCHEMES[name]
+    torque, grid = law if scheme.torques == "any" else pull, jq.grid(0.3, 0.01, 30)
+
+    def run(q, omega, gains, moments):
+        body = jq.Body.from_principal(moments)
+        one = lambda q, w: jq.rollout(
+            scheme, body, torque, jq.State(q, w), grid, gains, save_every=10, engine="fused"
+        )
+        path = jax.vmap(one)(q, omega)
+        return path.state.q, path.state.omega
+
+    numbers = jnp.array([2.0, 1.5], dtype), jnp.array([0.6, 0.8, 1.0], dtype)
+    assert_equal_on_both(monkeypatch, run, *starts(200, dtype), *numbers)
+
+
+def test_a_controller_with_keys_and_memory_of_all_kinds(monkeypatch):
+    keys = jax.random.split(jax.random.key(5), 10)
+
+    def init(state, params):
+        return {"sum": jnp.zeros(3, F8), "count": jnp.asarray(0), "high": jnp.asarray(False)}
+
+    def update(t, state, memory, params, key):
+        command = -params * state.omega - 0.2 * memory["sum"] * memory["count"].astype(F8)
+        command = command + 0.01 * jax.random.uniform(key, (3,), F8)
+        high = (jnp.sum(state.omega**2) > 2.0) ^ memory["high"]
+        command = jnp.where(high, 0.5 * command, command)
+        total = memory["sum"] + 0.1 * state.q[1:]
+        return command, {"sum": total, "count": memory["count"] + 1, "high": high}
+
+    def run(omega, q, gain):
+        one = lambda q, w: jq.rollout(
+            jq.zhao, jq.Body.from_principal(jnp.array([0.6, 0.8, 1.0])), jq.torques.commanded,
+            jq.State(q, w), jq.grid(0.1, 0.05, 60), gain, controller=jq.Controller(init, update),
+            inputs=keys, sample_every=6, save_every=4, engine="fused",
+        )  # fmt: skip
+        path = jax.vmap(one)(q, omega)
+        memory = {**path.memory, "high": path.memory["high"].astype(jnp.int32)}
+        return path.state.q, path.command, memory
+
+    q, omega = starts(5, F8)
+    assert_equal_on_both(monkeypatch, run, omega, q, jnp.asarray(0.7))
+
+
+@pytest.mark.parametrize(("n", "dtype"), some([(9, F8), (16, F4), (32, F4)], [(9, F8)]))
+@pytest.mark.parametrize("local", [nvptx.LOCAL, 0])
+def test_a_network_whose_arrays_lie_in_local_or_scratch_memory(monkeypatch, n, dtype, local):
+    """With little scratch memory one block of threads takes all 300 bodies."""
+    monkeypatch.setattr(nvptx.Thread, "most", local)
+    monkeypatch.setattr(nvptx, "SCRATCH", 1)
+    rng = np.random.default_rng(6)
+    number = lambda *shape: jnp.asarray(rng.normal(size=shape) / shape[-1] ** 0.5, dtype)
+    layers = number(n, 7), number(n, n), number(3, n)
+    body = jq.Body.from_principal(jnp.array([0.6, 0.8, 1.0], dtype))
+
+    def torque(t, state, layers):
+        x = jnp.concatenate([state.q, state.omega])
+        for weight in layers[:-1]:
+            x = jnp.tanh(weight @ x)
+        return layers[-1] @ x
+
+    def run(q, omega, *layers):
+        one = lambda q, w: jq.rollout(
+            jq.rkmk4, body, torque, jq.State(q, w), jq.grid(0.0, 0.05, 12), layers,
+            save_every=6, engine="fused",
+        )  # fmt: skip
+        path = jax.vmap(one)(q, omega)
+        return path.state.q, path.state.omega
+
+    assert_equal_on_both(monkeypatch, run, *starts(300, dtype), *layers)
+
+
+@FLOATS
+def test_the_remainder_is_exact(monkeypatch, dtype):
+    """LLVM's own for this target is rounded where x / y is large."""
+    rng = np.random.default_rng(1)
+    x = np.concatenate([rng.normal(size=500), 1e7 * rng.normal(size=500), [0, np.inf, 3, 1, 4]])
+    y = np.concatenate([rng.normal(size=1000), [2, 2, np.inf, 0, -2]])
+    x, y = (jnp.asarray(a.reshape(-1, 3), dtype) for a in (x, y))
+    body, start = (
+        jq.Body.from_principal(jnp.ones(3, dtype)),
+        jq.State(*(a[0] for a in starts(1, dtype))),
+    )
+    grid = jq.grid(0.0, 0.1, 1)
+
+    def run(x, y):
+        options = {"engine": "fused", "save": lambda t, state, p: jnp.fmod(x + 0 * state.omega, y)}
+        return jq.rollout(jq.lie_euler, body, jq.torques.zero, start, grid, **options).saved[0]
+
+    with monkeypatch.context() as patch:
+        emulator.use(patch)
+        got = np.asarray(jax.jit(lambda x, y: jax.vmap(run)(x, y))(x, y))
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(got, np.fmod(x, y))
