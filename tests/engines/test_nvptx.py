@@ -8,7 +8,6 @@ import pytest
 from marks import some
 
 import jaxquat as jq
-from jaxquat.engines.fused import cpu
 from jaxquat.engines.fused.targets import nvptx
 
 F4, F8 = jnp.float32, jnp.float64
@@ -115,7 +114,7 @@ def test_a_controller_with_keys_and_memory_of_all_kinds(monkeypatch):
 @pytest.mark.parametrize("local", [nvptx.LOCAL, 0])
 def test_a_network_whose_arrays_lie_in_local_or_scratch_memory(monkeypatch, n, dtype, local):
     """With little scratch memory one block of threads takes all 300 bodies."""
-    monkeypatch.setattr(nvptx.Thread, "most", local)
+    monkeypatch.setattr(nvptx, "LOCAL", local)
     monkeypatch.setattr(nvptx, "SCRATCH", 1)
     rng = np.random.default_rng(6)
     number = lambda *shape: jnp.asarray(rng.normal(size=shape) / shape[-1] ** 0.5, dtype)

@@ -10,7 +10,7 @@ declare i32 @llvm.nvvm.read.ptx.sreg.nctaid.x()
 $remainders
 $functions
 
-define ptx_kernel void @$name($parameters) #1 {
+define ptx_kernel void @$kernel($parameters) #1 {
 entry:
 $casts
   %bodies32 = load i32, ptr %counts
@@ -42,4 +42,4 @@ attributes #0 = { nounwind }
 attributes #1 = { nounwind "nvvm.maxntid"="$block" "nvvm.minctasm"="1" }
 !nvvm.annotations = !{!1}
 !0 = !{!"branch_weights", i32 1, i32 1000000}
-!1 = !{ptr @$name, !"maxntidx", i32 $block, !"minctasm", i32 1}
+!1 = !{ptr @$kernel, !"maxntidx", i32 $block, !"minctasm", i32 1}

@@ -124,7 +124,7 @@ def module(loop: Loop, kind: str, batched: Sequence[bool]) -> tuple[str, int]:
     parameters += [form.format("", name) for name in outputs]
     cast = "  {0} = addrspacecast ptr addrspace(1) {0}_at to ptr"
     text = template(
-        "nvptx.ll", name=_name(kind), block=BLOCK, scratch=shared.scratch,
+        "nvptx.ll", kernel=_name(kind), block=BLOCK, scratch=shared.scratch,
         memory="%memory" if shared.scratch else "null", parameters=", ".join(parameters),
         casts="\n".join(cast.format(name) for name in inputs + outputs),
         arrays=", ".join(f"ptr {name}" for name in (*body.sources, *body.targets)),
