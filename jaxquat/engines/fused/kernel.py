@@ -145,26 +145,27 @@ class Loop(NamedTuple):
         """The leaves that go from step to step."""
         return Carried(self.state, self.memory, self.command)
 
-    def arrays(self, kind: str) -> tuple[Start | Backward, End | Start]:
-        """Operands and results of a kernel; ``kind``: "forward", "keeping" or "backward"."""
-        return self.backward() if kind == "backward" else self.forward(kind == "keeping")
-
     def forward(self, keeping: bool) -> tuple[Start, End]:
         """Operands and results of "forward" or "keeping"."""
-        start = [Arrays(self.constants), Arrays(self.inputs, self.samples)]
-        start += [Arrays(self.state), Arrays(self.memory)]
-        end = End(Arrays(self.saved, self.rows + 1), self._carried(None))
-        end = end._replace(kept=self._carried(self.segments)) if keeping else end
-        return _numbered(Start(*start)), _numbered(end)
+        constants, inputs = Arrays(self.constants), Arrays(self.inputs, self.samples)
+        last, kept = (
+            Carried(*(Arrays(leaves, rows) for leaves in self.carried))
+            for rows in (None, self.segments)
+        )
+        end = End(Arrays(self.saved, self.rows + 1), last, kept if keeping else None)
+        return _numbered(Start(constants, inputs, last.state, last.memory)), _numbered(end)
 
     def backward(self) -> tuple[Backward, Start]:
         """Operands and results of "backward"."""
-        start, end = self.forward(keeping=True)
-        smooth = lambda groups: jax.tree.map(lambda x: x.smooth, groups, is_leaf=_is_arrays)  # noqa: E731
-        cotangents = smooth(end._replace(kept=None))
-        assert end.kept
-        given = Backward(start.constants, start.inputs, end.kept, end.last, cotangents)
-        return _numbered(given), _numbered(smooth(start))
+        start, (saved, last, kept) = self.forward(keeping=True)
+        assert kept
+        cotangents = End(saved.smooth, Carried(*(arrays.smooth for arrays in last)))
+        operands = Backward(start.constants, start.inputs, kept, last, cotangents)
+        return _numbered(operands), _numbered(Start(*(arrays.smooth for arrays in start)))
+
+    def arrays(self, kind: str) -> tuple[Any, Any]:
+        """Operands and results of a kernel: "forward", "keeping" or "backward"."""
+        return self.backward() if kind == "backward" else self.forward(kind == "keeping")
 
     def operands(self, kind: str) -> list[tuple[Leaf, int | None]]:
         """The arrays that a kernel reads, each with the length of its leading axis or None."""
@@ -174,22 +175,15 @@ class Loop(NamedTuple):
         """The arrays that a kernel writes, as ``operands`` gives those that it reads."""
         return _listed(self.arrays(kind)[1])
 
-    def _carried(self, rows: int | None) -> Carried[Arrays]:
-        return Carried(*(Arrays(leaves, rows) for leaves in self.carried))
-
-
-def _is_arrays(x: Any) -> bool:
-    return isinstance(x, Arrays)
-
 
 def _listed(groups: Any) -> list[tuple[Leaf, int | None]]:
-    arrays = jax.tree.leaves(groups, is_leaf=_is_arrays)
+    arrays = jax.tree.leaves(groups, is_leaf=lambda x: isinstance(x, Arrays))
     return [(leaf, x.rows) for x in arrays for leaf in x.leaves]
 
 
 def _numbered(groups: Any) -> Any:
     """The same groups with the numbers that their arrays have one after the other."""
-    arrays, structure = jax.tree.flatten(groups, is_leaf=_is_arrays)
+    arrays, structure = jax.tree.flatten(groups, is_leaf=lambda x: isinstance(x, Arrays))
     ends = np.cumsum([0, *(len(x.leaves) for x in arrays)]).tolist()
     return structure.unflatten(x._replace(number=n) for x, n in zip(arrays, ends, strict=False))
 

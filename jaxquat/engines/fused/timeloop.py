@@ -53,11 +53,9 @@ class Variable(Protocol):
 
     def set(self, values: Values, row: Number = 0) -> None:
         """Replaces the values."""
-        ...
 
     def add(self, values: Values) -> None:
         """Adds to the values."""
-        ...
 
 
 class Target(Protocol):
@@ -69,7 +67,6 @@ class Target(Protocol):
 
     def write(self, arrays: Arrays, values: Values, row: Number = 0) -> None:
         """Writes one row of some results."""
-        ...
 
     def variable(self, leaves: tuple[Leaf, ...], rows: int = 1) -> Variable:
         """A new variable, which has no values yet."""
