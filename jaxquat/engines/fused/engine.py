@@ -76,6 +76,8 @@ def trace(simulation: Simulation, strict: bool = True) -> tuple[Recurrence, list
 
     The trees are shapes and dtypes of what is saved, of state and of memory.
     """
+    if simulation.intervals is not None:
+        raise NotImplementedError('engine "fused" wants a jq.grid, got a jq.grid_at; use "scan"')
     arrays = simulation.start, simulation.inputs, simulation.body, simulation.params
     tracers = [x for x in jax.tree.leaves(arrays) if isinstance(x, Tracer)]
     if any(map(_differs_by_device, tracers)):
