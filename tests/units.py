@@ -64,9 +64,8 @@ def ulps(name, dtype, *arguments):
     value = b.emit(name, *range(count))
     leaf = Leaf(kind, 1)
     loop = Loop(
-        constants=(leaf,) * count, inputs=(), state=(leaf,), memory=(), command=(), saved=(leaf,),
-        step=b.finish([count + 1]), save=b.finish([value]), sample=None, step_back=None,
-        save_back=None, sample_back=None, steps=1, sample_every=1, save_every=1, segment=1,
+        constants=(leaf,) * count, state=(leaf,), saved=(leaf,),
+        step=b.finish([count + 1]), save=b.finish([value]),
     )  # fmt: skip
     operands = [jnp.asarray(x)[:, None] for x in (*arguments, np.zeros(n, dtype))]
     saved, *_ = cpu.call(loop, "forward", (True,) * len(operands), n, operands)

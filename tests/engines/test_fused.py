@@ -16,6 +16,7 @@ from marks import some
 
 import jaxquat as jq
 from jaxquat.engines.fused import cpu, gpu, loading
+from jaxquat.engines.fused.targets import objects
 
 VALUES = {jnp.float32: 1e-5, jnp.float64: 1e-12}
 GRADIENTS = {jnp.float32: 1e-4, jnp.float64: 1e-9}
@@ -560,8 +561,8 @@ def kept(monkeypatch, **environment):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, str(value))
-    cpu._write(*CODE)
-    return cpu._read(CODE[0]) == CODE[1]
+    objects.write(*CODE)
+    return objects.read(CODE[0]) == CODE[1]
 
 
 def test_kernels_are_kept_where_the_environment_says(tmp_path, monkeypatch):
@@ -579,15 +580,15 @@ def test_a_damaged_file_is_thrown_away(tmp_path, monkeypatch):
     assert kept(monkeypatch, JAXQUAT_CACHE=tmp_path)
     (file,) = tmp_path.iterdir()
     good = file.read_bytes()
-    assert cpu._read(b"x" * 32) is None
+    assert objects.read(b"x" * 32) is None
     for bad in (good[:-1] + b"?", good[:-1], good[:50], b"", b"ELF" * 1000):
         file.write_bytes(bad)
-        assert cpu._read(CODE[0]) is None
+        assert objects.read(CODE[0]) is None
         file.rename(tmp_path / f"{(b'x' * 32).hex()}.o")
-        assert cpu._read(b"x" * 32) is None
+        assert objects.read(b"x" * 32) is None
         assert kept(monkeypatch, JAXQUAT_CACHE=tmp_path)
     file.rename(tmp_path / f"{(b'x' * 32).hex()}.o")
-    assert cpu._read(b"x" * 32) is None
+    assert objects.read(b"x" * 32) is None
 
 
 def test_an_unusable_home_is_no_cache_and_no_error(tmp_path, monkeypatch):
@@ -600,7 +601,7 @@ def test_an_unusable_home_is_no_cache_and_no_error(tmp_path, monkeypatch):
     def homeless():
         raise RuntimeError("Could not determine home directory.")
 
-    monkeypatch.setattr(cpu.Path, "home", homeless)
+    monkeypatch.setattr(objects.Path, "home", homeless)
     assert not kept(monkeypatch)
     assert kept(monkeypatch, XDG_CACHE_HOME=tmp_path)
     assert not kept(monkeypatch, XDG_CACHE_HOME="relative")
@@ -611,7 +612,7 @@ def test_a_folder_that_others_can_write_to_is_not_used(tmp_path, monkeypatch):
     message = r"kernels are neither read nor kept here, .* set JAXQUAT_CACHE$"
     for mode in (0o770, 0o707, 0o777):
         tmp_path.chmod(mode)
-        for use in (lambda: cpu._write(*CODE), lambda: cpu._read(CODE[0])):
+        for use in (lambda: objects.write(*CODE), lambda: objects.read(CODE[0])):
             monkeypatch.setenv("JAXQUAT_CACHE", str(tmp_path))
             with pytest.warns(RuntimeWarning, match=message):
                 assert use() is None
@@ -625,7 +626,7 @@ def test_a_file_that_others_can_write_to_is_not_used(tmp_path, monkeypatch):
     (file,) = tmp_path.iterdir()
     file.chmod(0o620)
     with pytest.warns(RuntimeWarning, match="others than you can write to it"):
-        assert cpu._read(CODE[0]) is None
+        assert objects.read(CODE[0]) is None
     assert kept(monkeypatch, JAXQUAT_CACHE=tmp_path)  # written anew
 
 
@@ -638,11 +639,11 @@ def test_a_folder_or_file_of_another_user_is_not_used(tmp_path, monkeypatch):
     else:
         monkeypatch.setattr(os, "geteuid", lambda: me + 1)
     with pytest.warns(RuntimeWarning, match="or own it"):
-        assert cpu._read(CODE[0]) is None
+        assert objects.read(CODE[0]) is None
     if me == 0:
         os.chown(tmp_path, 12345, -1)
     with pytest.warns(RuntimeWarning, match="or own it"):
-        cpu._write(*CODE)
+        objects.write(*CODE)
     if me == 0:
         assert file.stat().st_uid == 12345
 
@@ -652,12 +653,12 @@ def test_a_link_in_place_of_a_file_is_not_followed(tmp_path, monkeypatch):
     (file,) = (tmp_path / "cache").iterdir()
     file.rename(tmp_path / "elsewhere")
     file.symlink_to(tmp_path / "elsewhere")
-    assert cpu._read(CODE[0]) is None
+    assert objects.read(CODE[0]) is None
     assert kept(monkeypatch, JAXQUAT_CACHE=tmp_path / "cache")  # in place of the link
     assert not file.is_symlink()
     file.unlink()
     os.mkfifo(file)
-    assert cpu._read(CODE[0]) is None
+    assert objects.read(CODE[0]) is None
 
 
 # elementary functions

@@ -1,25 +1,29 @@
 """The description of a kernel: scalar programs, and the time loop over the steps around them.
 
-A ``Loop`` is all that a target (``assembly`` for the CPU, ``gpu`` for the GPU) is told. It lists
-the arrays of one body and names three programs, each with its derivative:
+A ``Loop`` is all that a target is told. It lists the arrays of one body and names three programs,
+each with its derivative:
 
 - ``sample`` runs at every ``sample_every``-th step and sets the command and the memory,
 - ``save`` runs at every ``save_every``-th step, after ``sample``, and at the end,
 - ``step`` runs at every step.
 
-There are three kinds of kernel. "forward" does just this. "keeping" also writes state, memory and
-command before the first step of each segment. "backward" takes the segments from the last to the
-first: it computes the states of a segment again from what was kept, then runs the derivatives from
-its last step to its first.
+There are three kinds of kernel: "forward", "keeping" and "backward". ``timeloop`` has their
+algorithms. The arrays that a kernel reads and writes have names (``Loop.arrays``): ``Start`` and
+``End`` are those before and after a rollout, ``Backward`` is what the derivative reads.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import itertools
+from typing import Any, Generic, NamedTuple, TypeVar
 
+import jax
 import numpy as np
 
 from jaxquat.engines.fused.program import Program
+
+EMPTY = Program((), (), ())
+T = TypeVar("T")
 
 
 class Leaf(NamedTuple):
@@ -32,6 +36,54 @@ class Leaf(NamedTuple):
     def smooth(self) -> bool:
         """Whether the array has a cotangent: only floats do."""
         return self.dtype.kind == "f"
+
+
+class Arrays(NamedTuple):
+    """Arrays that follow each other among the operands or among the results of a kernel."""
+
+    leaves: tuple[Leaf, ...]
+    rows: int | None = None  # the length of their leading axis
+    number: int = 0  # that of the first array
+
+    @property
+    def smooth(self) -> Arrays:
+        """Those of the same arrays that have a cotangent."""
+        return self._replace(leaves=tuple(leaf for leaf in self.leaves if leaf.smooth))
+
+
+class Carried(NamedTuple, Generic[T]):
+    """One thing for each of the groups that go from step to step."""
+
+    state: T
+    memory: T
+    command: T
+
+
+class Start(NamedTuple):
+    """What a rollout is given. Its smooth arrays are also the results of the derivative."""
+
+    constants: Arrays
+    inputs: Arrays  # a row for each sample
+    state: Arrays
+    memory: Arrays
+
+
+class End(NamedTuple):
+    """What a rollout computes; its smooth arrays but ``kept`` also have cotangents."""
+
+    saved: Arrays
+    last: Carried[Arrays]  # after the last step
+    kept: Carried[Arrays] | None = None  # before the first step of each segment
+
+
+class Backward(NamedTuple):
+    """What the derivative of a rollout is given."""
+
+    constants: Arrays
+    inputs: Arrays
+    kept: Carried[Arrays]
+    last: Carried[Arrays]
+    cotangents: End
 
 
 class Loop(NamedTuple):
@@ -56,22 +108,22 @@ class Loop(NamedTuple):
     before a derivative is asked for.
     """
 
-    constants: tuple[Leaf, ...]
-    inputs: tuple[Leaf, ...]  # one sample's
-    state: tuple[Leaf, ...]
-    memory: tuple[Leaf, ...]
-    command: tuple[Leaf, ...]
-    saved: tuple[Leaf, ...]  # one row's
-    step: Program
-    save: Program
-    sample: Program | None
-    step_back: Program | None
-    save_back: Program | None
-    sample_back: Program | None
-    steps: int
-    sample_every: int
-    save_every: int
-    segment: int  # steps between two states that are kept for the backward pass
+    constants: tuple[Leaf, ...] = ()
+    inputs: tuple[Leaf, ...] = ()  # one sample's
+    state: tuple[Leaf, ...] = ()
+    memory: tuple[Leaf, ...] = ()
+    command: tuple[Leaf, ...] = ()
+    saved: tuple[Leaf, ...] = ()  # one row's
+    step: Program = EMPTY
+    save: Program = EMPTY
+    sample: Program | None = None
+    step_back: Program | None = None
+    save_back: Program | None = None
+    sample_back: Program | None = None
+    steps: int = 1
+    sample_every: int = 1
+    save_every: int = 1  # a divisor of ``steps``
+    segment: int = 1  # steps between two states that are kept for the backward pass
 
     @property
     def rows(self) -> int:
@@ -88,34 +140,61 @@ class Loop(NamedTuple):
         """How many states are kept for the backward pass."""
         return -(-self.steps // self.segment)
 
-    def operands(self, kind: str) -> list[tuple[Leaf, int | None]]:
-        """The arrays that a kernel reads, each with the length of its leading axis or None.
+    @property
+    def carried(self) -> Carried[tuple[Leaf, ...]]:
+        """The leaves that go from step to step."""
+        return Carried(self.state, self.memory, self.command)
 
-        ``kind``: "forward", "keeping" or "backward".
-        """
-        arrays: list[tuple[Leaf, int | None]] = [(leaf, None) for leaf in self.constants]
-        arrays += [(leaf, self.samples) for leaf in self.inputs]
-        if kind != "backward":
-            return arrays + [(leaf, None) for leaf in (*self.state, *self.memory)]
-        arrays += [*self.kept(), *self.last()]
-        arrays += [(leaf, self.rows + 1) for leaf in self.saved if leaf.smooth]
-        return arrays + [(leaf, None) for leaf, _ in self.last() if leaf.smooth]
+    def arrays(self, kind: str) -> tuple[Start | Backward, End | Start]:
+        """Operands and results of a kernel; ``kind``: "forward", "keeping" or "backward"."""
+        return self.backward() if kind == "backward" else self.forward(kind == "keeping")
+
+    def forward(self, keeping: bool) -> tuple[Start, End]:
+        """Operands and results of "forward" or "keeping"."""
+        start = [Arrays(self.constants), Arrays(self.inputs, self.samples)]
+        start += [Arrays(self.state), Arrays(self.memory)]
+        end = End(Arrays(self.saved, self.rows + 1), self._carried(None))
+        end = end._replace(kept=self._carried(self.segments)) if keeping else end
+        return _numbered(Start(*start)), _numbered(end)
+
+    def backward(self) -> tuple[Backward, Start]:
+        """Operands and results of "backward"."""
+        start, end = self.forward(keeping=True)
+        smooth = lambda groups: jax.tree.map(lambda x: x.smooth, groups, is_leaf=_is_arrays)  # noqa: E731
+        cotangents = smooth(end._replace(kept=None))
+        assert end.kept
+        given = Backward(start.constants, start.inputs, end.kept, end.last, cotangents)
+        return _numbered(given), _numbered(smooth(start))
+
+    def operands(self, kind: str) -> list[tuple[Leaf, int | None]]:
+        """The arrays that a kernel reads, each with the length of its leading axis or None."""
+        return _listed(self.arrays(kind)[0])
 
     def results(self, kind: str) -> list[tuple[Leaf, int | None]]:
         """The arrays that a kernel writes, as ``operands`` gives those that it reads."""
-        if kind == "backward":
-            arrays: list[tuple[Leaf, int | None]] = [
-                (leaf, None) for leaf in self.constants if leaf.smooth
-            ]
-            arrays += [(leaf, self.samples) for leaf in self.inputs if leaf.smooth]
-            return arrays + [(leaf, None) for leaf in (*self.state, *self.memory) if leaf.smooth]
-        arrays = [(leaf, self.rows + 1) for leaf in self.saved] + self.last()
-        return arrays + (self.kept() if kind == "keeping" else [])
+        return _listed(self.arrays(kind)[1])
 
-    def last(self) -> list[tuple[Leaf, int | None]]:
-        """State, memory and command at the end."""
-        return [(leaf, None) for leaf in (*self.state, *self.memory, *self.command)]
+    def _carried(self, rows: int | None) -> Carried[Arrays]:
+        return Carried(*(Arrays(leaves, rows) for leaves in self.carried))
 
-    def kept(self) -> list[tuple[Leaf, int | None]]:
-        """State, memory and command before the first step of each segment."""
-        return [(leaf, self.segments) for leaf in (*self.state, *self.memory, *self.command)]
+
+def _is_arrays(x: Any) -> bool:
+    return isinstance(x, Arrays)
+
+
+def _listed(groups: Any) -> list[tuple[Leaf, int | None]]:
+    arrays = jax.tree.leaves(groups, is_leaf=_is_arrays)
+    return [(leaf, x.rows) for x in arrays for leaf in x.leaves]
+
+
+def _numbered(groups: Any) -> Any:
+    """The same groups with the numbers that their arrays have one after the other."""
+    arrays, structure = jax.tree.flatten(groups, is_leaf=_is_arrays)
+    ends = np.cumsum([0, *(len(x.leaves) for x in arrays)]).tolist()
+    return structure.unflatten(x._replace(number=n) for x, n in zip(arrays, ends, strict=False))
+
+
+def split(values: list[Any], *groups: tuple[Leaf, ...]) -> list[list[Any]]:
+    """The values of each group of leaves."""
+    ends = np.cumsum([0, *(sum(leaf.size for leaf in leaves) for leaves in groups)]).tolist()
+    return [values[i:j] for i, j in itertools.pairwise(ends)]

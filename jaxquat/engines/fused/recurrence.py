@@ -26,11 +26,9 @@ from jax import Array
 
 from jaxquat.engines.checkpointing import scan
 from jaxquat.engines.fused.kernel import Leaf, Loop
-from jaxquat.engines.fused.program import Program
 from jaxquat.engines.fused.scalarize import scalarize
 
 GROUPS = ("constants", "inputs", "state", "memory", "command", "saved")
-EMPTY = Program((), (), ())
 Specs = tuple[jax.ShapeDtypeStruct, ...]
 # of each group, the numbers of the leaves that have tangents
 Chosen = dict[str, tuple[int, ...]]
@@ -84,19 +82,14 @@ class Recurrence:
     def layout(self) -> Loop:
         """The loop without programs: enough to know the arrays of a kernel."""
         leaf = lambda spec: Leaf(np.dtype(spec.dtype), math.prod(spec.shape))  # noqa: E731
-        return Loop(
-            **{name: tuple(map(leaf, self.specs[name])) for name in GROUPS},
-            step=EMPTY,
-            save=EMPTY,
-            sample=None,
-            step_back=None,
-            save_back=None,
-            sample_back=None,
+        arrays = {name: tuple(map(leaf, self.specs[name])) for name in GROUPS}
+        loop = Loop(
             steps=self.steps,
             sample_every=self.sample_every,
             save_every=self.save_every,
             segment=self.segment,
-        )  # fmt: skip
+        )
+        return loop._replace(**arrays)
 
     def differentiated(self, live: tuple[int, ...] | None = None) -> Loop:
         """The loop with the programs of its derivative in reverse mode.

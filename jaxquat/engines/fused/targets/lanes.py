@@ -1,0 +1,156 @@
+"""The target of a time loop: a vector of bodies, with one lane for each body.
+
+Operands and results lie as (rows, size, bodies). A function that is written here has these names:
+``%first`` is its first body, ``%bodies`` the number of all bodies, ``%scratch`` memory of its own.
+Who makes a kernel of it finds the bodies, sets ``sources`` and ``targets`` to the pointers of
+operands and results, and calls the function. So a vector of one lane is a thread of a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxquat.engines.fused.elementary import expand
+from jaxquat.engines.fused.kernel import Arrays, Leaf, split
+from jaxquat.engines.fused.program import Program
+from jaxquat.engines.fused.targets.memory import Place
+from jaxquat.engines.fused.targets.programs import Programs
+from jaxquat.engines.fused.targets.text import Index, Module, Number
+
+LONG = 16  # a leaf of more numbers stays in memory, and loops go through them
+
+
+class Lanes(Programs):
+    """Implements ``timeloop.Target``; ``batched`` says which operands have a value per body."""
+
+    def __init__(self, module: Module, batched: Sequence[bool]) -> None:
+        super().__init__(module)
+        self.batched = batched
+        self.first, self.bodies = self.number("%first"), self.number("%bodies")
+        self.sources: list[str] = []
+        self.targets: list[str] = []
+
+    def read(self, arrays: Arrays, row: Index = 0) -> list[str | Place]:
+        """One row of some operands."""
+        values: list[str | Place] = []
+        for k, leaf in enumerate(arrays.leaves, arrays.number):
+            values += self.elements(leaf, self.array(leaf, self.sources[k], row, self.batched[k]))
+        return values
+
+    def write(self, arrays: Arrays, values: list[str | Place], row: Index = 0) -> None:
+        """Writes one row of some results."""
+        parts = split(values, *((leaf,) for leaf in arrays.leaves))
+        for k, (leaf, part) in enumerate(zip(arrays.leaves, parts, strict=True), arrays.number):
+            self.assign(leaf, self.array(leaf, self.targets[k], row, batched=True), part)
+
+    def variable(self, leaves: tuple[Leaf, ...], rows: int = 1) -> Variable:
+        """A new variable, which has no values yet."""
+        return Variable(self, leaves, rows)
+
+    def zeros(self, leaves: tuple[Leaf, ...]) -> list[str]:
+        """A zero for each number."""
+        return [self.constant(leaf.dtype, 0) for leaf in leaves for _ in range(leaf.size)]
+
+    def run(self, program: Program, inputs: Sequence[Any]) -> list[str]:
+        """The outputs of a scalar program; the number of a step may be among the inputs."""
+        return self.program(expand(program), [self.in_lanes(x) for x in inputs])
+
+    def in_lanes(self, x: Any) -> str | Place:
+        """A value; the number of a step as scalar programs take it."""
+        dtype = np.dtype(np.int32)
+        if isinstance(x, Number):
+            return self.splat(dtype, self.set(f"trunc i64 {x} to i32"))
+        return self.constant(dtype, x) if isinstance(x, int) else x
+
+    def array(self, leaf: Leaf, base: str, row: Index, batched: bool) -> Place:
+        """The place of the first number in a row of an array, for the first body."""
+        size = leaf.dtype.itemsize
+        if not batched:
+            return Place(leaf.dtype, self.moved(base, row * (leaf.size * size)), 0, size, "one")
+        pitch = self.bodies * size
+        start = row * leaf.size * pitch + self.first * size
+        return Place(leaf.dtype, self.moved(base, start), 0, pitch, "lanes")
+
+    # The numbers of one leaf, which lie one after the other from a place on.
+
+    def elements(self, leaf: Leaf, first: Place) -> list[str | Place]:
+        """The values of a leaf; those of a long one are read when they are used."""
+        places = [first._replace(element=first.element + k) for k in range(leaf.size)]
+        return [*places] if leaf.size > LONG else [self.read_from(place) for place in places]
+
+    def assign(self, leaf: Leaf, first: Place, values: Sequence[str | Place]) -> None:
+        """Writes the values of a leaf."""
+        source, one = self.together(leaf, values), len(set(values)) == 1
+        if leaf.size > LONG and source and source.base != first.base:
+            with self.loop(leaf.size) as k:
+                self.write_to(first, self.read_from(source, k), k)
+        elif leaf.size > LONG and one and isinstance(values[0], str):
+            with self.loop(leaf.size) as k:
+                self.write_to(first, values[0], k)
+        else:
+            names = [x if isinstance(x, str) else self.read_from(x) for x in values]
+            for k, name in enumerate(names):
+                self.write_to(first, name, k)
+        # a name of what was there before is no longer a name of what is there
+        old = self.places.items()
+        self.places = {name: place for name, place in old if place.base != first.base}
+
+    def add(self, leaf: Leaf, first: Place, values: Sequence[str]) -> None:
+        """Adds values to those of a leaf."""
+        kind, source = self.vector(leaf.dtype), self.together(leaf, values)
+
+        def add_one(value: str, k: Index) -> None:
+            old = self.read_from(first, k)
+            self.write_to(first, self.set(f"fadd {kind} {old}, {value}"), k)
+
+        if source and source.base != first.base:
+            with self.loop(leaf.size) as k:
+                add_one(self.read_from(source, k), k)
+            return
+        zero = self.constant(leaf.dtype, 0)
+        for k, value in enumerate(values):
+            if value != zero:
+                add_one(value, k)
+
+    def together(self, leaf: Leaf, values: Sequence[str | Place]) -> Place | None:
+        """The place of the first value of a long leaf, if the others lie behind it in order."""
+        first, stride = (self.regular(values) if leaf.size > LONG else None) or (None, 0)
+        return first if stride == 1 else None
+
+
+class Variable:
+    """Implements ``timeloop.Variable``; LLVM keeps one row of short leaves in registers."""
+
+    def __init__(self, lanes: Lanes, leaves: tuple[Leaf, ...], rows: int) -> None:
+        self.lanes, self.leaves, self.first = lanes, leaves, []
+        for dtype, size in leaves:
+            short = rows == 1 and size <= LONG
+            place = lanes.slots(dtype, size) if short else lanes.buffer([dtype], rows * size)
+            self.first.append(place)
+
+    def row(self, row: Index) -> list[Place]:
+        """The places of the first number of each leaf in a row."""
+        return [
+            place._replace(base=self.lanes.moved(place.base, row * (leaf.size * place.pitch)))
+            for leaf, place in zip(self.leaves, self.first, strict=True)
+        ]
+
+    def get(self, row: Index = 0) -> list[str | Place]:
+        """The values, to be used before the variable is set again."""
+        places = zip(self.leaves, self.row(row), strict=True)
+        return [x for leaf, place in places for x in self.lanes.elements(leaf, place)]
+
+    def set(self, values: list[str | Place], row: Index = 0) -> None:
+        """Replaces the values."""
+        parts = split(values, *((leaf,) for leaf in self.leaves))
+        for leaf, place, part in zip(self.leaves, self.row(row), parts, strict=True):
+            self.lanes.assign(leaf, place, part)
+
+    def add(self, values: list[str]) -> None:
+        """Adds to the values."""
+        parts = split(values, *((leaf,) for leaf in self.leaves))
+        for leaf, place, part in zip(self.leaves, self.first, parts, strict=True):
+            self.lanes.add(leaf, place, part)

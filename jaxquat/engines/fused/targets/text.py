@@ -1,0 +1,193 @@
+"""The lines of a function in LLVM's assembly, with numbers, loops and branches.
+
+``loop`` and ``when`` surround lines as ``for`` and ``if`` do, and write the labels::
+
+    with text.loop(10) as k:
+        with text.when(k.multiple_of(2)):
+            text.line(...)
+
+What changes from trip to trip, the number of the trip too, lies in memory of the function that
+LLVM turns into registers (its pass "mem2reg"). So nobody has to join values where branches meet.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+FLAGS = "contract"  # a product and a sum may become one operation; nothing else may change
+
+
+def scalar(dtype: np.dtype) -> str:
+    """The LLVM type of a number."""
+    return {"f4": "float", "f8": "double", "b1": "i1"}.get(dtype.str[1:], f"i{8 * dtype.itemsize}")
+
+
+def stored(dtype: np.dtype) -> str:
+    """Its type in operands and results, where booleans are bytes."""
+    return "i8" if dtype.kind == "b" else scalar(dtype)
+
+
+def literal(dtype: np.dtype, value: Any) -> str:
+    """A constant; a float as the bits of a float64, as LLVM wants it for both precisions."""
+    if dtype.kind == "f":
+        return f"0x{np.float64(value).view(np.uint64):016X}"
+    return ("true" if value else "false") if dtype.kind == "b" else str(int(value))
+
+
+@dataclass
+class Module:
+    """What the functions of a module share."""
+
+    lanes: int
+    declared: set[str] = field(default_factory=set)
+    functions: list[str] = field(default_factory=list)  # texts
+    routines: dict[Any, str] = field(default_factory=dict)  # names of functions
+    stack: int = 0  # bytes of each thread's stack that arrays use
+    scratch: int = 0  # bytes of each thread's scratch memory
+
+
+class Number:
+    """An integer (i64) that a function computes; Python's operators write its lines."""
+
+    def __init__(self, text: Text, name: str) -> None:
+        self.text, self.name = text, name
+
+    def __str__(self) -> str:
+        return self.name
+
+    def _by(self, word: str, left: Index, right: Index) -> Number:
+        return Number(self.text, self.text.set(f"{word} i64 {left}, {right}"))
+
+    def __add__(self, other: Index) -> Number:
+        return self._by("add", self, other)
+
+    def __sub__(self, other: Index) -> Number:
+        return self._by("sub", self, other)
+
+    def __rsub__(self, other: int) -> Number:
+        return self._by("sub", other, self)
+
+    def __mul__(self, other: Index) -> Number:
+        return self._by("mul", self, other)
+
+    def __floordiv__(self, other: int) -> Number:
+        return self._by("udiv", self, other)
+
+    def __lt__(self, other: Index) -> Number:
+        return self._by("icmp ult", self, other)
+
+    def multiple_of(self, period: int) -> Number:
+        """Whether it is a multiple of ``period``."""
+        return self._by("icmp eq", self._by("urem", self, period), 0)
+
+    def at_most(self, most: int) -> Number:
+        """The smaller one of itself and ``most``."""
+        smaller = self < most
+        return Number(self.text, self.text.set(f"select i1 {smaller}, i64 {self}, i64 {most}"))
+
+    __radd__, __rmul__ = __add__, __mul__
+
+
+Index = int | Number
+
+
+class Text:
+    """Collects the lines of a function."""
+
+    def __init__(self, module: Module) -> None:
+        self.module, self.lanes, self.count = module, module.lanes, 0
+        self.entry: list[str] = []  # memory of the function, before all lines
+        self.lines: list[str] = []
+
+    def function(self, head: str) -> str:
+        """The text of the function, which returns after its last line."""
+        lines = [f"define {head} {{", "entry:", *self.entry, *self.lines, "  ret void", "}"]
+        return "\n".join(lines)
+
+    def name(self) -> str:
+        """A new name."""
+        self.count += 1
+        return f"%v{self.count}"
+
+    def line(self, text: str) -> None:
+        """One more line."""
+        self.lines.append("  " + text)
+
+    def set(self, text: str) -> str:
+        """A line that gives a new name to a value."""
+        name = self.name()
+        self.line(f"{name} = {text}")
+        return name
+
+    def number(self, name: str) -> Number:
+        """The integer of a name."""
+        return Number(self, name)
+
+    def local(self, kind: str) -> str:
+        """A pointer to memory of the function for a value of an LLVM type."""
+        name = self.name()
+        self.entry.append(f"  {name} = alloca {kind}, align 64")
+        return name
+
+    @contextlib.contextmanager
+    def loop(self, count: Index) -> Iterator[Number]:
+        """``for trip in range(count)``; ``count`` is at least 1."""
+        label, counter = self.name()[1:], self.local("i64")
+        self.line(f"store i64 0, ptr {counter}")
+        self._begin(label)
+        trip = Number(self, self.set(f"load i64, ptr {counter}"))
+        yield trip
+        following = trip + 1
+        self.line(f"store i64 {following}, ptr {counter}")
+        self.line(f"br i1 {following < count}, label %{label}, label %{label}_after")
+        self.lines.append(f"{label}_after:")
+
+    @contextlib.contextmanager
+    def when(self, condition: Number | str, rarely: bool = False) -> Iterator[None]:
+        """``if condition``; ``rarely`` tells LLVM which way to lay out the code."""
+        label = self.name()[1:]
+        hint = ", !prof !0" if rarely else ""
+        self.line(f"br i1 {condition}, label %{label}, label %{label}_after{hint}")
+        self.lines.append(f"{label}:")
+        yield
+        self._begin(f"{label}_after")
+
+    def _begin(self, label: str) -> None:
+        """Begins the lines of a label, to which the line before goes on."""
+        self.line(f"br label %{label}")
+        self.lines.append(f"{label}:")
+
+    # Vectors, with one number for each lane.
+
+    def vector(self, dtype: np.dtype) -> str:
+        """Its LLVM type."""
+        return f"<{self.lanes} x {scalar(dtype)}>"
+
+    def splat(self, dtype: np.dtype, value: str) -> str:
+        """A vector with the same number in all lanes."""
+        kind, zeros = self.vector(dtype), f"<{self.lanes} x i32> zeroinitializer"
+        first = self.set(f"insertelement {kind} poison, {scalar(dtype)} {value}, i32 0")
+        return self.set(f"shufflevector {kind} {first}, {kind} poison, {zeros}")
+
+    def constant(self, dtype: np.dtype, value: object) -> str:
+        """A vector with the same constant in all lanes."""
+        one = f"{scalar(dtype)} {literal(dtype, value)}"
+        return f"<{', '.join([one] * self.lanes)}>"
+
+    def call(self, result: str, function: str, arguments: Sequence[tuple[str, str]]) -> str:
+        """A call of an intrinsic function of LLVM; ``arguments``: type and name of each."""
+        kinds = ", ".join(kind for kind, _ in arguments)
+        passed = ", ".join(f"{kind} {value}" for kind, value in arguments)
+        self.module.declared.add(f"declare {result} @{function}({kinds})")
+        flags = f"{FLAGS} " if "float" in result or "double" in result else ""
+        return self.set(f"call {flags}{result} @{function}({passed})")
+
+    def any(self, mask: str) -> str:
+        """Whether a boolean is true in some lane."""
+        kind = self.vector(np.dtype(bool))
+        return self.call("i1", f"llvm.vector.reduce.or.v{self.lanes}i1", [(kind, mask)])
