@@ -56,7 +56,7 @@ from jaxquat.schemes import (
 )
 from jaxquat.sensing import gyro, kinematics, recordings
 from jaxquat.simulation.controller import Controller
-from jaxquat.simulation.grid import Grid, grid
+from jaxquat.simulation.grid import Grid, GridAt, grid, grid_at
 from jaxquat.simulation.path import Path
 
 __version__ = version("jaxquat")
@@ -86,6 +86,7 @@ __all__ = [
     "Fit",
     "FitCovariance",
     "Grid",
+    "GridAt",
     "Path",
     "Scheme",
     "State",
@@ -108,6 +109,7 @@ __all__ = [
     "full_quat_corrected",
     "fused",
     "grid",
+    "grid_at",
     "gyro",
     "half_quat",
     "kinematics",

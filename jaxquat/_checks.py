@@ -166,8 +166,8 @@ def takes(name: str, value: Any, arguments: str, why: str = "", hint: str = "") 
     return value
 
 
-def instance(name: str, value: Any, kind: type, wanted: str) -> Any:
-    """``value`` if it is of this type; TypeError otherwise."""
+def instance(name: str, value: Any, kind: type | tuple[type, ...], wanted: str) -> Any:
+    """``value`` if it is of this type, or of one of these; TypeError otherwise."""
     if not isinstance(value, kind):
         shown = repr(value) if value is None or isinstance(value, str) else type(value).__name__
         raise TypeError(f"{name}: wanted {wanted}, got {shown}")
@@ -298,11 +298,11 @@ def positive_integer(name: str, value: Any) -> int:
     return int(value)
 
 
-def divisor(name: str, value: Any, total: int) -> int:
-    """``value`` as a positive integer that divides the number of steps."""
+def divisor(name: str, value: Any, total: int, unit: str = "steps") -> int:
+    """``value`` as a positive integer that divides the number of steps, or of another unit."""
     value = positive_integer(name, value)
     if total % value:
-        raise ValueError(f"{name}: wanted a divisor of the {total} steps, got {value}")
+        raise ValueError(f"{name}: wanted a divisor of the {total} {unit}, got {value}")
     return value
 
 

@@ -19,7 +19,8 @@ from jaxquat.engines import reversible, scan
 from jaxquat.engines.fused import engine as fused
 from jaxquat.schemes.scheme import Scheme
 from jaxquat.simulation.controller import Controller
-from jaxquat.simulation.grid import Grid
+from jaxquat.simulation.grid import Grid, GridAt
+from jaxquat.simulation.intervals import Interval
 from jaxquat.simulation.path import Path
 from jaxquat.simulation.simulation import Simulation, checked_simulation
 
@@ -31,7 +32,7 @@ def rollout(
     body: Body,
     torque: Torque,
     start: State,
-    grid: Grid,
+    grid: Grid | GridAt,
     params: Any = None,
     *,
     controller: Controller | None = None,
@@ -56,7 +57,8 @@ def rollout(
         torque: ``torque(t, state, params) -> (3,)`` in body axes [N m]; with a controller or
             inputs ``torque(t, state, params, command)``.
         start: State of one body; a concrete q must be unit within 1e-4.
-        grid: from ``jq.grid``.
+        grid: from ``jq.grid``, equal steps; or from ``jq.grid_at``, through given times. With the
+            latter ``inputs``, ``sample_every`` and ``save_every`` count intervals, not steps.
         params: any pytree, handed to torque, controller and ``save``.
         controller: sampled every ``sample_every`` steps; gives the torque its ``command``.
         inputs: pytree with leading axis ``steps // sample_every`` (noise, logged torques, a
@@ -76,7 +78,7 @@ def rollout(
         engine: "scan" takes every scheme and torque. "fused" compiles the whole loop into one
             kernel (CPU through the extra ``fused``, GPU), and so its derivatives, in both modes and
             of every order; with ``checkpoint="none"`` it chooses itself how many states it keeps.
-            "auto" takes the kernel where scheme and torque have a scalar form and the compiler is
+            It takes no ``jq.grid_at``. "auto" takes the kernel where scheme and torque have a scalar form and the compiler is
             there, otherwise the scan, for values and for each derivative. ``jq.fused.explain``,
             called with the same arguments, says which, and why.
         check: report bad values of traced arguments, and a state that ceases to be finite: under
@@ -88,7 +90,8 @@ def rollout(
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
-        NotImplementedError: ``engine="fused"`` with a primitive that has no scalar form, named.
+        NotImplementedError: ``engine="fused"`` with a ``jq.grid_at``, or with a primitive that has
+            no scalar form, named.
         ImportError: ``engine="fused"`` without its compiler.
     """
     one_of("engine", engine, ("scan", "fused", "auto"))
@@ -127,8 +130,11 @@ def _report_simulation(simulation: Simulation) -> None:
     norm = jnp.sqrt(dot(q, q))
     text = "start.q: wanted a unit quaternion, got norm {norm}"
     checkify.check(jnp.abs(norm - 1) <= 1e-4, text, norm=norm)
-    checkify.check(jnp.isfinite(t0), "t0: wanted a finite number, got {t0}", t0=t0)
-    checkify.check(dt > 0, "dt: wanted a positive step, got {dt}", dt=dt)
+    if simulation.intervals is None:
+        checkify.check(jnp.isfinite(t0), "t0: wanted a finite number, got {t0}", t0=t0)
+        checkify.check(dt > 0, "dt: wanted a positive step, got {dt}", dt=dt)
+    else:
+        _report_times(simulation.intervals)
     moments = jnp.linalg.eigvalsh(simulation.body.inertia)
     rounding = 100 * jnp.finfo(dt.dtype).eps
     triangle = moments[0] + moments[1] >= moments[2] * (1 - rounding)
@@ -136,6 +142,18 @@ def _report_simulation(simulation: Simulation) -> None:
     text = f"body: wanted {wanted}, got principal moments {{moments}}"
     checkify.check((moments[0] > 0) & triangle, text, moments=moments)
     simulation.scheme.check(simulation.body, report=True)
+
+
+def _report_times(intervals: Interval) -> None:
+    """Report the first given time that is not finite, or is less than the one before."""
+    _, t, dt = intervals
+    finite, rises = jnp.isfinite(t), dt >= 0
+    text = "times: wanted finite values, got times[{k}] = {t}"
+    k = jnp.argmin(finite)
+    checkify.check(jnp.all(finite), text, k=k, t=t[k])
+    text = "times: wanted times that do not decrease, got times[{k}] = {t}, then {after}"
+    k = jnp.argmin(rises)
+    checkify.check(jnp.all(rises), text, k=k, t=t[k], after=t[k + 1])
 
 
 def _report_path(path: Path) -> None:

@@ -184,6 +184,8 @@ TABLE = {
     "Body.principal": {},
     "Body.shifted": {"mass": Argument(1.0), "offset": Argument(V)},
     "Grid.times": {"dtype": optional(None)},
+    "GridAt.step_lengths": {},
+    "GridAt.times": {"dtype": optional(None)},
     "Path.at": {"t": Argument(0.5, BATCH)},
     "actuators.allocate": {
         "axes": algebra(np.eye(3)),
@@ -309,6 +311,10 @@ TABLE = {
         "tolerance": optional(0.1),
     },
     "grid": {"t0": Argument(0.0), "dt": Argument(0.1), "steps": Argument(4)},
+    "grid_at": {
+        "times": Argument(np.arange(4.0), {"wrong": "other times"}),
+        "substeps": Argument(2),
+    },
     "gyro.Gyro.ideal": {"dtype": optional(None)},
     "gyro.correct": {"gyro": Argument(GYRO), "measured": algebra(ROWS)},
     "gyro.measure": {
@@ -586,6 +592,7 @@ def public():
 OBJECTS = {
     "Body": BODY,
     "Grid": GRID,
+    "GridAt": jq.grid_at(np.arange(4.0), 2),
     "Path": jq.Path(jnp.array([0.0, 1.0]), jq.State(jnp.stack([Q, Q]), jnp.zeros((2, 3)))),
     "Recording": RECORDING,
 }

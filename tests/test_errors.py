@@ -614,6 +614,25 @@ CASES = [
     (lambda: jq.grid(0.0, 0.1, 4.0), TypeError, "steps: wanted an integer, got 4.0"),
     (lambda: jq.grid(0.0, 0.1, True), TypeError, "steps: wanted an integer, got True"),
     (lambda: jq.grid(0.0, 0.1, jnp.asarray(4)), TypeError, "steps: wanted an integer, got Array(4"),
+    (
+        lambda: jq.grid_at(np.array([0.0, 0.2, 0.1])),
+        ValueError,
+        "times: wanted times that do not decrease, got times[1] = 0.2, times[2] = 0.1",
+    ),
+    (lambda: jq.grid_at(V * NAN), ValueError, "times: wanted finite values, got [nan nan nan]"),
+    (
+        lambda: jq.grid_at(np.zeros(1)),
+        ValueError,
+        "times: wanted shape (n + 1,) with n >= 1, got (1,)",
+    ),
+    (
+        lambda: jq.grid_at(np.zeros((2, 3))),
+        ValueError,
+        "times: wanted shape (n + 1,) with n >= 1, got (2, 3); use jax.vmap for several recordings",
+    ),
+    (lambda: jq.grid_at(np.arange(3)), TypeError, "times: wanted a floating dtype, got int"),
+    (lambda: jq.grid_at(np.arange(3.0), 0), ValueError, "substeps: wanted at least 1, got 0"),
+    (lambda: jq.grid_at(np.arange(3.0), 2.0), TypeError, "substeps: wanted an integer, got 2.0"),
     # keys
     (lambda: quaternion.random(0), TypeError, "key: wanted a jax.random.key, got 0"),
     (
@@ -729,9 +748,13 @@ CASES = [
     (
         lambda: rollout(grid=(0.0, 0.1, 4)),
         TypeError,
-        "grid: wanted a jq.grid(t0, dt, steps), got tuple",
+        "grid: wanted a jq.grid(t0, dt, steps) or jq.grid_at(times), got tuple",
     ),
-    (lambda: rollout(grid=None), TypeError, "grid: wanted a jq.grid(t0, dt, steps), got None"),
+    (
+        lambda: rollout(grid=None),
+        TypeError,
+        "grid: wanted a jq.grid(t0, dt, steps) or jq.grid_at(times), got None",
+    ),
     # rollout: what the torque returns
     (
         lambda: rollout(torque=own(Q)),
@@ -1017,6 +1040,13 @@ CASES = [
         lambda: rollout(body=single(BODY), start=single(START), grid=jq.grid(1e39, 0.1, 2)),
         ValueError,
         "grid: wanted a t0 within the range of float32, got 1e+39",
+    ),
+    (
+        lambda: rollout(
+            body=single(BODY), start=single(START), grid=jq.grid_at(np.array([0.0, 1e39]))
+        ),
+        ValueError,
+        "grid: wanted times within the range of float32, got [0.e+00 1.e+39]",
     ),
     (
         lambda: jq.ensembles.keys(KEY, jnp.array([-1])),

@@ -138,6 +138,7 @@ RECORDS = [
     jq.State,
     jq.Path,
     jq.Grid,
+    jq.GridAt,
     jq.Controller,
     jq.Ensemble,
     jq.Fit,

@@ -19,6 +19,7 @@ from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import evaluate_at_attitude
 from jaxquat.dynamics.state import State
 from jaxquat.schemes import SCHEMES
+from jaxquat.simulation.intervals import unless_empty
 from jaxquat.simulation.path import Path
 from jaxquat.simulation.simulation import Simulation
 
@@ -35,8 +36,11 @@ def run(simulation: Simulation) -> Path:
     if simulation.save is None:
         rows = states, ()
     else:
+        every = simulation.save_every // simulation.substeps
         numbers = jnp.arange(0, simulation.steps + 1, simulation.save_every)
-        rows = jax.vmap(lambda k, state: simulation.observe(k, state, ()))(numbers, states)
+        intervals = jax.tree.map(lambda x: x[::every], simulation.intervals)
+        observe = lambda k, state, at: simulation.observe(k, state, (), at)  # noqa: E731
+        rows = jax.vmap(observe)(numbers, states, intervals)
     return simulation.path(rows, (), jax.tree.map(lambda x: x[-1], states))
 
 
@@ -56,99 +60,145 @@ def _check(simulation: Simulation) -> None:
     evaluate_at_attitude('checkpoint "reversible"', torque, t0, start, simulation.params)
 
 
+class _Clock(NamedTuple):
+    """When step k is: it begins at ``t + k dt`` [s]. With a leading axis the rows of intervals."""
+
+    t: Array
+    dt: Array
+
+
 class _Arguments(NamedTuple):
     """What the states depend on, beside the start."""
 
     smooth: list[Array]  # floating leaves of body and params, and of what torque and scheme hold
-    t0: Array
-    dt: Array
+    clock: _Clock  # of all steps, or rows of those of each interval, in which k begins with 0
     others: list[Any]  # the other leaves, which have no derivative
+    regular: Any  # time, state and step for steps of empty intervals; None without such
 
 
-_Step = Callable[..., State]  # step(arguments, k, state, sense=1.0), see _step
+_Step = Callable[..., State]  # step(arguments, clock, k, state, sense=1.0), see _step
 
 
 def _states(simulation: Simulation) -> State:
     """The states of all rows, with a derivative that undoes the steps."""
     step, arguments = _step(simulation)
-    steps, save_every = simulation.steps, simulation.save_every
 
     @jax.custom_vjp
     def states(arguments: _Arguments, start: State) -> State:
-        return _forth(step, steps, save_every, arguments, start)
+        return _forth(step, simulation, arguments, start)
 
     def forward(arguments: _Arguments, start: State) -> tuple[State, Any]:
         rows = states(arguments, start)
         return rows, (arguments, rows)
 
     def backward(kept: tuple[_Arguments, State], cotangents: State) -> tuple[_Arguments, State]:
-        return _back(step, steps, save_every, *kept, cotangents)
+        return _back(step, simulation, *kept, cotangents)
 
     states.defvjp(forward, backward)
     return states(arguments, simulation.start)
 
 
-def _forth(step: _Step, steps: int, save_every: int, arguments: _Arguments, start: State) -> State:
+def _by_row(simulation: Simulation, clock: _Clock) -> _Clock | None:
+    """The clocks of the intervals of each row, (rows, intervals); None for equal steps."""
+    if simulation.intervals is None:
+        return None
+    rows = simulation.steps // simulation.save_every
+    return jax.tree.map(lambda x: x.reshape(rows, -1), clock)
+
+
+def _forth(step: _Step, simulation: Simulation, arguments: _Arguments, start: State) -> State:
     """The states of all rows, from the start on."""
+    steps, save_every, substeps = simulation.steps, simulation.save_every, simulation.substeps
 
-    def one(carry: tuple[Array, State], _: None) -> tuple[tuple[Array, State], None]:
-        k, state = carry
-        return (k + 1, step(arguments, k, state)), None
+    def advance(clock: _Clock, carry: tuple[Array, State], count: int) -> tuple[Array, State]:
+        def one(carry: tuple[Array, State], _: None) -> tuple[tuple[Array, State], None]:
+            k, state = carry
+            return (k + 1, step(arguments, clock, k, state)), None
 
-    def row(carry: tuple[Array, State], _: None) -> tuple[tuple[Array, State], State]:
-        return lax.scan(one, carry, None, length=save_every)[0], carry[1]
+        return lax.scan(one, carry, None, length=count)[0]
 
-    carry = jnp.asarray(0), start
-    (_, last), rows = lax.scan(row, carry, None, length=steps // save_every)
+    def through(state: State, clock: _Clock) -> tuple[State, None]:
+        return advance(clock, (jnp.asarray(0), state), substeps)[1], None
+
+    def row(carry: tuple[Array, State], clocks: Any) -> tuple[tuple[Array, State], State]:
+        if clocks is None:
+            return advance(arguments.clock, carry, save_every), carry[1]
+        return (carry[0], lax.scan(through, carry[1], clocks)[0]), carry[1]
+
+    carry, clocks = (jnp.asarray(0), start), _by_row(simulation, arguments.clock)
+    (_, last), rows = lax.scan(row, carry, clocks, length=steps // save_every)
     return jax.tree.map(lambda x, y: jnp.concatenate([x, y[None]]), rows, last)
 
 
 def _back(
     step: _Step,
-    steps: int,
-    save_every: int,
+    simulation: Simulation,
     arguments: _Arguments,
     rows: State,
     cotangents: State,
 ) -> tuple[_Arguments, State]:
     """The cotangents of the arguments and of the start, from those of all rows."""
+    steps, save_every, substeps = simulation.steps, simulation.save_every, simulation.substeps
 
-    def undo(carry: Any, _: None) -> tuple[Any, None]:
-        """Go back over step k - 1: ``cotangent`` is that of the state after it."""
-        k, state, cotangent, total = carry
-        k = k - 1
-        before = lax.optimization_barrier(step(arguments, k, state, -1.0))
+    def retreat(clock: _Clock, carry: Any, count: int) -> Any:
+        """Go back over so many steps of a clock."""
 
-        def again(smooth: list[Array], t0: Array, dt: Array, state: State) -> State:
-            return step(_Arguments(smooth, t0, dt, arguments.others), k, state)
+        def undo(carry: Any, _: None) -> tuple[Any, None]:
+            """Go back over step k - 1: ``cotangent`` is that of the state after it."""
+            k, state, cotangent, total = carry
+            k = k - 1
+            before = lax.optimization_barrier(step(arguments, clock, k, state, -1.0))
 
-        pull = jax.vjp(again, arguments.smooth, arguments.t0, arguments.dt, before)[1]
-        smooth, t0, dt, cotangent = pull(cotangent)
-        total = jax.tree.map(jnp.add, total, (smooth, t0, dt))
-        return (k, before, cotangent, total), None
+            def again(smooth: list[Array], t: Array, dt: Array, state: State) -> State:
+                given = arguments._replace(smooth=smooth)
+                return step(given, _Clock(t, dt), k, state)
 
-    def row(carry: Any, ends: tuple[State, State]) -> tuple[Any, None]:
+            pull = jax.vjp(again, arguments.smooth, *clock, before)[1]
+            smooth, t, dt, cotangent = pull(cotangent)
+            total = jax.tree.map(jnp.add, total, (smooth, t, dt))
+            return (k, before, cotangent, total), None
+
+        return lax.scan(undo, carry, None, length=count)[0]
+
+    def through(carry: Any, clock: _Clock) -> tuple[Any, _Clock]:
+        """Go back over an interval, whose clock has a cotangent of its own."""
+        state, cotangent, smooth = carry
+        total = (smooth, *jax.tree.map(jnp.zeros_like, clock))
+        after = retreat(clock, (jnp.asarray(substeps), state, cotangent, total), substeps)
+        _, state, cotangent, (smooth, *own) = after
+        return (state, cotangent, smooth), _Clock(*own)
+
+    def row(carry: Any, given: tuple[State, State, Any]) -> tuple[Any, Any]:
         """Go back over the steps before a row: its state, and its own cotangent."""
         k, cotangent, total = carry
-        state, own = ends
+        state, own, clocks = given
         cotangent = jax.tree.map(jnp.add, cotangent, own)
-        carry = k, state, cotangent, total
-        (k, _, cotangent, total), _ = lax.scan(undo, carry, None, length=save_every)
-        return (k, cotangent, total), None
+        if clocks is None:
+            carry = k, state, cotangent, total
+            k, _, cotangent, total = retreat(arguments.clock, carry, save_every)
+            return (k, cotangent, total), None
+        carry = state, cotangent, total[0]
+        (_, cotangent, smooth), own = lax.scan(through, carry, clocks, reverse=True)
+        return (k, cotangent, (smooth, *total[1:])), own
 
-    total = jax.tree.map(jnp.zeros_like, (arguments.smooth, arguments.t0, arguments.dt))
+    clocks = _by_row(simulation, arguments.clock)
+    total = jax.tree.map(jnp.zeros_like, (arguments.smooth, *arguments.clock))
     cotangent = jax.tree.map(lambda x: jnp.zeros_like(x[0]), rows)
     ends = jax.tree.map(lambda x: x[1:], (rows, cotangents))
     carry = jnp.asarray(steps), cotangent, total
-    (_, cotangent, total), _ = lax.scan(row, carry, ends, reverse=True)
+    (_, cotangent, total), own = lax.scan(row, carry, (*ends, clocks), reverse=True)
     start = jax.tree.map(lambda x, y: x + y[0], cotangent, cotangents)
-    return _Arguments(*total, others=[None] * len(arguments.others)), start
+    smooth, *clock = total
+    if own is not None:
+        clock = jax.tree.map(lambda x, like: x.reshape(like.shape), own, arguments.clock)
+    others = [None] * len(arguments.others)
+    return _Arguments(smooth, _Clock(*clock), others, regular=None), start
 
 
 def _step(simulation: Simulation) -> tuple[_Step, _Arguments]:
-    """Return ``step(arguments, k, state, sense)`` and its arguments.
+    """Return ``step(arguments, clock, k, state, sense)`` and its arguments.
 
-    Sense 1 takes step k, sense -1 undoes it.
+    Sense 1 takes step k of the clock, sense -1 undoes it.
     """
     scheme, torque = simulation.scheme, simulation.torque
     t0, dt = simulation.t0, simulation.dt
@@ -163,14 +213,25 @@ def _step(simulation: Simulation) -> tuple[_Step, _Arguments]:
     leaves, structure = jax.tree.flatten((closed_over, simulation.body, simulation.params))
     is_smooth = [jnp.issubdtype(jnp.result_type(leaf), jnp.inexact) for leaf in leaves]
 
-    def step(arguments: _Arguments, k: Array, state: State, sense: float = 1.0) -> State:
+    def step(
+        arguments: _Arguments, clock: _Clock, k: Array, state: State, sense: float = 1.0
+    ) -> State:
         smooth, others = iter(arguments.smooth), iter(arguments.others)
         merged = [next(smooth) if chosen else next(others) for chosen in is_smooth]
         closed_over, body, params = jax.tree.unflatten(structure, merged)
-        number = (k + 1 if sense < 0 else k).astype(arguments.dt.dtype)
-        t = arguments.t0 + number * arguments.dt
-        return advance(body, params, t, state, sense * arguments.dt, *closed_over)
+        number = (k + 1 if sense < 0 else k).astype(clock.dt.dtype)
+
+        def after(t: Array, state: State, dt: Array) -> State:
+            return advance(body, params, t, state, dt, *closed_over)
+
+        here = clock.t + number * clock.dt, state, sense * clock.dt
+        if arguments.regular is None:
+            return after(*here)
+        return unless_empty(clock.dt == 0, after, here, arguments.regular, otherwise=state)
 
     smooth = [leaf for leaf, chosen in zip(leaves, is_smooth, strict=True) if chosen]
     others = [leaf for leaf, chosen in zip(leaves, is_smooth, strict=True) if not chosen]
-    return step, _Arguments(smooth, t0, dt, others)
+    intervals = simulation.intervals
+    clock = _Clock(t0, dt) if intervals is None else _Clock(intervals.t[:-1], intervals.dt[:-1])
+    regular = (t0, simulation.start, dt) if simulation.may_be_empty else None
+    return step, _Arguments(smooth, clock, others, regular)

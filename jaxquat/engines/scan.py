@@ -2,6 +2,8 @@
 
 Where a row holds whole samples, the nest is rows, samples, steps. Otherwise it is samples, rows,
 steps, with rows so fine that they divide a sample; those that were not asked for are dropped.
+Through given times the steps are those of intervals. Each scan is given the intervals within it, so
+that the cotangent of a time is written once, not added to those of all times at every step.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ def run(simulation: Simulation) -> Path:
         end, rows, command = _rows_of_samples(simulation, start)
     else:
         end, rows, command = _samples_of_rows(simulation, start)
-    last = simulation.observe(end.k, end.state, command)
+    last = simulation.observe(end.k, end.state, command, simulation.end)
     rows = jax.tree.map(lambda x, y: jnp.concatenate([x, y[None]]), rows, last)
     return simulation.path(rows, end.memory, end.state)
 
@@ -48,18 +50,21 @@ def _rows_of_samples(simulation: Simulation, start: _Carry) -> tuple[_Carry, Any
     each_sample = _share(segment, sample_every, samples, steps)
     each_row = _share(segment, save_every, rows, steps)
 
-    def sample(carry: _Carry, value: Any) -> tuple[_Carry, Any]:
-        command, memory = simulation.command(*carry, value)
-        k, state = _advance(simulation, carry.k, carry.state, command, sample_every)
+    def sample(carry: _Carry, given: tuple[Any, Any]) -> tuple[_Carry, Any]:
+        value, intervals = given
+        command, memory = simulation.command(*carry, value, _at(intervals, 0))
+        k, state = _advance(simulation, carry.k, carry.state, command, sample_every, intervals)
         return _Carry(k, state, memory), command
 
-    def row(carry: _Carry, values: Any) -> tuple[_Carry, Any]:
-        after, commands = scan(sample, carry, values, samples, each_sample)
-        first, last = (jax.tree.map(lambda x, i=i: x[i], commands) for i in (0, -1))
-        return after, (simulation.observe(carry.k, carry.state, first), last)
+    def row(carry: _Carry, given: tuple[Any, Any]) -> tuple[_Carry, Any]:
+        after, commands = scan(sample, carry, given, samples, each_sample)
+        first, last = _at(commands, 0), _at(commands, -1)
+        interval = _at(given[1], (0, 0))
+        return after, (simulation.observe(carry.k, carry.state, first, interval), last)
 
-    inputs = jax.tree.map(lambda x: x.reshape(rows, samples, *x.shape[1:]), simulation.inputs)
-    end, (observed, commands) = scan(row, start, inputs, rows, each_row)
+    inputs = _split(simulation.inputs, rows, samples)
+    intervals = _intervals(simulation, rows, samples)
+    end, (observed, commands) = scan(row, start, (inputs, intervals), rows, each_row)
     return end, observed, jax.tree.map(lambda x: x[-1], commands)
 
 
@@ -71,38 +76,64 @@ def _samples_of_rows(simulation: Simulation, start: _Carry) -> tuple[_Carry, Any
     each_row = _share(segment, stride, rows, steps)
     each_sample = _share(segment, sample_every, samples, steps)
 
-    def sample(carry: _Carry, value: Any) -> tuple[_Carry, Any]:
-        command, memory = simulation.command(*carry, value)
+    def sample(carry: _Carry, given: tuple[Any, Any]) -> tuple[_Carry, Any]:
+        value, intervals = given
+        command, memory = simulation.command(*carry, value, _at(intervals, (0, 0)))
 
-        def row(carry: tuple[Array, State], _: None) -> tuple[tuple[Array, State], Any]:
-            return _advance(simulation, *carry, command, stride), simulation.observe(
-                *carry, command
-            )
+        def row(carry: tuple[Array, State], intervals: Any) -> tuple[tuple[Array, State], Any]:
+            after = _advance(simulation, *carry, command, stride, intervals)
+            return after, simulation.observe(*carry, command, _at(intervals, 0))
 
-        (k, state), observed = scan(row, (carry.k, carry.state), None, rows, each_row)
+        (k, state), observed = scan(row, (carry.k, carry.state), intervals, rows, each_row)
         return _Carry(k, state, memory), (observed, command)
 
-    end, (observed, commands) = scan(sample, start, simulation.inputs, samples, each_sample)
+    given = simulation.inputs, _intervals(simulation, samples, rows)
+    end, (observed, commands) = scan(sample, start, given, samples, each_sample)
     every = simulation.save_every // stride
     observed = jax.tree.map(lambda x: x.reshape(samples * rows, *x.shape[2:])[::every], observed)
     return end, observed, jax.tree.map(lambda x: x[-1], commands)
 
 
+def _at(tree: Any, index: Any) -> Any:
+    """A row of every array; None of None."""
+    return jax.tree.map(lambda x: x[index], tree)
+
+
+def _split(tree: Any, *lengths: int) -> Any:
+    """The arrays with their first axis split into axes of these lengths."""
+    return jax.tree.map(lambda x: x.reshape(*lengths, *x.shape[1:]), tree)
+
+
+def _intervals(simulation: Simulation, outer: int, inner: int) -> Any:
+    """The intervals by the two outer loops, (outer, inner, intervals); None for equal steps."""
+    rows = jax.tree.map(lambda x: x[:-1], simulation.intervals)
+    return _split(rows, outer, inner, -1)
+
+
 def _advance(
-    simulation: Simulation, k: Array, state: State, command: Any, steps: int
+    simulation: Simulation, k: Array, state: State, command: Any, steps: int, intervals: Any
 ) -> tuple[Array, State]:
-    """``steps`` steps from step k on, under one command."""
+    """``steps`` steps from step k on, under one command; those of ``intervals`` if not None."""
 
     # Recomputing a step costs less than storing and reading back what it computed
     # (docs/performance.md). Inside a scan the compiler cannot merge the recomputation with the
     # original.
     @functools.partial(jax.checkpoint, prevent_cse=False)
-    def one(carry: tuple[Array, State], _: None) -> tuple[tuple[Array, State], None]:
+    def one(carry: tuple[Array, State], interval: Any) -> tuple[tuple[Array, State], None]:
         k, state = carry
-        return (k + 1, simulation.step(k, state, command)), None
+        return (k + 1, simulation.step(k, state, command, interval)), None
 
-    share = _share(simulation.segment, 1, steps, simulation.steps)
-    return scan(one, (k, state), None, steps, share)[0]
+    def through(carry: tuple[Array, State], interval: Any) -> tuple[tuple[Array, State], None]:
+        return scan(lambda carry, _: one(carry, interval), carry, None, substeps, share)
+
+    substeps, total = simulation.substeps, simulation.steps
+    if substeps == 1:
+        share = _share(simulation.segment, 1, steps, total)
+        return scan(one, (k, state), intervals, steps, share)[0]
+    share = _share(simulation.segment, 1, substeps, total)
+    count = steps // substeps
+    each_interval = _share(simulation.segment, substeps, count, total)
+    return scan(through, (k, state), intervals, count, each_interval)[0]
 
 
 def _share(segment: int | None, unit: int, count: int, total: int) -> int | None:

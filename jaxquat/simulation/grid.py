@@ -1,10 +1,11 @@
-"""The times of a simulation: equal steps, every time from its index."""
+"""The times of a simulation: equal steps, or steps through given times. None is accumulated."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +13,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike, DTypeLike
 
-from jaxquat._checks import floating, floating_dtype, is_concrete, positive_integer
+from jaxquat._checks import finite, floating, floating_dtype, is_concrete, positive_integer
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["t0", "dt"], meta_fields=["steps"])
@@ -29,6 +30,11 @@ class Grid:
     t0: ArrayLike
     dt: ArrayLike
     steps: int
+
+    @property
+    def intervals(self) -> int:
+        """How many intervals there are, between whose ends nothing is sampled or saved: steps."""
+        return self.steps
 
     def times(self, dtype: DTypeLike | None = None) -> Array:
         """Return all times ``t0 + k dt`` [s] from the index, (steps + 1,).
@@ -57,3 +63,83 @@ def grid(t0: ArrayLike, dt: ArrayLike, steps: int) -> Grid:
     if is_concrete(dt) and not float(np.asarray(dt)) > 0:
         raise ValueError(f"dt: wanted a positive step, got {dt}")
     return Grid(t0, dt, steps)
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["stamps"], meta_fields=["substeps"])
+@dataclass(frozen=True)
+class GridAt:
+    """Steps through given times. Made by ``jq.grid_at``; a pytree, ``substeps`` static.
+
+    Attributes:
+        stamps: the given times [s], (intervals + 1,), in their own dtype.
+        substeps: equal steps in each interval, an int.
+    """
+
+    stamps: ArrayLike
+    substeps: int
+
+    @property
+    def intervals(self) -> int:
+        """How many intervals there are, the empty ones included."""
+        return jnp.shape(self.stamps)[-1] - 1
+
+    @property
+    def steps(self) -> int:
+        """How many steps there are, those of empty intervals included."""
+        return self.intervals * self.substeps
+
+    def times(self, dtype: DTypeLike | None = None) -> Array:
+        """Return the given times [s], (intervals + 1,), without ``dtype`` in their own."""
+        return jnp.asarray(self.stamps, floating_dtype("dtype", dtype))
+
+    def step_lengths(self) -> Any:
+        """Return the step in each interval [s], (intervals,), in the dtype of the given times.
+
+        NumPy subtracts concrete times: in float64, where JAX would first round to float32.
+        """
+        stamps: Any = np.asarray(self.stamps) if is_concrete(self.stamps) else self.stamps
+        return (stamps[1:] - stamps[:-1]) / self.substeps
+
+
+def grid_at(times: ArrayLike, substeps: int = 1) -> GridAt:
+    """Make a grid through given times: each interval between two of them in equal steps.
+
+    ::
+
+        stamps = np.array([0.0, 0.01, 0.03, 0.032, 0.032])  # the last interval is empty
+        path = jq.rollout(jq.rkmk4, body, torque, start, jq.grid_at(stamps, substeps=4))
+
+    With such a grid ``sample_every``, ``save_every`` and inputs of ``rollout`` count intervals. An
+    interval of length 0 is the identity, so recordings of different lengths become equally long
+    when their last time is repeated (``jax.vmap`` then takes them together): the state stays as it
+    is, bit for bit, and torque and scheme have no part in value or derivative there. A sample
+    interval of length 0 leaves command and memory of the controller as they are.
+
+    The step j of the interval from t_i to t_{i+1} begins at ``t_i + j h``, with
+    ``h = (t_{i+1} - t_i) / substeps``. Times are data: traced, mapped over, and differentiable,
+    except that the derivative by the ends of an empty interval takes it as empty.
+
+    Args:
+        times: (n + 1,) [s] with n >= 1, floats that do not decrease. Their differences are taken
+            in the dtype they have, then cast to that of the state; so are the times themselves. A
+            float32 of 1e9 s is off by up to 32 s: give times since the first one
+            (``stamps - stamps[0]``, subtracted in float64) where they are seconds since 1970.
+        substeps: steps in each interval, at least 1.
+
+    Raises:
+        ValueError, TypeError: an argument of wrong shape, dtype or value, by name. Values of traced
+            times are reported by ``rollout`` with ``check=True``.
+    """
+    substeps = positive_integer("substeps", substeps)
+    array = floating("times", times)
+    if array.ndim != 1 or array.size < 2:
+        hint = "; use jax.vmap for several recordings" if array.ndim > 1 else ""
+        raise ValueError(f"times: wanted shape (n + 1,) with n >= 1, got {array.shape}{hint}")
+    stamps = np.asarray(times) if is_concrete(times) and not isinstance(times, Array) else array
+    finite("times", stamps)
+    if is_concrete(stamps):
+        lengths = np.diff(np.asarray(stamps))
+        for k in np.flatnonzero(lengths < 0)[:1]:
+            got = f"times[{k}] = {stamps[k]}, times[{k + 1}] = {stamps[k + 1]}"
+            raise ValueError(f"times: wanted times that do not decrease, got {got}")
+    return GridAt(stamps, substeps)

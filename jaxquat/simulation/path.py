@@ -70,9 +70,14 @@ class Path:
                 raise ValueError(f"t: wanted times within [{first}, {last}], got {t}")
         if t.ndim:
             return jax.vmap(self.at)(t)
-        k = jnp.clip(jnp.searchsorted(self.t, t, side="right") - 1, 0, self.t.size - 2)
+        # Rows may be at one time. Of these the last is before t; at the last time the first is
+        # after it.
+        before = jnp.searchsorted(self.t, t, side="right") - 1
+        before = jnp.minimum(before, jnp.searchsorted(self.t, last, side="left") - 1)
+        k = jnp.clip(before, 0, self.t.size - 2)
         a, b = (jax.tree.map(lambda x, k=k: x[k], self.state) for k in (k, k + 1))
         dt = self.t[k + 1] - self.t[k]
+        dt = jnp.where(dt != 0, dt, jnp.ones_like(dt))  # 0 where all rows are at one time
         s = jnp.where((t >= first) & (t <= last), (t - self.t[k]) / dt, jnp.nan)
         turn = quaternion.log(quaternion.relative(a.q, b.q))
         start, end = a.omega * dt, so3.dexpinv(turn, b.omega) * dt

@@ -28,8 +28,18 @@ from jaxquat.dynamics.contract import Step, Torque, commanded
 from jaxquat.dynamics.state import State, check_state
 from jaxquat.schemes import SCHEMES
 from jaxquat.schemes.scheme import Scheme, as_scheme
-from jaxquat.simulation.controller import Controller
-from jaxquat.simulation.grid import Grid
+from jaxquat.simulation.controller import Controller, update_of
+from jaxquat.simulation.grid import Grid, GridAt
+from jaxquat.simulation.intervals import (
+    Held,
+    Interval,
+    filled,
+    first_step,
+    holding,
+    intervals_of,
+    may_be_empty,
+    unless_empty,
+)
 from jaxquat.simulation.path import Path
 
 
@@ -38,8 +48,9 @@ class Simulation:
     """One body over a time grid, as ``jq.rollout`` was asked for it.
 
     An engine is a function ``run(simulation) -> Path``. It calls the methods, whose arguments stand
-    in one order: the number of a step, the state before it, then memory, input or command. The
-    number k is an int or a traced integer ().
+    in one order: the number of a step, the state before it, then memory, input or command, and the
+    interval in which the step lies. The number k is an int or a traced integer (); the interval is
+    a row of ``intervals``, and None where the steps are equal.
 
     Attributes:
         scheme: takes the steps.
@@ -47,16 +58,20 @@ class Simulation:
         torque: called with (t, state, params), and with the command where there is one.
         start: one body's state.
         t0: the time of the start [s], () in the dtype of the start.
-        dt: the step [s], ().
+        dt: the step [s], (); with intervals the first that is not 0.
         steps: their number.
         params: for torque, controller and ``save``.
         controller: None without one.
-        inputs: leading axis ``steps // sample_every``; None without them.
+        inputs: leading axis ``steps // sample_every``; None without them. ``holding`` says what
+            they are where an interval may be empty.
         sample_every: steps between two samples of the controller, or of the inputs.
         save_every: steps between two rows of the path.
         save: what is kept of a row instead of state and command; None for these.
         segment: steps between two states kept for the backward pass; None leaves it to the engine
             (the scan keeps all).
+        substeps: steps in each interval; both ``sample_every`` and ``save_every`` are multiples.
+        intervals: rows of all intervals and an empty one at the end; None for equal steps.
+        may_be_empty: whether an interval may have length 0.
     """
 
     scheme: Scheme
@@ -73,15 +88,27 @@ class Simulation:
     save_every: int = 1
     save: Callable[..., Any] | None = None
     segment: int | None = None
+    substeps: int = 1
+    intervals: Interval | None = None
+    may_be_empty: bool = False
 
     @property
     def is_commanded(self) -> bool:
         """Whether the torque is given a command: the controller's, or the inputs."""
         return self.controller is not None or self.inputs is not None
 
-    def time(self, k: Any) -> Array:
+    @property
+    def end(self) -> Interval | None:
+        """The empty interval at the end; None for equal steps."""
+        return jax.tree.map(lambda x: x[-1], self.intervals)
+
+    def time(self, k: Any, interval: Interval | None = None) -> Array:
         """The time before step k [s], in the shape of k."""
-        return self.t0 + jnp.asarray(k).astype(self.t0.dtype) * self.dt
+        if interval is None:
+            return self.t0 + jnp.asarray(k).astype(self.t0.dtype) * self.dt
+        if self.substeps == 1:
+            return interval.t
+        return interval.t + (k - interval.first).astype(interval.dt.dtype) * interval.dt
 
     def initial_memory(self) -> Any:
         """The controller's memory at the start; () without a controller."""
@@ -89,41 +116,49 @@ class Simulation:
             return ()
         return arrays("controller.init", self.controller.init(self.start, self.params))
 
-    def command(self, k: Array, state: State, memory: Any, value: Any) -> tuple[Any, Any]:
+    def command(
+        self, k: Array, state: State, memory: Any, value: Any, interval: Interval | None = None
+    ) -> tuple[Any, Any]:
         """The command from step k on, and the memory then; ``value`` is this sample's input."""
         if self.controller is None:
             return value if self.is_commanded else (), memory
-        update = self.controller.update(self.time(k), state, memory, self.params, value)
-        if not (isinstance(update, tuple) and len(update) == 2):
-            shapes = jax.tree.map(jnp.shape, update)
-            raise TypeError(f"controller.update: wanted (command, memory), got {shapes}")
-        arrays("controller.update", update)
-        before, after = (jax.tree.map(jnp.shape, x) for x in (memory, update[1]))
-        if before != after:
-            raise TypeError(
-                "controller.update: wanted a memory with the shapes of the one given, "
-                f"{before}, got {after}"
-            )
-        return update
+        return update_of(self.controller, self.time(k, interval), state, memory, self.params, value)
 
-    def step(self, k: Array, state: State, command: Any) -> State:
+    def step(self, k: Array, state: State, command: Any, interval: Interval | None = None) -> State:
         """The state after step k."""
         torque = commanded(self.torque, command) if self.is_commanded else self.torque
-        after = self.scheme(self.body, torque, self.time(k), state, self.dt, self.params)
-        return instance("scheme", after, State, "a State back")
 
-    def observe(self, k: Array, state: State, command: Any) -> Any:
+        def after(t: Array, state: State, dt: Array) -> State:
+            after = self.scheme(self.body, torque, t, state, dt, self.params)
+            return instance("scheme", after, State, "a State back")
+
+        if interval is None:
+            return after(self.time(k), state, self.dt)
+        here = self.time(k, interval), state, interval.dt
+        if not self.may_be_empty:
+            return after(*here)
+        regular = self.t0, self.start, self.dt
+        return unless_empty(interval.dt == 0, after, here, regular, otherwise=state)
+
+    def observe(
+        self, k: Array, state: State, command: Any, interval: Interval | None = None
+    ) -> Any:
         """What a row keeps before step k: (state, command), or what ``save`` makes of them."""
         if self.save is None:
             return state, command
         also = [command] if self.is_commanded else []
         return jax.tree.map(
-            jnp.asarray, arrays("save", self.save(self.time(k), state, self.params, *also))
+            jnp.asarray,
+            arrays("save", self.save(self.time(k, interval), state, self.params, *also)),
         )
 
     def path(self, rows: Any, memory: Any, final: State) -> Path:
         """The path of the stacked observations ``rows``, the memory and the state at the end."""
-        t = self.time(jnp.arange(0, self.steps + 1, self.save_every))
+        if self.intervals is None:
+            t = self.time(jnp.arange(0, self.steps + 1, self.save_every))
+        else:
+            t = self.intervals.t[:: self.save_every // self.substeps]
+        memory = memory.memory if isinstance(memory, Held) else memory
         (state, command), saved = (rows, ()) if self.save is None else (((), ()), rows)
         return Path(t, state, saved=saved, command=command, memory=memory, final=final)
 
@@ -133,7 +168,7 @@ def checked_simulation(
     body: Body,
     torque: Torque,
     start: State,
-    grid: Grid,
+    grid: Grid | GridAt,
     params: Any = None,
     *,
     controller: Controller | None = None,
@@ -152,24 +187,61 @@ def checked_simulation(
     _check_functions(torque, controller, inputs, save)
     start = check_state("start", start)
     dtype = start.q.dtype
-    instance("grid", grid, Grid, "a jq.grid(t0, dt, steps)")
+    instance("grid", grid, (Grid, GridAt), "a jq.grid(t0, dt, steps) or jq.grid_at(times)")
     check_body(body, dtype, "the start")
     scheme.check(body)
-    save_every = divisor("save_every", save_every, grid.steps)
-    sample_every = divisor("sample_every", sample_every, grid.steps)
+    unit = "steps" if isinstance(grid, Grid) else "intervals"
+    save_every = divisor("save_every", save_every, grid.intervals, unit)
+    sample_every = divisor("sample_every", sample_every, grid.intervals, unit)
     if controller is not None and controller.period is not None:
-        _check_period(controller.period, grid.dt, sample_every)
-    samples = grid.steps // sample_every
+        _check_period(controller.period, grid, sample_every)
+    samples = grid.intervals // sample_every
     for leaf in jax.tree.leaves(arrays("inputs", inputs)):
         if jnp.shape(leaf)[:1] != (samples,):
-            wanted = f"leading axis {samples} (steps // sample_every)"
+            wanted = f"leading axis {samples} ({unit} // sample_every)"
             raise ValueError(f"inputs: wanted {wanted}, got shape {jnp.shape(leaf)}")
+    facts: dict[str, Any] = {
+        "controller": controller, "inputs": inputs, "sample_every": sample_every,
+        "save_every": save_every, "save": save, "segment": _segment(checkpoint, grid.steps),
+    }  # fmt: skip
+    if isinstance(grid, GridAt):
+        return _at_given_times(grid, scheme, body, torque, start, params, facts)
     t0, dt = _times(grid, dtype)
-    return Simulation(
-        scheme, body, torque, start, t0, dt, grid.steps, params,
-        controller=controller, inputs=inputs, sample_every=sample_every, save_every=save_every,
-        save=save, segment=_segment(checkpoint, grid.steps),
-    )  # fmt: skip
+    return Simulation(scheme, body, torque, start, t0, dt, grid.steps, params, **facts)
+
+
+def _at_given_times(
+    grid: GridAt,
+    scheme: Scheme,
+    body: Body,
+    torque: Torque,
+    start: State,
+    params: Any,
+    facts: dict[str, Any],
+) -> Simulation:
+    """The Simulation on such a grid. In ``facts`` intervals are counted, in what is made steps."""
+    dtype = start.q.dtype
+    with np.errstate(over="ignore"):
+        if is_concrete(grid.stamps) and not np.isfinite(np.asarray(grid.stamps, dtype)).all():
+            wanted = f"times within the range of {dtype}"
+            raise ValueError(f"grid: wanted {wanted}, got {np.asarray(grid.stamps)}")
+    intervals, empty = intervals_of(grid, dtype), may_be_empty(grid, dtype)
+    t0, dt = intervals.t[0], first_step(intervals)
+    controller, inputs, sample_every = (
+        facts[name] for name in ("controller", "inputs", "sample_every")
+    )
+    if empty:
+        is_empty = jnp.all(intervals.dt[:-1].reshape(-1, sample_every) == 0, axis=1)
+        inputs = filled(inputs, is_empty)
+        if controller is not None:
+            controller = holding(controller, t0, start, inputs)
+            inputs = is_empty, inputs
+    facts |= {
+        "controller": controller, "inputs": inputs, "intervals": intervals, "may_be_empty": empty,
+        "substeps": grid.substeps, "sample_every": sample_every * grid.substeps,
+        "save_every": facts["save_every"] * grid.substeps,
+    }  # fmt: skip
+    return Simulation(scheme, body, torque, start, t0, dt, grid.steps, params, **facts)
 
 
 def _checked_scheme(scheme: Any) -> Scheme:
@@ -217,11 +289,22 @@ def _segment(checkpoint: str | int, steps: int) -> int | None:
     return positive_integer("checkpoint", checkpoint)
 
 
-def _check_period(period: ArrayLike, dt: ArrayLike, sample_every: int) -> None:
+def _check_period(period: ArrayLike, grid: Grid | GridAt, sample_every: int) -> None:
+    """ValueError if a sample interval has another length, but for those of length 0."""
     exactly("controller.period", period, ())
-    if is_concrete((period, dt)):
-        wanted, got = sample_every * float(np.asarray(dt)), float(np.asarray(period))
-        if not math.isclose(wanted, got, rel_tol=1e-5):  # float32 may have rounded both
-            raise ValueError(
-                f"controller: wanted a period of {wanted:.6g} s (sample_every * dt), got {got:.6g}"
-            )
+    if not is_concrete((period, grid)):
+        return
+    got, rounding = float(np.asarray(period)), 0.0
+    if isinstance(grid, Grid):
+        lengths = np.array([sample_every * float(np.asarray(grid.dt))])
+    else:
+        stamps = np.asarray(grid.stamps)
+        rounding = 4 * float(np.spacing(np.abs(stamps).max()))
+        lengths = np.diff(stamps[::sample_every].astype(np.float64))
+        lengths = lengths[lengths != 0]
+    # float32 may have rounded both
+    tolerance = 1e-5 * np.maximum(lengths, got) + rounding
+    for wanted in lengths[~(np.abs(lengths - got) <= tolerance)][:1]:
+        raise ValueError(
+            f"controller: wanted a period of {wanted:.6g} s (sample_every * dt), got {got:.6g}"
+        )

@@ -20,6 +20,7 @@ from jax import Array
 from jax.core import Tracer
 
 from jaxquat.engines.fused import cpu, derivatives, primitives, selfcheck
+from jaxquat.engines.fused.by_interval import ByInterval
 from jaxquat.engines.fused.recurrence import Recurrence
 from jaxquat.engines.fused.targets import nvptx
 from jaxquat.engines.fused.trace.hoisting import hoist, shared
@@ -82,6 +83,15 @@ def trace(simulation: Simulation, strict: bool = True) -> tuple[Recurrence, list
     if any(map(_differs_by_device, tracers)):
         raise NotImplementedError('engine "fused" within jax.shard_map wants check_vma=False there')
     simulation = dataclasses.replace(simulation, torque=shared(simulation.torque))
+    if simulation.intervals is not None:
+        return _traced(ByInterval(simulation), strict)
+    return _traced(simulation, strict)
+
+
+def _traced(
+    simulation: Simulation | ByInterval, strict: bool
+) -> tuple[Recurrence, list[Array], Any]:
+    """``trace`` of a simulation of which a step has its time from its number, or its command."""
     start, inputs, memory = simulation.start, simulation.inputs, simulation.initial_memory()
     sampled = simulation.is_commanded
     number = jax.ShapeDtypeStruct((), jnp.int32)

@@ -18,7 +18,7 @@ from jaxquat.engines.fused import engine
 from jaxquat.engines.fused.ir.program import Program
 from jaxquat.engines.fused.errors import NotScalarError
 from jaxquat.schemes.scheme import Scheme
-from jaxquat.simulation.grid import Grid
+from jaxquat.simulation.grid import Grid, GridAt
 from jaxquat.simulation.simulation import checked_simulation
 
 # in units of the addition of two vectors
@@ -33,7 +33,7 @@ def explain(
     body: Body,
     torque: Torque,
     start: State,
-    grid: Grid,
+    grid: Grid | GridAt,
     params: Any = None,
     *,
     check: bool = False,
