@@ -78,7 +78,7 @@ def rollout(
         engine: "scan" takes every scheme and torque. "fused" compiles the whole loop into one
             kernel (CPU through the extra ``fused``, GPU), and so its derivatives, in both modes and
             of every order; with ``checkpoint="none"`` it chooses itself how many states it keeps.
-            It takes no ``jq.grid_at``. "auto" takes the kernel where scheme and torque have a scalar form and the compiler is
+            "auto" takes the kernel where scheme and torque have a scalar form and the compiler is
             there, otherwise the scan, for values and for each derivative. ``jq.fused.explain``,
             called with the same arguments, says which, and why.
         check: report bad values of traced arguments, and a state that ceases to be finite: under
@@ -90,8 +90,7 @@ def rollout(
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
-        NotImplementedError: ``engine="fused"`` with a ``jq.grid_at``, or with a primitive that has
-            no scalar form, named.
+        NotImplementedError: ``engine="fused"`` with a primitive that has no scalar form, named.
         ImportError: ``engine="fused"`` without its compiler.
     """
     one_of("engine", engine, ("scan", "fused", "auto"))

@@ -122,7 +122,9 @@ ELEMENTWISE = {
     "switch": lambda x: [
         jax.lax.switch(k, [jnp.sin, jnp.cos, jnp.tanh], x) for k in (x[0] * 3).astype(jnp.int32)
     ],
-    "while": lambda x: jax.lax.while_loop(lambda y: jnp.sum(y) < 20.0, lambda y: y * jnp.cos(y) + 1.5, x),
+    "while": lambda x: jax.lax.while_loop(
+        lambda y: jnp.sum(y) < 20.0, lambda y: y * jnp.cos(y) + 1.5, x
+    ),
     "long branches": lambda x: [
         jax.lax.cond(y > 0, lambda x: jnp.sin(jnp.cos(x)), lambda x: jnp.tanh(jnp.exp(x)), x)
         for y in x[0]

@@ -136,7 +136,9 @@ def _exponent(x: Scalar) -> tuple[Scalar, Scalar]:
 
     Subnormal numbers are lifted into the normal ones first.
     """
-    place, bias, normal, lift = (23, 127, 2.0**-126, 24) if single(x) else (52, 1023, 2.0**-1022, 53)
+    place, bias, normal, lift = (
+        (23, 127, 2.0**-126, 24) if single(x) else (52, 1023, 2.0**-1022, 53)
+    )
     small = x < normal
     whole = bits(where(small, x * 2.0**lift, x))
     e = ((whole >> place) - bias).convert(x.dtype)
@@ -235,7 +237,9 @@ def _log_in_two(x: Scalar) -> tuple[Scalar, Scalar]:
     z_low = fma(2 * s, s_low, fma(s, s, -z))
     third = np.float64(1) / 3
     p = z * third
-    p_low = fma(z, float(Fraction(1, 3) - Fraction(float(third))), fma(z_low, third, fma(z, third, -p)))
+    p_low = fma(
+        z, float(Fraction(1, 3) - Fraction(float(third))), fma(z_low, third, fma(z, third, -p))
+    )
     others = z * z * horner([1 / (2 * n + 1) for n in range(2, 13)], z)
     total = p + others
     total_low = p_low + ((p - total) + others)

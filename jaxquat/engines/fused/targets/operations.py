@@ -8,6 +8,7 @@ from jaxquat.engines.fused.ir.operations import OPERATIONS
 from jaxquat.engines.fused.ir.program import Op
 from jaxquat.engines.fused.targets.text import Text
 
+
 def operation(text: Text, op: Op, args: list[str], kinds: list[np.dtype]) -> str:
     """The name of the result of one operation; ``kinds``: the dtypes of its arguments."""
     name, dtype = op.name, op.dtype

@@ -95,16 +95,13 @@ def _cond(t: Any, equation: Any, which: Values, *args: Values) -> list[Values]:
     likes = [(raw_shape(v.aval), raw_dtype(v.aval)) for v in equation.outvars]
     dtypes = [dtype for shape, dtype in likes for _ in range(math.prod(shape))]
     routines = [_branch(t, branch, list(args), dtypes) for branch in branches]
-    results: list[int] | None = None
+    results: list[int] = []
     for k, branch in enumerate(branches):
         if routines[k] is None:
             result = _flat(t.run(*opened(branch), args))
-            if results is None:
-                results = result
-            else:
-                chosen = _is(number, k, len(branches))
-                pairs = zip(result, results, strict=True)
-                results = [where(chosen, t.scalar(x), t.scalar(y)).number for x, y in pairs]
+            chosen = _is(number, k, len(branches))
+            pairs = zip(result, results or result, strict=True)
+            results = [where(chosen, t.scalar(x), t.scalar(y)).number for x, y in pairs]
     results = results or [t.const(dtype.type(0)) for dtype in dtypes]
     for k, found in enumerate(routines):
         if found is not None:

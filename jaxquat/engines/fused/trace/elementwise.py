@@ -228,7 +228,7 @@ ELEMENTWISE: dict[str, Rule] = {
     "add_any": _plain("add"),
     "mul": _of(_mul),
     "neg": _of(lambda x: -x),
-    "abs": _of(abs),
+    "abs": _of(lambda x: abs(x)),
     "not": _of(lambda x: ~x),
     "div": _quotient("div"),
     "rem": _quotient("rem"),

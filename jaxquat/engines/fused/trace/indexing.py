@@ -116,14 +116,18 @@ def _window(sizes: Sequence[int], shape: Sequence[int]) -> list[tuple[tuple[int,
 
 def _dynamic_slice(b: Builder, equation: Any, x: Values, *index: Values) -> Values:
     sizes = equation.params["slice_sizes"]
-    start = _start(b, x.shape, sizes, {axis: b.scalar(int(k)) for axis, k in enumerate(index)}, False)
+    start = _start(
+        b, x.shape, sizes, {axis: b.scalar(int(k)) for axis, k in enumerate(index)}, False
+    )
     elements = x.ravel()
     results = [_taken(b, elements, start, offset) for _, offset in _window(sizes, x.shape)]
     return np.array(results, np.int64).reshape(sizes)
 
 
 def _update_slice(b: Builder, equation: Any, x: Values, update: Values, *index: Values) -> Values:
-    start = _start(b, x.shape, update.shape, {axis: b.scalar(int(k)) for axis, k in enumerate(index)}, False)
+    start = _start(
+        b, x.shape, update.shape, {axis: b.scalar(int(k)) for axis, k in enumerate(index)}, False
+    )
     elements = x.flatten()
     for place, offset in _window(update.shape, x.shape):
         _replaced(b, elements, start, offset, "set", b.scalar(int(update[place])))

@@ -131,5 +131,3 @@ class Tracing(Builder):
             result = ON_ARRAYS[name](self, equation, *args)
             return list(result) if isinstance(result, (list, tuple)) else [result]
         raise NotScalarError(f"{name}: this primitive has no scalar form; use engine='scan'")
-
-
