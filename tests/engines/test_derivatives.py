@@ -75,6 +75,11 @@ def along(f):
     return lambda x: jax.jvp(f, (x,), (direction(x),))[1]
 
 
+def squares(f):
+    """The sum of the squares of all that f gives."""
+    return lambda x: sum(jnp.sum(y**2) for y in jax.tree.leaves(f(x)))
+
+
 def of_some(transformed):
     """A transformation by gains, rates and inputs alone, of which the outer ones are less."""
     return lambda f: lambda x: transformed(lambda some: f((*some, *x[3:])))(x[:3])
@@ -100,6 +105,39 @@ DERIVATIVES = {
 THIRD = {
     "jvp of hessian": lambda f: along(of_some(jax.hessian)(f)),
     "grad of jvp of grad": lambda f: jax.grad(lambda x: jnp.sum(along(jax.grad(f))(x)[1])),
+}
+CHECKPOINTED = {
+    "grad of checkpoint of grad": lambda f: jax.grad(jax.checkpoint(squares(jax.grad(f)))),
+    "grad of checkpoint of jvp": lambda f: jax.grad(jax.checkpoint(along(f))),
+    "grad of jvp of checkpoint": lambda f: jax.grad(along(jax.checkpoint(f))),
+    "grad of grad of checkpoint": lambda f: jax.grad(squares(jax.grad(jax.checkpoint(f)))),
+    "all twice": lambda f: jax.grad(jax.checkpoint(squares(jax.grad(jax.checkpoint(f))))),
+    "jvp of checkpoint of grad": lambda f: along(jax.checkpoint(jax.grad(jax.checkpoint(f)))),
+    "hessian": lambda f: of_some(jax.hessian)(jax.checkpoint(f)),
+    "linearize": lambda f: lambda x: jax.linearize(jax.checkpoint(jax.grad(f)), x)[1](direction(x)),
+    "everything saved": lambda f: jax.grad(
+        jax.checkpoint(squares(jax.grad(f)), policy=jax.checkpoint_policies.everything_saveable)
+    ),
+    "products saved": lambda f: jax.grad(
+        jax.checkpoint(squares(jax.grad(f)), policy=jax.checkpoint_policies.dots_saveable)
+    ),
+    "what does not depend": lambda f: lambda x: jax.grad(
+        jax.checkpoint(lambda gains: squares(jax.grad(f))(x) * jnp.sum(gains))
+    )(x[0]),
+}  # fmt: skip
+TRANSPOSED = {
+    "of vjp": lambda f: lambda x: jax.linear_transpose(jax.vjp(f, x)[1], f(x))((direction(x),)),
+    "of many jvp": lambda f: (
+        lambda x: jax.linear_transpose(
+            jax.vmap(lambda dx: jax.jvp(f, (x,), (dx,))[1]),
+            jax.tree.map(lambda y: jnp.stack([y, y]), x),
+        )(jnp.array([1.0, 2.0]))
+    ),
+    "of jvp of grad": lambda f: (
+        lambda x: jax.linear_transpose(lambda dx: jax.jvp(jax.grad(f), (x,), (dx,))[1], x)(
+            direction(x)
+        )
+    ),
 }
 QUICK = [
     ("jvp", loss),
@@ -128,15 +166,51 @@ def test_a_derivative(name, f):
     assert_close(got, wanted, TOLERANCE["float64"])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", THIRD)
-def test_a_third_derivative(name):
-    """Of steps of one stage, since the scan of four takes XLA minutes."""
+def assert_same_by_euler(transformed):
+    """Of steps of one stage, whose scan XLA compiles in a fraction of the time."""
     got, wanted = (
-        jax.jit(THIRD[name](lambda x, e=engine: loss(e, x, jq.lie_euler)))(numbers("float64"))
+        jax.jit(transformed(lambda x, e=engine: loss(e, x, jq.lie_euler)))(numbers("float64"))
         for engine in ("fused", "scan")
     )
     assert_close(got, wanted, TOLERANCE["float64"])
+
+
+@pytest.mark.parametrize("name", some(CHECKPOINTED, ["grad of checkpoint of grad"]))
+def test_checkpoint_around_and_inside_other_derivatives(name):
+    assert_same_by_euler(CHECKPOINTED[name])
+
+
+@pytest.mark.parametrize("name", some(TRANSPOSED, ["of vjp"]))
+def test_a_linear_function_made_of_derivatives_has_a_transpose(name):
+    assert_same_by_euler(TRANSPOSED[name])
+
+
+def test_what_is_linear_in_an_aux_state_alone_has_a_transpose():
+    """As of the scan: aux decays by (1 - dt) in each of four steps of Euler's method."""
+    start = jq.State(jnp.asarray(problems.TILTED), jnp.array([0.9, -0.4, 0.7]))
+    torque = lambda t, state, params: (jnp.zeros(3), -state.aux)
+
+    def end(aux):
+        grid, body = jq.grid(0.0, 0.25, 4), problems.reference_body()
+        begin = start._replace(aux=aux)
+        return jq.rollout(jq.lie_euler, body, torque, begin, grid, engine="fused").final.aux
+
+    (slope,) = jax.jit(jax.linear_transpose(end, jnp.float64(0.0)))(jnp.float64(2.0))
+    np.testing.assert_allclose(slope, 2 * 0.75**4, rtol=1e-15)
+
+
+def test_a_jacobian_of_a_gradient_has_one_gradient_whatever_the_directions():
+    """By all arrays: what does not depend on the directions has no axis of them."""
+    x = numbers("float64")
+    f = lambda x: loss("fused", x, jq.lie_euler)
+    shapes = jax.eval_shape(jax.hessian(f), x)
+    assert shapes[1][3].shape == (3, 4, 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", THIRD)
+def test_a_third_derivative(name):
+    assert_same_by_euler(THIRD[name])
 
 
 @pytest.mark.parametrize("name", some(["jacfwd", "value_and_grad", "jvp of grad"], ["jacfwd"]))

@@ -16,7 +16,8 @@ what: that of the start goes to the first state kept, and those of the others ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import jax
@@ -39,6 +40,7 @@ from jaxquat.engines.fused.primitives import (
     live_of,
     pull,
     push,
+    smooth,
     start,
     value,
     zeros,
@@ -89,6 +91,16 @@ def _in_terms_of_f(g: Recurrence, arrays: Arrays) -> Arrays:
     return {below(g, key): x for key, x in arrays.items()}
 
 
+def _gradients(g: Recurrence, keys: Collection[Key]) -> tuple[Key, ...]:
+    """Those gradients of G that have these keys in terms of F."""
+    return tuple(key for key in smooth(g, "g", START) if below(g, key) in keys)
+
+
+def _slopes(f: Recurrence) -> list[Key]:
+    """The derivatives of all gradients of F."""
+    return [("dg", group, i) for _, group, i in smooth(f, "g", START)]
+
+
 # Forward mode.
 
 
@@ -112,10 +124,13 @@ def _pull_jvp(primals: Any, tangents: Any, **params: Any) -> tuple[list[Any], li
     g = _directions(f, dx)
     more = live_of(f, live)
     arrays, marks = _lifted(g, fixed(g) + cotangents(g, more), x, dx, flags)
-    y = _in_terms_of_f(g, pull(arrays, marks, g, bodies, live=more))
-    if any(key not in y for key in outer):  # those by arrays without a tangent
-        y |= pull(x, flags, f, bodies, live=live)
-    return [y[key] for key in outer], [y["d" + role, group, i] for role, group, i in outer]
+    slopes = [("d" + role, group, i) for role, group, i in outer]
+    by = _gradients(g, [*outer, *slopes])
+    y = _in_terms_of_f(g, pull(arrays, marks, g, bodies, live=more, by=by))
+    constant = tuple(key for key in outer if key not in y)  # those by arrays without a tangent
+    if constant:
+        y |= pull(x, flags, f, bodies, live=live, by=constant)
+    return [y[key] for key in outer], [y[key] for key in slopes]
 
 
 ad.primitive_jvps[value.primitive] = _value_jvp
@@ -139,7 +154,7 @@ def _bend(*operands: Array, **params: Any) -> list[Array]:
     given, flags, outer = bend.named(operands, params)
     more = live_of(g.primal, params["live"])
     lifted = _in_terms_of_g(g, fixed(g) + cotangents(g, more), given, flags)
-    y = _in_terms_of_f(g, pull(*lifted, g, bodies, live=more))
+    y = _in_terms_of_f(g, pull(*lifted, g, bodies, live=more, by=_gradients(g, outer)))
     return [y[key] for key in outer]
 
 
@@ -173,9 +188,8 @@ def _value_split(trace: Any, *tracers: Any, **params: Any) -> list[Any]:
     """``value`` of G as ``value`` of F, which is computed now, and ``push``, which is staged."""
     g, f, bodies = params["recurrence"], params["recurrence"].primal, params["bodies"]
     given, flags, outer = value.named(tracers, params)
-    if not _splits(g, tracers) or not all(
-        x.is_known() for key, x in given.items() if below(g, key)[0] == "x"
-    ):
+    split = g.primal is not None and not all(x.is_known() for x in tracers)
+    if not split or not all(x.is_known() for key, x in given.items() if below(g, key)[0] == "x"):
         return trace.default_process_primitive(value.primitive, tracers, params)
     given, flags = _in_terms_of_f(g, given), _in_terms_of_f(g, flags)
     known = {key: given[key].pval.get_known() for key in start(f)}
@@ -190,7 +204,8 @@ def _pull_split(trace: Any, *tracers: Any, **params: Any) -> list[Any]:
     """``pull`` of G as ``pull`` of F, which is computed now, and ``bend``, which is staged."""
     g, f, bodies = params["recurrence"], params["recurrence"].primal, params["bodies"]
     given, flags, outer = pull.named(tracers, params)
-    if not _splits(g, tracers):
+    split = g.primal is not None and g.count == 1 and not all(x.is_known() for x in tracers)
+    if not split:
         return trace.default_process_primitive(pull.primitive, tracers, params)
     given, flags = _in_terms_of_f(g, given), _in_terms_of_f(g, flags)
     live = tuple(i for i in params["live"] if i < len(f.specs["saved"]))
@@ -198,23 +213,19 @@ def _pull_split(trace: Any, *tracers: Any, **params: Any) -> list[Any]:
     if params["live"] != live_of(f, live) or not all(given[key].is_known() for key in inner):
         return trace.default_process_primitive(pull.primitive, tracers, params)
     known = {key: given[key].pval.get_known() for key in inner}
-    y = pull(known, flags, f, bodies, live=live)
-    slopes = _staged(trace, bend, given, flags, params | {"live": live})
+    by = tuple(key for key in (below(g, key) for key in outer) if key[0] == "g")
+    y = pull(known, flags, f, bodies, live=live, by=by) if by else {}
+    slopes = _staged(trace, bend, given, flags, params | {"live": live, "by": None})
     return [
         ({key: trace.new_const(x) for key, x in y.items()} | slopes)[below(g, k)] for k in outer
     ]
-
-
-def _splits(g: Recurrence, tracers: Sequence[Any]) -> bool:
-    """Whether G is the tangent in one direction, and something of it is unknown."""
-    return g.primal is not None and g.count == 1 and not all(x.is_known() for x in tracers)
 
 
 def _staged(
     trace: Any, primitive: Rollout, given: Arrays, flags: Flags, params: dict[str, Any]
 ) -> Arrays:
     """The results of a primitive that is computed when the unknown becomes known."""
-    inner, outer = primitive.keys(params["recurrence"], params["keep"], params["live"])
+    inner, outer = primitive.keys_of(params)
     params = params | {"batched": tuple(flags[key] for key in inner)}
     operands = [given[key] for key in inner]
     found = trace.default_process_primitive(primitive.primitive, operands, params)
@@ -226,31 +237,44 @@ pe.custom_partial_eval_rules[pull.primitive] = _pull_split
 
 
 def _push_transpose(found: Sequence[Any], *operands: Any, **params: Any) -> list[Any]:
-    f, bodies = params["recurrence"].primal, params["bodies"]
+    g, bodies = params["recurrence"], params["bodies"]
     given, flags, outer = push.named(operands, params)
-    c = dict(zip(outer, found, strict=True))
-    live = tuple(i for i in f.smooth("saved") if not _is_zero(c["dy", "saved", i]))
+    c = {key: x for key, x in zip(outer, found, strict=True) if not _is_zero(x)}
+    pulled = functools.partial(_pulled, g.primal, given, flags, bodies)
+    if g.count == 1:
+        return _of_operands(given, flags, bodies, pulled(c).get)
+
+    def apart(x: Array) -> Array:
+        return jnp.moveaxis(x.reshape(*x.shape[:-1], g.count, x.shape[-1] // g.count), -2, 0)
+
+    def together(x: Array) -> Array:
+        x = jnp.moveaxis(x, 0, -2)
+        return x.reshape(*x.shape[:-2], x.shape[-2] * x.shape[-1])
+
+    gradients = jax.vmap(pulled)(jax.tree.map(apart, c))
+    return _of_operands(given, flags, bodies, jax.tree.map(together, gradients).get)
+
+
+def _pulled(f: Recurrence, given: Arrays, flags: Flags, bodies: int | None, c: Arrays) -> Arrays:
+    """The cotangents of the directions dx, where ``c`` has those of F'(x) dx that are not zero."""
+    live = tuple(i for i in f.smooth("saved") if ("dy", "saved", i) in c)
     gradient: Arrays = {}
-    if not all(_is_zero(x) for (role, *_), x in c.items() if role == "dy"):
+    if any(role == "dy" for role, *_ in c):
         arrays = {key: given[key] for key in fixed(f)}
         marks = {key: flags[key] for key in arrays}
         for key in cotangents(f, live):
-            x = c["dy", *key[1:]]
-            arrays[key] = zeros(f, ("y", *key[1:]), bodies) if _is_zero(x) else x
+            x = c.get(("dy", *key[1:]))
+            arrays[key] = zeros(f, ("y", *key[1:]), bodies) if x is None else x
             marks[key] = bodies is not None
-        gradient = pull(arrays, marks, f, bodies, live=live)
+        pulled = pull(arrays, marks, f, bodies, live=live)
+        gradient = {("dx", *key[1:]): x for key, x in pulled.items()}
         for i in f.unused(live):  # not 0, which an infinite slope would make NaN
-            del gradient["g", "constants", i]
-
-    def cotangent(key: Key) -> Any:
-        _, group, i = key
-        at_start = c.get(("dkept", group, i))
-        parts = [gradient.get(("g", group, i))]
-        parts += [] if at_start is None or _is_zero(at_start) else [at_start[..., 0, :]]
-        parts = [x for x in parts if x is not None]
-        return sum(parts[1:], parts[0]) if parts else None
-
-    return _of_operands(given, flags, bodies, cotangent)
+            del gradient["dx", "constants", i]
+    for (role, group, i), x in c.items():
+        if role == "dkept" and group in START:  # of the first state alone
+            key = "dx", group, i
+            gradient[key] = gradient[key] + x[..., 0, :] if key in gradient else x[..., 0, :]
+    return gradient
 
 
 def _bend_transpose(found: Sequence[Any], *operands: Any, **params: Any) -> list[Any]:
@@ -274,7 +298,8 @@ def _bend_transpose(found: Sequence[Any], *operands: Any, **params: Any) -> list
     still = cotangents(f, live)
     add(y | {("db", *key[1:]): zeros(f, ("y", *key[1:]), bodies) for key in still})
     lifted = _in_terms_of_g(h, fixed(h) + cotangents(h, more), arrays, marks)
-    z = _in_terms_of_f(h, pull(*lifted, h, bodies, live=more))
+    by = _gradients(h, _slopes(f))
+    z = _in_terms_of_f(h, pull(*lifted, h, bodies, live=more, by=by))
 
     def cotangent(key: Key) -> Any:
         role, group, i = key
@@ -305,6 +330,48 @@ def _of_operands(
     return found
 
 
+def _value_transpose(found: Sequence[Any], *operands: Any, **params: Any) -> list[Any]:
+    """Of ``value`` where it is linear in what is undefined: that of the scan."""
+    return _scan_transpose(value, found, operands, params)
+
+
+def _pull_transpose(found: Sequence[Any], *operands: Any, **params: Any) -> list[Any]:
+    """By ``push`` where the cotangents b alone are undefined, otherwise that of the scan."""
+    f, bodies = params["recurrence"], params["bodies"]
+    given, flags, outer = pull.named(operands, params)
+    if any(ad.is_undefined_primal(given[key]) for key in fixed(f)):
+        return _scan_transpose(pull, found, operands, params)
+    c = dict(zip(outer, found, strict=True))
+    zero = {key: ad.Zero(jax.typeof(zeros(f, key, bodies))) for key in smooth(f, "x", START)}
+    dx = {key: c.get(("g", *key[1:]), none) for key, none in zero.items()}
+    h = _directions(f, dx)
+    lifted = {
+        ("d" + k[0], *k[1:]): zeros(f, k, bodies) if _is_zero(x) else x for k, x in dx.items()
+    }
+    y = push(given | lifted, flags | dict.fromkeys(lifted, bodies is not None), h, bodies)
+    return _of_operands(given, flags, bodies, lambda key: y["dy", *key[1:]])
+
+
+def _scan_transpose(
+    primitive: Rollout, found: Sequence[Any], operands: Sequence[Any], params: dict[str, Any]
+) -> list[Any]:
+    unknown = [k for k, x in enumerate(operands) if ad.is_undefined_primal(x)]
+    likes = [jax.ShapeDtypeStruct(operands[k].aval.shape, operands[k].aval.dtype) for k in unknown]
+    linear = [k for k, c in enumerate(found) if not _is_zero(c)]
+
+    def of_unknown(arrays: list[Array]) -> list[Array]:
+        merged = list(operands)
+        for k, x in zip(unknown, arrays, strict=True):
+            merged[k] = x
+        results = primitive.by_scan(*merged, **params)
+        return [results[k] for k in linear]
+
+    (gradient,) = jax.linear_transpose(of_unknown, likes)([found[k] for k in linear])
+    return [gradient[unknown.index(k)] if k in unknown else None for k in range(len(operands))]
+
+
+ad.primitive_transposes[value.primitive] = _value_transpose
+ad.primitive_transposes[pull.primitive] = _pull_transpose
 ad.primitive_transposes[push.primitive] = _push_transpose
 ad.primitive_transposes[bend.primitive] = _bend_transpose
 
@@ -315,28 +382,57 @@ ad.primitive_transposes[bend.primitive] = _bend_transpose
 def _checkpointed(primitive: Rollout) -> Callable[..., Any]:
     def rule(saveable: Any, unknown: Sequence[bool], there: Sequence[bool], equation: Any) -> Any:
         params, variables = equation.params, equation.invars
-        g = params["recurrence"]
-        inner, outer = primitive.keys(g, params["keep"], params["live"])
         needed = [v for v, t in zip(variables, there, strict=True) if not (t or hasattr(v, "val"))]
+        count = len(equation.outvars)
         if not any(unknown):
-            return equation, equation, [False] * len(outer), [True] * len(outer), needed
-        named = [below(g, key) for key in inner] if g.primal is not None else inner
-        late = {key for key, u in zip(named, unknown, strict=True) if u}
-        if primitive is not value or g.primal is None or any(key[0] != "dx" for key in late):
-            return None, equation, [True] * len(outer), [True] * len(outer), needed
-        x = dict(zip(named, variables, strict=True))
-        has = dict(zip(named, params["batched"], strict=True))
-        y = dict(zip([below(g, key) for key in outer], equation.outvars, strict=True))
-        inner, of_f = primitive.keys(g.primal, params["keep"], params["live"])
-        known = equation.replace(
-            invars=[x[key] for key in inner],
-            outvars=[y[key] for key in of_f],
-            params=params | {"recurrence": g.primal, "batched": tuple(has[k] for k in inner)},
-        )
-        unknown = [key[0].startswith("d") for key in y]
-        return known, equation, unknown, [True] * len(outer), needed
+            types = [variable.aval for variable in variables]
+            if _is_saved(saveable(equation.primitive, *types, **params)):
+                return equation, None, [False] * count, [False] * count, []
+            return equation, equation, [False] * count, [True] * count, needed
+        known, late = _known_part(primitive, equation, unknown)
+        return known, equation, late, [True] * count, needed
 
     return rule
+
+
+def _is_saved(verdict: Any) -> bool:
+    """Whether a policy of ``jax.checkpoint`` says that results are saved."""
+    return verdict is True or type(verdict).__name__ == "SaveableType"
+
+
+def _known_part(
+    primitive: Rollout, equation: Any, unknown: Sequence[bool]
+) -> tuple[Any, list[bool]]:
+    """The equation of F, if the one of its tangent G has unknown tangents alone, otherwise None.
+
+    And which results of the given equation are unknown.
+    """
+    params = equation.params
+    g, live = params["recurrence"], params["live"]
+    inner, outer = primitive.keys_of(params)
+    nothing = None, [True] * len(outer)
+    if g.primal is None:
+        return nothing
+    late = {below(g, key) for key, u in zip(inner, unknown, strict=True) if u}
+    live = tuple(i for i in live if i < len(g.primal.specs["saved"]))
+    by = tuple(key for key in (below(g, key) for key in outer) if key[0] == "g")
+    of_f = params | {"recurrence": g.primal, "live": live, "by": by or None}
+    if any(not role.startswith("d") for role, *_ in late):
+        return nothing
+    if primitive is pull and (not by or params["live"] != live_of(g.primal, live)):
+        return nothing
+    if primitive is value:
+        of_f["by"] = None
+    x = {below(g, key): v for key, v in zip(inner, equation.invars, strict=True)}
+    flags = {below(g, key): has for key, has in zip(inner, params["batched"], strict=True)}
+    y = {below(g, key): v for key, v in zip(outer, equation.outvars, strict=True)}
+    inner, outer = primitive.keys_of(of_f)
+    known = equation.replace(
+        invars=[x[key] for key in inner],
+        outvars=[y[key] for key in outer],
+        params=of_f | {"batched": tuple(flags[key] for key in inner)},
+    )
+    return known, [key not in outer for key in y]
 
 
 pe.partial_eval_jaxpr_custom_rules[value.primitive] = _checkpointed(value)

@@ -137,9 +137,12 @@ class Rollout:
         recurrence: F for ``value`` and ``pull``; its tangent G for ``push`` and ``bend``.
         keep: of ``value`` and ``push``.
         live: of ``pull`` and ``bend``.
+        by: the gradients that ``pull`` returns, by their keys; None for all.
         bodies: the length of the axis of bodies, or None.
         batched: which operands have that axis.
     """
+
+    by_scan: Callable[..., list[Array]]  # of value and pull: the results, computed by lax.scan
 
     def __init__(self, name: str) -> None:
         self.name, self.primitive = name, Primitive(f"fused_rollout_{name}")
@@ -148,14 +151,18 @@ class Rollout:
         batching.primitive_batchers[self.primitive] = self._batched
 
     def keys(
-        self, recurrence: Recurrence, keep: bool, live: tuple[int, ...]
+        self,
+        recurrence: Recurrence,
+        keep: bool,
+        live: tuple[int, ...],
+        by: tuple[Key, ...] | None = None,
     ) -> tuple[list[Key], list[Key]]:
         """The keys of operands and results, in terms of F."""
         g, f = recurrence, recurrence.primal
         if self.name == "value":
             return start(g), results(g, keep)
         if self.name == "pull":
-            return fixed(g) + cotangents(g, live), smooth(g, "g", START)
+            return fixed(g) + cotangents(g, live), smooth(g, "g", START) if by is None else [*by]
         assert f is not None
 
         def tangents(keys: list[Key]) -> list[Key]:
@@ -166,6 +173,10 @@ class Rollout:
         linear = tangents(fixed(g) + cotangents(g, live_of(f, live)))
         return fixed(f) + cotangents(f, live) + linear, tangents(smooth(g, "g", START))
 
+    def keys_of(self, params: dict[str, Any]) -> tuple[list[Key], list[Key]]:
+        """The keys of a call with these parameters."""
+        return self.keys(*(params[name] for name in ("recurrence", "keep", "live", "by")))
+
     def __call__(
         self,
         arrays: Arrays,
@@ -174,11 +185,12 @@ class Rollout:
         bodies: int | None,
         keep: bool = False,
         live: tuple[int, ...] = (),
+        by: tuple[Key, ...] | None = None,
     ) -> Arrays:
         """The results by key; ``arrays`` and ``flags`` may have more than the operands."""
-        inner, outer = self.keys(recurrence, keep, live)
+        inner, outer = self.keys(recurrence, keep, live, by)
         found = self.primitive.bind(
-            *(arrays[key] for key in inner), recurrence=recurrence, keep=keep, live=live,
+            *(arrays[key] for key in inner), recurrence=recurrence, keep=keep, live=live, by=by,
             bodies=bodies, batched=tuple(flags[key] for key in inner),
         )  # fmt: skip
         return dict(zip(outer, found, strict=True))
@@ -187,27 +199,35 @@ class Rollout:
         self, operands: Sequence[Any], params: dict[str, Any]
     ) -> tuple[Arrays, Flags, list[Key]]:
         """Operands and flags by key, and the keys of the results."""
-        inner, outer = self.keys(params["recurrence"], params["keep"], params["live"])
+        inner, outer = self.keys_of(params)
         arrays = dict(zip(inner, operands, strict=True))
         return arrays, dict(zip(inner, params["batched"], strict=True)), outer
 
     def _shapes(self, *_: Any, bodies: int | None, batched: Any, **params: Any) -> list[Any]:
-        f = params["recurrence"]
-        f = f.primal if self.name in ("push", "bend") else f
-        likes = [shape_of(f, key, bodies) for key in self.keys(**params)[1]]
-        return [ShapedArray(like.shape, like.dtype) for like in likes]
+        g = params["recurrence"]
+        linear = self.name in ("push", "bend")
+        likes = [
+            shape_of(g.primal if linear else g, key, bodies) for key in self.keys_of(params)[1]
+        ]
+        count = g.count if linear else 1
+        return [ShapedArray((*x.shape[:-1], count * x.shape[-1]), x.dtype) for x in likes]
 
     def _batched(
         self, operands: Sequence[Array], axes: Sequence[int | None], **params: Any
     ) -> tuple[list[Array], list[int | None]]:
-        """The rule of vmap: one more axis of bodies, which is merged with that of the kernel."""
+        """The rule of vmap: one more axis of bodies, which is merged with that of the kernel.
+
+        Where tangents alone are batched, the results that do not depend on them are not.
+        """
         g, bodies = params["recurrence"], params["bodies"]
         size = next(x.shape[a] for x, a in zip(operands, axes, strict=True) if a is not None)
-        roles = [below(g, key)[0] for key in start(g)] if self is value and g.primal else []
-        apart = bool(roles) and all(
-            a is None or role == "dx" for a, role in zip(axes, roles, strict=True)
-        )  # tangents alone are batched
-        if apart and 2 * g.count <= TANGENTS:
+        inner, outer = self.keys_of(params)
+        lifted = self in (value, pull) and g.primal is not None
+        apart = lifted and all(
+            axis is None or below(g, key)[0].startswith("d")
+            for key, axis in zip(inner, axes, strict=True)
+        )
+        if apart and self is value and 2 * g.count <= TANGENTS:
             return _together(operands, axes, size, params)
         arrays = [
             _merged(x, axis, has, size, bodies)
@@ -220,7 +240,7 @@ class Rollout:
             found = [x.reshape(size, bodies, *x.shape[1:]) for x in found]
         if not apart:
             return found, [0] * len(found)
-        slopes = [below(g, key)[0].startswith("d") for key in results(g, params["keep"])]
+        slopes = [below(g, key)[0].startswith("d") for key in outer]
         pairs = list(zip(found, slopes, strict=True))
         return [x if d else x[0] for x, d in pairs], [0 if d else None for _, d in pairs]
 
@@ -277,6 +297,18 @@ def _together(
         arrays.append(x if is_tangent else x[0])
         out.append(0 if is_tangent else None)
     return arrays, out
+
+
+def chosen(primitive: Rollout, compute: Callable[..., list[Array]]) -> Callable[..., list[Array]]:
+    """The results of a primitive, of a function that computes those without ``by``."""
+
+    def results(*operands: Array, **params: Any) -> list[Array]:
+        found = compute(primitive, *operands, **params)
+        every, some = (primitive.keys_of(params | {"by": by})[1] for by in (None, params["by"]))
+        named = dict(zip(every, found, strict=True))
+        return [named[key] for key in some]
+
+    return results
 
 
 # What they are lowered to.
@@ -374,8 +406,8 @@ def _by_scan(primitive: Rollout, *operands: Array, **params: Any) -> list[Array]
 
 
 def _lower(primitive: Rollout) -> None:
-    by_kernel = functools.partial(_by_kernel, primitive)
-    by_scan = functools.partial(_by_scan, primitive)
+    by_kernel, by_scan = chosen(primitive, _by_kernel), chosen(primitive, _by_scan)
+    primitive.by_scan = by_scan
     kernels, scans = (mlir.lower_fun(f, multiple_results=True) for f in (by_kernel, by_scan))
 
     def rule(context: Any, *operands: Any, **params: Any) -> Any:
