@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxquat.engines.fused import cpu
-from jaxquat.engines.fused.kernel import Leaf, Loop
 from jaxquat.engines.fused.ir.builder import Builder
+from jaxquat.engines.fused.kernel import Leaf, Loop
 
 SPECIAL = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0])
 RANGES = {  # largest arguments, float32 and float64

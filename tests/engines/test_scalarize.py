@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jaxquat as jq
-from jaxquat.engines.fused.ir.program import evaluate
 from jaxquat.engines.fused.errors import NotScalarError
+from jaxquat.engines.fused.ir.program import evaluate
 from jaxquat.engines.fused.trace.tracing import scalarize
 
 

@@ -17,8 +17,8 @@ docs/fused.md follows one torque through all of them.
 from __future__ import annotations
 
 from jaxquat.engines.fused.cpu import set_threads
-from jaxquat.engines.fused.explaining import explain
 from jaxquat.engines.fused.errors import NotScalarError
+from jaxquat.engines.fused.explaining import explain
 from jaxquat.engines.fused.trace.tracing import scalarize
 
 __all__ = ["NotScalarError", "explain", "scalarize", "set_threads"]

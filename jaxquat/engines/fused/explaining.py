@@ -15,8 +15,8 @@ from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Step, Torque
 from jaxquat.dynamics.state import State
 from jaxquat.engines.fused import engine
-from jaxquat.engines.fused.ir.program import Program
 from jaxquat.engines.fused.errors import NotScalarError
+from jaxquat.engines.fused.ir.program import Program
 from jaxquat.schemes.scheme import Scheme
 from jaxquat.simulation.grid import Grid, GridAt
 from jaxquat.simulation.simulation import checked_simulation

@@ -35,8 +35,8 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from jaxquat.engines.fused.kernel import Arrays, Backward, Carried, Leaf, Loop, Start, split
 from jaxquat.engines.fused.ir.program import Program
+from jaxquat.engines.fused.kernel import Arrays, Backward, Carried, Leaf, Loop, Start, split
 
 Values = list[Any]  # one for each number of the leaves
 Number = Any  # an int, or one that the kernel computes, with Python's operators

@@ -22,7 +22,13 @@ from fractions import Fraction
 import numpy as np
 
 from jaxquat.engines.fused.ir.builder import (
-    Scalar, floor, fma, maximum, minimum, nearest, where,
+    Scalar,
+    floor,
+    fma,
+    maximum,
+    minimum,
+    nearest,
+    where,
 )  # fmt: skip
 from jaxquat.engines.fused.ir.large_angles import HALF_PI, parts, with_large_angles
 

@@ -1,4 +1,4 @@
-"""Special functions in terms of elementary ones: error functions, inverse hyperbolic ones, roots."""
+"""Special functions made of elementary ones: error functions, inverse hyperbolic ones, roots."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from jaxquat.engines.fused.ir.builder import Scalar, operation, sqrt, where
 from jaxquat.engines.fused.errors import NotScalarError
+from jaxquat.engines.fused.ir.builder import Scalar, operation, sqrt, where
 
 
 def erf_inv(x: Scalar) -> Scalar:

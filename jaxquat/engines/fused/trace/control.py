@@ -20,7 +20,12 @@ from jaxquat.engines.fused.ir.builder import Scalar, where
 from jaxquat.engines.fused.ir.program import Routine
 from jaxquat.engines.fused.trace.calls import traced_apart
 from jaxquat.engines.fused.trace.values import (
-    Values, known, opened, raw_dtype, raw_shape, raw_specs,
+    Values,
+    known,
+    opened,
+    raw_dtype,
+    raw_shape,
+    raw_specs,
 )  # fmt: skip
 
 TRIPS = 4096  # iterations of a loop that is unrolled

@@ -9,12 +9,20 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxquat.engines.fused.errors import NotScalarError
+from jaxquat.engines.fused.ir import special
 from jaxquat.engines.fused.ir.builder import (
-    Scalar, exp, floor, maximum, minimum, nearest, operation, sqrt, where,
+    Scalar,
+    exp,
+    floor,
+    maximum,
+    minimum,
+    nearest,
+    operation,
+    sqrt,
+    where,
 )  # fmt: skip
 from jaxquat.engines.fused.ir.elementary import bits, with_sign
-from jaxquat.engines.fused.ir import special
-from jaxquat.engines.fused.errors import NotScalarError
 
 PRODUCTS_OF_POWER = 4  # the largest exponent of a power that is computed by products
 

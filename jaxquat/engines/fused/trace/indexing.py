@@ -16,7 +16,12 @@ import jax
 import numpy as np
 
 from jaxquat.engines.fused.ir.builder import (
-    Builder, Scalar, maximum, minimum, operation, where,
+    Builder,
+    Scalar,
+    maximum,
+    minimum,
+    operation,
+    where,
 )  # fmt: skip
 from jaxquat.engines.fused.ir.program import Routine
 from jaxquat.engines.fused.trace.values import Values, raw_dtype

@@ -21,7 +21,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxquat._jaxprs import called, nested
@@ -29,11 +28,25 @@ from jaxquat.engines.fused.errors import NotScalarError
 from jaxquat.engines.fused.ir.builder import Builder
 from jaxquat.engines.fused.ir.program import Program
 from jaxquat.engines.fused.trace import (
-    arrays, calls, control, indexing, linear_algebra, maps, products, random, reductions,
+    arrays,
+    calls,
+    control,
+    indexing,
+    linear_algebra,
+    maps,
+    products,
+    random,
+    reductions,
 )  # fmt: skip
 from jaxquat.engines.fused.trace.elementwise import ELEMENTWISE
 from jaxquat.engines.fused.trace.values import (
-    Values, constants, fits, numbered, opened, raw_dtype, raw_shape,
+    Values,
+    constants,
+    fits,
+    numbered,
+    opened,
+    raw_dtype,
+    raw_shape,
 )  # fmt: skip
 
 LONGEST = 200_000  # operations
