@@ -6,6 +6,7 @@ The blocks of a page run in order, in one namespace.
 import ast
 import contextlib
 import re
+import runpy
 
 import jax
 import pytest
@@ -138,3 +139,12 @@ def test_families_of_schemes_do_not_import_each_other():
     for family in names - shared:
         imported = {source.partition(".")[2] for source, _ in imports_of(f"schemes.{family}")}
         assert not imported & (names - shared)
+
+
+@pytest.mark.needs("llvmlite")
+def test_the_tour_of_the_fused_engine_is_what_the_code_prints():
+    """The stages that depend neither on the processor nor on the version of jax."""
+    tour = runpy.run_path(str(ROOT / "docs" / "tour.py"))
+    page = tour["written"]((ROOT / "docs" / "fused.md").read_text())
+    for section in tour["sections"]()[2:6]:
+        assert section in page, section

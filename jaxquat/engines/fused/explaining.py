@@ -1,10 +1,9 @@
 """``jq.fused.explain``: which engine ``engine="auto"`` takes, why, and what a step costs.
 
 The rollout is checked and traced as ``jq.rollout`` does it, but not compiled. The operations of the
-scalar programs are counted (``Program.counts``). The floor is the sum over the operations of their
-number times their cost (``COSTS``; 1 for those that are not listed), divided by two, as a processor
-starts two vector operations a cycle. A kernel takes longer where operations wait for each other's
-results or for memory.
+scalar programs are counted (``Program.counts``). The floor is their cost (``Program.cost``) divided
+by two, as a processor starts two vector operations a cycle. A kernel takes longer where operations
+wait for each other's results or for memory.
 """
 
 from __future__ import annotations
@@ -20,12 +19,6 @@ from jaxquat.engines.fused.ir.program import Program
 from jaxquat.schemes.scheme import Scheme
 from jaxquat.simulation.grid import Grid, GridAt
 from jaxquat.simulation.simulation import checked_simulation
-
-# in units of the addition of two vectors
-COSTS = {
-    "div": 8, "sqrt": 10, "rem": 40, "sin": 25, "cos": 25, "exp": 20, "expm1": 20, "log": 25,
-    "log1p": 35, "tanh": 30, "atan2": 40, "pow": 80,
-}  # fmt: skip
 
 
 def explain(
@@ -89,9 +82,8 @@ def _programs(loop: Any, saves: bool, suffix: str) -> list[str]:
 
 def _described(title: str, program: Program) -> list[str]:
     counts = program.counts()
-    cycles = sum(COSTS.get(name, 1) * count for name, count in counts.items()) / 2
     kinds = ", ".join(f"{count} {name}" for name, count in counts.items())
     return [
         f"{title}: {sum(counts.values())} scalar operations ({kinds})",
-        f"  floor: about {cycles:.0f} cycles for a vector of bodies",
+        f"  floor: about {program.cost() / 2:.0f} cycles for a vector of bodies",
     ]

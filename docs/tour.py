@@ -1,0 +1,171 @@
+"""The tour of docs/fused.md: what each stage of the fused engine makes of one small torque.
+
+``python docs/tour.py`` writes it into the page, between the two marks. Whoever changes the engine
+runs it again; a test compares the stages that depend neither on the processor nor on jax.
+"""
+
+import re
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jaxquat as jq
+from jaxquat.engines.fused import engine
+from jaxquat.engines.fused.ir.expansion import contracted, expanded
+from jaxquat.engines.fused.targets import host
+from jaxquat.engines.fused.trace.hoisting import hoist
+from jaxquat.engines.fused.trace.tracing import scalarize
+from jaxquat.simulation.simulation import checked_simulation
+
+PAGE = Path(__file__).with_name("fused.md")
+MARKS = "<!-- tour.py writes from here -->\n", "<!-- to here -->\n"
+
+BODY = jq.Body.from_principal(jnp.array([0.6, 1.0, 1.5], jnp.float32))
+GAIN = jnp.float32(0.5)
+START = jq.State(
+    jnp.array([1.0, 0.0, 0.0, 0.0], jnp.float32), jnp.array([0.1, 0.2, 0.3], jnp.float32)
+)
+NUMBER = jax.ShapeDtypeStruct((), jnp.float32)
+
+
+def torque(t, s, p):
+    """The torque of the tour: ``lambda t, s, p: -p * s.omega``."""
+    return -p * s.omega
+
+
+def stages() -> Iterator[tuple[str, str, str]]:
+    """The title of each stage, a sentence or two, and what the engine prints."""
+    turned = jax.make_jaxpr(lambda omega, p: torque(0.0, START._replace(omega=omega), p))
+    yield (
+        "JAX traces",
+        "The torque, as a jaxpr: arrays, and no Python.",
+        str(turned(START.omega, GAIN)),
+    )
+
+    closed = lambda omega: torque(0.0, START._replace(omega=omega), jnp.exp(2.0 * GAIN))  # noqa: E731
+    rest, fixed = hoist(closed, START.omega)
+    shapes = ", ".join(str(jnp.shape(x)) for x in fixed)
+    text = f"computed once, shapes: {shapes}\n{jax.make_jaxpr(rest)(fixed, START.omega)}"
+    yield (
+        "What stays is taken out",
+        (
+            "With the gain `jnp.exp(2.0 * gain)`: what does not change during a run is computed before "
+            "it, by JAX, and becomes an argument of the kernel (`trace/hoisting.py`)."
+        ),
+        text,
+    )
+
+    program = scalarize(lambda omega, p: torque(0.0, START._replace(omega=omega), p), START.omega,
+                        NUMBER)  # fmt: skip
+    yield (
+        "Arrays dissolve",
+        (
+            "Each primitive has a rule (`trace/`). An elementwise one gives an operation for each "
+            "number; `reshape` and `broadcast_in_dim` only moved names."
+        ),
+        str(program),
+    )
+
+    folded = scalarize(lambda x: (x + 0.0) * 1.0 - (-x) * (2.0 + 3.0), NUMBER)
+    yield (
+        "The builder shortens",
+        (
+            "`(x + 0) * 1 - (-x) * (2 + 3)`: constants are folded, neutral ones left out, signs moved "
+            "(`ir/builder.py`)."
+        ),
+        str(folded),
+    )
+
+    drag = scalarize(lambda omega, p: -p * omega - omega * abs(omega), NUMBER, NUMBER)
+    yield (
+        "Products and sums are joined",
+        (
+            "`-p * omega - omega * abs(omega)`, before and after: the program says where a product and "
+            "a sum are rounded together, not LLVM (`ir/expansion.py`)."
+        ),
+        f"{drag}\n\n{contracted(drag)}",
+    )
+
+    sine = scalarize(jnp.exp, NUMBER)
+    counts = expanded(sine).counts()
+    yield (
+        "Functions are expanded",
+        ("LLVM has no `exp` for vectors. The operations of its polynomial (`ir/elementary.py`):"),
+        ", ".join(f"{count} {name}" for name, count in counts.items()),
+    )
+
+    simulation = checked_simulation(
+        jq.lie_midpoint, BODY, torque, START, jq.grid(0.0, 0.01, 100), GAIN, save_every=50
+    )
+    recurrence, _, _ = engine.trace(simulation)
+    loop = recurrence.loop
+    arrays = "\n".join(
+        f"{name}: {', '.join(f'{leaf.size} {leaf.dtype}' for leaf in getattr(loop, name)) or '-'}"
+        for name in ("constants", "state", "saved")
+    )
+    yield (
+        "The loop over time",
+        (
+            "A rollout of 100 steps by `lie_midpoint`. The kernel has these arrays for each body "
+            "(`kernel.py`), and programs for a step and for a row (`timeloop.py` says when they run):"
+        ),
+        f"{arrays}\nstep: {sum(loop.step.counts().values())} operations",
+    )
+
+    back = recurrence.differentiated().step_back
+    assert back is not None
+    yield (
+        "Its derivative",
+        (
+            "JAX differentiates the traced step, and the result is traced as the step was "
+            "(`recurrence.py`)."
+        ),
+        f"derivative of the step: {sum(back.counts().values())} operations",
+    )
+
+    text, _ = host.module(loop, "forward", (False,) * len(loop.operands("forward")), 8)
+    lines = [line for line in text.splitlines() if "fmul <8 x float>" in line]
+    yield (
+        "LLVM",
+        (
+            "One operation is one line, for a vector of bodies; here of eight (`targets/`). The first "
+            "products of the kernel:"
+        ),
+        "\n".join(lines[:4]),
+    )
+
+    import llvmlite.binding as llvm
+
+    machine, parsed = host.machine(), llvm.parse_assembly(text)
+    parsed.triple, parsed.data_layout = machine.triple, str(machine.target_data)
+    code = machine.emit_assembly(parsed)
+    kinds = re.findall(r"^\s+(vf?n?m(?:add|sub|ul)\w*ps)\b", code, re.M)
+    counted = dict(zip(*np.unique(kinds, return_counts=True), strict=True))
+    yield (
+        "Machine code",
+        ("What runs on the processor on which this page was written; XLA calls it (`loading.py`)."),
+        "\n".join(f"{count:4} {name}" for name, count in counted.items()),
+    )
+
+
+def sections() -> list[str]:
+    """The stages as Markdown."""
+    return [
+        f"{textwrap.fill(f'**{number}. {title}.** {prose}', 100)}\n\n```text\n{text}\n```\n"
+        for number, (title, prose, text) in enumerate(stages(), 1)
+    ]
+
+
+def written(page: str) -> str:
+    """The part of the page that this script writes."""
+    return page.split(MARKS[0])[1].split(MARKS[1])[0]
+
+
+if __name__ == "__main__":
+    before = PAGE.read_text().split(MARKS[0])[0]
+    after = PAGE.read_text().split(MARKS[1])[1]
+    PAGE.write_text(before + MARKS[0] + "\n" + "\n".join(sections()) + "\n" + MARKS[1] + after)
