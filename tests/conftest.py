@@ -26,6 +26,7 @@ NEEDS = {
     "ensembles/test_ensembles_store.py": "zarr",
     "test_examples.py": "matplotlib",
     "engines/test_fused.py": "llvmlite",
+    "engines/test_fused_grid_at.py": "llvmlite",
     "interop/test_interop_diffrax.py": "diffrax",
     "plot/test_plot.py": "matplotlib",
     "learning/test_snapshots.py": "orbax",
