@@ -173,7 +173,7 @@ def _given_steps(grid: GridAt, dtype: DTypeLike) -> tuple[Array, Array, Array]:
     t = jnp.where(is_empty, lax.stop_gradient(t[0]), t)
     dt = jnp.where(is_empty, lax.stop_gradient(first_step(intervals)), dt)
     starts = t[:, None] + jnp.arange(grid.substeps).astype(dt.dtype)[None] * dt[:, None]
-    return starts.ravel(), *(jnp.repeat(x, grid.substeps) for x in (dt, is_empty))
+    return starts.ravel(), jnp.repeat(dt, grid.substeps), jnp.repeat(is_empty, grid.substeps)
 
 
 def integrate(q0: ArrayLike, omega: ArrayLike, dt: ArrayLike, *, order: int = 4) -> Array:
