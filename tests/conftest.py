@@ -29,6 +29,7 @@ NEEDS = {
     "engines/test_fused.py": "llvmlite",
     "engines/test_nvptx.py": "llvmlite",
     "engines/test_selfcheck.py": "llvmlite",
+    "engines/test_fused_grid_at.py": "llvmlite",
     "interop/test_interop_diffrax.py": "diffrax",
     "plot/test_plot.py": "matplotlib",
     "learning/test_snapshots.py": "orbax",

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from jax.typing import ArrayLike
+from jax.typing import ArrayLike, DTypeLike
 
 from jaxquat._checks import (
     broadcast,
@@ -32,7 +32,8 @@ from jaxquat._checks import (
 )
 from jaxquat._linear import cross, dot
 from jaxquat.rotations.quaternion import correct_norm, expm1, multiply
-from jaxquat.simulation.grid import Grid
+from jaxquat.simulation.grid import Grid, GridAt
+from jaxquat.simulation.intervals import first_step, intervals_of
 
 __all__ = [
     "integrate",
@@ -115,12 +116,12 @@ def truncated_exp(u: ArrayLike) -> Array:
 def rollout(
     rate: Callable[[Array, Any], Array],
     q0: ArrayLike,
-    grid: Grid,
+    grid: Grid | GridAt,
     params: Any = None,
     *,
     order: int = 4,
 ) -> Array:
-    """Attitudes on a time grid from a body rate that is known as a function. -> (steps + 1, 4).
+    """Attitudes on a time grid from a body rate that is known as a function. -> (intervals + 1, 4).
 
     Differentiable by q0, params and grid, in both modes. For instance
     ``rollout(lambda t, params: params * jnp.cos(t), q0, jq.grid(0.0, 0.1, 100), omega)``.
@@ -128,7 +129,8 @@ def rollout(
     Args:
         rate: ``rate(t, params) -> (3,)``, the rate at time t [s] in body axes [rad/s].
         q0: unit attitude at the start of the grid, (4,); the result has its dtype.
-        grid: ``jq.grid(t0, dt, steps)``.
+        grid: ``jq.grid(t0, dt, steps)``, whose steps are its intervals, or ``jq.grid_at(times)``.
+            The attitude stays as it is in an interval of length 0, where the rate has no part.
         params: any pytree, passed to rate.
         order: in dt, 2, 4 or 6: the rate is evaluated at 1, 2 or 3 Gauss nodes of every step, all
             at once.
@@ -138,9 +140,8 @@ def rollout(
     """
     one_of("order", order, tuple(_NODES))
     takes("rate", rate, "t, params")
-    instance("grid", grid, Grid, "a jq.grid(t0, dt, steps)")
+    instance("grid", grid, (Grid, GridAt), "a jq.grid(t0, dt, steps) or jq.grid_at(times)")
     q0 = _checked_start(q0)
-    starts, dt = grid.times(q0.dtype)[:-1], jnp.asarray(grid.dt, q0.dtype)
 
     def at(t: Array) -> Array:
         omega = exactly("rate", rate(t, params), (3,), " from rate(t, params)")
@@ -148,8 +149,31 @@ def rollout(
             raise TypeError(f"rate: wanted the dtype of q0, {q0.dtype}, got {omega.dtype}")
         return omega
 
-    at_nodes = [jax.vmap(at)(starts + node * dt) for node in _NODES[order]]
-    return _product(q0, _step_vectors(at_nodes, dt))
+    def at_nodes(starts: Array, dt: Array) -> list[Array]:
+        return [jax.vmap(at)(starts + node * dt) for node in _NODES[order]]
+
+    if isinstance(grid, Grid):
+        starts, dt = grid.times(q0.dtype)[:-1], jnp.asarray(grid.dt, q0.dtype)
+        return _product(q0, _step_vectors(at_nodes(starts, dt), dt))
+    starts, dt, is_empty = _given_steps(grid, q0.dtype)
+    turns = _step_vectors(at_nodes(starts, dt), dt[:, None])
+    turns = jnp.where(is_empty[:, None], jnp.zeros_like(turns), turns)
+    return _product(q0, turns, is_empty)[:: grid.substeps]
+
+
+def _given_steps(grid: GridAt, dtype: DTypeLike) -> tuple[Array, Array, Array]:
+    """When steps begin, how long they are [s], and whether they are empty, each (steps,).
+
+    A step of an empty interval is given as the first step that is not empty: what comes of it is
+    dropped, and so its derivatives must be finite.
+    """
+    intervals = intervals_of(grid, dtype)
+    t, dt = intervals.t[:-1], intervals.dt[:-1]
+    is_empty = dt == 0
+    t = jnp.where(is_empty, lax.stop_gradient(t[0]), t)
+    dt = jnp.where(is_empty, lax.stop_gradient(first_step(intervals)), dt)
+    starts = t[:, None] + jnp.arange(grid.substeps).astype(dt.dtype)[None] * dt[:, None]
+    return starts.ravel(), jnp.repeat(dt, grid.substeps), jnp.repeat(is_empty, grid.substeps)
 
 
 def integrate(q0: ArrayLike, omega: ArrayLike, dt: ArrayLike, *, order: int = 4) -> Array:
@@ -233,11 +257,13 @@ def _step_vectors(omega: list[Array], dt: Array) -> Array:
     return b1 + b3 / 12 - cross(-20.0 * b1 - b3 + c1, b2 + c2) / 240
 
 
-def _product(q0: Array, u: Array) -> Array:
-    """``q0, q0 exp(u[0]), q0 exp(u[0]) exp(u[1]), ...``."""
+def _product(q0: Array, u: Array, is_empty: Array | None = None) -> Array:
+    """``q0, q0 exp(u[0]), q0 exp(u[0]) exp(u[1]), ...``; empty steps leave q as it is."""
 
-    def advance(q: Array, turn: Array) -> tuple[Array, Array]:
-        q = correct_norm(q + multiply(q, turn))
+    def advance(q: Array, given: tuple[Array, Any]) -> tuple[Array, Array]:
+        turn, is_empty = given
+        after = correct_norm(q + multiply(q, turn))
+        q = after if is_empty is None else jnp.where(is_empty, q, after)
         return q, q
 
-    return jnp.concatenate([q0[None], lax.scan(advance, q0, expm1(u))[1]])
+    return jnp.concatenate([q0[None], lax.scan(advance, q0, (expm1(u), is_empty))[1]])

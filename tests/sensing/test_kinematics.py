@@ -49,6 +49,42 @@ def test_a_rollout_on_coning_has_its_order(order, printed):
     assert abs(-problems.slope(3.0 / counts, np.array(errors)) - order) < 0.1
 
 
+@pytest.mark.parametrize("order", [2, 4, 6])
+def test_a_rollout_through_given_times_has_its_order_on_coning(order):
+    """Spacings differ by more than a factor of 10; the rows are those of the given times."""
+    spacing = np.exp(np.random.default_rng(0).uniform(0.0, np.log(12.0), 12))
+    times = 2.0 * np.concatenate([[0.0], np.cumsum(spacing)]) / spacing.sum()
+    counts, errors = np.array([4, 8, 16]), []
+    for n in counts:
+        grid = jq.grid_at(times, int(n))
+        run = functools.partial(kinematics.rollout, coning_rate, grid=grid, order=order)
+        q = jax.jit(run)(coning(0.0))
+        errors.append(float(jnp.max(quaternion.distance(q, coning(jnp.asarray(times))))))
+    assert min(errors) > 1e-13
+    assert abs(-problems.slope(1.0 / counts, np.array(errors)) - order) < 0.15
+
+
+def test_an_empty_interval_leaves_attitude_and_gradient_alone():
+    """The rate is infinite at the end, which only the empty intervals ask for."""
+    times = np.array([0.0, 0.3, 0.35, 0.35])
+    rate = lambda t, p: p * jnp.array([1.0, 2.0, 3.0]) / (times[-1] - t)
+    q0 = coning(0.0)
+
+    def last(p, times):
+        rows = kinematics.rollout(rate, q0, jq.grid_at(times, 2), p, order=2)
+        return rows[-1], rows
+
+    for mode in (jax.jacfwd, jax.jacrev):
+        differentiated = jax.jit(mode(last, (0, 1), has_aux=True))
+        (by_p, by_times), rows = differentiated(0.1, jnp.asarray(times))
+        np.testing.assert_array_equal(rows[-1], rows[-2])
+        (short_by_p, short_by_times), short = differentiated(0.1, jnp.asarray(times[:-1]))
+        np.testing.assert_array_equal(rows[:-1], short)
+        np.testing.assert_allclose(by_p, short_by_p, rtol=1e-13)
+        np.testing.assert_allclose(by_times[:, :-1], short_by_times, rtol=1e-12, atol=1e-13)
+        np.testing.assert_array_equal(by_times[:, -1], 0.0)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("order", [2, 4, 6])
 def test_the_integral_of_samples_has_its_order_in_their_spacing(order):
