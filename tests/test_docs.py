@@ -88,8 +88,9 @@ def test_the_gallery_shows_what_the_examples_draw():
 # The drawing of docs/architecture.md, from the bottom up.
 
 FLOORS = """
-    _checks _jaxprs _reprs _series | _linear | rotations | dynamics
-    | simulation.controller simulation.grid | schemes | control sensing simulation.path
+    _branches _checks _jaxprs _reprs | _series | _linear | rotations | dynamics
+    | simulation.controller simulation.grid | simulation.intervals | schemes
+    | control sensing simulation.path
     | simulation.simulation | engines | rollout | analytic ensembles learning | interop plot
 """
 HEIGHT = {part: k for k, floor in enumerate(FLOORS.split("|")) for part in floor.split()}

@@ -64,7 +64,11 @@ def _pow(params: Any, dtype: Any, x: Scalar, y: Scalar) -> Scalar:
     if x.dtype.kind != "f":
         raise NotScalarError("pow: a power of integers has no scalar form; use engine='scan'")
     exponent = None if y.literal is None else float(y.literal)
-    if exponent is None or abs(exponent) > PRODUCTS_OF_POWER or 2 * exponent != round(2 * exponent):
+    if (
+        exponent is None
+        or abs(exponent) > PRODUCTS_OF_POWER
+        or 2 * exponent != np.round(2 * exponent)
+    ):
         return operation("pow", x, y)
     whole = int(abs(exponent))
     if abs(exponent) == whole:
