@@ -204,7 +204,7 @@ def _linearised(residuals: Callable[[Array], Array], flat: Array) -> tuple[np.nd
     shape = jax.eval_shape(residuals, flat).shape
     if len(shape) != 1 or not shape[0]:
         raise ValueError(f"residuals: wanted shape (m,), got {shape}")
-    forward = flat.size <= shape[0] and not wants_reverse(residuals, flat)
+    forward = flat.size <= shape[0] and not wants_reverse(residuals, flat, results=shape[0])
     both = lambda x: (residuals(x),) * 2  # noqa: E731
     differentiate = jax.jacfwd if forward else jax.jacrev
     jacobian, value = jax.jit(differentiate(both, has_aux=True))(flat)

@@ -12,6 +12,8 @@ from jax.flatten_util import ravel_pytree
 
 from jaxquat._jaxprs import equations
 
+GRADIENT = 4  # what value and gradient of a fused rollout cost, in values (docs/fused.md)
+
 
 def forward_value_and_grad(function: Callable[[Any], Array]) -> Callable[[Any], tuple[Array, Any]]:
     """``jax.value_and_grad`` in forward mode: one pass that carries a tangent per parameter."""
@@ -29,15 +31,22 @@ def forward_value_and_grad(function: Callable[[Any], Array]) -> Callable[[Any], 
     return value_and_grad
 
 
-def wants_reverse(function: Callable[[Any], Any], params: Any) -> bool:
-    """Whether the function contains what is differentiated in reverse mode.
+def wants_reverse(function: Callable[[Any], Any], params: Any, results: int = 1) -> bool:
+    """Whether the derivative of a function with so many results is to be taken in reverse mode.
 
-    That is a ``jax.custom_vjp``, which has no forward mode, or the fused engine, whose gradient in
-    reverse mode costs as much as that by two parameters in forward mode.
+    It is where the function contains a ``jax.custom_vjp``, which has no forward mode. It is also
+    where the function contains a fused rollout and the tangents by all parameters cost more than
+    the gradients of all results. In passes forward, a value with n tangents costs about 1 + n, a
+    gradient about ``GRADIENT``: with one result, up to three parameters want forward mode.
     """
-    inside = equations(jax.make_jaxpr(function)(params))
-    names = ("custom_vjp_call", "fused_rollout")
-    return any(equation.primitive.name.startswith(names) for equation in inside)
+    inside = list(equations(jax.make_jaxpr(function)(params)))
+    rollouts = [x for x in inside if x.primitive.name.startswith("fused_rollout")]
+    for recurrence in {x.params["recurrence"] for x in rollouts}:
+        inside += [x for jaxpr in recurrence.jaxprs() for x in equations(jaxpr)]
+    if any(equation.primitive.name.startswith("custom_vjp_call") for equation in inside):
+        return True
+    tangents = sum(jnp.size(leaf) for leaf in jax.tree.leaves(params))
+    return bool(rollouts) and 1 + tangents > GRADIENT * results
 
 
 def with_derivative(

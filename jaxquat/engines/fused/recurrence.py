@@ -78,6 +78,17 @@ class Recurrence:
             sample=sample and scalarize(sample, constants, number, *of_sample),
         )
 
+    def jaxprs(self) -> list[Any]:
+        """Its functions, traced."""
+        constants = self.specs["constants"]
+        of_step = [self.specs[name] for name in ("state", "command")]
+        of_sample = [self.specs[name] for name in ("state", "memory", "inputs")]
+        number = jax.ShapeDtypeStruct((), jnp.int32)
+        traced = [jax.make_jaxpr(f)(constants, number, *of_step) for f in (self.step, self.save)]
+        if self.sample is not None:
+            traced.append(jax.make_jaxpr(self.sample)(constants, number, *of_sample))
+        return traced
+
     @functools.cached_property
     def layout(self) -> Loop:
         """The loop without programs: enough to know the arrays of a kernel."""
