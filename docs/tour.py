@@ -53,8 +53,8 @@ def stages() -> Iterator[tuple[str, str, str]]:
     yield (
         "What stays is taken out",
         (
-            "With the gain `jnp.exp(2.0 * gain)`: what does not change during a run is computed before "
-            "it, by JAX, and becomes an argument of the kernel (`trace/hoisting.py`)."
+            "With the gain `jnp.exp(2.0 * gain)`: what does not change during a run is computed "
+            "before it, by JAX, and becomes an argument of the kernel (`trace/hoisting.py`)."
         ),
         text,
     )
@@ -74,8 +74,8 @@ def stages() -> Iterator[tuple[str, str, str]]:
     yield (
         "The builder shortens",
         (
-            "`(x + 0) * 1 - (-x) * (2 + 3)`: constants are folded, neutral ones left out, signs moved "
-            "(`ir/builder.py`)."
+            "`(x + 0) * 1 - (-x) * (2 + 3)`: constants are folded, neutral ones left out, signs "
+            "moved (`ir/builder.py`)."
         ),
         str(folded),
     )
@@ -84,8 +84,8 @@ def stages() -> Iterator[tuple[str, str, str]]:
     yield (
         "Products and sums are joined",
         (
-            "`-p * omega - omega * abs(omega)`, before and after: the program says where a product and "
-            "a sum are rounded together, not LLVM (`ir/expansion.py`)."
+            "`-p * omega - omega * abs(omega)`, before and after: the program says where a product "
+            "and a sum are rounded together, not LLVM (`ir/expansion.py`)."
         ),
         f"{drag}\n\n{contracted(drag)}",
     )
@@ -111,7 +111,7 @@ def stages() -> Iterator[tuple[str, str, str]]:
         "The loop over time",
         (
             "A rollout of 100 steps by `lie_midpoint`. The kernel has these arrays for each body "
-            "(`kernel.py`), and programs for a step and for a row (`timeloop.py` says when they run):"
+            "(`kernel.py`), and programs for a step and for a row (`timeloop.py` says when):"
         ),
         f"{arrays}\nstep: {sum(loop.step.counts().values())} operations",
     )
@@ -132,8 +132,8 @@ def stages() -> Iterator[tuple[str, str, str]]:
     yield (
         "LLVM",
         (
-            "One operation is one line, for a vector of bodies; here of eight (`targets/`). The first "
-            "products of the kernel:"
+            "One operation is one line, for a vector of bodies; here of eight (`targets/`). The "
+            "first products of the kernel:"
         ),
         "\n".join(lines[:4]),
     )

@@ -452,6 +452,24 @@ def test_options_that_the_engine_does_not_have():
         jq.fused.set_threads(300)
 
 
+def test_effects_that_do_not_depend_on_the_state_happen_in_every_step(capfd):
+    """Two stages in each of four steps; the kernel refuses, as it would do them once."""
+
+    def fly(engine, gain):
+        def torque(t, state, gain):
+            jax.debug.print("gain {}", gain)
+            return -gain * state.omega
+
+        body, grid = problems.reference_body(), jq.grid(0.0, 0.05, 4)
+        return jq.rollout(jq.rkmk2, body, torque, one_start(), grid, gain, engine=engine).final
+
+    with pytest.raises(NotImplementedError, match="effects have no scalar form"):
+        jax.jit(functools.partial(fly, "fused"))(0.5)
+    jax.block_until_ready(jax.jit(functools.partial(fly, "auto"))(0.5))
+    jax.effects_barrier()
+    assert capfd.readouterr().out.count("gain 0.5") == 8
+
+
 def test_an_export_is_the_program_of_the_scan():
     """It runs on machines without the compiler, and has a derivative of its own."""
     exported = jax.export.export(jax.jit(scaled), platforms=("cpu", "cuda"))(1.0)

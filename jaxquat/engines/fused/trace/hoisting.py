@@ -32,6 +32,7 @@ from jax.core import Tracer
 
 from jaxquat._branches import bind, is_rare, sides
 from jaxquat._jaxprs import nested
+from jaxquat.engines.fused.errors import NotScalarError
 from jaxquat.engines.fused.trace.calls import LONG
 from jaxquat.engines.fused.trace.tracing import dissolves
 from jaxquat.engines.fused.trace.values import opened
@@ -92,6 +93,9 @@ def hoist(
     calls that are alike are calls of one function.
     """
     closed = jax.make_jaxpr(function)(*arguments)
+    if closed.effects:  # computed once, before the run, they would happen once
+        effects = ", ".join(sorted(map(str, closed.effects)))
+        raise NotScalarError(f"{effects}: effects have no scalar form; use engine='scan'")
     # equation or call, places of its inputs, places of its outputs
     equations: list[tuple[Any, list[int], list[int]]] = []
     outermost = equations
