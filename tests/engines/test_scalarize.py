@@ -53,6 +53,8 @@ MOVES = {
     "set at an index of the run": lambda x: x.at[jnp.argmax(x[:, 0]), 1].set(7.0 * x[0, 0]),
     "add at indices of the run": lambda x: x.at[jnp.argsort(x[:, 0])[:2]].add(x[:2]),
     "multiply at an index of the run": lambda x: x.at[jnp.argmax(x[:, 0])].multiply(x[0]),
+    "least at an index of the run": lambda x: x.at[jnp.argmax(x[:, 0])].min(x[0]),
+    "largest at an index of the run": lambda x: x.at[jnp.argmax(x[:, 0])].max(x[0]),
     "set outside": lambda x: x.at[jnp.argmax(x[:, 0]) + 3].set(7.0),
     "update at an index of the run": lambda x: jax.lax.dynamic_update_slice(
         x, 3.0 * x[:2, :2], (jnp.argmax(x[:, 1]), jnp.argmin(x[0]))
@@ -144,6 +146,7 @@ def newton(function, x):
 
 
 NOT_DIFFERENTIATED = ("integers", "unsigned", "any", "all", "argmax", "argmin", "argsort", "search")
+NOT_DIFFERENTIATED += ("least at an index of the run", "largest at an index of the run")
 FORWARD_ONLY = ("while",)  # as in JAX
 MATRIX = jnp.asarray(np.random.default_rng(1).normal(size=(4, 3)))
 

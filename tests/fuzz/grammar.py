@@ -712,6 +712,45 @@ def _(g: Grammar, kind: Type, depth: int) -> Node:
     return g.node("gather", kind, text, [Type(kind.dtype, shape)], depth)
 
 
+@production("gather at the run's indices", _shaped(2.0, _any, (3,), (4,)))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    index = _indices(g, kind.shape[0], 20)
+    text = f'$0.at[{index} + $1].get(mode="{g.rng.choice(("fill", "clip"))}")'
+    return g.node(
+        "gather at the run's indices", kind, text, [Type(kind.dtype, (20,)), Type("i4")], depth
+    )
+
+
+@production("scatter at the run's indices", _shaped(1.5, _any, (4,), (20,)))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    index, how = _indices(g, 3, kind.shape[0]), "set" if kind.dtype == "b" else "add"
+    index = "np.array([0, 1, 2])" if how == "set" else index  # each place once
+    text = f'$0.at[{index} + $2].{how}($1, mode="{g.rng.choice(("drop", "clip"))}")'
+    text = text.replace("clip", "drop") if how == "set" else text
+    children = [kind, Type(kind.dtype, (3,)), Type("i4")]
+    return g.node("scatter at the run's indices", kind, text, children, depth)
+
+
+@production("slice at the run's index", _shaped(1.0, _any, (3,), (4,)))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    text = f"lax.dynamic_slice($0, ($1,), ({kind.shape[0]},))"
+    return g.node(
+        "slice at the run's index", kind, text, [Type(kind.dtype, (20,)), Type("i4")], depth
+    )
+
+
+@production("search", _shaped(1.0, lambda k: float(k.dtype == "i4"), (3,), (4,)))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    text = "jnp.searchsorted(jnp.sort($0), $1).astype(jnp.int32)"
+    return g.node("search", kind, text, [Type("f", (20,)), Type("f", kind.shape)], depth)
+
+
+@production("interpolate", _shaped(1.0, lambda k: float(k.dtype == "f"), (3,), (4,)))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    text = "jnp.interp($0, jnp.arange(-10.0, 10.0, dtype=$1.dtype), $1)"
+    return g.node("interpolate", kind, text, [kind, Type("f", (20,))], depth)
+
+
 @production("take_along_axis", _shaped(0.7, _any, (3,)))
 def _(g: Grammar, kind: Type, depth: int) -> Node:
     index = f"np.array([[{g.rng.randrange(2)}, {g.rng.randrange(2)}, {g.rng.choice([0, 1, 5])}]])"
