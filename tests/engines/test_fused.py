@@ -728,6 +728,26 @@ def test_elementary_functions(name, dtype):
     assert units.worst(name, dtype) < (3.0 if name in ("tanh", "atan2") else 2.0)
 
 
+@FLOATS
+@pytest.mark.parametrize("name", units.MADE_OF_THEM)
+def test_special_functions(name, dtype):
+    assert units.worst(name, dtype) < {"erfc": 8.0, "erf_inv": 4.0}.get(name, 2.5)
+
+
+def test_a_torque_that_solves_equations():
+    def torque(t, state, gains):
+        matrix = jnp.eye(3) + jnp.outer(state.omega, state.q[1:]) * gains[0]
+        return -jnp.linalg.solve(matrix, gains[1] * state.omega)
+
+    def final(gains, engine):
+        body, grid = full_body(jnp.float64), jq.grid(0.0, 0.01, 20)
+        options = {"save_every": 20, "engine": engine}
+        return jq.rollout(jq.rkmk4, body, torque, one_start(), grid, gains, **options).final
+
+    gains = jnp.array([0.3, 0.8])
+    assert_close(final(gains, "fused"), final(gains, "scan"), 1e-12)
+
+
 # bits
 
 

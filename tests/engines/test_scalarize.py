@@ -102,6 +102,12 @@ ELEMENTWISE = {
     "expm1": jnp.expm1,
     "log1p": lambda x: jnp.log1p(x * x),
     "exp2": jnp.exp2,
+    "arcsinh": jnp.arcsinh,
+    "arccosh": lambda x: jnp.arccosh(1.5 + x * x),
+    "arctanh": lambda x: jnp.arctanh(0.3 * x),
+    "cbrt": jnp.cbrt,
+    "erf": jax.scipy.special.erf,
+    "erfc": jax.scipy.special.erfc,
     "logistic": jax.nn.sigmoid,
     "relu": jax.nn.relu,
     "softplus": jax.nn.softplus,
@@ -163,6 +169,54 @@ def test_one_operation_and_its_vjp(name):
         return
     cotangent = jax.tree.map(drawn, jax.eval_shape(function, MATRIX))
     assert_same(lambda x, bar: jax.vjp(function, x)[1](bar)[0], MATRIX, cotangent)
+
+
+def positive(a):
+    return a @ a.T + jnp.eye(len(a))
+
+
+solvers = jax.scipy.linalg
+LINEAR_ALGEBRA = {
+    "solve": jnp.linalg.solve,
+    "inverse": lambda a, b: jnp.linalg.inv(a),
+    "determinant": lambda a, b: jnp.linalg.det(a),
+    "logarithm of it": lambda a, b: jnp.linalg.slogdet(a),
+    "cholesky": lambda a, b: jnp.linalg.cholesky(positive(a)),
+    "triangle": lambda a, b: solvers.solve_triangular(
+        a + 3 * jnp.eye(len(a)), b, trans=1, lower=True
+    ),
+    "by cholesky": lambda a, b: solvers.cho_solve(solvers.cho_factor(positive(a)), b),
+    "by lu": lambda a, b: solvers.lu_solve(solvers.lu_factor(a), b),
+}
+
+
+def system(n):
+    rng = np.random.default_rng(n)
+    return jnp.asarray(rng.normal(size=(n, n))), jnp.asarray(rng.normal(size=n))
+
+
+@pytest.mark.parametrize(
+    ("name", "n"),
+    [
+        pytest.param(name, n, marks=() if n == 3 and name == "solve" else pytest.mark.slow)
+        for name in LINEAR_ALGEBRA
+        for n in (3, 4, 6)
+    ],
+)
+def test_linear_algebra_and_its_derivatives(name, n):
+    function, (a, b) = LINEAR_ALGEBRA[name], system(n)
+    assert_same(function, a, b, rtol=1e-11)
+    assert_same(lambda a, b: jax.jvp(function, (a, b), (a * b, b))[1], a, b, rtol=1e-10)
+    bars = function(a, b)
+    assert_same(lambda a, b, bars: jax.vjp(function, a, b)[1](bars), a, b, bars, rtol=1e-10)
+
+
+def test_factors_and_pivots_of_a_batch_and_of_singular_matrices():
+    a = system(4)[0]
+    singular = jnp.array([[1.0, 2.0, 3.0], [2.0, 4.0, 6.0], [1.0, 0.0, 1.0]])
+    for matrix in (jnp.stack([a, a[::-1]]), a[:2], a[:, :2], singular, jnp.zeros((3, 2))):
+        assert_same(jax.lax.linalg.lu, matrix)
+    assert_same(jnp.linalg.cholesky, jnp.array([[1.0, 2.0], [2.0, 1.0]]))  # all NaN
 
 
 UNARY = [jnp.sin, jnp.tanh, lambda x: jnp.exp(-x * x), lambda x: x[::-1]]

@@ -66,7 +66,7 @@ def _less_multiple(x: Scalar, k: Scalar, decimal: str) -> Scalar:
     return x
 
 
-def _two_to(k: Scalar) -> Scalar:
+def two_to(k: Scalar) -> Scalar:
     """2^k for a whole float k within the normal exponents."""
     bias, place, signed = (127, 23, np.int32) if single(k) else (1023, 52, np.int64)
     return ((k.convert(signed) + bias) << place).bitcast(k.dtype)
@@ -117,14 +117,14 @@ def _exp(x: Scalar, more: Scalar | None = None) -> Scalar:
     low, high = (-104, 89) if single(x) else (-746, 710)
     p, k = _less_one(minimum(maximum(x, low), high), more)
     half = floor(k * 0.5)
-    return (p + 1) * _two_to(half) * _two_to(k - half)
+    return (p + 1) * two_to(half) * two_to(k - half)
 
 
 def _expm1(x: Scalar) -> Scalar:
     """``2^k p + (2^k - 1)`` with ``p = exp(r) - 1``; its half first, as 2^k may be infinite."""
     low, high = (-20, 89) if single(x) else (-40, 710)
     p, k = _less_one(minimum(maximum(x, low), high))
-    power = _two_to(k - 1)
+    power = two_to(k - 1)
     value = fma(power, p, power - 0.5)
     return where(x.equals(0), x, value + value)
 
@@ -132,12 +132,12 @@ def _expm1(x: Scalar) -> Scalar:
 def _tanh(x: Scalar) -> Scalar:
     """``m/(m + 2)`` with ``m = exp(2|x|) - 1``."""
     p, k = _less_one(minimum(2 * abs(x), 40))
-    power = _two_to(k)
+    power = two_to(k)
     m = fma(power, p, power - 1)
     return with_sign(m / (m + 2), x)
 
 
-def _exponent(x: Scalar) -> tuple[Scalar, Scalar]:
+def exponent(x: Scalar) -> tuple[Scalar, Scalar]:
     """Floats e and f, x = 2^e (1 + f), with 1 + f in [sqrt 1/2, sqrt 2], for a positive finite x.
 
     Subnormal numbers are lifted into the normal ones first.
@@ -162,7 +162,7 @@ def _at_the_ends(x: Scalar, value: Scalar) -> Scalar:
 
 def _log_of(x: Scalar, more: Scalar | None = None) -> Scalar:
     """``e log 2 + 2 artanh(f/(2 + f)) + more`` for a positive finite x."""
-    e, f = _exponent(x)
+    e, f = exponent(x)
     s = f / (f + 2)
     z = s * s
     series = horner([2 / (2 * n + 1) for n in range(1, 6 if single(x) else 12)], z)
@@ -235,7 +235,7 @@ def _log_in_two(x: Scalar) -> tuple[Scalar, Scalar]:
     It is ``e log 2 + 2 artanh s`` with s = f/(2 + f). The first two terms of the series, s and
     s^3/3, are computed in two floats each.
     """
-    e, f = _exponent(x)
+    e, f = exponent(x)
     below = f + 2
     s = f / below
     s_low = fma(-s, f - (below - 2), fma(-s, below, f)) / below
