@@ -27,6 +27,7 @@ NEVER_DRAWN = {
     **{f"scatter{dash}{name}": NO_SLOPE for dash in "-_" for name in ("mul", "min", "max")},
     "scatter_sub": "jnp subtracts in some versions of jax only",
     "scatter-sub": "a name of scatter_sub in other versions of jax",
+    "lu_pivots_to_permutation": "jax.scipy.linalg.lu_solve alone asks for it",
     "eq_to": "no function of jnp asks for equality in the total order",
     "lt_to": "searchsorted takes one of the comparisons in the total order",
     "copy_p": "a name of copy in other versions of jax",

@@ -206,7 +206,7 @@ def system(n):
 def test_linear_algebra_and_its_derivatives(name, n):
     function, (a, b) = LINEAR_ALGEBRA[name], system(n)
     assert_same(function, a, b, rtol=1e-11)
-    assert_same(lambda a, b: jax.jvp(function, (a, b), (a * b, b))[1], a, b, rtol=1e-10)
+    assert_same(lambda a, b: jax.jvp(function, (a, b), (a * b[:, None], b))[1], a, b, rtol=1e-10)
     bars = function(a, b)
     assert_same(lambda a, b, bars: jax.vjp(function, a, b)[1](bars), a, b, bars, rtol=1e-10)
 

@@ -327,7 +327,9 @@ _FLOAT_FUNCTIONS = {
     "exp": "jnp.exp", "log": "jnp.log", "floor": "jnp.floor", "ceil": "jnp.ceil",
     "rsqrt": "lax.rsqrt", "logistic": "lax.logistic", "exp2": "jnp.exp2", "asin": "jnp.arcsin",
     "acos": "jnp.arccos", "atan": "jnp.arctan", "sinh": "jnp.sinh", "cosh": "jnp.cosh",
-    "expm1": "jnp.expm1", "log1p": "jnp.log1p", "jnp.round": "jnp.round", "trunc": "jnp.trunc",
+    "arcsinh": "jnp.arcsinh", "arccosh": "jnp.arccosh", "arctanh": "jnp.arctanh",
+    "cbrt": "jnp.cbrt", "expm1": "jnp.expm1", "log1p": "jnp.log1p", "jnp.round": "jnp.round",
+    "trunc": "jnp.trunc",
     "reciprocal": "jnp.reciprocal", "log2": "jnp.log2", "log10": "jnp.log10", "sinc": "jnp.sinc",
     "nan_to_num": "jnp.nan_to_num", "softplus": "jax.nn.softplus", "gelu": "jax.nn.gelu",
     "silu": "jax.nn.silu", "elu": "jax.nn.elu", "rint": "jnp.rint",
@@ -366,8 +368,8 @@ _elementwise("bitwise_not", "jnp.bitwise_not($0)", _is("i", "u", "b"))
 _elementwise("clip", "jnp.clip($0, $1, $2)", _number, 3)
 _elementwise("power of abs", "lax.pow(jnp.abs($0), $1)", _is("f"), 2)
 _elementwise("power", "lax.pow($0, $1)", _is("f"), 2, 0.5)
-_elementwise("odd cbrt", "jnp.cbrt($0)", _is("f"))
-_elementwise("odd erf", "jax.scipy.special.erf($0)", _is("f"))
+_elementwise("erf", "jax.scipy.special.erf($0)", _is("f"))
+_elementwise("erfc", "jax.scipy.special.erfc($0)", _is("f"))
 _elementwise("odd nextafter", "jnp.nextafter($0, $1)", _is("f"), 2)
 _elementwise("odd population_count", "lax.population_count($0)", _is("i", "u"))
 _elementwise("odd shift", "jnp.left_shift($0, $1)", _is("i", "u"), 2)
@@ -737,6 +739,15 @@ def _(g: Grammar, kind: Type, depth: int) -> Node:
     return g.node(
         "slice at the run's index", kind, text, [Type(kind.dtype, (20,)), Type("i4")], depth
     )
+
+
+@production("solve", _shaped(0.5, _is("f"), (3,)))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    matrix = "jnp.outer($0, $0) + jnp.eye(3, dtype=$0.dtype)"
+    text = g.rng.choice(
+        (f"jnp.linalg.solve({matrix}, $1)", f"jnp.linalg.cholesky({matrix})[2] + $1")
+    )
+    return g.node("solve", kind, text, [kind, kind], depth)
 
 
 @production("search", _shaped(1.0, lambda k: float(k.dtype == "i4"), (3,), (4,)))
