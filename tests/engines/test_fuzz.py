@@ -28,6 +28,7 @@ NEVER_DRAWN = {
     "scatter_sub": "jnp subtracts in some versions of jax only",
     "scatter-sub": "a name of scatter_sub in other versions of jax",
     "lu_pivots_to_permutation": "jax.scipy.linalg.lu_solve alone asks for it",
+    "platform_index": "some versions of jax choose a factorization by it",
     "eq_to": "no function of jnp asks for equality in the total order",
     "lt_to": "searchsorted takes one of the comparisons in the total order",
     "copy_p": "a name of copy in other versions of jax",

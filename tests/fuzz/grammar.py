@@ -743,7 +743,7 @@ def _(g: Grammar, kind: Type, depth: int) -> Node:
 
 @production("solve", _shaped(0.5, _is("f"), (3,)))
 def _(g: Grammar, kind: Type, depth: int) -> Node:
-    matrix = "jnp.outer($0, $0) + jnp.eye(3, dtype=$0.dtype)"
+    matrix = "jnp.outer(jnp.sin($0), jnp.sin($0)) + jnp.eye(3, dtype=$0.dtype)"
     text = g.rng.choice(
         (f"jnp.linalg.solve({matrix}, $1)", f"jnp.linalg.cholesky({matrix})[2] + $1")
     )

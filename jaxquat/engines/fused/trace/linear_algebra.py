@@ -115,7 +115,8 @@ def _cholesky(b: Builder, equation: Any, matrix: Values) -> Values:
             square = a[j, j]
             for k in range(j):
                 square = square - a[j, k] * a[j, k]
-            positive = square > 0 if positive is None else positive & (square > 0)
+            fails = square <= 0  # of NaN the factor has what is made of it
+            positive = ~fails if positive is None else positive & ~fails
             a[j, j] = sqrt(square)
             inverse = 1 / a[j, j]
             for i in range(j + 1, n):
