@@ -66,7 +66,7 @@ def _lu(b: Builder, equation: Any, matrix: Values) -> list[Values]:
     none = b.scalar(b.const(np.int32(0)))
 
     def factors(matrix: Values) -> list[Values]:
-        a = _scalars(b, matrix)
+        a: Any = _scalars(b, matrix)
         rows, columns = a.shape
         pivots = np.empty(min(rows, columns), object)
         for k in range(len(pivots)):
@@ -108,9 +108,9 @@ def _cholesky(b: Builder, equation: Any, matrix: Values) -> Values:
     """
 
     def factor(matrix: Values) -> list[Values]:
-        a = _scalars(b, matrix)
+        a: Any = _scalars(b, matrix)
         n = len(a)
-        positive = None
+        positive: Any = None
         for j in range(n):
             square = a[j, j]
             for k in range(j):
