@@ -22,15 +22,12 @@ from jaxquat.engines.fused.trace.tracing import ON_ARRAYS
 
 pytestmark = pytest.mark.needs("llvmlite")
 
-NO_SLOPE = "jax has no derivative of it for indices that may be equal"
+OTHERWISE = "not drawn yet: tests/engines/test_scalarize.py has it"
 NEVER_DRAWN = {
-    **{f"scatter{dash}{name}": NO_SLOPE for dash in "-_" for name in ("mul", "min", "max")},
-    "scatter_sub": "jnp subtracts in some versions of jax only",
-    "scatter-sub": "a name of scatter_sub in other versions of jax",
-    "lu_pivots_to_permutation": "jax.scipy.linalg.lu_solve alone asks for it",
-    "platform_index": "some versions of jax choose a factorization by it",
-    "eq_to": "no function of jnp asks for equality in the total order",
-    "lt_to": "searchsorted takes one of the comparisons in the total order",
+    **{f"scatter{dash}{name}": OTHERWISE for dash in "-_" for name in ("mul", "min", "max", "sub")},
+    **dict.fromkeys(("eq_to", "lt_to", "le_to", "asinh", "acosh", "atanh", "cbrt"), OTHERWISE),
+    **dict.fromkeys(("erf", "erfc", "lu", "cholesky", "triangular_solve"), OTHERWISE),
+    **dict.fromkeys(("lu_pivots_to_permutation", "platform_index"), OTHERWISE),
     "copy_p": "a name of copy in other versions of jax",
     "one_minus_square": "the derivative of tanh in other versions of jax",
     "expand_dims": "broadcast_in_dim or reshape in this version of jax",

@@ -327,9 +327,7 @@ _FLOAT_FUNCTIONS = {
     "exp": "jnp.exp", "log": "jnp.log", "floor": "jnp.floor", "ceil": "jnp.ceil",
     "rsqrt": "lax.rsqrt", "logistic": "lax.logistic", "exp2": "jnp.exp2", "asin": "jnp.arcsin",
     "acos": "jnp.arccos", "atan": "jnp.arctan", "sinh": "jnp.sinh", "cosh": "jnp.cosh",
-    "arcsinh": "jnp.arcsinh", "arccosh": "jnp.arccosh", "arctanh": "jnp.arctanh",
-    "cbrt": "jnp.cbrt", "expm1": "jnp.expm1", "log1p": "jnp.log1p", "jnp.round": "jnp.round",
-    "trunc": "jnp.trunc",
+    "expm1": "jnp.expm1", "log1p": "jnp.log1p", "jnp.round": "jnp.round", "trunc": "jnp.trunc",
     "reciprocal": "jnp.reciprocal", "log2": "jnp.log2", "log10": "jnp.log10", "sinc": "jnp.sinc",
     "nan_to_num": "jnp.nan_to_num", "softplus": "jax.nn.softplus", "gelu": "jax.nn.gelu",
     "silu": "jax.nn.silu", "elu": "jax.nn.elu", "rint": "jnp.rint",
@@ -368,8 +366,8 @@ _elementwise("bitwise_not", "jnp.bitwise_not($0)", _is("i", "u", "b"))
 _elementwise("clip", "jnp.clip($0, $1, $2)", _number, 3)
 _elementwise("power of abs", "lax.pow(jnp.abs($0), $1)", _is("f"), 2)
 _elementwise("power", "lax.pow($0, $1)", _is("f"), 2, 0.5)
-_elementwise("erf", "jax.scipy.special.erf($0)", _is("f"))
-_elementwise("erfc", "jax.scipy.special.erfc($0)", _is("f"))
+_elementwise("odd cbrt", "jnp.cbrt($0)", _is("f"))
+_elementwise("odd erf", "jax.scipy.special.erf($0)", _is("f"))
 _elementwise("odd nextafter", "jnp.nextafter($0, $1)", _is("f"), 2)
 _elementwise("odd population_count", "lax.population_count($0)", _is("i", "u"))
 _elementwise("odd shift", "jnp.left_shift($0, $1)", _is("i", "u"), 2)
@@ -712,54 +710,6 @@ def _(g: Grammar, kind: Type, depth: int) -> Node:
     else:
         text = f'$0.at[{index}].get(mode="{mode}"{fill})'
     return g.node("gather", kind, text, [Type(kind.dtype, shape)], depth)
-
-
-@production("gather at the run's indices", _shaped(2.0, _any, (3,), (4,)))
-def _(g: Grammar, kind: Type, depth: int) -> Node:
-    index = _indices(g, kind.shape[0], 20)
-    text = f'$0.at[{index} + $1].get(mode="{g.rng.choice(("fill", "clip"))}")'
-    return g.node(
-        "gather at the run's indices", kind, text, [Type(kind.dtype, (20,)), Type("i4")], depth
-    )
-
-
-@production("scatter at the run's indices", _shaped(1.5, _any, (4,), (20,)))
-def _(g: Grammar, kind: Type, depth: int) -> Node:
-    index, how = _indices(g, 3, kind.shape[0]), "set" if kind.dtype == "b" else "add"
-    index = "np.array([0, 1, 2])" if how == "set" else index  # each place once
-    text = f'$0.at[{index} + $2].{how}($1, mode="{g.rng.choice(("drop", "clip"))}")'
-    text = text.replace("clip", "drop") if how == "set" else text
-    children = [kind, Type(kind.dtype, (3,)), Type("i4")]
-    return g.node("scatter at the run's indices", kind, text, children, depth)
-
-
-@production("slice at the run's index", _shaped(1.0, _any, (3,), (4,)))
-def _(g: Grammar, kind: Type, depth: int) -> Node:
-    text = f"lax.dynamic_slice($0, ($1,), ({kind.shape[0]},))"
-    return g.node(
-        "slice at the run's index", kind, text, [Type(kind.dtype, (20,)), Type("i4")], depth
-    )
-
-
-@production("solve", _shaped(0.5, _is("f"), (3,)))
-def _(g: Grammar, kind: Type, depth: int) -> Node:
-    matrix = "jnp.outer(jnp.sin($0), jnp.sin($0)) + jnp.eye(3, dtype=$0.dtype)"
-    text = g.rng.choice(
-        (f"jnp.linalg.solve({matrix}, $1)", f"jnp.linalg.cholesky({matrix})[2] + $1")
-    )
-    return g.node("solve", kind, text, [kind, kind], depth)
-
-
-@production("search", _shaped(1.0, lambda k: float(k.dtype == "i4"), (3,), (4,)))
-def _(g: Grammar, kind: Type, depth: int) -> Node:
-    text = "jnp.searchsorted(jnp.sort($0), $1).astype(jnp.int32)"
-    return g.node("search", kind, text, [Type("f", (20,)), Type("f", kind.shape)], depth)
-
-
-@production("interpolate", _shaped(1.0, lambda k: float(k.dtype == "f"), (3,), (4,)))
-def _(g: Grammar, kind: Type, depth: int) -> Node:
-    text = "jnp.interp($0, jnp.arange(-10.0, 10.0, dtype=$1.dtype), $1)"
-    return g.node("interpolate", kind, text, [kind, Type("f", (20,))], depth)
 
 
 @production("take_along_axis", _shaped(0.7, _any, (3,)))

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import derivatives
 from .grammar import Grammar, Mode, Node, Type
 from .programs import PRELUDE
 
@@ -67,13 +66,10 @@ def draw(seed: int, without: Sequence[str] = ()) -> Rollout:
         "checkpoint": rng.choice(("none", "none", "sqrt", 1, 2, 5, steps, steps + 3)),
         "gradient": rng.random() < 0.75, "traced grid": rng.random() < 0.5,
     }  # fmt: skip
-    options["derivative"] = random.Random(f"derivative {seed}").choice(derivatives.KINDS)
     options["attitude"] = options["attitude"] and not options["aux"]
     options["scheme"] = rng.choice(ATTITUDE if options["attitude"] else ANY)
     if not options["controller"] and not options["inputs"]:
         options["sample_every"] = 1
-    if options["gradient"]:
-        without = [*without, *derivatives.without(options["derivative"])]
     grammar = Grammar(rng, mode, [*without, "root"], reverse=options["gradient"])
 
     def drawn(
@@ -208,8 +204,8 @@ def compiled(request: dict[str, Any], gradient: bool) -> tuple[Callable[..., Any
         return total, values
 
     def both(engine: str, floats: Any, others: Any) -> Any:
-        of_floats = lambda floats: loss(floats, others, engine)
-        return derivatives.differentiated(o.get("derivative", "grad"), of_floats, floats)
+        gradient, values = jax.grad(loss, has_aux=True)(floats, others, engine)
+        return {"value": values, "gradient": gradient}
 
     return both, (floats, others)
 
@@ -220,10 +216,9 @@ def smaller(rollout: Rollout) -> Iterator[Rollout]:
 
     o = rollout.options
     for change in (
-        {"gradient": False}, {"derivative": "grad"}, {"bodies": None}, {"save": False},
-        {"checkpoint": "none"}, {"traced grid": False}, {"scheme": "lie_euler"},
-        {"save_every": o["steps"]}, {"save_every": 1},
-        {"steps": o["sample_every"], "save_every": o["sample_every"]},
+        {"gradient": False}, {"bodies": None}, {"save": False}, {"checkpoint": "none"},
+        {"traced grid": False}, {"scheme": "lie_euler"}, {"save_every": o["steps"]},
+        {"save_every": 1}, {"steps": o["sample_every"], "save_every": o["sample_every"]},
     ):  # fmt: skip
         if any(o[k] != v for k, v in change.items()):
             yield rollout._replace(options=o | change)
