@@ -136,19 +136,22 @@ def cbrt(x: Scalar) -> Scalar:
 
 
 def erf(x: Scalar) -> Scalar:
-    """``x + x p(x^2)`` up to 1, p by f = erf(sqrt z)/sqrt z - 1 in [0, 1]; ``1 - erfc`` beyond it.
+    """A polynomial up to 1, ``1 - erfc`` beyond it."""
+    size = minimum(abs(x), 30)
+    far = with_sign(1 - exp(-(size * size)) * _erfcx(size), x)
+    return where(size < 1, _erf_near(x), far)
+
+
+def _erf_near(x: Scalar) -> Scalar:
+    """``x + x p(x^2)`` for x up to 1; p by f = erf(sqrt z)/sqrt z - 1 in [0, 1].
 
     The errors of p are 1e-9 and 1e-17.
     """
-    size = abs(x)
-    near = fma(x, horner(_of(_ERF, x), x * x), x)
-    size = minimum(size, 30)
-    far = with_sign(1 - exp(-(size * size)) * _erfcx(size), x)
-    return where(size < 1, near, far)
+    return fma(x, horner(_of(_ERF, x), x * x), x)
 
 
 def erfc(x: Scalar) -> Scalar:
-    """``exp(-x^2) erfcx(x)`` for a positive x, and 2 less that of -x for a negative one.
+    """``1 - erf`` up to 1, ``exp(-x^2) erfcx(x)`` beyond it, and 2 less that of -x below -1.
 
     A rounding error of x^2 would be a relative error of the result. So x^2 is h^2 + (x - h)(x + h),
     where h has half of the digits of x and its square is exact; the second term is at most 0.1 in
@@ -161,7 +164,7 @@ def erfc(x: Scalar) -> Scalar:
     less_one = b * horner([1 / math.factorial(n) for n in range(1, terms)], b)
     v = _erfcx(size)
     value = exp(-(h * h)) * fma(v, less_one, v)
-    return where(x < 0, 2 - value, value)
+    return where(size < 1, 1 - _erf_near(x), where(x < 0, 2 - value, value))
 
 
 def _erfcx(x: Scalar) -> Scalar:
