@@ -22,6 +22,7 @@ from jaxquat.schemes import SCHEMES
 from jaxquat.simulation.intervals import unless_empty
 from jaxquat.simulation.path import Path
 from jaxquat.simulation.simulation import Simulation
+from jaxquat.simulation.varying import axes_of, cast
 
 
 def run(simulation: Simulation) -> Path:
@@ -201,7 +202,8 @@ def _step(simulation: Simulation) -> tuple[_Step, _Arguments]:
     Sense 1 takes step k of the clock, sense -1 undoes it.
     """
     scheme, torque = simulation.scheme, simulation.torque
-    t0, dt = simulation.t0, simulation.dt
+    times = simulation.t0, simulation.dt, simulation.intervals
+    t0, dt, intervals = cast(times, axes_of(simulation.start))
 
     def plain(body: Body, params: Any, t: Array, state: State, dt: Array) -> State:
         return scheme(body, torque, t, state, dt, params)
@@ -231,7 +233,6 @@ def _step(simulation: Simulation) -> tuple[_Step, _Arguments]:
 
     smooth = [leaf for leaf, chosen in zip(leaves, is_smooth, strict=True) if chosen]
     others = [leaf for leaf, chosen in zip(leaves, is_smooth, strict=True) if not chosen]
-    intervals = simulation.intervals
     clock = _Clock(t0, dt) if intervals is None else _Clock(intervals.t[:-1], intervals.dt[:-1])
     regular = (t0, simulation.start, dt) if simulation.may_be_empty else None
     return step, _Arguments(smooth, clock, others, regular)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import jax
@@ -41,6 +41,7 @@ from jaxquat.simulation.intervals import (
     unless_empty,
 )
 from jaxquat.simulation.path import Path
+from jaxquat.simulation.varying import Axes, axes_of, cast, within_shard_map
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,8 @@ class Simulation:
         """The controller's memory at the start; () without a controller."""
         if self.controller is None:
             return ()
-        return arrays("controller.init", self.controller.init(self.start, self.params))
+        memory = arrays("controller.init", self.controller.init(self.start, self.params))
+        return cast(memory, axes_of(self.start))
 
     def command(
         self, k: Array, state: State, memory: Any, value: Any, interval: Interval | None = None
@@ -205,9 +207,37 @@ def checked_simulation(
         "save_every": save_every, "save": save, "segment": _segment(checkpoint, grid.steps),
     }  # fmt: skip
     if isinstance(grid, GridAt):
-        return _at_given_times(grid, scheme, body, torque, start, params, facts)
+        return _settled(_at_given_times(grid, scheme, body, torque, start, params, facts))
     t0, dt = _times(grid, dtype)
-    return Simulation(scheme, body, torque, start, t0, dt, grid.steps, params, **facts)
+    return _settled(Simulation(scheme, body, torque, start, t0, dt, grid.steps, params, **facts))
+
+
+def _settled(simulation: Simulation) -> Simulation:
+    """The same simulation; within ``jax.shard_map`` its arrays vary as the states will.
+
+    Times do not, as those of the path are known on all devices. The others do: the cotangent of
+    what does not vary is a sum over devices, and here that is taken once, not in each step.
+    """
+    if not within_shard_map():
+        return simulation
+    first = lambda tree: jax.tree.map(lambda x: x[0], tree)  # noqa: E731
+
+    def cast_to(axes: Axes) -> Simulation:
+        names = "start", "body", "params", "inputs"
+        return replace(simulation, **{n: cast(getattr(simulation, n), axes) for n in names})
+
+    def advanced(simulation: Simulation) -> tuple[State, Any]:
+        k, start, interval = jnp.asarray(0), simulation.start, first(simulation.intervals)
+        memory, value = simulation.initial_memory(), first(simulation.inputs)
+        command, memory = simulation.command(k, start, memory, value, interval)
+        return simulation.step(k, start, command, interval), memory
+
+    arrays = (getattr(simulation, field.name) for field in fields(simulation))
+    axes, before = axes_of(list(arrays)), None
+    while axes != before:  # torque and controller may close over more
+        before, cast_one = axes, cast_to(axes)
+        axes = axes | axes_of(jax.eval_shape(lambda: advanced(cast_one)))
+    return cast_to(axes)
 
 
 def _at_given_times(

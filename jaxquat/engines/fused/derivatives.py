@@ -46,6 +46,7 @@ from jaxquat.engines.fused.primitives import (
     zeros,
 )
 from jaxquat.engines.fused.recurrence import Recurrence
+from jaxquat.simulation.varying import shaped
 
 
 def _is_zero(x: Any) -> bool:
@@ -356,7 +357,8 @@ def _scan_transpose(
     primitive: Rollout, found: Sequence[Any], operands: Sequence[Any], params: dict[str, Any]
 ) -> list[Any]:
     unknown = [k for k, x in enumerate(operands) if ad.is_undefined_primal(x)]
-    likes = [jax.ShapeDtypeStruct(operands[k].aval.shape, operands[k].aval.dtype) for k in unknown]
+    types = [operands[k].aval for k in unknown]
+    likes = [shaped(kind.shape, kind.dtype, kind) for kind in types]
     linear = [k for k, c in enumerate(found) if not _is_zero(c)]
 
     def of_unknown(arrays: list[Array]) -> list[Array]:

@@ -17,7 +17,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.core import Tracer
 
 from jaxquat.engines.fused import cpu, derivatives, primitives, selfcheck
 from jaxquat.engines.fused.by_interval import ByInterval
@@ -26,6 +25,7 @@ from jaxquat.engines.fused.targets import nvptx
 from jaxquat.engines.fused.trace.hoisting import hoist, shared
 from jaxquat.simulation.path import Path
 from jaxquat.simulation.simulation import Simulation
+from jaxquat.simulation.varying import axes_of, cast, shaped
 
 
 def run(simulation: Simulation, strict: bool = True) -> Path:
@@ -78,11 +78,11 @@ def trace(simulation: Simulation, strict: bool = True) -> tuple[Recurrence, list
 
     The trees are shapes and dtypes of what is saved, of state and of memory.
     """
-    arrays = simulation.start, simulation.inputs, simulation.body, simulation.params
-    tracers = [x for x in jax.tree.leaves(arrays) if isinstance(x, Tracer)]
-    if any(map(_differs_by_device, tracers)):
-        raise NotImplementedError('engine "fused" within jax.shard_map wants check_vma=False there')
-    simulation = dataclasses.replace(simulation, torque=shared(simulation.torque))
+    # Here times vary as the state does: the cotangents of operands are summed over devices outside.
+    times = simulation.t0, simulation.dt, simulation.intervals
+    t0, dt, intervals = cast(times, axes_of(simulation.start))
+    torque = shared(simulation.torque)
+    simulation = dataclasses.replace(simulation, torque=torque, t0=t0, dt=dt, intervals=intervals)
     if simulation.intervals is not None:
         return _traced(ByInterval(simulation), strict)
     return _traced(simulation, strict)
@@ -94,7 +94,7 @@ def _traced(
     """``trace`` of a simulation of which a step has its time from its number, or its command."""
     start, inputs, memory = simulation.start, simulation.inputs, simulation.initial_memory()
     sampled = simulation.is_commanded
-    number = jax.ShapeDtypeStruct((), jnp.int32)
+    number = shaped((), jnp.int32, start.q)
     state_spec, memory_spec = (jax.eval_shape(lambda x: x, tree) for tree in (start, memory))
     input_spec = jax.eval_shape(lambda tree: jax.tree.map(lambda x: x[0], tree), inputs)
     command_spec: Any = ()
@@ -134,13 +134,6 @@ def _traced(
     )  # fmt: skip
     operands = [*constants, *(_raw(x) for x in jax.tree.leaves((inputs, start, memory)))]
     return recurrence, operands, (saved_spec, state_spec, memory_spec)
-
-
-def _differs_by_device(x: Any) -> bool:
-    """Whether ``jax.shard_map`` records that an array differs from device to device."""
-    kind = jax.typeof(x)
-    varying = getattr(getattr(kind, "manual_axis_type", kind), "varying", None)
-    return bool(varying or getattr(kind, "vma", None))
 
 
 def _specs(tree: Any) -> tuple[jax.ShapeDtypeStruct, ...]:

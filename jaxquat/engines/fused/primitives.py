@@ -31,7 +31,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import batching, mlir
 
@@ -39,6 +38,7 @@ from jaxquat.engines.fused import cpu, loading
 from jaxquat.engines.fused.kernel import Loop
 from jaxquat.engines.fused.recurrence import Recurrence
 from jaxquat.engines.fused.targets import nvptx
+from jaxquat.simulation.varying import axes_of, cast, typed
 
 START = ("constants", "inputs", "state", "memory")
 CARRY = ("state", "memory", "command")
@@ -189,8 +189,9 @@ class Rollout:
     ) -> Arrays:
         """The results by key; ``arrays`` and ``flags`` may have more than the operands."""
         inner, outer = self.keys(recurrence, keep, live, by)
+        operands = [arrays[key] for key in inner]
         found = self.primitive.bind(
-            *(arrays[key] for key in inner), recurrence=recurrence, keep=keep, live=live, by=by,
+            *cast(operands, axes_of(operands)), recurrence=recurrence, keep=keep, live=live, by=by,
             bodies=bodies, batched=tuple(flags[key] for key in inner),
         )  # fmt: skip
         return dict(zip(outer, found, strict=True))
@@ -203,14 +204,15 @@ class Rollout:
         arrays = dict(zip(inner, operands, strict=True))
         return arrays, dict(zip(inner, params["batched"], strict=True)), outer
 
-    def _shapes(self, *_: Any, bodies: int | None, batched: Any, **params: Any) -> list[Any]:
+    def _shapes(self, *operands: Any, bodies: int | None, batched: Any, **params: Any) -> list[Any]:
         g = params["recurrence"]
         linear = self.name in ("push", "bend")
         likes = [
             shape_of(g.primal if linear else g, key, bodies) for key in self.keys_of(params)[1]
         ]
         count = g.count if linear else 1
-        return [ShapedArray((*x.shape[:-1], count * x.shape[-1]), x.dtype) for x in likes]
+        shapes = [(*x.shape[:-1], count * x.shape[-1]) for x in likes]
+        return [typed(s, x.dtype, operands) for s, x in zip(shapes, likes, strict=True)]
 
     def _batched(
         self, operands: Sequence[Array], axes: Sequence[int | None], **params: Any
@@ -319,11 +321,11 @@ kernel.multiple_results = True
 
 @kernel.def_abstract_eval
 def _kernel_shapes(
-    *_: Any, loop: Loop, kind: str, bodies: int | None, batched: tuple[bool, ...]
-) -> list[ShapedArray]:
+    *operands: Any, loop: Loop, kind: str, bodies: int | None, batched: tuple[bool, ...]
+) -> list[Any]:
     first = () if bodies is None else (bodies,)
     return [
-        ShapedArray((*first, *(() if rows is None else (rows,)), leaf.size), leaf.dtype)
+        typed((*first, *(() if rows is None else (rows,)), leaf.size), leaf.dtype, operands)
         for leaf, rows in loop.results(kind)
     ]
 

@@ -27,6 +27,7 @@ from jax import Array
 from jaxquat.engines.checkpointing import scan
 from jaxquat.engines.fused.kernel import Leaf, Loop
 from jaxquat.engines.fused.trace.tracing import scalarize
+from jaxquat.simulation.varying import axes_of, cast, shaped
 
 GROUPS = ("constants", "inputs", "state", "memory", "command", "saved")
 Specs = tuple[jax.ShapeDtypeStruct, ...]
@@ -70,23 +71,28 @@ class Recurrence:
         constants = self.specs["constants"]
         of_step = [self.specs[name] for name in ("state", "command")]
         of_sample = [self.specs[name] for name in ("state", "memory", "inputs")]
-        number = jax.ShapeDtypeStruct((), jnp.int32)
         sample = self.sample
         return self.layout._replace(
-            step=scalarize(self.step, constants, number, *of_step),
-            save=scalarize(self.save, constants, number, *of_step),
-            sample=sample and scalarize(sample, constants, number, *of_sample),
+            step=scalarize(self.step, constants, self.number, *of_step),
+            save=scalarize(self.save, constants, self.number, *of_step),
+            sample=sample and scalarize(sample, constants, self.number, *of_sample),
         )
+
+    @property
+    def number(self) -> jax.ShapeDtypeStruct:
+        """What stands for the number of a step."""
+        return shaped((), jnp.int32, self.specs["state"][0])
 
     def jaxprs(self) -> list[Any]:
         """Its functions, traced."""
         constants = self.specs["constants"]
         of_step = [self.specs[name] for name in ("state", "command")]
         of_sample = [self.specs[name] for name in ("state", "memory", "inputs")]
-        number = jax.ShapeDtypeStruct((), jnp.int32)
-        traced = [jax.make_jaxpr(f)(constants, number, *of_step) for f in (self.step, self.save)]
+        traced = [
+            jax.make_jaxpr(f)(constants, self.number, *of_step) for f in (self.step, self.save)
+        ]
         if self.sample is not None:
-            traced.append(jax.make_jaxpr(self.sample)(constants, number, *of_sample))
+            traced.append(jax.make_jaxpr(self.sample)(constants, self.number, *of_sample))
         return traced
 
     @functools.cached_property
@@ -120,14 +126,13 @@ class Recurrence:
 
     def _differentiated(self, live: tuple[int, ...], whole: bool) -> Loop:
         constants, inputs, state, memory, command = (self.specs[name] for name in GROUPS[:-1])
-        number = jax.ShapeDtypeStruct((), jnp.int32)
 
         def live_save(*arguments: Any) -> list[Array]:
             saved = self.save(*arguments)
             return [saved[i] for i in live]
 
         def back(function: Callable[..., Any], *groups: Sequence[Any]) -> Any:
-            return scalarize(pullback(function), constants, number, *groups)
+            return scalarize(pullback(function), constants, self.number, *groups)
 
         cotangents = _smooth([self.specs["saved"][i] for i in live])
         save_back = back(live_save, state, command, cotangents)
@@ -190,8 +195,7 @@ class Recurrence:
         for name in GROUPS:
             leaves = self.specs[name]
             tangents = [
-                jax.ShapeDtypeStruct((count, *leaves[i].shape), leaves[i].dtype)
-                for i in chosen[name]
+                shaped((count, *leaves[i].shape), leaves[i].dtype, leaves[i]) for i in chosen[name]
             ]
             specs[name] = (*leaves, *tangents)
 
@@ -288,7 +292,8 @@ class Recurrence:
             return scan(one, carry, None, self.save_every, segment)[0], saved
 
         command = [jnp.zeros(x.shape, x.dtype) for x in self.specs["command"]]
-        carry = (jnp.int32(0), state, memory, command)
+        k, command = cast((jnp.int32(0), command), axes_of(arrays))
+        carry = (k, state, memory, command)
         carry, rows = scan(row, carry, None, self.layout.rows, None)
         k, state, memory, command = carry
         last = self.save(constants, k, state, command)
@@ -321,7 +326,7 @@ def pullback(function: Callable[..., list[Array]]) -> Callable[..., list[Array]]
             return _smooth(function(constants, k, *groups))
 
         smooth = [leaves[i] for i in places]
-        like = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in smooth]
+        like = [shaped(x.shape, x.dtype, x) for x in smooth]
         push = lambda tangents: jax.jvp(of_smooth, (smooth,), (tangents,))[1]  # noqa: E731
         # the same as jax.vjp, in two thirds of its time
         return jax.linear_transpose(push, like)(list(cotangents))[0]

@@ -36,6 +36,7 @@ from jaxquat.engines.fused.errors import NotScalarError
 from jaxquat.engines.fused.trace.calls import LONG
 from jaxquat.engines.fused.trace.tracing import dissolves
 from jaxquat.engines.fused.trace.values import opened
+from jaxquat.simulation.varying import axes_of, cast, within_shard_map
 
 _LITERAL, _FIXED, _CHANGING = range(3)
 # jit and checkpoint are walked into; not calls with a custom derivative, which holds for the whole
@@ -96,6 +97,7 @@ def hoist(
     if closed.effects:  # computed once, before the run, they would happen once
         effects = ", ".join(sorted(map(str, closed.effects)))
         raise NotScalarError(f"{effects}: effects have no scalar form; use engine='scan'")
+    varies = within_shard_map()
     # equation or call, places of its inputs, places of its outputs
     equations: list[tuple[Any, list[int], list[int]]] = []
     outermost = equations
@@ -131,7 +133,9 @@ def hoist(
             equation, inputs, outputs = sources[k]
             operands = [value_of(k) for k in inputs]
             with jax.ensure_compile_time_eval():
-                for output, value in zip(outputs, bind(equation, operands), strict=True):
+                plain = equation.primitive.name == "pvary"  # numbers do not vary
+                results = operands if plain else bind(equation, operands)
+                for output, value in zip(outputs, results, strict=True):
                     values[output] = value
         return values[k]
 
@@ -143,7 +147,10 @@ def hoist(
                 return known_results[key]
         except TypeError:  # parameters without hash or order
             key = None
-        results = bind(equation, [value_of(k) for k in inputs])
+        operands = [value_of(k) for k in inputs]
+        if varies:
+            operands = [_typed(x, v) for x, v in zip(operands, equation.invars, strict=True)]
+        results = bind(equation, operands)
         outputs = [place(value, _FIXED) for value in results]
         if key is not None:
             known_results[key] = outputs
@@ -253,6 +260,12 @@ def hoist(
         return [env[k] for k in results]
 
     return rest, [values[k] for k in frontier]
+
+
+def _typed(x: Any, v: Any) -> Any:
+    """A value that varies as the variable does, for which it stands."""
+    axes = axes_of(v.aval)
+    return cast(jnp.asarray(x), axes) if axes else x
 
 
 class _Call:
