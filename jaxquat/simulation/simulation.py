@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
@@ -226,17 +227,17 @@ def _settled(simulation: Simulation) -> Simulation:
         names = "start", "body", "params", "inputs"
         return replace(simulation, **{n: cast(getattr(simulation, n), axes) for n in names})
 
-    def advanced(simulation: Simulation) -> tuple[State, Any]:
+    def after_a_step(axes: Axes) -> tuple[State, Any]:
+        simulation = cast_to(axes)
         k, start, interval = jnp.asarray(0), simulation.start, first(simulation.intervals)
         memory, value = simulation.initial_memory(), first(simulation.inputs)
         command, memory = simulation.command(k, start, memory, value, interval)
         return simulation.step(k, start, command, interval), memory
 
-    arrays = (getattr(simulation, field.name) for field in fields(simulation))
-    axes, before = axes_of(list(arrays)), None
+    axes, before = axes_of([getattr(simulation, field.name) for field in fields(simulation)]), None
     while axes != before:  # torque and controller may close over more
-        before, cast_one = axes, cast_to(axes)
-        axes = axes | axes_of(jax.eval_shape(lambda: advanced(cast_one)))
+        before = axes
+        axes = axes | axes_of(jax.eval_shape(functools.partial(after_a_step, axes)))
     return cast_to(axes)
 
 
@@ -302,11 +303,11 @@ def _times(grid: Grid, dtype: Any) -> tuple[Array, Array]:
     """t0 and dt in this dtype."""
     with np.errstate(over="ignore"):  # refused below
         t0, dt = jnp.asarray(grid.t0, dtype), jnp.asarray(grid.dt, dtype)
-    for name, value, cast, least in (
+    for name, value, stored, least in (
         ("t0", grid.t0, t0, -jnp.inf),
         ("dt", grid.dt, dt, jnp.finfo(dtype).tiny),
     ):
-        if is_concrete(cast) and not least <= float(np.asarray(cast)) < jnp.inf:
+        if is_concrete(stored) and not least <= float(np.asarray(stored)) < jnp.inf:
             raise ValueError(f"grid: wanted a {name} within the range of {dtype}, got {value}")
     return t0, dt
 

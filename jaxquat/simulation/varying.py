@@ -1,9 +1,9 @@
 """The axes along which ``jax.shard_map`` says that an array varies from device to device.
 
-Within ``jax.shard_map(..., check_vma=True)`` they are part of an array's type, and a loop wants what
-it carries to have one type. A rate that varies makes the attitude vary after one step, and so a
-start whose attitude is the same on all devices has to be cast before the first. Everywhere else no
-array varies, and nothing here adds an operation.
+Within ``jax.shard_map(..., check_vma=True)`` they are part of an array's type, and what a loop
+carries must keep its type. If a rate varies, so does the attitude after one step: a start whose
+attitude is the same on all devices is cast before the first step. Everywhere else no array varies,
+and nothing here adds an operation.
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ from jax import Array
 from jax.interpreters import ad, mlir
 from jax.interpreters import partial_eval as pe
 
+from jaxquat.engines.fused import checking
 from jaxquat.engines.fused.primitives import (
     START,
     Arrays,
@@ -176,6 +177,7 @@ def _define(primitive: Rollout, function: Callable[..., list[Array]]) -> None:
     primitive.primitive.def_impl(function)
     mlir.register_lowering(primitive.primitive, mlir.lower_fun(function, multiple_results=True))
     ad.primitive_jvps[primitive.primitive] = jvp
+    checking.report(primitive.primitive, function)
 
 
 _define(push, _push)

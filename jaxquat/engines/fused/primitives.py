@@ -34,7 +34,7 @@ from jax import Array
 from jax.extend.core import Primitive
 from jax.interpreters import batching, mlir
 
-from jaxquat.engines.fused import cpu, loading
+from jaxquat.engines.fused import checking, cpu, loading
 from jaxquat.engines.fused.kernel import Loop
 from jaxquat.engines.fused.recurrence import Recurrence
 from jaxquat.engines.fused.targets import nvptx
@@ -417,6 +417,7 @@ def _lower(primitive: Rollout) -> None:
         return (scans if exported else kernels)(context, *operands, **params)
 
     primitive.primitive.def_impl(by_kernel)
+    checking.report(primitive.primitive, by_scan)
     mlir.register_lowering(primitive.primitive, scans)
     for platform in ("cpu", "cuda"):
         mlir.register_lowering(primitive.primitive, rule, platform=platform)
