@@ -260,6 +260,30 @@ def test_what_does_not_depend_has_a_derivative_of_zero():
         np.testing.assert_array_equal(jax.jit(derivative(count("fused")))(x[0]), 0)
 
 
+@pytest.mark.parametrize("name", ["grad", "jvp of grad", "grad of jvp"])
+def test_a_result_that_is_not_used_leaves_its_infinite_slope_out(name):
+    """The norm of a vector that stays 0 has no derivative; the rate does not depend on its sum."""
+
+    def torque(t, state, gain):
+        return -gain * state.omega, jnp.linalg.norm(gain * state.q[2:])
+
+    def total(engine, gain):
+        start = jq.State(jnp.eye(4)[0], jnp.array([0.3, 0.0, 0.0]), jnp.zeros(()))
+        body = jq.Body.from_principal(jnp.array([0.6, 1.0, 1.5]))
+        path = jq.rollout(jq.rkmk2, body, torque, start, jq.grid(0.0, 0.05, 3), gain, engine=engine)
+        return jnp.sum(path.final.omega**2)
+
+    derivative = {
+        "grad": jax.grad,
+        "jvp of grad": lambda f: lambda x: jax.jvp(jax.grad(f), (x,), (1.0,))[1],
+        "grad of jvp": lambda f: jax.grad(lambda x: jax.jvp(f, (x,), (1.0,))[1]),
+    }[name]
+    scan, fused = (jax.jit(derivative(functools.partial(total, e)))(2.0) for e in ("scan", "fused"))
+    assert np.isfinite(scan)
+    assert scan != 0
+    np.testing.assert_allclose(fused, scan, rtol=1e-11)
+
+
 def test_operation_by_operation_without_jit():
     x = numbers("float64")
     with jax.disable_jit():

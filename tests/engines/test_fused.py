@@ -782,3 +782,14 @@ def test_the_bits_of_a_body_do_not_depend_on_its_neighbours(name, dtype):
     same(run(omegas[3:25]), taken(slice(3, 25)))
     same(run(omegas[21:24]), taken(slice(21, 24)))
     same(run(omegas[7:8]), taken(slice(7, 8)))
+
+
+def test_a_product_minus_itself_is_zero():
+    """x y - y x, as in the cross product of a vector with itself."""
+    cross = lambda t, state, p: jnp.cross(state.omega, state.omega)
+    start = jq.State(jnp.eye(4)[0], jnp.array([-1.4938959, -1.0244435, -0.5283047]))
+    path = jq.rollout(
+        jq.rkmk2, jq.Body.from_principal(jnp.array([0.6, 1.0, 1.5])), jq.torques.zero,
+        start, jq.grid(0.0, 0.1, 5), save=cross, engine="fused",
+    )  # fmt: skip
+    assert not np.any(path.saved)

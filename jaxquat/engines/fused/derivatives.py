@@ -46,7 +46,7 @@ from jaxquat.engines.fused.primitives import (
     value,
     zeros,
 )
-from jaxquat.engines.fused.recurrence import Recurrence
+from jaxquat.engines.fused.recurrence import ENDS, Recurrence
 from jaxquat.simulation.varying import shaped
 
 
@@ -211,7 +211,7 @@ def _pull_split(trace: Any, *tracers: Any, **params: Any) -> list[Any]:
     if not split:
         return trace.default_process_primitive(pull.primitive, tracers, params)
     given, flags = _in_terms_of_f(g, given), _in_terms_of_f(g, flags)
-    live = tuple(i for i in params["live"] if i < len(f.specs["saved"]))
+    live = tuple((group, i) for group, i in params["live"] if i < len(f.specs[group]))
     inner = fixed(f) + cotangents(f, live)
     if params["live"] != live_of(f, live) or not all(given[key].is_known() for key in inner):
         return trace.default_process_primitive(pull.primitive, tracers, params)
@@ -260,7 +260,7 @@ def _push_transpose(found: Sequence[Any], *operands: Any, **params: Any) -> list
 
 def _pulled(f: Recurrence, given: Arrays, flags: Flags, bodies: int | None, c: Arrays) -> Arrays:
     """The cotangents of the directions dx, where ``c`` has those of F'(x) dx that are not zero."""
-    live = tuple(i for i in f.smooth("saved") if ("dy", "saved", i) in c)
+    live = tuple((group, i) for _, group, i in smooth(f, "y", ENDS) if ("dy", group, i) in c)
     gradient: Arrays = {}
     if any(role == "dy" for role, *_ in c):
         arrays = {key: given[key] for key in fixed(f)}
@@ -418,7 +418,7 @@ def _known_part(
     if g.primal is None:
         return nothing
     late = {below(g, key) for key, u in zip(inner, unknown, strict=True) if u}
-    live = tuple(i for i in live if i < len(g.primal.specs["saved"]))
+    live = tuple((group, i) for group, i in live if i < len(g.primal.specs[group]))
     by = tuple(key for key in (below(g, key) for key in outer) if key[0] == "g")
     of_f = params | {"recurrence": g.primal, "live": live, "by": by or None}
     if any(not role.startswith("d") for role, *_ in late):

@@ -36,12 +36,11 @@ from jax.interpreters import batching, mlir
 
 from jaxquat.engines.fused import checking, cpu, loading
 from jaxquat.engines.fused.kernel import Loop
-from jaxquat.engines.fused.recurrence import Recurrence
+from jaxquat.engines.fused.recurrence import CARRY, ENDS, Live, Recurrence
 from jaxquat.engines.fused.targets import nvptx
 from jaxquat.simulation.varying import axes_of, cast, typed
 
 START = ("constants", "inputs", "state", "memory")
-CARRY = ("state", "memory", "command")
 TANGENTS = 8  # at most so many go through one loop with their primal
 Key = tuple[str, str, int]
 Arrays = dict[Key, Any]
@@ -68,7 +67,7 @@ def start(f: Recurrence) -> list[Key]:
 
 def results(f: Recurrence, keep: bool) -> list[Key]:
     """The results of ``value``."""
-    return whole(f, "y", ("saved", *CARRY)) + (whole(f, "kept", CARRY) if keep else [])
+    return whole(f, "y", ENDS) + (whole(f, "kept", CARRY) if keep else [])
 
 
 def fixed(f: Recurrence) -> list[Key]:
@@ -76,9 +75,10 @@ def fixed(f: Recurrence) -> list[Key]:
     return [*whole(f, "x", START[:2]), *whole(f, "kept", CARRY), *whole(f, "y", CARRY)]
 
 
-def cotangents(f: Recurrence, live: Sequence[int]) -> list[Key]:
+def cotangents(f: Recurrence, live: Live) -> list[Key]:
     """The cotangents of F(x); of the saved leaves those in ``live`` alone."""
-    return [("b", "saved", i) for i in live] + smooth(f, "b", CARRY)
+    saved: list[Key] = [("b", group, i) for group, i in live if group == "saved"]
+    return saved + smooth(f, "b", CARRY)
 
 
 def below(g: Recurrence, key: Key) -> Key:
@@ -95,10 +95,10 @@ def below(g: Recurrence, key: Key) -> Key:
     return ("d" + role if is_tangent else role), group, number
 
 
-def live_of(f: Recurrence, live: tuple[int, ...]) -> tuple[int, ...]:
-    """The saved leaves of the tangent of F with cotangents, where F has those of ``live``."""
-    first, floats = len(f.specs["saved"]), f.smooth("saved")
-    return (*live, *(first + floats.index(i) for i in live))
+def live_of(f: Recurrence, live: Live) -> Live:
+    """The results of the tangent of F with cotangents, where F has those of ``live``."""
+    of_tangent = lambda group, i: len(f.specs[group]) + f.smooth(group).index(i)  # noqa: E731
+    return (*live, *((group, of_tangent(group, i)) for group, i in live))
 
 
 def shape_of(f: Recurrence, key: Key, bodies: int | None = None) -> jax.ShapeDtypeStruct:
@@ -136,7 +136,7 @@ class Rollout:
     Parameters:
         recurrence: F for ``value`` and ``pull``; its tangent G for ``push`` and ``bend``.
         keep: of ``value`` and ``push``.
-        live: of ``pull`` and ``bend``.
+        live: of ``pull`` and ``bend``: the results of F whose cotangent is not zero.
         by: the gradients that ``pull`` returns, by their keys; None for all.
         bodies: the length of the axis of bodies, or None.
         batched: which operands have that axis.
@@ -154,7 +154,7 @@ class Rollout:
         self,
         recurrence: Recurrence,
         keep: bool,
-        live: tuple[int, ...],
+        live: Live,
         by: tuple[Key, ...] | None = None,
     ) -> tuple[list[Key], list[Key]]:
         """The keys of operands and results, in terms of F."""
@@ -184,7 +184,7 @@ class Rollout:
         recurrence: Recurrence,
         bodies: int | None,
         keep: bool = False,
-        live: tuple[int, ...] = (),
+        live: Live = (),
         by: tuple[Key, ...] | None = None,
     ) -> Arrays:
         """The results by key; ``arrays`` and ``flags`` may have more than the operands."""

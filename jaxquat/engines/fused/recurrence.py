@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,12 +25,22 @@ import numpy as np
 from jax import Array
 
 from jaxquat.engines.checkpointing import scan
+from jaxquat.engines.fused.ir.program import Program
 from jaxquat.engines.fused.kernel import Leaf, Loop
 from jaxquat.engines.fused.trace.tracing import scalarize
 from jaxquat.simulation.varying import axes_of, cast, shaped
 
+CARRY = ("state", "memory", "command")
+ENDS = ("saved", *CARRY)  # the groups of the results
+FLOWS = {  # what the functions of a recurrence are given after constants and k, and what they give
+    "step": (("state", "command"), ("state",)),
+    "save": (("state", "command"), ("saved",)),
+    "sample": (("state", "memory", "inputs"), ("command", "memory")),
+}
 GROUPS = ("constants", "inputs", "state", "memory", "command", "saved")
 Specs = tuple[jax.ShapeDtypeStruct, ...]
+Live = tuple[tuple[str, int], ...]  # results with a cotangent: a group and a number in it
+Reached = frozenset[tuple[str, int]]
 # of each group, the numbers of the leaves that have tangents
 Chosen = dict[str, tuple[int, ...]]
 
@@ -108,45 +118,88 @@ class Recurrence:
         )
         return loop._replace(**arrays)
 
-    def differentiated(self, live: tuple[int, ...] | None = None) -> Loop:
+    def differentiated(self, live: Live | None = None) -> Loop:
         """The loop with the programs of its derivative in reverse mode.
 
-        ``live`` are the numbers of the saved leaves whose cotangent is not zero, by default all.
-        The others are not saved here: 0 times an infinite slope would be NaN.
+        ``live`` are the results whose cotangent is not zero, by default all. The other saved leaves
+        are not saved here. A result that has no influence on the live ones has no part in the
+        programs: 0 times an infinite slope would be NaN.
         """
-        every = tuple(range(len(self.specs["saved"])))
-        live = every if live is None else live
+        if live is None:
+            live = tuple((name, i) for name in ENDS for i in self.smooth(name))
         if live not in self._derivatives:
-            self._derivatives[live] = self._differentiated(live, live == every)
+            self._derivatives[live] = self._differentiated(live)
         return self._derivatives[live]
 
     @functools.cached_property
-    def _derivatives(self) -> dict[tuple[int, ...], Loop]:
+    def _derivatives(self) -> dict[Live, Loop]:
         return {}
 
-    def _differentiated(self, live: tuple[int, ...], whole: bool) -> Loop:
-        constants, inputs, state, memory, command = (self.specs[name] for name in GROUPS[:-1])
+    def _differentiated(self, live: Live) -> Loop:
+        reached = self._reached(live)
+        if reached not in self._steps_back:
+            step = self._back("step", reached)
+            sample = None if self.sample is None else self._back("sample", reached)
+            self._steps_back[reached] = self.loop._replace(step_back=step, sample_back=sample)
+        saved = tuple(self.layout.saved[i] for name, i in live if name == "saved")
+        save = self._back("save", frozenset(live))
+        return self._steps_back[reached]._replace(saved=saved, save_back=save)
 
-        def live_save(*arguments: Any) -> list[Array]:
-            saved = self.save(*arguments)
-            return [saved[i] for i in live]
+    @functools.cached_property
+    def _steps_back(self) -> dict[Reached, Loop]:
+        return {}
 
-        def back(function: Callable[..., Any], *groups: Sequence[Any]) -> Any:
-            return scalarize(pullback(function), constants, self.number, *groups)
+    def _back(self, name: str, live: Reached) -> Program:
+        """The scalar program of a function's derivative, which leaves out results not in ``live``.
 
-        cotangents = _smooth([self.specs["saved"][i] for i in live])
-        save_back = back(live_save, state, command, cotangents)
-        if not whole:
-            saved = tuple(self.layout.saved[i] for i in live)
-            return self.differentiated()._replace(saved=saved, save_back=save_back)
-        step_back = back(self.step, state, command, _smooth(state))
-        sample_back = None
-        if self.sample is not None:
-            cotangents = _smooth([*command, *memory])
-            sample_back = back(self.sample, state, memory, inputs, cotangents)
-        return self.loop._replace(step_back=step_back, save_back=save_back, sample_back=sample_back)
+        It is given the cotangents of all smooth results, but of ``save`` those of live ones alone.
+        """
+        function, (inner, outer) = getattr(self, name), FLOWS[name]
+        pairs = [(group, i) for group in outer for i in range(len(self.specs[group]))]
+        of_results = [(group, i) for group in outer for i in self.smooth(group)]
+        given = [pair for pair in of_results if name != "save" or pair in live]
 
-    def unused(self, live: tuple[int, ...]) -> set[int]:
+        def living(*arguments: Any) -> list[Array]:
+            found = zip(pairs, function(*arguments), strict=True)
+            return [x for pair, x in found if pair in live]
+
+        def back(constants: Any, k: Any, *arguments: Any) -> list[Array]:
+            *groups, cotangents = arguments
+            bars = [x for pair, x in zip(given, cotangents, strict=True) if pair in live]
+            return pullback(living)(constants, k, *groups, bars)
+
+        cotangents = [self.specs[group][i] for group, i in given]
+        groups = [self.specs[group] for group in inner]
+        return scalarize(back, self.specs["constants"], self.number, *groups, cotangents)
+
+    def _reached(self, live: Live) -> Reached:
+        """The leaves of state, memory and command with a cotangent at some step."""
+        loop, reached, before = self.loop, set(live), set[tuple[str, int]]()
+        while reached != before:
+            before = set(reached)
+            for name, (inner, outer) in FLOWS.items():
+                program = getattr(loop, name)
+                if program is not None:
+                    wanted = [k for k, pair in self._numbers(outer) if pair in before]
+                    needed = program.needed(wanted)
+                    reached |= {
+                        p for k, p in self._numbers(("constants", None, *inner)) if k in needed
+                    }
+        return frozenset(
+            (group, i) for group, i in reached if i in self.smooth(group) and group in CARRY
+        )
+
+    def _numbers(self, groups: Sequence[str | None]) -> Iterator[tuple[int, tuple[str, int]]]:
+        """Each number of some groups, one after the other, with its leaf; None is one number."""
+        first = 0
+        for group in groups:
+            for i, leaf in enumerate(getattr(self.layout, group) if group else ()):
+                for _ in range(leaf.size):
+                    yield first, (group or "", i)
+                    first += 1
+            first += group is None
+
+    def unused(self, live: Live) -> set[int]:
         """The numbers of the constants whose cotangent is 0 whatever the values are.
 
         None is known where the derivative has no scalar form.
@@ -237,9 +290,9 @@ class Recurrence:
         return replace(
             self,
             specs=specs,
-            step=pushed(self.step, ("state", "command"), ("state",)),
-            save=pushed(self.save, ("state", "command"), ("saved",)),
-            sample=pushed(self.sample, ("state", "memory", "inputs"), ("command", "memory")),
+            step=pushed(self.step, *FLOWS["step"]),
+            save=pushed(self.save, *FLOWS["save"]),
+            sample=pushed(self.sample, *FLOWS["sample"]),
             primal=self,
             chosen=chosen,
             count=count,

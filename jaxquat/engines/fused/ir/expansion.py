@@ -40,13 +40,17 @@ def expanded(program: Program) -> Program:
 
 
 def contracted(program: Program) -> Program:
-    """The same program with fma, where all that a product is used for are sums and differences."""
+    """The same program with fma, where all that a product is used for are sums and differences.
+
+    A product minus itself stays: x y - y x is 0, and fma would make its rounding error of it.
+    """
     products = {
         k: op.args
         for k, op in enumerate(program.ops, len(program.inputs))
         if op.name == "mul" and op.dtype.kind == "f"
     }
     others = [op.args for op in program.ops if op.name not in ("add", "sub")]
+    others += [op.args for op in program.ops if op.name == "sub" and op.args[0] == op.args[1]]
     for k in (*program.outputs, *(k for args in others for k in args)):
         products.pop(k, None)
 
