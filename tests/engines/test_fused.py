@@ -785,7 +785,7 @@ def test_the_bits_of_a_body_do_not_depend_on_its_neighbours(name, dtype):
 
 
 def test_a_product_minus_itself_is_zero():
-    """x y - y x, as in the cross product of a vector with itself."""
+    """Such as x y - y x, in the cross product of a vector with itself."""
     cross = lambda t, state, p: jnp.cross(state.omega, state.omega)
     start = jq.State(jnp.eye(4)[0], jnp.array([-1.4938959, -1.0244435, -0.5283047]))
     path = jq.rollout(
