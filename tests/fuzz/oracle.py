@@ -210,7 +210,10 @@ def _displaced(x: Any, ulps: Any, sample: Any, salt: Any, exact: bool) -> Any:
     whole, low = (jnp.uint32, 0x3FF) if kind == jnp.float32 else (jnp.uint64, 0xFFFFFF)
     bits = lax.bitcast_convert_type(x, whole)
     words = bits if kind == jnp.float32 else (bits ^ (bits >> 32))
-    h = hashed(words.astype(jnp.uint32) ^ salt, sample)
+    words = words.astype(jnp.uint32) ^ salt
+    if not exact:  # equal numbers too are moved apart
+        words = words + jnp.arange(x.size, dtype=jnp.uint32).reshape(x.shape) * 0x9E3779B9
+    h = hashed(words, sample)
     unit = h.astype(kind) * kind.type(2.0**-31) - 1
     info = jnp.finfo(kind)
     moved = x * (1 + unit * ulps * info.eps)
