@@ -7,8 +7,8 @@ The first tables have the milliseconds of the forward pass and of value and grad
 as ratios to the fused engine. The C loop (limit.c, the same arithmetic) runs where there is a
 compiler. Below each is the arithmetic of a body-step, as the engine counts it in its own programs,
 and the share of what chains of multiplications with addition reach on as many threads. Then come
-derivatives of every kind in units of the forward pass, and the seconds to compile, cold and from
-the disk cache, also for neural torques.
+derivatives of every kind in units of the forward pass, the gradient by the number of states that
+are kept, and the seconds to compile, cold and from the disk cache, also for neural torques.
 """
 
 import argparse
@@ -257,6 +257,34 @@ def derivatives(bodies, dtype, steps):
         print(f"| {name} | {cells} |", flush=True)
 
 
+def keeping(dtype, steps, bodies):
+    """Print value and gradient in forward passes where a state is kept every m steps.
+
+    "none" is what the engine chooses. They run in turn.
+    """
+    numbers = (1, 2, 4, 8, "none")
+    print(f"\n{steps} steps, {dtype}: value and gradient in forward passes\n")
+    print(f"| bodies | forward ms | {' | '.join(map(str, numbers))} |")
+    print("|---" * (2 + len(numbers)) + "|")
+    for count in bodies:
+        starts, gains = peers.random_starts(count, dtype), jnp.asarray(GAINS, dtype)
+        runs = []
+        for m in ("none", *numbers):
+            rollout = partial(peers.library, checkpoint=m, engine="fused", steps=steps)
+
+            def loss(gains, rollout=rollout, starts=starts):
+                return peers.mean_square(jax.vmap(lambda start: rollout(start, gains))(starts))
+
+            run = jax.value_and_grad(loss) if runs else loss
+            runs.append(jax.jit(run).lower(gains).compile())
+        best = [float("inf")] * len(runs)
+        for _ in range(10 if count > 4096 else 40):
+            for k, run in enumerate(runs):
+                best[k] = min(best[k], timed(lambda run=run, gains=gains: run(gains), 1))
+        cells = " | ".join(f"{ms / best[0]:.2f}" for ms in best[1:])
+        print(f"| {count} | {best[0]:.2f} | {cells} |", flush=True)
+
+
 # Compiling.
 
 COMPILE = """
@@ -378,7 +406,7 @@ def main():
     parser.add_argument("--bodies", type=int, nargs="+", default=[1, 64, 1024, 16384])
     parser.add_argument("--dtypes", nargs="+", default=dtypes, choices=dtypes)
     parser.add_argument("--steps", type=int, default=1024)
-    tables = ["engines", "derivatives", "fit", "compile", "elementary"]
+    tables = ["engines", "derivatives", "keeping", "fit", "compile", "elementary"]
     parser.add_argument("--tables", nargs="+", default=tables, choices=tables)
     options = parser.parse_args()
     library = c_loop() if "engines" in options.tables else None
@@ -389,6 +417,8 @@ def main():
                     table(bodies, dtype, options.steps, library)
                 if "derivatives" in options.tables and bodies <= 4096:
                     derivatives(bodies, dtype, options.steps)
+        if "keeping" in options.tables and dtype == "float32":
+            keeping(dtype, options.steps, [n for n in options.bodies if n > 1])
     others = {"fit": fit_updates, "compile": compile_times, "elementary": elementary}
     for name, print_table in others.items():
         if name in options.tables:

@@ -148,6 +148,7 @@ def test_a_slow_controller_is_asked_only_where_it_is_due():
     options = {"controller": controller, "sample_every": 3}
     simulation = checked_simulation(euler, BODY, pull, START, grid, GAIN, **options)
     sample = trace(simulation)[0].loop.sample
+    assert sample is not None
     assert {op.name for op in sample.ops}.isdisjoint({"sin", "exp"})
     (branch,) = sample.routines()
     assert branch.kind == "branch"
