@@ -5,8 +5,10 @@
 
 The first tables have the milliseconds of the forward pass and of value and gradient by two gains,
 as ratios to the fused engine. The C loop (limit.c, the same arithmetic) runs where there is a
-compiler. Then come derivatives of every kind in units of the forward pass, and the seconds to
-compile, cold and from the disk cache, also for neural torques.
+compiler. Below each is the arithmetic of a body-step, as the engine counts it in its own programs,
+and the share of what chains of multiplications with addition reach on as many threads. Then come
+derivatives of every kind in units of the forward pass, the gradient by the number of states that
+are kept, and the seconds to compile, cold and from the disk cache, also for neural torques.
 """
 
 import argparse
@@ -28,7 +30,10 @@ import rollout as peers
 
 import jaxquat as jq
 from jaxquat import _series as series
+from jaxquat.engines.fused.engine import trace
+from jaxquat.engines.fused.ir.expansion import lowered
 from jaxquat.learning.differentiation import forward_value_and_grad
+from jaxquat.simulation.simulation import checked_simulation
 
 HERE = Path(__file__).parent
 GAINS = (6.0, 4.0)
@@ -67,10 +72,20 @@ def c_loop():
     library = Path(tempfile.mkdtemp()) / "limit.so"
     files = [str(HERE / "limit.c"), "-o", str(library), "-lm", "-lpthread"]
     subprocess.run([compiler, *FLAGS.split(), *defines, *files], check=True)
-    return ctypes.CDLL(str(library)).rollout
+    return ctypes.CDLL(str(library))
 
 
-def by_c(loop, starts, steps, threads):
+def peak_by_c(library, threads):
+    """Return the GFlop/s of float32 that chains of multiplications with addition reach."""
+    rounds, best = 2_000_000, float("inf")
+    for _ in range(100):
+        began = time.perf_counter()
+        library.peak(ctypes.c_long(rounds), ctypes.c_long(threads))
+        best = min(best, time.perf_counter() - began)
+    return threads * rounds * 16 * 16 * 2 / best / 1e9  # 16 chains of 16 numbers
+
+
+def by_c(rollout, starts, steps, threads):
     """Return the milliseconds and the last attitudes of the C loop."""
     inertia = np.asarray(peers.INERTIA, np.float32)
     inverse, gains = np.linalg.inv(inertia).astype(np.float32), np.asarray(GAINS, np.float32)
@@ -86,9 +101,49 @@ def by_c(loop, starts, steps, threads):
         q, omega = q0.copy(), omega0.copy()
         arrays = [pointer(x) for x in (inertia, inverse, gains, q, omega)]
         began = time.perf_counter()
-        loop(*arrays, *sizes)
+        rollout(*arrays, *sizes)
         best = min(best, time.perf_counter() - began)
     return 1e3 * best, q.T
+
+
+# The arithmetic of a body-step.
+
+FLOPS = dict.fromkeys(("add", "sub", "mul", "div", "sqrt"), 1) | {"fma": 2}
+
+
+def arithmetic(starts, gains, steps):
+    """Return {"forward", "gradient"}: operations, fma and flop of a body-step, in the programs.
+
+    All operations count, selections too; only those of ``FLOPS`` are flop. The gradient computes
+    the step, computes it again where its state is not kept, and goes back.
+    """
+    body, start = (
+        jq.Body(jnp.asarray(peers.INERTIA, starts.q.dtype)),
+        jax.tree.map(lambda x: x[0], starts),
+    )
+    grid = jq.grid(0.0, peers.DT, steps)
+    simulation = checked_simulation(jq.rkmk4, body, peers.torque, start, grid, gains)
+    loop = trace(simulation)[0].differentiated()
+
+    def counted(program):
+        counts = lowered(program).counts()
+        flop = sum(FLOPS.get(name, 0) * count for name, count in counts.items())
+        return np.array([sum(counts.values()), counts.get("fma", 0), flop])
+
+    step, back = counted(loop.step), counted(loop.step_back)
+    return {"forward": step, "gradient": step * (2 - 1 / loop.segment) + back}
+
+
+def print_arithmetic(times, arithmetic, work, peak):
+    """Print operations, GFlop/s and the share of the peak; ``times`` [ms] by row and pass."""
+    print("\n| row | pass | operations | of them fma | flop | GFlop/s | of the peak |")
+    print("|---|---|---|---|---|---|---|")
+    for (name, kind), ms in times.items():
+        operations, fma, flop = arithmetic[kind]
+        speed = flop * work / ms / 1e3  # work: thousands of body-steps
+        share = f"{100 * speed / peak:.0f} %" if peak else ""
+        cells = f"{operations:.0f} | {fma:.0f} | {flop:.0f} | {speed:.0f} | {share}"
+        print(f"| {name} | {kind} | {cells} |", flush=True)
 
 
 # Engines side by side.
@@ -125,8 +180,8 @@ def measured(engine, differentiate, starts, gains, steps, repeats):
     return ends, forward_ms, gradient_ms, megabytes
 
 
-def table(bodies, dtype, steps, loop):
-    """Print one table."""
+def table(bodies, dtype, steps, library):
+    """Print the tables of one number of bodies."""
     starts, gains = peers.random_starts(bodies, dtype), jnp.asarray(GAINS, dtype)
     print(f"\n{bodies} bodies, {steps} steps, {dtype}\n")
     print("| engine | forward ms | ratio | M body-steps/s | gradient ms | ratio", end="")
@@ -142,11 +197,18 @@ def table(bodies, dtype, steps, loop):
         cells = f"{forward:.2f} | {forward / first[0]:.2f} | {work / forward:.1f}"
         cells += f" | {gradient:.2f} | {gradient / first[1]:.2f} | {gradient / forward:.1f}"
         print(f"| {name} | {cells} | {megabytes} |", flush=True)
-    if loop is not None and dtype == "float32" and bodies % 16 == 0 and first and ends:
-        ms, q = by_c(loop, starts, steps, len(os.sched_getaffinity(0)))
+    assert first
+    counted = {("fused", "forward"): first[0], ("fused", "gradient"): first[1]}
+    threads = len(os.sched_getaffinity(0))
+    if library is not None and dtype == "float32" and bodies % 16 == 0 and ends:
+        ms, q = by_c(library.rollout, starts, steps, threads)
         assert np.abs(q - np.asarray(ends.q)).max() < 1e-4, "the C loop computes something else"
         cells = f"{ms:.2f} | {ms / first[0]:.2f} | {work / ms:.1f}"
         print(f"| C by hand | {cells} | | | | |", flush=True)
+        counted["C by hand", "forward"] = ms
+    used = min(threads, -(-bodies // (16 if dtype == "float32" else 8)))
+    peak = peak_by_c(library, used) / (1 if dtype == "float32" else 2) if library else None
+    print_arithmetic(counted, arithmetic(starts, gains, steps), work, peak)
 
 
 # Derivatives.
@@ -193,6 +255,34 @@ def derivatives(bodies, dtype, steps):
         cells = f"{ms:.2f} | {ms / times['fused']['value']:.2f} | {scan:.2f}"
         cells += f" | {scan / times['scan']['value']:.2f} | {scan / ms:.1f}"
         print(f"| {name} | {cells} |", flush=True)
+
+
+def keeping(dtype, steps, bodies):
+    """Print value and gradient in forward passes where a state is kept every m steps.
+
+    "none" is what the engine chooses. They run in turn.
+    """
+    numbers = (1, 2, 4, 8, "none")
+    print(f"\n{steps} steps, {dtype}: value and gradient in forward passes\n")
+    print(f"| bodies | forward ms | {' | '.join(map(str, numbers))} |")
+    print("|---" * (2 + len(numbers)) + "|")
+    for count in bodies:
+        starts, gains = peers.random_starts(count, dtype), jnp.asarray(GAINS, dtype)
+        runs = []
+        for m in ("none", *numbers):
+            rollout = partial(peers.library, checkpoint=m, engine="fused", steps=steps)
+
+            def loss(gains, rollout=rollout, starts=starts):
+                return peers.mean_square(jax.vmap(lambda start: rollout(start, gains))(starts))
+
+            run = jax.value_and_grad(loss) if runs else loss
+            runs.append(jax.jit(run).lower(gains).compile())
+        best = [float("inf")] * len(runs)
+        for _ in range(10 if count > 4096 else 40):
+            for k, run in enumerate(runs):
+                best[k] = min(best[k], timed(lambda run=run, gains=gains: run(gains), 1))
+        cells = " | ".join(f"{ms / best[0]:.2f}" for ms in best[1:])
+        print(f"| {count} | {best[0]:.2f} | {cells} |", flush=True)
 
 
 # Compiling.
@@ -316,17 +406,19 @@ def main():
     parser.add_argument("--bodies", type=int, nargs="+", default=[1, 64, 1024, 16384])
     parser.add_argument("--dtypes", nargs="+", default=dtypes, choices=dtypes)
     parser.add_argument("--steps", type=int, default=1024)
-    tables = ["engines", "derivatives", "fit", "compile", "elementary"]
+    tables = ["engines", "derivatives", "keeping", "fit", "compile", "elementary"]
     parser.add_argument("--tables", nargs="+", default=tables, choices=tables)
     options = parser.parse_args()
-    loop = c_loop() if "engines" in options.tables else None
+    library = c_loop() if "engines" in options.tables else None
     for dtype in options.dtypes:
         with jax.enable_x64(dtype == "float64"):
             for bodies in options.bodies:
                 if "engines" in options.tables:
-                    table(bodies, dtype, options.steps, loop)
+                    table(bodies, dtype, options.steps, library)
                 if "derivatives" in options.tables and bodies <= 4096:
                     derivatives(bodies, dtype, options.steps)
+        if "keeping" in options.tables and dtype == "float32":
+            keeping(dtype, options.steps, [n for n in options.bodies if n > 1])
     others = {"fit": fit_updates, "compile": compile_times, "elementary": elementary}
     for name, print_table in others.items():
         if name in options.tables:

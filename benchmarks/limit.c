@@ -1,7 +1,8 @@
 /* What the machine can do: the rollout of benchmarks/rollout.py (rkmk4, a quaternion law with two
    gains) by hand. A vector holds 16 bodies. The whole time loop runs for one vector after the
    other, on several threads. The arithmetic is that of the library: the macros COS, SINC and POLES
-   are its coefficients. */
+   are its coefficients, and large angles are reduced where a lane of the vector has one. peak()
+   measures how many multiplications with addition the machine does. */
 
 #include <math.h>
 #include <pthread.h>
@@ -35,15 +36,31 @@ POLYNOMIAL(pole_series, poles)
 
 #define PI 3.14159265358979f
 
-static inline void turned(const V q[4], const V u[3], V out[4]) { /* q exp(u) */
-    V s = 0.25f * (u[0] * u[0] + u[1] * u[1] + u[2] * u[2]);
+static inline int everywhere(M p) { /* whether it holds in all lanes */
+    int both = -1;
+    for (int i = 0; i < LANES; i++) both &= p[i];
+    return both;
+}
+
+/* cos x and sin(x)/(2 x) of s = x^2, reduced modulo pi beyond the switch */
+static __attribute__((noinline, cold)) void far(V s, V *cosine_of, V *half_sinc_of) {
     M near = s < 4.0f;
     V x = root(pick(near, all(4.0f), s)), k = nearest(x / PI), reduced = x - PI * k;
     V one = all(1.0f);
     V sign = pick(near, one, 1.0f - 2.0f * (k - 2.0f * below(0.5f * k)));
     V r = pick(near, s, reduced * reduced);
-    V c = sign * cos_series(r);
-    V f = 0.5f * pick(near, one, sign * reduced) * sinc_series(r) / pick(near, one, x);
+    *cosine_of = sign * cos_series(r);
+    *half_sinc_of = 0.5f * pick(near, one, sign * reduced) * sinc_series(r) / pick(near, one, x);
+}
+
+static inline void turned(const V q[4], const V u[3], V out[4]) { /* q exp(u) */
+    V s = 0.25f * (u[0] * u[0] + u[1] * u[1] + u[2] * u[2]), c, f;
+    if (__builtin_expect(everywhere(s < 4.0f), 1)) {
+        c = cos_series(s);
+        f = 0.5f * sinc_series(s);
+    } else {
+        far(s, &c, &f);
+    }
     V a = f * u[0], b = f * u[1], d = f * u[2];
     out[0] = q[0] * c - q[1] * a - q[2] * b - q[3] * d;
     out[1] = q[0] * a + q[1] * c + q[2] * d - q[3] * b;
@@ -132,5 +149,35 @@ void rollout(const float *inertia, const float *inverse, const float *gains, flo
         if (n) pthread_create(&thread[n], 0, run, &work[n]);
     }
     run(&work[0]);
+    for (long n = 1; n < threads; n++) pthread_join(thread[n], 0);
+}
+
+enum { CHAINS = 16 };
+
+struct chains { long rounds; float by, plus, sum; };
+
+static void *run_chains(void *argument) { /* independent chains x = x y + z */
+    struct chains *work = argument;
+    long rounds = work->rounds;
+    V x[CHAINS], y = all(work->by), z = all(work->plus), sum = {};
+    for (int i = 0; i < CHAINS; i++) x[i] = all(i);
+    for (long n = 0; n < rounds; n++) {
+#pragma GCC unroll 16
+        for (int i = 0; i < CHAINS; i++) x[i] = x[i] * y + z;
+    }
+    for (int i = 0; i < CHAINS; i++) sum += x[i];
+    work->sum = sum[0];
+    return 0;
+}
+
+/* Multiplications with addition of LANES numbers, CHAINS a round and thread; at most 64 threads. */
+void peak(long rounds, long threads) {
+    pthread_t thread[64];
+    struct chains work[64];
+    for (long n = 0; n < threads; n++) {
+        work[n] = (struct chains){rounds, 0.999f, 0.001f, 0.0f};
+        if (n) pthread_create(&thread[n], 0, run_chains, &work[n]);
+    }
+    run_chains(&work[0]);
     for (long n = 1; n < threads; n++) pthread_join(thread[n], 0);
 }

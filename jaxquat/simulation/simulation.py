@@ -161,7 +161,8 @@ class Simulation:
             t = self.time(jnp.arange(0, self.steps + 1, self.save_every))
         else:
             t = self.intervals.t[:: self.save_every // self.substeps]
-        memory = memory.memory if isinstance(memory, Held) else memory
+        while isinstance(memory, Held):
+            memory = memory.memory
         (state, command), saved = (rows, ()) if self.save is None else (((), ()), rows)
         return Path(t, state, saved=saved, command=command, memory=memory, final=final)
 

@@ -15,8 +15,9 @@ import units
 from marks import some
 
 import jaxquat as jq
-from jaxquat.engines.fused import cpu, loading
+from jaxquat.engines.fused import cpu, engine, loading
 from jaxquat.engines.fused.targets import objects
+from jaxquat.simulation.simulation import checked_simulation
 
 VALUES = {jnp.float32: 1e-5, jnp.float64: 1e-12}
 GRADIENTS = {jnp.float32: 1e-4, jnp.float64: 1e-9}
@@ -287,6 +288,24 @@ def test_a_neural_torque(n, dtype):
         return jax.vmap(one)(start).state
 
     compare(run, layers_of(n, dtype), starts(19, dtype), dtype=dtype)
+
+
+def test_a_long_step_is_not_computed_again():
+    """What "none" keeps: every state of a long step, otherwise as many as steps lie between."""
+    grid, body = jq.grid(0.0, 0.01, 100), jq.Body.from_principal(jnp.array([0.6, 1.0, 1.5]))
+    start = jq.State(jnp.array([1.0, 0, 0, 0]), jnp.ones(3))
+
+    def kept_every(torque, **options):
+        simulation = checked_simulation(jq.rkmk4, body, torque, start, grid, **options)
+        return engine.trace(simulation)[0].loop.segment
+
+    def long(t, state, params):
+        return jax.lax.fori_loop(0, 60, lambda _, tau: jnp.tanh(tau), -state.omega)
+
+    assert kept_every(lambda t, state, params: -state.omega) == 10
+    assert kept_every(long) == 1
+    assert kept_every(long, checkpoint="sqrt") == 10
+    assert kept_every(long, checkpoint=7) == 7
 
 
 def test_a_network_for_each_body():

@@ -9,6 +9,9 @@ import problems
 import pytest
 
 import jaxquat as jq
+from jaxquat.engines.fused.engine import trace
+from jaxquat.engines.fused.ir.program import evaluate
+from jaxquat.simulation.simulation import checked_simulation
 
 BODY = jq.Body.from_principal(jnp.array([0.6, 0.8, 1.0]))
 START = jq.State(jnp.asarray(problems.TILTED), jnp.array([0.5, -1.0, 0.7]))
@@ -132,6 +135,33 @@ def test_the_second_derivative_by_the_times_is_that_of_the_scan():
         return jax.jit(lambda t: jax.jvp(slope, (t,), (jnp.sin(7 * t),))[1])(jnp.asarray(STAMPS))
 
     assert_close(product("fused"), product("scan"))
+
+
+def test_a_slow_controller_is_asked_only_where_it_is_due():
+    """Its functions are within a branch, and the branch is chosen at every third interval."""
+
+    def slow(t, state, memory, gain, value):
+        return -gain * jnp.sin(jnp.exp(state.omega)), memory + 1
+
+    controller = jq.Controller(lambda start, gain: jnp.int32(0), slow)
+    grid = jq.grid_at(np.linspace(0.0, 1.0, 7), 2)
+    options = {"controller": controller, "sample_every": 3}
+    simulation = checked_simulation(euler, BODY, pull, START, grid, GAIN, **options)
+    sample = trace(simulation)[0].loop.sample
+    assert sample is not None
+    assert {op.name for op in sample.ops}.isdisjoint({"sin", "exp"})
+    (branch,) = sample.routines()
+    assert branch.kind == "branch"
+    assert branch.program.counts()["sin"] == branch.program.counts()["exp"] == 3
+    inputs = [jnp.zeros((), dtype) for dtype in sample.inputs]
+    number = [dtype.name for dtype in sample.inputs].index("int32")
+    (call,) = [op for op in sample.ops if op.name == "call"]
+    asked = sample._replace(outputs=call.args[:1])
+    due = [bool(evaluate(asked, [*inputs[:number], jnp.int32(k), *inputs[number + 1 :]])[0])
+           for k in range(0, 12, 2)]  # fmt: skip
+    assert due == [True, False, False, True, False, False]
+    path = jq.rollout(euler, BODY, pull, START, grid, GAIN, engine="fused", **options)
+    assert path.memory == 2
 
 
 def test_explain_describes_the_kernel(capsys):

@@ -323,6 +323,25 @@ def test_a_large_product_is_a_loop_and_so_are_those_of_its_vjp(function, shapes,
     assert sum(op.name == "mul" for op in program.ops) <= 2 * 64  # those of tanh
 
 
+def test_a_sum_of_outer_products_is_one_product():
+    @jax.jit
+    def layer(w, x):
+        for _ in range(2):  # long enough for a routine
+            x = jnp.tanh(w @ jnp.sin(x))
+        return x
+
+    def several(w, x):
+        return layer(w, layer(w, layer(w, x)))
+
+    w, x, bar = normal(20, 20) / 5, normal(20), normal(20)
+    program = assert_same(lambda w, x, c: jax.vjp(several, w, x)[1](c), w, x, bar, rtol=1e-12)
+    outer = [op.value for op in program.ops if op.name == "call" and op.value.items == 400]
+    assert len(outer) == 1  # not three of them, and two sums of 400 numbers
+    assert outer[0].program.counts() == {"mul": 20 * 6, "add": 20 * 5}
+    program = assert_same(lambda a, b, c, d: jnp.outer(a, b) + jnp.outer(c, d).T, *[x] * 4)
+    assert program.counts() == {"mul": 800, "add": 400}  # in another order: the sum stays
+
+
 def test_products_of_small_matrices_have_no_loops():
     ones = jnp.ones((4, 4))
     by_sum = lambda x, y: jnp.sum(x[:, :, None] * y[None], axis=1)

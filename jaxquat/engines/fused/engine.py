@@ -10,7 +10,6 @@ bodies. ``run`` gives them to the primitive ``value``, whose batches and program
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -31,9 +30,9 @@ from jaxquat.simulation.varying import axes_of, cast, shaped
 def run(simulation: Simulation, strict: bool = True) -> Path:
     """Simulate in one kernel.
 
-    For the backward pass it keeps a state every ``simulation.segment`` steps; None is the root of
-    the number of steps. With ``strict=False`` a derivative without a scalar form is computed by
-    ``lax.scan``.
+    For the backward pass it keeps a state every ``simulation.segment`` steps; None leaves it to
+    ``Recurrence.kept_every``. With ``strict=False`` a derivative without a scalar form is computed
+    by ``lax.scan``.
 
     Raises:
         NotScalarError: the step, ``save`` or the controller has no scalar form; or, if ``strict``,
@@ -129,7 +128,7 @@ def _traced(
         steps=simulation.steps,
         sample_every=simulation.sample_every if sampled else simulation.steps,
         save_every=simulation.save_every,
-        segment=simulation.segment or math.isqrt(simulation.steps - 1) + 1,
+        segment=simulation.segment,
         strict=strict,
     )  # fmt: skip
     operands = [*constants, *(_raw(x) for x in jax.tree.leaves((inputs, start, memory)))]

@@ -40,7 +40,8 @@ def explain(
     The first line says which engine it takes, and why if that is the scan. Then the scalar
     operations of the step, of the controller and of ``save`` are counted, and those of their
     derivatives, with a floor under the time of each. The floor counts vector operations, two a
-    cycle: a division as 8, a square root as 10, transcendental functions as 20 to 80.
+    cycle: a division as 8, a square root as 10, transcendental functions as 20 to 80. The last line
+    says how often a state is kept for reverse mode; the steps between are computed again.
 
     Raises:
         ValueError, TypeError: those of ``jq.rollout``.
@@ -63,6 +64,7 @@ def explain(
     else:
         try:
             lines += _programs(recurrence.differentiated(), simulation.save is not None, "_back")
+            lines.append(f"kept for the derivative: a state every {recurrence.kept_every} steps")
         except Exception as error:
             lines.append(f"derivative: by a scan (no scalar form: {error})")
     verdict = f"the scan ({hindrance})" if hindrance else "the fused kernel"

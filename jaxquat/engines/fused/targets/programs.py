@@ -91,10 +91,7 @@ class Programs(Memory):
         carried = [self.slot(dtype) for dtype in program.inputs[routine.fixed :][:n]]
         for place, start in zip(carried, starts, strict=True):
             self.write_to(place, self.value(start))
-        targets: list[tuple[Place, int]] = []
-        for first in range(n, routine.items, trips):
-            regular = self.regular(wanted[first : first + trips])
-            targets.append(regular or (self.buffer([routine.dtype(first)], trips), 1))
+        targets = self._targets(routine, wanted)
         with self.loop(trips) as trip:
             values = [self.read_from(place) for place in carried]
             values += [self.read_from(place, trip * stride) for place, stride in sources]
@@ -109,6 +106,22 @@ class Programs(Memory):
             for k in range(trips)
         ]
         return [*(self.read_from(place) for place in carried), *items]
+
+    def _targets(self, routine: Routine, wanted: Sequence[Place | None]) -> list[tuple[Place, int]]:
+        """The place of the first result of each row of a loop, and the elements to the next one.
+
+        Rows that are not wanted elsewhere lie together: what a trip computes is side by side.
+        """
+        firsts = range(routine.carried, routine.items, routine.trips)
+        targets = [self.regular(wanted[first : first + routine.trips]) for first in firsts]
+        dtypes = [routine.dtype(first) for first in firsts]
+        own = [k for k, target in enumerate(targets) if target is None]
+        if own:
+            buffer = self.buffer([dtypes[k] for k in own], len(own) * routine.trips)
+            for number, k in enumerate(own):
+                place = buffer._replace(dtype=dtypes[k], element=number)
+                targets[k] = place, len(own)
+        return [target for target in targets if target is not None]
 
     def _branch(
         self, routine: Routine, dtypes: Sequence[np.dtype], args: Sequence[str | Place]

@@ -10,6 +10,7 @@ import numpy as np
 from jaxquat._jaxprs import nested
 from jaxquat.engines.fused.errors import NotScalarError
 from jaxquat.engines.fused.ir.program import Routine
+from jaxquat.engines.fused.trace.products import Product, computed, factored
 from jaxquat.engines.fused.trace.values import Values, constants, known, numbered, opened
 
 LONG = 300  # a function called several times is a routine from so many operations on
@@ -69,21 +70,36 @@ def called(t: Any, equation: Any, args: list[Values]) -> list[Values] | None:
     free = [values for values, x in zip(args, literals, strict=True) if x is None]
     scalars = [k for values in free for k in values.ravel().tolist()]
     places = dict(zip(inside, t.call(routine, scalars), strict=True))
-    for k in {int(k) for x in outputs for k in x.flat}.difference(places):
+    for k in _numbers(outputs).difference(places):
         places[k] = scalars[k] if k < len(scalars) else t.const(inner.literal(k))
-    return [np.array([places[int(k)] for k in x.flat], np.int64).reshape(x.shape) for x in outputs]
+
+    def here(x: Values) -> Values:
+        return np.array([places[k] for k in x.ravel().tolist()], np.int64).reshape(x.shape)
+
+    return [
+        computed(t, x._replace(x=here(x.x), y=here(x.y))) if isinstance(x, Product) else here(x)
+        for x in outputs
+    ]
+
+
+def _numbers(outputs: Sequence[Values | Product]) -> set[int]:
+    """The values that the outputs of a function are made of."""
+    arrays = [a for x in outputs for a in (x[:2] if isinstance(x, Product) else (x,))]
+    return {k for a in arrays for k in a.ravel().tolist()}
 
 
 def _routine(t: Any, jaxpr: Any, args: list[Values]) -> Any:
     """The routine of a function, which of its values are items, its outputs, and its builder.
 
-    Outputs that are inputs or constants do not come from the routine.
+    Outputs that are inputs or constants do not come from the routine. Of products it gives the
+    factors.
     """
     try:
         inner, outputs, _ = traced_apart(t, jaxpr, args)
     except NotScalarError:  # of an index, say, that is known where the function is called
         return None
-    inside = {int(k) for x in outputs for k in x.flat if k >= len(inner.inputs)}
+    outputs = [factored(inner, x) or x for x in outputs]
+    inside = [k for k in _numbers(outputs) if k >= len(inner.inputs)]
     inside = sorted(k for k in inside if inner.literal(k) is None)
     program = inner.finish(inside)
     if sum(program.counts().values()) < LONG:

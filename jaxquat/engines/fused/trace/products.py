@@ -1,10 +1,20 @@
-"""Products of matrices: small ones product by product, large ones by loops."""
+"""Products of matrices: small ones product by product, large ones by loops.
+
+A sum of products with short sums is one product: with [x u] as the columns of x, then those of u,
+
+    x y^T + u v^T = [x u] [y v]^T.
+
+The gradient by a matrix of weights is such a sum, of one product g x^T for each stage of a step. As
+one product it is written to memory once. ``joined`` finds these sums, and ``finish`` of the builder
+drops the products that nothing needs any more. A function that a step calls several times returns
+the factors, which are short, and its caller multiplies them (``calls``).
+"""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,6 +24,16 @@ from jaxquat.engines.fused.trace.values import Values
 
 PRODUCTS = 64  # a matrix product of at most so many products has no loop: 4x4 by 4x4
 SUMS = 16  # sums carried by a loop over products: what the registers hold
+SHORT = 8  # a sum of so many products is written out
+LARGE = 64  # columns of such sums in the body of a loop over the rows
+
+
+class Product(NamedTuple):
+    """A product of matrices x y^T, and the order of its elements in an array."""
+
+    x: Values
+    y: Values
+    order: Values  # in the shape of the array: the place of each element among those of x y^T
 
 
 def _dot(b: Builder, equation: Any, x: Values, y: Values) -> Values:
@@ -30,11 +50,48 @@ def _dot(b: Builder, equation: Any, x: Values, y: Values) -> Values:
     x, y = (_of_dtype(b, z, b.dtype(zero)) for z in (x, y))  # the result may be of a wider dtype
     small = x.shape[1] * x.shape[2] * y.shape[1] <= PRODUCTS
     dissolved = small or any(b.literal(int(k)) is not None for k in (*x.flat, *y.flat))
+    if len(x) == 1 and not dissolved and x.shape[2] <= SHORT:
+        order = np.arange(x.shape[1] * y.shape[1]).reshape(*batch, *left, *right)
+        return computed(b, Product(x[0], y[0], order))
     product = _product if dissolved else _product_by_loops
     results = [product(b, zero, *pair) for pair in zip(x, y, strict=True)]
     if dtype.kind == "b":
         results = [b.emit("ne", int(k), zero) for k in np.ravel(results)]
     return np.array(results, np.int64).reshape((*batch, *left, *right))
+
+
+def computed(t: Any, product: Product) -> Values:
+    """The array of a product with short sums; ``t.products`` has it by its first number."""
+    x, y, order = product
+    zero = t.const(np.zeros((), t.dtype(int(x[0, 0])))[()])
+    sums = _product_by_loops(t, zero, x, y)
+    t.products[int(sums.min())] = product, sums
+    return sums.ravel()[order]
+
+
+def factored(t: Any, values: Values) -> Product | None:
+    """The product whose elements an array has, each once and in any order, or None."""
+    found = t.products.get(int(values.min())) if values.size else None
+    if found is None or found[1].size != values.size:
+        return None
+    product, sums = found
+    places = {number: place for place, number in enumerate(sums.ravel().tolist())}
+    order = [places.get(number, -1) for number in values.ravel().tolist()]
+    whole = sorted(order) == list(range(sums.size))
+    return product._replace(order=np.reshape(order, values.shape)) if whole else None
+
+
+def joined(t: Any, p: Values, q: Values) -> Values | None:
+    """The sum of two arrays, if both are products with short sums: as one product."""
+    if p.shape != q.shape:
+        return None
+    one, other = factored(t, p), factored(t, q)
+    if one is None or other is None or not np.array_equal(one.order, other.order):
+        return None
+    if one.x.shape[0] != other.x.shape[0] or one.x.shape[1] + other.x.shape[1] > SHORT:
+        return None
+    x, y = (np.concatenate(pair, 1) for pair in zip(one[:2], other[:2], strict=True))
+    return computed(t, Product(x, y, one.order))
 
 
 def _of_dtype(b: Builder, values: Values, dtype: np.dtype) -> Values:
@@ -55,11 +112,11 @@ def _product(b: Builder, zero: int, x: Values, y: Values) -> Values:
 def _product_by_loops(b: Builder, zero: int, x: Values, y: Values) -> Values:
     """``x y^T`` by loops over the products of a sum, each of which carries several sums.
 
-    Where the sums are short, of four products at most, the loop goes over the rows of x.
+    Where the sums are short, the loop goes over the rows of x.
     """
     (rows, length), columns = x.shape, len(y)
-    if length <= 4:
-        if columns > rows:
+    if length <= SHORT:
+        if columns > rows and (rows == 1 or columns > LARGE):
             return _product_by_loops(b, zero, y, x).T
         inner = Builder([b.dtype(zero)] * (y.size + length))
         fixed = np.arange(y.size).reshape(y.shape)

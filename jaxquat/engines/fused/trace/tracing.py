@@ -88,6 +88,7 @@ class Tracing(Builder):
     """A builder that runs jaxprs.
 
     ``sites``: number of calls by the id of the jaxpr. ``routines``: see ``calls.called``.
+    ``products``: see ``products.computed``.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class Tracing(Builder):
     ) -> None:
         super().__init__(inputs)
         self.sites, self.routines = sites, routines
+        self.products: dict[int, Any] = {}
 
     def apart(self, inputs: Sequence[np.dtype]) -> Tracing:
         """A builder for a routine of this program."""
@@ -136,6 +138,10 @@ class Tracing(Builder):
         inner = called(equation)
         if inner is not None:
             return self.run(*opened(inner), args)
+        if name in ("add", "add_any"):
+            values = products.joined(self, *args)
+            if values is not None:
+                return [values]
         if name in ELEMENTWISE:
             dtype = raw_dtype(equation.outvars[0].aval)
             rule = ELEMENTWISE[name]
