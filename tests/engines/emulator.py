@@ -7,6 +7,7 @@ the GPU, the driver and the GPU itself.
 
 import ctypes
 import functools
+from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import numpy as np
@@ -15,6 +16,8 @@ from jaxquat.engines.fused import cpu, loading
 from jaxquat.engines.fused.targets import host, nvptx
 
 REGISTERS = {name: ctypes.c_int32() for name in ("tid", "ctaid", "nctaid")}
+executor = ThreadPoolExecutor(1)  # a GPU has denormal numbers; on XLA's threads they are zero
+executor.submit(int).result()  # its thread begins here, in Python's, of which it has its mode
 launches: list[str] = []  # names of the kernels that ran
 
 
@@ -27,7 +30,9 @@ def use(monkeypatch):
             return ffi_call(target, results, **options)
 
         def launch(*arrays, **attributes):
-            run = functools.partial(_launched, results, attributes)
+            def run(*arrays):
+                return executor.submit(_launched, results, attributes, *arrays).result()
+
             return jax.pure_callback(run, results, *arrays)
 
         return launch

@@ -7,7 +7,6 @@
 declare i32 @llvm.nvvm.read.ptx.sreg.tid.x()
 declare i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()
 declare i32 @llvm.nvvm.read.ptx.sreg.nctaid.x()
-$remainders
 $functions
 
 define ptx_kernel void @$kernel($parameters) #1 {

@@ -12,16 +12,14 @@ LLVM makes PTX of it, the assembly language of NVIDIA's GPUs. ``call`` hands thi
 launches it through a custom call of its own; the driver translates it for the GPU at hand. PTX of
 compute capability 8.0 runs on all later ones.
 
-Elementary functions are the same polynomials as on the CPU, division and square root are rounded
-correctly, and the remainder is exact (``_remainder``). The scalar program says where a product and
-a sum are joined. So the results of the two differ only for denormal numbers, which count as zero on
-the CPU.
+Elementary functions and remainders are the same programs as on the CPU, division and square root
+are rounded correctly, and the scalar program says where a product and a sum are joined. So the
+results of the two differ only for denormal numbers, which count as zero on the CPU.
 """
 
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -128,60 +126,9 @@ def module(loop: Loop, kind: str, batched: Sequence[bool]) -> tuple[str, int]:
         memory="%memory" if shared.scratch else "null", parameters=", ".join(parameters),
         casts="\n".join(cast.format(name) for name in inputs + outputs),
         arrays=", ".join(f"ptr {name}" for name in (*body.sources, *body.targets)),
-        functions=_with_remainders("\n".join([*sorted(shared.declared), *functions])),
-        remainders="\n".join([_remainder("float"), _remainder("double")]),
+        functions="\n".join([*sorted(shared.declared), *functions]),
     )  # fmt: skip
     return text, shared.scratch
-
-
-def _with_remainders(lines: str) -> str:
-    """Lines in which ``frem`` is a call: LLVM makes x - trunc(x / y) y of it, which is rounded."""
-    pattern = r"frem (<1 x (float|double)>) (.+), (.+)"
-    return re.sub(pattern, r"call \1 @remainder_\2(\1 \3, \1 \4)", lines)
-
-
-def _remainder(number: str) -> str:
-    """The function x - n y with the sign of x, where n is x / y without its fraction: ``fmod``.
-
-    It doubles |y| up to more than half of |x|, and takes on the way back what fits into the rest.
-    All of that is exact. It is not a number where x is infinite or y is zero.
-    """
-    vector, infinity = f"<1 x {number}>", "0x7FF0000000000000"
-    kind = "f32" if number == "float" else "f64"
-    return f"""
-declare {number} @llvm.fabs.{kind}({number})
-declare {number} @llvm.copysign.{kind}({number}, {number})
-define internal {vector} @remainder_{number}({vector} %xs, {vector} %ys) noinline #0 {{
-entry:
-  %x = extractelement {vector} %xs, i32 0
-  %signed = extractelement {vector} %ys, i32 0
-  %rest0 = call {number} @llvm.fabs.{kind}({number} %x)
-  %y = call {number} @llvm.fabs.{kind}({number} %signed)
-  %finite = fcmp olt {number} %rest0, {infinity}
-  %divisor = fcmp ogt {number} %y, 0.0
-  %defined = and i1 %finite, %divisor
-  br i1 %defined, label %up, label %undefined
-up:
-  %low = phi {number} [ %y, %entry ], [ %high, %up ]
-  %high = fadd {number} %low, %low
-  %more = fcmp ole {number} %high, %rest0
-  br i1 %more, label %up, label %down
-down:
-  %part = phi {number} [ %low, %up ], [ %half, %down ]
-  %rest = phi {number} [ %rest0, %up ], [ %left, %down ]
-  %fits = fcmp oge {number} %rest, %part
-  %smaller = fsub {number} %rest, %part
-  %left = select i1 %fits, {number} %smaller, {number} %rest
-  %half = fmul {number} %part, 0.5
-  %again = fcmp ogt {number} %part, %y
-  br i1 %again, label %down, label %done
-done:
-  %result = call {number} @llvm.copysign.{kind}({number} %left, {number} %x)
-  %vector = insertelement {vector} poison, {number} %result, i32 0
-  ret {vector} %vector
-undefined:
-  ret {vector} <{number} 0x7FF8000000000000>
-}}"""
 
 
 def compiled(text: str) -> str:
