@@ -136,6 +136,11 @@ def test_a_network_whose_arrays_lie_in_local_or_scratch_memory(monkeypatch, n, d
         return path.state.q, path.state.omega
 
     assert_equal_on_both(monkeypatch, run, *starts(300, dtype), *layers)
+    assert local or all(owner.size for owner in emulator.owners)
+    for owner in emulator.owners:  # a number of thread t lies beside those of t - 1 and t + 1
+        count = owner.shape[1]
+        threads = owner.reshape(-1, count, np.dtype(dtype).itemsize)
+        assert ((threads == np.arange(count)[:, None]) | (threads == -1)).all()
 
 
 def numbers_to_divide(dtype):

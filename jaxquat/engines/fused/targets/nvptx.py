@@ -6,7 +6,8 @@ The time loop is that of the CPU with one lane. What is around it is in nvptx.ll
   results, and scratch memory if the loop needs any.
 - Thread t of T takes the bodies t, t + T, t + 2 T and so on.
 - A thread's own arrays lie in its local memory, up to ``LOCAL`` bytes. Larger ones lie in scratch
-  memory, a result of the call, of which every thread has a part.
+  memory, a result of the call. There, as in local memory, the elements of neighbouring threads lie
+  side by side, so that they are read and written together.
 
 LLVM makes PTX of it, the assembly language of NVIDIA's GPUs. ``call`` hands this text to XLA, which
 launches it through a custom call of its own; the driver translates it for the GPU at hand. PTX of
@@ -76,7 +77,7 @@ def call(
         jax.ShapeDtypeStruct((*(() if rows is None else (rows,)), leaf.size, bodies), leaf.dtype)
         for leaf, rows in loop.results(kind)
     ]
-    memory = [jax.ShapeDtypeStruct((blocks * BLOCK, scratch), np.uint8)] if scratch else []
+    memory = [jax.ShapeDtypeStruct((scratch, blocks * BLOCK), np.uint8)] if scratch else []
     sizes = {"grid_x": blocks, "grid_y": 1, "grid_z": 1, "block_x": BLOCK, "block_y": 1}
     sizes |= {"block_z": 1, "shared_mem_bytes": 0}
     launch = jax.ffi.ffi_call(TARGET, [*results, *memory])
@@ -105,7 +106,7 @@ def _kernel(loop: Loop, kind: str, batched: tuple[bool, ...]) -> tuple[str, int]
 
 def module(loop: Loop, kind: str, batched: Sequence[bool]) -> tuple[str, int]:
     """The text of a module for LLVM, and the bytes of scratch memory of each thread."""
-    shared = Module(1, most=LOCAL)
+    shared = Module(1, most=LOCAL, interleaved=True)
     body = Lanes(shared, batched)
     body.sources = [f"%operand{number}" for number in range(len(loop.operands(kind)))]
     body.targets = [f"%result{number}" for number in range(len(loop.results(kind)))]
@@ -122,7 +123,7 @@ def module(loop: Loop, kind: str, batched: Sequence[bool]) -> tuple[str, int]:
     parameters += [form.format("", name) for name in outputs]
     cast = "  {0} = addrspacecast ptr addrspace(1) {0}_at to ptr"
     text = template(
-        "nvptx.ll", kernel=_name(kind), block=BLOCK, scratch=shared.scratch,
+        "nvptx.ll", kernel=_name(kind), block=BLOCK,
         memory="%memory" if shared.scratch else "null", parameters=", ".join(parameters),
         casts="\n".join(cast.format(name) for name in inputs + outputs),
         arrays=", ".join(f"ptr {name}" for name in (*body.sources, *body.targets)),
