@@ -8,7 +8,9 @@ import pytest
 from marks import some
 
 import jaxquat as jq
+from jaxquat.engines.fused import engine, primitives, selfcheck
 from jaxquat.engines.fused.targets import nvptx
+from jaxquat.simulation.simulation import checked_simulation
 
 F4, F8 = jnp.float32, jnp.float64
 FLOATS = pytest.mark.parametrize("dtype", [F4, F8], ids=["float32", "float64"])
@@ -183,3 +185,46 @@ def test_the_remainder_is_exact(monkeypatch, dtype, target):
     np.testing.assert_array_equal(got, wanted)
     defined = ~np.isnan(wanted)
     np.testing.assert_array_equal(np.signbit(got)[defined], np.signbit(wanted)[defined])
+
+
+def test_a_kernel_with_more_arrays_than_a_gpu_allows_is_left_to_the_scan(monkeypatch, capsys):
+    """With room for the forward kernel alone it is the derivative that a scan computes."""
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(selfcheck, "objection", lambda engine: None)
+    body = jq.Body.from_principal(jnp.array([0.6, 0.8, 1.0]))
+    start = jq.State(jnp.array([1.0, 0, 0, 0]), jnp.array([0.1, 0.2, 0.3]))
+    gains = [jnp.asarray(0.1 * k) for k in range(8)]
+    law = lambda t, state, gains: sum(-gain * state.omega for gain in gains)
+    arguments = jq.lie_euler, body, law, start, jq.grid(0.0, 0.1, 4)
+
+    def rates(gains, by):
+        path = jq.rollout(*arguments, gains, engine=by)
+        return jnp.sum(path.final.omega**2)
+
+    value = lambda gains: rates(gains, "auto")
+    wanted = jax.grad(lambda gains: rates(gains, "scan"))(gains)
+    layout = engine.trace(checked_simulation(*arguments, gains))[0].layout
+    fits = 2 + len(layout.operands("forward")) + len(layout.results("forward"))
+    kernels = []
+    own = primitives.kernel.bind
+    monkeypatch.setattr(
+        primitives.kernel, "bind", lambda *x, **p: kernels.append(p["kind"]) or own(*x, **p)
+    )
+    for most, named, lines in (
+        (512, ["keeping", "backward"], ["the fused kernel", "derivative of the step: "]),
+        (fits, [], ["the fused kernel", "derivative: by a scan (a fused kernel has at most "]),
+        (fits - 1, [], [f"the scan (a fused kernel has at most {fits - 1} arrays on the GPU, "]),
+    ):
+        monkeypatch.setattr(nvptx, "ARRAYS", most)
+        kernels.clear()
+        slope = jax.jit(lambda gains: jax.grad(value)(gains))(gains)
+        assert kernels == named
+        for a, b in zip(slope, wanted, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-9)
+        jq.fused.explain(*arguments, gains)
+        told = capsys.readouterr().out
+        assert all(line in told for line in lines)
+    with pytest.raises(
+        NotImplementedError, match=f'at most {fits - 1} arrays .*; use engine="scan"'
+    ):
+        rates(gains, "fused")

@@ -41,7 +41,7 @@ TRIPLE, PROCESSOR, FEATURES = "nvptx64-nvidia-cuda", "sm_80", "+ptx80"
 BLOCK = 128  # threads of a block
 LOCAL = 2**12  # bytes of a thread's local memory for arrays
 SCRATCH = 2**30  # bytes of scratch memory of a call; where they do not suffice, threads are fewer
-ARRAYS = 512  # parameters of a kernel, as many as PTX 8.0 has room for
+ARRAYS = 512  # parameters of a kernel; PTX 8.0 has room for 544
 
 
 def missing() -> str | None:
@@ -64,10 +64,22 @@ def missing() -> str | None:
     return None
 
 
+def too_many_arrays(layout: Loop, kinds: Sequence[str]) -> str | None:
+    """Why kernels of these kinds have too many arrays, as an error message; None if they do not."""
+    counts = [len(layout.operands(kind)) + len(layout.results(kind)) for kind in kinds]
+    count = max(counts) + 2  # the number of bodies, and scratch memory
+    if count <= ARRAYS:
+        return None
+    return f"a fused kernel has at most {ARRAYS} arrays on the GPU, this one has {count}"
+
+
 def call(
     loop: Loop, kind: str, batched: Sequence[bool], bodies: int, operands: Sequence[Array]
 ) -> list[Array]:
     """As ``cpu.call``."""
+    excess = too_many_arrays(loop, (kind,))
+    if excess:  # compiled for a GPU where there is none; otherwise it was known before
+        raise NotImplementedError(excess)
     text, scratch = _kernel(loop, kind, tuple(batched))
     blocks = -(-bodies // BLOCK)
     if scratch:
@@ -116,8 +128,6 @@ def module(loop: Loop, kind: str, batched: Sequence[bool]) -> tuple[str, int]:
     functions = [*shared.functions, body.function(f"{head} alwaysinline #0")]
     inputs, outputs = [*body.sources, "%counts"], [*body.targets]
     outputs += ["%memory"] if shared.scratch else []
-    if len(inputs) + len(outputs) > ARRAYS:
-        raise NotImplementedError(f"more than {ARRAYS} arrays of a fused kernel on the GPU")
     form = "ptr addrspace(1) noalias{} align 16 {}_at"
     parameters = [form.format(" readonly", name) for name in inputs]
     parameters += [form.format("", name) for name in outputs]
