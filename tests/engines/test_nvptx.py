@@ -190,7 +190,7 @@ def test_the_remainder_is_exact(monkeypatch, dtype, target):
 def test_a_kernel_with_more_arrays_than_a_gpu_allows_is_left_to_the_scan(monkeypatch, capsys):
     """With room for the forward kernel alone it is the derivative that a scan computes."""
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    monkeypatch.setattr(selfcheck, "objection", lambda engine: None)
+    monkeypatch.setattr(selfcheck, "objection", lambda: None)
     body = jq.Body.from_principal(jnp.array([0.6, 0.8, 1.0]))
     start = jq.State(jnp.array([1.0, 0, 0, 0]), jnp.array([0.1, 0.2, 0.3]))
     gains = [jnp.asarray(0.1 * k) for k in range(8)]

@@ -70,7 +70,7 @@ def missing() -> str | None:
     if platform == "cpu":
         return cpu.missing()
     if platform in ("gpu", "cuda"):
-        return nvptx.missing() or selfcheck.objection(run)
+        return nvptx.missing() or selfcheck.objection()
     return f'engine "fused" has no kernels for {platform}; use engine="scan"'
 
 

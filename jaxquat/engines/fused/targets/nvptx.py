@@ -48,7 +48,7 @@ def missing() -> str | None:
     """Why there are no fused kernels on this GPU, as an error message; None if there are."""
     try:
         import llvmlite.binding as llvm
-    except ImportError:
+    except (ImportError, OSError):  # or its library cannot be loaded
         return missing_package("engine", "llvmlite", "fused")
     llvm.initialize_all_targets()
     try:
