@@ -383,6 +383,8 @@ def _by_kernel(primitive: Rollout, *operands: Array, **params: Any) -> list[Arra
         if f.strict:
             raise
         return _by_scan(primitive, *operands, **params)
+    if primitive is pull and params["by"] is not None:
+        loop = loop.by({i for _, group, i in params["by"] if group == "constants"})
     return kernel.bind(*operands, loop=loop, kind=kind, bodies=bodies, batched=batched)
 
 
