@@ -7,6 +7,7 @@ the GPU, the driver and the GPU itself.
 
 import ctypes
 import functools
+from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import numpy as np
@@ -15,7 +16,10 @@ from jaxquat.engines.fused import cpu, loading
 from jaxquat.engines.fused.targets import host, nvptx
 
 REGISTERS = {name: ctypes.c_int32() for name in ("tid", "ctaid", "nctaid")}
+executor = ThreadPoolExecutor(1)  # a GPU has denormal numbers; on XLA's threads they are zero
+executor.submit(int).result()  # its thread begins here, in Python's, of which it has its mode
 launches: list[str] = []  # names of the kernels that ran
+owners: list[np.ndarray] = []  # of each launch: which thread wrote a byte of scratch memory, or -1
 
 
 def use(monkeypatch):
@@ -27,12 +31,15 @@ def use(monkeypatch):
             return ffi_call(target, results, **options)
 
         def launch(*arrays, **attributes):
-            run = functools.partial(_launched, results, attributes)
+            def run(*arrays):
+                return executor.submit(_launched, results, attributes, *arrays).result()
+
             return jax.pure_callback(run, results, *arrays)
 
         return launch
 
     launches.clear()
+    owners.clear()
     nvptx._kernel.cache_clear()
     monkeypatch.setattr(nvptx, "compiled", lambda text: text)
     monkeypatch.setattr(jax.ffi, "ffi_call", emulated)
@@ -51,14 +58,16 @@ def _launched(results, attributes, *arrays):
     kernel = _loaded(attributes["kernel_data"], name, len(pointers))[0]
     REGISTERS["nctaid"].value = blocks
     threads = int(attributes["block_x"])
-    is_scratch = results[-1].dtype == np.uint8 and results[-1].shape[0] == blocks * threads
-    scratch = outputs[-1].reshape(results[-1].shape) if is_scratch else np.zeros((0, 0))
+    scratch = outputs[-1] if "%memory_at" in attributes["kernel_data"] else np.zeros(0)
+    owner = np.full(len(scratch), -1)
     for number in range(blocks * threads):
         REGISTERS["ctaid"].value, REGISTERS["tid"].value = divmod(number, threads)
         before = scratch.copy()
         kernel(*pointers)
-        written = np.flatnonzero((scratch != before).any(axis=1))
-        assert set(written) <= {number}  # threads run at once on a GPU, so each has its own part
+        written = scratch != before
+        assert (owner[written] == -1).all()  # threads run at once on a GPU: each has its own part
+        owner[written] = number
+    owners.append(owner.reshape(-1, blocks * threads))
     return [x.view(r.dtype).reshape(r.shape) for x, r in zip(outputs, results, strict=True)]
 
 

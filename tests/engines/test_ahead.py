@@ -52,7 +52,7 @@ def lowered(name, dtype, sharding=None):
 
 
 SPILLS = {  # bytes that a thread of the backward pass stores, of no more than 255 registers
-    ("rkmk4", "float32"): 500,
+    ("rkmk4", "float32"): 150,
     ("zhao", "float32"): 0,
     ("rkmk4", "float64"): 2800,
     ("zhao", "float64"): 700,

@@ -771,7 +771,8 @@ def test_a_torque_that_solves_equations():
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [
-        ("lie_midpoint", jnp.float32),
+        ("lie_euler", jnp.float32),
+        pytest.param("lie_midpoint", jnp.float32, marks=pytest.mark.slow),
         pytest.param("rkmk4", jnp.float32, marks=pytest.mark.slow),
         pytest.param("rkmk4", jnp.float64, marks=pytest.mark.slow),
         pytest.param("no_squish", jnp.float64, marks=pytest.mark.slow),
@@ -798,7 +799,6 @@ def test_the_bits_of_a_body_do_not_depend_on_its_neighbours(name, dtype):
     taken = lambda places: jax.tree.map(lambda x: x[places], whole)
     same = lambda one, other: jax.tree.map(np.testing.assert_array_equal, one, other)
     same(run(omegas[order]), taken(order))
-    same(run(omegas[3:25]), taken(slice(3, 25)))
     same(run(omegas[21:24]), taken(slice(21, 24)))
     same(run(omegas[7:8]), taken(slice(7, 8)))
 

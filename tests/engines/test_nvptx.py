@@ -8,7 +8,9 @@ import pytest
 from marks import some
 
 import jaxquat as jq
+from jaxquat.engines.fused import engine, primitives, selfcheck
 from jaxquat.engines.fused.targets import nvptx
+from jaxquat.simulation.simulation import checked_simulation
 
 F4, F8 = jnp.float32, jnp.float64
 FLOATS = pytest.mark.parametrize("dtype", [F4, F8], ids=["float32", "float64"])
@@ -136,15 +138,31 @@ def test_a_network_whose_arrays_lie_in_local_or_scratch_memory(monkeypatch, n, d
         return path.state.q, path.state.omega
 
     assert_equal_on_both(monkeypatch, run, *starts(300, dtype), *layers)
+    assert local or all(owner.size for owner in emulator.owners)
+    for owner in emulator.owners:  # a number of thread t lies beside those of t - 1 and t + 1
+        count = owner.shape[1]
+        threads = owner.reshape(-1, count, np.dtype(dtype).itemsize)
+        assert ((threads == np.arange(count)[:, None]) | (threads == -1)).all()
+
+
+def numbers_to_divide(dtype):
+    """Pairs of ordinary and special numbers, with quotients up to 2^127 and 2^1023."""
+    info, rng = np.finfo(dtype), np.random.default_rng(1)
+    special = [0, 1, 2, 3, 0.1, info.max, info.tiny, 2 * info.tiny, np.inf, np.nan]
+    special += [5 * info.smallest_subnormal, info.tiny / 3, info.smallest_subnormal]
+    x, y = (a.ravel() for a in np.meshgrid(*2 * [[*special, *(-a for a in special)]]))
+    wide = lambda: rng.normal(size=999) * 2.0 ** rng.integers(3 - info.maxexp, info.maxexp - 3, 999)
+    x = np.concatenate([x, rng.normal(size=500), 1e7 * rng.normal(size=500), wide(), wide()])
+    y = np.concatenate([y, rng.normal(size=1000), wide(), rng.normal(size=999)])
+    count = len(x) // 3 * 3
+    return x[:count].astype(dtype).reshape(-1, 3), y[:count].astype(dtype).reshape(-1, 3)
 
 
 @FLOATS
-def test_the_remainder_is_exact(monkeypatch, dtype):
-    """LLVM's own for this target is rounded where x / y is large."""
-    rng = np.random.default_rng(1)
-    x = np.concatenate([rng.normal(size=500), 1e7 * rng.normal(size=500), [0, np.inf, 3, 1, 4]])
-    y = np.concatenate([rng.normal(size=1000), [2, 2, np.inf, 0, -2]])
-    x, y = (jnp.asarray(a.reshape(-1, 3), dtype) for a in (x, y))
+@pytest.mark.parametrize("target", ["CPU", "GPU"])
+def test_the_remainder_is_exact(monkeypatch, dtype, target):
+    """It is C's fmod, with the sign of zeros; on the CPU denormal numbers count as zero."""
+    x, y = numbers_to_divide(dtype)
     body, start = (
         jq.Body.from_principal(jnp.ones(3, dtype)),
         jq.State(*(a[0] for a in starts(1, dtype))),
@@ -152,11 +170,61 @@ def test_the_remainder_is_exact(monkeypatch, dtype):
     grid = jq.grid(0.0, 0.1, 1)
 
     def run(x, y):
-        options = {"engine": "fused", "save": lambda t, state, p: jnp.fmod(x + 0 * state.omega, y)}
+        remainder = lambda t, state, p: jnp.fmod(jnp.where(state.omega < 1e3, x, 0), y)
+        options = {"engine": "fused", "save": remainder}
         return jq.rollout(jq.lie_euler, body, jq.torques.zero, start, grid, **options).saved[0]
 
     with monkeypatch.context() as patch:
-        emulator.use(patch)
+        if target == "GPU":
+            emulator.use(patch)
         got = np.asarray(jax.jit(lambda x, y: jax.vmap(run)(x, y))(x, y))
+    tiny = 0 if target == "GPU" else np.finfo(dtype).tiny
+    normal = lambda a: np.where(abs(a) < tiny, np.copysign(0, a), a)
     with np.errstate(invalid="ignore"):
-        np.testing.assert_array_equal(got, np.fmod(x, y))
+        got, wanted = normal(got), normal(np.fmod(normal(x), normal(y)))
+    np.testing.assert_array_equal(got, wanted)
+    defined = ~np.isnan(wanted)
+    np.testing.assert_array_equal(np.signbit(got)[defined], np.signbit(wanted)[defined])
+
+
+def test_a_kernel_with_more_arrays_than_a_gpu_allows_is_left_to_the_scan(monkeypatch, capsys):
+    """With room for the forward kernel alone it is the derivative that a scan computes."""
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(selfcheck, "objection", lambda: None)
+    body = jq.Body.from_principal(jnp.array([0.6, 0.8, 1.0]))
+    start = jq.State(jnp.array([1.0, 0, 0, 0]), jnp.array([0.1, 0.2, 0.3]))
+    gains = [jnp.asarray(0.1 * k) for k in range(8)]
+    law = lambda t, state, gains: sum(-gain * state.omega for gain in gains)
+    arguments = jq.lie_euler, body, law, start, jq.grid(0.0, 0.1, 4)
+
+    def rates(gains, by):
+        path = jq.rollout(*arguments, gains, engine=by)
+        return jnp.sum(path.final.omega**2)
+
+    value = lambda gains: rates(gains, "auto")
+    wanted = jax.grad(lambda gains: rates(gains, "scan"))(gains)
+    layout = engine.trace(checked_simulation(*arguments, gains))[0].layout
+    fits = 2 + len(layout.operands("forward")) + len(layout.results("forward"))
+    kernels = []
+    own = primitives.kernel.bind
+    monkeypatch.setattr(
+        primitives.kernel, "bind", lambda *x, **p: kernels.append(p["kind"]) or own(*x, **p)
+    )
+    for most, named, lines in (
+        (512, ["keeping", "backward"], ["the fused kernel", "derivative of the step: "]),
+        (fits, [], ["the fused kernel", "derivative: by a scan (a fused kernel has at most "]),
+        (fits - 1, [], [f"the scan (a fused kernel has at most {fits - 1} arrays on the GPU, "]),
+    ):
+        monkeypatch.setattr(nvptx, "ARRAYS", most)
+        kernels.clear()
+        slope = jax.jit(lambda gains: jax.grad(value)(gains))(gains)
+        assert kernels == named
+        for a, b in zip(slope, wanted, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-9)
+        jq.fused.explain(*arguments, gains)
+        told = capsys.readouterr().out
+        assert all(line in told for line in lines)
+    with pytest.raises(
+        NotImplementedError, match=f'at most {fits - 1} arrays .*; use engine="scan"'
+    ):
+        rates(gains, "fused")

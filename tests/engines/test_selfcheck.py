@@ -1,9 +1,14 @@
 """The fused engine checks itself on a GPU that nobody vouched for.
 
-Here the GPU is a CPU that calls itself one. Its kernels are right, or lie about their results.
+Here the GPU is a CPU that calls itself one. The check is a process of its own. Where the tests are
+about what it may do, such as to end or to hang, a few lines of Python that do so take its place.
 """
 
+import json
+import re
+import sys
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import jax.numpy as jnp
@@ -12,50 +17,21 @@ from marks import some
 
 import jaxquat as jq
 from jaxquat.engines.fused import cpu, engine, primitives, selfcheck
-from jaxquat.engines.fused.targets import nvptx
+from jaxquat.engines.fused.targets import nvptx, objects
 
 CALL = cpu.call
-
-
-def off_by(factor, kinds):
-    """Kernels of some kinds whose last result is off by a factor."""
-
-    def call(loop, kind, batched, bodies, operands):
-        results = CALL(loop, kind, batched, bodies, operands)
-        if kind in kinds:
-            results[-1] = results[-1] * jnp.asarray(factor, results[-1].dtype)
-        return results
-
-    return call
-
-
-def not_a_number(loop, kind, batched, bodies, operands):
-    results = CALL(loop, kind, batched, bodies, operands)
-    return [x * jnp.asarray(jnp.nan, x.dtype) for x in results]
-
-
-def failing(*arguments, **options):
-    raise RuntimeError("ptxas is not amused\nat line 3")
-
-
-LIES = {
-    "values": (off_by(1.001, ("forward", "keeping")), "its float32 values differ .* by .*e-0[34]"),
-    "gradient": (off_by(1.01, ("backward",)), "its float32 gradients differ .* by 1.0e-02"),
-    "nan": (not_a_number, "its float32 values differ .* by nan"),
-    "error": (failing, "its check ended with RuntimeError: ptxas is not amused"),
-}
+OFF, USE = '^engine "fused" is off on cpu: ', '; use engine="scan"$'
 
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch, tmp_path):
-    """No answer is known, in memory or on disk; kernels are called anew."""
+    """No answer is known, in memory or on disk."""
     monkeypatch.setenv("JAXQUAT_CACHE", str(tmp_path))
+    in_a_new_process(monkeypatch)
+
+
+def in_a_new_process(monkeypatch):
     monkeypatch.setattr(selfcheck, "_answers", {})
-    primitives._compiled.cache_clear()
-    jax.clear_caches()
-    yield
-    primitives._compiled.cache_clear()
-    jax.clear_caches()
 
 
 @pytest.fixture
@@ -64,17 +40,140 @@ def gpu(monkeypatch):
 
 
 @pytest.fixture
-def checks(monkeypatch):
-    """The checks that are made."""
-    made, own = [], selfcheck.difference
-    monkeypatch.setattr(selfcheck, "difference", lambda e: made.append(0) or own(e))
-    return made
+def check(monkeypatch, tmp_path):
+    """``check(lines)`` makes these lines the process of a check; ``check.count()`` counts them."""
+
+    class Check:
+        log = tmp_path / "begun"
+
+        def __call__(self, lines):
+            begin = f"import os, sys, time\nopen({str(self.log)!r}, 'a').write('x')\n"
+            monkeypatch.setattr(selfcheck, "COMMAND", ("-S", "-c", begin + lines))
+
+        def count(self):
+            return len(self.log.read_text()) if self.log.exists() else 0
+
+    return Check()
 
 
-def lying(monkeypatch, name):
-    call, reason = LIES[name]
-    monkeypatch.setattr(cpu, "call", call)
-    return f'^engine "fused" is off on cpu: {reason}.*; use engine="scan"$'
+def answering(reason, lasting=True):
+    return f"print('noise'); print({json.dumps([reason, lasting])!r})"
+
+
+def files(tmp_path):
+    return [file for file in tmp_path.iterdir() if file.suffix == ".check"]
+
+
+# What a process may do: the lines, what is said of it, and whether that is kept.
+ENDS = {
+    "differs": (answering("its values differ"), "its values differ", True),
+    "error": (answering("its check ended with X: y", False), "its check ended with X: y", False),
+    "abort": ("os.abort()", "its check was ended by signal 6", True),
+    "hang": ("time.sleep(60)", "its check gave no answer within 0.5 s", True),
+    "alarm": ("os.kill(os.getpid(), 14)", "its check gave no answer within ", True),
+    "killed": ("os.kill(os.getpid(), 9)", "its check was ended by signal 9", False),
+    "exit": ("sys.exit(3)", "its check ended with status 3", False),
+    "silent": ("", "its check ended with status 0", False),
+    "nonsense": ("print('[1')", "its check ended with status 0", False),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_whatever_the_check_does_there_is_one_warning_and_the_kernels_are_off(
+    gpu, check, monkeypatch, tmp_path, end
+):
+    lines, reason, lasting = ENDS[end]
+    if end == "hang":
+        monkeypatch.setattr(selfcheck, "LIMIT", 0.5)
+    check(lines)
+    with pytest.warns(RuntimeWarning, match=f"{OFF}{reason}.*{USE}") as record:
+        assert reason in engine.missing()
+    assert len(record) == 1
+    assert reason in engine.missing()  # without a second warning
+    assert len(files(tmp_path)) == lasting
+    in_a_new_process(monkeypatch)
+    with pytest.warns(RuntimeWarning, match=f"{OFF}{reason}.*{USE}"):
+        assert reason in engine.missing()
+    if end != "hang":  # which may be stopped before it counts itself
+        assert check.count() == (1 if lasting else 2)
+
+
+def test_an_error_of_the_asking_process_turns_the_kernels_off_too(gpu, check, monkeypatch):
+    """Such as a package that has no version, or no Python to start."""
+
+    def without_version(device):
+        raise selfcheck.importlib.metadata.PackageNotFoundError("llvmlite")
+
+    check(answering(""))
+    with monkeypatch.context() as patch:
+        patch.setattr(selfcheck, "_key", without_version)
+        with pytest.warns(RuntimeWarning, match=f"{OFF}its check ended with PackageNotFound"):
+            assert engine.missing()
+    in_a_new_process(monkeypatch)
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "executable", "/no/python")
+        with pytest.warns(RuntimeWarning, match=f"{OFF}its check ended with FileNotFound"):
+            assert engine.missing()
+    in_a_new_process(monkeypatch)
+    assert check.count() == 0
+    assert engine.missing() is None
+
+
+def test_the_answer_that_they_agree_is_kept(gpu, check, monkeypatch, tmp_path):
+    check(answering(""))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert engine.missing() is None
+        in_a_new_process(monkeypatch)
+        assert engine.missing() is None
+    assert check.count() == len(files(tmp_path)) == 1
+
+
+def test_without_a_cache_folder_every_process_checks(gpu, check, monkeypatch):
+    monkeypatch.setenv("JAXQUAT_CACHE", "")
+    check(answering(""))
+    for count in (1, 2):
+        assert engine.missing() is None
+        assert check.count() == count
+        in_a_new_process(monkeypatch)
+
+
+def test_a_check_that_ended_its_process_or_machine_is_known_to_the_next(gpu, check, monkeypatch):
+    """While a check goes on its file says that it did not end; an interrupt takes it back."""
+    said = []
+
+    def ended(kind):
+        said.append(objects.read(selfcheck._key(jax.local_devices()[0]), "check"))
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(selfcheck, "checked", ended)
+        with pytest.raises(KeyboardInterrupt):
+            engine.missing()
+        patch.setattr(objects, "remove", lambda key, suffix: None)  # as if it was killed
+        with pytest.raises(KeyboardInterrupt):
+            engine.missing()
+    assert len(said) == 2
+    assert all(text.startswith(b"its check began and did not end") for text in said)
+    check(answering(""))
+    with pytest.warns(RuntimeWarning, match=r"did not end \(remove /.*\.check to check it again\)"):
+        assert engine.missing()
+    assert check.count() == 0
+
+
+def test_processes_that_begin_together_wait_for_one_answer(check):
+    check("time.sleep(0.5)\n" + answering(""))
+    with ThreadPoolExecutor(3) as threads:  # for the processes
+        answers = list(threads.map(lambda _: selfcheck._answer(), range(3)))
+    assert answers == ["", "", ""]
+    assert check.count() == 1
+
+
+def test_the_process_of_a_check_uses_the_kernels(gpu, check, monkeypatch):
+    monkeypatch.setenv(selfcheck.WITHIN, "1")
+    check(answering("its values differ"))
+    assert engine.missing() is None
+    assert check.count() == 0
 
 
 def rates(by, gain=0.5):
@@ -82,52 +181,25 @@ def rates(by, gain=0.5):
     start = jq.State(jnp.array([1.0, 0, 0, 0]), jnp.array([0.1, 0.2, 0.3]))
     torque = lambda t, state, gain: -gain * state.omega
     return jq.rollout(
-        jq.zhao, body, torque, start, jq.grid(0.0, 0.1, 4), gain, engine=by
+        jq.lie_euler, body, torque, start, jq.grid(0.0, 0.1, 4), gain, engine=by
     ).final.omega
 
 
-def test_kernels_that_agree_are_used_and_the_answer_is_kept(gpu, checks, monkeypatch, tmp_path):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        rates("fused")
-        assert "fused_rollout" in str(jax.make_jaxpr(lambda: rates("auto"))())
-        assert [file.suffix for file in tmp_path.iterdir()].count(".check") == 1
-        monkeypatch.setattr(selfcheck, "_answers", {})  # as in a new process
-        assert engine.missing() is None
-    assert checks == [0]
-
-
-@pytest.mark.parametrize("lie", some(LIES, ("values", "gradient", "error")))
-def test_a_lie_is_found_once_and_the_scan_taken(gpu, checks, monkeypatch, capsys, lie):
+def test_the_scan_is_taken_then(gpu, check, capsys):
     """One warning, here while a gradient of a batch is traced; ``explain`` and an error say why."""
-    monkeypatch.setattr(selfcheck, "TOLERANCES", {"float32": (1e-5, 1e-4)})
-    wanted = jax.grad(lambda g: rates("scan", g)[0])(0.5)
-    reason = lying(monkeypatch, lie)
-    slope = jax.jit(jax.vmap(jax.grad(lambda g: rates("auto", g)[0])))
-    with pytest.warns(RuntimeWarning, match=reason) as record:
-        slopes = slope(jnp.array([0.5, 0.7]))
+    check(answering("its values differ"))
+    slope = jax.vmap(jax.grad(lambda g: rates("auto", g)[0]))
+    with pytest.warns(RuntimeWarning, match=OFF) as record:
+        program = jax.make_jaxpr(slope)(jnp.array([0.5, 0.7]))
     assert len(record) == 1
-    assert abs(slopes[0] - wanted) < 1e-12
-    assert "fused_rollout" not in str(jax.make_jaxpr(lambda: rates("auto"))())
-    with pytest.raises(ImportError, match=reason):
+    assert "fused_rollout" not in str(program)
+    with pytest.raises(ImportError, match=OFF):
         rates("fused")
     start = jq.State(jnp.array([1.0, 0, 0, 0]), jnp.zeros(3))
     body = jq.Body.from_principal(jnp.array([0.6, 0.8, 1.0]))
-    jq.fused.explain(jq.zhao, body, jq.torques.zero, start, jq.grid(0.0, 0.1, 4))
+    jq.fused.explain(jq.lie_euler, body, jq.torques.zero, start, jq.grid(0.0, 0.1, 4))
     told = capsys.readouterr().out.splitlines()[0]
     assert told.startswith('engine="auto" takes the scan (engine "fused" is off on cpu: its ')
-    assert checks == [0]
-
-
-def test_an_error_is_not_kept_but_a_difference_is(gpu, checks, monkeypatch):
-    """A full memory passes, a wrong kernel does not."""
-    monkeypatch.setattr(selfcheck, "TOLERANCES", {"float32": (1e-5, 1e-4)})
-    for lie, made in (("error", 1), ("error", 2), ("gradient", 3), ("gradient", 3)):
-        reason = lying(monkeypatch, lie)
-        with pytest.warns(RuntimeWarning, match=reason):
-            assert engine.missing()
-        assert len(checks) == made
-        monkeypatch.setattr(selfcheck, "_answers", {})
 
 
 def test_another_driver_or_engine_is_checked_anew(monkeypatch):
@@ -145,22 +217,77 @@ def test_another_driver_or_engine_is_checked_anew(monkeypatch):
     assert len(keys) == 4
 
 
-def test_a_device_that_is_vouched_for_and_a_cpu_are_not_checked(gpu, checks, monkeypatch):
+def test_a_device_that_is_vouched_for_and_a_cpu_are_not_checked(gpu, check, monkeypatch):
+    check(answering("its values differ"))
     with monkeypatch.context() as patch:
         patch.setattr(selfcheck, "VOUCHED", frozenset([jax.devices()[0].device_kind]))
         assert engine.missing() is None
     monkeypatch.setattr(jax, "default_backend", lambda: "cpu")
     assert engine.missing() is None
-    rates("fused")
-    assert not checks
+    assert check.count() == 0
 
 
-def test_a_gpu_without_llvmlite_or_too_old_is_not_checked(gpu, checks, monkeypatch):
+def test_a_gpu_without_llvmlite_or_too_old_is_not_checked(gpu, check, monkeypatch):
     class Old:
         compute_capability = "7.5"
 
+    check(answering("its values differ"))
     monkeypatch.setattr(jax, "devices", lambda: [Old])
     assert "compute capability 8.0 or more, got 7.5" in engine.missing()
-    monkeypatch.setitem(__import__("sys").modules, "llvmlite.binding", None)
+    monkeypatch.setitem(sys.modules, "llvmlite.binding", None)
     assert 'pip install "jaxquat[fused]"' in nvptx.missing()
-    assert not checks
+    assert check.count() == 0
+
+
+# What the check compares.
+
+
+def off_by(factor, kinds):
+    """Kernels of some kinds whose last result is off by a factor."""
+
+    def call(loop, kind, batched, bodies, operands):
+        results = CALL(loop, kind, batched, bodies, operands)
+        if kind in kinds:
+            results[-1] = results[-1] * jnp.asarray(factor, results[-1].dtype)
+        return results
+
+    return call
+
+
+LIES = {
+    "values": (off_by(1.001, ("forward", "keeping")), r"its float32 values differ .* by .*e-0[34]"),
+    "gradient": (off_by(1.01, ("backward",)), r"its float32 gradients differ .* by 1.0e-02"),
+    "nan": (off_by(jnp.nan, ("forward", "keeping")), r"its float32 values differ .* by nan"),
+}
+
+
+@pytest.fixture
+def anew():
+    """Kernels are called anew."""
+    primitives._compiled.cache_clear()
+    jax.clear_caches()
+    yield
+    primitives._compiled.cache_clear()
+    jax.clear_caches()
+
+
+@pytest.mark.parametrize("lie", some(LIES, ("gradient",)))
+def test_a_lie_is_found(monkeypatch, anew, lie):
+    call, reason = LIES[lie]
+    monkeypatch.setattr(cpu, "call", call)
+    assert re.match(reason, selfcheck.difference(engine.run))
+
+
+@pytest.mark.slow
+def test_the_check_itself_finds_that_the_kernels_agree(gpu, tmp_path):
+    """The whole of it, in another process, by the kernels for the CPU."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert engine.missing() is None
+    assert len(files(tmp_path)) == 1
+    assert "fused_rollout" in str(jax.make_jaxpr(lambda: rates("auto"))())
+
+
+def test_the_process_checks_the_device_that_was_asked_for(monkeypatch):
+    answer = selfcheck.checked("NVIDIA H200")
+    assert answer == ("its check ended with RuntimeError: it ran on cpu", False)

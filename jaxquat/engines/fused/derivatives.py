@@ -243,7 +243,9 @@ def _push_transpose(found: Sequence[Any], *operands: Any, **params: Any) -> list
     g, bodies = params["recurrence"], params["bodies"]
     given, flags, outer = push.named(operands, params)
     c = {key: x for key, x in zip(outer, found, strict=True) if not _is_zero(x)}
-    pulled = functools.partial(_pulled, g.primal, given, flags, bodies)
+    assert g.chosen is not None
+    wanted = {("g", group, i) for group in START for i in g.chosen[group]}
+    pulled = functools.partial(_pulled, g.primal, given, flags, bodies, wanted)
     if g.count == 1:
         return _of_operands(given, flags, bodies, pulled(c).get)
 
@@ -258,8 +260,13 @@ def _push_transpose(found: Sequence[Any], *operands: Any, **params: Any) -> list
     return _of_operands(given, flags, bodies, jax.tree.map(together, gradients).get)
 
 
-def _pulled(f: Recurrence, given: Arrays, flags: Flags, bodies: int | None, c: Arrays) -> Arrays:
-    """The cotangents of the directions dx, where ``c`` has those of F'(x) dx that are not zero."""
+def _pulled(
+    f: Recurrence, given: Arrays, flags: Flags, bodies: int | None, wanted: set[Key], c: Arrays
+) -> Arrays:
+    """The cotangents of the directions dx, where ``c`` has those of F'(x) dx that are not zero.
+
+    ``wanted``: the keys of the gradients that somebody asks for.
+    """
     live = tuple((group, i) for _, group, i in smooth(f, "y", ENDS) if ("dy", group, i) in c)
     gradient: Arrays = {}
     if any(role == "dy" for role, *_ in c):
@@ -269,10 +276,11 @@ def _pulled(f: Recurrence, given: Arrays, flags: Flags, bodies: int | None, c: A
             x = c.get(("dy", *key[1:]))
             arrays[key] = zeros(f, ("y", *key[1:]), bodies) if x is None else x
             marks[key] = bodies is not None
-        pulled = pull(arrays, marks, f, bodies, live=live)
+        # those that are not used are not 0, which an infinite slope would make NaN
+        unused = {("g", "constants", i) for i in f.unused(live)}
+        by = tuple(key for key in smooth(f, "g", START) if key in wanted - unused)
+        pulled = pull(arrays, marks, f, bodies, live=live, by=by) if by else {}
         gradient = {("dx", *key[1:]): x for key, x in pulled.items()}
-        for i in f.unused(live):  # not 0, which an infinite slope would make NaN
-            del gradient["dx", "constants", i]
     for (role, group, i), x in c.items():
         if role == "dkept" and group in START:  # of the first state alone
             key = "dx", group, i

@@ -37,13 +37,14 @@ def run(simulation: Simulation, strict: bool = True) -> Path:
     Raises:
         NotScalarError: the step, ``save`` or the controller has no scalar form; or, if ``strict``,
             a derivative that is asked for.
+        NotImplementedError: the kernel has more arrays than a GPU allows.
         ImportError: the compiler is not there.
     """
     lacking = missing()
     if lacking:
         raise ImportError(lacking)
     recurrence, operands, (saved, state, memory) = trace(simulation, strict)
-    _ = recurrence.loop  # an error is one of this call, not of its compilation
+    primitives.checked_loop(recurrence, "forward")  # an error is one of this call
     keys = primitives.start(recurrence)
     shapes = [primitives.shape_of(recurrence, key).shape for key in keys]
     x = {k: a.reshape(shape) for k, a, shape in zip(keys, operands, shapes, strict=True)}
@@ -68,7 +69,7 @@ def missing() -> str | None:
     if platform == "cpu":
         return cpu.missing()
     if platform in ("gpu", "cuda"):
-        return nvptx.missing() or selfcheck.objection(run)
+        return nvptx.missing() or selfcheck.objection()
     return f'engine "fused" has no kernels for {platform}; use engine="scan"'
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Step, Torque
 from jaxquat.dynamics.state import State
-from jaxquat.engines.fused import engine
+from jaxquat.engines.fused import engine, primitives
 from jaxquat.engines.fused.errors import NotScalarError
 from jaxquat.engines.fused.ir.program import Program
 from jaxquat.schemes.scheme import Scheme
@@ -56,17 +56,21 @@ def explain(
     lines = []
     try:
         recurrence, _, _ = engine.trace(simulation)
-        lines += _programs(recurrence.loop, simulation.save is not None, "")
+        lines += _programs(
+            primitives.checked_loop(recurrence, "forward"), simulation.save is not None, ""
+        )
     except NotScalarError as error:
         hindrance = hindrance or f"no scalar form: {error}"
     except Exception as error:  # as engine="auto" does
         hindrance = hindrance or str(error)
     else:
         try:
-            lines += _programs(recurrence.differentiated(), simulation.save is not None, "_back")
+            loop = primitives.checked_loop(recurrence, "backward")
+            lines += _programs(loop, simulation.save is not None, "_back")
             lines.append(f"kept for the derivative: a state every {recurrence.kept_every} steps")
         except Exception as error:
-            lines.append(f"derivative: by a scan (no scalar form: {error})")
+            reason = f"no scalar form: {error}" if isinstance(error, NotScalarError) else error
+            lines.append(f"derivative: by a scan ({reason})")
     verdict = f"the scan ({hindrance})" if hindrance else "the fused kernel"
     print("\n".join([f'engine="auto" takes {verdict}', *lines]))  # noqa: T201
 

@@ -145,6 +145,21 @@ class Loop(NamedTuple):
         """The leaves that go from step to step."""
         return Carried(self.state, self.memory, self.command)
 
+    def by(self, wanted: set[int]) -> Loop:
+        """The same with the derivative by these constants alone; those by others are 0.
+
+        Then a kernel need not compute them, nor have registers for their sums.
+        """
+        dropped, first = set(), 0
+        for number, leaf in enumerate(self.constants):
+            if leaf.smooth:
+                if number not in wanted:
+                    dropped.update(range(first, first + leaf.size))
+                first += leaf.size
+        names = ("step_back", "save_back", "sample_back")
+        programs = {name: getattr(self, name) for name in names}
+        return self._replace(**{k: p and p.with_zeros(dropped) for k, p in programs.items()})
+
     def forward(self, keeping: bool) -> tuple[Start, End]:
         """Operands and results of "forward" or "keeping"."""
         constants, inputs = Arrays(self.constants), Arrays(self.inputs, self.samples)

@@ -355,19 +355,38 @@ _lower_kernel(lambda: cpu.call, "cpu")
 _lower_kernel(lambda: nvptx.call, "cuda")
 
 
+def checked_loop(f: Recurrence, kind: str, live: Live | None = None) -> Loop:
+    """The loop of a kernel.
+
+    "keeping" and "backward" go together, as what a scan keeps is not what a kernel reads.
+
+    Raises:
+        NotScalarError: a program has no scalar form.
+        NotImplementedError: the kernel has more arrays than the default platform allows.
+    """
+    if jax.default_backend() in ("gpu", "cuda"):
+        kinds = ("forward",) if kind == "forward" else ("keeping", "backward")
+        excess = nvptx.too_many_arrays(f.layout, kinds)
+        if excess:
+            raise NotImplementedError(f'{excess}; use engine="scan"')
+    return f.differentiated(live) if kind == "backward" else f.loop
+
+
 def _by_kernel(primitive: Rollout, *operands: Array, **params: Any) -> list[Array]:
-    """The results of ``value`` or ``pull`` by a kernel, or by a scan without a scalar form."""
+    """The results of ``value`` or ``pull`` by a kernel, or by a scan where there can be none."""
     f, keep, live = params["recurrence"], params["keep"], params["live"]
     bodies, batched = params["bodies"], params["batched"]
     if bodies == 0:
         return [zeros(f, key, bodies) for key in primitive.keys(f, keep, live)[1]]
+    kind = "backward" if primitive is pull else "keeping" if keep else "forward"
     try:
-        loop = f.differentiated(live) if primitive is pull else f.loop
+        loop = checked_loop(f, kind, live)
     except Exception:  # of any primitive, in any rule of its derivative
         if f.strict:
             raise
         return _by_scan(primitive, *operands, **params)
-    kind = "backward" if primitive is pull else "keeping" if keep else "forward"
+    if primitive is pull and params["by"] is not None:
+        loop = loop.by({i for _, group, i in params["by"] if group == "constants"})
     return kernel.bind(*operands, loop=loop, kind=kind, bodies=bodies, batched=batched)
 
 

@@ -1,31 +1,43 @@
 """A check of the fused kernels on a kind of GPU on which nobody has vouched for them.
 
-Before the first rollout on such a GPU, ``objection`` simulates a few bodies for a few steps, by the
-kernels and by ``lax.scan``, in both precisions, and compares values and gradients. The torque is a
-small network, so loops, functions and large arrays of the kernels are among what runs.
+Before the first rollout on such a GPU, ``objection`` starts another Python, which simulates a few
+bodies for a few steps, by the kernels and by ``lax.scan``, in both precisions, and compares values
+and gradients (``difference``). The torque is a small network, so loops, functions and large arrays
+of the kernels are among what runs.
 
-- Where they agree, the kernels are used.
-- Where they differ, or where the kernels end with an error, there is one warning; ``engine="auto"``
-  takes the scan and ``engine="fused"`` is an error. Both name the reason.
+A process of its own, since a kernel may do worse than to be wrong. One that reads where it must not
+leaves a GPU that its process cannot use any more; one that does not end cannot be stopped from
+within; LLVM and the driver may end the process. So whatever happens, happens there:
 
-A comparison is kept in a file of the cache folder, under a hash of the kind of device, of the
-driver, of jaxlib, of llvmlite, and of the text of this engine. An error is not kept: it may be one
-of the moment, such as a full memory.
+- Where kernels and scan agree, the kernels are used.
+- Otherwise there is one warning; ``engine="auto"`` takes the scan and ``engine="fused"`` is an
+  error. Both name the reason: a difference, an error, the signal that ended the check, or that it
+  gave no answer within ``LIMIT`` seconds.
 
-The check runs in a thread of its own, where no transformation of the caller is under way.
+The answer is kept in a file of the cache folder, under a hash of the kind of device, of the driver,
+of jaxlib, of llvmlite, and of the text of this engine. An error is not kept: it may be one of the
+moment, such as a full memory. The file is there from the beginning of a check and says that it did
+not end, so if a check takes the machine with it the next process knows. Processes that begin at the
+same time wait for the first one's answer.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import importlib.metadata
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
 import threading
 import warnings
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path as File
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -44,33 +56,47 @@ from jaxquat.simulation.simulation import Simulation, checked_simulation
 VOUCHED: frozenset[str] = frozenset()  # kinds of device on which benchmarks/gpu.py found no fault
 BODIES, STEPS = 150, 40  # two blocks of threads, of which the second is not full
 TOLERANCES = {"float32": (1e-5, 1e-4), "float64": (1e-12, 1e-9)}  # of values and of gradients
+LIMIT = 600  # seconds for a check; it takes twenty, in most of which XLA compiles the scan
+WITHIN = "JAXQUAT_WITHIN_CHECK"  # an environment variable, set in the process of a check
+# -P: a file jax.py in the working directory is not taken for the package
+COMMAND = ("-P", "-c", "from jaxquat.engines.fused import selfcheck; selfcheck.main()")
 
 Engine = Callable[[Simulation], Path]
 
 _lock = threading.Lock()
-_within = threading.local()  # its attribute ``check`` is there in the thread of a check
-_answers: dict[bytes, str] = {}  # what stands against the kernels, or "", by key
+_answers: dict[str, str] = {}  # what stands against the kernels, or "", by kind of device
 
 
-def objection(engine: Engine) -> str | None:
-    """Why the kernels of this process's GPU are not used, as an error message; None if they are.
+class Answer(NamedTuple):
+    """What stands against the kernels, or "", and whether it will be so next time."""
 
-    ``engine`` runs a simulation by the kernels.
-    """
-    device = jax.devices()[0]
-    if device.device_kind in VOUCHED or hasattr(_within, "check"):
+    reason: str
+    lasting: bool = True
+
+
+def objection() -> str | None:
+    """Why the kernels of this process's GPU are not used, as an error message; None if they are."""
+    kind = jax.local_devices()[0].device_kind
+    if kind in VOUCHED or WITHIN in os.environ:
         return None
-    key = _key(device)
     with _lock:
-        if key not in _answers:
-            _answers[key] = _answer(key, engine)
-            if _answers[key]:
-                warnings.warn(_message(device, _answers[key]), RuntimeWarning, stacklevel=2)
-    return _message(device, _answers[key]) if _answers[key] else None
+        if kind not in _answers:
+            try:
+                _answers[kind] = _answer()
+            except Exception as error:
+                _answers[kind] = f"its check ended with {_line(error)}"
+            if _answers[kind]:
+                warnings.warn(_message(kind, _answers[kind]), RuntimeWarning, stacklevel=2)
+    return _message(kind, _answers[kind]) if _answers[kind] else None
 
 
-def _message(device: Any, reason: str) -> str:
-    return f'engine "fused" is off on {device.device_kind}: {reason}; use engine="scan"'
+def _message(kind: str, reason: str) -> str:
+    return f'engine "fused" is off on {kind}: {reason}; use engine="scan"'
+
+
+def _line(error: Exception) -> str:
+    lines = str(error).splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0][:200]}"
 
 
 def _key(device: Any) -> bytes:
@@ -84,32 +110,91 @@ def _key(device: Any) -> bytes:
     return hashlib.sha256(b"\n".join([driver, *(part.encode() for part in parts), *texts])).digest()
 
 
-def _answer(key: bytes, engine: Engine) -> str:
+def _answer() -> str:
     """What stands against the kernels, or "": from the file, or from a check."""
-    answer = objects.read(key, "check")
-    if answer is not None:
-        return answer.decode()
+    device = jax.local_devices()[0]
+    key = _key(device)
+    again = f" (remove {objects.place(key, 'check')} to check it again)"
+    with objects.locked(key, "lock", LIMIT):
+        kept = objects.read(key, "check")
+        if kept is not None:
+            return kept.decode()
+        objects.write(key, f"its check began and did not end{again}".encode(), "check")
+        answer = Answer("", lasting=False)  # if this process is interrupted
+        try:
+            answer = checked(device.device_kind)
+        finally:
+            if not answer.lasting:
+                objects.remove(key, "check")
+        if answer.lasting:
+            reason = answer.reason and answer.reason + again
+            objects.write(key, reason.encode(), "check")
+    return answer.reason
+
+
+def checked(kind: str) -> Answer:
+    """The answer of another process, which is stopped after ``LIMIT`` seconds."""
+    environment = os.environ | {
+        WITHIN: "1",
+        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",  # this process may have most of the memory
+        "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path)),
+        "PYTHONWARNINGS": "ignore",
+    }
+    platforms = jax.config.jax_platforms  # pyright: ignore[reportAttributeAccessIssue]
+    if platforms:
+        environment["JAX_PLATFORMS"] = platforms
+    with tempfile.TemporaryFile() as output:
+        process = subprocess.Popen(
+            [sys.executable, *COMMAND, kind], env=environment, stdin=subprocess.DEVNULL,
+            stdout=output, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        late = Answer(f"its check gave no answer within {LIMIT} s")
+        try:
+            status = process.wait(LIMIT)
+        except subprocess.TimeoutExpired:
+            return late
+        finally:
+            process.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):  # one that the driver holds
+                process.wait(5)
+        output.seek(0)
+        lines = output.read().decode(errors="replace").splitlines()
+    if status == -signal.SIGALRM:
+        return late
+    if status < 0:  # these two are somebody else's
+        lasting = -status not in (signal.SIGKILL, signal.SIGTERM)
+        return Answer(f"its check was ended by signal {-status}", lasting)
     try:
-        with ThreadPoolExecutor(1) as executor:
-            found = executor.submit(difference, engine).result() or ""
+        return Answer(*json.loads(lines[-1]))
+    except (IndexError, TypeError, ValueError):
+        return Answer(f"its check ended with status {status}", lasting=False)
+
+
+def main() -> None:
+    """Prints the answer. It ends by itself, whatever becomes of the process that asks."""
+    signal.alarm(LIMIT)
+    from jaxquat.engines.fused import engine
+
+    try:
+        wanted, kind = sys.argv[1], jax.local_devices()[0].device_kind
+        if kind != wanted:
+            raise RuntimeError(f"it ran on {kind}")
+        answer = Answer(difference(engine.run) or "")
     except Exception as error:
-        lines = str(error).splitlines() or [""]
-        return f"its check ended with {type(error).__name__}: {lines[0][:200]}"
-    objects.write(key, found.encode(), "check")
-    return found
+        answer = Answer(f"its check ended with {_line(error)}", lasting=False)
+    print(json.dumps(answer), flush=True)  # noqa: T201
 
 
 def difference(engine: Engine) -> str | None:
-    """Where kernels and scan differ by more than rounding; None if they agree."""
-    _within.check = True
-    try:
-        for dtype in TOLERANCES:
-            with jax.enable_x64(dtype == "float64"):
-                found = _difference(engine, dtype)
-            if found:
-                return found
-    finally:
-        del _within.check
+    """Where kernels and scan differ by more than rounding; None if they agree.
+
+    ``engine`` runs a simulation by the kernels.
+    """
+    for dtype in TOLERANCES:
+        with jax.enable_x64(dtype == "float64"):
+            found = _difference(engine, dtype)
+        if found:
+            return found
     return None
 
 

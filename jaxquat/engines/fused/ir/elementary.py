@@ -1,4 +1,4 @@
-"""Transcendental functions as scalar operations, for a compiler without a vector library.
+"""Functions of floats as scalar operations, for a compiler without a vector library.
 
 ``EXPANSIONS`` has sin, exp, pow and their kin in operations that LLVM has for vectors: sums,
 products, fma, comparisons, selects and operations on bits. Each function follows one pattern.
@@ -9,8 +9,9 @@ products, fma, comparisons, selects and operations on bits. Each function follow
 3. Put the parts together: a quarter turn chooses sine or cosine, 2^k is made from its bits.
 4. Select the values at zero, infinity and NaN.
 
-Large angles need more digits of pi: ``large_angles``. A value "in two floats" is the sum
-of a head and a rest that is small beside the head's last bit. docs/fused.md states the errors.
+Large angles need more digits of pi: ``large_angles``. The remainder is made of loops:
+``remainder``. A value "in two floats" is the sum of a head and a rest that is small beside the
+head's last bit. docs/fused.md states the errors.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from jaxquat.engines.fused.ir.builder import (
     where,
 )  # fmt: skip
 from jaxquat.engines.fused.ir.large_angles import HALF_PI, parts, with_large_angles
+from jaxquat.engines.fused.ir.remainder import magnitude_of_remainder
 
 _LOG_2 = "0.69314718055994530941723212145817656807550013436025525412068000949339"
 
@@ -262,7 +264,12 @@ def _log_in_two(x: Scalar) -> tuple[Scalar, Scalar]:
     return _at_the_ends(x, log), rest
 
 
+def _rem(x: Scalar, y: Scalar) -> Scalar:
+    """The remainder with the sign of x, as C's ``fmod``."""
+    return with_sign(magnitude_of_remainder(x, y), x)
+
+
 EXPANSIONS: dict[str, Callable[..., Scalar]] = {
     "sin": _sin, "cos": _cos, "exp": _exp, "expm1": _expm1, "tanh": _tanh, "log": _log,
-    "log1p": _log1p, "atan2": _atan2, "pow": _pow,
+    "log1p": _log1p, "atan2": _atan2, "pow": _pow, "rem": _rem,
 }  # fmt: skip

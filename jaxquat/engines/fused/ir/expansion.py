@@ -1,6 +1,6 @@
 """Passes over scalar programs, before they become machine code.
 
-- ``expanded`` replaces transcendental functions by what ``elementary`` makes of them.
+- ``expanded`` replaces functions such as sin by what ``elementary`` makes of them.
 - ``contracted`` joins products and sums: x y + z becomes one operation that rounds once ("fma").
   LLVM could do so too, but then the last bit of a result would depend on what else is in a program,
   on the number of lanes and on the processor. Here the program decides.
@@ -26,11 +26,11 @@ def lowered(program: Program) -> Program:
 
 
 def expanded(program: Program) -> Program:
-    """The same program without transcendental functions."""
+    """The same program without the functions of ``elementary``."""
 
     def rule(b: Builder, op: Op, values: list[int]) -> int:
         args = [values[a] for a in op.args]
-        if op.name in EXPANSIONS:
+        if op.name in EXPANSIONS and op.dtype.kind == "f":
             return EXPANSIONS[op.name](*map(b.scalar, args)).number
         return b.emit(op.name, *args, dtype=op.dtype)
 

@@ -4,7 +4,7 @@ All arguments of an operation have one dtype, and so has its result; comparisons
 the first argument of "select" is one. A program has five operations beside these, which need more
 than their arguments: "const", "convert", "bitcast", "call" and "item" (``program.Op``).
 
-An operation without LLVM text is a transcendental function; ``elementary`` expands it.
+An operation without LLVM text for floats is a function of floats; ``elementary`` expands it.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ OPERATIONS: dict[str, Operation] = {
     "sub": Operation(lax.sub, operator.sub, ("fsub", "sub", "sub")),
     "mul": Operation(lax.mul, operator.mul, ("fmul", "mul", "mul"), commutes=True),
     "div": Operation(lax.div, _quotient, ("fdiv", "sdiv", "udiv"), cost=8),
-    "rem": Operation(lax.rem, np.fmod, ("frem", "srem", "urem"), cost=40),
+    "rem": Operation(lax.rem, np.fmod, ("", "srem", "urem"), cost=40),
     "max": Operation(lax.max, np.maximum, ("llvm.maximum", "llvm.smax", "llvm.umax")),
     "min": Operation(lax.min, np.minimum, ("llvm.minimum", "llvm.smin", "llvm.umin")),
     "neg": Operation(lax.neg, operator.neg, _of_floats("fneg")),

@@ -135,6 +135,15 @@ class Program(NamedTuple):
                 reached.update(op.args)
         return {k for k in reached if k < len(self.inputs)}
 
+    def with_zeros(self, places: set[int]) -> Program:
+        """The same program with the constant 0 as the outputs at some places."""
+        outputs, ops = list(self.outputs), list(self.ops)
+        for place in sorted(places):
+            dtype = self.dtype(outputs[place])
+            outputs[place] = len(self.inputs) + len(ops)
+            ops.append(Op("const", dtype, (), dtype.type(0).tobytes()))
+        return Program(self.inputs, tuple(ops), tuple(outputs))
+
     def routines(self) -> list[Routine]:
         """The routines of the program, each once; a routine comes after those that it contains."""
         routines: dict[Routine, None] = {}

@@ -133,15 +133,22 @@ class Memory(Text):
 
         It is there once, since no function is entered again before it has returned.
         """
-        size, module = count * self.pitch(dtypes), self.module
+        pitch, module = self.pitch(dtypes), self.module
+        size = count * pitch
         if module.stack + size <= module.most:
             module.stack += size
-            base = self.local(f"[{size} x i8]")
-        else:
-            base = self.name()
-            self.entry.append(f"  {base} = getelementptr i8, ptr %scratch, i64 {module.scratch}")
-            module.scratch += -(-size // 64) * 64
-        return Place(dtypes[0], base, 0, self.pitch(dtypes), "slot")
+            return Place(dtypes[0], self.local(f"[{size} x i8]"), 0, pitch, "slot")
+        first, base = module.scratch, self.name()
+        module.scratch += -(-size // 64) * 64
+        if not module.interleaved:
+            self.entry.append(f"  {base} = getelementptr i8, ptr %scratch, i64 {first}")
+            return Place(dtypes[0], base, 0, pitch, "slot")
+        between = self.name()
+        self.entry += [
+            f"  {base} = call ptr @element(ptr %scratch, i64 {first}, i64 {pitch})",
+            f"  {between} = call i64 @between(i64 {pitch})",
+        ]
+        return Place(dtypes[0], base, 0, self.number(between), "slot")
 
     def regular(self, values: Sequence[str | Place | None]) -> tuple[Place, int] | None:
         """The first place of values at equal distances, and the elements from one to the next."""

@@ -1,13 +1,49 @@
 ; A kernel for NVIDIA's GPUs. @body runs the time loop for one body; thread t of T takes the bodies
 ; t, t + T, t + 2 T and so on.
 ;
+; In scratch memory neighbouring threads have neighbouring addresses, as in operands and results: an
+; array of elements of s bytes that begins at byte b of each thread's part begins at b T + s t, with
+; s T bytes from one element to the next.
+;
 ; Without the attributes that name the threads of a block the driver may leave a thread 32 registers
 ; and put thousands of bytes into memory. LLVM 20 reads them from !nvvm.annotations alone.
 
 declare i32 @llvm.nvvm.read.ptx.sreg.tid.x()
 declare i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()
 declare i32 @llvm.nvvm.read.ptx.sreg.nctaid.x()
-$remainders
+
+define internal i64 @threads() alwaysinline #0 {
+  %blocks32 = call i32 @llvm.nvvm.read.ptx.sreg.nctaid.x()
+  %blocks = zext i32 %blocks32 to i64
+  %threads = mul i64 %blocks, $block
+  ret i64 %threads
+}
+
+define internal i64 @thread() alwaysinline #0 {
+  %tid32 = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %tid = zext i32 %tid32 to i64
+  %block32 = call i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()
+  %block = zext i32 %block32 to i64
+  %before = mul i64 %block, $block
+  %thread = add i64 %before, %tid
+  ret i64 %thread
+}
+
+define internal i64 @between(i64 %size) alwaysinline #0 {
+  %threads = call i64 @threads()
+  %bytes = mul i64 %threads, %size
+  ret i64 %bytes
+}
+
+define internal ptr @element(ptr %scratch, i64 %begin, i64 %size) alwaysinline #0 {
+  %thread = call i64 @thread()
+  %own = mul i64 %thread, %size
+  %array = call i64 @between(i64 %begin)
+  %offset = add i64 %array, %own
+  %element = getelementptr i8, ptr %scratch, i64 %offset
+  ret ptr %element
+}
+
 $functions
 
 define ptx_kernel void @$kernel($parameters) #1 {
@@ -15,22 +51,13 @@ entry:
 $casts
   %bodies32 = load i32, ptr %counts
   %bodies = zext i32 %bodies32 to i64
-  %tid32 = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
-  %tid = zext i32 %tid32 to i64
-  %block32 = call i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()
-  %block = zext i32 %block32 to i64
-  %blocks32 = call i32 @llvm.nvvm.read.ptx.sreg.nctaid.x()
-  %blocks = zext i32 %blocks32 to i64
-  %threads = mul i64 %blocks, $block
-  %before = mul i64 %block, $block
-  %thread = add i64 %before, %tid
-  %own = mul i64 %thread, $scratch
-  %scratch = getelementptr i8, ptr $memory, i64 %own
+  %thread = call i64 @thread()
+  %threads = call i64 @threads()
   %some = icmp ult i64 %thread, %bodies
   br i1 %some, label %run, label %done
 run:
   %first = phi i64 [ %thread, %entry ], [ %following, %run ]
-  call fastcc void @body($arrays, ptr %scratch, i64 %bodies, i64 %first)
+  call fastcc void @body($arrays, ptr $memory, i64 %bodies, i64 %first)
   %following = add i64 %first, %threads
   %more = icmp ult i64 %following, %bodies
   br i1 %more, label %run, label %done

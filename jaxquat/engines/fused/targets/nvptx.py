@@ -6,22 +6,21 @@ The time loop is that of the CPU with one lane. What is around it is in nvptx.ll
   results, and scratch memory if the loop needs any.
 - Thread t of T takes the bodies t, t + T, t + 2 T and so on.
 - A thread's own arrays lie in its local memory, up to ``LOCAL`` bytes. Larger ones lie in scratch
-  memory, a result of the call, of which every thread has a part.
+  memory, a result of the call. There, as in local memory, the elements of neighbouring threads lie
+  side by side, so that they are read and written together.
 
 LLVM makes PTX of it, the assembly language of NVIDIA's GPUs. ``call`` hands this text to XLA, which
 launches it through a custom call of its own; the driver translates it for the GPU at hand. PTX of
 compute capability 8.0 runs on all later ones.
 
-Elementary functions are the same polynomials as on the CPU, division and square root are rounded
-correctly, and the remainder is exact (``_remainder``). The scalar program says where a product and
-a sum are joined. So the results of the two differ only for denormal numbers, which count as zero on
-the CPU.
+Elementary functions and remainders are the same programs as on the CPU, division and square root
+are rounded correctly, and the scalar program says where a product and a sum are joined. So the
+results of the two differ only for denormal numbers, which count as zero on the CPU.
 """
 
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -42,14 +41,14 @@ TRIPLE, PROCESSOR, FEATURES = "nvptx64-nvidia-cuda", "sm_80", "+ptx80"
 BLOCK = 128  # threads of a block
 LOCAL = 2**12  # bytes of a thread's local memory for arrays
 SCRATCH = 2**30  # bytes of scratch memory of a call; where they do not suffice, threads are fewer
-ARRAYS = 512  # parameters of a kernel, as many as PTX 8.0 has room for
+ARRAYS = 512  # parameters of a kernel; PTX 8.0 has room for 544
 
 
 def missing() -> str | None:
     """Why there are no fused kernels on this GPU, as an error message; None if there are."""
     try:
         import llvmlite.binding as llvm
-    except ImportError:
+    except (ImportError, OSError):  # or its library cannot be loaded
         return missing_package("engine", "llvmlite", "fused")
     llvm.initialize_all_targets()
     try:
@@ -65,10 +64,22 @@ def missing() -> str | None:
     return None
 
 
+def too_many_arrays(layout: Loop, kinds: Sequence[str]) -> str | None:
+    """Why kernels of these kinds have too many arrays, as an error message; None if they do not."""
+    counts = [len(layout.operands(kind)) + len(layout.results(kind)) for kind in kinds]
+    count = max(counts) + 2  # the number of bodies, and scratch memory
+    if count <= ARRAYS:
+        return None
+    return f"a fused kernel has at most {ARRAYS} arrays on the GPU, this one has {count}"
+
+
 def call(
     loop: Loop, kind: str, batched: Sequence[bool], bodies: int, operands: Sequence[Array]
 ) -> list[Array]:
     """As ``cpu.call``."""
+    excess = too_many_arrays(loop, (kind,))
+    if excess:  # compiled for a GPU where there is none; otherwise it was known before
+        raise NotImplementedError(excess)
     text, scratch = _kernel(loop, kind, tuple(batched))
     blocks = -(-bodies // BLOCK)
     if scratch:
@@ -78,7 +89,7 @@ def call(
         jax.ShapeDtypeStruct((*(() if rows is None else (rows,)), leaf.size, bodies), leaf.dtype)
         for leaf, rows in loop.results(kind)
     ]
-    memory = [jax.ShapeDtypeStruct((blocks * BLOCK, scratch), np.uint8)] if scratch else []
+    memory = [jax.ShapeDtypeStruct((scratch, blocks * BLOCK), np.uint8)] if scratch else []
     sizes = {"grid_x": blocks, "grid_y": 1, "grid_z": 1, "block_x": BLOCK, "block_y": 1}
     sizes |= {"block_z": 1, "shared_mem_bytes": 0}
     launch = jax.ffi.ffi_call(TARGET, [*results, *memory])
@@ -107,7 +118,7 @@ def _kernel(loop: Loop, kind: str, batched: tuple[bool, ...]) -> tuple[str, int]
 
 def module(loop: Loop, kind: str, batched: Sequence[bool]) -> tuple[str, int]:
     """The text of a module for LLVM, and the bytes of scratch memory of each thread."""
-    shared = Module(1, most=LOCAL)
+    shared = Module(1, most=LOCAL, interleaved=True)
     body = Lanes(shared, batched)
     body.sources = [f"%operand{number}" for number in range(len(loop.operands(kind)))]
     body.targets = [f"%result{number}" for number in range(len(loop.results(kind)))]
@@ -117,71 +128,18 @@ def module(loop: Loop, kind: str, batched: Sequence[bool]) -> tuple[str, int]:
     functions = [*shared.functions, body.function(f"{head} alwaysinline #0")]
     inputs, outputs = [*body.sources, "%counts"], [*body.targets]
     outputs += ["%memory"] if shared.scratch else []
-    if len(inputs) + len(outputs) > ARRAYS:
-        raise NotImplementedError(f"more than {ARRAYS} arrays of a fused kernel on the GPU")
     form = "ptr addrspace(1) noalias{} align 16 {}_at"
     parameters = [form.format(" readonly", name) for name in inputs]
     parameters += [form.format("", name) for name in outputs]
     cast = "  {0} = addrspacecast ptr addrspace(1) {0}_at to ptr"
     text = template(
-        "nvptx.ll", kernel=_name(kind), block=BLOCK, scratch=shared.scratch,
+        "nvptx.ll", kernel=_name(kind), block=BLOCK,
         memory="%memory" if shared.scratch else "null", parameters=", ".join(parameters),
         casts="\n".join(cast.format(name) for name in inputs + outputs),
         arrays=", ".join(f"ptr {name}" for name in (*body.sources, *body.targets)),
-        functions=_with_remainders("\n".join([*sorted(shared.declared), *functions])),
-        remainders="\n".join([_remainder("float"), _remainder("double")]),
+        functions="\n".join([*sorted(shared.declared), *functions]),
     )  # fmt: skip
     return text, shared.scratch
-
-
-def _with_remainders(lines: str) -> str:
-    """Lines in which ``frem`` is a call: LLVM makes x - trunc(x / y) y of it, which is rounded."""
-    pattern = r"frem (<1 x (float|double)>) (.+), (.+)"
-    return re.sub(pattern, r"call \1 @remainder_\2(\1 \3, \1 \4)", lines)
-
-
-def _remainder(number: str) -> str:
-    """The function x - n y with the sign of x, where n is x / y without its fraction: ``fmod``.
-
-    It doubles |y| up to more than half of |x|, and takes on the way back what fits into the rest.
-    All of that is exact. It is not a number where x is infinite or y is zero.
-    """
-    vector, infinity = f"<1 x {number}>", "0x7FF0000000000000"
-    kind = "f32" if number == "float" else "f64"
-    return f"""
-declare {number} @llvm.fabs.{kind}({number})
-declare {number} @llvm.copysign.{kind}({number}, {number})
-define internal {vector} @remainder_{number}({vector} %xs, {vector} %ys) noinline #0 {{
-entry:
-  %x = extractelement {vector} %xs, i32 0
-  %signed = extractelement {vector} %ys, i32 0
-  %rest0 = call {number} @llvm.fabs.{kind}({number} %x)
-  %y = call {number} @llvm.fabs.{kind}({number} %signed)
-  %finite = fcmp olt {number} %rest0, {infinity}
-  %divisor = fcmp ogt {number} %y, 0.0
-  %defined = and i1 %finite, %divisor
-  br i1 %defined, label %up, label %undefined
-up:
-  %low = phi {number} [ %y, %entry ], [ %high, %up ]
-  %high = fadd {number} %low, %low
-  %more = fcmp ole {number} %high, %rest0
-  br i1 %more, label %up, label %down
-down:
-  %part = phi {number} [ %low, %up ], [ %half, %down ]
-  %rest = phi {number} [ %rest0, %up ], [ %left, %down ]
-  %fits = fcmp oge {number} %rest, %part
-  %smaller = fsub {number} %rest, %part
-  %left = select i1 %fits, {number} %smaller, {number} %rest
-  %half = fmul {number} %part, 0.5
-  %again = fcmp ogt {number} %part, %y
-  br i1 %again, label %down, label %done
-done:
-  %result = call {number} @llvm.copysign.{kind}({number} %left, {number} %x)
-  %vector = insertelement {vector} poison, {number} %result, i32 0
-  ret {vector} %vector
-undefined:
-  ret {vector} <{number} 0x7FF8000000000000>
-}}"""
 
 
 def compiled(text: str) -> str:

@@ -176,13 +176,15 @@ class Programs(Memory):
                 values.append(f"ptr {self.address(first)}")
                 values += [f"i64 {first.pitch}"] if pitch is None else []
             k += max(1, passed[-1].length)
-        key = routine, tuple(passed)
+        results = [routine.dtype(item) for item in range(routine.items)]
+        out = self.buffer(results, len(results))
+        pitch = out.pitch if isinstance(out.pitch, int) else None
+        key = routine, tuple(passed), pitch
         routines = self.module.routines
         if key not in routines:
             routines[key] = f"@routine{len(routines)}"
-            self._function(routines[key], routine, passed)
-        results = [routine.dtype(item) for item in range(routine.items)]
-        out = self.buffer(results, len(results))
+            self._function(routines[key], routine, passed, pitch)
+        values = [f"i64 {out.pitch}", *values] if pitch is None else values
         arguments = ", ".join(["ptr %scratch", f"ptr {out.base}", *values])
         self.line(f"call fastcc void {routines[key]}({arguments})")
         return [out._replace(dtype=dtype, element=item) for item, dtype in enumerate(results)]
@@ -195,10 +197,16 @@ class Programs(Memory):
             first, k = first._replace(element=first.element + 1), k + 1
         return row
 
-    def _function(self, name: str, routine: Routine, passed: Sequence[_Passed]) -> None:
-        """Writes the function of a routine."""
+    def _function(
+        self, name: str, routine: Routine, passed: Sequence[_Passed], pitch: int | None
+    ) -> None:
+        """Writes the function of a routine; ``pitch`` is that of its results, as in ``_Passed``."""
         w = Programs(self.module)
         parameters, inputs = ["ptr %scratch", "ptr noalias %out"], []
+        apart: Index | None = pitch
+        if apart is None:
+            apart = w.number("%out_pitch")
+            parameters.append(f"i64 {apart}")
         for number, (dtype, length, kind, pitch) in enumerate(passed):
             if not length:
                 parameters.append(f"{w.packed(dtype)} %x{number}")
@@ -212,7 +220,7 @@ class Programs(Memory):
             first = Place(dtype, f"%x{number}", 0, between, kind)
             inputs += [first._replace(element=element) for element in range(length)]
         dtypes = [routine.dtype(item) for item in range(routine.items)]
-        out = Place(dtypes[0], "%out", 0, w.pitch(dtypes), "slot")
+        out = Place(dtypes[0], "%out", 0, apart, "slot")
         places = [out._replace(dtype=dtype, element=item) for item, dtype in enumerate(dtypes)]
         w.program(routine.program, inputs, places)
         kind = "noinline cold" if routine.kind == "rare" else "noinline"

@@ -46,12 +46,16 @@ class Module:
     functions: list[str] = field(default_factory=list)  # texts
     routines: dict[Any, str] = field(default_factory=dict)  # names of functions
     most: int = 2**18  # bytes of a thread's stack for arrays; larger ones lie in scratch memory
+    interleaved: bool = False  # in scratch memory, equal elements of all threads lie side by side
     stack: int = 0  # bytes of each thread's stack that arrays use
     scratch: int = 0  # bytes of each thread's scratch memory
 
 
 def _operator(word: str) -> Callable[[Any, Index], Number]:
     return lambda self, other: self.text.number(self.text.set(f"{word} i64 {self}, {other}"))
+
+
+_product = _operator("mul")
 
 
 class Number:
@@ -64,11 +68,16 @@ class Number:
         return self.name
 
     __add__ = __radd__ = _operator("add")
-    __mul__ = __rmul__ = _operator("mul")
     __sub__, __floordiv__, __mod__ = map(_operator, ("sub", "udiv", "urem"))
     __lt__, is_ = _operator("icmp ult"), _operator("icmp eq")
 
-    def __rsub__(self, other: int) -> Number:
+    def __mul__(self, other: Index) -> Index:
+        """The product; with the int 0 no line is needed."""
+        return other if isinstance(other, int) and other == 0 else _product(self, other)
+
+    __rmul__ = __mul__
+
+    def __rsub__(self, other: int) -> Index:
         return self * -1 + other
 
     def multiple_of(self, period: int) -> Number:
