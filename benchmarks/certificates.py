@@ -122,7 +122,9 @@ def microseconds(name, bodies):
     begins = jax.tree.map(lambda x: jnp.broadcast_to(x, (bodies, *x.shape)), begin)
 
     def one(state, body):
-        return jq.rollout(scheme, body, problems.heavy, state, grid, save_every=500).state
+        return jq.rollout(
+            scheme, body, problems.heavy, state, grid, save_every=500, engine="scan"
+        ).state
 
     run = jax.jit(jax.vmap(one, (0, None))).lower(begins, body).compile()
     times = []
@@ -144,7 +146,8 @@ def gradient(name):
         return jq.quaternion.rotate_inverse(state.q, pull)
 
     def loss(pull):
-        path = jq.rollout(scheme, body_of(name), torque, start(name), grid, pull, save_every=20)
+        options = {"save_every": 20, "engine": "scan"}
+        path = jq.rollout(scheme, body_of(name), torque, start(name), grid, pull, **options)
         return jnp.sum(path.final.q * jnp.arange(4.0)) + jnp.sum(path.final.omega)
 
     at, h = jnp.array([0.3, -0.5, 0.8]), 1e-3
@@ -177,7 +180,7 @@ def marched(name, torque, q0, cast=unchanged):
     @jax.jit
     def run():
         grid = jq.grid(0.0, 0.05, 100_000)
-        return jq.rollout(scheme, body, torque, begin, grid, save_every=100).state
+        return jq.rollout(scheme, body, torque, begin, grid, save_every=100, engine="scan").state
 
     return jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), run())
 

@@ -35,7 +35,8 @@ def loss(params: Array) -> Array:
 
     def one(q: Array, omega: Array) -> Array:
         start, grid = jq.State(q, omega), jq.grid(0.0, 0.05, STEPS)
-        path = jq.rollout(jq.rkmk4, body, law, start, grid, gains, save_every=STEPS)
+        options = {"save_every": STEPS, "engine": "scan"}
+        path = jq.rollout(jq.rkmk4, body, law, start, grid, gains, **options)
         return jq.quaternion.squared_distance(path.final.q, LEVEL)
 
     turn, spin = jax.random.split(jax.random.key(0))

@@ -256,7 +256,8 @@ def differences():
 
     @jax.jit
     def last(gains):
-        path = jq.rollout(jq.rkmk4, body, law, start, grid, gains, save_every=500)
+        options = {"save_every": 500, "engine": "scan"}
+        path = jq.rollout(jq.rkmk4, body, law, start, grid, gains, **options)
         return jq.quaternion.squared_distance(path.final.q, IDENTITY)
 
     at = jnp.array([2.0, 0.4])

@@ -41,7 +41,7 @@ def rollout(
     save_every: int = 1,
     save: Callable[..., Any] | None = None,
     checkpoint: str | int = "none",
-    engine: str = "scan",
+    engine: str = "auto",
     check: bool = False,
 ) -> Path:
     """Integrate one body over a time grid; ``jax.vmap`` for many.
@@ -75,11 +75,12 @@ def rollout(
             steps. "reversible" keeps the rows of the path alone and undoes each step by a step of
             -dt: for reversible schemes, torques of time and attitude, neither controller nor
             inputs; reverse mode only.
-        engine: "scan" takes every scheme and torque. "fused" compiles the whole loop into one
-            kernel (CPU through the extra ``fused``, GPU), and so its derivatives, in both modes and
-            of every order; with ``checkpoint="none"`` it chooses itself how many states it keeps.
-            "auto" takes the kernel where scheme and torque have a scalar form and the compiler is
-            there, otherwise the scan, for values and for each derivative. ``jq.fused.explain``,
+        engine: "fused" compiles the whole loop into one kernel (CPU or GPU, through the extra
+            ``fused``), and so its derivatives, in both modes and of every order; with
+            ``checkpoint="none"`` it chooses itself how many states it keeps. "scan" is a loop of
+            XLA, which takes every scheme and torque. "auto" takes the kernel where scheme and
+            torque have a scalar form and the compiler is there, otherwise the scan, for values and
+            for each derivative; the results are the same but for rounding. ``jq.fused.explain``,
             called with the same arguments, says which, and why.
         check: report bad values of traced arguments, and a state that ceases to be finite: under
             ``jit`` by ``error, path = checkify.checkify(jax.jit(fly))(start); error.throw()`` with

@@ -99,7 +99,7 @@ def test_the_step_is_traced_a_fixed_number_of_times():
 
         jax.make_jaxpr(
             lambda s, steps=steps, torque=torque: jq.rollout(
-                jq.rkmk4, BODY, torque, s, jq.grid(0.0, 0.1, steps), GAINS
+                jq.rkmk4, BODY, torque, s, jq.grid(0.0, 0.1, steps), GAINS, engine="scan"
             )
         )(START)
         counts.append(len(calls))
@@ -317,7 +317,8 @@ def final_loss(
     gains, start=START, checkpoint="none", steps=1000, dt=0.01, body=BODY, t0=0.0, step=jq.rkmk4
 ):
     grid = jq.grid(t0, dt, steps)
-    path = jq.rollout(step, body, law, start, grid, gains, save_every=steps, checkpoint=checkpoint)
+    options = {"save_every": steps, "checkpoint": checkpoint, "engine": "scan"}
+    path = jq.rollout(step, body, law, start, grid, gains, **options)
     end = jax.tree.map(lambda x: x[-1], path.state)
     return jq.quaternion.squared_distance(end.q, jnp.array([1.0, 0, 0, 0])) + jnp.sum(
         end.omega * jnp.array([1.0, 2.0, -1.0])
@@ -415,6 +416,7 @@ def test_checkpointing_changes_no_gradient(save_every, checkpoints):
             gains,
             save_every=save_every,
             checkpoint=checkpoint,
+            engine="scan",
         )
         return jnp.sum(path.state.q**4) / path.t.size
 
@@ -445,6 +447,7 @@ def test_checkpointing_with_a_controller(sample_every, save_every):
             sample_every=sample_every,
             save_every=save_every,
             checkpoint=checkpoint,
+            engine="scan",
         )
         return jnp.sum(path.state.omega**2) + jnp.sum(path.command**2)
 
