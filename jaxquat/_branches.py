@@ -7,7 +7,9 @@ two sides apart (``sides``) and runs the rare one for those vectors of bodies th
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import jax
@@ -34,11 +36,29 @@ def is_rare(equation: Any) -> bool:
     return named and first[0].aval.size == 1 and first[0].aval.dtype == bool
 
 
+_together: ContextVar[bool] = ContextVar("_together", default=False)
+
+
+@contextmanager
+def kept_together() -> Iterator[None]:
+    """Within it ``sides`` takes nothing apart, for functions that go through ``jax.vmap``.
+
+    That makes a choice of a branch, and each side alone may have infinite slopes.
+    """
+    before = _together.set(True)
+    try:
+        yield
+    finally:
+        _together.reset(before)
+
+
 def sides(equation: Any, operands: Sequence[Any]) -> list[Any]:
     """The outputs of such an equation, by ``lax.cond``.
 
     Each side computes what it needs alone: a choice by the condition is taken as known.
     """
+    if _together.get():
+        return bind(equation, operands)
     jaxpr, consts = equation.params["jaxpr"].jaxpr, equation.params["jaxpr"].consts
 
     def side(value: bool) -> Callable[..., list[Any]]:

@@ -24,6 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from jaxquat._branches import kept_together
 from jaxquat.engines.checkpointing import scan
 from jaxquat.engines.fused.ir.program import Program
 from jaxquat.engines.fused.kernel import Leaf, Loop
@@ -326,6 +327,7 @@ class Recurrence:
 
     # By lax.scan, for programs without a scalar form, and where there are no kernels.
 
+    @kept_together()
     def scanned(self, operands: Sequence[Array]) -> list[Array]:
         """The results of the kernel "forward", flat as its operands are, by ``lax.scan``.
 
