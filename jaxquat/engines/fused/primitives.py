@@ -337,7 +337,7 @@ def _compiled(**params: Any) -> Callable[..., list[Array]]:
 
 @kernel.def_impl
 def _computed(*operands: Array, **params: Any) -> list[Array]:
-    # whoever asks for NaNs finds them in the results; JAX would search for them operation by operation
+    # who asks for NaNs finds them in the results; JAX would run the kernel again and again for them
     with jax.disable_jit(False), jax.debug_nans(False), jax.debug_infs(False):
         return _compiled(**params)(*operands)
 
