@@ -306,7 +306,14 @@ def marcher(step, torque, chunk=10, batch=False):
 
     def advance(body, state, t0, dt, params):
         path = jq.rollout(
-            step, body, torque, state, jq.grid(t0, dt, chunk), params, save_every=chunk
+            step,
+            body,
+            torque,
+            state,
+            jq.grid(t0, dt, chunk),
+            params,
+            save_every=chunk,
+            engine="scan",
         )
         return jax.tree.map(lambda x: x[-1], path.state)
 

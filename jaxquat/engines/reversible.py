@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from jaxquat._varying import axes_of, cast
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import evaluate_at_attitude
 from jaxquat.dynamics.state import State
@@ -22,7 +23,6 @@ from jaxquat.schemes import SCHEMES
 from jaxquat.simulation.intervals import unless_empty
 from jaxquat.simulation.path import Path
 from jaxquat.simulation.simulation import Simulation
-from jaxquat.simulation.varying import axes_of, cast
 
 
 def run(simulation: Simulation) -> Path:

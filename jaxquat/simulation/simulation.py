@@ -24,6 +24,7 @@ from jaxquat._checks import (
     positive_integer,
     takes,
 )
+from jaxquat._varying import Axes, axes_of, cast, within_shard_map
 from jaxquat.dynamics.body import Body, check_body
 from jaxquat.dynamics.contract import Step, Torque, commanded
 from jaxquat.dynamics.state import State, check_state
@@ -42,7 +43,6 @@ from jaxquat.simulation.intervals import (
     unless_empty,
 )
 from jaxquat.simulation.path import Path
-from jaxquat.simulation.varying import Axes, axes_of, cast, within_shard_map
 
 
 @dataclass(frozen=True)

@@ -324,12 +324,12 @@ def test_the_words_of_primitives_name_all_arrays_once():
     f = params[0]["recurrence"]
     g = f.tangent(f.smooth("constants"), f.smooth("inputs"))
     for r in (f, g, g.tangent(g.smooth("constants"), ())):
-        live = r.smooth("saved")
+        live = tuple(("saved", i) for i in r.smooth("saved"))
         for primitive in (primitives.value, primitives.pull):
             for keys in primitive.keys(r, keep=True, live=live):
                 assert len(set(keys)) == len(keys)
         if r.primal is not None:
-            live = r.primal.smooth("saved")
+            live = tuple(("saved", i) for i in r.primal.smooth("saved"))
             for primitive in (primitives.push, primitives.bend):
                 for keys in primitive.keys(r, keep=True, live=live):
                     assert len(set(keys)) == len(keys)

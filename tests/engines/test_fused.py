@@ -387,8 +387,9 @@ def test_not_a_number_and_infinity_stay_with_their_body():
 # errors
 
 
-def rolled(torque, **options):
+def rolled(torque, engine="scan", **options):
     body, grid = full_body(jnp.float64), jq.grid(0.0, 0.05, 4)
+    options["engine"] = engine
     return jq.rollout(jq.zhao, body, torque, one_start(), grid, jnp.ones(2), **options)
 
 
@@ -449,8 +450,17 @@ def test_a_loop_whose_end_only_the_run_knows():
 
 
 def test_auto_is_fused_where_it_can():
-    text = str(jax.make_jaxpr(lambda: rolled(pd, engine="auto"))())
-    assert "fused_rollout" in text
+    rows = lambda **options: jq.rollout(
+        jq.zhao,
+        full_body(jnp.float64),
+        pd,
+        one_start(),
+        jq.grid(0.0, 0.05, 4),
+        jnp.ones(2),
+        **options,
+    )
+    for options in ({"engine": "auto"}, {}):  # the default
+        assert "fused_rollout" in str(jax.make_jaxpr(lambda o=options: rows(**o))())
     assert "fused_rollout" not in str(jax.make_jaxpr(lambda: rolled(pd))())
 
 

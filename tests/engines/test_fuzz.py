@@ -28,6 +28,7 @@ NEVER_DRAWN = {
     **dict.fromkeys(("eq_to", "lt_to", "le_to", "asinh", "acosh", "atanh", "cbrt"), OTHERWISE),
     **dict.fromkeys(("erf", "erfc", "lu", "cholesky", "triangular_solve"), OTHERWISE),
     **dict.fromkeys(("lu_pivots_to_permutation", "platform_index"), OTHERWISE),
+    "pvary": "only jax.shard_map makes it",
     "copy_p": "a name of copy in other versions of jax",
     "one_minus_square": "the derivative of tanh in other versions of jax",
     "expand_dims": "broadcast_in_dim or reshape in this version of jax",

@@ -41,6 +41,7 @@ def loss(values, name, checkpoint, steps=10_000, save_every=10_000, closed_over=
         params,
         save_every=save_every,
         checkpoint=checkpoint,
+        engine="scan",
     )
     return jnp.sum(path.state.q**3 * jnp.arange(4.0)[None]) + jnp.sum(path.state.omega)
 

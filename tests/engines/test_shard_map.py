@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from marks import some
 from jax.sharding import AxisType, PartitionSpec
 
 import jaxquat as jq
@@ -72,11 +73,15 @@ def check(problem, engine, **options):
 
 
 @pytest.mark.parametrize("engine", ["scan", "fused"])
-@pytest.mark.parametrize("problem", [by_loop, by_closure, by_controller])
+@pytest.mark.parametrize(
+    "problem",
+    [by_loop, *(pytest.param(f, marks=pytest.mark.slow) for f in (by_closure, by_controller))],
+)
 def test_what_varies_from_device_to_device(problem, engine):
     check(problem, engine)
 
 
+@pytest.mark.slow
 def test_by_undoing_steps():
     check(by_attitude, "auto", checkpoint="reversible")
 

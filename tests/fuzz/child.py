@@ -194,7 +194,10 @@ def by_inputs(
     accepted: set[str] = set()
 
     def judge(path: Any, a: np.ndarray, b: np.ndarray, *many: np.ndarray) -> np.ndarray:
-        good = ~oracle.close(a, b) & oracle.admitted(b, a, np.stack(many))
+        good = oracle.admitted(b, a, np.stack(many))
+        if path[0].key == "second" and a.dtype.kind == "f":
+            good |= np.isnan(a)  # the scan multiplies more zeros by infinite slopes
+        good &= ~oracle.close(a, b)
         for body in np.nonzero(good.reshape(len(a), -1).any(1))[0].tolist():
             accepted.add(output_of(path, body, request))
         return np.where(good, a, b)

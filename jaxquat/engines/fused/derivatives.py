@@ -26,6 +26,7 @@ from jax import Array
 from jax.interpreters import ad, mlir
 from jax.interpreters import partial_eval as pe
 
+from jaxquat._varying import shaped
 from jaxquat.engines.fused import checking
 from jaxquat.engines.fused.primitives import (
     START,
@@ -47,7 +48,6 @@ from jaxquat.engines.fused.primitives import (
     zeros,
 )
 from jaxquat.engines.fused.recurrence import ENDS, Recurrence
-from jaxquat.simulation.varying import shaped
 
 
 def _is_zero(x: Any) -> bool:

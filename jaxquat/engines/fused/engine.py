@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from jaxquat._varying import axes_of, cast, shaped
 from jaxquat.engines.fused import cpu, derivatives, primitives, selfcheck
 from jaxquat.engines.fused.by_interval import ByInterval
 from jaxquat.engines.fused.recurrence import Recurrence
@@ -24,7 +25,6 @@ from jaxquat.engines.fused.targets import nvptx
 from jaxquat.engines.fused.trace.hoisting import hoist, shared
 from jaxquat.simulation.path import Path
 from jaxquat.simulation.simulation import Simulation
-from jaxquat.simulation.varying import axes_of, cast, shaped
 
 
 def run(simulation: Simulation, strict: bool = True) -> Path:

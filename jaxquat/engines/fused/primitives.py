@@ -34,11 +34,11 @@ from jax import Array
 from jax.extend.core import Primitive
 from jax.interpreters import batching, mlir
 
+from jaxquat._varying import axes_of, cast, typed
 from jaxquat.engines.fused import checking, cpu, loading
 from jaxquat.engines.fused.kernel import Loop
 from jaxquat.engines.fused.recurrence import CARRY, ENDS, Live, Recurrence
 from jaxquat.engines.fused.targets import nvptx
-from jaxquat.simulation.varying import axes_of, cast, typed
 
 START = ("constants", "inputs", "state", "memory")
 TANGENTS = 8  # at most so many go through one loop with their primal

@@ -25,11 +25,11 @@ import numpy as np
 from jax import Array
 
 from jaxquat._branches import kept_together
+from jaxquat._varying import axes_of, cast, shaped
 from jaxquat.engines.checkpointing import scan
 from jaxquat.engines.fused.ir.program import Program
 from jaxquat.engines.fused.kernel import Leaf, Loop
 from jaxquat.engines.fused.trace.tracing import scalarize
-from jaxquat.simulation.varying import axes_of, cast, shaped
 
 CARRY = ("state", "memory", "command")
 ENDS = ("saved", *CARRY)  # the groups of the results

@@ -32,11 +32,11 @@ from jax.core import Tracer
 
 from jaxquat._branches import bind, is_rare, sides
 from jaxquat._jaxprs import nested
+from jaxquat._varying import axes_of, cast, within_shard_map
 from jaxquat.engines.fused.errors import NotScalarError
 from jaxquat.engines.fused.trace.calls import LONG
 from jaxquat.engines.fused.trace.tracing import dissolves
 from jaxquat.engines.fused.trace.values import opened
-from jaxquat.simulation.varying import axes_of, cast, within_shard_map
 
 _LITERAL, _FIXED, _CHANGING = range(3)
 # jit and checkpoint are walked into; not calls with a custom derivative, which holds for the whole
