@@ -204,13 +204,13 @@ def test_a_failure_shrinks_to_the_operation_that_fails():
 
 # the first program that shows each planted error, and the expression that does
 SHOWN_BY = {
-    "convert": (1, "e8"),
-    "div": (6, "e18"),
-    "shift": (6, "e16"),
-    "min": (11, "e0"),
-    "round": (26, "e13"),
-    "gather": (51, "e3"),
-    "pow": (66, "e12"),
+    "convert": (8, "e19"),
+    "div": (2, "e11"),
+    "shift": (76, "e8"),
+    "min": (1, "e10"),
+    "round": (1, "e0"),
+    "gather": (4, "e19"),
+    "pow": (12, "e7"),
 }
 
 
