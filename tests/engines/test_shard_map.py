@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from marks import some
 from jax.sharding import AxisType, PartitionSpec
+from marks import some
 
 import jaxquat as jq
 
@@ -73,10 +73,7 @@ def check(problem, engine, **options):
 
 
 @pytest.mark.parametrize("engine", ["scan", "fused"])
-@pytest.mark.parametrize(
-    "problem",
-    [by_loop, *(pytest.param(f, marks=pytest.mark.slow) for f in (by_closure, by_controller))],
-)
+@pytest.mark.parametrize("problem", some([by_loop, by_closure, by_controller], (by_loop,)))
 def test_what_varies_from_device_to_device(problem, engine):
     check(problem, engine)
 

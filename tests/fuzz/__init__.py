@@ -11,15 +11,17 @@ grammar of jnp and lax operations (``grammar``). They stand in what is saved, in
 bounded, in the torque. Their arguments are inputs that change from step to step, for 72 bodies at
 once; among them are NaN, infinities, the least and the largest integers. Of the programs
 
-- one in five is differentiated too, which costs four times as much: each body has the gradient of
-  one expression;
+- one in five is differentiated too, which costs four times as much: in reverse mode each body has
+  the gradient of one expression, in forward mode the tangents of all; the kinds take turns
+  (``derivatives``): gradients, tangents, several tangents at once, second derivatives, around
+  and inside ``jax.checkpoint``, ``jax.linearize`` and ``jax.vmap``;
 - another one in five runs for one body alone too;
 - one in ten has subnormal numbers;
 - one in twenty has operations without a scalar form: there engine="auto" must give what the scan
   gives.
 
 Whole rollouts (``rollouts``) draw the scheme, a controller with memory of several dtypes, inputs,
-the sampling, what is saved, the checkpoints and the batch.
+the sampling, what is saved, the checkpoints, the batch and the kind of derivative.
 
 Both engines run in a child process (``child``, ``running``), so a crash or a hang is a finding as a
 difference is. The scan is the oracle. Values agree if one of these holds, tried in this order:

@@ -152,7 +152,7 @@ def reduce_program(
     """The reduced program and its answer."""
     last, failures = answer, answer.get("failures", [])
     kinds = {f.get("kind", "raises") for f in failures}
-    gradient = "gradient" in kinds
+    gradient = not kinds.isdisjoint(("gradient", "tangent", "second"))
     gradient = gradient or ("value" not in kinds and bool(program.request()["gradient"]))
 
     def failing(candidate: programs.Program) -> bool:

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from . import grammar, oracle, planted, programs, rollouts
+from .derivatives import differentiated
 from .grammar import Mode
 
 FAST = {
@@ -62,8 +63,8 @@ def compiled(
 ) -> tuple[Callable[..., Any], Any]:
     """``function(engine, *arguments)`` for one body, and the arguments of all bodies.
 
-    Its result has "value", the outputs by name, and with ``gradient`` also "gradient", that of a
-    weighted sum of the outputs.
+    Its result has "value", the outputs by name, and with ``gradient`` what ``derivatives`` makes
+    of them and of their weighted sum.
     """
     if request["kind"] == "rollout":
         return rollouts.compiled(request, gradient)
@@ -133,8 +134,8 @@ def compiled(
     }
 
     def both(engine: str, floats: Any, others: Any, weights: Any) -> Any:
-        gradient, values = jax.grad(loss, has_aux=True)(floats, others, weights, engine)
-        return {"value": values, "gradient": gradient}
+        of_floats = lambda floats: loss(floats, others, weights, engine)
+        return differentiated(request.get("derivative", "grad"), of_floats, floats)
 
     return both, (floats, others, weights)
 
@@ -209,7 +210,7 @@ def output_of(path: Any, body: int, request: dict[str, Any]) -> str:
     """The expression that a value, or the gradient of a body, belongs to."""
     smooth = sorted(request["smooth"])
     number = request["only"][body] if request.get("only") else body
-    return path[1].key if path[0].key == "value" else smooth[number // 3 % len(smooth)]
+    return path[1].key if path[0].key in ("value", "tangent") else smooth[number // 3 % len(smooth)]
 
 
 def agreement() -> dict[str, Any]:

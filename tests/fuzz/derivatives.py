@@ -8,17 +8,23 @@ in a direction, or in several that ``jax.vmap`` makes, and "second" derivatives 
 from collections.abc import Callable
 from typing import Any
 
+from .grammar import NOT_BACKWARD
+
 KINDS = (
     "grad", "jvp", "grad", "checkpoint", "jvp of grad", "linearize", "jacfwd", "grad of jvp",
     "checkpoint twice", "vmapped grad",
 )  # fmt: skip
-REVERSE = ("grad", "checkpoint", "vmapped grad")  # a custom_vjp has no other derivatives
+REVERSE = ("grad", "checkpoint", "vmapped grad")
+FORWARD = ("jvp", "jacfwd")
 DIRECTIONS = 3
 
 
 def without(kind: str) -> tuple[str, ...]:
     """The productions that have no derivative of a kind."""
-    return () if kind in REVERSE else ("custom derivative",)
+    names = () if kind in REVERSE else ("custom vjp",)
+    if kind not in (*REVERSE, *FORWARD):
+        names = (*names, "sinc")  # jax's second derivative at 0 depends on the order of its modes
+    return (*names, "extremes at the run's indices") if kind in FORWARD else (*names, *NOT_BACKWARD)
 
 
 def differentiated(kind: str, loss: Callable[[Any], tuple[Any, Any]], floats: Any) -> Any:

@@ -10,8 +10,9 @@ Everything random comes from one ``random.Random``, in one order, so a seed name
 change of that order gives every seed another program.
 """
 
+import contextlib
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 SIGNED, UNSIGNED = ("i1", "i2", "i4", "i8"), ("u1", "u2", "u4", "u8")
@@ -136,12 +137,14 @@ def production(
     return enter
 
 
+NOT_BACKWARD = ("while", "extremes at the run's indices")  # jax has no derivative in reverse mode
+
+
 class Grammar:
     """Draws expressions.
 
-    ``without`` names productions left out; ``odd`` admits what has no scalar form; ``reverse``
-    leaves out what jax cannot differentiate in reverse mode; ``subnormal`` admits constants below
-    the normal numbers, which XLA may take as zero.
+    ``without`` names productions left out; ``odd`` admits what has no scalar form; ``subnormal``
+    admits constants below the normal numbers, which XLA may take as zero.
     """
 
     def __init__(
@@ -150,10 +153,9 @@ class Grammar:
         mode: Mode,
         without: Sequence[str] = (),
         odd: bool = False,
-        reverse: bool = False,
         subnormal: bool = False,
     ) -> None:
-        self.rng, self.mode, self.reverse = rng, mode, reverse
+        self.rng, self.mode = rng, mode
         self.extremes = (*EXTREMES, *(SUBNORMAL if subnormal else ()))
         productions = [p for p in PRODUCTIONS.values() if p.name not in without]
         self.table = [p for p in productions if odd or not p.name.startswith("odd ")]
@@ -164,6 +166,14 @@ class Grammar:
         self.names = {f"command[{name!r}]": kind for name, kind in command.items()}
         self.names |= {f"params[{name!r}]": kind for name, kind in PARAMS.items()}
         self.names |= {"t": Type("f"), "state.q": Type("f", (4,)), "state.omega": Type("f", (3,))}
+
+    @contextlib.contextmanager
+    def without(self, names: Sequence[str]) -> Iterator[None]:
+        """Leaves out productions of these names for a while."""
+        table = self.table
+        self.table = [p for p in table if p.name not in names]
+        yield
+        self.table = table
 
     def dtype(self, name: str) -> str:
         """A dtype in Python."""
@@ -327,7 +337,9 @@ _FLOAT_FUNCTIONS = {
     "exp": "jnp.exp", "log": "jnp.log", "floor": "jnp.floor", "ceil": "jnp.ceil",
     "rsqrt": "lax.rsqrt", "logistic": "lax.logistic", "exp2": "jnp.exp2", "asin": "jnp.arcsin",
     "acos": "jnp.arccos", "atan": "jnp.arctan", "sinh": "jnp.sinh", "cosh": "jnp.cosh",
-    "expm1": "jnp.expm1", "log1p": "jnp.log1p", "jnp.round": "jnp.round", "trunc": "jnp.trunc",
+    "arcsinh": "jnp.arcsinh", "arccosh": "jnp.arccosh", "arctanh": "jnp.arctanh",
+    "cbrt": "jnp.cbrt", "expm1": "jnp.expm1", "log1p": "jnp.log1p", "jnp.round": "jnp.round",
+    "trunc": "jnp.trunc",
     "reciprocal": "jnp.reciprocal", "log2": "jnp.log2", "log10": "jnp.log10", "sinc": "jnp.sinc",
     "nan_to_num": "jnp.nan_to_num", "softplus": "jax.nn.softplus", "gelu": "jax.nn.gelu",
     "silu": "jax.nn.silu", "elu": "jax.nn.elu", "rint": "jnp.rint",
@@ -366,8 +378,8 @@ _elementwise("bitwise_not", "jnp.bitwise_not($0)", _is("i", "u", "b"))
 _elementwise("clip", "jnp.clip($0, $1, $2)", _number, 3)
 _elementwise("power of abs", "lax.pow(jnp.abs($0), $1)", _is("f"), 2)
 _elementwise("power", "lax.pow($0, $1)", _is("f"), 2, 0.5)
-_elementwise("odd cbrt", "jnp.cbrt($0)", _is("f"))
-_elementwise("odd erf", "jax.scipy.special.erf($0)", _is("f"))
+_elementwise("erf", "jax.scipy.special.erf($0)", _is("f"))
+_elementwise("erfc", "jax.scipy.special.erfc($0)", _is("f"))
 _elementwise("odd nextafter", "jnp.nextafter($0, $1)", _is("f"), 2)
 _elementwise("odd population_count", "lax.population_count($0)", _is("i", "u"))
 _elementwise("odd shift", "jnp.left_shift($0, $1)", _is("i", "u"), 2)
@@ -387,8 +399,6 @@ def _(g: Grammar, kind: Type, depth: int) -> Node:
 
 @production("erf_inv", _scaled(0.5, _is("f")))
 def _(g: Grammar, kind: Type, depth: int) -> Node:
-    if g.mode.name(kind.dtype) == "float64":
-        return g.expression(kind, depth)
     return g.node("erf_inv", kind, "lax.erf_inv($0)", [kind], depth)
 
 
@@ -543,6 +553,11 @@ def _(g: Grammar, kind: Type, depth: int) -> Node:
 def _(g: Grammar, kind: Type, depth: int) -> Node:
     shape = g.rng.choice(((3,), (4,), (20,)))
     return g.node("dot", kind, "jnp.dot($0, $1)", [Type(kind.dtype, shape)] * 2, depth)
+
+
+@production("dot of bools", _shaped(1.0, lambda k: float(k.dtype == "b"), ()))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    return g.node("dot of bools", kind, "jnp.dot($0, $1)", [Type("b", (3,))] * 2, depth)
 
 
 @production("dot into a wider type", _shaped(0.5, lambda k: float(k.dtype in ("i4", "u4")), ()))
@@ -712,6 +727,87 @@ def _(g: Grammar, kind: Type, depth: int) -> Node:
     return g.node("gather", kind, text, [Type(kind.dtype, shape)], depth)
 
 
+@production("gather at the run's indices", _shaped(2.0, _any, (3,), (4,)))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    name, mode = "gather at the run's indices", g.rng.choice(("fill", "clip"))
+    text = f'$0.at[{_indices(g, kind.shape[0], 20)} + $1].get(mode="{mode}")'
+    return g.node(name, kind, text, [Type(kind.dtype, (20,)), Type("i4")], depth)
+
+
+@production("row of a large table", _shaped(0.5, _is("f"), (3,)))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    table = f"jnp.asarray(np.sin(np.arange(4095.0)).reshape(-1, 3), {g.dtype(kind.dtype)})"
+    text = f"{table}[$0 * 7 + $1.astype(jnp.int32)[0]]"
+    return g.node("row of a large table", kind, text, [Type("i4"), Type("f", (3,))], depth)
+
+
+@production("scatter at the run's indices", _shaped(1.5, _any, (4,), (20,)))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    name, children = "scatter at the run's indices", [kind, Type(kind.dtype, (3,)), Type("i4")]
+    if kind.dtype == "b":  # each place once: of several updates of one place any may win
+        return g.node(name, kind, '$0.at[np.arange(3) + $2].set($1, mode="drop")', children, depth)
+    mode = g.rng.choice(("drop", "clip"))
+    text = f'$0.at[{_indices(g, 3, kind.shape[0])} + $2].add($1, mode="{mode}")'
+    return g.node(name, kind, text, children, depth)
+
+
+@production("extremes at the run's indices", _shaped(0.7, _number, (4,), (20,)))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    name, how = "extremes at the run's indices", g.rng.choice(("min", "max", "multiply"))
+    text = f'$0.at[{_indices(g, 3, kind.shape[0])} + $2].{how}($1, mode="drop")'
+    return g.node(name, kind, text, [kind, Type(kind.dtype, (3,)), Type("i4")], depth)
+
+
+@production("slice at the run's index", _shaped(1.0, _any, (3,), (4,)))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    name, children = "slice at the run's index", [Type(kind.dtype, (20,)), Type("i4")]
+    return g.node(name, kind, f"lax.dynamic_slice($0, ($1,), ({kind.shape[0]},))", children, depth)
+
+
+@production("update at the run's index", _shaped(1.0, _any, (4,), (20,)))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    name, children = "update at the run's index", [kind, Type(kind.dtype, (3,)), Type("i4")]
+    return g.node(name, kind, "lax.dynamic_update_slice($0, $1, ($2,))", children, depth)
+
+
+def _matrix(vector: str, symmetric: bool = False) -> str:
+    """A matrix whose inverse is moderate, of a vector."""
+    other = "sin" if symmetric else "cos"
+    outer = f"jnp.outer(jnp.sin({vector}), jnp.{other}({vector}))"
+    return f"{outer} + 2 * jnp.eye({vector}.size, dtype={vector}.dtype)"
+
+
+@production("solve", _shaped(0.7, _is("f"), (3,), (4,)))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    texts = (
+        f"(lambda v, b: jnp.linalg.solve(({_matrix('v')})[::-1], b))($0, $1)",
+        f"(lambda v, b: jnp.linalg.cholesky({_matrix('v', symmetric=True)}) @ b)($0, $1)",
+    )
+    return g.node("solve", kind, g.rng.choice(texts), [kind, kind], depth)
+
+
+@production("matrix of five or six", _shaped(0.5, _is("f"), ()))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    size, name = g.rng.choice((5, 6)), g.rng.choice(("det($0)", "inv($0)[-1, 1]"))
+    text = f"jnp.linalg.{name.replace('$0', _matrix('v'))}"
+    row = f"$0[{size}:{2 * size}]"
+    children = [Type(kind.dtype, (20,))]
+    return g.node("matrix of five or six", kind, f"(lambda v: {text})({row})", children, depth)
+
+
+@production("search", _shaped(1.0, lambda k: float(k.dtype == "i4"), (3,), (4,)))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    side = g.rng.choice(("left", "right"))
+    text = f'jnp.searchsorted(jnp.sort($0), $1, side="{side}").astype(jnp.int32)'
+    return g.node("search", kind, text, [Type("f", (20,)), Type("f", kind.shape)], depth)
+
+
+@production("interpolate", _shaped(1.0, lambda k: float(k.dtype == "f"), (3,), (4,)))
+def _(g: Grammar, kind: Type, depth: int) -> Node:
+    text = "jnp.interp($0, jnp.arange(-10.0, 10.0, dtype=$1.dtype), $1)"
+    return g.node("interpolate", kind, text, [kind, Type("f", (20,))], depth)
+
+
 @production("take_along_axis", _shaped(0.7, _any, (3,)))
 def _(g: Grammar, kind: Type, depth: int) -> Node:
     index = f"np.array([[{g.rng.randrange(2)}, {g.rng.randrange(2)}, {g.rng.choice([0, 1, 5])}]])"
@@ -815,8 +911,6 @@ def _(g: Grammar, kind: Type, depth: int) -> Node:
 
 @production("while", _scaled(0.7, _any))
 def _(g: Grammar, kind: Type, depth: int) -> Node:
-    if g.reverse:  # lax.while_loop has no derivative in reverse mode
-        return g.expression(kind, depth)
     test = f"lambda c: c[0] < {g.rng.choice((0, 2, 5))}"
     turn = "lambda c: (c[0] + 2, (lambda @0_0: $0)(c[1]))"
     text = f"lax.while_loop({test}, {turn}, (np.int32(0), $1))[1]"
@@ -887,13 +981,21 @@ def _(g: Grammar, kind: Type, depth: int) -> Node:
     return g.node("called twice", kind, text, [kind, kind, kind], depth + 1, [[kind], [], []])
 
 
-@production("custom derivative", _scaled(2.0, lambda k: float(k.dtype == "f")))
-def _(g: Grammar, kind: Type, depth: int) -> Node:
-    how, outside = g.rng.choice(("with_jvp", "with_vjp")), g.sealed
-    g.sealed = len(g.scope)
-    rule = g.node("custom derivative", kind, f"{how}(lambda @0_0: $0)", [kind], depth, [[kind]])
-    g.sealed = outside
-    return Node(rule.production, kind, "$0($1)", (rule, g.expression(kind, depth)))
+def _custom(name: str, how: str) -> None:
+    """Enters functions with a derivative of their own, which use nothing but their argument."""
+
+    def make(g: Grammar, kind: Type, depth: int) -> Node:
+        outside, g.sealed = g.sealed, len(g.scope)
+        with g.without(NOT_BACKWARD):
+            rule = g.node(name, kind, f"{how}(lambda @0_0: $0)", [kind], depth, [[kind]])
+        g.sealed = outside
+        return Node(name, kind, "$0($1)", (rule, g.expression(kind, depth)))
+
+    production(name, lambda k: float(k.dtype == "f"))(make)
+
+
+_custom("custom jvp", "with_jvp")
+_custom("custom vjp", "with_vjp")
 
 
 @production("root", _scaled(0.3, lambda k: float(k.dtype == "f")))
@@ -909,13 +1011,15 @@ def _(g: Grammar, kind: Type, depth: int) -> Node:
 @production("grad inside", _shaped(0.7, lambda k: float(k.dtype == "f"), (), (3,)))
 def _(g: Grammar, kind: Type, depth: int) -> Node:
     text = "jax.grad(lambda @0_0: $0)($1)"
-    return g.node("grad inside", kind, text, [Type("f"), kind], depth, [[kind], []])
+    with g.without(NOT_BACKWARD):
+        return g.node("grad inside", kind, text, [Type("f"), kind], depth, [[kind], []])
 
 
 @production("jvp inside", _scaled(0.4, lambda k: float(k.dtype == "f")))
 def _(g: Grammar, kind: Type, depth: int) -> Node:
     text = "jax.jvp(lambda @0_0: $0, ($1,), ($2,))[1]"
-    return g.node("jvp inside", kind, text, [kind, kind, kind], depth, [[kind], [], []])
+    with g.without(("custom vjp", "extremes at the run's indices")):
+        return g.node("jvp inside", kind, text, [kind, kind, kind], depth, [[kind], [], []])
 
 
 # jax.random

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from . import derivatives
 from .grammar import COMMAND, COMMAND_WIDE, PARAMS, Grammar, Mode, Node, Type
 
 STEPS = 2
@@ -94,7 +95,8 @@ class Program(NamedTuple):
         gradient = self.seed % GRADIENT_EVERY == 0
         request = {
             "kind": "program", "mode": list(self.mode), "seed": self.seed, "expressions": items,
-            "gradient": gradient, "forward": gradient and self.seed % 2 == 0,
+            "gradient": gradient, "derivative": kind_of(self.seed),
+            "forward": gradient and self.seed % 2 == 0,
             "alone": self.seed % GRADIENT_EVERY == 3,
         }  # fmt: skip
         return request | options
@@ -108,12 +110,19 @@ def has_subnormals(seed: int) -> bool:
 GRADIENT_EVERY = 5  # one program of so many is differentiated: that costs four times the values
 
 
+def kind_of(seed: int) -> str:
+    """The derivative of a program that is differentiated."""
+    return derivatives.KINDS[seed // GRADIENT_EVERY % len(derivatives.KINDS)]
+
+
 def draw(seed: int, count: int = 20, without: Sequence[str] = (), depth: int = 3) -> Program:
     """The program of a seed. One in twenty has operations without a scalar form."""
     rng = random.Random(seed)
     mode = (Mode(False, True), Mode(True, False), Mode(True, True))[seed // 25 % 3]
-    odd, reverse = seed % 20 == 19, seed % GRADIENT_EVERY == 0
-    grammar = Grammar(rng, mode, without, odd, reverse, has_subnormals(seed))
+    odd = seed % 20 == 19
+    if seed % GRADIENT_EVERY == 0:
+        without = [*without, *derivatives.without(kind_of(seed))]
+    grammar = Grammar(rng, mode, without, odd, has_subnormals(seed))
     expressions = {}
     for number in range(count):
         place = rng.choice(PLACES)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from . import derivatives
 from .grammar import Grammar, Mode, Node, Type
 from .programs import PRELUDE
 
@@ -65,12 +66,16 @@ def draw(seed: int, without: Sequence[str] = ()) -> Rollout:
         "bodies": rng.choice((None, None, 1, 3, 17, 33)),
         "checkpoint": rng.choice(("none", "none", "sqrt", 1, 2, 5, steps, steps + 3)),
         "gradient": rng.random() < 0.75, "traced grid": rng.random() < 0.5,
+        "uneven grid": rng.random() < 0.25,
     }  # fmt: skip
+    options["derivative"] = random.Random(f"derivative {seed}").choice(derivatives.KINDS)
     options["attitude"] = options["attitude"] and not options["aux"]
     options["scheme"] = rng.choice(ATTITUDE if options["attitude"] else ANY)
     if not options["controller"] and not options["inputs"]:
         options["sample_every"] = 1
-    grammar = Grammar(rng, mode, [*without, "root"], reverse=options["gradient"])
+    if options["gradient"]:
+        without = [*without, *derivatives.without(options["derivative"])]
+    grammar = Grammar(rng, mode, [*without, "root"])
 
     def drawn(
         names: dict[str, Type], dtype: str, shape: tuple[int, ...] = (), depth: int = 3
@@ -164,17 +169,22 @@ def compiled(request: dict[str, Any], gradient: bool) -> tuple[Callable[..., Any
         "x": number(samples, 3), "u": words(samples, 3), "b": number(samples, 3) > 0,
         "i": whole(samples), "key": words(samples, 2),
     }  # fmt: skip
+    uneven = np.cumsum(rng.uniform(0.02, 0.2, (bodies, o["steps"] + 1)), axis=1).astype(kind)
     t0, dt = np.resize([0.0, 0.5], bodies), np.resize([0.1, 0.05, 0.2], bodies)
-    grid = t0.astype(kind), dt.astype(kind)
+    grid = t0.astype(kind), dt.astype(kind), uneven
     moments = np.array([1.0, 1.0, 1.5] if "symmetric" in o["scheme"] else [1.0, 2.0, 2.5], kind)
     controller = jq.Controller(names["init"], names["update"]) if o["controller"] else None
 
     def outputs(engine: str, start: Any, params: Any, inputs: Any, grid: Any) -> Any:
-        t0, dt = grid if o["traced grid"] else (0.25, 0.125)
+        t0, dt, times = grid
+        through = jq.grid_at(times if o["traced grid"] else uneven[0])
+        equal = (
+            jq.grid(t0, dt, o["steps"]) if o["traced grid"] else jq.grid(0.25, 0.125, o["steps"])
+        )
         keyed = inputs | {"key": jax.random.wrap_key_data(inputs["key"])}
         path = jq.rollout(
             getattr(jq, o["scheme"]), jq.Body.from_principal(jnp.asarray(moments)), names["torque"],
-            start, jq.grid(t0, dt, o["steps"]), params, controller=controller,
+            start, through if o["uneven grid"] else equal, params, controller=controller,
             inputs=keyed if o["inputs"] else None, sample_every=o["sample_every"],
             save_every=o["save_every"], save=names.get("save"), checkpoint=o["checkpoint"],
             engine=engine,
@@ -204,8 +214,8 @@ def compiled(request: dict[str, Any], gradient: bool) -> tuple[Callable[..., Any
         return total, values
 
     def both(engine: str, floats: Any, others: Any) -> Any:
-        gradient, values = jax.grad(loss, has_aux=True)(floats, others, engine)
-        return {"value": values, "gradient": gradient}
+        of_floats = lambda floats: loss(floats, others, engine)
+        return derivatives.differentiated(o.get("derivative", "grad"), of_floats, floats)
 
     return both, (floats, others)
 
@@ -216,9 +226,10 @@ def smaller(rollout: Rollout) -> Iterator[Rollout]:
 
     o = rollout.options
     for change in (
-        {"gradient": False}, {"bodies": None}, {"save": False}, {"checkpoint": "none"},
-        {"traced grid": False}, {"scheme": "lie_euler"}, {"save_every": o["steps"]},
-        {"save_every": 1}, {"steps": o["sample_every"], "save_every": o["sample_every"]},
+        {"gradient": False}, {"derivative": "grad"}, {"bodies": None}, {"save": False},
+        {"checkpoint": "none"}, {"traced grid": False}, {"uneven grid": False},
+        {"scheme": "lie_euler"}, {"save_every": o["steps"]}, {"save_every": 1},
+        {"steps": o["sample_every"], "save_every": o["sample_every"]},
     ):  # fmt: skip
         if any(o[k] != v for k, v in change.items()):
             yield rollout._replace(options=o | change)
