@@ -59,7 +59,8 @@ TOLERANCES = {"float32": (1e-5, 1e-4), "float64": (1e-12, 1e-9)}  # of values an
 LIMIT = 600  # seconds for a check; it takes twenty, in most of which XLA compiles the scan
 WITHIN = "JAXQUAT_WITHIN_CHECK"  # an environment variable, set in the process of a check
 # -P: a file jax.py in the working directory is not taken for the package
-COMMAND = ("-P", "-c", "from jaxquat.engines.fused import selfcheck; selfcheck.main()")
+MAIN = "from jaxquat.engines.fused import engine, selfcheck; selfcheck.main(engine.run)"
+COMMAND = ("-P", "-c", MAIN)
 
 Engine = Callable[[Simulation], Path]
 
@@ -170,16 +171,14 @@ def checked(kind: str) -> Answer:
         return Answer(f"its check ended with status {status}", lasting=False)
 
 
-def main() -> None:
+def main(engine: Engine) -> None:
     """Prints the answer. It ends by itself, whatever becomes of the process that asks."""
     signal.alarm(LIMIT)
-    from jaxquat.engines.fused import engine
-
     try:
         wanted, kind = sys.argv[1], jax.local_devices()[0].device_kind
         if kind != wanted:
             raise RuntimeError(f"it ran on {kind}")
-        answer = Answer(difference(engine.run) or "")
+        answer = Answer(difference(engine) or "")
     except Exception as error:
         answer = Answer(f"its check ended with {_line(error)}", lasting=False)
     print(json.dumps(answer), flush=True)  # noqa: T201
