@@ -15,7 +15,7 @@ Parker, Monte Carlo arithmetic, UCLA CSD-970002, 1997.
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -50,8 +50,8 @@ def shaken(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
     def one(sample: Any, *arguments: Any) -> Any:
         leaves = [jnp.asarray(x) for x in jax.tree.leaves(arguments)]
         leaves = [_moved(x, 0, sample, k) for k, x in enumerate(leaves)]
-        masks: dict[int, Any] = {}  # numbers that were booleans, by id
-        rule = lambda equation, args, salt: _rounded(equation, args, sample, salt, masks)
+        seen = _Seen({}, {})
+        rule = lambda equation, args, salt: _rounded(equation, args, sample, salt, seen)
         read = lambda constant, salt: _moved(constant, 0, sample, salt)
         return interpreted(function, arguments, leaves, rule, read, unrolled=True)
 
@@ -59,6 +59,13 @@ def shaken(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
     numbers = jnp.tile(jnp.arange(SAMPLES), bodies)
     rows = jax.vmap(one)(numbers, *jax.tree.map(lambda x: np.repeat(x, SAMPLES, 0), arguments))
     return jax.tree.map(lambda x: np.asarray(x).reshape(bodies, SAMPLES, *x.shape[1:]), rows)
+
+
+class _Seen(NamedTuple):
+    """Results of a sample, by id: numbers that were booleans, and products."""
+
+    masks: dict[int, Any]
+    products: dict[int, Any]
 
 
 Rule = Callable[[Any, list[Any], int], list[Any]]
@@ -146,11 +153,12 @@ class _Interpreter:
         return [*carry, *(jnp.stack(rows) for rows in zip(*many, strict=True))]
 
 
-def _rounded(
-    equation: Any, args: list[Any], sample: Any, salt: int, masks: dict[int, Any]
-) -> list[Any]:
-    """The outputs of an equation in a sample: with its liberties, and rounded otherwise."""
-    name = equation.primitive.name
+def _rounded(equation: Any, args: list[Any], sample: Any, salt: int, seen: _Seen) -> list[Any]:
+    """The outputs of an equation in a sample: with its liberties, and rounded otherwise.
+
+    A product in a sum need not be rounded, each time that it is used: x y - y x may be an ulp.
+    """
+    name, (masks, products) = equation.primitive.name, seen
     of_boolean = name == "convert_element_type" and args[0].dtype == bool
     if of_boolean or (name in EXACT and any(id(x) in masks for x in args)):
         results = bind(equation, args)
@@ -158,6 +166,9 @@ def _rounded(
         return results
     if name in SUMS:
         args = [_moved(x, 1, sample, salt + k, exact=False) for k, x in enumerate(args)]
+    if name in ("add", "add_any", "sub"):
+        places = enumerate(args)
+        args = [_moved(x, 1, sample, salt + k) if id(x) in products else x for k, x in places]
     results = bind(equation, args)
     if jnp.issubdtype(results[0].dtype, jnp.floating):
         if name == "mul":
@@ -166,10 +177,12 @@ def _rounded(
             results = [liberty(equation, args, results[0], sample, salt)]
     if name in SELECTING:
         return [_moved(x, 0, sample, salt) for x in results]  # a NaN with another sign
-    if name in EXACT:
-        return results
-    ulps = _ulps(name, equation.params, args)
-    return [_moved(x, ulps, sample, salt, exact=name not in SATURATE) for x in results]
+    if name not in EXACT:
+        ulps = _ulps(name, equation.params, args)
+        results = [_moved(x, ulps, sample, salt, exact=name not in SATURATE) for x in results]
+    if name == "mul" or (name in ("neg", "squeeze") and id(args[0]) in products):
+        products[id(results[0])] = results[0]
+    return results
 
 
 def _ulps(name: str, params: Any, args: list[Any]) -> Any:
