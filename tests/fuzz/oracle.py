@@ -225,7 +225,9 @@ def _displaced(x: Any, ulps: Any, sample: Any, salt: Any, exact: bool) -> Any:
     words = bits if kind == jnp.float32 else (bits ^ (bits >> 32))
     words = words.astype(jnp.uint32) ^ salt
     if not exact:  # equal numbers too are moved apart
-        words = words + jnp.arange(x.size, dtype=jnp.uint32).reshape(x.shape) * 0x9E3779B9
+        words = words + jnp.arange(x.size, dtype=jnp.uint32).reshape(x.shape) * np.uint32(
+            0x9E3779B9
+        )
     h = hashed(words, sample)
     unit = h.astype(kind) * kind.type(2.0**-31) - 1
     info = jnp.finfo(kind)
