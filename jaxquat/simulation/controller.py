@@ -28,8 +28,8 @@ class Controller(NamedTuple):
     Attributes:
         init: ``init(start, params) -> memory``, any pytree of arrays.
         update: ``update(t, state, memory, params, input) -> (command, memory)`` at each sample. The
-            memory keeps its shapes; ``input`` is this sample's slice of ``inputs`` (None without);
-            the command is any pytree, which the torque is given.
+            memory keeps its shapes and dtypes; ``input`` is this sample's slice of ``inputs`` (None
+            without); the command is any pytree, which the torque is given.
         period: the time between two samples [s] that the controller counts on, if any;
             ValueError in ``rollout`` where it is not ``sample_every * dt``, or with ``jq.grid_at``
             not the length of every sample interval that is not empty.
@@ -48,11 +48,40 @@ def update_of(
     if not (isinstance(update, tuple) and len(update) == 2):
         shapes = jax.tree.map(jnp.shape, update)
         raise TypeError(f"controller.update: wanted (command, memory), got {shapes}")
-    arrays("controller.update", update)
-    before, after = (jax.tree.map(jnp.shape, x) for x in (memory, update[1]))
-    if before != after:
+    command, after = arrays("controller.update", update)
+    _check_alike("shapes", memory, after, jnp.shape)
+    after = jax.tree.map(_kept, after, memory)
+    _check_alike("dtypes", settled(memory, after), after, lambda x: str(jnp.asarray(x).dtype))
+    return command, after
+
+
+def settled(memory: Any, after: Any) -> Any:
+    """``memory``, of which a Python number takes the dtype that it has after an update."""
+
+    def one(x: Any, after: Any) -> Array:
+        x = jnp.asarray(x)
+        return x.astype(jnp.result_type(x, after)) if _is_weak(x) else x
+
+    return jax.tree.map(one, memory, after)
+
+
+def _kept(after: Any, before: Any) -> Any:
+    """A leaf after an update; a Python number has the dtype of the one before if it can."""
+    if _is_weak(after) and not _is_weak(before):
+        dtype = jnp.asarray(before).dtype
+        return jnp.asarray(after, dtype) if jnp.result_type(before, after) == dtype else after
+    return after
+
+
+def _is_weak(x: Any) -> bool:
+    """Whether this is a Python number, or an array whose dtype gives way as that of one does."""
+    return jax.typeof(jnp.asarray(x)).weak_type
+
+
+def _check_alike(what: str, before: Any, after: Any, fact: Callable[[Any], Any]) -> None:
+    wanted, got = jax.tree.map(fact, before), jax.tree.map(fact, after)
+    if wanted != got:
         raise TypeError(
-            "controller.update: wanted a memory with the shapes of the one given, "
-            f"{before}, got {after}"
+            f"controller.update: wanted a memory with the {what} of the one given, "
+            f"{wanted}, got {got}"
         )
-    return update

@@ -30,7 +30,7 @@ from jaxquat.dynamics.contract import Step, Torque, commanded
 from jaxquat.dynamics.state import State, check_state
 from jaxquat.schemes import SCHEMES
 from jaxquat.schemes.scheme import Scheme, as_scheme
-from jaxquat.simulation.controller import Controller, update_of
+from jaxquat.simulation.controller import Controller, settled, update_of
 from jaxquat.simulation.grid import Grid, GridAt
 from jaxquat.simulation.intervals import (
     Held,
@@ -113,11 +113,18 @@ class Simulation:
         return interval.t + (k - interval.first).astype(interval.dt.dtype) * interval.dt
 
     def initial_memory(self) -> Any:
-        """The controller's memory at the start; () without a controller."""
+        """The controller's memory at the start, in the dtypes that it keeps; () without one."""
         if self.controller is None:
             return ()
         memory = arrays("controller.init", self.controller.init(self.start, self.params))
-        return cast(memory, axes_of(self.start))
+        memory, dtypes = cast(jax.tree.map(jnp.asarray, memory), axes_of(self.start)), None
+        value, interval = (jax.tree.map(lambda x: x[0], x) for x in (self.inputs, self.intervals))
+        while dtypes != (dtypes := [x.dtype for x in jax.tree.leaves(memory)]):
+            update = jax.eval_shape(
+                self.command, jnp.asarray(0), self.start, memory, value, interval
+            )
+            memory = settled(memory, update[1])
+        return memory
 
     def command(
         self, k: Array, state: State, memory: Any, value: Any, interval: Interval | None = None
@@ -133,7 +140,7 @@ class Simulation:
 
         def after(t: Array, state: State, dt: Array) -> State:
             after = self.scheme(self.body, torque, t, state, dt, self.params)
-            return instance("scheme", after, State, "a State back")
+            return _like(state, instance("scheme", after, State, "a State back"))
 
         if interval is None:
             return after(self.time(k), state, self.dt)
@@ -274,6 +281,19 @@ def _at_given_times(
         "save_every": facts["save_every"] * grid.substeps,
     }  # fmt: skip
     return Simulation(scheme, body, torque, start, t0, dt, grid.steps, params, **facts)
+
+
+def _like(before: State, after: State) -> State:
+    """``after``; ValueError if its shapes and dtypes are others than before the step."""
+    wanted, got = (
+        jax.tree.map(lambda x: f"{jnp.asarray(x).dtype}{list(jnp.shape(x))}", x)
+        for x in (before, after)
+    )
+    if wanted != got:
+        raise ValueError(
+            f"scheme: wanted a state like the one before the step, {wanted}, got {got}"
+        )
+    return after
 
 
 def _checked_scheme(scheme: Any) -> Scheme:
