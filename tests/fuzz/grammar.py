@@ -487,9 +487,11 @@ def _(g: Grammar, kind: Type, depth: int) -> Node:
     same = [d for d in same if {"float32": "4", "float64": "8"}.get(g.mode.name(d), d[-1]) == width]
     if not same:
         return g.expression(kind, depth)
+    source = g.rng.choice(same)
     bits = "normal($0)" if kind.dtype in ("f", "h") else "$0"
+    bits = "no_nan($0)" if source in ("f", "h") else bits
     text = f"lax.bitcast_convert_type({bits}, {g.dtype(kind.dtype)})"
-    return g.node("bitcast", kind, text, [Type(g.rng.choice(same), kind.shape)], depth)
+    return g.node("bitcast", kind, text, [Type(source, kind.shape)], depth)
 
 
 @production("odd bitcast by width", _shaped(1.0, _is("u"), ()))
@@ -754,7 +756,12 @@ def _(g: Grammar, kind: Type, depth: int) -> Node:
 @production("extremes at the run's indices", _shaped(0.7, _number, (4,), (20,)))
 def _(g: Grammar, kind: Type, depth: int) -> Node:
     name, how = "extremes at the run's indices", g.rng.choice(("min", "max", "multiply"))
-    text = f'$0.at[{_indices(g, 3, kind.shape[0])} + $2].{how}($1, mode="drop")'
+    at = f"$0.at[{_indices(g, 3, kind.shape[0])} + $2]"
+    if kind.kind != "f" and g.rng.random() < 0.4:  # jax has no derivative of it
+        return g.node(
+            name, kind, f"{at}.apply(lambda x: x * 3 + 1)", [kind, kind, Type("i4")], depth
+        )
+    text = f'{at}.{how}($1, mode="drop")'
     return g.node(name, kind, text, [kind, Type(kind.dtype, (3,)), Type("i4")], depth)
 
 
@@ -911,10 +918,22 @@ def _(g: Grammar, kind: Type, depth: int) -> Node:
 
 @production("while", _scaled(0.7, _any))
 def _(g: Grammar, kind: Type, depth: int) -> Node:
+    """To an end that is known, or that the run knows, or each row to an end of its own."""
     test = f"lambda c: c[0] < {g.rng.choice((0, 2, 5))}"
     turn = "lambda c: (c[0] + 2, (lambda @0_0: $0)(c[1]))"
-    text = f"lax.while_loop({test}, {turn}, (np.int32(0), $1))[1]"
-    return g.node("while", kind, text, [kind, kind], depth, [[kind], []])
+    how = g.rng.choice(("known", "by the run", "rows"))
+    if how == "known":
+        text = f"lax.while_loop({test}, {turn}, (np.int32(0), $1))[1]"
+        return g.node("while", kind, text, [kind, kind], depth, [[kind], []])
+    row, counter = kind, "$2 % 4"
+    text = f"lax.while_loop({test}, {turn}, (n, x))[1]"
+    if how == "rows" and kind.shape:
+        row, counter = Type(kind.dtype, kind.shape[1:]), f"(np.arange({kind.shape[0]}) + $2) % 4"
+        text = f"jax.vmap(lambda n, x: {text})"
+    else:
+        text = f"(lambda n, x: {text})"
+    text = f"{text}(({counter}).astype(jnp.int32), $1)"
+    return g.node("while", kind, text, [row, kind, Type("i4")], depth, [[row], [], []])
 
 
 @production("scan carry", _scaled(1.0, _any))

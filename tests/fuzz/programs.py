@@ -39,6 +39,11 @@ def normal(bits):
     return jnp.where(small, jnp.zeros_like(bits), bits)
 
 
+def no_nan(x):
+    """1 for NaN, whose bits XLA chooses."""
+    return jnp.where(jnp.isnan(x), jnp.ones_like(x), x)
+
+
 def with_jvp(function):
     """With twice its derivative as the custom one."""
     g = jax.custom_jvp(function)

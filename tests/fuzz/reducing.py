@@ -112,6 +112,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from numpy import *  # as numpy prints its arrays
+from builtins import sum  # numpy's is another one
 
 import jaxquat as jq
 """

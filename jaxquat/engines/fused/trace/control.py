@@ -7,6 +7,7 @@ loop whose end only the run knows is a routine too: it runs until no body of the
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -53,18 +54,23 @@ def _scan(t: Any, equation: Any, *args: Values) -> list[Values]:
 
 
 def _while(t: Any, equation: Any, *args: Values) -> list[Values]:
-    """A while loop: unrolled as long as its condition is known, then a routine."""
+    """A while loop: unrolled as long as its condition is known, then a routine.
+
+    ``jax.vmap`` makes the condition an array. Then the loop goes on as long as one of them holds,
+    and what is carried changes where its own does.
+    """
     p = equation.params
     n, m = p["cond_nconsts"], p["body_nconsts"]
     test, body, carry = list(args[:n]), list(args[n : n + m]), list(args[n + m :])
     for _ in range(TRIPS):
         (go,) = t.run(*opened(p["cond_jaxpr"]), [*test, *carry])
-        goes_on = known(t, go)
+        goes_on = known(t, _any(t, go))
         if goes_on is None:
             return _while_any(t, p, go, test, body, carry)
         if not goes_on:
             return carry
-        carry = t.run(*opened(p["body_jaxpr"]), [*body, *carry])
+        news = t.run(*opened(p["body_jaxpr"]), [*body, *carry])
+        carry = [_where(t, go, new, old) for new, old in zip(news, carry, strict=True)]
     raise NotScalarError(
         f"while: more than {TRIPS} iterations are too many for scalar code; use engine='scan'"
     )
@@ -73,22 +79,38 @@ def _while(t: Any, equation: Any, *args: Values) -> list[Values]:
 def _while_any(
     t: Any, p: Any, go: Values, test: list[Values], body: list[Values], carry: list[Values]
 ) -> list[Values]:
-    """The loop as a routine: its carried values are whether a body goes on, and ``carry``."""
-    fixed, carried = _flat([*test, *body]), _flat([go, *carry])
+    """The loop as a routine: it carries whether a body goes on, and ``carry``.
+
+    A body that no longer does keeps what it has, while others of its vector go on.
+    """
+    flags = [go] if go.ndim == 0 else [_any(t, go), go]
+    fixed, carried = _flat([*test, *body]), _flat([*flags, *carry])
     inner = t.apart([t.dtype(k) for k in (*fixed, *carried)])
-    shapes = [x.shape for x in (*test, *body, go, *carry)]
+    shapes = [x.shape for x in (*test, *body, *flags, *carry)]
     inputs = _shaped(range(len(inner.inputs)), shapes)
     test, inputs = inputs[: len(test)], inputs[len(test) :]
-    body, (go, *olds) = inputs[: len(body)], inputs[len(body) :]
+    body, inputs = inputs[: len(body)], inputs[len(body) :]
+    go, olds = inputs[len(flags) - 1], inputs[len(flags) :]
     news = inner.run(*opened(p["body_jaxpr"]), [*body, *olds])
+    news = [_where(inner, go, new, old) for new, old in zip(news, olds, strict=True)]
     (more,) = inner.run(*opened(p["cond_jaxpr"]), [*test, *news])
-    goes = inner.scalar(int(go))
-    pairs = zip(_flat(news), _flat(olds), strict=True)
-    results = [where(goes, inner.scalar(new), inner.scalar(old)).number for new, old in pairs]
-    program = inner.finish([(goes & inner.scalar(int(more))).number, *results])
-    routine = Routine(program, 1, len(fixed), len(carried), "while")
-    items = t.call(routine, [*fixed, *carried])
-    return _shaped(items[1:], [x.shape for x in carry])
+    flags = [more] if more.ndim == 0 else [_any(inner, more), more]
+    program = inner.finish(_flat([*flags, *news]))
+    items = t.call(Routine(program, 1, len(fixed), len(carried), "while"), [*fixed, *carried])
+    return _shaped(items[len(_flat(flags)) :], [x.shape for x in carry])
+
+
+def _any(t: Any, go: Values) -> Values:
+    """Whether one of these holds, ()."""
+    return np.asarray(functools.reduce(lambda a, b: t.emit("or", a, b), _flat([go])))
+
+
+def _where(t: Any, go: Values, new: Values, old: Values) -> Values:
+    """Element by element; ``go`` may lack axes at the end."""
+    go = np.broadcast_to(go.reshape(go.shape + (1,) * (new.ndim - go.ndim)), new.shape)
+    places = zip(_flat([go]), _flat([new]), _flat([old]), strict=True)
+    results = [where(t.scalar(g), t.scalar(x), t.scalar(y)).number for g, x, y in places]
+    return np.array(results, np.int64).reshape(new.shape)
 
 
 def _cond(t: Any, equation: Any, which: Values, *args: Values) -> list[Values]:

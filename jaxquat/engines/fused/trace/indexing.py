@@ -31,6 +31,7 @@ MANY = 64  # from so many on, they are replaced by a loop
 
 
 Starts = dict[int, Any]  # by axis: a Scalar, or an integer within the array
+Combine = Callable[[Any, Scalar, Scalar], Scalar]  # of a tracing, an element and a new value
 
 
 class _Start(NamedTuple):
@@ -90,25 +91,21 @@ def _taken(b: Builder, elements: Values, start: _Start, offset: int) -> int:
     return value.number
 
 
-def _combined(name: str, old: Scalar, new: Scalar) -> Scalar:
-    return new if name == "set" else operation(name, old, new)
-
-
 def _replaced(
-    b: Builder, elements: Values, start: _Start, offset: int, name: str, new: Scalar
+    t: Any, elements: Values, start: _Start, offset: int, combine: Combine, new: Scalar
 ) -> None:
     """Combines the element ``offset`` after the beginning of a slice with a new value."""
     places = [at + offset for at in start.offsets]
     if len(places) < MANY:
         for k, place in enumerate(places):
-            old = b.scalar(int(elements[place]))
-            elements[place] = where(start.number.equals(k), _combined(name, old, new), old).number
+            old = t.scalar(int(elements[place]))
+            elements[place] = where(start.number.equals(k), combine(t, old, new), old).number
         return
-    inner = Builder([new.dtype, np.dtype(np.int32), new.dtype])
+    inner = t.apart([new.dtype, np.dtype(np.int32), new.dtype])
     value, turn, old = map(inner.scalar, range(3))
-    result = where(turn.equals(0), _combined(name, old, value), old)
+    result = where(turn.equals(0), combine(inner, old, value), old)
     routine = Routine(inner.finish([(turn - 1).number, result.number]), len(places), 1, 1)
-    items = b.call(routine, [new.number, start.number.number, *elements[places].tolist()])
+    items = t.call(routine, [new.number, start.number.number, *elements[places].tolist()])
     elements[places] = items[1:]
 
 
@@ -129,13 +126,13 @@ def _dynamic_slice(b: Builder, equation: Any, x: Values, *index: Values) -> Valu
     return np.array(results, np.int64).reshape(sizes)
 
 
-def _update_slice(b: Builder, equation: Any, x: Values, update: Values, *index: Values) -> Values:
+def _update_slice(b: Any, equation: Any, x: Values, update: Values, *index: Values) -> Values:
     start = _start(
         b, x.shape, update.shape, {axis: b.scalar(int(k)) for axis, k in enumerate(index)}, False
     )
     elements = x.flatten()
     for place, offset in _window(update.shape, x.shape):
-        _replaced(b, elements, start, offset, "set", b.scalar(int(update[place])))
+        _replaced(b, elements, start, offset, _newest, b.scalar(int(update[place])))
     return elements.reshape(x.shape)
 
 
@@ -176,12 +173,33 @@ def _gather(b: Builder, equation: Any, x: Values, indices: Values) -> Values:
     return result
 
 
-def _scatter(name: str) -> Callable[..., Values]:
+def _newest(t: Any, old: Scalar, new: Scalar) -> Scalar:
+    return new
+
+
+def _by_jaxpr(equation: Any) -> Combine:
+    """What ``scatter`` makes of an element: the new value, or with ``apply`` a function of it."""
+    jaxpr, consts = equation.params["update_jaxpr"], equation.params["update_consts"]
+    if jaxpr is None:
+        return _newest
+
+    def combine(t: Any, old: Scalar, new: Scalar) -> Scalar:
+        (result,) = t.run(jaxpr, consts, [np.array(old.number), np.array(new.number)])
+        return t.scalar(int(result))
+
+    return combine
+
+
+def _by_name(name: str) -> Callable[[Any], Combine]:
+    return lambda equation: lambda t, old, new: operation(name, old, new)
+
+
+def _scatter(combine_of: Callable[[Any], Combine]) -> Callable[..., Values]:
     """A scatter: one update after the other, in the order of XLA."""
 
-    def rule(b: Builder, equation: Any, x: Values, indices: Values, updates: Values) -> Values:
+    def rule(b: Any, equation: Any, x: Values, indices: Values, updates: Values) -> Values:
         p = equation.params
-        numbers = p["dimension_numbers"]
+        numbers, combine = p["dimension_numbers"], combine_of(equation)
         pairs = zip(
             numbers.operand_batching_dims, numbers.scatter_indices_batching_dims, strict=True
         )
@@ -200,7 +218,7 @@ def _scatter(name: str) -> Callable[..., Values]:
                 at = dict(zip(rows, place, strict=True))
                 at |= dict(zip(windows, (within[axis] for axis in kept), strict=True))
                 new = b.scalar(int(updates[tuple(at[axis] for axis in range(updates.ndim))]))
-                _replaced(b, elements, start, offset, name, new)
+                _replaced(b, elements, start, offset, combine, new)
         return elements.reshape(x.shape)
 
     return rule
@@ -230,7 +248,7 @@ RULES: dict[str, Callable[..., Any]] = {
     "gather": _gather,
     "dynamic_slice": _dynamic_slice,
     "dynamic_update_slice": _update_slice,
-    "scatter": _scatter("set"),
-    **{f"scatter{dash}{name}": _scatter(name) for name in ("add", "sub", "mul", "min", "max")
-       for dash in "-_"},
+    "scatter": _scatter(_by_jaxpr),
+    **{f"scatter{dash}{name}": _scatter(_by_name(name))
+       for name in ("add", "sub", "mul", "min", "max") for dash in "-_"},
 }  # fmt: skip
