@@ -330,8 +330,11 @@ def test_the_words_of_primitives_name_all_arrays_once():
                 assert len(set(keys)) == len(keys)
         if r.primal is not None:
             live = tuple(("saved", i) for i in r.primal.smooth("saved"))
-            for primitive in (primitives.push, primitives.bend):
-                for keys in primitive.keys(r, keep=True, live=live):
-                    assert len(set(keys)) == len(keys)
+            for moved in ((), live[:1], live):
+                above = primitives.live_of(r.primal, live, moved)
+                assert primitives.live_below(r, above) == live
+                for primitive in (primitives.push, primitives.bend):
+                    for keys in primitive.keys(r, keep=True, live=above):
+                        assert len(set(keys)) == len(keys)
             lifted = [primitives.below(r, key) for key in primitives.start(r)]
             assert len(set(lifted)) == len(lifted)

@@ -39,6 +39,7 @@ from jaxquat.engines.fused.primitives import (
     cotangents,
     fixed,
     given_start,
+    live_below,
     live_of,
     pull,
     push,
@@ -55,12 +56,17 @@ def _is_zero(x: Any) -> bool:
 
 
 def _directions(f: Recurrence, tangents: Arrays) -> Recurrence:
-    """The tangent of F in those constants and inputs whose tangent is not zero."""
+    """The tangent of F in those leaves whose tangent is not zero, of x or of what is kept of it."""
+    moving = {
+        (group, i)
+        for (role, group, i), x in tangents.items()
+        if role in ("x", "kept") and not _is_zero(x)
+    }
     constants, inputs = (
-        tuple(i for i in f.smooth(group) if not _is_zero(tangents["x", group, i]))
-        for group in ("constants", "inputs")
+        tuple(i for i in f.smooth(group) if (group, i) in moving) for group in START[:2]
     )
-    return f.tangent(constants, inputs)
+    still = f.unmoved(moving)
+    return f.tangent(constants, inputs, still)
 
 
 def _lifted(
@@ -113,7 +119,9 @@ def _value_jvp(primals: Any, tangents: Any, **params: Any) -> tuple[list[Any], l
     g = _directions(f, dx)
     found = value(*_lifted(g, start(g), x, dx, flags), g, bodies, keep=keep)
     y = _in_terms_of_f(g, found)
-    slopes = [y.get(("d" + role, group, i)) for role, group, i in outer]
+    slopes = [
+        None if (group, i) in g.still else y.get(("d" + role, group, i)) for role, group, i in outer
+    ]
     ends = [y[key] for key in outer]
     zero = lambda x: ad.Zero(jax.typeof(x).to_tangent_aval())  # noqa: E731
     return ends, [zero(x) if dx is None else dx for x, dx in zip(ends, slopes, strict=True)]
@@ -124,7 +132,7 @@ def _pull_jvp(primals: Any, tangents: Any, **params: Any) -> tuple[list[Any], li
     x, flags, outer = pull.named(primals, params)
     dx = dict(zip(x, tangents, strict=True))
     g = _directions(f, dx)
-    more = live_of(f, live)
+    more = live_of(f, live, tuple(place for place in live if not _is_zero(dx["b", *place])))
     arrays, marks = _lifted(g, fixed(g) + cotangents(g, more), x, dx, flags)
     slopes = [("d" + role, group, i) for role, group, i in outer]
     by = _gradients(g, [*outer, *slopes])
@@ -152,11 +160,10 @@ def _push(*operands: Array, **params: Any) -> list[Array]:
 
 
 def _bend(*operands: Array, **params: Any) -> list[Array]:
-    g, bodies = params["recurrence"], params["bodies"]
+    g, live, bodies = params["recurrence"], params["live"], params["bodies"]
     given, flags, outer = bend.named(operands, params)
-    more = live_of(g.primal, params["live"])
-    lifted = _in_terms_of_g(g, fixed(g) + cotangents(g, more), given, flags)
-    y = _in_terms_of_f(g, pull(*lifted, g, bodies, live=more, by=_gradients(g, outer)))
+    lifted = _in_terms_of_g(g, fixed(g) + cotangents(g, live), given, flags)
+    y = _in_terms_of_f(g, pull(*lifted, g, bodies, live=live, by=_gradients(g, outer)))
     return [y[key] for key in outer]
 
 
@@ -208,17 +215,17 @@ def _pull_split(trace: Any, *tracers: Any, **params: Any) -> list[Any]:
     g, f, bodies = params["recurrence"], params["recurrence"].primal, params["bodies"]
     given, flags, outer = pull.named(tracers, params)
     split = g.primal is not None and g.count == 1 and not all(x.is_known() for x in tracers)
-    if not split:
+    live = live_below(g, params["live"]) if split else None
+    if live is None:
         return trace.default_process_primitive(pull.primitive, tracers, params)
     given, flags = _in_terms_of_f(g, given), _in_terms_of_f(g, flags)
-    live = tuple((group, i) for group, i in params["live"] if i < len(f.specs[group]))
     inner = fixed(f) + cotangents(f, live)
-    if params["live"] != live_of(f, live) or not all(given[key].is_known() for key in inner):
+    if not all(given[key].is_known() for key in inner):
         return trace.default_process_primitive(pull.primitive, tracers, params)
     known = {key: given[key].pval.get_known() for key in inner}
     by = tuple(key for key in (below(g, key) for key in outer) if key[0] == "g")
     y = pull(known, flags, f, bodies, live=live, by=by) if by else {}
-    slopes = _staged(trace, bend, given, flags, params | {"live": live, "by": None})
+    slopes = _staged(trace, bend, given, flags, params | {"by": None})
     return [
         ({key: trace.new_const(x) for key, x in y.items()} | slopes)[below(g, k)] for k in outer
     ]
@@ -290,7 +297,8 @@ def _pulled(
 
 def _bend_transpose(found: Sequence[Any], *operands: Any, **params: Any) -> list[Any]:
     """By the tangent of F in the directions of the cotangents."""
-    f, bodies = params["recurrence"].primal, params["bodies"]
+    g, bodies = params["recurrence"], params["bodies"]
+    f, live = g.primal, live_below(g, params["live"])
     given, flags, outer = bend.named(operands, params)
     dx = {("x", *key[1:]): x for key, x in zip(outer, found, strict=True)}
     h = _directions(f, dx)
@@ -304,10 +312,9 @@ def _bend_transpose(found: Sequence[Any], *operands: Any, **params: Any) -> list
     add({("d" + k[0], *k[1:]): zeros(f, k, bodies) if _is_zero(c) else c for k, c in dx.items()})
     lifted = _in_terms_of_g(h, start(h), arrays, marks)
     y = _in_terms_of_f(h, value(*lifted, h, bodies, keep=True))
-    live = params["live"]
     more = live_of(f, live)
-    still = cotangents(f, live)
-    add(y | {("db", *key[1:]): zeros(f, ("y", *key[1:]), bodies) for key in still})
+    constant = cotangents(f, live)
+    add(y | {("db", *key[1:]): zeros(f, ("y", *key[1:]), bodies) for key in constant})
     lifted = _in_terms_of_g(h, fixed(h) + cotangents(h, more), arrays, marks)
     by = _gradients(h, _slopes(f))
     z = _in_terms_of_f(h, pull(*lifted, h, bodies, live=more, by=by))
@@ -431,7 +438,7 @@ def _known_part(
     of_f = params | {"recurrence": g.primal, "live": live, "by": by or None}
     if any(not role.startswith("d") for role, *_ in late):
         return nothing
-    if primitive is pull and (not by or params["live"] != live_of(g.primal, live)):
+    if primitive is pull and (not by or live is None):
         return nothing
     if primitive is value:
         of_f["by"] = None

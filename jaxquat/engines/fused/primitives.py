@@ -95,10 +95,30 @@ def below(g: Recurrence, key: Key) -> Key:
     return ("d" + role if is_tangent else role), group, number
 
 
-def live_of(f: Recurrence, live: Live) -> Live:
-    """The results of the tangent of F with cotangents, where F has those of ``live``."""
+def live_of(f: Recurrence, live: Live, moved: Live = ()) -> Live:
+    """The results of the tangent of F with cotangents, where F has those of ``live``.
+
+    ``moved`` are those of them whose cotangents have tangents.
+    """
     of_tangent = lambda group, i: len(f.specs[group]) + f.smooth(group).index(i)  # noqa: E731
-    return (*live, *((group, of_tangent(group, i)) for group, i in live))
+    return (*moved, *((group, of_tangent(group, i)) for group, i in live))
+
+
+def live_below(g: Recurrence, live: Live) -> Live | None:
+    """The inverse: the results of F with cotangents, where its tangent G has those of ``live``.
+
+    None if a cotangent that does not belong to one of F has a tangent.
+    """
+    f = g.primal
+    assert f is not None
+    assert g.chosen is not None
+    moved = [(group, i) for group, i in live if i < len(f.specs[group])]
+    below = [
+        (group, g.chosen[group][i - len(f.specs[group])])
+        for group, i in live
+        if i >= len(f.specs[group])
+    ]
+    return tuple(below) if set(moved) <= set(below) else None
 
 
 def shape_of(f: Recurrence, key: Key, bodies: int | None = None) -> jax.ShapeDtypeStruct:
@@ -136,7 +156,7 @@ class Rollout:
     Parameters:
         recurrence: F for ``value`` and ``pull``; its tangent G for ``push`` and ``bend``.
         keep: of ``value`` and ``push``.
-        live: of ``pull`` and ``bend``: the results of F whose cotangent is not zero.
+        live: the results of the recurrence whose cotangent is not zero, for ``pull`` and ``bend``.
         by: the gradients that ``pull`` returns, by their keys; None for all.
         bodies: the length of the axis of bodies, or None.
         batched: which operands have that axis.
@@ -170,8 +190,9 @@ class Rollout:
 
         if self.name == "push":
             return fixed(f) + tangents(start(g)), tangents(results(g, keep))
-        linear = tangents(fixed(g) + cotangents(g, live_of(f, live)))
-        return fixed(f) + cotangents(f, live) + linear, tangents(smooth(g, "g", START))
+        linear, of_f = tangents(fixed(g) + cotangents(g, live)), live_below(g, live)
+        assert of_f is not None
+        return fixed(f) + cotangents(f, of_f) + linear, tangents(smooth(g, "g", START))
 
     def keys_of(self, params: dict[str, Any]) -> tuple[list[Key], list[Key]]:
         """The keys of a call with these parameters."""
@@ -270,7 +291,8 @@ def _together(
     g, bodies, keep = params["recurrence"], params["bodies"], params["keep"]
     inner = min(size, TANGENTS // g.count)
     outer = -(-size // inner)
-    more = g.primal.tangent(g.chosen["constants"], g.chosen["inputs"], g.count * inner)
+    count = g.count * inner
+    more = g.primal.tangent(g.chosen["constants"], g.chosen["inputs"], g.still, count)
     primals: Arrays = {}
     tangents: Arrays = {}
     for key, x, axis in zip(start(g), operands, axes, strict=True):

@@ -44,8 +44,9 @@ FLOWS = {  # what the functions of a recurrence are given after constants and k,
 KEEPING = 800
 GROUPS = ("constants", "inputs", "state", "memory", "command", "saved")
 Specs = tuple[jax.ShapeDtypeStruct, ...]
-Live = tuple[tuple[str, int], ...]  # results with a cotangent: a group and a number in it
-Reached = frozenset[tuple[str, int]]
+Place = tuple[str, int]  # of a leaf: its group and its number in it
+Live = tuple[Place, ...]  # results with a cotangent
+Reached = frozenset[Place]
 # of each group, the numbers of the leaves that have tangents
 Chosen = dict[str, tuple[int, ...]]
 
@@ -66,6 +67,7 @@ class Recurrence:
         strict: a program without a scalar form is an error, rather than computed by ``lax.scan``.
         primal: the recurrence of which this one is the tangent, or None.
         chosen: which of its leaves have tangents here.
+        still: those of them whose tangents are 0 at every step.
         count: how many tangents each has.
     """
 
@@ -80,6 +82,7 @@ class Recurrence:
     strict: bool
     primal: Recurrence | None = None
     chosen: Chosen | None = None
+    still: frozenset[Place] = frozenset()
     count: int = 0
 
     @functools.cached_property
@@ -200,22 +203,50 @@ class Recurrence:
 
     def _reached(self, live: Live) -> Reached:
         """The leaves of state, memory and command with a cotangent at some step."""
-        loop, reached, before = self.loop, set(live), set[tuple[str, int]]()
+        reached, before = set(live), set[Place]()
         while reached != before:
             before = set(reached)
-            for name, (inner, outer) in FLOWS.items():
-                program = getattr(loop, name)
-                if program is not None:
-                    wanted = [k for k, pair in self._numbers(outer) if pair in before]
-                    needed = program.needed(wanted)
-                    reached |= {
-                        p for k, p in self._numbers(("constants", None, *inner)) if k in needed
-                    }
+            for result, needed in self._needed:
+                reached |= needed if result in before else set()
         return frozenset(
             (group, i) for group, i in reached if i in self.smooth(group) and group in CARRY
         )
 
-    def _numbers(self, groups: Sequence[str | None]) -> Iterator[tuple[int, tuple[str, int]]]:
+    def unmoved(self, moving: set[Place]) -> frozenset[Place]:
+        """The floats among the results that depend on none of these leaves, at any step.
+
+        ``moving``: places in constants, inputs, state and memory at the start. None is known where
+        there is no scalar form.
+        """
+        floats = {(group, i) for group in ENDS for i in self.smooth(group)}
+        try:
+            flows = self._needed
+        except Exception:  # of any primitive, in any rule
+            if self.strict:
+                raise
+            return frozenset()
+        moving, before = set(moving), set[Place]()
+        while moving != before:
+            before = set(moving)
+            moving |= {result for result, needed in flows if needed & before}
+        return frozenset(floats - moving)
+
+    @functools.cached_property
+    def _needed(self) -> list[tuple[Place, set[Place]]]:
+        """For each result of each function its place, and the leaves of which it is computed."""
+        found = []
+        for name, (inner, outer) in FLOWS.items():
+            program = getattr(self.loop, name)
+            inputs = dict(self._numbers(("constants", None, *inner)))
+            outputs: dict[Place, list[int]] = {}
+            for k, place in self._numbers(outer):
+                outputs.setdefault(place, []).append(k)
+            for place, numbers in outputs.items() if program is not None else ():
+                needed = {inputs.get(k) for k in program.needed(numbers)} - {None}
+                found.append((place, needed))
+        return found
+
+    def _numbers(self, groups: Sequence[str | None]) -> Iterator[tuple[int, Place]]:
         """Each number of some groups, one after the other, with its leaf; None is one number."""
         first = 0
         for group in groups:
@@ -251,25 +282,31 @@ class Recurrence:
         return tuple(i for i, leaf in enumerate(getattr(self.layout, name)) if leaf.smooth)
 
     def tangent(
-        self, constants: tuple[int, ...], inputs: tuple[int, ...], count: int = 1
+        self,
+        constants: tuple[int, ...],
+        inputs: tuple[int, ...],
+        still: frozenset[Place] = frozenset(),
+        count: int = 1,
     ) -> Recurrence:
         """The recurrence of this one and of its derivative in ``count`` directions.
 
-        ``constants`` and ``inputs`` are the numbers of those leaves that have tangents; of the
-        other groups all floats have them.
+        ``constants`` and ``inputs`` are the numbers of those leaves that have tangents. Of the
+        other groups all floats have them, but those of the leaves ``still`` are 0: they have no
+        part in the programs, where 0 times an infinite slope would be NaN.
         """
-        key = constants, inputs, count
+        key = constants, inputs, still, count
         if key not in self._tangents:
             chosen = {name: self.smooth(name) for name in GROUPS}
             chosen |= {"constants": constants, "inputs": inputs}
-            self._tangents[key] = self._tangent(chosen, count)
+            self._tangents[key] = self._tangent(chosen, still, count)
         return self._tangents[key]
 
     @functools.cached_property
     def _tangents(self) -> dict[Any, Recurrence]:
         return {}
 
-    def _tangent(self, chosen: Chosen, count: int) -> Recurrence:
+    def _tangent(self, chosen: Chosen, still: frozenset[Place], count: int) -> Recurrence:
+        moving = {g: [i for i in chosen[g] if (g, i) not in still] for g in GROUPS}
         specs = {}
         for name in GROUPS:
             leaves = self.specs[name]
@@ -291,13 +328,17 @@ class Recurrence:
             def both(constants: Any, k: Any, *groups: Any) -> list[Array]:
                 given = dict(zip(names, (constants, *groups), strict=True))
                 primals = {name: list(x[: len(self.specs[name])]) for name, x in given.items()}
-                tangents = {name: list(x[len(self.specs[name]) :]) for name, x in given.items()}
-                points = {name: [x[i] for i in chosen[name]] for name, x in primals.items()}
+                slopes = {
+                    name: dict(zip(chosen[name], x[len(self.specs[name]) :], strict=True))
+                    for name, x in given.items()
+                }
+                tangents = {name: [x[i] for i in moving[name]] for name, x in slopes.items()}
+                points = {name: [x[i] for i in moving[name]] for name, x in primals.items()}
 
                 def of_points(points: dict[str, list[Array]]) -> Any:
                     merged = {name: list(x) for name, x in primals.items()}
                     for name, point in points.items():
-                        for i, x in zip(chosen[name], point, strict=True):
+                        for i, x in zip(moving[name], point, strict=True):
                             merged[name][i] = x
                     first, *others = merged.values()
                     results = function(first, k, *others)
@@ -322,6 +363,7 @@ class Recurrence:
             sample=pushed(self.sample, *FLOWS["sample"]),
             primal=self,
             chosen=chosen,
+            still=still,
             count=count,
         )
 
