@@ -937,6 +937,25 @@ CASES = [
         TypeError,
         "controller.update: wanted arrays, got 'go'",
     ),
+    (
+        lambda: sampled(
+            init=lambda start, params: jnp.int32(0),
+            update=lambda t, s, m, p, value: (V, jnp.ones(())),
+        ),
+        TypeError,
+        "controller.update: wanted a memory with the dtypes of the one given, int32, got float",
+    ),
+    (
+        lambda: sampled(update=lambda t, s, m, p, value: (V, jnp.zeros((2, 2)))),
+        TypeError,
+        "controller.update: wanted a memory with the shapes of the one given, (",
+    ),
+    (
+        lambda: rollout(scheme=lambda b, f, t, s, dt, p: s._replace(omega=jnp.zeros(3, "int32"))),
+        ValueError,
+        "scheme: wanted a state with the shapes and dtypes of the one given, State(q='float",
+        "omega='int32[3]'",
+    ),
     # ensembles
     (
         lambda: jq.ensembles.run(

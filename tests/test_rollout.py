@@ -395,6 +395,35 @@ def cheap(body, torque, t, state, dt, params):
     )
 
 
+PYTHON_NUMBERS = {
+    "int to float": (0, lambda m, x: m + x, "float32"),
+    "float to float": (0.5, lambda m, x: m + x, "float32"),
+    "int to uint8": (0, lambda m, x: m + jnp.uint8(200), "uint8"),
+    "int to uint64": (0, lambda m, x: m + jnp.uint64(2**63 + 3), "uint64"),
+    "back to a float": (jnp.float32(1.0), lambda m, x: 2.0, "float32"),
+}
+
+
+@pytest.mark.parametrize("engine", ["scan", "fused"])
+@pytest.mark.parametrize("name", PYTHON_NUMBERS)
+def test_a_python_number_in_the_memory_takes_the_dtype_of_the_update(name, engine):
+    number, following, dtype = PYTHON_NUMBERS[name]
+
+    def update(t, state, memory, params, value):
+        after = following(memory["n"], state.omega[0])
+        return -state.omega * jnp.asarray(after).astype(jnp.float32) * 1e-20, {"n": after}
+
+    start, body = jax.tree.map(lambda x: x.astype(jnp.float32), (START, BODY))
+    controller = jq.Controller(lambda start, params: {"n": number}, update)
+    path = jq.rollout(
+        jq.rkmk2, body, jq.torques.commanded, start, jq.grid(0.0, 0.1, 3), controller=controller,
+        engine=engine,
+    )  # fmt: skip
+    wanted = functools.reduce(following, path.state.omega[:3, 0], number)
+    assert path.memory["n"].dtype == dtype
+    np.testing.assert_allclose(path.memory["n"], wanted, rtol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("save_every", "checkpoints"),
     [

@@ -285,13 +285,12 @@ def _at_given_times(
 
 def _like(before: State, after: State) -> State:
     """``after``; ValueError if its shapes and dtypes are others than before the step."""
-    wanted, got = (
-        jax.tree.map(lambda x: f"{jnp.asarray(x).dtype}{list(jnp.shape(x))}", x)
-        for x in (before, after)
-    )
+    like = lambda x: f"{jnp.asarray(x).dtype}{list(jnp.shape(x))}"  # noqa: E731
+    wanted, got = (jax.tree.map(like, state) for state in (before, after))
     if wanted != got:
         raise ValueError(
-            f"scheme: wanted a state like the one before the step, {wanted}, got {got}"
+            "scheme: wanted a state with the shapes and dtypes of the one given, "
+            f"{wanted}, got {got}"
         )
     return after
 

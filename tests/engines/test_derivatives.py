@@ -284,6 +284,50 @@ def test_a_result_that_is_not_used_leaves_its_infinite_slope_out(name):
     np.testing.assert_allclose(fused, scan, rtol=1e-11)
 
 
+SINGULAR = {
+    "jvp": lambda f, x, one: jax.jvp(f, (x,), (one,))[1],
+    "jvp of jvp": lambda f, x, one: jax.jvp(lambda x: jax.jvp(f, (x,), (one,))[1], (x,), (one,))[1],
+    "jvp of grad": lambda f, x, one: jax.jvp(jax.grad(lambda x: jnp.sum(f(x))), (x,), (one,))[1],
+    "grad of grad": lambda f, x, one: jax.grad(
+        lambda x: jnp.sum(jax.grad(lambda x: jnp.sum(f(x)))(x))
+    )(x),
+}
+
+
+@pytest.mark.parametrize("name", SINGULAR)
+def test_a_tangent_or_cotangent_of_zero_meets_no_infinite_slope(name):
+    """As in JAX, what is known not to change is left out; 0 times infinity would be NaN.
+
+    The root of an aux state that stays 0 does not depend on the inputs, and the second derivatives
+    of the saved functions are infinite at their ends, where the tangent of the tangent is 0.
+    """
+
+    def saved(engine, inputs):
+        def torque(t, state, params, command):
+            return command - state.omega, jnp.sqrt(state.aux)
+
+        start = jq.State(jnp.eye(4)[0], jnp.array([0.3, 0.0, 0.1]), jnp.zeros(()))
+        body, grid = jq.Body.from_principal(jnp.array([0.6, 1.0, 1.5])), jq.grid(0.0, 0.05, 2)
+        save = lambda t, s, p, c: (jnp.sum(s.omega**2) + s.aux, jnp.log1p(c[0]), jnp.cbrt(c[1]))
+        path = jq.rollout(
+            jq.rkmk2, body, torque, start, grid, inputs=inputs, save=save, engine=engine
+        )
+        return jnp.concatenate(path.saved)
+
+    inputs = jnp.array([[-1.0, 0.0, 0.7], [0.5, 1.0, -0.2]])
+    scan, fused = (
+        np.asarray(
+            jax.jit(functools.partial(SINGULAR[name], functools.partial(saved, e)))(
+                inputs, inputs + 2.0
+            )
+        )
+        for e in ("scan", "fused")
+    )
+    assert np.isinf(scan).any()
+    assert not np.isnan(scan).any()
+    np.testing.assert_allclose(fused, scan, rtol=1e-11, atol=1e-14)
+
+
 def test_operation_by_operation_without_jit():
     x = numbers("float64")
     with jax.disable_jit():
@@ -301,11 +345,13 @@ def test_no_bodies_have_no_derivatives():
 
 
 def test_auto_differentiates_a_torque_whose_tangent_has_no_scalar_form():
-    """The derivative of a sort gathers; a scan computes it, in both modes."""
+    """The scan computes it, in both modes. This one has lgamma, which is no scalar program."""
+    drag = jax.custom_jvp(jnp.tanh)
+    drag.defjvp(lambda x, dx: (drag(*x), dx[0] * jax.lax.lgamma(2.0 + x[0] ** 2)))
 
     def of(engine):
         def end(omega):
-            torque = lambda t, state, params: jnp.sort(state.omega * params) - state.q[1:]
+            torque = lambda t, state, params: drag(state.omega * params) - state.q[1:]
             start = jq.State(jnp.asarray(problems.TILTED), omega)
             body, grid = problems.reference_body(), jq.grid(0.0, 0.05, 8)
             return jq.rollout(jq.rkmk2, body, torque, start, grid, 0.5, engine=engine).final.omega

@@ -55,6 +55,11 @@ MOVES = {
     "multiply at an index of the run": lambda x: x.at[jnp.argmax(x[:, 0])].multiply(x[0]),
     "least at an index of the run": lambda x: x.at[jnp.argmax(x[:, 0])].min(x[0]),
     "largest at an index of the run": lambda x: x.at[jnp.argmax(x[:, 0])].max(x[0]),
+    "a function at an index of the run": lambda x: x.at[jnp.argmax(x[:, 0]), 1].apply(jnp.cos),
+    "a function at fixed places": lambda x: x.at[jnp.array([0, 2, 2])].apply(jnp.exp),
+    "a function in a large array": lambda x: (
+        jnp.tile(x.ravel(), 9).at[jnp.argmax(x)].apply(jnp.sin)
+    ),
     "set outside": lambda x: x.at[jnp.argmax(x[:, 0]) + 3].set(7.0),
     "update at an index of the run": lambda x: jax.lax.dynamic_update_slice(
         x, 3.0 * x[:2, :2], (jnp.argmax(x[:, 1]), jnp.argmin(x[0]))
@@ -133,6 +138,18 @@ ELEMENTWISE = {
     "while": lambda x: jax.lax.while_loop(
         lambda y: jnp.sum(y) < 20.0, lambda y: y * jnp.cos(y) + 1.5, x
     ),
+    "rows of a while": lambda x: jax.vmap(
+        lambda row, start: jax.lax.while_loop(
+            lambda y: (jnp.sum(y[0]) < 4.0) & (y[1] < 6.0),
+            lambda y: (y[0] * jnp.cos(y[0]) + 1.5, y[1] + 1.0),
+            (row, start),
+        )
+    )(x, x[:, 0]),
+    "rows of a known while": lambda x: jax.vmap(
+        lambda row, last: jax.lax.while_loop(
+            lambda y: y[1] < last, lambda y: (jnp.sin(y[0]), y[1] + 1), (row, 0)
+        )[0]
+    )(x, jnp.array([3, 0, 1, 2])),
     "long branches": lambda x: [
         jax.lax.cond(y > 0, lambda x: jnp.sin(jnp.cos(x)), lambda x: jnp.tanh(jnp.exp(x)), x)
         for y in x[0]
@@ -153,7 +170,9 @@ def newton(function, x):
 
 NOT_DIFFERENTIATED = ("integers", "unsigned", "any", "all", "argmax", "argmin", "argsort", "search")
 NOT_DIFFERENTIATED += ("least at an index of the run", "largest at an index of the run")
-FORWARD_ONLY = ("while",)  # as in JAX
+NOT_DIFFERENTIATED += ("a function at an index of the run", "a function at fixed places")
+NOT_DIFFERENTIATED += ("a function in a large array",)
+FORWARD_ONLY = ("while", "rows of a while", "rows of a known while")  # as in JAX
 MATRIX = jnp.asarray(np.random.default_rng(1).normal(size=(4, 3)))
 
 

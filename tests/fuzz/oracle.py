@@ -117,11 +117,7 @@ class _Interpreter:
         if name == "scan":
             return self.scan(equation, args, salt)
         if name == "while":
-            n, m = params["cond_nconsts"], params["body_nconsts"]
-            test, body, carry = args[:n], args[n : n + m], tuple(args[n + m :])
-            go = lambda c: self.opened(params["cond_jaxpr"], [*test, *c], salt)[0]
-            turn = lambda c: tuple(self.opened(params["body_jaxpr"], [*body, *c], salt + 1))
-            return list(lax.while_loop(go, turn, carry))
+            return self.while_loop(equation, args, salt)
         if name == "cond":
             branches = [
                 lambda *a, branch=branch, k=k: self.opened(branch, a, salt + k)
@@ -133,6 +129,23 @@ class _Interpreter:
         if inner is not None:
             return self.opened(inner, args, salt)
         return self.rule(equation, args, salt)
+
+    def while_loop(self, equation: Any, args: list[Any], salt: int) -> list[Any]:
+        """Of a loop that ``jax.vmap`` made, each row goes on as long as its own condition holds."""
+        params = equation.params
+        n, m = params["cond_nconsts"], params["body_nconsts"]
+        test, body, carry = args[:n], args[n : n + m], tuple(args[n + m :])
+        go = lambda c: self.opened(params["cond_jaxpr"], [*test, *c], salt)[0]
+
+        def turn(c: Any) -> Any:
+            goes = go(c)
+            news = self.opened(params["body_jaxpr"], [*body, *c], salt + 1)
+            if goes.ndim == 0:
+                return tuple(news)
+            rows = lambda x: goes.reshape(goes.shape + (1,) * (x.ndim - goes.ndim))
+            return tuple(jnp.where(rows(x), new, x) for new, x in zip(news, c, strict=True))
+
+        return list(lax.while_loop(lambda c: jnp.any(go(c)), turn, carry))
 
     def scan(self, equation: Any, args: list[Any], salt: int) -> list[Any]:
         params = equation.params

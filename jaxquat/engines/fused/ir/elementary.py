@@ -203,9 +203,10 @@ def _atan2(y: Scalar, x: Scalar) -> Scalar:
     series = horner([(-1) ** n / (2 * n + 1) for n in range(1, 9 if single(x) else 20)], z)
     angle = fma(r * z, series, r)
     angle = where(steep, 0.5 * high + (angle + 0.5 * low), angle)
-    angle = where(across < up, high - (angle - low), angle)
     behind = (bits(x) < 0) & x.equals(x)
-    return with_sign(where(behind, 2 * high - (angle - 2 * low), angle), y)
+    flat = where(behind, 2 * high - (angle - 2 * low), angle)
+    upright = high + (where(behind, angle, -angle) + low)
+    return with_sign(where(across < up, upright, flat), y)
 
 
 def _pow(x: Scalar, y: Scalar) -> Scalar:

@@ -22,6 +22,7 @@ from jaxquat.engines.fused.ir.program import Routine
 from jaxquat.engines.fused.trace.calls import traced_apart
 from jaxquat.engines.fused.trace.values import (
     Values,
+    each,
     known,
     opened,
     raw_dtype,
@@ -94,6 +95,7 @@ def _while_any(
     news = inner.run(*opened(p["body_jaxpr"]), [*body, *olds])
     news = [_where(inner, go, new, old) for new, old in zip(news, olds, strict=True)]
     (more,) = inner.run(*opened(p["cond_jaxpr"]), [*test, *news])
+    more = each(inner, lambda before, now: before & now, go, more)  # who has stopped stays so
     flags = [more] if more.ndim == 0 else [_any(inner, more), more]
     program = inner.finish(_flat([*flags, *news]))
     items = t.call(Routine(program, 1, len(fixed), len(carried), "while"), [*fixed, *carried])
@@ -108,9 +110,7 @@ def _any(t: Any, go: Values) -> Values:
 def _where(t: Any, go: Values, new: Values, old: Values) -> Values:
     """Element by element; ``go`` may lack axes at the end."""
     go = np.broadcast_to(go.reshape(go.shape + (1,) * (new.ndim - go.ndim)), new.shape)
-    places = zip(_flat([go]), _flat([new]), _flat([old]), strict=True)
-    results = [where(t.scalar(g), t.scalar(x), t.scalar(y)).number for g, x, y in places]
-    return np.array(results, np.int64).reshape(new.shape)
+    return each(t, where, go, new, old)
 
 
 def _cond(t: Any, equation: Any, which: Values, *args: Values) -> list[Values]:
