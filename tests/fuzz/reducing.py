@@ -23,7 +23,7 @@ def reduced(program: Program, failing: Callable[[Program], bool], names: list[st
     for name in list(program.expressions):
         while tries > 0:
             place, tree = program.expressions[name]
-            for smaller in shrunk(tree):
+            for smaller in shrunk(tree, place == "save"):
                 tries -= 1
                 expressions = program.expressions | {name: (place, smaller)}
                 candidate = program._replace(expressions=expressions)
@@ -65,12 +65,16 @@ def _fewer(program: Program, failing: Callable[[Program], bool], names: list[str
     return only(chosen)
 
 
-def shrunk(tree: Node) -> Iterator[Node]:
-    """Trees in which a descendant of its type, or a leaf, replaces one node; large steps first."""
+def shrunk(tree: Node, is_saved: bool) -> Iterator[Node]:
+    """Trees in which a descendant of its type, or a leaf, replaces one node; large steps first.
+
+    What is saved may have any type: there a descendant of any type may replace the whole tree.
+    """
     places = sorted(_places(tree), key=lambda item: -item[1].size())
     for (path, node), (kind) in itertools.product(places, ("child", "leaf")):
         if kind == "child":
-            options = [n for _, n in _places(node) if n is not node and n.type == node.type]
+            alike = lambda n: n.type == node.type or (is_saved and node is tree)  # noqa: B023
+            options = [n for _, n in _places(node) if n is not node and alike(n)]
             options = [n for n in options if n.size() < node.size()]
             options = [n for n in options if n.free() <= node.free()]
             options = sorted(options, key=lambda n: n.size())[:3]

@@ -234,7 +234,7 @@ def smaller(rollout: Rollout) -> Iterator[Rollout]:
         if any(o[k] != v for k, v in change.items()):
             yield rollout._replace(options=o | change)
     for name, tree in rollout.expressions.items():
-        for option in shrunk(tree):
+        for option in shrunk(tree, False):
             yield rollout._replace(expressions=rollout.expressions | {name: option})
 
 
