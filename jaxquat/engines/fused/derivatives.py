@@ -299,6 +299,7 @@ def _bend_transpose(found: Sequence[Any], *operands: Any, **params: Any) -> list
     """By the tangent of F in the directions of the cotangents."""
     g, bodies = params["recurrence"], params["bodies"]
     f, live = g.primal, live_below(g, params["live"])
+    assert live is not None
     given, flags, outer = bend.named(operands, params)
     dx = {("x", *key[1:]): x for key, x in zip(outer, found, strict=True)}
     h = _directions(f, dx)

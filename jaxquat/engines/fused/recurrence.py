@@ -237,11 +237,13 @@ class Recurrence:
         found = []
         for name, (inner, outer) in FLOWS.items():
             program = getattr(self.loop, name)
+            if program is None:
+                continue
             inputs = dict(self._numbers(("constants", None, *inner)))
             outputs: dict[Place, list[int]] = {}
             for k, place in self._numbers(outer):
                 outputs.setdefault(place, []).append(k)
-            for place, numbers in outputs.items() if program is not None else ():
+            for place, numbers in outputs.items():
                 needed = {inputs.get(k) for k in program.needed(numbers)} - {None}
                 found.append((place, needed))
         return found
