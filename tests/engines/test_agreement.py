@@ -574,3 +574,17 @@ def test_constants_shift_as_variables_do(dtype):
         return [shift(top, lax.full_like(x, 7)) + 0 * x for shift in shifts]
 
     assert_agree(shifted, np.zeros(2, dtype))
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_angles_beside_a_right_angle_are_rounded_to_nearest_on_both_sides(dtype):
+    """The half turn less a right angle would be an ulp away, and a sort would see no tie."""
+    inputs = jnp.array([[0.0, -0.0]], dtype)
+    start = jq.State(jnp.eye(4, dtype=dtype)[0], jnp.zeros(3, dtype))
+    path = jq.rollout(
+        jq.lie_euler, jq.Body(jnp.eye(3, dtype=dtype)), jq.torques.zero, start,
+        jq.grid(0.0, 0.1, 1), inputs=inputs, engine="fused",
+        save=lambda t, s, p, c: (jnp.arccos(c), jnp.arctan2(jnp.ones_like(c), c)),
+    )  # fmt: skip
+    for angles in path.saved:
+        np.testing.assert_array_equal(angles, np.full((2, 2), np.pi / 2, dtype))

@@ -65,8 +65,7 @@ def _directions(f: Recurrence, tangents: Arrays) -> Recurrence:
     constants, inputs = (
         tuple(i for i in f.smooth(group) if (group, i) in moving) for group in START[:2]
     )
-    still = f.unmoved(moving)
-    return f.tangent(constants, inputs, still)
+    return f.tangent(constants, inputs, f.unmoved(moving))
 
 
 def _lifted(
