@@ -1,4 +1,7 @@
-"""NaNs that arise within a kernel: checkify and ``jax.debug_nans`` report them as of the scan."""
+"""JAX's checks of a fused rollout: checkify, ``jax.debug_nans`` and ``jax.checking_leaks``.
+
+NaNs that arise within a kernel are reported as of the scan.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -56,3 +59,32 @@ def test_debug_nans(engine):
         assert jnp.all(jnp.isfinite(run(2.0)))
         with pytest.raises(FloatingPointError):
             run(0.5)
+
+
+def noisy_loss(params, key):
+    """Of a rollout whose controller has a key as memory; the inertia is a parameter too."""
+    gain, moments = params
+
+    def update(t, state, key, gain, value):
+        key, now = jax.random.split(key)
+        return -gain * state.omega + 0.1 * jax.random.normal(now, (3,)), key
+
+    path = jq.rollout(
+        jq.lie_euler, jq.Body.from_principal(moments), lambda t, s, gain, command: command,
+        jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.9, -0.4, 0.7])),
+        jq.grid(0.0, 0.1, 2), gain, controller=jq.Controller(lambda s, gain: key, update),
+        engine="fused",
+    )  # fmt: skip
+    return jnp.sum(path.final.omega**2)
+
+
+@pytest.mark.parametrize("nested", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_nothing_that_jax_keeps_holds_a_tracer(nested):
+    """JAX's caches keep the functions of a recurrence after the trace in which they were made."""
+    slope = jax.grad(noisy_loss)
+    if nested:
+        slope = jax.grad(lambda params, key: jnp.sum(jnp.sin(jax.grad(noisy_loss)(params, key)[1])))
+    params = jnp.array(2.0), jnp.array([0.6, 0.8, 1.0])
+    with jax.checking_leaks():
+        found = jax.jit(slope)(params, jax.random.key(0))
+    assert all(jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(found))

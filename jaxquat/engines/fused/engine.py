@@ -59,7 +59,7 @@ def _shaped(results: Iterator[Array], spec: Any, leading: int) -> Any:
     arrays = []
     for leaf in leaves:
         x, shape = next(results), jax.eval_shape(_raw, leaf).shape
-        arrays.append(_keyed(x.reshape(*x.shape[:leading], *shape), leaf))
+        arrays.append(_keyed(x.reshape(*x.shape[:leading], *shape), leaf.dtype))
     return jax.tree.unflatten(structure, arrays)
 
 
@@ -141,19 +141,19 @@ def _specs(tree: Any) -> tuple[jax.ShapeDtypeStruct, ...]:
     return tuple(jax.eval_shape(_raw, leaf) for leaf in jax.tree.leaves(tree))
 
 
-def _is_key(x: Any) -> bool:
-    return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+def _is_key(dtype: Any) -> bool:
+    return jnp.issubdtype(dtype, jax.dtypes.prng_key)
 
 
 def _raw(x: Any) -> Array:
     """An array; keys as their words."""
     x = jnp.asarray(x)
-    return jax.random.key_data(x) if _is_key(x) else x
+    return jax.random.key_data(x) if _is_key(x.dtype) else x
 
 
-def _keyed(x: Array, like: Any) -> Any:
-    """The inverse of ``_raw``: keys of their words, if ``like`` is keys."""
-    return jax.random.wrap_key_data(x, impl=like.dtype._impl) if _is_key(like) else x
+def _keyed(x: Array, dtype: Any) -> Any:
+    """The inverse of ``_raw``: keys of their words, if ``dtype`` is that of keys."""
+    return jax.random.wrap_key_data(x, impl=dtype._impl) if _is_key(dtype) else x
 
 
 def _hoisted(
@@ -161,16 +161,18 @@ def _hoisted(
 ) -> tuple[Callable[..., list[Array]], list[Any]]:
     """``hoist`` of a function; keys among its arguments and results are their words."""
     leaves, structure = jax.tree.flatten(arguments)
+    dtypes = [leaf.dtype for leaf in leaves]
 
     def of_words(*words: Array) -> list[Array]:
-        keyed = [_keyed(x, like) for x, like in zip(words, leaves, strict=True)]
+        keyed = [_keyed(x, dtype) for x, dtype in zip(words, dtypes, strict=True)]
         results = function(*jax.tree.unflatten(structure, keyed))
         return [_raw(x) for x in jax.tree.leaves(results)]
 
     rest, fixed = hoist(of_words, *(jax.eval_shape(_raw, leaf) for leaf in leaves))
+    fixed_dtypes = [x.dtype for x in fixed]  # JAX's caches keep ``rest_of_words``: no tracers in it
 
     def rest_of_words(words: Sequence[Array], *leaves: Array) -> list[Array]:
-        keyed = [_keyed(x, like) for x, like in zip(words, fixed, strict=True)]
+        keyed = [_keyed(x, dtype) for x, dtype in zip(words, fixed_dtypes, strict=True)]
         return rest(keyed, *leaves)
 
     return rest_of_words, fixed
