@@ -1,7 +1,7 @@
 """This module has the library's functions in a hundred digits, and derivatives of any function.
 
 Every function follows its definition. Derivatives are central differences. Vectors are lists of
-mpmath numbers. With steps of 1e-25 a first or second central difference has an error of 1e-50 of a
+numbers of MPFR, by gmpy2, whose precision the import of this module sets. With steps of 1e-25 a first or second central difference has an error of 1e-50 of a
 derivative two orders higher, plus a rounding error of 1e-50. This is exact compared with float64.
 The functions treat a removable singularity only at exactly zero. Near it up to half of the digits
 cancel, and the hundred digits leave enough of them.
@@ -9,22 +9,36 @@ cancel, and the hundred digits leave enough of them.
 
 import functools
 import itertools
+import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import mpmath
+import gmpy2
 import numpy as np
+from gmpy2 import agm, atan2, const_pi, cos, mpc, mpfr, sin, sqrt
 
-mp = mpmath.MPContext()  # this context leaves the precision of the global context unchanged
-mp.dps = 100
-_STEP = mp.mpf(10) ** -25
+
+def digits(number: int) -> gmpy2.context:
+    """Return a context: ``with digits(180):`` the results of operations have so many digits."""
+    return gmpy2.context(precision=math.ceil(number * math.log2(10)) + 8)
+
+
+def rounding() -> Any:
+    """Return the distance of 1 to the next number."""
+    return mpfr(2) ** (1 - gmpy2.get_context().precision)
+
+
+gmpy2.set_context(digits(100))
+ZERO, ONE = mpfr(0), mpfr(1)
+_STEP = mpfr(10) ** -25
 
 Vector = list[Any]
 
 
 def vector(values: Any) -> Vector:
     """Return the numbers of an array without rounding."""
-    return [mp.mpf(float(x)) for x in values]
+    return [mpfr(float(x)) for x in values]
 
 
 def derivatives(
@@ -41,9 +55,9 @@ def derivatives(
         return np.array(f([_STEP * x for x in offset]), dtype=object)
 
     def even(offset: tuple[Any, ...]) -> np.ndarray:
-        return at(offset) + at(tuple(-x for x in offset)) - 2 * at((mp.zero,) * size)
+        return at(offset) + at(tuple(-x for x in offset)) - 2 * at((ZERO,) * size)
 
-    units = [tuple(mp.mpf(i == j) for j in range(size)) for i in range(size)]
+    units = [tuple(mpfr(i == j) for j in range(size)) for i in range(size)]
     directions = [tuple(vector(d)) for d in directions]
     jacobian = [(at(e) - at(tuple(-x for x in e))) / (2 * _STEP) for e in units]
     second = [
@@ -55,14 +69,14 @@ def derivatives(
         for d in directions
     ]
     return (
-        at((mp.zero,) * size).astype(np.float64),
+        at((ZERO,) * size).astype(np.float64),
         np.array(jacobian).astype(np.float64).T,
         np.moveaxis(np.array(second).astype(np.float64), 1, 2),
     )
 
 
 def dot(a: Vector, b: Vector) -> Any:
-    return mp.fdot(a, b)
+    return sum(map(operator.mul, a, b))
 
 
 def add(a: Vector, b: Vector) -> Vector:
@@ -78,7 +92,7 @@ def cross(a: Vector, b: Vector) -> Vector:
 
 
 def unit(a: Vector) -> Vector:
-    return scaled(1 / mp.sqrt(dot(a, a)), a)
+    return scaled(1 / sqrt(dot(a, a)), a)
 
 
 def matvec(matrix: Sequence[Vector], v: Vector) -> Vector:
@@ -99,7 +113,7 @@ def solve(columns: Sequence[Vector], v: Vector) -> Vector:
 def inverse(matrix: Sequence[Vector]) -> list[Vector]:
     """Invert a 3x3 matrix, given and returned by rows."""
     columns = list(zip(*matrix, strict=True))
-    solutions = [solve(columns, [mp.mpf(i == j) for j in range(3)]) for i in range(3)]
+    solutions = [solve(columns, [mpfr(i == j) for j in range(3)]) for i in range(3)]
     return [list(row) for row in zip(*solutions, strict=True)]
 
 
@@ -122,8 +136,8 @@ def canonical(q: Vector) -> Vector:
 
 
 def exp(u: Vector) -> Vector:
-    angle = mp.sqrt(dot(u, u))
-    return [mp.cos(angle / 2), *scaled(mp.sin(angle / 2) / angle if angle else mp.mpf(1) / 2, u)]
+    angle = sqrt(dot(u, u))
+    return [cos(angle / 2), *scaled(sin(angle / 2) / angle if angle else mpfr(1) / 2, u)]
 
 
 def expm1(u: Vector) -> Vector:
@@ -138,13 +152,13 @@ def moved(q: Vector, v: Vector) -> Vector:
 
 def log(q: Vector) -> Vector:
     w, *v = canonical(q)
-    length = mp.sqrt(dot(v, v))
-    return scaled(2 * mp.atan2(length, w) / length if length else mp.mpf(2), v)
+    length = sqrt(dot(v, v))
+    return scaled(2 * atan2(length, w) / length if length else mpfr(2), v)
 
 
 def rotate(q: Vector, v: Vector) -> Vector:
     q = unit(q)
-    return multiply(multiply(q, [mp.zero, *v]), conjugate(q))[1:]
+    return multiply(multiply(q, [ZERO, *v]), conjugate(q))[1:]
 
 
 def rotate_inverse(q: Vector, v: Vector) -> Vector:
@@ -152,7 +166,7 @@ def rotate_inverse(q: Vector, v: Vector) -> Vector:
 
 
 def to_matrix(q: Vector) -> list[Vector]:
-    columns = [rotate(q, [mp.mpf(i == j) for j in range(3)]) for i in range(3)]
+    columns = [rotate(q, [mpfr(i == j) for j in range(3)]) for i in range(3)]
     return [list(row) for row in zip(*columns, strict=True)]
 
 
@@ -167,21 +181,21 @@ def slerp(p: Vector, q: Vector, t: Any) -> Vector:
 
 def dexp(u: Vector, v: Vector) -> Vector:
     """Return ``2 vec(exp(u)* d/de exp(u + e v))`` with the derivative written out."""
-    half = mp.sqrt(dot(u, u)) / 2
+    half = sqrt(dot(u, u)) / 2
     if half == 0:
         return v
-    sinc = mp.sin(half) / half
+    sinc = sin(half) / half
     slope = dot(u, v) / (4 * half * half)  # the derivative of half, divided by half
     change = [
-        -mp.sin(half) * half * slope,
-        *add(scaled(sinc / 2, v), scaled((mp.cos(half) - sinc) * slope / 2, u)),
+        -sin(half) * half * slope,
+        *add(scaled(sinc / 2, v), scaled((cos(half) - sinc) * slope / 2, u)),
     ]
     return scaled(2, multiply(conjugate(exp(u)), change)[1:])
 
 
 def dexpinv(u: Vector, v: Vector) -> Vector:
     """Return the vector that ``dexp`` at u maps to v."""
-    return solve([dexp(u, [mp.mpf(i == j) for j in range(3)]) for i in range(3)], v)
+    return solve([dexp(u, [mpfr(i == j) for j in range(3)]) for i in range(3)], v)
 
 
 def dominant(matrix: list[Vector]) -> Vector:
@@ -219,10 +233,10 @@ def from_vectors(body: list[Vector], world: list[Vector], weights: Vector) -> Ve
     pairs = [(unit(b), unit(v), w) for b, v, w in zip(body, world, weights, strict=True)]
 
     def gain(p: Vector, q: Vector) -> Any:
-        images = [multiply(multiply(p, [mp.zero, *b]), conjugate(q))[1:] for b, _, _ in pairs]
+        images = [multiply(multiply(p, [ZERO, *b]), conjugate(q))[1:] for b, _, _ in pairs]
         return sum(w * dot(v, image) for (_, v, w), image in zip(pairs, images, strict=True))
 
-    units = [[mp.mpf(i == j) for j in range(4)] for i in range(4)]
+    units = [[mpfr(i == j) for j in range(4)] for i in range(4)]
     shift = sum(weights)
     return dominant(
         [[(gain(p, q) + gain(q, p)) / 2 + shift * (p == q) for q in units] for p in units]
@@ -240,13 +254,13 @@ def triad(body: list[Vector], world: list[Vector]) -> Vector:
         first, normal = unit(a), unit(cross(a, b))
         return [first, normal, cross(first, normal)]
 
-    return from_vectors(frame(*body), frame(*world), [mp.one] * 3)
+    return from_vectors(frame(*body), frame(*world), [ONE] * 3)
 
 
 def about(axis: int, angle: Any) -> Vector:
     """Return the turn by an angle about a coordinate axis."""
-    q = [mp.cos(angle / 2), mp.zero, mp.zero, mp.zero]
-    q[1 + axis] = mp.sin(angle / 2)
+    q = [cos(angle / 2), ZERO, ZERO, ZERO]
+    q[1 + axis] = sin(angle / 2)
     return q
 
 
@@ -273,7 +287,7 @@ def euler_rate_matrix(angles: Vector, order: str) -> list[Vector]:
     """
     columns = []
     for k in range(3):
-        raised = [angle + mp.pi * (j == k) for j, angle in enumerate(angles)]
+        raised = [angle + const_pi() * (j == k) for j, angle in enumerate(angles)]
         columns.append(
             multiply(
                 conjugate(euler_to_quaternion(angles, order)), euler_to_quaternion(raised, order)
@@ -294,15 +308,15 @@ def euler_from_quaternion(q: Vector, order: str) -> Vector:
     r = to_matrix(q)
     if i == k:
         angles = [
-            mp.atan2(r[j][i], -sign * r[other][i]),
-            mp.atan2(mp.hypot(r[i][j], r[i][other]), r[i][i]),
-            mp.atan2(r[i][j], sign * r[i][other]),
+            atan2(r[j][i], -sign * r[other][i]),
+            atan2(gmpy2.hypot(r[i][j], r[i][other]), r[i][i]),
+            atan2(r[i][j], sign * r[i][other]),
         ]
     else:
         angles = [
-            mp.atan2(-sign * r[j][k], r[k][k]),
-            mp.atan2(sign * r[i][k], mp.hypot(r[i][i], r[i][j])),
-            mp.atan2(-sign * r[i][j], r[i][i]),
+            atan2(-sign * r[j][k], r[k][k]),
+            atan2(sign * r[i][k], gmpy2.hypot(r[i][i], r[i][j])),
+            atan2(-sign * r[i][j], r[i][i]),
         ]
     return angles[::-1] if order.islower() else angles
 
@@ -320,7 +334,7 @@ def lifted_step(
     ``torque(t, q, omega, aux)`` returns ``(torque, d aux/dt)``.
     """
     q, omega, aux = state
-    start = [mp.zero] * 3 + omega + aux
+    start = [ZERO] * 3 + omega + aux
     slopes: list[Vector] = []
 
     def reached(weights: Sequence[float]) -> Vector:
@@ -373,11 +387,11 @@ def free_body(moments: Vector, omega: Vector, q: Vector, t: Any) -> Vector:
     function changes every moment and every rate by about 1e-60, relative to its size. The motion
     amplifies this change by exp(rate t) at most.
     """
-    with mp.workdps(180):
-        size = mp.sqrt(dot(omega, omega))
+    with digits(180):
+        size = sqrt(dot(omega, omega))
         if size == 0:
             return [*q, *omega]
-        tiny = mp.mpf(10) ** -60
+        tiny = mpfr(10) ** -60
         moments = [x * (1 + k * tiny) for x, k in zip(moments, (1, 3, -2), strict=True)]
         omega = [x + size * k * tiny for x, k in zip(omega, (3, 2, 5), strict=True)]
 
@@ -390,46 +404,46 @@ def free_body(moments: Vector, omega: Vector, q: Vector, t: Any) -> Vector:
         i1, i2, i3 = (moments[k] for k in order)
         w1, w2, w3 = (sign * omega[k] for k, sign in zip(order, signs, strict=True))
         outer, lower, upper = i3 - i1, i2 - i1, i3 - i2
-        sense = mp.sign(outer)
+        sense = gmpy2.sign(outer)
 
-        a1 = mp.sqrt(w1**2 + i2 * upper / (i1 * outer) * w2**2)
-        a2 = a1 * mp.sqrt(i1 * outer / (i2 * upper))
-        a3 = mp.sqrt(w3**2 + i2 * lower / (i3 * outer) * w2**2)
-        rate = a3 * mp.sqrt(outer * upper / (i1 * i2))
-        k = a1 / a3 * mp.sqrt(i1 * lower / (i3 * upper))
-        complement = mp.sqrt(
+        a1 = sqrt(w1**2 + i2 * upper / (i1 * outer) * w2**2)
+        a2 = a1 * sqrt(i1 * outer / (i2 * upper))
+        a3 = sqrt(w3**2 + i2 * lower / (i3 * outer) * w2**2)
+        rate = a3 * sqrt(outer * upper / (i1 * i2))
+        k = a1 / a3 * sqrt(i1 * lower / (i3 * upper))
+        complement = sqrt(
             outer * (i3 * upper * w3**2 - i1 * lower * w1**2) / (upper * (i3 * outer * a3**2))
         )
-        quarter = mp.pi / (2 * mp.agm(1, complement))
-        nome = mp.exp(-mp.pi * mp.agm(1, complement) / mp.agm(1, k))
-        momentum = mp.sqrt((i1 * w1) ** 2 + (i2 * w2) ** 2 + (i3 * w3) ** 2)
+        quarter = const_pi() / (2 * agm(1, complement))
+        nome = gmpy2.exp(-const_pi() * agm(1, complement) / agm(1, k))
+        momentum = sqrt((i1 * w1) ** 2 + (i2 * w2) ** 2 + (i3 * w3) ** 2)
         kappa = i3 * a3 / momentum
-        v = mp.pi / (2 * quarter) * _first_kind(mp.atan2(1, mp.sqrt(i3 * lower / (i1 * upper))), k)
-        _, two, three, four = _thetas(mp.zero, nome)
+        v = const_pi() / (2 * quarter) * _first_kind(atan2(1, sqrt(i3 * lower / (i1 * upper))), k)
+        _, two, three, four = _thetas(ZERO, nome)
 
         def at(u: Any) -> tuple[Vector, Any]:
-            one, other, third, fourth = _thetas(mp.pi * u / (2 * quarter), nome)
+            one, other, third, fourth = _thetas(const_pi() * u / (2 * quarter), nome)
             amplitudes = (
                 three / two * a2 * sense * one,
                 four / two * a1 * other,
                 four / three * a3 * third,
             )
             sn, cn, dn = (x / fourth for x in amplitudes)
-            return [cn, sn, dn], _theta_argument(mp.pi * u / (2 * quarter), v, nome**2)[0]
+            return [cn, sn, dn], _theta_argument(const_pi() * u / (2 * quarter), v, nome**2)[0]
 
-        phase = _first_kind(mp.atan2(sense * w2 / a2, w1 / a1), complement)
+        phase = _first_kind(atan2(sense * w2 / a2, w1 / a1), complement)
         (_, start), (rates, end) = at(phase), at(phase + rate * t)
-        slope = _theta_argument(mp.zero, v, nome**2)[1] * mp.pi / (2 * quarter)
+        slope = _theta_argument(ZERO, v, nome**2)[1] * const_pi() / (2 * quarter)
         mean = momentum * (kappa / i3 + (1 - kappa) / i1) + 2 * sense * rate * slope
         half = mean * t / 2 - sense * (end - start)
 
         def upright(rates: Vector) -> Vector:
             x, y, z = (i * w / momentum for i, w in zip((i1, i2, i3), rates, strict=True))
-            return unit([1 + z, y, -x, mp.zero])
+            return unit([1 + z, y, -x, ZERO])
 
-        turn = multiply([mp.cos(half), mp.zero, mp.zero, mp.sin(half)], upright(rates))
+        turn = multiply([cos(half), ZERO, ZERO, sin(half)], upright(rates))
         turn = multiply(conjugate(upright([w1, w2, w3])), turn)
-        vector_part, end_rates = [mp.zero] * 3, [mp.zero] * 3
+        vector_part, end_rates = [ZERO] * 3, [ZERO] * 3
         for k, axis in enumerate(order):
             vector_part[axis], end_rates[axis] = signs[k] * turn[1 + k], signs[k] * rates[k]
         return [*multiply(q, [turn[0], *vector_part]), *end_rates]
@@ -437,40 +451,40 @@ def free_body(moments: Vector, omega: Vector, q: Vector, t: Any) -> Vector:
 
 def _first_kind(phase: Any, complement: Any) -> Any:
     """Return F(phase | 1 - complement^2) by Landen's transformation."""
-    a, b, turns, last = mp.one, complement, 1, False
+    a, b, turns, last = ONE, complement, 1, False
     while not last:
-        last = abs(a - b) < mp.mpf(10) ** (-mp.dps // 2)
-        sine, cosine = mp.sin(phase), mp.cos(phase)
-        phase = 2 * phase - mp.atan2((a - b) * sine * cosine, a * cosine**2 + b * sine**2)
-        a, b, turns = (a + b) / 2, mp.sqrt(a * b), 2 * turns
+        last = abs(a - b) < sqrt(rounding())
+        sine, cosine = sin(phase), cos(phase)
+        phase = 2 * phase - atan2((a - b) * sine * cosine, a * cosine**2 + b * sine**2)
+        a, b, turns = (a + b) / 2, sqrt(a * b), 2 * turns
     return phase / (turns * a)
 
 
 def _thetas(z: Any, nome: Any) -> Vector:
     """Return theta_1 to theta_4 of a real z."""
-    double = 2 * mp.cos(2 * z)
-    even, odd, sines = (mp.one, double / 2), (mp.cos(z), mp.cos(z)), (-mp.sin(z), mp.sin(z))
-    first, second, third, fourth = mp.zero, mp.zero, mp.one, mp.one
-    sign, square, between, step = 1, nome, mp.one, nome * nome
+    double = 2 * cos(2 * z)
+    even, odd, sines = (ONE, double / 2), (cos(z), cos(z)), (-sin(z), sin(z))
+    first, second, third, fourth = ZERO, ZERO, ONE, ONE
+    sign, square, between, step = 1, nome, ONE, nome * nome
     # square, between and step are nome^(n^2), nome^(n (n + 1)) and nome^(2 n)
-    while between > mp.eps:
+    while between > rounding():
         first, second = first + 2 * sign * between * sines[1], second + 2 * between * odd[1]
         third, fourth = third + 2 * square * even[1], fourth - 2 * sign * square * even[1]
         even, odd, sines = ((x[1], double * x[1] - x[0]) for x in (even, odd, sines))
         sign, between = -sign, between * step
         step *= nome * nome
         square *= step / nome
-    root = mp.sqrt(mp.sqrt(nome))
+    root = sqrt(sqrt(nome))
     return [root * first, root * second, third, fourth]
 
 
 def _theta_argument(z: Any, v: Any, nome: Any) -> tuple[Any, Any]:
     """Return the argument of theta_4(z + i v) and its derivative by z."""
-    up, down = mp.expj(2 * z) * mp.exp(-2 * v), mp.expj(-2 * z) * mp.exp(2 * v)
-    total, slope, powers, n, square, step = mp.mpc(1), mp.mpc(0), (up, down), 1, -nome, -(nome**3)
-    while abs(square) * abs(powers[1]) > mp.eps:
+    up, down = gmpy2.exp(mpc(-2 * v, 2 * z)), gmpy2.exp(mpc(2 * v, -2 * z))
+    total, slope, powers, n, square, step = mpc(1), mpc(0), (up, down), 1, -nome, -(nome**3)
+    while abs(square) * abs(powers[1]) > rounding():
         total += square * (powers[0] + powers[1])
         slope += square * 2j * n * (powers[0] - powers[1])
         powers, n = (powers[0] * up, powers[1] * down), n + 1
         square, step = square * step, step * nome**2
-    return mp.arg(total), (slope / total).imag
+    return gmpy2.phase(total), (slope / total).imag

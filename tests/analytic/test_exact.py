@@ -6,6 +6,7 @@ import re
 
 import jax
 import jax.numpy as jnp
+import mpmath
 import multiprecision
 import numpy as np
 import problems
@@ -193,7 +194,7 @@ def test_derivatives_of_free_motion_of_every_kind():
     for blocks in (*double, *single):
         assert all(np.isfinite(x).all() for x in blocks)
 
-    step = multiprecision.mp.mpf(10) ** -50  # small beside 1e-30, in 180 digits
+    step = multiprecision.mpfr(10) ** -50  # small beside 1e-30, in 180 digits
     for k in range(len(wide[3])):
         if not motions[1][k].any():
             continue  # at rest: the test of constant spins
@@ -229,14 +230,14 @@ def test_derivatives_of_free_motion_of_every_kind():
 
 def test_multiple_precision_satisfies_the_equations_of_motion():
     """The reference itself: its derivative by central differences, and its start, are right."""
-    mp, step = multiprecision.mp, multiprecision.mp.mpf(10) ** -25
+    zero, step = multiprecision.ZERO, multiprecision.mpfr(10) ** -25
     vectors = [
         [multiprecision.vector(np.atleast_1d(row)) for row in x] for x in free_motions(13, 1)
     ]
     moments, omega, q, t = vectors
     for i, w, p, (time,) in list(zip(moments, omega, q, t, strict=True))[:-23:-1]:
-        begin = multiprecision.free_body(i, w, p, mp.zero)
-        rate = mp.sqrt(multiprecision.dot(w, w))
+        begin = multiprecision.free_body(i, w, p, zero)
+        rate = multiprecision.sqrt(multiprecision.dot(w, w))
         if rate == 0:
             continue
         assert max(abs(x - y) / max(rate, 1) for x, y in zip(begin, [*p, *w], strict=True)) < 1e-55
@@ -245,9 +246,9 @@ def test_multiple_precision_satisfies_the_equations_of_motion():
         )
         slope = [(y - x) / (2 * step) for x, y in zip(low, high, strict=True)]
         end, rates = here[:4], [x / rate for x in here[4:]]
-        turn = multiprecision.multiply(end, [mp.zero, *multiprecision.scaled(mp.mpf(1) / 2, rates)])
-        inertia = [[i[j] if j == k else mp.zero for k in range(3)] for j in range(3)]
-        acceleration = multiprecision.acceleration(inertia, rates, [mp.zero] * 3)
+        turn = multiprecision.multiply(end, [zero, *multiprecision.scaled(0.5, rates)])
+        inertia = [[i[j] if j == k else zero for k in range(3)] for j in range(3)]
+        acceleration = multiprecision.acceleration(inertia, rates, [zero] * 3)
         change = multiprecision.scaled(rate, acceleration)
         for got, wanted, size in zip(slope, [*turn, *change], [1] * 4 + [rate] * 3, strict=True):
             assert abs(got - wanted) < 1e-33 * size
@@ -634,7 +635,8 @@ def test_nutation_of_tops_released_almost_upright_is_that_of_sixty_digits():
     run = jax.jit(jax.vmap(lambda *x: exact.nutation(jq.Body.from_principal(x[0]), *x[1:])))
     rows = itertools.product((1e-12, 1e-6, 0.7, 3.1), (0.0, 1.0, 3.5, 50.0), (0.5, 20.0))
     tilt, spin, t = np.array(list(rows), np.float32).T
-    context = multiprecision.mp
+    context = mpmath.MPContext()
+    context.dps = 60
     wanted = []
     for row in zip(tilt, spin, t, strict=True):
         angle, rate, time = (context.mpf(float(x)) for x in row)

@@ -61,8 +61,11 @@ def pull(t, state, gains):
     return jq.quaternion.rotate_inverse(state.q, drive.astype(state.q.dtype))
 
 
-CASES = [(name, dtype) for name in ("rkmk4", "zhao", "rkmk6", "lgvi", "crouch_grossman4")
-         for dtype in (F4, F8) if name in jq.SCHEMES]  # fmt: skip
+CASES = [
+    *((name, dtype) for name in ("rkmk4", "zhao", "lgvi") for dtype in (F4, F8)),
+    ("rkmk6", F8),
+    ("crouch_grossman4", F4),
+]
 QUICK = [("rkmk4", F4), ("zhao", F8)]
 
 

@@ -120,11 +120,9 @@ REVERSIBLE = {
     "compose": jq.compose(jq.symmetric_top, (0.5, 0.5)),
     "palindrome": jq.compose(jq.lgvi, PALINDROME),
     "nested": jq.compose(jq.compose(jq.lgvi, (0.5, 0.5)), (1 / 3, 1 - 2 / 3, 1 / 3)),
-    "any torque": jq.compose(jq.lie_midpoint, jq.schemes.weights.TRIPLE_JUMP4),
+    "any torque": jq.compose(jq.lie_midpoint, (0.5, 0.5)),
     "damped": jq.schemes.damped(jq.no_squish, jnp.array([0.3, 0.1, 0.2])),
-    "composed of damped": jq.compose(
-        jq.schemes.damped(jq.symmetric_top, 0.2 * jnp.eye(3)), PALINDROME
-    ),
+    "composed of damped": jq.compose(jq.schemes.damped(jq.lgvi, 0.2 * jnp.eye(3)), PALINDROME),
 }
 IRREVERSIBLE = {
     "lopsided": jq.compose(jq.no_squish, LOPSIDED),

@@ -460,8 +460,9 @@ def step_arguments(name):
     return function, (jnp.asarray(0.4), state, jnp.asarray(0.05), jnp.array([0.5, -0.3, 0.8]))
 
 
-# no_squish_kl6 would take five minutes; it is composed as symmetric_top_suzuki4 is
-STEPS = [name for name in jq.SCHEMES if name != "no_squish_kl6"]
+# Of other tableaus, or composed of others: test_fused.py has a rollout and a gradient of each.
+LIKE_ANOTHER = ("rkmk5", "rkmk6", "symmetric_top_suzuki4", "symmetric_top_bm4", "no_squish_kl6")
+STEPS = [name for name in jq.SCHEMES if name not in LIKE_ANOTHER]
 
 
 @pytest.mark.parametrize(
