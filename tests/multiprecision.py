@@ -1,10 +1,11 @@
 """This module has the library's functions in a hundred digits, and derivatives of any function.
 
 Every function follows its definition. Derivatives are central differences. Vectors are lists of
-numbers of MPFR, by gmpy2, whose precision the import of this module sets. With steps of 1e-25 a first or second central difference has an error of 1e-50 of a
-derivative two orders higher, plus a rounding error of 1e-50. This is exact compared with float64.
-The functions treat a removable singularity only at exactly zero. Near it up to half of the digits
-cancel, and the hundred digits leave enough of them.
+numbers of MPFR, by gmpy2, whose precision the import of this module sets. With steps of 1e-25 a
+first or second central difference has an error of 1e-50 of a derivative two orders higher, plus a
+rounding error of 1e-50. This is exact compared with float64. The functions treat a removable
+singularity only at exactly zero. Near it up to half of the digits cancel, and the hundred digits
+leave enough of them.
 """
 
 import functools

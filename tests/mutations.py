@@ -53,16 +53,16 @@ MUTATIONS = {
         of_step("rkmk4"),
     ),
     "torque at q0: cf4": Mutation(
-        CF4, "* dt, reached, params)", "* dt, reached._replace(q=state.q), params)", of_step("cf4")
+        CF4, "* dt, reached)", "* dt, reached._replace(q=state.q))", of_step("cf4")
     ),
     "torque at q0: crouch_grossman": Mutation(
         GROSSMAN,
-        "* dt, stage, params)",
-        "* dt, stage._replace(q=state.q), params)",
+        "* dt, stage)",
+        "* dt, stage._replace(q=state.q))",
         of_step("crouch_grossman4"),
     ),
     "torque at q0: zhao": Mutation(
-        PCDM, "dt, middle, params)", "dt, middle._replace(q=q), params)", of_step("zhao")
+        PCDM, "dt, middle)", "dt, middle._replace(q=q))", of_step("zhao")
     ),
     "torque at q0: pcdm1": Mutation(
         PCDM, "State(middle, omega, ", "State(q, omega, ", of_step("pcdm1")
@@ -90,7 +90,7 @@ MUTATIONS = {
         GROSSMAN, "t + node * dt", "t", of_step("crouch_grossman4")
     ),
     "wrong stage time: zhao": Mutation(
-        PCDM, "torque, t + 0.5 * dt, middle", "torque, t, middle", of_step("zhao")
+        PCDM, "rates(t + 0.5 * dt, middle)", "rates(t, middle)", of_step("zhao")
     ),
     "wrong stage time: pcdm1": Mutation(
         PCDM, "torque, t + 0.5 * dt, here", "torque, t, here", of_step("pcdm1")

@@ -541,12 +541,11 @@ def evaluated(
         return jax.vmap(lambda x, *given: rows_of(lambda e: f(x, e), mode, *given))(*given)
 
     results = (jax.jit(everywhere) if jit else everywhere)(base)
-    found = [np.asarray(x).reshape(*shape, x.shape[-1]) for x in results]
+    *first, second = (np.asarray(x).reshape(*shape, x.shape[-1]) for x in results)
     if mode == "forward":
-        first = [found[0][:, :, 0]]
-    else:
-        first = [found[0][:, 0, 0], found[1][:, 0]]
-    return dict(zip(MODES[mode], (*first, found[-1]), strict=True))
+        return {"forward": first[0][:, :, 0], "reverse over forward": second}
+    value, reverse = first
+    return {"value": value[:, 0, 0], "reverse": reverse[:, 0], "forward over reverse": second}
 
 
 @functools.cache
@@ -666,9 +665,7 @@ def test_every_scheme_of_tableaus_has_a_reference() -> None:
 
 def linear_map(f: Callable[[list, list], list], u: list) -> np.ndarray:
     """Return the (3, 3) matrix of ``v -> f(u, v)``."""
-    return (
-        np.array([f(u, [mpfr(i == j) for j in range(3)]) for i in range(3)]).astype(np.float64).T
-    )
+    return np.array([f(u, [mpfr(i == j) for j in range(3)]) for i in range(3)]).astype(np.float64).T
 
 
 def test_reference_of_the_differential() -> None:
@@ -810,8 +807,7 @@ def test_gimbal_lock(orders: Sequence[str], dtype: str, mode: str) -> None:
         ends = (0.0, math.pi) if order[0] == order[2] else (math.pi / 2, -math.pi / 2)
         case = CASES[f"euler {order} attitude"]
         locked = [
-            exact.euler_to_quaternion([mpfr("0.7"), mpfr(end), mpfr("-0.4")], order)
-            for end in ends
+            exact.euler_to_quaternion([mpfr("0.7"), mpfr(end), mpfr("-0.4")], order) for end in ends
         ]
         # the operations are already compiled for this shape
         q = np.repeat(np.array(locked).astype(dtype), len(case.points) // 2, 0)

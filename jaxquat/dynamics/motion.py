@@ -6,6 +6,7 @@ conventions are those of ``jaxquat.quaternion``.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -29,8 +30,18 @@ def angular_acceleration(body: Body, omega: Array, tau: Array) -> Array:
     """
     instance("body", body, Body, "a jq.Body")
     omega, tau = trailing("omega", omega, (3,)), trailing("tau", tau, (3,))
+    return euler(body)(omega, tau)
+
+
+def euler(body: Body) -> Callable[[Array, Array], Array]:
+    """``angular_acceleration`` of one body as a function of (omega, tau), for several of them.
+
+    The inertia and its inverse are computed once. So are their derivatives: of the inverse for each
+    call XLA makes a program that takes several times as long to compile and to run.
+    """
     inertia = body.inertia
-    return matvec(inverse_inertia(inertia), tau - cross(omega, matvec(inertia, omega)))
+    inverted = inverse_inertia(inertia)
+    return lambda omega, tau: matvec(inverted, tau - cross(omega, matvec(inertia, omega)))
 
 
 def energy(body: Body, state: State) -> Array:
@@ -62,8 +73,20 @@ def derivative(
     name of the torque, if it returns another shape or dtype than the state has.
     """
     t, state, _ = check_step(body, t, state, 0.0)
-    tau, rates = evaluate(torque, t, state, params)
-    return angular_acceleration(body, state.omega, tau), rates
+    return rates_of(body, torque, params)(t, state)
+
+
+def rates_of(
+    body: Body, torque: Torque, params: Any
+) -> Callable[[Array, State], tuple[Array, Any]]:
+    """``derivative`` as a function of (t, state), for the stages of a step; unchecked."""
+    acceleration = euler(body)
+
+    def rates(t: Array, state: State) -> tuple[Array, Any]:
+        tau, aux_rates = evaluate(torque, t, state, params)
+        return acceleration(state.omega, tau), aux_rates
+
+    return rates
 
 
 def linearize(

@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Torque, check_step
-from jaxquat.dynamics.motion import derivative
+from jaxquat.dynamics.motion import rates_of
 from jaxquat.dynamics.state import State
 from jaxquat.rotations.quaternion import correct_norm, exp, expm1, multiply
 from jaxquat.schemes.scheme import scheme
@@ -31,7 +31,8 @@ def cf4(
     Rates and aux states follow the classical Runge-Kutta method.
     """
     t, state, dt = check_step(body, t, state, dt)
-    slopes = [derivative(body, torque, t, state, params)]  # of (omega, aux)
+    rates = rates_of(body, torque, params)
+    slopes = [rates(t, state)]  # of (omega, aux)
 
     def turned(q: Array, rate: Array) -> Array:
         # The barrier: see munthe_kaas.stages.
@@ -40,7 +41,7 @@ def cf4(
     def stage(q: Array, number: int) -> State:
         shift = combine(RK4.a[number], slopes, dt)
         reached = State(q, *jax.tree.map(lambda x, d: x + d, (state.omega, state.aux), shift))
-        slopes.append(derivative(body, torque, t + RK4.c[number] * dt, reached, params))
+        slopes.append(rates(t + RK4.c[number] * dt, reached))
         return reached
 
     first = state.omega

@@ -16,7 +16,7 @@ from jax.typing import ArrayLike
 from jaxquat._checks import instance
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Torque, check_step
-from jaxquat.dynamics.motion import derivative
+from jaxquat.dynamics.motion import rates_of
 from jaxquat.dynamics.state import State
 from jaxquat.rotations.quaternion import correct_norm, expm1, multiply
 from jaxquat.schemes.scheme import Scheme
@@ -58,6 +58,7 @@ class CrouchGrossman:
         """Take one step."""
         tableau = self.tableau
         t, state, dt = check_step(body, t, state, dt)
+        derivative = rates_of(body, torque, params)
         rates: list[Array] = []
         slopes: list[Any] = []  # of (omega, aux)
 
@@ -76,6 +77,6 @@ class CrouchGrossman:
         for row, node in zip(((), *tableau.a), (0.0, *tableau.c), strict=True):
             stage = moved(row) if row else state
             rates.append(stage.omega)
-            slopes.append(derivative(body, torque, t + node * dt, stage, params))
+            slopes.append(derivative(t + node * dt, stage))
         end = moved(tableau.b)
         return end._replace(q=correct_norm(end.q))

@@ -18,7 +18,7 @@ from jax.typing import ArrayLike
 from jaxquat._checks import instance
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Torque, check_step
-from jaxquat.dynamics.motion import derivative
+from jaxquat.dynamics.motion import rates_of
 from jaxquat.dynamics.state import State
 from jaxquat.rotations import so3
 from jaxquat.rotations.quaternion import correct_norm, exp, expm1, multiply
@@ -62,11 +62,7 @@ class MuntheKaas:
     ) -> State:
         """Take one step."""
         t, state, dt = check_step(body, t, state, dt)
-
-        def rates(t: Array, stage: State) -> tuple[Array, Any]:
-            return derivative(body, torque, t, stage, params)
-
-        slopes = stages(self.tableau, rates, t, state, dt)
+        slopes = stages(self.tableau, rates_of(body, torque, params), t, state, dt)
         return moved(state, combine(self.tableau.b, slopes, dt))
 
 

@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Torque, check_step, evaluate_at_attitude
-from jaxquat.dynamics.motion import angular_acceleration, derivative
+from jaxquat.dynamics.motion import euler, rates_of
 from jaxquat.dynamics.state import State
 from jaxquat.rotations.quaternion import correct_norm, exp, expm1, multiply, rotate
 from jaxquat.schemes.scheme import scheme
@@ -33,12 +33,13 @@ def zhao(
     """
     t, state, dt = check_step(body, t, state, dt)
     q, omega = state.q, state.omega
-    omega_dot, aux_dot = derivative(body, torque, t, state, params)
+    rates = rates_of(body, torque, params)
+    omega_dot, aux_dot = rates(t, state)
     # The barriers: see munthe_kaas.stages.
     half = lax.optimization_barrier(exp(0.5 * dt * (omega + 0.25 * dt * omega_dot)))
     middle_aux = jax.tree.map(lambda x, rate: x + 0.5 * dt * rate, state.aux, aux_dot)
     middle = State(multiply(q, half), omega + 0.5 * dt * omega_dot, middle_aux)
-    omega_dot, aux_dot = derivative(body, torque, t + 0.5 * dt, middle, params)
+    omega_dot, aux_dot = rates(t + 0.5 * dt, middle)
     turn = lax.optimization_barrier(expm1(dt * rotate(half, middle.omega)))
     aux = jax.tree.map(lambda x, rate: x + dt * rate, state.aux, aux_dot)
     return State(correct_norm(q + multiply(q, turn)), omega + dt * omega_dot, aux)
@@ -57,6 +58,7 @@ def pcdm1(
     middle = multiply(q, lax.optimization_barrier(exp(0.5 * dt * omega)))
     here = State(middle, omega, state.aux)
     tau = evaluate_at_attitude("pcdm1", torque, t + 0.5 * dt, here, params)
-    rate = omega + 0.5 * dt * angular_acceleration(body, omega, tau)
+    acceleration = euler(body)
+    rate = omega + 0.5 * dt * acceleration(omega, tau)
     q = correct_norm(q + multiply(q, lax.optimization_barrier(expm1(dt * rate))))
-    return State(q, omega + dt * angular_acceleration(body, rate, tau), state.aux)
+    return State(q, omega + dt * acceleration(rate, tau), state.aux)

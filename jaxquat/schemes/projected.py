@@ -17,7 +17,7 @@ from jax.typing import ArrayLike
 from jaxquat._linear import dot, inverse_inertia, matvec
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Torque, check_step, evaluate
-from jaxquat.dynamics.motion import derivative
+from jaxquat.dynamics.motion import rates_of
 from jaxquat.dynamics.state import State
 from jaxquat.rotations.quaternion import conjugate, multiply, normalize
 from jaxquat.schemes.scheme import scheme
@@ -62,10 +62,11 @@ def formulation2(
     It integrates ``q' = 1/2 L^T omega`` beside Euler's equation.
     """
     t, state, dt = check_step(body, t, state, dt)
+    derivative = rates_of(body, torque, params)
 
     def rates(t: Array, unknowns: Any) -> Any:
         q, omega, aux = unknowns
-        omega_dot, aux_dot = derivative(body, torque, t, State(normalize(q), omega, aux), params)
+        omega_dot, aux_dot = derivative(t, State(normalize(q), omega, aux))
         return 0.5 * _product(q, omega), omega_dot, aux_dot
 
     q, omega, aux = _runge_kutta(rates, t, (state.q, state.omega, state.aux), dt)

@@ -78,7 +78,8 @@ def noisy_loss(params, key):
     return jnp.sum(path.final.omega**2)
 
 
-@pytest.mark.parametrize("nested", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("nested", [False, True])
 def test_nothing_that_jax_keeps_holds_a_tracer(nested):
     """JAX's caches keep the functions of a recurrence after the trace in which they were made."""
     slope = jax.grad(noisy_loss)
