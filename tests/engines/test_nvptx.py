@@ -66,7 +66,7 @@ CASES = [
     ("rkmk6", F8),
     ("crouch_grossman4", F4),
 ]
-QUICK = [("rkmk4", F4), ("zhao", F8)]
+QUICK = [("lgvi", F4), ("zhao", F8)]
 
 
 @pytest.mark.parametrize(("name", "dtype"), some(CASES, QUICK))
@@ -134,7 +134,7 @@ def test_a_network_whose_arrays_lie_in_local_or_scratch_memory(monkeypatch, n, d
 
     def run(q, omega, *layers):
         one = lambda q, w: jq.rollout(
-            jq.rkmk4, body, torque, jq.State(q, w), jq.grid(0.0, 0.05, 12), layers,
+            jq.lie_euler, body, torque, jq.State(q, w), jq.grid(0.0, 0.05, 12), layers,
             save_every=6, engine="fused",
         )  # fmt: skip
         path = jax.vmap(one)(q, omega)

@@ -15,7 +15,7 @@ from marks import some
 import jaxquat as jq
 
 PARAMS = {"weight": jnp.asarray(1.0), "arm": jnp.array([0.0, 0.1, 1.0]), "count": 3}
-QUICK = ("no_squish",)
+QUICK = ("lgvi",)
 # What compose makes of steps has a test below; symmetric_top_bm4 has steps of its own.
 COMPOSED = ("symmetric_top_suzuki4", "no_squish_kl6")
 

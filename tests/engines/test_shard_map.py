@@ -14,7 +14,7 @@ GAINS = jnp.array([2.0, 1.0])
 RATES = jnp.array([[0.9, -0.4, 0.7], [0.2, 0.5, -0.3]])
 
 
-def flight(engine, omega, gains, torque, scheme=jq.lie_midpoint, **options):
+def flight(engine, omega, gains, torque, scheme=jq.zhao, **options):
     """The path from an attitude that is the same on all devices."""
     body, grid = jq.Body.from_principal(jnp.array([0.6, 0.8, 1.0])), jq.grid(0.0, 0.05, 4)
     start = jq.State(jnp.array([0.5, 0.5, -0.5, 0.5]), omega)
@@ -22,7 +22,8 @@ def flight(engine, omega, gains, torque, scheme=jq.lie_midpoint, **options):
 
 
 def by_attitude(engine, omega, gains, **options):
-    return flight(engine, omega, gains, lambda t, s, g: -g[0] * s.q[1:], **options).state.q
+    torque = lambda t, s, g: -g[0] * s.q[1:]
+    return flight(engine, omega, gains, torque, jq.lie_midpoint, **options).state.q
 
 
 def by_loop(engine, omega, gains):
@@ -73,7 +74,9 @@ def check(problem, engine, **options):
 
 
 @pytest.mark.parametrize("engine", ["scan", "fused"])
-@pytest.mark.parametrize("problem", some([by_loop, by_closure, by_controller], (by_loop,)))
+@pytest.mark.parametrize(
+    "problem", some([by_loop, by_closure, by_controller, by_attitude], (by_loop,))
+)
 def test_what_varies_from_device_to_device(problem, engine):
     check(problem, engine)
 
