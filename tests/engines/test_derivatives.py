@@ -369,6 +369,69 @@ def test_auto_differentiates_a_torque_whose_tangent_has_no_scalar_form():
     assert_close(jax.jit(of("auto"))(x), jax.jit(of("scan"))(x), 1e-12)
 
 
+def rounded():
+    """A custom_jvp function whose rule computes the value anew, which has another slope."""
+    f = jax.custom_jvp(lambda x: jnp.round(10 * x) / 10)
+    f.defjvp(lambda x, dx: (jnp.round(10 * x[0]) / 10, dx[0]))
+    return f
+
+
+def clipped():
+    """A custom_vjp function: the sine, whose cotangents are bounded."""
+    f = jax.custom_vjp(jnp.sin)
+    f.defvjp(lambda x: (jnp.sin(x), x), lambda x, bar: (jnp.clip(bar * jnp.cos(x), -0.3, 0.3),))
+    return f
+
+
+SECOND = {
+    "grad of grad": lambda f: jax.grad(jax.grad(f)),
+    "jacrev of jacfwd": lambda f: jax.jacrev(jax.jacfwd(f)),
+    "hessian": jax.hessian,
+}
+
+
+def twice(function, engine, p):
+    torque = lambda t, state, p: -function(state.omega * p) * state.omega - 0.3 * state.q[1:]
+    start = jq.State(jnp.asarray(problems.TILTED), jnp.array([0.4, -0.3, 0.2]))
+    body, grid = jq.Body.from_principal(jnp.array([0.6, 1.0, 1.5])), jq.grid(0.0, 0.05, 4)
+    path = jq.rollout(jq.lie_euler, body, torque, start, grid, p, engine=engine)
+    return jnp.sum(path.final.omega**2)
+
+
+@pytest.mark.parametrize(
+    ("function", "name"),
+    some(
+        [(clipped, "grad of grad"), *((rounded, name) for name in SECOND)],
+        [(f, "grad of grad") for f in (clipped, rounded)],
+    ),
+)
+def test_a_second_derivative_is_by_the_rules_of_custom_derivatives(function, name):
+    """What the rule computes is differentiated again, and not the function that it is for.
+
+    "auto" takes the scan for it; with "fused" it is an error if it needs one.
+    """
+    function = function()
+    auto, scan = (
+        jax.jit(SECOND[name](functools.partial(twice, function, e)))(0.7) for e in ("auto", "scan")
+    )
+    assert scan != 0
+    np.testing.assert_allclose(auto, scan, rtol=1e-11)
+    once = jax.grad(functools.partial(twice, function, "fused"))
+    wanted = jax.grad(functools.partial(twice, function, "scan"))(0.7)
+    np.testing.assert_allclose(once(0.7), wanted, rtol=1e-11)
+    if name == "grad of grad":
+        with pytest.raises(NotImplementedError, match="a rule that calls the function itself"):
+            jax.grad(once)(0.7)
+
+
+@pytest.mark.slow
+def test_activations_with_rules_of_their_own_keep_the_kernel():
+    for function in (jax.nn.relu, jax.nn.silu, jax.nn.softplus, jnp.sinc):
+        by_fused = jax.grad(jax.grad(functools.partial(twice, function, "fused")))(0.7)
+        by_scan = jax.grad(jax.grad(functools.partial(twice, function, "scan")))(0.7)
+        np.testing.assert_allclose(by_fused, by_scan, rtol=1e-11)
+
+
 def test_the_words_of_primitives_name_all_arrays_once():
     """Operands and results of every primitive, for F, its tangent and that one's tangent."""
     jaxpr = jax.make_jaxpr(functools.partial(loss, "fused"))(numbers("float64"))

@@ -28,6 +28,7 @@ from jax.interpreters import partial_eval as pe
 
 from jaxquat._varying import shaped
 from jaxquat.engines.fused import checking
+from jaxquat.engines.fused.errors import NotScalarError
 from jaxquat.engines.fused.primitives import (
     START,
     Arrays,
@@ -113,6 +114,9 @@ def _slopes(f: Recurrence) -> list[Key]:
 
 def _value_jvp(primals: Any, tangents: Any, **params: Any) -> tuple[list[Any], list[Any]]:
     f, keep, bodies = params["recurrence"], params["keep"], params["bodies"]
+    if keep and f.has_rules:  # the first derivative is taken: what is kept is for it
+        once = params | {"recurrence": f.differentiated_once}
+        return _jvp_by_scan(value, primals, tangents, once)
     x, flags, outer = value.named(primals, params)
     dx = dict(zip(x, tangents, strict=True))
     g = _directions(f, dx)
@@ -128,6 +132,8 @@ def _value_jvp(primals: Any, tangents: Any, **params: Any) -> tuple[list[Any], l
 
 def _pull_jvp(primals: Any, tangents: Any, **params: Any) -> tuple[list[Any], list[Any]]:
     f, live, bodies = params["recurrence"], params["live"], params["bodies"]
+    if f.has_rules:
+        return _jvp_by_scan(pull, primals, tangents, params)
     x, flags, outer = pull.named(primals, params)
     dx = dict(zip(x, tangents, strict=True))
     g = _directions(f, dx)
@@ -140,6 +146,29 @@ def _pull_jvp(primals: Any, tangents: Any, **params: Any) -> tuple[list[Any], li
     if constant:
         y |= pull(x, flags, f, bodies, live=live, by=constant)
     return [y[key] for key in outer], [y[key] for key in slopes]
+
+
+def _jvp_by_scan(
+    primitive: Rollout, primals: Any, tangents: Any, params: dict[str, Any]
+) -> tuple[list[Any], list[Any]]:
+    """The derivative after a first one, where rules of custom derivatives decide what it is.
+
+    ``pull`` of the tangent would take the rules in the other order.
+    """
+    if params["recurrence"].strict:
+        raise NotScalarError(
+            "a second derivative of a function with a custom derivative: wanted a rule that calls "
+            'the function itself for its value; use engine="auto" or "scan"'
+        )
+    moving = [k for k, x in enumerate(tangents) if not _is_zero(x)]
+
+    def of_moving(*moved: Any) -> list[Array]:
+        operands = list(primals)
+        for k, x in zip(moving, moved, strict=True):
+            operands[k] = x
+        return primitive.by_scan(*operands, **params)
+
+    return jax.jvp(of_moving, [primals[k] for k in moving], [tangents[k] for k in moving])
 
 
 ad.primitive_jvps[value.primitive] = _value_jvp

@@ -23,8 +23,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.interpreters import partial_eval as pe
 
 from jaxquat._branches import kept_together
+from jaxquat._jaxprs import equations
 from jaxquat._varying import axes_of, cast, shaped
 from jaxquat.engines.checkpointing import scan
 from jaxquat.engines.fused.ir.program import Program
@@ -133,6 +135,45 @@ class Recurrence:
         if self.sample is not None:
             traced.append(jax.make_jaxpr(self.sample)(constants, self.number, *of_sample))
         return traced
+
+    @functools.cached_property
+    def has_rules(self) -> bool:
+        """Whether a second derivative depends on how a user's rule computes the value.
+
+        Once differentiated, ``jax.custom_vjp`` and ``jax.custom_jvp`` functions are what their
+        rules compute; that a rule calls its own function again is seen by the calls that remain.
+        """
+        calls = _custom_calls(self)
+        return any(calls) and calls != _custom_calls(self.differentiated_once)
+
+    @functools.cached_property
+    def differentiated_once(self) -> Recurrence:
+        """The same values, by the rules of functions with a custom derivative."""
+
+        def by_rules(function: Any) -> Any:
+            def values(constants: Any, k: Any, *groups: Any) -> list[Array]:
+                leaves, structure = jax.tree.flatten((constants, *groups))
+                floats = [x for x in leaves if jnp.issubdtype(x.dtype, jnp.floating)]
+
+                def of_floats(floats: list[Array]) -> Any:
+                    rest = iter(floats)
+                    merged = [
+                        next(rest) if jnp.issubdtype(x.dtype, jnp.floating) else x for x in leaves
+                    ]
+                    constants, *groups = jax.tree.unflatten(structure, merged)
+                    results = function(constants, k, *groups)
+                    return _smooth(results), results
+
+                smooth, _, results = jax.vjp(of_floats, floats, has_aux=True)
+                smooth = iter(smooth)
+                return [
+                    next(smooth) if jnp.issubdtype(x.dtype, jnp.floating) else x for x in results
+                ]
+
+            return function and values
+
+        functions = {name: by_rules(getattr(self, name)) for name in ("step", "save", "sample")}
+        return replace(self, **functions)
 
     @functools.cached_property
     def layout(self) -> Loop:
@@ -425,6 +466,16 @@ class Recurrence:
         rows = [jnp.concatenate([x, y[None]]) for x, y in zip(rows, last, strict=True)]
         rows = [x.reshape(len(x), -1) for x in rows]
         return [*rows, *(x.reshape(-1) for x in (*state, *memory, *command))]
+
+
+def _custom_calls(recurrence: Recurrence) -> list[int]:
+    """How many functions with a custom derivative each function calls for its results."""
+    counts = []
+    for closed in recurrence.jaxprs():
+        needed, _ = pe.dce_jaxpr(closed.jaxpr, [True] * len(closed.jaxpr.outvars))
+        names = [equation.primitive.name for equation in equations(needed)]
+        counts.append(sum(name.startswith(("custom_jvp", "custom_vjp")) for name in names))
+    return counts
 
 
 def _smooth(leaves: Sequence[Any]) -> list[Any]:
