@@ -10,6 +10,8 @@ import problems
 import jaxquat as jq
 
 ANY_TORQUE = {name for name, scheme in jq.SCHEMES.items() if scheme.torques == "any"}
+# Composed of the steps or flows of others, which they take in other lengths.
+COMPOSED = ("symmetric_top_suzuki4", "symmetric_top_bm4", "no_squish_kl6")
 # Each order has its numbers of steps per second.
 STEPS = {
     0: (40, 80, 160),  # of a scheme that does not converge

@@ -7,6 +7,7 @@ import problems
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from orders import COMPOSED
 
 import jaxquat as jq
 from jaxquat.engines.fused.errors import NotScalarError
@@ -461,7 +462,7 @@ def step_arguments(name):
 
 
 # Of other tableaus, or composed of others: test_fused.py has a rollout and a gradient of each.
-LIKE_ANOTHER = ("rkmk5", "rkmk6", "symmetric_top_suzuki4", "symmetric_top_bm4", "no_squish_kl6")
+LIKE_ANOTHER = ("rkmk5", "rkmk6", *COMPOSED)
 STEPS = [name for name in jq.SCHEMES if name not in LIKE_ANOTHER]
 
 

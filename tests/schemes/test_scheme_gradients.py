@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import problems
 import pytest
-from orders import ANY_TORQUE
+from orders import ANY_TORQUE, COMPOSED
 
 import jaxquat as jq
 
@@ -18,7 +18,7 @@ SHIFTS = (-2.0, -1.0, 1.0, 2.0)
 SPINS = jnp.array([[1.2, -0.7, 0.9], [0.0, 0.0, 0.0], [-0.5, 2.0, 0.3]])
 H = 3e-4
 # Those composed of the steps of others have their gradients in engines/test_fused.py.
-ONE_BY_ONE = [name for name in jq.SCHEMES if not name.endswith(("suzuki4", "bm4", "kl6"))]
+ONE_BY_ONE = [name for name in jq.SCHEMES if name not in COMPOSED]
 
 
 def end_of(name, body_of, steps, x):

@@ -9,7 +9,7 @@ import numpy as np
 import problems
 import pytest
 from marks import some
-from orders import ANY_TORQUE, STEPS, angles, assert_order, forced
+from orders import ANY_TORQUE, COMPOSED, STEPS, angles, assert_order, forced
 
 import jaxquat as jq
 from jaxquat._jaxprs import nested
@@ -18,7 +18,7 @@ from jaxquat.schemes import tableaus
 NAMES = list(jq.SCHEMES)
 CONSISTENT = [name for name in NAMES if jq.SCHEMES[name].order]
 # Those composed of others ask for torques where these do, from other times on.
-OF_ONE_STEP = [name for name in CONSISTENT if not name.endswith(("suzuki4", "bm4", "kl6"))]
+OF_ONE_STEP = [name for name in CONSISTENT if name not in COMPOSED]
 MILLION = (
     "lie_euler",
     "rkmk2",

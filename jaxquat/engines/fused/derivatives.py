@@ -160,13 +160,20 @@ def _jvp_by_scan(
             "a second derivative of a function with a custom derivative: wanted a rule that calls "
             'the function itself for its value; use engine="auto" or "scan"'
         )
+    return _jvp_of(functools.partial(primitive.by_scan, **params), primals, tangents)
+
+
+def _jvp_of(
+    function: Callable[..., list[Array]], primals: Any, tangents: Any
+) -> tuple[list[Any], list[Any]]:
+    """``jax.jvp``, of a function by those operands whose tangent is not zero."""
     moving = [k for k, x in enumerate(tangents) if not _is_zero(x)]
 
     def of_moving(*moved: Any) -> list[Array]:
         operands = list(primals)
         for k, x in zip(moving, moved, strict=True):
             operands[k] = x
-        return primitive.by_scan(*operands, **params)
+        return function(*operands)
 
     return jax.jvp(of_moving, [primals[k] for k in moving], [tangents[k] for k in moving])
 
@@ -199,15 +206,7 @@ def _define(primitive: Rollout, function: Callable[..., list[Array]]) -> None:
     """Makes a primitive compute and differentiate as a function of others."""
 
     def jvp(primals: Any, tangents: Any, **params: Any) -> Any:
-        moving = [k for k, x in enumerate(tangents) if not _is_zero(x)]
-
-        def of_moving(*moved: Any) -> list[Array]:
-            operands = list(primals)
-            for k, x in zip(moving, moved, strict=True):
-                operands[k] = x
-            return function(*operands, **params)
-
-        return jax.jvp(of_moving, [primals[k] for k in moving], [tangents[k] for k in moving])
+        return _jvp_of(functools.partial(function, **params), primals, tangents)
 
     primitive.primitive.def_impl(function)
     mlir.register_lowering(primitive.primitive, mlir.lower_fun(function, multiple_results=True))

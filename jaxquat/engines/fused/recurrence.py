@@ -151,24 +151,14 @@ class Recurrence:
         """The same values, by the rules of functions with a custom derivative."""
 
         def by_rules(function: Any) -> Any:
-            def values(constants: Any, k: Any, *groups: Any) -> list[Array]:
-                leaves, structure = jax.tree.flatten((constants, *groups))
-                floats = [x for x in leaves if jnp.issubdtype(x.dtype, jnp.floating)]
+            def values(*arguments: Any) -> list[Array]:
+                of_smooth, smooth = _by_smooth(function, *arguments)
 
-                def of_floats(floats: list[Array]) -> Any:
-                    rest = iter(floats)
-                    merged = [
-                        next(rest) if jnp.issubdtype(x.dtype, jnp.floating) else x for x in leaves
-                    ]
-                    constants, *groups = jax.tree.unflatten(structure, merged)
-                    results = function(constants, k, *groups)
+                def with_values(smooth: list[Array]) -> Any:
+                    results = of_smooth(smooth)
                     return _smooth(results), results
 
-                smooth, _, results = jax.vjp(of_floats, floats, has_aux=True)
-                smooth = iter(smooth)
-                return [
-                    next(smooth) if jnp.issubdtype(x.dtype, jnp.floating) else x for x in results
-                ]
+                return jax.vjp(with_values, smooth, has_aux=True)[2]
 
             return function and values
 
@@ -491,20 +481,29 @@ def pullback(function: Callable[..., list[Array]]) -> Callable[..., list[Array]]
 
     def back(constants: Any, k: Any, *arguments: Any) -> list[Array]:
         *groups, cotangents = arguments
-        leaves, structure = jax.tree.flatten((constants, *groups))
-        places = [i for i, leaf in enumerate(leaves) if jnp.issubdtype(leaf.dtype, jnp.floating)]
-
-        def of_smooth(smooth: list[Array]) -> list[Array]:
-            merged = list(leaves)
-            for place, leaf in zip(places, smooth, strict=True):
-                merged[place] = leaf
-            constants, *groups = jax.tree.unflatten(structure, merged)
-            return _smooth(function(constants, k, *groups))
-
-        smooth = [leaves[i] for i in places]
+        of_smooth, smooth = _by_smooth(function, constants, k, *groups)
         like = [shaped(x.shape, x.dtype, x) for x in smooth]
-        push = lambda tangents: jax.jvp(of_smooth, (smooth,), (tangents,))[1]  # noqa: E731
+        push = lambda tangents: jax.jvp(  # noqa: E731
+            lambda smooth: _smooth(of_smooth(smooth)), (smooth,), (tangents,)
+        )[1]
         # the same as jax.vjp, in two thirds of its time
         return jax.linear_transpose(push, like)(list(cotangents))[0]
 
     return back
+
+
+def _by_smooth(
+    function: Callable[..., list[Array]], constants: Any, k: Any, *groups: Any
+) -> tuple[Callable[[list[Array]], list[Array]], list[Array]]:
+    """``function(constants, k, *groups)`` by the smooth leaves of constants and groups; these."""
+    leaves, structure = jax.tree.flatten((constants, *groups))
+    places = [i for i, leaf in enumerate(leaves) if jnp.issubdtype(leaf.dtype, jnp.floating)]
+
+    def of_smooth(smooth: list[Array]) -> list[Array]:
+        merged = list(leaves)
+        for place, leaf in zip(places, smooth, strict=True):
+            merged[place] = leaf
+        constants, *groups = jax.tree.unflatten(structure, merged)
+        return function(constants, k, *groups)
+
+    return of_smooth, [leaves[i] for i in places]
