@@ -280,6 +280,14 @@ def arrays(name: str, tree: Any) -> Any:
     return tree
 
 
+def strong(leaf: Any) -> Any:
+    """``leaf`` without JAX's mark of a Python number, whose dtype gives way to that of others.
+
+    The mark does not survive a file or a kernel.
+    """
+    return jnp.asarray(leaf, leaf.dtype) if getattr(leaf, "weak_type", False) else leaf
+
+
 def one_of(name: str, value: Any, options: Sequence[Any]) -> Any:
     """``value`` if it is one of ``options``; ValueError otherwise."""
     if isinstance(value, np.ndarray | Array) or not any(

@@ -23,6 +23,7 @@ import numpy as np
 import optax
 from jax import Array, lax
 
+from jaxquat._checks import strong
 from jaxquat.learning.differentiation import (
     forward_value_and_grad,
     wants_reverse,
@@ -200,11 +201,6 @@ class Descent:
             return position, losses, self.over_starts(_with_one_more)(moments, good, seen)
 
         return lax.fori_loop(first, stop, one, (position, losses, moments))
-
-
-def strong(leaf: Any) -> Any:
-    """``leaf`` without JAX's mark of a Python number, which does not survive a file."""
-    return jnp.asarray(leaf, leaf.dtype) if getattr(leaf, "weak_type", False) else leaf
 
 
 def _all_finite(tree: Any) -> Array:

@@ -32,12 +32,13 @@ from jaxquat._checks import (
     one_of,
     positive_integer,
     random_key,
+    strong,
     takes,
 )
 from jaxquat.dynamics.body import refuse_bodies
 from jaxquat.learning import snapshots
 from jaxquat.learning.convergence import Verdict, judge
-from jaxquat.learning.descent import Descent, Objective, Position, checked_loss, strong
+from jaxquat.learning.descent import Descent, Objective, Position, checked_loss
 
 __all__ = ["Fit", "fit"]
 

@@ -52,7 +52,7 @@ def update_of(
     _check_alike("shapes", memory, after, jnp.shape)
     after = jax.tree.map(_kept, after, memory)
     _check_alike("dtypes", settled(memory, after), after, lambda x: str(jnp.asarray(x).dtype))
-    return command, after
+    return jax.tree.map(jnp.asarray, command), after
 
 
 def settled(memory: Any, after: Any) -> Any:

@@ -22,6 +22,7 @@ from jaxquat._checks import (
     is_concrete,
     one_of,
     positive_integer,
+    strong,
     takes,
 )
 from jaxquat._varying import Axes, axes_of, cast, within_shard_map
@@ -170,6 +171,7 @@ class Simulation:
             t = self.intervals.t[:: self.save_every // self.substeps]
         while isinstance(memory, Held):
             memory = memory.memory
+        rows, memory = jax.tree.map(strong, (rows, memory))
         (state, command), saved = (rows, ()) if self.save is None else (((), ()), rows)
         return Path(t, state, saved=saved, command=command, memory=memory, final=final)
 

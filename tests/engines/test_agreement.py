@@ -588,3 +588,32 @@ def test_angles_beside_a_right_angle_are_rounded_to_nearest_on_both_sides(dtype)
     )  # fmt: skip
     for angles in path.saved:
         np.testing.assert_array_equal(angles, np.full((2, 2), np.pi / 2, dtype))
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+@pytest.mark.parametrize(
+    "command", [lambda t: 0.5, lambda t: 2, lambda t: jnp.where(t > 0, 1.0, 2.0)]
+)
+def test_python_numbers_as_command_and_saved_have_one_dtype(command, dtype):
+    """The torque takes them in its own dtype, and a path keeps them in that of an array of them."""
+    body = jq.Body(jnp.eye(3, dtype=dtype))
+    start = jq.State(jnp.eye(4, dtype=dtype)[0], jnp.ones(3, dtype))
+    controller = jq.Controller(lambda s, p: (), lambda t, s, memory, p, i: (command(t), memory))
+
+    def path(engine, save):
+        torque = lambda t, s, p, c: -c * s.omega
+        return jq.rollout(
+            jq.lie_euler, body, torque, start, jq.grid(0.0, 0.1, 4), controller=controller,
+            save=save, engine=engine,
+        )  # fmt: skip
+
+    for save in (None, lambda t, s, p, c: (1.0, 2, command(t))):
+        scan, fused = (path(engine, save) for engine in ("scan", "fused"))
+        kept = [(x.command, x.saved) for x in (scan, fused)]
+        for a, b in zip(*map(jax.tree.leaves, kept), strict=True):
+            assert jax.typeof(a) == jax.typeof(b)
+            assert not jax.typeof(a).weak_type
+            np.testing.assert_array_equal(a, b)
+        np.testing.assert_allclose(
+            scan.final.omega, fused.final.omega, rtol=4 * jnp.finfo(dtype).eps
+        )
