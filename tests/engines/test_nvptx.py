@@ -63,8 +63,6 @@ def pull(t, state, gains):
 
 CASES = [
     *((name, dtype) for name in ("rkmk4", "zhao", "lgvi") for dtype in (F4, F8)),
-    ("rkmk6", F8),
-    ("crouch_grossman4", F4),
 ]
 QUICK = [("lgvi", F4), ("zhao", F8)]
 

@@ -11,13 +11,12 @@ import numpy as np
 import problems
 import pytest
 from marks import some
+from orders import COMPOSED
 
 import jaxquat as jq
 
 PARAMS = {"weight": jnp.asarray(1.0), "arm": jnp.array([0.0, 0.1, 1.0]), "count": 3}
 QUICK = ("lgvi",)
-# What compose makes of steps has a test below; symmetric_top_bm4 has steps of its own.
-COMPOSED = ("symmetric_top_suzuki4", "no_squish_kl6")
 
 
 def loss(values, name, checkpoint, steps=10_000, save_every=10_000, closed_over=None):
@@ -60,6 +59,7 @@ def values():
 
 @pytest.mark.parametrize(
     "name",
+    # What is composed of steps has a test below, of fewer of them.
     some((n for n, s in jq.SCHEMES.items() if s.reversible and n not in COMPOSED), QUICK),
 )
 def test_the_gradient_after_ten_thousand_steps(name):
@@ -119,7 +119,7 @@ PALINDROME, LOPSIDED = (0.4, 0.2, 0.4), (0.5, 0.3, 0.2)
 REVERSIBLE = {
     "compose": jq.compose(jq.symmetric_top, (0.5, 0.5)),
     "palindrome": jq.compose(jq.lgvi, PALINDROME),
-    "nested": jq.compose(jq.compose(jq.lgvi, (0.5, 0.5)), (1 / 3, 1 - 2 / 3, 1 / 3)),
+    "nested": jq.compose(jq.compose(jq.lgvi, (0.5, 0.5)), (0.5, 0.5)),
     "any torque": jq.compose(jq.lie_midpoint, (0.5, 0.5)),
     "damped": jq.schemes.damped(jq.no_squish, jnp.array([0.3, 0.1, 0.2])),
     "composed of damped": jq.compose(jq.schemes.damped(jq.lgvi, 0.2 * jnp.eye(3)), PALINDROME),
@@ -167,7 +167,7 @@ def test_what_is_known_to_be_reversible_goes_forth_and_back(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", REVERSIBLE)
+@pytest.mark.parametrize("name", [name for name in REVERSIBLE if name != "compose"])
 def test_the_gradient_of_what_is_made_of_reversible_steps(name):
     body, start = problems.reference_body(), jq.State(jnp.asarray(problems.TILTED), jnp.ones(3))
 

@@ -462,7 +462,7 @@ def step_arguments(name):
 
 
 # Of other tableaus, or composed of others: test_fused.py has a rollout and a gradient of each.
-LIKE_ANOTHER = ("rkmk5", "rkmk6", *COMPOSED)
+LIKE_ANOTHER = ("rkmk5", "rkmk6", "crouch_grossman4", *COMPOSED)
 STEPS = [name for name in jq.SCHEMES if name not in LIKE_ANOTHER]
 
 

@@ -69,15 +69,18 @@ def test_momentum_and_energy_walk_over_a_million_steps(name, axes, precision):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("name", OF_ONE_STEP)
+@pytest.mark.parametrize(
+    ("name", "precision"),
+    [*((name, "float32") for name in OF_ONE_STEP), ("lgvi", "float64"), ("simo_wong", "float64")],
+)
 def test_momentum_and_energy_walk_in_the_scan_engine(name, precision):
-    """The scheme gets a matrix of inertia, and rotations find its axes."""
+    """The scheme gets a matrix of inertia, and rotations find its axes.
+
+    The test in extended precision runs the splittings in float64.
+    """
     counts, unit = (10_000, 100_000), PRECISIONS[precision]
     found = bodies(name, precision, "matrix").drifts(jq.SCHEMES[name], counts)
-    swings = precision == "float64" and name in ("no_squish", "symmetric_top")
-    assert found[-1, 0] < BOUND * unit, found / unit
-    assert swings or found[-1, 1] < BOUND * unit, found / unit
+    assert (found[-1] < BOUND * unit).all(), found / unit
     assert growth(counts, found[:, 0]) < GROWTH, found / unit
 
 
