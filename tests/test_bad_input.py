@@ -385,7 +385,11 @@ TABLE = {
     },
     "rkmk": {"tableau": Argument(TABLEAU)},
     "rollout": ROLLOUT,
-    "schemes.damped": {"scheme": Argument(jq.no_squish), "damping": Argument(V)},
+    "schemes.damped": {
+        "scheme": Argument(jq.no_squish),
+        "damping": Argument(V),
+        "toward": optional(lambda t, q: jnp.asarray(V)),
+    },
     "schemes.hoffmann.lagrange": {
         "body": Argument(BODY),
         "hoffmann": algebra(Q),
