@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from jaxquat import analytic as exact
 from jaxquat import control, dynamics, ensembles, schemes
 from jaxquat.control import actuators
-from jaxquat.dynamics import torques
+from jaxquat.dynamics import flow, torques
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.state import State
 from jaxquat.engines import fused
@@ -103,6 +103,7 @@ __all__ = [
     "exact",
     "fit",
     "fit_covariance",
+    "flow",
     "formulation1",
     "formulation2",
     "full_quat",

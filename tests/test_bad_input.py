@@ -315,6 +315,20 @@ TABLE = {
         "times": Argument(np.arange(4.0), {"wrong": "other times"}),
         "substeps": Argument(2),
     },
+    "flow.jeffery": {
+        "semi_axes": Argument(np.ones(3)),
+        "viscosity": Argument(1.0),
+        "gradient": Argument(np.eye(3)),
+    },
+    "flow.jeffery_rate": {"semi_axes": Argument(np.ones(3)), "gradient": Argument(np.eye(3))},
+    "flow.rotational_resistance": {
+        "semi_axes": Argument(np.ones(3)),
+        "viscosity": Argument(1.0),
+    },
+    "flow.translational_resistance": {
+        "semi_axes": Argument(np.ones(3)),
+        "viscosity": Argument(1.0),
+    },
     "gyro.Gyro.ideal": {"dtype": optional(None)},
     "gyro.correct": {"gyro": Argument(GYRO), "measured": algebra(ROWS)},
     "gyro.measure": {
