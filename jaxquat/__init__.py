@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from jaxquat import analytic as exact
 from jaxquat import control, dynamics, ensembles, schemes
-from jaxquat.control import actuators
+from jaxquat.control import actuators, rotors
 from jaxquat.dynamics import flow, torques
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.state import State
@@ -129,6 +129,7 @@ __all__ = [
     "rkmk5",
     "rkmk6",
     "rollout",
+    "rotors",
     "schemes",
     "simo_wong",
     "so3",

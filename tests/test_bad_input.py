@@ -35,6 +35,13 @@ GYRO = jax.tree.map(np.asarray, gyro.Gyro.ideal())
 RECORDING = recordings.Recording(
     np.array([0.0, 0.1]), FOUR[:2], np.stack([Q, Q]), np.array([False, True])
 )
+ROTORS = jq.rotors.Rotors(
+    np.array([[1.0, 1, 0], [-1, 1, 0], [-1, -1, 0], [1, -1, 0]]),
+    np.tile([0.0, 0.0, 1.0], (4, 1)),
+    np.array([1.0, -1, 1, -1]),
+    np.array([0.0, 0.0, 1.0]),
+    np.array([0.0, 0.0, 0.1]),
+)
 TABLEAU = schemes.tableaus.RK4
 
 
@@ -106,7 +113,8 @@ def bad_values(good):
         | control.Gains
         | control.PIDGains
         | control.Reference
-        | gyro.Gyro,
+        | gyro.Gyro
+        | jq.rotors.Rotors,
     )
     return {
         **NOTHING,
@@ -399,6 +407,20 @@ TABLE = {
     },
     "rkmk": {"tableau": Argument(TABLEAU)},
     "rollout": ROLLOUT,
+    "rotors.allocate": {
+        "rotors": Argument(ROTORS),
+        "thrust": algebra(8.0),
+        "torque": algebra(V),
+        "lowest": Argument(0.0),
+        "highest": optional(5.0),
+    },
+    "rotors.drag_torques": {"rotors": Argument(ROTORS), "speeds": algebra(np.ones(4))},
+    "rotors.load": {"rotors": Argument(ROTORS), "speeds": algebra(np.ones(4))},
+    "rotors.speeds": {
+        "rotors": Argument(ROTORS),
+        "thrusts": algebra(np.ones(4)),
+    },
+    "rotors.thrusts": {"rotors": Argument(ROTORS), "speeds": algebra(np.ones(4))},
     "schemes.damped": {
         "scheme": Argument(jq.no_squish),
         "damping": Argument(V),

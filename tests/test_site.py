@@ -146,6 +146,8 @@ RECORDS = [
     jq.control.Gains,
     jq.control.PIDGains,
     jq.control.Reference,
+    jq.rotors.Load,
+    jq.rotors.Rotors,
     jq.gyro.Gyro,
     jq.recordings.Recording,
     jq.ensembles.Mean,

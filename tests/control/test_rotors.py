@@ -1,0 +1,207 @@
+"""Rotors: curves and their inverses, the load on the body, and what gives way at the limits."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxquat as jq
+from jaxquat import actuators, rotors
+
+K, RATIO, ARM = 1e-5, 0.02, 0.2  # N s^2, m, m: thrust K w^2, drag RATIO times the thrust
+CORNERS = ARM * np.array([[1.0, 1, 0], [-1, 1, 0], [-1, -1, 0], [1, -1, 0]])
+UP, SPINS = np.tile([0.0, 0, 1], (4, 1)), np.array([1.0, -1, 1, -1])
+QUAD = rotors.Rotors(CORNERS, UP, SPINS, np.array([0, 0, K]), np.array([0, 0, RATIO * K]))
+ANGLES = np.arange(6) * np.pi / 3 + 0.2
+RNG = np.random.default_rng(4)
+TILTED = np.stack([0.1 * RNG.normal(size=6), 0.1 * RNG.normal(size=6), np.ones(6)], axis=1)
+HEXA = rotors.Rotors(
+    np.stack([0.3 * np.cos(ANGLES), 0.3 * np.sin(ANGLES), 0.02 * np.sin(3 * ANGLES)], axis=1),
+    TILTED / np.linalg.norm(TILTED, axis=1, keepdims=True),
+    np.array([1.0, -1, 1, -1, 1, -1]),
+    np.array([0.0, 0.0, 2e-5]),
+    np.array([0.0, 0.0, 3e-7]),
+)
+
+
+def cast(dtype, tree=QUAD):
+    return jax.tree.map(lambda x: jnp.asarray(x, dtype), tree)
+
+
+def loaded(craft, thrusts):
+    """Returns (collective thrust, torque) of these thrusts, by way of the speeds."""
+    load = rotors.load(craft, rotors.speeds(craft, thrusts))
+    return np.array([load.force[2], *load.torque])
+
+
+@pytest.mark.parametrize("curve", [(0.0, 0.0, K), (0.3, 2e-4, K), (0.2, -2e-4, K), (0.0, 3e-3, 0)])
+def test_speeds_are_the_inverse_of_the_curve(curve):
+    craft = QUAD._replace(thrust=np.array(curve))
+    w = np.array([200.0, 450.0, 800.0, 1500.0])
+    got = rotors.thrusts(craft, w)
+    np.testing.assert_allclose(got, curve[0] + curve[1] * w + curve[2] * w**2, rtol=1e-15)
+    np.testing.assert_allclose(rotors.speeds(craft, got), w, rtol=1e-12)
+    slopes = np.diagonal(jax.jacfwd(lambda f: rotors.speeds(craft, f))(got))
+    np.testing.assert_allclose(slopes, 1 / (curve[1] + 2 * curve[2] * w), rtol=1e-10)
+
+
+def test_a_rotor_that_stands_still_or_cannot_has_finite_slopes():
+    slopes = jax.jacrev(lambda f: rotors.speeds(QUAD, f))(jnp.array([0.0, -1.0, 1.0, 4.0]))
+    np.testing.assert_array_equal(np.diagonal(slopes)[:2], 0)
+    np.testing.assert_allclose(np.diagonal(slopes)[2:], 0.5 / np.sqrt(K * np.array([1, 4])))
+
+
+def test_the_load_of_each_rotor():
+    """Front left alone pushes up, rolls the body to the right and pitches it up.
+
+    It turns by the right-hand rule, so the body yaws the other way.
+    """
+    load = rotors.load(QUAD, np.array([100.0, 0, 0, 0]))
+    thrust = K * 1e4
+    np.testing.assert_allclose(load.force, [0, 0, thrust], rtol=1e-15)
+    torque = [ARM * thrust, -ARM * thrust, -RATIO * thrust]
+    np.testing.assert_allclose(load.torque, torque, rtol=1e-14)
+    each = [
+        rotors.load(HEXA, np.where(np.arange(6) == k, 300.0, 0.0)).torque - 0.0 for k in range(6)
+    ]
+    thrusts, drags = 2e-5 * 9e4, 3e-7 * 9e4
+    wanted = np.cross(HEXA.positions, thrusts * HEXA.axes)
+    wanted -= (HEXA.spins * drags)[:, None] * HEXA.axes
+    np.testing.assert_allclose(each, wanted, rtol=0, atol=1e-15)
+    got = rotors.drag_torques(HEXA, np.full(6, 300.0))
+    np.testing.assert_allclose(got, np.full(6, drags), rtol=1e-14)
+
+
+@pytest.mark.parametrize("craft", [QUAD, HEXA], ids=["quad", "hexa"])
+def test_the_shortest_thrusts_are_those_of_the_pseudoinverse(craft):
+    ratio = craft.drag[2] / craft.thrust[2]
+    arms = np.cross(craft.positions, craft.axes) - ratio * craft.spins[:, None] * craft.axes
+    matrix = np.concatenate([craft.axes[:, 2:], arms], axis=1).T
+    wanted = np.array([12.0, 0.1, -0.2, 0.03])
+    for dtype, tolerance in ((jnp.float32, 1e-5), (jnp.float64, 1e-12)):
+        given = cast(dtype, (craft, wanted))
+        got = rotors.allocate(given[0], given[1][0], given[1][1:])
+        assert got.dtype == dtype
+        np.testing.assert_allclose(got, np.linalg.pinv(matrix) @ wanted, rtol=0, atol=tolerance)
+        np.testing.assert_allclose(loaded(given[0], got), wanted, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_hover_is_an_equilibrium_to_rounding(dtype):
+    """The weight is carried, and the torque is exactly 0 for four equal thrusts."""
+    craft, weight = cast(dtype), jnp.asarray(1.3 * 9.80665, dtype)
+    thrusts = rotors.allocate(craft, weight, jnp.zeros(3, dtype))
+    np.testing.assert_allclose(thrusts, np.full(4, weight / 4), rtol=4 * jnp.finfo(dtype).eps)
+    load = rotors.load(craft, rotors.speeds(craft, thrusts))
+    np.testing.assert_allclose(load.force[2], weight, rtol=4 * jnp.finfo(dtype).eps)
+    np.testing.assert_allclose(load.torque, np.zeros(3), atol=4 * jnp.finfo(dtype).eps)
+
+
+ROWS = {
+    "nothing gives way": ((10.0, 0.1, 0.2, 0.05), (10.0, 0.1, 0.2, 0.05)),
+    # half of 2.5 N a rotor is taken by roll, the other half is left for yaw
+    "yaw": ((10.0, 1.0, 0.0, 5.0), (10.0, 1.0, 0.0, 0.1)),
+    # pure yaw: 2.5 N up and down at 0.02 m
+    "yaw alone": ((10.0, 0.0, 0.0, -5.0), (10.0, 0.0, 0.0, -0.2)),
+    # 0.5/(4 0.2) = 0.625 N of 6 up and down
+    "too much thrust": ((30.0, 0.5, 0.0, 0.0), (21.5, 0.5, 0.0, 0.0)),
+    "too little thrust": ((1.0, 0.5, 0.0, 0.3), (2.5, 0.5, 0.0, 0.0)),
+    # 6 N of difference between opposite corners: 3/0.2/4 2 = 7.5 is wanted
+    "roll and pitch": ((10.0, 3.0, 3.0, 0.2), (12.0, 1.2, 1.2, 0.0)),
+}
+"""Wanted and delivered thrust [N] and torque [N m], with 0 to 6 N a rotor."""
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_what_gives_way_at_the_limits(name):
+    wanted, delivered = ROWS[name]
+    got = rotors.allocate(QUAD, wanted[0], np.array(wanted[1:]), highest=6.0)
+    assert np.all((np.asarray(got) >= 0) & (np.asarray(got) <= 6))
+    np.testing.assert_allclose(loaded(QUAD, got), delivered, rtol=0, atol=1e-13)
+
+
+def test_the_allocation_is_continuous_and_has_the_slopes_of_differences():
+    """Along a line through all kinds of limits: no jump, and slopes at almost every point."""
+    line = lambda s: jnp.stack([4.0 + 9.0 * s, 1.5 * s * s, 0.5 - s, 0.4 * s])
+
+    def thrusts(s):
+        wanted = line(s)
+        return rotors.allocate(QUAD, wanted[0], wanted[1:], lowest=0.1, highest=6.0)
+
+    s = jnp.linspace(-1.0, 2.0, 601)
+    values = np.asarray(jax.jit(jax.vmap(thrusts))(s))
+    assert np.abs(np.diff(values, axis=0)).max() < 0.1
+    assert values.min() >= 0.1
+    assert values.max() <= 6.0
+    slopes = np.asarray(jax.jit(jax.vmap(jax.jacfwd(thrusts)))(s))
+    central = (values[2:] - values[:-2]) / (s[2] - s[0])
+    off = np.abs(slopes[1:-1] - central).max(axis=1)
+    assert np.mean(off < 0.1) > 0.95
+    assert np.isfinite(np.asarray(jax.jit(jax.vmap(jax.jacrev(thrusts)))(s))).all()
+
+
+def plant(t, state, craft, command):
+    """The torque of a quadrotor; the speeds of its rotors follow with a lag of 0.03 s."""
+    wanted = rotors.allocate(craft, jnp.asarray(12.0, command.dtype), command, highest=6.0)
+    load = rotors.load(craft, state.aux)
+    return load.torque, actuators.lag(state.aux, rotors.speeds(craft, wanted), 0.03)
+
+
+def flown(dtype, engine):
+    body = jq.Body.from_principal(jnp.array([0.02, 0.03, 0.04], dtype))
+    craft = cast(dtype)
+    gains = jq.control.Gains(jnp.full(3, 0.2, dtype), jnp.full(3, 0.5, dtype))
+    level = jnp.array([1.0, 0, 0, 0], dtype)
+    controller = jq.Controller(
+        lambda start, params: (),
+        lambda t, state, memory, params, value: (
+            jq.control.quaternion_law(state, gains, level),
+            memory,
+        ),
+    )
+    hover = rotors.speeds(craft, jnp.full(4, 3.0, dtype))
+    q = jq.quaternion.exp(jnp.array([0.5, -0.3, 1.0], dtype))
+    start = jq.State(q, jnp.zeros(3, dtype), hover)
+    grid = jq.grid(0.0, 0.005, 400)
+
+    def angle(craft):
+        path = jq.rollout(
+            jq.rkmk4, body, plant, start, grid, craft, controller=controller, engine=engine
+        )
+        return jq.quaternion.squared_distance(path.state.q[100], level), path.final
+
+    return jax.jit(jax.value_and_grad(angle, has_aux=True))(craft)
+
+
+@pytest.mark.needs("llvmlite")
+@pytest.mark.slow
+def test_a_quadrotor_with_lagging_motors_comes_level_in_both_engines_and_precisions():
+    """The gradients by arms and curves agree, too."""
+    (value, final), slope = flown(jnp.float64, "scan")
+    assert np.abs(jq.quaternion.log(final.q)).max() < 0.01
+    for dtype, tolerance in ((jnp.float64, 1e-10), (jnp.float32, 1e-4)):
+        (got, _), other = flown(dtype, "fused")
+        np.testing.assert_allclose(got, value, rtol=tolerance)
+        np.testing.assert_allclose(other.positions, slope.positions, atol=10 * tolerance)
+        np.testing.assert_allclose(other.drag, slope.drag, rtol=20 * tolerance)
+
+
+BAD = {
+    r"rotors: wanted a rotors.Rotors, got tuple": (tuple(QUAD), {}),
+    r"rotors.axes: wanted shape \(4, 3\), got \(3, 3\)": (QUAD._replace(axes=np.eye(3)), {}),
+    r"rotors.axes: wanted a unit vector": (QUAD._replace(axes=2 * UP), {}),
+    r"rotors.spins: wanted 1 or -1": (QUAD._replace(spins=2 * SPINS), {}),
+    r"rotors.thrust: wanted a curve that rises": (QUAD._replace(thrust=-QUAD.thrust), {}),
+    r"rotors: wanted rotors that all lift": (
+        QUAD._replace(positions=CORNERS + np.array([1.0, 0, 0])), {}
+    ),
+    r"lowest: wanted less than highest": (QUAD, {"highest": 0.0}),
+    r"highest: wanted shape \(\) or \(4,\)": (QUAD, {"highest": np.ones(3)}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("message", BAD)
+def test_bad_rotors_are_named(message):
+    craft, limits = BAD[message]
+    with pytest.raises((TypeError, ValueError), match="^" + message):
+        rotors.allocate(craft, 1.0, np.zeros(3), **limits)
