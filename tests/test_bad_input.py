@@ -35,6 +35,8 @@ GYRO = jax.tree.map(np.asarray, gyro.Gyro.ideal())
 RECORDING = recordings.Recording(
     np.array([0.0, 0.1]), FOUR[:2], np.stack([Q, Q]), np.array([False, True])
 )
+FLIGHT = control.FlightGains(V, V, V, V)
+COURSE = jax.tree.map(np.asarray, control.hold_position(V))
 ROTORS = jq.rotors.Rotors(
     np.array([[1.0, 1, 0], [-1, 1, 0], [-1, -1, 0], [1, -1, 0]]),
     np.tile([0.0, 0.0, 1.0], (4, 1)),
@@ -112,6 +114,8 @@ def bad_values(good):
         | jq.State
         | control.Gains
         | control.PIDGains
+        | control.Course
+        | control.FlightGains
         | control.Reference
         | gyro.Gyro
         | jq.rotors.Rotors,
@@ -234,6 +238,22 @@ TABLE = {
     "compose": {"scheme": Argument(jq.no_squish), "weights": Argument((0.5, 0.5))},
     "control.at_rest": {"q": Argument(Q)},
     "control.euler_law": {"state": STATE, "gains": Argument(GAINS), "target": algebra(V)},
+    "control.flight_law": {
+        "body": Argument(BODY),
+        "mass": Argument(1.0),
+        "state": Argument(START),
+        "position": Argument(V),
+        "velocity": Argument(V),
+        "gains": Argument(FLIGHT),
+        "course": Argument(COURSE),
+        "gravity": Argument(9.8),
+    },
+    "control.follow_position": {
+        "position": Argument(lambda t: V + 0.0 * t),
+        "t": algebra(0.5),
+        "heading": optional(None),
+    },
+    "control.hold_position": {"position": Argument(V), "heading": Argument(0.5)},
     "control.follow": {"attitude": Argument(at), "t": algebra(0.5)},
     "control.geometric_law": {
         "body": Argument(BODY),

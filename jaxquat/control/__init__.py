@@ -2,12 +2,15 @@
 
 ``quaternion_law`` and ``euler_law`` go to a fixed target (G. Hoffmann, Application of Quaternions,
 appendix A); ``tracking_law`` and ``geometric_law`` follow a moving ``Reference``. ``pid`` makes a
-``jq.Controller``, ``lqr`` the gain of a linear regulator. Torques are in body axes. Only ``pid``
-limits them, by its argument ``limits``; ``jq.actuators`` has limits for the others.
+``jq.Controller``, ``lqr`` the gain of a linear regulator. ``flight_law`` follows a ``Course`` of
+positions with a rotorcraft. Torques are in body axes. Only ``pid`` limits them, by its argument
+``limits``; ``jq.actuators`` has limits for the others.
 """
 
 from __future__ import annotations
 
+from jaxquat.control.course import Course, follow_position, hold_position
+from jaxquat.control.flight import FlightGains, Lift, flight_law
 from jaxquat.control.laws import (
     Gains,
     euler_law,
@@ -21,13 +24,19 @@ from jaxquat.control.pid import PIDGains, pid
 from jaxquat.control.reference import Reference, at_rest, follow
 
 __all__ = [
+    "Course",
+    "FlightGains",
     "Gains",
+    "Lift",
     "PIDGains",
     "Reference",
     "at_rest",
     "euler_law",
+    "flight_law",
     "follow",
+    "follow_position",
     "geometric_law",
+    "hold_position",
     "lqr",
     "lqr_law",
     "pid",

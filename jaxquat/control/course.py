@@ -1,0 +1,123 @@
+"""Where a rotorcraft is to fly: a position of time with its derivatives, and a heading."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from jaxquat._checks import exactly, finite, instance, takes
+from jaxquat.rotations.quaternion import multiply
+
+
+class Course(NamedTuple):
+    """A course to follow, in world axes with z up; a pytree.
+
+    The heading is the direction of body x as seen from above, an angle about world z from world x.
+
+    Attributes:
+        position: (3,) [m].
+        velocity: its derivative [m/s], (3,).
+        acceleration: [m/s^2], (3,).
+        jerk: [m/s^3], (3,).
+        snap: [m/s^4], (3,).
+        heading: () [rad].
+        heading_rate: () [rad/s].
+        heading_acceleration: () [rad/s^2].
+    """
+
+    position: Array
+    velocity: Array
+    acceleration: Array
+    jerk: Array
+    snap: Array
+    heading: Array
+    heading_rate: Array
+    heading_acceleration: Array
+
+
+def hold_position(position: ArrayLike, heading: ArrayLike = 0.0) -> Course:
+    """The course that stays at a position (3,) [m] with a heading () [rad].
+
+    ValueError for concrete values that are not finite.
+    """
+    position, heading = exactly("position", position, (3,)), exactly("heading", heading, ())
+    finite("position", position)
+    finite("heading", heading)
+    heading = jnp.asarray(heading, position.dtype)
+    still, level = jnp.zeros_like(position), jnp.zeros_like(heading)
+    return Course(position, still, still, still, still, heading, level, level)
+
+
+def follow_position(
+    position: Callable[[Array], Array],
+    t: ArrayLike,
+    heading: Callable[[Array], Array] | None = None,
+) -> Course:
+    """The course at time t [s] of a smooth ``position(t) -> (3,)`` and ``heading(t) -> ()``.
+
+    The derivatives come by differentiation: four of the position [m], two of the heading [rad].
+    Without a heading it stays 0.
+    """
+    takes("position", position, "t")
+    t = exactly("t", t, ())
+    places = _derivatives(lambda t: exactly("position(t)", position(t), (3,)), t, 4)
+    if heading is None:
+        turns = [jnp.zeros_like(t)] * 3
+    else:
+        takes("heading", heading, "t")
+        turns = _derivatives(lambda t: exactly("heading(t)", heading(t), ()), t, 2)
+    return Course(*places, *turns)
+
+
+def _derivatives(function: Callable[[Array], Array], t: Array, count: int) -> list[Array]:
+    """The value at t and ``count`` derivatives, by nested forward mode."""
+
+    def with_slopes(t: Array, count: int) -> list[Array]:
+        if not count:
+            return [function(t)]
+        values, slopes = jax.jvp(lambda t: with_slopes(t, count - 1), (t,), (jnp.ones_like(t),))
+        return [*values, slopes[-1]]
+
+    return with_slopes(t, count)
+
+
+def check_course(course: Course) -> Course:
+    """A Course with arrays for fields, or an error that names the field."""
+    instance("course", course, Course, "a control.Course")
+    shapes = [(3,)] * 5 + [()] * 3
+    fields = zip(Course._fields, course, shapes, strict=True)
+    course = Course(*(exactly(f"course.{name}", value, shape) for name, value, shape in fields))
+    for name, value in course._asdict().items():
+        finite(f"course.{name}", value)
+    return course
+
+
+def attitude_of(force: Array, heading: Array) -> Array:
+    """The attitude (4,) with body z along ``force`` (3,), world axes, and this heading.
+
+    It is a turn by the heading about z, then one about x and one about y. So body x is the
+    projection of the heading on the plane across the force. The sines and cosines of half the two
+    angles come from the force without the angles. NaN where the force is 0 or along the heading.
+    """
+    cosine, sine = jnp.cos(heading), jnp.sin(heading)
+    ahead, left = cosine * force[0] + sine * force[1], cosine * force[1] - sine * force[0]
+    up, zero = force[2], jnp.zeros_like(force[2])
+    across = jnp.sqrt(left * left + up * up)
+    whole = jnp.sqrt(ahead * ahead + across * across)
+    inverted = up < 0
+    roll = _unit(jnp.where(inverted, -left, across + up), jnp.where(inverted, across - up, -left))
+    pitch = _unit(whole + across, ahead)
+    yaw = jnp.stack([jnp.cos(0.5 * heading), zero, zero, jnp.sin(0.5 * heading)])
+    about_x = jnp.stack([roll[0], roll[1], zero, zero])
+    about_y = jnp.stack([pitch[0], zero, pitch[1], zero])
+    return multiply(multiply(yaw, about_x), about_y)
+
+
+def _unit(cosine: Array, sine: Array) -> Array:
+    pair = jnp.stack([cosine, sine])
+    return pair / jnp.sqrt(cosine * cosine + sine * sine)

@@ -1,0 +1,138 @@
+"""Position control of a rotorcraft, whose thrust points along body z: laws without memory.
+
+``flight_law`` returns the collective thrust and the torque. ``jq.rotors.allocate`` shares them out
+between the rotors. World z points up, so gravity is ``-g z``.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
+
+from jaxquat._checks import exactly, finite, instance, is_concrete, positive
+from jaxquat._linear import cross, dot
+from jaxquat.control.course import Course, attitude_of, check_course
+from jaxquat.control.laws import Gains, check_gains, geometric_law
+from jaxquat.control.reference import follow
+from jaxquat.dynamics.body import Body
+from jaxquat.dynamics.state import State, check_state
+from jaxquat.rotations.quaternion import rotate
+
+
+class Lift(NamedTuple):
+    """What the rotors are to deliver together.
+
+    Attributes:
+        thrust: along body z [N], ().
+        torque: body axes [N m], (3,).
+    """
+
+    thrust: Array
+    torque: Array
+
+
+class FlightGains(NamedTuple):
+    """Gains of ``flight_law``, a pytree.
+
+    Attributes:
+        position: of the position error, world axes [N/m], (3,).
+        velocity: of the velocity error, world axes [N s/m], (3,).
+        damping: of the rate error, body axes [N m s/rad], (3,).
+        stiffness: of the attitude error, body axes [N m/rad], (3,).
+    """
+
+    position: Array
+    velocity: Array
+    damping: Array
+    stiffness: Array
+
+
+def flight_law(
+    body: Body,
+    mass: ArrayLike,
+    state: State,
+    position: ArrayLike,
+    velocity: ArrayLike,
+    gains: FlightGains,
+    course: Course,
+    gravity: ArrayLike = 9.80665,
+) -> Lift:
+    """The geometric tracking law of a rotorcraft for position and heading.
+
+    The wanted force is ``A = -k_x e_x - k_v e_v + m (g z + a_d)`` in world axes, the thrust
+    ``A . (R z)``. ``geometric_law`` turns body z towards A, with the feed-forward of the motion of
+    A along the closed loop: its rate and acceleration are those of the motion under this thrust
+    and gravity, so other forces enter as disturbances. Then ``I e_w' = -k_R e_R - k_w e_w`` holds
+    exactly; where attitude and rate have no error, so does ``m e_v' = -k_x e_x - k_v e_v``.
+    T. Lee, M. Leok and N. H. McClamroch, Geometric tracking control of a quadrotor UAV on SE(3),
+    CDC 2010, (12), (15) and (16), with world z and the thrust turned upwards.
+
+    Args:
+        body: its inertia is that of the feed-forward.
+        mass: of the body [kg], ().
+        state: attitude and rate.
+        position: of the centre of mass, world axes [m], (3,).
+        velocity: of the centre of mass, world axes [m/s], (3,).
+        gains: ``control.FlightGains``.
+        course: ``control.Course``, from ``follow_position`` or ``hold_position``.
+        gravity: g [m/s^2], ().
+
+    Returns:
+        A ``control.Lift``.
+
+    Raises:
+        ValueError: A is 0 or lies along the heading; traced, the torque is then NaN.
+    """
+    instance("body", body, Body, "a jq.Body")
+    state, course = check_state("state", state), check_course(course)
+    gains = check_gains(gains, FlightGains)
+    x, v = exactly("position", position, (3,)), exactly("velocity", velocity, (3,))
+    finite("position", x)
+    finite("velocity", v)
+    mass, gravity = check_mass(mass, gravity, state.q.dtype)
+    z = jnp.asarray([0.0, 0.0, 1.0], state.q.dtype)
+    weight = mass * gravity * z
+
+    def wanted(s: Array, x: Array, v: Array) -> Array:
+        """A at the time s from now, by the first terms of the course."""
+        c = course
+        acceleration = c.acceleration + s * (c.jerk + 0.5 * s * c.snap)
+        e_v = v - (c.velocity + s * (c.acceleration + 0.5 * s * c.jerk))
+        e_x = x - (c.position + s * (c.velocity + 0.5 * s * c.acceleration))
+        return weight + mass * acceleration - gains.position * e_x - gains.velocity * e_v
+
+    up = rotate(state.q, z)
+    force = wanted(jnp.zeros_like(mass), x, v)
+    if is_concrete(force) and not np.all(np.isfinite(attitude_of(force, course.heading))):
+        wanted_of = "a course with a force that is neither 0 nor along the heading"
+        raise ValueError(f"course: wanted {wanted_of}, got the force {force}")
+    thrust = dot(force, up)
+    a = thrust * up / mass - gravity * z
+
+    # The jerk of the body follows from the rates of the thrust and of body z.
+    of_force = mass * course.jerk - gains.position * (v - course.velocity)
+    of_force = of_force - gains.velocity * (a - course.acceleration)
+    of_up = rotate(state.q, cross(state.omega, z))
+    jerk = ((dot(of_force, up) + dot(force, of_up)) * up + thrust * of_up) / mass
+
+    def attitude(s: Array) -> Array:
+        """The wanted attitude at the time s from now, right up to its second derivative."""
+        ahead = wanted(s, x + s * (v + 0.5 * s * a), v + s * (a + 0.5 * s * jerk))
+        rate, acceleration = course.heading_rate, course.heading_acceleration
+        return attitude_of(ahead, course.heading + s * (rate + 0.5 * s * acceleration))
+
+    reference = follow(attitude, jnp.zeros_like(mass))
+    turning = Gains(damping=gains.damping, stiffness=gains.stiffness)
+    return Lift(thrust, geometric_law(body, state, turning, reference))
+
+
+def check_mass(mass: ArrayLike, gravity: ArrayLike, dtype: jnp.dtype) -> tuple[Array, Array]:
+    """Mass and gravity as arrays () of this dtype, or an error by name."""
+    mass, gravity = exactly("mass", mass, ()), exactly("gravity", gravity, ())
+    positive("mass", mass)
+    finite("gravity", gravity)
+    return jnp.asarray(mass, dtype), jnp.asarray(gravity, dtype)
