@@ -35,6 +35,7 @@ GYRO = jax.tree.map(np.asarray, gyro.Gyro.ideal())
 RECORDING = recordings.Recording(
     np.array([0.0, 0.1]), FOUR[:2], np.stack([Q, Q]), np.array([False, True])
 )
+CASCADE = control.CascadeGains(V, V, V, V, V, V)
 FLIGHT = control.FlightGains(V, V, V, V)
 COURSE = jax.tree.map(np.asarray, control.hold_position(V))
 ROTORS = jq.rotors.Rotors(
@@ -114,6 +115,7 @@ def bad_values(good):
         | jq.State
         | control.Gains
         | control.PIDGains
+        | control.CascadeGains
         | control.Course
         | control.FlightGains
         | control.Reference
@@ -237,6 +239,17 @@ TABLE = {
     },
     "compose": {"scheme": Argument(jq.no_squish), "weights": Argument((0.5, 0.5))},
     "control.at_rest": {"q": Argument(Q)},
+    "control.cascade": {
+        "body": Argument(BODY),
+        "mass": Argument(1.0),
+        "period": Argument(0.1),
+        "course": Argument(COURSE),
+        "motion": Argument(lambda state, value: (state.omega, state.omega)),
+        "gains": Argument(CASCADE),
+        "limits": Argument(control.CascadeLimits()),
+        "unwind": Argument(1.0, {"inf": "no unwinding"}),
+        "gravity": Argument(9.8),
+    },
     "control.euler_law": {"state": STATE, "gains": Argument(GAINS), "target": algebra(V)},
     "control.flight_law": {
         "body": Argument(BODY),

@@ -2,13 +2,15 @@
 
 ``quaternion_law`` and ``euler_law`` go to a fixed target (G. Hoffmann, Application of Quaternions,
 appendix A); ``tracking_law`` and ``geometric_law`` follow a moving ``Reference``. ``pid`` makes a
-``jq.Controller``, ``lqr`` the gain of a linear regulator. ``flight_law`` follows a ``Course`` of
-positions with a rotorcraft. Torques are in body axes. Only ``pid`` limits them, by its argument
-``limits``; ``jq.actuators`` has limits for the others.
+``jq.Controller``, ``lqr`` the gain of a linear regulator. ``flight_law`` and the
+``jq.Controller`` of ``cascade`` follow a ``Course`` of positions with a rotorcraft. Torques are in
+body axes. Only ``pid`` and ``cascade`` limit them, by their argument ``limits``; ``jq.actuators``
+has limits for the others.
 """
 
 from __future__ import annotations
 
+from jaxquat.control.cascade import CascadeGains, CascadeLimits, CascadeMemory, cascade
 from jaxquat.control.course import Course, follow_position, hold_position
 from jaxquat.control.flight import FlightGains, Lift, flight_law
 from jaxquat.control.laws import (
@@ -24,6 +26,9 @@ from jaxquat.control.pid import PIDGains, pid
 from jaxquat.control.reference import Reference, at_rest, follow
 
 __all__ = [
+    "CascadeGains",
+    "CascadeLimits",
+    "CascadeMemory",
     "Course",
     "FlightGains",
     "Gains",
@@ -31,6 +36,7 @@ __all__ = [
     "PIDGains",
     "Reference",
     "at_rest",
+    "cascade",
     "euler_law",
     "flight_law",
     "follow",

@@ -1,0 +1,211 @@
+"""A cascade of four regulators that flies a rotorcraft: position, velocity, attitude, rate.
+
+Each asks the next one for what it needs. The velocity regulator has an integral part against wind
+and a wrong mass, the rate regulator one against a torque. Where a limit cuts what a regulator asks
+for, its integral part gives way in proportion, so it cannot wind up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
+
+from jaxquat._checks import exactly, instance, is_concrete, one_shape, positive, takes
+from jaxquat._linear import cross, dot, inverse_inertia, matvec, root
+from jaxquat.control.actuators import saturate
+from jaxquat.control.course import Course, attitude_of, check_course
+from jaxquat.control.flight import Lift, check_mass
+from jaxquat.control.laws import check_gains, shortest
+from jaxquat.dynamics.body import Body
+from jaxquat.dynamics.state import State
+from jaxquat.rotations.quaternion import conjugate, multiply, rotate, rotate_inverse
+from jaxquat.simulation.controller import Controller
+
+
+class CascadeGains(NamedTuple):
+    """Gains of ``cascade``, a pytree. The first three are in world axes, the others in the body's.
+
+    A regulator should be a few times as fast as the one before it.
+
+    Attributes:
+        position: velocity asked for per position error [1/s], (3,).
+        velocity: acceleration per velocity error [1/s], (3,).
+        velocity_integral: its growth per velocity error [1/s^2], (3,).
+        attitude: rate asked for per attitude error [1/s], (3,).
+        rate: angular acceleration per rate error [1/s], (3,).
+        rate_integral: its growth per rate error [1/s^2], (3,).
+    """
+
+    position: Array
+    velocity: Array
+    velocity_integral: Array
+    attitude: Array
+    rate: Array
+    rate_integral: Array
+
+
+class CascadeLimits(NamedTuple):
+    """Limits of what the regulators of ``cascade`` ask for.
+
+    Attributes:
+        speed: of the correction of the velocity [m/s], ().
+        tilt: of the wanted body z from the vertical [rad], (), below pi/2.
+        thrust: [N], (), more than the weight.
+        torque: per body axis [N m], () or (3,).
+    """
+
+    speed: ArrayLike = 5.0
+    tilt: ArrayLike = 0.6
+    thrust: ArrayLike = np.inf
+    torque: ArrayLike = np.inf
+
+
+class CascadeMemory(NamedTuple):
+    """The integral parts.
+
+    Attributes:
+        acceleration: world axes [m/s^2], (3,).
+        angular_acceleration: body axes [rad/s^2], (3,).
+    """
+
+    acceleration: Array
+    angular_acceleration: Array
+
+
+def cascade(
+    body: Body,
+    mass: ArrayLike,
+    period: ArrayLike,
+    course: Course | Callable[[Array, Any, Any], Course],
+    motion: Callable[[State, Any], tuple[Array, Array]],
+    *,
+    gains: CascadeGains | Callable[[Any], CascadeGains] = lambda params: params,
+    limits: CascadeLimits = CascadeLimits(),  # noqa: B008
+    unwind: ArrayLike = 1.0,
+    gravity: ArrayLike = 9.80665,
+) -> Controller:
+    """A ``jq.Controller`` for the position and heading of a rotorcraft; it commands a ``Lift``.
+
+    With e the errors, at each sample:
+
+    - the velocity asked for is that of the course plus ``k e_x``, cut to the speed;
+    - the acceleration is that of the course plus ``k e_v`` plus an integral. Together with gravity
+      it gives the wanted thrust. That has at least a tenth of the weight upwards, and its tilt and
+      size are limited;
+    - the rate asked for is ``2 k vec(q* q_r)``, on the shortest way to the attitude q_r with body z
+      along that thrust and the heading of the course, plus the rate of the heading;
+    - the torque is ``I (k e_w + integral) + omega × I omega``, limited per axis.
+
+    Args:
+        body: its inertia is that of the torque.
+        mass: [kg], ().
+        period: time between two samples [s], ``sample_every * dt`` of the rollout, which compares
+            them.
+        course: ``course(t, params, input) -> control.Course``, or a constant one; ``input`` is this
+            sample's slice of the rollout's ``inputs``.
+        motion: ``motion(state, input) -> (position, velocity)`` in world axes [m], [m/s], as the
+            controller sees them: ``lambda state, input: state.aux`` where they are the aux states.
+        gains: ``gains(params)`` from the rollout's params, or constant gains; by default the params
+            are the gains.
+        limits: ``control.CascadeLimits``.
+        unwind: time constant [s] with which the integral parts give way at a limit.
+        gravity: g [m/s^2], ().
+    """
+    instance("body", body, Body, "a jq.Body")
+    dtype = body.inertia.dtype
+    mass, g = check_mass(mass, gravity, dtype)
+    dt, unwind = exactly("period", period, ()), exactly("unwind", unwind, ())
+    positive("period", dt)
+    positive("unwind", unwind, or_infinite=True)
+    if is_concrete((dt, unwind)) and not float(unwind) >= float(dt):
+        raise ValueError(f"unwind: wanted at least the period {dt}, got {unwind}")
+    takes("motion", motion, "state, input")
+    course_at, gains_of = _course_function(course), _gains_function(gains)
+    speed, tilt, strongest, most_torque = _checked_limits(limits, dtype)
+    inertia, inverted = body.inertia, inverse_inertia(body.inertia)
+    dt, unwind = dt.astype(dtype), unwind.astype(dtype)
+    z = jnp.asarray([0.0, 0.0, 1.0], dtype)
+
+    def init(start: State, params: Any) -> CascadeMemory:
+        return CascadeMemory(jnp.zeros_like(start.omega), jnp.zeros_like(start.omega))
+
+    def update(
+        t: Array, state: State, memory: CascadeMemory, params: Any, sampled_input: Any
+    ) -> tuple[Lift, CascadeMemory]:
+        c, k = check_course(course_at(t, params, sampled_input)), gains_of(params)
+        k = check_gains(k, CascadeGains)
+        x, v = motion(state, sampled_input)
+        x, v = exactly("motion(...)[0]", x, (3,)), exactly("motion(...)[1]", v, (3,))
+
+        velocity_error = c.velocity + _shortened(k.position * (c.position - x), speed) - v
+        uncut = c.acceleration + g * z + k.velocity * velocity_error + memory.acceleration
+        specific = _thrust_within(uncut, g, tilt, strongest / mass)
+        growth = k.velocity_integral * velocity_error + (specific - uncut) / unwind
+        thrust = mass * jnp.maximum(dot(specific, rotate(state.q, z)), 0.0)
+
+        target = attitude_of(specific, c.heading)
+        error = multiply(conjugate(state.q), shortest(state.q, target))[1:]
+        rate = 2.0 * k.attitude * error + rotate_inverse(state.q, c.heading_rate * z)
+        rate_error = rate - state.omega
+        turning = k.rate * rate_error + memory.angular_acceleration
+        gyroscopic = cross(state.omega, matvec(inertia, state.omega))
+        wanted = matvec(inertia, turning) + gyroscopic
+        torque = saturate(wanted, most_torque)
+        cut_off = matvec(inverted, torque - wanted)
+        turning_growth = k.rate_integral * rate_error + cut_off / unwind
+        after = CascadeMemory(
+            memory.acceleration + dt * growth,
+            memory.angular_acceleration + dt * turning_growth,
+        )
+        return Lift(thrust, torque), after
+
+    return Controller(init, update, float(np.asarray(period)) if is_concrete(period) else None)
+
+
+def _thrust_within(specific: Array, g: Array, tilt: Array, largest: Array) -> Array:
+    """The thrust per mass with at least g/10 upwards, cut in tilt and then in size."""
+    up = jnp.maximum(specific[2], 0.1 * g)
+    aside = _shortened(specific[:2], jnp.tan(tilt) * up)
+    return _shortened(jnp.concatenate([aside, up[None]]), largest)
+
+
+def _shortened(v: Array, largest: Array) -> Array:
+    """The vector v, scaled down to this length if it is longer."""
+    length = root(dot(v, v))
+    longer = length > largest
+    return jnp.where(longer, largest / jnp.where(longer, length, 1.0), 1.0) * v
+
+
+def _checked_limits(limits: CascadeLimits, dtype: Any) -> list[Array]:
+    """The limits as arrays of this dtype, or an error that names the field."""
+    instance("limits", limits, CascadeLimits, "a control.CascadeLimits")
+    arrays = []
+    for name, value in limits._asdict().items():
+        shapes = ((), (3,)) if name == "torque" else ((),)
+        array = one_shape(f"limits.{name}", value, *shapes)
+        positive(f"limits.{name}", array, or_infinite=True)
+        arrays.append(jnp.asarray(array, dtype))
+    if is_concrete(arrays[1]) and not float(arrays[1]) < np.pi / 2:
+        raise ValueError(f"limits.tilt: wanted less than pi/2, got {arrays[1]}")
+    return arrays
+
+
+def _course_function(course: Any) -> Callable[[Array, Any, Any], Course]:
+    if isinstance(course, Course):
+        constant = check_course(course)
+        return lambda t, params, sampled_input: constant
+    hint = "; a control.Course may stand for one that stays"
+    return takes("course", course, "t, params, input", hint=hint)
+
+
+def _gains_function(gains: Any) -> Callable[[Any], CascadeGains]:
+    if isinstance(gains, CascadeGains):
+        constant = check_gains(gains, CascadeGains)
+        return lambda params: constant
+    hint = "; control.CascadeGains may stand for those that stay"
+    return takes("gains", gains, "params", hint=hint)

@@ -1,0 +1,176 @@
+"""The cascade: hover, its integral parts against wind and torque, its limits, and a helix.
+
+The position and the velocity of the craft are aux states here.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxquat as jq
+from jaxquat import control, quaternion
+
+MASS, G, DT, EVERY = 1.3, 9.80665, 0.005, 2
+BODY = jq.Body(jnp.array([[0.02, 0.001, -0.002], [0.001, 0.03, 0.0], [-0.002, 0.0, 0.04]]))
+GAINS = control.CascadeGains(
+    position=jnp.full(3, 1.5),
+    velocity=jnp.full(3, 4.0),
+    velocity_integral=jnp.full(3, 2.0),
+    attitude=jnp.array([10.0, 10.0, 5.0]),
+    rate=jnp.full(3, 30.0),
+    rate_integral=jnp.full(3, 20.0),
+)
+LEVEL = jq.State(jnp.array([1.0, 0, 0, 0]), jnp.zeros(3), (jnp.zeros(3), jnp.zeros(3)))
+STILL = control.hold_position(jnp.array([1.0, -2.0, 3.0]), 0.7)
+PUSH, TURN = jnp.array([0.6, -0.4, 0.8]), jnp.array([0.01, -0.02, 0.005])  # N, N m
+
+
+def moving(state, value):
+    return state.aux
+
+
+def cast(dtype, tree):
+    return jax.tree.map(lambda x: jnp.asarray(x, dtype), tree)
+
+
+def plant(t, state, params, lift):
+    """Thrust, gravity, and a constant push and turn that the controller does not know."""
+    dtype = state.q.dtype
+    up = quaternion.rotate(state.q, jnp.asarray([0.0, 0.0, 1.0], dtype))
+    push, turn = cast(dtype, (PUSH, TURN))
+    gravity = jnp.asarray([0.0, 0.0, -G], dtype)
+    return lift.torque + turn, (state.aux[1], (lift.thrust * up + push) / MASS + gravity)
+
+
+def controller(course=STILL, dtype=jnp.float64, **changes):
+    body = cast(dtype, BODY)
+    return control.cascade(body, MASS, EVERY * DT, course, moving, **changes)
+
+
+def flown(course, steps, gains=GAINS, start=LEVEL, dtype=jnp.float64, engine="scan", **changes):
+    gains, start = cast(dtype, (gains, start))
+    return jq.rollout(
+        jq.rkmk2,
+        cast(dtype, BODY),
+        plant,
+        start,
+        jq.grid(0.0, DT, steps),
+        gains,
+        controller=controller(course, dtype, **changes),
+        sample_every=EVERY,
+        save_every=EVERY,
+        engine=engine,
+    )
+
+
+def updated(state, **changes):
+    made = controller(**changes)
+    return made.update(jnp.asarray(0.0), state, made.init(state, GAINS), GAINS, None)
+
+
+def test_hover_needs_the_weight_and_no_torque():
+    state = LEVEL._replace(aux=(STILL.position, jnp.zeros(3)))
+    state = state._replace(q=quaternion.exp(jnp.array([0.0, 0.0, 0.7])))
+    lift, memory = updated(state)
+    np.testing.assert_allclose(lift.thrust, MASS * G, rtol=1e-14)
+    np.testing.assert_allclose(lift.torque, np.zeros(3), atol=1e-15)
+    np.testing.assert_allclose(np.concatenate(memory), np.zeros(6), atol=1e-15)
+
+
+def test_the_command_is_the_chain_of_the_four_regulators():
+    """By hand: 0.1 m aside, level and at rest, asks for 0.15 m/s, 0.6 m/s^2, a tilt of 0.6/g."""
+    state = LEVEL._replace(aux=(jnp.array([0.9, -2.0, 3.0]), jnp.zeros(3)))
+    course = control.hold_position(STILL.position)
+    lift, memory = updated(state, course=course)
+    np.testing.assert_allclose(lift.thrust, MASS * G, rtol=1e-14)
+    half = 0.5 * np.arctan(0.6 / G)
+    wanted = np.asarray(BODY.inertia) @ np.array([0.0, 30.0 * 2 * 10.0 * np.sin(half), 0.0])
+    np.testing.assert_allclose(lift.torque, wanted, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(memory.acceleration, [0.01 * 2.0 * 0.15, 0, 0], atol=1e-16)
+
+
+def test_limits_cut_what_is_asked_for_and_the_integral_parts_give_way():
+    """100 m aside and below: speed 2, tilt 0.3, thrust 15 N, torque 0.1; no growth into a limit."""
+    limits = control.CascadeLimits(speed=2.0, tilt=0.3, thrust=15.0, torque=0.1)
+    state = LEVEL._replace(aux=(jnp.array([-99.0, -2.0, 3.0]), jnp.zeros(3)))
+    course = control.hold_position(STILL.position)
+    lift, memory = updated(state, course=course, limits=limits)
+    assert np.abs(lift.torque).max() == pytest.approx(0.1, rel=1e-14)
+    # 8 m/s^2 are asked for and tan(0.3) g is left
+    growth = 2.0 * 2.0 + (np.tan(0.3) * G - 8.0)
+    np.testing.assert_allclose(memory.acceleration[0], EVERY * DT * growth, rtol=1e-12)
+    state = state._replace(aux=(jnp.array([1.0, -2.0, -97.0]), jnp.zeros(3)))
+    lift, _ = updated(state, course=course, limits=limits)
+    np.testing.assert_allclose(lift.thrust, 15.0, rtol=1e-14)
+    state = state._replace(aux=(jnp.array([1.0, -2.0, 103.0]), jnp.zeros(3)))
+    lift, _ = updated(state, course=course, limits=limits._replace(speed=9.0))
+    np.testing.assert_allclose(lift.thrust, 0.1 * MASS * G, rtol=1e-14)
+
+
+@pytest.mark.slow
+def test_a_constant_push_and_turn_leave_no_error():
+    """The integral parts end at the push over the mass and the turn over the inertia."""
+    path = flown(STILL, 4000)
+    np.testing.assert_allclose(path.final.aux[0], STILL.position, rtol=0, atol=1e-3)
+    np.testing.assert_allclose(path.memory.acceleration, -PUSH / MASS, rtol=0, atol=2e-3)
+    wanted = -np.linalg.solve(BODY.inertia, TURN)
+    got = path.memory.angular_acceleration
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=5e-3)
+
+
+def helix(t, params, value):
+    return control.follow_position(
+        lambda t: jnp.stack([jnp.cos(t) - 1.0, jnp.sin(t), 0.2 * t]), t, lambda t: 0.3 * t
+    )
+
+
+@pytest.mark.needs("llvmlite")
+@pytest.mark.slow
+def test_a_helix_is_flown_by_both_engines_in_both_precisions_and_many_at_once():
+    """The feed-forward of the course leaves centimetres, and vmap over gains changes nothing."""
+    path = flown(helix, 2000)
+    t = np.asarray(path.t)
+    wanted = np.stack([np.cos(t) - 1, np.sin(t), 0.2 * t], axis=1)
+    assert np.abs(np.asarray(path.state.aux[0]) - wanted)[t > 6].max() < 0.05
+    by_fused = flown(helix, 2000, engine="fused").state.aux[0]
+    np.testing.assert_allclose(by_fused, path.state.aux[0], rtol=0, atol=1e-10)
+    single = flown(helix, 2000, engine="fused", dtype=jnp.float32).state.aux[0]
+    np.testing.assert_allclose(single, path.state.aux[0], rtol=0, atol=1e-3)
+    many = jax.tree.map(lambda x: jnp.stack([0.8 * x, x]), GAINS)
+    ends = jax.jit(jax.vmap(lambda gains: flown(helix, 200, gains).final.aux[0]))(many)
+    np.testing.assert_allclose(ends[1], flown(helix, 200).final.aux[0], rtol=0, atol=1e-11)
+
+
+@pytest.mark.needs("llvmlite")
+@pytest.mark.slow
+def test_gradients_by_the_gains_are_those_of_differences():
+    def miss(gains, engine="scan"):
+        path = flown(helix, 100, gains, engine=engine)
+        return jnp.sum(path.final.aux[0] ** 2) + jnp.sum(path.state.omega**2)
+
+    h = 1e-4
+    for engine in ("scan", "fused"):
+        slope = jax.jit(jax.grad(miss), static_argnums=1)(GAINS, engine)
+        for name in ("position", "rate_integral"):
+            at = lambda s, name=name: GAINS._replace(
+                **{name: getattr(GAINS, name).at[1].add(s * h)}
+            )
+            many = jax.tree.map(lambda a, b: jnp.stack([a, b]), at(1), at(-1))
+            up, down = jax.jit(jax.vmap(miss))(many)
+            np.testing.assert_allclose(
+                getattr(slope, name)[1], (up - down) / (2 * h), rtol=1e-6, atol=1e-10
+            )
+
+
+def test_bad_input_of_the_cascade_is_named():
+    for changes, message in (
+        ({"limits": control.CascadeLimits(tilt=2.0)}, r"^limits.tilt: wanted less than pi/2"),
+        ({"limits": control.CascadeLimits(speed=-1.0)}, r"^limits.speed: wanted positive"),
+        ({"limits": None}, r"^limits: wanted a control.CascadeLimits, got None"),
+        ({"course": lambda t: STILL}, r"^course: wanted course\(t, params, input\), got"),
+        ({"gains": STILL}, r"^gains: wanted a function"),
+        ({"unwind": 1e-3}, r"^unwind: wanted at least the period"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=message):
+            controller(**changes)
