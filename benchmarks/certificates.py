@@ -310,7 +310,7 @@ def averaged_rk4(body, torque, t, state, dt, params):
     """
 
     def rate(t, q, omega):
-        return jq.dynamics.derivative(body, torque, t, jq.State(q, omega), params)[0]
+        return jq.dynamics.derivative(body, torque, t, jq.State(q, omega), params).omega
 
     def turned(omega, h):
         return jq.quaternion.multiply(q, jq.quaternion.exp(h * omega))

@@ -217,7 +217,7 @@ def conversions():
 
 def euler_and_normalise(body, torque, t, state, dt, params):
     """Step as everybody writes it first."""
-    alpha = jq.dynamics.derivative(body, torque, t, state, params)[0]
+    alpha = jq.dynamics.derivative(body, torque, t, state, params).omega
     rate = jnp.concatenate([jnp.zeros(1), state.omega])
     q = state.q + 0.5 * dt * jq.quaternion.multiply(state.q, rate)
     return jq.State(q / jnp.linalg.norm(q), state.omega + dt * alpha)

@@ -16,7 +16,7 @@ from jaxquat import control, dynamics, ensembles, schemes
 from jaxquat.control import actuators, rotors
 from jaxquat.dynamics import flow, torques
 from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.state import State
+from jaxquat.dynamics.state import State, Wrench
 from jaxquat.engines import fused
 from jaxquat.ensembles import Ensemble
 from jaxquat.learning.covariance import FitCovariance, fit_covariance
@@ -90,6 +90,7 @@ __all__ = [
     "Path",
     "Scheme",
     "State",
+    "Wrench",
     "actuators",
     "cf4",
     "compose",

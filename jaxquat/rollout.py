@@ -141,6 +141,10 @@ def _report_simulation(simulation: Simulation) -> None:
     wanted = "a positive definite inertia with I1 + I2 >= I3"
     text = f"body: wanted {wanted}, got principal moments {{moments}}"
     checkify.check((moments[0] > 0) & triangle, text, moments=moments)
+    mass = simulation.body.mass
+    if mass is not None:
+        text = "mass: wanted a positive finite number, got {mass}"
+        checkify.check((mass > 0) & jnp.isfinite(mass), text, mass=mass)
     simulation.scheme.check(simulation.body, report=True)
 
 

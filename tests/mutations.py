@@ -64,15 +64,13 @@ MUTATIONS = {
     "torque at q0: zhao": Mutation(
         PCDM, "dt, middle)", "dt, middle._replace(q=q))", of_step("zhao")
     ),
-    "torque at q0: pcdm1": Mutation(
-        PCDM, "State(middle, omega, ", "State(q, omega, ", of_step("pcdm1")
-    ),
+    "torque at q0: pcdm1": Mutation(PCDM, "state._replace(q=middle)", "state", of_step("pcdm1")),
     "torque at q0: splitting": Mutation(
         SPLITTING, "kick(change, here, after", "kick(change, state, after", of_step("symmetric_top")
     ),
     "torque at q0: lgvi": Mutation(
         IMPLICIT,
-        '"lgvi", torque, t + dt, State(q, omega)',
+        '"lgvi", torque, t + dt, end',
         '"lgvi", torque, t + dt, state',
         of_step("lgvi"),
     ),
@@ -80,7 +78,7 @@ MUTATIONS = {
         IMPLICIT, "State(q_mean, mean)", "State(q, mean)", of_step("lie_midpoint")
     ),
     "torque at q0: simo_wong": Mutation(
-        IMPLICIT, "State(q1, omega)", "State(q, omega)", of_step("simo_wong")
+        IMPLICIT, "end._replace(q=q1)", "end", of_step("simo_wong")
     ),
     "wrong stage time: rkmk": Mutation(
         RKMK, "rates(t + node * dt, stage)", "rates(t, stage)", of_step("rkmk4")
@@ -115,21 +113,21 @@ MUTATIONS = {
     ),
     "lost aux: rkmk": Mutation(
         RKMK,
-        "return State(q, state.omega + omega_shift, aux)",
-        "return State(q, state.omega + omega_shift, state.aux)",
+        "return displaced(state, q, others)",
+        "return displaced(state, q, others)._replace(aux=state.aux)",
         of_aux("rkmk4"),
     ),
     "lost aux: the stages of rkmk": Mutation(
         RKMK,
-        "stage = State(turned, state.omega + omega_shift, aux)",
-        "stage = State(turned, state.omega + omega_shift, state.aux)",
+        "stage = displaced(state, turned, shift)",
+        "stage = displaced(state, turned, shift)._replace(aux=state.aux)",
         of_aux("rkmk4"),
     ),
     "lost aux: zhao": Mutation(
-        PCDM, "omega + dt * omega_dot, aux)", "omega + dt * omega_dot, state.aux)", of_aux("zhao")
+        PCDM, "turn)), shift)", "turn)), shift)._replace(aux=state.aux)", of_aux("zhao")
     ),
     "lost aux: the middle of zhao": Mutation(
-        PCDM, "* omega_dot, middle_aux)", "* omega_dot, aux)", of_aux("zhao")
+        PCDM, "dt, middle)", "dt, middle._replace(aux=state.aux))", of_aux("zhao")
     ),
 }
 

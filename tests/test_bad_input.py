@@ -28,7 +28,7 @@ from jaxquat import control, ensembles, gyro, recordings, schemes
 Q, V, ONE, KEY = np.array([1.0, 0.0, 0.0, 0.0]), np.array([0.1, 0.2, 0.3]), 0.5, jax.random.key(0)
 ROWS, FOUR = np.ones((6, 3)) * V, np.ones((4, 3))
 START, GRID = jq.State(Q, V), jq.grid(0.0, 0.1, 4)
-BODY = jq.Body.from_principal(np.array([1.0, 1.0, 1.5]))
+BODY = jq.Body.from_principal(np.array([1.0, 1.0, 1.5]), mass=1.0)
 GAINS, PID = control.Gains(V, V), control.PIDGains(V, V, V)
 REFERENCE = control.Reference(Q, V, V)
 GYRO = jax.tree.map(np.asarray, gyro.Gyro.ideal())
@@ -134,6 +134,7 @@ def key():
 
 ANY = Argument(None, dict.fromkeys([*NOTHING, *CHANGES], "any pytree"))
 STATE = Argument(START, PROPAGATES)
+MOVING = Argument(START._replace(position=V, velocity=V), PROPAGATES)
 ORDER = Argument("ZYX")
 STEP = {
     "body": Argument(BODY),
@@ -189,12 +190,16 @@ ENSEMBLE = {
 }
 OF = optional(None)
 TABLE = {
-    "Body": {"inertia": Argument(np.eye(3))},
-    "Body.from_principal": {"moments": Argument(np.ones(3)), "axes": optional(Q)},
-    "Body.from_parameters": {"theta": Argument(np.zeros(6))},
+    "Body": {"inertia": Argument(np.eye(3)), "mass": optional(1.0)},
+    "Body.from_principal": {
+        "moments": Argument(np.ones(3)),
+        "axes": optional(Q),
+        "mass": optional(1.0),
+    },
+    "Body.from_parameters": {"theta": Argument(np.zeros(6)), "mass": optional(1.0)},
     "Body.box": {"mass": Argument(1.0), "sides": Argument(np.ones(3))},
     "Body.cylinder": {"mass": Argument(1.0), "radius": Argument(1.0), "height": Argument(1.0)},
-    "Body.random": {"key": key(), "dtype": optional(None)},
+    "Body.random": {"key": key(), "dtype": optional(None), "mass": optional(1.0)},
     "Body.principal": {},
     "Body.shifted": {"mass": Argument(1.0), "offset": Argument(V)},
     "Grid.times": {"dtype": optional(None)},
@@ -406,14 +411,19 @@ TABLE = {
         "tau": algebra(V),
     },
     "dynamics.derivative": {k: v for k, v in STEP.items() if k != "dt"},
-    "dynamics.energy": {"body": Argument(BODY), "state": STATE},
+    "dynamics.energy": {"body": Argument(BODY), "state": MOVING},
+    "dynamics.linear_momentum": {"body": Argument(BODY), "state": MOVING},
     "dynamics.linearize": {
         "scheme": Argument(jq.lie_euler),
         **STEP,
         "t": Argument(0.0, {"nan": "unused", "inf": "unused"}),
     },
     "dynamics.local": {"a": STATE, "b": STATE},
-    "dynamics.momentum": {"body": Argument(BODY), "state": STATE},
+    "dynamics.momentum": {
+        "body": Argument(BODY),
+        "state": MOVING,
+        "about": optional(V, **PROPAGATES),
+    },
     "dynamics.retract": {"state": STATE, "delta": algebra(np.zeros(6))},
     "quaternion.distance": {"p": algebra(Q), "q": algebra(Q)},
     "quaternion.from_axis_angle": {"axis": Argument(Q[:3]), "angle": number(0.1)},
@@ -582,6 +592,8 @@ OF_DIFFRAX = {
         "attitude": Argument(1e-6),
         "rate": Argument(1e-6),
         "aux": Argument(1e-6),
+        "position": Argument(1e-6),
+        "velocity": Argument(1e-6),
         "options": ANY,
     },
     "interop.diffrax.term": {"body": Argument(BODY), "torque": Argument(zero)},

@@ -136,6 +136,8 @@ def test_a_module_says_what_is_public(module):
 
 RECORDS = [
     jq.State,
+    jq.Wrench,
+    jq.dynamics.Rates,
     jq.Path,
     jq.Grid,
     jq.GridAt,

@@ -27,6 +27,7 @@ from jaxquat._checks import exactly, finite, scalar
 from jaxquat._linear import cross, dot, matvec, transpose
 from jaxquat.analytic import elliptic
 from jaxquat.dynamics.body import Body, check_body, check_symmetric
+from jaxquat.dynamics.motion import drifted
 from jaxquat.dynamics.state import State, check_state
 from jaxquat.rotations.quaternion import conjugate, exp, multiply, normalize, rotate, rotate_inverse
 
@@ -56,7 +57,7 @@ def free_body(body: Body, t: ArrayLike, start: State) -> State:
     moments, axes = body.principal()
     turn, rates = _motion(moments, rotate_inverse(axes, start.omega), t)
     turn = jnp.concatenate([turn[:1], rotate(axes, turn[1:])])
-    return State(multiply(start.q, turn), rotate(axes, rates), start.aux)
+    return drifted(start, t)._replace(q=multiply(start.q, turn), omega=rotate(axes, rates))
 
 
 def free_symmetric(body: Body, t: ArrayLike, start: State) -> State:
@@ -73,7 +74,7 @@ def free_symmetric(body: Body, t: ArrayLike, start: State) -> State:
     slip = (1.0 - i3 / i1) * rotate_inverse(axes, start.omega)[2] * axis  # omega - L/I1
     spin = exp(t * slip)
     q = multiply(multiply(exp(t * rotate(start.q, start.omega - slip)), start.q), spin)
-    return State(q, rotate_inverse(spin, start.omega), start.aux)
+    return drifted(start, t)._replace(q=q, omega=rotate_inverse(spin, start.omega))
 
 
 def flip_interval(body: Body, omega: ArrayLike) -> Array:

@@ -5,16 +5,26 @@ conventions are those of ``jaxquat.quaternion``.
 """
 
 from jaxquat.dynamics.contract import Step, Torque
-from jaxquat.dynamics.motion import angular_acceleration, derivative, energy, linearize, momentum
-from jaxquat.dynamics.state import State, local, retract
+from jaxquat.dynamics.motion import (
+    angular_acceleration,
+    derivative,
+    energy,
+    linear_momentum,
+    linearize,
+    momentum,
+)
+from jaxquat.dynamics.state import Rates, State, Wrench, local, retract
 
 __all__ = [
+    "Rates",
     "State",
     "Step",
     "Torque",
+    "Wrench",
     "angular_acceleration",
     "derivative",
     "energy",
+    "linear_momentum",
     "linearize",
     "local",
     "momentum",

@@ -51,8 +51,10 @@ class Body:
     _inertia: Any = None  # None after from_principal
     _moments: Any = None  # None, like the axes, for a body made from its inertia
     _axes: Any = None
+    mass: Any = None
+    """Mass [kg], (); None where nothing moves. A state with a position needs it."""
 
-    def __init__(self, inertia: ArrayLike):
+    def __init__(self, inertia: ArrayLike, mass: ArrayLike | None = None):
         inertia = floating("inertia", inertia)
         hints = {
             1: "; principal moments: jq.Body.from_principal",
@@ -62,19 +64,23 @@ class Body:
         _check_dtype("inertia", inertia)
         _check_inertia(inertia)
         object.__setattr__(self, "_inertia", _symmetric_part(inertia))
+        object.__setattr__(self, "mass", _mass(mass, inertia.dtype))
 
     @classmethod
-    def _unchecked(cls, inertia: Any = None, moments: Any = None, axes: Any = None) -> Body:
+    def _unchecked(
+        cls, inertia: Any = None, moments: Any = None, axes: Any = None, mass: Any = None
+    ) -> Body:
         """A body of these leaves, whatever they are: JAX makes bodies of placeholders, too."""
         body = object.__new__(cls)
-        vars(body).update(_inertia=inertia, _moments=moments, _axes=axes)
+        vars(body).update(_inertia=inertia, _moments=moments, _axes=axes, mass=mass)
         return body
 
     def __repr__(self) -> str:
+        mass = "" if self.mass is None else f", mass={_shown(self.mass)}"
         if self._moments is None:
-            return f"Body(inertia={_shown(self._inertia)})"
+            return f"Body(inertia={_shown(self._inertia)}{mass})"
         moments, axes = _shown(self._moments), _shown(self._axes)
-        return f"Body.from_principal(moments={moments}, axes={axes})"
+        return f"Body.from_principal(moments={moments}, axes={axes}{mass})"
 
     @property
     def inertia(self) -> Array:
@@ -98,7 +104,9 @@ class Body:
         return jnp.concatenate([diagonal, below], axis=-1)
 
     @classmethod
-    def from_principal(cls, moments: ArrayLike, axes: ArrayLike | None = None) -> Body:
+    def from_principal(
+        cls, moments: ArrayLike, axes: ArrayLike | None = None, mass: ArrayLike | None = None
+    ) -> Body:
         """A body of principal moments (3,) [kg m^2] and axes (4,), principal to body axes.
 
         ``axes`` is a unit quaternion; by default principal and body axes coincide. The body keeps
@@ -115,10 +123,10 @@ class Body:
             raise TypeError(f"axes: wanted {wanted}, got {axes.dtype}")
         unit_quaternion("axes", axes)
         _check_moments("moments", moments)
-        return cls._unchecked(moments=moments, axes=axes)
+        return cls._unchecked(moments=moments, axes=axes, mass=_mass(mass, moments.dtype))
 
     @classmethod
-    def from_parameters(cls, theta: ArrayLike) -> Body:
+    def from_parameters(cls, theta: ArrayLike, mass: ArrayLike | None = None) -> Body:
         """A body of any six real numbers (6,): a smooth chart of physical inertias, for optimisers.
 
         L is lower triangular: its diagonal is ``exp(theta[:3])``, and below it stand theta[3] in
@@ -140,14 +148,15 @@ class Body:
         diagonal = jnp.stack([y + z, z + x, x + y])  # tr(S) - S_kk would cancel for a needle
         inertia = jnp.where(jnp.eye(3, dtype=bool), diagonal[:, None], -second)
         _check_range(theta, inertia)
-        return cls._unchecked(inertia)
+        return cls._unchecked(inertia, mass=_mass(mass, inertia.dtype))
 
     @classmethod
     def box(cls, mass: ArrayLike, sides: ArrayLike) -> Body:
         """A homogeneous box: mass [kg], sides (3,) [m] along the body axes."""
         mass, sides = _positive("mass", mass, ()), _positive("sides", sides, (3,))
         square = sides * sides
-        return cls.from_principal(mass / 12.0 * (jnp.roll(square, 1) + jnp.roll(square, -1)))
+        moments = mass / 12.0 * (jnp.roll(square, 1) + jnp.roll(square, -1))
+        return cls.from_principal(moments, mass=mass.astype(moments.dtype))
 
     @classmethod
     def cylinder(cls, mass: ArrayLike, radius: ArrayLike, height: ArrayLike) -> Body:
@@ -155,17 +164,20 @@ class Body:
         mass = _positive("mass", mass, ())
         radius, height = _positive("radius", radius, ()), _positive("height", height, ())
         across = mass * (3.0 * radius * radius + height * height) / 12.0
-        return cls.from_principal(jnp.stack([across, across, 0.5 * mass * radius * radius]))
+        moments = jnp.stack([across, across, 0.5 * mass * radius * radius])
+        return cls.from_principal(moments, mass=mass.astype(moments.dtype))
 
     @classmethod
-    def random(cls, key: Array, *, dtype: DTypeLike | None = None) -> Body:
+    def random(
+        cls, key: Array, *, dtype: DTypeLike | None = None, mass: ArrayLike | None = None
+    ) -> Body:
         """A random physical inertia with products, its moments of order 1.
 
         It is ``from_parameters`` of six normal numbers of standard deviation 0.3, in ``dtype``, by
         default JAX's default.
         """
         key, dtype = random_key("key", key), floating_dtype("dtype", dtype)
-        return cls.from_parameters(0.3 * jax.random.normal(key, (6,), dtype))
+        return cls.from_parameters(0.3 * jax.random.normal(key, (6,), dtype), mass)
 
     def principal(self) -> tuple[Array, Array]:
         """Moments (3,) [kg m^2] and axes (4,), a unit quaternion from principal to body axes.
@@ -189,7 +201,7 @@ class Body:
 
         The parallel axis theorem, ``I + m (|d|^2 1 - d d^T)`` with the mass m [kg]. It holds for a
         body about its centre of mass only; to go from one point to another, shift the body about
-        its centre.
+        its centre. The result has no mass: it turns about a fixed point, and does not move.
         """
         mass, offset = _positive("mass", mass, ()), exactly("offset", offset, (3,))
         finite("offset", offset)
@@ -199,10 +211,13 @@ class Body:
 
 
 # Leaves have names without the underscore; a None is no leaf. What JAX rebuilds is not checked.
-_LEAVES = ("inertia", "moments", "axes")
+_LEAVES = ("_inertia", "_moments", "_axes", "mass")
 jax.tree_util.register_pytree_with_keys(
     Body,
-    lambda body: ([(GetAttrKey(name), getattr(body, f"_{name}")) for name in _LEAVES], None),
+    lambda body: (
+        [(GetAttrKey(name.removeprefix("_")), getattr(body, name)) for name in _LEAVES],
+        None,
+    ),
     lambda _, leaves: Body._unchecked(*leaves),
 )
 
@@ -214,7 +229,7 @@ def check_body(body: Any, dtype: Any = None, of: str = "") -> None:
     """
     instance("body", body, Body, "a jq.Body")
     inertia = jax.eval_shape(lambda body: body.inertia, body)
-    if inertia.shape != (3, 3):
+    if inertia.shape != (3, 3) or (body.mass is not None and jnp.ndim(body.mass)):
         wanted = "one body, inertia of shape (3, 3)"
         raise ValueError(f"body: wanted {wanted}, got {inertia.shape}; use jax.vmap for a batch")
     if dtype is not None and inertia.dtype != dtype:
@@ -261,6 +276,16 @@ def _positive(name: str, value: ArrayLike, shape: tuple[int, ...]) -> Array:
     array = exactly(name, value, shape)
     positive(name, array)
     return array
+
+
+def _mass(mass: ArrayLike | None, dtype: Any) -> Array | None:
+    """The mass in the dtype of the inertia; a Python number takes it, an array must have it."""
+    if mass is None:
+        return None
+    array = _positive("mass", mass, ())
+    if hasattr(mass, "dtype") and array.dtype != dtype and not getattr(mass, "weak_type", False):
+        raise TypeError(f"mass: wanted the dtype of the inertia, {dtype}, got {array.dtype}")
+    return array.astype(dtype)
 
 
 def _symmetric_part(matrix: Array) -> Array:

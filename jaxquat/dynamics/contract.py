@@ -14,7 +14,7 @@ from jax.typing import ArrayLike
 from jaxquat._checks import exactly, instance, takes
 from jaxquat._jaxprs import depends_on
 from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.state import State, describe, one_body
+from jaxquat.dynamics.state import State, Wrench, describe, one_body
 
 
 class Torque(Protocol):
@@ -39,6 +39,12 @@ class Torque(Protocol):
         def wheels(t, state, params, command):
             return -command - jnp.cross(state.omega, state.aux), command
 
+    Where the state has a position it may return a ``Wrench``, with the force in world axes; what
+    returns a torque alone exerts no force. Here a weight is dropped, with drag on its rotation:
+
+        def falling(t, state, params):
+            return Wrench(-params["damping"] * state.omega, params["weight"])
+
     JAX traces it like any function under ``jit``: it needs ``jnp.where`` instead of ``if``, and no
     side effects, for a scheme calls it several times a step, at times and states in between.
     """
@@ -55,14 +61,14 @@ class Torque(Protocol):
                 controller commands, or this sample's slice of the inputs if there is no controller.
 
         Returns:
-            The torque (3,) in body axes [N m], in the dtype of the state. If the state has aux, the
-            pair of this torque and d aux/dt, a pytree like ``state.aux`` in structure, shapes and
-            dtypes, per second.
+            The torque (3,) in body axes [N m], in the dtype of the state; if the state has a
+            position, this or a ``Wrench``. If the state has aux, the pair of either and d aux/dt, a
+            pytree like ``state.aux`` in structure, shapes and dtypes, per second.
 
         A step checks this while it is traced, and its errors name the torque: TypeError for other
-        arguments, for what is no array and for missing rates, ValueError for another shape or
-        dtype. Values are not checked; ``rollout(..., check=True)`` reports states that are not
-        finite.
+        arguments, for what is no array, for missing rates and for a Wrench on a state without
+        position, ValueError for another shape or dtype. Values are not checked;
+        ``rollout(..., check=True)`` reports states that are not finite.
         """
 
 
@@ -76,41 +82,61 @@ class Parts(NamedTuple):
     Attributes:
         torque: (3,) in body axes [N m], or in world axes for ``torques.in_world``.
         aux_rates: d aux/dt, like ``state.aux``; None if the torque moves no aux states.
+        force: (3,) in world axes [N]; None if there is none.
     """
 
     torque: Array
     aux_rates: Any
+    force: Array | None = None
+
+    def joined(self) -> Any:
+        """What a torque of these parts returns."""
+        acting = self.torque if self.force is None else Wrench(self.torque, self.force)
+        return acting if self.aux_rates is None else (acting, self.aux_rates)
 
 
-def evaluate(torque: Torque, t: ArrayLike, state: State, params: Any) -> tuple[Array, Any]:
-    """(torque, d aux/dt) of one body, checked; without aux states the rates are the empty aux."""
+def evaluate(torque: Torque, t: ArrayLike, state: State, params: Any) -> Parts:
+    """The parts of the torque on one body, checked.
+
+    Without aux states the rates are the empty aux; with a position there is a force.
+    """
     returned = takes("torque", torque, "t, state, params")(t, state, params)
     name = f"torque {name_of(torque)}"
     if jax.tree.leaves(state.aux) and not _is_pair(returned):
         wanted = "(torque, d aux/dt) because the state has aux"
         raise TypeError(f"{name}: wanted {wanted}, got {describe(returned)}")
     parts = check_parts(name, returned, state)
-    return parts.torque, state.aux if parts.aux_rates is None else parts.aux_rates
+    force = parts.force
+    if force is None and state.velocity is not None:
+        force = jnp.zeros_like(state.velocity)
+    return Parts(parts.torque, state.aux if parts.aux_rates is None else parts.aux_rates, force)
 
 
 def evaluate_at_attitude(
     name: str, torque: Torque, t: ArrayLike, state: State, params: Any
-) -> Array:
-    """The torque (3,), for a scheme that admits torques of time and attitude only.
+) -> tuple[Array, Array | None]:
+    """(torque, force), for a scheme that admits those of time, attitude and position only.
 
-    TypeError if it depends on the rate, or if the state has aux states; ``name`` is that of the
-    scheme, for the message.
+    The force is None without a position. TypeError if one depends on a rate or velocity, or if the
+    state has aux states; ``name`` is that of the scheme, for the message.
     """
     without_aux(name, state)
 
-    def torque_of_rate(omega: Array) -> Array:
-        return evaluate(torque, t, State(state.q, omega), params)[0]
+    def acting(omega: Array, velocity: Array | None) -> list[Array]:
+        here = state._replace(omega=omega, velocity=velocity)
+        parts = evaluate(torque, t, here, params)
+        return jax.tree.leaves((parts.torque, parts.force))
 
-    traced = jax.make_jaxpr(torque_of_rate)(state.omega)
-    if any(depends_on(traced, [True])):
-        wanted, got = "a torque of time and attitude", f"torque {name_of(torque)}"
-        raise TypeError(f"{name}: wanted {wanted}, got {got}, which reads state.omega")
-    return jaxpr_as_fun(traced)(state.omega)[0]
+    traced = jax.make_jaxpr(acting)(state.omega, state.velocity)
+    reading = {"state.omega": [True], "state.velocity": [False, True]}
+    for field, flags in (
+        reading.items() if state.velocity is not None else [("state.omega", [True])]
+    ):
+        if any(depends_on(traced, [*flags, False][: len(traced.in_avals)])):
+            wanted, got = "a torque of time and attitude", f"torque {name_of(torque)}"
+            raise TypeError(f"{name}: wanted {wanted}, got {got}, which reads {field}")
+    torque_here, *force = jaxpr_as_fun(traced)(*jax.tree.leaves((state.omega, state.velocity)))
+    return torque_here, force[0] if force else None
 
 
 def without_aux(name: str, state: State) -> None:
@@ -118,6 +144,13 @@ def without_aux(name: str, state: State) -> None:
     if jax.tree.leaves(state.aux):
         got = f"{describe(state.aux)}; jq.rkmk4 integrates aux states"
         raise TypeError(f"{name}: wanted a state without aux, got {got}")
+
+
+def without_position(name: str, state: State) -> None:
+    """TypeError if the state has a position; ``name`` is that of the scheme, for the message."""
+    if state.position is not None:
+        got = "one with position; jq.rkmk4 integrates it"
+        raise TypeError(f"{name}: wanted a state without position, got {got}")
 
 
 def commanded(torque: Torque, command: Any) -> Torque:
@@ -141,17 +174,21 @@ def check_parts(name: str, returned: Any, state: State) -> Parts:
     A pair is taken for (torque, d aux/dt) where the state has aux. A torque alone will do there,
     too, for not every torque of a sum moves aux states.
     """
-    tau, rates = returned, None
+    tau, rates, force = returned, None, None
     if jax.tree.leaves(state.aux) and _is_pair(returned):
         tau, rates = returned
         wanted, got = describe(state.aux), describe(rates)
         if got != wanted:
             raise ValueError(f"{name}: wanted d aux/dt like state.aux, {wanted}, got {got}")
-    if not hasattr(tau, "dtype") or tau.shape != (3,) or not _same_dtype(tau, state.omega):
-        error = ValueError if hasattr(tau, "shape") else TypeError
-        wanted = f"an array of shape (3,) and dtype {state.omega.dtype}"
-        raise error(f"{name}: wanted {wanted}, got {describe(tau)}")
-    return Parts(tau, rates)
+    if isinstance(tau, Wrench):
+        if state.position is None:
+            wanted = "a torque alone because the state has no position"
+            raise TypeError(f"{name}: wanted {wanted}, got a jq.Wrench")
+        tau, force = tau
+        _check_part(f"{name}, force", force, state)
+        name = f"{name}, torque of the Wrench"
+    _check_part(name, tau, state)
+    return Parts(tau, rates, force)
 
 
 def check_step(body: Body, t: ArrayLike, state: State, dt: ArrayLike) -> tuple[Array, State, Array]:
@@ -165,11 +202,21 @@ def check_step(body: Body, t: ArrayLike, state: State, dt: ArrayLike) -> tuple[A
     for leaf in jax.tree.leaves(body):
         if leaf.dtype != dtype:
             raise TypeError(f"body: wanted the dtype of the state, {dtype}, got {leaf.dtype}")
+    if state.position is not None and body.mass is None:
+        wanted = "a mass because the state has a position"
+        raise ValueError(f"body: wanted {wanted}, got none; jq.Body(inertia, mass) has one")
     return jnp.asarray(exactly("t", t, ()), dtype), state, jnp.asarray(exactly("dt", dt, ()), dtype)
 
 
 def _is_pair(returned: Any) -> bool:
-    return isinstance(returned, tuple) and len(returned) == 2
+    return isinstance(returned, tuple) and len(returned) == 2 and not isinstance(returned, Wrench)
+
+
+def _check_part(name: str, part: Any, state: State) -> None:
+    if not hasattr(part, "dtype") or part.shape != (3,) or not _same_dtype(part, state.omega):
+        error = ValueError if hasattr(part, "shape") else TypeError
+        wanted = f"an array of shape (3,) and dtype {state.omega.dtype}"
+        raise error(f"{name}: wanted {wanted}, got {describe(part)}")
 
 
 def _same_dtype(value: Array, reference: Array) -> bool:

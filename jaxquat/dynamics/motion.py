@@ -1,7 +1,7 @@
-"""The motion of one rigid body: Euler's equation, energy, momentum, and a step made linear.
+"""The motion of one rigid body: Euler's and Newton's equations, energy, momenta, linear steps.
 
-``q' = 1/2 q (0, omega)`` and ``I omega' = tau - omega × (I omega)``, all in body axes. The
-conventions are those of ``jaxquat.quaternion``.
+``q' = 1/2 q (0, omega)`` and ``I omega' = tau - omega × (I omega)``, all in body axes; with a
+position ``m velocity' = force`` in world axes. The conventions are those of ``jaxquat.quaternion``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,15 @@ from jaxquat._checks import arrays, instance, takes, trailing
 from jaxquat._linear import cross, dot, inverse_inertia, matvec
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Step, Torque, check_step, evaluate
-from jaxquat.dynamics.state import State, broadcastable, local, one_body, retract
+from jaxquat.dynamics.state import (
+    Rates,
+    State,
+    broadcastable,
+    error_size,
+    local,
+    one_body,
+    retract,
+)
 from jaxquat.rotations import quaternion
 
 
@@ -45,48 +53,84 @@ def euler(body: Body) -> Callable[[Array, Array], Array]:
 
 
 def energy(body: Body, state: State) -> Array:
-    """Kinetic energy of the rotation, ``1/2 omega . I omega`` [J]. -> (...).
+    """Kinetic energy [J]: ``1/2 omega . I omega``, with a velocity plus ``1/2 m v . v``. -> (...).
 
-    One body; the leading axes (...) are those of the states.
+    One body; the leading axes (...) are those of the states. ValueError for a state with velocity
+    and a body without mass.
     """
     instance("body", body, Body, "a jq.Body")
     state = broadcastable("state", state)
-    return 0.5 * dot(state.omega, matvec(body.inertia, state.omega))
+    rotation = 0.5 * dot(state.omega, matvec(body.inertia, state.omega))
+    if state.velocity is None:
+        return rotation
+    return rotation + 0.5 * _mass(body) * dot(state.velocity, state.velocity)
 
 
-def momentum(body: Body, state: State) -> Array:
+def linear_momentum(body: Body, state: State) -> Array:
+    """Linear momentum ``m v`` in WORLD axes [N s]. -> (..., 3).
+
+    One body; the leading axes (...) are those of the states. ValueError for a state without
+    velocity or a body without mass.
+    """
+    instance("body", body, Body, "a jq.Body")
+    return _mass(body) * _velocity(broadcastable("state", state))
+
+
+def momentum(body: Body, state: State, about: ArrayLike | None = None) -> Array:
     """Angular momentum of the body in WORLD axes [N m s]. -> (..., 3).
 
-    One body; the leading axes (...) are those of the states.
+    It is that about the centre of mass, or about the point ``about`` (..., 3) [m] in world axes,
+    ``R I omega + (position - about) × m velocity``. One body; the leading axes (...) are those of
+    the states. With ``about`` ValueError for a state without position or a body without mass.
     """
     instance("body", body, Body, "a jq.Body")
     state = broadcastable("state", state)
-    return quaternion.rotate(state.q, matvec(body.inertia, state.omega))
+    spin = quaternion.rotate(state.q, matvec(body.inertia, state.omega))
+    if about is None:
+        return spin
+    velocity = _velocity(state)
+    arm = jnp.asarray(state.position) - trailing("about", about, (3,))
+    return spin + _mass(body) * cross(arm, velocity)
 
 
-def derivative(
-    body: Body, torque: Torque, t: ArrayLike, state: State, params: Any
-) -> tuple[Array, Any]:
-    """The rates (omega', aux') of one body at time t [s], by Euler's equation and the torque.
+def derivative(body: Body, torque: Torque, t: ArrayLike, state: State, params: Any) -> Rates:
+    """The rates of one body at time t [s], by Euler's and Newton's equations and the torque.
 
-    omega' is (3,) [rad/s^2], aux' a pytree like aux, per second. TypeError or ValueError, with the
-    name of the torque, if it returns another shape or dtype than the state has.
+    TypeError or ValueError, with the name of the torque, if it returns another shape or dtype than
+    the state has.
     """
     t, state, _ = check_step(body, t, state, 0.0)
     return rates_of(body, torque, params)(t, state)
 
 
-def rates_of(
-    body: Body, torque: Torque, params: Any
-) -> Callable[[Array, State], tuple[Array, Any]]:
+def rates_of(body: Body, torque: Torque, params: Any) -> Callable[[Array, State], Rates]:
     """``derivative`` as a function of (t, state), for the stages of a step; unchecked."""
     acceleration = euler(body)
 
-    def rates(t: Array, state: State) -> tuple[Array, Any]:
-        tau, aux_rates = evaluate(torque, t, state, params)
-        return acceleration(state.omega, tau), aux_rates
+    def rates(t: Array, state: State) -> Rates:
+        tau, aux_rates, force = evaluate(torque, t, state, params)
+        return Rates(acceleration(state.omega, tau), aux_rates, *newton(body, state, force))
 
     return rates
+
+
+def newton(body: Body, state: State, force: Array | None) -> tuple[Array | None, Array | None]:
+    """The rates (position', velocity') under a force (3,), world axes; None without a position."""
+    return (None, None) if force is None else (state.velocity, force / body.mass)
+
+
+def drifted(state: State, duration: Array) -> State:
+    """The state whose position, if it has one, has moved with its velocity."""
+    if state.position is None:
+        return state
+    return state._replace(position=state.position + duration * state.velocity)
+
+
+def kicked(body: Body, state: State, force: Array | None, duration: Array) -> State:
+    """The state whose velocity, if it has one, has changed under a force (3,), world axes."""
+    if force is None:
+        return state
+    return state._replace(velocity=state.velocity + duration * (force / body.mass))
 
 
 def linearize(
@@ -96,7 +140,8 @@ def linearize(
 
     To first order, a step from ``retract(state, delta)`` with parameters ``params + d`` ends at the
     error ``A delta + B d`` (``local``) from where the step from ``state`` with ``params`` ends. n
-    is 6 + size of aux, m the number of parameters, in the order of ``ravel_pytree(params)``.
+    is the length of such an error, m the number of parameters, in the order of
+    ``ravel_pytree(params)``.
 
     For an LQR let the parameters be the commanded torque: ``torque = lambda t, state, u: u``.
     """
@@ -111,6 +156,18 @@ def linearize(
         other = scheme(body, torque, t, retract(state, delta), dt, unravel(parameters))
         return local(end, other)
 
-    zero = jnp.zeros(6 + ravel_pytree(state.aux)[0].size, state.q.dtype)
+    zero = jnp.zeros(error_size(state), state.q.dtype)
     a, b = jax.jacfwd(error, argnums=(0, 1))(zero, flat)
     return a, b
+
+
+def _mass(body: Body) -> Array:
+    if body.mass is None:
+        raise ValueError("body: wanted a mass, got none; jq.Body(inertia, mass) has one")
+    return body.mass
+
+
+def _velocity(state: State) -> Array:
+    if state.velocity is None:
+        raise ValueError("state: wanted position and velocity, got neither")
+    return state.velocity

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -20,47 +21,103 @@ class State(NamedTuple):
 
     A batch is a State with leading axes, made and used under ``jax.vmap``.
 
+    A body that also moves has a position and a velocity, both or neither. Its ``Body`` then has a
+    mass, and its torque may return a ``Wrench``.
+
     Attributes:
         q: attitude, body to world, a unit quaternion (4,), scalar first; ``quaternion.from_xyzw``
             takes those of scipy and ROS.
         omega: angular velocity, body axes [rad/s], (3,).
         aux: any pytree of further vector-space states, such as wheel momentum or actuator lag; the
             torque then returns a pair, ``(torque, d aux/dt)``.
+        position: that of the centre of mass, world axes [m], (3,); None for a body that only turns.
+        velocity: its derivative, world axes [m/s], (3,).
     """
 
     q: Array
     omega: Array
     aux: Any = ()
+    position: Any = None  # an Array or None, and so is the velocity
+    velocity: Any = None
+
+
+class Wrench(NamedTuple):
+    """A torque and a force: each stands in the axes of its own equation.
+
+    Attributes:
+        torque: about the centre of mass, BODY axes [N m], (3,).
+        force: WORLD axes [N], (3,).
+    """
+
+    torque: Array
+    force: Array
+
+
+class Rates(NamedTuple):
+    """The derivatives by time of all of a state but its attitude, per second.
+
+    Attributes:
+        omega: body axes [rad/s^2], (3,).
+        aux: a pytree like ``state.aux``.
+        position: the velocity, world axes [m/s], (3,); None without a position.
+        velocity: world axes [m/s^2], (3,); None without a position.
+    """
+
+    omega: Array
+    aux: Any
+    position: Any = None  # an Array or None, and so is the velocity
+    velocity: Any = None
+
+
+def displaced(state: State, q: Array, shift: Rates) -> State:
+    """The state of attitude ``q``, and otherwise ``state`` plus ``shift``: rates times a time."""
+    others = Rates(state.omega, state.aux, state.position, state.velocity)
+    return State(q, *jax.tree.map(jnp.add, others, shift))
 
 
 def retract(state: State, delta: ArrayLike) -> State:
-    """The state that differs from ``state`` by the error ``delta``. (6 + size of aux,) -> State.
+    """The state that differs from ``state`` by the error ``delta``. (n,) -> State.
 
-    Its attitude is ``q exp(delta[:3])``, its rate ``omega + delta[3:6]``; the other elements are
-    added to aux. Inverse of ``local``.
+    Its attitude is ``q exp(delta[:3])``, its rate ``omega + delta[3:6]``. The next six elements are
+    added to position and velocity, if the state has them, the others to aux. So n is 6, or 12 with
+    a position, and the size of aux. Inverse of ``local``.
     """
     state = one_body("state", state)
     aux, unravel = ravel_pytree(state.aux)
-    delta = exactly("delta", delta, (6 + aux.size,))
+    delta = exactly("delta", delta, (error_size(state),))
     if delta.dtype != state.q.dtype:
         raise TypeError(f"delta: wanted the dtype of the state, {state.q.dtype}, got {delta.dtype}")
     q = quaternion.correct_norm(quaternion.multiply(state.q, quaternion.exp(delta[:3])))
-    return State(q, state.omega + delta[3:6], unravel(aux + delta[6:]) if aux.size else state.aux)
+    omega, rest, position, velocity = state.omega + delta[3:6], delta[6:], None, None
+    if state.position is not None:
+        position, velocity = state.position + rest[:3], state.velocity + rest[3:6]
+        rest = rest[6:]
+    return State(q, omega, unravel(aux + rest) if aux.size else state.aux, position, velocity)
 
 
 def local(a: State, b: State) -> Array:
-    """The error of b seen from a, so that ``retract(a, local(a, b)) = b``. -> (6 + size of aux,).
+    """The error of b seen from a, so that ``retract(a, local(a, b)) = b``. -> (n,).
 
-    It is the rotation vector ``log(qa* qb)`` [rad] in a's body axes, the difference of the rates
-    [rad/s] and that of aux. It is smooth while the attitudes differ by less than a half turn.
+    It is the rotation vector ``log(qa* qb)`` [rad] in a's body axes and the differences of the
+    rates [rad/s], of the positions [m] and velocities [m/s], if the states have them, and of aux.
+    It is smooth while the attitudes differ by less than a half turn.
     """
     a, b = one_body("a", a), one_body("b", b)
     wanted, got = describe(a.aux), describe(b.aux)
     if got != wanted:
         raise ValueError(f"b: wanted aux states like those of a, {wanted}, got {got}")
+    if (a.position is None) != (b.position is None):
+        which = ("with", "without") if b.position is None else ("without", "with")
+        raise ValueError("b: wanted a state {} position, like a, got one {}".format(*which))
     u = quaternion.log(quaternion.relative(a.q, b.q))
     aux = [ravel_pytree(b.aux)[0] - ravel_pytree(a.aux)[0]] if jax.tree.leaves(a.aux) else []
-    return jnp.concatenate([u, b.omega - a.omega, *aux])
+    moved = jax.tree.leaves(jax.tree.map(jnp.subtract, b[3:], a[3:]))
+    return jnp.concatenate([u, b.omega - a.omega, *moved, *aux])
+
+
+def error_size(state: State) -> int:
+    """How many elements ``local`` has for states like this one."""
+    return 3 + sum(leaf.size for leaf in jax.tree.leaves(state[1:]))
 
 
 def check_state(name: str, state: State) -> State:
@@ -73,6 +130,9 @@ def check_state(name: str, state: State) -> State:
     unit_quaternion(f"{name}.q", state.q)
     for leaf in jax.tree.leaves(state.aux):
         finite(f"{name}.aux", leaf)
+    if state.position is not None:
+        finite(f"{name}.position", state.position)
+        finite(f"{name}.velocity", state.velocity)
     return state
 
 
@@ -82,17 +142,33 @@ def one_body(name: str, state: State) -> State:
     q = _of_one_body(f"{name}.q", state.q, (4,))
     omega = _of_one_body(f"{name}.omega", state.omega, (3,))
     aux = jax.tree.map(lambda leaf: floating(f"{name}.aux", leaf), state.aux)
-    for leaf in jax.tree.leaves((omega, aux)):
+    position, velocity = _moving(name, state, _of_one_body)
+    for leaf in jax.tree.leaves((omega, aux, position, velocity)):
         if leaf.dtype != q.dtype:
             raise TypeError(f"{name}: wanted one dtype, got q {q.dtype} beside {leaf.dtype}")
-    return State(q, omega, aux)
+    return State(q, omega, aux, position, velocity)
 
 
 def broadcastable(name: str, state: State) -> State:
     """A State of arrays, of one body or with leading axes, or an error that names the field."""
     instance(name, state, State, "a jq.State")
     q = trailing(f"{name}.q", state.q, (4,))
-    return state._replace(q=q, omega=trailing(f"{name}.omega", state.omega, (3,)))
+    omega = trailing(f"{name}.omega", state.omega, (3,))
+    return State(q, omega, state.aux, *_moving(name, state, trailing))
+
+
+def _moving(name: str, state: State, checked: Callable[..., Array]) -> tuple[Any, Any]:
+    """Position and velocity, each ``checked``, or neither; ValueError for one without the other."""
+    if state.position is None and state.velocity is None:
+        return None, None
+    for here, there in (("position", "velocity"), ("velocity", "position")):
+        if getattr(state, here) is None:
+            wanted, got = "position and velocity, or neither", f"{there} without {here}"
+            raise ValueError(f"{name}: wanted {wanted}, got {got}")
+    return (
+        checked(f"{name}.position", state.position, (3,)),
+        checked(f"{name}.velocity", state.velocity, (3,)),
+    )
 
 
 def _of_one_body(name: str, value: ArrayLike, shape: tuple[int, ...]) -> Array:

@@ -59,7 +59,8 @@ def total(*torques: Torque) -> Torque:
 
     All are called with the same arguments, with the command among them if there is one. Where the
     state has aux, those that move aux states return ``(torque, d aux/dt)`` and the others a torque
-    alone; the rates are added, too. The sum of none is ``zero``.
+    alone; the rates are added, too. So are the forces of those that return a ``Wrench``. The sum of
+    none is ``zero``.
     """
     for torque in torques:
         function("torques", torque)
@@ -70,7 +71,7 @@ def in_world(world_torque: Torque) -> Torque:
     """The torque ``world_torque(t, state, params)`` in WORLD axes, turned into the body's.
 
     ``state.omega`` stays the body rate; ``quaternion.rotate(state.q, state.omega)`` is the world
-    rate. If it returns rates of aux states, these are passed on as they are.
+    rate. A force, in world axes anyway, and rates of aux states are passed on as they are.
     """
     return _InWorld(function("world_torque", world_torque))
 
@@ -80,12 +81,13 @@ class _Total:
     torques: tuple[Torque, ...]
 
     def __call__(self, t: ArrayLike, state: State, params: Any, *command: Any) -> Any:
-        tau, rates = zero(t, state, params), None
+        tau, rates, force = zero(t, state, params), None, None
         for torque in self.torques:
             part = _part("torque", torque, t, state, params, *command)
             rates = _added(rates, part.aux_rates)
+            force = _added(force, part.force)
             tau = tau + part.torque
-        return tau if rates is None else (tau, rates)
+        return Parts(tau, rates, force).joined()
 
     def __repr__(self) -> str:
         return f"total({', '.join(map(name_of, self.torques))})"
@@ -97,8 +99,7 @@ class _InWorld:
 
     def __call__(self, t: ArrayLike, state: State, params: Any, *command: Any) -> Any:
         part = _part("world_torque", self.world_torque, t, state, params, *command)
-        tau = quaternion.rotate_inverse(state.q, part.torque)
-        return tau if part.aux_rates is None else (tau, part.aux_rates)
+        return part._replace(torque=quaternion.rotate_inverse(state.q, part.torque)).joined()
 
     def __repr__(self) -> str:
         return f"in_world({name_of(self.world_torque)})"
@@ -185,7 +186,7 @@ def _part(
 
 
 def _added(rates: Any, more: Any) -> Any:
-    """The sum of two rates of aux states, of which either may be None."""
+    """The sum of two rates of aux states, or of two forces; either may be None."""
     if rates is None or more is None:
         return more if rates is None else rates
     return jax.tree.map(jnp.add, rates, more)

@@ -41,7 +41,7 @@ from jaxquat._linear import dot, root
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Torque
 from jaxquat.dynamics.motion import derivative
-from jaxquat.dynamics.state import State
+from jaxquat.dynamics.state import Rates, State
 from jaxquat.rotations import so3
 from jaxquat.rotations.quaternion import correct_norm, exp, log, multiply, relative
 from jaxquat.schemes.munthe_kaas import moved, stages
@@ -63,16 +63,16 @@ def term(body: Body, torque: Torque) -> diffrax.ODETerm:
         torque: ``torque(t, state, params)``, in body axes [N m].
 
     Returns:
-        A term whose ``vf`` gives the derivatives of q (in R^4), omega and aux as a ``State``.
+        A term whose ``vf`` gives the derivatives of q (in R^4) and of all else as a ``State``.
     """
     instance("body", body, Body, "a jq.Body")
     takes("torque", torque, "t, state, params")
 
     def rates(t: Any, state: State, params: Any) -> State:
         state = State(*state)
-        omega_dot, aux_dot = derivative(body, torque, jnp.asarray(t, state.q.dtype), state, params)
+        others = derivative(body, torque, jnp.asarray(t, state.q.dtype), state, params)
         rate = jnp.concatenate([jnp.zeros_like(state.omega[:1]), 0.5 * state.omega])
-        return State(multiply(state.q, rate), omega_dot, aux_dot)
+        return State(multiply(state.q, rate), *others)
 
     return diffrax.ODETerm(rates)
 
@@ -82,7 +82,7 @@ class Interpolation(diffrax.AbstractLocalInterpolation):
 
     The rotation vector from the start of the step is the quintic that meets attitude, rate and
     acceleration at both ends. Attitudes are unit and of order 6 in the step; rates are their exact
-    derivatives and of order 5. Aux states are cubics.
+    derivatives and of order 5. Aux states, position and velocity are cubics.
 
     Attributes:
         t0: the time at the start of the step [s].
@@ -110,11 +110,11 @@ class Interpolation(diffrax.AbstractLocalInterpolation):
         dt = jnp.where(moving, dt, 1)
         s = jnp.where(moving, jnp.asarray(t0 - self.t0, dtype) / dt, 0)
         turn, rate = self._turn(s, dt)
-        aux = jax.tree.map(
+        others = jax.tree.map(
             lambda a, b, c, d: _cubic(s, a, b, c * dt, d * dt),
-            *(y.aux for y in (self.y0, self.y1, self.k0, self.k1)),
+            *(y[2:] for y in (self.y0, self.y1, self.k0, self.k1)),
         )
-        return State(correct_norm(multiply(self.y0.q, exp(turn))), rate, aux)
+        return State(correct_norm(multiply(self.y0.q, exp(turn))), rate, *others)
 
     def _turn(self, s: Array, dt: Array) -> tuple[Array, Array]:
         """Return rotation vector since the start and body rate at the fraction ``s`` of the step.
@@ -201,16 +201,15 @@ class _Lifted(diffrax.AbstractSolver):
         t, dt = jnp.asarray(t0, dtype), jnp.asarray(t1 - t0, dtype)
         k0 = lax.cond(made_jump, lambda _: terms.vf(t0, y0, args), lambda k: k, solver_state)
 
-        def rates(t: Array, stage: State) -> tuple[Array, Any]:
-            slope = terms.vf(t, stage, args)
-            return slope.omega, slope.aux
+        def rates(t: Array, stage: State) -> Rates:
+            return Rates(*terms.vf(t, stage, args)[1:])
 
-        slopes = stages(self.lifted, rates, t, y0, dt, (k0.omega, k0.aux))
+        slopes = stages(self.lifted, rates, t, y0, dt, Rates(*k0[1:]))
         shift = combine(self.lifted.b, slopes, dt)
         y1 = moved(y0, shift)
         k1 = terms.vf(t1, y1, args)
-        end = so3.dexpinv(shift[0], y1.omega), k1.omega, k1.aux
-        turn, *others = combine(self.error, [*slopes, end], dt)
+        end = so3.dexpinv(shift[0], y1.omega), Rates(*k1[1:])
+        turn, others = combine(self.error, [*slopes, end], dt)
         error = State(jnp.concatenate([jnp.zeros_like(turn[:1]), turn]), *others)
         dense = {"y0": y0, "y1": y1, "k0": k0, "k1": k1}
         return y1, error, dense, k1, diffrax.RESULTS.successful
@@ -249,16 +248,19 @@ class Dopri5(_Lifted):
 
 
 class _Norm(NamedTuple):
-    """The largest of the errors of q, omega and each aux array, in units of their tolerances."""
+    """The largest of the errors of all arrays of a State, in units of their tolerances."""
 
     attitude: float
     rate: float
     aux: float
+    position: float
+    velocity: float
 
     def __call__(self, error: Any) -> Array:
-        q, omega, aux = error
-        scaled = [_root_mean_square(q[1:]) / self.attitude, _root_mean_square(omega) / self.rate]
-        scaled += [_root_mean_square(x) / self.aux for x in jax.tree.leaves(aux)]
+        q, *others = error
+        scaled = [_root_mean_square(q[1:]) / self.attitude]
+        for tolerance, part in zip(self[1:], others, strict=True):
+            scaled += [_root_mean_square(x) / tolerance for x in jax.tree.leaves(part)]
         return jnp.max(jnp.stack(scaled))
 
 
@@ -267,7 +269,12 @@ def _root_mean_square(x: Array) -> Array:
 
 
 def controller(
-    attitude: float = 1e-6, rate: float = 1e-6, aux: float = 1e-6, **options: Any
+    attitude: float = 1e-6,
+    rate: float = 1e-6,
+    aux: float = 1e-6,
+    position: float = 1e-6,
+    velocity: float = 1e-6,
+    **options: Any,
 ) -> diffrax.PIDController:
     """Return a PID controller of diffrax that bounds the estimated error of each step.
 
@@ -278,9 +285,12 @@ def controller(
         attitude: tolerance of the attitude [rad].
         rate: tolerance of the body rate [rad/s].
         aux: tolerance of each aux state, in its unit.
+        position: tolerance of the position [m].
+        velocity: tolerance of the velocity [m/s].
         options: more arguments of ``diffrax.PIDController`` (pcoeff, icoeff, dcoeff, dtmin,
             dtmax, ...).
     """
-    for name, value in (("attitude", attitude), ("rate", rate), ("aux", aux)):
+    norm = _Norm(attitude, rate, aux, position, velocity)
+    for name, value in norm._asdict().items():
         positive(name, exactly(name, value, ()))
-    return diffrax.PIDController(rtol=0.0, atol=1.0, norm=_Norm(attitude, rate, aux), **options)
+    return diffrax.PIDController(rtol=0.0, atol=1.0, norm=norm, **options)

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 from jax import Array, lax
 from jax.typing import ArrayLike
 
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Torque, check_step
 from jaxquat.dynamics.motion import rates_of
-from jaxquat.dynamics.state import State
+from jaxquat.dynamics.state import State, displaced
 from jaxquat.rotations.quaternion import correct_norm, exp, expm1, multiply
 from jaxquat.schemes.scheme import scheme
 from jaxquat.schemes.tableaus import RK4, combine
@@ -28,11 +27,11 @@ def cf4(
 ) -> State:
     """Take a step of order 4 with four torques and five exponentials.
 
-    Rates and aux states follow the classical Runge-Kutta method.
+    All but the attitude follows the classical Runge-Kutta method.
     """
     t, state, dt = check_step(body, t, state, dt)
     rates = rates_of(body, torque, params)
-    slopes = [rates(t, state)]  # of (omega, aux)
+    slopes = [rates(t, state)]  # of all but the attitude
 
     def turned(q: Array, rate: Array) -> Array:
         # The barrier: see munthe_kaas.stages.
@@ -40,7 +39,7 @@ def cf4(
 
     def stage(q: Array, number: int) -> State:
         shift = combine(RK4.a[number], slopes, dt)
-        reached = State(q, *jax.tree.map(lambda x, d: x + d, (state.omega, state.aux), shift))
+        reached = displaced(state, q, shift)
         slopes.append(rates(t + RK4.c[number] * dt, reached))
         return reached
 
@@ -54,4 +53,4 @@ def cf4(
     before, after = (lax.optimization_barrier(expm1(u)) for u in (earlier, later))
     q = correct_norm(state.q + multiply(state.q, before + after + multiply(before, after)))
     shift = combine(RK4.b, slopes, dt)
-    return State(q, *jax.tree.map(lambda x, d: x + d, (state.omega, state.aux), shift))
+    return displaced(state, q, shift)

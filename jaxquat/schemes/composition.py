@@ -50,6 +50,7 @@ def compose(scheme: Scheme | Step, weights: Sequence[float]) -> Scheme:
         conserves=scheme.conserves,
         reversible=palindrome and scheme.reversible,
         aux=scheme.aux,
+        translation=scheme.translation,
         source=scheme.source,
         demand=scheme.demand,
     )

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import jax
 from jax import Array, lax
 from jax.typing import ArrayLike
 
@@ -17,7 +16,7 @@ from jaxquat._checks import instance
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Torque, check_step
 from jaxquat.dynamics.motion import rates_of
-from jaxquat.dynamics.state import State
+from jaxquat.dynamics.state import State, displaced
 from jaxquat.rotations.quaternion import correct_norm, expm1, multiply
 from jaxquat.schemes.scheme import Scheme
 from jaxquat.schemes.tableaus import Tableau, combine
@@ -26,7 +25,7 @@ from jaxquat.schemes.tableaus import Tableau, combine
 def crouch_grossman(tableau: Tableau) -> Scheme:
     """The scheme whose attitudes are ``q exp(h a_i1 W_1) exp(h a_i2 W_2) ...``, with the rates W_j.
 
-    Rates and aux states follow the tableau. Beyond the classical order conditions the tableau must
+    All but the attitude follows the tableau. Beyond the classical order conditions the tableau must
     satisfy those of products of exponentials; these are not checked.
     """
     instance("tableau", tableau, Tableau, "a Tableau")
@@ -60,7 +59,7 @@ class CrouchGrossman:
         t, state, dt = check_step(body, t, state, dt)
         derivative = rates_of(body, torque, params)
         rates: list[Array] = []
-        slopes: list[Any] = []  # of (omega, aux)
+        slopes: list[Any] = []  # of all but the attitude
 
         def moved(weights: tuple[float, ...]) -> State:
             turn = None  # the product of the exponentials, minus 1
@@ -71,7 +70,7 @@ class CrouchGrossman:
                     turn = last if turn is None else turn + last + multiply(turn, last)
             shift = combine(weights, slopes, dt)
             q = state.q if turn is None else state.q + multiply(state.q, turn)
-            return State(q, *jax.tree.map(lambda x, d: x + d, (state.omega, state.aux), shift))
+            return displaced(state, q, shift)
 
         stage = state
         for row, node in zip(((), *tableau.a), (0.0, *tableau.c), strict=True):

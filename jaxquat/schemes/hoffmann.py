@@ -20,7 +20,7 @@ from jax.typing import ArrayLike
 from jaxquat._checks import exactly
 from jaxquat._linear import dot, inverse_inertia, matmul, matvec, transpose
 from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.contract import Torque, check_step, evaluate
+from jaxquat.dynamics.contract import Torque, check_step, evaluate, without_position
 from jaxquat.dynamics.motion import angular_acceleration, derivative
 from jaxquat.dynamics.state import State
 from jaxquat.rotations.quaternion import from_hoffmann, hoffmann_v, to_hoffmann
@@ -33,10 +33,11 @@ def half_quat(
 ) -> State:
     """Take a step of Half-Quat as published (9.1); order 1.
 
-    Euler for the rate, then with the new rate the components of Q, one after the other.
+    Euler for the rate, then with the new rate the components of Q, one after the other. Aux states,
+    position and velocity follow Euler's method.
     """
     t, state, dt = check_step(body, t, state, dt)
-    omega_dot, aux_dot = derivative(body, torque, t, state, params)
+    omega_dot, *slopes = derivative(body, torque, t, state, params)
     omega = state.omega + dt * omega_dot
     x, y, z = 0.5 * dt * omega
     q1, q2, q3, q4 = to_hoffmann(state.q)
@@ -44,8 +45,8 @@ def half_quat(
     q2 = q2 + (q3 * x - q4 * y - q1 * z)
     q3 = q3 + (-q2 * x + q1 * y - q4 * z)
     q4 = q4 + (q1 * x + q2 * y + q3 * z)
-    aux = jax.tree.map(lambda value, rate: value + dt * rate, state.aux, aux_dot)
-    return State(from_hoffmann(_controlled(jnp.stack([q1, q2, q3, q4]))), omega, aux)
+    others = jax.tree.map(lambda value, rate: value + dt * rate, state[2:], tuple(slopes))
+    return State(from_hoffmann(_controlled(jnp.stack([q1, q2, q3, q4]))), omega, *others)
 
 
 def full_quat_start(q: ArrayLike, omega: ArrayLike) -> State:
@@ -57,7 +58,13 @@ def full_quat_start(q: ArrayLike, omega: ArrayLike) -> State:
     return State(q, omega, 0.5 * matvec(transpose(hoffmann_v(to_hoffmann(q))), _extended(omega)))
 
 
-@scheme(order=0, evaluations=1, conserves=(), source="Hoffmann 1978, as published: inconsistent")
+@scheme(
+    order=0,
+    evaluations=1,
+    conserves=(),
+    translation=False,
+    source="Hoffmann 1978, as published: inconsistent",
+)
 def full_quat(
     body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
 ) -> State:
@@ -89,6 +96,7 @@ def full_quat(
     order=1,
     evaluations=1,
     conserves=(),
+    translation=False,
     source="Hoffmann 1978 with the right equation",
 )
 def full_quat_corrected(
@@ -125,7 +133,8 @@ def _acceleration(body: Body, hoffmann: Array, p: Array, tau: Array) -> Array:
 
 
 def _read(name: str, state: State) -> tuple[Array, Array, Array, Array]:
-    """(Q, P, V(Q), omega) of a state of the scheme ``name``; TypeError if it has no P."""
+    """(Q, P, V(Q), omega) of a state of the scheme ``name``; TypeError if it has no P or moves."""
+    without_position(name, state)
     if not (hasattr(state.aux, "shape") and state.aux.shape == (4,)):
         wanted = "a state from schemes.hoffmann.full_quat_start(q, omega)"
         raise TypeError(f"{name}: wanted {wanted}, got aux {state.aux!r}")

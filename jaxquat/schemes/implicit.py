@@ -23,8 +23,9 @@ from jaxquat.dynamics.contract import (
     evaluate,
     evaluate_at_attitude,
     without_aux,
+    without_position,
 )
-from jaxquat.dynamics.motion import angular_acceleration
+from jaxquat.dynamics.motion import angular_acceleration, drifted, kicked
 from jaxquat.dynamics.state import State
 from jaxquat.rotations.quaternion import correct_norm, exp, expm1, multiply
 from jaxquat.schemes.scheme import scheme
@@ -51,12 +52,12 @@ def lgvi(
 
     It is the discrete Moser-Veselov equation as Lee, Leok and McClamroch (2007) have it: order 2,
     symplectic; it holds the momentum to rounding. A step must turn the body by less than about
-    0.7 rad.
+    0.7 rad. Position and velocity follow Verlet's method, their part of the same discrete action.
     """
     t, state, dt = check_step(body, t, state, dt)
     q, omega = state.q, state.omega
     inertia = body.inertia
-    tau0 = evaluate_at_attitude("lgvi", torque, t, state, params)
+    tau0, force0 = evaluate_at_attitude("lgvi", torque, t, state, params)
     m = matvec(inertia, omega) + 0.5 * dt * tau0
 
     def residual(y: Array) -> Array:  # y, the vector part of the turn over its scalar part
@@ -69,11 +70,13 @@ def lgvi(
     )
     turn = _cayley(y)
     q = correct_norm(q + multiply(q, turn))
-    tau1 = evaluate_at_attitude("lgvi", torque, t + dt, State(q, omega), params)
+    end = drifted(kicked(body, state._replace(q=q), force0, 0.5 * dt), dt)
+    tau1, force1 = evaluate_at_attitude("lgvi", torque, t + dt, end, params)
+    end = kicked(body, end, force1, 0.5 * dt)
     twice = 2.0 * cross(turn[1:], m)
     turned = cross(turn[1:], twice) - (turn[0] + 1.0) * twice  # what turning adds to m
     change = turned + 0.5 * dt * (tau0 + tau1)
-    return State(q, omega + _quotient(inertia, change), state.aux)
+    return end._replace(omega=omega + _quotient(inertia, change))
 
 
 @scheme(
@@ -81,6 +84,7 @@ def lgvi(
     evaluations=1 + NEWTON,
     conserves=("norm", "energy"),
     reversible=True,
+    translation=False,
     source="implicit midpoint rule",
 )
 def lie_midpoint(
@@ -94,19 +98,20 @@ def lie_midpoint(
     """
     t, state, dt = check_step(body, t, state, dt)
     without_aux("lie_midpoint", state)
+    without_position("lie_midpoint", state)
     q, omega = state.q, state.omega
     inertia = body.inertia
 
     def residual(change: Array) -> Array:  # of the rate
         mean = omega + 0.5 * change
         q_mean = lax.optimization_barrier(multiply(q, exp(0.5 * dt * mean)))
-        tau, _ = evaluate(torque, t + 0.5 * dt, State(q_mean, mean), params)
+        tau = evaluate(torque, t + 0.5 * dt, State(q_mean, mean), params).torque
         return matvec(inertia, change) - dt * (tau - cross(mean, matvec(inertia, mean)))
 
     def terms(change: Array) -> Array:  # each of them may vanish, and so may their sum
         return jnp.concatenate([matvec(inertia, omega), dt * tau, matvec(inertia, omega + change)])
 
-    tau, _ = evaluate(torque, t, state, params)
+    tau = evaluate(torque, t, state, params).torque
     change = _solved(dt * angular_acceleration(body, omega, tau), residual, terms, unit_of(inertia))
     q = correct_norm(q + multiply(q, expm1(dt * (omega + 0.5 * change))))
     return State(q, omega + change, state.aux)
@@ -128,11 +133,13 @@ def simo_wong(
     Order 2, symmetric: ``R1 I w1 = R0 I w0 + h (R0 tau0 + R1 tau1)/2`` with
     ``q1 = q0 (1, u/2)/|.|`` and ``u = h (w0 + w1)/2``. It holds the momentum in the world that the
     torque holds, and the energy exactly where the potential is linear in the rotation matrix.
+    Position and velocity follow Verlet's method; the force takes one more evaluation.
     """
     t, state, dt = check_step(body, t, state, dt)
     q, omega = state.q, state.omega
     inertia = body.inertia
-    tau0 = evaluate_at_attitude("simo_wong", torque, t, state, params)
+    tau0, force0 = evaluate_at_attitude("simo_wong", torque, t, state, params)
+    end = drifted(kicked(body, state, force0, 0.5 * dt), dt)
     m = matvec(inertia, omega)
 
     def turned(change: Array) -> Array:
@@ -140,7 +147,7 @@ def simo_wong(
 
     def residual(change: Array) -> Array:  # of the rate
         q1 = lax.optimization_barrier(turned(change))
-        tau1 = evaluate_at_attitude("simo_wong", torque, t + dt, State(q1, omega), params)
+        tau1, _ = evaluate_at_attitude("simo_wong", torque, t + dt, end._replace(q=q1), params)
         half = dt * (0.5 * omega + 0.25 * change)
         added = matvec(inertia, change)
         v = m + added - 0.5 * dt * tau1
@@ -157,7 +164,11 @@ def simo_wong(
     change = _solved(
         dt * angular_acceleration(body, omega, tau0), residual, terms, unit_of(inertia)
     )
-    return State(correct_norm(turned(change)), omega + change, state.aux)
+    end = end._replace(q=correct_norm(turned(change)), omega=omega + change)
+    if end.position is not None:
+        _, force1 = evaluate_at_attitude("simo_wong", torque, t + dt, end, params)
+        end = kicked(body, end, force1, 0.5 * dt)
+    return end
 
 
 def _cayley(y: Array) -> Array:

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import jax
 from jax import Array, lax
 from jax.typing import ArrayLike
 
@@ -19,7 +18,7 @@ from jaxquat._checks import instance
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Torque, check_step
 from jaxquat.dynamics.motion import rates_of
-from jaxquat.dynamics.state import State
+from jaxquat.dynamics.state import Rates, State, displaced
 from jaxquat.rotations import so3
 from jaxquat.rotations.quaternion import correct_norm, exp, expm1, multiply
 from jaxquat.schemes.scheme import Scheme
@@ -30,7 +29,7 @@ def rkmk(tableau: Tableau) -> Scheme:
     """Lift a tableau to the rotation group: ``q = q0 exp(u)``, ``u' = dexpinv(u, omega)``.
 
     The order of the scheme is the tableau's, for torques of time, attitude and rate; dexpinv is in
-    closed form. Aux states are integrated by the tableau itself. ::
+    closed form. Aux states, positions and velocities are integrated by the tableau itself. ::
 
         heun = jq.rkmk(jq.schemes.tableaus.HEUN)
     """
@@ -68,33 +67,30 @@ class MuntheKaas:
 
 def stages(
     tableau: Tableau,
-    rates: Callable[[Array, State], tuple[Array, Any]],
+    rates: Callable[[Array, State], Rates],
     t: Array,
     state: State,
     dt: Array,
-    first: Any = None,
-) -> list[Any]:
-    """Return the slopes of (u, omega, aux) at all stages.
+    first: Rates | None = None,
+) -> list[tuple[Array, Rates]]:
+    """Return the slopes of u and of all else at all stages.
 
-    ``rates(t, stage)`` are the slopes of (omega, aux); ``first`` are those at the start, if they
-    are known.
+    ``first`` are the rates at the start, if they are known.
     """
     # The first stage is at u = 0.
-    slopes = [(state.omega, *(rates(t, state) if first is None else first))]
+    slopes = [(state.omega, rates(t, state) if first is None else first)]
     for row, node in zip(tableau.a, tableau.c, strict=True):
-        u, omega_shift, aux_shift = combine(row, slopes, dt)
+        u, shift = combine(row, slopes, dt)
         # The barriers keep XLA on CPU from computing exp again for each use of its result
         # (docs/performance.md).
         turned = multiply(state.q, lax.optimization_barrier(exp(u)))
-        aux = jax.tree.map(lambda x, d: x + d, state.aux, aux_shift)
-        stage = State(turned, state.omega + omega_shift, aux)
-        slopes.append((so3.dexpinv(u, stage.omega), *rates(t + node * dt, stage)))
+        stage = displaced(state, turned, shift)
+        slopes.append((so3.dexpinv(u, stage.omega), rates(t + node * dt, stage)))
     return slopes
 
 
-def moved(state: State, shift: tuple[Array, Array, Any]) -> State:
-    """Return the state turned and displaced by ``shift``, of (u, omega, aux); q is unit again."""
-    u, omega_shift, aux_shift = shift
+def moved(state: State, shift: tuple[Array, Rates]) -> State:
+    """Return the state turned and displaced by ``shift``, like a slope; q is unit again."""
+    u, others = shift
     q = correct_norm(state.q + multiply(state.q, lax.optimization_barrier(expm1(u))))
-    aux = jax.tree.map(lambda x, d: x + d, state.aux, aux_shift)
-    return State(q, state.omega + omega_shift, aux)
+    return displaced(state, q, others)

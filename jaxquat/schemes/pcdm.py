@@ -13,8 +13,8 @@ from jax.typing import ArrayLike
 
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Torque, check_step, evaluate_at_attitude
-from jaxquat.dynamics.motion import euler, rates_of
-from jaxquat.dynamics.state import State
+from jaxquat.dynamics.motion import drifted, euler, kicked, rates_of
+from jaxquat.dynamics.state import State, displaced
 from jaxquat.rotations.quaternion import correct_norm, exp, expm1, multiply, rotate
 from jaxquat.schemes.scheme import scheme
 
@@ -29,20 +29,19 @@ def zhao(
     for the half step of the attitude and ``omega + h/2 omega'`` at the middle (the factors stand
     exchanged there), and the middle torque belongs to the middle attitude. The final rotation
     ``exp(h w12) q0`` with the world rate ``w12 = q12 wb12 q12*`` is here ``q0 exp(h e wb12 e*)``,
-    with ``q12 = q0 e``. Aux states follow the midpoint rule.
+    with ``q12 = q0 e``. Aux states, position and velocity follow the midpoint rule.
     """
     t, state, dt = check_step(body, t, state, dt)
     q, omega = state.q, state.omega
     rates = rates_of(body, torque, params)
-    omega_dot, aux_dot = rates(t, state)
+    slopes = rates(t, state)
     # The barriers: see munthe_kaas.stages.
-    half = lax.optimization_barrier(exp(0.5 * dt * (omega + 0.25 * dt * omega_dot)))
-    middle_aux = jax.tree.map(lambda x, rate: x + 0.5 * dt * rate, state.aux, aux_dot)
-    middle = State(multiply(q, half), omega + 0.5 * dt * omega_dot, middle_aux)
-    omega_dot, aux_dot = rates(t + 0.5 * dt, middle)
+    half = lax.optimization_barrier(exp(0.5 * dt * (omega + 0.25 * dt * slopes.omega)))
+    middle = displaced(state, multiply(q, half), jax.tree.map(lambda r: 0.5 * dt * r, slopes))
+    slopes = rates(t + 0.5 * dt, middle)
     turn = lax.optimization_barrier(expm1(dt * rotate(half, middle.omega)))
-    aux = jax.tree.map(lambda x, rate: x + dt * rate, state.aux, aux_dot)
-    return State(correct_norm(q + multiply(q, turn)), omega + dt * omega_dot, aux)
+    shift = jax.tree.map(lambda r: dt * r, slopes)
+    return displaced(state, correct_norm(q + multiply(q, turn)), shift)
 
 
 @scheme(order=2, evaluations=1, torques="attitude", source="zhao with one torque")
@@ -51,14 +50,16 @@ def pcdm1(
 ) -> State:
     """Take a step of ``zhao`` with one torque, at the middle attitude that the old rate predicts.
 
-    Order 2, for torques of time and attitude.
+    Order 2, for torques of time and attitude. The position drifts by half a step, the force there
+    kicks the velocity, and the position drifts again.
     """
     t, state, dt = check_step(body, t, state, dt)
     q, omega = state.q, state.omega
     middle = multiply(q, lax.optimization_barrier(exp(0.5 * dt * omega)))
-    here = State(middle, omega, state.aux)
-    tau = evaluate_at_attitude("pcdm1", torque, t + 0.5 * dt, here, params)
+    here = drifted(state._replace(q=middle), 0.5 * dt)
+    tau, force = evaluate_at_attitude("pcdm1", torque, t + 0.5 * dt, here, params)
     acceleration = euler(body)
     rate = omega + 0.5 * dt * acceleration(omega, tau)
     q = correct_norm(q + multiply(q, lax.optimization_barrier(expm1(dt * rate))))
-    return State(q, omega + dt * acceleration(rate, tau), state.aux)
+    end = drifted(kicked(body, here, force, dt), 0.5 * dt)
+    return end._replace(q=q, omega=omega + dt * acceleration(rate, tau))

@@ -17,7 +17,7 @@ from jax.typing import ArrayLike
 from jaxquat._linear import dot, inverse_inertia, matvec
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Torque, check_step, evaluate
-from jaxquat.dynamics.motion import rates_of
+from jaxquat.dynamics.motion import newton, rates_of
 from jaxquat.dynamics.state import State
 from jaxquat.rotations.quaternion import conjugate, multiply, normalize
 from jaxquat.schemes.scheme import scheme
@@ -39,18 +39,20 @@ def formulation1(
     inverted = inverse_inertia(inertia)
 
     def rates(t: Array, unknowns: Any) -> Any:
-        q, q_dot, aux = unknowns
+        q, q_dot, *others = unknowns
         square, half_rate = dot(q, q), multiply(conjugate(q), q_dot)[1:]
-        tau, aux_dot = evaluate(torque, t, State(normalize(q), 2.0 * half_rate, aux), params)
+        stage = State(normalize(q), 2.0 * half_rate, *others)
+        tau, aux_dot, force = evaluate(torque, t, stage, params)
         right = 2.0 * _product(q, tau) - 8.0 * _product(q_dot, matvec(inertia, half_rate))
         across = matvec(inverted, multiply(conjugate(q), right)[1:]) / (4.0 * square * square)
-        return q_dot, _product(q, across) - dot(q_dot, q_dot) / square * q, aux_dot
+        q_dot2 = _product(q, across) - dot(q_dot, q_dot) / square * q
+        return q_dot, q_dot2, aux_dot, *newton(body, stage, force)
 
-    unknowns = state.q, 0.5 * _product(state.q, state.omega), state.aux
-    q, q_dot, aux = _runge_kutta(rates, t, unknowns, dt)
+    unknowns = state.q, 0.5 * _product(state.q, state.omega), *state[2:]
+    q, q_dot, *others = _runge_kutta(rates, t, unknowns, dt)
     q = normalize(q)
     q_dot = q_dot - dot(q_dot, q) * q
-    return State(q, 2.0 * multiply(conjugate(q), q_dot)[1:], aux)
+    return State(q, 2.0 * multiply(conjugate(q), q_dot)[1:], *others)
 
 
 @scheme(order=4, evaluations=4, aux=True, source="Terze, Mueller and Zlatar 2016 (C.9) to (C.11)")
@@ -65,12 +67,11 @@ def formulation2(
     derivative = rates_of(body, torque, params)
 
     def rates(t: Array, unknowns: Any) -> Any:
-        q, omega, aux = unknowns
-        omega_dot, aux_dot = derivative(t, State(normalize(q), omega, aux))
-        return 0.5 * _product(q, omega), omega_dot, aux_dot
+        q, omega, *others = unknowns
+        return 0.5 * _product(q, omega), *derivative(t, State(normalize(q), omega, *others))
 
-    q, omega, aux = _runge_kutta(rates, t, (state.q, state.omega, state.aux), dt)
-    return State(normalize(q), omega, aux)
+    q, *others = _runge_kutta(rates, t, tuple(state), dt)
+    return State(normalize(q), *others)
 
 
 def _product(q: Array, v: Array) -> Array:

@@ -65,6 +65,7 @@ class Scheme:
             "momentum" in the world and the "energy".
         reversible: whether a step of -dt undoes a step of dt.
         aux: whether states with aux are admitted.
+        translation: whether states with position and velocity are admitted.
         source: the literature.
         demand: what the scheme asks of the body; None for nothing.
         doc: the docstring of the object; without it that of the step.
@@ -79,6 +80,7 @@ class Scheme:
     conserves: tuple[Conserved, ...] = ()
     reversible: bool = False
     aux: bool = True
+    translation: bool = True
     source: str = ""
     demand: Demand | None = None
     doc: str = ""
@@ -185,6 +187,7 @@ def scheme(
     conserves: tuple[Conserved, ...] = ("norm",),
     reversible: bool = False,
     aux: bool = False,
+    translation: bool = True,
 ) -> Callable[[Step], Scheme]:
     """Decorate a step with its facts: the function becomes a Scheme of its name."""
 
@@ -198,6 +201,7 @@ def scheme(
             conserves=conserves,
             reversible=reversible,
             aux=aux,
+            translation=translation,
             source=source,
         )
 

@@ -4,7 +4,8 @@ For torques of time and attitude, in principal axes with the body momentum m = I
 alpha about axis k, ``q -> q exp(alpha e_k)`` and ``m -> exp(-alpha e_k) m``, is the exact flow of
 m_k^2/(2 I_k). A step gathers what its kicks and turns change and adds it to the state once. So the
 rounding of cosines, of I and I^-1 and of the axes, whose sign is the same step after step, acts on
-the change and not on the state.
+the change and not on the state. A position drifts with the velocity beside the turns, and forces of
+time, attitude and position kick the velocity with the torque's weights.
 
 A. Dullweber, B. Leimkuhler and R. McLachlan, J. Chem. Phys. 107, 1997, 5840-5851; T. F. Miller et
 al., J. Chem. Phys. 116, 2002, 8649-8659; S. Blanes and P. C. Moan, J. Comput. Appl. Math. 142,
@@ -17,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jax.typing import ArrayLike
@@ -49,6 +51,8 @@ class Change(NamedTuple):
 
     turn: Array  # (4,), the rotation since then, as a quaternion, minus 1
     m: Array  # (3,), the momentum gained
+    x: Any  # (3,), the way gone in world axes; None without a position
+    v: Any  # (3,), the velocity gained
 
 
 class Drift(NamedTuple):
@@ -93,20 +97,28 @@ class Splitting:
         m = moments * rotate_inverse(axes, state.omega)
 
         def kick(change: Change, here: State, share: float, done: float) -> Change:
-            tau = evaluate_at_attitude(self.name, torque, t + done * dt, here, params)
-            return Change(change.turn, change.m + share * dt * rotate_inverse(axes, tau))
+            tau, force = evaluate_at_attitude(self.name, torque, t + done * dt, here, params)
+            change = change._replace(m=change.m + share * dt * rotate_inverse(axes, tau))
+            if force is None:
+                return change
+            return change._replace(v=change.v + share * dt * (force / body.mass))
 
         kicks, drifts = self.shares
         here, done = state, 0.0
-        change = kick(Change(jnp.zeros_like(state.q), jnp.zeros_like(m)), here, kicks[0], done)
+        zeros = jax.tree.map(jnp.zeros_like, (state.q, m, state.position, state.velocity))
+        change = kick(Change(*zeros), here, kicks[0], done)
         for share, after in zip(drifts, kicks[1:], strict=True):
             change = self.drift.move(moments, m, lax.optimization_barrier(change), share * dt)
             done += share
             about_body = jnp.concatenate([change.turn[:1], rotate(axes, change.turn[1:])])
             here = state._replace(q=state.q + multiply(state.q, about_body))
+            if state.position is not None:
+                change = change._replace(x=change.x + share * dt * (state.velocity + change.v))
+                here = here._replace(position=state.position + change.x)
             change = lax.optimization_barrier(kick(change, here, after, done))
         omega = state.omega + rotate(axes, change.m / moments)
-        return State(correct_norm(here.q), omega, state.aux)
+        end = here._replace(q=correct_norm(here.q), omega=omega)
+        return end if state.velocity is None else end._replace(velocity=state.velocity + change.v)
 
 
 def _turn(m: Array, change: Change, axis: int, angle: Array) -> Change:
@@ -130,7 +142,7 @@ def _turn(m: Array, change: Change, axis: int, angle: Array) -> Change:
         push[j] + (m[j] * cosm1 + m[k] * sine),
         push[k] + (m[k] * cosm1 - m[j] * sine),
     )
-    return lax.optimization_barrier(Change(jnp.stack(turn), jnp.stack(push)))
+    return lax.optimization_barrier(change._replace(turn=jnp.stack(turn), m=jnp.stack(push)))
 
 
 def _turns(moments: Array, m: Array, change: Change, duration: Array) -> Change:
@@ -149,7 +161,7 @@ def _symmetric_drift(moments: Array, m: Array, change: Change, duration: Array) 
     whole = lax.optimization_barrier(expm1(duration * (m + change.m) / i1))
     turn = change.turn + whole + multiply(change.turn, whole)
     angle = duration * (m + change.m)[2] * (1 / i3 - 1 / i1)
-    return half_turn(_turn(m, Change(turn, change.m), 2, angle))
+    return half_turn(_turn(m, change._replace(turn=turn), 2, angle))
 
 
 def _with_axis_last(axes: Array, moments: Array) -> Frame:

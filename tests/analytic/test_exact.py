@@ -262,7 +262,7 @@ def defect(body, motion, torque, t):
     """How far a motion is from its equations at time t, by differentiation."""
     state, rate = jax.jvp(motion, (t,), (jnp.ones_like(t),))
     spun = 0.5 * jq.quaternion.multiply(state.q, jnp.concatenate([jnp.zeros(1), state.omega]))
-    acceleration = jq.dynamics.derivative(body, torque, t, state, None)[0]
+    acceleration = jq.dynamics.derivative(body, torque, t, state, None).omega
     return jnp.concatenate([rate.q - spun, rate.omega - acceleration])
 
 

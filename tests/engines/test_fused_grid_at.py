@@ -23,7 +23,7 @@ NUMBERS = np.random.default_rng(5).normal(size=(6, 3))
 
 def euler(body, torque, t, state, dt, params):
     """Does a step that compiles fast and has 0/0 where dt is 0."""
-    omega_dot, _ = jq.dynamics.derivative(body, torque, t, state, params)
+    omega_dot = jq.dynamics.derivative(body, torque, t, state, params).omega
     q = jq.quaternion.normalize(state.q.at[1:].add(0.5 * dt * state.omega))
     return jq.State(q, state.omega + dt * ((dt * omega_dot) / dt))
 

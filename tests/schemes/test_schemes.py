@@ -111,8 +111,8 @@ def test_the_error_of_one_step(name):
 
 def zhao_as_printed(body, torque, t, state, dt, params):
     """Zhao and van Wachem's step with the factors of the predicted rates as they are printed."""
-    q, omega, aux = state
-    rate = lambda t, state: jq.dynamics.derivative(body, torque, t, state, params)[0]
+    q, omega, aux, *_ = state
+    rate = lambda t, state: jq.dynamics.derivative(body, torque, t, state, params).omega
     slope = rate(t, state)
     half = jq.quaternion.exp(0.5 * dt * (omega + 0.5 * dt * slope))
     middle = jq.State(jq.quaternion.multiply(q, half), omega + 0.25 * dt * slope, aux)
