@@ -29,8 +29,8 @@ def angles(q, reference):
 
 
 @functools.cache
-def forced(rate=True, symmetric=False):
-    problem = problems.Forced(rate, symmetric)
+def forced(rate=True, symmetric=False, kind=problems.Forced):
+    problem = kind(rate, symmetric)
     return problem, jax.tree.map(np.float64, problem.exact())
 
 
@@ -39,17 +39,22 @@ def rms(values):
 
 
 def measured(name, step, order, problem, exact):
-    """The RMS errors (3, 2) in attitude and rate over all bodies, and their two slopes."""
-    q, omega = exact
+    """The RMS errors (3, n) over all bodies, and their n slopes.
+
+    They are those of attitude and rate, and of position and velocity where there are any.
+    """
+    q, vectors = exact
     steps = problem.T * np.array(STEPS[order])
     errors = []
     march = problems.marcher(step, problem.torque, batch=True)
     bodies, start = problem.bodies(), problem.starts(name)
     for n in steps.tolist():
         state = march(bodies, start, 0.0, problem.T, n, problem.params)
-        errors.append((rms(angles(state.q, q)), rms(np.linalg.norm(state.omega - omega, axis=1))))
+        got = np.concatenate([x for x in (state.omega, *state[3:]) if x is not None], axis=1)
+        parts = np.split(got - vectors, got.shape[1] // 3, axis=1)
+        errors.append([rms(angles(state.q, q)), *(rms(np.linalg.norm(x, axis=1)) for x in parts)])
     errors = np.array(errors)
-    return errors, [problems.slope(steps, errors[:, k]) for k in (0, 1)]
+    return errors, [problems.slope(steps, errors[:, k]) for k in range(errors.shape[1])]
 
 
 def assert_order(name, step, order, problem, exact):

@@ -137,17 +137,11 @@ class Forced:
         """
         extended = np.longdouble
         p = jax.tree.map(lambda x: x.astype(extended), self.params)
-        inertia = self.inertia.astype(extended)
-        inverse = np.linalg.inv(self.inertia).astype(extended)
-        # One Newton step takes the inverse from double to extended precision.
-        inverse = inverse @ (2 * np.eye(3) - inertia @ inverse)
+        inertia, inverse = extended_inverse(self.inertia)
 
         def derivative(t, y):
             q, omega = y[:, :4], y[:, 4:]
             w, v = q[:, :1], q[:, 1:]
-            spun = np.concatenate(
-                [-(v * omega).sum(1, keepdims=True), w * omega + np.cross(v, omega)], axis=1
-            )
             across = np.cross(p["pull"], v)
             back = p["pull"] + 2 * (w * across + np.cross(across, v))
             tau = (
@@ -157,7 +151,7 @@ class Forced:
             )
             gyroscopic = np.cross(omega, (inertia @ omega[..., None])[..., 0])
             return np.concatenate(
-                [spun / 2, (inverse @ (tau - gyroscopic)[..., None])[..., 0]], axis=1
+                [spun(q, omega), (inverse @ (tau - gyroscopic)[..., None])[..., 0]], axis=1
             )
 
         return extrapolate(
@@ -166,6 +160,110 @@ class Forced:
             self.T,
             24 * int(self.T),
         )
+
+
+class Flying(Forced):
+    """The bodies of Forced with positions: torques and forces depend on these and the velocities.
+
+    If ``rate`` is False, they depend neither on the rate nor on the velocity.
+    """
+
+    def __init__(self, rate=True, symmetric=False):
+        super().__init__(rate, symmetric)
+        rng = np.random.default_rng(20261124)
+        self.mass = rng.uniform(0.5, 2.0, self.n)
+        self.position, self.velocity = rng.normal(size=(2, self.n, 3))
+        self.params |= {
+            "weight": rng.normal(size=(self.n, 3)),
+            "spring": rng.uniform(0.5, 2.0, (self.n, 3)),
+            "thrust": rng.normal(size=(self.n, 3)),
+            "flow": rate * 0.3 * rng.normal(size=(self.n, 3, 3)),
+            "drag": rate * 0.3 * rng.normal(size=(self.n, 3, 3)),
+            "lift": rate * 0.3 * rng.normal(size=(self.n, 3, 3)),
+        }
+        without_mass = self.bodies
+        self.bodies = lambda: _with_mass(without_mass(), jnp.asarray(self.mass))
+        self.torque = self.wrench_of_rate if rate else self.wrench
+
+    @staticmethod
+    def wrench(t, state, p):
+        moving = jnp.sin(p["frequency"] * t + p["phase"] + state.position)
+        tau = p["amplitude"] * moving + jq.quaternion.rotate_inverse(state.q, p["pull"])
+        force = p["weight"] * jnp.cos(p["frequency"] * t) - p["spring"] * state.position
+        return jq.Wrench(tau, force + jq.quaternion.rotate(state.q, p["thrust"]))
+
+    @staticmethod
+    def wrench_of_rate(t, state, p):
+        tau, force = Flying.wrench(t, state, p)
+        flow = jq.quaternion.rotate_inverse(state.q, state.velocity)
+        tau = tau + p["rate"] @ state.omega + p["flow"] @ flow
+        force = force + p["drag"] @ state.velocity
+        lift = p["lift"] @ jq.quaternion.rotate(state.q, state.omega)
+        return jq.Wrench(tau, force + lift)
+
+    def starts(self, name):
+        states = super().starts(name)
+        return states._replace(
+            position=jnp.asarray(self.position), velocity=jnp.asarray(self.velocity)
+        )
+
+    def exact(self):
+        """Returns (q, omega with position and velocity) at T, like that of Forced."""
+        extended = np.longdouble
+        p = jax.tree.map(lambda x: x.astype(extended), self.params)
+        inertia, inverse = extended_inverse(self.inertia)
+        mass = self.mass.astype(extended)[:, None]
+        times = lambda matrix, x: (matrix @ x[..., None])[..., 0]
+
+        def turned(q, x, sign):
+            w, v = q[:, :1], sign * q[:, 1:]
+            across = np.cross(v, x)
+            return x + 2 * (w * across + np.cross(v, across))
+
+        def derivative(t, y):
+            q, omega, x, v = y[:, :4], y[:, 4:7], y[:, 7:10], y[:, 10:]
+            tau = (
+                p["amplitude"] * np.sin(p["frequency"] * t + p["phase"] + x)
+                + turned(q, p["pull"], -1)
+                + times(p["rate"], omega)
+                + times(p["flow"], turned(q, v, -1))
+            )
+            force = (
+                p["weight"] * np.cos(p["frequency"] * t)
+                - p["spring"] * x
+                + turned(q, p["thrust"], 1)
+                + times(p["drag"], v)
+                + times(p["lift"], turned(q, omega, 1))
+            )
+            omega_dot = times(inverse, tau - np.cross(omega, times(inertia, omega)))
+            return np.concatenate([spun(q, omega), omega_dot, v, force / mass], axis=1)
+
+        start = [self.q, self.omega, self.position, self.velocity]
+        start = np.concatenate(start, axis=1).astype(extended)
+        return extrapolate(derivative, start, self.T, 24 * int(self.T))
+
+
+def _with_mass(bodies, mass):
+    """The batch of bodies with masses; ``Body`` has no field to replace, but it is a pytree."""
+    make = lambda body, mass: jq.Body.from_principal(*body.principal(), mass)
+    if bodies._moments is None:
+        make = lambda body, mass: jq.Body(body.inertia, mass)
+    return jax.vmap(make)(bodies, mass)
+
+
+def extended_inverse(inertia):
+    """Inertias and their inverses, in extended precision."""
+    extended = inertia.astype(np.longdouble)
+    inverse = np.linalg.inv(inertia).astype(np.longdouble)
+    # One Newton step takes the inverse from double to extended precision.
+    return extended, inverse @ (2 * np.eye(3) - extended @ inverse)
+
+
+def spun(q, omega):
+    """``1/2 q (0, omega)``, without the library."""
+    w, v = q[:, :1], q[:, 1:]
+    scalar = -(v * omega).sum(1, keepdims=True)
+    return np.concatenate([scalar, w * omega + np.cross(v, omega)], axis=1) / 2
 
 
 class FreeBodies:

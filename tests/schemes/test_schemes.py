@@ -46,6 +46,15 @@ def test_order_on_forced_bodies(name):
     )
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [n for n in CONSISTENT if jq.SCHEMES[n].translation])
+def test_order_on_forced_bodies_that_move(name):
+    """Torque and force depend on all of the state, or on attitude and position."""
+    scheme = jq.SCHEMES[name]
+    forces = forced(name in ANY_TORQUE, name == "symmetric_top_bm4", problems.Flying)
+    assert_order(name, scheme, scheme.order, *forces)
+
+
 def lengths(order):
     """Three steps [s], so short that what a wrong torque changes is not hidden by higher terms."""
     return (0.2 if order >= 4 else 0.02) * 0.5 ** np.arange(3)
@@ -63,9 +72,9 @@ def of_one_step(step, problem, name, order):
 
 
 @functools.cache
-def short(rate, symmetric, order):
+def short(rate, symmetric, order, kind=problems.Forced):
     """A problem and its states after the lengths of an order: sixteen steps of order 6."""
-    problem = problems.Forced(rate, symmetric)
+    problem = kind(rate, symmetric)
 
     def steps(body, torque, t, state, dt, params):
         h = dt / 16
@@ -95,15 +104,17 @@ ONE_OF_EACH = (  # the order of the others on forced bodies is measured above
 
 @pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_the_error_of_one_step(name):
-    """It is of the order of the scheme plus one, in attitude and rate.
+    """It is of the order of the scheme plus one, in attitude, rate, position and velocity.
 
-    A torque at another attitude, rate or time than the stage's would lower it.
+    A torque or force at another state or time than the stage's would lower it.
     """
     scheme = jq.SCHEMES[name]
-    problem, wanted = short(name in ANY_TORQUE, name == "symmetric_top_bm4", scheme.order)
+    kind = problems.Flying if scheme.translation else problems.Forced
+    problem, wanted = short(name in ANY_TORQUE, name == "symmetric_top_bm4", scheme.order, kind)
     got = of_one_step(scheme, problem, name, scheme.order)
-    errors = angles(got.q, wanted.q), np.linalg.norm(got.omega - wanted.omega, axis=-1)
-    for error in errors:
+    vectors = jax.tree.map(jnp.subtract, (got.omega, *got[3:]), (wanted.omega, *wanted[3:]))
+    errors = [np.linalg.norm(x, axis=-1) for x in jax.tree.leaves(vectors)]
+    for error in (angles(got.q, wanted.q), *errors):
         each = np.sqrt(np.mean(np.square(error), axis=1))
         assert each.min() > 1e-13, "the slope would measure rounding"
         assert -problems.slope(lengths(scheme.order), each) > scheme.order + 0.8, each
