@@ -175,7 +175,7 @@ class Flying(Forced):
         self.position, self.velocity = rng.normal(size=(2, self.n, 3))
         self.params |= {
             "weight": rng.normal(size=(self.n, 3)),
-            "spring": rng.uniform(0.5, 2.0, (self.n, 3)),
+            "spring": rng.uniform(4.0, 16.0, (self.n, 3)),
             "thrust": rng.normal(size=(self.n, 3)),
             "flow": rate * 0.3 * rng.normal(size=(self.n, 3, 3)),
             "drag": rate * 0.3 * rng.normal(size=(self.n, 3, 3)),

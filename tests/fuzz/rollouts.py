@@ -18,9 +18,9 @@ ANY = (  # schemes for any torque, and for one that depends on the attitude alon
     "lie_euler", "rkmk2", "rkmk3", "rkmk4", "crouch_grossman3", "cf4", "zhao", "formulation1",
     "half_quat",
 )  # fmt: skip
-ATTITUDE = (
-    "lie_midpoint", "no_squish", "symmetric_top", "pcdm1", "symmetric_top_suzuki4", "simo_wong",
-    "lgvi",
+ATTITUDE = (  # the last does not move bodies
+    "no_squish", "symmetric_top", "pcdm1", "symmetric_top_suzuki4", "simo_wong",
+    "lgvi", "lie_midpoint",
 )  # fmt: skip
 STATE = {"t": Type("f"), "state.q": Type("f", (4,)), "state.omega": Type("f", (3,))}
 PARAMS = {
@@ -70,6 +70,7 @@ def draw(seed: int, without: Sequence[str] = ()) -> Rollout:
     }  # fmt: skip
     options["derivative"] = random.Random(f"derivative {seed}").choice(derivatives.KINDS)
     options["attitude"] = options["attitude"] and not options["aux"]
+    options["moving"] = random.Random(f"moving {seed}").random() < 0.3
     options["scheme"] = rng.choice(ATTITUDE if options["attitude"] else ANY)
     if not options["controller"] and not options["inputs"]:
         options["sample_every"] = 1
@@ -83,9 +84,14 @@ def draw(seed: int, without: Sequence[str] = ()) -> Rollout:
         grammar.names = names
         return grammar.expression(Type(dtype, shape), rng.randint(1, depth))
 
+    options["moving"] = options["moving"] and options["scheme"] != "lie_midpoint"
     state = dict(STATE)
     if options["attitude"]:
         del state["state.omega"]
+    if options["moving"]:
+        state["state.position"] = Type("f", (3,))
+    if options["moving"] and not options["attitude"]:
+        state["state.velocity"] = Type("f", (3,))
     if options["aux"]:
         state["state.aux['lag']"] = Type("f", (3,))
     value = {f"value[{k!r}]": v for k, v in INPUTS.items()} if options["inputs"] else {}
@@ -99,6 +105,8 @@ def draw(seed: int, without: Sequence[str] = ()) -> Rollout:
     expressions = {"torque": drawn(outer, "f", (3,)), "drag": drawn(outer, "f")}
     if options["aux"]:
         expressions["lag"] = drawn(outer, "f", (3,))
+    if options["moving"]:
+        expressions["force"] = drawn(outer, "f", (3,))
     if options["controller"]:
         inner = dict(STATE) | PARAMS | memory | value
         for name, kind in (COMMAND | {k: v for k, v in MEMORY.items() if k != "key"}).items():
@@ -121,7 +129,8 @@ def text_of(rollout: Rollout) -> str:
     lines = [PRELUDE, f"def torque(t, state, params{command}):"]
     lines += [f"    tau = bounded({e['torque']}) + bounded({e['drag']}){push}{damping}"]
     lag = f", {{'lag': bounded({e['lag']}) - state.aux['lag']}}" if o["aux"] else ""
-    lines += [f"    return tau{lag}"]
+    load = f"jq.Wrench(tau, bounded({e['force']}))" if o["moving"] else "tau"
+    lines += [f"    return {load}{lag}"]
     if o["controller"]:
         lines += [
             "\n\ndef init(start, params):",
@@ -161,6 +170,10 @@ def compiled(request: dict[str, Any], gradient: bool) -> tuple[Callable[..., Any
     number = lambda *shape: rng.normal(size=(bodies, *shape)).astype(kind)
     q = (q / np.linalg.norm(q, axis=1, keepdims=True)).astype(kind)
     start = jq.State(q, number(3), {"lag": number(3)} if o["aux"] else ())
+    if o["moving"]:
+        others = np.random.default_rng([request["seed"], 1])
+        place = others.normal(size=(2, bodies, 3)).astype(kind)
+        start = start._replace(position=place[0], velocity=place[1])
     whole = lambda *shape: rng.integers(-5, 6, (bodies, *shape)).astype(np.int32)
     words = lambda *shape: rng.integers(0, 2**32, (bodies, *shape), np.uint32)
     params = {"gains": number(3), "scale": number(), "level": whole(3)}
@@ -173,6 +186,7 @@ def compiled(request: dict[str, Any], gradient: bool) -> tuple[Callable[..., Any
     t0, dt = np.resize([0.0, 0.5], bodies), np.resize([0.1, 0.05, 0.2], bodies)
     grid = t0.astype(kind), dt.astype(kind), uneven
     moments = np.array([1.0, 1.0, 1.5] if "symmetric" in o["scheme"] else [1.0, 2.0, 2.5], kind)
+    body = jq.Body.from_principal(jnp.asarray(moments), mass=1.5 if o["moving"] else None)
     controller = jq.Controller(names["init"], names["update"]) if o["controller"] else None
 
     def outputs(engine: str, start: Any, params: Any, inputs: Any, grid: Any) -> Any:
@@ -183,7 +197,7 @@ def compiled(request: dict[str, Any], gradient: bool) -> tuple[Callable[..., Any
         )
         keyed = inputs | {"key": jax.random.wrap_key_data(inputs["key"])}
         path = jq.rollout(
-            getattr(jq, o["scheme"]), jq.Body.from_principal(jnp.asarray(moments)), names["torque"],
+            getattr(jq, o["scheme"]), body, names["torque"],
             start, through if o["uneven grid"] else equal, params, controller=controller,
             inputs=keyed if o["inputs"] else None, sample_every=o["sample_every"],
             save_every=o["save_every"], save=names.get("save"), checkpoint=o["checkpoint"],
