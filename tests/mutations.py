@@ -80,6 +80,30 @@ MUTATIONS = {
     "torque at q0: simo_wong": Mutation(
         IMPLICIT, "end._replace(q=q1)", "end", of_step("simo_wong")
     ),
+    "force at x0: rkmk": Mutation(
+        RKMK,
+        "rates(t + node * dt, stage)",
+        "rates(t + node * dt, stage._replace(position=state.position))",
+        of_step("rkmk4"),
+    ),
+    "force at v0: zhao": Mutation(
+        PCDM, "dt, middle)", "dt, middle._replace(velocity=state.velocity))", of_step("zhao")
+    ),
+    "force at x0: splitting": Mutation(
+        SPLITTING,
+        "kick(change, here, after",
+        "kick(change, here._replace(position=state.position), after",
+        of_step("symmetric_top"),
+    ),
+    "lost velocity: splitting": Mutation(
+        SPLITTING, "(state.velocity + change.v))", "state.velocity)", of_step("symmetric_top")
+    ),
+    "force at x0: simo_wong": Mutation(
+        IMPLICIT,
+        '_, force1 = evaluate_at_attitude("simo_wong", torque, t + dt, end, params)',
+        "force1 = force0",
+        of_step("simo_wong"),
+    ),
     "wrong stage time: rkmk": Mutation(
         RKMK, "rates(t + node * dt, stage)", "rates(t, stage)", of_step("rkmk4")
     ),

@@ -39,20 +39,14 @@ SIZES = ("rkmk4", "simo_wong")
 
 @pytest.mark.parametrize("name", some([*CONSISTENT, *EXTRA], QUICK))
 def test_order_on_forced_bodies(name):
-    """Each scheme gets torques and bodies that it admits."""
+    """Each scheme gets torques and bodies that it admits, and forces if it admits them.
+
+    These depend on time and all of the state, or on time, attitude and position.
+    """
     step, order = EXTRA[name] if name in EXTRA else (jq.SCHEMES[name], jq.SCHEMES[name].order)
-    assert_order(
-        name, step, order, *forced(name in ANY_TORQUE or name in EXTRA, name == "symmetric_top_bm4")
-    )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [n for n in CONSISTENT if jq.SCHEMES[n].translation])
-def test_order_on_forced_bodies_that_move(name):
-    """Torque and force depend on all of the state, or on attitude and position."""
-    scheme = jq.SCHEMES[name]
-    forces = forced(name in ANY_TORQUE, name == "symmetric_top_bm4", problems.Flying)
-    assert_order(name, scheme, scheme.order, *forces)
+    kind = problems.Flying if step.translation else problems.Forced
+    any_torque = name in ANY_TORQUE or name in EXTRA
+    assert_order(name, step, order, *forced(any_torque, name == "symmetric_top_bm4", kind))
 
 
 def lengths(order):
