@@ -21,6 +21,7 @@ PICTURES = {  # example: its pictures in docs
     "fit_gains": ["fit_gains.png"],
     "gallery": ["plotting_free.png", "plotting_control.png", "gallery/flips.gif"],
     "monte_carlo": ["gallery/monte_carlo.png"],
+    "detumble": ["gallery/detumble.png"],
     "identify_inertia": ["gallery/identify_inertia.png"],
     "neural_torque": ["gallery/neural_torque.png"],
     "gyro_attitude": ["gallery/gyro_attitude.png"],

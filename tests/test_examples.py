@@ -297,6 +297,35 @@ def test_adaptive_top_example(tmp_path):
     assert (tmp_path / "adaptive_top.png").stat().st_size > 10_000
 
 
+# Cubesats.
+
+
+def test_the_field_of_the_detumbling_example_is_that_of_a_dipole():
+    """Without divergence and curl, twice as strong at the poles as at the equator."""
+    module = example("detumble")
+    x = jnp.array([4.0e6, -3.0e6, 5.0e6])
+    slopes = jax.jacfwd(lambda x: module.magnetic_field(5000.0, x))(x)
+    assert np.abs(jnp.trace(slopes)) < 1e-14 * np.abs(slopes).max() * 100
+    np.testing.assert_allclose(slopes, slopes.T, atol=1e-13 * np.abs(slopes).max())
+    strength = np.linalg.norm(module.DIPOLE)
+    pole = module.DIPOLE / strength * module.EARTH
+    at_pole = module.magnetic_field(0.0, pole)
+    np.testing.assert_allclose(at_pole, 2 * module.DIPOLE, rtol=1e-12)
+
+
+@pytest.mark.slow
+def test_detumble_example(tmp_path):
+    """All cubesats stop within an orbit and face the Earth; the orbit stays circular."""
+    code, out, err = run(tmp_path, "detumble", "--members", "8")
+    assert code == 0, err
+    assert "stopped: 100%" in out
+    assert float(re.search(r"which is (\S+) orbits", out).group(1)) < 1
+    assert float(re.search(r"pointing error +\S+ +(\S+) deg", out).group(1)) < 0.05
+    low, high = re.search(r"height of the orbit: (\S+) to (\S+) km", out).groups()
+    assert low == high == "550.000"
+    assert (tmp_path / "detumble.png").stat().st_size > 10_000
+
+
 # Gallery.
 
 
