@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from jaxquat import analytic as exact
 from jaxquat import control, dynamics, ensembles, schemes
 from jaxquat.control import actuators, rotors
-from jaxquat.dynamics import flow, torques
+from jaxquat.dynamics import flow, forces, torques
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.state import State, Wrench
 from jaxquat.engines import fused
@@ -105,6 +105,7 @@ __all__ = [
     "fit",
     "fit_covariance",
     "flow",
+    "forces",
     "formulation1",
     "formulation2",
     "full_quat",

@@ -375,6 +375,13 @@ TABLE = {
         "semi_axes": Argument(np.ones(3)),
         "viscosity": Argument(1.0),
     },
+    "forces.gravity": {"body": Argument(BODY), "acceleration": Argument(V)},
+    "forces.gravity_gradient": {"body": Argument(BODY), "mu": Argument(1.0)},
+    "forces.linear_drag": {"resistance": Argument(1.0), "wind": Argument(V)},
+    "forces.point_mass": {"body": Argument(BODY), "mu": Argument(1.0)},
+    "forces.potential": {"body": Argument(BODY), "state": MOVING, "mu": Argument(1.0)},
+    "forces.quadratic_drag": {"coefficient": Argument(V), "wind": Argument(V)},
+    "forces.thrust": {"force": Argument(V), "offset": Argument(V)},
     "gyro.Gyro.ideal": {"dtype": optional(None)},
     "gyro.correct": {"gyro": Argument(GYRO), "measured": algebra(ROWS)},
     "gyro.measure": {
@@ -457,7 +464,14 @@ TABLE = {
         "lowest": Argument(0.0),
         "highest": optional(5.0),
     },
+    "rotors.commanding_speeds": {
+        "controller": Argument(jq.Controller(lambda start, params: (), zero)),
+        "rotors": Argument(ROTORS),
+        "lowest": Argument(0.0),
+        "highest": optional(5.0),
+    },
     "rotors.drag_torques": {"rotors": Argument(ROTORS), "speeds": algebra(np.ones(4))},
+    "rotors.lagging": {"rotors": Argument(ROTORS), "time_constant": Argument(0.1)},
     "rotors.load": {"rotors": Argument(ROTORS), "speeds": algebra(np.ones(4))},
     "rotors.speeds": {
         "rotors": Argument(ROTORS),

@@ -1,30 +1,54 @@
 """Rotors of a rotorcraft: thrust and drag-torque curves, their load on the body, and allocation.
 
-A quadrotor whose motors follow the wanted speeds with a lag; the speeds are the aux states:
+The plant of a quadrotor whose motors follow the wanted speeds with a lag of 0.03 s; the aux states
+are the speeds, and so is the command:
 
-    def torque(t, state, params, command):  # the command is a torque (3,) [N m]
-        thrusts = rotors.allocate(ROTORS, WEIGHT, command, highest=12.0)
-        speeds = rotors.speeds(ROTORS, thrusts)
-        load = rotors.load(ROTORS, state.aux)
-        return load.torque, actuators.lag(state.aux, speeds, 0.03)
+    plant = torques.total(forces.gravity(body), rotors.lagging(ROTORS, 0.03))
 
-The momentum of heavy rotors is that of wheels: with J the moment of each about its axis, add
+A controller that commands a collective thrust and a torque gets there by ``allocate``, then
+``speeds``; ``commanding_speeds`` does both. The momentum of heavy rotors is that of wheels: with J
+the moment of each about its axis, add
 ``actuators.wheel_torque(axes, state, spins * J * speeds, spins * J * accelerations)``.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._checks import exactly, finite, floating, instance, is_concrete, one_shape, unit_vector
+from jaxquat._checks import (
+    exactly,
+    finite,
+    floating,
+    instance,
+    is_concrete,
+    one_shape,
+    positive,
+    unit_vector,
+)
 from jaxquat._linear import cross, dot, inverse, matmul, matvec, root, transpose
+from jaxquat.control.actuators import lag
+from jaxquat.control.flight import Lift
+from jaxquat.dynamics.contract import Torque
+from jaxquat.dynamics.state import State, Wrench
+from jaxquat.rotations.quaternion import rotate
+from jaxquat.simulation.controller import Controller
 
-__all__ = ["Load", "Rotors", "allocate", "drag_torques", "load", "speeds", "thrusts"]
+__all__ = [
+    "Load",
+    "Rotors",
+    "allocate",
+    "commanding_speeds",
+    "drag_torques",
+    "lagging",
+    "load",
+    "speeds",
+    "thrusts",
+]
 
 
 class Rotors(NamedTuple):
@@ -98,6 +122,59 @@ def load(rotors: Rotors, speeds: ArrayLike) -> Load:
     turning = (rotors.spins * _curve(rotors.drag, w))[:, None] * rotors.axes
     torque = jnp.sum(cross(rotors.positions, forces) - turning, axis=0)
     return Load(jnp.sum(forces, axis=0), torque)
+
+
+def lagging(rotors: Rotors, time_constant: ArrayLike) -> Torque:
+    """The wrench of n rotors that follow the wanted speeds with a first-order lag.
+
+    The aux states are the speeds (n,) [rad/s], and so is the command. ``time_constant`` [s] is ()
+    or (n,). The torque of the rotors' own momentum is left out.
+    """
+    rotors = _checked(rotors)
+    n = len(rotors.spins)
+    time_constant = one_shape("time_constant", time_constant, (), (n,))
+    positive("time_constant", time_constant)
+
+    def lagging(t: ArrayLike, state: State, params: Any, *command: Any) -> tuple[Wrench, Array]:
+        if not command:
+            wanted = "a controller or inputs, which command the speeds"
+            raise TypeError(f"rotors.lagging: wanted {wanted}, got neither")
+        actual = exactly("state.aux", state.aux, (n,))
+        wanted = exactly("command", command[0], (n,))
+        force, torque = load(rotors, actual)
+        rates = lag(actual, wanted, jnp.asarray(time_constant, actual.dtype))
+        return Wrench(torque, rotate(state.q, force)), rates
+
+    return lagging
+
+
+def commanding_speeds(
+    controller: Controller,
+    rotors: Rotors,
+    *,
+    lowest: ArrayLike = 0.0,
+    highest: ArrayLike | None = None,
+) -> Controller:
+    """A controller that commands a ``control.Lift``, as one that commands speeds (n,) [rad/s].
+
+    At each sample ``allocate`` shares the lift out, within ``lowest`` and ``highest`` [N].
+    """
+    instance("controller", controller, Controller, "a jq.Controller")
+    rotors = _checked(rotors)
+    n = len(rotors.spins)
+    bounds = {"lowest": _bound("lowest", lowest, n)}
+    if highest is not None:
+        bounds["highest"] = _bound("highest", highest, n)
+
+    def update(
+        t: Array, state: State, memory: Any, params: Any, sampled_input: Any
+    ) -> tuple[Array, Any]:
+        lift, memory = controller.update(t, state, memory, params, sampled_input)
+        instance("controller.update(...)[0]", lift, Lift, "a control.Lift")
+        limits = {name: jnp.asarray(bound, lift.thrust.dtype) for name, bound in bounds.items()}
+        return speeds(rotors, allocate(rotors, lift.thrust, lift.torque, **limits)), memory
+
+    return Controller(controller.init, update, controller.period)
 
 
 def allocate(

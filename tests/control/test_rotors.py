@@ -205,3 +205,66 @@ def test_bad_rotors_are_named(message):
     craft, limits = BAD[message]
     with pytest.raises((TypeError, ValueError), match="^" + message):
         rotors.allocate(craft, 1.0, np.zeros(3), **limits)
+
+
+MASS = 4 * K * 500.0**2 / 9.80665  # four rotors at 500 rad/s carry it
+CRAFT = jq.Body(jnp.diag(jnp.array([0.02, 0.02, 0.04])), MASS)
+PLANT = jq.torques.total(
+    jq.forces.gravity(CRAFT), rotors.lagging(QUAD, 0.05), jq.forces.linear_drag(0.3)
+)
+
+
+def hovering(speed=500.0, dtype=jnp.float64):
+    zero = jnp.zeros(3, dtype)
+    q = jnp.array([1.0, 0, 0, 0], dtype)
+    return jq.State(q, zero, jnp.full(4, speed, dtype), zero, zero)
+
+
+def commanded(start, command, dt, steps, scheme=jq.rkmk4):
+    grid, inputs = jq.grid(0.0, dt, steps), jnp.tile(command, (steps, 1))
+    run = lambda: jq.rollout(scheme, CRAFT, PLANT, start, grid, inputs=inputs, engine="scan")
+    return jax.jit(run)()
+
+
+def test_a_hover_stays_where_it_is():
+    """Weight and thrust cancel but for rounding of 1e-15, which 10 s make 1e-13 m."""
+    path = commanded(hovering(), jnp.full(4, 500.0), 0.01, 1000)
+    np.testing.assert_allclose(path.state.position, np.zeros((1001, 3)), atol=1e-12)
+    np.testing.assert_array_equal(path.state.omega, np.zeros((1001, 3)))
+    np.testing.assert_array_equal(path.state.aux, np.full((1001, 4), 500.0))
+
+
+@pytest.mark.parametrize(("scheme", "order"), [(jq.rkmk2, 2), (jq.rkmk4, 4)])
+def test_rotors_spin_up_exponentially_to_the_order_of_the_scheme(scheme, order):
+    """``w = w1 - (w1 - w0) exp(-t/s)`` with a lag s of 0.05 s, after one lag."""
+    command = jnp.array([500.0, 510.0, 490.0, 505.0])
+    wanted = np.asarray(command) - (np.asarray(command) - 400.0) * np.exp(-1)
+    errors = []
+    for steps in (10, 20):
+        speeds = commanded(hovering(400.0), command, 0.05 / steps, steps, scheme).final.aux
+        errors.append(np.abs(np.asarray(speeds) - wanted).max())
+    assert np.log2(errors[0] / errors[1]) == pytest.approx(order, abs=0.15)
+
+
+def test_a_controller_of_lift_commands_the_speeds_that_deliver_it():
+    lift = jq.control.Lift(jnp.asarray(9.0), jnp.array([0.1, -0.05, 0.01]))
+    inner = jq.Controller(lambda start, params: jnp.zeros(2), lambda t, s, m, p, u: (lift, m + 1))
+    outer = rotors.commanding_speeds(inner, QUAD, highest=12.0)
+    command, memory = outer.update(jnp.asarray(0.0), hovering(), jnp.zeros(2), None, None)
+    load = rotors.load(QUAD, command)
+    np.testing.assert_allclose(load.force, [0, 0, 9.0], atol=1e-14)
+    np.testing.assert_allclose(load.torque, lift.torque, atol=1e-15)
+    np.testing.assert_array_equal(memory, np.ones(2))
+
+
+def test_bad_input_of_lagging_rotors_is_named():
+    plant = rotors.lagging(QUAD, 0.05)
+    with pytest.raises(TypeError, match=r"^rotors.lagging: wanted a controller or inputs"):
+        plant(0.0, hovering(), None)
+    with pytest.raises(ValueError, match=r"^state.aux: wanted shape \(4,\), got \(3,\)"):
+        plant(0.0, hovering()._replace(aux=jnp.zeros(3)), None, jnp.zeros(4))
+    with pytest.raises(ValueError, match=r"^command: wanted shape \(4,\), got \(3,\)"):
+        plant(0.0, hovering(), None, jnp.zeros(3))
+    wrong = jq.Controller(lambda start, params: (), lambda t, s, m, p, u: (jnp.zeros(3), m))
+    with pytest.raises(TypeError, match=r"^controller.update.*wanted a control.Lift"):
+        rotors.commanding_speeds(wrong, QUAD).update(0.0, hovering(), (), None, None)
