@@ -122,21 +122,19 @@ def evaluate_at_attitude(
     """
     without_aux(name, state)
 
-    def acting(omega: Array, velocity: Array | None) -> list[Array]:
-        here = state._replace(omega=omega, velocity=velocity)
-        parts = evaluate(torque, t, here, params)
+    def acting(rates: dict[str, Array]) -> list[Array]:
+        parts = evaluate(torque, t, state._replace(**rates), params)
         return jax.tree.leaves((parts.torque, parts.force))
 
-    traced = jax.make_jaxpr(acting)(state.omega, state.velocity)
-    reading = {"state.omega": [True], "state.velocity": [False, True]}
-    for field, flags in (
-        reading.items() if state.velocity is not None else [("state.omega", [True])]
-    ):
-        if any(depends_on(traced, [*flags, False][: len(traced.in_avals)])):
+    rates = {name: getattr(state, name) for name in ("omega", "velocity")}
+    rates = {name: rate for name, rate in rates.items() if rate is not None}
+    traced = jax.make_jaxpr(acting)(rates)
+    for field in rates:
+        if any(depends_on(traced, [name == field for name in rates])):
             wanted, got = "a torque of time and attitude", f"torque {name_of(torque)}"
-            raise TypeError(f"{name}: wanted {wanted}, got {got}, which reads {field}")
-    torque_here, *force = jaxpr_as_fun(traced)(*jax.tree.leaves((state.omega, state.velocity)))
-    return torque_here, force[0] if force else None
+            raise TypeError(f"{name}: wanted {wanted}, got {got}, which reads state.{field}")
+    tau, *force = jaxpr_as_fun(traced)(*rates.values())
+    return tau, force[0] if force else None
 
 
 def without_aux(name: str, state: State) -> None:

@@ -343,3 +343,29 @@ def test_errors_name_what_is_wrong():
         bridge.term(jnp.eye(3), law)
     with pytest.raises(TypeError, match="torque"):
         bridge.term(BODY, None)
+
+
+def test_bodies_that_move_are_solved_with_tolerances():
+    """Fixed steps are the rollout's; adaptive ones keep to their tolerance of the position."""
+    start = START._replace(position=jnp.array([1.0, 0.0, 0.2]), velocity=jnp.array([0.0, 0.9, 0.1]))
+    body = jq.Body(BODY.inertia, 1.7)
+
+    def pulled(t, state, gains):
+        force = -gains[0] * state.position + jq.quaternion.rotate(state.q, 0.3 * state.omega)
+        return jq.Wrench(law(t, state, gains) + 0.1 * state.velocity, force)
+
+    given = {"start": start, "body": body, "torque": pulled}
+    ys = jax.jit(lambda: solve(bridge.Heun(), 2.0, 0.1, **given).ys)()
+    run = lambda: jq.rollout(rkmk(HEUN), body, pulled, start, jq.grid(0.0, 0.1, 20), GAINS)
+    end = jax.jit(run)().final
+    chex.assert_trees_all_close(jax.tree.map(lambda x: x[-1], ys), end, rtol=0, atol=1e-14)
+    fine = lambda: jq.rollout(jq.rkmk6, body, pulled, start, jq.grid(0.0, 0.01, 200), GAINS)
+    wanted = jax.jit(fine)().final
+    for tolerance in (1e-5, 1e-9):
+        steps = bridge.controller(tolerance, tolerance, tolerance, tolerance, tolerance)
+        adaptive = lambda steps=steps: (
+            solve(bridge.Dopri5(), 2.0, stepsize_controller=steps, **given).ys
+        )
+        got = jax.tree.map(lambda x: x[-1], jax.jit(adaptive)())
+        error = np.abs(jq.dynamics.local(wanted, got)).max()
+        assert tolerance / 1000 < error < 20 * tolerance
