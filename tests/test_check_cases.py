@@ -1,0 +1,97 @@
+"""The Earth of the check cases, and the agreement with NASA's simulators where their data are."""
+
+import importlib
+import json
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from commands import ROOT
+
+import jaxquat as jq
+
+sys.path.insert(0, str(ROOT / "benchmarks"))
+earth, cases = (importlib.import_module(name) for name in ("earth", "check_cases"))
+DATA = ROOT.parent / "shared" / "data" / "nesc"
+WGS84 = earth.Earth()
+
+
+def test_gravity_is_the_gradient_of_its_potential():
+    def potential(x):
+        r = jnp.linalg.norm(x)
+        legendre = 0.5 * (3 * (x[2] / r) ** 2 - 1)
+        return WGS84.mu / r * (1 - WGS84.j2 * (WGS84.radius / r) ** 2 * legendre)
+
+    x = jnp.array([4.1e6, -3.3e6, 3.9e6])
+    np.testing.assert_allclose(WGS84.gravity(x), jax.grad(potential)(x), rtol=1e-13)
+
+
+@pytest.mark.parametrize("place", [(0.0, 0.0, 9144.0), (0.7, -2.0, 0.0), (-1.5, 3.0, 30e3)])
+def test_geodetic_coordinates_and_positions_invert_each_other(place):
+    given = [jnp.asarray(x) for x in place]
+    np.testing.assert_allclose(WGS84.geodetic(WGS84.position(*given)), place, rtol=1e-14, atol=4e-9)
+    # Down is where the altitude falls fastest, north is along the meridian.
+    frame = earth.north_east_down(*given[:2])
+    slopes = jax.jacfwd(WGS84.position, (0, 1, 2))(*given)
+    for axis, slope in zip(np.eye(3), slopes, strict=True):
+        sign = -1 if axis[2] else 1
+        got = jq.quaternion.rotate(frame, jnp.asarray(axis))
+        np.testing.assert_allclose(got, sign * slope / np.linalg.norm(slope), atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("geopotential", "temperature", "pressure"),
+    [
+        (0, 288.15, 101325.0),
+        (11e3, 216.65, 22632.06),
+        (20e3, 216.65, 5474.889),
+        (32e3, 228.65, 868.0187),
+        (47e3, 270.65, 110.9063),
+        (71e3, 214.65, 3.956420),
+    ],
+)
+def test_the_atmosphere_is_that_of_the_standard(geopotential, temperature, pressure):
+    """US Standard Atmosphere 1976, table I, at the bases of the layers."""
+    altitude = 6356766.0 * geopotential / (6356766.0 - geopotential)
+    density, sound = earth.atmosphere(jnp.asarray(altitude))
+    np.testing.assert_allclose(sound, np.sqrt(1.4 * earth.GAS * temperature), rtol=1e-9)
+    np.testing.assert_allclose(density, pressure / (earth.GAS * temperature), rtol=2e-6)
+
+
+def test_a_table_may_have_wind_and_another_earth():
+    """In a wind that carries it, a body feels no force; a sphere has gravity of a point mass."""
+    table = {
+        "number": "x",
+        "title": "adrift",
+        "mass": 1.0,
+        "inertia": [1.0, 1.0, 1.0],
+        "area": 1.0,
+        "altitude": 1000.0,
+        "velocity": [30.0, 20.0, 0.0],
+        "drag": 0.5,
+        "wind": [[0.0, 30.0, 0.0, 0.0], [2000.0, 30.0, 40.0, 0.0]],
+        "earth": {"rotation": 0.0, "flattening": 0.0, "j2": 0.0},
+        "seconds": 0.1,
+    }
+    case = cases.Case(**json.loads(json.dumps(table)))
+    body, start = cases.start_of(case)
+    now = cases.situation(case, 0.0, start)
+    np.testing.assert_allclose(now.flow, np.zeros(3), atol=1e-6)
+    np.testing.assert_allclose(now.velocity / cases.FOOT, [30.0, 20.0, 0.0], atol=1e-9)
+    tau, force = cases.acting(case)(0.0, start, None)
+    r = WGS84.radius + 1000 * cases.FOOT
+    np.testing.assert_allclose(np.linalg.norm(force), body.mass * WGS84.mu / r**2, rtol=1e-9)
+    np.testing.assert_array_equal(tau, np.zeros(3))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not DATA.is_dir(), reason=f"needs the histories of TM-2015-218675 in {DATA}")
+def test_the_brick_is_where_the_two_best_simulators_have_it():
+    rows = {row.quantity.name: row for row in cases.compared(cases.CASES[1], DATA)}
+    for number in ("01", "04"):
+        assert rows["Euler angles"].ours[number] < 1e-7
+        assert rows["body rates"].ours[number] < 1e-9
+    for name in ("altitude", "longitude", "velocity", "Euler angles", "body rates"):
+        assert rows[name].ratio <= 3
