@@ -20,6 +20,7 @@ DOCS = Path(__file__).resolve().parent
 PICTURES = {  # example: its pictures in docs
     "fit_gains": ["fit_gains.png"],
     "gallery": ["plotting_free.png", "plotting_control.png", "gallery/flips.gif"],
+    "quadrotor": ["gallery/quadrotor.png"],
     "monte_carlo": ["gallery/monte_carlo.png"],
     "detumble": ["gallery/detumble.png"],
     "identify_inertia": ["gallery/identify_inertia.png"],

@@ -555,6 +555,7 @@ for _name in jq.SCHEMES:
     TABLE[_name] = STEP
 for _name in ("full_quat", "full_quat_corrected"):
     TABLE[_name] = {**STEP, "state": Argument(schemes.hoffmann.full_quat_start(Q, V), PROPAGATES)}
+MOVED = {"position": ROWS[:2], "velocity": ROWS[:2]}
 PATH = jq.Path(jnp.array([0.0, 1.0]), jq.State(jnp.stack([Q, Q]), jnp.stack([V, V])))
 OF_PLOTS = {
     "plot.animate": {
@@ -592,6 +593,14 @@ OF_PLOTS = {
         "path": Argument(PATH),
         "torque": Argument(zero),
         "params": ANY,
+        "ax": optional(None),
+    },
+    "plot.track": {
+        "path": Argument(jq.Path(PATH.t, PATH.state._replace(**MOVED))),
+        "frames": Argument(2),
+        "size": optional(0.1, int="a number"),
+        "colour": Argument("0.25"),
+        "label": ANY,
         "ax": optional(None),
     },
     "plot.work_precision": {

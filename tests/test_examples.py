@@ -326,6 +326,18 @@ def test_detumble_example(tmp_path):
     assert (tmp_path / "detumble.png").stat().st_size > 10_000
 
 
+@pytest.mark.slow
+@pytest.mark.needs("llvmlite")
+def test_quadrotor_example(tmp_path):
+    """Fitted gains leave less than a third of the distance from the course, on unseen flights."""
+    code, out, err = run(tmp_path, "quadrotor")
+    assert code == 0, err
+    rows = re.findall(r"^(by hand|fitted) +(\S+) +(\S+) +(\S+) +(\S+)$", out, re.M)
+    by_hand, fitted = np.array([[float(x) for x in row[1:]] for row in rows])
+    assert np.all(fitted < by_hand / 3), (by_hand, fitted)
+    assert (tmp_path / "quadrotor.png").stat().st_size > 10_000
+
+
 # Gallery.
 
 

@@ -22,6 +22,7 @@ except ImportError as error:
 from jaxquat.plot.animation import animate, box_sides
 from jaxquat.plot.curves import attitude_error, fan, fit_history, rates, torque, work_precision
 from jaxquat.plot.spheres import body_axes, momentum_sphere, polhode
+from jaxquat.plot.tracks import track
 
 __all__ = [
     "animate",
@@ -34,5 +35,6 @@ __all__ = [
     "polhode",
     "rates",
     "torque",
+    "track",
     "work_precision",
 ]

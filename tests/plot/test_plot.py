@@ -89,7 +89,16 @@ DRAWN = {  # how to draw, and the units on the axes; three of them for a picture
     "body_axes": (lambda path, ax: plot.body_axes(path, ax=ax), [None] * 3),
     "polhode": (lambda path, ax: plot.polhode(path, BODY, ax=ax), ["rad/s"] * 3),
     "momentum_sphere": (lambda path, ax: plot.momentum_sphere(path, BODY, ax=ax), ["N m s"] * 3),
+    "track": (lambda path, ax: plot.track(moved(path), ax=ax), ["m"] * 3),
 }
+
+
+def moved(path):
+    """The path with positions on a helix along x."""
+    t = path.t
+    positions = jnp.stack([3.0 * t, jnp.cos(t), jnp.sin(t)], axis=1)
+    state = path.state._replace(position=positions, velocity=jnp.zeros_like(positions))
+    return replace(path, state=state)
 
 
 def braking(t, state, params):
@@ -135,6 +144,29 @@ def test_curves_hold_the_numbers(free):
     t = np.arange(9)
     right = 1 + 3 * t * np.stack([np.sin(0.25 * t), np.zeros(9), np.zeros(9)])
     np.testing.assert_allclose([line.get_ydata() for line in ax.lines], right, atol=1e-12)
+
+
+def test_a_track_holds_positions_and_body_axes_at_equal_scales():
+    """A turn about body x by a right angle per row of three: y points along z, then along -y."""
+    path = moved(turning(rate=0.5 * np.pi, rows=3))
+    ax = plot.track(path, frames=3, size=0.5, label="helix")
+    curve = np.stack(ax.lines[0].get_data_3d(), -1)
+    np.testing.assert_array_equal(curve, path.state.position)
+    ends = [np.stack(line.get_data_3d(), -1) for line in ax.lines[1:] if len(line.get_data_3d()[0])]
+    assert len(ends) == 9
+    tips = np.array([end[1] - end[0] for end in ends]).reshape(3, 3, 3)  # axis, row, component
+    turned_y = 0.5 * np.array([[0, 1, 0], [0, 0, 1], [0, -1, 0]])
+    np.testing.assert_allclose(tips[0], np.tile([0.5, 0, 0], (3, 1)), atol=1e-12)
+    np.testing.assert_allclose(tips[1], turned_y, atol=1e-12)
+    labels = ax.get_legend_handles_labels()[1]
+    assert labels == ["helix", "body x", "body y", "body z"]
+    sides = np.ptp([ax.get_xlim(), ax.get_ylim(), ax.get_zlim()], axis=1)
+    ratios = ax._box_aspect / sides
+    np.testing.assert_allclose(ratios, ratios[0], rtol=1e-9)
+    plot.track(path, ax=ax)
+    assert ax.get_legend_handles_labels()[1] == labels
+    with pytest.raises(ValueError, match="path: wanted states with position"):
+        plot.track(turning())
 
 
 def test_the_bands_of_a_fan_hold_their_share_of_the_members():

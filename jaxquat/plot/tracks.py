@@ -1,0 +1,72 @@
+"""Where a body has been: its path in space, with its axes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+from matplotlib.colors import is_color_like
+from matplotlib.ticker import MaxNLocator
+from mpl_toolkits.mplot3d import Axes3D
+
+from jaxquat._checks import instance, positive, positive_integer, real
+from jaxquat.plot.panels import COLOURS, one_path, spatial
+from jaxquat.rotations import quaternion
+from jaxquat.simulation.path import Path
+
+
+def track(
+    path: Path,
+    *,
+    frames: int = 8,
+    size: float | None = None,
+    colour: str = "0.25",
+    label: str | None = None,
+    ax: Axes3D | None = None,
+) -> Axes3D:
+    """Draw the positions [m] in space, world axes, with the body axes at some of them.
+
+    Body x, y and z have a colour each, which a legend names. The scales of the three axes are
+    equal. Several tracks may share one ``ax``.
+
+    Args:
+        path: one path, of a body with a position.
+        frames: at how many rows the body axes are drawn, equal numbers of rows apart, from the
+            first to the last.
+        size: length of the body axes [m]; by default a twelfth of the longest side of the box
+            around the path.
+        colour: of the line.
+        label: name of the line in a legend, for a picture with several tracks.
+        ax: where to draw; a new figure if None.
+
+    Returns:
+        The axes.
+    """
+    path, frames = one_path(path), positive_integer("frames", frames)
+    if path.state.position is None:
+        raise ValueError("path: wanted states with position, got a body that only turns")
+    positions = np.asarray(path.state.position, float)
+    if size is None:
+        size = float(np.ptp(positions, axis=0).max()) / 12 or 1.0
+    size = real("size", size)
+    positive("size", size)
+    if not is_color_like(instance("colour", colour, str, "the name of a colour")):
+        raise ValueError(f"colour: wanted the name of a colour, got {colour!r}")
+    ax = spatial(ax)
+    ax.plot(*positions.T, color=colour, linewidth=1.6, label=label)
+    rows = np.linspace(0, len(positions) - 1, frames).round().astype(int)
+    matrices = np.asarray(jax.jit(quaternion.to_matrix)(path.state.q), float)[rows]
+    for k in range(3):
+        style: dict[str, Any] = {"color": COLOURS[k], "linewidth": 2.0, "solid_capstyle": "round"}
+        for center, axis in zip(positions[rows], matrices[:, :, k], strict=True):
+            ax.plot(*np.stack([center, center + size * axis]).T, **style)
+        if f"body {'xyz'[k]}" not in ax.get_legend_handles_labels()[1]:
+            ax.plot([], [], [], label=f"body {'xyz'[k]}", **style)
+    ax.set(xlabel="world x [m]", ylabel="world y [m]", zlabel="world z [m]")
+    axes: tuple[Any, ...] = (ax.xaxis, ax.yaxis, ax.zaxis)
+    for axis in axes:
+        axis.pane.set_visible(False)
+        axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
+    ax.set_aspect("equal")
+    return ax
