@@ -164,10 +164,9 @@ def print_result(t, rows):
     """Print when the cubesats stop and what holds at the end."""
     stopped = t[np.argmax(rows.rate < SLOW, axis=1)] / 60
     late = np.median(stopped), stopped.max()
-    print(
-        f"stopped: {np.mean(rows.rate[:, -1] < SLOW):.0%}; after {late[0]:.0f} min in the median,"
-    )
-    print(f"the last after {late[1]:.0f} min, which is {late[1] * 60 / PERIOD:.2f} orbits")
+    share = np.mean(rows.rate[:, -1] < SLOW)
+    print(f"stopped: {share:.0%}, in the median after {late[0]:.0f} min, the last after", end=" ")
+    print(f"{late[1]:.0f} min, which is {late[1] * 60 / PERIOD:.2f} orbits")
     error, momentum = np.rad2deg(rows.error[:, -60:]), 1e3 * rows.momentum[:, -60:]
     print("the last hour, median and largest of all:")
     print(f"  pointing error  {np.median(error):8.4f} {error.max():8.4f} deg")
@@ -179,10 +178,10 @@ def print_result(t, rows):
 
 def draw(t, rows, file):
     """Draw rates, pointing errors and wheels against time."""
-    figure, axes = plt.subplots(3, 1, figsize=(9.0, 8.5), sharex=True, layout="constrained")
+    figure, axes = plt.subplots(3, 1, figsize=(8.0, 7.2), sharex=True, layout="constrained")
     orbits = t / PERIOD
     shown = (np.rad2deg(rows.rate), np.rad2deg(rows.error), 1e3 * rows.momentum)
-    names = ("rate [deg/s]", "pointing error [deg]", "momentum of the wheels [mN m s]")
+    names = ("rate [deg/s]", "pointing error [deg]", "in the wheels [mN m s]")
     for ax, values, name in zip(axes, shown, names, strict=True):
         ax.plot(orbits, values.T, color="tab:blue", linewidth=0.6, alpha=0.25)
         ax.plot(orbits, np.median(values, axis=0), color="black", linewidth=1.5, label="median")
@@ -193,7 +192,7 @@ def draw(t, rows, file):
     axes[1].set(yscale="log")
     axes[2].set(xlabel="orbits", xlim=(0, orbits[-1]))
     axes[0].legend(loc="upper right")
-    figure.savefig(file, dpi=110)
+    figure.savefig(file, dpi=90)
 
 
 def main():

@@ -416,7 +416,7 @@ def symmetric(six: Any) -> list:
 
 
 def torque(t: Array, state: jq.State, params: Array) -> tuple[Array, Array]:
-    q, omega, lag = state
+    q, omega, lag, *_ = state
     wind = params[0] * jnp.stack([jnp.sin(3.0 * t), jnp.cos(2.0 * t), t * t])
     pull = quaternion.rotate_inverse(q, jnp.stack([0.4 * lag, -params[1], params[0] * params[1]]))
     drag = -0.05 * omega * omega * omega + 0.3 * lag * omega[::-1]
@@ -442,7 +442,7 @@ def stepped(step: Callable, base: Array, e: Array) -> Array:
     v, *shifts = parts(e, *TANGENT_SIZES)
     omega, lag, params, inertia, dt, t = (x + d for x, d in zip(rest, shifts, strict=True))
     body = jq.Body(jnp.stack([jnp.stack(row) for row in symmetric(inertia)]))
-    q, omega, lag = step(body, torque, t, jq.State(turned(q, v), omega, lag), dt, params)
+    q, omega, lag, *_ = step(body, torque, t, jq.State(turned(q, v), omega, lag), dt, params)
     return jnp.concatenate([q, omega, lag[None]])
 
 
