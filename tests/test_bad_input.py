@@ -411,6 +411,13 @@ TABLE = {
         "params": ANY,
         "order": Argument(2),
     },
+    "kinematics.rollout_of_attitude": {
+        "rate": Argument(lambda t, q, params: jnp.asarray(V)),
+        "q0": Argument(Q),
+        "grid": Argument(GRID),
+        "params": ANY,
+        "order": Argument(2),
+    },
     "kinematics.truncated_exp": {"u": algebra(V)},
     "dynamics.angular_acceleration": {
         "body": Argument(BODY),

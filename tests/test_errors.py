@@ -1437,6 +1437,10 @@ ARGUMENTS = [
     (lambda: jq.fit_covariance(lambda: V, V), "residuals: wanted residuals(params), got"),
     (lambda: jq.kinematics.rollout(*KINEMATIC), "rate: wanted rate(t, params), got"),
     (
+        lambda: jq.kinematics.rollout_of_attitude(*KINEMATIC),
+        "rate: wanted rate(t, q, params), got",
+    ),
+    (
         lambda: control.pid(BODY, 0.1, lambda t: V),
         "reference: wanted reference(t, params, input), got",
     ),

@@ -85,6 +85,84 @@ def test_an_empty_interval_leaves_attitude_and_gradient_alone():
         np.testing.assert_array_equal(by_times[:, -1], 0.0)
 
 
+def pulled(t, q, params):
+    """A rate that depends on the attitude, of which coning is still a solution."""
+    pull = params * jnp.stack([jnp.cos(t), jnp.sin(3 * t), 0.5 + t])
+    difference = quaternion.rotate_inverse(q, pull) - quaternion.rotate_inverse(coning(t), pull)
+    return coning_rate(t, None) + difference
+
+
+@pytest.mark.parametrize("order", some([2, 4, 6], [4]))
+@pytest.mark.parametrize("given_times", some([False, True], [True]))
+def test_a_rollout_of_attitude_has_its_order(order, given_times):
+    counts, errors = np.array([20, 40, 80]), []
+    for n in counts:
+        grid = jq.grid(0.0, 2.0 / n, int(n))
+        if given_times:
+            grid = jq.grid_at(np.array([0.0, 0.7, 0.9, 2.0]), int(n) // 3)
+        run = functools.partial(kinematics.rollout_of_attitude, pulled, grid=grid, order=order)
+        q = jax.jit(run)(coning(0.0), params=2.0)
+        assert q.shape == (grid.intervals + 1, 4)
+        assert np.abs(np.linalg.norm(q, axis=1) - 1).max() < 1e-15
+        errors.append(float(jnp.max(quaternion.distance(q, coning(grid.times())))))
+    assert min(errors) > 1e-13
+    steps = counts // 3 if given_times else counts
+    assert abs(-problems.slope(1.0 / steps, np.array(errors)) - order) < 0.25
+
+
+@pytest.mark.parametrize(
+    ("dtype", "substeps", "limit"), [(jnp.float32, 40, 1e-5), (jnp.float64, 160, 1e-9)]
+)
+def test_a_spheroid_without_inertia_follows_the_orbit_of_jeffery(dtype, substeps, limit):
+    """In float32 rounding walks: the shear makes it r times as large, ``r eps sqrt(320)``.
+
+    Its axis is ``exp((W + b E) t) p0``, made unit, with b = (r^2 - 1)/(r^2 + 1).
+
+    In a shear of 1/s, ``(x, y)`` of this turn at ``1/(r + 1/r)`` on an ellipse of ratio r.
+    """
+    r, q0 = 5.0, quaternion.exp(jnp.array([0.8, -0.4, 0.3], dtype))
+    shear = jnp.zeros((3, 3), dtype).at[0, 1].set(1.0)
+    jeffery = jq.flow.jeffery_rate(jnp.array([1.0, 1.0, r], dtype), shear)
+    times = (r + 1 / r) * np.linspace(0.0, 2.0 * np.pi, 9)
+    run = lambda: kinematics.rollout_of_attitude(
+        lambda t, q, params: jeffery(t, q), q0, jq.grid_at(times, substeps), order=6
+    )
+    axes = quaternion.rotate(jax.jit(run)(), jnp.array([0.0, 0.0, 1.0], dtype))
+    assert axes.dtype == dtype
+    phase, (x, y, z) = times / (r + 1 / r), np.asarray(axes[0], float)
+    moved = np.stack(
+        [
+            x * np.cos(phase) + r * y * np.sin(phase),
+            y * np.cos(phase) - x / r * np.sin(phase),
+            z + 0 * phase,
+        ],
+        axis=-1,
+    )
+    wanted = moved / np.linalg.norm(moved, axis=1, keepdims=True)
+    np.testing.assert_allclose(axes, wanted, rtol=0, atol=limit)
+
+
+@pytest.mark.parametrize("mode", some(["jacfwd", "jacrev"], ["jacrev"]))
+def test_gradients_of_a_rollout_of_attitude_are_those_of_central_differences(mode):
+    """By start, parameters and times; the last interval is empty, and the rate singular there."""
+
+    def last(x):
+        times = jnp.concatenate([jnp.zeros(1), x[3:5], jnp.full(2, 0.7)])
+        rate = lambda t, q, p: pulled(t, q, p[:3]) + p[3] * jnp.sqrt(0.7 - t)
+        grid = jq.grid_at(times, 2)
+        q = kinematics.rollout_of_attitude(rate, quaternion.exp(x[:3]), grid, x[5:], order=2)
+        return jnp.ravel(q[1:])
+
+    x = jnp.array([0.1, 0.2, 0.3, 0.2, 0.5, 1.0, -0.5, 2.0, 0.3])
+    slopes = jax.jit(getattr(jax, mode)(last))(x)
+    h = 2e-4 * jnp.eye(x.size)
+    several = jax.jit(jax.vmap(last))
+    near, far = several(x + h) - several(x - h), several(x + 2 * h) - several(x - 2 * h)
+    central = (8 * near - far).T / 24e-4
+    np.testing.assert_allclose(slopes, central, rtol=0, atol=1e-8)
+    np.testing.assert_array_equal(slopes[-4:], slopes[-8:-4])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("order", [2, 4, 6])
 def test_the_integral_of_samples_has_its_order_in_their_spacing(order):
@@ -202,10 +280,12 @@ def test_gradients_are_those_of_central_differences(mode):
 def test_float32_stays_float32():
     q, omega = IDENTITY.astype(jnp.float32), jnp.ones((7, 3), jnp.float32)
     rate, grid = lambda t, p: p * t, jq.grid(0.0, 0.1, 3)
+    rotated = lambda t, q, p: p * t + q[1:]
     for run in (
         lambda q, omega: kinematics.integrate(q, omega, 0.1, order=6),
         lambda q, omega: kinematics.magnus(q, omega[0], omega[0], jnp.float32(0.1)),
         lambda q, omega: kinematics.rollout(rate, q, grid, omega[0]),
+        lambda q, omega: kinematics.rollout_of_attitude(rotated, q, grid, omega[0]),
     ):
         assert jax.eval_shape(run, q, omega).dtype == jnp.float32
 
@@ -272,6 +352,11 @@ def test_bad_arguments_are_named():
             lambda: kinematics.rollout(lambda t, p: t, IDENTITY, jq.grid(0.0, 0.1, 2)),
             ValueError,
             r"rate: wanted shape \(3,\)",
+        ),
+        (
+            lambda: kinematics.rollout_of_attitude(lambda t, q, p: q, IDENTITY, jq.grid(0, 0.1, 2)),
+            ValueError,
+            r"rate: wanted shape \(3,\), got \(4,\) from rate\(t, q, params\)",
         ),
         (
             lambda: kinematics.rollout(coning_rate, IDENTITY, 0.1),
