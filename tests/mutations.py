@@ -153,6 +153,30 @@ MUTATIONS = {
     "lost aux: the middle of zhao": Mutation(
         PCDM, "dt, middle)", "dt, middle._replace(aux=state.aux))", of_aux("zhao")
     ),
+    "forces: no reaction of the gradient": Mutation(
+        "dynamics/forces.py",
+        "return Wrench(strength * cross(u, moment), force)",
+        "return Wrench(strength * cross(u, moment), 0.0 * force)",
+        "dynamics/test_forces.py::test_field_and_gradient_are_those_of_the_potential",
+    ),
+    "forces: drag in still air": Mutation(
+        "dynamics/forces.py",
+        "return state.velocity - jnp.asarray(air(t, position), position.dtype)",
+        "return state.velocity",
+        "dynamics/test_forces.py::test_a_fall_against_linear_drag_and_its_slope_by_the_mass",
+    ),
+    "forces: a thrust without its arm": Mutation(
+        "dynamics/forces.py",
+        "_replace(torque=moment)",
+        "_replace(torque=0.0 * moment)",
+        "dynamics/test_forces.py::test_the_power_of_a_thrust_is_that_at_its_point",
+    ),
+    "rotors: thrust not turned with the body": Mutation(
+        "control/rotors.py",
+        "Wrench(torque, rotate(state.q, force))",
+        "Wrench(torque, force)",
+        "control/test_rotors.py::test_a_lagging_rotor_pushes_along_its_axis_in_the_world",
+    ),
 }
 
 

@@ -234,6 +234,15 @@ def test_a_hover_stays_where_it_is():
     np.testing.assert_array_equal(path.state.aux, np.full((1001, 4), 500.0))
 
 
+def test_a_lagging_rotor_pushes_along_its_axis_in_the_world():
+    """Rolled by a right angle about body x, body z is world -y; the weight is not in it."""
+    state = hovering()._replace(q=jnp.array([np.sqrt(0.5), np.sqrt(0.5), 0, 0]))
+    load, rates = rotors.lagging(QUAD, 0.05)(0.0, state, None, jnp.full(4, 510.0))
+    np.testing.assert_allclose(load.force, [0, -MASS * 9.80665, 0], atol=1e-14)
+    np.testing.assert_allclose(load.torque, np.zeros(3), atol=1e-15)
+    np.testing.assert_allclose(rates, np.full(4, 200.0), rtol=1e-13)
+
+
 @pytest.mark.parametrize(("scheme", "order"), [(jq.rkmk2, 2), (jq.rkmk4, 4)])
 def test_rotors_spin_up_exponentially_to_the_order_of_the_scheme(scheme, order):
     """``w = w1 - (w1 - w0) exp(-t/s)`` with a lag s of 0.05 s, after one lag."""
