@@ -23,6 +23,7 @@ PICTURES = {  # example: its pictures in docs
     "quadrotor": ["gallery/quadrotor.png"],
     "monte_carlo": ["gallery/monte_carlo.png"],
     "detumble": ["gallery/detumble.png"],
+    "particles": ["gallery/particles.png"],
     "identify_inertia": ["gallery/identify_inertia.png"],
     "neural_torque": ["gallery/neural_torque.png"],
     "gyro_attitude": ["gallery/gyro_attitude.png"],
