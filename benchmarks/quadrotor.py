@@ -10,8 +10,8 @@ with the parameters that crazyflow has, each step with one call of the controlle
 
 The first table has millions of steps a second in float32, crazyflow's Euler and RK4 beside
 ``rkmk4`` by the scan and by the fused engine, in one run. The second has the largest error of the
-attitude after a second of a manoeuvre with given motor speeds, in float64, against 50 to 500 steps
-a second.
+attitude after a second of a manoeuvre with given motor speeds, in float64, and the wall time, with
+50 to 500 steps a second.
 """
 
 import argparse
@@ -213,35 +213,41 @@ def angle(p, q):
     return jq.quaternion.distance(jnp.roll(p, 1, axis=-1), jnp.roll(q, 1, axis=-1))
 
 
-def accuracy(bodies=64):
-    """Print the largest error of the attitude after a second of flight with given motor speeds."""
-    print(f"\nLargest error of {bodies} attitudes after 1 s with given motor speeds [rad], float64")
+def accuracy(bodies=1024):
+    """Print errors after a second of flight with given motor speeds, and the time that they take."""
+    print(
+        f"\n{bodies} bodies fly for 1 s with given motor speeds, float64: the largest error of an"
+    )
+    print("attitude [rad] and the wall time [ms]")
     parameters = one(simulator(1, Integrator.rk4, Control.rotor_vel).data.params)
     start, _, _, hover = starts_of(bodies, parameters, jnp.float64)
     wide = np.random.default_rng(6).uniform(0.98, 1.02, (bodies, 4))
     command = hover * jnp.asarray(wide)
+    hold = jq.Controller(lambda start, params: (), lambda t, s, m, params, _: (params, m))
 
-    def end(rate, scheme=jq.rkmk4):
-        hold = jq.Controller(lambda start, params: (), lambda t, s, m, params, _: (params, m))
-        grid = jq.grid(0.0, 1 / rate, rate)
-        program = ours(parameters, hold, grid, "scan", scheme)
-        return jnp.roll(program(start, command).q, -1, axis=-1)
+    def flown(rate, scheme=jq.rkmk4, engine="fused"):
+        program = ours(parameters, hold, jq.grid(0.0, 1 / rate, rate), engine, scheme)
+        run = partial(program, start, command)
+        return jnp.roll(run().q, -1, axis=-1), run
 
-    reference = end(4000, jq.rkmk6)
-    print("    steps/s  crazyflow Euler  crazyflow RK4          rkmk4")
+    reference, _ = flown(4000, jq.rkmk6)
+    names = ("crazyflow Euler", "crazyflow RK4", "rkmk4 scan", "rkmk4 fused")
+    print("  steps/s" + "".join(f"{name:>18s}" for name in names))
     errors, rates = [], (50, 100, 200, 500)
     for rate in rates:
         row = []
         for integrator in (Integrator.euler, Integrator.rk4):
             sim = simulator(bodies, integrator, Control.rotor_vel, rate)
             data = crazy.rotor_vel_control(placed(sim, start), command[:, None])
-            last = sim._step(data, n_steps=rate).states.quat[:, 0]
-            row.append(float(jnp.max(angle(last, reference))))
-        row.append(float(jnp.max(angle(end(rate), reference))))
-        errors.append(row)
-        print(f"{rate:11d}" + "".join(f"{x:15.2e}" for x in row))
+            run = partial(sim._step, data, n_steps=rate)
+            row.append((run().states.quat[:, 0], run))
+        row += [flown(rate, engine=engine) for engine in ("scan", "fused")]
+        errors.append([float(jnp.max(angle(last, reference))) for last, _ in row])
+        seconds = [timed(run, 3) for _, run in row]
+        cells = zip(errors[-1], seconds, strict=True)
+        print(f"{rate:9d}" + "".join(f"{x:11.1e}{1e3 * y:7.1f}" for x, y in cells))
     slopes = -np.polyfit(np.log(rates), np.log(errors), 1)[0]
-    print("     orders" + "".join(f"{x:15.2f}" for x in slopes))
+    print("    order" + "".join(f"{x:11.2f}{'':7s}" for x in slopes))
 
 
 def main():
