@@ -14,7 +14,6 @@ import argparse
 import csv
 import gzip
 import json
-import re
 import sys
 from functools import partial
 from pathlib import Path
@@ -260,7 +259,7 @@ def published(folder, case):
         table = np.array([[float(x) if x else np.nan for x in row] for row in rows])
         columns = dict(zip(reversed(names), reversed(table.T), strict=True))
         tenths = np.abs(10 * columns["time"] - np.round(10 * columns["time"])) < 1e-6
-        number = re.search(r"sim_(\d+)", file.name).group(1)
+        number = file.name.removesuffix(".csv.gz").rpartition("_")[2]
         found[number] = {name: column[tenths] for name, column in columns.items()}
     return found
 

@@ -67,13 +67,12 @@ class Earth(NamedTuple):
         square = self.flattening * (2 - self.flattening)
         minor = self.radius * (1 - self.flattening)
         second = square / (1 - square)
-        reduced = jnp.arctan2(z * self.radius, across * minor)
+        tangent = z / ((1 - self.flattening) * across)  # of the latitude
         for _ in range(3):
-            s, c = jnp.sin(reduced), jnp.cos(reduced)
-            up = z + second * minor * s**3
-            out = across - square * self.radius * c**3
-            reduced = jnp.arctan2((1 - self.flattening) * up, out)
-        latitude = jnp.arctan2(up, out)
+            reduced = jnp.arctan((1 - self.flattening) * tangent)
+            up = z + second * minor * jnp.sin(reduced) ** 3
+            tangent = up / (across - square * self.radius * jnp.cos(reduced) ** 3)
+        latitude = jnp.arctan(tangent)
         s, c = jnp.sin(latitude), jnp.cos(latitude)
         altitude = across * c + z * s - self.radius * jnp.sqrt(1 - square * s * s)
         return latitude, jnp.arctan2(y, x), altitude

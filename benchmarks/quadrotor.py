@@ -214,7 +214,7 @@ def angle(p, q):
 
 
 def accuracy(bodies=1024):
-    """Print errors after a second of flight with given motor speeds, and the time that they take."""
+    """Print errors and wall times of a second of flight with given motor speeds."""
     print(
         f"\n{bodies} bodies fly for 1 s with given motor speeds, float64: the largest error of an"
     )

@@ -59,15 +59,11 @@ def magnetic_field(t, position):
 
 
 def acting(t, state, params, command):
-    """Return what acts on the body, and the rate of its wheels' momentum."""
+    """Return the torque of coils and wheels, and the rate of the wheels' momentum."""
     dipole, motor = command
     field = jq.quaternion.rotate_inverse(state.q, magnetic_field(t, state.position))
-    r = jnp.sqrt(state.position @ state.position)
-    up = jq.quaternion.rotate_inverse(state.q, state.position / r)
-    tide = 3 * MU / r**3 * jnp.cross(up, INERTIA @ up)
     wheels = jq.actuators.wheel_torque(WHEELS, state, state.aux, motor)
-    weight = -MU * BODY.mass / r**3 * state.position
-    return jq.Wrench(jnp.cross(dipole, field) + tide + wheels, weight), motor
+    return jnp.cross(dipole, field) + wheels, motor
 
 
 def facing_the_earth(state):
@@ -78,6 +74,11 @@ def facing_the_earth(state):
     attitude = jnp.stack([jnp.cross(across, down), across, down], axis=1)
     rate = jnp.array([0.0, -RATE, 0.0])
     return jq.control.Reference(jq.quaternion.from_matrix(attitude), rate, jnp.zeros(3))
+
+
+PLANT = jq.torques.total(
+    acting, jq.forces.point_mass(BODY, MU), jq.forces.gravity_gradient(BODY, MU)
+)
 
 
 class Memory(NamedTuple):
@@ -149,7 +150,7 @@ def fly(key, minutes):
     return jq.rollout(
         jq.rkmk4,
         BODY,
-        acting,
+        PLANT,
         tipped_off(first),
         jq.grid(0.0, DT, minutes * per_minute),
         second,

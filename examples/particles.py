@@ -26,6 +26,7 @@ import jaxquat as jq
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+from matplotlib.colors import PowerNorm
 
 SHEAR = jnp.zeros((3, 3)).at[0, 1].set(1.0)  # 1/s
 RATIO, SPREAD = 5.0, 0.1  # of length to thickness, and its standard deviation
@@ -84,9 +85,10 @@ def draw(t, angle, axes):
     density = np.stack([np.histogram(row, TURN, density=True)[0] for row in angle])
     middles = 0.5 * (TURN[1:] + TURN[:-1])
     figure = plt.figure(figsize=(12.0, 6.8), layout="constrained")
-    top, bottom = figure.subfigures(2, 1, height_ratios=[1.0, 1.0])
+    grid = figure.add_gridspec(2, 1)
+    top, bottom = figure.add_subfigure(grid[0]), figure.add_subfigure(grid[1])
     field = top.subplots()
-    color = matplotlib.colors.PowerNorm(0.4, 0.0, np.quantile(density, 0.999))
+    color = PowerNorm(0.4, 0.0, np.quantile(density, 0.999))
     mesh = field.pcolormesh(
         t / PERIOD, middles, density.T, norm=color, cmap="magma", rasterized=True
     )
