@@ -105,10 +105,11 @@ def draw(t, angle, axes):
             np.cos(u) * np.sin(v), np.sin(u) * np.sin(v), np.cos(v), color="0.88", linewidth=0.3
         )
         both = np.concatenate([some, -some])
-        ax.scatter(*both.T, s=1.5, color="tab:red", alpha=0.5, linewidths=0)
+        ax.plot(*both.T, ".", color="tab:red", alpha=0.5, markersize=1.2, markeredgewidth=0)
         for name, end in zip(("flow", "gradient", "vorticity"), np.eye(3), strict=True):
             ax.plot(*np.outer(end, (1.0, 1.4)), color="0.3", linewidth=1.0)
-            ax.text(*(1.6 * end), name, fontsize="small", ha="center", va="bottom")
+            x, y, z = 1.6 * end
+            ax.text(x, y, z, name, fontsize="small", ha="center", va="bottom")
         ax.set_axis_off()
         ax.set_title(f"axes after {when:g} periods", y=-0.08)
         ax.set(box_aspect=(1, 1, 1))
