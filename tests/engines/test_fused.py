@@ -419,7 +419,7 @@ TABLE = jnp.linspace(0.0, 1.0, 90).reshape(30, 3) ** 2
     [
         lambda t, s, p: TABLE[jnp.asarray(100 * t, int)],
         lambda t, s, p: jnp.interp(s.omega, TABLE[:, 0], TABLE[:, 2]),
-        lambda t, s, p: jnp.sort(s.omega) * jnp.median(s.q),
+        pytest.param(lambda t, s, p: jnp.sort(s.omega) * jnp.median(s.q), marks=pytest.mark.slow),
         lambda t, s, p: jax.lax.cond(s.omega[0] > 0, jnp.tanh, lambda x: -jnp.exp(x), s.omega),
         lambda t, s, p: jnp.zeros(100).at[jnp.asarray(20 * s.q[:3] ** 2, int)].add(s.q[1:])[:3],
     ],
@@ -684,8 +684,11 @@ def test_an_unusable_home_is_no_cache_and_no_error(tmp_path, monkeypatch):
     file = tmp_path / "file"
     file.write_text("")
     assert not kept(monkeypatch, HOME=file)
-    assert not kept(monkeypatch, HOME=tmp_path, JAXQUAT_CACHE=file)
+    with pytest.warns(RuntimeWarning, match="JAXQUAT_CACHE: no kernel is kept, .*File exists"):
+        assert not kept(monkeypatch, HOME=tmp_path, JAXQUAT_CACHE=file)
     assert not kept(monkeypatch, HOME="/proc/none")
+    assert not kept(monkeypatch, HOME=tmp_path / "none")
+    assert not (tmp_path / "none").exists()
 
     def homeless():
         raise RuntimeError("Could not determine home directory.")

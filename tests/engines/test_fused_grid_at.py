@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import problems
 import pytest
+from marks import some
 
 import jaxquat as jq
 from jaxquat.engines.fused.engine import trace
@@ -66,7 +67,7 @@ def assert_close(a, b, ulp=300):
         np.testing.assert_allclose(x, y, rtol=0, atol=bound)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", some(CASES, ("saved", "both")))
 def test_rows_and_gradients_are_those_of_the_scan(name):
     """By times too, empty intervals among them, in both modes."""
     results = []

@@ -91,6 +91,7 @@ def primitives_of(mode, node):
     return occurring
 
 
+@pytest.mark.slow
 def test_the_grammar_reaches_every_entry_of_the_tables_but_those_named_with_a_reason():
     mode, occurring = Mode(x64=True, single=True), set()
     for number, production in enumerate(PRODUCTIONS.values()):

@@ -345,6 +345,7 @@ def test_errors_name_what_is_wrong():
         bridge.term(BODY, None)
 
 
+@pytest.mark.slow
 def test_bodies_that_move_are_solved_with_tolerances():
     """Fixed steps are the rollout's; adaptive ones keep to their tolerance of the position."""
     start = START._replace(position=jnp.array([1.0, 0.0, 0.2]), velocity=jnp.array([0.0, 0.9, 0.1]))

@@ -24,16 +24,19 @@ FORMAT = b"jaxquat kernel 1\n"
 def _folder() -> Path | None:
     """The cache folder: $JAXQUAT_CACHE, or that of the user.
 
-    None if the variable is set to nothing, or if the user has no home.
+    None if the variable is set to nothing, or if the user has no home, or one that does not exist.
     """
     own = os.environ.get("JAXQUAT_CACHE")
     if own is not None:
         return Path(own) if own else None
     shared = os.environ.get("XDG_CACHE_HOME", "")
-    try:  # the XDG specification wants relative paths ignored
-        return (Path(shared) if os.path.isabs(shared) else Path.home() / ".cache") / "jaxquat"
+    if os.path.isabs(shared):  # the XDG specification wants relative paths ignored
+        return Path(shared) / "jaxquat"
+    try:
+        home = Path.home()
     except RuntimeError:
         return None
+    return home / ".cache" / "jaxquat" if home.is_dir() else None
 
 
 def _private(status: os.stat_result) -> bool:
@@ -56,7 +59,11 @@ def _opened_folder(make: bool) -> Iterator[int | None]:
         if make:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    except (OSError, ValueError):  # ValueError: a null byte in the path
+    except (OSError, ValueError) as error:  # ValueError: a null byte in the path
+        if make and "JAXQUAT_CACHE" in os.environ:
+            warnings.warn(
+                f"JAXQUAT_CACHE: no kernel is kept, {error}", RuntimeWarning, stacklevel=2
+            )
         yield None
         return
     try:
