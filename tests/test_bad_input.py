@@ -456,8 +456,22 @@ TABLE = {
     "quaternion.rotate_inverse": {"q": algebra(Q), "v": algebra(V)},
     "quaternion.slerp": {"p": algebra(Q), "q": algebra(Q), "t": number(0.5)},
     "quaternion.squared_distance": {"p": algebra(Q), "q": algebra(Q)},
+    "recordings.Recording.hold": {"channel": Argument("gyro")},
+    "recordings.Recording.present": {"channel": Argument("gyro")},
+    "recordings.Recording.rows_with": {"channel": Argument("gyro")},
     "recordings.Recording.spacing": {"tolerance": Argument(1e-3, {"int": "a number"})},
-    "recordings.read": {"path": Argument("nowhere.csv", {"str": "a file that is not there"})},
+    "recordings.read": {
+        "path": Argument("nowhere.csv", {"str": "a file that is not there"}),
+        "columns": optional({"t": "t"}, none="a file that is not there"),
+        "units": optional({"t": "s"}, none="a file that is not there"),
+        "order": Argument("wxyz"),
+    },
+    "recordings.windows": {
+        "recording": Argument(RECORDING),
+        "length": Argument(2),
+        "stride": Argument(1),
+        "gap": optional(None, int="the longest interval", inf="no gap"),
+    },
     "recordings.write": {
         "path": Argument("/dev/null", {"str": "a file"}),
         "recording": Argument(RECORDING),
