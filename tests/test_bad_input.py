@@ -395,6 +395,7 @@ TABLE = {
         "q0": Argument(Q),
         "omega": algebra(ROWS),
         "dt": Argument(0.1),
+        "times": optional(None),
         "order": Argument(2),
     },
     "kinematics.magnus": {
