@@ -467,6 +467,12 @@ TABLE = {
         "units": optional({"t": "s"}, none="a file that is not there"),
         "order": Argument("wxyz"),
     },
+    "recordings.read_ulog": {
+        "path": Argument("nowhere.ulg", {"str": "a file that is not there"}),
+        "columns": optional({"x": "topic.x"}, none="a file that is not there"),
+        "units": optional({"x": "1"}, none="a file that is not there"),
+        "cut_short": Argument(False),
+    },
     "recordings.windows": {
         "recording": Argument(RECORDING),
         "length": Argument(2),

@@ -9,7 +9,18 @@ from __future__ import annotations
 
 from jaxquat.sensing.recordings.recording import Recording
 from jaxquat.sensing.recordings.tables import COLUMNS, read, write
+from jaxquat.sensing.recordings.ulog import PX4, read_ulog
 from jaxquat.sensing.recordings.units import UNITS
 from jaxquat.sensing.recordings.windowing import Windows, windows
 
-__all__ = ["COLUMNS", "UNITS", "Recording", "Windows", "read", "windows", "write"]
+__all__ = [
+    "COLUMNS",
+    "PX4",
+    "UNITS",
+    "Recording",
+    "Windows",
+    "read",
+    "read_ulog",
+    "windows",
+    "write",
+]
