@@ -395,6 +395,7 @@ TABLE = {
         "q0": Argument(Q),
         "omega": algebra(ROWS),
         "dt": Argument(0.1),
+        "times": optional(None),
         "order": Argument(2),
     },
     "kinematics.magnus": {
@@ -456,8 +457,28 @@ TABLE = {
     "quaternion.rotate_inverse": {"q": algebra(Q), "v": algebra(V)},
     "quaternion.slerp": {"p": algebra(Q), "q": algebra(Q), "t": number(0.5)},
     "quaternion.squared_distance": {"p": algebra(Q), "q": algebra(Q)},
+    "recordings.Recording.hold": {"channel": Argument("gyro")},
+    "recordings.Recording.present": {"channel": Argument("gyro")},
+    "recordings.Recording.rows_with": {"channel": Argument("gyro")},
     "recordings.Recording.spacing": {"tolerance": Argument(1e-3, {"int": "a number"})},
-    "recordings.read": {"path": Argument("nowhere.csv", {"str": "a file that is not there"})},
+    "recordings.read": {
+        "path": Argument("nowhere.csv", {"str": "a file that is not there"}),
+        "columns": optional({"t": "t"}, none="a file that is not there"),
+        "units": optional({"t": "s"}, none="a file that is not there"),
+        "order": Argument("wxyz"),
+    },
+    "recordings.read_ulog": {
+        "path": Argument("nowhere.ulg", {"str": "a file that is not there"}),
+        "columns": optional({"x": "topic.x"}, none="a file that is not there"),
+        "units": optional({"x": "1"}, none="a file that is not there"),
+        "cut_short": Argument(False),
+    },
+    "recordings.windows": {
+        "recording": Argument(RECORDING),
+        "length": Argument(2),
+        "stride": Argument(1),
+        "gap": optional(None, int="the longest interval", inf="no gap"),
+    },
     "recordings.write": {
         "path": Argument("/dev/null", {"str": "a file"}),
         "recording": Argument(RECORDING),

@@ -158,6 +158,7 @@ RECORDS = [
     jq.rotors.Rotors,
     jq.gyro.Gyro,
     jq.recordings.Recording,
+    jq.recordings.Windows,
     jq.ensembles.Mean,
     jq.ensembles.Covariance,
     jq.ensembles.Extremes,

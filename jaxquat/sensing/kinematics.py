@@ -12,13 +12,11 @@ those of S. Blanes, F. Casas, J. A. Oteo and J. Ros, Phys. Rep. 470, 2009, 151-2
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array, lax
 from jax.typing import ArrayLike, DTypeLike
 
@@ -33,10 +31,12 @@ from jaxquat._checks import (
     trailing,
     unit_quaternion,
 )
-from jaxquat._linear import cross, dot
+from jaxquat._linear import dot
 from jaxquat.rotations import so3
 from jaxquat.rotations.quaternion import correct_norm, exp, expm1, multiply
 from jaxquat.schemes.tableaus import BUTCHER6, MIDPOINT, RK4, Tableau, combine
+from jaxquat.sensing.magnus import NODES, magnus_vector, product, step_vectors
+from jaxquat.sensing.samples import checked_times, rates_at_equal_distances, rates_at_times
 from jaxquat.simulation.grid import Grid, GridAt
 from jaxquat.simulation.intervals import first_step, intervals_of, may_be_empty, unless_empty
 
@@ -48,12 +48,6 @@ __all__ = [
     "truncated_exp",
 ]
 
-# Gauss-Legendre nodes on [0, 1]: one, two and three of them integrate to order 2, 4 and 6.
-_NODES = {
-    2: (0.5,),
-    4: (0.5 - math.sqrt(3) / 6, 0.5 + math.sqrt(3) / 6),
-    6: (0.5 - math.sqrt(15) / 10, 0.5, 0.5 + math.sqrt(15) / 10),
-}
 # For rates of time and attitude: the tableau that is lifted, by its order.
 _TABLEAUS = {2: MIDPOINT, 4: RK4, 6: BUTCHER6}
 
@@ -83,28 +77,8 @@ def magnus(
     named = (("q0", q0, (4,)), ("omega", omega, (3,)), ("alpha", alpha, (3,)), ("dt", dt, ()))
     q0, omega, alpha, h = broadcast(*named)
     unit_quaternion("q0", q0)
-    turn = _magnus_vector(omega, alpha, h[..., None], order)
+    turn = magnus_vector(omega, alpha, h[..., None], order)
     return correct_norm(q0 + multiply(q0, expm1(turn)))
-
-
-def _magnus_vector(omega: Array, alpha: Array, h: Array, order: int) -> Array:
-    """The rotation vector of a step of constant angular acceleration; h is (..., 1)."""
-    middle = omega + 0.5 * h * alpha
-    turn = cross(alpha, middle)
-    # the coefficients of middle, alpha and alpha × middle
-    along, across, sideways = h, jnp.zeros_like(h), jnp.zeros_like(h)
-    if order >= 4:
-        sideways = sideways - h**3 / 12
-    rate, acceleration = dot(middle, middle)[..., None], dot(alpha, alpha)[..., None]
-    mixed = dot(middle, alpha)[..., None]
-    if order >= 6:
-        along, across = along - h**5 * acceleration / 240, across + h**5 * mixed / 240
-        sideways = sideways - h**5 * rate / 720
-    if order == 8:
-        along = along + h**7 * (mixed * mixed / 30240 - acceleration * rate / 7560)
-        across = across + h**7 * mixed * rate / 10080
-        sideways = sideways - h**7 * (rate * rate / 30240 - acceleration / 6720)
-    return along * middle + across * alpha + sideways * turn
 
 
 def truncated_exp(u: ArrayLike) -> Array:
@@ -146,7 +120,7 @@ def rollout(
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
     """
-    one_of("order", order, tuple(_NODES))
+    one_of("order", order, tuple(NODES))
     takes("rate", rate, "t, params")
     instance("grid", grid, (Grid, GridAt), "a jq.grid(t0, dt, steps) or jq.grid_at(times)")
     q0 = _checked_start(q0)
@@ -155,15 +129,15 @@ def rollout(
         return _checked_rate(rate(t, params), " from rate(t, params)", q0)
 
     def at_nodes(starts: Array, dt: Array) -> list[Array]:
-        return [jax.vmap(at)(starts + node * dt) for node in _NODES[order]]
+        return [jax.vmap(at)(starts + node * dt) for node in NODES[order]]
 
     if isinstance(grid, Grid):
         starts, dt = grid.times(q0.dtype)[:-1], jnp.asarray(grid.dt, q0.dtype)
-        return _product(q0, _step_vectors(at_nodes(starts, dt), dt))
+        return product(q0, step_vectors(at_nodes(starts, dt), dt))
     starts, dt, is_empty = _given_steps(grid, q0.dtype)
-    turns = _step_vectors(at_nodes(starts, dt), dt[:, None])
+    turns = step_vectors(at_nodes(starts, dt), dt[:, None])
     turns = jnp.where(is_empty[:, None], jnp.zeros_like(turns), turns)
-    return _product(q0, turns, is_empty)[:: grid.substeps]
+    return product(q0, turns, is_empty)[:: grid.substeps]
 
 
 def rollout_of_attitude(
@@ -262,63 +236,66 @@ def _given_steps(grid: GridAt, dtype: DTypeLike) -> tuple[Array, Array, Array]:
     return starts.ravel(), jnp.repeat(dt, grid.substeps), jnp.repeat(is_empty, grid.substeps)
 
 
-def integrate(q0: ArrayLike, omega: ArrayLike, dt: ArrayLike, *, order: int = 4) -> Array:
-    """Attitudes at the times of N uniform samples of the body rate, a gyroscope's for instance.
+def integrate(
+    q0: ArrayLike,
+    omega: ArrayLike,
+    dt: ArrayLike | None = None,
+    *,
+    times: ArrayLike | None = None,
+    order: int = 4,
+) -> Array:
+    """Attitudes at the times of N samples of the body rate, a gyroscope's for instance.
 
-    (4,), (N, 3), () -> (N, 4). Differentiable by all three, in both modes.
+    (4,), (N, 3), () or (N,) -> (N, 4). Differentiable by all of them, in both modes. The samples
+    are ``dt`` apart, or each has a time of its own::
+
+        q = jq.kinematics.integrate(q0, gyro, 0.01)
+        q = jq.kinematics.integrate(q0, gyro, times=stamps)
+
+    The last time may be repeated, as ``jq.recordings.windows`` does and as ``jq.grid_at`` admits:
+    the attitude stays as it is from there on, and what omega is there has no part in value or
+    derivative. So recordings of different lengths go through one ``jax.vmap``.
+
+    Only differences of times count: the derivative by a common offset is 0.
 
     Args:
         q0: unit attitude at the first sample, (4,); omega and dt have its dtype.
         omega: samples of the rate [rad/s], (N, 3), at least ``order`` of them.
-        dt: spacing of the samples [s].
-        order: in dt, 2, 4 or 6. The rate at the Gauss nodes is that of the polynomial through the
-            nearest 2, 4 or 6 samples, one-sided at the ends.
+        dt: spacing of the samples [s], if they are equally spaced.
+        times: their times [s], (N,), if they are not. They increase, up to repeats of the last one,
+            and are subtracted in the dtype they have.
+        order: in the spacing, 2, 4 or 6. The rate at the Gauss nodes is that of the polynomial
+            through the nearest 2, 4 or 6 samples, one-sided at the ends. (Where fewer times
+            differ, because the last is repeated, it is the polynomial through all of them.)
 
     Raises:
-        ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
+        ValueError, TypeError: an argument of wrong shape, dtype or value, by name. Traced times are
+            not checked; where they stand still before the end the result is NaN.
     """
-    one_of("order", order, tuple(_NODES))
+    one_of("order", order, tuple(NODES))
     order = int(order)  # 2.0 is 2
-    q0, omega, dt = _checked_start(q0), floating("omega", omega), exactly("dt", dt, ())
+    if (dt is None) == (times is None):
+        got = "neither" if dt is None else "both"
+        raise ValueError(f"dt, times: wanted one of them, got {got}")
+    q0, omega = _checked_start(q0), floating("omega", omega)
     if omega.ndim != 2 or omega.shape[1] != 3 or omega.shape[0] < order:
         wanted = f"shape (N, 3) with N >= {order} for order {order}"
         raise ValueError(f"omega: wanted {wanted}, got {omega.shape}")
-    for name, value in (("omega", omega), ("dt", dt)):
-        if value.dtype != q0.dtype and not value.weak_type:
-            raise TypeError(f"{name}: wanted the dtype of q0, {q0.dtype}, got {value.dtype}")
+    _check_dtype("omega", omega, q0)
+    if times is not None:
+        stamps = checked_times(times, len(omega))
+        rates, dt, is_empty = rates_at_times(omega, stamps, order, q0.dtype)
+        turns = step_vectors(rates, dt)
+        return product(q0, jnp.where(is_empty, jnp.zeros_like(turns), turns), is_empty)
+    dt = exactly("dt", dt, ())
+    _check_dtype("dt", dt, q0)
     positive("dt", dt)
-    return _product(q0, _step_vectors(_at_gauss_nodes(omega, order), dt))
+    return product(q0, step_vectors(rates_at_equal_distances(omega, order), dt))
 
 
-def _at_gauss_nodes(omega: Array, order: int) -> list[Array]:
-    """The rates at the Gauss nodes between N samples (N, 3), each (N - 1, 3).
-
-    Every stencil is the central one of ``order`` samples. For this the samples are continued beyond
-    the ends, on the polynomials through the first and through the last of them.
-    """
-    places, outside = np.arange(order), np.arange(1, order // 2)
-    before = _combine(_weights(places, -outside[::-1]), omega[:order])
-    after = _combine(_weights(places, order - 1 + outside), omega[-order:])
-    extended = jnp.concatenate([before, omega, after])
-    steps, weights = len(omega) - 1, _weights(places, np.array(_NODES[order]) + order // 2 - 1)
-    stencil = jnp.stack([extended[k : k + steps] for k in range(order)])  # (order, steps, 3)
-    rows = [jnp.asarray(row, omega.dtype)[:, None, None] for row in weights]
-    return [jnp.sum(row * stencil, axis=0) for row in rows]
-
-
-def _weights(places: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """Lagrange's weights (points, places): polynomials that are 1 at one place, 0 at the others.
-
-    Row k has their values at the point ``at[k]``.
-    """
-    others = [np.delete(places, k) for k in range(len(places))]
-    pairs = list(zip(places, others, strict=True))
-    rows = [[np.prod((x - o) / (p - o)) for p, o in pairs] for x in at]
-    return np.array(rows).reshape(len(at), len(places))
-
-
-def _combine(weights: np.ndarray, rows: Array) -> Array:
-    return jnp.sum(jnp.asarray(weights, rows.dtype)[:, :, None] * rows[None], axis=1)
+def _check_dtype(name: str, value: Array, q0: Array) -> None:
+    if value.dtype != q0.dtype and not value.weak_type:
+        raise TypeError(f"{name}: wanted the dtype of q0, {q0.dtype}, got {value.dtype}")
 
 
 def _checked_start(q0: ArrayLike) -> Array:
@@ -332,31 +309,3 @@ def _checked_rate(omega: Any, hint: str, q0: Array) -> Array:
     if omega.dtype != q0.dtype:
         raise TypeError(f"rate: wanted the dtype of q0, {q0.dtype}, got {omega.dtype}")
     return omega
-
-
-def _step_vectors(omega: list[Array], dt: Array) -> Array:
-    """The rotation vectors of all steps from the rates at their Gauss nodes, each (steps, 3)."""
-    if len(omega) == 1:
-        return dt * omega[0]
-    if len(omega) == 2:
-        first, second = omega
-        return 0.5 * dt * (first + second) + math.sqrt(3) / 12 * dt**2 * cross(first, second)
-    first, second, third = omega
-    b1 = dt * second
-    b2 = math.sqrt(15) / 3 * dt * (third - first)
-    b3 = 10 / 3 * dt * (third - 2.0 * second + first)
-    c1 = -cross(b1, b2)
-    c2 = cross(b1, 2.0 * b3 + c1) / 60
-    return b1 + b3 / 12 - cross(-20.0 * b1 - b3 + c1, b2 + c2) / 240
-
-
-def _product(q0: Array, u: Array, is_empty: Array | None = None) -> Array:
-    """``q0, q0 exp(u[0]), q0 exp(u[0]) exp(u[1]), ...``; empty steps leave q as it is."""
-
-    def advance(q: Array, given: tuple[Array, Any]) -> tuple[Array, Array]:
-        turn, is_empty = given
-        after = correct_norm(q + multiply(q, turn))
-        q = after if is_empty is None else jnp.where(is_empty, q, after)
-        return q, q
-
-    return jnp.concatenate([q0[None], lax.scan(advance, q0, (expm1(u), is_empty))[1]])

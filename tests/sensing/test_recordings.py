@@ -90,7 +90,7 @@ MALFORMED = {
     ),
     "half a quaternion": (
         f"{HEADER}\n0,1,2,3,1,,0,0,0",
-        "line 2, column q_x: wanted all four of q_w, q_x, q_y, q_z or none",
+        "line 2, column q_x: wanted all of q_w, q_x, q_y, q_z or none",
     ),
     "not unit": (
         f"{HEADER}\n0,1,2,3,1,1,0,0,0",

@@ -1,0 +1,297 @@
+"""Recordings as CSV files, plain or gzip: reading any columns, writing the library's own."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import math
+import os
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TextIO, cast
+
+import numpy as np
+
+from jaxquat._checks import finite, instance, one_of, place
+from jaxquat.sensing.recordings.columns import (
+    SIZES,
+    checked_names,
+    checked_units,
+    name_and_unit,
+    unit_problem,
+)
+from jaxquat.sensing.recordings.recording import UNIT_NORM, Recording, check_times, from_channels
+from jaxquat.sensing.recordings.units import UNITS
+
+_GYRO = ("gyr_x", "gyr_y", "gyr_z")
+_ATTITUDE = ("q_w", "q_x", "q_y", "q_z")
+COLUMNS = ("t", *_GYRO, *_ATTITUDE, "movement")
+"""The columns of the library's own files: ``read`` without ``columns`` wants them all."""
+
+
+class _Channel(NamedTuple):
+    name: str
+    columns: tuple[str, ...]
+    is_vector: bool  # (N, k) and not (N,)
+    may_be_missing: bool  # in some rows, in all its cells
+
+
+_OWN = (
+    _Channel("t", ("t",), False, False),
+    _Channel("gyro", _GYRO, True, False),
+    _Channel("q", _ATTITUDE, True, True),
+    _Channel("movement", ("movement",), False, False),
+)
+
+
+def read(
+    path: str | os.PathLike,
+    columns: Mapping[str, str | Sequence[str]] | None = None,
+    *,
+    units: Mapping[str, str] | None = None,
+    order: str = "wxyz",
+) -> Recording:
+    """Read the recording in a ``.csv`` or ``.csv.gz`` file, whose first line names the columns.
+
+    Any file with stamps is read by naming its columns. With a time in milliseconds, rates in
+    deg/s, accelerations in g, the attitude of a ROS message and four motors::
+
+        recording = jq.recordings.read(
+            "flight.csv",
+            {
+                "t": "stamp",
+                "gyro": ("gx", "gy", "gz"),
+                "accelerometer": ("ax", "ay", "az"),
+                "q": ("ox", "oy", "oz", "ow"),
+                "motors": ("m1", "m2", "m3", "m4"),
+            },
+            units={"t": "ms", "gyro": "deg/s", "accelerometer": "g"},
+            order="xyzw",
+        )
+        recording.gyro, recording["motors"]  # (N, 3) [rad/s], (N, 4)
+
+    A header may have the unit itself, as in ``gx [deg/s]`` or ``gx (deg/s)``; the column's name is
+    then ``gx``. What has no unit is in SI already.
+
+    Without ``columns`` the file is one of the library's own: ``t``; ``gyr_x, gyr_y, gyr_z``;
+    ``q_w, q_x, q_y, q_z`` (sensor to world); ``movement`` (1 during the movement phase, 0 at
+    rest), in any order and all of them. Other columns are ignored.
+
+    A sensor has no sample in a row whose cells are all empty or ``nan``: its numbers are NaN there.
+    Times, the movement, and the rates of an own file must be in every row.
+
+    Args:
+        path: the file.
+        columns: for each channel the name of its column, which makes it (N,), or a sequence of
+            names, which makes it (N, k). "t" must be among them. "gyro", "accelerometer" and
+            "magnetometer" (3), "q" (4) and "movement" become the fields of ``Recording``, other
+            channels its ``channels``.
+        units: the unit of each channel whose columns do not have it in the header, one of
+            ``recordings.UNITS``.
+        order: of the four columns of q, "wxyz" or "xyzw" (ROS, SciPy, crazyflow). Wherever they
+            come from, ``Recording.q`` is scalar first.
+
+    Raises:
+        ValueError, TypeError: an argument is bad, by name; or the file is malformed: the message
+            names file, line and column. Times that stand still or run back are malformed, and so
+            is a unit that is unknown or of another quantity.
+        OSError: the file cannot be opened.
+    """
+    channels = _OWN if columns is None else _checked_columns(columns)
+    given = checked_units(units, [channel.name for channel in channels])
+    one_of("order", order, ("wxyz", "xyzw"))
+    if order != "wxyz" and (columns is None or "q" not in columns):
+        raise ValueError(f"order: wanted columns for q beside it, got {order!r} without them")
+    with _opened(path, "rt") as file:
+        reader = csv.reader(file)
+        try:
+            header = [cell.strip() for cell in next(reader, [])]
+            places = {
+                channel.name: [
+                    _place(path, header, column, channel.name, given.get(channel.name))
+                    for column in channel.columns
+                ]
+                for channel in channels
+            }
+            rows = list(_rows(path, reader, header, channels, places))
+        except (UnicodeDecodeError, csv.Error, EOFError, gzip.BadGzipFile, zlib.error) as error:
+            where = f"{os.fspath(path)}: line {reader.line_num + 1}"
+            raise ValueError(f"{where}: cannot be read as CSV text, {error}") from error
+    if len(rows) < 2:
+        wanted = "at least two rows of numbers below the header"
+        raise ValueError(f"{os.fspath(path)}: wanted {wanted}, got {len(rows)}")
+    values = {}
+    for channel, samples in zip(channels, zip(*rows, strict=True), strict=True):
+        numbers = np.array(samples) * [factor for _, factor in places[channel.name]]
+        values[channel.name] = numbers if channel.is_vector else numbers[:, 0]
+    if order == "xyzw":
+        values["q"] = np.roll(values["q"], 1, axis=1)
+    if "movement" in values:
+        values["movement"] = values["movement"] == 1.0
+    return from_channels(values.pop("t"), values)
+
+
+def _checked_columns(columns: Mapping[str, str | Sequence[str]]) -> tuple[_Channel, ...]:
+    """The channels that the argument ``columns`` of ``read`` names, "t" first."""
+    named = checked_names("columns", columns)
+    if "t" not in named:
+        raise ValueError(f"columns: wanted one for t, got {', '.join(named) or 'none'}")
+    for name in {"t", "movement"} & set(named):
+        if not isinstance(named[name], str):
+            raise ValueError(f"columns: wanted one name for {name}, got {named[name]!r}")
+    for name, value in named.items():
+        if name in SIZES and (isinstance(value, str) or len(value) != SIZES[name]):
+            raise ValueError(f"columns: wanted {SIZES[name]} names for {name}, got {value!r}")
+    ordered = {"t": named["t"], **named}
+    return tuple(
+        _Channel(
+            name,
+            (value,) if isinstance(value, str) else value,
+            not isinstance(value, str),
+            name not in ("t", "movement"),
+        )
+        for name, value in ordered.items()
+    )
+
+
+def _place(
+    path: str | os.PathLike, header: list[str], column: str, channel: str, unit: str | None
+) -> tuple[int, float]:
+    """Where a column is, and the factor to SI units."""
+    parts = [name_and_unit(cell) for cell in header]
+    found = [k for k, cell in enumerate(header) if cell == column]
+    found = found or [k for k, (name, _) in enumerate(parts) if name == column]
+    if len(found) != 1:
+        problem = "more than once in" if found else "missing from"
+        got = ",".join(header) or "an empty file"
+        raise _malformed(path, 1, column, f"{problem} the header, got {got}")
+    stated = parts[found[0]][1]
+    if stated is not None and unit is not None and stated != unit:
+        problem = f"wanted the unit of units[{channel!r}], {unit!r}, got {stated!r}"
+        raise _malformed(path, 1, column, problem)
+    unit = unit or stated
+    if unit is None:
+        return found[0], 1.0
+    problem = unit_problem(channel, unit)
+    if problem:
+        raise _malformed(path, 1, column, problem)
+    return found[0], UNITS[unit][1]
+
+
+def _rows(
+    path: str | os.PathLike,
+    reader: Any,
+    header: list[str],
+    channels: Sequence[_Channel],
+    places: Mapping[str, list[tuple[int, float]]],
+) -> Iterator[list[list[float]]]:
+    """The numbers of every channel, for every line below the header that is not blank."""
+    previous = -math.inf
+    for cells in filter(None, reader):
+        line = reader.line_num
+        if len(cells) != len(header):
+            name = header[min(len(cells), len(header) - 1)]
+            raise _malformed(path, line, name, f"wanted {len(header)} cells, got {len(cells)}")
+        row = []
+        for channel in channels:
+            texts = [cells[k] for k, _ in places[channel.name]]
+            numbers = _numbers(path, line, channel, texts)
+            _check_sample(path, line, channel, numbers, texts)
+            row.append(numbers)
+        t = row[0][0]
+        if not t > previous:
+            problem = f"wanted a time after {previous}, got {t}"
+            raise _malformed(path, line, channels[0].columns[0], problem)
+        previous = t
+        yield row
+
+
+def _numbers(
+    path: str | os.PathLike, line: int, channel: _Channel, texts: list[str]
+) -> list[float]:
+    """The numbers in the cells of a channel; all NaN where it may be missing and is."""
+    missing = [text.strip().lower() in ("", "nan") for text in texts]
+    if channel.may_be_missing and any(missing):
+        if all(missing):
+            return [math.nan] * len(texts)
+        problem = f"wanted all of {', '.join(channel.columns)} or none, got it empty"
+        raise _malformed(path, line, channel.columns[missing.index(True)], problem)
+    numbers = []
+    for column, text in zip(channel.columns, texts, strict=True):
+        try:
+            value = math.nan if "_" in text else float(text)  # Python takes 1_0 for 10
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            raise _malformed(path, line, column, f"wanted a number, got {text!r}")
+        numbers.append(value)
+    return numbers
+
+
+def _check_sample(
+    path: str | os.PathLike, line: int, channel: _Channel, numbers: list[float], texts: list[str]
+) -> None:
+    """ValueError for an attitude that is not unit, or a movement that is not 0 or 1."""
+    first = channel.columns[0]
+    if channel.name == "q" and abs(math.hypot(*numbers) - 1.0) > UNIT_NORM:
+        names = ", ".join(channel.columns)
+        got = f"got norm {math.hypot(*numbers):.6g}"
+        raise _malformed(path, line, first, f"wanted a unit quaternion in {names}, {got}")
+    if channel.name == "movement" and numbers[0] not in (0.0, 1.0):
+        raise _malformed(path, line, first, f"wanted 0 or 1, got {texts[0]!r}")
+
+
+def write(path: str | os.PathLike, recording: Recording) -> None:
+    """Write a file that ``read`` reads to the last bit; it is compressed if its name ends in .gz.
+
+    It has the columns of ``COLUMNS`` and no others. ValueError or TypeError, with the field, for a
+    recording that ``read`` would refuse or that has more than these columns hold.
+    """
+    recording = _checked(recording)
+    with _opened(path, "wt") as file:
+        writer = csv.writer(file)
+        writer.writerow(COLUMNS)
+        for t, gyro, q, movement in zip(*_fields(recording), strict=True):
+            cells = ["" if math.isnan(x) else repr(float(x)) for x in (t, *gyro, *q)]
+            writer.writerow([*cells, int(movement)])
+
+
+def _fields(recording: Recording) -> tuple[np.ndarray, ...]:
+    fields = recording.t, recording.gyro, recording.q, recording.movement
+    return cast(tuple[np.ndarray, ...], fields)
+
+
+def _checked(recording: Recording) -> Recording:
+    """The recording, or an error that names the field which ``read`` would refuse."""
+    instance("recording", recording, Recording, "a recordings.Recording")
+    for name in recording.names:
+        if name not in ("gyro", "q", "movement"):
+            raise ValueError(f"recording: wanted gyro, q and movement alone, got {name} too")
+    shapes = {"t": ("N",), "gyro": ("N", 3), "q": ("N", 4), "movement": ("N",)}
+    rows = np.shape(recording.t)[:1]
+    for (name, shape), value in zip(shapes.items(), _fields(recording), strict=True):
+        array = np.asarray(value)
+        right_shape = array.shape == (*rows, *shape[1:]) and array.shape[0] >= 2
+        if not right_shape or array.dtype.kind not in "bif":
+            wanted = f"numbers of shape ({', '.join(map(str, shape))}), N >= 2"
+            raise ValueError(f"recording.{name}: wanted {wanted}, got {array!r}")
+    t, gyro, q, movement = map(np.asarray, _fields(recording))
+    check_times("recording.t", t)
+    finite("recording.gyro", gyro)
+    lost = np.isnan(q)
+    off = np.abs(np.linalg.norm(q[~lost.any(axis=1)], axis=1) - 1.0)
+    if np.any(lost.any(axis=1) != lost.all(axis=1)) or np.any(off > UNIT_NORM):
+        raise ValueError(f"recording.q: wanted unit quaternions, or NaN in all four, got {q}")
+    if not np.all((movement == 0) | (movement == 1)):
+        raise ValueError(f"recording.movement: wanted 0 or 1, got {movement}")
+    return recording
+
+
+def _opened(path: str | os.PathLike, mode: str) -> TextIO:
+    opener = gzip.open if place("path", path).suffix == ".gz" else open
+    encoding = "utf-8-sig" if "r" in mode else "utf-8"  # a byte order mark is no part of a name
+    return cast(TextIO, opener(path, mode, newline="", encoding=encoding))
+
+
+def _malformed(path: str | os.PathLike, line: int, column: str, problem: str) -> ValueError:
+    return ValueError(f"{os.fspath(path)}: line {line}, column {column}: {problem}")

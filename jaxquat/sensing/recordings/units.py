@@ -1,0 +1,49 @@
+"""Units of recorded numbers, and what they are in SI."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from types import MappingProxyType
+
+_TURN = 2.0 * math.pi
+_GRAVITY = 9.80665  # standard gravity [m/s^2], exact
+
+UNITS: Mapping[str, tuple[str, float]] = MappingProxyType(
+    {
+        "1": ("1", 1.0),
+        "%": ("1", 0.01),
+        **dict.fromkeys(("s", "sec"), ("s", 1.0)),
+        "ms": ("s", 1e-3),
+        **dict.fromkeys(("us", "µs", "μs"), ("s", 1e-06)),  # the micro sign, the Greek letter
+        "ns": ("s", 1e-9),
+        "rad": ("rad", 1.0),
+        **dict.fromkeys(("deg", "°"), ("rad", _TURN / 360)),
+        "rad/s": ("rad/s", 1.0),
+        **dict.fromkeys(("deg/s", "dps", "°/s"), ("rad/s", _TURN / 360)),
+        "mdps": ("rad/s", 1e-3 * _TURN / 360),
+        "rpm": ("rad/s", _TURN / 60),
+        "Hz": ("Hz", 1.0),
+        **dict.fromkeys(("m/s^2", "m/s2", "m/s²", "m/s/s"), ("m/s^2", 1.0)),
+        "g": ("m/s^2", _GRAVITY),
+        "mg": ("m/s^2", 1e-3 * _GRAVITY),
+        "T": ("T", 1.0),
+        "mT": ("T", 1e-3),
+        **dict.fromkeys(("uT", "µT", "μT"), ("T", 1e-06)),
+        "nT": ("T", 1e-9),
+        "gauss": ("T", 1e-4),
+        "mgauss": ("T", 1e-7),
+        "m": ("m", 1.0),
+        "cm": ("m", 1e-2),
+        "mm": ("m", 1e-3),
+        "m/s": ("m/s", 1.0),
+        "km/h": ("m/s", 1 / 3.6),
+        **{name: (name, 1.0) for name in ("N", "N m", "kg", "A", "V", "W", "Pa", "K")},
+        "hPa": ("Pa", 100.0),
+    }
+)
+"""For every unit that ``read`` knows: the SI unit, and one of it in this SI unit.
+
+Small and capital letters differ. "G" is not among them: it stands for gauss and for standard
+gravity.
+"""

@@ -1,0 +1,113 @@
+"""Rates between the samples of a gyroscope: polynomials through the nearest of them.
+
+The rate at a Gauss node of an interval is that of the polynomial through the nearest ``order``
+samples, as many before the interval as after it, and one-sided at the ends. Samples at equal
+distances share their weights, which are numbers. Samples at given times have weights of their own
+in every interval, by Lagrange's formula.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike, DTypeLike
+
+from jaxquat._checks import is_concrete
+from jaxquat.sensing.magnus import NODES
+from jaxquat.simulation.grid import grid_at
+
+
+def checked_times(times: ArrayLike, samples: int) -> Any:
+    """The times (samples,), as NumPy's where they are concrete; repeats only of the last one."""
+    stamps = grid_at(times).stamps
+    if jnp.shape(stamps) != (samples,):
+        wanted = f"shape ({samples},), a time for each sample"
+        raise ValueError(f"times: wanted {wanted}, got {jnp.shape(stamps)}")
+    if not is_concrete(stamps):
+        return stamps
+    stamps = np.asarray(stamps)
+    stands = (np.diff(stamps) == 0) & (stamps[1:] != stamps[-1])
+    for k in np.flatnonzero(stands)[:1]:
+        wanted = "times that increase, up to repeats of the last one"
+        got = f"times[{k}] = times[{k + 1}] = {stamps[k]}"
+        raise ValueError(f"times: wanted {wanted}, got {got}")
+    return stamps
+
+
+def rates_at_equal_distances(omega: Array, order: int) -> list[Array]:
+    """The rates at the Gauss nodes between N samples (N, 3), each (N - 1, 3).
+
+    Every stencil is the central one of ``order`` samples. For this the samples are continued beyond
+    the ends, on the polynomials through the first and through the last of them.
+    """
+    places, outside = np.arange(order), np.arange(1, order // 2)
+    before = _combine(_weights(places, -outside[::-1]), omega[:order])
+    after = _combine(_weights(places, order - 1 + outside), omega[-order:])
+    extended = jnp.concatenate([before, omega, after])
+    steps, weights = len(omega) - 1, _weights(places, np.array(NODES[order]) + order // 2 - 1)
+    stencil = jnp.stack([extended[k : k + steps] for k in range(order)])  # (order, steps, 3)
+    rows = [jnp.asarray(row, omega.dtype)[:, None, None] for row in weights]
+    return [jnp.sum(row * stencil, axis=0) for row in rows]
+
+
+def _weights(places: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """Lagrange's weights (points, places): polynomials that are 1 at one place, 0 at the others.
+
+    Row k has their values at the point ``at[k]``.
+    """
+    others = [np.delete(places, k) for k in range(len(places))]
+    pairs = list(zip(places, others, strict=True))
+    rows = [[np.prod((x - o) / (p - o)) for p, o in pairs] for x in at]
+    return np.array(rows).reshape(len(at), len(places))
+
+
+def _combine(weights: np.ndarray, rows: Array) -> Array:
+    return jnp.sum(jnp.asarray(weights, rows.dtype)[:, :, None] * rows[None], axis=1)
+
+
+def rates_at_times(
+    omega: Array, stamps: Any, order: int, dtype: DTypeLike
+) -> tuple[list[Array], Array, Array]:
+    """The rates at the Gauss nodes between N samples (N, 3) at given times (N,).
+
+    Returns them, each (N - 1, 3); how long the intervals are [s], (N - 1, 1); and which are empty,
+    (N - 1, 1). The last time may be repeated: of these samples only the first counts. An empty
+    interval has the rates of the last one that is not, so that its derivatives are finite; they
+    are dropped. Where fewer times than ``order`` differ, the polynomial is that through all of
+    them.
+
+    Times are subtracted in their own dtype, by NumPy if they are concrete: 1.7e9 s keep their
+    differences in float64 where JAX has float32.
+    """
+    xp: Any = np if is_concrete(stamps) else jnp
+    intervals = xp.arange(len(omega) - 1)
+    last = xp.argmax(stamps == stamps[-1])
+    this = xp.minimum(intervals, xp.maximum(last - 1, 0))
+    first = xp.clip(this - (order // 2 - 1), 0, xp.maximum(last + 1 - order, 0))
+    places = first[:, None] + xp.arange(order)[None]
+    from_start = jnp.asarray(stamps[places] - stamps[this][:, None], dtype)  # (N - 1, order)
+    dt = jnp.asarray(stamps[this + 1] - stamps[this], dtype)[:, None]
+    counts = jnp.asarray(places <= last)
+    rates = jnp.where(counts[..., None], omega[places], jnp.zeros_like(omega[places]))
+    values = []
+    for node in NODES[order]:
+        weights = _weights_in_rows(from_start, counts, node * dt)
+        values.append(jnp.sum(weights[..., None] * rates, axis=1))
+    return values, dt, jnp.asarray(intervals >= last)[:, None]
+
+
+def _weights_in_rows(places: Array, counts: Array, at: Array) -> Array:
+    """Lagrange's weights (rows, k) of places (rows, k) at one point of each row, (rows, 1).
+
+    Places that do not count have no part in the polynomial.
+    """
+    weights, one = counts.astype(places.dtype), jnp.ones((), places.dtype)
+    for j in range(places.shape[1]):
+        other = places[:, j : j + 1]
+        has_factor = counts & counts[:, j : j + 1] & (np.arange(places.shape[1]) != j)[None]
+        distance = jnp.where(has_factor, places - other, one)
+        weights = weights * jnp.where(has_factor, (at - other) / distance, one)
+    return weights

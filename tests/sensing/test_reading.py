@@ -1,0 +1,241 @@
+"""Tests of reading named columns with units, and of bringing sensors of several rates together."""
+
+import re
+
+import numpy as np
+import pytest
+from commands import ROOT
+
+from jaxquat import recordings
+
+DATA = ROOT.parent / "shared" / "data"
+NAMES = {
+    "t": "stamp",
+    "gyro": ("gx", "gy", "gz"),
+    "accelerometer": ("ax", "ay", "az"),
+    "magnetometer": ("mx", "my", "mz"),
+    "q": ("ox", "oy", "oz", "ow"),
+    "motors": ("m1", "m2"),
+    "speed": "n",
+}
+HEADER = "n,m2,m1,ow,oz,oy,ox,mz,my,mx,az,ay,ax,gz,gy,gx,stamp,note"
+UNITS = {"t": "ms", "gyro": "deg/s", "accelerometer": "g", "magnetometer": "uT", "speed": "rpm"}
+ROWS = (
+    "60,0.2,0.1,1,0,0,0,3,2,1,-1,0.5,0,180,90,-360,1000,hello",
+    "120,0.4,0.3,0,0,0.8,0.6,6,5,4,1,0,0,0,0,36,1002.5,there",
+)
+
+
+def written(tmp_path, *lines):
+    path = tmp_path / "a.csv"
+    path.write_text("\n".join(lines))
+    return path
+
+
+def test_named_columns_become_channels_in_si_units(tmp_path):
+    """By the definitions of the units: a turn is 360 degrees, standard gravity is 9.80665 m/s^2."""
+    path = written(tmp_path, HEADER, *ROWS)
+    got = recordings.read(path, NAMES, units=UNITS, order="xyzw")
+    close = {"rtol": 1e-15, "atol": 0}
+    np.testing.assert_allclose(got.t, [1.0, 1.0025], **close)
+    np.testing.assert_allclose(got.gyro, np.pi * np.array([[-2, 0.5, 1], [0.2, 0, 0]]), **close)
+    np.testing.assert_allclose(got.accelerometer, 9.80665 * np.array([[0, 0.5, -1], [0, 0, 1]]))
+    np.testing.assert_allclose(got.magnetometer, [[1e-6, 2e-6, 3e-6], [4e-6, 5e-6, 6e-6]], **close)
+    np.testing.assert_array_equal(got.q, [[1, 0, 0, 0], [0, 0.6, 0.8, 0]])
+    np.testing.assert_array_equal(got["motors"], [[0.1, 0.2], [0.3, 0.4]])
+    np.testing.assert_allclose(got["speed"], [2 * np.pi, 4 * np.pi], **close)
+    assert got.movement is None
+    assert got["speed"].shape == (2,)
+    assert got.names == ("gyro", "q", "accelerometer", "magnetometer", "motors", "speed")
+
+
+def test_units_may_stand_in_the_header(tmp_path):
+    """With or without a space, in either kind of brackets; an index is no unit."""
+    path = written(
+        tmp_path, "t [us],out[0],gx(deg/s),gy (deg/s),gz [deg/s]", "0,5,1,2,3", "9,6,1,2,3"
+    )
+    names = {"t": "t", "gyro": ("gx", "gy", "gz"), "out": "out[0]"}
+    got = recordings.read(path, names)
+    np.testing.assert_allclose(got.t, [0.0, 9e-6], rtol=1e-15)
+    np.testing.assert_allclose(got.gyro[0], np.deg2rad([1.0, 2.0, 3.0]), rtol=1e-15)
+    np.testing.assert_array_equal(got["out"], [5.0, 6.0])
+    again = recordings.read(path, {**names, "t": "t [us]"}, units={"gyro": "deg/s"})
+    np.testing.assert_array_equal(again.gyro, got.gyro)
+
+
+def test_a_file_of_the_own_columns_may_have_units_too(tmp_path):
+    own = "t [ms],gyr_x [deg/s],gyr_y [deg/s],gyr_z [deg/s],q_w,q_x,q_y,q_z,movement"
+    got = recordings.read(written(tmp_path, own, "0,1,2,3,1,0,0,0,0", "10,1,2,3,1,0,0,0,1"))
+    np.testing.assert_array_equal(got.t, [0.0, 0.01])
+    np.testing.assert_allclose(got.gyro[0], np.deg2rad([1.0, 2.0, 3.0]), rtol=1e-15)
+
+
+def joined(tmp_path):
+    """Returns rates at 1, 2, 4 s, a field at 2, 3 s, and commands at 1, 3 s."""
+    lines = "1,1,1,1,,,,7", "2,2,2,2,5,5,5,", "3,nan,NaN,,6,6,6,8", "4,4,4,4,,,,"
+    path = written(tmp_path, "t,x,y,z,a,b,c,u", *lines)
+    names = {"t": "t", "gyro": ("x", "y", "z"), "magnetometer": ("a", "b", "c"), "u": "u"}
+    return recordings.read(path, names)
+
+
+def test_what_is_missing_in_a_row_is_nan_and_nothing_is_interpolated(tmp_path):
+    recording = joined(tmp_path)
+    nan = np.nan
+    np.testing.assert_array_equal(recording.gyro[:, 0], [1, 2, nan, 4])
+    np.testing.assert_array_equal(recording.magnetometer[:, 2], [nan, 5, 6, nan])
+    np.testing.assert_array_equal(recording.present("gyro"), [True, True, False, True])
+    assert repr(recording) == (
+        "<Recording: 4 samples, duration 3 s, rate 1 Hz, channels gyro magnetometer u, "
+        "gyro missing 25 %, magnetometer missing 50 %, u missing 50 %>"
+    )
+
+
+def test_a_held_channel_is_its_last_sample_before_at_the_rows_of_another(tmp_path):
+    got = joined(tmp_path).hold("u").rows_with("gyro")
+    np.testing.assert_array_equal(got.t, [1, 2, 4])
+    np.testing.assert_array_equal(got["u"], [7, 7, 8])
+    np.testing.assert_array_equal(got.gyro[:, 1], [1, 2, 4])
+    before = joined(tmp_path).hold("magnetometer").magnetometer
+    np.testing.assert_array_equal(before[:, 0], [np.nan, 5, 6, 6])
+    with pytest.raises(
+        ValueError, match="channel: wanted one of gyro magnetometer u, got 'motors'"
+    ):
+        got["motors"]
+    alone = recordings.Recording(np.arange(3.0), channels={"u": np.array([1.0, np.nan, np.nan])})
+    with pytest.raises(ValueError, match="channel: wanted at least two rows with u, got 1"):
+        alone.rows_with("u")
+
+
+def changed(line, old, new):
+    assert old in line
+    return line.replace(old, new)
+
+
+MALFORMED = {
+    "empty": ([""], "line 1, column stamp: missing from the header, got an empty file"),
+    "header only": ([HEADER], "wanted at least two rows of numbers below the header, got 0"),
+    "one row": ([HEADER, ROWS[0]], "wanted at least two rows of numbers below the header, got 1"),
+    "column missing": (
+        [changed(HEADER, "m2,", "")],
+        "line 1, column m2: missing from the header, got n,m1,",
+    ),
+    "column twice": ([f"{HEADER},gx"], "line 1, column gx: more than once in the header"),
+    "unknown unit": (
+        [changed(HEADER, "ax", "ax [furlong]")],
+        "line 1, column ax: wanted the unit of units['accelerometer'], 'g', got 'furlong'",
+    ),
+    "unknown unit of a channel without one": (
+        [changed(HEADER, "m1", "m1 (LSB)")],
+        "line 1, column m1: wanted one of 1, %, s, ",
+    ),
+    "unit of another quantity": (
+        [changed(HEADER, "ox", "ox [deg]")],
+        "line 1, column ox: wanted a unit that is a multiple of 1, got 'deg'",
+    ),
+    "half a sample": (
+        [HEADER, ROWS[0], changed(ROWS[1], "6,5,4", "6,,4")],
+        "line 3, column my: wanted all of mx, my, mz or none, got it empty",
+    ),
+    "text": ([HEADER, changed(ROWS[0], "-360", "-36O")], "column gx: wanted a number, got '-36O'"),
+    "infinite": (
+        [HEADER, changed(ROWS[0], "-360", "inf")],
+        "column gx: wanted a number, got 'inf'",
+    ),
+    "no stamp": ([HEADER, changed(ROWS[0], "1000", "")], "column stamp: wanted a number, got ''"),
+    "NaN for a stamp": (
+        [HEADER, changed(ROWS[0], "1000", "nan")],
+        "line 2, column stamp: wanted a number, got 'nan'",
+    ),
+    "stamp twice": (
+        [HEADER, ROWS[0], ROWS[0]],
+        "line 3, column stamp: wanted a time after 1000.0, got 1000.0",
+    ),
+    "stamps run back": (
+        [HEADER, ROWS[1], ROWS[0]],
+        "line 3, column stamp: wanted a time after 1002.5, got 1000.0",
+    ),
+    "not unit": (
+        [HEADER, changed(ROWS[0], "1,0,0,0", "2,0,0,0")],
+        "line 2, column ox: wanted a unit quaternion in ox, oy, oz, ow, got norm 2",
+    ),
+}
+
+
+@pytest.mark.parametrize(("lines", "message"), MALFORMED.values(), ids=MALFORMED)
+def test_a_malformed_file_is_refused_by_line_and_column(tmp_path, lines, message):
+    path = written(tmp_path, *lines)
+    with pytest.raises(ValueError, match=re.escape(message)) as error:
+        recordings.read(path, NAMES, units=UNITS, order="xyzw")
+    assert str(path) in str(error.value)
+
+
+GYRO = {"t": "t", "gyro": ("x", "y", "z")}
+ARGUMENTS = {
+    "columns without t": (({"gyro": ("x", "y", "z")},), {}, "columns: wanted one for t, got gyro"),
+    "two columns of t": (
+        ({"t": ("a", "b")},),
+        {},
+        r"columns: wanted one name for t, got ('a', 'b')",
+    ),
+    "two rates": (
+        ({"t": "t", "gyro": ("x", "y")},),
+        {},
+        "columns: wanted 3 names for gyro, got ('x', 'y')",
+    ),
+    "one rate": (({"t": "t", "gyro": "x"},), {}, "columns: wanted 3 names for gyro, got 'x'"),
+    "a number": (({"t": 1},), {}, "columns: wanted names of columns for 't', got 1"),
+    "no names": (({"t": "t", "u": ()},), {}, "columns: wanted names of columns for 'u', got ()"),
+    "unknown unit": ((GYRO,), {"units": {"gyro": "deg/min"}}, "units: wanted one of 1, %, s, sec"),
+    "unit of another quantity": (
+        (GYRO,),
+        {"units": {"gyro": "g"}},
+        "units: wanted a unit that is a multiple of rad/s, got 'g' for gyro",
+    ),
+    "unit of nothing": (
+        (GYRO,),
+        {"units": {"motors": "rpm"}},
+        "units: wanted names among t, gyro, got 'motors'",
+    ),
+    "order": ((GYRO,), {"order": "zyxw"}, "order: wanted one of 'wxyz', 'xyzw', got 'zyxw'"),
+    "order of nothing": (
+        (GYRO,),
+        {"order": "xyzw"},
+        "order: wanted columns for q beside it, got 'xyzw' without them",
+    ),
+}
+
+
+@pytest.mark.parametrize(("args", "options", "message"), ARGUMENTS.values(), ids=ARGUMENTS)
+def test_bad_arguments_are_named_before_the_file_is_opened(args, options, message):
+    with pytest.raises((ValueError, TypeError), match=re.escape(message)):
+        recordings.read("nowhere.csv", *args, **options)
+
+
+def test_a_recording_with_more_than_the_own_columns_is_not_written(tmp_path):
+    t = np.arange(2.0)
+    whole = recordings.Recording(
+        t, np.ones((2, 3)), np.tile([1.0, 0, 0, 0], (2, 1)), t > 0, channels={"u": t}
+    )
+    with pytest.raises(ValueError, match="wanted gyro, q and movement alone, got u too"):
+        recordings.write(tmp_path / "b.csv", whole)
+    with pytest.raises(ValueError, match=r"recording.gyro: wanted numbers of shape \(N, 3\)"):
+        recordings.write(tmp_path / "b.csv", recordings.Recording(t))
+
+
+FLIGHT = {
+    "t": "t",
+    "gyro": ("gyr_x", "gyr_y", "gyr_z"),
+    "accelerometer": ("acc_x", "acc_y", "acc_z"),
+    "motors": ("motor_1", "motor_2", "motor_3", "motor_4"),
+}
+
+
+def test_a_real_flight_is_read_and_cut(tmp_path):
+    """At rest the accelerometer feels gravity; every row of the flight is in a window."""
+    path = DATA / "crazyflie" / "crazyflie_yaw.csv.gz"
+    if not path.exists():
+        pytest.skip(f"{path.name} is not beside this checkout")
+    flight = recordings.read(path, FLIGHT)
+    assert np.linalg.norm(flight.accelerometer[:200].mean(axis=0)) == pytest.approx(9.81, abs=0.05)
+    w = recordings.windows(flight, 100, 100)
+    np.testing.assert_array_equal(w.channels["gyro"][w.mask], flight.gyro)

@@ -1,0 +1,208 @@
+"""Tests of reading logs of PX4: small files of known numbers, and files that are damaged."""
+
+import re
+import struct
+import sys
+
+import numpy as np
+import pytest
+
+from jaxquat import recordings
+
+NEEDS_PYULOG = pytest.mark.needs("pyulog")
+CODES = {"uint64_t": "Q", "float": "f", "uint8_t": "B"}
+
+
+def message(kind, content):
+    return struct.pack("<HB", len(content), ord(kind)) + content
+
+
+def topic(number, name, fields, rows, instance=0):
+    """Returns the definition of a topic, its subscription and its messages.
+
+    ``fields`` are pairs (type, name), types as in "float[3]"; rows are flat.
+    """
+    text = f"{name}:" + "".join(f"{kind} {field};" for kind, field in fields)
+    code = "<H"
+    for kind, _ in fields:
+        base, _, count = kind.rstrip("]").partition("[")
+        code += f"{count}{CODES[base]}"
+    added = struct.pack("<BH", instance, number) + name.encode()
+    data = [message("D", struct.pack(code, number, *row)) for row in rows]
+    return message("F", text.encode()), message("A", added), data
+
+
+def log(*topics):
+    """Returns a file: header, formats, subscriptions and messages in the order of their times."""
+    formats, added, data = zip(*topics, strict=True)
+    messages = sorted((d for rows in data for d in rows), key=lambda d: d[5:13][::-1])
+    header = b"ULog\x01\x12\x35\x01" + struct.pack("<Q", 0)
+    flags = message("B", bytes(40))
+    return header + flags + b"".join([*dict.fromkeys(formats), *added, *messages])
+
+
+STAMP = ("uint64_t", "timestamp")
+SENSOR = (STAMP, ("float[3]", "gyro_rad"), ("float[3]", "accelerometer_m_s2"))
+RATES = [(1_000_000 + 4000 * k, 0.5 * k, 1, -1, 0, 0, -9.75) for k in range(4)]
+ATTITUDE = [(1_002_000, 1, 0, 0, 0), (1_010_000, 0, 0.6, 0, 0.8)]
+NAN = float("nan")
+MOTORS = [(999_000, 0.25, 0.5, NAN), (1_008_000, 0.75, 1.0, NAN)]
+PARTS = {
+    "sensor_combined": topic(3, "sensor_combined", SENSOR, RATES),
+    "vehicle_attitude": topic(1, "vehicle_attitude", (STAMP, ("float[4]", "q")), ATTITUDE),
+    "actuator_motors": topic(2, "actuator_motors", (STAMP, ("float[3]", "control")), MOTORS),
+    "mag": topic(4, "sensor_mag", (STAMP, ("float", "x")), [(1_000_000, 0.5)]),
+    "mag 1": topic(5, "sensor_mag", (STAMP, ("float", "x")), [(1_000_000, 0.25)], instance=1),
+}
+WHOLE = log(*PARTS.values())
+
+
+def written(tmp_path, content=WHOLE):
+    path = tmp_path / "a.ulg"
+    path.write_bytes(content)
+    return path
+
+
+@NEEDS_PYULOG
+def test_every_topic_keeps_its_times_and_nothing_is_interpolated(tmp_path):
+    """The rows are the times of all topics; 1,008,000 us is that of two of them."""
+    motors = ["actuator_motors.control[0]", "actuator_motors.control[1]"]
+    got = recordings.read_ulog(written(tmp_path), {**recordings.PX4, "motors": motors})
+    np.testing.assert_allclose(got.t, [0.999, 1.0, 1.002, 1.004, 1.008, 1.01, 1.012], rtol=1e-15)
+    n = np.nan
+    np.testing.assert_array_equal(got.gyro[:, 0], [n, 0, n, 0.5, 1, n, 1.5])
+    np.testing.assert_array_equal(got.accelerometer[3], [0, 0, -9.75])
+    np.testing.assert_array_equal(got.present("q"), [0, 0, 1, 0, 0, 1, 0])
+    np.testing.assert_allclose(got.q[5], [0, 0.6, 0, 0.8], rtol=1e-7)  # they are float32
+    np.testing.assert_array_equal(got["motors"][:, 0], [0.25, n, n, n, 0.75, n, n])
+    flight = got.hold("motors").rows_with("gyro")
+    np.testing.assert_allclose(flight.t, [1.0, 1.004, 1.008, 1.012], rtol=1e-15)
+    np.testing.assert_array_equal(flight["motors"], [[0.25, 0.5]] * 2 + [[0.75, 1.0]] * 2)
+
+
+@NEEDS_PYULOG
+def test_instances_units_and_single_fields(tmp_path):
+    columns = {"first": "sensor_mag.x", "second": "sensor_mag:1.x", "gyro": recordings.PX4["gyro"]}
+    units = {"second": "gauss", "gyro": "deg/s"}
+    got = recordings.read_ulog(written(tmp_path), columns, units=units)
+    assert got["first"].shape == (4,)
+    assert got["first"][0] == 0.5
+    assert got["second"][0] == pytest.approx(0.25e-4, rel=1e-15)
+    np.testing.assert_allclose(got.gyro[3, 0], np.deg2rad(1.5), rtol=1e-15)
+
+
+def with_rows(name, rows):
+    number = {"sensor_combined": 3, "vehicle_attitude": 1, "actuator_motors": 2}[name]
+    fields = {
+        "sensor_combined": SENSOR,
+        "vehicle_attitude": (STAMP, ("float[4]", "q")),
+        "actuator_motors": (STAMP, ("float[3]", "control")),
+    }[name]
+    return log(*{**PARTS, name: topic(number, name, fields, rows)}.values())
+
+
+CONTROL = {"motors": "actuator_motors.control"}
+HOSTILE = {
+    "empty": (b"", None, "wanted a ULog file, got one that begins with b''"),
+    "text": (b"t,gyr_x\n0,1", None, "wanted a ULog file, got one that begins with b't,gyr_x'"),
+    "half a header": (WHOLE[:10], None, "wanted a ULog file, got one that begins with b'ULog"),
+    "cut short": (WHOLE[:-5], None, "wanted whole messages (cut_short=True reads those that are)"),
+    "no definitions": (WHOLE[:16], None, "topic sensor_combined:0: wanted messages for gyro"),
+    "damaged": (
+        WHOLE[:59] + b"\xff" * 40 + WHOLE[99:],
+        None,
+        "cannot be read as ULog, no message begins at byte 59",
+    ),
+    "missing topic": (
+        log(PARTS["mag"]),
+        None,
+        "topic sensor_combined:0: wanted messages for gyro, got none in the log",
+    ),
+    "missing instance": (
+        WHOLE,
+        {"x": "sensor_mag:2.x"},
+        "topic sensor_mag:2: wanted messages for x, got none in the log",
+    ),
+    "missing field": (
+        WHOLE,
+        {"x": "sensor_mag.y"},
+        "topic sensor_mag:0, field y: wanted one for x, got timestamp, x",
+    ),
+    "too many numbers": (
+        WHOLE,
+        {"gyro": "vehicle_attitude.q"},
+        "topic vehicle_attitude:0: wanted 3 numbers for gyro, got q[0], q[1], q[2], q[3]",
+    ),
+    "partly NaN": (
+        WHOLE,
+        CONTROL,
+        "wanted finite numbers, or NaN in all of them, got [0.25, 0.5, nan] at message 0",
+    ),
+    "infinite": (
+        with_rows("actuator_motors", [(1000, float("inf"), 1, 1)]),
+        CONTROL,
+        "wanted finite numbers, or NaN in all of them, got [inf, 1.0, 1.0] at message 0",
+    ),
+    "not unit": (
+        with_rows("vehicle_attitude", [(1000, 2, 0, 0, 0)]),
+        {"q": "vehicle_attitude.q"},
+        "wanted a unit quaternion, got [2.0, 0.0, 0.0, 0.0] at message 0",
+    ),
+    "time stands": (
+        with_rows("vehicle_attitude", [ATTITUDE[0], ATTITUDE[0]]),
+        {"q": "vehicle_attitude.q"},
+        "field timestamp: wanted times that increase, got 1002000 and then 1002000 us at message 1",
+    ),
+    "one message": (WHOLE, {"x": "sensor_mag.x"}, "wanted at least two messages, got 1"),
+    "NaN alone": (
+        with_rows("actuator_motors", [(1000, NAN, NAN, NAN), (2000, NAN, NAN, NAN)]),
+        CONTROL,
+        "wanted at least two messages, got 0",
+    ),
+}
+
+
+@NEEDS_PYULOG
+@pytest.mark.parametrize(("content", "columns", "text"), HOSTILE.values(), ids=HOSTILE)
+def test_a_bad_log_is_refused_by_file_topic_and_field(tmp_path, content, columns, text, capsys):
+    path = written(tmp_path, content)
+    with pytest.raises(ValueError, match=re.escape(text)) as error:
+        recordings.read_ulog(path, columns)
+    assert str(path) in str(error.value)
+    assert capsys.readouterr() == ("", "")
+
+
+@NEEDS_PYULOG
+@pytest.mark.parametrize("lost", range(1, 40))
+def test_a_log_that_was_cut_short_is_read_up_to_there_on_request(tmp_path, lost):
+    """The last message, of 37 bytes, is the last of the rates."""
+    path = written(tmp_path, WHOLE[:-lost])
+    if lost != 37:
+        with pytest.raises(ValueError, match="wanted whole messages"):
+            recordings.read_ulog(path, {"gyro": recordings.PX4["gyro"]})
+    got = recordings.read_ulog(path, {"gyro": recordings.PX4["gyro"]}, cut_short=True)
+    np.testing.assert_array_equal(got.gyro[:, 0], [0, 0.5, 1])
+
+
+ARGUMENTS = {
+    "no field": ({"gyro": "sensor_combined"}, {}, 'columns: wanted "topic.field"'),
+    "instance": ({"x": "sensor_mag:a.x"}, {}, "for x, got 'sensor_mag:a.x'"),
+    "two topics": ({"u": ("a.x", "b.x")}, {}, "columns: wanted fields of one topic for u, got"),
+    "t": ({"t": "a.x"}, {}, "columns: wanted channels of topics, got 't'"),
+    "nothing": ({}, {}, "columns: wanted at least one channel, got none"),
+    "unit": (None, {"units": {"q": "deg"}}, "units: wanted a unit that is a multiple of 1, got"),
+    "cut_short": (None, {"cut_short": 1}, "cut_short: wanted True or False, got 1"),
+}
+
+
+@pytest.mark.parametrize(("columns", "options", "text"), ARGUMENTS.values(), ids=ARGUMENTS)
+def test_bad_arguments_are_named_before_the_file_is_opened(columns, options, text):
+    with pytest.raises((ValueError, TypeError), match=re.escape(text)):
+        recordings.read_ulog("nowhere.ulg", columns, **options)
+
+
+def test_without_pyulog_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyulog", None)
+    wanted = re.escape('wanted the package pyulog, got none: pip install "jaxquat[logs]"')
+    with pytest.raises(ImportError, match=wanted):
+        recordings.read_ulog("nowhere.ulg")

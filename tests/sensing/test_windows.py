@@ -1,0 +1,96 @@
+"""Tests of windows: where they begin, what their masks say, and multiple shooting on them."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxquat import recordings
+
+
+def counting(t, **channels):
+    """Returns a recording whose channel "row" is the number of its row."""
+    t = np.asarray(t, float)
+    return recordings.Recording(t, channels={"row": np.arange(len(t)) * 1.0, **channels})
+
+
+def rows_of(w):
+    """The numbers of the rows in each window, without padding."""
+    return [list(x[m].astype(int)) for x, m in zip(w.channels["row"], w.mask, strict=True)]
+
+
+def test_windows_begin_every_stride_and_leave_no_row_out():
+    w = recordings.windows(counting(np.arange(10.0)), 4, 3)
+    assert rows_of(w) == [[0, 1, 2, 3], [3, 4, 5, 6], [6, 7, 8, 9]]
+    assert w.mask.all()
+    w = recordings.windows(counting(np.arange(10.0)), 4, 4)
+    assert rows_of(w) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    np.testing.assert_array_equal(w.t[-1], [0.0, 1.0, 1.0, 1.0])
+    np.testing.assert_array_equal(w.channels["row"][-1], [8, 9, 9, 9])
+    assert rows_of(recordings.windows(counting(np.arange(10.0)), 2, 5)) == [[0, 1], [5, 6]]
+    assert rows_of(recordings.windows(counting(np.arange(4.0)), 4, 1)) == [[0, 1, 2, 3]]
+
+
+def test_no_window_contains_a_gap():
+    """The gap lies between the rows 4 and 5; windows begin anew behind it."""
+    t = np.array([0.0, 1.0, 2.1, 3.0, 4.0, 15.5, 16.0, 17.0, 18.0])
+    w = recordings.windows(counting(t), 3, 2)
+    assert rows_of(w) == [[0, 1, 2], [2, 3, 4], [5, 6, 7], [7, 8]]
+    np.testing.assert_array_equal(w.first, [0, 2, 5, 7])
+    wide = recordings.windows(counting(t), 3, 2, gap=12.0)
+    assert rows_of(wide) == [[0, 1, 2], [2, 3, 4], [4, 5, 6], [6, 7, 8]]
+    follows = w.first[1:] == w.first[:-1] + w.mask[:-1].sum(axis=1) - 1
+    np.testing.assert_array_equal(follows, [True, False, True])
+
+
+def test_missing_samples_are_masked_and_filled_by_the_one_before():
+    field = np.array([np.nan, 1.0, np.nan, np.nan, 4.0, np.nan])
+    w = recordings.windows(counting(np.arange(6.0), field=field), 3, 3)
+    np.testing.assert_array_equal(w.channels["field"], [[1, 1, 1], [1, 4, 4]])
+    np.testing.assert_array_equal(w.present["field"], [[False, True, False], [False, True, False]])
+    assert w.present["row"].all()
+
+
+def test_times_since_1970_keep_their_differences_in_float32():
+    """A float32 of 1.7e9 s is off by up to 64 s; here the differences are those of the stamps."""
+    t = 1.7e9 + 0.25 * np.arange(8)
+    w = recordings.windows(counting(t), 4, 4)
+    np.testing.assert_array_equal(jnp.asarray(w.t, jnp.float32), [[0, 0.25, 0.5, 0.75]] * 2)
+
+
+def test_windows_print_in_a_line_and_map_as_a_pytree():
+    w = recordings.windows(counting(np.arange(10.0)), 4, 4)
+    assert repr(w) == "<Windows: 3 of 4 rows, channels row, padding 16.7 %>"
+    assert "<td>padding</td><td>16.7 %</td>" in w._repr_html_()
+    sums = jax.vmap(lambda w: jnp.sum(jnp.where(w.mask, w.channels["row"], 0.0)))(w)
+    np.testing.assert_array_equal(sums, [6.0, 22.0, 17.0])
+
+
+BAD = {
+    "longer than the recording": ((11, 1), {}, "length: wanted 2 to the 10 rows of the recording"),
+    "one row": ((1, 1), {}, "length: wanted 2 to the 10 rows of the recording, got 1"),
+    "no stride": ((4, 0), {}, "stride: wanted at least 1, got 0"),
+    "half a stride": ((4, 0.5), {}, "stride: wanted an integer, got 0.5"),
+    "no gap": ((4, 1), {"gap": 0.0}, "gap: wanted positive values, got 0.0"),
+}
+
+
+@pytest.mark.parametrize(("args", "options", "message"), BAD.values(), ids=BAD)
+def test_bad_arguments_are_named(args, options, message):
+    with pytest.raises((ValueError, TypeError), match=re.escape(message)):
+        recordings.windows(counting(np.arange(10.0)), *args, **options)
+
+
+def test_bad_recordings_are_named():
+    for t, message in (
+        ([0.0, 1.0, 1.0], "recording.t: wanted times that increase, got 1.0 and then 1.0 at row 2"),
+        ([0.0, 1.0, 0.5], "recording.t: wanted times that increase, got 1.0 and then 0.5 at row 2"),
+        ([0.0, np.nan, 2.0], "recording.t: wanted finite times"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            recordings.windows(counting(t), 2, 1)
+    empty = counting(np.arange(3.0), u=np.full(3, np.nan))
+    with pytest.raises(ValueError, match="recording: wanted a sample of u, got none in 3 rows"):
+        recordings.windows(empty, 2, 1)
