@@ -37,23 +37,22 @@ from jaxquat._linear import cross, dot
 from jaxquat.rotations import so3
 from jaxquat.rotations.quaternion import correct_norm, exp, expm1, multiply
 from jaxquat.schemes.tableaus import BUTCHER6, MIDPOINT, RK4, Tableau, combine
+from jaxquat.sensing.magnus import NODES, expansion, lagrange_weights
+from jaxquat.sensing.preintegration import Imu, Preintegrated, preintegrate
 from jaxquat.simulation.grid import Grid, GridAt
 from jaxquat.simulation.intervals import first_step, intervals_of, may_be_empty, unless_empty
 
 __all__ = [
+    "Imu",
+    "Preintegrated",
     "integrate",
     "magnus",
+    "preintegrate",
     "rollout",
     "rollout_of_attitude",
     "truncated_exp",
 ]
 
-# Gauss-Legendre nodes on [0, 1]: one, two and three of them integrate to order 2, 4 and 6.
-_NODES = {
-    2: (0.5,),
-    4: (0.5 - math.sqrt(3) / 6, 0.5 + math.sqrt(3) / 6),
-    6: (0.5 - math.sqrt(15) / 10, 0.5, 0.5 + math.sqrt(15) / 10),
-}
 # For rates of time and attitude: the tableau that is lifted, by its order.
 _TABLEAUS = {2: MIDPOINT, 4: RK4, 6: BUTCHER6}
 
@@ -146,7 +145,7 @@ def rollout(
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
     """
-    one_of("order", order, tuple(_NODES))
+    one_of("order", order, tuple(NODES))
     takes("rate", rate, "t, params")
     instance("grid", grid, (Grid, GridAt), "a jq.grid(t0, dt, steps) or jq.grid_at(times)")
     q0 = _checked_start(q0)
@@ -155,13 +154,13 @@ def rollout(
         return _checked_rate(rate(t, params), " from rate(t, params)", q0)
 
     def at_nodes(starts: Array, dt: Array) -> list[Array]:
-        return [jax.vmap(at)(starts + node * dt) for node in _NODES[order]]
+        return [jax.vmap(at)(starts + node * dt) for node in NODES[order]]
 
     if isinstance(grid, Grid):
         starts, dt = grid.times(q0.dtype)[:-1], jnp.asarray(grid.dt, q0.dtype)
-        return _product(q0, _step_vectors(at_nodes(starts, dt), dt))
+        return _product(q0, expansion(at_nodes(starts, dt), dt, cross))
     starts, dt, is_empty = _given_steps(grid, q0.dtype)
-    turns = _step_vectors(at_nodes(starts, dt), dt[:, None])
+    turns = expansion(at_nodes(starts, dt), dt[:, None], cross)
     turns = jnp.where(is_empty[:, None], jnp.zeros_like(turns), turns)
     return _product(q0, turns, is_empty)[:: grid.substeps]
 
@@ -277,7 +276,7 @@ def integrate(q0: ArrayLike, omega: ArrayLike, dt: ArrayLike, *, order: int = 4)
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
     """
-    one_of("order", order, tuple(_NODES))
+    one_of("order", order, tuple(NODES))
     order = int(order)  # 2.0 is 2
     q0, omega, dt = _checked_start(q0), floating("omega", omega), exactly("dt", dt, ())
     if omega.ndim != 2 or omega.shape[1] != 3 or omega.shape[0] < order:
@@ -287,7 +286,7 @@ def integrate(q0: ArrayLike, omega: ArrayLike, dt: ArrayLike, *, order: int = 4)
         if value.dtype != q0.dtype and not value.weak_type:
             raise TypeError(f"{name}: wanted the dtype of q0, {q0.dtype}, got {value.dtype}")
     positive("dt", dt)
-    return _product(q0, _step_vectors(_at_gauss_nodes(omega, order), dt))
+    return _product(q0, expansion(_at_gauss_nodes(omega, order), dt, cross))
 
 
 def _at_gauss_nodes(omega: Array, order: int) -> list[Array]:
@@ -297,24 +296,14 @@ def _at_gauss_nodes(omega: Array, order: int) -> list[Array]:
     the ends, on the polynomials through the first and through the last of them.
     """
     places, outside = np.arange(order), np.arange(1, order // 2)
-    before = _combine(_weights(places, -outside[::-1]), omega[:order])
-    after = _combine(_weights(places, order - 1 + outside), omega[-order:])
+    before = _combine(lagrange_weights(places, -outside[::-1]), omega[:order])
+    after = _combine(lagrange_weights(places, order - 1 + outside), omega[-order:])
     extended = jnp.concatenate([before, omega, after])
-    steps, weights = len(omega) - 1, _weights(places, np.array(_NODES[order]) + order // 2 - 1)
+    steps = len(omega) - 1
+    weights = lagrange_weights(places, np.array(NODES[order]) + order // 2 - 1)
     stencil = jnp.stack([extended[k : k + steps] for k in range(order)])  # (order, steps, 3)
     rows = [jnp.asarray(row, omega.dtype)[:, None, None] for row in weights]
     return [jnp.sum(row * stencil, axis=0) for row in rows]
-
-
-def _weights(places: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """Lagrange's weights (points, places): polynomials that are 1 at one place, 0 at the others.
-
-    Row k has their values at the point ``at[k]``.
-    """
-    others = [np.delete(places, k) for k in range(len(places))]
-    pairs = list(zip(places, others, strict=True))
-    rows = [[np.prod((x - o) / (p - o)) for p, o in pairs] for x in at]
-    return np.array(rows).reshape(len(at), len(places))
 
 
 def _combine(weights: np.ndarray, rows: Array) -> Array:
@@ -332,22 +321,6 @@ def _checked_rate(omega: Any, hint: str, q0: Array) -> Array:
     if omega.dtype != q0.dtype:
         raise TypeError(f"rate: wanted the dtype of q0, {q0.dtype}, got {omega.dtype}")
     return omega
-
-
-def _step_vectors(omega: list[Array], dt: Array) -> Array:
-    """The rotation vectors of all steps from the rates at their Gauss nodes, each (steps, 3)."""
-    if len(omega) == 1:
-        return dt * omega[0]
-    if len(omega) == 2:
-        first, second = omega
-        return 0.5 * dt * (first + second) + math.sqrt(3) / 12 * dt**2 * cross(first, second)
-    first, second, third = omega
-    b1 = dt * second
-    b2 = math.sqrt(15) / 3 * dt * (third - first)
-    b3 = 10 / 3 * dt * (third - 2.0 * second + first)
-    c1 = -cross(b1, b2)
-    c2 = cross(b1, 2.0 * b3 + c1) / 60
-    return b1 + b3 / 12 - cross(-20.0 * b1 - b3 + c1, b2 + c2) / 240
 
 
 def _product(q0: Array, u: Array, is_empty: Array | None = None) -> Array:
