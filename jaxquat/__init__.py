@@ -54,7 +54,7 @@ from jaxquat.schemes import (
     symmetric_top_suzuki4,
     zhao,
 )
-from jaxquat.sensing import gyro, kinematics, recordings
+from jaxquat.sensing import accelerometer, gyro, kinematics, magnetometer, recordings
 from jaxquat.simulation.controller import Controller
 from jaxquat.simulation.grid import Grid, GridAt, grid, grid_at
 from jaxquat.simulation.path import Path
@@ -91,6 +91,7 @@ __all__ = [
     "Scheme",
     "State",
     "Wrench",
+    "accelerometer",
     "actuators",
     "cf4",
     "compose",
@@ -119,6 +120,7 @@ __all__ = [
     "lgvi",
     "lie_euler",
     "lie_midpoint",
+    "magnetometer",
     "no_squish",
     "no_squish_kl6",
     "pcdm1",

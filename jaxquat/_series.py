@@ -20,6 +20,7 @@ from jaxquat._branches import rarely
 _COS = tuple((-1) ** n / math.factorial(2 * n) for n in range(15))
 _SINC = tuple((-1) ** n / math.factorial(2 * n + 1) for n in range(15))
 _SIN_DEFECT = tuple((-1) ** n * 4.0**n / math.factorial(2 * n + 3) for n in range(19))
+_COS_DEFECT = tuple((-1) ** n * 4.0**n / math.factorial(2 * n + 4) for n in range(19))
 _ARCTAN = tuple((-1) ** n / (2 * n + 1) for n in range(12))
 
 _SWITCH = 4.0
@@ -105,6 +106,19 @@ def sin_defect(s: Array) -> Array:
 def _far_sin_defect(s: Array) -> tuple[Array]:
     x = jnp.sqrt(jnp.where(s < _SWITCH, _SWITCH, s))
     return ((2.0 * x - jnp.sin(2.0 * x)) / (8.0 * x * x * x),)
+
+
+def cos_defect(s: Array) -> Array:
+    """(cos 2x - 1 + 2x^2)/(2x)^4 with s = x^2 >= 0, any shape; 1/24 at zero."""
+    near = s < _SWITCH
+    value = _polynomial(_COS_DEFECT, jnp.where(near, s, _SWITCH), _SWITCH)
+    return rarely(_far_cos_defect, ~near, (value,), s)[0]
+
+
+def _far_cos_defect(s: Array) -> tuple[Array]:
+    s = jnp.where(s < _SWITCH, _SWITCH, s)
+    sine = jnp.sin(jnp.sqrt(s))
+    return ((s - sine * sine) / (8.0 * s * s),)
 
 
 def arctan_ratio(s: Array, c: Array) -> Array:

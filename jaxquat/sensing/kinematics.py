@@ -31,18 +31,22 @@ from jaxquat._checks import (
     trailing,
     unit_quaternion,
 )
-from jaxquat._linear import dot
+from jaxquat._linear import cross, dot
 from jaxquat.rotations import so3
 from jaxquat.rotations.quaternion import correct_norm, exp, expm1, multiply
 from jaxquat.schemes.tableaus import BUTCHER6, MIDPOINT, RK4, Tableau, combine
-from jaxquat.sensing.magnus import NODES, magnus_vector, product, step_vectors
+from jaxquat.sensing.magnus import NODES, expansion, magnus_vector, product
+from jaxquat.sensing.preintegration import Imu, Preintegrated, preintegrate
 from jaxquat.sensing.samples import checked_times, rates_at_equal_distances, rates_at_times
 from jaxquat.simulation.grid import Grid, GridAt
 from jaxquat.simulation.intervals import first_step, intervals_of, may_be_empty, unless_empty
 
 __all__ = [
+    "Imu",
+    "Preintegrated",
     "integrate",
     "magnus",
+    "preintegrate",
     "rollout",
     "rollout_of_attitude",
     "truncated_exp",
@@ -133,9 +137,9 @@ def rollout(
 
     if isinstance(grid, Grid):
         starts, dt = grid.times(q0.dtype)[:-1], jnp.asarray(grid.dt, q0.dtype)
-        return product(q0, step_vectors(at_nodes(starts, dt), dt))
+        return product(q0, expansion(at_nodes(starts, dt), dt, cross))
     starts, dt, is_empty = _given_steps(grid, q0.dtype)
-    turns = step_vectors(at_nodes(starts, dt), dt[:, None])
+    turns = expansion(at_nodes(starts, dt), dt[:, None], cross)
     turns = jnp.where(is_empty[:, None], jnp.zeros_like(turns), turns)
     return product(q0, turns, is_empty)[:: grid.substeps]
 
@@ -285,12 +289,12 @@ def integrate(
     if times is not None:
         stamps = checked_times(times, len(omega))
         rates, dt, is_empty = rates_at_times(omega, stamps, order, q0.dtype)
-        turns = step_vectors(rates, dt)
+        turns = expansion(rates, dt, cross)
         return product(q0, jnp.where(is_empty, jnp.zeros_like(turns), turns), is_empty)
     dt = exactly("dt", dt, ())
     _check_dtype("dt", dt, q0)
     positive("dt", dt)
-    return product(q0, step_vectors(rates_at_equal_distances(omega, order), dt))
+    return product(q0, expansion(rates_at_equal_distances(omega, order), dt, cross))
 
 
 def _check_dtype(name: str, value: Array, q0: Array) -> None:

@@ -1,6 +1,6 @@
-"""Rates between the samples of a gyroscope: polynomials through the nearest of them.
+"""Rates and other values between samples: polynomials through the nearest of them.
 
-The rate at a Gauss node of an interval is that of the polynomial through the nearest ``order``
+The value at a Gauss node of an interval is that of the polynomial through the nearest ``order``
 samples, as many before the interval as after it, and one-sided at the ends. Samples at equal
 distances share their weights, which are numbers. Samples at given times have weights of their own
 in every interval, by Lagrange's formula.
@@ -76,8 +76,7 @@ def rates_at_times(
     Returns them, each (N - 1, 3); how long the intervals are [s], (N - 1, 1); and which are empty,
     (N - 1, 1). The last time may be repeated: of these samples only the first counts. An empty
     interval has the rates of the last one that is not, so that its derivatives are finite; they
-    are dropped. Where fewer times than ``order`` differ, the polynomial is that through all of
-    them.
+    are dropped.
 
     Times are subtracted in their own dtype, by NumPy if they are concrete: 1.7e9 s keep their
     differences in float64 where JAX has float32.
@@ -85,18 +84,39 @@ def rates_at_times(
     xp: Any = np if is_concrete(stamps) else jnp
     intervals = xp.arange(len(omega) - 1)
     last = xp.argmax(stamps == stamps[-1])
-    this = xp.minimum(intervals, xp.maximum(last - 1, 0))
-    first = xp.clip(this - (order // 2 - 1), 0, xp.maximum(last + 1 - order, 0))
-    places = first[:, None] + xp.arange(order)[None]
-    from_start = jnp.asarray(stamps[places] - stamps[this][:, None], dtype)  # (N - 1, order)
-    dt = jnp.asarray(stamps[this + 1] - stamps[this], dtype)[:, None]
-    counts = jnp.asarray(places <= last)
-    rates = jnp.where(counts[..., None], omega[places], jnp.zeros_like(omega[places]))
-    values = []
+    steps = xp.minimum(intervals, xp.maximum(last - 1, 0))
+    dt = jnp.asarray(stamps[1:] - stamps[:-1], dtype)
+    rates = at_gauss_nodes(omega, dt, steps, last + 1, order)
+    return rates, dt[steps][:, None], jnp.asarray(intervals >= last)[:, None]
+
+
+def at_gauss_nodes(
+    samples: Array, dt: Array, steps: ArrayLike, count: ArrayLike, order: int
+) -> list[Array]:
+    """Values at the Gauss nodes of steps between N samples at any times, each (len(steps), n).
+
+    Where there are fewer samples than ``order`` the polynomial is that through all of them.
+
+    Args:
+        samples: (N, n), at increasing times, of which the first ``count`` are used.
+        dt: the times between them, (N - 1,).
+        steps: numbers of the steps; step k is between the samples k and k + 1.
+        count: how many samples are used.
+        order: even, at most N.
+    """
+    steps = jnp.asarray(steps)
+    first = jnp.clip(steps - (order // 2 - 1), 0, jnp.maximum(count - order, 0))
+    stencil = first[:, None] + jnp.arange(order)[None]
+    sums = jnp.cumsum(dt[stencil[:, :-1]], axis=1)
+    places = jnp.concatenate([jnp.zeros_like(sums[:, :1]), sums], axis=1)
+    places = places - jnp.take_along_axis(places, (steps - first)[:, None], axis=1)
+    counts = stencil < count
+    values = jnp.where(counts[..., None], samples[stencil], jnp.zeros_like(samples[stencil]))
+    nodes = []
     for node in NODES[order]:
-        weights = _weights_in_rows(from_start, counts, node * dt)
-        values.append(jnp.sum(weights[..., None] * rates, axis=1))
-    return values, dt, jnp.asarray(intervals >= last)[:, None]
+        weights = _weights_in_rows(places, counts, node * dt[steps][:, None])
+        nodes.append(jnp.sum(weights[..., None] * values, axis=1))
+    return nodes
 
 
 def _weights_in_rows(places: Array, counts: Array, at: Array) -> Array:

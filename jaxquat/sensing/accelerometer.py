@@ -1,0 +1,144 @@
+"""A model of an accelerometer: what it measures of a motion, how to undo and find its errors."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from jaxquat._checks import exactly, floating_dtype, instance, positive, unit_quaternion
+from jaxquat._linear import inverse, matvec
+from jaxquat.learning.covariance import FitCovariance
+from jaxquat.rotations import quaternion
+from jaxquat.sensing import triad
+from jaxquat.sensing.calibration import fit_lengths, static_samples
+
+__all__ = ["Accelerometer", "calibrate", "correct", "measure", "response"]
+
+
+class Accelerometer(NamedTuple):
+    """The errors of an accelerometer, a pytree.
+
+    ``measured = (1 + diag(scale)) (1 + M) f + bias + noise`` for the specific force f in body axes
+    (at rest it is minus gravity), where M has the six misalignments off its diagonal, row by row.
+    A perfect accelerometer is ``Accelerometer.ideal()``.
+
+    Attributes:
+        bias: at the first sample [m/s^2], (3,).
+        scale: relative errors of the three gains, (3,), above -1: no gain is 0 or negative.
+        misalignment: xy, xz, yx, yz, zx, zy [rad], (6,), so small that the axes span space.
+        noise: density of the white noise [m/s^2/sqrt(Hz)], () or (3,), at least 0.
+        walk: density of the bias's random walk [m/s^3/sqrt(Hz)], () or (3,), at least 0.
+    """
+
+    bias: Array
+    scale: Array
+    misalignment: Array
+    noise: Array
+    walk: Array
+
+    @staticmethod
+    def ideal(dtype: jax.typing.DTypeLike | None = None) -> Accelerometer:
+        """An accelerometer without errors."""
+        zero = jnp.zeros((), floating_dtype("dtype", dtype))
+        return Accelerometer(
+            jnp.zeros(3, dtype), jnp.zeros(3, dtype), jnp.zeros(6, dtype), zero, zero
+        )
+
+
+def response(accelerometer: Accelerometer) -> Array:
+    """The matrix ``(1 + diag(scale)) (1 + M)`` from true to measured specific force. -> (3, 3)."""
+    return triad.response("accelerometer", _checked(accelerometer))
+
+
+def measure(
+    accelerometer: Accelerometer,
+    q: ArrayLike,
+    acceleration: ArrayLike,
+    gravity: ArrayLike,
+    dt: ArrayLike,
+    key: Array,
+) -> Array:
+    """What the accelerometer measures along a true motion at N instants. -> (N, 3) [m/s^2].
+
+    Differentiable by all but the key; the result has the dtype of q.
+
+    Args:
+        accelerometer: its errors.
+        q: attitudes, body to world, (N, 4), unit.
+        acceleration: of the accelerometer, world axes [m/s^2], (N, 3).
+        gravity: acceleration of free fall, world axes [m/s^2], (3,): (0, 0, -9.81) with z up.
+        dt: time between the instants [s], ().
+        key: of the noise.
+
+    Raises:
+        ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
+    """
+    acceleration, gravity = (
+        triad.samples("acceleration", acceleration),
+        exactly("gravity", gravity, (3,)),
+    )
+    q = exactly("q", q, (len(acceleration), 4))
+    unit_quaternion("q", q)
+    force = quaternion.rotate_inverse(q, acceleration - gravity[None])
+    return triad.measure("accelerometer", _checked(accelerometer), force, dt, key)
+
+
+def correct(accelerometer: Accelerometer, measured: ArrayLike) -> Array:
+    """The specific forces that N measured ones [m/s^2] stand for. (N, 3) -> (N, 3) [m/s^2].
+
+    Bias, scale and misalignment are undone; the noise stays. Differentiable by both arguments.
+
+    Raises:
+        ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
+    """
+    return triad.correct("accelerometer", _checked(accelerometer), measured)
+
+
+def calibrate(samples: ArrayLike, gravity: ArrayLike) -> tuple[Accelerometer, FitCovariance]:
+    """Find bias, scale and misalignment from samples at rest in many poses.
+
+    At rest the corrected samples have the length of gravity: least squares over that length
+    (D. Tedaldi, A. Pretto and E. Menegatti, ICRA 2014, (10), without the means of intervals). A
+    common rotation of the three axes changes no length, so it stays unknown. The axes of the result
+    are those in which x is sensitive along x alone and y has no part of z: xy, xz and yz are 0. The
+    densities of the noise are 0 in the result.
+
+    Args:
+        samples: measured at rest, body axes [m/s^2], (N, 3), N >= 10, in poses that cover the
+            sphere; many for each pose, or their means if these are equally good.
+        gravity: its strength at the place [m/s^2], ().
+
+    Returns:
+        The accelerometer, and the covariance of its nine parameters, from the residuals.
+
+    Raises:
+        ValueError, TypeError: an argument of wrong shape, dtype or value, by name; poses that do
+            not determine a combination of the parameters, which is named.
+    """
+    samples = static_samples("samples", samples, 9)
+    gravity = exactly("gravity", gravity, ()).astype(samples.dtype)
+    positive("gravity", gravity)
+    one, zero = jnp.ones((), samples.dtype), jnp.zeros(3, samples.dtype)
+    start = {"bias": zero, "scale": zero, "yx": 0.0 * one, "zx": 0.0 * one, "zy": 0.0 * one}
+    units = {"bias": zero + gravity, "scale": zero + 1.0, "yx": one, "zx": one, "zy": one}
+
+    def sensor(params: Any) -> Accelerometer:
+        none = jnp.zeros_like(params["yx"])
+        angles = jnp.stack([none, none, params["yx"], none, params["zx"], params["zy"]])
+        return Accelerometer(params["bias"], params["scale"], angles, none, none)
+
+    def corrected(params: Any) -> Array:
+        gains = (1.0 + params["scale"])[:, None] * triad.axes(sensor(params).misalignment)
+        return matvec(inverse(gains)[None], samples - params["bias"][None])
+
+    params, covariance = fit_lengths("samples", corrected, gravity, start, units)
+    return sensor(params), covariance
+
+
+def _checked(accelerometer: Accelerometer) -> Accelerometer:
+    wanted = "a jq.accelerometer.Accelerometer"
+    return instance("accelerometer", accelerometer, Accelerometer, wanted)

@@ -1,0 +1,157 @@
+"""A model of a magnetometer: what it measures of a field, how to undo and find its errors."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
+
+from jaxquat._checks import (
+    exactly,
+    finite,
+    floating,
+    floating_dtype,
+    instance,
+    is_concrete,
+    one_shape,
+    positive,
+    random_key,
+    unit_quaternion,
+)
+from jaxquat._linear import inverse, matvec, stacked
+from jaxquat.learning.covariance import FitCovariance
+from jaxquat.rotations import quaternion
+from jaxquat.sensing import triad
+from jaxquat.sensing.calibration import fit_lengths, static_samples
+
+__all__ = ["Magnetometer", "calibrate", "correct", "measure"]
+
+
+class Magnetometer(NamedTuple):
+    """The errors of a magnetometer and of the iron that turns with it, a pytree.
+
+    ``measured = soft_iron b + hard_iron + noise`` for the field b in body axes, in any unit. A
+    perfect magnetometer is ``Magnetometer.ideal()``.
+
+    Attributes:
+        soft_iron: gains, misalignment and soft iron in one, (3, 3), of positive determinant.
+        hard_iron: the field of magnetised parts and the bias, [unit of the field], (3,).
+        noise: density of the white noise [unit of the field/sqrt(Hz)], () or (3,), at least 0.
+    """
+
+    soft_iron: Array
+    hard_iron: Array
+    noise: Array
+
+    @staticmethod
+    def ideal(dtype: jax.typing.DTypeLike | None = None) -> Magnetometer:
+        """A magnetometer without errors."""
+        zero = jnp.zeros((), floating_dtype("dtype", dtype))
+        return Magnetometer(jnp.eye(3, dtype=zero.dtype), jnp.zeros(3, zero.dtype), zero)
+
+
+def measure(
+    magnetometer: Magnetometer, q: ArrayLike, field: ArrayLike, dt: ArrayLike, key: Array
+) -> Array:
+    """What the magnetometer measures at N attitudes. -> (N, 3) [unit of the field].
+
+    Differentiable by all but the key; the result has the dtype of q.
+
+    Args:
+        magnetometer: its errors.
+        q: attitudes, body to world, (N, 4), unit.
+        field: in world axes, (3,), or (N, 3) where it changes.
+        dt: time between the samples [s], ().
+        key: of the noise.
+
+    Raises:
+        ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
+    """
+    soft_iron, hard_iron = _checked(magnetometer)
+    q = floating("q", q)
+    if q.ndim != 2 or q.shape[1] != 4:
+        raise ValueError(f"q: wanted shape (N, 4), got {q.shape}")
+    unit_quaternion("q", q)
+    field = one_shape("field", field, (3,), (len(q), 3))
+    finite("field", field)
+    true = quaternion.rotate_inverse(q, jnp.broadcast_to(field, (len(q), 3)))
+    dt = triad.spacing(dt, true)
+    white = jax.random.normal(random_key("key", key), true.shape, true.dtype)
+    noise = triad.density("magnetometer.noise", magnetometer.noise)
+    return matvec(soft_iron[None], true) + hard_iron[None] + noise / jnp.sqrt(dt) * white
+
+
+def correct(magnetometer: Magnetometer, measured: ArrayLike) -> Array:
+    """The fields that N measured ones stand for. (N, 3) -> (N, 3) [unit of the field].
+
+    Soft and hard iron are undone; the noise stays. Differentiable by both arguments.
+
+    Raises:
+        ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
+    """
+    soft_iron, hard_iron = _checked(magnetometer)
+    measured = triad.samples("measured", measured)
+    return matvec(inverse(soft_iron)[None], measured - hard_iron[None])
+
+
+def calibrate(samples: ArrayLike, strength: ArrayLike) -> tuple[Magnetometer, FitCovariance]:
+    """Find hard and soft iron from samples at many attitudes in one field.
+
+    The corrected samples have the length of the field: an ellipsoid is fitted by least squares over
+    that length (V. Renaudin, M. H. Afzal and G. Lachapelle, J. Sensors 2010, 967245, has the
+    model). A rotation of the corrected samples changes no length, so the soft iron S is known up
+    to a rotation, ``S R``: the result is the symmetric one. The density of the noise is 0 in it.
+
+    Args:
+        samples: measured, body axes, (N, 3), N >= 10, in attitudes that cover the sphere.
+        strength: of the field, (); 1.0 where only directions are of interest.
+
+    Returns:
+        The magnetometer, and the covariance of its nine parameters, from the residuals. xx to zz
+        there are the entries of the symmetric soft iron.
+
+    Raises:
+        ValueError, TypeError: an argument of wrong shape, dtype or value, by name; attitudes that
+            do not determine a combination of the parameters, which is named.
+    """
+    samples = static_samples("samples", samples, 9)
+    strength = exactly("strength", strength, ()).astype(samples.dtype)
+    positive("strength", strength)
+    centre = 0.5 * (jnp.max(samples, axis=0) + jnp.min(samples, axis=0))
+    spread = jnp.sqrt(jnp.mean(jnp.sum((samples - centre[None]) ** 2, axis=1)))
+    positive("samples (their spread about the middle)", spread)
+    gain, none = spread / strength, jnp.zeros((), samples.dtype)
+    entries = ("xx", "xy", "xz", "yy", "yz", "zz")
+    start = {
+        "hard_iron": centre,
+        **{name: gain if name[0] == name[1] else none for name in entries},
+    }
+    units = {"hard_iron": jnp.zeros_like(centre) + spread, **dict.fromkeys(entries, gain)}
+
+    def matrix(p: Any) -> Array:
+        rows = [("xx", "xy", "xz"), ("xy", "yy", "yz"), ("xz", "yz", "zz")]
+        return stacked([[p[name] for name in row] for row in rows])
+
+    def corrected(params: Any) -> Array:
+        return matvec(inverse(matrix(params))[None], samples - params["hard_iron"][None])
+
+    params, covariance = fit_lengths("samples", corrected, strength, start, units)
+    return Magnetometer(matrix(params), params["hard_iron"], none), covariance
+
+
+def _checked(magnetometer: Magnetometer) -> tuple[Array, Array]:
+    """Soft and hard iron."""
+    wanted = "a jq.magnetometer.Magnetometer"
+    instance("magnetometer", magnetometer, Magnetometer, wanted)
+    soft_iron = exactly("magnetometer.soft_iron", magnetometer.soft_iron, (3, 3))
+    hard_iron = exactly("magnetometer.hard_iron", magnetometer.hard_iron, (3,))
+    finite("magnetometer.soft_iron", soft_iron)
+    finite("magnetometer.hard_iron", hard_iron)
+    if is_concrete(soft_iron) and not np.linalg.det(np.asarray(soft_iron, float)) > 0:
+        got = np.asarray(soft_iron).tolist()
+        raise ValueError(f"magnetometer.soft_iron: wanted a positive determinant, got {got}")
+    return soft_iron, hard_iron
