@@ -477,7 +477,7 @@ TABLE = {
         "recording": Argument(RECORDING),
         "length": Argument(2),
         "stride": Argument(1),
-        "gap": optional(None, int="the longest interval", inf="no gap"),
+        "gap": optional(None),
     },
     "recordings.write": {
         "path": Argument("/dev/null", {"str": "a file"}),

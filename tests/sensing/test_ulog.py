@@ -118,6 +118,11 @@ HOSTILE = {
         None,
         "topic sensor_combined:0: wanted messages for gyro, got none in the log",
     ),
+    "no times": (
+        WHOLE.replace(b"uint64_t timestamp;float[4] q", b"uint64_t timestimp;float[4] q"),
+        None,
+        "topic vehicle_attitude:0: wanted a field timestamp, got timestimp, q[0]",
+    ),
     "missing instance": (
         WHOLE,
         {"x": "sensor_mag:2.x"},

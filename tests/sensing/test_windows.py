@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxquat import recordings
+from jaxquat import kinematics, quaternion, recordings
 
 
 def counting(t, **channels):
@@ -94,3 +94,44 @@ def test_bad_recordings_are_named():
     empty = counting(np.arange(3.0), u=np.full(3, np.nan))
     with pytest.raises(ValueError, match="recording: wanted a sample of u, got none in 3 rows"):
         recordings.windows(empty, 2, 1)
+
+
+def test_multiple_shooting_finds_the_bias_of_a_gyroscope_across_a_gap():
+    """The example of the docstring, by two steps of Gauss and Newton.
+
+    The recording has 160 irregular samples of an exact motion with a hole of 2 s. With and without
+    the residual of continuity the fit finds the bias that was added, to the error of order 4.
+    """
+    spacing = np.random.default_rng(0).uniform(0.002, 0.02, 160)
+    spacing[80] = 2.0
+    t = np.cumsum(spacing)
+    angles = 0.8 * np.sin(t)[:, None] * np.array([0.6, 0.0, 0.8])
+    omega = 0.8 * np.cos(t)[:, None] * np.array([0.6, 0.0, 0.8])
+    bias = np.array([0.02, -0.01, 0.03])
+    q = np.array(quaternion.exp(jnp.asarray(angles)))
+    q[5:9] = np.nan
+    w = recordings.windows(recordings.Recording(t, omega + bias, q), length=31, stride=30)
+    follows = w.first[1:] == w.first[:-1] + w.mask[:-1].sum(axis=1) - 1
+    np.testing.assert_array_equal(follows, [True, True, False, True, True])
+    starts = jnp.asarray(w.channels["q"][:, 0])
+
+    def attitudes(q0, omega, times):
+        return kinematics.integrate(q0, omega, times=times)
+
+    def residuals(x, weight):
+        turned = quaternion.multiply(starts, quaternion.exp(x[3:].reshape(-1, 3)))
+        q = jax.vmap(attitudes)(turned, w.channels["gyro"] - x[:3].reshape(1, 1, 3), w.t)
+        error = quaternion.log(quaternion.relative(w.channels["q"], q))
+        jump = quaternion.log(quaternion.relative(q[:-1, -1], turned[1:]))
+        seen, joined = w.present["q"][..., None], follows[:, None]
+        parts = jnp.where(seen, error, 0.0), weight * jnp.where(joined, jump, 0.0)
+        return jnp.concatenate([jnp.ravel(part) for part in parts])
+
+    @jax.jit
+    def step(x, weight):
+        jacobian = jax.jacfwd(residuals)(x, weight)
+        return x - jnp.linalg.lstsq(jacobian, residuals(x, weight))[0]
+
+    for weight in (0.0, 10.0):
+        x = step(step(jnp.zeros(3 + 3 * len(starts)), weight), weight)
+        np.testing.assert_allclose(x[:3], bias, rtol=0, atol=1e-8)

@@ -224,6 +224,36 @@ def test_the_reversible_engine_has_the_rows_and_gradients_of_the_scan():
     assert_close(both(times, stiffness, "reversible"), both(times, stiffness, "none"))
 
 
+@pytest.mark.parametrize(
+    "engine",
+    ["scan", "reversible", pytest.param("fused", marks=pytest.mark.needs("llvmlite"))],
+)
+def test_a_clock_offset_cancels_where_only_the_stamps_have_it(engine):
+    """To a torque of time an offset of all stamps is a latency of the torque.
+
+    There is an input for every interval, except that the reversible engine takes none.
+    """
+    inputs = jnp.asarray(np.random.default_rng(4).normal(size=(STAMPS.size - 1, 3)))
+    options = {"engine": engine, "inputs": inputs}
+    if engine == "reversible":
+        options = {"checkpoint": "reversible"}
+
+    def last(offset, latency, slope):
+        def torque(t, state, params, command=0.5):
+            return command - state.q[1:] + slope * jnp.sin(5 * (t + latency) + jnp.arange(3.0))
+
+        grid = jq.grid_at(jnp.asarray(STAMPS) + offset, 2)
+        path = jq.rollout(jq.no_squish, PRINCIPAL, torque, START, grid, **options)
+        return jnp.sum(path.final.omega**3)
+
+    slopes = jax.jit(jax.grad(last, (0, 1)))
+    by_offset, _ = slopes(0.0, 0.0, 0.0)
+    np.testing.assert_allclose(by_offset, 0.0, rtol=0, atol=1e-13)
+    by_offset, by_latency = slopes(0.0, 0.0, 0.7)
+    np.testing.assert_allclose(by_offset, by_latency, rtol=1e-11)
+    assert abs(by_latency) > 0.01
+
+
 # --- empty intervals
 
 

@@ -124,7 +124,8 @@ def _source(name: str, value: str | tuple[str, ...]) -> _Source:
         parts.append((topic, int(instance or 0), field))
     if len({part[:2] for part in parts}) > 1:
         raise ValueError(f"columns: wanted fields of one topic for {name}, got {value!r}")
-    return _Source(*parts[0][:2], tuple(field for _, _, field in parts))
+    topic, instance, _ = parts[0]
+    return _Source(topic, instance, tuple(field for _, _, field in parts))
 
 
 def _log(path: str | os.PathLike, topics: list[str], cut_short: bool) -> Any:
@@ -196,6 +197,8 @@ def _samples(
     if not found:
         raise ValueError(f"{where}: wanted messages for {name}, got none in the log")
     data = found[0].data
+    if "timestamp" not in data:
+        raise ValueError(f"{where}: wanted a field timestamp, got {', '.join(data)}")
     keys = []
     for field in source.fields:
         elements = [key for key in data if key.startswith(f"{field}[")]
