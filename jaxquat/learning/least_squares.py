@@ -7,6 +7,7 @@ a robust loss is one of the residuals (robust.py): the iteration knows plain lea
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from jaxquat._checks import (
     finite,
     floating_tree,
     fraction,
+    numbers,
     one_of,
     one_shape,
     positive,
@@ -41,7 +43,7 @@ from jaxquat.dynamics.body import refuse_bodies
 from jaxquat.learning.bounds import Bounds, check_inside, checked_bounds
 from jaxquat.learning.covariance import FitCovariance, covariance_of
 from jaxquat.learning.differentiation import with_jacobian
-from jaxquat.learning.levenberg_marquardt import Minimum, Problem, Tolerances, minimise
+from jaxquat.learning.levenberg_marquardt import Minimum, Problem, Tolerances, minimise_in_parts
 from jaxquat.learning.prediction import Prediction
 from jaxquat.learning.robust import LOSSES, Loss
 
@@ -123,6 +125,7 @@ def least_squares(
     f_scale: float = 1.0,
     bounds: tuple[Any, Any] | None = None,
     sigma: ArrayLike | None = None,
+    horizon: tuple[float, ...] = (),
     starts: int | None = None,
     max_steps: int = 100,
     ftol: float | None = None,
@@ -160,6 +163,10 @@ def least_squares(
             ``jq.fit_covariance``. With a robust loss it must be None, and the covariance is
             that of M-estimators (P. J. Huber, Ann. Statist. 1, 799, 1973): the noise is
             ``sqrt(mean(psi^2))/mean(psi')``, with psi the derivative of the loss.
+        horizon: rising parts of the residuals, between 0 and 1: ``(0.1, 0.3)`` first fits the
+            first tenth of them, then the first three tenths, then all. Over a long simulation a
+            poor guess loses the phase, and the cost has minima that are none; a short part has
+            not. The residuals must then be in the order of time.
         starts: iterate from so many starts, one after the other, and keep the one of lowest cost:
             ``params`` then have this leading axis throughout.
         max_steps: steps that are tried at most, from each start.
@@ -203,10 +210,20 @@ def least_squares(
     tolerances = _tolerances(ftol, xtol, gtol, float(jnp.finfo(flat.dtype).eps))
     max_steps = positive_integer("max_steps", max_steps)
     boolean("progress", progress)
-    _check_sigma(sigma, loss, jax.eval_shape(_bound(residuals, data), begins[0]), flat.size)
+    horizon = _checked_horizon(horizon)
+    value, both = _programs_for(residuals, data)
+    number = value.eval_shape(begins[0], data).size
+    _check_sigma(sigma, loss, number, flat.size)
 
     # Compute.
-    problem = _problem(residuals, data, unravel, flat.dtype, limits, loss)
+    def residuals_at(x: np.ndarray) -> np.ndarray:
+        return np.asarray(value(unravel(jnp.asarray(x, flat.dtype)), data), float)
+
+    def linearised_at(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        values, jacobian = both(unravel(jnp.asarray(x, flat.dtype)), data)
+        return np.asarray(values, float), np.asarray(jacobian, float)
+
+    problem = Problem(residuals_at, linearised_at, limits, loss)
     minima = []
     with tqdm(disable=not progress, unit="step") as bar:
 
@@ -218,7 +235,10 @@ def least_squares(
             y = limits.unbounded(np.asarray(ravel_pytree(begin)[0], float))
             first = problem.linearised_at(y)
             if first.finite:
-                minima.append(minimise(problem, first, tolerances, max_steps, report))
+                parts = [round(part * number) for part in horizon]
+                minima.append(
+                    minimise_in_parts(problem, first, parts, tolerances, max_steps, report)
+                )
             elif starts is None:
                 finite("residuals at the start", first.residuals)
                 finite("derivatives of residuals at the start", first.jacobian)
@@ -246,9 +266,15 @@ def _tolerances(ftol: Any, xtol: Any, gtol: Any, eps: float) -> Tolerances:
     return Tolerances(*checked, zero=eps)
 
 
-def _check_sigma(sigma: Any, loss: Loss, residuals: Any, size: int) -> None:
+def _checked_horizon(horizon: Any) -> tuple[float, ...]:
+    parts = tuple(fraction("horizon", part) for part in numbers("horizon", horizon))
+    if list(parts) != sorted(set(parts)):
+        raise ValueError(f"horizon: wanted rising parts, got {horizon}")
+    return parts
+
+
+def _check_sigma(sigma: Any, loss: Loss, number: int, size: int) -> None:
     """ValueError or TypeError if there will be no covariance."""
-    number = residuals.size
     if sigma is not None:
         positive("sigma", one_shape("sigma", sigma, (), (number,)))
         if loss.name != "linear":
@@ -265,7 +291,7 @@ def _bound(residuals: Callable[..., Any], data: Any) -> Callable[[Any], Array]:
     return lambda params: vector("residuals", residuals(params, *arguments))
 
 
-def _programs(residuals: Callable[..., Any]) -> tuple[Callable[..., Any], Callable[..., Any]]:
+def _programs(residuals: Callable[..., Any]) -> tuple[Any, Any]:
     """The compiled ``(params, data) -> f`` and ``(params, data) -> f, J``."""
     value = lambda params, data: _bound(residuals, data)(params)  # noqa: E731
     both = lambda params, data: with_jacobian(_bound(residuals, data))(params)  # noqa: E731
@@ -275,21 +301,12 @@ def _programs(residuals: Callable[..., Any]) -> tuple[Callable[..., Any], Callab
 _kept_programs = functools.lru_cache(maxsize=8)(_programs)
 
 
-def _problem(
-    residuals: Callable[..., Any], data: Any, unravel: Any, dtype: Any, bounds: Bounds, loss: Loss
-) -> Problem:
-    """The problem on the host, in float64."""
-    kept = data is not None and getattr(type(residuals), "__hash__", None) is not None
-    value, both = (_kept_programs if kept else _programs)(residuals)
-
-    def residuals_at(x: np.ndarray) -> np.ndarray:
-        return np.asarray(value(unravel(jnp.asarray(x, dtype)), data), float)
-
-    def linearised_at(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        values, jacobian = both(unravel(jnp.asarray(x, dtype)), data)
-        return np.asarray(values, float), np.asarray(jacobian, float)
-
-    return Problem(residuals_at, linearised_at, bounds, loss)
+def _programs_for(residuals: Callable[..., Any], data: Any) -> tuple[Any, Any]:
+    """The programs of ``_programs``, kept from an earlier call with the same function if data."""
+    if data is not None:
+        with contextlib.suppress(TypeError):  # a callable without a hash
+            return _kept_programs(residuals)
+    return _programs(residuals)
 
 
 def _result(

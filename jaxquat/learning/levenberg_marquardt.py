@@ -76,12 +76,24 @@ class Problem(NamedTuple):
         finite = bool(np.all(np.isfinite(jacobian)) and np.all(np.isfinite(residuals)))
         if finite:
             columns = np.column_stack([jacobian * weight[:, None] * slope, transformed])
-            triangle = np.linalg.qr(columns, mode="r")[: slope.size]
+            triangle = _triangle(columns)[: slope.size]
         else:
             triangle = np.full((slope.size, slope.size + 1), np.nan)
         cost = _half_square(transformed)
         model = triangle[:, :-1], triangle[:, -1]
         return Linearised(y, x, residuals, jacobian, cost, *model, finite)
+
+
+    def part(self, number: int) -> Problem:
+        """The problem of the first residuals alone, so many."""
+
+        def linearised(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            residuals, jacobian = self.linearised(x)
+            return residuals[:number], jacobian[:number]
+
+        return self._replace(
+            residuals=lambda x: self.residuals(x)[:number], linearised=linearised
+        )
 
 
 class Linearised(NamedTuple):
@@ -171,8 +183,11 @@ def minimise(
             there, jacobians = problem.linearised_at(y), jacobians + 1
             cost = there.cost if there.finite else np.inf
         accepted = there is not here and there.finite
-        small_step = bool(np.linalg.norm(step) <= tolerances.xtol * np.linalg.norm(scale * here.y))
-        small_change = max(abs(here.cost - cost), decrease) <= tolerances.ftol * here.cost
+        small_step = np.linalg.norm(step) <= tolerances.xtol * np.linalg.norm(scale * here.y)
+        # Damping makes any step small in the end, so a refused one says nothing by its size. What
+        # a step without damping promises does.
+        promise = decrease if accepted else 0.5 * np.sum(here.projection**2)
+        small_change = max(abs(here.cost - cost), promise) <= tolerances.ftol * here.cost
         if accepted:
             gain, growth = (here.cost - cost) / decrease, 2.0
             damping *= max(1.0 / 3.0, 1.0 - (2.0 * gain - 1.0) ** 3)
@@ -193,6 +208,36 @@ def minimise(
         elif steps == max_steps:
             reason = Reason.MAX_STEPS
     return Minimum(here, reason, np.array(history), 1 + steps, jacobians)
+
+
+def minimise_in_parts(
+    problem: Problem,
+    start: Linearised,
+    parts: list[int],
+    tolerances: Tolerances,
+    max_steps: int,
+    report: Callable[[float], Any],
+) -> Minimum:
+    """Like ``minimise``, but first for the first residuals alone, as many as ``parts`` say.
+
+    A part only has to lead to where the next one begins, so it ends with a change of the cost of a
+    hundredth. The history is that of all residuals.
+    """
+    coarse = tolerances._replace(ftol=max(tolerances.ftol, 1e-2))
+    here, evaluations, jacobians = start, 0, 0
+    for number in parts:
+        part = problem.part(number)
+        reached = minimise(part, part.linearised_at(here.y), coarse, max_steps, report)
+        evaluations, jacobians = evaluations + reached.evaluations, jacobians + reached.jacobians
+        here = reached.at
+    if parts:
+        here = problem.linearised_at(here.y)
+        if not here.finite:
+            here = start
+    last = minimise(problem, here, tolerances, max_steps, report)
+    return last._replace(
+        evaluations=last.evaluations + evaluations, jacobians=last.jacobians + jacobians
+    )
 
 
 def damped_step(triangle: np.ndarray, projection: np.ndarray, damping: float) -> np.ndarray:
@@ -218,6 +263,21 @@ def _damped_step() -> Callable[[np.ndarray, np.ndarray, float], Any]:
         return descent.step(size, state)[0]
 
     return jax.jit(step)
+
+
+def _triangle(matrix: np.ndarray, rows: int = 256) -> np.ndarray:
+    """R of the QR decomposition of a tall matrix (m, n), block by block.
+
+    Blocks stay in the cache: for 24,000 rows that is several times as fast as all at once.
+    """
+    columns = matrix.shape[1]
+    rows = max(rows, 4 * columns)
+    while len(matrix) > 2 * rows:
+        count = len(matrix) // rows
+        blocks = matrix[: count * rows].reshape(count, rows, columns)
+        parts = np.linalg.qr(blocks, mode="r").reshape(-1, columns)
+        matrix = np.concatenate([parts, matrix[count * rows :]])
+    return np.linalg.qr(matrix, mode="r")
 
 
 def _half_square(residuals: np.ndarray) -> float:
