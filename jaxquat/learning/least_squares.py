@@ -40,7 +40,7 @@ from jaxquat._checks import (
     vector,
 )
 from jaxquat.dynamics.body import refuse_bodies
-from jaxquat.learning.bounds import Bounds, check_inside, checked_bounds
+from jaxquat.learning.bounds import check_inside, checked_bounds
 from jaxquat.learning.covariance import FitCovariance, covariance_of
 from jaxquat.learning.differentiation import with_jacobian
 from jaxquat.learning.levenberg_marquardt import Minimum, Problem, Tolerances, minimise_in_parts

@@ -6,8 +6,8 @@ of the units of the parameters. This needs only the triangle of the QR decomposi
 which is computed once for each J. The damped step itself is optimistix' ``DampedNewtonDescent``.
 
 The gain, the decrease of the cost as a part of the decrease that the linear model predicts, moves
-the damping (H. B. Nielsen, IMM-REP-1999-05, 1999). It begins at 0.1 of the curvature of each
-parameter: with less, the first steps of a long simulation leave the range of the linear model.
+the damping (H. B. Nielsen, IMM-REP-1999-05, 1999). It begins at 0.01 of the curvature of each
+parameter.
 
 The iteration is on the host in float64. Only residuals and Jacobians are compiled, and a Jacobian
 is computed at accepted points alone, so the counts compare with ``nfev`` and ``njev`` of
@@ -28,7 +28,7 @@ from jaxquat._checks import missing_package
 from jaxquat.learning.bounds import Bounds
 from jaxquat.learning.robust import Loss
 
-FIRST_DAMPING = 0.1
+FIRST_DAMPING = 0.01
 LOWEST_GAIN = 1e-4  # of a step that is accepted
 
 
@@ -83,7 +83,6 @@ class Problem(NamedTuple):
         model = triangle[:, :-1], triangle[:, -1]
         return Linearised(y, x, residuals, jacobian, cost, *model, finite)
 
-
     def part(self, number: int) -> Problem:
         """The problem of the first residuals alone, so many."""
 
@@ -91,9 +90,7 @@ class Problem(NamedTuple):
             residuals, jacobian = self.linearised(x)
             return residuals[:number], jacobian[:number]
 
-        return self._replace(
-            residuals=lambda x: self.residuals(x)[:number], linearised=linearised
-        )
+        return self._replace(residuals=lambda x: self.residuals(x)[:number], linearised=linearised)
 
 
 class Linearised(NamedTuple):

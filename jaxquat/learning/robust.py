@@ -32,7 +32,7 @@ class Loss(NamedTuple):
     scale: float
 
     def transformed(self, residuals: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The residuals whose squares sum up to twice the cost, and their slope by the given ones."""
+        """Residuals whose squares sum up to twice the cost, and their slope by the given ones."""
         z = self._squares(residuals)
         if self.name == "linear":
             return residuals, np.ones_like(residuals)
