@@ -200,8 +200,8 @@ def least_squares(
     flat, unravel = ravel_pytree(begins[0])
     if not flat.size:
         raise ValueError("params: wanted at least one number, got none")
-    loss = Loss(one_of("loss", loss, LOSSES), real("f_scale", f_scale))
-    positive("f_scale", loss.scale)
+    objective = Loss(one_of("loss", loss, LOSSES), real("f_scale", f_scale))
+    positive("f_scale", objective.scale)
     limits = checked_bounds(bounds, begins[0])
     names = _reprs.named_numbers(begins[0], "params")
     for begin in begins:
@@ -213,7 +213,7 @@ def least_squares(
     horizon = _checked_horizon(horizon)
     value, both = _programs_for(residuals, data)
     number = value.eval_shape(begins[0], data).size
-    _check_sigma(sigma, loss, number, flat.size)
+    _check_sigma(sigma, objective, number, flat.size)
 
     # Compute.
     def residuals_at(x: np.ndarray) -> np.ndarray:
@@ -223,7 +223,7 @@ def least_squares(
         values, jacobian = both(unravel(jnp.asarray(x, flat.dtype)), data)
         return np.asarray(values, float), np.asarray(jacobian, float)
 
-    problem = Problem(residuals_at, linearised_at, limits, loss)
+    problem = Problem(residuals_at, linearised_at, limits, objective)
     minima = []
     with tqdm(disable=not progress, unit="step") as bar:
 
@@ -244,7 +244,7 @@ def least_squares(
                 finite("derivatives of residuals at the start", first.jacobian)
             else:
                 minima.append(None)
-    return _result(minima, unravel, flat.dtype, loss, sigma, starts)
+    return _result(minima, unravel, flat.dtype, objective, sigma, starts)
 
 
 def _starts(params: Any, starts: int | None) -> list[Any]:

@@ -272,9 +272,9 @@ def _triangle(matrix: np.ndarray, rows: int = 256) -> np.ndarray:
     while len(matrix) > 2 * rows:
         count = len(matrix) // rows
         blocks = matrix[: count * rows].reshape(count, rows, columns)
-        parts = np.linalg.qr(blocks, mode="r").reshape(-1, columns)
+        parts = np.asarray(np.linalg.qr(blocks, mode="r")).reshape(-1, columns)
         matrix = np.concatenate([parts, matrix[count * rows :]])
-    return np.linalg.qr(matrix, mode="r")
+    return np.asarray(np.linalg.qr(matrix, mode="r"))
 
 
 def _half_square(residuals: np.ndarray) -> float:
