@@ -10,7 +10,21 @@ likelihood, of the error beside a reference, or of what a controller makes of it
 
 from __future__ import annotations
 
+from jaxquat.estimation.ahrs import ImuSample, Settings, ahrs
 from jaxquat.estimation.filtering import Estimate, Filter, run, smooth
 from jaxquat.estimation.mekf import Noises, Sample, mekf
+from jaxquat.estimation.merging import merge
 
-__all__ = ["Estimate", "Filter", "Noises", "Sample", "mekf", "run", "smooth"]
+__all__ = [
+    "Estimate",
+    "Filter",
+    "ImuSample",
+    "Noises",
+    "Sample",
+    "Settings",
+    "ahrs",
+    "mekf",
+    "merge",
+    "run",
+    "smooth",
+]

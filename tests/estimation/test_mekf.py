@@ -62,9 +62,9 @@ def runs(scale=1.0, count=100):
     def one(key):
         q, bias, samples = simulated(key)
         noises = NOISES._replace(gyro=scale * NOISES.gyro, vectors=NOISES.vectors / scale)
-        filter = estimation.mekf(Q0, noises)
-        _, filtered = estimation.run(filter, samples)
-        smoothed = estimation.smooth(filter, samples)
+        kalman = estimation.mekf(Q0, noises)
+        _, filtered = estimation.run(kalman, samples)
+        smoothed = estimation.smooth(kalman, samples)
         error, nees = errors_of(filtered, q, bias)
         error_after, nees_after = errors_of(smoothed, q, bias)
         size = lambda x: jnp.mean(jnp.sum(x[:, :3] ** 2, axis=1))
@@ -112,15 +112,15 @@ def test_the_smoother_halves_the_variance():
 def test_the_smoother_is_that_of_rauch_tung_and_striebel():
     """Its covariance obeys ``P_s = P + C (P_s' - P') C^T`` with ``C = P F^T P'^-1``, in float64."""
     _, _, samples = simulated(jax.random.key(3), n=30)
-    filter = estimation.mekf(Q0, NOISES)
-    _, filtered = estimation.run(filter, samples)
-    smoothed = estimation.smooth(filter, samples)
+    kalman = estimation.mekf(Q0, NOISES)
+    _, filtered = estimation.run(kalman, samples)
+    smoothed = estimation.smooth(kalman, samples)
 
     def forward(memory, sample):
-        memory, _, linearized = filter.linearize(memory, sample)
+        memory, _, linearized = kalman.linearize(memory, sample)
         return memory, linearized.transition
 
-    transitions = jax.lax.scan(forward, filter.init(jax.tree.map(lambda x: x[0], samples)), samples)
+    transitions = jax.lax.scan(forward, kalman.init(jax.tree.map(lambda x: x[0], samples)), samples)
     noise = np.diag(np.repeat([NOISES.gyro**2, NOISES.walk**2], 3)) * 0.1
     for k in range(28, 0, -1):
         p, f = np.asarray(filtered.covariance[k]), np.asarray(transitions[1][k + 1])
@@ -137,8 +137,8 @@ def test_the_covariance_stays_positive(dtype):
     """A star tracker 1e4 times better than the start, over 2000 samples, in both precisions."""
     noises = NOISES._replace(attitude=1e-5, start_attitude=0.1, gyro=1e-5, walk=1e-8, vectors=0.01)
     _, _, samples = simulated(jax.random.key(1), noises, n=2000, dtype=dtype)
-    filter = estimation.mekf(Q0.astype(dtype), noises)
-    _, estimates = jax.jit(functools.partial(estimation.run, filter))(samples)
+    kalman = estimation.mekf(Q0.astype(dtype), noises)
+    _, estimates = jax.jit(functools.partial(estimation.run, kalman))(samples)
     assert estimates.covariance.dtype == dtype
     covariance = np.asarray(estimates.covariance, np.float64)
     scale = np.sqrt(np.diagonal(covariance, axis1=1, axis2=2))
@@ -147,8 +147,8 @@ def test_the_covariance_stays_positive(dtype):
 
 
 def loss(log_noises, samples):
-    filter = estimation.mekf(Q0, Noises(*jnp.exp(log_noises)))
-    return -jnp.sum(estimation.run(filter, samples)[1].log_likelihood)
+    kalman = estimation.mekf(Q0, Noises(*jnp.exp(log_noises)))
+    return -jnp.sum(estimation.run(kalman, samples)[1].log_likelihood)
 
 
 def test_the_likelihood_has_gradients_in_both_modes_with_sensors_missing():
@@ -192,12 +192,12 @@ def test_what_pads_a_recording_changes_nothing():
     empty = jax.tree.map(lambda x: jnp.full_like(x[:5], jnp.nan), samples)
     empty = empty._replace(dt=jnp.zeros(5), gyro=jnp.ones((5, 3)))
     padded = jax.tree.map(lambda x, y: jnp.concatenate([x, y]), samples, empty)
-    filter = estimation.mekf(Q0, NOISES)
-    plain, long = estimation.run(filter, samples)[0], estimation.run(filter, padded)[0]
+    kalman = estimation.mekf(Q0, NOISES)
+    plain, long = estimation.run(kalman, samples)[0], estimation.run(kalman, padded)[0]
     for one, other in zip(plain, long, strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-15)
-    smoothed = estimation.smooth(filter, padded).q[:30]
-    np.testing.assert_allclose(smoothed, estimation.smooth(filter, samples).q, atol=1e-14)
+    smoothed = estimation.smooth(kalman, padded).q[:30]
+    np.testing.assert_allclose(smoothed, estimation.smooth(kalman, samples).q, atol=1e-14)
 
 
 def test_the_gate_leaves_out_an_outlier():
@@ -212,10 +212,10 @@ def test_the_gate_leaves_out_an_outlier():
 
 def test_a_run_continues_where_an_earlier_one_ended():
     _, _, samples = simulated(jax.random.key(6), n=40)
-    filter = estimation.mekf(Q0, NOISES)
-    whole = estimation.run(filter, samples)[1]
+    kalman = estimation.mekf(Q0, NOISES)
+    whole = estimation.run(kalman, samples)[1]
     part = lambda k: jax.tree.map(lambda x: x[k], samples)
-    memory, first = estimation.run(filter, part(slice(0, 15)))
-    second = estimation.run(filter, part(slice(15, None)), memory)[1]
+    memory, first = estimation.run(kalman, part(slice(0, 15)))
+    second = estimation.run(kalman, part(slice(15, None)), memory)[1]
     joined = jnp.concatenate([first.q, second.q])
     np.testing.assert_allclose(joined, whole.q, rtol=0, atol=1e-15)
