@@ -12,7 +12,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from jaxquat import analytic as exact
-from jaxquat import control, dynamics, ensembles, schemes
+from jaxquat import control, dynamics, ensembles, estimation, schemes
 from jaxquat.control import actuators, rotors
 from jaxquat.dynamics import flow, forces, torques
 from jaxquat.dynamics.body import Body
@@ -105,6 +105,7 @@ __all__ = [
     "crouch_grossman4",
     "dynamics",
     "ensembles",
+    "estimation",
     "euler",
     "exact",
     "fit",

@@ -1,0 +1,153 @@
+"""What a filter is, how it runs over a recording, and its smoother."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from jaxquat._checks import instance
+from jaxquat.estimation import error_state
+from jaxquat.estimation.error_state import Error, Update
+from jaxquat.rotations.quaternion import correct_norm, exp, multiply
+
+
+class Estimate(NamedTuple):
+    """What a filter knows after a sample.
+
+    Attributes:
+        q: attitude, body to world, (4,).
+        bias: of the gyroscope, body axes [rad/s], (3,).
+        others: the filter's further states, (n - 6,), in the order that its docstring gives.
+        covariance: of the error, (n, n): the rotation vector of the attitude in WORLD axes [rad],
+            ``q_true = exp(error[:3]) q``, then bias and others.
+        nis: normalised innovation squared, the sum over the sample's scalar observations, (). Its
+            mean is ``observations`` where the noises are what the filter takes them for.
+        observations: how many scalars were observed, ().
+        log_likelihood: of the sample given all samples before it, ().
+    """
+
+    q: Array
+    bias: Array
+    others: Array
+    covariance: Array
+    nis: Array
+    observations: Array
+    log_likelihood: Array
+
+
+class Linearized(NamedTuple):
+    """A step of a filter as the smoother needs it.
+
+    Attributes:
+        transition: of the error, (n, n).
+        updates: the scalar observations, with an axis (m,) in front.
+    """
+
+    transition: Array
+    updates: Update
+
+
+class Filter(NamedTuple):
+    """A filter: pure functions of its memory and one sample. ::
+
+        memory = filter.init(first)
+        memory, estimate = filter.step(memory, sample)
+
+    ``run`` makes a scan of them. Derivatives go through, in both modes, by the samples and by the
+    settings with which the filter was made.
+
+    Attributes:
+        init: ``init(sample) -> memory`` from the first sample, which ``step`` then gets too.
+        linearize: ``linearize(memory, sample) -> (memory, estimate, Linearized)``.
+    """
+
+    init: Callable[[Any], Any]
+    linearize: Callable[[Any, Any], tuple[Any, Estimate, Linearized]]
+
+    def step(self, memory: Any, sample: Any) -> tuple[Any, Estimate]:
+        """One sample. memory, sample -> (memory, Estimate)."""
+        return self.linearize(memory, sample)[:2]
+
+
+def run(filter: Filter, samples: Any, memory: Any = None) -> tuple[Any, Estimate]:  # noqa: A002
+    """Run a filter over N samples of one recording. -> (memory, Estimate with an axis (N,)).
+
+    Samples of several recordings are mapped with ``jax.vmap``. One of length 0 without sensors
+    (``dt`` is 0, NaN elsewhere) changes nothing: it pads recordings to a common length.
+
+    Args:
+        filter: from ``mekf`` or ``ahrs``.
+        samples: the filter's samples, each array with an axis (N,) in front.
+        memory: where an earlier run ended; None to begin with the first sample.
+    """
+    memory = _start(filter, samples, memory)
+    return lax.scan(filter.step, memory, samples)
+
+
+def smooth(filter: Filter, samples: Any, memory: Any = None) -> Estimate:  # noqa: A002
+    """Estimates from the samples before and after each of N samples. -> Estimate, (N,) in front.
+
+    It is the Rauch-Tung-Striebel smoother along the run of the filter, without the inverse of a
+    covariance (``estimation`` says where from). The fields ``nis``, ``observations`` and
+    ``log_likelihood`` are those of the filter. The covariances of all samples are kept: for a long
+    recording, ``merge`` its samples before.
+
+    Args:
+        filter: from ``mekf`` or ``ahrs``.
+        samples: the filter's samples, each array with an axis (N,) in front.
+        memory: where an earlier run ended; None to begin with the first sample.
+    """
+    memory = _start(filter, samples, memory)
+
+    def forward(memory: Any, sample: Any) -> tuple[Any, tuple[Estimate, Linearized]]:
+        memory, estimate, linearized = filter.linearize(memory, sample)
+        return memory, (estimate, linearized)
+
+    def backward(adjoint: Any, step: tuple[Estimate, Linearized]) -> tuple[Any, Estimate]:
+        estimate, (transition, updates) = step
+        error = error_state.smoothed(estimate.covariance, adjoint)
+        return error_state.before(adjoint, transition, updates), corrected(estimate, error)
+
+    _, steps = lax.scan(forward, memory, samples)
+    adjoint = error_state.no_later_observation(steps[0].covariance[-1])
+    return lax.scan(backward, adjoint, steps, reverse=True)[1]
+
+
+def corrected(estimate: Estimate, error: Error) -> Estimate:
+    """The estimate with the mean error (n,) added and the error's covariance."""
+    q, shift = turned(estimate.q, error.mean[:3]), error.mean[3:]
+    bias, others = estimate.bias + shift[:3], estimate.others + shift[3:]
+    return estimate._replace(q=q, bias=bias, others=others, covariance=error.covariance)
+
+
+def turned(q: Array, u: Array) -> Array:
+    """The attitude turned by a rotation vector in world axes, ``exp(u) q``. (4,), (3,) -> (4,)."""
+    return correct_norm(multiply(exp(u), q))
+
+
+def stacked_updates(updates: list[Update]) -> Update:
+    """One Update whose arrays have an axis (m,) in front."""
+    return Update(*(jnp.stack(parts) for parts in zip(*updates, strict=True)))
+
+
+def present(value: Array, fallback: Array) -> tuple[Array, Array]:
+    """Whether a measurement has no NaN, (), and the measurement, or ``fallback`` where it has one.
+
+    Nothing computed from it is NaN then, nor are the derivatives.
+    """
+    valid = ~jnp.any(jnp.isnan(value))
+    return valid, jnp.where(valid, value, fallback)
+
+
+def _start(filter: Filter, samples: Any, memory: Any) -> Any:  # noqa: A002
+    instance("filter", filter, Filter, "an estimation.Filter, such as mekf(...)")
+    lengths = {jnp.shape(leaf)[:1] for leaf in jax.tree.leaves(samples)}
+    if len(lengths) != 1 or lengths in ({()}, {(0,)}):
+        shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(samples)]
+        raise ValueError(f"samples: wanted arrays with one axis (N,) in front, got shapes {shapes}")
+    first = jax.tree.map(lambda leaf: leaf[0], samples)
+    return filter.init(first) if memory is None else memory

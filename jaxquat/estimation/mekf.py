@@ -1,0 +1,202 @@
+"""The multiplicative extended Kalman filter: attitude and gyroscope bias.
+
+E. J. Lefferts, F. L. Markley and M. D. Shuster, Kalman filtering for spacecraft attitude
+estimation, J. Guid. Control Dyn. 5(5), 1982. The gyroscope moves the attitude; vectors and
+attitudes correct it. The attitude error stands in world axes here.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from jaxquat._checks import exactly, instance, is_concrete, not_negative, positive, unit_quaternion
+from jaxquat.estimation.error_state import Error, Update, consistency, observed, predicted
+from jaxquat.estimation.filtering import (
+    Estimate,
+    Filter,
+    Linearized,
+    corrected,
+    present,
+    stacked_updates,
+)
+from jaxquat.rotations import so3
+from jaxquat.rotations.quaternion import (
+    conjugate,
+    correct_norm,
+    exp,
+    log,
+    multiply,
+    rotate,
+    to_matrix,
+)
+
+
+class Noises(NamedTuple):
+    """What ``mekf`` assumes, a pytree of numbers ().
+
+    The densities of the gyroscope are those of ``jq.gyro.Gyro``.
+
+    Attributes:
+        gyro: density of the white noise of the rates [rad/s/sqrt(Hz)].
+        walk: density of the bias's random walk [rad/s^2/sqrt(Hz)].
+        vectors: standard deviation of each component of a measured vector, in the vector's unit;
+            () or one per vector (k,).
+        attitude: standard deviation of a measured attitude about each axis [rad].
+        start_attitude: of the attitude at the start about each axis [rad].
+        start_bias: of the bias at the start, which is estimated as 0 [rad/s].
+    """
+
+    gyro: ArrayLike = 1e-4
+    walk: ArrayLike = 1e-6
+    vectors: ArrayLike = 0.01
+    attitude: ArrayLike = 1e-4
+    start_attitude: ArrayLike = 0.1
+    start_bias: ArrayLike = 0.01
+
+
+class Sample(NamedTuple):
+    """One sample of ``mekf``; with an axis (N,) in front of each array, a recording.
+
+    A vector or attitude with a NaN in it was not measured.
+
+    Attributes:
+        dt: time since the sample before [s], at least 0, ().
+        gyro: mean rate since then [rad/s], body axes, (3,); finite.
+        vectors: k measured vectors, body axes, (k, 3): directions, specific force, magnetic field.
+        references: the same vectors in world axes and the same units, (k, 3).
+        attitude: measured, body to world, (4,).
+    """
+
+    dt: Array
+    gyro: Array
+    vectors: Array
+    references: Array
+    attitude: Array
+
+
+class _Memory(NamedTuple):
+    q: Array
+    bias: Array
+    covariance: Array
+
+
+def mekf(q: ArrayLike, noises: Noises | None = None, *, gate: ArrayLike = jnp.inf) -> Filter:
+    """A filter of attitude and gyroscope bias from any vectors and attitudes. -> Filter.
+
+    Its samples are ``estimation.Sample``; its error is (attitude [rad], bias [rad/s]), n = 6, and
+    ``others`` is empty. ::
+
+        filter = estimation.mekf(q0, estimation.Noises(gyro=1e-4, attitude=2e-5))
+        memory, estimates = estimation.run(filter, samples)
+        smoothed = estimation.smooth(filter, samples)
+
+    Args:
+        q: unit attitude to start from, (4,).
+        noises: standard deviations, differentiable; None for ``Noises()``.
+        gate: an observed vector or attitude is left out where its innovation is more than this many
+            standard deviations long, (): accelerations, magnets, a star tracker's outliers.
+    """
+    q, noises = exactly("q", q, (4,)), Noises() if noises is None else noises
+    unit_quaternion("q", q)
+    instance("noises", noises, Noises, "estimation.Noises")
+    for name, value in zip(Noises._fields, noises, strict=True):
+        (positive if name in ("vectors", "attitude") else not_negative)(f"noises.{name}", value)
+    gate = exactly("gate", gate, ())
+    positive("gate", gate, or_infinite=True)
+
+    def init(sample: Sample) -> _Memory:
+        dtype = _checked(sample).gyro.dtype
+        start = jnp.stack([jnp.asarray(x, dtype) for x in (noises[4], noises[5])])
+        covariance = jnp.diag(jnp.repeat(start**2, 3))
+        return _Memory(q.astype(dtype), jnp.zeros(3, dtype), covariance)
+
+    def linearize(memory: _Memory, sample: Sample) -> tuple[_Memory, Estimate, Linearized]:
+        sample = _checked(sample)
+        dtype = sample.gyro.dtype
+        numbers = Noises(*(jnp.asarray(x, dtype) for x in noises))
+        q, transition, covariance = _predict(memory, sample, numbers)
+        error = Error(jnp.zeros(6, dtype), covariance)
+        error, updates = _observe(error, q, sample, numbers, gate.astype(dtype))
+        estimate = Estimate(q, memory.bias, jnp.zeros(0, dtype), covariance, *consistency(updates))
+        estimate = corrected(estimate, error)
+        memory = _Memory(estimate.q, estimate.bias, estimate.covariance)
+        return memory, estimate, Linearized(transition, updates)
+
+    return Filter(init, linearize)
+
+
+def _predict(memory: _Memory, sample: Sample, noises: Noises) -> tuple[Array, Array, Array]:
+    """Attitude, transition of the error (6, 6) and its covariance after the gyroscope's turn."""
+    dt = sample.dt
+    half = exp(0.5 * dt * (sample.gyro - memory.bias))
+    middle = multiply(memory.q, half)
+    eye, zero = jnp.eye(3, dtype=dt.dtype), jnp.zeros((3, 3), dt.dtype)
+    transition = jnp.block([[eye, -dt * to_matrix(middle)], [zero, eye]])
+    variances = dt * jnp.repeat(jnp.stack([noises.gyro, noises.walk]) ** 2, 3)
+    q = correct_norm(multiply(middle, half))
+    return q, transition, predicted(memory.covariance, transition, variances)
+
+
+def _observe(
+    error: Error, q: Array, sample: Sample, noises: Noises, gate: Array
+) -> tuple[Error, Update]:
+    """The error after all observations of a sample. Each is gated as a whole."""
+    zero, eye = jnp.zeros((3, 3), q.dtype), jnp.eye(3, dtype=q.dtype)
+    updates: list[Update] = []
+    sigmas = jnp.broadcast_to(noises.vectors, sample.vectors.shape[:1])
+    for vector, reference, sigma in zip(sample.vectors, sample.references, sigmas, strict=True):
+        known, reference = present(reference, jnp.zeros_like(reference))
+        valid, vector = present(vector, jnp.zeros_like(vector))
+        # exp(-e) r = r - e × r: what the estimate turns to the world is off by r × e
+        rows = jnp.concatenate([so3.hat(reference), zero], axis=1)
+        residual = rotate(q, vector) - reference
+        error = _gated(error, rows, residual, sigma**2, known & valid, gate, updates)
+    valid, measured = present(sample.attitude, q)
+    residual = log(multiply(measured, conjugate(q)))
+    rows = jnp.concatenate([eye, zero], axis=1)
+    error = _gated(error, rows, residual, noises.attitude**2, valid, gate, updates)
+    return error, stacked_updates(updates)
+
+
+def _gated(
+    error: Error,
+    rows: Array,
+    residual: Array,
+    variance: Array,
+    valid: Array,
+    gate: Array,
+    updates: list[Update],
+) -> Error:
+    """The error after three scalar observations, which are appended to ``updates``.
+
+    Without a finite gate, or within it, all three count; otherwise none does.
+    """
+    after, tried = error, []
+    for row, value in zip(rows, residual, strict=True):
+        after, update = observed(after, row, value, variance, valid)
+        tried.append(update)
+    length = sum(update.precision * update.innovation**2 for update in tried)
+    near = length <= gate**2
+    after = Error(*(jnp.where(near, new, old) for new, old in zip(after, error, strict=True)))
+    for row, gain, innovation, precision in tried:
+        kept = (jnp.where(near, x, jnp.zeros_like(x)) for x in (gain, innovation, precision))
+        updates.append(Update(row, *kept))
+    return after
+
+
+def _checked(sample: Sample) -> Sample:
+    instance("sample", sample, Sample, "an estimation.Sample")
+    dt, gyro = exactly("sample.dt", sample.dt, ()), exactly("sample.gyro", sample.gyro, (3,))
+    vectors = jnp.asarray(sample.vectors)
+    if vectors.ndim != 2 or vectors.shape[1] != 3:
+        raise ValueError(f"sample.vectors: wanted shape (k, 3), got {vectors.shape}")
+    references = exactly("sample.references", sample.references, vectors.shape)
+    attitude = exactly("sample.attitude", sample.attitude, (4,))
+    if is_concrete(dt):
+        not_negative("sample.dt", dt)
+    cast = (x.astype(gyro.dtype) for x in (dt, gyro, vectors, references, attitude))
+    return Sample(*cast)
