@@ -8,8 +8,8 @@ and its rates with a bias of 0.02 rad/s and noise of 0.01 rad/s. One trajectory 
 of it, from the known start: six parameters of the inertia and three biases. The fit begins with
 each axis of the mass distribution 30 % off. A trajectory of 20 s then loses its phase, so the fit
 goes over the first tenth and the first three tenths (``horizon``).
-``scipy.optimize.least_squares`` (method "lm", which is MINPACK) gets all of it at once, with the same
-compiled residuals, and their Jacobian by ``jax.jacfwd``. Where "SciPy's differs by" is not small,
+``scipy.optimize.least_squares`` (method "lm", which is MINPACK) gets all of it at once,
+with the same compiled residuals, and their Jacobian by ``jax.jacfwd``. Where "SciPy's differs by" is not small,
 SciPy has ended in another minimum.
 
 Times are those of a call after everything has been compiled. ``--write`` puts the table into
