@@ -1,6 +1,6 @@
 """Identify the inertia of a tumbling body by ``jq.least_squares`` and by SciPy, side by side.
 
-    python benchmarks/least_squares.py [--write] [--seeds 6]
+    python benchmarks/least_squares.py [--write] [--seeds 8]
 
 For 20 s, known torques of 0.1 N m push a body with a random inertia about each axis, at 0.3, 0.7
 and 1.1 Hz. At 200 Hz its attitude is measured with noise of 0.5 degrees, a small random rotation,
@@ -8,9 +8,9 @@ and its rates with a bias of 0.02 rad/s and noise of 0.01 rad/s. One trajectory 
 of it, from the known start: six parameters of the inertia and three biases. The fit begins with
 each axis of the mass distribution 30 % off. A trajectory of 20 s then loses its phase, so the fit
 goes over the first tenth and the first three tenths (``horizon``).
-``scipy.optimize.least_squares`` (method "lm", which is MINPACK) gets all of it at once, with the same
-compiled residuals, and their Jacobian by ``jax.jacfwd``. Where "SciPy's differs by" is not small,
-SciPy has ended in another minimum.
+``scipy.optimize.least_squares`` (method "lm", which is MINPACK) gets all of it at once,
+with the same compiled residuals, and their Jacobian by ``jax.jacfwd``. Where
+"SciPy's differs by" is not small, SciPy has ended in another minimum.
 
 Times are those of a call after everything has been compiled. ``--write`` puts the table into
 docs/fitting.md.
@@ -105,11 +105,13 @@ def scipy_fit(measured: Case) -> Callable[[], Any]:
     value = jax.jit(lambda x, data: residuals(unravel(x), data))
     jacobian = jax.jit(jax.jacfwd(lambda x, data: residuals(unravel(x), data)))
 
+    derivative: Any = lambda x: np.asarray(jacobian(x, data))  # noqa: E731
+
     def fitted() -> Any:
         return optimize.least_squares(
             lambda x: np.asarray(value(x, data)),
             np.asarray(start),
-            lambda x: np.asarray(jacobian(x, data)),
+            derivative,
             method="lm", x_scale="jac", ftol=TOLERANCE, xtol=TOLERANCE,
         )  # fmt: skip
 
@@ -145,7 +147,7 @@ def main() -> None:
     """Print the table, or write it into the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true", help="put the table into docs/fitting.md")
-    parser.add_argument("--seeds", type=int, default=6, help="how many measurements")
+    parser.add_argument("--seeds", type=int, default=8, help="how many measurements")
     arguments = parser.parse_args()
     table = [
         "| seed | cost | SciPy's differs by | largest error [standard errors] | evaluations, "
