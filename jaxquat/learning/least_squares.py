@@ -163,8 +163,8 @@ def least_squares(
             ``jq.fit_covariance``. With a robust loss it must be None, and the covariance is
             that of M-estimators (P. J. Huber, Ann. Statist. 1, 799, 1973): the noise is
             ``sqrt(mean(psi^2))/mean(psi')``, with psi the derivative of the loss.
-        horizon: rising parts of the residuals, between 0 and 1: ``(0.1, 0.3)`` first fits the
-            first tenth of them, then the first three tenths, then all. Over a long simulation a
+        horizon: rising parts of the residuals, between 0 and 1: ``(0.1,)`` first fits the
+            first tenth of them, then all. Over a long simulation a
             poor guess loses the phase, and the cost has minima that are none; a short part has
             not. The residuals must then be in the order of time.
         starts: iterate from so many starts, one after the other, and keep the one of lowest cost:
@@ -187,7 +187,6 @@ def least_squares(
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name; residuals or
             derivatives that are not finite at the start (at all starts, if there are several);
             no more residuals than parameters and no sigma.
-        ImportError: optimistix is not installed (extra ``least-squares``).
     """
     # Check and convert.
     takes("residuals", residuals, "params" if data is None else "params, data")

@@ -1,13 +1,14 @@
-"""The Levenberg-Marquardt iteration.
+"""The Levenberg-Marquardt iteration, as a trust region (J. J. More, Lect. Notes Math. 630, 1978).
 
 Let f be the residuals, J their Jacobian, and D the lengths of the columns of J, the largest met so
-far (J. J. More, 1978). A step p minimises ``|J p + f|^2 + damping |D p|^2``; D makes it independent
-of the units of the parameters. This needs only the triangle of the QR decomposition of ``J/D``,
-which is computed once for each J. The damped step itself is optimistix' ``DampedNewtonDescent``.
+far. A step p minimises ``|J p + f|^2`` within ``|D p| <= radius``; D makes it independent of the
+units of the parameters. It is the step of Gauss and Newton where that is short enough, else the
+one with the damping that makes it as long as the radius. This needs only the triangle of the QR
+decomposition of ``J/D``, computed once for each J, and its singular values.
 
 The gain, the decrease of the cost as a part of the decrease that the linear model predicts, moves
-the damping (H. B. Nielsen, IMM-REP-1999-05, 1999). It begins at 0.01 of the curvature of each
-parameter.
+the radius: below 1/4 it is a quarter of the step, above 3/4 twice the step. It begins at
+the length of ``D y``, so that no parameter changes by more than its own size at first.
 
 The iteration is on the host in float64. Only residuals and Jacobians are compiled, and a Jacobian
 is computed at accepted points alone, so the counts compare with ``nfev`` and ``njev`` of
@@ -17,19 +18,16 @@ is computed at accepted points alone, so the counts compare with ``nfev`` and ``
 from __future__ import annotations
 
 import enum
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
-from jaxquat._checks import missing_package
 from jaxquat.learning.bounds import Bounds
 from jaxquat.learning.robust import Loss
 
-FIRST_DAMPING = 0.01
 LOWEST_GAIN = 1e-4  # of a step that is accepted
+ROUND = 1.1  # times the radius is near enough
 
 
 class Reason(enum.Enum):
@@ -165,14 +163,15 @@ def minimise(
     ``report`` is called with the cost after each step.
     """
     here, history, steps, jacobians = start, [start.cost], 0, 1
-    damping, growth, lengths = FIRST_DAMPING, 2.0, start.lengths()
+    lengths, radius = start.lengths(), np.linalg.norm(start.lengths() * start.y) or np.inf
     reason = Reason.GRADIENT if here.slope() <= tolerances.gtol else None
     while reason is None:
         lengths = np.maximum(lengths, here.lengths())
         scale = np.where(lengths > 0, lengths, 1.0)
         triangle = here.triangle / scale
-        step = damped_step(triangle, here.projection, damping)
-        decrease = 0.5 * np.sum((triangle @ step) ** 2) + damping * np.sum(step**2)
+        step, damping = step_within(triangle, here.projection, radius)
+        size = np.linalg.norm(step)
+        decrease = 0.5 * np.sum((triangle @ step) ** 2) + damping * size**2
         y, steps = here.y + step / scale, steps + 1
         cost = problem.cost(y)
         there = here
@@ -180,18 +179,19 @@ def minimise(
             there, jacobians = problem.linearised_at(y), jacobians + 1
             cost = there.cost if there.finite else np.inf
         accepted = there is not here and there.finite
-        small_step = np.linalg.norm(step) <= tolerances.xtol * np.linalg.norm(scale * here.y)
-        # Damping makes any step small in the end, so a refused one says nothing by its size. What
-        # a step without damping promises does.
+        gain = (here.cost - cost) / decrease if accepted else 0.0
+        small_step = size <= tolerances.xtol * np.linalg.norm(scale * here.y)
+        # The radius makes any step small in the end, so a refused one says nothing by its size.
+        # What a step without a radius promises does.
         promise = decrease if accepted else 0.5 * np.sum(here.projection**2)
         small_change = max(abs(here.cost - cost), promise) <= tolerances.ftol * here.cost
+        if gain < 0.25:
+            radius = 0.25 * size
+        elif gain > 0.75:
+            radius = 2.0 * size
         if accepted:
-            gain, growth = (here.cost - cost) / decrease, 2.0
-            damping *= max(1.0 / 3.0, 1.0 - (2.0 * gain - 1.0) ** 3)
             here = there
             history.append(here.cost)
-        else:
-            damping, growth = damping * growth, 2.0 * growth
         report(here.cost)
         if cost <= tolerances.zero**2 * history[0]:
             reason = Reason.ZERO
@@ -218,9 +218,9 @@ def minimise_in_parts(
     """Like ``minimise``, but first for the first residuals alone, as many as ``parts`` say.
 
     A part only has to lead to where the next one begins, so it ends with a change of the cost of a
-    hundredth. The history is that of all residuals.
+    tenth. The history is that of all residuals.
     """
-    coarse = tolerances._replace(ftol=max(tolerances.ftol, 1e-2))
+    coarse = tolerances._replace(ftol=max(tolerances.ftol, 0.1))
     here, evaluations, jacobians = start, 0, 0
     for number in parts:
         part = problem.part(number)
@@ -237,29 +237,24 @@ def minimise_in_parts(
     )
 
 
-def damped_step(triangle: np.ndarray, projection: np.ndarray, damping: float) -> np.ndarray:
-    """The p (n,) that minimises ``|triangle p + projection|^2 + damping |p|^2``."""
-    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-        return np.asarray(_damped_step()(triangle, projection, 1.0 / damping), float)
+def step_within(
+    triangle: np.ndarray, projection: np.ndarray, radius: float
+) -> tuple[np.ndarray, float]:
+    """The p (n,) with ``|p| <= radius`` that minimises ``|triangle p + projection|^2``.
 
-
-@functools.cache
-def _damped_step() -> Callable[[np.ndarray, np.ndarray, float], Any]:
-    """The compiled step, of optimistix; ImportError without it."""
-    try:
-        import lineax as lx
-        import optimistix as optx
-    except ImportError as error:
-        message = missing_package("least_squares", "optimistix", "least-squares")
-        raise ImportError(message) from error
-    descent = optx.DampedNewtonDescent(linear_solver=lx.QR())
-
-    def step(triangle: Any, projection: Any, size: Any) -> Any:
-        model = optx.FunctionInfo.ResidualJac(projection, lx.MatrixLinearOperator(triangle))
-        state = descent.query(triangle[0], model, descent.init(triangle[0], model))
-        return descent.step(size, state)[0]
-
-    return jax.jit(step)
+    Also its damping: p minimises ``|triangle p + projection|^2 + damping |p|^2`` without a radius.
+    Directions that the triangle does not see stay as they are.
+    """
+    left, singular, right = np.linalg.svd(triangle)
+    seen = singular > len(singular) * np.finfo(float).eps * singular[0]
+    singular, projected = singular[seen], (left.T @ projection)[seen]
+    damping, step = 0.0, projected / singular
+    # Newton's method for 1/|p| = 1/radius, concave in the damping: from 0 it rises to the root.
+    while (length := np.linalg.norm(step)) > ROUND * radius:
+        curvature = np.sum(step**2 / (singular**2 + damping))
+        damping += (length / radius - 1.0) * length**2 / curvature
+        step = singular * projected / (singular**2 + damping)
+    return -right[seen].T @ step, damping
 
 
 def _triangle(matrix: np.ndarray, rows: int = 256) -> np.ndarray:

@@ -30,15 +30,15 @@ class Errors(Protocol):
     """The errors of a sensor: ``jq.gyro.Gyro`` says what each is."""
 
     @property
-    def bias(self) -> Any: ...
+    def bias(self) -> Any: ...  # noqa: D102
     @property
-    def scale(self) -> Any: ...
+    def scale(self) -> Any: ...  # noqa: D102
     @property
-    def misalignment(self) -> Any: ...
+    def misalignment(self) -> Any: ...  # noqa: D102
     @property
-    def noise(self) -> Any: ...
+    def noise(self) -> Any: ...  # noqa: D102
     @property
-    def walk(self) -> Any: ...
+    def walk(self) -> Any: ...  # noqa: D102
 
 
 def axes(misalignment: Array) -> Array:
