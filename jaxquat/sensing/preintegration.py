@@ -14,7 +14,7 @@ remains. Covariance and derivatives are sums over the steps of that one array.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -237,7 +237,7 @@ def preintegrate(
     lengths = jnp.where(dt == 0, jnp.ones_like(dt), dt)
     roots = effects * (densities[None] / jnp.sqrt(lengths)[:, None])[:, :, None]
     covariance = jnp.einsum("kij,kil->jl", roots, roots, precision=lax.Precision.HIGHEST)
-    stamps = np.asarray(grid.stamps) if is_concrete(grid.stamps) else grid.stamps
+    stamps: Any = grid.stamps
     duration = jnp.asarray(stamps[-1] - stamps[0], dtype)
     return _preintegrated(final, duration, covariance, -jnp.sum(effects, axis=0).T, bias)
 
@@ -342,6 +342,6 @@ def _check_same(name: str, bias: Imu, other: Imu) -> None:
     """ValueError if concrete biases differ."""
     if is_concrete((bias, other)):
         arrays = [np.concatenate([np.asarray(x) for x in pair]) for pair in (bias, other)]
-        if not np.array_equal(*arrays):
+        if not np.array_equal(arrays[0], arrays[1]):
             wanted = f"the biases of the interval before, {arrays[1]}"
             raise ValueError(f"{name}: wanted {wanted}, got {arrays[0]}")

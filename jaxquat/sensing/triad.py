@@ -29,16 +29,11 @@ from jaxquat._linear import inverse, matvec, stacked
 class Errors(Protocol):
     """The errors of a sensor: ``jq.gyro.Gyro`` says what each is."""
 
-    @property
-    def bias(self) -> Any: ...
-    @property
-    def scale(self) -> Any: ...
-    @property
-    def misalignment(self) -> Any: ...
-    @property
-    def noise(self) -> Any: ...
-    @property
-    def walk(self) -> Any: ...
+    bias: Any
+    scale: Any
+    misalignment: Any
+    noise: Any
+    walk: Any
 
 
 def axes(misalignment: Array) -> Array:
