@@ -12,7 +12,6 @@ those of S. Blanes, F. Casas, J. A. Oteo and J. Ros, Phys. Rep. 470, 2009, 151-2
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 

@@ -101,9 +101,10 @@ def correct(magnetometer: Magnetometer, measured: ArrayLike) -> Array:
 def calibrate(samples: ArrayLike, strength: ArrayLike) -> tuple[Magnetometer, FitCovariance]:
     """Find hard and soft iron from samples at many attitudes in one field.
 
-    The samples lie on an ellipsoid, which is fitted by least squares over the distances from it (V. Renaudin, M. H. Afzal and G. Lachapelle, J. Sensors 2010, 967245, has the
-    model). A rotation of the corrected samples changes no length, so the soft iron S is known up
-    to a rotation, ``S R``: the result is the symmetric one. The density of the noise is 0 in it.
+    The samples lie on an ellipsoid, which is fitted by least squares over the distances from it
+    (V. Renaudin, M. H. Afzal and G. Lachapelle, J. Sensors 2010, 967245, has the model). A rotation
+    of the true fields changes no length, so the soft iron S is known up to a rotation, ``S R``: the
+    result is the symmetric one. The density of the noise is 0 in it.
 
     Args:
         samples: measured, body axes, (N, 3), N >= 10, in attitudes that cover the sphere.

@@ -52,8 +52,8 @@ class Imu(NamedTuple):
         accel: bias [m/s^2], (3,), or density of the white noise [m/s^2/sqrt(Hz)], () or (3,).
     """
 
-    gyro: ArrayLike
-    accel: ArrayLike
+    gyro: Any  # an Array or a number
+    accel: Any
 
 
 @jax.tree_util.register_dataclass
@@ -62,8 +62,8 @@ class Preintegrated(_reprs.Tabular):
     """The motion between two instants as an inertial unit feels it. A pytree.
 
     The nine errors stand in this order: rotation, velocity, position. With the errors
-    ``(a, b, c)``, (3,) each, the true motion is ``(dq exp(a), dv + b, dp + c)``: the rotation vector
-    is in body axes at the END [rad], the others are in body axes at the START [m/s] and [m].
+    ``(a, b, c)``, (3,) each, the true motion is ``(dq exp(a), dv + b, dp + c)``: the rotation
+    vector is in body axes at the END [rad], the others in body axes at the START [m/s] and [m].
 
     Attributes:
         dq: the rotation, a unit quaternion (4,): ``v_start = dq v_end dq*``.
@@ -122,8 +122,9 @@ class Preintegrated(_reprs.Tabular):
         )
         from_second = _blocks([one, zero, zero], [zero, to_start, zero], [zero, zero, to_start])
         parts = ((from_first, self), (from_second, following))
-        covariance = sum(matmul(matmul(f, x.covariance), f.T) for f, x in parts)
-        jacobian = sum(matmul(f, x.jacobian) for f, x in parts)
+        covariances = [matmul(matmul(f, x.covariance), f.T) for f, x in parts]
+        jacobians = [matmul(f, x.jacobian) for f, x in parts]
+        covariance, jacobian = covariances[0] + covariances[1], jacobians[0] + jacobians[1]
         return _preintegrated(motion, self.dt + following.dt, covariance, jacobian, self.bias)
 
     def predict(
@@ -237,9 +238,13 @@ def preintegrate(
     lengths = jnp.where(dt == 0, jnp.ones_like(dt), dt)
     roots = effects * (densities[None] / jnp.sqrt(lengths)[:, None])[:, :, None]
     covariance = jnp.einsum("kij,kil->jl", roots, roots, precision=lax.Precision.HIGHEST)
-    stamps: Any = grid.stamps
-    duration = jnp.asarray(stamps[-1] - stamps[0], dtype)
+    duration = jnp.asarray(_duration(grid.stamps), dtype)
     return _preintegrated(final, duration, covariance, -jnp.sum(effects, axis=0).T, bias)
+
+
+def _duration(stamps: Any) -> Any:
+    """From the first to the last time, in their dtype."""
+    return stamps[-1] - stamps[0]
 
 
 def _packed(values: Array, dt: Array) -> tuple[Array, Array, Array | int]:
