@@ -4,12 +4,12 @@
     python benchmarks/preintegration.py [--recordings 1 1000]
 
 gtsam (PyPI, 4.3) has four rules for a held sample. ``Tangent``, the default, adds to a rotation
-vector theta: ``theta += dexpinv(theta, omega) dt``, ``p += v dt + R f dt^2/2``, ``v += R f dt`` with
+vector theta: ``theta += dexpinv(theta, omega) dt``, ``p += v dt + R f dt^2/2``, ``v += R f dt``,
 R at the start of the interval; ``Manifold`` and ``LieGroup`` take ``R exp(omega dt)`` in place of
 the first; ``G`` is exact, by the Galilean group. The first table compares them with jaxquat, order
 1, over one second of held samples of a smooth motion, float64: the largest differences of rotation
 matrix, velocity and displacement, and of the covariance relative to its largest entry, in the axes
-of ``G``. The second has nanoseconds a sample of 200 samples at 200 Hz, gtsam through its Python
+of ``G`` (``Tangent`` has the errors of theta instead, so that its covariance is another). The second has nanoseconds a sample of 200 samples at 200 Hz, gtsam through its Python
 interface, one call a sample, which takes longer than its C++.
 """
 
@@ -108,7 +108,9 @@ def speed(recordings):
         for dtype in (jnp.float32, jnp.float64):
             batch = [jnp.tile(jnp.asarray(x, dtype)[None], (n, 1, 1)) for x in (gyro, accel)]
             both = [jax.jit(jax.vmap(function)) for function in (whole, values)]
-            seconds = [timed(lambda f=f: jax.block_until_ready(f(*batch))) / n / 200 for f in both]
+            seconds = [
+                timed(lambda f=f, b=batch: jax.block_until_ready(f(*b))) / n / 200 for f in both
+            ]
             cells = f"{1e9 * seconds[0]:.0f} | {seconds[0] / theirs:.2f} | {1e9 * seconds[1]:.0f}"
             print(f"| {n} | {dtype.__name__} | {cells} |")
 

@@ -46,7 +46,7 @@ def fit_ellipsoid(
     start: Any,
     units: Any,
 ) -> tuple[Any, FitCovariance]:
-    """The parameters whose ellipsoid, ``matrix u + offset`` with |u| = strength, fits (N, 3) samples.
+    """The parameters whose ellipsoid ``matrix u + offset``, |u| = strength, fits (N, 3) samples.
 
     The residuals are distances to the ellipsoid to first order (P. D. Sampson, Comput. Graphics
     Image Process. 18, 1982, 97-108), in the unit of the samples.
