@@ -32,6 +32,11 @@ BODY = jq.Body.from_principal(np.array([1.0, 1.0, 1.5]), mass=1.0)
 GAINS, PID = control.Gains(V, V), control.PIDGains(V, V, V)
 REFERENCE = control.Reference(Q, V, V)
 GYRO = jax.tree.map(np.asarray, gyro.Gyro.ideal())
+ACCELEROMETER = jax.tree.map(np.asarray, jq.accelerometer.Accelerometer.ideal())
+MAGNETOMETER = jax.tree.map(np.asarray, jq.magnetometer.Magnetometer.ideal())
+BIAS, DENSITIES = jq.kinematics.Imu(V, V), jq.kinematics.Imu(V, V)
+PREINTEGRATED = jq.kinematics.preintegrate(np.ones((6, 3)), np.ones((6, 3)), 0.1 * np.arange(6))
+POSES = np.asarray(jq.quaternion.rotate(jq.quaternion.random(jax.random.key(1), (30,)), Q[:3] + V))
 RECORDING = recordings.Recording(
     np.array([0.0, 0.1]), FOUR[:2], np.stack([Q, Q]), np.array([False, True])
 )
@@ -120,6 +125,9 @@ def bad_values(good):
         | control.FlightGains
         | control.Reference
         | gyro.Gyro
+        | jq.accelerometer.Accelerometer
+        | jq.kinematics.Imu
+        | jq.magnetometer.Magnetometer
         | jq.rotors.Rotors,
     )
     return {
@@ -190,6 +198,21 @@ ENSEMBLE = {
 }
 OF = optional(None)
 TABLE = {
+    "accelerometer.Accelerometer.ideal": {"dtype": optional(None)},
+    "accelerometer.calibrate": {"samples": Argument(POSES), "gravity": Argument(1.0)},
+    "accelerometer.correct": {
+        "accelerometer": Argument(ACCELEROMETER),
+        "measured": algebra(ROWS),
+    },
+    "accelerometer.measure": {
+        "accelerometer": Argument(ACCELEROMETER),
+        "q": Argument(np.stack([Q] * 6)),
+        "acceleration": algebra(ROWS),
+        "gravity": algebra(V),
+        "dt": Argument(0.1),
+        "key": key(),
+    },
+    "accelerometer.response": {"accelerometer": Argument(ACCELEROMETER)},
     "Body": {"inertia": Argument(np.eye(3)), "mass": optional(1.0)},
     "Body.from_principal": {
         "moments": Argument(np.ones(3)),
@@ -434,6 +457,32 @@ TABLE = {
         "grid": Argument(GRID),
         "params": ANY,
         "order": Argument(2),
+    },
+    "kinematics.Preintegrated.compose": {"following": Argument(PREINTEGRATED)},
+    "kinematics.Preintegrated.predict": {
+        "q": Argument(Q),
+        "velocity": algebra(V),
+        "position": algebra(V),
+        "gravity": algebra(V),
+    },
+    "kinematics.Preintegrated.with_bias": {"bias": Argument(BIAS)},
+    "kinematics.preintegrate": {
+        "gyro": algebra(ROWS),
+        "accel": algebra(ROWS),
+        "times": Argument(0.1 * np.arange(6)),
+        "bias": optional(BIAS),
+        "noise": optional(DENSITIES),
+        "order": Argument(2),
+    },
+    "magnetometer.Magnetometer.ideal": {"dtype": optional(None)},
+    "magnetometer.calibrate": {"samples": Argument(POSES), "strength": Argument(1.0)},
+    "magnetometer.correct": {"magnetometer": Argument(MAGNETOMETER), "measured": algebra(ROWS)},
+    "magnetometer.measure": {
+        "magnetometer": Argument(MAGNETOMETER),
+        "q": Argument(np.stack([Q] * 6)),
+        "field": Argument(V),
+        "dt": Argument(0.1),
+        "key": key(),
     },
     "kinematics.truncated_exp": {"u": algebra(V)},
     "dynamics.angular_acceleration": {
@@ -746,6 +795,7 @@ OBJECTS = {
     "Grid": GRID,
     "GridAt": jq.grid_at(np.arange(4.0), 2),
     "Path": jq.Path(jnp.array([0.0, 1.0]), jq.State(jnp.stack([Q, Q]), jnp.zeros((2, 3)))),
+    "Preintegrated": PREINTEGRATED,
     "Recording": RECORDING,
 }
 """The tests call the methods of these objects."""

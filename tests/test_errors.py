@@ -561,6 +561,33 @@ CASES = [
         "state_cost: wanted a symmetric matrix, got [[1.0, 1.0],",
     ),
     (lambda: lqr(a=jnp.eye(2) * NAN), ValueError, "a: wanted finite values"),
+    (
+        lambda: jq.kinematics.preintegrate(FOUR_ROWS, FOUR_ROWS, jnp.arange(3.0)),
+        ValueError,
+        "times: wanted one for each of 4 samples, got 3",
+    ),
+    (
+        lambda: jq.kinematics.preintegrate(FOUR_ROWS, FOUR_ROWS, jnp.ones(4), order=4),
+        ValueError,
+        "times: wanted at least 4 for order 4, got 1 different ones",
+    ),
+    (
+        lambda: jq.kinematics.preintegrate(FOUR_ROWS, single(FOUR_ROWS), jnp.arange(4.0)),
+        TypeError,
+        "accel: wanted the dtype of gyro, float64, got float32",
+    ),
+    (
+        lambda: jq.magnetometer.correct(
+            jq.magnetometer.Magnetometer(-jnp.eye(3), V, jnp.array(0.0)), FOUR_ROWS
+        ),
+        ValueError,
+        "magnetometer.soft_iron: wanted a positive determinant, got [[-1.0",
+    ),
+    (
+        lambda: jq.accelerometer.calibrate(FOUR_ROWS, 9.8),
+        ValueError,
+        "samples: wanted more samples than the 9 parameters, got 4",
+    ),
     (lambda: gyro(walk="low"), TypeError, "gyro.walk: wanted an array of floats, got 'low'"),
     (lambda: gyro(bias=jnp.ones(())), ValueError, "gyro.bias: wanted shape (3,), got ()"),
     (lambda: torques.magnetic(Q, lambda t: V), ValueError, "dipole: wanted shape (3,), got (4,)"),

@@ -16,6 +16,7 @@ EXACT = {
         mpmath.hyp0f1(mpmath.mpf(5) / 2, -s / 4) / 3 / mpmath.hyp0f1(mpmath.mpf(3) / 2, -s / 4)
     ),
     "sin_defect": lambda s: mpmath.hyp1f2(1, 2, mpmath.mpf(5) / 2, -s) / 6,
+    "cos_defect": lambda s: mpmath.hyp1f2(1, mpmath.mpf(5) / 2, 3, -s) / 24,
 }
 SMALL, SWITCH = [0.0, 1e-30, 1e-12, 1e-4], [3.999, 4.001]
 SQUARES = [*SMALL, *SWITCH, *np.linspace(0.05, 1.2, 40), *np.linspace(1.5, 9.9, 15)]
@@ -49,7 +50,7 @@ def test_the_value_and_two_derivatives_are_right_to_rounding(name, dtype):
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
-@pytest.mark.parametrize("name", ["cos", "sinc", "sin_defect"])
+@pytest.mark.parametrize("name", ["cos", "sinc", "sin_defect", "cos_defect"])
 def test_after_many_turns_the_error_is_that_of_the_phase(name, dtype):
     """The rounding of x itself moves the phase by x eps."""
     x = np.linspace(3.0, 200.0, 400)
@@ -57,7 +58,8 @@ def test_after_many_turns_the_error_is_that_of_the_phase(name, dtype):
     with mpmath.workdps(50):
         wanted = np.array([float(EXACT[name](mpmath.mpf(float(value)))) for value in s])
     got = np.asarray(jax.jit(getattr(series, name))(s), np.float64)
-    size = {"cos": 1.0, "sinc": 1.0 / x, "sin_defect": 1.0 / (4.0 * x * x)}[name]
+    size = {"cos": 1.0, "sinc": 1.0 / x, "sin_defect": 1.0 / (4.0 * x * x)}
+    size = {**size, "cos_defect": 1.0 / (8.0 * x * x)}[name]
     assert (np.abs(got - wanted) < 2 * x * size * jnp.finfo(dtype).eps).all()
 
 

@@ -10,11 +10,10 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from jaxquat._checks import exactly, floating_dtype, instance, positive, unit_quaternion
-from jaxquat._linear import inverse, matvec
 from jaxquat.learning.covariance import FitCovariance
 from jaxquat.rotations import quaternion
 from jaxquat.sensing import triad
-from jaxquat.sensing.calibration import fit_lengths, static_samples
+from jaxquat.sensing.calibration import fit_ellipsoid, static_samples
 
 __all__ = ["Accelerometer", "calibrate", "correct", "measure", "response"]
 
@@ -44,9 +43,8 @@ class Accelerometer(NamedTuple):
     def ideal(dtype: jax.typing.DTypeLike | None = None) -> Accelerometer:
         """An accelerometer without errors."""
         zero = jnp.zeros((), floating_dtype("dtype", dtype))
-        return Accelerometer(
-            jnp.zeros(3, dtype), jnp.zeros(3, dtype), jnp.zeros(6, dtype), zero, zero
-        )
+        three = jnp.zeros(3, zero.dtype)
+        return Accelerometer(three, three, jnp.zeros(6, zero.dtype), zero, zero)
 
 
 def response(accelerometer: Accelerometer) -> Array:
@@ -77,10 +75,8 @@ def measure(
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
     """
-    acceleration, gravity = (
-        triad.samples("acceleration", acceleration),
-        exactly("gravity", gravity, (3,)),
-    )
+    acceleration = triad.samples("acceleration", acceleration)
+    gravity = exactly("gravity", gravity, (3,))
     q = exactly("q", q, (len(acceleration), 4))
     unit_quaternion("q", q)
     force = quaternion.rotate_inverse(q, acceleration - gravity[None])
@@ -101,7 +97,7 @@ def correct(accelerometer: Accelerometer, measured: ArrayLike) -> Array:
 def calibrate(samples: ArrayLike, gravity: ArrayLike) -> tuple[Accelerometer, FitCovariance]:
     """Find bias, scale and misalignment from samples at rest in many poses.
 
-    At rest the corrected samples have the length of gravity: least squares over that length
+    At rest the true specific force has the length of gravity: least squares over that length
     (D. Tedaldi, A. Pretto and E. Menegatti, ICRA 2014, (10), without the means of intervals). A
     common rotation of the three axes changes no length, so it stays unknown. The axes of the result
     are those in which x is sensitive along x alone and y has no part of z: xy, xz and yz are 0. The
@@ -131,11 +127,11 @@ def calibrate(samples: ArrayLike, gravity: ArrayLike) -> tuple[Accelerometer, Fi
         angles = jnp.stack([none, none, params["yx"], none, params["zx"], params["zy"]])
         return Accelerometer(params["bias"], params["scale"], angles, none, none)
 
-    def corrected(params: Any) -> Array:
-        gains = (1.0 + params["scale"])[:, None] * triad.axes(sensor(params).misalignment)
-        return matvec(inverse(gains)[None], samples - params["bias"][None])
+    def ellipsoid(params: Any) -> tuple[Array, Array]:
+        gains, angles = 1.0 + params["scale"], sensor(params).misalignment
+        return gains[:, None] * triad.axes(angles), params["bias"]
 
-    params, covariance = fit_lengths("samples", corrected, gravity, start, units)
+    params, covariance = fit_ellipsoid("samples", samples, gravity, ellipsoid, start, units)
     return sensor(params), covariance
 
 

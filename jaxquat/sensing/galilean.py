@@ -1,8 +1,7 @@
 """The Galilean group: what turning, accelerating and moving over a time make one after the other.
 
-An element has the matrix ``[[R, v, p], [0, 1, t], [0, 0, 1]]`` and an element of the Lie algebra
-``[[hat(theta), nu, rho], [0, 0, tau], [0, 0, 0]]``, here the vector ``(theta, nu, rho, tau)``,
-(10,).
+An element has the matrix ``[[R, v, p], [0, 1, t], [0, 0, 1]]``, and one of the Lie algebra has
+``[[hat(theta), nu, rho], [0, 0, tau], [0, 0, 0]]``; here it is ``(theta, nu, rho, tau)``, (10,).
 With body rate omega and specific force f in body axes ``Y' = Y A`` for ``A = (omega, f, 0, 1)``:
 ``R' = R hat(omega)``, ``v' = R f``, ``p' = v``, ``t' = 1``. So the motion between two samples that
 are held is one exponential. J. Kelly, All About the Galilean Group SGal(3), arXiv:2312.07555, has
@@ -48,9 +47,8 @@ def multiply(a: Motion, b: Motion) -> Motion:
 
 
 def advance(a: Motion, b: Motion) -> Motion:
-    """``multiply`` where ``b.q`` is the quaternion minus 1, as of ``expm1``: it rounds better."""
-    whole = multiply(a, b)
-    return whole._replace(q=quaternion.correct_norm(a.q + quaternion.multiply(a.q, b.q)))
+    """``multiply`` with the quaternion minus 1 in ``b.q``, as from ``expm1``: it rounds better."""
+    return multiply(a, b)._replace(q=quaternion.correct_norm(a.q + quaternion.multiply(a.q, b.q)))
 
 
 def expm1(xi: Array) -> Motion:

@@ -26,7 +26,7 @@ from jaxquat._linear import inverse, matvec, stacked
 from jaxquat.learning.covariance import FitCovariance
 from jaxquat.rotations import quaternion
 from jaxquat.sensing import triad
-from jaxquat.sensing.calibration import fit_lengths, static_samples
+from jaxquat.sensing.calibration import fit_ellipsoid, static_samples
 
 __all__ = ["Magnetometer", "calibrate", "correct", "measure"]
 
@@ -101,10 +101,10 @@ def correct(magnetometer: Magnetometer, measured: ArrayLike) -> Array:
 def calibrate(samples: ArrayLike, strength: ArrayLike) -> tuple[Magnetometer, FitCovariance]:
     """Find hard and soft iron from samples at many attitudes in one field.
 
-    The corrected samples have the length of the field: an ellipsoid is fitted by least squares over
-    that length (V. Renaudin, M. H. Afzal and G. Lachapelle, J. Sensors 2010, 967245, has the
-    model). A rotation of the corrected samples changes no length, so the soft iron S is known up
-    to a rotation, ``S R``: the result is the symmetric one. The density of the noise is 0 in it.
+    The samples lie on an ellipsoid, which is fitted by least squares over the distances from it
+    (V. Renaudin, M. H. Afzal and G. Lachapelle, J. Sensors 2010, 967245, has the model). A rotation
+    of the true fields changes no length, so the soft iron S is known up to a rotation, ``S R``: the
+    result is the symmetric one. The density of the noise is 0 in it.
 
     Args:
         samples: measured, body axes, (N, 3), N >= 10, in attitudes that cover the sphere.
@@ -126,20 +126,18 @@ def calibrate(samples: ArrayLike, strength: ArrayLike) -> tuple[Magnetometer, Fi
     positive("samples (their spread about the middle)", spread)
     gain, none = spread / strength, jnp.zeros((), samples.dtype)
     entries = ("xx", "xy", "xz", "yy", "yz", "zz")
-    start = {
-        "hard_iron": centre,
-        **{name: gain if name[0] == name[1] else none for name in entries},
-    }
+    diagonal = {name: gain if name[0] == name[1] else none for name in entries}
+    start = {"hard_iron": centre, **diagonal}
     units = {"hard_iron": jnp.zeros_like(centre) + spread, **dict.fromkeys(entries, gain)}
 
     def matrix(p: Any) -> Array:
         rows = [("xx", "xy", "xz"), ("xy", "yy", "yz"), ("xz", "yz", "zz")]
         return stacked([[p[name] for name in row] for row in rows])
 
-    def corrected(params: Any) -> Array:
-        return matvec(inverse(matrix(params))[None], samples - params["hard_iron"][None])
+    def ellipsoid(params: Any) -> tuple[Array, Array]:
+        return matrix(params), params["hard_iron"]
 
-    params, covariance = fit_lengths("samples", corrected, strength, start, units)
+    params, covariance = fit_ellipsoid("samples", samples, strength, ellipsoid, start, units)
     return Magnetometer(matrix(params), params["hard_iron"], none), covariance
 
 

@@ -14,7 +14,7 @@ remains. Covariance and derivatives are sums over the steps of that one array.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -53,8 +53,8 @@ class Imu(NamedTuple):
         accel: bias [m/s^2], (3,), or density of the white noise [m/s^2/sqrt(Hz)], () or (3,).
     """
 
-    gyro: ArrayLike
-    accel: ArrayLike
+    gyro: Any  # an Array or a number
+    accel: Any
 
 
 @jax.tree_util.register_dataclass
@@ -64,7 +64,7 @@ class Preintegrated(_reprs.Tabular):
 
     The nine errors stand in this order: rotation, velocity, position. With the errors
     ``(a, b, c)``, (3,) each, the true motion is ``(dq exp(a), dv + b, dp + c)``: the rotation
-    vector is in body axes at the END [rad], the others are in body axes at the START [m/s] and [m].
+    vector is in body axes at the END [rad], the others in body axes at the START [m/s] and [m].
 
     Attributes:
         dq: the rotation, a unit quaternion (4,): ``v_start = dq v_end dq*``.
@@ -123,8 +123,9 @@ class Preintegrated(_reprs.Tabular):
         )
         from_second = _blocks([one, zero, zero], [zero, to_start, zero], [zero, zero, to_start])
         parts = ((from_first, self), (from_second, following))
-        covariance = sum(matmul(matmul(f, x.covariance), f.T) for f, x in parts)
-        jacobian = sum(matmul(f, x.jacobian) for f, x in parts)
+        covariances = [matmul(matmul(f, x.covariance), f.T) for f, x in parts]
+        jacobians = [matmul(f, x.jacobian) for f, x in parts]
+        covariance, jacobian = covariances[0] + covariances[1], jacobians[0] + jacobians[1]
         return _preintegrated(motion, self.dt + following.dt, covariance, jacobian, self.bias)
 
     def predict(
@@ -195,8 +196,8 @@ def preintegrate(
             the last sample then has no part. 2, 4 and 6 are orders in the distance of the samples,
             for smooth motions: the polynomial through the nearest ``order`` samples, one-sided at
             the ends, and the Magnus expansion. 4 and 6 take at least so many samples; where the
-            times are traced and fewer of them differ the polynomial is that through all. The noise
-            is then taken as independent from interval to interval.
+            times are traced and fewer of them differ the polynomial is that through all. The noise is then taken as
+            independent from interval to interval.
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
@@ -238,9 +239,13 @@ def preintegrate(
     lengths = jnp.where(dt == 0, jnp.ones_like(dt), dt)
     roots = effects * (densities[None] / jnp.sqrt(lengths)[:, None])[:, :, None]
     covariance = jnp.einsum("kij,kil->jl", roots, roots, precision=lax.Precision.HIGHEST)
-    stamps = np.asarray(grid.stamps) if is_concrete(grid.stamps) else grid.stamps
-    duration = jnp.asarray(stamps[-1] - stamps[0], dtype)
+    duration = jnp.asarray(_duration(grid.stamps), dtype)
     return _preintegrated(final, duration, covariance, -jnp.sum(effects, axis=0).T, bias)
+
+
+def _duration(stamps: Any) -> Any:
+    """From the first to the last time, in their dtype."""
+    return stamps[-1] - stamps[0]
 
 
 def _packed(values: Array, dt: Array) -> tuple[Array, Array, Array | int]:
@@ -343,6 +348,6 @@ def _check_same(name: str, bias: Imu, other: Imu) -> None:
     """ValueError if concrete biases differ."""
     if is_concrete((bias, other)):
         arrays = [np.concatenate([np.asarray(x) for x in pair]) for pair in (bias, other)]
-        if not np.array_equal(*arrays):
+        if not np.array_equal(arrays[0], arrays[1]):
             wanted = f"the biases of the interval before, {arrays[1]}"
             raise ValueError(f"{name}: wanted {wanted}, got {arrays[0]}")

@@ -1,11 +1,12 @@
 """Sensors with three axes: their bias, gains, misalignment and noise, the same for each kind.
 
-Names of arguments in errors begin with the name of the sensor, "gyro.bias" for instance.
+``errors`` is a record with the fields of ``jq.gyro.Gyro``. Messages begin with the name of the
+sensor and the field, "gyro.bias" for instance.
 """
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -26,21 +27,6 @@ from jaxquat._checks import (
 from jaxquat._linear import inverse, matvec, stacked
 
 
-class Errors(Protocol):
-    """The errors of a sensor: ``jq.gyro.Gyro`` says what each is."""
-
-    @property
-    def bias(self) -> Any: ...  # noqa: D102
-    @property
-    def scale(self) -> Any: ...  # noqa: D102
-    @property
-    def misalignment(self) -> Any: ...  # noqa: D102
-    @property
-    def noise(self) -> Any: ...  # noqa: D102
-    @property
-    def walk(self) -> Any: ...  # noqa: D102
-
-
 def axes(misalignment: Array) -> Array:
     """The matrix 1 + M with the six misalignments off its diagonal, row by row. -> (3, 3)."""
     xy, xz, yx, yz, zx, zy = misalignment
@@ -48,7 +34,7 @@ def axes(misalignment: Array) -> Array:
     return stacked([[one, xy, xz], [yx, one, yz], [zx, zy, one]])
 
 
-def response(name: str, errors: Errors) -> Array:
+def response(name: str, errors: Any) -> Array:
     """The matrix ``(1 + diag(scale)) (1 + M)`` from true to measured values. -> (3, 3)."""
     misalignment = exactly(f"{name}.misalignment", errors.misalignment, (6,))
     scale = exactly(f"{name}.scale", errors.scale, (3,))
@@ -63,7 +49,7 @@ def response(name: str, errors: Errors) -> Array:
     return (1.0 + scale)[:, None] * rows
 
 
-def measure(name: str, errors: Errors, true: Array, dt: ArrayLike, key: Array) -> Array:
+def measure(name: str, errors: Any, true: Array, dt: ArrayLike, key: Array) -> Array:
     """What a sensor measures of N true values, (N, 3), dt [s] apart. -> (N, 3)."""
     dt = spacing(dt, true)
     white, steps = jax.random.normal(random_key("key", key), (2, *true.shape), true.dtype)
@@ -75,13 +61,13 @@ def measure(name: str, errors: Errors, true: Array, dt: ArrayLike, key: Array) -
     return distorted + _bias(name, errors) + walked + noise / jnp.sqrt(dt) * white
 
 
-def correct(name: str, errors: Errors, measured: ArrayLike) -> Array:
+def correct(name: str, errors: Any, measured: ArrayLike) -> Array:
     """The true values that N measured ones stand for. (N, 3) -> (N, 3)."""
     measured = samples("measured", measured)
     return matvec(inverse(response(name, errors))[None], measured - _bias(name, errors))
 
 
-def _bias(name: str, errors: Errors) -> Array:
+def _bias(name: str, errors: Any) -> Array:
     bias = exactly(f"{name}.bias", errors.bias, (3,))
     finite(f"{name}.bias", bias)
     return bias[None]

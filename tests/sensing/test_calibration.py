@@ -1,0 +1,132 @@
+"""Models of accelerometer and magnetometer, and their calibration within its standard errors."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.flatten_util import ravel_pytree
+
+from jaxquat import accelerometer, magnetometer, quaternion
+
+G = 9.81
+DOWN = jnp.array([0.0, 0.0, -G])
+FIELD = np.array([20.0, 0.0, -45.0])
+SOFT_IRON = np.array([[1.1, 0.05, -0.02], [0.05, 0.9, 0.03], [-0.02, 0.03, 1.02]])
+ACCELEROMETER = accelerometer.Accelerometer(
+    jnp.array([0.1, -0.2, 0.3]),
+    jnp.array([0.01, -0.02, 0.005]),
+    jnp.array([0.0, 0.0, 0.01, 0.0, -0.02, 0.015]),
+    jnp.array(1e-3),
+    jnp.array(0.0),
+)
+MAGNETOMETER = magnetometer.Magnetometer(
+    jnp.asarray(SOFT_IRON), jnp.array([20.0, -35.0, 12.0]), jnp.array(0.03)
+)
+
+
+def at_rest(q, seed=0, sensor=ACCELEROMETER):
+    key = jax.random.key(seed)
+    return accelerometer.measure(sensor, q, jnp.zeros((len(q), 3)), DOWN, 0.01, key)
+
+
+def in_the_field(q, seed=0):
+    return magnetometer.measure(MAGNETOMETER, q, FIELD, 0.01, jax.random.key(seed))
+
+
+def turns(axis, n=60):
+    return quaternion.exp(jnp.linspace(0.0, 6.2, n)[:, None] * jnp.asarray(axis)[None])
+
+
+def test_an_ideal_accelerometer_measures_the_specific_force():
+    """In free fall nothing, at rest minus gravity in body axes."""
+    q = quaternion.random(jax.random.key(0), (5,))
+    ideal, key = accelerometer.Accelerometer.ideal(), jax.random.key(1)
+    falling = accelerometer.measure(ideal, q, jnp.tile(DOWN[None], (5, 1)), DOWN, 0.01, key)
+    np.testing.assert_array_equal(falling, 0.0)
+    wanted = -np.einsum("kji,j->ki", quaternion.to_matrix(q), DOWN)
+    np.testing.assert_allclose(at_rest(q, sensor=ideal), wanted, atol=1e-14)
+
+
+def test_what_the_sensors_measure_is_corrected():
+    q = quaternion.random(jax.random.key(0), (20,))
+    quiet = ACCELEROMETER._replace(noise=jnp.array(0.0))
+    wanted = quaternion.rotate_inverse(q, -DOWN)
+    got = accelerometer.correct(quiet, at_rest(q, sensor=quiet))
+    np.testing.assert_allclose(got, wanted, atol=1e-13)
+    still = MAGNETOMETER._replace(noise=jnp.array(0.0))
+    measured = magnetometer.measure(still, q, FIELD, 0.01, jax.random.key(0))
+    field = quaternion.rotate_inverse(q, FIELD)
+    np.testing.assert_allclose(
+        measured, np.asarray(field) @ SOFT_IRON.T + np.asarray(MAGNETOMETER.hard_iron), atol=1e-13
+    )
+    np.testing.assert_allclose(magnetometer.correct(still, measured), field, atol=1e-13)
+
+
+def test_the_noise_of_a_sample_has_the_variance_of_its_density():
+    """Estimates from 30,000 numbers are within 5 of their standard errors, 5 sqrt(2/30000)."""
+    q = jnp.tile(jnp.array([[1.0, 0.0, 0.0, 0.0]]), (10_000, 1))
+    for samples, density in ((at_rest(q), 1e-3), (in_the_field(q), 0.03)):
+        assert np.var(samples, axis=0).mean() == pytest.approx(density**2 / 0.01, rel=0.041)
+
+
+def scores(covariance, truth):
+    flat = lambda tree: np.asarray(ravel_pytree(tree)[0])
+    return (flat(covariance.params) - flat(truth)) / flat(covariance.standard_errors)
+
+
+def mean_square_is_one(z):
+    """Of k independent standard normals it is off 1 by sqrt(2/k); four of that are allowed."""
+    return abs(np.mean(z**2) - 1.0) < 4.0 * np.sqrt(2.0 / z.size) and np.abs(z).max() < 4.5
+
+
+def test_a_calibrated_accelerometer_is_within_its_standard_errors():
+    m, z = ACCELEROMETER.misalignment, []
+    truth = {"bias": ACCELEROMETER.bias, "scale": ACCELEROMETER.scale}
+    truth |= {"yx": m[2], "zx": m[4], "zy": m[5]}
+    for seed in range(6):
+        q = quaternion.random(jax.random.key(seed), (100,))
+        got, covariance = accelerometer.calibrate(at_rest(q, seed), G)
+        z.append(scores(covariance, truth))
+        np.testing.assert_array_equal(got.misalignment[jnp.array([0, 1, 3])], 0.0)
+    assert mean_square_is_one(np.array(z))
+
+
+def test_a_calibrated_magnetometer_is_within_its_standard_errors():
+    truth = {
+        name: SOFT_IRON["xyz".index(name[0]), "xyz".index(name[1])]
+        for name in ("xx", "xy", "xz", "yy", "yz", "zz")
+    }
+    truth, z = {"hard_iron": MAGNETOMETER.hard_iron, **truth}, []
+    for seed in range(6):
+        q = quaternion.random(jax.random.key(seed), (200,))
+        got, covariance = magnetometer.calibrate(in_the_field(q, seed), np.linalg.norm(FIELD))
+        z.append(scores(covariance, truth))
+        np.testing.assert_array_equal(got.soft_iron, got.soft_iron.T)
+    assert mean_square_is_one(np.array(z))
+
+
+def test_a_calibration_in_float32_is_that_of_float64_to_its_errors():
+    q = quaternion.random(jax.random.key(0), (100,))
+    samples = at_rest(q)
+    got = accelerometer.calibrate(samples.astype(jnp.float32), G)[0]
+    wanted, covariance = accelerometer.calibrate(samples, G)
+    assert got.bias.dtype == jnp.float32
+    off = np.abs(np.asarray(got.bias, np.float64) - np.asarray(wanted.bias))
+    assert (off < 0.1 * np.asarray(covariance.standard_errors["bias"])).all()
+
+
+@pytest.mark.parametrize(
+    ("axis", "flat"),
+    [([1.0, 0.0, 0.0], ["bias[0]", "scale[0]", "yx", "zx"]), ([0.0, 0.0, 0.0], ["bias[0]"])],
+)
+def test_poses_that_leave_an_accelerometer_open_are_refused_by_the_parameters(axis, flat):
+    """Turns about x while gravity is along z, or one pose alone."""
+    with pytest.raises(ValueError, match="samples: wanted directions that determine") as error:
+        accelerometer.calibrate(at_rest(turns(axis)), G)
+    assert all(name in str(error.value) for name in flat)
+
+
+def test_turns_about_one_axis_leave_a_magnetometer_open():
+    with pytest.raises(ValueError, match="samples: wanted directions that determine") as error:
+        magnetometer.calibrate(in_the_field(turns([0.0, 0.0, 1.0])), 1.0)
+    assert all(name in str(error.value) for name in ("hard_iron[2]", "xz", "yz", "zz"))

@@ -1,0 +1,248 @@
+"""Preintegration: held samples in closed form, orders, errors to first order, gtsam."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import problems
+import pytest
+from marks import some
+from scipy.linalg import expm
+
+import jaxquat as jq
+from jaxquat import kinematics, quaternion
+
+IMU = kinematics.Imu
+NOISE = IMU(0.01, 0.1)
+GRAVITY = np.array([0.5, -0.3, -9.8])
+
+
+def recording(n=12, seed=0, dtype=jnp.float64):
+    rng = np.random.default_rng(seed)
+    gyro, accel = rng.normal(size=(n, 3)), 5.0 * rng.normal(size=(n, 3))
+    return jnp.asarray(gyro, dtype), jnp.asarray(accel, dtype), np.cumsum(rng.uniform(0.1, 0.4, n))
+
+
+def errors(motion, other):
+    """The nine errors of ``motion`` from ``other``."""
+    turn = quaternion.multiply(quaternion.conjugate(motion.dq), other.dq)
+    return jnp.concatenate([quaternion.log(turn), other.dv - motion.dv, other.dp - motion.dp])
+
+
+def product_of_exponentials(gyro, accel, times):
+    """Rotation matrix, velocity and displacement by matrices of 5 x 5 and scipy."""
+    total = np.eye(5)
+    for omega, force, dt in zip(gyro, accel, np.diff(times), strict=False):
+        generator = np.zeros((5, 5))
+        generator[:3, :3] = jq.so3.hat(np.asarray(omega, float))
+        generator[:3, 3], generator[3, 4] = force, 1.0
+        total = total @ expm(dt * generator)
+    return total[:3, :3], total[:3, 3], total[:3, 4]
+
+
+@pytest.mark.parametrize(("dtype", "limit"), [(jnp.float32, 2e-6), (jnp.float64, 4e-15)])
+@pytest.mark.parametrize("turning", [0.0, 1e-3, 1.0, 30.0])
+def test_held_samples_give_the_product_of_matrix_exponentials(dtype, limit, turning):
+    """To some roundings of the largest number; 30 rad/s turns by up to 20 rad in a step."""
+    gyro, accel, times = recording(dtype=dtype)
+    motion = kinematics.preintegrate(turning * gyro, accel, times)
+    rotation, velocity, position = product_of_exponentials(turning * gyro, accel, times)
+    assert motion.dq.dtype == motion.dv.dtype == motion.covariance.dtype == dtype
+    scale = max(1.0, turning)  # the rounding of the rate is an error of the turn
+    np.testing.assert_allclose(quaternion.to_matrix(motion.dq), rotation, atol=limit * scale)
+    np.testing.assert_allclose(motion.dv, velocity, atol=20 * limit * scale)
+    np.testing.assert_allclose(motion.dp, position, atol=50 * limit * scale)
+    assert float(motion.dt) == pytest.approx(times[-1] - times[0], rel=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_derivatives_at_rest_are_those_of_the_integrals(dtype):
+    """Without rotation: dq by -T, dv by -T, dp by -T^2/2; the force c makes the cross terms."""
+    still = jnp.zeros((5, 3), dtype)
+    force = jnp.asarray([0.0, 0.0, 9.8], dtype)
+    times = np.array([0.0, 0.3, 0.5, 1.2, 2.0])
+    motion = kinematics.preintegrate(still, still + force[None], times)
+    one, c = np.eye(3), np.asarray(jq.so3.hat(force))
+    wanted = np.block([[-2 * one, 0 * one], [2 * c, -2 * one], [8 / 6 * c, -2 * one]])
+    np.testing.assert_allclose(motion.jacobian, wanted, rtol=1e-5, atol=2e-5)
+
+    def total(gyro, accel, times):
+        leaves = jax.tree.leaves(kinematics.preintegrate(gyro, accel, times, None, NOISE))
+        return sum(jnp.sum(leaf) for leaf in leaves)
+
+    for mode in (jax.jacfwd, jax.jacrev):
+        slopes = mode(total, (0, 1, 2))(still, still, jnp.asarray(times, dtype))
+        assert all(np.isfinite(x).all() for x in slopes)
+
+
+@pytest.mark.parametrize("order", some([1, 4], [4]))
+def test_the_jacobian_is_the_derivative_by_the_biases(order):
+    gyro, accel, times = recording()
+    run = lambda *bias: kinematics.preintegrate(gyro, accel, times, IMU(*bias), order=order)
+    bias = jnp.array([0.1, -0.2, 0.3]), jnp.array([0.3, 0.2, -0.1])
+    motion = run(*bias)
+    for mode in (jax.jacfwd, jax.jacrev):
+        slopes = mode(lambda *bias: errors(motion, run(*bias)), (0, 1))(*bias)
+        np.testing.assert_allclose(motion.jacobian, np.hstack(slopes), atol=5e-14)
+    step = 1e-5 * jnp.ones(3)
+    central = errors(motion, run(bias[0] + step, bias[1])) - errors(
+        motion, run(bias[0] - step, bias[1])
+    )
+    np.testing.assert_allclose(
+        np.sum(motion.jacobian[:, :3], axis=1), central / 2e-5, rtol=1e-7, atol=1e-7
+    )
+
+
+def test_other_biases_are_right_to_first_order():
+    """What is left falls as the square of the change: slope 2."""
+    gyro, accel, times = recording()
+    motion, sizes, left = (
+        kinematics.preintegrate(gyro, accel, times),
+        np.array([4e-3, 2e-3, 1e-3]),
+        [],
+    )
+    for size in sizes:
+        bias = IMU(size * jnp.array([1.0, -0.5, 0.7]), size * jnp.array([0.3, 2.0, -1.0]))
+        exact = kinematics.preintegrate(gyro, accel, times, bias)
+        left.append(float(jnp.linalg.norm(errors(exact, motion.with_bias(bias)))))
+    assert abs(-problems.slope(sizes, np.array(left)) - 2.0) < 0.05
+
+
+def attitude(t):
+    half = jnp.stack([0.5 * jnp.sin(t), 0.4 * jnp.cos(1.3 * t), 0.3 * t + 0.2 * jnp.sin(2 * t)])
+    return quaternion.exp(half)
+
+
+def position(t):
+    return jnp.stack([jnp.sin(1.1 * t), jnp.cos(0.9 * t) + t * t, 0.5 * jnp.sin(1.7 * t)])
+
+
+def velocity(t):
+    return jax.jacfwd(position)(t)
+
+
+@jax.jit
+@jax.vmap
+def sensed(t):
+    """Rate and specific force of the motion above, body axes."""
+    q, slope = jax.jvp(attitude, (t,), (jnp.ones_like(t),))
+    omega = 2.0 * quaternion.multiply(quaternion.conjugate(q), slope)[1:]
+    return omega, quaternion.rotate_inverse(q, jax.jacfwd(velocity)(t) - jnp.asarray(GRAVITY))
+
+
+@pytest.mark.parametrize("order", some([1, 2, 4, 6], [4]))
+def test_the_order_is_the_slope_on_a_known_motion(order):
+    """Distances of the samples change by a factor of 3 along the motion."""
+    counts, left = np.array([40, 80, 160]), []
+    for n in counts:
+        s = np.linspace(0.0, 1.0, n + 1)
+        times = 3.0 * (s - 0.5 / (2 * np.pi) * np.sin(2 * np.pi * s))
+        gyro, accel = sensed(jnp.asarray(times))
+        motion = kinematics.preintegrate(gyro, accel, times, order=order)
+        zero = jnp.asarray(0.0)
+        q, v, p = motion.predict(attitude(zero), velocity(zero), position(zero), GRAVITY)
+        end = jnp.asarray(3.0)
+        parts = quaternion.distance(q, attitude(end))[None], v - velocity(end), p - position(end)
+        left.append([float(jnp.linalg.norm(x)) for x in parts])
+    slopes = [-problems.slope(1.0 / counts, x) for x in np.array(left).T]
+    assert np.min(left) > 1e-13
+    assert np.abs(np.array(slopes) - order).max() < 0.4, slopes
+
+
+def test_a_sensor_at_rest_stays_where_it_is():
+    q, p = quaternion.exp(jnp.array([0.3, -0.5, 0.2])), jnp.array([1.0, 2.0, 3.0])
+    accel = jnp.tile(quaternion.rotate_inverse(q, -GRAVITY)[None], (11, 1))
+    motion = kinematics.preintegrate(jnp.zeros((11, 3)), accel, 0.1 * np.arange(11))
+    for got, wanted in zip(
+        motion.predict(q, jnp.zeros(3), p, GRAVITY), (q, 0.0 * p, p), strict=True
+    ):
+        np.testing.assert_allclose(got, wanted, atol=1e-14)
+
+
+@pytest.mark.parametrize("order", some([1, 2, 4], [4]))
+def test_empty_intervals_are_the_identity_whatever_their_samples(order):
+    """The padding is NaN, in value and derivative; the recordings of a batch differ in length."""
+    gyro, accel, times = recording()
+    run = lambda *args: kinematics.preintegrate(*args, None, NOISE, order=order)
+    pad = lambda x: jnp.insert(jnp.concatenate([x, jnp.full((3, 3), jnp.nan)]), 5, jnp.nan, axis=0)
+    padded = jnp.asarray(np.insert(np.append(times, [times[-1]] * 3), 5, times[5]))
+    wanted, slopes = (
+        run(gyro, accel, times),
+        jax.jacrev(lambda g: run(g, accel, times).dp)(gyro),
+    )
+    got = jax.jit(jax.vmap(run))(pad(gyro)[None], pad(accel)[None], padded[None])
+    for x, y in zip(jax.tree.leaves(got), jax.tree.leaves(wanted), strict=True):
+        np.testing.assert_allclose(x[0], y, atol=2e-14)
+    by_rate = jax.jacrev(lambda g: run(g, pad(accel), padded).dp)(pad(gyro))
+    np.testing.assert_allclose(np.delete(by_rate, [5, 13, 14, 15], axis=1), slopes, atol=1e-13)
+    np.testing.assert_array_equal(by_rate[:, [5, 13, 14, 15]], 0.0)
+
+
+@pytest.mark.parametrize("order", some([1, 2], [2]))
+def test_composed_intervals_are_the_joined_samples(order):
+    gyro, accel, times = recording()
+    bias = IMU(jnp.array([0.1, -0.2, 0.3]), jnp.array([0.3, 0.2, -0.1]))
+    run = lambda rows: kinematics.preintegrate(
+        gyro[rows], accel[rows], times[rows], bias, NOISE, order=order
+    )
+    whole, parts = run(slice(0, 12)), [run(slice(0, 6)), run(slice(5, 9)), run(slice(8, 12))]
+    composed = parts[0].compose(parts[1].compose(parts[2]))
+    for x, y in zip(jax.tree.leaves(composed), jax.tree.leaves(whole), strict=True):
+        np.testing.assert_allclose(x, y, atol=2e-14)
+
+
+def test_the_covariance_is_that_of_simulated_noise():
+    """60,000 runs: a variance has the standard error sqrt(2/n) = 0.6 %, and 2 % is 3.5 of it.
+
+    Whitened errors have the covariance 1, with entries off by 1/sqrt(n) each; 5 of it are allowed.
+    """
+    n, (gyro, accel, times) = 60_000, recording()
+    noise = IMU(2e-4, jnp.array([1e-3, 2e-3, 3e-3]))
+    motion = kinematics.preintegrate(gyro, accel, times, None, noise)
+    white = jax.random.normal(jax.random.key(1), (n, 2, 11, 3))
+    spread = 1.0 / np.sqrt(np.diff(times))[:, None]
+
+    @jax.jit
+    @jax.vmap
+    def simulated(white):
+        g = gyro[:-1] + noise.gyro * spread * white[0]
+        a = accel[:-1] + noise.accel[None] * spread * white[1]
+        rows = jnp.concatenate([g, gyro[-1:]]), jnp.concatenate([a, accel[-1:]])
+        return errors(motion, kinematics.preintegrate(*rows, times))
+
+    drawn = np.asarray(simulated(white))
+    np.testing.assert_allclose(np.mean(drawn**2, axis=0), np.diag(motion.covariance), rtol=0.02)
+    whitened = np.linalg.solve(np.linalg.cholesky(motion.covariance), drawn.T)
+    np.testing.assert_allclose(
+        whitened @ whitened.T / n, np.eye(9), atol=5 * np.sqrt(2) / np.sqrt(n)
+    )
+
+
+@pytest.mark.needs("gtsam")
+def test_values_and_covariance_are_those_of_gtsam_on_the_galilean_group():
+    """Its errors stand as rotation, position, velocity, all in body axes at the end."""
+    import gtsam
+
+    n, dt, (gyro, accel, _) = 12, 0.05, recording()
+    params = gtsam.PreintegrationParams.MakeSharedU(9.81)
+    params.setGyroscopeCovariance(1e-4 * np.eye(3))
+    params.setAccelerometerCovariance(1e-2 * np.eye(3))
+    params.setIntegrationCovariance(np.zeros((3, 3)))
+    peer = gtsam.PreintegratedImuMeasurementsG(params)
+    for omega, force in zip(np.asarray(gyro[:-1]), np.asarray(accel[:-1]), strict=True):
+        peer.integrateMeasurement(force, omega, dt)
+    motion = kinematics.preintegrate(gyro, accel, dt * np.arange(n), None, NOISE)
+    rotation = np.asarray(quaternion.to_matrix(motion.dq))
+    np.testing.assert_allclose(rotation, peer.deltaRij().matrix(), atol=2e-15)
+    np.testing.assert_allclose(motion.dv, peer.deltaVij(), atol=1e-14)
+    np.testing.assert_allclose(motion.dp, peer.deltaPij(), atol=1e-14)
+    zero, one = np.zeros((3, 3)), np.eye(3)
+    turned = np.block([[one, zero, zero], [zero, zero, rotation.T], [zero, rotation.T, zero]])
+    wanted = peer.preintMeasCov()
+    got = turned @ np.asarray(motion.covariance) @ turned.T
+    np.testing.assert_allclose(got, wanted, atol=1e-13 * np.abs(wanted).max())
+
+
+def test_a_preintegrated_motion_is_shown_in_few_lines():
+    text = repr(kinematics.preintegrate(*recording()))
+    assert text.startswith("Preintegrated over 3.342 s\n  dq")
+    assert len(text.splitlines()) <= 10
