@@ -182,15 +182,14 @@ def _start(sample: ImuSample, settings: Settings) -> _Memory:
     one = jnp.ones((), dtype)
     tilt, heading = jnp.where(has_force, 0.1 * one, one), jnp.where(has_field, 0.0, 3.0 * one)
     heading = jnp.sqrt(settings.start_heading**2 + heading**2)
-    deviations = jnp.concatenate(
-        [
-            jnp.stack([tilt, tilt, heading]),
-            jnp.full(3, settings.start_bias),
-            jnp.full(2, 0.1, dtype),
-            settings.declination[None],
-            jnp.full(9, settings.start_response),
-        ]
+    parts = (
+        jnp.stack([tilt, tilt, heading]),
+        jnp.full(3, settings.start_bias),
+        jnp.full(2, 0.1, dtype),  # m/s
+        jnp.full(1, settings.declination),
+        jnp.full(9, settings.start_response),
     )
+    deviations = jnp.concatenate(parts)
     zero = jnp.zeros((), dtype)
     slow = jnp.concatenate([gyro, force])
     return _Memory(
@@ -281,7 +280,7 @@ def _variances(settings: Settings, gyro: Array, dt: Array, keep: Array) -> Array
         jnp.full(3, rate * dt),
         jnp.full(3, settings.walk**2 * dt),
         jnp.full(2, 1e-6 * dt),  # (m/s)^2: the accelerometer's own noise
-        (settings.declination**2 * (1.0 - keep**2))[None],
+        jnp.full(1, settings.declination**2 * (1.0 - keep**2)),
         jnp.zeros(9, dt.dtype),
     )
     return jnp.concatenate(parts)

@@ -52,7 +52,9 @@ class Linearized(NamedTuple):
 
 
 class Filter(NamedTuple):
-    """A filter: pure functions of its memory and one sample. ::
+    """A filter: pure functions of its memory and one sample.
+
+    ::
 
         memory = filter.init(first)
         memory, estimate = filter.step(memory, sample)
@@ -85,7 +87,7 @@ def run(filter: Filter, samples: Any, memory: Any = None) -> tuple[Any, Estimate
         memory: where an earlier run ended; None to begin with the first sample.
     """
     memory = _start(filter, samples, memory)
-    return lax.scan(filter.step, memory, samples)
+    return lax.scan(_recomputed(filter.step), memory, samples)
 
 
 def smooth(filter: Filter, samples: Any, memory: Any = None) -> Estimate:  # noqa: A002
@@ -112,9 +114,9 @@ def smooth(filter: Filter, samples: Any, memory: Any = None) -> Estimate:  # noq
         error = error_state.smoothed(estimate.covariance, adjoint)
         return error_state.before(adjoint, transition, updates), corrected(estimate, error)
 
-    _, steps = lax.scan(forward, memory, samples)
+    _, steps = lax.scan(_recomputed(forward), memory, samples)
     adjoint = error_state.no_later_observation(steps[0].covariance[-1])
-    return lax.scan(backward, adjoint, steps, reverse=True)[1]
+    return lax.scan(_recomputed(backward), adjoint, steps, reverse=True)[1]
 
 
 def corrected(estimate: Estimate, error: Error) -> Estimate:
@@ -141,6 +143,15 @@ def present(value: Array, fallback: Array) -> tuple[Array, Array]:
     """
     valid = ~jnp.any(jnp.isnan(value))
     return valid, jnp.where(valid, value, fallback)
+
+
+def _recomputed(step: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """A step whose reverse mode keeps the memory alone and computes the rest again.
+
+    A step has some sixty arrays of the covariance's size. Within a scan the compiler cannot merge
+    the second computation with the first, so no barrier against that is needed.
+    """
+    return jax.checkpoint(step, prevent_cse=False)
 
 
 def _start(filter: Filter, samples: Any, memory: Any) -> Any:  # noqa: A002

@@ -78,6 +78,17 @@ class Sample(NamedTuple):
     attitude: Array
 
 
+class _Numbers(NamedTuple):
+    """``Noises`` as arrays of the samples' dtype."""
+
+    gyro: Array
+    walk: Array
+    vectors: Array
+    attitude: Array
+    start_attitude: Array
+    start_bias: Array
+
+
 class _Memory(NamedTuple):
     q: Array
     bias: Array
@@ -117,7 +128,7 @@ def mekf(q: ArrayLike, noises: Noises | None = None, *, gate: ArrayLike = jnp.in
     def linearize(memory: _Memory, sample: Sample) -> tuple[_Memory, Estimate, Linearized]:
         sample = _checked(sample)
         dtype = sample.gyro.dtype
-        numbers = Noises(*(jnp.asarray(x, dtype) for x in noises))
+        numbers = _Numbers(*(jnp.asarray(x, dtype) for x in noises))
         q, transition, covariance = _predict(memory, sample, numbers)
         error = Error(jnp.zeros(6, dtype), covariance)
         error, updates = _observe(error, q, sample, numbers, gate.astype(dtype))
@@ -129,7 +140,7 @@ def mekf(q: ArrayLike, noises: Noises | None = None, *, gate: ArrayLike = jnp.in
     return Filter(init, linearize)
 
 
-def _predict(memory: _Memory, sample: Sample, noises: Noises) -> tuple[Array, Array, Array]:
+def _predict(memory: _Memory, sample: Sample, noises: _Numbers) -> tuple[Array, Array, Array]:
     """Attitude, transition of the error (6, 6) and its covariance after the gyroscope's turn."""
     dt = sample.dt
     half = exp(0.5 * dt * (sample.gyro - memory.bias))
@@ -142,7 +153,7 @@ def _predict(memory: _Memory, sample: Sample, noises: Noises) -> tuple[Array, Ar
 
 
 def _observe(
-    error: Error, q: Array, sample: Sample, noises: Noises, gate: Array
+    error: Error, q: Array, sample: Sample, noises: _Numbers, gate: Array
 ) -> tuple[Error, Update]:
     """The error after all observations of a sample. Each is gated as a whole."""
     zero, eye = jnp.zeros((3, 3), q.dtype), jnp.eye(3, dtype=q.dtype)
