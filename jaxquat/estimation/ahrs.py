@@ -73,8 +73,9 @@ class Settings(NamedTuple):
         field_gate: relative change of the field's norm, or change of the sine of its dip, at which
             the variance of the heading is four times as large.
         field_time: time in which the norm and dip that count as undisturbed are learned [s].
-        rest_rate, rest_acceleration: the sensors' changes below which the body is at rest [rad/s,
-            m/s^2], once it was so for ``rest_time`` [s].
+        rest_rate: the body is at rest where the rate [rad/s], which may be its bias, and its change
+            in about 0.5 s stay below this for ``rest_time``,
+        rest_acceleration: and the change of the specific force below this [m/s^2].
         rest_time: [s].
         rest_velocity: density of the velocity's observation as 0 at rest [m/s sqrt(s)].
         rest_bias: density of the bias's observation at rest [rad/s sqrt(s)].
@@ -168,7 +169,10 @@ def ahrs(settings: Settings | None = None) -> Filter:
 
 
 def _start(sample: ImuSample, settings: Settings) -> _Memory:
-    """The memory at the first sample: level by the accelerometer, north by the magnetometer."""
+    """The memory before the first sample: level by the accelerometer, north by the magnetometer.
+
+    These were read at the end of the sample, so the attitude is turned back by the gyroscope.
+    """
     dtype = sample.dt.dtype
     x, y, up = jnp.eye(3, dtype=dtype)
     has_force, force = present(sample.accelerometer, GRAVITY * up)
@@ -178,7 +182,8 @@ def _start(sample: ImuSample, settings: Settings) -> _Memory:
     has_field, field = present(sample.magnetometer, any_axis)
     east = cross(field, vertical)
     east = east / jnp.sqrt(square(east))
-    q = from_matrix(jnp.stack([east, cross(vertical, east), vertical]))
+    at_end = from_matrix(jnp.stack([east, cross(vertical, east), vertical]))
+    q = normalize(multiply(at_end, exp(-sample.dt * gyro)))
     one = jnp.ones((), dtype)
     tilt, heading = jnp.where(has_force, 0.1 * one, one), jnp.where(has_field, 0.0, 3.0 * one)
     heading = jnp.sqrt(settings.start_heading**2 + heading**2)
@@ -193,7 +198,7 @@ def _start(sample: ImuSample, settings: Settings) -> _Memory:
     zero = jnp.zeros((), dtype)
     slow = jnp.concatenate([gyro, force])
     return _Memory(
-        normalize(q), jnp.zeros(_SIZE - 3, dtype), jnp.diag(deviations**2), gyro, slow, zero, zero,
+        q, jnp.zeros(_SIZE - 3, dtype), jnp.diag(deviations**2), gyro, slow, zero, zero,
         jnp.zeros(4, dtype),
     )  # fmt: skip
 
@@ -266,7 +271,7 @@ def _turn(memory: _Memory, gyro: Array, dt: Array) -> tuple[Array, Array, Array]
 def _transition(q: Array, gyro: Array, dt: Array, keep: Array) -> Array:
     """The derivative of the error after a step by that before, (18, 18)."""
     by_rate = -dt * to_matrix(q)
-    by_response = (by_rate[:, :, None] * gyro).reshape(3, 9)
+    by_response = (by_rate[:, :, None] * gyro[None, None, :]).reshape(3, 9)
     tilt = dt * jnp.asarray([[0.0, GRAVITY, 0.0], [-GRAVITY, 0.0, 0.0]], dt.dtype)
     matrix = jnp.eye(_SIZE, dtype=dt.dtype).at[_DECLINATION, _DECLINATION].set(keep)
     matrix = matrix.at[:3, 3:6].set(by_rate).at[:3, _RESPONSE:].set(by_response)
@@ -289,11 +294,11 @@ def _variances(settings: Settings, gyro: Array, dt: Array, keep: Array) -> Array
 def _rest(
     settings: Settings, memory: _Memory, gyro: Array, force: Array, dt: Array
 ) -> tuple[Array, Array]:
-    """The low-passed sensors, and for how long neither has left its low-passed value."""
+    """The low-passed sensors, and for how long the body has been at rest."""
     both = jnp.concatenate([gyro, force])
     slow = memory.slow - jnp.expm1(-dt / 0.5) * (both - memory.slow)
     off = both - slow
-    still = square(off[:3]) < settings.rest_rate**2
+    still = (square(off[:3]) < settings.rest_rate**2) & (square(slow[:3]) < settings.rest_rate**2)
     still = still & (square(off[3:]) < settings.rest_acceleration**2)
     return slow, jnp.where(still, memory.rest + dt, 0.0)
 
