@@ -2,9 +2,9 @@
 
     python examples/attitude_filter.py --train FILES --test FILES
 
-Seven settings of ``jq.estimation.ahrs`` and the latency of the gyroscope are fitted: by the error of
-the filter on TRAIN, through its scan, in forward mode. The smoother has the same settings. A prior
-keeps them near their defaults, within a factor of 1.5.
+Seven settings of ``jq.estimation.ahrs`` and the latency of the gyroscope are fitted: by the error
+of the filter on TRAIN, through its scan, in forward mode. The smoother has the same settings. A
+prior keeps them near their defaults, within a factor of 1.5.
 
 Recordings are .npz files: ``imu_gyr`` [rad/s], ``imu_acc`` [m/s^2] and ``imu_mag``, (N, 3), sensor
 axes; ``opt_quat`` (N, 4), a reference, sensor to east, north and up, NaN where it was lost;

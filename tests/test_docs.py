@@ -90,7 +90,7 @@ def test_the_gallery_shows_what_the_examples_draw():
 FLOORS = """
     _branches _checks _jaxprs _reprs _varying | _series | _linear | rotations | dynamics
     | simulation.controller simulation.grid | simulation.intervals | schemes
-    | control sensing simulation.path
+    | control estimation sensing simulation.path
     | simulation.simulation | engines | rollout | analytic ensembles learning | interop plot
 """
 HEIGHT = {part: k for k, floor in enumerate(FLOORS.split("|")) for part in floor.split()}

@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from jaxquat._checks import instance
+from jaxquat import _reprs
+from jaxquat._checks import arrays, instance
 from jaxquat.estimation import error_state
 from jaxquat.estimation.error_state import Error, Update
 from jaxquat.rotations.quaternion import correct_norm, exp, multiply
@@ -155,10 +156,17 @@ def _recomputed(step: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
 
 def _start(filter: Filter, samples: Any, memory: Any) -> Any:  # noqa: A002
+    """The memory to start from, checked against what the filter makes of the first sample."""
     instance("filter", filter, Filter, "an estimation.Filter, such as mekf(...)")
+    arrays("samples", samples)
     lengths = {jnp.shape(leaf)[:1] for leaf in jax.tree.leaves(samples)}
     if len(lengths) != 1 or lengths in ({()}, {(0,)}):
         shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(samples)]
         raise ValueError(f"samples: wanted arrays with one axis (N,) in front, got shapes {shapes}")
-    first = jax.tree.map(lambda leaf: leaf[0], samples)
-    return filter.init(first) if memory is None else memory
+    start = filter.init(jax.tree.map(lambda leaf: leaf[0], samples))
+    if memory is None:
+        return start
+    wanted, got = (_reprs.shapes(tree) for tree in (start, arrays("memory", memory)))
+    if jax.tree.structure(memory) != jax.tree.structure(start) or got != wanted:
+        raise TypeError(f"memory: wanted that of the filter, {wanted}, got {got}")
+    return memory
