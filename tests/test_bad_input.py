@@ -141,7 +141,7 @@ STATE = Argument(START, PROPAGATES)
 MOVING = Argument(START._replace(position=V, velocity=V), PROPAGATES)
 FILTERING = {
     "filter": Argument(estimation.ahrs()),
-    "samples": Argument(IMU, PROPAGATES, "sample"),
+    "samples": Argument(IMU, PROPAGATES, r"samples?"),
     "memory": optional(None),
 }
 ORDER = Argument("ZYX")

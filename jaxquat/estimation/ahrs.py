@@ -29,6 +29,7 @@ from jaxquat.estimation.filtering import (
     Filter,
     Linearized,
     corrected,
+    filter_of,
     present,
     stacked_updates,
 )
@@ -165,7 +166,7 @@ def ahrs(settings: Settings | None = None) -> Filter:
         sample = _checked(sample)
         return _linearize(_cast(settings, sample), memory, sample)
 
-    return Filter(init, linearize)
+    return filter_of(init, linearize)
 
 
 def _start(sample: ImuSample, settings: Settings) -> _Memory:
@@ -175,12 +176,12 @@ def _start(sample: ImuSample, settings: Settings) -> _Memory:
     """
     dtype = sample.dt.dtype
     x, y, up = jnp.eye(3, dtype=dtype)
-    has_force, force = present(sample.accelerometer, GRAVITY * up)
+    has_force, force = _present_and_long(sample.accelerometer, GRAVITY * up)
     _, gyro = present(sample.gyro, jnp.zeros(3, dtype))
     vertical = force / jnp.sqrt(square(force))
     any_axis = jnp.where(jnp.abs(vertical[1]) < 0.9, y, x)
-    has_field, field = present(sample.magnetometer, any_axis)
-    east = cross(field, vertical)
+    _, field = present(sample.magnetometer, vertical)
+    has_field, east = _present_and_long(cross(field, vertical), cross(any_axis, vertical))
     east = east / jnp.sqrt(square(east))
     at_end = from_matrix(jnp.stack([east, cross(vertical, east), vertical]))
     q = normalize(multiply(at_end, exp(-sample.dt * gyro)))
@@ -233,7 +234,7 @@ def _linearize(
         error, update = observed(error, row, residual, variance, has_force & some_time)
         updates.append(update)
 
-    has_field, field = present(sample.magnetometer, jnp.ones(3, dt.dtype))
+    has_field, field = _present_and_long(sample.magnetometer, jnp.ones(3, dt.dtype))
     norms, doubt = _disturbance(settings, memory.field, rotate(q, field), dt, has_field)
     row = _unit(2, dt) + _unit(_DECLINATION, dt)
     heading = _wrapped(_heading(rotate(q, field)) - numbers[5])
@@ -319,6 +320,13 @@ def _disturbance(
     doubt = (1.0 + square(off)) ** 2
     usual = usual - jnp.expm1(-dt / settings.field_time) / doubt * (fast - usual)
     return jnp.where(valid, jnp.concatenate([fast, usual]), memory), doubt
+
+
+def _present_and_long(value: Array, fallback: Array) -> tuple[Array, Array]:
+    """``present`` for a vector whose direction counts: one of length 0 is none."""
+    valid, value = present(value, fallback)
+    valid = valid & (square(value) > 0)
+    return valid, jnp.where(valid, value, fallback)
 
 
 def _heading(field: Array) -> Array:

@@ -65,15 +65,25 @@ class Filter(NamedTuple):
 
     Attributes:
         init: ``init(sample) -> memory`` from the first sample, which ``step`` then gets too.
-        linearize: ``linearize(memory, sample) -> (memory, estimate, Linearized)``.
+        step: ``step(memory, sample) -> (memory, estimate)``.
+        linearize: ``linearize(memory, sample) -> (memory, estimate, Linearized)``, for ``smooth``.
     """
 
     init: Callable[[Any], Any]
+    step: Callable[[Any, Any], tuple[Any, Estimate]]
     linearize: Callable[[Any, Any], tuple[Any, Estimate, Linearized]]
 
-    def step(self, memory: Any, sample: Any) -> tuple[Any, Estimate]:
-        """One sample. memory, sample -> (memory, Estimate)."""
-        return self.linearize(memory, sample)[:2]
+
+def filter_of(
+    init: Callable[[Any], Any],
+    linearize: Callable[[Any, Any], tuple[Any, Estimate, Linearized]],
+) -> Filter:
+    """The Filter with these two functions, whose step is the first part of ``linearize``."""
+
+    def step(memory: Any, sample: Any) -> tuple[Any, Estimate]:
+        return linearize(memory, sample)[:2]
+
+    return Filter(init, step, linearize)
 
 
 def run(filter: Filter, samples: Any, memory: Any = None) -> tuple[Any, Estimate]:  # noqa: A002

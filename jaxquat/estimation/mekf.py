@@ -13,13 +13,22 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._checks import exactly, instance, is_concrete, not_negative, positive, unit_quaternion
+from jaxquat._checks import (
+    exactly,
+    floating,
+    instance,
+    is_concrete,
+    not_negative,
+    positive,
+    unit_quaternion,
+)
 from jaxquat.estimation.error_state import Error, Update, consistency, observed, predicted
 from jaxquat.estimation.filtering import (
     Estimate,
     Filter,
     Linearized,
     corrected,
+    filter_of,
     present,
     stacked_updates,
 )
@@ -115,6 +124,10 @@ def mekf(q: ArrayLike, noises: Noises | None = None, *, gate: ArrayLike = jnp.in
     unit_quaternion("q", q)
     instance("noises", noises, Noises, "estimation.Noises")
     for name, value in zip(Noises._fields, noises, strict=True):
+        value = floating(f"noises.{name}", value)
+        if value.ndim > (name == "vectors") or not value.size:
+            wanted = "() or (k,)" if name == "vectors" else "()"
+            raise ValueError(f"noises.{name}: wanted shape {wanted}, got {value.shape}")
         (positive if name in ("vectors", "attitude") else not_negative)(f"noises.{name}", value)
     gate = exactly("gate", gate, ())
     positive("gate", gate, or_infinite=True)
@@ -137,7 +150,7 @@ def mekf(q: ArrayLike, noises: Noises | None = None, *, gate: ArrayLike = jnp.in
         memory = _Memory(estimate.q, estimate.bias, estimate.covariance)
         return memory, estimate, Linearized(transition, updates)
 
-    return Filter(init, linearize)
+    return filter_of(init, linearize)
 
 
 def _predict(memory: _Memory, sample: Sample, noises: _Numbers) -> tuple[Array, Array, Array]:

@@ -154,7 +154,7 @@ def test_merging_leaves_out_what_is_missing():
 
 
 def test_latency_turns_the_attitude_on():
-    q, samples = moved(np.tile([0.0, 0.0, 0.5], (100, 1)))
+    _, samples = moved(np.tile([0.0, 0.0, 0.5], (100, 1)))
     plain, late = RUN(settings(), samples), RUN(settings(latency=0.1), samples)
     np.testing.assert_allclose(angle(plain.q, late.q), np.rad2deg(0.05), rtol=0.01)
 
