@@ -35,9 +35,10 @@ import jaxquat as jq
 from jaxquat import estimation
 
 EVERY = 20  # samples are merged for the fit
-UPDATES = 14
+UPDATES = 10
 SPREAD = 0.4  # standard deviation of the prior of a setting's logarithm
 LATENCY = 0.01  # s, that of the latency
+PRIOR = 0.025  # what a setting at one standard deviation adds to the loss
 SCALES = jnp.array([2.0, 0.7, 1.3])  # deg: what an error of total, inclination, aligned counts by
 FITTED = (
     "start_heading",
@@ -166,7 +167,7 @@ def fit(recordings):
 
     def loss(params, batch, key):
         errors = jax.vmap(error, (None, 0))(params, batch)
-        return jnp.mean(errors) + 0.5 * jnp.sum(params**2) / 100.0
+        return jnp.mean(errors) + PRIOR * jnp.sum(params**2)
 
     optimizer = optax.adam(optax.cosine_decay_schedule(0.4, UPDATES))
     start = jnp.zeros(len(FITTED) + 1)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from jaxquat._checks import divisor, exactly, floating, instance
-from jaxquat.estimation.ahrs import ImuSample
+from jaxquat.estimation.imu import ImuSample
 from jaxquat.rotations.quaternion import conjugate, correct_norm, exp, log, multiply, rotate
 
 
