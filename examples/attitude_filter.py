@@ -125,7 +125,8 @@ def rms_of(error, counts):
         jnp.arctan2(z * jnp.sign(w), jnp.abs(w)),
         jnp.arctan2(root(tilt), root(turn)),
     )
-    means = [jnp.sum(jnp.where(counts, x * x, 0.0)) / jnp.sum(counts) for x in halves]
+    count = jnp.sum(counts, dtype=w.dtype)
+    means = [jnp.sum(jnp.where(counts, x * x, 0.0)) / count for x in halves]
     return jnp.rad2deg(2.0 * jnp.sqrt(jnp.stack(means)))
 
 
