@@ -181,6 +181,7 @@ def scores_on_broad():
 
 
 @pytest.mark.slow
+@pytest.mark.needs("matplotlib")
 def test_on_real_recordings_the_defaults_are_better_than_vqf():
     """On every fourth file: total and aligned by a tenth, online and smoothed; tilt no worse."""
     ours, theirs = scores_on_broad()
