@@ -3,7 +3,8 @@
     python docs/gallery.py [FAST.csv.gz SLOW.csv.gz]
 
 The pictures of README.md and docs/plotting.md are among them. The recordings are those of
-examples/calibrate_gyro.py; without them its picture stays as it is. Pictures are kept in 256
+examples/calibrate_gyro.py; without them its picture stays as it is, and so does that of
+examples/attitude_filter.py, which wants two halves of recordings. Pictures are kept in 256
 colours and films in 64, which takes a third of the size and makes no difference to the eye.
 """
 
@@ -28,6 +29,7 @@ PICTURES = {  # example: its pictures in docs
     "neural_torque": ["gallery/neural_torque.png"],
     "gyro_attitude": ["gallery/gyro_attitude.png"],
     "calibrate_gyro": ["gallery/calibrate_gyro.png"],
+    "attitude_filter": ["gallery/attitude_filter.png"],
     "pointing_event": ["gallery/pointing_event.png"],
     "adaptive_top": ["gallery/adaptive_top.png"],
     "export": ["gallery/export.png"],
@@ -66,9 +68,9 @@ def main():
     parser.add_argument("recordings", nargs="*", type=Path)
     recordings = [path.resolve() for path in parser.parse_args().recordings]
     for name in PICTURES:
-        if name != "calibrate_gyro":
+        if name not in ("calibrate_gyro", "attitude_filter"):
             run(name)
-        elif recordings:
+        elif recordings and name == "calibrate_gyro":
             run(name, *recordings)
 
 

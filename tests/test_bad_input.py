@@ -23,7 +23,7 @@ import optax
 import pytest
 
 import jaxquat as jq
-from jaxquat import control, ensembles, gyro, recordings, schemes
+from jaxquat import control, ensembles, estimation, gyro, recordings, schemes
 
 Q, V, ONE, KEY = np.array([1.0, 0.0, 0.0, 0.0]), np.array([0.1, 0.2, 0.3]), 0.5, jax.random.key(0)
 ROWS, FOUR = np.ones((6, 3)) * V, np.ones((4, 3))
@@ -50,6 +50,7 @@ ROTORS = jq.rotors.Rotors(
     np.array([0.0, 0.0, 1.0]),
     np.array([0.0, 0.0, 0.1]),
 )
+IMU = estimation.ImuSample(np.full(4, 0.1), FOUR, FOUR, FOUR)
 TABLEAU = schemes.tableaus.RK4
 
 
@@ -128,6 +129,9 @@ def bad_values(good):
         | jq.accelerometer.Accelerometer
         | jq.kinematics.Imu
         | jq.magnetometer.Magnetometer
+        | estimation.ImuSample
+        | estimation.Noises
+        | estimation.Settings
         | jq.rotors.Rotors,
     )
     return {
@@ -143,6 +147,11 @@ def key():
 ANY = Argument(None, dict.fromkeys([*NOTHING, *CHANGES], "any pytree"))
 STATE = Argument(START, PROPAGATES)
 MOVING = Argument(START._replace(position=V, velocity=V), PROPAGATES)
+FILTERING = {
+    "filter": Argument(estimation.ahrs()),
+    "samples": Argument(IMU, PROPAGATES, r"samples?"),
+    "memory": optional(None),
+}
 ORDER = Argument("ZYX")
 STEP = {
     "body": Argument(BODY),
@@ -342,6 +351,18 @@ TABLE = {
     },
     "ensembles.run": ENSEMBLE,
     "ensembles.smallest": {"k": Argument(1), "of": OF},
+    "estimation.ahrs": {"settings": optional(estimation.Settings(), int="numbers")},
+    "estimation.mekf": {
+        "q": Argument(Q),
+        "noises": optional(estimation.Noises(), int="numbers"),
+        "gate": Argument(3.0, {"int": "a number", "inf": "no gate"}),
+    },
+    "estimation.merge": {
+        "samples": Argument(IMU, {**PROPAGATES, "nan": "not measured"}),
+        "every": Argument(2),
+    },
+    "estimation.run": FILTERING,
+    "estimation.smooth": FILTERING,
     "euler.from_quaternion": {"q": algebra(Q), "order": ORDER},
     "euler.rate_matrix": {"angles": algebra(V), "order": ORDER},
     "euler.rate_matrix_inverse": {"angles": algebra(V), "order": ORDER},

@@ -91,7 +91,7 @@ FLOORS = """
     _branches _checks _jaxprs _reprs _varying | _series | _linear | rotations | dynamics
     | simulation.controller simulation.grid | simulation.intervals | schemes
     | control simulation.path | simulation.simulation | engines | rollout
-    | analytic ensembles learning | sensing | interop plot
+    | analytic ensembles learning | estimation sensing | interop plot
 """
 HEIGHT = {part: k for k, floor in enumerate(FLOORS.split("|")) for part in floor.split()}
 PACKAGE = ROOT / "jaxquat"

@@ -66,6 +66,13 @@ def gyro(**changes):
     return jq.gyro.measure(jq.gyro.Gyro.ideal()._replace(**changes), FOUR_ROWS, 0.1, KEY)
 
 
+IMU = jq.estimation.ImuSample(jnp.full(2, 0.1), *[jnp.ones((2, 3))] * 3)
+
+
+def imu(**changes):
+    return jq.estimation.run(jq.estimation.ahrs(), IMU._replace(**changes))
+
+
 def lqr(**changes):
     """Calls ``control.lqr`` with a double integrator."""
     given = {
@@ -517,6 +524,43 @@ CASES = [
         lambda: jq.schemes.damped(jq.pcdm1, [1, 2, 3]),
         TypeError,
         "damping: wanted a floating dtype, got int64",
+    ),
+    (
+        lambda: jq.estimation.mekf(V),
+        ValueError,
+        "q: wanted shape (4,), got (3,)",
+    ),
+    (
+        lambda: jq.estimation.mekf(Q, jq.estimation.Noises(vectors=0.0)),
+        ValueError,
+        "noises.vectors: wanted positive values, got 0.0",
+    ),
+    (
+        lambda: jq.estimation.mekf(Q, gate=-1.0),
+        ValueError,
+        "gate: wanted positive values, got -1.0",
+    ),
+    (
+        lambda: jq.estimation.ahrs(jq.estimation.Settings(heading=0.0)),
+        ValueError,
+        "settings.heading: wanted positive values, got 0.0",
+    ),
+    (
+        lambda: jq.estimation.ahrs({"heading": 0.1}),
+        TypeError,
+        "settings: wanted estimation.Settings, got dict",
+    ),
+    (lambda: imu(gyro=jnp.ones((2, 4))), ValueError, "sample.gyro: wanted shape (3,), got (4,)"),
+    (lambda: imu(dt=jnp.ones(3)), ValueError, "samples: wanted arrays with one axis (N,) in front"),
+    (
+        lambda: jq.estimation.run(jq.estimation.ahrs(), IMU, memory=V),
+        TypeError,
+        "memory: wanted that of the filter",
+    ),
+    (
+        lambda: jq.estimation.merge(IMU, 3),
+        ValueError,
+        "every: wanted a divisor of the 2 samples, got 3",
     ),
     (lambda: gyro(noise=jnp.ones(2)), ValueError, "gyro.noise: wanted shape () or (3,), got (2,)"),
     (

@@ -10,8 +10,9 @@ likelihood, of the error beside a reference, or of what a controller makes of it
 
 from __future__ import annotations
 
-from jaxquat.estimation.ahrs import ImuSample, Settings, ahrs
+from jaxquat.estimation.ahrs import ahrs
 from jaxquat.estimation.filtering import Estimate, Filter, run, smooth
+from jaxquat.estimation.imu import ImuSample, Settings
 from jaxquat.estimation.mekf import Noises, Sample, mekf
 from jaxquat.estimation.merging import merge
 

@@ -19,19 +19,20 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
-from jax.typing import ArrayLike
 
 from jaxquat._checks import exactly, finite, instance, is_concrete, not_negative, positive
-from jaxquat._linear import cross, matvec, square
-from jaxquat.estimation.error_state import Error, consistency, observed, predicted
+from jaxquat._linear import cross, dot, matvec, square
+from jaxquat.estimation.error_state import Error, Update, consistency, observed, predicted
 from jaxquat.estimation.filtering import (
     Estimate,
     Filter,
     Linearized,
     corrected,
+    filter_of,
     present,
     stacked_updates,
 )
+from jaxquat.estimation.imu import ImuSample, Settings
 from jaxquat.rotations.quaternion import (
     correct_norm,
     exp,
@@ -46,81 +47,6 @@ from jaxquat.rotations.quaternion import (
 GRAVITY = 9.80665  # m/s^2
 _SIZE = 18
 _VELOCITY, _DECLINATION, _RESPONSE = 6, 8, 9  # where they begin in the error
-
-
-class Settings(NamedTuple):
-    """What ``ahrs`` assumes, a pytree of numbers (); all but ``latency`` are positive.
-
-    An observation whose density is s [unit sqrt(s)] has the standard deviation s/sqrt(dt) in a
-    sample of length dt, so the settings do not depend on the sampling rate.
-
-    Attributes:
-        gyro: density of the white noise of the rates [rad/s/sqrt(Hz)].
-        gyro_by_rate: the same in proportion to the rate [1/sqrt(Hz)].
-        walk: density of the random walk of the bias [rad/s^2/sqrt(Hz)].
-        start_bias: of the bias, which begins as 0 [rad/s].
-        start_response: of the errors of gain and alignment, which begin as 0 [1 or rad].
-        start_heading: of the heading that the first sample's magnetometer gives [rad].
-        velocity: density of the velocity's observation as 0 [m/s sqrt(s)].
-        velocity_by_acceleration: the same in proportion to the root-mean-square horizontal
-            acceleration [s sqrt(s)] over ``acceleration_time`` [s].
-        acceleration_time: [s].
-        heading: density of the magnetic heading [rad sqrt(s)].
-        heading_gate: an innovation of this many standard deviations doubles its variance.
-        declination: of the local declination [rad], a random process that forgets its value in
-            ``declination_time`` [s].
-        declination_time: [s].
-        field_gate: relative change of the field's norm, or change of the sine of its dip, at which
-            the variance of the heading is four times as large.
-        field_time: time in which the norm and dip that count as undisturbed are learned [s].
-        rest_rate, rest_acceleration: the sensors' changes below which the body is at rest [rad/s,
-            m/s^2], once it was so for ``rest_time`` [s].
-        rest_time: [s].
-        rest_velocity: density of the velocity's observation as 0 at rest [m/s sqrt(s)].
-        rest_bias: density of the bias's observation at rest [rad/s sqrt(s)].
-        latency: the rate that is reported at a time was that this much earlier [s]. Attitudes are
-            turned on by it.
-    """
-
-    gyro: ArrayLike = 1e-3
-    gyro_by_rate: ArrayLike = 5e-4
-    walk: ArrayLike = 1e-4
-    start_bias: ArrayLike = 0.01
-    start_response: ArrayLike = 3e-3
-    start_heading: ArrayLike = 0.1
-    velocity: ArrayLike = 0.2
-    velocity_by_acceleration: ArrayLike = 0.1
-    acceleration_time: ArrayLike = 3.0
-    heading: ArrayLike = 0.3
-    heading_gate: ArrayLike = 1.0
-    declination: ArrayLike = 0.08
-    declination_time: ArrayLike = 30.0
-    field_gate: ArrayLike = 0.05
-    field_time: ArrayLike = 15.0
-    rest_rate: ArrayLike = 0.035
-    rest_acceleration: ArrayLike = 0.5
-    rest_time: ArrayLike = 1.5
-    rest_velocity: ArrayLike = 4e-3
-    rest_bias: ArrayLike = 7e-3
-    latency: ArrayLike = 0.0
-
-
-class ImuSample(NamedTuple):
-    """One sample of ``ahrs``; with an axis (N,) in front of each array, a recording.
-
-    A sensor with a NaN was not read. Without the gyroscope its last rate is taken.
-
-    Attributes:
-        dt: time since the sample before [s], at least 0, ().
-        gyro: mean rate since then [rad/s], body axes, (3,).
-        accelerometer: specific force at the end [m/s^2], body axes, (3,).
-        magnetometer: magnetic field at the end, body axes, any unit, (3,).
-    """
-
-    dt: Array
-    gyro: Array
-    accelerometer: Array
-    magnetometer: Array
 
 
 class _Memory(NamedTuple):
@@ -164,110 +90,122 @@ def ahrs(settings: Settings | None = None) -> Filter:
         sample = _checked(sample)
         return _linearize(_cast(settings, sample), memory, sample)
 
-    return Filter(init, linearize)
+    return filter_of(init, linearize)
 
 
 def _start(sample: ImuSample, settings: Settings) -> _Memory:
-    """The memory at the first sample: level by the accelerometer, north by the magnetometer."""
+    """The memory before the first sample: level by the accelerometer, north by the magnetometer.
+
+    These were read at the end of the sample, so the attitude is turned back by the gyroscope.
+    """
     dtype = sample.dt.dtype
     x, y, up = jnp.eye(3, dtype=dtype)
-    has_force, force = present(sample.accelerometer, GRAVITY * up)
+    has_force, force = _present_and_long(sample.accelerometer, GRAVITY * up)
     _, gyro = present(sample.gyro, jnp.zeros(3, dtype))
     vertical = force / jnp.sqrt(square(force))
     any_axis = jnp.where(jnp.abs(vertical[1]) < 0.9, y, x)
-    has_field, field = present(sample.magnetometer, any_axis)
-    east = cross(field, vertical)
+    _, field = present(sample.magnetometer, vertical)
+    has_field, east = _present_and_long(cross(field, vertical), cross(any_axis, vertical))
     east = east / jnp.sqrt(square(east))
-    q = from_matrix(jnp.stack([east, cross(vertical, east), vertical]))
+    at_end = from_matrix(jnp.stack([east, cross(vertical, east), vertical]))
+    q = normalize(multiply(at_end, exp(-sample.dt * gyro)))
     one = jnp.ones((), dtype)
     tilt, heading = jnp.where(has_force, 0.1 * one, one), jnp.where(has_field, 0.0, 3.0 * one)
     heading = jnp.sqrt(settings.start_heading**2 + heading**2)
-    deviations = jnp.concatenate(
-        [
-            jnp.stack([tilt, tilt, heading]),
-            jnp.full(3, settings.start_bias),
-            jnp.full(2, 0.1, dtype),
-            settings.declination[None],
-            jnp.full(9, settings.start_response),
-        ]
+    parts = (
+        jnp.stack([tilt, tilt, heading]),
+        jnp.full(3, settings.start_bias),
+        jnp.full(2, 0.1, dtype),  # m/s
+        jnp.full(1, settings.declination),
+        jnp.full(9, settings.start_response),
     )
-    zero = jnp.zeros((), dtype)
-    slow = jnp.concatenate([gyro, force])
-    return _Memory(
-        normalize(q), jnp.zeros(_SIZE - 3, dtype), jnp.diag(deviations**2), gyro, slow, zero, zero,
-        jnp.zeros(4, dtype),
-    )  # fmt: skip
+    deviations = jnp.concatenate(parts)
+    zero, start = jnp.zeros((), dtype), (q, jnp.zeros(_SIZE - 3, dtype), jnp.diag(deviations**2))
+    return _Memory(*start, gyro, jnp.concatenate([gyro, force]), zero, zero, jnp.zeros(4, dtype))
 
 
 def _linearize(
     settings: Settings, memory: _Memory, sample: ImuSample
 ) -> tuple[_Memory, Estimate, Linearized]:
     """One step: turn by the gyroscope, then what the other sensors and the rest say."""
-    dt = sample.dt
-    _, gyro = present(sample.gyro, memory.gyro)
-    q, middle, numbers = _turn(memory, gyro, dt)
+    dt, ones = sample.dt, jnp.ones(3, sample.dt.dtype)
+    has_gyro, gyro = present(sample.gyro, memory.gyro)
+    q, middle = _turn(memory, gyro, dt)
     up = jnp.asarray([0.0, 0.0, GRAVITY], dt.dtype)
     has_force, force = present(sample.accelerometer, rotate_inverse(q, up))
-    acceleration = rotate(q, force)[:2]
-    numbers = numbers.at[3:5].add(dt * acceleration)
+    has_field, field = _present_and_long(sample.magnetometer, ones)
+    acceleration, field = rotate(q, force)[:2], rotate(q, field)
     keep = jnp.exp(-dt / settings.declination_time)
-    numbers = numbers.at[5].multiply(keep)
+    numbers = memory.numbers.at[3:5].add(dt * acceleration).at[5].multiply(keep)
 
     transition = _transition(middle, gyro, dt, keep)
     covariance = predicted(memory.covariance, transition, _variances(settings, gyro, dt, keep))
     slow, rest = _rest(settings, memory, gyro, force, dt)
     share = -jnp.expm1(-dt / settings.acceleration_time)
     mean_square = memory.acceleration + share * (square(acceleration) - memory.acceleration)
+    norms, doubt = _disturbance(settings, memory.field, field, dt, has_field)
 
     at_rest, some_time = rest > settings.rest_time, dt > 0
     inverse = 1.0 / jnp.where(some_time, dt, 1.0)
     error, updates = Error(jnp.zeros(_SIZE, dt.dtype), covariance), []
     moving = settings.velocity**2 + settings.velocity_by_acceleration**2 * mean_square
     variance = inverse * jnp.where(at_rest, settings.rest_velocity**2, moving)
-    for k in range(2):
-        row, residual = _unit(_VELOCITY + k, dt), -numbers[3 + k]
-        error, update = observed(error, row, residual, variance, has_force & some_time)
-        updates.append(update)
+    rows, valid = _eye(_VELOCITY, 2, dt), has_force & some_time
+    error = _observe(error, rows, -numbers[3:5], variance, valid, updates)
 
-    has_field, field = present(sample.magnetometer, jnp.ones(3, dt.dtype))
-    norms, doubt = _disturbance(settings, memory.field, rotate(q, field), dt, has_field)
-    row = _unit(2, dt) + _unit(_DECLINATION, dt)
-    heading = _wrapped(_heading(rotate(q, field)) - numbers[5])
-    expected = matvec(error.covariance, row) @ row + settings.declination**2
-    surprise = 1.0 + heading**2 / (settings.heading_gate**2 * expected)
+    rows, valid = _eye(2, 1, dt) + _eye(_DECLINATION, 1, dt), has_field & some_time
+    residual = _wrapped(_heading(field) - numbers[5])
+    surprise = _surprise(settings, error, rows[0], residual)
     variance = inverse * settings.heading**2 * doubt * surprise
-    error, update = observed(error, row, heading, variance, has_field & some_time)
-    updates.append(update)
+    error = _observe(error, rows, residual[None], variance, valid, updates)
 
-    for k in range(3):
-        row, residual = _unit(3 + k, dt), gyro[k] - numbers[k]
-        variance = inverse * settings.rest_bias**2
-        error, update = observed(error, row, residual, variance, at_rest & some_time)
-        updates.append(update)
+    rows, valid = _eye(3, 3, dt), at_rest & some_time & has_gyro
+    variance = inverse * settings.rest_bias**2
+    error = _observe(error, rows, gyro - numbers[:3], variance, valid, updates)
 
     updates = stacked_updates(updates)
     estimate = Estimate(q, numbers[:3], numbers[3:], covariance, *consistency(updates))
     estimate = corrected(estimate, error)
-    after = _Memory(
-        estimate.q, jnp.concatenate([estimate.bias, estimate.others]), estimate.covariance,
-        gyro, slow, rest, mean_square, norms,
-    )  # fmt: skip
+    numbers = jnp.concatenate([estimate.bias, estimate.others])
+    state = estimate.q, numbers, estimate.covariance
+    after = _Memory(*state, gyro, slow, rest, mean_square, norms)
     turned_on = multiply(estimate.q, exp(settings.latency * (gyro - estimate.bias)))
     return after, estimate._replace(q=turned_on), Linearized(transition, updates)
 
 
-def _turn(memory: _Memory, gyro: Array, dt: Array) -> tuple[Array, Array, Array]:
-    """The attitude after the gyroscope's turn, that in its middle, and the other numbers."""
+def _observe(
+    error: Error,
+    rows: Array,
+    residuals: Array,
+    variance: Array,
+    valid: Array,
+    updates: list[Update],
+) -> Error:
+    """The error after the scalars of one sensor; their updates are appended to ``updates``."""
+    for row, residual in zip(rows, residuals, strict=True):
+        error, update = observed(error, row, residual, variance, valid)
+        updates.append(update)
+    return error
+
+
+def _surprise(settings: Settings, error: Error, row: Array, residual: Array) -> Array:
+    """The factor of the heading's variance for a long innovation."""
+    expected = dot(matvec(error.covariance, row), row) + settings.declination**2
+    return 1.0 + residual**2 / (settings.heading_gate**2 * expected)
+
+
+def _turn(memory: _Memory, gyro: Array, dt: Array) -> tuple[Array, Array]:
+    """The attitude after the gyroscope's turn, and that in its middle."""
     response = matvec(memory.numbers[6:].reshape(3, 3), gyro)
     half = exp(0.5 * dt * (gyro - memory.numbers[:3] - response))
     middle = multiply(memory.q, half)
-    return correct_norm(multiply(middle, half)), middle, memory.numbers
+    return correct_norm(multiply(middle, half)), middle
 
 
 def _transition(q: Array, gyro: Array, dt: Array, keep: Array) -> Array:
     """The derivative of the error after a step by that before, (18, 18)."""
     by_rate = -dt * to_matrix(q)
-    by_response = (by_rate[:, :, None] * gyro).reshape(3, 9)
+    by_response = (by_rate[:, :, None] * gyro[None, None, :]).reshape(3, 9)
     tilt = dt * jnp.asarray([[0.0, GRAVITY, 0.0], [-GRAVITY, 0.0, 0.0]], dt.dtype)
     matrix = jnp.eye(_SIZE, dtype=dt.dtype).at[_DECLINATION, _DECLINATION].set(keep)
     matrix = matrix.at[:3, 3:6].set(by_rate).at[:3, _RESPONSE:].set(by_response)
@@ -281,7 +219,7 @@ def _variances(settings: Settings, gyro: Array, dt: Array, keep: Array) -> Array
         jnp.full(3, rate * dt),
         jnp.full(3, settings.walk**2 * dt),
         jnp.full(2, 1e-6 * dt),  # (m/s)^2: the accelerometer's own noise
-        (settings.declination**2 * (1.0 - keep**2))[None],
+        jnp.full(1, settings.declination**2 * (1.0 - keep**2)),
         jnp.zeros(9, dt.dtype),
     )
     return jnp.concatenate(parts)
@@ -290,11 +228,11 @@ def _variances(settings: Settings, gyro: Array, dt: Array, keep: Array) -> Array
 def _rest(
     settings: Settings, memory: _Memory, gyro: Array, force: Array, dt: Array
 ) -> tuple[Array, Array]:
-    """The low-passed sensors, and for how long neither has left its low-passed value."""
+    """The low-passed sensors, and for how long the body has been at rest."""
     both = jnp.concatenate([gyro, force])
     slow = memory.slow - jnp.expm1(-dt / 0.5) * (both - memory.slow)
     off = both - slow
-    still = square(off[:3]) < settings.rest_rate**2
+    still = (square(off[:3]) < settings.rest_rate**2) & (square(slow[:3]) < settings.rest_rate**2)
     still = still & (square(off[3:]) < settings.rest_acceleration**2)
     return slow, jnp.where(still, memory.rest + dt, 0.0)
 
@@ -317,6 +255,13 @@ def _disturbance(
     return jnp.where(valid, jnp.concatenate([fast, usual]), memory), doubt
 
 
+def _present_and_long(value: Array, fallback: Array) -> tuple[Array, Array]:
+    """``present`` for a vector whose direction counts: one of length 0 is none."""
+    valid, value = present(value, fallback)
+    valid = valid & (square(value) > 0)
+    return valid, jnp.where(valid, value, fallback)
+
+
 def _heading(field: Array) -> Array:
     """How far the field points east of north [rad], clockwise; 0 where it is vertical."""
     level = square(field[:2]) > 0
@@ -328,8 +273,9 @@ def _wrapped(angle: Array) -> Array:
     return jnp.arctan2(jnp.sin(angle), jnp.cos(angle))
 
 
-def _unit(k: int, dt: Array) -> Array:
-    return jnp.zeros(_SIZE, dt.dtype).at[k].set(1.0)
+def _eye(first: int, count: int, dt: Array) -> Array:
+    """Rows of the identity of 18, from ``first`` on. -> (count, 18)."""
+    return jnp.eye(_SIZE, dtype=dt.dtype)[first : first + count]
 
 
 def _cast(settings: Settings, sample: ImuSample) -> Settings:

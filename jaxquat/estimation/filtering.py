@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from jaxquat._checks import instance
+from jaxquat import _reprs
+from jaxquat._checks import arrays, instance
 from jaxquat.estimation import error_state
 from jaxquat.estimation.error_state import Error, Update
 from jaxquat.rotations.quaternion import correct_norm, exp, multiply
@@ -52,7 +53,9 @@ class Linearized(NamedTuple):
 
 
 class Filter(NamedTuple):
-    """A filter: pure functions of its memory and one sample. ::
+    """A filter: pure functions of its memory and one sample.
+
+    ::
 
         memory = filter.init(first)
         memory, estimate = filter.step(memory, sample)
@@ -62,15 +65,25 @@ class Filter(NamedTuple):
 
     Attributes:
         init: ``init(sample) -> memory`` from the first sample, which ``step`` then gets too.
-        linearize: ``linearize(memory, sample) -> (memory, estimate, Linearized)``.
+        step: ``step(memory, sample) -> (memory, estimate)``.
+        linearize: ``linearize(memory, sample) -> (memory, estimate, Linearized)``, for ``smooth``.
     """
 
     init: Callable[[Any], Any]
+    step: Callable[[Any, Any], tuple[Any, Estimate]]
     linearize: Callable[[Any, Any], tuple[Any, Estimate, Linearized]]
 
-    def step(self, memory: Any, sample: Any) -> tuple[Any, Estimate]:
-        """One sample. memory, sample -> (memory, Estimate)."""
-        return self.linearize(memory, sample)[:2]
+
+def filter_of(
+    init: Callable[[Any], Any],
+    linearize: Callable[[Any, Any], tuple[Any, Estimate, Linearized]],
+) -> Filter:
+    """The Filter with these two functions, whose step is the first part of ``linearize``."""
+
+    def step(memory: Any, sample: Any) -> tuple[Any, Estimate]:
+        return linearize(memory, sample)[:2]
+
+    return Filter(init, step, linearize)
 
 
 def run(filter: Filter, samples: Any, memory: Any = None) -> tuple[Any, Estimate]:  # noqa: A002
@@ -85,7 +98,7 @@ def run(filter: Filter, samples: Any, memory: Any = None) -> tuple[Any, Estimate
         memory: where an earlier run ended; None to begin with the first sample.
     """
     memory = _start(filter, samples, memory)
-    return lax.scan(filter.step, memory, samples)
+    return lax.scan(_recomputed(filter.step), memory, samples)
 
 
 def smooth(filter: Filter, samples: Any, memory: Any = None) -> Estimate:  # noqa: A002
@@ -112,9 +125,9 @@ def smooth(filter: Filter, samples: Any, memory: Any = None) -> Estimate:  # noq
         error = error_state.smoothed(estimate.covariance, adjoint)
         return error_state.before(adjoint, transition, updates), corrected(estimate, error)
 
-    _, steps = lax.scan(forward, memory, samples)
+    _, steps = lax.scan(_recomputed(forward), memory, samples)
     adjoint = error_state.no_later_observation(steps[0].covariance[-1])
-    return lax.scan(backward, adjoint, steps, reverse=True)[1]
+    return lax.scan(_recomputed(backward), adjoint, steps, reverse=True)[1]
 
 
 def corrected(estimate: Estimate, error: Error) -> Estimate:
@@ -143,11 +156,27 @@ def present(value: Array, fallback: Array) -> tuple[Array, Array]:
     return valid, jnp.where(valid, value, fallback)
 
 
+def _recomputed(step: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """A step whose reverse mode keeps the memory alone and computes the rest again.
+
+    A step has some sixty arrays of the covariance's size. Within a scan the compiler cannot merge
+    the second computation with the first, so no barrier against that is needed.
+    """
+    return jax.checkpoint(step, prevent_cse=False)
+
+
 def _start(filter: Filter, samples: Any, memory: Any) -> Any:  # noqa: A002
+    """The memory to start from, checked against what the filter makes of the first sample."""
     instance("filter", filter, Filter, "an estimation.Filter, such as mekf(...)")
+    arrays("samples", samples)
     lengths = {jnp.shape(leaf)[:1] for leaf in jax.tree.leaves(samples)}
     if len(lengths) != 1 or lengths in ({()}, {(0,)}):
         shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(samples)]
         raise ValueError(f"samples: wanted arrays with one axis (N,) in front, got shapes {shapes}")
-    first = jax.tree.map(lambda leaf: leaf[0], samples)
-    return filter.init(first) if memory is None else memory
+    start = filter.init(jax.tree.map(lambda leaf: leaf[0], samples))
+    if memory is None:
+        return start
+    wanted, got = (_reprs.shapes(tree) for tree in (start, arrays("memory", memory)))
+    if jax.tree.structure(memory) != jax.tree.structure(start) or got != wanted:
+        raise TypeError(f"memory: wanted that of the filter, {wanted}, got {got}")
+    return memory

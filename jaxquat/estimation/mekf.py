@@ -13,13 +13,22 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._checks import exactly, instance, is_concrete, not_negative, positive, unit_quaternion
+from jaxquat._checks import (
+    exactly,
+    floating,
+    instance,
+    is_concrete,
+    not_negative,
+    positive,
+    unit_quaternion,
+)
 from jaxquat.estimation.error_state import Error, Update, consistency, observed, predicted
 from jaxquat.estimation.filtering import (
     Estimate,
     Filter,
     Linearized,
     corrected,
+    filter_of,
     present,
     stacked_updates,
 )
@@ -78,6 +87,17 @@ class Sample(NamedTuple):
     attitude: Array
 
 
+class _Numbers(NamedTuple):
+    """``Noises`` as arrays of the samples' dtype."""
+
+    gyro: Array
+    walk: Array
+    vectors: Array
+    attitude: Array
+    start_attitude: Array
+    start_bias: Array
+
+
 class _Memory(NamedTuple):
     q: Array
     bias: Array
@@ -104,6 +124,10 @@ def mekf(q: ArrayLike, noises: Noises | None = None, *, gate: ArrayLike = jnp.in
     unit_quaternion("q", q)
     instance("noises", noises, Noises, "estimation.Noises")
     for name, value in zip(Noises._fields, noises, strict=True):
+        value = floating(f"noises.{name}", value)
+        if value.ndim > (name == "vectors") or not value.size:
+            wanted = "() or (k,)" if name == "vectors" else "()"
+            raise ValueError(f"noises.{name}: wanted shape {wanted}, got {value.shape}")
         (positive if name in ("vectors", "attitude") else not_negative)(f"noises.{name}", value)
     gate = exactly("gate", gate, ())
     positive("gate", gate, or_infinite=True)
@@ -117,7 +141,7 @@ def mekf(q: ArrayLike, noises: Noises | None = None, *, gate: ArrayLike = jnp.in
     def linearize(memory: _Memory, sample: Sample) -> tuple[_Memory, Estimate, Linearized]:
         sample = _checked(sample)
         dtype = sample.gyro.dtype
-        numbers = Noises(*(jnp.asarray(x, dtype) for x in noises))
+        numbers = _Numbers(*(jnp.asarray(x, dtype) for x in noises))
         q, transition, covariance = _predict(memory, sample, numbers)
         error = Error(jnp.zeros(6, dtype), covariance)
         error, updates = _observe(error, q, sample, numbers, gate.astype(dtype))
@@ -126,10 +150,10 @@ def mekf(q: ArrayLike, noises: Noises | None = None, *, gate: ArrayLike = jnp.in
         memory = _Memory(estimate.q, estimate.bias, estimate.covariance)
         return memory, estimate, Linearized(transition, updates)
 
-    return Filter(init, linearize)
+    return filter_of(init, linearize)
 
 
-def _predict(memory: _Memory, sample: Sample, noises: Noises) -> tuple[Array, Array, Array]:
+def _predict(memory: _Memory, sample: Sample, noises: _Numbers) -> tuple[Array, Array, Array]:
     """Attitude, transition of the error (6, 6) and its covariance after the gyroscope's turn."""
     dt = sample.dt
     half = exp(0.5 * dt * (sample.gyro - memory.bias))
@@ -142,7 +166,7 @@ def _predict(memory: _Memory, sample: Sample, noises: Noises) -> tuple[Array, Ar
 
 
 def _observe(
-    error: Error, q: Array, sample: Sample, noises: Noises, gate: Array
+    error: Error, q: Array, sample: Sample, noises: _Numbers, gate: Array
 ) -> tuple[Error, Update]:
     """The error after all observations of a sample. Each is gated as a whole."""
     zero, eye = jnp.zeros((3, 3), q.dtype), jnp.eye(3, dtype=q.dtype)

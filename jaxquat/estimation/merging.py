@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from jaxquat._checks import divisor, instance
-from jaxquat.estimation.ahrs import ImuSample
+from jaxquat._checks import divisor, exactly, floating, instance
+from jaxquat.estimation.imu import ImuSample
 from jaxquat.rotations.quaternion import conjugate, correct_norm, exp, log, multiply, rotate
 
 
@@ -24,10 +24,14 @@ def merge(samples: ImuSample, every: int) -> ImuSample:
         every: a divisor of N.
     """
     instance("samples", samples, ImuSample, "an estimation.ImuSample")
-    n = jnp.shape(samples.dt)[0]
-    every = divisor("every", every, n, "samples")
-    split = lambda x: jnp.asarray(x).reshape(n // every, every, *jnp.shape(x)[1:])  # noqa: E731
-    return jax.vmap(_merged)(jax.tree.map(split, samples))
+    dt = floating("samples.dt", samples.dt)
+    if dt.ndim != 1 or not dt.size:
+        raise ValueError(f"samples.dt: wanted shape (N,) with N >= 1, got {dt.shape}")
+    vectors = [exactly(f"samples.{name}", getattr(samples, name), (dt.size, 3))
+               for name in ImuSample._fields[1:]]  # fmt: skip
+    every = divisor("every", every, dt.size, "samples")
+    rows = [x.reshape(-1, every, *x.shape[1:]) for x in (dt, *vectors)]
+    return jax.vmap(_merged)(ImuSample(*rows))
 
 
 def _merged(samples: ImuSample) -> ImuSample:

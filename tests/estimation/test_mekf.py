@@ -168,6 +168,7 @@ def test_the_likelihood_has_gradients_in_both_modes_with_sensors_missing():
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(by_sample))
 
 
+@pytest.mark.slow
 def test_the_likelihood_is_greatest_near_the_true_noises():
     """The gradient by the logarithms, divided by the curvature, is within 4 standard errors of 0.
 

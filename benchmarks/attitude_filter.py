@@ -1,0 +1,99 @@
+"""How long a sample takes in the filters of ``jq.estimation``, beside VQF.
+
+    python benchmarks/attitude_filter.py
+
+Prints a table of microseconds a sample, float32: for one recording and for 1000 at once, and the
+ratio to VQF, which runs in the same process on one recording after the other. The recordings are
+simulated: a gyroscope, an accelerometer and a magnetometer at 100 Hz. Every number is the best of
+five runs.
+"""
+
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from vqf import VQF
+
+import jaxquat as jq
+from jaxquat import estimation
+
+DT = 0.01
+LENGTH = {1: 20_000, 1000: 500}  # samples of a recording, by their number
+
+
+def recordings(count):
+    """Return the samples of recordings of one wandering body, each with noise of its own."""
+    t = DT * np.arange(LENGTH[count])
+    rate = np.stack([np.sin(0.7 * t), np.cos(0.4 * t), 0.8 * np.sin(0.2 * t)], axis=1)
+    rate = jnp.asarray(rate, jnp.float32)
+    q = jq.kinematics.integrate(jnp.array([1.0, 0.0, 0.0, 0.0]), rate, DT)
+    force = jq.quaternion.rotate_inverse(q, jnp.array([[0.0, 0.0, 9.80665]]))
+    field = jq.quaternion.rotate_inverse(q, jnp.array([[0.0, 18.0, -45.0]]))
+
+    def one(key):
+        white = 0.01 * jax.random.normal(key, (3, *rate.shape))
+        return estimation.ImuSample(
+            jnp.full(len(t), DT), rate + white[0], force + white[1], field + white[2]
+        )
+
+    return jax.vmap(one)(jax.random.split(jax.random.key(0), count))
+
+
+def vectors(samples):
+    """Return the samples of ``mekf`` with the same measurements."""
+    shape = samples.gyro.shape[:2]
+    seen = jnp.stack([samples.accelerometer, samples.magnetometer], axis=2)
+    world = jnp.array([[0.0, 0.0, 9.80665], [0.0, 18.0, -45.0]])
+    lost = jnp.full((*shape, 4), jnp.nan)
+    known = jnp.broadcast_to(world, seen.shape)
+    return estimation.Sample(samples.dt, samples.gyro, seen, known, lost)
+
+
+def best_of_five(function, *arguments):
+    """Return the shortest time [s] of five calls after a first one."""
+    jax.block_until_ready(function(*arguments))
+    times = []
+    for _ in range(5):
+        start = time.perf_counter()
+        jax.block_until_ready(function(*arguments))
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def run_vqf(samples):
+    """Run VQF over recordings, one after the other."""
+    sensors = [np.asarray(x, np.float64) for x in samples[1:]]
+    for gyr, acc, mag in zip(*sensors, strict=True):
+        VQF(DT).updateBatch(gyr, acc, mag)
+
+
+def main():
+    """Print the table."""
+    mekf = estimation.mekf(jnp.array([1.0, 0.0, 0.0, 0.0]), estimation.Noises(vectors=0.05))
+    ahrs = estimation.ahrs()
+    rows = {
+        "mekf": (lambda s: estimation.run(mekf, s)[1].q, vectors),
+        "ahrs": (lambda s: estimation.run(ahrs, s)[1].q, lambda s: s),
+        "ahrs, smoothed": (lambda s: estimation.smooth(ahrs, s).q, lambda s: s),
+        "ahrs, ten samples merged": (
+            lambda s: estimation.run(ahrs, estimation.merge(s, 10))[1].q,
+            lambda s: s,
+        ),
+    }
+    print("| us a sample (times VQF) | 1 recording | 1000 recordings |\n|---|---|---|")
+    simulated = {count: recordings(count) for count in LENGTH}
+    unit = {count: 1e6 / (count * length) for count, length in LENGTH.items()}
+    vqf = {count: best_of_five(run_vqf, simulated[count]) for count in LENGTH}
+    print("| VQF |" + "".join(f" {vqf[count] * unit[count]:.2f} |" for count in LENGTH))
+    for name, (function, prepared) in rows.items():
+        compiled = jax.jit(jax.vmap(function))
+        cells = []
+        for count in LENGTH:
+            took = best_of_five(compiled, prepared(simulated[count]))
+            cells.append(f" {took * unit[count]:.2f} ({took / vqf[count]:.1f}) |")
+        print(f"| {name} |{''.join(cells)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,278 @@
+"""Tune an attitude filter on real recordings by gradient, and judge it on others beside VQF.
+
+    python examples/attitude_filter.py --train FILES --test FILES
+
+Seven settings of ``jq.estimation.ahrs`` and the latency of the gyroscope are fitted: by the error
+of the filter on TRAIN, through its scan, in forward mode. The smoother has the same settings. A
+prior keeps them near their defaults, within a factor of 1.5.
+
+Recordings are .npz files: ``imu_gyr`` [rad/s], ``imu_acc`` [m/s^2] and ``imu_mag``, (N, 3), sensor
+axes; ``opt_quat`` (N, 4), a reference, sensor to east, north and up, NaN where it was lost;
+``movement`` (N,), 1 where errors count; ``sampling_rate`` [Hz]. Those of BROAD (D. Laidig et al.,
+Data 6(7), 2021, doi 10.3390/data6070072, CC BY 4.0) are such, converted.
+
+The score of a recording is BROAD's: with e = q q_ref*, the root mean square over the movement of
+the angle of e (total), of its turn about the vertical (heading), of the rest (inclination). The
+north of the reference is not the magnetic one, so there is an aligned score, too: after the mean
+error of heading is taken off. Scores are averaged over recordings.
+
+VQF (D. Laidig and T. Seel, Information Fusion 91, 2023; the package vqf) runs with its default
+settings. What the latency is worth is printed beside: VQF's attitudes turned on by the latency
+fitted on TRAIN. The picture is attitude_filter.png.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import matplotlib
+import numpy as np
+import optax
+
+import jaxquat as jq
+from jaxquat import estimation
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+EVERY = 20  # samples are merged for the fit
+UPDATES = 10
+SPREAD = 0.4  # standard deviation of the prior of a setting's logarithm
+LATENCY = 0.01  # s, that of the latency
+PRIOR = 0.025  # what a setting at one standard deviation adds to the loss
+SCALES = jnp.array([2.0, 0.7, 1.3])  # deg: what an error of total, inclination, aligned counts by
+FITTED = (
+    "start_heading",
+    "start_response",
+    "velocity_by_acceleration",
+    "heading",
+    "heading_gate",
+    "declination",
+    "rest_bias",
+)
+COLUMNS = ("vqf", "online", "offline_vqf", "smoothed")
+
+
+class Recording(NamedTuple):
+    """Samples of the sensors and the reference; with an axis in front, several recordings."""
+
+    samples: estimation.ImuSample
+    reference: jax.Array  # (N, 4), NaN where errors do not count
+
+
+# The data.
+
+
+def read(path):
+    """Return the recording in a .npz file, float32; leave with one line if it is none."""
+    try:
+        with np.load(path) as file:
+            data = {name: np.asarray(file[name], np.float32) for name in file.files}
+        n = len(data["imu_gyr"])
+        dt = np.full(n, 1.0 / data["sampling_rate"], np.float32)
+        sensors = (data[name].reshape(n, 3) for name in ("imu_gyr", "imu_acc", "imu_mag"))
+        counts = data["movement"].reshape(n, 1) > 0
+        reference = np.where(counts, data["opt_quat"].reshape(n, 4), np.float32(np.nan))
+    except (OSError, KeyError, ValueError) as error:
+        sys.exit(f"{path}: {error}")
+    if np.isnan(reference).all():
+        sys.exit(f"{path}: no sample of the movement has a reference")
+    samples = estimation.ImuSample(*map(jnp.asarray, (dt, *sensors)))
+    return Recording(samples, jnp.asarray(reference))
+
+
+def merged(recording, every):
+    """Return the recording with merged samples, and the reference at their ends."""
+    n = len(recording.reference) // every * every
+    whole = jax.tree.map(lambda x: x[:n], recording)
+    return Recording(estimation.merge(whole.samples, every), whole.reference[every - 1 :: every])
+
+
+def stacked(recordings):
+    """Return recordings in one, padded at the end with samples of length 0."""
+    longest = max(len(recording.reference) for recording in recordings)
+
+    def padded(recording):
+        rows = longest - len(recording.reference)
+        end = jax.tree.map(lambda x: jnp.full((rows, *x.shape[1:]), jnp.nan, x.dtype), recording)
+        end = end._replace(samples=end.samples._replace(dt=jnp.zeros(rows, jnp.float32)))
+        return jax.tree.map(lambda x, y: jnp.concatenate([x, y]), recording, end)
+
+    return jax.tree.map(lambda *x: jnp.stack(x), *map(padded, recordings))
+
+
+# The score.
+
+
+def scores(q, reference):
+    """Return total, heading, inclination [deg], and the same aligned. (N, 4), (N, 4) -> (6,)."""
+    counts = ~jnp.any(jnp.isnan(reference), axis=1)
+    start = jnp.zeros_like(reference).at[:, 0].set(1.0)
+    q, reference = (jnp.where(counts[:, None], x, start) for x in (q, reference))
+    error = jq.quaternion.multiply(q, jq.quaternion.conjugate(reference))
+    heading = 2.0 * jnp.arctan2(error[:, 3], error[:, 0])
+    mean = jnp.arctan2(jnp.sum(jnp.sin(heading)), jnp.sum(jnp.where(counts, jnp.cos(heading), 0.0)))
+    back = jq.quaternion.exp(jnp.zeros_like(q[0, :3]).at[2].set(-mean))
+    aligned = jq.quaternion.multiply(back[None], error)
+    return jnp.concatenate([rms_of(x, counts) for x in (error, aligned)])
+
+
+def rms_of(error, counts):
+    """Return the root mean squares [deg] of an error's angle, heading and inclination."""
+    w, x, y, z = jnp.moveaxis(error, -1, 0)
+    tilt, turn = x * x + y * y, w * w + z * z
+    halves = (
+        jnp.arctan2(root(tilt + z * z), jnp.abs(w)),
+        jnp.arctan2(z * jnp.sign(w), jnp.abs(w)),
+        jnp.arctan2(root(tilt), root(turn)),
+    )
+    count = jnp.sum(counts, dtype=w.dtype)
+    means = [jnp.sum(jnp.where(counts, x * x, 0.0)) / count for x in halves]
+    return jnp.rad2deg(2.0 * jnp.sqrt(jnp.stack(means)))
+
+
+def root(x):
+    """Return the square root of x >= 0, with a derivative at 0."""
+    return jnp.sqrt(x + jnp.finfo(x.dtype).tiny ** 0.5)
+
+
+# The filter and its fit.
+
+
+def settings_of(params):
+    """Return the settings with parameters z, (n + 1,): their defaults are at z = 0."""
+    default = estimation.Settings()
+    shifted = {
+        name: getattr(default, name) * jnp.exp(SPREAD * z)
+        for name, z in zip(FITTED, params[:-1], strict=True)
+    }
+    return default._replace(**shifted, latency=LATENCY * params[-1])
+
+
+def filtered(settings, samples):
+    """Return the attitudes (N, 4) of the filter."""
+    return estimation.run(estimation.ahrs(settings), samples)[1].q
+
+
+def smoothed(settings, samples):
+    """Return the attitudes (N, 4) of the smoother."""
+    return estimation.smooth(estimation.ahrs(settings), samples).q
+
+
+def fit(recordings):
+    """Return the settings fitted to recordings, and the loss before and after."""
+    data = stacked([merged(recording, EVERY) for recording in recordings])
+
+    def error(params, recording):
+        q = filtered(settings_of(params), recording.samples)
+        return jnp.sum(scores(q, recording.reference)[jnp.array([0, 2, 3])] / SCALES)
+
+    def loss(params, batch, key):
+        errors = jax.vmap(error, (None, 0))(params, batch)
+        return jnp.mean(errors) + PRIOR * jnp.sum(params**2)
+
+    optimizer = optax.adam(optax.cosine_decay_schedule(0.4, UPDATES))
+    start = jnp.zeros(len(FITTED) + 1)
+    result = jq.fit(
+        loss, start, optimizer, data, steps=UPDATES, key=jax.random.key(0), mode="forward"
+    )
+    return settings_of(result.params), result.history
+
+
+# What is printed.
+
+
+def vqf(samples):
+    """Return the attitudes (N, 4) of VQF, online and offline."""
+    try:
+        from vqf import VQF, offlineVQF
+    except ImportError:
+        sys.exit("wanted the package vqf, got none: pip install vqf")
+    dt = float(samples.dt[0])
+    gyr, acc, mag = (np.ascontiguousarray(x, np.float64) for x in samples[1:])
+    return VQF(dt).updateBatch(gyr, acc, mag)["quat9D"], offlineVQF(gyr, acc, mag, dt)["quat9D"]
+
+
+def turned_on(q, gyro, latency):
+    """Return attitudes (N, 4) after another ``latency`` [s] of their rates (N, 3)."""
+    return jq.quaternion.multiply(q, jq.quaternion.exp(latency * gyro))
+
+
+def judge(settings, recording):
+    """Return the scores (6,) of every estimate of a recording, by name."""
+    samples, reference = recording
+    online, offline = (jnp.asarray(q, reference.dtype) for q in vqf(samples))
+    attitudes = {"vqf": online, "offline_vqf": offline}
+    for name, some in (("untuned", estimation.Settings()), ("", settings)):
+        some = jax.tree.map(jnp.float32, some)
+        attitudes[f"online {name}".strip()] = ONLINE(some, samples)
+        attitudes[f"smoothed {name}".strip()] = SMOOTHED(some, samples)
+    latency = jnp.float32(settings.latency)
+    for name in ("vqf", "offline_vqf"):
+        attitudes[f"{name} turned on"] = turned_on(attitudes[name], samples.gyro, latency)
+    return {name: np.asarray(SCORES(q, reference)) for name, q in attitudes.items()}
+
+
+ONLINE, SMOOTHED, SCORES = jax.jit(filtered), jax.jit(smoothed), jax.jit(scores)
+
+
+def print_settings(settings):
+    """Print the defaults beside the fitted settings."""
+    print("| setting | default | fitted |\n|---|---|---|")
+    for name, default in estimation.Settings()._asdict().items():
+        if name in FITTED or name == "latency":
+            print(f"| {name} | {default:.3g} | {float(getattr(settings, name)):.3g} |")
+
+
+def print_scores(names, table):
+    """Print totals and aligned scores for each recording, and all means."""
+    print(
+        "\n| total / aligned [deg] | " + " | ".join(COLUMNS) + " |\n|---|" + "---|" * len(COLUMNS)
+    )
+    for name, row in zip(names, table, strict=True):
+        cells = (f"{row[column][0]:.2f} / {row[column][3]:.2f}" for column in COLUMNS)
+        print(f"| {name} | {' | '.join(cells)} |")
+    print("\n| mean [deg] | total | heading | inclination | aligned | aligned heading |")
+    print("|---|---|---|---|---|---|")
+    for name in table[0]:
+        mean = np.mean([row[name] for row in table], axis=0)
+        print(f"| {name} | {' | '.join(f'{x:.2f}' for x in mean[:5])} |")
+    for word, k in (("rms_deg", 0), ("aligned_deg", 3)):
+        means = (f"{name}={np.mean([row[name][k] for row in table]):.3f}" for name in COLUMNS)
+        print(word, *means)
+
+
+def draw(names, table, file):
+    """Draw the aligned scores of each recording."""
+    figure, axes = plt.subplots(figsize=(9, 4), layout="constrained")
+    places = np.arange(len(names))
+    for k, column in enumerate(COLUMNS):
+        heights = [row[column][3] for row in table]
+        axes.bar(places + 0.2 * (k - 1.5), heights, 0.2, label=column)
+    axes.set_xticks(places, [name[:20] for name in names], rotation=20, ha="right")
+    axes.set(ylabel="aligned rms error [deg]", title="Recordings that the fit did not see")
+    axes.legend()
+    figure.savefig(file, dpi=110)
+
+
+def main():
+    """Fit on TRAIN and judge on TEST."""
+    parser = argparse.ArgumentParser(description="Tune an attitude filter and judge it.")
+    parser.add_argument("--train", nargs="+", required=True, metavar="FILE")
+    parser.add_argument("--test", nargs="+", required=True, metavar="FILE")
+    arguments = parser.parse_args()
+    settings, history = fit([read(path) for path in arguments.train])
+    print(f"{len(arguments.train)} recordings, {UPDATES} updates: ", end="")
+    print(f"loss {history[0]:.3f} to {history.min():.3f}\n")
+    print_settings(settings)
+    table = [judge(settings, read(path)) for path in arguments.test]
+    names = [Path(path).stem for path in arguments.test]
+    draw(names, table, "attitude_filter.png")
+    print_scores(names, table)
+
+
+if __name__ == "__main__":
+    main()
