@@ -21,6 +21,8 @@ from jaxquat.engines import fused
 from jaxquat.ensembles import Ensemble
 from jaxquat.learning.covariance import FitCovariance, fit_covariance
 from jaxquat.learning.fit import Fit, fit
+from jaxquat.learning.least_squares import LeastSquares, least_squares
+from jaxquat.learning.prediction import Prediction
 from jaxquat.rollout import rollout
 from jaxquat.rotations import euler, quaternion, so3
 from jaxquat.schemes import (
@@ -87,7 +89,9 @@ __all__ = [
     "FitCovariance",
     "Grid",
     "GridAt",
+    "LeastSquares",
     "Path",
+    "Prediction",
     "Scheme",
     "State",
     "Wrench",
@@ -116,6 +120,7 @@ __all__ = [
     "gyro",
     "half_quat",
     "kinematics",
+    "least_squares",
     "lgvi",
     "lie_euler",
     "lie_midpoint",

@@ -83,6 +83,14 @@ def exactly(name: str, value: Any, shape: tuple[int, ...], hint: str = "") -> Ar
     return array
 
 
+def vector(name: str, value: Any) -> Array:
+    """``value`` as a floating array of shape (m,), m at least 1."""
+    array = floating(name, value)
+    if array.ndim != 1 or not array.size:
+        raise ValueError(f"{name}: wanted shape (m,), got {array.shape}")
+    return array
+
+
 def scalar(name: str, value: Any) -> Array:
     """``value`` as one finite number, a floating array of shape (); users map over several."""
     number = exactly(name, value, (), "; use jax.vmap")

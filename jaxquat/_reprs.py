@@ -94,6 +94,15 @@ def named_leaves(tree: Any, name: str = "", *, kinds: Any = ()) -> list[tuple[st
     return [(place(path) or name, leaf) for path, leaf in leaves]
 
 
+def named_numbers(tree: Any, name: str) -> tuple[str, ...]:
+    """A name for each number of a pytree of arrays, in the order of ``ravel_pytree``."""
+    return tuple(
+        place + (str(list(index)) if index else "")
+        for place, leaf in named_leaves(tree, name)
+        for index in np.ndindex(np.shape(leaf))
+    )
+
+
 def clipped(rows: Sequence[Any], most: int = _ROWS) -> tuple[Sequence[Any], list[str]]:
     """The first rows, and a line that counts the others if there are any."""
     others = len(rows) - most

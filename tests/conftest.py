@@ -32,6 +32,7 @@ NEEDS = {
     "engines/test_fused_grid_at.py": "llvmlite",
     "interop/test_interop_diffrax.py": "diffrax",
     "plot/test_plot.py": "matplotlib",
+    "learning/test_least_squares.py": "optimistix",
     "learning/test_snapshots.py": "orbax",
 }
 LEFT_OUT = {

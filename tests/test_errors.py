@@ -1041,6 +1041,38 @@ CASES = [
         "outside jit",
     ),
     (
+        lambda: jax.jit(lambda x: jq.least_squares(lambda p: p, x, sigma=1.0))(V),
+        TypeError,
+        "params: wanted concrete arrays",
+        "outside jit",
+    ),
+    (
+        lambda: jq.least_squares(lambda p: p, V, sigma=1.0, bounds=(0.1, None)),
+        ValueError,
+        "params: wanted params[0] in (0.1, inf), ends excluded",
+    ),
+    (
+        lambda: jq.least_squares(lambda p: p, BODY, sigma=1.0),
+        TypeError,
+        "params: wanted no jq.Body",
+    ),
+    (lambda: jq.least_squares(lambda p: p, V), ValueError, "residuals: wanted more than the 3"),
+    (
+        lambda: jq.least_squares(lambda p: p / 0.0, V, sigma=1.0, progress=False),
+        ValueError,
+        "residuals at the start: wanted finite values",
+    ),
+    (
+        lambda: jq.least_squares(lambda p: p, V, sigma=1.0, loss="huber"),
+        ValueError,
+        "sigma: wanted None with a robust loss",
+    ),
+    (
+        lambda: jq.least_squares(lambda p: p, V, sigma=1.0, horizon=(0.3, 0.1)),
+        ValueError,
+        "horizon: wanted rising parts",
+    ),
+    (
         lambda: jq.Body(INERTIA.astype(jnp.bfloat16)),
         TypeError,
         "inertia: wanted float32 or float64, got bfloat16",

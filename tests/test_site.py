@@ -145,6 +145,8 @@ RECORDS = [
     jq.Ensemble,
     jq.Fit,
     jq.FitCovariance,
+    jq.LeastSquares,
+    jq.Prediction,
     jq.control.Gains,
     jq.control.PIDGains,
     jq.control.Reference,

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -29,7 +29,6 @@ from jaxquat import _reprs
 from jaxquat._checks import (
     concrete,
     finite,
-    floating,
     floating_tree,
     fraction,
     one_shape,
@@ -37,7 +36,8 @@ from jaxquat._checks import (
     takes,
 )
 from jaxquat.dynamics.body import refuse_bodies
-from jaxquat.learning.differentiation import wants_reverse
+from jaxquat.learning.differentiation import with_jacobian
+from jaxquat.learning.prediction import Prediction, propagated
 
 __all__ = ["FitCovariance", "fit_covariance"]
 
@@ -64,6 +64,7 @@ class FitCovariance:
         reduced_chi_squared: ``sum((residuals/sigma)^2) / (m - rank)`` with the sigma given, 1
             within about ``sqrt(2/(m - rank))`` if sigma and model are right. None where sigma was
             estimated, which makes it 1, and where m = rank.
+        root: (n, rank), ``root root^T`` is the covariance without the flat directions.
     """
 
     names: tuple[str, ...]
@@ -74,6 +75,28 @@ class FitCovariance:
     singular_values: np.ndarray
     sigma: np.ndarray
     reduced_chi_squared: float | None = None
+    root: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
+
+    def predict(self, function: Callable[[Any], Any]) -> Prediction:
+        """Values that follow from the parameters, with standard errors by the delta method.
+
+        ``G C G^T`` is the covariance of ``function(params)``, with the covariance C of the
+        parameters and the Jacobian G of the function, taken in forward mode. That is right where
+        the function is linear over the standard errors. ::
+
+            inertia = sure.predict(lambda theta: jq.Body.from_parameters(theta).inertia)
+
+        Args:
+            function: ``function(params) -> pytree of floating arrays``, jittable.
+
+        Returns:
+            Prediction. A value that changes along a flat direction has an infinite standard error.
+
+        Raises:
+            TypeError, ValueError: it is no such function, or its values or derivatives are not
+                finite.
+        """
+        return propagated(function, self.params, self.root, self.flat)
 
     def __str__(self) -> str:
         return "\n".join([*self._estimates(), *self._combinations(), *self._judgement()])
@@ -161,11 +184,30 @@ def fit_covariance(
     refuse_bodies("params", params)
     params = floating_tree("params", params)
     concrete("params", params, "its ranks and warnings need values, call it outside jit")
-    flat, unravel = ravel_pytree(params)
+    flat, _ = ravel_pytree(params)
     finite("params", flat)
     if not flat.size:
         raise ValueError("params: wanted at least one number, got none")
-    value, jacobian = _linearised(lambda x: floating("residuals", residuals(unravel(x))), flat)
+    value, jacobian = _linearised(residuals, params)
+    return covariance_of(params, value, jacobian, sigma, tolerance)
+
+
+def covariance_of(
+    params: Any,
+    value: np.ndarray,
+    jacobian: np.ndarray,
+    sigma: ArrayLike | None = None,
+    tolerance: float | None = None,
+    *,
+    noise: Callable[[np.ndarray, int], float] | None = None,
+) -> FitCovariance:
+    """The covariance from residuals (m,) and their Jacobian (m, n) at an optimum, float64.
+
+    Like ``fit_covariance``; ``noise(residuals, m - rank)`` estimates sigma where none is given, by
+    default the root of the mean square.
+    """
+    # Check and convert.
+    flat, unravel = ravel_pytree(params)
     if tolerance is None:
         tolerance = np.sqrt(jnp.finfo(flat.dtype).eps)
     tolerance = fraction("tolerance", tolerance)
@@ -177,10 +219,11 @@ def fit_covariance(
     # Compute.
     root, directions, singular = _decomposed(jacobian, tolerance)
     freedom = len(value) - root.shape[1]
-    noise, reduced = sigma, None
+    deviation, reduced = sigma, None
     if sigma is None:
-        noise = _estimated_noise(value, freedom)
-        root = noise * root
+        _require_freedom(len(value), freedom)
+        deviation = (noise or _root_mean_square)(value, freedom)
+        root = deviation * root
     elif freedom > 0:
         reduced = float(np.sum((value / sigma) ** 2) / freedom)
         _warn_if_too_small(reduced, freedom)
@@ -188,26 +231,21 @@ def fit_covariance(
     covariance = np.where(np.logical_or.outer(infinite, infinite), np.nan, root @ root.T)
     covariance[infinite, infinite] = np.inf
     return FitCovariance(
-        names=_names(params),
+        names=_reprs.named_numbers(params, "params"),
         params=params,
         standard_errors=unravel(jnp.asarray(np.sqrt(np.diag(covariance)), flat.dtype)),
         covariance=covariance,
         flat=directions / np.linalg.norm(directions, axis=1, keepdims=True),
         singular_values=singular / (singular[0] or 1.0),
-        sigma=np.asarray(noise),
+        sigma=np.asarray(deviation),
         reduced_chi_squared=reduced,
+        root=root,
     )
 
 
-def _linearised(residuals: Callable[[Array], Array], flat: Array) -> tuple[np.ndarray, np.ndarray]:
+def _linearised(residuals: Callable[[Any], Array], params: Any) -> tuple[np.ndarray, np.ndarray]:
     """The residuals (m,) and their Jacobian (m, n), float64; ValueError if they are not finite."""
-    shape = jax.eval_shape(residuals, flat).shape
-    if len(shape) != 1 or not shape[0]:
-        raise ValueError(f"residuals: wanted shape (m,), got {shape}")
-    forward = flat.size <= shape[0] and not wants_reverse(residuals, flat, results=shape[0])
-    both = lambda x: (residuals(x),) * 2  # noqa: E731
-    differentiate = jax.jacfwd if forward else jax.jacrev
-    jacobian, value = jax.jit(differentiate(both, has_aux=True))(flat)
+    value, jacobian = jax.jit(with_jacobian(residuals))(params)
     finite("residuals", value)
     finite("derivatives of residuals", jacobian)
     return np.asarray(value, float), np.asarray(jacobian, float)
@@ -232,12 +270,15 @@ def _decomposed(
     return root, _combined(right[rank:], tolerance) / scale, singular
 
 
-def _estimated_noise(value: np.ndarray, freedom: int) -> np.ndarray:
-    """The sigma that makes chi-squared per degree of freedom 1; ValueError without freedom."""
+def _require_freedom(number: int, freedom: int) -> None:
+    """ValueError if as many parameters are identifiable as there are residuals, or more."""
     if freedom <= 0:
-        rank = len(value) - freedom
-        wanted = f"more than the {rank} identifiable parameters to get sigma from"
-        raise ValueError(f"residuals: wanted {wanted}, got {len(value)}; give sigma")
+        wanted = f"more than the {number - freedom} identifiable parameters to get sigma from"
+        raise ValueError(f"residuals: wanted {wanted}, got {number}; give sigma")
+
+
+def _root_mean_square(value: np.ndarray, freedom: int) -> float:
+    """The sigma that makes chi-squared per degree of freedom 1."""
     return np.sqrt(np.sum(value**2) / freedom)
 
 
@@ -255,7 +296,7 @@ def _warn_if_too_small(reduced: float, freedom: int) -> None:
             "unless the model does not fit or params are no optimum; "
             "leave out sigma to take it from the residuals",
             RuntimeWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
 
 
@@ -274,12 +315,3 @@ def _combined(rows: np.ndarray, tolerance: float) -> np.ndarray:
         rows[others] -= rows[others, pivot, None] * rows[k]
     largest = np.max(np.abs(rows), axis=1, keepdims=True, initial=0.0)
     return np.where(np.abs(rows) > tolerance * largest, rows, 0.0)
-
-
-def _names(params: Any) -> tuple[str, ...]:
-    """A name for each number, in the order of ``ravel_pytree``."""
-    return tuple(
-        name + (str(list(index)) if index else "")
-        for name, leaf in _reprs.named_leaves(params, "params")
-        for index in np.ndindex(leaf.shape)
-    )

@@ -1,4 +1,4 @@
-"""Forward or reverse mode: the gradient in forward mode, and which mode a function wants."""
+"""Forward or reverse mode: gradients, Jacobians, and which mode a function wants."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.flatten_util import ravel_pytree
 
+from jaxquat._checks import vector
 from jaxquat._jaxprs import equations
 
 GRADIENT = 4  # what value and gradient of a fused rollout cost, in values (docs/fused.md)
@@ -47,6 +48,25 @@ def wants_reverse(function: Callable[[Any], Any], params: Any, results: int = 1)
         return True
     tangents = sum(jnp.size(leaf) for leaf in jax.tree.leaves(params))
     return bool(rollouts) and 1 + tangents > GRADIENT * results
+
+
+def with_jacobian(residuals: Callable[[Any], Any]) -> Callable[[Any], tuple[Array, Array]]:
+    """``params -> (residuals (m,), Jacobian (m, n))`` for residuals of a pytree of n numbers.
+
+    The Jacobian is in forward mode if n <= m, unless the residuals want reverse mode.
+    ValueError or TypeError if ``residuals(params)`` is no floating array (m,).
+    """
+
+    def both(params: Any) -> tuple[Array, Array]:
+        flat, unravel = ravel_pytree(params)
+        of_flat = lambda x: vector("residuals", residuals(unravel(x)))  # noqa: E731
+        number = jax.eval_shape(of_flat, flat).size
+        forward = flat.size <= number and not wants_reverse(of_flat, flat, results=number)
+        differentiate = jax.jacfwd if forward else jax.jacrev
+        jacobian, value = differentiate(lambda x: (of_flat(x),) * 2, has_aux=True)(flat)
+        return value, jacobian
+
+    return both
 
 
 def with_derivative(

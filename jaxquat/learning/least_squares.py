@@ -1,0 +1,342 @@
+"""Nonlinear least squares by Levenberg and Marquardt's method, with the covariance of the result.
+
+``least_squares`` checks its arguments, compiles residuals and Jacobian, and starts the iteration
+(levenberg_marquardt.py) from each start. Bounds are a transformation of the parameters (bounds.py),
+a robust loss is one of the residuals (robust.py): the iteration knows plain least squares alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.flatten_util import ravel_pytree
+from jax.typing import ArrayLike
+from tqdm import tqdm
+
+from jaxquat import _reprs
+from jaxquat._checks import (
+    arrays,
+    boolean,
+    concrete,
+    finite,
+    floating_tree,
+    fraction,
+    numbers,
+    one_of,
+    one_shape,
+    positive,
+    positive_integer,
+    real,
+    strong,
+    takes,
+    vector,
+)
+from jaxquat.dynamics.body import refuse_bodies
+from jaxquat.learning.bounds import check_inside, checked_bounds
+from jaxquat.learning.covariance import FitCovariance, covariance_of
+from jaxquat.learning.differentiation import with_jacobian
+from jaxquat.learning.levenberg_marquardt import Minimum, Problem, Tolerances, minimise_in_parts
+from jaxquat.learning.prediction import Prediction
+from jaxquat.learning.robust import LOSSES, Loss
+
+__all__ = ["LeastSquares", "least_squares"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LeastSquares(_reprs.Tabular):
+    """The result of ``least_squares`` for n parameters and m residuals.
+
+    With ``starts`` everything is that of the best start, but for ``costs`` and the counts.
+
+    Attributes:
+        params: at the end.
+        cost: ``1/2 sum(C^2 rho(f^2/C^2))`` there, as in scipy; half the sum of squares of the
+            residuals if the loss is linear.
+        residuals: there, (m,) as the function returned them.
+        converged: whether the iteration ended at a minimum. It need not be the lowest.
+        reason: why it ended, in words.
+        evaluations: how often residuals were computed, scipy's ``nfev``; with starts from all.
+        jacobians: how often their Jacobian was computed, scipy's ``njev``; with starts from all.
+        history: the cost at the start and after each accepted step.
+        covariance: of the parameters, and what the data do not determine.
+        best_start: which of the starts led here; None without starts.
+        costs: the cost at the end of each start, (starts,), infinite of one at which residuals
+            or derivatives were not finite; None without starts.
+    """
+
+    params: Any
+    cost: float
+    residuals: np.ndarray
+    converged: bool
+    reason: str
+    evaluations: int
+    jacobians: int
+    history: np.ndarray
+    covariance: FitCovariance
+    best_start: int | None = None
+    costs: np.ndarray | None = None
+
+    @property
+    def standard_errors(self) -> Any:
+        """Of the parameters, a pytree like them: those of ``covariance``."""
+        return self.covariance.standard_errors
+
+    def predict(self, function: Callable[[Any], Any]) -> Prediction:
+        """Values that follow from the parameters, with standard errors by the delta method.
+
+        It is ``FitCovariance.predict``. ::
+
+            inertia = fit.predict(lambda theta: jq.Body.from_parameters(theta).inertia)
+            inertia.value, inertia.standard_errors  # (3, 3), (3, 3)
+        """
+        return self.covariance.predict(function)
+
+    def _table(self) -> _reprs.Table:
+        values, errors = (
+            np.asarray(ravel_pytree(tree)[0]) for tree in (self.params, self.standard_errors)
+        )
+        rows = zip(self.covariance.names, values, errors, strict=True)
+        cells = [(name, f"{x: .6g}", f"{error:.2g}") for name, x, error in rows]
+        return self._headline(), cells, ("parameter", "value", "standard error")
+
+    def _headline(self) -> str:
+        verdict = "converged" if self.converged else "not converged"
+        counts = f"{self.evaluations} evaluations, {self.jacobians} Jacobians"
+        start = ""
+        if self.costs is not None:
+            start = f", start {self.best_start} of {len(self.costs)}"
+        return f"LeastSquares: cost {self.cost:.6g}, {verdict} ({self.reason}), {counts}{start}"
+
+
+def least_squares(
+    residuals: Callable[..., Array],
+    params: Any,
+    data: Any = None,
+    *,
+    loss: Literal["linear", "huber", "cauchy"] = "linear",
+    f_scale: float = 1.0,
+    bounds: tuple[Any, Any] | None = None,
+    sigma: ArrayLike | None = None,
+    horizon: tuple[float, ...] = (),
+    starts: int | None = None,
+    max_steps: int = 100,
+    ftol: float | None = None,
+    xtol: float | None = None,
+    gtol: float | None = None,
+    progress: bool = True,
+) -> LeastSquares:
+    """Minimise ``1/2 sum(residuals(params)^2)`` by the method of Levenberg and Marquardt.
+
+    Parameters of any size and unit are moved together: the lengths of the columns of the Jacobian
+    scale them, so the iteration does not depend on units. ::
+
+        t, y = jnp.linspace(0.0, 2.0, 50), 3.0 * jnp.exp(-0.7 * jnp.linspace(0.0, 2.0, 50))
+        fit = jq.least_squares(lambda p: p[0] * jnp.exp(-p[1] * t) - y, jnp.ones(2), sigma=0.01)
+
+    Args:
+        residuals: ``residuals(params) -> (m,)``, jittable: data minus model or the reverse. With
+            data ``residuals(params, data)``.
+        params: where to start, a pytree of floating arrays, n numbers in all. A Body is a
+            TypeError, as for ``jq.fit``: take ``theta`` of ``jq.Body.from_parameters``.
+        data: pytree of arrays. A second call with the same function and data of the same shapes
+            does not compile again. Without data each call compiles, because what the function
+            takes from elsewhere may have changed.
+        loss: what is minimised is ``1/2 sum(C^2 rho(f^2/C^2))``, as in scipy, with the residuals f
+            and C = ``f_scale``. "linear": rho(z) = z. "huber": z up to 1, then 2 sqrt(z) - 1.
+            "cauchy": log(1 + z).
+        f_scale: the residual from which on a robust loss takes one for an outlier.
+        bounds: ``(lower, upper)``, each a tree like params or a prefix of it, () or of the shape
+            of its leaf; None or an infinity leaves a side open. The start must lie strictly
+            between them. The parameters are a function of unbounded ones (logarithms, the logistic
+            function), so a bound is approached and never passed. ``covariance`` is that of the
+            parameters themselves, as if there were no bounds.
+        sigma: standard deviation of the noise in each residual, () or (m,), for the covariance
+            alone: it does not weigh the residuals. None takes it from the residuals, as in
+            ``jq.fit_covariance``. With a robust loss it must be None, and the covariance is
+            that of M-estimators (P. J. Huber, Ann. Statist. 1, 799, 1973): the noise is
+            ``sqrt(mean(psi^2))/mean(psi')``, with psi the derivative of the loss.
+        horizon: rising parts of the residuals, between 0 and 1: ``(0.1, 0.3)`` first fits the
+            first tenth of them, then the first three tenths, then all. Over a long simulation a
+            poor guess loses the phase, and the cost has minima that are none; a short part has
+            not. The residuals must then be in the order of time.
+        starts: iterate from so many starts, one after the other, and keep the one of lowest cost:
+            ``params`` then have this leading axis throughout.
+        max_steps: steps that are tried at most, from each start.
+        ftol: end, converged, where the last step changed the cost by no more than this part of
+            it, and the linear model said so.
+        xtol: end, converged, where the last step was no longer than this part of the parameters,
+            both in the scale of the iteration.
+        gtol: end, converged, where the residuals and every column of their Jacobian have a cosine
+            of at most this. All three lie between 0 and 1; None is the dtype's epsilon to the
+            power 2/3, 3.7e-11 in float64 and 2.4e-5 in float32.
+        progress: show a progress bar with the cost.
+
+    Returns:
+        LeastSquares. A step to residuals that are not finite is refused and a shorter one tried.
+        Where no step helps, the result says so and is not converged.
+
+    Raises:
+        ValueError, TypeError: an argument of wrong shape, dtype or value, by name; residuals or
+            derivatives that are not finite at the start (at all starts, if there are several);
+            no more residuals than parameters and no sigma.
+        ImportError: optimistix is not installed (extra ``least-squares``).
+    """
+    # Check and convert.
+    takes("residuals", residuals, "params" if data is None else "params, data")
+    refuse_bodies("params", params)
+    params = jax.tree.map(strong, floating_tree("params", params))
+    for name, value in (("params", params), ("data", data)):
+        concrete(name, value, "jq.least_squares iterates on the host, call it outside jit")
+    data = jax.tree.map(jnp.asarray, arrays("data", data))
+    begins = _starts(params, starts)
+    flat, unravel = ravel_pytree(begins[0])
+    if not flat.size:
+        raise ValueError("params: wanted at least one number, got none")
+    loss = Loss(one_of("loss", loss, LOSSES), real("f_scale", f_scale))
+    positive("f_scale", loss.scale)
+    limits = checked_bounds(bounds, begins[0])
+    names = _reprs.named_numbers(begins[0], "params")
+    for begin in begins:
+        finite("params", ravel_pytree(begin)[0])
+        check_inside(limits, np.asarray(ravel_pytree(begin)[0], float), names)
+    tolerances = _tolerances(ftol, xtol, gtol, float(jnp.finfo(flat.dtype).eps))
+    max_steps = positive_integer("max_steps", max_steps)
+    boolean("progress", progress)
+    horizon = _checked_horizon(horizon)
+    value, both = _programs_for(residuals, data)
+    number = value.eval_shape(begins[0], data).size
+    _check_sigma(sigma, loss, number, flat.size)
+
+    # Compute.
+    def residuals_at(x: np.ndarray) -> np.ndarray:
+        return np.asarray(value(unravel(jnp.asarray(x, flat.dtype)), data), float)
+
+    def linearised_at(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        values, jacobian = both(unravel(jnp.asarray(x, flat.dtype)), data)
+        return np.asarray(values, float), np.asarray(jacobian, float)
+
+    problem = Problem(residuals_at, linearised_at, limits, loss)
+    minima = []
+    with tqdm(disable=not progress, unit="step") as bar:
+
+        def report(cost: float) -> None:
+            bar.update()
+            bar.set_postfix(cost=f"{cost:.6g}")
+
+        for begin in begins:
+            y = limits.unbounded(np.asarray(ravel_pytree(begin)[0], float))
+            first = problem.linearised_at(y)
+            if first.finite:
+                parts = [round(part * number) for part in horizon]
+                minima.append(
+                    minimise_in_parts(problem, first, parts, tolerances, max_steps, report)
+                )
+            elif starts is None:
+                finite("residuals at the start", first.residuals)
+                finite("derivatives of residuals at the start", first.jacobian)
+            else:
+                minima.append(None)
+    return _result(minima, unravel, flat.dtype, loss, sigma, starts)
+
+
+def _starts(params: Any, starts: int | None) -> list[Any]:
+    """The trees of parameters to start from; ValueError if their leading axis is another."""
+    if starts is None:
+        return [params]
+    starts = positive_integer("starts", starts)
+    for leaf in jax.tree.leaves(params):
+        if leaf.shape[:1] != (starts,):
+            wanted = f"a leading axis of {starts} starts throughout"
+            raise ValueError(f"params: wanted {wanted}, got shape {leaf.shape}")
+    return [jax.tree.map(lambda leaf: leaf[k], params) for k in range(starts)]  # noqa: B023
+
+
+def _tolerances(ftol: Any, xtol: Any, gtol: Any, eps: float) -> Tolerances:
+    named = {"ftol": ftol, "xtol": xtol, "gtol": gtol}
+    default = eps ** (2.0 / 3.0)
+    checked = [default if x is None else fraction(name, x) for name, x in named.items()]
+    return Tolerances(*checked, zero=eps)
+
+
+def _checked_horizon(horizon: Any) -> tuple[float, ...]:
+    parts = tuple(fraction("horizon", part) for part in numbers("horizon", horizon))
+    if list(parts) != sorted(set(parts)):
+        raise ValueError(f"horizon: wanted rising parts, got {horizon}")
+    return parts
+
+
+def _check_sigma(sigma: Any, loss: Loss, number: int, size: int) -> None:
+    """ValueError or TypeError if there will be no covariance."""
+    if sigma is not None:
+        positive("sigma", one_shape("sigma", sigma, (), (number,)))
+        if loss.name != "linear":
+            wanted = "None with a robust loss, whose standard errors follow from the residuals"
+            raise ValueError(f"sigma: wanted {wanted}, got {sigma}")
+    elif number <= size:
+        wanted = f"more than the {size} parameters to get sigma from"
+        raise ValueError(f"residuals: wanted {wanted}, got {number}; give sigma")
+
+
+def _bound(residuals: Callable[..., Any], data: Any) -> Callable[[Any], Array]:
+    """The residuals as a function of the parameters alone, checked."""
+    arguments = () if data is None else (data,)
+    return lambda params: vector("residuals", residuals(params, *arguments))
+
+
+def _programs(residuals: Callable[..., Any]) -> tuple[Any, Any]:
+    """The compiled ``(params, data) -> f`` and ``(params, data) -> f, J``."""
+    value = lambda params, data: _bound(residuals, data)(params)  # noqa: E731
+    both = lambda params, data: with_jacobian(_bound(residuals, data))(params)  # noqa: E731
+    return jax.jit(value), jax.jit(both)
+
+
+_kept_programs = functools.lru_cache(maxsize=8)(_programs)
+
+
+def _programs_for(residuals: Callable[..., Any], data: Any) -> tuple[Any, Any]:
+    """The programs of ``_programs``, kept from an earlier call with the same function if data."""
+    if data is not None:
+        with contextlib.suppress(TypeError):  # a callable without a hash
+            return _kept_programs(residuals)
+    return _programs(residuals)
+
+
+def _result(
+    minima: list[Minimum | None],
+    unravel: Any,
+    dtype: Any,
+    loss: Loss,
+    sigma: ArrayLike | None,
+    starts: int | None,
+) -> LeastSquares:
+    """The best minimum and its covariance; ValueError if there is none."""
+    costs = np.array([np.inf if x is None else x.at.cost for x in minima])
+    best = int(np.argmin(costs))
+    minimum = minima[best]
+    if minimum is None:
+        raise ValueError(f"residuals: wanted finite values at one of {starts} starts, got none")
+    params = unravel(jnp.asarray(minimum.at.x, dtype))
+    noise = None if loss.name == "linear" else loss.noise
+    at = minimum.at
+    covariance = covariance_of(params, at.residuals, at.jacobian, sigma, noise=noise)
+    return LeastSquares(
+        params=params,
+        cost=at.cost,
+        residuals=at.residuals,
+        converged=minimum.reason.converged,
+        reason=minimum.reason.value,
+        evaluations=sum(x.evaluations for x in minima if x is not None),
+        jacobians=sum(x.jacobians for x in minima if x is not None),
+        history=minimum.history,
+        covariance=covariance,
+        best_start=None if starts is None else best,
+        costs=None if starts is None else costs,
+    )

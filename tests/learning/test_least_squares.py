@@ -1,0 +1,249 @@
+"""Nonlinear least squares: minima, robust losses, bounds, units, covariance, and why it ends."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import optimize
+
+import jaxquat as jq
+from jaxquat.learning import robust
+from jaxquat.learning.bounds import Bounds
+
+pytestmark = pytest.mark.needs("optimistix")
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+T = np.linspace(0.0, 2.0, 40)
+RNG = np.random.default_rng(0)
+DATA = 3.0 * np.exp(-0.7 * T) + 0.01 * RNG.normal(size=T.size)
+OUTLIERS = DATA + np.where(np.arange(T.size) % 9 == 4, 1.0, 0.0)
+
+
+def decay(params, data):
+    return params[0] * jnp.exp(-params[1] * jnp.asarray(T, params.dtype)) - data
+
+
+def solve(residuals=decay, params=None, data=None, **options):
+    params = jnp.ones(2) if params is None else params
+    data = jnp.asarray(DATA) if data is None else data
+    return jq.least_squares(residuals, params, data, progress=False, **options)
+
+
+def scipy_solve(data=DATA, **options):
+    def function(x):
+        return x[0] * np.exp(-x[1] * T) - data
+
+    tolerances = dict.fromkeys(("ftol", "xtol", "gtol"), 1e-14)
+    return optimize.least_squares(function, [1.0, 1.0], **tolerances, **options)
+
+
+def test_the_minimum_is_that_of_scipy():
+    ours, theirs = solve(), scipy_solve()
+    np.testing.assert_allclose(ours.params, theirs.x, rtol=1e-8)
+    np.testing.assert_allclose(ours.cost, theirs.cost, rtol=1e-10)
+    assert ours.converged
+    assert ours.evaluations < 20
+
+
+@pytest.mark.parametrize("loss", ["huber", "cauchy"])
+def test_a_robust_loss_has_the_objective_and_the_minimum_of_scipy(loss):
+    options = {"loss": loss, "f_scale": 0.02}
+    ours, theirs = solve(data=jnp.asarray(OUTLIERS), **options), scipy_solve(OUTLIERS, **options)
+    np.testing.assert_allclose(ours.cost, theirs.cost, rtol=1e-8)
+    np.testing.assert_allclose(ours.params, theirs.x, rtol=1e-5)
+    np.testing.assert_allclose(ours.params, [3.0, 0.7], atol=0.02)  # the plain fit is 0.1 off
+    assert ours.converged
+
+
+@pytest.mark.parametrize("name", ["huber", "cauchy"])
+def test_the_squares_of_transformed_residuals_are_rho_and_their_slope_is_its_derivative(name):
+    f = np.array([0.0, 1e-9, 0.3, -1.7, 2.1, -30.0])
+    z = (f / 2.0) ** 2
+    rho = np.where(z <= 1, z, 2 * np.sqrt(z) - 1) if name == "huber" else np.log1p(z)
+    loss = robust.Loss(name, 2.0)
+    transformed, slope = loss.transformed(f)
+    np.testing.assert_allclose(transformed**2, 4.0 * rho, rtol=1e-14)
+    above, below = (loss.transformed(f + h)[0] for h in (1e-6, -1e-6))
+    np.testing.assert_allclose(slope, (above - below) / 2e-6, rtol=1e-8)
+
+
+def test_the_standard_error_with_hubers_loss_is_that_of_95_percent_efficiency():
+    """1.345 standard deviations make the estimate of a mean 95 % efficient (Huber 1964)."""
+    noise = jnp.asarray(np.random.default_rng(1).normal(size=40_000))
+    options = {"loss": "huber", "f_scale": 1.345}
+    mean = solve(lambda p, y: y - p, jnp.array(0.1), noise, **options)
+    expected = np.sqrt(1.0 / 0.95 / noise.size)
+    np.testing.assert_allclose(mean.standard_errors, expected, rtol=0.01)  # 1/sqrt(2m) = 0.35 %
+
+
+def test_units_change_neither_the_way_nor_the_result():
+    unit = jnp.array([1e-6, 1e5])
+    plain = solve(bounds=(jnp.array([0.0, 0.0]), None))
+    scaled = solve(lambda p, y: decay(p / unit, y), unit, bounds=(jnp.array([0.0, 0.0]), None))
+    np.testing.assert_allclose(scaled.params, plain.params * unit, rtol=1e-10)
+    np.testing.assert_allclose(scaled.history, plain.history, rtol=1e-6)
+    np.testing.assert_allclose(scaled.standard_errors, plain.standard_errors * unit, rtol=1e-6)
+
+
+def test_a_bound_that_is_not_reached_changes_nothing():
+    free, bounded = solve(), solve(bounds=(jnp.array([0.0, -jnp.inf]), jnp.array([10.0, 5.0])))
+    np.testing.assert_allclose(bounded.params, free.params, rtol=1e-7)
+    np.testing.assert_allclose(bounded.standard_errors, free.standard_errors, rtol=1e-5)
+
+
+def test_a_bound_is_approached_and_never_passed():
+    bounded = solve(bounds=(None, jnp.array([2.0, jnp.inf])))
+    theirs = scipy_solve(bounds=([-np.inf, -np.inf], [2.0, np.inf]))
+    assert bounded.params[0] <= 2.0
+    np.testing.assert_allclose(bounded.params, theirs.x, rtol=1e-4)
+    np.testing.assert_allclose(bounded.cost, theirs.cost, rtol=1e-4)
+
+
+def test_the_transformation_of_bounds_is_undone_and_has_its_derivative():
+    bounds = Bounds(np.array([-1.0, 2.0, -np.inf, -np.inf]), np.array([3.0, np.inf, 5.0, np.inf]))
+    x = np.array([0.5, 2.5, -4.0, 7.0])
+    y = bounds.unbounded(x)
+    back, slope = bounds.bounded(y)
+    np.testing.assert_allclose(back, x, rtol=1e-14)
+    differences = (bounds.bounded(y + 1e-6)[0] - bounds.bounded(y - 1e-6)[0]) / 2e-6
+    np.testing.assert_allclose(slope, differences, rtol=1e-8)
+
+
+def test_the_best_of_several_starts_wins():
+    starts = jnp.array([3.3, 2.8, 9.0])  # cos has its minima at odd multiples of pi
+
+    def waves(p, y):
+        return jnp.stack([jnp.cos(p) + 1.0, 0.1 * (p - 3.0 * jnp.pi), 0.0 * p])
+
+    found = solve(waves, starts, starts=3, sigma=1.0)
+    assert found.best_start == 2
+    np.testing.assert_allclose(found.params, 3.0 * jnp.pi, rtol=1e-6)
+    assert found.costs.shape == (3,)
+    assert np.argmin(found.costs) == 2
+
+
+def test_the_covariance_is_that_of_fit_covariance():
+    found = solve()
+    alone = jq.fit_covariance(lambda p: decay(p, jnp.asarray(DATA)), found.params)
+    np.testing.assert_allclose(found.covariance.covariance, alone.covariance, rtol=1e-10)
+
+
+def test_a_prediction_has_the_standard_error_of_the_delta_method():
+    found = solve()
+    predicted = found.predict(lambda p: {"half-life": jnp.log(2.0) / p[1], "product": p[0] * p[1]})
+    a, k = np.asarray(found.params)
+    gradients = np.array([[0.0, -np.log(2.0) / k**2], [k, a]])
+    expected = gradients @ found.covariance.covariance @ gradients.T
+    np.testing.assert_allclose(predicted.covariance, expected, rtol=1e-10)
+    errors = predicted.standard_errors
+    np.testing.assert_allclose(errors["half-life"], np.sqrt(expected[0, 0]), rtol=1e-10)
+
+
+def test_a_ratio_is_certain_where_a_common_factor_is_not():
+    """Of log a and log b the data see the difference alone, with a standard error of 0.1."""
+    residuals = lambda p, y: (p[0] - p[1] - y) * jnp.ones(4)
+    found = solve(residuals, jnp.zeros(2), jnp.array(0.3), sigma=0.2)
+    predicted = found.predict(lambda p: jnp.stack([jnp.exp(p[0] - p[1]), jnp.exp(p[0])]))
+    np.testing.assert_allclose(predicted.standard_errors[0], 0.1 * np.exp(0.3), rtol=1e-6)
+    assert np.isinf(predicted.standard_errors[1])
+
+
+def test_float32_ends_converged_at_its_own_floor():
+    single = solve(params=jnp.ones(2, jnp.float32), data=jnp.asarray(DATA, jnp.float32))
+    assert single.converged
+    assert single.params.dtype == jnp.float32
+    double = solve()
+    shift = np.asarray(single.params, float) - np.asarray(double.params)
+    shift /= np.asarray(double.standard_errors)
+    assert np.max(np.abs(shift)) < 0.05
+
+
+def test_reasons():
+    assert solve(max_steps=2).reason == "max_steps reached"
+    assert not solve(max_steps=2).converged
+    exact = solve(data=3.0 * jnp.exp(-0.7 * jnp.asarray(T)), sigma=1.0)
+    assert exact.converged
+    np.testing.assert_allclose(exact.params, [3.0, 0.7], rtol=1e-10)
+    at_minimum = solve(params=solve(ftol=1e-15, xtol=1e-15, gtol=1e-12).params, gtol=1e-6)
+    assert (at_minimum.reason, at_minimum.evaluations) == ("gradient small", 1)
+
+
+def test_residuals_that_cease_to_be_finite_are_not_convergence():
+    cliff = lambda p, y: jnp.where(p < 1.0, jnp.nan, p) * jnp.array([1.0, 2.0])
+    found = solve(cliff, jnp.array(1.0))
+    assert not found.converged
+    assert "not finite" in found.reason
+    assert found.params == 1.0
+
+
+def test_a_derivative_that_is_wrong_is_not_convergence():
+    @jax.custom_jvp
+    def wrong(p):
+        return p * p + 1.0
+
+    wrong.defjvp(lambda p, t: (wrong(p[0]), -2.0 * p[0] * t[0]))
+    found = solve(lambda p, y: wrong(p) * jnp.ones(3), jnp.array(2.0))
+    assert not found.converged
+    assert "no step" in found.reason
+
+
+def test_data_of_the_same_shape_do_not_compile_again():
+    traces = []
+
+    def counted(params, data):
+        traces.append(1)
+        return decay(params, data)
+
+    solve(counted)
+    number = len(traces)
+    again = solve(counted, data=jnp.asarray(OUTLIERS))
+    assert len(traces) == number
+    np.testing.assert_allclose(again.params, scipy_solve(OUTLIERS).x, rtol=1e-6)
+
+
+def test_its_texts():
+    found = solve()
+    lines = repr(found).splitlines()
+    assert lines[0].startswith("LeastSquares: cost 0.00")
+    assert "converged (cost change small)" in lines[0]
+    assert len(lines) == 4
+    assert "<td>params[0]</td>" in found._repr_html_()
+    assert "value[0]" in repr(found.predict(lambda p: p))
+
+
+@pytest.fixture(scope="module")
+def tumbling():
+    specification = importlib.util.spec_from_file_location(
+        "benchmark_least_squares", BENCHMARKS / "least_squares.py"
+    )
+    module = importlib.util.module_from_spec(specification)
+    sys.modules[specification.name] = module
+    specification.loader.exec_module(module)
+    return module
+
+
+def check_inertia(tumbling, seed, seconds):
+    measured = tumbling.case(seed, seconds)
+    found = solve(tumbling.residuals, measured.guess, measured.data, sigma=1.0, horizon=(0.1, 0.3))
+    inertia = found.predict(tumbling.inertia_of)
+    errors = (inertia.value - tumbling.inertia_of(measured.truth)) / inertia.standard_errors
+    assert found.converged
+    assert np.max(np.abs(errors)) < 3.0
+    assert found.evaluations < 30
+    return measured, found
+
+
+def test_the_inertia_of_a_tumbling_body_is_found_from_4_seconds(tumbling):
+    check_inertia(tumbling, 1, 4.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_the_inertia_of_a_tumbling_body_is_found_from_20_seconds_as_by_scipy(tumbling, seed):
+    measured, found = check_inertia(tumbling, seed, 20.0)
+    theirs = tumbling.scipy_fit(measured)()
+    np.testing.assert_allclose(found.cost, theirs.cost, rtol=1e-8)
