@@ -1,0 +1,445 @@
+"""Identify a small quadrotor from logs of its motor commands, gyroscope and accelerometer.
+
+    python examples/identify_quadrotor.py [FILE[@START] ...] [--judge FILE ...]
+
+A log is a CSV file with the columns t [s], gyr_x, gyr_y, gyr_z [rad/s], acc_x, acc_y, acc_z
+[m/s^2, specific force] and motor_1 .. motor_4 (commands between 0 and 1), body axes
+forward-left-up, which begins at rest. Its flying time is the longest stretch without half a second
+of zero commands; half a second after the take-off and 0.4 s before the motors stop are left out.
+What comes after START [s], or the last fifth of the flying time, is HELD OUT: no fit sees it. Files
+after --judge are held out as a whole.
+
+The model is a rigid body with four rotors (``jq.rotors``): the commands arrive late, the speeds
+follow them with a lag, and beside thrust and drag there are the reaction of rotors that change
+their speed, damping by the air, and the moment of air that flows in from the side. The fit
+(``jq.least_squares``) compares windows of 0.25 s with the gyroscope and the accelerometer. Each
+window starts from its first rate and from the speeds that all commands before it have led to,
+level and at rest in the air, because the log does not tell better. So the parameters are those that
+predict best from there; they take up some of what is not seen, and the drift of the craft most.
+
+The judgement starts in the same way and predicts from the commands alone. It is the root of the
+mean squared length of the error over all windows, beside the first sample held, the authors'
+parameters, and the fitted ones without the lag.
+
+Flights: J. Eschmann, D. Albani, G. Loianno, Data-Driven System Identification of Quadrotors Subject
+to Motor Delays, 2024, github.com/arplaboratory/data-driven-system-identification (MIT), converted
+to these columns; their parameters are printed beside the fitted ones, and those of J. Foerster,
+System Identification of the Crazyflie 2.0 Nano Quadrocopter, ETH Zurich, 2015.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import matplotlib
+import numpy as np
+
+import jaxquat as jq
+from jaxquat import forces, rotors, torques
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+FOLDER = Path(__file__).resolve().parents[2] / "shared" / "data" / "crazyflie"
+DEFAULT = {"roll_pitch": 70.0, "yaw": 35.8, "thrust": 51.5}  # held out from here on [s]
+COLUMNS = {
+    "t": "t",
+    "gyro": ("gyr_x", "gyr_y", "gyr_z"),
+    "accelerometer": ("acc_x", "acc_y", "acc_z"),
+    "motors": ("motor_1", "motor_2", "motor_3", "motor_4"),
+}
+MASS = 0.027  # kg
+HUBS = 0.028 * np.array([[1.0, -1.0, 0], [-1.0, -1.0, 0], [-1.0, 1.0, 0], [1.0, 1.0, 0]])  # m
+SPINS = np.array([1.0, -1.0, 1.0, -1.0])
+EVERY = 4  # of the stamps, every fourth is a step of the simulation
+WINDOW, STRIDE = 0.25, 0.1  # s, of the fit
+HORIZONS = (0.1, 0.25, 0.5)  # s, of the judgement
+COMPARED = np.arange(1, 11) * WINDOW / 10  # s after the start of a window of the fit
+FORCE = 3.0  # m/s^2 that weigh as much as 1 rad/s
+ROTATES = 2.0  # rad/s: a flight counts in the last line if its held rate is off by more at 0.25 s
+
+
+class Quadrotor(NamedTuple):
+    """The parameters. Speeds are in units of the one that a command of 1 leads to."""
+
+    lag: Any  # () [s] time constant of the motors
+    latency: Any  # () [s] from a command to the motors, delay of the gyroscope included
+    thrust: Any  # (3,) [N] of a rotor, coefficients of 1, w, w^2
+    moments: Any  # (3,) [kg m^2]
+    drag: Any  # () [m] drag torque over thrust
+    reaction: Any  # () [N m s] momentum of a rotor at full speed
+    offset: Any  # (2,) [m] centre of mass from the middle of the hubs, x and y
+    damping: Any  # (3,) [N m s] torque of the air against the rate
+    flow: Any  # () [N s] moment per speed of air from the side
+    trim: Any  # (3,) [N m] constant torque
+
+
+START = Quadrotor(
+    lag=0.05,
+    latency=0.01,
+    thrust=np.array([0.02, 0.0, 0.12]),
+    moments=np.array([1.4e-5, 1.4e-5, 2.4e-5]),
+    drag=5e-3,
+    reaction=5e-5,
+    offset=np.zeros(2),
+    damping=np.array([5e-5, 5e-5, 2e-5]),
+    flow=1e-4,
+    trim=np.zeros(3),
+)
+LOWER = Quadrotor(0.02, 0.0, None, 5e-6, 1e-3, 0.0, None, 0.0, 0.0, None)
+UPPER = Quadrotor(0.15, 0.03, None, 1e-4, 2e-2, 3e-4, None, 3e-4, 1e-3, None)
+AUTHORS = START._replace(
+    lag=0.0716,
+    latency=0.0,
+    thrust=np.array([0.02127, -0.01117, 0.12013]),
+    moments=np.array([1.029e-5, 1.105e-5, 1.832 * 1.067e-5]),
+    drag=4.5e-3,
+    reaction=0.0,
+    damping=np.zeros(3),
+    flow=0.0,
+)
+FOERSTER = {"moments": [1.66e-5, 1.66e-5, 2.93e-5], "thrust": [5.48e-4, 6.77e-2, 9.15e-2]}
+
+
+# The model.
+
+
+def plant(p):
+    """Return body and torque of the quadrotor; the aux states are the speeds (4,)."""
+    body = jq.Body.from_principal(p.moments, mass=MASS)
+    hubs = HUBS - jnp.array([1.0, 1.0, 0.0]) * jnp.append(p.offset, 0.0)
+    axes = jnp.tile(jnp.array([0.0, 0.0, 1.0]), (4, 1))
+    rotor = rotors.Rotors(hubs, axes, jnp.asarray(SPINS), p.thrust, p.drag * p.thrust)
+
+    def air(t, state, params, command):
+        """Reaction of the rotors, damping, moment of the flow from the side, trim."""
+        reaction = -p.reaction * jnp.dot(SPINS, (command - state.aux) / p.lag)
+        x, y, _ = jq.quaternion.rotate(jq.quaternion.conjugate(state.q), state.velocity)
+        other = jnp.stack([p.flow * y, -p.flow * x, reaction])
+        return other - p.damping * state.omega + p.trim, jnp.zeros(4)
+
+    return body, torques.total(forces.gravity(body), rotors.lagging(rotor, p.lag), air)
+
+
+def late(log, latency):
+    """Return the mean command (N - 1, 4) in each interval of the steps, after the latency."""
+
+    def integral(x):
+        return jnp.interp(log.t - latency, log.stamps, x)
+
+    held = log.commands[:-1] * np.diff(log.stamps)[:, None]
+    sums = np.concatenate([np.zeros((1, 4)), np.cumsum(held, axis=0)])
+    at = jax.vmap(integral, in_axes=1, out_axes=1)(jnp.asarray(sums))
+    return jnp.diff(at, axis=0) / np.diff(log.t)[:, None]
+
+
+def speeds(log, lag, commands):
+    """Return the speeds (N, 4) that follow the commands (N - 1, 4) from rest: exact."""
+    decay = jnp.exp(-jnp.diff(jnp.asarray(log.t)) / lag)[:, None] * jnp.ones(4)
+
+    def join(a, b):
+        return a[0] * b[0], b[0] * a[1] + b[1]
+
+    steps = (decay, (1.0 - decay) * commands)
+    return jnp.concatenate([jnp.zeros((1, 4)), jax.lax.associative_scan(join, steps)[1]])
+
+
+def predict(p, log, starts, rows):
+    """Return rates and specific forces, each (W, rows, 3), in the windows that begin at starts."""
+    commands = late(log, p.latency)
+    w0 = speeds(log, p.lag, commands)[starts]
+    body, torque = plant(p)
+    numbers = starts[:, None] + np.arange(rows)
+    times = log.t[numbers] - log.t[starts][:, None]
+
+    def window(times, commands, omega, w):
+        level, zero = jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3)
+        start = jq.State(level, omega, w, zero, zero)
+        path = jq.rollout(jq.rkmk2, body, torque, start, jq.grid_at(times), inputs=commands)
+        return path.state.omega, path.state.aux
+
+    omega, w = jax.vmap(window)(times, commands[numbers[:, :-1]], log.gyro[starts], w0)
+    total = jnp.sum(p.thrust[0] + p.thrust[1] * w + p.thrust[2] * w**2, axis=-1, keepdims=True)
+    return omega, total / MASS * jnp.array([0.0, 0.0, 1.0])
+
+
+# The data.
+
+
+class Log(NamedTuple):
+    """Flights one after the other."""
+
+    stamps: np.ndarray  # (M,) [s], of the commands
+    commands: np.ndarray  # (M, 4), each holds until the next stamp
+    t: np.ndarray  # (N,) [s], of the steps
+    gyro: np.ndarray  # (N, 3) [rad/s], without the bias
+    force: np.ndarray  # (N, 3) [m/s^2]
+
+
+class Flight(NamedTuple):
+    """Parts of one flight in a Log: seconds from, to."""
+
+    name: str
+    fitted: tuple
+    held_out: tuple
+    bias: np.ndarray  # (3,) [rad/s] of the gyroscope at rest
+    bias_error: np.ndarray  # (3,) [rad/s]
+    noise: float  # [rad/s] of one sample at rest
+
+
+def flying(t, commands):
+    """Return the times [s] between which the motors fly the craft."""
+    on = np.flatnonzero(np.any(commands > 0, axis=1))
+    if not on.size or on[0] < 200:
+        raise ValueError("wanted motors at rest at first and commands later")
+    cuts = np.flatnonzero(np.diff(t[on]) > 0.5)
+    pieces = np.split(on, cuts + 1)
+    piece = max(pieces, key=lambda rows: t[rows[-1]] - t[rows[0]])
+    stops = piece[-1] < len(t) - 1
+    return t[piece[0]] + 0.5, t[piece[-1]] - (0.4 if stops else 0.0)
+
+
+def read(names, judged=()):
+    """Return all logs one after the other, and what they are."""
+    parts, flights, begin = [], [], 0.0
+    for name in [*names, *judged]:
+        path, _, held = str(name).partition("@")
+        recording = jq.recordings.read(path, COLUMNS)
+        t, commands, gyro = recording.t, recording["motors"], recording.gyro
+        try:
+            first, last = flying(t, commands)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+        split = first if name in judged else float(held) if held else last - (last - first) / 5
+        rest = gyro[: np.argmax(np.any(commands > 0, axis=1)) - 100]
+        bias, spread = rest.mean(axis=0), rest.std(axis=0)
+        shift = begin - t[0]
+        parts.append((t + shift, commands, gyro - bias, recording.accelerometer))
+        flights.append(
+            Flight(
+                Path(path).name.removesuffix(".gz").removesuffix(".csv"),
+                (first + shift, split + shift),
+                (split + shift, last + shift),
+                bias,
+                spread / np.sqrt(len(rest)),
+                float(spread.mean()),
+            )
+        )
+        begin = parts[-1][0][-1] + 10.0  # the rotors have come to rest
+    t, commands, gyro, force = (np.concatenate(x) for x in zip(*parts, strict=True))
+    steps = slice(None, None, EVERY)
+    return Log(t, commands, t[steps], gyro[steps], force[steps]), flights
+
+
+def windows(log, part, length, stride):
+    """Return the rows at which windows of this length begin in a part of the log, and their size.
+
+    The size is that of a window at the usual spacing, with a few rows more.
+    """
+    begin, end = part
+    starts = np.searchsorted(log.t, np.arange(begin, end - length - 0.02, stride))
+    return starts, round(length / np.median(np.diff(log.t))) + 3
+
+
+def after(log, starts, seconds):
+    """Return the row (W, len(seconds)) nearest to so many seconds after each start."""
+    wanted = log.t[starts][:, None] + np.asarray(seconds)
+    right = np.searchsorted(log.t, wanted)
+    return right - (log.t[right] - wanted > wanted - log.t[right - 1])
+
+
+# The fit.
+
+
+def fit(log, flights):
+    """Fit the parameters to the parts that are not held out. Returns jq.LeastSquares."""
+    parts = [windows(log, f.fitted, WINDOW, STRIDE) for f in flights]
+    starts, size = np.concatenate([s for s, _ in parts]), parts[0][1]
+    rows = after(log, starts, COMPARED)
+    measured = log.gyro[rows], log.force[rows][..., 2]
+    local = rows - starts[:, None]
+
+    def residuals(p):
+        omega, force = predict(p, log, starts, size)
+        omega = jnp.take_along_axis(omega, local[..., None], axis=1)
+        lift = jnp.take_along_axis(force[..., 2], local, axis=1)
+        error = [omega - measured[0], (lift - measured[1])[..., None] / FORCE]
+        return jnp.concatenate(error, axis=-1).ravel()
+
+    params = jax.tree.map(jnp.asarray, START)
+    bounds = (LOWER, UPPER)
+    return jq.least_squares(residuals, params, bounds=bounds, ftol=1e-5, max_steps=40)
+
+
+def print_fit(result, flights):
+    """Print each parameter with its standard error beside those of others, and the residuals."""
+    error = standard_errors(result)
+    print(f"{'parameter':12s} {'fitted':>11s}  {'error':>8s} {'authors':>11s} {'Foerster':>10s}")
+    for name in Quadrotor._fields:
+        values, spread = (np.atleast_1d(getattr(x, name)) for x in (result.params, error))
+        theirs = np.atleast_1d(getattr(AUTHORS, name))
+        others = FOERSTER.get(name, [np.nan] * len(values))
+        for k, row in enumerate(zip(values, spread, theirs, others, strict=True)):
+            label = name if len(values) == 1 else f"{name}[{k}]"
+            print(f"{label:12s} {row[0]:11.4g}  {row[1]:8.2g} {row[2]:11.4g} {row[3]:10.3g}")
+    for f in flights:
+        bias, spread = 1e3 * f.bias, 1e3 * f.bias_error.max()
+        print(f"gyro bias of {f.name}: {bias.round(3)} +- {spread:.1g} mrad/s, from the rest")
+    r = result.residuals.reshape(-1, len(COMPARED), 4)[..., :3]
+    noise = np.mean([f.noise for f in flights])
+    near, next_ = (np.corrcoef(a.ravel(), b.ravel())[0, 1] for a, b in pairs(r))
+    print(f"\n{result.reason}; {result.jacobians} Jacobians")
+    print(f"rms rate residual {np.sqrt(np.mean(r**2)):.2f} rad/s an axis; at the gyroscope's noise")
+    print(f"of {noise:.1e} rad/s chi^2 per datum is {np.mean(r**2) / noise**2:.1e}. Correlation of")
+    print(f"residuals 25 ms apart {near:.2f}, of windows next to each other {next_:.2f}")
+
+
+def pairs(r):
+    """Return residuals (W, K, 3) beside the next in a window, and beside the next window."""
+    return (r[:, :-1], r[:, 1:]), (r[:-1, -1], r[1:, -1])
+
+
+def standard_errors(result):
+    """Return standard errors as if a quarter of a second had one residual an axis, not 25.
+
+    The residuals are errors of the model, which last; as white noise they would claim too much.
+    """
+    inflation = np.sqrt(len(COMPARED) * WINDOW / STRIDE)
+    return jax.tree.map(lambda x: inflation * np.asarray(x), result.covariance.standard_errors)
+
+
+# The judgement.
+
+
+def judge(params, log, part):
+    """Return the errors of rates and forces, each (W, len(HORIZONS), 3), by model; the starts."""
+    starts, size = windows(log, part, HORIZONS[-1], 0.05)
+    rows = after(log, starts, HORIZONS)
+    local = (rows - starts[:, None])[..., None]
+    errors = {}
+    for name, p in params.items():
+        p = jax.tree.map(jnp.asarray, p)
+        predicted = jax.jit(lambda p: predict(p, log, starts, size))(p)
+        at = [np.take_along_axis(np.asarray(x), local, axis=1) for x in predicted]
+        errors[name] = at[0] - log.gyro[rows], at[1] - log.force[rows]
+    held = (x[starts][:, None] - x[rows] for x in (log.gyro, log.force))
+    return {"held": tuple(held)} | errors, starts
+
+
+def rms(errors):
+    """Return the root of the mean squared length of vectors (W, H, 3), (H,)."""
+    return np.sqrt(np.mean(np.sum(errors**2, axis=-1), axis=0))
+
+
+def print_errors(judged):
+    """Print the errors of each flight and those of all flights that rotate, pooled."""
+    at = HORIZONS.index(0.25)
+    pool = {k: e for k, e in judged.items() if rms(e["held"][0])[at] > ROTATES}
+    ahead = "".join(f"{h:8g}" for h in HORIZONS)
+    print(f"\nheld out, rms errors      rate [rad/s] after  specific force [m/s^2] after\n{ahead:>48s}"
+          f"{ahead}")  # fmt: skip
+    lines = dict(judged)
+    if pool:
+        names = next(iter(pool.values()))
+        lines[f"pooled ({len(pool)} that rotate)"] = {
+            name: tuple(np.concatenate([e[name][k] for e in pool.values()]) for k in (0, 1))
+            for name in names
+        }
+    for flight, errors in lines.items():
+        for name, (rate, force) in errors.items():
+            cells = "".join(f"{x:8.2f}" for x in (*rms(rate), *rms(force)))
+            print(f"{flight[-22:]:22s} {name:8s}{cells[:24]} {cells[24:]}")
+            flight = ""  # noqa: PLW2901
+    last = lines[next(reversed(lines))]
+    short = {name: rms(rate)[at] for name, (rate, _) in last.items()}
+    names = ("held", "authors", "fitted")
+    return "rms_rad_s " + " ".join(f"{name}={short[name]:.3f}" for name in names)
+
+
+def draw(log, params, judged, starts, result, file):
+    """Draw the worst and a typical window, and parameters beside those of others."""
+    figure, axes = plt.subplots(1, 3, figsize=(14, 4.4), layout="constrained")
+    flight = max(judged, key=lambda k: rms(judged[k]["held"][0])[1])
+    size = np.linalg.norm(judged[flight]["fitted"][0][:, 1], axis=-1)
+    chosen = {"typical": np.argsort(size)[len(size) // 2], "worst": np.argmax(size)}
+    for axis, (name, k) in zip(axes[:2], chosen.items(), strict=True):
+        start = starts[flight][k : k + 1]
+        rows = round(WINDOW / np.median(np.diff(log.t))) + 1
+        t = log.t[start[0] : start[0] + rows] - log.t[start[0]]
+        omega = np.asarray(predict(params["fitted"], log, start, rows)[0][0])
+        for i, colour in enumerate(("tab:blue", "tab:orange", "tab:green")):
+            measured = log.gyro[start[0] : start[0] + rows, i]
+            axis.plot(t, measured, color=colour, linewidth=3, alpha=0.4, label=f"measured {'xyz'[i]}")
+            axis.plot(t, omega[:, i], color=colour, linewidth=1.2, label=f"predicted {'xyz'[i]}")
+        axis.set(xlabel="time since the start [s]", ylabel="rate [rad/s]", title=f"{name} window of {flight}")
+    axes[0].legend(ncols=2, fontsize=8)
+    draw_parameters(axes[2], result)
+    figure.savefig(file, dpi=110)
+
+
+def draw_parameters(axis, result):
+    """Draw fitted parameters as multiples of the authors', with two standard errors."""
+    error = standard_errors(result)
+    labels = [("lag", None), ("drag", None), *(("moments", k) for k in range(3))]
+    for y, (name, k) in enumerate(labels):
+        value, spread, theirs = (getattr(x, name) for x in (result.params, error, AUTHORS))
+        if k is not None:
+            value, spread, theirs = value[k], spread[k], theirs[k]
+            axis.plot(FOERSTER["moments"][k] / theirs, y, "s", color="tab:green")
+        axis.errorbar(value / theirs, y, xerr=2 * spread / theirs, fmt="o", color="tab:blue", capsize=3)
+    axis.axvline(1.0, color="tab:grey", label="authors")
+    axis.plot([], [], "o", color="tab:blue", label="fitted, two standard errors")
+    axis.plot([], [], "s", color="tab:green", label="Foerster 2015")
+    axis.set_yticks(range(5), ["motor lag", "drag torque", "Ixx", "Iyy", "Izz"])
+    axis.set(xlabel="multiple of the authors' value", title="Parameters", xlim=(0, None))
+    axis.legend(fontsize=8)
+
+
+# The program.
+
+
+def arguments():
+    """Return the files to fit and those to judge alone."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("files", nargs="*", help="logs, each with the time from which it is held out")
+    parser.add_argument("--judge", nargs="+", default=[], help="logs that are held out as a whole")
+    options = parser.parse_args()
+    if options.files:
+        return options.files, options.judge
+    paths = {FOLDER / f"crazyflie_{name}.csv.gz": start for name, start in DEFAULT.items()}
+    missing = [path for path in paths if not path.exists()]
+    if missing:
+        wanted = ", ".join(path.name for path in missing)
+        where = "convert the flights of arplaboratory/data-driven-system-identification"
+        sys.exit(f"wanted logs: {wanted} are not in {FOLDER}; {where} to the columns of --help")
+    return [f"{path}@{start}" for path, start in paths.items()], options.judge
+
+
+def main():
+    """Read, fit, judge, print, draw."""
+    names, judged_only = arguments()
+    try:
+        log, flights = read(names, judged_only)
+    except (OSError, ValueError) as error:
+        sys.exit(str(error))
+    result = fit(log, flights[: len(names)])
+    print_fit(result, flights[: len(names)])
+    slow = result.params._replace(lag=EVERY * 1e-3)  # no lag but a step
+    params = {"authors": AUTHORS, "no lag": slow, "fitted": result.params}
+    judged, starts = {}, {}
+    for f in flights:
+        judged[f.name], starts[f.name] = judge(params, log, f.held_out)
+    last = print_errors(judged)
+    draw(log, params, judged, starts, result, "identify_quadrotor.png")
+    print("\ndrawn to identify_quadrotor.png")
+    print(last)
+
+
+if __name__ == "__main__":
+    jax.config.update("jax_enable_x64", True)
+    main()
