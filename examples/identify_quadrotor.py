@@ -110,7 +110,7 @@ FOERSTER = {"moments": [1.66e-5, 1.66e-5, 2.93e-5], "thrust": [5.48e-4, 6.77e-2,
 def plant(p):
     """Return body and torque of the quadrotor; the aux states are the speeds (4,)."""
     body = jq.Body.from_principal(p.moments, mass=MASS)
-    hubs = HUBS - jnp.array([1.0, 1.0, 0.0]) * jnp.append(p.offset, 0.0)
+    hubs = HUBS - jnp.append(p.offset, 0.0)[None]
     axes = jnp.tile(jnp.array([0.0, 0.0, 1.0]), (4, 1))
     rotor = rotors.Rotors(hubs, axes, jnp.asarray(SPINS), p.thrust, p.drag * p.thrust)
 
@@ -138,7 +138,7 @@ def late(log, latency):
 
 def speeds(log, lag, commands):
     """Return the speeds (N, 4) that follow the commands (N - 1, 4) from rest: exact."""
-    decay = jnp.exp(-jnp.diff(jnp.asarray(log.t)) / lag)[:, None] * jnp.ones(4)
+    decay = jnp.exp(-jnp.diff(jnp.asarray(log.t)) / lag)[:, None] * jnp.ones((1, 4))
 
     def join(a, b):
         return a[0] * b[0], b[0] * a[1] + b[1]
@@ -162,8 +162,8 @@ def predict(p, log, starts, rows):
         return path.state.omega, path.state.aux
 
     omega, w = jax.vmap(window)(times, commands[numbers[:, :-1]], log.gyro[starts], w0)
-    total = jnp.sum(p.thrust[0] + p.thrust[1] * w + p.thrust[2] * w**2, axis=-1, keepdims=True)
-    return omega, total / MASS * jnp.array([0.0, 0.0, 1.0])
+    lift = jnp.sum(p.thrust[0] + p.thrust[1] * w + p.thrust[2] * w**2, axis=-1) / MASS
+    return omega, jnp.stack([jnp.zeros_like(lift), jnp.zeros_like(lift), lift], axis=-1)
 
 
 # The data.
@@ -235,13 +235,9 @@ def read(names, judged=()):
 
 
 def windows(log, part, length, stride):
-    """Return the rows at which windows of this length begin in a part of the log, and their size.
-
-    The size is that of a window at the usual spacing, with a few rows more.
-    """
+    """Return the rows (W,) at which windows of this length begin in a part of the log."""
     begin, end = part
-    starts = np.searchsorted(log.t, np.arange(begin, end - length - 0.02, stride))
-    return starts, round(length / np.median(np.diff(log.t))) + 3
+    return np.searchsorted(log.t, np.arange(begin, end - length - 0.02, stride))
 
 
 def after(log, starts, seconds):
@@ -256,14 +252,13 @@ def after(log, starts, seconds):
 
 def fit(log, flights):
     """Fit the parameters to the parts that are not held out. Returns jq.LeastSquares."""
-    parts = [windows(log, f.fitted, WINDOW, STRIDE) for f in flights]
-    starts, size = np.concatenate([s for s, _ in parts]), parts[0][1]
+    starts = np.concatenate([windows(log, f.fitted, WINDOW, STRIDE) for f in flights])
     rows = after(log, starts, COMPARED)
     measured = log.gyro[rows], log.force[rows][..., 2]
     local = rows - starts[:, None]
 
     def residuals(p):
-        omega, force = predict(p, log, starts, size)
+        omega, force = predict(p, log, starts, local.max() + 1)
         omega = jnp.take_along_axis(omega, local[..., None], axis=1)
         lift = jnp.take_along_axis(force[..., 2], local, axis=1)
         error = [omega - measured[0], (lift - measured[1])[..., None] / FORCE]
@@ -316,13 +311,13 @@ def standard_errors(result):
 
 def judge(params, log, part):
     """Return the errors of rates and forces, each (W, len(HORIZONS), 3), by model; the starts."""
-    starts, size = windows(log, part, HORIZONS[-1], 0.05)
+    starts = windows(log, part, HORIZONS[-1], 0.05)
     rows = after(log, starts, HORIZONS)
     local = (rows - starts[:, None])[..., None]
     errors = {}
     for name, p in params.items():
         p = jax.tree.map(jnp.asarray, p)
-        predicted = jax.jit(lambda p: predict(p, log, starts, size))(p)
+        predicted = jax.jit(lambda p: predict(p, log, starts, local.max() + 1))(p)
         at = [np.take_along_axis(np.asarray(x), local, axis=1) for x in predicted]
         errors[name] = at[0] - log.gyro[rows], at[1] - log.force[rows]
     held = (x[starts][:, None] - x[rows] for x in (log.gyro, log.force))
