@@ -90,7 +90,7 @@ START = Quadrotor(
     trim=np.zeros(3),
 )
 LOWER = Quadrotor(0.02, 0.0, None, 5e-6, 1e-3, 0.0, None, 0.0, 0.0, None)
-UPPER = Quadrotor(0.15, 0.03, None, 1e-4, 2e-2, 3e-4, None, 3e-4, 1e-3, None)
+UPPER = Quadrotor(0.15, 0.02, None, 1e-4, 3e-2, 5e-4, None, 5e-4, 5e-3, None)
 AUTHORS = START._replace(
     lag=0.0716,
     latency=0.0,
