@@ -58,7 +58,6 @@ EVERY = 4  # of the stamps, every fourth is a step of the simulation
 WINDOW, STRIDE = 0.25, 0.1  # s, of the fit
 HORIZONS = (0.1, 0.25, 0.5)  # s, of the judgement
 COMPARED = np.arange(1, 11) * WINDOW / 10  # s after the start of a window of the fit
-FORCE = 3.0  # m/s^2 that weigh as much as 1 rad/s
 ROTATES = 2.0  # rad/s: a flight counts in the last line if its held rate is off by more at 0.25 s
 
 
@@ -251,45 +250,61 @@ def after(log, starts, seconds):
 
 
 def fit(log, flights):
-    """Fit the parameters to the parts that are not held out. Returns jq.LeastSquares."""
+    """Fit the parameters to the parts that are not held out.
+
+    Errors of rates count as fractions of the error that the held rate has as long after the start,
+    so that 25 ms and 250 ms weigh alike; those of the lift as fractions of its spread.
+
+    Returns:
+        The result of jq.least_squares, and the rate error (10,) [rad/s] that counts as 1.
+    """
     starts = np.concatenate([windows(log, f.fitted, WINDOW, STRIDE) for f in flights])
     rows = after(log, starts, COMPARED)
     measured = log.gyro[rows], log.force[rows][..., 2]
+    held = rms(log.gyro[starts][:, None] - measured[0])
+    scale = held / np.sqrt(3.0), np.std(log.force[starts, 2])
     local = rows - starts[:, None]
 
     def residuals(p):
         omega, force = predict(p, log, starts, local.max() + 1)
         omega = jnp.take_along_axis(omega, local[..., None], axis=1)
         lift = jnp.take_along_axis(force[..., 2], local, axis=1)
-        error = [omega - measured[0], (lift - measured[1])[..., None] / FORCE]
-        return jnp.concatenate(error, axis=-1).ravel()
+        rate_error = (omega - measured[0]) / scale[0][None, :, None]
+        lift_error = (lift - measured[1]) / scale[1]
+        return jnp.concatenate([rate_error, lift_error[..., None]], axis=-1).ravel()
 
     params = jax.tree.map(jnp.asarray, START)
     bounds = (LOWER, UPPER)
-    return jq.least_squares(residuals, params, bounds=bounds, ftol=1e-5, max_steps=40)
+    result = jq.least_squares(residuals, params, bounds=bounds, ftol=1e-5, max_steps=40)
+    return result, scale[0]
 
 
-def print_fit(result, flights):
+def print_fit(result, scale, flights):
     """Print each parameter with its standard error beside those of others, and the residuals."""
     error = standard_errors(result)
     print(f"{'parameter':12s} {'fitted':>11s}  {'error':>8s} {'authors':>11s} {'Foerster':>10s}")
     for name in Quadrotor._fields:
         values, spread = (np.atleast_1d(getattr(x, name)) for x in (result.params, error))
         theirs = np.atleast_1d(getattr(AUTHORS, name))
-        others = FOERSTER.get(name, [np.nan] * len(values))
-        for k, row in enumerate(zip(values, spread, theirs, others, strict=True)):
+        foerster = FOERSTER.get(name, [np.nan] * len(values))
+        for k, row in enumerate(zip(values, spread, theirs, foerster, strict=True)):
             label = name if len(values) == 1 else f"{name}[{k}]"
-            print(f"{label:12s} {row[0]:11.4g}  {row[1]:8.2g} {row[2]:11.4g} {row[3]:10.3g}")
+            bounds = (getattr(x, name) for x in (LOWER, UPPER))
+            at = any(x is not None and np.isclose(row[0], x, rtol=0.01) for x in bounds)
+            others = f"{row[2]:11.4g} {row[3]:10.3g}{'   at its bound' if at else ''}"
+            print(f"{label:12s} {row[0]:11.4g}  {row[1]:8.2g} {others}")
     for f in flights:
         bias, spread = 1e3 * f.bias, 1e3 * f.bias_error.max()
         print(f"gyro bias of {f.name}: {bias.round(3)} +- {spread:.1g} mrad/s, from the rest")
-    r = result.residuals.reshape(-1, len(COMPARED), 4)[..., :3]
+    r = result.residuals.reshape(-1, len(COMPARED), 4)[..., :3] * scale[:, None]
     noise = np.mean([f.noise for f in flights])
-    near, next_ = (np.corrcoef(a.ravel(), b.ravel())[0, 1] for a, b in pairs(r))
-    print(f"\n{result.reason}; {result.jacobians} Jacobians")
-    print(f"rms rate residual {np.sqrt(np.mean(r**2)):.2f} rad/s an axis; at the gyroscope's noise")
-    print(f"of {noise:.1e} rad/s chi^2 per datum is {np.mean(r**2) / noise**2:.1e}. Correlation of")
-    print(f"residuals 25 ms apart {near:.2f}, of windows next to each other {next_:.2f}")
+    near, apart = (np.corrcoef(a.ravel(), b.ravel())[0, 1] for a, b in pairs(r))
+    print(f"\n{result.reason}, after {result.jacobians} Jacobians")
+    print(f"residuals of the rate: rms {np.sqrt(np.mean(r**2)):.2f} rad/s an axis; with the noise")
+    print(
+        f"of the gyroscope at rest, {noise:.1e} rad/s, chi^2 is {np.mean(r**2) / noise**2:.1e} per"
+    )
+    print(f"datum. Correlation 25 ms apart {near:.2f}, from one window to the next {apart:.2f}")
 
 
 def pairs(r):
@@ -334,8 +349,8 @@ def print_errors(judged):
     at = HORIZONS.index(0.25)
     pool = {k: e for k, e in judged.items() if rms(e["held"][0])[at] > ROTATES}
     ahead = "".join(f"{h:8g}" for h in HORIZONS)
-    print(f"\nheld out, rms errors      rate [rad/s] after  specific force [m/s^2] after\n{ahead:>48s}"
-          f"{ahead}")  # fmt: skip
+    print("\nheld out: rms errors            rate [rad/s] after    specific force [m/s^2] after")
+    print(f"{'':31s}{ahead} {ahead} s")
     lines = dict(judged)
     if pool:
         names = next(iter(pool.values()))
@@ -347,7 +362,7 @@ def print_errors(judged):
         for name, (rate, force) in errors.items():
             cells = "".join(f"{x:8.2f}" for x in (*rms(rate), *rms(force)))
             print(f"{flight[-22:]:22s} {name:8s}{cells[:24]} {cells[24:]}")
-            flight = ""  # noqa: PLW2901
+            flight = ""
     last = lines[next(reversed(lines))]
     short = {name: rms(rate)[at] for name, (rate, _) in last.items()}
     names = ("held", "authors", "fitted")
@@ -367,9 +382,11 @@ def draw(log, params, judged, starts, result, file):
         omega = np.asarray(predict(params["fitted"], log, start, rows)[0][0])
         for i, colour in enumerate(("tab:blue", "tab:orange", "tab:green")):
             measured = log.gyro[start[0] : start[0] + rows, i]
-            axis.plot(t, measured, color=colour, linewidth=3, alpha=0.4, label=f"measured {'xyz'[i]}")
+            wide = {"color": colour, "linewidth": 3.5, "alpha": 0.35}
+            axis.plot(t, measured, label=f"measured {'xyz'[i]}", **wide)
             axis.plot(t, omega[:, i], color=colour, linewidth=1.2, label=f"predicted {'xyz'[i]}")
-        axis.set(xlabel="time since the start [s]", ylabel="rate [rad/s]", title=f"{name} window of {flight}")
+        axis.set(xlabel="time since the start [s]", ylabel="rate [rad/s]")
+        axis.set_title(f"{flight}: {name} window")
     axes[0].legend(ncols=2, fontsize=8)
     draw_parameters(axes[2], result)
     figure.savefig(file, dpi=110)
@@ -384,7 +401,8 @@ def draw_parameters(axis, result):
         if k is not None:
             value, spread, theirs = value[k], spread[k], theirs[k]
             axis.plot(FOERSTER["moments"][k] / theirs, y, "s", color="tab:green")
-        axis.errorbar(value / theirs, y, xerr=2 * spread / theirs, fmt="o", color="tab:blue", capsize=3)
+        bar = {"fmt": "o", "color": "tab:blue", "capsize": 3}
+        axis.errorbar(value / theirs, y, xerr=2 * spread / theirs, **bar)
     axis.axvline(1.0, color="tab:grey", label="authors")
     axis.plot([], [], "o", color="tab:blue", label="fitted, two standard errors")
     axis.plot([], [], "s", color="tab:green", label="Foerster 2015")
@@ -401,8 +419,8 @@ def arguments():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("files", nargs="*", help="logs, each with the time from which it is held out")
-    parser.add_argument("--judge", nargs="+", default=[], help="logs that are held out as a whole")
+    parser.add_argument("files", nargs="*", metavar="FILE[@START]")
+    parser.add_argument("--judge", nargs="+", default=[], metavar="FILE")
     options = parser.parse_args()
     if options.files:
         return options.files, options.judge
@@ -422,8 +440,8 @@ def main():
         log, flights = read(names, judged_only)
     except (OSError, ValueError) as error:
         sys.exit(str(error))
-    result = fit(log, flights[: len(names)])
-    print_fit(result, flights[: len(names)])
+    result, scale = fit(log, flights[: len(names)])
+    print_fit(result, scale, flights[: len(names)])
     slow = result.params._replace(lag=EVERY * 1e-3)  # no lag but a step
     params = {"authors": AUTHORS, "no lag": slow, "fitted": result.params}
     judged, starts = {}, {}

@@ -233,7 +233,7 @@ def test_a_quadrotor_is_found_from_its_log(tmp_path):
     a_flight(tmp_path / "flight.csv", true)
     with jax.enable_x64(True):
         log, flights = module.read([str(tmp_path / "flight.csv")])
-        result = module.fit(log, flights)
+        result, _ = module.fit(log, flights)
         error = module.standard_errors(result)
     assert result.converged
     for name in ("lag", "latency", "thrust", "moments", "drag", "reaction", "offset", "damping"):
