@@ -4,10 +4,11 @@
 
 A log is a CSV file with the columns t [s], gyr_x, gyr_y, gyr_z [rad/s], acc_x, acc_y, acc_z
 [m/s^2, specific force] and motor_1 .. motor_4 (commands between 0 and 1), body axes
-forward-left-up, which begins at rest. Its flying time is the longest stretch without half a second
-of zero commands; half a second after the take-off and 0.4 s before the motors stop are left out.
-What comes after START [s], or the last fifth of the flying time, is HELD OUT: no fit sees it. Files
-after --judge are held out as a whole.
+forward-left-up. Its flying time is made of all stretches of 2 s without half a second of zero
+commands; half a second after the take-off and 0.4 s before the motors stop are left out. What comes
+after START [s], or the last fifth of the flying time, is HELD OUT: no fit sees it. Files after
+--judge are held out as a whole. Without files the program takes the flights below, held out from
+70, 35.8 and 51.5 s on. The rest before the take-off gives the bias of the gyroscope.
 
 The model is a rigid body with four rotors (``jq.rotors``): the commands arrive late, the speeds
 follow them with a lag, and beside thrust and drag there are the reaction of rotors that change
@@ -19,7 +20,8 @@ predict best from there; they take up some of what is not seen, and the drift of
 
 The judgement starts in the same way and predicts from the commands alone. It is the root of the
 mean squared length of the error over all windows, beside the first sample held, the authors'
-parameters, and the fitted ones without the lag.
+parameters, and the fitted ones without the lag. The last line pools the flights that rotate: those
+in which the held rate errs by more than 2 rad/s at 0.25 s.
 
 Flights: J. Eschmann, D. Albani, G. Loianno, Data-Driven System Identification of Quadrotors Subject
 to Motor Delays, 2024, github.com/arplaboratory/data-driven-system-identification (MIT), converted
@@ -179,64 +181,75 @@ class Log(NamedTuple):
 
 
 class Flight(NamedTuple):
-    """Parts of one flight in a Log: seconds from, to."""
+    """A flight in a Log. Parts are arrays (K, 2) of seconds from, to."""
 
     name: str
-    fitted: tuple
-    held_out: tuple
-    bias: np.ndarray  # (3,) [rad/s] of the gyroscope at rest
+    fitted: np.ndarray
+    held_out: np.ndarray
+    bias: np.ndarray  # (3,) [rad/s] of the gyroscope at rest, 0 without a rest
     bias_error: np.ndarray  # (3,) [rad/s]
     noise: float  # [rad/s] of one sample at rest
 
 
 def flying(t, commands):
-    """Return the times [s] between which the motors fly the craft."""
+    """Return from when to when the craft flies, (K, 2) [s]."""
     on = np.flatnonzero(np.any(commands > 0, axis=1))
-    if not on.size or on[0] < 200:
-        raise ValueError("wanted motors at rest at first and commands later")
-    cuts = np.flatnonzero(np.diff(t[on]) > 0.5)
-    pieces = np.split(on, cuts + 1)
-    piece = max(pieces, key=lambda rows: t[rows[-1]] - t[rows[0]])
-    stops = piece[-1] < len(t) - 1
-    return t[piece[0]] + 0.5, t[piece[-1]] - (0.4 if stops else 0.0)
+    stretches = np.split(on, np.flatnonzero(np.diff(t[on]) > 0.5) + 1)
+    pieces = []
+    for rows in stretches:
+        if rows.size and t[rows[-1]] - t[rows[0]] > 2.0:
+            stops = rows[-1] < len(t) - 1
+            pieces.append((t[rows[0]] + 0.5, t[rows[-1]] - (0.4 if stops else 0.0)))
+    if not pieces:
+        raise ValueError("wanted two seconds of flight, got none")
+    return np.array(pieces)
+
+
+def last_fifth(pieces):
+    """Return the time [s] after which the last fifth of the flying time lies."""
+    rest = np.diff(pieces).sum() / 5
+    for begin, end in pieces[::-1]:
+        if end - begin > rest:
+            return end - rest
+        rest -= end - begin
+    return pieces[0, 0]
 
 
 def read(names, judged=()):
     """Return all logs one after the other, and what they are."""
-    parts, flights, begin = [], [], 0.0
+    parts, flights, now = [], [], 0.0
     for name in [*names, *judged]:
-        path, _, held = str(name).partition("@")
+        path, _, start = str(name).partition("@")
         recording = jq.recordings.read(path, COLUMNS)
         t, commands, gyro = recording.t, recording["motors"], recording.gyro
         try:
-            first, last = flying(t, commands)
+            pieces = flying(t, commands)
+            split = float(start) if start else last_fifth(pieces)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
-        split = first if name in judged else float(held) if held else last - (last - first) / 5
-        rest = gyro[: np.argmax(np.any(commands > 0, axis=1)) - 100]
-        bias, spread = rest.mean(axis=0), rest.std(axis=0)
-        shift = begin - t[0]
+        split = pieces[0, 0] if name in judged else split
+        rest = gyro[: max(0, np.argmax(np.any(commands > 0, axis=1)) - 100)]
+        known = len(rest) > 100
+        bias, spread = (rest.mean(axis=0), rest.std(axis=0)) if known else np.zeros((2, 3))
+        error = spread / np.sqrt(max(1, len(rest)))
+        shift = now - t[0]
         parts.append((t + shift, commands, gyro - bias, recording.accelerometer))
-        flights.append(
-            Flight(
-                Path(path).name.removesuffix(".gz").removesuffix(".csv"),
-                (first + shift, split + shift),
-                (split + shift, last + shift),
-                bias,
-                spread / np.sqrt(len(rest)),
-                float(spread.mean()),
-            )
-        )
-        begin = parts[-1][0][-1] + 10.0  # the rotors have come to rest
+        before, after_it = np.minimum(pieces, split) + shift, np.maximum(pieces, split) + shift
+        title = Path(path).name.removesuffix(".gz").removesuffix(".csv")
+        flights.append(Flight(title, before, after_it, bias, error, float(spread.mean())))
+        now = parts[-1][0][-1] + 10.0  # the rotors have come to rest
     t, commands, gyro, force = (np.concatenate(x) for x in zip(*parts, strict=True))
     steps = slice(None, None, EVERY)
     return Log(t, commands, t[steps], gyro[steps], force[steps]), flights
 
 
-def windows(log, part, length, stride):
-    """Return the rows (W,) at which windows of this length begin in a part of the log."""
-    begin, end = part
-    return np.searchsorted(log.t, np.arange(begin, end - length - 0.02, stride))
+def windows(log, parts, length, stride):
+    """Return the rows (W,) at which windows of this length begin in parts of the log."""
+    times = [np.arange(begin, end - length - 0.02, stride) for begin, end in parts]
+    starts = np.searchsorted(log.t, np.concatenate(times))
+    if not starts.size:
+        raise ValueError(f"wanted flights longer than {length:g} s to fit and to judge")
+    return starts
 
 
 def after(log, starts, seconds):
@@ -258,7 +271,7 @@ def fit(log, flights):
     Returns:
         The result of jq.least_squares, and the rate error (10,) [rad/s] that counts as 1.
     """
-    starts = np.concatenate([windows(log, f.fitted, WINDOW, STRIDE) for f in flights])
+    starts = windows(log, np.concatenate([f.fitted for f in flights]), WINDOW, STRIDE)
     rows = after(log, starts, COMPARED)
     measured = log.gyro[rows], log.force[rows][..., 2]
     held = rms(log.gyro[starts][:, None] - measured[0])
