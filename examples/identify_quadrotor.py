@@ -69,7 +69,7 @@ class Quadrotor(NamedTuple):
     lag: Any  # () [s] time constant of the motors
     latency: Any  # () [s] from a command to the motors, delay of the gyroscope included
     thrust: Any  # (3,) [N] of a rotor, coefficients of 1, w, w^2
-    moments: Any  # (3,) [kg m^2]
+    spread: Any  # (3,) [kg m^2] of the mass along x, y, z: Ixx is that along y plus that along z
     drag: Any  # () [m] drag torque over thrust
     reaction: Any  # () [N m s] momentum of a rotor at full speed
     offset: Any  # (2,) [m] centre of mass from the middle of the hubs, x and y
@@ -82,7 +82,7 @@ START = Quadrotor(
     lag=0.05,
     latency=0.01,
     thrust=np.array([0.02, 0.0, 0.12]),
-    moments=np.array([1.4e-5, 1.4e-5, 2.4e-5]),
+    spread=np.array([1.2e-5, 1.2e-5, 0.2e-5]),
     drag=5e-3,
     reaction=5e-5,
     offset=np.zeros(2),
@@ -90,13 +90,13 @@ START = Quadrotor(
     flow=1e-4,
     trim=np.zeros(3),
 )
-LOWER = Quadrotor(0.02, 0.0, None, 5e-6, 1e-3, 0.0, None, 0.0, 0.0, None)
+LOWER = Quadrotor(0.02, 0.0, None, 1e-8, 1e-3, 0.0, None, 0.0, 0.0, None)
 UPPER = Quadrotor(0.15, 0.02, None, 1e-4, 3e-2, 5e-4, None, 5e-4, 5e-3, None)
 AUTHORS = START._replace(
     lag=0.0716,
     latency=0.0,
     thrust=np.array([0.02127, -0.01117, 0.12013]),
-    moments=np.array([1.029e-5, 1.105e-5, 1.832 * 1.067e-5]),
+    spread=0.5e-5 * np.array([2.031, 1.879, 0.179]),  # of their moments
     drag=4.5e-3,
     reaction=0.0,
     damping=np.zeros(3),
@@ -108,12 +108,17 @@ FOERSTER = {"moments": [1.66e-5, 1.66e-5, 2.93e-5], "thrust": [5.48e-4, 6.77e-2,
 # The model.
 
 
+def moments(p):
+    """Return the principal moments (3,) [kg m^2]: positive, and none beyond the sum of two."""
+    return jnp.sum(p.spread) - p.spread
+
+
 def plant(p):
     """Return body and torque of the quadrotor; the aux states are the speeds (4,)."""
-    body = jq.Body.from_principal(p.moments, mass=MASS)
+    body = jq.Body.from_principal(moments(p), mass=MASS)
     hubs = HUBS - jnp.append(p.offset, 0.0)[None]
     axes = jnp.tile(jnp.array([0.0, 0.0, 1.0]), (4, 1))
-    rotor = rotors.Rotors(hubs, axes, jnp.asarray(SPINS), p.thrust, p.drag * p.thrust)
+    rotor = rotors.Rotors(jnp.asarray(hubs), axes, jnp.asarray(SPINS), p.thrust, p.drag * p.thrust)
 
     def air(t, state, params, command):
         """Reaction of the rotors, damping, moment of the flow from the side, trim."""
@@ -294,15 +299,16 @@ def fit(log, flights):
 
 def print_fit(result, scale, flights):
     """Print each parameter with its standard error beside those of others, and the residuals."""
-    error = standard_errors(result)
+    estimate, error = printed(result.params), standard_errors(result)
     print(f"{'parameter':12s} {'fitted':>11s}  {'error':>8s} {'authors':>11s} {'Foerster':>10s}")
-    for name in Quadrotor._fields:
-        values, spread = (np.atleast_1d(getattr(x, name)) for x in (result.params, error))
-        theirs = np.atleast_1d(getattr(AUTHORS, name))
+    for name in estimate:
+        values, spread, theirs = (
+            np.atleast_1d(x[name]) for x in (estimate, error, printed(AUTHORS))
+        )
         foerster = FOERSTER.get(name, [np.nan] * len(values))
         for k, row in enumerate(zip(values, spread, theirs, foerster, strict=True)):
             label = name if len(values) == 1 else f"{name}[{k}]"
-            bounds = (getattr(x, name) for x in (LOWER, UPPER))
+            bounds = (getattr(x, name, None) for x in (LOWER, UPPER))
             at = any(x is not None and np.isclose(row[0], x, rtol=0.01) for x in bounds)
             others = f"{row[2]:11.4g} {row[3]:10.3g}{'   at its bound' if at else ''}"
             print(f"{label:12s} {row[0]:11.4g}  {row[1]:8.2g} {others}")
@@ -326,12 +332,18 @@ def pairs(r):
 
 
 def standard_errors(result):
-    """Return standard errors as if a quarter of a second had one residual an axis, not 25.
+    """Return standard errors of what is printed, by name.
 
-    The residuals are errors of the model, which last; as white noise they would claim too much.
+    They count one residual an axis in a quarter of a second, not 25. The residuals are errors of the model, which last; as white noise they would claim too much.
     """
     inflation = np.sqrt(len(COMPARED) * WINDOW / STRIDE)
-    return jax.tree.map(lambda x: inflation * np.asarray(x), result.covariance.standard_errors)
+    errors = result.predict(printed).standard_errors
+    return {name: inflation * np.asarray(x) for name, x in errors.items()}
+
+
+def printed(p):
+    """Return the parameters that are printed, by name: moments instead of the spread of mass."""
+    return {"spread": p.spread, "moments": moments(p)} | p._asdict()
 
 
 # The judgement.
@@ -407,10 +419,10 @@ def draw(log, params, judged, starts, result, file):
 
 def draw_parameters(axis, result):
     """Draw fitted parameters as multiples of the authors', with two standard errors."""
-    error = standard_errors(result)
+    estimates = printed(result.params), standard_errors(result), printed(AUTHORS)
     labels = [("lag", None), ("drag", None), *(("moments", k) for k in range(3))]
     for y, (name, k) in enumerate(labels):
-        value, spread, theirs = (getattr(x, name) for x in (result.params, error, AUTHORS))
+        value, spread, theirs = (x[name] for x in estimates)
         if k is not None:
             value, spread, theirs = value[k], spread[k], theirs[k]
             axis.plot(FOERSTER["moments"][k] / theirs, y, "s", color="tab:green")

@@ -182,6 +182,7 @@ def a_flight(file, true, seconds=7.0):
     u = 0.62 + lift[:, None] + np.stack(waves, axis=1) @ (signs * [0.02, 0.02, 0.04]).T
     u = np.repeat(u[::8], 8, axis=0)[: len(t)]  # a new command every 2 ms
     u[t < 1.0] = 0.0
+    moments = true.spread.sum() - true.spread
     decay, late = np.exp(-dt / true.lag), round(float(true.latency) / dt)
     w, omega, rows = np.zeros(4), np.zeros(3), []
     x, y = (np.array([1, -1, -1, 1]), np.array([-1, -1, 1, 1])) * np.array([[0.028]])
@@ -191,7 +192,7 @@ def a_flight(file, true, seconds=7.0):
         thrust = true.thrust[0] + true.thrust[1] * w + true.thrust[2] * w**2
         yaw = -spins @ (true.drag * thrust + true.reaction * (command - w) / true.lag)
         torque = np.array([y @ thrust, -x @ thrust, yaw]) - true.damping * omega + true.trim
-        return (torque - np.cross(omega, true.moments * omega)) / true.moments
+        return (torque - np.cross(omega, moments * omega)) / moments
 
     for k in range(len(t)):
         thrust = np.sum(true.thrust[0] + true.thrust[1] * w + true.thrust[2] * w**2)
@@ -222,7 +223,7 @@ def test_a_quadrotor_is_found_from_its_log(tmp_path):
         lag=0.045,
         latency=0.008,
         thrust=np.array([0.015, 0.012, 0.11]),
-        moments=np.array([1.2e-5, 1.6e-5, 2.2e-5]),
+        spread=np.array([1.3e-5, 0.9e-5, 0.3e-5]),
         drag=6e-3,
         reaction=2e-5,
         offset=np.array([5e-4, -3e-4]),
@@ -236,10 +237,12 @@ def test_a_quadrotor_is_found_from_its_log(tmp_path):
         result, _ = module.fit(log, flights)
         error = module.standard_errors(result)
     assert result.converged
-    for name in ("lag", "latency", "thrust", "moments", "drag", "reaction", "offset", "damping"):
-        value, right, spread = (np.asarray(getattr(x, name)) for x in (result.params, true, error))
+    for name in ("lag", "latency", "thrust", "spread", "drag", "reaction", "offset", "damping"):
+        value, right = (np.asarray(getattr(p, name)) for p in (result.params, true))
+        spread = error[name]
         assert np.all(np.abs(value - right) < 3 * spread), (name, value, right, spread)
-    np.testing.assert_allclose(result.params.moments, true.moments, rtol=0.05)
+    found, right = (np.asarray(module.moments(p)) for p in (result.params, true))
+    np.testing.assert_allclose(found, right, rtol=0.05)
     np.testing.assert_allclose(result.params.lag, true.lag, rtol=0.05)
 
 
