@@ -245,16 +245,17 @@ def read(names, judged=()):
         now = parts[-1][0][-1] + 10.0  # the rotors have come to rest
     t, commands, gyro, force = (np.concatenate(x) for x in zip(*parts, strict=True))
     steps = slice(None, None, EVERY)
-    return Log(t, commands, t[steps], gyro[steps], force[steps]), flights
+    log = Log(t, commands, t[steps], gyro[steps], force[steps])
+    for flight in flights:
+        if not len(windows(log, flight.held_out, HORIZONS[-1], 0.05)):
+            raise ValueError(f"{flight.name}: wanted {HORIZONS[-1]:g} s of flight that is held out")
+    return log, flights
 
 
 def windows(log, parts, length, stride):
     """Return the rows (W,) at which windows of this length begin in parts of the log."""
     times = [np.arange(begin, end - length - 0.02, stride) for begin, end in parts]
-    starts = np.searchsorted(log.t, np.concatenate(times))
-    if not starts.size:
-        raise ValueError(f"wanted flights longer than {length:g} s to fit and to judge")
-    return starts
+    return np.searchsorted(log.t, np.concatenate(times))
 
 
 def after(log, starts, seconds):
@@ -334,7 +335,8 @@ def pairs(r):
 def standard_errors(result):
     """Return standard errors of what is printed, by name.
 
-    They count one residual an axis in a quarter of a second, not 25. The residuals are errors of the model, which last; as white noise they would claim too much.
+    They count one residual an axis in a quarter of a second, not 25. The residuals are errors of
+    the model, which last; as white noise they would claim too much.
     """
     inflation = np.sqrt(len(COMPARED) * WINDOW / STRIDE)
     errors = result.predict(printed).standard_errors
