@@ -4,7 +4,8 @@
 
 The pictures of README.md and docs/plotting.md are among them. The recordings are those of
 examples/calibrate_gyro.py; without them its picture stays as it is, and so does that of
-examples/attitude_filter.py, which wants two halves of recordings. Pictures are kept in 256
+examples/attitude_filter.py, which wants two halves of recordings, and of
+examples/identify_quadrotor.py without its flights. Pictures are kept in 256
 colours and films in 64, which takes a third of the size and makes no difference to the eye.
 """
 
@@ -18,6 +19,7 @@ from pathlib import Path
 from PIL import Image, ImageSequence
 
 DOCS = Path(__file__).resolve().parent
+FLIGHTS = DOCS.parents[1] / "shared" / "data" / "crazyflie"
 PICTURES = {  # example: its pictures in docs
     "fit_gains": ["fit_gains.png"],
     "gallery": ["plotting_free.png", "plotting_control.png", "gallery/flips.gif"],
@@ -26,6 +28,7 @@ PICTURES = {  # example: its pictures in docs
     "detumble": ["gallery/detumble.png"],
     "particles": ["gallery/particles.png"],
     "identify_inertia": ["gallery/identify_inertia.png"],
+    "identify_quadrotor": ["gallery/identify_quadrotor.png"],
     "neural_torque": ["gallery/neural_torque.png"],
     "gyro_attitude": ["gallery/gyro_attitude.png"],
     "calibrate_gyro": ["gallery/calibrate_gyro.png"],
@@ -68,10 +71,13 @@ def main():
     parser.add_argument("recordings", nargs="*", type=Path)
     recordings = [path.resolve() for path in parser.parse_args().recordings]
     for name in PICTURES:
-        if name not in ("calibrate_gyro", "attitude_filter"):
+        if name == "calibrate_gyro":
+            if recordings:
+                run(name, *recordings)
+        elif name == "attitude_filter":
+            continue
+        elif name != "identify_quadrotor" or FLIGHTS.exists():
             run(name)
-        elif recordings and name == "calibrate_gyro":
-            run(name, *recordings)
 
 
 if __name__ == "__main__":
