@@ -9,8 +9,9 @@ R at the start of the interval; ``Manifold`` and ``LieGroup`` take ``R exp(omega
 the first; ``G`` is exact, by the Galilean group. The first table compares them with jaxquat, order
 1, over one second of held samples of a smooth motion, float64: the largest differences of rotation
 matrix, velocity and displacement, and of the covariance relative to its largest entry, in the axes
-of ``G`` (``Tangent`` has the errors of theta instead, so that its covariance is another). The second has nanoseconds a sample of 200 samples at 200 Hz, gtsam through its Python
-interface, one call a sample, which takes longer than its C++.
+of ``G`` (``Tangent`` has the errors of theta instead, so that its covariance is another). The
+second has nanoseconds a sample of 200 samples at 200 Hz, gtsam through its Python interface, one
+call a sample, which takes longer than its C++.
 """
 
 import argparse

@@ -108,6 +108,8 @@ def one_shape(name: str, value: Any, *shapes: tuple[int, ...]) -> Array:
 
 def trailing(name: str, value: Any, core: tuple[int, ...]) -> Array:
     """``value`` as a floating array whose last axes are ``core``."""
+    if isinstance(value, tuple) and hasattr(value, "_fields"):  # rows would be stacked
+        raise TypeError(f"{name}: wanted an array, got a {type(value).__name__}")
     array = floating(name, value)
     if array.shape[array.ndim - len(core) :] != core or array.ndim < len(core):
         wanted = ", ".join(["...", *map(str, core)])

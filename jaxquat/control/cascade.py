@@ -127,6 +127,9 @@ def cascade(
     takes("motion", motion, "state, input")
     course_at, gains_of = _course_function(course), _gains_function(gains)
     speed, tilt, strongest, most_torque = _checked_limits(limits, dtype)
+    if is_concrete((strongest, mass, g)) and not float(strongest) > float(mass * g):
+        wanted = f"more than the weight, {float(mass * g):.6g} N"
+        raise ValueError(f"limits.thrust: wanted {wanted}, got {float(strongest):.6g}")
     inertia, inverted = body.inertia, inverse_inertia(body.inertia)
     dt, unwind = dt.astype(dtype), unwind.astype(dtype)
     z = jnp.asarray([0.0, 0.0, 1.0], dtype)

@@ -163,14 +163,14 @@ def minimise(
     ``report`` is called with the cost after each step.
     """
     here, history, steps, jacobians = start, [start.cost], 0, 1
-    lengths, radius = start.lengths(), np.linalg.norm(start.lengths() * start.y) or np.inf
+    lengths, radius = start.lengths(), float(np.linalg.norm(start.lengths() * start.y)) or np.inf
     reason = Reason.GRADIENT if here.slope() <= tolerances.gtol else None
     while reason is None:
         lengths = np.maximum(lengths, here.lengths())
         scale = np.where(lengths > 0, lengths, 1.0)
         triangle = here.triangle / scale
         step, damping = step_within(triangle, here.projection, radius)
-        size = np.linalg.norm(step)
+        size = float(np.linalg.norm(step))
         decrease = 0.5 * np.sum((triangle @ step) ** 2) + damping * size**2
         y, steps = here.y + step / scale, steps + 1
         cost = problem.cost(y)
@@ -248,10 +248,11 @@ def step_within(
     left, singular, right = np.linalg.svd(triangle)
     seen = singular > len(singular) * np.finfo(float).eps * singular[0]
     singular, projected = singular[seen], (left.T @ projection)[seen]
-    damping, step = 0.0, projected / singular
+    damping: float = 0.0
+    step = projected / singular
     # Newton's method for 1/|p| = 1/radius, concave in the damping: from 0 it rises to the root.
-    while (length := np.linalg.norm(step)) > ROUND * radius:
-        curvature = np.sum(step**2 / (singular**2 + damping))
+    while (length := float(np.linalg.norm(step))) > ROUND * radius:
+        curvature = float(np.sum(step**2 / (singular**2 + damping)))
         damping += (length / radius - 1.0) * length**2 / curvature
         step = singular * projected / (singular**2 + damping)
     return -right[seen].T @ step, damping

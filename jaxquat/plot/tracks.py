@@ -10,7 +10,7 @@ from matplotlib.colors import is_color_like
 from matplotlib.ticker import MaxNLocator
 from mpl_toolkits.mplot3d import Axes3D
 
-from jaxquat._checks import instance, positive, positive_integer, real
+from jaxquat._checks import finite, instance, positive, positive_integer, real
 from jaxquat.plot.panels import COLOURS, one_path, spatial
 from jaxquat.rotations import quaternion
 from jaxquat.simulation.path import Path
@@ -47,6 +47,7 @@ def track(
     if path.state.position is None:
         raise ValueError("path: wanted states with position, got a body that only turns")
     positions = np.asarray(path.state.position, float)
+    finite("path.state.position", positions)
     if size is None:
         size = float(np.ptp(positions, axis=0).max()) / 12 or 1.0
     size = real("size", size)

@@ -196,8 +196,8 @@ def preintegrate(
             the last sample then has no part. 2, 4 and 6 are orders in the distance of the samples,
             for smooth motions: the polynomial through the nearest ``order`` samples, one-sided at
             the ends, and the Magnus expansion. 4 and 6 take at least so many samples; where the
-            times are traced and fewer of them differ the polynomial is that through all. The noise is then taken as
-            independent from interval to interval.
+            times are traced and fewer of them differ the polynomial is that through all. The noise
+            is then taken as independent from interval to interval.
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name.

@@ -52,11 +52,12 @@ class Path:
     def at(self, t: ArrayLike) -> State:
         """The state at any times within the path, interpolated on the sphere.
 
-        t (...) [s] -> q (..., 4), omega (..., 3), aux alike; NaN outside (ValueError if t is
-        concrete). The rotation vector from the earlier row's attitude is the cubic that meets both
-        attitudes and both rates, so the attitude is unit and of order 4 in the spacing, and the
-        rate is its exact derivative and of order 3; aux states are interpolated linearly. The
-        attitudes of neighbouring rows must be less than a half turn apart.
+        t (...) [s] -> q (..., 4), omega (..., 3), position, velocity and aux alike; NaN outside
+        (ValueError if t is concrete). The rotation vector from the earlier row's attitude is the
+        cubic that meets both attitudes and both rates, so the attitude is unit and of order 4 in
+        the spacing, and the rate is its exact derivative and of order 3. So it is with position
+        and velocity; aux states are interpolated linearly. The attitudes of neighbouring rows must
+        be less than a half turn apart.
         """
         check_rows(self)
         if self.t.size < 2:
