@@ -6,12 +6,15 @@
 gtsam (PyPI, 4.3) has four rules for a held sample. ``Tangent``, the default, adds to a rotation
 vector theta: ``theta += dexpinv(theta, omega) dt``, ``p += v dt + R f dt^2/2``, ``v += R f dt``,
 R at the start of the interval; ``Manifold`` and ``LieGroup`` take ``R exp(omega dt)`` in place of
-the first; ``G`` is exact, by the Galilean group. The first table compares them with jaxquat, order
-1, over one second of held samples of a smooth motion, float64: the largest differences of rotation
-matrix, velocity and displacement, and of the covariance relative to its largest entry, in the axes
-of ``G`` (``Tangent`` has the errors of theta instead, so that its covariance is another). The
-second has nanoseconds a sample of 200 samples at 200 Hz, gtsam through its Python interface, one
-call a sample, which takes longer than its C++.
+the first; ``G`` is exact, by the Galilean group.
+
+The first table compares them with jaxquat, order 1, over one second of held samples of a smooth
+motion, float64: the largest differences of rotation matrix, velocity and displacement, and of the
+covariance relative to its largest entry, in the axes of ``G``. ``Tangent`` has the covariance of
+theta instead, so that this difference stays.
+
+The second has nanoseconds a sample of 200 samples at 200 Hz, gtsam through its Python interface,
+one call a sample, which takes longer than its C++.
 """
 
 import argparse
@@ -59,7 +62,8 @@ def accuracy():
     for rule in RULES:
         for n in (10, 100, 1000):
             gyro, accel, t = motion(n)
-            ours = kinematics.preintegrate(*map(jnp.asarray, (gyro, accel)), t, None, noise)
+            rates, forces = jnp.asarray(gyro), jnp.asarray(accel)
+            ours = kinematics.preintegrate(rates, forces, t, None, noise)
             theirs = by_gtsam(rule, gyro[:-1], accel[:-1], 1 / n)
             rotation = np.asarray(jq.quaternion.to_matrix(ours.dq))
             zero, one = np.zeros((3, 3)), np.eye(3)
