@@ -37,6 +37,7 @@ MAGNETOMETER = jax.tree.map(np.asarray, jq.magnetometer.Magnetometer.ideal())
 BIAS, DENSITIES = jq.kinematics.Imu(V, V), jq.kinematics.Imu(V, V)
 PREINTEGRATED = jq.kinematics.preintegrate(np.ones((6, 3)), np.ones((6, 3)), 0.1 * np.arange(6))
 POSES = np.asarray(jq.quaternion.rotate(jq.quaternion.random(jax.random.key(1), (30,)), Q[:3] + V))
+LEAST = jq.least_squares(lambda p: jnp.concatenate([p, 2.0 * p]) - 1.0, V, progress=False)
 RECORDING = recordings.Recording(
     np.array([0.0, 0.1]), FOUR[:2], np.stack([Q, Q]), np.array([False, True])
 )
@@ -394,6 +395,8 @@ TABLE = {
         "fast": Argument(False),
     },
     "fit": FIT,
+    "FitCovariance.predict": {"function": Argument(lambda params: params)},
+    "LeastSquares.predict": {"function": Argument(lambda params: params)},
     "fit_covariance": {
         "residuals": Argument(lambda params: jnp.concatenate([params, 2.0 * params])),
         "params": Argument(V, {"wrong": "seven"}),
@@ -813,8 +816,10 @@ def public():
 
 OBJECTS = {
     "Body": BODY,
+    "FitCovariance": LEAST.covariance,
     "Grid": GRID,
     "GridAt": jq.grid_at(np.arange(4.0), 2),
+    "LeastSquares": LEAST,
     "Path": jq.Path(jnp.array([0.0, 1.0]), jq.State(jnp.stack([Q, Q]), jnp.zeros((2, 3)))),
     "Preintegrated": PREINTEGRATED,
     "Recording": RECORDING,

@@ -7,8 +7,8 @@ one with the damping that makes it as long as the radius. This needs only the tr
 decomposition of ``J/D``, computed once for each J, and its singular values.
 
 The gain, the decrease of the cost as a part of the decrease that the linear model predicts, moves
-the radius: below 1/4 it is a quarter of the step, above 3/4 twice the step. It begins at
-the length of ``D y``, so that no parameter changes by more than its own size at first.
+the radius: below 1/4 it is a quarter of the step, above 3/4 twice the step. It begins
+where the parameters change by their own size, whatever their units.
 
 The iteration is on the host in float64. Only residuals and Jacobians are compiled, and a Jacobian
 is computed at accepted points alone, so the counts compare with ``nfev`` and ``njev`` of
@@ -163,7 +163,9 @@ def minimise(
     ``report`` is called with the cost after each step.
     """
     here, history, steps, jacobians = start, [start.cost], 0, 1
-    lengths, radius = start.lengths(), float(np.linalg.norm(start.lengths() * start.y)) or np.inf
+    x, slope = problem.bounds.bounded(start.y)
+    lengths = start.lengths()
+    radius = float(np.linalg.norm(lengths * x / slope)) or np.inf
     reason = Reason.GRADIENT if here.slope() <= tolerances.gtol else None
     while reason is None:
         lengths = np.maximum(lengths, here.lengths())

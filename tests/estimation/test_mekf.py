@@ -151,6 +151,7 @@ def loss(log_noises, samples):
     return -jnp.sum(estimation.run(kalman, samples)[1].log_likelihood)
 
 
+@pytest.mark.slow
 def test_the_likelihood_has_gradients_in_both_modes_with_sensors_missing():
     """Central differences with a step of 1e-5 are good to 1e-8 of the largest component."""
     _, _, samples = simulated(jax.random.key(5), n=40)

@@ -54,6 +54,7 @@ def test_held_samples_give_the_product_of_matrix_exponentials(dtype, limit, turn
     assert float(motion.dt) == pytest.approx(times[-1] - times[0], rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
 def test_derivatives_at_rest_are_those_of_the_integrals(dtype):
     """Without rotation: dq by -T, dv by -T, dp by -T^2/2; the force c makes the cross terms."""
@@ -74,7 +75,7 @@ def test_derivatives_at_rest_are_those_of_the_integrals(dtype):
         assert all(np.isfinite(x).all() for x in slopes)
 
 
-@pytest.mark.parametrize("order", some([1, 4], [4]))
+@pytest.mark.parametrize("order", some([1, 4], [1]))
 def test_the_jacobian_is_the_derivative_by_the_biases(order):
     gyro, accel, times = recording()
     run = lambda *bias: kinematics.preintegrate(gyro, accel, times, IMU(*bias), order=order)
@@ -129,7 +130,7 @@ def sensed(t):
     return omega, quaternion.rotate_inverse(q, jax.jacfwd(velocity)(t) - jnp.asarray(GRAVITY))
 
 
-@pytest.mark.parametrize("order", some([1, 2, 4, 6], [4]))
+@pytest.mark.parametrize("order", some([1, 2, 4, 6], [2]))
 def test_the_order_is_the_slope_on_a_known_motion(order):
     """Distances of the samples change by a factor of 3 along the motion."""
     counts, left = np.array([40, 80, 160]), []
@@ -158,7 +159,7 @@ def test_a_sensor_at_rest_stays_where_it_is():
         np.testing.assert_allclose(got, wanted, atol=1e-14)
 
 
-@pytest.mark.parametrize("order", some([1, 2, 4], [4]))
+@pytest.mark.parametrize("order", some([1, 2, 4], [1]))
 def test_empty_intervals_are_the_identity_whatever_their_samples(order):
     """The padding is NaN, in value and derivative; the recordings of a batch differ in length."""
     gyro, accel, times = recording()
