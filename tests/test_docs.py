@@ -18,7 +18,6 @@ NEEDS = {
     "diffrax.md": ["diffrax"],
     "fitting.md": ["orbax"],
     "fused.md": ["llvmlite"],
-    "identification.md": ["optimistix"],
     "migration.md": ["jaxlie"],
     "plotting.md": ["matplotlib"],
 }

@@ -249,6 +249,7 @@ def test_the_reversible_gradient_needs_no_more_memory_for_more_steps():
     assert memory(100_000, "none") > 100 * memory(100_000, "reversible")
 
 
+@pytest.mark.slow
 def test_a_path_knows_the_position_between_its_rows():
     """Cubic: the error falls with the fourth power of the spacing, that of velocity the third."""
     params, grid = {"pull": jnp.array([0.3, -0.4, 0.9])}, jq.grid(0.1, 0.0125, 160)

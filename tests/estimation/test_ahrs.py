@@ -101,6 +101,7 @@ def test_a_magnet_hardly_turns_the_heading():
     assert angle(RUN(settings(), disturbed).q, q).max() < 1.0
 
 
+@pytest.mark.slow
 def test_sensors_may_be_missing_and_derivatives_stay_finite():
     q, samples = moved(wandering(120))
     gone = lambda x, rows: x.at[rows].set(jnp.nan)
@@ -130,6 +131,7 @@ def test_sensors_may_be_missing_and_derivatives_stay_finite():
     assert forward == pytest.approx(central, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_merged_samples_give_the_same_attitudes():
     """Turns are composed exactly; averages over 0.25 s cost less than 0.1 degrees."""
     q, samples = moved(wandering(600))

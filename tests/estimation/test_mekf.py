@@ -202,6 +202,7 @@ def test_what_pads_a_recording_changes_nothing():
     np.testing.assert_allclose(smoothed, estimation.smooth(kalman, samples).q, atol=1e-14)
 
 
+@pytest.mark.slow
 def test_the_gate_leaves_out_an_outlier():
     _, _, samples = simulated(jax.random.key(4), n=60, every=1)
     spoilt = samples._replace(vectors=samples.vectors.at[50, 0].add(1.0))
@@ -212,6 +213,7 @@ def test_the_gate_leaves_out_an_outlier():
     assert np.abs(estimation.run(open_, spoilt)[1].q - wanted).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_a_run_continues_where_an_earlier_one_ended():
     _, _, samples = simulated(jax.random.key(6), n=40)
     kalman = estimation.mekf(Q0, NOISES)

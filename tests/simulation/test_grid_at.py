@@ -213,6 +213,7 @@ def test_the_last_state_moves_with_the_last_time_as_the_equation_says():
     assert min(np.abs(x).max() for x in moved[:2]) > 0.1
 
 
+@pytest.mark.slow
 def test_the_reversible_engine_has_the_rows_and_gradients_of_the_scan():
     def loss(times, stiffness, checkpoint):
         path = fly(times, stiffness, substeps=3, save_every=3, checkpoint=checkpoint,
@@ -361,6 +362,7 @@ def test_sampling_saving_and_inputs_count_intervals():
         jq.rollout(cheap, BODY, torque, START, grid, controller=waits)
 
 
+@pytest.mark.slow
 def test_a_path_is_interpolated_between_rows_at_any_times():
     """Rows at one time count once; the path is a motion known in closed form."""
     t = jnp.array([0.3, 0.3, 0.302, 0.33, 0.33, 0.34, 0.34, 0.34])
