@@ -150,7 +150,7 @@ STATE = Argument(START, PROPAGATES)
 MOVING = Argument(START._replace(position=V, velocity=V), PROPAGATES)
 FILTERING = {
     "filter": Argument(estimation.ahrs()),
-    "samples": Argument(IMU, PROPAGATES, r"samples?"),
+    "samples": Argument(IMU, {}, r"samples?"),
     "memory": optional(None),
 }
 ORDER = Argument("ZYX")
@@ -352,11 +352,11 @@ TABLE = {
     },
     "ensembles.run": ENSEMBLE,
     "ensembles.smallest": {"k": Argument(1), "of": OF},
-    "estimation.ahrs": {"settings": optional(estimation.Settings(), int="numbers")},
+    "estimation.ahrs": {"settings": optional(estimation.Settings())},
     "estimation.mekf": {
         "q": Argument(Q),
-        "noises": optional(estimation.Noises(), int="numbers"),
-        "gate": Argument(3.0, {"int": "a number", "inf": "no gate"}),
+        "noises": optional(estimation.Noises()),
+        "gate": Argument(3.0, {"inf": "no gate"}),
     },
     "estimation.merge": {
         "samples": Argument(IMU, {**PROPAGATES, "nan": "not measured"}),
