@@ -41,17 +41,21 @@ def draw_free(folder):
     """Draw plotting_free.png and flips.gif: eight seconds of a box spun about its middle axis."""
     grid = jq.grid(0.0, 0.01, 800)
     flips = jax.jit(lambda: jq.rollout(jq.rkmk4, BOX, jq.torques.zero, FLIPPING, grid))()
-    figure = Figure(figsize=(13.0, 4.4), dpi=110)
+    figure = Figure(figsize=(6.8, 6.6), dpi=150)
+    plot.rates(flips, ax=figure.add_axes((0.09, 0.6, 0.37, 0.34)))
     panels: list[Any] = []
-    for k, azimuth in enumerate((-30, 45, 45)):
-        place = (0.01 + k / 3, 0.05, 0.27, 0.85)
-        panels.append(figure.add_axes(place, projection="3d", elev=35, azim=azimuth))
-    plot.body_axes(flips, ax=panels[0])
+    for left, bottom, azimuth in ((0.51, 0.52, -30), (0.06, 0.04, 65), (0.52, 0.02, 45)):
+        place = (left, bottom, 0.43, 0.43)
+        panels.append(figure.add_axes(place, projection="3d", elev=30, azim=azimuth))
+    plot.body_axes(flips, frames=2, ax=panels[0])
     plot.polhode(flips, BOX, ax=panels[1])
     plot.momentum_sphere(flips, BOX, ax=panels[2])
-    above: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.52, 0.93), "ncols": 3}
-    for panel in panels:
-        panel.legend(frameon=False, fontsize="small", handlelength=2.4, columnspacing=1.0, **above)
+    for panel, columns, top in zip(panels, (3, 2, 3), (0.93, 0.84, 0.93), strict=True):
+        panel.tick_params(pad=-3, labelsize="small")
+        for axis in (panel.xaxis, panel.yaxis, panel.zaxis):
+            axis.labelpad = -4
+        above: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.47, top)}
+        panel.legend(ncols=columns, frameon=False, handlelength=1.2, columnspacing=0.8, **above)
     figure.savefig(folder / "plotting_free.png")
 
     figure = Figure(figsize=(4.2, 3.7), dpi=80)

@@ -7,11 +7,10 @@ from typing import Any
 import jax
 import numpy as np
 from matplotlib.colors import is_color_like
-from matplotlib.ticker import MaxNLocator
 from mpl_toolkits.mplot3d import Axes3D
 
 from jaxquat._checks import finite, instance, positive, positive_integer, real
-from jaxquat.plot.panels import COLOURS, one_path, spatial
+from jaxquat.plot.panels import COLOURS, metres, one_path, spatial
 from jaxquat.rotations import quaternion
 from jaxquat.simulation.path import Path
 
@@ -64,10 +63,5 @@ def track(
             ax.plot(*np.stack([center, center + size * axis]).T, **style)
         if f"body {'xyz'[k]}" not in ax.get_legend_handles_labels()[1]:
             ax.plot([], [], [], label=f"body {'xyz'[k]}", **style)
-    ax.set(xlabel="world x [m]", ylabel="world y [m]", zlabel="world z [m]")
-    axes: tuple[Any, ...] = (ax.xaxis, ax.yaxis, ax.zaxis)
-    for axis in axes:
-        axis.pane.set_visible(False)
-        axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
-    ax.set_aspect("equal")
+    metres(ax)
     return ax
