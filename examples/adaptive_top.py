@@ -115,8 +115,6 @@ def draw(runs, splitting, file):
         "symmetric_top_bm4": splitting,
     }
     plot.work_precision(curves, "torque evaluations", ax=right)
-    right.set_title("What the steps buy")
-    right.legend(loc="upper right", fontsize="small")
     figure.savefig(file)
 
 

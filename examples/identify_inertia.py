@@ -190,7 +190,7 @@ def print_entries(estimate, known):
 
 
 def rms(rate, telemetry):
-    """Return the rms error an axis of a prediction [rad/s], after the samples that it started from."""
+    """Return the rms error of a prediction [rad/s], after the samples that gave its first rate."""
     return np.sqrt(np.mean((rate - telemetry.rate)[SEEN:] ** 2))
 
 

@@ -9,7 +9,8 @@ with gains chosen by hand. Each update simulates 32 flights and differentiates t
 logarithms of 18 gains, through rotors, allocation and controller.
 
 The table compares the gains before and after on 256 other flights; quadrotor.png shows them, and
-one flight in space, of which quadrotor.gif is a film. Without the extra ``fused`` the scan engine takes ten times as long.
+one flight in space, of which quadrotor.gif is a film. Without the extra ``fused`` the scan engine
+takes ten times as long.
 """
 
 import argparse

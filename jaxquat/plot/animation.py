@@ -199,8 +199,7 @@ def _frames(path: Path, fps: int, speed: float) -> _Frames:
     intervals = (last - first) * fps / speed * (1 + 1e-6)  # rounding must not lose the last frame
     count = int(np.floor(intervals)) + 1
     times = np.minimum(first + np.arange(count) * speed / fps, last)
-    rotations, positions = _at(path, times.astype(path.t.dtype))
-    return _Frames(times, np.asarray(rotations), None if positions is None else np.asarray(positions))
+    return _Frames(times, *jax.tree.map(np.asarray, _at(path, times.astype(path.t.dtype))))
 
 
 @jax.jit

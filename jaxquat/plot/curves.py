@@ -17,6 +17,9 @@ from jaxquat.plot.panels import COLOURS, DASHES, MARKERS, TIME, flat, one_path
 from jaxquat.rotations import quaternion
 from jaxquat.simulation.path import Path
 
+_ABOVE: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1.0, 1.0), "frameon": False}
+"""A legend above the axes, where no curve runs below it."""
+
 
 def attitude_error(path: Path, target: ArrayLike, *, ax: Axes | None = None) -> Axes:
     """Draw the rotation angle [deg] from the path's attitude to ``target`` against time [s].
@@ -80,7 +83,7 @@ def _components(ax: Axes | None, t: ArrayLike, values: ArrayLike, symbol: str, y
         ax.plot(t, values[:, k], label=f"${symbol}_{name}$", **style)
     ax.set(xlabel=TIME, ylabel=ylabel)
     ax.grid(alpha=0.3)
-    ax.legend(ncols=3, loc="lower right", bbox_to_anchor=(1.0, 1.0), frameon=False)
+    ax.legend(ncols=3, **_ABOVE)
     return ax
 
 
@@ -170,11 +173,14 @@ def fit_history(fit: Fit, *, ax: Axes | None = None) -> Axes:
     ax.axvline(fit.best_update, color="0.3", linewidth=0.9, linestyle=":", label=taken)
     if not np.any(losses <= 0):
         ax.set_yscale("log")
+        if np.nanmax(losses) < 10 * np.nanmin(losses):  # "0.5", not "5 x 10^-1"
+            ax.yaxis.set_major_formatter("{x:g}")
+            ax.yaxis.set_minor_formatter("{x:g}")
     ax.set(xlabel="updates", ylabel="loss")
     ax.grid(alpha=0.3)
     handles, labels = ax.get_legend_handles_labels()
     legend = dict(zip(labels, handles, strict=True))
-    ax.legend(legend.values(), legend.keys())
+    ax.legend(legend.values(), legend.keys(), ncols=2, **_ABOVE)
     return ax
 
 
@@ -226,5 +232,5 @@ def work_precision(
         ax.plot(work, error, DASHES[k // 6 % 3], label=name, **style)
     ax.set(xscale="log", yscale="log", xlabel=xlabel, ylabel=ylabel)
     ax.grid(alpha=0.3)
-    ax.legend()
+    ax.legend(ncols=2, **_ABOVE)
     return ax
