@@ -20,6 +20,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 jax.config.update("jax_enable_x64", True)
+# Programs run in the thread that calls them. One that waits for work takes processor time, too.
+jax.config.update("jax_cpu_enable_async_dispatch", False)
 
 import jaxquat as jq  # noqa: E402
 from jaxquat import plot as draw  # noqa: E402
@@ -366,8 +368,7 @@ def comparison():
     return "\n".join(lines)
 
 
-# How the schemes and the peers integrate attitude, as the pictures name them.
-NAMED = {"formulation2": "ambient RK4 + normalise"}
+PEERS = {"formulation2": "ambient RK4 + normalise"}  # a scheme, by the name of what peers do
 MAIN = ("rkmk4", "rkmk6", "zhao", "symmetric_top_suzuki4", "formulation2", "averaged-rate RK4")
 DRAWN = (*MAIN, "cf4", "pcdm1", "formulation1", "symmetric_top_bm4")
 REPEATS = 51  # of each run; the picture has the median of their times
@@ -402,21 +403,21 @@ def work_and_errors(scheme, evaluations, body, torque, begin, end, q):
     """Return torque evaluations, processor times [s] and errors [rad], for six numbers of steps."""
     counts = end * 10.0 ** np.linspace(1.0, 2.6, 6) * (10 if end == 1.0 else 1)
     counts = 10 * np.unique(np.round(counts / 10).astype(int))
-    run, seconds = one_program(scheme, body, torque), []
-    errors = [angle(run(begin, end, n), q) for n in counts]
-    for _ in range(REPEATS):  # all numbers of steps in turn: a disturbance meets each of them
-        for n in counts:
+    run, points = one_program(scheme, body, torque), []
+    for n in counts:
+        error, seconds = angle(run(begin, end, n), q), []
+        for _ in range(REPEATS):
             began = time.process_time()
             jax.block_until_ready(run(begin, end, n))
             seconds.append(time.process_time() - began)
-    seconds = np.median(np.reshape(seconds, (REPEATS, -1)), axis=0)
-    errors = np.where(np.isfinite(errors), np.maximum(errors, 1e-14), np.inf)
-    return counts * evaluations, seconds, errors
+        error = max(error, 1e-14) if np.isfinite(error) else np.inf
+        points.append((n * evaluations, np.median(seconds), error))
+    return np.array(points).T
 
 
 def measured():
     """Return {title: {name of the method: (evaluations, seconds, errors)}}."""
-    methods: dict[str, tuple[Any, int]] = {"averaged-rate RK4": (averaged_rk4, 4)}
+    methods: dict[str, tuple[Any, Any]] = {"averaged-rate RK4": (averaged_rk4, 4)}
     for name in DRAWN:
         if name in jq.SCHEMES:
             methods[name] = (jq.SCHEMES[name], jq.SCHEMES[name].evaluations)
@@ -437,8 +438,9 @@ def draw_case(curves, names, panels):
     for column, xlabel in enumerate(("torque evaluations", "processor time [s], one body")):
         gap = (curves["rkmk4"][column], np.full(6, np.inf))
         taken = {name: (c[column], c[2]) for name, c in curves.items()}
-        runs = {NAMED.get(name, name): taken.get(name, gap) for name in names}
-        draw.work_precision(runs, xlabel, ax=panels[column]).get_legend().remove()
+        runs = {PEERS[name] if name in PEERS else name: taken.get(name, gap) for name in names}
+        ax: Any = draw.work_precision(runs, xlabel, ax=panels[column])
+        ax.get_legend().remove()
     panels[1].set_ylabel("")
 
 
@@ -454,7 +456,7 @@ def plot():
             case = {name: curve for name, curve in curves[title].items() if name in names}
             draw_case(case, names, panels)
             panels[0].set_title(title, loc="left")
-        lines = {line.get_label(): line for panel in rows[:, 0] for line in panel.lines}
+        lines = {line.get_label(): line for line in rows[0, 0].lines}
         look = {"ncols": 2 if len(lines) > 6 else 3, "frameon": False}
         figure.legend(lines.values(), lines.keys(), loc="outside lower center", **look)
         figure.savefig(ROOT / "docs" / f"{file}.png")

@@ -41,7 +41,7 @@ def draw_free(folder):
     """Draw plotting_free.png and flips.gif: eight seconds of a box spun about its middle axis."""
     grid = jq.grid(0.0, 0.01, 800)
     flips = jax.jit(lambda: jq.rollout(jq.rkmk4, BOX, jq.torques.zero, FLIPPING, grid))()
-    figure = Figure(figsize=(6.8, 6.6), dpi=150)
+    figure = Figure(figsize=(6.8, 6.6), dpi=130)
     plot.rates(flips, ax=figure.add_axes((0.09, 0.6, 0.37, 0.34)))
     panels: list[Any] = []
     for left, bottom, azimuth in ((0.51, 0.52, -30), (0.06, 0.04, 65), (0.52, 0.02, 45)):
@@ -50,7 +50,7 @@ def draw_free(folder):
     plot.body_axes(flips, frames=2, ax=panels[0])
     plot.polhode(flips, BOX, ax=panels[1])
     plot.momentum_sphere(flips, BOX, ax=panels[2])
-    for panel, columns, top in zip(panels, (3, 2, 3), (0.93, 0.84, 0.93), strict=True):
+    for panel, columns, top in zip(panels, (3, 1, 3), (0.93, 0.84, 0.93), strict=True):
         panel.tick_params(pad=-3, labelsize="small")
         for axis in (panel.xaxis, panel.yaxis, panel.zaxis):
             axis.labelpad = -4

@@ -118,7 +118,8 @@ def animate(
     ax = spatial(ax)
     frames = _frames(path, fps, speed)
 
-    faces = box.corners[_FACES]
+    start = np.zeros(3) if frames.positions is None else frames.positions[0]
+    faces = (start + radius * box.corners)[_FACES]  # the view that ``ax`` chooses holds them
     colours = np.repeat(COLOURS[:3], 2)
     solid = Poly3DCollection(faces, facecolors=colours, edgecolors="white", linewidths=1.0)
     ax.add_collection3d(solid)
@@ -126,7 +127,7 @@ def animate(
     for name, colour, dashes in zip("xyz", COLOURS, DASHES, strict=False):
         style: dict[str, Any] = {"color": colour, "linewidth": 2.0}
         lines += ax.plot([], [], [], dashes, label=f"body {name}", **style)
-    (trail,) = ax.plot([], [], [], color="0.25", linewidth=1.2, zorder=BEHIND)
+    trail: Any = ax.plot([], [], [], color="0.25", linewidth=1.2, zorder=BEHIND)[0]
     if frames.positions is None:
         frame(ax, (1.0, 1.0, 1.0), WORLD_AXES)
         ax.set(xticks=[], yticks=[], zticks=[])

@@ -173,7 +173,8 @@ def fit_history(fit: Fit, *, ax: Axes | None = None) -> Axes:
     ax.axvline(fit.best_update, color="0.3", linewidth=0.9, linestyle=":", label=taken)
     if not np.any(losses <= 0):
         ax.set_yscale("log")
-        if np.nanmax(losses) < 10 * np.nanmin(losses):  # "0.5", not "5 x 10^-1"
+        known = losses[np.isfinite(losses)]
+        if known.size and known.max() < 10 * known.min():  # "0.5", not "5 x 10^-1"
             ax.yaxis.set_major_formatter("{x:g}")
             ax.yaxis.set_minor_formatter("{x:g}")
     ax.set(xlabel="updates", ylabel="loss")

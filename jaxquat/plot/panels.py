@@ -62,7 +62,7 @@ def spatial(ax: Any, facing: np.ndarray | None = None) -> Axes3D:
     return instance("ax", ax, Axes3D, 'matplotlib axes of projection="3d"')
 
 
-def frame(ax: Axes3D, reach: Sequence[float], labels: tuple[str, str, str]) -> None:
+def frame(ax: Axes3D, reach: Sequence[float] | np.ndarray, labels: tuple[str, str, str]) -> None:
     """Show a box around the origin, from -reach to reach (3,), with equal scales and few ticks."""
     x, y, z = map(float, reach)
     ax.set(xlim=(-x, x), ylim=(-y, y), zlim=(-z, z))

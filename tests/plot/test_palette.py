@@ -40,7 +40,7 @@ XYZ = np.array(  # of linear sRGB, white D65 (IEC 61966-2-1)
         [0.0193339, 0.1191920, 0.9503041],
     ]
 )
-OTHERS = {"attitude_filter", "identify_quadrotor"}
+OTHERS = {"identify_quadrotor"}
 
 
 def cielab(colour, simulation):

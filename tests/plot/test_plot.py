@@ -355,13 +355,14 @@ def test_the_film_shows_the_box_at_its_times(tmp_path, monkeypatch):
 
 
 def test_the_film_of_a_body_with_position_moves_it_along_its_path(tmp_path, monkeypatch):
-    """Its centre is on the helix (3 t, cos t, sin t), within the cubic's h^4/384 between the rows.
+    """Its centre is on the helix (50 + 3 t, cos t, sin t), within the error of cubics, h^4/384.
 
     The trail is where it has been; the view holds all of the path, with equal scales.
     """
     path = moved(turning())
     velocity = jnp.stack([jnp.full(9, 3.0), -jnp.sin(path.t), jnp.cos(path.t)], axis=1)
-    path = replace(path, state=path.state._replace(velocity=velocity))
+    positions = path.state.position.at[:, 0].add(50.0)
+    path = replace(path, state=path.state._replace(position=positions, velocity=velocity))
     ax, faces = Figure(figsize=(3, 3)).add_subplot(projection="3d"), []
     film = plot.animate(path, BODY, tmp_path / "helix.gif", fps=2, size=0.6, ax=ax)
     monkeypatch.setattr(Poly3DCollection, "set_verts", lambda box, verts: faces.append(verts))
@@ -370,13 +371,13 @@ def test_the_film_of_a_body_with_position_moves_it_along_its_path(tmp_path, monk
         t = number / 2
         corners = np.unique(np.round(faces[-1].reshape(-1, 3), 12), axis=0)
         centre = corners.mean(axis=0)
-        np.testing.assert_allclose(centre, [3 * t, np.cos(t), np.sin(t)], rtol=0, atol=1 / 384)
+        np.testing.assert_allclose(centre, [50 + 3 * t, np.cos(t), np.sin(t)], rtol=0, atol=1 / 384)
         np.testing.assert_allclose(np.linalg.norm(corners - centre, axis=1), 0.3, rtol=1e-9)
         trail = np.stack(ax.lines[3].get_data_3d(), -1)
         assert len(trail) == number + 1
         np.testing.assert_allclose(trail[-1], centre, atol=1e-9)
     low, high = np.array([ax.get_xlim(), ax.get_ylim(), ax.get_zlim()]).T
-    positions = np.asarray(path.state.position)
+    assert low[0] > 45
     assert np.all(low < positions.min(axis=0) - 0.3)
     assert np.all(high > positions.max(axis=0) + 0.3)
     scales = ax._box_aspect / (high - low)
