@@ -438,7 +438,8 @@ def draw_case(curves, names, panels):
     for column, xlabel in enumerate(("torque evaluations", "processor time [s], one body")):
         gap = (curves["rkmk4"][column], np.full(6, np.inf))
         taken = {name: (c[column], c[2]) for name, c in curves.items()}
-        runs = {PEERS[name] if name in PEERS else name: taken.get(name, gap) for name in names}
+        labels = {name: name for name in names} | PEERS
+        runs = {labels[name]: taken.get(name, gap) for name in names}
         ax: Any = draw.work_precision(runs, xlabel, ax=panels[column])
         ax.get_legend().remove()
     panels[1].set_ylabel("")
