@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Error, Page, sync_playwright
 
 SITE = Path(__file__).resolve().parents[1] / "build" / "site"
 WIDTHS = (390, 1024, 1400)
@@ -51,7 +51,7 @@ def chromium() -> str | None:
 class Quiet(http.server.SimpleHTTPRequestHandler):
     """A server of files that prints nothing."""
 
-    def log_message(self, format: str, *arguments: object) -> None:
+    def log_message(self, *arguments: object) -> None:
         """Print nothing."""
 
 
@@ -131,7 +131,7 @@ def unsearchable(chrome: Browser, address: str) -> Iterator[str]:
     page.keyboard.type("rkmk4", delay=30)
     try:
         page.wait_for_selector("a[href*='schemes.html']:has(mark)", timeout=10_000)
-    except Exception as error:  # noqa: BLE001
+    except Error as error:
         yield f"the search does not find rkmk4: {error}"
     yield from errors
 
