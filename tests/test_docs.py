@@ -177,6 +177,6 @@ def test_families_of_schemes_do_not_import_each_other():
 def test_the_tour_of_the_fused_engine_is_what_the_code_prints():
     """The stages that depend neither on the processor nor on the version of jax."""
     tour = runpy.run_path(str(ROOT / "docs" / "tour.py"))
-    page = tour["written"]((ROOT / "docs" / "fused.md").read_text())
+    page = tour["written"]((ROOT / "docs" / "fused_inside.md").read_text())
     for section in tour["sections"]()[2:6]:
         assert section in page, section
