@@ -5,8 +5,8 @@
 Each page is opened in light and dark colours and shown 390, 1024 and 1400 px wide. A complaint is
 an error of the console, a request that fails, a page that scrolls sideways, a name that breaks
 within itself, or code of at most 100 columns that does not fit at 1400 px. The search must find
-`rkmk4`. ``--shots`` keeps pictures of three pages. Needs the package playwright and a Chromium on
-the path.
+rkmk4, and a button must turn dark colours into light ones. ``--shots`` keeps pictures of three
+pages. It needs the package playwright, and a Chromium on the path.
 """
 
 import argparse
@@ -119,7 +119,7 @@ def look(site: Path = SITE, shots: Path | None = None) -> list[str]:
                         stem = name.removesuffix(".html").replace("/", "-")
                         page.wait_for_timeout(500)  # colours fade in
                         page.screenshot(path=shots / f"{stem}-{width}-{scheme}.png")
-        complaints += unsearchable(chrome, address)
+        complaints += [*unsearchable(chrome, address), *stuck(chrome, address)]
     return complaints
 
 
@@ -133,6 +133,19 @@ def unsearchable(chrome: Browser, address: str) -> Iterator[str]:
         page.wait_for_selector("a[href*='schemes.html']:has(mark)", timeout=10_000)
     except Error as error:
         yield f"the search does not find rkmk4: {error}"
+    yield from errors
+
+
+def stuck(chrome: Browser, address: str) -> Iterator[str]:
+    """Yield a complaint unless the button turns dark colours into light ones."""
+    page, errors = watched(chrome, "dark")
+    page.goto(f"{address}/index.html")
+    colours = lambda: page.evaluate("getComputedStyle(document.body).backgroundColor")  # noqa: E731
+    dark, button = colours(), page.query_selector("label[for^=__palette]:not([hidden])")
+    if button is not None:
+        button.click()
+    if button is None or colours() == dark:
+        yield f"no button turns the dark colours {dark} into light ones"
     yield from errors
 
 

@@ -45,6 +45,7 @@ def test_what_is_planted_is_found(look, tmp_path):
         "404 http",
         "planted",
         "the search does not find rkmk4",
+        "no button turns the dark colours",
     ):
         assert what in complaints, what
     assert "1400 px, light: scrolls" not in complaints
