@@ -41,7 +41,7 @@ class NotebookFigure(Figure):
 
     def _repr_png_(self) -> bytes:
         file = io.BytesIO()
-        self.savefig(file, format="png")
+        self.savefig(file, format="png", bbox_inches="tight")
         return file.getvalue()
 
 
