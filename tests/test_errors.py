@@ -1353,7 +1353,7 @@ MISLEADING = [
         "scheme: wanted a function, got 'euler'; schemes are jq.rkmk4 and its like, or "
         "functions of your own",
     ),
-    (lambda: rollout(torque=None), TypeError, "torque", "None"),
+    (lambda: rollout(torque=None), TypeError, "torque", "None", "jq.torques.zero"),
     (lambda: rollout(torque=V), TypeError, "torque", "ArrayImpl"),
     (
         lambda: rollout(controller=lambda *given: V),
