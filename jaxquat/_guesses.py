@@ -67,7 +67,7 @@ INSTEAD: dict[str, dict[str, str]] = {
         **dict.fromkeys(("from_euler", "to_euler", "as_euler"), _ANGLES),
         **dict.fromkeys(("from_rotvec", "as_rotvec", "to_rotvec", "from_rotation_vector"), _VECTOR),
         **dict.fromkeys(("as_matrix", "from_dcm", "to_dcm", "dcm", "as_dcm"), _MATRIX),
-        **dict.fromkeys(("from_quat", "as_quat", "from_wxyz"), _XYZW),
+        **dict.fromkeys(("from_quat", "as_quat"), _XYZW),
         **dict.fromkeys(("Rotation", "Quaternion"), _ROTATION),
         **dict.fromkeys(("as_mrp", "mrp"), "jq.quaternion.from_mrp(p), jq.quaternion.to_mrp(q)"),
         **dict.fromkeys(("inv", "conj"), "jq.quaternion.conjugate(q)"),
