@@ -119,8 +119,8 @@ def test_the_gallery_shows_what_the_examples_draw():
 # The drawing of docs/architecture.md, from the bottom up.
 
 FLOORS = """
-    _branches _checks _jaxprs _reprs _varying | _series | _linear | rotations | dynamics
-    | simulation.controller simulation.grid | simulation.intervals | schemes
+    _branches _checks _guesses _jaxprs _progress _reprs _varying | _series | _linear | rotations
+    | dynamics | simulation.controller simulation.grid | simulation.intervals | schemes
     | control simulation.path | simulation.simulation | engines | rollout
     | analytic ensembles learning | estimation sensing | interop plot
 """
