@@ -33,6 +33,7 @@ NEEDS = {
     "interop/test_interop_diffrax.py": "diffrax",
     "plot/test_plot.py": "matplotlib",
     "learning/test_snapshots.py": "orbax",
+    "test_notebooks.py": "nbclient",
 }
 LEFT_OUT = {
     file: module for file, module in NEEDS.items() if importlib.util.find_spec(module) is None
@@ -46,6 +47,7 @@ def pytest_configure(config):
     jax.config.update("jax_enable_x64", os.environ.get("JAX_ENABLE_X64") != "0")
     jax.config.update("jax_numpy_dtype_promotion", "strict")
     jax.config.update("jax_numpy_rank_promotion", "raise")
+    jax.config.update("jax_traceback_in_locations_limit", 0)  # lowering takes less time
 
 
 def pytest_addoption(parser):

@@ -35,7 +35,7 @@ GYRO = jax.tree.map(np.asarray, gyro.Gyro.ideal())
 ACCELEROMETER = jax.tree.map(np.asarray, jq.accelerometer.Accelerometer.ideal())
 MAGNETOMETER = jax.tree.map(np.asarray, jq.magnetometer.Magnetometer.ideal())
 BIAS, DENSITIES = jq.kinematics.Imu(V, V), jq.kinematics.Imu(V, V)
-PREINTEGRATED = jq.kinematics.preintegrate(np.ones((6, 3)), np.ones((6, 3)), 0.1 * np.arange(6))
+PREINTEGRATED = jax.jit(jq.kinematics.preintegrate)(FOUR, FOUR, 0.1 * np.arange(4))
 POSES = np.asarray(jq.quaternion.rotate(jq.quaternion.random(jax.random.key(1), (30,)), Q[:3] + V))
 LEAST = jq.least_squares(lambda p: jnp.concatenate([p, 2.0 * p]) - 1.0, V, progress=False)
 RECORDING = recordings.Recording(

@@ -12,7 +12,10 @@ the colours of all pictures, for curves that you add.
 
 from __future__ import annotations
 
+import sys
+
 from jaxquat._checks import missing_package
+from jaxquat._guesses import answer as _answer
 
 try:
     import matplotlib as _matplotlib  # noqa: F401
@@ -40,3 +43,5 @@ __all__ = [
     "track",
     "work_precision",
 ]
+
+_answer({"plot": sys.modules[__name__]})

@@ -68,6 +68,7 @@ print("agreed")
 """
 
 
+@pytest.mark.slow
 def test_integers_divide_by_zero_and_overflow_as_xla_defines_it():
     """This includes the dropped branch of a ``where``, which once was a SIGFPE."""
     assert in_a_child(DIVISION) == "agreed\n"

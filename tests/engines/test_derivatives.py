@@ -172,7 +172,7 @@ def test_a_derivative_of_steps_of_two_stages(name):
     assert_same(DERIVATIVES[name], functools.partial(loss, scheme=jq.rkmk2))
 
 
-@pytest.mark.parametrize("name", some(CHECKPOINTED, ["jvp of checkpoint of grad"]))
+@pytest.mark.parametrize("name", some(CHECKPOINTED, []))
 def test_checkpoint_around_and_inside_other_derivatives(name):
     assert_same(CHECKPOINTED[name])
 
@@ -334,6 +334,7 @@ def test_operation_by_operation_without_jit():
     assert_close(got, wanted, TOLERANCE["float64"])
 
 
+@pytest.mark.slow
 def test_no_bodies_have_no_derivatives():
     x = numbers("float64")
     none = jnp.zeros((0, 3))
@@ -395,7 +396,7 @@ def twice(function, engine, p):
     ("function", "name"),
     some(
         [(clipped, "grad of grad"), *((rounded, name) for name in SECOND)],
-        [(rounded, "grad of grad")],
+        [],
     ),
 )
 def test_a_second_derivative_is_by_the_rules_of_custom_derivatives(function, name):
