@@ -93,6 +93,14 @@ def rollout(
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
         NotImplementedError: ``engine="fused"`` with a primitive that has no scalar form, named.
         ImportError: ``engine="fused"`` without its compiler.
+
+    Examples:
+        >>> body = jq.Body(jnp.diag(jnp.array([2.0, 3.0, 4.0])))
+        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.0, 0.0, 1.0]))
+        >>> torque = lambda t, state, params: -params * state.omega  # N m
+        >>> fly = lambda k: jq.rollout(jq.rkmk4, body, torque, start, jq.grid(0.0, 0.1, 50), k)
+        >>> f"{jax.jit(fly)(0.8).final.omega[2]:.3f} rad/s"  # exp(-0.8 5/4)
+        '0.368 rad/s'
     """
     one_of("engine", engine, ("scan", "fused", "auto"))
     boolean("check", check)

@@ -29,6 +29,13 @@ class Prediction(_reprs.Tabular):
             the data do not determine.
         covariance: (k, k); of values with infinite standard errors infinite on the diagonal and
             NaN beside it.
+
+    Examples:
+        >>> readings = jnp.full(100, 0.5)  # rad/s
+        >>> sure = jq.fit_covariance(lambda rate: readings - rate, jnp.array(0.5), sigma=0.1)
+        >>> turned = sure.predict(lambda rate: 60.0 * rate)  # in a minute
+        >>> turned.value, turned.standard_errors.round(3)  # 60 (0.1/sqrt(100))
+        (Array(30., dtype=float32, weak_type=True), Array(0.6, dtype=float32))
     """
 
     names: tuple[str, ...]

@@ -32,6 +32,11 @@ def rkmk(tableau: Tableau) -> Scheme:
     closed form. Aux states, positions and velocities are integrated by the tableau itself. ::
 
         heun = jq.rkmk(jq.schemes.tableaus.HEUN)
+
+    Examples:
+        >>> heun = jq.rkmk(jq.schemes.tableaus.HEUN)
+        >>> heun.order, heun.evaluations
+        (2, 2)
     """
     instance("tableau", tableau, Tableau, "a Tableau")
     return Scheme(

@@ -69,6 +69,14 @@ class Scheme:
         source: the literature.
         demand: what the scheme asks of the body; None for nothing.
         doc: the docstring of the object; without it that of the step.
+
+    Examples:
+        >>> jq.rkmk4.order, jq.rkmk4.evaluations, jq.rkmk4.torques
+        (4, 4, 'any')
+        >>> jq.no_squish.torques, jq.no_squish.reversible
+        ('attitude', True)
+        >>> jq.SCHEMES["rkmk4"] is jq.rkmk4
+        True
     """
 
     step: Step
