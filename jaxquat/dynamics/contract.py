@@ -49,11 +49,13 @@ class Torque(Protocol):
     side effects, for a scheme calls it several times a step, at times and states in between.
 
     Examples:
-        >>> def spring(t, state, params):
-        ...     return -params["stiffness"] * jq.quaternion.log(state.q)
+        >>> def spring(t, state, stiffness):
+        ...     return -stiffness * jq.quaternion.log(state.q)
         >>> turned = jq.State(jq.quaternion.exp(jnp.array([0.0, 0.0, 0.1])), jnp.zeros(3))
-        >>> spring(0.0, turned, {"stiffness": 2.0})[2].round(3)  # N m
+        >>> spring(0.0, turned, 2.0)[2].round(3)  # N m
         Array(-0.2, dtype=float32)
+        >>> jax.jacfwd(spring, argnums=2)(0.0, turned, 2.0)[2].round(3)
+        Array(-0.1, dtype=float32)
     """
 
     # With **_ beside *command a type checker admits torques with a command and those without.

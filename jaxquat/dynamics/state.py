@@ -55,10 +55,13 @@ class Wrench(NamedTuple):
         force: WORLD axes [N], (3,).
 
     Examples:
-        >>> def pushed(t, state, params):  # 5 N east, no torque
-        ...     return jq.Wrench(torque=jnp.zeros(3), force=jnp.array([5.0, 0.0, 0.0]))
-        >>> pushed(0.0, None, None).force
-        Array([5., 0., 0.], dtype=float32)
+        >>> def pushed(t, state, params):
+        ...     return jq.Wrench(torque=jnp.zeros(3), force=jnp.array([6.0, 0.0, 0.0]))  # N
+        >>> body = jq.Body(jnp.diag(jnp.array([2.0, 3.0, 4.0])), mass=12.0)
+        >>> level, still = jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3)
+        >>> state = jq.State(level, still, position=still, velocity=still)
+        >>> jq.dynamics.derivative(body, pushed, 0.0, state, None).velocity  # m/s^2
+        Array([0.5, 0. , 0. ], dtype=float32)
     """
 
     torque: Array

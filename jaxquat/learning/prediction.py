@@ -34,8 +34,8 @@ class Prediction(_reprs.Tabular):
         >>> readings = jnp.full(100, 0.5)  # rad/s
         >>> sure = jq.fit_covariance(lambda rate: readings - rate, jnp.array(0.5), sigma=0.1)
         >>> turned = sure.predict(lambda rate: 60.0 * rate)  # in a minute
-        >>> turned.value, turned.standard_errors.round(3)  # 60 (0.1/sqrt(100))
-        (Array(30., dtype=float32, weak_type=True), Array(0.6, dtype=float32))
+        >>> f"{turned.value:.1f} +- {turned.standard_errors:.1f} rad"  # 60 (0.1/sqrt(100))
+        '30.0 +- 0.6 rad'
     """
 
     names: tuple[str, ...]

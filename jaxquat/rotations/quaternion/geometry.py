@@ -99,7 +99,7 @@ def random(key: Array, shape: tuple[int, ...] = (), *, dtype: DTypeLike | None =
 
     Examples:
         >>> q = jq.quaternion.random(jax.random.key(0), (1000,))
-        >>> jax.vmap(jq.quaternion.rotate, (0, None))(q, jnp.array([1.0, 0.0, 0.0])).shape
+        >>> jq.quaternion.rotate(q, jnp.array([1.0, 0.0, 0.0])).shape  # directions of body x
         (1000, 3)
     """
     size = (*arguments.shape("shape", shape), 4)
