@@ -46,9 +46,7 @@ def rollout(
 ) -> Path:
     """Integrate one body over a time grid; ``jax.vmap`` for many.
 
-    It is not jitted: jit the function that calls it. ::
-
-        path = jq.rollout(jq.rkmk4, body, jq.torques.zero, start, jq.grid(0.0, 0.01, 1000))
+    It is not jitted: jit the function that calls it.
 
     Args:
         scheme: ``jq.rkmk4`` for instance, or any function with the signature of a step,

@@ -144,10 +144,7 @@ def least_squares(
     """Minimise ``1/2 sum(residuals(params)^2)`` by the method of Levenberg and Marquardt.
 
     Parameters of any size and unit are moved together: the lengths of the columns of the Jacobian
-    scale them, so the iteration does not depend on units. ::
-
-        t, y = jnp.linspace(0.0, 2.0, 50), 3.0 * jnp.exp(-0.7 * jnp.linspace(0.0, 2.0, 50))
-        fit = jq.least_squares(lambda p: p[0] * jnp.exp(-p[1] * t) - y, jnp.ones(2), sigma=0.01)
+    scale them, so the iteration does not depend on units.
 
     Args:
         residuals: ``residuals(params) -> (m,)``, jittable: data minus model or the reverse. With

@@ -45,14 +45,10 @@ class Demand(NamedTuple):
 class Scheme:
     """A step and the facts about it.
 
-    Calling the scheme takes the step::
-
-        state = jq.rkmk4(body, torque, t, state, dt, params)
-        jq.rkmk4.order  # 4
-
-    The step is for one body, in the dtype of the state; ``jax.vmap`` makes many. A Scheme is a
-    pytree: arrays that the step holds, such as a damping, are its leaves; everything else is static
-    and compared by value, so that ``rkmk(tableau) == rkmk(tableau)``.
+    Calling the scheme takes the step, ``scheme(body, torque, t, state, dt, params) -> state``. It
+    is for one body, in the dtype of the state; ``jax.vmap`` makes many. A Scheme is a pytree:
+    arrays that the step holds, such as a damping, are its leaves; everything else is static and
+    compared by value, so that ``rkmk(tableau) == rkmk(tableau)``.
 
     Attributes:
         step: the function, or an object that is called as one.

@@ -17,13 +17,7 @@ from jaxquat.dynamics.state import State
 class Controller(NamedTuple):
     """A sampled controller with memory.
 
-    Between two samples its command stays the same. ::
-
-        def update(t, state, memory, params, input):
-            total = memory + state.q[1:]
-            return -params * total, total
-
-        controller = jq.Controller(lambda start, params: jnp.zeros(3), update)
+    Between two samples its command stays the same.
 
     Attributes:
         init: ``init(start, params) -> memory``, any pytree of arrays.

@@ -120,11 +120,6 @@ class GridAt:
 def grid_at(times: ArrayLike, substeps: int = 1) -> GridAt:
     """Make a grid through given times: each interval between two of them in equal steps.
 
-    ::
-
-        stamps = np.array([0.0, 0.01, 0.03, 0.032, 0.032])  # the last interval is empty
-        path = jq.rollout(jq.rkmk4, body, torque, start, jq.grid_at(stamps, substeps=4))
-
     With such a grid ``sample_every``, ``save_every`` and inputs of ``rollout`` count intervals. An
     interval of length 0 is the identity, so recordings of different lengths become equally long
     when their last time is repeated (``jax.vmap`` then takes them together): the state stays as it
@@ -150,8 +145,9 @@ def grid_at(times: ArrayLike, substeps: int = 1) -> GridAt:
         >>> stamps = np.array([0.0, 0.1, 0.4, 0.4])  # s; the last interval is empty
         >>> body = jq.Body(jnp.diag(jnp.array([2.0, 3.0, 4.0])))
         >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.0, 0.0, 1.0]))
-        >>> fly = lambda: jq.rollout(jq.rkmk4, body, jq.torques.zero, start, jq.grid_at(stamps))
-        >>> jax.vmap(jq.quaternion.log)(jax.jit(fly)().state.q)[:, 2].round(3)  # turned by, rad
+        >>> grid = jq.grid_at(stamps, substeps=2)
+        >>> path = jax.jit(lambda: jq.rollout(jq.rkmk4, body, jq.torques.zero, start, grid))()
+        >>> jq.quaternion.log(path.state.q)[:, 2].round(3)  # turned by, rad
         Array([0. , 0.1, 0.4, 0.4], dtype=float32)
     """
     substeps = positive_integer("substeps", substeps)
