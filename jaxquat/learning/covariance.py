@@ -65,6 +65,14 @@ class FitCovariance:
             within about ``sqrt(2/(m - rank))`` if sigma and model are right. None where sigma was
             estimated, which makes it 1, and where m = rank.
         root: (n, rank), ``root root^T`` is the covariance without the flat directions.
+
+    Examples:
+        >>> command = jnp.linspace(0.0, 1.0, 50)  # N m
+        >>> model = lambda p: p["gain"] / p["inertia"] * command - 0.5 * command
+        >>> params = {"gain": jnp.array(1.0), "inertia": jnp.array(2.0)}
+        >>> sure = jq.fit_covariance(model, params, sigma=0.1)
+        >>> len(sure.flat), sure.standard_errors["gain"]  # the ratio alone is known
+        (1, Array(inf, dtype=float32))
     """
 
     names: tuple[str, ...]
@@ -178,6 +186,13 @@ def fit_covariance(
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name; residuals or
             derivatives that are not finite; no more residuals than identifiable parameters to
             estimate sigma from.
+
+    Examples:
+        >>> readings = 0.02 + 0.1 * jax.random.normal(jax.random.key(0), (400,))  # rad/s, of a gyro
+        >>> residuals = lambda bias: readings - bias
+        >>> sure = jq.fit_covariance(residuals, readings.mean(), sigma=0.1)
+        >>> f"{sure.standard_errors:.4f} rad/s"  # 0.1/sqrt(400)
+        '0.0050 rad/s'
     """
     # Check and convert.
     takes("residuals", residuals, "params")

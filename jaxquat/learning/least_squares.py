@@ -69,6 +69,14 @@ class LeastSquares(_reprs.Tabular):
         best_start: which of the starts led here; None without starts.
         costs: the cost at the end of each start, (starts,), infinite of one at which residuals
             or derivatives were not finite; None without starts.
+
+    Examples:
+        >>> t = jnp.linspace(0.0, 2.0, 50)
+        >>> y = 3.0 * jnp.exp(-0.7 * t)
+        >>> residuals = lambda p: p[0] * jnp.exp(-p[1] * t) - y
+        >>> fit = jq.least_squares(residuals, jnp.ones(2), sigma=0.01, progress=False)
+        >>> fit.converged, [f"{x:.2f}" for x in fit.params], fit.residuals.shape
+        (True, ['3.00', '0.70'], (50,))
     """
 
     params: Any
@@ -135,10 +143,7 @@ def least_squares(
     """Minimise ``1/2 sum(residuals(params)^2)`` by the method of Levenberg and Marquardt.
 
     Parameters of any size and unit are moved together: the lengths of the columns of the Jacobian
-    scale them, so the iteration does not depend on units. ::
-
-        t, y = jnp.linspace(0.0, 2.0, 50), 3.0 * jnp.exp(-0.7 * jnp.linspace(0.0, 2.0, 50))
-        fit = jq.least_squares(lambda p: p[0] * jnp.exp(-p[1] * t) - y, jnp.ones(2), sigma=0.01)
+    scale them, so the iteration does not depend on units.
 
     Args:
         residuals: ``residuals(params) -> (m,)``, jittable: data minus model or the reverse. With
@@ -186,6 +191,15 @@ def least_squares(
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name; residuals or
             derivatives that are not finite at the start (at all starts, if there are several);
             no more residuals than parameters and no sigma.
+
+    Examples:
+        >>> t = jnp.linspace(0.0, 2.0, 50)  # s
+        >>> omega = 3.0 * jnp.exp(-0.7 * t)  # rad/s, of a wheel that runs down
+        >>> residuals = lambda p: p["start"] * jnp.exp(-p["decay"] * t) - omega
+        >>> guess = {"start": jnp.ones(()), "decay": jnp.ones(())}
+        >>> fit = jq.least_squares(residuals, guess, sigma=0.01, progress=False)
+        >>> f"{fit.params['start']:.2f} rad/s, {fit.params['decay']:.2f} /s"
+        '3.00 rad/s, 0.70 /s'
     """
     # Check and convert.
     takes("residuals", residuals, "params" if data is None else "params, data")
