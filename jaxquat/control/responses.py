@@ -69,12 +69,13 @@ def delayed(
         raise ValueError(f"between: wanted times that do not decrease, got {edges}")
 
     j, s = _interval(record, edges, delay)
-    now, slope, s = record.commands[j], record.slopes[j], s[..., None]
+    now, slope = (jnp.asarray(x, record.dtype)[j] for x in (record.commands, record.slopes))
+    s = s[..., None]
     inside = jnp.where(s > 0, s, 0.0)  # before the first time there is no slope
     high, low = record.integrals()
     parts = high[j], low[j], now * s + 0.5 * slope * inside**2
     change = jnp.sum(jnp.stack([jnp.diff(part, axis=-2) for part in parts]), axis=0)
-    length = jnp.asarray(edges[..., 1:] - edges[..., :-1], change.dtype)[..., None]
+    length = jnp.asarray(edges[..., 1:] - edges[..., :-1], record.dtype)[..., None]
     empty, at_end = length == 0, (now + slope * inside)[..., 1:, :]
     mean = jnp.where(empty, at_end, change / jnp.where(empty, 1.0, length))
     return mean if u.ndim == 2 else mean[..., 0]
@@ -138,60 +139,60 @@ def lagged(
         x = moved(x, interval)
         return x, x
 
-    first = jnp.broadcast_to(first, record.commands[0].shape).astype(record.commands.dtype)
-    intervals = record.commands[:-1], record.slopes[:-1], record.lengths[:, None]
-    _, later = jax.lax.scan(scanned, first, intervals)
+    values, slopes = (jnp.asarray(x, record.dtype) for x in (record.commands, record.slopes))
+    lengths = jnp.asarray(record.stamps[1:] - record.stamps[:-1], record.dtype)[:, None]
+    first = jnp.broadcast_to(first, values[0].shape).astype(record.dtype)
+    _, later = jax.lax.scan(scanned, first, (values[:-1], slopes[:-1], lengths))
     states = jnp.concatenate([first[None], later])
     since = jnp.where(s > 0, s, 0.0)[..., None]  # before the first command nothing moves
-    x = moved(states[j], (record.commands[j], record.slopes[j], since))
+    x = moved(states[j], (values[j], slopes[j], since))
     return x if u.ndim == 2 else x[..., 0]
 
 
 class _Record(NamedTuple):
-    """Recorded commands, checked."""
+    """Recorded commands: NumPy's arrays where they are concrete, also while others are traced."""
 
-    stamps: Any  # (N,) [s], NumPy's where they are concrete
-    lengths: Array  # (N - 1,) [s]
-    commands: Array  # (N, k)
-    slopes: Array  # (N, k) [1/s], 0 after the last time
+    stamps: Any  # (N,) [s]
+    commands: Any  # (N, k)
+    slopes: Any  # (N, k) [1/s], 0 after the last time
+    dtype: DTypeLike  # of results
 
     def integrals(self) -> tuple[Array, Array]:
         """Return the integral (N, k) [s] of the commands since the first time, (high, low)."""
-        values = self.stamps, self.commands, self.slopes
-        if is_concrete(values):
-            values = tuple(np.asarray(x, np.float64) for x in values)
-        stamps, u, slopes = values
-        seconds = (stamps[1:] - stamps[:-1])[:, None]
-        gains = u[:-1] * seconds + 0.5 * slopes[:-1] * seconds**2
-        xp: Any = np if isinstance(gains, np.ndarray) else jnp
+        seconds = (self.stamps[1:] - self.stamps[:-1])[:, None]
+        gains = seconds * (self.commands[:-1] + 0.5 * seconds * self.slopes[:-1])
+        xp: Any = np if is_concrete(gains) else jnp
         sums = xp.concatenate([xp.zeros_like(gains[:1]), xp.cumsum(gains, axis=0)])
-        return _two_parts(sums, self.commands.dtype)
+        return _two_parts(sums, self.dtype)
 
 
-def _commands(value: ArrayLike) -> Array:
+def _commands(value: ArrayLike) -> Any:
+    """Commands, checked; NumPy's where they are concrete."""
     commands = floating("commands", value)
     if commands.ndim not in (1, 2):
         raise ValueError(f"commands: wanted shape (N,) or (N, k), got {commands.shape}")
-    finite("commands", commands)
-    return commands
+    finite("commands", value)
+    return np.asarray(value, commands.dtype) if is_concrete(value) else commands
 
 
-def _recorded(times: ArrayLike, u: Array, hold: str, *others: Array) -> _Record:
-    """The record of commands u, in the dtype of these and others."""
+def _recorded(times: ArrayLike, u: Any, hold: str, *others: Any) -> _Record:
+    """The record of commands u, for results in the dtype of these and others."""
     one_of("hold", hold, ("zero-order", "linear"))
     stamps: Any = grid_at(times).stamps
     stamps = np.asarray(stamps) if is_concrete(stamps) else stamps
     if np.shape(stamps) != u.shape[:1]:
         wanted = f"shape ({len(u)},), a time for each command"
         raise ValueError(f"times: wanted {wanted}, got {np.shape(stamps)}")
-    u = u.reshape(len(u), -1).astype(jnp.result_type(u, *others))
-    lengths = jnp.asarray(stamps[1:] - stamps[:-1], u.dtype)
-    slopes = jnp.zeros_like(u)
+    dtype = jnp.result_type(u, *others)
+    xp: Any = np if is_concrete((stamps, u)) else jnp
+    u = u.reshape(len(u), -1)
+    slopes = xp.zeros_like(u)
     if hold == "linear":
-        empty = (lengths == 0)[:, None]
-        rates = jnp.diff(u, axis=0) / jnp.where(empty, 1.0, lengths[:, None])
-        slopes = slopes.at[:-1].set(jnp.where(empty, 0.0, rates))
-    return _Record(stamps, lengths, u, slopes)
+        seconds = (stamps[1:] - stamps[:-1])[:, None]
+        empty = seconds == 0
+        rates = xp.diff(u, axis=0) / xp.where(empty, 1.0, seconds)
+        slopes = xp.concatenate([xp.where(empty, 0.0, rates), slopes[:1]])
+    return _Record(stamps, u, slopes, dtype)
 
 
 def _instants(name: str, value: ArrayLike) -> Any:
@@ -203,9 +204,8 @@ def _instants(name: str, value: ArrayLike) -> Any:
 
 def _two_parts(x: Any, dtype: DTypeLike) -> tuple[Array, Array]:
     """X as a sum of two numbers of this dtype, (high, low)."""
-    high = jnp.asarray(x, dtype)
-    rounded = np.asarray(high, x.dtype) if is_concrete((x, high)) else high.astype(x.dtype)
-    return high, jnp.asarray(x - rounded, dtype)
+    high = x.astype(dtype)
+    return jnp.asarray(high), jnp.asarray(x - high.astype(x.dtype), dtype)
 
 
 def _interval(record: _Record, instants: Any, delay: Array) -> tuple[Array, Array]:
@@ -214,7 +214,7 @@ def _interval(record: _Record, instants: Any, delay: Array) -> tuple[Array, Arra
     A command given at the very time is not before it. Before the first command its number is 0 and
     the seconds are negative.
     """
-    origin, dtype = record.stamps[0], record.commands.dtype
+    origin, dtype = record.stamps[0], record.dtype
     high, low = _two_parts(record.stamps - origin, dtype)
     above, below = _two_parts(instants - origin, dtype)
 

@@ -172,13 +172,14 @@ def test_float32_keeps_the_digits_of_a_long_log():
     u = RNG.uniform(0.0, 1.0, 360_000).astype(np.float32)
     edges = times[-40:] - 1e-3
     for hold in HOLDS:
-        double, single = (
-            (
-                actuators.lagged(times, u.astype(d), d(0.05), edges, delay=d(0.01), hold=hold),
-                actuators.delayed(times, u.astype(d), d(0.01), edges, hold=hold),
-            )
-            for d in (np.float64, np.float32)
-        )
+
+        @jax.jit
+        def both(constant, delay, hold=hold):
+            commands = u.astype(constant.dtype)
+            lag = actuators.lagged(times, commands, constant, edges, delay=delay, hold=hold)
+            return lag, actuators.delayed(times, commands, delay, edges, hold=hold)
+
+        double, single = (both(d(0.05), d(0.01)) for d in (np.float64, np.float32))
         for wide, narrow in zip(double, single, strict=True):
             assert (wide.dtype, narrow.dtype) == (jnp.float64, jnp.float32)
             np.testing.assert_allclose(narrow, wide, rtol=0, atol=2e-6)
