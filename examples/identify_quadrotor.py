@@ -4,28 +4,28 @@
 
 A log is a CSV file with the columns t [s], gyr_x, gyr_y, gyr_z [rad/s], acc_x, acc_y, acc_z
 [m/s^2, specific force] and motor_1 .. motor_4 (commands between 0 and 1), body axes
-forward-left-up. Its flying time is made of all stretches of 2 s without half a second of zero
-commands; half a second after the take-off and 0.4 s before the motors stop are left out. What comes
-after START [s], or the last fifth of the flying time, is HELD OUT: no fit sees it. Files after
---judge are held out as a whole. Without files the program takes the flights below, held out from
-70, 35.8 and 51.5 s on. The rest before the take-off gives the bias of the gyroscope.
+forward-left-up. Its flying time is all stretches of 2 s without half a second of zero commands, but
+half a second after the take-off and 0.4 s before the motors stop. What comes after START [s], or
+the last fifth of the samples in flight, is HELD OUT: no fit sees it. Files after --judge are held
+out as a whole. The rest before the take-off gives the bias of the gyroscope. Without files the
+program takes the three flights below.
 
-The model is a rigid body with four rotors (``jq.rotors``): the commands arrive late, the speeds
-follow them with a lag, and beside thrust and drag there are the reaction of rotors that change
-their speed, damping by the air, and the moment of air that flows in from the side. The fit
-(``jq.least_squares``) compares windows of 0.25 s with the gyroscope and the accelerometer. Each
-window starts from its first rate and from the speeds that all commands before it have led to,
-level and at rest in the air, because the log does not tell better. So the parameters are those that
-predict best from there; they take up some of what is not seen, and the drift of the craft most.
+The model is a rigid body with four rotors (``jq.rotors``): commands arrive late, speeds follow them
+with a lag, and beside thrust and drag there are the reaction of rotors that change their speed,
+damping by the air, and the moment of air that flows in from the side. The fit
+(``jq.least_squares``) compares windows of 0.25 s with gyroscope and accelerometer. Each starts from
+its first rate, level and at rest in the air, because the log does not tell better, with the speeds
+that all commands before it have led to. So the parameters are those that predict best from there;
+they take up some of what is not seen, and the drift of the craft most.
 
-The judgement starts in the same way and predicts from the commands alone. It is the root of the
-mean squared length of the error over all windows, beside the first sample held, the authors'
-parameters, and the fitted ones without the lag. The last line pools the flights that rotate: those
-in which the held rate errs by more than 2 rad/s at 0.25 s.
+The judgement starts in the same way and predicts from the commands alone: the root of the mean
+squared length of the error over all windows, beside the first sample held, the authors' parameters,
+and the fitted ones without the lag. The last line pools the flights that rotate, in which the held
+rate errs by more than 2 rad/s at 0.25 s.
 
 Flights: J. Eschmann, D. Albani, G. Loianno, Data-Driven System Identification of Quadrotors Subject
 to Motor Delays, 2024, github.com/arplaboratory/data-driven-system-identification (MIT), converted
-to these columns; their parameters are printed beside the fitted ones, and those of J. Foerster,
+to these columns. Their parameters are printed beside the fitted ones, and those of J. Foerster,
 System Identification of the Crazyflie 2.0 Nano Quadrocopter, ETH Zurich, 2015.
 """
 
@@ -46,7 +46,10 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 FOLDER = Path(__file__).resolve().parents[2] / "shared" / "data" / "crazyflie"
-DEFAULT = {"roll_pitch": 70.0, "yaw": 35.8, "thrust": 51.5}  # held out from here on [s]
+FLIGHTS = [
+    f"{FOLDER}/crazyflie_{name}.csv.gz@{start}"
+    for name, start in {"roll_pitch": 70.0, "yaw": 35.8, "thrust": 51.5}.items()
+]
 COLUMNS = {
     "t": "t",
     "gyro": ("gyr_x", "gyr_y", "gyr_z"),
@@ -157,7 +160,7 @@ class Flight(NamedTuple):
     fitted: np.ndarray
     held_out: np.ndarray
     bias: np.ndarray  # (3,) [rad/s] of the gyroscope at rest, 0 without a rest
-    bias_error: np.ndarray  # (3,) [rad/s]
+    bias_error: float  # [rad/s]
     noise: float  # [rad/s] of one sample at rest
 
 
@@ -174,14 +177,9 @@ def flying(t, commands):
     return np.array(pieces)
 
 
-def last_fifth(pieces):
-    """Return the time [s] after which the last fifth of the flying time lies."""
-    left = np.diff(pieces).sum() / 5
-    for begin, end in pieces[::-1]:
-        if end - begin > left:
-            return end - left
-        left -= end - begin
-    return pieces[0, 0]
+def inside(t, pieces):
+    """Return whether times lie in pieces (K, 2), (N,)."""
+    return np.any((pieces[:, 0] <= t[:, None]) & (t[:, None] < pieces[:, 1]), axis=1)
 
 
 def read(names, judged=()):
@@ -192,7 +190,7 @@ def read(names, judged=()):
         log = jq.recordings.read(path, COLUMNS)
         try:
             pieces = flying(log.t, log["motors"])
-            split = float(start) if start else last_fifth(pieces)
+            split = float(start or np.quantile(log.t[inside(log.t, pieces)], 0.8))
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
         split = pieces[0, 0] if name in judged else split
@@ -205,24 +203,19 @@ def read(names, judged=()):
         recordings.append((log.t + shift, log.gyro - bias, log.accelerometer, log["motors"]))
         parts = np.minimum(pieces, split) + shift, np.maximum(pieces, split) + shift
         title = Path(path).name.removesuffix(".gz").removesuffix(".csv")
-        error = noise / np.sqrt(max(1, len(resting)))
-        flights.append(Flight(title, *parts, bias, error, float(noise.mean())))
+        error = noise.max() / np.sqrt(max(1, len(resting)))
+        flights.append(Flight(title, *parts, bias, error, noise.mean()))
         now = log.t[-1] + shift + 10.0  # the rotors have come to rest
     t, gyro, force, motors = (np.concatenate(x) for x in zip(*recordings, strict=True))
-    channels = {"motors": motors, "stamps": t}
-    return jq.recordings.Recording(t, gyro, accelerometer=force, channels=channels), flights
+    log = jq.recordings.Recording(t, gyro, accelerometer=force, channels={"motors": motors})
+    return log, flights
 
 
 def cut(log, pieces, duration, stride):
     """Return whole windows of the rows of pieces (K, 2) that are steps of the simulation."""
-    after, before = (log.t[:, None] >= pieces[:, 0]), (log.t[:, None] < pieces[:, 1])
-    rows = np.flatnonzero(np.any(after & before, axis=1))[::EVERY]
-    steps = jq.recordings.Recording(
-        log.t[rows],
-        log.gyro[rows],
-        accelerometer=log.accelerometer[rows],
-        channels={"stamps": log.t[rows]},
-    )
+    rows = np.flatnonzero(inside(log.t, pieces))[::EVERY]
+    channels = {"stamps": log.t[rows], "force": log.accelerometer[rows]}
+    steps = jq.recordings.Recording(log.t[rows], log.gyro[rows], channels=channels)
     windows = jq.recordings.windows_by_time(steps, duration + 0.01, stride)
     whole = windows.t[:, -1] > duration
     return jax.tree.map(lambda x: x[whole], windows)
@@ -247,7 +240,7 @@ def fit(log, flights):
         The result of jq.least_squares, and the rate error (10,) [rad/s] that counts as 1.
     """
     windows = cut(log, np.concatenate([f.fitted for f in flights]), WINDOW, STRIDE)
-    gyro, force = windows.channels["gyro"], windows.channels["accelerometer"]
+    gyro, force = windows.channels["gyro"], windows.channels["force"]
     rate, lift = after(windows, COMPARED, gyro, force[..., 2:])
     scale = rms(gyro[:, :1] - rate) / np.sqrt(3.0), np.std(force[:, 0, 2])
 
@@ -257,10 +250,8 @@ def fit(log, flights):
         error = (omega - rate) / scale[0][None, :, None], (specific - lift) / scale[1]
         return jnp.concatenate(error, axis=-1).ravel()
 
-    params = jax.tree.map(jnp.asarray, START)
-    bounds = (LOWER, UPPER)
-    result = jq.least_squares(residuals, params, bounds=bounds, ftol=1e-5, max_steps=40)
-    return result, scale[0]
+    params, bounds = jax.tree.map(jnp.asarray, START), (LOWER, UPPER)
+    return jq.least_squares(residuals, params, bounds=bounds, ftol=1e-5, max_steps=40), scale[0]
 
 
 def printed(p):
@@ -293,17 +284,14 @@ def print_fit(result, scale, flights):
             cells = "{:11.4g}  {:8.2g} {:11.4g} {:10.3g}".format(*row)
             print(f"{label:12s} {cells}{'   at its bound' if at else ''}")
     for f in flights:
-        bias, error = 1e3 * f.bias, 1e3 * f.bias_error.max()
-        print(f"gyro bias of {f.name}: {bias.round(3)} +- {error:.1g} mrad/s, at rest")
+        print(f"gyro bias of {f.name}: {f.bias.round(6)} +- {f.bias_error:.0e} rad/s, at rest")
     r = result.residuals.reshape(-1, len(COMPARED), 4)[..., :3] * scale[:, None]
-    near, apart = (
-        np.corrcoef(a.ravel(), b.ravel())[0, 1]
-        for a, b in ((r[:, :-1], r[:, 1:]), (r[:-1, -1], r[1:, -1]))
-    )
-    size, noise = np.sqrt(np.mean(r**2)), np.mean([f.noise for f in flights])
+    noise = np.mean([f.noise for f in flights])
+    near = np.corrcoef(r[:, :-1].ravel(), r[:, 1:].ravel())[0, 1]
+    apart = np.corrcoef(r[:-1, -1].ravel(), r[1:, -1].ravel())[0, 1]
     print(f"\n{result.reason}, after {result.jacobians} Jacobians")
-    print(f"residuals of the rate: rms {size:.2f} rad/s an axis; with the noise of the gyroscope")
-    print(f"at rest, {noise:.1e} rad/s, chi^2 is {(size / noise) ** 2:.1e} per datum.")
+    print(f"residuals of the rate: rms {np.sqrt(np.mean(r**2)):.2f} rad/s an axis; noise at rest")
+    print(f"{noise:.1e} rad/s, so that chi^2 is {np.mean(r**2) / noise**2:.1e} per datum.")
     print(f"Correlation 25 ms apart {near:.2f}, from one window to the next {apart:.2f}")
 
 
@@ -312,7 +300,7 @@ def print_fit(result, scale, flights):
 
 def judge(params, log, windows):
     """Return errors of rates and forces, each (W, len(HORIZONS), 3), by model."""
-    measured = windows.channels["gyro"], windows.channels["accelerometer"]
+    measured = windows.channels["gyro"], windows.channels["force"]
     predicted = {"held": [np.broadcast_to(x[:, :1], x.shape) for x in measured]}
     run = jax.jit(lambda p: predict(p, log, windows))
     predicted |= {name: run(jax.tree.map(jnp.asarray, p)) for name, p in params.items()}
@@ -348,11 +336,11 @@ def print_errors(judged):
     return "rms_rad_s " + " ".join(cells)
 
 
-def draw(log, params, windows, errors, title, result, file):
+def draw(log, windows, errors, title, result):
     """Draw a typical and the worst window, and parameters beside those of others."""
     figure, axes = plt.subplots(1, 3, figsize=(14, 4.4), layout="constrained")
     size = np.linalg.norm(errors["fitted"][0][:, HORIZONS.index(WINDOW)], axis=-1)
-    omega = predict(params["fitted"], log, windows)[0]
+    omega = predict(result.params, log, windows)[0]
     chosen = {"typical": np.argsort(size)[len(size) // 2], "worst": np.argmax(size)}
     for axis, (name, k) in zip(axes[:2], chosen.items(), strict=True):
         rows = windows.t[k] <= WINDOW
@@ -364,15 +352,10 @@ def draw(log, params, windows, errors, title, result, file):
         axis.set(xlabel="time since the start [s]", ylabel="rate [rad/s]")
         axis.set_title(f"{title}: {name} window")
     axes[0].legend(ncols=2, fontsize=8)
-    estimate, error, theirs, foerster = (
-        np.array([x["lag"], x["drag"], *x["moments"]])
-        for x in (
-            printed(result.params),
-            standard_errors(result),
-            printed(AUTHORS),
-            FOERSTER | {"lag": np.nan, "drag": np.nan},
-        )
-    )
+    nothing = {"lag": np.nan, "drag": np.nan}
+    columns = printed(result.params), standard_errors(result), printed(AUTHORS), FOERSTER | nothing
+    drawn = (np.array([x["lag"], x["drag"], *x["moments"]]) for x in columns)
+    estimate, error, theirs, foerster = drawn
     places = np.arange(5)
     bars = {"fmt": "o", "capsize": 3, "label": "fitted, two standard errors"}
     axes[2].errorbar(estimate / theirs, places, xerr=2 * error / theirs, **bars)
@@ -381,38 +364,25 @@ def draw(log, params, windows, errors, title, result, file):
     axes[2].set_yticks(places, ["motor lag", "drag torque", "Ixx", "Iyy", "Izz"])
     axes[2].set(xlabel="multiple of the authors' value", title="Parameters", xlim=(0, None))
     axes[2].legend(fontsize=8)
-    figure.savefig(file, dpi=110)
+    figure.savefig("identify_quadrotor.png", dpi=110)
 
 
 # The program.
 
 
-def arguments():
-    """Return the files to fit and those to judge alone."""
+def main():
+    """Read, fit, judge, print, draw."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("files", nargs="*", metavar="FILE[@START]")
+    parser.add_argument("files", nargs="*", metavar="FILE[@START]", default=FLIGHTS)
     parser.add_argument("--judge", nargs="+", default=[], metavar="FILE")
     options = parser.parse_args()
-    if options.files:
-        return options.files, options.judge
-    paths = {FOLDER / f"crazyflie_{name}.csv.gz": start for name, start in DEFAULT.items()}
-    missing = [path.name for path in paths if not path.exists()]
-    if missing:
-        where = "convert the flights of arplaboratory/data-driven-system-identification"
-        columns = "to the columns of --help"
-        sys.exit(f"wanted logs: {', '.join(missing)} are not in {FOLDER}; {where} {columns}")
-    return [f"{path}@{start}" for path, start in paths.items()], options.judge
-
-
-def main():
-    """Read, fit, judge, print, draw."""
-    names, judged_only = arguments()
+    names = options.files
     try:
-        log, flights = read(names, judged_only)
+        log, flights = read(names, options.judge)
     except (OSError, ValueError) as error:
-        sys.exit(str(error))
+        sys.exit(f"{error}; --help says what the columns are and where the flights come from")
     result, scale = fit(log, flights[: len(names)])
     print_fit(result, scale, flights[: len(names)])
     no_lag = result.params._replace(lag=EVERY * 1e-3)  # that of a step
@@ -421,7 +391,7 @@ def main():
     judged = {name: judge(params, log, w) for name, w in windows.items()}
     last = print_errors(judged)
     most = max(judged, key=lambda name: rms(judged[name]["held"][0])[1])
-    draw(log, params, windows[most], judged[most], most, result, "identify_quadrotor.png")
+    draw(log, windows[most], judged[most], most, result)
     print("\ndrawn to identify_quadrotor.png")
     print(last)
 
