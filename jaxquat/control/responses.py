@@ -132,7 +132,7 @@ def lagged(
     def moved(x: Array, interval: tuple[Array, Array, Array]) -> Array:
         """The state some seconds after x, under a command and its slope."""
         command, slope, seconds = interval
-        ratio = seconds / time_constant
+        ratio = seconds / time_constant.reshape((1,) * (seconds.ndim - 1) + (-1,))
         return x + (command - x) * -jnp.expm1(-ratio) + slope * seconds * _following(ratio)
 
     def scanned(x: Array, interval: tuple[Array, Array, Array]) -> tuple[Array, Array]:

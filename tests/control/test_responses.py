@@ -75,6 +75,16 @@ def test_the_lag_solves_its_equation(hold):
         np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-8)
 
 
+def test_each_column_has_its_time_constant_and_start():
+    constants, start = np.array([0.02, 0.1]), np.array([0.3, -0.7])
+    at = AT[1:].reshape(4, 24)
+    got = actuators.lagged(TIMES, COMMANDS, constants, at, start=start)
+    assert got.shape == (4, 24, 2)
+    for k in range(2):
+        alone = actuators.lagged(TIMES, COMMANDS[:, k], constants[k], at, start=start[k])
+        np.testing.assert_allclose(got[..., k], alone, rtol=0, atol=1e-15)
+
+
 @pytest.mark.parametrize("hold", HOLDS)
 def test_a_delay_gives_the_mean_of_the_shifted_commands(hold):
     """Beside scipy, over intervals shorter and longer than those of the record."""
