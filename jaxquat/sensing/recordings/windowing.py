@@ -106,9 +106,10 @@ def windows(recording: Recording, length: int, stride: int, *, gap: float | None
     instance("recording", recording, Recording, "a recordings.Recording")
     length, stride = positive_integer("length", length), positive_integer("stride", stride)
     rows = len(recording.t)
-    stretches = _stretches(recording, gap)
+    check_times("recording.t", np.asarray(recording.t))
     if not 2 <= length <= rows:
         raise ValueError(f"length: wanted 2 to the {rows} rows of the recording, got {length}")
+    stretches = _stretches(recording, gap)
     first, ends = [], []
     for begin, end in stretches:
         starts = [k for k in range(begin, end, stride) if k == begin or k - stride + length < end]
@@ -150,6 +151,9 @@ def windows_by_time(
     positive("duration", duration)
     positive("stride", stride)
     t = np.asarray(recording.t)
+    check_times("recording.t", t)
+    if len(t) < 2:
+        raise ValueError(f"recording: wanted at least two rows, got {len(t)}")
     stretches = _stretches(recording, gap)
     early = _ON_TIME * float(np.median(np.diff(t)))
     if duration > t[-1] - t[0] + early:
@@ -172,7 +176,6 @@ def windows_by_time(
 def _stretches(recording: Recording, gap: float | None) -> list[tuple[int, int]]:
     """The first row, and the row after the last one, of every stretch without a gap."""
     t = np.asarray(recording.t)
-    check_times("recording.t", t)
     if gap is None:
         gap = _GAP * float(np.median(np.diff(t)))
     gap = real("gap", gap)
