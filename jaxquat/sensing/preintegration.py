@@ -33,11 +33,12 @@ from jaxquat._checks import (
     one_shape,
     unit_quaternion,
 )
-from jaxquat._linear import cross, matmul, transpose
+from jaxquat._linear import matmul, transpose
 from jaxquat.rotations import quaternion, so3
 from jaxquat.sensing import galilean
 from jaxquat.sensing.galilean import Motion
 from jaxquat.sensing.magnus import NODES, expansion
+from jaxquat.sensing.propagation import propagate
 from jaxquat.sensing.samples import at_gauss_nodes
 from jaxquat.sensing.triad import samples
 from jaxquat.simulation.grid import grid_at
@@ -227,20 +228,22 @@ def preintegrate(
     # Compute.
     values = jnp.concatenate([gyro - bias.gyro[None], accel - bias.accel[None]], axis=1)
     values, dt, count = _packed(values, dt)
-    step, by_shift = _steps(values, dt, count, order)
+    xi, by_shift = _elements(values, dt, count, order)
     start = Motion(jnp.eye(4, dtype=dtype)[0], zero, zero, zero[:1])
 
     def advance(motion: Motion, step: Motion) -> tuple[Motion, tuple[Motion, Motion]]:
         after = galilean.advance(motion, step)
         return after, (motion, after)
 
-    final, (before, after) = lax.scan(advance, start, step)
-    effects = _effects(step, by_shift, before, after, final)
-    lengths = jnp.where(dt == 0, jnp.ones_like(dt), dt)
-    roots = effects * (densities[None] / jnp.sqrt(lengths)[:, None])[:, :, None]
-    covariance = jnp.einsum("kij,kil->jl", roots, roots, precision=lax.Precision.HIGHEST)
+    final, (before, after) = lax.scan(advance, start, galilean.expm1(xi))
+    variances = densities[None] ** 2 / jnp.where(dt == 0, jnp.ones_like(dt), dt)[:, None]
+    jacobian, covariance = propagate(xi, by_shift, before, after, variances)
+    # The turn stands in axes at the start so far.
+    zeros, one = jnp.zeros((3, 6), dtype), jnp.eye(6, dtype=dtype)
+    to_end = _blocks([transpose(quaternion.to_matrix(final.q)), zeros], [zeros.T, one])
+    covariance = matmul(matmul(to_end, covariance), to_end.T)
     duration = jnp.asarray(_duration(grid.stamps), dtype)
-    return _preintegrated(final, duration, covariance, -jnp.sum(effects, axis=0).T, bias)
+    return _preintegrated(final, duration, covariance, -matmul(to_end, jacobian), bias)
 
 
 def _duration(stamps: Any) -> Any:
@@ -261,10 +264,12 @@ def _packed(values: Array, dt: Array) -> tuple[Array, Array, Array | int]:
     return values[rows], dt[order], count
 
 
-def _steps(values: Array, dt: Array, count: Array | int, order: int) -> tuple[Motion, Motion]:
-    """The motions of all steps (M, ...) and their derivatives by a shift of all samples.
+def _elements(
+    values: Array, dt: Array, count: Array | int, order: int
+) -> tuple[Array, Array | None]:
+    """The algebra's elements of all steps (M, 10), and their derivatives by a shift (M, 10, 6).
 
-    The quaternions are those minus 1. Derivatives have a last axis of length 6.
+    These are None where they are the time of the step for each channel: of orders 1 and 2.
     """
     number = jnp.arange(len(dt))
     if order == 1:
@@ -275,32 +280,17 @@ def _steps(values: Array, dt: Array, count: Array | int, order: int) -> tuple[Mo
         nodes = at_gauss_nodes(values, dt, jnp.minimum(number, count - 1), count + 1, order)
     rest = jnp.zeros((len(dt), 4), dt.dtype).at[:, 3].set(1.0)
 
-    def shifted(shift: Array) -> tuple[Motion, Motion]:
+    def shifted(shift: Array) -> tuple[Array, Array]:
         elements = [jnp.concatenate([node + shift, rest], axis=1) for node in nodes]
         xi = expansion(elements, dt[:, None], galilean.bracket)
-        step = galilean.expm1(jnp.where((number < count)[:, None], xi, jnp.zeros_like(xi)))
-        return step, step
+        xi = jnp.where((number < count)[:, None], xi, jnp.zeros_like(xi))
+        return xi, xi
 
-    by_shift, step = jax.jacfwd(shifted, has_aux=True)(jnp.zeros((1, 6), dt.dtype))
-    return step, jax.tree.map(lambda x: x[..., 0, :], by_shift)
-
-
-def _effects(step: Motion, by_shift: Motion, before: Motion, after: Motion, final: Motion) -> Array:
-    """The nine errors at the end by a shift of the samples of each step, (M, 6, 9).
-
-    A turn of all that remains, about an axis at the start, moves the remaining velocity and
-    displacement with it.
-    """
-    q, v, p = (jnp.swapaxes(x, 1, 2) for x in by_shift[:3])  # (M, 6, ...), axes at the step's start
-    whole = step.q + jnp.eye(4, dtype=q.dtype)[:1]
-    turn = 2.0 * quaternion.multiply(q, quaternion.conjugate(whole)[:, None])[..., 1:]
-    turn, v, p = (quaternion.rotate(before.q[:, None], x) for x in (turn, v, p))
-    t = final.t[None] - after.t
-    velocity = final.v[None] - after.v
-    position = final.p[None] - after.p - after.v * t
-    v, p = v + cross(turn, velocity[:, None]), p + v * t[:, None] + cross(turn, position[:, None])
-    turn = quaternion.rotate_inverse(final.q[None, None], turn)
-    return jnp.concatenate([turn, v, p], axis=2)
+    unshifted = jnp.zeros((1, 6), dt.dtype)
+    if len(nodes) == 1:
+        return shifted(unshifted)[0], None
+    by_shift, xi = jax.jacfwd(shifted, has_aux=True)(unshifted)
+    return xi, by_shift[:, :, 0]
 
 
 def _preintegrated(
