@@ -220,14 +220,16 @@ def preintegrate(
     zero = jnp.zeros(3, dtype)
     bias = Imu(zero, zero) if bias is None else _checked_bias(bias, dtype)
     densities = jnp.zeros(6, dtype) if noise is None else _checked_densities(noise, dtype)
-    dt = jnp.asarray(grid.step_lengths(), dtype)
-    if is_concrete(grid.stamps) and 1 + np.count_nonzero(grid.step_lengths()) < order:
-        got = f"{1 + np.count_nonzero(grid.step_lengths())} different ones"
+    lengths = grid.step_lengths()
+    if is_concrete(lengths) and 1 + np.count_nonzero(lengths) < order:
+        got = f"{1 + np.count_nonzero(lengths)} different ones"
         raise ValueError(f"times: wanted at least {order} for order {order}, got {got}")
 
     # Compute.
     values = jnp.concatenate([gyro - bias.gyro[None], accel - bias.accel[None]], axis=1)
-    values, dt, count = _packed(values, dt)
+    dt, count = jnp.asarray(lengths, dtype), n - 1
+    if not is_concrete(lengths) or not np.all(lengths):
+        values, dt, count = _packed(values, dt)
     xi, by_shift = _elements(values, dt, count, order)
     start = Motion(jnp.eye(4, dtype=dtype)[0], zero, zero, zero[:1])
 
@@ -251,12 +253,9 @@ def _duration(stamps: Any) -> Any:
     return stamps[-1] - stamps[0]
 
 
-def _packed(values: Array, dt: Array) -> tuple[Array, Array, Array | int]:
+def _packed(values: Array, dt: Array) -> tuple[Array, Array, Array]:
     """Samples and intervals with the empty intervals last, and how many are not empty."""
-    steps = len(dt)
-    if is_concrete(dt) and np.all(np.asarray(dt) != 0):
-        return values, dt, steps
-    is_empty = dt == 0
+    steps, is_empty = len(dt), dt == 0
     order = jnp.argsort(is_empty, stable=True)
     count = steps - jnp.sum(is_empty)
     last = order[count - 1] + 1

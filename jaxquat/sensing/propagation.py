@@ -1,27 +1,30 @@
 """How errors of samples propagate to the end of a motion: by biases, and by white noise.
 
 A shift of one sensor channel during one step changes the turn, the gain in velocity and the
-displacement of that step; the motion that remains carries these to the end. The sum over the steps
-is the derivative by a bias, the sum of weighted squares the covariance.
+displacement of that step; the motion that remains carries these to the end. Their sum over the
+steps is the derivative by a bias, that of their weighted products the covariance.
 
-Each component is an array of its own here, with one number a step: a vector is a tuple of three of
-them, a matrix a tuple of three columns. XLA makes one plain loop over all steps of each. With a
-last axis of length 3 the same formulas take three times as long.
+Each component is an array of its own here, with one number a step, and a vector is a list of three
+of them: XLA makes one plain loop over all steps of each. With a last axis of length 3 the same
+formulas take several times as long. For the same reason the axes of the sensors are a scan: XLA
+computes again for each result what is not an argument of a loop.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NamedTuple
 
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 
 from jaxquat import _series as series
 from jaxquat._linear import stacked
 from jaxquat.sensing.galilean import Motion
 
 Vector = list[Array]
-Matrix = list[Vector]  # its columns
+
+_LOWER = [(i, j) for i in range(9) for j in range(i + 1)]
+"""The places of the lower triangle of a covariance of nine errors."""
 
 
 def propagate(
@@ -42,151 +45,128 @@ def propagate(
     Returns:
         (9, 6) and (9, 9).
     """
-    gyro, accel = _steps_by_shift(xi) if by_shift is None else _steps_by_shift_of(xi, by_shift)
-    errors = [_at_the_end(turn, v, p, before, after) for turn, v, p in gyro]
-    errors += [_at_the_end(None, v, p, before, after) for v, p in accel]
-    zero = jnp.zeros((), xi.dtype)
-    jacobian = [[jnp.sum(e[i]) if i in e else zero for e in errors] for i in range(9)]
-    weights = _components(variances)
+    element, q = _components(xi), _components(before.q)
+    t = after.t[-1:] - after.t
+    velocity = _components(after.v[-1:] - after.v)
+    displacement = _components(after.p[-1:] - after.p - after.v * t)
+    t = t[:, 0]
+    if by_shift is None:
+        shifts = jnp.eye(3, dtype=xi.dtype)
+    else:
+        shifts = jnp.moveaxis(by_shift.reshape(-1, 10, 2, 3), 3, 0)  # of an axis: (M, 10, 2)
 
-    def covariance(i: int, j: int) -> Array:
-        terms = [w * e[i] * e[j] for w, e in zip(weights, errors, strict=True) if i in e and j in e]
-        return jnp.sum(sum(terms[1:], terms[0]))
+    def of_axis(covariance: Array, axis: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array]]:
+        """Add what the two channels of an axis make of their noise; the sums of their effects."""
+        shift, (gyro_variance, accel_variance) = axis
+        step = _of_samples(element, shift) if by_shift is None else _of_elements(element, shift)
+        turn, v, p, v_accel, p_accel = (_rotate(q, x) for x in step)
+        p = _plus(_plus(p, _times(t, v)), _cross(turn, displacement))
+        gyro = [*turn, *_plus(v, _cross(turn, velocity)), *p]
+        accel = [*v_accel, *_plus(p_accel, _times(t, v_accel))]
 
-    lower = {(i, j): covariance(i, j) for i in range(9) for j in range(i + 1)}
-    rows = [[lower[max(i, j), min(i, j)] for j in range(9)] for i in range(9)]
-    return stacked(jacobian), stacked(rows)
+        def product(i: int, j: int) -> Array:
+            products = gyro_variance * gyro[i] * gyro[j]
+            if j >= 3:  # the specific force turns nothing
+                products = products + accel_variance * accel[i - 3] * accel[j - 3]
+            return jnp.sum(products)
+
+        products = jnp.stack([product(i, j) for i, j in _LOWER])
+        sums = tuple(jnp.stack([jnp.sum(x) for x in errors]) for errors in (gyro, accel))
+        return covariance + products, sums
+
+    axes = shifts, jnp.moveaxis(variances.reshape(-1, 2, 3), 0, 2).swapaxes(0, 1)
+    lower, (gyro, accel) = lax.scan(of_axis, jnp.zeros(len(_LOWER), xi.dtype), axes)
+    place = {pair: k for k, pair in enumerate(_LOWER)}
+    rows = [[lower[place[max(i, j), min(i, j)]] for j in range(9)] for i in range(9)]
+    accel = jnp.concatenate([jnp.zeros((3, 3), xi.dtype), accel], axis=1)
+    return jnp.concatenate([gyro, accel]).T, stacked(rows)
 
 
-def _at_the_end(
-    turn: Vector | None, v: Vector, p: Vector, before: Motion, after: Motion
-) -> dict[int, Array]:
-    """The errors at the end, by their numbers, from those of the steps in axes at their start.
+def _of_samples(element: Vector, axis: Array) -> tuple[Vector, ...]:
+    """What shifts of the samples along an axis (3,) do to steps of held samples.
 
-    A turn of all that remains moves the remaining velocity and displacement with it. The specific
-    force turns nothing.
+    Turn, velocity and displacement by the rate, velocity and displacement by the specific force,
+    all in axes at the start of each step.
     """
-    rotation = _rotation(_components(before.q))
-    left = after.t[-1] - after.t[:, 0]
-    v, p = _product(rotation, v), _product(rotation, p)
-    p = [x + left * y for x, y in zip(p, v, strict=True)]
-    if turn is None:
-        return dict(enumerate([*v, *p], 3))
-    turn = _product(rotation, turn)
-    velocity = after.v[-1:] - after.v
-    displacement = after.p[-1:] - after.p - after.v * left[:, None]
-    v = _plus(v, _cross(turn, _components(velocity)))
-    p = _plus(p, _cross(turn, _components(displacement)))
-    return dict(enumerate([*turn, *v, *p]))
+    theta, nu, tau = element[:3], element[3:6], element[9]
+    mean, second = _factors(theta)
+    shift = [tau * x for x in axis]
+    moved = mean.sum(theta, shift)
+    p, p_accel = second.slope(theta, nu, shift), second.sum(theta, shift)
+    return moved, mean.slope(theta, nu, shift), _times(tau, p), moved, _times(tau, p_accel)
 
 
-def _steps_by_shift(xi: Array) -> tuple[list[Any], list[Any]]:
-    """Turn, velocity and displacement of all steps by the channels of the rate, then of the force.
+def _of_elements(element: Vector, shift: Array) -> tuple[Vector, ...]:
+    """Like ``_of_samples`` where shifts change the elements by the columns of (M, 10, 2)."""
+    theta, nu, rho, tau = element[:3], element[3:6], element[6:9], element[9]
+    mean, second = _factors(theta)
 
-    They stand in axes at the start of the steps. Of the force there is no turn.
+    def linear(d_nu: Vector, d_rho: Vector) -> tuple[Vector, Vector]:
+        p = _plus(mean.sum(theta, d_rho), _times(tau, second.sum(theta, d_nu)))
+        return mean.sum(theta, d_nu), p
+
+    gyro, accel = (_components(shift[..., k]) for k in range(2))
+    d_theta = gyro[:3]
+    v, p = linear(gyro[3:6], gyro[6:9])
+    p = _plus(p, _times(tau, second.slope(theta, nu, d_theta)))
+    p, v = _plus(p, mean.slope(theta, rho, d_theta)), _plus(v, mean.slope(theta, nu, d_theta))
+    return mean.sum(theta, d_theta), v, p, *linear(accel[3:6], accel[6:9])
+
+
+class _Factors(NamedTuple):
+    """The function ``c v + f theta × v + g theta × (theta × v)`` of theta and v, and slopes.
+
+    ``f_slope`` and ``g_slope`` are the derivatives of f and g by ``|theta|^2``; c is a constant.
     """
-    theta, nu, _, tau = _parts(xi)
-    (mean, v_by_turn), (second, p_by_turn) = _mean(theta, nu), _second_mean(theta, nu)
-    turn, v_by_turn = _times(tau, mean), _times(tau, v_by_turn)
-    p_by_force, p_by_turn = _times(tau * tau, second), _times(tau * tau, p_by_turn)
-    gyro = list(zip(turn, v_by_turn, p_by_turn, strict=True))
-    return gyro, list(zip(turn, p_by_force, strict=True))
+
+    c: float
+    f: Array
+    g: Array
+    f_slope: Array
+    g_slope: Array
+
+    def sum(self, theta: Vector, v: Vector) -> Vector:
+        """The function itself, which is linear in v."""
+        once = _cross(theta, v)
+        twice = _cross(theta, once)
+        return _plus(_times(self.c, v), _plus(_times(self.f, once), _times(self.g, twice)))
+
+    def slope(self, theta: Vector, v: Vector, d: Vector) -> Vector:
+        """Its derivative by theta along d."""
+        once, crossed = _cross(theta, v), _cross(d, v)
+        twice = _cross(theta, once)
+        direct = _times(self.g, _plus(_cross(d, once), _cross(theta, crossed)))
+        by_length = _plus(_times(self.f_slope, once), _times(self.g_slope, twice))
+        by_length = _times(2.0 * _dot(theta, d), by_length)
+        return _plus(_times(self.f, crossed), _plus(direct, by_length))
 
 
-def _steps_by_shift_of(xi: Array, by_shift: Array) -> tuple[list[Any], list[Any]]:
-    """Like ``_steps_by_shift`` where a shift changes all of xi but its time."""
-    theta, nu, rho, tau = _parts(xi)
-    (mean, v_by_turn), (second, p_by_turn) = _mean(theta, nu), _second_mean(theta, nu)
-    moved = _mean(theta, rho)[1]
-    p_by_turn = [_plus(x, y) for x, y in zip(_times(tau, p_by_turn), moved, strict=True)]
-    p_by_force = _times(tau, second)
-    gyro, accel = [], []
-    for channel in range(6):
-        d_theta, d_nu, d_rho, _ = _parts(by_shift[..., channel])
-        v, p = _product(mean, d_nu), _plus(_product(mean, d_rho), _product(p_by_force, d_nu))
-        if channel < 3:
-            turn = _product(mean, d_theta)
-            v, p = _plus(v, _product(v_by_turn, d_theta)), _plus(p, _product(p_by_turn, d_theta))
-            gyro.append((turn, v, p))
-        else:
-            accel.append((v, p))
-    return gyro, accel
+def _factors(theta: Vector) -> tuple[_Factors, _Factors]:
+    """Those of the sums of ``hat(theta)^n/(n+1)!`` and of ``hat(theta)^n/(n+2)!``.
 
-
-def _mean(theta: Vector, v: Vector) -> tuple[Matrix, Matrix]:
-    """J, the sum of ``hat(theta)^n/(n+1)!``, and the derivative of ``J v`` by theta.
-
-    ``exp(theta + d) = exp(J d) exp(theta)`` to first order, and ``J v`` is the mean of v turned on
-    the way.
+    With these J and N the exponential is ``(exp(theta), J nu, J rho + tau N nu)``, and
+    ``exp(theta + d)`` is ``exp(J d) exp(theta)`` to first order.
     """
-    y = _dot(theta, theta)
-    b, d = series.sin_defect(0.25 * y), series.cos_defect(0.25 * y)
-    slopes = d - 0.5 * b, 0.25 * series.sin_defect_slope(0.25 * y)
-    return _sum_of_powers(theta, v, 1.0 - y * b, (0.5 - y * d, b), slopes)
+    square = _dot(theta, theta)
+    s = 0.25 * square
+    sine, sine_slope = series.sin_defect(s), 0.25 * series.sin_defect_slope(s)
+    cosine, cosine_slope = series.cos_defect(s), 0.25 * series.cos_defect_slope(s)
+    mean = _Factors(1.0, 0.5 - square * cosine, sine, cosine - 0.5 * sine, sine_slope)
+    return mean, _Factors(0.5, sine, cosine, sine_slope, cosine_slope)
 
 
-def _second_mean(theta: Vector, v: Vector) -> tuple[Matrix, Matrix]:
-    """N, the sum of ``hat(theta)^n/(n+2)!``, and the derivative of ``N v`` by theta."""
-    y = _dot(theta, theta)
-    b, d = series.sin_defect(0.25 * y), series.cos_defect(0.25 * y)
-    slopes = series.sin_defect_slope(0.25 * y), series.cos_defect_slope(0.25 * y)
-    return _sum_of_powers(theta, v, 0.5 - y * d, (b, d), (0.25 * slopes[0], 0.25 * slopes[1]))
-
-
-def _sum_of_powers(
-    theta: Vector, v: Vector, one: Array, factors: tuple[Array, Array], slopes: tuple[Array, Array]
-) -> tuple[Matrix, Matrix]:
-    """``M = one + f hat(theta) + g theta theta^T``, and the derivative of ``M v`` by theta.
-
-    ``M v`` is ``c v + f theta × v + g theta × (theta × v)`` with a constant c. The slopes are those
-    of f and g by ``|theta|^2``.
-    """
-    f, g = factors
-    once = _cross(theta, v)
-    along = _plus(_times(slopes[0], once), _times(slopes[1], _cross(theta, once)))
-    along = _times(2.0, _plus(along, _times(-g, v)))
-    g_theta = _times(g, theta)
-    matrix = _matrix(one, _times(f, theta), (g_theta, theta))
-    return matrix, _matrix(g * _dot(theta, v), _times(-f, v), (along, theta), (g_theta, v))
-
-
-def _matrix(one: Array, axis: Vector, *dyads: tuple[Vector, Vector]) -> Matrix:
-    """``one + hat(axis)`` and the sum of the dyads ``a b^T``."""
-    columns = []
-    for j in range(3):
-        column = [one, axis[(j + 2) % 3], -axis[(j + 1) % 3]]  # of the rows j, j + 1 and j + 2
-        column = [column[(i - j) % 3] for i in range(3)]
-        for a, b in dyads:
-            column = _plus(column, _times(b[j], a))
-        columns.append(column)
-    return columns
-
-
-def _rotation(q: Vector) -> Matrix:
-    """The matrix of unit quaternions: ``1 + 2 w hat(x) - 2 |x|^2 + 2 x x^T``."""
-    w, x = q[0], q[1:]
-    twice = _times(2.0, x)
-    return _matrix(1.0 - _dot(twice, x), _times(w, twice), (twice, x))
-
-
-def _parts(xi: Array) -> tuple[Vector, Vector, Vector, Array]:
-    """theta, nu, rho and tau of (M, 10)."""
-    components = _components(xi)
-    return components[:3], components[3:6], components[6:9], components[9]
+def _rotate(q: Vector, v: Vector) -> Vector:
+    """``quaternion.rotate``."""
+    twice = _times(2.0, _cross(q[1:], v))
+    return _plus(v, _plus(_times(q[0], twice), _cross(q[1:], twice)))
 
 
 def _components(rows: Array) -> Vector:
     return [rows[:, k] for k in range(rows.shape[1])]
 
 
-def _product(matrix: Matrix, v: Vector) -> Vector:
-    x, y, z = (_times(factor, column) for factor, column in zip(v, matrix, strict=True))
-    return _plus(_plus(x, y), z)
-
-
-def _times(factor: Any, value: Any) -> Any:
-    """A vector or a matrix times a number."""
-    return [_times(factor, x) if isinstance(x, list) else factor * x for x in value]
+def _times(factor: Array | float, v: Vector) -> Vector:
+    return [factor * x for x in v]
 
 
 def _plus(a: Vector, b: Vector) -> Vector:
