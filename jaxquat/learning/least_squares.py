@@ -231,8 +231,7 @@ def least_squares(
             bar.set_postfix(cost=f"{cost:.6g}")
 
         for begin in begins:
-            y = limits.unbounded(np.asarray(ravel_pytree(begin)[0], float))
-            first = problem.linearised_at(y)
+            first = problem.linearised_at(np.asarray(ravel_pytree(begin)[0], float))
             if first.finite:
                 parts = [round(part * number) for part in horizon]
                 minima.append(

@@ -12,7 +12,6 @@ from scipy import optimize
 
 import jaxquat as jq
 from jaxquat.learning import robust
-from jaxquat.learning.bounds import Bounds
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 T = np.linspace(0.0, 2.0, 40)
@@ -99,16 +98,6 @@ def test_a_bound_is_approached_and_never_passed():
     assert bounded.params[0] <= 2.0
     np.testing.assert_allclose(bounded.params, theirs.x, rtol=1e-4)
     np.testing.assert_allclose(bounded.cost, theirs.cost, rtol=1e-4)
-
-
-def test_the_transformation_of_bounds_is_undone_and_has_its_derivative():
-    bounds = Bounds(np.array([-1.0, 2.0, -np.inf, -np.inf]), np.array([3.0, np.inf, 5.0, np.inf]))
-    x = np.array([0.5, 2.5, -4.0, 7.0])
-    y = bounds.unbounded(x)
-    back, slope = bounds.bounded(y)
-    np.testing.assert_allclose(back, x, rtol=1e-14)
-    differences = (bounds.bounded(y + 1e-6)[0] - bounds.bounded(y - 1e-6)[0]) / 2e-6
-    np.testing.assert_allclose(slope, differences, rtol=1e-8)
 
 
 def test_the_best_of_several_starts_wins():
