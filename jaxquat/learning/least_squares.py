@@ -258,9 +258,9 @@ def _starts(params: Any, starts: int | None) -> list[Any]:
 
 
 def _tolerances(ftol: Any, xtol: Any, gtol: Any, eps: float) -> Tolerances:
-    named = {"ftol": ftol, "xtol": xtol, "gtol": gtol}
     default = eps ** (2.0 / 3.0)
-    checked = [default if x is None else fraction(name, x) for name, x in named.items()]
+    named = {"ftol": (ftol, min(default, 1e-6)), "xtol": (xtol, default), "gtol": (gtol, default)}
+    checked = [usual if x is None else fraction(name, x) for name, (x, usual) in named.items()]
     return Tolerances(*checked, zero=eps)
 
 

@@ -217,7 +217,10 @@ def minimise(
         elif small_step and np.isfinite(cost):
             reason = Reason.STEP
         elif negligible and not accepted:
-            reason = Reason.NO_DESCENT if np.isfinite(cost) else Reason.NOT_FINITE
+            # Rounding of the cost hides what the model promises along a nearly flat direction.
+            flat = problem.slope(here) ** 2 <= max(tolerances.ftol, tolerances.zero ** (2.0 / 3.0))
+            failed = Reason.COST if flat else Reason.NO_DESCENT
+            reason = failed if np.isfinite(cost) else Reason.NOT_FINITE
         elif steps == max_steps:
             reason = Reason.MAX_STEPS
     return Minimum(here, reason, np.array(history), 1 + steps, jacobians)
