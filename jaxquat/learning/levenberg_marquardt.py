@@ -1,10 +1,14 @@
 """The Levenberg-Marquardt iteration, as a trust region (J. J. More, Lect. Notes Math. 630, 1978).
 
 Let f be the residuals, J their Jacobian, and D the lengths of the columns of J, the largest met so
-far. A step p minimises ``|J p + f|^2`` within ``|D p| <= radius``; D makes it independent of the
-units of the parameters. It is the step of Gauss and Newton where that is short enough, else the
-one with the damping that makes it as long as the radius. This needs only the triangle of the QR
-decomposition of ``J/D``, computed once for each J, and its singular values.
+far. A step p minimises ``|J p + f|^2`` within ``|D p| <= radius`` and the bounds; D makes it
+independent of the units of the parameters. Where no bound is met it is the step of Gauss and Newton
+if that is short enough, else the one with the damping that makes it as long as the radius. This
+needs only the triangle of the QR decomposition of ``J/D``, computed once for each J, and its
+singular values (trust_region.py).
+
+The iteration has converged by what the linear model promises without a radius, which makes any step
+small in the end.
 
 The gain, the decrease of the cost as a part of the decrease that the linear model predicts, moves
 the radius: below 1/4 it is a quarter of the step, above 3/4 twice the step. It begins
@@ -28,7 +32,6 @@ from jaxquat.learning.robust import Loss
 from jaxquat.learning.trust_region import held_at, model_change, step_in_box
 
 LOWEST_GAIN = 1e-4  # of a step that is accepted
-ROUNDING = 16.0  # units of rounding of the parameters that a step at a minimum may be long
 
 
 class Reason(enum.Enum):
@@ -44,7 +47,7 @@ class Reason(enum.Enum):
 
     @property
     def converged(self) -> bool:
-        """Whether the iteration has ended at a minimum."""
+        """Whether the iteration has ended at a stationary point."""
         return self in (Reason.GRADIENT, Reason.STEP, Reason.COST, Reason.ZERO)
 
 
@@ -194,10 +197,9 @@ def minimise(
             cost = there.cost if there.finite else np.inf
         accepted = there is not here and there.finite
         gain = (here.cost - cost) / decrease if accepted else 0.0
-        # The radius makes any step small in the end: only without it is a small step a minimum.
         whole, promise = problem.whole_step(here)
         small_change = max(abs(here.cost - cost), promise) <= tolerances.ftol * here.cost
-        small_step = _is_small(whole, here, tolerances)
+        small_step = bool(np.all(np.abs(whole) <= tolerances.xtol * np.abs(here.x)))
         if gain < 0.25:
             radius = 0.25 * size
         elif gain > 0.75:
@@ -224,14 +226,6 @@ def minimise(
         elif steps == max_steps:
             reason = Reason.MAX_STEPS
     return Minimum(here, reason, np.array(history), 1 + steps, jacobians)
-
-
-def _is_small(step: np.ndarray, at: Linearised, tolerances: Tolerances) -> bool:
-    """Whether a step changes each parameter by a small part, or the residuals by rounding alone."""
-    if np.all(np.abs(step) <= tolerances.xtol * np.abs(at.x)):
-        return True
-    change, size = (np.linalg.norm(at.lengths() * x) for x in (step, at.x))
-    return bool(change <= ROUNDING * tolerances.zero * size)
 
 
 def minimise_in_parts(

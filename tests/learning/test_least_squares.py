@@ -171,6 +171,18 @@ def test_residuals_that_fell_far_are_not_zero_while_the_gradient_is_large():
     assert not found.converged or found.cost < 1.0
 
 
+def test_a_parameter_that_float32_hardly_resolves_does_not_end_the_fit_of_another():
+    """A time of 1.7e9 s is rounded to 128 s: the step of the rate is small beside that alone."""
+
+    def residuals(p, t):
+        return p[0] - 1.7e9 + jnp.exp(-p[1] * t) - jnp.exp(-0.7 * t)
+
+    t = jnp.asarray(T, jnp.float32)
+    found = solve(residuals, jnp.array([1.7e9, 0.1], jnp.float32), t, sigma=1.0)
+    assert found.converged
+    np.testing.assert_allclose(found.params[1], 0.7, rtol=1e-5)
+
+
 def test_a_start_at_a_maximum_is_stationary():
     found = solve(lambda p, y: (p**2 - 1.0) * jnp.ones(3), jnp.array(0.0))
     assert (found.converged, found.reason, found.evaluations) == (True, "gradient small", 1)
