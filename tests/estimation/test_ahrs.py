@@ -170,7 +170,9 @@ def test_merging_leaves_out_what_is_missing():
 def test_latency_turns_the_attitude_on():
     _, samples = moved(np.tile([0.0, 0.0, 0.5], (100, 1)))
     plain, late = RUN(settings(), samples), RUN(settings(latency=0.1), samples)
-    np.testing.assert_allclose(angle(plain.q, late.q), np.rad2deg(0.05), rtol=0.01)
+    turn = jq.quaternion.multiply(jq.quaternion.conjugate(plain.q), late.q)
+    wanted = np.tile([0.0, 0.0, 0.05], (100, 1))
+    np.testing.assert_allclose(jq.quaternion.log(turn), wanted, rtol=0.01, atol=5e-4)
 
 
 def scores_on_broad():
