@@ -10,7 +10,7 @@ five runs.
     python benchmarks/attitude_filter.py --derivatives
 
 Prints what the gradient of the likelihood by all settings of ``ahrs`` costs: microseconds of
-processor time a sample, best of three, for one recording and eight of 10,000 samples each.
+processor time a sample, best of three, for one recording and eight of 2,000 samples each.
 """
 
 import argparse
@@ -83,8 +83,13 @@ def likelihood(settings, samples):
 def by_pushing(settings, samples):
     """Return the likelihood and its derivatives by all settings, in forward mode."""
     leaves, tree = jax.tree.flatten(settings)
-    value = lambda x: likelihood(tree.unflatten(list(x)), samples)
-    push = lambda direction: jax.jvp(value, (jnp.stack(leaves),), (direction,))
+
+    def value(*leaves):
+        return likelihood(tree.unflatten(leaves), samples)
+
+    def push(direction):
+        return jax.jvp(value, tuple(leaves), tuple(direction))
+
     return jax.vmap(push, out_axes=(None, 0))(jnp.eye(len(leaves)))
 
 
@@ -102,7 +107,7 @@ def processor_time(function, *arguments):
 def derivatives():
     """Print what the gradient of the likelihood costs."""
     settings = jax.tree.map(jnp.float32, estimation.Settings())
-    length, counts = 10_000, (1, 8)
+    length, counts = 2_000, (1, 8)
     samples = {count: recordings(count, length) for count in counts}
     functions = {
         "likelihood": likelihood,
