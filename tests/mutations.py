@@ -207,7 +207,7 @@ MUTATIONS = {
         MEKF,
         "variances = dt * jnp.repeat",
         "variances = 2.0 * dt * jnp.repeat",
-        of_mekf("the_innovations_are_as_large_as_the_filter_says"),
+        of_mekf("the_errors_are_as_large_as_the_covariance_says"),
     ),
     "mekf: a gate that never closes": Mutation(
         MEKF, "<= gate**2", "<= jnp.inf", of_mekf("an_attitude_beyond_the_gate_is_left_out")
