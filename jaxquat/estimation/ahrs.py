@@ -20,9 +20,10 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from jaxquat._checks import exactly, finite, instance, is_concrete, not_negative, positive
+from jaxquat._checks import finite, instance, positive
 from jaxquat._linear import cross, dot, matvec, square
-from jaxquat.estimation.error_state import Error, Update, consistency, observed, predicted
+from jaxquat.estimation.arguments import cast, sample_of, settings_of
+from jaxquat.estimation.error_state import Error, consistency, observed
 from jaxquat.estimation.filtering import (
     Estimate,
     Filter,
@@ -30,9 +31,17 @@ from jaxquat.estimation.filtering import (
     corrected,
     filter_of,
     present,
-    stacked_updates,
 )
 from jaxquat.estimation.imu import ImuSample, Settings
+from jaxquat.estimation.imu_error import (
+    DECLINATION,
+    GRAVITY,
+    SIZE,
+    VELOCITY,
+    propagated,
+    transition_of,
+    variances_of,
+)
 from jaxquat.rotations.quaternion import (
     correct_norm,
     exp,
@@ -41,12 +50,7 @@ from jaxquat.rotations.quaternion import (
     normalize,
     rotate,
     rotate_inverse,
-    to_matrix,
 )
-
-GRAVITY = 9.80665  # m/s^2
-_SIZE = 18
-_VELOCITY, _DECLINATION, _RESPONSE = 6, 8, 9  # where they begin in the error
 
 
 class _Memory(NamedTuple):
@@ -76,19 +80,15 @@ def ahrs(settings: Settings | None = None) -> Filter:
     Args:
         settings: differentiable; None for ``Settings()``.
     """
-    settings = Settings() if settings is None else settings
-    instance("settings", settings, Settings, "estimation.Settings")
-    for name, value in zip(Settings._fields, settings, strict=True):
-        value = exactly(f"settings.{name}", value, ())
-        (finite if name == "latency" else positive)(f"settings.{name}", value)
+    settings = settings_of("settings", settings, Settings(), {"latency": finite}, positive)
 
     def init(sample: ImuSample) -> _Memory:
         sample = _checked(sample)
-        return _start(sample, _cast(settings, sample))
+        return _start(sample, cast(settings, sample.dt.dtype))
 
     def linearize(memory: _Memory, sample: ImuSample) -> tuple[_Memory, Estimate, Linearized]:
         sample = _checked(sample)
-        return _linearize(_cast(settings, sample), memory, sample)
+        return _linearize(cast(settings, sample.dt.dtype), memory, sample)
 
     return filter_of(init, linearize)
 
@@ -120,7 +120,7 @@ def _start(sample: ImuSample, settings: Settings) -> _Memory:
         jnp.full(9, settings.start_response),
     )
     deviations = jnp.concatenate(parts)
-    zero, start = jnp.zeros((), dtype), (q, jnp.zeros(_SIZE - 3, dtype), jnp.diag(deviations**2))
+    zero, start = jnp.zeros((), dtype), (q, jnp.zeros(SIZE - 3, dtype), jnp.diag(deviations**2))
     return _Memory(*start, gyro, jnp.concatenate([gyro, force]), zero, zero, jnp.zeros(4, dtype))
 
 
@@ -138,8 +138,9 @@ def _linearize(
     keep = jnp.exp(-dt / settings.declination_time)
     numbers = memory.numbers.at[3:5].add(dt * acceleration).at[5].multiply(keep)
 
-    transition = _transition(middle, gyro, dt, keep)
-    covariance = predicted(memory.covariance, transition, _variances(settings, gyro, dt, keep))
+    transition = transition_of(middle, gyro, dt, keep)
+    covariance = propagated(memory.covariance, middle, gyro, dt, keep)
+    covariance = covariance + jnp.diag(variances_of(settings, gyro, dt, keep))
     slow, rest = _rest(settings, memory, gyro, force, dt)
     share = -jnp.expm1(-dt / settings.acceleration_time)
     mean_square = memory.acceleration + share * (square(acceleration) - memory.acceleration)
@@ -147,23 +148,27 @@ def _linearize(
 
     at_rest, some_time = rest > settings.rest_time, dt > 0
     inverse = 1.0 / jnp.where(some_time, dt, 1.0)
-    error, updates = Error(jnp.zeros(_SIZE, dt.dtype), covariance), []
+    error = Error(jnp.zeros(SIZE, dt.dtype), covariance)
     moving = settings.velocity**2 + settings.velocity_by_acceleration**2 * mean_square
     variance = inverse * jnp.where(at_rest, settings.rest_velocity**2, moving)
-    rows, valid = _eye(_VELOCITY, 2, dt), has_force & some_time
-    error = _observe(error, rows, -numbers[3:5], variance, valid, updates)
+    valid = jnp.full(2, has_force & some_time)
+    error, first = observed(
+        error, _eye(VELOCITY, 2, dt), -numbers[3:5], jnp.full(2, variance), valid
+    )
 
-    rows, valid = _eye(2, 1, dt) + _eye(_DECLINATION, 1, dt), has_field & some_time
+    row = _eye(2, 1, dt) + _eye(DECLINATION, 1, dt)
     residual = _wrapped(_heading(field) - numbers[5])
-    surprise = _surprise(settings, error, rows[0], residual)
-    variance = inverse * settings.heading**2 * doubt * surprise
-    error = _observe(error, rows, residual[None], variance, valid, updates)
-
-    rows, valid = _eye(3, 3, dt), at_rest & some_time & has_gyro
-    variance = inverse * settings.rest_bias**2
-    error = _observe(error, rows, gyro - numbers[:3], variance, valid, updates)
-
-    updates = stacked_updates(updates)
+    surprise = _surprise(settings, error, row[0], residual)
+    of_heading = inverse * settings.heading**2 * doubt * surprise
+    of_bias = inverse * settings.rest_bias**2
+    error, second = observed(
+        error,
+        jnp.concatenate([row, _eye(3, 3, dt)]),
+        jnp.concatenate([residual[None], gyro - numbers[:3]]),
+        jnp.stack([of_heading, of_bias, of_bias, of_bias]),
+        some_time & jnp.stack([has_field, *[at_rest & has_gyro] * 3]),
+    )
+    updates = first, second
     estimate = Estimate(q, numbers[:3], numbers[3:], covariance, *consistency(updates))
     estimate = corrected(estimate, error)
     numbers = jnp.concatenate([estimate.bias, estimate.others])
@@ -171,21 +176,6 @@ def _linearize(
     after = _Memory(*state, gyro, slow, rest, mean_square, norms)
     turned_on = multiply(estimate.q, exp(settings.latency * (gyro - estimate.bias)))
     return after, estimate._replace(q=turned_on), Linearized(transition, updates)
-
-
-def _observe(
-    error: Error,
-    rows: Array,
-    residuals: Array,
-    variance: Array,
-    valid: Array,
-    updates: list[Update],
-) -> Error:
-    """The error after the scalars of one sensor; their updates are appended to ``updates``."""
-    for row, residual in zip(rows, residuals, strict=True):
-        error, update = observed(error, row, residual, variance, valid)
-        updates.append(update)
-    return error
 
 
 def _surprise(settings: Settings, error: Error, row: Array, residual: Array) -> Array:
@@ -200,29 +190,6 @@ def _turn(memory: _Memory, gyro: Array, dt: Array) -> tuple[Array, Array]:
     half = exp(0.5 * dt * (gyro - memory.numbers[:3] - response))
     middle = multiply(memory.q, half)
     return correct_norm(multiply(middle, half)), middle
-
-
-def _transition(q: Array, gyro: Array, dt: Array, keep: Array) -> Array:
-    """The derivative of the error after a step by that before, (18, 18)."""
-    by_rate = -dt * to_matrix(q)
-    by_response = (by_rate[:, :, None] * gyro[None, None, :]).reshape(3, 9)
-    tilt = dt * jnp.asarray([[0.0, GRAVITY, 0.0], [-GRAVITY, 0.0, 0.0]], dt.dtype)
-    matrix = jnp.eye(_SIZE, dtype=dt.dtype).at[_DECLINATION, _DECLINATION].set(keep)
-    matrix = matrix.at[:3, 3:6].set(by_rate).at[:3, _RESPONSE:].set(by_response)
-    return matrix.at[_VELOCITY:_DECLINATION, :3].set(tilt)
-
-
-def _variances(settings: Settings, gyro: Array, dt: Array, keep: Array) -> Array:
-    """The variances that a step adds to the error, (18,)."""
-    rate = settings.gyro**2 + settings.gyro_by_rate**2 * square(gyro)
-    parts = (
-        jnp.full(3, rate * dt),
-        jnp.full(3, settings.walk**2 * dt),
-        jnp.full(2, 1e-6 * dt),  # (m/s)^2: the accelerometer's own noise
-        jnp.full(1, settings.declination**2 * (1.0 - keep**2)),
-        jnp.zeros(9, dt.dtype),
-    )
-    return jnp.concatenate(parts)
 
 
 def _rest(
@@ -275,18 +242,9 @@ def _wrapped(angle: Array) -> Array:
 
 def _eye(first: int, count: int, dt: Array) -> Array:
     """Rows of the identity of 18, from ``first`` on. -> (count, 18)."""
-    return jnp.eye(_SIZE, dtype=dt.dtype)[first : first + count]
-
-
-def _cast(settings: Settings, sample: ImuSample) -> Settings:
-    return Settings(*(jnp.asarray(x, sample.dt.dtype) for x in settings))
+    return jnp.eye(SIZE, dtype=dt.dtype)[first : first + count]
 
 
 def _checked(sample: ImuSample) -> ImuSample:
     instance("sample", sample, ImuSample, "an estimation.ImuSample")
-    dt = exactly("sample.dt", sample.dt, ())
-    if is_concrete(dt):
-        not_negative("sample.dt", dt)
-    names = ImuSample._fields[1:]
-    vectors = [exactly(f"sample.{name}", getattr(sample, name), (3,)) for name in names]
-    return ImuSample(dt.astype(vectors[0].dtype), *(x.astype(vectors[0].dtype) for x in vectors))
+    return sample_of(sample, dict.fromkeys(ImuSample._fields[1:], (3,)))

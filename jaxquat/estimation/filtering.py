@@ -45,11 +45,11 @@ class Linearized(NamedTuple):
 
     Attributes:
         transition: of the error, (n, n).
-        updates: the scalar observations, with an axis (m,) in front.
+        updates: blocks of observations, in their order.
     """
 
     transition: Array
-    updates: Update
+    updates: tuple[Update, ...]
 
 
 class Filter(NamedTuple):
@@ -142,11 +142,6 @@ def turned(q: Array, u: Array) -> Array:
     return correct_norm(multiply(exp(u), q))
 
 
-def stacked_updates(updates: list[Update]) -> Update:
-    """One Update whose arrays have an axis (m,) in front."""
-    return Update(*(jnp.stack(parts) for parts in zip(*updates, strict=True)))
-
-
 def present(value: Array, fallback: Array) -> tuple[Array, Array]:
     """Whether a measurement has no NaN, (), and the measurement, or ``fallback`` where it has one.
 
@@ -159,7 +154,7 @@ def present(value: Array, fallback: Array) -> tuple[Array, Array]:
 def _recomputed(step: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """A step whose reverse mode keeps the memory alone and computes the rest again.
 
-    A step has some sixty arrays of the covariance's size. Within a scan the compiler cannot merge
+    A step has some thirty arrays of the covariance's size. Within a scan the compiler cannot merge
     the second computation with the first, so no barrier against that is needed.
     """
     return jax.checkpoint(step, prevent_cse=False)
