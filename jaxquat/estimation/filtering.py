@@ -143,11 +143,11 @@ def turned(q: Array, u: Array) -> Array:
 
 
 def present(value: Array, fallback: Array) -> tuple[Array, Array]:
-    """Whether a measurement has no NaN, (), and the measurement, or ``fallback`` where it has one.
+    """Whether a measurement is finite, (), and the measurement, or ``fallback`` where it is not.
 
     Nothing computed from it is NaN then, nor are the derivatives.
     """
-    valid = ~jnp.any(jnp.isnan(value))
+    valid = jnp.all(jnp.isfinite(value))
     return valid, jnp.where(valid, value, fallback)
 
 

@@ -20,7 +20,7 @@ class Settings(NamedTuple):
         walk: density of the random walk of the bias [rad/s^2/sqrt(Hz)].
         start_bias: of the bias, which begins as 0 [rad/s].
         start_response: of the errors of gain and alignment, which begin as 0 [1 or rad].
-        start_heading: of the heading that the first sample's magnetometer gives [rad].
+        start_heading: of the heading that a magnetometer gives at the beginning [rad].
         velocity: density of the velocity's observation as 0 [m/s sqrt(s)].
         velocity_by_acceleration: the same in proportion to the root-mean-square horizontal
             acceleration [s sqrt(s)] over ``acceleration_time`` [s].
@@ -70,7 +70,7 @@ class Settings(NamedTuple):
 class ImuSample(NamedTuple):
     """One sample of ``ahrs``; with an axis (N,) in front of each array, a recording.
 
-    A sensor with a NaN was not read. Without the gyroscope its last rate is taken.
+    A sensor with a NaN or an infinity was not read. Without the gyroscope its last rate is taken.
 
     Attributes:
         dt: time since the sample before [s], at least 0, ().

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from commands import ROOT
+from marks import some
 
 import jaxquat as jq
 from jaxquat import estimation
@@ -69,6 +70,33 @@ def test_the_blocks_of_the_transition_are_those_of_the_matrix():
     wanted = transition @ covariance @ transition.T
     blocks = propagated(jnp.asarray(covariance), *arguments)
     np.testing.assert_allclose(blocks, wanted, rtol=1e-13, atol=1e-13 * wanted.max())
+
+
+@pytest.mark.parametrize("value", some([jnp.nan, 0.0, jnp.inf], [jnp.nan]))
+@pytest.mark.parametrize("missing", [("magnetometer",), ("accelerometer", "magnetometer")])
+def test_what_the_first_rows_miss_is_made_up_for(missing, value):
+    """In any attitude. A heading of which nothing is known begins with a deviation of 3 rad.
+
+    After T seconds of a magnetometer at most ``2 heading^2 / (9 T)`` of 180 degrees is left of it:
+    the 2 is for the longest innovation.
+    """
+    turned = jq.quaternion.random(jax.random.key(0), (16,))
+    turned = turned.at[0].set(jnp.array([0.0, 0.0, 1.0, 0.0]))  # upside down
+    q, samples = moved(wandering(80))
+    gone = {name: getattr(samples, name).at[:10].set(value) for name in missing}
+    samples = samples._replace(**gone)
+
+    def lasting(by):
+        back = lambda x: jq.quaternion.rotate_inverse(by, x)
+        rate, force, field = jax.tree.map(back, samples[1:])
+        estimate = RUN(settings(), ImuSample(samples.dt, rate, force, field))
+        off = jq.quaternion.relative(jq.quaternion.multiply(q, by), estimate.q)
+        return jq.quaternion.log(off), estimate.covariance
+
+    off, covariance = jax.vmap(lasting)(turned)
+    angles = np.rad2deg(np.linalg.norm(off, axis=-1))
+    assert angles[:, 50:].max() < 180 * 2 * 0.3**2 / (9 * 2)
+    assert np.all(covariance[:, 5, 2, 2] > 9.0)
 
 
 def test_at_rest_the_bias_is_found():
