@@ -1122,9 +1122,9 @@ CASES = [
         "outside jit",
     ),
     (
-        lambda: jq.least_squares(lambda p: p, V, sigma=1.0, bounds=(0.1, None)),
+        lambda: jq.least_squares(lambda p: p, V, sigma=1.0, bounds=(0.2, None)),
         ValueError,
-        "params: wanted params[0] in [0.1, inf], got",
+        "params: wanted params[0] in [0.2, inf], got",
     ),
     (
         lambda: jq.least_squares(lambda p: p, BODY, sigma=1.0),
