@@ -1,4 +1,4 @@
-"""The tour of docs/fused.md: what each stage of the fused engine makes of one small torque.
+"""The tour of docs/fused_inside.md: what each stage of the fused engine makes of one small torque.
 
 ``python docs/tour.py`` writes it into the page, between the two marks. Whoever changes the engine
 runs it again; a test compares the stages that depend neither on the processor nor on jax.
@@ -21,7 +21,7 @@ from jaxquat.engines.fused.trace.hoisting import hoist
 from jaxquat.engines.fused.trace.tracing import scalarize
 from jaxquat.simulation.simulation import checked_simulation
 
-PAGE = Path(__file__).with_name("fused.md")
+PAGE = Path(__file__).with_name("fused_inside.md")
 MARKS = "<!-- tour.py writes from here -->\n", "<!-- to here -->\n"
 
 BODY = jq.Body.from_principal(jnp.array([0.6, 1.0, 1.5], jnp.float32))

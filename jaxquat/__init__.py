@@ -8,11 +8,11 @@ Conventions: ``help(jaxquat.quaternion)``.
 from __future__ import annotations
 
 import importlib
-from importlib.metadata import version
+import importlib.metadata
 from typing import TYPE_CHECKING, Any
 
+from jaxquat import _guesses, control, dynamics, ensembles, estimation, schemes
 from jaxquat import analytic as exact
-from jaxquat import control, dynamics, ensembles, estimation, schemes
 from jaxquat.control import actuators, rotors
 from jaxquat.dynamics import flow, forces, torques
 from jaxquat.dynamics.body import Body
@@ -61,7 +61,7 @@ from jaxquat.simulation.controller import Controller
 from jaxquat.simulation.grid import Grid, GridAt, grid, grid_at
 from jaxquat.simulation.path import Path
 
-__version__ = version("jaxquat")
+__version__ = importlib.metadata.version("jaxquat")
 
 if TYPE_CHECKING:
     from jaxquat import interop as interop
@@ -69,11 +69,13 @@ if TYPE_CHECKING:
 
 _ON_DEMAND = ("interop", "plot")  # they load the packages of their extras
 
+_guesses.answer({**globals(), "Recording": recordings.Recording})
+
 
 def __getattr__(name: str) -> Any:
     if name in _ON_DEMAND:
         return importlib.import_module(f"jaxquat.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _guesses.missing("", name)
 
 
 def __dir__() -> list[str]:

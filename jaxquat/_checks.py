@@ -307,10 +307,10 @@ def one_of(name: str, value: Any, options: Sequence[Any]) -> Any:
     return value
 
 
-def positive_integer(name: str, value: Any) -> int:
+def positive_integer(name: str, value: Any, hint: str = "") -> int:
     """``value`` as an int of at least 1 (a bool is not one)."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise TypeError(f"{name}: wanted an integer, got {value!r}")
+        raise TypeError(f"{name}: wanted an integer, got {value!r}{hint}")
     if value < 1:
         raise ValueError(f"{name}: wanted at least 1, got {value}")
     return int(value)

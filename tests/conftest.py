@@ -33,6 +33,7 @@ NEEDS = {
     "interop/test_interop_diffrax.py": "diffrax",
     "plot/test_plot.py": "matplotlib",
     "learning/test_snapshots.py": "orbax",
+    "test_notebooks.py": "nbclient",
 }
 LEFT_OUT = {
     file: module for file, module in NEEDS.items() if importlib.util.find_spec(module) is None

@@ -5,6 +5,7 @@ The blocks of a page run in order, in one namespace.
 
 import ast
 import contextlib
+import itertools
 import re
 import runpy
 
@@ -69,6 +70,36 @@ def test_the_readme_table_is_the_table_of_schemes():
     }
 
 
+def cells(row):
+    return [cell.strip() for cell in row.strip().strip("|").split("|")]
+
+
+def tables(text):
+    """The tables of a page, each as one dict per row; an empty first cell is that of above."""
+    for table in re.findall(r"^\|.*\n\|[-:| ]+\n(?:\|.*\n)+", text, re.M):
+        header, _, *rows = map(cells, table.splitlines())
+        for above, row in itertools.pairwise(rows):
+            row[0] = row[0] or above[0]
+        yield header, rows
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_the_first_page_shows_times_of_the_page_of_performance(page):
+    first = (ROOT / page).read_text().split("<!-- rows of performance.md -->")[1]
+    times, quadrotor = tables(first.split("<!-- end -->")[0])
+    measured = list(tables((ROOT / "docs" / "performance.md").read_text()))
+
+    (rows,) = (rows for header, rows in measured if header[:2] == ["bodies", "engine"])
+    engines = {(row[0], row[1]): [row[2], row[5]] for row in rows}
+    for name, *numbers in times[1]:
+        engine = name.removeprefix("jaxquat, ")
+        assert numbers == engines["64, float32", engine] + engines["1024, float32", engine]
+
+    (rows,) = (rows for header, rows in measured if header[:5] == quadrotor[0])
+    for row in quadrotor[1]:
+        assert row in [longer[:5] for longer in rows]
+
+
 def test_the_gallery_shows_what_the_examples_draw():
     """Each picture that docs/gallery.py keeps is on the page, under its example, and small."""
     docs = ROOT / "docs"
@@ -88,8 +119,8 @@ def test_the_gallery_shows_what_the_examples_draw():
 # The drawing of docs/architecture.md, from the bottom up.
 
 FLOORS = """
-    _branches _checks _jaxprs _reprs _varying | _series | _linear | rotations | dynamics
-    | simulation.controller simulation.grid | simulation.intervals | schemes
+    _branches _checks _guesses _jaxprs _progress _reprs _varying | _series | _linear | rotations
+    | dynamics | simulation.controller simulation.grid | simulation.intervals | schemes
     | control simulation.path | simulation.simulation | engines | rollout
     | analytic ensembles learning | estimation sensing | interop plot
 """
@@ -146,6 +177,6 @@ def test_families_of_schemes_do_not_import_each_other():
 def test_the_tour_of_the_fused_engine_is_what_the_code_prints():
     """The stages that depend neither on the processor nor on the version of jax."""
     tour = runpy.run_path(str(ROOT / "docs" / "tour.py"))
-    page = tour["written"]((ROOT / "docs" / "fused.md").read_text())
+    page = tour["written"]((ROOT / "docs" / "fused_inside.md").read_text())
     for section in tour["sections"]()[2:6]:
         assert section in page, section

@@ -682,7 +682,11 @@ CASES = [
     (lambda: jq.grid(float("inf"), 0.1, 4), ValueError, "t0: wanted a finite number, got inf"),
     (lambda: jq.grid(V, 0.1, 4), ValueError, "t0: wanted a scalar, got shape (3,)"),
     (lambda: jq.grid(0.0, 0.1, 0), ValueError, "steps: wanted at least 1, got 0"),
-    (lambda: jq.grid(0.0, 0.1, 4.0), TypeError, "steps: wanted an integer, got 4.0"),
+    (
+        lambda: jq.grid(0.0, 0.1, 4.0),
+        TypeError,
+        "steps: wanted an integer, got 4.0; the order is jq.grid(t0, dt, steps)",
+    ),
     (lambda: jq.grid(0.0, 0.1, True), TypeError, "steps: wanted an integer, got True"),
     (lambda: jq.grid(0.0, 0.1, jnp.asarray(4)), TypeError, "steps: wanted an integer, got Array(4"),
     (
@@ -1349,7 +1353,7 @@ MISLEADING = [
         "scheme: wanted a function, got 'euler'; schemes are jq.rkmk4 and its like, or "
         "functions of your own",
     ),
-    (lambda: rollout(torque=None), TypeError, "torque", "None"),
+    (lambda: rollout(torque=None), TypeError, "torque", "None", "jq.torques.zero"),
     (lambda: rollout(torque=V), TypeError, "torque", "ArrayImpl"),
     (
         lambda: rollout(controller=lambda *given: V),

@@ -162,6 +162,16 @@ def magnetic(dipole: ArrayLike, field: Callable[[ArrayLike], Array]) -> Torque:
     """The torque ``dipole × B`` on a dipole (3,) [A m^2] in body axes.
 
     ``field(t)`` is B (3,) [T] in world axes, turned into the body's.
+
+    The dipole part of the Earth's field is 30 µT at the magnetic equator and 60 µT at the poles on
+    the ground, and 0.8 of that at a height of 500 km (IGRF-13: P. Alken et al., Earth, Planets and
+    Space 73:49, 2021). A coil of 0.2 A m^2 in a cubesat so makes at most 10 µN m. Multiply a field
+    in nT by 1e-9, one in gauss by 1e-4. For a field of the position, or a dipole that is commanded,
+    write the torque yourself::
+
+        def coils(t, state, params, dipole):
+            field = jq.quaternion.rotate_inverse(state.q, earth_field(t, state.position))
+            return jnp.cross(dipole, field)
     """
     dipole = exactly("dipole", dipole, (3,))
     finite("dipole", dipole)

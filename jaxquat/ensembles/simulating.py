@@ -20,9 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.sharding import Mesh
-from tqdm import tqdm
 
-from jaxquat import _reprs
+from jaxquat import _progress, _reprs
 from jaxquat._checks import boolean, instance, place, positive_integer, random_key, takes
 from jaxquat.ensembles import chunks, stores
 from jaxquat.ensembles.chunks import Experiment, Plan
@@ -129,7 +128,7 @@ def run(
         here = _fingerprint(experiment, plan, member, outputs)
         opened = _opened(folder, here, there, plan, together)
     quiet = not progress or (together and jax.process_index() != 0)
-    with tqdm(total=n, disable=quiet, unit="member", unit_scale=True) as bar:
+    with _progress.bar("members", n, scaled=True, shown=not quiet) as bar:
         work = _Run(experiment, plan, tally, opened, bar)
         first = work.read(together)
         work.simulate(program, first)
@@ -198,7 +197,7 @@ class _Run:
     plan: Plan
     tally: _Tally
     store: stores.Store | None
-    bar: tqdm
+    bar: Any
 
     def read(self, together: bool) -> int:
         """Take in the chunks that every process has in its store: how many these are."""

@@ -3,7 +3,8 @@
 Each array has one file for the rows of a chunk that one process computes. A chunk counts as whole
 when the file ``done-<part>`` says so. That file is replaced atomically after the arrays of the
 chunk are written, so what a killed run has written beyond it is not believed, and is written
-again.
+again. It lies in the folder of the first array: zarr warns of files that it does not know in the
+folder of a group, when it lists that, but not in the folder of an array.
 """
 
 from __future__ import annotations
@@ -59,7 +60,9 @@ class Store:
 
     @property
     def _counter(self) -> Path:
-        return self.folder / f"done-{self.part}"
+        name = f"done-{self.part}"
+        old = self.folder / name  # where version 0.1.0 put it
+        return old if old.exists() or not self.arrays else self.folder / self.arrays[0].path / name
 
 
 def fingerprint(folder: Path) -> dict[str, Any] | None:

@@ -19,9 +19,8 @@ import numpy as np
 import optax
 from jax import Array
 from jax.flatten_util import ravel_pytree
-from tqdm import tqdm
 
-from jaxquat import _reprs
+from jaxquat import _progress, _reprs
 from jaxquat._checks import (
     arrays,
     boolean,
@@ -207,7 +206,7 @@ def fit(
     run = _Run(descent, descent.beginning(params), validation, patience, chunk, steps)
     disk = None if directory is None else snapshots.Snapshots(directory, run.fingerprint())
     run.begin(disk)
-    with tqdm(total=steps, initial=run.updates, disable=not progress, unit="update") as bar:
+    with _progress.bar("updates", steps, initial=run.updates, shown=progress) as bar:
         while not run.ended:
             every = chunk, snapshot_every
             stop = min(steps, *(k * (run.updates // k + 1) for k in every))

@@ -19,9 +19,8 @@ import numpy as np
 from jax import Array
 from jax.flatten_util import ravel_pytree
 from jax.typing import ArrayLike
-from tqdm import tqdm
 
-from jaxquat import _reprs
+from jaxquat import _progress, _reprs
 from jaxquat._checks import (
     arrays,
     boolean,
@@ -224,7 +223,7 @@ def least_squares(
 
     problem = Problem(residuals_at, linearised_at, limits, objective)
     minima = []
-    with tqdm(disable=not progress, unit="step") as bar:
+    with _progress.bar("steps", shown=progress) as bar:
 
         def report(cost: float) -> None:
             bar.update()

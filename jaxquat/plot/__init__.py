@@ -12,7 +12,10 @@ in grey too.
 
 from __future__ import annotations
 
+import sys
+
 from jaxquat._checks import missing_package
+from jaxquat._guesses import answer as _answer
 
 try:
     import matplotlib as _matplotlib  # noqa: F401
@@ -38,3 +41,5 @@ __all__ = [
     "track",
     "work_precision",
 ]
+
+_answer({"plot": sys.modules[__name__]})

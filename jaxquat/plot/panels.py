@@ -5,6 +5,7 @@ Each drawing function takes ``ax`` from its caller. Without one it draws into a 
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import numpy as np
@@ -35,10 +36,19 @@ TIME = "time [s]"
 WORLD_AXES = ("world x", "world y", "world z")
 
 
+class NotebookFigure(Figure):
+    """A figure that a notebook shows, whether pyplot is loaded or not."""
+
+    def _repr_png_(self) -> bytes:
+        file = io.BytesIO()
+        self.savefig(file, format="png", bbox_inches="tight")
+        return file.getvalue()
+
+
 def flat(ax: Any) -> Axes:
     """Return ``ax`` if it is flat, or the axes of a new figure if it is None."""
     if ax is None:
-        ax = Figure(figsize=(7.0, 4.2), dpi=120, layout="constrained").add_subplot()
+        ax = NotebookFigure(figsize=(7.0, 4.2), dpi=120, layout="constrained").add_subplot()
     instance("ax", ax, Axes, "matplotlib axes")
     if isinstance(ax, Axes3D):
         raise TypeError('ax: wanted flat axes, got axes of projection="3d"')
@@ -51,7 +61,8 @@ def spatial(ax: Any, facing: np.ndarray | None = None) -> Axes3D:
     A new figure is seen from the side of the point ``facing`` (3,).
     """
     if ax is None:
-        ax = Figure(figsize=(6.0, 5.2), dpi=120).add_axes((0.0, 0.03, 0.94, 0.97), projection="3d")
+        figure = NotebookFigure(figsize=(6.0, 5.2), dpi=120)
+        ax = figure.add_axes((0.0, 0.03, 0.94, 0.97), projection="3d")
         if facing is not None:
             ax.view_init(elev=25.0, azim=np.rad2deg(np.arctan2(facing[1], facing[0])) - 25.0)
     return instance("ax", ax, Axes3D, 'matplotlib axes of projection="3d"')

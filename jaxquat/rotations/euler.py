@@ -99,7 +99,7 @@ def _axes(order: str) -> list[int]:
     """Axis numbers of the equivalent intrinsic order: the letters of an extrinsic one backwards."""
     if not isinstance(order, str) or order not in ORDERS:
         wanted = "three of XYZ (intrinsic) or xyz (extrinsic), no axis twice in a row"
-        raise ValueError(f"order: wanted {wanted}, got {order!r}")
+        raise ValueError(f'order: wanted {wanted}, got {order!r}; "ZYX" is yaw, pitch, roll')
     axes = ["XYZ".index(letter) for letter in order.upper()]
     return axes[::-1] if order.islower() else axes
 

@@ -53,7 +53,7 @@ def grid(t0: ArrayLike, dt: ArrayLike, steps: int) -> Grid:
     ``t0`` and ``dt`` are scalars, differentiable, and cast to the dtype of the state by
     ``rollout``. ValueError or TypeError for bad values.
     """
-    steps = positive_integer("steps", steps)
+    steps = positive_integer("steps", steps, "; the order is jq.grid(t0, dt, steps)")
     for name, value in (("t0", t0), ("dt", dt)):
         shape = jnp.shape(floating(name, value))
         if shape != ():

@@ -316,7 +316,8 @@ def _check_functions(
         instance("controller", controller, Controller, "a jq.Controller(init, update)")
         takes("controller.init", controller.init, "start, params")
         takes("controller.update", controller.update, "t, state, memory, params, input")
-    takes("torque", torque, arguments, reason)
+    hint = "; none is jq.torques.zero, a constant one lambda t, state, params: tau"
+    takes("torque", torque, arguments, reason, hint)
     if save is not None:
         takes("save", save, arguments, reason)
 

@@ -286,7 +286,7 @@ def test_progress(capsys):
     run(n=50, progress=True)
     shown = capsys.readouterr().err
     assert "50.0/50.0" in shown
-    assert "member/s" in shown
+    assert " members/s" in shown
     run(n=50)
     assert capsys.readouterr().err == ""
 

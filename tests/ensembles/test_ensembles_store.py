@@ -98,6 +98,25 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path, monkeypatch, capsys):
     assert numbers[6:] == [96 * k for k in range(11)]  # the run without a store
 
 
+def test_zarr_lists_a_store_without_a_warning(tmp_path):
+    run(tmp_path / "store", n=50)
+    group = zarr.open_group(tmp_path / "store", mode="r")
+    names = [name for name, _ in group.members(max_depth=None)]
+    assert sorted(names) == ["all", "all/up", "all/x", "x"]
+
+
+def test_a_store_of_version_0_1_0_goes_on(tmp_path, monkeypatch):
+    """There the counter lay in the folder of the group."""
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "store", reduce=interrupted(4))
+    (counter,) = (tmp_path / "store").rglob("done-0")
+    counter.rename(tmp_path / "store" / "done-0")
+    same(run(tmp_path / "store"), run())
+    assert (tmp_path / "store" / "done-0").read_text() == "11"
+    monkeypatch.setattr(chunks, "compiled", None)
+    run(tmp_path / "store")
+
+
 # Killed
 
 PROGRAM = """
@@ -131,8 +150,8 @@ def killed(store, times, seed):
 
 
 def progress(store):
-    counter = store / "done-0"
-    return int(counter.read_text()) if counter.exists() else -1
+    counters = list(store.rglob("done-0"))
+    return int(counters[0].read_text()) if counters else -1
 
 
 def check_killed(tmp_path, times, seed):

@@ -112,7 +112,10 @@ def changed(line, old, new):
 
 
 MALFORMED = {
-    "empty": ([""], "line 1, column stamp: missing from the header, got an empty file"),
+    "empty": (
+        [""],
+        "line 1, column stamp: missing from the header, got an empty file; columns= names those",
+    ),
     "header only": ([HEADER], "wanted at least two rows of numbers below the header, got 0"),
     "one row": ([HEADER, ROWS[0]], "wanted at least two rows of numbers below the header, got 1"),
     "column missing": (

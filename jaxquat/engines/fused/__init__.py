@@ -11,7 +11,7 @@ The way of a rollout, and the rooms where it passes:
   calls it through ``loading``; or XLA launches it on an NVIDIA GPU (``targets.nvptx``), after
   ``selfcheck`` compared it with the scan where nobody has done so.
 
-docs/fused.md follows one torque through all of them.
+docs/fused_inside.md follows one torque through all of them.
 """
 
 from __future__ import annotations

@@ -164,7 +164,8 @@ def _place(
     if len(found) != 1:
         problem = "more than once in" if found else "missing from"
         got = ",".join(header) or "an empty file"
-        raise _malformed(path, 1, column, f"{problem} the header, got {got}")
+        hint = "" if found else "; columns= names those of the file"
+        raise _malformed(path, 1, column, f"{problem} the header, got {got}{hint}")
     stated = parts[found[0]][1]
     if stated is not None and unit is not None and stated != unit:
         problem = f"wanted the unit of units[{channel!r}], {unit!r}, got {stated!r}"

@@ -11,7 +11,7 @@ products, fma, comparisons, selects and operations on bits. Each function follow
 
 Large angles need more digits of pi: ``large_angles``. The remainder is made of loops:
 ``remainder``. A value "in two floats" is the sum of a head and a rest that is small beside the
-head's last bit. docs/fused.md states the errors.
+head's last bit. docs/fused_inside.md states the errors.
 """
 
 from __future__ import annotations

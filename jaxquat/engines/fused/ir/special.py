@@ -2,7 +2,8 @@
 
 The polynomials are Chebyshev approximations, the lowest power first, computed with mpmath at 40
 digits: ``mpmath.chebyfit(f, [a, b], n)[::-1]``. Where there are two, the first is for float32. Each
-function says what f, a and b are, and the largest error. docs/fused.md states the errors in all.
+function says what f, a and b are, and the largest error. docs/fused_inside.md states the errors in
+all.
 """
 
 from __future__ import annotations

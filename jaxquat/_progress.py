@@ -1,0 +1,31 @@
+"""Progress bars: text in a terminal, a widget in a notebook."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from tqdm import TqdmWarning
+
+
+def bar(
+    unit: str, total: int | None = None, *, initial: int = 0, scaled: bool = False, shown: bool
+) -> Any:
+    """A bar of tqdm: its notebook widget in a notebook that has ipywidgets, text anywhere else.
+
+    ``unit`` is a plural, "members"; the rate is always in units per second. ``scaled`` writes
+    100k for 100000.
+    """
+    with warnings.catch_warnings():  # that it is experimental, or that ipywidgets is missing
+        warnings.simplefilter("ignore", category=TqdmWarning)
+        from tqdm.autonotebook import tqdm  # it looks for a notebook when it is first imported
+    count = f"{{n_fmt}} {unit}" if total is None else "{l_bar}{bar}| {n_fmt}/{total_fmt}"
+    times = "{elapsed}" if total is None else "{elapsed}<{remaining}"
+    return tqdm(
+        total=total,
+        initial=initial,
+        disable=not shown,
+        unit=f" {unit}",
+        unit_scale=scaled,
+        bar_format=f"{count} [{times}, {{rate_noinv_fmt}}{{postfix}}]",
+    )

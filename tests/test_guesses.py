@@ -1,0 +1,105 @@
+"""A name of scipy, MJX or diffrax is an error that says what it is called here.
+
+Everything that such an error names is there.
+"""
+
+import copy
+import importlib.util
+import pickle
+import re
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from commands import ROOT
+
+import jaxquat as jq
+from jaxquat._guesses import INSTEAD
+
+STATE = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3), (), jnp.zeros(3), jnp.zeros(3))
+ROWS = jax.tree.map(lambda x: jnp.stack([x, x]), STATE)
+INSTANCES = {
+    "path": jq.Path(jnp.array([0.0, 1.0]), ROWS, final=STATE),
+    "state": STATE,
+    "body": jq.Body(jnp.eye(3), mass=1.0),
+    "recording": jq.recordings.Recording(np.array([0.0, 0.1]), np.zeros((2, 3))),
+}
+EXTRAS = {"jq.plot": "matplotlib", "jq.interop": "diffrax"}
+OWNERS = [
+    pytest.param(owner, marks=[pytest.mark.needs("matplotlib")] if owner == "plot" else [])
+    for owner in INSTEAD
+]
+
+
+def owner_of(name):
+    """The package, a module, or an instance of a class."""
+    return INSTANCES[name.lower()] if name[:1].isupper() else getattr(jq, name) if name else jq
+
+
+def resolved(chain):
+    """The value of a chain of names such as "jq.quaternion.exp" or "path.state.q"."""
+    first, *names = chain.split(".")
+    value = jq if first == "jq" else INSTANCES[first]
+    for name in names:
+        value = getattr(value, name)
+    return value
+
+
+@pytest.mark.parametrize("owner", OWNERS)
+def test_a_guess_is_answered_and_is_not_there(owner):
+    thing = owner_of(owner)
+    for name, instead in INSTEAD[owner].items():
+        assert not hasattr(thing, name)
+        assert name not in dir(thing)
+        message = f"has no attribute {name!r}; use {instead}"
+        with pytest.raises(AttributeError, match=f"{re.escape(message)}$"):
+            getattr(thing, name)
+
+
+@pytest.mark.parametrize("owner", INSTEAD)
+def test_what_an_answer_names_is_there(owner):
+    for hint in INSTEAD[owner].values():
+        for chain in re.findall(r"\b(?:jq|path|state|body|recording)(?:\.\w+)+", hint):
+            extra = EXTRAS.get(".".join(chain.split(".")[:2]))
+            if extra is None or importlib.util.find_spec(extra):
+                resolved(chain)
+        for file in re.findall(r"\bexamples/\w+\.py", hint):
+            assert (ROOT / file).exists()
+
+
+def test_other_names_are_missing_as_ever():
+    with pytest.raises(AttributeError, match=r"^module 'jaxquat.so3' has no attribute 'pilot'$"):
+        _ = jq.so3.pilot
+    with pytest.raises(AttributeError, match=r"^'Path' object has no attribute 'pilot'$"):
+        _ = INSTANCES["path"].pilot
+    with pytest.raises(AttributeError, match=r"^module 'jaxquat' has no attribute 'pilot'$"):
+        _ = jq.pilot
+
+
+@pytest.mark.parametrize("name", INSTANCES)
+def test_copies_and_pickles_are_as_ever(name):
+    thing = INSTANCES[name]
+    for other in (copy.copy(thing), copy.deepcopy(thing), pickle.loads(pickle.dumps(thing))):
+        assert type(other) is type(thing)
+        for a, b in zip(jax.tree.leaves(thing), jax.tree.leaves(other), strict=True):
+            np.testing.assert_array_equal(getattr(a, "t", a), getattr(b, "t", b))
+
+
+@pytest.mark.slow
+@pytest.mark.needs("pyright")
+def test_a_type_checker_still_finds_wrong_names(tmp_path):
+    """The package itself has a ``__getattr__`` for what is loaded on demand, so not there."""
+    (tmp_path / "guess.py").write_text(
+        "import jaxquat as jq\n"
+        "def run(path: jq.Path, state: jq.State):\n"
+        "    jq.quaternion.from_euler\n"
+        "    path.q\n"
+        "    state.quat\n"
+    )
+    command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "guess.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    errors = re.findall(r"guess.py:(\d):.*error", done.stdout)
+    assert errors == ["3", "4", "5"], done.stdout
