@@ -84,6 +84,16 @@ def ahrs(settings: Settings | None = None) -> Filter:
 
     Args:
         settings: differentiable; None for ``Settings()``.
+
+    Examples:
+        >>> n = 50
+        >>> up, north = jnp.array([0.0, 0.0, 9.81]), jnp.array([2e-5, 0.0, -4e-5])  # m/s^2, T
+        >>> sensors = jnp.zeros((n, 3)), jnp.tile(up, (n, 1)), jnp.tile(north, (n, 1))
+        >>> samples = jq.estimation.ImuSample(jnp.full(n, 0.01), *sensors)
+        >>> run = jax.jit(lambda samples: jq.estimation.run(jq.estimation.ahrs(), samples))
+        >>> yaw = jq.euler.from_quaternion(run(samples)[1].q[-1], "ZYX")[0]
+        >>> f"{jnp.degrees(yaw):.1f} deg"  # x points north, so it is turned from the east
+        '90.0 deg'
     """
     settings = settings_of("settings", settings, Settings(), {"latency": finite}, positive)
 

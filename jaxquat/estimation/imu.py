@@ -42,6 +42,11 @@ class Settings(NamedTuple):
         rest_bias: density of the bias's observation at rest [rad/s sqrt(s)].
         latency: the sample that is read at a time was measured this much earlier [s]. The attitude
             is turned on by as much, at the last rate.
+
+    Examples:
+        >>> settings = jq.estimation.Settings(heading=0.5)  # rad sqrt(s), where magnets disturb
+        >>> f"{settings.heading / np.sqrt(0.01):.1f} rad"  # of one sample at 100 Hz
+        '5.0 rad'
     """
 
     gyro: ArrayLike = 1e-3
@@ -77,6 +82,17 @@ class ImuSample(NamedTuple):
         gyro: mean rate since then [rad/s], body axes, (3,).
         accelerometer: specific force at the end [m/s^2], body axes, (3,).
         magnetometer: magnetic field at the end, body axes, any unit, (3,).
+
+    Examples:
+        >>> n = 100
+        >>> samples = jq.estimation.ImuSample(
+        ...     dt=jnp.full(n, 0.01),
+        ...     gyro=jnp.zeros((n, 3)),
+        ...     accelerometer=jnp.tile(jnp.array([0.0, 0.0, 9.81]), (n, 1)),
+        ...     magnetometer=jnp.full((n, 3), jnp.nan),  # not read
+        ... )
+        >>> f"{samples.dt.sum():.2f} s"
+        '1.00 s'
     """
 
     dt: Array

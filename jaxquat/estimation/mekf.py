@@ -49,6 +49,11 @@ class Noises(NamedTuple):
         attitude: standard deviation of a measured attitude about each axis [rad].
         start_attitude: of the attitude at the start about each axis [rad].
         start_bias: of the bias at the start, which is estimated as 0 [rad/s].
+
+    Examples:
+        >>> noises = jq.estimation.Noises(gyro=3e-4, attitude=1e-3)
+        >>> f"{noises.gyro / np.sqrt(0.01):.3f} rad/s"  # of one sample at 100 Hz
+        '0.003 rad/s'
     """
 
     gyro: ArrayLike = 1e-4
@@ -70,6 +75,14 @@ class Sample(NamedTuple):
         vectors: k measured vectors, body axes, (k, 3): directions, specific force, magnetic field.
         references: the same vectors in world axes and the same units, (k, 3).
         attitude: measured, body to world, (4,).
+
+    Examples:
+        >>> up = jnp.array([[0.0, 0.0, 9.81]])  # m/s^2: one vector, the specific force at rest
+        >>> unknown = jnp.full(4, jnp.nan)  # no star tracker
+        >>> sample = jq.estimation.Sample(jnp.array(0.01), jnp.zeros(3), up, up, unknown)
+        >>> mekf = jq.estimation.mekf(jnp.array([1.0, 0.0, 0.0, 0.0]))
+        >>> jax.jit(mekf.step)(mekf.init(sample), sample)[1].observations
+        Array(3., dtype=float32)
     """
 
     dt: Array
@@ -100,6 +113,17 @@ def mekf(q: ArrayLike, noises: Noises | None = None, *, gate: ArrayLike = jnp.in
         noises: standard deviations, differentiable; None for ``Noises()``.
         gate: an observed vector or attitude is left out where its innovation is more than this many
             standard deviations long, (): accelerations, magnets, a star tracker's outliers.
+
+    Examples:
+        >>> level = jnp.array([1.0, 0.0, 0.0, 0.0])
+        >>> tilted = jq.quaternion.exp(jnp.array([0.02, 0.0, 0.0]))  # what a star tracker sees
+        >>> none = jnp.zeros((0, 3))  # no vectors
+        >>> sample = jq.estimation.Sample(jnp.array(0.1), jnp.zeros(3), none, none, tilted)
+        >>> noises = jq.estimation.Noises(attitude=0.1, start_attitude=0.1)  # rad: as uncertain
+        >>> mekf = jq.estimation.mekf(level, noises)
+        >>> memory, estimate = jax.jit(mekf.step)(mekf.init(sample), sample)
+        >>> f"{jq.quaternion.distance(level, estimate.q):.3f} rad"  # half way
+        '0.010 rad'
     """
     q = exactly("q", q, (4,))
     unit_quaternion("q", q)

@@ -70,6 +70,11 @@ def box_sides(body: Body, mass: ArrayLike) -> Array:
 
     Returns:
         The sides along the principal axes, in the body's dtype.
+
+    Examples:
+        >>> body = jq.Body.box(3.0, jnp.array([0.5, 0.35, 0.15]))  # kg, m
+        >>> np.asarray(jq.plot.box_sides(body, 3.0)).round(2)  # m
+        array([0.5 , 0.35, 0.15], dtype=float32)
     """
     instance("body", body, Body, "a jq.Body")
     moments, _ = body.principal()
@@ -109,6 +114,16 @@ def animate(
     Returns:
         matplotlib's animation, with its methods ``save`` and ``to_html5_video``. A notebook shows
         it with controls.
+
+    Examples:
+        >>> body = jq.Body.box(3.0, jnp.array([0.5, 0.35, 0.15]))  # kg, m
+        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), omega=jnp.array([0.15, 3.0, 0.15]))
+        >>> grid = jq.grid(0.0, 0.02, 50)
+        >>> path = jax.jit(lambda: jq.rollout(jq.zhao, body, jq.torques.zero, start, grid))()
+        >>> film = jq.plot.animate(path, body, fps=4)  # or animate(path, body, "film.gif")
+        >>> page = film.to_jshtml()  # for a web page, with controls
+        >>> len(list(film.new_frame_seq()))
+        5
     """
     path, box = one_path(path), _box(body)
     radius = _radius(path, size)

@@ -31,6 +31,14 @@ def attitude_error(path: Path, target: ArrayLike, *, ax: Axes | None = None) -> 
 
     Returns:
         The axes.
+
+    Examples:
+        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), omega=jnp.array([0.0, 0.0, 0.5]))
+        >>> body, grid = jq.Body(jnp.eye(3)), jq.grid(0.0, 0.02, 50)
+        >>> path = jax.jit(lambda: jq.rollout(jq.zhao, body, jq.torques.zero, start, grid))()
+        >>> ax = jq.plot.attitude_error(path, target=start.q)
+        >>> f"{ax.lines[0].get_ydata()[-1]:.1f} deg"  # 0.5 rad, after 1 s
+        '28.6 deg'
     """
     path = one_path(path)
     target = trailing("target", target, (4,)).astype(path.state.q.dtype)
@@ -46,7 +54,17 @@ def attitude_error(path: Path, target: ArrayLike, *, ax: Axes | None = None) -> 
 
 
 def rates(path: Path, *, ax: Axes | None = None) -> Axes:
-    """Draw the body rates [rad/s], in body axes, against time [s]."""
+    """Draw the body rates [rad/s], in body axes, against time [s].
+
+    Examples:
+        >>> body = jq.Body.box(3.0, jnp.array([0.5, 0.35, 0.15]))  # kg, m
+        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), omega=jnp.array([0.15, 3.0, 0.15]))
+        >>> grid = jq.grid(0.0, 0.02, 50)
+        >>> path = jax.jit(lambda: jq.rollout(jq.zhao, body, jq.torques.zero, start, grid))()
+        >>> ax = jq.plot.rates(path)  # ax.figure.savefig("rates.png") writes it
+        >>> ax.get_ylabel(), len(ax.lines)
+        ('body rate [rad/s]', 3)
+    """
     path = one_path(path)
     return _components(ax, path.t, path.state.omega, r"\omega", "body rate [rad/s]")
 
@@ -63,6 +81,15 @@ def torque(path: Path, torque: Torque, params: Any = None, *, ax: Axes | None = 
 
     Returns:
         The axes.
+
+    Examples:
+        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), omega=jnp.array([0.0, 0.0, 0.5]))
+        >>> body, drag = jq.Body(jnp.eye(3)), lambda t, state, damping: -damping * state.omega
+        >>> fly = lambda: jq.rollout(jq.rkmk2, body, drag, start, jq.grid(0.0, 0.02, 50), 0.4)
+        >>> path = jax.jit(fly)()
+        >>> ax = jq.plot.torque(path, drag, 0.4)
+        >>> f"{ax.lines[2].get_ydata()[0]:.2f} N m"  # about z at first
+        '-0.20 N m'
     """
     path = one_path(path)
     commands = [path.command] if jax.tree.leaves(path.command) else []
@@ -111,6 +138,13 @@ def fan(
 
     Returns:
         The axes.
+
+    Examples:
+        >>> t = np.linspace(0.0, 2.0, 3)  # s
+        >>> values = np.arange(5.0)[:, None] * t  # five members that turn at 0 to 4 deg/s
+        >>> ax = jq.plot.fan(t, values, "angle [deg]")
+        >>> ax.lines[0].get_ydata()  # the median
+        array([0., 2., 4.])
     """
     times, values = _members(t, values)
     finite("t", times)
@@ -157,6 +191,15 @@ def fit_history(fit: Fit, *, ax: Axes | None = None) -> Axes:
     With several starts, the best one is in colour and the others are grey. The vertical line marks
     the update that led to ``fit.params``. The scale is logarithmic if every loss is positive or
     NaN; a loss that is NaN makes a gap.
+
+    Examples:
+        >>> import optax
+        >>> loss = lambda params, batch, key: (params - 3.0) ** 2
+        >>> options = {"steps": 20, "key": jax.random.key(0), "progress": False}
+        >>> fit = jq.fit(loss, jnp.array(0.0), optax.sgd(0.1), **options)
+        >>> ax = jq.plot.fit_history(fit)
+        >>> ax.get_xlabel(), ax.get_yscale()
+        ('updates', 'log')
     """
     instance("fit", fit, Fit, "what jq.fit returns")
     training, best = np.atleast_2d(fit.history), fit.best_start or 0
@@ -215,6 +258,13 @@ def work_precision(
 
     Returns:
         The axes.
+
+    Examples:
+        >>> steps = [400, 800, 1600]
+        >>> runs = {"rkmk2": (steps, [4e-3, 1e-3, 2.5e-4]), "rkmk4": (steps, [6e-5, 4e-6, 2e-7])}
+        >>> ax = jq.plot.work_precision(runs, "steps")
+        >>> [text.get_text() for text in ax.get_legend().get_texts()]
+        ['rkmk2', 'rkmk4']
     """
     if not isinstance(runs, Mapping) or not runs:
         raise TypeError(

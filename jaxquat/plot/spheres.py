@@ -47,6 +47,15 @@ def body_axes(path: Path, *, frames: int = 5, ax: Axes3D | None = None) -> Axes3
 
     Returns:
         The axes.
+
+    Examples:
+        >>> body = jq.Body.box(3.0, jnp.array([0.5, 0.35, 0.15]))  # kg, m
+        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), omega=jnp.array([0.15, 3.0, 0.15]))
+        >>> grid = jq.grid(0.0, 0.02, 50)
+        >>> path = jax.jit(lambda: jq.rollout(jq.zhao, body, jq.torques.zero, start, grid))()
+        >>> ax = jq.plot.body_axes(path, frames=3)
+        >>> [text.get_text() for text in ax.get_legend().get_texts()]
+        ['body x', 'body y', 'body z']
     """
     path, frames = one_path(path), positive_integer("frames", frames)
     ax = spatial(ax)
@@ -78,6 +87,15 @@ def polhode(path: Path, body: Body, *, ax: Axes3D | None = None) -> Axes3D:
 
     Returns:
         The axes.
+
+    Examples:
+        >>> body = jq.Body.box(3.0, jnp.array([0.5, 0.35, 0.15]))  # kg, m
+        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), omega=jnp.array([0.15, 3.0, 0.15]))
+        >>> grid = jq.grid(0.0, 0.02, 50)
+        >>> path = jax.jit(lambda: jq.rollout(jq.zhao, body, jq.torques.zero, start, grid))()
+        >>> ax = jq.plot.polhode(path, body)
+        >>> [text.get_text() for text in ax.get_legend().get_texts()]
+        ['momentum ellipsoid', 'polhode', 'energy ellipsoid']
     """
     path = one_path(path)
     moments, turn, omega = _principal(path, body)
@@ -124,6 +142,15 @@ def momentum_sphere(
 
     Returns:
         The axes.
+
+    Examples:
+        >>> body = jq.Body.box(3.0, jnp.array([0.5, 0.35, 0.15]))  # kg, m
+        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), omega=jnp.array([0.15, 3.0, 0.15]))
+        >>> grid = jq.grid(0.0, 0.02, 50)
+        >>> path = jax.jit(lambda: jq.rollout(jq.zhao, body, jq.torques.zero, start, grid))()
+        >>> ax = jq.plot.momentum_sphere(path, body)
+        >>> [text.get_text() for text in ax.get_legend().get_texts()]
+        ['equal energy', 'separatrix', 'momentum']
     """
     shares = tuple(fraction("shares", share) for share in numbers("shares", shares))
     path = one_path(path)

@@ -34,6 +34,13 @@ class Recording:
         accelerometer: specific forces, sensor axes [m/s^2], (N, 3).
         magnetometer: magnetic field, sensor axes [T], (N, 3).
         channels: everything else by its name, each (N,) or (N, k): motors, angles, voltages.
+
+    Examples:
+        >>> recording = jq.recordings.Recording(t=np.arange(101) / 100, gyro=np.zeros((101, 3)))
+        >>> recording
+        <Recording: 101 samples, duration 1 s, rate 100 Hz, channels gyro>
+        >>> f"{recording.spacing():.3f} s"
+        '0.010 s'
     """
 
     t: np.ndarray

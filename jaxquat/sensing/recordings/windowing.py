@@ -40,6 +40,12 @@ class Windows:
         first: the row of the recording with which the window begins, (W,) int.
         channels: measurements by name, (W, R) or (W, R, k).
         present: for each channel whether it has a sample in the row, (W, R) bool.
+
+    Examples:
+        >>> recording = jq.recordings.Recording(t=np.arange(100) / 10, gyro=np.ones((100, 3)))
+        >>> w = jq.recordings.windows(recording, length=40, stride=40)
+        >>> w.first, w.mask.sum(axis=1)  # the last one is padded
+        (array([ 0, 40, 80]), array([40, 40, 20]))
     """
 
     t: Any
@@ -102,6 +108,12 @@ def windows(recording: Recording, length: int, stride: int, *, gap: float | None
     Raises:
         ValueError, TypeError: an argument of wrong type or value, by name. A channel without any
             sample is one.
+
+    Examples:
+        >>> recording = jq.recordings.Recording(t=np.arange(101) / 10, gyro=np.ones((101, 3)))
+        >>> w = jq.recordings.windows(recording, length=21, stride=20)  # neighbours share a row
+        >>> w.t.shape, w.channels["gyro"].shape
+        ((5, 21), (5, 21, 3))
     """
     instance("recording", recording, Recording, "a recordings.Recording")
     length, stride = positive_integer("length", length), positive_integer("stride", stride)
@@ -145,6 +157,12 @@ def windows_by_time(
 
     Raises:
         ValueError, TypeError: as for ``windows``.
+
+    Examples:
+        >>> recording = jq.recordings.Recording(t=np.arange(101) / 10, gyro=np.ones((101, 3)))
+        >>> w = jq.recordings.windows_by_time(recording, duration=1.0, stride=0.5)
+        >>> w.t.shape, w.first[:3]
+        ((19, 11), array([ 0,  5, 10]))
     """
     instance("recording", recording, Recording, "a recordings.Recording")
     duration, stride = real("duration", duration), real("stride", stride)
