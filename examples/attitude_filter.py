@@ -35,7 +35,7 @@ import numpy as np
 import optax
 
 import jaxquat as jq
-from jaxquat import estimation
+from jaxquat import estimation, plot
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -253,11 +253,11 @@ def print_scores(names, table):
 
 def draw(names, table, file):
     """Draw the aligned scores of each recording."""
-    figure, axes = plt.subplots(figsize=(9, 4), layout="constrained")
+    figure, axes = plt.subplots(figsize=(7.5, 4), layout="constrained")
     places = np.arange(len(names))
     for k, column in enumerate(COLUMNS):
         heights = [row[column][3] for row in table]
-        axes.bar(places + 0.2 * (k - 1.5), heights, 0.2, label=column)
+        axes.bar(places + 0.2 * (k - 1.5), heights, 0.2, label=column, color=plot.COLOURS[k])
     axes.set_xticks(places, [name[:20] for name in names], rotation=20, ha="right")
     axes.set(ylabel="aligned rms error [deg]", title="Recordings that the fit did not see")
     axes.legend()
