@@ -69,8 +69,6 @@ if TYPE_CHECKING:
 
 _ON_DEMAND = ("interop", "plot")  # they load the packages of their extras
 
-_guesses.answer({**globals(), "Recording": recordings.Recording})
-
 
 def __getattr__(name: str) -> Any:
     if name in _ON_DEMAND:
@@ -151,3 +149,6 @@ __all__ = [
     "torques",
     "zhao",
 ]
+
+_public = {name: globals()[name] for name in __all__ if name not in _ON_DEMAND}
+_guesses.answer({**_public, "Recording": recordings.Recording})

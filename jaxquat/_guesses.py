@@ -7,7 +7,9 @@ say so. Type checkers do not see these answers, so a wrong name stays an error t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+import functools
+from collections.abc import Iterable, Mapping
 from types import ModuleType
 from typing import Any, NoReturn
 
@@ -118,6 +120,7 @@ INSTEAD: dict[str, dict[str, str]] = {
         **dict.fromkeys(("pd", "PD", "quaternion_feedback"), "jq.control.quaternion_law"),
         **dict.fromkeys(("PID", "LQR"), "jq.control.pid, jq.control.lqr"),
         "bdot": "jq.Controller; examples/detumble.py has the law",
+        "settling_time": "jq.quaternion.distance(path.state.q, target), beside path.t",
     },
     "dynamics": {
         "angular_momentum": "jq.dynamics.momentum(body, state)",
@@ -126,7 +129,10 @@ INSTEAD: dict[str, dict[str, str]] = {
     },
     "actuators": {"ReactionWheel": "jq.actuators.wheel_torque"},
     "rotors": {"quadrotor": "jq.rotors.Rotors, as in examples/quadrotor.py"},
-    "exact": {"torque_free": "jq.exact.free_body(body, t, start)"},
+    "exact": {
+        "torque_free": "jq.exact.free_body(body, t, start)",
+        **dict.fromkeys(("jeffery", "jeffery_period"), "jq.flow, whose help has the period"),
+    },
     "gyro": {"integrate": "jq.kinematics.integrate(q0, omega, dt)"},
     "estimation": {
         **dict.fromkeys(("ekf", "EKF", "ukf", "kalman"), "jq.estimation.mekf"),
@@ -148,6 +154,7 @@ INSTEAD: dict[str, dict[str, str]] = {
         **dict.fromkeys(("trajectory", "plot"), "jq.plot.track(path), jq.plot.rates(path)"),
         "attitude": "jq.plot.body_axes(path), jq.plot.attitude_error(path, target)",
         **dict.fromkeys(("video", "film"), "jq.plot.animate(path, body)"),
+        **dict.fromkeys(("error_angle", "angle_error"), "jq.plot.attitude_error(path, target)"),
         "loss": "jq.plot.fit_history(fit)",
         **dict.fromkeys(("euler", "angles"), "jq.euler.from_quaternion(path.state.q, order)"),
         "sphere": "jq.plot.momentum_sphere(path, body)",
@@ -164,10 +171,13 @@ INSTEAD: dict[str, dict[str, str]] = {
         "interpolate": "path.at(t)",
         "qpos": "path.state.position, path.state.q",
         "to_numpy": "np.asarray(path.state.q)",
+        "to_csv": "np.savetxt(file, np.column_stack([path.t, path.state.q, path.state.omega]))",
         "torque": "jq.plot.torque(path, torque, params); commands are path.command",
         "plot": "jq.plot.rates(path), jq.plot.body_axes(path)",
         "energy": "jax.vmap(lambda state: jq.dynamics.energy(body, state))(path.state)",
     },
+    "Grid": dict.fromkeys(("t", "ts", "time"), "grid.times()"),
+    "GridAt": dict.fromkeys(("t", "ts", "time"), "grid.times()"),
     "State": {
         **dict.fromkeys(("quat", "quaternion", "rot", "attitude"), "state.q"),
         **dict.fromkeys(("w", "angular_velocity"), "state.omega"),
@@ -194,24 +204,32 @@ INSTEAD: dict[str, dict[str, str]] = {
 """What to use instead, by the owner's public name ("" is the package) and the name guessed."""
 
 
-def missing(owner: str, name: str) -> NoReturn:
-    """Raise the AttributeError of a name that the package, a module, or an instance lacks."""
+def missing(owner: str, name: str, names: Iterable[str] = ()) -> NoReturn:
+    """Raise the AttributeError of a name that the package, a module, or an instance lacks.
+
+    ``names`` are those there are: one that is spelled nearly so is proposed.
+    """
     described = f"{owner!r} object" if owner[:1].isupper() else f"module {_full(owner)!r}"
-    instead = INSTEAD.get(owner, {}).get(name)
+    near = difflib.get_close_matches(name, names, 1, 0.7)
+    instead = INSTEAD.get(owner, {}).get(name, f"jq.{owner}.{near[0]}" if near else None)
     hint = "" if instead is None else f"; use {instead}"
     raise AttributeError(f"{described} has no attribute {name!r}{hint}")
 
 
 def answer(owners: Mapping[str, Any]) -> None:
-    """Let the modules and classes of these public names answer with ``missing``."""
-    for owner in INSTEAD.keys() & owners.keys():
+    """Let the modules and classes of these public names answer with ``missing``.
+
+    The ``dir`` of a module, and so its completion, is then what is public.
+    """
+    for owner, value in owners.items():
         # Set from outside: a __getattr__ in the source would tell type checkers that any name is
         # there. Only names that are not found ask for it, and it looks at nothing of an instance,
         # so copy and pickle find what they found before.
-        if isinstance(owners[owner], ModuleType):
-            owners[owner].__getattr__ = lambda name, owner=owner: missing(owner, name)
-        else:
-            owners[owner].__getattr__ = lambda self, name, owner=owner: missing(owner, name)
+        if isinstance(value, ModuleType):
+            value.__getattr__ = functools.partial(missing, owner, names=value.__all__)
+            value.__dir__ = functools.partial(sorted, value.__all__)
+        elif owner in INSTEAD:
+            value.__getattr__ = lambda self, name, owner=owner: missing(owner, name)
 
 
 def _full(owner: str) -> str:

@@ -26,6 +26,8 @@ INSTANCES = {
     "state": STATE,
     "body": jq.Body(jnp.eye(3), mass=1.0),
     "recording": jq.recordings.Recording(np.array([0.0, 0.1]), np.zeros((2, 3))),
+    "grid": jq.grid(0.0, 0.1, 2),
+    "gridat": jq.grid_at(np.array([0.0, 0.1, 0.3])),
 }
 EXTRAS = {"jq.plot": "matplotlib", "jq.interop": "diffrax"}
 OWNERS = [
@@ -59,10 +61,20 @@ def test_a_guess_is_answered_and_is_not_there(owner):
             getattr(thing, name)
 
 
+def test_a_name_that_is_nearly_right_is_proposed():
+    with pytest.raises(AttributeError, match=r"use jq\.actuators\.saturate$"):
+        jq.actuators.saturation  # noqa: B018
+
+
+@pytest.mark.parametrize("module", ["kinematics", "actuators", "recordings", "control"])
+def test_completion_shows_what_is_public(module):
+    assert dir(getattr(jq, module)) == sorted(getattr(jq, module).__all__)
+
+
 @pytest.mark.parametrize("owner", INSTEAD)
 def test_what_an_answer_names_is_there(owner):
     for hint in INSTEAD[owner].values():
-        for chain in re.findall(r"\b(?:jq|path|state|body|recording)(?:\.\w+)+", hint):
+        for chain in re.findall(r"\b(?:jq|path|state|body|recording|grid)(?:\.\w+)+", hint):
             extra = EXTRAS.get(".".join(chain.split(".")[:2]))
             if extra is None or importlib.util.find_spec(extra):
                 resolved(chain)
