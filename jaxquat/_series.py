@@ -21,6 +21,8 @@ _COS = tuple((-1) ** n / math.factorial(2 * n) for n in range(15))
 _SINC = tuple((-1) ** n / math.factorial(2 * n + 1) for n in range(15))
 _SIN_DEFECT = tuple((-1) ** n * 4.0**n / math.factorial(2 * n + 3) for n in range(19))
 _COS_DEFECT = tuple((-1) ** n * 4.0**n / math.factorial(2 * n + 4) for n in range(19))
+_SIN_DEFECT_SLOPE = tuple(n * c for n, c in enumerate(_SIN_DEFECT) if n)
+_COS_DEFECT_SLOPE = tuple(n * c for n, c in enumerate(_COS_DEFECT) if n)
 _ARCTAN = tuple((-1) ** n / (2 * n + 1) for n in range(12))
 
 _SWITCH = 4.0
@@ -119,6 +121,34 @@ def _far_cos_defect(s: Array) -> tuple[Array]:
     s = jnp.where(s < _SWITCH, _SWITCH, s)
     sine = jnp.sin(jnp.sqrt(s))
     return ((s - sine * sine) / (8.0 * s * s),)
+
+
+def sin_defect_slope(s: Array) -> Array:
+    """The derivative of ``sin_defect`` by s, any shape; -1/30 at zero."""
+    near = s < _SWITCH
+    value = _polynomial(_SIN_DEFECT_SLOPE, jnp.where(near, s, _SWITCH), _SWITCH)
+    return rarely(_far_sin_defect_slope, ~near, (value,), s)[0]
+
+
+def _far_sin_defect_slope(s: Array) -> tuple[Array]:
+    s = jnp.where(s < _SWITCH, _SWITCH, s)
+    x = jnp.sqrt(s)
+    sine, double = jnp.sin(x), jnp.sin(2.0 * x)
+    return ((4.0 * x * sine * sine - 6.0 * x + 3.0 * double) / (16.0 * s * s * x),)
+
+
+def cos_defect_slope(s: Array) -> Array:
+    """The derivative of ``cos_defect`` by s, any shape; -1/180 at zero."""
+    near = s < _SWITCH
+    value = _polynomial(_COS_DEFECT_SLOPE, jnp.where(near, s, _SWITCH), _SWITCH)
+    return rarely(_far_cos_defect_slope, ~near, (value,), s)[0]
+
+
+def _far_cos_defect_slope(s: Array) -> tuple[Array]:
+    s = jnp.where(s < _SWITCH, _SWITCH, s)
+    x = jnp.sqrt(s)
+    sine, double = jnp.sin(x), jnp.sin(2.0 * x)
+    return ((4.0 * sine * sine - x * double - 2.0 * s) / (16.0 * s * s * s),)
 
 
 def arctan_ratio(s: Array, c: Array) -> Array:

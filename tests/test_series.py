@@ -17,6 +17,8 @@ EXACT = {
     ),
     "sin_defect": lambda s: mpmath.hyp1f2(1, 2, mpmath.mpf(5) / 2, -s) / 6,
     "cos_defect": lambda s: mpmath.hyp1f2(1, mpmath.mpf(5) / 2, 3, -s) / 24,
+    "sin_defect_slope": lambda s: -mpmath.hyp1f2(2, 3, mpmath.mpf(7) / 2, -s) / 30,
+    "cos_defect_slope": lambda s: -mpmath.hyp1f2(2, mpmath.mpf(7) / 2, 4, -s) / 180,
 }
 SMALL, SWITCH = [0.0, 1e-30, 1e-12, 1e-4], [3.999, 4.001]
 SQUARES = [*SMALL, *SWITCH, *np.linspace(0.05, 1.2, 40), *np.linspace(1.5, 9.9, 15)]

@@ -1,0 +1,178 @@
+"""Attitudes on a time grid from a rate that is known as a function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+from jax.typing import ArrayLike, DTypeLike
+
+from jaxquat._checks import exactly, instance, one_of, takes, unit_quaternion
+from jaxquat._linear import cross
+from jaxquat.rotations import so3
+from jaxquat.rotations.quaternion import correct_norm, exp, expm1, multiply
+from jaxquat.schemes.tableaus import BUTCHER6, MIDPOINT, RK4, Tableau, combine
+from jaxquat.sensing.magnus import NODES, expansion, product
+from jaxquat.simulation.grid import Grid, GridAt
+from jaxquat.simulation.intervals import first_step, intervals_of, may_be_empty, unless_empty
+
+# For rates of time and attitude: the tableau that is lifted, by its order.
+_TABLEAUS = {2: MIDPOINT, 4: RK4, 6: BUTCHER6}
+
+
+def rollout(
+    rate: Callable[[Array, Any], Array],
+    q0: ArrayLike,
+    grid: Grid | GridAt,
+    params: Any = None,
+    *,
+    order: int = 4,
+) -> Array:
+    """Attitudes on a time grid from a body rate that is known as a function. -> (intervals + 1, 4).
+
+    Differentiable by q0, params and grid, in both modes. For instance
+    ``rollout(lambda t, params: params * jnp.cos(t), q0, jq.grid(0.0, 0.1, 100), omega)``.
+
+    Args:
+        rate: ``rate(t, params) -> (3,)``, the rate at time t [s] in body axes [rad/s].
+        q0: unit attitude at the start of the grid, (4,); the result has its dtype.
+        grid: ``jq.grid(t0, dt, steps)``, whose steps are its intervals, or ``jq.grid_at(times)``.
+            The attitude stays as it is in an interval of length 0, where the rate has no part.
+        params: any pytree, passed to rate.
+        order: in dt, 2, 4 or 6: the rate is evaluated at 1, 2 or 3 Gauss nodes of every step, all
+            at once.
+
+    Raises:
+        ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
+    """
+    one_of("order", order, tuple(NODES))
+    takes("rate", rate, "t, params")
+    instance("grid", grid, (Grid, GridAt), "a jq.grid(t0, dt, steps) or jq.grid_at(times)")
+    q0 = checked_start(q0)
+
+    def at(t: Array) -> Array:
+        return _checked_rate(rate(t, params), " from rate(t, params)", q0)
+
+    def at_nodes(starts: Array, dt: Array) -> list[Array]:
+        return [jax.vmap(at)(starts + node * dt) for node in NODES[order]]
+
+    if isinstance(grid, Grid):
+        starts, dt = grid.times(q0.dtype)[:-1], jnp.asarray(grid.dt, q0.dtype)
+        return product(q0, expansion(at_nodes(starts, dt), dt, cross))
+    starts, dt, is_empty = _given_steps(grid, q0.dtype)
+    turns = expansion(at_nodes(starts, dt), dt[:, None], cross)
+    turns = jnp.where(is_empty[:, None], jnp.zeros_like(turns), turns)
+    return product(q0, turns, is_empty)[:: grid.substeps]
+
+
+def rollout_of_attitude(
+    rate: Callable[[Array, Array, Any], Array],
+    q0: ArrayLike,
+    grid: Grid | GridAt,
+    params: Any = None,
+    *,
+    order: int = 4,
+) -> Array:
+    """Attitudes on a time grid from a body rate of time and attitude. -> (intervals + 1, 4).
+
+    Differentiable by q0, params and grid, in both modes. An ellipsoid without inertia turns so in
+    a viscous flow::
+
+        jeffery = jq.flow.jeffery_rate(semi_axes, gradient)
+        q = rollout_of_attitude(lambda t, q, params: jeffery(t, q), q0, jq.grid(0.0, 0.1, 100))
+
+    It is the method of Munthe-Kaas (``jq.rkmk``) without a body: ``u' = dexpinv(u, rate)`` for the
+    rotation vector u of a step, by an explicit Runge-Kutta method. |q| = 1 holds to rounding.
+
+    Args:
+        rate: ``rate(t, q, params) -> (3,)``, the rate at time t [s] and attitude q (4,) in body
+            axes [rad/s].
+        q0: unit attitude at the start of the grid, (4,); the result has its dtype.
+        grid: ``jq.grid(t0, dt, steps)``, whose steps are its intervals, or ``jq.grid_at(times)``,
+            which returns the attitudes at these times alone. The attitude stays as it is in an
+            interval of length 0, where the rate has no part.
+        params: any pytree, passed to rate.
+        order: in dt, 2, 4 or 6: 2, 4 or 7 rates a step (midpoint, classical, Butcher 1964).
+
+    Raises:
+        ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
+    """
+    one_of("order", order, tuple(_TABLEAUS))
+    takes("rate", rate, "t, q, params")
+    instance("grid", grid, (Grid, GridAt), "a jq.grid(t0, dt, steps) or jq.grid_at(times)")
+    tableau, q0 = _TABLEAUS[order], checked_start(q0)
+
+    def at(t: Array, q: Array) -> Array:
+        return _checked_rate(rate(t, q, params), " from rate(t, q, params)", q0)
+
+    if isinstance(grid, Grid):
+        starts, dt = grid.times(q0.dtype)[:-1], jnp.asarray(grid.dt, q0.dtype)
+
+        def advance(q: Array, t: Array) -> tuple[Array, Array]:
+            after = _lifted(tableau, at, q, t, dt)
+            return after, after
+
+        return jnp.concatenate([q0[None], lax.scan(advance, q0, starts)[1]])
+    rows = intervals_of(grid, q0.dtype)
+    regular = q0, rows.t[0], first_step(rows)
+    empty_ones, within = may_be_empty(grid, q0.dtype), jnp.arange(grid.substeps)
+
+    def through(q: Array, t: Array, dt: Array) -> Array:
+        def step(q: Array, j: Array) -> tuple[Array, None]:
+            return _lifted(tableau, at, q, t + j * dt, dt), None
+
+        return lax.scan(step, q, within.astype(dt.dtype))[0]
+
+    def next_row(q: Array, row: tuple[Array, Array]) -> tuple[Array, Array]:
+        t, dt = row
+        here = q, t, dt
+        after = unless_empty(dt == 0, through, here, regular, q) if empty_ones else through(*here)
+        return after, after
+
+    return jnp.concatenate([q0[None], lax.scan(next_row, q0, (rows.t[:-1], rows.dt[:-1]))[1]])
+
+
+def _lifted(
+    tableau: Tableau, rate: Callable[[Array, Array], Array], q: Array, t: Array, dt: Array
+) -> Array:
+    """The attitude after a step, from slopes of its rotation vector."""
+    slopes = [rate(t, q)]  # the first stage is at u = 0
+    for row, node in zip(tableau.a, tableau.c, strict=True):
+        u = combine(row, slopes, dt)
+        # The barriers: see schemes/munthe_kaas.py.
+        stage = multiply(q, lax.optimization_barrier(exp(u)))
+        slopes.append(so3.dexpinv(u, rate(t + node * dt, stage)))
+    turn = combine(tableau.b, slopes, dt)
+    return correct_norm(q + multiply(q, lax.optimization_barrier(expm1(turn))))
+
+
+def _given_steps(grid: GridAt, dtype: DTypeLike) -> tuple[Array, Array, Array]:
+    """When steps begin, how long they are [s], and whether they are empty, each (steps,).
+
+    A step of an empty interval is given as the first step that is not empty: what comes of it is
+    dropped, and so its derivatives must be finite.
+    """
+    intervals = intervals_of(grid, dtype)
+    t, dt = intervals.t[:-1], intervals.dt[:-1]
+    is_empty = dt == 0
+    t = jnp.where(is_empty, lax.stop_gradient(t[0]), t)
+    dt = jnp.where(is_empty, lax.stop_gradient(first_step(intervals)), dt)
+    starts = t[:, None] + jnp.arange(grid.substeps).astype(dt.dtype)[None] * dt[:, None]
+    return starts.ravel(), jnp.repeat(dt, grid.substeps), jnp.repeat(is_empty, grid.substeps)
+
+
+def checked_start(q0: ArrayLike) -> Array:
+    """``q0`` as one unit quaternion, (4,)."""
+    q0 = exactly("q0", q0, (4,))
+    unit_quaternion("q0", q0)
+    return q0
+
+
+def _checked_rate(omega: Any, hint: str, q0: Array) -> Array:
+    omega = exactly("rate", omega, (3,), hint)
+    if omega.dtype != q0.dtype:
+        raise TypeError(f"rate: wanted the dtype of q0, {q0.dtype}, got {omega.dtype}")
+    return omega
