@@ -4,28 +4,28 @@
 
 A log is a CSV file with the columns t [s], gyr_x, gyr_y, gyr_z [rad/s], acc_x, acc_y, acc_z
 [m/s^2, specific force] and motor_1 .. motor_4 (commands between 0 and 1), body axes
-forward-left-up. Its flying time is made of all stretches of 2 s without half a second of zero
-commands; half a second after the take-off and 0.4 s before the motors stop are left out. What comes
-after START [s], or the last fifth of the flying time, is HELD OUT: no fit sees it. Files after
---judge are held out as a whole. Without files the program takes the flights below, held out from
-70, 35.8 and 51.5 s on. The rest before the take-off gives the bias of the gyroscope.
+forward-left-up. Its flying time is all stretches of 2 s without half a second of zero commands, but
+half a second after the take-off and 0.4 s before the motors stop. What comes after START [s], or
+the last fifth of the samples in flight, is HELD OUT: no fit sees it. Files after --judge are held
+out as a whole. The rest before the take-off gives the bias of the gyroscope. Without files the
+program takes the three flights below.
 
-The model is a rigid body with four rotors (``jq.rotors``): the commands arrive late, the speeds
-follow them with a lag, and beside thrust and drag there are the reaction of rotors that change
-their speed, damping by the air, and the moment of air that flows in from the side. The fit
-(``jq.least_squares``) compares windows of 0.25 s with the gyroscope and the accelerometer. Each
-window starts from its first rate and from the speeds that all commands before it have led to,
-level and at rest in the air, because the log does not tell better. So the parameters are those that
-predict best from there; they take up some of what is not seen, and the drift of the craft most.
+The model is a rigid body with four rotors (``jq.rotors``): commands arrive late, speeds follow them
+with a lag, and beside thrust and drag there are the reaction of rotors that change their speed,
+damping by the air, and the moment of air that flows in from the side. The fit
+(``jq.least_squares``) compares windows of 0.25 s with gyroscope and accelerometer. Each starts from
+its first rate, level and at rest in the air, because the log does not tell better, with the speeds
+that all commands before it have led to. So the parameters are those that predict best from there;
+they take up some of what is not seen, and the drift of the craft most.
 
-The judgement starts in the same way and predicts from the commands alone. It is the root of the
-mean squared length of the error over all windows, beside the first sample held, the authors'
-parameters, and the fitted ones without the lag. The last line pools the flights that rotate: those
-in which the held rate errs by more than 2 rad/s at 0.25 s.
+The judgement starts in the same way and predicts from the commands alone: the root of the mean
+squared length of the error over all windows, beside the first sample held, the authors' parameters,
+and the fitted ones without the lag. The last line pools the flights that rotate, in which the held
+rate errs by more than 2 rad/s at 0.25 s.
 
 Flights: J. Eschmann, D. Albani, G. Loianno, Data-Driven System Identification of Quadrotors Subject
 to Motor Delays, 2024, github.com/arplaboratory/data-driven-system-identification (MIT), converted
-to these columns; their parameters are printed beside the fitted ones, and those of J. Foerster,
+to these columns. Their parameters are printed beside the fitted ones, and those of J. Foerster,
 System Identification of the Crazyflie 2.0 Nano Quadrocopter, ETH Zurich, 2015.
 """
 
@@ -40,13 +40,16 @@ import matplotlib
 import numpy as np
 
 import jaxquat as jq
-from jaxquat import forces, rotors, torques
+from jaxquat import actuators, forces, rotors, torques
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 FOLDER = Path(__file__).resolve().parents[2] / "shared" / "data" / "crazyflie"
-DEFAULT = {"roll_pitch": 70.0, "yaw": 35.8, "thrust": 51.5}  # held out from here on [s]
+FLIGHTS = [
+    f"{FOLDER}/crazyflie_{name}.csv.gz@{start}"
+    for name, start in {"roll_pitch": 70.0, "yaw": 35.8, "thrust": 51.5}.items()
+]
 COLUMNS = {
     "t": "t",
     "gyro": ("gyr_x", "gyr_y", "gyr_z"),
@@ -130,36 +133,11 @@ def plant(p):
     return body, torques.total(forces.gravity(body), rotors.lagging(rotor, p.lag), air)
 
 
-def late(log, latency):
-    """Return the mean command (N - 1, 4) in each interval of the steps, after the latency."""
-
-    def integral(x):
-        return jnp.interp(log.t - latency, log.stamps, x)
-
-    held = log.commands[:-1] * np.diff(log.stamps)[:, None]
-    sums = np.concatenate([np.zeros((1, 4)), np.cumsum(held, axis=0)])
-    at = jax.vmap(integral, in_axes=1, out_axes=1)(jnp.asarray(sums))
-    return jnp.diff(at, axis=0) / np.diff(log.t)[:, None]
-
-
-def speeds(log, lag, commands):
-    """Return the speeds (N, 4) that follow the commands (N - 1, 4) from rest: exact."""
-    decay = jnp.exp(-jnp.diff(jnp.asarray(log.t)) / lag)[:, None] * jnp.ones((1, 4))
-
-    def join(a, b):
-        return a[0] * b[0], b[0] * a[1] + b[1]
-
-    steps = (decay, (1.0 - decay) * commands)
-    return jnp.concatenate([jnp.zeros((1, 4)), jax.lax.associative_scan(join, steps)[1]])
-
-
-def predict(p, log, starts, rows):
-    """Return rates and specific forces, each (W, rows, 3), in the windows that begin at starts."""
-    commands = late(log, p.latency)
-    w0 = speeds(log, p.lag, commands)[starts]
-    body, torque = plant(p)
-    numbers = starts[:, None] + np.arange(rows)
-    times = log.t[numbers] - log.t[starts][:, None]
+def predict(p, log, windows):
+    """Return rates and specific forces, each (W, R, 3), from the first rates of windows."""
+    stamps, motors, (body, torque) = windows.channels["stamps"], log["motors"], plant(p)
+    commands = actuators.delayed(log.t, motors, p.latency, stamps)
+    speeds = actuators.lagged(log.t, motors, p.lag, stamps[:, 0], delay=p.latency)
 
     def window(times, commands, omega, w):
         level, zero = jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3)
@@ -167,7 +145,7 @@ def predict(p, log, starts, rows):
         path = jq.rollout(jq.rkmk2, body, torque, start, jq.grid_at(times), inputs=commands)
         return path.state.omega, path.state.aux
 
-    omega, w = jax.vmap(window)(times, commands[numbers[:, :-1]], log.gyro[starts], w0)
+    omega, w = jax.vmap(window)(windows.t, commands, windows.channels["gyro"][:, 0], speeds)
     lift = jnp.sum(p.thrust[0] + p.thrust[1] * w + p.thrust[2] * w**2, axis=-1) / MASS
     return omega, jnp.stack([jnp.zeros_like(lift), jnp.zeros_like(lift), lift], axis=-1)
 
@@ -175,33 +153,22 @@ def predict(p, log, starts, rows):
 # The data.
 
 
-class Log(NamedTuple):
-    """Flights one after the other."""
-
-    stamps: np.ndarray  # (M,) [s], of the commands
-    commands: np.ndarray  # (M, 4), each holds until the next stamp
-    t: np.ndarray  # (N,) [s], of the steps
-    gyro: np.ndarray  # (N, 3) [rad/s], without the bias
-    force: np.ndarray  # (N, 3) [m/s^2]
-
-
 class Flight(NamedTuple):
-    """A flight in a Log. Parts are arrays (K, 2) of seconds from, to."""
+    """A part of the log. Pieces are arrays (K, 2) of seconds from, to."""
 
     name: str
     fitted: np.ndarray
     held_out: np.ndarray
     bias: np.ndarray  # (3,) [rad/s] of the gyroscope at rest, 0 without a rest
-    bias_error: np.ndarray  # (3,) [rad/s]
+    bias_error: float  # [rad/s]
     noise: float  # [rad/s] of one sample at rest
 
 
 def flying(t, commands):
     """Return from when to when the craft flies, (K, 2) [s]."""
     on = np.flatnonzero(np.any(commands > 0, axis=1))
-    stretches = np.split(on, np.flatnonzero(np.diff(t[on]) > 0.5) + 1)
     pieces = []
-    for rows in stretches:
+    for rows in np.split(on, np.flatnonzero(np.diff(t[on]) > 0.5) + 1):
         if rows.size and t[rows[-1]] - t[rows[0]] > 2.0:
             stops = rows[-1] < len(t) - 1
             pieces.append((t[rows[0]] + 0.5, t[rows[-1]] - (0.4 if stops else 0.0)))
@@ -210,66 +177,61 @@ def flying(t, commands):
     return np.array(pieces)
 
 
-def last_fifth(pieces):
-    """Return the time [s] after which the last fifth of the flying time lies."""
-    rest = np.diff(pieces).sum() / 5
-    for begin, end in pieces[::-1]:
-        if end - begin > rest:
-            return end - rest
-        rest -= end - begin
-    return pieces[0, 0]
+def inside(t, pieces):
+    """Return whether times lie in pieces (K, 2), (N,)."""
+    return np.any((pieces[:, 0] <= t[:, None]) & (t[:, None] < pieces[:, 1]), axis=1)
 
 
 def read(names, judged=()):
-    """Return all logs one after the other, and what they are."""
-    parts, flights, now = [], [], 0.0
+    """Return one log of all flights, the later ones 10 s after the ones before, and its parts."""
+    recordings, flights, now = [], [], 0.0
     for name in [*names, *judged]:
         path, _, start = str(name).partition("@")
-        recording = jq.recordings.read(path, COLUMNS)
-        t, commands, gyro = recording.t, recording["motors"], recording.gyro
+        log = jq.recordings.read(path, COLUMNS)
         try:
-            pieces = flying(t, commands)
-            split = float(start) if start else last_fifth(pieces)
+            pieces = flying(log.t, log["motors"])
+            split = float(start or np.quantile(log.t[inside(log.t, pieces)], 0.8))
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
         split = pieces[0, 0] if name in judged else split
-        rest = gyro[: max(0, np.argmax(np.any(commands > 0, axis=1)) - 100)]
-        known = len(rest) > 100
-        bias, spread = (rest.mean(axis=0), rest.std(axis=0)) if known else np.zeros((2, 3))
-        error = spread / np.sqrt(max(1, len(rest)))
-        shift = now - t[0]
-        parts.append((t + shift, commands, gyro - bias, recording.accelerometer))
-        before, after_it = np.minimum(pieces, split) + shift, np.maximum(pieces, split) + shift
+        if np.diff(np.maximum(pieces, split)).max() < HORIZONS[-1] + 0.1:
+            raise ValueError(f"{path}: wanted {HORIZONS[-1]:g} s of flight that is held out")
+        resting = log.gyro[: max(0, np.argmax(np.any(log["motors"] > 0, axis=1)) - 100)]
+        known = len(resting) > 100
+        bias, noise = (resting.mean(axis=0), resting.std(axis=0)) if known else np.zeros((2, 3))
+        shift = now - log.t[0]
+        recordings.append((log.t + shift, log.gyro - bias, log.accelerometer, log["motors"]))
+        parts = np.minimum(pieces, split) + shift, np.maximum(pieces, split) + shift
         title = Path(path).name.removesuffix(".gz").removesuffix(".csv")
-        flights.append(Flight(title, before, after_it, bias, error, float(spread.mean())))
-        now = parts[-1][0][-1] + 10.0  # the rotors have come to rest
-    t, commands, gyro, force = (np.concatenate(x) for x in zip(*parts, strict=True))
-    steps = slice(None, None, EVERY)
-    log = Log(t, commands, t[steps], gyro[steps], force[steps])
-    for flight in flights:
-        if not len(windows(log, flight.held_out, HORIZONS[-1], 0.05)):
-            raise ValueError(f"{flight.name}: wanted {HORIZONS[-1]:g} s of flight that is held out")
+        error = noise.max() / np.sqrt(max(1, len(resting)))
+        flights.append(Flight(title, *parts, bias, error, noise.mean()))
+        now = log.t[-1] + shift + 10.0  # the rotors have come to rest
+    t, gyro, force, motors = (np.concatenate(x) for x in zip(*recordings, strict=True))
+    log = jq.recordings.Recording(t, gyro, accelerometer=force, channels={"motors": motors})
     return log, flights
 
 
-def windows(log, parts, length, stride):
-    """Return the rows (W,) at which windows of this length begin in parts of the log."""
-    times = [np.arange(begin, end - length - 0.02, stride) for begin, end in parts]
-    return np.searchsorted(log.t, np.concatenate(times))
+def cut(log, pieces, duration, stride):
+    """Return whole windows of the rows of pieces (K, 2) that are steps of the simulation."""
+    rows = np.flatnonzero(inside(log.t, pieces))[::EVERY]
+    channels = {"stamps": log.t[rows], "force": log.accelerometer[rows]}
+    steps = jq.recordings.Recording(log.t[rows], log.gyro[rows], channels=channels)
+    windows = jq.recordings.windows_by_time(steps, duration + 0.01, stride)
+    whole = windows.t[:, -1] > duration
+    return jax.tree.map(lambda x: x[whole], windows)
 
 
-def after(log, starts, seconds):
-    """Return the row (W, len(seconds)) nearest to so many seconds after each start."""
-    wanted = log.t[starts][:, None] + np.asarray(seconds)
-    right = np.searchsorted(log.t, wanted)
-    return right - (log.t[right] - wanted > wanted - log.t[right - 1])
+def after(windows, seconds, *channels):
+    """Return values (W, len(seconds), ...) of channels so many seconds after each start."""
+    rows = np.abs(windows.t[..., None] - np.asarray(seconds)).argmin(axis=1)
+    return [jnp.take_along_axis(jnp.asarray(x), rows[..., None], axis=1) for x in channels]
 
 
 # The fit.
 
 
 def fit(log, flights):
-    """Fit the parameters to the parts that are not held out.
+    """Fit the parameters to the pieces that are not held out.
 
     Errors of rates count as fractions of the error that the held rate has as long after the start,
     so that 25 ms and 250 ms weigh alike; those of the lift as fractions of its spread.
@@ -277,59 +239,24 @@ def fit(log, flights):
     Returns:
         The result of jq.least_squares, and the rate error (10,) [rad/s] that counts as 1.
     """
-    starts = windows(log, np.concatenate([f.fitted for f in flights]), WINDOW, STRIDE)
-    rows = after(log, starts, COMPARED)
-    measured = log.gyro[rows], log.force[rows][..., 2]
-    held = rms(log.gyro[starts][:, None] - measured[0])
-    scale = held / np.sqrt(3.0), np.std(log.force[starts, 2])
-    local = rows - starts[:, None]
+    windows = cut(log, np.concatenate([f.fitted for f in flights]), WINDOW, STRIDE)
+    gyro, force = windows.channels["gyro"], windows.channels["force"]
+    rate, lift = after(windows, COMPARED, gyro, force[..., 2:])
+    scale = rms(gyro[:, :1] - rate) / np.sqrt(3.0), np.std(force[:, 0, 2])
 
     def residuals(p):
-        omega, force = predict(p, log, starts, local.max() + 1)
-        omega = jnp.take_along_axis(omega, local[..., None], axis=1)
-        lift = jnp.take_along_axis(force[..., 2], local, axis=1)
-        rate_error = (omega - measured[0]) / scale[0][None, :, None]
-        lift_error = (lift - measured[1]) / scale[1]
-        return jnp.concatenate([rate_error, lift_error[..., None]], axis=-1).ravel()
+        omega, specific = predict(p, log, windows)
+        omega, specific = after(windows, COMPARED, omega, specific[..., 2:])
+        error = (omega - rate) / scale[0][None, :, None], (specific - lift) / scale[1]
+        return jnp.concatenate(error, axis=-1).ravel()
 
-    params = jax.tree.map(jnp.asarray, START)
-    bounds = (LOWER, UPPER)
-    result = jq.least_squares(residuals, params, bounds=bounds, ftol=1e-5, max_steps=40)
-    return result, scale[0]
+    params, bounds = jax.tree.map(jnp.asarray, START), (LOWER, UPPER)
+    return jq.least_squares(residuals, params, bounds=bounds, ftol=1e-5, max_steps=40), scale[0]
 
 
-def print_fit(result, scale, flights):
-    """Print each parameter with its standard error beside those of others, and the residuals."""
-    estimate, error = printed(result.params), standard_errors(result)
-    print(f"{'parameter':12s} {'fitted':>11s}  {'error':>8s} {'authors':>11s} {'Foerster':>10s}")
-    for name in estimate:
-        values, spread, theirs = (
-            np.atleast_1d(x[name]) for x in (estimate, error, printed(AUTHORS))
-        )
-        foerster = FOERSTER.get(name, [np.nan] * len(values))
-        for k, row in enumerate(zip(values, spread, theirs, foerster, strict=True)):
-            label = name if len(values) == 1 else f"{name}[{k}]"
-            bounds = (getattr(x, name, None) for x in (LOWER, UPPER))
-            at = any(x is not None and np.isclose(row[0], x, rtol=0.01) for x in bounds)
-            others = f"{row[2]:11.4g} {row[3]:10.3g}{'   at its bound' if at else ''}"
-            print(f"{label:12s} {row[0]:11.4g}  {row[1]:8.2g} {others}")
-    for f in flights:
-        bias, spread = 1e3 * f.bias, 1e3 * f.bias_error.max()
-        print(f"gyro bias of {f.name}: {bias.round(3)} +- {spread:.1g} mrad/s, from the rest")
-    r = result.residuals.reshape(-1, len(COMPARED), 4)[..., :3] * scale[:, None]
-    noise = np.mean([f.noise for f in flights])
-    near, apart = (np.corrcoef(a.ravel(), b.ravel())[0, 1] for a, b in pairs(r))
-    print(f"\n{result.reason}, after {result.jacobians} Jacobians")
-    print(f"residuals of the rate: rms {np.sqrt(np.mean(r**2)):.2f} rad/s an axis; with the noise")
-    print(
-        f"of the gyroscope at rest, {noise:.1e} rad/s, chi^2 is {np.mean(r**2) / noise**2:.1e} per"
-    )
-    print(f"datum. Correlation 25 ms apart {near:.2f}, from one window to the next {apart:.2f}")
-
-
-def pairs(r):
-    """Return residuals (W, K, 3) beside the next in a window, and beside the next window."""
-    return (r[:, :-1], r[:, 1:]), (r[:-1, -1], r[1:, -1])
+def printed(p):
+    """Return the parameters that are printed, by name: moments beside the spread of mass."""
+    return {"spread": p.spread, "moments": moments(p)} | p._asdict()
 
 
 def standard_errors(result):
@@ -343,27 +270,44 @@ def standard_errors(result):
     return {name: inflation * np.asarray(x) for name, x in errors.items()}
 
 
-def printed(p):
-    """Return the parameters that are printed, by name: moments instead of the spread of mass."""
-    return {"spread": p.spread, "moments": moments(p)} | p._asdict()
+def print_fit(result, scale, flights):
+    """Print each parameter with its standard error beside those of others, and the residuals."""
+    print(f"{'parameter':12s} {'fitted':>11s}  {'error':>8s} {'authors':>11s} {'Foerster':>10s}")
+    errors, authors = standard_errors(result), printed(AUTHORS)
+    for name, values in printed(result.params).items():
+        values = np.ravel(values)
+        others = errors[name], authors[name], FOERSTER.get(name, np.full(len(values), np.nan))
+        for k, row in enumerate(zip(values, *map(np.ravel, others), strict=True)):
+            bounds = (getattr(x, name, None) for x in (LOWER, UPPER))
+            at = any(x is not None and np.isclose(row[0], x, rtol=0.01) for x in bounds)
+            label = name if len(values) == 1 else f"{name}[{k}]"
+            cells = "{:11.4g}  {:8.2g} {:11.4g} {:10.3g}".format(*row)
+            print(f"{label:12s} {cells}{'   at its bound' if at else ''}")
+    for f in flights:
+        print(f"gyro bias of {f.name}: {f.bias.round(6)} +- {f.bias_error:.0e} rad/s, at rest")
+    r = result.residuals.reshape(-1, len(COMPARED), 4)[..., :3] * scale[:, None]
+    noise = np.mean([f.noise for f in flights])
+    near = np.corrcoef(r[:, :-1].ravel(), r[:, 1:].ravel())[0, 1]
+    apart = np.corrcoef(r[:-1, -1].ravel(), r[1:, -1].ravel())[0, 1]
+    print(f"\n{result.reason}, after {result.jacobians} Jacobians")
+    print(f"residuals of the rate: rms {np.sqrt(np.mean(r**2)):.2f} rad/s an axis; noise at rest")
+    print(f"{noise:.1e} rad/s, so that chi^2 is {np.mean(r**2) / noise**2:.1e} per datum.")
+    print(f"Correlation 25 ms apart {near:.2f}, from one window to the next {apart:.2f}")
 
 
 # The judgement.
 
 
-def judge(params, log, part):
-    """Return the errors of rates and forces, each (W, len(HORIZONS), 3), by model; the starts."""
-    starts = windows(log, part, HORIZONS[-1], 0.05)
-    rows = after(log, starts, HORIZONS)
-    local = (rows - starts[:, None])[..., None]
-    errors = {}
-    for name, p in params.items():
-        p = jax.tree.map(jnp.asarray, p)
-        predicted = jax.jit(lambda p: predict(p, log, starts, local.max() + 1))(p)
-        at = [np.take_along_axis(np.asarray(x), local, axis=1) for x in predicted]
-        errors[name] = at[0] - log.gyro[rows], at[1] - log.force[rows]
-    held = (x[starts][:, None] - x[rows] for x in (log.gyro, log.force))
-    return {"held": tuple(held)} | errors, starts
+def judge(params, log, windows):
+    """Return errors of rates and forces, each (W, len(HORIZONS), 3), by model."""
+    measured = windows.channels["gyro"], windows.channels["force"]
+    predicted = {"held": [np.broadcast_to(x[:, :1], x.shape) for x in measured]}
+    run = jax.jit(lambda p: predict(p, log, windows))
+    predicted |= {name: run(jax.tree.map(jnp.asarray, p)) for name, p in params.items()}
+    return {
+        name: [np.asarray(x) for x in after(windows, HORIZONS, *map(np.subtract, x, measured))]
+        for name, x in predicted.items()
+    }
 
 
 def rms(errors):
@@ -372,110 +316,82 @@ def rms(errors):
 
 
 def print_errors(judged):
-    """Print the errors of each flight and those of all flights that rotate, pooled."""
+    """Print errors of each flight and those of all that rotate, pooled; return the last line."""
     at = HORIZONS.index(0.25)
-    pool = {k: e for k, e in judged.items() if rms(e["held"][0])[at] > ROTATES}
+    pool = [errors for errors in judged.values() if rms(errors["held"][0])[at] > ROTATES]
+    if pool:
+        pooled = {
+            name: [np.concatenate(x) for x in zip(*(errors[name] for errors in pool), strict=True)]
+            for name in pool[0]
+        }
+        judged = judged | {f"pooled ({len(pool)} that rotate)": pooled}
     ahead = "".join(f"{h:8g}" for h in HORIZONS)
     print("\nheld out: rms errors            rate [rad/s] after    specific force [m/s^2] after")
     print(f"{'':31s}{ahead} {ahead} s")
-    lines = dict(judged)
-    if pool:
-        names = next(iter(pool.values()))
-        lines[f"pooled ({len(pool)} that rotate)"] = {
-            name: tuple(np.concatenate([e[name][k] for e in pool.values()]) for k in (0, 1))
-            for name in names
-        }
-    for flight, errors in lines.items():
-        for name, (rate, force) in errors.items():
-            cells = "".join(f"{x:8.2f}" for x in (*rms(rate), *rms(force)))
-            print(f"{flight[-22:]:22s} {name:8s}{cells[:24]} {cells[24:]}")
-            flight = ""
-    last = lines[next(reversed(lines))]
-    short = {name: rms(rate)[at] for name, (rate, _) in last.items()}
-    names = ("held", "authors", "fitted")
-    return "rms_rad_s " + " ".join(f"{name}={short[name]:.3f}" for name in names)
+    for flight, errors in judged.items():
+        for k, (name, both) in enumerate(errors.items()):
+            rate, force = ("".join(f"{x:8.2f}" for x in rms(error)) for error in both)
+            print(f"{flight[-22:] if k == 0 else '':22s} {name:8s}{rate} {force}")
+    cells = (f"{name}={rms(errors[name][0])[at]:.3f}" for name in ("held", "authors", "fitted"))
+    return "rms_rad_s " + " ".join(cells)
 
 
-def draw(log, params, judged, starts, result, file):
-    """Draw the worst and a typical window, and parameters beside those of others."""
+def draw(log, windows, errors, title, result):
+    """Draw a typical and the worst window, and parameters beside those of others."""
     figure, axes = plt.subplots(1, 3, figsize=(14, 4.4), layout="constrained")
-    flight = max(judged, key=lambda k: rms(judged[k]["held"][0])[1])
-    size = np.linalg.norm(judged[flight]["fitted"][0][:, 1], axis=-1)
+    size = np.linalg.norm(errors["fitted"][0][:, HORIZONS.index(WINDOW)], axis=-1)
+    omega = predict(result.params, log, windows)[0]
     chosen = {"typical": np.argsort(size)[len(size) // 2], "worst": np.argmax(size)}
     for axis, (name, k) in zip(axes[:2], chosen.items(), strict=True):
-        start = starts[flight][k : k + 1]
-        rows = round(WINDOW / np.median(np.diff(log.t))) + 1
-        t = log.t[start[0] : start[0] + rows] - log.t[start[0]]
-        omega = np.asarray(predict(params["fitted"], log, start, rows)[0][0])
+        rows = windows.t[k] <= WINDOW
+        t, measured, model = (x[k][rows] for x in (windows.t, windows.channels["gyro"], omega))
         for i, colour in enumerate(("tab:blue", "tab:orange", "tab:green")):
-            measured = log.gyro[start[0] : start[0] + rows, i]
             wide = {"color": colour, "linewidth": 3.5, "alpha": 0.35}
-            axis.plot(t, measured, label=f"measured {'xyz'[i]}", **wide)
-            axis.plot(t, omega[:, i], color=colour, linewidth=1.2, label=f"predicted {'xyz'[i]}")
+            axis.plot(t, measured[:, i], label=f"measured {'xyz'[i]}", **wide)
+            axis.plot(t, model[:, i], color=colour, linewidth=1.2, label=f"predicted {'xyz'[i]}")
         axis.set(xlabel="time since the start [s]", ylabel="rate [rad/s]")
-        axis.set_title(f"{flight}: {name} window")
+        axis.set_title(f"{title}: {name} window")
     axes[0].legend(ncols=2, fontsize=8)
-    draw_parameters(axes[2], result)
-    figure.savefig(file, dpi=110)
-
-
-def draw_parameters(axis, result):
-    """Draw fitted parameters as multiples of the authors', with two standard errors."""
-    estimates = printed(result.params), standard_errors(result), printed(AUTHORS)
-    labels = [("lag", None), ("drag", None), *(("moments", k) for k in range(3))]
-    for y, (name, k) in enumerate(labels):
-        value, spread, theirs = (x[name] for x in estimates)
-        if k is not None:
-            value, spread, theirs = value[k], spread[k], theirs[k]
-            axis.plot(FOERSTER["moments"][k] / theirs, y, "s", color="tab:green")
-        bar = {"fmt": "o", "color": "tab:blue", "capsize": 3}
-        axis.errorbar(value / theirs, y, xerr=2 * spread / theirs, **bar)
-    axis.axvline(1.0, color="tab:grey", label="authors")
-    axis.plot([], [], "o", color="tab:blue", label="fitted, two standard errors")
-    axis.plot([], [], "s", color="tab:green", label="Foerster 2015")
-    axis.set_yticks(range(5), ["motor lag", "drag torque", "Ixx", "Iyy", "Izz"])
-    axis.set(xlabel="multiple of the authors' value", title="Parameters", xlim=(0, None))
-    axis.legend(fontsize=8)
+    nothing = {"lag": np.nan, "drag": np.nan}
+    columns = printed(result.params), standard_errors(result), printed(AUTHORS), FOERSTER | nothing
+    drawn = (np.array([x["lag"], x["drag"], *x["moments"]]) for x in columns)
+    estimate, error, theirs, foerster = drawn
+    places = np.arange(5)
+    bars = {"fmt": "o", "capsize": 3, "label": "fitted, two standard errors"}
+    axes[2].errorbar(estimate / theirs, places, xerr=2 * error / theirs, **bars)
+    axes[2].plot(foerster / theirs, places, "s", color="tab:green", label="Foerster 2015")
+    axes[2].axvline(1.0, color="tab:grey", label="authors")
+    axes[2].set_yticks(places, ["motor lag", "drag torque", "Ixx", "Iyy", "Izz"])
+    axes[2].set(xlabel="multiple of the authors' value", title="Parameters", xlim=(0, None))
+    axes[2].legend(fontsize=8)
+    figure.savefig("identify_quadrotor.png", dpi=110)
 
 
 # The program.
 
 
-def arguments():
-    """Return the files to fit and those to judge alone."""
+def main():
+    """Read, fit, judge, print, draw."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("files", nargs="*", metavar="FILE[@START]")
+    parser.add_argument("files", nargs="*", metavar="FILE[@START]", default=FLIGHTS)
     parser.add_argument("--judge", nargs="+", default=[], metavar="FILE")
     options = parser.parse_args()
-    if options.files:
-        return options.files, options.judge
-    paths = {FOLDER / f"crazyflie_{name}.csv.gz": start for name, start in DEFAULT.items()}
-    missing = [path for path in paths if not path.exists()]
-    if missing:
-        wanted = ", ".join(path.name for path in missing)
-        where = "convert the flights of arplaboratory/data-driven-system-identification"
-        sys.exit(f"wanted logs: {wanted} are not in {FOLDER}; {where} to the columns of --help")
-    return [f"{path}@{start}" for path, start in paths.items()], options.judge
-
-
-def main():
-    """Read, fit, judge, print, draw."""
-    names, judged_only = arguments()
+    names = options.files
     try:
-        log, flights = read(names, judged_only)
+        log, flights = read(names, options.judge)
     except (OSError, ValueError) as error:
-        sys.exit(str(error))
+        sys.exit(f"{error}; --help says what the columns are and where the flights come from")
     result, scale = fit(log, flights[: len(names)])
     print_fit(result, scale, flights[: len(names)])
-    slow = result.params._replace(lag=EVERY * 1e-3)  # no lag but a step
-    params = {"authors": AUTHORS, "no lag": slow, "fitted": result.params}
-    judged, starts = {}, {}
-    for f in flights:
-        judged[f.name], starts[f.name] = judge(params, log, f.held_out)
+    no_lag = result.params._replace(lag=EVERY * 1e-3)  # that of a step
+    params = {"authors": AUTHORS, "no lag": no_lag, "fitted": result.params}
+    windows = {f.name: cut(log, f.held_out, HORIZONS[-1], 0.05) for f in flights}
+    judged = {name: judge(params, log, w) for name, w in windows.items()}
     last = print_errors(judged)
-    draw(log, params, judged, starts, result, "identify_quadrotor.png")
+    most = max(judged, key=lambda name: rms(judged[name]["held"][0])[1])
+    draw(log, windows[most], judged[most], most, result)
     print("\ndrawn to identify_quadrotor.png")
     print(last)
 

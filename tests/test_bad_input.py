@@ -250,6 +250,13 @@ TABLE = {
         "limits": optional(1.0, inf="no limit"),
         "iterations": Argument(2),
     },
+    "actuators.delayed": {
+        "times": Argument(np.arange(4.0)),
+        "commands": Argument(FOUR, {"wrong": "seven motors"}, "(commands|times)"),
+        "delay": Argument(0.1),
+        "between": optional(np.arange(3.0), wrong="other times"),
+        "hold": Argument("linear"),
+    },
     "actuators.hold_momentum": {
         "momentum": Argument(V, {"nan": "not full", "inf": "full"}),
         "motor": algebra(V),
@@ -259,6 +266,15 @@ TABLE = {
         "actual": Argument(V, PROPAGATES, "(actual|command)"),
         "command": algebra(V),
         "time_constant": Argument(1.0),
+    },
+    "actuators.lagged": {
+        "times": Argument(np.arange(4.0)),
+        "commands": Argument(FOUR, word="(commands|times|start)"),
+        "time_constant": Argument(0.1),
+        "at": optional(np.arange(3.0), wrong="other times", empty="no times"),
+        "delay": Argument(0.1),
+        "start": optional(V),
+        "hold": Argument("linear"),
     },
     "actuators.saturate": {
         "tau": Argument(V, {"nan": "propagates", "inf": "limited"}, "(tau|limits)"),
@@ -566,6 +582,12 @@ TABLE = {
         "recording": Argument(RECORDING),
         "length": Argument(2),
         "stride": Argument(1),
+        "gap": optional(None),
+    },
+    "recordings.windows_by_time": {
+        "recording": Argument(RECORDING),
+        "duration": Argument(0.1),
+        "stride": Argument(0.1, {"int": "a second"}),
         "gap": optional(None),
     },
     "recordings.write": {

@@ -6,6 +6,8 @@ Wheels and lags have states. Keep them in ``State.aux``, and return their rates 
         motor = actuators.allocate(AXES, command)  # the rate of each wheel's momentum, too
         return actuators.wheel_torque(AXES, state, state.aux, motor), motor
 
+``lagged`` and ``delayed`` are what becomes of commands that were recorded.
+
 Wheel axes are rows: ``axes`` is (n, 3), unit vectors in body axes.
 """
 
@@ -26,13 +28,16 @@ from jaxquat._checks import (
     positive_integer,
 )
 from jaxquat._linear import cross, inverse, matmul, matvec, transpose
+from jaxquat.control.responses import delayed, lagged
 from jaxquat.dynamics.state import State, broadcastable
 
 __all__ = [
     "allocate",
     "allocate_thrusters",
+    "delayed",
     "hold_momentum",
     "lag",
+    "lagged",
     "saturate",
     "saturate_smooth",
     "thruster_arms",

@@ -45,6 +45,41 @@ def test_no_window_contains_a_gap():
     np.testing.assert_array_equal(follows, [True, False, True])
 
 
+def test_windows_by_time_span_their_duration_to_an_interval():
+    """Each begins and ends with the first rows at its instants or later, here 0, 2, 4, ... s."""
+    t = np.array([0.0, 0.9, 2.1, 2.2, 3.9, 4.0, 4.1, 6.5, 8.0])
+    w = recordings.windows_by_time(counting(t), 2.0, 2.0)
+    assert rows_of(w) == [[0, 1, 2], [2, 3, 4, 5], [5, 6, 7], [7, 8]]
+    np.testing.assert_array_equal(w.first, [0, 2, 5, 7])
+    np.testing.assert_array_equal(w.t[0], [0.0, 0.9, 2.1, 2.1])
+    w = recordings.windows_by_time(counting(t), 3.0, 2.0)
+    assert rows_of(w) == [[0, 1, 2, 3, 4], [2, 3, 4, 5, 6, 7], [5, 6, 7, 8]]
+    w = recordings.windows_by_time(counting(t), 1.0, 4.0)
+    assert rows_of(w) == [[0, 1, 2], [5, 6, 7], [8]]
+    every = recordings.windows_by_time(counting(t), 1.0, 1e-12)
+    assert rows_of(every)[:3] == [[0, 1, 2], [1, 2], [2, 3, 4]]
+    np.testing.assert_array_equal(every.first, np.arange(8))
+
+
+def test_windows_by_time_are_those_of_rows_where_samples_are_regular():
+    """The sums 0.1 + 0.1 + ... are off by rounding, so rows come early; no row is missed.
+
+    The same for stamps since 1970, which float64 rounds to 2.4e-7 s.
+    """
+    for t in (np.cumsum(np.full(101, 0.1)), 0.1 * np.arange(101), 1.7e9 + 0.1 * np.arange(101)):
+        timed = recordings.windows_by_time(counting(t), 1.0, 1.0)
+        rows = recordings.windows(counting(t), 11, 10)
+        jax.tree.map(np.testing.assert_array_equal, timed, rows)
+
+
+def test_windows_by_time_begin_anew_behind_a_gap():
+    t = np.concatenate([0.01 * np.arange(95), 3.333 + 0.01 * np.arange(40)])
+    w = recordings.windows_by_time(counting(t, u=np.arange(135.0)), 0.2, 0.1, gap=0.5)
+    assert w.t.shape == (12, 21)
+    np.testing.assert_array_equal(w.first, [*range(0, 90, 10), 95, 105, 115])
+    assert list(w.mask.sum(axis=1)) == [21] * 8 + [15] + [21, 21, 20]
+
+
 def test_missing_samples_are_masked_and_filled_by_the_one_before():
     field = np.array([np.nan, 1.0, np.nan, np.nan, 4.0, np.nan])
     w = recordings.windows(counting(np.arange(6.0), field=field), 3, 3)
@@ -81,6 +116,20 @@ BAD = {
 def test_bad_arguments_are_named(args, options, message):
     with pytest.raises((ValueError, TypeError), match=re.escape(message)):
         recordings.windows(counting(np.arange(10.0)), *args, **options)
+
+
+BAD_TIMES = {
+    "longer than the recording": ((9.5, 1.0), "duration: wanted at most the 9 s of the recording"),
+    "no duration": ((0.0, 1.0), "duration: wanted positive values, got 0.0"),
+    "backwards": ((1.0, -1.0), "stride: wanted positive values, got -1.0"),
+    "a word": (("1 s", 1.0), "duration: wanted a number, got '1 s'"),
+}
+
+
+@pytest.mark.parametrize(("args", "message"), BAD_TIMES.values(), ids=BAD_TIMES)
+def test_bad_durations_are_named(args, message):
+    with pytest.raises((ValueError, TypeError), match=re.escape(message)):
+        recordings.windows_by_time(counting(np.arange(10.0)), *args)
 
 
 def test_bad_recordings_are_named():

@@ -1,7 +1,8 @@
 """Recordings of sensors: CSV files of any columns, logs of PX4, and windows of them.
 
 ``read`` reads a CSV file, ``read_ulog`` a log of PX4 (extra ``logs``). Both make a ``Recording``
-in SI units, which ``windows`` cuts into arrays of equal length. Nothing is interpolated, and what
+in SI units, which ``windows`` and
+``windows_by_time`` cut into arrays of equal length. Nothing is interpolated, and what
 is missing is NaN in a recording and masked in windows.
 """
 
@@ -11,7 +12,7 @@ from jaxquat.sensing.recordings.recording import Recording
 from jaxquat.sensing.recordings.tables import COLUMNS, read, write
 from jaxquat.sensing.recordings.ulog import PX4, read_ulog
 from jaxquat.sensing.recordings.units import UNITS
-from jaxquat.sensing.recordings.windowing import Windows, windows
+from jaxquat.sensing.recordings.windowing import Windows, windows, windows_by_time
 
 __all__ = [
     "COLUMNS",
@@ -22,5 +23,6 @@ __all__ = [
     "read",
     "read_ulog",
     "windows",
+    "windows_by_time",
     "write",
 ]

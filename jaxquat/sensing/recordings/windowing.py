@@ -16,6 +16,9 @@ from jaxquat.sensing.recordings.recording import Recording, check_times
 _GAP = 10.0
 """By default an interval is a gap if it is longer than this many median intervals."""
 
+_ON_TIME = 1e-3
+"""A row may come early by this fraction of the median interval and is at its time nevertheless."""
+
 
 @functools.partial(
     jax.tree_util.register_dataclass,
@@ -24,10 +27,11 @@ _GAP = 10.0
 )
 @dataclass(frozen=True, repr=False, eq=False)
 class Windows:
-    """W windows of R rows each, made by ``recordings.windows``; a pytree for ``vmap``.
+    """W windows of R rows each, a pytree for ``vmap``.
 
-    Rows without a measurement repeat the last one before them, so that every number is finite; the
-    masks say which these are.
+    They are made by ``recordings.windows`` and ``recordings.windows_by_time``. Rows without a
+    measurement repeat the last one before them, so that every number is finite; the masks say which
+    these are.
 
     Attributes:
         t: times since the start of the window [s], (W, R), subtracted in float64. Padding repeats
@@ -101,15 +105,85 @@ def windows(recording: Recording, length: int, stride: int, *, gap: float | None
     """
     instance("recording", recording, Recording, "a recordings.Recording")
     length, stride = positive_integer("length", length), positive_integer("stride", stride)
-    t, rows = np.asarray(recording.t), len(recording.t)
-    check_times("recording.t", t)
+    rows = len(recording.t)
+    stretches = _stretches(recording, gap)
     if not 2 <= length <= rows:
         raise ValueError(f"length: wanted 2 to the {rows} rows of the recording, got {length}")
+    first, ends = [], []
+    for begin, end in stretches:
+        starts = [k for k in range(begin, end, stride) if k == begin or k - stride + length < end]
+        first += starts
+        ends += [min(k + length, end) for k in starts]
+    return _cut(recording, np.array(first), np.array(ends), length)
+
+
+def windows_by_time(
+    recording: Recording, duration: float, stride: float, *, gap: float | None = None
+) -> Windows:
+    """Cut a recording into windows of ``duration`` seconds that begin every ``stride`` seconds.
+
+    It is ``windows`` for stamps at uneven distances. The clock starts anew with the first row after
+    each gap. A window begins with the first row at ``k stride`` or later, and ends with the first
+    row ``duration`` after this instant or later: it spans its duration to an interval, in rows
+    whose number varies. The longest window has no padding. At a gap, and at the end of the
+    recording, windows are cut short; these are the whole ones::
+
+        w = recordings.windows_by_time(recording, duration=0.25, stride=0.1)
+        whole = w.t[:, -1] > 0.25 - 0.005
+        w = jax.tree.map(lambda x: x[whole], w)
+
+    With ``stride = duration`` a window ends with the row that begins the next one, for multiple
+    shooting as in ``windows``.
+
+    Args:
+        recording: as for ``windows``.
+        duration: of a window [s], at most that of the recording.
+        stride: from one window to the next [s]. Where it is shorter than an interval, every row
+            begins a window.
+        gap: the longest interval that is no gap [s]; by default ten times the median one.
+
+    Raises:
+        ValueError, TypeError: as for ``windows``.
+    """
+    instance("recording", recording, Recording, "a recordings.Recording")
+    duration, stride = real("duration", duration), real("stride", stride)
+    positive("duration", duration)
+    positive("stride", stride)
+    t = np.asarray(recording.t)
+    stretches = _stretches(recording, gap)
+    early = _ON_TIME * float(np.median(np.diff(t)))
+    if duration > t[-1] - t[0] + early:
+        wanted = f"at most the {t[-1] - t[0]:.6g} s of the recording"
+        raise ValueError(f"duration: wanted {wanted}, got {duration}")
+    first, ends = [], []
+    for begin, end in stretches:
+        since = t[begin:end] - t[begin]
+        turn = np.floor((since + early) / stride)
+        rows = np.flatnonzero(np.diff(turn, prepend=-1.0))
+        last = np.searchsorted(since, turn[rows] * stride + duration - early)
+        stops = np.minimum(last + 1, len(since))
+        has_new_rows = np.concatenate([[True], stops[:-1] < len(since)])
+        first.append(begin + rows[has_new_rows])
+        ends.append(begin + stops[has_new_rows])
+    first, ends = np.concatenate(first), np.concatenate(ends)
+    return _cut(recording, first, ends, int(np.max(ends - first)))
+
+
+def _stretches(recording: Recording, gap: float | None) -> list[tuple[int, int]]:
+    """The first row, and the row after the last one, of every stretch without a gap."""
+    t = np.asarray(recording.t)
+    check_times("recording.t", t)
     if gap is None:
         gap = _GAP * float(np.median(np.diff(t)))
     gap = real("gap", gap)
     positive("gap", gap, or_infinite=True)
-    first, ends = _starts(t, length, stride, gap)
+    cuts = [int(k) for k in np.flatnonzero(np.diff(t) > gap) + 1]
+    return list(zip([0, *cuts], [*cuts, len(t)], strict=True))
+
+
+def _cut(recording: Recording, first: np.ndarray, ends: np.ndarray, length: int) -> Windows:
+    """The windows of these first rows and rows after the last ones, padded to a length."""
+    t, rows = np.asarray(recording.t), len(recording.t)
     numbers = first[:, None] + np.arange(length)
     mask = numbers < ends[:, None]
     numbers = np.minimum(numbers, ends[:, None] - 1)
@@ -122,17 +196,3 @@ def windows(recording: Recording, length: int, stride: int, *, gap: float | None
         channels[name] = recording[name][last][numbers]
         present[name] = there[numbers] & mask
     return Windows(t[numbers] - t[first][:, None], mask, first, channels, present)
-
-
-def _starts(t: np.ndarray, length: int, stride: int, gap: float) -> tuple[np.ndarray, np.ndarray]:
-    """The first row of every window, and the row after the last one before the next gap.
-
-    A window none of whose rows is new is left out.
-    """
-    cuts = np.flatnonzero(np.diff(t) > gap) + 1
-    first, ends = [], []
-    for begin, end in zip([0, *cuts], [*cuts, len(t)], strict=True):
-        starts = [k for k in range(begin, end, stride) if k == begin or k - stride + length < end]
-        first += starts
-        ends += [end] * len(starts)
-    return np.array(first), np.array(ends)

@@ -1,0 +1,240 @@
+"""Responses to recorded commands in closed form: a delay, and a first-order lag.
+
+Commands are recorded at N times. Between two of them they hold (a zero-order hold) or are linear;
+after the last time they stay as they are. So their integral, and the state of a lag that follows
+them, are known functions of time within each interval, and both are differentiable by the delay
+although the commands jump.
+
+The time since the beginning of a log is long, the time since the last command short. Times and
+integrals are therefore sums of two numbers, (high, low), whose differences keep their digits in
+float32: a difference of the high parts is exact where they are alike.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike, DTypeLike
+
+from jaxquat._checks import finite, floating, is_concrete, one_of, one_shape, positive, scalar
+from jaxquat.simulation.grid import grid_at
+
+__all__ = ["delayed", "lagged"]
+
+_SERIES = tuple((-1) ** n / math.factorial(n + 2) for n in range(18))
+
+
+def delayed(
+    times: ArrayLike,
+    commands: ArrayLike,
+    delay: ArrayLike,
+    between: ArrayLike | None = None,
+    *,
+    hold: str = "zero-order",
+) -> Array:
+    """Means of recorded commands, ``delay`` later, over the intervals between given times.
+
+    The means are inputs for ``rollout``, one an interval of ``jq.grid_at(between)``. The steps of a
+    simulation may so be longer than those of the record, and a delay need not be a multiple of
+    either. The derivative by the delay is that of the mean, ``(u(a - delay) - u(b - delay))/(b -
+    a)``. Before the first time the first command counts::
+
+        inputs = actuators.delayed(stamps, commands, params["latency"])
+        path = jq.rollout(jq.rkmk4, body, torque, start, jq.grid_at(stamps), params, inputs=inputs)
+
+    Args:
+        times: (N,) [s], at least two, not decreasing. NumPy subtracts concrete times, in float64.
+        commands: (N,) or (N, k), one a time.
+        delay: () [s]. A negative one brings the commands earlier.
+        between: (..., M) [s], M at least 2, not decreasing along the last axis; ``times`` by
+            default. An interval of length 0, as of padding, has the command at its time.
+        hold: "zero-order" if a command holds until the next one, "linear" if it is a sample of a
+            quantity that changes linearly.
+
+    Returns:
+        (..., M - 1) or (..., M - 1, k), in the dtype of commands and delay. ValueError or TypeError
+        for bad arguments.
+    """
+    u, delay = _commands(commands), scalar("delay", delay)
+    record = _recorded(times, u, hold, delay)
+    edges = _instants("between", times if between is None else between)
+    if np.ndim(edges) < 1 or np.shape(edges)[-1] < 2:
+        raise ValueError(f"between: wanted shape (..., M) with M >= 2, got {np.shape(edges)}")
+    if is_concrete(edges) and not np.all(np.diff(edges) >= 0):
+        raise ValueError(f"between: wanted times that do not decrease, got {edges}")
+
+    j, s = _interval(record, edges, delay)
+    now, slope = (jnp.asarray(x, record.dtype)[j] for x in (record.commands, record.slopes))
+    s = s[..., None]
+    inside = jnp.where(s > 0, s, 0.0)  # before the first time there is no slope
+    high, low = record.integrals()
+    parts = high[j], low[j], now * s + 0.5 * slope * inside**2
+    change = jnp.sum(jnp.stack([jnp.diff(part, axis=-2) for part in parts]), axis=0)
+    length = jnp.asarray(edges[..., 1:] - edges[..., :-1], record.dtype)[..., None]
+    empty, at_end = length == 0, (now + slope * inside)[..., 1:, :]
+    mean = jnp.where(empty, at_end, change / jnp.where(empty, 1.0, length))
+    return mean if u.ndim == 2 else mean[..., 0]
+
+
+def lagged(
+    times: ArrayLike,
+    commands: ArrayLike,
+    time_constant: ArrayLike,
+    at: ArrayLike | None = None,
+    *,
+    delay: ArrayLike = 0.0,
+    start: ArrayLike | None = None,
+    hold: str = "zero-order",
+) -> Array:
+    """States of a first-order lag that follows recorded commands, exact at any times.
+
+    ``x' = (u(t - delay) - x)/time_constant``, the lag of ``actuators.lag``, for instance the speeds
+    of motors that nobody measured. They are the starts of windows, and depend on what is fitted::
+
+        def residuals(params):
+            lag, latency = params["lag"], params["latency"]
+            speeds = actuators.lagged(stamps, commands, lag, at=stamps[first], delay=latency)
+            ...
+
+    Values are differentiable by everything but ``hold``. At the time of a command the derivative by
+    the delay is the one towards longer delays.
+
+    Args:
+        times: (N,) [s], at least two, not decreasing. NumPy subtracts concrete times, in float64.
+        commands: (N,) or (N, k), one a time.
+        time_constant: () or (k,) [s].
+        at: when the states are wanted, any shape [s]; ``times`` by default.
+        delay: () [s], from a command to the lag.
+        start: the state until the first command arrives, () or (k,); by default this command, which
+            has then held for long.
+        hold: "zero-order" if a command holds until the next one, "linear" if it is a sample of a
+            quantity that changes linearly.
+
+    Returns:
+        The shape of ``at``, or (..., k), in the dtype of commands, time constant, delay and start.
+        ValueError or TypeError for bad arguments.
+    """
+    u = _commands(commands)
+    shapes = tuple(dict.fromkeys([(), u.shape[1:]]))
+    time_constant = one_shape("time_constant", time_constant, *shapes)
+    positive("time_constant", time_constant)
+    delay = scalar("delay", delay)
+    first = u[0] if start is None else one_shape("start", start, *shapes)
+    finite("start", first)
+    record = _recorded(times, u, hold, time_constant, delay, first)
+    j, s = _interval(record, _instants("at", times if at is None else at), delay)
+
+    def moved(x: Array, interval: tuple[Array, Array, Array]) -> Array:
+        """The state some seconds after x, under a command and its slope."""
+        command, slope, seconds = interval
+        ratio = seconds / time_constant.reshape((1,) * (seconds.ndim - 1) + (-1,))
+        return x + (command - x) * -jnp.expm1(-ratio) + slope * seconds * _following(ratio)
+
+    def scanned(x: Array, interval: tuple[Array, Array, Array]) -> tuple[Array, Array]:
+        x = moved(x, interval)
+        return x, x
+
+    values, slopes = (jnp.asarray(x, record.dtype) for x in (record.commands, record.slopes))
+    lengths = jnp.asarray(record.stamps[1:] - record.stamps[:-1], record.dtype)[:, None]
+    first = jnp.broadcast_to(first, values[0].shape).astype(record.dtype)
+    _, later = jax.lax.scan(scanned, first, (values[:-1], slopes[:-1], lengths))
+    states = jnp.concatenate([first[None], later])
+    since = jnp.where(s > 0, s, 0.0)[..., None]  # before the first command nothing moves
+    x = moved(states[j], (values[j], slopes[j], since))
+    return x if u.ndim == 2 else x[..., 0]
+
+
+class _Record(NamedTuple):
+    """Recorded commands: NumPy's arrays where they are concrete, also while others are traced."""
+
+    stamps: Any  # (N,) [s]
+    commands: Any  # (N, k)
+    slopes: Any  # (N, k) [1/s], 0 after the last time
+    dtype: DTypeLike  # of results
+
+    def integrals(self) -> tuple[Array, Array]:
+        """Return the integral (N, k) [s] of the commands since the first time, (high, low)."""
+        seconds = (self.stamps[1:] - self.stamps[:-1])[:, None]
+        gains = seconds * (self.commands[:-1] + 0.5 * seconds * self.slopes[:-1])
+        xp: Any = np if is_concrete(gains) else jnp
+        sums = xp.concatenate([xp.zeros_like(gains[:1]), xp.cumsum(gains, axis=0)])
+        return _two_parts(sums, self.dtype)
+
+
+def _commands(value: ArrayLike) -> Any:
+    """Commands, checked; NumPy's where they are concrete."""
+    commands = floating("commands", value)
+    if commands.ndim not in (1, 2):
+        raise ValueError(f"commands: wanted shape (N,) or (N, k), got {commands.shape}")
+    finite("commands", value)
+    return np.asarray(value, commands.dtype) if is_concrete(value) else commands
+
+
+def _recorded(times: ArrayLike, u: Any, hold: str, *others: Any) -> _Record:
+    """The record of commands u, for results in the dtype of these and others."""
+    one_of("hold", hold, ("zero-order", "linear"))
+    stamps: Any = grid_at(times).stamps
+    stamps = np.asarray(stamps) if is_concrete(stamps) else stamps
+    if np.shape(stamps) != u.shape[:1]:
+        wanted = f"shape ({len(u)},), a time for each command"
+        raise ValueError(f"times: wanted {wanted}, got {np.shape(stamps)}")
+    dtype = jnp.result_type(u, *others)
+    xp: Any = np if is_concrete((stamps, u)) else jnp
+    u = u.reshape(len(u), -1)
+    slopes = xp.zeros_like(u)
+    if hold == "linear":
+        seconds = (stamps[1:] - stamps[:-1])[:, None]
+        empty = seconds == 0
+        rates = xp.diff(u, axis=0) / xp.where(empty, 1.0, seconds)
+        slopes = xp.concatenate([xp.where(empty, 0.0, rates), slopes[:1]])
+    return _Record(stamps, u, slopes, dtype)
+
+
+def _instants(name: str, value: ArrayLike) -> Any:
+    """Times of any shape, NumPy's where they are concrete."""
+    array = floating(name, value)
+    finite(name, value)
+    return np.asarray(value, getattr(value, "dtype", float)) if is_concrete(value) else array
+
+
+def _two_parts(x: Any, dtype: DTypeLike) -> tuple[Array, Array]:
+    """X as a sum of two numbers of this dtype, (high, low)."""
+    high = x.astype(dtype)
+    return jnp.asarray(high), jnp.asarray(x - high.astype(x.dtype), dtype)
+
+
+def _interval(record: _Record, instants: Any, delay: Array) -> tuple[Array, Array]:
+    """The numbers of the last commands before ``instants - delay``, and the seconds since them.
+
+    A command given at the very time is not before it. Before the first command its number is 0 and
+    the seconds are negative.
+    """
+    origin, dtype = record.stamps[0], record.dtype
+    high, low = _two_parts(record.stamps - origin, dtype)
+    above, below = _two_parts(instants - origin, dtype)
+
+    def seconds(j: Array) -> Array:
+        return ((above - high[j]) + (below - low[j])) - delay.astype(dtype)
+
+    last = len(high) - 1
+    j = jnp.clip(jnp.searchsorted(high, above - delay.astype(dtype)) - 1, 0, last)
+    # The search knows the high parts alone: it may be off by one.
+    j = jnp.where(seconds(j) > 0, j, jnp.maximum(j - 1, 0))
+    later = jnp.minimum(j + 1, last)
+    j = jnp.where(seconds(later) > 0, later, j)
+    return j, seconds(j)
+
+
+def _following(ratio: Array) -> Array:
+    """(r - 1 + exp(-r))/r for r >= 0; r/2 near zero, where its series does not cancel."""
+    near = ratio < 1.0
+    small, large = jnp.where(near, ratio, 1.0), jnp.where(near, 1.0, ratio)
+    series = jnp.zeros_like(small)
+    for coefficient in reversed(_SERIES):
+        series = series * small + coefficient
+    return jnp.where(near, small * series, 1.0 + jnp.expm1(-large) / large)
