@@ -113,7 +113,8 @@ def calibrate(samples: ArrayLike, gravity: ArrayLike) -> tuple[Accelerometer, Fi
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name; poses that do
-            not determine a combination of the parameters, which is named.
+            not determine a combination of the parameters, which is named; gains below 0.5 or above
+            1.5, which come of another unit.
     """
     samples = static_samples("samples", samples, 9)
     gravity = exactly("gravity", gravity, ()).astype(samples.dtype)
@@ -132,6 +133,11 @@ def calibrate(samples: ArrayLike, gravity: ArrayLike) -> tuple[Accelerometer, Fi
         return gains[:, None] * triad.axes(angles), params["bias"]
 
     params, covariance = fit_ellipsoid("samples", samples, gravity, ellipsoid, start, units)
+    if not jnp.all(jnp.abs(params["scale"]) < 0.5):
+        got = f"gains of {(1.0 + params['scale']).tolist()}"
+        raise ValueError(
+            f"samples: wanted specific forces in the unit of gravity, {gravity}, {got}"
+        )
     return sensor(params), covariance
 
 

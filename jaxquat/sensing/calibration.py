@@ -106,7 +106,7 @@ def _levenberg_marquardt(
         rows = np.concatenate([jacobian, np.sqrt(damping) * np.eye(len(x))])
         step = np.linalg.lstsq(rows, np.concatenate([-value, np.zeros(len(x))]), rcond=None)[0]
         tried, slopes = linearised(x + size * step)
-        if np.sum(tried**2) < np.sum(value**2):
+        if np.sum(tried**2) < np.sum(value**2) and np.all(np.isfinite(slopes)):
             x, value, jacobian, damping = x + size * step, tried, slopes, damping / 10.0
         else:
             damping *= 10.0
