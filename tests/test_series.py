@@ -48,7 +48,8 @@ def test_the_value_and_two_derivatives_are_right_to_rounding(name, dtype):
     units = np.abs(wanted) + change if name == "cot_defect" else np.abs(wanted[:, :1])
     errors = np.max(np.abs(np.asarray(got, np.float64) - wanted) / units, axis=1)
     ulps = errors / jnp.finfo(dtype).eps
-    assert (ulps < np.array([4, 16, 32])).all(), ulps
+    # the second derivative of a slope is the third of a closed form beyond the switch
+    assert (ulps < np.array([4, 16, 64 if "slope" in name else 32])).all(), ulps
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._checks import exactly, floating_dtype, instance, positive, unit_quaternion
+from jaxquat._checks import exactly, instance, positive, unit_quaternion
 from jaxquat.learning.covariance import FitCovariance
 from jaxquat.rotations import quaternion
 from jaxquat.sensing import triad
@@ -42,9 +42,7 @@ class Accelerometer(NamedTuple):
     @staticmethod
     def ideal(dtype: jax.typing.DTypeLike | None = None) -> Accelerometer:
         """An accelerometer without errors."""
-        zero = jnp.zeros((), floating_dtype("dtype", dtype))
-        three = jnp.zeros(3, zero.dtype)
-        return Accelerometer(three, three, jnp.zeros(6, zero.dtype), zero, zero)
+        return Accelerometer(*triad.ideal(dtype))
 
 
 def response(accelerometer: Accelerometer) -> Array:
@@ -119,26 +117,27 @@ def calibrate(samples: ArrayLike, gravity: ArrayLike) -> tuple[Accelerometer, Fi
     samples = static_samples("samples", samples, 9)
     gravity = exactly("gravity", gravity, ()).astype(samples.dtype)
     positive("gravity", gravity)
-    one, zero = jnp.ones((), samples.dtype), jnp.zeros(3, samples.dtype)
-    start = {"bias": zero, "scale": zero, "yx": 0.0 * one, "zx": 0.0 * one, "zy": 0.0 * one}
+    one, none = jnp.ones((), samples.dtype), jnp.zeros((), samples.dtype)
+    zero = jnp.zeros(3, samples.dtype)
+    start = {"bias": zero, "scale": zero, "yx": none, "zx": none, "zy": none}
     units = {"bias": zero + gravity, "scale": zero + 1.0, "yx": one, "zx": one, "zy": one}
-
-    def sensor(params: Any) -> Accelerometer:
-        none = jnp.zeros_like(params["yx"])
-        angles = jnp.stack([none, none, params["yx"], none, params["zx"], params["zy"]])
-        return Accelerometer(params["bias"], params["scale"], angles, none, none)
-
-    def ellipsoid(params: Any) -> tuple[Array, Array]:
-        gains, angles = 1.0 + params["scale"], sensor(params).misalignment
-        return gains[:, None] * triad.axes(angles), params["bias"]
-
-    params, covariance = fit_ellipsoid("samples", samples, gravity, ellipsoid, start, units)
+    params, covariance = fit_ellipsoid("samples", samples, gravity, _ellipsoid, start, units)
+    gains = 1.0 + params["scale"]
     if not jnp.all(jnp.abs(params["scale"]) < 0.5):
-        got = f"gains of {(1.0 + params['scale']).tolist()}"
-        raise ValueError(
-            f"samples: wanted specific forces in the unit of gravity, {gravity}, {got}"
-        )
-    return sensor(params), covariance
+        wanted = f"specific forces in the unit of gravity, {gravity}, and gains of 0.5 to 1.5"
+        raise ValueError(f"samples: wanted {wanted}, got gains of {gains.tolist()}")
+    angles = _misalignment(params)
+    return Accelerometer(params["bias"], params["scale"], angles, none, none), covariance
+
+
+def _misalignment(params: Any) -> Array:
+    none = jnp.zeros_like(params["yx"])
+    return jnp.stack([none, none, params["yx"], none, params["zx"], params["zy"]])
+
+
+def _ellipsoid(params: Any) -> tuple[Array, Array]:
+    gains = 1.0 + params["scale"]
+    return gains[:, None] * triad.axes(_misalignment(params)), params["bias"]
 
 
 def _checked(accelerometer: Accelerometer) -> Accelerometer:

@@ -9,6 +9,7 @@ itself.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -20,11 +21,11 @@ from jax.flatten_util import ravel_pytree
 
 from jaxquat._checks import concrete, finite
 from jaxquat._linear import dot, inverse, matvec, transpose
-from jaxquat._reprs import named_leaves
-from jaxquat.learning.covariance import FitCovariance, fit_covariance
+from jaxquat._reprs import named_numbers
+from jaxquat.learning.covariance import FitCovariance
+from jaxquat.learning.differentiation import with_jacobian
+from jaxquat.learning.least_squares import least_squares
 from jaxquat.sensing.triad import samples
-
-_ITERATIONS = 200
 
 
 def static_samples(name: str, value: Any, parameters: int) -> Array:
@@ -55,7 +56,8 @@ def fit_ellipsoid(
         name: of the samples, for the errors.
         samples: measured.
         strength: of the field.
-        sensor: ``sensor(params) -> (matrix, offset)``.
+        sensor: ``sensor(params) -> (matrix, offset)``. Its programs are kept, so it must be one
+            function for all calls.
         start: parameters to begin with.
         units: a tree like ``start``; a change of a parameter by this moves samples by about the
             strength of the field as measured.
@@ -63,8 +65,22 @@ def fit_ellipsoid(
     Raises:
         ValueError: by name, where the samples do not determine the parameters.
     """
+    residuals, linearised = _programs(sensor)
+    data = samples, strength
+    geometry = np.asarray(linearised(start, data)[1], float)
+    fit = least_squares(residuals, start, data, progress=False)
+    norm = float(jnp.sqrt(jnp.sum(dot(samples, samples))))
+    scaled = geometry * np.asarray(ravel_pytree(units)[0], float) / norm
+    _refuse_flat(name, scaled, 3.0 * np.sqrt(2.0 * fit.cost) / norm, start)
+    return fit.params, fit.covariance
 
-    def residuals(params: Any) -> Array:
+
+@functools.cache
+def _programs(sensor: Callable[[Any], tuple[Array, Array]]) -> tuple[Any, Any]:
+    """``(params, (samples, strength)) -> residuals``, and with their Jacobian, compiled."""
+
+    def residuals(params: Any, data: tuple[Array, Array]) -> Array:
+        samples, strength = data
         matrix, offset = sensor(params)
         to_true = inverse(matrix)
         true = matvec(to_true[None], samples - offset[None])
@@ -72,47 +88,8 @@ def fit_ellipsoid(
         normal = matvec(transpose(to_true)[None], true / length[:, None])
         return (length - strength) / jnp.sqrt(dot(normal, normal))
 
-    flat, unravel = ravel_pytree(start)
-    size = np.asarray(ravel_pytree(units)[0], float)
-    scale = float(jnp.sqrt(jnp.mean(dot(samples, samples)))) * np.sqrt(len(samples))
-    of_vector = lambda x: residuals(unravel(x))  # noqa: E731
-    both = jax.jit(lambda x: (of_vector(x), jax.jacfwd(of_vector)(x)))
-
-    def linearised(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Relative residuals, whose squares sum to their mean square, and the Jacobian."""
-        value, jacobian = both(jnp.asarray(x, flat.dtype))
-        return np.asarray(value, float) / scale, np.asarray(jacobian, float) * size / scale
-
-    x = np.asarray(flat, float)
-    geometry = linearised(x)[1]
-    x, noise = _levenberg_marquardt(linearised, x, size)
-    _refuse_flat(name, geometry, 3.0 * noise, start)
-    params = unravel(jnp.asarray(x, flat.dtype))
-    return params, fit_covariance(residuals, params)
-
-
-def _levenberg_marquardt(
-    linearised: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]],
-    x: np.ndarray,
-    size: np.ndarray,
-) -> tuple[np.ndarray, float]:
-    """A minimum, and the root mean square of the relative residuals there.
-
-    It ends where no step makes the residuals smaller, which rounding brings about.
-    """
-    damping = 1e-3
-    value, jacobian = linearised(x)
-    for _ in range(_ITERATIONS):
-        rows = np.concatenate([jacobian, np.sqrt(damping) * np.eye(len(x))])
-        step = np.linalg.lstsq(rows, np.concatenate([-value, np.zeros(len(x))]), rcond=None)[0]
-        tried, slopes = linearised(x + size * step)
-        if np.sum(tried**2) < np.sum(value**2) and np.all(np.isfinite(slopes)):
-            x, value, jacobian, damping = x + size * step, tried, slopes, damping / 10.0
-        else:
-            damping *= 10.0
-        if damping > 1e6:
-            break
-    return x, float(np.sqrt(np.sum(value**2)))
+    both = lambda params, data: with_jacobian(lambda p: residuals(p, data))(params)  # noqa: E731
+    return residuals, jax.jit(both)
 
 
 def _refuse_flat(name: str, jacobian: np.ndarray, tolerance: float, params: Any) -> None:
@@ -120,17 +97,13 @@ def _refuse_flat(name: str, jacobian: np.ndarray, tolerance: float, params: Any)
     values, directions = np.linalg.svd(jacobian)[1:]
     flat = directions[values <= max(tolerance, 1e-6)]
     if len(flat):
-        names = [
-            place + (str(list(index)) if index else "")
-            for place, leaf in named_leaves(params)
-            for index in np.ndindex(leaf.shape)
-        ]
+        names = named_numbers(params, name)
         combinations = "; ".join(_combination(row, names) for row in flat)
         wanted = "directions that determine every parameter"
         raise ValueError(f"{name}: wanted {wanted}, got none for {combinations}")
 
 
-def _combination(row: np.ndarray, names: list[str]) -> str:
+def _combination(row: np.ndarray, names: tuple[str, ...]) -> str:
     largest = np.abs(row).max()
     parts = zip(row, names, strict=True)
     return " ".join(f"{x:+.2g} {name}" for x, name in parts if abs(x) > 0.1 * largest)

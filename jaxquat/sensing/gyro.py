@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._checks import floating_dtype, instance
+from jaxquat._checks import instance
 from jaxquat.sensing import triad
 
 __all__ = ["Gyro", "correct", "measure", "response"]
@@ -39,8 +38,7 @@ class Gyro(NamedTuple):
     @staticmethod
     def ideal(dtype: jax.typing.DTypeLike | None = None) -> Gyro:
         """A gyroscope without errors: the start of a calibration."""
-        zero = jnp.zeros((), floating_dtype("dtype", dtype))
-        return Gyro(jnp.zeros(3, dtype), jnp.zeros(3, dtype), jnp.zeros(6, dtype), zero, zero)
+        return Gyro(*triad.ideal(dtype))
 
 
 def response(gyro: Gyro) -> Array:

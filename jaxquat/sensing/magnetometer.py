@@ -130,15 +130,15 @@ def calibrate(samples: ArrayLike, strength: ArrayLike) -> tuple[Magnetometer, Fi
     start = {"hard_iron": centre, **diagonal}
     units = {"hard_iron": jnp.zeros_like(centre) + spread, **dict.fromkeys(entries, gain)}
 
-    def matrix(p: Any) -> Array:
-        rows = [("xx", "xy", "xz"), ("xy", "yy", "yz"), ("xz", "yz", "zz")]
-        return stacked([[p[name] for name in row] for row in rows])
+    params, covariance = fit_ellipsoid("samples", samples, strength, _ellipsoid, start, units)
+    soft_iron, hard_iron = _ellipsoid(params)
+    return Magnetometer(soft_iron, hard_iron, none), covariance
 
-    def ellipsoid(params: Any) -> tuple[Array, Array]:
-        return matrix(params), params["hard_iron"]
 
-    params, covariance = fit_ellipsoid("samples", samples, strength, ellipsoid, start, units)
-    return Magnetometer(matrix(params), params["hard_iron"], none), covariance
+def _ellipsoid(params: Any) -> tuple[Array, Array]:
+    """Soft and hard iron."""
+    rows = [("xx", "xy", "xz"), ("xy", "yy", "yz"), ("xz", "yz", "zz")]
+    return stacked([[params[name] for name in row] for row in rows]), params["hard_iron"]
 
 
 def _checked(magnetometer: Magnetometer) -> tuple[Array, Array]:

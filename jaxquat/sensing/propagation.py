@@ -71,8 +71,8 @@ def propagate(
             return jnp.sum(products)
 
         products = jnp.stack([product(i, j) for i, j in _LOWER])
-        sums = tuple(jnp.stack([jnp.sum(x) for x in errors]) for errors in (gyro, accel))
-        return covariance + products, sums
+        sums = [jnp.stack([jnp.sum(x) for x in errors]) for errors in (gyro, accel)]
+        return covariance + products, (sums[0], sums[1])
 
     axes = shifts, jnp.moveaxis(variances.reshape(-1, 2, 3), 0, 2).swapaxes(0, 1)
     lower, (gyro, accel) = lax.scan(of_axis, jnp.zeros(len(_LOWER), xi.dtype), axes)

@@ -12,12 +12,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.typing import ArrayLike
+from jax.typing import ArrayLike, DTypeLike
 
 from jaxquat._checks import (
     exactly,
     finite,
     floating,
+    floating_dtype,
     is_concrete,
     not_negative,
     one_shape,
@@ -25,6 +26,13 @@ from jaxquat._checks import (
     random_key,
 )
 from jaxquat._linear import inverse, matvec, stacked
+
+
+def ideal(dtype: DTypeLike | None) -> tuple[Array, Array, Array, Array, Array]:
+    """The fields of a sensor without errors: bias, scale, misalignment, noise and walk."""
+    zero = jnp.zeros((), floating_dtype("dtype", dtype))
+    three = jnp.zeros(3, zero.dtype)
+    return three, three, jnp.zeros(6, zero.dtype), zero, zero
 
 
 def axes(misalignment: Array) -> Array:

@@ -91,6 +91,27 @@ def test_a_calibrated_accelerometer_is_within_its_standard_errors():
     assert mean_square_is_one(np.array(z))
 
 
+@pytest.mark.slow
+def test_the_standard_errors_of_an_accelerometer_are_honest():
+    """Errors over their standard errors are Student's t with 91 degrees of freedom.
+
+    Their mean square is 91/89, over 200 calibrations within four of its own errors. Those come from
+    the scatter of the calibrations: the nine parameters of one are correlated.
+    """
+    m, squares = ACCELEROMETER.misalignment, []
+    truth = {"bias": ACCELEROMETER.bias, "scale": ACCELEROMETER.scale}
+    truth |= {"yx": m[2], "zx": m[4], "zy": m[5]}
+    for seed in range(200):
+        keys = jax.random.split(jax.random.key(seed))
+        q = quaternion.random(keys[0], (100,))
+        measured = accelerometer.measure(ACCELEROMETER, q, jnp.zeros((100, 3)), DOWN, 0.01, keys[1])
+        covariance = accelerometer.calibrate(measured, G)[1]
+        squares.append(np.mean(scores(covariance, truth) ** 2))
+    error = np.std(squares) / np.sqrt(len(squares))
+    assert error < 0.06
+    assert abs(np.mean(squares) - 91 / 89) < 4.0 * error, (np.mean(squares), error)
+
+
 def test_a_calibrated_magnetometer_is_within_its_standard_errors():
     truth = {
         name: SOFT_IRON["xyz".index(name[0]), "xyz".index(name[1])]

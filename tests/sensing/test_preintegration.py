@@ -218,6 +218,19 @@ def test_the_covariance_is_that_of_simulated_noise():
     )
 
 
+@pytest.mark.slow
+def test_the_covariance_is_of_degree_two_in_the_noise():
+    """By Euler's theorem the derivatives times the densities sum up to 2 C, in both modes."""
+    gyro, accel, times = recording()
+    run = lambda *noise: kinematics.preintegrate(gyro, accel, times, None, IMU(*noise)).covariance
+    noise = jnp.array([0.01, 0.02, 0.03]), jnp.array(0.1)
+    for mode in (jax.jacfwd, jax.jacrev):
+        by_gyro, by_accel = jax.jit(mode(run, (0, 1)))(*noise)
+        total = np.asarray(by_gyro) @ np.asarray(noise[0]) + np.asarray(0.1 * by_accel)
+        wanted = 2.0 * np.asarray(run(*noise))
+        np.testing.assert_allclose(total, wanted, atol=1e-13 * np.abs(wanted).max())
+
+
 @pytest.mark.needs("gtsam")
 def test_values_and_covariance_are_those_of_gtsam_on_the_galilean_group():
     """Its errors stand as rotation, position, velocity, all in body axes at the end."""
