@@ -1,10 +1,10 @@
-"""Measure the certificate of every scheme: the tables of docs/schemes.md and work_precision.png.
+"""Measure the certificate of every scheme: the tables of docs/schemes.md and its two pictures.
 
     python benchmarks/certificates.py [--schemes rkmk4 ...] [--tables Rounding ...]
                                       [--write] [--plot]
 
-``--write`` puts the tables into docs/schemes.md, ``--plot`` draws docs/work_precision.png. The
-problems with known answers are those of tests/problems.py.
+``--write`` puts the tables into docs/schemes.md, ``--plot`` draws docs/work_precision.png and
+work_precision_all.png. The problems with known answers are those of tests/problems.py.
 """
 
 import argparse
@@ -17,10 +17,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from matplotlib.figure import Figure
 
 jax.config.update("jax_enable_x64", True)
+# Programs run in the thread that calls them. One that waits for work takes processor time, too.
+jax.config.update("jax_cpu_enable_async_dispatch", False)
 
 import jaxquat as jq  # noqa: E402
+from jaxquat import plot as draw  # noqa: E402
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
@@ -364,10 +368,10 @@ def comparison():
     return "\n".join(lines)
 
 
-DRAWN = ("rkmk4", "rkmk6", "cf4", "zhao", "pcdm1", "formulation1", "formulation2")
-DRAWN += ("symmetric_top_suzuki4", "symmetric_top_bm4")
-PEERS = ("averaged-rate RK4", "formulation2")  # their ways of integrating attitude; dashed
-LABELS = {"formulation2": "ambient RK4 + normalise (formulation2)"}
+PEERS = {"formulation2": "ambient RK4 + normalise"}  # a scheme, by the name of what peers do
+MAIN = ("rkmk4", "rkmk6", "zhao", "symmetric_top_suzuki4", "formulation2", "averaged-rate RK4")
+DRAWN = (*MAIN, "cf4", "pcdm1", "formulation1", "symmetric_top_bm4")
+REPEATS = 51  # of each run; the picture has the median of their times
 
 
 def takes(name, title):
@@ -378,50 +382,85 @@ def takes(name, title):
     return name != "symmetric_top_bm4" or title == "fast heavy top"
 
 
-def work_and_errors(march, evaluations, body, begin, end, q):
-    """Return torque evaluations, seconds and errors [rad], each for six numbers of steps."""
+def one_program(scheme, body, torque, chunk=10):
+    """Return ``run(state, end, n)``, n steps from time 0 on in one program, whatever n is."""
+
+    @jax.jit
+    def run(state, end, n):
+        dt = end / n
+
+        def steps(k, state):
+            grid = jq.grid(chunk * k * dt, dt, chunk)
+            options = {"save_every": chunk, "engine": "scan"}
+            return jq.rollout(scheme, body, torque, state, grid, **options).final
+
+        return jax.lax.fori_loop(0, n // chunk, steps, state)
+
+    return run
+
+
+def work_and_errors(scheme, evaluations, body, torque, begin, end, q):
+    """Return torque evaluations, processor times [s] and errors [rad], for six numbers of steps."""
     counts = end * 10.0 ** np.linspace(1.0, 2.6, 6) * (10 if end == 1.0 else 1)
-    points = []
-    for n in 10 * np.unique(np.round(counts / 10).astype(int)):
-        last, seconds = march(body, begin, 0.0, end, int(n)), []
-        for _ in range(2):
-            began = time.perf_counter()
-            last = jax.block_until_ready(march(body, begin, 0.0, end, int(n)))
-            seconds.append(time.perf_counter() - began)
-        points.append((n * evaluations, min(seconds), angle(last, q)))
+    counts = 10 * np.unique(np.round(counts / 10).astype(int))
+    run, points = one_program(scheme, body, torque), []
+    for n in counts:
+        error, seconds = angle(run(begin, end, n), q), []
+        for _ in range(REPEATS):
+            began = time.process_time()
+            jax.block_until_ready(run(begin, end, n))
+            seconds.append(time.process_time() - began)
+        error = max(error, 1e-14) if np.isfinite(error) else np.inf
+        points.append((n * evaluations, np.median(seconds), error))
     return np.array(points).T
 
 
-def plot():
-    """Draw docs/work_precision.png."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    schemes = {name: jq.SCHEMES[name] for name in DRAWN}
+def measured():
+    """Return {title: {name of the method: (evaluations, seconds, errors)}}."""
     methods: dict[str, tuple[Any, Any]] = {"averaged-rate RK4": (averaged_rk4, 4)}
-    methods = {name: (scheme, scheme.evaluations) for name, scheme in schemes.items()} | methods
-    figure, axes = pyplot.subplots(2, 5, figsize=(20, 8), sharey="col")
-    for column, (title, (body, torque, begin, end, q)) in enumerate(cases().items()):
-        for number, (name, (scheme, evaluations)) in enumerate(methods.items()):
-            if not takes(name, title):
-                continue
-            march = problems.marcher(scheme, torque)
-            *work, errors = work_and_errors(march, evaluations, body, begin, end, q)
-            errors = np.maximum(errors, 1e-14)
-            style = {"linestyle": "--" if name in PEERS else "-", "color": f"C{number}"}
-            for panel, x in zip(axes[:, column], work, strict=True):
-                panel.loglog(x, errors, marker=".", label=LABELS.get(name, name), **style)
-        axes[0, column].set(title=title, xlabel="torque evaluations")
-        axes[1, column].set(xlabel="wall time [s], one body")
+    for name in DRAWN:
+        if name in jq.SCHEMES:
+            methods[name] = (jq.SCHEMES[name], jq.SCHEMES[name].evaluations)
+    curves = {}
+    for title, (body, torque, begin, end, q) in cases().items():
+        names = [name for name in DRAWN if takes(name, title)]
+        case = (body, torque, begin, end, q)
+        curves[title] = {name: work_and_errors(*methods[name], *case) for name in names}
         print(title, file=sys.stderr, flush=True)
-    for panel in axes[:, 0]:
-        panel.set_ylabel("rotation angle error [rad]")
-    curves = {line.get_label(): line for panel in axes[0] for line in panel.lines}
-    figure.legend(curves.values(), curves.keys(), loc="lower center", ncol=5)
-    figure.tight_layout(rect=(0, 0.08, 1, 1))
-    figure.savefig(ROOT / "docs" / "work_precision.png", dpi=75)
+    return curves
+
+
+def draw_case(curves, names, panels):
+    """Draw the errors of one problem against both kinds of work.
+
+    Methods that do not take it get no curve; the others have the same colours with every problem.
+    """
+    for column, xlabel in enumerate(("torque evaluations", "processor time [s], one body")):
+        gap = (curves["rkmk4"][column], np.full(6, np.inf))
+        taken = {name: (c[column], c[2]) for name, c in curves.items()}
+        labels = {name: name for name in names} | PEERS
+        runs = {labels[name]: taken.get(name, gap) for name in names}
+        ax: Any = draw.work_precision(runs, xlabel, ax=panels[column])
+        ax.get_legend().remove()
+    panels[1].set_ylabel("")
+
+
+def plot():
+    """Draw docs/work_precision.png, one problem, and docs/work_precision_all.png, all of them."""
+    curves = measured()
+    pictures = {"work_precision": (MAIN, ["HEAVY"]), "work_precision_all": (DRAWN, [*curves])}
+    for file, (names, titles) in pictures.items():
+        size = (8.0, 0.9 + 3.0 * len(titles))
+        figure = Figure(figsize=size, dpi=110, layout="constrained")
+        rows = figure.subplots(len(titles), 2, sharey="row", squeeze=False)
+        for title, panels in zip(titles, rows, strict=True):
+            case = {name: curve for name, curve in curves[title].items() if name in names}
+            draw_case(case, names, panels)
+            panels[0].set_title(title, loc="left")
+        lines = {line.get_label(): line for line in rows[0, 0].lines}
+        look = {"ncols": 2 if len(lines) > 6 else 3, "frameon": False}
+        figure.legend(lines.values(), lines.keys(), loc="outside lower center", **look)
+        figure.savefig(ROOT / "docs" / f"{file}.png")
 
 
 # The program.
@@ -457,7 +496,7 @@ def main():
     parser.add_argument("--schemes", nargs="*", default=names, choices=names, metavar="NAME")
     parser.add_argument("--tables", nargs="*", default=titles, choices=titles, metavar="TITLE")
     parser.add_argument("--write", action="store_true", help="put the tables into docs/schemes.md")
-    parser.add_argument("--plot", action="store_true", help="draw docs/work_precision.png")
+    parser.add_argument("--plot", action="store_true", help="draw the two pictures")
     options = parser.parse_args()
     tables = certificates(options.schemes, [title for title in options.tables if title in TABLES])
     if COMPARISON in options.tables:

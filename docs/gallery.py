@@ -2,11 +2,12 @@
 
     python docs/gallery.py [FAST.csv.gz SLOW.csv.gz]
 
-The pictures of README.md and docs/plotting.md are among them. The recordings are those of
-examples/calibrate_gyro.py; without them its picture stays as it is, and so does that of
-examples/attitude_filter.py, which wants two halves of recordings, and of
-examples/identify_quadrotor.py without its flights. Pictures are kept in 256
-colours and films in 64, which takes a third of the size and makes no difference to the eye.
+The pictures of README.md and docs/plotting.md are among them. What an example prints is kept in
+docs/gallery/NAME.txt: the numbers of the captions are from there, which a test checks. The
+recordings are those of examples/calibrate_gyro.py; without them its picture stays as it is, and so
+does that of examples/attitude_filter.py, which wants two halves of recordings, and of
+examples/identify_quadrotor.py without its flights. Pictures are kept in 256 colours and films in
+64, which takes a third of the size and makes no difference to the eye.
 """
 
 import argparse
@@ -23,7 +24,7 @@ FLIGHTS = DOCS.parents[1] / "shared" / "data" / "crazyflie"
 PICTURES = {  # example: its pictures in docs
     "fit_gains": ["fit_gains.png"],
     "gallery": ["plotting_free.png", "plotting_control.png", "gallery/flips.gif"],
-    "quadrotor": ["gallery/quadrotor.png"],
+    "quadrotor": ["gallery/quadrotor.gif", "gallery/quadrotor.png"],
     "monte_carlo": ["gallery/monte_carlo.png"],
     "detumble": ["gallery/detumble.png"],
     "particles": ["gallery/particles.png"],
@@ -54,11 +55,17 @@ def keep(source, target):
 
 
 def run(name, *arguments):
-    """Run an example in a folder that is thrown away, and keep its pictures."""
+    """Run an example in a folder that is thrown away; keep its pictures and what it prints."""
     environment = os.environ | {"PYTHONPATH": str(DOCS.parent)}
     command = [sys.executable, DOCS.parent / "examples" / f"{name}.py", *arguments]
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run(command, cwd=folder, env=environment, check=True)
+        done = subprocess.run(
+            command, cwd=folder, env=environment, check=True, stdout=subprocess.PIPE, text=True
+        )
+        printed = done.stdout
+        for file in arguments:
+            printed = printed.replace(str(file), file.name)
+        (DOCS / "gallery" / f"{name}.txt").write_text(printed)
         for picture in PICTURES[name]:
             keep(Path(folder) / Path(picture).name, DOCS / picture)
 

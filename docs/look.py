@@ -1,6 +1,6 @@
 """Open every page of the site in headless Chromium and say what a visitor would stumble over.
 
-    zensical build --clean --strict && python docs/look.py [--shots FOLDER]
+    zensical build --clean --strict -f docs/mkdocs.yml && python docs/look.py [--shots FOLDER]
 
 Each page is opened in light and dark colours and shown 390, 1024 and 1400 px wide. A complaint is
 an error of the console, a request that fails, a page that scrolls sideways, a name that breaks
@@ -21,7 +21,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Error, Page, sync_playwright
 
-SITE = Path(__file__).resolve().parents[1] / "build" / "site"
+SITE = Path(__file__).resolve().parent / "build"
 WIDTHS = (390, 1024, 1400)
 SHOTS = ("index", "schemes", "api/trajectories")
 

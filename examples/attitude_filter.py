@@ -1,6 +1,6 @@
 """Tune an attitude filter on real recordings by gradient, and judge it on others beside VQF.
 
-    python examples/attitude_filter.py --train FILES --test FILES
+    python examples/attitude_filter.py --train FILES --test FILES [--swap]
 
 Seven settings of ``jq.estimation.ahrs`` and the latency of the gyroscope are fitted: by the error
 of the filter on TRAIN, through its scan, in forward mode. The smoother has the same settings. A
@@ -19,6 +19,8 @@ error of heading is taken off. Scores are averaged over recordings.
 VQF (D. Laidig and T. Seel, Information Fusion 91, 2023; the package vqf) runs with its default
 settings. What the latency is worth is printed beside: VQF's attitudes turned on by the latency
 fitted on TRAIN. The picture is attitude_filter.png.
+
+With ``--swap`` TEST also trains and TRAIN is judged; the scores are those of all recordings.
 """
 
 import argparse
@@ -33,7 +35,7 @@ import numpy as np
 import optax
 
 import jaxquat as jq
-from jaxquat import estimation
+from jaxquat import estimation, plot
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -91,17 +93,17 @@ def merged(recording, every):
     return Recording(estimation.merge(whole.samples, every), whole.reference[every - 1 :: every])
 
 
-def stacked(recordings):
-    """Return recordings in one, padded at the end with samples of length 0."""
+def padded(recordings):
+    """Return recordings of one length, padded at the end with samples of length 0."""
     longest = max(len(recording.reference) for recording in recordings)
 
-    def padded(recording):
+    def one(recording):
         rows = longest - len(recording.reference)
         end = jax.tree.map(lambda x: jnp.full((rows, *x.shape[1:]), jnp.nan, x.dtype), recording)
         end = end._replace(samples=end.samples._replace(dt=jnp.zeros(rows, jnp.float32)))
         return jax.tree.map(lambda x, y: jnp.concatenate([x, y]), recording, end)
 
-    return jax.tree.map(lambda *x: jnp.stack(x), *map(padded, recordings))
+    return [one(recording) for recording in recordings]
 
 
 # The score.
@@ -164,7 +166,8 @@ def smoothed(settings, samples):
 
 def fit(recordings):
     """Return the settings fitted to recordings, and the loss before and after."""
-    data = stacked([merged(recording, EVERY) for recording in recordings])
+    data = padded([merged(recording, EVERY) for recording in recordings])
+    data = jax.tree.map(lambda *x: jnp.stack(x), *data)
 
     def error(params, recording):
         q = filtered(settings_of(params), recording.samples)
@@ -202,9 +205,12 @@ def turned_on(q, gyro, latency):
 
 
 def judge(settings, recording):
-    """Return the scores (6,) of every estimate of a recording, by name."""
+    """Return the scores (6,) of every estimate of a padded recording, by name."""
     samples, reference = recording
-    online, offline = (jnp.asarray(q, reference.dtype) for q in vqf(samples))
+    n = int(jnp.sum(samples.dt > 0))
+    both = vqf(jax.tree.map(lambda x: x[:n], samples))
+    end = jnp.zeros((len(reference) - n, 4), reference.dtype)  # does not count
+    online, offline = (jnp.concatenate([jnp.asarray(q, end.dtype), end]) for q in both)
     attitudes = {"vqf": online, "offline_vqf": offline}
     for name, some in (("untuned", estimation.Settings()), ("", settings)):
         some = jax.tree.map(jnp.float32, some)
@@ -247,11 +253,11 @@ def print_scores(names, table):
 
 def draw(names, table, file):
     """Draw the aligned scores of each recording."""
-    figure, axes = plt.subplots(figsize=(9, 4), layout="constrained")
+    figure, axes = plt.subplots(figsize=(7.5, 4), layout="constrained")
     places = np.arange(len(names))
     for k, column in enumerate(COLUMNS):
         heights = [row[column][3] for row in table]
-        axes.bar(places + 0.2 * (k - 1.5), heights, 0.2, label=column)
+        axes.bar(places + 0.2 * (k - 1.5), heights, 0.2, label=column, color=plot.COLOURS[k])
     axes.set_xticks(places, [name[:20] for name in names], rotation=20, ha="right")
     axes.set(ylabel="aligned rms error [deg]", title="Recordings that the fit did not see")
     axes.legend()
@@ -259,17 +265,24 @@ def draw(names, table, file):
 
 
 def main():
-    """Fit on TRAIN and judge on TEST."""
+    """Fit on TRAIN and judge on TEST, and the other way round."""
     parser = argparse.ArgumentParser(description="Tune an attitude filter and judge it.")
     parser.add_argument("--train", nargs="+", required=True, metavar="FILE")
     parser.add_argument("--test", nargs="+", required=True, metavar="FILE")
+    parser.add_argument("--swap", action="store_true", help="also fit on TEST, judge on TRAIN")
     arguments = parser.parse_args()
-    settings, history = fit([read(path) for path in arguments.train])
-    print(f"{len(arguments.train)} recordings, {UPDATES} updates: ", end="")
-    print(f"loss {history[0]:.3f} to {history.min():.3f}\n")
-    print_settings(settings)
-    table = [judge(settings, read(path)) for path in arguments.test]
-    names = [Path(path).stem for path in arguments.test]
+    halves = arguments.train, arguments.test
+    recordings = {path: read(path) for half in halves for path in half}
+    of_one_length = dict(zip(recordings, padded(recordings.values()), strict=True))
+    scored = {}
+    for train, test in (halves, halves[::-1])[: 1 + arguments.swap]:
+        settings, history = fit([recordings[path] for path in train])
+        print(f"{len(train)} recordings, {UPDATES} updates: ", end="")
+        print(f"loss {history[0]:.3f} to {history.min():.3f}\n")
+        print_settings(settings)
+        scored |= {Path(path).stem: judge(settings, of_one_length[path]) for path in test}
+    names = sorted(scored)
+    table = [scored[name] for name in names]
     draw(names, table, "attitude_filter.png")
     print_scores(names, table)
 

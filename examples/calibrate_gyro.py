@@ -40,6 +40,7 @@ from jax.flatten_util import ravel_pytree
 from jax.typing import ArrayLike
 
 import jaxquat as jq
+from jaxquat import plot
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -50,7 +51,7 @@ SPACING = 0.07  # s between two comparisons with the reference
 # this is more than their spread.
 SIGMA = np.deg2rad(1.0)
 HORIZON = 60.0  # s of TEST
-COLOURS = {"raw": "tab:grey", "static": "tab:orange", "calibrated": "tab:blue"}
+COLOURS = {"raw": "0.45", "static": plot.COLOURS[1], "calibrated": plot.COLOURS[0]}
 
 
 class Calibration(NamedTuple):
@@ -236,7 +237,7 @@ def print_errors(t, curves):
 
 def draw(t, curves, within, file):
     """Draw TEST's error against time, and the root-mean-square error within TRAIN's windows."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8.0, 3.6), layout="constrained")
     for name, values in curves.items():
         label = f"{name}: rms {rms(values):.2f} deg"
         left.plot(t, values, label=label, color=COLOURS[name], linewidth=1.0)
@@ -248,7 +249,7 @@ def draw(t, curves, within, file):
     right.set(xlim=(0, WINDOW), ylim=(0, None), title="On TRAIN, in windows with free starts")
     left.legend()
     right.legend()
-    figure.savefig(file, dpi=120)
+    figure.savefig(file, dpi=150)
 
 
 # The program.

@@ -24,6 +24,7 @@ import matplotlib
 import numpy as np
 
 import jaxquat as jq
+from jaxquat import plot
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -179,21 +180,21 @@ def print_result(t, rows):
 
 def draw(t, rows, file):
     """Draw rates, pointing errors and wheels against time."""
-    figure, axes = plt.subplots(3, 1, figsize=(8.0, 7.2), sharex=True, layout="constrained")
+    figure, axes = plt.subplots(3, 1, figsize=(6.4, 6.2), sharex=True, layout="constrained")
     orbits = t / PERIOD
     shown = (np.rad2deg(rows.rate), np.rad2deg(rows.error), 1e3 * rows.momentum)
-    names = ("rate [deg/s]", "pointing error [deg]", "in the wheels [mN m s]")
+    names = ("rate [deg/s]", "pointing error [deg]", "momentum of the\nwheels [mN m s]")
     for ax, values, name in zip(axes, shown, names, strict=True):
-        ax.plot(orbits, values.T, color="tab:blue", linewidth=0.6, alpha=0.25)
-        ax.plot(orbits, np.median(values, axis=0), color="black", linewidth=1.5, label="median")
+        ax.plot(orbits, values.T, color=plot.COLOURS[3], linewidth=0.7, alpha=0.3)
+        ax.plot(orbits, np.median(values, axis=0), color="black", linewidth=1.8, label="median")
         ax.set_ylabel(name)
         ax.grid(alpha=0.3)
-    axes[0].axhline(np.rad2deg(SLOW), color="tab:orange", label="the wheels take over")
+    axes[0].axhline(np.rad2deg(SLOW), color=plot.COLOURS[1], label="the wheels take over")
     axes[0].set(yscale="log", title=f"{len(rows.rate)} cubesats: coils stop them, wheels turn them")
     axes[1].set(yscale="log")
     axes[2].set(xlabel="orbits", xlim=(0, orbits[-1]))
     axes[0].legend(loc="upper right")
-    figure.savefig(file, dpi=90)
+    figure.savefig(file, dpi=130)
 
 
 def main():

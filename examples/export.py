@@ -26,6 +26,7 @@ import optax
 from jax import export
 
 import jaxquat as jq
+from jaxquat import plot
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -130,11 +131,11 @@ def compare(name, here, there):
 def draw(q, file):
     """Draw the error angles of the loaded loop."""
     angle = np.rad2deg(2.0 * np.arctan2(np.linalg.norm(q[..., 1:], axis=-1), np.abs(q[..., 0])))
-    figure, axis = plt.subplots(figsize=(7, 4), layout="constrained")
-    axis.semilogy(GRID.times(), angle.T, color="tab:blue", linewidth=0.6, alpha=0.5)
+    figure, axis = plt.subplots(figsize=(5.6, 3.4), layout="constrained")
+    axis.semilogy(GRID.times(), angle.T, color=plot.COLOURS[0], linewidth=0.7, alpha=0.5)
     axis.set(xlabel="time [s]", ylabel="error angle [deg]", xlim=(0, 8), ylim=(1e-3, 200))
     axis.set_title(f"{len(q)} bodies in the loaded closed loop, fitted gains")
-    figure.savefig(file, dpi=120)
+    figure.savefig(file, dpi=150)
 
 
 def main():

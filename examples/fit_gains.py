@@ -22,6 +22,7 @@ import numpy as np
 import optax
 
 import jaxquat as jq
+from jaxquat import plot
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -115,19 +116,19 @@ def print_row(name, log_gains, settling, peak, costs):
 
 def draw(angles, file):
     """Draw the error angles [deg], a panel for each scheme, before and after the fit."""
-    figure, panels = plt.subplots(1, 2, figsize=(10, 4.2), sharey=True, layout="constrained")
+    figure, panels = plt.subplots(1, 2, figsize=(8.0, 3.8), sharey=True, layout="constrained")
     for panel, (name, curves) in zip(panels, angles.items(), strict=True):
-        for (label, angle), colour in zip(curves.items(), ("tab:orange", "tab:blue"), strict=True):
+        for (label, angle), colour in zip(curves.items(), plot.COLOURS[1::-1], strict=True):
             low, middle, high = np.percentile(angle, (10, 50, 90), axis=0)
             panel.fill_between(GRID.times(), low, high, color=colour, alpha=0.2, linewidth=0)
-            panel.plot(GRID.times(), middle, color=colour, label=label)
-        panel.axhline(1.0, color="grey", linewidth=0.8, linestyle="--")
+            panel.plot(GRID.times(), middle, color=colour, linewidth=2.0, label=label)
+        panel.axhline(1.0, color="0.45", linewidth=0.8, linestyle="--")
         panel.set(title=f"through {name}", xlabel="time [s]", xlim=(0, 8))
         panel.set(yscale="log", ylim=(1e-2, 200))
-        panel.legend(title="median, 10-90 %")
+        panel.legend(title="median, middle 80 %")
     panels[0].set_ylabel("error angle [deg]")
     figure.suptitle("Hoffmann's gains and fitted gains on 1024 held-out starts over all of SO(3)")
-    figure.savefig(file, dpi=120)
+    figure.savefig(file, dpi=150)
 
 
 def main():

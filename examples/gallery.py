@@ -41,17 +41,21 @@ def draw_free(folder):
     """Draw plotting_free.png and flips.gif: eight seconds of a box spun about its middle axis."""
     grid = jq.grid(0.0, 0.01, 800)
     flips = jax.jit(lambda: jq.rollout(jq.rkmk4, BOX, jq.torques.zero, FLIPPING, grid))()
-    figure = Figure(figsize=(13.0, 4.4), dpi=110)
+    figure = Figure(figsize=(6.8, 6.6), dpi=130)
+    plot.rates(flips, ax=figure.add_axes((0.09, 0.6, 0.37, 0.34)))
     panels: list[Any] = []
-    for k, azimuth in enumerate((-30, 45, 45)):
-        place = (0.01 + k / 3, 0.05, 0.27, 0.85)
-        panels.append(figure.add_axes(place, projection="3d", elev=35, azim=azimuth))
-    plot.body_axes(flips, ax=panels[0])
+    for left, bottom, azimuth in ((0.51, 0.52, -30), (0.06, 0.04, 65), (0.52, 0.02, 45)):
+        place = (left, bottom, 0.43, 0.43)
+        panels.append(figure.add_axes(place, projection="3d", elev=30, azim=azimuth))
+    plot.body_axes(flips, frames=2, ax=panels[0])
     plot.polhode(flips, BOX, ax=panels[1])
     plot.momentum_sphere(flips, BOX, ax=panels[2])
-    above: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.52, 0.93), "ncols": 3}
-    for panel in panels:
-        panel.legend(frameon=False, fontsize="small", handlelength=2.4, columnspacing=1.0, **above)
+    for panel, columns, top in zip(panels, (3, 1, 3), (0.93, 0.84, 0.93), strict=True):
+        panel.tick_params(pad=-3, labelsize="small")
+        for axis in (panel.xaxis, panel.yaxis, panel.zaxis):
+            axis.labelpad = -4
+        above: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.47, top)}
+        panel.legend(ncols=columns, frameon=False, handlelength=1.2, columnspacing=0.8, **above)
     figure.savefig(folder / "plotting_free.png")
 
     figure = Figure(figsize=(4.2, 3.7), dpi=80)
@@ -138,10 +142,10 @@ def precision(scheme, evaluations):
 def draw_control(folder):
     """Draw plotting_control.png: one flight, many flights, the fit, and five schemes."""
     fit, unseen = fitted()
-    figure = Figure(figsize=(12.0, 10.5), dpi=100, layout="constrained")
+    figure = Figure(figsize=(8.0, 8.4), dpi=130, layout="constrained")
     left, right = figure.subplots(3, 2).T
     flight = fly(fit.params, jax.tree.map(lambda x: x[0], unseen))
-    plot.attitude_error(flight, LEVEL, ax=left[0]).set_title("one flight with the fitted gains")
+    plot.attitude_error(flight, LEVEL, ax=left[0]).set_title("one flight, fitted gains")
     plot.rates(flight, ax=right[0])
     plot.torque(flight, law, fit.params, ax=left[1])
     gains = {"Hoffmann's gains": jax.tree.map(jnp.log, HOFFMANN), "fitted gains": fit.params}
@@ -150,11 +154,10 @@ def draw_control(folder):
         angle = jnp.rad2deg(jq.quaternion.distance(paths.state.q, LEVEL))
         plot.fan(paths.t, angle, "attitude error [deg]", label=label, ax=right[1])
     right[1].set(yscale="log", ylim=(1e-2, 200), title="200 flights that the fit never saw")
-    plot.fit_history(fit, ax=left[2]).set(ylim=(None, 0.65))
+    plot.fit_history(fit, ax=left[2])
     schemes = {name: jq.SCHEMES[name] for name in SCHEMES}
     runs = {name: precision(scheme, scheme.evaluations) for name, scheme in schemes.items()}
-    plot.work_precision(runs, "torque evaluations", ax=right[2])
-    right[2].set(title="8 s of flips", ylim=(1e-17, 1))
+    plot.work_precision(runs, "torque evaluations in 8 s of flips", ax=right[2])
     figure.savefig(folder / "plotting_control.png")
 
 

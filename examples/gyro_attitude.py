@@ -23,6 +23,7 @@ import matplotlib
 import numpy as np
 
 import jaxquat as jq
+from jaxquat import plot
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -108,14 +109,14 @@ def print_table(movement, errors):
 
 def draw(t, errors, file):
     """Draw the errors against time."""
-    figure, axis = plt.subplots(figsize=(8, 4), layout="constrained")
-    for (name, degrees), colour in zip(errors.items(), ("tab:orange", "tab:blue"), strict=True):
-        axis.plot(t, degrees, label=name, color=colour, linewidth=1.0)
+    figure, axis = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
+    for (name, degrees), colour in zip(errors.items(), plot.COLOURS[1::-1], strict=True):
+        axis.plot(t, degrees, label=name, color=colour, linewidth=1.5)
     axis.set(xlabel="time since the start of the movement [s]", ylabel="attitude error [deg]")
     axis.set(ylim=(0, None), xlim=(0, t[-1]))
-    axis.set_title("Drift of the integrated gyroscope against the reference (gaps: reference lost)")
+    axis.set_title("Drift of the integrated gyroscope")
     axis.legend()
-    figure.savefig(file, dpi=120)
+    figure.savefig(file, dpi=150)
 
 
 def main():

@@ -33,6 +33,7 @@ import optax
 from jax.flatten_util import ravel_pytree
 
 import jaxquat as jq
+from jaxquat import plot
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -188,25 +189,33 @@ def print_entries(estimate, known):
         print(f"I{name}  {truth}{value:+.6f}    {sigma:.6f} kg m^2{off}")
 
 
+def rms(rate, telemetry):
+    """Return the rms error of a prediction [rad/s], after the samples that gave its first rate."""
+    return np.sqrt(np.mean((rate - telemetry.rate)[SEEN:] ** 2))
+
+
 def draw(telemetry, predictions, file):
     """Draw the held-out manoeuvre: one rate, and the error of its prediction."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8.0, 3.6), layout="constrained")
     t = telemetry.t - telemetry.t[0]
     left.plot(t, telemetry.rate[:, 2], color="black", linewidth=3.0, alpha=0.3, label="telemetry")
-    for name, colour in (("first guess", "tab:orange"), ("identified", "tab:blue")):
+    for name, colour in (("first guess", plot.COLOURS[1]), ("identified", plot.COLOURS[0])):
         rate = predictions[name]
         error = np.linalg.norm(rate - telemetry.rate, axis=1)
-        left.plot(t, rate[:, 2], color=colour, linewidth=1.0, label=name)
-        right.semilogy(t, error, color=colour, linewidth=0.8, label=name)
-    noise = {"color": "black", "linestyle": "--", "linewidth": 0.8}
-    right.axhline(np.sqrt(3) * NOISE, label="noise of 1e-3 rad/s an axis", **noise)
+        left.plot(t, rate[:, 2], color=colour, linewidth=1.2, label=name)
+        label = f"{name}: rms {rms(rate, telemetry):.3g} rad/s"
+        right.semilogy(t, error, color=colour, linewidth=0.8, label=label)
+    noise = {"color": plot.COLOURS[2], "linestyle": "--", "linewidth": 1.2}
+    right.axhline(np.sqrt(3) * NOISE, label="noise alone", **noise)
+    right.axvspan(0, t[SEEN], color="0.9", zorder=0, label="gives the first rate")
     left.set(xlim=(0, t[-1]), ylabel="rate about body z [rad/s]", title="Held-out manoeuvre")
-    right.set(xlim=(0, t[-1]), ylabel="|predicted - measured rate| [rad/s]")
-    right.set_title("Error of the prediction")
+    right.set(xlim=(0, t[-1]), ylabel="error of the rate [rad/s]")
+    above = {"fontsize": "small", "ncols": 2, "frameon": False}
+    right.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), **above)
+    left.legend(fontsize="small", loc="lower left")
     for axis in (left, right):
         axis.set_xlabel("time [s]")
-        axis.legend()
-    figure.savefig(file, dpi=120)
+    figure.savefig(file, dpi=150)
 
 
 def files():
@@ -246,7 +255,7 @@ def main():
     print("\nheld-out manoeuvre, predicted from the inertia and the first 5 s:")
     print("rms error of the rate after them, noise included [rad/s]")
     for name, rate in predictions.items():
-        print(f"{name:12s} {np.sqrt(np.mean((rate - held_out.rate)[SEEN:] ** 2)):.5f}")
+        print(f"{name:12s} {rms(rate, held_out):.5f}")
     draw(held_out, predictions, "identify_inertia.png")
     print("\ndrawn to identify_inertia.png")
 

@@ -32,6 +32,7 @@ import matplotlib
 import numpy as np
 
 import jaxquat as jq
+from jaxquat import plot
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -148,25 +149,39 @@ def print_result(result):
     print("   ".join(worst[:5]), "   ".join(worst[5:]), sep="\n")
 
 
-def draw(settling, worst, replayed):
+def print_worst(bias, replayed):
+    """Print what keeps the worst from settling: the bias of their gyroscopes."""
+    size, usual = np.linalg.norm(bias, axis=1), math.sqrt(3) * BIAS
+    print(f"bias of their gyroscopes {size.min():.3f} to {size.max():.3f} rad/s,", end=" ")
+    print(f"rms of all {usual:.3f} rad/s")
+    late = np.rad2deg(jq.quaternion.distance(replayed.state.q, TARGET[None, None]))
+    late = np.median(late[replayed.t > IN_TIME].reshape(len(bias), -1), axis=1)
+    print(f"their median error after {IN_TIME:g} s: {late.min():.2f} to {late.max():.2f} deg")
+
+
+def draw(result, replayed):
     """Draw the distribution of settling times, and the ten worst against time."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained")
+    settling, success = result["settling"], float(result["mean"].mean.success)
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8.0, 3.8), layout="constrained")
     limit = math.degrees(WITHIN)
-    left.plot(settling, 100 * LEVELS)
+    left.plot(settling, 100 * LEVELS, color=plot.COLOURS[0], linewidth=2.0)
     left.set(xlabel=f"settling time to {limit:.0f} deg [s]", xlim=(0, 1.2 * IN_TIME))
     left.set(ylabel="share of the members settled [%]", ylim=(0, 100))
-    left.set_title("Settling times; success is to the left of the line")
-    left.axvline(IN_TIME, color="grey", linewidth=0.8, linestyle="--")
+    left.set_title(f"{100 * success:.3f} % settle within {IN_TIME:g} s")
+    left.axvline(IN_TIME, color="0.45", linewidth=1.2, linestyle="--")
     left.grid(alpha=0.3)
     degrees = np.rad2deg(jq.quaternion.distance(replayed.state.q, TARGET[None, None]))
-    for number, t, angle in zip(worst, replayed.t, degrees, strict=True):
-        right.plot(t, angle, linewidth=1.0, label=f"{number}")
-    right.axhline(limit, color="grey", linewidth=0.8, linestyle="--")
+    for k, (number, t, angle) in enumerate(
+        zip(result["worst"].members, replayed.t, degrees, strict=True)
+    ):
+        style = {"color": plot.COLOURS[k % 5], "linestyle": "--" if k >= 5 else "-"}
+        right.plot(t, angle, linewidth=1.0, label=f"{number}", **style)
+    right.axhline(limit, color="0.45", linewidth=1.2, linestyle="--")
     right.set(xlabel="time [s]", xlim=(0, GRID.steps * GRID.dt))
     right.set(ylabel="error angle [deg]", yscale="log", ylim=(1, 200))
-    right.set_title("The ten that settle last")
+    right.set_title(f"The ten that settle last, up to {settling[-1]:.1f} s")
     right.legend(title="member", ncols=2, fontsize="small")
-    figure.savefig("monte_carlo.png", dpi=120)
+    figure.savefig("monte_carlo.png", dpi=150)
 
 
 def resident_gibibytes():
@@ -202,7 +217,8 @@ def main():
     members = jax.vmap(draw_member)(jq.ensembles.keys(key, worst.members))
     replayed = jax.jit(jax.vmap(partial(fly, options.engine, save_every=5)))(members)
     np.testing.assert_allclose(replayed.memory.settled, worst.value, atol=0.5)
-    draw(ensemble.result["settling"], worst.members, replayed)
+    print_worst(members.bias, replayed)
+    draw(ensemble.result, replayed)
     print(f"largest resident memory {resident_gibibytes():.2f} GiB; drawn to monte_carlo.png")
 
 

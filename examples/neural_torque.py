@@ -27,6 +27,7 @@ import numpy as np
 import optax
 
 import jaxquat as jq
+from jaxquat import plot
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -244,20 +245,19 @@ def print_table(errors):
 
 def draw(t, errors, file):
     """Draw median and worst error of the held-out predictions against time."""
-    figure, panels = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
-    for name, colour in (("without", "tab:orange"), ("hybrid", "tab:blue")):
+    figure, panels = plt.subplots(1, 2, figsize=(8.0, 3.6), layout="constrained")
+    for name, colour in (("without", plot.COLOURS[1]), ("hybrid", plot.COLOURS[0])):
         for panel, values in zip(panels, errors[name], strict=True):
             middle, worst = np.median(values, axis=0)[1:], np.max(values, axis=0)[1:]
-            panel.semilogy(t[1:], middle, color=colour, label=f"{name}, median")
-            dashed = {"color": colour, "linewidth": 0.8, "linestyle": "--"}
+            panel.semilogy(t[1:], middle, color=colour, linewidth=2.0, label=f"{name}, median")
+            dashed = {"color": colour, "linewidth": 1.2, "linestyle": "--"}
             panel.semilogy(t[1:], worst, label=f"{name}, worst", **dashed)
             panel.set(xlabel="time [s]", xlim=(0, t[-1]))
     panels[0].set_ylabel("error angle [deg]")
     panels[1].set_ylabel("error of the rate [rad/s]")
     panels[0].legend()
-    title = "Predictions of 32 held-out trajectories from their first states"
-    figure.suptitle(f"{title}, with and without the learned torque")
-    figure.savefig(file, dpi=120)
+    figure.suptitle("Predictions of 32 held-out trajectories, with and without the learned torque")
+    figure.savefig(file, dpi=150)
 
 
 def main():

@@ -23,6 +23,7 @@ import matplotlib
 import numpy as np
 
 import jaxquat as jq
+from jaxquat import plot
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -84,7 +85,7 @@ def draw(t, angle, axes):
     """Draw the density against time, its beginning and end, and the axes on the sphere."""
     density = np.stack([np.histogram(row, TURN, density=True)[0] for row in angle])
     middles = 0.5 * (TURN[1:] + TURN[:-1])
-    figure = plt.figure(figsize=(12.0, 6.8), layout="constrained")
+    figure = plt.figure(figsize=(8.6, 6.0), layout="constrained")
     grid = figure.add_gridspec(2, 1)
     top, bottom = figure.add_subfigure(grid[0]), figure.add_subfigure(grid[1])
     field = top.subplots()
@@ -96,7 +97,8 @@ def draw(t, angle, axes):
     field.set(yticks=(-90, -45, 0, 45, 90), xlim=(0, 4))
     field.set_title(f"{angle.shape[1]:,} rods turn together, then disperse")
     top.colorbar(mesh, ax=field, label="density [1/deg]", pad=0.01)
-    places = [bottom.add_subplot(1, 4, k + 1, projection="3d") for k in range(3)]
+    cells = bottom.add_gridspec(1, 4, width_ratios=(1.0, 1.0, 1.0, 1.15))
+    places = [bottom.add_subplot(cells[k], projection="3d") for k in range(3)]
     u, v = np.mgrid[0 : 2 * np.pi : 40j, 0 : np.pi : 20j]
     for ax, when in zip(places, (0.0, 0.75, 8.0), strict=True):
         row = int(np.argmin(np.abs(t - when * PERIOD)))
@@ -105,24 +107,26 @@ def draw(t, angle, axes):
             np.cos(u) * np.sin(v), np.sin(u) * np.sin(v), np.cos(v), color="0.88", linewidth=0.3
         )
         both = np.concatenate([some, -some])
-        ax.plot(*both.T, ".", color="tab:red", alpha=0.5, markersize=1.2, markeredgewidth=0)
+        ax.plot(*both.T, ".", color=plot.COLOURS[1], alpha=0.5, markersize=1.8, markeredgewidth=0)
         for name, end in zip(("flow", "gradient", "vorticity"), np.eye(3), strict=True):
-            ax.plot(*np.outer(end, (1.0, 1.4)), color="0.3", linewidth=1.0)
+            ax.plot(*np.outer(end, (1.0, 1.3)), color="0.3", linewidth=1.0)
             x, y, z = 1.6 * end
             ax.text(x, y, z, name, fontsize="small", ha="center", va="bottom")
         ax.set_axis_off()
-        ax.set_title(f"axes after {when:g} periods", y=-0.08)
+        ax.set_title(f"after {when:g} periods", y=-0.05)
         ax.set(box_aspect=(1, 1, 1))
-        ax.set(xlim=(-0.9, 0.9), ylim=(-0.9, 0.9), zlim=(-0.9, 0.9))
-        ax.view_init(elev=25, azim=-60)
-    last = bottom.add_subplot(1, 4, 4)
+        ax.set(xlim=(-1, 1), ylim=(-1, 1), zlim=(-1, 1))
+        ax.view_init(elev=25, azim=-55)
+    last = bottom.add_subplot(cells[3])
     late = np.histogram(angle[t > 7 * PERIOD], TURN, density=True)[0]
-    last.stairs(late, TURN, fill=True, color="tab:red", alpha=0.5, label="rods with inertia")
-    last.plot(middles, dispersed(middles), "k", linewidth=1.0, label="Jeffery, all phases alike")
-    last.set(ylim=(0.0, 1.35 * dispersed(0.0)), title="angles in the eighth period")
+    last.stairs(late, TURN, fill=True, color=plot.COLOURS[1], alpha=0.5, label="rods")
+    last.plot(middles, dispersed(middles), "k", linewidth=1.5, label="Jeffery")
+    last.set(ylim=(0.0, 1.2 * dispersed(0.0)), title="in the eighth period")
     last.set(xlabel="angle from the flow [deg]", ylabel="density [1/deg]", xticks=(-90, 0, 90))
+    last.yaxis.tick_right()  # on the left it would stand in the label of the sphere
+    last.yaxis.set_label_position("right")
     last.legend(fontsize="small", loc="upper right")
-    figure.savefig("particles.png", dpi=90)
+    figure.savefig("particles.png", dpi=130)
 
 
 def main():

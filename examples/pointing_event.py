@@ -98,18 +98,19 @@ def print_rows(paths, moment):
 def draw(ends, paths, file):
     """Draw the error against time, and around the moment."""
     moment, finest = float(ends.t[-1]), paths[min(paths)]
-    figure = Figure(figsize=(10.0, 4.0), dpi=100, layout="constrained")
+    figure = Figure(figsize=(8.0, 3.6), dpi=150, layout="constrained")
     left, right = figure.subplots(1, 2)
     plot.attitude_error(finest, TARGET, ax=left)
-    dots = {"color": "tab:orange", "markersize": 3.5, "label": "diffrax's steps"}
+    dots = {"color": plot.COLOURS[1], "markersize": 3.5, "label": "diffrax's steps"}
     left.plot(ends.t, degrees(ends.state.q), "o", **dots)
     plot.attitude_error(finest, TARGET, ax=right)
-    for (dt, path), marker, size in zip(paths.items(), "Ds.", (10, 6, 6), strict=True):
-        label = f"rollout, fixed steps of {dt} s"
-        right.plot(path.t, degrees(path.state.q), marker, markersize=size, label=label)
-    star = {"color": "gold", "markeredgecolor": "black", "markersize": 14, "zorder": 3}
+    looks = zip(paths.items(), "Ds.", (11, 6, 5), plot.COLOURS[3:], strict=True)
+    for (dt, path), marker, size, colour in looks:
+        dots = {"color": colour, "markersize": size, "label": f"fixed steps of {dt} s"}
+        right.plot(path.t, degrees(path.state.q), marker, **dots)
+    star = {"color": plot.COLOURS[2], "markeredgecolor": "black", "markersize": 14, "zorder": 3}
     for ax in (left, right):
-        ax.axhline(CLOSE, color="grey", linewidth=0.8, linestyle="--")
+        ax.axhline(CLOSE, color="0.45", linewidth=0.8, linestyle="--")
         ax.plot([moment], [CLOSE], "*", label="the event", **star)
         ax.legend()
         ax.set_ylabel("pointing error [deg]")

@@ -75,6 +75,14 @@ def floating_tree(name: str, tree: Any) -> Any:
     return jax.tree_util.tree_map_with_path(checked, tree)
 
 
+def single_or_double(name: str, tree: Any) -> None:
+    """TypeError if a leaf of a tree of floating arrays is neither float32 nor float64."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        if leaf.dtype not in (jnp.float32, jnp.float64):
+            place = f" at {name}{jax.tree_util.keystr(path)}" if path else ""
+            raise TypeError(f"{name}: wanted float32 or float64, got {leaf.dtype}{place}")
+
+
 def exactly(name: str, value: Any, shape: tuple[int, ...], hint: str = "") -> Array:
     """``value`` as a floating array of exactly this shape."""
     array = floating(name, value)

@@ -46,9 +46,7 @@ def rollout(
 ) -> Path:
     """Integrate one body over a time grid; ``jax.vmap`` for many.
 
-    It is not jitted: jit the function that calls it. ::
-
-        path = jq.rollout(jq.rkmk4, body, jq.torques.zero, start, jq.grid(0.0, 0.01, 1000))
+    It is not jitted: jit the function that calls it.
 
     Args:
         scheme: ``jq.rkmk4`` for instance, or any function with the signature of a step,
@@ -93,6 +91,14 @@ def rollout(
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
         NotImplementedError: ``engine="fused"`` with a primitive that has no scalar form, named.
         ImportError: ``engine="fused"`` without its compiler.
+
+    Examples:
+        >>> body = jq.Body(jnp.diag(jnp.array([2.0, 3.0, 4.0])))
+        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.0, 0.0, 1.0]))
+        >>> torque = lambda t, state, params: -params * state.omega  # N m
+        >>> fly = lambda k: jq.rollout(jq.rkmk4, body, torque, start, jq.grid(0.0, 0.1, 50), k)
+        >>> f"{jax.jit(fly)(0.8).final.omega[2]:.3f} rad/s"  # exp(-0.8 5/4)
+        '0.368 rad/s'
     """
     one_of("engine", engine, ("scan", "fused", "auto"))
     boolean("check", check)

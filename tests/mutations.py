@@ -1,6 +1,6 @@
 """Errors planted in a copy of the package, each of which a quick test must find.
 
-    python tests/mutations.py                 all of them: three minutes
+    python tests/mutations.py                 all of them: ten minutes
     python tests/mutations.py --list
     python tests/mutations.py "stage time"    those whose names contain this
 
@@ -34,10 +34,24 @@ RKMK, CF4, PCDM = (f"schemes/{x}.py" for x in ("munthe_kaas", "commutator_free",
 GROSSMAN, PROJECTED = "schemes/frozen_frames.py", "schemes/projected.py"
 SPLITTING, IMPLICIT = "schemes/splitting.py", "schemes/implicit.py"
 
+MEKF, AHRS, ERROR = (f"estimation/{x}.py" for x in ("mekf", "ahrs", "error_state"))
+IMU_ERROR = "estimation/imu_error.py"
+PREINTEGRATION = "sensing/preintegration.py"
+
 
 def of_step(name: str) -> str:
     """The test of the error of one step, for a scheme."""
     return f"schemes/test_schemes.py::test_the_error_of_one_step[{name}]"
+
+
+def of_mekf(name: str) -> str:
+    """A test of the filter of attitude and bias, and of what it shares."""
+    return f"estimation/test_mekf.py::test_{name}"
+
+
+def of_ahrs(name: str) -> str:
+    """A test of the filter of an inertial sensor."""
+    return f"estimation/test_ahrs.py::test_{name}"
 
 
 def of_aux(name: str) -> str:
@@ -176,6 +190,102 @@ MUTATIONS = {
         "Wrench(torque, rotate(state.q, force))",
         "Wrench(torque, force)",
         "control/test_rotors.py::test_a_lagging_rotor_pushes_along_its_axis_in_the_world",
+    ),
+    "mekf: wrong sign of the bias": Mutation(
+        MEKF,
+        "sample.gyro - memory.bias",
+        "sample.gyro + memory.bias",
+        of_mekf("through_a_gap_attitude_and_covariance_are_those_of_the_integrals"),
+    ),
+    "mekf: process noise that knows no gap": Mutation(
+        MEKF,
+        "variances = dt * jnp.repeat",
+        "variances = 0.1 * jnp.repeat",
+        of_mekf("through_a_gap_attitude_and_covariance_are_those_of_the_integrals"),
+    ),
+    "mekf: twice the process noise": Mutation(
+        MEKF,
+        "variances = dt * jnp.repeat",
+        "variances = 2.0 * dt * jnp.repeat",
+        of_mekf("the_errors_are_as_large_as_the_covariance_says"),
+    ),
+    "mekf: a gate that never closes": Mutation(
+        MEKF, "<= gate**2", "<= jnp.inf", of_mekf("an_attitude_beyond_the_gate_is_left_out")
+    ),
+    "Kalman update: no noise in Joseph's form": Mutation(
+        ERROR,
+        " - gain * variances[None, :]",
+        "",
+        of_mekf("a_block_of_observations_is_the_textbook"),
+    ),
+    "Kalman update: a gain without the other rows": Mutation(
+        ERROR,
+        "gain = _product(images, inverse)",
+        "gain = _product(images, inverse * jnp.eye(len(variances)))",
+        of_mekf("a_block_of_observations_is_the_textbook"),
+    ),
+    "smoother: transition transposed": Mutation(
+        ERROR,
+        "_product(_product(back, matrix), transition)",
+        "_product(_product(transition, matrix), back)",
+        of_mekf("the_smoother_is_that_of_rauch_tung_and_striebel"),
+    ),
+    "smoother: a gain not taken off": Mutation(
+        ERROR,
+        "full = half - _product(_product(half, gain), rows)",
+        "full = half",
+        of_mekf("the_smoother_is_that_of_rauch_tung_and_striebel"),
+    ),
+    "ahrs: wrong sign of the innovation's bias": Mutation(
+        AHRS, "gyro - numbers[:3]", "gyro + numbers[:3]", of_ahrs("at_rest_the_bias_is_found")
+    ),
+    "ahrs: wrong sign of the response": Mutation(
+        AHRS, "- response)", "+ response)", of_ahrs("a_gain_error_is_found_in_motion")
+    ),
+    "ahrs: a tilt that accelerates the wrong way": Mutation(
+        IMU_ERROR,
+        "jnp.stack([matrix[1], -matrix[0]])",
+        "jnp.stack([matrix[1], matrix[0]])",
+        of_ahrs("the_blocks_of_the_transition_are_those_of_the_matrix"),
+    ),
+    "ahrs: rest that is never seen": Mutation(
+        AHRS, "rest > settings.rest_time", "rest > jnp.inf", of_ahrs("at_rest_the_bias_is_found")
+    ),
+    "ahrs: latency the wrong way": Mutation(
+        AHRS,
+        "exp(settings.latency * (",
+        "exp(-settings.latency * (",
+        of_ahrs("latency_turns_the_attitude_on"),
+    ),
+    "preintegration: dp without the square of time": Mutation(
+        "sensing/galilean.py",
+        "held = 0.5 * nu",
+        "held = 0.0 * nu",
+        "sensing/test_preintegration.py::test_held_samples_give_the_product_of_matrix_exponentials",
+    ),
+    "preintegration: wrong sign of the bias Jacobian": Mutation(
+        PREINTEGRATION,
+        "covariance, -jnp.sum(effects",
+        "covariance, jnp.sum(effects",
+        "sensing/test_preintegration.py::test_other_biases_are_right_to_first_order",
+    ),
+    "preintegration: noise that knows no interval": Mutation(
+        PREINTEGRATION,
+        "densities[None] / jnp.sqrt(lengths)[:, None]",
+        "jnp.broadcast_to(densities[None], (len(lengths), 6))",
+        "sensing/test_preintegration.py::test_the_covariance_is_that_of_simulated_noise",
+    ),
+    "least squares: a covariance not scaled": Mutation(
+        "learning/covariance.py",
+        "root = deviation * root",
+        "root = 1.0 * root",
+        "learning/test_covariance.py::test_linear_regression_is_the_textbook",
+    ),
+    "least squares: a given sigma that does not count": Mutation(
+        "learning/covariance.py",
+        "jacobian = jacobian / np.broadcast_to(sigma, value.shape)[:, None]",
+        "pass",
+        "learning/test_covariance.py::test_given_sigma_weighs_the_residuals",
     ),
 }
 

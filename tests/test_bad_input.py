@@ -698,11 +698,12 @@ MOVED = {"position": ROWS[:2], "velocity": ROWS[:2]}
 PATH = jq.Path(jnp.array([0.0, 1.0]), jq.State(jnp.stack([Q, Q]), jnp.stack([V, V])))
 OF_PLOTS = {
     "plot.animate": {
-        "path": Argument(PATH),
+        "path": Argument(jq.Path(PATH.t, PATH.state._replace(**MOVED))),
         "body": Argument(BODY),
         "file": optional(None, str="a name that matplotlib refuses"),
         "fps": Argument(1),
         "speed": Argument(1.0, {"int": "a number"}),
+        "size": optional(0.1, int="a number"),
         "ax": optional(None),
     },
     "plot.attitude_error": {"path": Argument(PATH), "target": Argument(Q), "ax": optional(None)},

@@ -27,8 +27,8 @@ def look():
 
 def test_a_visitor_stumbles_over_nothing(look):
     build = [sys.executable, "-m", "zensical", "build", "--clean", "--strict"]
-    subprocess.run(build, cwd=ROOT, check=True)
-    assert look(ROOT / "build" / "site") == []
+    subprocess.run([*build, "-f", "docs/mkdocs.yml"], cwd=ROOT, check=True)
+    assert look(ROOT / "docs" / "build") == []
 
 
 def test_what_is_planted_is_found(look, tmp_path):

@@ -116,6 +116,25 @@ def test_the_gallery_shows_what_the_examples_draw():
             assert (docs / file).stat().st_size < limit
 
 
+def test_the_numbers_of_the_gallery_are_those_that_the_examples_printed():
+    """What docs/gallery.py kept of their output has them, or else the text of the example.
+
+    Two examples run on data that others have, and are not kept.
+    """
+    docs, number = ROOT / "docs", re.compile(r"\d+(?:\.\d+)?(?:e-?\d+)?")
+    page = (docs / "gallery.md").read_text().replace(",000", "000")
+    for part in re.split(r"^(?=!\[)|^#", page, flags=re.M):
+        picture, _, caption = part.partition("\n")
+        names = re.findall(r"`(\w+)\.py", caption)
+        if not picture.startswith("![") or not names:
+            continue
+        printed = docs / "gallery" / f"{names[0]}.txt"
+        assert printed.exists() or names[0] in {"attitude_filter", "identify_quadrotor"}
+        if printed.exists():
+            text = printed.read_text() + (ROOT / "examples" / f"{names[0]}.py").read_text()
+            assert set(number.findall(caption)) <= set(number.findall(text)), names[0]
+
+
 # The drawing of docs/architecture.md, from the bottom up.
 
 FLOORS = """

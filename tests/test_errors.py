@@ -1122,14 +1122,36 @@ CASES = [
         "outside jit",
     ),
     (
-        lambda: jq.least_squares(lambda p: p, V, sigma=1.0, bounds=(0.1, None)),
+        lambda: jq.least_squares(lambda p: p, V, sigma=1.0, bounds=(0.2, None)),
         ValueError,
-        "params: wanted params[0] in (0.1, inf), ends excluded",
+        "params: wanted params[0] in [0.2, inf], got",
     ),
     (
         lambda: jq.least_squares(lambda p: p, BODY, sigma=1.0),
         TypeError,
         "params: wanted no jq.Body",
+    ),
+    (
+        lambda: jax.grad(lambda x: jq.least_squares(lambda p: x * p, V, sigma=1.0).cost)(1.0),
+        TypeError,
+        "residuals: wanted concrete arrays",
+        "outside jit, grad and vmap",
+    ),
+    (
+        lambda: jax.vmap(lambda x: jq.fit_covariance(lambda p: x * p, V, sigma=1.0).covariance)(V),
+        TypeError,
+        "residuals: wanted concrete arrays",
+        "outside jit, grad and vmap",
+    ),
+    (
+        lambda: jq.least_squares(lambda p: p, V.astype(jnp.bfloat16), sigma=1.0),
+        TypeError,
+        "params: wanted float32 or float64, got bfloat16",
+    ),
+    (
+        lambda: jq.fit_covariance(lambda p: p, {"a": V.astype(jnp.float16)}, sigma=1.0),
+        TypeError,
+        "params: wanted float32 or float64, got float16 at params['a']",
     ),
     (lambda: jq.least_squares(lambda p: p, V), ValueError, "residuals: wanted more than the 3"),
     (

@@ -489,6 +489,7 @@ def test_quadrotor_example(tmp_path):
     by_hand, fitted = np.array([[float(x) for x in row[1:]] for row in rows])
     assert np.all(fitted < by_hand / 3), (by_hand, fitted)
     assert (tmp_path / "quadrotor.png").stat().st_size > 10_000
+    assert (tmp_path / "quadrotor.gif").stat().st_size > 10_000
 
 
 # Gallery.

@@ -14,7 +14,7 @@ import jaxquat as jq
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
 NAVIGATION = re.findall(
-    r"^ +- [^:\n]+: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text().split("\nnav:\n")[1], re.M
+    r"^ +- [^:\n]+: (\S+\.md)$", (DOCS / "mkdocs.yml").read_text().split("\nnav:\n")[1], re.M
 )
 REFERENCE = {
     name: page for page in PAGES for name in re.findall(r"^::: (\S+)$", page.read_text(), re.M)

@@ -52,6 +52,14 @@ def free_body(body: Body, t: ArrayLike, start: State) -> State:
 
     Near the middle axis derivatives by the start grow like exp(rate t). Exactly on it they stop
     growing where they would leave the range of the dtype.
+
+    Examples:
+        >>> body = jq.Body.from_principal(jnp.array([0.6, 0.8, 1.0]))
+        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.05, 1.5, 0.0]))
+        >>> interval = jq.exact.flip_interval(body, start.omega)
+        >>> later = jax.jit(jq.exact.free_body)(body, interval, start)
+        >>> later.omega[1].round(2)  # rad/s: it has turned over
+        Array(-1.5, dtype=float32)
     """
     t, start = _checked(body, t, start)
     moments, axes = body.principal()
@@ -66,6 +74,13 @@ def free_symmetric(body: Body, t: ArrayLike, start: State) -> State:
     ``q = exp(L t/I1) q0 exp(e3 w3 (1 - I3/I1) t)`` with axis 3 of ``body.principal()``. The result
     has the dtype and the aux of the start. ValueError for a concrete body with I1 != I2:
     ``free_body`` knows its motion.
+
+    Examples:
+        >>> body = jq.Body.from_principal(jnp.array([2.0, 2.0, 3.0]))
+        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.3, 0.4, 2.0]))
+        >>> later = jq.exact.free_symmetric(body, jnp.pi, start)
+        >>> jnp.hypot(later.omega[0], later.omega[1]).round(2), later.omega[2].round(2)  # constant
+        (Array(0.5, dtype=float32), Array(2., dtype=float32))
     """
     t, start = _checked(body, t, start)
     check_symmetric("free_symmetric", body, "; use exact.free_body")
@@ -83,6 +98,14 @@ def flip_interval(body: Body, omega: ArrayLike) -> Array:
     The flips are Dzhanibekov's; their interval is half a period of its rates. It is infinite on the
     separatrix, at the middle axis itself and where equal moments leave no period. It has the dtype
     of omega.
+
+    Examples:
+        >>> body = jq.Body.from_principal(jnp.array([0.6, 0.8, 1.0]))
+        >>> near, nearer = jnp.array([0.05, 1.5, 0.0]), jnp.array([0.0005, 1.5, 0.0])  # rad/s
+        >>> f"{jq.exact.flip_interval(body, near):.1f} s"
+        '23.7 s'
+        >>> f"{jq.exact.flip_interval(body, nearer):.1f} s"
+        '47.5 s'
     """
     omega = exactly("omega", omega, (3,), "; use jax.vmap")
     finite("omega", omega)

@@ -26,6 +26,11 @@ def fixed_axis(q: ArrayLike, axis: ArrayLike, angle: ArrayLike) -> Array:
     Raises:
         ValueError: a wrong shape; concrete values that are not finite, or not unit to 1e-4.
         TypeError: an argument is no array of floats, or axis has another dtype than q.
+
+    Examples:
+        >>> level, z = jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.0, 0.0, 1.0])
+        >>> jq.exact.fixed_axis(level, z, jnp.pi / 3).round(2)  # after 60 deg
+        Array([0.87, 0.  , 0.  , 0.5 ], dtype=float32)
     """
     hint = "; use jax.vmap"
     q, axis = exactly("q", q, (4,), hint), exactly("axis", axis, (3,), hint)
@@ -41,6 +46,11 @@ def coning(t: ArrayLike, half_angle: ArrayLike, rate: ArrayLike) -> State:
 
     The attitude is a turn by ``half_angle`` [rad] about a horizontal axis, which itself turns at
     ``rate`` [rad/s]. It is defined for all values; the dtype is that to which the three promote.
+
+    Examples:
+        >>> state = jq.exact.coning(0.0, 0.1, 2.0)  # 0 s, a cone of 0.1 rad, 2 rad/s
+        >>> state.omega[1:].round(3)  # 2 sin(0.1) about y, -2 (1 - cos(0.1)) about z
+        Array([ 0.2 , -0.01], dtype=float32)
     """
     t, b, rate = scalar("t", t), scalar("half_angle", half_angle), scalar("rate", rate)
     dtype = jnp.result_type(b, rate, t)
@@ -60,6 +70,14 @@ def prescribed(
     ``attitude(t) -> (4,)`` is a smooth function of unit quaternions. ``state(t)`` is its State at
     time t [s], ``torque(t, state, params)`` depends on t alone. For instance
     ``state, torque = jq.exact.prescribed(body, lambda t: jq.exact.coning(t, 0.3, 2.0).q)``.
+
+    Examples:
+        >>> body = jq.Body(jnp.diag(jnp.array([2.0, 3.0, 4.0])))
+        >>> attitude = lambda t: jq.quaternion.exp(jnp.array([0.0, 0.0, 0.5]) * t**2)  # 1 rad/s^2
+        >>> state, torque = jq.exact.prescribed(body, attitude)
+        >>> later = jax.jit(state)(3.0)
+        >>> f"{later.omega[2]:.2f} rad/s, {torque(3.0, later, None)[2]:.2f} N m"
+        '3.00 rad/s, 4.00 N m'
     """
     check_body(body)
     takes("attitude", attitude, "t")

@@ -45,6 +45,13 @@ def steady_precession(
     Raises:
         ValueError: concrete values with I1 != I2, or with a spin that is too slow,
             ``I3^2 spin^2 < 4 I1 potential cos(tilt)``. Where the spin is traced the result is NaN.
+
+    Examples:
+        >>> body = jq.Body.from_principal(jnp.array([0.02, 0.02, 0.01]))  # kg m^2
+        >>> tilt, spin = jnp.pi / 2, 100.0  # rad, rad/s
+        >>> state = jq.exact.steady_precession(body, 0.5, 0.0, tilt, spin)  # 0.5 J, 0 s
+        >>> state.omega[1].round(2)  # about the vertical: 0.5 J/(0.01 kg m^2 100 rad/s)
+        Array(0.5, dtype=float32)
     """
     i1, i3 = _symmetric_moments("steady_precession", body)
     potential, t, tilt, spin = _numbers(body, potential=potential, t=t, tilt=tilt, spin=spin)
@@ -86,6 +93,14 @@ def nutation(
     Raises:
         ValueError: concrete values with I1 != I2, or with a potential that is not positive. Where
             the potential is traced the result is NaN.
+
+    Examples:
+        >>> body = jq.Body.from_principal(jnp.array([0.02, 0.02, 0.01]))  # kg m^2
+        >>> t, tilt = jnp.linspace(0.0, 0.2, 200), jnp.pi / 3  # s, rad
+        >>> cosine = jax.vmap(lambda t: jq.exact.nutation(body, 2.0, t, tilt, 40.0))  # J, rad/s
+        >>> tilts = jnp.degrees(jnp.arccos(jax.jit(cosine)(t)))
+        >>> f"{tilts.min():.0f} to {tilts.max():.0f} deg"
+        '60 to 90 deg'
     """
     i1, i3 = _symmetric_moments("nutation", body)
     potential, t, tilt, spin = _numbers(body, potential=potential, t=t, tilt=tilt, spin=spin)
@@ -115,6 +130,14 @@ def kovalevskaya(scale: ArrayLike, potential: ArrayLike, state: State) -> Array:
     Under ``U = potential R[2, 0]`` [J] it is the fourth constant of the motion,
     ``|(w1 + i w2)^2 - potential/scale (g1 + i g2)|^2`` [rad^4/s^4], with g the vertical in body
     axes.
+
+    Examples:
+        >>> body = jq.Body.from_principal(jnp.array([2.0, 2.0, 1.0]))
+        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.5, 0.5, 1.0]))
+        >>> torque = jq.torques.heavy_top(1.0, jnp.array([1.0, 0.0, 0.0]))  # U = R[2, 0]
+        >>> fly = jax.jit(lambda: jq.rollout(jq.rkmk4, body, torque, start, jq.grid(0.0, 0.02, 50)))
+        >>> [f"{jq.exact.kovalevskaya(1.0, 1.0, state):.3f}" for state in (start, fly().final)]
+        ['0.250', '0.250']
     """
     state = check_state("state", state)
     scale = scalar("scale", scale).astype(state.q.dtype)

@@ -50,6 +50,10 @@ def saturate(tau: ArrayLike, limits: ArrayLike) -> Array:
 
     (..., n), (..., n) or () -> (..., n). The gradient is 1 inside and 0 outside. Hoffmann,
     Application of Quaternions, 9.10.
+
+    Examples:
+        >>> jq.actuators.saturate(jnp.array([0.25, -2.0, 0.125]), 0.5)  # N m
+        Array([ 0.25 , -0.5  ,  0.125], dtype=float32)
     """
     tau, limits = _limited(tau, limits)
     return jnp.clip(tau, -limits, limits)
@@ -59,6 +63,11 @@ def saturate_smooth(tau: ArrayLike, limits: ArrayLike) -> Array:
     """A smooth limit per axis, ``limits tanh(tau/limits)``: never beyond them, slope 1 at zero.
 
     (..., n), (..., n) or () -> (..., n), all [N m].
+
+    Examples:
+        >>> tau = jq.actuators.saturate_smooth(jnp.array([0.01, 0.5, 5.0]), 0.5)  # N m
+        >>> np.asarray(tau).round(2)
+        array([0.01, 0.38, 0.5 ], dtype=float32)
     """
     tau, limits = _limited(tau, limits)
     finite("limits", limits)
@@ -69,6 +78,11 @@ def lag(actual: ArrayLike, command: ArrayLike, time_constant: ArrayLike) -> Arra
     """Rate ``(command - actual)/time_constant`` of a first-order lag, per axis or wheel.
 
     (n,), (n,), () or (n,) [s] -> (n,).
+
+    Examples:
+        >>> actual, command = jnp.array([80.0, 100.0]), jnp.array([100.0, 100.0])  # rad/s
+        >>> jq.actuators.lag(actual, command, 0.0625)  # rad/s^2
+        Array([320.,   0.], dtype=float32)
     """
     actual, command = floating("actual", actual), floating("command", command)
     if actual.ndim != 1 or command.shape != actual.shape:
@@ -88,6 +102,14 @@ def wheel_torque(axes: ArrayLike, state: State, momentum: ArrayLike, motor: Arra
     each wheel about its own axis: so ``I omega' = tau - omega × (I omega + A h) - A u`` holds
     exactly, and the momentum of body and wheels in the world is conserved. P. C. Hughes, Spacecraft
     Attitude Dynamics, 1986, section 3.4.
+
+    Examples:
+        >>> axes, momentum = jnp.eye(3), jnp.array([0.0, 2.0, 0.0])  # N m s: the second wheel spins
+        >>> motor = jnp.array([0.01, 0.02, 0.05])  # N m
+        >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), omega=jnp.array([0.0, 0.0, 0.1]))
+        >>> tau = jq.actuators.wheel_torque(axes, state, momentum, motor)
+        >>> np.asarray(tau).round(3)  # N m, of it 0.2 about x because the spinning wheel turns
+        array([ 0.19, -0.02, -0.05], dtype=float32)
     """
     axes = _axes("axes", axes)
     momentum = exactly("momentum", momentum, axes.shape[:1])
@@ -100,6 +122,12 @@ def hold_momentum(momentum: ArrayLike, motor: ArrayLike, capacity: ArrayLike) ->
     """The motor torques, but 0 for those that would spin a full wheel faster. -> (n,) [N m].
 
     A wheel is full where ``|momentum| >= capacity`` [N m s]. Arguments (n,) or () broadcast.
+
+    Examples:
+        >>> momentum = jnp.array([1.0, 0.5, -1.0])  # N m s
+        >>> motor = jnp.array([0.25, 0.25, 0.25])  # N m
+        >>> jq.actuators.hold_momentum(momentum, motor, capacity=1.0)  # the third may slow down
+        Array([0.  , 0.25, 0.25], dtype=float32)
     """
     momentum, motor, capacity = broadcast(
         ("momentum", momentum, ()), ("motor", motor, ()), ("capacity", capacity, ())
@@ -116,6 +144,12 @@ def allocate(axes: ArrayLike, tau: ArrayLike, limits: ArrayLike | None = None) -
     the axes do not span the space. With limits (n,) or () [N m] all are scaled down together where
     one exceeds its own, so that the torque keeps its direction; the largest ratio counts, with its
     gradient.
+
+    Examples:
+        >>> pyramid = jnp.array([[1.0, 1, 1], [-1, 1, 1], [-1, -1, 1], [1, -1, 1]]) / jnp.sqrt(3.0)
+        >>> motor = jq.actuators.allocate(pyramid, jnp.array([0.0, 0.0, 0.04]))  # N m about z
+        >>> np.asarray(motor).round(4)  # N m: four wheels share it
+        array([-0.0173, -0.0173, -0.0173, -0.0173], dtype=float32)
     """
     axes, tau = _axes("axes", axes), exactly("tau", tau, (3,))
     gram = matmul(transpose(axes), axes)
@@ -131,6 +165,12 @@ def allocate_thrusters(
     ``thruster_arms`` computes. ``optax.nnls`` solves it by a fixed number of projected gradient
     iterations, differentiable. With limits (n,) or () [N] all forces are scaled down together where
     one exceeds its own, so that the torque keeps its direction.
+
+    Examples:
+        >>> arms = 0.5 * jnp.vstack([jnp.eye(3), -jnp.eye(3)])  # m: two thrusters for each axis
+        >>> forces = jq.actuators.allocate_thrusters(arms, jnp.array([0.25, -0.5, 0.125]))  # N m
+        >>> np.asarray(forces @ arms).round(3), bool((forces >= 0.0).all())
+        (array([ 0.25 , -0.5  ,  0.125], dtype=float32), True)
     """
     arms, tau = _axes("arms", arms), exactly("tau", tau, (3,))
     forces = optax.nnls(transpose(arms), tau, positive_integer("iterations", iterations))
@@ -142,6 +182,13 @@ def thruster_arms(positions: ArrayLike, directions: ArrayLike) -> Array:
 
     (n, 3), (n, 3) -> (n, 3). ``positions`` [m] are those of the thrusters, from the centre of mass;
     ``directions`` are unit vectors along the force on the body. Both are in body axes.
+
+    Examples:
+        >>> positions = jnp.array([[0.5, 0.0, 0.0], [0.0, 0.0, 0.5]])  # m
+        >>> directions = jnp.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]])
+        >>> jq.actuators.thruster_arms(positions, directions)  # torques about z and y per newton
+        Array([[0. , 0. , 0.5],
+               [0. , 0.5, 0. ]], dtype=float32)
     """
     return cross(*broadcast(("positions", positions, (3,)), ("directions", directions, (3,))))
 

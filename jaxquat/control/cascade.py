@@ -39,6 +39,18 @@ class CascadeGains(NamedTuple):
         attitude: rate asked for per attitude error [1/s], (3,).
         rate: angular acceleration per rate error [1/s], (3,).
         rate_integral: its growth per rate error [1/s^2], (3,).
+
+    Examples:
+        >>> gains = jq.control.CascadeGains(
+        ...     position=jnp.full(3, 1.0),
+        ...     velocity=jnp.full(3, 2.5),
+        ...     velocity_integral=jnp.full(3, 0.5),
+        ...     attitude=jnp.full(3, 6.0),
+        ...     rate=jnp.full(3, 15.0),
+        ...     rate_integral=jnp.full(3, 5.0),
+        ... )
+        >>> f"{gains.velocity[0] / gains.position[0]:.1f}"  # the second is so much faster
+        '2.5'
     """
 
     position: Array
@@ -57,6 +69,12 @@ class CascadeLimits(NamedTuple):
         tilt: of the wanted body z from the vertical [rad], (), below pi/2.
         thrust: [N], (), more than the weight.
         torque: per body axis [N m], () or (3,).
+
+    Examples:
+        >>> weight = 0.9 * 9.80665  # N
+        >>> limits = jq.control.CascadeLimits(tilt=np.radians(20.0), thrust=2.0 * weight)
+        >>> f"{limits.speed} m/s, {limits.tilt:.2f} rad, {limits.thrust:.1f} N, {limits.torque} N m"
+        '5.0 m/s, 0.35 rad, 17.7 N, inf N m'
     """
 
     speed: ArrayLike = 5.0
@@ -71,6 +89,11 @@ class CascadeMemory(NamedTuple):
     Attributes:
         acceleration: world axes [m/s^2], (3,).
         angular_acceleration: body axes [rad/s^2], (3,).
+
+    Examples:
+        >>> memory = jq.control.CascadeMemory(jnp.array([0.5, 0.0, 0.0]), jnp.zeros(3))
+        >>> f"{0.9 * memory.acceleration[0]:.2f} N"  # what 0.9 kg has come to set against the wind
+        '0.45 N'
     """
 
     acceleration: Array
@@ -115,6 +138,20 @@ def cascade(
         limits: ``control.CascadeLimits``.
         unwind: time constant [s] with which the integral parts give way at a limit.
         gravity: g [m/s^2], ().
+
+    Examples:
+        >>> body = jq.Body.from_principal(jnp.array([0.007, 0.008, 0.013]), mass=0.9)  # kg m^2, kg
+        >>> course = jq.control.hold_position(jnp.array([0.0, 0.0, 2.0]))
+        >>> seen = lambda state, input: (state.position, state.velocity)
+        >>> values = 1.0, 2.5, 0.5, 6.0, 15.0, 5.0
+        >>> gains = jq.control.CascadeGains(*(jnp.full(3, value) for value in values))
+        >>> controller = jq.control.cascade(body, body.mass, 0.01, course, seen, gains=gains)
+        >>> level, still = jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3)
+        >>> low = jq.State(level, still, position=jnp.array([0.0, 0.0, 1.0]), velocity=still)
+        >>> memory = controller.init(low, None)
+        >>> lift, memory = jax.jit(controller.update)(0.0, low, memory, None, None)
+        >>> f"{lift.thrust:.2f} N"  # 0.9 kg (9.81 + 2.5 1.0) m/s^2, as it is 1 m too low
+        '11.08 N'
     """
     instance("body", body, Body, "a jq.Body")
     dtype = body.inertia.dtype

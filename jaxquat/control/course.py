@@ -28,6 +28,12 @@ class Course(NamedTuple):
         heading: () [rad].
         heading_rate: () [rad/s].
         heading_acceleration: () [rad/s^2].
+
+    Examples:
+        >>> place = lambda t: jnp.array([0.5, 0.0, 0.0]) * t**2 + jnp.array([0.0, 0.0, 10.0])  # m
+        >>> course = jq.control.follow_position(place, 4.0)
+        >>> course.position, course.velocity[0], course.acceleration[0]
+        (Array([ 8.,  0., 10.], dtype=float32), Array(4., dtype=float32), Array(1., dtype=float32))
     """
 
     position: Array
@@ -44,6 +50,11 @@ def hold_position(position: ArrayLike, heading: ArrayLike = 0.0) -> Course:
     """The course that stays at a position (3,) [m] with a heading () [rad].
 
     ValueError for concrete values that are not finite.
+
+    Examples:
+        >>> course = jq.control.hold_position(jnp.array([1.0, 2.0, 5.0]), heading=jnp.pi / 2)
+        >>> course.position, course.velocity
+        (Array([1., 2., 5.], dtype=float32), Array([0., 0., 0.], dtype=float32))
     """
     position, heading = exactly("position", position, (3,)), exactly("heading", heading, ())
     finite("position", position)
@@ -62,6 +73,13 @@ def follow_position(
 
     The derivatives come by differentiation: four of the position [m], two of the heading [rad].
     Without a heading it stays 0.
+
+    Examples:
+        >>> circle = lambda t: 2.0 * jnp.array([jnp.cos(1.5 * t), jnp.sin(1.5 * t), 0.0])  # m
+        >>> course = jq.control.follow_position(circle, 1.0, heading=lambda t: 1.5 * t)
+        >>> speed, pull = jnp.linalg.norm(course.velocity), jnp.linalg.norm(course.acceleration)
+        >>> f"{speed:.2f} m/s, {pull:.2f} m/s^2, {course.heading_rate:.2f} rad/s"
+        '3.00 m/s, 4.50 m/s^2, 1.50 rad/s'
     """
     takes("position", position, "t")
     t = exactly("t", t, ())

@@ -29,6 +29,11 @@ class Lift(NamedTuple):
     Attributes:
         thrust: along body z [N], ().
         torque: body axes [N m], (3,).
+
+    Examples:
+        >>> lift = jq.control.Lift(thrust=jnp.array(14.7), torque=jnp.zeros(3))  # N, N m
+        >>> f"{lift.thrust / 1.2 - 9.80665:.2f} m/s^2 upwards for 1.2 kg"
+        '2.44 m/s^2 upwards for 1.2 kg'
     """
 
     thrust: Array
@@ -43,6 +48,17 @@ class FlightGains(NamedTuple):
         velocity: of the velocity error, world axes [N s/m], (3,).
         damping: of the rate error, body axes [N m s/rad], (3,).
         stiffness: of the attitude error, body axes [N m/rad], (3,).
+
+    Examples:
+        >>> mass, speed = 1.2, 2.0  # kg, rad/s: how fast an error of the position goes
+        >>> gains = jq.control.FlightGains(
+        ...     position=jnp.full(3, mass * speed**2),
+        ...     velocity=jnp.full(3, 2.0 * mass * speed),  # critical damping
+        ...     damping=jnp.full(3, 0.1),
+        ...     stiffness=jnp.full(3, 1.0),
+        ... )
+        >>> f"{gains.position[0]:.1f} N/m, {gains.velocity[0]:.1f} N s/m"
+        '4.8 N/m, 4.8 N s/m'
     """
 
     position: Array
@@ -86,6 +102,16 @@ def flight_law(
 
     Raises:
         ValueError: A is 0 or lies along the heading; traced, the torque is then NaN.
+
+    Examples:
+        >>> body = jq.Body.from_principal(jnp.array([0.01, 0.01, 0.02]), mass=1.2)
+        >>> gains = jq.control.FlightGains(*(k * jnp.ones(3) for k in (3.0, 3.0, 0.1, 1.0)))
+        >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
+        >>> course = jq.control.hold_position(jnp.array([0.0, 0.0, 5.0]))
+        >>> place, still = jnp.array([0.0, 0.0, 4.0]), jnp.zeros(3)  # 1 m too low
+        >>> lift = jax.jit(jq.control.flight_law)(body, 1.2, state, place, still, gains, course)
+        >>> f"{lift.thrust:.2f} N"  # the weight of 11.77 N, and 3 N/m times 1 m
+        '14.77 N'
     """
     instance("body", body, Body, "a jq.Body")
     state, course = check_state("state", state), check_course(course)

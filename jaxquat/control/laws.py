@@ -28,6 +28,13 @@ class Gains(NamedTuple):
     Attributes:
         damping: of the rate error [N m s/rad], (3,).
         stiffness: of the attitude error [N m/rad], (3,).
+
+    Examples:
+        >>> moments = jnp.array([0.1, 0.1, 0.4])  # kg m^2
+        >>> stiffness = jnp.array([0.4, 0.4, 0.9])  # N m/rad
+        >>> gains = jq.control.Gains(2.0 * jnp.sqrt(moments * stiffness), stiffness)
+        >>> np.asarray(gains.damping).round(2)  # critical damping [N m s/rad]
+        array([0.4, 0.4, 1.2], dtype=float32)
     """
 
     damping: Array
@@ -38,6 +45,11 @@ def shortest(q: ArrayLike, target: ArrayLike) -> Array:
     """The one of ``target`` and ``-target`` that is nearer to q. (..., 4), (..., 4) -> (..., 4).
 
     Both are one attitude. At exactly a half turn it is ``target``.
+
+    Examples:
+        >>> q, target = jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([-0.5, 0.5, 0.5, 0.5])
+        >>> jq.control.shortest(q, target)  # 120 deg away rather than 240
+        Array([ 0.5, -0.5, -0.5, -0.5], dtype=float32)
     """
     q, target = broadcast(("q", q, (4,)), ("target", target, (4,)))
     return jnp.where(jnp.sum(q * target, axis=-1, keepdims=True) < 0, -target, target)
@@ -49,6 +61,14 @@ def quaternion_law(state: State, gains: Gains, target: ArrayLike) -> Array:
     ``target`` is the attitude to reach, (4,), and s = ±1 its sign on the shortest way. For small
     errors the second term is ``k`` times the rotation vector to the target. The torque jumps where
     the attitude is a half turn away from the target. Hoffmann 9.8 to 9.10.
+
+    Examples:
+        >>> gains = jq.control.Gains(damping=jnp.full(3, 0.4), stiffness=jnp.full(3, 2.0))
+        >>> turned = jq.quaternion.exp(jnp.array([0.1, 0.0, 0.0]))  # 0.1 rad about x
+        >>> state = jq.State(turned, omega=jnp.array([0.0, 0.5, 0.0]))  # 0.5 rad/s about y
+        >>> tau = jq.control.quaternion_law(state, gains, jnp.array([1.0, 0.0, 0.0, 0.0]))
+        >>> f"{tau[0]:.2f} N m, {tau[1]:.2f} N m"  # the spring about x, the damper about y
+        '-0.20 N m, -0.20 N m'
     """
     state, gains = broadcastable("state", state), check_gains(gains)
     target = exactly("target", target, (4,))
@@ -61,6 +81,13 @@ def euler_law(state: State, gains: Gains, target: ArrayLike) -> Array:
 
     ``target`` is (roll, pitch, yaw) [rad]; roll acts on x, pitch on y, yaw on z. It holds away from
     gimbal lock (pitch ±pi/2). Hoffmann 9.2 and 9.3.
+
+    Examples:
+        >>> gains = jq.control.Gains(damping=jnp.full(3, 0.4), stiffness=jnp.full(3, 2.0))
+        >>> level = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
+        >>> tau = jq.control.euler_law(level, gains, jnp.radians(jnp.array([0.0, 0.0, 30.0])))
+        >>> f"{tau[2]:.2f} N m"  # 2 sin(30 deg), to the heading of 30 deg
+        '1.00 N m'
     """
     state, gains = broadcastable("state", state), check_gains(gains)
     target = exactly("target", target, (3,))
@@ -75,6 +102,15 @@ def tracking_law(body: Body, state: State, gains: Gains, reference: Reference) -
     with rate and acceleration of the reference turned into body axes. The torque jumps where the
     attitude is a half turn away from the reference. B. Wie, Space Vehicle Dynamics and Control, 2nd
     ed. 2008, section 7.3.
+
+    Examples:
+        >>> body = jq.Body.from_principal(jnp.array([1.0, 2.0, 3.0]))  # kg m^2
+        >>> gains = jq.control.Gains(damping=jnp.full(3, 0.4), stiffness=jnp.full(3, 2.0))
+        >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([1.0, 1.0, 0.0]))
+        >>> steady = jq.control.Reference(state.q, state.omega, alpha=jnp.zeros(3))
+        >>> tau = jq.control.tracking_law(body, state, gains, steady)
+        >>> f"{tau[2]:.2f} N m"  # no error: what is left keeps the rate, (I2 - I1) w1 w2
+        '1.00 N m'
     """
     instance("body", body, Body, "a jq.Body")
     state, gains = broadcastable("state", state), check_gains(gains)
@@ -88,6 +124,15 @@ def geometric_law(body: Body, state: State, gains: Gains, reference: Reference) 
     The error is ``1/2 vee(R_r^T R - R^T R_r)``, and the pull k sin(angle): it vanishes at a half
     turn, which is an unstable equilibrium. T. Lee, M. Leok and N. H. McClamroch, Geometric tracking
     control of a quadrotor UAV on SE(3), CDC 2010, (11) and (16).
+
+    Examples:
+        >>> body = jq.Body.from_principal(jnp.array([1.0, 2.0, 3.0]))  # kg m^2
+        >>> gains = jq.control.Gains(damping=jnp.full(3, 0.4), stiffness=jnp.full(3, 1.0))
+        >>> target = jq.control.at_rest(jnp.array([1.0, 0.0, 0.0, 0.0]))
+        >>> state = jq.State(jnp.array([0.6, 0.0, 0.0, 0.8]), jnp.zeros(3))  # 106 deg away
+        >>> laws = jq.control.geometric_law, jq.control.tracking_law
+        >>> [f"{law(body, state, gains, target)[2]:.2f} N m" for law in laws]  # -2 0.6 0.8, -2 0.8
+        ['-0.96 N m', '-1.60 N m']
     """
     instance("body", body, Body, "a jq.Body")
     state, gains = broadcastable("state", state), check_gains(gains)

@@ -27,6 +27,15 @@ def lqr(a: ArrayLike, b: ArrayLike, state_cost: ArrayLike, command_cost: ArrayLi
         ValueError: a wrong shape; costs that are not symmetric, Q not positive semidefinite (to 100
             units of rounding), R not positive definite; no stabilising solution.
         TypeError: a traced argument.
+
+    Examples:
+        >>> dt = 0.1  # s: one axis of 1 kg m^2, its angle and its rate, turned by a torque
+        >>> a, b = jnp.array([[1.0, dt], [0.0, 1.0]]), jnp.array([[0.5 * dt**2], [dt]])
+        >>> gain = jq.control.lqr(a, b, jnp.diag(jnp.array([4.0, 1.0])), jnp.eye(1))
+        >>> np.asarray(gain).round(2)  # N m/rad, N m s/rad
+        array([[1.79, 2.09]], dtype=float32)
+        >>> bool(np.abs(np.linalg.eigvals(a - b @ gain)).max() < 1.0)  # the loop is stable
+        True
     """
     a, b = floating("a", a), floating("b", b)
     if a.ndim != 2 or a.shape[0] != a.shape[1] or not a.size:
@@ -75,6 +84,15 @@ def lqr_law(state: State, gain: ArrayLike, about: State) -> Array:
 
     ``gain`` is K, (m, 6 + size of aux); ``about`` is the state to keep, about which the plant was
     linearised.
+
+    Examples:
+        >>> level = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
+        >>> gain = jnp.hstack([2.0 * jnp.eye(3), 0.5 * jnp.eye(3)])  # N m/rad, N m s/rad
+        >>> turned = jq.quaternion.exp(jnp.array([0.1, 0.2, 0.3]))  # by a rotation vector [rad]
+        >>> state = jq.State(turned, omega=jnp.array([0.0, 0.0, 0.2]))
+        >>> tau = jq.control.lqr_law(state, gain, about=level)
+        >>> np.asarray(tau).round(3)  # -2 u - 0.5 omega
+        array([-0.2, -0.4, -0.7], dtype=float32)
     """
     delta = local(one_body("about", about), one_body("state", state))
     gain = floating("gain", gain)

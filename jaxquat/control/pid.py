@@ -32,6 +32,13 @@ class PIDGains(NamedTuple):
         damping: of the rate error [N m s/rad], (3,).
         stiffness: of the attitude error [N m/rad], (3,).
         integral: of the integral of the attitude error [N m/(rad s)], (3,).
+
+    Examples:
+        >>> gains = jq.control.PIDGains(
+        ...     damping=jnp.full(3, 4.0), stiffness=jnp.full(3, 1.0), integral=jnp.full(3, 0.05)
+        ... )
+        >>> (gains.stiffness / gains.integral).round(1)  # integral time [s]
+        Array([20., 20., 20.], dtype=float32)
     """
 
     damping: Array
@@ -69,6 +76,17 @@ def pid(
         limits: of the command, () or per axis (3,) [N m]; None for none.
         unwind: time constant [s] of the anti-windup, at least ``period``; None for 1 s or the
             period, whichever is longer.
+
+    Examples:
+        >>> body = jq.Body.from_principal(jnp.array([1.0, 1.5, 2.0]))  # kg m^2
+        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
+        >>> gains = jq.control.PIDGains(*(k * jnp.ones(3) for k in (3.0, 3.0, 1.0)))
+        >>> controller = jq.control.pid(body, 0.2, jq.control.at_rest(start.q), gains=gains)
+        >>> push = lambda t, state, params, command: jnp.array([0.03, -0.02, 0.01])  # N m, constant
+        >>> torque, grid = jq.torques.total(jq.torques.commanded, push), jq.grid(0.0, 0.2, 100)
+        >>> fly = lambda: jq.rollout(jq.rkmk2, body, torque, start, grid, controller=controller)
+        >>> np.asarray(jax.jit(fly)().memory).round(3)  # N m: it cancels the push
+        array([-0.03,  0.02, -0.01], dtype=float32)
     """
     instance("body", body, Body, "a jq.Body")
     reference_at, gains_of = _reference_function(reference), _gains_function(gains)

@@ -21,6 +21,15 @@ class Reference(NamedTuple):
         q: attitude, reference to world, (4,).
         omega: its rate [rad/s], (3,), in ITS OWN axes, those of q.
         alpha: its angular acceleration [rad/s^2], (3,), in its own axes too: the feed-forward.
+
+    Examples:
+        >>> level, still = jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3)
+        >>> reference = jq.control.Reference(level, omega=still, alpha=jnp.array([0.0, 0.0, 0.5]))
+        >>> body = jq.Body.from_principal(jnp.array([2.0, 3.0, 4.0]))  # kg m^2
+        >>> gains = jq.control.Gains(damping=jnp.ones(3), stiffness=jnp.ones(3))
+        >>> tau = jq.control.tracking_law(body, jq.State(level, still), gains, reference)
+        >>> f"{tau[2]:.2f} N m"  # the feed-forward, 4 kg m^2 times 0.5 rad/s^2
+        '2.00 N m'
     """
 
     q: Array
@@ -32,6 +41,11 @@ def at_rest(q: ArrayLike) -> Reference:
     """The reference that stands still at the attitude q (4,).
 
     ValueError for a concrete q that is not unit within 1e-4.
+
+    Examples:
+        >>> target = jq.control.at_rest(jnp.array([0.6, 0.0, 0.0, 0.8]))
+        >>> target.omega
+        Array([0., 0., 0.], dtype=float32)
     """
     q = exactly("q", q, (4,))
     unit_quaternion("q", q)
@@ -42,6 +56,12 @@ def follow(attitude: Callable[[Array], Array], t: ArrayLike) -> Reference:
     """The reference at time t [s] of a smooth motion ``attitude(t) -> (4,)`` of unit quaternions.
 
     Its rate and acceleration come by differentiation: ``omega = 2 vec(q* q')``, ``alpha = omega'``.
+
+    Examples:
+        >>> attitude = lambda t: jq.quaternion.exp(jnp.array([0.0, 0.0, 0.5]) * t**2)  # 1 rad/s^2
+        >>> reference = jq.control.follow(attitude, 3.0)
+        >>> f"{reference.omega[2]:.2f} rad/s, {reference.alpha[2]:.2f} rad/s^2"
+        '3.00 rad/s, 1.00 rad/s^2'
     """
     takes("attitude", attitude, "t")
     t = exactly("t", t, ())

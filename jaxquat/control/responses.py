@@ -59,6 +59,11 @@ def delayed(
     Returns:
         (..., M - 1) or (..., M - 1, k), in the dtype of commands and delay. ValueError or TypeError
         for bad arguments.
+
+    Examples:
+        >>> stamps, commands = np.array([0.0, 1.0, 2.0]), jnp.array([0.0, 1.0, 1.0])
+        >>> jq.actuators.delayed(stamps, commands, 0.25)  # arrives in the second interval
+        Array([0.  , 0.75], dtype=float32)
     """
     u, delay = _commands(commands), scalar("delay", delay)
     record = _recorded(times, u, hold, delay)
@@ -118,6 +123,12 @@ def lagged(
     Returns:
         The shape of ``at``, or (..., k), in the dtype of commands, time constant, delay and start.
         ValueError or TypeError for bad arguments.
+
+    Examples:
+        >>> stamps, commands = np.array([0.0, 1.0, 2.0]), jnp.array([0.0, 1.0, 1.0])
+        >>> x = jq.actuators.lagged(stamps, commands, 0.5)  # a command holds until the next one
+        >>> f"{x[1]:.3f} {x[2]:.3f}"  # 1 - exp(-2) after a second
+        '0.000 0.865'
     """
     u = _commands(commands)
     shapes = tuple(dict.fromkeys([(), u.shape[1:]]))

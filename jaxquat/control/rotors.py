@@ -64,6 +64,18 @@ class Rotors(NamedTuple):
             turns the other way, (n,).
         thrust: the curve of the thrust [N], (3,).
         drag: the curve of the air's torque against the turn [N m], (3,).
+
+    Examples:
+        >>> quad = jq.rotors.Rotors(
+        ...     positions=0.12 * jnp.array([[1.0, 1, 0], [-1, 1, 0], [-1, -1, 0], [1, -1, 0]]),  # m
+        ...     axes=jnp.tile(jnp.array([0.0, 0.0, 1.0]), (4, 1)),
+        ...     spins=jnp.array([1.0, -1.0, 1.0, -1.0]),
+        ...     thrust=jnp.array([0.0, 0.0, 1e-5]),  # N/(rad/s)^2
+        ...     drag=jnp.array([0.0, 0.0, 2e-7]),  # N m/(rad/s)^2
+        ... )
+        >>> lift = jq.rotors.load(quad, 500.0 * jnp.ones(4)).force[2]
+        >>> f"{lift:.1f} N at 500 rad/s"
+        '10.0 N at 500 rad/s'
     """
 
     positions: Array
@@ -79,6 +91,12 @@ class Load(NamedTuple):
     Attributes:
         force: (3,) [N]; ``quaternion.rotate(q, force)`` is it in world axes.
         torque: about the centre of mass, (3,) [N m].
+
+    Examples:
+        >>> load = jq.rotors.Load(force=jnp.array([0.0, 0.0, 10.0]), torque=jnp.zeros(3))
+        >>> upside_down = jnp.array([0.0, 1.0, 0.0, 0.0])
+        >>> f"{jq.quaternion.rotate(upside_down, load.force)[2]:.1f} N"  # in world axes
+        '-10.0 N'
     """
 
     force: Array
@@ -86,7 +104,15 @@ class Load(NamedTuple):
 
 
 def thrusts(rotors: Rotors, speeds: ArrayLike) -> Array:
-    """The thrust of each rotor at these speeds. (n,) [rad/s] -> (n,) [N]."""
+    """The thrust of each rotor at these speeds. (n,) [rad/s] -> (n,) [N].
+
+    Examples:
+        >>> up, curve = jnp.array([[0.0, 0.0, 1.0]]), jnp.array([0.0, 0.0, 1e-5])  # N/(rad/s)^2
+        >>> ahead = jnp.array([[0.2, 0.0, 0.0]])  # m
+        >>> one = jq.rotors.Rotors(ahead, up, jnp.ones(1), thrust=curve, drag=0.02 * curve)
+        >>> f"{jq.rotors.thrusts(one, jnp.array([500.0]))[0]:.2f} N"  # at 500 rad/s
+        '2.50 N'
+    """
     rotors = _checked(rotors)
     return _curve(rotors.thrust, exactly("speeds", speeds, rotors.spins.shape))
 
@@ -95,6 +121,13 @@ def drag_torques(rotors: Rotors, speeds: ArrayLike) -> Array:
     """The air's torque against the turn of each rotor at these speeds. (n,) [rad/s] -> (n,) [N m].
 
     The body feels it along ``-spin axis``.
+
+    Examples:
+        >>> up, curve = jnp.array([[0.0, 0.0, 1.0]]), jnp.array([0.0, 0.0, 1e-5])  # N/(rad/s)^2
+        >>> ahead = jnp.array([[0.2, 0.0, 0.0]])  # m
+        >>> one = jq.rotors.Rotors(ahead, up, jnp.ones(1), thrust=curve, drag=0.02 * curve)
+        >>> f"{jq.rotors.drag_torques(one, jnp.array([500.0]))[0]:.3f} N m"  # at 500 rad/s
+        '0.050 N m'
     """
     rotors = _checked(rotors)
     return _curve(rotors.drag, exactly("speeds", speeds, rotors.spins.shape))
@@ -105,6 +138,13 @@ def speeds(rotors: Rotors, thrusts: ArrayLike) -> Array:
 
     Of two speeds it is the higher one. Thrusts below the lowest of the curve have the speed of that
     one, with slope 0.
+
+    Examples:
+        >>> up, curve = jnp.array([[0.0, 0.0, 1.0]]), jnp.array([0.0, 0.0, 1e-5])  # N/(rad/s)^2
+        >>> ahead = jnp.array([[0.2, 0.0, 0.0]])  # m
+        >>> one = jq.rotors.Rotors(ahead, up, jnp.ones(1), thrust=curve, drag=0.02 * curve)
+        >>> f"{jq.rotors.speeds(one, jnp.array([2.5]))[0]:.0f} rad/s"  # for 2.5 N
+        '500 rad/s'
     """
     rotors = _checked(rotors)
     return _speed(rotors.thrust, exactly("thrusts", thrusts, rotors.spins.shape))
@@ -115,6 +155,14 @@ def load(rotors: Rotors, speeds: ArrayLike) -> Load:
 
     A rotor at p with axis a, thrust T and drag torque Q contributes the force ``T a`` and the
     torque ``p × T a - spin Q a``.
+
+    Examples:
+        >>> up, curve = jnp.array([[0.0, 0.0, 1.0]]), jnp.array([0.0, 0.0, 1e-5])  # N/(rad/s)^2
+        >>> ahead = jnp.array([[0.2, 0.0, 0.0]])  # m
+        >>> one = jq.rotors.Rotors(ahead, up, jnp.ones(1), thrust=curve, drag=0.02 * curve)
+        >>> force, torque = jq.rotors.load(one, jnp.array([500.0]))
+        >>> f"{force[2]:.2f} N, {torque[1]:.2f} N m about y, {torque[2]:.2f} N m about z"
+        '2.50 N, -0.50 N m about y, -0.05 N m about z'
     """
     rotors = _checked(rotors)
     w = exactly("speeds", speeds, rotors.spins.shape)
@@ -129,6 +177,16 @@ def lagging(rotors: Rotors, time_constant: ArrayLike) -> Torque:
 
     The aux states are the speeds (n,) [rad/s], and so is the command. ``time_constant`` [s] is ()
     or (n,). The torque of the rotors' own momentum is left out.
+
+    Examples:
+        >>> up, curve = jnp.array([[0.0, 0.0, 1.0]]), jnp.array([0.0, 0.0, 1e-5])  # N/(rad/s)^2
+        >>> ahead = jnp.array([[0.2, 0.0, 0.0]])  # m
+        >>> one = jq.rotors.Rotors(ahead, up, jnp.ones(1), thrust=curve, drag=0.02 * curve)
+        >>> torque = jq.rotors.lagging(one, time_constant=0.05)  # s
+        >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3), aux=jnp.array([500.0]))
+        >>> wrench, rates = torque(0.0, state, None, jnp.array([600.0]))  # wanted: 600 rad/s
+        >>> f"{wrench.force[2]:.2f} N, {rates[0]:.0f} rad/s^2"
+        '2.50 N, 2000 rad/s^2'
     """
     rotors = _checked(rotors)
     n = len(rotors.spins)
@@ -158,6 +216,19 @@ def commanding_speeds(
     """A controller that commands a ``control.Lift``, as one that commands speeds (n,) [rad/s].
 
     At each sample ``allocate`` shares the lift out, within ``lowest`` and ``highest`` [N].
+
+    Examples:
+        >>> places = jnp.array([[1.0, 1, 0], [-1, 1, 0], [-1, -1, 0], [1, -1, 0]]) / 8  # m
+        >>> up, curve = jnp.tile(jnp.eye(3)[2], (4, 1)), jnp.array([0.0, 0.0, 1e-5])  # N/(rad/s)^2
+        >>> spins = jnp.array([1.0, -1.0, 1.0, -1.0])
+        >>> quad = jq.rotors.Rotors(places, up, spins, thrust=curve, drag=0.02 * curve)
+        >>> lift = jq.control.Lift(jnp.array(10.0), jnp.zeros(3))  # N, N m
+        >>> hover = jq.Controller(lambda start, params: (), lambda *_: (lift, ()))
+        >>> controller = jq.rotors.commanding_speeds(hover, quad)
+        >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
+        >>> speeds, memory = jax.jit(controller.update)(0.0, state, (), None, None)
+        >>> speeds.round()  # rad/s, for 2.5 N each
+        Array([500., 500., 500., 500.], dtype=float32)
     """
     instance("controller", controller, Controller, "a jq.Controller")
     rotors = _checked(rotors)
@@ -203,6 +274,16 @@ def allocate(
     Raises:
         ValueError: concrete rotors that cannot have a collective thrust alone with every one of
             them lifting.
+
+    Examples:
+        >>> places = jnp.array([[1.0, 1, 0], [-1, 1, 0], [-1, -1, 0], [1, -1, 0]]) / 8  # m
+        >>> up, curve = jnp.tile(jnp.eye(3)[2], (4, 1)), jnp.array([0.0, 0.0, 1e-5])  # N/(rad/s)^2
+        >>> spins = jnp.array([1.0, -1.0, 1.0, -1.0])
+        >>> quad = jq.rotors.Rotors(places, up, spins, thrust=curve, drag=0.02 * curve)
+        >>> roll = jnp.array([0.25, 0.0, 0.0])  # N m: two rotors 1/8 m left, two right
+        >>> thrusts = jax.jit(jq.rotors.allocate)(quad, 10.0, roll)
+        >>> np.asarray(thrusts).round(2)  # N
+        array([3., 3., 2., 2.], dtype=float32)
     """
     rotors = _checked(rotors)
     n = len(rotors.spins)

@@ -46,6 +46,13 @@ class Body:
     off the unit sphere, and nothing checks what JAX rebuilds; ``jq.fit`` refuses a Body among its
     params. Make the body within the loss instead, from numbers that may be any real ones:
     ``jq.Body.from_parameters(theta)`` or ``jq.Body.from_principal(jnp.exp(logarithms))``.
+
+    Examples:
+        >>> body = jq.Body(jnp.diag(jnp.array([2.0, 3.0, 4.0])), mass=12.0)  # kg m^2, kg
+        >>> body.principal()[0]
+        Array([2., 3., 4.], dtype=float32)
+        >>> jq.Body.box(12.0, jnp.array([0.5, 1.0, 2.0])).principal()[0]  # kg, m
+        Array([5.  , 4.25, 1.25], dtype=float32)
     """
 
     _inertia: Any = None  # None after from_principal

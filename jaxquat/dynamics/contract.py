@@ -47,6 +47,15 @@ class Torque(Protocol):
 
     JAX traces it like any function under ``jit``: it needs ``jnp.where`` instead of ``if``, and no
     side effects, for a scheme calls it several times a step, at times and states in between.
+
+    Examples:
+        >>> def spring(t, state, stiffness):
+        ...     return -stiffness * jq.quaternion.log(state.q)
+        >>> turned = jq.State(jq.quaternion.exp(jnp.array([0.0, 0.0, 0.1])), jnp.zeros(3))
+        >>> spring(0.0, turned, 2.0)[2].round(3)  # N m
+        Array(-0.2, dtype=float32)
+        >>> jax.jacfwd(spring, argnums=2)(0.0, turned, 2.0)[2].round(3)
+        Array(-0.1, dtype=float32)
     """
 
     # With **_ beside *command a type checker admits torques with a command and those without.

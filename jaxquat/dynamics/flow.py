@@ -47,6 +47,11 @@ def rotational_resistance(semi_axes: ArrayLike, viscosity: ArrayLike) -> Array:
     ``16 pi mu (a_2^2 + a_3^2)/(3 (a_2^2 b_2 + a_3^2 b_3))`` about the first axis and cyclic, with b
     the integrals of ``1/((a_i^2 + l) sqrt((a_1^2 + l)(a_2^2 + l)(a_3^2 + l)))`` over l > 0. For a
     sphere it is ``8 pi mu a^3``. G. B. Jeffery, Proc. R. Soc. A 102, 1922, 161-179, (36).
+
+    Examples:
+        >>> resistance = jq.flow.rotational_resistance(jnp.full(3, 0.01), 1.0)  # 1 cm, 1 Pa s
+        >>> f"{resistance[0]:.2e} N m s"  # of a sphere, 8 pi mu a^3
+        '2.51e-05 N m s'
     """
     a, viscosity = _ellipsoid(semi_axes, viscosity)
     size, square, integrals = _integrals(a)
@@ -68,6 +73,11 @@ def translational_resistance(semi_axes: ArrayLike, viscosity: ArrayLike) -> Arra
     ``16 pi mu/(c + a_i^2 b_i)``, with b as in ``rotational_resistance`` and ``c = sum a_i^2 b_i``.
     For a sphere it is ``6 pi mu a``. J. Happel and H. Brenner, Low Reynolds Number Hydrodynamics,
     1965, section 5-11.
+
+    Examples:
+        >>> resistance = jq.flow.translational_resistance(jnp.full(3, 0.01), 1.0)  # 1 cm, 1 Pa s
+        >>> f"{resistance[0]:.2f} N s/m"  # of a sphere, 6 pi mu a
+        '0.19 N s/m'
     """
     a, viscosity = _ellipsoid(semi_axes, viscosity)
     size, square, integrals = _integrals(a)
@@ -83,6 +93,14 @@ def jeffery_rate(
     ``W_1 + (a_2^2 - a_3^2)/(a_2^2 + a_3^2) E_23`` about the first axis and cyclic, with the rate of
     strain E and half the vorticity W in body axes. Jeffery 1922, (37). A spheroid of aspect ratio r
     in a shear flow of rate g comes back to its attitude after ``2 pi (r + 1/r)/g``.
+
+    Examples:
+        >>> shear = jnp.zeros((3, 3)).at[0, 1].set(2.0)  # u_x = 2 y [m/s]
+        >>> level = jnp.array([1.0, 0.0, 0.0, 0.0])
+        >>> sphere = jq.flow.jeffery_rate(jnp.array([1.0, 1.0, 1.0]), shear)
+        >>> spheroid = jq.flow.jeffery_rate(jnp.array([2.0, 1.0, 1.0]), shear)  # along the flow
+        >>> sphere(0.0, level)[2].round(3), spheroid(0.0, level)[2].round(3)  # rad/s
+        (Array(-1., dtype=float32), Array(-0.4, dtype=float32))
     """
     a = exactly("semi_axes", semi_axes, (3,))
     positive("semi_axes", a)
@@ -107,6 +125,13 @@ def jeffery(semi_axes: ArrayLike, viscosity: ArrayLike, gradient: Gradient) -> T
     K is ``rotational_resistance`` and the rate ``jeffery_rate``. It depends on the body's rate; for
     schemes that do not admit that, and for steps longer than the body takes to relax, there is
     ``schemes.damped``. Jeffery 1922, (36).
+
+    Examples:
+        >>> shear = jnp.zeros((3, 3)).at[0, 1].set(2.0)  # u_x = 2 y [m/s]
+        >>> torque = jq.flow.jeffery(jnp.full(3, 0.01), 1.0, shear)  # a sphere of 1 cm, 1 Pa s
+        >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
+        >>> f"{torque(0.0, state, None)[2]:.2e} N m"  # 8 pi mu a^3 (-1 rad/s)
+        '-2.51e-05 N m'
     """
     rate = jeffery_rate(semi_axes, gradient)
     resistance = rotational_resistance(semi_axes, viscosity)

@@ -43,7 +43,15 @@ Wind = Vector | Callable[[ArrayLike, Array], Array]
 
 
 def gravity(body: Body, acceleration: Vector = (0.0, 0.0, -9.80665)) -> Torque:
-    """The weight ``m g`` in a uniform field of ``acceleration`` (3,) [m/s^2], world axes, z up."""
+    """The weight ``m g`` in a uniform field of ``acceleration`` (3,) [m/s^2], world axes, z up.
+
+    Examples:
+        >>> body = jq.Body.box(2.0, jnp.array([0.1, 0.1, 0.1]))  # kg, m
+        >>> level, still = jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3)
+        >>> state = jq.State(level, still, position=still, velocity=still)
+        >>> jq.forces.gravity(body)(0.0, state, None).force.round(1)  # N
+        Array([  0. ,   0. , -19.6], dtype=float32)
+    """
     mass = _mass(body)
     g = exactly("acceleration", acceleration, (3,))
     finite("acceleration", g)
@@ -59,6 +67,13 @@ def point_mass(body: Body, mu: ArrayLike = _EARTH) -> Torque:
 
     ``mu`` is the constant of the centre [m^3/s^2], by default the Earth's. ``gravity_gradient``
     adds the next term of the field.
+
+    Examples:
+        >>> body = jq.Body.box(100.0, jnp.array([1.0, 1.0, 1.0]))  # kg, m
+        >>> level, still = jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3)
+        >>> state = jq.State(level, still, position=jnp.array([7.0e6, 0.0, 0.0]), velocity=still)
+        >>> f"{jq.forces.point_mass(body)(0.0, state, None).force[0]:.0f} N"  # 8.13 m/s^2
+        '-813 N'
     """
     mass, mu = _mass(body), _constant("mu", mu)
 
@@ -79,6 +94,14 @@ def gravity_gradient(body: Body, mu: ArrayLike = _EARTH) -> Torque:
     ``point_mass`` the energy and the angular momentum about the origin are constant. P. C. Hughes,
     Spacecraft Attitude Dynamics, 1986, sections 8.1 and 8.2. ``torques.gravity_gradient`` is this
     torque for a position that is known beforehand.
+
+    Examples:
+        >>> body = jq.Body(jnp.diag(jnp.array([20.0, 30.0, 40.0])), mass=100.0)
+        >>> q = jq.quaternion.exp(jnp.array([0.0, 0.0, jnp.pi / 4]))  # 45 deg off the vertical
+        >>> position, still = jnp.array([7.0e6, 0.0, 0.0]), jnp.zeros(3)
+        >>> state = jq.State(q, still, position=position, velocity=still)
+        >>> f"{jq.forces.gravity_gradient(body)(0.0, state, None).torque[2]:.2e} N m"
+        '-1.74e-05 N m'
     """
     instance("body", body, Body, "a jq.Body")
     inertia, mu = body.inertia, _constant("mu", mu)
@@ -100,6 +123,13 @@ def potential(body: Body, state: State, mu: ArrayLike = _EARTH) -> Array:
 
     ``-mu m/r - mu/(2 r^3) (tr I - 3 u . I u)``; ``dynamics.energy`` is the kinetic part. One state,
     with position.
+
+    Examples:
+        >>> body = jq.Body.box(100.0, jnp.array([1.0, 1.0, 1.0]))  # kg, m
+        >>> level, still = jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3)
+        >>> state = jq.State(level, still, position=jnp.array([7.0e6, 0.0, 0.0]), velocity=still)
+        >>> f"{jq.forces.potential(body, state):.3e} J"  # -mu m/r
+        '-5.694e+09 J'
     """
     mass, mu = _mass(body), _constant("mu", mu)
     state = broadcastable("state", state)
@@ -116,6 +146,15 @@ def linear_drag(resistance: ArrayLike, wind: Wind = (0.0, 0.0, 0.0)) -> Torque:
     ``resistance`` is K [N s/m]: () for a body that is alike from all sides, or (3,) along the body
     axes, as ``flow.translational_resistance`` gives it. ``wind`` is the velocity of the air (3,)
     [m/s], world axes, a constant or ``wind(t, position)``.
+
+    Examples:
+        >>> level, still = jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3)
+        >>> state = jq.State(level, still, position=still, velocity=jnp.array([2.0, 1.0, -1.0]))
+        >>> drag = jq.forces.linear_drag(0.5)  # N s/m
+        >>> drag(0.0, state, None).force  # N
+        Array([-1. , -0.5,  0.5], dtype=float32)
+        >>> jq.forces.linear_drag(0.5, wind=(4.0, 3.0, 1.0))(0.0, state, None).force
+        Array([1., 1., 1.], dtype=float32)
     """
     resistance, air = _coefficients("resistance", resistance), _air(wind)
 
@@ -131,6 +170,12 @@ def quadratic_drag(coefficient: ArrayLike, wind: Wind = (0.0, 0.0, 0.0)) -> Torq
 
     ``coefficient`` is k = 1/2 rho C A [kg/m], () or (3,) along the body axes. ``wind`` is that of
     ``linear_drag``.
+
+    Examples:
+        >>> level, still = jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3)
+        >>> state = jq.State(level, still, position=still, velocity=jnp.array([2.0, 1.0, -2.0]))
+        >>> jq.forces.quadratic_drag(0.5)(0.0, state, None).force.round(2)  # 0.5 kg/m (3 m/s)^2
+        Array([-3. , -1.5,  3. ], dtype=float32)
     """
     coefficient, air = _coefficients("coefficient", coefficient), _air(wind)
 
@@ -148,6 +193,14 @@ def thrust(force: Vector | Callable[..., Array], offset: Vector = (0.0, 0.0, 0.0
     ``force`` (3,) [N] is in BODY axes, a constant or ``force(t, state, params)``, with the command
     as fourth argument beside a controller or inputs. ``offset`` (3,) [m] is the point where it
     acts, from the centre of mass, body axes.
+
+    Examples:
+        >>> motor = jq.forces.thrust((0.0, 0.0, 20.0), offset=(0.1, 0.0, 0.0))  # N, m, body axes
+        >>> q = jnp.array([0.5, 0.5, 0.5, 0.5])  # body z points along world x
+        >>> still = jnp.zeros(3)
+        >>> wrench = motor(0.0, jq.State(q, still, position=still, velocity=still), None)
+        >>> wrench.torque[1], wrench.force[0]  # N m about body y, N along world x
+        (Array(-2., dtype=float32), Array(20., dtype=float32))
     """
     force_at = _vector_of("force", force)
     arm = exactly("offset", offset, (3,))

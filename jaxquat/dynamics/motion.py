@@ -35,6 +35,12 @@ def angular_acceleration(body: Body, omega: Array, tau: Array) -> Array:
     """Euler's equation, ``omega' = I^-1 (tau - omega × (I omega))``, in body axes.
 
     (3,) [rad/s], (3,) [N m] -> (3,) [rad/s^2], all of one dtype.
+
+    Examples:
+        >>> body = jq.Body(jnp.diag(jnp.array([2.0, 3.0, 4.0])))
+        >>> omega = jnp.array([3.0, 2.0, 1.0])  # rad/s
+        >>> jq.dynamics.angular_acceleration(body, omega, jnp.zeros(3)).round(2)  # it tumbles
+        Array([-1. ,  2. , -1.5], dtype=float32)
     """
     instance("body", body, Body, "a jq.Body")
     omega, tau = trailing("omega", omega, (3,)), trailing("tau", tau, (3,))
@@ -57,6 +63,12 @@ def energy(body: Body, state: State) -> Array:
 
     One body; the leading axes (...) are those of the states. ValueError for a state with velocity
     and a body without mass.
+
+    Examples:
+        >>> body = jq.Body(jnp.diag(jnp.array([2.0, 3.0, 4.0])))
+        >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.0, 0.0, 2.0]))
+        >>> jq.dynamics.energy(body, state)  # 1/2 4 kg m^2 (2 rad/s)^2
+        Array(8., dtype=float32)
     """
     instance("body", body, Body, "a jq.Body")
     state = broadcastable("state", state)
@@ -71,6 +83,13 @@ def linear_momentum(body: Body, state: State) -> Array:
 
     One body; the leading axes (...) are those of the states. ValueError for a state without
     velocity or a body without mass.
+
+    Examples:
+        >>> body = jq.Body(jnp.diag(jnp.array([2.0, 3.0, 4.0])), mass=12.0)
+        >>> level, still = jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3)
+        >>> state = jq.State(level, still, position=still, velocity=jnp.array([3.0, 0.0, 0.0]))
+        >>> jq.dynamics.linear_momentum(body, state)  # 12 kg at 3 m/s
+        Array([36.,  0.,  0.], dtype=float32)
     """
     instance("body", body, Body, "a jq.Body")
     return _mass(body) * _velocity(broadcastable("state", state))
@@ -82,6 +101,12 @@ def momentum(body: Body, state: State, about: ArrayLike | None = None) -> Array:
     It is that about the centre of mass, or about the point ``about`` (..., 3) [m] in world axes,
     ``R I omega + (position - about) × m velocity``. One body; the leading axes (...) are those of
     the states. With ``about`` ValueError for a state without position or a body without mass.
+
+    Examples:
+        >>> body = jq.Body(jnp.diag(jnp.array([2.0, 3.0, 4.0])))
+        >>> q = jnp.array([0.5, 0.5, 0.5, 0.5])  # body z points along world x
+        >>> jq.dynamics.momentum(body, jq.State(q, jnp.array([0.0, 0.0, 2.0])))
+        Array([8., 0., 0.], dtype=float32)
     """
     instance("body", body, Body, "a jq.Body")
     state = broadcastable("state", state)
@@ -98,6 +123,13 @@ def derivative(body: Body, torque: Torque, t: ArrayLike, state: State, params: A
 
     TypeError or ValueError, with the name of the torque, if it returns another shape or dtype than
     the state has.
+
+    Examples:
+        >>> body = jq.Body(jnp.diag(jnp.array([2.0, 3.0, 4.0])))
+        >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.0, 0.0, 2.0]))
+        >>> drag = jq.torques.drag(jnp.array([0.4, 0.4, 0.4]))  # N m s
+        >>> jq.dynamics.derivative(body, drag, 0.0, state, None).omega[2].round(3)  # rad/s^2
+        Array(-0.2, dtype=float32)
     """
     t, state, _ = check_step(body, t, state, 0.0)
     return rates_of(body, torque, params)(t, state)
@@ -144,6 +176,15 @@ def linearize(
     ``ravel_pytree(params)``.
 
     For an LQR let the parameters be the commanded torque: ``torque = lambda t, state, u: u``.
+
+    Examples:
+        >>> body = jq.Body(jnp.diag(jnp.array([2.0, 3.0, 4.0])))
+        >>> hover = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
+        >>> torque = lambda t, state, u: u  # N m
+        >>> step = lambda u: jq.dynamics.linearize(jq.rkmk2, body, torque, 0.0, hover, 0.1, u)
+        >>> A, B = jax.jit(step)(jnp.zeros(3))
+        >>> A.shape, B.shape, B[5, 2].round(3)  # dt/I3
+        ((6, 6), (6, 3), Array(0.025, dtype=float32))
     """
     takes("scheme", scheme, "body, torque, t, state, dt, params")
     state = one_body("state", state)

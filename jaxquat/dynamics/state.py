@@ -32,6 +32,12 @@ class State(NamedTuple):
             torque then returns a pair, ``(torque, d aux/dt)``.
         position: that of the centre of mass, world axes [m], (3,); None for a body that only turns.
         velocity: its derivative, world axes [m/s], (3,).
+
+    Examples:
+        >>> start = jq.State(q=jnp.array([1.0, 0.0, 0.0, 0.0]), omega=jnp.array([0.0, 0.0, 0.1]))
+        >>> flying = start._replace(position=jnp.zeros(3), velocity=jnp.array([10.0, 0.0, 0.0]))
+        >>> jax.tree.map(jnp.shape, flying)
+        State(q=(4,), omega=(3,), aux=(), position=(3,), velocity=(3,))
     """
 
     q: Array
@@ -47,6 +53,15 @@ class Wrench(NamedTuple):
     Attributes:
         torque: about the centre of mass, BODY axes [N m], (3,).
         force: WORLD axes [N], (3,).
+
+    Examples:
+        >>> def pushed(t, state, params):
+        ...     return jq.Wrench(torque=jnp.zeros(3), force=jnp.array([6.0, 0.0, 0.0]))  # N
+        >>> body = jq.Body(jnp.diag(jnp.array([2.0, 3.0, 4.0])), mass=12.0)
+        >>> level, still = jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3)
+        >>> state = jq.State(level, still, position=still, velocity=still)
+        >>> jq.dynamics.derivative(body, pushed, 0.0, state, None).velocity  # m/s^2
+        Array([0.5, 0. , 0. ], dtype=float32)
     """
 
     torque: Array
@@ -61,6 +76,14 @@ class Rates(NamedTuple):
         aux: a pytree like ``state.aux``.
         position: the velocity, world axes [m/s], (3,); None without a position.
         velocity: world axes [m/s^2], (3,); None without a position.
+
+    Examples:
+        >>> body = jq.Body(jnp.diag(jnp.array([2.0, 3.0, 4.0])))
+        >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
+        >>> torque = lambda t, state, params: jnp.array([0.0, 0.0, 2.0])  # N m
+        >>> rates = jq.dynamics.derivative(body, torque, 0.0, state, None)
+        >>> rates.omega, rates.velocity
+        (Array([0. , 0. , 0.5], dtype=float32), None)
     """
 
     omega: Array
@@ -81,6 +104,13 @@ def retract(state: State, delta: ArrayLike) -> State:
     Its attitude is ``q exp(delta[:3])``, its rate ``omega + delta[3:6]``. The next six elements are
     added to position and velocity, if the state has them, the others to aux. So n is 6, or 12 with
     a position, and the size of aux. Inverse of ``local``.
+
+    Examples:
+        >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.0, 0.0, 1.0]))
+        >>> delta = jnp.array([0.0, 0.0, jnp.pi / 3, 0.0, 0.0, 0.5])  # 60 deg and 0.5 rad/s about z
+        >>> other = jq.dynamics.retract(state, delta)
+        >>> other.q.round(2), other.omega
+        (Array([0.87, 0.  , 0.  , 0.5 ], dtype=float32), Array([0. , 0. , 1.5], dtype=float32))
     """
     state = one_body("state", state)
     aux, unravel = ravel_pytree(state.aux)
@@ -101,6 +131,12 @@ def local(a: State, b: State) -> Array:
     It is the rotation vector ``log(qa* qb)`` [rad] in a's body axes and the differences of the
     rates [rad/s], of the positions [m] and velocities [m/s], if the states have them, and of aux.
     It is smooth while the attitudes differ by less than a half turn.
+
+    Examples:
+        >>> a = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.0, 0.0, 1.0]))
+        >>> b = jq.State(jq.quaternion.exp(jnp.array([0.0, 0.0, 0.3])), jnp.array([0.0, 0.0, 1.5]))
+        >>> jq.dynamics.local(a, b).round(3)  # rad and rad/s
+        Array([0. , 0. , 0.3, 0. , 0. , 0.5], dtype=float32)
     """
     a, b = one_body("a", a), one_body("b", b)
     wanted, got = describe(a.aux), describe(b.aux)

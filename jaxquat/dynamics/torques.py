@@ -39,7 +39,13 @@ __all__ = [
 
 
 def zero(t: ArrayLike, state: State, params: Any, *command: Any) -> Array:
-    """No torque: the free body."""
+    """No torque: the free body.
+
+    Examples:
+        >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.0, 0.0, 2.0]))
+        >>> jq.torques.zero(0.0, state, None)
+        Array([0., 0., 0.], dtype=float32)
+    """
     return jnp.zeros_like(broadcastable("state", state).omega)
 
 
@@ -47,6 +53,11 @@ def commanded(t: ArrayLike, state: State, params: Any, *command: Any) -> Any:
     """The command itself: that of the controller, or the inputs where there is no controller.
 
     ``total(commanded, drag(damping))`` is a plant with drag. TypeError without both.
+
+    Examples:
+        >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.0, 0.0, 2.0]))
+        >>> jq.torques.commanded(0.0, state, None, jnp.array([0.5, 0.0, 0.0]))  # N m
+        Array([0.5, 0. , 0. ], dtype=float32)
     """
     if not command:
         wanted = "a controller or inputs, which command a torque"
@@ -61,6 +72,12 @@ def total(*torques: Torque) -> Torque:
     state has aux, those that move aux states return ``(torque, d aux/dt)`` and the others a torque
     alone; the rates are added, too. So are the forces of those that return a ``Wrench``. The sum of
     none is ``zero``.
+
+    Examples:
+        >>> plant = jq.torques.total(jq.torques.commanded, jq.torques.drag(jnp.full(3, 0.1)))
+        >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.0, 0.0, 2.0]))
+        >>> plant(0.0, state, None, jnp.array([0.5, 0.0, 0.0])).round(3)  # N m
+        Array([ 0.5,  0. , -0.2], dtype=float32)
     """
     for torque in torques:
         function("torques", torque)
@@ -72,6 +89,12 @@ def in_world(world_torque: Torque) -> Torque:
 
     ``state.omega`` stays the body rate; ``quaternion.rotate(state.q, state.omega)`` is the world
     rate. A force, in world axes anyway, and rates of aux states are passed on as they are.
+
+    Examples:
+        >>> torque = jq.torques.in_world(lambda t, state, params: jnp.array([3.0, 0.0, 0.0]))  # N m
+        >>> q = jnp.array([0.5, 0.5, 0.5, 0.5])  # world x is body z
+        >>> torque(0.0, jq.State(q, jnp.zeros(3)), None)
+        Array([0., 0., 3.], dtype=float32)
     """
     return _InWorld(function("world_torque", world_torque))
 
@@ -113,6 +136,13 @@ def gravity_gradient(
     ``position(t)`` is the position (3,) of the body from the centre of attraction, in world axes
     [m]; mu is the constant of that centre [m^3/s^2], by default the Earth's. P. C. Hughes,
     Spacecraft Attitude Dynamics, 1986, section 8.1.
+
+    Examples:
+        >>> body = jq.Body(jnp.diag(jnp.array([20.0, 30.0, 40.0])))
+        >>> torque = jq.torques.gravity_gradient(body, lambda t: jnp.array([7.0e6, 0.0, 0.0]))
+        >>> q = jq.quaternion.exp(jnp.array([0.0, 0.0, jnp.pi / 4]))  # 45 deg off the vertical
+        >>> f"{torque(0.0, jq.State(q, jnp.zeros(3)), None)[2]:.2e} N m"
+        '-1.74e-05 N m'
     """
     instance("body", body, Body, "a jq.Body")
     takes("position", position, "t")
@@ -135,6 +165,12 @@ def heavy_top(weight: ArrayLike, offset: ArrayLike) -> Torque:
 
     The offset is that of the centre of mass from the fixed point; the potential is
     ``weight (R offset)_z`` [J].
+
+    Examples:
+        >>> torque = jq.torques.heavy_top(10.0, jnp.array([0.0, 0.0, 0.2]))  # N, m
+        >>> q = jq.quaternion.exp(jnp.array([jnp.pi / 6, 0.0, 0.0]))  # tilted by 30 deg
+        >>> torque(0.0, jq.State(q, jnp.zeros(3)), None)[0].round(3)  # N m: it falls further
+        Array(1., dtype=float32)
     """
     weight, offset = exactly("weight", weight, ()), exactly("offset", offset, (3,))
     finite("weight", weight)
@@ -148,7 +184,14 @@ def heavy_top(weight: ArrayLike, offset: ArrayLike) -> Torque:
 
 
 def drag(damping: ArrayLike) -> Torque:
-    """Viscous drag ``-D omega``; ``damping`` is D [N m s]: (3,), its diagonal, or (3, 3)."""
+    """Viscous drag ``-D omega``; ``damping`` is D [N m s]: (3,), its diagonal, or (3, 3).
+
+    Examples:
+        >>> torque = jq.torques.drag(jnp.array([0.1, 0.2, 0.3]))  # N m s
+        >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([1.0, 1.0, 1.0]))
+        >>> torque(0.0, state, None)
+        Array([-0.1, -0.2, -0.3], dtype=float32)
+    """
     damping = one_shape("damping", damping, (3,), (3, 3))
     finite("damping", damping)
 
@@ -172,6 +215,13 @@ def magnetic(dipole: ArrayLike, field: Callable[[ArrayLike], Array]) -> Torque:
         def coils(t, state, params, dipole):
             field = jq.quaternion.rotate_inverse(state.q, earth_field(t, state.position))
             return jnp.cross(dipole, field)
+
+    Examples:
+        >>> coil = jnp.array([0.0, 0.0, 2.0])  # A m^2
+        >>> torque = jq.torques.magnetic(coil, lambda t: jnp.array([3e-5, 0.0, 0.0]))  # T
+        >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
+        >>> f"{torque(0.0, state, None)[1]:.1e} N m"
+        '6.0e-05 N m'
     """
     dipole = exactly("dipole", dipole, (3,))
     finite("dipole", dipole)

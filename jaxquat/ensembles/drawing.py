@@ -20,6 +20,12 @@ def keys(key: Array, index: ArrayLike) -> Array:
     """The keys of members by their numbers, ``fold_in(key, index)``: (m,) integers -> (m,) keys.
 
     ``jax.vmap(draw)`` of them gives the members. ValueError or TypeError for a bad key or index.
+
+    Examples:
+        >>> draw = lambda key: jax.random.normal(key, (3,))
+        >>> two = jq.ensembles.keys(jax.random.key(0), jnp.array([7, 123]))  # of members 7 and 123
+        >>> jax.vmap(draw)(two).shape
+        (2, 3)
     """
     key, index = random_key("key", key), integers("index", index)
     if index.ndim != 1:
@@ -34,6 +40,13 @@ def members(draw: Callable[[Array], Any], n: int, key: Array) -> Any:
     Traceable and differentiable, unlike ``jq.ensembles.run``. Under ``jit`` and ``grad``, for
     instance, ``jax.lax.map(simulate, members(draw, n, key), batch_size=...)``. ValueError or
     TypeError for a bad n.
+
+    Examples:
+        >>> draw = lambda key: jax.random.uniform(key)
+        >>> few = jq.ensembles.members(draw, 3, jax.random.key(0))
+        >>> many = jq.ensembles.members(draw, 1000, jax.random.key(0))
+        >>> bool((few == many[:3]).all())  # a member depends on its number alone
+        True
     """
     takes("draw", draw, "key")
     n = positive_integer("n", n)

@@ -33,6 +33,18 @@ class Reducer:
             leading axis m, their numbers (m,).
         merge: ``merge(a, b) -> summary`` of those of earlier and of later members.
         finish: ``finish(summary) -> result``.
+
+    Examples:
+        >>> share = jq.ensembles.Reducer(  # of the members that settle within 10 s
+        ...     lambda outputs, numbers: np.array([np.sum(outputs < 10.0), len(numbers)]),
+        ...     lambda a, b: a + b,
+        ...     lambda summary: float(summary[0] / summary[1]),
+        ... )
+        >>> draw, simulate = jax.random.uniform, lambda member: 20.0 * member  # s
+        >>> options = {"reduce": share, "progress": False}
+        >>> ensemble = jq.ensembles.run(draw, simulate, 1000, jax.random.key(0), **options)
+        >>> f"{ensemble.result:.1f}"
+        '0.5'
     """
 
     summarise: Callable[[Any, np.ndarray], Any]
@@ -50,6 +62,13 @@ class Mean(_reprs.Tabular):
         mean: of the members.
         std: standard deviation of the members, with n - 1.
         standard_error: of the mean, ``std / sqrt(n)``.
+
+    Examples:
+        >>> draw, simulate = jax.random.normal, lambda member: 5.0 + 2.0 * member
+        >>> options = {"reduce": jq.ensembles.mean(), "progress": False}
+        >>> mean = jq.ensembles.run(draw, simulate, 10_000, jax.random.key(0), **options).result
+        >>> f"{mean.mean:.1f} +- {mean.standard_error:.2f}, std {mean.std:.1f}"
+        '5.0 +- 0.02, std 2.0'
     """
 
     n: int
@@ -80,6 +99,15 @@ class Covariance(_reprs.Tabular):
         n: members that did not fail.
         mean: of the members, (d,).
         matrix: covariance of the members, (d, d), with n - 1.
+
+    Examples:
+        >>> draw = lambda key: jax.random.normal(key, (2,))
+        >>> simulate = lambda member: jnp.array([member[0], member[0] + member[1]])
+        >>> options = {"reduce": jq.ensembles.covariance(), "progress": False}
+        >>> both = jq.ensembles.run(draw, simulate, 10_000, jax.random.key(0), **options).result
+        >>> both.mean.shape, both.matrix.round(1)
+        ((2,), array([[1., 1.],
+               [1., 2.]]))
     """
 
     n: int
@@ -107,6 +135,14 @@ class Extremes(_reprs.Tabular):
         value: (k,) float64, fewer if there are fewer members that did not fail.
         members: (k,) int64, whose they are: numbers for ``keys``, so that
             ``jax.vmap(draw)(keys(key, members))`` draws these members again.
+
+    Examples:
+        >>> draw, simulate = jax.random.normal, lambda member: member**2
+        >>> options = {"reduce": jq.ensembles.largest(3), "progress": False}
+        >>> worst = jq.ensembles.run(draw, simulate, 1000, jax.random.key(0), **options).result
+        >>> again = jax.vmap(draw)(jq.ensembles.keys(jax.random.key(0), worst.members))
+        >>> bool(np.allclose(again**2, worst.value, rtol=1e-5))
+        True
     """
 
     value: np.ndarray
@@ -155,6 +191,13 @@ def mean(of: Of = None) -> Reducer:
     are merged in their order by the pairwise formula of Chan, Golub and LeVeque (Am. Stat. 37,
     1983, 242), so the same chunks give the same bits; another chunk changes the result by
     rounding, some 1e-15 of the largest magnitude.
+
+    Examples:
+        >>> error = jq.ensembles.mean(lambda outputs: np.degrees(outputs["error"]))
+        >>> early = error.summarise({"error": np.radians([1.0, 2.0])}, np.arange(2))
+        >>> late = error.summarise({"error": np.radians([3.0, 6.0])}, np.arange(2, 4))
+        >>> f"{error.finish(error.merge(early, late)).mean:.2f} deg"
+        '3.00 deg'
     """
     selected = _selector(of)
 
@@ -177,6 +220,13 @@ def covariance(of: Of = None) -> Reducer:
     """Mean and covariance matrix of all d numbers of a member: ``Covariance``.
 
     Numerics as in ``mean``. d^2 numbers are kept.
+
+    Examples:
+        >>> statistic = jq.ensembles.covariance()
+        >>> rows = np.array([[1.0, 10.0], [2.0, 20.0], [3.0, 30.0]])  # of three members
+        >>> statistic.finish(statistic.summarise(rows, np.arange(3))).matrix
+        array([[  1.,  10.],
+               [ 10., 100.]])
     """
     selected = _selector(of)
 
@@ -202,6 +252,13 @@ def quantiles(
     bins are counted (DDSketch; Masson, Rim and Lee, Proc. VLDB 12, 2019, 2195), so the result does
     not depend on chunks, order or devices at all. Only bins that occur are kept: at 1e-3, some
     1200 for every decade that the values span.
+
+    Examples:
+        >>> median_and_most = jq.ensembles.quantiles([0.5, 1.0])
+        >>> rows = np.arange(101.0)
+        >>> summary = median_and_most.summarise(rows, np.arange(101))
+        >>> median_and_most.finish(summary).round()  # the median to 0.1 %
+        array([ 50., 100.])
     """
     levels, accuracy = np.array(numbers("probabilities", probabilities)), real("accuracy", accuracy)
     if levels.ndim != 1 or not levels.size or not np.all((levels >= 0) & (levels <= 1)):
@@ -292,12 +349,25 @@ def largest(k: int, of: Of = None) -> Reducer:
 
     ``of`` gives one number a member, shape (members,). Among equals the members with the lowest
     numbers come first and are kept, so the result does not depend on chunks and devices.
+
+    Examples:
+        >>> worst = jq.ensembles.largest(2, lambda outputs: outputs["error"])
+        >>> rows = {"error": np.array([0.1, 0.7, 0.3])}  # rad, of three members
+        >>> worst.finish(worst.summarise(rows, np.arange(3))).members
+        array([1, 2])
     """
     return _extremes(k, of, -1.0)
 
 
 def smallest(k: int, of: Of = None) -> Reducer:
-    """The k members with the smallest of a number, as ``largest``."""
+    """The k members with the smallest of a number, as ``largest``.
+
+    Examples:
+        >>> margin = jq.ensembles.smallest(1, lambda outputs: outputs["margin"])
+        >>> rows = {"margin": np.array([0.1, -0.2, 0.3])}  # of three members
+        >>> margin.finish(margin.summarise(rows, np.arange(3))).value
+        array([-0.2])
+    """
     return _extremes(k, of, 1.0)
 
 

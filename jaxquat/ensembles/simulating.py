@@ -39,6 +39,15 @@ class Ensemble(_reprs.Tabular):
         result: of the reducers, in the structure of ``reduce``.
         failed_index: (f,) int64, ascending: the members with an output that is not finite.
         failed_key: (f,) their keys: ``simulate(draw(failed_key[0]))`` runs the first again.
+
+    Examples:
+        >>> draw, simulate = jax.random.normal, jnp.sqrt  # of a negative number it is NaN
+        >>> options = {"reduce": jq.ensembles.mean(), "progress": False}
+        >>> ensemble = jq.ensembles.run(draw, simulate, 100, jax.random.key(0), **options)
+        >>> ensemble.result.n + len(ensemble.failed_index)
+        100
+        >>> bool((jax.vmap(draw)(ensemble.failed_key) < 0.0).all())  # these have failed
+        True
     """
 
     n: int
@@ -102,6 +111,18 @@ def run(
         MemoryError: the chunk does not fit; the message says which would.
         OSError: the store cannot be written.
         ImportError: a store without zarr.
+
+    Examples:
+        >>> body, grid = jq.Body(2.0 * jnp.eye(3)), jq.grid(0.0, 0.1, 50)  # kg m^2, 5 s
+        >>> damper = lambda t, state, params: -state.omega  # N m
+        >>> draw = lambda key: jax.random.normal(key, (3,))  # a rate [rad/s]
+        >>> def simulate(omega):
+        ...     start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), omega)
+        ...     return jq.rollout(jq.rkmk2, body, damper, start, grid, save_every=50).final.omega
+        >>> options = {"reduce": jq.ensembles.mean(), "progress": False}
+        >>> mean = jq.ensembles.run(draw, simulate, 1000, jax.random.key(0), **options).result
+        >>> mean.std.round(2)  # rad/s: 1 at first, times exp(-5 s/2 s)
+        array([0.08, 0.08, 0.08])
     """
     # Check and convert.
     takes("draw", draw, "key")

@@ -20,9 +20,10 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from jaxquat._checks import exactly, finite, instance, is_concrete, not_negative, positive
-from jaxquat._linear import cross, dot, matvec, square
-from jaxquat.estimation.error_state import Error, Update, consistency, observed, predicted
+from jaxquat._checks import finite, instance, positive
+from jaxquat._linear import dot, matvec, square
+from jaxquat.estimation.arguments import cast, sample_of, settings_of
+from jaxquat.estimation.error_state import Error, consistency, observed
 from jaxquat.estimation.filtering import (
     Estimate,
     Filter,
@@ -30,29 +31,35 @@ from jaxquat.estimation.filtering import (
     corrected,
     filter_of,
     present,
-    stacked_updates,
+    turned,
 )
 from jaxquat.estimation.imu import ImuSample, Settings
+from jaxquat.estimation.imu_error import (
+    DECLINATION,
+    GRAVITY,
+    SIZE,
+    VELOCITY,
+    propagated,
+    transition_of,
+    variances_of,
+)
 from jaxquat.rotations.quaternion import (
     correct_norm,
     exp,
-    from_matrix,
     multiply,
     normalize,
     rotate,
     rotate_inverse,
-    to_matrix,
 )
 
-GRAVITY = 9.80665  # m/s^2
-_SIZE = 18
-_VELOCITY, _DECLINATION, _RESPONSE = 6, 8, 9  # where they begin in the error
+_UNKNOWN = 3.0  # rad: the deviation of an angle of which nothing is known
 
 
 class _Memory(NamedTuple):
     q: Array  # without the latency
     numbers: Array  # bias, velocity, declination, response: the error without the attitude
     covariance: Array
+    level: Array  # whether an accelerometer has given the tilt
     gyro: Array  # last measured
     slow: Array  # gyroscope and accelerometer, low-passed, (6,)
     rest: Array  # how long it has been at rest [s]
@@ -63,7 +70,9 @@ class _Memory(NamedTuple):
 def ahrs(settings: Settings | None = None) -> Filter:
     """A filter of attitude from gyroscope, accelerometer and magnetometer. -> Filter.
 
-    Its samples are ``estimation.ImuSample``. World axes are magnetic east, north, and up. ::
+    Its samples are ``estimation.ImuSample``. World axes are magnetic east, north, and up. It
+    begins where the accelerometer first reads more than half of gravity: level by that, and north
+    by the magnetometer, if it was read then. Until then the attitude's deviations are 3 rad. ::
 
         dt = jnp.diff(t, prepend=t[:1])
         samples = estimation.ImuSample(dt, gyro, accelerometer, magnetometer)
@@ -75,53 +84,87 @@ def ahrs(settings: Settings | None = None) -> Filter:
 
     Args:
         settings: differentiable; None for ``Settings()``.
+
+    Examples:
+        >>> n = 50
+        >>> up, north = jnp.array([0.0, 0.0, 9.81]), jnp.array([2e-5, 0.0, -4e-5])  # m/s^2, T
+        >>> sensors = jnp.zeros((n, 3)), jnp.tile(up, (n, 1)), jnp.tile(north, (n, 1))
+        >>> samples = jq.estimation.ImuSample(jnp.full(n, 0.01), *sensors)
+        >>> run = jax.jit(lambda samples: jq.estimation.run(jq.estimation.ahrs(), samples))
+        >>> yaw = jq.euler.from_quaternion(run(samples)[1].q[-1], "ZYX")[0]
+        >>> f"{jnp.degrees(yaw):.1f} deg"  # x points north, so it is turned from the east
+        '90.0 deg'
     """
-    settings = Settings() if settings is None else settings
-    instance("settings", settings, Settings, "estimation.Settings")
-    for name, value in zip(Settings._fields, settings, strict=True):
-        value = exactly(f"settings.{name}", value, ())
-        (finite if name == "latency" else positive)(f"settings.{name}", value)
+    settings = settings_of("settings", settings, Settings(), {"latency": finite}, positive)
 
     def init(sample: ImuSample) -> _Memory:
         sample = _checked(sample)
-        return _start(sample, _cast(settings, sample))
+        return _start(sample, cast(settings, sample.dt.dtype))
 
     def linearize(memory: _Memory, sample: ImuSample) -> tuple[_Memory, Estimate, Linearized]:
         sample = _checked(sample)
-        return _linearize(_cast(settings, sample), memory, sample)
+        return _linearize(cast(settings, sample.dt.dtype), memory, sample)
 
     return filter_of(init, linearize)
 
 
 def _start(sample: ImuSample, settings: Settings) -> _Memory:
-    """The memory before the first sample: level by the accelerometer, north by the magnetometer.
-
-    These were read at the end of the sample, so the attitude is turned back by the gyroscope.
-    """
+    """The memory before the first sample, which knows nothing of the attitude."""
     dtype = sample.dt.dtype
-    x, y, up = jnp.eye(3, dtype=dtype)
-    has_force, force = _present_and_long(sample.accelerometer, GRAVITY * up)
+    zero = jnp.zeros((), dtype)
     _, gyro = present(sample.gyro, jnp.zeros(3, dtype))
-    vertical = force / jnp.sqrt(square(force))
-    any_axis = jnp.where(jnp.abs(vertical[1]) < 0.9, y, x)
-    _, field = present(sample.magnetometer, vertical)
-    has_field, east = _present_and_long(cross(field, vertical), cross(any_axis, vertical))
-    east = east / jnp.sqrt(square(east))
-    at_end = from_matrix(jnp.stack([east, cross(vertical, east), vertical]))
-    q = normalize(multiply(at_end, exp(-sample.dt * gyro)))
-    one = jnp.ones((), dtype)
-    tilt, heading = jnp.where(has_force, 0.1 * one, one), jnp.where(has_field, 0.0, 3.0 * one)
-    heading = jnp.sqrt(settings.start_heading**2 + heading**2)
+    _, force = present(sample.accelerometer, jnp.asarray([0.0, 0.0, GRAVITY], dtype))
+    return _Memory(
+        q=jnp.asarray([1.0, 0.0, 0.0, 0.0], dtype),
+        numbers=jnp.zeros(SIZE - 3, dtype),
+        covariance=_start_covariance(settings, jnp.full(3, _UNKNOWN, dtype)),
+        level=jnp.zeros((), bool),
+        gyro=gyro,
+        slow=jnp.concatenate([gyro, force]),
+        rest=zero,
+        acceleration=zero,
+        field=jnp.zeros(4, dtype),
+    )
+
+
+def _start_covariance(settings: Settings, attitude: Array) -> Array:
+    """That of the error where nothing but the attitude's deviations (3,) has been measured."""
     parts = (
-        jnp.stack([tilt, tilt, heading]),
+        attitude,
         jnp.full(3, settings.start_bias),
-        jnp.full(2, 0.1, dtype),  # m/s
+        jnp.full(2, 0.1, attitude.dtype),  # m/s
         jnp.full(1, settings.declination),
         jnp.full(9, settings.start_response),
     )
-    deviations = jnp.concatenate(parts)
-    zero, start = jnp.zeros((), dtype), (q, jnp.zeros(_SIZE - 3, dtype), jnp.diag(deviations**2))
-    return _Memory(*start, gyro, jnp.concatenate([gyro, force]), zero, zero, jnp.zeros(4, dtype))
+    return jnp.diag(jnp.concatenate(parts) ** 2)
+
+
+def _aligned(
+    settings: Settings, force: Array, field: Array, has_field: Array
+) -> tuple[Array, Array]:
+    """Attitude and covariance: level by the accelerometer, north by the magnetometer, if read."""
+    level = _level(force)
+    there, east_of_north = _heading(rotate(level, field))
+    known = has_field & there
+    turn = jnp.zeros_like(force).at[2].set(jnp.where(known, east_of_north, 0.0))
+    heading = jnp.where(known, settings.start_heading, _UNKNOWN)
+    tilt = jnp.full(2, 0.1, force.dtype)
+    covariance = _start_covariance(settings, jnp.concatenate([tilt, heading[None]]))
+    return turned(level, turn), covariance
+
+
+def _level(force: Array) -> Array:
+    """The attitude in which a specific force (3,) points up, by a turn about a level axis.
+
+    One that points below is turned by pi about x first: the turn is never near pi.
+    """
+    x, y, z = force / jnp.sqrt(square(force))
+    below = z < 0
+    y, z = jnp.where(below, -y, y), jnp.abs(z)
+    zero = jnp.zeros_like(z)
+    turn = normalize(jnp.stack([1.0 + z, y, -x, zero]))
+    flip = jnp.asarray([0.0, 1.0, 0.0, 0.0], force.dtype)
+    return jnp.where(below, multiply(turn, flip), turn)
 
 
 def _linearize(
@@ -134,12 +177,20 @@ def _linearize(
     up = jnp.asarray([0.0, 0.0, GRAVITY], dt.dtype)
     has_force, force = present(sample.accelerometer, rotate_inverse(q, up))
     has_field, field = _present_and_long(sample.magnetometer, ones)
-    acceleration, field = rotate(q, force)[:2], rotate(q, field)
     keep = jnp.exp(-dt / settings.declination_time)
-    numbers = memory.numbers.at[3:5].add(dt * acceleration).at[5].multiply(keep)
+    transition = transition_of(middle, gyro, dt, keep)
+    covariance = propagated(memory.covariance, middle, gyro, dt, keep)
+    covariance = covariance + jnp.diag(variances_of(settings, gyro, dt, keep))
 
-    transition = _transition(middle, gyro, dt, keep)
-    covariance = predicted(memory.covariance, transition, _variances(settings, gyro, dt, keep))
+    heavy = has_force & (square(force) > (0.5 * GRAVITY) ** 2)  # not in free fall
+    level, begins = memory.level | heavy, heavy & ~memory.level
+    q_begin, covariance_begin = _aligned(settings, jnp.where(begins, force, up), field, has_field)
+    q, covariance = jnp.where(begins, q_begin, q), jnp.where(begins, covariance_begin, covariance)
+    transition = jnp.where(begins, 0.0, transition)  # nothing before it tells of what follows
+
+    acceleration, field = rotate(q, force)[:2], rotate(q, field)
+    numbers = memory.numbers.at[3:5].add(dt * acceleration).at[5].multiply(keep)
+    numbers = jnp.where(level, numbers, 0.0)
     slow, rest = _rest(settings, memory, gyro, force, dt)
     share = -jnp.expm1(-dt / settings.acceleration_time)
     mean_square = memory.acceleration + share * (square(acceleration) - memory.acceleration)
@@ -147,45 +198,36 @@ def _linearize(
 
     at_rest, some_time = rest > settings.rest_time, dt > 0
     inverse = 1.0 / jnp.where(some_time, dt, 1.0)
-    error, updates = Error(jnp.zeros(_SIZE, dt.dtype), covariance), []
+    error = Error(jnp.zeros(SIZE, dt.dtype), covariance)
     moving = settings.velocity**2 + settings.velocity_by_acceleration**2 * mean_square
     variance = inverse * jnp.where(at_rest, settings.rest_velocity**2, moving)
-    rows, valid = _eye(_VELOCITY, 2, dt), has_force & some_time
-    error = _observe(error, rows, -numbers[3:5], variance, valid, updates)
+    some_time = some_time & level
+    valid = jnp.full(2, has_force & some_time)
+    error, first = observed(
+        error, _eye(VELOCITY, 2, dt), -numbers[3:5], jnp.full(2, variance), valid
+    )
 
-    rows, valid = _eye(2, 1, dt) + _eye(_DECLINATION, 1, dt), has_field & some_time
-    residual = _wrapped(_heading(field) - numbers[5])
-    surprise = _surprise(settings, error, rows[0], residual)
-    variance = inverse * settings.heading**2 * doubt * surprise
-    error = _observe(error, rows, residual[None], variance, valid, updates)
-
-    rows, valid = _eye(3, 3, dt), at_rest & some_time & has_gyro
-    variance = inverse * settings.rest_bias**2
-    error = _observe(error, rows, gyro - numbers[:3], variance, valid, updates)
-
-    updates = stacked_updates(updates)
+    row = _eye(2, 1, dt) + _eye(DECLINATION, 1, dt)
+    there, east_of_north = _heading(field)
+    residual = _wrapped(east_of_north - numbers[5])
+    surprise = _surprise(settings, error, row[0], residual)
+    of_heading = inverse * settings.heading**2 * doubt * surprise
+    of_bias = inverse * settings.rest_bias**2
+    error, second = observed(
+        error,
+        jnp.concatenate([row, _eye(3, 3, dt)]),
+        jnp.concatenate([residual[None], gyro - numbers[:3]]),
+        jnp.stack([of_heading, of_bias, of_bias, of_bias]),
+        some_time & jnp.stack([has_field & there, *[at_rest & has_gyro] * 3]),
+    )
+    updates = first, second
     estimate = Estimate(q, numbers[:3], numbers[3:], covariance, *consistency(updates))
     estimate = corrected(estimate, error)
     numbers = jnp.concatenate([estimate.bias, estimate.others])
     state = estimate.q, numbers, estimate.covariance
-    after = _Memory(*state, gyro, slow, rest, mean_square, norms)
+    after = _Memory(*state, level, gyro, slow, rest, mean_square, norms)
     turned_on = multiply(estimate.q, exp(settings.latency * (gyro - estimate.bias)))
     return after, estimate._replace(q=turned_on), Linearized(transition, updates)
-
-
-def _observe(
-    error: Error,
-    rows: Array,
-    residuals: Array,
-    variance: Array,
-    valid: Array,
-    updates: list[Update],
-) -> Error:
-    """The error after the scalars of one sensor; their updates are appended to ``updates``."""
-    for row, residual in zip(rows, residuals, strict=True):
-        error, update = observed(error, row, residual, variance, valid)
-        updates.append(update)
-    return error
 
 
 def _surprise(settings: Settings, error: Error, row: Array, residual: Array) -> Array:
@@ -200,29 +242,6 @@ def _turn(memory: _Memory, gyro: Array, dt: Array) -> tuple[Array, Array]:
     half = exp(0.5 * dt * (gyro - memory.numbers[:3] - response))
     middle = multiply(memory.q, half)
     return correct_norm(multiply(middle, half)), middle
-
-
-def _transition(q: Array, gyro: Array, dt: Array, keep: Array) -> Array:
-    """The derivative of the error after a step by that before, (18, 18)."""
-    by_rate = -dt * to_matrix(q)
-    by_response = (by_rate[:, :, None] * gyro[None, None, :]).reshape(3, 9)
-    tilt = dt * jnp.asarray([[0.0, GRAVITY, 0.0], [-GRAVITY, 0.0, 0.0]], dt.dtype)
-    matrix = jnp.eye(_SIZE, dtype=dt.dtype).at[_DECLINATION, _DECLINATION].set(keep)
-    matrix = matrix.at[:3, 3:6].set(by_rate).at[:3, _RESPONSE:].set(by_response)
-    return matrix.at[_VELOCITY:_DECLINATION, :3].set(tilt)
-
-
-def _variances(settings: Settings, gyro: Array, dt: Array, keep: Array) -> Array:
-    """The variances that a step adds to the error, (18,)."""
-    rate = settings.gyro**2 + settings.gyro_by_rate**2 * square(gyro)
-    parts = (
-        jnp.full(3, rate * dt),
-        jnp.full(3, settings.walk**2 * dt),
-        jnp.full(2, 1e-6 * dt),  # (m/s)^2: the accelerometer's own noise
-        jnp.full(1, settings.declination**2 * (1.0 - keep**2)),
-        jnp.zeros(9, dt.dtype),
-    )
-    return jnp.concatenate(parts)
 
 
 def _rest(
@@ -262,11 +281,14 @@ def _present_and_long(value: Array, fallback: Array) -> tuple[Array, Array]:
     return valid, jnp.where(valid, value, fallback)
 
 
-def _heading(field: Array) -> Array:
-    """How far the field points east of north [rad], clockwise; 0 where it is vertical."""
-    level = square(field[:2]) > 0
-    east, north = jnp.where(level, field[0], 0.0), jnp.where(level, field[1], 1.0)
-    return jnp.arctan2(east, north)
+def _heading(field: Array) -> tuple[Array, Array]:
+    """Whether the field, in level axes, has a heading, and how far it points east of north [rad].
+
+    Clockwise. A field within 0.6 degrees of the vertical has none.
+    """
+    there = square(field[:2]) > 1e-4 * square(field)
+    east, north = jnp.where(there, field[0], 0.0), jnp.where(there, field[1], 1.0)
+    return there, jnp.arctan2(east, north)
 
 
 def _wrapped(angle: Array) -> Array:
@@ -275,18 +297,9 @@ def _wrapped(angle: Array) -> Array:
 
 def _eye(first: int, count: int, dt: Array) -> Array:
     """Rows of the identity of 18, from ``first`` on. -> (count, 18)."""
-    return jnp.eye(_SIZE, dtype=dt.dtype)[first : first + count]
-
-
-def _cast(settings: Settings, sample: ImuSample) -> Settings:
-    return Settings(*(jnp.asarray(x, sample.dt.dtype) for x in settings))
+    return jnp.eye(SIZE, dtype=dt.dtype)[first : first + count]
 
 
 def _checked(sample: ImuSample) -> ImuSample:
     instance("sample", sample, ImuSample, "an estimation.ImuSample")
-    dt = exactly("sample.dt", sample.dt, ())
-    if is_concrete(dt):
-        not_negative("sample.dt", dt)
-    names = ImuSample._fields[1:]
-    vectors = [exactly(f"sample.{name}", getattr(sample, name), (3,)) for name in names]
-    return ImuSample(dt.astype(vectors[0].dtype), *(x.astype(vectors[0].dtype) for x in vectors))
+    return sample_of(sample, dict.fromkeys(ImuSample._fields[1:], (3,)))

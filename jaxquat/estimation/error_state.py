@@ -5,18 +5,20 @@ vector of the attitude in WORLD axes, ``q_true = exp(error[:3]) q``, then the di
 numbers. (An attitude error in world axes makes the linearised equations depend on the measured
 rates alone: S. Bonnabel, P. Martin and E. Salaun, Invariant extended Kalman filter, CDC 2009.)
 
-Each component of an observation is one scalar update in Joseph's form, so nothing is inverted and
-the covariance stays positive in float32 too. The smoother is the fixed-interval one of Rauch, Tung
-and Striebel in the form of Bierman (Fixed interval smoothing with discrete measurements, Int. J.
-Control 18(1), 1973, after Bryson and Frazier): it goes back over the updates themselves and inverts
-no covariance.
+Observations come in small blocks. Their update is in Joseph's form, so the covariance stays
+positive in float32 too, and nothing but the small covariance of an innovation is inverted. The
+smoother is the fixed-interval one of Rauch, Tung and Striebel in the form of Bierman (Fixed
+interval smoothing with discrete measurements, Int. J. Control 18(1), 1973, after Bryson and
+Frazier): it goes back over the updates themselves and inverts no covariance.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
 from jaxquat._linear import dot, matvec, transpose
@@ -35,19 +37,21 @@ class Error(NamedTuple):
 
 
 class Update(NamedTuple):
-    """One scalar observation ``innovation = row . error + noise`` and what it changed.
+    """A block of m scalar observations ``innovation = rows . error + noise`` and its effect.
 
     Attributes:
-        row: (n,).
-        gain: (n,), 0 where there was no observation.
-        innovation: (), 0 where there was none.
-        precision: 1 over the variance of the innovation, (), 0 where there was none.
+        rows: (m, n).
+        gain: (n, m), a column is 0 where there was no observation.
+        innovation: (m,), 0 where there was none.
+        precision: inverse of the covariance of the innovation, (m, m), 0 where there was none.
+        log_precision: logarithm of its determinant, over the observations there were, ().
     """
 
-    row: Array
+    rows: Array
     gain: Array
     innovation: Array
     precision: Array
+    log_precision: Array
 
 
 def predicted(covariance: Array, transition: Array, variances: Array) -> Array:
@@ -57,37 +61,58 @@ def predicted(covariance: Array, transition: Array, variances: Array) -> Array:
 
 
 def observed(
-    error: Error, row: Array, residual: Array, variance: Array, valid: Array
+    error: Error, rows: Array, residuals: Array, variances: Array, valid: Array
 ) -> tuple[Error, Update]:
-    """The error after one scalar observation, or unchanged where ``valid`` is False.
+    """The error after a block of m scalar observations, unchanged by those that are not valid.
 
-    The residual and its derivatives must be finite there too.
+    The residuals and their derivatives must be finite there too.
 
     Args:
         error: before.
-        row: derivative of the residual by the error, (n,).
-        residual: measured minus computed from the state whose error this is, ().
-        variance: of the noise, positive, ().
-        valid: whether there is an observation, () bool.
+        rows: derivatives of the residuals by the error, (m, n).
+        residuals: measured minus computed from the state whose error this is, (m,).
+        variances: of the noises, positive, (m,).
+        valid: whether there is an observation, (m,) bool.
     """
-    image = matvec(error.covariance, row)
-    innovation = jnp.where(valid, residual - dot(row, error.mean), 0.0)
-    precision = jnp.where(valid, 1.0 / (dot(row, image) + variance), 0.0)
-    gain = precision * image
-    half = error.covariance - gain[:, None] * image[None, :]
-    noise = variance * gain[:, None] * gain[None, :]
-    joseph = half - matvec(half, row)[:, None] * gain[None, :] + noise
-    after = Error(error.mean + gain * innovation, _symmetric(joseph))
-    return after, Update(row, gain, innovation, precision)
+    weight = valid.astype(residuals.dtype)
+    rows_seen = weight[:, None] * rows
+    images = _product(error.covariance, transpose(rows_seen))
+    spread = _product(rows_seen, images) + jnp.diag(variances)
+    inverse, pivots = _inverse(spread)
+    gain = _product(images, inverse)
+    innovation = jnp.where(valid, residuals - matvec(rows, error.mean), 0.0)
+    # Joseph's form, with matrix products: their derivatives are such products again. XLA fuses
+    # chains of outer products, and computes the chain again for each sum in a derivative.
+    half = error.covariance - _product(gain, transpose(images))
+    rest = _product(half, transpose(rows_seen)) - gain * variances[None, :]
+    joseph = half - _product(rest, transpose(gain))
+    after = Error(error.mean + matvec(gain, innovation), _symmetric(joseph))
+    precision = weight[:, None] * inverse * weight[None, :]
+    logs = -jnp.sum(jnp.where(valid, jnp.log(pivots), 0.0))
+    return after, Update(rows, gain, innovation, precision, logs)
 
 
-def consistency(updates: Update) -> tuple[Array, Array, Array]:
-    """Normalised innovation squared, number of scalars, log likelihood, of (m,) updates."""
-    seen = updates.precision > 0
-    squared = jnp.sum(updates.precision * updates.innovation**2)
+def _inverse(matrix: Array) -> tuple[Array, Array]:
+    """Inverse and pivots (m,) of a small positive definite matrix (m, m), by Gauss and Jordan."""
+    pivots, unit = [], np.eye(matrix.shape[0], dtype=bool)
+    for k, here in enumerate(unit):
+        pivot = matrix[k, k]
+        row = jnp.where(here, 1.0, matrix[k]) / pivot
+        column = jnp.where(here, 0.0, matrix[:, k])
+        others = jnp.where(here[None, :], 0.0, matrix) - column[:, None] * row[None, :]
+        matrix = jnp.where(here[:, None], row[None, :], others)
+        pivots.append(pivot)
+    return matrix, jnp.stack(pivots)
+
+
+def consistency(updates: Sequence[Update]) -> tuple[Array, Array, Array]:
+    """Normalised innovation squared, number of scalars, log likelihood."""
+    squared = sum(dot(x.innovation, matvec(x.precision, x.innovation)) for x in updates)
+    squared = jnp.asarray(squared)
+    seen = jnp.concatenate([jnp.diagonal(x.precision) for x in updates]) > 0
     count = jnp.sum(seen, dtype=squared.dtype)
-    logs = jnp.where(seen, jnp.log(jnp.where(seen, updates.precision, 1.0)), 0.0)
-    return squared, count, 0.5 * (jnp.sum(logs) - squared - count * jnp.log(2.0 * jnp.pi))
+    logs = sum(x.log_precision for x in updates)
+    return squared, count, 0.5 * (logs - squared - count * jnp.log(2.0 * jnp.pi))
 
 
 class Adjoint(NamedTuple):
@@ -114,15 +139,16 @@ def smoothed(covariance: Array, adjoint: Adjoint) -> Error:
     return Error(mean, _symmetric(covariance - known))
 
 
-def before(adjoint: Adjoint, transition: Array, updates: Update) -> Adjoint:
-    """The adjoint before a step with this transition (n, n) and these (m,) updates."""
+def before(adjoint: Adjoint, transition: Array, updates: Sequence[Update]) -> Adjoint:
+    """The adjoint before a step with this transition (n, n) and these updates."""
     vector, matrix = adjoint
-    for k in reversed(range(updates.precision.shape[0])):
-        row, gain, innovation, precision = (x[k] for x in updates)
-        vector = vector - row * (dot(gain, vector) + precision * innovation)
-        half = matrix - row[:, None] * matvec(transpose(matrix), gain)[None, :]
-        matrix = half - matvec(half, gain)[:, None] * row[None, :]
-        matrix = _symmetric(matrix + precision * row[:, None] * row[None, :])
+    for rows, gain, innovation, precision, _ in reversed(updates):
+        across = transpose(rows)
+        vector = vector - matvec(across, matvec(transpose(gain), vector))
+        vector = vector - matvec(across, matvec(precision, innovation))
+        half = matrix - _product(across, _product(transpose(gain), matrix))
+        full = half - _product(_product(half, gain), rows)
+        matrix = _symmetric(full + _product(_product(across, precision), rows))
     back = transpose(transition)
     return Adjoint(matvec(back, vector), _symmetric(_product(_product(back, matrix), transition)))
 

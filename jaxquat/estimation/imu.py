@@ -20,7 +20,7 @@ class Settings(NamedTuple):
         walk: density of the random walk of the bias [rad/s^2/sqrt(Hz)].
         start_bias: of the bias, which begins as 0 [rad/s].
         start_response: of the errors of gain and alignment, which begin as 0 [1 or rad].
-        start_heading: of the heading that the first sample's magnetometer gives [rad].
+        start_heading: of the heading that a magnetometer gives at the beginning [rad].
         velocity: density of the velocity's observation as 0 [m/s sqrt(s)].
         velocity_by_acceleration: the same in proportion to the root-mean-square horizontal
             acceleration [s sqrt(s)] over ``acceleration_time`` [s].
@@ -42,6 +42,11 @@ class Settings(NamedTuple):
         rest_bias: density of the bias's observation at rest [rad/s sqrt(s)].
         latency: the sample that is read at a time was measured this much earlier [s]. The attitude
             is turned on by as much, at the last rate.
+
+    Examples:
+        >>> settings = jq.estimation.Settings(heading=0.5)  # rad sqrt(s), where magnets disturb
+        >>> f"{settings.heading / np.sqrt(0.01):.1f} rad"  # of one sample at 100 Hz
+        '5.0 rad'
     """
 
     gyro: ArrayLike = 1e-3
@@ -70,13 +75,24 @@ class Settings(NamedTuple):
 class ImuSample(NamedTuple):
     """One sample of ``ahrs``; with an axis (N,) in front of each array, a recording.
 
-    A sensor with a NaN was not read. Without the gyroscope its last rate is taken.
+    A sensor with a NaN or an infinity was not read. Without the gyroscope its last rate is taken.
 
     Attributes:
         dt: time since the sample before [s], at least 0, ().
         gyro: mean rate since then [rad/s], body axes, (3,).
         accelerometer: specific force at the end [m/s^2], body axes, (3,).
         magnetometer: magnetic field at the end, body axes, any unit, (3,).
+
+    Examples:
+        >>> n = 100
+        >>> samples = jq.estimation.ImuSample(
+        ...     dt=jnp.full(n, 0.01),
+        ...     gyro=jnp.zeros((n, 3)),
+        ...     accelerometer=jnp.tile(jnp.array([0.0, 0.0, 9.81]), (n, 1)),
+        ...     magnetometer=jnp.full((n, 3), jnp.nan),  # not read
+        ... )
+        >>> f"{samples.dt.sum():.2f} s"
+        '1.00 s'
     """
 
     dt: Array

@@ -13,15 +13,8 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._checks import (
-    exactly,
-    floating,
-    instance,
-    is_concrete,
-    not_negative,
-    positive,
-    unit_quaternion,
-)
+from jaxquat._checks import exactly, instance, not_negative, positive, unit_quaternion
+from jaxquat.estimation.arguments import cast, sample_of, settings_of
 from jaxquat.estimation.error_state import Error, Update, consistency, observed, predicted
 from jaxquat.estimation.filtering import (
     Estimate,
@@ -30,7 +23,6 @@ from jaxquat.estimation.filtering import (
     corrected,
     filter_of,
     present,
-    stacked_updates,
 )
 from jaxquat.rotations import so3
 from jaxquat.rotations.quaternion import (
@@ -57,6 +49,11 @@ class Noises(NamedTuple):
         attitude: standard deviation of a measured attitude about each axis [rad].
         start_attitude: of the attitude at the start about each axis [rad].
         start_bias: of the bias at the start, which is estimated as 0 [rad/s].
+
+    Examples:
+        >>> noises = jq.estimation.Noises(gyro=3e-4, attitude=1e-3)
+        >>> f"{noises.gyro / np.sqrt(0.01):.3f} rad/s"  # of one sample at 100 Hz
+        '0.003 rad/s'
     """
 
     gyro: ArrayLike = 1e-4
@@ -78,6 +75,14 @@ class Sample(NamedTuple):
         vectors: k measured vectors, body axes, (k, 3): directions, specific force, magnetic field.
         references: the same vectors in world axes and the same units, (k, 3).
         attitude: measured, body to world, (4,).
+
+    Examples:
+        >>> up = jnp.array([[0.0, 0.0, 9.81]])  # m/s^2: one vector, the specific force at rest
+        >>> unknown = jnp.full(4, jnp.nan)  # no star tracker
+        >>> sample = jq.estimation.Sample(jnp.array(0.01), jnp.zeros(3), up, up, unknown)
+        >>> mekf = jq.estimation.mekf(jnp.array([1.0, 0.0, 0.0, 0.0]))
+        >>> jax.jit(mekf.step)(mekf.init(sample), sample)[1].observations
+        Array(3., dtype=float32)
     """
 
     dt: Array
@@ -85,17 +90,6 @@ class Sample(NamedTuple):
     vectors: Array
     references: Array
     attitude: Array
-
-
-class _Numbers(NamedTuple):
-    """``Noises`` as arrays of the samples' dtype."""
-
-    gyro: Array
-    walk: Array
-    vectors: Array
-    attitude: Array
-    start_attitude: Array
-    start_bias: Array
 
 
 class _Memory(NamedTuple):
@@ -119,16 +113,22 @@ def mekf(q: ArrayLike, noises: Noises | None = None, *, gate: ArrayLike = jnp.in
         noises: standard deviations, differentiable; None for ``Noises()``.
         gate: an observed vector or attitude is left out where its innovation is more than this many
             standard deviations long, (): accelerations, magnets, a star tracker's outliers.
+
+    Examples:
+        >>> level = jnp.array([1.0, 0.0, 0.0, 0.0])
+        >>> tilted = jq.quaternion.exp(jnp.array([0.02, 0.0, 0.0]))  # what a star tracker sees
+        >>> none = jnp.zeros((0, 3))  # no vectors
+        >>> sample = jq.estimation.Sample(jnp.array(0.1), jnp.zeros(3), none, none, tilted)
+        >>> noises = jq.estimation.Noises(attitude=0.1, start_attitude=0.1)  # rad: as uncertain
+        >>> mekf = jq.estimation.mekf(level, noises)
+        >>> memory, estimate = jax.jit(mekf.step)(mekf.init(sample), sample)
+        >>> f"{jq.quaternion.distance(level, estimate.q):.3f} rad"  # half way
+        '0.010 rad'
     """
-    q, noises = exactly("q", q, (4,)), Noises() if noises is None else noises
+    q = exactly("q", q, (4,))
     unit_quaternion("q", q)
-    instance("noises", noises, Noises, "estimation.Noises")
-    for name, value in zip(Noises._fields, noises, strict=True):
-        value = floating(f"noises.{name}", value)
-        if value.ndim > (name == "vectors") or not value.size:
-            wanted = "() or (k,)" if name == "vectors" else "()"
-            raise ValueError(f"noises.{name}: wanted shape {wanted}, got {value.shape}")
-        (positive if name in ("vectors", "attitude") else not_negative)(f"noises.{name}", value)
+    checks = {"vectors": positive, "attitude": positive}
+    noises = settings_of("noises", noises, Noises(), checks, not_negative, ("vectors",))
     gate = exactly("gate", gate, ())
     positive("gate", gate, or_infinite=True)
 
@@ -141,7 +141,7 @@ def mekf(q: ArrayLike, noises: Noises | None = None, *, gate: ArrayLike = jnp.in
     def linearize(memory: _Memory, sample: Sample) -> tuple[_Memory, Estimate, Linearized]:
         sample = _checked(sample)
         dtype = sample.gyro.dtype
-        numbers = _Numbers(*(jnp.asarray(x, dtype) for x in noises))
+        numbers = cast(noises, dtype)
         q, transition, covariance = _predict(memory, sample, numbers)
         error = Error(jnp.zeros(6, dtype), covariance)
         error, updates = _observe(error, q, sample, numbers, gate.astype(dtype))
@@ -153,7 +153,7 @@ def mekf(q: ArrayLike, noises: Noises | None = None, *, gate: ArrayLike = jnp.in
     return filter_of(init, linearize)
 
 
-def _predict(memory: _Memory, sample: Sample, noises: _Numbers) -> tuple[Array, Array, Array]:
+def _predict(memory: _Memory, sample: Sample, noises: Noises) -> tuple[Array, Array, Array]:
     """Attitude, transition of the error (6, 6) and its covariance after the gyroscope's turn."""
     dt = sample.dt
     half = exp(0.5 * dt * (sample.gyro - memory.bias))
@@ -166,8 +166,8 @@ def _predict(memory: _Memory, sample: Sample, noises: _Numbers) -> tuple[Array, 
 
 
 def _observe(
-    error: Error, q: Array, sample: Sample, noises: _Numbers, gate: Array
-) -> tuple[Error, Update]:
+    error: Error, q: Array, sample: Sample, noises: Noises, gate: Array
+) -> tuple[Error, tuple[Update, ...]]:
     """The error after all observations of a sample. Each is gated as a whole."""
     zero, eye = jnp.zeros((3, 3), q.dtype), jnp.eye(3, dtype=q.dtype)
     updates: list[Update] = []
@@ -182,8 +182,8 @@ def _observe(
     valid, measured = present(sample.attitude, q)
     residual = log(multiply(measured, conjugate(q)))
     rows = jnp.concatenate([eye, zero], axis=1)
-    error = _gated(error, rows, residual, noises.attitude**2, valid, gate, updates)
-    return error, stacked_updates(updates)
+    error = _gated(error, rows, residual, jnp.square(noises.attitude), valid, gate, updates)
+    return error, tuple(updates)
 
 
 def _gated(
@@ -201,26 +201,20 @@ def _gated(
     """
     after, tried = error, []
     for row, value in zip(rows, residual, strict=True):
-        after, update = observed(after, row, value, variance, valid)
+        after, update = observed(after, row[None], value[None], variance[None], valid[None])
         tried.append(update)
-    length = sum(update.precision * update.innovation**2 for update in tried)
-    near = length <= gate**2
+    near = consistency(tried)[0] <= gate**2
     after = Error(*(jnp.where(near, new, old) for new, old in zip(after, error, strict=True)))
-    for row, gain, innovation, precision in tried:
-        kept = (jnp.where(near, x, jnp.zeros_like(x)) for x in (gain, innovation, precision))
-        updates.append(Update(row, *kept))
+    for update in tried:
+        kept = (jnp.where(near, x, jnp.zeros_like(x)) for x in update[1:])
+        updates.append(Update(update.rows, *kept))
     return after
 
 
 def _checked(sample: Sample) -> Sample:
     instance("sample", sample, Sample, "an estimation.Sample")
-    dt, gyro = exactly("sample.dt", sample.dt, ()), exactly("sample.gyro", sample.gyro, (3,))
-    vectors = jnp.asarray(sample.vectors)
-    if vectors.ndim != 2 or vectors.shape[1] != 3:
-        raise ValueError(f"sample.vectors: wanted shape (k, 3), got {vectors.shape}")
-    references = exactly("sample.references", sample.references, vectors.shape)
-    attitude = exactly("sample.attitude", sample.attitude, (4,))
-    if is_concrete(dt):
-        not_negative("sample.dt", dt)
-    cast = (x.astype(gyro.dtype) for x in (dt, gyro, vectors, references, attitude))
-    return Sample(*cast)
+    shape = jnp.shape(sample.vectors)
+    if len(shape) != 2 or shape[1] != 3:
+        raise ValueError(f"sample.vectors: wanted shape (k, 3), got {shape}")
+    shapes = {"gyro": (3,), "vectors": shape, "references": shape, "attitude": (4,)}
+    return sample_of(sample, shapes)

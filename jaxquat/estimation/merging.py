@@ -22,6 +22,14 @@ def merge(samples: ImuSample, every: int) -> ImuSample:
     Args:
         samples: of one recording, with finite gyroscope.
         every: a divisor of N.
+
+    Examples:
+        >>> n = 100
+        >>> still, up = jnp.zeros((n, 3)), jnp.tile(jnp.array([0.0, 0.0, 9.81]), (n, 1))
+        >>> samples = jq.estimation.ImuSample(jnp.full(n, 0.01), still.at[:, 2].set(0.5), up, still)
+        >>> merged = jax.jit(jq.estimation.merge, static_argnums=1)(samples, 5)
+        >>> merged.gyro.shape, f"{merged.dt[0]:.2f} s, {merged.gyro[0, 2]:.2f} rad/s"
+        ((20, 3), '0.05 s, 0.50 rad/s')
     """
     instance("samples", samples, ImuSample, "an estimation.ImuSample")
     dt = floating("samples.dt", samples.dt)

@@ -64,6 +64,15 @@ def term(body: Body, torque: Torque) -> diffrax.ODETerm:
 
     Returns:
         A term whose ``vf`` gives the derivatives of q (in R^4) and of all else as a ``State``.
+
+    Examples:
+        >>> from jaxquat.interop import diffrax as bridge
+        >>> body = jq.Body.from_principal(jnp.array([1.0, 2.0, 3.0]))
+        >>> drag = bridge.term(body, lambda t, state, gain: -gain * state.omega)
+        >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.0, 0.0, 2.0]), aux={})
+        >>> slope = drag.vf(0.0, state, 0.75)
+        >>> f"{slope.q[3]:.2f}/s, {slope.omega[2]:.2f} rad/s^2"
+        '1.00/s, -0.50 rad/s^2'
     """
     instance("body", body, Body, "a jq.Body")
     takes("torque", torque, "t, state, params")
@@ -91,6 +100,17 @@ class Interpolation(diffrax.AbstractLocalInterpolation):
         y1: the state at the end.
         k0: the derivative at the start, as ``term`` gives it.
         k1: the derivative at the end.
+
+    Examples:
+        >>> from jaxquat.interop import diffrax as bridge
+        >>> turn, still = jnp.array([0.0, 0.0, 1.0]), jnp.zeros(3)
+        >>> first = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), turn, aux={})  # 1 rad/s about z
+        >>> last = first._replace(q=jq.quaternion.exp(turn))  # 1 s later
+        >>> slope = bridge.term(jq.Body(jnp.eye(3)), jq.torques.zero).vf
+        >>> slopes = slope(0.0, first, None), slope(1.0, last, None)
+        >>> step = bridge.Interpolation(0.0, 1.0, first, last, *slopes)
+        >>> f"{jq.quaternion.distance(first.q, step.evaluate(0.25).q):.3f} rad"
+        '0.250 rad'
     """
 
     t0: Any
@@ -216,14 +236,36 @@ class _Lifted(diffrax.AbstractSolver):
 
 
 class Heun(_Lifted):
-    """Heun's method of order 2 with Euler's error, lifted."""
+    """Heun's method of order 2 with Euler's error, lifted.
+
+    Examples:
+        >>> import diffrax
+        >>> from jaxquat.interop import diffrax as bridge
+        >>> body = jq.Body.from_principal(jnp.array([1.0, 2.0, 3.0]))
+        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.3, 0.4, 1.2]), aux={})
+        >>> free = bridge.term(body, jq.torques.zero)
+        >>> solve = lambda: diffrax.diffeqsolve(free, bridge.Heun(), 0.0, 1.0, 0.02, start)
+        >>> f"{jnp.linalg.norm(jax.jit(solve)().ys.q):.4f}"
+        '1.0000'
+    """
 
     lifted: ClassVar[Tableau] = HEUN
     error: ClassVar[tuple[float, ...]] = (-1 / 2, 1 / 2, 0.0)
 
 
 class Bosh3(_Lifted):
-    """Bogacki and Shampine's method 3(2), lifted (Appl. Math. Lett. 2, 1989, 321)."""
+    """Bogacki and Shampine's method 3(2), lifted (Appl. Math. Lett. 2, 1989, 321).
+
+    Examples:
+        >>> import diffrax
+        >>> from jaxquat.interop import diffrax as bridge
+        >>> body = jq.Body.from_principal(jnp.array([1.0, 2.0, 3.0]))
+        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.3, 0.4, 1.2]), aux={})
+        >>> free = bridge.term(body, jq.torques.zero)
+        >>> solve = lambda: diffrax.diffeqsolve(free, bridge.Bosh3(), 0.0, 1.0, 0.02, start)
+        >>> f"{jnp.linalg.norm(jax.jit(solve)().ys.q):.4f}"
+        '1.0000'
+    """
 
     lifted: ClassVar[Tableau] = BOGACKI_SHAMPINE3
     error: ClassVar[tuple[float, ...]] = (2 / 9 - 7 / 24, 1 / 3 - 1 / 4, 4 / 9 - 1 / 3, -1 / 8)
@@ -233,6 +275,16 @@ class Dopri5(_Lifted):
     """Dormand and Prince's method 5(4), lifted (J. Comput. Appl. Math. 6, 1980, 19).
 
     Fixed steps are those of ``jq.rkmk5``.
+
+    Examples:
+        >>> import diffrax
+        >>> from jaxquat.interop import diffrax as bridge
+        >>> body = jq.Body.from_principal(jnp.array([1.0, 2.0, 3.0]))
+        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.3, 0.4, 1.2]), aux={})
+        >>> free = bridge.term(body, jq.torques.zero)
+        >>> solve = lambda: diffrax.diffeqsolve(free, bridge.Dopri5(), 0.0, 1.0, 0.02, start)
+        >>> f"{jnp.linalg.norm(jax.jit(solve)().ys.q):.4f}"
+        '1.0000'
     """
 
     lifted: ClassVar[Tableau] = DORMAND_PRINCE5
@@ -289,6 +341,13 @@ def controller(
         velocity: tolerance of the velocity [m/s].
         options: more arguments of ``diffrax.PIDController`` (pcoeff, icoeff, dcoeff, dtmin,
             dtmax, ...).
+
+    Examples:
+        >>> from jaxquat.interop import diffrax as bridge
+        >>> steps = bridge.controller(attitude=1e-4, rate=1e-3)  # rad, rad/s
+        >>> error = jq.State(jnp.array([0.0, 1e-4, 1e-4, 1e-4]), jnp.full(3, 2e-3), aux={})
+        >>> f"{steps.norm(error):.2f}"  # above 1, as the rate is wrong by twice its tolerance
+        '2.00'
     """
     norm = _Norm(attitude, rate, aux, position, velocity)
     for name, value in norm._asdict().items():

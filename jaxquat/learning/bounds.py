@@ -1,12 +1,7 @@
-"""Bounds of parameters by a transformation: x between its bounds is a function of any real y.
+"""Bounds of parameters, which the iteration keeps by steps that end at them (trust_region.py).
 
-    both bounds   x = lower + (upper - lower) / (1 + exp(-y))
-    lower alone   x = lower + exp(y)
-    upper alone   x = upper - exp(y)
-    none          x = y
-
-The iteration moves y and so never leaves the bounds. Units of x do not matter, because a factor
-on x and its bounds changes y by a constant or not at all.
+Parameters are not transformed. A logarithm or a logistic function would lose the digits of a
+parameter whose bound is far away, and would flatten the cost near a bound.
 """
 
 from __future__ import annotations
@@ -25,33 +20,23 @@ class Bounds(NamedTuple):
     lower: np.ndarray
     upper: np.ndarray
 
-    def unbounded(self, x: np.ndarray) -> np.ndarray:
-        """The y of parameters x strictly between the bounds."""
-        below, above = x - self.lower, self.upper - x
-        has_lower, has_upper = np.isfinite(self.lower), np.isfinite(self.upper)
-        with np.errstate(divide="ignore", invalid="ignore"):  # in columns that are not chosen
-            choices = [np.log(below / above), np.log(below), np.log(above)]
-        return np.select([has_lower & has_upper, has_lower, has_upper], choices, x)
+    def room(self, x: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The lowest and highest step from x to the bounds, times a scale."""
+        with np.errstate(over="ignore"):  # so far away that there might be no bound
+            return (self.lower - x) * scale, (self.upper - x) * scale
 
-    def bounded(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The parameters x of any y, and the derivatives dx/dy."""
-        has_lower, has_upper = np.isfinite(self.lower), np.isfinite(self.upper)
-        both = has_lower & has_upper
-        width = np.where(both, self.upper - self.lower, 1.0)
-        with np.errstate(over="ignore"):  # exp(-y) = inf is the lower bound itself
-            share = 1.0 / (1.0 + np.exp(-y))
-            grown = np.exp(np.where(has_lower | has_upper, y, 0.0))
-        lower, upper = np.where(has_lower, self.lower, 0.0), np.where(has_upper, self.upper, 0.0)
-        kinds = [both, has_lower, has_upper]
-        x = np.select(kinds, [lower + width * share, lower + grown, upper - grown], y)
-        slope = np.select(kinds, [width * share * (1.0 - share), grown, -grown], 1.0)
-        return x, slope
+    def moved(self, x: np.ndarray, step: np.ndarray, scale: np.ndarray) -> np.ndarray:
+        """``x + step/scale``, exactly a bound where the step reaches one."""
+        lowest, highest = self.room(x, scale)
+        inside = np.clip(x + step / scale, self.lower, self.upper)
+        return np.select([step <= lowest, step >= highest], [self.lower, self.upper], inside)
 
 
 def checked_bounds(bounds: Any, params: Any) -> Bounds:
     """The bounds ``(lower, upper)`` of a tree of parameters, each a prefix of it.
 
-    ValueError or TypeError, by name, if they do not fit the tree or one another.
+    They are rounded inwards to numbers of the parameters' dtypes. ValueError or TypeError, by name,
+    if they do not fit the tree or one another.
     """
     if bounds is None:
         bounds = None, None
@@ -68,10 +53,10 @@ def checked_bounds(bounds: Any, params: Any) -> Bounds:
 
 
 def check_inside(bounds: Bounds, x: np.ndarray, names: tuple[str, ...]) -> None:
-    """ValueError that names a parameter that is not strictly between its bounds."""
-    for k in np.flatnonzero(~((bounds.lower < x) & (x < bounds.upper)))[:1]:
-        interval = f"({bounds.lower[k]:.6g}, {bounds.upper[k]:.6g})"
-        raise ValueError(f"params: wanted {names[k]} in {interval}, ends excluded, got {x[k]:.6g}")
+    """ValueError that names a parameter that is not between its bounds, ends included."""
+    for k in np.flatnonzero(~((bounds.lower <= x) & (x <= bounds.upper)))[:1]:
+        interval = f"[{bounds.lower[k]:.6g}, {bounds.upper[k]:.6g}]"
+        raise ValueError(f"params: wanted {names[k]} in {interval}, got {x[k]:.6g}")
 
 
 def _side(name: str, side: Any, params: Any, fill: float) -> np.ndarray:
@@ -81,7 +66,7 @@ def _side(name: str, side: Any, params: Any, fill: float) -> np.ndarray:
         value = fill if bound is None else np.asarray(floating(name, bound), float)
         if np.any(np.isnan(value)):
             raise ValueError(f"{name}: wanted numbers, got {value}")
-        return jax.tree.map(lambda leaf: _broadcast(name, value, np.shape(leaf)), subtree)
+        return jax.tree.map(lambda leaf: _bound_of(name, value, leaf, -fill), subtree)
 
     try:
         full = jax.tree.map(of_leaves, side, params, is_leaf=lambda x: x is None)
@@ -93,7 +78,12 @@ def _side(name: str, side: Any, params: Any, fill: float) -> np.ndarray:
     return np.concatenate([np.ravel(x) for x in jax.tree.leaves(full)])
 
 
-def _broadcast(name: str, value: Any, shape: tuple[int, ...]) -> np.ndarray:
-    if np.shape(value) not in ((), shape):
-        raise ValueError(f"{name}: wanted shape () or {shape}, got {np.shape(value)}")
-    return np.broadcast_to(value, shape)
+def _bound_of(name: str, value: Any, leaf: Any, inwards: float) -> np.ndarray:
+    """The bounds of a leaf in its shape, float64 numbers that its dtype has, too."""
+    if np.shape(value) not in ((), leaf.shape):
+        raise ValueError(f"{name}: wanted shape () or {leaf.shape}, got {np.shape(value)}")
+    with np.errstate(over="ignore"):  # of a bound beyond the largest number
+        rounded = np.asarray(value, leaf.dtype)
+    outside = rounded.astype(float) < value if inwards > 0 else rounded.astype(float) > value
+    inside = np.where(outside, np.nextafter(rounded, leaf.dtype.type(inwards)), rounded)
+    return np.broadcast_to(inside.astype(float), leaf.shape)

@@ -33,6 +33,7 @@ from jaxquat._checks import (
     fraction,
     one_shape,
     positive,
+    single_or_double,
     takes,
 )
 from jaxquat.dynamics.body import refuse_bodies
@@ -40,6 +41,8 @@ from jaxquat.learning.differentiation import with_jacobian
 from jaxquat.learning.prediction import Prediction, propagated
 
 __all__ = ["FitCovariance", "fit_covariance"]
+
+ON_HOST = "its ranks and warnings need values, call it outside jit, grad and vmap"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -56,7 +59,9 @@ class FitCovariance:
         covariance: (n, n); of parameters in a flat direction infinite on the diagonal and NaN
             beside it.
         flat: (k, n) unit vectors, directions along which the residuals do not change; k = 0 if all
-            is well.
+            is well. In the units of the parameters, so compare its parts with the parameters.
+        parts: (k, n) unit vectors, ``flat`` with each part times the length of its column of J, the
+            change of the residuals by that part alone. The text shows these: units do not matter.
         singular_values: (n,) of the Jacobian with columns scaled to length 1, as fractions of the
             largest, falling.
         sigma: standard deviation of the noise in the residuals: () or (m,) as given, or () as
@@ -65,6 +70,14 @@ class FitCovariance:
             within about ``sqrt(2/(m - rank))`` if sigma and model are right. None where sigma was
             estimated, which makes it 1, and where m = rank.
         root: (n, rank), ``root root^T`` is the covariance without the flat directions.
+
+    Examples:
+        >>> command = jnp.linspace(0.0, 1.0, 50)  # N m
+        >>> model = lambda p: p["gain"] / p["inertia"] * command - 0.5 * command
+        >>> params = {"gain": jnp.array(1.0), "inertia": jnp.array(2.0)}
+        >>> sure = jq.fit_covariance(model, params, sigma=0.1)
+        >>> len(sure.flat), sure.standard_errors["gain"]  # the ratio alone is known
+        (1, Array(inf, dtype=float32))
     """
 
     names: tuple[str, ...]
@@ -72,6 +85,7 @@ class FitCovariance:
     standard_errors: Any
     covariance: np.ndarray
     flat: np.ndarray
+    parts: np.ndarray
     singular_values: np.ndarray
     sigma: np.ndarray
     reduced_chi_squared: float | None = None
@@ -125,12 +139,11 @@ class FitCovariance:
         return [f"{name:{width}s}  {x: .6g} +- {e:.2g}" for name, x, e in self._numbers()]
 
     def _combinations(self) -> list[str]:
-        return [f"not identifiable: {self._combination(direction)}" for direction in self.flat]
+        return [f"not identifiable: {self._combination(parts)}" for parts in self.parts]
 
-    def _combination(self, direction: np.ndarray) -> str:
-        largest = np.max(np.abs(direction))
-        parts = zip(direction, self.names, strict=True)
-        return " ".join(f"{x:+.3g} {name}" for x, name in parts if abs(x) > 1e-3 * largest)
+    def _combination(self, parts: np.ndarray) -> str:
+        named = zip(parts, self.names, strict=True)
+        return " ".join(f"{x:+.3g} {name}" for x, name in named if x)
 
     def _judgement(self) -> list[str]:
         chi = self.reduced_chi_squared
@@ -154,8 +167,8 @@ def fit_covariance(
     Args:
         residuals: ``residuals(params) -> (m,)``, jittable: data minus model, or the reverse, in
             the units of the data.
-        params: pytree of floating arrays, at the optimum; n numbers in all. A Body is a TypeError,
-            as for ``jq.fit``.
+        params: pytree of float32 or float64 arrays, at the optimum; n numbers in all. A Body is a
+            TypeError, as for ``jq.fit``.
         sigma: standard deviation of the noise in each residual, () or (m,); 1.0 if the residuals
             are already divided by it. None estimates one for all, the root of ``sum(residuals^2) /
             (m - rank)``. A sigma that is given is believed, as by scipy's
@@ -178,12 +191,20 @@ def fit_covariance(
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name; residuals or
             derivatives that are not finite; no more residuals than identifiable parameters to
             estimate sigma from.
+
+    Examples:
+        >>> readings = 0.02 + 0.1 * jax.random.normal(jax.random.key(0), (400,))  # rad/s, of a gyro
+        >>> residuals = lambda bias: readings - bias
+        >>> sure = jq.fit_covariance(residuals, readings.mean(), sigma=0.1)
+        >>> f"{sure.standard_errors:.4f} rad/s"  # 0.1/sqrt(400)
+        '0.0050 rad/s'
     """
     # Check and convert.
     takes("residuals", residuals, "params")
     refuse_bodies("params", params)
     params = floating_tree("params", params)
-    concrete("params", params, "its ranks and warnings need values, call it outside jit")
+    concrete("params", params, ON_HOST)
+    single_or_double("params", params)
     flat, _ = ravel_pytree(params)
     finite("params", flat)
     if not flat.size:
@@ -217,7 +238,8 @@ def covariance_of(
         jacobian = jacobian / np.broadcast_to(sigma, value.shape)[:, None]
 
     # Compute.
-    root, directions, singular = _decomposed(jacobian, tolerance)
+    root, parts, lengths, singular = _decomposed(jacobian, tolerance)
+    directions = parts / lengths
     freedom = len(value) - root.shape[1]
     deviation, reduced = sigma, None
     if sigma is None:
@@ -227,7 +249,7 @@ def covariance_of(
     elif freedom > 0:
         reduced = float(np.sum((value / sigma) ** 2) / freedom)
         _warn_if_too_small(reduced, freedom)
-    infinite = np.any(directions != 0.0, axis=0)
+    infinite = np.any(parts != 0.0, axis=0)
     covariance = np.where(np.logical_or.outer(infinite, infinite), np.nan, root @ root.T)
     covariance[infinite, infinite] = np.inf
     return FitCovariance(
@@ -236,6 +258,7 @@ def covariance_of(
         standard_errors=unravel(jnp.asarray(np.sqrt(np.diag(covariance)), flat.dtype)),
         covariance=covariance,
         flat=directions / np.linalg.norm(directions, axis=1, keepdims=True),
+        parts=parts / np.linalg.norm(parts, axis=1, keepdims=True),
         singular_values=singular / (singular[0] or 1.0),
         sigma=np.asarray(deviation),
         reduced_chi_squared=reduced,
@@ -246,6 +269,7 @@ def covariance_of(
 def _linearised(residuals: Callable[[Any], Array], params: Any) -> tuple[np.ndarray, np.ndarray]:
     """The residuals (m,) and their Jacobian (m, n), float64; ValueError if they are not finite."""
     value, jacobian = jax.jit(with_jacobian(residuals))(params)
+    concrete("residuals", value, ON_HOST)
     finite("residuals", value)
     finite("derivatives of residuals", jacobian)
     return np.asarray(value, float), np.asarray(jacobian, float)
@@ -253,12 +277,12 @@ def _linearised(residuals: Callable[[Any], Array], params: Any) -> tuple[np.ndar
 
 def _decomposed(
     jacobian: np.ndarray, tolerance: float
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """A root of the covariance, the flat directions, the singular values.
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """A root of the covariance, the flat directions, the lengths of columns, the singular values.
 
     The root (n, rank) times its transpose is ``inv(J^T J)`` without the flat directions. These are
-    the rows of the second, (n - rank, n), not yet of length 1. The singular values (n,) are those
-    of the scaled J.
+    the rows of the second, (n - rank, n), each part times the length of its column, and not yet of
+    length 1. The singular values (n,) are those of the scaled J.
     """
     scale = np.linalg.norm(jacobian, axis=0)
     scale = np.where(scale > 0, scale, 1.0)
@@ -267,7 +291,7 @@ def _decomposed(
     singular[: values.size] = values
     rank = int(np.sum(singular > tolerance * singular[0]))
     root = right[:rank].T / scale[:, None] / singular[:rank]
-    return root, _combined(right[rank:], tolerance) / scale, singular
+    return root, _combined(right[rank:], tolerance), scale, singular
 
 
 def _require_freedom(number: int, freedom: int) -> None:

@@ -69,6 +69,16 @@ class Fit(_reprs.Tabular):
             from update to update (batches, draws from the key) and three standard errors of the
             gradient's mean leave it open. A saddle, a plateau and another minimum are not told
             from the lowest minimum.
+
+    Examples:
+        >>> import optax
+        >>> key = jax.random.key(0)
+        >>> loss = lambda params, batch, key: (params - 3.0) ** 2
+        >>> descent = jq.fit(
+        ...     loss, jnp.zeros(()), optax.sgd(0.25), steps=30, key=key, progress=False
+        ... )
+        >>> descent.history[:3], f"{descent.params:.2f}", descent.converged
+        (array([9.    , 2.25  , 0.5625], dtype=float32), '3.00', True)
     """
 
     params: Any
@@ -174,6 +184,18 @@ def fit(
         OSError: a snapshot could not be written, on a full disk for instance; the last one written
             stays.
         ImportError: ``snapshot_dir`` without orbax-checkpoint.
+
+    Examples:
+        >>> import optax
+        >>> key = jax.random.key(0)
+        >>> t = jnp.linspace(0.0, 2.0, 20)  # s
+        >>> omega = 3.0 * jnp.exp(-0.7 * t)  # rad/s, of a wheel that runs down
+        >>> loss = lambda decay, batch, key: jnp.mean((3.0 * jnp.exp(-decay * t) - omega) ** 2)
+        >>> descent = jq.fit(
+        ...     loss, jnp.ones(()), optax.adam(0.1), steps=100, key=key, progress=False
+        ... )
+        >>> f"{descent.params:.2f} /s"
+        '0.70 /s'
     """
     # Check and convert.
     steps, chunk = positive_integer("steps", steps), positive_integer("chunk", chunk)

@@ -1,8 +1,8 @@
 """Nonlinear least squares by Levenberg and Marquardt's method, with the covariance of the result.
 
 ``least_squares`` checks its arguments, compiles residuals and Jacobian, and starts the iteration
-(levenberg_marquardt.py) from each start. Bounds are a transformation of the parameters (bounds.py),
-a robust loss is one of the residuals (robust.py): the iteration knows plain least squares alone.
+(levenberg_marquardt.py) from each start. Bounds limit its steps (trust_region.py), a robust loss is
+a transformation of the residuals (robust.py).
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from jaxquat._checks import (
     positive,
     positive_integer,
     real,
+    single_or_double,
     strong,
     takes,
     vector,
@@ -48,6 +49,8 @@ from jaxquat.learning.robust import LOSSES, Loss
 
 __all__ = ["LeastSquares", "least_squares"]
 
+ON_HOST = "jq.least_squares iterates on the host, call it outside jit, grad and vmap"
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LeastSquares(_reprs.Tabular):
@@ -59,8 +62,10 @@ class LeastSquares(_reprs.Tabular):
         params: at the end.
         cost: ``1/2 sum(C^2 rho(f^2/C^2))`` there, as in scipy; half the sum of squares of the
             residuals if the loss is linear.
-        residuals: there, (m,) as the function returned them.
-        converged: whether the iteration ended at a minimum. It need not be the lowest.
+        residuals: there, (m,) as the function returned them, in their dtype.
+        converged: whether the iteration ended at a stationary point, where the gradient vanishes
+            but for parameters at a bound. That is a minimum, not always the lowest, or what it
+            started on: at a maximum every derivative is zero, too, and it ends there at once.
         reason: why it ended, in words.
         evaluations: how often residuals were computed, scipy's ``nfev``; with starts from all.
         jacobians: how often their Jacobian was computed, scipy's ``njev``; with starts from all.
@@ -69,6 +74,14 @@ class LeastSquares(_reprs.Tabular):
         best_start: which of the starts led here; None without starts.
         costs: the cost at the end of each start, (starts,), infinite of one at which residuals
             or derivatives were not finite; None without starts.
+
+    Examples:
+        >>> t = jnp.linspace(0.0, 2.0, 50)
+        >>> y = 3.0 * jnp.exp(-0.7 * t)
+        >>> residuals = lambda p: p[0] * jnp.exp(-p[1] * t) - y
+        >>> fit = jq.least_squares(residuals, jnp.ones(2), sigma=0.01, progress=False)
+        >>> fit.converged, [f"{x:.2f}" for x in fit.params], fit.residuals.shape
+        (True, ['3.00', '0.70'], (50,))
     """
 
     params: Any
@@ -135,16 +148,13 @@ def least_squares(
     """Minimise ``1/2 sum(residuals(params)^2)`` by the method of Levenberg and Marquardt.
 
     Parameters of any size and unit are moved together: the lengths of the columns of the Jacobian
-    scale them, so the iteration does not depend on units. ::
-
-        t, y = jnp.linspace(0.0, 2.0, 50), 3.0 * jnp.exp(-0.7 * jnp.linspace(0.0, 2.0, 50))
-        fit = jq.least_squares(lambda p: p[0] * jnp.exp(-p[1] * t) - y, jnp.ones(2), sigma=0.01)
+    scale them, so the iteration does not depend on units.
 
     Args:
         residuals: ``residuals(params) -> (m,)``, jittable: data minus model or the reverse. With
             data ``residuals(params, data)``.
-        params: where to start, a pytree of floating arrays, n numbers in all. A Body is a
-            TypeError, as for ``jq.fit``: take ``theta`` of ``jq.Body.from_parameters``.
+        params: where to start, a pytree of float32 or float64 arrays, n numbers in all. A Body is
+            a TypeError, as for ``jq.fit``: take ``theta`` of ``jq.Body.from_parameters``.
         data: pytree of arrays. A second call with the same function and data of the same shapes
             does not compile again. Without data each call compiles, because what the function
             takes from elsewhere may have changed.
@@ -153,15 +163,19 @@ def least_squares(
             "cauchy": log(1 + z).
         f_scale: the residual from which on a robust loss takes one for an outlier.
         bounds: ``(lower, upper)``, each a tree like params or a prefix of it, () or of the shape
-            of its leaf; None or an infinity leaves a side open. The start must lie strictly
-            between them. The parameters are a function of unbounded ones (logarithms, the logistic
-            function), so a bound is approached and never passed. ``covariance`` is that of the
-            parameters themselves, as if there were no bounds.
+            of its leaf; None or an infinity leaves a side open. The start must lie between them, or
+            on one. No step passes a bound, and a minimum at a bound is exactly there. Each step
+            minimises the linear model between the bounds (C. L. Lawson and R. J. Hanson, Solving
+            Least Squares Problems, 1974, chapter 23). The parameters are not transformed, as by a
+            logarithm: that would lose their digits where a bound is far away, and flatten the
+            cost near one. If residuals at a bound are not finite, the step is refused.
+            ``covariance`` is that of the parameters themselves, as if there were no bounds.
         sigma: standard deviation of the noise in each residual, () or (m,), for the covariance
             alone: it does not weigh the residuals. None takes it from the residuals, as in
             ``jq.fit_covariance``. With a robust loss it must be None, and the covariance is
             that of M-estimators (P. J. Huber, Ann. Statist. 1, 799, 1973): the noise is
-            ``sqrt(mean(psi^2))/mean(psi')``, with psi the derivative of the loss.
+            ``sqrt(sum(psi^2)/(m - rank))/mean(psi')``, with psi the derivative of the loss. With
+            m - rank for m the variance is larger than Huber's by a factor of m/(m - rank).
         horizon: rising parts of the residuals, between 0 and 1: ``(0.1,)`` first fits the
             first tenth of them, then all. Over a long simulation a
             poor guess loses the phase, and the cost has minima that are none; a short part has
@@ -170,12 +184,13 @@ def least_squares(
             ``params`` then have this leading axis throughout.
         max_steps: steps that are tried at most, from each start.
         ftol: end, converged, where the last step changed the cost by no more than this part of
-            it, and the linear model said so.
-        xtol: end, converged, where the last step was no longer than this part of the parameters,
-            both in the scale of the iteration.
+            it, and the linear model promised no more by any step. None is the dtype's epsilon to
+            the power 2/3, at most 1e-6: 3.7e-11 in float64, 1e-6 in float32.
+        xtol: end, converged, where the step to the minimum of the linear model changes no
+            parameter by more than this part of it.
         gtol: end, converged, where the residuals and every column of their Jacobian have a cosine
-            of at most this. All three lie between 0 and 1; None is the dtype's epsilon to the
-            power 2/3, 3.7e-11 in float64 and 2.4e-5 in float32.
+            of at most this, but for parameters that are held at a bound. All three lie between 0
+            and 1; None is the dtype's epsilon to the power 2/3 in xtol and gtol.
         progress: show a progress bar with the cost.
 
     Returns:
@@ -186,13 +201,23 @@ def least_squares(
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name; residuals or
             derivatives that are not finite at the start (at all starts, if there are several);
             no more residuals than parameters and no sigma.
+
+    Examples:
+        >>> t = jnp.linspace(0.0, 2.0, 50)  # s
+        >>> omega = 3.0 * jnp.exp(-0.7 * t)  # rad/s, of a wheel that runs down
+        >>> residuals = lambda p: p["start"] * jnp.exp(-p["decay"] * t) - omega
+        >>> guess = {"start": jnp.ones(()), "decay": jnp.ones(())}
+        >>> fit = jq.least_squares(residuals, guess, sigma=0.01, progress=False)
+        >>> f"{fit.params['start']:.2f} rad/s, {fit.params['decay']:.2f} /s"
+        '3.00 rad/s, 0.70 /s'
     """
     # Check and convert.
     takes("residuals", residuals, "params" if data is None else "params, data")
     refuse_bodies("params", params)
     params = jax.tree.map(strong, floating_tree("params", params))
     for name, value in (("params", params), ("data", data)):
-        concrete(name, value, "jq.least_squares iterates on the host, call it outside jit")
+        concrete(name, value, ON_HOST)
+    single_or_double("params", params)
     data = jax.tree.map(jnp.asarray, arrays("data", data))
     begins = _starts(params, starts)
     flat, unravel = ravel_pytree(begins[0])
@@ -210,7 +235,8 @@ def least_squares(
     boolean("progress", progress)
     horizon = _checked_horizon(horizon)
     value, both = _programs_for(residuals, data)
-    number = value.eval_shape(begins[0], data).size
+    shape = value.eval_shape(begins[0], data)
+    number = shape.size
     _check_sigma(sigma, objective, number, flat.size)
 
     # Compute.
@@ -219,6 +245,7 @@ def least_squares(
 
     def linearised_at(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         values, jacobian = both(unravel(jnp.asarray(x, flat.dtype)), data)
+        concrete("residuals", values, ON_HOST)
         return np.asarray(values, float), np.asarray(jacobian, float)
 
     problem = Problem(residuals_at, linearised_at, limits, objective)
@@ -230,8 +257,7 @@ def least_squares(
             bar.set_postfix(cost=f"{cost:.6g}")
 
         for begin in begins:
-            y = limits.unbounded(np.asarray(ravel_pytree(begin)[0], float))
-            first = problem.linearised_at(y)
+            first = problem.linearised_at(np.asarray(ravel_pytree(begin)[0], float))
             if first.finite:
                 parts = [round(part * number) for part in horizon]
                 minima.append(
@@ -242,7 +268,7 @@ def least_squares(
                 finite("derivatives of residuals at the start", first.jacobian)
             else:
                 minima.append(None)
-    return _result(minima, unravel, flat.dtype, objective, sigma, starts)
+    return _result(minima, unravel, (flat.dtype, shape.dtype), objective, sigma, starts)
 
 
 def _starts(params: Any, starts: int | None) -> list[Any]:
@@ -258,9 +284,9 @@ def _starts(params: Any, starts: int | None) -> list[Any]:
 
 
 def _tolerances(ftol: Any, xtol: Any, gtol: Any, eps: float) -> Tolerances:
-    named = {"ftol": ftol, "xtol": xtol, "gtol": gtol}
     default = eps ** (2.0 / 3.0)
-    checked = [default if x is None else fraction(name, x) for name, x in named.items()]
+    named = {"ftol": (ftol, min(default, 1e-6)), "xtol": (xtol, default), "gtol": (gtol, default)}
+    checked = [usual if x is None else fraction(name, x) for name, (x, usual) in named.items()]
     return Tolerances(*checked, zero=eps)
 
 
@@ -310,25 +336,28 @@ def _programs_for(residuals: Callable[..., Any], data: Any) -> tuple[Any, Any]:
 def _result(
     minima: list[Minimum | None],
     unravel: Any,
-    dtype: Any,
+    dtypes: tuple[Any, Any],
     loss: Loss,
     sigma: ArrayLike | None,
     starts: int | None,
 ) -> LeastSquares:
-    """The best minimum and its covariance; ValueError if there is none."""
+    """The best minimum and its covariance; ValueError if there is none.
+
+    ``dtypes`` are those of the parameters and of the residuals.
+    """
     costs = np.array([np.inf if x is None else x.at.cost for x in minima])
     best = int(np.argmin(costs))
     minimum = minima[best]
     if minimum is None:
         raise ValueError(f"residuals: wanted finite values at one of {starts} starts, got none")
-    params = unravel(jnp.asarray(minimum.at.x, dtype))
+    params = unravel(jnp.asarray(minimum.at.x, dtypes[0]))
     noise = None if loss.name == "linear" else loss.noise
     at = minimum.at
     covariance = covariance_of(params, at.residuals, at.jacobian, sigma, noise=noise)
     return LeastSquares(
         params=params,
         cost=at.cost,
-        residuals=at.residuals,
+        residuals=at.residuals.astype(dtypes[1]),
         converged=minimum.reason.converged,
         reason=minimum.reason.value,
         evaluations=sum(x.evaluations for x in minima if x is not None),

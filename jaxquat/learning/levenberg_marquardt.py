@@ -1,10 +1,14 @@
 """The Levenberg-Marquardt iteration, as a trust region (J. J. More, Lect. Notes Math. 630, 1978).
 
 Let f be the residuals, J their Jacobian, and D the lengths of the columns of J, the largest met so
-far. A step p minimises ``|J p + f|^2`` within ``|D p| <= radius``; D makes it independent of the
-units of the parameters. It is the step of Gauss and Newton where that is short enough, else the
-one with the damping that makes it as long as the radius. This needs only the triangle of the QR
-decomposition of ``J/D``, computed once for each J, and its singular values.
+far. A step p minimises ``|J p + f|^2`` within ``|D p| <= radius`` and the bounds; D makes it
+independent of the units of the parameters. Where no bound is met it is the step of Gauss and Newton
+if that is short enough, else the one with the damping that makes it as long as the radius. This
+needs only the triangle of the QR decomposition of ``J/D``, computed once for each J, and its
+singular values (trust_region.py).
+
+The iteration has converged by what the linear model promises without a radius, which makes any step
+small in the end.
 
 The gain, the decrease of the cost as a part of the decrease that the linear model predicts, moves
 the radius: below 1/4 it is a quarter of the step, above 3/4 twice the step. It begins
@@ -25,9 +29,9 @@ import numpy as np
 
 from jaxquat.learning.bounds import Bounds
 from jaxquat.learning.robust import Loss
+from jaxquat.learning.trust_region import held_at, model_change, step_in_box
 
 LOWEST_GAIN = 1e-4  # of a step that is accepted
-ROUND = 1.1  # times the radius is near enough
 
 
 class Reason(enum.Enum):
@@ -43,7 +47,7 @@ class Reason(enum.Enum):
 
     @property
     def converged(self) -> bool:
-        """Whether the iteration has ended at a minimum."""
+        """Whether the iteration has ended at a stationary point."""
         return self in (Reason.GRADIENT, Reason.STEP, Reason.COST, Reason.ZERO)
 
 
@@ -62,24 +66,42 @@ class Problem(NamedTuple):
     bounds: Bounds
     loss: Loss
 
-    def cost(self, y: np.ndarray) -> float:
-        """Half the sum of squares at unbounded parameters y; infinite if it is not finite."""
-        return _half_square(self.loss.transformed(self.residuals(self.bounds.bounded(y)[0]))[0])
+    def cost(self, x: np.ndarray) -> float:
+        """Half the sum of squares; infinite if it is not finite."""
+        return _half_square(self.loss.transformed(self.residuals(x))[0])
 
-    def linearised_at(self, y: np.ndarray) -> Linearised:
-        """The linear model at unbounded parameters y."""
-        x, slope = self.bounds.bounded(y)
+    def linearised_at(self, x: np.ndarray) -> Linearised:
+        """The linear model at x."""
         residuals, jacobian = self.linearised(x)
         transformed, weight = self.loss.transformed(residuals)
         finite = bool(np.all(np.isfinite(jacobian)) and np.all(np.isfinite(residuals)))
         if finite:
-            columns = np.column_stack([jacobian * weight[:, None] * slope, transformed])
-            triangle = _triangle(columns)[: slope.size]
+            columns = np.column_stack([jacobian * weight[:, None], transformed])
+            triangle = _triangle(columns)[: x.size]
         else:
-            triangle = np.full((slope.size, slope.size + 1), np.nan)
+            triangle = np.full((x.size, x.size + 1), np.nan)
         cost = _half_square(transformed)
         model = triangle[:, :-1], triangle[:, -1]
-        return Linearised(y, x, residuals, jacobian, cost, *model, finite)
+        return Linearised(x, residuals, jacobian, cost, *model, finite)
+
+    def slope(self, at: Linearised) -> float:
+        """The largest cosine between the residuals and a column of their derivative, 0 to 1.
+
+        A parameter that is held at a bound does not count.
+        """
+        gradient, lengths = at.triangle.T @ at.projection, at.lengths()
+        held = held_at(gradient, at.x, self.bounds.lower, self.bounds.upper)
+        sizes = np.where(held, 0.0, lengths * np.sqrt(2.0 * at.cost))
+        cosines = np.divide(np.abs(gradient), sizes, out=np.zeros_like(sizes), where=sizes > 0)
+        return float(np.max(cosines))
+
+    def whole_step(self, at: Linearised) -> tuple[np.ndarray, float]:
+        """The step (n,) to the minimum of the linear model between the bounds, and its decrease."""
+        lengths = at.lengths()
+        scale = np.where(lengths > 0, lengths, 1.0)
+        model = at.triangle / scale, at.projection
+        step = step_in_box(*model, np.inf, *self.bounds.room(at.x, scale))
+        return step / scale, -model_change(*model, step)
 
     def part(self, number: int) -> Problem:
         """The problem of the first residuals alone, so many."""
@@ -95,17 +117,16 @@ class Linearised(NamedTuple):
     """The problem at a point.
 
     Attributes:
-        y: unbounded parameters, (n,).
         x: the parameters, (n,).
         residuals: f (m,), as given, not transformed by the loss.
         jacobian: J (m, n), of f by x.
         cost: half the sum of squares of the transformed f.
-        triangle: R of the QR decomposition of the derivative of the transformed f by y, (n, n).
-        projection: Q^T f of the transformed f, (n,).
+        triangle: R of the QR decomposition of the derivative of the transformed f by x, (k, n) with
+            k = min(m, n).
+        projection: Q^T f of the transformed f, (k,).
         finite: whether f and J are.
     """
 
-    y: np.ndarray
     x: np.ndarray
     residuals: np.ndarray
     jacobian: np.ndarray
@@ -115,14 +136,8 @@ class Linearised(NamedTuple):
     finite: bool
 
     def lengths(self) -> np.ndarray:
-        """The lengths of the columns of the derivative by y, (n,)."""
+        """The lengths of the columns of the derivative, (n,)."""
         return np.linalg.norm(self.triangle, axis=0)
-
-    def slope(self) -> float:
-        """The largest cosine between the residuals and a column of their derivative, 0 to 1."""
-        products = np.abs(self.triangle.T @ self.projection)
-        sizes = self.lengths() * np.sqrt(2.0 * self.cost)
-        return float(np.max(np.divide(products, sizes, out=np.zeros_like(sizes), where=sizes > 0)))
 
 
 class Tolerances(NamedTuple):
@@ -163,47 +178,51 @@ def minimise(
     ``report`` is called with the cost after each step.
     """
     here, history, steps, jacobians = start, [start.cost], 0, 1
-    x, slope = problem.bounds.bounded(start.y)
-    lengths = start.lengths()
-    radius = float(np.linalg.norm(lengths * x / slope)) or np.inf
-    reason = Reason.GRADIENT if here.slope() <= tolerances.gtol else None
+    lengths, farthest = start.lengths(), np.abs(start.x)
+    radius = float(np.linalg.norm(lengths * start.x)) or np.inf
+    reason = Reason.GRADIENT if problem.slope(here) <= tolerances.gtol else None
     while reason is None:
         lengths = np.maximum(lengths, here.lengths())
         scale = np.where(lengths > 0, lengths, 1.0)
-        triangle = here.triangle / scale
-        step, damping = step_within(triangle, here.projection, radius)
+        model = here.triangle / scale, here.projection
+        room = problem.bounds.room(here.x, scale)
+        step = step_in_box(*model, radius, *room)
         size = float(np.linalg.norm(step))
-        decrease = 0.5 * np.sum((triangle @ step) ** 2) + damping * size**2
-        y, steps = here.y + step / scale, steps + 1
-        cost = problem.cost(y)
+        decrease = -model_change(*model, step)
+        x, steps = problem.bounds.moved(here.x, step, scale), steps + 1
+        cost = problem.cost(x)
         there = here
         if here.cost - cost > LOWEST_GAIN * decrease:
-            there, jacobians = problem.linearised_at(y), jacobians + 1
+            there, jacobians = problem.linearised_at(x), jacobians + 1
             cost = there.cost if there.finite else np.inf
         accepted = there is not here and there.finite
         gain = (here.cost - cost) / decrease if accepted else 0.0
-        small_step = size <= tolerances.xtol * np.linalg.norm(scale * here.y)
-        # The radius makes any step small in the end, so a refused one says nothing by its size.
-        # What a step without a radius promises does.
-        promise = decrease if accepted else 0.5 * np.sum(here.projection**2)
+        whole, promise = problem.whole_step(here)
         small_change = max(abs(here.cost - cost), promise) <= tolerances.ftol * here.cost
+        small_step = bool(np.all(np.abs(whole) <= tolerances.xtol * np.abs(here.x)))
         if gain < 0.25:
             radius = 0.25 * size
         elif gain > 0.75:
             radius = 2.0 * size
+        negligible = size <= tolerances.xtol * np.linalg.norm(scale * here.x)
+        tiny = bool(np.all(np.abs(whole) <= np.sqrt(tolerances.zero) * farthest))
         if accepted:
-            here = there
+            here, farthest = there, np.maximum(farthest, np.abs(x))
             history.append(here.cost)
         report(here.cost)
-        if cost <= tolerances.zero**2 * history[0]:
+        if tiny and here.cost <= tolerances.zero**2 * history[0]:
             reason = Reason.ZERO
         elif small_change:
             reason = Reason.COST
-        elif accepted and here.slope() <= tolerances.gtol:
+        elif accepted and problem.slope(here) <= tolerances.gtol:
             reason = Reason.GRADIENT
-        elif small_step:
-            failed = Reason.NO_DESCENT if np.isfinite(cost) else Reason.NOT_FINITE
-            reason = Reason.STEP if accepted else failed
+        elif small_step and np.isfinite(cost):
+            reason = Reason.STEP
+        elif negligible and not accepted:
+            # Rounding of the cost hides what the model promises along a nearly flat direction.
+            flat = problem.slope(here) ** 2 <= max(tolerances.ftol, tolerances.zero ** (2.0 / 3.0))
+            failed = Reason.COST if flat else Reason.NO_DESCENT
+            reason = failed if np.isfinite(cost) else Reason.NOT_FINITE
         elif steps == max_steps:
             reason = Reason.MAX_STEPS
     return Minimum(here, reason, np.array(history), 1 + steps, jacobians)
@@ -226,38 +245,17 @@ def minimise_in_parts(
     here, evaluations, jacobians = start, 0, 0
     for number in parts:
         part = problem.part(number)
-        reached = minimise(part, part.linearised_at(here.y), coarse, max_steps, report)
+        reached = minimise(part, part.linearised_at(here.x), coarse, max_steps, report)
         evaluations, jacobians = evaluations + reached.evaluations, jacobians + reached.jacobians
         here = reached.at
     if parts:
-        here = problem.linearised_at(here.y)
+        here = problem.linearised_at(here.x)
         if not here.finite:
             here = start
     last = minimise(problem, here, tolerances, max_steps, report)
     return last._replace(
         evaluations=last.evaluations + evaluations, jacobians=last.jacobians + jacobians
     )
-
-
-def step_within(
-    triangle: np.ndarray, projection: np.ndarray, radius: float
-) -> tuple[np.ndarray, float]:
-    """The p (n,) with ``|p| <= radius`` that minimises ``|triangle p + projection|^2``.
-
-    Also its damping: p minimises ``|triangle p + projection|^2 + damping |p|^2`` without a radius.
-    Directions that the triangle does not see stay as they are.
-    """
-    left, singular, right = np.linalg.svd(triangle)
-    seen = singular > len(singular) * np.finfo(float).eps * singular[0]
-    singular, projected = singular[seen], (left.T @ projection)[seen]
-    damping: float = 0.0
-    step = projected / singular
-    # Newton's method for 1/|p| = 1/radius, concave in the damping: from 0 it rises to the root.
-    while (length := float(np.linalg.norm(step))) > ROUND * radius:
-        curvature = float(np.sum(step**2 / (singular**2 + damping)))
-        damping += (length / radius - 1.0) * length**2 / curvature
-        step = singular * projected / (singular**2 + damping)
-    return -right[seen].T @ step, damping
 
 
 def _triangle(matrix: np.ndarray, rows: int = 256) -> np.ndarray:

@@ -29,6 +29,13 @@ class Prediction(_reprs.Tabular):
             the data do not determine.
         covariance: (k, k); of values with infinite standard errors infinite on the diagonal and
             NaN beside it.
+
+    Examples:
+        >>> readings = jnp.full(100, 0.5)  # rad/s
+        >>> sure = jq.fit_covariance(lambda rate: readings - rate, jnp.array(0.5), sigma=0.1)
+        >>> turned = sure.predict(lambda rate: 60.0 * rate)  # in a minute
+        >>> f"{turned.value:.1f} +- {turned.standard_errors:.1f} rad"  # 60 (0.1/sqrt(100))
+        '30.0 +- 0.6 rad'
     """
 
     names: tuple[str, ...]

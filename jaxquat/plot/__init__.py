@@ -6,8 +6,8 @@ if there is none, and returns the axes::
     plot.rates(path).figure.savefig("rates.png")
 
 pyplot does not know the new figures: nothing has to be closed, and ``plt.show()`` does not show
-them. A notebook shows ``ax.figure``; for a window give ``ax=plt.subplots()[1]``. The colours differ
-in grey too.
+them. A notebook shows ``ax.figure``; for a window give ``ax=plt.subplots()[1]``. ``COLOURS`` has
+the colours of all pictures, for curves that you add.
 """
 
 from __future__ import annotations
@@ -24,10 +24,12 @@ except ImportError as error:
 
 from jaxquat.plot.animation import animate, box_sides
 from jaxquat.plot.curves import attitude_error, fan, fit_history, rates, torque, work_precision
+from jaxquat.plot.panels import COLOURS
 from jaxquat.plot.spheres import body_axes, momentum_sphere, polhode
 from jaxquat.plot.tracks import track
 
 __all__ = [
+    "COLOURS",
     "animate",
     "attitude_error",
     "body_axes",

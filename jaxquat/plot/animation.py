@@ -1,4 +1,4 @@
-"""A film of a path: its body as a turning box."""
+"""A film of a path: its body as a box that turns, and moves if the path has positions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from matplotlib.animation import FuncAnimation, writers
 from mpl_toolkits.mplot3d import Axes3D
 from mpl_toolkits.mplot3d.art3d import Poly3DCollection
 
-from jaxquat._checks import exactly, instance, place, positive, positive_integer, real
+from jaxquat._checks import exactly, finite, instance, place, positive, positive_integer, real
 from jaxquat.dynamics.body import Body
 from jaxquat.plot.panels import (
     BEHIND,
@@ -23,6 +23,7 @@ from jaxquat.plot.panels import (
     FRONT,
     WORLD_AXES,
     frame,
+    metres,
     one_path,
     spatial,
     towards,
@@ -44,15 +45,18 @@ class _Film(FuncAnimation):
 
 
 class _Box(NamedTuple):
-    """The box of a body, its longest diagonal 2 long.
+    """The box of a body, centred, with its longest diagonal 2 long."""
 
-    Attributes:
-        corners: (8, 3), in body axes.
-        surface: (3,) distances from the centre at which the body axes leave the box.
-    """
+    corners: np.ndarray  # (8, 3), in body axes
+    surface: np.ndarray  # (3,) distances from the centre at which the body axes leave the box
 
-    corners: np.ndarray
-    surface: np.ndarray
+
+class _Frames(NamedTuple):
+    """Where the body is at the n frames of a film."""
+
+    t: np.ndarray  # (n,) [s]
+    rotations: np.ndarray  # (n, 3, 3) matrices from body to world
+    positions: np.ndarray | None  # (n, 3) [m]
 
 
 def box_sides(body: Body, mass: ArrayLike) -> Array:
@@ -66,6 +70,11 @@ def box_sides(body: Body, mass: ArrayLike) -> Array:
 
     Returns:
         The sides along the principal axes, in the body's dtype.
+
+    Examples:
+        >>> body = jq.Body.box(3.0, jnp.array([0.5, 0.35, 0.15]))  # kg, m
+        >>> np.asarray(jq.plot.box_sides(body, 3.0)).round(2)  # m
+        array([0.5 , 0.35, 0.15], dtype=float32)
     """
     instance("body", body, Body, "a jq.Body")
     moments, _ = body.principal()
@@ -82,9 +91,13 @@ def animate(
     *,
     fps: int = 25,
     speed: float = 1.0,
+    size: float | None = None,
     ax: Axes3D | None = None,
 ) -> FuncAnimation:
     """Animate the path: its body turns in the world as a homogeneous box with lines along its axes.
+
+    A body with a position moves along its path, which grows behind it as a line. The scales of the
+    three axes are equal, and the view holds the whole path and what ``ax`` had before.
 
     Args:
         path: one path. Between rows it is interpolated by ``path.at``, so the attitudes of
@@ -94,20 +107,34 @@ def animate(
             ffmpeg where matplotlib finds it.
         fps: frames per second of the film.
         speed: seconds of the path per second of the film.
+        size: for a body with a position, the diagonal of its box as drawn [m]; by default a sixth
+            of the longest side of the box around the path.
         ax: where to draw; a new figure if None.
 
     Returns:
         matplotlib's animation, with its methods ``save`` and ``to_html5_video``. A notebook shows
         it with controls.
+
+    Examples:
+        >>> body = jq.Body.box(3.0, jnp.array([0.5, 0.35, 0.15]))  # kg, m
+        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), omega=jnp.array([0.15, 3.0, 0.15]))
+        >>> grid = jq.grid(0.0, 0.02, 50)
+        >>> path = jax.jit(lambda: jq.rollout(jq.zhao, body, jq.torques.zero, start, grid))()
+        >>> film = jq.plot.animate(path, body, fps=4)  # or animate(path, body, "film.gif")
+        >>> page = film.to_jshtml()  # for a web page, with controls
+        >>> len(list(film.new_frame_seq()))
+        5
     """
     path, box = one_path(path), _box(body)
+    radius = _radius(path, size)
     fps, speed = positive_integer("fps", fps), real("speed", speed)
     positive("speed", speed)
     writer = _writer(file)
     ax = spatial(ax)
-    times, matrices = _frames(path, fps, speed)
+    frames = _frames(path, fps, speed)
 
-    faces = box.corners[_FACES]
+    start = np.zeros(3) if frames.positions is None else frames.positions[0]
+    faces = (start + radius * box.corners)[_FACES]  # the view that ``ax`` chooses holds them
     colours = np.repeat(COLOURS[:3], 2)
     solid = Poly3DCollection(faces, facecolors=colours, edgecolors="white", linewidths=1.0)
     ax.add_collection3d(solid)
@@ -115,22 +142,32 @@ def animate(
     for name, colour, dashes in zip("xyz", COLOURS, DASHES, strict=False):
         style: dict[str, Any] = {"color": colour, "linewidth": 2.0}
         lines += ax.plot([], [], [], dashes, label=f"body {name}", **style)
-    frame(ax, 1.0, WORLD_AXES)
-    ax.set(xticks=[], yticks=[], zticks=[])
+    trail: Any = ax.plot([], [], [], color="0.25", linewidth=1.2, zorder=BEHIND)[0]
+    if frames.positions is None:
+        frame(ax, (1.0, 1.0, 1.0), WORLD_AXES)
+        ax.set(xticks=[], yticks=[], zticks=[])
+    else:
+        reach = np.array([[-1.5], [1.5]]) * radius  # the box, and its axes halfway
+        ax.auto_scale_xyz(*np.concatenate(frames.positions + reach[:, None]).T)
+        metres(ax)
     ax.legend(loc="upper left")
     clock = ax.text2D(0.03, 0.03, "", transform=ax.transAxes)
 
     def show(number: int) -> list[Any]:
-        matrix = matrices[number]
-        solid.set_verts((box.corners @ matrix.T)[_FACES])
+        matrix, centre = frames.rotations[number], np.zeros(3)
+        if frames.positions is not None:
+            centre = frames.positions[number]
+            trail.set_data_3d(*frames.positions[: number + 1].T)
+        solid.set_verts((centre + radius * box.corners @ matrix.T)[_FACES])
         for line, axis, near in zip(lines, matrix.T, box.surface, strict=True):
-            line.set_data_3d(*np.outer(axis, [near, near + 0.5]))
+            ends = radius * np.outer(axis, [near, near + 0.5])
+            line.set_data_3d(*(centre[:, None] + ends))
             line.set_zorder(FRONT if axis @ towards(ax) > 0 else BEHIND)
-        clock.set_text(f"t = {times[number]:.2f} s")
-        return [solid, *lines, clock]
+        clock.set_text(f"t = {frames.t[number]:.2f} s")
+        return [solid, *lines, trail, clock]
 
     figure = ax.figure.canvas.figure
-    film = _Film(figure, show, frames=len(times), interval=1000 / fps, blit=False)
+    film = _Film(figure, show, frames=len(frames.t), interval=1000 / fps, blit=False)
     if file is not None:
         film.save(os.fspath(file), writer=writer, fps=fps)
     return film
@@ -157,15 +194,32 @@ def _box(body: Body) -> _Box:
     return _Box(_CORNERS * sides @ turn.T, 1 / np.max(slopes, axis=1))
 
 
-def _frames(path: Path, fps: int, speed: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return the times (n,) of the frames and the rotation matrices (n, 3, 3) at them."""
+def _radius(path: Path, size: float | None) -> float:
+    """Return half the diagonal of the box as drawn [m], or 1 for a body that only turns."""
+    if path.state.position is None:
+        if size is not None:
+            raise ValueError(f"size: wanted None for a body that only turns, got {size!r}")
+        return 1.0
+    positions = np.asarray(path.state.position, float)
+    finite("path.state.position", positions)
+    if size is None:
+        size = float(np.ptp(positions, axis=0).max()) / 6 or 1.0
+    size = real("size", size)
+    positive("size", size)
+    return size / 2
+
+
+def _frames(path: Path, fps: int, speed: float) -> _Frames:
+    """Return the frames of the film, by ``path.at``."""
     first, last = float(path.t[0]), float(path.t[-1])
     intervals = (last - first) * fps / speed * (1 + 1e-6)  # rounding must not lose the last frame
     count = int(np.floor(intervals)) + 1
     times = np.minimum(first + np.arange(count) * speed / fps, last)
-    return times, np.asarray(_matrices(path, times.astype(path.t.dtype)))
+    return _Frames(times, *jax.tree.map(np.asarray, _at(path, times.astype(path.t.dtype))))
 
 
 @jax.jit
-def _matrices(path: Path, t: Array) -> Array:
-    return quaternion.to_matrix(path.at(t).q)
+def _at(path: Path, t: Array) -> tuple[Array, Array | None]:
+    """Return rotation matrices and positions at the times t."""
+    state = path.at(t)
+    return quaternion.to_matrix(state.q), state.position

@@ -17,6 +17,9 @@ from jaxquat.plot.panels import COLOURS, DASHES, MARKERS, TIME, flat, one_path
 from jaxquat.rotations import quaternion
 from jaxquat.simulation.path import Path
 
+_ABOVE: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1.0, 1.0), "frameon": False}
+"""A legend above the axes, where no curve runs below it."""
+
 
 def attitude_error(path: Path, target: ArrayLike, *, ax: Axes | None = None) -> Axes:
     """Draw the rotation angle [deg] from the path's attitude to ``target`` against time [s].
@@ -28,6 +31,14 @@ def attitude_error(path: Path, target: ArrayLike, *, ax: Axes | None = None) -> 
 
     Returns:
         The axes.
+
+    Examples:
+        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), omega=jnp.array([0.0, 0.0, 0.5]))
+        >>> body, grid = jq.Body(jnp.eye(3)), jq.grid(0.0, 0.02, 50)
+        >>> path = jax.jit(lambda: jq.rollout(jq.zhao, body, jq.torques.zero, start, grid))()
+        >>> ax = jq.plot.attitude_error(path, target=start.q)
+        >>> f"{ax.lines[0].get_ydata()[-1]:.1f} deg"  # 0.5 rad, after 1 s
+        '28.6 deg'
     """
     path = one_path(path)
     target = trailing("target", target, (4,)).astype(path.state.q.dtype)
@@ -43,7 +54,17 @@ def attitude_error(path: Path, target: ArrayLike, *, ax: Axes | None = None) -> 
 
 
 def rates(path: Path, *, ax: Axes | None = None) -> Axes:
-    """Draw the body rates [rad/s], in body axes, against time [s]."""
+    """Draw the body rates [rad/s], in body axes, against time [s].
+
+    Examples:
+        >>> body = jq.Body.box(3.0, jnp.array([0.5, 0.35, 0.15]))  # kg, m
+        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), omega=jnp.array([0.15, 3.0, 0.15]))
+        >>> grid = jq.grid(0.0, 0.02, 50)
+        >>> path = jax.jit(lambda: jq.rollout(jq.zhao, body, jq.torques.zero, start, grid))()
+        >>> ax = jq.plot.rates(path)  # ax.figure.savefig("rates.png") writes it
+        >>> ax.get_ylabel(), len(ax.lines)
+        ('body rate [rad/s]', 3)
+    """
     path = one_path(path)
     return _components(ax, path.t, path.state.omega, r"\omega", "body rate [rad/s]")
 
@@ -60,6 +81,15 @@ def torque(path: Path, torque: Torque, params: Any = None, *, ax: Axes | None = 
 
     Returns:
         The axes.
+
+    Examples:
+        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), omega=jnp.array([0.0, 0.0, 0.5]))
+        >>> body, drag = jq.Body(jnp.eye(3)), lambda t, state, damping: -damping * state.omega
+        >>> fly = lambda: jq.rollout(jq.rkmk2, body, drag, start, jq.grid(0.0, 0.02, 50), 0.4)
+        >>> path = jax.jit(fly)()
+        >>> ax = jq.plot.torque(path, drag, 0.4)
+        >>> f"{ax.lines[2].get_ydata()[0]:.2f} N m"  # about z at first
+        '-0.20 N m'
     """
     path = one_path(path)
     commands = [path.command] if jax.tree.leaves(path.command) else []
@@ -80,7 +110,7 @@ def _components(ax: Axes | None, t: ArrayLike, values: ArrayLike, symbol: str, y
         ax.plot(t, values[:, k], label=f"${symbol}_{name}$", **style)
     ax.set(xlabel=TIME, ylabel=ylabel)
     ax.grid(alpha=0.3)
-    ax.legend(ncols=3, loc="lower right", bbox_to_anchor=(1.0, 1.0), frameon=False)
+    ax.legend(ncols=3, **_ABOVE)
     return ax
 
 
@@ -108,6 +138,13 @@ def fan(
 
     Returns:
         The axes.
+
+    Examples:
+        >>> t = np.linspace(0.0, 2.0, 3)  # s
+        >>> values = np.arange(5.0)[:, None] * t  # five members that turn at 0 to 4 deg/s
+        >>> ax = jq.plot.fan(t, values, "angle [deg]")
+        >>> ax.lines[0].get_ydata()  # the median
+        array([0., 2., 4.])
     """
     times, values = _members(t, values)
     finite("t", times)
@@ -154,6 +191,15 @@ def fit_history(fit: Fit, *, ax: Axes | None = None) -> Axes:
     With several starts, the best one is in colour and the others are grey. The vertical line marks
     the update that led to ``fit.params``. The scale is logarithmic if every loss is positive or
     NaN; a loss that is NaN makes a gap.
+
+    Examples:
+        >>> import optax
+        >>> loss = lambda params, batch, key: (params - 3.0) ** 2
+        >>> options = {"steps": 20, "key": jax.random.key(0), "progress": False}
+        >>> fit = jq.fit(loss, jnp.array(0.0), optax.sgd(0.1), **options)
+        >>> ax = jq.plot.fit_history(fit)
+        >>> ax.get_xlabel(), ax.get_yscale()
+        ('updates', 'log')
     """
     instance("fit", fit, Fit, "what jq.fit returns")
     training, best = np.atleast_2d(fit.history), fit.best_start or 0
@@ -170,11 +216,15 @@ def fit_history(fit: Fit, *, ax: Axes | None = None) -> Axes:
     ax.axvline(fit.best_update, color="0.3", linewidth=0.9, linestyle=":", label=taken)
     if not np.any(losses <= 0):
         ax.set_yscale("log")
+        known = losses[np.isfinite(losses)]
+        if known.size and known.max() < 10 * known.min():  # "0.5", not "5 x 10^-1"
+            ax.yaxis.set_major_formatter("{x:g}")
+            ax.yaxis.set_minor_formatter("{x:g}")
     ax.set(xlabel="updates", ylabel="loss")
     ax.grid(alpha=0.3)
     handles, labels = ax.get_legend_handles_labels()
     legend = dict(zip(labels, handles, strict=True))
-    ax.legend(legend.values(), legend.keys())
+    ax.legend(legend.values(), legend.keys(), ncols=2, **_ABOVE)
     return ax
 
 
@@ -208,6 +258,13 @@ def work_precision(
 
     Returns:
         The axes.
+
+    Examples:
+        >>> steps = [400, 800, 1600]
+        >>> runs = {"rkmk2": (steps, [4e-3, 1e-3, 2.5e-4]), "rkmk4": (steps, [6e-5, 4e-6, 2e-7])}
+        >>> ax = jq.plot.work_precision(runs, "steps")
+        >>> [text.get_text() for text in ax.get_legend().get_texts()]
+        ['rkmk2', 'rkmk4']
     """
     if not isinstance(runs, Mapping) or not runs:
         raise TypeError(
@@ -226,5 +283,5 @@ def work_precision(
         ax.plot(work, error, DASHES[k // 6 % 3], label=name, **style)
     ax.set(xscale="log", yscale="log", xlabel=xlabel, ylabel=ylabel)
     ax.grid(alpha=0.3)
-    ax.legend()
+    ax.legend(ncols=2, **_ABOVE)
     return ax

@@ -6,6 +6,7 @@ Each drawing function takes ``ax`` from its caller. Without one it draws into a 
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,14 @@ from mpl_toolkits.mplot3d import Axes3D
 from jaxquat._checks import instance
 from jaxquat.simulation.path import Path, check_rows
 
-COLOURS = ("#14306e", "#c9472b", "#e8a91c", "#2f9c8c", "#6a3d8f", "#6f6f6f")
-"""The first three stand for the axes x, y and z and differ in grey too.
+COLOURS = ("#14306e", "#c9472b", "#e8a91c", "#35897e", "#a157d8", "#5a2b2e")
+"""The colours of every picture here, in order of use: navy, vermilion, amber, teal, violet, brown.
 
-All six are drawn with dashes or markers that differ as well.
+They stay apart for readers who lack one kind of cone: in CIELAB (CIE 1976) any two of the first
+four differ by at least 32, any two of all six by at least 28, as they are and as G. M. Machado,
+M. M. Oliveira and L. A. F. Fernandes simulate protanopia, deuteranopia and tritanopia (IEEE Trans.
+Visualization and Computer Graphics 15, 2009, 1291-1298, severity 1). The first three stand for the
+axes x, y and z, and differ in grey too.
 """
 
 FRONT, BEHIND = 30, 1
@@ -68,18 +73,31 @@ def spatial(ax: Any, facing: np.ndarray | None = None) -> Axes3D:
     return instance("ax", ax, Axes3D, 'matplotlib axes of projection="3d"')
 
 
-def frame(ax: Axes3D, radius: float, labels: tuple[str, str, str]) -> None:
-    """Show a cube around the origin with equal scales and few ticks."""
-    ax.set(xlim=(-radius, radius), ylim=(-radius, radius), zlim=(-radius, radius))
-    ax.set_box_aspect((1, 1, 1))
+def frame(ax: Axes3D, reach: Sequence[float] | np.ndarray, labels: tuple[str, str, str]) -> None:
+    """Show a box around the origin, from -reach to reach (3,), with equal scales and few ticks."""
+    x, y, z = map(float, reach)
+    ax.set(xlim=(-x, x), ylim=(-y, y), zlim=(-z, z))
+    ax.set_box_aspect((x, y, z))
     ax.set(xlabel=labels[0], ylabel=labels[1], zlabel=labels[2])
-    ticks = np.asarray(MaxNLocator(4, symmetric=True).tick_values(-radius, radius))
-    ticks = ticks[np.abs(ticks) < 0.9 * radius]  # the labels of two axes would meet in a corner
+    least = min(x, y, z)
+    ticks = np.asarray(MaxNLocator(5, steps=[1, 2, 5, 10]).tick_values(-least, least))
+    spacing = ticks[1] - ticks[0]
     axes: tuple[Any, ...] = (ax.xaxis, ax.yaxis, ax.zaxis)
-    for axis in axes:
-        axis.set_ticks(ticks)
+    for axis, end in zip(axes, (x, y, z), strict=True):
+        far = np.floor(0.9 * end / spacing)  # the labels of two axes would meet in a corner
+        axis.set_ticks(spacing * np.arange(-far, far + 1))
         axis.pane.set_visible(False)
     ax.grid(False)
+
+
+def metres(ax: Axes3D) -> None:
+    """Name the world axes [m], with equal scales and few ticks."""
+    ax.set(xlabel="world x [m]", ylabel="world y [m]", zlabel="world z [m]")
+    axes: tuple[Any, ...] = (ax.xaxis, ax.yaxis, ax.zaxis)
+    for axis in axes:
+        axis.pane.set_visible(False)
+        axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
+    ax.set_aspect("equal")
 
 
 def towards(ax: Axes3D) -> np.ndarray:

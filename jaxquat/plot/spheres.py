@@ -1,7 +1,7 @@
 """Pictures in space: traces of the body axes, the polhode, the momentum sphere.
 
 Each function draws a closed surface around the origin and curves on it. Parts of a curve that lie
-behind the surface are pale; which parts these are is decided when the function is called.
+behind the surface are dashed; which parts these are is decided when the function is called.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from jaxquat.dynamics.body import Body
 from jaxquat.plot.panels import (
     BEHIND,
     COLOURS,
-    DASHES,
     FRONT,
     WORLD_AXES,
     frame,
@@ -38,7 +37,7 @@ _EQUAL = 1e-6  # moments count as equal below this relative difference
 def body_axes(path: Path, *, frames: int = 5, ax: Axes3D | None = None) -> Axes3D:
     """Draw the traces of the three body axes' tips on the unit sphere of the world.
 
-    What lies behind the sphere is pale: turn ``ax`` before the call, not after.
+    What lies behind the sphere is dashed: turn ``ax`` before the call, not after.
 
     Args:
         path: one path.
@@ -48,6 +47,15 @@ def body_axes(path: Path, *, frames: int = 5, ax: Axes3D | None = None) -> Axes3
 
     Returns:
         The axes.
+
+    Examples:
+        >>> body = jq.Body.box(3.0, jnp.array([0.5, 0.35, 0.15]))  # kg, m
+        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), omega=jnp.array([0.15, 3.0, 0.15]))
+        >>> grid = jq.grid(0.0, 0.02, 50)
+        >>> path = jax.jit(lambda: jq.rollout(jq.zhao, body, jq.torques.zero, start, grid))()
+        >>> ax = jq.plot.body_axes(path, frames=3)
+        >>> [text.get_text() for text in ax.get_legend().get_texts()]
+        ['body x', 'body y', 'body z']
     """
     path, frames = one_path(path), positive_integer("frames", frames)
     ax = spatial(ax)
@@ -56,11 +64,11 @@ def body_axes(path: Path, *, frames: int = 5, ax: Axes3D | None = None) -> Axes3
     rows = np.linspace(0, len(matrices) - 1, frames).astype(int)
     for k, name in enumerate("xyz"):
         tips = matrices[:, :, k]
-        _curve(ax, tips, tips, COLOURS[k], DASHES[k], f"body {name}")
+        _curve(ax, tips, tips, COLOURS[k], f"body {name}")
         style: dict[str, Any] = {"color": COLOURS[k], "linewidth": 2.0, "zorder": FRONT}
         for alpha, tip in zip(np.linspace(0.25, 1.0, frames), tips[rows], strict=True):
             ax.plot(*np.stack([0 * tip, tip]).T, alpha=alpha, **style)
-    frame(ax, 1.0, WORLD_AXES)
+    frame(ax, (1.0, 1.0, 1.0), WORLD_AXES)
     ax.legend(loc="upper left")
     return ax
 
@@ -68,8 +76,9 @@ def body_axes(path: Path, *, frames: int = 5, ax: Axes3D | None = None) -> Axes3
 def polhode(path: Path, body: Body, *, ax: Axes3D | None = None) -> Axes3D:
     """Draw the rate in body axes [rad/s] among the ellipsoids of its first energy and momentum.
 
-    A free body stays on both; under a torque the curve leaves them. What lies behind the ellipsoid
-    of the energy is pale: turn ``ax`` before the call, not after.
+    A free body stays on both; under a torque the curve leaves them. The ellipsoid of the energy is
+    solid: it hides what lies of the other one inside and behind, and the polhode is dashed behind
+    it. Turn ``ax`` before the call, not after.
 
     Args:
         path: one path. Its first rate is not 0.
@@ -78,6 +87,15 @@ def polhode(path: Path, body: Body, *, ax: Axes3D | None = None) -> Axes3D:
 
     Returns:
         The axes.
+
+    Examples:
+        >>> body = jq.Body.box(3.0, jnp.array([0.5, 0.35, 0.15]))  # kg, m
+        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), omega=jnp.array([0.15, 3.0, 0.15]))
+        >>> grid = jq.grid(0.0, 0.02, 50)
+        >>> path = jax.jit(lambda: jq.rollout(jq.zhao, body, jq.torques.zero, start, grid))()
+        >>> ax = jq.plot.polhode(path, body)
+        >>> [text.get_text() for text in ax.get_legend().get_texts()]
+        ['momentum ellipsoid', 'polhode', 'energy ellipsoid']
     """
     path = one_path(path)
     moments, turn, omega = _principal(path, body)
@@ -85,16 +103,18 @@ def polhode(path: Path, body: Body, *, ax: Axes3D | None = None) -> Axes3D:
     start = turn.T @ omega[0]  # in principal axes
     energy = np.sqrt(moments @ start**2 / moments)  # semi-axes of the ellipsoids
     momentum = np.sqrt(moments**2 @ start**2) / moments
-    points = _unit_sphere(41)
-    _surface(ax, _turned(turn, energy, points))
-    mesh: dict[str, Any] = {"color": COLOURS[0], "alpha": 0.35, "linewidth": 0.5}
-    mesh |= {"rcount": 12, "ccount": 18, "label": "momentum ellipsoid"}
-    ax.plot_wireframe(*_turned(turn, momentum, points), **mesh)
+    _surface(ax, _turned(turn, energy, _unit_sphere(41)))
+    points = _unit_sphere(181)
+    mesh: dict[str, Any] = {"color": COLOURS[0], "alpha": 0.6, "linewidth": 0.6}
+    mesh |= {"rcount": 14, "ccount": 14, "label": "momentum ellipsoid"}
+    hidden = _hidden(momentum[:, None, None] * points, energy, turn.T @ towards(ax))
+    grid = np.where(hidden, np.nan, _turned(turn, momentum, points))
+    ax.plot_wireframe(*grid, **mesh)
     outward = omega @ (turn * moments) @ turn.T  # the momentum is normal to the energy ellipsoid
-    _curve(ax, omega, outward, COLOURS[1], "-", "polhode")
+    _curve(ax, omega, outward, COLOURS[1], "polhode")
     _start(ax, omega[0], outward[0])
-    reach = max(np.abs(_turned(turn, axes, points)).max() for axes in (energy, momentum))
-    frame(ax, max(reach, np.abs(omega).max()), _RATES)
+    ends = [np.linalg.norm(turn * axes, axis=1) for axes in (energy, momentum)]
+    frame(ax, np.max([*ends, np.abs(omega).max(axis=0)], axis=0), _RATES)
     ax.plot([], [], color="0.75", linewidth=6, label="energy ellipsoid")
     ax.legend(loc="upper left")
     return ax
@@ -111,7 +131,7 @@ def momentum_sphere(
 
     The radius is the first momentum. A free body follows one of the curves; under a torque the
     momentum leaves the sphere. The separatrix has the energy of spin about the middle axis. What
-    lies behind the sphere is pale: turn ``ax`` before the call, not after.
+    lies behind the sphere is dashed: turn ``ax`` before the call, not after.
 
     Args:
         path: one path. Its first rate is not 0.
@@ -122,6 +142,15 @@ def momentum_sphere(
 
     Returns:
         The axes.
+
+    Examples:
+        >>> body = jq.Body.box(3.0, jnp.array([0.5, 0.35, 0.15]))  # kg, m
+        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), omega=jnp.array([0.15, 3.0, 0.15]))
+        >>> grid = jq.grid(0.0, 0.02, 50)
+        >>> path = jax.jit(lambda: jq.rollout(jq.zhao, body, jq.torques.zero, start, grid))()
+        >>> ax = jq.plot.momentum_sphere(path, body)
+        >>> [text.get_text() for text in ax.get_legend().get_texts()]
+        ['equal energy', 'separatrix', 'momentum']
     """
     shares = tuple(fraction("shares", share) for share in numbers("shares", shares))
     path = one_path(path)
@@ -132,14 +161,14 @@ def momentum_sphere(
     _surface(ax, radius * _unit_sphere(41))
     for curve in _levels(moments, shares):
         points = radius * curve @ turn.T
-        _curve(ax, points, points, "0.45", "-", "equal energy", 0.9)
+        _curve(ax, points, points, "0.45", "equal energy", 0.9)
     if np.ptp(moments) > _EQUAL * moments.max():
         for curve in _separatrix(moments):
             points = radius * curve @ turn.T
-            _curve(ax, points, points, COLOURS[0], "--", "separatrix", 1.2)
-    _curve(ax, momentum, momentum, COLOURS[1], "-", "momentum")
+            _curve(ax, points, points, COLOURS[0], "separatrix", 1.4)
+    _curve(ax, momentum, momentum, COLOURS[1], "momentum")
     _start(ax, momentum[0], momentum[0])
-    frame(ax, max(radius, np.abs(momentum).max()), _MOMENTA)
+    frame(ax, np.full(3, max(radius, np.abs(momentum).max())), _MOMENTA)
     ax.legend(loc="upper left")
     return ax
 
@@ -212,6 +241,18 @@ def _turned(turn: np.ndarray, axes: np.ndarray, points: np.ndarray) -> np.ndarra
     return np.einsum("ij,jkl->ikl", turn * axes, points)
 
 
+def _hidden(points: np.ndarray, axes: np.ndarray, view: np.ndarray) -> np.ndarray:
+    """Return (n, n), whether the ellipsoid with these semi-axes hides points (3, n, n).
+
+    ``view`` (3,) points to the viewer, in the ellipsoid's axes. Scaled by them it is the unit
+    sphere: a point p is hidden if ``|p + s v| = 1`` for some s > 0.
+    """
+    scaled, along = points / axes[:, None, None], view / axes
+    a, b = along @ along, np.einsum("i,ijk", along, scaled)
+    c = np.sum(scaled**2, axis=0) - 1
+    return (c < 0) | ((b < 0) & (b**2 > a * c))
+
+
 def _surface(ax: Axes3D, points: np.ndarray) -> None:
     ax.plot_surface(*points, color="0.85", alpha=0.4, linewidth=0, rcount=41, ccount=41)
 
@@ -221,11 +262,10 @@ def _curve(
     points: np.ndarray,
     outward: np.ndarray,
     colour: str,
-    dashes: str,
     label: str,
     width: float = 2.0,
 ) -> None:
-    """Draw a curve (n, 3) on a closed surface, pale where the surface faces away from the viewer.
+    """Draw a curve (n, 3) on a closed surface, dashed where it faces away from the viewer.
 
     ``outward`` are the normals (n, 3) of the surface along the curve. A label appears once.
     """
@@ -233,17 +273,17 @@ def _curve(
     _, labels = ax.get_legend_handles_labels()
     near = seen | np.append(seen[1:], False) | np.append(False, seen[:-1])
     # ``near`` reaches one row further than ``seen``, so that the two parts join.
-    for part, alpha, zorder in ((near, 1.0, FRONT), (~seen, 0.35, BEHIND)):
-        line = np.where(part[:, None], points, np.nan)
-        style: dict[str, Any] = {"color": colour, "linewidth": width * (0.5 + 0.5 * alpha)}
-        ax.plot(*line.T, dashes, alpha=alpha, zorder=zorder, **style)
+    style: dict[str, Any] = {"color": colour, "linewidth": width}
+    ax.plot(*np.where(near[:, None], points, np.nan).T, zorder=FRONT, **style)
+    style |= {"linewidth": 0.7 * width, "alpha": 0.6, "zorder": BEHIND}
+    ax.plot(*np.where(seen[:, None], np.nan, points).T, linestyle=(0, (3.0, 2.0)), **style)
     if label not in labels:
-        ax.plot([], [], dashes, color=colour, linewidth=width, label=label)
+        ax.plot([], [], color=colour, linewidth=width, label=label)
 
 
 def _start(ax: Axes3D, point: np.ndarray, outward: np.ndarray) -> None:
-    """Mark the first point (3,) of a curve, pale where the surface faces away from the viewer."""
+    """Mark the first point (3,) of a curve, hollow where the surface faces away from the viewer."""
     seen = outward @ towards(ax) >= 0
     style: dict[str, Any] = {"color": COLOURS[1], "markersize": 6}
-    style |= {"alpha": 1.0, "zorder": FRONT} if seen else {"alpha": 0.35, "zorder": BEHIND}
+    style |= {"zorder": FRONT} if seen else {"zorder": BEHIND, "markerfacecolor": "white"}
     ax.plot(*point[:, None], "o", **style)

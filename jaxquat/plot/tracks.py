@@ -7,11 +7,10 @@ from typing import Any
 import jax
 import numpy as np
 from matplotlib.colors import is_color_like
-from matplotlib.ticker import MaxNLocator
 from mpl_toolkits.mplot3d import Axes3D
 
 from jaxquat._checks import finite, instance, positive, positive_integer, real
-from jaxquat.plot.panels import COLOURS, one_path, spatial
+from jaxquat.plot.panels import COLOURS, metres, one_path, spatial
 from jaxquat.rotations import quaternion
 from jaxquat.simulation.path import Path
 
@@ -42,6 +41,20 @@ def track(
 
     Returns:
         The axes.
+
+    Examples:
+        >>> ball = jq.Body.from_principal(jnp.full(3, 2e-4), mass=0.4)  # kg m^2, kg
+        >>> start = jq.State(
+        ...     q=jnp.array([1.0, 0.0, 0.0, 0.0]),
+        ...     omega=jnp.array([0.0, 3.0, 0.0]),
+        ...     position=jnp.zeros(3),
+        ...     velocity=jnp.array([20.0, 0.0, 9.80665]),  # m/s
+        ... )
+        >>> fall, grid = jq.forces.gravity(ball), jq.grid(0.0, 0.04, 50)  # 2 s
+        >>> path = jax.jit(lambda: jq.rollout(jq.zhao, ball, fall, start, grid))()
+        >>> ax = jq.plot.track(path, frames=5)
+        >>> f"{max(ax.lines[0].get_data_3d()[2]):.1f} m"  # the top, g/2 (1 s)^2
+        '4.9 m'
     """
     path, frames = one_path(path), positive_integer("frames", frames)
     if path.state.position is None:
@@ -64,10 +77,5 @@ def track(
             ax.plot(*np.stack([center, center + size * axis]).T, **style)
         if f"body {'xyz'[k]}" not in ax.get_legend_handles_labels()[1]:
             ax.plot([], [], [], label=f"body {'xyz'[k]}", **style)
-    ax.set(xlabel="world x [m]", ylabel="world y [m]", zlabel="world z [m]")
-    axes: tuple[Any, ...] = (ax.xaxis, ax.yaxis, ax.zaxis)
-    for axis in axes:
-        axis.pane.set_visible(False)
-        axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
-    ax.set_aspect("equal")
+    metres(ax)
     return ax

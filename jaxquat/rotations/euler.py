@@ -34,6 +34,11 @@ def to_quaternion(angles: ArrayLike, order: str) -> Array:
     """Unit quaternion of three angles [rad] in the order of the letters. (..., 3) -> (..., 4).
 
     For instance ``to_quaternion(yaw_pitch_roll, "ZYX")``.
+
+    Examples:
+        >>> yaw_pitch_roll = jnp.radians(jnp.array([60.0, 0.0, 0.0]))
+        >>> jq.euler.to_quaternion(yaw_pitch_roll, "ZYX").round(2)
+        Array([0.87, 0.  , 0.  , 0.5 ], dtype=float32)
     """
     axes, angles = _intrinsic(angles, order)
     first, second, third = (_about(axis, angles[..., k]) for k, axis in enumerate(axes))
@@ -46,6 +51,12 @@ def from_quaternion(q: ArrayLike, order: str) -> Array:
     The first and the third lie in [-pi, pi]; the second lies in [-pi/2, pi/2] (three different
     axes) or in [0, pi]. The scale and the sign of q have no effect. See the module about gimbal
     lock. The half-sum form is that of E. Bernardes and S. Viollet, PLoS ONE 17(11), 2022.
+
+    Examples:
+        >>> yaw_pitch_roll = jnp.radians(jnp.array([30.0, -20.0, 10.0]))
+        >>> q = jq.euler.to_quaternion(yaw_pitch_roll, "ZYX")
+        >>> jnp.degrees(jq.euler.from_quaternion(q, "ZYX")).round(2)
+        Array([ 30., -20.,  10.], dtype=float32)
     """
     q = trailing("q", q, (4,))
     i, j, k = _axes(order)
@@ -75,6 +86,12 @@ def rate_matrix(angles: ArrayLike, order: str) -> Array:
     """The matrix B with ``omega_body = B angles'``. (..., 3) -> (..., 3, 3).
 
     Hoffmann (6.16) is "ZXZ"; his (7.16), whose entry (3, 3) should be 0, is "ZYX".
+
+    Examples:
+        >>> yaw_pitch_roll = jnp.radians(jnp.array([0.0, 0.0, 30.0]))  # banked
+        >>> turning = jnp.array([1.0, 0.0, 0.0])  # rad/s: the yaw alone changes
+        >>> (jq.euler.rate_matrix(yaw_pitch_roll, "ZYX") @ turning).round(2)  # omega, body axes
+        Array([0.  , 0.5 , 0.87], dtype=float32)
     """
     (i, j, k), ordered = _intrinsic(angles, order)
     third = _about(k, ordered[..., 2])
@@ -91,6 +108,12 @@ def rate_matrix_inverse(angles: ArrayLike, order: str) -> Array:
     """The matrix B^-1 with ``angles' = B^-1 omega_body``. (..., 3) -> (..., 3, 3).
 
     It is infinite or NaN in gimbal lock.
+
+    Examples:
+        >>> yaw_pitch_roll = jnp.radians(jnp.array([0.0, 60.0, 0.0]))  # nose down
+        >>> omega = jnp.array([0.0, 0.0, 0.5])  # rad/s, body axes
+        >>> (jq.euler.rate_matrix_inverse(yaw_pitch_roll, "ZYX") @ omega).round(2)
+        Array([1.  , 0.  , 0.87], dtype=float32)
     """
     return inverse(rate_matrix(angles, order))
 

@@ -20,7 +20,14 @@ __all__ = ["dexp", "dexpinv", "exp", "hat", "log", "vee"]
 
 
 def hat(v: ArrayLike) -> Array:
-    """The matrix with ``hat(v) w = v × w``. (..., 3) -> (..., 3, 3)."""
+    """The matrix with ``hat(v) w = v × w``. (..., 3) -> (..., 3, 3).
+
+    Examples:
+        >>> jq.so3.hat(jnp.array([1.0, 2.0, 3.0]))
+        Array([[ 0., -3.,  2.],
+               [ 3.,  0., -1.],
+               [-2.,  1.,  0.]], dtype=float32)
+    """
     x, y, z = jnp.moveaxis(trailing("v", v, (3,)), -1, 0)
     zero = jnp.zeros_like(x)
     rows = [[zero, -z, y], [z, zero, -x], [-y, x, zero]]
@@ -31,6 +38,10 @@ def vee(matrix: ArrayLike) -> Array:
     """The vector of an antisymmetric matrix, the inverse of ``hat``. (..., 3, 3) -> (..., 3).
 
     From any other matrix it takes the antisymmetric part.
+
+    Examples:
+        >>> jq.so3.vee(jq.so3.hat(jnp.array([1.0, 2.0, 3.0])))
+        Array([1., 2., 3.], dtype=float32)
     """
     m = trailing("matrix", matrix, (3, 3))
     twice = [m[..., 2, 1] - m[..., 1, 2], m[..., 0, 2] - m[..., 2, 0], m[..., 1, 0] - m[..., 0, 1]]
@@ -38,7 +49,14 @@ def vee(matrix: ArrayLike) -> Array:
 
 
 def exp(u: ArrayLike) -> Array:
-    """Rotation matrix of a rotation vector [rad]. (..., 3) -> (..., 3, 3)."""
+    """Rotation matrix of a rotation vector [rad]. (..., 3) -> (..., 3, 3).
+
+    Examples:
+        >>> jq.so3.exp(jnp.array([0.0, 0.0, jnp.pi / 3])).round(2)  # 60 deg about z
+        Array([[ 0.5 , -0.87,  0.  ],
+               [ 0.87,  0.5 ,  0.  ],
+               [ 0.  ,  0.  ,  1.  ]], dtype=float32)
+    """
     return quaternion.to_matrix(quaternion.exp(u))
 
 
@@ -48,6 +66,11 @@ def log(matrix: ArrayLike) -> Array:
     At exactly pi the two vectors u and -u are one rotation. There the first nonzero component is
     made positive, and the derivative is that of this branch. ValueError for a concrete matrix that
     is no rotation, as from ``quaternion.from_matrix``.
+
+    Examples:
+        >>> quarter = jnp.array([[0.0, -1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])  # about z
+        >>> jnp.degrees(jq.so3.log(quarter)).round(2)
+        Array([ 0.,  0., 90.], dtype=float32)
     """
     return quaternion.log(quaternion.from_matrix(matrix))
 
@@ -59,6 +82,14 @@ def dexp(u: ArrayLike, v: ArrayLike, frame: str = "body") -> Array:
     ``v - (1 - cos a)/a^2 u × v + (a - sin a)/a^3 u × (u × v)`` with a = |u|; in the world frame the
     second term has a plus. Terze, Mueller and Zlatar 2016 (A.2), whose sum should run over (-ad)^j
     with the fourth term -1/4!.
+
+    Examples:
+        >>> u = jnp.array([0.0, 0.0, jnp.pi / 2])  # rad
+        >>> v = jnp.array([1.0, 0.0, 0.0])  # rad/s, u'
+        >>> jq.so3.dexp(u, v).round(3)  # omega, body axes
+        Array([ 0.637, -0.637,  0.   ], dtype=float32)
+        >>> jq.so3.dexp(u, v, frame="world").round(3)  # the same, turned by u
+        Array([0.637, 0.637, 0.   ], dtype=float32)
     """
     u, v = _at(u, v, frame)
     s = 0.25 * square(u)[..., None]
@@ -73,6 +104,12 @@ def dexpinv(u: ArrayLike, v: ArrayLike, frame: str = "body") -> Array:
     ``b = (1 - (a/2) cot(a/2))/a^2`` and a = |u|; in the world frame the second term has a minus.
     There is a pole at a = 2 pi: NaN from there on. Terze, Mueller and Zlatar 2016 (A.4), in closed
     form.
+
+    Examples:
+        >>> u = jnp.array([0.0, 0.0, jnp.pi / 2])  # rad
+        >>> omega = jnp.array([1.0, 0.0, 0.0])  # rad/s
+        >>> jq.so3.dexpinv(u, omega).round(3)  # u': pi/4 (1, 1, 0)
+        Array([0.785, 0.785, 0.   ], dtype=float32)
     """
     u, v = _at(u, v, frame)
     s = 0.25 * square(u)[..., None]

@@ -46,6 +46,14 @@ def damped(
             of (t, q).
         ValueError: ``damping`` has another shape or is not finite, or ``toward`` returns another
             shape than (3,).
+
+    Examples:
+        >>> body = jq.Body(jnp.diag(jnp.array([2.0, 3.0, 4.0])))
+        >>> scheme = jq.schemes.damped(jq.no_squish, jnp.array([0.4, 0.4, 0.4]))  # N m s
+        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.0, 0.0, 2.0]))
+        >>> fly = lambda: jq.rollout(scheme, body, jq.torques.zero, start, jq.grid(0.0, 2.5, 4))
+        >>> f"{jax.jit(fly)().final.omega[2]:.2f} rad/s"  # after I3/damping = 10 s: 2/e
+        '0.74 rad/s'
     """
     scheme = as_scheme("scheme", scheme)
     damping = one_shape("damping", damping, (3,), (3, 3))

@@ -27,6 +27,11 @@ def crouch_grossman(tableau: Tableau) -> Scheme:
 
     All but the attitude follows the tableau. Beyond the classical order conditions the tableau must
     satisfy those of products of exponentials; these are not checked.
+
+    Examples:
+        >>> scheme = jq.crouch_grossman(jq.schemes.tableaus.CROUCH_GROSSMAN3)
+        >>> scheme.order, scheme.evaluations
+        (3, 3)
     """
     instance("tableau", tableau, Tableau, "a Tableau")
     return Scheme(

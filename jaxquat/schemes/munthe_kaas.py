@@ -29,9 +29,12 @@ def rkmk(tableau: Tableau) -> Scheme:
     """Lift a tableau to the rotation group: ``q = q0 exp(u)``, ``u' = dexpinv(u, omega)``.
 
     The order of the scheme is the tableau's, for torques of time, attitude and rate; dexpinv is in
-    closed form. Aux states, positions and velocities are integrated by the tableau itself. ::
+    closed form. Aux states, positions and velocities are integrated by the tableau itself.
 
-        heun = jq.rkmk(jq.schemes.tableaus.HEUN)
+    Examples:
+        >>> heun = jq.rkmk(jq.schemes.tableaus.HEUN)
+        >>> heun.order, heun.evaluations
+        (2, 2)
     """
     instance("tableau", tableau, Tableau, "a Tableau")
     return Scheme(

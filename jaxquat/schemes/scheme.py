@@ -45,14 +45,10 @@ class Demand(NamedTuple):
 class Scheme:
     """A step and the facts about it.
 
-    Calling the scheme takes the step::
-
-        state = jq.rkmk4(body, torque, t, state, dt, params)
-        jq.rkmk4.order  # 4
-
-    The step is for one body, in the dtype of the state; ``jax.vmap`` makes many. A Scheme is a
-    pytree: arrays that the step holds, such as a damping, are its leaves; everything else is static
-    and compared by value, so that ``rkmk(tableau) == rkmk(tableau)``.
+    Calling the scheme takes the step, ``scheme(body, torque, t, state, dt, params) -> state``. It
+    is for one body, in the dtype of the state; ``jax.vmap`` makes many. A Scheme is a pytree:
+    arrays that the step holds, such as a damping, are its leaves; everything else is static and
+    compared by value, so that ``rkmk(tableau) == rkmk(tableau)``.
 
     Attributes:
         step: the function, or an object that is called as one.
@@ -69,6 +65,14 @@ class Scheme:
         source: the literature.
         demand: what the scheme asks of the body; None for nothing.
         doc: the docstring of the object; without it that of the step.
+
+    Examples:
+        >>> jq.rkmk4.order, jq.rkmk4.evaluations, jq.rkmk4.torques
+        (4, 4, 'any')
+        >>> jq.no_squish.torques, jq.no_squish.reversible
+        ('attitude', True)
+        >>> jq.SCHEMES["rkmk4"] is jq.rkmk4
+        True
     """
 
     step: Step

@@ -31,6 +31,11 @@ class Tableau(NamedTuple):
         b: s weights of the stages.
         c: s - 1 nodes, fractions of the step.
         order: up to which the order conditions hold.
+
+    Examples:
+        >>> kutta = jq.schemes.tableaus.KUTTA3
+        >>> kutta.order, kutta.a, kutta.c
+        (3, ((0.5,), (-1.0, 2.0)), (0.5, 1.0))
     """
 
     a: tuple[tuple[float, ...], ...]
@@ -53,6 +58,15 @@ def tableau(
     Raises:
         TypeError: a coefficient is no number, or the order no integer.
         ValueError: a wrong number of coefficients, or a condition that fails, named.
+
+    Examples:
+        >>> ralston = jq.schemes.tableau(a=((2 / 3,),), b=(1 / 4, 3 / 4), c=(2 / 3,), order=2)
+        >>> jq.rkmk(ralston).order
+        2
+        >>> jq.schemes.tableau(a=((2 / 3,),), b=(1 / 2, 1 / 2), c=(2 / 3,), order=2)
+        Traceback (most recent call last):
+            ...
+        ValueError: b: wanted 0.5 for the order-2 condition of tree ((),), got 0.3333333333333333
     """
     if isinstance(a, str) or not hasattr(a, "__len__"):
         raise TypeError(f"a: wanted rows of numbers, got {a!r}")

@@ -31,6 +31,12 @@ class Accelerometer(NamedTuple):
         misalignment: xy, xz, yx, yz, zx, zy [rad], (6,), so small that the axes span space.
         noise: density of the white noise [m/s^2/sqrt(Hz)], () or (3,), at least 0.
         walk: density of the bias's random walk [m/s^3/sqrt(Hz)], () or (3,), at least 0.
+
+    Examples:
+        >>> bias = jnp.array([0.0, 0.25, 0.0])  # m/s^2
+        >>> sensor = jq.accelerometer.Accelerometer.ideal()._replace(bias=bias)
+        >>> jq.accelerometer.correct(sensor, jnp.array([[0.0, 0.25, 9.75]]))  # m/s^2, at rest
+        Array([[0.  , 0.  , 9.75]], dtype=float32)
     """
 
     bias: Array
@@ -46,7 +52,14 @@ class Accelerometer(NamedTuple):
 
 
 def response(accelerometer: Accelerometer) -> Array:
-    """The matrix ``(1 + diag(scale)) (1 + M)`` from true to measured specific force. -> (3, 3)."""
+    """The matrix ``(1 + diag(scale)) (1 + M)`` from true to measured specific force. -> (3, 3).
+
+    Examples:
+        >>> scale = jnp.array([0.25, 0.0, -0.5])
+        >>> sensor = jq.accelerometer.Accelerometer.ideal()._replace(scale=scale)
+        >>> jnp.diag(jq.accelerometer.response(sensor))
+        Array([1.25, 1.  , 0.5 ], dtype=float32)
+    """
     return triad.response("accelerometer", _checked(accelerometer))
 
 
@@ -72,6 +85,13 @@ def measure(
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
+
+    Examples:
+        >>> q, still = jnp.array([[1.0, 0.0, 0.0, 0.0]]), jnp.zeros((1, 3))
+        >>> sensor, gravity = jq.accelerometer.Accelerometer.ideal(), jnp.array([0.0, 0.0, -9.75])
+        >>> measured = jq.accelerometer.measure(sensor, q, still, gravity, 0.01, jax.random.key(0))
+        >>> f"{measured[0, 2]:.2f} m/s^2"  # at rest the floor pushes upwards
+        '9.75 m/s^2'
     """
     acceleration = triad.samples("acceleration", acceleration)
     gravity = exactly("gravity", gravity, (3,))
@@ -88,6 +108,11 @@ def correct(accelerometer: Accelerometer, measured: ArrayLike) -> Array:
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
+
+    Examples:
+        >>> sensor = jq.accelerometer.Accelerometer.ideal()._replace(scale=jnp.full(3, 0.25))
+        >>> jq.accelerometer.correct(sensor, jnp.array([[0.0, 0.0, 12.5]]))  # 12.5/1.25 m/s^2
+        Array([[ 0.,  0., 10.]], dtype=float32)
     """
     return triad.correct("accelerometer", _checked(accelerometer), measured)
 
@@ -113,6 +138,14 @@ def calibrate(samples: ArrayLike, gravity: ArrayLike) -> tuple[Accelerometer, Fi
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name; poses that do
             not determine a combination of the parameters, which is named; gains below 0.5 or above
             1.5, which come of another unit.
+
+    Examples:
+        >>> poses = jq.quaternion.random(jax.random.key(0), (50,))
+        >>> gravity, bias = jnp.array([0.0, 0.0, 9.81]), jnp.array([0.2, -0.1, 0.3])  # m/s^2
+        >>> measured = jq.quaternion.rotate_inverse(poses, gravity) + bias
+        >>> sensor, covariance = jq.accelerometer.calibrate(measured, 9.81)
+        >>> np.asarray(sensor.bias).round(2)
+        array([ 0.2, -0.1,  0.3], dtype=float32)
     """
     samples = static_samples("samples", samples, 9)
     gravity = exactly("gravity", gravity, ()).astype(samples.dtype)

@@ -27,6 +27,12 @@ class Gyro(NamedTuple):
         misalignment: xy, xz, yx, yz, zx, zy [rad], (6,), so small that the axes span space.
         noise: density of the white noise [rad/s/sqrt(Hz)], () or (3,), at least 0.
         walk: density of the bias's random walk [rad/s^2/sqrt(Hz)], () or (3,), at least 0.
+
+    Examples:
+        >>> gyro = jq.gyro.Gyro.ideal()._replace(bias=jnp.array([0.01, 0.0, -0.02]))  # rad/s
+        >>> still = jnp.zeros((5, 3))
+        >>> jq.gyro.measure(gyro, still, 0.01, jax.random.key(0))[-1]
+        Array([ 0.01,  0.  , -0.02], dtype=float32)
     """
 
     bias: Array
@@ -42,7 +48,13 @@ class Gyro(NamedTuple):
 
 
 def response(gyro: Gyro) -> Array:
-    """The matrix ``(1 + diag(scale)) (1 + M)`` from true to measured rate. -> (3, 3)."""
+    """The matrix ``(1 + diag(scale)) (1 + M)`` from true to measured rate. -> (3, 3).
+
+    Examples:
+        >>> gyro = jq.gyro.Gyro.ideal()._replace(scale=jnp.array([0.25, 0.0, -0.5]))
+        >>> jnp.diag(jq.gyro.response(gyro))
+        Array([1.25, 1.  , 0.5 ], dtype=float32)
+    """
     return triad.response("gyro", _checked(gyro))
 
 
@@ -54,6 +66,13 @@ def measure(gyro: Gyro, omega: ArrayLike, dt: ArrayLike, key: Array) -> Array:
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
+
+    Examples:
+        >>> gyro = jq.gyro.Gyro.ideal()._replace(noise=jnp.array(1e-3))  # rad/s/sqrt(Hz)
+        >>> rates = jnp.zeros((10_000, 3))
+        >>> measured = jax.jit(jq.gyro.measure)(gyro, rates, 0.01, jax.random.key(0))
+        >>> f"{measured.std():.3f} rad/s"  # 1e-3/sqrt(0.01 s)
+        '0.010 rad/s'
     """
     return triad.measure("gyro", _checked(gyro), triad.samples("omega", omega), dt, key)
 
@@ -65,6 +84,11 @@ def correct(gyro: Gyro, measured: ArrayLike) -> Array:
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
+
+    Examples:
+        >>> gyro = jq.gyro.Gyro.ideal()._replace(bias=jnp.array([0.5, 0.0, 0.0]), scale=jnp.ones(3))
+        >>> jq.gyro.correct(gyro, jnp.array([[2.5, 1.0, 0.0]]))  # (measured - bias)/2
+        Array([[1. , 0.5, 0. ]], dtype=float32)
     """
     return triad.correct("gyro", _checked(gyro), measured)
 

@@ -47,6 +47,14 @@ def rollout(
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
+
+    Examples:
+        >>> level = jnp.array([1.0, 0.0, 0.0, 0.0])
+        >>> rate = lambda t, amplitude: amplitude * jnp.cos(t)  # rad/s
+        >>> amplitude, grid = jnp.array([0.0, 0.0, 0.5]), jq.grid(0.0, jnp.pi / 40, 20)  # to pi/2 s
+        >>> q = jax.jit(lambda: jq.kinematics.rollout(rate, level, grid, amplitude))()
+        >>> q.shape, f"{jq.quaternion.distance(level, q[-1]):.3f} rad"
+        ((21, 4), '0.500 rad')
     """
     one_of("order", order, tuple(NODES))
     takes("rate", rate, "t, params")
@@ -99,6 +107,14 @@ def rollout_of_attitude(
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
+
+    Examples:
+        >>> level, world = jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.0, 0.3, 0.4])  # rad/s
+        >>> rate = lambda t, q, params: jq.quaternion.rotate_inverse(q, world)  # in body axes
+        >>> grid = jq.grid(0.0, 0.1, 20)  # 2 s
+        >>> q = jax.jit(lambda: jq.kinematics.rollout_of_attitude(rate, level, grid))()
+        >>> q.shape, f"{jq.quaternion.distance(level, q[-1]):.3f} rad"
+        ((21, 4), '1.000 rad')
     """
     one_of("order", order, tuple(_TABLEAUS))
     takes("rate", rate, "t, q, params")

@@ -41,6 +41,12 @@ class Magnetometer(NamedTuple):
         soft_iron: gains, misalignment and soft iron in one, (3, 3), of positive determinant.
         hard_iron: the field of magnetised parts and the bias, [unit of the field], (3,).
         noise: density of the white noise [unit of the field/sqrt(Hz)], () or (3,), at least 0.
+
+    Examples:
+        >>> iron = jnp.array([10.0, 0.0, -5.0])  # uT
+        >>> sensor = jq.magnetometer.Magnetometer.ideal()._replace(hard_iron=iron)
+        >>> jq.magnetometer.correct(sensor, jnp.array([[10.0, 20.0, -45.0]]))  # uT
+        Array([[  0.,  20., -40.]], dtype=float32)
     """
 
     soft_iron: Array
@@ -70,6 +76,13 @@ def measure(
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
+
+    Examples:
+        >>> level, field = jnp.array([[1.0, 0.0, 0.0, 0.0]]), jnp.array([0.0, 20.0, -40.0])  # uT
+        >>> iron = jnp.array([10.0, 0.0, -5.0])
+        >>> sensor = jq.magnetometer.Magnetometer.ideal()._replace(hard_iron=iron)
+        >>> jq.magnetometer.measure(sensor, level, field, 0.01, jax.random.key(0)).round()
+        Array([[ 10.,  20., -45.]], dtype=float32)
     """
     soft_iron, hard_iron = _checked(magnetometer)
     q = floating("q", q)
@@ -92,6 +105,11 @@ def correct(magnetometer: Magnetometer, measured: ArrayLike) -> Array:
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
+
+    Examples:
+        >>> sensor = jq.magnetometer.Magnetometer(1.25 * jnp.eye(3), jnp.zeros(3), jnp.array(0.0))
+        >>> jq.magnetometer.correct(sensor, jnp.array([[25.0, 0.0, 50.0]]))  # over 1.25
+        Array([[20.,  0., 40.]], dtype=float32)
     """
     soft_iron, hard_iron = _checked(magnetometer)
     measured = triad.samples("measured", measured)
@@ -117,6 +135,14 @@ def calibrate(samples: ArrayLike, strength: ArrayLike) -> tuple[Magnetometer, Fi
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name; attitudes that
             do not determine a combination of the parameters, which is named.
+
+    Examples:
+        >>> poses = jq.quaternion.random(jax.random.key(0), (50,))
+        >>> field, iron = jnp.array([0.0, 20.0, -40.0]), jnp.array([10.0, 5.0, -5.0])  # uT
+        >>> measured = jq.quaternion.rotate_inverse(poses, field) + iron
+        >>> sensor, covariance = jq.magnetometer.calibrate(measured, jnp.linalg.norm(field))
+        >>> np.asarray(sensor.hard_iron).round(1)
+        array([10.,  5., -5.], dtype=float32)
     """
     samples = static_samples("samples", samples, 9)
     strength = exactly("strength", strength, ()).astype(samples.dtype)

@@ -25,6 +25,11 @@ class Imu(NamedTuple):
     Attributes:
         gyro: bias [rad/s], (3,), or density of the white noise [rad/s/sqrt(Hz)], () or (3,).
         accel: bias [m/s^2], (3,), or density of the white noise [m/s^2/sqrt(Hz)], () or (3,).
+
+    Examples:
+        >>> noise = jq.kinematics.Imu(gyro=1e-4, accel=1e-3)  # densities
+        >>> f"{noise.gyro / np.sqrt(0.01):.3f} rad/s"  # of one sample at 100 Hz
+        '0.001 rad/s'
     """
 
     gyro: Any  # an Array or a number
@@ -49,6 +54,15 @@ class Preintegrated(_reprs.Tabular):
         covariance: of the nine errors, from the noise of the samples, (9, 9).
         jacobian: of the nine errors by the biases of gyroscope and accelerometer, (9, 6).
         bias: the biases at which all this holds.
+
+    Examples:
+        >>> n = 101
+        >>> gyro, accel = jnp.zeros((n, 3)), jnp.tile(jnp.array([1.0, 0.0, 9.81]), (n, 1))
+        >>> noise = jq.kinematics.Imu(gyro=1e-4, accel=1e-2)
+        >>> times = jnp.linspace(0.0, 1.0, n)
+        >>> motion = jax.jit(jq.kinematics.preintegrate)(gyro, accel, times, noise=noise)
+        >>> f"{motion.dv[0]:.2f} +- {motion.covariance[3, 3] ** 0.5:.2f} m/s"  # 1e-2 sqrt(1 s)
+        '1.00 +- 0.01 m/s'
     """
 
     dq: Array

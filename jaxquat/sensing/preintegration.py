@@ -74,6 +74,15 @@ def preintegrate(
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
+
+    Examples:
+        >>> n = 101
+        >>> gyro, accel = jnp.zeros((n, 3)), jnp.tile(jnp.array([1.0, 0.0, 9.81]), (n, 1))
+        >>> motion = jax.jit(jq.kinematics.preintegrate)(gyro, accel, jnp.linspace(0.0, 2.0, n))
+        >>> start, gravity = jnp.zeros(3), jnp.array([0.0, 0.0, -9.81])
+        >>> q, v, p = motion.predict(jnp.array([1.0, 0.0, 0.0, 0.0]), start, start, gravity)
+        >>> f"{v[0]:.2f} m/s, {p[0]:.2f} m"  # 1 m/s^2 for 2 s
+        '2.00 m/s, 2.00 m'
     """
     # Check and convert.
     one_of("order", order, (1, *NODES))

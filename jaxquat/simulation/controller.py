@@ -17,13 +17,7 @@ from jaxquat.dynamics.state import State
 class Controller(NamedTuple):
     """A sampled controller with memory.
 
-    Between two samples its command stays the same. ::
-
-        def update(t, state, memory, params, input):
-            total = memory + state.q[1:]
-            return -params * total, total
-
-        controller = jq.Controller(lambda start, params: jnp.zeros(3), update)
+    Between two samples its command stays the same.
 
     Attributes:
         init: ``init(start, params) -> memory``, any pytree of arrays.
@@ -33,6 +27,16 @@ class Controller(NamedTuple):
         period: the time between two samples [s] that the controller counts on, if any;
             ValueError in ``rollout`` where it is not ``sample_every * dt``, or with ``jq.grid_at``
             not the length of every sample interval that is not empty.
+
+    Examples:
+        >>> def update(t, state, memory, params, input):
+        ...     memory = memory + 0.1 * state.omega  # the integral, sampled every 0.1 s
+        ...     return -params * memory, memory
+        >>> controller = jq.Controller(lambda start, params: jnp.zeros(3), update, period=0.1)
+        >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([2.0, 2.0, 2.0]))
+        >>> command, memory = controller.update(0.0, state, controller.init(state, 5.0), 5.0, None)
+        >>> command.round(3), memory.round(3)
+        (Array([-1., -1., -1.], dtype=float32), Array([0.2, 0.2, 0.2], dtype=float32))
     """
 
     init: Callable[[State, Any], Any]

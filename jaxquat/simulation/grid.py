@@ -25,6 +25,11 @@ class Grid:
         t0: the time of the start [s], ().
         dt: the step [s], ().
         steps: their number, an int.
+
+    Examples:
+        >>> grid = jq.grid(0.0, 0.01, 1000)
+        >>> grid.steps, grid.times().shape, grid.times()[-1].round(3)
+        (1000, (1001,), Array(10., dtype=float32))
     """
 
     t0: ArrayLike
@@ -52,6 +57,10 @@ def grid(t0: ArrayLike, dt: ArrayLike, steps: int) -> Grid:
 
     ``t0`` and ``dt`` are scalars, differentiable, and cast to the dtype of the state by
     ``rollout``. ValueError or TypeError for bad values.
+
+    Examples:
+        >>> jq.grid(0.0, 0.25, 4).times()  # s
+        Array([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
     """
     steps = positive_integer("steps", steps, "; the order is jq.grid(t0, dt, steps)")
     for name, value in (("t0", t0), ("dt", dt)):
@@ -73,6 +82,13 @@ class GridAt:
     Attributes:
         stamps: the given times [s], (intervals + 1,), in their own dtype.
         substeps: equal steps in each interval, an int.
+
+    Examples:
+        >>> grid = jq.grid_at(np.array([0.0, 0.01, 0.03, 0.032]), substeps=4)
+        >>> grid.intervals, grid.steps
+        (3, 12)
+        >>> grid.step_lengths()
+        array([0.0025, 0.005 , 0.0005])
     """
 
     stamps: ArrayLike
@@ -104,11 +120,6 @@ class GridAt:
 def grid_at(times: ArrayLike, substeps: int = 1) -> GridAt:
     """Make a grid through given times: each interval between two of them in equal steps.
 
-    ::
-
-        stamps = np.array([0.0, 0.01, 0.03, 0.032, 0.032])  # the last interval is empty
-        path = jq.rollout(jq.rkmk4, body, torque, start, jq.grid_at(stamps, substeps=4))
-
     With such a grid ``sample_every``, ``save_every`` and inputs of ``rollout`` count intervals. An
     interval of length 0 is the identity, so recordings of different lengths become equally long
     when their last time is repeated (``jax.vmap`` then takes them together): the state stays as it
@@ -129,6 +140,15 @@ def grid_at(times: ArrayLike, substeps: int = 1) -> GridAt:
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name. Values of traced
             times are reported by ``rollout`` with ``check=True``.
+
+    Examples:
+        >>> stamps = np.array([0.0, 0.1, 0.4, 0.4])  # s; the last interval is empty
+        >>> body = jq.Body(jnp.diag(jnp.array([2.0, 3.0, 4.0])))
+        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.0, 0.0, 1.0]))
+        >>> grid = jq.grid_at(stamps, substeps=2)
+        >>> path = jax.jit(lambda: jq.rollout(jq.rkmk4, body, jq.torques.zero, start, grid))()
+        >>> jq.quaternion.log(path.state.q)[:, 2].round(3)  # turned by, rad
+        Array([0. , 0.1, 0.4, 0.4], dtype=float32)
     """
     substeps = positive_integer("substeps", substeps)
     array = floating("times", times)

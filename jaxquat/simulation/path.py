@@ -39,6 +39,16 @@ class Path:
         memory: the controller's memory at the end; () without a controller.
         final: the state at the last time; () in a slice of a path without states that ends before
             the path does.
+
+    Examples:
+        >>> body = jq.Body(jnp.diag(jnp.array([2.0, 3.0, 4.0])))
+        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.0, 0.0, 1.0]))
+        >>> fly = lambda: jq.rollout(jq.rkmk4, body, jq.torques.zero, start, jq.grid(0.0, 0.25, 8))
+        >>> path = jax.jit(fly)()
+        >>> path
+        <Path: 9 rows, t = 0 to 2 s, state .q float32[9, 4], .omega float32[9, 3]>
+        >>> path[:3].t, jq.quaternion.log(path.at(0.6).q)[2].round(3)
+        (Array([0.  , 0.25, 0.5 ], dtype=float32), Array(0.6, dtype=float32))
     """
 
     t: Array

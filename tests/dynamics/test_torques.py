@@ -257,7 +257,8 @@ def test_rates_unlike_the_aux_states_are_refused_within_other_torques(around):
 
 def test_the_examples_of_the_contract_are_torques():
     """The functions in the docstring of ``Torque``; its wheels are those of ``actuators``."""
-    blocks = re.findall(r"((?:^    .*\n)+)", inspect.getdoc(Torque), re.M)
+    prose = inspect.getdoc(Torque).split("Examples:\n")[0]  # what follows has prompts
+    blocks = re.findall(r"((?:^    .*\n)+)", prose, re.M)
     examples = {"quaternion": quaternion, "jnp": jnp}
     exec("\n".join(map(textwrap.dedent, blocks)), examples)
     params = {"stiffness": 2.0, "damping": DAMPING, "efficiency": 0.5}

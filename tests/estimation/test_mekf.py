@@ -10,6 +10,7 @@ import pytest
 import jaxquat as jq
 from jaxquat import estimation
 from jaxquat.estimation import Noises, Sample
+from jaxquat.estimation.error_state import Error, consistency, observed
 
 Q0 = jnp.array([1.0, 0.0, 0.0, 0.0])
 NOISES = Noises(
@@ -77,6 +78,59 @@ def runs(scale=1.0, count=100):
 def band(dof):
     """Returns four standard deviations of a mean of chi-squared / dof, of ``dof`` in all."""
     return 4 * np.sqrt(2 / dof)
+
+
+def test_a_block_of_observations_is_the_textbook():
+    """``P - P H^T (H P H^T + R)^-1 H P`` and its likelihood, the third of four not observed."""
+    n, seen = 5, [0, 1, 3]
+    draw = np.random.default_rng(0).normal
+    root, rows, mean, residuals = draw(size=(n, n)), draw(size=(4, n)), draw(size=n), draw(size=4)
+    variances, p = np.array([0.5, 1.0, 2.0, 0.1]), root @ root.T
+    after, update = observed(
+        Error(jnp.asarray(mean), jnp.asarray(p)), jnp.asarray(rows), jnp.asarray(residuals),
+        jnp.asarray(variances), jnp.array([True, True, False, True]),
+    )  # fmt: skip
+    h, y = rows[seen], (residuals - rows @ mean)[seen]
+    spread = h @ p @ h.T + np.diag(variances[seen])
+    gain = p @ h.T @ np.linalg.inv(spread)
+    np.testing.assert_allclose(after.mean, mean + gain @ y, rtol=1e-11)
+    np.testing.assert_allclose(after.covariance, p - gain @ h @ p, rtol=1e-10, atol=1e-12)
+    squared, count, likelihood = consistency([update])
+    nis = y @ np.linalg.solve(spread, y)
+    np.testing.assert_allclose([squared, count], [nis, 3.0], rtol=1e-12)
+    wanted = -0.5 * (nis + np.linalg.slogdet(2.0 * np.pi * spread)[1])
+    np.testing.assert_allclose(likelihood, wanted, rtol=1e-12)
+
+
+def one_sample(dt, gyro, attitude):
+    nothing = jnp.zeros((0, 3))
+    return Sample(jnp.asarray(dt), jnp.asarray(gyro), nothing, nothing, jnp.asarray(attitude))
+
+
+def test_through_a_gap_attitude_and_covariance_are_those_of_the_integrals():
+    """Nothing but a gyroscope for 2 s: bias of variance b^2 turns the attitude by ``2 s`` times it.
+
+    So the attitude's variance becomes ``a^2 + 4 b^2 + 2 gyro^2`` and the bias's ``b^2 + 2 walk^2``.
+    """
+    kalman, lost = estimation.mekf(Q0, NOISES), jnp.full(4, jnp.nan)
+    memory = kalman.init(one_sample(2.0, jnp.zeros(3), lost))
+    memory = memory._replace(bias=jnp.array([0.0, 0.0, 0.1]))
+    _, estimate = jax.jit(kalman.step)(memory, one_sample(2.0, [0.0, 0.0, 0.4], lost))
+    np.testing.assert_allclose(estimate.q, [np.cos(0.3), 0, 0, np.sin(0.3)], atol=1e-15)
+    variances = np.diag(estimate.covariance)
+    wanted = 0.1**2 + 4 * 0.01**2 + 2 * 2e-3**2, 0.01**2 + 2 * 3e-4**2
+    np.testing.assert_allclose(variances, np.repeat(wanted, 3), rtol=1e-13)
+
+
+def test_an_attitude_beyond_the_gate_is_left_out():
+    """The innovation has a standard deviation of 0.1: 0.6 about one axis is 6 of them."""
+    off = jq.quaternion.exp(jnp.array([0.6, 0.0, 0.0]))
+    sample = one_sample(0.0, jnp.zeros(3), off)
+    for gate, q, count in ((5.0, Q0, 0), (7.0, off, 3)):
+        kalman = estimation.mekf(Q0, NOISES, gate=gate)
+        _, estimate = jax.jit(kalman.step)(kalman.init(sample), sample)
+        assert jq.quaternion.distance(estimate.q, q) < 0.01
+        assert estimate.observations == count
 
 
 def test_the_errors_are_as_large_as_the_covariance_says():

@@ -131,8 +131,17 @@ def test_flat_directions_are_reported_and_the_rest_is_right():
     np.testing.assert_array_equal(np.isnan(found.covariance), unknown)
     assert np.sum(found.singular_values < 1e-15) == 2
     report = str(found).splitlines()
-    assert sorted(report[4:6]) == ["not identifiable: +0.894 a +0.447 b", "not identifiable: +1 c"]
+    assert sorted(report[4:6]) == ["not identifiable: +0.707 a +0.707 b", "not identifiable: +1 c"]
     assert report[0].endswith("+- inf")
+
+
+def test_units_hide_no_part_of_a_flat_direction():
+    """A moment of 1e-5 and a scale of 1 are seen by their ratio: both parts change it alike."""
+    residuals = lambda p: p["moment"] / p["scale"] * X - X
+    params = {"moment": jnp.array(1e-5), "scale": jnp.array(1.0)}
+    found = jq.fit_covariance(residuals, params, sigma=1.0)
+    assert "not identifiable: +0.707 moment +0.707 scale" in str(found)
+    np.testing.assert_allclose(found.flat[0], [1e-5, 1.0], rtol=1e-9)
 
 
 def test_fewer_residuals_than_parameters():
@@ -231,7 +240,7 @@ def test_a_covariance_shows_itself_in_few_lines():
         "  x   0.75 +- inf",
         "  y   0.25 +- inf",
         "  z   0 +- inf",
-        f"  not identifiable: {found._combination(found.flat[0])}",
+        f"  not identifiable: {found._combination(found.parts[0])}",
         "  ... 1 more",
         "  chi-squared per degree of freedom: 0.4",
     ]

@@ -12,7 +12,7 @@ from scipy import optimize
 
 import jaxquat as jq
 from jaxquat.learning import robust
-from jaxquat.learning.bounds import Bounds
+from jaxquat.learning.trust_region import step_in_box
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 T = np.linspace(0.0, 2.0, 40)
@@ -93,22 +93,104 @@ def test_a_bound_that_is_not_reached_changes_nothing():
     np.testing.assert_allclose(bounded.standard_errors, free.standard_errors, rtol=1e-5)
 
 
-def test_a_bound_is_approached_and_never_passed():
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_bounds_that_are_far_away_change_no_step(dtype):
+    """However far: the parameters are not transformed, so they keep their digits."""
+    start, data = jnp.ones(2, dtype), jnp.asarray(DATA, dtype)
+    free = solve(params=start, data=data)
+    for bounds in [(-1e4, None), (-1e300, None), (None, 1e9), (-1e20, 1e20), (-1e300, 1e300)]:
+        bounded = solve(params=start, data=data, bounds=bounds)
+        np.testing.assert_array_equal(bounded.params, free.params)
+        np.testing.assert_array_equal(bounded.history, free.history)
+
+
+def test_a_minimum_at_a_bound_is_exactly_there():
     bounded = solve(bounds=(None, jnp.array([2.0, jnp.inf])))
     theirs = scipy_solve(bounds=([-np.inf, -np.inf], [2.0, np.inf]))
-    assert bounded.params[0] <= 2.0
-    np.testing.assert_allclose(bounded.params, theirs.x, rtol=1e-4)
-    np.testing.assert_allclose(bounded.cost, theirs.cost, rtol=1e-4)
+    assert bounded.converged
+    assert bounded.params[0] == 2.0
+    np.testing.assert_allclose(bounded.params, theirs.x, rtol=1e-6)
+    np.testing.assert_allclose(bounded.cost, theirs.cost, rtol=1e-8)
 
 
-def test_the_transformation_of_bounds_is_undone_and_has_its_derivative():
-    bounds = Bounds(np.array([-1.0, 2.0, -np.inf, -np.inf]), np.array([3.0, np.inf, 5.0, np.inf]))
-    x = np.array([0.5, 2.5, -4.0, 7.0])
-    y = bounds.unbounded(x)
-    back, slope = bounds.bounded(y)
-    np.testing.assert_allclose(back, x, rtol=1e-14)
-    differences = (bounds.bounded(y + 1e-6)[0] - bounds.bounded(y - 1e-6)[0]) / 2e-6
-    np.testing.assert_allclose(slope, differences, rtol=1e-8)
+@pytest.mark.parametrize("distance", [0.0, 1e-12, 1e-6])
+def test_a_start_on_a_bound_or_near_it_leaves_it(distance):
+    found = solve(bounds=(jnp.array([1.0 - distance, 0.0]), None))
+    np.testing.assert_allclose(found.params, scipy_solve().x, rtol=1e-8)
+    assert found.converged
+    assert found.evaluations < 20
+
+
+def test_a_bound_that_float32_does_not_have_is_not_passed():
+    """0.1 lies between two numbers of float32, and the nearer one is above it."""
+    residuals = lambda p, y: (p - 1.0) * jnp.ones(3, p.dtype)
+    found = solve(residuals, jnp.array(0.0, jnp.float32), bounds=(None, 0.1))
+    assert float(found.params) == float(np.nextafter(np.float32(0.1), np.float32(0.0)))
+    assert found.converged
+
+
+def test_steps_in_a_box_are_those_of_scipy():
+    rng = np.random.default_rng(3)
+    for _ in range(40):
+        matrix, right = rng.normal(size=(6, 6)), 3.0 * rng.normal(size=6)
+        lower, upper = -rng.exponential(size=6), rng.exponential(size=6)
+        lower[rng.random(6) < 0.3], upper[rng.random(6) < 0.3] = 0.0, np.inf
+        theirs = optimize.lsq_linear(matrix, -right, (lower, upper), method="bvls", tol=1e-14)
+        step = step_in_box(matrix, right, np.inf, lower, upper)
+        np.testing.assert_allclose(step, theirs.x, atol=1e-9)
+
+
+def test_no_step_in_the_box_and_the_ball_is_better():
+    rng = np.random.default_rng(4)
+    for radius in np.geomspace(0.01, 3.0, 20):
+        matrix, right = rng.normal(size=(3, 3)), 3.0 * rng.normal(size=3)
+        lower, upper = -rng.exponential(size=3), rng.exponential(size=3)
+        step = step_in_box(matrix, right, radius, lower, upper)
+        others = rng.normal(size=(1000, 3))
+        others *= radius * rng.random((1000, 1)) / np.linalg.norm(others, axis=1, keepdims=True)
+        others = np.clip(others, lower, upper)  # they stay in the ball, for 0 is in the box
+        values = np.sum((others @ matrix.T + right) ** 2, axis=1)
+        assert np.all((lower <= step) & (step <= upper))
+        assert np.linalg.norm(step) <= 1.1**2 * radius
+        assert np.sum((matrix @ step + right) ** 2) <= np.min(values)
+
+
+def test_fewer_residuals_than_parameters_have_a_flat_direction():
+    """It is orthogonal to both rows: their cross product."""
+    rows = jnp.array([[1.0, 2.0, 3.0], [4.0, 5.0, 7.0]])
+    found = solve(lambda p, y: rows @ p - 1.0, jnp.ones(3), sigma=1.0)
+    assert found.converged
+    assert found.cost < 1e-28
+    flat = np.array([-1.0, 5.0, -3.0]) / np.sqrt(35.0)
+    np.testing.assert_allclose(np.abs(found.covariance.flat @ flat), [1.0], rtol=1e-12)
+
+
+def test_residuals_that_fell_far_are_not_zero_while_the_gradient_is_large():
+    """From a rate of -20 the cost falls from 1e34 to that of no model at all."""
+    found = solve(params=jnp.array([1.0, -20.0]))
+    assert not found.converged or found.cost < 1.0
+
+
+def test_a_parameter_that_float32_hardly_resolves_does_not_end_the_fit_of_another():
+    """A time of 1.7e9 s is rounded to 128 s: the step of the rate is small beside that alone."""
+
+    def residuals(p, t):
+        return p[0] - 1.7e9 + jnp.exp(-p[1] * t) - jnp.exp(-0.7 * t)
+
+    t = jnp.asarray(T, jnp.float32)
+    found = solve(residuals, jnp.array([1.7e9, 0.1], jnp.float32), t, sigma=1.0)
+    assert found.converged
+    np.testing.assert_allclose(found.params[1], 0.7, rtol=1e-5)
+
+
+def test_a_start_at_a_maximum_is_stationary():
+    found = solve(lambda p, y: (p**2 - 1.0) * jnp.ones(3), jnp.array(0.0))
+    assert (found.converged, found.reason, found.evaluations) == (True, "gradient small", 1)
+
+
+def test_the_residuals_have_the_dtype_of_the_function():
+    found = solve(params=jnp.ones(2, jnp.float32), data=jnp.asarray(DATA, jnp.float32))
+    assert found.residuals.dtype == jnp.float32
 
 
 def test_the_best_of_several_starts_wins():

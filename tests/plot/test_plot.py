@@ -217,7 +217,10 @@ def test_the_slope_of_work_and_precision_is_the_order():
 
 
 def test_the_polhode_lies_on_both_ellipsoids(free, monkeypatch):
-    """So do the surfaces: w.Iw = 2 E for one, |Iw| = L for the other."""
+    """So do the surfaces: w.Iw = 2 E for one, |Iw| = L for the other.
+
+    From what is drawn of the second one, no line to the viewer passes through the first.
+    """
     surfaces = {}
 
     def recorder(name):
@@ -236,14 +239,26 @@ def test_the_polhode_lies_on_both_ellipsoids(free, monkeypatch):
         return np.linalg.norm(omega @ INERTIA, axis=-1)
 
     omega = np.asarray(START.omega)
-    points = curve(plot.polhode(free, BODY), "polhode")
+    ax = plot.polhode(free, BODY)
+    points = curve(ax, "polhode")
     assert {tuple(row) for row in points} == {tuple(row) for row in np.asarray(free.state.omega)}
     np.testing.assert_allclose(doubled_energy(points), doubled_energy(omega), rtol=1e-11)
     np.testing.assert_allclose(momentum(points), momentum(omega), rtol=1e-11)
     corners, mesh = surfaces["plot_surface"], surfaces["plot_wireframe"]
-    assert len(corners) == len(mesh) > 1000
+    shown = np.all(np.isfinite(mesh), axis=1)
+    assert len(corners) > 1000
+    assert 0.2 < np.mean(shown) < 0.8
+    mesh = mesh[shown]
     np.testing.assert_allclose(doubled_energy(corners), doubled_energy(omega), rtol=1e-12)
     np.testing.assert_allclose(momentum(mesh), momentum(omega), rtol=1e-12)
+    azimuth, elevation = np.deg2rad(ax.azim), np.deg2rad(ax.elev)
+    view = np.array([np.cos(azimuth), np.sin(azimuth), np.tan(elevation)])
+    lines = mesh[:, None] + np.linspace(0, 5, 100)[:, None] * view
+    assert np.min(doubled_energy(lines)) > doubled_energy(omega) * (1 - 1e-12)
+    ends = np.abs([ax.get_xlim(), ax.get_ylim(), ax.get_zlim()])
+    reach = np.abs(np.concatenate([corners, mesh])).max(axis=0)
+    np.testing.assert_array_less(reach, 1.001 * ends[:, 1])
+    np.testing.assert_array_less(ends[:, 0], 1.2 * reach)
 
 
 def test_curves_on_the_momentum_sphere_are_those_of_equal_energy(free):
@@ -337,6 +352,37 @@ def test_the_film_shows_the_box_at_its_times(tmp_path, monkeypatch):
     np.testing.assert_allclose(np.abs(back), np.tile(half, (8, 1)), atol=1e-11)
     np.testing.assert_allclose(ax.lines[0].get_data_3d()[0], [half[0], half[0] + 0.5], atol=1e-12)
     assert pyplot.get_fignums() == []
+
+
+def test_the_film_of_a_body_with_position_moves_it_along_its_path(tmp_path, monkeypatch):
+    """Its centre is on the helix (50 + 3 t, cos t, sin t), within the error of cubics, h^4/384.
+
+    The trail is where it has been; the view holds all of the path, with equal scales.
+    """
+    path = moved(turning())
+    velocity = jnp.stack([jnp.full(9, 3.0), -jnp.sin(path.t), jnp.cos(path.t)], axis=1)
+    positions = path.state.position.at[:, 0].add(50.0)
+    path = replace(path, state=path.state._replace(position=positions, velocity=velocity))
+    ax, faces = Figure(figsize=(3, 3)).add_subplot(projection="3d"), []
+    film = plot.animate(path, BODY, tmp_path / "helix.gif", fps=2, size=0.6, ax=ax)
+    monkeypatch.setattr(Poly3DCollection, "set_verts", lambda box, verts: faces.append(verts))
+    for number in (0, 7, 16):
+        film._func(number)
+        t = number / 2
+        corners = np.unique(np.round(faces[-1].reshape(-1, 3), 12), axis=0)
+        centre = corners.mean(axis=0)
+        np.testing.assert_allclose(centre, [50 + 3 * t, np.cos(t), np.sin(t)], rtol=0, atol=1 / 384)
+        np.testing.assert_allclose(np.linalg.norm(corners - centre, axis=1), 0.3, rtol=1e-9)
+        trail = np.stack(ax.lines[3].get_data_3d(), -1)
+        assert len(trail) == number + 1
+        np.testing.assert_allclose(trail[-1], centre, atol=1e-9)
+    low, high = np.array([ax.get_xlim(), ax.get_ylim(), ax.get_zlim()]).T
+    assert low[0] > 45
+    assert np.all(low < positions.min(axis=0) - 0.3)
+    assert np.all(high > positions.max(axis=0) + 0.3)
+    scales = ax._box_aspect / (high - low)
+    np.testing.assert_allclose(scales, scales[0], rtol=1e-9)
+    assert ax.get_xlabel() == "world x [m]"
 
 
 @pytest.mark.slow
@@ -447,6 +493,16 @@ ERRORS = [
         lambda: plot.animate(turning(), BODY, speed=0.0),
         ValueError,
         "speed: wanted positive values, got 0.0",
+    ),
+    (
+        lambda: plot.animate(turning(), BODY, size=1.0),
+        ValueError,
+        "size: wanted None for a body that only turns, got 1.0",
+    ),
+    (
+        lambda: plot.animate(moved(turning()), BODY, size=-1.0),
+        ValueError,
+        "size: wanted positive values, got -1.0",
     ),
     (lambda: plot.animate(turning(), BODY, fps=0), ValueError, "fps: wanted at least 1, got 0"),
 ]

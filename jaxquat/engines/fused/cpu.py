@@ -36,6 +36,11 @@ def set_threads(count: int) -> None:
     """Set how many threads a fused kernel on the CPU uses: 1 to 256, at first one per processor.
 
     A function that is compiled already uses no more threads than were set when it was compiled.
+
+    Examples:
+        >>> import os
+        >>> jq.fused.set_threads(1)  # the other processors are left to other work
+        >>> jq.fused.set_threads(min(os.cpu_count(), 256))  # all of them
     """
     count = positive_integer("count", count)
     if count > 256:

@@ -45,6 +45,16 @@ def explain(
 
     Raises:
         ValueError, TypeError: those of ``jq.rollout``.
+
+    Examples:
+        >>> body = jq.Body.from_principal(jnp.array([1.0, 2.0, 3.0]))
+        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.1, 0.2, 0.3]))
+        >>> jq.fused.explain(jq.rkmk4, body, jq.torques.zero, start, jq.grid(0.0, 0.01, 100))
+        engine="auto" takes the fused kernel
+        step: ... scalar operations (... mul, ... add, ...)
+          floor: about ... cycles for a vector of bodies
+        derivative of the step: ...
+        kept for the derivative: a state every ... steps
     """
     simulation = checked_simulation(
         scheme, body, torque, start, grid, params, checkpoint=checkpoint, **options

@@ -12,7 +12,14 @@ from jaxquat._linear import cross, dot, square, stacked
 
 
 def multiply(p: ArrayLike, q: ArrayLike) -> Array:
-    """Hamilton product ``p q``: first the rotation q, then p. (..., 4), (..., 4) -> (..., 4)."""
+    """Hamilton product ``p q``: first the rotation q, then p. (..., 4), (..., 4) -> (..., 4).
+
+    Examples:
+        >>> roll = jq.quaternion.exp(jnp.array([jnp.pi / 2, 0.0, 0.0]))  # 90 deg about x
+        >>> yaw = jq.quaternion.exp(jnp.array([0.0, 0.0, jnp.pi / 2]))  # 90 deg about z
+        >>> jq.quaternion.multiply(yaw, roll).round(3)  # first the roll, then the yaw
+        Array([0.5, 0.5, 0.5, 0.5], dtype=float32)
+    """
     p, q = broadcast(("p", p, (4,)), ("q", q, (4,)))
     pw, pv = p[..., :1], p[..., 1:]
     qw, qv = q[..., :1], q[..., 1:]
@@ -21,13 +28,23 @@ def multiply(p: ArrayLike, q: ArrayLike) -> Array:
 
 
 def conjugate(q: ArrayLike) -> Array:
-    """``q* = (w, -x, -y, -z)``, the inverse of a unit quaternion. (..., 4) -> (..., 4)."""
+    """``q* = (w, -x, -y, -z)``, the inverse of a unit quaternion. (..., 4) -> (..., 4).
+
+    Examples:
+        >>> jq.quaternion.conjugate(jnp.array([0.5, 0.5, -0.5, 0.5]))  # the turn back
+        Array([ 0.5, -0.5,  0.5, -0.5], dtype=float32)
+    """
     q = trailing("q", q, (4,))
     return jnp.concatenate([q[..., :1], -q[..., 1:]], axis=-1)
 
 
 def inverse(q: ArrayLike) -> Array:
-    """``q^-1 = q*/|q|^2`` for any quaternion; NaN at zero. (..., 4) -> (..., 4)."""
+    """``q^-1 = q*/|q|^2`` for any quaternion; NaN at zero. (..., 4) -> (..., 4).
+
+    Examples:
+        >>> jq.quaternion.inverse(jnp.array([1.0, 1.0, 1.0, 1.0]))  # of norm 2
+        Array([ 0.25, -0.25, -0.25, -0.25], dtype=float32)
+    """
     q = trailing("q", q, (4,))
     return conjugate(q) / dot(q, q)[..., None]
 
@@ -37,6 +54,10 @@ def normalize(q: ArrayLike) -> Array:
 
     The dtype must be able to hold |q|^2: |q| lies between 1e-18 and 1e18 in float32, between 1e-153
     and 1e153 in float64.
+
+    Examples:
+        >>> jq.quaternion.normalize(jnp.array([0.0, 3.0, 0.0, 4.0])).round(3)
+        Array([0. , 0.6, 0. , 0.8], dtype=float32)
     """
     q = trailing("q", q, (4,))
     return q / jnp.sqrt(dot(q, q))[..., None]
@@ -49,13 +70,23 @@ def correct_norm(q: ArrayLike) -> Array:
     derivative at a unit quaternion is the projection onto its tangent. Every integrator step ends
     with it. It is a smooth form of the norm controller n(2 - n) of Hoffmann, Application of
     Quaternions, 9.3.
+
+    Examples:
+        >>> q = jq.quaternion.correct_norm(jnp.array([1.01, 0.0, 0.0, 0.0]))  # too long by 1e-2
+        >>> f"{q[0] - 1:.1e}"  # -3/2 (1e-2)^2
+        '-1.5e-04'
     """
     q = trailing("q", q, (4,))
     return q + q * (0.5 - 0.5 * dot(q, q))[..., None]
 
 
 def canonical(q: ArrayLike) -> Array:
-    """``q`` or ``-q``: the one whose first nonzero component is positive. (..., 4) -> (..., 4)."""
+    """``q`` or ``-q``: the one whose first nonzero component is positive. (..., 4) -> (..., 4).
+
+    Examples:
+        >>> jq.quaternion.canonical(jnp.array([-0.5, 0.5, -0.5, 0.5]))  # the same attitude
+        Array([ 0.5, -0.5,  0.5, -0.5], dtype=float32)
+    """
     q = trailing("q", q, (4,))
     w, x, y, z = q[..., 0], q[..., 1], q[..., 2], q[..., 3]
     leading = jnp.where(w != 0, w, jnp.where(x != 0, x, jnp.where(y != 0, y, z)))
@@ -66,6 +97,11 @@ def rotate(q: ArrayLike, v: ArrayLike) -> Array:
     """Body vector in world axes, ``q v q*``, for unit q. (..., 4), (..., 3) -> (..., 3).
 
     Computed as ``v + 2 w (x × v) + 2 x × (x × v)``; for |q| != 1 this is not ``q v q*``.
+
+    Examples:
+        >>> yaw = jq.quaternion.exp(jnp.array([0.0, 0.0, jnp.pi / 3]))  # 60 deg about z
+        >>> jq.quaternion.rotate(yaw, jnp.array([1.0, 0.0, 0.0])).round(2)  # body x in world axes
+        Array([0.5 , 0.87, 0.  ], dtype=float32)
     """
     q, v = broadcast(("q", q, (4,)), ("v", v, (3,)))
     twice = 2.0 * cross(q[..., 1:], v)
@@ -73,7 +109,14 @@ def rotate(q: ArrayLike, v: ArrayLike) -> Array:
 
 
 def rotate_inverse(q: ArrayLike, v: ArrayLike) -> Array:
-    """World vector in body axes, ``q* v q``, for unit q. (..., 4), (..., 3) -> (..., 3)."""
+    """World vector in body axes, ``q* v q``, for unit q. (..., 4), (..., 3) -> (..., 3).
+
+    Examples:
+        >>> tilt = jq.quaternion.exp(jnp.array([jnp.pi / 6, 0.0, 0.0]))  # 30 deg about x
+        >>> up = jnp.array([0.0, 0.0, 9.81])  # m/s^2, world axes
+        >>> jq.quaternion.rotate_inverse(tilt, up).round(1)  # what an accelerometer at rest reads
+        Array([0. , 4.9, 8.5], dtype=float32)
+    """
     return rotate(conjugate(q), v)
 
 
@@ -82,6 +125,12 @@ def exp(u: ArrayLike) -> Array:
 
     The rounding of u is an error of the turn. Beyond |u| = 1e7 rad in float32, and 1e16 rad in
     float64, that error comes to about a radian and nothing is left of the turn.
+
+    Examples:
+        >>> jq.quaternion.exp(jnp.array([0.0, 0.0, jnp.pi / 3])).round(2)  # 60 deg about z
+        Array([0.87, 0.  , 0.  , 0.5 ], dtype=float32)
+        >>> jq.quaternion.exp(jnp.zeros(3))
+        Array([1., 0., 0., 0.], dtype=float32)
     """
     u = trailing("u", u, (3,))
     s = 0.25 * square(u)[..., None]
@@ -95,6 +144,13 @@ def expm1(u: ArrayLike) -> Array:
     ``q + q expm1(u)`` turns q by u, as ``q exp(u)`` does. Over many steps it rounds better, because
     the rounding of the sine and the cosine acts on the change alone (G. Vilmart, J. Comput. Phys.
     227, 2008).
+
+    Examples:
+        >>> small = jnp.array([0.0, 0.0, 2e-6])  # rad
+        >>> f"{jq.quaternion.exp(small)[0] - 1:.1e}"  # all digits lost
+        '0.0e+00'
+        >>> f"{jq.quaternion.expm1(small)[0]:.1e}"  # cos(1e-6) - 1
+        '-5.0e-13'
     """
     u = trailing("u", u, (3,))
     both = series.cosm1_sinc(0.25 * square(u)[..., None])
@@ -110,6 +166,11 @@ def log(q: ArrayLike) -> Array:
 
     It is smooth for angles below pi. At exactly pi the vector jumps from u to -u (one rotation, two
     vectors). There the value is that of ``canonical(q)`` and the derivative that of its branch.
+
+    Examples:
+        >>> quarter = jnp.array([1.0, 0.0, 0.0, 1.0])  # the scale has no effect
+        >>> jnp.degrees(jq.quaternion.log(quarter)).round(2)  # 90 deg about z
+        Array([ 0.,  0., 90.], dtype=float32)
     """
     q = canonical(q)
     v = q[..., 1:]
@@ -120,12 +181,23 @@ def left_matrix(p: ArrayLike) -> Array:
     """The matrix L(p) with ``L(p) q = p q``. (..., 4) -> (..., 4, 4).
 
     It is Hoffmann (1.7) in scalar-first order.
+
+    Examples:
+        >>> i, j = jnp.array([0.0, 1.0, 0.0, 0.0]), jnp.array([0.0, 0.0, 1.0, 0.0])
+        >>> jq.quaternion.left_matrix(i) @ j  # i j = k
+        Array([0., 0., 0., 1.], dtype=float32)
     """
     w, x, y, z = jnp.moveaxis(trailing("p", p, (4,)), -1, 0)
     return stacked([[w, -x, -y, -z], [x, w, -z, y], [y, z, w, -x], [z, -y, x, w]])
 
 
 def right_matrix(q: ArrayLike) -> Array:
-    """The matrix R(q) with ``R(q) p = p q``. (..., 4) -> (..., 4, 4)."""
+    """The matrix R(q) with ``R(q) p = p q``. (..., 4) -> (..., 4, 4).
+
+    Examples:
+        >>> i, j = jnp.array([0.0, 1.0, 0.0, 0.0]), jnp.array([0.0, 0.0, 1.0, 0.0])
+        >>> jq.quaternion.right_matrix(j) @ i  # i j = k
+        Array([0., 0., 0., 1.], dtype=float32)
+    """
     w, x, y, z = jnp.moveaxis(trailing("q", q, (4,)), -1, 0)
     return stacked([[w, -x, -y, -z], [x, w, z, -y], [y, -z, w, x], [z, y, -x, w]])

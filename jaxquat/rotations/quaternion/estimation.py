@@ -64,6 +64,12 @@ def mean(q: ArrayLike, weights: ArrayLike | None = None) -> Array:
     Raises:
         ValueError: a wrong shape; concrete values without a unique maximiser; a negative weight.
         TypeError: an argument is no array of floats.
+
+    Examples:
+        >>> yaws = jnp.radians(jnp.array([[0.0, 0.0, 10.0], [0.0, 0.0, 30.0]]))
+        >>> mean = jq.quaternion.mean(jq.quaternion.exp(yaws))
+        >>> jnp.degrees(jq.quaternion.log(mean)[2]).round(2)
+        Array(20., dtype=float32)
     """
     q = floating("q", q)
     if q.ndim < 2 or q.shape[-1] != 4 or q.shape[-2] < 1:
@@ -100,6 +106,13 @@ def from_vectors(
             (all parallel, weights of 0), one of length 0, a negative weight. Where these are traced
             the result is NaN.
         TypeError: an argument is no array of floats.
+
+    Examples:
+        >>> body = jnp.array([[0.0, 0.0, 1.0], [0.0, -1.0, 0.0]])  # up and north, as measured
+        >>> world = jnp.array([[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])  # up is z, north is x
+        >>> q = jq.quaternion.from_vectors(body, world)
+        >>> jnp.degrees(jq.quaternion.log(q)[2]).round(2)  # the right side, -y, looks north
+        Array(90., dtype=float32)
     """
     one_of("method", method, ("davenport", "triad"))
     body, world = floating("body", body), floating("world", world)

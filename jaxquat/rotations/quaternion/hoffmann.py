@@ -15,13 +15,23 @@ from jaxquat._linear import stacked
 
 
 def from_hoffmann(hoffmann: ArrayLike) -> Array:
-    """Turn Hoffmann's (q1, q2, q3, q4) into ours, ``(q4, -q1, -q2, -q3)``. (..., 4) -> (..., 4)."""
+    """Turn Hoffmann's (q1, q2, q3, q4) into ours, ``(q4, -q1, -q2, -q3)``. (..., 4) -> (..., 4).
+
+    Examples:
+        >>> jq.quaternion.from_hoffmann(jnp.array([0.1, 0.5, -0.5, 0.7]))
+        Array([ 0.7, -0.1, -0.5,  0.5], dtype=float32)
+    """
     hoffmann = trailing("hoffmann", hoffmann, (4,))
     return jnp.concatenate([hoffmann[..., 3:], -hoffmann[..., :3]], axis=-1)
 
 
 def to_hoffmann(q: ArrayLike) -> Array:
-    """Turn ours into Hoffmann's (q1, q2, q3, q4) = ``(-x, -y, -z, w)``. (..., 4) -> (..., 4)."""
+    """Turn ours into Hoffmann's (q1, q2, q3, q4) = ``(-x, -y, -z, w)``. (..., 4) -> (..., 4).
+
+    Examples:
+        >>> jq.quaternion.to_hoffmann(jnp.array([0.7, -0.1, -0.5, 0.5]))
+        Array([ 0.1,  0.5, -0.5,  0.7], dtype=float32)
+    """
     q = trailing("q", q, (4,))
     return jnp.concatenate([-q[..., 1:], q[..., :1]], axis=-1)
 
@@ -30,6 +40,12 @@ def hoffmann_v(hoffmann: ArrayLike) -> Array:
     """His V(Q) (3.26), orthogonal for unit Q. (..., 4) -> (..., 4, 4).
 
     ``V(Q) X = Q . X'`` and ``(omega, 0) = 2 V(Q) dQ/dt``.
+
+    Examples:
+        >>> Q = jnp.array([0.0, 0.0, 0.0, 1.0])
+        >>> rate = jnp.array([0.0, 0.0, -0.25, 0.0])  # dQ/dt [1/s]
+        >>> 2 * jq.quaternion.hoffmann_v(Q) @ rate  # (omega, 0): 0.5 rad/s about z
+        Array([0. , 0. , 0.5, 0. ], dtype=float32)
     """
     q1, q2, q3, q4 = jnp.moveaxis(trailing("hoffmann", hoffmann, (4,)), -1, 0)
     rows = [[-q4, q3, -q2, q1], [-q3, -q4, q1, q2], [q2, -q1, -q4, q3], [q1, q2, q3, q4]]
@@ -37,7 +53,14 @@ def hoffmann_v(hoffmann: ArrayLike) -> Array:
 
 
 def hoffmann_w(hoffmann: ArrayLike) -> Array:
-    """His W(Q) = 2 V(Q) (3.25), with inverse V(Q)^T/2 (3.28). (..., 4) -> (..., 4, 4)."""
+    """His W(Q) = 2 V(Q) (3.25), with inverse V(Q)^T/2 (3.28). (..., 4) -> (..., 4, 4).
+
+    Examples:
+        >>> Q = jnp.array([0.0, 0.0, 0.0, 1.0])
+        >>> rate = jnp.array([0.0, 0.0, -0.25, 0.0])  # dQ/dt [1/s]
+        >>> jq.quaternion.hoffmann_w(Q) @ rate  # (omega, 0): 0.5 rad/s about z
+        Array([0. , 0. , 0.5, 0. ], dtype=float32)
+    """
     return 2.0 * hoffmann_v(hoffmann)
 
 
@@ -45,6 +68,12 @@ def hoffmann_cayley(hoffmann: ArrayLike) -> Array:
     """His Cayley matrix C(Q) (2.12), world to body. (..., 4) -> (..., 3, 3).
 
     It is the transpose of our matrix for the same attitude.
+
+    Examples:
+        >>> Q = jnp.array([0.0, 0.0, 0.6, 0.8])
+        >>> ours = jq.quaternion.to_matrix(jq.quaternion.from_hoffmann(Q))
+        >>> jnp.allclose(jq.quaternion.hoffmann_cayley(Q), ours.T)
+        Array(True, dtype=bool)
     """
     q1, q2, q3, q4 = jnp.moveaxis(trailing("hoffmann", hoffmann, (4,)), -1, 0)
     rows = [

@@ -15,6 +15,12 @@ def to_matrix(q: ArrayLike) -> Array:
     """Rotation matrix R, body to world: ``R v = q v q*``. (..., 4) -> (..., 3, 3).
 
     Quadratic in q with ``R(c q) = c^2 R(q)``; a rotation matrix for unit q.
+
+    Examples:
+        >>> jq.quaternion.to_matrix(jnp.array([0.8, 0.0, 0.0, 0.6])).round(2)
+        Array([[ 0.28, -0.96,  0.  ],
+               [ 0.96,  0.28,  0.  ],
+               [ 0.  ,  0.  ,  1.  ]], dtype=float32)
     """
     w, x, y, z = jnp.moveaxis(trailing("q", q, (4,)), -1, 0)
     rows = [
@@ -35,6 +41,11 @@ def from_matrix(matrix: ArrayLike) -> Array:
     Raises:
         ValueError: a concrete matrix is no rotation: an entry of ``R^T R`` is off 1 by more than
             5e-4, or the determinant is negative. Where the matrix is traced nothing is checked.
+
+    Examples:
+        >>> quarter = jnp.array([[0.0, -1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])  # about z
+        >>> jq.quaternion.from_matrix(quarter).round(3)
+        Array([0.707, 0.   , 0.   , 0.707], dtype=float32)
     """
     m = trailing("matrix", matrix, (3, 3))
     rotation_matrix("matrix", m)
@@ -66,6 +77,11 @@ def from_axis_angle(axis: ArrayLike, angle: ArrayLike) -> Array:
 
     The turn is right-handed. ValueError for a concrete axis whose length is off 1 by more than
     1e-4.
+
+    Examples:
+        >>> axis = jnp.array([0.0, 0.0, 1.0])
+        >>> jq.quaternion.from_axis_angle(axis, jnp.pi / 3).round(2)
+        Array([0.87, 0.  , 0.  , 0.5 ], dtype=float32)
     """
     axis, angle = broadcast(("axis", axis, (3,)), ("angle", angle, ()))
     unit_vector("axis", axis)
@@ -77,6 +93,11 @@ def to_axis_angle(q: ArrayLike) -> tuple[Array, Array]:
 
     At the identity the axis is undetermined: the result is (1, 0, 0), and the derivatives of both
     axis and angle are 0. Use ``log`` in losses.
+
+    Examples:
+        >>> axis, angle = jq.quaternion.to_axis_angle(jnp.array([0.5, 0.5, 0.5, 0.5]))
+        >>> axis.round(3), jnp.degrees(angle).round(2)
+        (Array([0.577, 0.577, 0.577], dtype=float32), Array(120., dtype=float32))
     """
     u = log(q)
     square = dot(u, u)
@@ -91,6 +112,10 @@ def from_mrp(p: ArrayLike) -> Array:
     """Unit quaternion of modified Rodrigues parameters. (..., 3) -> (..., 4).
 
     These are ``p = tan(angle/4) axis``, of any length.
+
+    Examples:
+        >>> jq.quaternion.from_mrp(jnp.array([0.0, 0.0, 0.5])).round(3)  # 4 atan(0.5) about z
+        Array([0.6, 0. , 0. , 0.8], dtype=float32)
     """
     p = trailing("p", p, (3,))
     unit, p = _shrunk(p)
@@ -102,6 +127,10 @@ def to_mrp(q: ArrayLike) -> Array:
     """Modified Rodrigues parameters ``tan(angle/4) axis``. (..., 4) -> (..., 3).
 
     Of the two sets it is the shorter one, |p| <= 1.
+
+    Examples:
+        >>> jq.quaternion.to_mrp(jnp.array([0.6, 0.0, 0.0, 0.8])).round(3)
+        Array([0. , 0. , 0.5], dtype=float32)
     """
     q = canonical(q)
     return q[..., 1:] / (1.0 + q[..., :1])
@@ -122,6 +151,10 @@ def from_gibbs(g: ArrayLike) -> Array:
     """Unit quaternion of the Gibbs (Rodrigues) vector. (..., 3) -> (..., 4).
 
     It is ``g = tan(angle/2) axis``, of any length.
+
+    Examples:
+        >>> jq.quaternion.from_gibbs(jnp.array([0.0, 0.0, 1.0])).round(3)  # 90 deg about z
+        Array([0.707, 0.   , 0.   , 0.707], dtype=float32)
     """
     g = trailing("g", g, (3,))
     unit, g = _shrunk(g)
@@ -132,6 +165,10 @@ def to_gibbs(q: ArrayLike) -> Array:
     """Gibbs (Rodrigues) vector ``tan(angle/2) axis``. (..., 4) -> (..., 3).
 
     It is infinite at a half turn.
+
+    Examples:
+        >>> jq.quaternion.to_gibbs(jnp.array([0.8, 0.0, 0.0, 0.6])).round(2)  # 0.6/0.8
+        Array([0.  , 0.  , 0.75], dtype=float32)
     """
     q = trailing("q", q, (4,))
     return q[..., 1:] / q[..., :1]
@@ -141,12 +178,21 @@ def from_xyzw(q: ArrayLike) -> Array:
     """Turn scalar-last (x, y, z, w), as scipy and ROS write it, into ours. (..., 4) -> (..., 4).
 
     The attitude is the same.
+
+    Examples:
+        >>> jq.quaternion.from_xyzw(jnp.array([0.6, 0.0, 0.0, 0.8]))
+        Array([0.8, 0.6, 0. , 0. ], dtype=float32)
     """
     q = trailing("q", q, (4,))
     return jnp.concatenate([q[..., 3:], q[..., :3]], axis=-1)
 
 
 def to_xyzw(q: ArrayLike) -> Array:
-    """Turn ours into scalar-last (x, y, z, w), the same attitude. (..., 4) -> (..., 4)."""
+    """Turn ours into scalar-last (x, y, z, w), the same attitude. (..., 4) -> (..., 4).
+
+    Examples:
+        >>> jq.quaternion.to_xyzw(jnp.array([0.8, 0.6, 0.0, 0.0]))
+        Array([0.6, 0. , 0. , 0.8], dtype=float32)
+    """
     q = trailing("q", q, (4,))
     return jnp.concatenate([q[..., 1:], q[..., :1]], axis=-1)

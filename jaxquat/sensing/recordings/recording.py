@@ -39,6 +39,13 @@ class Recording:
     Raises:
         ValueError, TypeError: a field that is no array of numbers or of another shape, by name; N
             is at least 2. Values are not checked here.
+
+    Examples:
+        >>> recording = jq.recordings.Recording(t=np.arange(101) / 100, gyro=np.zeros((101, 3)))
+        >>> recording
+        <Recording: 101 samples, duration 1 s, rate 100 Hz, channels gyro>
+        >>> f"{recording.spacing():.3f} s"
+        '0.010 s'
     """
 
     t: np.ndarray

@@ -90,6 +90,15 @@ def read(
             names file, line and column. Times that stand still or run back are malformed, and so
             is a unit that is unknown or of another quantity.
         OSError: the file cannot be opened.
+
+    Examples:
+        >>> import tempfile
+        >>> file, rows = tempfile.mkdtemp() + "/flight.csv", [[0, 90, 0, 0], [10, 180, 0, 0]]
+        >>> np.savetxt(file, rows, delimiter=",", header="stamp,gx,gy,gz", comments="")
+        >>> columns = {"t": "stamp", "gyro": ("gx", "gy", "gz")}
+        >>> recording = jq.recordings.read(file, columns, units={"t": "ms", "gyro": "deg/s"})
+        >>> recording.t, recording.gyro[:, 0].round(2)  # s, rad/s
+        (array([0.  , 0.01]), array([1.57, 3.14]))
     """
     channels = _OWN if columns is None else _checked_columns(columns)
     given = checked_units(units, [channel.name for channel in channels])
@@ -189,6 +198,15 @@ def write(path: str | os.PathLike, recording: Recording) -> None:
 
     It has the columns of ``COLUMNS`` and no others. ValueError or TypeError, with the field, for a
     recording that ``read`` would refuse or that has more than these columns hold.
+
+    Examples:
+        >>> import tempfile
+        >>> file, t = tempfile.mkdtemp() + "/rest.csv.gz", np.arange(3) / 7
+        >>> still, q = np.zeros((3, 3)), np.tile([1.0, 0.0, 0.0, 0.0], (3, 1))
+        >>> recording = jq.recordings.Recording(t, still, q, movement=np.zeros(3, bool))
+        >>> jq.recordings.write(file, recording)
+        >>> bool((jq.recordings.read(file).t == recording.t).all())  # to the last bit
+        True
     """
     recording = _checked(recording)
     with _opened(path, "wt") as file:

@@ -90,6 +90,11 @@ def read_ulog(
             message names file, topic and field.
         OSError: the file cannot be opened.
         ImportError: pyulog is not installed.
+
+    Examples:
+        >>> jq.recordings.PX4["gyro"]  # what it reads if nothing else is asked for
+        'sensor_combined.gyro_rad'
+        >>> log = jq.recordings.read_ulog("flight.ulg")  # doctest: +SKIP
     """
     named = checked_names("columns", PX4 if columns is None else columns)
     sources = {name: _source(name, value) for name, value in named.items()}

@@ -40,6 +40,12 @@ class Windows:
         first: the row of the recording with which the window begins, (W,) int.
         channels: measurements by name, (W, R) or (W, R, k).
         present: for each channel whether it has a sample in the row, (W, R) bool.
+
+    Examples:
+        >>> recording = jq.recordings.Recording(t=np.arange(100) / 10, gyro=np.ones((100, 3)))
+        >>> w = jq.recordings.windows(recording, length=40, stride=40)
+        >>> w.first, w.mask.sum(axis=1)  # the last one is padded
+        (array([ 0, 40, 80]), array([40, 40, 20]))
     """
 
     t: Any
@@ -102,13 +108,20 @@ def windows(recording: Recording, length: int, stride: int, *, gap: float | None
     Raises:
         ValueError, TypeError: an argument of wrong type or value, by name. A channel without any
             sample is one.
+
+    Examples:
+        >>> recording = jq.recordings.Recording(t=np.arange(101) / 10, gyro=np.ones((101, 3)))
+        >>> w = jq.recordings.windows(recording, length=21, stride=20)  # neighbours share a row
+        >>> w.t.shape, w.channels["gyro"].shape
+        ((5, 21), (5, 21, 3))
     """
     instance("recording", recording, Recording, "a recordings.Recording")
     length, stride = positive_integer("length", length), positive_integer("stride", stride)
     rows = len(recording.t)
-    stretches = _stretches(recording, gap)
+    check_times("recording.t", np.asarray(recording.t))
     if not 2 <= length <= rows:
         raise ValueError(f"length: wanted 2 to the {rows} rows of the recording, got {length}")
+    stretches = _stretches(recording, gap)
     first, ends = [], []
     for begin, end in stretches:
         starts = [k for k in range(begin, end, stride) if k == begin or k - stride + length < end]
@@ -144,12 +157,21 @@ def windows_by_time(
 
     Raises:
         ValueError, TypeError: as for ``windows``.
+
+    Examples:
+        >>> recording = jq.recordings.Recording(t=np.arange(101) / 10, gyro=np.ones((101, 3)))
+        >>> w = jq.recordings.windows_by_time(recording, duration=1.0, stride=0.5)
+        >>> w.t.shape, w.first[:3]
+        ((19, 11), array([ 0,  5, 10]))
     """
     instance("recording", recording, Recording, "a recordings.Recording")
     duration, stride = real("duration", duration), real("stride", stride)
     positive("duration", duration)
     positive("stride", stride)
     t = np.asarray(recording.t)
+    check_times("recording.t", t)
+    if len(t) < 2:
+        raise ValueError(f"recording: wanted at least two rows, got {len(t)}")
     stretches = _stretches(recording, gap)
     early = _ON_TIME * float(np.median(np.diff(t)))
     if duration > t[-1] - t[0] + early:
@@ -172,7 +194,6 @@ def windows_by_time(
 def _stretches(recording: Recording, gap: float | None) -> list[tuple[int, int]]:
     """The first row, and the row after the last one, of every stretch without a gap."""
     t = np.asarray(recording.t)
-    check_times("recording.t", t)
     if gap is None:
         gap = _GAP * float(np.median(np.diff(t)))
     gap = real("gap", gap)

@@ -1,0 +1,57 @@
+"""The checks that the filters share: of their settings and of their samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, TypeVar
+
+import jax.numpy as jnp
+from jax import Array
+
+from jaxquat._checks import exactly, floating, instance, not_negative
+
+Record = TypeVar("Record", bound=tuple)
+"""A NamedTuple of numbers or arrays."""
+
+
+def settings_of(
+    name: str,
+    value: Record | None,
+    default: Record,
+    checks: Mapping[str, Callable[[str, Array], None]],
+    otherwise: Callable[[str, Array], None],
+    several: Collection[str] = (),
+) -> Record:
+    """The settings of a filter, or their default for None, after a check of each.
+
+    Args:
+        name: of the argument.
+        value: the settings.
+        default: a record of the same type.
+        checks: of the values, by the name of the field.
+        otherwise: the check of the other fields.
+        several: names of the fields that may be (k,) instead of ().
+    """
+    record: Any = default if value is None else value
+    instance(name, record, type(default), f"estimation.{type(default).__name__}")
+    for field, number in record._asdict().items():
+        place = f"{name}.{field}"
+        number = floating(place, number)
+        if number.ndim > (field in several) or not number.size:
+            wanted = "() or (k,)" if field in several else "()"
+            raise ValueError(f"{place}: wanted shape {wanted}, got {number.shape}")
+        checks.get(field, otherwise)(place, number)
+    return record
+
+
+def sample_of(sample: Any, shapes: Mapping[str, tuple[int, ...]]) -> Any:
+    """A sample after a check of ``dt`` and of these shapes, all in the gyroscope's dtype."""
+    dt = exactly("sample.dt", sample.dt, ())
+    not_negative("sample.dt", dt)
+    sensors = [exactly(f"sample.{x}", getattr(sample, x), shape) for x, shape in shapes.items()]
+    return cast(type(sample)(dt, *sensors), jnp.asarray(sample.gyro).dtype)
+
+
+def cast(record: Record, dtype: Any) -> Record:
+    """The record with arrays of this dtype."""
+    return type(record)(*(jnp.asarray(x, dtype) for x in record))

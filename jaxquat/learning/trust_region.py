@@ -1,0 +1,118 @@
+"""Steps that minimise a linear least-squares model within a radius and within bounds.
+
+Let R be the triangle of the scaled Jacobian and g the projected residuals. ``step_in_box``
+minimises ``|R p + g|^2`` over the steps p with ``|p| <= radius`` and ``lower <= p <= upper``. It
+does so as C. L. Lawson and R. J. Hanson, Solving Least Squares Problems (1974), chapter 23, do
+without a radius: components at a bound are held there, the others are solved for, and the step
+goes towards that solution until it meets the next bound. A held component is released where the
+model would fall. The model falls from step to step, so this ends, and variables need no
+transformation: a bound that is far away does not enter at all.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+ROUND = 1.1  # times the radius is near enough
+
+
+def held_at(
+    gradient: np.ndarray, step: np.ndarray, lower: np.ndarray, upper: np.ndarray
+) -> np.ndarray:
+    """Which components (n,) of a step are at a bound and would leave it downhill."""
+    return ((step <= lower) & (gradient >= 0)) | ((step >= upper) & (gradient <= 0))
+
+
+def step_in_box(
+    triangle: np.ndarray,
+    projection: np.ndarray,
+    radius: float,
+    lower: np.ndarray,
+    upper: np.ndarray,
+) -> np.ndarray:
+    """The p (n,) that minimises ``|triangle p + projection|^2`` in the ball and between bounds.
+
+    The bounds include 0.
+    """
+    step = np.zeros(triangle.shape[1])
+    held = held_at(triangle.T @ projection, step, lower, upper)
+    best, lowest = step, 0.0
+    while True:
+        target, damping = _towards(triangle, projection, radius, step, held)
+        share, meets = _way(step, target, lower, upper)
+        step = step + share * (target - step)
+        if meets is not None:
+            step[meets] = (lower if target[meets] < step[meets] else upper)[meets]
+            held[meets] = True
+            continue
+        change = model_change(triangle, projection, step)
+        if not change < lowest:
+            return best
+        best, lowest = step, change
+        gradient = triangle.T @ (triangle @ step + projection) + damping * step
+        released = held & ~held_at(gradient, step, lower, upper)
+        if not np.any(released):
+            return best
+        held[np.argmax(np.where(released, np.abs(gradient), 0.0))] = False
+
+
+def model_change(triangle: np.ndarray, projection: np.ndarray, step: np.ndarray) -> float:
+    """The change of ``1/2 |triangle p + projection|^2`` from 0 to a step, without cancellation."""
+    moved = triangle @ step
+    return float(moved @ (projection + 0.5 * moved))
+
+
+def step_within(
+    triangle: np.ndarray, projection: np.ndarray, radius: float
+) -> tuple[np.ndarray, float]:
+    """The p (n,) with ``|p| <= radius`` that minimises ``|triangle p + projection|^2``.
+
+    Also its damping: p minimises ``|triangle p + projection|^2 + damping |p|^2`` without a radius.
+    Directions that the triangle does not see stay as they are. It may have fewer rows than columns.
+    """
+    left, singular, right = np.linalg.svd(triangle, full_matrices=False)
+    seen = singular > max(triangle.shape) * np.finfo(float).eps * singular[0]
+    singular, projected = singular[seen], (left.T @ projection)[seen]
+    damping: float = 0.0
+    step = projected / singular
+    # Newton's method for 1/|p| = 1/radius, concave in the damping: from 0 it rises to the root.
+    while (length := float(np.linalg.norm(step))) > ROUND * radius:
+        curvature = float(np.sum(step**2 / (singular**2 + damping)))
+        damping += (length / radius - 1.0) * length**2 / curvature
+        step = singular * projected / (singular**2 + damping)
+    return -right[seen].T @ step, damping
+
+
+def _towards(
+    triangle: np.ndarray,
+    projection: np.ndarray,
+    radius: float,
+    step: np.ndarray,
+    held: np.ndarray,
+) -> tuple[np.ndarray, float]:
+    """The best step with the held components as they are, and its damping.
+
+    The ball is at least so large that it contains ``step``, and the model cannot rise on the way.
+    """
+    if np.all(held):
+        return step, 0.0
+    free = ~held
+    size, fixed = (float(np.linalg.norm(step[part])) for part in (free, held))
+    left = float(np.sqrt(max((radius - fixed) * (radius + fixed), 0.0)))
+    target = step.copy()
+    rest = projection + triangle[:, held] @ step[held]
+    target[free], damping = step_within(triangle[:, free], rest, max(left, size, 1e-3 * radius))
+    return target, damping
+
+
+def _way(
+    step: np.ndarray, target: np.ndarray, lower: np.ndarray, upper: np.ndarray
+) -> tuple[float, int | None]:
+    """How much of the way to the target lies between the bounds, and what meets one first."""
+    direction = target - step
+    room = np.where(direction < 0, lower - step, upper - step)
+    beyond = np.abs(direction) > np.abs(room)
+    if not np.any(beyond):
+        return 1.0, None
+    shares = np.divide(room, direction, out=np.ones_like(room), where=beyond)
+    return max(float(np.min(shares)), 0.0), int(np.argmin(shares))

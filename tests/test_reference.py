@@ -1,0 +1,57 @@
+"""Every function and class of the reference has an example in its docstring, and it runs.
+
+They run as a user has them: float32, in the order of the lines, with ``jax``, ``jnp``, ``np`` and
+``jq`` at hand.
+"""
+
+import doctest
+import inspect
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from test_docs import as_a_user_has_it
+from test_site import AT_HAND, shown
+
+import jaxquat as jq
+
+FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+
+
+def documented():
+    """Functions and classes of the reference by the name under which a reader finds them."""
+    found = {}
+    for name in AT_HAND:
+        value = shown(name)
+        members = [name]
+        if inspect.ismodule(value):
+            members = [f"{name}.{member}" for member in getattr(value, "__all__", [])]
+        for member in members:
+            value = shown(member)
+            if inspect.isfunction(value) or inspect.isclass(value):
+                found.setdefault(value, member)
+    return {name: value for value, name in found.items()}
+
+
+DOCUMENTED = documented()
+
+
+def examples(name):
+    docstring = inspect.getdoc(DOCUMENTED[name]) or ""
+    names = {"jax": jax, "jnp": jnp, "np": np, "jq": jq}
+    return doctest.DocTestParser().get_doctest(docstring, names, name, None, None)
+
+
+@pytest.mark.parametrize("name", DOCUMENTED)
+def test_there_is_an_example(name):
+    assert examples(name).examples
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", DOCUMENTED)
+def test_the_example_prints_what_it_says(name):
+    said = []
+    with as_a_user_has_it():
+        doctest.DocTestRunner(optionflags=FLAGS).run(examples(name), out=said.append)
+    assert not said, "".join(said)
