@@ -132,13 +132,6 @@ def test_bad_durations_are_named(args, message):
         recordings.windows_by_time(counting(np.arange(10.0)), *args)
 
 
-def test_one_row_makes_no_window():
-    with pytest.raises(ValueError, match="recording: wanted at least two rows, got 1"):
-        recordings.windows_by_time(counting([3.0]), 1.0, 1.0)
-    with pytest.raises(ValueError, match="length: wanted 2 to the 1 rows of the recording, got 2"):
-        recordings.windows(counting([3.0]), 2, 1)
-
-
 def test_bad_recordings_are_named():
     for t, message in (
         ([0.0, 1.0, 1.0], "recording.t: wanted times that increase, got 1.0 and then 1.0 at row 2"),
