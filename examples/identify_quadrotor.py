@@ -182,6 +182,19 @@ def inside(t, pieces):
     return np.any((pieces[:, 0] <= t[:, None]) & (t[:, None] < pieces[:, 1]), axis=1)
 
 
+def check(log):
+    """Raise ValueError, with the columns, for rows without a sample and commands beyond 1."""
+    for name in log.names:
+        missing = np.flatnonzero(~log.present(name))
+        if missing.size:
+            got = f"none in {missing.size} rows, the first at t = {log.t[missing[0]]:g} s"
+            raise ValueError(f"columns {', '.join(COLUMNS[name])}: wanted numbers, got {got}")
+    for column, commands in zip(COLUMNS["motors"], log["motors"].T, strict=True):
+        if commands.min() < 0.0 or commands.max() > 1.0:
+            got = f"{commands.min():g} to {commands.max():g}"
+            raise ValueError(f"column {column}: wanted commands between 0 and 1, got {got}")
+
+
 def read(names, judged=()):
     """Return one log of all flights, the later ones 10 s after the ones before, and its parts."""
     recordings, flights, now = [], [], 0.0
@@ -189,6 +202,7 @@ def read(names, judged=()):
         path, _, start = str(name).partition("@")
         log = jq.recordings.read(path, COLUMNS)
         try:
+            check(log)
             pieces = flying(log.t, log["motors"])
             split = float(start or np.quantile(log.t[inside(log.t, pieces)], 0.8))
         except ValueError as error:
@@ -392,6 +406,10 @@ def main():
     last = print_errors(judged)
     most = max(judged, key=lambda name: rms(judged[name]["held"][0])[1])
     draw(log, windows[most], judged[most], most, result)
+    errors = standard_errors(result)
+    unknown = [name for name in Quadrotor._fields if not np.all(np.isfinite(errors[name]))]
+    if unknown:
+        print(f"\nthese flights do not determine {', '.join(unknown)}: fly with changing commands")
     print("\ndrawn to identify_quadrotor.png")
     print(last)
 

@@ -536,6 +536,16 @@ CASES = [
         "noises.vectors: wanted positive values, got 0.0",
     ),
     (
+        lambda: jq.estimation.run(
+            jq.estimation.mekf(Q, jq.estimation.Noises(vectors=jnp.ones(3))),
+            jq.estimation.Sample(
+                jnp.ones(4), *jnp.zeros((1, 4, 3)), *jnp.ones((2, 4, 2, 3)), jnp.ones((4, 4))
+            ),
+        ),
+        ValueError,
+        "noises.vectors: wanted shape () or (2,), one for each vector of a sample, got (3,)",
+    ),
+    (
         lambda: jq.estimation.mekf(Q, gate=-1.0),
         ValueError,
         "gate: wanted positive values, got -1.0",

@@ -284,6 +284,26 @@ def test_the_flying_time_of_the_quadrotor_example():
         module.flying(t, np.zeros((2000, 4)))
 
 
+def test_the_quadrotor_example_names_the_column_that_is_wrong(tmp_path):
+    """Commands of 16 bits, and a gyroscope that is missing in every 50th row."""
+    module = example("identify_quadrotor")
+    rows = np.full((200, 11), 0.5)
+    rows[:, 0] = 0.001 * np.arange(200)
+    header = "t,gyr_x,gyr_y,gyr_z,acc_x,acc_y,acc_z,motor_1,motor_2,motor_3,motor_4"
+    words, lost = rows.copy(), rows.copy()
+    words[7, 8], lost[::50, 1:4] = 65535.0, np.nan
+    for bad, message in (
+        (words, "column motor_2: wanted commands between 0 and 1, got 0.5 to 65535"),
+        (
+            lost,
+            "columns gyr_x, gyr_y, gyr_z: wanted numbers, got none in 4 rows",
+        ),
+    ):
+        np.savetxt(tmp_path / "bad.csv", bad, delimiter=",", header=header, comments="")
+        with pytest.raises(ValueError, match=re.escape(f"bad.csv: {message}")):
+            module.read([tmp_path / "bad.csv"])
+
+
 @pytest.mark.slow
 @pytest.mark.long
 def test_a_real_quadrotor_is_predicted_where_no_fit_saw_it(tmp_path):

@@ -140,6 +140,10 @@ def mekf(q: ArrayLike, noises: Noises | None = None, *, gate: ArrayLike = jnp.in
 
     def linearize(memory: _Memory, sample: Sample) -> tuple[_Memory, Estimate, Linearized]:
         sample = _checked(sample)
+        vectors, k = jnp.shape(noises.vectors), len(sample.vectors)
+        if vectors not in ((), (k,)):
+            wanted = f"shape () or ({k},), one for each vector of a sample"
+            raise ValueError(f"noises.vectors: wanted {wanted}, got {vectors}")
         dtype = sample.gyro.dtype
         numbers = cast(noises, dtype)
         q, transition, covariance = _predict(memory, sample, numbers)

@@ -136,7 +136,8 @@ def calibrate(samples: ArrayLike, gravity: ArrayLike) -> tuple[Accelerometer, Fi
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name; poses that do
-            not determine a combination of the parameters, which is named.
+            not determine a combination of the parameters, which is named; gains below 0.5 or above
+            1.5, which come of another unit.
 
     Examples:
         >>> poses = jq.quaternion.random(jax.random.key(0), (50,))
@@ -154,6 +155,10 @@ def calibrate(samples: ArrayLike, gravity: ArrayLike) -> tuple[Accelerometer, Fi
     start = {"bias": zero, "scale": zero, "yx": none, "zx": none, "zy": none}
     units = {"bias": zero + gravity, "scale": zero + 1.0, "yx": one, "zx": one, "zy": one}
     params, covariance = fit_ellipsoid("samples", samples, gravity, _ellipsoid, start, units)
+    gains = 1.0 + params["scale"]
+    if not jnp.all(jnp.abs(params["scale"]) < 0.5):
+        wanted = f"specific forces in the unit of gravity, {gravity}, and gains of 0.5 to 1.5"
+        raise ValueError(f"samples: wanted {wanted}, got gains of {gains.tolist()}")
     angles = _misalignment(params)
     return Accelerometer(params["bias"], params["scale"], angles, none, none), covariance
 

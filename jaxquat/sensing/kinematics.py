@@ -128,10 +128,15 @@ def integrate(
         omega: samples of the rate [rad/s], (N, 3), at least ``order`` of them.
         dt: spacing of the samples [s], if they are equally spaced.
         times: their times [s], (N,), if they are not. They increase, up to repeats of the last one,
-            and are subtracted in the dtype they have.
+            and are subtracted in the dtype they have. (In float32 all stamps since 1970 within a
+            minute may be one number, 1.7e9, and nothing turns: give float64 of NumPy, or times
+            since the first one.)
         order: in the spacing, 2, 4 or 6. The rate at the Gauss nodes is that of the polynomial
             through the nearest 2, 4 or 6 samples, one-sided at the ends. (Where fewer times
             differ, because the last is repeated, it is the polynomial through all of them.)
+            Where two samples are very close, the polynomials of the intervals beside them leave out
+            the farther one, which would only amplify rounding: closer than 0.005 (6e-6 in float64)
+            of its distance to the interval's other end.
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name. Traced times are

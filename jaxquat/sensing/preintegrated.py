@@ -92,7 +92,10 @@ class Preintegrated(_reprs.Tabular):
         """The motion through this interval and the one that follows.
 
         With ``order`` 1 and 2 it is that of the joined samples to rounding, of which the last
-        sample of this interval is the first of the following one. Both must have the same biases.
+        sample of this interval is the first of the following one. (With order 2 the time of this
+        sample must not be repeated: of several samples at one time the joined interval takes the
+        last one, but this interval, whose last time it is, takes the first one.) Both must have the
+        same biases.
 
         Raises:
             ValueError, TypeError: an argument of wrong type, or other biases, by name.

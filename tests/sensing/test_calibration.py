@@ -151,3 +151,17 @@ def test_turns_about_one_axis_leave_a_magnetometer_open():
     with pytest.raises(ValueError, match="samples: wanted directions that determine") as error:
         magnetometer.calibrate(in_the_field(turns([0.0, 0.0, 1.0])), 1.0)
     assert all(name in str(error.value) for name in ("hard_iron[2]", "xz", "yz", "zz"))
+
+
+def test_a_field_in_a_plane_leaves_a_magnetometer_open():
+    """Fields of any length up to 1, as where one axis is dead. No message of LAPACK comes of it."""
+    fields = np.random.default_rng(0).normal(size=(200, 3))
+    fields *= np.array([1.0, 1.0, 0.0]) / np.linalg.norm(fields, axis=1, keepdims=True)
+    with pytest.raises(ValueError, match="samples: wanted directions that determine") as error:
+        magnetometer.calibrate(fields.astype(np.float32), 1.0)
+    assert all(name in str(error.value) for name in ("hard_iron[2]", "xz", "yz", "zz"))
+
+
+def test_forces_in_another_unit_than_gravity_are_refused():
+    with pytest.raises(ValueError, match="samples: wanted specific forces in the unit of gravity"):
+        accelerometer.calibrate(at_rest(quaternion.random(jax.random.key(0), (30,))) / G, G)

@@ -114,7 +114,25 @@ def changed(line, old, new):
 MALFORMED = {
     "empty": (
         [""],
-        "line 1, column stamp: missing from the header, got an empty file; columns= names those",
+        "line 1, column stamp: missing from the header, got an empty file or first line; columns=",
+    ),
+    "semicolons": (
+        [HEADER.replace(",", ";")],
+        "; it has semicolons, wanted commas between the cells",
+    ),
+    "tabs": ([HEADER.replace(",", "\t")], "; it has tabs, wanted commas between the cells"),
+    "blank line first": (["", HEADER, *ROWS], "got an empty file or first line"),
+    "comment first": (
+        ["# flight 7", HEADER, *ROWS],
+        "got # flight 7; it is a comment, wanted the names of the columns in the first line",
+    ),
+    "stamps beyond float64": (
+        [HEADER, *(changed(ROWS[0], "1000", f"17000000000000001{k}0") for k in (0, 1))],
+        "times that differ in float64, got 1700000000000000100 and 1700000000000000110",
+    ),
+    "text far below": (
+        [HEADER, *(changed(ROWS[0], "1000", str(k)) for k in range(10_001)), "x"],
+        "line 10003, column m2: wanted 18 cells, got 1",
     ),
     "header only": ([HEADER], "wanted at least two rows of numbers below the header, got 0"),
     "one row": ([HEADER, ROWS[0]], "wanted at least two rows of numbers below the header, got 1"),

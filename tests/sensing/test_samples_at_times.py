@@ -67,6 +67,31 @@ def test_equal_distances_give_what_dt_gives(order):
     np.testing.assert_allclose(at_times, run(IDENTITY, omega, 0.125), rtol=0, atol=1e-15)
 
 
+@pytest.mark.parametrize("order", some([4, 6], [6]))
+def test_stamps_that_nearly_coincide_cost_neither_rounding_nor_order_in_float32(order):
+    """The spacing 0.1 s has one of 1e-9 s in it, whose slope would be rounding by a billion.
+
+    The constant rate is integrated to a rounding a step; the error of the other, to which coning
+    gives the scale, is that of the same samples without the second of the two.
+    """
+    apart = np.linspace(0.0, 1.0, 21)
+    close = np.insert(apart, 5, apart[4] + 1e-9)
+    start = IDENTITY.astype(jnp.float32)
+
+    @jax.jit
+    def last(constant, moving, fewer):
+        rates = (constant, close), (moving, close), (fewer, apart)
+        return [kinematics.integrate(start, w, times=t, order=order)[-1] for w, t in rates]
+
+    constant = np.full((22, 3), 0.1, np.float32)
+    moving, fewer = (coning(t)[1].astype(np.float32) for t in (close, apart))
+    turned, got, wanted = last(constant, moving, fewer)
+    np.testing.assert_allclose(turned, quaternion.exp(0.1 * jnp.ones(3)), rtol=0, atol=2e-7)
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=3e-6)
+    slopes = jax.jit(jax.jacrev(lambda *rates: jnp.stack(last(*rates)).sum(), 1))
+    assert np.isfinite(slopes(constant, moving, fewer)).all()
+
+
 @pytest.mark.parametrize("mode", some(["jacfwd", "jacrev"], ["jacrev"]))
 def test_derivatives_by_times_and_samples_are_those_of_central_differences(mode):
     """The last time is repeated once: the derivative there is that of both of its stamps."""

@@ -158,6 +158,16 @@ HOSTILE = {
         {"q": "vehicle_attitude.q"},
         "field timestamp: wanted times that increase, got 1002000 and then 1002000 us at message 1",
     ),
+    "late time stands": (
+        with_rows("vehicle_attitude", [(2**63, 1, 0, 0, 0)] * 2),
+        {"q": "vehicle_attitude.q"},
+        "wanted times that increase, got 9223372036854775808 and then 9223372036854775808 us",
+    ),
+    "two subscriptions": (
+        log(PARTS["mag"], topic(9, "sensor_mag", (STAMP, ("float", "x")), [(2_000_000, 0.5)])),
+        {"x": "sensor_mag.x"},
+        "topic sensor_mag:0: wanted one subscription, got several, by the ids 9, 4",
+    ),
     "one message": (WHOLE, {"x": "sensor_mag.x"}, "wanted at least two messages, got 1"),
     "NaN alone": (
         with_rows("actuator_motors", [(1000, NAN, NAN, NAN), (2000, NAN, NAN, NAN)]),

@@ -132,13 +132,6 @@ def test_bad_durations_are_named(args, message):
         recordings.windows_by_time(counting(np.arange(10.0)), *args)
 
 
-def test_one_row_makes_no_window():
-    with pytest.raises(ValueError, match="recording: wanted at least two rows, got 1"):
-        recordings.windows_by_time(counting([3.0]), 1.0, 1.0)
-    with pytest.raises(ValueError, match="length: wanted 2 to the 1 rows of the recording, got 2"):
-        recordings.windows(counting([3.0]), 2, 1)
-
-
 def test_bad_recordings_are_named():
     for t, message in (
         ([0.0, 1.0, 1.0], "recording.t: wanted times that increase, got 1.0 and then 1.0 at row 2"),
@@ -150,6 +143,39 @@ def test_bad_recordings_are_named():
     empty = counting(np.arange(3.0), u=np.full(3, np.nan))
     with pytest.raises(ValueError, match="recording: wanted a sample of u, got none in 3 rows"):
         recordings.windows(empty, 2, 1)
+
+
+TEN = np.arange(10.0)
+BAD_FIELDS = {
+    "gyro too long": ((TEN, np.ones((20, 3))), {}, "gyro: wanted shape (10, 3), a row for each"),
+    "gyro too short": ((TEN, np.ones((9, 3))), {}, "each time, got (9, 3)"),
+    "gyro turned over": ((TEN, np.ones((3, 10))), {}, "gyro: wanted shape (10, 3), a row for"),
+    "movement in a column": ((TEN,), {"movement": np.ones((10, 1))}, "movement: wanted shape"),
+    "a channel of one number": (
+        (TEN,),
+        {"channels": {"u": np.array(1.0)}},
+        "channels['u']: wanted shape (10,) or (10, k), a row for each time, got ()",
+    ),
+    "words": (
+        (TEN,),
+        {"channels": {"u": np.array(["a"] * 10)}},
+        "channels['u']: wanted an array of numbers, got one of <U1",
+    ),
+    "a list of times": (([0.0, 1.0],), {}, "t: wanted an array of numbers, got list"),
+    "times in a column": ((TEN[:, None],), {}, "t: wanted shape (N,), N >= 2, got (10, 1)"),
+    "one time": ((TEN[:1],), {}, "t: wanted shape (N,), N >= 2, got (1,)"),
+    "channels in a list": (
+        (TEN,),
+        {"channels": [TEN]},
+        "channels: wanted a dict of arrays by name",
+    ),
+}
+
+
+@pytest.mark.parametrize(("args", "fields", "message"), BAD_FIELDS.values(), ids=BAD_FIELDS)
+def test_a_recording_of_bad_fields_is_refused_by_name(args, fields, message):
+    with pytest.raises((ValueError, TypeError), match=re.escape(message)):
+        recordings.Recording(*args, **fields)
 
 
 def test_multiple_shooting_finds_the_bias_of_a_gyroscope_across_a_gap():

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from jaxquat._checks import not_negative, real
+from jaxquat._checks import instance, not_negative, real
 from jaxquat._reprs import table
+from jaxquat.sensing.recordings.columns import SIZES
 
 UNIT_NORM = 1e-2
 """How far the norm of a recorded attitude may be off 1."""
@@ -35,6 +36,10 @@ class Recording:
         magnetometer: magnetic field, sensor axes [T], (N, 3).
         channels: everything else by its name, each (N,) or (N, k): motors, angles, voltages.
 
+    Raises:
+        ValueError, TypeError: a field that is no array of numbers or of another shape, by name; N
+            is at least 2. Values are not checked here.
+
     Examples:
         >>> recording = jq.recordings.Recording(t=np.arange(101) / 100, gyro=np.zeros((101, 3)))
         >>> recording
@@ -50,6 +55,20 @@ class Recording:
     accelerometer: Any = None
     magnetometer: Any = None
     channels: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        instance("channels", self.channels, Mapping, "a dict of arrays by name")
+        _check_array("t", self.t, "(N,), N >= 2", np.ndim(self.t) == 1 and np.size(self.t) >= 2)
+        rows = len(self.t)
+        for name in SENSORS:
+            value = getattr(self, name)
+            if value is not None:
+                shape = (rows, SIZES[name]) if name in SIZES else (rows,)
+                _check_array(name, value, f"{shape}, a row for each time", np.shape(value) == shape)
+        for name, value in self.channels.items():
+            wanted = f"({rows},) or ({rows}, k), a row for each time"
+            is_right = np.ndim(value) in (1, 2) and np.shape(value)[0] == rows
+            _check_array(f"channels[{name!r}]", value, wanted, is_right)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -138,6 +157,16 @@ def from_channels(t: np.ndarray, values: Mapping[str, np.ndarray]) -> Recording:
     fields = {name: value for name, value in values.items() if name in SENSORS}
     others = {name: value for name, value in values.items() if name not in SENSORS}
     return Recording(t, **fields, channels=others)
+
+
+def _check_array(name: str, value: Any, wanted: str, has_shape: bool) -> None:
+    """TypeError if a field is no array of real numbers, ValueError if its shape is wrong."""
+    kind = getattr(getattr(value, "dtype", None), "kind", "")
+    if kind not in ("b", "i", "u", "f") or not hasattr(value, "shape"):
+        got = f"one of {value.dtype}" if kind else type(value).__name__
+        raise TypeError(f"{name}: wanted an array of numbers, got {got}")
+    if not has_shape:
+        raise ValueError(f"{name}: wanted shape {wanted}, got {value.shape}")
 
 
 def check_times(where: str, t: np.ndarray) -> None:

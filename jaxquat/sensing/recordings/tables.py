@@ -7,12 +7,13 @@ import gzip
 import math
 import os
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TextIO, cast
+from collections.abc import Mapping, Sequence
+from typing import TextIO, cast
 
 import numpy as np
 
 from jaxquat._checks import finite, instance, one_of, place
+from jaxquat.sensing.recordings.cells import Channel, blocks_of, malformed
 from jaxquat.sensing.recordings.columns import (
     SIZES,
     checked_names,
@@ -29,18 +30,11 @@ COLUMNS = ("t", *_GYRO, *_ATTITUDE, "movement")
 """The columns of the library's own files: ``read`` without ``columns`` wants them all."""
 
 
-class _Channel(NamedTuple):
-    name: str
-    columns: tuple[str, ...]
-    is_vector: bool  # (N, k) and not (N,)
-    may_be_missing: bool  # in some rows, in all its cells
-
-
 _OWN = (
-    _Channel("t", ("t",), False, False),
-    _Channel("gyro", _GYRO, True, False),
-    _Channel("q", _ATTITUDE, True, True),
-    _Channel("movement", ("movement",), False, False),
+    Channel("t", ("t",), False, False),
+    Channel("gyro", _GYRO, True, False),
+    Channel("q", _ATTITUDE, True, True),
+    Channel("movement", ("movement",), False, False),
 )
 
 
@@ -122,16 +116,17 @@ def read(
                 ]
                 for channel in channels
             }
-            rows = list(_rows(path, reader, header, channels, places))
+            blocks = list(blocks_of(path, reader, header, channels, places))
         except (UnicodeDecodeError, csv.Error, EOFError, gzip.BadGzipFile, zlib.error) as error:
             where = f"{os.fspath(path)}: line {reader.line_num + 1}"
             raise ValueError(f"{where}: cannot be read as CSV text, {error}") from error
-    if len(rows) < 2:
+    count = sum(len(block[0]) for block in blocks)
+    if count < 2:
         wanted = "at least two rows of numbers below the header"
-        raise ValueError(f"{os.fspath(path)}: wanted {wanted}, got {len(rows)}")
+        raise ValueError(f"{os.fspath(path)}: wanted {wanted}, got {count}")
     values = {}
-    for channel, samples in zip(channels, zip(*rows, strict=True), strict=True):
-        numbers = np.array(samples) * [factor for _, factor in places[channel.name]]
+    for channel, samples in zip(channels, zip(*blocks, strict=True), strict=True):
+        numbers = np.concatenate(samples) * [factor for _, factor in places[channel.name]]
         values[channel.name] = numbers if channel.is_vector else numbers[:, 0]
     if order == "xyzw":
         values["q"] = np.roll(values["q"], 1, axis=1)
@@ -140,7 +135,7 @@ def read(
     return from_channels(values.pop("t"), values)
 
 
-def _checked_columns(columns: Mapping[str, str | Sequence[str]]) -> tuple[_Channel, ...]:
+def _checked_columns(columns: Mapping[str, str | Sequence[str]]) -> tuple[Channel, ...]:
     """The channels that the argument ``columns`` of ``read`` names, "t" first."""
     named = checked_names("columns", columns)
     if "t" not in named:
@@ -153,7 +148,7 @@ def _checked_columns(columns: Mapping[str, str | Sequence[str]]) -> tuple[_Chann
             raise ValueError(f"columns: wanted {SIZES[name]} names for {name}, got {value!r}")
     ordered = {"t": named["t"], **named}
     return tuple(
-        _Channel(
+        Channel(
             name,
             (value,) if isinstance(value, str) else value,
             not isinstance(value, str),
@@ -172,83 +167,30 @@ def _place(
     found = found or [k for k, (name, _) in enumerate(parts) if name == column]
     if len(found) != 1:
         problem = "more than once in" if found else "missing from"
-        got = ",".join(header) or "an empty file"
-        hint = "" if found else "; columns= names those of the file"
-        raise _malformed(path, 1, column, f"{problem} the header, got {got}{hint}")
+        got = ",".join(header) or "an empty file or first line"
+        hint = "" if found else _header_hint(got)
+        raise malformed(path, 1, column, f"{problem} the header, got {got}{hint}")
     stated = parts[found[0]][1]
     if stated is not None and unit is not None and stated != unit:
         problem = f"wanted the unit of units[{channel!r}], {unit!r}, got {stated!r}"
-        raise _malformed(path, 1, column, problem)
+        raise malformed(path, 1, column, problem)
     unit = unit or stated
     if unit is None:
         return found[0], 1.0
     problem = unit_problem(channel, unit)
     if problem:
-        raise _malformed(path, 1, column, problem)
+        raise malformed(path, 1, column, problem)
     return found[0], UNITS[unit][1]
 
 
-def _rows(
-    path: str | os.PathLike,
-    reader: Any,
-    header: list[str],
-    channels: Sequence[_Channel],
-    places: Mapping[str, list[tuple[int, float]]],
-) -> Iterator[list[list[float]]]:
-    """The numbers of every channel, for every line below the header that is not blank."""
-    previous = -math.inf
-    for cells in filter(None, reader):
-        line = reader.line_num
-        if len(cells) != len(header):
-            name = header[min(len(cells), len(header) - 1)]
-            raise _malformed(path, line, name, f"wanted {len(header)} cells, got {len(cells)}")
-        row = []
-        for channel in channels:
-            texts = [cells[k] for k, _ in places[channel.name]]
-            numbers = _numbers(path, line, channel, texts)
-            _check_sample(path, line, channel, numbers, texts)
-            row.append(numbers)
-        t = row[0][0]
-        if not t > previous:
-            problem = f"wanted a time after {previous}, got {t}"
-            raise _malformed(path, line, channels[0].columns[0], problem)
-        previous = t
-        yield row
-
-
-def _numbers(
-    path: str | os.PathLike, line: int, channel: _Channel, texts: list[str]
-) -> list[float]:
-    """The numbers in the cells of a channel; all NaN where it may be missing and is."""
-    missing = [text.strip().lower() in ("", "nan") for text in texts]
-    if channel.may_be_missing and any(missing):
-        if all(missing):
-            return [math.nan] * len(texts)
-        problem = f"wanted all of {', '.join(channel.columns)} or none, got it empty"
-        raise _malformed(path, line, channel.columns[missing.index(True)], problem)
-    numbers = []
-    for column, text in zip(channel.columns, texts, strict=True):
-        try:
-            value = math.nan if "_" in text else float(text)  # Python takes 1_0 for 10
-        except ValueError:
-            value = math.nan
-        if not math.isfinite(value):
-            raise _malformed(path, line, column, f"wanted a number, got {text!r}")
-        numbers.append(value)
-    return numbers
-
-
-def _check_sample(
-    path: str | os.PathLike, line: int, channel: _Channel, numbers: list[float], texts: list[str]
-) -> None:
-    """ValueError for an attitude that is not unit, or a movement that is not 0 or 1."""
-    first = channel.columns[0]
-    if channel.name == "q" and abs(math.hypot(*numbers) - 1.0) > UNIT_NORM:
-        names = ", ".join(channel.columns)
-        got = f"got norm {math.hypot(*numbers):.6g}"
-        raise _malformed(path, line, first, f"wanted a unit quaternion in {names}, {got}")
-    if channel.name == "movement" and numbers[0] not in (0.0, 1.0):
-        raise _malformed(path, line, first, f"wanted 0 or 1, got {texts[0]!r}")
+def _header_hint(line: str) -> str:
+    """What may be wrong with a first line that lacks a column."""
+    for separator, name in ((";", "semicolons"), ("\t", "tabs")):
+        if separator in line and "," not in line:
+            return f"; it has {name}, wanted commas between the cells"
+    if line.startswith("#"):
+        return "; it is a comment, wanted the names of the columns in the first line"
+    return "; columns= names those of the file"
 
 
 def write(path: str | os.PathLike, recording: Recording) -> None:
@@ -310,7 +252,3 @@ def _opened(path: str | os.PathLike, mode: str) -> TextIO:
     opener = gzip.open if place("path", path).suffix == ".gz" else open
     encoding = "utf-8-sig" if "r" in mode else "utf-8"  # a byte order mark is no part of a name
     return cast(TextIO, opener(path, mode, newline="", encoding=encoding))
-
-
-def _malformed(path: str | os.PathLike, line: int, column: str, problem: str) -> ValueError:
-    return ValueError(f"{os.fspath(path)}: line {line}, column {column}: {problem}")

@@ -201,6 +201,9 @@ def _samples(
     ]
     if not found:
         raise ValueError(f"{where}: wanted messages for {name}, got none in the log")
+    if len(found) > 1:
+        numbers = ", ".join(str(data.msg_id) for data in found)
+        raise ValueError(f"{where}: wanted one subscription, got several, by the ids {numbers}")
     data = found[0].data
     if "timestamp" not in data:
         raise ValueError(f"{where}: wanted a field timestamp, got {', '.join(data)}")
@@ -215,8 +218,8 @@ def _samples(
         wanted = f"{SIZES[name]} numbers for {name}"
         raise ValueError(f"{where}: wanted {wanted}, got {', '.join(keys)}")
     numbers = np.stack([data[key].astype(np.float64) for key in keys], axis=-1)
-    times = data["timestamp"].astype(np.int64)
-    for k in np.flatnonzero(np.diff(times) <= 0)[:1]:
+    times = data["timestamp"].astype(np.uint64)
+    for k in np.flatnonzero(times[1:] <= times[:-1])[:1]:
         got = f"{times[k]} and then {times[k + 1]} us at message {k + 1}"
         raise ValueError(f"{where}, field timestamp: wanted times that increase, got {got}")
     missing = np.isnan(numbers)

@@ -170,8 +170,6 @@ def windows_by_time(
     positive("stride", stride)
     t = np.asarray(recording.t)
     check_times("recording.t", t)
-    if len(t) < 2:
-        raise ValueError(f"recording: wanted at least two rows, got {len(t)}")
     stretches = _stretches(recording, gap)
     early = _ON_TIME * float(np.median(np.diff(t)))
     if duration > t[-1] - t[0] + early:
