@@ -137,6 +137,9 @@ def integrate(
             Where two samples are very close, the polynomials of the intervals beside them leave out
             the farther one, which would only amplify rounding: closer than 0.005 (6e-6 in float64)
             of its distance to the interval's other end.
+            The polynomial passes through the noise of the samples too, and across a gap amplifies
+            it, the more the higher the order: cut the recording there (``jq.recordings.windows``),
+            or take order 2.
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name. Traced times are

@@ -68,3 +68,11 @@ def name_and_unit(cell: str) -> tuple[str, str | None]:
     if match is None or unit.isdigit():
         return cell, None
     return match[1], unit
+
+
+def ends_in_a_unit(column: str) -> bool:
+    """Whether the name of a column ends in a unit that is not of SI, as ``time_us`` does."""
+    return (
+        re.search(r"_(us|usec|ms|msec|ns|nsec|deg|degs|deg_s|degps|dps|mdps|rpm)$", column)
+        is not None
+    )

@@ -18,6 +18,7 @@ from jaxquat.sensing.recordings.columns import (
     SIZES,
     checked_names,
     checked_units,
+    ends_in_a_unit,
     name_and_unit,
     unit_problem,
 )
@@ -65,7 +66,8 @@ def read(
         recording.gyro, recording["motors"]  # (N, 3) [rad/s], (N, 4)
 
     A header may have the unit itself, as in ``gx [deg/s]`` or ``gx (deg/s)``; the column's name is
-    then ``gx``. What has no unit is in SI already.
+    then ``gx``. What has no unit is in SI already. A name that ends in another unit, such as
+    ``time_us`` or ``roll_rate_deg_s``, is refused unless ``units`` says what it has.
 
     Without ``columns`` the file is one of the library's own: ``t``; ``gyr_x, gyr_y, gyr_z``;
     ``q_w, q_x, q_y, q_z`` (sensor to world); ``movement`` (1 during the movement phase, 0 at
@@ -176,6 +178,9 @@ def _place(
         raise malformed(path, 1, column, problem)
     unit = unit or stated
     if unit is None:
+        if ends_in_a_unit(column):
+            problem = f"its name ends in a unit; say which it has, as in units={{{channel!r}: ...}}"
+            raise malformed(path, 1, column, problem)
         return found[0], 1.0
     problem = unit_problem(channel, unit)
     if problem:
@@ -228,6 +233,9 @@ def _checked(recording: Recording) -> Recording:
     for name in recording.names:
         if name not in ("gyro", "q", "movement"):
             raise ValueError(f"recording: wanted gyro, q and movement alone, got {name} too")
+    for name in ("gyro", "q", "movement"):
+        if getattr(recording, name) is None:
+            raise ValueError(f"recording: wanted gyro, q and movement, got no {name}")
     shapes = {"t": ("N",), "gyro": ("N", 3), "q": ("N", 4), "movement": ("N",)}
     rows = np.shape(recording.t)[:1]
     for (name, shape), value in zip(shapes.items(), _fields(recording), strict=True):
