@@ -258,7 +258,8 @@ def draw(names, table, file):
     for k, column in enumerate(COLUMNS):
         heights = [row[column][3] for row in table]
         axes.bar(places + 0.2 * (k - 1.5), heights, 0.2, label=column, color=plot.COLOURS[k])
-    axes.set_xticks(places, [name[:20] for name in names], rotation=20, ha="right")
+    labels = [name[:24].rstrip("_") for name in names]
+    axes.set_xticks(places, labels, rotation=40, ha="right", fontsize=7)
     axes.set(ylabel="aligned rms error [deg]", title="Recordings that the fit did not see")
     axes.legend()
     figure.savefig(file, dpi=110)

@@ -142,6 +142,9 @@ class Recording:
             ("duration", f"{duration:.6g} s"),
             ("rate", f"{(len(self.t) - 1) / duration:.6g} Hz"),
         ]
+        intervals = np.diff(self.t)
+        if intervals.max() > 2.0 * np.median(intervals):
+            facts.append(("longest interval", f"{intervals.max():.3g} s"))
         if self.names != ("gyro", "q", "movement"):
             facts.append(("channels", _listed(self.names)))
         for name in self.names:
