@@ -40,7 +40,7 @@ import matplotlib
 import numpy as np
 
 import jaxquat as jq
-from jaxquat import actuators, forces, rotors, torques
+from jaxquat import actuators, forces, plot, rotors, torques
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -352,14 +352,14 @@ def print_errors(judged):
 
 def draw(log, windows, errors, title, result):
     """Draw a typical and the worst window, and parameters beside those of others."""
-    figure, axes = plt.subplots(1, 3, figsize=(14, 4.4), layout="constrained")
+    figure, axes = plt.subplots(1, 3, figsize=(11, 3.8), layout="constrained")
     size = np.linalg.norm(errors["fitted"][0][:, HORIZONS.index(WINDOW)], axis=-1)
     omega = predict(result.params, log, windows)[0]
     chosen = {"typical": np.argsort(size)[len(size) // 2], "worst": np.argmax(size)}
     for axis, (name, k) in zip(axes[:2], chosen.items(), strict=True):
         rows = windows.t[k] <= WINDOW
         t, measured, model = (x[k][rows] for x in (windows.t, windows.channels["gyro"], omega))
-        for i, colour in enumerate(("tab:blue", "tab:orange", "tab:green")):
+        for i, colour in enumerate(plot.COLOURS[:3]):
             wide = {"color": colour, "linewidth": 3.5, "alpha": 0.35}
             axis.plot(t, measured[:, i], label=f"measured {'xyz'[i]}", **wide)
             axis.plot(t, model[:, i], color=colour, linewidth=1.2, label=f"predicted {'xyz'[i]}")
@@ -371,10 +371,11 @@ def draw(log, windows, errors, title, result):
     drawn = (np.array([x["lag"], x["drag"], *x["moments"]]) for x in columns)
     estimate, error, theirs, foerster = drawn
     places = np.arange(5)
-    bars = {"fmt": "o", "capsize": 3, "label": "fitted, two standard errors"}
+    bars = {"fmt": "o", "color": plot.COLOURS[0], "capsize": 3}
+    bars["label"] = "fitted, two standard errors"
     axes[2].errorbar(estimate / theirs, places, xerr=2 * error / theirs, **bars)
-    axes[2].plot(foerster / theirs, places, "s", color="tab:green", label="Foerster 2015")
-    axes[2].axvline(1.0, color="tab:grey", label="authors")
+    axes[2].plot(foerster / theirs, places, "s", color=plot.COLOURS[3], label="Foerster 2015")
+    axes[2].axvline(1.0, color="0.5", label="authors")
     axes[2].set_yticks(places, ["motor lag", "drag torque", "Ixx", "Iyy", "Izz"])
     axes[2].set(xlabel="multiple of the authors' value", title="Parameters", xlim=(0, None))
     axes[2].legend(fontsize=8)

@@ -40,7 +40,6 @@ XYZ = np.array(  # of linear sRGB, white D65 (IEC 61966-2-1)
         [0.0193339, 0.1191920, 0.9503041],
     ]
 )
-OTHERS = {"identify_quadrotor"}
 
 
 def cielab(colour, simulation):
@@ -70,5 +69,4 @@ def test_every_example_draws_in_these_colours():
     """Besides black, white and greys it names none, and leaves none to matplotlib."""
     named = re.compile(r'"(?:tab:\w+|C\d|#[0-9a-f]{6}|gr[ae]y|red|green|blue|orange|gold)"')
     for file in sorted((ROOT / "examples").glob("*.py")):
-        if file.stem not in OTHERS:
-            assert not named.findall(file.read_text()), file.name
+        assert not named.findall(file.read_text()), file.name
