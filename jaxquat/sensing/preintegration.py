@@ -113,12 +113,7 @@ def preintegrate(
         values, dt, count = _packed(values, dt)
     xi, by_shift = _elements(values, dt, count, order)
     start = Motion(jnp.eye(4, dtype=dtype)[0], zero, zero, zero[:1])
-
-    def advance(motion: Motion, step: Motion) -> tuple[Motion, tuple[Motion, Motion]]:
-        after = galilean.advance(motion, step)
-        return after, (motion, after)
-
-    final, (before, after) = lax.scan(advance, start, galilean.expm1(xi))
+    final, (before, after) = lax.scan(_advance, start, galilean.expm1(xi))
     variances = densities[None] ** 2 / jnp.where(dt == 0, jnp.ones_like(dt), dt)[:, None]
     jacobian, covariance = propagate(xi, by_shift, before, after, variances)
     # The turn stands in axes at the start so far.
@@ -128,6 +123,11 @@ def preintegrate(
     duration = jnp.asarray(_duration(grid.stamps), dtype)
     jacobian = -matmul(to_end, jacobian)
     return Preintegrated(*final[:3], duration, covariance, jacobian, bias)
+
+
+def _advance(motion: Motion, step: Motion) -> tuple[Motion, tuple[Motion, Motion]]:
+    after = galilean.advance(motion, step)
+    return after, (motion, after)
 
 
 def _duration(stamps: Any) -> Any:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
@@ -27,6 +28,7 @@ _LOWER = [(i, j) for i in range(9) for j in range(i + 1)]
 """The places of the lower triangle of a covariance of nine errors."""
 
 
+@jax.jit  # outside jit each call would compile the scan again
 def propagate(
     xi: Array, by_shift: Array | None, before: Motion, after: Motion, variances: Array
 ) -> tuple[Array, Array]:
