@@ -115,6 +115,7 @@ INSTEAD: dict[str, dict[str, str]] = {
     "flow": {
         **dict.fromkeys(("shear", "simple_shear"), "the argument gradient of jq.flow.jeffery"),
         **dict.fromkeys(("drag", "stokes"), "jq.flow.translational_resistance"),
+        "jeffery_period": "the formula in help(jq.flow.jeffery_rate)",
     },
     "control": {
         **dict.fromkeys(("pd", "PD", "quaternion_feedback"), "jq.control.quaternion_law"),

@@ -265,14 +265,14 @@ MUTATIONS = {
     ),
     "preintegration: wrong sign of the bias Jacobian": Mutation(
         PREINTEGRATION,
-        "covariance, -jnp.sum(effects",
-        "covariance, jnp.sum(effects",
+        "jacobian = -matmul(",
+        "jacobian = matmul(",
         "sensing/test_preintegration.py::test_other_biases_are_right_to_first_order",
     ),
     "preintegration: noise that knows no interval": Mutation(
         PREINTEGRATION,
-        "densities[None] / jnp.sqrt(lengths)[:, None]",
-        "jnp.broadcast_to(densities[None], (len(lengths), 6))",
+        "densities[None] ** 2 / jnp.where(dt == 0, jnp.ones_like(dt), dt)[:, None]",
+        "jnp.broadcast_to(densities[None] ** 2, (len(dt), 6))",
         "sensing/test_preintegration.py::test_the_covariance_is_that_of_simulated_noise",
     ),
     "least squares: a covariance not scaled": Mutation(

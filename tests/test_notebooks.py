@@ -90,6 +90,7 @@ def test_figures_tables_and_bars_in_a_kernel(monkeypatch):
         assert base64.b64decode(picture).startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_a_kernel_without_ipywidgets_has_bars_of_text_and_no_warning(monkeypatch):
     without = "import sys; sys.modules['ipywidgets'] = None"
     _, _, fit = run(without, PATH, FIT, monkeypatch=monkeypatch)

@@ -109,7 +109,7 @@ def towards(ax: Axes3D) -> np.ndarray:
 
 def one_path(path: Any) -> Path:
     """Return ``path`` if it is one trajectory with the states of all rows; otherwise raise."""
-    instance("path", path, Path, "a jq.Path")
+    instance("path", path, Path, "a jq.Path, such as jq.Path(t, jq.State(q, omega))")
     if np.ndim(path.t) != 1:
         raise ValueError(
             f"path: wanted one path, got times of shape {np.shape(path.t)};"

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.integrate
+from marks import some
 
 import jaxquat as jq
 from jaxquat import actuators
@@ -110,6 +111,7 @@ def test_no_delay_gives_the_commands_back():
     np.testing.assert_allclose(got[2], COMMANDS[-1], rtol=0, atol=1e-13)
 
 
+@pytest.mark.slow
 def test_a_delayed_input_is_that_of_a_simulation():
     """A rollout of the lag on the delayed means ends where the closed form does.
 
@@ -132,7 +134,7 @@ def test_a_delayed_input_is_that_of_a_simulation():
         np.testing.assert_allclose(path.state.aux, wanted, rtol=0, atol=tolerance)
 
 
-@pytest.mark.parametrize("hold", HOLDS)
+@pytest.mark.parametrize("hold", some(HOLDS, HOLDS[:1]))
 def test_both_differentiate_by_time_constant_and_delay(hold):
     """In both modes, beside central differences; at the time of a command towards longer delays."""
 

@@ -79,6 +79,7 @@ def test_retract_and_local_invert_each_other(dtype):
     np.testing.assert_allclose(other.velocity - state.velocity, delta[9:12], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_linearize_against_differences():
     def torque(t, state, u):
         tau = u - 0.3 * state.omega + 0.2 * jnp.sin(state.position)

@@ -271,6 +271,7 @@ def with_eigenvalues(x):
 with_eigenvalues.defvjp(lambda x: (jnp.tanh(x), x), lambda x, bar: (_largest(x) * bar,))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sample_every", "save_every"),
     [(4, 2), *(pytest.param(*n, marks=pytest.mark.slow) for n in ((2, 4), (6, 4), (1, 1)))],
@@ -413,6 +414,7 @@ def test_a_decomposition_of_constants_is_computed_outside():
     np.testing.assert_allclose(got, wanted, rtol=1e-13)
 
 
+@pytest.mark.slow
 def test_a_decomposition_of_parameters_within_a_call_is_computed_outside_and_differentiated():
     """A decomposition within a custom derivative is not computed outside.
 

@@ -139,7 +139,6 @@ QUICK = [
     ("jacfwd", mean),
     ("value_and_grad", loss),
     ("checkpoint", mean),
-    ("jvp of grad", mean),
 ]
 
 
@@ -236,6 +235,7 @@ def test_several_tangents_ride_in_one_kernel():
     assert_close(jax.jit(of("fused"))(x[3]), jax.jit(of("scan"))(x[3]), TOLERANCE["float64"])
 
 
+@pytest.mark.slow
 def test_vmap_goes_around_and_inside_in_any_order():
     x = numbers("float64")
     rates = jnp.stack([x[1], 2 * x[1]])
@@ -343,6 +343,7 @@ def test_no_bodies_have_no_derivatives():
         assert jax.vmap(by_rate)(none).shape[0] == 0
 
 
+@pytest.mark.slow
 def test_auto_differentiates_a_torque_whose_tangent_has_no_scalar_form():
     """The scan computes it, in both modes. This one has lgamma, which is no scalar program."""
     drag = jax.custom_jvp(jnp.tanh)

@@ -73,7 +73,7 @@ def check(problem, engine, **options):
         np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-11)
 
 
-@pytest.mark.parametrize("engine", ["scan", "fused"])
+@pytest.mark.parametrize("engine", some(["scan", "fused"], ["fused"]))
 @pytest.mark.parametrize(
     "problem", some([by_loop, by_closure, by_controller, by_attitude], (by_loop,))
 )

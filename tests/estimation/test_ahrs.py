@@ -183,6 +183,7 @@ def test_merged_samples_give_the_same_attitudes():
     assert angle(RUN(settings(), merged).q, q[4::5]).max() < 0.1
 
 
+@pytest.mark.slow
 def test_merging_leaves_out_what_is_missing():
     _, samples = moved(np.zeros((6, 3)))
     samples = samples._replace(

@@ -151,6 +151,7 @@ def test_the_innovations_are_as_large_as_the_filter_says():
     assert nis.sum() / count.sum() == pytest.approx(1, abs=band(count.sum()))
 
 
+@pytest.mark.slow
 def test_wrong_noises_are_found_out():
     nees, _, (nis, count), *_ = runs(scale=0.5)
     assert nees[:, 77].mean() / 6 > 1 + 3 * band(600)
@@ -243,6 +244,7 @@ def test_the_likelihood_is_greatest_near_the_true_noises():
     assert np.all(np.abs(slope.mean(axis=0)) < 4 * error)
 
 
+@pytest.mark.slow
 def test_what_pads_a_recording_changes_nothing():
     _, _, samples = simulated(jax.random.key(2), n=30)
     empty = jax.tree.map(lambda x: jnp.full_like(x[:5], jnp.nan), samples)

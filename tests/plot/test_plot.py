@@ -438,7 +438,7 @@ def fan(members, times=2, **options):
 
 
 ERRORS = [
-    (lambda: plot.rates(START), TypeError, "path: wanted a jq.Path, got State"),
+    (lambda: plot.rates(START), TypeError, "path: wanted a jq.Path, such as"),
     (lambda: plot.rates(MANY), ValueError, r"path: wanted one path, got times of shape \(2, 3\)"),
     (lambda: plot.rates(SAVED), ValueError, "path: wanted the states of all rows"),
     (lambda: plot.rates(turning(), ax=3), TypeError, "ax: wanted matplotlib axes, got int"),

@@ -40,7 +40,7 @@ def product_of_exponentials(gyro, accel, times):
 
 
 @pytest.mark.parametrize(("dtype", "limit"), [(jnp.float32, 2e-6), (jnp.float64, 4e-15)])
-@pytest.mark.parametrize("turning", [0.0, 1e-3, 1.0, 30.0])
+@pytest.mark.parametrize("turning", some([0.0, 1e-3, 1.0, 30.0], [0.0, 1.0]))
 def test_held_samples_give_the_product_of_matrix_exponentials(dtype, limit, turning):
     """To some roundings of the largest number; 30 rad/s turns by up to 20 rad in a step."""
     gyro, accel, times = recording(dtype=dtype)
@@ -130,7 +130,7 @@ def sensed(t):
     return omega, quaternion.rotate_inverse(q, jax.jacfwd(velocity)(t) - jnp.asarray(GRAVITY))
 
 
-@pytest.mark.parametrize("order", some([1, 2, 4, 6], [2]))
+@pytest.mark.parametrize("order", some([1, 2, 4, 6], []))
 def test_the_order_is_the_slope_on_a_known_motion(order):
     """Distances of the samples change by a factor of 3 along the motion."""
     counts, left = np.array([40, 80, 160]), []
@@ -178,7 +178,7 @@ def test_empty_intervals_are_the_identity_whatever_their_samples(order):
     np.testing.assert_array_equal(by_rate[:, [5, 13, 14, 15]], 0.0)
 
 
-@pytest.mark.parametrize("order", some([1, 2], [1]))
+@pytest.mark.parametrize("order", some([1, 2], []))
 def test_composed_intervals_are_the_joined_samples(order):
     gyro, accel, times = recording()
     bias = IMU(jnp.array([0.1, -0.2, 0.3]), jnp.array([0.3, 0.2, -0.1]))

@@ -164,7 +164,7 @@ def cheap_with_aux(body, torque, t, state, dt, params):
 # --- derivatives by the times
 
 
-@pytest.mark.parametrize("checkpoint", ["none", 3, "reversible"])
+@pytest.mark.parametrize("checkpoint", some(["none", 3, "reversible"], ["none"]))
 def test_the_derivative_by_the_times_is_that_of_central_differences(checkpoint):
     """The ends of empty intervals move together: there the sum of both derivatives is theirs."""
     groups = np.unique(STAMPS, return_inverse=True)[1]
@@ -227,7 +227,11 @@ def test_the_reversible_engine_has_the_rows_and_gradients_of_the_scan():
 
 @pytest.mark.parametrize(
     "engine",
-    ["scan", "reversible", pytest.param("fused", marks=pytest.mark.needs("llvmlite"))],
+    [
+        "scan",
+        pytest.param("reversible", marks=pytest.mark.slow),
+        pytest.param("fused", marks=pytest.mark.needs("llvmlite")),
+    ],
 )
 def test_a_clock_offset_cancels_where_only_the_stamps_have_it(engine):
     """To a torque of time an offset of all stamps is a latency of the torque.

@@ -195,7 +195,7 @@ def _header_hint(line: str) -> str:
             return f"; it has {name}, wanted commas between the cells"
     if line.startswith("#"):
         return "; it is a comment, wanted the names of the columns in the first line"
-    return "; columns= names those of the file"
+    return '; columns={"t": ..., "gyro": (...)} names those of the file, units= their units'
 
 
 def write(path: str | os.PathLike, recording: Recording) -> None:
