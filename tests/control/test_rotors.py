@@ -72,7 +72,9 @@ def test_the_load_of_each_rotor():
     np.testing.assert_allclose(got, np.full(6, drags), rtol=1e-14)
 
 
-@pytest.mark.parametrize("craft", [QUAD, HEXA], ids=["quad", "hexa"])
+@pytest.mark.parametrize(
+    "craft", [QUAD, pytest.param(HEXA, marks=pytest.mark.slow)], ids=["quad", "hexa"]
+)
 def test_the_shortest_thrusts_are_those_of_the_pseudoinverse(craft):
     ratio = craft.drag[2] / craft.thrust[2]
     arms = np.cross(craft.positions, craft.axes) - ratio * craft.spins[:, None] * craft.axes

@@ -65,7 +65,11 @@ def test_field_and_gradient_are_the_leading_terms_of_the_sum_over_point_masses()
     assert errors[1] == pytest.approx(errors[0] / 100, rel=0.03)
 
 
-@pytest.mark.parametrize("scheme", [jq.no_squish, jq.lgvi], ids=lambda scheme: scheme.name)
+@pytest.mark.parametrize(
+    "scheme",
+    [pytest.param(jq.no_squish, marks=pytest.mark.slow), jq.lgvi],
+    ids=lambda scheme: scheme.name,
+)
 def test_the_energy_of_an_orbit_is_off_by_a_bounded_square_of_the_step(scheme):
     """Twice the steps leave a quarter of the error, and the second half as much as the first.
 

@@ -106,7 +106,7 @@ def test_a_gradient_keeps_as_many_states_as_asked_for(size, steps):
     assert "inf" not in text
 
 
-@pytest.mark.parametrize("dtype", some(INTEGERS, ("int8", "uint32", "int64")), ids=str)
+@pytest.mark.parametrize("dtype", some(INTEGERS, ("int8", "uint32")), ids=str)
 def test_shifts_by_as_many_bits_as_there_are_or_more(dtype):
     limits = np.iinfo(dtype)
     values = np.array([limits.min, limits.min + 1, 0, 1, 5, limits.max], dtype)
@@ -159,7 +159,9 @@ def test_a_gravity_gradient_far_away():
     np.testing.assert_allclose(both(lambda r: (r * r) ** -2.5, r)[1], wanted, rtol=5e-7)
 
 
-@pytest.mark.parametrize("value", [None, 0, 1, 7], ids=["default", "zero", "one", "seven"])
+@pytest.mark.parametrize(
+    "value", some([None, 0, 1, 7], [None, 7]), ids=["default", "zero", "one", "seven"]
+)
 def test_what_lies_outside_of_an_array_is_the_fill_value(value):
     def filled(x):
         arrays = [
@@ -440,7 +442,7 @@ def test_a_decomposition_of_parameters_within_a_call_is_computed_outside_and_dif
         slope(wrapped, "fused")
 
 
-@pytest.mark.parametrize("name", some(["lgvi", "rkmk4", "simo_wong"], ["lgvi", "rkmk4"]))
+@pytest.mark.parametrize("name", some(["lgvi", "rkmk4", "simo_wong"], ["rkmk4"]))
 def test_a_rare_branch_on_what_does_not_change(name):
     """The torque is the sine of a parameter, for one body in float32.
 
@@ -593,7 +595,7 @@ def test_angles_beside_a_right_angle_are_rounded_to_nearest_on_both_sides(dtype)
         np.testing.assert_array_equal(angles, np.full((2, 2), np.pi / 2, dtype))
 
 
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+@pytest.mark.parametrize("dtype", some([jnp.float32, jnp.float64], [jnp.float32]))
 @pytest.mark.parametrize(
     "command", [lambda t: 0.5, lambda t: 2, lambda t: jnp.where(t > 0, 1.0, 2.0)]
 )

@@ -85,6 +85,7 @@ def test_schemes(monkeypatch, name, dtype):
     assert_equal_on_both(monkeypatch, run, *starts(200, dtype), *numbers)
 
 
+@pytest.mark.slow
 def test_a_controller_with_keys_and_memory_of_all_kinds(monkeypatch):
     keys = jax.random.split(jax.random.key(5), 10)
 
@@ -114,7 +115,7 @@ def test_a_controller_with_keys_and_memory_of_all_kinds(monkeypatch):
 
 
 @pytest.mark.parametrize(("n", "dtype"), some([(9, F8), (16, F4), (32, F4)], [(9, F8)]))
-@pytest.mark.parametrize("local", [nvptx.LOCAL, 0])
+@pytest.mark.parametrize("local", some([nvptx.LOCAL, 0], [0]))
 def test_a_network_whose_arrays_lie_in_local_or_scratch_memory(monkeypatch, n, dtype, local):
     """With little scratch memory one block of threads takes all 300 bodies."""
     monkeypatch.setattr(nvptx, "LOCAL", local)
@@ -188,6 +189,7 @@ def test_the_remainder_is_exact(monkeypatch, dtype, target):
     np.testing.assert_array_equal(np.signbit(got)[defined], np.signbit(wanted)[defined])
 
 
+@pytest.mark.slow
 def test_a_kernel_with_more_arrays_than_a_gpu_allows_is_left_to_the_scan(monkeypatch, capsys):
     """With room for the forward kernel alone it is the derivative that a scan computes."""
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")

@@ -109,6 +109,7 @@ def start(program, *arguments, devices):
     )
 
 
+@pytest.mark.slow
 def test_eight_devices_without_communication():
     printed, errors = start(DEVICES, devices=8).communicate(timeout=300)
     assert "refused chunk: wanted a multiple of the mesh's 8 devices, got 100" in printed, errors

@@ -124,6 +124,7 @@ def test_a_gain_error_is_found_in_motion():
     assert angle(estimate.q[-1], q[-1]) < 0.5
 
 
+@pytest.mark.slow
 def test_an_oscillation_is_no_tilt():
     """3 m/s^2 at 1 Hz is a tilt of 17 degrees if taken for one; here it makes 1 at most."""
     t = DT * np.arange(600)

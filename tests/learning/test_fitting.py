@@ -194,7 +194,7 @@ def test_auto_is_reverse_where_only_that_is_defined():
 # Convergence
 
 
-@pytest.mark.parametrize("scale", [1.0, 1e-12, 1e12])
+@pytest.mark.parametrize("scale", some([1.0, 1e-12, 1e12], [1e-12]))
 @pytest.mark.parametrize("offset", [0.0, 1e3])
 def test_a_fit_says_whether_it_has_converged(scale, offset):
     """Each update halves the error.

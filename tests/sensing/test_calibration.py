@@ -138,7 +138,10 @@ def test_a_calibration_in_float32_is_that_of_float64_to_its_errors():
 
 @pytest.mark.parametrize(
     ("axis", "flat"),
-    [([1.0, 0.0, 0.0], ["bias[0]", "scale[0]", "yx", "zx"]), ([0.0, 0.0, 0.0], ["bias[0]"])],
+    [
+        pytest.param([1.0, 0.0, 0.0], ["bias[0]", "scale[0]", "yx", "zx"], marks=pytest.mark.slow),
+        ([0.0, 0.0, 0.0], ["bias[0]"]),
+    ],
 )
 def test_poses_that_leave_an_accelerometer_open_are_refused_by_the_parameters(axis, flat):
     """Turns about x while gravity is along z, or one pose alone."""

@@ -39,7 +39,10 @@ def product_of_exponentials(gyro, accel, times):
     return total[:3, :3], total[:3, 3], total[:3, 4]
 
 
-@pytest.mark.parametrize(("dtype", "limit"), [(jnp.float32, 2e-6), (jnp.float64, 4e-15)])
+@pytest.mark.parametrize(
+    ("dtype", "limit"),
+    [pytest.param(jnp.float32, 2e-6, marks=pytest.mark.slow), (jnp.float64, 4e-15)],
+)
 @pytest.mark.parametrize("turning", some([0.0, 1e-3, 1.0, 30.0], [0.0, 1.0]))
 def test_held_samples_give_the_product_of_matrix_exponentials(dtype, limit, turning):
     """To some roundings of the largest number; 30 rad/s turns by up to 20 rad in a step."""
@@ -149,6 +152,7 @@ def test_the_order_is_the_slope_on_a_known_motion(order):
     assert np.abs(np.array(slopes) - order).max() < 0.4, slopes
 
 
+@pytest.mark.slow
 def test_a_sensor_at_rest_stays_where_it_is():
     q, p = quaternion.exp(jnp.array([0.3, -0.5, 0.2])), jnp.array([1.0, 2.0, 3.0])
     accel = jnp.tile(quaternion.rotate_inverse(q, -GRAVITY)[None], (11, 1))

@@ -63,7 +63,7 @@ def assert_close(a, b, rtol=1e-12):
 
 @pytest.mark.parametrize(
     "name",
-    some(ONE_OF_EACH_FAMILY, ("rkmk4", "crouch_grossman3")),
+    some(ONE_OF_EACH_FAMILY, ("rkmk4",)),
 )
 def test_the_order_is_kept_where_spacings_are_random(name):
     """The motion is known in closed form for any body.
@@ -185,6 +185,7 @@ def test_the_derivative_by_the_times_is_that_of_central_differences(checkpoint):
     assert np.abs(central).min() > 1e-5
 
 
+@pytest.mark.slow
 def test_the_last_state_moves_with_the_last_time_as_the_equation_says():
     """By T it is f(T, state(T)), by t0 it is -(d state(T)/d start) f(t0, start).
 
@@ -228,7 +229,7 @@ def test_the_reversible_engine_has_the_rows_and_gradients_of_the_scan():
 @pytest.mark.parametrize(
     "engine",
     [
-        "scan",
+        pytest.param("scan", marks=pytest.mark.slow),
         pytest.param("reversible", marks=pytest.mark.slow),
         pytest.param("fused", marks=pytest.mark.needs("llvmlite")),
     ],
