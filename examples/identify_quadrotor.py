@@ -346,7 +346,8 @@ def print_errors(judged):
         for k, (name, both) in enumerate(errors.items()):
             rate, force = ("".join(f"{x:8.2f}" for x in rms(error)) for error in both)
             print(f"{flight[-22:] if k == 0 else '':22s} {name:8s}{rate} {force}")
-    cells = (f"{name}={rms(errors[name][0])[at]:.3f}" for name in ("held", "authors", "fitted"))
+    last = list(judged.values())[-1]
+    cells = (f"{name}={rms(last[name][0])[at]:.3f}" for name in ("held", "authors", "fitted"))
     return "rms_rad_s " + " ".join(cells)
 
 
@@ -368,7 +369,7 @@ def draw(log, windows, errors, title, result):
     axes[0].legend(ncols=2, fontsize=8)
     nothing = {"lag": np.nan, "drag": np.nan}
     columns = printed(result.params), standard_errors(result), printed(AUTHORS), FOERSTER | nothing
-    drawn = (np.array([x["lag"], x["drag"], *x["moments"]]) for x in columns)
+    drawn = (np.hstack([x["lag"], x["drag"], x["moments"]]) for x in columns)
     estimate, error, theirs, foerster = drawn
     places = np.arange(5)
     bars = {"fmt": "o", "color": plot.COLOURS[0], "capsize": 3}

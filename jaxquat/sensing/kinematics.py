@@ -167,8 +167,9 @@ def integrate(
         rates, dt, is_empty = rates_at_times(omega, stamps, order, q0.dtype)
         turns = expansion(rates, dt, cross)
         return product(q0, jnp.where(is_empty, jnp.zeros_like(turns), turns), is_empty)
-    if getattr(dt, "shape", ()) == (len(omega),):
-        raise ValueError(f"dt: wanted one spacing (), got {dt.shape}; stamps go into times=")
+    shape = getattr(dt, "shape", ())
+    if shape == (len(omega),):
+        raise ValueError(f"dt: wanted one spacing (), got {shape}; stamps go into times=")
     dt = exactly("dt", dt, ())
     _check_dtype("dt", dt, q0)
     positive("dt", dt)

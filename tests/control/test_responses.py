@@ -175,7 +175,7 @@ def test_the_lag_differentiates_by_times_and_commands():
     np.testing.assert_allclose(slope, wanted, rtol=0, atol=1e-5)
 
 
-def test_float32_keeps_the_digits_of_a_long_log():
+def test_float32_keeps_the_digits_of_float64_in_a_long_log():
     """An hour at 100 Hz since 1970: values agree with float64 to a few units of float32.
 
     A float32 of 3600 s would be off by a tenth of a millisecond, and so by 1e-2 of the interval.
