@@ -202,7 +202,8 @@ def attitude_force(t, state, params):
     return jq.Wrench(tau, quaternion.rotate(state.q, params["pull"]) - 2.0 * state.position)
 
 
-@pytest.mark.parametrize("engine", some(["scan", "fused", "reversible"], []))
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["scan", "fused", "reversible"])
 def test_gradients_by_mass_inertia_start_and_parameters(engine):
     """Against central differences of the scan, in one pass over all of them."""
     checkpoint = "reversible" if engine == "reversible" else "none"

@@ -49,7 +49,8 @@ slopes_at = jax.jit(jax.vmap(jax.jacfwd(functions), (0, None)))
 third_at = jax.jit(lambda u, modulus, pole: elliptic.jacobi_and_third(u, modulus, pole)[3])
 
 
-@pytest.mark.parametrize("m1", some(M1, ()))
+@pytest.mark.slow
+@pytest.mark.parametrize("m1", M1)
 def test_jacobis_functions_and_their_slopes_are_right_to_rounding_of_u(m1):
     """Relative to cn and dn where these are small."""
     values, slopes = (f(jnp.array(U), modulus(m1)) for f in (values_at, slopes_at))

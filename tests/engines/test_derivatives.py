@@ -171,7 +171,8 @@ def test_a_derivative_of_steps_of_two_stages(name):
     assert_same(DERIVATIVES[name], functools.partial(loss, scheme=jq.rkmk2))
 
 
-@pytest.mark.parametrize("name", some(CHECKPOINTED, []))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CHECKPOINTED)
 def test_checkpoint_around_and_inside_other_derivatives(name):
     assert_same(CHECKPOINTED[name])
 
@@ -394,12 +395,10 @@ def twice(function, engine, p):
     return jnp.sum(path.final.omega**2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("function", "name"),
-    some(
-        [(clipped, "grad of grad"), *((rounded, name) for name in SECOND)],
-        [],
-    ),
+    [(clipped, "grad of grad"), *((rounded, name) for name in SECOND)],
 )
 def test_a_second_derivative_is_by_the_rules_of_custom_derivatives(function, name):
     """What the rule computes is differentiated again, and not the function that it is for.

@@ -97,7 +97,8 @@ def compare(run, *arguments, dtype):
 CASES = [(jnp.float32, 37), (jnp.float32, 1), (jnp.float64, 3), (jnp.float64, 37)]
 
 
-@pytest.mark.parametrize(("dtype", "bodies"), some(CASES, []))
+@pytest.mark.slow
+@pytest.mark.parametrize(("dtype", "bodies"), CASES)
 def test_a_closed_loop_over_a_thousand_steps(dtype, bodies):
     """Ragged blocks; start, gains, inertia, t0 and dt differentiated; rows saved."""
 

@@ -56,10 +56,11 @@ def values():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     # What is composed of steps has a test below, of fewer of them.
-    some((n for n, s in jq.SCHEMES.items() if s.reversible and n not in COMPOSED), ()),
+    [n for n, s in jq.SCHEMES.items() if s.reversible and n not in COMPOSED],
 )
 def test_the_gradient_after_ten_thousand_steps(name):
     """The gradients differ by at most 1e-9 of each argument's largest component.

@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 import jax
 import jax.numpy as jnp
 import pytest
-from marks import some
 
 import jaxquat as jq
 from jaxquat.engines.fused import cpu, engine, primitives, selfcheck
@@ -271,7 +270,8 @@ def anew():
     jax.clear_caches()
 
 
-@pytest.mark.parametrize("lie", some(LIES, ()))
+@pytest.mark.slow
+@pytest.mark.parametrize("lie", LIES)
 def test_a_lie_is_found(monkeypatch, anew, lie):
     call, reason = LIES[lie]
     monkeypatch.setattr(cpu, "call", call)

@@ -11,7 +11,6 @@ import numpy as np
 import optimistix
 import problems
 import pytest
-from marks import some
 from problems import FAST, FAST_START, FAST_TORQUE, fast_end
 
 import jaxquat as jq
@@ -50,7 +49,8 @@ def reference():
     return path.t, path.state
 
 
-@pytest.mark.parametrize("name", some(SOLVERS, ()))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SOLVERS)
 def test_fixed_steps_are_the_rollouts(name):
     solver, scheme = SOLVERS[name]
     times, grid = jnp.linspace(0.0, 2.0, 21), jq.grid(0.0, 0.1, 20)

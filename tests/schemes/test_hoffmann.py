@@ -152,7 +152,8 @@ def test_responses_of_his_controllers(law):
     )
 
 
-@pytest.mark.parametrize("law", some(RESPONSES, ()))
+@pytest.mark.slow
+@pytest.mark.parametrize("law", RESPONSES)
 def test_responses_at_a_nonzero_target(law):
     """The program settles there; with the error in the wrong frame it would settle at zero only."""
     path = controlled(law, TARGET, jq.half_quat, 0.1, 200)

@@ -145,7 +145,8 @@ def test_a_spheroid_without_inertia_follows_the_orbit_of_jeffery(dtype, substeps
     np.testing.assert_allclose(axes, wanted, rtol=0, atol=limit)
 
 
-@pytest.mark.parametrize("mode", some(["jacfwd", "jacrev"], []))
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["jacfwd", "jacrev"])
 def test_gradients_of_a_rollout_of_attitude_are_those_of_central_differences(mode):
     """By start, parameters and times; the last interval is empty, and the rate singular there."""
 

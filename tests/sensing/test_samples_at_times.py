@@ -133,7 +133,8 @@ def test_a_clock_offset_cancels_and_a_latency_does_not():
     np.testing.assert_allclose(jax.jit(jax.jacrev(late))(0.0), omega, rtol=1e-13)
 
 
-@pytest.mark.parametrize("order", some([2, 4, 6], []))
+@pytest.mark.slow
+@pytest.mark.parametrize("order", [2, 4, 6])
 def test_padded_recordings_under_vmap_are_what_they_are_alone(order):
     """The recordings have 7, 13 and 4 samples; where they are padded, the rates are NaN."""
     lengths, n, rng = (7, 13, 4), 13, np.random.default_rng(2)
@@ -179,7 +180,8 @@ def test_fewer_times_than_the_order_have_the_polynomial_through_all_of_them():
     np.testing.assert_array_equal(still(jnp.full(6, 0.7)), 0.0)
 
 
-@pytest.mark.parametrize("x64", some([False, True], []))
+@pytest.mark.slow
+@pytest.mark.parametrize("x64", [False, True])
 def test_stamps_since_1970_are_subtracted_in_float64(x64):
     """To the rounding of the products in float32; the stamps are multiples of 1/64 s.
 
