@@ -14,7 +14,7 @@ from matplotlib.animation import FuncAnimation, writers
 from mpl_toolkits.mplot3d import Axes3D
 from mpl_toolkits.mplot3d.art3d import Poly3DCollection
 
-from jaxquat._checks import exactly, finite, instance, place, positive, positive_integer, real
+from jaxquat._checks import exactly, instance, place, positive, positive_integer, real
 from jaxquat.dynamics.body import Body
 from jaxquat.plot.panels import (
     BEHIND,
@@ -22,6 +22,7 @@ from jaxquat.plot.panels import (
     DASHES,
     FRONT,
     WORLD_AXES,
+    drawn_size,
     frame,
     metres,
     one_path,
@@ -200,13 +201,7 @@ def _radius(path: Path, size: float | None) -> float:
         if size is not None:
             raise ValueError(f"size: wanted None for a body that only turns, got {size!r}")
         return 1.0
-    positions = np.asarray(path.state.position, float)
-    finite("path.state.position", positions)
-    if size is None:
-        size = float(np.ptp(positions, axis=0).max()) / 6 or 1.0
-    size = real("size", size)
-    positive("size", size)
-    return size / 2
+    return drawn_size(size, np.asarray(path.state.position, float), 6) / 2
 
 
 def _frames(path: Path, fps: int, speed: float) -> _Frames:

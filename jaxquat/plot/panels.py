@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from mpl_toolkits.mplot3d import Axes3D
 
-from jaxquat._checks import instance
+from jaxquat._checks import finite, instance, positive, real
 from jaxquat.simulation.path import Path, check_rows
 
 COLOURS = ("#14306e", "#c9472b", "#e8a91c", "#35897e", "#a157d8", "#5a2b2e")
@@ -105,6 +105,19 @@ def towards(ax: Axes3D) -> np.ndarray:
     elevation, azimuth = np.deg2rad(ax.elev), np.deg2rad(ax.azim)
     across = np.cos(elevation)
     return np.array([across * np.cos(azimuth), across * np.sin(azimuth), np.sin(elevation)])
+
+
+def drawn_size(size: float | None, positions: np.ndarray, part: int) -> float:
+    """Return the size [m] of what is drawn along a path with positions (n, 3).
+
+    By default it is so small a part of the longest side of the box around the path.
+    """
+    finite("path.state.position", positions)
+    if size is None:
+        size = float(np.ptp(positions, axis=0).max()) / part or 1.0
+    size = real("size", size)
+    positive("size", size)
+    return size
 
 
 def one_path(path: Any) -> Path:

@@ -9,8 +9,8 @@ import numpy as np
 from matplotlib.colors import is_color_like
 from mpl_toolkits.mplot3d import Axes3D
 
-from jaxquat._checks import finite, instance, positive, positive_integer, real
-from jaxquat.plot.panels import COLOURS, metres, one_path, spatial
+from jaxquat._checks import instance, positive_integer
+from jaxquat.plot.panels import COLOURS, drawn_size, metres, one_path, spatial
 from jaxquat.rotations import quaternion
 from jaxquat.simulation.path import Path
 
@@ -60,11 +60,7 @@ def track(
     if path.state.position is None:
         raise ValueError("path: wanted states with position, got a body that only turns")
     positions = np.asarray(path.state.position, float)
-    finite("path.state.position", positions)
-    if size is None:
-        size = float(np.ptp(positions, axis=0).max()) / 12 or 1.0
-    size = real("size", size)
-    positive("size", size)
+    size = drawn_size(size, positions, 12)
     if not is_color_like(instance("colour", colour, str, "the name of a colour")):
         raise ValueError(f"colour: wanted the name of a colour, got {colour!r}")
     ax = spatial(ax)
