@@ -5,12 +5,14 @@ singular point to guard, and every derivative exists at zero. The Taylor series 
 Beyond, cos and sinc take the same series at the remainder of x modulo pi. Neither cancels there, so
 values and first and second derivatives agree to rounding on both sides of the switch. At s = 1 the
 second derivatives of the closed forms would still be off by hundreds of ulp.
+
+``lag_defect`` is a function of time instead, for first-order lags.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import jax.numpy as jnp
 from jax import Array
@@ -23,6 +25,7 @@ _SIN_DEFECT = tuple((-1) ** n * 4.0**n / math.factorial(2 * n + 3) for n in rang
 _COS_DEFECT = tuple((-1) ** n * 4.0**n / math.factorial(2 * n + 4) for n in range(19))
 _SIN_DEFECT_SLOPE = tuple(n * c for n, c in enumerate(_SIN_DEFECT) if n)
 _COS_DEFECT_SLOPE = tuple(n * c for n, c in enumerate(_COS_DEFECT) if n)
+_LAG = tuple((-1) ** n / math.factorial(n + 2) for n in range(18))
 _ARCTAN = tuple((-1) ** n / (2 * n + 1) for n in range(12))
 
 _SWITCH = 4.0
@@ -98,11 +101,18 @@ def cot_defect(s: Array) -> Array:
     return jnp.where(s < pole, first_two + _polynomial(_FAR_POLES, s, pole), jnp.nan)
 
 
+def _near_or_far(
+    coefficients: Sequence[float], far: Callable[[Array], tuple[Array]], s: Array
+) -> Array:
+    """The polynomial below the switch and ``far`` from there on, which must be finite below it."""
+    near = s < _SWITCH
+    value = _polynomial(coefficients, jnp.where(near, s, _SWITCH), _SWITCH)
+    return rarely(far, ~near, (value,), s)[0]
+
+
 def sin_defect(s: Array) -> Array:
     """(2x - sin 2x)/(2x)^3 with s = x^2 >= 0, any shape; 1/6 at zero."""
-    near = s < _SWITCH
-    value = _polynomial(_SIN_DEFECT, jnp.where(near, s, _SWITCH), _SWITCH)
-    return rarely(_far_sin_defect, ~near, (value,), s)[0]
+    return _near_or_far(_SIN_DEFECT, _far_sin_defect, s)
 
 
 def _far_sin_defect(s: Array) -> tuple[Array]:
@@ -112,9 +122,7 @@ def _far_sin_defect(s: Array) -> tuple[Array]:
 
 def cos_defect(s: Array) -> Array:
     """(cos 2x - 1 + 2x^2)/(2x)^4 with s = x^2 >= 0, any shape; 1/24 at zero."""
-    near = s < _SWITCH
-    value = _polynomial(_COS_DEFECT, jnp.where(near, s, _SWITCH), _SWITCH)
-    return rarely(_far_cos_defect, ~near, (value,), s)[0]
+    return _near_or_far(_COS_DEFECT, _far_cos_defect, s)
 
 
 def _far_cos_defect(s: Array) -> tuple[Array]:
@@ -125,9 +133,7 @@ def _far_cos_defect(s: Array) -> tuple[Array]:
 
 def sin_defect_slope(s: Array) -> Array:
     """The derivative of ``sin_defect`` by s, any shape; -1/30 at zero."""
-    near = s < _SWITCH
-    value = _polynomial(_SIN_DEFECT_SLOPE, jnp.where(near, s, _SWITCH), _SWITCH)
-    return rarely(_far_sin_defect_slope, ~near, (value,), s)[0]
+    return _near_or_far(_SIN_DEFECT_SLOPE, _far_sin_defect_slope, s)
 
 
 def _far_sin_defect_slope(s: Array) -> tuple[Array]:
@@ -139,9 +145,7 @@ def _far_sin_defect_slope(s: Array) -> tuple[Array]:
 
 def cos_defect_slope(s: Array) -> Array:
     """The derivative of ``cos_defect`` by s, any shape; -1/180 at zero."""
-    near = s < _SWITCH
-    value = _polynomial(_COS_DEFECT_SLOPE, jnp.where(near, s, _SWITCH), _SWITCH)
-    return rarely(_far_cos_defect_slope, ~near, (value,), s)[0]
+    return _near_or_far(_COS_DEFECT_SLOPE, _far_cos_defect_slope, s)
 
 
 def _far_cos_defect_slope(s: Array) -> tuple[Array]:
@@ -149,6 +153,14 @@ def _far_cos_defect_slope(s: Array) -> tuple[Array]:
     x = jnp.sqrt(s)
     sine, double = jnp.sin(x), jnp.sin(2.0 * x)
     return ((4.0 * sine * sine - x * double - 2.0 * s) / (16.0 * s * s * s),)
+
+
+def lag_defect(r: Array) -> Array:
+    """(r - 1 + exp(-r))/r for r >= 0, any shape, by its series below 1; r/2 near zero."""
+    near = r < 1.0
+    small, large = jnp.where(near, r, 1.0), jnp.where(near, 1.0, r)
+    far = 1.0 + jnp.expm1(-large) / large
+    return jnp.where(near, small * _polynomial(_LAG, small, 1.0), far)
 
 
 def arctan_ratio(s: Array, c: Array) -> Array:

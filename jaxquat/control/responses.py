@@ -12,7 +12,6 @@ float32: a difference of the high parts is exact where they are alike.
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import jax
@@ -21,12 +20,11 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike, DTypeLike
 
+from jaxquat import _series as series
 from jaxquat._checks import finite, floating, is_concrete, one_of, one_shape, positive, scalar
 from jaxquat.simulation.grid import grid_at
 
 __all__ = ["delayed", "lagged"]
-
-_SERIES = tuple((-1) ** n / math.factorial(n + 2) for n in range(18))
 
 
 def delayed(
@@ -144,7 +142,7 @@ def lagged(
         """The state some seconds after x, under a command and its slope."""
         command, slope, seconds = interval
         ratio = seconds / time_constant.reshape((1,) * (seconds.ndim - 1) + (-1,))
-        return x + (command - x) * -jnp.expm1(-ratio) + slope * seconds * _following(ratio)
+        return x + (command - x) * -jnp.expm1(-ratio) + slope * seconds * series.lag_defect(ratio)
 
     def scanned(x: Array, interval: tuple[Array, Array, Array]) -> tuple[Array, Array]:
         x = moved(x, interval)
@@ -239,13 +237,3 @@ def _interval(record: _Record, instants: Any, delay: Array) -> tuple[Array, Arra
     later = jnp.minimum(j + 1, last)
     j = jnp.where(seconds(later) > 0, later, j)
     return j, seconds(j)
-
-
-def _following(ratio: Array) -> Array:
-    """(r - 1 + exp(-r))/r for r >= 0; r/2 near zero, where its series does not cancel."""
-    near = ratio < 1.0
-    small, large = jnp.where(near, ratio, 1.0), jnp.where(near, 1.0, ratio)
-    series = jnp.zeros_like(small)
-    for coefficient in reversed(_SERIES):
-        series = series * small + coefficient
-    return jnp.where(near, small * series, 1.0 + jnp.expm1(-large) / large)
