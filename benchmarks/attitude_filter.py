@@ -56,14 +56,14 @@ def vectors(samples):
     return estimation.Sample(samples.dt, samples.gyro, seen, known, lost)
 
 
-def best_of_five(function, *arguments):
-    """Return the shortest time [s] of five calls after a first one."""
+def best(calls, clock, function, *arguments):
+    """Return the shortest time [s] by this clock of so many calls after a first one."""
     jax.block_until_ready(function(*arguments))
     times = []
-    for _ in range(5):
-        start = time.perf_counter()
+    for _ in range(calls):
+        start = clock()
         jax.block_until_ready(function(*arguments))
-        times.append(time.perf_counter() - start)
+        times.append(clock() - start)
     return min(times)
 
 
@@ -93,17 +93,6 @@ def by_pushing(settings, samples):
     return jax.vmap(push, out_axes=(None, 0))(jnp.eye(len(leaves)))
 
 
-def processor_time(function, *arguments):
-    """Return the least processor time [s] of three calls after a first one."""
-    jax.block_until_ready(function(*arguments))
-    times = []
-    for _ in range(3):
-        start = time.process_time()
-        jax.block_until_ready(function(*arguments))
-        times.append(time.process_time() - start)
-    return min(times)
-
-
 def derivatives():
     """Print what the gradient of the likelihood costs."""
     settings = jax.tree.map(jnp.float32, estimation.Settings())
@@ -117,7 +106,7 @@ def derivatives():
     print("| us a sample, processor time | 1 recording | 8 recordings |\n|---|---|---|")
     for name, function in functions.items():
         compiled = jax.jit(function)
-        times = (processor_time(compiled, settings, samples[count]) for count in counts)
+        times = (best(3, time.process_time, compiled, settings, samples[count]) for count in counts)
         cells = [1e6 * t / (n * length) for t, n in zip(times, counts, strict=True)]
         print(f"| {name} | {' | '.join(f'{x:.1f}' for x in cells)} |", flush=True)
 
@@ -138,13 +127,13 @@ def throughput():
     print("| us a sample (times VQF) | 1 recording | 1000 recordings |\n|---|---|---|")
     simulated = {count: recordings(count, length) for count, length in LENGTH.items()}
     unit = {count: 1e6 / (count * length) for count, length in LENGTH.items()}
-    vqf = {count: best_of_five(run_vqf, simulated[count]) for count in LENGTH}
+    vqf = {count: best(5, time.perf_counter, run_vqf, simulated[count]) for count in LENGTH}
     print("| VQF |" + "".join(f" {vqf[count] * unit[count]:.2f} |" for count in LENGTH))
     for name, (function, prepared) in rows.items():
         compiled = jax.jit(jax.vmap(function))
         cells = []
         for count in LENGTH:
-            took = best_of_five(compiled, prepared(simulated[count]))
+            took = best(5, time.perf_counter, compiled, prepared(simulated[count]))
             cells.append(f" {took * unit[count]:.2f} ({took / vqf[count]:.1f}) |")
         print(f"| {name} |{''.join(cells)}", flush=True)
 
