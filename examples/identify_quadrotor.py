@@ -366,7 +366,8 @@ def draw(log, windows, errors, title, result):
             axis.plot(t, model[:, i], color=colour, linewidth=1.2, label=f"predicted {'xyz'[i]}")
         axis.set(xlabel="time since the start [s]", ylabel="rate [rad/s]")
         axis.set_title(f"{title}: {name} window")
-    axes[0].legend(ncols=2, fontsize=8)
+    lines = axes[0].get_legend_handles_labels()
+    figure.legend(*lines, loc="outside lower center", ncols=6, fontsize=8)
     nothing = {"lag": np.nan, "drag": np.nan}
     columns = printed(result.params), standard_errors(result), printed(AUTHORS), FOERSTER | nothing
     drawn = (np.hstack([x["lag"], x["drag"], x["moments"]]) for x in columns)
