@@ -121,7 +121,6 @@ INSTEAD: dict[str, dict[str, str]] = {
         **dict.fromkeys(("pd", "PD", "quaternion_feedback"), "jq.control.quaternion_law"),
         **dict.fromkeys(("PID", "LQR"), "jq.control.pid, jq.control.lqr"),
         "bdot": "jq.Controller; examples/detumble.py has the law",
-        "settling_time": "jq.quaternion.distance(path.state.q, target), beside path.t",
     },
     "dynamics": {
         "angular_momentum": "jq.dynamics.momentum(body, state)",

@@ -345,6 +345,11 @@ TABLE = {
         "unwind": optional(1.0, inf="no unwinding"),
     },
     "control.quaternion_law": {"state": STATE, "gains": Argument(GAINS), "target": Argument(Q)},
+    "control.settling_time": {
+        "t": Argument(np.array([0.0, 1.0, 2.0]), word=r"\b(t|error)\b"),
+        "error": algebra(V),
+        "within": Argument(0.15),
+    },
     "control.shortest": {
         "q": Argument(Q, {"nan": "+target", "inf": "+target"}),
         "target": algebra(Q),

@@ -616,6 +616,18 @@ CASES = [
     ),
     (lambda: lqr(a=jnp.eye(2) * NAN), ValueError, "a: wanted finite values"),
     (
+        lambda: control.settling_time(TEN, V, 0.1),
+        ValueError,
+        "error: wanted shape (..., 10), a number for each time, got (3,)",
+    ),
+    (
+        lambda: control.settling_time(-V, V, 0.1),
+        ValueError,
+        "t: wanted times that do not decrease, got [-0.1 -0.2 -0.3]",
+    ),
+    (lambda: control.settling_time(1.0, V, 0.1), ValueError, "t: wanted shape (N,), got ()"),
+    (lambda: control.settling_time(V, V, 0.0), ValueError, "within: wanted positive values"),
+    (
         lambda: jq.kinematics.preintegrate(FOUR_ROWS, FOUR_ROWS, jnp.arange(3.0)),
         ValueError,
         "times: wanted one for each of 4 samples, got 3",

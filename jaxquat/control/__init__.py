@@ -5,7 +5,7 @@ appendix A); ``tracking_law`` and ``geometric_law`` follow a moving ``Reference`
 ``jq.Controller``, ``lqr`` the gain of a linear regulator. ``flight_law`` and the
 ``jq.Controller`` of ``cascade`` follow a ``Course`` of positions with a rotorcraft. Torques are in
 body axes. Only ``pid`` and ``cascade`` limit them, by their argument ``limits``; ``jq.actuators``
-has limits for the others.
+has limits for the others. ``settling_time`` says when an error stays small.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from jaxquat.control.laws import (
 from jaxquat.control.lqr import lqr, lqr_law
 from jaxquat.control.pid import PIDGains, pid
 from jaxquat.control.reference import Reference, at_rest, follow
+from jaxquat.control.settling import settling_time
 
 __all__ = [
     "CascadeGains",
@@ -47,6 +48,7 @@ __all__ = [
     "lqr_law",
     "pid",
     "quaternion_law",
+    "settling_time",
     "shortest",
     "tracking_law",
 ]
