@@ -232,6 +232,8 @@ TABLE = {
     "Body.from_parameters": {"theta": Argument(np.zeros(6)), "mass": optional(1.0)},
     "Body.box": {"mass": Argument(1.0), "sides": Argument(np.ones(3))},
     "Body.cylinder": {"mass": Argument(1.0), "radius": Argument(1.0), "height": Argument(1.0)},
+    "Body.sphere": {"mass": Argument(1.0), "radius": Argument(1.0)},
+    "Body.ellipsoid": {"mass": Argument(1.0), "semi_axes": Argument(np.ones(3))},
     "Body.random": {"key": key(), "dtype": optional(None), "mass": optional(1.0)},
     "Body.principal": {},
     "Body.shifted": {"mass": Argument(1.0), "offset": Argument(V)},

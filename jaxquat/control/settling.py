@@ -28,7 +28,7 @@ def settling_time(t: ArrayLike, error: ArrayLike, within: ArrayLike) -> Array:
         within: () in the unit of the error, positive.
 
     Returns:
-        Times [s], of the leading axes of the error, in the wider dtype of t and error. ValueError
+        Times [s], of the leading axes of the error, in the dtype of t and error. ValueError
         or TypeError for bad arguments.
 
     Examples:
@@ -49,7 +49,7 @@ def settling_time(t: ArrayLike, error: ArrayLike, within: ArrayLike) -> Array:
     within = scalar("within", within)
     positive("within", within)
 
-    dtype = jnp.promote_types(t.dtype, error.dtype)
+    dtype = jnp.result_type(t, error)
     t, error, within = (x.astype(dtype) for x in (t, error, within))
     first, t = t[0], t.reshape((1,) * (error.ndim - 1) + t.shape)
     outside = jnp.abs(error) > within

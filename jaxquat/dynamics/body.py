@@ -21,11 +21,22 @@ from jaxquat._checks import (
     is_concrete,
     positive,
     random_key,
-    symmetric,
     unit_quaternion,
 )
-from jaxquat._linear import dot, matmul, trace, transpose
+from jaxquat._linear import dot, matmul, transpose
 from jaxquat._reprs import short
+from jaxquat.dynamics.inertia import (
+    box_moments,
+    check_inertia,
+    check_moments,
+    cylinder_moments,
+    ellipsoid_moments,
+    equal_moments,
+    from_six,
+    principal_axes,
+    symmetric_part,
+    to_six,
+)
 from jaxquat.rotations import quaternion
 
 __all__ = ["Body"]
@@ -69,8 +80,8 @@ class Body:
         }
         inertia = exactly("inertia", inertia, (3, 3), hints.get(inertia.ndim, ""))
         _check_dtype("inertia", inertia)
-        _check_inertia(inertia)
-        object.__setattr__(self, "_inertia", _symmetric_part(inertia))
+        check_inertia(inertia)
+        object.__setattr__(self, "_inertia", symmetric_part(inertia))
         object.__setattr__(self, "mass", _mass(mass, inertia.dtype))
 
     @classmethod
@@ -95,7 +106,7 @@ class Body:
         if self._moments is None:
             return self._inertia
         rotation = quaternion.to_matrix(self._axes)
-        return _symmetric_part(matmul(rotation * self._moments[..., None, :], transpose(rotation)))
+        return symmetric_part(matmul(rotation * self._moments[..., None, :], transpose(rotation)))
 
     @property
     def parameters(self) -> Array:
@@ -103,12 +114,7 @@ class Body:
 
         NaN for a flat body, ``I1 + I2 = I3``: the first three would be infinite.
         """
-        inertia = self.inertia
-        second = 0.5 * trace(inertia)[..., None, None] * jnp.eye(3, dtype=inertia.dtype) - inertia
-        factor = jnp.linalg.cholesky(second)
-        diagonal = jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1))
-        below = jnp.stack([factor[..., 1, 0], factor[..., 2, 0], factor[..., 2, 1]], axis=-1)
-        return jnp.concatenate([diagonal, below], axis=-1)
+        return to_six(self.inertia)
 
     @classmethod
     def from_principal(
@@ -129,7 +135,7 @@ class Body:
             wanted = f"the dtype of the moments, {moments.dtype}"
             raise TypeError(f"axes: wanted {wanted}, got {axes.dtype}")
         unit_quaternion("axes", axes)
-        _check_moments("moments", moments)
+        check_moments("moments", moments)
         return cls._unchecked(moments=moments, axes=axes, mass=_mass(mass, moments.dtype))
 
     @classmethod
@@ -147,31 +153,50 @@ class Body:
         """
         theta = exactly("theta", theta, (6,))
         finite("theta", theta)
-        a, b, c = jnp.exp(theta[0]), jnp.exp(theta[1]), jnp.exp(theta[2])
-        zero = jnp.zeros_like(a)
-        factor = jnp.stack([a, zero, zero, theta[3], b, zero, theta[4], theta[5], c]).reshape(3, 3)
-        second = matmul(factor, factor.T)
-        x, y, z = second[0, 0], second[1, 1], second[2, 2]
-        diagonal = jnp.stack([y + z, z + x, x + y])  # tr(S) - S_kk would cancel for a needle
-        inertia = jnp.where(jnp.eye(3, dtype=bool), diagonal[:, None], -second)
-        _check_range(theta, inertia)
+        inertia = from_six(theta)
         return cls._unchecked(inertia, mass=_mass(mass, inertia.dtype))
 
     @classmethod
     def box(cls, mass: ArrayLike, sides: ArrayLike) -> Body:
         """A homogeneous box: mass [kg], sides (3,) [m] along the body axes."""
         mass, sides = _positive("mass", mass, ()), _positive("sides", sides, (3,))
-        square = sides * sides
-        moments = mass / 12.0 * (jnp.roll(square, 1) + jnp.roll(square, -1))
-        return cls.from_principal(moments, mass=mass.astype(moments.dtype))
+        return cls._of_moments(box_moments(mass, sides), mass)
 
     @classmethod
     def cylinder(cls, mass: ArrayLike, radius: ArrayLike, height: ArrayLike) -> Body:
         """A homogeneous cylinder: mass [kg], radius and height [m], its axis along body z."""
         mass = _positive("mass", mass, ())
         radius, height = _positive("radius", radius, ()), _positive("height", height, ())
-        across = mass * (3.0 * radius * radius + height * height) / 12.0
-        moments = jnp.stack([across, across, 0.5 * mass * radius * radius])
+        return cls._of_moments(cylinder_moments(mass, radius, height), mass)
+
+    @classmethod
+    def sphere(cls, mass: ArrayLike, radius: ArrayLike) -> Body:
+        """A homogeneous sphere: mass [kg], radius [m]; each moment is ``2/5 m r^2``.
+
+        Examples:
+            >>> jq.Body.sphere(10.0, 0.5).principal()[0]  # kg, m
+            Array([1., 1., 1.], dtype=float32)
+        """
+        mass, radius = _positive("mass", mass, ()), _positive("radius", radius, ())
+        moments = ellipsoid_moments(mass, jnp.broadcast_to(radius, (3,)))
+        return cls._of_moments(moments, mass)
+
+    @classmethod
+    def ellipsoid(cls, mass: ArrayLike, semi_axes: ArrayLike) -> Body:
+        """A homogeneous ellipsoid: mass [kg], semi-axes (3,) [m] along the body axes.
+
+        The moments are ``m/5 (b^2 + c^2)`` about the first axis and cyclic. ``jq.flow`` has its
+        torque and drag in a viscous fluid, for the same ``semi_axes``.
+
+        Examples:
+            >>> jq.Body.ellipsoid(5.0, jnp.array([1.0, 2.0, 3.0])).principal()[0]  # kg, m
+            Array([13., 10.,  5.], dtype=float32)
+        """
+        mass, semi_axes = _positive("mass", mass, ()), _positive("semi_axes", semi_axes, (3,))
+        return cls._of_moments(ellipsoid_moments(mass, semi_axes), mass)
+
+    @classmethod
+    def _of_moments(cls, moments: Array, mass: Array) -> Body:
         return cls.from_principal(moments, mass=mass.astype(moments.dtype))
 
     @classmethod
@@ -195,13 +220,7 @@ class Body:
         """
         if self._moments is not None:
             return self._moments, self._axes
-        matrix, axes = self.inertia, jnp.asarray([1.0, 0.0, 0.0, 0.0], self.inertia.dtype)
-        for _ in range(5):
-            for k in range(3):
-                turn = _jacobi(matrix, k)
-                axes, rotation = quaternion.multiply(axes, turn), quaternion.to_matrix(turn)
-                matrix = matmul(transpose(rotation), matmul(matrix, rotation))
-        return jnp.diagonal(matrix), quaternion.correct_norm(axes)
+        return principal_axes(self.inertia)
 
     def shifted(self, mass: ArrayLike, offset: ArrayLike) -> Body:
         """The same body about a point at ``offset`` d (3,) [m] from its centre of mass.
@@ -241,16 +260,6 @@ def check_body(body: Any, dtype: Any = None, of: str = "") -> None:
         raise ValueError(f"body: wanted {wanted}, got {inertia.shape}; use jax.vmap for a batch")
     if dtype is not None and inertia.dtype != dtype:
         raise TypeError(f"body: wanted the dtype of {of}, {dtype}, got {inertia.dtype}")
-
-
-def equal_moments(moments: Array, axis: int | None = None) -> Array:
-    """Whether two of the moments (3,) are equal, to 100 units of rounding of the largest. -> ().
-
-    Any two, or those of the two axes beside ``axis``.
-    """
-    gaps = jnp.abs(moments - jnp.roll(moments, 1))
-    gap = jnp.min(gaps) if axis is None else gaps[axis - 1]
-    return gap <= 100 * jnp.finfo(moments.dtype).eps * jnp.max(moments)
 
 
 def check_symmetric(name: str, body: Body, hint: str = "") -> None:
@@ -295,58 +304,9 @@ def _mass(mass: ArrayLike | None, dtype: Any) -> Array | None:
     return array.astype(dtype)
 
 
-def _symmetric_part(matrix: Array) -> Array:
-    """The matrix without the skew part that rounding left in it, which would make energy drift."""
-    return 0.5 * (matrix + transpose(matrix))
-
-
-def _jacobi(matrix: Array, k: int) -> Array:
-    """The smaller turn about axis k, (4,), that makes the element of the other two axes vanish."""
-    i, j = (k + 1) % 3, (k + 2) % 3
-    off, gap = 2.0 * matrix[i, j], matrix[i, i] - matrix[j, j]
-    size = off * off + gap * gap
-    root = jnp.sqrt(jnp.where(size > 0, size, 1.0))
-    tangent = jnp.where(gap < 0, -off, off) / (jnp.abs(gap) + root)  # of the angle, at most 1
-    half = tangent / (1.0 + jnp.sqrt(1.0 + tangent * tangent))
-    across = jnp.where(jnp.arange(3) == k, half, jnp.zeros_like(half))
-    return jnp.concatenate([jnp.ones_like(half)[None], across]) / jnp.sqrt(1.0 + half * half)
-
-
 def _check_dtype(name: str, value: Array) -> None:
     if value.dtype not in (jnp.float32, jnp.float64):
         raise TypeError(f"{name}: wanted float32 or float64, got {value.dtype}")
-
-
-def _check_inertia(inertia: Array) -> None:
-    if not is_concrete(inertia):
-        return
-    finite("inertia", inertia)
-    symmetric("inertia", inertia)
-    _check_moments("inertia", np.linalg.eigvalsh(np.asarray(inertia)))
-
-
-def _check_moments(name: str, moments: Any) -> None:
-    if not is_concrete(moments):
-        return
-    values = np.sort(np.asarray(moments, dtype=np.float64))
-    if not np.all(np.isfinite(values)):
-        raise ValueError(f"{name}: wanted finite values, got {values}")
-    got = f"got principal moments {values}"
-    if values[0] <= 0:
-        raise ValueError(f"{name}: wanted a positive definite inertia, {got}")
-    rounding = 100 * np.finfo(np.asarray(moments).dtype).eps
-    if values[2] > (values[0] + values[1]) * (1 + rounding):
-        raise ValueError(f"{name}: wanted moments with I1 + I2 >= I3 (no mass is negative), {got}")
-
-
-def _check_range(theta: Array, inertia: Array) -> None:
-    """ValueError if concrete parameters make an inertia beyond the range of their dtype."""
-    if not is_concrete(inertia):
-        return
-    moments = np.diagonal(inertia)
-    if not (np.all(np.isfinite(inertia)) and np.all(moments > 0)):
-        wanted = f"exponentials of theta[:3] and products that {inertia.dtype} can hold"
-        raise ValueError(f"theta: wanted {wanted}, got {theta}, of moments {moments}")
 
 
 def _shown(leaf: Any) -> str:

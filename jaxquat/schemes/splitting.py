@@ -24,8 +24,9 @@ from jax import Array, lax
 from jax.typing import ArrayLike
 
 from jaxquat import _series as series
-from jaxquat.dynamics.body import Body, equal_moments
+from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Torque, check_step, evaluate_at_attitude, without_aux
+from jaxquat.dynamics.inertia import equal_moments
 from jaxquat.dynamics.state import State
 from jaxquat.rotations.quaternion import (
     conjugate,

@@ -85,6 +85,56 @@ def test_a_cylinder_becomes_a_rod_and_a_disc_in_the_limits(radius, height):
         assert got[0, 0] == pytest.approx(0.5 * float(got[2, 2]), rel=1e-10)
 
 
+@pytest.mark.parametrize("semi_axes", [(0.3, 0.5, 0.7), (1.0, 1e-6, 1e-6), (1.0, 1.0, 1e-6)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_an_ellipsoid_has_the_moments_of_its_semi_axes(semi_axes, dtype):
+    """Each is m/5 (b^2 + c^2) to rounding, for a needle and a disc, too."""
+    a, b, c = np.asarray(semi_axes, dtype).astype(float)
+    body = jq.Body.ellipsoid(dtype(2.0), np.asarray(semi_axes, dtype))
+    wanted = 2.0 / 5.0 * np.array([b * b + c * c, c * c + a * a, a * a + b * b])
+    np.testing.assert_allclose(body.inertia, np.diag(wanted), rtol=8 * np.finfo(dtype).eps)
+    assert body.inertia.dtype == body.mass.dtype == dtype
+
+
+def test_an_ellipsoid_is_the_integral_over_its_volume():
+    """The six vertices of an octahedron integrate cubics over a sphere exactly.
+
+    Three Gauss nodes along the radius r do so with r^4: second moments in shells of weight r^2.
+    """
+    semi_axes, nodes = np.array([0.3, 0.5, 0.7]), np.concatenate([np.eye(3), -np.eye(3)])
+    radii, weights = np.polynomial.legendre.leggauss(3)  # exact up to degree 5
+    radii = 0.5 * (radii + 1.0)
+    shells = 3.0 * 0.5 * weights * radii**2  # shares of the volume, whose sum is 1
+    places = (radii[:, None, None] * nodes * semi_axes).reshape(-1, 3)
+    wanted = point_masses(np.repeat(2.0 * shells / 6, 6), places)
+    np.testing.assert_allclose(jq.Body.ellipsoid(2.0, semi_axes).inertia, wanted, atol=4e-16)
+
+
+def test_a_sphere_is_the_round_ellipsoid():
+    body = jq.Body.sphere(5.0, 0.7)
+    np.testing.assert_allclose(body.inertia, 2.0 / 5.0 * 5.0 * 0.49 * np.eye(3), rtol=4e-16)
+    round_one = jq.Body.ellipsoid(5.0, np.full(3, 0.7))
+    np.testing.assert_array_equal(round_one.inertia, body.inertia)
+    assert body.mass == 5.0
+
+
+@pytest.mark.parametrize(
+    ("make", "size", "mass_of_density"),
+    [
+        (jq.Body.sphere, 0.7, lambda r: 4.0 / 3.0 * np.pi * r**3),
+        (jq.Body.ellipsoid, np.array([0.3, 0.5, 0.7]), lambda a: 4.0 / 3.0 * np.pi * a.prod()),
+    ],
+)
+def test_the_derivatives_of_a_solid_by_its_size_are_those_of_its_moments(
+    make, size, mass_of_density
+):
+    """At constant density the trace of the inertia is homogeneous of degree 5 in the size."""
+    trace = lambda size: jnp.trace(make(mass_of_density(size), size).inertia)  # noqa: E731
+    size = jnp.asarray(size)
+    slope = jnp.sum(jax.grad(trace)(size) * size)
+    np.testing.assert_allclose(slope, 5.0 * trace(size), rtol=1e-14)
+
+
 def test_a_cube_and_a_sphere_like_cylinder_are_isotropic():
     cube = jq.Body.box(6.0, np.ones(3)).inertia
     np.testing.assert_allclose(cube, np.eye(3), rtol=0, atol=2 * EPS)

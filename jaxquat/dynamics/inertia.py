@@ -1,0 +1,130 @@
+"""Inertias [kg m^2], matrices and moments: of solids, of six numbers, and what is physical.
+
+The solids are homogeneous, and their moments those about the centre of mass.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from jaxquat._checks import finite, is_concrete, symmetric
+from jaxquat._linear import matmul, trace, transpose
+from jaxquat.rotations import quaternion
+
+
+def box_moments(mass: Array, sides: Array) -> Array:
+    """The moments (3,) of a box, ``m/12 (b^2 + c^2)`` about the first axis and cyclic."""
+    return mass / 12.0 * _sums_of_others(sides * sides)
+
+
+def ellipsoid_moments(mass: Array, semi_axes: Array) -> Array:
+    """The moments (3,) of an ellipsoid, ``m/5 (b^2 + c^2)`` about the first axis and cyclic."""
+    return mass / 5.0 * _sums_of_others(semi_axes * semi_axes)
+
+
+def cylinder_moments(mass: Array, radius: Array, height: Array) -> Array:
+    """The moments (3,) of a cylinder along the third axis."""
+    across = mass * (3.0 * radius * radius + height * height) / 12.0
+    return jnp.stack([across, across, 0.5 * mass * radius * radius])
+
+
+def _sums_of_others(square: Array) -> Array:
+    return jnp.roll(square, 1) + jnp.roll(square, -1)
+
+
+def symmetric_part(matrix: Array) -> Array:
+    """The matrix without the skew part that rounding left in it, which would make energy drift."""
+    return 0.5 * (matrix + transpose(matrix))
+
+
+def principal_axes(matrix: Array) -> tuple[Array, Array]:
+    """Moments (3,) and axes (4,), principal to body, of an inertia, by Jacobi's rotations."""
+    axes = jnp.asarray([1.0, 0.0, 0.0, 0.0], matrix.dtype)
+    for _ in range(5):
+        for k in range(3):
+            turn = _jacobi(matrix, k)
+            axes, rotation = quaternion.multiply(axes, turn), quaternion.to_matrix(turn)
+            matrix = matmul(transpose(rotation), matmul(matrix, rotation))
+    return jnp.diagonal(matrix), quaternion.correct_norm(axes)
+
+
+def _jacobi(matrix: Array, k: int) -> Array:
+    """The smaller turn about axis k, (4,), that makes the element of the other two axes vanish."""
+    i, j = (k + 1) % 3, (k + 2) % 3
+    off, gap = 2.0 * matrix[i, j], matrix[i, i] - matrix[j, j]
+    size = off * off + gap * gap
+    root = jnp.sqrt(jnp.where(size > 0, size, 1.0))
+    tangent = jnp.where(gap < 0, -off, off) / (jnp.abs(gap) + root)  # of the angle, at most 1
+    half = tangent / (1.0 + jnp.sqrt(1.0 + tangent * tangent))
+    across = jnp.where(jnp.arange(3) == k, half, jnp.zeros_like(half))
+    return jnp.concatenate([jnp.ones_like(half)[None], across]) / jnp.sqrt(1.0 + half * half)
+
+
+def equal_moments(moments: Array, axis: int | None = None) -> Array:
+    """Whether two of the moments (3,) are equal, to 100 units of rounding of the largest. -> ().
+
+    Any two, or those of the two axes beside ``axis``.
+    """
+    gaps = jnp.abs(moments - jnp.roll(moments, 1))
+    gap = jnp.min(gaps) if axis is None else gaps[axis - 1]
+    return gap <= 100 * jnp.finfo(moments.dtype).eps * jnp.max(moments)
+
+
+def from_six(theta: Array) -> Array:
+    """The inertia (3, 3) of six numbers, as ``Body.from_parameters`` says."""
+    a, b, c = jnp.exp(theta[0]), jnp.exp(theta[1]), jnp.exp(theta[2])
+    zero = jnp.zeros_like(a)
+    factor = jnp.stack([a, zero, zero, theta[3], b, zero, theta[4], theta[5], c]).reshape(3, 3)
+    second = matmul(factor, factor.T)
+    x, y, z = second[0, 0], second[1, 1], second[2, 2]
+    diagonal = jnp.stack([y + z, z + x, x + y])  # tr(S) - S_kk would cancel for a needle
+    inertia = jnp.where(jnp.eye(3, dtype=bool), diagonal[:, None], -second)
+    _check_range(theta, inertia)
+    return inertia
+
+
+def to_six(inertia: Array) -> Array:
+    """The six numbers (..., 6) of inertias (..., 3, 3); NaN for that of a flat body."""
+    second = 0.5 * trace(inertia)[..., None, None] * jnp.eye(3, dtype=inertia.dtype) - inertia
+    factor = jnp.linalg.cholesky(second)
+    diagonal = jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1))
+    below = jnp.stack([factor[..., 1, 0], factor[..., 2, 0], factor[..., 2, 1]], axis=-1)
+    return jnp.concatenate([diagonal, below], axis=-1)
+
+
+def check_inertia(inertia: Array) -> None:
+    """ValueError if a concrete inertia (3, 3) is not symmetric, or its moments not physical."""
+    if not is_concrete(inertia):
+        return
+    finite("inertia", inertia)
+    symmetric("inertia", inertia)
+    check_moments("inertia", np.linalg.eigvalsh(np.asarray(inertia)))
+
+
+def check_moments(name: str, moments: Any) -> None:
+    """ValueError if concrete moments are not positive, or against the triangle inequality."""
+    if not is_concrete(moments):
+        return
+    values = np.sort(np.asarray(moments, dtype=np.float64))
+    if not np.all(np.isfinite(values)):
+        raise ValueError(f"{name}: wanted finite values, got {values}")
+    got = f"got principal moments {values}"
+    if values[0] <= 0:
+        raise ValueError(f"{name}: wanted a positive definite inertia, {got}")
+    rounding = 100 * np.finfo(np.asarray(moments).dtype).eps
+    if values[2] > (values[0] + values[1]) * (1 + rounding):
+        raise ValueError(f"{name}: wanted moments with I1 + I2 >= I3 (no mass is negative), {got}")
+
+
+def _check_range(theta: Array, inertia: Array) -> None:
+    """ValueError if concrete parameters make an inertia beyond the range of their dtype."""
+    if not is_concrete(inertia):
+        return
+    moments = np.diagonal(inertia)
+    if not (np.all(np.isfinite(inertia)) and np.all(moments > 0)):
+        wanted = f"exponentials of theta[:3] and products that {inertia.dtype} can hold"
+        raise ValueError(f"theta: wanted {wanted}, got {theta}, of moments {moments}")
