@@ -73,7 +73,7 @@ _ON_DEMAND = ("interop", "plot")  # they load the packages of their extras
 def __getattr__(name: str) -> Any:
     if name in _ON_DEMAND:
         return importlib.import_module(f"jaxquat.{name}")
-    return _guesses.missing("", name)
+    return _guesses.missing("", name, __dir__())
 
 
 def __dir__() -> list[str]:

@@ -66,6 +66,33 @@ def test_a_name_that_is_nearly_right_is_proposed():
         jq.actuators.saturation  # noqa: B018
 
 
+@pytest.mark.parametrize(
+    ("owner", "name", "nearest"),
+    [
+        ("", "rkm4", "jq.rkmk4"),
+        ("", "quaternon", "jq.quaternion"),
+        ("", "Boddy", "jq.Body"),
+        ("", "interopt", "jq.interop"),
+        ("Path", "finl", "path.final"),
+        ("Body", "inerta", "body.inertia"),
+        ("State", "omgea", "state.omega"),
+        ("Recording", "gyr", "recording.gyro"),
+        ("GridAt", "tims", "grid.times"),
+    ],
+)
+def test_a_slip_of_the_pen_is_answered_by_the_name_that_is_there(owner, name, nearest):
+    with pytest.raises(AttributeError, match=f"; use {re.escape(nearest)}$"):
+        getattr(owner_of(owner), name)
+
+
+def test_a_channel_that_its_user_named_is_no_attribute():
+    t, numbers = np.array([0.0, 0.1]), np.zeros((2, 3))
+    recording = jq.recordings.Recording(t, channels={"omega": numbers})
+    with pytest.raises(AttributeError, match=r'use recording\["omega"\]$'):
+        _ = recording.omega
+    assert recording["omega"] is numbers
+
+
 @pytest.mark.parametrize("module", ["kinematics", "actuators", "recordings", "control"])
 def test_completion_shows_what_is_public(module):
     assert dir(getattr(jq, module)) == sorted(getattr(jq, module).__all__)
@@ -87,8 +114,8 @@ def test_other_names_are_missing_as_ever():
         _ = jq.so3.pilot
     with pytest.raises(AttributeError, match=r"^'Path' object has no attribute 'pilot'$"):
         _ = INSTANCES["path"].pilot
-    with pytest.raises(AttributeError, match=r"^module 'jaxquat' has no attribute 'pilot'$"):
-        _ = jq.pilot
+    with pytest.raises(AttributeError, match=r"^module 'jaxquat' has no attribute 'kite'$"):
+        _ = jq.kite
 
 
 @pytest.mark.parametrize("name", INSTANCES)
