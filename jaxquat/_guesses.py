@@ -24,6 +24,8 @@ _READ = "jq.recordings.read(path, columns), jq.recordings.read_ulog(path)"
 _FREE = "jq.torques.zero"
 _FILTERS = "jq.estimation.mekf, jq.estimation.ahrs"
 _FIT = "jq.fit(loss, params, optimizer), jq.least_squares(residuals, params)"
+_TABLE = "np.column_stack([path.t, path.state.q, path.state.omega])"
+_FRAME = f'pandas.DataFrame({_TABLE}, columns=["t", *"wxyz", "omega_x", "omega_y", "omega_z"])'
 _SPLIT = "jq.no_squish, jq.symmetric_top"
 
 INSTEAD: dict[str, dict[str, str]] = {
@@ -171,7 +173,8 @@ INSTEAD: dict[str, dict[str, str]] = {
         "interpolate": "path.at(t)",
         "qpos": "path.state.position, path.state.q",
         "to_numpy": "np.asarray(path.state.q)",
-        "to_csv": "np.savetxt(file, np.column_stack([path.t, path.state.q, path.state.omega]))",
+        **dict.fromkeys(("to_csv", "save", "write"), f"np.savetxt(file, {_TABLE})"),
+        **dict.fromkeys(("to_dataframe", "to_pandas", "df", "to_df"), _FRAME),
         "torque": "jq.plot.torque(path, torque, params); commands are path.command",
         "plot": "jq.plot.rates(path), jq.plot.body_axes(path)",
         "energy": "jax.vmap(lambda state: jq.dynamics.energy(body, state))(path.state)",

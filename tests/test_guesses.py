@@ -109,6 +109,22 @@ def test_what_an_answer_names_is_there(owner):
             assert (ROOT / file).exists()
 
 
+@pytest.mark.needs("pandas")
+def test_a_path_becomes_a_data_frame_by_the_line_that_is_said():
+    names = {"np": np, "path": INSTANCES["path"], "pandas": importlib.import_module("pandas")}
+    frame = eval(INSTEAD["Path"]["to_dataframe"], names)
+    assert list(frame.columns) == ["t", "w", "x", "y", "z", "omega_x", "omega_y", "omega_z"]
+    np.testing.assert_array_equal(frame["t"], INSTANCES["path"].t)
+    np.testing.assert_array_equal(frame["w"], INSTANCES["path"].state.q[:, 0])
+
+
+def test_a_path_becomes_a_file_by_the_line_that_is_said(tmp_path):
+    file, path = tmp_path / "path.csv", INSTANCES["path"]
+    eval(INSTEAD["Path"]["to_csv"], {"np": np, "path": path, "file": file})
+    np.testing.assert_array_equal(np.loadtxt(file)[:, 0], path.t)
+    np.testing.assert_array_equal(np.loadtxt(file)[:, 1:5], path.state.q)
+
+
 def test_other_names_are_missing_as_ever():
     with pytest.raises(AttributeError, match=r"^module 'jaxquat.so3' has no attribute 'pilot'$"):
         _ = jq.so3.pilot

@@ -27,7 +27,8 @@ from jaxquat.rotations import quaternion, so3
 class Path:
     """A trajectory of ``steps // save_every + 1`` rows, the start included; a pytree.
 
-    ``path[10:20]`` has these rows alone; ``final`` is then the last of them and ``memory`` ().
+    ``len(path)`` counts the rows. ``path[10:20]`` has these alone; ``final`` is then the last of
+    them and ``memory`` ().
 
     Attributes:
         t: times [s], (rows,).
@@ -106,10 +107,22 @@ class Path:
 
     __iter__ = None  # rows are no items
 
+    def __len__(self) -> int:
+        """The number of rows. TypeError for more than one path."""
+        if jnp.ndim(self.t) != 1:
+            hint = "path.t.shape[-1] is the number of rows of each"
+            raise TypeError(f"path: wanted one path, got times of shape {self.t.shape}; {hint}")
+        return self.t.size
+
+    def __bool__(self) -> bool:
+        return True  # many paths, too, which have no length
+
     def __getitem__(self, rows: slice) -> Path:
         """The rows of a slice. ValueError for more than one path, or for no rows."""
         if not isinstance(rows, slice):
-            wanted = "a slice such as path[10:20] (path.final is the last state)"
+            k = rows if isinstance(rows, int) else "k"
+            states = f"jax.tree.map(lambda x: x[{k}], path.state) is the state of a row"
+            wanted = f"a slice such as path[10:20] ({states}, path.final the last state)"
             raise TypeError(f"rows: wanted {wanted}, got {rows!r}")
         _check_one(self)
         numbers = range(*rows.indices(self.t.size))

@@ -129,7 +129,7 @@ def test_the_derivatives_of_a_solid_by_its_size_are_those_of_its_moments(
     make, size, mass_of_density
 ):
     """At constant density the trace of the inertia is homogeneous of degree 5 in the size."""
-    trace = lambda size: jnp.trace(make(mass_of_density(size), size).inertia)  # noqa: E731
+    trace = lambda size: jnp.trace(make(mass_of_density(size), size).inertia)
     size = jnp.asarray(size)
     slope = jnp.sum(jax.grad(trace)(size) * size)
     np.testing.assert_allclose(slope, 5.0 * trace(size), rtol=1e-14)

@@ -50,6 +50,34 @@ def test_a_recording_says_in_one_line_how_long_fast_and_complete_it_is():
         recording.t = recording.t + 1.0
 
 
+def test_a_column_that_may_be_a_sensor_by_another_name_is_hinted_at():
+    t, numbers = np.array([0.0, 0.1]), np.zeros((2, 3))
+    named = recordings.Recording(t, channels={"omega": numbers, "acc": numbers, "motors": numbers})
+    assert "channels omega acc motors, gyro None; if omega is one, name it gyro" in repr(named)
+    assert "accelerometer None; if acc is one, name it accelerometer" in repr(named)
+    both = recordings.Recording(t, numbers, channels={"omega": numbers})
+    assert repr(both).endswith("channels gyro omega>")
+
+
+def test_a_path_is_no_recording_but_the_error_says_how_one_is_made_of_it(tmp_path):
+    start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.0, 0.1, 1.0]))
+    body = jq.Body.sphere(1.0, 0.1)
+    path = jq.rollout(jq.rkmk2, body, jq.torques.zero, start, jq.grid(0.0, 0.1, 5))
+    for refuses in (
+        lambda: recordings.write(tmp_path / "a.csv", path),
+        lambda: recordings.windows(path, 2, 1),
+        lambda: recordings.windows_by_time(path, 0.2),
+    ):
+        with pytest.raises(TypeError, match=r"^recording: .* got a Path; use jq.rec") as error:
+            refuses()
+    line = str(error.value).split("; use ")[1]
+    recordings.write(tmp_path / "a.csv", eval(line, {"jq": jq, "np": np, "path": path}))
+    again = recordings.read(tmp_path / "a.csv")
+    np.testing.assert_array_equal(again.t, path.t)
+    np.testing.assert_array_equal(again.gyro, path.state.omega)
+    np.testing.assert_array_equal(again.q, path.state.q)
+
+
 def test_columns_stand_in_any_order_and_others_are_ignored(tmp_path):
     path = tmp_path / "a.csv"
     lines = "movement,note,q_z,q_y,q_x,q_w,gyr_z,gyr_y,gyr_x,t", "0,x,,,,,3,2,1,0.5", ""

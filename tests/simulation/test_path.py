@@ -1,5 +1,7 @@
 """A Path has rows, a last state and a short text."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -66,6 +68,7 @@ def test_rows_of_a_path_without_states_know_the_last_state_at_the_end_alone():
     ("rows", "error", "message"),
     [
         (3, TypeError, r"rows: wanted a slice such as path\[10:20\] \(.*last state\), got 3"),
+        (-2, TypeError, r"\(jax.tree.map\(lambda x: x\[-2\], path.state\) is the state of a row"),
         (jnp.arange(3), TypeError, "rows: wanted a slice"),
         (slice(5, 5), ValueError, "rows: wanted at least one of 13 rows"),
         (slice(20, 30), ValueError, "rows: wanted at least one of 13 rows"),
@@ -76,10 +79,34 @@ def test_what_is_no_slice_or_empty_is_refused(rows, error, message):
         whole()[rows]
 
 
-def test_rows_of_many_paths_are_refused():
-    many = jax.vmap(
+def many_paths():
+    return jax.vmap(
         lambda omega: jq.rollout(jq.rkmk4, BODY, jq.torques.zero, START._replace(omega=omega), GRID)
     )(jnp.eye(3))
+
+
+def test_the_state_of_a_row_is_what_the_error_says():
+    path = whole()
+    with pytest.raises(TypeError) as error:
+        path[-2]
+    said = re.search(r"\((.*) is the state of a row", str(error.value))
+    state = eval(said[1], {"jax": jax, "path": path})
+    np.testing.assert_array_equal(state.q, path.state.q[-2])
+
+
+def test_a_path_is_as_long_as_it_has_rows():
+    assert len(whole()) == 13
+    assert len(whole()[2:9:3]) == 3
+    assert jax.jit(len)(whole()) == 13
+    many = many_paths()
+    with pytest.raises(TypeError, match=r"path.t.shape\[-1\] is the number of rows of each$"):
+        len(many)
+    assert many.t.shape[-1] == 13
+    assert many  # as any object
+
+
+def test_rows_of_many_paths_are_refused():
+    many = many_paths()
     with pytest.raises(ValueError, match=r"path: wanted one path, got times of shape \(3, 13\)"):
         many[1:3]
     assert "3 paths of 13 rows" in repr(many)

@@ -9,14 +9,28 @@ from typing import Any
 import numpy as np
 
 from jaxquat._checks import instance, not_negative, real
+from jaxquat._guesses import INSTEAD
 from jaxquat._reprs import table
 from jaxquat.sensing.recordings.columns import SIZES
+from jaxquat.simulation.path import Path
 
 UNIT_NORM = 1e-2
 """How far the norm of a recorded attitude may be off 1."""
 
 SENSORS = ("gyro", "q", "movement", "accelerometer", "magnetometer")
 """The channels that have a field of their own."""
+
+_SENSORS_BY_OTHER_NAMES = {
+    name: instead.removeprefix("recording.")
+    for name, instead in INSTEAD["Recording"].items()
+    if instead.removeprefix("recording.") in SENSORS
+}
+"""Channels that users who give a column such a name may take for a field."""
+
+_OF_A_PATH = (
+    "jq.recordings.Recording(np.asarray(path.t), gyro=np.asarray(path.state.omega), "
+    "q=np.asarray(path.state.q), movement=np.ones(len(path), bool))"
+)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -147,6 +161,9 @@ class Recording:
             facts.append(("longest interval", f"{intervals.max():.3g} s"))
         if self.names != ("gyro", "q", "movement"):
             facts.append(("channels", _listed(self.names)))
+        for name, sensor in _SENSORS_BY_OTHER_NAMES.items():
+            if name in self.channels and getattr(self, sensor) is None:
+                facts.append((sensor, f"None; if {name} is one, name it {sensor}"))
         for name in self.names:
             missing = 100.0 * (1.0 - self.present(name).mean())
             if name == "q" or missing:
@@ -160,6 +177,14 @@ def from_channels(t: np.ndarray, values: Mapping[str, np.ndarray]) -> Recording:
     fields = {name: value for name, value in values.items() if name in SENSORS}
     others = {name: value for name, value in values.items() if name not in SENSORS}
     return Recording(t, **fields, channels=others)
+
+
+def check_recording(recording: Any) -> None:
+    """TypeError if this is no Recording, with the line that makes one of a Path."""
+    if isinstance(recording, Path):
+        wanted = "a recordings.Recording"
+        raise TypeError(f"recording: wanted {wanted}, got a Path; use {_OF_A_PATH}")
+    instance("recording", recording, Recording, "a recordings.Recording")
 
 
 def _check_array(name: str, value: Any, wanted: str, has_shape: bool) -> None:

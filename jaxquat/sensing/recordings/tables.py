@@ -12,7 +12,7 @@ from typing import TextIO, cast
 
 import numpy as np
 
-from jaxquat._checks import finite, instance, one_of, place
+from jaxquat._checks import finite, one_of, place
 from jaxquat.sensing.recordings.cells import Channel, blocks_of, malformed
 from jaxquat.sensing.recordings.columns import (
     SIZES,
@@ -22,7 +22,13 @@ from jaxquat.sensing.recordings.columns import (
     name_and_unit,
     unit_problem,
 )
-from jaxquat.sensing.recordings.recording import UNIT_NORM, Recording, check_times, from_channels
+from jaxquat.sensing.recordings.recording import (
+    UNIT_NORM,
+    Recording,
+    check_recording,
+    check_times,
+    from_channels,
+)
 from jaxquat.sensing.recordings.units import UNITS
 
 _GYRO = ("gyr_x", "gyr_y", "gyr_z")
@@ -229,7 +235,7 @@ def _fields(recording: Recording) -> tuple[np.ndarray, ...]:
 
 def _checked(recording: Recording) -> Recording:
     """The recording, or an error that names the field which ``read`` would refuse."""
-    instance("recording", recording, Recording, "a recordings.Recording")
+    check_recording(recording)
     for name in recording.names:
         if name not in ("gyro", "q", "movement"):
             raise ValueError(f"recording: wanted gyro, q and movement alone, got {name} too")

@@ -9,9 +9,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxquat._checks import instance, positive, positive_integer, real
+from jaxquat._checks import positive, positive_integer, real
 from jaxquat._reprs import table
-from jaxquat.sensing.recordings.recording import Recording, check_times
+from jaxquat.sensing.recordings.recording import Recording, check_recording, check_times
 
 _GAP = 10.0
 """By default an interval is a gap if it is longer than this many median intervals."""
@@ -115,7 +115,7 @@ def windows(recording: Recording, length: int, stride: int, *, gap: float | None
         >>> w.t.shape, w.channels["gyro"].shape
         ((5, 21), (5, 21, 3))
     """
-    instance("recording", recording, Recording, "a recordings.Recording")
+    check_recording(recording)
     length, stride = positive_integer("length", length), positive_integer("stride", stride)
     rows = len(recording.t)
     check_times("recording.t", np.asarray(recording.t))
@@ -164,7 +164,7 @@ def windows_by_time(
         >>> w.t.shape, w.first[:3]
         ((19, 11), array([ 0,  5, 10]))
     """
-    instance("recording", recording, Recording, "a recordings.Recording")
+    check_recording(recording)
     duration, stride = real("duration", duration), real("stride", stride)
     positive("duration", duration)
     positive("stride", stride)
