@@ -66,7 +66,7 @@ def test_a_path_is_no_recording_but_the_error_says_how_one_is_made_of_it(tmp_pat
     for refuses in (
         lambda: recordings.write(tmp_path / "a.csv", path),
         lambda: recordings.windows(path, 2, 1),
-        lambda: recordings.windows_by_time(path, 0.2),
+        lambda: recordings.windows_by_time(path, 0.2, 0.1),
     ):
         with pytest.raises(TypeError, match=r"^recording: .* got a Path; use jq.rec") as error:
             refuses()
