@@ -623,6 +623,40 @@ CASES = [
         "state_cost: wanted a symmetric matrix, got [[1.0, 1.0],",
     ),
     (lambda: lqr(a=jnp.eye(2) * NAN), ValueError, "a: wanted finite values"),
+    (lambda: lqr(a=jnp.ones((2, 3))), ValueError, "; a, b = jq.dynamics.linearize(scheme, body, "),
+    (lambda: lqr(b=jnp.ones((3, 1))), ValueError, "; a, b = jq.dynamics.linearize(scheme, body, "),
+    (lambda: lqr(b=jnp.zeros((2, 1))), ValueError, "b is 0: the params of linearize must be the "),
+    (
+        lambda: lqr(state_cost=jnp.eye(6)),
+        ValueError,
+        "state_cost: wanted shape (2, 2), got (6, 6); a is so large: dynamics.linearize has 6 for "
+        "attitude and rate, 6 more with a position, and the size of aux",
+    ),
+    (
+        lambda: lqr(command_cost=jnp.eye(2)),
+        ValueError,
+        "command_cost: wanted shape (1, 1), got (2, 2); b has a column for each command",
+    ),
+    (
+        lambda: control.lqr_law(AUX, jnp.ones((3, 6)), AUX),
+        ValueError,
+        "gain: wanted shape (m, 9), got (3, 6); dynamics.linearize about such a state has 6 for ",
+    ),
+    (
+        lambda: control.lqr_law(START, jnp.ones((3, 6)), AUX),
+        ValueError,
+        "state: wanted aux states like those of about, float64[3], got ()",
+    ),
+    (
+        lambda: dynamics.linearize(jq.rkmk2, BODY, lambda t, s, p, u: u, 0.0, START, 0.1, V),
+        TypeError,
+        "linearize takes a command as params: lambda t, state, u: plant(t, state, params, u), got",
+    ),
+    (
+        lambda: dynamics.linearize(jq.rkmk2, BODY, torques.commanded, 0.0, START, 0.1, V),
+        TypeError,
+        "got neither; for linearize write lambda t, state, u: plant(t, state, params, u)",
+    ),
     (
         lambda: control.settling_time(TEN, V, 0.1),
         ValueError,

@@ -9,15 +9,18 @@ from jax.typing import ArrayLike
 from scipy.linalg import LinAlgError, solve_discrete_are
 
 from jaxquat._checks import concrete, exactly, finite, floating, symmetric
-from jaxquat.dynamics.state import State, local, one_body
+from jaxquat.dynamics.state import State, check_alike, local, one_body
+
+_LINEARIZE = "a, b = jq.dynamics.linearize(scheme, body, torque, t, state, dt, command)"
+_ERROR = "6 for attitude and rate, 6 more with a position, and the size of aux"
 
 
 def lqr(a: ArrayLike, b: ArrayLike, state_cost: ArrayLike, command_cost: ArrayLike) -> Array:
     """The gain K (m, n) of ``u = -K delta`` with the least sum of ``delta.Q delta + u.R u``.
 
     The sum goes over the steps ``delta' = A delta + B u``: a is A (n, n), b is B (n, m), the costs
-    are Q (n, n) and R (m, m). Take a and b from ``dynamics.linearize`` with the commanded torque as
-    params.
+    are Q (n, n) and R (m, m). Take a and b from ``dynamics.linearize`` with the command as params:
+    n is then 6 (attitude and rate), or 12 with a position, and the size of aux.
 
     All arguments are concrete: scipy solves the discrete Riccati equation, in float64. K has the
     dtype of a. What uses K can be differentiated by it, but K cannot be by the costs; fit K itself
@@ -39,12 +42,15 @@ def lqr(a: ArrayLike, b: ArrayLike, state_cost: ArrayLike, command_cost: ArrayLi
     """
     a, b = floating("a", a), floating("b", b)
     if a.ndim != 2 or a.shape[0] != a.shape[1] or not a.size:
-        raise ValueError(f"a: wanted a square matrix, got shape {a.shape}")
+        raise ValueError(f"a: wanted a square matrix, got shape {a.shape}; {_LINEARIZE} makes it")
     n = len(a)
     if b.ndim != 2 or b.shape[0] != n or not b.size:
-        raise ValueError(f"b: wanted shape ({n}, m), got {b.shape}")
-    q = exactly("state_cost", state_cost, (n, n))
-    r = exactly("command_cost", command_cost, (b.shape[1],) * 2)
+        hint = f"; {_LINEARIZE} makes both"
+        raise ValueError(f"b: wanted shape ({n}, m), got {b.shape}{hint}")
+    m = b.shape[1]
+    hint = f"; a is so large: dynamics.linearize has {_ERROR}"
+    q = exactly("state_cost", state_cost, (n, n), hint)
+    r = exactly("command_cost", command_cost, (m, m), "; b has a column for each command")
     for name, value in (("a", a), ("b", b), ("state_cost", q), ("command_cost", r)):
         concrete(name, value, "compute the gain outside jit, vmap and grad")
         finite(name, value)
@@ -59,7 +65,8 @@ def _riccati_gain(a: np.ndarray, b: np.ndarray, q: np.ndarray, r: np.ndarray) ->
         p = solve_discrete_are(a, b, q, r)
     except (LinAlgError, ValueError) as error:
         wanted = "a system that the costs see and b can stabilise"
-        raise ValueError(f"a, b: wanted {wanted}, got none ({error})") from error
+        hint = "" if b.any() else "; b is 0: the params of linearize must be the command"
+        raise ValueError(f"a, b: wanted {wanted}, got none ({error}){hint}") from error
     return np.linalg.solve(r + b.T @ p @ b, b.T @ p @ a)
 
 
@@ -82,8 +89,8 @@ def _check_cost(name: str, cost: Array, *, definite: bool) -> None:
 def lqr_law(state: State, gain: ArrayLike, about: State) -> Array:
     """The command ``-K delta`` for the error ``delta = local(about, state)``. -> (m,).
 
-    ``gain`` is K, (m, 6 + size of aux); ``about`` is the state to keep, about which the plant was
-    linearised.
+    ``gain`` is K, (m, n): n is 6, or 12 with a position, and the size of aux. ``about`` is the
+    state to keep, about which the plant was linearised. ValueError where they do not fit together.
 
     Examples:
         >>> level = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
@@ -94,8 +101,10 @@ def lqr_law(state: State, gain: ArrayLike, about: State) -> Array:
         >>> np.asarray(tau).round(3)  # -2 u - 0.5 omega
         array([-0.2, -0.4, -0.7], dtype=float32)
     """
-    delta = local(one_body("about", about), one_body("state", state))
-    gain = floating("gain", gain)
+    about, state = one_body("about", about), one_body("state", state)
+    check_alike("state", state, "about", about)
+    delta, gain = local(about, state), floating("gain", gain)
     if gain.ndim != 2 or gain.shape[1] != delta.size:
-        raise ValueError(f"gain: wanted shape (m, {delta.size}), got {gain.shape}")
+        hint = f"; dynamics.linearize about such a state has {_ERROR}"
+        raise ValueError(f"gain: wanted shape (m, {delta.size}), got {gain.shape}{hint}")
     return -jnp.sum(gain * delta[None], axis=-1)

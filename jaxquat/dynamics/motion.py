@@ -175,7 +175,8 @@ def linearize(
     is the length of such an error, m the number of parameters, in the order of
     ``ravel_pytree(params)``.
 
-    For an LQR let the parameters be the commanded torque: ``torque = lambda t, state, u: u``.
+    For an LQR let the parameters be the command: ``torque = lambda t, state, u: u``, or for a plant
+    that takes the command beside params, ``lambda t, state, u: plant(t, state, params, u)``.
 
     Examples:
         >>> body = jq.Body(jnp.diag(jnp.array([2.0, 3.0, 4.0])))
@@ -187,6 +188,8 @@ def linearize(
         ((6, 6), (6, 3), Array(0.025, dtype=float32))
     """
     takes("scheme", scheme, "body, torque, t, state, dt, params")
+    here = "linearize takes a command as params: lambda t, state, u: plant(t, state, params, u)"
+    takes("torque", torque, "t, state, params", here)
     state = one_body("state", state)
     flat, unravel = ravel_pytree(arrays("params", params))
     if not flat.size:

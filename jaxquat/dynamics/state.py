@@ -139,16 +139,21 @@ def local(a: State, b: State) -> Array:
         Array([0. , 0. , 0.3, 0. , 0. , 0.5], dtype=float32)
     """
     a, b = one_body("a", a), one_body("b", b)
-    wanted, got = describe(a.aux), describe(b.aux)
-    if got != wanted:
-        raise ValueError(f"b: wanted aux states like those of a, {wanted}, got {got}")
-    if (a.position is None) != (b.position is None):
-        which = ("with", "without") if b.position is None else ("without", "with")
-        raise ValueError("b: wanted a state {} position, like a, got one {}".format(*which))
+    check_alike("b", b, "a", a)
     u = quaternion.log(quaternion.relative(a.q, b.q))
     aux = [ravel_pytree(b.aux)[0] - ravel_pytree(a.aux)[0]] if jax.tree.leaves(a.aux) else []
     moved = jax.tree.leaves(jax.tree.map(jnp.subtract, b[3:], a[3:]))
     return jnp.concatenate([u, b.omega - a.omega, *moved, *aux])
+
+
+def check_alike(name: str, state: State, like: str, other: State) -> None:
+    """ValueError if the state of this name has no error from the other: other aux, or position."""
+    wanted, got = describe(other.aux), describe(state.aux)
+    if got != wanted:
+        raise ValueError(f"{name}: wanted aux states like those of {like}, {wanted}, got {got}")
+    if (other.position is None) != (state.position is None):
+        wanted, got = ("with", "without") if state.position is None else ("without", "with")
+        raise ValueError(f"{name}: wanted a state {wanted} position, like {like}, got one {got}")
 
 
 def error_size(state: State) -> int:

@@ -61,7 +61,8 @@ def commanded(t: ArrayLike, state: State, params: Any, *command: Any) -> Any:
     """
     if not command:
         wanted = "a controller or inputs, which command a torque"
-        raise TypeError(f"torques.commanded: wanted {wanted}, got neither")
+        hint = "for linearize write lambda t, state, u: plant(t, state, params, u)"
+        raise TypeError(f"torques.commanded: wanted {wanted}, got neither; {hint}")
     return command[0]
 
 
