@@ -11,7 +11,7 @@ import importlib
 import importlib.metadata
 from typing import TYPE_CHECKING, Any
 
-from jaxquat import _guesses, control, dynamics, ensembles, estimation, schemes
+from jaxquat import _missing, control, dynamics, ensembles, estimation, schemes
 from jaxquat import analytic as exact
 from jaxquat.control import actuators, rotors
 from jaxquat.dynamics import flow, forces, torques
@@ -73,7 +73,7 @@ _ON_DEMAND = ("interop", "plot")  # they load the packages of their extras
 def __getattr__(name: str) -> Any:
     if name in _ON_DEMAND:
         return importlib.import_module(f"jaxquat.{name}")
-    return _guesses.missing("", name, __dir__())
+    return _missing.missing("", name, __dir__())
 
 
 def __dir__() -> list[str]:
@@ -151,4 +151,4 @@ __all__ = [
 ]
 
 _public = {name: globals()[name] for name in __all__ if name not in _ON_DEMAND}
-_guesses.answer({**_public, "Recording": recordings.Recording})
+_missing.answer({**_public, "Recording": recordings.Recording})

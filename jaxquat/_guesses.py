@@ -1,17 +1,6 @@
-"""Names that are not there, and what to use instead: the errors that answer a first guess.
-
-scipy, MJX, diffrax and textbooks call things by other names. Such a name is an ``AttributeError``
-that says what it is called here. It is no alias: a thing has one name, and ``dir`` and ``hasattr``
-say so. Type checkers do not see these answers, so a wrong name stays an error there.
-"""
+"""Names of scipy, MJX, diffrax, other libraries and textbooks, and what to use instead."""
 
 from __future__ import annotations
-
-import difflib
-import functools
-from collections.abc import Iterable, Mapping
-from types import ModuleType
-from typing import Any, NoReturn
 
 _STEPS = "jq.rollout(jq.rkmk4, body, torque, start, jq.grid(t0, dt, steps), params)"
 _ADAPTIVE = "jq.interop.diffrax for adaptive steps, jq.rollout for equal ones"
@@ -26,29 +15,57 @@ _FILTERS = "jq.estimation.mekf, jq.estimation.ahrs"
 _FIT = "jq.fit(loss, params, optimizer), jq.least_squares(residuals, params)"
 _TABLE = "np.column_stack([path.t, path.state.q, path.state.omega])"
 _FRAME = f'pandas.DataFrame({_TABLE}, columns=["t", *"wxyz", "omega_x", "omega_y", "omega_z"])'
+_ENERGY = "jq.dynamics.energy(body, state)"
+_PRODUCT = "jq.quaternion.multiply(p, q)"
+_MOMENTUM = "jq.dynamics.momentum(body, state)"
+_SETTLING = "jq.control.settling_time(t, error, within)"
+_SLERP = "jq.quaternion.slerp(p, q, t)"
+_SOLIDS = "jq.Body.sphere, jq.Body.ellipsoid, jq.Body.box, jq.Body.cylinder"
+_WAHBA = "jq.quaternion.from_vectors(body, world, weights)"
+_PREINTEGRATE = "jq.kinematics.preintegrate(gyro, accel, times)"
 _SPLIT = "jq.no_squish, jq.symmetric_top"
 
 INSTEAD: dict[str, dict[str, str]] = {
     "": {
         **dict.fromkeys(("integrate", "simulate", "odeint", "trajectory", "solve_ivp"), _STEPS),
+        **dict.fromkeys(("propagate", "Simulator", "mj_step"), _STEPS),
         **dict.fromkeys(("solve", "diffeqsolve", "ODETerm", "Tsit5", "tsit5"), _ADAPTIVE),
+        **dict.fromkeys(("RK45", "rk45", "DOP853", "PIDController"), _ADAPTIVE),
+        **dict.fromkeys(("SaveAt", "saveat"), "save_every= and save= of jq.rollout"),
         **dict.fromkeys(("rk4", "RK4", "runge_kutta", "RKMK4", "integrators"), "jq.rkmk4"),
         "step": "jq.rkmk4(body, torque, t, state, dt, params): a scheme is its own step",
         **dict.fromkeys(("dopri", "dopri5", "Dopri5"), "jq.rkmk5"),
         **dict.fromkeys(("euler_step", "Euler"), "jq.lie_euler"),
+        **dict.fromkeys(("midpoint", "Midpoint"), "jq.rkmk2, jq.lie_midpoint"),
+        **dict.fromkeys(("implicit_midpoint", "ImplicitMidpoint"), "jq.lie_midpoint"),
+        "semi_implicit_euler": _SPLIT,
         **dict.fromkeys(("verlet", "leapfrog", "velocity_verlet", "nosquish"), _SPLIT),
         "NO_SQUISH": _SPLIT,
         **dict.fromkeys(("rattle", "shake"), "jq.lgvi"),
         "predictor_corrector": "jq.pcdm1, jq.zhao",
         **dict.fromkeys(("Rotation", "Quaternion", "quat", "quaternions", "SO3"), _ROTATION),
-        **dict.fromkeys(("rotation", "math", "lie"), _ROTATION),
-        "SE3": "jq.State with position and velocity",
+        **dict.fromkeys(("rotation", "math", "lie", "Rot3"), _ROTATION),
+        **dict.fromkeys(("SE3", "Pose3"), "jq.State with position and velocity"),
+        **dict.fromkeys(("from_euler", "as_euler", "to_euler"), _ANGLES),
+        **dict.fromkeys(("from_quat", "as_quat"), _XYZW),
+        **dict.fromkeys(("from_matrix", "as_matrix"), _MATRIX),
+        **dict.fromkeys(("from_rotvec", "as_rotvec"), _VECTOR),
+        **dict.fromkeys(("slerp", "Slerp"), _SLERP),
+        **dict.fromkeys(("skew", "hat"), "jq.so3.hat(v)"),
         **dict.fromkeys(("state", "Data", "make_data"), "jq.State"),
         **dict.fromkeys(("torque", "force", "scheme"), "jq.torques, jq.forces, jq.schemes"),
         **dict.fromkeys(("vmap", "batch"), "jax.vmap: jq.rollout takes one body"),
         "grad": "jax.grad, which goes through jq.rollout",
-        **dict.fromkeys(("quat_mul", "quat_multiply"), "jq.quaternion.multiply(p, q)"),
+        **dict.fromkeys(("quat_mul", "quat_multiply"), _PRODUCT),
         **dict.fromkeys(("RigidBody", "Inertia", "Model", "Spacecraft"), "jq.Body(inertia)"),
+        **dict.fromkeys(("sphere", "ellipsoid", "box", "cylinder"), _SOLIDS),
+        **dict.fromkeys(("energy", "kinetic_energy"), _ENERGY),
+        **dict.fromkeys(("momentum", "angular_momentum"), _MOMENTUM),
+        **dict.fromkeys(("linearize", "linearise"), "jq.dynamics.linearize"),
+        **dict.fromkeys(("lqr", "dlqr", "LQR"), "jq.control.lqr"),
+        **dict.fromkeys(("pid", "PID"), "jq.control.pid"),
+        **dict.fromkeys(("step_info", "stepinfo", "settling_time"), _SETTLING),
+        **dict.fromkeys(("orbit", "Orbit"), "jq.State with position and velocity, jq.forces"),
         **dict.fromkeys(("Trajectory", "Solution"), "jq.Path, what jq.rollout returns"),
         **dict.fromkeys(("linspace", "time_grid"), "jq.grid(t0, dt, steps), jq.grid_at(times)"),
         **dict.fromkeys(("minimize", "optimize", "train", "curve_fit"), _FIT),
@@ -56,32 +73,47 @@ INSTEAD: dict[str, dict[str, str]] = {
         **dict.fromkeys(("load", "read", "read_csv", "load_csv", "from_csv", "logs"), _READ),
         **dict.fromkeys(("read_ulog", "load_ulog", "ulog"), "jq.recordings.read_ulog(path)"),
         **dict.fromkeys(("ekf", "EKF", "kalman", "mekf", "ahrs", "filters"), _FILTERS),
+        **dict.fromkeys(("madgwick", "Madgwick", "mahony", "Mahony", "vqf"), "jq.estimation.ahrs"),
+        **dict.fromkeys(("triad", "TRIAD", "quest", "QUEST", "davenport"), _WAHBA),
+        **dict.fromkeys(("preintegrate", "PreintegratedImuMeasurements"), _PREINTEGRATE),
         **dict.fromkeys(("sensors", "imu"), "jq.gyro, jq.accelerometer, jq.magnetometer"),
         "diffrax": "jq.interop.diffrax",
         "mechanics": "jq.dynamics",
         **dict.fromkeys(("ensemble", "monte_carlo"), "jq.ensembles.run(draw, simulate, n, key)"),
         "animate": "jq.plot.animate(path, body)",
         "visualize": "jq.plot",
-        **dict.fromkeys(("jeffery", "Ellipsoid"), "jq.flow.jeffery, jq.flow.jeffery_rate"),
+        "jeffery": "jq.flow.jeffery, jq.flow.jeffery_rate",
+        "Ellipsoid": "jq.Body.ellipsoid(mass, semi_axes), jq.flow",
         "wheels": "jq.actuators.wheel_torque",
         **dict.fromkeys(("quadrotor", "Quadrotor"), "jq.rotors, jq.control.cascade"),
         "version": "jq.__version__",
+        **dict.fromkeys(("enable_x64", "float64"), 'jax.config.update("jax_enable_x64", True)'),
     },
     "quaternion": {
         **dict.fromkeys(("from_euler", "to_euler", "as_euler"), _ANGLES),
+        **dict.fromkeys(("from_rpy_radians", "rpy", "yaw_pitch_roll", "q2euler"), _ANGLES),
         **dict.fromkeys(("from_rotvec", "as_rotvec", "to_rotvec", "from_rotation_vector"), _VECTOR),
         **dict.fromkeys(("as_matrix", "from_dcm", "to_dcm", "dcm", "as_dcm"), _MATRIX),
+        **dict.fromkeys(("rotation_matrix", "to_rotation_matrix", "q2R", "dcm2quat"), _MATRIX),
         **dict.fromkeys(("from_quat", "as_quat"), _XYZW),
         **dict.fromkeys(("Rotation", "Quaternion"), _ROTATION),
         **dict.fromkeys(("as_mrp", "mrp"), "jq.quaternion.from_mrp(p), jq.quaternion.to_mrp(q)"),
-        **dict.fromkeys(("inv", "conj"), "jq.quaternion.conjugate(q)"),
+        **dict.fromkeys(("inv", "conj", "q_conj"), "jq.quaternion.conjugate(q)"),
         **dict.fromkeys(("apply", "act", "rotate_vector"), "jq.quaternion.rotate(q, v)"),
-        **dict.fromkeys(("mul", "product", "qmul", "quat_mul"), "jq.quaternion.multiply(p, q)"),
+        **dict.fromkeys(
+            ("mul", "product", "qmul", "quat_mul", "q_prod"), "jq.quaternion.multiply(p, q)"
+        ),
         **dict.fromkeys(("norm", "unit"), "jq.quaternion.normalize(q)"),
+        **dict.fromkeys(
+            ("sym_distance", "absolute_distance"), "jq.quaternion.distance(p, q) [rad]"
+        ),
         **dict.fromkeys(("angle", "magnitude", "error"), "jq.quaternion.distance(p, q) [rad]"),
         "identity": "jnp.array([1.0, 0.0, 0.0, 0.0])",
-        "uniform": "jq.quaternion.random(key, shape)",
-        "align_vectors": "jq.quaternion.from_vectors",
+        **dict.fromkeys(("uniform", "sample_uniform"), "jq.quaternion.random(key, shape)"),
+        **dict.fromkeys(("align_vectors", "triad", "quest"), _WAHBA),
+        **dict.fromkeys(("interpolate", "Slerp", "intermediates"), _SLERP),
+        "average": "jq.quaternion.mean(q, weights)",
+        **dict.fromkeys(("exp_map", "log_map"), _VECTOR),
         "axis_angle_to_quat": "jq.quaternion.from_axis_angle(axis, angle)",
         **dict.fromkeys(("integrate", "quat_integrate"), "jq.kinematics.integrate(q0, omega, dt)"),
         "derivative": "jq.dynamics.derivative(body, torque, t, state, params)",
@@ -94,8 +126,12 @@ INSTEAD: dict[str, dict[str, str]] = {
     },
     "so3": {
         **dict.fromkeys(("from_matrix", "as_matrix", "to_matrix"), _MATRIX),
-        "skew": "jq.so3.hat(v)",
-        **dict.fromkeys(("left_jacobian", "right_jacobian"), "jq.so3.dexp(u, v)"),
+        **dict.fromkeys(("skew", "wedge", "cross_matrix"), "jq.so3.hat(v)"),
+        "unskew": "jq.so3.vee(matrix)",
+        **dict.fromkeys(("Expmap", "expmap", "Logmap", "logmap"), "jq.so3.exp, jq.so3.log"),
+        **dict.fromkeys(("left_jacobian", "jac_left"), 'jq.so3.dexp(u, v, "world")'),
+        **dict.fromkeys(("right_jacobian", "jac_right"), "jq.so3.dexp(u, v)"),
+        **dict.fromkeys(("inverse_jacobian", "right_jacobian_inverse"), "jq.so3.dexpinv(u, v)"),
     },
     "torques": {
         **dict.fromkeys(("none", "free"), _FREE),
@@ -105,6 +141,10 @@ INSTEAD: dict[str, dict[str, str]] = {
         "magnetorquer": "jq.torques.magnetic(dipole, field)",
         **dict.fromkeys(("reaction_wheel", "wheel"), "jq.actuators.wheel_torque"),
         "jeffery": "jq.flow.jeffery",
+        **dict.fromkeys(
+            ("spring", "solar_pressure"), "lambda t, state, params: ..., body axes [N m]"
+        ),
+        **dict.fromkeys(("world", "in_body"), "jq.torques.in_world(torque)"),
         "constant": "lambda t, state, params: params: a torque is any function of these",
         "sum": "jq.torques.total(...)",
     },
@@ -112,6 +152,7 @@ INSTEAD: dict[str, dict[str, str]] = {
     "forces": {
         "drag": "jq.forces.linear_drag, jq.forces.quadratic_drag",
         "weight": "jq.forces.gravity(body)",
+        **dict.fromkeys(("two_body", "kepler", "newton"), "jq.forces.point_mass(body)"),
         "stokes": "jq.flow.translational_resistance",
     },
     "flow": {
@@ -122,15 +163,33 @@ INSTEAD: dict[str, dict[str, str]] = {
     "control": {
         **dict.fromkeys(("pd", "PD", "quaternion_feedback"), "jq.control.quaternion_law"),
         **dict.fromkeys(("PID", "LQR"), "jq.control.pid, jq.control.lqr"),
+        **dict.fromkeys(("step_info", "stepinfo"), _SETTLING),
+        "dlqr": "jq.control.lqr, which is in discrete time",
+        **dict.fromkeys(("ss", "c2d"), "a, b = jq.dynamics.linearize(...)"),
+        "lee": "jq.control.geometric_law, jq.control.flight_law",
+        **dict.fromkeys(("waypoints", "trajectory"), "jq.control.follow_position(position, t)"),
+        **dict.fromkeys(("saturate", "limit"), "jq.actuators.saturate(tau, limits)"),
         "bdot": "jq.Controller; examples/detumble.py has the law",
     },
     "dynamics": {
-        "angular_momentum": "jq.dynamics.momentum(body, state)",
-        "kinetic_energy": "jq.dynamics.energy(body, state)",
-        "euler": "jq.dynamics.angular_acceleration",
+        "angular_momentum": _MOMENTUM,
+        "kinetic_energy": _ENERGY,
+        **dict.fromkeys(("euler", "newton_euler"), "jq.dynamics.angular_acceleration"),
+        "forward_dynamics": "jq.dynamics.derivative(body, torque, t, state, params)",
+        "potential_energy": "jq.forces.potential(body, state)",
+        **dict.fromkeys(("boxplus", "plus"), "jq.dynamics.retract(state, delta)"),
+        **dict.fromkeys(("boxminus", "minus", "error"), "jq.dynamics.local(a, b)"),
     },
-    "actuators": {"ReactionWheel": "jq.actuators.wheel_torque"},
-    "rotors": {"quadrotor": "jq.rotors.Rotors, as in examples/quadrotor.py"},
+    "actuators": {
+        **dict.fromkeys(("ReactionWheel", "reaction_wheel"), "jq.actuators.wheel_torque"),
+        **dict.fromkeys(("thruster", "thrusters"), "jq.actuators.allocate_thrusters"),
+        "motor": "jq.actuators.lag(actual, command, time_constant)",
+        "clip": "jq.actuators.saturate(tau, limits)",
+    },
+    "rotors": {
+        "quadrotor": "jq.rotors.Rotors, as in examples/quadrotor.py",
+        "mixer": "jq.rotors.allocate(rotors, thrust, torque)",
+    },
     "exact": {
         "torque_free": "jq.exact.free_body(body, t, start)",
         **dict.fromkeys(("jeffery", "jeffery_period"), "jq.flow, whose help has the period"),
@@ -138,12 +197,16 @@ INSTEAD: dict[str, dict[str, str]] = {
     "gyro": {"integrate": "jq.kinematics.integrate(q0, omega, dt)"},
     "estimation": {
         **dict.fromkeys(("ekf", "EKF", "ukf", "kalman"), "jq.estimation.mekf"),
-        **dict.fromkeys(("madgwick", "mahony"), "jq.estimation.ahrs"),
-        "triad": "jq.quaternion.from_vectors",
+        **dict.fromkeys(("madgwick", "mahony", "vqf", "complementary"), "jq.estimation.ahrs"),
+        **dict.fromkeys(("smoother", "rts"), "jq.estimation.smooth(filter, samples)"),
+        **dict.fromkeys(("triad", "quest"), _WAHBA),
     },
     "recordings": {
         **dict.fromkeys(("load", "read_csv", "from_csv", "csv"), "jq.recordings.read(path)"),
         "load_ulog": "jq.recordings.read_ulog(path)",
+        **dict.fromkeys(
+            ("from_numpy", "from_pandas", "rosbag"), "jq.recordings.Recording(t, gyro)"
+        ),
     },
     "ensembles": {
         **dict.fromkeys(("ensemble", "monte_carlo", "simulate"), "jq.ensembles.run"),
@@ -167,10 +230,15 @@ INSTEAD: dict[str, dict[str, str]] = {
         **dict.fromkeys(("states", "ys", "y", "x"), "path.state"),
         **dict.fromkeys(("q", "quat", "quaternion", "attitude"), "path.state.q"),
         **dict.fromkeys(("omega", "angular_velocity"), "path.state.omega"),
-        "position": "path.state.position",
-        "velocity": "path.state.velocity",
+        **dict.fromkeys(("position", "pos"), "path.state.position"),
+        **dict.fromkeys(("velocity", "vel"), "path.state.velocity"),
+        "aux": "path.state.aux",
+        **dict.fromkeys(("euler", "rpy"), 'jq.euler.from_quaternion(path.state.q, "ZYX"), in rad'),
+        **dict.fromkeys(("control", "u"), "path.command"),
         **dict.fromkeys(("last", "final_state"), "path.final"),
-        "interpolate": "path.at(t)",
+        **dict.fromkeys(("interpolate", "evaluate"), "path.at(t)"),
+        **dict.fromkeys(("n", "rows"), "len(path)"),
+        "animate": "jq.plot.animate(path, body)",
         "qpos": "path.state.position, path.state.q",
         "to_numpy": "np.asarray(path.state.q)",
         **dict.fromkeys(("to_csv", "save", "write"), f"np.savetxt(file, {_TABLE})"),
@@ -179,25 +247,37 @@ INSTEAD: dict[str, dict[str, str]] = {
         "plot": "jq.plot.rates(path), jq.plot.body_axes(path)",
         "energy": "jax.vmap(lambda state: jq.dynamics.energy(body, state))(path.state)",
     },
-    "Grid": dict.fromkeys(("t", "ts", "time"), "grid.times()"),
+    "Grid": {
+        **dict.fromkeys(("t", "ts", "time"), "grid.times()"),
+        **dict.fromkeys(("n", "N"), "grid.steps"),
+        **dict.fromkeys(("t1", "duration"), "grid.times()[-1]"),
+    },
     "GridAt": dict.fromkeys(("t", "ts", "time"), "grid.times()"),
     "State": {
         **dict.fromkeys(("quat", "quaternion", "rot", "attitude"), "state.q"),
         **dict.fromkeys(("w", "angular_velocity"), "state.omega"),
-        "pos": "state.position",
-        "vel": "state.velocity",
+        **dict.fromkeys(("pos", "xpos"), "state.position"),
+        **dict.fromkeys(("vel", "v"), "state.velocity"),
+        **dict.fromkeys(("dcm", "R", "xmat"), "jq.quaternion.to_matrix(state.q)"),
+        **dict.fromkeys(("euler", "rpy"), 'jq.euler.from_quaternion(state.q, "ZYX"), in rad'),
+        "energy": "jq.dynamics.energy(body, state)",
         "qpos": "state.position, state.q",
         "qvel": "state.velocity (world axes), state.omega (body axes)",
         "replace": "state._replace(omega=...)",
     },
     "Body": {
-        **dict.fromkeys(("I", "J"), "body.inertia"),
+        **dict.fromkeys(("I", "J", "inertia_tensor"), "body.inertia"),
+        **dict.fromkeys(("Ixx", "Iyy", "Izz"), "jnp.diag(body.inertia)"),
         **dict.fromkeys(("moments", "principal_moments", "axes"), "body.principal()"),
         "m": "body.mass",
     },
     "Recording": {
         **dict.fromkeys(("time", "times"), "recording.t"),
-        **dict.fromkeys(("omega", "rate", "rates"), "recording.gyro"),
+        **dict.fromkeys(("omega", "rates", "angular_velocity", "gyroscope"), "recording.gyro"),
+        **dict.fromkeys(("quat", "quaternion", "attitude", "orientation"), "recording.q"),
+        "rate": "recording.gyro [rad/s], 1 / recording.spacing() [Hz]",
+        **dict.fromkeys(("fs", "frequency"), "1 / recording.spacing() [Hz]"),
+        **dict.fromkeys(("to_csv", "save", "write"), "jq.recordings.write(file, recording)"),
         **dict.fromkeys(("acc", "accel"), "recording.accelerometer"),
         "mag": "recording.magnetometer",
         "dt": "recording.spacing()",
@@ -205,58 +285,3 @@ INSTEAD: dict[str, dict[str, str]] = {
     },
 }
 """What to use instead, by the owner's public name ("" is the package) and the name guessed."""
-
-
-def missing(owner: str, name: str, names: Iterable[str] = ()) -> NoReturn:
-    """Raise the AttributeError of a name that the package, a module, or an instance lacks.
-
-    ``names`` are those there are: one that is spelled nearly so is proposed.
-    """
-    instead = INSTEAD.get(owner, {}).get(name)
-    if instead is None:
-        near = difflib.get_close_matches(name, names, 1, 0.7)
-        instead = f"{_place(owner)}.{near[0]}" if near else None
-    _raise(owner, name, instead)
-
-
-def _missing_of(instance: Any, owner: str, name: str) -> NoReturn:
-    """``missing`` for an instance, with its own names."""
-    if name.startswith("_"):  # Python and JAX ask for many of these, dir itself for __dict__
-        _raise(owner, name)
-    if owner == "Recording" and name in vars(instance).get("channels", ()):
-        _raise(owner, name, f'recording["{name}"]')
-    names = {known for known in dir(instance) if not known.startswith("_")}
-    missing(owner, name, sorted(names - {name}))  # it is there where a property could not find it
-
-
-def _raise(owner: str, name: str, instead: str | None = None) -> NoReturn:
-    described = f"{owner!r} object" if owner[:1].isupper() else f"module {_full(owner)!r}"
-    hint = "" if instead is None else f"; use {instead}"
-    raise AttributeError(f"{described} has no attribute {name!r}{hint}")
-
-
-def answer(owners: Mapping[str, Any]) -> None:
-    """Let the modules and classes of these public names answer with ``missing``.
-
-    The ``dir`` of a module, and so its completion, is then what is public.
-    """
-    for owner, value in owners.items():
-        # Set from outside: a __getattr__ in the source would tell type checkers that any name is
-        # there. Only names that are not found ask for it, and it looks at nothing of an instance
-        # but its names, so copy and pickle find what they found before.
-        if isinstance(value, ModuleType):
-            value.__getattr__ = functools.partial(missing, owner, names=value.__all__)
-            value.__dir__ = functools.partial(sorted, value.__all__)
-        elif owner in INSTEAD:
-            value.__getattr__ = functools.partialmethod(_missing_of, owner)
-
-
-def _full(owner: str) -> str:
-    return f"jaxquat.{owner}" if owner else "jaxquat"
-
-
-def _place(owner: str) -> str:
-    """What stands before the dot where users write a name of this owner."""
-    if owner[:1].isupper():
-        return {"GridAt": "grid"}.get(owner, owner.lower())
-    return f"jq.{owner}" if owner else "jq"

@@ -1,0 +1,70 @@
+"""The errors of names that are not there: what is it called here, or what is spelled nearly so?
+
+Such a name is no alias: a thing has one name, and ``dir`` and ``hasattr`` say so. Type checkers do
+not see these answers, so a wrong name stays an error there.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+from collections.abc import Iterable, Mapping
+from types import ModuleType
+from typing import Any, NoReturn
+
+from jaxquat._guesses import INSTEAD
+
+
+def missing(owner: str, name: str, names: Iterable[str] = ()) -> NoReturn:
+    """Raise the AttributeError of a name that the package, a module, or an instance lacks.
+
+    ``names`` are those there are: one that is spelled nearly so is proposed.
+    """
+    instead = INSTEAD.get(owner, {}).get(name)
+    if instead is None:
+        near = difflib.get_close_matches(name, names, 1, 0.7)
+        instead = f"{_place(owner)}.{near[0]}" if near else None
+    _raise(owner, name, instead)
+
+
+def _missing_of(instance: Any, owner: str, name: str) -> NoReturn:
+    """``missing`` for an instance, with its own names."""
+    if name.startswith("_"):  # Python and JAX ask for many of these, dir itself for __dict__
+        _raise(owner, name)
+    if owner == "Recording" and name in vars(instance).get("channels", ()):
+        _raise(owner, name, f'recording["{name}"]')
+    names = {known for known in dir(instance) if not known.startswith("_")}
+    missing(owner, name, sorted(names - {name}))  # it is there where a property could not find it
+
+
+def _raise(owner: str, name: str, instead: str | None = None) -> NoReturn:
+    described = f"{owner!r} object" if owner[:1].isupper() else f"module {_full(owner)!r}"
+    hint = "" if instead is None else f"; use {instead}"
+    raise AttributeError(f"{described} has no attribute {name!r}{hint}")
+
+
+def answer(owners: Mapping[str, Any]) -> None:
+    """Let the modules and classes of these public names answer with ``missing``.
+
+    The ``dir`` of a module, and so its completion, is then what is public.
+    """
+    for owner, value in owners.items():
+        # Set from outside: a __getattr__ in the source would tell type checkers that any name is
+        # there. Only names that are not found ask for it, and it looks at nothing of an instance
+        # but its names, so copy and pickle find what they found before.
+        if isinstance(value, ModuleType):
+            value.__getattr__ = functools.partial(missing, owner, names=value.__all__)
+            value.__dir__ = functools.partial(sorted, value.__all__)
+        elif owner in INSTEAD:
+            value.__getattr__ = functools.partialmethod(_missing_of, owner)
+
+
+def _full(owner: str) -> str:
+    return f"jaxquat.{owner}" if owner else "jaxquat"
+
+
+def _place(owner: str) -> str:
+    """What stands before the dot where users write a name of this owner."""
+    if owner[:1].isupper():
+        return {"GridAt": "grid"}.get(owner, owner.lower())
+    return f"jq.{owner}" if owner else "jq"
