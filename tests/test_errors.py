@@ -465,6 +465,11 @@ CASES = [
         TypeError,
         "theta: wanted a floating dtype, got int64",
     ),
+    (
+        lambda: jq.Body(2.0, INERTIA),
+        ValueError,
+        "inertia: wanted shape (3, 3), got (); the order is jq.Body(inertia, mass)",
+    ),
     (lambda: jq.Body.box(V, V), ValueError, "mass: wanted shape (), got (3,)"),
     (
         lambda: jq.Body.box(jnp.asarray(2), V),

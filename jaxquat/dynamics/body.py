@@ -75,6 +75,7 @@ class Body:
     def __init__(self, inertia: ArrayLike, mass: ArrayLike | None = None):
         inertia = floating("inertia", inertia)
         hints = {
+            0: "; the order is jq.Body(inertia, mass)",
             1: "; principal moments: jq.Body.from_principal",
             3: "; make a batch with jax.vmap(jq.Body)",
         }
