@@ -121,6 +121,7 @@ INSTEAD: dict[str, dict[str, str]] = {
     "euler": {
         **dict.fromkeys(("from_euler", "to_quat"), "jq.euler.to_quaternion(angles, order)"),
         **dict.fromkeys(("to_euler", "quaternion_to_euler"), "jq.euler.from_quaternion(q, order)"),
+        **dict.fromkeys(("rpy", "quat2euler", "euler2quat"), _ANGLES),
         "to_matrix": "jq.quaternion.to_matrix(jq.euler.to_quaternion(angles, order))",
         "from_matrix": "jq.euler.from_quaternion(jq.quaternion.from_matrix(matrix), order)",
     },

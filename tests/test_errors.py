@@ -634,8 +634,8 @@ CASES = [
     (
         lambda: lqr(state_cost=jnp.eye(6)),
         ValueError,
-        "state_cost: wanted shape (2, 2), got (6, 6); a is so large: dynamics.linearize has 6 for "
-        "attitude and rate, 6 more with a position, and the size of aux",
+        "state_cost: wanted shape (2, 2), got (6, 6); like a, whose size from dynamics.linearize "
+        "is 6 for attitude and rate, 6 more with a position, and the size of aux",
     ),
     (
         lambda: lqr(command_cost=jnp.eye(2)),
@@ -645,7 +645,7 @@ CASES = [
     (
         lambda: control.lqr_law(AUX, jnp.ones((3, 6)), AUX),
         ValueError,
-        "gain: wanted shape (m, 9), got (3, 6); dynamics.linearize about such a state has 6 for ",
+        "gain: wanted shape (m, 9), got (3, 6); the size of its error is 6 for attitude and ",
     ),
     (
         lambda: control.lqr_law(START, jnp.ones((3, 6)), AUX),

@@ -48,7 +48,7 @@ def lqr(a: ArrayLike, b: ArrayLike, state_cost: ArrayLike, command_cost: ArrayLi
         hint = f"; {_LINEARIZE} makes both"
         raise ValueError(f"b: wanted shape ({n}, m), got {b.shape}{hint}")
     m = b.shape[1]
-    hint = f"; a is so large: dynamics.linearize has {_ERROR}"
+    hint = f"; like a, whose size from dynamics.linearize is {_ERROR}"
     q = exactly("state_cost", state_cost, (n, n), hint)
     r = exactly("command_cost", command_cost, (m, m), "; b has a column for each command")
     for name, value in (("a", a), ("b", b), ("state_cost", q), ("command_cost", r)):
@@ -105,6 +105,6 @@ def lqr_law(state: State, gain: ArrayLike, about: State) -> Array:
     check_alike("state", state, "about", about)
     delta, gain = local(about, state), floating("gain", gain)
     if gain.ndim != 2 or gain.shape[1] != delta.size:
-        hint = f"; dynamics.linearize about such a state has {_ERROR}"
+        hint = f"; the size of its error is {_ERROR}"
         raise ValueError(f"gain: wanted shape (m, {delta.size}), got {gain.shape}{hint}")
     return -jnp.sum(gain * delta[None], axis=-1)

@@ -14,9 +14,11 @@ def settling_time(t: ArrayLike, error: ArrayLike, within: ArrayLike) -> Array:
     """The time from which ``|error|`` stays at most ``within`` until the last sample. -> (...).
 
     The error is linear between its samples, and the result is the time at which it crosses for the
-    last time; it is the first time if the error is never larger. ``within`` is in the unit of the
-    error, not a share of a step: for the 2 % of textbooks (K. Ogata, Modern Control Engineering,
-    section 5-3) give ``within=0.02 * step``.
+    last time; it is the first time if the error is never larger.
+
+    ``within`` is absolute. Textbooks (K. Ogata, Modern Control Engineering, section 5-3),
+    ``step_info`` of python-control and ``stepinfo`` of MATLAB take a share of the final value, 2 %
+    mostly: for that ``error`` is the response less its final value, and ``within`` 0.02 times it.
 
     An error that is too large at the last sample has not settled, and the result is infinite:
     ``jnp.minimum(time, t[-1])`` is then the end, and ``time < 5.0`` is false. An error with a NaN
@@ -28,8 +30,8 @@ def settling_time(t: ArrayLike, error: ArrayLike, within: ArrayLike) -> Array:
         within: () in the unit of the error, positive.
 
     Returns:
-        Times [s], of the leading axes of the error, in the dtype of t and error. ValueError
-        or TypeError for bad arguments.
+        Times [s], of the leading axes of the error, in the dtype of t and error. ValueError or
+        TypeError for bad arguments.
 
     Examples:
         >>> t = jnp.linspace(0.0, 10.0, 101)
