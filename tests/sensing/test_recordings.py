@@ -78,6 +78,11 @@ def test_a_path_is_no_recording_but_the_error_says_how_one_is_made_of_it(tmp_pat
     np.testing.assert_array_equal(again.q, path.state.q)
 
 
+def test_the_order_of_file_and_recording_is_said_where_it_is_wrong():
+    with pytest.raises(TypeError, match=r"^recording: wanted a .*, got 'a.csv'; the order is jq"):
+        recordings.write(some_recording(), "a.csv")
+
+
 def test_columns_stand_in_any_order_and_others_are_ignored(tmp_path):
     path = tmp_path / "a.csv"
     lines = "movement,note,q_z,q_y,q_x,q_w,gyr_z,gyr_y,gyr_x,t", "0,x,,,,,3,2,1,0.5", ""

@@ -219,6 +219,9 @@ def write(path: str | os.PathLike, recording: Recording) -> None:
         >>> bool((jq.recordings.read(file).t == recording.t).all())  # to the last bit
         True
     """
+    if isinstance(recording, str | os.PathLike):
+        hint = "; the order is jq.recordings.write(file, recording)"
+        raise TypeError(f"recording: wanted a recordings.Recording, got {recording!r}{hint}")
     recording = _checked(recording)
     with _opened(path, "wt") as file:
         writer = csv.writer(file)
