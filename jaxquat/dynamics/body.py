@@ -94,7 +94,7 @@ class Body:
         """(3, 3) inertia in body axes [kg m^2].
 
         Examples:
-            >>> quarter = jq.quaternion.exp(jnp.array([0.0, 0.0, jnp.pi / 2]))  # rad
+            >>> quarter = jq.quaternion.exp(jnp.array([0.0, 0.0, jnp.pi / 2]))  # a quarter turn
             >>> body = jq.Body.from_principal(jnp.array([2.0, 3.0, 4.0]), quarter)  # kg m^2
             >>> [f"{x:.2f}" for x in jnp.diag(body.inertia)]  # the first moment is about body y
             ['3.00', '2.00', '4.00']
@@ -136,7 +136,7 @@ class Body:
             >>> tilt = jq.quaternion.exp(jnp.array([0.0, 0.0, jnp.pi / 6]))  # 30 degrees about z
             >>> xx = lambda moments: jq.Body.from_principal(moments, tilt).inertia[0, 0]
             >>> slope = jax.jit(jax.grad(xx))
-            >>> [f"{x:.2f}" for x in slope(jnp.array([2.0, 2.0, 3.0]))]  # cos^2 and sin^2
+            >>> [f"{x:.2f}" for x in slope(jnp.array([2.0, 2.0, 3.0]))]  # cos^2 and sin^2 of tilt
             ['0.75', '0.25', '0.00']
         """
         moments = exactly("moments", moments, (3,))

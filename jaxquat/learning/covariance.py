@@ -109,10 +109,10 @@ class FitCovariance:
                 finite.
 
         Examples:
-            >>> readings = jnp.full(100, 0.5)  # rad/s^2, of 1 N m
+            >>> readings = jnp.full(100, 0.5)  # rad/s^2, under 1 N m
             >>> model = lambda p: p["gain"] / p["inertia"] - readings
             >>> params = {"gain": jnp.array(1.0), "inertia": jnp.array(2.0)}
-            >>> sure = jq.fit_covariance(model, params, sigma=0.1)  # of each alone infinite
+            >>> sure = jq.fit_covariance(model, params, sigma=0.1)  # gain alone: +- inf
             >>> ratio = sure.predict(lambda p: p["gain"] / p["inertia"])
             >>> f"{ratio.value:.2f} +- {ratio.standard_errors:.2f} rad/s^2"  # 0.1/sqrt(100)
             '0.50 +- 0.01 rad/s^2'

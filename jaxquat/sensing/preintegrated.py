@@ -109,8 +109,8 @@ class Preintegrated(_reprs.Tabular):
 
         Examples:
             >>> gyro, accel = jnp.zeros((2, 3)), jnp.array([[1.0, 0.0, 0.0]] * 2)  # m/s^2
-            >>> second = jax.jit(jq.kinematics.preintegrate)(gyro, accel, jnp.array([0.0, 1.0]))
-            >>> both = second.compose(second)
+            >>> motion = jax.jit(jq.kinematics.preintegrate)(gyro, accel, jnp.array([0.0, 1.0]))
+            >>> both = motion.compose(motion)
             >>> f"{both.dt:.0f} s, {both.dv[0]:.0f} m/s, {both.dp[0]:.0f} m"  # 1 m/s^2 for 2 s
             '2 s, 2 m/s, 2 m'
         """

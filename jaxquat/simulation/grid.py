@@ -41,7 +41,7 @@ class Grid:
         """How many intervals there are, between whose ends nothing is sampled or saved: steps.
 
         Examples:
-            >>> jq.grid(0.0, 0.01, 1000).intervals
+            >>> jq.grid(0.0, 0.01, 1000).intervals  # by default inputs have a row for each
             1000
         """
         return self.steps
@@ -110,7 +110,7 @@ class GridAt:
         """How many intervals there are, the empty ones included.
 
         Examples:
-            >>> jq.grid_at(np.array([0.0, 0.1, 0.4, 0.4]), substeps=2).intervals
+            >>> jq.grid_at(np.array([0.0, 0.1, 0.4, 0.4]), substeps=2).intervals  # one is empty
             3
         """
         return jnp.shape(self.stamps)[-1] - 1
@@ -120,7 +120,7 @@ class GridAt:
         """How many steps there are, those of empty intervals included.
 
         Examples:
-            >>> jq.grid_at(np.array([0.0, 0.1, 0.4, 0.4]), substeps=2).steps
+            >>> jq.grid_at(np.array([0.0, 0.1, 0.4, 0.4]), substeps=2).steps  # 3 intervals of 2
             6
         """
         return self.intervals * self.substeps

@@ -74,9 +74,8 @@ class Path:
             >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
             >>> push = lambda t, state, params: jnp.array([0.0, 0.0, 4.0])  # N m, so 1 rad/s^2
             >>> fly = lambda: jq.rollout(jq.rkmk4, body, push, start, jq.grid(0.0, 1.0, 2))
-            >>> between = jax.jit(fly)().at(1.5)  # s
-            >>> turned, rate = jq.quaternion.log(between.q)[2], between.omega[2]
-            >>> f"{turned:.3f} rad, {rate:.3f} rad/s"  # t^2/2, t
+            >>> between = jax.jit(fly)().at(1.5)  # s, so t^2/2 and t:
+            >>> f"{jq.quaternion.log(between.q)[2]:.3f} rad, {between.omega[2]:.3f} rad/s"
             '1.125 rad, 1.500 rad/s'
         """
         check_rows(self)
