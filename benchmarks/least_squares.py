@@ -10,9 +10,9 @@ each axis of the mass distribution 30 % off. A trajectory of 20 s then loses its
 goes over the first tenth of it (``horizon``).
 ``scipy.optimize.least_squares`` (method "lm", which is MINPACK) gets all of it at once,
 with the same compiled residuals, and their Jacobian by ``jax.jacfwd``. Where
-"SciPy's cost differs by" is not small, SciPy has ended in another minimum. The last columns are those of
-``optimistix.least_squares`` with ``LevenbergMarquardt`` and the same Jacobian, one program on the
-device; its steps are counted, and they end after 100.
+"SciPy's cost differs by" is not small, SciPy has ended in another minimum. The last columns are
+those of ``optimistix.least_squares`` with ``LevenbergMarquardt`` and the same Jacobian, one program
+on the device; its steps are counted, and they end after 100.
 
 Times are those of a call after everything has been compiled. ``--write`` puts the table into
 docs/fitting.md.
