@@ -212,8 +212,9 @@ class Body:
         """A homogeneous sphere: mass [kg], radius [m]; each moment is ``2/5 m r^2``.
 
         Examples:
-            >>> jq.Body.sphere(10.0, 0.5).principal()[0]  # kg, m
-            Array([1., 1., 1.], dtype=float32)
+            >>> ball = jq.Body.sphere(10.0, radius=0.5)  # kg, m
+            >>> f"{ball.inertia[2, 2]:.2f} kg m^2"  # 2/5 10 0.5^2
+            '1.00 kg m^2'
         """
         mass, radius = _positive("mass", mass, ()), _positive("radius", radius, ())
         moments = ellipsoid_moments(mass, jnp.broadcast_to(radius, (3,)))
@@ -227,7 +228,8 @@ class Body:
         torque and drag in a viscous fluid, for the same ``semi_axes``.
 
         Examples:
-            >>> jq.Body.ellipsoid(5.0, jnp.array([1.0, 2.0, 3.0])).principal()[0]  # kg, m
+            >>> pebble = jq.Body.ellipsoid(5.0, jnp.array([1.0, 2.0, 3.0]))  # kg, m
+            >>> jnp.diag(pebble.inertia)  # kg m^2: 4 + 9, 9 + 1, 1 + 4
             Array([13., 10.,  5.], dtype=float32)
         """
         mass, semi_axes = _positive("mass", mass, ()), _positive("semi_axes", semi_axes, (3,))
