@@ -48,4 +48,9 @@ __all__ = [
     "work_precision",
 ]
 
+# The modules are not public. Here they are no attributes, so ``jq.plot.animation(path, body)`` is
+# answered like any other name that is nearly right.
+for _name in ("angles", "animation", "curves", "gif", "panels", "recorded", "spheres", "tracks"):
+    globals().pop(_name, None)
+
 _answer({"plot": sys.modules[__name__]})

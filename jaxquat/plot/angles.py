@@ -46,7 +46,7 @@ def euler_angles(path: Path, order: str = "ZYX", *, ax: Axes | None = None) -> A
     ax = flat(ax)
     draw_columns(ax, t, angles, *_labels_and_looks(order))
     ax.set_ylabel("Euler angle [deg]")
-    ax.legend(ncols=3, **ABOVE)
+    ax.legend(ncols=3, markerscale=0, **ABOVE)
     return ax
 
 

@@ -10,12 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
-from matplotlib.animation import FuncAnimation, writers
+from matplotlib.animation import AbstractMovieWriter, FuncAnimation, writers
 from mpl_toolkits.mplot3d import Axes3D
 from mpl_toolkits.mplot3d.art3d import Poly3DCollection
 
-from jaxquat._checks import exactly, instance, place, positive, positive_integer, real
+from jaxquat import _progress
+from jaxquat._checks import boolean, exactly, instance, place, positive, positive_integer, real
 from jaxquat.dynamics.body import Body
+from jaxquat.plot.gif import GifWriter
 from jaxquat.plot.panels import (
     BEHIND,
     COLOURS,
@@ -94,6 +96,7 @@ def animate(
     speed: float = 1.0,
     size: float | None = None,
     ax: Axes3D | None = None,
+    progress: bool = True,
 ) -> FuncAnimation:
     """Animate the path: its body turns in the world as a homogeneous box with lines along its axes.
 
@@ -111,6 +114,7 @@ def animate(
         size: for a body with a position, the diagonal of its box as drawn [m]; by default a sixth
             of the longest side of the box around the path.
         ax: where to draw; a new figure if None.
+        progress: show a bar with frames a second and the time left while the file is written.
 
     Returns:
         matplotlib's animation, with its methods ``save`` and ``to_html5_video``. A notebook shows
@@ -130,7 +134,8 @@ def animate(
     radius = _radius(path, size)
     fps, speed = positive_integer("fps", fps), real("speed", speed)
     positive("speed", speed)
-    writer = _writer(file)
+    boolean("progress", progress)
+    writer = _writer(file, fps)
     ax = spatial(ax)
     frames = _frames(path, fps, speed)
 
@@ -170,20 +175,23 @@ def animate(
     figure = ax.figure.canvas.figure
     film = _Film(figure, show, frames=len(frames.t), interval=1000 / fps, blit=False)
     if file is not None:
-        film.save(os.fspath(file), writer=writer, fps=fps)
+        with _progress.bar("frames", len(frames.t), shown=progress) as bar:
+            film.save(os.fspath(file), writer, progress_callback=lambda *_: bar.update())
     return film
 
 
-def _writer(file: str | os.PathLike | None) -> str:
-    """Name matplotlib's writer for this file; raise ValueError if it is not installed."""
-    suffix = "" if file is None else place("file", file).suffix.lower()
-    writer = "pillow" if suffix == ".gif" else "ffmpeg"
-    if file is not None and not writers.is_available(writer):
+def _writer(file: str | os.PathLike | None, fps: int) -> AbstractMovieWriter | None:
+    """Return the writer for this file; raise ValueError if it is not installed."""
+    if file is None:
+        return None
+    if place("file", file).suffix.lower() == ".gif":
+        return GifWriter(fps)
+    if not writers.is_available("ffmpeg"):
         raise ValueError(
-            f"file: wanted a name that ends in .gif, because {writer} is not installed,"
+            "file: wanted a name that ends in .gif, because ffmpeg is not installed,"
             f" got {os.fspath(file)!r}"
         )
-    return writer
+    return writers["ffmpeg"](fps)
 
 
 def _box(body: Body) -> _Box:
