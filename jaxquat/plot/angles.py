@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import numpy as np
 from jax import Array
 from matplotlib.axes import Axes
 
+from jaxquat._checks import instance
 from jaxquat.plot.panels import ABOVE, draw_columns, flat, one_path
 from jaxquat.rotations import euler, quaternion
 from jaxquat.simulation.path import Path
@@ -41,7 +44,8 @@ def euler_angles(path: Path, order: str = "ZYX", *, ax: Axes | None = None) -> A
         {'yaw': '28.6 deg', 'pitch': '0.0 deg', 'roll': '0.0 deg'}
     """
     path = one_path(path)
-    angles, turns = jax.jit(lambda q: _angles_and_turns(q, order))(path.state.q)
+    instance("order", order, str, 'one of jq.euler.ORDERS, such as "ZYX"')
+    angles, turns = _angles_and_turns(path.state.q, order)
     t, angles = _broken(np.asarray(path.t), np.rad2deg(angles), np.rad2deg(turns))
     ax = flat(ax)
     draw_columns(ax, t, angles, *_labels_and_looks(order))
@@ -50,6 +54,7 @@ def euler_angles(path: Path, order: str = "ZYX", *, ax: Axes | None = None) -> A
     return ax
 
 
+@functools.partial(jax.jit, static_argnums=1)
 def _angles_and_turns(q: Array, order: str) -> tuple[Array, Array]:
     """Return the angles (n, 3), and the angles (n - 1,) of the turns from row to row [rad]."""
     return euler.from_quaternion(q, order), quaternion.distance(q[:-1], q[1:])
