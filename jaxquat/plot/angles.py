@@ -8,6 +8,7 @@ import jax
 import numpy as np
 from jax import Array
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
 from jaxquat._checks import instance
 from jaxquat.plot.panels import ABOVE, draw_columns, flat, one_path
@@ -50,6 +51,7 @@ def euler_angles(path: Path, order: str = "ZYX", *, ax: Axes | None = None) -> A
     ax = flat(ax)
     draw_columns(ax, t, angles, *_labels_and_looks(order))
     ax.set_ylabel("Euler angle [deg]")
+    ax.yaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 3, 6, 9, 10]))  # of 30, 60, 90
     ax.legend(ncols=3, markerscale=0, **ABOVE)
     return ax
 
