@@ -2,7 +2,7 @@
 
 Pillow reduces the colours after the last frame is drawn, and looks at every pixel, which takes as
 long as the drawing. But a drawing has few colours, in long runs of equal pixels: here Pillow
-chooses 256 of these colours, in a picture that has each of them in 30 pixels at most. That is
+chooses 256 of these colours from a picture that has each of them in at most 1000 pixels. That is
 enough for a colour which fills a face of the box, or the background, to be kept as it is.
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 from matplotlib.animation import PillowWriter
 from PIL import Image
 
-_PIXELS = 30
+_PIXELS = 1000
 """Pillow sees a colour in so many pixels at most."""
 
 
