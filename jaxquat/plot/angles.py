@@ -27,8 +27,8 @@ def euler_angles(path: Path, order: str = "ZYX", *, ax: Axes | None = None) -> A
     ``jq.euler.from_quaternion`` has it. ``attitude_error`` and ``body_axes`` have no such places.
 
     Args:
-        path: one path. Neighbouring rows must be so close that no angle but at a jump changes by
-            60 deg more than the body turns.
+        path: one path. Where an angle changes by more than 180 deg from row to row, or by 60 deg
+            more than the body turns, it is taken to jump: give rows that are close enough.
         order: one of ``jq.euler.ORDERS``; "ZYX" is yaw, pitch, roll. The angles of the other orders
             are named by their axes: of the body for capitals, of the world for small letters.
         ax: where to draw; a new figure if None.
@@ -65,8 +65,8 @@ def _angles_and_turns(q: Array, order: str) -> tuple[Array, Array]:
 def _broken(t: np.ndarray, angles: np.ndarray, turns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return times (m,) and angles (m, 3) [deg] with a NaN in each angle where it jumps.
 
-    An angle jumps if it changes by more than 180 deg, or by 60 deg more than the body turns. At a
-    jump of one angle the others have a row twice, which shows nothing.
+    ``turns`` (n - 1,) [deg] are those of the body from row to row. At a jump of one angle the
+    others have a row twice, which shows nothing.
     """
     jumps = np.abs(np.diff(angles, axis=0)) > np.minimum(turns + 60.0, 180.0)[:, None]
     later = np.flatnonzero(np.any(jumps, axis=1)) + 1

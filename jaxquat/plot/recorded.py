@@ -30,9 +30,9 @@ _NAMED = {"gyro": _XYZ, "q": ("wxyz", (3, 0, 1, 2)), "accelerometer": _XYZ, "mag
 def channels(recording: Recording, *names: str, ax: Any = None) -> np.ndarray:
     """Draw channels of a recording, a panel each, against one time axis [s].
 
-    Missing samples are gaps: the line is broken where a sample comes later than 1.8 of the median
-    intervals between the channel's samples, and a sample between two gaps is a dot. So sensors that
-    were joined on one time axis at different rates each have their line.
+    Missing samples are gaps: a line is broken between two samples of its channel that are more than
+    1.8 of their median interval apart, and a sample between two gaps is a dot. So sensors that were
+    joined on one time axis at different rates each have their line.
 
     Args:
         recording: what ``jq.recordings.read`` or ``read_ulog`` returns.
@@ -43,8 +43,8 @@ def channels(recording: Recording, *names: str, ax: Any = None) -> np.ndarray:
             figure if None.
 
     Returns:
-        The axes, an array (channels,) with one for each, as ``figure.subplots`` has it for several
-        panels; for one channel it is an array too, so that a loop over them always goes.
+        The axes, an array (channels,), as ``figure.subplots`` returns it. For one channel it is an
+        array too: what is returned does not depend on what was recorded.
 
     Examples:
         >>> t = np.arange(101) / 100  # s

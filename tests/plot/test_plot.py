@@ -523,6 +523,19 @@ def test_errors(draw, kind, message):
         draw()
 
 
+def test_the_modules_of_the_package_are_no_attributes():
+    """A call that takes one for a function is led on; who needs one can import it."""
+    assert dir(plot) == sorted(plot.__all__)
+    for name, instead in {"animation": "animate", "angles": "euler_angles"}.items():
+        with pytest.raises(
+            AttributeError, match=rf"no attribute '{name}'; use jq\.plot\.{instead}"
+        ):
+            getattr(plot, name)
+    from jaxquat.plot import animation
+
+    assert animation.animate is plot.animate
+
+
 def test_a_film_without_its_writer_is_an_error(monkeypatch):
     monkeypatch.setattr(writers, "is_available", lambda name: name == "pillow")
     message = "file: wanted a name that ends in .gif, because ffmpeg is not installed, got 'a.mp4'"
