@@ -353,7 +353,8 @@ def print_errors(judged):
 
 def draw(log, windows, errors, title, result):
     """Draw a typical and the worst window, and parameters beside those of others."""
-    figure, axes = plt.subplots(1, 3, figsize=(11, 3.8), layout="constrained")
+    figure = plt.figure(figsize=(7, 6.4), layout="constrained")
+    axes = list(figure.subplot_mosaic("ab;cc", height_ratios=[3, 2]).values())
     size = np.linalg.norm(errors["fitted"][0][:, HORIZONS.index(WINDOW)], axis=-1)
     omega = predict(result.params, log, windows)[0]
     chosen = {"typical": np.argsort(size)[len(size) // 2], "worst": np.argmax(size)}
@@ -365,9 +366,9 @@ def draw(log, windows, errors, title, result):
             axis.plot(t, measured[:, i], label=f"measured {'xyz'[i]}", **wide)
             axis.plot(t, model[:, i], color=colour, linewidth=1.2, label=f"predicted {'xyz'[i]}")
         axis.set(xlabel="time since the start [s]", ylabel="rate [rad/s]")
-        axis.set_title(f"{title}: {name} window")
+        axis.set_title(f"{title}: {name} window", fontsize=10)
     lines = axes[0].get_legend_handles_labels()
-    figure.legend(*lines, loc="outside lower center", ncols=6, fontsize=8)
+    figure.legend(*lines, loc="outside upper center", ncols=3)
     nothing = {"lag": np.nan, "drag": np.nan}
     columns = printed(result.params), standard_errors(result), printed(AUTHORS), FOERSTER | nothing
     drawn = (np.hstack([x["lag"], x["drag"], x["moments"]]) for x in columns)
@@ -379,8 +380,8 @@ def draw(log, windows, errors, title, result):
     axes[2].plot(foerster / theirs, places, "s", color=plot.COLOURS[3], label="Foerster 2015")
     axes[2].axvline(1.0, color="0.5", label="authors")
     axes[2].set_yticks(places, ["motor lag", "drag torque", "Ixx", "Iyy", "Izz"])
-    axes[2].set(xlabel="multiple of the authors' value", title="Parameters", xlim=(0, None))
-    axes[2].legend(fontsize=8)
+    axes[2].set(xlabel="parameter, multiple of the authors' value", xlim=(0, None))
+    axes[2].legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=3)
     figure.savefig("identify_quadrotor.png", dpi=110)
 
 

@@ -1,4 +1,4 @@
-"""Every function and class of the reference has an example in its docstring, and it runs.
+"""Every function, class, method and property of the reference has an example, and it runs.
 
 They run as a user has them: float32, in the order of the lines, with ``jax``, ``jnp``, ``np`` and
 ``jq`` at hand.
@@ -19,8 +19,16 @@ import jaxquat as jq
 FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 
 
+def public_members(kind):
+    """The public methods and properties of a class, but not the two by which JAX takes it apart."""
+    for name, value in vars(kind).items():
+        is_public = not name.startswith(("_", "tree_"))
+        if is_public and (isinstance(value, property) or inspect.isroutine(getattr(kind, name))):
+            yield name
+
+
 def documented():
-    """Functions and classes of the reference by the name under which a reader finds them."""
+    """What is documented by the name under which a reader finds it."""
     found = {}
     for name in AT_HAND:
         value = shown(name)
@@ -31,7 +39,11 @@ def documented():
             value = shown(member)
             if inspect.isfunction(value) or inspect.isclass(value):
                 found.setdefault(value, member)
-    return {name: value for value, name in found.items()}
+    named = {name: value for value, name in found.items()}
+    for kind, name in found.items():
+        if inspect.isclass(kind):
+            named |= {f"{name}.{key}": getattr(kind, key) for key in public_members(kind)}
+    return named
 
 
 DOCUMENTED = documented()

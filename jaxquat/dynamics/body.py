@@ -91,7 +91,14 @@ class Body:
 
     @property
     def inertia(self) -> Array:
-        """(3, 3) inertia in body axes [kg m^2]."""
+        """(3, 3) inertia in body axes [kg m^2].
+
+        Examples:
+            >>> quarter = jq.quaternion.exp(jnp.array([0.0, 0.0, jnp.pi / 2]))  # a quarter turn
+            >>> body = jq.Body.from_principal(jnp.array([2.0, 3.0, 4.0]), quarter)  # kg m^2
+            >>> [f"{x:.2f}" for x in jnp.diag(body.inertia)]  # the first moment is about body y
+            ['3.00', '2.00', '4.00']
+        """
         if self._moments is None:
             return self._inertia
         rotation = quaternion.to_matrix(self._axes)
@@ -102,6 +109,11 @@ class Body:
         """The six numbers from which ``Body.from_parameters`` makes this body.
 
         NaN for a flat body, ``I1 + I2 = I3``: the first three would be infinite.
+
+        Examples:
+            >>> theta = jq.Body(jnp.diag(jnp.array([13.0, 10.0, 5.0]))).parameters
+            >>> [f"{x:.2f}" for x in jnp.exp(2.0 * theta[:3])]  # second moments of mass, kg m^2
+            ['1.00', '4.00', '9.00']
         """
         inertia = self.inertia
         second = 0.5 * trace(inertia)[..., None, None] * jnp.eye(3, dtype=inertia.dtype) - inertia
@@ -119,6 +131,13 @@ class Body:
         ``axes`` is a unit quaternion; by default principal and body axes coincide. The body keeps
         both, so a scheme that works in principal axes needs no eigenvectors, and gradients exist
         at repeated moments. TypeError if they are of two dtypes.
+
+        Examples:
+            >>> tilt = jq.quaternion.exp(jnp.array([0.0, 0.0, jnp.pi / 6]))  # 30 degrees about z
+            >>> xx = lambda moments: jq.Body.from_principal(moments, tilt).inertia[0, 0]
+            >>> slope = jax.jit(jax.grad(xx))
+            >>> [f"{x:.2f}" for x in slope(jnp.array([2.0, 2.0, 3.0]))]  # cos^2 and sin^2 of tilt
+            ['0.75', '0.25', '0.00']
         """
         moments = exactly("moments", moments, (3,))
         _check_dtype("moments", moments)
@@ -144,6 +163,12 @@ class Body:
         Every theta whose exponentials the dtype can hold gives a positive definite inertia with the
         triangle inequality. Any other is a ValueError; traced, its inertia is infinite, NaN or 0.
         ``body.parameters`` is the inverse.
+
+        Examples:
+            >>> theta = jnp.zeros(6).at[:3].set(jnp.log(jnp.array([1.0, 2.0, 3.0])))
+            >>> body = jq.Body.from_parameters(theta)
+            >>> [f"{x:.2f}" for x in jnp.diag(body.inertia)]  # 4 + 9, 9 + 1, 1 + 4
+            ['13.00', '10.00', '5.00']
         """
         theta = exactly("theta", theta, (6,))
         finite("theta", theta)
@@ -159,7 +184,13 @@ class Body:
 
     @classmethod
     def box(cls, mass: ArrayLike, sides: ArrayLike) -> Body:
-        """A homogeneous box: mass [kg], sides (3,) [m] along the body axes."""
+        """A homogeneous box: mass [kg], sides (3,) [m] along the body axes.
+
+        Examples:
+            >>> box = jq.Body.box(12.0, jnp.array([1.0, 2.0, 3.0]))  # kg, m
+            >>> jnp.diag(box.inertia)  # kg m^2: 4 + 9, 9 + 1, 1 + 4
+            Array([13., 10.,  5.], dtype=float32)
+        """
         mass, sides = _positive("mass", mass, ()), _positive("sides", sides, (3,))
         square = sides * sides
         moments = mass / 12.0 * (jnp.roll(square, 1) + jnp.roll(square, -1))
@@ -167,7 +198,13 @@ class Body:
 
     @classmethod
     def cylinder(cls, mass: ArrayLike, radius: ArrayLike, height: ArrayLike) -> Body:
-        """A homogeneous cylinder: mass [kg], radius and height [m], its axis along body z."""
+        """A homogeneous cylinder: mass [kg], radius and height [m], its axis along body z.
+
+        Examples:
+            >>> wheel = jq.Body.cylinder(8.0, radius=0.5, height=0.1)  # kg, m
+            >>> f"{wheel.inertia[2, 2]:.2f} kg m^2"  # 8 0.5^2/2
+            '1.00 kg m^2'
+        """
         mass = _positive("mass", mass, ())
         radius, height = _positive("radius", radius, ()), _positive("height", height, ())
         across = mass * (3.0 * radius * radius + height * height) / 12.0
@@ -182,6 +219,13 @@ class Body:
 
         It is ``from_parameters`` of six normal numbers of standard deviation 0.3, in ``dtype``, by
         default JAX's default.
+
+        Examples:
+            >>> keys = jax.random.split(jax.random.key(0), 1000)
+            >>> inertias = jax.jit(jax.vmap(lambda key: jq.Body.random(key).inertia))(keys)
+            >>> small, middle, large = jnp.linalg.eigvalsh(inertias).T
+            >>> bool(jnp.all(small + middle > large))
+            True
         """
         key, dtype = random_key("key", key), floating_dtype("dtype", dtype)
         return cls.from_parameters(0.3 * jax.random.normal(key, (6,), dtype), mass)
@@ -192,6 +236,15 @@ class Body:
         They are those given to ``from_principal``. Of another body they come from Jacobi's
         rotations, in the order in which the principal axes lie nearest to the body's; their
         derivatives are undefined where two moments are equal, so use ``from_principal`` there.
+
+        Examples:
+            >>> inertia = jnp.array([[5.0, 2.0, 0.0], [2.0, 2.0, 0.0], [0.0, 0.0, 6.5]])  # kg m^2
+            >>> moments, axes = jq.Body(inertia).principal()
+            >>> [f"{x:.2f}" for x in moments]
+            ['6.00', '1.00', '6.50']
+            >>> x, y, _ = jq.quaternion.rotate(axes, jnp.array([1.0, 0.0, 0.0]))
+            >>> f"{y / x:.2f}"  # the first axis is along (2, 1, 0)
+            '0.50'
         """
         if self._moments is not None:
             return self._moments, self._axes
@@ -209,6 +262,12 @@ class Body:
         The parallel axis theorem, ``I + m (|d|^2 1 - d d^T)`` with the mass m [kg]. It holds for a
         body about its centre of mass only; to go from one point to another, shift the body about
         its centre. The result has no mass: it turns about a fixed point, and does not move.
+
+        Examples:
+            >>> cube = jq.Body.box(12.0, jnp.ones(3))  # kg, m: 2 kg m^2 about every axis
+            >>> hanging = cube.shifted(12.0, jnp.array([0.0, 0.0, -2.0]))
+            >>> jnp.diag(hanging.inertia)  # 2 + 12 2^2 kg m^2 where it swings
+            Array([50., 50.,  2.], dtype=float32)
         """
         mass, offset = _positive("mass", mass, ()), exactly("offset", offset, (3,))
         finite("offset", offset)

@@ -34,7 +34,8 @@ class Settings(NamedTuple):
             the variance of the heading is four times as large.
         field_time: time in which the norm and dip that count as undisturbed are learned [s].
         rest_rate: a body at rest has a measured rate below this [rad/s], the bias included, which
-            changes by less in about 0.5 s.
+            changes by less in about 0.5 s. A slow turn counts as rest and its rate as bias, so
+            lower this for a body that turns slowly.
         rest_acceleration: at rest the specific force changes by less than this in about 0.5 s
             [m/s^2].
         rest_time: the body is at rest once both have held for so long [s].

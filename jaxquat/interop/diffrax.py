@@ -121,7 +121,18 @@ class Interpolation(diffrax.AbstractLocalInterpolation):
     k1: State
 
     def evaluate(self, t0: Any, t1: Any = None, left: bool = True) -> State:
-        """Return the state at ``t0``, or with ``t1`` the state at t1 minus that at t0."""
+        """Return the state at ``t0``, or with ``t1`` the state at t1 minus that at t0.
+
+        Examples:
+            >>> from jaxquat.interop import diffrax as bridge
+            >>> level, zero, ones = jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3), jnp.ones(3)
+            >>> first = jq.State(level, zero, aux={}, position=zero, velocity=zero)
+            >>> last = first._replace(position=0.5 * ones, velocity=ones)  # after 1 s of 1 m/s^2
+            >>> slopes = [jq.State(0.0 * level, zero, {}, v, ones) for v in (zero, ones)]
+            >>> step = bridge.Interpolation(0.0, 1.0, first, last, *slopes)
+            >>> step.evaluate(0.5).position[0], step.evaluate(0.5, 1.0).position[0]  # m, 0.5 in all
+            (Array(0.125, dtype=float32), Array(0.375, dtype=float32))
+        """
         if t1 is not None:
             return jax.tree.map(jnp.subtract, self.evaluate(t1), self.evaluate(t0))
         dtype = self.y0.q.dtype

@@ -96,9 +96,7 @@ class FitCovariance:
 
         ``G C G^T`` is the covariance of ``function(params)``, with the covariance C of the
         parameters and the Jacobian G of the function, taken in forward mode. That is right where
-        the function is linear over the standard errors. ::
-
-            inertia = sure.predict(lambda theta: jq.Body.from_parameters(theta).inertia)
+        the function is linear over the standard errors.
 
         Args:
             function: ``function(params) -> pytree of floating arrays``, jittable.
@@ -109,6 +107,15 @@ class FitCovariance:
         Raises:
             TypeError, ValueError: it is no such function, or its values or derivatives are not
                 finite.
+
+        Examples:
+            >>> readings = jnp.full(100, 0.5)  # rad/s^2, under 1 N m
+            >>> model = lambda p: p["gain"] / p["inertia"] - readings
+            >>> params = {"gain": jnp.array(1.0), "inertia": jnp.array(2.0)}
+            >>> sure = jq.fit_covariance(model, params, sigma=0.1)  # gain alone: +- inf
+            >>> ratio = sure.predict(lambda p: p["gain"] / p["inertia"])
+            >>> f"{ratio.value:.2f} +- {ratio.standard_errors:.2f} rad/s^2"  # 0.1/sqrt(100)
+            '0.50 +- 0.01 rad/s^2'
         """
         return propagated(function, self.params, self.root, self.flat)
 

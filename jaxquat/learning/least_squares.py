@@ -98,16 +98,30 @@ class LeastSquares(_reprs.Tabular):
 
     @property
     def standard_errors(self) -> Any:
-        """Of the parameters, a pytree like them: those of ``covariance``."""
+        """Of the parameters, a pytree like them: those of ``covariance``.
+
+        Examples:
+            >>> readings = 0.02 + 0.1 * jax.random.normal(jax.random.key(0), (400,))  # rad/s
+            >>> residuals = lambda p: readings - p["bias"]
+            >>> guess = {"bias": jnp.zeros(())}
+            >>> fit = jq.least_squares(residuals, guess, sigma=0.1, progress=False)
+            >>> f"{fit.standard_errors['bias']:.4f} rad/s"  # 0.1/sqrt(400)
+            '0.0050 rad/s'
+        """
         return self.covariance.standard_errors
 
     def predict(self, function: Callable[[Any], Any]) -> Prediction:
         """Values that follow from the parameters, with standard errors by the delta method.
 
-        It is ``FitCovariance.predict``. ::
+        It is ``FitCovariance.predict``.
 
-            inertia = fit.predict(lambda theta: jq.Body.from_parameters(theta).inertia)
-            inertia.value, inertia.standard_errors  # (3, 3), (3, 3)
+        Examples:
+            >>> t = jnp.repeat(jnp.array([-1.0, 1.0]), 50)  # s
+            >>> residuals = lambda p: p[0] + p[1] * t - 2.0 * t  # rad, of a wheel at 2 rad/s
+            >>> fit = jq.least_squares(residuals, jnp.zeros(2), sigma=0.1, progress=False)
+            >>> later = fit.predict(lambda p: p[0] + p[1] * 10.0)  # the angle after 10 s
+            >>> f"{later.value:.1f} +- {later.standard_errors:.1f} rad"  # 10 (0.1/sqrt(100))
+            '20.0 +- 0.1 rad'
         """
         return self.covariance.predict(function)
 

@@ -110,6 +110,14 @@ class Scheme:
         """Check what the scheme asks of the body: ValueError if a concrete body does not meet it.
 
         ``report`` is for a traced body: ``checkify.check`` then reports what ValueError would.
+
+        Examples:
+            >>> body = jq.Body.from_principal(jnp.array([2.0, 3.0, 4.0]))  # kg m^2
+            >>> jq.rkmk4.check(body)  # any body will do
+            >>> jq.symmetric_top_bm4.check(body)
+            Traceback (most recent call last):
+                ...
+            ValueError: body: symmetric_top_bm4 wanted two equal principal moments, ...
         """
         if self.demand is None:
             return

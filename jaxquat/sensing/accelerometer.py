@@ -47,7 +47,15 @@ class Accelerometer(NamedTuple):
 
     @staticmethod
     def ideal(dtype: jax.typing.DTypeLike | None = None) -> Accelerometer:
-        """An accelerometer without errors."""
+        """An accelerometer without errors.
+
+        Examples:
+            >>> sensor, key = jq.accelerometer.Accelerometer.ideal(), jax.random.key(0)
+            >>> q, still = jnp.array([[0.0, 1.0, 0.0, 0.0]]), jnp.zeros((1, 3))  # upside down
+            >>> gravity = jnp.array([0.0, 0.0, -9.75])  # m/s^2
+            >>> jq.accelerometer.measure(sensor, q, still, gravity, 0.01, key)
+            Array([[ 0.  ,  0.  , -9.75]], dtype=float32)
+        """
         return Accelerometer(*triad.ideal(dtype))
 
 

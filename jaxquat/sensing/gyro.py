@@ -43,7 +43,13 @@ class Gyro(NamedTuple):
 
     @staticmethod
     def ideal(dtype: jax.typing.DTypeLike | None = None) -> Gyro:
-        """A gyroscope without errors: the start of a calibration."""
+        """A gyroscope without errors: the start of a calibration.
+
+        Examples:
+            >>> gyro, rates = jq.gyro.Gyro.ideal(), jnp.array([[0.25, 0.0, -0.5]])  # rad/s
+            >>> jq.gyro.measure(gyro, rates, 0.01, jax.random.key(0))
+            Array([[ 0.25,  0.  , -0.5 ]], dtype=float32)
+        """
         return Gyro(*triad.ideal(dtype))
 
 

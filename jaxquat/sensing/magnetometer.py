@@ -55,7 +55,14 @@ class Magnetometer(NamedTuple):
 
     @staticmethod
     def ideal(dtype: jax.typing.DTypeLike | None = None) -> Magnetometer:
-        """A magnetometer without errors."""
+        """A magnetometer without errors.
+
+        Examples:
+            >>> sensor, field = jq.magnetometer.Magnetometer.ideal(), jnp.array([10.0, 20.0, -40.0])
+            >>> quarter = jq.quaternion.exp(jnp.array([[0.0, 0.0, jnp.pi / 2]]))  # x points along y
+            >>> jq.magnetometer.measure(sensor, quarter, field, 0.01, jax.random.key(0)).round()
+            Array([[ 20., -10., -40.]], dtype=float32)
+        """
         zero = jnp.zeros((), floating_dtype("dtype", dtype))
         return Magnetometer(jnp.eye(3, dtype=zero.dtype), jnp.zeros(3, zero.dtype), zero)
 

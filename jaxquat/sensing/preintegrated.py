@@ -80,6 +80,13 @@ class Preintegrated(_reprs.Tabular):
 
         Raises:
             ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
+
+        Examples:
+            >>> zeros, times = jnp.zeros((2, 3)), jnp.array([0.0, 1.0])  # s
+            >>> motion = jax.jit(jq.kinematics.preintegrate)(zeros, zeros, times)
+            >>> bias = jq.kinematics.Imu(gyro=jnp.zeros(3), accel=jnp.array([0.5, 0.0, 0.0]))
+            >>> motion.with_bias(bias).dv  # m/s: in 1 s the bias of 0.5 m/s^2 is taken off
+            Array([-0.5,  0. ,  0. ], dtype=float32)
         """
         bias = checked_bias(bias, self.dv.dtype)
         change = jnp.concatenate([bias.gyro - self.bias.gyro, bias.accel - self.bias.accel])
@@ -99,6 +106,13 @@ class Preintegrated(_reprs.Tabular):
 
         Raises:
             ValueError, TypeError: an argument of wrong type, or other biases, by name.
+
+        Examples:
+            >>> gyro, accel = jnp.zeros((2, 3)), jnp.array([[1.0, 0.0, 0.0]] * 2)  # m/s^2
+            >>> motion = jax.jit(jq.kinematics.preintegrate)(gyro, accel, jnp.array([0.0, 1.0]))
+            >>> both = motion.compose(motion)
+            >>> f"{both.dt:.0f} s, {both.dv[0]:.0f} m/s, {both.dp[0]:.0f} m"  # 1 m/s^2 for 2 s
+            '2 s, 2 m/s, 2 m'
         """
         instance("following", following, Preintegrated, "a Preintegrated")
         _check_same("following.bias", following.bias, self.bias)
@@ -133,6 +147,14 @@ class Preintegrated(_reprs.Tabular):
 
         Raises:
             ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
+
+        Examples:
+            >>> weightless, times = jnp.zeros((2, 3)), jnp.array([0.0, 2.0])  # s, of a falling unit
+            >>> motion = jax.jit(jq.kinematics.preintegrate)(weightless, weightless, times)
+            >>> level, zero = jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3)
+            >>> q, v, p = motion.predict(level, zero, zero, jnp.array([0.0, 0.0, -9.81]))
+            >>> f"{v[2]:.2f} m/s, {p[2]:.2f} m"  # -g t, -g t^2/2
+            '-19.62 m/s, -19.62 m'
         """
         q, velocity = exactly("q", q, (4,)), exactly("velocity", velocity, (3,))
         position, gravity = exactly("position", position, (3,)), exactly("gravity", gravity, (3,))

@@ -38,13 +38,24 @@ class Grid:
 
     @property
     def intervals(self) -> int:
-        """How many intervals there are, between whose ends nothing is sampled or saved: steps."""
+        """How many intervals there are, between whose ends nothing is sampled or saved: steps.
+
+        Examples:
+            >>> jq.grid(0.0, 0.01, 1000).intervals  # by default inputs have a row for each
+            1000
+        """
         return self.steps
 
     def times(self, dtype: DTypeLike | None = None) -> Array:
         """Return all times ``t0 + k dt`` [s] from the index, (steps + 1,).
 
         Without ``dtype`` they are in that of ``dt``, or the default one.
+
+        Examples:
+            >>> f"{jq.grid(0.0, 0.1, 10_000).times()[-1]:.2f} s"
+            '1000.00 s'
+            >>> f"{np.cumsum(np.full(10_000, 0.1, np.float32))[-1]:.2f} s"  # accumulated
+            '999.90 s'
         """
         if floating_dtype("dtype", dtype) is None:
             dtype = jax.dtypes.canonicalize_dtype(getattr(self.dt, "dtype", float))
@@ -96,22 +107,42 @@ class GridAt:
 
     @property
     def intervals(self) -> int:
-        """How many intervals there are, the empty ones included."""
+        """How many intervals there are, the empty ones included.
+
+        Examples:
+            >>> jq.grid_at(np.array([0.0, 0.1, 0.4, 0.4]), substeps=2).intervals  # one is empty
+            3
+        """
         return jnp.shape(self.stamps)[-1] - 1
 
     @property
     def steps(self) -> int:
-        """How many steps there are, those of empty intervals included."""
+        """How many steps there are, those of empty intervals included.
+
+        Examples:
+            >>> jq.grid_at(np.array([0.0, 0.1, 0.4, 0.4]), substeps=2).steps  # 3 intervals of 2
+            6
+        """
         return self.intervals * self.substeps
 
     def times(self, dtype: DTypeLike | None = None) -> Array:
-        """Return the given times [s], (intervals + 1,), without ``dtype`` in their own."""
+        """Return the given times [s], (intervals + 1,), without ``dtype`` in their own.
+
+        Examples:
+            >>> jq.grid_at(np.array([0.0, 0.1, 0.4]), substeps=2).times(jnp.float32)
+            Array([0. , 0.1, 0.4], dtype=float32)
+        """
         return jnp.asarray(self.stamps, floating_dtype("dtype", dtype))
 
     def step_lengths(self) -> Any:
         """Return the step in each interval [s], (intervals,), in the dtype of the given times.
 
         NumPy subtracts concrete times: in float64, where JAX would first round to float32.
+
+        Examples:
+            >>> stamps = 1e9 + np.array([0.0, 0.01, 0.04])  # s since 1970
+            >>> jq.grid_at(stamps, substeps=2).step_lengths().round(4)
+            array([0.005, 0.015])
         """
         stamps: Any = np.asarray(self.stamps) if is_concrete(self.stamps) else self.stamps
         return (stamps[1:] - stamps[:-1]) / self.substeps

@@ -68,6 +68,15 @@ class Path:
         the spacing, and the rate is its exact derivative and of order 3. So it is with position
         and velocity; aux states are interpolated linearly. The attitudes of neighbouring rows must
         be less than a half turn apart.
+
+        Examples:
+            >>> body = jq.Body(jnp.diag(jnp.array([2.0, 3.0, 4.0])))
+            >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
+            >>> push = lambda t, state, params: jnp.array([0.0, 0.0, 4.0])  # N m, so 1 rad/s^2
+            >>> fly = lambda: jq.rollout(jq.rkmk4, body, push, start, jq.grid(0.0, 1.0, 2))
+            >>> between = jax.jit(fly)().at(1.5)  # s, so t^2/2 and t:
+            >>> f"{jq.quaternion.log(between.q)[2]:.3f} rad, {between.omega[2]:.3f} rad/s"
+            '1.125 rad, 1.500 rad/s'
         """
         check_rows(self)
         if self.t.size < 2:

@@ -209,7 +209,7 @@ def test_the_law_recovers_from_upside_down_and_has_gradients_by_its_gains():
     def distance(gains, steps=600):
         start = jq.State(q, jnp.zeros(3), (jnp.zeros(3), jnp.zeros(3)))
         grid = jq.grid(0.0, 0.01, steps)
-        final = jq.rollout(jq.rkmk4, BODY, torque, start, grid, gains, engine="scan").final
+        final = jq.rollout(jq.rkmk2, BODY, torque, start, grid, gains, engine="scan").final
         return jnp.sum((final.aux[0] - still.position) ** 2)
 
     assert jax.jit(distance)(GAINS) < 1e-4

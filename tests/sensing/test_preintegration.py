@@ -74,7 +74,7 @@ def test_derivatives_at_rest_are_those_of_the_integrals(dtype):
         return sum(jnp.sum(leaf) for leaf in leaves)
 
     for mode in (jax.jacfwd, jax.jacrev):
-        slopes = mode(total, (0, 1, 2))(still, still, jnp.asarray(times, dtype))
+        slopes = jax.jit(mode(total, (0, 1, 2)))(still, still, jnp.asarray(times, dtype))
         assert all(np.isfinite(x).all() for x in slopes)
 
 
@@ -86,7 +86,7 @@ def test_the_jacobian_is_the_derivative_by_the_biases(order):
     bias = jnp.array([0.1, -0.2, 0.3]), jnp.array([0.3, 0.2, -0.1])
     motion = run(*bias)
     for mode in (jax.jacfwd, jax.jacrev):
-        slopes = mode(lambda *bias: errors(motion, run(*bias)), (0, 1))(*bias)
+        slopes = jax.jit(mode(lambda *bias: errors(motion, run(*bias)), (0, 1)))(*bias)
         np.testing.assert_allclose(motion.jacobian, np.hstack(slopes), atol=5e-14)
     step = 1e-5 * jnp.ones(3)
     central = errors(motion, run(bias[0] + step, bias[1])) - errors(
@@ -175,12 +175,12 @@ def test_empty_intervals_are_the_identity_whatever_their_samples(order):
     padded = jnp.asarray(np.insert(np.append(times, [times[-1]] * 3), 5, times[5]))
     wanted, slopes = (
         run(gyro, accel, times),
-        jax.jacrev(lambda g: run(g, accel, times).dp)(gyro),
+        jax.jit(jax.jacrev(lambda g: run(g, accel, times).dp))(gyro),
     )
     got = jax.jit(jax.vmap(run))(pad(gyro)[None], pad(accel)[None], padded[None])
     for x, y in zip(jax.tree.leaves(got), jax.tree.leaves(wanted), strict=True):
         np.testing.assert_allclose(x[0], y, atol=2e-14)
-    by_rate = jax.jacrev(lambda g: run(g, pad(accel), padded).dp)(pad(gyro))
+    by_rate = jax.jit(jax.jacrev(lambda g: run(g, pad(accel), padded).dp))(pad(gyro))
     np.testing.assert_allclose(np.delete(by_rate, [5, 13, 14, 15], axis=1), slopes, atol=1e-13)
     np.testing.assert_array_equal(by_rate[:, [5, 13, 14, 15]], 0.0)
 

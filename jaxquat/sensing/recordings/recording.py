@@ -72,7 +72,13 @@ class Recording:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the channels that there are."""
+        """The names of the channels that there are.
+
+        Examples:
+            >>> t, gyro, motors = np.arange(5) / 100, np.zeros((5, 3)), np.zeros((5, 4))
+            >>> jq.recordings.Recording(t, gyro=gyro, channels={"motors": motors}).names
+            ('gyro', 'motors')
+        """
         return (*(name for name in SENSORS if getattr(self, name) is not None), *self.channels)
 
     def __getitem__(self, channel: str) -> np.ndarray:
@@ -84,13 +90,26 @@ class Recording:
     __iter__ = None  # neither rows nor channels are items
 
     def present(self, channel: str) -> np.ndarray:
-        """Whether a channel has a sample in each row, (N,) bool."""
+        """Whether a channel has a sample in each row, (N,) bool.
+
+        Examples:
+            >>> volts = np.array([12.0, np.nan, np.nan, 11.5])
+            >>> recording = jq.recordings.Recording(np.arange(4) / 100, channels={"volts": volts})
+            >>> recording.present("volts")
+            array([ True, False, False,  True])
+        """
         return np.asarray(~np.isnan(self[channel].reshape(len(self.t), -1)).any(axis=1))
 
     def rows_with(self, channel: str) -> Recording:
         """The rows in which this channel has a sample: its own times, where several are joined.
 
         ValueError if it has fewer than two.
+
+        Examples:
+            >>> volts = np.array([12.0, np.nan, np.nan, 11.5])
+            >>> recording = jq.recordings.Recording(np.arange(4) / 100, channels={"volts": volts})
+            >>> recording.rows_with("volts").t  # s
+            array([0.  , 0.03])
         """
         rows = self.present(channel)
         if rows.sum() < 2:
@@ -101,6 +120,12 @@ class Recording:
         """The same with every missing row of a channel replaced by its last one before.
 
         This is what a motor does with its command. Rows before the first sample stay NaN.
+
+        Examples:
+            >>> thrust = np.array([np.nan, 2.0, np.nan, 3.0])  # N
+            >>> recording = jq.recordings.Recording(np.arange(4) / 100, channels={"thrust": thrust})
+            >>> recording.hold("thrust")["thrust"]
+            array([nan,  2.,  2.,  3.])
         """
         present = self.present(channel)
         last = np.maximum.accumulate(np.where(present, np.arange(len(self.t)), 0))
@@ -114,6 +139,12 @@ class Recording:
         decimal of t where that unit is less than half the interval. Where the decimals are coarser,
         as for 600 Hz in milliseconds, nothing tells whether a sample is missing: give
         ``tolerance=1.0`` to accept such times. ValueError where a sample is off by more.
+
+        Examples:
+            >>> t = np.round(np.arange(601) / 600, 3)  # s, of a file with milliseconds
+            >>> recording = jq.recordings.Recording(t)
+            >>> f"{1000 * recording.spacing(tolerance=1.0):.3f} ms"
+            '1.667 ms'
         """
         tolerance = real("tolerance", tolerance)
         not_negative("tolerance", tolerance)
