@@ -22,8 +22,8 @@ try:
 except ImportError as error:
     raise ImportError(missing_package("plot", "matplotlib", "plot")) from error
 
-from jaxquat.plot.angles import euler_angles
 from jaxquat.plot.animation import animate, box_sides
+from jaxquat.plot.attitude_angles import euler_angles
 from jaxquat.plot.curves import attitude_error, fan, fit_history, rates, torque, work_precision
 from jaxquat.plot.panels import COLOURS
 from jaxquat.plot.recorded import channels
@@ -47,10 +47,5 @@ __all__ = [
     "track",
     "work_precision",
 ]
-
-# The modules are not public. Here they are no attributes, so ``jq.plot.animation(path, body)`` is
-# answered like any other name that is nearly right.
-for _name in ("angles", "animation", "curves", "gif", "panels", "recorded", "spheres", "tracks"):
-    globals().pop(_name, None)
 
 _answer({"plot": sys.modules[__name__]})

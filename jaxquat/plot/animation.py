@@ -10,14 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
-from matplotlib.animation import AbstractMovieWriter, FuncAnimation, writers
+from matplotlib.animation import FuncAnimation, writers
 from mpl_toolkits.mplot3d import Axes3D
 from mpl_toolkits.mplot3d.art3d import Poly3DCollection
 
 from jaxquat import _progress
 from jaxquat._checks import boolean, exactly, instance, place, positive, positive_integer, real
 from jaxquat.dynamics.body import Body
-from jaxquat.plot.gif import GifWriter
 from jaxquat.plot.panels import (
     BEHIND,
     COLOURS,
@@ -135,7 +134,7 @@ def animate(
     fps, speed = positive_integer("fps", fps), real("speed", speed)
     positive("speed", speed)
     boolean("progress", progress)
-    writer = _writer(file, fps)
+    writer = _writer(file)
     ax = spatial(ax)
     frames = _frames(path, fps, speed)
 
@@ -176,22 +175,20 @@ def animate(
     film = _Film(figure, show, frames=len(frames.t), interval=1000 / fps, blit=False)
     if file is not None:
         with _progress.bar("frames", len(frames.t), shown=progress) as bar:
-            film.save(os.fspath(file), writer, progress_callback=lambda *_: bar.update())
+            film.save(os.fspath(file), writer, fps, progress_callback=lambda *_: bar.update())
     return film
 
 
-def _writer(file: str | os.PathLike | None, fps: int) -> AbstractMovieWriter | None:
-    """Return the writer for this file; raise ValueError if it is not installed."""
-    if file is None:
-        return None
-    if place("file", file).suffix.lower() == ".gif":
-        return GifWriter(fps)
-    if not writers.is_available("ffmpeg"):
+def _writer(file: str | os.PathLike | None) -> str:
+    """Name matplotlib's writer for this file; raise ValueError if it is not installed."""
+    suffix = "" if file is None else place("file", file).suffix.lower()
+    writer = "pillow" if suffix == ".gif" else "ffmpeg"
+    if file is not None and not writers.is_available(writer):
         raise ValueError(
-            "file: wanted a name that ends in .gif, because ffmpeg is not installed,"
+            f"file: wanted a name that ends in .gif, because {writer} is not installed,"
             f" got {os.fspath(file)!r}"
         )
-    return writers["ffmpeg"](fps)
+    return writer
 
 
 def _box(body: Body) -> _Box:

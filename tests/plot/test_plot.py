@@ -523,17 +523,14 @@ def test_errors(draw, kind, message):
         draw()
 
 
-def test_the_modules_of_the_package_are_no_attributes():
-    """A call that takes one for a function is led on; who needs one can import it."""
-    assert dir(plot) == sorted(plot.__all__)
-    for name, instead in {"animation": "animate", "angles": "euler_angles"}.items():
-        with pytest.raises(
-            AttributeError, match=rf"no attribute '{name}'; use jq\.plot\.{instead}"
-        ):
-            getattr(plot, name)
-    from jaxquat.plot import animation
-
-    assert animation.animate is plot.animate
+@pytest.mark.parametrize(("progress", "shown"), [(True, "5/5 [00:"), (False, "")])
+def test_a_bar_counts_the_frames_while_a_file_is_written(progress, shown, tmp_path, capsys):
+    ax = Figure(figsize=(1, 1)).add_subplot(projection="3d")
+    plot.animate(turning(), BODY, tmp_path / "turn.gif", fps=1, speed=2.0, ax=ax, progress=progress)
+    printed = capsys.readouterr().err
+    assert shown in printed
+    assert bool(printed) == progress
+    assert not progress or "frames/s" in printed
 
 
 def test_a_film_without_its_writer_is_an_error(monkeypatch):
