@@ -23,7 +23,12 @@ DOCS = Path(__file__).resolve().parent
 FLIGHTS = DOCS.parents[1] / "shared" / "data" / "crazyflie"
 PICTURES = {  # example: its pictures in docs
     "fit_gains": ["fit_gains.png"],
-    "gallery": ["plotting_free.png", "plotting_control.png", "gallery/flips.gif"],
+    "gallery": [
+        "plotting_free.png",
+        "plotting_recording.png",
+        "plotting_control.png",
+        "gallery/flips.gif",
+    ],
     "quadrotor": ["gallery/quadrotor.gif", "gallery/quadrotor.png"],
     "monte_carlo": ["gallery/monte_carlo.png"],
     "detumble": ["gallery/detumble.png"],

@@ -2,9 +2,10 @@
 
     python examples/gallery.py [FOLDER]
 
-It takes about a minute and writes three files to the folder: plotting_free.png shows a body that
-flips, flips.gif is a film of it, and plotting_control.png shows an aircraft under control, a fit,
-and schemes beside each other.
+It takes about a minute and writes four files to the folder: plotting_free.png shows a body that
+flips, flips.gif is a film of it, plotting_recording.png shows its Euler angles and what sensors on
+it would record, and plotting_control.png shows an aircraft under control, a fit, and schemes beside
+each other.
 """
 
 import argparse
@@ -31,16 +32,21 @@ LEVEL = jnp.array([1.0, 0.0, 0.0, 0.0])
 HOFFMANN = jq.control.Gains(
     damping=jnp.array([3.0, 4.0, 6.0]), stiffness=jnp.array([6.0, 10.0, 12.0])
 )
+FIELD = jnp.array([20e-6, 0.0, -44e-6])  # T, world axes, z up
 SCHEMES = ("zhao", "rkmk4", "rkmk6", "symmetric_top", "symmetric_top_suzuki4")
 
 
-# A body that flips: three pictures in space and a film.
+# A body that flips: three pictures in space, a film, and a recording.
 
 
-def draw_free(folder):
-    """Draw plotting_free.png and flips.gif: eight seconds of a box spun about its middle axis."""
+def flipped():
+    """Return the path of eight seconds of a box spun about its middle axis."""
     grid = jq.grid(0.0, 0.01, 800)
-    flips = jax.jit(lambda: jq.rollout(jq.rkmk4, BOX, jq.torques.zero, FLIPPING, grid))()
+    return jax.jit(lambda: jq.rollout(jq.rkmk4, BOX, jq.torques.zero, FLIPPING, grid))()
+
+
+def draw_free(folder, flips):
+    """Draw plotting_free.png and flips.gif."""
     figure = Figure(figsize=(6.8, 6.6), dpi=130)
     plot.rates(flips, ax=figure.add_axes((0.09, 0.6, 0.37, 0.34)))
     panels: list[Any] = []
@@ -61,6 +67,32 @@ def draw_free(folder):
     figure = Figure(figsize=(4.2, 3.7), dpi=80)
     panel: Any = figure.add_axes((0.03, 0.11, 0.87, 0.89), projection="3d")
     plot.animate(flips, BOX, folder / "flips.gif", fps=12, ax=panel)
+
+
+def recorded(flips):
+    """Return what sensors on the body would record.
+
+    Those are rates with noise, the magnetic field in one of ten rows, and attitudes that are lost
+    for a second.
+    """
+    rng, rows = np.random.default_rng(0), len(flips.t)
+    gyro = np.asarray(flips.state.omega) + rng.normal(scale=0.05, size=(rows, 3))
+    field = np.asarray(jq.quaternion.rotate_inverse(flips.state.q, FIELD))
+    magnetometer = np.where(np.arange(rows)[:, None] % 10 == 0, field, np.nan)
+    t, q = np.array(flips.t), np.array(flips.state.q)
+    q[(t >= 3.0) & (t < 4.0)] = np.nan
+    return jq.recordings.Recording(t, gyro, q, magnetometer=magnetometer)
+
+
+def draw_recording(folder, flips):
+    """Draw plotting_recording.png: Euler angles above the channels of a recording."""
+    figure = Figure(figsize=(7.4, 7.6), dpi=110, layout="constrained")
+    angles, *channels = figure.subplots(4, sharex=True, height_ratios=(1.5, 1, 1, 1))
+    plot.euler_angles(flips, ax=angles)
+    for panel in (angles, *plot.channels(recorded(flips), ax=channels)):
+        panel.label_outer()
+    figure.align_ylabels()
+    figure.savefig(folder / "plotting_recording.png")
 
 
 # An aircraft under control: flights, and a fit of the gains.
@@ -169,9 +201,12 @@ def main():
     parser.add_argument("folder", nargs="?", default=".", type=Path)
     folder = parser.parse_args().folder
     folder.mkdir(parents=True, exist_ok=True)
-    draw_free(folder)
+    flips = flipped()
+    draw_free(folder, flips)
+    draw_recording(folder, flips)
     draw_control(folder)
-    print(f"drawn to plotting_free.png, plotting_control.png and flips.gif in {folder}")
+    names = "plotting_free.png, plotting_recording.png, plotting_control.png and flips.gif"
+    print(f"drawn to {names} in {folder}")
 
 
 if __name__ == "__main__":

@@ -222,7 +222,8 @@ INSTEAD: dict[str, dict[str, str]] = {
         **dict.fromkeys(("video", "film"), "jq.plot.animate(path, body)"),
         **dict.fromkeys(("error_angle", "angle_error"), "jq.plot.attitude_error(path, target)"),
         "loss": "jq.plot.fit_history(fit)",
-        **dict.fromkeys(("euler", "angles"), "jq.euler.from_quaternion(path.state.q, order)"),
+        **dict.fromkeys(("euler", "angles"), 'jq.plot.euler_angles(path, "ZYX")'),
+        **dict.fromkeys(("recording", "sensors", "gyro"), "jq.plot.channels(recording)"),
         "sphere": "jq.plot.momentum_sphere(path, body)",
         "show": "the axes: end a cell with ax.figure, or ax.figure.savefig(file)",
     },
@@ -282,6 +283,7 @@ INSTEAD: dict[str, dict[str, str]] = {
         **dict.fromkeys(("acc", "accel"), "recording.accelerometer"),
         "mag": "recording.magnetometer",
         "dt": "recording.spacing()",
+        "plot": "jq.plot.channels(recording)",
         "duration": "recording.t[-1] - recording.t[0]",
     },
 }

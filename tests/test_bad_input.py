@@ -712,10 +712,17 @@ OF_PLOTS = {
         "speed": Argument(1.0, {"int": "a number"}),
         "size": optional(0.1, int="a number"),
         "ax": optional(None),
+        "progress": Argument(False),
     },
     "plot.attitude_error": {"path": Argument(PATH), "target": Argument(Q), "ax": optional(None)},
     "plot.body_axes": {"path": Argument(PATH), "frames": Argument(2), "ax": optional(None)},
     "plot.box_sides": {"body": Argument(BODY), "mass": Argument(1.0)},
+    "plot.channels": {
+        "recording": Argument(RECORDING),
+        "names": Argument("gyro"),
+        "ax": optional(None),
+    },
+    "plot.euler_angles": {"path": Argument(PATH), "order": ORDER, "ax": optional(None)},
     "plot.fan": {
         "t": Argument(np.arange(3.0), {"int": "times"}, "(t|values)"),
         "values": Argument(FOUR, {"int": "numbers"}, "(t|values)"),
@@ -875,7 +882,8 @@ def called(name, **changes):
     }
     several = [key for key in given if kinds[key].kind is inspect.Parameter.VAR_POSITIONAL]
     if several:
-        return PUBLIC[name](*[given[key] for key in given])
+        after = {key: given.pop(key) for key in list(given)[list(given).index(several[0]) + 1 :]}
+        return PUBLIC[name](*given.values(), **after)
     return PUBLIC[name](**given)
 
 

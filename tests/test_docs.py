@@ -104,7 +104,7 @@ def test_the_gallery_shows_what_the_examples_draw():
     """Each picture that docs/gallery.py keeps is on the page, under its example, and small."""
     docs = ROOT / "docs"
     page, script = (docs / "gallery.md").read_text(), (docs / "gallery.py").read_text()
-    lists = re.findall(r'^    "(\w+)": \[(.+)\],$', script, re.M)
+    lists = re.findall(r'^    "(\w+)": \[([^]]+)\],$', script, re.M)
     pictures = {name: re.findall(r'"(\S+)"', files) for name, files in lists}
     assert set(pictures) == {path.stem for path in (ROOT / "examples").glob("*.py")}
     shown = re.findall(r"!\[.+\]\((\S+)\)", page)

@@ -520,8 +520,9 @@ def test_quadrotor_example(tmp_path):
 def test_gallery_example(tmp_path):
     code, out, err = run(tmp_path, "gallery", "pictures")
     assert code == 0, err
-    assert "drawn to plotting_free.png, plotting_control.png and flips.gif in pictures" in out
-    for name in ("plotting_free.png", "plotting_control.png", "flips.gif"):
+    pictures = ("plotting_free.png", "plotting_recording.png", "plotting_control.png")
+    assert f"drawn to {', '.join(pictures)} and flips.gif in pictures" in out
+    for name in (*pictures, "flips.gif"):
         assert (tmp_path / "pictures" / name).stat().st_size > 50_000
 
 

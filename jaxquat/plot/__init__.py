@@ -23,8 +23,10 @@ except ImportError as error:
     raise ImportError(missing_package("plot", "matplotlib", "plot")) from error
 
 from jaxquat.plot.animation import animate, box_sides
+from jaxquat.plot.attitude_angles import euler_angles
 from jaxquat.plot.curves import attitude_error, fan, fit_history, rates, torque, work_precision
 from jaxquat.plot.panels import COLOURS
+from jaxquat.plot.recorded import channels
 from jaxquat.plot.spheres import body_axes, momentum_sphere, polhode
 from jaxquat.plot.tracks import track
 
@@ -34,6 +36,8 @@ __all__ = [
     "attitude_error",
     "body_axes",
     "box_sides",
+    "channels",
+    "euler_angles",
     "fan",
     "fit_history",
     "momentum_sphere",

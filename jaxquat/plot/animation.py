@@ -14,7 +14,8 @@ from matplotlib.animation import FuncAnimation, writers
 from mpl_toolkits.mplot3d import Axes3D
 from mpl_toolkits.mplot3d.art3d import Poly3DCollection
 
-from jaxquat._checks import exactly, instance, place, positive, positive_integer, real
+from jaxquat import _progress
+from jaxquat._checks import boolean, exactly, instance, place, positive, positive_integer, real
 from jaxquat.dynamics.body import Body
 from jaxquat.plot.panels import (
     BEHIND,
@@ -94,6 +95,7 @@ def animate(
     speed: float = 1.0,
     size: float | None = None,
     ax: Axes3D | None = None,
+    progress: bool = True,
 ) -> FuncAnimation:
     """Animate the path: its body turns in the world as a homogeneous box with lines along its axes.
 
@@ -111,6 +113,7 @@ def animate(
         size: for a body with a position, the diagonal of its box as drawn [m]; by default a sixth
             of the longest side of the box around the path.
         ax: where to draw; a new figure if None.
+        progress: show a bar with frames a second and the time left while the file is written.
 
     Returns:
         matplotlib's animation, with its methods ``save`` and ``to_html5_video``. A notebook shows
@@ -130,6 +133,7 @@ def animate(
     radius = _radius(path, size)
     fps, speed = positive_integer("fps", fps), real("speed", speed)
     positive("speed", speed)
+    boolean("progress", progress)
     writer = _writer(file)
     ax = spatial(ax)
     frames = _frames(path, fps, speed)
@@ -170,7 +174,8 @@ def animate(
     figure = ax.figure.canvas.figure
     film = _Film(figure, show, frames=len(frames.t), interval=1000 / fps, blit=False)
     if file is not None:
-        film.save(os.fspath(file), writer=writer, fps=fps)
+        with _progress.bar("frames", len(frames.t), shown=progress) as bar:
+            film.save(os.fspath(file), writer, fps, progress_callback=lambda *_: bar.update())
     return film
 
 

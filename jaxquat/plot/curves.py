@@ -13,12 +13,18 @@ from matplotlib.axes import Axes
 from jaxquat._checks import finite, fraction, instance, numbers, trailing, unit_quaternion
 from jaxquat.dynamics.contract import Torque, commanded, evaluate
 from jaxquat.learning.fit import Fit
-from jaxquat.plot.panels import COLOURS, DASHES, MARKERS, TIME, flat, one_path
+from jaxquat.plot.panels import (
+    ABOVE,
+    COLOURS,
+    DASHES,
+    MARKERS,
+    TIME,
+    draw_columns,
+    flat,
+    one_path,
+)
 from jaxquat.rotations import quaternion
 from jaxquat.simulation.path import Path
-
-_ABOVE: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1.0, 1.0), "frameon": False}
-"""A legend above the axes, where no curve runs below it."""
 
 
 def attitude_error(path: Path, target: ArrayLike, *, ax: Axes | None = None) -> Axes:
@@ -104,13 +110,10 @@ def torque(path: Path, torque: Torque, params: Any = None, *, ax: Axes | None = 
 
 def _components(ax: Axes | None, t: ArrayLike, values: ArrayLike, symbol: str, ylabel: str) -> Axes:
     """Draw the three components of ``values`` (n, 3) against the times (n,)."""
-    ax, t, values = flat(ax), np.asarray(t), np.asarray(values)
-    for k, name in enumerate("xyz"):
-        style: dict[str, Any] = {"color": COLOURS[k], "linestyle": DASHES[k]}
-        ax.plot(t, values[:, k], label=f"${symbol}_{name}$", **style)
-    ax.set(xlabel=TIME, ylabel=ylabel)
-    ax.grid(alpha=0.3)
-    ax.legend(ncols=3, **_ABOVE)
+    ax, labels = flat(ax), [f"${symbol}_{name}$" for name in "xyz"]
+    draw_columns(ax, np.asarray(t), np.asarray(values), labels, range(3))
+    ax.set_ylabel(ylabel)
+    ax.legend(ncols=3, **ABOVE)
     return ax
 
 
@@ -224,7 +227,7 @@ def fit_history(fit: Fit, *, ax: Axes | None = None) -> Axes:
     ax.grid(alpha=0.3)
     handles, labels = ax.get_legend_handles_labels()
     legend = dict(zip(labels, handles, strict=True))
-    ax.legend(legend.values(), legend.keys(), ncols=2, **_ABOVE)
+    ax.legend(legend.values(), legend.keys(), ncols=2, **ABOVE)
     return ax
 
 
@@ -283,5 +286,5 @@ def work_precision(
         ax.plot(work, error, DASHES[k // 6 % 3], label=name, **style)
     ax.set(xscale="log", yscale="log", xlabel=xlabel, ylabel=ylabel)
     ax.grid(alpha=0.3)
-    ax.legend(ncols=2, **_ABOVE)
+    ax.legend(ncols=2, **ABOVE)
     return ax

@@ -16,6 +16,7 @@ from matplotlib.ticker import MaxNLocator
 from mpl_toolkits.mplot3d import Axes3D
 
 from jaxquat._checks import finite, instance, positive, real
+from jaxquat.sensing.recordings import Recording
 from jaxquat.simulation.path import Path, check_rows
 
 COLOURS = ("#14306e", "#c9472b", "#e8a91c", "#35897e", "#a157d8", "#5a2b2e")
@@ -36,6 +37,9 @@ Matplotlib sorts whole artists and gives a surface 4 and a little more.
 
 DASHES = ("-", "--", "-.")
 MARKERS = ("o", "s", "^", "D", "v", "x")
+
+ABOVE: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1.0, 1.0), "frameon": False}
+"""A legend above the axes, where no curve runs below it."""
 
 TIME = "time [s]"
 WORLD_AXES = ("world x", "world y", "world z")
@@ -71,6 +75,33 @@ def spatial(ax: Any, facing: np.ndarray | None = None) -> Axes3D:
         if facing is not None:
             ax.view_init(elev=25.0, azim=np.rad2deg(np.arctan2(facing[1], facing[0])) - 25.0)
     return instance("ax", ax, Axes3D, 'matplotlib axes of projection="3d"')
+
+
+def draw_columns(
+    ax: Axes,
+    t: np.ndarray,
+    values: np.ndarray,
+    labels: Sequence[str],
+    looks: Sequence[int],
+    **style: Any,
+) -> None:
+    """Draw the columns of ``values`` (n, k) against the times (n,) [s].
+
+    A NaN is a gap. A number between two gaps, where there is no line, is a dot. Curves of the same
+    number in ``looks`` have the same colour and dashes; the first 18 numbers differ.
+    """
+    here = ~np.isnan(values)
+    outside = np.zeros((1, values.shape[1]), bool)
+    before, after = np.concatenate([outside, here[:-1]]), np.concatenate([here[1:], outside])
+    alone = here & ~before & ~after
+    for k, (label, number) in enumerate(zip(labels, looks, strict=True)):
+        own: dict[str, Any] = {"label": label, "color": COLOURS[number % len(COLOURS)]}
+        own["linestyle"] = DASHES[(number + number // len(COLOURS)) % len(DASHES)]
+        if np.any(alone[:, k]):
+            own |= {"marker": ".", "markevery": np.flatnonzero(alone[:, k])}
+        ax.plot(t, values[:, k], **own, **style)
+    ax.set_xlabel(TIME)
+    ax.grid(alpha=0.3)
 
 
 def frame(ax: Axes3D, reach: Sequence[float] | np.ndarray, labels: tuple[str, str, str]) -> None:
@@ -122,6 +153,8 @@ def drawn_size(size: float | None, positions: np.ndarray, part: int) -> float:
 
 def one_path(path: Any) -> Path:
     """Return ``path`` if it is one trajectory with the states of all rows; otherwise raise."""
+    if isinstance(path, Recording):
+        raise TypeError(f"path: wanted a jq.Path, got a Recording; {_of_recording(path)}")
     instance("path", path, Path, "a jq.Path, such as jq.Path(t, jq.State(q, omega))")
     if np.ndim(path.t) != 1:
         raise ValueError(
@@ -130,3 +163,12 @@ def one_path(path: Any) -> Path:
         )
     check_rows(path)
     return path
+
+
+def _of_recording(recording: Recording) -> str:
+    """Say how to draw a recording, and how to make a path of it if it has attitudes and rates."""
+    hint = "jq.plot.channels(recording) draws its channels"
+    if recording.q is None or recording.gyro is None:
+        return hint
+    path = "jq.Path(recording.t, jq.State(recording.q, recording.gyro))"
+    return f"{hint}, {path} is the path of its attitudes and rates"

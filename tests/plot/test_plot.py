@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import matplotlib as mpl
 import numpy as np
 import pytest
+from matplotlib.animation import writers
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
@@ -75,6 +76,7 @@ def curve(ax, name):
 RUNS = {"a": ([1, 2], [1, 0.5])}
 DRAWN = {  # how to draw, and the units on the axes; three of them for a picture in space
     "attitude_error": (lambda path, ax: plot.attitude_error(path, LEVEL, ax=ax), ["s", "deg"]),
+    "euler_angles": (lambda path, ax: plot.euler_angles(path, ax=ax), ["s", "deg"]),
     "rates": (lambda path, ax: plot.rates(path, ax=ax), ["s", "rad/s"]),
     "torque": (lambda path, ax: plot.torque(path, braking, ax=ax), ["s", "N m"]),
     "fan": (
@@ -421,7 +423,7 @@ def test_a_notebook_shows_the_film():
 
 def test_the_colours_of_the_axes_differ_in_grey():
     """They and white differ by a fifth of the way from black to white (luma of ITU-R BT.601)."""
-    rgb = np.array([mpl.colors.to_rgb(name) for name in [*plot.panels.COLOURS[:3], "white"]])
+    rgb = np.array([mpl.colors.to_rgb(name) for name in [*plot.COLOURS[:3], "white"]])
     assert np.diff(rgb @ [0.299, 0.587, 0.114]).min() > 0.2
 
 
@@ -505,6 +507,11 @@ ERRORS = [
         "size: wanted positive values, got -1.0",
     ),
     (lambda: plot.animate(turning(), BODY, fps=0), ValueError, "fps: wanted at least 1, got 0"),
+    (
+        lambda: plot.animate(turning(), BODY, progress=1),
+        TypeError,
+        "progress: wanted True or False, got 1",
+    ),
 ]
 
 
@@ -516,9 +523,18 @@ def test_errors(draw, kind, message):
         draw()
 
 
+@pytest.mark.parametrize(("progress", "shown"), [(True, "5/5 [00:"), (False, "")])
+def test_a_bar_counts_the_frames_while_a_file_is_written(progress, shown, tmp_path, capsys):
+    ax = Figure(figsize=(1, 1)).add_subplot(projection="3d")
+    plot.animate(turning(), BODY, tmp_path / "turn.gif", fps=1, speed=2.0, ax=ax, progress=progress)
+    printed = capsys.readouterr().err
+    assert shown in printed
+    assert bool(printed) == progress
+    assert not progress or "frames/s" in printed
+
+
 def test_a_film_without_its_writer_is_an_error(monkeypatch):
-    is_available = "jaxquat.plot.animation.writers.is_available"
-    monkeypatch.setattr(is_available, lambda name: name == "pillow")
+    monkeypatch.setattr(writers, "is_available", lambda name: name == "pillow")
     message = "file: wanted a name that ends in .gif, because ffmpeg is not installed, got 'a.mp4'"
     with pytest.raises(ValueError, match=message):
         plot.animate(turning(), BODY, "a.mp4")

@@ -1,0 +1,86 @@
+"""Euler angles against time, without the lines where they jump."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import numpy as np
+from jax import Array
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+
+from jaxquat._checks import instance
+from jaxquat.plot.panels import ABOVE, draw_columns, flat, one_path
+from jaxquat.rotations import euler, quaternion
+from jaxquat.simulation.path import Path
+
+
+def euler_angles(path: Path, order: str = "ZYX", *, ax: Axes | None = None) -> Axes:
+    """Draw the Euler angles [deg] of the path's attitude against time [s].
+
+    An angle about x, y or z looks like that component in ``rates``. A curve is broken where its
+    angle jumps: from 180 to -180 deg, and as the path passes through gimbal lock. There the second
+    angle is ±90 deg (three different axes), or 0 or 180 deg (first axis repeated). The first and
+    the third jump by a half turn, and close by they change fast, however slowly the body turns. At
+    the lock itself only their sum or difference is determined, and the third is drawn as 0, as
+    ``jq.euler.from_quaternion`` has it. ``attitude_error`` and ``body_axes`` have no such places.
+
+    Args:
+        path: one path. Where an angle changes by more than 180 deg from row to row, or by 60 deg
+            more than the body turns, it is taken to jump: give rows that are close enough.
+        order: one of ``jq.euler.ORDERS``; "ZYX" is yaw, pitch, roll. The angles of the other orders
+            are named by their axes: of the body for capitals, of the world for small letters.
+        ax: where to draw; a new figure if None.
+
+    Returns:
+        The axes.
+
+    Examples:
+        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), omega=jnp.array([0.0, 0.0, 0.5]))
+        >>> body, grid = jq.Body(jnp.eye(3)), jq.grid(0.0, 0.02, 50)
+        >>> path = jax.jit(lambda: jq.rollout(jq.zhao, body, jq.torques.zero, start, grid))()
+        >>> ax = jq.plot.euler_angles(path)
+        >>> {line.get_label(): f"{line.get_ydata()[-1]:.1f} deg" for line in ax.lines}
+        {'yaw': '28.6 deg', 'pitch': '0.0 deg', 'roll': '0.0 deg'}
+    """
+    path = one_path(path)
+    instance("order", order, str, 'one of jq.euler.ORDERS, such as "ZYX"')
+    angles, turns = _angles_and_turns(path.state.q, order)
+    t, angles = _broken(np.asarray(path.t), np.rad2deg(angles), np.rad2deg(turns))
+    ax = flat(ax)
+    draw_columns(ax, t, angles, *_labels_and_looks(order))
+    ax.set_ylabel("Euler angle [deg]")
+    ax.yaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 3, 6, 9, 10]))  # of 30, 60, 90
+    ax.legend(ncols=3, markerscale=0, **ABOVE)
+    return ax
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _angles_and_turns(q: Array, order: str) -> tuple[Array, Array]:
+    """Return the angles (n, 3), and the angles (n - 1,) of the turns from row to row [rad]."""
+    return euler.from_quaternion(q, order), quaternion.distance(q[:-1], q[1:])
+
+
+def _broken(t: np.ndarray, angles: np.ndarray, turns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return times (m,) and angles (m, 3) [deg] with a NaN in each angle where it jumps.
+
+    ``turns`` (n - 1,) [deg] are those of the body from row to row. At a jump of one angle the
+    others have a row twice, which shows nothing.
+    """
+    jumps = np.abs(np.diff(angles, axis=0)) > np.minimum(turns + 60.0, 180.0)[:, None]
+    later = np.flatnonzero(np.any(jumps, axis=1)) + 1
+    extra = np.where(jumps[later - 1], np.nan, angles[later])
+    return np.insert(t, later, t[later]), np.insert(angles, later, extra, axis=0)
+
+
+def _labels_and_looks(order: str) -> tuple[list[str], list[int]]:
+    """Return the names of the three angles and the numbers of their colours and dashes."""
+    looks = ["XYZ".index(axis) for axis in order.upper()]
+    if order == "ZYX":
+        return ["yaw", "pitch", "roll"], looks
+    if looks[0] == looks[2]:
+        looks[2] = 3
+    axes = "world" if order.islower() else "body"
+    numbered = zip(("1st", "2nd", "3rd"), order.lower(), strict=True)
+    return [f"{place} about {axes} {axis}" for place, axis in numbered], looks

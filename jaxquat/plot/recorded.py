@@ -1,0 +1,115 @@
+"""The channels of a recording against time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from jaxquat._checks import instance, one_of
+from jaxquat.plot.panels import NotebookFigure, draw_columns, flat
+from jaxquat.sensing.recordings import Recording
+from jaxquat.sensing.recordings.columns import SI
+from jaxquat.sensing.recordings.recording import SENSORS, check_times
+
+_MOST = 8
+"""So many panels are readable in one figure."""
+
+_LATE = 1.8
+"""A sample that comes later than so many usual intervals leaves a gap before it.
+
+Where one sample of many at equal intervals is missing the next one is 2 intervals later.
+"""
+
+_XYZ = ("xyz", (0, 1, 2))
+_NAMED = {"gyro": _XYZ, "q": ("wxyz", (3, 0, 1, 2)), "accelerometer": _XYZ, "magnetometer": _XYZ}
+"""Names of the components of a sensor, and the numbers of their colours and dashes."""
+
+
+def channels(recording: Recording, *names: str, ax: Any = None) -> np.ndarray:
+    """Draw channels of a recording, a panel each, against one time axis [s].
+
+    Missing samples are gaps: a line is broken between two samples of its channel that are more than
+    1.8 of their median interval apart, and a sample between two gaps is a dot. So sensors that were
+    joined on one time axis at different rates each have their line.
+
+    Args:
+        recording: what ``jq.recordings.read`` or ``read_ulog`` returns.
+        names: the channels, some of ``recording.names``; by default those of gyro, q, movement,
+            accelerometer and magnetometer that there are, or all others where there is none of
+            these. A new figure holds eight at most.
+        ax: where to draw, axes for each channel, in an array such as ``figure.subplots(3)``; a new
+            figure if None.
+
+    Returns:
+        The axes, an array (channels,), as ``figure.subplots`` returns it. For one channel it is an
+        array too: what is returned does not depend on what was recorded.
+
+    Examples:
+        >>> t = np.arange(101) / 100  # s
+        >>> turns = np.stack([np.sin(t), np.cos(t), 0 * t], axis=1)  # rad/s
+        >>> recording = jq.recordings.Recording(t, gyro=turns, channels={"motors": 100 * turns})
+        >>> panels = jq.plot.channels(recording, "gyro", "motors")
+        >>> [ax.get_ylabel().split() for ax in panels]  # panels[0].figure.savefig writes them
+        [['gyro', '[rad/s]'], ['motors']]
+    """
+    instance("recording", recording, Recording, "a jq.recordings.Recording")
+    check_times("recording.t", np.asarray(recording.t))
+    for name in names:
+        one_of("names", name, recording.names)
+    names = names or _sensors(recording)
+    panels = _panels(ax, len(names))
+    for name, panel in zip(names, panels, strict=True):
+        _draw(panel, name, np.asarray(recording.t), np.asarray(recording[name]))
+        if ax is None:
+            panel.label_outer()
+    if ax is None:
+        panels[0].figure.align_ylabels(panels)
+    return panels
+
+
+def _sensors(recording: Recording) -> tuple[str, ...]:
+    """Return the names of the sensors that there are, or of the other channels; raise if none."""
+    if not recording.names:
+        raise ValueError("recording: wanted a channel to draw, got none")
+    return tuple(name for name in recording.names if name in SENSORS) or recording.names
+
+
+def _panels(ax: Any, count: int) -> np.ndarray:
+    """Return axes (count,): those of ``ax``, or those of a new figure if it is None."""
+    if ax is not None:
+        panels = np.array([flat(one) for one in np.ravel(np.asarray(ax, object))])
+        if len(panels) != count:
+            raise ValueError(f"ax: wanted axes for each of {count} channels, got {len(panels)}")
+        return panels
+    if count > _MOST:
+        wanted = f"at most {_MOST} channels in a new figure, or ax for them"
+        raise ValueError(f"names: wanted {wanted}, got {count} channels")
+    figure = NotebookFigure(figsize=(7.0, 0.9 + 1.5 * count), dpi=120, layout="constrained")
+    return figure.subplots(count, sharex=True, squeeze=False)[:, 0]
+
+
+def _draw(ax: Axes, name: str, t: np.ndarray, values: np.ndarray) -> None:
+    """Draw one channel, (n,) or (n, k)."""
+    unit = SI.get(name, "1").replace("^2", "²")
+    columns = values.reshape(len(t), -1).astype(float)
+    labels, looks = _NAMED.get(name, (range(columns.shape[1]), range(columns.shape[1])))
+    style = {"drawstyle": "steps-post"} if values.dtype == bool else {}
+    draw_columns(ax, *_with_gaps(t, columns), list(map(str, labels)), looks, **style)
+    ax.set_ylabel(name if unit == "1" else f"{name}\n[{unit}]")
+    if values.dtype == bool:
+        ax.set_yticks([0, 1], ["no", "yes"])
+    if columns.shape[1] > 1:
+        beside: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
+        ax.legend(frameon=False, markerscale=0, **beside)
+
+
+def _with_gaps(t: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return times (m,) and values (m, k) of the samples, with a row of NaN in each gap."""
+    rows = ~np.all(np.isnan(values), axis=1)
+    t, values = t[rows], values[rows]
+    intervals = np.diff(t)
+    late = _LATE * np.median(intervals) if len(intervals) else 0.0
+    later = np.flatnonzero(intervals > late) + 1
+    return np.insert(t, later, t[later]), np.insert(values, later, np.nan, axis=0)
