@@ -253,14 +253,16 @@ def print_scores(names, table):
 
 def draw(names, table, file):
     """Draw the aligned scores of each recording."""
-    figure, axes = plt.subplots(figsize=(7.5, 4), layout="constrained")
+    figure, axes = plt.subplots(figsize=(7.2, 1.0 + 0.42 * len(names)), layout="constrained")
     places = np.arange(len(names))
     for k, column in enumerate(COLUMNS):
-        heights = [row[column][3] for row in table]
-        axes.bar(places + 0.2 * (k - 1.5), heights, 0.2, label=column, color=plot.COLOURS[k])
-    labels = [name[:24].rstrip("_") for name in names]
-    axes.set_xticks(places, labels, rotation=40, ha="right", fontsize=7)
-    axes.set(ylabel="aligned rms error [deg]", title="Recordings that the fit did not see")
+        widths = [row[column][3] for row in table]
+        axes.barh(places + 0.2 * (k - 1.5), widths, 0.2, label=column, color=plot.COLOURS[k])
+    axes.set_yticks(places, [name.replace("_", " ") for name in names])
+    axes.invert_yaxis()
+    axes.margins(y=0.01)
+    axes.grid(axis="x", alpha=0.3)
+    axes.set(xlabel="aligned rms error [deg]", title="Recordings that the fit did not see")
     axes.legend()
     figure.savefig(file, dpi=110)
 
