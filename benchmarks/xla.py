@@ -1,14 +1,12 @@
 """Measure what XLA on CPU compiles well: a step of rkmk4, one piece at a time written differently.
 
-    python benchmarks/xla.py [--bodies 1024] [--steps 256] [--only "barrier|loop"] [--turns 5]
+    python benchmarks/xla.py [--bodies 1024] [--steps 256] [--only "barrier|dot"] [--turns 5]
 
 The step is that of the library, of the problem of benchmarks/rollout.py, made of pieces: vector
 product, matrix times vector, exponential, and so on. Each row changes one piece. Its numbers are
 ratios: the time of the changed program to that of the step as the library has it, both run in turn,
 the median over the turns. They are those of the rollout alone, of value and gradient by the two
 gains in reverse mode, and of the same in forward mode.
-
-Below are two loops that are no rollouts, and the cost of a kernel in a rollout of one body.
 """
 
 import argparse
@@ -27,6 +25,8 @@ from jax import Array, lax
 import jaxquat as jq
 from jaxquat import _linear as linear
 from jaxquat.learning.differentiation import forward_value_and_grad
+
+GAINS = (6.0, 4.0)
 
 
 class Pieces(NamedTuple):
@@ -103,17 +103,26 @@ def rollout(start, gains, steps, pieces):
     return jq.State(*lax.scan(step, (start.q, start.omega), None, length=steps)[0])
 
 
-def programs(bodies, steps, pieces):
-    """Return the compiled programs: rollout, and value and gradient in either mode."""
+def loss_of(bodies, steps, pieces):
+    """Return the loss of the last states as a function of the gains."""
     starts = peers.random_starts(bodies, "float32")
 
     def loss(gains):
         ends = jax.vmap(lambda start: rollout(start, gains, steps, pieces))(starts)
         return peers.mean_square(ends)
 
+    return loss
+
+
+def programs(loss):
+    """Return the compiled programs: rollout, and value and gradient in either mode."""
     functions = loss, jax.value_and_grad(loss), forward_value_and_grad(loss)
-    gains = jnp.array([6.0, 4.0])
-    return [partial(jax.jit(f).lower(gains).compile(), gains) for f in functions]
+    return [compiled(function, jnp.array(GAINS)) for function in functions]
+
+
+def compiled(function, *arguments):
+    """Return the program as a function without arguments."""
+    return partial(jax.jit(function).lower(*arguments).compile(), *arguments)
 
 
 def ratio(changed, base, turns):
@@ -129,78 +138,20 @@ def ratio(changed, base, turns):
 
 
 def print_changes(names, options):
-    """Print the table of the step's pieces."""
-    base = programs(options.bodies, options.steps, Pieces())
+    """Print a row for each of these changes, and the times of the step as the library has it."""
+    size = options.bodies, options.steps
+    base = programs(loss_of(*size, Pieces()))
     print(f"{options.bodies} bodies, {options.steps} steps, float32\n")
     print("| changed | rollout | gradient, reverse mode | gradient, forward mode |")
     print("|---|---|---|---|")
     times = []
     for name in names:
-        changed = programs(options.bodies, options.steps, CHANGES[name])
+        changed = programs(loss_of(*size, CHANGES[name]))
         measured = [ratio(a, b, options.turns) for a, b in zip(changed, base, strict=True)]
         times.append([ms for _, ms in measured])
         print(f"| {name} | {' | '.join(f'{x:.2f}' for x, _ in measured)} |", flush=True)
     least = [f"{min(column):.1f} ms" for column in zip(*times, strict=True)]
-    print(f"\nthe step as it is: {', '.join(least)}\n")
-
-
-# Loops that are no rollouts.
-
-
-def loop_of(size):
-    """Return a loop of 10,000 iterations that smooths an array of this size."""
-
-    def smooth(x, _):
-        return 0.999 * x + 0.001 * jnp.roll(x, 1), None
-
-    return jax.jit(lambda x: lax.scan(smooth, x, None, length=10_000)[0]), jnp.ones(size)
-
-
-def covariances(as_components):
-    """Return 200 updates P = F P F' of covariances (3, 3) of 1000 recordings.
-
-    Either as products of matrices, or with an array for each component.
-    """
-
-    def matrices(p, f):
-        return linear.matmul(linear.matmul(f, p), linear.transpose(f)), None
-
-    def components(p, f):
-        def times(a, b):
-            return [[sum(a[i][k] * b[k][j] for k in range(3)) for j in range(3)] for i in range(3)]
-
-        rows = [[f[i, j] for j in range(3)] for i in range(3)]
-        return times(times(rows, p), [list(column) for column in zip(*rows, strict=True)]), None
-
-    def run(f):
-        if not as_components:
-            return lax.scan(matrices, jnp.eye(3), f)[0]
-        p = [[jnp.float32(i == j) for j in range(3)] for i in range(3)]
-        return linear.stacked(lax.scan(components, p, f)[0])
-
-    turns = 0.01 * jax.random.normal(jax.random.key(0), (1000, 200, 3))
-    return jax.jit(jax.vmap(run)), jq.so3.exp(turns)
-
-
-LOOPS = {
-    "a loop over 64 numbers, to one over 8": (loop_of(64), loop_of(8)),
-    "covariances as matrices, to an array a component": (covariances(False), covariances(True)),
-}
-
-
-def print_kernels(steps, turns):
-    """Print how many kernels a step of one body is, and how long each takes."""
-    run = programs(1, steps, Pieces())[0]
-    text = run.func.as_text()
-    bodies = [
-        re.search(rf"^%?{re.escape(name)} .*?^}}", text, re.M | re.S)
-        for name in re.findall(r"body=%?([\w.-]+)", text)
-    ]
-    moves = "parameter|constant|get-tuple-element|tuple|bitcast|copy"
-    counts = [len(re.findall(rf" = (?!\S+ (?:{moves})\()\S+ [\w-]+\(", b[0])) for b in bodies if b]
-    _, ms = ratio(run, run, turns)
-    each = 1e6 * ms / steps / max(counts)
-    print(f"one body: {max(counts)} kernels a step, {1e3 * ms / steps:.2f} us, {each:.0f} ns each")
+    print(f"\nthe step as it is: {', '.join(least)}")
 
 
 def main():
@@ -213,15 +164,7 @@ def main():
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--only", default="", help="a regular expression for the rows")
     options = parser.parse_args()
-    names = [name for name in CHANGES if re.search(options.only, name)]
-    if names:
-        print_changes(names, options)
-    for name, pair in LOOPS.items():
-        if re.search(options.only, name):
-            both = (partial(*program) for program in pair)
-            print(f"{name}: {ratio(*both, options.turns)[0]:.2f}", flush=True)
-    if re.search(options.only, "kernels"):
-        print_kernels(4 * options.steps, options.turns)
+    print_changes([name for name in CHANGES if re.search(options.only, name)], options)
 
 
 if __name__ == "__main__":
