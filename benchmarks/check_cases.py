@@ -359,14 +359,14 @@ def table_of(rows):
 
 
 def table_of_the_air(case, folder):
-    """Return a table of each simulator: speed of sound at the start, and how far its air is off.
+    """Return a table of the simulators: their speeds of sound at the start, and how far off.
 
-    The speed has the digits that tell what was rounded; the others are the largest differences to
-    jaxquat, relative to jaxquat's.
+    The speed has the digits that tell what was rounded. "Off by" is relative to jaxquat's, for the
+    density the largest over all times.
     """
     ours, theirs = history(case), published(folder, case)
     lines = [
-        "| | speed of sound at the start [ft/s] | relative difference | of the density |",
+        "| | speed of sound at the start [ft/s] | off by | density off by |",
         "|---|---|---|---|",
     ]
     sound, density = "speedOfSound_ft_s", "airDensity_slug_ft3"
@@ -375,7 +375,7 @@ def table_of_the_air(case, folder):
         stamps = np.round(10 * columns["time"]).astype(int)
         off = np.abs(columns[density] / ours[density][stamps] - 1).max()
         relative = abs(first / ours[sound][0] - 1)
-        cells = "| |" if columns is ours else f"| {relative:.1e} | {off:.1e} |"
+        cells = "| | |" if columns is ours else f"| {relative:.1e} | {off:.1e} |"
         lines.append(f"| {name} | {first:.6f} {cells}")
     return lines
 
