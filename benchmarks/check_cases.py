@@ -177,7 +177,7 @@ def situation(case, t, state):
     wind = FOOT * jnp.stack([jnp.interp(altitude / FOOT, heights, w) for w in winds])
     through = jq.quaternion.rotate(down, velocity - wind)
     flow = jq.quaternion.rotate_inverse(state.q, through)
-    spin = earth.spin() if case.against == "Earth" else jnp.zeros(3)
+    spin = {"inertial": 0.0, "Earth": 1.0}[case.against] * earth.spin()
     omega = state.omega - jq.quaternion.rotate_inverse(state.q, spin)
     air = atmosphere(altitude)
     return Situation(latitude, longitude, altitude, down, velocity, flow, omega, *air)
