@@ -269,7 +269,8 @@ def print_derivatives(numbers, dtype, steps):
 def keeping(dtype, steps, bodies):
     """Print value and gradient in forward passes where a state is kept every m steps.
 
-    "none" is what the engine chooses. The last table has a neural torque, whose step costs more.
+    "none" is what the engine chooses. The second table has a neural torque, whose step costs more;
+    the engine then takes m = 1, and the root of the number of steps is beside it.
     """
     numbers = (1, 2, 4, 8, "none")
     gains = jnp.asarray(GAINS, dtype)
@@ -282,7 +283,7 @@ def keeping(dtype, steps, bodies):
         print(f"| {count} | {cells} |", flush=True)
     steps, weights = 500, neural.weights(64)
     root = math.isqrt(steps - 1) + 1
-    numbers = (1, root, "none")
+    numbers = (1, root)
     print(f"\ntwo layers of 64, 256 bodies, {steps} steps")
     print_costs(neural.torque, weights, steps)
     print(f"\n| {' | '.join(map(str, numbers))} |\n{'|---' * len(numbers)}|")
