@@ -264,9 +264,71 @@ def rounding(name):
     return cells
 
 
+SHORT = "Short steps"
+
+
+def short_steps():
+    """Return what 1e5 steps lose by rounding in float32 as they become shorter, by ``lgvi``."""
+    lines = header(["turn a step [rad]", "momentum", "energy"])
+    for h in (2e-2, 1e-3, 1e-4, 3e-5, 1e-5):
+        bodies = problems.FreeBodies(jnp.float32, "given")
+        bodies.h = h
+        (errors,) = bodies.drifts(jq.lgvi, (100_000,), "fused")
+        rate = float(jnp.linalg.norm(bodies.starts.omega[0]))
+        lines.append(row([f"{rate * h:.1e}", *(f"{x:.1e}" for x in errors)]))
+        print(lines[-1], flush=True)
+    return "\n".join(lines)
+
+
 def has_rounding(name):
     """Return whether the table has this scheme: it conserves momentum, or serves to compare."""
     return "momentum" in jq.SCHEMES[name].conserves or name in ("rkmk4", "zhao")
+
+
+# The table of orbits.
+
+
+def orbit(name):
+    """Return the largest errors of energy and angular momentum over 1e6 steps, and the growth.
+
+    A tumbling body goes around a point mass, whose torque and force it feels: 1e6 steps of .01 are
+    some hundred turns. The momentum is about the mass. "Second half" is the largest error of the
+    energy in it, in units of that in the first.
+    """
+    pull = 2.3  # m^3/s^2
+    moments = jnp.array([0.05, 0.09, 0.12])
+    body = jq.Body.from_principal(moments, mass=1.3)
+    begin = jq.State(
+        jnp.asarray(problems.TILTED),
+        jnp.array([1.5, 0.3, -0.8]),
+        position=jnp.array([2.0, 0.0, 0.0]),
+        velocity=jnp.array([0.0, 0.8, 0.75]),
+    )
+    field = jq.torques.total(
+        jq.forces.point_mass(body, pull), jq.forces.gravity_gradient(body, pull)
+    )
+
+    def invariants(t, state, params):
+        energy = jq.dynamics.energy(body, state) + jq.forces.potential(body, state, pull)
+        return energy, jq.dynamics.momentum(body, state, about=jnp.zeros(3))
+
+    grid, options = jq.grid(0.0, 0.01, 1_000_000), {"save": invariants, "save_every": 100}
+    run = jax.jit(lambda: jq.rollout(jq.SCHEMES[name], body, field, begin, grid, **options).saved)
+    energy, momentum = map(np.asarray, run())
+    error = np.abs(energy / energy[0] - 1)
+    half = len(error) // 2
+    change = np.linalg.norm(momentum - momentum[0], axis=1).max() / np.linalg.norm(momentum[0])
+    return [
+        one_digit(error.max()),
+        f"{error[half:].max() / error[:half].max():.1f}",
+        one_digit(change),
+    ]
+
+
+def has_orbit(name):
+    """Return whether the table has this scheme: it moves bodies by the Verlet method."""
+    scheme = jq.SCHEMES[name]
+    return scheme.translation and "momentum" in scheme.conserves and name != "symmetric_top_bm4"
 
 
 # All tables that have a row for each scheme.
@@ -287,7 +349,9 @@ TABLES = {  # title: the function that measures a row, and the names of its cell
         "float32: momentum | growth | energy | growth"
         " | float64: momentum | growth | energy | growth",
     ),
+    "Orbits": (orbit, "energy | second half | angular momentum"),
 }
+ROWS = {"Rounding": has_rounding, "Orbits": has_orbit}  # which schemes they have; else all
 
 
 def certificates(names, titles):
@@ -296,7 +360,7 @@ def certificates(names, titles):
     for name in names:
         began = time.perf_counter()
         for title, lines in tables.items():
-            if title != "Rounding" or has_rounding(name):
+            if ROWS.get(title, lambda name: True)(name):
                 measure, _ = TABLES[title]
                 lines.append(row([f"`{name}`", *measure(name)]))
                 print(lines[-1], flush=True)
@@ -368,6 +432,7 @@ def comparison():
     return "\n".join(lines)
 
 
+OTHERS = {SHORT: short_steps, COMPARISON: comparison}  # tables without a row for each scheme
 PEERS = {"formulation2": "ambient RK4 + normalise"}  # a scheme, by the name of what peers do
 MAIN = ("rkmk4", "rkmk6", "zhao", "symmetric_top_suzuki4", "formulation2", "averaged-rate RK4")
 DRAWN = (*MAIN, "cf4", "pcdm1", "formulation1", "symmetric_top_bm4")
@@ -474,7 +539,7 @@ def write(tables):
         above, heading, rest = text.partition(f"## {title}\n")
         between, bar, rows = rest.partition("\n\n|")
         old, gap, below = (bar[2:] + rows).partition("\n\n")
-        new = table if title == COMPARISON else merged(old, table)
+        new = table if title in OTHERS else merged(old, table)
         text = above + heading + between + "\n\n" + new + (gap or "\n") + below
     page.write_text(text)
 
@@ -492,15 +557,14 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    names, titles = list(jq.SCHEMES), [*TABLES, COMPARISON]
+    names, titles = list(jq.SCHEMES), [*TABLES, *OTHERS]
     parser.add_argument("--schemes", nargs="*", default=names, choices=names, metavar="NAME")
     parser.add_argument("--tables", nargs="*", default=titles, choices=titles, metavar="TITLE")
     parser.add_argument("--write", action="store_true", help="put the tables into docs/schemes.md")
     parser.add_argument("--plot", action="store_true", help="draw the two pictures")
     options = parser.parse_args()
     tables = certificates(options.schemes, [title for title in options.tables if title in TABLES])
-    if COMPARISON in options.tables:
-        tables[COMPARISON] = comparison()
+    tables |= {title: table() for title, table in OTHERS.items() if title in options.tables}
     if options.write:
         write(tables)
     if options.plot:

@@ -51,6 +51,7 @@ class Case(NamedTuple):
         area, span, chord: reference area [ft^2] and lengths [ft].
         drag: coefficient of drag.
         damping: coefficients of the moments against roll, pitch and yaw.
+        against: the axes to which the damped rate is relative, "inertial" or "Earth".
         wind: rows (altitude [ft], north, east, down [ft/s]), linear between them.
         earth: fields of ``Earth`` that are not those of WGS 84.
         seconds: duration.
@@ -71,6 +72,7 @@ class Case(NamedTuple):
     chord: float = 1.0
     drag: float = 0.0
     damping: tuple[float, ...] = (0.0, 0.0, 0.0)
+    against: str = "inertial"
     wind: tuple[tuple[float, ...], ...] = ((0.0, 0.0, 0.0, 0.0),)
     earth: dict[str, float] = {}  # noqa: RUF012
     seconds: float = 30.0
@@ -91,6 +93,13 @@ CASES = (
     Case("01", "a sphere dropped without drag", **SPHERE, altitude=30_000.0),
     Case("02", "a brick that tumbles without damping", **BRICK),
     Case("03", "a brick that tumbles with damping", **BRICK, damping=(-1.0, -1.0, -1.0)),
+    Case(
+        "03",
+        "the same with damping of the rate relative to the Earth",
+        **BRICK,
+        damping=(-1.0, -1.0, -1.0),
+        against="Earth",
+    ),
     Case("06", "a sphere dropped with drag", **SPHERE, altitude=30_000.0, drag=0.1),
     Case(
         "09",
@@ -140,7 +149,8 @@ class Situation(NamedTuple):
     """Where the body is with respect to the Earth and its air, in SI units.
 
     ``down`` is the attitude of the local vertical frame in the inertial one, ``velocity`` relative
-    to the Earth in that frame, ``flow`` that relative to the air in body axes.
+    to the Earth in that frame, ``flow`` that relative to the air in body axes, ``omega`` the rate
+    that is damped.
     """
 
     latitude: jax.Array
@@ -149,6 +159,7 @@ class Situation(NamedTuple):
     down: jax.Array
     velocity: jax.Array
     flow: jax.Array
+    omega: jax.Array
     density: jax.Array
     sound: jax.Array
 
@@ -166,15 +177,18 @@ def situation(case, t, state):
     wind = FOOT * jnp.stack([jnp.interp(altitude / FOOT, heights, w) for w in winds])
     through = jq.quaternion.rotate(down, velocity - wind)
     flow = jq.quaternion.rotate_inverse(state.q, through)
-    return Situation(latitude, longitude, altitude, down, velocity, flow, *atmosphere(altitude))
+    spin = {"inertial": 0.0, "Earth": 1.0}[case.against] * earth.spin()
+    omega = state.omega - jq.quaternion.rotate_inverse(state.q, spin)
+    air = atmosphere(altitude)
+    return Situation(latitude, longitude, altitude, down, velocity, flow, omega, *air)
 
 
-def aerodynamics(case, now, omega):
+def aerodynamics(case, now):
     """Return force and moment in body axes [N], [N m]."""
     speed = jnp.sqrt(now.flow @ now.flow)
     half = 0.5 * now.density * case.area * FOOT**2 * speed  # qbar S / V
     lengths = FOOT * jnp.array([case.span, case.chord, case.span])
-    moment = 0.5 * half * lengths**2 * jnp.asarray(case.damping) * omega
+    moment = 0.5 * half * lengths**2 * jnp.asarray(case.damping) * now.omega
     return -half * case.drag * now.flow, moment
 
 
@@ -183,7 +197,7 @@ def acting(case):
     earth, mass = Earth()._replace(**case.earth), SLUG * case.mass
 
     def wrench(t, state, params):
-        force, moment = aerodynamics(case, situation(case, t, state), state.omega)
+        force, moment = aerodynamics(case, situation(case, t, state))
         force = jq.quaternion.rotate(state.q, force)
         return jq.Wrench(moment, force + mass * earth.gravity(state.position))
 
@@ -217,7 +231,7 @@ def history(case):
 
     def observe(t, state, params):
         now = situation(case, t, state)
-        force, moment = aerodynamics(case, now, state.omega)
+        force, moment = aerodynamics(case, now)
         attitude = jq.quaternion.relative(now.down, state.q)
         return {
             "time": t,
@@ -344,6 +358,28 @@ def table_of(rows):
     return lines
 
 
+def table_of_the_air(case, folder):
+    """Return a table of the simulators: their speeds of sound at the start, and how far off.
+
+    The speed has the digits that tell what was rounded. "Off by" is relative to jaxquat's, for the
+    density the largest over all times.
+    """
+    ours, theirs = history(case), published(folder, case)
+    lines = [
+        "| | speed of sound at the start [ft/s] | off by | density off by |",
+        "|---|---|---|---|",
+    ]
+    sound, density = "speedOfSound_ft_s", "airDensity_slug_ft3"
+    for name, columns in {"jaxquat": ours, **{f"sim {n}": x for n, x in theirs.items()}}.items():
+        first = columns[sound][0]
+        stamps = np.round(10 * columns["time"]).astype(int)
+        off = np.abs(columns[density] / ours[density][stamps] - 1).max()
+        relative = abs(first / ours[sound][0] - 1)
+        cells = "| | |" if columns is ours else f"| {relative:.1e} | {off:.1e} |"
+        lines.append(f"| {name} | {first:.6f} {cells}")
+    return lines
+
+
 def main():
     """Run the cases, print the tables, write them."""
     parser = argparse.ArgumentParser(
@@ -361,6 +397,8 @@ def main():
     for case in cases:
         lines += [f"### Case {case.number}: {case.title}", ""]
         lines += [*table_of(compared(case, options.folder)), ""]
+    if options.case is None:  # the last case starts at sea level
+        lines += ["### The air in case 09", "", *table_of_the_air(cases[-1], options.folder), ""]
     text = "\n".join(lines)
     print(text)
     if options.write:

@@ -13,6 +13,7 @@ are kept, and the seconds to compile, cold and from the disk cache, also for neu
 
 import argparse
 import ctypes
+import math
 import os
 import shutil
 import subprocess
@@ -25,6 +26,7 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+import neural
 import numpy as np
 import rollout as peers
 
@@ -267,29 +269,57 @@ def print_derivatives(numbers, dtype, steps):
 def keeping(dtype, steps, bodies):
     """Print value and gradient in forward passes where a state is kept every m steps.
 
-    "none" is what the engine chooses. They run in turn.
+    "none" is what the engine chooses. The second table has a neural torque, whose step costs more;
+    the engine then takes m = 1, and the root of the number of steps is beside it.
     """
     numbers = (1, 2, 4, 8, "none")
-    print(f"\n{steps} steps, {dtype}: value and gradient in forward passes\n")
-    print(f"| bodies | {' | '.join(map(str, numbers))} |")
+    gains = jnp.asarray(GAINS, dtype)
+    print(f"\n{steps} steps, {dtype}: value and gradient in forward passes")
+    print_costs(peers.torque, gains, steps)
+    print(f"\n| bodies | {' | '.join(map(str, numbers))} |")
     print("|---" * (1 + len(numbers)) + "|")
     for count in bodies:
-        starts, gains = peers.random_starts(count, dtype), jnp.asarray(GAINS, dtype)
-        runs = []
-        for m in ("none", *numbers):
-            rollout = partial(peers.library, checkpoint=m, engine="fused", steps=steps)
-
-            def loss(gains, rollout=rollout, starts=starts):
-                return peers.mean_square(jax.vmap(lambda start: rollout(start, gains))(starts))
-
-            run = jax.value_and_grad(loss) if runs else loss
-            runs.append(jax.jit(run).lower(gains).compile())
-        best = [float("inf")] * len(runs)
-        for _ in range(10 if count > 4096 else 40):
-            for k, run in enumerate(runs):
-                best[k] = min(best[k], timed(lambda run=run, gains=gains: run(gains), 1))
-        cells = " | ".join(f"{ms / best[0]:.2f}" for ms in best[1:])
+        cells = kept_every(numbers, peers.torque, gains, count, steps)
         print(f"| {count} | {cells} |", flush=True)
+    steps, weights = 500, neural.weights(64)
+    root = math.isqrt(steps - 1) + 1
+    numbers = (1, root)
+    print(f"\ntwo layers of 64, 256 bodies, {steps} steps")
+    print_costs(neural.torque, weights, steps)
+    print(f"\n| {' | '.join(map(str, numbers))} |\n{'|---' * len(numbers)}|")
+    print(f"| {kept_every(numbers, neural.torque, weights, 256, steps)} |", flush=True)
+
+
+def kept_every(numbers, torque, params, count, steps):
+    """Return the cells of these numbers m; the programs run in turn."""
+    starts = peers.random_starts(count, "float32")
+    body, grid = jq.Body(jnp.asarray(peers.INERTIA, jnp.float32)), jq.grid(0.0, peers.DT, steps)
+    runs = []
+    for m in ("none", *numbers):
+        options = {"save_every": steps, "checkpoint": m, "engine": "fused"}
+
+        def end(start, params, options=options):
+            return jq.rollout(jq.rkmk4, body, torque, start, grid, params, **options).final
+
+        def loss(params, end=end):
+            return peers.mean_square(jax.vmap(lambda start: end(start, params))(starts))
+
+        run = jax.value_and_grad(loss) if runs else loss
+        runs.append(jax.jit(run).lower(params).compile())
+    best = [float("inf")] * len(runs)
+    for _ in range(10 if count > 4096 else 40):
+        for k, run in enumerate(runs):
+            best[k] = min(best[k], timed(lambda run=run: run(params), 1))
+    return " | ".join(f"{ms / best[0]:.2f}" for ms in best[1:])
+
+
+def print_costs(torque, params, steps):
+    """Print what a step costs, and the m that the engine chooses by it."""
+    body, start = (jq.Body(jnp.asarray(peers.INERTIA)), jq.State(jnp.eye(4)[0], jnp.ones(3)))
+    grid = jq.grid(0.0, peers.DT, steps)
+    recurrence = trace(checked_simulation(jq.rkmk4, body, torque, start, grid, params))[0]
+    cost = recurrence.loop.step.cost() / 7  # seven numbers of a state
+    print(f"{cost:.0f} additions a step for each number of state: m = {recurrence.kept_every}")
 
 
 # Compiling.
@@ -298,21 +328,10 @@ COMPILE = """
 import sys, time
 import jax, jax.numpy as jnp
 sys.path.insert(0, {here!r})
-import rollout as peers, jaxquat as jq
-
-def network(t, state, params):
-    x = jnp.concatenate([state.q, state.omega])
-    for weight, bias in params[:-1]:
-        x = jnp.tanh(weight @ x + bias)
-    return params[-1][0] @ x + params[-1][1]
-
-def layer(key, size):
-    return 1.2 / {width} ** 0.5 * jax.random.normal(key, size), jnp.zeros(size[0])
+import neural, rollout as peers, jaxquat as jq
 
 if {width}:
-    keys = jax.random.split(jax.random.key(1), 3)
-    sizes = [({width}, 7), ({width}, {width}), (3, {width})]
-    params, torque = [layer(key, size) for key, size in zip(keys, sizes)], network
+    params, torque = neural.weights({width}), neural.torque
 else:
     params, torque = jnp.array([6.0, 4.0]), peers.torque
 starts = jq.State(jq.quaternion.random(jax.random.key(0), (64,)), jnp.ones((64, 3)))
@@ -399,8 +418,8 @@ def elementary():
 
     print("\n| function | float32 | float64 |\n|---|---|---|")
     with jax.enable_x64(True):
-        for name in units.RANGES:
-            errors = [f"{units.worst(name, dtype):.2f}" for dtype in (np.float32, np.float64)]
+        for name in (*units.RANGES, *units.MADE_OF_THEM):
+            errors = [f"{units.worst(name, dtype, 400):.2f}" for dtype in (np.float32, np.float64)]
             print(f"| {name} | {' | '.join(errors)} |", flush=True)
 
 
