@@ -63,8 +63,7 @@ def without_inertia(ratio, steps=8000):
     grid = jq.grid_at(np.linspace(0.0, TURNS * period, 8 * TURNS + 1), steps // 8)
 
     def orbit(q):
-        function = lambda t, q, params: rate(t, q)  # noqa: E731
-        return kinematics.rollout_of_attitude(function, q, grid, order=6)
+        return kinematics.rollout_of_attitude(rate, q, grid, order=6)
 
     q = jax.jit(jax.vmap(orbit))(starts(4))
     constants = np.asarray(orbit_constant(q, ratio))

@@ -167,7 +167,7 @@ def takes(name: str, value: Any, arguments: str, why: str = "", hint: str = "") 
         why: when the function gets these arguments, for the message: "there is a controller".
         hint: what to do about a value that is no function, for the message.
     """
-    function(name, value, hint)
+    function(name, value, hint or f"; it is called as {name.split('.')[-1]}({arguments})")
     try:
         signature = inspect.signature(value)
     except (TypeError, ValueError):

@@ -217,15 +217,19 @@ INSTEAD: dict[str, dict[str, str]] = {
     },
     "plot": {
         **dict.fromkeys(("omega", "history"), "jq.plot.rates(path)"),
-        **dict.fromkeys(("trajectory", "plot"), "jq.plot.track(path), jq.plot.rates(path)"),
+        **dict.fromkeys(
+            ("trajectory", "plot", "plot3d"), "jq.plot.track(path), jq.plot.rates(path)"
+        ),
         "attitude": "jq.plot.body_axes(path), jq.plot.attitude_error(path, target)",
         **dict.fromkeys(("video", "film"), "jq.plot.animate(path, body)"),
-        **dict.fromkeys(("error_angle", "angle_error"), "jq.plot.attitude_error(path, target)"),
+        **dict.fromkeys(
+            ("error", "error_angle", "angle_error"), "jq.plot.attitude_error(path, target)"
+        ),
         "loss": "jq.plot.fit_history(fit)",
         **dict.fromkeys(("euler", "angles"), 'jq.plot.euler_angles(path, "ZYX")'),
         **dict.fromkeys(("recording", "sensors", "gyro"), "jq.plot.channels(recording)"),
         "sphere": "jq.plot.momentum_sphere(path, body)",
-        "show": "the axes: end a cell with ax.figure, or ax.figure.savefig(file)",
+        "show": "ax.figure.savefig(file); a notebook shows the axes that end a cell",
     },
     "Path": {
         **dict.fromkeys(("time", "times", "ts"), "path.t"),

@@ -39,8 +39,10 @@ def _missing_of(instance: Any, owner: str, name: str) -> NoReturn:
 
 def _raise(owner: str, name: str, instead: str | None = None) -> NoReturn:
     described = f"{owner!r} object" if owner[:1].isupper() else f"module {_full(owner)!r}"
-    hint = "" if instead is None else f"; use {instead}"
-    raise AttributeError(f"{described} has no attribute {name!r}{hint}")
+    message = f"{described} has no attribute {name!r}"
+    if instead is None:
+        raise AttributeError(message)
+    raise AttributeError(f"{message}; use {instead}", name=name)  # named: Python proposes no other
 
 
 def answer(owners: Mapping[str, Any]) -> None:

@@ -1607,6 +1607,10 @@ ARGUMENTS = [
     ),
     (lambda: rollout(save=lambda t, s: s), f"save: wanted save(t, state, params) {FREE}, got"),
     (
+        lambda: sampled(init=None),
+        "controller.init: wanted a function, got None; it is called as init(start, params)",
+    ),
+    (
         lambda: sampled(init=lambda: 0),
         "controller.init: wanted init(start, params), got <lambda>()",
     ),
@@ -1634,6 +1638,11 @@ ARGUMENTS = [
     (lambda: fit(validation=lambda: 0.0), "validation: wanted validation(params), got <lambda>()"),
     (lambda: jq.fit_covariance(lambda: V, V), "residuals: wanted residuals(params), got"),
     (lambda: jq.kinematics.rollout(*KINEMATIC), "rate: wanted rate(t, params), got"),
+    (
+        lambda: jq.kinematics.rollout(jq.flow.jeffery_rate(V, jnp.eye(3)), Q, GRID),
+        "rate: wanted rate(t, params), got a function of t and q; "
+        "jq.kinematics.rollout_of_attitude takes",
+    ),
     (
         lambda: jq.kinematics.rollout_of_attitude(*KINEMATIC),
         "rate: wanted rate(t, q, params), got",

@@ -9,6 +9,7 @@ import pickle
 import re
 import subprocess
 import sys
+import traceback
 import types
 
 import jax
@@ -128,6 +129,13 @@ def test_a_path_becomes_a_file_by_the_line_that_is_said(tmp_path):
     eval(INSTEAD["Path"]["to_csv"], {"np": np, "path": path, "file": file})
     np.testing.assert_array_equal(np.loadtxt(file)[:, 0], path.t)
     np.testing.assert_array_equal(np.loadtxt(file)[:, 1:5], path.state.q)
+
+
+def test_python_proposes_no_other_name_beside_the_answer():
+    """``angles`` is spelled much like a module of ``plot``."""
+    with pytest.raises(AttributeError, match=r"use jq\.plot\.euler_angles") as caught:
+        _ = jq.plot.angles
+    assert "Did you mean" not in "".join(traceback.format_exception_only(caught.value))
 
 
 def test_other_names_are_missing_as_ever():

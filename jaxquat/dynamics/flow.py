@@ -85,11 +85,10 @@ def translational_resistance(semi_axes: ArrayLike, viscosity: ArrayLike) -> Arra
     return 16.0 * jnp.pi * viscosity * size / (jnp.sum(pressure) + pressure)
 
 
-def jeffery_rate(
-    semi_axes: ArrayLike, gradient: Gradient
-) -> Callable[[ArrayLike, ArrayLike], Array]:
+def jeffery_rate(semi_axes: ArrayLike, gradient: Gradient) -> Callable[..., Array]:
     """The rate ``rate(t, q)`` (3,) [rad/s], body axes, at which an ellipsoid without inertia turns.
 
+    ``kinematics.rollout_of_attitude`` integrates it, and ``schemes.damped`` takes it as ``toward``.
     ``W_1 + (a_2^2 - a_3^2)/(a_2^2 + a_3^2) E_23`` about the first axis and cyclic, with the rate of
     strain E and half the vorticity W in body axes. Jeffery 1922, (37). A spheroid of aspect ratio r
     in a shear flow of rate g comes back to its attitude after ``2 pi (r + 1/r)/g``.
@@ -109,7 +108,7 @@ def jeffery_rate(
     second, third = jnp.roll(square, -1), jnp.roll(square, 1)
     slenderness = (second - third) / (second + third)
 
-    def jeffery_rate(t: ArrayLike, q: ArrayLike) -> Array:
+    def jeffery_rate(t: ArrayLike, q: ArrayLike, params: Any = None) -> Array:
         rotation = to_matrix(q)
         g = matmul(transpose(rotation), matmul(gradient_at(t), rotation))
         above = jnp.stack([g[1, 2], g[2, 0], g[0, 1]])

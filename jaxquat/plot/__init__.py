@@ -6,8 +6,8 @@ if there is none, and returns the axes::
     plot.rates(path).figure.savefig("rates.png")
 
 pyplot does not know the new figures: nothing has to be closed, and ``plt.show()`` does not show
-them. A notebook shows ``ax.figure``; for a window give ``ax=plt.subplots()[1]``. ``COLOURS`` has
-the colours of all pictures, for curves that you add.
+them. A notebook shows the new axes where a cell ends with them, and ``ax.figure``; for a window
+give ``ax=plt.subplots()[1]``. ``COLOURS`` has the colours of all pictures, for curves that you add.
 """
 
 from __future__ import annotations

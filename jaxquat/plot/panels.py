@@ -49,15 +49,35 @@ class NotebookFigure(Figure):
     """A figure that a notebook shows, whether pyplot is loaded or not."""
 
     def _repr_png_(self) -> bytes:
-        file = io.BytesIO()
-        self.savefig(file, format="png", bbox_inches="tight")
-        return file.getvalue()
+        return _picture_of(self)
+
+
+class _NotebookAxes(Axes):
+    """Flat axes that a notebook shows with their figure."""
+
+    def _repr_png_(self) -> bytes:
+        return _picture_of(self.figure)
+
+
+class _NotebookAxes3D(Axes3D):
+    """Axes in space that a notebook shows with their figure."""
+
+    def _repr_png_(self) -> bytes:
+        return _picture_of(self.figure)
+
+
+def _picture_of(figure: Any) -> bytes:
+    """Return the figure as a PNG."""
+    file = io.BytesIO()
+    figure.savefig(file, format="png", bbox_inches="tight")
+    return file.getvalue()
 
 
 def flat(ax: Any) -> Axes:
     """Return ``ax`` if it is flat, or the axes of a new figure if it is None."""
     if ax is None:
-        ax = NotebookFigure(figsize=(7.0, 4.2), dpi=120, layout="constrained").add_subplot()
+        figure = NotebookFigure(figsize=(7.0, 4.2), dpi=120, layout="constrained")
+        ax = figure.add_subplot(axes_class=_NotebookAxes)
     instance("ax", ax, Axes, "matplotlib axes")
     if isinstance(ax, Axes3D):
         raise TypeError('ax: wanted flat axes, got axes of projection="3d"')
@@ -71,7 +91,7 @@ def spatial(ax: Any, facing: np.ndarray | None = None) -> Axes3D:
     """
     if ax is None:
         figure = NotebookFigure(figsize=(6.0, 5.2), dpi=120)
-        ax = figure.add_axes((0.0, 0.03, 0.94, 0.97), projection="3d")
+        ax = figure.add_axes((0.0, 0.03, 0.94, 0.97), axes_class=_NotebookAxes3D)
         if facing is not None:
             ax.view_init(elev=25.0, azim=np.rad2deg(np.arctan2(facing[1], facing[0])) - 25.0)
     return instance("ax", ax, Axes3D, 'matplotlib axes of projection="3d"')

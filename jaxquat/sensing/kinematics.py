@@ -154,10 +154,11 @@ def integrate(
     """
     one_of("order", order, tuple(NODES))
     order = int(order)  # 2.0 is 2
+    q0 = checked_start(q0, "; the order is integrate(q0, omega, dt)")
     if (dt is None) == (times is None):
         got = "neither" if dt is None else "both"
         raise ValueError(f"dt, times: wanted one of them, got {got}")
-    q0, omega = checked_start(q0), floating("omega", omega)
+    omega = floating("omega", omega)
     if omega.ndim != 2 or omega.shape[1] != 3 or omega.shape[0] < order:
         wanted = f"shape (N, 3) with N >= {order} for order {order}"
         raise ValueError(f"omega: wanted {wanted}, got {omega.shape}")

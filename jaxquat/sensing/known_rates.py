@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -58,6 +59,9 @@ def rollout(
     """
     one_of("order", order, tuple(NODES))
     takes("rate", rate, "t, params")
+    if params is None and _is_of_attitude(rate):
+        hint = "jq.kinematics.rollout_of_attitude takes a rate of t, q and params"
+        raise TypeError(f"rate: wanted rate(t, params), got a function of t and q; {hint}")
     instance("grid", grid, (Grid, GridAt), "a jq.grid(t0, dt, steps) or jq.grid_at(times)")
     q0 = checked_start(q0)
 
@@ -89,8 +93,8 @@ def rollout_of_attitude(
     Differentiable by q0, params and grid, in both modes. An ellipsoid without inertia turns so in
     a viscous flow::
 
-        jeffery = jq.flow.jeffery_rate(semi_axes, gradient)
-        q = rollout_of_attitude(lambda t, q, params: jeffery(t, q), q0, jq.grid(0.0, 0.1, 100))
+        rate = jq.flow.jeffery_rate(semi_axes, gradient)
+        q = rollout_of_attitude(rate, q0, jq.grid(0.0, 0.1, 100))
 
     It is the method of Munthe-Kaas (``jq.rkmk``) without a body: ``u' = dexpinv(u, rate)`` for the
     rotation vector u of a step, by an explicit Runge-Kutta method. |q| = 1 holds to rounding.
@@ -180,9 +184,17 @@ def _given_steps(grid: GridAt, dtype: DTypeLike) -> tuple[Array, Array, Array]:
     return starts.ravel(), jnp.repeat(dt, grid.substeps), jnp.repeat(is_empty, grid.substeps)
 
 
-def checked_start(q0: ArrayLike) -> Array:
-    """``q0`` as one unit quaternion, (4,)."""
-    q0 = exactly("q0", q0, (4,))
+def _is_of_attitude(rate: Callable[..., Any]) -> bool:
+    """Whether the second argument of the function is called q."""
+    try:
+        return list(inspect.signature(rate).parameters)[1:2] == ["q"]
+    except (TypeError, ValueError):  # it has no signature
+        return False
+
+
+def checked_start(q0: ArrayLike, hint: str = "") -> Array:
+    """``q0`` as one unit quaternion, (4,); ``hint`` is for one of another shape."""
+    q0 = exactly("q0", q0, (4,), hint)
     unit_quaternion("q0", q0)
     return q0
 

@@ -1,5 +1,6 @@
 """Pictures: the numbers that artists hold, the units on the axes, and nothing left in pyplot."""
 
+import io
 import shutil
 import subprocess
 import sys
@@ -531,6 +532,13 @@ def test_a_bar_counts_the_frames_while_a_file_is_written(progress, shown, tmp_pa
     assert shown in printed
     assert bool(printed) == progress
     assert not progress or "frames/s" in printed
+
+
+def test_a_notebook_shows_new_axes_by_their_figure():
+    for ax in (plot.rates(turning()), plot.body_axes(turning())):
+        with Image.open(io.BytesIO(ax._repr_png_())) as picture:
+            assert picture.format == "PNG"
+            assert picture.width > 300
 
 
 def test_a_film_without_its_writer_is_an_error(monkeypatch):

@@ -127,9 +127,7 @@ def test_a_spheroid_without_inertia_follows_the_orbit_of_jeffery(dtype, substeps
     shear = jnp.zeros((3, 3), dtype).at[0, 1].set(1.0)
     jeffery = jq.flow.jeffery_rate(jnp.array([1.0, 1.0, r], dtype), shear)
     times = (r + 1 / r) * np.linspace(0.0, 2.0 * np.pi, 9)
-    run = lambda: kinematics.rollout_of_attitude(
-        lambda t, q, params: jeffery(t, q), q0, jq.grid_at(times, substeps), order=6
-    )
+    run = lambda: kinematics.rollout_of_attitude(jeffery, q0, jq.grid_at(times, substeps), order=6)
     axes = quaternion.rotate(jax.jit(run)(), jnp.array([0.0, 0.0, 1.0], dtype))
     assert axes.dtype == dtype
     phase, (x, y, z) = times / (r + 1 / r), np.asarray(axes[0], float)
@@ -339,6 +337,11 @@ def test_bad_arguments_are_named():
             lambda: kinematics.magnus(IDENTITY[:3], OMEGA, ALPHA, 0.1),
             ValueError,
             r"q0: wanted shape \(..., 4\), got \(3,\)",
+        ),
+        (
+            lambda: kinematics.integrate(jnp.zeros(5), jnp.ones((5, 3)), IDENTITY),
+            ValueError,
+            r"q0: wanted shape \(4,\), got \(5,\); the order is integrate\(q0, omega, dt\)",
         ),
         (
             lambda: kinematics.magnus(2 * IDENTITY, OMEGA, ALPHA, 0.1),
