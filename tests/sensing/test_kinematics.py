@@ -11,6 +11,7 @@ from marks import some
 
 import jaxquat as jq
 from jaxquat import kinematics, quaternion
+from jaxquat.sensing.magnus import magnus_vector
 
 IDENTITY = jnp.array([1.0, 0.0, 0.0, 0.0])
 HALF_ANGLE, SPIN = 0.3, 4.0  # methods: coning with b = 0.6 and W = 4
@@ -221,6 +222,25 @@ def test_magnus_on_constant_acceleration_has_its_order(order):
         errors.append(angle(q, accelerated()))
     assert errors[-1] > 1e-12
     assert abs(-problems.slope(2.0 / counts, np.array(errors)) - order) < 0.15
+
+
+def test_the_third_term_of_magnus_alone_does_not_raise_the_order():
+    """Without its partner, h^5 W/720 alpha x wm, the order stays that of the first two terms, 4."""
+
+    @jax.jit
+    def step(q, omega, h):
+        middle = omega + 0.5 * h * ALPHA
+        partner = h**5 / 720 * jnp.dot(middle, middle) * jnp.cross(ALPHA, middle)
+        turn = magnus_vector(omega, ALPHA, h[None], 6) + partner  # there its sign is minus
+        return quaternion.multiply(q, quaternion.exp(turn))
+
+    counts, errors = np.array([8, 16, 32]), []
+    for n in counts:
+        q, h = IDENTITY, jnp.asarray(2.0 / n)
+        for k in range(n):
+            q = step(q, OMEGA + ALPHA * (k * h), h)
+        errors.append(angle(q, accelerated()))
+    assert abs(-problems.slope(2.0 / counts, np.array(errors)) - 4) < 0.15
 
 
 def test_magnus_about_a_fixed_axis_is_exact_at_every_order():
