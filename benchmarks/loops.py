@@ -11,6 +11,7 @@ the scan engine, for one body, and their times.
 import argparse
 import re
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -54,7 +55,8 @@ def covariances(as_components):
         if not as_components:
             return lax.scan(matrices, jnp.eye(3), f)[0]
         p = [[jnp.float32(i == j) for j in range(3)] for i in range(3)]
-        return linear.stacked(lax.scan(components, p, f)[0])
+        rows: Any = lax.scan(components, p, f)[0]
+        return linear.stacked(rows)
 
     turns = 0.01 * jax.random.normal(jax.random.key(0), (1000, 200, 3))
     return compiled(jax.vmap(run), jax.vmap(jax.vmap(jq.so3.exp))(turns))
@@ -81,7 +83,8 @@ def print_kernels(turns):
     start = jax.tree.map(lambda x: x[0], peers.random_starts(1, "float32"))
     engine = partial(peers.library, steps=STEPS, checkpoint="none")
     run = compiled(engine, start, jnp.array([6.0, 4.0]))
-    count, us = kernels(run.func.as_text()), 1e3 * ratio(run, run, turns)[1] / STEPS
+    program: Any = run.func
+    count, us = kernels(program.as_text()), 1e3 * ratio(run, run, turns)[1] / STEPS
     print(f"a step of one body: {count} kernels, {us:.2f} us, {1e3 * us / count:.0f} ns each")
 
 
