@@ -52,14 +52,14 @@ class NotebookFigure(Figure):
         return _picture_of(self)
 
 
-class _NotebookAxes(Axes):
+class NotebookAxes(Axes):
     """Flat axes that a notebook shows with their figure."""
 
     def _repr_png_(self) -> bytes:
         return _picture_of(self.figure)
 
 
-class _NotebookAxes3D(Axes3D):
+class NotebookAxes3D(Axes3D):
     """Axes in space that a notebook shows with their figure."""
 
     def _repr_png_(self) -> bytes:
@@ -77,7 +77,7 @@ def flat(ax: Any) -> Axes:
     """Return ``ax`` if it is flat, or the axes of a new figure if it is None."""
     if ax is None:
         figure = NotebookFigure(figsize=(7.0, 4.2), dpi=120, layout="constrained")
-        ax = figure.add_subplot(axes_class=_NotebookAxes)
+        ax = figure.add_subplot(axes_class=NotebookAxes)
     instance("ax", ax, Axes, "matplotlib axes")
     if isinstance(ax, Axes3D):
         raise TypeError('ax: wanted flat axes, got axes of projection="3d"')
@@ -91,7 +91,7 @@ def spatial(ax: Any, facing: np.ndarray | None = None) -> Axes3D:
     """
     if ax is None:
         figure = NotebookFigure(figsize=(6.0, 5.2), dpi=120)
-        ax = figure.add_axes((0.0, 0.03, 0.94, 0.97), axes_class=_NotebookAxes3D)
+        ax = figure.add_axes((0.0, 0.03, 0.94, 0.97), axes_class=NotebookAxes3D)
         if facing is not None:
             ax.view_init(elev=25.0, azim=np.rad2deg(np.arctan2(facing[1], facing[0])) - 25.0)
     return instance("ax", ax, Axes3D, 'matplotlib axes of projection="3d"')
