@@ -111,6 +111,11 @@ def rollout(
     )  # fmt: skip
     if check:
         _report_simulation(simulation)
+        if checkpoint == "reversible":
+            exponent = reversible.amplification(simulation)
+            text = f"{reversible.AMPLIFIED}, got {{exponent}}; {reversible.INSTEAD}"
+            fits = exponent <= reversible.largest_amplification(simulation)
+            checkify.check(fits, text, exponent=exponent)
     if checkpoint == "reversible":
         path = reversible.run(simulation)
     elif engine == "scan" or check:

@@ -626,8 +626,10 @@ TABLE = {
     "rotors.thrusts": {"rotors": Argument(ROTORS), "speeds": algebra(np.ones(4))},
     "schemes.damped": {
         "scheme": Argument(jq.no_squish),
-        "damping": Argument(V),
-        "toward": optional(lambda t, q: jnp.asarray(V)),
+        "damping": optional(V),
+        "toward": optional(lambda t, state, params: jnp.asarray(V)),
+        "resistance": optional(V),
+        "wind": optional(V),
     },
     "schemes.hoffmann.lagrange": {
         "body": Argument(BODY),

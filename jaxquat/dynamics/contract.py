@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -131,19 +132,44 @@ def evaluate_at_attitude(
     """
     without_aux(name, state)
 
-    def acting(rates: dict[str, Array]) -> list[Array]:
-        parts = evaluate(torque, t, state._replace(**rates), params)
+    def acting(state: State) -> list[Array]:
+        parts = evaluate(torque, t, state, params)
         return jax.tree.leaves((parts.torque, parts.force))
 
+    tau, *force = _at_attitude(name, f"torque {name_of(torque)}", acting, state)
+    return tau, force[0] if force else None
+
+
+def rate_at_attitude(
+    name: str, role: str, rate: Callable[..., Array], t: ArrayLike, state: State, params: Any
+) -> Array:
+    """A rate (3,) that a function of (t, state, params) returns, of time and attitude only.
+
+    TypeError if it depends on a rate or velocity, or takes other arguments, ValueError for another
+    shape. ``name`` is that of the scheme, ``role`` that of the function, for the messages.
+    """
+
+    def rates(state: State) -> list[Array]:
+        takes(role, rate, "t, state, params")
+        returned = exactly(f"{role}(...)", rate(t, state, params), (3,))
+        return [returned.astype(state.omega.dtype)]
+
+    return _at_attitude(name, role, rates, state)[0]
+
+
+def _at_attitude(
+    name: str, role: str, function: Callable[[State], list[Array]], state: State
+) -> list[Array]:
+    """``function(state)``; TypeError if it depends on a rate or velocity of the state."""
     rates = {name: getattr(state, name) for name in ("omega", "velocity")}
     rates = {name: rate for name, rate in rates.items() if rate is not None}
-    traced = jax.make_jaxpr(acting)(rates)
+    traced = jax.make_jaxpr(lambda rates: function(state._replace(**rates)))(rates)
     for field in rates:
         if any(depends_on(traced, [name == field for name in rates])):
-            wanted, got = "a torque of time and attitude", f"torque {name_of(torque)}"
-            raise TypeError(f"{name}: wanted {wanted}, got {got}, which reads state.{field}")
-    tau, *force = jaxpr_as_fun(traced)(*rates.values())
-    return tau, force[0] if force else None
+            kind = role.split()[0]
+            wanted = f"a {kind} of time and attitude"
+            raise TypeError(f"{name}: wanted {wanted}, got {role}, which reads state.{field}")
+    return jaxpr_as_fun(traced)(*rates.values())
 
 
 def without_aux(name: str, state: State) -> None:
@@ -160,14 +186,25 @@ def without_position(name: str, state: State) -> None:
         raise TypeError(f"{name}: wanted a state without position, got {got}")
 
 
-def commanded(torque: Torque, command: Any) -> Torque:
-    """The torque as a function of (t, state, params) alone, given ``command`` at every call."""
+@dataclass(frozen=True)
+class Commanded:
+    """A torque as a function of (t, state, params) alone, given ``command`` at every call."""
 
-    def torque_given_command(t: Array, state: State, params: Any) -> Any:
-        return torque(t, state, params, command)
+    torque: Torque
+    command: Any
 
-    torque_given_command.__name__ = name_of(torque)
-    return torque_given_command
+    @property
+    def __name__(self) -> str:
+        return name_of(self.torque)
+
+    def __call__(self, t: Array, state: State, params: Any) -> Any:
+        """The torque at this command."""
+        return self.torque(t, state, params, self.command)
+
+
+def given_command_of(torque: Torque, function: Callable[..., Any]) -> Callable[..., Any]:
+    """``function``, given the command that ``torque`` is given, if it is given one."""
+    return Commanded(function, torque.command) if isinstance(torque, Commanded) else function
 
 
 def name_of(torque: Torque) -> str:

@@ -5,13 +5,16 @@
     scheme = schemes.damped(jq.no_squish, damping, toward=rate)
 
 The torque on the body is ``damping (rate - omega)`` (Jeffery). As a torque beside others it is
-``flow.jeffery``. ``schemes.damped`` follows it exactly, whatever the step, and so serves small
-particles, which relax faster than any step. All is for creeping flow, without the inertia of the
-fluid.
+``flow.jeffery``, for steps shorter than the body takes to relax. ``schemes.damped`` has no such
+limit: it takes the drag and any other torque of time and attitude together, exactly at a fixed
+attitude, and so serves small particles, which relax faster than any step. A particle that also
+settles adds ``resistance=flow.translational_resistance(...)``. All is for creeping flow, without
+the inertia of the fluid.
 
 The semi-axes (3,) [m] lie along the body axes x, y, z; the viscosity is that of the fluid [Pa s].
 The gradient (3, 3) [1/s] of the fluid's velocity u is ``gradient[i, j] = du_i/dx_j`` in WORLD axes,
-a constant or a function of time.
+a constant or ``gradient(t, state, params)``, which may depend on the position; beside a controller
+or inputs it is called with the command, like a torque.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ __all__ = [
 
 _DUPLICATIONS = 9  # the remainder is below 1e-17 for semi-axes in ratios up to 10^4
 
-Gradient = ArrayLike | Callable[[ArrayLike], Array]
+Gradient = ArrayLike | Callable[..., Array]
 
 
 def rotational_resistance(semi_axes: ArrayLike, viscosity: ArrayLike) -> Array:
@@ -86,9 +89,11 @@ def translational_resistance(semi_axes: ArrayLike, viscosity: ArrayLike) -> Arra
 
 
 def jeffery_rate(semi_axes: ArrayLike, gradient: Gradient) -> Callable[..., Array]:
-    """The rate ``rate(t, q)`` (3,) [rad/s], body axes, at which an ellipsoid without inertia turns.
+    """The rate (3,) [rad/s], body axes, at which an ellipsoid without inertia turns.
 
-    ``kinematics.rollout_of_attitude`` integrates it, and ``schemes.damped`` takes it as ``toward``.
+    It is a function ``rate(t, q, params)`` for ``kinematics.rollout_of_attitude``, and as well
+    ``rate(t, state, params)``, which ``schemes.damped`` takes as ``toward``; both with the command
+    as fourth argument where there is one. Called with q, it gives the gradient a State at rest.
     ``W_1 + (a_2^2 - a_3^2)/(a_2^2 + a_3^2) E_23`` about the first axis and cyclic, with the rate of
     strain E and half the vorticity W in body axes. Jeffery 1922, (37). A spheroid of aspect ratio r
     in a shear flow of rate g comes back to its attitude after ``2 pi (r + 1/r)/g``.
@@ -103,14 +108,20 @@ def jeffery_rate(semi_axes: ArrayLike, gradient: Gradient) -> Callable[..., Arra
     """
     a = exactly("semi_axes", semi_axes, (3,))
     positive("semi_axes", a)
-    gradient_at = _of_time(gradient)
+    gradient_at = _of_state(gradient)
     square = (a / jnp.sum(a)) ** 2
     second, third = jnp.roll(square, -1), jnp.roll(square, 1)
     slenderness = (second - third) / (second + third)
 
-    def jeffery_rate(t: ArrayLike, q: ArrayLike, params: Any = None) -> Array:
-        rotation = to_matrix(q)
-        g = matmul(transpose(rotation), matmul(gradient_at(t), rotation))
+    def jeffery_rate(
+        t: ArrayLike, q_or_state: ArrayLike | State, params: Any = None, *command: Any
+    ) -> Array:
+        state = q_or_state
+        if not isinstance(state, State):
+            q = jnp.asarray(state)
+            state = State(q, jnp.zeros(3, q.dtype))
+        rotation = to_matrix(state.q)
+        g = matmul(transpose(rotation), matmul(gradient_at(t, state, params, *command), rotation))
         above = jnp.stack([g[1, 2], g[2, 0], g[0, 1]])
         below = jnp.stack([g[2, 1], g[0, 2], g[1, 0]])
         return 0.5 * (below - above + slenderness * (below + above))
@@ -136,7 +147,7 @@ def jeffery(semi_axes: ArrayLike, viscosity: ArrayLike, gradient: Gradient) -> T
     resistance = rotational_resistance(semi_axes, viscosity)
 
     def jeffery(t: ArrayLike, state: State, params: Any, *command: Any) -> Array:
-        return resistance * (rate(t, state.q) - state.omega)
+        return resistance * (rate(t, state, params, *command) - state.omega)
 
     return jeffery
 
@@ -148,13 +159,19 @@ def _ellipsoid(semi_axes: ArrayLike, viscosity: ArrayLike) -> tuple[Array, Array
     return a, jnp.asarray(viscosity, a.dtype)
 
 
-def _of_time(gradient: Gradient) -> Callable[[ArrayLike], Array]:
+def _of_state(gradient: Gradient) -> Callable[..., Array]:
+    """The gradient as a function of (t, state, params) and a command, if there is one."""
     if not callable(gradient):
         constant = exactly("gradient", gradient, (3, 3))
         finite("gradient", constant)
-        return lambda t: constant
-    takes("gradient", gradient, "t")
-    return lambda t: exactly("gradient(t)", gradient(t), (3, 3))
+        return lambda t, state, params, *command: constant
+
+    def at(t: ArrayLike, state: State, params: Any, *command: Any) -> Array:
+        arguments = "t, state, params, command" if command else "t, state, params"
+        takes("gradient", gradient, arguments)
+        return exactly("gradient(...)", gradient(t, state, params, *command), (3, 3))
+
+    return at
 
 
 def _integrals(a: Array) -> tuple[Array, Array, Array]:

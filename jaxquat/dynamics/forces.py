@@ -156,7 +156,7 @@ def linear_drag(resistance: ArrayLike, wind: Wind = (0.0, 0.0, 0.0)) -> Torque:
         >>> jq.forces.linear_drag(0.5, wind=(4.0, 3.0, 1.0))(0.0, state, None).force
         Array([1., 1., 1.], dtype=float32)
     """
-    resistance, air = _coefficients("resistance", resistance), _air(wind)
+    resistance, air = _coefficients("resistance", resistance), wind_at(wind)
 
     def linear_drag(t: ArrayLike, state: State, params: Any, *command: Any) -> Wrench:
         relative = _relative(air, t, state)
@@ -177,7 +177,7 @@ def quadratic_drag(coefficient: ArrayLike, wind: Wind = (0.0, 0.0, 0.0)) -> Torq
         >>> jq.forces.quadratic_drag(0.5)(0.0, state, None).force.round(2)  # 0.5 kg/m (3 m/s)^2
         Array([-3. , -1.5,  3. ], dtype=float32)
     """
-    coefficient, air = _coefficients("coefficient", coefficient), _air(wind)
+    coefficient, air = _coefficients("coefficient", coefficient), wind_at(wind)
 
     def quadratic_drag(t: ArrayLike, state: State, params: Any, *command: Any) -> Wrench:
         relative = _relative(air, t, state)
@@ -269,7 +269,8 @@ def _coefficients(name: str, value: ArrayLike) -> Array:
     return array
 
 
-def _air(wind: Wind) -> Callable[..., Array]:
+def wind_at(wind: Wind) -> Callable[..., Array]:
+    """The velocity of the air as a function of (t, position)."""
     return _vector_of("wind", takes("wind", wind, "t, position") if callable(wind) else wind)
 
 

@@ -8,6 +8,7 @@ own and has no forward mode.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from jaxquat._checks import is_concrete
 from jaxquat._varying import axes_of, cast
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import evaluate_at_attitude
@@ -25,11 +27,19 @@ from jaxquat.simulation.path import Path
 from jaxquat.simulation.simulation import Simulation
 
 
+AMPLIFIED = (
+    'checkpoint: "reversible" wanted a drag that decays by at most 9 powers of e between two rows '
+    "(29 in float64), for undoing it amplifies rounding as much"
+)
+INSTEAD = 'save more rows, or use "sqrt"'
+
+
 def run(simulation: Simulation) -> Path:
     """Simulate; in reverse mode undo the steps.
 
     Raises:
-        ValueError: the scheme is not reversible, or there is a controller, or there are inputs.
+        ValueError: the scheme is not reversible, or has too much drag to be undone, or there is a
+            controller, or there are inputs.
         TypeError: the torque depends on the rate.
     """
     _check(simulation)
@@ -57,8 +67,29 @@ def _check(simulation: Simulation) -> None:
         raise ValueError(
             f'checkpoint: "reversible" wanted neither controller nor inputs, got {got}; use "sqrt"'
         )
+    exponent = amplification(simulation)
+    if is_concrete(exponent):
+        with jax.ensure_compile_time_eval():
+            if exponent > largest_amplification(simulation):
+                raise ValueError(f"{AMPLIFIED}, got {float(exponent):.3g}; {INSTEAD}")
     torque, start, t0 = simulation.torque, simulation.start, simulation.t0
     evaluate_at_attitude('checkpoint "reversible"', torque, t0, start, simulation.params)
+
+
+def amplification(simulation: Simulation) -> Array:
+    """The exponent by which undoing the steps between two rows amplifies rounding, (); or more."""
+    decay = simulation.scheme.decay(simulation.body)
+    if decay is None:
+        return jnp.zeros_like(simulation.dt)
+    if simulation.intervals is None:
+        return simulation.save_every * simulation.dt * decay
+    rows = simulation.intervals.t[:: simulation.save_every // simulation.substeps]
+    return jnp.max(jnp.diff(rows)) * decay
+
+
+def largest_amplification(simulation: Simulation) -> float:
+    """The exponent beyond which fewer than three digits remain."""
+    return math.log(1e-3 / float(jnp.finfo(simulation.dt.dtype).eps))
 
 
 class _Clock(NamedTuple):

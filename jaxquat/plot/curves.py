@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 from matplotlib.axes import Axes
 
 from jaxquat._checks import finite, fraction, instance, numbers, trailing, unit_quaternion
-from jaxquat.dynamics.contract import Torque, commanded, evaluate
+from jaxquat.dynamics.contract import Commanded, Torque, evaluate
 from jaxquat.learning.fit import Fit
 from jaxquat.plot.panels import (
     ABOVE,
@@ -101,7 +101,7 @@ def torque(path: Path, torque: Torque, params: Any = None, *, ax: Axes | None = 
     commands = [path.command] if jax.tree.leaves(path.command) else []
 
     def at_row(t: Any, state: Any, *command: Any) -> Any:
-        acting = commanded(torque, *command) if command else torque
+        acting = Commanded(torque, *command) if command else torque
         return evaluate(acting, t, state, params)[0]
 
     tau = jax.jit(jax.vmap(at_row))(path.t, path.state, *commands)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-from jax import lax
+from jax import Array, lax
 from jax.typing import ArrayLike
 
 from jaxquat._checks import numbers
@@ -68,6 +68,11 @@ class Composition:
 
     scheme: Scheme
     weights: tuple[float, ...]
+
+    def decay(self, body: Body) -> Array | None:
+        """That of the scheme, and of all sub-steps there and back."""
+        decay = self.scheme.decay(body)
+        return None if decay is None else decay * sum(map(abs, self.weights))
 
     def __call__(
         self,

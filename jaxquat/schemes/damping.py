@@ -1,7 +1,20 @@
-"""Drag beside a scheme that admits no torque of the rate."""
+"""Linear drag beside a scheme, of any strength.
+
+At a fixed attitude a torque tau and the drag ``-D (omega - c)`` turn the rate exactly (variation of
+constants): after the time s
+
+    omega + s phi(s I^-1 D) I^-1 (tau - D (omega - c)),    phi(Z) = (1 - exp(-Z)) Z^-1.
+
+With A that flow over half a step and F the motion of the free body by the scheme, a step is A F A:
+symmetric, of order 2. The torque stands in A, not in F. So where the drag is strong, both A end at
+the rate ``c + D^-1 tau`` at which drag and torque are in balance, and the body follows that rate by
+steps of order 1. (Between two decays, in F, the torque would act without the drag: the body would
+turn too far by the factor x/2 coth(x/2), with x = dt I^-1 D.) Force and velocity are treated alike.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable
@@ -10,62 +23,116 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+import numpy as np
+from jax import Array, lax
 from jax.typing import ArrayLike
 
-from jaxquat._checks import exactly, finite, one_shape, takes
-from jaxquat._linear import inverse_inertia, matmul, matvec
+from jaxquat._checks import finite, is_concrete, not_negative, one_shape, takes
+from jaxquat._linear import inverse, inverse_inertia, matmul, matvec
 from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.contract import Step, Torque, check_step
+from jaxquat.dynamics.contract import (
+    Step,
+    Torque,
+    check_step,
+    evaluate_at_attitude,
+    given_command_of,
+    rate_at_attitude,
+)
+from jaxquat.dynamics.forces import Wind, wind_at
 from jaxquat.dynamics.state import State
+from jaxquat.dynamics.torques import zero
+from jaxquat.rotations.quaternion import rotate, rotate_inverse
 from jaxquat.schemes.scheme import Scheme, as_scheme
+
+_DOUBLINGS = 11
 
 
 def damped(
     scheme: Scheme | Step,
-    damping: ArrayLike,
-    toward: Callable[[Array, Array], Array] | None = None,
+    damping: ArrayLike | None = None,
+    toward: Callable[..., Array] | None = None,
+    *,
+    resistance: ArrayLike | None = None,
+    wind: Wind | None = None,
 ) -> Scheme:
-    """The scheme with drag ``-damping (omega - toward(t, q))`` beside its torque.
+    """The scheme with drag ``-damping (omega - toward)`` beside its torque, of any strength.
 
-    It is for schemes that admit no torque of the rate, such as splittings. ``damping`` is (3, 3),
-    or (3,) for a diagonal, in body axes [N m s]; it is a leaf of the Scheme, so gradients reach it.
-    ``toward(t, q)`` is the rate (3,) [rad/s] at which the drag vanishes, in BODY axes: zero by
-    default, for a body in a fluid the rate of the fluid. A rate in world axes is turned into the
-    body's by ``quaternion.rotate_inverse(q, rate)``. An example is ``flow.jeffery_rate``.
+    Torque and drag together are integrated exactly at a fixed attitude, for half a step before and
+    after the free motion by ``scheme``. The order is 2. Where a step is much longer than the
+    relaxation time ``I/damping`` the body turns at the rate at which drag and torque are in
+    balance, with an error of first order in dt, whatever the relaxation time. A constant torque
+    about a principal axis is exact. docs/schemes.md compares the errors.
 
-    The decay towards this rate over half a step, exact at a fixed attitude, stands outermost on
-    both sides: with D that decay and S the step, a step is D S D. Order 2 stays (inside the kicks
-    of a splitting it would fall to 1), and a step of -dt undoes one of dt where it does so in S.
-    Undoing amplifies rounding by the factor by which the drag has reduced the momentum. With steps
-    much longer than the decay takes, the body turns at the rate of each step's start: stable, but
-    of order 1 where that rate varies.
+    ``resistance`` and ``wind`` are the same for a body that also moves: the force
+    ``-resistance (velocity - wind)`` beside the force of a ``Wrench``.
+
+    Torque and force may depend on time, attitude and position, not on the rates; aux states are
+    not admitted. For these ``jq.rkmk4`` with ``torques.drag`` serves while dt is shorter than the
+    relaxation time, and ``jq.lie_midpoint`` beyond.
+
+    A step of -dt undoes one of dt where it does so in ``scheme``, and amplifies rounding by the
+    factor by which the drag has reduced the rate. ``checkpoint="reversible"`` is refused where
+    fewer than three digits would remain between two rows.
+
+    Args:
+        scheme: moves the free body. Its own order matters little: no torque acts in it.
+        damping: (3, 3), or (3,) for a diagonal, in body axes [N m s]; positive semidefinite. None
+            is no drag on the rotation. It is a leaf of the Scheme, so gradients reach it.
+        toward: ``toward(t, state, params)`` is the rate (3,) [rad/s] at which the drag vanishes, in
+            BODY axes: zero by default, for a body in a fluid the rate of the fluid. Beside a
+            controller or inputs it is called with the command, like a torque. A rate in world axes
+            is turned into the body's by ``quaternion.rotate_inverse(state.q, rate)``. An example is
+            ``flow.jeffery_rate``.
+        resistance: force per velocity [N s/m], () or along the body axes (3,), not negative. None
+            is no drag on the velocity. It is a leaf, too.
+        wind: the velocity of the fluid [m/s] in WORLD axes, (3,) or ``wind(t, position) -> (3,)``,
+            as in ``forces.linear_drag``.
 
     Raises:
-        TypeError: ``scheme`` is no step, ``damping`` no array of floats, or ``toward`` no function
-            of (t, q).
-        ValueError: ``damping`` has another shape or is not finite, or ``toward`` returns another
-            shape than (3,).
+        TypeError: ``scheme`` is no step, or damped already; ``damping`` or ``resistance`` is no
+            array of floats; ``toward`` is no function of (t, state, params).
+        ValueError: neither damping nor resistance; one of another shape, not finite or negative; a
+            wind without resistance. In a step: ``toward`` returns another shape than (3,).
 
     Examples:
         >>> body = jq.Body(jnp.diag(jnp.array([2.0, 3.0, 4.0])))
-        >>> scheme = jq.schemes.damped(jq.no_squish, jnp.array([0.4, 0.4, 0.4]))  # N m s
-        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.0, 0.0, 2.0]))
-        >>> fly = lambda: jq.rollout(scheme, body, jq.torques.zero, start, jq.grid(0.0, 2.5, 4))
-        >>> f"{jax.jit(fly)().final.omega[2]:.2f} rad/s"  # after I3/damping = 10 s: 2/e
-        '0.74 rad/s'
+        >>> push = lambda t, state, params: jnp.array([0.0, 0.0, 0.8])  # N m
+        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
+        >>> for damping in (0.4, 4e4):  # N m s: it relaxes in 10 s, in 0.1 ms
+        ...     scheme = jq.schemes.damped(jq.no_squish, jnp.full(3, damping))
+        ...     fly = lambda: jq.rollout(scheme, body, push, start, jq.grid(0.0, 2.5, 4))
+        ...     print(f"{jax.jit(fly)().final.omega[2]:.2e} rad/s")
+        1.26e+00 rad/s
+        2.00e-05 rad/s
     """
     scheme = as_scheme("scheme", scheme)
-    damping = one_shape("damping", damping, (3,), (3, 3))
-    finite("damping", damping)
-    damping = damping if damping.ndim == 2 else jnp.diag(damping)
+    if isinstance(scheme.step, Damped):
+        raise TypeError(f"scheme: wanted one without drag, got {scheme.name}; add the dampings")
+    if damping is None and resistance is None:
+        raise ValueError("damping, resistance: wanted one of them or both, got neither")
+    if damping is not None:
+        damping = one_shape("damping", damping, (3,), (3, 3))
+        finite("damping", damping)
+        damping = damping if damping.ndim == 2 else jnp.diag(damping)
+        _check_positive(damping)
+    if resistance is not None:
+        resistance = one_shape("resistance", resistance, (), (3,))
+        not_negative("resistance", resistance)
+        resistance = jnp.diag(jnp.broadcast_to(resistance, (3,)))
     if toward is not None:
-        takes("toward", toward, "t, q")
+        _check_toward(toward)
+    for name, value, drag in (("toward", toward, damping), ("wind", wind, resistance)):
+        if value is not None and drag is None:
+            other = "damping" if name == "toward" else "resistance"
+            raise ValueError(f"{name}: wanted a {other} beside it, got none")
     return dataclasses.replace(
         scheme,
-        step=Damped(scheme, damping, toward),
+        step=Damped(scheme, damping, resistance, toward, None if wind is None else wind_at(wind)),
         name=f"damped({scheme.name})",
         order=None if scheme.order is None else min(scheme.order, 2),
+        evaluations=2,
+        torques="attitude",
+        aux=False,
         conserves=tuple(kept for kept in scheme.conserves if kept == "norm"),
         doc="",
     )
@@ -73,7 +140,7 @@ def damped(
 
 @functools.partial(
     jax.tree_util.register_dataclass,
-    data_fields=["scheme", "damping", "toward"],
+    data_fields=["scheme", "damping", "resistance", "toward", "wind"],
     meta_fields=[],
 )
 @dataclass(frozen=True)
@@ -81,8 +148,10 @@ class Damped:
     """The step of ``damped``."""
 
     scheme: Scheme
-    damping: Array  # (3, 3)
-    toward: Callable[[Array, Array], Array] | None = None
+    damping: Array | None  # (3, 3), body axes, and so is the resistance
+    resistance: Array | None = None
+    toward: Callable[..., Array] | None = None
+    wind: Callable[..., Array] | None = None
 
     def __call__(
         self,
@@ -95,32 +164,114 @@ class Damped:
     ) -> State:
         """Take one step."""
         t, state, dt = check_step(body, t, state, dt)
-        inverted = inverse_inertia(body.inertia)
-        decay = _expm1(-0.5 * dt * matmul(self.damping, inverted))
-        change = matmul(matmul(inverted, decay), body.inertia)
-        before = self.decayed(change, t, state)
-        after = self.scheme(body, torque, t, before, dt, params)
-        return self.decayed(change, t + dt, after)
+        settled = self._settling(body, torque, params, 0.5 * dt, state.position is not None)
+        before = settled(t, state)
+        return settled(t + dt, self.scheme(body, zero, t, before, dt, params))
 
-    def decayed(self, change: Array, t: Array, state: State) -> State:
-        """The state whose excess over the rate at time t has changed by this matrix of it."""
-        excess = state.omega
-        if self.toward is not None:
-            excess = excess - exactly("toward(t, q)", self.toward(t, state.q), (3,))
-        return state._replace(omega=state.omega + matvec(change, excess))
+    def decay(self, body: Body) -> Array:
+        """A bound on the fastest relative decay of rate and velocity [1/s], (): a row-sum norm."""
+        rates = []
+        if self.damping is not None:
+            rates.append(matmul(inverse_inertia(body.inertia), self.damping))
+        if self.resistance is not None and body.mass is not None:
+            rates.append(self.resistance / body.mass)
+        return jnp.max(jnp.stack([jnp.max(jnp.sum(jnp.abs(rate), axis=1)) for rate in rates]))
+
+    def _settling(
+        self, body: Body, torque: Torque, params: Any, duration: Array, moves: bool
+    ) -> Callable[[Array, State], State]:
+        """The flow of torque, force and drag at a fixed attitude and position, for this long."""
+        if self.resistance is not None and not moves:
+            wanted = "position and velocity because there is a resistance"
+            raise ValueError(f"state: wanted {wanted}, got neither")
+        name = f"damped({self.scheme.name})"
+        turning = _response(body.inertia, self.damping, duration)
+        mass = body.mass * jnp.eye(3, dtype=duration.dtype) if moves else None
+        moving = None if mass is None else _response(mass, self.resistance, duration)
+        toward = None if self.toward is None else given_command_of(torque, self.toward)
+
+        def settled(t: Array, state: State) -> State:
+            tau, force = evaluate_at_attitude(name, torque, t, state, params)
+            if self.damping is not None:
+                excess = state.omega
+                if toward is not None:
+                    excess = excess - rate_at_attitude(name, "toward", toward, t, state, params)
+                tau = tau - matvec(self.damping, excess)
+            omega = state.omega + matvec(turning, tau)
+            if moving is None:
+                return state._replace(omega=omega)
+            force = rotate_inverse(state.q, force)
+            if self.resistance is not None:
+                excess = state.velocity
+                if self.wind is not None:
+                    excess = excess - jnp.asarray(self.wind(t, state.position), excess.dtype)
+                force = force - matvec(self.resistance, rotate_inverse(state.q, excess))
+            gained = rotate(state.q, matvec(moving, force))
+            return state._replace(omega=omega, velocity=state.velocity + gained)
+
+        return settled
 
 
-def _expm1(matrix: Array) -> Array:
-    """``exp(matrix) - 1`` of (3, 3), for eigenvalues between -1e5 and 40.
+def _response(inertia: Array, damping: Array | None, duration: Array) -> Array:
+    """The rate that a unit of torque, held for this long beside the drag, adds at rest. (3, 3)."""
+    inverted = inverse_inertia(inertia)
+    if damping is None:
+        return duration * inverted
+    decay = duration * matmul(inverted, damping)
+    return lax.optimization_barrier(duration * matmul(_mean_decay(decay), inverted))
 
-    Six terms of the series at the 2^16th part of the matrix, doubled sixteen times. The doubling of
-    exp - 1 keeps its relative accuracy. Eigenvalues beyond -40, for which six terms are too few,
-    still end at -1: all has decayed.
+
+def _mean_decay(z: Array) -> Array:
+    """``(1 - exp(-Z)) Z^-1`` of a matrix (3, 3) whose eigenvalues are not negative; 1 at zero.
+
+    It is right to a few ulp for eigenvalues from 0 to the largest number of the dtype. (The
+    smallest are right to an ulp of the largest, where they do not belong to coordinate axes.) At
+    the 2^11th part of Z, exp(-Z) is its Padé approximant (2, 3), whose error there is below
+    rounding up to Z = 40, and which vanishes at infinity, as exp(-Z) does:
+
+        (1 - 2/5 Z + Z^2/20) / (1 + 3/5 Z + 3/20 Z^2 + Z^3/60).
+
+    Written in ``R = (1 + Z)^-1`` and ``N = Z R``, which lie between 0 and 1, nothing leaves the
+    range of the dtype. Then it is doubled: with ``E = exp(-Z) - 1``, at 2 Z it is ``phi (1 + E/2)``
+    with ``E (2 + E)``. There is no cancellation in any of it.
     """
-    small = matrix / 2**16
-    total = small / 6
-    for n in range(5, 0, -1):
-        total = (small + matmul(small, total)) / n
-    for _ in range(16):
-        total = 2.0 * total + matmul(total, total)
-    return total
+    z = z / 2**_DOUBLINGS
+    r = _inverse_by_rows(jnp.eye(3, dtype=z.dtype) + z)
+    n = matmul(z, r)
+    rr, nr, nn = matmul(r, r), matmul(n, r), matmul(n, n)
+    below = matmul(r, rr + 0.6 * nr + 0.15 * nn) + matmul(nn, n) / 60.0
+    above = matmul(r, rr + 0.1 * nr + nn / 60.0)
+    mean = matmul(above, _inverse_by_rows(below))
+    change = -matmul(z, mean)
+    for _ in range(_DOUBLINGS):
+        mean = mean + 0.5 * matmul(mean, change)
+        change = 2.0 * change + matmul(change, change)
+    return mean
+
+
+def _inverse_by_rows(matrix: Array) -> Array:
+    """The inverse of (3, 3); its rows first get a power of two that makes their diagonals 1/2 to 1.
+
+    So the determinant stays within the range of the dtype where only some axes are stiff.
+    """
+    exponent = jnp.finfo(matrix.dtype).nexp
+    sizes = lax.reduce_precision(lax.stop_gradient(jnp.diagonal(matrix)), exponent, 0)
+    return inverse(matrix / sizes[:, None]) / sizes[None, :]
+
+
+def _check_positive(damping: Array) -> None:
+    """ValueError if a concrete damping would speed the body up in some direction."""
+    if is_concrete(damping):
+        values = np.asarray(damping, np.float64)
+        least = np.linalg.eigvalsh(values + values.T).min() / 2
+        if least < -100 * np.finfo(damping.dtype).eps * np.abs(values).max():
+            wanted = "a positive semidefinite matrix"
+            raise ValueError(f"damping: wanted {wanted}, got {values.tolist()}")
+
+
+def _check_toward(toward: Any) -> None:
+    """TypeError if it can be called neither without a command nor with one."""
+    with contextlib.suppress(TypeError):
+        takes("toward", toward, "t, state, params, command")
+        return
+    takes("toward", toward, "t, state, params")

@@ -133,6 +133,19 @@ class Scheme:
             message = f"{text}, got principal moments {{moments}}"
             checkify.check(self.demand.met(moments), message, moments=moments)
 
+    def decay(self, body: Body) -> Array | None:
+        """A bound on how fast a step makes rates decay [1/s], (); None where it has no drag.
+
+        A step of -dt amplifies rounding by up to ``exp(dt decay)``.
+
+        Examples:
+            >>> body = jq.Body(jnp.diag(jnp.array([2.0, 3.0, 4.0])))
+            >>> f"{jq.schemes.damped(jq.no_squish, jnp.full(3, 0.4)).decay(body):.2f} per second"
+            '0.20 per second'
+        """
+        decay = getattr(self.step, "decay", None)
+        return None if decay is None else decay(body)
+
     def __repr__(self) -> str:
         order = "of unknown order" if self.order is None else f"order {self.order}"
         torques = {"any": "any torque", "attitude": "torques of time and attitude"}.get(

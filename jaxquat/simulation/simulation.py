@@ -27,7 +27,7 @@ from jaxquat._checks import (
 )
 from jaxquat._varying import Axes, axes_of, cast, within_shard_map
 from jaxquat.dynamics.body import Body, check_body
-from jaxquat.dynamics.contract import Step, Torque, commanded
+from jaxquat.dynamics.contract import Commanded, Step, Torque
 from jaxquat.dynamics.state import State, check_state
 from jaxquat.schemes import SCHEMES
 from jaxquat.schemes.scheme import Scheme, as_scheme
@@ -137,7 +137,7 @@ class Simulation:
 
     def step(self, k: Array, state: State, command: Any, interval: Interval | None = None) -> State:
         """The state after step k."""
-        torque = commanded(self.torque, command) if self.is_commanded else self.torque
+        torque = Commanded(self.torque, command) if self.is_commanded else self.torque
 
         def after(t: Array, state: State, dt: Array) -> State:
             after = self.scheme(self.body, torque, t, state, dt, self.params)

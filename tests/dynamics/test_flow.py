@@ -109,7 +109,7 @@ def test_the_torque_is_that_of_jeffery():
     """
     a = np.array([0.6, 1.1, 2.3])
     b, square = integrals(a), a**2
-    torque = flow.jeffery(jnp.asarray(a), MU, lambda t: t * jnp.asarray(GRADIENT))
+    torque = flow.jeffery(jnp.asarray(a), MU, lambda t, state, params: t * jnp.asarray(GRADIENT))
     rotation = np.asarray(jq.quaternion.to_matrix(STATE.q))
     local = rotation.T @ (1.7 * GRADIENT) @ rotation
     strain, spin = (local + local.T) / 2, (local - local.T) / 2
@@ -158,5 +158,7 @@ def test_bad_input_of_the_flow_is_named():
         flow.jeffery(a, 1.0, a)
     with pytest.raises(ValueError, match=r"^semi_axes: wanted positive values"):
         flow.rotational_resistance(-a, 1.0)
-    with pytest.raises(ValueError, match=r"^gradient\(t\): wanted shape \(3, 3\), got \(3,\)"):
-        flow.jeffery_rate(a, lambda t: a)(0.0, STATE.q)
+    with pytest.raises(ValueError, match=r"^gradient\(...\): wanted shape \(3, 3\), got \(3,\)"):
+        flow.jeffery_rate(a, lambda t, state, params: a)(0.0, STATE.q)
+    with pytest.raises(TypeError, match=r"^gradient: wanted gradient\(t, state, params\), got"):
+        flow.jeffery_rate(a, lambda t: GRADIENT)(0.0, STATE.q)
