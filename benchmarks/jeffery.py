@@ -1,6 +1,6 @@
 """Measure ellipsoids in a viscous flow against closed forms: the tables of docs/jeffery.md.
 
-    python benchmarks/jeffery.py [--bodies 10000] [--write]
+    python benchmarks/jeffery.py [--bodies 10000] [--only "Falling"] [--write]
 
 ``--write`` puts the tables into the page. All is in float64, in a shear flow ``u_x = g y`` with
 g = 1/s. The orbit constant of a spheroid of aspect ratio r with its axis along (x, y, z) is
@@ -208,12 +208,48 @@ def falling():
     return rows
 
 
+# Fitting.
+
+
+def seen_axes(logarithm, grid):
+    """Return the axis at all times of the grid, of a spheroid with this logarithm of its ratio."""
+    rate = flow.jeffery_rate(spheroid(jnp.exp(logarithm)), SHEAR)
+    q = quaternion.exp(jnp.array([0.3, -0.4, 0.0]))
+    return axis(kinematics.rollout_of_attitude(rate, q, grid))
+
+
+def fits(ratio=5.0, noise=0.01):
+    """Return the rows of fits of the aspect ratio from nine first guesses."""
+    guesses = (1.5, 2.0, 2.5, 3.0, 4.0, 6.0, 8.0, 10.0, 15.0)
+    rows = ["| turns | `horizon=` | of 9 guesses end at the right ratio | evaluations, median |"]
+    rows += ["|---|---|---|---|"]
+    for turns in (1, 3, 5):
+        period = 2 * np.pi * (ratio + 1 / ratio)
+        grid = jq.grid(0.0, period / 100, 100 * turns)
+        right = seen_axes(jnp.log(ratio), grid)
+        seen = right + noise * np.random.default_rng(0).normal(size=right.shape)
+
+        def residuals(logarithm, seen, grid=grid):
+            return jnp.ravel(seen_axes(logarithm, grid) - seen)
+
+        for horizon in ((), (0.05,), (0.05, 0.2)):
+            options = {"horizon": horizon, "progress": False}
+            ends = [
+                jq.least_squares(residuals, jnp.log(guess), seen, **options) for guess in guesses
+            ]
+            home = sum(abs(float(jnp.exp(fit.params)) - ratio) < 0.01 * ratio for fit in ends)
+            count = np.median([fit.evaluations for fit in ends])
+            rows.append(f"| {turns} | `{horizon}` | {home} | {count:.0f} |")
+    return rows
+
+
 def main():
     """Measure, print, and write where asked."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--bodies", type=int, default=10_000)
+    parser.add_argument("--only", help="the title of one table")
     parser.add_argument("--write", action="store_true", help="put the tables into docs/jeffery.md")
     options = parser.parse_args()
     text = PAGE.read_text() if options.write else ""
@@ -221,7 +257,10 @@ def main():
         "Without inertia": orbits,
         "With inertia": lambda: drifts(options.bodies),
         "Falling": falling,
+        "Fitting an aspect ratio": fits,
     }
+    if options.only:
+        tables = {options.only: tables[options.only]}
     for title, measure in tables.items():
         table = "\n".join(measure())
         print(f"\n{title}\n\n{table}", flush=True)

@@ -168,7 +168,9 @@ class Body:
         RA-L 7(2), 2022).
 
         Every theta whose exponentials the dtype can hold gives a positive definite inertia with the
-        triangle inequality. Any other is a ValueError; traced, its inertia is infinite, NaN or 0.
+        triangle inequality, up to rounding of the largest moment: a rod whose smallest moment is
+        less than that (1e-7 of the largest in float32) may come out without it. Exponentials
+        beyond the dtype are a ValueError; traced, the inertia is infinite, NaN or 0.
         ``body.parameters`` is the inverse.
 
         Examples:

@@ -6,8 +6,8 @@ They are made, called and added like those of ``jq.torques``, and ask for a stat
 velocity. Forces stand in world axes, torques in the body's. What is proportional to the mass takes
 it from the body, so gradients by ``body.mass`` are right. Other numbers (a wind, a resistance, a
 thrust) are cast to the dtype of the state. On an orbit, world axes have their origin
-at the centre of attraction. Float32 resolves half a metre at the Earth's radius: integrate orbits
-in float64, or in units of the orbit.
+at the centre of attraction. Integrate orbits in float64: in float32 a satellite is kilometres off
+after a day, in any units (docs/flight.md).
 """
 
 from __future__ import annotations
