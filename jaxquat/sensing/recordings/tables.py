@@ -13,7 +13,7 @@ from typing import TextIO, cast
 import numpy as np
 
 from jaxquat._checks import finite, one_of, place
-from jaxquat.sensing.recordings.cells import Channel, blocks_of, malformed
+from jaxquat.sensing.recordings.cells import Channel, Rows, blocks_of, malformed
 from jaxquat.sensing.recordings.columns import (
     SIZES,
     checked_names,
@@ -114,9 +114,9 @@ def read(
     if order != "wxyz" and (columns is None or "q" not in columns):
         raise ValueError(f"order: wanted columns for q beside it, got {order!r} without them")
     with _opened(path, "rt") as file:
-        reader = csv.reader(file)
+        rows = Rows(file)
         try:
-            header = [cell.strip() for cell in next(reader, [])]
+            header = [cell.strip() for cell in next(rows, [])]
             places = {
                 channel.name: [
                     _place(path, header, column, channel.name, given.get(channel.name))
@@ -124,10 +124,11 @@ def read(
                 ]
                 for channel in channels
             }
-            blocks = list(blocks_of(path, reader, header, channels, places))
+            blocks = list(blocks_of(path, rows, header, channels, places))
         except (UnicodeDecodeError, csv.Error, EOFError, gzip.BadGzipFile, zlib.error) as error:
-            where = f"{os.fspath(path)}: line {reader.line_num + 1}"
-            raise ValueError(f"{where}: cannot be read as CSV text, {error}") from error
+            where = f"{os.fspath(path)}: line {rows.line}"
+            hint = "; is a quote there not closed?" if isinstance(error, csv.Error) else ""
+            raise ValueError(f"{where}: cannot be read as CSV text, {error}{hint}") from error
     count = sum(len(block[0]) for block in blocks)
     if count < 2:
         wanted = "at least two rows of numbers below the header"
