@@ -153,7 +153,7 @@ def flight_law(
 
     reference = follow(attitude, jnp.zeros_like(mass))
     turning = Gains(damping=gains.damping, stiffness=gains.stiffness)
-    return Lift(thrust, geometric_law(body, state, turning, reference))
+    return Lift(thrust, geometric_law(state, turning, reference, body))
 
 
 def check_mass(mass: ArrayLike, gravity: ArrayLike, dtype: jnp.dtype) -> tuple[Array, Array]:

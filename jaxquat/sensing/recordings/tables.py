@@ -12,7 +12,7 @@ from typing import TextIO, cast
 
 import numpy as np
 
-from jaxquat._checks import finite, one_of, place
+from jaxquat._checks import every, finite, one_of, place
 from jaxquat.sensing.recordings.cells import Channel, Rows, blocks_of, malformed
 from jaxquat.sensing.recordings.columns import (
     SIZES,
@@ -253,11 +253,11 @@ def _checked(recording: Recording) -> Recording:
     check_times("recording.t", t)
     finite("recording.gyro", gyro)
     lost = np.isnan(q)
-    off = np.abs(np.linalg.norm(q[~lost.any(axis=1)], axis=1) - 1.0)
-    if np.any(lost.any(axis=1) != lost.all(axis=1)) or np.any(off > UNIT_NORM):
-        raise ValueError(f"recording.q: wanted unit quaternions, or NaN in all four, got {q}")
-    if not np.all((movement == 0) | (movement == 1)):
-        raise ValueError(f"recording.movement: wanted 0 or 1, got {movement}")
+    is_unit = np.abs(np.linalg.norm(q, axis=1) - 1.0) <= UNIT_NORM
+    for k in np.flatnonzero(~(is_unit | lost.all(axis=1)))[:1]:
+        wanted = "unit quaternions, or NaN in all four"
+        raise ValueError(f"recording.q: wanted {wanted}, got {q[k]} at row {k}")
+    every("recording.movement", "0 or 1", movement, (movement == 0) | (movement == 1))
     return recording
 
 
