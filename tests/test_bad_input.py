@@ -308,13 +308,13 @@ TABLE = {
     },
     "control.euler_law": {"state": STATE, "gains": Argument(GAINS), "target": algebra(V)},
     "control.flight_law": {
-        "body": Argument(BODY),
-        "mass": Argument(1.0),
         "state": Argument(START),
         "position": Argument(V),
         "velocity": Argument(V),
         "gains": Argument(FLIGHT),
         "course": Argument(COURSE),
+        "body": Argument(BODY),
+        "mass": Argument(1.0),
         "gravity": Argument(9.8),
     },
     "control.follow_position": {

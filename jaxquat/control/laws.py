@@ -112,7 +112,7 @@ def tracking_law(state: State, gains: Gains, reference: Reference, body: Body) -
         >>> f"{tau[2]:.2f} N m"  # no error: what is left keeps the rate, (I2 - I1) w1 w2
         '1.00 N m'
     """
-    _check_order("tracking_law", state)
+    check_order(state, "tracking_law(state, gains, reference, body)")
     state, gains = broadcastable("state", state), check_gains(gains)
     reference = check_reference(reference)
     instance("body", body, Body, "a jq.Body")
@@ -135,7 +135,7 @@ def geometric_law(state: State, gains: Gains, reference: Reference, body: Body) 
         >>> [f"{law(state, gains, target, body)[2]:.2f} N m" for law in laws]  # -2 0.6 0.8, -2 0.8
         ['-0.96 N m', '-1.60 N m']
     """
-    _check_order("geometric_law", state)
+    check_order(state, "geometric_law(state, gains, reference, body)")
     state, gains = broadcastable("state", state), check_gains(gains)
     reference = check_reference(reference)
     instance("body", body, Body, "a jq.Body")
@@ -143,11 +143,10 @@ def geometric_law(state: State, gains: Gains, reference: Reference, body: Body) 
     return 2.0 * gains.stiffness * error[0] * error[1:] + _rate_terms(body, state, gains, reference)
 
 
-def _check_order(law: str, state: Any) -> None:
-    """TypeError for a body in the place of the state, where it stood until version 0.2."""
+def check_order(state: Any, call: str) -> None:
+    """TypeError for a body in the place of the state, its old place; ``call`` is the order."""
     if isinstance(state, Body):
-        order = f"the order is {law}(state, gains, reference, body)"
-        raise TypeError(f"state: wanted a jq.State, got a Body; {order}")
+        raise TypeError(f"state: wanted a jq.State, got a Body; the order is {call}")
 
 
 def _shortest_way(q: Array, gains: Gains, target: Array) -> Array:
