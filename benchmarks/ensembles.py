@@ -92,11 +92,12 @@ def seconds_to_store(rows):
     chunk = len(rows)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "store"
-        stores.create(path, {"outputs": {"rate": [[3], "float32"]}}, REPEATS * chunk, chunk)
-        store = stores.attach(path, ["rate"], 0)
+        outputs = {"rate": [[3], "float32"]}
+        stores.create(path, {"outputs": outputs}, REPEATS * chunk, chunk)
+        store = stores.attach(path, outputs, 0)
         began = time.perf_counter()
         for k in range(REPEATS):
-            store.write(slice(k * chunk, (k + 1) * chunk), [rows], k + 1)
+            store.write(k, slice(k * chunk, (k + 1) * chunk), [rows])
         return (time.perf_counter() - began) / (REPEATS * chunk)
 
 

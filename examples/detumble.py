@@ -106,7 +106,7 @@ def update(t, state, memory, params, _):
 
     unload = UNLOAD * jnp.cross(state.aux, field) / (field @ field)
     dipole = jq.actuators.saturate(jnp.where(caught, unload, -BDOT * change), COILS)
-    wanted = jq.control.tracking_law(BODY, state, GAINS, facing_the_earth(state))
+    wanted = jq.control.tracking_law(state, GAINS, facing_the_earth(state), BODY)
     motor = jq.actuators.allocate(WHEELS, wanted, MOTORS)
     motor = jnp.where(caught, motor, 0.0)
     return (dipole, motor), Memory(key, field, caught)

@@ -208,20 +208,32 @@ def random_key(name: str, value: Any) -> Array:
     return key
 
 
+def every(name: str, wanted: str, value: ArrayLike, good: Any) -> None:
+    """ValueError if an element of a concrete ``value`` is not ``good``, booleans of its shape.
+
+    The message shows a short array. Of a long one, in which NumPy would leave out the middle, it
+    has the first element that is not good, and its index.
+    """
+    array, good = np.asarray(value), np.asarray(good)
+    if not good.all():
+        k = np.unravel_index(np.argmin(good), array.shape)
+        first = f"{array[k]} at [{', '.join(map(str, k))}] of shape {array.shape}"
+        raise ValueError(f"{name}: wanted {wanted}, got {array if array.size <= 16 else first}")
+
+
 def positive(name: str, value: ArrayLike, *, or_infinite: bool = False) -> None:
     """ValueError if a concrete ``value`` has an element that is not positive, or not finite."""
     if is_concrete(value):
         array = np.asarray(value)
-        if not np.all(array > 0):
-            raise ValueError(f"{name}: wanted positive values, got {array}")
-        if not (or_infinite or np.all(np.isfinite(array))):
-            raise ValueError(f"{name}: wanted finite values, got {array}")
+        every(name, "positive values", array, array > 0)
+        every(name, "finite values", array, np.isfinite(array) | or_infinite)
 
 
 def not_negative(name: str, value: ArrayLike) -> None:
     """ValueError if a concrete ``value`` is negative or not finite anywhere."""
-    if is_concrete(value) and not np.all((np.asarray(value) >= 0) & np.isfinite(np.asarray(value))):
-        raise ValueError(f"{name}: wanted finite values of at least 0, got {np.asarray(value)}")
+    if is_concrete(value):
+        array = np.asarray(value)
+        every(name, "finite values of at least 0", array, (array >= 0) & np.isfinite(array))
 
 
 def real(name: str, value: Any) -> float:
@@ -366,8 +378,16 @@ def rotation_matrix(name: str, value: Array) -> None:
 
 def finite(name: str, value: ArrayLike) -> None:
     """ValueError if a concrete ``value`` holds a NaN or an infinity."""
-    if is_concrete(value) and not np.all(np.isfinite(np.asarray(value))):
-        raise ValueError(f"{name}: wanted finite values, got {np.asarray(value)}")
+    if is_concrete(value):
+        every(name, "finite values", value, np.isfinite(np.asarray(value)))
+
+
+def not_decreasing(name: str, times: ArrayLike) -> None:
+    """ValueError if concrete ``times`` (..., N) decrease along their last axis, or are NaN."""
+    if is_concrete(times):
+        array = np.asarray(times)
+        good = np.diff(array, axis=-1, prepend=array[..., :1]) >= 0
+        every(name, "times that do not decrease", array, good)
 
 
 def unit_quaternion(name: str, value: Array) -> None:

@@ -308,13 +308,13 @@ TABLE = {
     },
     "control.euler_law": {"state": STATE, "gains": Argument(GAINS), "target": algebra(V)},
     "control.flight_law": {
-        "body": Argument(BODY),
-        "mass": Argument(1.0),
         "state": Argument(START),
         "position": Argument(V),
         "velocity": Argument(V),
         "gains": Argument(FLIGHT),
         "course": Argument(COURSE),
+        "body": Argument(BODY),
+        "mass": Argument(1.0),
         "gravity": Argument(9.8),
     },
     "control.follow_position": {
@@ -325,10 +325,10 @@ TABLE = {
     "control.hold_position": {"position": Argument(V), "heading": Argument(0.5)},
     "control.follow": {"attitude": Argument(at), "t": algebra(0.5)},
     "control.geometric_law": {
-        "body": Argument(BODY),
         "state": STATE,
         "gains": Argument(GAINS),
         "reference": Argument(REFERENCE),
+        "body": Argument(BODY),
     },
     "control.lqr": {
         "a": Argument(np.eye(2)),
@@ -357,10 +357,10 @@ TABLE = {
         "target": algebra(Q),
     },
     "control.tracking_law": {
-        "body": Argument(BODY),
         "state": STATE,
         "gains": Argument(GAINS),
         "reference": Argument(REFERENCE),
+        "body": Argument(BODY),
     },
     "crouch_grossman": {"tableau": Argument(TABLEAU)},
     "ensembles.covariance": {"of": OF},

@@ -717,7 +717,7 @@ CASES = [
     ),
     (lambda: control.at_rest(1.01 * Q), ValueError, "q: " + ONE_UNIT, "norm 1.01"),
     (
-        lambda: control.tracking_law(BODY, START, GAINS, control.Reference(2 * Q, V, V)),
+        lambda: control.tracking_law(START, GAINS, control.Reference(2 * Q, V, V), BODY),
         ValueError,
         "reference.q: " + ONE_UNIT,
         "norm 2",
@@ -1409,6 +1409,60 @@ def test_refused_by_name(case):
         assert fragment in str(caught.value)
 
 
+def with_one(array, index, value):
+    """A copy of a long array in which one element is bad, in the middle, where NumPy shows none."""
+    array = np.array(array, float)
+    array[index] = value
+    return array
+
+
+ROWS = np.zeros((3000, 3))
+STAMPS = np.arange(5000.0)
+LONG = {
+    "wanted positive values, got -2.0 at [1234] of shape (5000,)": (
+        lambda: arguments.positive("x", with_one(STAMPS + 1, 1234, -2.0))
+    ),
+    "wanted finite values, got inf at [1234] of shape (5000,)": (
+        lambda: arguments.positive("x", with_one(STAMPS + 1, 1234, np.inf))
+    ),
+    "inputs: wanted finite values, got nan at [700, 2] of shape (3000, 3)": (
+        lambda: arguments.finite("inputs", with_one(ROWS, (700, 2), NAN))
+    ),
+    "weights: wanted finite values of at least 0, got -1.0 at [1234] of shape (5000,)": (
+        lambda: quaternion.mean(jnp.ones((5000, 4)) / 2, with_one(STAMPS, 1234, -1.0))
+    ),
+    "t: wanted times that do not decrease, got 7.0 at [1234] of shape (5000,)": (
+        lambda: control.settling_time(with_one(STAMPS, 1234, 7.0), jnp.ones(5000), 0.1)
+    ),
+    "between: wanted times that do not decrease, got 7.0 at [1, 1234] of shape (2, 5000)": (
+        lambda: actuators.delayed(
+            STAMPS, jnp.ones(5000), 0.1, between=with_one([STAMPS, STAMPS], (1, 1234), 7.0)
+        )
+    ),
+    "recording.t: wanted finite times, got nan at [1234] of shape (5000,)": (
+        lambda: jq.recordings.write("a.csv", recording(t=with_one(STAMPS, 1234, NAN)))
+    ),
+    "recording.q: wanted unit quaternions, or NaN in all four, got [2. 0. 0. 0.] at row 1234": (
+        lambda: jq.recordings.write("a.csv", recording(q=with_one(LEVEL, (1234, 0), 2.0)))
+    ),
+    "recording.movement: wanted 0 or 1, got 3.0 at [1234] of shape (5000,)": (
+        lambda: jq.recordings.write("a.csv", recording(movement=with_one(STAMPS > 9, 1234, 3.0)))
+    ),
+}
+LEVEL = np.tile([1.0, 0.0, 0.0, 0.0], (5000, 1))
+
+
+def recording(**changes):
+    fields = {"t": STAMPS, "gyro": np.zeros((5000, 3)), "q": LEVEL, "movement": STAMPS > 9}
+    return jq.recordings.Recording(**fields | changes)
+
+
+@pytest.mark.parametrize("message", LONG)
+def test_of_a_long_array_the_message_has_the_first_bad_element(message):
+    with pytest.raises(ValueError, match=re.escape(message) + "$"):
+        LONG[message]()
+
+
 def test_a_torque_in_the_dtype_of_its_parameters_is_refused():
     """The states are float32, the parameter is float64, and promotion is not strict."""
     with (
@@ -1784,7 +1838,7 @@ def test_what_is_checked_is_what_is_used():
     )
     for law in (control.tracking_law, control.geometric_law):
         np.testing.assert_array_equal(
-            law(BODY, START, lists, listed), law(BODY, START, GAINS, still)
+            law(START, lists, listed, BODY), law(START, GAINS, still, BODY)
         )
     np.testing.assert_array_equal(
         gyro(noise=[0.1, 0.1, 0.1], walk=[0.2, 0.2, 0.2]), gyro(noise=0.1, walk=jnp.asarray(0.2))

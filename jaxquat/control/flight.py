@@ -16,7 +16,7 @@ from jax.typing import ArrayLike
 from jaxquat._checks import exactly, finite, instance, is_concrete, positive
 from jaxquat._linear import cross, dot
 from jaxquat.control.course import Course, attitude_of, check_course
-from jaxquat.control.laws import Gains, check_gains, geometric_law
+from jaxquat.control.laws import Gains, check_gains, check_order, geometric_law
 from jaxquat.control.reference import follow
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.state import State, check_state
@@ -68,13 +68,13 @@ class FlightGains(NamedTuple):
 
 
 def flight_law(
-    body: Body,
-    mass: ArrayLike,
     state: State,
     position: ArrayLike,
     velocity: ArrayLike,
     gains: FlightGains,
     course: Course,
+    body: Body,
+    mass: ArrayLike,
     gravity: ArrayLike = 9.80665,
 ) -> Lift:
     """The geometric tracking law of a rotorcraft for position and heading.
@@ -88,13 +88,13 @@ def flight_law(
     CDC 2010, (12), (15) and (16), with world z and the thrust turned upwards.
 
     Args:
-        body: its inertia is that of the feed-forward.
-        mass: of the body [kg], ().
         state: attitude and rate.
         position: of the centre of mass, world axes [m], (3,).
         velocity: of the centre of mass, world axes [m/s], (3,).
         gains: ``control.FlightGains``.
         course: ``control.Course``, from ``follow_position`` or ``hold_position``.
+        body: its inertia is that of the feed-forward.
+        mass: of the body [kg], ().
         gravity: g [m/s^2], ().
 
     Returns:
@@ -109,10 +109,11 @@ def flight_law(
         >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
         >>> course = jq.control.hold_position(jnp.array([0.0, 0.0, 5.0]))
         >>> place, still = jnp.array([0.0, 0.0, 4.0]), jnp.zeros(3)  # 1 m too low
-        >>> lift = jax.jit(jq.control.flight_law)(body, 1.2, state, place, still, gains, course)
+        >>> lift = jax.jit(jq.control.flight_law)(state, place, still, gains, course, body, 1.2)
         >>> f"{lift.thrust:.2f} N"  # the weight of 11.77 N, and 3 N/m times 1 m
         '14.77 N'
     """
+    check_order(state, "flight_law(state, position, velocity, gains, course, body, mass)")
     instance("body", body, Body, "a jq.Body")
     state, course = check_state("state", state), check_course(course)
     gains = check_gains(gains, FlightGains)
@@ -153,7 +154,7 @@ def flight_law(
 
     reference = follow(attitude, jnp.zeros_like(mass))
     turning = Gains(damping=gains.damping, stiffness=gains.stiffness)
-    return Lift(thrust, geometric_law(body, state, turning, reference))
+    return Lift(thrust, geometric_law(state, turning, reference, body))
 
 
 def check_mass(mass: ArrayLike, gravity: ArrayLike, dtype: jnp.dtype) -> tuple[Array, Array]:

@@ -95,7 +95,7 @@ def euler_law(state: State, gains: Gains, target: ArrayLike) -> Array:
     return -gains.damping * state.omega - gains.stiffness * jnp.sin(angles - target)
 
 
-def tracking_law(body: Body, state: State, gains: Gains, reference: Reference) -> Array:
+def tracking_law(state: State, gains: Gains, reference: Reference, body: Body) -> Array:
     """``quaternion_law`` to a moving reference, with the feed-forward of its motion. -> (3,) [N m].
 
     ``2 k vec(q* (s q_r)) - d (omega - omega_r) + I (alpha_r - omega × omega_r) + omega × I omega``,
@@ -108,17 +108,18 @@ def tracking_law(body: Body, state: State, gains: Gains, reference: Reference) -
         >>> gains = jq.control.Gains(damping=jnp.full(3, 0.4), stiffness=jnp.full(3, 2.0))
         >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([1.0, 1.0, 0.0]))
         >>> steady = jq.control.Reference(state.q, state.omega, alpha=jnp.zeros(3))
-        >>> tau = jq.control.tracking_law(body, state, gains, steady)
+        >>> tau = jq.control.tracking_law(state, gains, steady, body)
         >>> f"{tau[2]:.2f} N m"  # no error: what is left keeps the rate, (I2 - I1) w1 w2
         '1.00 N m'
     """
-    instance("body", body, Body, "a jq.Body")
+    check_order(state, "tracking_law(state, gains, reference, body)")
     state, gains = broadcastable("state", state), check_gains(gains)
     reference = check_reference(reference)
+    instance("body", body, Body, "a jq.Body")
     return _shortest_way(state.q, gains, reference.q) + _rate_terms(body, state, gains, reference)
 
 
-def geometric_law(body: Body, state: State, gains: Gains, reference: Reference) -> Array:
+def geometric_law(state: State, gains: Gains, reference: Reference, body: Body) -> Array:
     """``tracking_law`` with an error that is smooth on all of SO(3). -> (3,) [N m].
 
     The error is ``1/2 vee(R_r^T R - R^T R_r)``, and the pull k sin(angle): it vanishes at a half
@@ -131,14 +132,21 @@ def geometric_law(body: Body, state: State, gains: Gains, reference: Reference) 
         >>> target = jq.control.at_rest(jnp.array([1.0, 0.0, 0.0, 0.0]))
         >>> state = jq.State(jnp.array([0.6, 0.0, 0.0, 0.8]), jnp.zeros(3))  # 106 deg away
         >>> laws = jq.control.geometric_law, jq.control.tracking_law
-        >>> [f"{law(body, state, gains, target)[2]:.2f} N m" for law in laws]  # -2 0.6 0.8, -2 0.8
+        >>> [f"{law(state, gains, target, body)[2]:.2f} N m" for law in laws]  # -2 0.6 0.8, -2 0.8
         ['-0.96 N m', '-1.60 N m']
     """
-    instance("body", body, Body, "a jq.Body")
+    check_order(state, "geometric_law(state, gains, reference, body)")
     state, gains = broadcastable("state", state), check_gains(gains)
     reference = check_reference(reference)
+    instance("body", body, Body, "a jq.Body")
     error = quaternion.multiply(quaternion.conjugate(state.q), reference.q)
     return 2.0 * gains.stiffness * error[0] * error[1:] + _rate_terms(body, state, gains, reference)
+
+
+def check_order(state: Any, call: str) -> None:
+    """TypeError for a body in the place of the state, its old place; ``call`` is the order."""
+    if isinstance(state, Body):
+        raise TypeError(f"state: wanted a jq.State, got a Body; the order is {call}")
 
 
 def _shortest_way(q: Array, gains: Gains, target: Array) -> Array:

@@ -105,7 +105,7 @@ def pid(
         measured = measure(state, sampled_input)
         target = check_reference(reference_at(t, params, sampled_input))
         k, dtype = check_gains(gains_of(params), PIDGains), memory.dtype
-        uncut = tracking_law(body, measured, Gains(k.damping, k.stiffness), target) + memory
+        uncut = tracking_law(measured, Gains(k.damping, k.stiffness), target, body) + memory
         cut = uncut if limits is None else saturate(uncut, limits.astype(dtype))
         error = 2.0 * multiply(conjugate(measured.q), shortest(measured.q, target.q))[1:]
         growth = k.integral * error + (cut - uncut) / unwind.astype(dtype)

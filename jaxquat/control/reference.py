@@ -27,7 +27,7 @@ class Reference(NamedTuple):
         >>> reference = jq.control.Reference(level, omega=still, alpha=jnp.array([0.0, 0.0, 0.5]))
         >>> body = jq.Body.from_principal(jnp.array([2.0, 3.0, 4.0]))  # kg m^2
         >>> gains = jq.control.Gains(damping=jnp.ones(3), stiffness=jnp.ones(3))
-        >>> tau = jq.control.tracking_law(body, jq.State(level, still), gains, reference)
+        >>> tau = jq.control.tracking_law(jq.State(level, still), gains, reference, body)
         >>> f"{tau[2]:.2f} N m"  # the feed-forward, 4 kg m^2 times 0.5 rad/s^2
         '2.00 N m'
     """

@@ -21,7 +21,16 @@ from jax import Array
 from jax.typing import ArrayLike, DTypeLike
 
 from jaxquat import _series as series
-from jaxquat._checks import finite, floating, is_concrete, one_of, one_shape, positive, scalar
+from jaxquat._checks import (
+    finite,
+    floating,
+    is_concrete,
+    not_decreasing,
+    one_of,
+    one_shape,
+    positive,
+    scalar,
+)
 from jaxquat.simulation.grid import grid_at
 
 __all__ = ["delayed", "lagged"]
@@ -68,8 +77,7 @@ def delayed(
     edges = _instants("between", times if between is None else between)
     if np.ndim(edges) < 1 or np.shape(edges)[-1] < 2:
         raise ValueError(f"between: wanted shape (..., M) with M >= 2, got {np.shape(edges)}")
-    if is_concrete(edges) and not np.all(np.diff(edges) >= 0):
-        raise ValueError(f"between: wanted times that do not decrease, got {edges}")
+    not_decreasing("between", edges)
 
     j, s = _interval(record, edges, delay)
     now, slope = (jnp.asarray(x, record.dtype)[j] for x in (record.commands, record.slopes))

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._checks import finite, floating, is_concrete, positive, scalar
+from jaxquat._checks import finite, floating, not_decreasing, positive, scalar
 
 
 def settling_time(t: ArrayLike, error: ArrayLike, within: ArrayLike) -> Array:
@@ -43,8 +42,7 @@ def settling_time(t: ArrayLike, error: ArrayLike, within: ArrayLike) -> Array:
     if t.ndim != 1 or not t.size:
         raise ValueError(f"t: wanted shape (N,), got {t.shape}")
     finite("t", t)
-    if is_concrete(t) and not np.all(np.diff(t) >= 0):
-        raise ValueError(f"t: wanted times that do not decrease, got {t}")
+    not_decreasing("t", t)
     if error.shape[-1:] != t.shape:
         wanted = f"shape (..., {t.size}), a number for each time"
         raise ValueError(f"error: wanted {wanted}, got {error.shape}")

@@ -129,7 +129,7 @@ class Covariance(_reprs.Tabular):
 class Extremes(_reprs.Tabular):
     """The result of ``largest`` and ``smallest``. A pytree.
 
-    The most extreme member comes first, among equals the one with the lowest number.
+    The most extreme member comes first, among equals the one with the lowest number; NaN is last.
 
     Attributes:
         value: (k,) float64, fewer if there are fewer members that did not fail.
@@ -190,7 +190,8 @@ def mean(of: Of = None) -> Reducer:
     In float64 whatever the dtype of the outputs: a million members in float32 do not drift. Chunks
     are merged in their order by the pairwise formula of Chan, Golub and LeVeque (Am. Stat. 37,
     1983, 242), so the same chunks give the same bits; another chunk changes the result by
-    rounding, some 1e-15 of the largest magnitude.
+    rounding, some 1e-15 of the largest magnitude. Where ``of`` gives an infinity the mean is that
+    infinity and the deviation NaN.
 
     Examples:
         >>> error = jq.ensembles.mean(lambda outputs: np.degrees(outputs["error"]))
@@ -251,7 +252,8 @@ def quantiles(
     from 0 in sorted order; p = 0 and 1 are the least and the greatest member itself. Logarithmic
     bins are counted (DDSketch; Masson, Rim and Lee, Proc. VLDB 12, 2019, 2195), so the result does
     not depend on chunks, order or devices at all. Only bins that occur are kept: at 1e-3, some
-    1200 for every decade that the values span.
+    1200 for every decade that the values span. An infinity that ``of`` gives has its rank like any
+    other value; a NaN makes all quantiles of its number NaN.
 
     Examples:
         >>> median_and_most = jq.ensembles.quantiles([0.5, 1.0])
@@ -285,8 +287,9 @@ def quantiles(
 class _Bins:
     """Logarithmic bins, numbered from the most negative values over zero to the largest ones.
 
-    A positive x is in bin ``offset + ceil(log(x) / width)``, a negative one in minus that of -x,
-    zero in 0; ``middle`` is added so that all numbers are positive.
+    A positive x is in bin ``offset + ceil(log(x) / width)``, infinity in ``middle``, a negative x
+    in minus the bin of -x, zero in 0; ``middle`` is added so that all numbers are positive. NaN is
+    in some bin: its least and greatest values are NaN, to which the quantiles are clipped.
     """
 
     accuracy: float
@@ -299,7 +302,7 @@ class _Bins:
         """The bins whose members are within a relative ``accuracy`` of the value of their bin."""
         width = math.log((1 + accuracy) / (1 - accuracy))
         offset = math.ceil(-math.log(5e-324) / width) + 1
-        return cls(accuracy, width, offset, offset + math.ceil(710 / width))
+        return cls(accuracy, width, offset, offset + math.ceil(710 / width) + 1)
 
     @property
     def count(self) -> int:
@@ -309,9 +312,10 @@ class _Bins:
     def counted(self, x: np.ndarray) -> _Counts:
         """How many rows of x fall where."""
         size = np.abs(x)
-        level = np.ceil(np.log(np.where(size > 0, size, 1.0)) / self.width).astype(np.int64)
-        signed = np.where(size > 0, np.sign(x).astype(np.int64) * (level + self.offset), 0)
-        bins = self.middle + signed.reshape(len(x), math.prod(x.shape[1:]))
+        logarithm = np.log(np.where((size > 0) & np.isfinite(size), size, 1.0))
+        level = self.offset + np.ceil(logarithm / self.width).astype(np.int64)
+        level = np.where(size > 0, np.where(np.isinf(size), self.middle, level), 0)
+        bins = self.middle + np.where(x < 0, -level, level).reshape(len(x), math.prod(x.shape[1:]))
         where = np.arange(bins.shape[1]) * self.count + bins
         least, greatest = np.min(x, axis=0, initial=np.inf), np.max(x, axis=0, initial=-np.inf)
         return _Counts(least, greatest, *np.unique(where, return_counts=True))
@@ -332,8 +336,9 @@ class _Bins:
 
     def _value(self, signed: np.ndarray) -> np.ndarray:
         """The value that stands for a bin: between its edges, equally far from both, relatively."""
-        logarithm = np.minimum((np.abs(signed) - self.offset) * self.width, 709.7)
-        return np.sign(signed) * (np.exp(logarithm) * (1 - self.accuracy))
+        logarithm = (np.abs(signed) - self.offset) * self.width + math.log1p(-self.accuracy)
+        size = np.exp(np.minimum(logarithm, math.log(np.finfo(np.float64).max)))
+        return np.sign(signed) * np.where(np.abs(signed) == self.middle, np.inf, size)
 
 
 def _added(a: _Counts, b: _Counts) -> _Counts:
@@ -413,15 +418,19 @@ def _is_moments(x: Any) -> bool:
     return isinstance(x, _Moments)
 
 
+@np.errstate(invalid="ignore")
 def _moments(x: np.ndarray, squares: Callable[[np.ndarray], np.ndarray]) -> _Moments:
     middle = np.sum(x, axis=0) / max(len(x), 1)
     return _Moments(np.asarray(len(x)), middle, squares(x - middle))
 
 
+@np.errstate(invalid="ignore")
 def _merged(a: _Moments, b: _Moments, squares: Callable[[np.ndarray], np.ndarray]) -> _Moments:
     n = a.n + b.n
     share, apart = b.n / max(n, 1), b.mean - a.mean
-    return _Moments(n, a.mean + share * apart, a.square + b.square + share * a.n * squares(apart))
+    infinite = np.isinf(a.mean) | np.isinf(b.mean)  # where the difference would give NaN
+    middle = np.where(infinite, a.mean + b.mean, a.mean + share * apart)
+    return _Moments(n, middle, a.square + b.square + share * a.n * squares(apart))
 
 
 def _over(x: np.ndarray, divisor: float) -> np.ndarray:

@@ -8,6 +8,7 @@ statistics and the failures.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import warnings
 from collections.abc import Callable
@@ -107,9 +108,10 @@ def run(
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name; a store of
             another run (another n, chunk, key, number of processes, shapes and dtypes of members
             and outputs; what functions compute is not compared); tracing or differentiating (use
-            ``jq.ensembles.members``).
+            ``jq.ensembles.members``); a chunk of the store that is lost or damaged, by its members.
         MemoryError: the chunk does not fit; the message says which would.
-        OSError: the store cannot be written.
+        OSError: the store cannot be written. BlockingIOError: another run writes to it, in the
+            process that the message names (not noticed where files have no locks, as on Windows).
         ImportError: a store without zarr.
 
     Examples:
@@ -149,7 +151,10 @@ def run(
         here = _fingerprint(experiment, plan, member, outputs)
         opened = _opened(folder, here, there, plan, together)
     quiet = not progress or (together and jax.process_index() != 0)
-    with _progress.bar("members", n, scaled=True, shown=not quiet) as bar:
+    with (
+        _locked(opened, plan),
+        _progress.bar("members", n, scaled=True, shown=not quiet) as bar,
+    ):
         work = _Run(experiment, plan, tally, opened, bar)
         first = work.read(together)
         work.simulate(program, first)
@@ -224,9 +229,10 @@ class _Run:
         """Take in the chunks that every process has in its store: how many these are."""
         if self.store is None:
             return 0
-        done = least(self.store.done) if together else self.store.done
-        for k in range(done):
-            self._take_in(k, self.store.read(self.plan.members(k)))
+        digests = self.store.digests()[: self.plan.chunks]
+        done = least(len(digests)) if together else len(digests)
+        for k, digest in enumerate(digests[:done]):
+            self._take_in(k, self.store.read(k, self.plan.members(k), digest))
         self.bar.initial = self.bar.n  # what was read says nothing about the members a second
         self.bar.unpause()
         return done
@@ -256,7 +262,7 @@ class _Run:
         size = members.stop - members.start
         leaves = [chunks.fetch(x)[:size] for x in jax.tree.leaves(launched)]
         if self.store is not None:
-            self.store.write(members, leaves, k + 1)
+            self.store.write(k, members, leaves)
         self._take_in(k, leaves)
 
     def _out_of_memory(self, error: Exception) -> MemoryError:
@@ -347,10 +353,16 @@ def _opened(
     folder: Path, here: dict[str, Any], there: dict[str, Any] | None, plan: Plan, together: bool
 ) -> stores.Store:
     """The store of this run, made by the first process if there is none."""
-    if there is not None:
-        stores.check(folder, here, there)
-    elif not together or jax.process_index() == 0:
+    if there is None and not (together and jax.process_index() != 0):
         stores.create(folder, here, plan.n, plan.rows)
     if together:
         barrier()  # the store is there
-    return stores.attach(folder, list(here["outputs"]), plan.own.start // plan.rows)
+    stores.check(folder, here, stores.fingerprint(folder) or {})
+    return stores.attach(folder, here["outputs"], plan.own.start // plan.rows)
+
+
+def _locked(store: stores.Store | None, plan: Plan) -> contextlib.AbstractContextManager[None]:
+    """Keep others from a store to which chunks will be written; many may read a finished one."""
+    if store is None or len(store.digests()) >= plan.chunks:
+        return contextlib.nullcontext()
+    return store.only_writer()

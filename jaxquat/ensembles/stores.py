@@ -1,26 +1,34 @@
-"""The outputs of every member in a zarr group in a folder, and how many chunks of it are whole.
+"""The outputs of every member in a zarr group in a folder, and the digests of its whole chunks.
 
-Each array has one file for the rows of a chunk that one process computes. A chunk counts as whole
-when the file ``done-<part>`` says so. That file is replaced atomically after the arrays of the
-chunk are written, so what a killed run has written beyond it is not believed, and is written
-again. It lies in the folder of the first array: zarr warns of files that it does not know in the
-folder of a group, when it lists that, but not in the folder of an array.
+Each array has one file for the rows of a chunk that one process computes. The file
+``digests-<part>`` has a line for each chunk of which that part is whole: the SHA-256 of its
+outputs. The line is written after the arrays of the chunk, so what a killed run has written beyond
+it is not believed, and is written again. What is read is compared with its line, because zarr gives
+a flipped bit, and NaN for a lost file, without a word. The file lies in the folder of the first
+array: zarr warns of files that it does not know in the folder of a group, when it lists that, but
+not in the folder of an array.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
+from jaxquat import _disk
 from jaxquat._checks import missing_package
 
 _BELONGS = "ensemble"
 """The attribute of the group that holds the fingerprint of its run."""
+
+_UNKNOWN = b"-" * 64
+"""The digest of a chunk from before there were any: version 0.1.0 only counted whole chunks."""
 
 
 @dataclass(frozen=True)
@@ -30,39 +38,77 @@ class Store:
     Attributes:
         folder: of the zarr group.
         arrays: zarr arrays (n, ...), in the order of the leaves of the outputs.
+        dtypes: of these leaves.
         part: which part of every chunk is that of this process.
     """
 
     folder: Path
     arrays: list[Any]
+    dtypes: list[np.dtype]
     part: int
 
-    @property
-    def done(self) -> int:
-        """Chunks whose part of this process is whole."""
-        return int(self._counter.read_text()) if self._counter.exists() else 0
+    def digests(self) -> list[bytes]:
+        """A digest for each chunk of which the part of this process is whole."""
+        if self._digests.exists():
+            return self._digests.read_bytes().split(b"\n")[:-1]
+        counter = next((old for old in self._counters if old.exists()), None)
+        return [_UNKNOWN] * int(counter.read_text()) if counter else []
 
-    def read(self, rows: slice) -> list[np.ndarray]:
-        """The outputs of these members."""
-        return [np.asarray(array[rows]) for array in self.arrays]
+    def only_writer(self) -> contextlib.AbstractContextManager[None]:
+        """Keep others from this part; BlockingIOError if somebody writes it already."""
+        return _disk.only_writer("store", self.folder, f"{self._about}/lock-{self.part}")
 
-    def write(self, rows: slice, leaves: list[np.ndarray], count: int) -> None:
-        """Write the outputs of these members, with which ``count`` chunks are whole."""
+    def read(self, k: int, rows: slice, digest: bytes) -> list[np.ndarray]:
+        """The outputs of these members of chunk k; ValueError if they have another digest."""
+        try:
+            pairs = zip(self.arrays, self.dtypes, strict=True)
+            leaves = [np.asarray(array[rows]).astype(dtype, copy=False) for array, dtype in pairs]
+        except Exception as error:  # zarr and its codecs raise many kinds
+            raise self._damaged(k, rows, f"which cannot be read ({error})") from error
+        if digest not in (_UNKNOWN, _disk.digest(leaves).encode()):
+            raise self._damaged(k, rows, "which is not as it was written")
+        return leaves
+
+    def write(self, k: int, rows: slice, leaves: list[np.ndarray]) -> None:
+        """Write the outputs of these members, with which chunk k is whole."""
         try:
             if rows.stop > rows.start:
                 for array, leaf in zip(self.arrays, leaves, strict=True):
-                    array[rows] = leaf
-            beside = self._counter.with_suffix(".new")
-            beside.write_text(str(count))
-            os.replace(beside, self._counter)
+                    array[rows] = leaf.astype(array.dtype, copy=False)
+            if not self._digests.exists():
+                beside = self._digests.with_suffix(".new")
+                beside.write_bytes(b"".join(line + b"\n" for line in self.digests()))
+                os.replace(beside, self._digests)
+                for old in self._counters:
+                    old.unlink(missing_ok=True)
+            line = _disk.digest(leaves).encode() + b"\n"
+            with open(self._digests, "r+b", buffering=0) as file:
+                file.truncate(k * len(line))
+                file.seek(k * len(line))
+                file.write(line)
         except OSError as error:
             raise _unwritten(error, self.folder) from error
 
     @property
-    def _counter(self) -> Path:
-        name = f"done-{self.part}"
-        old = self.folder / name  # where version 0.1.0 put it
-        return old if old.exists() or not self.arrays else self.folder / self.arrays[0].path / name
+    def _about(self) -> str:
+        """The folder, in that of the group, for files that are not zarr's."""
+        return self.arrays[0].path
+
+    @property
+    def _digests(self) -> Path:
+        return self.folder / self._about / f"digests-{self.part}"
+
+    @property
+    def _counters(self) -> list[Path]:
+        """Where version 0.1.0 and those after it had their counter of whole chunks."""
+        return [place / f"done-{self.part}" for place in (self.folder, self.folder / self._about)]
+
+    def _damaged(self, k: int, rows: slice, problem: str) -> ValueError:
+        return ValueError(
+            f"store: wanted chunks as they were written, got chunk {k} in {self.folder} (members "
+            f"{rows.start} to {rows.stop - 1}), {problem}; remove the lines from {k + 1} on in "
+            f"{self._digests}, and the same call simulates this chunk and those after it"
+        )
 
 
 def fingerprint(folder: Path) -> dict[str, Any] | None:
@@ -74,7 +120,9 @@ def fingerprint(folder: Path) -> dict[str, Any] | None:
         return None
     try:
         return dict(_zarr().open_group(folder, mode="r").attrs[_BELONGS])
-    except (FileNotFoundError, KeyError, ValueError) as error:
+    except ImportError:
+        raise
+    except Exception as error:  # zarr raises many kinds for a damaged file
         wanted = "a new folder or the store of an ensemble"
         raise ValueError(f"store: wanted {wanted}, got {folder}, which is neither") from error
 
@@ -94,28 +142,46 @@ def check(folder: Path, here: dict[str, Any], there: dict[str, Any]) -> None:
 def create(folder: Path, run: dict[str, Any], n: int, rows: int) -> None:
     """Make a store of n members: all or nothing, made beside its place and then moved there.
 
-    ``run`` is the fingerprint, ``rows`` the members in one file of an array.
+    ``run`` is the fingerprint, ``rows`` the members in one file of an array. A store that another
+    process has made meanwhile stays.
     """
     beside = folder.with_name(f".{folder.name}.creating")
+    with _disk.only_writer("store", folder, f"{beside.absolute()}.lock"):
+        if folder.exists():
+            return
+        try:
+            shutil.rmtree(beside, ignore_errors=True)
+            group = _zarr().open_group(beside, mode="w")
+            for name, (shape, dtype) in run["outputs"].items():
+                missing = float("nan") if "float" in dtype else 0  # of a member not yet simulated
+                sizes = (rows, *(max(k, 1) for k in shape))
+                group.create_array(
+                    name, shape=(n, *shape), chunks=sizes, dtype=_kept(dtype), fill_value=missing
+                )
+            group.attrs[_BELONGS] = run
+            beside.rename(folder)
+        except OSError as error:
+            raise _unwritten(error, folder) from error
+
+
+def attach(folder: Path, outputs: dict[str, Any], part: int) -> Store:
+    """The store in a folder, to be written by this process; ValueError if it is damaged.
+
+    ``outputs`` are the shapes and dtypes of one member's outputs, as in the fingerprint.
+    """
+    dtypes = [np.dtype(dtype) for _, dtype in outputs.values()]
     try:
-        shutil.rmtree(beside, ignore_errors=True)
-        group = _zarr().open_group(beside, mode="w")
-        for name, (shape, dtype) in run["outputs"].items():
-            missing = float("nan") if "float" in dtype else 0  # of a member not yet simulated
-            sizes = (rows, *(max(k, 1) for k in shape))
-            group.create_array(
-                name, shape=(n, *shape), chunks=sizes, dtype=dtype, fill_value=missing
-            )
-        group.attrs[_BELONGS] = run
-        beside.rename(folder)
-    except OSError as error:
-        raise _unwritten(error, folder) from error
+        group = _zarr().open_group(folder, mode="r+")
+        return Store(folder, [group[name] for name in outputs], dtypes, part)
+    except Exception as error:  # zarr raises many kinds
+        wanted = "the arrays of an ensemble as they were made"
+        raise ValueError(f"store: wanted {wanted}, got in {folder}: {error}") from error
 
 
-def attach(folder: Path, names: list[str], part: int) -> Store:
-    """The store in a folder, to be written by this process."""
-    group = _zarr().open_group(folder, mode="r+")
-    return Store(folder, [group[name] for name in names], part)
+def _kept(dtype: str) -> np.dtype:
+    """The dtype of an array on disk: zarr has those of NumPy, which hold all others exactly."""
+    wide = np.float32 if jnp.issubdtype(dtype, jnp.floating) else np.int32
+    return np.dtype(dtype) if np.dtype(dtype).isbuiltin == 1 else np.dtype(wide)
 
 
 def _unwritten(error: OSError, folder: Path) -> OSError:

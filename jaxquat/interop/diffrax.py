@@ -63,7 +63,10 @@ def term(body: Body, torque: Torque) -> diffrax.ODETerm:
         torque: ``torque(t, state, params)``, in body axes [N m].
 
     Returns:
-        A term whose ``vf`` gives the derivatives of q (in R^4) and of all else as a ``State``.
+        A term whose ``vf`` gives the derivatives of q (in R^4) and of all else as a ``State``. It
+        raises a TypeError where the dtype of the state is not that of the body. With
+        ``jax_enable_x64`` a body and a state in float32 need times in float32 too: diffrax gives
+        the state the wider dtype of both, and Python numbers are float64 then.
 
     Examples:
         >>> from jaxquat.interop import diffrax as bridge
@@ -79,11 +82,25 @@ def term(body: Body, torque: Torque) -> diffrax.ODETerm:
 
     def rates(t: Any, state: State, params: Any) -> State:
         state = State(*state)
+        _check_dtype(body, state)
         others = derivative(body, torque, jnp.asarray(t, state.q.dtype), state, params)
         rate = jnp.concatenate([jnp.zeros_like(state.omega[:1]), 0.5 * state.omega])
         return State(multiply(state.q, rate), *others)
 
     return diffrax.ODETerm(rates)
+
+
+def _check_dtype(body: Body, state: State) -> None:
+    """TypeError for a state that diffrax has brought to another dtype than that of the body."""
+    wanted, dtype = body.inertia.dtype, state.q.dtype
+    if wanted != dtype:
+        hint = (
+            "; diffrax gives the state the dtype of the times where that is wider, and a Python"
+            f" number has {jnp.asarray(0.0).dtype}: give t0, t1, dt0 and the ts of SaveAt as"
+            f" {wanted}, as in jnp.{wanted}(0.0)"
+        )
+        hint = hint if dtype.itemsize > wanted.itemsize else ""
+        raise TypeError(f"y0: wanted the dtype of the body, {wanted}, got {dtype}{hint}")
 
 
 class Interpolation(diffrax.AbstractLocalInterpolation):

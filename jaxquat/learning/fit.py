@@ -8,6 +8,7 @@ chunk, a call or a process ends changes no bit.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -182,7 +183,8 @@ def fit(
             and how to go on) or that of another fit.
         FloatingPointError: every update was skipped, or no validation loss was finite.
         OSError: a snapshot could not be written, on a full disk for instance; the last one written
-            stays.
+            stays. BlockingIOError: another fit writes to ``snapshot_dir``, in the process that the
+            message names (not noticed where files have no locks, as on Windows).
         ImportError: ``snapshot_dir`` without orbax-checkpoint.
 
     Examples:
@@ -227,16 +229,17 @@ def fit(
     )
     run = _Run(descent, descent.beginning(params), validation, patience, chunk, steps)
     disk = None if directory is None else snapshots.Snapshots(directory, run.fingerprint())
-    run.begin(disk)
-    with _progress.bar("updates", steps, initial=run.updates, shown=progress) as bar:
-        while not run.ended:
-            every = chunk, snapshot_every
-            stop = min(steps, *(k * (run.updates // k + 1) for k in every))
-            run.advance(stop)
-            bar.update(stop - bar.n)
-            bar.set_postfix(run.shown())
-            if disk is not None and (stop % snapshot_every == 0 or run.ended):
-                disk.save(stop, run.snapshot)
+    with contextlib.nullcontext() if disk is None else disk.only_writer():
+        run.begin(disk)
+        with _progress.bar("updates", steps, initial=run.updates, shown=progress) as bar:
+            while not run.ended:
+                every = chunk, snapshot_every
+                stop = min(steps, *(k * (run.updates // k + 1) for k in every))
+                run.advance(stop)
+                bar.update(stop - bar.n)
+                bar.set_postfix(run.shown())
+                if disk is not None and (stop % snapshot_every == 0 or run.ended):
+                    disk.save(stop, run.snapshot)
     return run.result()
 
 

@@ -12,6 +12,7 @@ whether to go back to it.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import shutil
@@ -23,6 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxquat import _disk
 from jaxquat._checks import missing_package, place
 
 KEPT = 2
@@ -54,12 +56,7 @@ def directory(value: Any) -> Path:
 
 def digest(tree: Any) -> str:
     """SHA-256 of the paths, dtypes, shapes and bits of the leaves."""
-    sha = hashlib.sha256()
-    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
-        array = _plain(leaf)
-        sha.update(f"{jax.tree_util.keystr(path)} {array.dtype} {array.shape}\n".encode())
-        sha.update(np.ascontiguousarray(array).tobytes())
-    return sha.hexdigest()
+    return _disk.digest(jax.tree.map(_plain, tree))
 
 
 @dataclass(frozen=True)
@@ -73,6 +70,10 @@ class Snapshots:
 
     path: Path
     fingerprint: dict[str, Any]
+
+    def only_writer(self) -> contextlib.AbstractContextManager[None]:
+        """Keep others from the directory; BlockingIOError if somebody writes there already."""
+        return _disk.only_writer(_ARGUMENT, self.path, "lock")
 
     def save(self, number: int, tree: Any) -> None:
         """Write snapshot ``number``, then delete all but the last ``KEPT``.

@@ -157,7 +157,7 @@ def test_without_error_the_torque_is_that_of_the_motion(tracking):
         wanted = inertia @ alpha + np.cross(omega, inertia @ omega)
         for sign in (1, -1):
             reference = control.Reference(sign * q, omega, alpha)
-            got = tracking(BODY, jq.State(q, omega), GAINS, reference)
+            got = tracking(jq.State(q, omega), GAINS, reference, BODY)
             np.testing.assert_allclose(got, wanted, rtol=0, atol=2e-14)
 
 
@@ -177,10 +177,10 @@ def test_laws_against_matrices_and_each_other():
     for k in range(6):
         state = jax.tree.map(lambda x, k=k: x[k], STATES)
         reference = control.Reference(*map(jnp.asarray, (C[k], OMEGA[-k], OMEGA[k + 7])))
-        geometric = control.geometric_law(BODY, state, GAINS, reference)
+        geometric = control.geometric_law(state, GAINS, reference, BODY)
         by_matrices = numpy_geometric(state, GAINS, reference)
         np.testing.assert_allclose(geometric, by_matrices, rtol=0, atol=2e-13)
-        got = np.asarray(control.tracking_law(BODY, state, GAINS, reference) - geometric)
+        got = np.asarray(control.tracking_law(state, GAINS, reference, BODY) - geometric)
         target = control.shortest(state.q, reference.q)
         error = quaternion.multiply(quaternion.conjugate(state.q), target)
         wanted = 2 * GAINS.stiffness * (1 - error[0]) * error[1:]
@@ -192,7 +192,7 @@ def test_geometric_law_is_smooth_through_the_half_turn():
 
     def pull(law, angle):
         state = jq.State(quaternion.exp(angle * jnp.array([0.0, 0, 1])), jnp.zeros(3))
-        return law(BODY, state, GAINS, control.at_rest(jnp.array([1.0, 0, 0, 0])))[2]
+        return law(state, GAINS, control.at_rest(jnp.array([1.0, 0, 0, 0])), BODY)[2]
 
     smooth, jumping = control.geometric_law, control.tracking_law
     for law, jump in ((smooth, 2 * 12 * 1e-3), (jumping, 4 * 12 * np.cos(5e-4))):
@@ -216,7 +216,7 @@ def test_tracking_converges_where_a_fixed_target_lags():
         return quaternion.exp((0.5 * t + 0.3 * jnp.sin(t)) * axis)
 
     def tracking(t, state, gains):
-        return control.tracking_law(body, state, gains, control.follow(moving, t))
+        return control.tracking_law(state, gains, control.follow(moving, t), body)
 
     def chasing(t, state, gains):
         return control.quaternion_law(state, gains, moving(t))
@@ -437,11 +437,11 @@ def to_angles(t, state, gains):
 
 
 def tracking(t, state, gains):
-    return control.tracking_law(BODY, state, gains, control.follow(moving_reference, t))
+    return control.tracking_law(state, gains, control.follow(moving_reference, t), BODY)
 
 
 def geometric(t, state, gains):
-    return control.geometric_law(BODY, state, gains, control.follow(moving_reference, t))
+    return control.geometric_law(state, gains, control.follow(moving_reference, t), BODY)
 
 
 def regulator(t, state, gain):
@@ -528,10 +528,16 @@ REFUSED = {
     "a: wanted concrete arrays": lambda: jax.jit(lambda a: control.lqr(a, B, EYE, THREE))(A),
     "gain: wanted shape (m, 6), got (3, 5)": lambda: control.lqr_law(ONE, B.T[:, :5], ONE),
     "reference: wanted a control.Reference": (
-        lambda: control.tracking_law(BODY, ONE, GAINS, ONE.q)
+        lambda: control.tracking_law(ONE, GAINS, ONE.q, BODY)
     ),
-    "body: wanted a jq.Body": lambda: control.tracking_law(1.0, ONE, GAINS, REST),
-    "gains: wanted control.Gains": lambda: control.geometric_law(BODY, ONE, PID, REST),
+    "body: wanted a jq.Body": lambda: control.tracking_law(ONE, GAINS, REST, 1.0),
+    "gains: wanted control.Gains": lambda: control.geometric_law(ONE, PID, REST, BODY),
+    "state: wanted a jq.State, got a Body; the order is tracking_law(state, gains, refer": (
+        lambda: control.tracking_law(BODY, ONE, GAINS, REST)
+    ),
+    "state: wanted a jq.State, got a Body; the order is geometric_law(state, gains, ref": (
+        lambda: control.geometric_law(BODY, ONE, GAINS, REST)
+    ),
     "q: wanted shape (4,)": lambda: control.at_rest(jnp.ones(3)),
     "attitude: wanted shape (4,)": lambda: control.follow(lambda t: jnp.ones(3) * t, 0.0),
     "period: wanted positive values": regulate(period=0.0),

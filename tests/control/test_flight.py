@@ -39,7 +39,7 @@ def course(t):
 
 def law(t, state, gains=GAINS):
     x, v = state.aux
-    return control.flight_law(BODY, MASS, state, x, v, gains, course(t))
+    return control.flight_law(state, x, v, gains, course(t), BODY, MASS)
 
 
 def plant(t, state, params, lift):
@@ -168,7 +168,7 @@ def flown(scheme, steps, engine, dtype=jnp.float64):
 
     def torque(t, state, gains):
         x, v = state.aux
-        lift = control.flight_law(body, MASS, state, x, v, gains, course(t))
+        lift = control.flight_law(state, x, v, gains, course(t), body, MASS)
         return plant(t, state, None, lift)
 
     grid = jq.grid(0.0, 2.0 / steps, steps)
@@ -203,7 +203,7 @@ def test_the_law_recovers_from_upside_down_and_has_gradients_by_its_gains():
     still = control.hold_position(jnp.array([0.0, 0.0, 1.0]))
 
     def torque(t, state, gains):
-        lift = control.flight_law(BODY, MASS, state, *state.aux, gains, still)
+        lift = control.flight_law(state, *state.aux, gains, still, BODY, MASS)
         return plant(t, state, None, lift)
 
     def distance(gains, steps=600):
@@ -224,7 +224,7 @@ def test_the_law_recovers_from_upside_down_and_has_gradients_by_its_gains():
 def test_hover_needs_the_weight_and_no_torque():
     level = jq.State(jnp.array([1.0, 0, 0, 0]), jnp.zeros(3))
     still = control.hold_position(jnp.array([1.0, 2.0, 3.0]))
-    lift = control.flight_law(BODY, MASS, level, still.position, jnp.zeros(3), GAINS, still)
+    lift = control.flight_law(level, still.position, jnp.zeros(3), GAINS, still, BODY, MASS)
     np.testing.assert_allclose(lift.thrust, MASS * G, rtol=1e-15)
     np.testing.assert_array_equal(lift.torque, np.zeros(3))
 
@@ -242,4 +242,7 @@ def test_bad_input_of_the_law_is_named():
     ):
         good = {"mass": 1.0, "position": v, "velocity": v, "gains": GAINS, "course": still}
         with pytest.raises((TypeError, ValueError), match=message):
-            control.flight_law(BODY, state=state, **{**good, **changes})
+            control.flight_law(state, body=BODY, **{**good, **changes})
+    order = r"^state: wanted a jq.State, got a Body; the order is flight_law\(state, position, vel"
+    with pytest.raises(TypeError, match=order):
+        control.flight_law(BODY, MASS, state, v, v, GAINS, still)

@@ -209,6 +209,44 @@ def test_quantiles_within_the_stated_error(accuracy):
     np.testing.assert_array_equal(found, reduced(reducer, rows[::-1], range(50, 5001, 50)))
 
 
+@pytest.mark.parametrize("accuracy", [1e-3, 0.9])
+def test_infinities_have_their_ranks_among_the_quantiles(accuracy):
+    """Of the members 0 to 999 the last 200 are infinite; or these and, negative, the first 200."""
+    numbers, reducer = np.arange(1000.0), ensembles.quantiles([0.1, 0.5, 0.9], accuracy=accuracy)
+    above = np.where(numbers >= 800, np.inf, numbers)
+    both = np.where(numbers < 200, -np.inf, above)
+    rows = np.stack([above, both, -both], axis=1)
+    exact = np.array([[99, -np.inf, -np.inf], [499, 499, -500], [np.inf] * 3])
+    for cuts in ([], [1, 500], [999]):
+        np.testing.assert_allclose(reduced(reducer, rows, cuts), exact, rtol=accuracy)
+
+
+def test_quantiles_reach_to_both_ends_of_float64():
+    """The greatest numbers keep their accuracy beside an infinity, which does not clip them."""
+    rows = np.array([5e-324, 1e-320, 1.7e308, 1.79e308, np.finfo(float).max, np.inf])
+    got = reduced(ensembles.quantiles(np.arange(6) / 5), rows, [2])
+    np.testing.assert_allclose(got[2:], rows[2:], rtol=1e-3)
+    assert got[0] == 5e-324
+
+
+def test_a_nan_makes_the_quantiles_of_its_number_nan():
+    rows = np.stack([np.arange(100.0), np.where(np.arange(100) == 7, np.nan, 1.0)], axis=1)
+    got = reduced(ensembles.quantiles([0.0, 0.5, 1.0]), rows, [5, 50])
+    np.testing.assert_allclose(got[:, 0], [0, 49, 99], rtol=1e-3)
+    assert np.isnan(got[:, 1]).all()
+
+
+@pytest.mark.parametrize("place", [0, 40, 99])
+def test_a_mean_with_an_infinity_is_infinite_whatever_the_chunks(place):
+    rows = np.where(np.arange(100) == place, -np.inf, 1.0)
+    for cuts in ([], [1, 40, 41], [0, 99], [40, 40, 80]):
+        found = reduced(ensembles.mean(), rows, cuts)
+        assert found.mean == -np.inf
+        assert np.isnan(found.std)
+        found = reduced(ensembles.covariance(), np.stack([rows, -rows], axis=1), cuts)
+        np.testing.assert_array_equal(found.mean, [-np.inf, np.inf])
+
+
 def test_extremes_and_their_numbers():
     rows = np.array([3.0, 1.0, 3.0, 2.0, 5.0, 1.0])
     kinds = ensembles.largest, ensembles.smallest

@@ -3,9 +3,12 @@
 A store of another run, and a disk that is full, are errors.
 """
 
+import itertools
 import os
 import resource
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -105,16 +108,144 @@ def test_zarr_lists_a_store_without_a_warning(tmp_path):
     assert sorted(names) == ["all", "all/up", "all/x", "x"]
 
 
-def test_a_store_of_version_0_1_0_goes_on(tmp_path, monkeypatch):
-    """There the counter lay in the folder of the group."""
+@pytest.mark.parametrize("place", [".", "all/up"])
+def test_a_store_of_version_0_1_0_goes_on(tmp_path, monkeypatch, place):
+    """It had a counter of whole chunks instead of digests, in the folder of the group or array."""
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "store", reduce=interrupted(4))
-    (counter,) = (tmp_path / "store").rglob("done-0")
-    counter.rename(tmp_path / "store" / "done-0")
+    digests = tmp_path / "store" / "all/up" / "digests-0"
+    assert len(digests.read_bytes()) == 5 * 65
+    digests.unlink()
+    counter = tmp_path / "store" / place / "done-0"
+    counter.write_text("5")
     same(run(tmp_path / "store"), run())
-    assert (tmp_path / "store" / "done-0").read_text() == "11"
+    assert digests.read_bytes().startswith(5 * (64 * b"-" + b"\n"))
+    assert len(digests.read_bytes()) == 11 * 65
+    assert not counter.exists()
     monkeypatch.setattr(chunks, "compiled", None)
     run(tmp_path / "store")
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16, jnp.int4])
+def test_a_store_holds_every_dtype_exactly(tmp_path, dtype):
+    """Zarr has no bfloat16 and no int4: they lie in the store as float32 and int32."""
+
+    def narrow(x):
+        return {"x": (3 * x[0]).astype(dtype), "y": x[1]}
+
+    options = {"simulate": narrow, "reduce": ensembles.mean()}
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "store", simulate=narrow, reduce=interrupted(4))
+    resumed, whole = run(tmp_path / "store", **options), run(**options)
+    same(resumed, whole)
+    kept = zarr.open_group(tmp_path / "store", mode="r")["x"][:]
+    np.testing.assert_array_equal(kept, np.asarray(kept).astype(dtype).astype(kept.dtype))
+    np.testing.assert_allclose(np.mean(kept, dtype=float), whole.result.mean["x"], rtol=1e-12)
+
+
+# Damaged
+
+
+def files(store, kind):
+    """The files of a store that hold chunks, descriptions or digests."""
+    every = sorted(file for file in store.rglob("*") if file.is_file())
+    kinds = {"zarr.json": "description", "digests-0": "digests"}
+    return [file for file in every if kinds.get(file.name, "chunk") == kind]
+
+
+def flip(file, bit):
+    content = bytearray(file.read_bytes())
+    content[bit // 8] ^= 1 << bit % 8
+    file.write_bytes(content)
+
+
+def check_flips(folder, count):
+    """Every flip is an error, or changes nothing. Returns how many are errors, for each kind."""
+    rng, whole = np.random.default_rng(0), run(folder / "store")
+    errors = {"chunk": [], "description": [], "digests": []}
+    for kind in errors:
+        for _ in range(count):
+            file = rng.choice(files(folder / "store", kind))
+            bit = int(rng.integers(8 * file.stat().st_size))
+            flip(file, bit)
+            try:
+                same(run(folder / "store"), whole)
+            except ValueError as error:
+                errors[kind].append(str(error))
+            if kind == "digests":  # a lost end of a line makes the last chunk incomplete
+                shutil.rmtree(folder / "store")
+                run(folder / "store")
+            else:
+                flip(file, bit)
+    for message in itertools.chain(*errors.values()):
+        assert message.startswith("store: wanted ")
+    return {kind: len(messages) for kind, messages in errors.items()}
+
+
+def test_a_flipped_bit_never_changes_a_statistic_in_silence(tmp_path):
+    refused = check_flips(tmp_path, 6)
+    assert refused["chunk"] == refused["digests"] == 6
+
+
+@pytest.mark.slow
+def test_a_flipped_bit_never_changes_a_statistic_in_silence_often(tmp_path):
+    refused = check_flips(tmp_path, 60)
+    assert refused["chunk"] > 50  # zarr and zstd have a few bits without a meaning
+    assert refused["description"] > 30
+
+
+def test_a_lost_chunk_is_named_and_the_call_goes_on_without_its_line(tmp_path):
+    """Zarr would give NaN for it, and the members would count as failed."""
+    whole = run(tmp_path / "store")
+    (tmp_path / "store" / "x" / "c" / "3").unlink()
+    digests = tmp_path / "store" / "all/up" / "digests-0"
+    message = (
+        r"^store: wanted chunks as they were written, got chunk 3 in .*store \(members 288 to 383\)"
+        rf", which is not as it was written; remove the lines from 4 on in {digests}, and the same "
+    )
+    with pytest.raises(ValueError, match=message):
+        run(tmp_path / "store")
+    digests.write_bytes(b"".join(digests.read_bytes().splitlines(keepends=True)[:3]))
+    same(run(tmp_path / "store"), whole)
+
+
+# Two at once
+
+
+def test_a_second_run_on_one_store_is_refused_by_name(tmp_path):
+    """The second begins within a reducer of the first, which then goes on."""
+    refused, seen = [], []
+
+    def summarise(rows, index):
+        seen.append(index)
+        if len(seen) == 4:
+            with pytest.raises(BlockingIOError) as caught:
+                run(tmp_path / "store")
+            refused.append(str(caught.value))
+        return ()
+
+    nested = ensembles.Reducer(summarise, lambda a, b: (), lambda summary: summary)
+    run(tmp_path / "store", reduce=nested)
+    (message,) = refused
+    writer = f"process {os.getpid()} on {socket.gethostname()}"
+    assert message == (
+        f"store: wanted a folder to which nobody else writes, got {tmp_path / 'store'}, to which "
+        f"{writer} is writing; wait until it has ended, or give another folder"
+    )
+    assert not list(tmp_path.rglob("*lock*"))
+
+
+def test_a_finished_store_may_be_read_by_many(tmp_path):
+    whole = run(tmp_path / "store")
+    results = []
+    again = ensembles.Reducer(
+        lambda rows, index: results.append(run(tmp_path / "store")) if len(index) else None,
+        lambda a, b: None,
+        lambda summary: summary,
+    )
+    run(tmp_path / "store", reduce=again)
+    assert len(results) == 11
+    same(results[-1], whole)
 
 
 # Killed
@@ -150,8 +281,8 @@ def killed(store, times, seed):
 
 
 def progress(store):
-    counters = list(store.rglob("done-0"))
-    return int(counters[0].read_text()) if counters else -1
+    digests = list(store.rglob("digests-0"))
+    return digests[0].read_bytes().count(b"\n") if digests else -1
 
 
 def check_killed(tmp_path, times, seed):

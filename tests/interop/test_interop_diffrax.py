@@ -333,6 +333,22 @@ def test_diffraxs_own_solvers_take_the_term():
     np.testing.assert_allclose(ys.q[-1], right.q[-1], atol=1e-7)
 
 
+def test_python_times_beside_a_state_in_float32_are_an_error_that_says_what_to_give():
+    """In float64, as here, diffrax brings the state to the dtype of Python times."""
+    body, start, gains = jax.tree.map(lambda x: x.astype(jnp.float32), (BODY, START, GAINS))
+    term, solver = bridge.term(body, law), bridge.Heun()
+    message = (
+        "y0: wanted the dtype of the body, float32, got float64; .* give t0, t1, dt0 and the ts of"
+        r" SaveAt as float32, as in jnp.float32\(0.0\)"
+    )
+    with pytest.raises(TypeError, match=message):
+        diffrax.diffeqsolve(term, solver, 0.0, 1.0, 0.5, start, gains)
+    times = jnp.asarray([0.0, 1.0, 0.5], jnp.float32)
+    assert diffrax.diffeqsolve(term, solver, *times, start, gains).ys.q.dtype == jnp.float32
+    with pytest.raises(TypeError, match=r"the body, float64, got float32(\n|$)"):
+        diffrax.diffeqsolve(bridge.term(BODY, law), solver, *times, start, gains)
+
+
 def test_errors_name_what_is_wrong():
     with pytest.raises(ValueError, match=r"y0: wanted a State with aux=\{\}"):
         solve(bridge.Heun(), 1.0, 0.1, start=START._replace(aux=()))

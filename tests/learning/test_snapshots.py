@@ -103,6 +103,26 @@ def test_more_steps_continue_to_the_same_bits(changes, tmp_path):
     assert numbers(tmp_path) == ["18", "20"]
 
 
+def test_a_second_fit_in_one_directory_is_refused_by_name(tmp_path, monkeypatch):
+    """The second begins while the first writes a snapshot; the first goes on."""
+    wanted, write, messages = fit(), Snapshots.save, []
+
+    def interfered(self, number, tree):
+        with pytest.raises(BlockingIOError) as caught:
+            fit(snapshot_dir=tmp_path)
+        messages.append(str(caught.value))
+        write(self, number, tree)
+
+    monkeypatch.setattr(Snapshots, "save", interfered)
+    assert_same_bits(fit(snapshot_dir=tmp_path, snapshot_every=10), wanted)
+    start = f"snapshot_dir: wanted a folder to which nobody else writes, got {tmp_path}, to which "
+    assert [message.startswith(f"{start}process {os.getpid()} on ") for message in messages] == [
+        True,
+        True,
+    ]
+    assert numbers(tmp_path) == ["10", "20"]
+
+
 def test_a_state_written_on_the_way_has_no_verdict_and_gets_one(tmp_path, monkeypatch):
     """The fit is killed when it has written update 9, and called again with 9 updates.
 

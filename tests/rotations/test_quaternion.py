@@ -474,6 +474,20 @@ def test_from_matrix_takes_what_four_decimals_leave_and_no_less():
         quaternion.from_matrix(np.round(matrices, 3))
 
 
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+def test_mean_and_from_vectors_take_half_precision(dtype):
+    """Three turns about z by 10, 20, 30 degrees, and their mean: to the rounding of the dtype."""
+    turns = quaternion.exp(jnp.radians(jnp.outer(jnp.array([10.0, 20.0, 30.0]), jnp.eye(3)[2])))
+    wanted, rounding = np.asarray(turns[1]), float(jnp.finfo(dtype).eps)
+    got = quaternion.mean(turns.astype(dtype))
+    world = jnp.eye(3)
+    body = quaternion.rotate_inverse(turns[1], world).astype(dtype)
+    fitted = quaternion.from_vectors(body, world.astype(dtype))
+    for q in (got, fitted):
+        assert q.dtype == dtype
+        np.testing.assert_allclose(np.asarray(q, float), wanted, atol=2 * rounding)
+
+
 def test_what_has_no_mean_is_nan_where_it_is_traced():
     """Two attitudes a half turn apart, weights of 0, negative weights; NaN even if concrete."""
     apart, mean = jnp.asarray([[1.0, 0, 0, 0], [0, 0, 1, 0]]), jax.jit(quaternion.mean)

@@ -190,6 +190,33 @@ def test_a_malformed_file_is_refused_by_line_and_column(tmp_path, lines, message
     assert str(path) in str(error.value)
 
 
+@pytest.mark.parametrize("other", ["fine", '"fine"', '""'])
+@pytest.mark.parametrize("count", [4, 11000])
+def test_a_quote_that_is_not_closed_is_refused_where_it_opens(tmp_path, other, count):
+    """Its column is not asked for; the lines after it would be part of its cell."""
+    lines = [f"{k},1,{other}" for k in range(count)]
+    lines[count // 2] = f'{count // 2},1,"open'
+    path = written(tmp_path, "t,x,note", *lines)
+    message = rf"^.*a\.csv: line {count // 2 + 2}: cannot be read as CSV text, .*a quote there not"
+    with pytest.raises(ValueError, match=message):
+        recordings.read(path, {"t": "t", "x": "x"})
+
+
+def test_a_quote_of_the_header_that_is_not_closed_is_refused(tmp_path):
+    path = written(tmp_path, 't,x,"note', "0,1,a", "1,1,b")
+    with pytest.raises(ValueError, match="line 1: cannot be read as CSV text"):
+        recordings.read(path, {"t": "t", "x": "x"})
+
+
+def test_a_closed_cell_of_several_lines_is_read(tmp_path):
+    """An error after it names the line in the file."""
+    lines = "t,x,note", '0,1,"two\nlines, and ""quotes"""', "1,2,b"
+    got = recordings.read(written(tmp_path, *lines), {"t": "t", "x": "x"})
+    np.testing.assert_array_equal(got["x"], [1.0, 2.0])
+    with pytest.raises(ValueError, match="line 5, column x: wanted a number, got 'y'"):
+        recordings.read(written(tmp_path, *lines, "2,y,c"), {"t": "t", "x": "x"})
+
+
 def test_a_name_that_ends_in_a_unit_wants_it_said(tmp_path):
     """Read in silence, an hour of microseconds would last 114 years."""
     path = written(tmp_path, "time_us,x,y,z", "0,1,2,3", "10,1,2,3")

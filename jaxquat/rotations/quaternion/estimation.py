@@ -30,6 +30,8 @@ def _dominant_eigenvector(matrix: Array, weights: Array, names: str, wanted: str
     smooth there. So its value enters as a constant, and two Newton steps on ``A v = (v.A v) v``
     carry the first and second derivatives.
     """
+    dtype = matrix.dtype
+    matrix = matrix if dtype.itemsize >= 4 else matrix.astype(jnp.float32)  # as LAPACK wants
     constant = lax.stop_gradient(matrix)
     values, vectors = jnp.linalg.eigh(constant)
     vector = vectors[..., -1]
@@ -50,7 +52,7 @@ def _dominant_eigenvector(matrix: Array, weights: Array, names: str, wanted: str
         step = jnp.linalg.solve(shifted, (image - value * vector)[..., None])[..., 0]
         vector = normalize(vector - step)
     unknown = tied | jnp.any(weights < 0, axis=-1)
-    return jnp.where(unknown[..., None], jnp.nan, canonical(vector))
+    return jnp.where(unknown[..., None], jnp.nan, canonical(vector)).astype(dtype)
 
 
 def mean(q: ArrayLike, weights: ArrayLike | None = None) -> Array:

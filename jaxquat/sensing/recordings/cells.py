@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import itertools
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple, TextIO
 
 import numpy as np
 
@@ -24,9 +25,31 @@ class Channel(NamedTuple):
     may_be_missing: bool  # in some rows, in all its cells
 
 
+class Rows:
+    """The rows of a CSV file, an iterator.
+
+    A quote that is not closed is a ``csv.Error``: the csv module would otherwise take all lines
+    from there to the next quote, or to the end of the file, for one cell.
+
+    Attributes:
+        line: the line on which the last row began, 1 for the first line.
+    """
+
+    def __init__(self, file: TextIO) -> None:
+        self._reader = csv.reader(file, strict=True)
+        self.line = 1
+
+    def __iter__(self) -> Rows:
+        return self
+
+    def __next__(self) -> list[str]:
+        self.line = self._reader.line_num + 1
+        return next(self._reader)
+
+
 def blocks_of(
     path: str | os.PathLike,
-    reader: Any,
+    rows: Rows,
     header: list[str],
     channels: Sequence[Channel],
     places: Mapping[str, list[tuple[int, float]]],
@@ -36,13 +59,13 @@ def blocks_of(
     A block in which nothing is missing or wrong is read by columns; any other one by rows, which
     finds the line.
     """
-    lines = ((reader.line_num, cells) for cells in reader if cells)
+    lines = ((rows.line, cells) for cells in rows if cells)
     stamp, previous = places["t"][0][0], ""
     while block := list(itertools.islice(lines, _BLOCK)):
         values = _columns(block, len(header), channels, places, previous)
         if values is None:
-            rows = list(_rows(path, block, header, channels, places, previous))
-            values = [np.array(samples) for samples in zip(*rows, strict=True)]
+            samples = list(_rows(path, block, header, channels, places, previous))
+            values = [np.array(of_one) for of_one in zip(*samples, strict=True)]
         previous = block[-1][1][stamp].strip()
         yield values
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxquat._checks import instance, not_negative, real
+from jaxquat._checks import every, instance, not_negative, real
 from jaxquat._guesses import INSTEAD
 from jaxquat._reprs import table
 from jaxquat.sensing.recordings.columns import SIZES
@@ -230,8 +230,7 @@ def _check_array(name: str, value: Any, wanted: str, has_shape: bool) -> None:
 
 def check_times(where: str, t: np.ndarray) -> None:
     """ValueError that begins with ``where`` if times do not increase or are not finite."""
-    if not np.all(np.isfinite(t)):
-        raise ValueError(f"{where}: wanted finite times, got {t}")
+    every(where, "finite times", t, np.isfinite(t))
     for k in np.flatnonzero(~(np.diff(t) > 0))[:1]:
         wanted = "times that increase"
         raise ValueError(f"{where}: wanted {wanted}, got {t[k]} and then {t[k + 1]} at row {k + 1}")

@@ -12,8 +12,8 @@ from typing import TextIO, cast
 
 import numpy as np
 
-from jaxquat._checks import finite, one_of, place
-from jaxquat.sensing.recordings.cells import Channel, blocks_of, malformed
+from jaxquat._checks import every, finite, one_of, place
+from jaxquat.sensing.recordings.cells import Channel, Rows, blocks_of, malformed
 from jaxquat.sensing.recordings.columns import (
     SIZES,
     checked_names,
@@ -114,9 +114,9 @@ def read(
     if order != "wxyz" and (columns is None or "q" not in columns):
         raise ValueError(f"order: wanted columns for q beside it, got {order!r} without them")
     with _opened(path, "rt") as file:
-        reader = csv.reader(file)
+        rows = Rows(file)
         try:
-            header = [cell.strip() for cell in next(reader, [])]
+            header = [cell.strip() for cell in next(rows, [])]
             places = {
                 channel.name: [
                     _place(path, header, column, channel.name, given.get(channel.name))
@@ -124,10 +124,11 @@ def read(
                 ]
                 for channel in channels
             }
-            blocks = list(blocks_of(path, reader, header, channels, places))
+            blocks = list(blocks_of(path, rows, header, channels, places))
         except (UnicodeDecodeError, csv.Error, EOFError, gzip.BadGzipFile, zlib.error) as error:
-            where = f"{os.fspath(path)}: line {reader.line_num + 1}"
-            raise ValueError(f"{where}: cannot be read as CSV text, {error}") from error
+            where = f"{os.fspath(path)}: line {rows.line}"
+            hint = "; is a quote there not closed?" if isinstance(error, csv.Error) else ""
+            raise ValueError(f"{where}: cannot be read as CSV text, {error}{hint}") from error
     count = sum(len(block[0]) for block in blocks)
     if count < 2:
         wanted = "at least two rows of numbers below the header"
@@ -252,11 +253,11 @@ def _checked(recording: Recording) -> Recording:
     check_times("recording.t", t)
     finite("recording.gyro", gyro)
     lost = np.isnan(q)
-    off = np.abs(np.linalg.norm(q[~lost.any(axis=1)], axis=1) - 1.0)
-    if np.any(lost.any(axis=1) != lost.all(axis=1)) or np.any(off > UNIT_NORM):
-        raise ValueError(f"recording.q: wanted unit quaternions, or NaN in all four, got {q}")
-    if not np.all((movement == 0) | (movement == 1)):
-        raise ValueError(f"recording.movement: wanted 0 or 1, got {movement}")
+    is_unit = np.abs(np.linalg.norm(q, axis=1) - 1.0) <= UNIT_NORM
+    for k in np.flatnonzero(~(is_unit | lost.all(axis=1)))[:1]:
+        wanted = "unit quaternions, or NaN in all four"
+        raise ValueError(f"recording.q: wanted {wanted}, got {q[k]} at row {k}")
+    every("recording.movement", "0 or 1", movement, (movement == 0) | (movement == 1))
     return recording
 
 
