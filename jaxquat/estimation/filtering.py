@@ -136,8 +136,8 @@ def run(filter: Filter, samples: Any, memory: Any = None) -> tuple[Any, Estimate
 def smooth(filter: Filter, samples: Any, memory: Any = None) -> Estimate:  # noqa: A002
     """Estimates from the samples before and after each of N samples. -> Estimate, (N,) in front.
 
-    It is the Rauch-Tung-Striebel smoother along the run of the filter, without the inverse of a
-    covariance (``estimation`` says where from). The fields ``nis``, ``observations`` and
+    It is the fixed-interval smoother of Rauch, Tung and Striebel along the run of the filter, in
+    the form of G. J. Bierman, Int. J. Control 18(1), 1973, which inverts no covariance. The fields ``nis``, ``observations`` and
     ``log_likelihood`` are those of the filter. The covariances of all samples are kept: for a long
     recording, ``merge`` its samples before.
 
