@@ -6,9 +6,17 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
-from jaxquat._checks import exactly, floating, instance, not_negative
+from jaxquat._checks import (
+    exactly,
+    floating,
+    instance,
+    is_concrete,
+    not_negative,
+    unit_quaternion,
+)
 
 Record = TypeVar("Record", bound=tuple)
 """A NamedTuple of numbers or arrays."""
@@ -50,6 +58,13 @@ def sample_of(sample: Any, shapes: Mapping[str, tuple[int, ...]]) -> Any:
     not_negative("sample.dt", dt)
     sensors = [exactly(f"sample.{x}", getattr(sample, x), shape) for x, shape in shapes.items()]
     return cast(type(sample)(dt, *sensors), jnp.asarray(sample.gyro).dtype)
+
+
+def unit_or_missing(name: str, value: Any) -> None:
+    """ValueError if a concrete quaternion (..., 4) without a NaN is off the unit sphere."""
+    if is_concrete(value):
+        rows = np.asarray(value).reshape(-1, np.shape(value)[-1])
+        unit_quaternion(name, rows[~np.isnan(rows).any(axis=1)])
 
 
 def cast(record: Record, dtype: Any) -> Record:

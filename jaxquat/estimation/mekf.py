@@ -14,7 +14,8 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from jaxquat._checks import exactly, instance, not_negative, positive, unit_quaternion
-from jaxquat.estimation.arguments import cast, sample_of, settings_of
+from jaxquat._linear import square
+from jaxquat.estimation.arguments import cast, sample_of, settings_of, unit_or_missing
 from jaxquat.estimation.error_state import Error, Update, consistency, observed, predicted
 from jaxquat.estimation.filtering import (
     Estimate,
@@ -49,6 +50,8 @@ class Noises(NamedTuple):
         attitude: standard deviation of a measured attitude about each axis [rad].
         start_attitude: of the attitude at the start about each axis [rad].
         start_bias: of the bias at the start, which is estimated as 0 [rad/s].
+        acceleration: of the angular acceleration about each axis while the gyroscope is not read
+            [rad/s^2].
 
     Examples:
         >>> noises = jq.estimation.Noises(gyro=3e-4, attitude=1e-3)
@@ -62,16 +65,20 @@ class Noises(NamedTuple):
     attitude: ArrayLike = 1e-4
     start_attitude: ArrayLike = 0.1
     start_bias: ArrayLike = 0.01
+    acceleration: ArrayLike = 0.1
 
 
 class Sample(NamedTuple):
     """One sample of ``mekf``; with an axis (N,) in front of each array, a recording.
 
-    A vector or attitude with a NaN in it was not measured.
+    A vector or attitude with a NaN in it was not measured, and an attitude off the unit sphere by
+    more than 1e-4 is an error; where it is traced, it is left out. While the gyroscope has a NaN,
+    its last rate is held, 0 before the first. After a gap T that follows a sample of length dt the
+    attitude's variance is larger by ``T^2 gyro^2/dt + (acceleration T (T + dt)/2)^2``.
 
     Attributes:
         dt: time since the sample before [s], at least 0, ().
-        gyro: mean rate since then [rad/s], body axes, (3,); finite.
+        gyro: mean rate since then [rad/s], body axes, (3,).
         vectors: k measured vectors, body axes, (k, 3): directions, specific force, magnetic field.
         references: the same vectors in world axes and the same units, (k, 3).
         attitude: measured, body to world, (4,).
@@ -96,6 +103,9 @@ class _Memory(NamedTuple):
     q: Array
     bias: Array
     covariance: Array
+    gyro: Array  # last measured
+    length: Array  # of the sample that measured it [s]
+    gap: Array  # time since then [s]
 
 
 def mekf(q: ArrayLike, noises: Noises | None = None, *, gate: ArrayLike = jnp.inf) -> Filter:
@@ -136,7 +146,8 @@ def mekf(q: ArrayLike, noises: Noises | None = None, *, gate: ArrayLike = jnp.in
         dtype = _checked(sample).gyro.dtype
         start = jnp.stack([jnp.asarray(x, dtype) for x in (noises[4], noises[5])])
         covariance = jnp.diag(jnp.repeat(start**2, 3))
-        return _Memory(q.astype(dtype), jnp.zeros(3, dtype), covariance)
+        zero, none = jnp.zeros((), dtype), jnp.zeros(3, dtype)
+        return _Memory(q.astype(dtype), none, covariance, none, zero, zero)
 
     def linearize(memory: _Memory, sample: Sample) -> tuple[_Memory, Estimate, Linearized]:
         sample = _checked(sample)
@@ -146,25 +157,47 @@ def mekf(q: ArrayLike, noises: Noises | None = None, *, gate: ArrayLike = jnp.in
             raise ValueError(f"noises.vectors: wanted {wanted}, got {vectors}")
         dtype = sample.gyro.dtype
         numbers = cast(noises, dtype)
-        q, transition, covariance = _predict(memory, sample, numbers)
+        valid, gyro = present(sample.gyro, memory.gyro)
+        length = jnp.where(valid, sample.dt, memory.length)
+        gap = jnp.where(valid, 0.0, memory.gap + sample.dt)
+        held = _held(numbers, length, gap) - _held(numbers, length, memory.gap)
+        variance = jnp.where(valid, numbers.gyro**2 * sample.dt, held)
+        sample = sample._replace(gyro=gyro)
+        q, transition, covariance = _predict(memory, sample, variance, numbers)
         error = Error(jnp.zeros(6, dtype), covariance)
         error, updates = _observe(error, q, sample, numbers, gate.astype(dtype))
         estimate = Estimate(q, memory.bias, jnp.zeros(0, dtype), covariance, *consistency(updates))
         estimate = corrected(estimate, error)
-        memory = _Memory(estimate.q, estimate.bias, estimate.covariance)
+        state = estimate.q, estimate.bias, estimate.covariance
+        memory = _Memory(*state, gyro, length, gap)
         return memory, estimate, Linearized(transition, updates)
 
     return filter_of(init, linearize)
 
 
-def _predict(memory: _Memory, sample: Sample, noises: Noises) -> tuple[Array, Array, Array]:
-    """Attitude, transition of the error (6, 6) and its covariance after the gyroscope's turn."""
+def _held(noises: Noises, length: Array, gap: Array) -> Array:
+    """The variance of the attitude [rad^2] after a gap through which the last rate was held.
+
+    That rate is the mean over a sample of this length, with the noise of one.
+    """
+    some = length > 0
+    noise = jnp.where(some, noises.gyro**2 / jnp.where(some, length, 1.0), 0.0)
+    return gap**2 * noise + (0.5 * noises.acceleration * gap * (gap + length)) ** 2
+
+
+def _predict(
+    memory: _Memory, sample: Sample, variance: Array, noises: Noises
+) -> tuple[Array, Array, Array]:
+    """Attitude, transition of the error (6, 6) and its covariance after the gyroscope's turn.
+
+    ``variance`` [rad^2] is that of the turn about each axis.
+    """
     dt = sample.dt
     half = exp(0.5 * dt * (sample.gyro - memory.bias))
     middle = multiply(memory.q, half)
     eye, zero = jnp.eye(3, dtype=dt.dtype), jnp.zeros((3, 3), dt.dtype)
     transition = jnp.block([[eye, -dt * to_matrix(middle)], [zero, eye]])
-    variances = dt * jnp.repeat(jnp.stack([noises.gyro, noises.walk]) ** 2, 3)
+    variances = jnp.repeat(jnp.stack([variance, dt * noises.walk**2]), 3)
     q = correct_norm(multiply(middle, half))
     return q, transition, predicted(memory.covariance, transition, variances)
 
@@ -183,7 +216,8 @@ def _observe(
         rows = jnp.concatenate([so3.hat(reference), zero], axis=1)
         residual = rotate(q, vector) - reference
         error = _gated(error, rows, residual, sigma**2, known & valid, gate, updates)
-    valid, measured = present(sample.attitude, q)
+    off = jnp.abs(jnp.sqrt(square(sample.attitude)) - 1.0)
+    valid, measured = present(jnp.where(off <= 1e-4, sample.attitude, jnp.nan), q)
     residual = log(multiply(measured, conjugate(q)))
     rows = jnp.concatenate([eye, zero], axis=1)
     error = _gated(error, rows, residual, jnp.square(noises.attitude), valid, gate, updates)
@@ -221,4 +255,6 @@ def _checked(sample: Sample) -> Sample:
     if len(shape) != 2 or shape[1] != 3:
         raise ValueError(f"sample.vectors: wanted shape (k, 3), got {shape}")
     shapes = {"gyro": (3,), "vectors": shape, "references": shape, "attitude": (4,)}
-    return sample_of(sample, shapes)
+    sample = sample_of(sample, shapes)
+    unit_or_missing("sample.attitude", sample.attitude)
+    return sample

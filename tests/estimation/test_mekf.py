@@ -122,6 +122,38 @@ def test_through_a_gap_attitude_and_covariance_are_those_of_the_integrals():
     np.testing.assert_allclose(variances, np.repeat(wanted, 3), rtol=1e-13)
 
 
+def test_a_missing_rate_is_held_and_the_attitude_becomes_less_certain():
+    """By ``T^2 gyro^2/dt + (acceleration T (T + dt)/2)^2`` after 0.1 s and a gap T of 3 s."""
+    noises = NOISES._replace(acceleration=0.02)
+    kalman, lost = estimation.mekf(Q0, noises), jnp.full(4, jnp.nan)
+    rates = jnp.full((4, 3), jnp.nan).at[0].set(jnp.array([0.0, 0.0, 0.2]))
+    samples = [
+        one_sample(dt, rate, lost) for dt, rate in zip((0.1, 1.0, 0.5, 1.5), rates, strict=True)
+    ]
+    memory = kalman.init(samples[0])
+    for sample in samples:
+        memory, estimate = jax.jit(kalman.step)(memory, sample)
+    np.testing.assert_allclose(estimate.q, [np.cos(0.31), 0, 0, np.sin(0.31)], atol=1e-15)
+    held = 9 * 2e-3**2 / 0.1 + (0.5 * 0.02 * 3.0 * 3.1) ** 2
+    wanted = 0.1**2 + 3.1**2 * 0.01**2 + 2e-3**2 * 0.1 + held
+    walked = 3e-4**2 * (0.1 * 3.0**2 + 1.0 * 2.0**2 + 0.5 * 1.5**2)
+    about_the_turn = estimate.covariance[2, 2]  # about the others the turn mixes x and y
+    np.testing.assert_allclose(about_the_turn, wanted + walked, rtol=1e-12)
+
+
+def test_an_attitude_of_another_length_is_refused_and_left_out_where_traced():
+    sample = one_sample(0.0, jnp.zeros(3), jnp.array([154.0, 0.0, 0.0, 0.0]))
+    kalman = estimation.mekf(Q0, NOISES)
+    with pytest.raises(ValueError, match="sample.attitude: wanted a unit quaternion"):
+        kalman.step(kalman.init(sample._replace(attitude=Q0)), sample)
+    several = jax.tree.map(lambda x: x[None], sample)
+    with pytest.raises(ValueError, match="samples.attitude: wanted a unit quaternion"):
+        estimation.run(kalman, several)
+    memory, estimates = jax.jit(lambda samples: estimation.run(kalman, samples))(several)
+    assert estimates.observations[0] == 0
+    np.testing.assert_array_equal(memory.q, Q0)
+
+
 def test_an_attitude_beyond_the_gate_is_left_out():
     """The innovation has a standard deviation of 0.1: 0.6 about one axis is 6 of them."""
     off = jq.quaternion.exp(jnp.array([0.6, 0.0, 0.0]))
@@ -216,7 +248,7 @@ def test_the_likelihood_has_gradients_in_both_modes_with_sensors_missing():
     value = jax.jit(loss)
     central = [
         (value(x.at[k].add(1e-5), samples) - value(x.at[k].add(-1e-5), samples)) / 2e-5
-        for k in range(6)
+        for k in range(len(x))
     ]
     np.testing.assert_allclose(forward, reverse, rtol=1e-9)
     np.testing.assert_allclose(reverse, central, rtol=1e-6, atol=1e-6 * np.abs(central).max())

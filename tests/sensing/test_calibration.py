@@ -170,7 +170,7 @@ def test_a_fit_that_ends_at_a_mirrored_root_goes_on_to_the_positive_one(monkeypa
 
 def test_the_soft_iron_of_a_turned_matrix_is_its_positive_polar_factor():
     """``S R`` with a rotation R gives S."""
-    soft_iron, samples = strong_iron(6.0, 1)
+    soft_iron, _ = strong_iron(6.0, 1)
     turn = np.asarray(quaternion.to_matrix(quaternion.random(jax.random.key(1))))
     sensor = magnetometer.Magnetometer(soft_iron @ turn, jnp.zeros(3), jnp.array(0.0))
     poses = quaternion.random(jax.random.key(2), (100,))
