@@ -476,6 +476,13 @@ TABLE = {
         "dt": Argument(0.1),
         "key": key(),
     },
+    "gyro.sample": {
+        "gyro": Argument(GYRO),
+        "memory": algebra(V),
+        "omega": algebra(V),
+        "dt": Argument(0.1),
+        "noise": algebra(np.zeros((2, 3))),
+    },
     "gyro.response": {"gyro": Argument(GYRO)},
     "kinematics.integrate": {
         "q0": Argument(Q),

@@ -139,8 +139,8 @@ def smooth(filter: Filter, samples: Any, memory: Any = None) -> Estimate:  # noq
 
     It is the fixed-interval smoother of Rauch, Tung and Striebel along the run of the filter, in
     the form of G. J. Bierman, Int. J. Control 18(1), 1973, which inverts no covariance.
-    The fields ``nis``, ``observations`` and ``log_likelihood`` are those of the filter. The covariances of all samples are kept: for a long
-    recording, ``merge`` its samples before.
+    The fields ``nis``, ``observations`` and ``log_likelihood`` are those of the filter. The
+    covariances of all samples are kept: for a long recording, ``merge`` its samples before.
 
     Args:
         filter: from ``mekf`` or ``ahrs``.

@@ -144,10 +144,10 @@ def test_a_missing_rate_is_held_and_the_attitude_becomes_less_certain():
 def test_an_attitude_of_another_length_is_refused_and_left_out_where_traced():
     sample = one_sample(0.0, jnp.zeros(3), jnp.array([154.0, 0.0, 0.0, 0.0]))
     kalman = estimation.mekf(Q0, NOISES)
-    with pytest.raises(ValueError, match="sample.attitude: wanted a unit quaternion"):
+    with pytest.raises(ValueError, match=r"sample\.attitude: wanted a unit quaternion"):
         kalman.step(kalman.init(sample._replace(attitude=Q0)), sample)
     several = jax.tree.map(lambda x: x[None], sample)
-    with pytest.raises(ValueError, match="samples.attitude: wanted a unit quaternion"):
+    with pytest.raises(ValueError, match=r"samples\.attitude: wanted a unit quaternion"):
         estimation.run(kalman, several)
     memory, estimates = jax.jit(lambda samples: estimation.run(kalman, samples))(several)
     assert estimates.observations[0] == 0

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
 
-from jaxquat import accelerometer, magnetometer, quaternion
+from jaxquat import accelerometer, gyro, magnetometer, quaternion
 from jaxquat.sensing import calibration
 
 G = 9.81
@@ -68,6 +68,23 @@ def test_the_noise_of_a_sample_has_the_variance_of_its_density():
     q = jnp.tile(jnp.array([[1.0, 0.0, 0.0, 0.0]]), (10_000, 1))
     for samples, density in ((at_rest(q), 1e-3), (in_the_field(q), 0.03)):
         assert np.var(samples, axis=0).mean() == pytest.approx(density**2 / 0.01, rel=0.041)
+
+
+def test_a_gyroscope_in_a_loop_is_that_of_whole_recordings():
+    """With the same normals sample by sample; a sum of 500 steps is rounded 500 times."""
+    model = gyro.Gyro(
+        jnp.array([0.1, -0.2, 0.3]), jnp.array([0.01, -0.02, 0.005]),
+        1e-3 * jnp.arange(6.0), jnp.array(1e-3), jnp.array([1e-4, 2e-4, 3e-4]),
+    )  # fmt: skip
+    rates, key = jax.random.normal(jax.random.key(1), (500, 3)), jax.random.key(2)
+    normals = jnp.swapaxes(jax.random.normal(key, (2, 500, 3)), 0, 1)
+
+    def step(memory, row):
+        measured, memory = gyro.sample(model, memory, row[0], 0.01, row[1])
+        return memory, measured
+
+    got = jax.lax.scan(step, jnp.zeros(3), (rates, normals))[1]
+    np.testing.assert_allclose(got, gyro.measure(model, rates, 0.01, key), rtol=0, atol=1e-14)
 
 
 def scores(covariance, truth):
