@@ -250,7 +250,6 @@ TABLE = {
         "arms": algebra(np.eye(3)),
         "tau": algebra(V),
         "limits": optional(1.0, inf="no limit"),
-        "iterations": Argument(2),
     },
     "actuators.delayed": {
         "times": Argument(np.arange(4.0)),
