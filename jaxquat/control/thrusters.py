@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import itertools
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
@@ -22,13 +23,11 @@ from jax import Array, lax
 from jaxquat._linear import cross, dot, inverse, matvec, square, transpose
 
 
+@jax.jit
 def allocated(arms: Array, tau: Array, limits: Array | None) -> Array:
     """The forces (n,) of least sum for the torque tau (3,), or the nearest, by arms (n, 3)."""
     n = len(arms)
-    length = jnp.sqrt(jnp.max(square(lax.stop_gradient(arms))))
-    length = jnp.where(length > 0, length, 1.0)
-    force = jnp.max(jnp.abs(lax.stop_gradient(tau)))
-    force = jnp.where(force > 0, force, 1.0)
+    length, force = _unit(arms), _unit(tau)
     arms, tau = arms / length, tau / force
     # Costs that differ a little decide between thrusters that serve equally well.
     spread = float(jnp.finfo(tau.dtype).eps) ** 0.5
@@ -39,6 +38,13 @@ def allocated(arms: Array, tau: Array, limits: Array | None) -> Array:
     limits = jnp.broadcast_to(limits * length / force, (n,))
     torque = matvec(transpose(arms), nearest)
     return _within(arms, _share(arms, torque, limits) * torque, limits, costs) * force / length
+
+
+def _unit(value: Array) -> Array:
+    """A power of two next to the largest entry, so that division by it and back is exact."""
+    size = jnp.max(jnp.abs(lax.stop_gradient(value)))
+    unit = lax.reduce_precision(size, jnp.finfo(size.dtype).nexp, 0)
+    return jnp.where((unit > 0) & jnp.isfinite(unit), unit, 1.0)
 
 
 def _nearest(arms: Array, tau: Array, costs: Array) -> Array:
@@ -120,9 +126,9 @@ def _within(arms: Array, torque: Array, limits: Array, costs: Array) -> Array:
     def forces(members: Array, full: Array, arms: Array, torque: Array, limits: Array) -> Array:
         every = jnp.concatenate([arms, jnp.eye(3, dtype=arms.dtype)])
         a, b, c = (jnp.einsum("cn,ni->ci", members[:, k], every) for k in range(3))
-        rest = torque[None] - jnp.einsum("cn,ni->ci", full * limits, arms)
+        rest = torque[None] - jnp.einsum("cn,ni->ci", full * limits[None], arms)
         basic = jnp.einsum("ckn,ck->cn", members[:, :, :n], _quotients(a, b, c, rest))
-        return jnp.clip(basic, 0.0, limits) + full * limits
+        return jnp.clip(basic, 0.0, limits[None]) + full * limits[None]
 
     held, room, target = lax.stop_gradient((arms, limits, torque))
     every = jnp.concatenate([held, jnp.eye(3, dtype=arms.dtype)])
@@ -134,7 +140,7 @@ def _within(arms: Array, torque: Array, limits: Array, costs: Array) -> Array:
     )
     outside = 1.0 - jnp.sum(members[:, :, :n], axis=1)
     worth = jnp.einsum("ci,ni->cn", duals, held) > costs[None]
-    full = outside * (worth & jnp.isfinite(room)[None])
+    full = jnp.where(worth & jnp.isfinite(room)[None], outside, 0.0)
     room = jnp.where(jnp.isfinite(room), room, 1e6)
     best = _best(forces(members, full, held, target, room), held, target, costs)
     chosen, status = jnp.einsum("c,ckn->kn", best, members), jnp.einsum("c,cn->n", best, full)

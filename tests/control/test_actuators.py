@@ -187,7 +187,7 @@ def test_thrusters_agree_with_a_linear_program_on_a_thousand_sets():
                 -last, A_eq=equations, b_eq=np.zeros(3), bounds=bounds
             ).x[n]
             force = np.asarray(solve(arms, tau, limits))
-            assert (force >= 0).all() and (force <= limits).all()
+            assert ((force >= 0) & (force <= limits)).all()
             np.testing.assert_allclose(force @ arms, share * tau, rtol=0, atol=1e-9)
 
 
