@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from jaxquat._linear import cross, dot, inverse, matvec, square, transpose
+from jaxquat._linear import cross, dot, matmul, matvec, square, transpose
 
 
 @jax.jit
@@ -50,27 +50,32 @@ def _unit(value: Array) -> Array:
 def _nearest(arms: Array, tau: Array, costs: Array) -> Array:
     """Forces without limits whose torque is nearest to tau; of these the cheapest."""
     n = len(arms)
-    sets = [c for k in (1, 2, 3) for c in itertools.combinations(range(n), min(k, n)) if k <= n]
-    member = np.zeros((len(sets), 3, n))
-    for row, chosen in enumerate(sets):
-        member[row, range(len(chosen)), chosen] = 1.0
+    sets = [c for k in (1, 2, 3) for c in itertools.combinations(range(n), k)]
     sizes = np.array([len(chosen) for chosen in sets])
-    members, held = jnp.asarray(member, tau.dtype), lax.stop_gradient((arms, tau))
-    forces = jnp.einsum("ckn,ck->cn", members, _solved(members, sizes, *held))
-    best = _best(forces, *held, costs)
-    chosen = jnp.einsum("c,ckn->kn", best, members)
+    index = np.array([chosen + (n,) * (3 - len(chosen)) for chosen in sets])  # n: none
+    held, target = lax.stop_gradient((arms, tau))
+    none = jnp.zeros((1, 3), arms.dtype)
+    rows, prices = jnp.concatenate([held, none])[index], jnp.append(costs, none[0, 0])[index]
+    forces = _solved(rows, sizes, target)
+    torques = jnp.einsum("cki,ck->ci", rows, forces)
+    best = _best(torques, jnp.sum(prices * forces, axis=1), target)
+    members = np.eye(n + 1)[index][:, :, :n]
+    chosen = jnp.einsum("c,ckn->kn", best, jnp.asarray(members, arms.dtype))
     size = jnp.sum(chosen)
-    options = [_solved(chosen[None], np.array([k]), arms, tau)[0] for k in (1, 2, 3)]
+    rows = matmul(chosen, arms)[None]
+    options = [_solved(rows, np.array([k]), tau)[0] for k in (1, 2, 3)]
     picked = jnp.where(size == 1, options[0], jnp.where(size == 2, options[1], options[2]))
     return matvec(transpose(chosen), picked)
 
 
-def _solved(members: Array, sizes: np.ndarray, arms: Array, tau: Array) -> Array:
-    """Least-squares forces (c, 3) of sets of one to three arms, 0 where one is negative."""
-    a, b, c = (jnp.einsum("cn,ni->ci", members[:, k], arms) for k in range(3))
+def _solved(rows: Array, sizes: np.ndarray, tau: Array) -> Array:
+    """Least-squares forces (c, 3) of the first one to three rows, 0 where one is negative."""
+    a, b, c = rows[:, 0], rows[:, 1], rows[:, 2]
     pair, one = jnp.asarray(sizes < 3)[:, None], jnp.asarray(sizes < 2)[:, None]
     # A single arm is completed by two vectors across it, a pair by the normal of its plane.
-    axis = jnp.eye(3, dtype=arms.dtype)[jnp.argmin(jnp.abs(lax.stop_gradient(a)), axis=-1)]
+    size = jnp.abs(lax.stop_gradient(a))
+    least = jnp.min(size, axis=-1, keepdims=True)
+    axis = (size == least).astype(a.dtype) * jnp.asarray([[4.0, 2.0, 1.0]], a.dtype)
     b = jnp.where(one, cross(a, axis), b)
     c = jnp.where(pair, cross(a, b), c)
     forces = _quotients(a, b, c, tau)
@@ -90,14 +95,13 @@ def _quotients(a: Array, b: Array, c: Array, tau: Array) -> Array:
     )
 
 
-def _best(forces: Array, arms: Array, tau: Array, costs: Array) -> Array:
-    """One-hot (c,): of candidates (c, n) as near to tau as any, the cheapest."""
-    off = jnp.einsum("cn,ni->ci", forces, arms) - tau[None]
-    errors = jnp.sqrt(square(off))
+def _best(torques: Array, prices: Array, tau: Array) -> Array:
+    """One-hot (c,): of candidates with torques (c, 3) as near to tau as any, the cheapest."""
+    errors = jnp.sqrt(square(torques - tau[None]))
     tolerance = 100 * jnp.finfo(tau.dtype).eps * jnp.sqrt(square(tau))
     near = errors <= jnp.min(errors) + tolerance
-    price = jnp.where(near, jnp.sum(costs[None] * forces, axis=1), jnp.inf)
-    return (jnp.arange(len(forces)) == jnp.argmin(price)).astype(tau.dtype)
+    cheapest = jnp.argmin(jnp.where(near, prices, jnp.inf))
+    return (jnp.arange(len(prices)) == cheapest).astype(tau.dtype)
 
 
 def _share(arms: Array, torque: Array, limits: Array) -> Array:
@@ -118,31 +122,34 @@ def _share(arms: Array, torque: Array, limits: Array) -> Array:
 
 
 def _within(arms: Array, torque: Array, limits: Array, costs: Array) -> Array:
-    """The cheapest forces within the limits for a torque that they can give."""
+    """The cheapest forces within the limits for a torque that they can give.
+
+    At the optimum the three arms of the basis have prices ``arm . y = cost``; the thrusters that
+    are worth more than they cost are at their limits, the others off.
+    """
     n = len(arms)
-    members = jnp.asarray(np.eye(n + 3)[list(itertools.combinations(range(n + 3), 3))], arms.dtype)
-    zero = jnp.zeros(3, arms.dtype)
-
-    def forces(members: Array, full: Array, arms: Array, torque: Array, limits: Array) -> Array:
-        every = jnp.concatenate([arms, jnp.eye(3, dtype=arms.dtype)])
-        a, b, c = (jnp.einsum("cn,ni->ci", members[:, k], every) for k in range(3))
-        rest = torque[None] - jnp.einsum("cn,ni->ci", full * limits[None], arms)
-        basic = jnp.einsum("ckn,ck->cn", members[:, :, :n], _quotients(a, b, c, rest))
-        return jnp.clip(basic, 0.0, limits[None]) + full * limits[None]
-
+    index = np.array(list(itertools.combinations(range(n + 3), 3)))
+    members = np.eye(n + 3)[index]
+    limited = jnp.isfinite(limits)
+    limits = jnp.where(limited, limits, 1e6)
     held, room, target = lax.stop_gradient((arms, limits, torque))
-    every = jnp.concatenate([held, jnp.eye(3, dtype=arms.dtype)])
-    rows = jnp.einsum("ckn,ni->cki", members, every)
-    prices = jnp.einsum("ckn,n->ck", members, jnp.concatenate([costs, zero]))
-    singular = jnp.abs(dot(rows[:, 0], cross(rows[:, 1], rows[:, 2]))) < 1e-30
-    duals = matvec(
-        inverse(jnp.where(singular[:, None, None], jnp.eye(3, dtype=arms.dtype), rows)), prices
-    )
-    outside = 1.0 - jnp.sum(members[:, :, :n], axis=1)
-    worth = jnp.einsum("ci,ni->cn", duals, held) > costs[None]
-    full = jnp.where(worth & jnp.isfinite(room)[None], outside, 0.0)
-    room = jnp.where(jnp.isfinite(room), room, 1e6)
-    best = _best(forces(members, full, held, target, room), held, target, costs)
-    chosen, status = jnp.einsum("c,ckn->kn", best, members), jnp.einsum("c,cn->n", best, full)
-    limits = jnp.where(jnp.isfinite(limits), limits, 1e6)
-    return forces(chosen[None], status[None], arms, torque, limits)[0]
+    axes, none = jnp.eye(3, dtype=arms.dtype), jnp.zeros(3, arms.dtype)
+    rows = jnp.concatenate([held, axes])[index]
+    a, b, c = rows[:, 0], rows[:, 1], rows[:, 2]
+    prices = jnp.concatenate([costs, none])[index]
+    y = _quotients(*(rows[:, :, i] for i in range(3)), prices)
+    worth = jnp.einsum("ci,ni->cn", y, held) > costs[None]
+    outside = jnp.asarray(1.0 - members[:, :, :n].sum(axis=1), arms.dtype)
+    full = jnp.where(worth & limited[None], outside, 0.0)
+    at_limit = full * room[None]
+    rest = target[None] - jnp.einsum("cn,ni->ci", at_limit, held)
+    basic = jnp.clip(_quotients(a, b, c, rest), 0.0, jnp.concatenate([room, none])[index])
+    torques = jnp.einsum("cki,ck->ci", rows, basic) + target[None] - rest
+    spent = jnp.sum(prices * basic, axis=1) + jnp.einsum("cn,n->c", at_limit, costs)
+    best = _best(torques, spent, target)
+
+    chosen = jnp.einsum("c,ckn->kn", best, jnp.asarray(members, arms.dtype))
+    at_limit = jnp.einsum("c,cn->n", best, full) * limits
+    rows = matmul(chosen, jnp.concatenate([arms, axes]))
+    basic = _quotients(*rows, torque - matvec(transpose(arms), at_limit))
+    return jnp.clip(matvec(transpose(chosen), basic)[:n], 0.0, limits) + at_limit
