@@ -137,7 +137,7 @@ def _within(arms: Array, torque: Array, limits: Array, costs: Array) -> Array:
     rows = jnp.concatenate([held, axes])[index]
     a, b, c = rows[:, 0], rows[:, 1], rows[:, 2]
     prices = jnp.concatenate([costs, none])[index]
-    y = _quotients(*(rows[:, :, i] for i in range(3)), prices)
+    y = _quotients(rows[:, :, 0], rows[:, :, 1], rows[:, :, 2], prices)
     worth = jnp.einsum("ci,ni->cn", y, held) > costs[None]
     outside = jnp.asarray(1.0 - members[:, :, :n].sum(axis=1), arms.dtype)
     full = jnp.where(worth & limited[None], outside, 0.0)
@@ -151,5 +151,5 @@ def _within(arms: Array, torque: Array, limits: Array, costs: Array) -> Array:
     chosen = jnp.einsum("c,ckn->kn", best, jnp.asarray(members, arms.dtype))
     at_limit = jnp.einsum("c,cn->n", best, full) * limits
     rows = matmul(chosen, jnp.concatenate([arms, axes]))
-    basic = _quotients(*rows, torque - matvec(transpose(arms), at_limit))
+    basic = _quotients(rows[0], rows[1], rows[2], torque - matvec(transpose(arms), at_limit))
     return jnp.clip(matvec(transpose(chosen), basic)[:n], 0.0, limits) + at_limit

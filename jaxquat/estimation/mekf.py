@@ -10,11 +10,21 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from jax import Array
+import numpy as np
+from jax import Array, lax
 from jax.typing import ArrayLike
 
-from jaxquat._checks import exactly, instance, not_negative, positive, unit_quaternion
-from jaxquat._linear import square
+from jaxquat._checks import (
+    exactly,
+    finite,
+    instance,
+    is_concrete,
+    not_negative,
+    positive,
+    symmetric,
+    unit_quaternion,
+)
+from jaxquat._linear import matvec, square, stacked, transpose
 from jaxquat.estimation.arguments import cast, sample_of, settings_of, unit_or_missing
 from jaxquat.estimation.error_state import Error, Update, consistency, observed, predicted
 from jaxquat.estimation.filtering import (
@@ -38,7 +48,7 @@ from jaxquat.rotations.quaternion import (
 
 
 class Noises(NamedTuple):
-    """What ``mekf`` assumes, a pytree of numbers ().
+    """What ``mekf`` assumes, a pytree of numbers () but for vectors and attitude.
 
     The densities of the gyroscope are those of ``jq.gyro.Gyro``.
 
@@ -47,7 +57,9 @@ class Noises(NamedTuple):
         walk: density of the bias's random walk [rad/s^2/sqrt(Hz)].
         vectors: standard deviation of each component of a measured vector, in the vector's unit;
             () or one per vector (k,).
-        attitude: standard deviation of a measured attitude about each axis [rad].
+        attitude: standard deviation of a measured attitude about each axis [rad], (); one for each
+            body axis, (3,); or the covariance in body axes [rad^2], (3, 3). A star tracker whose
+            axes a rotation matrix R turns into the body's has ``R @ diag(deviations**2) @ R.T``.
         start_attitude: of the attitude at the start about each axis [rad].
         start_bias: of the bias at the start, which is estimated as 0 [rad/s].
         acceleration: of the angular acceleration about each axis while the gyroscope is not read
@@ -137,8 +149,9 @@ def mekf(q: ArrayLike, noises: Noises | None = None, *, gate: ArrayLike = jnp.in
     """
     q = exactly("q", q, (4,))
     unit_quaternion("q", q)
-    checks = {"vectors": positive, "attitude": positive}
-    noises = settings_of("noises", noises, Noises(), checks, not_negative, ("vectors",))
+    checks = {"vectors": positive, "attitude": _attitude_noise}
+    shapes = {"attitude": ((), (3,), (3, 3))}
+    noises = settings_of("noises", noises, Noises(), checks, not_negative, ("vectors",), shapes)
     gate = exactly("gate", gate, ())
     positive("gate", gate, or_infinite=True)
 
@@ -206,7 +219,7 @@ def _observe(
     error: Error, q: Array, sample: Sample, noises: Noises, gate: Array
 ) -> tuple[Error, tuple[Update, ...]]:
     """The error after all observations of a sample. Each is gated as a whole."""
-    zero, eye = jnp.zeros((3, 3), q.dtype), jnp.eye(3, dtype=q.dtype)
+    zero = jnp.zeros((3, 3), q.dtype)
     updates: list[Update] = []
     sigmas = jnp.broadcast_to(noises.vectors, sample.vectors.shape[:1])
     for vector, reference, sigma in zip(sample.vectors, sample.references, sigmas, strict=True):
@@ -215,12 +228,17 @@ def _observe(
         # exp(-e) r = r - e × r: what the estimate turns to the world is off by r × e
         rows = jnp.concatenate([so3.hat(reference), zero], axis=1)
         residual = rotate(q, vector) - reference
-        error = _gated(error, rows, residual, sigma**2, known & valid, gate, updates)
+        variances = jnp.broadcast_to(sigma**2, (3,))
+        error = _gated(error, rows, residual, variances, known & valid, gate, updates)
     off = jnp.abs(jnp.sqrt(square(sample.attitude)) - 1.0)
     valid, measured = present(jnp.where(off <= 1e-4, sample.attitude, jnp.nan), q)
     residual = log(multiply(measured, conjugate(q)))
-    rows = jnp.concatenate([eye, zero], axis=1)
-    error = _gated(error, rows, residual, jnp.square(noises.attitude), valid, gate, updates)
+    # Noise in body axes turns half of the residual to the world, to second order in it.
+    to_body = transpose(to_matrix(multiply(exp(-0.5 * residual), measured)))
+    unit_lower, variances = _independent(jnp.asarray(noises.attitude))
+    rows = jnp.matmul(unit_lower, to_body, precision=lax.Precision.HIGHEST)
+    residual, rows = matvec(rows, residual), jnp.concatenate([rows, zero], axis=1)
+    error = _gated(error, rows, residual, variances, valid, gate, updates)
     return error, tuple(updates)
 
 
@@ -228,7 +246,7 @@ def _gated(
     error: Error,
     rows: Array,
     residual: Array,
-    variance: Array,
+    variances: Array,
     valid: Array,
     gate: Array,
     updates: list[Update],
@@ -238,7 +256,7 @@ def _gated(
     Without a finite gate, or within it, all three count; otherwise none does.
     """
     after, tried = error, []
-    for row, value in zip(rows, residual, strict=True):
+    for row, value, variance in zip(rows, residual, variances, strict=True):
         after, update = observed(after, row[None], value[None], variance[None], valid[None])
         tried.append(update)
     near = consistency(tried)[0] <= gate**2
@@ -247,6 +265,35 @@ def _gated(
         kept = (jnp.where(near, x, jnp.zeros_like(x)) for x in update[1:])
         updates.append(Update(update.rows, *kept))
     return after
+
+
+def _independent(noise: Array) -> tuple[Array, Array]:
+    """A unit lower triangular L and variances d (3,) with ``L C L^T = diag(d)`` for covariance C.
+
+    ``noise`` is C, or deviations () or (3,). As det L is 1, the likelihood stays the same.
+    """
+    eye = jnp.eye(3, dtype=noise.dtype)
+    if noise.ndim < 2:
+        return eye, jnp.broadcast_to(noise**2, (3,))
+    a, b = noise[1, 0] / noise[0, 0], noise[2, 0] / noise[0, 0]
+    second = noise[1, 1] - a * noise[1, 0]
+    across = noise[2, 1] - b * noise[1, 0]
+    c = across / second
+    third = noise[2, 2] - b * noise[2, 0] - c * across
+    one, none = jnp.ones_like(a), jnp.zeros_like(a)
+    rows = stacked([[one, none, none], [-a, one, none], [a * c - b, -c, one]])
+    return rows, jnp.stack([noise[0, 0], second, third])
+
+
+def _attitude_noise(name: str, value: Array) -> None:
+    """ValueError if concrete deviations are not positive, or a covariance is none."""
+    if value.ndim < 2:
+        positive(name, value)
+        return
+    finite(name, value)
+    symmetric(name, value)
+    if is_concrete(value) and not np.linalg.eigvalsh(np.asarray(value, float))[0] > 0:
+        raise ValueError(f"{name}: wanted a positive definite covariance, got {value.tolist()}")
 
 
 def _checked(sample: Sample) -> Sample:
