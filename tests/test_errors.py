@@ -562,7 +562,7 @@ CASES = [
         lambda: jq.estimation.run(
             jq.estimation.mekf(Q, jq.estimation.Noises(vectors=jnp.ones(3))),
             jq.estimation.Sample(
-                jnp.ones(4), *jnp.zeros((1, 4, 3)), *jnp.ones((2, 4, 2, 3)), jnp.ones((4, 4))
+                jnp.ones(4), *jnp.zeros((1, 4, 3)), *jnp.ones((2, 4, 2, 3)), 0.5 * jnp.ones((4, 4))
             ),
         ),
         ValueError,
