@@ -250,7 +250,6 @@ TABLE = {
         "arms": algebra(np.eye(3)),
         "tau": algebra(V),
         "limits": optional(1.0, inf="no limit"),
-        "iterations": Argument(2),
     },
     "actuators.delayed": {
         "times": Argument(np.arange(4.0)),
@@ -475,6 +474,13 @@ TABLE = {
         "omega": algebra(ROWS),
         "dt": Argument(0.1),
         "key": key(),
+    },
+    "gyro.sample": {
+        "gyro": Argument(GYRO),
+        "memory": algebra(V),
+        "omega": algebra(V),
+        "dt": Argument(0.1),
+        "noise": algebra(np.zeros((2, 3))),
     },
     "gyro.response": {"gyro": Argument(GYRO)},
     "kinematics.integrate": {

@@ -544,6 +544,16 @@ CASES = [
         "q: wanted shape (4,), got (3,)",
     ),
     (
+        lambda: jq.estimation.mekf(Q, jq.estimation.Noises(attitude=jnp.ones(2))),
+        ValueError,
+        "noises.attitude: wanted shape () or (3,) or (3, 3), got (2,)",
+    ),
+    (
+        lambda: jq.estimation.mekf(Q, jq.estimation.Noises(attitude=-jnp.eye(3))),
+        ValueError,
+        "noises.attitude: wanted a positive definite covariance, got [[-1.0",
+    ),
+    (
         lambda: jq.estimation.mekf(Q, jq.estimation.Noises(vectors=0.0)),
         ValueError,
         "noises.vectors: wanted positive values, got 0.0",
@@ -552,7 +562,7 @@ CASES = [
         lambda: jq.estimation.run(
             jq.estimation.mekf(Q, jq.estimation.Noises(vectors=jnp.ones(3))),
             jq.estimation.Sample(
-                jnp.ones(4), *jnp.zeros((1, 4, 3)), *jnp.ones((2, 4, 2, 3)), jnp.ones((4, 4))
+                jnp.ones(4), *jnp.zeros((1, 4, 3)), *jnp.ones((2, 4, 2, 3)), 0.5 * jnp.ones((4, 4))
             ),
         ),
         ValueError,

@@ -14,7 +14,6 @@ Wheel axes are rows: ``axes`` is (n, 3), unit vectors in body axes.
 from __future__ import annotations
 
 import jax.numpy as jnp
-import optax
 from jax import Array
 from jax.typing import ArrayLike
 
@@ -25,9 +24,9 @@ from jaxquat._checks import (
     floating,
     one_shape,
     positive,
-    positive_integer,
 )
 from jaxquat._linear import cross, inverse, matmul, matvec, transpose
+from jaxquat.control import thrusters
 from jaxquat.control.responses import delayed, lagged
 from jaxquat.dynamics.state import State, broadcastable
 
@@ -156,15 +155,15 @@ def allocate(axes: ArrayLike, tau: ArrayLike, limits: ArrayLike | None = None) -
     return _within(-matvec(axes, matvec(inverse(gram), tau)), limits)
 
 
-def allocate_thrusters(
-    arms: ArrayLike, tau: ArrayLike, limits: ArrayLike | None = None, iterations: int = 200
-) -> Array:
-    """Forces f >= 0 of n thrusters with ``sum arm_i f_i = tau`` or the nearest to it. -> (n,) [N].
+def allocate_thrusters(arms: ArrayLike, tau: ArrayLike, limits: ArrayLike | None = None) -> Array:
+    """Forces f >= 0 of least sum with ``sum arm_i f_i = tau`` or the nearest to it. -> (n,) [N].
 
     (n, 3) [m], (3,) [N m]: ``arms[i]`` is the torque of thruster i at unit force, which
-    ``thruster_arms`` computes. ``optax.nnls`` solves it by a fixed number of projected gradient
-    iterations, differentiable. With limits (n,) or () [N] all forces are scaled down together where
-    one exceeds its own, so that the torque keeps its direction.
+    ``thruster_arms`` computes. A torque that no forces give is replaced by the nearest one that
+    some give. With limits (n,) or () [N], what exceeds them all together is replaced by the largest
+    multiple that they admit, so that the torque keeps its direction. Compare ``forces @ arms`` with
+    tau to see either. All bases of the linear program are tried at once, some ``(n + 3)^3/6``:
+    exact, and differentiable but where the basis changes.
 
     Examples:
         >>> arms = 0.5 * jnp.vstack([jnp.eye(3), -jnp.eye(3)])  # m: two thrusters for each axis
@@ -173,8 +172,10 @@ def allocate_thrusters(
         (array([ 0.25 , -0.5  ,  0.125], dtype=float32), True)
     """
     arms, tau = _axes("arms", arms), exactly("tau", tau, (3,))
-    forces = optax.nnls(transpose(arms), tau, positive_integer("iterations", iterations))
-    return _within(forces, limits)
+    if limits is not None:
+        limits = one_shape("limits", limits, (), arms.shape[:1])
+        positive("limits", limits, or_infinite=True)
+    return thrusters.allocated(arms, tau, limits)
 
 
 def thruster_arms(positions: ArrayLike, directions: ArrayLike) -> Array:

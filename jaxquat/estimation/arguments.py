@@ -6,9 +6,18 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
-from jaxquat._checks import exactly, floating, instance, not_negative
+from jaxquat._checks import (
+    exactly,
+    floating,
+    instance,
+    is_concrete,
+    not_negative,
+    one_shape,
+    unit_quaternion,
+)
 
 Record = TypeVar("Record", bound=tuple)
 """A NamedTuple of numbers or arrays."""
@@ -21,6 +30,7 @@ def settings_of(
     checks: Mapping[str, Callable[[str, Array], None]],
     otherwise: Callable[[str, Array], None],
     several: Collection[str] = (),
+    shapes: Mapping[str, tuple[tuple[int, ...], ...]] | None = None,
 ) -> Record:
     """The settings of a filter, or their default for None, after a check of each.
 
@@ -31,11 +41,15 @@ def settings_of(
         checks: of the values, by the name of the field.
         otherwise: the check of the other fields.
         several: names of the fields that may be (k,) instead of ().
+        shapes: of the fields that may have others, by name.
     """
     record: Any = default if value is None else value
     instance(name, record, type(default), f"estimation.{type(default).__name__}")
     for field, number in record._asdict().items():
         place = f"{name}.{field}"
+        if shapes and field in shapes:
+            checks.get(field, otherwise)(place, one_shape(place, number, *shapes[field]))
+            continue
         number = floating(place, number)
         if number.ndim > (field in several) or not number.size:
             wanted = "() or (k,)" if field in several else "()"
@@ -50,6 +64,14 @@ def sample_of(sample: Any, shapes: Mapping[str, tuple[int, ...]]) -> Any:
     not_negative("sample.dt", dt)
     sensors = [exactly(f"sample.{x}", getattr(sample, x), shape) for x, shape in shapes.items()]
     return cast(type(sample)(dt, *sensors), jnp.asarray(sample.gyro).dtype)
+
+
+def unit_or_missing(name: str, value: Any) -> None:
+    """ValueError if a concrete quaternion (..., 4) without a NaN is off the unit sphere."""
+    if is_concrete(value):
+        rows = np.asarray(value).reshape(-1, np.shape(value)[-1])
+        measured: Any = rows[~np.isnan(rows).any(axis=1)]
+        unit_quaternion(name, measured)
 
 
 def cast(record: Record, dtype: Any) -> Record:

@@ -12,6 +12,7 @@ from jax import Array, lax
 from jaxquat import _reprs
 from jaxquat._checks import arrays, instance
 from jaxquat.estimation import error_state
+from jaxquat.estimation.arguments import unit_or_missing
 from jaxquat.estimation.error_state import Error, Update
 from jaxquat.rotations.quaternion import correct_norm, exp, multiply
 
@@ -136,10 +137,10 @@ def run(filter: Filter, samples: Any, memory: Any = None) -> tuple[Any, Estimate
 def smooth(filter: Filter, samples: Any, memory: Any = None) -> Estimate:  # noqa: A002
     """Estimates from the samples before and after each of N samples. -> Estimate, (N,) in front.
 
-    It is the Rauch-Tung-Striebel smoother along the run of the filter, without the inverse of a
-    covariance (``estimation`` says where from). The fields ``nis``, ``observations`` and
-    ``log_likelihood`` are those of the filter. The covariances of all samples are kept: for a long
-    recording, ``merge`` its samples before.
+    It is the fixed-interval smoother of Rauch, Tung and Striebel along the run of the filter, in
+    the form of G. J. Bierman, Int. J. Control 18(1), 1973, which inverts no covariance.
+    The fields ``nis``, ``observations`` and ``log_likelihood`` are those of the filter. The
+    covariances of all samples are kept: for a long recording, ``merge`` its samples before.
 
     Args:
         filter: from ``mekf`` or ``ahrs``.
@@ -207,6 +208,8 @@ def _start(filter: Filter, samples: Any, memory: Any) -> Any:  # noqa: A002
     """The memory to start from, checked against what the filter makes of the first sample."""
     instance("filter", filter, Filter, "an estimation.Filter, such as mekf(...)")
     arrays("samples", samples)
+    if hasattr(samples, "attitude"):
+        unit_or_missing("samples.attitude", samples.attitude)
     lengths = {jnp.shape(leaf)[:1] for leaf in jax.tree.leaves(samples)}
     if len(lengths) != 1 or lengths in ({()}, {(0,)}):
         shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(samples)]

@@ -10,11 +10,22 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from jax import Array
+import numpy as np
+from jax import Array, lax
 from jax.typing import ArrayLike
 
-from jaxquat._checks import exactly, instance, not_negative, positive, unit_quaternion
-from jaxquat.estimation.arguments import cast, sample_of, settings_of
+from jaxquat._checks import (
+    exactly,
+    finite,
+    instance,
+    is_concrete,
+    not_negative,
+    positive,
+    symmetric,
+    unit_quaternion,
+)
+from jaxquat._linear import matvec, square, stacked, transpose
+from jaxquat.estimation.arguments import cast, sample_of, settings_of, unit_or_missing
 from jaxquat.estimation.error_state import Error, Update, consistency, observed, predicted
 from jaxquat.estimation.filtering import (
     Estimate,
@@ -37,7 +48,7 @@ from jaxquat.rotations.quaternion import (
 
 
 class Noises(NamedTuple):
-    """What ``mekf`` assumes, a pytree of numbers ().
+    """What ``mekf`` assumes, a pytree of numbers () but for vectors and attitude.
 
     The densities of the gyroscope are those of ``jq.gyro.Gyro``.
 
@@ -46,9 +57,13 @@ class Noises(NamedTuple):
         walk: density of the bias's random walk [rad/s^2/sqrt(Hz)].
         vectors: standard deviation of each component of a measured vector, in the vector's unit;
             () or one per vector (k,).
-        attitude: standard deviation of a measured attitude about each axis [rad].
+        attitude: standard deviation of a measured attitude about each axis [rad], (); one for each
+            body axis, (3,); or the covariance in body axes [rad^2], (3, 3). A star tracker whose
+            axes a rotation matrix R turns into the body's has ``R @ diag(deviations**2) @ R.T``.
         start_attitude: of the attitude at the start about each axis [rad].
         start_bias: of the bias at the start, which is estimated as 0 [rad/s].
+        acceleration: of the angular acceleration about each axis while the gyroscope is not read
+            [rad/s^2].
 
     Examples:
         >>> noises = jq.estimation.Noises(gyro=3e-4, attitude=1e-3)
@@ -62,16 +77,20 @@ class Noises(NamedTuple):
     attitude: ArrayLike = 1e-4
     start_attitude: ArrayLike = 0.1
     start_bias: ArrayLike = 0.01
+    acceleration: ArrayLike = 0.1
 
 
 class Sample(NamedTuple):
     """One sample of ``mekf``; with an axis (N,) in front of each array, a recording.
 
-    A vector or attitude with a NaN in it was not measured.
+    A vector or attitude with a NaN in it was not measured, and an attitude off the unit sphere by
+    more than 1e-4 is an error; where it is traced, it is left out. While the gyroscope has a NaN,
+    its last rate is held, 0 before the first. After a gap T that follows a sample of length dt the
+    attitude's variance is larger by ``T^2 gyro^2/dt + (acceleration T (T + dt)/2)^2``.
 
     Attributes:
         dt: time since the sample before [s], at least 0, ().
-        gyro: mean rate since then [rad/s], body axes, (3,); finite.
+        gyro: mean rate since then [rad/s], body axes, (3,).
         vectors: k measured vectors, body axes, (k, 3): directions, specific force, magnetic field.
         references: the same vectors in world axes and the same units, (k, 3).
         attitude: measured, body to world, (4,).
@@ -96,6 +115,9 @@ class _Memory(NamedTuple):
     q: Array
     bias: Array
     covariance: Array
+    gyro: Array  # last measured
+    length: Array  # of the sample that measured it [s]
+    gap: Array  # time since then [s]
 
 
 def mekf(q: ArrayLike, noises: Noises | None = None, *, gate: ArrayLike = jnp.inf) -> Filter:
@@ -127,8 +149,9 @@ def mekf(q: ArrayLike, noises: Noises | None = None, *, gate: ArrayLike = jnp.in
     """
     q = exactly("q", q, (4,))
     unit_quaternion("q", q)
-    checks = {"vectors": positive, "attitude": positive}
-    noises = settings_of("noises", noises, Noises(), checks, not_negative, ("vectors",))
+    checks = {"vectors": positive, "attitude": _attitude_noise}
+    shapes = {"attitude": ((), (3,), (3, 3))}
+    noises = settings_of("noises", noises, Noises(), checks, not_negative, ("vectors",), shapes)
     gate = exactly("gate", gate, ())
     positive("gate", gate, or_infinite=True)
 
@@ -136,7 +159,8 @@ def mekf(q: ArrayLike, noises: Noises | None = None, *, gate: ArrayLike = jnp.in
         dtype = _checked(sample).gyro.dtype
         start = jnp.stack([jnp.asarray(x, dtype) for x in (noises[4], noises[5])])
         covariance = jnp.diag(jnp.repeat(start**2, 3))
-        return _Memory(q.astype(dtype), jnp.zeros(3, dtype), covariance)
+        zero, none = jnp.zeros((), dtype), jnp.zeros(3, dtype)
+        return _Memory(q.astype(dtype), none, covariance, none, zero, zero)
 
     def linearize(memory: _Memory, sample: Sample) -> tuple[_Memory, Estimate, Linearized]:
         sample = _checked(sample)
@@ -146,25 +170,47 @@ def mekf(q: ArrayLike, noises: Noises | None = None, *, gate: ArrayLike = jnp.in
             raise ValueError(f"noises.vectors: wanted {wanted}, got {vectors}")
         dtype = sample.gyro.dtype
         numbers = cast(noises, dtype)
-        q, transition, covariance = _predict(memory, sample, numbers)
+        valid, gyro = present(sample.gyro, memory.gyro)
+        length = jnp.where(valid, sample.dt, memory.length)
+        gap = jnp.where(valid, 0.0, memory.gap + sample.dt)
+        held = _held(numbers, length, gap) - _held(numbers, length, memory.gap)
+        variance = jnp.where(valid, numbers.gyro**2 * sample.dt, held)
+        sample = sample._replace(gyro=gyro)
+        q, transition, covariance = _predict(memory, sample, variance, numbers)
         error = Error(jnp.zeros(6, dtype), covariance)
         error, updates = _observe(error, q, sample, numbers, gate.astype(dtype))
         estimate = Estimate(q, memory.bias, jnp.zeros(0, dtype), covariance, *consistency(updates))
         estimate = corrected(estimate, error)
-        memory = _Memory(estimate.q, estimate.bias, estimate.covariance)
+        state = estimate.q, estimate.bias, estimate.covariance
+        memory = _Memory(*state, gyro, length, gap)
         return memory, estimate, Linearized(transition, updates)
 
     return filter_of(init, linearize)
 
 
-def _predict(memory: _Memory, sample: Sample, noises: Noises) -> tuple[Array, Array, Array]:
-    """Attitude, transition of the error (6, 6) and its covariance after the gyroscope's turn."""
+def _held(noises: Noises, length: Array, gap: Array) -> Array:
+    """The variance of the attitude [rad^2] after a gap through which the last rate was held.
+
+    That rate is the mean over a sample of this length, with the noise of one.
+    """
+    some = length > 0
+    noise = jnp.where(some, noises.gyro**2 / jnp.where(some, length, 1.0), 0.0)
+    return gap**2 * noise + (0.5 * noises.acceleration * gap * (gap + length)) ** 2
+
+
+def _predict(
+    memory: _Memory, sample: Sample, variance: Array, noises: Noises
+) -> tuple[Array, Array, Array]:
+    """Attitude, transition of the error (6, 6) and its covariance after the gyroscope's turn.
+
+    ``variance`` [rad^2] is that of the turn about each axis.
+    """
     dt = sample.dt
     half = exp(0.5 * dt * (sample.gyro - memory.bias))
     middle = multiply(memory.q, half)
     eye, zero = jnp.eye(3, dtype=dt.dtype), jnp.zeros((3, 3), dt.dtype)
     transition = jnp.block([[eye, -dt * to_matrix(middle)], [zero, eye]])
-    variances = dt * jnp.repeat(jnp.stack([noises.gyro, noises.walk]) ** 2, 3)
+    variances = jnp.repeat(jnp.stack([variance, dt * noises.walk**2]), 3)
     q = correct_norm(multiply(middle, half))
     return q, transition, predicted(memory.covariance, transition, variances)
 
@@ -173,7 +219,7 @@ def _observe(
     error: Error, q: Array, sample: Sample, noises: Noises, gate: Array
 ) -> tuple[Error, tuple[Update, ...]]:
     """The error after all observations of a sample. Each is gated as a whole."""
-    zero, eye = jnp.zeros((3, 3), q.dtype), jnp.eye(3, dtype=q.dtype)
+    zero = jnp.zeros((3, 3), q.dtype)
     updates: list[Update] = []
     sigmas = jnp.broadcast_to(noises.vectors, sample.vectors.shape[:1])
     for vector, reference, sigma in zip(sample.vectors, sample.references, sigmas, strict=True):
@@ -182,11 +228,17 @@ def _observe(
         # exp(-e) r = r - e × r: what the estimate turns to the world is off by r × e
         rows = jnp.concatenate([so3.hat(reference), zero], axis=1)
         residual = rotate(q, vector) - reference
-        error = _gated(error, rows, residual, sigma**2, known & valid, gate, updates)
-    valid, measured = present(sample.attitude, q)
+        variances = jnp.broadcast_to(sigma**2, (3,))
+        error = _gated(error, rows, residual, variances, known & valid, gate, updates)
+    off = jnp.abs(jnp.sqrt(square(sample.attitude)) - 1.0)
+    valid, measured = present(jnp.where(off <= 1e-4, sample.attitude, jnp.nan), q)
     residual = log(multiply(measured, conjugate(q)))
-    rows = jnp.concatenate([eye, zero], axis=1)
-    error = _gated(error, rows, residual, jnp.square(noises.attitude), valid, gate, updates)
+    # Noise in body axes turns half of the residual to the world, to second order in it.
+    to_body = transpose(to_matrix(multiply(exp(-0.5 * residual), measured)))
+    unit_lower, variances = _independent(jnp.asarray(noises.attitude))
+    rows = jnp.matmul(unit_lower, to_body, precision=lax.Precision.HIGHEST)
+    residual, rows = matvec(rows, residual), jnp.concatenate([rows, zero], axis=1)
+    error = _gated(error, rows, residual, variances, valid, gate, updates)
     return error, tuple(updates)
 
 
@@ -194,7 +246,7 @@ def _gated(
     error: Error,
     rows: Array,
     residual: Array,
-    variance: Array,
+    variances: Array,
     valid: Array,
     gate: Array,
     updates: list[Update],
@@ -204,7 +256,7 @@ def _gated(
     Without a finite gate, or within it, all three count; otherwise none does.
     """
     after, tried = error, []
-    for row, value in zip(rows, residual, strict=True):
+    for row, value, variance in zip(rows, residual, variances, strict=True):
         after, update = observed(after, row[None], value[None], variance[None], valid[None])
         tried.append(update)
     near = consistency(tried)[0] <= gate**2
@@ -215,10 +267,41 @@ def _gated(
     return after
 
 
+def _independent(noise: Array) -> tuple[Array, Array]:
+    """A unit lower triangular L and variances d (3,) with ``L C L^T = diag(d)`` for covariance C.
+
+    ``noise`` is C, or deviations () or (3,). As det L is 1, the likelihood stays the same.
+    """
+    eye = jnp.eye(3, dtype=noise.dtype)
+    if noise.ndim < 2:
+        return eye, jnp.broadcast_to(noise**2, (3,))
+    a, b = noise[1, 0] / noise[0, 0], noise[2, 0] / noise[0, 0]
+    second = noise[1, 1] - a * noise[1, 0]
+    across = noise[2, 1] - b * noise[1, 0]
+    c = across / second
+    third = noise[2, 2] - b * noise[2, 0] - c * across
+    one, none = jnp.ones_like(a), jnp.zeros_like(a)
+    rows = stacked([[one, none, none], [-a, one, none], [a * c - b, -c, one]])
+    return rows, jnp.stack([noise[0, 0], second, third])
+
+
+def _attitude_noise(name: str, value: Array) -> None:
+    """ValueError if concrete deviations are not positive, or a covariance is none."""
+    if value.ndim < 2:
+        positive(name, value)
+        return
+    finite(name, value)
+    symmetric(name, value)
+    if is_concrete(value) and not np.linalg.eigvalsh(np.asarray(value, float))[0] > 0:
+        raise ValueError(f"{name}: wanted a positive definite covariance, got {value.tolist()}")
+
+
 def _checked(sample: Sample) -> Sample:
     instance("sample", sample, Sample, "an estimation.Sample")
     shape = jnp.shape(sample.vectors)
     if len(shape) != 2 or shape[1] != 3:
         raise ValueError(f"sample.vectors: wanted shape (k, 3), got {shape}")
     shapes = {"gyro": (3,), "vectors": shape, "references": shape, "attitude": (4,)}
-    return sample_of(sample, shapes)
+    sample = sample_of(sample, shapes)
+    unit_or_missing("sample.attitude", sample.attitude)
+    return sample

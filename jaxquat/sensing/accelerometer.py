@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
@@ -160,9 +161,10 @@ def calibrate(samples: ArrayLike, gravity: ArrayLike) -> tuple[Accelerometer, Fi
     positive("gravity", gravity)
     one, none = jnp.ones((), samples.dtype), jnp.zeros((), samples.dtype)
     zero = jnp.zeros(3, samples.dtype)
-    start = {"bias": zero, "scale": zero, "yx": none, "zx": none, "zy": none}
+    sphere = {"bias": zero, "scale": zero, "yx": none, "zx": none, "zy": none}
     units = {"bias": zero + gravity, "scale": zero + 1.0, "yx": one, "zx": one, "zy": one}
-    params, covariance = fit_ellipsoid("samples", samples, gravity, _ellipsoid, start, units)
+    data = "samples", samples, gravity
+    params, covariance = fit_ellipsoid(*data, _ellipsoid, _lower_root, sphere, units)
     gains = 1.0 + params["scale"]
     if not jnp.all(jnp.abs(params["scale"]) < 0.5):
         wanted = f"specific forces in the unit of gravity, {gravity}, and gains of 0.5 to 1.5"
@@ -179,6 +181,15 @@ def _misalignment(params: Any) -> Array:
 def _ellipsoid(params: Any) -> tuple[Array, Array]:
     gains = 1.0 + params["scale"]
     return gains[:, None] * triad.axes(_misalignment(params)), params["bias"]
+
+
+def _lower_root(square: np.ndarray, bias: np.ndarray) -> dict[str, Any]:
+    """The parameters of the one lower triangular matrix with positive gains and this square."""
+    root = np.linalg.cholesky(square)
+    gains = np.diagonal(root)
+    rows = root / gains[:, None]
+    lower = {"yx": rows[1, 0], "zx": rows[2, 0], "zy": rows[2, 1]}
+    return {"bias": bias, "scale": gains - 1.0, **lower}
 
 
 def _checked(accelerometer: Accelerometer) -> Accelerometer:

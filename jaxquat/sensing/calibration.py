@@ -24,7 +24,7 @@ from jaxquat._linear import dot, inverse, matvec, transpose
 from jaxquat._reprs import named_numbers
 from jaxquat.learning.covariance import FitCovariance
 from jaxquat.learning.differentiation import with_jacobian
-from jaxquat.learning.least_squares import least_squares
+from jaxquat.learning.least_squares import LeastSquares, least_squares
 from jaxquat.sensing.triad import samples
 
 
@@ -44,7 +44,8 @@ def fit_ellipsoid(
     samples: Array,
     strength: Array,
     sensor: Callable[[Any], tuple[Array, Array]],
-    start: Any,
+    params_of: Callable[[np.ndarray, np.ndarray], Any],
+    sphere: Any,
     units: Any,
 ) -> tuple[Any, FitCovariance]:
     """The parameters whose ellipsoid ``matrix u + offset``, |u| = strength, fits (N, 3) samples.
@@ -58,8 +59,10 @@ def fit_ellipsoid(
         strength: of the field.
         sensor: ``sensor(params) -> (matrix, offset)``. Its programs are kept, so it must be one
             function for all calls.
-        start: parameters to begin with.
-        units: a tree like ``start``; a change of a parameter by this moves samples by about the
+        params_of: ``params_of(square, offset)``, parameters with ``matrix matrix^T = square``.
+            The samples determine no more of the matrix, and the fit begins with these.
+        sphere: parameters of a sphere about the samples.
+        units: a tree like ``sphere``; a change of a parameter by this moves samples by about the
             strength of the field as measured.
 
     Raises:
@@ -67,12 +70,28 @@ def fit_ellipsoid(
     """
     residuals, linearised = _programs(sensor)
     data = samples, strength
-    geometry = np.asarray(linearised(start, data)[1], float)
-    fit = least_squares(residuals, start, data, progress=False)
+    geometry = np.asarray(linearised(sphere, data)[1], float)
+    ellipsoid = _algebraic(samples)
+    start = sphere
+    if ellipsoid is not None:
+        start = params_of(ellipsoid[0] / float(strength) ** 2, ellipsoid[1])
+    fit = _fitted(residuals, start, data)
+    matrix, offset = (np.asarray(x, float) for x in sensor(fit.params))
+    root = params_of(matrix @ matrix.T, offset)
+    flat, wanted = (np.asarray(ravel_pytree(x)[0], float) for x in (fit.params, root))
+    if (
+        np.abs(flat - wanted).max() > 1e-3 * np.abs(wanted).max()
+    ):  # the iteration went over to another, mirrored root
+        fit = _fitted(residuals, root, data)
     norm = float(jnp.sqrt(jnp.sum(dot(samples, samples))))
     scaled = geometry * np.asarray(ravel_pytree(units)[0], float) / norm
-    _refuse_flat(name, scaled, 3.0 * np.sqrt(2.0 * fit.cost) / norm, start)
+    _refuse_flat(name, scaled, 3.0 * np.sqrt(2.0 * fit.cost) / norm, sphere)
     return fit.params, fit.covariance
+
+
+def _fitted(residuals: Any, start: Any, data: tuple[Array, Array]) -> LeastSquares:
+    start = jax.tree.map(lambda x: jnp.asarray(x, data[0].dtype), start)
+    return least_squares(residuals, start, data, progress=False)
 
 
 @functools.cache
@@ -90,6 +109,29 @@ def _programs(sensor: Callable[[Any], tuple[Array, Array]]) -> tuple[Any, Any]:
 
     both = lambda params, data: with_jacobian(lambda p: residuals(p, data))(params)  # noqa: E731
     return residuals, jax.jit(both)
+
+
+def _algebraic(samples: Array) -> tuple[np.ndarray, np.ndarray] | None:
+    """Matrix C and centre c of the ellipsoid ``(x - c)^T C^-1 (x - c) = 1`` near the samples.
+
+    It minimises ``sum((x^T Q x + 2 g^T x - 1)^2)``, which is linear in Q and g. Noise shifts it, so
+    it is no more than a start. None where the quadric is no ellipsoid.
+    """
+    x = np.asarray(samples, float)
+    middle = x.mean(axis=0)
+    spread = np.abs(x - middle).max() or 1.0
+    x = (x - middle) / spread
+    i, j = np.triu_indices(3)
+    design = np.concatenate([np.where(i == j, 1.0, 2.0) * x[:, i] * x[:, j], 2.0 * x], axis=1)
+    entries = np.linalg.lstsq(design, np.ones(len(x)))[0]
+    quadric, linear = np.zeros((3, 3)), entries[6:]
+    quadric[i, j] = quadric[j, i] = entries[:6]
+    values, axes = np.linalg.eigh(quadric)
+    if values[0] <= 1e-6 * values[-1]:
+        return None
+    centre = -axes @ (axes.T @ linear / values)
+    size = spread**2 * (1.0 - linear @ centre)
+    return size * (axes / values) @ axes.T, middle + spread * centre
 
 
 def _refuse_flat(name: str, jacobian: np.ndarray, tolerance: float, params: Any) -> None:

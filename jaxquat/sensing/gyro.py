@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._checks import instance
+from jaxquat._checks import exactly, instance
+from jaxquat._linear import matvec
 from jaxquat.sensing import triad
 
-__all__ = ["Gyro", "correct", "measure", "response"]
+__all__ = ["Gyro", "correct", "measure", "response", "sample"]
 
 
 class Gyro(NamedTuple):
@@ -81,6 +83,50 @@ def measure(gyro: Gyro, omega: ArrayLike, dt: ArrayLike, key: Array) -> Array:
         '0.010 rad/s'
     """
     return triad.measure("gyro", _checked(gyro), triad.samples("omega", omega), dt, key)
+
+
+def sample(
+    gyro: Gyro, memory: ArrayLike, omega: ArrayLike, dt: ArrayLike, noise: ArrayLike
+) -> tuple[Array, Array]:
+    """One sample of the gyroscope, for a loop. -> (measured (3,) [rad/s], memory (3,)).
+
+    The memory is how far the bias has walked [rad/s], zeros at first. With the same normals the
+    samples are those of ``measure``. Differentiable.
+
+    Args:
+        gyro: its errors.
+        memory: that of the sample before, (3,).
+        omega: true rate [rad/s], (3,): the mean since the last sample for a gyroscope that
+            integrates, as a filter's ``Sample.gyro`` wants it.
+        dt: time between the samples [s], ().
+        noise: standard normals, (2, 3): of the white noise and of the bias's walk.
+
+    Raises:
+        ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
+
+    Examples:
+        >>> gyro = jq.gyro.Gyro.ideal()._replace(bias=jnp.array([0.01, 0.0, 0.0]))
+        >>> def update(t, state, memory, gain, noise):
+        ...     measured, memory = jq.gyro.sample(gyro, memory, state.omega, 0.1, noise)
+        ...     return -gain * measured, memory
+        >>> loop = jq.Controller(lambda start, gain: jnp.zeros(3), update, period=0.1)
+        >>> body, grid = jq.Body.sphere(1.0, 1.0), jq.grid(0.0, 0.1, 300)
+        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.2, 0.1, 0.0]))
+        >>> noise = jax.random.normal(jax.random.key(0), (300, 2, 3))
+        >>> options = {"controller": loop, "inputs": noise}
+        >>> plant = jq.torques.commanded
+        >>> path = jq.rollout(jq.rkmk4, body, plant, start, grid, 0.2, **options)
+        >>> f"{path.final.omega[0]:.3f} rad/s"  # at rest by its own measure
+        '-0.010 rad/s'
+    """
+    gyro = _checked(gyro)
+    omega = exactly("omega", omega, (3,))
+    memory, noise = exactly("memory", memory, (3,)), exactly("noise", noise, (2, 3))
+    dt = triad.spacing(dt, omega)
+    density, walk = (triad.density(f"gyro.{x}", getattr(gyro, x))[0] for x in ("noise", "walk"))
+    bias = exactly("gyro.bias", gyro.bias, (3,)) + memory
+    measured = matvec(response(gyro), omega) + bias + density / jnp.sqrt(dt) * noise[0]
+    return measured, memory + walk * jnp.sqrt(dt) * noise[1]
 
 
 def correct(gyro: Gyro, measured: ArrayLike) -> Array:

@@ -30,6 +30,8 @@ from jaxquat.sensing.calibration import fit_ellipsoid, static_samples
 
 __all__ = ["Magnetometer", "calibrate", "correct", "measure"]
 
+_ENTRIES = ("xx", "xy", "xz", "yy", "yz", "zz")
+
 
 class Magnetometer(NamedTuple):
     """The errors of a magnetometer and of the iron that turns with it, a pytree.
@@ -129,7 +131,7 @@ def calibrate(samples: ArrayLike, strength: ArrayLike) -> tuple[Magnetometer, Fi
     The samples lie on an ellipsoid, which is fitted by least squares over the distances from it
     (V. Renaudin, M. H. Afzal and G. Lachapelle, J. Sensors 2010, 967245, has the model). A rotation
     of the true fields changes no length, so the soft iron S is known up to a rotation, ``S R``: the
-    result is the symmetric one. The density of the noise is 0 in it.
+    result is the symmetric, positive definite one. The density of the noise is 0 in it.
 
     Args:
         samples: measured, body axes, (N, 3), N >= 10, in attitudes that cover the sphere.
@@ -158,12 +160,12 @@ def calibrate(samples: ArrayLike, strength: ArrayLike) -> tuple[Magnetometer, Fi
     spread = jnp.sqrt(jnp.mean(jnp.sum((samples - centre[None]) ** 2, axis=1)))
     positive("samples (their spread about the middle)", spread)
     gain, none = spread / strength, jnp.zeros((), samples.dtype)
-    entries = ("xx", "xy", "xz", "yy", "yz", "zz")
-    diagonal = {name: gain if name[0] == name[1] else none for name in entries}
-    start = {"hard_iron": centre, **diagonal}
-    units = {"hard_iron": jnp.zeros_like(centre) + spread, **dict.fromkeys(entries, gain)}
+    diagonal = {name: gain if name[0] == name[1] else none for name in _ENTRIES}
+    sphere = {"hard_iron": centre, **diagonal}
+    units = {"hard_iron": jnp.zeros_like(centre) + spread, **dict.fromkeys(_ENTRIES, gain)}
 
-    params, covariance = fit_ellipsoid("samples", samples, strength, _ellipsoid, start, units)
+    data = "samples", samples, strength
+    params, covariance = fit_ellipsoid(*data, _ellipsoid, _positive_root, sphere, units)
     soft_iron, hard_iron = _ellipsoid(params)
     return Magnetometer(soft_iron, hard_iron, none), covariance
 
@@ -172,6 +174,14 @@ def _ellipsoid(params: Any) -> tuple[Array, Array]:
     """Soft and hard iron."""
     rows = [("xx", "xy", "xz"), ("xy", "yy", "yz"), ("xz", "yz", "zz")]
     return stacked([[params[name] for name in row] for row in rows]), params["hard_iron"]
+
+
+def _positive_root(square: np.ndarray, hard_iron: np.ndarray) -> dict[str, Any]:
+    """The parameters of the one symmetric, positive definite soft iron with this square."""
+    values, axes = np.linalg.eigh(square)
+    root = (axes * np.sqrt(values)) @ axes.T
+    entries = {name: root["xyz".index(name[0]), "xyz".index(name[1])] for name in _ENTRIES}
+    return {"hard_iron": hard_iron, **entries}
 
 
 def _checked(magnetometer: Magnetometer) -> tuple[Array, Array]:

@@ -122,6 +122,101 @@ def test_through_a_gap_attitude_and_covariance_are_those_of_the_integrals():
     np.testing.assert_allclose(variances, np.repeat(wanted, 3), rtol=1e-13)
 
 
+def test_a_missing_rate_is_held_and_the_attitude_becomes_less_certain():
+    """By ``T^2 gyro^2/dt + (acceleration T (T + dt)/2)^2`` after 0.1 s and a gap T of 3 s."""
+    noises = NOISES._replace(acceleration=0.02)
+    kalman, lost = estimation.mekf(Q0, noises), jnp.full(4, jnp.nan)
+    rates = jnp.full((4, 3), jnp.nan).at[0].set(jnp.array([0.0, 0.0, 0.2]))
+    samples = [
+        one_sample(dt, rate, lost) for dt, rate in zip((0.1, 1.0, 0.5, 1.5), rates, strict=True)
+    ]
+    memory = kalman.init(samples[0])
+    for sample in samples:
+        memory, estimate = jax.jit(kalman.step)(memory, sample)
+    np.testing.assert_allclose(estimate.q, [np.cos(0.31), 0, 0, np.sin(0.31)], atol=1e-15)
+    held = 9 * 2e-3**2 / 0.1 + (0.5 * 0.02 * 3.0 * 3.1) ** 2
+    wanted = 0.1**2 + 3.1**2 * 0.01**2 + 2e-3**2 * 0.1 + held
+    walked = 3e-4**2 * (0.1 * 3.0**2 + 1.0 * 2.0**2 + 0.5 * 1.5**2)
+    about_the_turn = estimate.covariance[2, 2]  # about the others the turn mixes x and y
+    np.testing.assert_allclose(about_the_turn, wanted + walked, rtol=1e-12)
+
+
+def test_a_star_tracker_with_axes_of_its_own_is_weighed_by_them():
+    """After three attitudes NEES of 200 starts has 600 degrees of freedom, NIS of two 1200.
+
+    The tracker's axes are turned against the body's; about its boresight it is eight times worse.
+    """
+    turn = np.asarray(jq.quaternion.to_matrix(jq.quaternion.random(jax.random.key(8))))
+    deviations = np.array([5.0, 5.0, 40.0]) * np.pi / 180 / 3600
+    covariance = turn @ np.diag(deviations**2) @ turn.T
+    noises = Noises(attitude=jnp.asarray(covariance), start_attitude=0.1, gyro=1e-9, walk=0.0)
+
+    @jax.jit
+    @jax.vmap
+    def one(key):
+        keys = jax.random.split(key)
+        q = jq.quaternion.exp(0.1 * jax.random.normal(keys[0], (3,)))
+        errors = (deviations[None] * jax.random.normal(keys[1], (3, 3))) @ turn.T
+        seen = jq.quaternion.multiply(q[None], jq.quaternion.exp(errors))
+        still, none = jnp.zeros((3, 3)), jnp.zeros((3, 0, 3))
+        kalman = estimation.mekf(Q0, noises)
+        _, run = estimation.run(kalman, Sample(jnp.zeros(3), still, none, none, seen))
+        u = jq.quaternion.log(jq.quaternion.multiply(q, jq.quaternion.conjugate(run.q[-1])))
+        return u @ jnp.linalg.solve(run.covariance[-1, :3, :3], u) / 3, jnp.sum(run.nis[1:]) / 6
+
+    nees, nis = one(jax.random.split(jax.random.key(9), 200))
+    assert np.mean(nees) == pytest.approx(1, abs=band(600))
+    assert np.mean(nis) == pytest.approx(1, abs=band(1200))
+
+
+def test_through_gaps_of_the_gyroscope_the_errors_are_within_the_covariance():
+    """Gaps of 1 and 5 samples. The rate changes by up to 0.2 rad/s^2, here the deviation assumed.
+
+    So NEES is at most that of the noises within the gaps, filtered and smoothed, and after a gap
+    and ten attitudes or vectors it is that again.
+    """
+
+    @jax.jit
+    @jax.vmap
+    def one(key):
+        q, bias, samples = simulated(key, n=100)
+        samples = samples._replace(
+            gyro=samples.gyro.at[jnp.array([30, *range(60, 65)])].set(jnp.nan)
+        )
+        kalman = estimation.mekf(Q0, NOISES._replace(acceleration=0.2))
+        filtered, smoothed = estimation.run(kalman, samples)[1], estimation.smooth(kalman, samples)
+        return errors_of(filtered, q, bias)[1], errors_of(smoothed, q, bias)[1]
+
+    for nees in one(jax.random.split(jax.random.key(0), 100)):
+        nees = np.mean(nees, axis=0) / 6
+        assert np.all(nees[20:] < 1 + band(600))
+        assert nees[95] == pytest.approx(1, abs=band(600))
+
+
+def test_one_deviation_and_its_covariance_are_the_same_noise():
+    sample = one_sample(0.1, [0.0, 0.1, 0.2], jq.quaternion.exp(jnp.array([0.02, -0.01, 0.03])))
+    estimates = []
+    for noise in (0.05, jnp.full(3, 0.05), 0.05**2 * jnp.eye(3)):
+        kalman = estimation.mekf(Q0, NOISES._replace(attitude=noise))
+        estimates.append(jax.jit(kalman.step)(kalman.init(sample), sample)[1])
+    for other in estimates[1:]:
+        for a, b in zip(estimates[0], other, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-15)
+
+
+def test_an_attitude_of_another_length_is_refused_and_left_out_where_traced():
+    sample = one_sample(0.0, jnp.zeros(3), jnp.array([154.0, 0.0, 0.0, 0.0]))
+    kalman = estimation.mekf(Q0, NOISES)
+    with pytest.raises(ValueError, match=r"sample\.attitude: wanted a unit quaternion"):
+        kalman.step(kalman.init(sample._replace(attitude=Q0)), sample)
+    several = jax.tree.map(lambda x: x[None], sample)
+    with pytest.raises(ValueError, match=r"samples\.attitude: wanted a unit quaternion"):
+        estimation.run(kalman, several)
+    memory, estimates = jax.jit(lambda samples: estimation.run(kalman, samples))(several)
+    assert estimates.observations[0] == 0
+    np.testing.assert_array_equal(memory.q, Q0)
+
+
 def test_an_attitude_beyond_the_gate_is_left_out():
     """The innovation has a standard deviation of 0.1: 0.6 about one axis is 6 of them."""
     off = jq.quaternion.exp(jnp.array([0.6, 0.0, 0.0]))
@@ -216,7 +311,7 @@ def test_the_likelihood_has_gradients_in_both_modes_with_sensors_missing():
     value = jax.jit(loss)
     central = [
         (value(x.at[k].add(1e-5), samples) - value(x.at[k].add(-1e-5), samples)) / 2e-5
-        for k in range(6)
+        for k in range(len(x))
     ]
     np.testing.assert_allclose(forward, reverse, rtol=1e-9)
     np.testing.assert_allclose(reverse, central, rtol=1e-6, atol=1e-6 * np.abs(central).max())

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
 
-from jaxquat import accelerometer, magnetometer, quaternion
+from jaxquat import accelerometer, gyro, magnetometer, quaternion
+from jaxquat.sensing import calibration
 
 G = 9.81
 DOWN = jnp.array([0.0, 0.0, -G])
@@ -69,6 +70,23 @@ def test_the_noise_of_a_sample_has_the_variance_of_its_density():
         assert np.var(samples, axis=0).mean() == pytest.approx(density**2 / 0.01, rel=0.041)
 
 
+def test_a_gyroscope_in_a_loop_is_that_of_whole_recordings():
+    """With the same normals sample by sample; a sum of 500 steps is rounded 500 times."""
+    model = gyro.Gyro(
+        jnp.array([0.1, -0.2, 0.3]), jnp.array([0.01, -0.02, 0.005]),
+        1e-3 * jnp.arange(6.0), jnp.array(1e-3), jnp.array([1e-4, 2e-4, 3e-4]),
+    )  # fmt: skip
+    rates, key = jax.random.normal(jax.random.key(1), (500, 3)), jax.random.key(2)
+    normals = jnp.swapaxes(jax.random.normal(key, (2, 500, 3)), 0, 1)
+
+    def step(memory, row):
+        measured, memory = gyro.sample(model, memory, row[0], 0.01, row[1])
+        return memory, measured
+
+    got = jax.lax.scan(step, jnp.zeros(3), (rates, normals))[1]
+    np.testing.assert_allclose(got, gyro.measure(model, rates, 0.01, key), rtol=0, atol=1e-14)
+
+
 def scores(covariance, truth):
     flat = lambda tree: np.asarray(ravel_pytree(tree)[0])
     return (flat(covariance.params) - flat(truth)) / flat(covariance.standard_errors)
@@ -124,6 +142,72 @@ def test_a_calibrated_magnetometer_is_within_its_standard_errors():
         z.append(scores(covariance, truth))
         np.testing.assert_array_equal(got.soft_iron, got.soft_iron.T)
     assert mean_square_is_one(np.array(z))
+
+
+def strong_iron(ratio, seed):
+    """A symmetric, positive definite soft iron of this axis ratio, and 200 noiseless samples."""
+    rng = np.random.default_rng(seed)
+    axes = np.linalg.qr(rng.normal(size=(3, 3)))[0]
+    soft_iron = axes @ np.diag([1.0, ratio ** rng.uniform(), ratio]) @ axes.T
+    directions = rng.normal(size=(200, 3))
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    return soft_iron, 45.0 * directions @ soft_iron.T + 20.0 * rng.normal(size=3)
+
+
+def iron_is_recovered(ratio, seed):
+    """In float64 to rounding, in float32 to a few units of rounding at the ratio."""
+    soft_iron, samples = strong_iron(ratio, seed)
+    for dtype, digits in ((np.float64, 1e-12), (np.float32, 1e-5)):
+        got, covariance = magnetometer.calibrate(samples.astype(dtype), 45.0)
+        np.testing.assert_allclose(got.soft_iron, soft_iron, rtol=0, atol=digits * ratio)
+        np.testing.assert_allclose(covariance.params["yz"], got.soft_iron[1, 2])
+
+
+@pytest.mark.parametrize("ratio", [1.0, 4.0, 10.0])
+def test_the_soft_iron_is_the_positive_root(ratio):
+    """Its square alone is determined, and the mirrored roots of that fit as well."""
+    for seed in range(3):
+        iron_is_recovered(ratio, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ratio", [1.0, 2.0, 3.0, 4.0, 5.0, 7.0, 10.0])
+def test_the_soft_iron_is_the_positive_root_for_many_seeds(ratio):
+    for seed in range(3, 43):
+        iron_is_recovered(ratio, seed)
+
+
+def test_a_fit_that_ends_at_a_mirrored_root_goes_on_to_the_positive_one(monkeypatch):
+    """From a sphere the fit of this ellipsoid of axis ratio 5 ends at another root."""
+    monkeypatch.setattr(calibration, "_algebraic", lambda samples: None)
+    soft_iron, samples = strong_iron(5.0, 0)
+    got, _ = magnetometer.calibrate(samples, 45.0)
+    np.testing.assert_allclose(got.soft_iron, soft_iron, rtol=0, atol=5e-9)
+
+
+def test_the_soft_iron_of_a_turned_matrix_is_its_positive_polar_factor():
+    """``S R`` with a rotation R gives S."""
+    soft_iron, _ = strong_iron(6.0, 1)
+    turn = np.asarray(quaternion.to_matrix(quaternion.random(jax.random.key(1))))
+    sensor = magnetometer.Magnetometer(soft_iron @ turn, jnp.zeros(3), jnp.array(0.0))
+    poses = quaternion.random(jax.random.key(2), (100,))
+    measured = magnetometer.measure(sensor, poses, FIELD, 0.01, jax.random.key(0))
+    got, _ = magnetometer.calibrate(measured, np.linalg.norm(FIELD))
+    np.testing.assert_allclose(got.soft_iron, soft_iron, rtol=0, atol=1e-11)
+
+
+def test_gains_of_an_accelerometer_that_differ_by_a_factor_of_two_are_right():
+    """Among them a set for which a fit from a sphere ended at a negative gain."""
+    for seed in (0, 32, 56):
+        rng = np.random.default_rng(seed)
+        gains, rows = 1.0 + rng.uniform(-0.45, 0.45, 3), np.eye(3)
+        rows[[1, 2, 2], [0, 0, 1]] = rng.uniform(-0.3, 0.3, 3)
+        force = rng.normal(size=(200, 3))
+        force *= G / np.linalg.norm(force, axis=1, keepdims=True)
+        bias = 3.0 * rng.normal(size=3)
+        got, _ = accelerometer.calibrate(force @ (gains[:, None] * rows).T + bias, G)
+        np.testing.assert_allclose(got.scale, gains - 1.0, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(got.bias, bias, rtol=0, atol=1e-11)
 
 
 def test_a_calibration_in_float32_is_that_of_float64_to_its_errors():

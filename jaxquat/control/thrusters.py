@@ -1,0 +1,155 @@
+"""Thrusters that push only: the least total thrust for a torque, exact by enumeration.
+
+A linear program with three equations has an optimum in which all thrusters but three are off or at
+their limit (a basis). There are few such triples, so all are tried at once: a static program for
+``jit`` and ``vmap``. Choosing has no derivative; the forces of the chosen basis are then computed
+from arms, torque and limits, which gives the derivatives on both sides of a change of basis.
+
+A torque that no forces give is first replaced by the nearest one: on the cone of the arms that is
+the projection on the plane of two of them, or on one. Limits then leave the largest multiple of it
+that they admit: the torques within the limits are a zonotope, whose faces are parallel to two arms.
+Three thrusters of limit 0 along the axes make the rank of any arms three.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from jaxquat._linear import cross, dot, matmul, matvec, square, transpose
+
+
+@jax.jit
+def allocated(arms: Array, tau: Array, limits: Array | None) -> Array:
+    """The forces (n,) of least sum for the torque tau (3,), or the nearest, by arms (n, 3)."""
+    n = len(arms)
+    length, force = _unit(arms), _unit(tau)
+    arms, tau = arms / length, tau / force
+    # Costs that differ a little decide between thrusters that serve equally well.
+    spread = float(jnp.finfo(tau.dtype).eps) ** 0.5
+    costs = jnp.asarray(1.0 + spread * np.random.default_rng(0).random(n), tau.dtype)
+    nearest = _nearest(arms, tau, costs)
+    if limits is None:
+        return nearest * force / length
+    limits = jnp.broadcast_to(limits * length / force, (n,))
+    torque = matvec(transpose(arms), nearest)
+    return _within(arms, _share(arms, torque, limits) * torque, limits, costs) * force / length
+
+
+def _unit(value: Array) -> Array:
+    """A power of two next to the largest entry, so that division by it and back is exact."""
+    size = jnp.max(jnp.abs(lax.stop_gradient(value)))
+    unit = lax.reduce_precision(size, jnp.finfo(size.dtype).nexp, 0)
+    return jnp.where((unit > 0) & jnp.isfinite(unit), unit, 1.0)
+
+
+def _nearest(arms: Array, tau: Array, costs: Array) -> Array:
+    """Forces without limits whose torque is nearest to tau; of these the cheapest."""
+    n = len(arms)
+    sets = [c for k in (1, 2, 3) for c in itertools.combinations(range(n), k)]
+    sizes = np.array([len(chosen) for chosen in sets])
+    index = np.array([chosen + (n,) * (3 - len(chosen)) for chosen in sets])  # n: none
+    held, target = lax.stop_gradient((arms, tau))
+    none = jnp.zeros((1, 3), arms.dtype)
+    rows, prices = jnp.concatenate([held, none])[index], jnp.append(costs, none[0, 0])[index]
+    forces = _solved(rows, sizes, target)
+    torques = jnp.einsum("cki,ck->ci", rows, forces)
+    best = _best(torques, jnp.sum(prices * forces, axis=1), target)
+    members = np.eye(n + 1)[index][:, :, :n]
+    chosen = jnp.einsum("c,ckn->kn", best, jnp.asarray(members, arms.dtype))
+    size = jnp.sum(chosen)
+    rows = matmul(chosen, arms)[None]
+    options = [_solved(rows, np.array([k]), tau)[0] for k in (1, 2, 3)]
+    picked = jnp.where(size == 1, options[0], jnp.where(size == 2, options[1], options[2]))
+    return matvec(transpose(chosen), picked)
+
+
+def _solved(rows: Array, sizes: np.ndarray, tau: Array) -> Array:
+    """Least-squares forces (c, 3) of the first one to three rows, 0 where one is negative."""
+    a, b, c = rows[:, 0], rows[:, 1], rows[:, 2]
+    pair, one = jnp.asarray(sizes < 3)[:, None], jnp.asarray(sizes < 2)[:, None]
+    # A single arm is completed by two vectors across it, a pair by the normal of its plane.
+    size = jnp.abs(lax.stop_gradient(a))
+    least = jnp.min(size, axis=-1, keepdims=True)
+    axis = (size == least).astype(a.dtype) * jnp.asarray([[4.0, 2.0, 1.0]], a.dtype)
+    b = jnp.where(one, cross(a, axis), b)
+    c = jnp.where(pair, cross(a, b), c)
+    forces = _quotients(a, b, c, tau)
+    keep = jnp.asarray(np.arange(3)[None] < sizes[:, None])
+    return jnp.where(keep & (forces > 0), forces, 0.0)
+
+
+def _quotients(a: Array, b: Array, c: Array, tau: Array) -> Array:
+    """The f (..., 3) with ``a f0 + b f1 + c f2 = tau``, 0 where a, b, c span no space."""
+    volume = dot(a, cross(b, c))
+    size = jnp.sqrt(square(a) * square(b) * square(c))
+    spans = jnp.abs(volume) > 10 * jnp.finfo(tau.dtype).eps * size
+    tau = jnp.broadcast_to(tau, a.shape)
+    parts = [dot(tau, cross(b, c)), dot(tau, cross(c, a)), dot(tau, cross(a, b))]
+    return jnp.where(
+        spans[..., None], jnp.stack(parts, -1) / jnp.where(spans, volume, 1.0)[..., None], 0.0
+    )
+
+
+def _best(torques: Array, prices: Array, tau: Array) -> Array:
+    """One-hot (c,): of candidates with torques (c, 3) as near to tau as any, the cheapest."""
+    errors = jnp.sqrt(square(torques - tau[None]))
+    tolerance = 100 * jnp.finfo(tau.dtype).eps * jnp.sqrt(square(tau))
+    near = errors <= jnp.min(errors) + tolerance
+    cheapest = jnp.argmin(jnp.where(near, prices, jnp.inf))
+    return (jnp.arange(len(prices)) == cheapest).astype(tau.dtype)
+
+
+def _share(arms: Array, torque: Array, limits: Array) -> Array:
+    """The largest s <= 1 for which forces within the limits give s times the torque."""
+    every = jnp.concatenate([arms, jnp.eye(3, dtype=arms.dtype)])
+    i, j = np.triu_indices(len(every), 1)
+    normals = cross(every[i], every[j])
+    normals = jnp.concatenate([normals, -normals])
+    support = jnp.einsum(
+        "cn,n->c", jnp.maximum(jnp.einsum("ci,ni->cn", normals, arms), 0.0), limits
+    )
+    along = matvec(normals, torque)
+    eps = jnp.finfo(arms.dtype).eps
+    bounds = along > 100 * eps * jnp.sqrt(square(normals) * square(torque))
+    return jnp.minimum(
+        1.0, jnp.min(jnp.where(bounds, support / jnp.where(bounds, along, 1.0), jnp.inf))
+    )
+
+
+def _within(arms: Array, torque: Array, limits: Array, costs: Array) -> Array:
+    """The cheapest forces within the limits for a torque that they can give.
+
+    At the optimum the three arms of the basis have prices ``arm . y = cost``; the thrusters that
+    are worth more than they cost are at their limits, the others off.
+    """
+    n = len(arms)
+    index = np.array(list(itertools.combinations(range(n + 3), 3)))
+    members = np.eye(n + 3)[index]
+    limited = jnp.isfinite(limits)
+    limits = jnp.where(limited, limits, 1e6)
+    held, room, target = lax.stop_gradient((arms, limits, torque))
+    axes, none = jnp.eye(3, dtype=arms.dtype), jnp.zeros(3, arms.dtype)
+    rows = jnp.concatenate([held, axes])[index]
+    a, b, c = rows[:, 0], rows[:, 1], rows[:, 2]
+    prices = jnp.concatenate([costs, none])[index]
+    y = _quotients(rows[:, :, 0], rows[:, :, 1], rows[:, :, 2], prices)
+    worth = jnp.einsum("ci,ni->cn", y, held) > costs[None]
+    outside = jnp.asarray(1.0 - members[:, :, :n].sum(axis=1), arms.dtype)
+    full = jnp.where(worth & limited[None], outside, 0.0)
+    at_limit = full * room[None]
+    rest = target[None] - jnp.einsum("cn,ni->ci", at_limit, held)
+    basic = jnp.clip(_quotients(a, b, c, rest), 0.0, jnp.concatenate([room, none])[index])
+    torques = jnp.einsum("cki,ck->ci", rows, basic) + target[None] - rest
+    spent = jnp.sum(prices * basic, axis=1) + jnp.einsum("cn,n->c", at_limit, costs)
+    best = _best(torques, spent, target)
+
+    chosen = jnp.einsum("c,ckn->kn", best, jnp.asarray(members, arms.dtype))
+    at_limit = jnp.einsum("c,cn->n", best, full) * limits
+    rows = matmul(chosen, jnp.concatenate([arms, axes]))
+    basic = _quotients(rows[0], rows[1], rows[2], torque - matvec(transpose(arms), at_limit))
+    return jnp.clip(matvec(transpose(chosen), basic)[:n], 0.0, limits) + at_limit
