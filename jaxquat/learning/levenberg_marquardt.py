@@ -8,7 +8,9 @@ needs only the triangle of the QR decomposition of ``J/D``, computed once for ea
 singular values (trust_region.py).
 
 The iteration has converged by what the linear model promises without a radius, which makes any step
-small in the end.
+small in the end. Where residuals vanish, every tolerance that is a part of something vanishes with
+them, as it does where a parameter vanishes; there a probe decides whether only rounding is left
+(``Problem.is_rounding``).
 
 The gain, the decrease of the cost as a part of the decrease that the linear model predicts, moves
 the radius: below 1/4 it is a quarter of the step, above 3/4 twice the step. It begins
@@ -32,6 +34,8 @@ from jaxquat.learning.robust import Loss
 from jaxquat.learning.trust_region import held_at, model_change, step_in_box
 
 LOWEST_GAIN = 1e-4  # of a step that is accepted
+PROBES = 10  # steps from one test for rounding to the next
+MISMATCH = 0.1  # of a change of the residuals that is what the Jacobian says
 
 
 class Reason(enum.Enum):
@@ -41,6 +45,7 @@ class Reason(enum.Enum):
     STEP = "step small"
     COST = "cost change small"
     ZERO = "residuals zero beside those at the start"
+    ROUNDING = "residuals zero to rounding"
     MAX_STEPS = "max_steps reached"
     NO_DESCENT = "no step, however short, lowers the cost as the derivatives say"
     NOT_FINITE = "residuals or derivatives not finite, however short the step"
@@ -48,7 +53,7 @@ class Reason(enum.Enum):
     @property
     def converged(self) -> bool:
         """Whether the iteration has ended at a stationary point."""
-        return self in (Reason.GRADIENT, Reason.STEP, Reason.COST, Reason.ZERO)
+        return self not in (Reason.MAX_STEPS, Reason.NO_DESCENT, Reason.NOT_FINITE)
 
 
 class Problem(NamedTuple):
@@ -102,6 +107,28 @@ class Problem(NamedTuple):
         model = at.triangle / scale, at.projection
         step = step_in_box(*model, np.inf, *self.bounds.room(at.x, scale))
         return step / scale, -model_change(*model, step)
+
+    def is_rounding(self, at: Linearised, zero: float) -> bool:
+        """Whether the residuals at x are so small that only rounding is left in them.
+
+        The probe goes along the step to the minimum of the linear model, so far that the model
+        changes by ``zero**(-1/3)`` times the residuals. There they must change as the model says,
+        which they do not if a derivative is wrong or a better point is farther away than that step.
+        The size of the parameters does not enter, so they may be 0, nor does that of the data,
+        which is unknown here.
+        """
+        step = self.whole_step(at)[0]
+        change = float(np.linalg.norm(at.triangle @ step))
+        if change == 0.0:
+            return False
+        lower, upper = self.bounds
+        with np.errstate(over="ignore", invalid="ignore"):  # of a probe that leads too far
+            step = step * (zero ** (-1.0 / 3.0) * np.sqrt(2.0 * at.cost) / change)
+            outside = (at.x + step < lower) | (at.x + step > upper)
+            x = np.clip(at.x + np.where(outside, -step, step), lower, upper)
+            expected = at.jacobian @ (x - at.x)
+            error = self.residuals(x) - at.residuals - expected
+            return bool(np.linalg.norm(error) <= MISMATCH * np.linalg.norm(expected))
 
     def part(self, number: int) -> Problem:
         """The problem of the first residuals alone, so many."""
@@ -171,13 +198,13 @@ def minimise(
     start: Linearised,
     tolerances: Tolerances,
     max_steps: int,
-    report: Callable[[float], Any],
+    report: Callable[[Linearised], Any],
 ) -> Minimum:
     """Iterate from a start with finite residuals and derivatives.
 
-    ``report`` is called with the cost after each step.
+    ``report`` is called with the best point so far after each step.
     """
-    here, history, steps, jacobians = start, [start.cost], 0, 1
+    here, history, steps, jacobians, probes = start, [start.cost], 0, 1, 0
     lengths, farthest = start.lengths(), np.abs(start.x)
     radius = float(np.linalg.norm(lengths * start.x)) or np.inf
     reason = Reason.GRADIENT if problem.slope(here) <= tolerances.gtol else None
@@ -200,16 +227,17 @@ def minimise(
         whole, promise = problem.whole_step(here)
         small_change = max(abs(here.cost - cost), promise) <= tolerances.ftol * here.cost
         small_step = bool(np.all(np.abs(whole) <= tolerances.xtol * np.abs(here.x)))
+        stuck = not accepted and size <= tolerances.xtol * np.linalg.norm(scale * here.x)
         if gain < 0.25:
             radius = 0.25 * size
         elif gain > 0.75:
             radius = 2.0 * size
-        negligible = size <= tolerances.xtol * np.linalg.norm(scale * here.x)
         tiny = bool(np.all(np.abs(whole) <= np.sqrt(tolerances.zero) * farthest))
         if accepted:
             here, farthest = there, np.maximum(farthest, np.abs(x))
             history.append(here.cost)
-        report(here.cost)
+        report(here)
+        flat = problem.slope(here) ** 2 <= max(tolerances.ftol, tolerances.zero ** (2.0 / 3.0))
         if tiny and here.cost <= tolerances.zero**2 * history[0]:
             reason = Reason.ZERO
         elif small_change:
@@ -218,14 +246,17 @@ def minimise(
             reason = Reason.GRADIENT
         elif small_step and np.isfinite(cost):
             reason = Reason.STEP
-        elif negligible and not accepted:
-            # Rounding of the cost hides what the model promises along a nearly flat direction.
-            flat = problem.slope(here) ** 2 <= max(tolerances.ftol, tolerances.zero ** (2.0 / 3.0))
-            failed = Reason.COST if flat else Reason.NO_DESCENT
-            reason = failed if np.isfinite(cost) else Reason.NOT_FINITE
-        elif steps == max_steps:
+        elif stuck and flat and np.isfinite(cost):
+            reason = Reason.COST  # rounding of the cost hides what a flat direction promises
+        elif np.isfinite(cost) and not flat and (stuck or steps % PROBES == 0):
+            probes += 1
+            if problem.is_rounding(here, tolerances.zero):
+                reason = Reason.ROUNDING
+        if reason is None and stuck:
+            reason = Reason.NO_DESCENT if np.isfinite(cost) else Reason.NOT_FINITE
+        if reason is None and steps == max_steps:
             reason = Reason.MAX_STEPS
-    return Minimum(here, reason, np.array(history), 1 + steps, jacobians)
+    return Minimum(here, reason, np.array(history), 1 + steps + probes, jacobians)
 
 
 def minimise_in_parts(
@@ -234,7 +265,7 @@ def minimise_in_parts(
     parts: list[int],
     tolerances: Tolerances,
     max_steps: int,
-    report: Callable[[float], Any],
+    report: Callable[[Linearised], Any],
 ) -> Minimum:
     """Like ``minimise``, but first for the first residuals alone, as many as ``parts`` say.
 
