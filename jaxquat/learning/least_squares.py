@@ -253,13 +253,14 @@ def least_squares(
     for begin in begins:
         finite("params", ravel_pytree(begin)[0])
         check_inside(limits, np.asarray(ravel_pytree(begin)[0], float), names)
-    tolerances = _tolerances(ftol, xtol, gtol, float(jnp.finfo(flat.dtype).eps))
     max_steps = positive_integer("max_steps", max_steps)
     boolean("progress", progress)
     horizon = _checked_horizon(horizon)
     value, both = _programs_for(residuals, data)
     shape = value.eval_shape(begins[0], data)
     number = shape.size
+    rounding = max(float(jnp.finfo(dtype).eps) for dtype in (flat.dtype, shape.dtype))
+    tolerances = _tolerances(ftol, xtol, gtol, rounding)
     _check_sigma(sigma, objective, number, flat.size)
 
     # Compute.
@@ -271,7 +272,7 @@ def least_squares(
         concrete("residuals", values, ON_HOST)
         return np.asarray(values, float), np.asarray(jacobian, float)
 
-    problem = Problem(residuals_at, linearised_at, limits, objective)
+    problem = Problem(residuals_at, linearised_at, limits, objective, rounding)
     minima = []
     latest: list[Linearised] = []
 
@@ -316,7 +317,7 @@ def _tolerances(ftol: Any, xtol: Any, gtol: Any, eps: float) -> Tolerances:
     default = eps ** (2.0 / 3.0)
     named = {"ftol": (ftol, min(default, 1e-6)), "xtol": (xtol, default), "gtol": (gtol, default)}
     checked = [usual if x is None else fraction(name, x) for name, (x, usual) in named.items()]
-    return Tolerances(*checked, zero=eps)
+    return Tolerances(*checked)
 
 
 def _checked_horizon(horizon: Any) -> tuple[float, ...]:

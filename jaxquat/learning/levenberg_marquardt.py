@@ -64,12 +64,14 @@ class Problem(NamedTuple):
         linearised: x (n,) -> f (m,), J (m, n).
         bounds: of x.
         loss: of f.
+        rounding: the epsilon of the dtype in which f and J are computed.
     """
 
     residuals: Callable[[np.ndarray], np.ndarray]
     linearised: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
     bounds: Bounds
     loss: Loss
+    rounding: float
 
     def cost(self, x: np.ndarray) -> float:
         """Half the sum of squares; infinite if it is not finite."""
@@ -105,30 +107,39 @@ class Problem(NamedTuple):
         lengths = at.lengths()
         scale = np.where(lengths > 0, lengths, 1.0)
         model = at.triangle / scale, at.projection
-        step = step_in_box(*model, np.inf, *self.bounds.room(at.x, scale))
+        step = step_in_box(*model, np.inf, *self.bounds.room(at.x, scale), self.rounding)
         return step / scale, -model_change(*model, step)
 
-    def is_rounding(self, at: Linearised, zero: float) -> bool:
+    def is_rounding(self, at: Linearised) -> bool:
         """Whether the residuals at x are so small that only rounding is left in them.
 
-        The probe goes along the step to the minimum of the linear model, so far that the model
-        changes by ``zero**(-1/3)`` times the residuals. There they must change as the model says,
-        which they do not if a derivative is wrong or a better point is farther away than that step.
-        The size of the parameters does not enter, so they may be 0, nor does that of the data,
-        which is unknown here.
+        Two probes along the step to the minimum of the linear model tell. A long one, which changes
+        the model by ``rounding**(-1/3)`` times the residuals, must change the residuals as the
+        model says: they do not if a derivative is wrong, or a better point is farther away than
+        that. One backwards, a third of the step, must not: rounding hides so small a change, but a
+        jump that lies ahead does not. The sizes of parameters and data do not enter, so parameters
+        may be 0, and the data, which are unknown here, anything.
         """
         step = self.whole_step(at)[0]
         change = float(np.linalg.norm(at.triangle @ step))
         if change == 0.0:
             return False
-        lower, upper = self.bounds
-        with np.errstate(over="ignore", invalid="ignore"):  # of a probe that leads too far
-            step = step * (zero ** (-1.0 / 3.0) * np.sqrt(2.0 * at.cost) / change)
-            outside = (at.x + step < lower) | (at.x + step > upper)
-            x = np.clip(at.x + np.where(outside, -step, step), lower, upper)
-            expected = at.jacobian @ (x - at.x)
-            error = self.residuals(x) - at.residuals - expected
-            return bool(np.linalg.norm(error) <= MISMATCH * np.linalg.norm(expected))
+        far = self.rounding ** (-1.0 / 3.0) * np.sqrt(2.0 * at.cost) / change
+        return self._mismatch(at, far * step) <= MISMATCH < self._mismatch(at, -step / 3.0)
+
+    def _mismatch(self, at: Linearised, step: np.ndarray) -> float:
+        """The error of the linear model after a step, as a part of the change that it predicts.
+
+        Components of the step that would pass a bound go the other way. The prediction is that of
+        the step itself, though x + step may be rounded to x.
+        """
+        lower, upper = self.bounds.room(at.x, np.ones_like(at.x))
+        with np.errstate(over="ignore", invalid="ignore"):  # of a step that leads too far
+            step = np.clip(np.where((step < lower) | (step > upper), -step, step), lower, upper)
+            expected = at.jacobian @ step
+            error = np.linalg.norm(self.residuals(at.x + step) - at.residuals - expected)
+        size = float(np.linalg.norm(expected))
+        return float(error) / size if size > 0 and np.isfinite(error) else np.inf
 
     def part(self, number: int) -> Problem:
         """The problem of the first residuals alone, so many."""
@@ -168,12 +179,11 @@ class Linearised(NamedTuple):
 
 
 class Tolerances(NamedTuple):
-    """When an iteration ends: see ``least_squares``. ``zero`` is the rounding of residuals."""
+    """When an iteration ends: see ``least_squares``."""
 
     ftol: float
     xtol: float
     gtol: float
-    zero: float
 
 
 class Minimum(NamedTuple):
@@ -213,7 +223,7 @@ def minimise(
         scale = np.where(lengths > 0, lengths, 1.0)
         model = here.triangle / scale, here.projection
         room = problem.bounds.room(here.x, scale)
-        step = step_in_box(*model, radius, *room)
+        step = step_in_box(*model, radius, *room, problem.rounding)
         size = float(np.linalg.norm(step))
         decrease = -model_change(*model, step)
         x, steps = problem.bounds.moved(here.x, step, scale), steps + 1
@@ -232,13 +242,13 @@ def minimise(
             radius = 0.25 * size
         elif gain > 0.75:
             radius = 2.0 * size
-        tiny = bool(np.all(np.abs(whole) <= np.sqrt(tolerances.zero) * farthest))
+        tiny = bool(np.all(np.abs(whole) <= np.sqrt(problem.rounding) * farthest))
         if accepted:
             here, farthest = there, np.maximum(farthest, np.abs(x))
             history.append(here.cost)
         report(here)
-        flat = problem.slope(here) ** 2 <= max(tolerances.ftol, tolerances.zero ** (2.0 / 3.0))
-        if tiny and here.cost <= tolerances.zero**2 * history[0]:
+        flat = problem.slope(here) ** 2 <= max(tolerances.ftol, problem.rounding ** (2.0 / 3.0))
+        if tiny and here.cost <= problem.rounding**2 * history[0]:
             reason = Reason.ZERO
         elif small_change:
             reason = Reason.COST
@@ -249,8 +259,8 @@ def minimise(
         elif stuck and flat and np.isfinite(cost):
             reason = Reason.COST  # rounding of the cost hides what a flat direction promises
         elif np.isfinite(cost) and not flat and (stuck or steps % PROBES == 0):
-            probes += 1
-            if problem.is_rounding(here, tolerances.zero):
+            probes += 2
+            if problem.is_rounding(here):
                 reason = Reason.ROUNDING
         if reason is None and stuck:
             reason = Reason.NO_DESCENT if np.isfinite(cost) else Reason.NOT_FINITE
