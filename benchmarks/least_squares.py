@@ -388,11 +388,16 @@ def main() -> None:
         "| Jacobians, mean | ms, mean |",
         "|---" * 8 + "|",
     ]
-    for dtype in (jnp.float64, jnp.float32):
-        table += small(arguments.small, dtype)
-    for bounded in (False, True):
-        table += tumbling(arguments.seeds, bounded=bounded)
     print("\n".join(table))
+    parts = [
+        functools.partial(small, arguments.small, dtype) for dtype in (jnp.float64, jnp.float32)
+    ]
+    parts += [
+        functools.partial(tumbling, arguments.seeds, bounded=bound) for bound in (False, True)
+    ]
+    for part in parts:
+        table += (rows := part())
+        print("\n".join(rows), flush=True)
     if arguments.write:
         begin, end = "<!-- least squares -->", "<!-- end of least squares -->"
         pattern = re.compile(f"{begin}.*?{end}", re.DOTALL)

@@ -123,7 +123,9 @@ def test_what_is_traced_around_a_fit_is_named(name, transform):
         optimizer = optax.sgd(y["optimizer"])
         return quiet_fit(loss, ZERO, optimizer, steps=2, validation=validation).params
 
-    with pytest.raises(TypeError, match=f"{name}: wanted concrete arrays, got traced ones; it takes"):
+    with pytest.raises(
+        TypeError, match=f"{name}: wanted concrete arrays, got traced ones; it takes"
+    ):
         transform(fitted)(jnp.ones(2) if transform is jax.vmap else 1.0)
 
 
