@@ -125,7 +125,8 @@ class Problem(NamedTuple):
         if change == 0.0:
             return False
         far = self.rounding ** (-1.0 / 3.0) * np.sqrt(2.0 * at.cost) / change
-        return self._mismatch(at, far * step) <= MISMATCH < self._mismatch(at, -step / 3.0)
+        long, backwards = (self._mismatch(at, part * step) for part in (far, -1.0 / 3.0))
+        return long <= MISMATCH < backwards
 
     def _mismatch(self, at: Linearised, step: np.ndarray) -> float:
         """The error of the linear model after a step, as a part of the change that it predicts.
