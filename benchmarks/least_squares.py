@@ -1,26 +1,34 @@
-"""Identify the inertia of a tumbling body by ``jq.least_squares`` and by SciPy, side by side.
+"""Fit the same problems by ``jq.least_squares``, SciPy and optimistix.
 
-    python benchmarks/least_squares.py [--write] [--seeds 16]
+    python benchmarks/least_squares.py [--write] [--seeds 64] [--small 200]
 
 For 20 s, known torques of 0.1 N m push a body with a random inertia about each axis, at 0.3, 0.7
 and 1.1 Hz. At 200 Hz its attitude is measured with noise of 0.5 degrees, a small random rotation,
 and its rates with a bias of 0.02 rad/s and noise of 0.01 rad/s. One trajectory is fitted to all
 of it, from the known start: six parameters of the inertia and three biases. The fit begins with
-each axis of the mass distribution 30 % off. A trajectory of 20 s then loses its phase, so the fit
-goes over the first tenth of it (``horizon``).
-``scipy.optimize.least_squares`` (method "lm", which is MINPACK) gets all of it at once,
-with the same compiled residuals, and their Jacobian by ``jax.jacfwd``. Where
-"SciPy's cost differs by" is not small, SciPy has ended in another minimum. The last columns are
-those of ``optimistix.least_squares`` with ``LevenbergMarquardt`` and the same Jacobian, one program
-on the device; its steps are counted, and they end after 100.
+each axis of the mass distribution 30 % off. A trajectory of 20 s then loses its phase, so every
+engine fits the first tenth of it first, until the cost changes by less than a tenth (``horizon``).
+"bounded" is the same with the biases between -0.01 and 0.01 rad/s, so that they end at bounds.
+
+All engines get the same compiled residuals and Jacobian (forward mode), the same tolerances, and
+at most 100 steps in each part. SciPy's methods scale by the Jacobian (``x_scale="jac"``); "lm",
+which is MINPACK, and optimistix' ``LevenbergMarquardt`` have no bounds. A fit is right if its cost
+is the lowest that any engine reached, to a millionth, and a verdict is wrong if it is "converged"
+elsewhere.
+
+"zeros" are small problems of seven families with exact data, one or more of whose true parameters
+are 0. There a fit is right if its parameters are, to the root of the dtype's epsilon, and a verdict
+is wrong if it says otherwise.
 
 Times are those of a call after everything has been compiled. ``--write`` puts the table into
 docs/fitting.md.
 """
 
 import argparse
+import functools
 import re
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -48,7 +56,17 @@ class Case(NamedTuple):
 
     truth: Any
     guess: Any
-    data: Any  # attitudes (N, 4), rates (N, 3), the first State
+    data: Any  # of the tumbling body: attitudes (N, 4), rates (N, 3), the first State
+
+
+class Ending(NamedTuple):
+    """Where an engine ended, and what it says of that."""
+
+    x: np.ndarray
+    cost: float
+    evaluations: int
+    jacobians: int
+    converged: bool
 
 
 def torque(t: Array, state: jq.State, params: Any) -> Array:
@@ -101,87 +119,285 @@ def inertia_of(params: Any) -> Array:
     return jq.Body.from_parameters(params["theta"]).inertia
 
 
-def scipy_fit(measured: Case) -> Callable[[], Any]:
-    """Return SciPy's fit as a function without arguments, everything compiled."""
-    start, unravel = ravel_pytree(measured.guess)
-    data = measured.data
-    value = jax.jit(lambda x, data: residuals(unravel(x), data))
-    jacobian = jax.jit(jax.jacfwd(lambda x, data: residuals(unravel(x), data)))
+class Engine:
+    """Fits of one family of problems by each engine, everything compiled once."""
 
-    derivative: Any = lambda x: np.asarray(jacobian(x, data))  # noqa: E731
+    def __init__(self, function: Callable[[Any, Any], Array], like: Any, data: Any) -> None:
+        """``like`` and ``data`` are parameters and data of the shapes of all problems."""
+        flat, unravel = ravel_pytree(like)
+        of_flat = lambda x, data: function(unravel(x), data)  # noqa: E731
+        self.function, self.unravel, self.dtype = function, unravel, flat.dtype
+        self.value, self.jacobian = jax.jit(of_flat), jax.jit(jax.jacfwd(of_flat))
+        self.number = jax.eval_shape(of_flat, flat, data).size
 
-    def fitted() -> Any:
-        return optimize.least_squares(
-            lambda x: np.asarray(value(x, data)),
-            np.asarray(start),
-            derivative,
-            method="lm", x_scale="jac", ftol=TOLERANCE, xtol=TOLERANCE,
-        )  # fmt: skip
+        def optimistix(x: Array, data: Any, tolerance: float, number: int) -> tuple[Array, ...]:
+            part = lambda x, data: of_flat(x, data)[:number]  # noqa: E731
+            solver = optx.LevenbergMarquardt(rtol=tolerance, atol=tolerance)
+            options = {"jac": "fwd"}
+            end = optx.least_squares(part, solver, x, data, options, max_steps=100, throw=False)
+            cost = 0.5 * jnp.sum(part(end.value, data) ** 2)
+            return end.value, cost, end.stats["num_steps"], end.result == optx.RESULTS.successful
 
-    fitted()
-    return fitted
+        self._optimistix = jax.jit(optimistix, static_argnums=(2, 3))
+
+    def ours(
+        self, guess: Any, data: Any, bounds: Any, horizon: tuple[float, ...], tolerance: float
+    ) -> Ending:
+        """Fit by ``jq.least_squares``."""
+        sides = None if bounds is None else tuple(self.unravel(jnp.asarray(x)) for x in bounds)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a chi-squared that is too large: the cost says so
+            fit = jq.least_squares(
+                self.function, guess, data, sigma=1.0, bounds=sides, horizon=horizon,
+                ftol=tolerance, xtol=tolerance, gtol=tolerance, progress=False,
+            )  # fmt: skip
+        x = np.asarray(ravel_pytree(fit.params)[0], float)
+        return Ending(x, fit.cost, fit.evaluations, fit.jacobians, fit.converged)
+
+    def scipy(
+        self,
+        method: Any,
+        guess: Any,
+        data: Any,
+        bounds: Any,
+        horizon: tuple[float, ...],
+        tolerance: float,
+    ) -> Ending:
+        """Fit by ``scipy.optimize.least_squares``."""
+        x, evaluations, jacobians, end = np.asarray(ravel_pytree(guess)[0], float), 0, 0, None
+        options: dict[str, Any] = {"gtol": tolerance} if method == "lm" else {"gtol": None}
+        if bounds is not None:
+            options["bounds"] = bounds
+        for part in (*horizon, 1.0):
+            number = round(part * self.number)
+            value = functools.partial(self._first, self.value, data, number)
+            derivative: Any = functools.partial(self._first, self.jacobian, data, number)
+            end = optimize.least_squares(
+                value, x, derivative, method=method, x_scale="jac", max_nfev=100,
+                ftol=tolerance if part == 1.0 else 0.1, xtol=tolerance, **options,
+            )  # fmt: skip
+            x, evaluations, jacobians = end.x, evaluations + end.nfev, jacobians + end.njev
+        assert end is not None
+        return Ending(x, float(end.cost), evaluations, jacobians, bool(end.success))
+
+    def _first(self, program: Any, data: Any, number: int, x: np.ndarray) -> np.ndarray:
+        """Return the first rows of residuals or Jacobian."""
+        return np.asarray(program(jnp.asarray(x, self.dtype), data), float)[:number]
+
+    def optimistix(
+        self, guess: Any, data: Any, bounds: Any, horizon: tuple[float, ...], tolerance: float
+    ) -> Ending:
+        """Fit by ``optimistix.least_squares``; each step has one Jacobian."""
+        del bounds
+        x, count, cost, done = ravel_pytree(guess)[0], 0, np.inf, False
+        with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
+            for part in (*horizon, 1.0):
+                accuracy = tolerance if part == 1.0 else 0.1
+                number = round(part * self.number)
+                x, cost, steps, done = self._optimistix(x, data, accuracy, number)
+                count += 1 + int(steps)
+        return Ending(np.asarray(x, float), float(cost), count, count, bool(done))
+
+    def named(self, *, bounded: bool) -> dict[str, Callable[..., Ending]]:
+        """The engines by the names that the table has."""
+        engines: dict[str, Callable[..., Ending]] = {"`jq.least_squares`": self.ours}
+        for method in ("trf", "dogbox") if bounded else ("trf", "dogbox", "lm"):
+            engines[f"SciPy `{method}`"] = functools.partial(self.scipy, method)
+        if not bounded and self.dtype == jnp.float64:  # in float32 it raises where float64 is on
+            engines["optimistix"] = self.optimistix
+        return engines
 
 
-def optimistix_fit(measured: Case) -> Callable[[], Any]:
-    """Return optimistix' fit as a function without arguments, everything compiled."""
-    start, unravel = ravel_pytree(measured.guess)
-    solver = optx.LevenbergMarquardt(rtol=TOLERANCE, atol=TOLERANCE)
-
-    @jax.jit
-    def fitted(x: Array, data: Any) -> tuple[Array, Array]:
-        f = lambda x, data: residuals(unravel(x), data)  # noqa: E731
-        options = {"jac": "fwd"}
-        found = optx.least_squares(f, solver, x, data, options=options, max_steps=100, throw=False)
-        return 0.5 * jnp.sum(f(found.value, data) ** 2), found.stats["num_steps"]
-
-    call = lambda: jax.block_until_ready(fitted(start, measured.data))  # noqa: E731
-    call()
-    return call
+def offset(p: Array, data: Any) -> Array:
+    """Return residuals whose true parameters are all 0, beside a known model."""
+    t, y = data
+    return y * (1.0 + p[0] * t) * jnp.exp(p[1] * t**2) + p[2] * jnp.sin(t) - y
 
 
-def row(seed: int) -> str:
-    """Return a row of the table."""
-    measured = case(seed)
-    tolerances = {"ftol": TOLERANCE, "xtol": TOLERANCE, "gtol": TOLERANCE}
-    arguments = (residuals, measured.guess, measured.data)
-    options = {"sigma": 1.0, "horizon": HORIZON, "progress": False, **tolerances}
-    jq.least_squares(*arguments, **options)
-    theirs_of, third_of = scipy_fit(measured), optimistix_fit(measured)
+def decay(p: Array, data: Any) -> Array:
+    """Return the residuals of an exponential with an offset."""
+    t, y = data
+    return p[0] * jnp.exp(-p[1] * t) + p[2] - y
+
+
+def wave(p: Array, data: Any) -> Array:
+    """Return the residuals of a sine of unknown frequency."""
+    t, y = data
+    return p[0] * jnp.sin(p[2] * t) + p[1] * jnp.cos(p[2] * t) + p[3] - y
+
+
+def peak(p: Array, data: Any) -> Array:
+    """Return the residuals of a bell-shaped curve near 1."""
+    t, y = data
+    return p[0] * jnp.exp(-(((t - 1.0 - p[1]) * p[2]) ** 2)) + p[3] - y
+
+
+def cubic(p: Array, data: Any) -> Array:
+    """Return the residuals of a cubic polynomial."""
+    t, y = data
+    return p[0] + p[1] * t + p[2] * t**2 + p[3] * t**3 - y
+
+
+def spin(p: Array, data: Any) -> Array:
+    """Return the residuals of attitudes: a rotation vector that grows linearly."""
+    t, y = data
+    q = jq.quaternion.exp(p[None, :3] + p[None, 3:] * t[:, None])
+    return jnp.ravel(jq.quaternion.log(jq.quaternion.relative(y, q)))
+
+
+def gyro(p: Array, data: Any) -> Array:
+    """Return the residuals of a gyroscope with three biases and a scale error of its clock."""
+    t, y = data
+    phase = t * (1.0 + p[3])
+    rates = jnp.stack([jnp.cos(phase), jnp.sin(phase), jnp.full_like(t, 0.3)], axis=-1)
+    return jnp.ravel(rates + p[None, :3] - y)
+
+
+FAMILIES: list[tuple[Callable[[Array, Any], Array], list[float], list[int]]] = [
+    (offset, [0.0, 0.0, 0.0], [0, 1, 2]),
+    (decay, [1.3, 0.8, 0.0], [2]),
+    (wave, [1.0, 0.5, 2.0, 0.7], [0, 3]),
+    (peak, [1.0, 0.2, 1.2, 0.6], [1, 3]),
+    (cubic, [1.0, 0.5, -0.7, 1.0], [0, 1, 2, 3]),
+    (spin, [0.3, -0.2, 0.1, 0.2, 0.3, -0.4], [0, 1, 2, 3, 4, 5]),
+    (gyro, [0.1, -0.2, 0.3, 0.01], [0, 1, 2, 3]),
+]
+"""Residuals, true parameters before they are scaled at random, and which of them may be 0."""
+
+
+def zeros(seed: int, dtype: Any) -> tuple[Callable[[Array, Any], Array], Case]:
+    """Return a problem with exact data and true parameters that are 0.
+
+    Of four starts, one is the truth, and one has the right value where that is 0.
+    """
+    rng = np.random.default_rng(seed)
+    function, usual, candidates = FAMILIES[seed % len(FAMILIES)]
+    truth = np.array(usual) * rng.uniform(0.6, 1.6, len(usual))
+    truth[rng.permutation(candidates)[: rng.integers(1, len(candidates) + 1)]] = 0.0
+    t, exact = jnp.linspace(0.0, 2.0, 40), jnp.asarray(truth)
+    if function is offset:
+        y = 1.0 + jnp.sin(3.0 * t)
+    elif function is spin:
+        y = jq.quaternion.exp(exact[None, :3] + exact[None, 3:] * t[:, None])
+    else:
+        shape = (40, 3) if function is gyro else (40,)
+        y = jnp.reshape(function(exact, (t, jnp.zeros(shape))), shape)
+    away, kind = 0.1 * rng.normal(size=len(truth)), rng.integers(4)
+    if kind == 0:
+        away[truth == 0] = 0.0
+    elif kind == 1:
+        away[:] = 0.0
+    data = t.astype(dtype), y.astype(dtype)
+    return function, Case(truth, jnp.asarray(truth + away, dtype), data)
+
+
+def zero_verdict(end: Ending, truth: np.ndarray, dtype: Any) -> tuple[bool, bool]:
+    """Return whether a fit of exact data is right, and whether it says so."""
+    limit = float(jnp.sqrt(jnp.finfo(dtype).eps))
+    return bool(np.max(np.abs(end.x - truth)) <= limit), end.converged
+
+
+class Row(NamedTuple):
+    """What one engine did with one problem."""
+
+    end: Ending
+    seconds: float
+
+
+def timed(engine: Callable[..., Ending], *arguments: Any) -> Row:
+    """Return how an engine ended, and its seconds."""
     began = time.perf_counter()
-    ours = jq.least_squares(*arguments, **options)
-    middle = time.perf_counter()
-    theirs = theirs_of()
-    ended = time.perf_counter()
-    with jax.numpy_rank_promotion("allow"):
-        third, steps = third_of()
-    last = time.perf_counter()
-    inertia = ours.predict(inertia_of)
-    errors = inertia.value - inertia_of(measured.truth)
-    largest = float(jnp.max(jnp.abs(errors / inertia.standard_errors)))
-    difference = abs(ours.cost - theirs.cost) / ours.cost
-    verdict = "" if ours.converged else f", not converged: {ours.reason}"
-    counts = f"{ours.evaluations}, {ours.jacobians}{verdict}"
-    own = f"{ours.cost:.2f} | {largest:.1f} | {counts} | {middle - began:.2f}"
-    second = f"{difference:.0e} | {theirs.nfev}, {theirs.njev} | {ended - middle:.2f}"
-    other = f"{abs(float(third) - ours.cost) / ours.cost:.0e} | {int(steps)} | {last - ended:.2f}"
-    return f"| {seed} | {own} | {second} | {other} |"
+    end = engine(*arguments)
+    return Row(end, time.perf_counter() - began)
+
+
+def line(problem: str, name: str, rows: list[Row], right: np.ndarray, wrong: int) -> str:
+    """Return a row of the table."""
+    evaluations = np.array([row.end.evaluations for row in rows])
+    jacobians = np.mean([row.end.jacobians for row in rows])
+    seconds = np.mean([row.seconds for row in rows])
+    counts = f"{np.median(evaluations):.0f} | {np.mean(evaluations):.1f} | {jacobians:.1f}"
+    share = f"{np.sum(right)} of {len(rows)} | {wrong}"
+    return f"| {problem} | {name} | {share} | {counts} | {1e3 * seconds:.0f} |"
+
+
+def tumbling(seeds: int, *, bounded: bool) -> list[str]:
+    """Return the rows of the tumbling body."""
+    first = case(0)
+    engine = Engine(residuals, first.guess, first.data)
+    bounds = None
+    if bounded:
+        upper = {"theta": jnp.full(6, jnp.inf), "bias": jnp.full(3, 0.01)}
+        side = np.asarray(ravel_pytree(upper)[0])
+        bounds = -side, side
+    rows: dict[str, list[Row]] = {name: [] for name in engine.named(bounded=bounded)}
+    for seed in range(seeds):
+        measured = case(seed)
+        arguments = measured.guess, measured.data, bounds, HORIZON, TOLERANCE
+        for name, fitted in engine.named(bounded=bounded).items():
+            if not seed:
+                fitted(*arguments)  # compiles
+            rows[name].append(timed(fitted, *arguments))
+    costs = {name: np.array([row.end.cost for row in rows[name]]) for name in rows}
+    lowest = np.min(list(costs.values()), axis=0)
+    table = []
+    for name, ends in rows.items():
+        right = costs[name] <= lowest * (1.0 + 1e-6)
+        verdicts = np.array([row.end.converged for row in ends])
+        wrong = int(np.sum(verdicts & ~right))
+        table.append(line("bounded" if bounded else "free", name, ends, right, wrong))
+    return table
+
+
+def small(number: int, dtype: Any) -> list[str]:
+    """Return the rows of the problems with zeros."""
+    tolerance = float(jnp.finfo(dtype).eps) ** (2.0 / 3.0)
+    engines: dict[Any, Engine] = {}
+    rows: dict[str, list[Row]] = {}
+    verdicts: dict[str, list[tuple[bool, bool]]] = {}
+    for seed in range(number):
+        function, measured = zeros(seed, dtype)
+        arguments = measured.guess, measured.data, None, (), tolerance
+        new = function not in engines
+        if new:
+            engines[function] = Engine(function, *arguments[:2])
+        for name, fitted in engines[function].named(bounded=False).items():
+            if new:
+                fitted(*arguments)  # compiles
+            row = timed(fitted, *arguments)
+            rows.setdefault(name, []).append(row)
+            verdict = zero_verdict(row.end, measured.truth, dtype)
+            verdicts.setdefault(name, []).append(verdict)
+    title = f"zeros, {jnp.dtype(dtype).name}"
+    table = []
+    for name, ends in rows.items():
+        right, said = np.array(verdicts[name]).T
+        table.append(line(title, name, ends, right, int(np.sum(right != said))))
+    return table
 
 
 def main() -> None:
     """Print the table, or write it into the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true", help="put the table into docs/fitting.md")
-    parser.add_argument("--seeds", type=int, default=16, help="how many measurements")
+    parser.add_argument("--seeds", type=int, default=64, help="how many tumbling bodies")
+    parser.add_argument("--small", type=int, default=200, help="how many problems with zeros")
     arguments = parser.parse_args()
     table = [
-        "| seed | cost | largest error [standard errors] | evaluations, Jacobians | seconds "
-        "| SciPy's cost differs by | evaluations, Jacobians | seconds "
-        "| optimistix' cost differs by | steps | seconds |",
-        "|---" * 11 + "|",
+        "| problems | engine | right | wrong verdicts | evaluations, median | mean "
+        "| Jacobians, mean | ms, mean |",
+        "|---" * 8 + "|",
     ]
-    for seed in range(arguments.seeds):
-        table.append(row(seed))
-        print(table[-1], flush=True)
+    print("\n".join(table))
+    parts = [
+        functools.partial(small, arguments.small, dtype) for dtype in (jnp.float64, jnp.float32)
+    ]
+    parts += [
+        functools.partial(tumbling, arguments.seeds, bounded=bound) for bound in (False, True)
+    ]
+    for part in parts:
+        table += (rows := part())
+        print("\n".join(rows), flush=True)
     if arguments.write:
         begin, end = "<!-- least squares -->", "<!-- end of least squares -->"
         pattern = re.compile(f"{begin}.*?{end}", re.DOTALL)

@@ -139,14 +139,20 @@ class Descent:
         """The leading axis of every array: that of the starts, if there are any."""
         return () if self.starts is None else (self.starts,)
 
-    def advance(self, position: Position, first: int, stop: int) -> tuple[Position, np.ndarray]:
+    def advance(self, position: Position, first: int, stop: int) -> tuple[Position, Array]:
         """Make the updates from ``first`` to ``stop``.
 
-        Returns the new position, and the loss before each update, (..., stop - first).
+        Returns the new position, and the loss before each update, (longest, ...), of which the
+        first ``stop - first`` count.
         """
         bounds = np.int32(first), np.int32(stop)
         end, losses, _ = self._updates(position, *bounds, self.data, np.True_)
-        return end, np.moveaxis(np.asarray(losses)[: stop - first], 0, -1)
+        return end, losses
+
+    def seen(self, position: Position, number: int) -> tuple[np.ndarray, Any]:
+        """The loss and the gradient of each start that update ``number`` sees."""
+        arguments = position, np.int32(number), self.data, np.False_
+        return jax.device_get(self._update(*arguments)[2])
 
     def look_ahead(self, position: Position, number: int, count: int) -> Moments:
         """Loss and gradient that ``count`` updates from ``number`` on see here, in numpy."""

@@ -29,6 +29,7 @@ from jaxquat._checks import (
     finite,
     floating_tree,
     instance,
+    is_concrete,
     one_of,
     positive_integer,
     random_key,
@@ -39,8 +40,11 @@ from jaxquat.dynamics.body import refuse_bodies
 from jaxquat.learning import snapshots
 from jaxquat.learning.convergence import Verdict, judge
 from jaxquat.learning.descent import Descent, Objective, Position, checked_loss
+from jaxquat.learning.interruption import keeping
 
 __all__ = ["Fit", "fit"]
+
+ON_HOST = "jq.fit compiles its updates itself, call it outside jit, grad and vmap"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -181,7 +185,10 @@ def fit(
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name; in
             ``snapshot_dir`` a damaged snapshot (the message says whether an older one is intact,
             and how to go on) or that of another fit.
-        FloatingPointError: every update was skipped, or no validation loss was finite.
+        FloatingPointError: every update was skipped, or no validation loss was finite. It names
+            what was not: the loss, its gradient, the update of the optimizer, or the validation.
+        KeyboardInterrupt: it has an attribute ``params``, the parameters of the lowest validation
+            loss so far (without validation the newest, to the chunk), with starts those of all.
         OSError: a snapshot could not be written, on a full disk for instance; the last one written
             stays. BlockingIOError: another fit writes to ``snapshot_dir``, in the process that the
             message names (not noticed where files have no locks, as on Windows).
@@ -210,7 +217,7 @@ def fit(
     refuse_bodies("params", params)
     params = jax.tree.map(strong, floating_tree("params", params))
     for name, value in (("params", params), ("data", data), ("key", key)):
-        concrete(name, value, "jq.fit compiles its updates itself, call it outside jit")
+        concrete(name, value, ON_HOST)
     starts = None if starts is None else positive_integer("starts", starts)
     size = _size_of_one_start(params, starts)
     boolean("progress", progress)
@@ -231,7 +238,8 @@ def fit(
     disk = None if directory is None else snapshots.Snapshots(directory, run.fingerprint())
     with contextlib.nullcontext() if disk is None else disk.only_writer():
         run.begin(disk)
-        with _progress.bar("updates", steps, initial=run.updates, shown=progress) as bar:
+        bar = _progress.bar("updates", steps, initial=run.updates, shown=progress)
+        with bar, keeping(run.reached):
             while not run.ended:
                 every = chunk, snapshot_every
                 stop = min(steps, *(k * (run.updates // k + 1) for k in every))
@@ -316,6 +324,8 @@ class _Run:
         """Make the updates up to ``stop``, evaluate the validation if it is due, judge an end."""
         snapshot = self.snapshot
         position, losses = self.descent.advance(snapshot.position, self.updates, stop)
+        self._require_values(losses)
+        losses = np.moveaxis(np.asarray(losses)[: stop - self.updates], 0, -1)
         history = _appended(snapshot.history, losses)
         self.snapshot = snapshot._replace(
             position=position, history=history, verdict=self._unjudged()
@@ -334,6 +344,12 @@ class _Run:
             shown["converged"] = "/".join(Verdict(int(x)).word for x in snapshot.verdict.ravel())
         return shown
 
+    def reached(self) -> tuple[Any, str]:
+        """The best parameters so far, with starts of all, and in words which these are."""
+        if self.validate is None:
+            return self.snapshot.position.params, f"after {self.updates} updates"
+        return self.snapshot.best, f"of the lowest validation loss in {self.updates} updates"
+
     def result(self) -> Fit:
         """The fit where it has ended.
 
@@ -343,10 +359,7 @@ class _Run:
             self._judge()  # read from disk, where a longer fit wrote it on its way
         skipped = np.asarray(self.snapshot.position.skipped)
         if np.all(skipped == self.updates):
-            raise FloatingPointError(
-                f"loss: it or its gradient was not finite at all {self.updates} updates; "
-                f"first loss {self.snapshot.history[..., 0]}"
-            )
+            raise FloatingPointError(self._never_finite())
         if self.validate is None:
             start, update = self._start_of_lowest_loss(), self.updates
             params = self.snapshot.position.params
@@ -372,7 +385,9 @@ class _Run:
         if self.validate is None:
             return
         snapshot, params = self.snapshot, self.snapshot.position.params
-        value = np.asarray(self.validate(params))
+        value = self.validate(params)
+        concrete("validation", value, f"it takes them from the code around it; {ON_HOST}")
+        value = np.asarray(value)
         better = value < _comparable(snapshot.validation).min(axis=-1, initial=np.inf)
 
         def kept(new: Any, old: Any) -> np.ndarray:
@@ -382,6 +397,24 @@ class _Run:
         best = jax.tree.map(kept, params, snapshot.best)
         losses = _appended(snapshot.validation, value[..., None])
         self.snapshot = snapshot._replace(validation=losses, best=best)
+
+    def _require_values(self, losses: Array) -> None:
+        """TypeError that names what made the losses traced: the loss or the optimiser."""
+        if not is_concrete(losses):
+            reason = f"it takes them from the code around it; {ON_HOST}"
+            concrete("loss", self.descent.losses_at(self.snapshot.position, 0), reason)
+            concrete("optimizer", losses, reason)
+
+    def _never_finite(self) -> str:
+        """The message about a fit that skipped all its updates."""
+        first, gradient = self.descent.seen(self.snapshot.position, 0)
+        always = f"not finite at all {self.updates} updates; first loss {first}"
+        if not np.any(np.isfinite(first)):
+            return f"loss: it was {always}"
+        for name, leaf in _reprs.named_leaves(gradient, "params"):
+            if not np.all(np.isfinite(leaf)):
+                return f"loss: it or its derivative by {name} was {always}"
+        return f"optimizer: its update was {always}, with a finite gradient"
 
     def _judge(self) -> None:
         snapshot = self.snapshot

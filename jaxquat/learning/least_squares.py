@@ -43,7 +43,14 @@ from jaxquat.dynamics.body import refuse_bodies
 from jaxquat.learning.bounds import check_inside, checked_bounds
 from jaxquat.learning.covariance import FitCovariance, covariance_of
 from jaxquat.learning.differentiation import with_jacobian
-from jaxquat.learning.levenberg_marquardt import Minimum, Problem, Tolerances, minimise_in_parts
+from jaxquat.learning.interruption import keeping
+from jaxquat.learning.levenberg_marquardt import (
+    Linearised,
+    Minimum,
+    Problem,
+    Tolerances,
+    minimise_in_parts,
+)
 from jaxquat.learning.prediction import Prediction
 from jaxquat.learning.robust import LOSSES, Loss
 
@@ -215,6 +222,8 @@ def least_squares(
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name; residuals or
             derivatives that are not finite at the start (at all starts, if there are several);
             no more residuals than parameters and no sigma.
+        KeyboardInterrupt: it has an attribute ``params``, the best so far (with starts of one of
+            them), from which a second call goes on.
 
     Examples:
         >>> t = jnp.linspace(0.0, 2.0, 50)  # s
@@ -244,13 +253,14 @@ def least_squares(
     for begin in begins:
         finite("params", ravel_pytree(begin)[0])
         check_inside(limits, np.asarray(ravel_pytree(begin)[0], float), names)
-    tolerances = _tolerances(ftol, xtol, gtol, float(jnp.finfo(flat.dtype).eps))
     max_steps = positive_integer("max_steps", max_steps)
     boolean("progress", progress)
     horizon = _checked_horizon(horizon)
     value, both = _programs_for(residuals, data)
     shape = value.eval_shape(begins[0], data)
     number = shape.size
+    rounding = max(float(jnp.finfo(dtype).eps) for dtype in (flat.dtype, shape.dtype))
+    tolerances = _tolerances(ftol, xtol, gtol, rounding)
     _check_sigma(sigma, objective, number, flat.size)
 
     # Compute.
@@ -262,13 +272,19 @@ def least_squares(
         concrete("residuals", values, ON_HOST)
         return np.asarray(values, float), np.asarray(jacobian, float)
 
-    problem = Problem(residuals_at, linearised_at, limits, objective)
+    problem = Problem(residuals_at, linearised_at, limits, objective, rounding)
     minima = []
-    with _progress.bar("steps", shown=progress) as bar:
+    latest: list[Linearised] = []
 
-        def report(cost: float) -> None:
+    def reached() -> tuple[Any, str]:
+        return _reached([x.at for x in minima if x is not None] + latest, begins[0], number)
+
+    with _progress.bar("steps", shown=progress) as bar, keeping(reached):
+
+        def report(here: Linearised) -> None:
+            latest[:] = [here]
             bar.update()
-            bar.set_postfix(cost=f"{cost:.6g}")
+            bar.set_postfix(cost=f"{here.cost:.6g}")
 
         for begin in begins:
             first = problem.linearised_at(np.asarray(ravel_pytree(begin)[0], float))
@@ -301,7 +317,7 @@ def _tolerances(ftol: Any, xtol: Any, gtol: Any, eps: float) -> Tolerances:
     default = eps ** (2.0 / 3.0)
     named = {"ftol": (ftol, min(default, 1e-6)), "xtol": (xtol, default), "gtol": (gtol, default)}
     checked = [usual if x is None else fraction(name, x) for name, (x, usual) in named.items()]
-    return Tolerances(*checked, zero=eps)
+    return Tolerances(*checked)
 
 
 def _checked_horizon(horizon: Any) -> tuple[float, ...]:
@@ -345,6 +361,20 @@ def _programs_for(residuals: Callable[..., Any], data: Any) -> tuple[Any, Any]:
         with contextlib.suppress(TypeError):  # a callable without a hash
             return _kept_programs(residuals)
     return _programs(residuals)
+
+
+def _reached(points: list[Linearised], start: Any, number: int) -> tuple[Any, str]:
+    """The best of several points, and its cost in words; the start if there are none.
+
+    A point that was reached with a part of the residuals counts only if there is no other.
+    """
+    if not points:
+        return start, "at the start"
+    whole = [at for at in points if at.residuals.size == number]
+    best = min(whole or points, key=lambda at: at.cost)
+    flat, unravel = ravel_pytree(start)
+    of = "" if whole else f" of the first {best.residuals.size} residuals"
+    return unravel(jnp.asarray(best.x, flat.dtype)), f"of cost {best.cost:.6g}{of}"
 
 
 def _result(

@@ -8,7 +8,9 @@ needs only the triangle of the QR decomposition of ``J/D``, computed once for ea
 singular values (trust_region.py).
 
 The iteration has converged by what the linear model promises without a radius, which makes any step
-small in the end.
+small in the end. Where residuals vanish, every tolerance that is a part of something vanishes with
+them, as it does where a parameter vanishes; there a probe decides whether only rounding is left
+(``Problem.is_rounding``).
 
 The gain, the decrease of the cost as a part of the decrease that the linear model predicts, moves
 the radius: below 1/4 it is a quarter of the step, above 3/4 twice the step. It begins
@@ -32,6 +34,8 @@ from jaxquat.learning.robust import Loss
 from jaxquat.learning.trust_region import held_at, model_change, step_in_box
 
 LOWEST_GAIN = 1e-4  # of a step that is accepted
+PROBES = 10  # steps from one test for rounding to the next
+MISMATCH = 0.1  # of a change of the residuals that is what the Jacobian says
 
 
 class Reason(enum.Enum):
@@ -41,6 +45,7 @@ class Reason(enum.Enum):
     STEP = "step small"
     COST = "cost change small"
     ZERO = "residuals zero beside those at the start"
+    ROUNDING = "residuals zero to rounding"
     MAX_STEPS = "max_steps reached"
     NO_DESCENT = "no step, however short, lowers the cost as the derivatives say"
     NOT_FINITE = "residuals or derivatives not finite, however short the step"
@@ -48,7 +53,7 @@ class Reason(enum.Enum):
     @property
     def converged(self) -> bool:
         """Whether the iteration has ended at a stationary point."""
-        return self in (Reason.GRADIENT, Reason.STEP, Reason.COST, Reason.ZERO)
+        return self not in (Reason.MAX_STEPS, Reason.NO_DESCENT, Reason.NOT_FINITE)
 
 
 class Problem(NamedTuple):
@@ -59,12 +64,14 @@ class Problem(NamedTuple):
         linearised: x (n,) -> f (m,), J (m, n).
         bounds: of x.
         loss: of f.
+        rounding: the epsilon of the dtype in which f and J are computed.
     """
 
     residuals: Callable[[np.ndarray], np.ndarray]
     linearised: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
     bounds: Bounds
     loss: Loss
+    rounding: float
 
     def cost(self, x: np.ndarray) -> float:
         """Half the sum of squares; infinite if it is not finite."""
@@ -100,8 +107,40 @@ class Problem(NamedTuple):
         lengths = at.lengths()
         scale = np.where(lengths > 0, lengths, 1.0)
         model = at.triangle / scale, at.projection
-        step = step_in_box(*model, np.inf, *self.bounds.room(at.x, scale))
+        step = step_in_box(*model, np.inf, *self.bounds.room(at.x, scale), self.rounding)
         return step / scale, -model_change(*model, step)
+
+    def is_rounding(self, at: Linearised) -> bool:
+        """Whether the residuals at x are so small that only rounding is left in them.
+
+        Two probes along the step to the minimum of the linear model tell. A long one, which changes
+        the model by ``rounding**(-1/3)`` times the residuals, must change the residuals as the
+        model says: they do not if a derivative is wrong, or a better point is farther away than
+        that. One backwards, a third of the step, must not: rounding hides so small a change, but a
+        jump that lies ahead does not. The sizes of parameters and data do not enter, so parameters
+        may be 0, and the data, which are unknown here, anything.
+        """
+        step = self.whole_step(at)[0]
+        change = float(np.linalg.norm(at.triangle @ step))
+        if change == 0.0:
+            return False
+        far = self.rounding ** (-1.0 / 3.0) * np.sqrt(2.0 * at.cost) / change
+        long, backwards = (self._mismatch(at, part * step) for part in (far, -1.0 / 3.0))
+        return long <= MISMATCH < backwards
+
+    def _mismatch(self, at: Linearised, step: np.ndarray) -> float:
+        """The error of the linear model after a step, as a part of the change that it predicts.
+
+        Components of the step that would pass a bound go the other way. The prediction is that of
+        the step itself, though x + step may be rounded to x.
+        """
+        lower, upper = self.bounds.room(at.x, np.ones_like(at.x))
+        with np.errstate(over="ignore", invalid="ignore"):  # of a step that leads too far
+            step = np.clip(np.where((step < lower) | (step > upper), -step, step), lower, upper)
+            expected = at.jacobian @ step
+            error = np.linalg.norm(self.residuals(at.x + step) - at.residuals - expected)
+        size = float(np.linalg.norm(expected))
+        return float(error) / size if size > 0 and np.isfinite(error) else np.inf
 
     def part(self, number: int) -> Problem:
         """The problem of the first residuals alone, so many."""
@@ -141,12 +180,11 @@ class Linearised(NamedTuple):
 
 
 class Tolerances(NamedTuple):
-    """When an iteration ends: see ``least_squares``. ``zero`` is the rounding of residuals."""
+    """When an iteration ends: see ``least_squares``."""
 
     ftol: float
     xtol: float
     gtol: float
-    zero: float
 
 
 class Minimum(NamedTuple):
@@ -171,13 +209,13 @@ def minimise(
     start: Linearised,
     tolerances: Tolerances,
     max_steps: int,
-    report: Callable[[float], Any],
+    report: Callable[[Linearised], Any],
 ) -> Minimum:
     """Iterate from a start with finite residuals and derivatives.
 
-    ``report`` is called with the cost after each step.
+    ``report`` is called with the best point so far after each step.
     """
-    here, history, steps, jacobians = start, [start.cost], 0, 1
+    here, history, steps, jacobians, probes = start, [start.cost], 0, 1, 0
     lengths, farthest = start.lengths(), np.abs(start.x)
     radius = float(np.linalg.norm(lengths * start.x)) or np.inf
     reason = Reason.GRADIENT if problem.slope(here) <= tolerances.gtol else None
@@ -186,7 +224,7 @@ def minimise(
         scale = np.where(lengths > 0, lengths, 1.0)
         model = here.triangle / scale, here.projection
         room = problem.bounds.room(here.x, scale)
-        step = step_in_box(*model, radius, *room)
+        step = step_in_box(*model, radius, *room, problem.rounding)
         size = float(np.linalg.norm(step))
         decrease = -model_change(*model, step)
         x, steps = problem.bounds.moved(here.x, step, scale), steps + 1
@@ -200,17 +238,18 @@ def minimise(
         whole, promise = problem.whole_step(here)
         small_change = max(abs(here.cost - cost), promise) <= tolerances.ftol * here.cost
         small_step = bool(np.all(np.abs(whole) <= tolerances.xtol * np.abs(here.x)))
+        stuck = not accepted and size <= tolerances.xtol * np.linalg.norm(scale * here.x)
         if gain < 0.25:
             radius = 0.25 * size
         elif gain > 0.75:
             radius = 2.0 * size
-        negligible = size <= tolerances.xtol * np.linalg.norm(scale * here.x)
-        tiny = bool(np.all(np.abs(whole) <= np.sqrt(tolerances.zero) * farthest))
+        tiny = bool(np.all(np.abs(whole) <= np.sqrt(problem.rounding) * farthest))
         if accepted:
             here, farthest = there, np.maximum(farthest, np.abs(x))
             history.append(here.cost)
-        report(here.cost)
-        if tiny and here.cost <= tolerances.zero**2 * history[0]:
+        report(here)
+        flat = problem.slope(here) ** 2 <= max(tolerances.ftol, problem.rounding ** (2.0 / 3.0))
+        if tiny and here.cost <= problem.rounding**2 * history[0]:
             reason = Reason.ZERO
         elif small_change:
             reason = Reason.COST
@@ -218,14 +257,17 @@ def minimise(
             reason = Reason.GRADIENT
         elif small_step and np.isfinite(cost):
             reason = Reason.STEP
-        elif negligible and not accepted:
-            # Rounding of the cost hides what the model promises along a nearly flat direction.
-            flat = problem.slope(here) ** 2 <= max(tolerances.ftol, tolerances.zero ** (2.0 / 3.0))
-            failed = Reason.COST if flat else Reason.NO_DESCENT
-            reason = failed if np.isfinite(cost) else Reason.NOT_FINITE
-        elif steps == max_steps:
+        elif stuck and flat and np.isfinite(cost):
+            reason = Reason.COST  # rounding of the cost hides what a flat direction promises
+        elif np.isfinite(cost) and not flat and (stuck or steps % PROBES == 0):
+            probes += 2
+            if problem.is_rounding(here):
+                reason = Reason.ROUNDING
+        if reason is None and stuck:
+            reason = Reason.NO_DESCENT if np.isfinite(cost) else Reason.NOT_FINITE
+        if reason is None and steps == max_steps:
             reason = Reason.MAX_STEPS
-    return Minimum(here, reason, np.array(history), 1 + steps, jacobians)
+    return Minimum(here, reason, np.array(history), 1 + steps + probes, jacobians)
 
 
 def minimise_in_parts(
@@ -234,7 +276,7 @@ def minimise_in_parts(
     parts: list[int],
     tolerances: Tolerances,
     max_steps: int,
-    report: Callable[[float], Any],
+    report: Callable[[Linearised], Any],
 ) -> Minimum:
     """Like ``minimise``, but first for the first residuals alone, as many as ``parts`` say.
 

@@ -13,7 +13,7 @@ from jax import Array
 from jax.flatten_util import ravel_pytree
 
 from jaxquat import _reprs
-from jaxquat._checks import finite, floating_tree, takes
+from jaxquat._checks import concrete, finite, floating_tree, takes
 
 __all__ = ["Prediction"]
 
@@ -71,6 +71,7 @@ def propagated(
         return values, (values, tree)
 
     jacobian, (values, tree) = jax.jit(jax.jacfwd(both, has_aux=True))(x)
+    concrete("function", values, "its texts need values, call predict outside jit, grad and vmap")
     finite("function", values)
     finite("derivatives of function", jacobian)
 

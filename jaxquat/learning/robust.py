@@ -36,13 +36,14 @@ class Loss(NamedTuple):
         z = self._squares(residuals)
         if self.name == "linear":
             return residuals, np.ones_like(residuals)
-        if self.name == "huber":
-            z = np.maximum(z, 1.0)  # up to there nothing changes
-            rho, first = 2.0 * np.sqrt(z) - 1.0, 1.0 / np.sqrt(z)
-        else:
-            rho, first = np.log1p(z), 1.0 / (1.0 + z)
-        ratio = np.sqrt(np.divide(rho, z, out=np.ones_like(z), where=z > 0))
-        return residuals * ratio, first / ratio
+        with np.errstate(invalid="ignore", divide="ignore"):  # of infinite residuals: NaN
+            if self.name == "huber":
+                z = np.maximum(z, 1.0)  # up to there nothing changes
+                rho, first = 2.0 * np.sqrt(z) - 1.0, 1.0 / np.sqrt(z)
+            else:
+                rho, first = np.log1p(z), 1.0 / (1.0 + z)
+            ratio = np.sqrt(np.divide(rho, z, out=np.ones_like(z), where=z > 0))
+            return residuals * ratio, first / ratio
 
     def noise(self, residuals: np.ndarray, freedom: int) -> float:
         """The factor by which the roots of ``inv(J^T J)`` become standard errors.

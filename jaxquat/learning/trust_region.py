@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
+EPS = float(np.finfo(float).eps)
 ROUND = 1.1  # times the radius is near enough
 
 
@@ -29,16 +30,17 @@ def step_in_box(
     radius: float,
     lower: np.ndarray,
     upper: np.ndarray,
+    rounding: float = EPS,
 ) -> np.ndarray:
     """The p (n,) that minimises ``|triangle p + projection|^2`` in the ball and between bounds.
 
-    The bounds include 0.
+    The bounds include 0. ``rounding`` is the epsilon of the dtype in which the triangle is known.
     """
     step = np.zeros(triangle.shape[1])
     held = held_at(triangle.T @ projection, step, lower, upper)
     best, lowest = step, 0.0
     while True:
-        target, damping = _towards(triangle, projection, radius, step, held)
+        target, damping = _towards(triangle, projection, radius, step, held, rounding)
         share, meets = _way(step, target, lower, upper)
         step = step + share * (target - step)
         if meets is not None:
@@ -63,7 +65,7 @@ def model_change(triangle: np.ndarray, projection: np.ndarray, step: np.ndarray)
 
 
 def step_within(
-    triangle: np.ndarray, projection: np.ndarray, radius: float
+    triangle: np.ndarray, projection: np.ndarray, radius: float, rounding: float = EPS
 ) -> tuple[np.ndarray, float]:
     """The p (n,) with ``|p| <= radius`` that minimises ``|triangle p + projection|^2``.
 
@@ -71,7 +73,7 @@ def step_within(
     Directions that the triangle does not see stay as they are. It may have fewer rows than columns.
     """
     left, singular, right = np.linalg.svd(triangle, full_matrices=False)
-    seen = singular > max(triangle.shape) * np.finfo(float).eps * singular[0]
+    seen = singular > max(triangle.shape) * rounding * singular[0]
     singular, projected = singular[seen], (left.T @ projection)[seen]
     damping: float = 0.0
     step = projected / singular
@@ -89,6 +91,7 @@ def _towards(
     radius: float,
     step: np.ndarray,
     held: np.ndarray,
+    rounding: float,
 ) -> tuple[np.ndarray, float]:
     """The best step with the held components as they are, and its damping.
 
@@ -101,7 +104,8 @@ def _towards(
     left = float(np.sqrt(max((radius - fixed) * (radius + fixed), 0.0)))
     target = step.copy()
     rest = projection + triangle[:, held] @ step[held]
-    target[free], damping = step_within(triangle[:, free], rest, max(left, size, 1e-3 * radius))
+    within = max(left, size, 1e-3 * radius)
+    target[free], damping = step_within(triangle[:, free], rest, within, rounding)
     return target, damping
 
 

@@ -10,6 +10,7 @@ import pytest
 from marks import some
 
 import jaxquat as jq
+from jaxquat.learning.descent import Descent
 
 KEY = jax.random.key(0)
 
@@ -98,8 +99,54 @@ def test_a_gradient_that_is_not_finite_is_skipped_though_the_loss_is_finite():
         return jnp.sqrt(params["x"]) + params["y"] ** 2
 
     start = {"x": jnp.array(0.0), "y": jnp.array(1.0)}
-    with pytest.raises(FloatingPointError, match="not finite at all 4 updates; first loss 1"):
+    message = "loss: it or its derivative by x was not finite at all 4 updates; first loss 1"
+    with pytest.raises(FloatingPointError, match=message):
         quiet_fit(loss, start, optax.sgd(0.1), steps=4)
+
+
+@pytest.mark.parametrize("starts", [None, 2])
+def test_an_update_that_is_not_finite_is_blamed_on_the_optimizer(starts):
+    loss = lambda params, batch, key: (params - 1.0) ** 2
+    message = "optimizer: its update was not finite at all 3 updates; first loss .*1"
+    begin = jnp.zeros(() if starts is None else starts)
+    with pytest.raises(FloatingPointError, match=message):
+        quiet_fit(loss, begin, optax.sgd(jnp.inf), steps=3, starts=starts)
+
+
+@pytest.mark.parametrize("transform", [jax.grad, jax.vmap])
+@pytest.mark.parametrize("name", ["loss", "validation", "optimizer"])
+def test_what_is_traced_around_a_fit_is_named(name, transform):
+    def fitted(x):
+        y = {"loss": 1.0, "validation": 1.0, "optimizer": 0.1} | {name: x}
+        loss = lambda params, batch, key: (params - y["loss"]) ** 2
+        validation = lambda params: (params - y["validation"]) ** 2
+        optimizer = optax.sgd(y["optimizer"])
+        return quiet_fit(loss, ZERO, optimizer, steps=2, validation=validation).params
+
+    with pytest.raises(
+        TypeError, match=f"{name}: wanted concrete arrays, got traced ones; it takes"
+    ):
+        transform(fitted)(jnp.ones(2) if transform is jax.vmap else 1.0)
+
+
+@pytest.mark.parametrize("starts", [None, 2])
+def test_an_interrupt_carries_the_parameters_of_the_last_chunk(starts, monkeypatch):
+    """Of gradient descent with steps of 1/4 on a parabola: 1 - 1/2^updates."""
+    advance = Descent.advance
+
+    def interrupting(self, position, first, stop):
+        if first == 6:
+            raise KeyboardInterrupt
+        return advance(self, position, first, stop)
+
+    monkeypatch.setattr(Descent, "advance", interrupting)
+    loss = lambda params, batch, key: (params - 1.0) ** 2
+    begin = jnp.zeros(() if starts is None else starts)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        quiet_fit(loss, begin, optax.sgd(0.25), steps=20, chunk=3, starts=starts)
+    np.testing.assert_allclose(caught.value.params, 1.0 - 0.5**6, rtol=1e-6)
+    assert np.shape(caught.value.params) == np.shape(begin)
+    assert "after 6 updates are the attribute params" in caught.value.__notes__[0]
 
 
 def test_auto_is_forward_for_few_parameters_and_reverse_for_many():

@@ -260,15 +260,133 @@ def test_residuals_that_cease_to_be_finite_are_not_convergence():
     assert found.params == 1.0
 
 
-def test_a_derivative_that_is_wrong_is_not_convergence():
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+@pytest.mark.parametrize("size", [1.0, 1e-9])
+def test_a_derivative_that_is_wrong_is_not_convergence(size, dtype):
     @jax.custom_jvp
     def wrong(p):
-        return p * p + 1.0
+        return size * (p * p + 1.0)
 
-    wrong.defjvp(lambda p, t: (wrong(p[0]), -2.0 * p[0] * t[0]))
-    found = solve(lambda p, y: wrong(p) * jnp.ones(3), jnp.array(2.0))
+    wrong.defjvp(lambda p, t: (wrong(p[0]), -2.0 * size * p[0] * t[0]))
+    found = solve(lambda p, y: wrong(p) * jnp.ones(3, p.dtype), jnp.array(2.0, dtype))
     assert not found.converged
     assert "no step" in found.reason
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_a_jump_of_the_residuals_is_not_convergence(dtype):
+    """The cost falls towards p = 1, and jumps from 1.5 to 37.5 a little before."""
+    jump = lambda p, y: (2.0 - p + jnp.where(p > 0.9, 4.0, 0.0)) * jnp.ones(3, p.dtype)
+    found = solve(jump, jnp.array(0.0, dtype))
+    assert not found.converged
+    np.testing.assert_allclose(found.params, 0.9, rtol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+@pytest.mark.parametrize("start", [0.3, 0.0])
+def test_a_correction_whose_true_value_is_zero_converges_beside_a_known_model(start, dtype):
+    """The residuals end as rounding of the model's values, about 1, which the fit never sees."""
+    t = jnp.asarray(T, dtype)
+    omega = jnp.cos(t) + 1.1  # rad/s
+    residuals = lambda bias, y: jnp.cos(t + bias) + 1.1 + bias - y
+    found = solve(residuals, jnp.array(start, dtype), omega, sigma=1.0)
+    assert found.converged
+    assert found.evaluations < 15
+    assert abs(float(found.params)) < 4.0 * float(jnp.finfo(dtype).eps)
+
+
+def check_verdicts(tumbling, number, dtype):
+    """Every fit reaches its true parameters, some of them 0, and says so.
+
+    The bound on the evaluations is ten steps, the two probes that the tenth brings, and the start.
+    """
+    for seed in range(number):
+        residuals, problem = tumbling.zeros(seed, dtype)
+        found = solve(residuals, problem.guess, problem.data, sigma=1.0)
+        miss = np.max(np.abs(np.asarray(found.params, float) - problem.truth))
+        assert miss < 3000.0 * float(jnp.finfo(dtype).eps), seed
+        assert found.converged, (seed, found.reason)
+        assert found.evaluations <= 13, seed
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_verdicts_are_right_where_true_parameters_are_zero(tumbling, dtype):
+    check_verdicts(tumbling, 28, dtype)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_200_verdicts_are_right_where_true_parameters_are_zero(tumbling, dtype):
+    check_verdicts(tumbling, 200, dtype)
+
+
+def test_columns_that_are_parallel_to_float32_are_one_direction():
+    """By p the residuals change as t 2p, by q as t: the minima are the parabola p^2 + q = 2."""
+    t = jnp.asarray(T, jnp.float32)
+    residuals = lambda p, y: (p[0] ** 2 + p[1] - 2.0) * t + p[2]
+    for seed in range(8):
+        start = jnp.asarray(np.random.default_rng(seed).normal(size=3), jnp.float32)
+        found = solve(residuals, start, sigma=1.0)
+        assert found.converged, (seed, found.reason)
+        assert abs(float(found.params[0]) ** 2 + float(found.params[1]) - 2.0) < 1e-5
+
+
+@pytest.mark.parametrize("loss", ["huber", "cauchy"])
+def test_a_robust_loss_is_silent_where_a_step_leads_to_infinite_residuals(loss):
+    """Warnings are errors here: the step is refused, as with the linear loss."""
+    residuals = lambda p, y: jnp.where(p > 1.5, jnp.inf, p) - y
+    readings = jnp.array([1.3, 1.4, 4.0, 1.2])
+    found = solve(residuals, jnp.array(-10.0), readings, loss=loss, f_scale=0.3)
+    np.testing.assert_allclose(found.params, 1.36, atol=0.1)
+    assert found.converged
+
+
+def interrupted(monkeypatch, after):
+    """Make the progress bar of ``least_squares`` raise at a step."""
+    bar, steps = jq._progress.bar, []
+
+    def interrupting(*arguments, **options):
+        shown = bar(*arguments, **options)
+
+        def update():
+            steps.append(1)
+            if len(steps) == after:
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(shown, "update", update)
+        return shown
+
+    monkeypatch.setattr(jq._progress, "bar", interrupting)
+
+
+def test_an_interrupt_carries_the_best_parameters_and_a_second_call_goes_on(monkeypatch):
+    cost = lambda p: float(0.5 * jnp.sum(decay(p, jnp.asarray(DATA)) ** 2))
+    whole = solve()
+    interrupted(monkeypatch, 4)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        solve()
+    best = caught.value.params
+    np.testing.assert_allclose(cost(best), whole.history[4], rtol=1e-10)  # four accepted steps
+    assert f"of cost {cost(best):.6g}" in caught.value.__notes__[0]
+    monkeypatch.undo()
+    np.testing.assert_allclose(solve(params=best).params, whole.params, rtol=1e-6)
+
+
+def test_an_interrupt_in_a_part_carries_the_parameters_of_the_part(monkeypatch):
+    interrupted(monkeypatch, 1)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        solve(horizon=(0.5,))
+    assert "of the first 20 residuals" in caught.value.__notes__[0]
+    assert np.all(np.isfinite(caught.value.params))
+
+
+def test_an_interrupt_at_a_later_start_carries_the_best_of_all_starts(monkeypatch):
+    starts = jnp.array([[3.0, 0.7], [1.0, -3.0]])
+    first = solve(params=starts[0])
+    interrupted(monkeypatch, first.evaluations)  # the first step from the second start
+    with pytest.raises(KeyboardInterrupt) as caught:
+        solve(params=starts, starts=2)
+    np.testing.assert_array_equal(caught.value.params, first.params)
 
 
 def test_data_of_the_same_shape_do_not_compile_again():
@@ -325,5 +443,7 @@ def test_the_inertia_of_a_tumbling_body_is_found_from_4_seconds(tumbling):
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_the_inertia_of_a_tumbling_body_is_found_from_20_seconds_as_by_scipy(tumbling, seed):
     measured, found = check_inertia(tumbling, seed, 20.0)
-    theirs = tumbling.scipy_fit(measured)()
+    theirs = tumbling.Engine(tumbling.residuals, measured.guess, measured.data).scipy(
+        "lm", measured.guess, measured.data, None, (), 1e-10
+    )
     np.testing.assert_allclose(found.cost, theirs.cost, rtol=1e-8)
