@@ -69,7 +69,7 @@ def grid(t0: ArrayLike, dt: ArrayLike, steps: int) -> Grid:
     ``t0`` and ``dt`` are scalars, differentiable, and cast to the dtype of the state by
     ``rollout``. ValueError or TypeError for bad values.
 
-    The steps are exact, but the torque sees times that are rounded, by up to ``eps |t| / 2``.
+    Each step has the length dt, but the torque sees rounded times, off by some ``eps |t| / 2``.
     ``rollout`` refuses steps below ``eps |t|`` at either end, with the eps of the state: their
     times would coincide, or nearly so. In float32 that is .012 s at 1e5 s and 119 s at 1e9 s; start
     at 0 and add the offset in the torque, or use float64. Traced values are reported with
@@ -172,8 +172,8 @@ def grid_at(times: ArrayLike, substeps: int = 1) -> GridAt:
             in the dtype they have, then cast to that of the state; so are the times themselves. A
             float32 of 1e9 s is off by up to 32 s: give times since the first one
             (``stamps - stamps[0]``, subtracted in float64) where they are seconds since 1970.
-            ``rollout`` refuses times whose mean step, without empty intervals, is below that of
-            ``jq.grid``; a few shorter intervals do no harm.
+            ``rollout`` refuses times whose mean step, without empty intervals, is below the bound
+            in ``jq.grid``; a few shorter intervals do no harm.
         substeps: steps in each interval, at least 1.
 
     Raises:
@@ -219,10 +219,10 @@ def check_resolution(grid: Grid | GridAt, dtype: DTypeLike) -> None:
 
 
 def coinciding(ends: Any, lengths: Any, dtype: DTypeLike) -> tuple[Any, str, dict[str, Any]]:
-    """Whether the mean step that is not 0 is below eps times the farther end, and an error text.
+    """Whether the mean nonempty step is below eps times the farther end, and the error for it.
 
-    The last is a dictionary of what the text leaves open. A mean, because the merged stamps of two
-    sensors have intervals as short as may be.
+    The error is a text and the values to format it with. The mean decides, because the merged
+    stamps of two sensors have some intervals that are very short.
 
     Args:
         ends: the first and the last time [s], (2,); both arrays are NumPy's or JAX's.
