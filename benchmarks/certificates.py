@@ -8,6 +8,7 @@ work_precision_all.png. The problems with known answers are those of tests/probl
 """
 
 import argparse
+import functools
 import importlib
 import sys
 import time
@@ -432,7 +433,81 @@ def comparison():
     return "\n".join(lines)
 
 
-OTHERS = {SHORT: short_steps, COMPARISON: comparison}  # tables without a row for each scheme
+# Where a torque or a body needs care.
+
+SWITCHES = "Torques that switch"
+NEARLY_LINEAR = "Nearly linear bodies"
+
+
+def switches():
+    """Return by how much of a step's impulse a torque that ends at 5 s is off, by ``rkmk4``.
+
+    The body starts at rest and turns about a principal axis, so its momentum is the impulse.
+    """
+    torque, moment = jnp.array([0.0, 0.0, 0.3]), 1.0
+    body = jq.Body.from_principal(jnp.array([0.6, 0.8, moment]))
+    begin = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
+
+    def cell(law, grid, h, inputs=None):
+        end = jax.jit(lambda: jq.rollout(jq.rkmk4, body, law, begin, grid, inputs=inputs).final)()
+        return f"{(moment * float(end.omega[2]) / float(torque[2]) - 5) / h + 0.0:.2g}"
+
+    def until_5(t, state, params):
+        return torque * (t < 5)
+
+    def held(t, state, params, on):
+        return torque * on
+
+    lines = header(["5 s is", "h", "`u * (t < 5)`", "`inputs=`", "`inputs=` and `grid_at`"])
+    for place, h, steps in (
+        ("the end of a step", 0.1, 100),
+        ("the end of a step", 0.01, 1000),
+        ("5/9 of a step", 0.09, 111),
+        ("2/3 of a step", 0.03, 333),
+    ):
+        grid = jq.grid(0.0, h, steps)
+        times = np.union1d(np.round(np.arange(steps + 1) * h, 12), 5.0)
+        cells = [
+            cell(until_5, grid, h),
+            cell(held, grid, h, jnp.arange(steps) * h < 5 - 1e-9),
+            cell(held, jq.grid_at(times), h, jnp.asarray(times[:-1] < 5)),
+        ]
+        lines.append(row([place, f"{h}", *cells]))
+        print(lines[-1], flush=True)
+    return "\n".join(lines)
+
+
+def nearly_linear():
+    """Return the largest spin in 10 s about the axis of a moment 1e-4, the others 1: 0 is right.
+
+    The bodies are 64, free, with rates across that axis.
+    """
+    names = ("no_squish", "no_squish_kl6", "symmetric_top", "rkmk4")
+    lines = header(["axis", "rate [rad/s]", "h", *(f"`{name}`" for name in names)])
+    angles = 0.1 + jnp.arange(64) * jnp.pi / 32
+    for axis, rate, h in ((2, 1, 0.01), (2, 3, 0.01), (2, 3, 0.001), (0, 3, 0.01), (1, 1, 0.01)):
+        across = jnp.stack([rate * jnp.cos(angles), rate * jnp.sin(angles)], axis=1)
+        omega = jnp.insert(across, axis, 0.0, axis=1)
+        body = jq.Body.from_principal(jnp.ones(3).at[axis].set(1e-4))
+        grid = jq.grid(0.0, h, round(10 / h))
+
+        def spins(name, omega, body=body, grid=grid):
+            begin = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), omega)
+            return jq.rollout(jq.SCHEMES[name], body, jq.torques.zero, begin, grid).state.omega
+
+        spins = {name: jax.jit(jax.vmap(functools.partial(spins, name)))(omega) for name in names}
+        cells = [f"{float(jnp.abs(spins[name][..., axis]).max()):.2g}" for name in names]
+        lines.append(row([str(axis + 1), str(rate), str(h), *cells]))
+        print(lines[-1], flush=True)
+    return "\n".join(lines)
+
+
+OTHERS = {  # tables without a row for each scheme
+    SHORT: short_steps,
+    SWITCHES: switches,
+    NEARLY_LINEAR: nearly_linear,
+    COMPARISON: comparison,
+}
 PEERS = {"formulation2": "ambient RK4 + normalise"}  # a scheme, by the name of what peers do
 MAIN = ("rkmk4", "rkmk6", "zhao", "symmetric_top_suzuki4", "formulation2", "averaged-rate RK4")
 DRAWN = (*MAIN, "cf4", "pcdm1", "formulation1", "symmetric_top_bm4")

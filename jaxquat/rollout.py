@@ -19,7 +19,7 @@ from jaxquat.engines import reversible, scan
 from jaxquat.engines.fused import engine as fused
 from jaxquat.schemes.scheme import Scheme
 from jaxquat.simulation.controller import Controller
-from jaxquat.simulation.grid import Grid, GridAt
+from jaxquat.simulation.grid import Grid, GridAt, coinciding
 from jaxquat.simulation.intervals import Interval
 from jaxquat.simulation.path import Path
 from jaxquat.simulation.simulation import Simulation, checked_simulation
@@ -144,8 +144,12 @@ def _report_simulation(simulation: Simulation) -> None:
     if simulation.intervals is None:
         checkify.check(jnp.isfinite(t0), "t0: wanted a finite number, got {t0}", t0=t0)
         checkify.check(dt > 0, "dt: wanted a positive step, got {dt}", dt=dt)
+        end, lengths = simulation.time(simulation.steps), dt[None]
     else:
         _report_times(simulation.intervals)
+        end, lengths = simulation.intervals.t[-1], simulation.intervals.dt
+    coincide, text, facts = coinciding(jnp.stack([t0, end]), lengths, dt.dtype)
+    checkify.check(~coincide, text, **facts)
     moments = jnp.linalg.eigvalsh(simulation.body.inertia)
     rounding = 100 * jnp.finfo(dt.dtype).eps
     triangle = moments[0] + moments[1] >= moments[2] * (1 - rounding)

@@ -1269,6 +1269,12 @@ CASES = [
         "grid: wanted a t0 within the range of float32, got 1e+39",
     ),
     (
+        lambda: rollout(body=single(BODY), start=single(START), grid=jq.grid(1e9, 0.01, 100)),
+        ValueError,
+        "grid: wanted steps that float32 can tell apart at t = 1e+09 s (at least 119 s), got 0.01"
+        " s; start at 0 and add the offset in the torque, or use float64",
+    ),
+    (
         lambda: rollout(
             body=single(BODY), start=single(START), grid=jq.grid_at(np.array([0.0, 1e39]))
         ),

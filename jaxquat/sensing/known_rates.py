@@ -17,7 +17,7 @@ from jaxquat.rotations import so3
 from jaxquat.rotations.quaternion import correct_norm, exp, expm1, multiply
 from jaxquat.schemes.tableaus import BUTCHER6, MIDPOINT, RK4, Tableau, combine
 from jaxquat.sensing.magnus import NODES, expansion, product
-from jaxquat.simulation.grid import Grid, GridAt
+from jaxquat.simulation.grid import Grid, GridAt, check_resolution
 from jaxquat.simulation.intervals import first_step, intervals_of, may_be_empty, unless_empty
 
 # For rates of time and attitude: the tableau that is lifted, by its order.
@@ -64,6 +64,7 @@ def rollout(
         raise TypeError(f"rate: wanted rate(t, params), got a function of t and q; {hint}")
     instance("grid", grid, (Grid, GridAt), "a jq.grid(t0, dt, steps) or jq.grid_at(times)")
     q0 = checked_start(q0)
+    check_resolution(grid, q0.dtype)
 
     def at(t: Array) -> Array:
         return _checked_rate(rate(t, params), " from rate(t, params)", q0)

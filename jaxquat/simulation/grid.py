@@ -69,6 +69,12 @@ def grid(t0: ArrayLike, dt: ArrayLike, steps: int) -> Grid:
     ``t0`` and ``dt`` are scalars, differentiable, and cast to the dtype of the state by
     ``rollout``. ValueError or TypeError for bad values.
 
+    Each step has the length dt, but the torque sees rounded times, off by some ``eps |t| / 2``.
+    ``rollout`` refuses steps below ``eps |t|`` at either end, with the eps of the state: their
+    times would coincide, or nearly so. In float32 that is .012 s at 1e5 s and 119 s at 1e9 s; start
+    at 0 and add the offset in the torque, or use float64. Traced values are reported with
+    ``check=True``.
+
     Examples:
         >>> jq.grid(0.0, 0.25, 4).times()  # s
         Array([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
@@ -166,6 +172,8 @@ def grid_at(times: ArrayLike, substeps: int = 1) -> GridAt:
             in the dtype they have, then cast to that of the state; so are the times themselves. A
             float32 of 1e9 s is off by up to 32 s: give times since the first one
             (``stamps - stamps[0]``, subtracted in float64) where they are seconds since 1970.
+            ``rollout`` refuses times whose mean step, without empty intervals, is below the bound
+            in ``jq.grid``; a few shorter intervals do no harm.
         substeps: steps in each interval, at least 1.
 
     Raises:
@@ -194,3 +202,37 @@ def grid_at(times: ArrayLike, substeps: int = 1) -> GridAt:
             got = f"times[{k}] = {stamps[k]}, times[{k + 1}] = {stamps[k + 1]}"
             raise ValueError(f"times: wanted times that do not decrease, got {got}")
     return GridAt(stamps, substeps)
+
+
+def check_resolution(grid: Grid | GridAt, dtype: DTypeLike) -> None:
+    """ValueError if the times of a concrete grid coincide in this dtype, or nearly so."""
+    if not is_concrete(grid):
+        return
+    if isinstance(grid, Grid):
+        t0, dt = float(np.asarray(grid.t0)), float(np.asarray(grid.dt))
+        ends, lengths = np.array([t0, t0 + grid.steps * dt]), np.array([dt])
+    else:
+        ends, lengths = np.asarray(grid.stamps, float)[[0, -1]], grid.step_lengths().astype(float)
+    coincide, text, facts = coinciding(ends, lengths, dtype)
+    if coincide:
+        raise ValueError(text.format(**facts))
+
+
+def coinciding(ends: Any, lengths: Any, dtype: DTypeLike) -> tuple[Any, str, dict[str, Any]]:
+    """Whether the mean nonempty step is below eps times the farther end, and the error for it.
+
+    The error is a text and the values to format it with. The mean decides, because the merged
+    stamps of two sensors have some intervals that are very short.
+
+    Args:
+        ends: the first and the last time [s], (2,); both arrays are NumPy's or JAX's.
+        lengths: of the steps [s], (n,).
+        dtype: whose eps it is.
+    """
+    eps, count = float(jnp.finfo(dtype).eps), (lengths != 0).sum().astype(lengths.dtype)
+    t, dt = abs(ends).max(), lengths.sum() / count.clip(1.0)
+    wanted = f"steps that {jnp.dtype(dtype)} can tell apart at t = {{t:.6g}} s"
+    hint = "start at 0 and add the offset in the torque"
+    hint += "" if jnp.dtype(dtype) == jnp.float64 else ", or use float64"
+    text = f"grid: wanted {wanted} (at least {{least:.3g}} s), got {{dt:.6g}} s; {hint}"
+    return (count > 0) & (dt < eps * t), text, {"t": t, "least": eps * t, "dt": dt}

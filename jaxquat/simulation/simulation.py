@@ -32,7 +32,7 @@ from jaxquat.dynamics.state import State, check_state
 from jaxquat.schemes import SCHEMES
 from jaxquat.schemes.scheme import Scheme, as_scheme
 from jaxquat.simulation.controller import Controller, settled, update_of
-from jaxquat.simulation.grid import Grid, GridAt
+from jaxquat.simulation.grid import Grid, GridAt, check_resolution
 from jaxquat.simulation.intervals import (
     Held,
     Interval,
@@ -266,6 +266,7 @@ def _at_given_times(
         if is_concrete(grid.stamps) and not np.isfinite(np.asarray(grid.stamps, dtype)).all():
             wanted = f"times within the range of {dtype}"
             raise ValueError(f"grid: wanted {wanted}, got {np.asarray(grid.stamps)}")
+    check_resolution(grid, dtype)
     intervals, empty = intervals_of(grid, dtype), may_be_empty(grid, dtype)
     t0, dt = intervals.t[0], first_step(intervals)
     controller, inputs, sample_every = (
@@ -332,6 +333,7 @@ def _times(grid: Grid, dtype: Any) -> tuple[Array, Array]:
     ):
         if is_concrete(stored) and not least <= float(np.asarray(stored)) < jnp.inf:
             raise ValueError(f"grid: wanted a {name} within the range of {dtype}, got {value}")
+    check_resolution(grid, dtype)
     return t0, dt
 
 

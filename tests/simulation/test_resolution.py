@@ -1,0 +1,76 @@
+"""A grid is refused where the dtype of the state cannot tell the times of its steps apart."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental import checkify
+
+import jaxquat as jq
+from jaxquat import kinematics
+
+REFUSED = r"grid: wanted steps that float32 can tell apart at t = {} s \(at least {} s\), got {} s"
+
+
+def turned(body, torque, t, state, dt, params):
+    """Does a step that compiles fast."""
+    q = jq.quaternion.normalize(state.q.at[1:].add(0.5 * dt * state.omega))
+    return jq.State(q, state.omega + dt * torque(t, state, params))
+
+
+def fly(grid, dtype=jnp.float32, **options):
+    body = jq.Body(jnp.diag(jnp.array([2.0, 3.0, 4.0], dtype)))
+    start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0], dtype), jnp.array([0.0, 0.0, 1.0], dtype))
+    return jq.rollout(turned, body, jq.torques.zero, start, grid, engine="scan", **options)
+
+
+def turn(grid, dtype=jnp.float32):
+    level = jnp.array([1.0, 0.0, 0.0, 0.0], dtype)
+    return kinematics.rollout(lambda t, params: jnp.ones(3, dtype), level, grid)
+
+
+@pytest.mark.parametrize("run", [fly, turn])
+def test_the_least_step_is_eps_times_the_farther_end(run):
+    """In float32 eps = 2^-23, so it is 2^-6 s at 2^17 s, be this the first time or the last."""
+    least, far = 2.0**-6, 2.0**17
+    for t0 in (-far, far - 4 * least):
+        run(jq.grid(t0, least, 4))
+        with pytest.raises(ValueError, match=REFUSED.format("131072", "0.0156", "0.015")):
+            run(jq.grid(t0 - 4 * (0.015 - least) * (t0 > 0), 0.015, 4))
+    run(jq.grid(1e9, 0.01, 4), jnp.float64)
+    with pytest.raises(ValueError, match=r"at least 0\.222 s\), got 0\.01 s; start at 0 [a-z ]*$"):
+        run(jq.grid(1e15, 0.01, 4), jnp.float64)
+
+
+@pytest.mark.parametrize("run", [fly, turn])
+def test_short_intervals_among_others_are_allowed_and_count_in_the_mean(run):
+    """Two sensors of 1 Hz, one 1 ms after the other, at 1e6 s, where float32 wants .119 s."""
+    merged = 1e6 + np.sort(np.concatenate([np.arange(5.0), 0.001 + np.arange(5.0)]))
+    run(jq.grid_at(merged))  # mean .44 s
+    run(jq.grid_at(np.append(merged, np.full(90, merged[-1]))))  # empty intervals do not count
+    run(jq.grid_at(np.full(3, 1e9)))  # nothing but empty ones
+    with pytest.raises(ValueError, match=REFUSED.format(r"1e\+06", "0.119", "0.111139")):
+        run(jq.grid_at(merged, substeps=4))
+
+
+@functools.cache
+def checked(of_times):
+    def run(t0):
+        grid = jq.grid_at(t0 + 0.01 * jnp.arange(5.0)) if of_times else jq.grid(t0, 0.01, 4)
+        return fly(grid, check=True).t
+
+    return jax.jit(checkify.checkify(run))
+
+
+@pytest.mark.parametrize("of_times", [False, True])
+@pytest.mark.parametrize(("t0", "least"), [(8e4, None), (1e5, "0.0119"), (-1e5, "0.0119")])
+def test_traced_times_are_reported(of_times, t0, least):
+    """At 8e4 s float32 wants .00954 s; the test has times in float64, so the steps are right."""
+    message = checked(of_times)(t0)[0].get()
+    if least is None:
+        assert message is None
+    else:
+        assert f"float32 can tell apart at t = {abs(t0) + 0.04 * (t0 > 0):.6g} s" in message
+        assert f"(at least {least} s), got 0.01 s; start at 0" in message
