@@ -82,13 +82,18 @@ def inverse(matrix: Array) -> Array:
     return rows / dot(a, rows[..., 0, :])[..., None, None]
 
 
-def unit_of(inertia: Array) -> Array:
-    """The power of two next to 1/trace of (..., 3, 3) inertias -> (...), without derivatives."""
-    exponent = jnp.finfo(inertia.dtype).nexp
-    return 1.0 / lax.reduce_precision(lax.stop_gradient(trace(inertia)), exponent, 0)
+def power_of_two(x: Array) -> Array:
+    """The power of two next to the largest |element| of x -> (), a constant for derivatives.
+
+    It and its inverse are normal numbers of the dtype, for XLA on a CPU takes others for 0: those
+    of float32 end at 2^126, though x may be four times as large.
+    """
+    info = jnp.finfo(x.dtype)
+    largest = jnp.max(jnp.abs(lax.stop_gradient(x)))
+    return lax.reduce_precision(jnp.clip(largest, info.tiny, 1 / info.tiny), info.nexp, 0)
 
 
 def inverse_inertia(inertia: Array) -> Array:
-    """Inverse of (..., 3, 3) inertias, also where the dtype cannot hold their determinant."""
-    unit = unit_of(inertia)[..., None, None]
+    """Inverse of an inertia (3, 3), also where the dtype cannot hold its determinant."""
+    unit = 1.0 / power_of_two(inertia)
     return unit * inverse(unit * inertia)

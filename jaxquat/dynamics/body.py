@@ -23,7 +23,7 @@ from jaxquat._checks import (
     random_key,
     unit_quaternion,
 )
-from jaxquat._linear import dot, matmul, transpose
+from jaxquat._linear import dot, matmul, power_of_two, transpose
 from jaxquat._reprs import short
 from jaxquat.dynamics.inertia import (
     box_moments,
@@ -276,7 +276,9 @@ class Body:
         """
         if self._moments is not None:
             return self._moments, self._axes
-        return principal_axes(self.inertia)
+        unit = power_of_two(self._inertia)  # so that squares of elements stay within range
+        moments, axes = principal_axes(self._inertia / unit)
+        return unit * moments, axes
 
     def shifted(self, mass: ArrayLike, offset: ArrayLike) -> Body:
         """The same body about a point at ``offset`` d (3,) [m] from its centre of mass.
@@ -308,6 +310,15 @@ jax.tree_util.register_pytree_with_keys(
     ),
     lambda _, leaves: Body._unchecked(*leaves),
 )
+
+
+def scaled(body: Body, inertia: ArrayLike, mass: ArrayLike) -> Body:
+    """The body with the inertia and, if it has one, the mass multiplied by these numbers."""
+    times = lambda factor, leaf: None if leaf is None else factor * leaf  # noqa: E731
+    return Body._unchecked(
+        times(inertia, body._inertia), times(inertia, body._moments), body._axes,
+        times(mass, body.mass),
+    )  # fmt: skip
 
 
 def check_body(body: Any, dtype: Any = None, of: str = "") -> None:

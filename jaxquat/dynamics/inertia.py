@@ -12,7 +12,7 @@ import numpy as np
 from jax import Array
 
 from jaxquat._checks import finite, is_concrete, symmetric
-from jaxquat._linear import matmul, trace, transpose
+from jaxquat._linear import matmul, power_of_two, trace, transpose
 from jaxquat.rotations import quaternion
 
 
@@ -69,6 +69,7 @@ def equal_moments(moments: Array, axis: int | None = None) -> Array:
 
     Any two, or those of the two axes beside ``axis``.
     """
+    moments = moments / power_of_two(moments)
     gaps = jnp.abs(moments - jnp.roll(moments, 1))
     gap = jnp.min(gaps) if axis is None else gaps[axis - 1]
     return gap <= 100 * jnp.finfo(moments.dtype).eps * jnp.max(moments)
