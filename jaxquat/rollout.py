@@ -15,6 +15,7 @@ from jaxquat._linear import dot
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Step, Torque
 from jaxquat.dynamics.state import State
+from jaxquat.dynamics.units import own_units
 from jaxquat.engines import reversible, scan
 from jaxquat.engines.fused import engine as fused
 from jaxquat.schemes.scheme import Scheme
@@ -141,12 +142,13 @@ def _report_simulation(simulation: Simulation) -> None:
         checkify.check(dt > 0, "dt: wanted a positive step, got {dt}", dt=dt)
     else:
         _report_times(simulation.intervals)
-    moments = jnp.linalg.eigvalsh(simulation.body.inertia)
+    body, scales = own_units(simulation.body)
+    moments = jnp.linalg.eigvalsh(body.inertia)
     rounding = 100 * jnp.finfo(dt.dtype).eps
     triangle = moments[0] + moments[1] >= moments[2] * (1 - rounding)
     wanted = "a positive definite inertia with I1 + I2 >= I3"
     text = f"body: wanted {wanted}, got principal moments {{moments}}"
-    checkify.check((moments[0] > 0) & triangle, text, moments=moments)
+    checkify.check((moments[0] > 0) & triangle, text, moments=moments / scales.torque)
     mass = simulation.body.mass
     if mass is not None:
         text = "mass: wanted a positive finite number, got {mass}"

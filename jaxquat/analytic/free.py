@@ -2,7 +2,8 @@
 
 How ``free_body`` computes it, for a body in its principal axes:
 
-- Units. Moments and rates are divided by powers of two, so that nothing over- or underflows.
+- Units. Moments and rates are divided by powers of two (units.py, ``_motion``), so that nothing
+  over- or underflows.
 - Axes. They are ordered so that the momentum circles axis 3 and the moments go up to it or down,
   and directed so that w1 and w3 are not negative.
 - Rates. They are elliptic functions of time (Whittaker 1937, section 69). The addition theorems
@@ -24,11 +25,12 @@ from jax import Array, lax
 from jax.typing import ArrayLike
 
 from jaxquat._checks import exactly, finite, scalar
-from jaxquat._linear import cross, dot, matvec, transpose
+from jaxquat._linear import cross, dot, matvec, power_of_two, transpose
 from jaxquat.analytic import elliptic
 from jaxquat.dynamics.body import Body, check_body, check_symmetric
 from jaxquat.dynamics.motion import drifted
 from jaxquat.dynamics.state import State, check_state
+from jaxquat.dynamics.units import own_units
 from jaxquat.rotations.quaternion import conjugate, exp, multiply, normalize, rotate, rotate_inverse
 
 
@@ -62,7 +64,7 @@ def free_body(body: Body, t: ArrayLike, start: State) -> State:
         Array(-1.5, dtype=float32)
     """
     t, start = _checked(body, t, start)
-    moments, axes = body.principal()
+    moments, axes = own_units(body)[0].principal()
     turn, rates = _motion(moments, rotate_inverse(axes, start.omega), t)
     turn = jnp.concatenate([turn[:1], rotate(axes, turn[1:])])
     return drifted(start, t)._replace(q=multiply(start.q, turn), omega=rotate(axes, rates))
@@ -84,7 +86,7 @@ def free_symmetric(body: Body, t: ArrayLike, start: State) -> State:
     """
     t, start = _checked(body, t, start)
     check_symmetric("free_symmetric", body, "; use exact.free_body")
-    (i1, _, i3), axes = body.principal()
+    (i1, _, i3), axes = own_units(body)[0].principal()
     axis = rotate(axes, jnp.asarray([0.0, 0.0, 1.0], t.dtype))
     slip = (1.0 - i3 / i1) * rotate_inverse(axes, start.omega)[2] * axis  # omega - L/I1
     spin = exp(t * slip)
@@ -110,10 +112,10 @@ def flip_interval(body: Body, omega: ArrayLike) -> Array:
     omega = exactly("omega", omega, (3,), "; use jax.vmap")
     finite("omega", omega)
     check_body(body, omega.dtype, "omega")
-    moments, axes = body.principal()
+    moments, axes = own_units(body)[0].principal()
     omega = rotate_inverse(axes, omega)
-    size = _power_of_two(jnp.where(jnp.max(jnp.abs(omega)) == 0, 1.0, omega))
-    moments, _, omega = _ordered(moments / _power_of_two(moments), omega / size)
+    size = power_of_two(jnp.where(jnp.max(jnp.abs(omega)) == 0, 1.0, omega))
+    moments, _, omega = _ordered(moments, omega / size)
     constant = _squared_frequencies(moments, omega)[0] == 0
     both = zip(_ordinary(omega.dtype), (moments, omega), strict=True)
     frequency, modulus = _modulus(*(jnp.where(constant, x, y) for x, y in both))
@@ -130,9 +132,9 @@ def _checked(body: Body, t: ArrayLike, start: State) -> tuple[Array, State]:
 def _motion(moments: Array, omega: Array, t: Array) -> tuple[Array, Array]:
     """The turn (4,) of a free body in time t and its rates (3,) at the end, in principal axes."""
     still = jnp.max(jnp.abs(omega)) == 0
-    size = _power_of_two(jnp.where(still, 1.0, omega))
+    size = power_of_two(jnp.where(still, 1.0, omega))
     omega_in_size = jnp.where(still, 1.0, omega / size)
-    moments, matrix, start = _ordered(moments / _power_of_two(moments), omega_in_size)
+    moments, matrix, start = _ordered(moments, omega_in_size)
     time = t * size
     large, _ = _squared_frequencies(moments, start)
     short = large * time * time < 2.0**-14
@@ -154,12 +156,6 @@ def _motion(moments: Array, omega: Array, t: Array) -> tuple[Array, Array]:
 def _ordinary(dtype: jnp.dtype) -> tuple[Array, Array]:
     """Moments and rates of a motion at which every formula here is finite."""
     return jnp.asarray([1.0, 2.0, 3.0], dtype), jnp.asarray([0.5, 0.5, 1.0], dtype)
-
-
-def _power_of_two(x: Array) -> Array:
-    """The power of two next to the largest element: a unit that changes no digit. Constant."""
-    _, exponent = jnp.frexp(jnp.max(jnp.abs(lax.stop_gradient(x))))
-    return jnp.ldexp(jnp.ones_like(x[0]), exponent - 1)
 
 
 def _squared_frequencies(moments: Array, omega: Array) -> tuple[Array, Array]:

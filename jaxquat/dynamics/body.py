@@ -19,7 +19,7 @@ from jaxquat._checks import (
     floating_dtype,
     instance,
     is_concrete,
-    positive,
+    measurable,
     random_key,
     unit_quaternion,
 )
@@ -363,7 +363,7 @@ def refuse_bodies(name: str, tree: Any) -> None:
 
 def _positive(name: str, value: ArrayLike, shape: tuple[int, ...]) -> Array:
     array = exactly(name, value, shape)
-    positive(name, array)
+    measurable(name, array)
     return array
 
 
