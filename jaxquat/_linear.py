@@ -85,12 +85,13 @@ def inverse(matrix: Array) -> Array:
 def power_of_two(x: Array) -> Array:
     """The power of two next to the largest |element| of x -> (), a constant for derivatives.
 
-    It and its inverse are normal numbers of the dtype, for XLA on a CPU takes others for 0: those
-    of float32 end at 2^126, though x may be four times as large.
+    It stays 2^26 within the normal numbers of the dtype, and so does its inverse: XLA on a CPU
+    takes smaller ones for 0, and it may multiply the inverse by a time step before it does by x.
     """
     info = jnp.finfo(x.dtype)
+    least = 2.0**26 * float(info.tiny)
     largest = jnp.max(jnp.abs(lax.stop_gradient(x)))
-    return lax.reduce_precision(jnp.clip(largest, info.tiny, 1 / info.tiny), info.nexp, 0)
+    return lax.reduce_precision(jnp.clip(largest, least, 1.0 / least), info.nexp, 0)
 
 
 def inverse_inertia(inertia: Array) -> Array:

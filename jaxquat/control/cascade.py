@@ -16,7 +16,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from jaxquat._checks import exactly, instance, is_concrete, one_shape, positive, takes
-from jaxquat._linear import cross, dot, inverse, matvec, root
+from jaxquat._linear import cross, dot, inverse_inertia, matvec, root
 from jaxquat.control.actuators import saturate
 from jaxquat.control.course import Course, attitude_of, check_course
 from jaxquat.control.flight import Lift, check_mass
@@ -169,7 +169,7 @@ def cascade(
         wanted = f"more than the weight, {float(mass * g):.6g} N"
         raise ValueError(f"limits.thrust: wanted {wanted}, got {float(strongest):.6g}")
     body, scales = own_units(body)
-    inertia, inverted = body.inertia, inverse(body.inertia)
+    inertia, inverted = body.inertia, inverse_inertia(body.inertia)
     dt, unwind = dt.astype(dtype), unwind.astype(dtype)
     z = jnp.asarray([0.0, 0.0, 1.0], dtype)
 

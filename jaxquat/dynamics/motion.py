@@ -16,7 +16,7 @@ from jax.flatten_util import ravel_pytree
 from jax.typing import ArrayLike
 
 from jaxquat._checks import arrays, instance, takes, trailing
-from jaxquat._linear import cross, dot, inverse, matvec
+from jaxquat._linear import cross, dot, inverse_inertia, matvec
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Step, Torque, evaluate
 from jaxquat.dynamics.state import (
@@ -58,7 +58,7 @@ def euler(body: Body) -> Callable[[Array, Array], Array]:
     call XLA makes a program that takes several times as long to compile and to run.
     """
     inertia = body.inertia
-    inverted = inverse(inertia)
+    inverted = inverse_inertia(inertia)
     return lambda omega, tau: matvec(inverted, tau - cross(omega, matvec(inertia, omega)))
 
 

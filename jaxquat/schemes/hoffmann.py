@@ -18,7 +18,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from jaxquat._checks import exactly
-from jaxquat._linear import dot, inverse, matmul, matvec, transpose
+from jaxquat._linear import dot, inverse_inertia, matmul, matvec, transpose
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Torque, evaluate, without_position
 from jaxquat.dynamics.motion import euler, rates_of
@@ -79,7 +79,7 @@ def full_quat(
     body, torque, t, state, dt = own_step(body, torque, t, state, dt)
     hoffmann, p, v, omega = _read("full_quat", state)
     tau = evaluate(torque, t, State(state.q, omega), params)[0]
-    inertia, inverted = _bordered(body.inertia), inverse(body.inertia)
+    inertia, inverted = _bordered(body.inertia), inverse_inertia(body.inertia)
     x, y, z = tau  # each row takes the components already overwritten, as in his code
     x = 0.5 * _row(inverted[0], (x, y, z))
     y = 0.5 * _row(inverted[1], (x, y, z))

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from jaxquat._linear import cross, inverse, matvec, square
+from jaxquat._linear import cross, inverse, inverse_inertia, matvec, square
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import (
     Torque,
@@ -65,7 +65,7 @@ def lgvi(
             1.0 + square(y)
         )
 
-    y = _solved(0.5 * dt * matvec(inverse(inertia), m), residual, lambda y: dt * m)
+    y = _solved(0.5 * dt * matvec(inverse_inertia(inertia), m), residual, lambda y: dt * m)
     turn = _cayley(y)
     q = correct_norm(q + multiply(q, turn))
     end = drifted(kicked(body, state._replace(q=q), force0, 0.5 * dt), dt)
@@ -178,7 +178,7 @@ def _quotient(inertia: Array, vector: Array) -> Array:
 
     That removes the rounding of the inverse, which is the same in every step.
     """
-    inverted = inverse(inertia)
+    inverted = inverse_inertia(inertia)
     first = matvec(inverted, vector)
     return first + matvec(inverted, vector - matvec(inertia, first))
 

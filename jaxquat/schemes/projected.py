@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._linear import dot, inverse, matvec
+from jaxquat._linear import dot, inverse_inertia, matvec
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Torque, evaluate
 from jaxquat.dynamics.motion import newton, rates_of
@@ -37,7 +37,7 @@ def formulation1(
     """
     body, torque, t, state, dt = own_step(body, torque, t, state, dt)
     inertia = body.inertia
-    inverted = inverse(inertia)
+    inverted = inverse_inertia(inertia)
 
     def rates(t: Array, unknowns: Any) -> Any:
         q, q_dot, *others = unknowns
