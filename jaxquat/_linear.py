@@ -85,16 +85,27 @@ def inverse(matrix: Array) -> Array:
 def power_of_two(x: Array) -> Array:
     """The power of two next to the largest |element| of x -> (), a constant for derivatives.
 
-    It stays 2^26 within the normal numbers of the dtype, and so does its inverse: XLA on a CPU
-    takes smaller ones for 0, and it may multiply the inverse by a time step before it does by x.
+    Divide by it: its inverse may be too small for a normal number, which XLA on a CPU takes for 0.
     """
     info = jnp.finfo(x.dtype)
-    least = 2.0**26 * float(info.tiny)
     largest = jnp.max(jnp.abs(lax.stop_gradient(x)))
-    return lax.reduce_precision(jnp.clip(largest, least, 1.0 / least), info.nexp, 0)
+    largest = jnp.clip(largest, info.tiny, 2.0 ** (info.maxexp - 1))
+    return lax.reduce_precision(largest, info.nexp, 0)
+
+
+def scale_of(x: Array) -> Array:
+    """By what to multiply x, and all that is proportional to it, for numbers of order 1. -> ().
+
+    A power of two, and a constant for derivatives, like its inverse ``power_of_two``. Beyond 2^26
+    within the normal numbers it stays: XLA on a CPU takes smaller ones for 0, and it may multiply
+    this by a time step before it does so by x. Where x / y is to follow, multiply by this: XLA
+    would make (x / unit) / (y / unit) into (x unit) / (unit y).
+    """
+    least = 2.0**26 * float(jnp.finfo(x.dtype).tiny)
+    return 1.0 / jnp.clip(power_of_two(x), least, 1.0 / least)
 
 
 def inverse_inertia(inertia: Array) -> Array:
     """Inverse of an inertia (3, 3), also where the dtype cannot hold its determinant."""
-    unit = 1.0 / power_of_two(inertia)
-    return unit * inverse(unit * inertia)
+    unit = power_of_two(inertia)
+    return inverse(inertia / unit) / unit

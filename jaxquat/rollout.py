@@ -11,11 +11,10 @@ import jax.numpy as jnp
 from jax.experimental import checkify
 
 from jaxquat._checks import boolean, one_of
-from jaxquat._linear import dot
+from jaxquat._linear import dot, power_of_two
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Step, Torque
 from jaxquat.dynamics.state import State
-from jaxquat.dynamics.units import own_units
 from jaxquat.engines import reversible, scan
 from jaxquat.engines.fused import engine as fused
 from jaxquat.schemes.scheme import Scheme
@@ -142,13 +141,13 @@ def _report_simulation(simulation: Simulation) -> None:
         checkify.check(dt > 0, "dt: wanted a positive step, got {dt}", dt=dt)
     else:
         _report_times(simulation.intervals)
-    body, scales = own_units(simulation.body)
-    moments = jnp.linalg.eigvalsh(body.inertia)
+    unit = power_of_two(simulation.body.inertia)
+    moments = jnp.linalg.eigvalsh(simulation.body.inertia / unit)
     rounding = 100 * jnp.finfo(dt.dtype).eps
     triangle = moments[0] + moments[1] >= moments[2] * (1 - rounding)
     wanted = "a positive definite inertia with I1 + I2 >= I3"
     text = f"body: wanted {wanted}, got principal moments {{moments}}"
-    checkify.check((moments[0] > 0) & triangle, text, moments=moments / scales.torque)
+    checkify.check((moments[0] > 0) & triangle, text, moments=unit * moments)
     mass = simulation.body.mass
     if mass is not None:
         text = "mass: wanted a positive finite number, got {mass}"

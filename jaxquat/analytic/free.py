@@ -2,8 +2,7 @@
 
 How ``free_body`` computes it, for a body in its principal axes:
 
-- Units. Moments and rates are divided by powers of two (units.py, ``_motion``), so that nothing
-  over- or underflows.
+- Units. Moments and rates are divided by powers of two, so that nothing over- or underflows.
 - Axes. They are ordered so that the momentum circles axis 3 and the moments go up to it or down,
   and directed so that w1 and w3 are not negative.
 - Rates. They are elliptic functions of time (Whittaker 1937, section 69). The addition theorems
@@ -25,12 +24,11 @@ from jax import Array, lax
 from jax.typing import ArrayLike
 
 from jaxquat._checks import exactly, finite, scalar
-from jaxquat._linear import cross, dot, matvec, power_of_two, transpose
+from jaxquat._linear import cross, dot, matvec, power_of_two, scale_of, transpose
 from jaxquat.analytic import elliptic
 from jaxquat.dynamics.body import Body, check_body, check_symmetric
 from jaxquat.dynamics.motion import drifted
 from jaxquat.dynamics.state import State, check_state
-from jaxquat.dynamics.units import own_units
 from jaxquat.rotations.quaternion import conjugate, exp, multiply, normalize, rotate, rotate_inverse
 
 
@@ -64,7 +62,7 @@ def free_body(body: Body, t: ArrayLike, start: State) -> State:
         Array(-1.5, dtype=float32)
     """
     t, start = _checked(body, t, start)
-    moments, axes = own_units(body)[0].principal()
+    moments, axes = body.principal()
     turn, rates = _motion(moments, rotate_inverse(axes, start.omega), t)
     turn = jnp.concatenate([turn[:1], rotate(axes, turn[1:])])
     return drifted(start, t)._replace(q=multiply(start.q, turn), omega=rotate(axes, rates))
@@ -86,7 +84,8 @@ def free_symmetric(body: Body, t: ArrayLike, start: State) -> State:
     """
     t, start = _checked(body, t, start)
     check_symmetric("free_symmetric", body, "; use exact.free_body")
-    (i1, _, i3), axes = own_units(body)[0].principal()
+    moments, axes = body.principal()
+    i1, _, i3 = scale_of(moments) * moments
     axis = rotate(axes, jnp.asarray([0.0, 0.0, 1.0], t.dtype))
     slip = (1.0 - i3 / i1) * rotate_inverse(axes, start.omega)[2] * axis  # omega - L/I1
     spin = exp(t * slip)
@@ -112,10 +111,10 @@ def flip_interval(body: Body, omega: ArrayLike) -> Array:
     omega = exactly("omega", omega, (3,), "; use jax.vmap")
     finite("omega", omega)
     check_body(body, omega.dtype, "omega")
-    moments, axes = own_units(body)[0].principal()
+    moments, axes = body.principal()
     omega = rotate_inverse(axes, omega)
     size = power_of_two(jnp.where(jnp.max(jnp.abs(omega)) == 0, 1.0, omega))
-    moments, _, omega = _ordered(moments, omega / size)
+    moments, _, omega = _ordered(moments / power_of_two(moments), omega / size)
     constant = _squared_frequencies(moments, omega)[0] == 0
     both = zip(_ordinary(omega.dtype), (moments, omega), strict=True)
     frequency, modulus = _modulus(*(jnp.where(constant, x, y) for x, y in both))
@@ -134,7 +133,7 @@ def _motion(moments: Array, omega: Array, t: Array) -> tuple[Array, Array]:
     still = jnp.max(jnp.abs(omega)) == 0
     size = power_of_two(jnp.where(still, 1.0, omega))
     omega_in_size = jnp.where(still, 1.0, omega / size)
-    moments, matrix, start = _ordered(moments, omega_in_size)
+    moments, matrix, start = _ordered(moments / power_of_two(moments), omega_in_size)
     time = t * size
     large, _ = _squared_frequencies(moments, start)
     short = large * time * time < 2.0**-14

@@ -12,11 +12,10 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from jaxquat._checks import boolean, is_concrete, positive, scalar
-from jaxquat._linear import power_of_two
+from jaxquat._linear import scale_of
 from jaxquat.analytic import elliptic
 from jaxquat.dynamics.body import Body, check_body, check_symmetric
 from jaxquat.dynamics.state import State, check_state
-from jaxquat.dynamics.units import own_units
 from jaxquat.rotations import euler
 from jaxquat.rotations.quaternion import rotate_inverse
 
@@ -55,16 +54,16 @@ def steady_precession(
         >>> state.omega[1].round(2)  # about the vertical: 0.5 J/(0.01 kg m^2 100 rad/s)
         Array(0.5, dtype=float32)
     """
-    i1, i3, unit = _symmetric_moments("steady_precession", body)
+    i1, i3, scale = _symmetric_moments("steady_precession", body)
     potential, t, tilt, spin = _numbers(body, potential=potential, t=t, tilt=tilt, spin=spin)
     with jax.ensure_compile_time_eval():
-        potential = potential / unit
+        potential = scale * potential
         a, b, cosine = i3 / i1 * spin, potential / i1, jnp.cos(tilt)
         square = a * a - 4.0 * b * cosine
         if is_concrete(square) and not float(square) >= 0:
-            bound = 4.0 * float(i1) * float(potential) * float(cosine) * float(unit) ** 2
+            bound = 4.0 * float(i1) * float(potential) * float(cosine) / float(scale) ** 2
             wanted = f"I3^2 spin^2 >= 4 I1 potential cos(tilt) = {bound:.6g}"
-            got = (float(i3) * float(unit) * float(spin)) ** 2
+            got = (float(i3) / float(scale) * float(spin)) ** 2
             raise ValueError(f"spin: wanted {wanted}, got {got:.6g}")
     root = jnp.sqrt(square)
     larger = a + jnp.where(spin < 0, -root, root)
@@ -105,11 +104,11 @@ def nutation(
         >>> f"{tilts.min():.0f} to {tilts.max():.0f} deg"
         '60 to 90 deg'
     """
-    i1, i3, unit = _symmetric_moments("nutation", body)
+    i1, i3, scale = _symmetric_moments("nutation", body)
     potential, t, tilt, spin = _numbers(body, potential=potential, t=t, tilt=tilt, spin=spin)
     positive("potential", potential)
     sine, cosine = jnp.sin(tilt), jnp.cos(tilt)
-    pull = jnp.sqrt(2.0 * (potential / unit) / i1)
+    pull = jnp.sqrt(2.0 * (scale * potential) / i1)
     # cos(tilt) lies between the turning points cos - below and cos; the third root of the cubic is
     # cos + above, and below * above = sin^2
     ratio = (i3 / i1 * spin / pull) ** 2
@@ -148,8 +147,8 @@ def kovalevskaya(scale: ArrayLike, potential: ArrayLike, state: State) -> Array:
     positive("scale", scale)
     g1, g2, _ = rotate_inverse(state.q, jnp.asarray([0.0, 0.0, 1.0], state.q.dtype))
     w1, w2, _ = state.omega
-    unit = power_of_two(scale)
-    ratio = (potential / unit) / (scale / unit)
+    own = scale_of(scale)
+    ratio = (own * potential) / (own * scale)
     return (w1 * w1 - w2 * w2 - ratio * g1) ** 2 + (2.0 * w1 * w2 - ratio * g2) ** 2
 
 
@@ -160,17 +159,17 @@ def _numbers(body: Body, **named: ArrayLike) -> list[Array]:
 
 
 def _symmetric_moments(name: str, body: Body) -> tuple[Array, Array, Array]:
-    """(I1/unit, I3/unit, unit) of a body with I1 = I2 in principal axes, in its own units.
+    """(s I1, s I3, s) of a body with I1 = I2 in principal axes; s is ``scale_of`` its inertia.
 
-    ValueError for any other concrete one.
+    ValueError for any other concrete body.
     """
     check_body(body)
     with jax.ensure_compile_time_eval():
-        own, scales = own_units(body)
-        inertia = own.inertia
+        scale = scale_of(body.inertia)
+        inertia = scale * body.inertia
         across = jnp.max(jnp.abs(inertia - jnp.diag(jnp.diagonal(inertia))))
         if is_concrete(across) and across > 100 * jnp.finfo(inertia.dtype).eps * jnp.max(inertia):
             got = f"the inertia {body.inertia.tolist()}"
             raise ValueError(f"body: {name} wanted principal axes, got {got}")
         check_symmetric(name, body)
-        return inertia[0, 0], inertia[2, 2], 1.0 / jnp.asarray(scales.torque)
+        return inertia[0, 0], inertia[2, 2], scale

@@ -15,7 +15,7 @@ import jax
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._linear import power_of_two
+from jaxquat._linear import scale_of
 from jaxquat.dynamics.body import Body, scaled
 from jaxquat.dynamics.contract import Torque, check_step, evaluate, name_of
 from jaxquat.dynamics.state import State, Wrench
@@ -36,9 +36,7 @@ class Scales(NamedTuple):
 def own_units(body: Body) -> tuple[Body, Scales]:
     """The body in its own units, and the scales of these."""
     moments = jax.tree.leaves(body)[0]  # or the inertia
-    scales = Scales(
-        1.0 / power_of_two(moments), 1.0 if body.mass is None else 1.0 / power_of_two(body.mass)
-    )
+    scales = Scales(scale_of(moments), 1.0 if body.mass is None else scale_of(body.mass))
     return scaled(body, *scales), scales
 
 
