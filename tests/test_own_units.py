@@ -288,3 +288,17 @@ def test_units_are_powers_of_two_and_within_the_range():
         assert abs(exponent) <= 101
         if 1e-30 < size < 1e30:
             assert own_units(body)[1].torque == 1.0
+
+
+def test_the_gain_of_an_lqr_scales_as_the_moments():
+    """With costs of the command as 1/s^2. At 1e10 the gain was twice as large, without a word."""
+    level = still(np.float64)._replace(omega=jnp.zeros(3))
+
+    def gain(size):
+        body = jq.Body.from_principal(size * jnp.asarray(MOMENTS))
+        command = lambda t, state, u: u
+        a, b = jq.dynamics.linearize(jq.rkmk4, body, command, 0.0, level, 0.1, jnp.zeros(3))
+        return np.asarray(jq.control.lqr(a, b, jnp.eye(6), jnp.eye(3) / size**2)) / size
+
+    for size in (1e-30, 1e-15, 1e10, 1e30):
+        np.testing.assert_allclose(gain(size), gain(1.0), rtol=1e-9, atol=1e-12)

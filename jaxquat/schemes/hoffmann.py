@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._checks import exactly
+from jaxquat._checks import exactly, instance
 from jaxquat._linear import dot, inverse_inertia, matmul, matvec, transpose
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Torque, evaluate, without_position
@@ -124,6 +124,7 @@ def lagrange(body: Body, hoffmann: ArrayLike, p: ArrayLike, generalized: ArrayLi
     hoffmann, p = exactly("hoffmann", hoffmann, (4,)), exactly("p", p, (4,))
     generalized = exactly("generalized", generalized, (4,))
     tau = 0.5 * matvec(hoffmann_v(hoffmann), generalized)[:3]
+    instance("body", body, Body, "a jq.Body")
     body, scales = own_units(body)
     return _acceleration(body, hoffmann, p, scales.torque * tau)
 
