@@ -50,8 +50,6 @@ def motion(name, kind, engine):
         torque, start = jq.torques.in_world(pull), jq.State(q, omega)
         if name.startswith("full_quat"):
             start = jq.schemes.hoffmann.full_quat_start(q, omega)
-            turning = torque
-            torque = lambda t, state, p: (turning(t, state, p), jnp.zeros_like(state.aux))
         elif mass is not None:
             start = start._replace(position=jnp.zeros_like(omega), velocity=omega)
             weight = jq.forces.gravity(body, jnp.asarray([0.0, 0.0, -1.0], dtype))
