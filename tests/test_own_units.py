@@ -22,7 +22,8 @@ SINGLE = [np.float32(2.0**e) for e in (-110, -60, 60, 126)]  # 7.7e-34 to 8.5e37
 DOUBLE = [np.float64(2.0**e) for e in (-963, -500, 500, 963)]  # 1.3e-290 to 7.8e289
 TILTED = np.array([0.8, 0.4, -0.2, 0.4])
 WEIGHTS = 0.5, -0.25, 0.75
-NAMES = [name for name in jq.SCHEMES if name != "no_squish_kl6"]  # no_squish, in minutes
+# no_squish_kl6 is no_squish, in minutes; full_quat adds torques to accelerations, as published.
+NAMES = [name for name in jq.SCHEMES if name not in ("no_squish_kl6", "full_quat")]
 SCHEMES = [(n, kind, engine) for n in NAMES for kind in ("full", "principal")
            for engine in ("scan", "fused")]  # fmt: skip
 QUICK = [("rkmk4", "full", "fused"), ("no_squish", "principal", "scan"),

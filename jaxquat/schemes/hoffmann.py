@@ -20,7 +20,7 @@ from jax.typing import ArrayLike
 from jaxquat._checks import exactly, instance
 from jaxquat._linear import dot, inverse_inertia, matmul, matvec, transpose
 from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.contract import Torque, evaluate, without_position
+from jaxquat.dynamics.contract import Torque, check_step, evaluate, without_position
 from jaxquat.dynamics.motion import euler, rates_of
 from jaxquat.dynamics.state import State
 from jaxquat.dynamics.units import own_step, own_units
@@ -76,7 +76,7 @@ def full_quat(
     is wrong (docs/errata.md). Start with ``schemes.hoffmann.full_quat_start``; the rate of the
     state is an output, P alone is integrated.
     """
-    body, torque, t, state, dt = own_step(body, torque, t, state, dt)
+    t, state, dt = check_step(body, t, state, dt)  # not own_step: rows below mix units
     hoffmann, p, v, omega = _read("full_quat", state)
     tau = evaluate(torque, t, State(state.q, omega), params)[0]
     inertia, inverted = _bordered(body.inertia), inverse_inertia(body.inertia)
