@@ -229,6 +229,27 @@ def positive(name: str, value: ArrayLike, *, or_infinite: bool = False) -> None:
         every(name, "finite values", array, np.isfinite(array) | or_infinite)
 
 
+def measurable(name: str, value: Array) -> None:
+    """ValueError if concrete elements are not positive normal numbers: XLA takes smaller for 0."""
+    if is_concrete(value):
+        array = np.asarray(value)
+        for wanted, kept in (
+            ("positive", array >= np.finfo(array.dtype).tiny),
+            ("finite", np.isfinite(array)),
+        ):
+            if not np.all(kept):
+                raise ValueError(
+                    f"{name}: wanted {wanted} values, got {array}{other_units(array.dtype)}"
+                )
+
+
+def other_units(dtype: Any) -> str:
+    """What to do about numbers that a dtype cannot hold, to end a message."""
+    info = np.finfo(dtype)
+    cure = "take other units of length or mass" + (", or float64" if info.bits < 64 else "")
+    return f"; {info.dtype} holds {info.tiny:.2g} to {info.max:.2g}, beyond that {cure}"
+
+
 def not_negative(name: str, value: ArrayLike) -> None:
     """ValueError if a concrete ``value`` is negative or not finite anywhere."""
     if is_concrete(value):

@@ -82,13 +82,30 @@ def inverse(matrix: Array) -> Array:
     return rows / dot(a, rows[..., 0, :])[..., None, None]
 
 
-def unit_of(inertia: Array) -> Array:
-    """The power of two next to 1/trace of (..., 3, 3) inertias -> (...), without derivatives."""
-    exponent = jnp.finfo(inertia.dtype).nexp
-    return 1.0 / lax.reduce_precision(lax.stop_gradient(trace(inertia)), exponent, 0)
+def power_of_two(x: Array) -> Array:
+    """The power of two next to the largest |element| of x -> (), a constant for derivatives.
+
+    Divide by it: its inverse may be too small for a normal number, which XLA on a CPU takes for 0.
+    """
+    info = jnp.finfo(x.dtype)
+    largest = jnp.max(jnp.abs(lax.stop_gradient(x)))
+    largest = jnp.clip(largest, info.tiny, 2.0 ** (info.maxexp - 1))
+    return lax.reduce_precision(largest, info.nexp, 0)
+
+
+def scale_of(x: Array) -> Array:
+    """By what to multiply x, and all that is proportional to it, for numbers of order 1. -> ().
+
+    A power of two, and a constant for derivatives, like its inverse ``power_of_two``. Beyond 2^26
+    within the normal numbers it stays: XLA on a CPU takes smaller ones for 0, and it may multiply
+    this by a time step before it does so by x. Where x / y is to follow, multiply by this: XLA
+    would make (x / unit) / (y / unit) into (x unit) / (unit y).
+    """
+    least = 2.0**26 * float(jnp.finfo(x.dtype).tiny)
+    return 1.0 / jnp.clip(power_of_two(x), least, 1.0 / least)
 
 
 def inverse_inertia(inertia: Array) -> Array:
-    """Inverse of (..., 3, 3) inertias, also where the dtype cannot hold their determinant."""
-    unit = unit_of(inertia)[..., None, None]
-    return unit * inverse(unit * inertia)
+    """Inverse of an inertia (3, 3), also where the dtype cannot hold its determinant."""
+    unit = power_of_two(inertia)
+    return inverse(inertia / unit) / unit

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax.experimental import checkify
 
 from jaxquat._checks import boolean, one_of
-from jaxquat._linear import dot
+from jaxquat._linear import dot, power_of_two
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Step, Torque
 from jaxquat.dynamics.state import State
@@ -150,12 +150,13 @@ def _report_simulation(simulation: Simulation) -> None:
         end, lengths = simulation.intervals.t[-1], simulation.intervals.dt
     coincide, text, facts = coinciding(jnp.stack([t0, end]), lengths, dt.dtype)
     checkify.check(~coincide, text, **facts)
-    moments = jnp.linalg.eigvalsh(simulation.body.inertia)
+    unit = power_of_two(simulation.body.inertia)
+    moments = jnp.linalg.eigvalsh(simulation.body.inertia / unit)
     rounding = 100 * jnp.finfo(dt.dtype).eps
     triangle = moments[0] + moments[1] >= moments[2] * (1 - rounding)
     wanted = "a positive definite inertia with I1 + I2 >= I3"
     text = f"body: wanted {wanted}, got principal moments {{moments}}"
-    checkify.check((moments[0] > 0) & triangle, text, moments=moments)
+    checkify.check((moments[0] > 0) & triangle, text, moments=unit * moments)
     mass = simulation.body.mass
     if mass is not None:
         text = "mass: wanted a positive finite number, got {mass}"

@@ -24,7 +24,7 @@ from jax import Array, lax
 from jax.typing import ArrayLike
 
 from jaxquat._checks import exactly, finite, scalar
-from jaxquat._linear import cross, dot, matvec, transpose
+from jaxquat._linear import cross, dot, matvec, power_of_two, scale_of, transpose
 from jaxquat.analytic import elliptic
 from jaxquat.dynamics.body import Body, check_body, check_symmetric
 from jaxquat.dynamics.motion import drifted
@@ -84,7 +84,8 @@ def free_symmetric(body: Body, t: ArrayLike, start: State) -> State:
     """
     t, start = _checked(body, t, start)
     check_symmetric("free_symmetric", body, "; use exact.free_body")
-    (i1, _, i3), axes = body.principal()
+    moments, axes = body.principal()
+    i1, _, i3 = scale_of(moments) * moments
     axis = rotate(axes, jnp.asarray([0.0, 0.0, 1.0], t.dtype))
     slip = (1.0 - i3 / i1) * rotate_inverse(axes, start.omega)[2] * axis  # omega - L/I1
     spin = exp(t * slip)
@@ -112,8 +113,8 @@ def flip_interval(body: Body, omega: ArrayLike) -> Array:
     check_body(body, omega.dtype, "omega")
     moments, axes = body.principal()
     omega = rotate_inverse(axes, omega)
-    size = _power_of_two(jnp.where(jnp.max(jnp.abs(omega)) == 0, 1.0, omega))
-    moments, _, omega = _ordered(moments / _power_of_two(moments), omega / size)
+    size = power_of_two(jnp.where(jnp.max(jnp.abs(omega)) == 0, 1.0, omega))
+    moments, _, omega = _ordered(moments / power_of_two(moments), omega / size)
     constant = _squared_frequencies(moments, omega)[0] == 0
     both = zip(_ordinary(omega.dtype), (moments, omega), strict=True)
     frequency, modulus = _modulus(*(jnp.where(constant, x, y) for x, y in both))
@@ -130,9 +131,9 @@ def _checked(body: Body, t: ArrayLike, start: State) -> tuple[Array, State]:
 def _motion(moments: Array, omega: Array, t: Array) -> tuple[Array, Array]:
     """The turn (4,) of a free body in time t and its rates (3,) at the end, in principal axes."""
     still = jnp.max(jnp.abs(omega)) == 0
-    size = _power_of_two(jnp.where(still, 1.0, omega))
+    size = power_of_two(jnp.where(still, 1.0, omega))
     omega_in_size = jnp.where(still, 1.0, omega / size)
-    moments, matrix, start = _ordered(moments / _power_of_two(moments), omega_in_size)
+    moments, matrix, start = _ordered(moments / power_of_two(moments), omega_in_size)
     time = t * size
     large, _ = _squared_frequencies(moments, start)
     short = large * time * time < 2.0**-14
@@ -154,12 +155,6 @@ def _motion(moments: Array, omega: Array, t: Array) -> tuple[Array, Array]:
 def _ordinary(dtype: jnp.dtype) -> tuple[Array, Array]:
     """Moments and rates of a motion at which every formula here is finite."""
     return jnp.asarray([1.0, 2.0, 3.0], dtype), jnp.asarray([0.5, 0.5, 1.0], dtype)
-
-
-def _power_of_two(x: Array) -> Array:
-    """The power of two next to the largest element: a unit that changes no digit. Constant."""
-    _, exponent = jnp.frexp(jnp.max(jnp.abs(lax.stop_gradient(x))))
-    return jnp.ldexp(jnp.ones_like(x[0]), exponent - 1)
 
 
 def _squared_frequencies(moments: Array, omega: Array) -> tuple[Array, Array]:

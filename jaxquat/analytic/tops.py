@@ -12,6 +12,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from jaxquat._checks import boolean, is_concrete, positive, scalar
+from jaxquat._linear import scale_of
 from jaxquat.analytic import elliptic
 from jaxquat.dynamics.body import Body, check_body, check_symmetric
 from jaxquat.dynamics.state import State, check_state
@@ -53,16 +54,17 @@ def steady_precession(
         >>> state.omega[1].round(2)  # about the vertical: 0.5 J/(0.01 kg m^2 100 rad/s)
         Array(0.5, dtype=float32)
     """
-    i1, i3 = _symmetric_moments("steady_precession", body)
+    i1, i3, scale = _symmetric_moments("steady_precession", body)
     potential, t, tilt, spin = _numbers(body, potential=potential, t=t, tilt=tilt, spin=spin)
     with jax.ensure_compile_time_eval():
-        # by I1 and not I1^2, which underflows for the moments of small particles
+        potential = scale * potential
         a, b, cosine = i3 / i1 * spin, potential / i1, jnp.cos(tilt)
         square = a * a - 4.0 * b * cosine
         if is_concrete(square) and not float(square) >= 0:
-            bound = 4.0 * float(i1) * float(potential) * float(cosine)
+            bound = 4.0 * float(i1) * float(potential) * float(cosine) / float(scale) ** 2
             wanted = f"I3^2 spin^2 >= 4 I1 potential cos(tilt) = {bound:.6g}"
-            raise ValueError(f"spin: wanted {wanted}, got {(float(i3) * float(spin)) ** 2:.6g}")
+            got = (float(i3) / float(scale) * float(spin)) ** 2
+            raise ValueError(f"spin: wanted {wanted}, got {got:.6g}")
     root = jnp.sqrt(square)
     larger = a + jnp.where(spin < 0, -root, root)
     if boolean("fast", fast):
@@ -102,11 +104,11 @@ def nutation(
         >>> f"{tilts.min():.0f} to {tilts.max():.0f} deg"
         '60 to 90 deg'
     """
-    i1, i3 = _symmetric_moments("nutation", body)
+    i1, i3, scale = _symmetric_moments("nutation", body)
     potential, t, tilt, spin = _numbers(body, potential=potential, t=t, tilt=tilt, spin=spin)
     positive("potential", potential)
     sine, cosine = jnp.sin(tilt), jnp.cos(tilt)
-    pull = jnp.sqrt(2.0 * potential / i1)
+    pull = jnp.sqrt(2.0 * (scale * potential) / i1)
     # cos(tilt) lies between the turning points cos - below and cos; the third root of the cubic is
     # cos + above, and below * above = sin^2
     ratio = (i3 / i1 * spin / pull) ** 2
@@ -145,7 +147,8 @@ def kovalevskaya(scale: ArrayLike, potential: ArrayLike, state: State) -> Array:
     positive("scale", scale)
     g1, g2, _ = rotate_inverse(state.q, jnp.asarray([0.0, 0.0, 1.0], state.q.dtype))
     w1, w2, _ = state.omega
-    ratio = potential / scale
+    own = scale_of(scale)
+    ratio = (own * potential) / (own * scale)
     return (w1 * w1 - w2 * w2 - ratio * g1) ** 2 + (2.0 * w1 * w2 - ratio * g2) ** 2
 
 
@@ -155,14 +158,18 @@ def _numbers(body: Body, **named: ArrayLike) -> list[Array]:
         return [scalar(name, value).astype(body.inertia.dtype) for name, value in named.items()]
 
 
-def _symmetric_moments(name: str, body: Body) -> tuple[Array, Array]:
-    """(I1, I3) of a body with I1 = I2 in principal axes; ValueError for any other concrete one."""
+def _symmetric_moments(name: str, body: Body) -> tuple[Array, Array, Array]:
+    """(s I1, s I3, s) of a body with I1 = I2 in principal axes; s is ``scale_of`` its inertia.
+
+    ValueError for any other concrete body.
+    """
     check_body(body)
     with jax.ensure_compile_time_eval():
-        inertia = body.inertia
+        scale = scale_of(body.inertia)
+        inertia = scale * body.inertia
         across = jnp.max(jnp.abs(inertia - jnp.diag(jnp.diagonal(inertia))))
         if is_concrete(across) and across > 100 * jnp.finfo(inertia.dtype).eps * jnp.max(inertia):
-            got = f"the inertia {inertia.tolist()}"
+            got = f"the inertia {body.inertia.tolist()}"
             raise ValueError(f"body: {name} wanted principal axes, got {got}")
         check_symmetric(name, body)
-        return inertia[0, 0], inertia[2, 2]
+        return inertia[0, 0], inertia[2, 2], scale

@@ -23,6 +23,7 @@ from jaxquat.control.flight import Lift, check_mass
 from jaxquat.control.laws import check_gains, shortest
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.state import State
+from jaxquat.dynamics.units import own_units
 from jaxquat.rotations.quaternion import conjugate, multiply, rotate, rotate_inverse
 from jaxquat.simulation.controller import Controller
 
@@ -167,6 +168,7 @@ def cascade(
     if is_concrete((strongest, mass, g)) and not float(strongest) > float(mass * g):
         wanted = f"more than the weight, {float(mass * g):.6g} N"
         raise ValueError(f"limits.thrust: wanted {wanted}, got {float(strongest):.6g}")
+    body, scales = own_units(body)
     inertia, inverted = body.inertia, inverse_inertia(body.inertia)
     dt, unwind = dt.astype(dtype), unwind.astype(dtype)
     z = jnp.asarray([0.0, 0.0, 1.0], dtype)
@@ -195,14 +197,14 @@ def cascade(
         turning = k.rate * rate_error + memory.angular_acceleration
         gyroscopic = cross(state.omega, matvec(inertia, state.omega))
         wanted = matvec(inertia, turning) + gyroscopic
-        torque = saturate(wanted, most_torque)
+        torque = saturate(wanted, scales.torque * most_torque)
         cut_off = matvec(inverted, torque - wanted)
         turning_growth = k.rate_integral * rate_error + cut_off / unwind
         after = CascadeMemory(
             memory.acceleration + dt * growth,
             memory.angular_acceleration + dt * turning_growth,
         )
-        return Lift(thrust, torque), after
+        return Lift(thrust, torque / scales.torque), after
 
     return Controller(init, update, float(np.asarray(period)) if is_concrete(period) else None)
 

@@ -19,11 +19,11 @@ from jaxquat._checks import (
     floating_dtype,
     instance,
     is_concrete,
-    positive,
+    measurable,
     random_key,
     unit_quaternion,
 )
-from jaxquat._linear import dot, matmul, transpose
+from jaxquat._linear import dot, matmul, power_of_two, transpose
 from jaxquat._reprs import short
 from jaxquat.dynamics.inertia import (
     box_moments,
@@ -278,7 +278,9 @@ class Body:
         """
         if self._moments is not None:
             return self._moments, self._axes
-        return principal_axes(self.inertia)
+        unit = power_of_two(self._inertia)  # so that squares of elements stay within range
+        moments, axes = principal_axes(self._inertia / unit)
+        return unit * moments, axes
 
     def shifted(self, mass: ArrayLike, offset: ArrayLike) -> Body:
         """The same body about a point at ``offset`` d (3,) [m] from its centre of mass.
@@ -310,6 +312,15 @@ jax.tree_util.register_pytree_with_keys(
     ),
     lambda _, leaves: Body._unchecked(*leaves),
 )
+
+
+def scaled(body: Body, inertia: ArrayLike, mass: ArrayLike) -> Body:
+    """The body with the inertia and, if it has one, the mass multiplied by these numbers."""
+    times = lambda factor, leaf: None if leaf is None else factor * leaf  # noqa: E731
+    return Body._unchecked(
+        times(inertia, body._inertia), times(inertia, body._moments), body._axes,
+        times(mass, body.mass),
+    )  # fmt: skip
 
 
 def check_body(body: Any, dtype: Any = None, of: str = "") -> None:
@@ -354,7 +365,7 @@ def refuse_bodies(name: str, tree: Any) -> None:
 
 def _positive(name: str, value: ArrayLike, shape: tuple[int, ...]) -> Array:
     array = exactly(name, value, shape)
-    positive(name, array)
+    measurable(name, array)
     return array
 
 

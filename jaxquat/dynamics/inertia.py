@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from jaxquat._checks import finite, is_concrete, symmetric
-from jaxquat._linear import matmul, trace, transpose
+from jaxquat._checks import is_concrete, other_units, symmetric
+from jaxquat._linear import matmul, power_of_two, trace, transpose
 from jaxquat.rotations import quaternion
 
 
@@ -69,6 +69,7 @@ def equal_moments(moments: Array, axis: int | None = None) -> Array:
 
     Any two, or those of the two axes beside ``axis``.
     """
+    moments = moments / power_of_two(moments)
     gaps = jnp.abs(moments - jnp.roll(moments, 1))
     gap = jnp.min(gaps) if axis is None else gaps[axis - 1]
     return gap <= 100 * jnp.finfo(moments.dtype).eps * jnp.max(moments)
@@ -89,7 +90,8 @@ def from_six(theta: Array) -> Array:
 
 def to_six(inertia: Array) -> Array:
     """The six numbers (..., 6) of inertias (..., 3, 3); NaN for that of a flat body."""
-    second = 0.5 * trace(inertia)[..., None, None] * jnp.eye(3, dtype=inertia.dtype) - inertia
+    half = trace(0.5 * inertia)  # in this order, for the trace may leave the range of the dtype
+    second = half[..., None, None] * jnp.eye(3, dtype=inertia.dtype) - inertia
     factor = jnp.linalg.cholesky(second)
     diagonal = jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1))
     below = jnp.stack([factor[..., 1, 0], factor[..., 2, 0], factor[..., 2, 1]], axis=-1)
@@ -100,24 +102,41 @@ def check_inertia(inertia: Array) -> None:
     """ValueError if a concrete inertia (3, 3) is not symmetric, or its moments not physical."""
     if not is_concrete(inertia):
         return
-    finite("inertia", inertia)
+    matrix = np.asarray(inertia)
+    _check_finite("inertia", matrix)
     symmetric("inertia", inertia)
-    check_moments("inertia", np.linalg.eigvalsh(np.asarray(inertia)))
+    info, sizes = np.finfo(matrix.dtype), np.abs(matrix)
+    # XLA takes numbers below the normal ones for 0: more than rounding of the largest is lost.
+    if np.any((sizes > info.eps * sizes.max()) & (sizes < info.tiny)):
+        got = f"got {matrix.tolist()}{other_units(matrix.dtype)}"
+        raise ValueError(f"inertia: wanted elements that are normal numbers, {got}")
+    check_moments("inertia", np.linalg.eigvalsh(matrix))
 
 
 def check_moments(name: str, moments: Any) -> None:
     """ValueError if concrete moments are not positive, or against the triangle inequality."""
     if not is_concrete(moments):
         return
-    values = np.sort(np.asarray(moments, dtype=np.float64))
-    if not np.all(np.isfinite(values)):
-        raise ValueError(f"{name}: wanted finite values, got {values}")
+    moments = np.asarray(moments)
+    _check_finite(name, moments)
+    values, info = np.sort(moments.astype(np.float64)), np.finfo(moments.dtype)
     got = f"got principal moments {values}"
-    if values[0] <= 0:
-        raise ValueError(f"{name}: wanted a positive definite inertia, {got}")
-    rounding = 100 * np.finfo(np.asarray(moments).dtype).eps
+    if values[0] < info.tiny:
+        hint = "" if values[0] < 0 else other_units(moments.dtype)
+        raise ValueError(f"{name}: wanted a positive definite inertia, {got}{hint}")
+    if values[2] > info.max / 2:
+        hint = other_units(moments.dtype)
+        raise ValueError(f"{name}: wanted moments whose sums are finite, {got}{hint}")
+    rounding = 100 * info.eps
     if values[2] > (values[0] + values[1]) * (1 + rounding):
         raise ValueError(f"{name}: wanted moments with I1 + I2 >= I3 (no mass is negative), {got}")
+
+
+def _check_finite(name: str, values: np.ndarray) -> None:
+    """ValueError for a NaN or an infinity, which too large a number becomes."""
+    if not np.all(np.isfinite(values)):
+        hint = other_units(values.dtype) if np.any(np.isinf(values)) else ""
+        raise ValueError(f"{name}: wanted finite values, got {values}{hint}")
 
 
 def _check_range(theta: Array, inertia: Array) -> None:
@@ -125,6 +144,6 @@ def _check_range(theta: Array, inertia: Array) -> None:
     if not is_concrete(inertia):
         return
     moments = np.diagonal(inertia)
-    if not (np.all(np.isfinite(inertia)) and np.all(moments > 0)):
+    if not (np.all(np.isfinite(inertia)) and np.all(moments >= np.finfo(inertia.dtype).tiny)):
         wanted = f"exponentials of theta[:3] and products that {inertia.dtype} can hold"
         raise ValueError(f"theta: wanted {wanted}, got {theta}, of moments {moments}")

@@ -18,7 +18,7 @@ from jax.typing import ArrayLike
 from jaxquat._checks import arrays, instance, takes, trailing
 from jaxquat._linear import cross, dot, inverse_inertia, matvec
 from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.contract import Step, Torque, check_step, evaluate
+from jaxquat.dynamics.contract import Step, Torque, evaluate
 from jaxquat.dynamics.state import (
     Rates,
     State,
@@ -28,6 +28,7 @@ from jaxquat.dynamics.state import (
     one_body,
     retract,
 )
+from jaxquat.dynamics.units import own_step, own_units
 from jaxquat.rotations import quaternion
 
 
@@ -44,11 +45,14 @@ def angular_acceleration(body: Body, omega: Array, tau: Array) -> Array:
     """
     instance("body", body, Body, "a jq.Body")
     omega, tau = trailing("omega", omega, (3,)), trailing("tau", tau, (3,))
-    return euler(body)(omega, tau)
+    body, scales = own_units(body)
+    return euler(body)(omega, scales.torque * tau)
 
 
 def euler(body: Body) -> Callable[[Array, Array], Array]:
-    """``angular_acceleration`` of one body as a function of (omega, tau), for several of them.
+    """``angular_acceleration`` as a function of (omega, tau), for several of them.
+
+    Body and torque are in the units of the body (units.py).
 
     The inertia and its inverse are computed once. So are their derivatives: of the inverse for each
     call XLA makes a program that takes several times as long to compile and to run.
@@ -131,12 +135,15 @@ def derivative(body: Body, torque: Torque, t: ArrayLike, state: State, params: A
         >>> jq.dynamics.derivative(body, drag, 0.0, state, None).omega[2].round(3)  # rad/s^2
         Array(-0.2, dtype=float32)
     """
-    t, state, _ = check_step(body, t, state, 0.0)
+    body, torque, t, state, _ = own_step(body, torque, t, state, 0.0)
     return rates_of(body, torque, params)(t, state)
 
 
 def rates_of(body: Body, torque: Torque, params: Any) -> Callable[[Array, State], Rates]:
-    """``derivative`` as a function of (t, state), for the stages of a step; unchecked."""
+    """``derivative`` as a function of (t, state), for the stages of a step; unchecked.
+
+    Body and torque are in the units of the body (units.py).
+    """
     acceleration = euler(body)
 
     def rates(t: Array, state: State) -> Rates:

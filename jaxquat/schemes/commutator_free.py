@@ -11,9 +11,10 @@ from jax import Array, lax
 from jax.typing import ArrayLike
 
 from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.contract import Torque, check_step
+from jaxquat.dynamics.contract import Torque
 from jaxquat.dynamics.motion import rates_of
 from jaxquat.dynamics.state import State, displaced
+from jaxquat.dynamics.units import own_step
 from jaxquat.rotations.quaternion import correct_norm, exp, expm1, multiply
 from jaxquat.schemes.scheme import scheme
 from jaxquat.schemes.tableaus import RK4, combine
@@ -29,7 +30,7 @@ def cf4(
 
     All but the attitude follows the classical Runge-Kutta method.
     """
-    t, state, dt = check_step(body, t, state, dt)
+    body, torque, t, state, dt = own_step(body, torque, t, state, dt)
     rates = rates_of(body, torque, params)
     slopes = [rates(t, state)]  # of all but the attitude
 

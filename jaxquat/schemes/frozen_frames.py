@@ -14,9 +14,10 @@ from jax.typing import ArrayLike
 
 from jaxquat._checks import instance
 from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.contract import Torque, check_step
+from jaxquat.dynamics.contract import Torque
 from jaxquat.dynamics.motion import rates_of
 from jaxquat.dynamics.state import State, displaced
+from jaxquat.dynamics.units import own_step
 from jaxquat.rotations.quaternion import correct_norm, expm1, multiply
 from jaxquat.schemes.scheme import Scheme
 from jaxquat.schemes.tableaus import Tableau, combine
@@ -61,7 +62,7 @@ class CrouchGrossman:
     ) -> State:
         """Take one step."""
         tableau = self.tableau
-        t, state, dt = check_step(body, t, state, dt)
+        body, torque, t, state, dt = own_step(body, torque, t, state, dt)
         derivative = rates_of(body, torque, params)
         rates: list[Array] = []
         slopes: list[Any] = []  # of all but the attitude

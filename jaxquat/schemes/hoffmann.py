@@ -17,12 +17,13 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._checks import exactly
+from jaxquat._checks import exactly, instance
 from jaxquat._linear import dot, inverse_inertia, matmul, matvec, transpose
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Torque, check_step, evaluate, without_position
-from jaxquat.dynamics.motion import angular_acceleration, derivative
+from jaxquat.dynamics.motion import euler, rates_of
 from jaxquat.dynamics.state import State
+from jaxquat.dynamics.units import own_step, own_units
 from jaxquat.rotations.quaternion import from_hoffmann, hoffmann_v, to_hoffmann
 from jaxquat.schemes.scheme import scheme
 
@@ -36,8 +37,8 @@ def half_quat(
     Euler for the rate, then with the new rate the components of Q, one after the other. Aux states,
     position and velocity follow Euler's method.
     """
-    t, state, dt = check_step(body, t, state, dt)
-    omega_dot, *slopes = derivative(body, torque, t, state, params)
+    body, torque, t, state, dt = own_step(body, torque, t, state, dt)
+    omega_dot, *slopes = rates_of(body, torque, params)(t, state)
     omega = state.omega + dt * omega_dot
     x, y, z = 0.5 * dt * omega
     q1, q2, q3, q4 = to_hoffmann(state.q)
@@ -75,7 +76,7 @@ def full_quat(
     is wrong (docs/errata.md). Start with ``schemes.hoffmann.full_quat_start``; the rate of the
     state is an output, P alone is integrated.
     """
-    t, state, dt = check_step(body, t, state, dt)
+    t, state, dt = check_step(body, t, state, dt)  # not own_step: rows below mix units
     hoffmann, p, v, omega = _read("full_quat", state)
     tau = evaluate(torque, t, State(state.q, omega), params)[0]
     inertia, inverted = _bordered(body.inertia), inverse_inertia(body.inertia)
@@ -106,7 +107,7 @@ def full_quat_corrected(
 
     Start with ``schemes.hoffmann.full_quat_start``.
     """
-    t, state, dt = check_step(body, t, state, dt)
+    body, torque, t, state, dt = own_step(body, torque, t, state, dt)
     hoffmann, p, _, omega = _read("full_quat_corrected", state)
     tau = evaluate(torque, t, State(state.q, omega), params)[0]
     return _moved(hoffmann, p + dt * _acceleration(body, hoffmann, p, tau), dt)
@@ -123,12 +124,14 @@ def lagrange(body: Body, hoffmann: ArrayLike, p: ArrayLike, generalized: ArrayLi
     hoffmann, p = exactly("hoffmann", hoffmann, (4,)), exactly("p", p, (4,))
     generalized = exactly("generalized", generalized, (4,))
     tau = 0.5 * matvec(hoffmann_v(hoffmann), generalized)[:3]
-    return _acceleration(body, hoffmann, p, tau)
+    instance("body", body, Body, "a jq.Body")
+    body, scales = own_units(body)
+    return _acceleration(body, hoffmann, p, scales.torque * tau)
 
 
 def _acceleration(body: Body, hoffmann: Array, p: Array, tau: Array) -> Array:
     v = hoffmann_v(hoffmann)
-    omega_dot = angular_acceleration(body, 2.0 * matvec(v, p)[:3], tau)
+    omega_dot = euler(body)(2.0 * matvec(v, p)[:3], tau)
     return -dot(p, p) * hoffmann + 0.5 * matvec(transpose(v), _extended(omega_dot))
 
 

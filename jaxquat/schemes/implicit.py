@@ -15,18 +15,18 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from jaxquat._linear import cross, inverse, inverse_inertia, matvec, square, unit_of
+from jaxquat._linear import cross, inverse, inverse_inertia, matvec, square
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import (
     Torque,
-    check_step,
     evaluate,
     evaluate_at_attitude,
     without_aux,
     without_position,
 )
-from jaxquat.dynamics.motion import angular_acceleration, drifted, kicked
+from jaxquat.dynamics.motion import drifted, euler, kicked
 from jaxquat.dynamics.state import State
+from jaxquat.dynamics.units import own_step
 from jaxquat.rotations.quaternion import correct_norm, exp, expm1, multiply
 from jaxquat.schemes.scheme import scheme
 
@@ -54,7 +54,7 @@ def lgvi(
     symplectic; it holds the momentum to rounding. A step must turn the body by less than about
     0.7 rad. Position and velocity follow Verlet's method, their part of the same discrete action.
     """
-    t, state, dt = check_step(body, t, state, dt)
+    body, torque, t, state, dt = own_step(body, torque, t, state, dt)
     q, omega = state.q, state.omega
     inertia = body.inertia
     tau0, force0 = evaluate_at_attitude("lgvi", torque, t, state, params)
@@ -65,9 +65,7 @@ def lgvi(
             1.0 + square(y)
         )
 
-    y = _solved(
-        0.5 * dt * matvec(inverse_inertia(inertia), m), residual, lambda y: dt * m, unit_of(inertia)
-    )
+    y = _solved(0.5 * dt * matvec(inverse_inertia(inertia), m), residual, lambda y: dt * m)
     turn = _cayley(y)
     q = correct_norm(q + multiply(q, turn))
     end = drifted(kicked(body, state._replace(q=q), force0, 0.5 * dt), dt)
@@ -96,7 +94,7 @@ def lie_midpoint(
     wm]`` and ``q1 = q0 exp(h wm)``, with ``wm = (w0 + w1)/2``. It holds the energy of the free
     body, not its momentum in the world.
     """
-    t, state, dt = check_step(body, t, state, dt)
+    body, torque, t, state, dt = own_step(body, torque, t, state, dt)
     without_aux("lie_midpoint", state)
     without_position("lie_midpoint", state)
     q, omega = state.q, state.omega
@@ -112,7 +110,7 @@ def lie_midpoint(
         return jnp.concatenate([matvec(inertia, omega), dt * tau, matvec(inertia, omega + change)])
 
     tau = evaluate(torque, t, state, params).torque
-    change = _solved(dt * angular_acceleration(body, omega, tau), residual, terms, unit_of(inertia))
+    change = _solved(dt * euler(body)(omega, tau), residual, terms)
     q = correct_norm(q + multiply(q, expm1(dt * (omega + 0.5 * change))))
     return State(q, omega + change, state.aux)
 
@@ -135,7 +133,7 @@ def simo_wong(
     torque holds, and the energy exactly where the potential is linear in the rotation matrix.
     Position and velocity follow Verlet's method; the force takes one more evaluation.
     """
-    t, state, dt = check_step(body, t, state, dt)
+    body, torque, t, state, dt = own_step(body, torque, t, state, dt)
     q, omega = state.q, state.omega
     inertia = body.inertia
     tau0, force0 = evaluate_at_attitude("simo_wong", torque, t, state, params)
@@ -161,9 +159,7 @@ def simo_wong(
     def terms(change: Array) -> Array:
         return jnp.concatenate([m, dt * tau0, matvec(inertia, omega + change)])
 
-    change = _solved(
-        dt * angular_acceleration(body, omega, tau0), residual, terms, unit_of(inertia)
-    )
+    change = _solved(dt * euler(body)(omega, tau0), residual, terms)
     end = end._replace(q=correct_norm(turned(change)), omega=omega + change)
     if end.position is not None:
         _, force1 = evaluate_at_attitude("simo_wong", torque, t + dt, end, params)
@@ -188,13 +184,12 @@ def _quotient(inertia: Array, vector: Array) -> Array:
 
 
 def _solved(
-    guess: Array, residual: Callable[[Array], Array], terms: Callable[[Array], Array], unit: Array
+    guess: Array, residual: Callable[[Array], Array], terms: Callable[[Array], Array]
 ) -> Array:
     """Return the root (3,) of ``residual`` from ``guess``.
 
-    It is NaN where the residual is above the rounding of its ``terms`` at the root. Both are
-    momenta; times ``unit`` their squares and determinants stay within the range of the dtype. It is
-    Newton's method with new slopes at ``NEW_SLOPES``; the derivatives are those of the root.
+    It is NaN where the residual is above the rounding of its ``terms`` at the root. It is Newton's
+    method with new slopes at ``NEW_SLOPES``; the derivatives are those of the root.
     """
 
     def newton(residual: Callable[[Array], Array], x: Array) -> tuple[Array, Array]:
@@ -211,10 +206,8 @@ def _solved(
     def tangent_solve(linear: Callable[[Array], Array], y: Array) -> Array:
         return matvec(inverse(jax.jacfwd(linear)(jnp.zeros_like(y))), y)
 
-    x, value = lax.custom_root(
-        lambda x: unit * residual(x), guess, newton, tangent_solve, has_aux=True
-    )
-    error, size = (jnp.sqrt(square(lax.stop_gradient(v))) for v in (value, unit * terms(x)))
+    x, value = lax.custom_root(residual, guess, newton, tangent_solve, has_aux=True)
+    error, size = (jnp.sqrt(square(lax.stop_gradient(v))) for v in (value, terms(x)))
     return jnp.where(error <= 1e4 * jnp.finfo(x.dtype).eps * size, x, jnp.nan)
 
 

@@ -16,9 +16,10 @@ from jax.typing import ArrayLike
 
 from jaxquat._checks import instance
 from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.contract import Torque, check_step
+from jaxquat.dynamics.contract import Torque
 from jaxquat.dynamics.motion import rates_of
 from jaxquat.dynamics.state import Rates, State, displaced
+from jaxquat.dynamics.units import own_step
 from jaxquat.rotations import so3
 from jaxquat.rotations.quaternion import correct_norm, exp, expm1, multiply
 from jaxquat.schemes.scheme import Scheme
@@ -63,7 +64,7 @@ class MuntheKaas:
         params: Any,
     ) -> State:
         """Take one step."""
-        t, state, dt = check_step(body, t, state, dt)
+        body, torque, t, state, dt = own_step(body, torque, t, state, dt)
         slopes = stages(self.tableau, rates_of(body, torque, params), t, state, dt)
         return moved(state, combine(self.tableau.b, slopes, dt))
 

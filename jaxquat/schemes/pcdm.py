@@ -12,9 +12,10 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.contract import Torque, check_step, evaluate_at_attitude
+from jaxquat.dynamics.contract import Torque, evaluate_at_attitude
 from jaxquat.dynamics.motion import drifted, euler, kicked, rates_of
 from jaxquat.dynamics.state import State, displaced
+from jaxquat.dynamics.units import own_step
 from jaxquat.rotations.quaternion import correct_norm, exp, expm1, multiply, rotate
 from jaxquat.schemes.scheme import scheme
 
@@ -31,7 +32,7 @@ def zhao(
     ``exp(h w12) q0`` with the world rate ``w12 = q12 wb12 q12*`` is here ``q0 exp(h e wb12 e*)``,
     with ``q12 = q0 e``. Aux states, position and velocity follow the midpoint rule.
     """
-    t, state, dt = check_step(body, t, state, dt)
+    body, torque, t, state, dt = own_step(body, torque, t, state, dt)
     q, omega = state.q, state.omega
     rates = rates_of(body, torque, params)
     slopes = rates(t, state)
@@ -53,7 +54,7 @@ def pcdm1(
     Order 2, for torques of time and attitude. The position drifts by half a step, the force there
     kicks the velocity, and the position drifts again.
     """
-    t, state, dt = check_step(body, t, state, dt)
+    body, torque, t, state, dt = own_step(body, torque, t, state, dt)
     q, omega = state.q, state.omega
     middle = multiply(q, lax.optimization_barrier(exp(0.5 * dt * omega)))
     here = drifted(state._replace(q=middle), 0.5 * dt)

@@ -16,9 +16,10 @@ from jax.typing import ArrayLike
 
 from jaxquat._linear import dot, inverse_inertia, matvec
 from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.contract import Torque, check_step, evaluate
+from jaxquat.dynamics.contract import Torque, evaluate
 from jaxquat.dynamics.motion import newton, rates_of
 from jaxquat.dynamics.state import State
+from jaxquat.dynamics.units import own_step
 from jaxquat.rotations.quaternion import conjugate, multiply, normalize
 from jaxquat.schemes.scheme import scheme
 from jaxquat.schemes.tableaus import RK4, combine
@@ -34,7 +35,7 @@ def formulation1(
     system (C.1) of five equations, in closed form because L L^T = |q|^2 1 and L q = 0. In (C.8) q
     is the attitude already normalised. The rate of a stage is ``2 L q'``.
     """
-    t, state, dt = check_step(body, t, state, dt)
+    body, torque, t, state, dt = own_step(body, torque, t, state, dt)
     inertia = body.inertia
     inverted = inverse_inertia(inertia)
 
@@ -63,7 +64,7 @@ def formulation2(
 
     It integrates ``q' = 1/2 L^T omega`` beside Euler's equation.
     """
-    t, state, dt = check_step(body, t, state, dt)
+    body, torque, t, state, dt = own_step(body, torque, t, state, dt)
     derivative = rates_of(body, torque, params)
 
     def rates(t: Array, unknowns: Any) -> Any:

@@ -25,9 +25,10 @@ from jax.typing import ArrayLike
 
 from jaxquat import _series as series
 from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.contract import Torque, check_step, evaluate_at_attitude, without_aux
+from jaxquat.dynamics.contract import Torque, evaluate_at_attitude, without_aux
 from jaxquat.dynamics.inertia import equal_moments
 from jaxquat.dynamics.state import State
+from jaxquat.dynamics.units import own_step
 from jaxquat.rotations.quaternion import (
     conjugate,
     correct_norm,
@@ -91,7 +92,7 @@ class Splitting:
         params: Any,
     ) -> State:
         """Take one step."""
-        t, state, dt = check_step(body, t, state, dt)
+        body, torque, t, state, dt = own_step(body, torque, t, state, dt)
         without_aux(self.name, state)
         moments, axes = body.principal()
         axes, moments = self.drift.frame(axes, moments)
