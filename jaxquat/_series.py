@@ -65,9 +65,12 @@ def _reduced(s: Array) -> tuple[Array, Array, Array]:
 
 
 def _modulo_pi(s: Array) -> tuple[Array, Array, Array]:
-    x = jnp.sqrt(jnp.where(s < _SWITCH, _SWITCH, s))  # never the root of zero
+    largest = float(jnp.finfo(s.dtype).max)  # s itself may have overflowed
+    x = jnp.sqrt(jnp.minimum(jnp.where(s < _SWITCH, _SWITCH, s), largest))  # never of zero
     k = jnp.round(x / math.pi)
     remainder = x - math.pi * k
+    # Where x is so large that its rounding is more than a turn, nothing is left but whole turns.
+    remainder = jnp.where(remainder * remainder > _SWITCH, 0.0, remainder)
     sign = 1.0 - 2.0 * (k - 2.0 * jnp.floor(0.5 * k))
     return remainder * remainder, sign, sign * remainder / x
 
@@ -86,8 +89,9 @@ def sinc(s: Array) -> Array:
 
 def cosm1_sinc(s: Array) -> tuple[Array, Array]:
     """(cos x - 1, sin(x)/x) with s = x^2 >= 0, any shape: no cancellation, by the half angle."""
-    cosine, ratio = cos(0.25 * s), sinc(0.25 * s)
-    return -0.5 * s * ratio * ratio, ratio * cosine
+    square, sign, ratio = _reduced(0.25 * s)
+    cosine, sine = sign * _polynomial(_COS, square, _SWITCH), _polynomial(_SINC, square, _SWITCH)
+    return -2.0 * square * sine * sine, ratio * sine * cosine
 
 
 def cot_defect(s: Array) -> Array:
