@@ -82,6 +82,19 @@ def inverse(matrix: Array) -> Array:
     return rows / dot(a, rows[..., 0, :])[..., None, None]
 
 
+def near_one(v: Array) -> Array:
+    """``v`` times the power of two that brings its largest component near 1, (..., n) -> (..., n).
+
+    It is for functions that the scale of v does not change: their squares and products then stay in
+    the range of the dtype, and their derivatives need none of the factor, which has none. No digit
+    of v changes, and 0 stays 0.
+    """
+    info = jnp.finfo(v.dtype)
+    largest = lax.stop_gradient(jnp.max(jnp.abs(v), axis=-1, keepdims=True))
+    largest = jnp.clip(largest, float(info.tiny), 1.0 / float(info.tiny))
+    return v / lax.reduce_precision(largest, info.nexp, 0)
+
+
 def unit_of(inertia: Array) -> Array:
     """The power of two next to 1/trace of (..., 3, 3) inertias -> (...), without derivatives."""
     exponent = jnp.finfo(inertia.dtype).nexp

@@ -1,9 +1,11 @@
 """Attitudes from many: the mean of attitudes, and the attitude that fits observed directions.
 
-Both are the dominant eigenvector of a symmetric 4x4 matrix (Davenport's q-method, in F. L. Markley
-and J. L. Crassidis, Fundamentals of Spacecraft Attitude Determination and Control, 2014, section
-5.3; the mean: Markley, Cheng, Crassidis and Oshman, Averaging Quaternions, J. Guid. Control Dyn.
-30(4), 2007).
+Both minimise a sum of squares that are linear in q: Davenport's q-method and the mean of Markley,
+but by the least singular vector of the stacked factors, where they take the dominant eigenvector of
+a sum of products (F. L. Markley and J. L. Crassidis, Fundamentals of Spacecraft Attitude
+Determination and Control, 2014, section 5.3; Markley, Cheng, Crassidis and Oshman, Averaging
+Quaternions, J. Guid. Control Dyn. 30(4), 2007). The products would square the condition: for two
+directions an angle a apart the attitude would err as eps/a^2, not as eps/a.
 """
 
 from __future__ import annotations
@@ -14,43 +16,50 @@ from jax import Array, lax
 from jax.typing import ArrayLike
 
 from jaxquat._checks import broadcast, floating, is_concrete, not_negative, one_of
-from jaxquat._linear import cross, dot, matvec, trace, transpose
-from jaxquat.rotations.quaternion.algebra import canonical, normalize
+from jaxquat._linear import cross, dot, matmul, matvec, near_one, transpose
+from jaxquat.rotations.quaternion.algebra import (
+    canonical,
+    conjugate,
+    left_matrix,
+    normalize,
+    right_matrix,
+)
 from jaxquat.rotations.quaternion.representations import of_rotation
 
 
-def _dominant_eigenvector(matrix: Array, weights: Array, names: str, wanted: str) -> Array:
-    """Unit eigenvector (..., 4) of the largest eigenvalue of symmetric (..., 4, 4), canonical.
+def _least_vector(factors: Array, weights: Array, names: str, wanted: str) -> Array:
+    """Unit v (..., 4), canonical, with the least ``sum w |M v|^2`` over factors M (..., n, 4, 4).
 
-    It must be unique. Where the largest two eigenvalues differ by no more than 100 units of
-    rounding, or a weight (..., n) is negative, the result is NaN. Where such eigenvalues are
-    concrete, a ValueError says what was ``wanted`` of the arguments ``names``.
+    It must be unique. Where the least two singular values differ by no more than 100 units of
+    rounding, or a weight (..., n) is negative, the result is NaN. Where such values are concrete, a
+    ValueError says what was ``wanted`` of the arguments ``names``.
 
-    The derivatives of ``eigh`` are NaN where the other eigenvalues repeat, though this vector is
-    smooth there. So its value enters as a constant, and two Newton steps on ``A v = (v.A v) v``
-    carry the first and second derivatives.
+    The derivatives of ``svd`` are NaN where singular values repeat, though this vector is smooth
+    there. So its result enters as a constant, and two steps of the chord method on the condition
+    that the gradient vanish carry the first and second derivatives. Each takes the products with
+    the other singular vectors before it sums, for their small factors to keep their digits.
     """
-    constant = lax.stop_gradient(matrix)
-    values, vectors = jnp.linalg.eigh(constant)
-    vector = vectors[..., -1]
-    eye = jnp.broadcast_to(jnp.eye(4, dtype=matrix.dtype), matrix.shape)
-    size = jnp.sum(jnp.abs(constant), axis=(-1, -2))[..., None, None]
-    rounding = 100 * jnp.finfo(matrix.dtype).eps
-    tied = values[..., 3] - values[..., 2] <= rounding * size[..., 0, 0]  # False where NaN
-    if is_concrete((values, tied)) and np.any(tied):
-        largest = np.asarray(values)[np.asarray(tied)][0, :1:-1]
-        got = f"several equally good ones (largest eigenvalues {largest})"
+    weights = near_one(weights)
+    rooted = lax.stop_gradient(jnp.sqrt(weights)[..., None, None] * factors)
+    stacked = rooted.reshape(*rooted.shape[:-3], -1, 4)
+    _, sizes, vectors = jnp.linalg.svd(stacked, full_matrices=False)
+    tied = sizes[..., 2] - sizes[..., 3] <= 100 * jnp.finfo(sizes.dtype).eps * sizes[..., 0]
+    if is_concrete((sizes, tied)) and np.any(tied):
+        least = np.asarray(sizes)[np.asarray(tied)][0, :1:-1]
+        got = f"several equally good ones (least singular values {least})"
         raise ValueError(f"{names}: wanted {wanted}, got {got}")
+    others, vector = vectors[..., :3, :], vectors[..., 3, :]
+    curvatures = (sizes[..., :3] - sizes[..., 3:]) * (sizes[..., :3] + sizes[..., 3:])
+    images = matmul(factors, transpose(others)[..., None, :, :])
     for _ in range(2):
-        image = matvec(matrix, vector)
-        value = dot(vector, image)[..., None]
-        # minus size v v^T makes it regular along v, where the residual has no component
-        along = size * vector[..., :, None] * vector[..., None, :]
-        shifted = matrix - value[..., None] * eye - along
-        step = jnp.linalg.solve(shifted, (image - value * vector)[..., None])[..., 0]
-        vector = normalize(vector - step)
-    unknown = tied | jnp.any(weights < 0, axis=-1)
-    return jnp.where(unknown[..., None], jnp.nan, canonical(vector))
+        residuals = matvec(factors, vector[..., None, :])
+        weighted = weights[..., None] * residuals
+        least = jnp.sum(weighted * residuals, axis=(-1, -2))[..., None]
+        slope = jnp.sum(images * weighted[..., None], axis=(-2, -3)) - least * matvec(
+            others, vector
+        )
+        vector = normalize(vector - matvec(transpose(others), slope / curvatures))
+    return jnp.where(tied[..., None], jnp.nan, canonical(vector))
 
 
 def mean(q: ArrayLike, weights: ArrayLike | None = None) -> Array:
@@ -78,9 +87,9 @@ def mean(q: ArrayLike, weights: ArrayLike | None = None) -> Array:
         weights = jnp.ones(q.shape[:-1], q.dtype)
     q, weights = broadcast(("q", q, q.shape[-2:]), ("weights", weights, q.shape[-2:-1]))
     not_negative("weights", weights)
-    outer = q[..., :, None] * q[..., None, :]
-    total = jnp.sum(weights[..., None, None] * outer, axis=-3)
-    return _dominant_eigenvector(total, weights, "q, weights", "attitudes that have one mean")
+    # the vector part of q* p vanishes where p is parallel to q
+    factors = left_matrix(conjugate(q)).at[..., 0, :].set(0.0)
+    return _least_vector(factors, weights, "q, weights", "attitudes that have one mean")
 
 
 def from_vectors(
@@ -133,23 +142,18 @@ def from_vectors(
     named = (("body", body, core), ("world", world, core), ("weights", weights, core[:1]))
     body, world, weights = broadcast(*named)
     not_negative("weights", weights)
-    matrix, wanted = _davenport(body, world, weights), "directions that determine the attitude"
-    return _dominant_eigenvector(matrix, weights, "body, world", wanted)
-
-
-def _davenport(body: Array, world: Array, weights: Array) -> Array:
-    """Davenport's matrix K (..., 4, 4), scalar first: ``q.K q = sum w world.(R body)``."""
-    profile = jnp.sum(weights[..., None, None] * world[..., :, None] * body[..., None, :], axis=-3)
-    total = trace(profile)
-    z = jnp.sum(weights[..., None] * cross(body, world), axis=-2)
-    eye = jnp.broadcast_to(jnp.eye(3, dtype=profile.dtype), profile.shape)
-    symmetric = profile + transpose(profile) - total[..., None, None] * eye
-    top = jnp.concatenate([total[..., None, None], z[..., None, :]], axis=-1)
-    return jnp.concatenate([top, jnp.concatenate([z[..., :, None], symmetric], axis=-1)], axis=-2)
+    # |v q - q u| = |v - R u| for unit q
+    body, world = (jnp.pad(v, [(0, 0)] * (v.ndim - 1) + [(1, 0)]) for v in (body, world))
+    factors, wanted = (
+        left_matrix(world) - right_matrix(body),
+        "directions that determine the attitude",
+    )
+    return _least_vector(factors, weights, "body, world", wanted)
 
 
 def _directions(name: str, v: Array) -> Array:
     """Unit vectors along v (..., n, 3); ValueError if a concrete one has length 0."""
+    v = near_one(v)
     if is_concrete(v) and np.any(np.all(np.asarray(v) == 0, axis=-1)):
         raise ValueError(f"{name}: wanted directions, got one of length 0")
     return v / jnp.sqrt(dot(v, v))[..., None]
