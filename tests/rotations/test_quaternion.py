@@ -787,3 +787,33 @@ def test_python_numbers_do_not_widen():
 
 def test_the_distance_of_a_diverged_attitude_is_nan():
     assert np.isnan(quaternion.distance(jnp.full(4, jnp.nan), jnp.array([1.0, 0, 0, 0])))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_exp_of_any_turn_is_unit(dtype):
+    """Where rounding leaves nothing of the angle, what remains is unit to rounding."""
+    sizes = np.logspace(-30, np.log10(np.finfo(dtype).max) - 1, 400)
+    u = (
+        sizes[:, None, None] * np.array([[1.0, 0, 0], [0.6, 0, -0.8], [2 / 3, 2 / 3, 1 / 3]])
+    ).astype(dtype)
+    for turn in (quaternion.exp, lambda u: quaternion.expm1(u) + jnp.eye(4, dtype=u.dtype)[0]):
+        q = np.asarray(jax.jit(turn)(u), float)
+        assert np.abs(np.linalg.norm(q, axis=-1) - 1).max() < 6 * np.finfo(dtype).eps
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e30])
+def test_the_scale_has_no_effect_in_float32(scale):
+    p, q = jnp.asarray(Q[:2], jnp.float32)
+    s = jnp.float32(2.0 ** round(np.log2(scale)))
+    np.testing.assert_array_equal(quaternion.slerp(s * p, s * q, 0.3), quaternion.slerp(p, q, 0.3))
+    np.testing.assert_array_equal(
+        euler.from_quaternion(s * p, "ZYX"), euler.from_quaternion(p, "ZYX")
+    )
+
+
+def test_two_directions_a_tenth_of_a_degree_apart_err_as_eps_over_the_angle():
+    body = np.array([[1.0, 0, 0], [np.cos(np.pi / 1800), np.sin(np.pi / 1800), 0]])
+    world = scipy(Q[0]).apply(body)
+    got = quaternion.from_vectors(body.astype(np.float32), world.astype(np.float32))
+    error = quaternion.distance(np.asarray(got, float), Q[0] * np.sign(Q[0, 0]))
+    assert error < 4 * np.finfo(np.float32).eps / (np.pi / 1800)
