@@ -121,7 +121,7 @@ def sin_defect(s: Array) -> Array:
 
 def _far_sin_defect(s: Array) -> tuple[Array]:
     x = jnp.sqrt(jnp.where(s < _SWITCH, _SWITCH, s))
-    return ((2.0 * x - jnp.sin(2.0 * x)) / (8.0 * x * x * x),)
+    return ((2.0 * x - jnp.sin(2.0 * x)) / x / x / x / 8.0,)  # x^3 may overflow
 
 
 def cos_defect(s: Array) -> Array:
@@ -132,7 +132,7 @@ def cos_defect(s: Array) -> Array:
 def _far_cos_defect(s: Array) -> tuple[Array]:
     s = jnp.where(s < _SWITCH, _SWITCH, s)
     sine = jnp.sin(jnp.sqrt(s))
-    return ((s - sine * sine) / (8.0 * s * s),)
+    return ((s - sine * sine) / s / s / 8.0,)
 
 
 def sin_defect_slope(s: Array) -> Array:
@@ -144,7 +144,7 @@ def _far_sin_defect_slope(s: Array) -> tuple[Array]:
     s = jnp.where(s < _SWITCH, _SWITCH, s)
     x = jnp.sqrt(s)
     sine, double = jnp.sin(x), jnp.sin(2.0 * x)
-    return ((4.0 * x * sine * sine - 6.0 * x + 3.0 * double) / (16.0 * s * s * x),)
+    return ((4.0 * x * sine * sine - 6.0 * x + 3.0 * double) / x / s / s / 16.0,)
 
 
 def cos_defect_slope(s: Array) -> Array:
@@ -156,7 +156,7 @@ def _far_cos_defect_slope(s: Array) -> tuple[Array]:
     s = jnp.where(s < _SWITCH, _SWITCH, s)
     x = jnp.sqrt(s)
     sine, double = jnp.sin(x), jnp.sin(2.0 * x)
-    return ((4.0 * sine * sine - x * double - 2.0 * s) / (16.0 * s * s * s),)
+    return ((4.0 * sine * sine - x * double - 2.0 * s) / s / s / s / 16.0,)
 
 
 def lag_defect(r: Array) -> Array:

@@ -818,3 +818,22 @@ def test_two_directions_a_tenth_of_a_degree_apart_err_as_eps_over_the_angle():
     got = quaternion.from_vectors(body.astype(np.float32), world.astype(np.float32))
     error = np.linalg.norm(np.asarray(got, float) - Q[0] * np.sign(Q[0, 0])) * 2
     assert error < 4 * np.finfo(np.float32).eps / (np.pi / 1800)
+
+
+@pytest.mark.parametrize("scale", [2.0**-100, 2.0**100])
+def test_powers_of_two_of_weights_and_directions_change_no_bit_in_float32(scale):
+    s, weights = jnp.float32(scale), jnp.array([1.0, 2.0], jnp.float32)
+    q = jnp.asarray(Q[:2], jnp.float32)
+    np.testing.assert_array_equal(quaternion.inverse(s * q) * s, quaternion.inverse(q))
+    np.testing.assert_array_equal(quaternion.mean(q, s * weights), quaternion.mean(q, weights))
+    body, world = q[:, 1:], q[:, :3]
+    np.testing.assert_array_equal(
+        quaternion.from_vectors(s * body, world / s, s * weights),
+        quaternion.from_vectors(body, world, weights),
+    )
+
+
+def test_the_differential_of_a_turn_of_1e15_rad_is_the_part_along_its_axis_in_float32():
+    """Its other two terms are at most of order |v|/|u|."""
+    u, v = jnp.array([1e15, 0.0, 0.0], jnp.float32), jnp.array([1.0, 2.0, 3.0], jnp.float32)
+    np.testing.assert_allclose(so3.dexp(u, v), [1.0, 0.0, 0.0], atol=1e-6)

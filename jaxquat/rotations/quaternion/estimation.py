@@ -19,7 +19,7 @@ from jax import Array, lax
 from jax.typing import ArrayLike
 
 from jaxquat._checks import broadcast, floating, is_concrete, not_negative, one_of
-from jaxquat._linear import cross, dot, inverse, matmul, matvec, near_one, trace, transpose
+from jaxquat._linear import cross, dot, inverse, matmul, matvec, near_one, stacked, trace, transpose
 from jaxquat.rotations.quaternion.algebra import canonical, conjugate, exp, multiply, normalize
 from jaxquat.rotations.quaternion.representations import of_rotation, to_matrix
 
@@ -172,14 +172,16 @@ def _aligned(body: Array, world: Array, weights: Array) -> Array:
 
     fixed = lax.stop_gradient(profile)
     angle = jnp.arctan2(fixed[..., 1, 0] - fixed[..., 0, 1], fixed[..., 0, 0] + fixed[..., 1, 1])
-    about_last = angle[..., None] * jnp.array([0.0, 0.0, 1.0], angle.dtype)
+    zero = jnp.zeros_like(angle)
+    about_last = jnp.stack([zero, zero, angle], axis=-1)
     profile = matmul(profile, transpose(to_matrix(exp(about_last))))
     vector = multiply(exp(angle[..., None] * axes[..., 2, :]), vector)
 
     p, q, r = profile[..., 0, 0], profile[..., 1, 1], profile[..., 2, 2]
-    sums = jnp.stack([q + r, p + r, p + q], axis=-1)  # not tr(P) - P_ii, which cancels
-    off = -(profile + transpose(profile)) * (1.0 - jnp.eye(3, dtype=profile.dtype))
-    inverted = inverse(off + 2.0 * sums[..., None] * jnp.eye(3, dtype=profile.dtype))
+    xy, xz, yz = (-profile[..., i, j] - profile[..., j, i] for i, j in ((0, 1), (0, 2), (1, 2)))
+    weakest = p + q  # not tr(P) - r, which cancels
+    rows = [[2.0 * (q + r), xy, xz], [xy, 2.0 * (p + r), yz], [xz, yz, 2.0 * weakest]]
+    inverted = inverse(stacked(rows))
     z = _axial(profile)
     x = jnp.zeros_like(z)
     for _ in range(3):
@@ -189,7 +191,7 @@ def _aligned(body: Array, world: Array, weights: Array) -> Array:
     rounding = 100 * jnp.finfo(body.dtype).eps
     spread = body[..., :2] ** 2 + world[..., :2] ** 2
     size = jnp.sum(weights * (jnp.sum(spread, axis=-1) + rounding), axis=-1)
-    tied = lax.stop_gradient(sums[..., 2] <= rounding * size)  # False where NaN
+    tied = lax.stop_gradient(weakest <= rounding * size)  # False where NaN
     _refuse_tied(tied, values, "body, world: wanted directions that determine the attitude")
     unknown = tied | jnp.any(weights < 0, axis=-1)
     result = canonical(normalize(multiply(left, vector)))
