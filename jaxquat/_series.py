@@ -121,7 +121,8 @@ def sin_defect(s: Array) -> Array:
 
 def _far_sin_defect(s: Array) -> tuple[Array]:
     x = jnp.sqrt(jnp.where(s < _SWITCH, _SWITCH, s))
-    return ((2.0 * x - jnp.sin(2.0 * x)) / x / x / x / 8.0,)  # x^3 may overflow
+    over = 1.0 / x  # x^3 may overflow
+    return (0.125 * (2.0 - jnp.sin(2.0 * x) * over) * over * over,)
 
 
 def cos_defect(s: Array) -> Array:
@@ -132,7 +133,8 @@ def cos_defect(s: Array) -> Array:
 def _far_cos_defect(s: Array) -> tuple[Array]:
     s = jnp.where(s < _SWITCH, _SWITCH, s)
     sine = jnp.sin(jnp.sqrt(s))
-    return ((s - sine * sine) / s / s / 8.0,)
+    over = 1.0 / s
+    return (0.125 * (1.0 - sine * sine * over) * over,)
 
 
 def sin_defect_slope(s: Array) -> Array:
@@ -144,7 +146,8 @@ def _far_sin_defect_slope(s: Array) -> tuple[Array]:
     s = jnp.where(s < _SWITCH, _SWITCH, s)
     x = jnp.sqrt(s)
     sine, double = jnp.sin(x), jnp.sin(2.0 * x)
-    return ((4.0 * x * sine * sine - 6.0 * x + 3.0 * double) / x / s / s / 16.0,)
+    over = 1.0 / s
+    return (0.0625 * (4.0 * sine * sine - 6.0 + 3.0 * double / x) * over * over,)
 
 
 def cos_defect_slope(s: Array) -> Array:
@@ -156,7 +159,8 @@ def _far_cos_defect_slope(s: Array) -> tuple[Array]:
     s = jnp.where(s < _SWITCH, _SWITCH, s)
     x = jnp.sqrt(s)
     sine, double = jnp.sin(x), jnp.sin(2.0 * x)
-    return ((4.0 * sine * sine - x * double - 2.0 * s) / s / s / s / 16.0,)
+    over = 1.0 / s
+    return (0.0625 * (4.0 * sine * sine * over - double / x - 2.0) * over * over,)
 
 
 def lag_defect(r: Array) -> Array:
