@@ -105,6 +105,19 @@ def scale_of(x: Array) -> Array:
     return 1.0 / jnp.clip(power_of_two(x), least, 1.0 / least)
 
 
+def near_one(v: Array) -> Array:
+    """``v`` times the power of two that brings its largest component near 1, (..., n) -> (..., n).
+
+    It is for functions that the scale of v does not change: their squares and products then stay in
+    the range of the dtype, and their derivatives need none of the factor, which has none. No digit
+    of v changes, and 0 stays 0.
+    """
+    info = jnp.finfo(v.dtype)
+    largest = lax.stop_gradient(jnp.max(jnp.abs(v), axis=-1, keepdims=True))
+    largest = jnp.clip(largest, float(info.tiny), 1.0 / float(info.tiny))
+    return v / lax.reduce_precision(largest, info.nexp, 0)
+
+
 def inverse_inertia(inertia: Array) -> Array:
     """Inverse of an inertia (3, 3), also where the dtype cannot hold its determinant."""
     unit = power_of_two(inertia)

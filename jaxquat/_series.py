@@ -65,9 +65,12 @@ def _reduced(s: Array) -> tuple[Array, Array, Array]:
 
 
 def _modulo_pi(s: Array) -> tuple[Array, Array, Array]:
-    x = jnp.sqrt(jnp.where(s < _SWITCH, _SWITCH, s))  # never the root of zero
+    largest = float(jnp.finfo(s.dtype).max)  # s itself may have overflowed
+    x = jnp.sqrt(jnp.minimum(jnp.where(s < _SWITCH, _SWITCH, s), largest))  # never of zero
     k = jnp.round(x / math.pi)
     remainder = x - math.pi * k
+    # Where x is so large that its rounding is more than a turn, nothing is left but whole turns.
+    remainder = jnp.where(remainder * remainder > _SWITCH, 0.0, remainder)
     sign = 1.0 - 2.0 * (k - 2.0 * jnp.floor(0.5 * k))
     return remainder * remainder, sign, sign * remainder / x
 
@@ -86,8 +89,9 @@ def sinc(s: Array) -> Array:
 
 def cosm1_sinc(s: Array) -> tuple[Array, Array]:
     """(cos x - 1, sin(x)/x) with s = x^2 >= 0, any shape: no cancellation, by the half angle."""
-    cosine, ratio = cos(0.25 * s), sinc(0.25 * s)
-    return -0.5 * s * ratio * ratio, ratio * cosine
+    square, sign, ratio = _reduced(0.25 * s)
+    cosine, sine = sign * _polynomial(_COS, square, _SWITCH), _polynomial(_SINC, square, _SWITCH)
+    return -2.0 * square * sine * sine, ratio * sine * cosine
 
 
 def cot_defect(s: Array) -> Array:
@@ -117,7 +121,8 @@ def sin_defect(s: Array) -> Array:
 
 def _far_sin_defect(s: Array) -> tuple[Array]:
     x = jnp.sqrt(jnp.where(s < _SWITCH, _SWITCH, s))
-    return ((2.0 * x - jnp.sin(2.0 * x)) / (8.0 * x * x * x),)
+    over = 1.0 / x  # x^3 may overflow
+    return (0.125 * (2.0 - jnp.sin(2.0 * x) * over) * over * over,)
 
 
 def cos_defect(s: Array) -> Array:
@@ -128,7 +133,8 @@ def cos_defect(s: Array) -> Array:
 def _far_cos_defect(s: Array) -> tuple[Array]:
     s = jnp.where(s < _SWITCH, _SWITCH, s)
     sine = jnp.sin(jnp.sqrt(s))
-    return ((s - sine * sine) / (8.0 * s * s),)
+    over = 1.0 / s
+    return (0.125 * (1.0 - sine * sine * over) * over,)
 
 
 def sin_defect_slope(s: Array) -> Array:
@@ -140,7 +146,8 @@ def _far_sin_defect_slope(s: Array) -> tuple[Array]:
     s = jnp.where(s < _SWITCH, _SWITCH, s)
     x = jnp.sqrt(s)
     sine, double = jnp.sin(x), jnp.sin(2.0 * x)
-    return ((4.0 * x * sine * sine - 6.0 * x + 3.0 * double) / (16.0 * s * s * x),)
+    over = 1.0 / s
+    return (0.0625 * (4.0 * sine * sine - 6.0 + 3.0 * double / x) * over * over,)
 
 
 def cos_defect_slope(s: Array) -> Array:
@@ -152,7 +159,8 @@ def _far_cos_defect_slope(s: Array) -> tuple[Array]:
     s = jnp.where(s < _SWITCH, _SWITCH, s)
     x = jnp.sqrt(s)
     sine, double = jnp.sin(x), jnp.sin(2.0 * x)
-    return ((4.0 * sine * sine - x * double - 2.0 * s) / (16.0 * s * s * s),)
+    over = 1.0 / s
+    return (0.0625 * (4.0 * sine * sine * over - double / x - 2.0) * over * over,)
 
 
 def lag_defect(r: Array) -> Array:

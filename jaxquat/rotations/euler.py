@@ -20,7 +20,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from jaxquat._checks import trailing
-from jaxquat._linear import inverse, root
+from jaxquat._linear import inverse, near_one, root
 from jaxquat.rotations import quaternion
 
 __all__ = ["ORDERS", "from_quaternion", "rate_matrix", "rate_matrix_inverse", "to_quaternion"]
@@ -58,7 +58,7 @@ def from_quaternion(q: ArrayLike, order: str) -> Array:
         >>> jnp.degrees(jq.euler.from_quaternion(q, "ZYX")).round(2)
         Array([ 30., -20.,  10.], dtype=float32)
     """
-    q = trailing("q", q, (4,))
+    q = near_one(trailing("q", q, (4,)))
     i, j, k = _axes(order)
     proper, last = i == k, -1.0 if order.islower() else 1.0
     k = 3 - i - j

@@ -801,3 +801,53 @@ def test_python_numbers_do_not_widen():
 
 def test_the_distance_of_a_diverged_attitude_is_nan():
     assert np.isnan(quaternion.distance(jnp.full(4, jnp.nan), jnp.array([1.0, 0, 0, 0])))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_exp_of_any_turn_is_unit(dtype):
+    """Where rounding leaves nothing of the angle, what remains is unit to rounding."""
+    sizes = np.logspace(-30, np.log10(np.finfo(dtype).max) - 1, 400)
+    u = (
+        sizes[:, None, None] * np.array([[1.0, 0, 0], [0.6, 0, -0.8], [2 / 3, 2 / 3, 1 / 3]])
+    ).astype(dtype)
+    for turn, unit_part in ((quaternion.exp, 0.0), (quaternion.expm1, 1.0)):
+        q = np.array(jax.jit(turn)(u), float)
+        q[..., 0] += unit_part
+        assert np.abs(np.linalg.norm(q, axis=-1) - 1).max() < 6 * np.finfo(dtype).eps
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e30])
+def test_the_scale_has_no_effect_in_float32(scale):
+    p, q = jnp.asarray(Q[:2], jnp.float32)
+    s = jnp.float32(2.0 ** round(np.log2(scale)))
+    np.testing.assert_array_equal(quaternion.slerp(s * p, s * q, 0.3), quaternion.slerp(p, q, 0.3))
+    np.testing.assert_array_equal(
+        euler.from_quaternion(s * p, "ZYX"), euler.from_quaternion(p, "ZYX")
+    )
+
+
+def test_two_directions_a_tenth_of_a_degree_apart_err_as_eps_over_the_angle():
+    body = np.array([[1.0, 0, 0], [np.cos(np.pi / 1800), np.sin(np.pi / 1800), 0]])
+    world = scipy(Q[0]).apply(body)
+    got = quaternion.from_vectors(body.astype(np.float32), world.astype(np.float32))
+    error = np.linalg.norm(np.asarray(got, float) - Q[0] * np.sign(Q[0, 0])) * 2
+    assert error < 4 * np.finfo(np.float32).eps / (np.pi / 1800)
+
+
+@pytest.mark.parametrize("scale", [2.0**-100, 2.0**100])
+def test_powers_of_two_of_weights_and_directions_change_no_bit_in_float32(scale):
+    s, weights = jnp.float32(scale), jnp.array([1.0, 2.0], jnp.float32)
+    q = jnp.asarray(Q[:2], jnp.float32)
+    np.testing.assert_array_equal(quaternion.inverse(s * q) * s, quaternion.inverse(q))
+    np.testing.assert_array_equal(quaternion.mean(q, s * weights), quaternion.mean(q, weights))
+    body, world = q[:, 1:], q[:, :3]
+    np.testing.assert_array_equal(
+        quaternion.from_vectors(s * body, world / s, s * weights),
+        quaternion.from_vectors(body, world, weights),
+    )
+
+
+def test_the_differential_of_a_turn_of_1e15_rad_is_the_part_along_its_axis_in_float32():
+    """Its other two terms are at most of order |v|/|u|."""
+    u, v = jnp.array([1e15, 0.0, 0.0], jnp.float32), jnp.array([1.0, 2.0, 3.0], jnp.float32)
+    np.testing.assert_allclose(so3.dexp(u, v), [1.0, 0.0, 0.0], atol=1e-6)

@@ -8,7 +8,7 @@ from jax.typing import ArrayLike
 
 from jaxquat import _series as series
 from jaxquat._checks import broadcast, trailing
-from jaxquat._linear import cross, dot, square, stacked
+from jaxquat._linear import cross, dot, near_one, square, stacked
 
 
 def multiply(p: ArrayLike, q: ArrayLike) -> Array:
@@ -46,7 +46,8 @@ def inverse(q: ArrayLike) -> Array:
         Array([ 0.25, -0.25, -0.25, -0.25], dtype=float32)
     """
     q = trailing("q", q, (4,))
-    return conjugate(q) / dot(q, q)[..., None]
+    scaled = near_one(q)
+    return conjugate(scaled) / dot(scaled, q)[..., None]
 
 
 def normalize(q: ArrayLike) -> Array:

@@ -10,7 +10,7 @@ from jax.typing import ArrayLike, DTypeLike
 from jaxquat import _checks as arguments
 from jaxquat import _series as series
 from jaxquat._checks import broadcast, floating_dtype, random_key
-from jaxquat._linear import dot, root
+from jaxquat._linear import dot, near_one, root
 from jaxquat.rotations.quaternion.algebra import conjugate, log, multiply, normalize
 
 
@@ -84,7 +84,7 @@ def slerp(p: ArrayLike, q: ArrayLike, t: ArrayLike) -> Array:
         Array(30., dtype=float32)
     """
     p, q, t = broadcast(("p", p, (4,)), ("q", q, (4,)), ("t", t, ()))
-    p, q = normalize(p), normalize(q)
+    p, q = normalize(near_one(p)), normalize(near_one(q))
     q = jnp.where(dot(p, q)[..., None] < 0, -q, q)
     turn = relative(p, q)
     s = dot(turn[..., 1:], turn[..., 1:])
