@@ -26,7 +26,6 @@ from jaxquat.simulation.intervals import unless_empty
 from jaxquat.simulation.path import Path
 from jaxquat.simulation.simulation import Simulation
 
-
 AMPLIFIED = (
     'checkpoint: "reversible" wanted a drag that decays by at most 9 powers of e between two rows '
     "(29 in float64), for undoing it amplifies rounding as much"

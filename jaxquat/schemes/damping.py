@@ -33,7 +33,6 @@ from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import (
     Step,
     Torque,
-    check_step,
     evaluate_at_attitude,
     given_command_of,
     rate_at_attitude,
@@ -41,6 +40,7 @@ from jaxquat.dynamics.contract import (
 from jaxquat.dynamics.forces import Wind, wind_at
 from jaxquat.dynamics.state import State
 from jaxquat.dynamics.torques import zero
+from jaxquat.dynamics.units import own_step, own_units
 from jaxquat.rotations.quaternion import rotate, rotate_inverse
 from jaxquat.schemes.scheme import Scheme, as_scheme
 
@@ -163,19 +163,28 @@ class Damped:
         params: Any,
     ) -> State:
         """Take one step."""
-        t, state, dt = check_step(body, t, state, dt)
-        settled = self._settling(body, torque, params, 0.5 * dt, state.position is not None)
+        own, own_torque, t, state, dt = own_step(body, torque, t, state, dt)
+        toward = None if self.toward is None else given_command_of(torque, self.toward)
+        drag = self._in_units_of(body, toward)
+        settled = drag._settling(own, own_torque, params, 0.5 * dt, state.position is not None)
         before = settled(t, state)
         return settled(t + dt, self.scheme(body, zero, t, before, dt, params))
 
     def decay(self, body: Body) -> Array:
         """A bound on the fastest relative decay of rate and velocity [1/s], (): a row-sum norm."""
-        rates = []
-        if self.damping is not None:
-            rates.append(matmul(inverse_inertia(body.inertia), self.damping))
-        if self.resistance is not None and body.mass is not None:
-            rates.append(self.resistance / body.mass)
+        drag, (own, _), rates = self._in_units_of(body, None), own_units(body), []
+        if drag.damping is not None:
+            rates.append(matmul(inverse_inertia(own.inertia), drag.damping))
+        if drag.resistance is not None and own.mass is not None:
+            rates.append(drag.resistance / own.mass)
         return jnp.max(jnp.stack([jnp.max(jnp.sum(jnp.abs(rate), axis=1)) for rate in rates]))
+
+    def _in_units_of(self, body: Body, toward: Callable[..., Array] | None) -> Damped:
+        """The same drag in the body's own units, with this rate to decay towards."""
+        _, scales = own_units(body)
+        damping = None if self.damping is None else scales.torque * self.damping
+        resistance = None if self.resistance is None else scales.force * self.resistance
+        return dataclasses.replace(self, damping=damping, resistance=resistance, toward=toward)
 
     def _settling(
         self, body: Body, torque: Torque, params: Any, duration: Array, moves: bool
@@ -188,14 +197,14 @@ class Damped:
         turning = _response(body.inertia, self.damping, duration)
         mass = body.mass * jnp.eye(3, dtype=duration.dtype) if moves else None
         moving = None if mass is None else _response(mass, self.resistance, duration)
-        toward = None if self.toward is None else given_command_of(torque, self.toward)
 
         def settled(t: Array, state: State) -> State:
             tau, force = evaluate_at_attitude(name, torque, t, state, params)
             if self.damping is not None:
                 excess = state.omega
-                if toward is not None:
-                    excess = excess - rate_at_attitude(name, "toward", toward, t, state, params)
+                if self.toward is not None:
+                    rate = rate_at_attitude(name, "toward", self.toward, t, state, params)
+                    excess = excess - rate
                 tau = tau - matvec(self.damping, excess)
             omega = state.omega + matvec(turning, tau)
             if moving is None:
