@@ -796,6 +796,7 @@ ELSEWHERE = {
     "interop.diffrax.Interpolation": "called by diffrax",
     "interop.diffrax.Interpolation.evaluate": "called by diffrax",
     "Scheme.check": "a check itself: tests/schemes/test_scheme.py",
+    "Scheme.decay": "a fact of a scheme and a body: tests/schemes/test_damping.py",
     "Scheme.tree_flatten": "called by JAX",
     "Scheme.tree_unflatten": "called by JAX",
     "dynamics.Step": "a type",

@@ -26,8 +26,8 @@ from jaxquat._checks import (
     positive,
 )
 from jaxquat._linear import cross, inverse, matmul, matvec, transpose
-from jaxquat.control import thrusters
 from jaxquat.control.responses import delayed, lagged
+from jaxquat.control.thrusters import allocated
 from jaxquat.dynamics.state import State, broadcastable
 
 __all__ = [
@@ -175,7 +175,7 @@ def allocate_thrusters(arms: ArrayLike, tau: ArrayLike, limits: ArrayLike | None
     if limits is not None:
         limits = one_shape("limits", limits, (), arms.shape[:1])
         positive("limits", limits, or_infinite=True)
-    return thrusters.allocated(arms, tau, limits)
+    return allocated(arms, tau, limits)
 
 
 def thruster_arms(positions: ArrayLike, directions: ArrayLike) -> Array:

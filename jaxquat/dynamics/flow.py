@@ -114,12 +114,9 @@ def jeffery_rate(semi_axes: ArrayLike, gradient: Gradient) -> Callable[..., Arra
     slenderness = (second - third) / (second + third)
 
     def jeffery_rate(
-        t: ArrayLike, q_or_state: ArrayLike | State, params: Any = None, *command: Any
+        t: ArrayLike, q: ArrayLike | State, params: Any = None, *command: Any
     ) -> Array:
-        state = q_or_state
-        if not isinstance(state, State):
-            q = jnp.asarray(state)
-            state = State(q, jnp.zeros(3, q.dtype))
+        state = q if isinstance(q, State) else State(jnp.asarray(q), jnp.zeros_like(q, shape=(3,)))
         rotation = to_matrix(state.q)
         g = matmul(transpose(rotation), matmul(gradient_at(t, state, params, *command), rotation))
         above = jnp.stack([g[1, 2], g[2, 0], g[0, 1]])

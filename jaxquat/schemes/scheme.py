@@ -143,6 +143,7 @@ class Scheme:
             >>> f"{jq.schemes.damped(jq.no_squish, jnp.full(3, 0.4)).decay(body):.2f} per second"
             '0.20 per second'
         """
+        instance("body", body, Body, "a jq.Body")
         decay = getattr(self.step, "decay", None)
         return None if decay is None else decay(body)
 
