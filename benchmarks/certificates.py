@@ -437,6 +437,7 @@ def comparison():
 
 SWITCHES = "Torques that switch"
 NEARLY_LINEAR = "Nearly linear bodies"
+STIFF = "Strong drag"
 
 
 def switches():
@@ -502,10 +503,60 @@ def nearly_linear():
     return "\n".join(lines)
 
 
+def stiff():
+    """Return errors of the attitude [rad] after 2 s under drag and a torque, in steps of 0.05 s.
+
+    A dipole in a field, from rest. The reference is `rkmk4` in steps a tenth of the relaxation
+    time, or for the two shortest relaxation times the body without inertia.
+    """
+    damping = jnp.array([[1.2, 0.1, 0.0], [0.1, 0.8, 0.2], [0.0, 0.2, 1.0]])
+    moments = jnp.array([[0.9, 0.1, -0.2], [0.1, 1.1, 0.05], [-0.2, 0.05, 1.3]])
+    q = jq.quaternion.exp(jnp.array([0.5, -0.8, 0.3]))
+    begin, still = jq.State(q, jnp.zeros(3)), jnp.zeros(3)
+
+    def dipole(t, state, params):
+        field = jq.quaternion.rotate_inverse(state.q, jnp.array([0.0, 0.6, 1.0]))
+        return jnp.cross(jnp.array([0.3, -0.2, 0.5]), field)
+
+    def end(scheme, torque, size, steps):
+        body, grid = jq.Body(size * moments), jq.grid(0.0, 2.0 / steps, steps)
+        path = jq.rollout(scheme, body, torque, begin, grid, save_every=steps, engine="scan")
+        return path.final.q
+
+    def terminal(t, q, params):
+        return jnp.linalg.solve(damping, dipole(t, jq.State(q, still), params))
+
+    dragged = jq.torques.total(dipole, jq.torques.drag(damping))
+    methods = {
+        "`damped(no_squish)`": (jq.schemes.damped(jq.no_squish, damping), dipole),
+        "`lie_midpoint`": (jq.lie_midpoint, dragged),
+        "`rkmk4`": (jq.rkmk4, dragged),
+    }
+    lines = header(["x", *methods])
+    for x in (0.01, 0.1, 1.0, 3.0, 10.0, 100.0, 1e3, 1e5, 1e8):
+        size = 0.05 / x
+        if x < 1e4:
+            reference = jax.jit(functools.partial(end, *methods["`rkmk4`"][:2], steps=max(
+                2000, round(20 / size))))(size=size)  # fmt: skip
+        else:
+            grid = jq.grid(0.0, 1e-3, 2000)
+            reference = jax.jit(lambda grid=grid: jq.kinematics.rollout_of_attitude(
+                terminal, q, grid, order=6))()[-1]  # fmt: skip
+        cells = []
+        for scheme, torque in methods.values():
+            last = jax.jit(functools.partial(end, scheme, torque, steps=40))(size=size)
+            error = float(jq.quaternion.distance(reference, last))
+            cells.append(f"{error:.1e}" if error < 1.0 else "unstable")
+        lines.append(row([f"{x:g}", *cells]))
+        print(lines[-1], flush=True)
+    return "\n".join(lines)
+
+
 OTHERS = {  # tables without a row for each scheme
     SHORT: short_steps,
     SWITCHES: switches,
     NEARLY_LINEAR: nearly_linear,
+    STIFF: stiff,
     COMPARISON: comparison,
 }
 PEERS = {"formulation2": "ambient RK4 + normalise"}  # a scheme, by the name of what peers do

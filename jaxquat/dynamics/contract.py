@@ -12,7 +12,7 @@ from jax import Array
 from jax.extend.core import jaxpr_as_fun
 from jax.typing import ArrayLike
 
-from jaxquat._checks import exactly, instance, takes
+from jaxquat._checks import exactly, finite, instance, takes
 from jaxquat._jaxprs import depends_on
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.state import State, Wrench, describe, one_body
@@ -170,6 +170,20 @@ def _at_attitude(
             wanted = f"a {kind} of time and attitude"
             raise TypeError(f"{name}: wanted {wanted}, got {role}, which reads state.{field}")
     return jaxpr_as_fun(traced)(*rates.values())
+
+
+def wind_at(wind: Any) -> Callable[..., Array]:
+    """The velocity of the air as a function of (t, position)."""
+    return vector_of("wind", takes("wind", wind, "t, position") if callable(wind) else wind)
+
+
+def vector_of(name: str, value: Any) -> Callable[..., Array]:
+    """A vector (3,), or a function that returns one, as a function of any arguments."""
+    if callable(value):
+        return lambda *arguments: exactly(f"{name}(...)", value(*arguments), (3,))
+    constant = exactly(name, value, (3,))
+    finite(name, constant)
+    return lambda *arguments: constant
 
 
 def without_aux(name: str, state: State) -> None:

@@ -22,7 +22,7 @@ from jax.typing import ArrayLike
 from jaxquat._checks import exactly, finite, instance, not_negative, one_shape, takes
 from jaxquat._linear import cross, dot, matvec, root, trace
 from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.contract import Torque
+from jaxquat.dynamics.contract import Torque, vector_of, wind_at
 from jaxquat.dynamics.state import State, Wrench, broadcastable
 from jaxquat.rotations.quaternion import rotate, rotate_inverse
 
@@ -202,7 +202,7 @@ def thrust(force: Vector | Callable[..., Array], offset: Vector = (0.0, 0.0, 0.0
         >>> wrench.torque[1], wrench.force[0]  # N m about body y, N along world x
         (Array(-2., dtype=float32), Array(20., dtype=float32))
     """
-    force_at = _vector_of("force", force)
+    force_at = vector_of("force", force)
     arm = exactly("offset", offset, (3,))
     finite("offset", arm)
 
@@ -267,17 +267,3 @@ def _coefficients(name: str, value: ArrayLike) -> Array:
     array = one_shape(name, value, (), (3,))
     not_negative(name, array)
     return array
-
-
-def wind_at(wind: Wind) -> Callable[..., Array]:
-    """The velocity of the air as a function of (t, position)."""
-    return _vector_of("wind", takes("wind", wind, "t, position") if callable(wind) else wind)
-
-
-def _vector_of(name: str, value: Any) -> Callable[..., Array]:
-    """A vector (3,), or a function that returns one, as a function of any arguments."""
-    if callable(value):
-        return lambda *arguments: exactly(f"{name}(...)", value(*arguments), (3,))
-    constant = exactly(name, value, (3,))
-    finite(name, constant)
-    return lambda *arguments: constant

@@ -36,8 +36,9 @@ from jaxquat.dynamics.contract import (
     evaluate_at_attitude,
     given_command_of,
     rate_at_attitude,
+    wind_at,
 )
-from jaxquat.dynamics.forces import Wind, wind_at
+from jaxquat.dynamics.forces import Wind
 from jaxquat.dynamics.state import State
 from jaxquat.dynamics.torques import zero
 from jaxquat.dynamics.units import own_step, own_units
