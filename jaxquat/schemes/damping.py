@@ -208,7 +208,7 @@ class Damped:
                     excess = excess - rate
                 tau = tau - matvec(self.damping, excess)
             omega = state.omega + matvec(turning, tau)
-            if moving is None:
+            if moving is None or force is None:
                 return state._replace(omega=omega)
             force = rotate_inverse(state.q, force)
             if self.resistance is not None:
