@@ -13,7 +13,7 @@ from scipy.spatial.transform import Rotation
 import jaxquat as jq
 from jaxquat import quaternion, torques
 from jaxquat.dynamics import Torque
-from jaxquat.dynamics.contract import commanded, evaluate
+from jaxquat.dynamics.contract import Commanded, evaluate
 
 RNG = np.random.default_rng(2)
 N = 50
@@ -264,10 +264,10 @@ def test_the_examples_of_the_contract_are_torques():
     params = {"stiffness": 2.0, "damping": DAMPING, "efficiency": 0.5}
     spring, *_ = evaluate(examples["spring"], 0.0, ONE, params)
     np.testing.assert_allclose(spring, -2.0 * quaternion.log(ONE.q) - DAMPING * ONE.omega)
-    motors, *_ = evaluate(commanded(examples["motors"], PUSH), 0.0, ONE, params)
+    motors, *_ = evaluate(Commanded(examples["motors"], PUSH), 0.0, ONE, params)
     np.testing.assert_allclose(motors, 0.5 * PUSH - DAMPING * ONE.omega)
     state = ONE._replace(aux=2.0 * PUSH)
-    wheels, rates, _ = evaluate(commanded(examples["wheels"], PUSH), 0.0, state, params)
+    wheels, rates, _ = evaluate(Commanded(examples["wheels"], PUSH), 0.0, state, params)
     wanted = jq.actuators.wheel_torque(np.eye(3), state, state.aux, PUSH)
     np.testing.assert_allclose(wheels, wanted, rtol=0, atol=1e-15)
     np.testing.assert_array_equal(rates, PUSH)
