@@ -632,9 +632,9 @@ TABLE = {
     "rotors.thrusts": {"rotors": Argument(ROTORS), "speeds": algebra(np.ones(4))},
     "schemes.damped": {
         "scheme": Argument(jq.no_squish),
-        "damping": optional(V),
+        "damping": Argument(V, word="damping|toward"),
         "toward": optional(lambda t, state, params: jnp.asarray(V)),
-        "resistance": optional(V),
+        "resistance": Argument(V, word="resistance|wind"),
         "wind": optional(V),
     },
     "schemes.hoffmann.lagrange": {
