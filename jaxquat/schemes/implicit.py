@@ -65,7 +65,8 @@ def lgvi(
             1.0 + square(y)
         )
 
-    y = _solved(0.5 * dt * matvec(inverse_inertia(inertia), m), residual, lambda y: dt * m)
+    guess = 0.5 * dt * matvec(inverse_inertia(inertia), m)
+    y = _solved(guess, residual, lambda y: jnp.concatenate([y, guess]))
     turn = _cayley(y)
     q = correct_norm(q + multiply(q, turn))
     end = drifted(kicked(body, state._replace(q=q), force0, 0.5 * dt), dt)
@@ -79,7 +80,7 @@ def lgvi(
 
 @scheme(
     order=2,
-    evaluations=1 + NEWTON,
+    evaluations=NEWTON,
     conserves=("norm", "energy"),
     reversible=True,
     translation=False,
@@ -106,11 +107,9 @@ def lie_midpoint(
         tau = evaluate(torque, t + 0.5 * dt, State(q_mean, mean), params).torque
         return matvec(inertia, change) - dt * (tau - cross(mean, matvec(inertia, mean)))
 
-    def terms(change: Array) -> Array:  # each of them may vanish, and so may their sum
-        return jnp.concatenate([matvec(inertia, omega), dt * tau, matvec(inertia, omega + change)])
-
-    tau = evaluate(torque, t, state, params).torque
-    change = _solved(dt * euler(body)(omega, tau), residual, terms)
+    # From no change, not from an explicit step: under strong drag that would turn many times.
+    start = jnp.zeros_like(omega)
+    change = _solved(start, residual, lambda change: jnp.concatenate([omega, change]))
     q = correct_norm(q + multiply(q, expm1(dt * (omega + 0.5 * change))))
     return State(q, omega + change, state.aux)
 
@@ -156,10 +155,8 @@ def simo_wong(
             + 2.0 / (1.0 + square(half)) * (twice + cross(half, twice))
         )
 
-    def terms(change: Array) -> Array:
-        return jnp.concatenate([m, dt * tau0, matvec(inertia, omega + change)])
-
-    change = _solved(dt * euler(body)(omega, tau0), residual, terms)
+    guess = dt * euler(body)(omega, tau0)
+    change = _solved(guess, residual, lambda change: jnp.concatenate([omega, guess, change]))
     end = end._replace(q=correct_norm(turned(change)), omega=omega + change)
     if end.position is not None:
         _, force1 = evaluate_at_attitude("simo_wong", torque, t + dt, end, params)
@@ -184,30 +181,33 @@ def _quotient(inertia: Array, vector: Array) -> Array:
 
 
 def _solved(
-    guess: Array, residual: Callable[[Array], Array], terms: Callable[[Array], Array]
+    guess: Array, residual: Callable[[Array], Array], sizes: Callable[[Array], Array]
 ) -> Array:
     """Return the root (3,) of ``residual`` from ``guess``.
 
-    It is NaN where the residual is above the rounding of its ``terms`` at the root. It is Newton's
-    method with new slopes at ``NEW_SLOPES``; the derivatives are those of the root.
+    It is Newton's method with new slopes at ``NEW_SLOPES``; the derivatives are those of the root.
+    It is NaN where the last correction is above the rounding of ``sizes``, numbers in units of the
+    root. (The residual would not do: its terms may be large and cancel within the torque, as strong
+    drag and a drive do, and their rounding then says nothing of the root.)
     """
 
     def newton(residual: Callable[[Array], Array], x: Array) -> tuple[Array, Array]:
-        slope = value = x
+        slope = correction = x
         for number in range(NEWTON):
             if number in NEW_SLOPES:
                 slope, value = _slope(residual, x)
                 slope = lax.optimization_barrier(inverse(slope))
             else:
                 value = residual(x)
-            x = lax.optimization_barrier(x - matvec(slope, value))
-        return x, value
+            correction = matvec(slope, value)
+            x = lax.optimization_barrier(x - correction)
+        return x, correction
 
     def tangent_solve(linear: Callable[[Array], Array], y: Array) -> Array:
         return matvec(inverse(jax.jacfwd(linear)(jnp.zeros_like(y))), y)
 
-    x, value = lax.custom_root(residual, guess, newton, tangent_solve, has_aux=True)
-    error, size = (jnp.sqrt(square(lax.stop_gradient(v))) for v in (value, terms(x)))
+    x, correction = lax.custom_root(residual, guess, newton, tangent_solve, has_aux=True)
+    error, size = (jnp.sqrt(square(lax.stop_gradient(v))) for v in (correction, sizes(x)))
     return jnp.where(error <= 1e4 * jnp.finfo(x.dtype).eps * size, x, jnp.nan)
 
 

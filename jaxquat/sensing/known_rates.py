@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -13,12 +14,17 @@ from jax.typing import ArrayLike, DTypeLike
 
 from jaxquat._checks import exactly, instance, one_of, takes, unit_quaternion
 from jaxquat._linear import cross
+from jaxquat.dynamics.body import Body
+from jaxquat.dynamics.contract import Torque
+from jaxquat.dynamics.state import State
+from jaxquat.rollout import rollout as simulated
 from jaxquat.rotations import so3
 from jaxquat.rotations.quaternion import correct_norm, exp, expm1, multiply
+from jaxquat.schemes.scheme import Scheme
 from jaxquat.schemes.tableaus import BUTCHER6, MIDPOINT, RK4, Tableau, combine
 from jaxquat.sensing.magnus import NODES, expansion, product
 from jaxquat.simulation.grid import Grid, GridAt, check_resolution
-from jaxquat.simulation.intervals import first_step, intervals_of, may_be_empty, unless_empty
+from jaxquat.simulation.intervals import first_step, intervals_of
 
 # For rates of time and attitude: the tableau that is lifted, by its order.
 _TABLEAUS = {2: MIDPOINT, 4: RK4, 6: BUTCHER6}
@@ -82,33 +88,44 @@ def rollout(
 
 
 def rollout_of_attitude(
-    rate: Callable[[Array, Array, Any], Array],
+    rate: Callable[..., Array],
     q0: ArrayLike,
     grid: Grid | GridAt,
     params: Any = None,
     *,
     order: int = 4,
+    inputs: Any = None,
+    save_every: int = 1,
+    engine: str = "auto",
 ) -> Array:
-    """Attitudes on a time grid from a body rate of time and attitude. -> (intervals + 1, 4).
+    """Attitudes on a time grid from a body rate of time and attitude. -> (rows, 4).
 
-    Differentiable by q0, params and grid, in both modes. An ellipsoid without inertia turns so in
-    a viscous flow::
+    Differentiable by q0, params, inputs and grid, in both modes. An ellipsoid without inertia turns
+    so in a viscous flow::
 
         rate = jq.flow.jeffery_rate(semi_axes, gradient)
         q = rollout_of_attitude(rate, q0, jq.grid(0.0, 0.1, 100))
 
-    It is the method of Munthe-Kaas (``jq.rkmk``) without a body: ``u' = dexpinv(u, rate)`` for the
-    rotation vector u of a step, by an explicit Runge-Kutta method. |q| = 1 holds to rounding.
+    It is ``jq.rollout`` by the method of Munthe-Kaas (``jq.rkmk``) without a body: ``u' =
+    dexpinv(u, rate)`` for the rotation vector u of a step, by an explicit Runge-Kutta method.
+    |q| = 1 holds to rounding.
 
     Args:
         rate: ``rate(t, q, params) -> (3,)``, the rate at time t [s] and attitude q (4,) in body
-            axes [rad/s].
+            axes [rad/s]; with inputs ``rate(t, q, params, input)``.
         q0: unit attitude at the start of the grid, (4,); the result has its dtype.
         grid: ``jq.grid(t0, dt, steps)``, whose steps are its intervals, or ``jq.grid_at(times)``,
             which returns the attitudes at these times alone. The attitude stays as it is in an
             interval of length 0, where the rate has no part.
         params: any pytree, passed to rate.
         order: in dt, 2, 4 or 6: 2, 4 or 7 rates a step (midpoint, classical, Butcher 1964).
+        inputs: pytree with an axis for the intervals in front; the rate is given its slice.
+        save_every: intervals per row, a divisor of their number.
+        engine: "auto", "fused" or "scan", as for ``jq.rollout``.
+
+    Returns:
+        (intervals // save_every + 1, 4), the start and the attitude after each ``save_every``
+        intervals.
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
@@ -122,52 +139,40 @@ def rollout_of_attitude(
         ((21, 4), '1.000 rad')
     """
     one_of("order", order, tuple(_TABLEAUS))
-    takes("rate", rate, "t, q, params")
-    instance("grid", grid, (Grid, GridAt), "a jq.grid(t0, dt, steps) or jq.grid_at(times)")
-    tableau, q0 = _TABLEAUS[order], checked_start(q0)
+    takes("rate", rate, "t, q, params" if inputs is None else "t, q, params, input")
+    q0 = checked_start(q0)
 
-    def at(t: Array, q: Array) -> Array:
-        return _checked_rate(rate(t, q, params), " from rate(t, q, params)", q0)
+    def as_torque(t: Array, state: State, params: Any, *input_of: Any) -> Array:
+        return _checked_rate(rate(t, state.q, params, *input_of), " from rate(t, q, params)", q0)
 
-    if isinstance(grid, Grid):
-        starts, dt = grid.times(q0.dtype)[:-1], jnp.asarray(grid.dt, q0.dtype)
-
-        def advance(q: Array, t: Array) -> tuple[Array, Array]:
-            after = _lifted(tableau, at, q, t, dt)
-            return after, after
-
-        return jnp.concatenate([q0[None], lax.scan(advance, q0, starts)[1]])
-    rows = intervals_of(grid, q0.dtype)
-    regular = q0, rows.t[0], first_step(rows)
-    empty_ones, within = may_be_empty(grid, q0.dtype), jnp.arange(grid.substeps)
-
-    def through(q: Array, t: Array, dt: Array) -> Array:
-        def step(q: Array, j: Array) -> tuple[Array, None]:
-            return _lifted(tableau, at, q, t + j * dt, dt), None
-
-        return lax.scan(step, q, within.astype(dt.dtype))[0]
-
-    def next_row(q: Array, row: tuple[Array, Array]) -> tuple[Array, Array]:
-        t, dt = row
-        here = q, t, dt
-        after = unless_empty(dt == 0, through, here, regular, q) if empty_ones else through(*here)
-        return after, after
-
-    return jnp.concatenate([q0[None], lax.scan(next_row, q0, (rows.t[:-1], rows.dt[:-1]))[1]])
+    body = Body.from_principal(jnp.ones(3, q0.dtype))  # which no step reads
+    start, scheme = State(q0, jnp.zeros(3, q0.dtype)), Scheme(Turning(_TABLEAUS[order]), "turning")
+    path = simulated(
+        scheme, body, as_torque, start, grid, params,
+        inputs=inputs, save_every=save_every, engine=engine,
+    )  # fmt: skip
+    return path.state.q
 
 
-def _lifted(
-    tableau: Tableau, rate: Callable[[Array, Array], Array], q: Array, t: Array, dt: Array
-) -> Array:
-    """The attitude after a step, from slopes of its rotation vector."""
-    slopes = [rate(t, q)]  # the first stage is at u = 0
-    for row, node in zip(tableau.a, tableau.c, strict=True):
-        u = combine(row, slopes, dt)
-        # The barriers: see schemes/munthe_kaas.py.
-        stage = multiply(q, lax.optimization_barrier(exp(u)))
-        slopes.append(so3.dexpinv(u, rate(t + node * dt, stage)))
-    turn = combine(tableau.b, slopes, dt)
-    return correct_norm(q + multiply(q, lax.optimization_barrier(expm1(turn))))
+@dataclass(frozen=True)
+class Turning:
+    """A step of the attitude alone, by the rate that stands in place of a torque."""
+
+    tableau: Tableau
+
+    def __call__(
+        self, body: Body, rate: Torque, t: Array, state: State, dt: Array, params: Any
+    ) -> State:
+        """Take one step."""
+        q, slopes = state.q, [rate(t, state, params)]  # the first stage is at u = 0
+        for row, node in zip(self.tableau.a, self.tableau.c, strict=True):
+            u = combine(row, slopes, dt)
+            # The barriers: see schemes/munthe_kaas.py.
+            stage = state._replace(q=multiply(q, lax.optimization_barrier(exp(u))))
+            slopes.append(so3.dexpinv(u, rate(t + node * dt, stage, params)))
+        turn = combine(self.tableau.b, slopes, dt)
+        end = correct_norm(q + multiply(q, lax.optimization_barrier(expm1(turn))))
+        return state._replace(q=end)
 
 
 def _given_steps(grid: GridAt, dtype: DTypeLike) -> tuple[Array, Array, Array]:

@@ -338,3 +338,33 @@ def test_drag_that_cannot_be_undone_is_refused_by_the_reversible_engine():
     check = checkify.checkify(jax.jit(lambda strength: fly(strength, check=True).final))
     assert check(3.0)[0].get() is None
     assert '"reversible" wanted a drag' in check(4.0)[0].get()
+
+
+def test_the_implicit_midpoint_rule_solves_its_equation_under_any_drag():
+    """256 dipoles from random attitudes and rates, x from 1 to 1e8, are finite.
+
+    The mean rate of a step is the terminal one, so the attitude errs by O(dt^2) whatever x is:
+    below 2e-3 in 2 s, as rates below 1.2 rad/s and steps of 0.05 make it.
+    """
+    q = jax.vmap(jq.quaternion.random)(jax.random.split(jax.random.key(0), 256))
+    omega = jax.random.normal(jax.random.key(1), (256, 3))
+    torque = jq.torques.total(dipole, jq.torques.drag(FULL))
+
+    @jax.jit
+    @jax.vmap
+    def last(q, omega, x):
+        body, grid = jq.Body(0.05 / x * BODY.inertia), jq.grid(0.0, 0.05, 40)
+        path = jq.rollout(jq.lie_midpoint, body, torque, jq.State(q, omega), grid, engine="scan")
+        return path.final.q
+
+    def rate(t, q, params):
+        return jnp.linalg.inv(FULL) @ dipole(t, jq.State(q, jnp.zeros(3)), params)
+
+    still = jax.jit(
+        jax.vmap(lambda q: jq.kinematics.rollout_of_attitude(rate, q, jq.grid(0.0, 0.01, 200))[-1])
+    )(q)
+    for x in (1e4, 1e6, 1e8):
+        got = last(q, 0.0 * omega, jnp.full(256, x))
+        assert float(jnp.max(jq.quaternion.distance(got, still))) < 2e-3
+    for x in (1.0, 1e2, 1e4, 1e6, 1e8):
+        assert np.isfinite(last(q, omega, jnp.full(256, x))).all()

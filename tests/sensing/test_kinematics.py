@@ -112,6 +112,27 @@ def test_a_rollout_of_attitude_has_its_order(order, given_times):
 
 
 @pytest.mark.parametrize(
+    "engine", ["scan", pytest.param("fused", marks=pytest.mark.needs("llvmlite"))]
+)
+def test_a_rollout_of_attitude_takes_inputs_and_saves_every_so_many_intervals(engine):
+    """Rates about z that are held over each interval turn by their sum; its slope is the step."""
+    rates = jnp.array([0.5, -1.0, 2.0, 0.25, 1.5, 0.75])
+    rate = lambda t, q, scale, held: scale * held * jnp.array([0.0, 0.0, 1.0])
+
+    def turned(rates):
+        q = kinematics.rollout_of_attitude(
+            rate, IDENTITY, jq.grid(0.0, 0.1, 6), 2.0,
+            inputs=rates, save_every=2, engine=engine,
+        )  # fmt: skip
+        return quaternion.log(q)[:, 2]
+
+    angles, slopes = jax.jit(turned)(rates), jax.jit(jax.jacrev(turned))(rates)
+    np.testing.assert_allclose(angles, [0.0, -0.1, 0.35, 0.8], rtol=0, atol=1e-15)
+    np.testing.assert_allclose(slopes[3], 0.2 * np.ones(6), rtol=1e-14)
+    np.testing.assert_allclose(slopes[1], [0.2, 0.2, 0, 0, 0, 0], rtol=0, atol=1e-15)
+
+
+@pytest.mark.parametrize(
     ("dtype", "substeps", "limit"),
     some([(jnp.float32, 40, 4e-5), (jnp.float64, 160, 1e-9)], [(jnp.float64, 160, 1e-9)]),
 )
