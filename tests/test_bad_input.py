@@ -505,11 +505,14 @@ TABLE = {
         "order": Argument(2),
     },
     "kinematics.rollout_of_attitude": {
-        "rate": Argument(lambda t, q, params: jnp.asarray(V)),
+        "rate": Argument(lambda t, q, params, *given: jnp.asarray(V)),
         "q0": Argument(Q),
         "grid": Argument(GRID),
         "params": ANY,
         "order": Argument(2),
+        "inputs": optional(np.ones(4), nan="any pytree", inf="any pytree", int="any pytree"),
+        "save_every": Argument(2),
+        "engine": Argument("scan"),
     },
     "kinematics.Preintegrated.compose": {"following": Argument(PREINTEGRATED)},
     "kinematics.Preintegrated.predict": {
