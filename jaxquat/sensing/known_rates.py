@@ -15,7 +15,7 @@ from jax.typing import ArrayLike, DTypeLike
 from jaxquat._checks import exactly, instance, one_of, takes, unit_quaternion
 from jaxquat._linear import cross
 from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.contract import Torque
+from jaxquat.dynamics.contract import Torque, check_step
 from jaxquat.dynamics.state import State
 from jaxquat.rollout import rollout as simulated
 from jaxquat.rotations import so3
@@ -161,9 +161,10 @@ class Turning:
     tableau: Tableau
 
     def __call__(
-        self, body: Body, rate: Torque, t: Array, state: State, dt: Array, params: Any
+        self, body: Body, rate: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
     ) -> State:
         """Take one step."""
+        t, state, dt = check_step(body, t, state, dt)
         q, slopes = state.q, [rate(t, state, params)]  # the first stage is at u = 0
         for row, node in zip(self.tableau.a, self.tableau.c, strict=True):
             u = combine(row, slopes, dt)
