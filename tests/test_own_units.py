@@ -21,7 +21,7 @@ MOMENTS = np.array([0.6, 0.8, 1.1])
 SINGLE = [np.float32(2.0**e) for e in (-110, -60, 60, 126)]  # 7.7e-34 to 8.5e37
 DOUBLE = [np.float64(2.0**e) for e in (-963, -500, 500, 963)]  # 1.3e-290 to 7.8e289
 TILTED = np.array([0.8, 0.4, -0.2, 0.4])
-WEIGHTS = 0.5, -0.25, 0.75
+WEIGHTS = 0.5, -0.25, 0.75, 0.3, -0.6
 # no_squish_kl6 is no_squish, in minutes; full_quat adds torques to accelerations, as published.
 NAMES = [name for name in jq.SCHEMES if name not in ("no_squish_kl6", "full_quat")]
 SCHEMES = [(n, kind, engine) for n in NAMES
@@ -108,6 +108,25 @@ def test_no_scheme_knows_the_size_of_moments_and_mass_in_float32(name, kind, eng
 @pytest.mark.parametrize(("name", "kind", "engine"), QUICK)
 def test_no_scheme_knows_the_size_of_moments_and_mass_in_float64(name, kind, engine):
     check_scales(*motion(name, kind, engine), DOUBLE)
+
+
+@pytest.mark.slow
+def test_drag_does_not_know_the_size_of_moments_and_mass():
+    """Strong drag on the rotation, weak drag on the velocity, a torque and a force of time.
+
+    The damping is 100 times the moments, so the largest of these is 2^-7 of what float32 can hold.
+    """
+
+    def end(inertia, strength, mass, damping, resistance):
+        body, dtype = jq.Body(inertia, mass=mass), inertia.dtype
+        q, omega = jnp.asarray(TILTED, dtype), jnp.asarray([0.9, 0.4, -0.6], dtype)
+        start = jq.State(q, omega, (), jnp.zeros_like(omega), omega)
+        torque = jq.torques.total(jq.torques.in_world(pull), push)
+        scheme = jq.schemes.damped(jq.no_squish, damping, resistance=resistance)
+        path = jq.rollout(scheme, body, torque, start, jq.grid(0.0, 0.05, 8), strength)
+        return jnp.concatenate([x.ravel() for x in jax.tree.leaves(path.final)])
+
+    check_scales(end, (FULL, 0.7, 1.3, 100.0 * MOMENTS, 2.0), [*SINGLE[:-1], np.float32(2.0**119)])
 
 
 def still(dtype):

@@ -27,17 +27,19 @@ from jaxquat._linear import cross, dot, matmul, matvec, square, transpose
 def allocated(arms: Array, tau: Array, limits: Array | None) -> Array:
     """The forces (n,) of least sum for the torque tau (3,), or the nearest, by arms (n, 3)."""
     n = len(arms)
+    finite = jnp.all(jnp.isfinite(arms)) & jnp.all(jnp.isfinite(tau))
     length, force = _unit(arms), _unit(tau)
     arms, tau = arms / length, tau / force
     # Costs that differ a little decide between thrusters that serve equally well.
     spread = float(jnp.finfo(tau.dtype).eps) ** 0.5
     costs = jnp.asarray(1.0 + spread * np.random.default_rng(0).random(n), tau.dtype)
     nearest = _nearest(arms, tau, costs)
+    unit = jnp.where(finite, force / length, jnp.nan)  # comparisons lose a NaN
     if limits is None:
-        return nearest * force / length
+        return nearest * unit
     limits = jnp.broadcast_to(limits * length / force, (n,))
     torque = matvec(transpose(arms), nearest)
-    return _within(arms, _share(arms, torque, limits) * torque, limits, costs) * force / length
+    return _within(arms, _share(arms, torque, limits) * torque, limits, costs) * unit
 
 
 def _unit(value: Array) -> Array:

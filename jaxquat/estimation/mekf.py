@@ -170,7 +170,8 @@ def mekf(q: ArrayLike, noises: Noises | None = None, *, gate: ArrayLike = jnp.in
             raise ValueError(f"noises.vectors: wanted {wanted}, got {vectors}")
         dtype = sample.gyro.dtype
         numbers = cast(noises, dtype)
-        valid, gyro = present(sample.gyro, memory.gyro)
+        valid = jnp.all(jnp.isfinite(sample.gyro)) & (sample.dt > 0)  # 0 in what pads a recording
+        gyro = jnp.where(valid, sample.gyro, memory.gyro)
         length = jnp.where(valid, sample.dt, memory.length)
         gap = jnp.where(valid, 0.0, memory.gap + sample.dt)
         held = _held(numbers, length, gap) - _held(numbers, length, memory.gap)
