@@ -70,7 +70,7 @@ def _nearest(arms: Array, tau: Array, costs: Array) -> Array:
     return matvec(transpose(chosen), picked)
 
 
-def _solved(rows: Array, sizes: np.ndarray, tau: Array) -> Array:
+def _solved(rows: Array, sizes: Array | np.ndarray, tau: Array) -> Array:
     """Least-squares forces (c, 3) of the first one to three rows, 0 where one is negative."""
     a, b, c = rows[:, 0], rows[:, 1], rows[:, 2]
     pair, one = jnp.asarray(sizes < 3)[:, None], jnp.asarray(sizes < 2)[:, None]
@@ -81,7 +81,7 @@ def _solved(rows: Array, sizes: np.ndarray, tau: Array) -> Array:
     b = jnp.where(one, cross(a, axis), b)
     c = jnp.where(pair, cross(a, b), c)
     forces = _quotients(a, b, c, tau)
-    keep = jnp.asarray(np.arange(3)[None] < sizes[:, None])
+    keep = jnp.arange(3)[None] < jnp.asarray(sizes)[:, None]
     return jnp.where(keep & (forces > 0), forces, 0.0)
 
 
@@ -152,6 +152,14 @@ def _within(arms: Array, torque: Array, limits: Array, costs: Array) -> Array:
 
     chosen = jnp.einsum("c,ckn->kn", best, jnp.asarray(members, arms.dtype))
     at_limit = jnp.einsum("c,cn->n", best, full) * limits
-    rows = matmul(chosen, jnp.concatenate([arms, axes]))
-    basic = _quotients(rows[0], rows[1], rows[2], torque - matvec(transpose(arms), at_limit))
-    return jnp.clip(matvec(transpose(chosen), basic)[:n], 0.0, limits) + at_limit
+    rows, room = matmul(chosen, jnp.concatenate([arms, axes])), matvec(chosen[:, :n], limits)
+    rest = torque - matvec(transpose(arms), at_limit)
+    basic = lax.stop_gradient(_quotients(rows[0], rows[1], rows[2], rest))
+    # Where one of the three would pass a bound by rounding, the others give the nearest torque.
+    stuck = (basic <= 0) | (basic >= room)
+    bound = jnp.where(stuck & (basic > 0), room, 0.0)
+    turn = jnp.eye(3, dtype=arms.dtype)[jnp.argsort(stuck)]  # what is free comes first
+    rest = rest - matvec(transpose(rows), bound)
+    free = _solved(matmul(turn, rows)[None], jnp.sum(~stuck)[None], rest)[0]
+    basic = bound + matvec(transpose(turn), free)
+    return jnp.clip(matvec(transpose(chosen), basic)[:n] + at_limit, 0.0, limits)

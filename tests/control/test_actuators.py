@@ -8,6 +8,7 @@ import numpy as np
 import problems
 import pytest
 import scipy.optimize
+from marks import some
 
 import jaxquat as jq
 from jaxquat import actuators
@@ -167,12 +168,12 @@ def test_thrusters_only_push_and_reach_the_torque():
     np.testing.assert_allclose(np.cross(arms.T @ bound, tau), 0, atol=1e-5)
 
 
-def test_thrusters_agree_with_a_linear_program_on_a_thousand_sets():
+@pytest.mark.parametrize("n", some([4, 6, 8, 12], [8]))
+def test_thrusters_agree_with_a_linear_program_on_a_thousand_sets(n):
     """Random arms and torques; those that the program finds feasible, without and with limits."""
     solve = jax.jit(actuators.allocate_thrusters)
-    for seed in range(1000):
-        rng = np.random.default_rng(seed)
-        n = (4, 6, 8, 12)[seed % 4]
+    for seed in range(250):
+        rng = np.random.default_rng([n, seed])
         arms, tau = np.cross(*rng.normal(size=(2, n, 3))), rng.normal(size=3)
         least = scipy.optimize.linprog(np.ones(n), A_eq=arms.T, b_eq=tau)
         if least.status == 0:
@@ -189,6 +190,45 @@ def test_thrusters_agree_with_a_linear_program_on_a_thousand_sets():
             force = np.asarray(solve(arms, tau, limits))
             assert ((force >= 0) & (force <= limits)).all()
             np.testing.assert_allclose(force @ arms, share * tau, rtol=0, atol=1e-9)
+            single = [jnp.asarray(x, jnp.float32) for x in (arms, tau, limits)]
+            force = np.asarray(solve(*single), float)
+            assert ((force >= 0) & (force <= np.asarray(single[2]))).all()
+            # Forces of up to 2000 N make a torque of 1 N m.
+            np.testing.assert_allclose(force @ arms, share * tau, rtol=0, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_thrusters_in_a_batch_and_their_derivatives():
+    """Forces for many torques at once; their derivatives are those of central differences."""
+    arms, tau = np.cross(*RNG.normal(size=(2, 8, 3))), RNG.normal(size=(20, 3))
+    solve = jax.jit(lambda arms, tau: actuators.allocate_thrusters(arms, tau, np.full(8, 0.4)))
+    many = jax.vmap(solve, (None, 0))(arms, tau)
+    np.testing.assert_allclose(many, [solve(arms, x) for x in tau], rtol=0, atol=1e-13)
+    h, way = 1e-7, np.cos(np.arange(27.0)).reshape(9, 3)
+    for mode in (jax.jacfwd, jax.jacrev):
+        slopes = jax.jit(mode(lambda s, x: solve(arms + s * way[:8], x + s * way[8])))
+        for x in tau:
+            higher, lower = (solve(arms + s * way[:8], x + s * way[8]) for s in (h, -h))
+            np.testing.assert_allclose(slopes(0.0, x), (higher - lower) / (2 * h), atol=1e-6)
+
+
+def test_thrusters_that_repeat_or_span_a_plane_are_used_exactly():
+    """Equal arms, an arm of zero, arms in one plane: against scipy's active-set solver."""
+    plane = RNG.normal(size=(5, 3)) * [1.0, 1.0, 0.0]
+    spread = RNG.normal(size=(3, 3))
+    sets = (
+        plane,
+        np.tile(spread, (2, 1)),
+        np.vstack([spread, np.zeros(3), -2 * spread]),
+        spread[:1],
+    )
+    for arms in sets:
+        for tau in RNG.normal(size=(10, 3)):
+            nearest, error = scipy.optimize.nnls(arms.T, tau)
+            force = np.asarray(actuators.allocate_thrusters(arms, tau))
+            assert (force >= 0).all()
+            np.testing.assert_allclose(force @ arms, nearest @ arms, rtol=0, atol=1e-10)
+            assert np.linalg.norm(force @ arms - tau) == pytest.approx(error, rel=1e-10, abs=1e-12)
 
 
 def test_unreachable_torques_come_as_near_as_they_can():
