@@ -76,7 +76,8 @@ class Settings(NamedTuple):
 class ImuSample(NamedTuple):
     """One sample of ``ahrs``; with an axis (N,) in front of each array, a recording.
 
-    A sensor with a NaN or an infinity was not read. Without the gyroscope its last rate is taken.
+    A sensor with a NaN or an infinity was not read. Without the gyroscope its last rate is taken,
+    and the covariance grows as if it had been read: after a long gap it is too small.
 
     Attributes:
         dt: time since the sample before [s], at least 0, ().

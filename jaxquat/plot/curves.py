@@ -10,7 +10,15 @@ import numpy as np
 from jax.typing import ArrayLike
 from matplotlib.axes import Axes
 
-from jaxquat._checks import finite, fraction, instance, numbers, trailing, unit_quaternion
+from jaxquat._checks import (
+    finite,
+    fraction,
+    instance,
+    numbers,
+    positive,
+    trailing,
+    unit_quaternion,
+)
 from jaxquat.dynamics.contract import Commanded, Torque, evaluate
 from jaxquat.learning.fit import Fit
 from jaxquat.plot.panels import (
@@ -277,11 +285,13 @@ def work_precision(
     ax = flat(ax)
     for k, (name, pair) in enumerate(runs.items()):
         work, error = (np.asarray(x, float) for x in pair)
-        positive = np.all(work > 0) and np.all(error > 0)
-        if work.ndim != 1 or work.shape != error.shape or not positive:
+        label = f"runs[{name!r}]"
+        if work.ndim != 1 or work.shape != error.shape:
             raise ValueError(
-                f"runs: wanted positive work (n,) and error (n,) of {name}, got {work} and {error}"
+                f"{label}: wanted work (n,) and error (n,), got {work.shape} and {error.shape}"
             )
+        positive(label, work)
+        positive(label, error, or_infinite=True)
         style: dict[str, Any] = {"color": COLOURS[k % 6], "marker": MARKERS[k % 6], "markersize": 5}
         ax.plot(work, error, DASHES[k // 6 % 3], label=name, **style)
     ax.set(xscale="log", yscale="log", xlabel=xlabel, ylabel=ylabel)

@@ -73,8 +73,10 @@ def full_quat(
 
     P is a state, and V(Q) V(P)^T is overwritten to an antimetric matrix with a one in its corner.
     The scheme is not consistent: it converges to another motion as dt goes to zero, because (3.36)
-    is wrong (docs/errata.md). Start with ``schemes.hoffmann.full_quat_start``; the rate of the
-    state is an output, P alone is integrated.
+    is wrong (docs/errata.md). With products of inertia it depends on the units, and is NaN for
+    small moments: each row of the torque takes accelerations in place of the torques that the rows
+    before have overwritten. Start with ``schemes.hoffmann.full_quat_start``; the rate of the state
+    is an output, P alone is integrated.
     """
     t, state, dt = check_step(body, t, state, dt)  # not own_step: rows below mix units
     hoffmann, p, v, omega = _read("full_quat", state)

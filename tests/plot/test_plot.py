@@ -489,7 +489,7 @@ ERRORS = [
     (
         lambda: plot.work_precision({"a": ([1, 2], [0, 1])}, "steps"),
         ValueError,
-        "runs: wanted positive .* of a, got",
+        r"runs\['a'\]: wanted positive values, got \[0\. 1\.\]",
     ),
     (lambda: plot.box_sides(BODY, -1.0), ValueError, "mass: wanted positive"),
     (
