@@ -73,7 +73,8 @@ def damped(
 
     A step of -dt undoes one of dt where it does so in ``scheme``, and amplifies rounding by the
     factor by which the drag has reduced the rate. ``checkpoint="reversible"`` is refused where
-    fewer than three digits would remain between two rows.
+    fewer than three digits would remain between two rows. ``jq.compose`` raises the order for weak
+    drag only: its substeps of negative length amplify in the same way.
 
     Args:
         scheme: moves the free body. Its own order matters little: no torque acts in it.
