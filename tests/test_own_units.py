@@ -22,9 +22,11 @@ SINGLE = [np.float32(2.0**e) for e in (-110, -60, 60, 126)]  # 7.7e-34 to 8.5e37
 DOUBLE = [np.float64(2.0**e) for e in (-963, -500, 500, 963)]  # 1.3e-290 to 7.8e289
 TILTED = np.array([0.8, 0.4, -0.2, 0.4])
 WEIGHTS = 0.5, -0.25, 0.75, 0.3, -0.6
-# no_squish_kl6 is no_squish, in minutes; full_quat adds torques to accelerations, as published.
+# full_quat adds torques to accelerations, as published. Those of ``MADE_OF_OTHERS`` are composed of
+# a scheme or lifted from a tableau, as others here are, and take minutes.
 NAMES = [name for name in jq.SCHEMES if name not in ("no_squish_kl6", "full_quat")]
-SCHEMES = [(n, kind, engine) for n in NAMES
+MADE_OF_OTHERS = "symmetric_top_suzuki4", "symmetric_top_bm4", "rkmk6"
+SCHEMES = [(n, kind, engine) for n in NAMES if n not in MADE_OF_OTHERS
            for kind, engine in (("full", "fused"), ("principal", "scan"))]  # fmt: skip
 QUICK = [("rkmk4", "full", "fused"), ("no_squish", "principal", "scan"),
          ("lgvi", "principal", "scan"), ("half_quat", "principal", "scan")]  # fmt: skip
@@ -309,6 +311,7 @@ def test_units_are_powers_of_two_and_within_the_range():
             assert own_units(body)[1].torque == 1.0
 
 
+@pytest.mark.slow
 def test_the_gain_of_an_lqr_scales_as_the_moments():
     """With costs of the command as 1/s^2. At 1e10 the gain was twice as large, without a word."""
     level = still(np.float64)._replace(omega=jnp.zeros(3))
