@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +16,7 @@ from jaxquat.dynamics.contract import Step, Torque
 from jaxquat.dynamics.state import State
 from jaxquat.engines import reversible, scan
 from jaxquat.engines.fused import engine as fused
+from jaxquat.engines.fused.errors import report
 from jaxquat.schemes.scheme import Scheme
 from jaxquat.simulation.controller import Controller
 from jaxquat.simulation.grid import Grid, GridAt, coinciding
@@ -128,11 +128,15 @@ def rollout(
 
 
 def _fused_if_possible(simulation: Simulation) -> Path:
-    if not fused.missing():
-        # Whatever is wrong, the scan does it, or says what is wrong.
-        with contextlib.suppress(Exception):
-            return fused.run(simulation, strict=False)
-    return scan.run(simulation)
+    if fused.missing():
+        return scan.run(simulation)
+    try:
+        return fused.run(simulation, strict=False)
+    except Exception as error:
+        failure = error.with_traceback(None)  # it holds tracers
+    path = scan.run(simulation)  # what is wrong with the user's functions is an error of the scan
+    report(failure)
+    return path
 
 
 def _report_simulation(simulation: Simulation) -> None:

@@ -8,6 +8,7 @@ own and has no forward mode.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -113,6 +114,7 @@ _Step = Callable[..., State]  # step(arguments, clock, k, state, sense=1.0), see
 def _states(simulation: Simulation) -> State:
     """The states of all rows, with a derivative that undoes the steps."""
     step, arguments = _step(simulation)
+    back: list[Callable[..., tuple[_Arguments, State]]] = []
 
     @jax.custom_vjp
     def states(arguments: _Arguments, start: State) -> State:
@@ -120,10 +122,15 @@ def _states(simulation: Simulation) -> State:
 
     def forward(arguments: _Arguments, start: State) -> tuple[State, Any]:
         rows = states(arguments, start)
-        return rows, (arguments, rows)
+        # Traced here, because JAX runs ``backward`` without the names of vmapped axes.
+        retreat = functools.partial(_back, step, simulation)
+        traced, constants = jax.closure_convert(retreat, arguments, rows, rows)
+        back[:] = [traced]
+        return rows, (arguments, rows, constants)
 
-    def backward(kept: tuple[_Arguments, State], cotangents: State) -> tuple[_Arguments, State]:
-        return _back(step, simulation, *kept, cotangents)
+    def backward(kept: Any, cotangents: State) -> tuple[_Arguments, State]:
+        arguments, rows, constants = kept
+        return back[0](arguments, rows, cotangents, *constants)
 
     states.defvjp(forward, backward)
     return states(arguments, simulation.start)

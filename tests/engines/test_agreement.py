@@ -21,7 +21,7 @@ from marks import some
 from side_by_side import assert_agree, both
 
 import jaxquat as jq
-from jaxquat.engines.fused import loading
+from jaxquat.engines.fused import loading, primitives
 
 SIZES = (1, 2, 4, 8) if jax.config.jax_enable_x64 else (1, 2, 4)
 INTEGERS = [np.dtype(f"{sign}{size}") for sign in "iu" for size in SIZES]
@@ -302,6 +302,35 @@ def test_a_derivative_without_scalar_form_is_that_of_the_scan(sample_every, save
     assert "fused_rollout" in str(jax.make_jaxpr(jax.grad(lambda x: loss("auto", x)))(1.3))
     with pytest.raises(jq.fused.NotScalarError, match="eigh"):
         jax.grad(lambda x: loss("fused", x))(1.3)
+
+
+@pytest.mark.parametrize("stage", ["forward", "backward"])
+def test_a_fault_of_the_engine_is_reported_once_and_the_scan_takes_its_place(stage, monkeypatch):
+    honest = primitives.checked_loop
+
+    def faulty(recurrence, kind, live=None):
+        if kind == stage:
+            raise RuntimeError(f"planted in {stage}")
+        return honest(recurrence, kind, live)
+
+    monkeypatch.setattr(primitives, "checked_loop", faulty)
+    loss = lambda engine, x: jnp.sum(flown(engine, damped, x).state.omega ** 2)
+    slope = lambda engine, x: jax.jit(jax.grad(functools.partial(loss, engine)))(x)
+    with pytest.warns(RuntimeWarning, match=f"(?s)RuntimeError: planted in {stage}.*report"):
+        got = slope("auto", 1.3)
+    np.testing.assert_allclose(got, slope("scan", 1.3), rtol=1e-13)
+    slope("auto", 1.3)  # the second time it is silent: here a warning is an error
+    with pytest.raises(RuntimeError, match="planted"):
+        slope("fused", 1.3)
+
+
+def test_an_error_of_the_users_torque_is_that_of_the_scan_alone():
+    def broken(t, state, params):
+        raise ZeroDivisionError("mine")
+
+    with pytest.raises(ZeroDivisionError, match="mine") as caught:
+        flown("auto", broken)
+    assert caught.value.__context__ is None
 
 
 def test_explain_says_that_the_derivative_is_by_a_scan(capsys):

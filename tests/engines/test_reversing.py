@@ -232,3 +232,35 @@ def test_what_it_refuses():
             (1.0,),
             (1.0,),
         )
+
+
+@pytest.mark.slow
+def test_bodies_that_act_on_each_other_have_one_gradient_by_every_way_of_keeping_states():
+    """Five magnets under ``vmap(axis_name=...)``, each turned by the sum of the others."""
+
+    def torque(t, state, strength):
+        axis = jq.quaternion.rotate(state.q, jnp.array([0.0, 0.0, 1.0]))
+        field = strength * jnp.sum(jax.lax.all_gather(axis, "magnets"), axis=0)
+        return jq.quaternion.rotate_inverse(state.q, jnp.cross(axis, field))
+
+    q, omega = np.random.default_rng(3).normal(size=(2, 5, 4))
+    q, omega = jnp.asarray(q / np.linalg.norm(q, axis=1, keepdims=True)), jnp.asarray(omega[:, :3])
+    body, grid = jq.Body.from_principal(jnp.array([1.0, 2.0, 2.5])), jq.grid(0.0, 0.05, 20)
+
+    def loss_of(strength, checkpoint):
+        fly = lambda q, omega: jq.rollout(
+            jq.no_squish, body, torque, jq.State(q, omega), grid, strength,
+            save_every=5, checkpoint=checkpoint,
+        ).state  # fmt: skip
+        states = jax.vmap(fly, axis_name="magnets")(q, omega)
+        return jnp.sum(jnp.cos(jnp.arange(75.0)).reshape(5, 5, 3) * states.omega)
+
+    h, values = 1e-5, {}
+    for checkpoint in ("none", "sqrt", "reversible"):
+        slope = jax.jit(jax.value_and_grad(functools.partial(loss_of, checkpoint=checkpoint)))
+        values[checkpoint] = slope(0.7)
+    value = jax.jit(functools.partial(loss_of, checkpoint="none"))
+    difference = (value(0.7 + h) - value(0.7 - h)) / (2 * h)
+    for end, slope in values.values():
+        np.testing.assert_allclose(end, values["none"][0], rtol=1e-14)
+        np.testing.assert_allclose(slope, difference, rtol=1e-8)

@@ -1,6 +1,10 @@
-"""The error of what has no scalar form."""
+"""What keeps a rollout from being a kernel: no scalar form, or a fault of the engine."""
 
 from __future__ import annotations
+
+import warnings
+
+_reported: set[str] = set()
 
 
 class NotScalarError(NotImplementedError):
@@ -13,3 +17,21 @@ class NotScalarError(NotImplementedError):
         ...     print(error)
         eigh: this primitive has no scalar form; use engine='scan'
     """
+
+
+def report(error: Exception) -> None:
+    """Warn that the scan took the place of a kernel because the engine has a fault.
+
+    Once for each error. A NotImplementedError is no fault: it names what has no scalar form.
+    """
+    text = f"{type(error).__name__}: {error}"
+    if isinstance(error, NotImplementedError) or text in _reported:
+        return
+    _reported.add(text)
+    warnings.warn(
+        f'engine="auto" took the scan, because the fused engine failed with {text}\nThe results '
+        "are right but may take far longer. This is a bug in jaxquat: please report it with the "
+        'traceback that engine="fused" gives',
+        RuntimeWarning,
+        stacklevel=2,
+    )

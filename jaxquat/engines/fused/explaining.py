@@ -69,20 +69,25 @@ def explain(
         lines += _programs(
             primitives.checked_loop(recurrence, "forward"), simulation.save is not None, ""
         )
-    except NotScalarError as error:
-        hindrance = hindrance or f"no scalar form: {error}"
     except Exception as error:  # as engine="auto" does
-        hindrance = hindrance or str(error)
+        hindrance = hindrance or _why(error)
     else:
         try:
             loop = primitives.checked_loop(recurrence, "backward")
             lines += _programs(loop, simulation.save is not None, "_back")
             lines.append(f"kept for the derivative: a state every {recurrence.kept_every} steps")
         except Exception as error:
-            reason = f"no scalar form: {error}" if isinstance(error, NotScalarError) else error
-            lines.append(f"derivative: by a scan ({reason})")
+            lines.append(f"derivative: by a scan ({_why(error)})")
     verdict = f"the scan ({hindrance})" if hindrance else "the fused kernel"
     print("\n".join([f'engine="auto" takes {verdict}', *lines]))  # noqa: T201
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, NotScalarError):
+        return f"no scalar form: {error}"
+    if isinstance(error, NotImplementedError):
+        return str(error)
+    return f"the engine failed with {type(error).__name__}: {error}"
 
 
 def _programs(loop: Any, saves: bool, suffix: str) -> list[str]:

@@ -36,6 +36,7 @@ from jax.interpreters import batching, mlir
 
 from jaxquat._varying import axes_of, cast, typed
 from jaxquat.engines.fused import checking, cpu, loading
+from jaxquat.engines.fused.errors import report
 from jaxquat.engines.fused.kernel import Loop
 from jaxquat.engines.fused.recurrence import CARRY, ENDS, Live, Recurrence
 from jaxquat.engines.fused.targets import nvptx
@@ -404,10 +405,12 @@ def _by_kernel(primitive: Rollout, *operands: Array, **params: Any) -> list[Arra
     kind = "backward" if primitive is pull else "keeping" if keep else "forward"
     try:
         loop = checked_loop(f, kind, live)
-    except Exception:  # of any primitive, in any rule of its derivative
+    except Exception as error:
         if f.strict:
             raise
-        return _by_scan(primitive, *operands, **params)
+        found = _by_scan(primitive, *operands, **params)
+        report(error)
+        return found
     if primitive is pull and params["by"] is not None:
         loop = loop.by({i for _, group, i in params["by"] if group == "constants"})
     return kernel.bind(*operands, loop=loop, kind=kind, bodies=bodies, batched=batched)

@@ -252,7 +252,7 @@ class Recurrence:
         floats = {(group, i) for group in ENDS for i in self.smooth(group)}
         try:
             flows = self._needed
-        except Exception:  # of any primitive, in any rule
+        except Exception:  # the kernel that needs the same programs reports it
             if self.strict:
                 raise
             return frozenset()
@@ -296,7 +296,7 @@ class Recurrence:
         """
         try:
             derivative = self.differentiated(live)
-        except Exception:  # of any primitive, in any rule of its derivative
+        except Exception:  # the kernel that needs the same programs reports it
             if self.strict:
                 raise
             return set()
