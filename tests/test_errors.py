@@ -522,16 +522,20 @@ CASES = [
         "weight: wanted a floating dtype, got int32",
     ),
     (lambda: torques.heavy_top(1.0, Q), ValueError, "offset: wanted shape (3,), got (4,)"),
-    (lambda: torques.drag(0.5), ValueError, "damping: wanted shape (3,) or (3, 3), got ()"),
+    (
+        lambda: torques.drag(jnp.ones(2)),
+        ValueError,
+        "damping: wanted shape () or (3,) or (3, 3), got (2,)",
+    ),
     (
         lambda: torques.drag(jnp.ones((3, 4))),
         ValueError,
-        "damping: wanted shape (3,) or (3, 3), got (3, 4)",
+        "damping: wanted shape () or (3,) or (3, 3), got (3, 4)",
     ),
     (
-        lambda: jq.schemes.damped(jq.pcdm1, 0.1),
+        lambda: jq.schemes.damped(jq.pcdm1, jnp.ones(2)),
         ValueError,
-        "damping: wanted shape (3,) or (3, 3), got ()",
+        "damping: wanted shape () or (3,) or (3, 3), got (2,)",
     ),
     (
         lambda: jq.schemes.damped(jq.pcdm1, [1, 2, 3]),

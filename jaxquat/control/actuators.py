@@ -22,6 +22,7 @@ from jaxquat._checks import (
     exactly,
     finite,
     floating,
+    not_negative,
     one_shape,
     positive,
 )
@@ -156,14 +157,17 @@ def allocate(axes: ArrayLike, tau: ArrayLike, limits: ArrayLike | None = None) -
 
 
 def allocate_thrusters(arms: ArrayLike, tau: ArrayLike, limits: ArrayLike | None = None) -> Array:
-    """Forces f >= 0 of least sum with ``sum arm_i f_i = tau`` or the nearest to it. -> (n,) [N].
+    """Nonnegative forces of least sum whose torque is tau, or the nearest torque. -> (n,) [N].
 
-    (n, 3) [m], (3,) [N m]: ``arms[i]`` is the torque of thruster i at unit force, which
-    ``thruster_arms`` computes. A torque that no forces give is replaced by the nearest one that
-    some give. With limits (n,) or () [N], what exceeds them all together is replaced by the largest
-    multiple that they admit, so that the torque keeps its direction. Compare ``forces @ arms`` with
-    tau to see either. All bases of the linear program are tried at once, some ``(n + 3)^3/6``:
-    exact, and differentiable but where the basis changes.
+    If no forces give tau, the result gives the torque nearest to it. A torque beyond the limits is
+    scaled down just enough to meet them, so its direction stays. Compare ``forces @ arms`` with tau
+    to detect either case. All bases of the linear program are tried at once, about
+    ``(n + 3)^3/6``: exact, and differentiable except where the basis changes.
+
+    Args:
+        arms: torque of each thruster at unit force [m], (n, 3), from ``thruster_arms``.
+        tau: torque wanted [N m], (3,), body axes.
+        limits: greatest forces [N], (n,) or (), not negative; 0 for a thruster that has failed.
 
     Examples:
         >>> arms = 0.5 * jnp.vstack([jnp.eye(3), -jnp.eye(3)])  # m: two thrusters for each axis
@@ -174,7 +178,7 @@ def allocate_thrusters(arms: ArrayLike, tau: ArrayLike, limits: ArrayLike | None
     arms, tau = _axes("arms", arms), exactly("tau", tau, (3,))
     if limits is not None:
         limits = one_shape("limits", limits, (), arms.shape[:1])
-        positive("limits", limits, or_infinite=True)
+        not_negative("limits", limits, or_infinite=True)
     return allocated(arms, tau, limits)
 
 

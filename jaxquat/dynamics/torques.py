@@ -185,7 +185,7 @@ def heavy_top(weight: ArrayLike, offset: ArrayLike) -> Torque:
 
 
 def drag(damping: ArrayLike) -> Torque:
-    """Viscous drag ``-D omega``; ``damping`` is D [N m s]: (3,), its diagonal, or (3, 3).
+    """Viscous drag ``-D omega``; ``damping`` is D [N m s]: (3, 3), (3,) for a diagonal, or ().
 
     Examples:
         >>> torque = jq.torques.drag(jnp.array([0.1, 0.2, 0.3]))  # N m s
@@ -193,7 +193,7 @@ def drag(damping: ArrayLike) -> Torque:
         >>> torque(0.0, state, None)
         Array([-0.1, -0.2, -0.3], dtype=float32)
     """
-    damping = one_shape("damping", damping, (3,), (3, 3))
+    damping = one_shape("damping", damping, (), (3,), (3, 3))
     finite("damping", damping)
 
     def drag(t: ArrayLike, state: State, params: Any, *command: Any) -> Array:

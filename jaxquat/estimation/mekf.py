@@ -48,7 +48,7 @@ from jaxquat.rotations.quaternion import (
 
 
 class Noises(NamedTuple):
-    """What ``mekf`` assumes, a pytree of numbers () but for vectors and attitude.
+    """What ``mekf`` assumes, a pytree of scalars, except ``vectors`` and ``attitude``.
 
     The densities of the gyroscope are those of ``jq.gyro.Gyro``.
 
@@ -58,12 +58,12 @@ class Noises(NamedTuple):
         vectors: standard deviation of each component of a measured vector, in the vector's unit;
             () or one per vector (k,).
         attitude: standard deviation of a measured attitude about each axis [rad], (); one for each
-            body axis, (3,); or the covariance in body axes [rad^2], (3, 3). A star tracker whose
-            axes a rotation matrix R turns into the body's has ``R @ diag(deviations**2) @ R.T``.
-        start_attitude: of the attitude at the start about each axis [rad].
-        start_bias: of the bias at the start, which is estimated as 0 [rad/s].
-        acceleration: of the angular acceleration about each axis while the gyroscope is not read
-            [rad/s^2].
+            body axis, (3,); or the covariance in body axes [rad^2], (3, 3). If R maps the star
+            tracker's axes to body axes, use ``R @ diag(deviations**2) @ R.T``.
+        start_attitude: standard deviation of the attitude at the start about each axis [rad].
+        start_bias: standard deviation of the bias at the start [rad/s]; its estimate starts at 0.
+        acceleration: standard deviation of the angular acceleration about each axis while the
+            gyroscope is not read [rad/s^2].
 
     Examples:
         >>> noises = jq.estimation.Noises(gyro=3e-4, attitude=1e-3)
@@ -83,17 +83,18 @@ class Noises(NamedTuple):
 class Sample(NamedTuple):
     """One sample of ``mekf``; with an axis (N,) in front of each array, a recording.
 
-    A vector or attitude with a NaN in it was not measured, and an attitude off the unit sphere by
-    more than 1e-4 is an error; where it is traced, it is left out. While the gyroscope has a NaN,
-    its last rate is held, 0 before the first. After a gap T that follows a sample of length dt the
-    attitude's variance is larger by ``T^2 gyro^2/dt + (acceleration T (T + dt)/2)^2``.
+    A vector or attitude with a NaN in it was not measured. An attitude whose norm differs from 1 by
+    more than 1e-4 is an error; under jit it is left out. While the gyroscope has a NaN, its last
+    rate is held, 0 before the first; vectors and attitudes do not change that rate. After a gap T
+    that follows a sample of length dt the attitude's variance is larger by
+    ``T^2 gyro^2/dt + (acceleration T (T + dt)/2)^2``.
 
     Attributes:
         dt: time since the sample before [s], at least 0, ().
-        gyro: mean rate since then [rad/s], body axes, (3,).
+        gyro: mean rate since the previous sample [rad/s], body axes, (3,).
         vectors: k measured vectors, body axes, (k, 3): directions, specific force, magnetic field.
         references: the same vectors in world axes and the same units, (k, 3).
-        attitude: measured, body to world, (4,).
+        attitude: measured, body to world, (4,); ``jnp.full(4, jnp.nan)`` without a star tracker.
 
     Examples:
         >>> up = jnp.array([[0.0, 0.0, 9.81]])  # m/s^2: one vector, the specific force at rest

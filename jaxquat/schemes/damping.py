@@ -56,7 +56,7 @@ def damped(
     resistance: ArrayLike | None = None,
     wind: Wind | None = None,
 ) -> Scheme:
-    """The scheme with drag ``-damping (omega - toward)`` beside its torque, of any strength.
+    """The scheme plus a drag ``-damping (omega - toward)`` of any strength.
 
     Torque and drag together are integrated exactly at a fixed attitude, for half a step before and
     after the free motion by ``scheme``. The order is 2. Where a step is much longer than the
@@ -64,37 +64,41 @@ def damped(
     balance, with an error of first order in dt, whatever the relaxation time. A constant torque
     about a principal axis is exact. docs/schemes.md compares the errors.
 
-    ``resistance`` and ``wind`` are the same for a body that also moves: the force
+    ``resistance`` and ``wind`` add a drag on the velocity of a body that also moves: the force
     ``-resistance (velocity - wind)`` beside the force of a ``Wrench``.
 
-    Torque and force may depend on time, attitude and position, not on the rates; aux states are
-    not admitted. For these ``jq.rkmk4`` with ``torques.drag`` serves while dt is shorter than the
-    relaxation time, and ``jq.lie_midpoint`` beyond.
+    The step must be short compared with the time in which the torque itself turns the body against
+    the drag: for a dipole m in a field B below ``damping/(m B)``. From twice that time on the
+    attitude oscillates about its rest, without an error.
 
-    A step of -dt undoes one of dt where it does so in ``scheme``, and amplifies rounding by the
-    factor by which the drag has reduced the rate. ``checkpoint="reversible"`` is refused where
+    Torque and force may depend on time, attitude and position, not on the rates, and aux states are
+    refused. For torques of the rate take ``jq.rkmk4`` with ``torques.drag`` while dt is below twice
+    the relaxation time, and ``jq.lie_midpoint`` beyond; that one refuses aux states and positions.
+
+    If ``scheme`` is reversible, so is the result, but a step back amplifies rounding by the factor
+    by which the drag has reduced the rate. ``checkpoint="reversible"`` is refused where
     fewer than three digits would remain between two rows. ``jq.compose`` raises the order for weak
     drag only: its substeps of negative length amplify in the same way.
 
     Args:
         scheme: moves the free body. Its own order matters little: no torque acts in it.
-        damping: (3, 3), or (3,) for a diagonal, in body axes [N m s]; positive semidefinite. None
-            is no drag on the rotation. It is a leaf of the Scheme, so gradients reach it.
+        damping: (3, 3), (3,) for a diagonal, or (), in body axes [N m s]; positive semidefinite.
+            None: no drag on the rotation. It is a leaf of the Scheme, so gradients reach it.
         toward: ``toward(t, state, params)`` is the rate (3,) [rad/s] at which the drag vanishes, in
             BODY axes: zero by default, for a body in a fluid the rate of the fluid. Beside a
             controller or inputs it is called with the command, like a torque. A rate in world axes
             is turned into the body's by ``quaternion.rotate_inverse(state.q, rate)``. An example is
             ``flow.jeffery_rate``.
-        resistance: force per velocity [N s/m], () or along the body axes (3,), not negative. None
-            is no drag on the velocity. It is a leaf, too.
+        resistance: force per velocity [N s/m], () or along the body axes (3,), not negative. None:
+            no drag on the velocity. Gradients reach it, too.
         wind: the velocity of the fluid [m/s] in WORLD axes, (3,) or ``wind(t, position) -> (3,)``,
             as in ``forces.linear_drag``.
 
     Raises:
-        TypeError: ``scheme`` is no step, or damped already; ``damping`` or ``resistance`` is no
-            array of floats; ``toward`` is no function of (t, state, params).
-        ValueError: neither damping nor resistance; one of another shape, not finite or negative; a
-            wind without resistance. In a step: ``toward`` returns another shape than (3,).
+        TypeError: ``scheme`` is not a step, or is damped already; ``damping`` or ``resistance`` is
+            not an array of floats; ``toward`` is not a function of (t, state, params).
+        ValueError: neither damping nor resistance is given; one has a wrong shape, is not finite or
+            is negative; a wind without resistance. In a step: ``toward`` returns a wrong shape.
 
     Examples:
         >>> body = jq.Body(jnp.diag(jnp.array([2.0, 3.0, 4.0])))
@@ -113,9 +117,9 @@ def damped(
     if damping is None and resistance is None:
         raise ValueError("damping, resistance: wanted one of them or both, got neither")
     if damping is not None:
-        damping = one_shape("damping", damping, (3,), (3, 3))
+        damping = one_shape("damping", damping, (), (3,), (3, 3))
         finite("damping", damping)
-        damping = damping if damping.ndim == 2 else jnp.diag(damping)
+        damping = damping if damping.ndim == 2 else jnp.diag(jnp.broadcast_to(damping, (3,)))
         _check_positive(damping)
     if resistance is not None:
         resistance = one_shape("resistance", resistance, (), (3,))

@@ -90,16 +90,17 @@ def sample(
 ) -> tuple[Array, Array]:
     """One sample of the gyroscope, for a loop. -> (measured (3,) [rad/s], memory (3,)).
 
-    The memory is how far the bias has walked [rad/s], zeros at first. With the same normals the
-    samples are those of ``measure``. Differentiable.
+    The memory is the accumulated walk of the bias [rad/s]; start with zeros. ``measure`` is the
+    same for a whole recording. Differentiable.
 
     Args:
-        gyro: its errors.
-        memory: that of the sample before, (3,).
+        gyro: the errors of the gyroscope.
+        memory: from the previous call, (3,).
         omega: true rate [rad/s], (3,): the mean since the last sample for a gyroscope that
             integrates, as a filter's ``Sample.gyro`` wants it.
         dt: time between the samples [s], ().
-        noise: standard normals, (2, 3): of the white noise and of the bias's walk.
+        noise: standard normals, (2, 3): for the white noise and for the walk of the bias. In a
+            controller they come through ``inputs=``.
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
@@ -116,7 +117,7 @@ def sample(
         >>> options = {"controller": loop, "inputs": noise}
         >>> plant = jq.torques.commanded
         >>> path = jq.rollout(jq.rkmk4, body, plant, start, grid, 0.2, **options)
-        >>> f"{path.final.omega[0]:.3f} rad/s"  # at rest by its own measure
+        >>> f"{path.final.omega[0]:.3f} rad/s"  # where the measured rate is 0
         '-0.010 rad/s'
     """
     gyro = _checked(gyro)

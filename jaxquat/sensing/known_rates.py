@@ -98,10 +98,10 @@ def rollout_of_attitude(
     save_every: int = 1,
     engine: str = "auto",
 ) -> Array:
-    """Attitudes on a time grid from a body rate of time and attitude. -> (rows, 4).
+    """Attitudes on a time grid from a body rate that depends on time and attitude. -> (rows, 4).
 
-    Differentiable by q0, params, inputs and grid, in both modes. An ellipsoid without inertia turns
-    so in a viscous flow::
+    Differentiable by q0, params, inputs and grid, in both modes. It suits bodies whose inertia does
+    not count: ``rate = torque/damping``, or an ellipsoid in a viscous flow::
 
         rate = jq.flow.jeffery_rate(semi_axes, gradient)
         q = rollout_of_attitude(rate, q0, jq.grid(0.0, 0.1, 100))
@@ -116,9 +116,10 @@ def rollout_of_attitude(
         q0: unit attitude at the start of the grid, (4,); the result has its dtype.
         grid: ``jq.grid(t0, dt, steps)``, whose steps are its intervals, or ``jq.grid_at(times)``,
             which returns the attitudes at these times alone. The attitude stays as it is in an
-            interval of length 0, where the rate has no part.
+            interval of length 0; the rate is not used there.
         params: any pytree, passed to rate.
-        order: in dt, 2, 4 or 6: 2, 4 or 7 rates a step (midpoint, classical, Butcher 1964).
+        order: 2, 4 or 6, at 2, 4 or 7 evaluations of the rate per step (midpoint, classical,
+            Butcher 1964).
         inputs: pytree with an axis for the intervals in front; the rate is given its slice.
         save_every: intervals per row, a divisor of their number.
         engine: "auto", "fused" or "scan", as for ``jq.rollout``.

@@ -212,6 +212,17 @@ def test_thrusters_in_a_batch_and_their_derivatives():
             np.testing.assert_allclose(slopes(0.0, x), (higher - lower) / (2 * h), atol=1e-6)
 
 
+def test_a_thruster_of_limit_zero_is_left_out():
+    """The torque is that of the other arms alone."""
+    arms, tau = np.cross(*RNG.normal(size=(2, 7, 3))), RNG.normal(size=3)
+    limits = np.array([0.3, 0.3, 0.0, 0.3, 0.3, 0.3, 0.3])
+    force = actuators.allocate_thrusters(arms, tau, limits)
+    assert force[2] == 0.0
+    there = limits > 0
+    others = actuators.allocate_thrusters(arms[there], tau, limits[there])
+    np.testing.assert_allclose(force @ arms, others @ arms[there], rtol=0, atol=1e-12)
+
+
 def test_thrusters_that_repeat_or_span_a_plane_are_used_exactly():
     """Equal arms, an arm of zero, arms in one plane: against scipy's active-set solver."""
     plane = RNG.normal(size=(5, 3)) * [1.0, 1.0, 0.0]
@@ -264,7 +275,7 @@ REFUSED = {
     "tau: wanted shape (3,), got (2,)": lambda: actuators.allocate(AXES, TAU[:2]),
     "limits: wanted shape () or (4,), got (3,)": lambda: actuators.allocate(AXES, TAU, jnp.ones(3)),
     "limits: wanted positive values, got 0": lambda: actuators.allocate(AXES, TAU, 0.0),
-    "limits: wanted positive values, got [-1. -1. -1. -1.]": (
+    "limits: wanted values of at least 0, got [-1. -1. -1. -1.]": (
         lambda: actuators.allocate_thrusters(AXES, TAU, -jnp.ones(4))
     ),
     "momentum: wanted shape (4,), got (3,)": (

@@ -36,7 +36,7 @@ def test_the_rate_of_a_sphere_decays_exactly_towards_the_given_rate(dtype):
     c = jnp.array([1.0, 2.0, -0.5], dtype)
 
     def omega(strength):
-        scheme = damped(jq.pcdm1, strength * jnp.ones(3, dtype), toward=lambda t, state, params: c)
+        scheme = damped(jq.pcdm1, strength, toward=lambda t, state, params: c)
         path = jq.rollout(scheme, body, jq.torques.zero, start, jq.grid(0.0, 0.2, 3), engine="scan")
         return path.state.omega
 
