@@ -790,6 +790,7 @@ TABLE |= OF_PLOTS if importlib.util.find_spec("matplotlib") else {}
 TABLE |= OF_DIFFRAX if importlib.util.find_spec("diffrax") else {}
 ELSEWHERE = {
     "fused.NotScalarError": "an exception",
+    "fused.check_gpu": "takes nothing",
     "fused.explain": "checked as rollout is",
     "fused.scalarize": "traces any function of any arrays: tests/engines/test_scalarize.py",
     "fused.set_threads": "its own test: tests/engines/test_fused.py",

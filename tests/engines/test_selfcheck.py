@@ -1,4 +1,4 @@
-"""The fused engine checks itself on a GPU that nobody vouched for.
+"""The fused engine is checked on a GPU that nobody vouched for, when the user asks for it.
 
 Here the GPU is a CPU that calls itself one. The check is a process of its own. Where the tests are
 about what it may do, such as to end or to hang, a few lines of Python that do so take its place.
@@ -7,8 +7,6 @@ about what it may do, such as to end or to hang, a few lines of Python that do s
 import json
 import re
 import sys
-import warnings
-from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import jax.numpy as jnp
@@ -16,9 +14,10 @@ import pytest
 
 import jaxquat as jq
 from jaxquat.engines.fused import cpu, engine, primitives, selfcheck
-from jaxquat.engines.fused.targets import nvptx, objects
+from jaxquat.engines.fused.targets import nvptx
 
 CALL = cpu.call
+UNCHECKED = re.escape(selfcheck.UNCHECKED)
 OFF, USE = '^engine "fused" is off on cpu: ', '; use engine="scan"$'
 
 
@@ -77,102 +76,72 @@ ENDS = {
 }
 
 
+@pytest.fixture
+def present(gpu, monkeypatch):
+    """A GPU that is new enough, with llvmlite."""
+    monkeypatch.setattr(nvptx, "missing", lambda: None)
+
+
+def test_before_a_check_the_scan_is_taken_and_no_process_is_started(gpu, check):
+    check(answering(""))
+    with pytest.warns(RuntimeWarning, match=f"{OFF}{UNCHECKED}{USE}") as record:
+        assert engine.missing()
+    assert len(record) == 1
+    assert engine.missing()  # without a second warning
+    assert check.count() == 0
+
+
 @pytest.mark.parametrize("end", ENDS)
-def test_whatever_the_check_does_there_is_one_warning_and_the_kernels_are_off(
-    gpu, check, monkeypatch, tmp_path, end
+def test_whatever_the_check_does_is_said_and_the_kernels_are_off(
+    present, check, monkeypatch, tmp_path, capsys, end
 ):
     lines, reason, lasting = ENDS[end]
     if end == "hang":
         monkeypatch.setattr(selfcheck, "LIMIT", 0.5)
     check(lines)
-    with pytest.warns(RuntimeWarning, match=f"{OFF}{reason}.*{USE}") as record:
-        assert reason in engine.missing()
-    assert len(record) == 1
-    assert reason in engine.missing()  # without a second warning
+    assert not jq.fused.check_gpu()
+    assert re.match(f"{OFF}{reason}.*{USE}", capsys.readouterr().out.strip())
+    assert reason in engine.missing()  # without a warning: it has been said
     assert len(files(tmp_path)) == lasting
     in_a_new_process(monkeypatch)
-    with pytest.warns(RuntimeWarning, match=f"{OFF}{reason}.*{USE}"):
-        assert reason in engine.missing()
-    if end != "hang":  # which may be stopped before it counts itself
-        assert check.count() == (1 if lasting else 2)
+    with pytest.warns(RuntimeWarning, match=f"{OFF}{reason if lasting else UNCHECKED}.*{USE}"):
+        assert engine.missing()
 
 
-def test_an_error_of_the_asking_process_turns_the_kernels_off_too(gpu, check, monkeypatch):
-    """Such as a package that has no version, or no Python to start."""
-
-    def without_version(device):
-        raise selfcheck.importlib.metadata.PackageNotFoundError("llvmlite")
-
+def test_the_answer_that_they_agree_is_kept(present, check, monkeypatch, tmp_path, capsys):
     check(answering(""))
-    with monkeypatch.context() as patch:
-        patch.setattr(selfcheck, "_key", without_version)
-        with pytest.warns(RuntimeWarning, match=f"{OFF}its check ended with PackageNotFound"):
-            assert engine.missing()
-    in_a_new_process(monkeypatch)
-    with monkeypatch.context() as patch:
-        patch.setattr(sys, "executable", "/no/python")
-        with pytest.warns(RuntimeWarning, match=f"{OFF}its check ended with FileNotFound"):
-            assert engine.missing()
-    in_a_new_process(monkeypatch)
-    assert check.count() == 0
+    assert jq.fused.check_gpu()
+    assert capsys.readouterr().out == "the kernels agree with the scan on cpu\n"
     assert engine.missing() is None
-
-
-def test_the_answer_that_they_agree_is_kept(gpu, check, monkeypatch, tmp_path):
-    check(answering(""))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert engine.missing() is None
-        in_a_new_process(monkeypatch)
-        assert engine.missing() is None
+    in_a_new_process(monkeypatch)
+    assert engine.missing() is None
     assert check.count() == len(files(tmp_path)) == 1
 
 
-def test_without_a_cache_folder_every_process_checks(gpu, check, monkeypatch):
+def test_without_a_cache_folder_the_answer_holds_for_the_process(present, check, monkeypatch):
     monkeypatch.setenv("JAXQUAT_CACHE", "")
     check(answering(""))
-    for count in (1, 2):
-        assert engine.missing() is None
-        assert check.count() == count
-        in_a_new_process(monkeypatch)
-
-
-def test_a_check_that_ended_its_process_or_machine_is_known_to_the_next(gpu, check, monkeypatch):
-    """While a check goes on its file says that it did not end; an interrupt takes it back."""
-    said = []
-
-    def ended(kind):
-        said.append(objects.read(selfcheck._key(jax.local_devices()[0]), "check"))
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(selfcheck, "checked", ended)
-        with pytest.raises(KeyboardInterrupt):
-            engine.missing()
-        patch.setattr(objects, "remove", lambda key, suffix: None)  # as if it was killed
-        with pytest.raises(KeyboardInterrupt):
-            engine.missing()
-    assert len(said) == 2
-    assert all(text.startswith(b"its check began and did not end") for text in said)
-    check(answering(""))
-    with pytest.warns(RuntimeWarning, match=r"did not end \(remove /.*\.check to check it again\)"):
-        assert engine.missing()
-    assert check.count() == 0
-
-
-def test_processes_that_begin_together_wait_for_one_answer(check):
-    check("time.sleep(0.5)\n" + answering(""))
-    with ThreadPoolExecutor(3) as threads:  # for the processes
-        answers = list(threads.map(lambda _: selfcheck._answer(), range(3)))
-    assert answers == ["", "", ""]
-    assert check.count() == 1
-
-
-def test_the_process_of_a_check_uses_the_kernels(gpu, check, monkeypatch):
-    monkeypatch.setenv(selfcheck.WITHIN, "1")
-    check(answering("its values differ"))
+    assert jq.fused.check_gpu()
     assert engine.missing() is None
+    in_a_new_process(monkeypatch)
+    with pytest.warns(RuntimeWarning, match=UNCHECKED):
+        assert engine.missing()
+
+
+def test_what_has_no_gpu_is_not_checked(check, monkeypatch):
+    check(answering(""))
+    with pytest.raises(RuntimeError, match=r"^check_gpu: wanted a GPU, got cpu$"):
+        jq.fused.check_gpu()
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setitem(sys.modules, "llvmlite.binding", None)
+    with pytest.raises(ImportError, match=r'pip install "jaxquat\[fused\]"'):
+        jq.fused.check_gpu()
     assert check.count() == 0
+
+
+def test_the_process_of_a_check_uses_the_kernels(gpu, monkeypatch):
+    monkeypatch.setenv(selfcheck.WITHIN, "1")
+    assert engine.missing() is None
 
 
 def rates(by, gain=0.5):
@@ -184,9 +153,8 @@ def rates(by, gain=0.5):
     ).final.omega
 
 
-def test_the_scan_is_taken_then(gpu, check, capsys):
+def test_the_scan_is_taken_then(gpu, capsys):
     """One warning, here while a gradient of a batch is traced; ``explain`` and an error say why."""
-    check(answering("its values differ"))
     slope = jax.vmap(jax.grad(lambda g: rates("auto", g)[0]))
     with pytest.warns(RuntimeWarning, match=OFF) as record:
         program = jax.make_jaxpr(slope)(jnp.array([0.5, 0.7]))
@@ -198,7 +166,9 @@ def test_the_scan_is_taken_then(gpu, check, capsys):
     body = jq.Body.from_principal(jnp.array([0.6, 0.8, 1.0]))
     jq.fused.explain(jq.lie_euler, body, jq.torques.zero, start, jq.grid(0.0, 0.1, 4))
     told = capsys.readouterr().out.splitlines()[0]
-    assert told.startswith('engine="auto" takes the scan (engine "fused" is off on cpu: its ')
+    assert told.startswith(
+        'engine="auto" takes the scan (engine "fused" is off on cpu: it has not '
+    )
 
 
 def test_another_driver_or_engine_is_checked_anew(monkeypatch):
@@ -216,26 +186,22 @@ def test_another_driver_or_engine_is_checked_anew(monkeypatch):
     assert len(keys) == 4
 
 
-def test_a_device_that_is_vouched_for_and_a_cpu_are_not_checked(gpu, check, monkeypatch):
-    check(answering("its values differ"))
+def test_a_device_that_is_vouched_for_and_a_cpu_need_no_check(gpu, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(selfcheck, "VOUCHED", frozenset([jax.devices()[0].device_kind]))
         assert engine.missing() is None
     monkeypatch.setattr(jax, "default_backend", lambda: "cpu")
     assert engine.missing() is None
-    assert check.count() == 0
 
 
-def test_a_gpu_without_llvmlite_or_too_old_is_not_checked(gpu, check, monkeypatch):
+def test_a_gpu_without_llvmlite_or_too_old_needs_no_check(gpu, monkeypatch):
     class Old:
         compute_capability = "7.5"
 
-    check(answering("its values differ"))
     monkeypatch.setattr(jax, "devices", lambda: [Old])
     assert "compute capability 8.0 or more, got 7.5" in engine.missing()
     monkeypatch.setitem(sys.modules, "llvmlite.binding", None)
     assert 'pip install "jaxquat[fused]"' in nvptx.missing()
-    assert check.count() == 0
 
 
 # What the check compares.
@@ -279,11 +245,10 @@ def test_a_lie_is_found(monkeypatch, anew, lie):
 
 
 @pytest.mark.slow
-def test_the_check_itself_finds_that_the_kernels_agree(gpu, tmp_path):
+def test_the_check_itself_finds_that_the_kernels_agree(present, tmp_path):
     """The whole of it, in another process, by the kernels for the CPU."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert engine.missing() is None
+    assert jq.fused.check_gpu()
+    assert engine.missing() is None
     assert len(files(tmp_path)) == 1
     assert "fused_rollout" in str(jax.make_jaxpr(lambda: rates("auto"))())
 

@@ -8,8 +8,8 @@ The way of a rollout, and the rooms where it passes:
 - Where JAX compiles them, ``trace`` makes scalar programs (``ir``) of the recurrence, and
   ``timeloop`` puts the loop over time around these, once for all ``targets``.
 - ``targets`` write LLVM code, which llvmlite compiles (extra ``fused``). ``cpu`` keeps it, and XLA
-  calls it through ``loading``; or XLA launches it on an NVIDIA GPU (``targets.nvptx``), after
-  ``selfcheck`` compared it with the scan where nobody has done so.
+  calls it through ``loading``; or XLA launches it on an NVIDIA GPU (``targets.nvptx``), where
+  ``selfcheck`` has compared it with the scan.
 
 docs/fused_inside.md follows one torque through all of them.
 """
@@ -19,6 +19,7 @@ from __future__ import annotations
 from jaxquat.engines.fused.cpu import set_threads
 from jaxquat.engines.fused.errors import NotScalarError
 from jaxquat.engines.fused.explaining import explain
+from jaxquat.engines.fused.selfcheck import check_gpu
 from jaxquat.engines.fused.trace.tracing import scalarize
 
-__all__ = ["NotScalarError", "explain", "scalarize", "set_threads"]
+__all__ = ["NotScalarError", "check_gpu", "explain", "scalarize", "set_threads"]

@@ -1,24 +1,18 @@
-"""A check of the fused kernels on a kind of GPU on which nobody has vouched for them.
+"""A check of the fused kernels on a kind of GPU for which nobody has vouched.
 
-Before the first rollout on such a GPU, ``objection`` starts another Python, which simulates a few
-bodies for a few steps, by the kernels and by ``lax.scan``, in both precisions, and compares values
-and gradients (``difference``). The torque is a small network, so loops, functions and large arrays
-of the kernels are among what runs.
+On such a GPU ``engine="auto"`` is the scan until the user has once run ``check_gpu``. It starts
+another Python, which simulates a few bodies for a few steps, by the kernels and by ``lax.scan``, in
+both precisions, and compares values and gradients (``difference``). The torque is a small network,
+so loops, functions and large arrays of the kernels are among what runs.
 
-A process of its own, since a kernel may do worse than to be wrong. One that reads where it must not
-leaves a GPU that its process cannot use any more; one that does not end cannot be stopped from
-within; LLVM and the driver may end the process. So whatever happens, happens there:
-
-- Where kernels and scan agree, the kernels are used.
-- Otherwise there is one warning; ``engine="auto"`` takes the scan and ``engine="fused"`` is an
-  error. Both name the reason: a difference, an error, the signal that ended the check, or that it
-  gave no answer within ``LIMIT`` seconds.
+It is a process of its own because a wrong kernel may do worse than give wrong numbers. One that
+reads where it must not leaves a GPU that its process cannot use any more; one that does not end
+cannot be stopped from within; LLVM and the driver may end the process. The other process takes the
+GPU's memory as it needs it, since this one may hold most of it.
 
 The answer is kept in a file of the cache folder, under a hash of the kind of device, of the driver,
-of jaxlib, of llvmlite, and of the text of this engine. An error is not kept: it may be one of the
-moment, such as a full memory. The file is there from the beginning of a check and says that it did
-not end, so if a check takes the machine with it the next process knows. Processes that begin at the
-same time wait for the first one's answer.
+of jax, jaxlib and llvmlite, and of the text of this engine. An error is not kept: it may be one of
+the moment, such as a full memory.
 """
 
 from __future__ import annotations
@@ -47,7 +41,7 @@ from jax import Array
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.state import State
 from jaxquat.engines import scan
-from jaxquat.engines.fused.targets import objects
+from jaxquat.engines.fused.targets import nvptx, objects
 from jaxquat.schemes import zhao
 from jaxquat.simulation.grid import grid
 from jaxquat.simulation.path import Path
@@ -64,6 +58,8 @@ COMMAND = ("-P", "-c", MAIN)
 
 Engine = Callable[[Simulation], Path]
 
+UNCHECKED = "it has not been checked here (run jq.fused.check_gpu() once)"
+
 _lock = threading.Lock()
 _answers: dict[str, str] = {}  # what stands against the kernels, or "", by kind of device
 
@@ -75,17 +71,51 @@ class Answer(NamedTuple):
     lasting: bool = True
 
 
+def check_gpu() -> bool:
+    """Compare the fused kernels with the scan on this GPU, once, and keep the answer. -> bool.
+
+    It prints one line and returns whether ``engine="auto"`` takes the kernels from now on. The
+    check takes about twenty seconds, in a process of its own. After an update of the driver, jax,
+    jaxlib, llvmlite or jaxquat, check again. In a shell: ``python -m jaxquat.engines.fused``.
+
+    Raises:
+        RuntimeError: JAX has no GPU, or one that is too old.
+        ImportError: the extra ``fused`` is not installed.
+
+    Examples:
+        >>> try:
+        ...     jq.fused.check_gpu()
+        ... except RuntimeError as error:
+        ...     print(error)
+        check_gpu: wanted a GPU, got cpu
+    """
+    platform = jax.default_backend()
+    if platform not in ("gpu", "cuda"):
+        raise RuntimeError(f"check_gpu: wanted a GPU, got {platform}")
+    lacking = nvptx.missing()
+    if lacking:
+        raise (ImportError if "pip install" in lacking else RuntimeError)(lacking)
+    device = jax.local_devices()[0]
+    kind, answer = device.device_kind, checked(device.device_kind)
+    if answer.lasting:
+        objects.write(_key(device), answer.reason.encode(), "check")
+    with _lock:
+        _answers[kind] = answer.reason
+    agree = f"the kernels agree with the scan on {kind}"
+    print(_message(kind, answer.reason) if answer.reason else agree)  # noqa: T201
+    return not answer.reason
+
+
 def objection() -> str | None:
     """Why the kernels of this process's GPU are not used, as an error message; None if they are."""
-    kind = jax.local_devices()[0].device_kind
+    device = jax.local_devices()[0]
+    kind = device.device_kind
     if kind in VOUCHED or WITHIN in os.environ:
         return None
     with _lock:
         if kind not in _answers:
-            try:
-                _answers[kind] = _answer()
-            except Exception as error:
-                _answers[kind] = f"its check ended with {_line(error)}"
+            kept = objects.read(_key(device), "check")
+            _answers[kind] = UNCHECKED if kept is None else kept.decode()
             if _answers[kind]:
                 warnings.warn(_message(kind, _answers[kind]), RuntimeWarning, stacklevel=2)
     return _message(kind, _answers[kind]) if _answers[kind] else None
@@ -109,28 +139,6 @@ def _key(device: Any) -> bytes:
     files = sorted(File(__file__).parent.rglob("*"))
     texts = [file.read_bytes() for file in files if file.suffix in (".py", ".ll")]
     return hashlib.sha256(b"\n".join([driver, *(part.encode() for part in parts), *texts])).digest()
-
-
-def _answer() -> str:
-    """What stands against the kernels, or "": from the file, or from a check."""
-    device = jax.local_devices()[0]
-    key = _key(device)
-    again = f" (remove {objects.place(key, 'check')} to check it again)"
-    with objects.locked(key, "lock", LIMIT):
-        kept = objects.read(key, "check")
-        if kept is not None:
-            return kept.decode()
-        objects.write(key, f"its check began and did not end{again}".encode(), "check")
-        answer = Answer("", lasting=False)  # if this process is interrupted
-        try:
-            answer = checked(device.device_kind)
-        finally:
-            if not answer.lasting:
-                objects.remove(key, "check")
-        if answer.lasting:
-            reason = answer.reason and answer.reason + again
-            objects.write(key, reason.encode(), "check")
-    return answer.reason
 
 
 def checked(kind: str) -> Answer:

@@ -12,11 +12,9 @@ import hashlib
 import os
 import secrets
 import stat
-import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 FORMAT = b"jaxquat kernel 1\n"
 
@@ -128,44 +126,3 @@ def write(key: bytes, code: bytes, suffix: str = "o") -> None:
                 os.unlink(name, dir_fd=folder)
         except OSError:
             pass
-
-
-def remove(key: bytes, suffix: str) -> None:
-    """Removes the file of a key, if there is one."""
-    with _opened_folder(make=False) as folder, contextlib.suppress(OSError):
-        if folder is not None:
-            os.unlink(f"{key.hex()}.{suffix}", dir_fd=folder)
-
-
-def place(key: bytes, suffix: str) -> Path | None:
-    """The path of the file of a key; None without a cache folder."""
-    folder = _folder()
-    return None if folder is None else folder / f"{key.hex()}.{suffix}"
-
-
-@contextlib.contextmanager
-def locked(key: bytes, suffix: str, seconds: float) -> Iterator[None]:
-    """While this goes on no other process is in it, if there is a cache folder with locks.
-
-    After so many seconds it does not wait any longer. The end of a process ends its lock.
-    """
-    import fcntl  # POSIX has it
-
-    with _opened_folder(make=True) as folder, contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError):
-            if folder is not None:
-                flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
-                descriptor = os.open(f"{key.hex()}.{suffix}", flags, 0o600, dir_fd=folder)
-                stack.callback(os.close, descriptor)
-                end = time.monotonic() + seconds
-                while not _lock(fcntl, descriptor) and time.monotonic() < end:
-                    time.sleep(0.1)
-        yield
-
-
-def _lock(fcntl: Any, descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
