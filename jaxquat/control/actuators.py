@@ -165,7 +165,8 @@ def allocate_thrusters(arms: ArrayLike, tau: ArrayLike, limits: ArrayLike | None
     ``(n + 3)^3/6``: exact, and differentiable except where the basis changes.
 
     Args:
-        arms: torque of each thruster at unit force [m], (n, 3), from ``thruster_arms``.
+        arms: torque of each thruster at unit force [m], (n, 3), from ``thruster_arms``. Three that
+            lie in one plane to ten roundings span no more than that plane.
         tau: torque wanted [N m], (3,), body axes.
         limits: greatest forces [N], (n,) or (), not negative; 0 for a thruster that has failed.
 

@@ -112,12 +112,16 @@ def _share(arms: Array, torque: Array, limits: Array) -> Array:
     i, j = np.triu_indices(len(every), 1)
     normals = cross(every[i], every[j])
     normals = jnp.concatenate([normals, -normals])
-    support = jnp.einsum(
-        "cn,n->c", jnp.maximum(jnp.einsum("ci,ni->cn", normals, arms), 0.0), limits
-    )
+    reach = jnp.maximum(jnp.einsum("ci,ni->cn", normals, arms), 0.0)
+    limited, eps = jnp.isfinite(limits), jnp.finfo(arms.dtype).eps
+    support = jnp.einsum("cn,n->c", reach, jnp.where(limited, limits, 0.0))
+    size = jnp.sqrt(square(normals))
+    through = (
+        reach > 100 * eps * size[:, None] * jnp.sqrt(square(arms))[None]
+    )  # else along the face
     along = matvec(normals, torque)
-    eps = jnp.finfo(arms.dtype).eps
-    bounds = along > 100 * eps * jnp.sqrt(square(normals) * square(torque))
+    bounds = along > 100 * eps * size * jnp.sqrt(square(torque))
+    bounds &= ~jnp.any(through & ~limited[None], axis=1)
     return jnp.minimum(
         1.0, jnp.min(jnp.where(bounds, support / jnp.where(bounds, along, 1.0), jnp.inf))
     )

@@ -223,6 +223,23 @@ def test_a_thruster_of_limit_zero_is_left_out():
     np.testing.assert_allclose(force @ arms, others @ arms[there], rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_thrusters_with_infinite_limits_have_none(dtype):
+    """Some or all: the forces of limits that are never reached, and finite derivatives."""
+    arms, tau = (jnp.asarray(x, dtype) for x in (RNG.normal(size=(8, 3)), RNG.normal(size=3)))
+    for there in (np.zeros(8, bool), np.arange(8) % 2 == 0, np.arange(8) < 7):
+        limits = jnp.asarray(np.where(there, 0.1, np.inf), dtype)
+        force = actuators.allocate_thrusters(arms, tau, limits)
+        plain = actuators.allocate_thrusters(arms, tau, jnp.where(there, limits, 1e3))
+        np.testing.assert_allclose(
+            force @ arms, plain @ arms, rtol=0, atol=20 * jnp.finfo(dtype).eps
+        )
+        assert jnp.sum(force) == pytest.approx(float(jnp.sum(plain)), rel=1e-5)
+    slope = jax.jacrev(lambda tau: actuators.allocate_thrusters(arms, tau, jnp.inf))(tau)
+    free = jax.jacrev(lambda tau: actuators.allocate_thrusters(arms, tau))(tau)
+    np.testing.assert_allclose(slope, free, rtol=0, atol=1e-4 if dtype == jnp.float32 else 1e-12)
+
+
 def test_thrusters_that_repeat_or_span_a_plane_are_used_exactly():
     """Equal arms, an arm of zero, arms in one plane: against scipy's active-set solver."""
     plane = RNG.normal(size=(5, 3)) * [1.0, 1.0, 0.0]
