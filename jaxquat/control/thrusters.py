@@ -34,12 +34,12 @@ def allocated(arms: Array, tau: Array, limits: Array | None) -> Array:
     spread = float(jnp.finfo(tau.dtype).eps) ** 0.5
     costs = jnp.asarray(1.0 + spread * np.random.default_rng(0).random(n), tau.dtype)
     nearest = _nearest(arms, tau, costs)
-    unit = jnp.where(finite, force / length, jnp.nan)  # comparisons lose a NaN
+    back = jnp.where(finite, force, jnp.nan)  # comparisons lose a NaN
     if limits is None:
-        return nearest * unit
+        return nearest * back / length
     limits = jnp.broadcast_to(limits * length / force, (n,))
     torque = matvec(transpose(arms), nearest)
-    return _within(arms, _share(arms, torque, limits) * torque, limits, costs) * unit
+    return _within(arms, _share(arms, torque, limits) * torque, limits, costs) * back / length
 
 
 def _unit(value: Array) -> Array:
