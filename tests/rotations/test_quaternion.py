@@ -824,6 +824,12 @@ def test_the_scale_has_no_effect_in_float32(scale):
     np.testing.assert_array_equal(
         euler.from_quaternion(s * p, "ZYX"), euler.from_quaternion(p, "ZYX")
     )
+    for ours, theirs in zip(*map(quaternion.to_axis_angle, (s * p, p)), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    both = jnp.stack([p, q])
+    np.testing.assert_array_equal(quaternion.mean(s * both), quaternion.mean(both))
+    slope = jax.jacrev(quaternion.mean)
+    np.testing.assert_array_equal(slope(s * both) * s, slope(both))
 
 
 def test_two_directions_a_tenth_of_a_degree_apart_err_as_eps_over_the_angle():

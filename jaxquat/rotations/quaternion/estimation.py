@@ -91,6 +91,7 @@ def mean(q: ArrayLike, weights: ArrayLike | None = None) -> Array:
     q, weights = broadcast(("q", q, q.shape[-2:]), ("weights", weights, q.shape[-2:-1]))
     not_negative("weights", weights)
     weights = near_one(weights)
+    q = near_one(q.reshape(*q.shape[:-2], -1)).reshape(q.shape)  # a scale of all changes nothing
     outer = q[..., :, None] * q[..., None, :]
     total = jnp.sum(weights[..., None, None] * outer, axis=-3)
     return _dominant_eigenvector(total, weights)

@@ -7,7 +7,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from jaxquat._checks import broadcast, rotation_matrix, trailing, unit_vector
-from jaxquat._linear import dot, stacked
+from jaxquat._linear import dot, near_one, stacked
 from jaxquat.rotations.quaternion.algebra import canonical, exp, log, normalize
 
 
@@ -99,7 +99,7 @@ def to_axis_angle(q: ArrayLike) -> tuple[Array, Array]:
         >>> axis.round(3), jnp.degrees(angle).round(2)
         (Array([0.577, 0.577, 0.577], dtype=float32), Array(120., dtype=float32))
     """
-    u = log(q)
+    u = log(near_one(trailing("q", q, (4,))))
     square = dot(u, u)
     turned = ~(square <= 0)  # NaN is turned, and propagates
     angle = jnp.sqrt(jnp.where(turned, square, 1.0))
