@@ -61,8 +61,10 @@ def damped(
     Torque and drag together are integrated exactly at a fixed attitude, for half a step before and
     after the free motion by ``scheme``. The order is 2. Where a step is much longer than the
     relaxation time ``I/damping`` the body turns at the rate at which drag and torque are in
-    balance, with an error of first order in dt, whatever the relaxation time. A constant torque
-    about a principal axis is exact. docs/schemes.md compares the errors.
+    balance, with an error of first order in dt, whatever the relaxation time. Under a constant
+    torque about a principal axis the rate is exact, and from the terminal rate the turn as well. A
+    rate w away from the terminal one decays within such a step, and its turn of ``w I/damping`` is
+    lost. docs/schemes.md compares the errors.
 
     ``resistance`` and ``wind`` add a drag on the velocity of a body that also moves: the force
     ``-resistance (velocity - wind)`` beside the force of a ``Wrench``.
