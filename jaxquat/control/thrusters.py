@@ -98,10 +98,11 @@ def _quotients(a: Array, b: Array, c: Array, tau: Array) -> Array:
 
 
 def _best(torques: Array, prices: Array, tau: Array) -> Array:
-    """One-hot (c,): of candidates with torques (c, 3) as near to tau as any, the cheapest."""
+    """One-hot (c,): of candidates with torques (c, 3) the nearest to tau, the cheapest."""
     errors = jnp.sqrt(square(torques - tau[None]))
     tolerance = 100 * jnp.finfo(tau.dtype).eps * jnp.sqrt(square(tau))
-    near = errors <= jnp.min(errors) + tolerance
+    nearest = torques[jnp.argmin(errors)]  # not by distance, which hardly changes beside it
+    near = jnp.sqrt(square(torques - nearest[None])) <= tolerance
     cheapest = jnp.argmin(jnp.where(near, prices, jnp.inf))
     return (jnp.arange(len(prices)) == cheapest).astype(tau.dtype)
 

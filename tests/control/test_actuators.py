@@ -269,6 +269,14 @@ def test_unreachable_torques_come_as_near_as_they_can():
     np.testing.assert_allclose(force, [0, 0], atol=0)
 
 
+def test_a_thruster_that_does_not_help_changes_no_force_in_float32():
+    """The nearest torque is by the first arm alone; beside it the distance hardly changes."""
+    first, second = [0.26135084, -0.01791682, -0.19199322], [-0.4156266, -1.3430886, -0.43051198]
+    arms, tau = jnp.array([first, second], jnp.float32), jnp.array([1.0, 0, 0], jnp.float32)
+    force = actuators.allocate_thrusters(arms, tau)
+    np.testing.assert_allclose(force, [first[0] / np.dot(first, first), 0.0], rtol=1e-6)
+
+
 def test_float32_stays_float32():
     arrays = AXES, [0.1, 0.2, 0.3], [1.0, 2, 3, 4]
     axes, tau, momentum = (jnp.asarray(x, jnp.float32) for x in arrays)
