@@ -63,11 +63,8 @@ def _nearest(arms: Array, tau: Array, costs: Array) -> Array:
     best = _best(torques, jnp.sum(prices * forces, axis=1), target)
     members = np.eye(n + 1)[index][:, :, :n]
     chosen = jnp.einsum("c,ckn->kn", best, jnp.asarray(members, arms.dtype))
-    size = jnp.sum(chosen)
-    rows = matmul(chosen, arms)[None]
-    options = [_solved(rows, np.array([k]), tau)[0] for k in (1, 2, 3)]
-    picked = jnp.where(size == 1, options[0], jnp.where(size == 2, options[1], options[2]))
-    return matvec(transpose(chosen), picked)
+    forces = _solved(matmul(chosen, arms)[None], jnp.sum(chosen > 0)[None], tau)[0]
+    return matvec(transpose(chosen), forces)
 
 
 def _solved(rows: Array, sizes: Array | np.ndarray, tau: Array) -> Array:
@@ -117,9 +114,8 @@ def _share(arms: Array, torque: Array, limits: Array) -> Array:
     limited, eps = jnp.isfinite(limits), jnp.finfo(arms.dtype).eps
     support = jnp.einsum("cn,n->c", reach, jnp.where(limited, limits, 0.0))
     size = jnp.sqrt(square(normals))
-    through = (
-        reach > 100 * eps * size[:, None] * jnp.sqrt(square(arms))[None]
-    )  # else along the face
+    lengths = jnp.sqrt(square(arms))
+    through = reach > 100 * eps * size[:, None] * lengths[None]  # else along the face
     along = matvec(normals, torque)
     bounds = along > 100 * eps * size * jnp.sqrt(square(torque))
     bounds &= ~jnp.any(through & ~limited[None], axis=1)
