@@ -77,7 +77,8 @@ def rollout(
             ``fused``), and so its derivatives, in both modes and of every order; with
             ``checkpoint="none"`` it chooses itself how many states it keeps. "scan" is a loop of
             XLA, which takes every scheme and torque. "auto" takes the kernel where scheme and
-            torque have a scalar form and the compiler is there, otherwise the scan, for values and
+            torque have a scalar form and the compiler is there, on a GPU once
+            ``jq.fused.check_gpu()`` has found no fault. Otherwise it takes the scan, for values and
             for each derivative; the results are the same but for rounding. ``jq.fused.explain``,
             called with the same arguments, says which, and why.
         check: report bad values of traced arguments, and a state that ceases to be finite: under

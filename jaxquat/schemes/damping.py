@@ -78,9 +78,9 @@ def damped(
     the relaxation time, and ``jq.lie_midpoint`` beyond; that one refuses aux states and positions.
 
     If ``scheme`` is reversible, so is the result, but a step back amplifies rounding by the factor
-    by which the drag has reduced the rate. ``checkpoint="reversible"`` is refused where
-    fewer than three digits would remain between two rows. ``jq.compose`` raises the order for weak
-    drag only: its substeps of negative length amplify in the same way.
+    by which the drag has reduced the rate. ``checkpoint="reversible"`` is refused where fewer than
+    three digits would remain between two rows. ``jq.compose`` raises the order for weak drag only:
+    its substeps of negative length amplify in the same way.
 
     Args:
         scheme: moves the free body. Its own order matters little: no torque acts in it.

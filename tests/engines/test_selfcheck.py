@@ -118,6 +118,21 @@ def test_the_answer_that_they_agree_is_kept(present, check, monkeypatch, tmp_pat
     assert check.count() == len(files(tmp_path)) == 1
 
 
+def test_an_error_while_the_answer_is_looked_for_turns_the_kernels_off(present, check, monkeypatch):
+    """Such as a package that has no version."""
+
+    def without_version(device):
+        raise selfcheck.importlib.metadata.PackageNotFoundError("llvmlite")
+
+    check(answering(""))
+    with monkeypatch.context() as patch:
+        patch.setattr(selfcheck, "_key", without_version)
+        with pytest.warns(RuntimeWarning, match=f"{OFF}.*PackageNotFound"):
+            assert engine.missing()
+    assert check.count() == 0
+    assert jq.fused.check_gpu()
+
+
 def test_without_a_cache_folder_the_answer_holds_for_the_process(present, check, monkeypatch):
     monkeypatch.setenv("JAXQUAT_CACHE", "")
     check(answering(""))

@@ -832,6 +832,18 @@ def test_the_scale_has_no_effect_in_float32(scale):
     np.testing.assert_array_equal(slope(s * both) * s, slope(both))
 
 
+@pytest.mark.parametrize(
+    ("dtype", "ends"), [("float32", (1e-15, 1e18)), ("float64", (1e-147, 1e153))]
+)
+def test_normalize_and_log_are_right_to_the_ends_of_the_range_that_the_docs_promise(dtype, ends):
+    for scale in ends:
+        q = jnp.asarray(scale * Q, dtype)
+        tolerance = 10 * jnp.finfo(dtype).eps
+        np.testing.assert_allclose(quaternion.normalize(q), Q, rtol=0, atol=tolerance)
+        near = quaternion.log(jnp.asarray(Q, dtype))
+        np.testing.assert_allclose(quaternion.log(q), near, rtol=0, atol=2 * tolerance)
+
+
 def test_two_directions_a_tenth_of_a_degree_apart_err_as_eps_over_the_angle():
     body = np.array([[1.0, 0, 0], [np.cos(np.pi / 1800), np.sin(np.pi / 1800), 0]])
     world = scipy(Q[0]).apply(body)

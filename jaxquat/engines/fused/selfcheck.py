@@ -79,8 +79,8 @@ def check_gpu() -> bool:
     jaxlib, llvmlite or jaxquat, check again. In a shell: ``python -m jaxquat.engines.fused``.
 
     Raises:
-        RuntimeError: JAX has no GPU, or one that is too old.
-        ImportError: the extra ``fused`` is not installed.
+        RuntimeError: JAX has no GPU.
+        ImportError: the extra ``fused`` is not installed, or the GPU is too old for it.
 
     Examples:
         >>> try:
@@ -94,7 +94,7 @@ def check_gpu() -> bool:
         raise RuntimeError(f"check_gpu: wanted a GPU, got {platform}")
     lacking = nvptx.missing()
     if lacking:
-        raise (ImportError if "pip install" in lacking else RuntimeError)(lacking)
+        raise ImportError(lacking)
     device = jax.local_devices()[0]
     kind, answer = device.device_kind, checked(device.device_kind)
     if answer.lasting:
@@ -114,8 +114,11 @@ def objection() -> str | None:
         return None
     with _lock:
         if kind not in _answers:
-            kept = objects.read(_key(device), "check")
-            _answers[kind] = UNCHECKED if kept is None else kept.decode()
+            try:
+                kept = objects.read(_key(device), "check")
+                _answers[kind] = UNCHECKED if kept is None else kept.decode()
+            except Exception as error:  # of a package without a version, say
+                _answers[kind] = f"what its check said is lost: {_line(error)}"
             if _answers[kind]:
                 warnings.warn(_message(kind, _answers[kind]), RuntimeWarning, stacklevel=2)
     return _message(kind, _answers[kind]) if _answers[kind] else None

@@ -53,8 +53,8 @@ def inverse(q: ArrayLike) -> Array:
 def normalize(q: ArrayLike) -> Array:
     """``q/|q|``; NaN at zero. (..., 4) -> (..., 4).
 
-    The dtype must be able to hold |q|^2: |q| lies between 1e-18 and 1e18 in float32, between 1e-153
-    and 1e153 in float64.
+    The dtype must be able to hold the squares: |q| lies between 1e-15 and 1e18 in float32, between
+    1e-147 and 1e153 in float64.
 
     Examples:
         >>> jq.quaternion.normalize(jnp.array([0.0, 3.0, 0.0, 4.0])).round(3)
