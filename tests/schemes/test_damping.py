@@ -257,9 +257,10 @@ MOTIONS = {
 }
 
 
+@pytest.mark.needs("llvmlite")
 @pytest.mark.parametrize(
     ("engine", "name"),
-    some([(e, m) for e in ENGINES for m in MOTIONS], [("fused", "a torque of time")]),
+    some([(e, m) for e in ("scan", "fused") for m in MOTIONS], [("fused", "a torque of time")]),
 )
 def test_the_order_is_two_and_the_error_is_bounded_by_the_step_whatever_the_inertia(engine, name):
     """For x below 1 the slope is 2; for x up to 1e9 the error after 2 s is below C dt.
