@@ -10,7 +10,8 @@ from __future__ import annotations
 import contextlib
 import inspect
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +34,21 @@ def concrete(name: str, value: Any, reason: str) -> None:
         raise TypeError(f"{name}: wanted concrete arrays, got traced ones; {reason}")
 
 
+def _now(function: Callable[[Any], Array], value: Any) -> Array:
+    """``function(value)``, which is concrete where ``value`` is, also while JAX is tracing.
+
+    Otherwise no number written in a function under ``jit`` could be checked.
+    """
+    if not is_concrete(value):
+        return function(value)
+    with jax.ensure_compile_time_eval():
+        return function(value)
+
+
 def floating(name: str, value: Any) -> Array:
     """``value`` as an array of floats, a bare Python int as a float too; TypeError otherwise."""
     try:
-        array = jnp.asarray(float(value) if type(value) is int else value)
+        array = _now(jnp.asarray, float(value) if type(value) is int else value)
     except (TypeError, ValueError, OverflowError) as error:
         raise TypeError(f"{name}: wanted an array of floats, got {value!r}") from error
     if not jnp.issubdtype(array.dtype, jnp.floating):
@@ -48,7 +60,7 @@ def floating(name: str, value: Any) -> Array:
 def integers(name: str, value: Any) -> Array:
     """``value`` as an array of integer dtype; TypeError otherwise."""
     try:
-        array = jnp.asarray(value)
+        array = _now(jnp.asarray, value)
     except (TypeError, ValueError, OverflowError) as error:
         raise TypeError(f"{name}: wanted integers, got {value!r}") from error
     if not jnp.issubdtype(array.dtype, jnp.integer):
@@ -142,7 +154,7 @@ def broadcast(*named: tuple[str, Any, tuple[int, ...]]) -> list[Array]:
         got = "shapes " + ", ".join(str(array.shape) for array in arrays)
         raise ValueError(f"{names}: wanted leading axes that broadcast, got {got}") from None
     return [
-        array.reshape((1,) * (rank - len(batch)) + array.shape)
+        _now(partial(jnp.reshape, shape=(1,) * (rank - len(batch)) + array.shape), array)
         for array, batch in zip(arrays, leading, strict=True)
     ]
 

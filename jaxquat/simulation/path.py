@@ -84,11 +84,11 @@ class Path:
             wanted = "at least two rows to interpolate between"
             raise ValueError(f"path: wanted {wanted}, got {self.t.size}")
         t = floating("t", t).astype(self.t.dtype)
+        if is_concrete((t, self.t)):
+            times, (begin, *_, end) = np.asarray(t), np.asarray(self.t)
+            if not np.all((times >= begin) & (times <= end)):
+                raise ValueError(f"t: wanted times within [{begin}, {end}], got {t}")
         first, last = self.t[0], self.t[-1]
-        if is_concrete((t, first, last)):
-            times = np.asarray(t)
-            if not np.all((times >= first) & (times <= last)):
-                raise ValueError(f"t: wanted times within [{first}, {last}], got {t}")
         if t.ndim:
             return jax.vmap(self.at)(t)
         # Rows may be at one time. Of these the last is before t; at the last time the first is

@@ -71,8 +71,8 @@ def name_and_unit(cell: str) -> tuple[str, str | None]:
 
 
 def ends_in_a_unit(column: str) -> bool:
-    """Whether the name of a column ends in a unit that is not of SI, as ``time_us`` does."""
-    return (
-        re.search(r"_(us|usec|ms|msec|ns|nsec|deg|degs|deg_s|degps|dps|mdps|rpm)$", column)
-        is not None
-    )
+    """Whether a name ends in a unit that is not of SI, as ``time_us`` and ``timeMs`` do."""
+    units = r"us|usec|micros|ms|msec|millis|ns|nsec|nanos|deg|degs|deg_s|degps|dps|mdps|rpm"
+    camel = r"U[Ss]|USec|Usec|Micros|M[Ss]|MSec|Msec|Millis|N[Ss]|NSec|Nsec|Nanos|Degs?|DegPerS|"
+    camel += r"Degps|D[Pp][Ss]|Mdps|R[Pp][Mm]"
+    return re.search(rf"_({units})$|[a-z0-9]({camel})$", column) is not None
