@@ -157,7 +157,8 @@ def calibrate(samples: ArrayLike, strength: ArrayLike) -> tuple[Magnetometer, Fi
     strength = exactly("strength", strength, ()).astype(samples.dtype)
     positive("strength", strength)
     centre = 0.5 * (jnp.max(samples, axis=0) + jnp.min(samples, axis=0))
-    spread = jnp.sqrt(jnp.mean(jnp.sum((samples - centre[None]) ** 2, axis=1)))
+    spread = np.linalg.norm(np.asarray(samples - centre[None], float), axis=1)
+    spread = jnp.asarray(np.sqrt(np.mean(spread**2)), samples.dtype)
     positive("samples (their spread about the middle)", spread)
     gain, none = spread / strength, jnp.zeros((), samples.dtype)
     diagonal = {name: gain if name[0] == name[1] else none for name in _ENTRIES}
