@@ -16,7 +16,7 @@ from marks import some
 
 import jaxquat as jq
 from jaxquat.engines.fused import cpu, engine, loading
-from jaxquat.engines.fused.targets import objects
+from jaxquat.engines.fused.targets import host, objects
 from jaxquat.simulation.simulation import checked_simulation
 
 VALUES = {jnp.float32: 1e-5, jnp.float64: 1e-12}
@@ -294,6 +294,44 @@ def test_a_neural_torque(n, dtype):
         return jax.vmap(one)(start).state
 
     compare(run, layers_of(n, dtype), starts(19, dtype), dtype=dtype)
+
+
+@pytest.mark.needs("llvmlite")
+def test_the_gradient_by_transposed_weights_is_as_long_a_program(monkeypatch):
+    """``x @ W`` as ``W @ x``: each leaf of the gradient is written by a loop."""
+    modules, lengths = host.module, []
+
+    def measured(loop, kind, *arguments):
+        text, scratch = modules(loop, kind, *arguments)
+        lengths.append(len(text))
+        return text, scratch
+
+    monkeypatch.setattr(host, "module", measured)
+
+    def forward(t, state, layers):
+        x = jnp.concatenate([state.q, state.omega])
+        return layers[1] @ jnp.tanh(layers[0] @ x)
+
+    def transposed(t, state, layers):
+        x = jnp.concatenate([state.q, state.omega])
+        return jnp.tanh(x @ layers[0].T) @ layers[1].T
+
+    def flax(t, state, layers):
+        x = jnp.concatenate([state.q, state.omega])
+        return jnp.tanh(x @ layers[0]) @ layers[1]
+
+    body, grid, layers = full_body(jnp.float32), jq.grid(0.0, 0.1, 4), layers_of(24, jnp.float32)
+    layers, start = [layers[0][0], layers[2][0]], jax.tree.map(jnp.float32, one_start())
+
+    def gradient(torque, layers):
+        final = lambda x: jq.rollout(jq.rkmk4, body, torque, start, grid, x, engine="fused").final
+        lengths.clear()
+        jax.jit(jax.grad(lambda x: jnp.sum(final(x).omega))).lower(layers)
+        return max(lengths)
+
+    length = gradient(forward, layers)
+    assert gradient(transposed, layers) < 1.1 * length
+    assert gradient(flax, [weight.T for weight in layers]) < 1.1 * length
 
 
 def test_a_long_step_is_not_computed_again():
