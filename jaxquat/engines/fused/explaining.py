@@ -65,7 +65,7 @@ def explain(
         hindrance = f"only the scan engine has {option}"
     lines = []
     try:
-        recurrence, _, _ = engine.trace(simulation)
+        recurrence, _, _ = engine.trace(simulation, strict=False)
         lines += _programs(
             primitives.checked_loop(recurrence, "forward"), simulation.save is not None, ""
         )
