@@ -65,6 +65,8 @@ def integers(name: str, value: Any) -> Array:
         raise TypeError(f"{name}: wanted integers, got {value!r}") from error
     if not jnp.issubdtype(array.dtype, jnp.integer):
         raise TypeError(f"{name}: wanted integers, got {array.dtype}")
+    if is_concrete(array):  # without x64 JAX takes the lower half of an int64
+        every(name, f"integers that {array.dtype} holds", value, np.asarray(array) == value)
     return array
 
 
@@ -88,11 +90,12 @@ def floating_tree(name: str, tree: Any) -> Any:
 
 
 def single_or_double(name: str, tree: Any) -> None:
-    """TypeError if a leaf of a tree of floating arrays is neither float32 nor float64."""
+    """TypeError if a floating array in a tree is neither of float32 nor of float64."""
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
-        if leaf.dtype not in (jnp.float32, jnp.float64):
+        dtype = getattr(leaf, "dtype", jnp.float32)
+        if jnp.issubdtype(dtype, jnp.floating) and dtype not in (jnp.float32, jnp.float64):
             place = f" at {name}{jax.tree_util.keystr(path)}" if path else ""
-            raise TypeError(f"{name}: wanted float32 or float64, got {leaf.dtype}{place}")
+            raise TypeError(f"{name}: wanted float32 or float64, got {dtype}{place}")
 
 
 def exactly(name: str, value: Any, shape: tuple[int, ...], hint: str = "") -> Array:
@@ -327,7 +330,7 @@ def shape(name: str, value: Any) -> tuple[int, ...]:
 
 def place(name: str, value: Any) -> Path:
     """``value`` as the path of a file or folder; TypeError if it is none."""
-    if not isinstance(value, str | os.PathLike):
+    if not isinstance(value, str | os.PathLike) or not os.fspath(value):
         raise TypeError(f"{name}: wanted a path, got {value!r}")
     return Path(os.fspath(value))
 

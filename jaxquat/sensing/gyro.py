@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._checks import exactly, instance
+from jaxquat._checks import exactly, instance, single_or_double
 from jaxquat._linear import matvec
 from jaxquat.sensing import triad
 
@@ -122,6 +122,8 @@ def sample(
     """
     gyro = _checked(gyro)
     omega = exactly("omega", omega, (3,))
+    for name, value in (("omega", omega), ("memory", memory), ("noise", noise)):
+        single_or_double(name, value)
     memory, noise = exactly("memory", memory, (3,)), exactly("noise", noise, (2, 3))
     dt = triad.spacing(dt, omega)
     density, walk = (triad.density(f"gyro.{x}", getattr(gyro, x))[0] for x in ("noise", "walk"))
