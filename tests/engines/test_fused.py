@@ -334,6 +334,30 @@ def test_the_gradient_by_transposed_weights_is_as_long_a_program(monkeypatch):
     assert gradient(flax, [weight.T for weight in layers]) < 1.1 * length
 
 
+@pytest.mark.needs("llvmlite")
+def test_auto_takes_the_scan_where_matrix_products_are_large(capsys):
+    """Of 12, 15 and 24 thousand multiplications a step: all, derivatives, nothing by the kernel."""
+
+    def wide(t, state, layers):
+        return layers[1] @ jnp.tanh(layers[0] @ jnp.concatenate([state.q, state.omega]))
+
+    body, grid, start = full_body(jnp.float64), jq.grid(0.0, 0.1, 2), one_start()
+    kernels = lambda f, x: str(jax.jit(f).lower(x).as_text()).count("jaxquat") > 0
+    for n, by_kernel in ((290, (True, True)), (400, (False, True)), (600, (False, False))):
+        layers = [jnp.full((n, 7), 0.1), jnp.full((3, n), 0.01)]
+        run = lambda x, name: jnp.sum(
+            jq.rollout(jq.rkmk4, body, wide, start, grid, x, engine=name).final.omega
+        )
+        auto, scan = (functools.partial(run, name=name) for name in ("auto", "scan"))
+        jq.fused.explain(jq.rkmk4, body, wide, start, grid, layers)
+        text = capsys.readouterr().out
+        assert ("the fused kernel" in text) == by_kernel[1]
+        assert ("value alone: by a scan" in text) == (by_kernel == (False, True))
+        if by_kernel == (False, True):
+            assert (kernels(auto, layers), kernels(jax.grad(auto), layers)) == by_kernel
+            np.testing.assert_allclose(auto(layers), scan(layers), rtol=1e-12)
+
+
 def test_a_long_step_is_not_computed_again():
     """What "none" keeps: every state of a long step, otherwise as many as steps lie between."""
     grid, body = jq.grid(0.0, 0.01, 100), jq.Body.from_principal(jnp.array([0.6, 1.0, 1.5]))

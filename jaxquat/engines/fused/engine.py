@@ -23,10 +23,11 @@ from jaxquat.engines.fused.by_interval import ByInterval
 from jaxquat.engines.fused.recurrence import Recurrence
 from jaxquat.engines.fused.targets import nvptx
 from jaxquat.engines.fused.trace.hoisting import hoist, shared
+from jaxquat.engines.fused.trace.values import LARGEST
 from jaxquat.simulation.path import Path
 from jaxquat.simulation.simulation import Simulation
 
-MULTIPLICATIONS = 20_000
+MULTIPLICATIONS = {"value": 12_000, "derivative": 20_000}
 """Up to so many in the matrix products of a step, the kernel is faster than XLA."""
 
 
@@ -112,13 +113,10 @@ def _traced(
     step_rest, step_fixed, in_step = _hoisted(simulation.step, number, state_spec, command_spec)
     save_rest, save_fixed, in_row = _hoisted(simulation.observe, number, state_spec, command_spec)
     in_all = in_step + in_sample / simulation.sample_every + in_row / simulation.save_every
-    if not strict and in_all > MULTIPLICATIONS:
-        raise NotImplementedError(
-            f"the matrix products of a step multiply {in_all:.0f} numbers; from {MULTIPLICATIONS} "
-            "on those of XLA are faster"
-        )
     saved_spec = jax.eval_shape(simulation.observe, number, state_spec, command_spec)
     constants = [_raw(x) for x in (*step_fixed, *save_fixed, *sample_fixed)]
+    if not strict:
+        _refuse_large_products(in_all, max((x.size for x in constants), default=0))
     n, m = len(step_fixed), len(step_fixed) + len(save_fixed)
 
     def of_constants(rest: Any, first: int, end: int | None) -> Callable[..., list[Array]]:
@@ -143,9 +141,21 @@ def _traced(
         save_every=simulation.save_every,
         segment=simulation.segment,
         strict=strict,
+        value_by_scan=not strict and in_all > MULTIPLICATIONS["value"],
     )  # fmt: skip
     operands = [*constants, *(_raw(x) for x in jax.tree.leaves((inputs, start, memory)))]
     return recurrence, operands, (saved_spec, state_spec, memory_spec)
+
+
+def _refuse_large_products(multiplications: float, largest: int) -> None:
+    """NotImplementedError if XLA multiplies faster; ``largest`` is the size of an array."""
+    most, text = MULTIPLICATIONS["derivative"], f"{multiplications:.0f} multiplications in the"
+    if multiplications > most:
+        text = f"{text} matrix products of a step; from {most} on XLA is faster"
+        raise NotImplementedError(text)
+    if multiplications >= largest > LARGEST:
+        text = f"{text} matrix products of a step, by an array of {largest} numbers, of which the"
+        raise NotImplementedError(f"{text} kernel has no derivative beyond {LARGEST}")
 
 
 def _specs(tree: Any) -> tuple[jax.ShapeDtypeStruct, ...]:
