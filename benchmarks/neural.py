@@ -74,14 +74,15 @@ MODES = {
 }
 
 
-def ratios(engine, order, layers, width, bodies):
-    """Return times of ``engine`` over those of the scan, and seconds to compile, by mode."""
+def row(engine, order, layers, width, bodies):
+    """Return a cell for each mode, and one with the seconds that compiling the last takes."""
     params = weights(width, layers)
     if order == "x @ W":
         params = [(weight.T, bias) for weight, bias in params]
     starts = jq.State(jq.quaternion.random(jax.random.key(0), (bodies,)), jnp.ones((bodies, 3)))
     starts = jax.tree.map(lambda x: x[0], starts) if bodies == 1 else starts
-    for mode, derivative in MODES.items():
+    cells, compiling = [], []
+    for derivative in MODES.values():
         runs, compiling = [], []
         for name in (engine, "scan"):
             function = functools.partial(loss, ORDERS[order], starts, name)
@@ -93,7 +94,8 @@ def ratios(engine, order, layers, width, bodies):
             began = time.perf_counter()
             jax.block_until_ready(runs[k](params))
             fastest[k] = min(fastest[k], time.perf_counter() - began)
-        yield mode, fastest[0] / fastest[1], fastest[0], compiling
+        cells.append(f"{fastest[0] / fastest[1]:.2f} ({1e3 * fastest[0]:.2g} ms)")
+    return [*cells, f"{compiling[0]:.1f} s, scan {compiling[1]:.1f} s"]
 
 
 def main():
@@ -112,10 +114,7 @@ def main():
     for layers, width, order, bodies in itertools.product(
         options.layers, options.widths, options.orders, options.bodies
     ):
-        cells = []
-        for _, ratio, took, compiling in ratios(options.engine, order, layers, width, bodies):
-            cells.append(f"{ratio:.2f} ({1e3 * took:.2g} ms)")
-        cells.append(f"{compiling[0]:.1f} s, scan {compiling[1]:.1f} s")
+        cells = row(options.engine, order, layers, width, bodies)
         print(f"| {layers} x {width} | `{order}` | {bodies} | {' | '.join(cells)} |", flush=True)
 
 
