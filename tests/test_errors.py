@@ -1284,6 +1284,13 @@ CASES = [
         "gyro: wanted float32 or float64, got bfloat16",
     ),
     (
+        lambda: jq.magnetometer.measure(
+            jq.magnetometer.Magnetometer.ideal(), Q[None].astype(jnp.bfloat16), V, 0.1, KEY
+        ),
+        TypeError,
+        "q: wanted float32 or float64, got bfloat16",
+    ),
+    (
         lambda: lqr(b=jnp.ones((2, 1), jnp.bfloat16)),
         TypeError,
         "b: wanted float32 or float64, got bfloat16",

@@ -64,9 +64,9 @@ def sample_of(sample: Any, shapes: Mapping[str, tuple[int, ...]]) -> Any:
     dt = exactly("sample.dt", sample.dt, ())
     not_negative("sample.dt", dt)
     sensors = [exactly(f"sample.{x}", getattr(sample, x), shape) for x, shape in shapes.items()]
-    gyro = sensors[list(shapes).index("gyro")]
-    single_or_double("sample.gyro", gyro)
-    return cast(type(sample)(dt, *sensors), gyro.dtype)
+    sample = type(sample)(dt, *sensors)
+    single_or_double("sample.gyro", sample.gyro)
+    return cast(sample, sample.gyro.dtype)
 
 
 def unit_or_missing(name: str, value: Any) -> None:

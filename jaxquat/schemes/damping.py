@@ -278,10 +278,9 @@ def _inverse_by_rows(matrix: Array) -> Array:
 
 def _check_positive(damping: Array) -> None:
     """ValueError if a concrete damping would speed the body up in some direction."""
-    if damping.ndim < 2:
-        not_negative("damping", damping)
-    elif is_concrete(damping):
+    if is_concrete(damping):
         values = np.asarray(damping, np.float64)
+        values = values if values.ndim == 2 else np.diag(np.broadcast_to(values, 3))
         least = np.linalg.eigvalsh(values + values.T).min() / 2
         if least < -100 * np.finfo(damping.dtype).eps * np.abs(values).max():
             wanted = "a positive semidefinite matrix"

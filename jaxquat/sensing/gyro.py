@@ -122,9 +122,9 @@ def sample(
     """
     gyro = _checked(gyro)
     omega = exactly("omega", omega, (3,))
+    memory, noise = exactly("memory", memory, (3,)), exactly("noise", noise, (2, 3))
     for name, value in (("omega", omega), ("memory", memory), ("noise", noise)):
         single_or_double(name, value)
-    memory, noise = exactly("memory", memory, (3,)), exactly("noise", noise, (2, 3))
     dt = triad.spacing(dt, omega)
     density, walk = (triad.density(f"gyro.{x}", getattr(gyro, x))[0] for x in ("noise", "walk"))
     bias = exactly("gyro.bias", gyro.bias, (3,)) + memory

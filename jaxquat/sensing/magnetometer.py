@@ -20,6 +20,7 @@ from jaxquat._checks import (
     one_shape,
     positive,
     random_key,
+    single_or_double,
     unit_quaternion,
 )
 from jaxquat._linear import inverse, matvec, stacked
@@ -97,6 +98,7 @@ def measure(
     q = floating("q", q)
     if q.ndim != 2 or q.shape[1] != 4:
         raise ValueError(f"q: wanted shape (N, 4), got {q.shape}")
+    single_or_double("q", q)
     unit_quaternion("q", q)
     field = one_shape("field", field, (3,), (len(q), 3))
     finite("field", field)
@@ -189,6 +191,7 @@ def _checked(magnetometer: Magnetometer) -> tuple[Array, Array]:
     """Soft and hard iron."""
     wanted = "a jq.magnetometer.Magnetometer"
     instance("magnetometer", magnetometer, Magnetometer, wanted)
+    single_or_double("magnetometer", magnetometer)
     soft_iron = exactly("magnetometer.soft_iron", magnetometer.soft_iron, (3, 3))
     hard_iron = exactly("magnetometer.hard_iron", magnetometer.hard_iron, (3,))
     finite("magnetometer.soft_iron", soft_iron)

@@ -84,11 +84,12 @@ class Path:
             wanted = "at least two rows to interpolate between"
             raise ValueError(f"path: wanted {wanted}, got {self.t.size}")
         t = floating("t", t).astype(self.t.dtype)
-        if is_concrete((t, self.t)):
-            times, (begin, *_, end) = np.asarray(t), np.asarray(self.t)
+        with jax.ensure_compile_time_eval():  # concrete within jit, if the path is
+            first, last = self.t[0], self.t[-1]
+        if is_concrete((t, first, last)):
+            times, begin, end = map(np.asarray, (t, first, last))
             if not np.all((times >= begin) & (times <= end)):
-                raise ValueError(f"t: wanted times within [{begin}, {end}], got {t}")
-        first, last = self.t[0], self.t[-1]
+                raise ValueError(f"t: wanted times within [{first}, {last}], got {t}")
         if t.ndim:
             return jax.vmap(self.at)(t)
         # Rows may be at one time. Of these the last is before t; at the last time the first is
