@@ -959,6 +959,12 @@ TRACED = [name for name in TABLE if name != "fit_covariance" and not name.starts
 QUICK = ("schemes.damped", "estimation.mekf", "Path.at", "actuators.hold_momentum")
 
 
+def test_a_scalar_limit_written_inside_of_jit_is_checked():
+    for law in (jq.actuators.saturate, jq.actuators.saturate_smooth):
+        with pytest.raises(ValueError, match=r"^limits: wanted positive values, got \[-1"):
+            jax.jit(lambda tau, law=law: law(tau, -1.0))(jnp.ones(3))
+
+
 @pytest.mark.parametrize("name", some(TRACED, QUICK))
 def test_a_number_written_inside_of_jit_is_checked_as_outside(name, monkeypatch):
     function = PUBLIC[name]

@@ -185,8 +185,8 @@ def _place(
 ) -> tuple[int, str | None]:
     """Where a column is, and its unit if that is known."""
     parts = [name_and_unit(cell) for cell in header]
-    found = [k for k, cell in enumerate(header) if cell == column]
-    found = found or [k for k, (name, _) in enumerate(parts) if name == column]
+    pairs = enumerate(zip(header, parts, strict=True))
+    found = [k for k, (cell, (name, _)) in pairs if column in (cell, name)]
     if len(found) != 1:
         problem = "more than once in" if found else "missing from"
         got = ",".join(header) or "an empty file or first line"
