@@ -27,6 +27,9 @@ from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 def devices(context: Any) -> int:
     """Over how many devices XLA partitions a program; 1 within ``jax.shard_map``."""
+    explicit = jax.sharding.get_abstract_mesh().explicit_axes
+    if explicit and jax.__version_info__ < (0, 10, 2):  # jax 0.8.1 cannot lower the part of one
+        return 1
     if not getattr(jax.config, "jax_use_shardy_partitioner", True):
         return 1
     return getattr(context.module_context.axis_context, "num_devices", 1)
