@@ -181,9 +181,7 @@ def plant(name):
         start = jq.State(jnp.array([0.5, 0.5, -0.5, 0.5]), omega, aux, EYE[0] + V, V)
         damped = jq.torques.total(torque, lambda t, s, g, *_: -g[1] * s.omega)
         grid = jq.grid(0.0, 0.05, 4)
-        path = jq.rollout(
-            jq.rkmk2, BODY, damped, start, grid, gains, engine=engine, **options
-        )
+        path = jq.rollout(jq.rkmk2, BODY, damped, start, grid, gains, engine=engine, **options)
         return jnp.concatenate([path.final.omega, path.final.velocity])
 
     return problem
