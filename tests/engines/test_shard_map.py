@@ -138,6 +138,11 @@ def flight_law(k):
     return torque, {}
 
 
+def lqr_law(state, k):
+    turning = state._replace(position=None, velocity=None)
+    return jq.control.lqr_law(turning, k * jnp.ones((3, 6)), jq.State(LEVEL, jnp.zeros(3)))
+
+
 def thrusters(state, k):
     return jq.actuators.allocate_thrusters(k * ARMS, -state.omega, 1.0) @ ARMS
 
@@ -161,11 +166,10 @@ PLANTS = {
     "saturate": law(lambda state, k: jq.actuators.saturate(-k * state.omega, 0.4 * k)),
     "saturate_smooth": law(lambda s, k: jq.actuators.saturate_smooth(-k * s.omega, 0.4 * k)),
     "quaternion_law": law(lambda s, k: jq.control.quaternion_law(s, control_gains(k), LEVEL)),
-    "euler_law": law(lambda s, k: jq.control.euler_law(s, control_gains(k), LEVEL)),
+    "euler_law": law(lambda s, k: jq.control.euler_law(s, control_gains(k), V)),
     "tracking_law": law(lambda s, k: jq.control.tracking_law(s, control_gains(k), REST, BODY)),
     "geometric_law": law(lambda s, k: jq.control.geometric_law(s, control_gains(k), REST, BODY)),
-    "lqr_law": law(lambda s, k: jq.control.lqr_law(
-        s, k * jnp.ones((3, 6)), jq.State(LEVEL, jnp.zeros(3)))),
+    "lqr_law": law(lqr_law),
     "thrusters": law(thrusters),
     "wheels": wheels, "lags": lags, "delays": delays, "rotors": rotors, "cascade": cascade,
     "pid": pid, "flight_law": flight_law,
@@ -187,7 +191,7 @@ def plant(name):
     return problem
 
 
-def check(problem, engine, **options):
+def check(problem, engine, tolerance=1e-11, **options):
     """Values and derivatives within shard_map are those outside of it, by the scan."""
     mesh = jax.make_mesh((jax.device_count(),), ("bodies",), axis_types=(AxisType.Auto,))
     bodies = lambda engine: jax.vmap(
@@ -205,7 +209,7 @@ def check(problem, engine, **options):
 
     got, wanted = slopes(within), slopes(bodies("scan"))
     for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(wanted), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-11)
+        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("engine", some(["scan", "fused"], ["fused"]))
@@ -219,7 +223,8 @@ def test_what_varies_from_device_to_device(problem, engine):
 @pytest.mark.parametrize("engine", some(["scan", "fused"], ["fused"]))
 @pytest.mark.parametrize("name", some(list(PLANTS), ["rotors"]))
 def test_torques_that_close_over_what_is_the_same_on_all_devices(name, engine):
-    check(plant(name), engine)
+    # far from upright the regulators multiply a last bit of the start by 1e7
+    check(plant(name), engine, 1e-6 if name == "cascade" else 1e-11)
 
 
 @pytest.mark.slow
