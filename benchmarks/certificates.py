@@ -509,20 +509,22 @@ def nearly_linear():
 def stiff():
     """Return errors of the attitude [rad] after 2 s under drag and a torque, in steps of 0.05 s.
 
-    A dipole in a field, from rest. The reference is `rkmk4` in steps a tenth of the relaxation
-    time, or for the two shortest relaxation times the body without inertia.
+    A dipole in a field, from rest and from a rate far from the terminal one. The reference is
+    `rkmk4` in steps a tenth of the relaxation time, or for the two shortest relaxation times the
+    body without inertia.
     """
     damping = jnp.array([[1.2, 0.1, 0.0], [0.1, 0.8, 0.2], [0.0, 0.2, 1.0]])
     moments = jnp.array([[0.9, 0.1, -0.2], [0.1, 1.1, 0.05], [-0.2, 0.05, 1.3]])
     q = jq.quaternion.exp(jnp.array([0.5, -0.8, 0.3]))
-    begin, still = jq.State(q, jnp.zeros(3)), jnp.zeros(3)
+    still, turning = jnp.zeros(3), jnp.array([1.2, -1.2, 1.0])
 
     def dipole(t, state, params):
         field = jq.quaternion.rotate_inverse(state.q, jnp.array([0.0, 0.6, 1.0]))
         return jnp.cross(jnp.array([0.3, -0.2, 0.5]), field)
 
-    def end(scheme, torque, size, steps):
+    def end(scheme, torque, size, rate, steps):
         body, grid = jq.Body(size * moments), jq.grid(0.0, 2.0 / steps, steps)
+        begin = jq.State(q, rate)
         path = jq.rollout(scheme, body, torque, begin, grid, save_every=steps, engine="scan")
         return path.final.q
 
@@ -535,21 +537,22 @@ def stiff():
         "`lie_midpoint`": (jq.lie_midpoint, dragged),
         "`rkmk4`": (jq.rkmk4, dragged),
     }
-    lines = header(["x", *methods])
+    ends = {
+        name: jax.jit(functools.partial(end, *method), static_argnames="steps")
+        for name, method in methods.items()
+    }
+    without_inertia = jax.jit(lambda: jq.kinematics.rollout_of_attitude(
+        terminal, q, jq.grid(0.0, 1e-3, 2000), order=6))()[-1]  # fmt: skip
+    lines = header(["x", *methods, *(f"{name}, turning" for name in methods)])
     for x in (0.01, 0.1, 1.0, 3.0, 10.0, 100.0, 1e3, 1e5, 1e8):
-        size = 0.05 / x
-        if x < 1e4:
-            reference = jax.jit(functools.partial(end, *methods["`rkmk4`"][:2], steps=max(
-                2000, round(20 / size))))(size=size)  # fmt: skip
-        else:
-            grid = jq.grid(0.0, 1e-3, 2000)
-            reference = jax.jit(lambda grid=grid: jq.kinematics.rollout_of_attitude(
-                terminal, q, grid, order=6))()[-1]  # fmt: skip
-        cells = []
-        for scheme, torque in methods.values():
-            last = jax.jit(functools.partial(end, scheme, torque, steps=40))(size=size)
-            error = float(jq.quaternion.distance(reference, last))
-            cells.append(f"{error:.1e}" if error < 1.0 else "unstable")
+        size, cells = 0.05 / x, []
+        for rate in (still, turning):
+            reference = without_inertia
+            if x < 1e4:
+                reference = ends["`rkmk4`"](size, rate, steps=max(2000, round(20 / size)))
+            for last_of in ends.values():
+                error = float(jq.quaternion.distance(reference, last_of(size, rate, steps=40)))
+                cells.append(f"{error:.1e}" if error < 1.0 else "unstable")
         lines.append(row([f"{x:g}", *cells]))
         print(lines[-1], flush=True)
     return "\n".join(lines)

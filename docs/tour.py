@@ -47,7 +47,7 @@ def stages() -> Iterator[tuple[str, str, str]]:
     )
 
     closed = lambda omega: torque(0.0, START._replace(omega=omega), jnp.exp(2.0 * GAIN))  # noqa: E731
-    rest, fixed = hoist(closed, START.omega)
+    rest, fixed, _ = hoist(closed, START.omega)
     shapes = ", ".join(str(jnp.shape(x)) for x in fixed)
     text = f"computed once, shapes: {shapes}\n{jax.make_jaxpr(rest)(fixed, START.omega)}"
     yield (

@@ -10,7 +10,8 @@ from __future__ import annotations
 import contextlib
 import inspect
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +34,21 @@ def concrete(name: str, value: Any, reason: str) -> None:
         raise TypeError(f"{name}: wanted concrete arrays, got traced ones; {reason}")
 
 
+def _now(function: Callable[[Any], Array], value: Any) -> Array:
+    """``function(value)``, which is concrete where ``value`` is, also while JAX is tracing.
+
+    Otherwise no number written in a function under ``jit`` could be checked.
+    """
+    if not is_concrete(value):
+        return function(value)
+    with jax.ensure_compile_time_eval():
+        return function(value)
+
+
 def floating(name: str, value: Any) -> Array:
     """``value`` as an array of floats, a bare Python int as a float too; TypeError otherwise."""
     try:
-        array = jnp.asarray(float(value) if type(value) is int else value)
+        array = _now(jnp.asarray, float(value) if type(value) is int else value)
     except (TypeError, ValueError, OverflowError) as error:
         raise TypeError(f"{name}: wanted an array of floats, got {value!r}") from error
     if not jnp.issubdtype(array.dtype, jnp.floating):
@@ -48,11 +60,13 @@ def floating(name: str, value: Any) -> Array:
 def integers(name: str, value: Any) -> Array:
     """``value`` as an array of integer dtype; TypeError otherwise."""
     try:
-        array = jnp.asarray(value)
+        array = _now(jnp.asarray, value)
     except (TypeError, ValueError, OverflowError) as error:
         raise TypeError(f"{name}: wanted integers, got {value!r}") from error
     if not jnp.issubdtype(array.dtype, jnp.integer):
         raise TypeError(f"{name}: wanted integers, got {array.dtype}")
+    if is_concrete(array):  # without x64 JAX takes the lower half of an int64
+        every(name, f"integers that {array.dtype} holds", value, np.asarray(array) == value)
     return array
 
 
@@ -76,11 +90,12 @@ def floating_tree(name: str, tree: Any) -> Any:
 
 
 def single_or_double(name: str, tree: Any) -> None:
-    """TypeError if a leaf of a tree of floating arrays is neither float32 nor float64."""
+    """TypeError if a floating array in a tree is neither of float32 nor of float64."""
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
-        if leaf.dtype not in (jnp.float32, jnp.float64):
+        dtype = getattr(leaf, "dtype", jnp.float32)
+        if jnp.issubdtype(dtype, jnp.floating) and dtype not in (jnp.float32, jnp.float64):
             place = f" at {name}{jax.tree_util.keystr(path)}" if path else ""
-            raise TypeError(f"{name}: wanted float32 or float64, got {leaf.dtype}{place}")
+            raise TypeError(f"{name}: wanted float32 or float64, got {dtype}{place}")
 
 
 def exactly(name: str, value: Any, shape: tuple[int, ...], hint: str = "") -> Array:
@@ -142,7 +157,7 @@ def broadcast(*named: tuple[str, Any, tuple[int, ...]]) -> list[Array]:
         got = "shapes " + ", ".join(str(array.shape) for array in arrays)
         raise ValueError(f"{names}: wanted leading axes that broadcast, got {got}") from None
     return [
-        array.reshape((1,) * (rank - len(batch)) + array.shape)
+        _now(partial(jnp.reshape, shape=(1,) * (rank - len(batch)) + array.shape), array)
         for array, batch in zip(arrays, leading, strict=True)
     ]
 
@@ -315,7 +330,7 @@ def shape(name: str, value: Any) -> tuple[int, ...]:
 
 def place(name: str, value: Any) -> Path:
     """``value`` as the path of a file or folder; TypeError if it is none."""
-    if not isinstance(value, str | os.PathLike):
+    if not isinstance(value, str | os.PathLike) or not os.fspath(value):
         raise TypeError(f"{name}: wanted a path, got {value!r}")
     return Path(os.fspath(value))
 

@@ -5,6 +5,7 @@ function without an entry fails, and so does an entry that lacks an argument. te
 what an error says beyond the name.
 """
 
+import functools
 import gc
 import importlib
 import importlib.util
@@ -21,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from marks import some
 
 import jaxquat as jq
 from jaxquat import control, ensembles, estimation, gyro, recordings, schemes
@@ -950,6 +952,31 @@ def films_end(request):
 @pytest.mark.parametrize("name", TABLE)
 def test_what_cannot_be_meant_is_refused_by_the_name_of_the_argument(name):
     wrong = [outcome(*case) for case in cases(meant=False) if case[0] == name]
+    assert not any(wrong), "\n".join(filter(None, wrong))
+
+
+TRACED = [name for name in TABLE if name != "fit_covariance" and not name.startswith("plot.")]
+QUICK = ("schemes.damped", "estimation.mekf", "Path.at", "actuators.hold_momentum")
+
+
+def test_a_scalar_limit_written_inside_of_jit_is_checked():
+    for law in (jq.actuators.saturate, jq.actuators.saturate_smooth):
+        with pytest.raises(ValueError, match=r"^limits: wanted positive values, got \[-1"):
+            jax.jit(lambda tau, law=law: law(tau, -1.0))(jnp.ones(3))
+
+
+@pytest.mark.parametrize("name", some(TRACED, QUICK))
+def test_a_number_written_inside_of_jit_is_checked_as_outside(name, monkeypatch):
+    function = PUBLIC[name]
+    monkeypatch.setitem(
+        PUBLIC,
+        name,
+        functools.wraps(function)(
+            lambda *args, **kwargs: jax.jit(lambda: (function(*args, **kwargs), 0.0)[1])()
+        ),
+    )
+    values = [case for case in cases(meant=False) if case[0] == name and case[2] in PROPAGATES]
+    wrong = [outcome(*case) for case in values]
     assert not any(wrong), "\n".join(filter(None, wrong))
 
 

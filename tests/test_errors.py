@@ -83,6 +83,11 @@ def lqr(**changes):
     return control.lqr(**{**given, "command_cost": jnp.eye(1), **changes})
 
 
+def without_x64(function, *arguments):
+    with jax.enable_x64(False):
+        return function(*arguments)
+
+
 def path():
     """Returns a path of two rows at rest, at t = 0 and 1; it needs no compiled rollout."""
     return jq.Path(jnp.array([0.0, 1.0]), jq.State(jnp.stack([Q, Q]), jnp.zeros((2, 3))))
@@ -839,6 +844,12 @@ CASES = [
         "index: wanted integers, got float64",
     ),
     (lambda: jq.ensembles.keys(KEY, 3), ValueError, "index: wanted shape (m,), got ()"),
+    (
+        lambda: without_x64(jq.ensembles.keys, KEY, np.array([7, 2**32 + 7])),
+        ValueError,
+        "index: wanted integers that int32 holds, got [         7 4294967303]",
+    ),
+    (lambda: fit(snapshot_dir=""), TypeError, "snapshot_dir: wanted a path, got ''"),
     (lambda: fit(key=jax.random.split(KEY)), ValueError, "key: wanted one key, got shape (2,)"),
     # rollout: start
     (lambda: rollout(start=(Q, V)), TypeError, "start: wanted a jq.State, got tuple"),
@@ -1251,6 +1262,38 @@ CASES = [
         lambda: jq.least_squares(lambda p: p, V, sigma=1.0, horizon=(0.3, 0.1)),
         ValueError,
         "horizon: wanted rising parts",
+    ),
+    (
+        lambda: imu(gyro=jnp.ones((2, 3), jnp.bfloat16)),
+        TypeError,
+        "sample.gyro: wanted float32 or float64, got bfloat16",
+    ),
+    (
+        lambda: gyro(misalignment=jnp.zeros(6, jnp.float16)),
+        TypeError,
+        "gyro: wanted float32 or float64, got float16 at gyro.misalignment",
+    ),
+    (
+        lambda: jq.magnetometer.calibrate(jnp.ones((12, 3), jnp.float16), 1.0),
+        TypeError,
+        "samples: wanted float32 or float64, got float16",
+    ),
+    (
+        lambda: jq.kinematics.preintegrate(jnp.ones((4, 3), jnp.bfloat16), FOUR_ROWS, np.arange(4)),
+        TypeError,
+        "gyro: wanted float32 or float64, got bfloat16",
+    ),
+    (
+        lambda: jq.magnetometer.measure(
+            jq.magnetometer.Magnetometer.ideal(), Q[None].astype(jnp.bfloat16), V, 0.1, KEY
+        ),
+        TypeError,
+        "q: wanted float32 or float64, got bfloat16",
+    ),
+    (
+        lambda: lqr(b=jnp.ones((2, 1), jnp.bfloat16)),
+        TypeError,
+        "b: wanted float32 or float64, got bfloat16",
     ),
     (
         lambda: jq.Body(INERTIA.astype(jnp.bfloat16)),

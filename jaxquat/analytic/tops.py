@@ -12,7 +12,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from jaxquat._checks import boolean, is_concrete, positive, scalar
-from jaxquat._linear import scale_of
+from jaxquat._linear import power_of_two, scale_of
 from jaxquat.analytic import elliptic
 from jaxquat.dynamics.body import Body, check_body, check_symmetric
 from jaxquat.dynamics.state import State, check_state
@@ -59,6 +59,9 @@ def steady_precession(
     with jax.ensure_compile_time_eval():
         potential = scale * potential
         a, b, cosine = i3 / i1 * spin, potential / i1, jnp.cos(tilt)
+        # In a unit of rates near its own: JAX forms the cube of a rate where it differentiates b/a.
+        unit = power_of_two(jnp.stack([a, jnp.sqrt(jnp.abs(jax.lax.stop_gradient(b)))]))
+        a, b = a / unit, b / unit / unit
         square = a * a - 4.0 * b * cosine
         if is_concrete(square) and not float(square) >= 0:
             bound = 4.0 * float(i1) * float(potential) * float(cosine) / float(scale) ** 2
@@ -68,9 +71,9 @@ def steady_precession(
     root = jnp.sqrt(square)
     larger = a + jnp.where(spin < 0, -root, root)
     if boolean("fast", fast):
-        rate = larger / (2.0 * cosine)
+        rate = unit * (larger / (2.0 * cosine))
     else:  # not by a - root, which cancels; 0 where there is no potential
-        rate = 2.0 * b / jnp.where(b == 0, 1.0, larger)
+        rate = unit * (2.0 * b / jnp.where(b == 0, 1.0, larger))
     own = (spin - rate * cosine) * t
     q = euler.to_quaternion(jnp.stack([rate * t, tilt, own]), "ZXZ")
     across = rate * jnp.sin(tilt)

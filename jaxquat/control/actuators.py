@@ -13,6 +13,7 @@ Wheel axes are rows: ``axes`` is (n, 3), unit vectors in body axes.
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
@@ -203,7 +204,8 @@ def _limited(tau: ArrayLike, limits: ArrayLike) -> list[Array]:
     """Arrays tau (..., n) and limits (..., n) that broadcast, from limits (..., n) or ()."""
     tau, limits = floating("tau", tau), floating("limits", limits)
     core = tau.shape[-1:] or (3,)
-    limits = limits if limits.ndim else jnp.broadcast_to(limits, core)
+    with jax.ensure_compile_time_eval():  # concrete within jit, if the limits are
+        limits = limits if limits.ndim else jnp.broadcast_to(limits, core)
     tau, limits = broadcast(("tau", tau, core), ("limits", limits, core))
     positive("limits", limits, or_infinite=True)
     return [tau, limits]

@@ -8,7 +8,7 @@ from jax import Array
 from jax.typing import ArrayLike
 from scipy.linalg import LinAlgError, solve_discrete_are
 
-from jaxquat._checks import concrete, exactly, finite, floating, symmetric
+from jaxquat._checks import concrete, exactly, finite, floating, single_or_double, symmetric
 from jaxquat.dynamics.state import State, check_alike, local, one_body
 
 _LINEARIZE = "a, b = jq.dynamics.linearize(scheme, body, torque, t, state, dt, command)"
@@ -54,6 +54,7 @@ def lqr(a: ArrayLike, b: ArrayLike, state_cost: ArrayLike, command_cost: ArrayLi
     for name, value in (("a", a), ("b", b), ("state_cost", q), ("command_cost", r)):
         concrete(name, value, "compute the gain outside jit, vmap and grad")
         finite(name, value)
+        single_or_double(name, value)
     _check_cost("state_cost", q, definite=False)
     _check_cost("command_cost", r, definite=True)
     return jnp.asarray(_riccati_gain(*(np.asarray(x, np.float64) for x in (a, b, q, r))), a.dtype)

@@ -191,7 +191,8 @@ def mean(of: Of = None) -> Reducer:
     are merged in their order by the pairwise formula of Chan, Golub and LeVeque (Am. Stat. 37,
     1983, 242), so the same chunks give the same bits; another chunk changes the result by
     rounding, some 1e-15 of the largest magnitude. Where ``of`` gives an infinity the mean is that
-    infinity and the deviation NaN.
+    infinity and the deviation NaN. Deviations are squared in float64, so they must lie between
+    1e-154 and 1e154.
 
     Examples:
         >>> error = jq.ensembles.mean(lambda outputs: np.degrees(outputs["error"]))

@@ -140,7 +140,7 @@ def run(
     together = _several_processes(mesh)
     member, outputs = chunks.shapes(experiment)
     tally = _Tally(reduce, outputs)
-    folder = None if store is None else place("store", store)
+    folder = None if store is None else place("store", store).resolve()
     there = None if folder is None else stores.fingerprint(folder)
     size, program = _chunk(experiment, chunk, there, together)
     plan = Plan(n, size, chunks.own_rows(experiment, size))

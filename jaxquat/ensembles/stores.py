@@ -12,6 +12,7 @@ not in the folder of an array.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 from dataclasses import dataclass
@@ -186,8 +187,9 @@ def _kept(dtype: str) -> np.dtype:
 
 def _unwritten(error: OSError, folder: Path) -> OSError:
     reason, place = error.strerror or error, folder.parent.absolute()
-    way_out = f"with room in {place} the same call resumes"
-    return OSError(error.errno, f"store: could not be written ({reason}); {way_out}")
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    way_out = f"; with room in {place} the same call resumes" if full else ""
+    return OSError(error.errno, f"store: could not be written ({reason}){way_out}")
 
 
 def _zarr() -> Any:

@@ -16,6 +16,7 @@ from jaxquat._checks import (
     is_concrete,
     not_negative,
     one_shape,
+    single_or_double,
     unit_quaternion,
 )
 
@@ -63,7 +64,9 @@ def sample_of(sample: Any, shapes: Mapping[str, tuple[int, ...]]) -> Any:
     dt = exactly("sample.dt", sample.dt, ())
     not_negative("sample.dt", dt)
     sensors = [exactly(f"sample.{x}", getattr(sample, x), shape) for x, shape in shapes.items()]
-    return cast(type(sample)(dt, *sensors), jnp.asarray(sample.gyro).dtype)
+    sample = type(sample)(dt, *sensors)
+    single_or_double("sample.gyro", sample.gyro)
+    return cast(sample, sample.gyro.dtype)
 
 
 def unit_or_missing(name: str, value: Any) -> None:

@@ -27,7 +27,7 @@ def forward_value_and_grad(function: Callable[[Any], Array]) -> Callable[[Any], 
             return value, value
 
         gradient, value = jax.jacfwd(both, has_aux=True)(flat)
-        return value, unravel(gradient)
+        return value, unravel(gradient.astype(flat.dtype))  # as in reverse mode
 
     return value_and_grad
 

@@ -236,10 +236,9 @@ def fit(
     )
     run = _Run(descent, descent.beginning(params), validation, patience, chunk, steps)
     disk = None if directory is None else snapshots.Snapshots(directory, run.fingerprint())
-    with contextlib.nullcontext() if disk is None else disk.only_writer():
+    with contextlib.nullcontext() if disk is None else disk.only_writer(), keeping(run.reached):
         run.begin(disk)
-        bar = _progress.bar("updates", steps, initial=run.updates, shown=progress)
-        with bar, keeping(run.reached):
+        with _progress.bar("updates", steps, initial=run.updates, shown=progress) as bar:
             while not run.ended:
                 every = chunk, snapshot_every
                 stop = min(steps, *(k * (run.updates // k + 1) for k in every))

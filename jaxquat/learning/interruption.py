@@ -6,6 +6,8 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import jax
+
 
 @contextlib.contextmanager
 def keeping(best: Callable[[], tuple[Any, str]]) -> Iterator[None]:
@@ -15,7 +17,8 @@ def keeping(best: Callable[[], tuple[Any, str]]) -> Iterator[None]:
     how far they have come.
     """
     try:
-        yield
+        with _unwrapped():
+            yield
     except KeyboardInterrupt as interrupt:
         params, reached = best()
         interrupt.params = params  # type: ignore[attr-defined]
@@ -24,3 +27,14 @@ def keeping(best: Callable[[], tuple[Any, str]]) -> Iterator[None]:
             "error and take error.params, or sys.last_value.params at a prompt."
         )
         raise
+
+
+@contextlib.contextmanager
+def _unwrapped() -> Iterator[None]:
+    """Raise the KeyboardInterrupt that JAX wraps if it comes during a ``jax.debug.callback``."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if "KeyboardInterrupt" not in str(error):
+            raise
+        raise KeyboardInterrupt from error

@@ -182,7 +182,8 @@ def least_squares(
         loss: what is minimised is ``1/2 sum(C^2 rho(f^2/C^2))``, as in scipy, with the residuals f
             and C = ``f_scale``. "linear": rho(z) = z. "huber": z up to 1, then 2 sqrt(z) - 1.
             "cauchy": log(1 + z).
-        f_scale: the residual from which on a robust loss takes one for an outlier.
+        f_scale: the residual from which on a robust loss takes one for an outlier. Where most are
+            larger, the standard errors are NaN, with a warning.
         bounds: ``(lower, upper)``, each a tree like params or a prefix of it, () or of the shape
             of its leaf; None or an infinity leaves a side open. The start must lie between them, or
             on one. No step passes a bound, and a minimum at a bound is exactly there. Each step
@@ -257,7 +258,8 @@ def least_squares(
     boolean("progress", progress)
     horizon = _checked_horizon(horizon)
     value, both = _programs_for(residuals, data)
-    shape = value.eval_shape(begins[0], data)
+    with keeping(lambda: (begins[0], "at the start")):
+        shape = value.eval_shape(begins[0], data)
     number = shape.size
     rounding = max(float(jnp.finfo(dtype).eps) for dtype in (flat.dtype, shape.dtype))
     tolerances = _tolerances(ftol, xtol, gtol, rounding)

@@ -34,6 +34,7 @@ from jaxquat.learning.robust import Loss
 from jaxquat.learning.trust_region import held_at, model_change, step_in_box
 
 LOWEST_GAIN = 1e-4  # of a step that is accepted
+TRUSTED_GAIN = 0.1  # where a short step is near the minimum, not one that a derivative made short
 PROBES = 10  # steps from one test for rounding to the next
 MISMATCH = 0.1  # of a change of the residuals that is what the Jacobian says
 
@@ -255,7 +256,7 @@ def minimise(
             reason = Reason.COST
         elif accepted and problem.slope(here) <= tolerances.gtol:
             reason = Reason.GRADIENT
-        elif small_step and np.isfinite(cost):
+        elif small_step and np.isfinite(cost) and (flat or gain > TRUSTED_GAIN):
             reason = Reason.STEP
         elif stuck and flat and np.isfinite(cost):
             reason = Reason.COST  # rounding of the cost hides what a flat direction promises

@@ -12,6 +12,7 @@ derivative by f is ``rho'(z)/ratio``, which is never negative.
 
 from __future__ import annotations
 
+import warnings
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -50,7 +51,8 @@ class Loss(NamedTuple):
 
         It is that of M-estimators with independent errors of one distribution (P. J. Huber, Ann.
         Statist. 1, 799, 1973): ``sqrt(mean(psi^2)) / mean(psi')`` with ``psi(f) = rho'(z) f``.
-        ``freedom`` takes the place of the number of residuals in the first mean.
+        ``freedom`` takes the place of the number of residuals in the first mean. NaN, with a
+        warning, where so many residuals are large that ``mean(psi')`` is not positive.
         """
         z = self._squares(residuals)
         if self.name == "linear":
@@ -61,8 +63,10 @@ class Loss(NamedTuple):
             first, slope = 1.0 / (1.0 + z), (1.0 - z) / (1.0 + z) ** 2
         mean_slope = np.mean(slope)
         if mean_slope <= 0:
-            wanted = "a scale of which most residuals are smaller"
-            raise ValueError(f"f_scale: wanted {wanted} (mean psi' > 0), got {self.scale}")
+            wanted = "a scale of which most residuals are smaller (mean psi' > 0)"
+            message = f"f_scale: the standard errors are NaN: wanted {wanted}, got {self.scale}"
+            warnings.warn(message, RuntimeWarning, stacklevel=5)
+            return np.nan
         return float(np.sqrt(np.sum((first * residuals) ** 2) / freedom) / mean_slope)
 
     def _squares(self, residuals: np.ndarray) -> np.ndarray:

@@ -121,8 +121,8 @@ def damped(
     if damping is not None:
         damping = one_shape("damping", damping, (), (3,), (3, 3))
         finite("damping", damping)
-        damping = damping if damping.ndim == 2 else jnp.diag(jnp.broadcast_to(damping, (3,)))
         _check_positive(damping)
+        damping = damping if damping.ndim == 2 else jnp.diag(jnp.broadcast_to(damping, (3,)))
     if resistance is not None:
         resistance = one_shape("resistance", resistance, (), (3,))
         not_negative("resistance", resistance)
@@ -280,6 +280,7 @@ def _check_positive(damping: Array) -> None:
     """ValueError if a concrete damping would speed the body up in some direction."""
     if is_concrete(damping):
         values = np.asarray(damping, np.float64)
+        values = values if values.ndim == 2 else np.diag(np.broadcast_to(values, 3))
         least = np.linalg.eigvalsh(values + values.T).min() / 2
         if least < -100 * np.finfo(damping.dtype).eps * np.abs(values).max():
             wanted = "a positive semidefinite matrix"

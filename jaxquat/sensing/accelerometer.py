@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._checks import exactly, instance, positive, unit_quaternion
+from jaxquat._checks import exactly, instance, positive, single_or_double, unit_quaternion
 from jaxquat.learning.covariance import FitCovariance
 from jaxquat.rotations import quaternion
 from jaxquat.sensing import triad
@@ -105,6 +105,7 @@ def measure(
     acceleration = triad.samples("acceleration", acceleration)
     gravity = exactly("gravity", gravity, (3,))
     q = exactly("q", q, (len(acceleration), 4))
+    single_or_double("q", q)
     unit_quaternion("q", q)
     force = quaternion.rotate_inverse(q, acceleration - gravity[None])
     return triad.measure("accelerometer", _checked(accelerometer), force, dt, key)

@@ -83,7 +83,7 @@ def fit_ellipsoid(
         np.abs(flat - wanted).max() > 1e-3 * np.abs(wanted).max()
     ):  # the iteration went over to another, mirrored root
         fit = _fitted(residuals, root, data)
-    norm = float(jnp.sqrt(jnp.sum(dot(samples, samples))))
+    norm = float(np.linalg.norm(np.asarray(samples, float)))
     scaled = geometry * np.asarray(ravel_pytree(units)[0], float) / norm
     _refuse_flat(name, scaled, 3.0 * np.sqrt(2.0 * fit.cost) / norm, sphere)
     return fit.params, fit.covariance
@@ -102,10 +102,10 @@ def _programs(sensor: Callable[[Any], tuple[Array, Array]]) -> tuple[Any, Any]:
         samples, strength = data
         matrix, offset = sensor(params)
         to_true = inverse(matrix)
-        true = matvec(to_true[None], samples - offset[None])
+        true = matvec(to_true[None], samples - offset[None]) / strength
         length = jnp.sqrt(dot(true, true))
         normal = matvec(transpose(to_true)[None], true / length[:, None])
-        return (length - strength) / jnp.sqrt(dot(normal, normal))
+        return strength * ((length - 1.0) / jnp.sqrt(dot(normal, normal)))
 
     both = lambda params, data: with_jacobian(lambda p: residuals(p, data))(params)  # noqa: E731
     return residuals, jax.jit(both)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._checks import exactly, instance
+from jaxquat._checks import exactly, instance, single_or_double
 from jaxquat._linear import matvec
 from jaxquat.sensing import triad
 
@@ -123,6 +123,8 @@ def sample(
     gyro = _checked(gyro)
     omega = exactly("omega", omega, (3,))
     memory, noise = exactly("memory", memory, (3,)), exactly("noise", noise, (2, 3))
+    for name, value in (("omega", omega), ("memory", memory), ("noise", noise)):
+        single_or_double(name, value)
     dt = triad.spacing(dt, omega)
     density, walk = (triad.density(f"gyro.{x}", getattr(gyro, x))[0] for x in ("noise", "walk"))
     bias = exactly("gyro.bias", gyro.bias, (3,)) + memory

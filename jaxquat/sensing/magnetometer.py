@@ -20,6 +20,7 @@ from jaxquat._checks import (
     one_shape,
     positive,
     random_key,
+    single_or_double,
     unit_quaternion,
 )
 from jaxquat._linear import inverse, matvec, stacked
@@ -97,6 +98,7 @@ def measure(
     q = floating("q", q)
     if q.ndim != 2 or q.shape[1] != 4:
         raise ValueError(f"q: wanted shape (N, 4), got {q.shape}")
+    single_or_double("q", q)
     unit_quaternion("q", q)
     field = one_shape("field", field, (3,), (len(q), 3))
     finite("field", field)
@@ -157,7 +159,8 @@ def calibrate(samples: ArrayLike, strength: ArrayLike) -> tuple[Magnetometer, Fi
     strength = exactly("strength", strength, ()).astype(samples.dtype)
     positive("strength", strength)
     centre = 0.5 * (jnp.max(samples, axis=0) + jnp.min(samples, axis=0))
-    spread = jnp.sqrt(jnp.mean(jnp.sum((samples - centre[None]) ** 2, axis=1)))
+    spread = np.linalg.norm(np.asarray(samples - centre[None], float), axis=1)
+    spread = jnp.asarray(np.sqrt(np.mean(spread**2)), samples.dtype)
     positive("samples (their spread about the middle)", spread)
     gain, none = spread / strength, jnp.zeros((), samples.dtype)
     diagonal = {name: gain if name[0] == name[1] else none for name in _ENTRIES}
@@ -188,6 +191,7 @@ def _checked(magnetometer: Magnetometer) -> tuple[Array, Array]:
     """Soft and hard iron."""
     wanted = "a jq.magnetometer.Magnetometer"
     instance("magnetometer", magnetometer, Magnetometer, wanted)
+    single_or_double("magnetometer", magnetometer)
     soft_iron = exactly("magnetometer.soft_iron", magnetometer.soft_iron, (3, 3))
     hard_iron = exactly("magnetometer.hard_iron", magnetometer.hard_iron, (3,))
     finite("magnetometer.soft_iron", soft_iron)

@@ -24,6 +24,7 @@ from jaxquat._checks import (
     one_shape,
     positive,
     random_key,
+    single_or_double,
 )
 from jaxquat._linear import inverse, matvec, stacked
 
@@ -44,6 +45,7 @@ def axes(misalignment: Array) -> Array:
 
 def response(name: str, errors: Any) -> Array:
     """The matrix ``(1 + diag(scale)) (1 + M)`` from true to measured values. -> (3, 3)."""
+    single_or_double(name, errors)
     misalignment = exactly(f"{name}.misalignment", errors.misalignment, (6,))
     scale = exactly(f"{name}.scale", errors.scale, (3,))
     finite(f"{name}.misalignment", misalignment)
@@ -100,4 +102,5 @@ def samples(name: str, value: ArrayLike) -> Array:
     value = floating(name, value)
     if value.ndim != 2 or value.shape[1] != 3:
         raise ValueError(f"{name}: wanted shape (N, 3), got {value.shape}")
+    single_or_double(name, value)
     return value

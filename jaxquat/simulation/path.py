@@ -84,10 +84,11 @@ class Path:
             wanted = "at least two rows to interpolate between"
             raise ValueError(f"path: wanted {wanted}, got {self.t.size}")
         t = floating("t", t).astype(self.t.dtype)
-        first, last = self.t[0], self.t[-1]
+        with jax.ensure_compile_time_eval():  # concrete within jit, if the path is
+            first, last = self.t[0], self.t[-1]
         if is_concrete((t, first, last)):
-            times = np.asarray(t)
-            if not np.all((times >= first) & (times <= last)):
+            times, begin, end = map(np.asarray, (t, first, last))
+            if not np.all((times >= begin) & (times <= end)):
                 raise ValueError(f"t: wanted times within [{first}, {last}], got {t}")
         if t.ndim:
             return jax.vmap(self.at)(t)

@@ -437,6 +437,21 @@ def test_the_free_symmetric_body_is_the_free_body(moments):
         assert np.abs(ours.omega - general.omega).max() < 1e-13
 
 
+@pytest.mark.parametrize("unit", [1e-17, 1e-13, 1e13, 1e17])
+@pytest.mark.parametrize("mode", [jax.jacfwd, jax.jacrev])
+def test_the_derivative_of_a_steady_precession_does_not_depend_on_the_unit_of_time(mode, unit):
+    """By the logarithm of the spin, in float32."""
+    body = jq.Body.from_principal(jnp.array([2.0, 2.0, 1.0], jnp.float32))
+
+    def rate(factor, unit):
+        spin, potential = factor * jnp.float32(5.0 * unit), jnp.float32(0.7 * unit * unit)
+        state = exact.steady_precession(body, potential, jnp.float32(0.0), jnp.float32(0.8), spin)
+        return state.omega[1] / jnp.float32(unit)
+
+    got, wanted = (mode(rate)(jnp.float32(1.0), x) for x in (unit, 1.0))
+    np.testing.assert_allclose(got, wanted, rtol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("tilt", "fast"),
     some(

@@ -16,7 +16,7 @@ from marks import some
 
 import jaxquat as jq
 from jaxquat.engines.fused import cpu, engine, loading
-from jaxquat.engines.fused.targets import objects
+from jaxquat.engines.fused.targets import host, objects
 from jaxquat.simulation.simulation import checked_simulation
 
 VALUES = {jnp.float32: 1e-5, jnp.float64: 1e-12}
@@ -294,6 +294,68 @@ def test_a_neural_torque(n, dtype):
         return jax.vmap(one)(start).state
 
     compare(run, layers_of(n, dtype), starts(19, dtype), dtype=dtype)
+
+
+@pytest.mark.needs("llvmlite")
+def test_the_gradient_by_transposed_weights_is_as_long_a_program(monkeypatch):
+    """``x @ W`` as ``W @ x``: each leaf of the gradient is written by a loop."""
+    modules, lengths = host.module, []
+
+    def measured(loop, kind, *arguments):
+        text, scratch = modules(loop, kind, *arguments)
+        lengths.append(len(text))
+        return text, scratch
+
+    monkeypatch.setattr(host, "module", measured)
+
+    def forward(t, state, layers):
+        x = jnp.concatenate([state.q, state.omega])
+        return layers[1] @ jnp.tanh(layers[0] @ x)
+
+    def transposed(t, state, layers):
+        x = jnp.concatenate([state.q, state.omega])
+        return jnp.tanh(x @ layers[0].T) @ layers[1].T
+
+    def flax(t, state, layers):
+        x = jnp.concatenate([state.q, state.omega])
+        return jnp.tanh(x @ layers[0]) @ layers[1]
+
+    body, grid, layers = full_body(jnp.float32), jq.grid(0.0, 0.1, 4), layers_of(24, jnp.float32)
+    layers, start = [layers[0][0], layers[2][0]], jax.tree.map(jnp.float32, one_start())
+
+    def gradient(torque, layers):
+        final = lambda x: jq.rollout(jq.rkmk4, body, torque, start, grid, x, engine="fused").final
+        lengths.clear()
+        jax.jit(jax.grad(lambda x: jnp.sum(final(x).omega))).lower(layers)
+        return max(lengths)
+
+    length = gradient(forward, layers)
+    assert gradient(transposed, layers) < 1.1 * length
+    assert gradient(flax, [weight.T for weight in layers]) < 1.1 * length
+
+
+@pytest.mark.needs("llvmlite")
+def test_auto_takes_the_scan_where_matrix_products_are_large(capsys):
+    """Of 12, 15 and 24 thousand multiplications a step: all, derivatives, nothing by the kernel."""
+
+    def wide(t, state, layers):
+        return layers[1] @ jnp.tanh(layers[0] @ jnp.concatenate([state.q, state.omega]))
+
+    body, grid, start = full_body(jnp.float64), jq.grid(0.0, 0.1, 2), one_start()
+    kernels = lambda f, x: "jaxquat" in jax.jit(f).lower(x).as_text()
+    for n, by_kernel in ((290, (True, True)), (400, (False, True)), (600, (False, False))):
+        layers = [jnp.full((n, 7), 0.1), jnp.full((3, n), 0.01)]
+        run = lambda x, name: jnp.sum(
+            jq.rollout(jq.rkmk4, body, wide, start, grid, x, engine=name).final.omega
+        )
+        auto, scan = (functools.partial(run, name=name) for name in ("auto", "scan"))
+        jq.fused.explain(jq.rkmk4, body, wide, start, grid, layers)
+        text = capsys.readouterr().out
+        assert ("the fused kernel" in text) == by_kernel[1]
+        assert ("value alone: by a scan" in text) == (by_kernel == (False, True))
+        if by_kernel == (False, True):
+            assert (kernels(auto, layers), kernels(jax.grad(auto), layers)) == by_kernel
+            np.testing.assert_allclose(auto(layers), scan(layers), rtol=1e-12)
 
 
 def test_a_long_step_is_not_computed_again():

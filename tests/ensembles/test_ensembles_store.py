@@ -355,6 +355,19 @@ def test_what_is_no_store(tmp_path):
     assert (tmp_path / "file").read_text() == "text"
 
 
+def test_a_store_beside_a_folder_that_is_not_there(tmp_path):
+    """Its path goes through that folder and out again."""
+    found = run(tmp_path / "absent" / ".." / "store")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["store"]
+    same(found, run(tmp_path / "store"))
+
+
+def test_room_is_no_way_out_below_a_file(tmp_path):
+    (tmp_path / "file").write_text("text")
+    with pytest.raises(OSError, match=r"^\[Errno \d+\] store: could not be written \([^;]*\)$"):
+        run(tmp_path / "file" / "store")
+
+
 def test_without_zarr(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "zarr", None)
     message = r'^store: wanted the package zarr, got none: pip install "jaxquat\[store\]"$'

@@ -149,6 +149,25 @@ def test_an_interrupt_carries_the_parameters_of_the_last_chunk(starts, monkeypat
     assert "after 6 updates are the attribute params" in caught.value.__notes__[0]
 
 
+@pytest.mark.parametrize("mode", ["forward", "reverse"])
+def test_parameters_in_half_precision_keep_their_dtype_beside_a_loss_in_float32(mode):
+    loss = lambda params, batch, key: (params.astype(jnp.float32) - 2.0) ** 2
+    begin = jnp.ones((), jnp.bfloat16)
+    found = quiet_fit(loss, begin, optax.sgd(0.25), steps=20, mode=mode)
+    assert found.params.dtype == jnp.bfloat16
+    assert found.params == 2.0
+
+
+def test_an_interrupt_while_the_validation_is_traced_carries_the_start():
+    def traced(params):
+        raise KeyboardInterrupt
+
+    loss = lambda params, batch, key: params**2
+    with pytest.raises(KeyboardInterrupt) as caught:
+        quiet_fit(loss, jnp.ones(()), optax.sgd(0.1), steps=2, validation=traced)
+    assert caught.value.params == 1.0
+
+
 def test_auto_is_forward_for_few_parameters_and_reverse_for_many():
     """A while loop has no reverse mode, so which mode ran can be told."""
 

@@ -78,6 +78,17 @@ def test_the_standard_error_with_hubers_loss_is_that_of_95_percent_efficiency():
     np.testing.assert_allclose(mean.standard_errors, expected, rtol=0.01)  # 1/sqrt(2m) = 0.35 %
 
 
+@pytest.mark.parametrize("loss", ["huber", "cauchy"])
+def test_a_robust_fit_keeps_its_parameters_where_its_standard_errors_are_unknown(loss):
+    """A bound keeps all residuals above f_scale."""
+    residuals = lambda p, y: p - jnp.array([5.0, 5.1, 4.9, 5.2])
+    with pytest.warns(RuntimeWarning, match="f_scale: the standard errors are NaN: wanted a scale"):
+        found = solve(residuals, jnp.array(1.0), bounds=(0.0, 2.0), loss=loss, f_scale=0.5)
+    assert found.params == 2.0
+    assert found.converged
+    assert np.isnan(found.covariance.standard_errors)
+
+
 def test_units_change_neither_the_way_nor_the_result():
     unit = jnp.array([1e-6, 1e5])
     plain = solve(bounds=(jnp.array([0.0, 0.0]), None))
@@ -274,6 +285,19 @@ def test_a_derivative_that_is_wrong_is_not_convergence(size, dtype):
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+@pytest.mark.parametrize("factor", [1e3, 1e6])
+def test_a_step_that_too_large_a_derivative_made_short_is_not_convergence(factor, dtype):
+    @jax.custom_jvp
+    def steep(p):
+        return p
+
+    steep.defjvp(lambda p, t: (p[0], factor * t[0]))
+    found = solve(lambda p, y: steep(p) - jnp.array([5.0, 5.1, 4.9], dtype), jnp.array(1.0, dtype))
+    assert not found.converged
+    assert "no step" in found.reason
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
 def test_a_jump_of_the_residuals_is_not_convergence(dtype):
     """The cost falls towards p = 1, and jumps from 1.5 to 37.5 a little before."""
     jump = lambda p, y: (2.0 - p + jnp.where(p > 0.9, 4.0, 0.0)) * jnp.ones(3, p.dtype)
@@ -390,6 +414,28 @@ def test_an_interrupt_at_a_later_start_carries_the_best_of_all_starts(monkeypatc
     with pytest.raises(KeyboardInterrupt) as caught:
         solve(params=starts, starts=2)
     np.testing.assert_array_equal(caught.value.params, first.params)
+
+
+def test_an_interrupt_during_a_callback_or_while_tracing_carries_parameters_too():
+    calls = []
+
+    def stop(x):
+        calls.append(x)
+        if len(calls) > 3:
+            raise KeyboardInterrupt
+
+    def watched(params, data):
+        jax.debug.callback(stop, params[0])
+        return decay(params, data)
+
+    def traced(params, data):
+        raise KeyboardInterrupt
+
+    for residuals, note in ((watched, "of cost"), (traced, "at the start")):
+        with pytest.raises(KeyboardInterrupt) as caught:
+            solve(residuals)
+        assert note in caught.value.__notes__[0]
+        assert np.all(np.isfinite(caught.value.params))
 
 
 def test_data_of_the_same_shape_do_not_compile_again():

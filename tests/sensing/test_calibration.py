@@ -220,6 +220,19 @@ def test_a_calibration_in_float32_is_that_of_float64_to_its_errors():
     assert (off < 0.1 * np.asarray(covariance.standard_errors["bias"])).all()
 
 
+@pytest.mark.parametrize("unit", [1e-36, 1e-25, 1e-20, 1e18, 1e36])
+@pytest.mark.parametrize("kind", ["accelerometer", "magnetometer"])
+def test_a_calibration_does_not_depend_on_the_unit_of_the_field(kind, unit):
+    poses = quaternion.random(jax.random.key(0), (50,))
+    field, offset = jnp.array([0.0, 20.0, -40.0]), jnp.array([10.0, 5.0, -5.0])
+    measured = np.asarray(quaternion.rotate_inverse(poses, field) + offset[None], np.float64)
+    module = {"accelerometer": accelerometer, "magnetometer": magnetometer}[kind]
+    samples = jnp.asarray(unit * measured, jnp.float32)
+    sensor = module.calibrate(samples, unit * np.sqrt(2000.0))[0]
+    got = sensor.bias if kind == "accelerometer" else sensor.hard_iron
+    np.testing.assert_allclose(np.asarray(got, np.float64) / unit, offset, rtol=0, atol=2e-5)
+
+
 @pytest.mark.parametrize(
     ("axis", "flat"),
     [

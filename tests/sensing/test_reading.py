@@ -158,6 +158,18 @@ MALFORMED = {
         "line 3, column my: wanted all of mx, my, mz or none, got it empty",
     ),
     "text": ([HEADER, changed(ROWS[0], "-360", "-36O")], "column gx: wanted a number, got '-36O'"),
+    "Arabic digits": (
+        [HEADER, changed(ROWS[0], "-360", "٣٦٠")],
+        "line 2, column gx: wanted a number, got '٣٦٠'",
+    ),
+    "column twice, once with a unit": (
+        [f"{HEADER},gx [deg/s]"],
+        "line 1, column gx: more than once in the header",
+    ),
+    "a unit of one of two columns": (
+        [changed(HEADER, "m1", "m1 [%]"), *ROWS],
+        "column m2: wanted a unit in the header, as m1 of motors has, got none",
+    ),
     "infinite": (
         [HEADER, changed(ROWS[0], "-360", "inf")],
         "column gx: wanted a number, got 'inf'",
@@ -217,14 +229,25 @@ def test_a_closed_cell_of_several_lines_is_read(tmp_path):
         recordings.read(written(tmp_path, *lines, "2,y,c"), {"t": "t", "x": "x"})
 
 
-def test_a_name_that_ends_in_a_unit_wants_it_said(tmp_path):
+@pytest.mark.parametrize(
+    "stamp", ["time_us", "timeUs", "timestampUSec", "t2_micros", "TIME US", "t_µs", "us"]
+)
+def test_a_name_that_ends_in_a_unit_wants_it_said(tmp_path, stamp):
     """Read in silence, an hour of microseconds would last 114 years."""
-    path = written(tmp_path, "time_us,x,y,z", "0,1,2,3", "10,1,2,3")
-    names = {"t": "time_us", "gyro": ("x", "y", "z")}
-    with pytest.raises(ValueError, match="column time_us: its name ends in a unit; say which"):
+    path = written(tmp_path, f"{stamp},x,y,z", "0,1,2,3", "10,1,2,3")
+    names = {"t": stamp, "gyro": ("x", "y", "z")}
+    with pytest.raises(ValueError, match=f"column {stamp}: its name ends in a unit; say which"):
         recordings.read(path, names)
     np.testing.assert_allclose(recordings.read(path, names, units={"t": "us"}).t, [0.0, 1e-5])
     assert recordings.read(path, names, units={"t": "s"}).t[1] == 10.0
+
+
+@pytest.mark.parametrize("ending", [" deg/s", "_deg/s", "_deg_per_s", "DegPerSec", ".dps"])
+def test_a_rate_whose_name_ends_in_degrees_wants_its_unit_said(tmp_path, ending):
+    path = written(tmp_path, f"t,g{ending},y,z", "0,1,2,3", "10,1,2,3")
+    names = {"t": "t", "gyro": (f"g{ending}", "y", "z")}
+    with pytest.raises(ValueError, match="its name ends in a unit; say which"):
+        recordings.read(path, names)
 
 
 GYRO = {"t": "t", "gyro": ("x", "y", "z")}

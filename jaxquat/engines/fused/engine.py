@@ -23,8 +23,12 @@ from jaxquat.engines.fused.by_interval import ByInterval
 from jaxquat.engines.fused.recurrence import Recurrence
 from jaxquat.engines.fused.targets import nvptx
 from jaxquat.engines.fused.trace.hoisting import hoist, shared
+from jaxquat.engines.fused.trace.values import LARGEST
 from jaxquat.simulation.path import Path
 from jaxquat.simulation.simulation import Simulation
+
+MULTIPLICATIONS = {"value": 12_000, "derivative": 20_000}
+"""Up to so many in the matrix products of a step, the kernel is faster than XLA."""
 
 
 def run(simulation: Simulation, strict: bool = True) -> Path:
@@ -32,12 +36,13 @@ def run(simulation: Simulation, strict: bool = True) -> Path:
 
     For the backward pass it keeps a state every ``simulation.segment`` steps; None leaves it to
     ``Recurrence.kept_every``. With ``strict=False`` a derivative without a scalar form is computed
-    by ``lax.scan``.
+    by ``lax.scan``, and matrix products that are faster in XLA are an error.
 
     Raises:
         NotScalarError: the step, ``save`` or the controller has no scalar form; or, if ``strict``,
             a derivative that is asked for.
-        NotImplementedError: the kernel has more arrays than a GPU allows.
+        NotImplementedError: the kernel has more arrays than a GPU allows; or, if not ``strict``,
+            the matrix products are large.
         ImportError: the compiler is not there.
     """
     lacking = missing()
@@ -98,15 +103,20 @@ def _traced(
     state_spec, memory_spec = (jax.eval_shape(lambda x: x, tree) for tree in (start, memory))
     input_spec = jax.eval_shape(lambda tree: jax.tree.map(lambda x: x[0], tree), inputs)
     command_spec: Any = ()
-    sample_rest, sample_fixed = None, []
+    sample_rest, sample_fixed, in_sample = None, [], 0
     if sampled:
         update = simulation.command
         command_spec, _ = jax.eval_shape(update, number, state_spec, memory_spec, input_spec)
-        sample_rest, sample_fixed = _hoisted(update, number, state_spec, memory_spec, input_spec)
-    step_rest, step_fixed = _hoisted(simulation.step, number, state_spec, command_spec)
-    save_rest, save_fixed = _hoisted(simulation.observe, number, state_spec, command_spec)
+        sample_rest, sample_fixed, in_sample = _hoisted(
+            update, number, state_spec, memory_spec, input_spec
+        )
+    step_rest, step_fixed, in_step = _hoisted(simulation.step, number, state_spec, command_spec)
+    save_rest, save_fixed, in_row = _hoisted(simulation.observe, number, state_spec, command_spec)
+    in_all = in_step + in_sample / simulation.sample_every + in_row / simulation.save_every
     saved_spec = jax.eval_shape(simulation.observe, number, state_spec, command_spec)
     constants = [_raw(x) for x in (*step_fixed, *save_fixed, *sample_fixed)]
+    if not strict:
+        _refuse_large_products(in_all, max((x.size for x in constants), default=0))
     n, m = len(step_fixed), len(step_fixed) + len(save_fixed)
 
     def of_constants(rest: Any, first: int, end: int | None) -> Callable[..., list[Array]]:
@@ -131,9 +141,21 @@ def _traced(
         save_every=simulation.save_every,
         segment=simulation.segment,
         strict=strict,
+        value_by_scan=not strict and in_all > MULTIPLICATIONS["value"],
     )  # fmt: skip
     operands = [*constants, *(_raw(x) for x in jax.tree.leaves((inputs, start, memory)))]
     return recurrence, operands, (saved_spec, state_spec, memory_spec)
+
+
+def _refuse_large_products(multiplications: float, largest: int) -> None:
+    """NotImplementedError if XLA multiplies faster; ``largest`` is the size of an array."""
+    most, text = MULTIPLICATIONS["derivative"], f"{multiplications:.0f} multiplications in the"
+    if multiplications > most:
+        text = f"{text} matrix products of a step; from {most} on XLA is faster"
+        raise NotImplementedError(text)
+    if multiplications >= largest > LARGEST:
+        text = f"{text} matrix products of a step, by an array of {largest} numbers, of which the"
+        raise NotImplementedError(f"{text} kernel has no derivative beyond {LARGEST}")
 
 
 def _specs(tree: Any) -> tuple[jax.ShapeDtypeStruct, ...]:
@@ -158,7 +180,7 @@ def _keyed(x: Array, dtype: Any) -> Any:
 
 def _hoisted(
     function: Callable[..., Any], *arguments: Any
-) -> tuple[Callable[..., list[Array]], list[Any]]:
+) -> tuple[Callable[..., list[Array]], list[Any], int]:
     """``hoist`` of a function; keys among its arguments and results are their words."""
     leaves, structure = jax.tree.flatten(arguments)
     dtypes = [leaf.dtype for leaf in leaves]
@@ -168,11 +190,11 @@ def _hoisted(
         results = function(*jax.tree.unflatten(structure, keyed))
         return [_raw(x) for x in jax.tree.leaves(results)]
 
-    rest, fixed = hoist(of_words, *(jax.eval_shape(_raw, leaf) for leaf in leaves))
+    rest, fixed, multiplications = hoist(of_words, *(jax.eval_shape(_raw, leaf) for leaf in leaves))
     fixed_dtypes = [x.dtype for x in fixed]  # JAX's caches keep ``rest_of_words``: no tracers in it
 
     def rest_of_words(words: Sequence[Array], *leaves: Array) -> list[Array]:
         keyed = [_keyed(x, dtype) for x, dtype in zip(words, fixed_dtypes, strict=True)]
         return rest(keyed, *leaves)
 
-    return rest_of_words, fixed
+    return rest_of_words, fixed, multiplications

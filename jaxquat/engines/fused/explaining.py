@@ -65,7 +65,9 @@ def explain(
         hindrance = f"only the scan engine has {option}"
     lines = []
     try:
-        recurrence, _, _ = engine.trace(simulation)
+        recurrence, _, _ = engine.trace(simulation, strict=False)
+        if recurrence.value_by_scan:
+            lines.append("value alone: by a scan, whose matrix products are faster")
         lines += _programs(
             primitives.checked_loop(recurrence, "forward"), simulation.save is not None, ""
         )

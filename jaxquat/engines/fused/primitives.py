@@ -423,6 +423,8 @@ def _by_kernel(primitive: Rollout, *operands: Array, **params: Any) -> list[Arra
     if bodies == 0:
         return [zeros(f, key, bodies) for key in primitive.keys(f, keep, live)[1]]
     kind = "backward" if primitive is pull else "keeping" if keep else "forward"
+    if f.value_by_scan and f.primal is None and kind == "forward":
+        return _by_scan(primitive, *operands, **params)
     try:
         loop = checked_loop(f, kind, live)
     except Exception as error:

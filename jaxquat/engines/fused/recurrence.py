@@ -67,6 +67,8 @@ class Recurrence:
         segment: steps between two states that are kept for the backward pass; None for those of
             ``kept_every``.
         strict: a program without a scalar form is an error, rather than computed by ``lax.scan``.
+        value_by_scan: its value alone, of which no derivative is taken, is computed by
+            ``lax.scan``, whose matrix products are faster.
         primal: the recurrence of which this one is the tangent, or None.
         chosen: which of its leaves have tangents here.
         still: those of them whose tangents are 0 at every step.
@@ -82,6 +84,7 @@ class Recurrence:
     save_every: int
     segment: int | None
     strict: bool
+    value_by_scan: bool = False
     primal: Recurrence | None = None
     chosen: Chosen | None = None
     still: frozenset[Place] = frozenset()

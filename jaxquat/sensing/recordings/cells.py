@@ -83,7 +83,7 @@ def _columns(
     values = []
     for channel in channels:
         columns = [[cells[k] for _, cells in block] for k, _ in places[channel.name]]
-        if any("_" in "".join(column) for column in columns):
+        if any("_" in (text := "".join(column)) or not text.isascii() for column in columns):
             return None
         try:
             numbers = np.array([list(map(float, column)) for column in columns]).T
@@ -141,7 +141,8 @@ def _numbers(path: str | os.PathLike, line: int, channel: Channel, texts: list[s
     numbers = []
     for column, text in zip(channel.columns, texts, strict=True):
         try:
-            value = math.nan if "_" in text else float(text)  # Python takes 1_0 for 10
+            plain = text.isascii() and "_" not in text  # Python takes 1_0 and Arabic digits
+            value = float(text) if plain else math.nan
         except ValueError:
             value = math.nan
         if not math.isfinite(value):

@@ -71,8 +71,23 @@ def name_and_unit(cell: str) -> tuple[str, str | None]:
 
 
 def ends_in_a_unit(column: str) -> bool:
-    """Whether the name of a column ends in a unit that is not of SI, as ``time_us`` does."""
-    return (
-        re.search(r"_(us|usec|ms|msec|ns|nsec|deg|degs|deg_s|degps|dps|mdps|rpm)$", column)
-        is not None
-    )
+    """Whether a name ends in a unit that is not of SI, as ``time_us``, ``timeMs``, ``gx deg/s`` do.
+
+    Capitals do not matter, nor what stands between the words.
+    """
+    parted = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", column)
+    words = [word for word in re.split(r"[\s_./:{}-]+", parted.lower()) if word]
+    return any("_".join(words[-count:]) in _ENDINGS for count in (1, 2, 3))
+
+
+_SPELLED = "usec microseconds micros msec milliseconds millis nsec nanoseconds nanos degs degrees"
+_SPELLED += " degps deg_sec deg_per_s deg_per_sec degrees_s degrees_per_second"
+# "g" and "%" also end names that are no units.
+_ENDINGS = {
+    *_SPELLED.split(),
+    *(
+        name.lower().replace("/", "_")
+        for name, (_, one) in UNITS.items()
+        if one != 1.0 and len(name) > 1
+    ),
+}

@@ -118,10 +118,7 @@ def read(
         try:
             header = [cell.strip() for cell in next(rows, [])]
             places = {
-                channel.name: [
-                    _place(path, header, column, channel.name, given.get(channel.name))
-                    for column in channel.columns
-                ]
+                channel.name: _places(path, header, channel, given.get(channel.name))
                 for channel in channels
             }
             blocks = list(blocks_of(path, rows, header, channels, places))
@@ -167,13 +164,29 @@ def _checked_columns(columns: Mapping[str, str | Sequence[str]]) -> tuple[Channe
     )
 
 
+def _places(
+    path: str | os.PathLike, header: list[str], channel: Channel, unit: str | None
+) -> list[tuple[int, float]]:
+    """Where the columns of a channel are, and the factors to SI units.
+
+    All columns state a unit or none does: numbers of one sensor are not in two.
+    """
+    found = [_place(path, header, column, channel.name, unit) for column in channel.columns]
+    without = [name for name, (_, unit) in zip(channel.columns, found, strict=True) if not unit]
+    if without and len(without) < len(found):
+        others = ", ".join(name for name in channel.columns if name not in without)
+        problem = f"wanted a unit in the header, as {others} of {channel.name} has, got none"
+        raise malformed(path, 1, without[0], problem)
+    return [(k, UNITS[unit][1] if unit else 1.0) for k, unit in found]
+
+
 def _place(
     path: str | os.PathLike, header: list[str], column: str, channel: str, unit: str | None
-) -> tuple[int, float]:
-    """Where a column is, and the factor to SI units."""
+) -> tuple[int, str | None]:
+    """Where a column is, and its unit if that is known."""
     parts = [name_and_unit(cell) for cell in header]
-    found = [k for k, cell in enumerate(header) if cell == column]
-    found = found or [k for k, (name, _) in enumerate(parts) if name == column]
+    pairs = enumerate(zip(header, parts, strict=True))
+    found = [k for k, (cell, (name, _)) in pairs if column in (cell, name)]
     if len(found) != 1:
         problem = "more than once in" if found else "missing from"
         got = ",".join(header) or "an empty file or first line"
@@ -188,11 +201,11 @@ def _place(
         if ends_in_a_unit(column):
             problem = f"its name ends in a unit; say which it has, as in units={{{channel!r}: ...}}"
             raise malformed(path, 1, column, problem)
-        return found[0], 1.0
+        return found[0], None
     problem = unit_problem(channel, unit)
     if problem:
         raise malformed(path, 1, column, problem)
-    return found[0], UNITS[unit][1]
+    return found[0], unit
 
 
 def _header_hint(line: str) -> str:

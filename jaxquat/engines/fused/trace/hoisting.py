@@ -73,20 +73,37 @@ def _size(jaxpr: Any) -> int:
     """About how many scalar operations a jaxpr is."""
     total = 0
     for equation in jaxpr.eqns:
-        numbers = sum(math.prod(v.aval.shape) for v in equation.outvars)
-        if equation.primitive.name == "dot_general":
-            (axes, _), _ = equation.params["dimension_numbers"]
-            numbers *= 2 * math.prod(equation.invars[0].aval.shape[axis] for axis in axes)
-        total += numbers
+        results = sum(math.prod(v.aval.shape) for v in equation.outvars)
+        total += 2 * _multiplied(equation) or results
         for inner in nested(equation):
             total += equation.params.get("length", 1) * _size(opened(inner)[0])
     return total
 
 
+def _multiplied(equation: Any) -> int:
+    """How many numbers a matrix product multiplies; 0 for other equations."""
+    if equation.primitive.name != "dot_general":
+        return 0
+    (axes, _), _ = equation.params["dimension_numbers"]
+    summed = math.prod(equation.invars[0].aval.shape[axis] for axis in axes)
+    return summed * math.prod(equation.outvars[0].aval.shape)
+
+
+def _multiplications(equation: Any) -> int:
+    """How many numbers the matrix products of an equation multiply, with those nested in it."""
+    if isinstance(equation, _Call):
+        return sum(_multiplications(inner) for inner, _, _ in equation.equations)
+    trips = equation.params.get("length", 1)
+    inner = (x for jaxpr in nested(equation) for x in opened(jaxpr)[0].eqns)
+    return _multiplied(equation) + trips * sum(map(_multiplications, inner))
+
+
 def hoist(
     function: Callable[..., Any], *arguments: Any
-) -> tuple[Callable[..., list[Array]], list[Any]]:
-    """``(rest, fixed)`` with ``rest(fixed, *leaves)`` the leaves of ``function(*arguments)``.
+) -> tuple[Callable[..., list[Array]], list[Any], int]:
+    """``(rest, fixed, n)`` with ``rest(fixed, *leaves)`` the leaves of ``function(*arguments)``.
+
+    n is how many numbers the matrix products of ``rest`` multiply.
 
     ``leaves`` are those of the arguments. ``fixed`` are arrays that the function makes of what it
     closes over alone: parameters, the inertia and its inverse. They are computed here, outside of
@@ -264,7 +281,8 @@ def hoist(
         run(equations, env)
         return [env[k] for k in results]
 
-    return rest, [values[k] for k in frontier]
+    multiplications = sum(_multiplications(equation) for equation, _, _ in equations)
+    return rest, [values[k] for k in frontier], multiplications
 
 
 def _typed(x: Any, v: Any) -> Any:

@@ -62,11 +62,24 @@ def _dot(b: Builder, equation: Any, x: Values, y: Values) -> Values:
 
 def computed(t: Any, product: Product) -> Values:
     """The array of a product with short sums; ``t.products`` has it by its first number."""
+    product = _in_rows(product)
     x, y, order = product
     zero = t.const(np.zeros((), t.dtype(int(x[0, 0])))[()])
     sums = _product_by_loops(t, zero, x, y)
     t.products[int(sums.min())] = product, sums
     return sums.ravel()[order]
+
+
+def _in_rows(product: Product) -> Product:
+    """The product, with x and y exchanged where an array has the elements of y x^T in order.
+
+    In memory they then lie as in the array, which is copied by a loop and not number by number.
+    """
+    x, y, order = product
+    row, column = np.divmod(order, len(y))
+    other = column * len(x) + row
+    inverted = np.all(np.diff(other.ravel()) == 1) and not np.all(np.diff(order.ravel()) == 1)
+    return Product(y, x, other) if inverted else product
 
 
 def factored(t: Any, values: Values) -> Product | None:
