@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from effort import FULL
 from jax.sharding import AxisType, PartitionSpec
 from marks import some
 
@@ -195,7 +196,7 @@ def plant(name):
     return problem
 
 
-def check(problem, engine, tolerance=1e-11, forward=True, **options):
+def check(problem, engine, tolerance=1e-11, forward=True, effort=None, **options):
     """Values and derivatives within shard_map are those outside of it, by the scan."""
     mesh = jax.make_mesh((jax.device_count(),), ("bodies",), axis_types=(AxisType.Auto,))
     bodies = lambda engine: jax.vmap(
@@ -205,7 +206,7 @@ def check(problem, engine, tolerance=1e-11, forward=True, **options):
         bodies(engine), mesh=mesh, in_specs=(SPREAD, SAME), out_specs=SPREAD, check_vma=True
     )
 
-    @functools.partial(jax.jit, static_argnums=0)
+    @functools.partial(jax.jit, static_argnums=0, compiler_options=effort)
     def slopes(function):
         loss = lambda rates, gains: jnp.sum(jnp.sin(function(rates, gains)))
         value = lambda gains: function(RATES, gains)
@@ -228,8 +229,12 @@ def test_what_varies_from_device_to_device(problem, engine):
 @pytest.mark.parametrize("engine", some(["scan", "fused"], ["fused"]))
 @pytest.mark.parametrize("name", some(list(PLANTS), ["rotors"]))
 def test_torques_that_close_over_what_is_the_same_on_all_devices(name, engine):
-    # the regulators of the cascade multiply a last bit by 1e6
-    check(plant(name), engine, 1e-8 if name == "cascade" else 1e-11)
+    if name != "cascade":
+        check(plant(name), engine)
+        return
+    # The regulators multiply a last bit by 1e6. With less effort XLA's code for the derivative of
+    # the scan is wrong, by 20, not its value, nor the derivative of one step.
+    check(plant(name), engine, tolerance=1e-8, effort=FULL)
 
 
 @pytest.mark.slow
