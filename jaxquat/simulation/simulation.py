@@ -133,7 +133,9 @@ class Simulation:
         """The command from step k on, and the memory then; ``value`` is this sample's input."""
         if self.controller is None:
             return value if self.is_commanded else (), memory
-        return update_of(self.controller, self.time(k, interval), state, memory, self.params, value)
+        t = self.time(k, interval)
+        update = update_of(self.controller, t, state, memory, self.params, value)
+        return cast(update, axes_of(state))
 
     def step(self, k: Array, state: State, command: Any, interval: Interval | None = None) -> State:
         """The state after step k."""

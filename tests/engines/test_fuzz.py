@@ -32,6 +32,7 @@ NEVER_DRAWN = {
     "eq_to": "no function of jnp asks for equality in the total order",
     "lt_to": "searchsorted takes one of the comparisons in the total order",
     "pvary": "only jax.shard_map makes it",
+    "reshard": "only meshes with explicit axes make it",
     "copy_p": "a name of copy in other versions of jax",
     "one_minus_square": "the derivative of tanh in other versions of jax",
     "expand_dims": "broadcast_in_dim or reshape in this version of jax",

@@ -35,7 +35,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import batching, mlir
 
 from jaxquat._varying import axes_of, cast, typed
-from jaxquat.engines.fused import checking, cpu, loading
+from jaxquat.engines.fused import checking, cpu, loading, partitioning
 from jaxquat.engines.fused.errors import report
 from jaxquat.engines.fused.kernel import Loop
 from jaxquat.engines.fused.recurrence import CARRY, ENDS, Live, Recurrence
@@ -241,42 +241,53 @@ class Rollout:
     ) -> tuple[list[Array], list[int | None]]:
         """The rule of vmap: one more axis of bodies, which is merged with that of the kernel.
 
-        Where tangents alone are batched, the results that do not depend on them are not.
+        Where tangents alone are batched, the results that do not depend on them are not. Bodies
+        that are sharded over devices stay so if theirs is the first of the merged axes: it is,
+        unless tangents or cotangents alone are batched.
         """
         g, bodies = params["recurrence"], params["bodies"]
         size = next(x.shape[a] for x, a in zip(operands, axes, strict=True) if a is not None)
         inner, outer = self.keys_of(params)
         lifted = self in (value, pull) and g.primal is not None
-        apart = lifted and all(
-            axis is None or below(g, key)[0].startswith("d")
-            for key, axis in zip(inner, axes, strict=True)
-        )
+        keys = [below(g, key) if lifted else key for key in inner]
+        roles = {key[0] for key, axis in zip(keys, axes, strict=True) if axis is not None}
+        apart = lifted and all(role.startswith("d") for role in roles)
+        last = bodies is not None and roles.isdisjoint(("x", "kept", "y"))
         if apart and self is value and 2 * g.count <= TANGENTS:
             return _together(operands, axes, size, params)
         arrays = [
-            _merged(x, axis, has, size, bodies)
+            _merged(x, axis, has, size, bodies, last)
             for x, axis, has in zip(operands, axes, params["batched"], strict=True)
         ]
         flags = [a is not None or has for a, has in zip(axes, params["batched"], strict=True)]
         many = size if bodies is None else size * bodies
         found = self.primitive.bind(*arrays, **params | {"bodies": many, "batched": tuple(flags)})
         if bodies is not None:
-            found = [x.reshape(size, bodies, *x.shape[1:]) for x in found]
+            sizes = (bodies, size) if last else (size, bodies)
+            found = [x.reshape(*sizes, *x.shape[1:]) for x in found]
         if not apart:
-            return found, [0] * len(found)
+            return found, [int(last)] * len(found)
         slopes = [below(g, key)[0].startswith("d") for key in outer]
-        pairs = list(zip(found, slopes, strict=True))
-        return [x if d else x[0] for x, d in pairs], [0 if d else None for _, d in pairs]
+        first = (slice(None), 0) if last else 0
+        found = [x if d else x[first] for x, d in zip(found, slopes, strict=True)]
+        return found, [int(last) if d else None for d in slopes]
 
 
-def _merged(x: Array, axis: int | None, has: bool, size: int, bodies: int | None) -> Array:
-    """An operand whose axis of bodies, if it has one, is ``size`` times as long."""
+def _merged(
+    x: Array, axis: int | None, has: bool, size: int, bodies: int | None, last: bool
+) -> Array:
+    """An operand whose axis of bodies, if it has one, is ``size`` times as long.
+
+    ``last``: the new axis is the last of the two that are merged, otherwise the first.
+    """
     x = x if axis is None else jnp.moveaxis(x, axis, 0)
     if bodies is None or (axis is None and not has):
         return x
     x = x if axis is not None else x[None]
     x = x if has else x[:, None]
-    return jnp.broadcast_to(x, (size, bodies, *x.shape[2:])).reshape(size * bodies, *x.shape[2:])
+    x = jnp.broadcast_to(x, (size, bodies, *x.shape[2:]))
+    x = x.swapaxes(0, 1) if last else x
+    return x.reshape(size * bodies, *x.shape[2:])
 
 
 value, push, pull, bend = (Rollout(name) for name in ("value", "push", "pull", "bend"))
@@ -371,7 +382,16 @@ def _lower_kernel(call: Callable[..., Callable[..., list[Array]]], platform: str
         found = call()(operands=operands, bodies=bodies or 1, **params)
         return found if bodies else [x[0] for x in found]
 
-    rule = mlir.lower_fun(lowered, multiple_results=True)
+    def rule(context: Any, *operands: Any, **params: Any) -> Any:
+        program = lowered
+        if params["bodies"] and partitioning.devices(context) > 1:
+            context, program = partitioning.with_mesh(context), by_device
+        return mlir.lower_fun(program, multiple_results=True)(context, *operands, **params)
+
+    def by_device(*operands: Array, bodies: int, **params: Any) -> list[Array]:
+        function = functools.partial(kernel.bind, **params)
+        return partitioning.by_device(function, bodies, params["batched"], operands)
+
     mlir.register_lowering(kernel, rule, platform=platform)
 
 

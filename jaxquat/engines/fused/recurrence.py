@@ -31,7 +31,7 @@ from jaxquat._varying import axes_of, cast, shaped
 from jaxquat.engines.checkpointing import scan
 from jaxquat.engines.fused.ir.program import Program
 from jaxquat.engines.fused.kernel import Leaf, Loop
-from jaxquat.engines.fused.trace.tracing import scalarize
+from jaxquat.engines.fused.trace.tracing import program_of, scalarize
 
 CARRY = ("state", "memory", "command")
 ENDS = ("saved", *CARRY)  # the groups of the results
@@ -232,8 +232,11 @@ class Recurrence:
             return pullback(living)(constants, k, *groups, bars)
 
         cotangents = [self.specs[group][i] for group, i in given]
-        groups = [self.specs[group] for group in inner]
-        return scalarize(back, self.specs["constants"], self.number, *groups, cotangents)
+        specs = [self.specs["constants"], self.number, *(self.specs[group] for group in inner)]
+        # Operands of a rollout vary from device to device, by a cast: its transpose is the sum over
+        # the devices of the cotangents of what does not. So none is taken here.
+        sums = not axes_of(self.number) or _has_sums(living, *specs)
+        return program_of(jax.make_jaxpr(back)(*specs, cotangents), sums)
 
     def _reached(self, live: Live) -> Reached:
         """The leaves of state, memory and command with a cotangent at some step."""
@@ -469,6 +472,17 @@ def _custom_calls(recurrence: Recurrence) -> list[int]:
         names = [equation.primitive.name for equation in equations(needed)]
         counts.append(sum(name.startswith(("custom_jvp", "custom_vjp")) for name in names))
     return counts
+
+
+def _has_sums(function: Callable[..., list[Array]], *arguments: Any) -> bool:
+    """Whether a user's rule of a derivative adds over the devices, or may do so."""
+
+    def pushed(*arguments: Any) -> Any:
+        of_smooth, smooth = _by_smooth(function, *arguments)
+        return jax.jvp(lambda smooth: _smooth(of_smooth(smooth)), (smooth,), (smooth,))
+
+    names = {equation.primitive.name for equation in equations(jax.make_jaxpr(pushed)(*arguments))}
+    return not names.isdisjoint(("psum_invariant", "custom_lin"))
 
 
 def _smooth(leaves: Sequence[Any]) -> list[Any]:

@@ -77,5 +77,5 @@ RULES: dict[str, Callable[..., Any]] = {
     "empty2": _empty,
     "pad": _pad,
     "tile": lambda b, e, x: np.tile(x, e.params["reps"]),
-    **dict.fromkeys(("optimization_barrier", "pvary"), lambda b, e, *xs: list(xs)),
+    **dict.fromkeys(("optimization_barrier", "pvary", "reshard"), lambda b, e, *xs: list(xs)),
 }

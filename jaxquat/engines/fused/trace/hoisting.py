@@ -242,6 +242,11 @@ def hoist(
             for equation, inputs, outputs in equations:
                 operands = [env[k] for k in inputs]
                 if not isinstance(equation, _Call):
+                    if varies:
+                        operands = [
+                            _typed(x, v) if isinstance(x, np.ndarray) else x
+                            for x, v in zip(operands, equation.invars, strict=True)
+                        ]
                     # What a custom_vjp function closes over must not be differentiated. The scan
                     # refuses it; where it does not, there is no derivative either.
                     custom = equation.primitive.name.startswith("custom_vjp")

@@ -77,10 +77,17 @@ def scalarize(function: Callable[..., Any], *arguments: Any) -> Program:
         %3:float32 = add %1 %2
         outputs %3
     """
-    closed = jax.make_jaxpr(function)(*arguments)
+    return program_of(jax.make_jaxpr(function)(*arguments))
+
+
+def program_of(closed: Any, sums: bool = True) -> Program:
+    """The scalar program of a jaxpr; without ``sums`` each device keeps its own part of one.
+
+    Without them ``psum_invariant``, the transpose of ``pvary``, is a copy.
+    """
     sizes = [(raw_shape(v.aval), raw_dtype(v.aval)) for v in closed.jaxpr.invars]
     dtypes = [dtype for shape, dtype in sizes for _ in range(int(np.prod(shape)))]
-    tracing = Tracing(dtypes, calls.sites(closed.jaxpr, {}), {})
+    tracing = Tracing(dtypes, calls.sites(closed.jaxpr, {}), {}, sums)
     inputs = numbered([shape for shape, _ in sizes])
     outputs = tracing.run(closed.jaxpr, closed.consts, inputs)
     return tracing.finish([int(k) for values in outputs for k in values.ravel()])
@@ -98,19 +105,23 @@ class Tracing(Builder):
     """A builder that runs jaxprs.
 
     ``sites``: number of calls by the id of the jaxpr. ``routines``: see ``calls.called``.
-    ``products``: see ``products.computed``.
+    ``sums``: see ``program_of``. ``products``: see ``products.computed``.
     """
 
     def __init__(
-        self, inputs: Sequence[np.dtype], sites: dict[int, int], routines: dict[Any, Any]
+        self,
+        inputs: Sequence[np.dtype],
+        sites: dict[int, int],
+        routines: dict[Any, Any],
+        sums: bool = True,
     ) -> None:
         super().__init__(inputs)
-        self.sites, self.routines = sites, routines
+        self.sites, self.routines, self.sums = sites, routines, sums
         self.products: dict[int, Any] = {}
 
     def apart(self, inputs: Sequence[np.dtype]) -> Tracing:
         """A builder for a routine of this program."""
-        return Tracing(inputs, self.sites, self.routines)
+        return Tracing(inputs, self.sites, self.routines, self.sums)
 
     def run(self, jaxpr: Any, consts: Sequence[Any], inputs: Sequence[Values]) -> list[Values]:
         """The outputs of a jaxpr: its equations, one after the other."""
@@ -145,6 +156,8 @@ class Tracing(Builder):
             outputs = calls.called(self, equation, args)
             if outputs is not None:
                 return outputs
+        if name == "psum_invariant" and not self.sums:
+            return args
         inner = called(equation)
         if inner is not None:
             return self.run(*opened(inner), args)

@@ -1,0 +1,94 @@
+"""Bodies that are sharded over devices: each device runs the kernel for its own.
+
+XLA does not know what a kernel computes, so it would gather all bodies on every device.
+``by_device`` says that the axis of bodies passes through the kernel: Shardy reads this in a rule
+when it decides how arrays are sharded, and asks ``partition`` for the program of one device. All
+other axes of the operands are whole on each device.
+
+The user's mesh is not known where a kernel is lowered, but any even split of an array over n
+devices is a split over a mesh whose axes are the prime factors of n. ``with_mesh`` puts such a mesh
+into the context of the lowering.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+from jax import Array
+from jax.experimental.custom_partitioning import custom_partitioning
+from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
+
+
+def devices(context: Any) -> int:
+    """Over how many devices XLA partitions a program; 1 within ``jax.shard_map``."""
+    explicit = jax.sharding.get_abstract_mesh().explicit_axes
+    if explicit and jax.__version_info__ < (0, 10, 2):  # jax 0.8.1 cannot lower the part of one
+        return 1
+    if not getattr(jax.config, "jax_use_shardy_partitioner", True):
+        return 1
+    return getattr(context.module_context.axis_context, "num_devices", 1)
+
+
+def with_mesh(context: Any) -> Any:
+    """A context of a lowering with several devices, in which ``by_device`` can be lowered."""
+    module, count = context.module_context, devices(context)
+    factors = _factors(count)
+    axes = dataclasses.replace(
+        module.axis_context,
+        device_assignment=tuple(jax.devices()[:1] * count),  # only their number is read
+        abstract_mesh=AbstractMesh(factors, tuple(f"factor{k}" for k in range(len(factors)))),
+    )
+    return context.replace(module_context=module.replace(axis_context=axes))
+
+
+def _factors(n: int) -> tuple[int, ...]:
+    """The prime factors of n > 1."""
+    for k in range(2, math.isqrt(n) + 1):
+        if n % k == 0:
+            return (k, *_factors(n // k))
+    return (n,)
+
+
+def by_device(
+    function: Callable[..., list[Array]],
+    bodies: int,
+    batched: Sequence[bool],
+    operands: Sequence[Array],
+) -> list[Array]:
+    """The results of ``function(*operands, bodies=bodies)``; each device computes its own bodies.
+
+    The first axis of all results, and of the operands that are ``batched``, is that of bodies.
+    """
+
+    def whole(*operands: Array) -> list[Array]:
+        return function(*operands, bodies=bodies)
+
+    def partition(mesh: Any, operands: Any, results: Any) -> Any:
+        """Mesh, program of one device, and the shardings of its results and operands."""
+        axes, *_ = *results[0].sharding.spec, None
+        names = axes if isinstance(axes, tuple) else filter(None, [axes])
+        share, remainder = divmod(bodies, math.prod(mesh.shape[name] for name in names))
+        if remainder:
+            axes, share = None, bodies
+        spread, same = (NamedSharding(mesh, PartitionSpec(*x)) for x in ([axes], []))
+        program = functools.partial(function, bodies=share)
+        return mesh, program, [spread] * len(results), tuple(spread if x else same for x in batched)
+
+    count = itertools.count()
+
+    def named(x: Any, has_bodies: bool) -> str:
+        """The axes of an array in Shardy's notation: "bodies", and a name of its own for others."""
+        names = [f"axis{next(count)}" for _ in x.shape]
+        return " ".join(["bodies", *names[1:]] if has_bodies else names)
+
+    inner = ", ".join(map(named, operands, batched))
+    outer = ", ".join(named(x, True) for x in jax.eval_shape(whole, *operands))
+    split = custom_partitioning(whole)
+    split.def_partition(partition, sharding_rule=f"{inner} -> {outer}")
+    return split(*operands)
