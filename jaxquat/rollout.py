@@ -111,7 +111,7 @@ def rollout(
         sample_every=sample_every, save_every=save_every, save=save, checkpoint=checkpoint,
     )  # fmt: skip
     if check:
-        _report_simulation(simulation)
+        _report_simulation(simulation, grid)
         if checkpoint == "reversible":
             exponent = reversible.amplification(simulation)
             text = f"{reversible.AMPLIFIED}, got {{exponent}}; {reversible.INSTEAD}"
@@ -140,7 +140,7 @@ def _fused_if_possible(simulation: Simulation) -> Path:
     return path
 
 
-def _report_simulation(simulation: Simulation) -> None:
+def _report_simulation(simulation: Simulation, grid: Grid | GridAt) -> None:
     """What the checks of concrete values would raise, for traced ones."""
     q, t0, dt = simulation.start.q, simulation.t0, simulation.dt
     norm = jnp.sqrt(dot(q, q))
@@ -149,11 +149,11 @@ def _report_simulation(simulation: Simulation) -> None:
     if simulation.intervals is None:
         checkify.check(jnp.isfinite(t0), "t0: wanted a finite number, got {t0}", t0=t0)
         checkify.check(dt > 0, "dt: wanted a positive step, got {dt}", dt=dt)
-        end, lengths = simulation.time(simulation.steps), dt[None]
+        times, steps = jnp.stack([t0, simulation.time(simulation.steps)]), dt[None]
     else:
         _report_times(simulation.intervals)
-        end, lengths = simulation.intervals.t[-1], simulation.intervals.dt
-    coincide, text, facts = coinciding(jnp.stack([t0, end]), lengths, dt.dtype)
+        times, steps = simulation.intervals.t, simulation.intervals.dt[:-1]
+    coincide, text, facts = coinciding(grid, times, steps, dt.dtype)
     checkify.check(~coincide, text, **facts)
     unit = power_of_two(simulation.body.inertia)
     moments = jnp.linalg.eigvalsh(simulation.body.inertia / unit)

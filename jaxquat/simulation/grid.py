@@ -15,6 +15,8 @@ from jax.typing import ArrayLike, DTypeLike
 
 from jaxquat._checks import finite, floating, floating_dtype, is_concrete, positive_integer
 
+IN_A_ROW = 8  # intervals that may be too short to tell apart: more sensors are rarely merged
+
 
 @partial(jax.tree_util.register_dataclass, data_fields=["t0", "dt"], meta_fields=["steps"])
 @dataclass(frozen=True)
@@ -172,8 +174,10 @@ def grid_at(times: ArrayLike, substeps: int = 1) -> GridAt:
             in the dtype they have, then cast to that of the state; so are the times themselves. A
             float32 of 1e9 s is off by up to 32 s: give times since the first one
             (``stamps - stamps[0]``, subtracted in float64) where they are seconds since 1970.
-            ``rollout`` refuses times whose mean step, without empty intervals, is below the bound
-            in ``jq.grid``; a few shorter intervals do no harm.
+            ``rollout`` refuses times whose steps are below the bound in ``jq.grid``, on average
+            or in more than 8 intervals one after the other. Empty intervals do not count, and
+            fewer short ones, as merged sensors have, do no harm. Times in a coarser dtype than
+            the state are held to their own eps, by whole intervals.
         substeps: steps in each interval, at least 1.
 
     Raises:
@@ -205,34 +209,51 @@ def grid_at(times: ArrayLike, substeps: int = 1) -> GridAt:
 
 
 def check_resolution(grid: Grid | GridAt, dtype: DTypeLike) -> None:
-    """ValueError if the times of a concrete grid coincide in this dtype, or nearly so."""
+    """ValueError if a state of this dtype cannot tell the times of a concrete grid apart."""
     if not is_concrete(grid):
         return
     if isinstance(grid, Grid):
         t0, dt = float(np.asarray(grid.t0)), float(np.asarray(grid.dt))
-        ends, lengths = np.array([t0, t0 + grid.steps * dt]), np.array([dt])
+        times, steps = np.array([t0, t0 + grid.steps * dt]), np.array([dt])
     else:
-        ends, lengths = np.asarray(grid.stamps, float)[[0, -1]], grid.step_lengths().astype(float)
-    coincide, text, facts = coinciding(ends, lengths, dtype)
+        times, steps = np.asarray(grid.stamps, float), grid.step_lengths().astype(float)
+    coincide, text, facts = coinciding(grid, times, steps, dtype)
     if coincide:
         raise ValueError(text.format(**facts))
 
 
-def coinciding(ends: Any, lengths: Any, dtype: DTypeLike) -> tuple[Any, str, dict[str, Any]]:
-    """Whether the mean nonempty step is below eps times the farther end, and the error for it.
+def coinciding(
+    grid: Grid | GridAt, times: Any, steps: Any, dtype: DTypeLike
+) -> tuple[Any, str, dict[str, Any]]:
+    """Whether steps are below eps times their farther end, and the error for it.
 
-    The error is a text and the values to format it with. The mean decides, because the merged
-    stamps of two sensors have some intervals that are very short.
+    Either their mean without empty intervals is, or those of more than ``IN_A_ROW`` intervals one
+    after the other are. A few do no harm: the merged stamps of several sensors have some.
 
     Args:
-        ends: the first and the last time [s], (2,); both arrays are NumPy's or JAX's.
-        lengths: of the steps [s], (n,).
-        dtype: whose eps it is.
+        grid: the grid that the times belong to.
+        times: at which intervals begin and end [s], (n + 1,); both arrays are NumPy's or JAX's.
+        steps: in these intervals [s], (n,).
+        dtype: of the state. Where stamps are coarser, the eps is theirs, for whole intervals.
+
+    Returns:
+        A bool, the text of the error, and the values to format it with.
     """
-    eps, count = float(jnp.finfo(dtype).eps), (lengths != 0).sum().astype(lengths.dtype)
-    t, dt = abs(ends).max(), lengths.sum() / count.clip(1.0)
-    wanted = f"steps that {jnp.dtype(dtype)} can tell apart at t = {{t:.6g}} s"
-    hint = "start at 0 and add the offset in the torque"
+    xp = jnp if isinstance(steps, Array) else np
+    eps, hint = float(jnp.finfo(dtype).eps), "start at 0 and add the offset in the torque"
     hint += "" if jnp.dtype(dtype) == jnp.float64 else ", or use float64"
+    if isinstance(grid, GridAt):
+        stored = jnp.result_type(grid.stamps)
+        of_stamps = float(jnp.finfo(stored).eps) / grid.substeps
+        if of_stamps > eps:
+            eps, dtype, hint = of_stamps, stored, "subtract the first time in float64"
+    far = xp.maximum(abs(times[:-1]), abs(times[1:]))
+    filled, apart = steps != 0, (steps != 0) & (steps >= eps * far)
+    short = xp.cumsum(filled & ~apart)
+    in_a_row = short - xp.maximum.accumulate(xp.where(apart, short, 0))
+    k, mean = in_a_row.argmax(), steps.sum() / filled.sum().clip(1).astype(steps.dtype)
+    of_all = filled.any() & (mean < eps * far.max())
+    t, step = xp.where(of_all, far.max(), far[k]), xp.where(of_all, mean, steps[k])
+    wanted = f"steps that {jnp.dtype(dtype)} can tell apart at t = {{t:.6g}} s"
     text = f"grid: wanted {wanted} (at least {{least:.3g}} s), got {{dt:.6g}} s; {hint}"
-    return (count > 0) & (dt < eps * t), text, {"t": t, "least": eps * t, "dt": dt}
+    return of_all | (in_a_row[k] > IN_A_ROW), text, {"t": t, "least": eps * t, "dt": step}

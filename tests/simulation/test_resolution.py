@@ -55,6 +55,57 @@ def test_short_intervals_among_others_are_allowed_and_count_in_the_mean(run):
         run(jq.grid_at(merged, substeps=4))
 
 
+def after_a_long_interval(short):
+    """At 2^17 s, where float32 wants 2^-6 s, so many of 10 ms between two long ones."""
+    stamps = 2.0**17 + 0.01 * np.arange(short + 1)
+    return np.concatenate([[0.0], stamps, [2.0**18]])
+
+
+@pytest.mark.parametrize("run", [fly, turn])
+def test_a_long_interval_does_not_excuse_nine_short_ones_in_a_row(run):
+    """The mean step is thousands of seconds, and the torque still sees one time for all nine."""
+    run(jq.grid_at(after_a_long_interval(8)))
+    run(jq.grid_at(np.repeat(after_a_long_interval(8), 2)))  # empty intervals do not count
+    for stamps in (after_a_long_interval(9), np.repeat(after_a_long_interval(9), 2)):
+        with pytest.raises(ValueError, match=REFUSED.format("131072", "0.0156", "0.01")):
+            run(jq.grid_at(stamps))
+        run(jq.grid_at(stamps), jnp.float64)
+        run(jq.grid_at(-stamps[::-1] + 2.0**17))  # near 0 they are far apart
+
+
+@pytest.mark.parametrize("run", [fly, turn])
+def test_stamps_coarser_than_the_state_are_held_to_their_own_eps(run):
+    """In float32 1000 inputs of 20 Hz at 1e9 s became one interval of 64 s, the others empty."""
+    stamps = (1e9 + 0.05 * np.arange(1001)).astype(np.float32)
+    wanted = r"that float32 can tell apart at t = 1e\+09 s \(at least 119 s\), got 64 s"
+    with pytest.raises(ValueError, match=wanted + "; subtract the first time in float64$"):
+        run(jq.grid_at(stamps), jnp.float64)
+    stamps = (1e6 + 0.125 * np.arange(5)).astype(np.float32)  # float32 wants .119 s
+    run(jq.grid_at(stamps, substeps=100), jnp.float64)  # of whole intervals
+    with pytest.raises(ValueError, match=REFUSED.format(r"1e\+06", "0.119", "0.00125")):
+        run(jq.grid_at(stamps, substeps=100))
+
+
+@functools.cache
+def reported(steps, dtype):
+    return jax.jit(checkify.checkify(lambda t: fly(jq.grid_at(t), dtype, check=True).t))
+
+
+@pytest.mark.parametrize(
+    ("stamps", "dtype", "wanted"),
+    [
+        (after_a_long_interval(8), jnp.float32, None),
+        (after_a_long_interval(9), jnp.float32, "at t = 131072 s (at least 0.0156 s), got 0.01 s"),
+        (after_a_long_interval(9), jnp.float64, None),
+        ((1e9 + 0.05 * np.arange(12)).astype(np.float32), jnp.float64, None),  # all are one
+        ((1e9 + 6.4 * np.arange(12)).astype(np.float32), jnp.float64, "(at least 119 s), got 64 s"),
+    ],
+)
+def test_traced_times_in_a_row_and_coarse_ones_are_reported(stamps, dtype, wanted):
+    message = reported(len(stamps), dtype)(jnp.asarray(stamps))[0].get()
+    assert message is None if wanted is None else wanted in message
+
+
 @functools.cache
 def checked(of_times):
     def run(t0):
