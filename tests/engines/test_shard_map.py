@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from effort import FULL
 from jax.sharding import AxisType, PartitionSpec
 from marks import some
 
@@ -118,7 +119,10 @@ def cascade(k):
     motion = lambda state, _: (state.position, state.velocity)
     controller = jq.control.cascade(BODY, BODY.mass, 0.05, HERE, motion, gains=gains)
     plant, options = rotors(k)
-    return plant, options | {"controller": jq.rotors.commanding_speeds(controller, ROTORS)}
+    near = jq.quaternion.exp(0.1 * V)  # far from upright a last bit decides which limit binds
+    return plant, options | {
+        "controller": jq.rotors.commanding_speeds(controller, ROTORS), "q": near
+    }  # fmt: skip
 
 
 def pid(k):
@@ -182,7 +186,8 @@ def plant(name):
     def problem(engine, omega, gains):
         torque, options = PLANTS[name](gains[0])
         aux = options.pop("aux", ())
-        start = jq.State(jnp.array([0.5, 0.5, -0.5, 0.5]), omega, aux, EYE[0] + V, V)
+        q = options.pop("q", jnp.array([0.5, 0.5, -0.5, 0.5]))
+        start = jq.State(q, omega, aux, EYE[0] + V, V)
         damped = jq.torques.total(torque, lambda t, s, g, *_: -g[1] * s.omega)
         grid = jq.grid(0.0, 0.05, 4)
         path = jq.rollout(jq.rkmk2, BODY, damped, start, grid, gains, engine=engine, **options)
@@ -191,7 +196,7 @@ def plant(name):
     return problem
 
 
-def check(problem, engine, tolerance=1e-11, **options):
+def check(problem, engine, tolerance=1e-11, forward=True, effort=None, **options):
     """Values and derivatives within shard_map are those outside of it, by the scan."""
     mesh = jax.make_mesh((jax.device_count(),), ("bodies",), axis_types=(AxisType.Auto,))
     bodies = lambda engine: jax.vmap(
@@ -201,10 +206,11 @@ def check(problem, engine, tolerance=1e-11, **options):
         bodies(engine), mesh=mesh, in_specs=(SPREAD, SAME), out_specs=SPREAD, check_vma=True
     )
 
-    @functools.partial(jax.jit, static_argnums=0)
+    @functools.partial(jax.jit, static_argnums=0, compiler_options=effort)
     def slopes(function):
         loss = lambda rates, gains: jnp.sum(jnp.sin(function(rates, gains)))
-        pushed = jax.jvp(lambda gains: function(RATES, gains), (GAINS,), (V[:2],))
+        value = lambda gains: function(RATES, gains)
+        pushed = jax.jvp(value, (GAINS,), (V[:2],)) if forward else value(GAINS)
         return jax.value_and_grad(loss, (0, 1))(RATES, GAINS), pushed
 
     got, wanted = slopes(within), slopes(bodies("scan"))
@@ -223,8 +229,12 @@ def test_what_varies_from_device_to_device(problem, engine):
 @pytest.mark.parametrize("engine", some(["scan", "fused"], ["fused"]))
 @pytest.mark.parametrize("name", some(list(PLANTS), ["rotors"]))
 def test_torques_that_close_over_what_is_the_same_on_all_devices(name, engine):
-    # far from upright the regulators multiply a last bit of the start by 1e7
-    check(plant(name), engine, 1e-6 if name == "cascade" else 1e-11)
+    if name != "cascade":
+        check(plant(name), engine)
+        return
+    # The regulators multiply a last bit by 1e6. With less effort XLA's code for the derivative of
+    # the scan is wrong, by 20, not its value, nor the derivative of one step.
+    check(plant(name), engine, tolerance=1e-8, effort=FULL)
 
 
 @pytest.mark.slow
@@ -239,7 +249,7 @@ def test_two_devices():
 
 @pytest.mark.slow
 def test_by_undoing_steps():
-    check(by_attitude, "auto", checkpoint="reversible")
+    check(by_attitude, "auto", forward=False, checkpoint="reversible")
 
 
 def test_what_is_the_same_stays_so():
