@@ -21,7 +21,7 @@ from marks import some
 from side_by_side import assert_agree, both
 
 import jaxquat as jq
-from jaxquat.engines.fused import loading, primitives
+from jaxquat.engines.fused import loading, lowering
 
 SIZES = (1, 2, 4, 8) if jax.config.jax_enable_x64 else (1, 2, 4)
 INTEGERS = [np.dtype(f"{sign}{size}") for sign in "iu" for size in SIZES]
@@ -306,14 +306,14 @@ def test_a_derivative_without_scalar_form_is_that_of_the_scan(sample_every, save
 
 @pytest.mark.parametrize("stage", ["forward", "backward"])
 def test_a_fault_of_the_engine_is_reported_once_and_the_scan_takes_its_place(stage, monkeypatch):
-    honest = primitives.checked_loop
+    honest = lowering.checked_loop
 
     def faulty(recurrence, kind, live=None):
         if kind == stage:
             raise RuntimeError(f"planted in {stage}")
         return honest(recurrence, kind, live)
 
-    monkeypatch.setattr(primitives, "checked_loop", faulty)
+    monkeypatch.setattr(lowering, "checked_loop", faulty)
     loss = lambda engine, x: jnp.sum(flown(engine, damped, x).state.omega ** 2)
     slope = lambda engine, x: jax.jit(jax.grad(functools.partial(loss, engine)))(x)
     with pytest.warns(RuntimeWarning, match=f"(?s)RuntimeError: planted in {stage}.*report"):

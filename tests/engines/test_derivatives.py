@@ -16,7 +16,7 @@ from marks import some
 
 import jaxquat as jq
 from jaxquat._jaxprs import equations
-from jaxquat.engines.fused import primitives
+from jaxquat.engines.fused import keys, primitives
 
 pytestmark = pytest.mark.needs("llvmlite")
 TOLERANCE = {"float64": 1e-11, "float32": 1e-4}
@@ -435,16 +435,16 @@ def test_the_words_of_primitives_name_all_arrays_once():
     g = f.tangent(f.smooth("constants"), f.smooth("inputs"))
     for r in (f, g, g.tangent(g.smooth("constants"), ())):
         live = tuple(("saved", i) for i in r.smooth("saved"))
-        for primitive in (primitives.value, primitives.pull):
-            for keys in primitive.keys(r, keep=True, live=live):
-                assert len(set(keys)) == len(keys)
+        for primitive in (primitives.value, primitives.vjp):
+            for names in primitive.keys(r, keep=True, live=live):
+                assert len(set(names)) == len(names)
         if r.primal is not None:
             live = tuple(("saved", i) for i in r.primal.smooth("saved"))
             for moved in ((), live[:1], live):
-                above = primitives.live_of(r.primal, live, moved)
-                assert primitives.live_below(r, above) == live
-                for primitive in (primitives.push, primitives.bend):
-                    for keys in primitive.keys(r, keep=True, live=above):
-                        assert len(set(keys)) == len(keys)
-            lifted = [primitives.below(r, key) for key in primitives.start(r)]
+                above = keys.live_of(r.primal, live, moved)
+                assert keys.live_below(r, above) == live
+                for primitive in (primitives.jvp, primitives.jvp_of_vjp):
+                    for names in primitive.keys(r, keep=True, live=above):
+                        assert len(set(names)) == len(names)
+            lifted = [keys.below(r, key) for key in keys.primals(r)]
             assert len(set(lifted)) == len(lifted)
