@@ -80,17 +80,16 @@ def test_a_long_function_is_one_callee_for_all_its_calls():
 
 def test_what_a_rule_closes_over_has_no_derivative():
     """As in the scan, where JAX refuses it."""
+    gain = jnp.array(2.0)
 
-    def function(x, gain):
-        @jax.custom_vjp
-        def scaled(x):
-            return gain * x
+    @jax.custom_vjp
+    def scaled(x):
+        return gain * x
 
-        scaled.defvjp(lambda x: (gain * x, gain), lambda gain, c: (3.0 * c,))
-        return scaled(x)
-
-    rest, fixed = hoist(jax.make_jaxpr(function)(X, 2.0))
-    by_x, by_gain = jax.grad(lambda *x: jaxpr_as_fun(rest)(*fixed, *x)[0].sum(), (0, 1))(X, 2.0)
+    scaled.defvjp(lambda x: (gain * x, gain), lambda gain, c: (3.0 * c,))
+    rest, fixed = hoist(jax.make_jaxpr(scaled)(X))
+    total = lambda gain, x: jaxpr_as_fun(rest)(gain, x)[0].sum()
+    by_gain, by_x = jax.grad(total, (0, 1))(*fixed, X)
     np.testing.assert_array_equal(by_x, [3.0, 3.0, 3.0])
     assert by_gain == 0.0
 
@@ -107,7 +106,8 @@ def test_a_rare_branch_becomes_a_cond_that_computes_one_side():
     assert "cond" not in names(closed)
     assert branched(parts) is not closed
     for x in (0.5, 1.5, 2.5):
-        np.testing.assert_array_equal(jaxpr_as_fun(parts)(x)[0], jaxpr_as_fun(closed)(x)[0])
+        got, wanted = jaxpr_as_fun(parts)(x)[0], jaxpr_as_fun(closed)(x)[0]
+        np.testing.assert_allclose(got, wanted, rtol=1e-15)
     plain = jax.make_jaxpr(jnp.sin)(1.0)
     assert branched(plain) is plain
 
@@ -147,8 +147,8 @@ def test_inputs_and_outputs_in_another_order():
         ("hoisted", "rarely"),
         ("branched", "cond"),
         ("jvp", "f64[1,3]"),
-        ("vjp", "transpose"),
-        ("scalar", "float64 = fma"),
+        ("vjp", "add_any"),
+        ("scalar", "float64 = select"),
     ],
 )
 def test_each_stage_is_printed(stage, named, capsys):
@@ -160,5 +160,5 @@ def test_each_stage_is_printed(stage, named, capsys):
     assert text.startswith("step:\n")
     assert "\n\nsave:\n" in text
     assert named in text
-    with pytest.raises(ValueError, match="stage: wanted 'hoisted', .*, got 'assembly'"):
+    with pytest.raises(ValueError, match=r"stage: wanted one of 'hoisted', .*, got 'assembly'"):
         jq.fused.explain(*arguments, stage="assembly")
