@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -52,7 +53,7 @@ def raw_specs(equation: Any, args: Sequence[Values]) -> list[jax.ShapeDtypeStruc
 
 def fits(name: str, shape: tuple[int, ...]) -> None:
     """Raises a NotScalarError for an array that is too large."""
-    if np.prod(shape) > LARGEST:
+    if math.prod(shape) > LARGEST:
         raise NotScalarError(
             f"{name}: an array of shape {shape} is too large for scalar code; use engine='scan'"
         )
@@ -60,9 +61,9 @@ def fits(name: str, shape: tuple[int, ...]) -> None:
 
 def numbered(shapes: Sequence[tuple[int, ...]]) -> list[Values]:
     """The numbers of a program's inputs, in arrays of these shapes."""
-    ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
+    ends = np.cumsum([math.prod(shape) for shape in shapes])
     return [
-        np.arange(end - int(np.prod(shape)), end).reshape(shape)
+        np.arange(end - math.prod(shape), end).reshape(shape)
         for shape, end in zip(shapes, ends.tolist(), strict=True)
     ]
 
