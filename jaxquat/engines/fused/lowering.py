@@ -16,7 +16,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
 from jaxquat._varying import typed
-from jaxquat.engines.fused import checking, cpu, loading, partitioning
+from jaxquat.engines.fused import checking, cpu, partitioning
 from jaxquat.engines.fused.errors import report
 from jaxquat.engines.fused.kernel import Loop
 from jaxquat.engines.fused.keys import (
@@ -47,7 +47,7 @@ def _kernel_shapes(
     ]
 
 
-@functools.lru_cache(maxsize=loading.KEPT)
+@functools.lru_cache(maxsize=64)
 def _compiled(**params: Any) -> Callable[..., list[Array]]:
     return jax.jit(functools.partial(kernel.bind, **params))
 
