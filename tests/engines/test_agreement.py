@@ -540,7 +540,7 @@ def test_kernels_outlive_the_caches_of_jax_and_of_the_engine():
 def test_too_much_code_in_memory_is_refused(monkeypatch):
     monkeypatch.setattr(loading, "MOST", loading._size)
     torque = lambda t, state, params: -0.0625 * state.omega
-    with pytest.raises(NotImplementedError, match="more than .* MiB of kernels in one process"):
+    with pytest.raises(NotImplementedError, match=r"more than .* MiB of kernels in one process"):
         flown("fused", torque)
     np.testing.assert_array_equal(
         flown("auto", torque).state.omega, flown("scan", torque).state.omega
