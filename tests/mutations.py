@@ -38,6 +38,17 @@ MEKF, AHRS, ERROR = (f"estimation/{x}.py" for x in ("mekf", "ahrs", "error_state
 IMU_ERROR = "estimation/imu_error.py"
 PREINTEGRATION = "sensing/preintegration.py"
 
+FUSED = "engines/fused"
+HOISTING, BRANCHES = f"{FUSED}/trace/hoisting.py", "_branches.py"
+DERIVATIVES, TRANSPOSES, KEYS, PRIMITIVES, PASSES, RECURRENCE, TIMELOOP = (
+    f"{FUSED}/{x}.py"
+    for x in (
+        "derivatives", "transposes", "keys", "primitives", "passes", "recurrence", "timeloop",
+    )
+)  # fmt: skip
+CPU, LOADING, OBJECTS = (f"{FUSED}/{x}.py" for x in ("cpu", "loading", "targets/objects"))
+PARTITIONING = f"{FUSED}/partitioning.py"
+
 
 def of_step(name: str) -> str:
     """The test of the error of one step, for a scheme."""
@@ -57,6 +68,17 @@ def of_ahrs(name: str) -> str:
 def of_aux(name: str) -> str:
     """The test of aux states, for a scheme."""
     return f"schemes/test_schemes.py::test_aux_states_are_integrated_at_the_scheme_order[{name}]"
+
+
+def of_engine(file: str, name: str) -> str:
+    """A test of the fused engine, in a file ``test_FILE.py``."""
+    return f"engines/test_{file}.py::test_{name}"
+
+
+def of_second(name: str) -> str:
+    """The test of second derivatives by a parameter and by the start."""
+    test = "the_second_derivatives_of_a_logarithm_are_those_of_calculus"
+    return of_engine("derivatives", f"{test}[{name}]")
 
 
 MUTATIONS = {
@@ -286,6 +308,105 @@ MUTATIONS = {
         "jacobian = jacobian / np.broadcast_to(sigma, value.shape)[:, None]",
         "pass",
         "learning/test_covariance.py::test_given_sigma_weighs_the_residuals",
+    ),
+    "hoisting: floats closed over are part of the program": Mutation(
+        HOISTING,
+        "known = not (jnp.issubdtype(dtype, jnp.inexact) or isinstance(value, Tracer))",
+        "known = not isinstance(value, Tracer)",
+        of_engine("passes", "a_hoisted_function_is_the_function_of_what_it_closes_over"),
+    ),
+    "hoisting: a callee for calls with other fixed inputs": Mutation(
+        HOISTING,
+        "None if c else _name(v) for c, v in",
+        "c for c, v in",
+        of_engine("passes", "a_long_function_is_one_callee_for_all_its_calls"),
+    ),
+    "hoisting: all numbers of one type are equal": Mutation(
+        HOISTING,
+        "return value.dtype, value.shape, value.tobytes()",
+        "return value.dtype, value.shape",
+        of_engine("passes", "what_is_fixed_is_shared_by_equal_numbers_alone"),
+    ),
+    "hoisting: operations with other parameters share a result": Mutation(
+        HOISTING,
+        "key = equation.primitive, names, tuple(sorted(equation.params.items()))",
+        "key = equation.primitive, names",
+        of_engine("passes", "a_long_function_is_one_callee_for_all_its_calls"),
+    ),
+    "hoisting: a slope by what a rule closes over": Mutation(
+        HOISTING,
+        'count = equation.params.get("num_consts", 0) if custom else 0',
+        "count = 0",
+        of_engine("passes", "what_a_rule_closes_over_has_no_derivative"),
+    ),
+    "hoisting: calls with other numbers share a trace": Mutation(
+        HOISTING,
+        "if other == structure and all(x is y for x, y in zip(others, fixed, strict=True)):",
+        "if other == structure:",
+        of_engine("passes", "what_is_fixed_is_shared_by_equal_numbers_alone"),
+    ),
+    "hoisting: every choice within a rare branch is taken as known": Mutation(
+        BRANCHES,
+        " and which is condition",
+        "",
+        of_engine("passes", "a_choice_within_a_rare_branch_remains"),
+    ),
+    "derivatives: the tangents of what is kept count for nothing": Mutation(
+        DERIVATIVES,
+        'in ("primal", "residual") and',
+        'in ("primal",) and',
+        of_engine("derivatives", "the_second_derivative_by_the_start_alone[jvp of grad]"),
+    ),
+    "derivatives: the tangents of cotangents are left out": Mutation(
+        DERIVATIVES,
+        "more = live_of(f, live, moved)",
+        "more = live_of(f, live)",
+        of_engine("fused_grid_at", "the_second_derivative_by_the_times_is_that_of_the_scan"),
+    ),
+    "derivatives: linearized at the last state that is kept": Mutation(
+        KEYS,
+        '.at("residual")][..., 0, :], flags',
+        '.at("residual")][..., -1, :], flags',
+        of_second("jacrev of linearized"),
+    ),
+    "derivatives: what bodies share has the cotangent of the first": Mutation(
+        TRANSPOSES,
+        "c = c.sum(0)",
+        "c = c[0]",
+        of_engine("derivatives", "a_derivative[checkpoint-mean]"),
+    ),
+    "derivatives: the cotangent of a start replaced by that of what is kept": Mutation(
+        TRANSPOSES,
+        "by_dx[of_start] = by_dx[of_start] + first if of_start in by_dx else first",
+        "by_dx[of_start] = first",
+        of_second("jacrev of grad"),
+    ),
+    "derivatives: no second derivatives by the start": Mutation(
+        TRANSPOSES,
+        "return zeros(f, key.primal, bodies).at[..., 0, :].set(z[by_x])",
+        "return None",
+        of_second("jacrev of grad"),
+    ),
+    "derivatives: directions and elements change places": Mutation(
+        TRANSPOSES,
+        "x.reshape(*x.shape[:-1], count, x.shape[-1] // count), -2, 0)",
+        "x.reshape(*x.shape[:-1], x.shape[-1] // count, count), -1, 0)",
+        of_engine("derivatives", "the_tangents_of_several_directions_have_a_transpose"),
+    ),
+    "derivatives: a parameter that the loss does not use": Mutation(
+        TRANSPOSES,
+        "if key in asked - unused",
+        "if key in asked",
+        of_engine(
+            "agreement",
+            "an_infinite_slope_of_what_the_loss_does_not_use_leaves_its_gradient_alone",
+        ),
+    ),
+    "derivatives: a checkpoint that keeps whatever the policy says": Mutation(
+        TRANSPOSES,
+        'return verdict is True or type(verdict).__name__ == "SaveableType"',
+        "return True",
+        of_engine("derivatives", "checkpoint_keeps_a_rollout_where_its_policy_says_so"),
     ),
 }
 
