@@ -48,6 +48,17 @@ DERIVATIVES, TRANSPOSES, KEYS, PRIMITIVES, PASSES, RECURRENCE, TIMELOOP = (
 )  # fmt: skip
 CPU, LOADING, OBJECTS = (f"{FUSED}/{x}.py" for x in ("cpu", "loading", "targets/objects"))
 PARTITIONING = f"{FUSED}/partitioning.py"
+# Of the time loop, and the names of three tests.
+SAMPLE = "            body.sample(k)\n"
+ROW = """\
+        with target.when(k.multiple_of(loop.save_every)):
+            row = target.run(loop.save, body.point(k))
+            target.write(results.saved, row, k // loop.save_every)
+"""
+PAST = "            past.command.set(body.carried.command.get(), j)\n"
+CONTROLLER = "a_controller_with_memory_and_inputs[6-4]"
+ROTORS = "torques_that_close_over_what_is_the_same_on_all_devices[rotors-fused]"
+STAY = "bodies_stay_where_cotangents_are_batched_and_where_the_devices_do_not_divide_them"
 
 
 def of_step(name: str) -> str:
@@ -78,6 +89,12 @@ def of_engine(file: str, name: str) -> str:
 def of_second(name: str) -> str:
     """The test of second derivatives by a parameter and by the start."""
     test = "the_second_derivatives_of_a_logarithm_are_those_of_calculus"
+    return of_engine("derivatives", f"{test}[{name}]")
+
+
+def of_rules(name: str) -> str:
+    """The test of second derivatives of functions with a custom derivative."""
+    test = "a_second_derivative_by_the_kernel_is_of_functions_whose_rules_call_them"
     return of_engine("derivatives", f"{test}[{name}]")
 
 
@@ -407,6 +424,101 @@ MUTATIONS = {
         'return verdict is True or type(verdict).__name__ == "SaveableType"',
         "return True",
         of_engine("derivatives", "checkpoint_keeps_a_rollout_where_its_policy_says_so"),
+    ),
+    "passes: directions behind the elements": Mutation(
+        PASSES,
+        "out_axes=(None, 0, None)",
+        "out_axes=(None, -1, None)",
+        of_engine("passes", "the_passes_of_derivatives_are_those_of_jax"),
+    ),
+    "passes: sums over devices are taken for none": Mutation(
+        PASSES,
+        "return not names.isdisjoint(",
+        "return names.isdisjoint(",
+        of_engine("shard_map", ROTORS),
+    ),
+    "passes: the values by rules are computed without them": Mutation(
+        PASSES,
+        "return jax.vjp(function, *points, has_aux=True)[2]",
+        "return function(*points)[1]",
+        of_rules("rounded"),
+    ),
+    "passes: functions with a custom_vjp are not counted": Mutation(
+        PASSES,
+        '("custom_jvp", "custom_vjp")',
+        '"custom_jvp"',
+        of_rules("clipped"),
+    ),
+    "passes: calls that nothing needs are counted": Mutation(
+        PASSES,
+        "for equation in equations(needed)]",
+        "for equation in equations(closed.jaxpr)]",
+        of_rules("sinc"),
+    ),
+    "passes: outputs in their old order": Mutation(
+        PASSES,
+        "[jaxpr.outvars[k] for k in outputs]",
+        "[jaxpr.outvars[k] for k in sorted(outputs)]",
+        of_engine("passes", "inputs_and_outputs_in_another_order"),
+    ),
+    "recurrence: a cotangent reaches what one step reads": Mutation(
+        RECURRENCE,
+        "while reached != before:\n            before",
+        "for _ in range(1):\n            before",
+        of_engine("derivatives", "what_goes_through_other_states_has_its_derivative"),
+    ),
+    "recurrence: a tangent moves what one step writes": Mutation(
+        RECURRENCE,
+        "while moving != before:\n            before",
+        "for _ in range(1):\n            before",
+        of_engine("derivatives", "what_goes_through_other_states_has_its_derivative"),
+    ),
+    "recurrence: a constant is unused where one function does not use it": Mutation(
+        RECURRENCE,
+        "if not all(row[k] for row in zeros)",
+        "if not any(row[k] for row in zeros)",
+        of_engine("derivatives", "a_derivative[value_and_grad-loss]"),
+    ),
+    "recurrence: a tangent keeps states of its own choice": Mutation(
+        RECURRENCE,
+        "self, segment=self.kept_every, specs=specs",
+        "self, segment=self.segment, specs=specs",
+        of_engine("derivatives", "a_tangent_keeps_the_states_that_its_primal_keeps"),
+    ),
+    "recurrence: commands cost nothing to keep": Mutation(
+        RECURRENCE,
+        "for name in GROUPS[2:5]",
+        "for name in GROUPS[2:4]",
+        of_engine("fused", "a_long_step_is_not_computed_again"),
+    ),
+    "recurrence: the tangent in other directions": Mutation(
+        RECURRENCE,
+        "key = constants, inputs, zero, count",
+        "key = constants, inputs, count",
+        of_engine(
+            "derivatives", "one_recurrence_has_derivatives_by_each_argument_and_of_each_result"
+        ),
+    ),
+    "recurrence: the derivative of other results": Mutation(
+        RECURRENCE,
+        'key = name, frozenset(live) if name == "save" else live',
+        "key = name",
+        of_engine(
+            "derivatives",
+            "one_recurrence_has_derivatives_by_each_argument_and_of_each_result",
+        ),
+    ),
+    "recurrence: tangents of zero are in the programs": Mutation(
+        RECURRENCE,
+        "if has(p) and p not in zero]",
+        "if has(p)]",
+        of_engine("derivatives", "a_tangent_or_cotangent_of_zero_meets_no_infinite_slope[jvp]"),
+    ),
+    "recurrence: sums over devices are always taken": Mutation(
+        RECURRENCE,
+        "sums = not axes_of(self.number) or passes.has_sums(function, numbers)",
+        "sums = True",
+        of_engine("shard_map", ROTORS),
     ),
 }
 
