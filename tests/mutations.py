@@ -520,6 +520,84 @@ MUTATIONS = {
         "sums = True",
         of_engine("shard_map", ROTORS),
     ),
+    "time loop: a row under the command before its sample": Mutation(
+        TIMELOOP,
+        SAMPLE + ROW,
+        f"{ROW}        with target.when(k < loop.steps):\n{SAMPLE}",
+        of_engine("fused", "what_is_saved[True-4]"),
+    ),
+    "time loop: the cotangent of a command counts for the samples before": Mutation(
+        TIMELOOP,
+        "        command.set(target.zeros(command.leaves))\n",
+        "",
+        of_engine("fused", CONTROLLER),
+    ),
+    "time loop: a step goes back under the command before its sample": Mutation(
+        TIMELOOP,
+        f"            body.sample(begin + j)\n{PAST}",
+        f"{PAST}            body.sample(begin + j)\n",
+        of_engine("fused", CONTROLLER),
+    ),
+    "time loop: steps are numbered from the start of their segment": Mutation(
+        TIMELOOP,
+        "cotangents.back(begin + j,",
+        "cotangents.back(j,",
+        of_engine("fused", "every_scheme[half_quat]"),
+    ),
+    "time loop: the first segment is read first": Mutation(
+        TIMELOOP,
+        "variable.set(target.read(arrays, segment))",
+        "variable.set(target.read(arrays, later))",
+        of_second("linearized grad"),
+    ),
+    "memory: a kernel of another processor": Mutation(
+        CPU,
+        "[text, *host.processor(), triple, version]",
+        "[text, triple, version]",
+        of_engine("fused", "a_processor_has_kernels_of_its_own"),
+    ),
+    "memory: the file of another kernel": Mutation(
+        OBJECTS,
+        "head == FORMAT + key + hashlib.sha256(code).digest()",
+        "head.endswith(hashlib.sha256(code).digest())",
+        of_engine("fused", "a_damaged_file_is_thrown_away"),
+    ),
+    "memory: two kernels in one place of the table": Mutation(
+        LOADING,
+        "while _places[index].number not in (0, number):",
+        "while False:",
+        of_engine(
+            "agreement",
+            "kernels_whose_numbers_have_one_place_in_the_table_have_results_of_their_own",
+        ),
+    ),
+    "memory: the kernel that was called last is unloaded": Mutation(
+        LOADING,
+        "key=lambda other: _places[_index(other)].time)",
+        "key=lambda other: -_places[_index(other)].time)",
+        of_engine("agreement", "the_kernel_that_was_called_longest_ago_is_unloaded"),
+    ),
+    "sharding: bodies that the devices do not divide": Mutation(
+        PARTITIONING, "        if remainder:\n", "        if False:\n", of_engine("sharding", STAY)
+    ),
+    "sharding: a mesh of two axes": Mutation(
+        PARTITIONING,
+        "return (k, *_factors(n // k))",
+        "return (k, n // k)",
+        of_engine("sharding", "a_mesh_has_an_axis_for_each_prime_factor"),
+    ),
+    "sharding: operands merged in the wrong order": Mutation(
+        PRIMITIVES,
+        "    x = x.swapaxes(0, 1) if last else x\n",
+        "",
+        of_engine("derivatives", "the_jacobian_of_sums_over_bodies"),
+    ),
+    "sharding: batched cotangents come before the bodies": Mutation(
+        PRIMITIVES,
+        'all(k.is_tangent or k.role == "cotangent" for k in mapped)',
+        "all(k.is_tangent for k in mapped)",
+        of_engine("sharding", STAY),
+    ),
 }
 
 
