@@ -12,7 +12,7 @@ import jaxquat as jq
 from jaxquat._branches import branched, rarely
 from jaxquat._jaxprs import equations
 from jaxquat.engines.fused import passes
-from jaxquat.engines.fused.trace.hoisting import hoist
+from jaxquat.engines.fused.trace.hoisting import hoist, shared
 
 X, Y = jnp.array([0.3, -0.7, 1.1]), jnp.array([2.0, 0.5, -1.0])
 
@@ -56,6 +56,16 @@ def test_what_is_fixed_is_computed_once_however_often_it_stands_there():
     assert len(fixed) == 2
     assert "exp" not in names(rest)
     np.testing.assert_allclose(jaxpr_as_fun(rest)(*fixed, X)[0], jaxpr_as_fun(closed)(X)[0])
+
+
+def test_what_is_fixed_is_shared_by_equal_numbers_alone():
+    """Those of the program, and those that the calls of one function are given."""
+    gain = jnp.array(0.7)
+    scaled = shared(lambda x, n: n * gain * x)
+    closed = jax.make_jaxpr(lambda x: 2.0 * gain * x + 3.0 * gain + scaled(x, 5.0) + scaled(x, 7.0))
+    rest, fixed = hoist(closed(X))
+    np.testing.assert_allclose(sorted(map(float, fixed)), [1.4, 2.1, 3.5, 4.9], rtol=1e-15)
+    np.testing.assert_allclose(jaxpr_as_fun(rest)(*fixed, X)[0], 9.8 * X + 2.1, rtol=1e-14)
 
 
 def test_a_long_function_is_one_callee_for_all_its_calls():
@@ -110,6 +120,17 @@ def test_a_rare_branch_becomes_a_cond_that_computes_one_side():
         np.testing.assert_allclose(got, wanted, rtol=1e-15)
     plain = jax.make_jaxpr(jnp.sin)(1.0)
     assert branched(plain) is plain
+
+
+def test_a_choice_within_a_rare_branch_remains():
+    """The condition of the branch is known in it, and no other."""
+
+    def function(x):
+        chosen = lambda x: (jax.lax.select(x > 3.0, 10.0 * x, -x),)
+        return rarely(chosen, x > 1.0, (x,), x)[0]
+
+    parts = jaxpr_as_fun(branched(jax.make_jaxpr(function)(1.5)))
+    assert [float(*parts(x)) for x in (0.5, 2.0, 4.0)] == [0.5, -2.0, 40.0]
 
 
 def triple(x, n, y):
