@@ -501,8 +501,14 @@ MUTATIONS = {
     ),
     "recurrence: the derivative of other results": Mutation(
         RECURRENCE,
-        'key = name, frozenset(live) if name == "save" else live',
-        "key = name",
+        """        if (name, live) not in self._backs:
+            self._backs[name, live] = program_of(*self.transposed(name, live))
+        return self._backs[name, live]
+""",
+        """        if (name, len(live)) not in self._backs:
+            self._backs[name, len(live)] = program_of(*self.transposed(name, live))
+        return self._backs[name, len(live)]
+""",
         of_engine(
             "derivatives",
             "one_recurrence_has_derivatives_by_each_argument_and_of_each_result",
@@ -562,20 +568,17 @@ MUTATIONS = {
         "head.endswith(hashlib.sha256(code).digest())",
         of_engine("fused", "a_damaged_file_is_thrown_away"),
     ),
-    "memory: two kernels in one place of the table": Mutation(
+    "memory: one name for all kernels": Mutation(
         LOADING,
-        "while _places[index].number not in (0, number):",
-        "while False:",
-        of_engine(
-            "agreement",
-            "kernels_whose_numbers_have_one_place_in_the_table_have_results_of_their_own",
-        ),
+        'return f"jaxquat_{name}"',
+        'return "jaxquat_kernel"',
+        of_engine("agreement", "kernels_outlive_the_caches_of_jax_and_of_the_engine"),
     ),
-    "memory: the kernel that was called last is unloaded": Mutation(
+    "memory: code that is not counted": Mutation(
         LOADING,
-        "key=lambda other: _places[_index(other)].time)",
-        "key=lambda other: -_places[_index(other)].time)",
-        of_engine("agreement", "the_kernel_that_was_called_longest_ago_is_unloaded"),
+        "if _size + len(code) > MOST:",
+        "if len(code) > MOST:",
+        of_engine("agreement", "too_much_code_in_memory_is_refused"),
     ),
     "sharding: bodies that the devices do not divide": Mutation(
         PARTITIONING, "        if remainder:\n", "        if False:\n", of_engine("sharding", STAY)

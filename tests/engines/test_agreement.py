@@ -538,46 +538,15 @@ def test_kernels_outlive_the_caches_of_jax_and_of_the_engine():
 
 
 def test_too_much_code_in_memory_is_refused(monkeypatch):
-    monkeypatch.setattr(loading, "MOST", loading._size)
-    torque = lambda t, state, params: -0.0625 * state.omega
+    for k in (1.0, 2.0):
+        flown("fused", lambda t, state, params, k=k: -0.0625 * k * state.omega)
+    monkeypatch.setattr(loading, "MOST", loading._size + 100)
+    torque = lambda t, state, params: -0.1875 * state.omega
     with pytest.raises(NotImplementedError, match=r"more than .* MiB of kernels in one process"):
         flown("fused", torque)
     np.testing.assert_array_equal(
         flown("auto", torque).state.omega, flown("scan", torque).state.omega
     )
-
-
-def test_the_kernel_that_was_called_longest_ago_is_unloaded(monkeypatch):
-    """Of two that stay in memory, where a third one comes."""
-    monkeypatch.setattr(loading, "KEPT", 2)
-    functions = {}
-
-    def called(k):
-        """The number of the kernel that a call leaves in memory."""
-        torque = lambda t, s, p: -s.omega - 0.375 * k
-        functions.setdefault(k, jax.jit(lambda x: flown("fused", torque, x).final.omega))
-        before = set(loading.loaded)
-        jax.block_until_ready(functions[k](1.0))
-        return set(loading.loaded) - before
-
-    (first,), (second,), again, (third,) = called(1), called(2), called(1), called(3)
-    assert not again
-    assert set(loading.loaded) == {first, third}
-    assert called(2) == {second}
-    assert set(loading.loaded) == {second, third}
-
-
-def test_kernels_whose_numbers_have_one_place_in_the_table_have_results_of_their_own(monkeypatch):
-    """The number of one is 2^16 more than that of the other."""
-    numbers = {}
-    place = lambda name: 5 + loading.PLACES * numbers.setdefault(name, len(numbers))
-    monkeypatch.setattr(loading, "number", place)
-    times = lambda k, x: flown("fused", damped, x, save=lambda t, state, p: k * t).saved[-1]
-    functions = [jax.jit(functools.partial(times, k)) for k in (1.0, 2.0, 3.0)]
-    for _ in range(2):
-        ends = [function(1.0) for function in functions]
-        np.testing.assert_allclose(ends, [0.6, 1.2, 1.8], rtol=1e-14)  # 12 steps of 0.05
-    assert len(numbers) == 3
 
 
 # Zeros stand beside NaN and infinity.

@@ -90,7 +90,10 @@ def point(f: Recurrence) -> list[Key]:
 
 
 def cotangents(f: Recurrence, live: Live) -> list[Key]:
-    """The cotangents of F(x); of the saved leaves those in ``live`` alone."""
+    """The cotangents of F(x); of the saved leaves those in ``live`` alone.
+
+    Those of all carried floats are operands of the kernel, zeros where they are not live.
+    """
     saved = [Key("cotangent", *place) for place in live if place[0] == "saved"]
     return saved + floats(f, "cotangent", CARRY)
 

@@ -194,10 +194,9 @@ class Recurrence:
         return {}
 
     def _back(self, name: str, live: frozenset[Place]) -> Program:
-        key = name, frozenset(live) if name == "save" else live
-        if key not in self._backs:
-            self._backs[key] = program_of(*self.transposed(name, live))
-        return self._backs[key]
+        if (name, live) not in self._backs:
+            self._backs[name, live] = program_of(*self.transposed(name, live))
+        return self._backs[name, live]
 
     @functools.cached_property
     def _backs(self) -> dict[Any, Program]:
