@@ -140,8 +140,8 @@ def test_the_numbers_of_the_gallery_are_those_that_the_examples_printed():
 FLOORS = """
     _checks _disk _guesses _progress _reprs _varying | _jaxprs | _branches | _missing _series
     | _linear | rotations | dynamics | simulation.controller simulation.grid
-    | simulation.intervals | schemes | control simulation.path | simulation.simulation | engines | rollout
-    | analytic ensembles learning | estimation sensing | interop plot
+    | simulation.intervals | schemes | control simulation.path | simulation.simulation | engines
+    | rollout | analytic ensembles learning | estimation sensing | interop plot
 """
 HEIGHT = {part: k for k, floor in enumerate(FLOORS.split("|")) for part in floor.split()}
 PACKAGE = ROOT / "jaxquat"
