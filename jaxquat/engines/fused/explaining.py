@@ -44,7 +44,8 @@ def explain(
     With ``stage`` it prints instead what one stage of the fused engine makes of the step, of
     ``save`` and of the controller: "hoisted", without what does not change in a run; "branched",
     with a ``cond`` for each rare branch; "jvp" and "vjp", the derivatives in forward and in reverse
-    mode; "scalar", the program of which machine code is made. The first four are jaxprs.
+    mode, by all floats and of all results; "scalar", the program of which machine code is made. The
+    first four are jaxprs.
 
     The first line says which engine it takes, and why if that is the scan. Then the scalar
     operations of the step, of the controller and of ``save`` are counted, and those of their

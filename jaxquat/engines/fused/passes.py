@@ -74,7 +74,8 @@ def by_rules(closed: Any) -> Any:
 
     def values(*primals: Array) -> list[Array]:
         function, points = _of(closed, floats(inputs), outputs, primals)
-        return jax.vjp(function, *points, has_aux=True)[2]
+        _, _, all_outputs = jax.vjp(function, *points, has_aux=True)
+        return all_outputs
 
     return jax.make_jaxpr(values)(*inputs)
 
@@ -139,6 +140,7 @@ def _pushed(
     function, points = _of(closed, floats(primals), live, primals)
 
     def push(*tangents: Array) -> list[Array]:
-        return jax.jvp(function, tuple(points), tangents, has_aux=True)[1]
+        _, slopes, _ = jax.jvp(function, tuple(points), tangents, has_aux=True)
+        return slopes
 
     return push, points

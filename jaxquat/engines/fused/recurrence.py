@@ -221,11 +221,15 @@ class Recurrence:
         return passes.arranged(back, [*range(len(inner)), *cotangents]), sums
 
     def reached(self, live: Live) -> frozenset[Place]:
-        """The floats of state, memory and command with a cotangent at some step."""
+        """The floats of state, memory and command with a cotangent at some step.
+
+        A leaf may reach a live result through others, over several steps: one that a needed leaf is
+        computed of is needed at the step before.
+        """
         reached, before = set(live), set[Place]()
         while reached != before:
             before = set(reached)
-            for result, needed in self._needed:
+            for result, needed in self._dependencies:
                 reached |= needed if result in before else set()
         return frozenset(
             (group, i) for group, i in reached if group in CARRY and i in self.smooth(group)
@@ -239,7 +243,7 @@ class Recurrence:
         """
         floats = {(group, i) for group in ENDS for i in self.smooth(group)}
         try:
-            flows = self._needed
+            flows = self._dependencies
         except Exception:  # the kernel that needs the same programs reports it
             if self.strict:
                 raise
@@ -251,7 +255,7 @@ class Recurrence:
         return frozenset(floats - moving)
 
     @functools.cached_property
-    def _needed(self) -> list[tuple[Place, set[Place]]]:
+    def _dependencies(self) -> list[tuple[Place, set[Place]]]:
         """For each result of each function its place, and the leaves of which it is computed."""
         flows = []
         for name, program in self._programs.items():
