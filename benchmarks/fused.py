@@ -125,7 +125,7 @@ def arithmetic(starts, gains, steps):
     )
     grid = jq.grid(0.0, peers.DT, steps)
     simulation = checked_simulation(jq.rkmk4, body, peers.torque, start, grid, gains)
-    loop = trace(simulation)[0].differentiated()
+    loop = trace(simulation)[0].with_vjp()
 
     def counted(program):
         counts = lowered(program).counts()

@@ -112,7 +112,7 @@ def operations():
     grid, gains = jq.grid(0.0, peers.DT, 1), jnp.ones(2, dtype)
     simulation = checked_simulation(jq.rkmk4, body, peers.torque, start, grid, gains)
     recurrence, _, _ = engine.trace(simulation)
-    back = recurrence.differentiated().step_back
+    back = recurrence.with_vjp().step_back
     assert back is not None
     return sum(recurrence.loop.step.counts().values()), sum(back.counts().values())
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxquat as jq
-from jaxquat.engines.fused import engine
+from jaxquat.engines.fused import engine, passes
 from jaxquat.engines.fused.ir.expansion import contracted, expanded
 from jaxquat.engines.fused.targets import host
 from jaxquat.engines.fused.trace.hoisting import hoist
@@ -47,9 +47,9 @@ def stages() -> Iterator[tuple[str, str, str]]:
     )
 
     closed = lambda omega: torque(0.0, START._replace(omega=omega), jnp.exp(2.0 * GAIN))  # noqa: E731
-    rest, fixed, _ = hoist(closed, START.omega)
+    hoisted, fixed = hoist(jax.make_jaxpr(closed)(START.omega))
     shapes = ", ".join(str(jnp.shape(x)) for x in fixed)
-    text = f"computed once, shapes: {shapes}\n{jax.make_jaxpr(rest)(fixed, START.omega)}"
+    text = f"computed once, shapes: {shapes}\n{hoisted}"
     yield (
         "What stays is taken out",
         (
@@ -57,6 +57,23 @@ def stages() -> Iterator[tuple[str, str, str]]:
             "before it, by JAX, and becomes an argument of the kernel (`trace/hoisting.py`)."
         ),
         text,
+    )
+
+    yield (
+        "Forward mode",
+        (
+            "The same torque beside its derivative along tangents of gain and rate, here in one "
+            "direction (`jvp` in `passes.py`)."
+        ),
+        str(passes.jvp(hoisted, moving=[0, 1], results=[0], count=1)),
+    )
+    yield (
+        "Reverse mode",
+        (
+            "From a cotangent of the torque, those of gain and rate. Each pass goes from jaxpr to "
+            "jaxpr, so they can follow each other: derivatives of any order (`vjp` in `passes.py`)."
+        ),
+        str(passes.vjp(hoisted, live=[0])),
     )
 
     program = scalarize(lambda omega, p: torque(0.0, START._replace(omega=omega), p), START.omega,
@@ -116,19 +133,19 @@ def stages() -> Iterator[tuple[str, str, str]]:
         f"{arrays}\nstep: {sum(loop.step.counts().values())} operations",
     )
 
-    back = recurrence.differentiated().step_back
+    back = recurrence.with_vjp().step_back
     assert back is not None
     yield (
         "Its derivative",
         (
-            "JAX differentiates the traced step, and the result is traced as the step was "
-            "(`recurrence.py`)."
+            "The scalar program of `vjp` of the step, which the kernel runs from the last step to "
+            "the first."
         ),
         f"derivative of the step: {sum(back.counts().values())} operations",
     )
 
     text, _ = host.module(loop, "forward", (False,) * len(loop.operands("forward")), 8)
-    lines = [line for line in text.splitlines() if "fmul <8 x float>" in line]
+    lines = [line for line in text.splitlines() if re.search(r"fmul <8 x float> %v\d+, %", line)]
     yield (
         "LLVM",
         (

@@ -1,20 +1,20 @@
 """A branch that is seldom needed: XLA computes it with everything else, the fused engine skips it.
 
 Where functions are traced for one body, the fused engine finds ``rarely`` by its name, takes its
-two sides apart (``sides``) and runs the rare one for those vectors of bodies that need it.
+two sides apart (``branched``) and runs the rare one for those vectors of bodies that need it.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 from jax import Array, lax
+
+from jaxquat._jaxprs import closed_jaxpr, specs
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -36,37 +36,47 @@ def is_rare(equation: Any) -> bool:
     return named and first[0].aval.size == 1 and first[0].aval.dtype == bool
 
 
-_together: ContextVar[bool] = ContextVar("_together", default=False)
+def branched(closed: Any) -> Any:
+    """The same closed jaxpr, in which every ``rarely`` for one body is a ``lax.cond``.
 
-
-@contextmanager
-def kept_together() -> Iterator[None]:
-    """Within it ``sides`` takes nothing apart, for functions that go through ``jax.vmap``.
-
-    That makes a choice of a branch, and each side alone may have infinite slopes.
+    Each side computes what it needs alone: a choice by the condition is taken as known. Not for a
+    function that goes through ``jax.vmap``: that makes a choice of a branch, and each side alone
+    may have infinite slopes.
     """
-    before = _together.set(True)
-    try:
-        yield
-    finally:
-        _together.reset(before)
+    return _branched(closed, {})
 
 
-def sides(equation: Any, operands: Sequence[Any]) -> list[Any]:
-    """The outputs of such an equation, by ``lax.cond``.
+def _branched(closed: Any, known: dict[int, Any]) -> Any:
+    """``branched``; ``known`` has what becomes of the jaxprs of calls, by their ids."""
+    equations, changed = [], False
+    for equation in closed.jaxpr.eqns:
+        inner = equation.params.get("jaxpr")
+        if equation.primitive.name == "jit":
+            if id(inner) not in known:
+                rare = is_rare(equation)
+                known[id(inner)] = inner, _sides(inner) if rare else _branched(inner, known)
+            new = known[id(inner)][1]
+            changed |= new is not inner
+            equation = equation.replace(params=equation.params | {"jaxpr": new})
+        equations.append(equation)
+    if not changed:
+        return closed
+    jaxpr, consts = closed.jaxpr, dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
+    return closed_jaxpr(closed, jaxpr.invars, jaxpr.outvars, equations, consts)
 
-    Each side computes what it needs alone: a choice by the condition is taken as known.
-    """
-    if _together.get():
-        return bind(equation, operands)
-    jaxpr, consts = equation.params["jaxpr"].jaxpr, equation.params["jaxpr"].consts
+
+def _sides(closed: Any) -> Any:
+    """The jaxpr of ``rarely``, or of a derivative of it, as a ``lax.cond``."""
+    jaxpr, consts = closed.jaxpr, closed.consts
 
     def side(value: bool) -> Callable[..., list[Any]]:
         condition = np.full(jaxpr.invars[0].aval.shape, value)
         return lambda *operands: _computed(jaxpr, consts, [condition, *operands])
 
-    needed, *others = operands
-    return lax.cond(needed.reshape(()), side(True), side(False), *others)
+    def choice(needed: Any, *others: Any) -> list[Any]:
+        return lax.cond(needed.reshape(()), side(True), side(False), *others)
+
+    return jax.make_jaxpr(choice)(*specs(jaxpr.invars))
 
 
 def _computed(jaxpr: Any, consts: Sequence[Any], operands: Sequence[Any]) -> list[Any]:

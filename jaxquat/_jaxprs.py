@@ -1,9 +1,14 @@
-"""Walks through jaxprs: what is in them, and which outputs depend on which inputs."""
+"""Walks through jaxprs: what is in them, which outputs depend on which inputs; and new ones."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+
+import jax
+from jax.extend.core import ClosedJaxpr
+
+from jaxquat._varying import shaped
 
 
 def nested(equation: Any) -> list[Any]:
@@ -129,3 +134,26 @@ def _either(one: list[bool], other: list[bool]) -> list[bool]:
 
 def _open(jaxpr: Any) -> Any:
     return getattr(jaxpr, "jaxpr", jaxpr)
+
+
+def closed_jaxpr(
+    like: Any, inputs: Sequence[Any], outputs: Sequence[Any], equations: Sequence[Any],
+    consts: dict[Any, Any],
+) -> Any:  # fmt: skip
+    """A closed jaxpr of these parts; ``like`` is any jaxpr, and ``consts`` are by variable."""
+    jaxpr = _open(like).replace(
+        constvars=list(consts), invars=list(inputs), outvars=list(outputs), eqns=list(equations)
+    )
+    return ClosedJaxpr(jaxpr, list(consts.values()))
+
+
+def specs(variables: Sequence[Any]) -> list[jax.ShapeDtypeStruct]:
+    """Shapes and dtypes of variables, which vary as they do."""
+    return [shaped(v.aval.shape, v.aval.dtype, v.aval) for v in variables]
+
+
+def call_of(function: Callable[..., Any], jaxpr: Any) -> Any:
+    """The equation of a call of a ``jax.jit`` function of the inputs of a jaxpr."""
+    traced = jax.make_jaxpr(function)(*specs(_open(jaxpr).invars))
+    (equation,) = traced.jaxpr.eqns
+    return equation

@@ -38,6 +38,28 @@ MEKF, AHRS, ERROR = (f"estimation/{x}.py" for x in ("mekf", "ahrs", "error_state
 IMU_ERROR = "estimation/imu_error.py"
 PREINTEGRATION = "sensing/preintegration.py"
 
+FUSED = "engines/fused"
+HOISTING, BRANCHES = f"{FUSED}/trace/hoisting.py", "_branches.py"
+DERIVATIVES, TRANSPOSES, KEYS, PRIMITIVES, PASSES, RECURRENCE, TIMELOOP = (
+    f"{FUSED}/{x}.py"
+    for x in (
+        "derivatives", "transposes", "keys", "primitives", "passes", "recurrence", "timeloop",
+    )
+)  # fmt: skip
+CPU, LOADING, OBJECTS = (f"{FUSED}/{x}.py" for x in ("cpu", "loading", "targets/objects"))
+PARTITIONING = f"{FUSED}/partitioning.py"
+# Of the time loop, and the names of three tests.
+SAMPLE = "            body.sample(k)\n"
+ROW = """\
+        with target.when(k.multiple_of(loop.save_every)):
+            row = target.run(loop.save, body.point(k))
+            target.write(results.saved, row, k // loop.save_every)
+"""
+PAST = "            past.command.set(body.carried.command.get(), j)\n"
+CONTROLLER = "a_controller_with_memory_and_inputs[6-4]"
+ROTORS = "torques_that_close_over_what_is_the_same_on_all_devices[rotors-fused]"
+STAY = "bodies_stay_where_cotangents_are_batched_and_where_the_devices_do_not_divide_them"
+
 
 def of_step(name: str) -> str:
     """The test of the error of one step, for a scheme."""
@@ -57,6 +79,23 @@ def of_ahrs(name: str) -> str:
 def of_aux(name: str) -> str:
     """The test of aux states, for a scheme."""
     return f"schemes/test_schemes.py::test_aux_states_are_integrated_at_the_scheme_order[{name}]"
+
+
+def of_engine(file: str, name: str) -> str:
+    """A test of the fused engine, in a file ``test_FILE.py``."""
+    return f"engines/test_{file}.py::test_{name}"
+
+
+def of_second(name: str) -> str:
+    """The test of second derivatives by a parameter and by the start."""
+    test = "the_second_derivatives_of_a_logarithm_are_those_of_calculus"
+    return of_engine("derivatives", f"{test}[{name}]")
+
+
+def of_rules(name: str) -> str:
+    """The test of second derivatives of functions with a custom derivative."""
+    test = "a_second_derivative_by_the_kernel_is_of_functions_whose_rules_call_them"
+    return of_engine("derivatives", f"{test}[{name}]")
 
 
 MUTATIONS = {
@@ -286,6 +325,281 @@ MUTATIONS = {
         "jacobian = jacobian / np.broadcast_to(sigma, value.shape)[:, None]",
         "pass",
         "learning/test_covariance.py::test_given_sigma_weighs_the_residuals",
+    ),
+    "hoisting: floats closed over are part of the program": Mutation(
+        HOISTING,
+        "known = not (jnp.issubdtype(dtype, jnp.inexact) or isinstance(value, Tracer))",
+        "known = not isinstance(value, Tracer)",
+        of_engine("passes", "a_hoisted_function_is_the_function_of_what_it_closes_over"),
+    ),
+    "hoisting: a callee for calls with other fixed inputs": Mutation(
+        HOISTING,
+        "None if c else _name(v) for c, v in",
+        "c for c, v in",
+        of_engine("passes", "a_long_function_is_one_callee_for_all_its_calls"),
+    ),
+    "hoisting: all numbers of one type are equal": Mutation(
+        HOISTING,
+        "return value.dtype, value.shape, value.tobytes()",
+        "return value.dtype, value.shape",
+        of_engine("passes", "what_is_fixed_is_shared_by_equal_numbers_alone"),
+    ),
+    "hoisting: operations with other parameters share a result": Mutation(
+        HOISTING,
+        "key = equation.primitive, names, tuple(sorted(equation.params.items()))",
+        "key = equation.primitive, names",
+        of_engine("passes", "a_long_function_is_one_callee_for_all_its_calls"),
+    ),
+    "hoisting: a slope by what a rule closes over": Mutation(
+        HOISTING,
+        'count = equation.params.get("num_consts", 0) if custom else 0',
+        "count = 0",
+        of_engine("passes", "what_a_rule_closes_over_has_no_derivative"),
+    ),
+    "hoisting: calls with other numbers share a trace": Mutation(
+        HOISTING,
+        "if other == structure and all(x is y for x, y in zip(others, fixed, strict=True)):",
+        "if other == structure:",
+        of_engine("passes", "what_is_fixed_is_shared_by_equal_numbers_alone"),
+    ),
+    "hoisting: every choice within a rare branch is taken as known": Mutation(
+        BRANCHES,
+        " and which is condition",
+        "",
+        of_engine("passes", "a_choice_within_a_rare_branch_remains"),
+    ),
+    "derivatives: the tangents of what is kept count for nothing": Mutation(
+        DERIVATIVES,
+        'in ("primal", "residual") and',
+        'in ("primal",) and',
+        of_engine("derivatives", "the_second_derivative_by_the_start_alone[jvp of grad]"),
+    ),
+    "derivatives: the tangents of cotangents are left out": Mutation(
+        DERIVATIVES,
+        "more = live_of(f, live, moved)",
+        "more = live_of(f, live)",
+        of_engine("fused_grid_at", "the_second_derivative_by_the_times_is_that_of_the_scan"),
+    ),
+    "derivatives: linearized at the last state that is kept": Mutation(
+        KEYS,
+        '.at("residual")][..., 0, :], flags',
+        '.at("residual")][..., -1, :], flags',
+        of_second("jacrev of linearized"),
+    ),
+    "derivatives: what bodies share has the cotangent of the first": Mutation(
+        TRANSPOSES,
+        "c = c.sum(0)",
+        "c = c[0]",
+        of_engine("derivatives", "a_derivative[checkpoint-mean]"),
+    ),
+    "derivatives: the cotangent of a start replaced by that of what is kept": Mutation(
+        TRANSPOSES,
+        "by_dx[of_start] = by_dx[of_start] + first if of_start in by_dx else first",
+        "by_dx[of_start] = first",
+        of_second("jacrev of grad"),
+    ),
+    "derivatives: no second derivatives by the start": Mutation(
+        TRANSPOSES,
+        "return zeros(f, key.primal, bodies).at[..., 0, :].set(z[by_x])",
+        "return None",
+        of_second("jacrev of grad"),
+    ),
+    "derivatives: directions and elements change places": Mutation(
+        TRANSPOSES,
+        "x.reshape(*x.shape[:-1], count, x.shape[-1] // count), -2, 0)",
+        "x.reshape(*x.shape[:-1], x.shape[-1] // count, count), -1, 0)",
+        of_engine("derivatives", "the_tangents_of_several_directions_have_a_transpose"),
+    ),
+    "derivatives: a parameter that the loss does not use": Mutation(
+        TRANSPOSES,
+        "if key in asked - unused",
+        "if key in asked",
+        of_engine(
+            "agreement",
+            "an_infinite_slope_of_what_the_loss_does_not_use_leaves_its_gradient_alone",
+        ),
+    ),
+    "derivatives: a checkpoint that keeps whatever the policy says": Mutation(
+        TRANSPOSES,
+        'return verdict is True or type(verdict).__name__ == "SaveableType"',
+        "return True",
+        of_engine("derivatives", "checkpoint_keeps_a_rollout_where_its_policy_says_so"),
+    ),
+    "passes: directions behind the elements": Mutation(
+        PASSES,
+        "out_axes=(None, 0, None)",
+        "out_axes=(None, -1, None)",
+        of_engine("passes", "the_passes_of_derivatives_are_those_of_jax"),
+    ),
+    "passes: sums over devices are taken for none": Mutation(
+        PASSES,
+        "return not names.isdisjoint(",
+        "return names.isdisjoint(",
+        of_engine("shard_map", ROTORS),
+    ),
+    "passes: the values by rules are computed without them": Mutation(
+        PASSES,
+        "return all_outputs",
+        "return function(*points)[1]",
+        of_rules("rounded"),
+    ),
+    "passes: functions with a custom_vjp are not counted": Mutation(
+        PASSES,
+        '("custom_jvp", "custom_vjp")',
+        '"custom_jvp"',
+        of_rules("clipped"),
+    ),
+    "passes: calls that nothing needs are counted": Mutation(
+        PASSES,
+        "for equation in equations(needed)]",
+        "for equation in equations(closed.jaxpr)]",
+        of_rules("sinc"),
+    ),
+    "passes: outputs in their old order": Mutation(
+        PASSES,
+        "[jaxpr.outvars[k] for k in outputs]",
+        "[jaxpr.outvars[k] for k in sorted(outputs)]",
+        of_engine("passes", "inputs_and_outputs_in_another_order"),
+    ),
+    "recurrence: a cotangent reaches what one step reads": Mutation(
+        RECURRENCE,
+        "while reached != before:\n            before",
+        "for _ in range(1):\n            before",
+        of_engine("derivatives", "what_goes_through_other_states_has_its_derivative"),
+    ),
+    "recurrence: a tangent moves what one step writes": Mutation(
+        RECURRENCE,
+        "while moving != before:\n            before",
+        "for _ in range(1):\n            before",
+        of_engine("derivatives", "what_goes_through_other_states_has_its_derivative"),
+    ),
+    "recurrence: a constant is unused where one function does not use it": Mutation(
+        RECURRENCE,
+        "if not all(row[k] for row in zeros)",
+        "if not any(row[k] for row in zeros)",
+        of_engine("derivatives", "a_derivative[value_and_grad-loss]"),
+    ),
+    "recurrence: a tangent keeps states of its own choice": Mutation(
+        RECURRENCE,
+        "self, segment=self.kept_every, specs=specs",
+        "self, segment=self.segment, specs=specs",
+        of_engine("derivatives", "a_tangent_keeps_the_states_that_its_primal_keeps"),
+    ),
+    "recurrence: commands cost nothing to keep": Mutation(
+        RECURRENCE,
+        "for name in GROUPS[2:5]",
+        "for name in GROUPS[2:4]",
+        of_engine("fused", "a_long_step_is_not_computed_again"),
+    ),
+    "recurrence: the tangent in other directions": Mutation(
+        RECURRENCE,
+        "key = constants, inputs, zero, count",
+        "key = constants, inputs, count",
+        of_engine(
+            "derivatives", "one_recurrence_has_derivatives_by_each_argument_and_of_each_result"
+        ),
+    ),
+    "recurrence: the derivative of other results": Mutation(
+        RECURRENCE,
+        """        if (name, live) not in self._backs:
+            self._backs[name, live] = program_of(*self.transposed(name, live))
+        return self._backs[name, live]
+""",
+        """        if (name, len(live)) not in self._backs:
+            self._backs[name, len(live)] = program_of(*self.transposed(name, live))
+        return self._backs[name, len(live)]
+""",
+        of_engine(
+            "derivatives",
+            "one_recurrence_has_derivatives_by_each_argument_and_of_each_result",
+        ),
+    ),
+    "recurrence: tangents of zero are in the programs": Mutation(
+        RECURRENCE,
+        "if has(p) and p not in zero]",
+        "if has(p)]",
+        of_engine("derivatives", "a_tangent_or_cotangent_of_zero_meets_no_infinite_slope[jvp]"),
+    ),
+    "recurrence: sums over devices are always taken": Mutation(
+        RECURRENCE,
+        "sums = not axes_of(self.number) or passes.has_sums(function, numbers)",
+        "sums = True",
+        of_engine("shard_map", ROTORS),
+    ),
+    "time loop: a row under the command before its sample": Mutation(
+        TIMELOOP,
+        SAMPLE + ROW,
+        f"{ROW}        with target.when(k < loop.steps):\n{SAMPLE}",
+        of_engine("fused", "what_is_saved[True-4]"),
+    ),
+    "time loop: the cotangent of a command counts for the samples before": Mutation(
+        TIMELOOP,
+        "        command.set(target.zeros(command.leaves))\n",
+        "",
+        of_engine("fused", CONTROLLER),
+    ),
+    "time loop: a step goes back under the command before its sample": Mutation(
+        TIMELOOP,
+        f"            body.sample(begin + j)\n{PAST}",
+        f"{PAST}            body.sample(begin + j)\n",
+        of_engine("fused", CONTROLLER),
+    ),
+    "time loop: steps are numbered from the start of their segment": Mutation(
+        TIMELOOP,
+        "cotangents.back(begin + j,",
+        "cotangents.back(j,",
+        of_engine("fused", "every_scheme[half_quat]"),
+    ),
+    "time loop: the first segment is read first": Mutation(
+        TIMELOOP,
+        "variable.set(target.read(arrays, segment))",
+        "variable.set(target.read(arrays, later))",
+        of_second("linearized grad"),
+    ),
+    "memory: a kernel of another processor": Mutation(
+        CPU,
+        "[text, *host.processor(), triple, version]",
+        "[text, triple, version]",
+        of_engine("fused", "a_processor_has_kernels_of_its_own"),
+    ),
+    "memory: the file of another kernel": Mutation(
+        OBJECTS,
+        "head == FORMAT + key + hashlib.sha256(code).digest()",
+        "head.endswith(hashlib.sha256(code).digest())",
+        of_engine("fused", "a_damaged_file_is_thrown_away"),
+    ),
+    "memory: one name for all kernels": Mutation(
+        LOADING,
+        'return f"jaxquat_{name}"',
+        'return "jaxquat_kernel"',
+        of_engine("agreement", "kernels_outlive_the_caches_of_jax_and_of_the_engine"),
+    ),
+    "memory: code that is not counted": Mutation(
+        LOADING,
+        "if _size + len(code) > MOST:",
+        "if len(code) > MOST:",
+        of_engine("agreement", "too_much_code_in_memory_is_refused"),
+    ),
+    "sharding: bodies that the devices do not divide": Mutation(
+        PARTITIONING, "        if remainder:\n", "        if False:\n", of_engine("sharding", STAY)
+    ),
+    "sharding: a mesh of two axes": Mutation(
+        PARTITIONING,
+        "return (k, *_factors(n // k))",
+        "return (k, n // k)",
+        of_engine("sharding", "a_mesh_has_an_axis_for_each_prime_factor"),
+    ),
+    "sharding: operands merged in the wrong order": Mutation(
+        PRIMITIVES,
+        "    x = x.swapaxes(0, 1) if last else x\n",
+        "",
+        of_engine("derivatives", "the_jacobian_of_sums_over_bodies"),
+    ),
+    "sharding: batched cotangents come before the bodies": Mutation(
+        PRIMITIVES,
+        'all(k.is_tangent or k.role == "cotangent" for k in mapped)',
+        "all(k.is_tangent for k in mapped)",
+        of_engine("sharding", STAY),
     ),
 }
 

@@ -168,6 +168,27 @@ def _forth(step: _Step, simulation: Simulation, arguments: _Arguments, start: St
     return jax.tree.map(lambda x, y: jnp.concatenate([x, y[None]]), rows, last)
 
 
+def _retreat(step: _Step, arguments: _Arguments, clock: _Clock, carry: Any, count: int) -> Any:
+    """Go back over so many steps of a clock."""
+
+    def undo(carry: Any, _: None) -> tuple[Any, None]:
+        """Go back over step k - 1: ``cotangent`` is that of the state after it."""
+        k, state, cotangent, total = carry
+        k = k - 1
+        before = lax.optimization_barrier(step(arguments, clock, k, state, -1.0))
+
+        def again(smooth: list[Array], t: Array, dt: Array, state: State) -> State:
+            given = arguments._replace(smooth=smooth)
+            return step(given, _Clock(t, dt), k, state)
+
+        pull = jax.vjp(again, arguments.smooth, *clock, before)[1]
+        smooth, t, dt, cotangent = pull(cotangent)
+        total = jax.tree.map(jnp.add, total, (smooth, t, dt))
+        return (k, before, cotangent, total), None
+
+    return lax.scan(undo, carry, None, length=count)[0]
+
+
 def _back(
     step: _Step,
     simulation: Simulation,
@@ -178,25 +199,7 @@ def _back(
     """The cotangents of the arguments and of the start, from those of all rows."""
     steps, save_every, substeps = simulation.steps, simulation.save_every, simulation.substeps
 
-    def retreat(clock: _Clock, carry: Any, count: int) -> Any:
-        """Go back over so many steps of a clock."""
-
-        def undo(carry: Any, _: None) -> tuple[Any, None]:
-            """Go back over step k - 1: ``cotangent`` is that of the state after it."""
-            k, state, cotangent, total = carry
-            k = k - 1
-            before = lax.optimization_barrier(step(arguments, clock, k, state, -1.0))
-
-            def again(smooth: list[Array], t: Array, dt: Array, state: State) -> State:
-                given = arguments._replace(smooth=smooth)
-                return step(given, _Clock(t, dt), k, state)
-
-            pull = jax.vjp(again, arguments.smooth, *clock, before)[1]
-            smooth, t, dt, cotangent = pull(cotangent)
-            total = jax.tree.map(jnp.add, total, (smooth, t, dt))
-            return (k, before, cotangent, total), None
-
-        return lax.scan(undo, carry, None, length=count)[0]
+    retreat = functools.partial(_retreat, step, arguments)
 
     def through(carry: Any, clock: _Clock) -> tuple[Any, _Clock]:
         """Go back over an interval, whose clock has a cotangent of its own."""

@@ -43,7 +43,7 @@ def wants_reverse(function: Callable[[Any], Any], params: Any, results: int = 1)
     inside = list(equations(jax.make_jaxpr(function)(params)))
     rollouts = [x for x in inside if x.primitive.name.startswith("fused_rollout")]
     for recurrence in {x.params["recurrence"] for x in rollouts}:
-        inside += [x for jaxpr in recurrence.jaxprs() for x in equations(jaxpr)]
+        inside += [x for jaxpr in recurrence.functions.values() for x in equations(jaxpr)]
     if any(equation.primitive.name.startswith("custom_vjp_call") for equation in inside):
         return True
     tangents = sum(jnp.size(leaf) for leaf in jax.tree.leaves(params))

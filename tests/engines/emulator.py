@@ -87,6 +87,6 @@ def _loaded(text, name, parameters):
         text = text.replace(intrinsic, f"@{register}")
         text += f"@emulated_{register} = external global i32\n"
     code = host.compiled(text.replace("ptx_kernel ", ""))
-    engine = loading._linked(code)
+    engine = loading.linked(code)
     signature = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * parameters)
     return signature(engine.get_function_address(name)), engine

@@ -5,6 +5,7 @@ or were wrong.
 """
 
 import functools
+import gc
 import itertools
 import os
 import subprocess
@@ -21,7 +22,7 @@ from marks import some
 from side_by_side import assert_agree, both
 
 import jaxquat as jq
-from jaxquat.engines.fused import loading, primitives
+from jaxquat.engines.fused import cpu, loading, lowering
 
 SIZES = (1, 2, 4, 8) if jax.config.jax_enable_x64 else (1, 2, 4)
 INTEGERS = [np.dtype(f"{sign}{size}") for sign in "iu" for size in SIZES]
@@ -306,14 +307,14 @@ def test_a_derivative_without_scalar_form_is_that_of_the_scan(sample_every, save
 
 @pytest.mark.parametrize("stage", ["forward", "backward"])
 def test_a_fault_of_the_engine_is_reported_once_and_the_scan_takes_its_place(stage, monkeypatch):
-    honest = primitives.checked_loop
+    honest = lowering.checked_loop
 
     def faulty(recurrence, kind, live=None):
         if kind == stage:
             raise RuntimeError(f"planted in {stage}")
         return honest(recurrence, kind, live)
 
-    monkeypatch.setattr(primitives, "checked_loop", faulty)
+    monkeypatch.setattr(lowering, "checked_loop", faulty)
     loss = lambda engine, x: jnp.sum(flown(engine, damped, x).state.omega ** 2)
     slope = lambda engine, x: jax.jit(jax.grad(functools.partial(loss, engine)))(x)
     with pytest.warns(RuntimeWarning, match=f"(?s)RuntimeError: planted in {stage}.*report"):
@@ -491,37 +492,61 @@ def test_a_rare_branch_on_what_does_not_change(name):
         np.testing.assert_allclose(got, wanted, rtol=1e-5)
 
 
-# These tests count the kernels in memory.
+# Kernels in memory.
 
 
-def test_the_kernels_in_memory_are_bounded_and_come_back_when_they_are_called(monkeypatch):
-    """At most two kernels stay in memory for eight functions, and all keep their results.
+def test_kernels_outlive_the_caches_of_jax_and_of_the_engine():
+    """Four threads call eight functions in turn, for several numbers of bodies, as a fifth clears.
 
-    Four threads call the functions in turn.
+    An executable may then be the last that knows a kernel, and functions are compiled again.
     """
-    monkeypatch.setattr(loading, "KEPT", 2)
 
     def end(k, x):
         return flown("fused", lambda t, s, p: -s.omega - 0.125 * k, x).state.omega[-1]
 
-    functions = [jax.jit(functools.partial(end, k)) for k in range(8)]
-    first = [np.asarray(function(1.0)) for function in functions]
-    assert len({x.tobytes() for x in first}) == 8
-    assert len(loading.loaded) == 2
-    wrong = []
+    functions = [jax.jit(jax.vmap(functools.partial(end, k))) for k in range(8)]
+    sizes = [jnp.ones(n) for n in (1, 3, 8)]
+    first = [[np.asarray(function(x)) for x in sizes] for function in functions]
+    assert len({x.tobytes() for row in first for x in row[:1]}) == 8
+    known, wrong, working = len(loading.loaded), [], threading.Event()
 
     def call(number):
         turns = itertools.islice(itertools.cycle(range(8)), number, number + 40)
-        differs = lambda k: np.asarray(functions[k](1.0)).tobytes() != first[k].tobytes()
-        wrong.extend(filter(differs, turns))
+        for k in turns:
+            wanted, x = first[k][k % 3], sizes[k % 3]
+            if np.asarray(functions[k](x)).tobytes() != wanted.tobytes():
+                wrong.append(k)
 
+    def clear():
+        while not working.wait(0.02):
+            jax.clear_caches()
+            cpu._kernel.cache_clear()
+            lowering._compiled.cache_clear()
+            gc.collect()
+
+    clearing = threading.Thread(target=clear)
     threads = [threading.Thread(target=call, args=(number,)) for number in range(4)]
+    clearing.start()
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    working.set()
+    clearing.join()
     assert not wrong
-    assert len(loading.loaded) <= 6  # Two stay, and four may have been running.
+    assert len(loading.loaded) == known  # what is compiled again finds its kernel there
+
+
+def test_too_much_code_in_memory_is_refused(monkeypatch):
+    for k in (1.0, 2.0):
+        flown("fused", lambda t, state, params, k=k: -0.0625 * k * state.omega)
+    monkeypatch.setattr(loading, "MOST", loading._size + 100)
+    torque = lambda t, state, params: -0.1875 * state.omega
+    with pytest.raises(NotImplementedError, match=r"more than .* MiB of kernels in one process"):
+        flown("fused", torque)
+    np.testing.assert_array_equal(
+        flown("auto", torque).state.omega, flown("scan", torque).state.omega
+    )
 
 
 # Zeros stand beside NaN and infinity.

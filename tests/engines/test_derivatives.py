@@ -5,6 +5,8 @@ torque of time, attitude, rate, an aux state and parameters. It is differentiate
 rate at the start, the moments of inertia, the inputs, t0 and dt.
 """
 
+import contextlib
+import dataclasses
 import functools
 
 import jax
@@ -16,7 +18,9 @@ from marks import some
 
 import jaxquat as jq
 from jaxquat._jaxprs import equations
-from jaxquat.engines.fused import primitives
+from jaxquat.engines.fused import keys, primitives, recurrence
+from jaxquat.engines.fused.engine import trace
+from jaxquat.simulation.simulation import checked_simulation
 
 pytestmark = pytest.mark.needs("llvmlite")
 TOLERANCE = {"float64": 1e-11, "float32": 1e-4}
@@ -202,6 +206,125 @@ def test_a_jacobian_of_a_gradient_has_one_gradient_whatever_the_directions():
     f = lambda x: loss("fused", x)
     shapes = jax.eval_shape(jax.hessian(f), x)
     assert shapes[1][3].shape == (3, 4, 3)
+
+
+def powers(p, y):
+    """p^15 y^16, as a rollout: each of four steps makes p y^2 of the aux state y."""
+    start = jq.State(jnp.eye(4)[0], jnp.zeros(3), y)
+    torque = lambda t, state, p: (jnp.zeros(3), p * state.aux**2 - state.aux)
+    grid, body = jq.grid(0.0, 1.0, 4), problems.reference_body()
+    options = {"checkpoint": 2, "engine": "fused"}
+    return jq.rollout(jq.lie_euler, body, torque, start, grid, p, **options).final.aux
+
+
+def logarithm(x):
+    """The sum of the logarithms of two powers: 30 log p + 16 log y + 16 log z."""
+    return jnp.sum(jnp.log(powers(x[0], x[1:])))
+
+
+TWICE = {
+    "jacrev of grad": lambda f: jax.jacrev(jax.grad(f)),
+    "jacrev of jacfwd": lambda f: jax.jacrev(jax.jacfwd(f)),
+    "linearized grad": lambda f: lambda x: jax.vmap(jax.linearize(jax.grad(f), x)[1])(jnp.eye(3)),
+    "jacrev of linearized": lambda f: jax.jacrev(
+        lambda x: jax.vmap(jax.linearize(f, x)[1])(jnp.eye(3))
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TWICE)
+def test_the_second_derivatives_of_a_logarithm_are_those_of_calculus(name):
+    """By a parameter and by the start, of which two states are kept."""
+    x = jnp.array([1.1, 0.9, 0.8])
+    hessian = jax.jit(TWICE[name](logarithm))(x)
+    np.testing.assert_allclose(hessian, np.diag(-np.array([30.0, 16.0, 16.0]) / x**2), atol=1e-11)
+
+
+@pytest.mark.parametrize("name", ["jvp of grad", "grad of grad"])
+def test_the_second_derivative_by_the_start_alone(name):
+    """No parameter has a tangent, so that of a state that is kept is all there is."""
+    slope = jax.grad(lambda y: jnp.log(powers(jnp.float64(1.1), y)))
+    twice = jax.grad(slope) if name == "grad of grad" else lambda y: jax.jvp(slope, (y,), (1.0,))[1]
+    np.testing.assert_allclose(jax.jit(twice)(0.8), -16 / 0.8**2, rtol=1e-12)
+
+
+def test_the_tangents_of_several_directions_have_a_transpose():
+    """They go through one loop; the Jacobian is that of 15 log p + 16 log y and the same of z."""
+    x, cotangents = jnp.array([1.1, 0.9, 0.8]), jnp.array([[1.0, 2.0], [3.0, 5.0]])
+    logarithms = lambda x: jnp.log(powers(x[0], x[1:]))
+    along_each = jax.vmap(lambda dx: jax.jvp(logarithms, (x,), (dx,))[1])
+    transposed = jax.jit(jax.linear_transpose(along_each, jnp.zeros((2, 3))))
+    jacobian = np.array([[15 / 1.1, 16 / 0.9, 0.0], [15 / 1.1, 0.0, 16 / 0.8]])
+    np.testing.assert_allclose(transposed(cotangents)[0], cotangents @ jacobian, rtol=1e-12)
+
+
+def test_one_recurrence_has_derivatives_by_each_argument_and_of_each_result():
+    """A function under ``jit`` is traced once; x decays by 3/4 in each step, and y by 1/2."""
+
+    @jax.jit
+    def end(x, y):
+        torque = lambda t, state, params: (jnp.zeros(3), (-state.aux[0], -2.0 * state.aux[1]))
+        start = jq.State(jnp.eye(4)[0], jnp.zeros(3), (x, y))
+        grid, body = jq.grid(0.0, 0.25, 4), problems.reference_body()
+        return jq.rollout(jq.lie_euler, body, torque, start, grid, engine="fused").final.aux
+
+    by_x = jax.jvp(lambda x: end(x, 1.0), (1.0,), (1.0,))[1]
+    by_y = jax.jvp(lambda y: end(1.0, y), (1.0,), (1.0,))[1]
+    of_x, of_y = (jax.grad(lambda z, k=k: end(*z)[k])((1.0, 1.0)) for k in (0, 1))
+    slopes = [[0.75**4, 0.0], [0.0, 0.5**4]]
+    np.testing.assert_allclose([by_x, by_y], slopes, rtol=1e-15)
+    np.testing.assert_allclose([of_x, of_y], slopes, rtol=1e-15)
+
+
+def test_what_goes_through_other_states_has_its_derivative():
+    """Of c alone, where a step adds a to b and b to c: after four steps c + 4 b + 6 a."""
+    torque = lambda t, state, params: (jnp.zeros(3), (jnp.zeros(()), *state.aux[:2]))
+
+    def end(*x):
+        start = jq.State(jnp.eye(4)[0], jnp.zeros(3), x)
+        grid, body = jq.grid(0.0, 1.0, 4), problems.reference_body()
+        return jq.rollout(jq.lie_euler, body, torque, start, grid, engine="fused").final.aux[2]
+
+    x = jnp.array([0.3, -0.7, 1.1])
+    assert jax.jit(jax.grad(end, (0, 1, 2)))(*x) == (6.0, 4.0, 1.0)
+    assert jax.jit(lambda a: jax.jvp(lambda a: end(a, *x[1:]), (a,), (1.0,))[1])(x[0]) == 6.0
+
+
+def test_a_tangent_keeps_the_states_that_its_primal_keeps(monkeypatch):
+    """Where 7 numbers are kept because a step costs as much; that of the tangent costs more."""
+    start = jq.State(jnp.asarray(problems.TILTED), jnp.ones(3))
+    body, grid = problems.reference_body(), jq.grid(0.0, 0.01, 100)
+    torque = lambda t, state, params: -state.omega
+    f = trace(checked_simulation(jq.lie_euler, body, torque, start, grid, None))[0]
+    monkeypatch.setattr(recurrence, "KEEPING", f.loop.step.cost() / 7)
+    f = dataclasses.replace(f)
+    g = f.tangent(f.smooth("constants"), ())
+    assert (f.kept_every, g.kept_every) == (10, 10)
+    assert dataclasses.replace(g, segment=None).kept_every == 1
+
+
+def test_the_jacobian_of_sums_over_bodies():
+    """Rows of weights times the powers of three bodies, of which each has a slope of its own."""
+    weights, y = jnp.array([[1.0, 2.0, 3.0], [5.0, 7.0, 11.0]]), jnp.array([0.8, 0.9, 1.0])
+    of_all = jax.vmap(functools.partial(powers, jnp.float64(1.1)))
+    jacobian = jax.jit(jax.jacrev(lambda y: weights @ of_all(y)))(y)
+    np.testing.assert_allclose(jacobian, weights * (16 * 1.1**15 * y**15)[None], rtol=1e-12)
+
+
+def test_checkpoint_keeps_a_rollout_where_its_policy_says_so():
+    """One that does not depend on what is differentiated; otherwise it is computed again."""
+    policies = jax.checkpoint_policies
+
+    def rollouts(policy):
+        scaled = lambda x: jax.checkpoint(
+            lambda scale: jnp.sin(scale * logarithm(x)), policy=policy
+        )
+        jaxpr = jax.make_jaxpr(lambda x: jax.grad(scaled(x))(1.0))(jnp.ones(3))
+        named = [equation.primitive for equation in equations(jaxpr)]
+        return named.count(primitives.value.primitive)
+
+    saved = policies.everything_saveable, policies.nothing_saveable, policies.dots_saveable
+    assert [rollouts(policy) for policy in saved] == [1, 2, 2]
 
 
 @pytest.mark.slow
@@ -419,6 +542,26 @@ def test_a_second_derivative_is_by_the_rules_of_custom_derivatives(function, nam
             jax.grad(once)(0.7)
 
 
+@pytest.mark.parametrize(
+    ("function", "is_refused"),
+    [
+        (rounded(), True),
+        (clipped(), True),
+        (jax.nn.relu, False),
+        (jnp.sinc, False),
+    ],
+    ids=["rounded", "clipped", "relu", "sinc"],
+)
+def test_a_second_derivative_by_the_kernel_is_of_functions_whose_rules_call_them(
+    function, is_refused
+):
+    once = jax.grad(functools.partial(twice, function, "fused"))
+    raises = pytest.raises(NotImplementedError, match="a rule that calls the function itself")
+    jax.make_jaxpr(once)(0.7)
+    with raises if is_refused else contextlib.nullcontext():
+        jax.make_jaxpr(jax.grad(once))(0.7)
+
+
 @pytest.mark.slow
 def test_activations_with_rules_of_their_own_keep_the_kernel():
     for function in (jax.nn.relu, jax.nn.silu, jax.nn.softplus, jnp.sinc):
@@ -435,16 +578,16 @@ def test_the_words_of_primitives_name_all_arrays_once():
     g = f.tangent(f.smooth("constants"), f.smooth("inputs"))
     for r in (f, g, g.tangent(g.smooth("constants"), ())):
         live = tuple(("saved", i) for i in r.smooth("saved"))
-        for primitive in (primitives.value, primitives.pull):
-            for keys in primitive.keys(r, keep=True, live=live):
-                assert len(set(keys)) == len(keys)
+        for primitive in (primitives.value, primitives.vjp):
+            for names in primitive.keys(r, keep=True, live=live):
+                assert len(set(names)) == len(names)
         if r.primal is not None:
             live = tuple(("saved", i) for i in r.primal.smooth("saved"))
             for moved in ((), live[:1], live):
-                above = primitives.live_of(r.primal, live, moved)
-                assert primitives.live_below(r, above) == live
-                for primitive in (primitives.push, primitives.bend):
-                    for keys in primitive.keys(r, keep=True, live=above):
-                        assert len(set(keys)) == len(keys)
-            lifted = [primitives.below(r, key) for key in primitives.start(r)]
+                above = keys.live_of(r.primal, live, moved)
+                assert keys.live_below(r, above) == live
+                for primitive in (primitives.jvp, primitives.jvp_of_vjp):
+                    for names in primitive.keys(r, keep=True, live=above):
+                        assert len(set(names)) == len(names)
+            lifted = [keys.below(r, key) for key in keys.primals(r)]
             assert len(set(lifted)) == len(lifted)

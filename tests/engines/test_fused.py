@@ -372,6 +372,8 @@ def test_a_long_step_is_not_computed_again():
 
     assert kept_every(lambda t, state, params: -state.omega) == 10
     assert kept_every(long) == 1
+    under = lambda t, state, params, command: long(t, state, params) + command[:3]
+    assert kept_every(under, inputs=jnp.zeros((100, 60))) == 10  # commands are kept too
     assert kept_every(long, checkpoint="sqrt") == 10
     assert kept_every(long, checkpoint=7) == 7
 
@@ -747,6 +749,25 @@ def test_a_damaged_file_is_thrown_away(tmp_path, monkeypatch):
         assert kept(monkeypatch, JAXQUAT_CACHE=tmp_path)
     file.rename(tmp_path / f"{(b'x' * 32).hex()}.o")
     assert objects.read(b"x" * 32) is None
+
+
+def test_a_processor_has_kernels_of_its_own(monkeypatch):
+    """A home may be shared by machines, of which one cannot run the code of the other."""
+    simulation = checked_simulation(
+        jq.lie_euler, full_body(jnp.float64), pd, one_start(), jq.grid(0.0, 0.05, 4), jnp.ones(2)
+    )
+    loop, asked = engine.trace(simulation)[0].loop, []
+    code = host.compiled(host.module(loop, "forward", (False,) * 9, 1)[0])
+    monkeypatch.setattr(objects, "read", lambda key: asked.append(key) or code)
+    monkeypatch.setattr(loading, "loaded", {})
+    monkeypatch.setattr(loading, "add", lambda name, code: None)
+    name, features = host.processor()
+    for processor in ((name, features), ("generic", features), (name, ""), (name, features)):
+        monkeypatch.setattr(host, "processor", lambda processor=processor: processor)
+        monkeypatch.setattr(host, "register_bytes", lambda: 32)
+        cpu._kernel.__wrapped__(loop, "forward", (False,) * 9, 1)
+    assert len(set(asked)) == 3
+    assert asked[0] == asked[3]
 
 
 def test_an_unusable_home_is_no_cache_and_no_error(tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ import pytest
 from marks import some
 
 import jaxquat as jq
-from jaxquat.engines.fused import engine, primitives, selfcheck
+from jaxquat.engines.fused import engine, lowering, selfcheck
 from jaxquat.engines.fused.targets import nvptx
 from jaxquat.simulation.simulation import checked_simulation
 
@@ -209,9 +209,9 @@ def test_a_kernel_with_more_arrays_than_a_gpu_allows_is_left_to_the_scan(monkeyp
     layout = engine.trace(checked_simulation(*arguments, gains))[0].layout
     fits = 2 + len(layout.operands("forward")) + len(layout.results("forward"))
     kernels = []
-    own = primitives.kernel.bind
+    own = lowering.kernel.bind
     monkeypatch.setattr(
-        primitives.kernel, "bind", lambda *x, **p: kernels.append(p["kind"]) or own(*x, **p)
+        lowering.kernel, "bind", lambda *x, **p: kernels.append(p["kind"]) or own(*x, **p)
     )
     for most, named, lines in (
         (512, ["keeping", "backward"], ["the fused kernel", "derivative of the step: "]),

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import pytest
 
 import jaxquat as jq
-from jaxquat.engines.fused import cpu, engine, primitives, selfcheck
+from jaxquat.engines.fused import cpu, engine, lowering, selfcheck
 from jaxquat.engines.fused.targets import nvptx
 
 CALL = cpu.call
@@ -244,10 +244,10 @@ LIES = {
 @pytest.fixture
 def anew():
     """Kernels are called anew."""
-    primitives._compiled.cache_clear()
+    lowering._compiled.cache_clear()
     jax.clear_caches()
     yield
-    primitives._compiled.cache_clear()
+    lowering._compiled.cache_clear()
     jax.clear_caches()
 
 

@@ -3,10 +3,12 @@
 The way of a rollout, and the rooms where it passes:
 
 - ``engine`` traces the scheme, the torque and the controller; ``trace.hoisting`` takes out what is
-  the same in all steps. The result is a ``recurrence``.
-- ``primitives`` are JAX's handles of it: they batch, and ``derivatives`` has their derivatives.
-- Where JAX compiles them, ``trace`` makes scalar programs (``ir``) of the recurrence, and
-  ``timeloop`` puts the loop over time around these, once for all ``targets``.
+  the same in all steps. The result is a ``recurrence``, whose functions are jaxprs; ``passes``
+  makes their derivatives.
+- ``primitives`` call it from JAX: they batch. ``derivatives`` has forward mode, ``transposes``
+  reverse mode.
+- Where JAX compiles them, ``lowering`` has ``trace`` make scalar programs (``ir``) of the
+  functions, and ``timeloop`` puts the loop over time around these, once for all ``targets``.
 - ``targets`` write LLVM code, which llvmlite compiles (extra ``fused``). ``cpu`` keeps it, and XLA
   calls it through ``loading``; or XLA launches it on an NVIDIA GPU (``targets.nvptx``), where
   ``selfcheck`` has compared it with the scan.

@@ -1,8 +1,8 @@
 """Kernels for the CPU: compiled by llvmlite, kept in memory and on disk, called by XLA.
 
 ``call`` is what the primitive is lowered to. It chooses the number of lanes, gets the kernel
-(``_kernel``) and calls it through XLA's foreign function interface: the target is the gate of
-``loading``, and the last operand says which kernel it shall run, for how many bodies.
+(``_kernel``) and calls it through XLA's foreign function interface; the last operand says for how
+many bodies.
 
 ``_kernel`` writes the assembly. Its hash, with that of the processor and of LLVM, is the key under
 which object code is kept: in memory by ``loading``, on disk by ``objects``. A kernel that is in
@@ -68,7 +68,7 @@ def call(
     ``kind`` is that of ``Loop.arrays``.
     """
     lanes = host.lanes(loop, bodies)
-    number, scratch = _kernel(loop, kind, tuple(batched), lanes)
+    name, scratch = _kernel(loop, kind, tuple(batched), lanes)
     threads = min(_threads.value, -(-bodies // lanes))
     arrays = [jnp.moveaxis(x, 0, -1) if b else x for x, b in zip(operands, batched, strict=True)]
     shapes = [
@@ -76,25 +76,24 @@ def call(
         for leaf, rows in loop.results(kind)
     ]
     memory = jax.ShapeDtypeStruct((threads, scratch), np.uint8)
-    run = jax.ffi.ffi_call(loading.TARGET, [*shapes, memory])
-    words = np.array([number], np.uint64).view(np.int32)
-    *results, _ = run(*arrays, np.array([bodies, threads, *words], np.int32))
+    run = jax.ffi.ffi_call(loading.target(name), [*shapes, memory])
+    *results, _ = run(*arrays, np.array([bodies, threads], np.int32))
     return [jnp.moveaxis(x, -1, 0) for x in results]
 
 
-@functools.lru_cache(maxsize=loading.KEPT)
-def _kernel(loop: Loop, kind: str, batched: tuple[bool, ...], lanes: int) -> tuple[int, int]:
-    """The number of the kernel, and the bytes of scratch memory that each of its threads needs."""
+@functools.lru_cache(maxsize=64)
+def _kernel(loop: Loop, kind: str, batched: tuple[bool, ...], lanes: int) -> tuple[str, int]:
+    """The name of the kernel, and the bytes of scratch memory that each of its threads needs."""
     import llvmlite.binding as llvm
 
     text, scratch = host.module(loop, kind, batched, lanes)
     llvm.add_symbol("jaxquat_threads", ctypes.addressof(_threads))
     triple, version = host.machine().triple, str(llvm.llvm_version_info)
     key = hashlib.sha256("\n".join([text, *host.processor(), triple, version]).encode())
-    if not loading.known(key.hexdigest()):
+    if key.hexdigest() not in loading.loaded:
         code = objects.read(key.digest())
         if code is None:
             code = host.compiled(text)
             objects.write(key.digest(), code)
         loading.add(key.hexdigest(), code)
-    return loading.number(key.hexdigest()), scratch
+    return key.hexdigest(), scratch

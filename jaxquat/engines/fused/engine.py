@@ -16,14 +16,19 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.extend.core import jaxpr_as_fun
 
 from jaxquat._varying import axes_of, cast, shaped
-from jaxquat.engines.fused import cpu, derivatives, primitives, selfcheck
+from jaxquat.engines.fused import cpu, lowering, passes, selfcheck
+from jaxquat.engines.fused import transposes as _transposes  # noqa: F401  # JAX has its rules
 from jaxquat.engines.fused.by_interval import ByInterval
-from jaxquat.engines.fused.recurrence import Recurrence
+from jaxquat.engines.fused.keys import primals, shape_of
+from jaxquat.engines.fused.primitives import value
+from jaxquat.engines.fused.recurrence import FLOWS, GROUPS, Recurrence, recurrence_of
 from jaxquat.engines.fused.targets import nvptx
 from jaxquat.engines.fused.trace.hoisting import hoist, shared
-from jaxquat.engines.fused.trace.values import LARGEST
+from jaxquat.engines.fused.trace.sizes import multiplications
+from jaxquat.engines.fused.trace.values import LARGEST, is_key
 from jaxquat.simulation.path import Path
 from jaxquat.simulation.simulation import Simulation
 
@@ -49,11 +54,11 @@ def run(simulation: Simulation, strict: bool = True) -> Path:
     if lacking:
         raise ImportError(lacking)
     recurrence, operands, (saved, state, memory) = trace(simulation, strict)
-    primitives.checked_loop(recurrence, "forward")  # an error is one of this call
-    keys = primitives.start(recurrence)
-    shapes = [primitives.shape_of(recurrence, key).shape for key in keys]
+    lowering.checked_loop(recurrence, "forward")  # an error is one of this call
+    keys = primals(recurrence)
+    shapes = [shape_of(recurrence, key).shape for key in keys]
     x = {k: a.reshape(shape) for k, a, shape in zip(keys, operands, shapes, strict=True)}
-    y = iter(derivatives.value(x, dict.fromkeys(keys, False), recurrence, None).values())
+    y = iter(value(x, dict.fromkeys(keys, False), recurrence, None).values())
     rows, final = _shaped(y, saved, 1), _shaped(y, state, 0)
     return simulation.path(rows, _shaped(y, memory, 0), final)
 
@@ -98,53 +103,59 @@ def _traced(
 ) -> tuple[Recurrence, list[Array], Any]:
     """``trace`` of a simulation of which a step has its time from its number, or its command."""
     start, inputs, memory = simulation.start, simulation.inputs, simulation.initial_memory()
-    sampled = simulation.is_commanded
-    number = shaped((), jnp.int32, start.q)
-    state_spec, memory_spec = (jax.eval_shape(lambda x: x, tree) for tree in (start, memory))
-    input_spec = jax.eval_shape(lambda tree: jax.tree.map(lambda x: x[0], tree), inputs)
-    command_spec: Any = ()
-    sample_rest, sample_fixed, in_sample = None, [], 0
-    if sampled:
-        update = simulation.command
-        command_spec, _ = jax.eval_shape(update, number, state_spec, memory_spec, input_spec)
-        sample_rest, sample_fixed, in_sample = _hoisted(
-            update, number, state_spec, memory_spec, input_spec
-        )
-    step_rest, step_fixed, in_step = _hoisted(simulation.step, number, state_spec, command_spec)
-    save_rest, save_fixed, in_row = _hoisted(simulation.observe, number, state_spec, command_spec)
-    in_all = in_step + in_sample / simulation.sample_every + in_row / simulation.save_every
-    saved_spec = jax.eval_shape(simulation.observe, number, state_spec, command_spec)
-    constants = [_raw(x) for x in (*step_fixed, *save_fixed, *sample_fixed)]
+    trees = {
+        "state": start, "memory": memory, "inputs": jax.tree.map(lambda x: x[0], inputs),
+        "command": (), "saved": (), "k": shaped((), jnp.int32, start.q),
+    }  # fmt: skip
+    trees = jax.eval_shape(lambda x: x, trees)
+    functions = {"step": simulation.step, "save": simulation.observe}
+    if simulation.is_commanded:
+        functions["sample"] = simulation.command
+    hoisted = {}
+    for name in ("sample", "step", "save"):
+        if name in functions:
+            inner, outer = FLOWS[name]
+            arguments = [trees[group] for group in ("k", *inner)]
+            closed, constants, results = _hoisted(functions[name], *arguments)
+            results = results if len(outer) > 1 else (results,)
+            trees |= dict(zip(outer, results, strict=True))
+            hoisted[name] = closed, constants
+    functions, constants = _with_all_constants(hoisted)
+    in_step, in_save, in_sample = (
+        multiplications(functions[name]) if name in functions else 0
+        for name in ("step", "save", "sample")
+    )
+    in_all = in_step + in_save / simulation.save_every + in_sample / simulation.sample_every
     if not strict:
         _refuse_large_products(in_all, max((x.size for x in constants), default=0))
-    n, m = len(step_fixed), len(step_fixed) + len(save_fixed)
-
-    def of_constants(rest: Any, first: int, end: int | None) -> Callable[..., list[Array]]:
-        """The hoisted function of all constants, of which its own are those from ``first`` on."""
-
-        def function(constants: Sequence[Array], k: Array, *leaves: Sequence[Array]) -> list[Array]:
-            return rest(constants[first:end], k, *(x for group in leaves for x in group))
-
-        return function
-
-    recurrence = Recurrence(
-        specs={
-            "constants": _specs(constants), "inputs": _specs(input_spec),
-            "state": _specs(state_spec), "memory": _specs(memory_spec),
-            "command": _specs(command_spec), "saved": _specs(saved_spec),
-        },
-        step=of_constants(step_rest, 0, n),
-        save=of_constants(save_rest, n, m),
-        sample=of_constants(sample_rest, m, None) if sampled else None,
+    specs = {group: _specs(trees[group]) for group in GROUPS[1:]}
+    recurrence = recurrence_of(
+        functions,
+        specs={"constants": _specs(constants), **specs},
         steps=simulation.steps,
-        sample_every=simulation.sample_every if sampled else simulation.steps,
+        sample_every=simulation.sample_every if simulation.is_commanded else simulation.steps,
         save_every=simulation.save_every,
         segment=simulation.segment,
         strict=strict,
         value_by_scan=not strict and in_all > MULTIPLICATIONS["value"],
-    )  # fmt: skip
+    )
     operands = [*constants, *(_raw(x) for x in jax.tree.leaves((inputs, start, memory)))]
-    return recurrence, operands, (saved_spec, state_spec, memory_spec)
+    return recurrence, operands, (trees["saved"], trees["state"], trees["memory"])
+
+
+def _with_all_constants(hoisted: dict[str, tuple[Any, list[Array]]]) -> tuple[Any, list[Array]]:
+    """The functions of the constants of all of them, and these."""
+    names = [name for name in ("step", "save", "sample") if name in hoisted]
+    constants = [x for name in names for x in hoisted[name][1]]
+    functions, first = {}, 0
+    for name in names:
+        closed, own = hoisted[name]
+        before, after = constants[:first], constants[first + len(own) :]
+        leaves = range(len(own), len(closed.jaxpr.invars))
+        inputs = [*_specs(before), *range(len(own)), *_specs(after), *leaves]
+        functions[name] = passes.arranged(closed, inputs)
+        first += len(own)
+    return functions, constants
 
 
 def _refuse_large_products(multiplications: float, largest: int) -> None:
@@ -163,38 +174,40 @@ def _specs(tree: Any) -> tuple[jax.ShapeDtypeStruct, ...]:
     return tuple(jax.eval_shape(_raw, leaf) for leaf in jax.tree.leaves(tree))
 
 
-def _is_key(dtype: Any) -> bool:
-    return jnp.issubdtype(dtype, jax.dtypes.prng_key)
-
-
 def _raw(x: Any) -> Array:
     """An array; keys as their words."""
     x = jnp.asarray(x)
-    return jax.random.key_data(x) if _is_key(x.dtype) else x
+    return jax.random.key_data(x) if is_key(x) else x
 
 
 def _keyed(x: Array, dtype: Any) -> Any:
     """The inverse of ``_raw``: keys of their words, if ``dtype`` is that of keys."""
-    return jax.random.wrap_key_data(x, impl=dtype._impl) if _is_key(dtype) else x
+    is_words = jnp.issubdtype(dtype, jax.dtypes.prng_key)
+    return jax.random.wrap_key_data(x, impl=dtype._impl) if is_words else x
 
 
-def _hoisted(
-    function: Callable[..., Any], *arguments: Any
-) -> tuple[Callable[..., list[Array]], list[Any], int]:
-    """``hoist`` of a function; keys among its arguments and results are their words."""
+def _hoisted(function: Callable[..., Any], *arguments: Any) -> tuple[Any, list[Array], Any]:
+    """``hoist`` of a function, what is fixed, and the tree of its results.
+
+    Keys among arguments, results and what is fixed are their words.
+    """
     leaves, structure = jax.tree.flatten(arguments)
-    dtypes = [leaf.dtype for leaf in leaves]
+    dtypes, trees = [leaf.dtype for leaf in leaves], []
 
     def of_words(*words: Array) -> list[Array]:
         keyed = [_keyed(x, dtype) for x, dtype in zip(words, dtypes, strict=True)]
         results = function(*jax.tree.unflatten(structure, keyed))
+        trees.append(jax.eval_shape(lambda x: x, results))
         return [_raw(x) for x in jax.tree.leaves(results)]
 
-    rest, fixed, multiplications = hoist(of_words, *(jax.eval_shape(_raw, leaf) for leaf in leaves))
-    fixed_dtypes = [x.dtype for x in fixed]  # JAX's caches keep ``rest_of_words``: no tracers in it
+    words = [jax.eval_shape(_raw, leaf) for leaf in leaves]
+    closed, fixed = hoist(jax.make_jaxpr(of_words)(*words))
+    if any(is_key(x) for x in fixed):
+        keys, rest = [x.dtype for x in fixed], jaxpr_as_fun(closed)
 
-    def rest_of_words(words: Sequence[Array], *leaves: Array) -> list[Array]:
-        keyed = [_keyed(x, dtype) for x, dtype in zip(words, fixed_dtypes, strict=True)]
-        return rest(keyed, *leaves)
+        def of_all(fixed: Sequence[Array], *words: Array) -> list[Array]:
+            keyed = [_keyed(x, dtype) for x, dtype in zip(fixed, keys, strict=True)]
+            return rest(*keyed, *words)
 
-    return rest_of_words, fixed, multiplications
+        closed = jax.make_jaxpr(of_all)(_specs(fixed), *words)
+    return closed, [_raw(x) for x in fixed], trees[-1]

@@ -1,41 +1,47 @@
 """A rollout as a function that knows its derivatives, before any of it is scalar code.
 
-A ``Recurrence`` has the functions of a time loop (step, ``save``, sample) and the shapes of what
-they are given. Its programs are made when they are asked for: ``loop`` has those of the values,
-``differentiated`` those of the derivative in reverse mode as well.
+A ``Recurrence`` has the functions of a time loop (step, save, sample) as jaxprs, and the shapes of
+what they are given. All else is made of these by passes from jaxpr to jaxpr, when it is asked for:
 
-``tangent`` is the derivative in forward mode, and it is a recurrence again. Its arrays are those of
-the first one, and after them ``count`` tangents of each float among them. A state (q, omega, n)
-with an integer n becomes (q, omega, n, dq, domega), and a step computes the step and its
-derivative. So state and tangents go through one loop, nothing is kept, and several tangents share
-what they have in common. As the result is a recurrence, it has derivatives of its own.
+==============  ==================================================================================
+``functions``   as ``hoist`` leaves them; a rare branch is computed with everything else
+``branched``    a rare branch is a ``lax.cond``: what the programs of a kernel are made of
+``loop``        the scalar programs of the values, with the layout of the kernel
+``transposed``  the derivatives in reverse mode: ``vjp`` of ``branched``
+``with_vjp``    the loop with their scalar programs
+``tangent``     the derivative in forward mode, a recurrence again: ``jvp`` of both
+==============  ==================================================================================
+
+The arrays of a tangent are those of the recurrence, and after them ``count`` tangents of each float
+among them. A state (q, omega, n) with an integer n becomes (q, omega, n, dq, domega), and a step
+computes the step and its derivative. So state and tangents go through one loop, nothing is kept,
+and several tangents share what they have in common. As it is a recurrence, it has derivatives of
+its own.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
-from jax.interpreters import partial_eval as pe
 
-from jaxquat._branches import kept_together
-from jaxquat._jaxprs import equations
-from jaxquat._varying import axes_of, cast, shaped
-from jaxquat.engines.checkpointing import scan
+from jaxquat._branches import branched
+from jaxquat._varying import axes_of, shaped
+from jaxquat.engines.fused import passes
 from jaxquat.engines.fused.ir.program import Program
 from jaxquat.engines.fused.kernel import Leaf, Loop
-from jaxquat.engines.fused.trace.tracing import program_of, scalarize
+from jaxquat.engines.fused.trace.tracing import program_of
 
 CARRY = ("state", "memory", "command")
 ENDS = ("saved", *CARRY)  # the groups of the results
-FLOWS = {  # what the functions of a recurrence are given after constants and k, and what they give
+# What the functions of a recurrence take after constants and k, and what they give.
+FLOWS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "step": (("state", "command"), ("state",)),
     "save": (("state", "command"), ("saved",)),
     "sample": (("state", "memory", "inputs"), ("command", "memory")),
@@ -48,37 +54,43 @@ GROUPS = ("constants", "inputs", "state", "memory", "command", "saved")
 Specs = tuple[jax.ShapeDtypeStruct, ...]
 Place = tuple[str, int]  # of a leaf: its group and its number in it
 Live = tuple[Place, ...]  # results with a cotangent
-Reached = frozenset[Place]
-# of each group, the numbers of the leaves that have tangents
-Chosen = dict[str, tuple[int, ...]]
+Functions = dict[str, Any]  # closed jaxprs of (*constants, k, *groups), flat
+
+
+class Tangents(NamedTuple):
+    """Which leaves of a recurrence have tangents.
+
+    Attributes:
+        numbers: of the leaves with tangents, by group.
+        zero: those of them whose tangents are 0 at every step.
+        directions: how many tangents each has.
+    """
+
+    numbers: dict[str, tuple[int, ...]]
+    zero: frozenset[Place]
+    directions: int
 
 
 @dataclass(frozen=True, eq=False)
 class Recurrence:
-    """The functions of a time loop, of flat lists of arrays.
+    """The functions of a time loop, of flat arrays.
 
     Attributes:
         specs: shapes and dtypes of one body's arrays, for each of ``GROUPS``.
-        step: ``step(constants, k, state, command)`` is the next state.
-        save: ``save(constants, k, state, command)`` is what a row keeps.
-        sample: ``sample(constants, k, state, memory, inputs)`` is the command and the memory from
-            step k on; None without a controller and inputs.
+        of_functions: makes ``functions`` and ``branched``, of False and of True: "step" gives the
+            next state, "save" what a row keeps, and "sample" command and memory from step k on;
+            there is none without a controller and inputs.
         steps, sample_every, save_every: as in ``kernel.Loop``.
         segment: steps between two states that are kept for the backward pass; None for those of
             ``kept_every``.
         strict: a program without a scalar form is an error, rather than computed by ``lax.scan``.
         value_by_scan: its value alone, of which no derivative is taken, is computed by
             ``lax.scan``, whose matrix products are faster.
-        primal: the recurrence of which this one is the tangent, or None.
-        chosen: which of its leaves have tangents here.
-        still: those of them whose tangents are 0 at every step.
-        count: how many tangents each has.
+        primal, tangents: the recurrence of which this is the tangent, and in which directions.
     """
 
     specs: dict[str, Specs]
-    step: Callable[..., list[Array]]
-    save: Callable[..., list[Array]]
-    sample: Callable[..., list[Array]] | None
+    of_functions: Callable[[bool], Functions]
     steps: int
     sample_every: int
     save_every: int
@@ -86,26 +98,26 @@ class Recurrence:
     strict: bool
     value_by_scan: bool = False
     primal: Recurrence | None = None
-    chosen: Chosen | None = None
-    still: frozenset[Place] = frozenset()
-    count: int = 0
+    tangents: Tangents | None = None
+
+    @functools.cached_property
+    def functions(self) -> Functions:
+        """The functions, each with all that it computes."""
+        return self.of_functions(False)
+
+    @functools.cached_property
+    def branched(self) -> Functions:
+        """The functions with a ``lax.cond`` in place of each rare branch."""
+        return self.of_functions(True)
+
+    @functools.cached_property
+    def _programs(self) -> dict[str, Program | None]:
+        return {name: program_of(closed) for name, closed in self.branched.items()}
 
     @functools.cached_property
     def loop(self) -> Loop:
         """The loop with the programs of the values."""
         return self.layout._replace(**self._programs)
-
-    @functools.cached_property
-    def _programs(self) -> dict[str, Program | None]:
-        constants = self.specs["constants"]
-        of_step = [self.specs[name] for name in ("state", "command")]
-        of_sample = [self.specs[name] for name in ("state", "memory", "inputs")]
-        sample = self.sample
-        return {
-            "step": scalarize(self.step, constants, self.number, *of_step),
-            "save": scalarize(self.save, constants, self.number, *of_step),
-            "sample": sample and scalarize(sample, constants, self.number, *of_sample),
-        }
 
     @functools.cached_property
     def kept_every(self) -> int:
@@ -116,57 +128,11 @@ class Recurrence:
         """
         if self.segment is not None:
             return self.segment
-        step, sample = self._programs["step"], self._programs["sample"]
+        step, sample = self._programs["step"], self._programs.get("sample")
         assert step is not None
         again = step.cost() + (sample.cost() / self.sample_every if sample is not None else 0)
         kept = sum(math.prod(x.shape) for name in GROUPS[2:5] for x in self.specs[name])
         return 1 if again > KEEPING * kept else math.isqrt(self.steps - 1) + 1
-
-    @property
-    def number(self) -> jax.ShapeDtypeStruct:
-        """What stands for the number of a step."""
-        return shaped((), jnp.int32, self.specs["state"][0])
-
-    def jaxprs(self) -> list[Any]:
-        """Its functions, traced."""
-        constants = self.specs["constants"]
-        of_step = [self.specs[name] for name in ("state", "command")]
-        of_sample = [self.specs[name] for name in ("state", "memory", "inputs")]
-        traced = [
-            jax.make_jaxpr(f)(constants, self.number, *of_step) for f in (self.step, self.save)
-        ]
-        if self.sample is not None:
-            traced.append(jax.make_jaxpr(self.sample)(constants, self.number, *of_sample))
-        return traced
-
-    @functools.cached_property
-    def has_rules(self) -> bool:
-        """Whether a second derivative depends on how a user's rule computes the value.
-
-        Once differentiated, ``jax.custom_vjp`` and ``jax.custom_jvp`` functions are what their
-        rules compute; that a rule calls its own function again is seen by the calls that remain.
-        """
-        calls = _custom_calls(self)
-        return any(calls) and calls != _custom_calls(self.differentiated_once)
-
-    @functools.cached_property
-    def differentiated_once(self) -> Recurrence:
-        """The same values, by the rules of functions with a custom derivative."""
-
-        def by_rules(function: Any) -> Any:
-            def values(*arguments: Any) -> list[Array]:
-                of_smooth, smooth = _by_smooth(function, *arguments)
-
-                def with_values(smooth: list[Array]) -> Any:
-                    results = of_smooth(smooth)
-                    return _smooth(results), results
-
-                return jax.vjp(with_values, smooth, has_aux=True)[2]
-
-            return function and values
-
-        functions = {name: by_rules(getattr(self, name)) for name in ("step", "save", "sample")}
-        return replace(self, **functions)
 
     @functools.cached_property
     def layout(self) -> Loop:
@@ -181,7 +147,32 @@ class Recurrence:
         )
         return loop._replace(**arrays)
 
-    def differentiated(self, live: Live | None = None) -> Loop:
+    @property
+    def number(self) -> jax.ShapeDtypeStruct:
+        """What stands for the number of a step."""
+        return shaped((), jnp.int32, self.specs["state"][0])
+
+    def smooth(self, group: str) -> tuple[int, ...]:
+        """The numbers of the floats in a group."""
+        return tuple(i for i, leaf in enumerate(getattr(self.layout, group)) if leaf.smooth)
+
+    def inputs(self, name: str) -> list[Place]:
+        """What a function takes; the number of a step is ("k", 0)."""
+        groups, _ = FLOWS[name]
+        return [*self.places(("constants",)), ("k", 0), *self.places(groups)]
+
+    def places(self, groups: Sequence[str]) -> list[Place]:
+        """All leaves of some groups."""
+        return [(group, i) for group in groups for i in range(len(self.specs[group]))]
+
+    def spec(self, place: Place) -> jax.ShapeDtypeStruct:
+        """Shape and dtype of a leaf."""
+        group, i = place
+        return self.number if group == "k" else self.specs[group][i]
+
+    # Reverse mode.
+
+    def with_vjp(self, live: Live | None = None) -> Loop:
         """The loop with the programs of its derivative in reverse mode.
 
         ``live`` are the results whose cotangent is not zero, by default all. The other saved leaves
@@ -190,63 +181,58 @@ class Recurrence:
         """
         if live is None:
             live = tuple((name, i) for name in ENDS for i in self.smooth(name))
-        if live not in self._derivatives:
-            self._derivatives[live] = self._differentiated(live)
-        return self._derivatives[live]
+        if live not in self._loops:
+            carried = self.reached(live)
+            parts = {"save": frozenset(live), "step": carried, "sample": carried}
+            programs = {f"{name}_back": self._back(name, parts[name]) for name in self.branched}
+            saved = tuple(self.layout.saved[i] for name, i in live if name == "saved")
+            self._loops[live] = self.loop._replace(saved=saved, **programs)
+        return self._loops[live]
 
     @functools.cached_property
-    def _derivatives(self) -> dict[Live, Loop]:
+    def _loops(self) -> dict[Live, Loop]:
         return {}
 
-    def _differentiated(self, live: Live) -> Loop:
-        reached = self._reached(live)
-        if reached not in self._steps_back:
-            step = self._back("step", reached)
-            sample = None if self.sample is None else self._back("sample", reached)
-            self._steps_back[reached] = self.loop._replace(step_back=step, sample_back=sample)
-        saved = tuple(self.layout.saved[i] for name, i in live if name == "saved")
-        save = self._back("save", frozenset(live))
-        return self._steps_back[reached]._replace(saved=saved, save_back=save)
+    def _back(self, name: str, live: frozenset[Place]) -> Program:
+        if (name, live) not in self._backs:
+            self._backs[name, live] = program_of(*self.transposed(name, live))
+        return self._backs[name, live]
 
     @functools.cached_property
-    def _steps_back(self) -> dict[Reached, Loop]:
+    def _backs(self) -> dict[Any, Program]:
         return {}
 
-    def _back(self, name: str, live: Reached) -> Program:
-        """The scalar program of a function's derivative, which leaves out results not in ``live``.
+    def transposed(self, name: str, live: frozenset[Place]) -> tuple[Any, bool]:
+        """The derivative of a function, which leaves out results that are not in ``live``.
 
-        It is given the cotangents of all smooth results, but of ``save`` those of live ones alone.
+        It takes what the function takes, and the cotangents of all smooth results, but of "save"
+        those of live ones alone. And whether ``program_of`` shall add over devices.
         """
-        function, (inner, outer) = getattr(self, name), FLOWS[name]
-        pairs = [(group, i) for group in outer for i in range(len(self.specs[group]))]
-        of_results = [(group, i) for group in outer for i in self.smooth(group)]
-        given = [pair for pair in of_results if name != "save" or pair in live]
-
-        def living(*arguments: Any) -> list[Array]:
-            found = zip(pairs, function(*arguments), strict=True)
-            return [x for pair, x in found if pair in live]
-
-        def back(constants: Any, k: Any, *arguments: Any) -> list[Array]:
-            *groups, cotangents = arguments
-            bars = [x for pair, x in zip(given, cotangents, strict=True) if pair in live]
-            return pullback(living)(constants, k, *groups, bars)
-
-        cotangents = [self.specs[group][i] for group, i in given]
-        specs = [self.specs["constants"], self.number, *(self.specs[group] for group in inner)]
+        function, inner = self.branched[name], self.inputs(name)
+        results = self.places(FLOWS[name][1])
+        floats = [(group, i) for group, i in results if i in self.smooth(group)]
+        given = [place for place in floats if name != "save" or place in live]
+        numbers = [results.index(place) for place in given if place in live]
+        back, order = passes.vjp(function, numbers), iter(range(len(inner), 10**9))
+        cotangents = [next(order) if p in live else self.spec(p) for p in given]
         # Operands of a rollout vary from device to device, by a cast: its transpose is the sum over
         # the devices of the cotangents of what does not. So none is taken here.
-        sums = not axes_of(self.number) or _has_sums(living, *specs)
-        return program_of(jax.make_jaxpr(back)(*specs, cotangents), sums)
+        sums = not axes_of(self.number) or passes.has_sums(function, numbers)
+        return passes.arranged(back, [*range(len(inner)), *cotangents]), sums
 
-    def _reached(self, live: Live) -> Reached:
-        """The leaves of state, memory and command with a cotangent at some step."""
+    def reached(self, live: Live) -> frozenset[Place]:
+        """The floats of state, memory and command with a cotangent at some step.
+
+        A leaf may reach a live result through others, over several steps: one that a needed leaf is
+        computed of is needed at the step before.
+        """
         reached, before = set(live), set[Place]()
         while reached != before:
             before = set(reached)
-            for result, needed in self._needed:
+            for result, needed in self._dependencies:
                 reached |= needed if result in before else set()
         return frozenset(
-            (group, i) for group, i in reached if i in self.smooth(group) and group in CARRY
+            (group, i) for group, i in reached if group in CARRY and i in self.smooth(group)
         )
 
     def unmoved(self, moving: set[Place]) -> frozenset[Place]:
@@ -257,7 +243,7 @@ class Recurrence:
         """
         floats = {(group, i) for group in ENDS for i in self.smooth(group)}
         try:
-            flows = self._needed
+            flows = self._dependencies
         except Exception:  # the kernel that needs the same programs reports it
             if self.strict:
                 raise
@@ -269,31 +255,23 @@ class Recurrence:
         return frozenset(floats - moving)
 
     @functools.cached_property
-    def _needed(self) -> list[tuple[Place, set[Place]]]:
+    def _dependencies(self) -> list[tuple[Place, set[Place]]]:
         """For each result of each function its place, and the leaves of which it is computed."""
-        found = []
-        for name, (inner, outer) in FLOWS.items():
-            program = getattr(self.loop, name)
-            if program is None:
-                continue
-            inputs = dict(self._numbers(("constants", None, *inner)))
-            outputs: dict[Place, list[int]] = {}
-            for k, place in self._numbers(outer):
-                outputs.setdefault(place, []).append(k)
-            for place, numbers in outputs.items():
-                needed = {inputs.get(k) for k in program.needed(numbers)} - {None}
-                found.append((place, needed))
-        return found
+        flows = []
+        for name, program in self._programs.items():
+            assert program is not None
+            inputs = self._scalars(self.inputs(name))
+            first = 0
+            for place in self.places(FLOWS[name][1]):
+                end = first + math.prod(self.spec(place).shape)
+                needed = {inputs[k] for k in program.needed(range(first, end)) if k < len(inputs)}
+                flows.append((place, needed))
+                first = end
+        return flows
 
-    def _numbers(self, groups: Sequence[str | None]) -> Iterator[tuple[int, Place]]:
-        """Each number of some groups, one after the other, with its leaf; None is one number."""
-        first = 0
-        for group in groups:
-            for i, leaf in enumerate(getattr(self.layout, group) if group else ()):
-                for _ in range(leaf.size):
-                    yield first, (group or "", i)
-                    first += 1
-            first += group is None
+    def _scalars(self, places: Sequence[Place]) -> list[Place]:
+        """The place of each number of some leaves."""
+        return [place for place in places for _ in range(math.prod(self.spec(place).shape))]
 
     def unused(self, live: Live) -> set[int]:
         """The numbers of the constants whose cotangent is 0 whatever the values are.
@@ -301,226 +279,110 @@ class Recurrence:
         None is known where the derivative has no scalar form.
         """
         try:
-            derivative = self.differentiated(live)
+            loop = self.with_vjp(live)
         except Exception:  # the kernel that needs the same programs reports it
             if self.strict:
                 raise
             return set()
-        programs = derivative.step_back, derivative.save_back, derivative.sample_back
+        programs = loop.step_back, loop.save_back, loop.sample_back
         zeros = [program.zeros() for program in programs if program is not None]
-        unused, first = set(), 0
-        for number, leaf in enumerate(self.layout.constants):
-            if leaf.smooth:
-                if all(all(row[first : first + leaf.size]) for row in zeros):
-                    unused.add(number)
-                first += leaf.size
-        return unused
+        smooth = [("constants", i) for i in self.smooth("constants")]
+        used = {p for k, p in enumerate(self._scalars(smooth)) if not all(row[k] for row in zeros)}
+        return {i for group, i in smooth if (group, i) not in used}
 
-    def smooth(self, name: str) -> tuple[int, ...]:
-        """The numbers of the floats in a group."""
-        return tuple(i for i, leaf in enumerate(getattr(self.layout, name)) if leaf.smooth)
+    # Forward mode.
 
     def tangent(
         self,
         constants: tuple[int, ...],
         inputs: tuple[int, ...],
-        still: frozenset[Place] = frozenset(),
+        zero: frozenset[Place] = frozenset(),
         count: int = 1,
     ) -> Recurrence:
         """The recurrence of this one and of its derivative in ``count`` directions.
 
         ``constants`` and ``inputs`` are the numbers of those leaves that have tangents. Of the
-        other groups all floats have them, but those of the leaves ``still`` are 0: they have no
-        part in the programs, where 0 times an infinite slope would be NaN.
+        other groups all floats have them, but those of the leaves ``zero`` are 0: they have no part
+        in the programs, where 0 times an infinite slope would be NaN.
         """
-        key = constants, inputs, still, count
+        key = constants, inputs, zero, count
         if key not in self._tangents:
-            chosen = {name: self.smooth(name) for name in GROUPS}
-            chosen |= {"constants": constants, "inputs": inputs}
-            self._tangents[key] = self._tangent(chosen, still, count)
+            numbers = {name: self.smooth(name) for name in GROUPS}
+            numbers |= {"constants": constants, "inputs": inputs}
+            self._tangents[key] = self._tangent(Tangents(numbers, zero, count))
         return self._tangents[key]
 
     @functools.cached_property
     def _tangents(self) -> dict[Any, Recurrence]:
         return {}
 
-    def _tangent(self, chosen: Chosen, still: frozenset[Place], count: int) -> Recurrence:
-        moving = {g: [i for i in chosen[g] if (g, i) not in still] for g in GROUPS}
+    def _tangent(self, tangents: Tangents) -> Recurrence:
+        def of_functions(separate: bool) -> Functions:
+            functions = self.branched if separate else self.functions
+            return {name: self._pushed(name, f, tangents) for name, f in functions.items()}
+
         specs = {}
-        for name in GROUPS:
-            leaves = self.specs[name]
-            tangents = [
-                shaped((count, *leaves[i].shape), leaves[i].dtype, leaves[i]) for i in chosen[name]
-            ]
-            specs[name] = (*leaves, *tangents)
-
-        def pushed(function: Any, inner: Sequence[str], outer: Sequence[str]) -> Any:
-            if function is None:
-                return None
-            names = ("constants", *inner)
-            first, numbers_of = 0, {}  # of the results of the function, by group
-            for name in outer:
-                numbers_of[name] = range(first, first + len(self.specs[name]))
-                first += len(self.specs[name])
-            smooth = [numbers_of[name][i] for name in outer for i in chosen[name]]
-
-            def both(constants: Any, k: Any, *groups: Any) -> list[Array]:
-                given = dict(zip(names, (constants, *groups), strict=True))
-                primals = {name: list(x[: len(self.specs[name])]) for name, x in given.items()}
-                slopes = {
-                    name: dict(zip(chosen[name], x[len(self.specs[name]) :], strict=True))
-                    for name, x in given.items()
-                }
-                tangents = {name: [x[i] for i in moving[name]] for name, x in slopes.items()}
-                points = {name: [x[i] for i in moving[name]] for name, x in primals.items()}
-
-                def of_points(points: dict[str, list[Array]]) -> Any:
-                    merged = {name: list(x) for name, x in primals.items()}
-                    for name, point in points.items():
-                        for i, x in zip(moving[name], point, strict=True):
-                            merged[name][i] = x
-                    first, *others = merged.values()
-                    results = function(first, k, *others)
-                    return [results[i] for i in smooth], results
-
-                push = lambda t: jax.jvp(of_points, (points,), (t,), has_aux=True)  # noqa: E731
-                _, slopes, results = jax.vmap(push, out_axes=(None, 0, None))(tangents)
-                slopes, ordered = iter(slopes), []
-                for name in outer:
-                    ordered += [results[i] for i in numbers_of[name]]
-                    ordered += [next(slopes) for _ in chosen[name]]
-                return ordered
-
-            return both
-
+        for group in GROUPS:
+            leaves = [self.specs[group][i] for i in tangents.numbers[group]]
+            more = [shaped((tangents.directions, *x.shape), x.dtype, x) for x in leaves]
+            specs[group] = (*self.specs[group], *more)
         return replace(
-            self,
-            segment=self.kept_every,
-            specs=specs,
-            step=pushed(self.step, *FLOWS["step"]),
-            save=pushed(self.save, *FLOWS["save"]),
-            sample=pushed(self.sample, *FLOWS["sample"]),
-            primal=self,
-            chosen=chosen,
-            still=still,
-            count=count,
-        )
+            self, segment=self.kept_every, specs=specs, of_functions=of_functions, primal=self,
+            tangents=tangents,
+        )  # fmt: skip
 
-    # By lax.scan, for programs without a scalar form, and where there are no kernels.
+    def _pushed(self, name: str, closed: Any, tangents: Tangents) -> Any:
+        """``jvp`` of a function; in each group the tangents follow the leaves."""
+        numbers, zero, count = tangents
+        inner, outer = self.inputs(name), self.places(FLOWS[name][1])
+        has = lambda place: place[1] in numbers.get(place[0], ())  # noqa: E731
+        moving = [k for k, p in enumerate(inner) if has(p) and p not in zero]
+        slopes = [k for k, p in enumerate(outer) if has(p)]
+        both = passes.jvp(closed, moving, slopes, count)
 
-    @kept_together()
-    def scanned(self, operands: Sequence[Array]) -> list[Array]:
-        """The results of the kernel "forward", flat as its operands are, by ``lax.scan``.
+        def grouped(places: Sequence[Place], with_tangent: Sequence[int]) -> list[Any]:
+            """The numbers of all leaves, in each group with those of its tangents after them."""
+            later = {k: len(places) + j for j, k in enumerate(with_tangent)}
+            order: list[Any] = []
+            for group in dict.fromkeys(group for group, _ in places):
+                here = [k for k, (g, _) in enumerate(places) if g == group]
+                order += here
+                for k in here:
+                    if has(places[k]):
+                        spec = self.spec(places[k])
+                        order.append(later.get(k, shaped((count, *spec.shape), spec.dtype, spec)))
+            return order
 
-        A scan over the rows, and in it one over the steps of a row.
+        return passes.arranged(both, grouped(inner, moving), grouped(outer, slopes))
+
+    # Rules of custom derivatives.
+
+    @functools.cached_property
+    def has_rules(self) -> bool:
+        """Whether a second derivative depends on how a user's rule computes the value.
+
+        Once differentiated, ``jax.custom_vjp`` and ``jax.custom_jvp`` functions are what their
+        rules compute; that a rule calls its own function again is seen by the calls that remain.
         """
-        shapes = [spec.shape for name in GROUPS[:4] for spec in self.specs[name]]
-        leading = [rows for _, rows in self.layout.operands("forward")]
-        arrays = [
-            x.reshape(shape if rows is None else (rows, *shape))
-            for x, shape, rows in zip(operands, shapes, leading, strict=True)
-        ]
-        ends = np.cumsum([len(self.specs[name]) for name in GROUPS[:3]])
-        constants, inputs, state, memory = (
-            arrays[i:j] for i, j in zip([0, *ends], [*ends, None], strict=True)
-        )
-        sample = self.sample
+        count = lambda functions: [passes.custom_calls(f) for f in functions.values()]  # noqa: E731
+        calls = count(self.functions)
+        return any(calls) and calls != count(self.by_rules.functions)
 
-        def command_from(k: Array, state: Any, memory: Any, command: Any) -> tuple[Any, Any]:
-            """Command and memory from step k on."""
-            if sample is None:
-                return command, memory
-            sampled = sample
+    @functools.cached_property
+    def by_rules(self) -> Recurrence:
+        """The same values, by the rules of functions with a custom derivative."""
 
-            def anew() -> tuple[Any, Any]:
-                values = [x[k // self.sample_every] for x in inputs]
-                results = sampled(constants, k, state, memory, values)
-                return results[: len(command)], results[len(command) :]
+        def of_functions(separate: bool) -> Functions:
+            functions = self.branched if separate else self.functions
+            return {name: passes.by_rules(closed) for name, closed in functions.items()}
 
-            return jax.lax.cond(k % self.sample_every == 0, anew, lambda: (command, memory))
-
-        @functools.partial(jax.checkpoint, prevent_cse=False)
-        def one(carry: Any, _: None) -> tuple[Any, None]:
-            k, state, memory, command = carry
-            command, memory = command_from(k, state, memory, command)
-            return (k + 1, self.step(constants, k, state, command), memory, command), None
-
-        segment = math.isqrt(self.save_every - 1) + 1
-
-        @functools.partial(jax.checkpoint, prevent_cse=False)
-        def row(carry: Any, _: None) -> tuple[Any, Any]:
-            k, state, memory, command = carry
-            saved = self.save(constants, k, state, command_from(k, state, memory, command)[0])
-            return scan(one, carry, None, self.save_every, segment)[0], saved
-
-        command = [jnp.zeros(x.shape, x.dtype) for x in self.specs["command"]]
-        k, command = cast((jnp.int32(0), command), axes_of(arrays))
-        carry = (k, state, memory, command)
-        carry, rows = scan(row, carry, None, self.layout.rows, None)
-        k, state, memory, command = carry
-        last = self.save(constants, k, state, command)
-        rows = [jnp.concatenate([x, y[None]]) for x, y in zip(rows, last, strict=True)]
-        rows = [x.reshape(len(x), -1) for x in rows]
-        return [*rows, *(x.reshape(-1) for x in (*state, *memory, *command))]
+        return replace(self, of_functions=of_functions)
 
 
-def _custom_calls(recurrence: Recurrence) -> list[int]:
-    """How many functions with a custom derivative each function calls for its results."""
-    counts = []
-    for closed in recurrence.jaxprs():
-        needed, _ = pe.dce_jaxpr(closed.jaxpr, [True] * len(closed.jaxpr.outvars))
-        names = [equation.primitive.name for equation in equations(needed)]
-        counts.append(sum(name.startswith(("custom_jvp", "custom_vjp")) for name in names))
-    return counts
+def recurrence_of(functions: Functions, **attributes: Any) -> Recurrence:
+    """The recurrence of hoisted functions."""
 
+    def of_functions(separate: bool) -> Functions:
+        return {k: branched(f) for k, f in functions.items()} if separate else functions
 
-def _has_sums(function: Callable[..., list[Array]], *arguments: Any) -> bool:
-    """Whether a user's rule of a derivative adds over the devices, or may do so."""
-
-    def pushed(*arguments: Any) -> Any:
-        of_smooth, smooth = _by_smooth(function, *arguments)
-        return jax.jvp(lambda smooth: _smooth(of_smooth(smooth)), (smooth,), (smooth,))
-
-    names = {equation.primitive.name for equation in equations(jax.make_jaxpr(pushed)(*arguments))}
-    return not names.isdisjoint(("psum_invariant", "custom_lin"))
-
-
-def _smooth(leaves: Sequence[Any]) -> list[Any]:
-    return [leaf for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.floating)]
-
-
-def pullback(function: Callable[..., list[Array]]) -> Callable[..., list[Array]]:
-    """The derivative of ``function(constants, k, *groups)`` in reverse mode.
-
-    ``back(constants, k, *groups, cotangents)`` are the cotangents of the smooth leaves of constants
-    and groups, in order; ``cotangents`` are those of the smooth results.
-    """
-
-    def back(constants: Any, k: Any, *arguments: Any) -> list[Array]:
-        *groups, cotangents = arguments
-        of_smooth, smooth = _by_smooth(function, constants, k, *groups)
-        like = [shaped(x.shape, x.dtype, x) for x in smooth]
-        push = lambda tangents: jax.jvp(  # noqa: E731
-            lambda smooth: _smooth(of_smooth(smooth)), (smooth,), (tangents,)
-        )[1]
-        # the same as jax.vjp, in two thirds of its time
-        return jax.linear_transpose(push, like)(list(cotangents))[0]
-
-    return back
-
-
-def _by_smooth(
-    function: Callable[..., list[Array]], constants: Any, k: Any, *groups: Any
-) -> tuple[Callable[[list[Array]], list[Array]], list[Array]]:
-    """``function(constants, k, *groups)`` by the smooth leaves of constants and groups; these."""
-    leaves, structure = jax.tree.flatten((constants, *groups))
-    places = [i for i, leaf in enumerate(leaves) if jnp.issubdtype(leaf.dtype, jnp.floating)]
-
-    def of_smooth(smooth: list[Array]) -> list[Array]:
-        merged = list(leaves)
-        for place, leaf in zip(places, smooth, strict=True):
-            merged[place] = leaf
-        constants, *groups = jax.tree.unflatten(structure, merged)
-        return function(constants, k, *groups)
-
-    return of_smooth, [leaves[i] for i in places]
+    return Recurrence(of_functions=of_functions, **attributes)

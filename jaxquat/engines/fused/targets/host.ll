@@ -1,10 +1,11 @@
 ; A kernel for this processor: a handler of XLA's foreign function interface.
 ;
-; Its last operand is an int32 array: the number of bodies, the most threads that are useful, and
-; what the gate needs (gate.ll). Its last result, (threads, bytes), is scratch memory. @block runs
-; the time loop for a vector of bodies. Threads take blocks from a common counter. The last block
-; begins early rather than being ragged: bodies in two blocks are computed twice, with the same
-; results. The offsets are those of XLA_FFI_CallFrame and XLA_FFI_Buffer in xla/ffi/api/c_api.h.
+; Its last operand is an int32 array: the number of bodies, and the most threads that are useful.
+; Its last result, (threads, bytes), is scratch memory. @block runs the time loop for a vector of
+; bodies. Threads take blocks from a common counter. The last block begins early rather than being
+; ragged: bodies in two blocks are computed twice, with the same results. XLA may ask the handler
+; which version of the interface it has, in place of a call. The offsets are those of
+; XLA_FFI_CallFrame, XLA_FFI_Metadata and XLA_FFI_Buffer in xla/ffi/api/c_api.h.
 
 %work = type { i64, i64, ptr }  ; the next block, the next thread, XLA's call frame
 @jaxquat_threads = external global i64
@@ -66,6 +67,24 @@ define ptr @jaxquat_kernel(ptr %frame) #0 {
 entry:
   %work = alloca %work
   %threads = alloca [256 x i64]
+  %extension_at = getelementptr i8, ptr %frame, i64 8
+  %extension = load ptr, ptr %extension_at
+  %plain = icmp eq ptr %extension, null
+  br i1 %plain, label %execute, label %extended
+extended:
+  %kind_at = getelementptr i8, ptr %extension, i64 8
+  %kind = load i32, ptr %kind_at
+  %asked = icmp eq i32 %kind, 1
+  br i1 %asked, label %describe, label %execute
+describe:
+  %metadata_at = getelementptr i8, ptr %extension, i64 24
+  %metadata = load ptr, ptr %metadata_at
+  %major_at = getelementptr i8, ptr %metadata, i64 24
+  store i32 0, ptr %major_at  ; version 0.1; later ones admit it
+  %minor_at = getelementptr i8, ptr %metadata, i64 28
+  store i32 1, ptr %minor_at
+  ret ptr null
+execute:
   store %work zeroinitializer, ptr %work
   %frame_at = getelementptr %work, ptr %work, i32 0, i32 2
   store ptr %frame, ptr %frame_at
@@ -78,7 +97,7 @@ entry:
   %count = call i64 @llvm.umin.i64(i64 %useful, i64 %allowed)
   br label %launch
 launch:
-  %n = phi i64 [ 1, %entry ], [ %n_next, %launched ]
+  %n = phi i64 [ 1, %execute ], [ %n_next, %launched ]
   %another = icmp ult i64 %n, %count
   br i1 %another, label %one, label %own
 one:

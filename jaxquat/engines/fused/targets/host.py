@@ -74,15 +74,14 @@ def machine() -> Any:
     )
 
 
-def compiled(text: str, optimise: bool = True) -> bytes:
+def compiled(text: str) -> bytes:
     """The object code of a module."""
     import llvmlite.binding as llvm
 
     target, parsed = machine(), llvm.parse_assembly(text)
     parsed.triple, parsed.data_layout = target.triple, str(target.target_data)
-    if optimise:
-        options = llvm.create_pipeline_tuning_options(speed_level=2)
-        options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False
-        builder = llvm.create_pass_builder(target, options)
-        builder.getModulePassManager().run(parsed, builder)
+    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False
+    builder = llvm.create_pass_builder(target, options)
+    builder.getModulePassManager().run(parsed, builder)
     return target.emit_object(parsed)

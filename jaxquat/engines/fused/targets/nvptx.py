@@ -30,7 +30,7 @@ import numpy as np
 from jax import Array
 
 from jaxquat._checks import missing_package
-from jaxquat.engines.fused import loading, timeloop
+from jaxquat.engines.fused import timeloop
 from jaxquat.engines.fused.kernel import Loop
 from jaxquat.engines.fused.targets import template
 from jaxquat.engines.fused.targets.lanes import Lanes
@@ -109,7 +109,7 @@ def _name(kind: str) -> str:
     return f"fused_{kind}"
 
 
-@functools.lru_cache(maxsize=loading.KEPT)
+@functools.lru_cache(maxsize=64)
 def _kernel(loop: Loop, kind: str, batched: tuple[bool, ...]) -> tuple[str, int]:
     """The PTX of a kernel, and the bytes of scratch memory of each of its threads."""
     text, scratch = module(loop, kind, batched)

@@ -270,6 +270,7 @@ ELEMENTWISE: dict[str, Rule] = {
     "ceil": _of(lambda x: -floor(-x)),
     "is_finite": _of(lambda x: abs(x) < np.inf),
     "integer_pow": lambda params, dtype, x: power(x, params["y"]),
+    "polynomial": _of(lambda x, *a: functools.reduce(lambda y, c: y * x + c, reversed(a))),
     "pow": _pow,
     "sign": _sign,
     "clamp": _of(lambda low, x, high: minimum(maximum(x, low), high)),

@@ -1,42 +1,42 @@
 """Hoisting: what does not change during a run is computed once, before it.
 
 A step closes over parameters and the body. What it computes from these alone, such as the inverse
-of the inertia, is the same in every step. ``hoist`` traces the step and walks through its equations
-in order. Each value gets a place (an integer) and a class:
+of the inertia, is the same in every step. ``hoist`` is a pass from jaxpr to jaxpr. It walks through
+the equations in order and gives each variable a kind:
 
 - _LITERAL: a number known now, such as an index; it becomes part of the program;
 - _FIXED: made of closed-over arrays; it is computed here, by JAX, and becomes an argument of the
   kernel, so a new inertia compiles nothing anew and gradients flow through the argument;
 - _CHANGING: depends on the arguments (the state, the step's number); its equations remain.
 
-The class of an output is the largest class among the inputs of its equation. The equations that
-remain are the new function, ``rest``; the fixed values that they use are its first argument.
+The kind of an output is the largest kind among the inputs of its equation. The equations that
+remain are those of the new jaxpr; its first arguments are the fixed values that they use.
 
-A long function called several times stays a call: its equations are walked through once for all
-calls with the same fixed inputs (``_Call``), and ``rest`` makes one ``jax.jit`` function of them,
-of which ``scalarize`` makes a routine. ``shared`` sees to it that calls of one function are alike.
+Calls are inlined. A long function called several times stays a call: its equations are walked
+through once for all calls with the same fixed inputs, and become a ``jit`` equation, of which
+``scalarize`` makes a routine. ``shared`` sees to it that calls of one function are alike.
 """
 
 from __future__ import annotations
 
 import functools
-import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 from jax.core import Tracer
+from jax.extend.core import Var, jaxpr_as_fun
 
-from jaxquat._branches import bind, is_rare, sides
-from jaxquat._jaxprs import nested
+from jaxquat._branches import bind, is_rare
+from jaxquat._jaxprs import call_of, closed_jaxpr, specs
 from jaxquat._varying import axes_of, cast, within_shard_map
 from jaxquat.engines.fused.errors import NotScalarError
-from jaxquat.engines.fused.trace.calls import LONG
+from jaxquat.engines.fused.trace.calls import LONG, sites
+from jaxquat.engines.fused.trace.sizes import size
 from jaxquat.engines.fused.trace.tracing import dissolves
-from jaxquat.engines.fused.trace.values import opened
+from jaxquat.engines.fused.trace.values import is_key, opened
 
 _LITERAL, _FIXED, _CHANGING = range(3)
 # jit and checkpoint are walked into; not calls with a custom derivative, which holds for the whole
@@ -44,7 +44,7 @@ _OPENED = ("jit", "remat2")
 
 
 def shared(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function; if it is long, all its calls are calls of one traced function."""
+    """The same function; all its calls are calls of one traced function."""
     # structure of the arguments, leaves that are no tracers, function of the tracers
     known: list[tuple[Any, list[Any], Callable[..., Any]]] = []
 
@@ -53,236 +53,211 @@ def shared(function: Callable[..., Any]) -> Callable[..., Any]:
         leaves, structure = jax.tree.flatten(arguments)
         fixed = [None if isinstance(x, Tracer) else x for x in leaves]  # concrete leaves stay so
         tracers = [x for x in leaves if isinstance(x, Tracer)]
+        for other, others, traced in known:
+            if other == structure and all(x is y for x, y in zip(others, fixed, strict=True)):
+                return traced(*tracers)
 
         def of_tracers(*tracers: Any) -> Any:
             remaining = iter(tracers)
             leaves = [next(remaining) if x is None else x for x in fixed]
             return function(*jax.tree.unflatten(structure, leaves))
 
-        for other, others, traced in known:
-            if other == structure and all(x is y for x, y in zip(others, fixed, strict=True)):
-                return traced(*tracers)
-        long = _size(jax.make_jaxpr(of_tracers)(*tracers).jaxpr) >= LONG
-        known.append((structure, fixed, jax.jit(of_tracers) if long else of_tracers))
+        known.append((structure, fixed, jax.jit(of_tracers)))
         return known[-1][2](*tracers)
 
     return call
 
 
-def _size(jaxpr: Any) -> int:
-    """About how many scalar operations a jaxpr is."""
-    total = 0
-    for equation in jaxpr.eqns:
-        results = sum(math.prod(v.aval.shape) for v in equation.outvars)
-        total += 2 * _multiplied(equation) or results
-        for inner in nested(equation):
-            total += equation.params.get("length", 1) * _size(opened(inner)[0])
-    return total
+def hoist(closed: Any) -> tuple[Any, list[Any]]:
+    """``(rest, fixed)``: the jaxpr ``rest`` of (*fixed, *arguments) is ``closed`` of (*arguments).
 
+    ``fixed`` are arrays that the function makes of what it closes over alone: parameters, the
+    inertia and its inverse. They are computed here, outside of the run, and so are their
+    derivatives.
 
-def _multiplied(equation: Any) -> int:
-    """How many numbers a matrix product multiplies; 0 for other equations."""
-    if equation.primitive.name != "dot_general":
-        return 0
-    (axes, _), _ = equation.params["dimension_numbers"]
-    summed = math.prod(equation.invars[0].aval.shape[axis] for axis in axes)
-    return summed * math.prod(equation.outvars[0].aval.shape)
-
-
-def _multiplications(equation: Any) -> int:
-    """How many numbers the matrix products of an equation multiply, with those nested in it."""
-    if isinstance(equation, _Call):
-        return sum(_multiplications(inner) for inner, _, _ in equation.equations)
-    trips = equation.params.get("length", 1)
-    inner = (x for jaxpr in nested(equation) for x in opened(jaxpr)[0].eqns)
-    return _multiplied(equation) + trips * sum(map(_multiplications, inner))
-
-
-def hoist(
-    function: Callable[..., Any], *arguments: Any
-) -> tuple[Callable[..., list[Array]], list[Any], int]:
-    """``(rest, fixed, n)`` with ``rest(fixed, *leaves)`` the leaves of ``function(*arguments)``.
-
-    n is how many numbers the matrix products of ``rest`` multiply.
-
-    ``leaves`` are those of the arguments. ``fixed`` are arrays that the function makes of what it
-    closes over alone: parameters, the inertia and its inverse. They are computed here, outside of
-    the run, and so are their derivatives. Long functions called through ``jax.jit`` remain calls;
-    calls that are alike are calls of one function.
+    Raises:
+        NotScalarError: the function has effects. Computed once, before the run, they would happen
+            once.
     """
-    closed = jax.make_jaxpr(function)(*arguments)
-    if closed.effects:  # computed once, before the run, they would happen once
+    if closed.effects:
         effects = ", ".join(sorted(map(str, closed.effects)))
         raise NotScalarError(f"{effects}: effects have no scalar form; use engine='scan'")
-    varies = within_shard_map()
-    # equation or call, places of its inputs, places of its outputs
-    equations: list[tuple[Any, list[int], list[int]]] = []
-    outermost = equations
-    calls: dict[Any, tuple[_Call, list[int]]] = {}
-    values: list[Any] = []  # by place; None if it changes, or is a literal not yet computed
-    classes: list[int] = []  # by place
-    sources: dict[int, tuple[Any, list[int], list[int]]] = {}  # of a literal, its equation
-    known_values: dict[Any, int] = {}
-    known_results: dict[Any, list[int]] = {}
+    walk = _Walk(closed)
+    arguments = [Var(v.aval) for v in closed.jaxpr.invars]
+    results = walk.through(closed.jaxpr, closed.consts, arguments, walk.outermost)
+    equations, used = _needed(walk.outermost, results)
+    fixed = {v: value for v, value in walk.fixed.items() if v in used}
+    consts = {v: value for v, value in walk.numbers.items() if v in used and v not in walk.sources}
+    inputs = [*fixed, *arguments]
+    return closed_jaxpr(closed, inputs, results, equations, consts), list(fixed.values())
 
-    def place(value: Any, kind: int) -> int:
-        """A new place."""
-        values.append(value)
-        classes.append(kind)
-        return len(values) - 1
 
-    def constant(value: Any) -> int:
-        """The place of a closed-over array, one for each."""
-        if id(value) not in known_values:
-            known_values[id(value)] = place(value, _class(value))
-        return known_values[id(value)]
+def _needed(equations: Sequence[Any], results: Iterable[Any]) -> tuple[list[Any], set[Any]]:
+    """Those equations that the results are computed by, and all variables that these use."""
+    used = {v for v in results if not hasattr(v, "val")}
+    needed = []
+    for equation in reversed(equations):
+        if not used.isdisjoint(equation.outvars):
+            needed.append(equation)
+            used.update(v for v in equation.invars if not hasattr(v, "val"))
+    return needed[::-1], used
 
-    def literal(value: np.ndarray) -> int:
-        """The place of a number that stands in the jaxpr, one for equal numbers."""
-        key = value.dtype, value.shape, value.tobytes()
-        if key not in known_values:
-            known_values[key] = place(value, _LITERAL)
-        return known_values[key]
 
-    def value_of(k: int) -> Any:
-        """The value of a place; literals are computed only when a fixed value asks for them."""
-        if values[k] is None:
-            equation, inputs, outputs = sources[k]
-            operands = [value_of(k) for k in inputs]
+class _Callee(NamedTuple):
+    """A function that stays a call.
+
+    Attributes:
+        equation: a call, of the inputs that change and of ``free``; its results are ``own``.
+        free: what it uses of the variables outside.
+        own: which of ``results`` change.
+        results: what the outputs of the function are.
+    """
+
+    equation: Any
+    free: list[Any]
+    own: list[Any]
+    results: list[Any]
+
+
+class _Walk:
+    """A walk through a jaxpr and what it calls.
+
+    Attributes:
+        outermost: the equations that remain, those in functions that stay calls not among them.
+        fixed: the values of fixed variables, in the order in which they were computed.
+        numbers: those of literal variables, as far as they are known.
+        sources: the equations of the other literal ones.
+    """
+
+    def __init__(self, closed: Any) -> None:
+        self.outermost: list[Any] = []
+        self.fixed: dict[Any, Any] = {}
+        self.numbers: dict[Any, Any] = {}
+        self.sources: dict[Any, Any] = {}
+        self._varies, self._sites = within_shard_map(), sites(closed.jaxpr, {})
+        self._constants: dict[int, Any] = {}  # variables of closed-over arrays, by their ids
+        self._computed: dict[Any, list[Any]] = {}  # variables of fixed results
+        self._calls: dict[Any, _Callee] = {}
+
+    def through(
+        self, jaxpr: Any, consts: Sequence[Any], arguments: Sequence[Any], equations: list[Any]
+    ) -> list[Any]:
+        """What the outputs of a jaxpr are; its equations that remain are added to ``equations``."""
+        known = dict(zip(jaxpr.invars, arguments, strict=True))
+        known |= {v: self._constant(v, c) for v, c in zip(jaxpr.constvars, consts, strict=True)}
+        read = lambda v: v if hasattr(v, "val") else known[v]  # noqa: E731
+        for equation in jaxpr.eqns:
+            here = equation.replace(invars=list(map(read, equation.invars)))
+            known.update(zip(equation.outvars, self._outputs(here, equations), strict=True))
+        return list(map(read, jaxpr.outvars))
+
+    def _outputs(self, equation: Any, equations: list[Any]) -> Sequence[Any]:
+        """What the outputs of an equation are."""
+        kind = max(map(self._kind, equation.invars), default=_LITERAL)
+        if equation.primitive.name in _OPENED and not is_rare(equation):
+            inner = equation.params["jaxpr"]
+            if kind == _CHANGING and self._sites[id(inner)] > 1 and size(inner) >= LONG:
+                return self._called(inner, equation.invars, equations)
+            return self.through(*opened(inner), equation.invars, equations)
+        if kind == _LITERAL and not dissolves(equation):
+            kind = _FIXED  # the number of the platform, a decomposition of a constant
+        if kind == _FIXED:
+            return self._results(equation)
+        outputs = [Var(v.aval) for v in equation.outvars]
+        equation = equation.replace(outvars=outputs)
+        if kind == _LITERAL:
+            self.outermost.append(equation)
+            self.sources.update(dict.fromkeys(outputs, equation))
+        else:
+            equations += _without_slopes(equation)
+        return outputs
+
+    def _kind(self, v: Any) -> int:
+        if hasattr(v, "val") or v in self.numbers or v in self.sources:
+            return _LITERAL
+        return _FIXED if v in self.fixed else _CHANGING
+
+    def _constant(self, v: Any, value: Any) -> Any:
+        """The variable of a closed-over array, one for each.
+
+        Integers and booleans that are known are literals. Floats, tracers and keys are fixed.
+        """
+        if id(value) not in self._constants:
+            self._constants[id(value)] = new = Var(v.aval)
+            dtype = jnp.result_type(value)
+            known = not (jnp.issubdtype(dtype, jnp.inexact) or isinstance(value, Tracer))
+            (self.numbers if known and not is_key(value) else self.fixed)[new] = value
+        return self._constants[id(value)]
+
+    def _value(self, v: Any) -> Any:
+        """The value of a variable; literals are computed only when a fixed value asks for them."""
+        if hasattr(v, "val"):
+            return np.asarray(v.val, v.aval.dtype)
+        if v in self.fixed:
+            return self.fixed[v]
+        if v not in self.numbers:
+            equation = self.sources[v]
+            operands = list(map(self._value, equation.invars))
             with jax.ensure_compile_time_eval():
                 plain = equation.primitive.name == "pvary"  # numbers do not vary
                 results = operands if plain else bind(equation, operands)
-                for output, value in zip(outputs, results, strict=True):
-                    values[output] = value
-        return values[k]
+            self.numbers.update(zip(equation.outvars, results, strict=True))
+        return self.numbers[v]
 
-    def computed(equation: Any, inputs: list[int]) -> list[int]:
-        """The places of the outputs of an equation on fixed values; equal equations share them."""
+    def _results(self, equation: Any) -> list[Any]:
+        """The fixed variables of an equation's outputs; equal equations share them."""
+        names = tuple(map(_name, equation.invars))
         try:
-            key = equation.primitive, tuple(inputs), tuple(sorted(equation.params.items()))
-            if key in known_results:
-                return known_results[key]
+            key = equation.primitive, names, tuple(sorted(equation.params.items()))
+            if key in self._computed:
+                return self._computed[key]
         except TypeError:  # parameters without hash or order
             key = None
-        operands = [value_of(k) for k in inputs]
-        if varies:
+        operands = list(map(self._value, equation.invars))
+        if self._varies:
             operands = [_typed(x, v) for x, v in zip(operands, equation.invars, strict=True)]
-        results = bind(equation, operands)
-        outputs = [place(value, _FIXED) for value in results]
+        outputs = [Var(v.aval) for v in equation.outvars]
+        self.fixed.update(zip(outputs, bind(equation, operands), strict=True))
         if key is not None:
-            known_results[key] = outputs
+            self._computed[key] = outputs
         return outputs
 
-    def called(jaxpr: Any, consts: Sequence[int], inputs: list[int]) -> list[int]:
-        """The places of the outputs of a call; the callee is walked through once.
+    def _called(self, inner: Any, inputs: Sequence[Any], equations: list[Any]) -> list[Any]:
+        """What the outputs of a call are; the callee is walked through once.
 
         Once, that is, for all its calls with the same fixed inputs.
         """
-        nonlocal equations
-        key = id(jaxpr), *(None if classes[k] == _CHANGING else k for k in inputs)
-        if key not in calls:
-            outside, equations = equations, []
-            parameters = [place(None, _CHANGING) if classes[k] == _CHANGING else k for k in inputs]
-            results = walk(jaxpr, consts, parameters)
-            calls[key] = _Call(equations, changing(parameters), changing(results)), results
-            equations = outside
-        call, results = calls[key]
-        call.sites += 1
-        outputs = [place(None, _CHANGING) if classes[k] == _CHANGING else k for k in results]
-        equations.append((call, changing(inputs), changing(outputs)))
-        return outputs
+        changes = [self._kind(v) == _CHANGING for v in inputs]
+        key = id(inner), *(None if c else _name(v) for c, v in zip(changes, inputs, strict=True))
+        if key not in self._calls:
+            self._calls[key] = self._callee(inner, inputs, changes)
+        equation, free, own, results = self._calls[key]
+        outputs = {v: Var(v.aval) for v in own}
+        changing = [v for c, v in zip(changes, inputs, strict=True) if c]
+        here = equation.replace(invars=[*changing, *free], outvars=list(outputs.values()))
+        equations.append(here)
+        return [v if hasattr(v, "val") else outputs.get(v, v) for v in results]
 
-    def changing(places: list[int]) -> list[int]:
-        return [k for k in places if classes[k] == _CHANGING]
+    def _callee(self, inner: Any, inputs: Sequence[Any], changes: Sequence[bool]) -> _Callee:
+        body: list[Any] = []
+        arguments = [Var(v.aval) if c else v for c, v in zip(changes, inputs, strict=True)]
+        results = self.through(*opened(inner), arguments, body)
+        own = list(dict.fromkeys(v for v in results if self._kind(v) == _CHANGING))
+        body, used = _needed(body, own)
+        parameters = [v for c, v in zip(changes, arguments, strict=True) if c]
+        inside = {v for equation in body for v in equation.outvars}.union(parameters)
+        free = [v for v in (*self.fixed, *self.sources, *self.numbers) if v in used - inside]
+        free = list(dict.fromkeys(free))
+        callee = closed_jaxpr(inner, [*parameters, *free], own, body, {})
+        return _Callee(call_of(jax.jit(jaxpr_as_fun(callee)), callee), free, own, results)
 
-    def walk(jaxpr: Any, consts: Sequence[int], parameters: Sequence[int]) -> list[int]:
-        """The places of the outputs of a jaxpr; classifies its equations, one after the other."""
-        known = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *parameters), strict=True))
 
-        def read(v: Any) -> int:
-            return literal(np.asarray(v.val, v.aval.dtype)) if hasattr(v, "val") else known[v]
-
-        for equation in jaxpr.eqns:
-            inputs = [read(v) for v in equation.invars]
-            kind = max((classes[k] for k in inputs), default=_LITERAL)
-            opens = equation.primitive.name in _OPENED and not is_rare(equation)
-            inner = equation.params["jaxpr"] if opens else None
-            if inner is not None:
-                callee, consts = opened(inner)
-                through = called if kind == _CHANGING and _size(callee) >= LONG else walk
-                outputs = through(callee, [constant(c) for c in consts], inputs)
-            else:
-                if kind == _LITERAL and not dissolves(equation):
-                    kind = _FIXED  # the number of the platform, a decomposition of a constant
-                if kind == _FIXED:
-                    outputs = computed(equation, inputs)
-                else:
-                    outputs = [place(None, kind) for _ in equation.outvars]
-                if kind == _CHANGING:
-                    equations.append((equation, inputs, outputs))
-                if kind == _LITERAL:
-                    outermost.append((equation, inputs, outputs))
-                    sources.update(dict.fromkeys(outputs, outermost[-1]))
-            known.update(zip(equation.outvars, outputs, strict=True))
-        return [read(v) for v in jaxpr.outvars]
-
-    first = [place(None, _CHANGING) for _ in closed.jaxpr.invars]
-    results = walk(closed.jaxpr, [constant(c) for c in closed.consts], first)
-    groups = equations, *(call.equations for call, _ in calls.values())
-    used = {k for group in groups for _, inputs, _ in group for k in inputs} | set(results)
-    frontier = [k for k in sorted(used) if classes[k] == _FIXED]
-    numbers = {k: value for k, value in enumerate(values) if classes[k] == _LITERAL}
-    literals = {k: value for k, value in numbers.items() if value is not None}
-
-    def rest(fixed: Sequence[Any], *leaves: Any) -> list[Array]:
-        compiled: dict[_Call, tuple[Callable[..., list[Array]], list[int]]] = {}
-
-        def run(equations: Sequence[Any], env: dict[int, Any]) -> None:
-            """Computes the outputs of equations into ``env``, the values by place."""
-            for equation, inputs, outputs in equations:
-                operands = [env[k] for k in inputs]
-                if not isinstance(equation, _Call):
-                    if varies:
-                        operands = [
-                            _typed(x, v) if isinstance(x, np.ndarray) else x
-                            for x, v in zip(operands, equation.invars, strict=True)
-                        ]
-                    # What a custom_vjp function closes over must not be differentiated. The scan
-                    # refuses it; where it does not, there is no derivative either.
-                    custom = equation.primitive.name.startswith("custom_vjp")
-                    count = equation.params.get("num_consts", 0) if custom else 0
-                    operands[:count] = map(jax.lax.stop_gradient, operands[:count])
-                    results = (sides if is_rare(equation) else bind)(equation, operands)
-                elif equation.sites == 1:
-                    env.update(zip(equation.parameters, operands, strict=True))
-                    run(equation.equations, env)
-                    results = [env[k] for k in equation.results]
-                else:
-                    if equation not in compiled:
-                        compiled[equation] = of_call(equation)
-                    function, also = compiled[equation]
-                    results = function(operands, [env[k] for k in also])
-                env.update(zip(outputs, results, strict=True))
-
-        def of_call(call: _Call) -> tuple[Callable[..., list[Array]], list[int]]:
-            """A function of the call's changing inputs and of others from outside; their places."""
-            also = sorted(call.outside() - set(literals))
-
-            def function(operands: Sequence[Any], others: Sequence[Any]) -> list[Array]:
-                env = literals | dict(zip(call.parameters, operands, strict=True))
-                env |= dict(zip(also, others, strict=True))
-                run(call.equations, env)
-                return [env[k] for k in call.results]
-
-            return jax.jit(function), also
-
-        env = literals | dict(zip(frontier, fixed, strict=True))
-        env |= dict(zip(first, leaves, strict=True))
-        run(equations, env)
-        return [env[k] for k in results]
-
-    multiplications = sum(_multiplications(equation) for equation, _, _ in equations)
-    return rest, [values[k] for k in frontier], multiplications
+def _name(v: Any) -> Any:
+    """A variable, or what makes two literals equal."""
+    if not hasattr(v, "val"):
+        return v
+    value = np.asarray(v.val, v.aval.dtype)
+    return value.dtype, value.shape, value.tobytes()
 
 
 def _typed(x: Any, v: Any) -> Any:
@@ -291,32 +266,17 @@ def _typed(x: Any, v: Any) -> Any:
     return cast(jnp.asarray(x), axes) if axes else x
 
 
-class _Call:
-    """A long function: its equations, the places of its changing inputs and outputs.
+def _without_slopes(equation: Any) -> list[Any]:
+    """The equation; what a ``jax.custom_vjp`` function closes over must not be differentiated.
 
-    ``sites``: how often it is called.
+    The scan refuses it; where it does not, there is no derivative either.
     """
-
-    def __init__(self, equations: list[Any], parameters: list[int], results: list[int]) -> None:
-        self.equations, self.parameters, self.results = equations, parameters, results
-        self.sites = 0
-
-    def outside(self) -> set[int]:
-        """The places of the values that it needs beside its changing inputs."""
-        needed, inside = set(self.results), set(self.parameters)
-        for equation, inputs, outputs in self.equations:
-            needed.update(inputs, equation.outside() if isinstance(equation, _Call) else ())
-            inside.update(outputs)
-        return needed - inside
-
-
-def _class(value: Any) -> int:
-    """The class of a closed-over array: integers and booleans that are known become literals.
-
-    Floats, tracers and keys become arguments of the program.
-    """
-    integral = not jnp.issubdtype(jnp.result_type(value), jnp.inexact) and not isinstance(
-        value, Tracer
-    )
-    keyed = jnp.issubdtype(jnp.result_type(value), jax.dtypes.prng_key)
-    return _LITERAL if integral and not keyed else _FIXED
+    custom = equation.primitive.name.startswith("custom_vjp")
+    count = equation.params.get("num_consts", 0) if custom else 0
+    stopped, inputs = [], list(equation.invars)
+    for k in range(count):
+        closed = jax.make_jaxpr(jax.lax.stop_gradient)(*specs(inputs[k : k + 1]))
+        for stop in closed.jaxpr.eqns:  # none for integers
+            stopped.append(stop.replace(invars=[inputs[k]], outvars=[Var(inputs[k].aval)]))
+            inputs[k] = stopped[-1].outvars[0]
+    return [*stopped, equation.replace(invars=inputs)]

@@ -17,6 +17,7 @@ What has no rule is a NotScalarError.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -86,7 +87,7 @@ def program_of(closed: Any, sums: bool = True) -> Program:
     Without them ``psum_invariant``, the transpose of ``pvary``, is a copy.
     """
     sizes = [(raw_shape(v.aval), raw_dtype(v.aval)) for v in closed.jaxpr.invars]
-    dtypes = [dtype for shape, dtype in sizes for _ in range(int(np.prod(shape)))]
+    dtypes = [dtype for shape, dtype in sizes for _ in range(math.prod(shape))]
     tracing = Tracing(dtypes, calls.sites(closed.jaxpr, {}), {}, sums)
     inputs = numbered([shape for shape, _ in sizes])
     outputs = tracing.run(closed.jaxpr, closed.consts, inputs)

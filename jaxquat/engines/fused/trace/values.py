@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,18 +23,20 @@ def opened(jaxpr: Any) -> tuple[Any, Sequence[Any]]:
     return (jaxpr.jaxpr, jaxpr.consts) if hasattr(jaxpr, "consts") else (jaxpr, ())
 
 
-def _is_key(array: Any) -> bool:
-    return jnp.issubdtype(jnp.result_type(array), jax.dtypes.prng_key)
+def is_key(array: Any) -> bool:
+    """Whether an array, or what has its dtype, is one of keys of ``jax.random``."""
+    dtype = getattr(array, "dtype", None)
+    return not isinstance(dtype, np.dtype | None) and jnp.issubdtype(dtype, jax.dtypes.prng_key)
 
 
 def raw_shape(aval: Any) -> tuple[int, ...]:
     """The shape of an array; keys have one more axis, of their words."""
-    return (*aval.shape, *aval.dtype._impl.key_shape) if _is_key(aval) else aval.shape
+    return (*aval.shape, *aval.dtype._impl.key_shape) if is_key(aval) else aval.shape
 
 
 def raw_dtype(aval: Any) -> np.dtype:
     """The dtype of an array, uint32 for keys."""
-    dtype = np.dtype(np.uint32) if _is_key(aval) else np.dtype(aval.dtype)
+    dtype = np.dtype(np.uint32) if is_key(aval) else np.dtype(aval.dtype)
     if dtype.kind not in "biuf" or (dtype.kind == "f" and dtype.itemsize < 4):
         raise NotScalarError(
             f"{dtype}: scalar code has float32, float64, integers and booleans alone; "
@@ -50,7 +53,7 @@ def raw_specs(equation: Any, args: Sequence[Values]) -> list[jax.ShapeDtypeStruc
 
 def fits(name: str, shape: tuple[int, ...]) -> None:
     """Raises a NotScalarError for an array that is too large."""
-    if np.prod(shape) > LARGEST:
+    if math.prod(shape) > LARGEST:
         raise NotScalarError(
             f"{name}: an array of shape {shape} is too large for scalar code; use engine='scan'"
         )
@@ -58,16 +61,16 @@ def fits(name: str, shape: tuple[int, ...]) -> None:
 
 def numbered(shapes: Sequence[tuple[int, ...]]) -> list[Values]:
     """The numbers of a program's inputs, in arrays of these shapes."""
-    ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
+    ends = np.cumsum([math.prod(shape) for shape in shapes])
     return [
-        np.arange(end - int(np.prod(shape)), end).reshape(shape)
+        np.arange(end - math.prod(shape), end).reshape(shape)
         for shape, end in zip(shapes, ends.tolist(), strict=True)
     ]
 
 
 def constants(b: Builder, value: Any) -> Values:
     """The values of an array of constants."""
-    value = np.asarray(jax.random.key_data(value) if _is_key(value) else value)
+    value = np.asarray(jax.random.key_data(value) if is_key(value) else value)
     fits("constant", value.shape)
     return np.array([b.const(x) for x in value.ravel()], np.int64).reshape(value.shape)
 

@@ -1,0 +1,146 @@
+"""The passes from jaxpr to jaxpr that make the derivatives of a function.
+
+A function is a closed jaxpr of flat inputs and outputs, which are named by their numbers here.
+``hoist`` and ``branched`` come before these passes, ``program_of`` after them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.extend.core import Var, jaxpr_as_fun
+from jax.interpreters import partial_eval as pe
+
+from jaxquat._jaxprs import closed_jaxpr, equations, specs
+from jaxquat._varying import shaped
+
+
+def jvp(closed: Any, moving: Sequence[int], results: Sequence[int], count: int) -> Any:
+    """``(*inputs, *tangents) -> (*outputs, *tangents)``: the function beside its derivative.
+
+    ``moving`` are the inputs with tangents, ``results`` the outputs whose tangents are computed.
+    Each tangent has a leading axis of ``count`` directions, which share the values.
+    """
+    inputs = specs(closed.jaxpr.invars)
+
+    def both(*arguments: Array) -> list[Array]:
+        primals, tangents = arguments[: len(inputs)], arguments[len(inputs) :]
+        function, points = _of(closed, moving, results, primals)
+        push = lambda *t: jax.jvp(function, tuple(points), t, has_aux=True)  # noqa: E731
+        mapped = jax.vmap(push, out_axes=(None, 0, None), axis_size=count)
+        _, slopes, outputs = mapped(*tangents)
+        return [*outputs, *slopes]
+
+    tangents = [shaped((count, *inputs[i].shape), inputs[i].dtype, inputs[i]) for i in moving]
+    return jax.make_jaxpr(both)(*inputs, *tangents)
+
+
+def vjp(closed: Any, live: Sequence[int]) -> Any:
+    """``(*inputs, *cotangents) -> cotangents``: the derivative in reverse mode.
+
+    The cotangents are those of the outputs ``live``, and of all inputs that are floats.
+    """
+    inputs, outputs = specs(closed.jaxpr.invars), specs(closed.jaxpr.outvars)
+
+    def back(*arguments: Array) -> list[Array]:
+        primals, cotangents = arguments[: len(inputs)], arguments[len(inputs) :]
+        push, points = _pushed(closed, live, primals)
+        like = [shaped(x.shape, x.dtype, x) for x in points]
+        # the same as jax.vjp, in two thirds of its time
+        return list(jax.linear_transpose(push, *like)(list(cotangents)))
+
+    return jax.make_jaxpr(back)(*inputs, *(outputs[i] for i in live))
+
+
+def has_sums(closed: Any, live: Sequence[int]) -> bool:
+    """Whether a user's rule of a derivative adds over the devices, or may do so."""
+
+    def pushed(*primals: Array) -> list[Array]:
+        push, points = _pushed(closed, live, primals)
+        return push(*points)
+
+    traced = jax.make_jaxpr(pushed)(*specs(closed.jaxpr.invars))
+    names = {equation.primitive.name for equation in equations(traced)}
+    return not names.isdisjoint(("psum_invariant", "custom_lin"))
+
+
+def by_rules(closed: Any) -> Any:
+    """The same values, computed by the rules of functions with a custom derivative."""
+    inputs, outputs = specs(closed.jaxpr.invars), floats(specs(closed.jaxpr.outvars))
+
+    def values(*primals: Array) -> list[Array]:
+        function, points = _of(closed, floats(inputs), outputs, primals)
+        _, _, all_outputs = jax.vjp(function, *points, has_aux=True)
+        return all_outputs
+
+    return jax.make_jaxpr(values)(*inputs)
+
+
+def custom_calls(closed: Any) -> int:
+    """How many functions with a custom derivative are called for the results.
+
+    Others do not count: the rule of ``jnp.sinc`` leaves calls whose results nobody uses.
+    """
+    needed, _ = pe.dce_jaxpr(closed.jaxpr, [True] * len(closed.jaxpr.outvars))
+    names = [equation.primitive.name for equation in equations(needed)]
+    return sum(name.startswith(("custom_jvp", "custom_vjp")) for name in names)
+
+
+def arranged(
+    closed: Any,
+    inputs: Sequence[int | jax.ShapeDtypeStruct],
+    outputs: Sequence[int] | None = None,
+) -> Any:
+    """The same function with inputs and outputs in another order.
+
+    They are numbers of those of ``closed``; a shape and dtype is an input that is not used.
+    """
+    jaxpr = closed.jaxpr
+
+    def variable(x: int | jax.ShapeDtypeStruct) -> Any:
+        return jaxpr.invars[x] if isinstance(x, int) else Var(jax.make_jaxpr(_same)(x).in_avals[0])
+
+    results = jaxpr.outvars if outputs is None else [jaxpr.outvars[k] for k in outputs]
+    consts = dict(zip(jaxpr.constvars, closed.consts, strict=True))
+    return closed_jaxpr(closed, list(map(variable, inputs)), results, jaxpr.eqns, consts)
+
+
+def floats(leaves: Sequence[Any]) -> list[int]:
+    """The numbers of the floats."""
+    return [i for i, leaf in enumerate(leaves) if jnp.issubdtype(leaf.dtype, jnp.floating)]
+
+
+def _same(x: Array) -> Array:
+    return x
+
+
+def _of(
+    closed: Any, moving: Sequence[int], results: Sequence[int], primals: Sequence[Array]
+) -> tuple[Callable[..., tuple[list[Array], list[Array]]], list[Array]]:
+    """A function of some inputs; it gives some outputs, and all. And the values of these inputs."""
+
+    def function(*points: Array) -> tuple[list[Array], list[Array]]:
+        merged = list(primals)
+        for i, x in zip(moving, points, strict=True):
+            merged[i] = x
+        outputs = jaxpr_as_fun(closed)(*merged)
+        return [outputs[i] for i in results], outputs
+
+    return function, [primals[i] for i in moving]
+
+
+def _pushed(
+    closed: Any, live: Sequence[int], primals: Sequence[Array]
+) -> tuple[Callable[..., list[Array]], list[Array]]:
+    """The derivative of the outputs ``live``, linear in the tangents of all floats; and these."""
+    function, points = _of(closed, floats(primals), live, primals)
+
+    def push(*tangents: Array) -> list[Array]:
+        _, slopes, _ = jax.jvp(function, tuple(points), tangents, has_aux=True)
+        return slopes
+
+    return push, points
