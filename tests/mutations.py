@@ -570,7 +570,7 @@ MUTATIONS = {
     ),
     "memory: one name for all kernels": Mutation(
         LOADING,
-        'return f"jaxquat_{name}"',
+        'return f"jaxquat_kernel_{name}"',
         'return "jaxquat_kernel"',
         of_engine("agreement", "kernels_outlive_the_caches_of_jax_and_of_the_engine"),
     ),

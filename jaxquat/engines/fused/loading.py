@@ -24,7 +24,7 @@ loaded: dict[str, Any] = {}  # the engines of LLVM that hold the code, by the na
 
 def target(name: str) -> str:
     """The name under which XLA knows a kernel, from its hash in hexadecimal digits."""
-    return f"jaxquat_{name}"
+    return f"jaxquat_kernel_{name}"
 
 
 def add(name: str, code: bytes) -> None:
