@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
-from jax.extend.core import ClosedJaxpr
+from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
 from jaxquat._varying import shaped
 
@@ -152,8 +152,8 @@ def specs(variables: Sequence[Any]) -> list[jax.ShapeDtypeStruct]:
     return [shaped(v.aval.shape, v.aval.dtype, v.aval) for v in variables]
 
 
-def call_of(function: Callable[..., Any], jaxpr: Any) -> Any:
-    """The equation of a call of a ``jax.jit`` function of the inputs of a jaxpr."""
-    traced = jax.make_jaxpr(function)(*specs(_open(jaxpr).invars))
+def call_of(closed: Any) -> Any:
+    """The equation of a call, by ``jax.jit``, of a closed jaxpr on its own inputs."""
+    traced = jax.make_jaxpr(jax.jit(jaxpr_as_fun(closed)))(*specs(closed.jaxpr.invars))
     (equation,) = traced.jaxpr.eqns
     return equation

@@ -248,7 +248,8 @@ def coinciding(
         if of_stamps > eps:
             eps, dtype, hint = of_stamps, stored, "subtract the first time in float64"
     far = xp.maximum(abs(times[:-1]), abs(times[1:]))
-    filled, apart = steps != 0, (steps != 0) & (steps >= eps * far)
+    filled = steps != 0
+    apart = filled & (steps >= eps * far)
     short = xp.cumsum(filled & ~apart)
     in_a_row = short - xp.maximum.accumulate(xp.where(apart, short, 0))
     k, mean = in_a_row.argmax(), steps.sum() / filled.sum().clip(1).astype(steps.dtype)

@@ -24,7 +24,7 @@ from jax import Array
 
 from jaxquat._checks import missing_package, positive_integer
 from jaxquat.engines.fused import loading
-from jaxquat.engines.fused.kernel import Loop
+from jaxquat.engines.fused.kernel import CACHED, Loop
 from jaxquat.engines.fused.targets import host, objects
 
 _threads = ctypes.c_int64(
@@ -81,7 +81,7 @@ def call(
     return [jnp.moveaxis(x, -1, 0) for x in results]
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=CACHED)
 def _kernel(loop: Loop, kind: str, batched: tuple[bool, ...], lanes: int) -> tuple[str, int]:
     """The name of the kernel, and the bytes of scratch memory that each of its threads needs."""
     import llvmlite.binding as llvm

@@ -121,11 +121,8 @@ def _traced(
             trees |= dict(zip(outer, results, strict=True))
             hoisted[name] = closed, constants
     functions, constants = _with_all_constants(hoisted)
-    in_step, in_save, in_sample = (
-        multiplications(functions[name]) if name in functions else 0
-        for name in ("step", "save", "sample")
-    )
-    in_all = in_step + in_save / simulation.save_every + in_sample / simulation.sample_every
+    every = {"step": 1, "save": simulation.save_every, "sample": simulation.sample_every}
+    in_all = sum(multiplications(closed) / every[name] for name, closed in functions.items())
     if not strict:
         _refuse_large_products(in_all, max((x.size for x in constants), default=0))
     specs = {group: _specs(trees[group]) for group in GROUPS[1:]}

@@ -18,7 +18,7 @@ from jaxquat.dynamics.state import State
 from jaxquat.engines.fused import engine, lowering
 from jaxquat.engines.fused.errors import NotScalarError
 from jaxquat.engines.fused.ir.program import Program
-from jaxquat.engines.fused.recurrence import ENDS, Recurrence
+from jaxquat.engines.fused.recurrence import Recurrence
 from jaxquat.schemes.scheme import Scheme
 from jaxquat.simulation.grid import Grid, GridAt
 from jaxquat.simulation.simulation import Simulation, checked_simulation
@@ -136,9 +136,8 @@ def _all_tangents(f: Recurrence) -> Recurrence:
 
 
 def _vjps(f: Recurrence) -> dict[str, Any]:
-    live = tuple((group, i) for group in ENDS for i in f.smooth(group))
-    parts = {"save": frozenset(live)}
-    return {k: f.transposed(k, parts.get(k, f.reached(live)))[0] for k in f.branched}
+    parts = f.live_of_functions(f.smooth_ends)
+    return {name: f.transposed(name, live)[0] for name, live in parts.items()}
 
 
 def _titled(functions: dict[str, Any]) -> list[str]:

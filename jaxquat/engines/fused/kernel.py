@@ -22,6 +22,7 @@ import numpy as np
 
 from jaxquat.engines.fused.ir.program import Program
 
+CACHED = 64  # of so many kernels text and program are remembered
 EMPTY = Program((), (), ())
 T = TypeVar("T")
 

@@ -40,11 +40,8 @@ def add(name: str, code: bytes) -> None:
         if _size + len(code) > MOST:
             raise NotImplementedError(f"more than {MOST >> 20} MiB of kernels in one process")
         engine = linked(code)
-        capsule = ctypes.pythonapi.PyCapsule_New
-        capsule.restype = ctypes.py_object
-        capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-        handler = capsule(engine.get_function_address("jaxquat_kernel"), None, None)
-        jax.ffi.register_ffi_target(target(name), handler, platform="cpu")
+        address: Any = ctypes.c_void_p(engine.get_function_address("jaxquat_kernel"))
+        jax.ffi.register_ffi_target(target(name), jax.ffi.pycapsule(address), platform="cpu")
         loaded[name] = engine
         _size += len(code)
 

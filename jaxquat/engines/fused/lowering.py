@@ -18,7 +18,7 @@ from jax.interpreters import mlir
 from jaxquat._varying import typed
 from jaxquat.engines.fused import checking, cpu, partitioning
 from jaxquat.engines.fused.errors import report
-from jaxquat.engines.fused.kernel import Loop
+from jaxquat.engines.fused.kernel import CACHED, Loop
 from jaxquat.engines.fused.keys import (
     cotangents,
     leaves,
@@ -47,7 +47,7 @@ def _kernel_shapes(
     ]
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=CACHED)
 def _compiled(**params: Any) -> Callable[..., list[Array]]:
     return jax.jit(functools.partial(kernel.bind, **params))
 

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.extend.core import Var, jaxpr_as_fun
+from jax.extend.core import jaxpr_as_fun
 from jax.interpreters import partial_eval as pe
 
 from jaxquat._jaxprs import closed_jaxpr, equations, specs
@@ -99,23 +99,17 @@ def arranged(
 
     They are numbers of those of ``closed``; a shape and dtype is an input that is not used.
     """
-    jaxpr = closed.jaxpr
-
-    def variable(x: int | jax.ShapeDtypeStruct) -> Any:
-        return jaxpr.invars[x] if isinstance(x, int) else Var(jax.make_jaxpr(_same)(x).in_avals[0])
-
+    jaxpr, unused = closed.jaxpr, [x for x in inputs if not isinstance(x, int)]
+    others = iter(jax.make_jaxpr(lambda *_: ())(*unused).jaxpr.invars if unused else ())
+    variables = [jaxpr.invars[x] if isinstance(x, int) else next(others) for x in inputs]
     results = jaxpr.outvars if outputs is None else [jaxpr.outvars[k] for k in outputs]
     consts = dict(zip(jaxpr.constvars, closed.consts, strict=True))
-    return closed_jaxpr(closed, list(map(variable, inputs)), results, jaxpr.eqns, consts)
+    return closed_jaxpr(closed, variables, results, jaxpr.eqns, consts)
 
 
 def floats(leaves: Sequence[Any]) -> list[int]:
     """The numbers of the floats."""
     return [i for i, leaf in enumerate(leaves) if jnp.issubdtype(leaf.dtype, jnp.floating)]
-
-
-def _same(x: Array) -> Array:
-    return x
 
 
 def _of(

@@ -111,7 +111,7 @@ class Recurrence:
         return self.of_functions(True)
 
     @functools.cached_property
-    def _programs(self) -> dict[str, Program | None]:
+    def _programs(self) -> dict[str, Program]:
         return {name: program_of(closed) for name, closed in self.branched.items()}
 
     @functools.cached_property
@@ -129,7 +129,6 @@ class Recurrence:
         if self.segment is not None:
             return self.segment
         step, sample = self._programs["step"], self._programs.get("sample")
-        assert step is not None
         again = step.cost() + (sample.cost() / self.sample_every if sample is not None else 0)
         kept = sum(math.prod(x.shape) for name in GROUPS[2:5] for x in self.specs[name])
         return 1 if again > KEEPING * kept else math.isqrt(self.steps - 1) + 1
@@ -156,6 +155,11 @@ class Recurrence:
         """The numbers of the floats in a group."""
         return tuple(i for i, leaf in enumerate(getattr(self.layout, group)) if leaf.smooth)
 
+    @property
+    def smooth_ends(self) -> Live:
+        """The floats among the results."""
+        return tuple((group, i) for group in ENDS for i in self.smooth(group))
+
     def inputs(self, name: str) -> list[Place]:
         """What a function takes; the number of a step is ("k", 0)."""
         groups, _ = FLOWS[name]
@@ -179,12 +183,10 @@ class Recurrence:
         are not saved here. A result that has no influence on the live ones has no part in the
         programs: 0 times an infinite slope would be NaN.
         """
-        if live is None:
-            live = tuple((name, i) for name in ENDS for i in self.smooth(name))
+        live = self.smooth_ends if live is None else live
         if live not in self._loops:
-            carried = self.reached(live)
-            parts = {"save": frozenset(live), "step": carried, "sample": carried}
-            programs = {f"{name}_back": self._back(name, parts[name]) for name in self.branched}
+            parts = self.live_of_functions(live)
+            programs = {f"{name}_back": self._back(name, part) for name, part in parts.items()}
             saved = tuple(self.layout.saved[i] for name, i in live if name == "saved")
             self._loops[live] = self.loop._replace(saved=saved, **programs)
         return self._loops[live]
@@ -201,6 +203,11 @@ class Recurrence:
     @functools.cached_property
     def _backs(self) -> dict[Any, Program]:
         return {}
+
+    def live_of_functions(self, live: Live) -> dict[str, frozenset[Place]]:
+        """For each function those of its results that have a cotangent at some step."""
+        carried = self.reached(live)
+        return {k: frozenset(live) if k == "save" else carried for k in self.branched}
 
     def transposed(self, name: str, live: frozenset[Place]) -> tuple[Any, bool]:
         """The derivative of a function, which leaves out results that are not in ``live``.
@@ -241,7 +248,6 @@ class Recurrence:
         ``moving``: places in constants, inputs, state and memory at the start. None is known where
         there is no scalar form.
         """
-        floats = {(group, i) for group in ENDS for i in self.smooth(group)}
         try:
             flows = self._dependencies
         except Exception:  # the kernel that needs the same programs reports it
@@ -252,14 +258,13 @@ class Recurrence:
         while moving != before:
             before = set(moving)
             moving |= {result for result, needed in flows if needed & before}
-        return frozenset(floats - moving)
+        return frozenset(self.smooth_ends) - moving
 
     @functools.cached_property
     def _dependencies(self) -> list[tuple[Place, set[Place]]]:
         """For each result of each function its place, and the leaves of which it is computed."""
         flows = []
         for name, program in self._programs.items():
-            assert program is not None
             inputs = self._scalars(self.inputs(name))
             first = 0
             for place in self.places(FLOWS[name][1]):

@@ -295,8 +295,8 @@ def _known_part(
     late = [key for key, u in zip(inner, unknown, strict=True) if u]
     if g.primal is None or not all(below(g, key).is_tangent for key in late):
         return nothing
-    by = tuple(key for key in (below(g, key) for key in outer) if key.role == "gradient")
-    by = tuple(key for key in by if not key.is_tangent)
+    names = (below(g, key) for key in outer)
+    by = tuple(key for key in names if key.role == "gradient" and not key.is_tangent)
     if primitive is vjp and not by:
         return nothing
     live = tuple((group, i) for group, i in live if i < len(g.primal.specs[group]))

@@ -31,7 +31,7 @@ from jax import Array
 
 from jaxquat._checks import missing_package
 from jaxquat.engines.fused import timeloop
-from jaxquat.engines.fused.kernel import Loop
+from jaxquat.engines.fused.kernel import CACHED, Loop
 from jaxquat.engines.fused.targets import template
 from jaxquat.engines.fused.targets.lanes import Lanes
 from jaxquat.engines.fused.targets.text import Module
@@ -109,7 +109,7 @@ def _name(kind: str) -> str:
     return f"fused_{kind}"
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=CACHED)
 def _kernel(loop: Loop, kind: str, batched: tuple[bool, ...]) -> tuple[str, int]:
     """The PTX of a kernel, and the bytes of scratch memory of each of its threads."""
     text, scratch = module(loop, kind, batched)

@@ -27,7 +27,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jax.extend.core import Var, jaxpr_as_fun
+from jax.extend.core import Var
 
 from jaxquat._branches import bind, is_rare
 from jaxquat._jaxprs import call_of, closed_jaxpr, specs
@@ -249,7 +249,7 @@ class _Walk:
         free = [v for v in (*self.fixed, *self.sources, *self.numbers) if v in used - inside]
         free = list(dict.fromkeys(free))
         callee = closed_jaxpr(inner, [*parameters, *free], own, body, {})
-        return _Callee(call_of(jax.jit(jaxpr_as_fun(callee)), callee), free, own, results)
+        return _Callee(call_of(callee), free, own, results)
 
 
 def _name(v: Any) -> Any:
