@@ -61,7 +61,9 @@ def milliseconds(call):
 
 def main():
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--bodies", type=int, nargs="+", default=[64, 1024])
     parser.add_argument("--steps", type=int, default=1024)
     parser.add_argument("--rounds", type=int, default=5)
