@@ -1,19 +1,28 @@
-"""Recordings as CSV files, plain or gzip: reading any columns, writing the library's own."""
+"""Recordings as text files: reading any columns, writing the library's own."""
 
 from __future__ import annotations
 
 import csv
 import gzip
+import io
 import math
 import os
-import zlib
 from collections.abc import Mapping, Sequence
-from typing import TextIO, cast
+from typing import Any, cast
 
 import numpy as np
 
-from jaxquat._checks import every, finite, one_of, place
-from jaxquat.sensing.recordings.cells import Channel, Rows, blocks_of, malformed
+from jaxquat._checks import every, finite, instance, one_of, place
+from jaxquat.sensing.recordings.cells import (
+    Channel,
+    Header,
+    header_of,
+    is_named,
+    malformed,
+    numbered_header,
+    numbers_of,
+    text_of,
+)  # fmt: skip
 from jaxquat.sensing.recordings.columns import (
     SIZES,
     checked_names,
@@ -47,12 +56,14 @@ _OWN = (
 
 def read(
     path: str | os.PathLike,
-    columns: Mapping[str, str | Sequence[str]] | None = None,
+    columns: Mapping[str, str | int | Sequence[str | int]] | None = None,
     *,
     units: Mapping[str, str] | None = None,
     order: str = "wxyz",
+    decimal: str = ".",
+    duplicates: str = "raise",
 ) -> Recording:
-    """Read the recording in a ``.csv`` or ``.csv.gz`` file, whose first line names the columns.
+    """Read the recording in a text file with a table, plain or gzip (``.gz``).
 
     Any file with stamps is read by naming its columns. With a time in milliseconds, rates in
     deg/s, accelerations in g, the attitude of a ROS message and four motors::
@@ -71,6 +82,12 @@ def read(
         )
         recording.gyro, recording["motors"]  # (N, 3) [rad/s], (N, 4)
 
+    The header is the first line that has all these names; it may follow other lines and may be a
+    comment, as NumPy writes it. Cells are separated as in the header: by commas, semicolons, tabs
+    or spaces. The columns of a file without a header are numbered from 0:
+    ``{"t": 0, "gyro": (1, 2, 3)}``. Blank lines and lines that begin with ``#`` are skipped, and
+    empty cells at the end of a line are ignored. The text is UTF-8 or else Latin-1.
+
     A header may have the unit itself, as in ``gx [deg/s]`` or ``gx (deg/s)``; the column's name is
     then ``gx``. What has no unit is in SI already. A name that ends in another unit, such as
     ``time_us`` or ``roll_rate_deg_s``, is refused unless ``units`` says what it has.
@@ -84,14 +101,16 @@ def read(
 
     Args:
         path: the file.
-        columns: for each channel the name of its column, which makes it (N,), or a sequence of
-            names, which makes it (N, k). "t" must be among them. "gyro", "accelerometer" and
-            "magnetometer" (3), "q" (4) and "movement" become the fields of ``Recording``, other
-            channels its ``channels``.
+        columns: for each channel the name or number of its column, which makes it (N,), or a
+            sequence of them, which makes it (N, k). "t" must be among them. "gyro",
+            "accelerometer" and "magnetometer" (3), "q" (4) and "movement" become the fields of
+            ``Recording``, other channels its ``channels``.
         units: the unit of each channel whose columns do not have it in the header, one of
             ``recordings.UNITS``.
         order: of the four columns of q, "wxyz" or "xyzw" (ROS, SciPy, crazyflow). Wherever they
             come from, ``Recording.q`` is scalar first.
+        decimal: the decimal point, "." or ",".
+        duplicates: of rows with the same time, "first" or "last" keeps one; "raise" refuses them.
 
     Raises:
         ValueError, TypeError: an argument is bad, by name; or the file is malformed: the message
@@ -101,8 +120,8 @@ def read(
 
     Examples:
         >>> import tempfile
-        >>> file, rows = tempfile.mkdtemp() + "/flight.csv", [[0, 90, 0, 0], [10, 180, 0, 0]]
-        >>> np.savetxt(file, rows, delimiter=",", header="stamp,gx,gy,gz", comments="")
+        >>> file, rows = tempfile.mkdtemp() + "/flight.txt", [[0, 90, 0, 0], [10, 180, 0, 0]]
+        >>> np.savetxt(file, rows, header="stamp gx gy gz")
         >>> columns = {"t": "stamp", "gyro": ("gx", "gy", "gz")}
         >>> recording = jq.recordings.read(file, columns, units={"t": "ms", "gyro": "deg/s"})
         >>> recording.t, recording.gyro[:, 0].round(2)  # s, rad/s
@@ -111,28 +130,32 @@ def read(
     channels = _OWN if columns is None else _checked_columns(columns)
     given = checked_units(units, [channel.name for channel in channels])
     one_of("order", order, ("wxyz", "xyzw"))
+    one_of("decimal", decimal, (".", ","))
+    one_of("duplicates", duplicates, ("raise", "first", "last"))
     if order != "wxyz" and (columns is None or "q" not in columns):
         raise ValueError(f"order: wanted columns for q beside it, got {order!r} without them")
-    with _opened(path, "rt") as file:
-        rows = Rows(file)
-        try:
-            header = [cell.strip() for cell in next(rows, [])]
-            places = {
-                channel.name: _places(path, header, channel, given.get(channel.name))
-                for channel in channels
-            }
-            blocks = list(blocks_of(path, rows, header, channels, places))
-        except (UnicodeDecodeError, csv.Error, EOFError, gzip.BadGzipFile, zlib.error) as error:
-            where = f"{os.fspath(path)}: line {rows.line}"
-            hint = "; is a quote there not closed?" if isinstance(error, csv.Error) else ""
-            raise ValueError(f"{where}: cannot be read as CSV text, {error}{hint}") from error
-    count = sum(len(block[0]) for block in blocks)
+    text = text_of(path)
+    names = [column for channel in channels for column in channel.columns]
+    numbered = columns is not None and any(isinstance(x, int) for x in _flat(columns))
+    header = numbered_header(text, names) if numbered else header_of(text, names)
+    if decimal == header.separator:
+        raise ValueError(f"decimal: wanted '.', as commas separate the cells, got {decimal!r}")
+    places = {
+        channel.name: _places(path, header, channel, given.get(channel.name))
+        for channel in channels
+    }
+    arrays = numbers_of(
+        path, text, header, channels, places, decimal=decimal, duplicates=duplicates
+    )
+    count = len(arrays[0]) if arrays else 0
     if count < 2:
         wanted = "at least two rows of numbers below the header"
         raise ValueError(f"{os.fspath(path)}: wanted {wanted}, got {count}")
+    changes = np.diff(arrays[0][:, 0]) != 0
+    kept = np.append(changes, True) if duplicates == "last" else np.append(True, changes)
     values = {}
-    for channel, samples in zip(channels, zip(*blocks, strict=True), strict=True):
-        numbers = np.concatenate(samples) * [factor for _, factor in places[channel.name]]
+    for channel, numbers in zip(channels, arrays, strict=True):
+        numbers = numbers[kept] * [factor for _, factor in places[channel.name]]
         values[channel.name] = numbers if channel.is_vector else numbers[:, 0]
     if order == "xyzw":
         values["q"] = np.roll(values["q"], 1, axis=1)
@@ -141,8 +164,23 @@ def read(
     return from_channels(values.pop("t"), values)
 
 
-def _checked_columns(columns: Mapping[str, str | Sequence[str]]) -> tuple[Channel, ...]:
+def _flat(columns: Mapping[str, Any]) -> list[Any]:
+    return [
+        name
+        for value in columns.values()
+        for name in (value if isinstance(value, tuple | list) else (value,))
+    ]
+
+
+def _checked_columns(columns: Mapping[str, Any]) -> tuple[Channel, ...]:
     """The channels that the argument ``columns`` of ``read`` names, "t" first."""
+    instance("columns", columns, Mapping, 'a dict such as {"t": "time", "gyro": ("x", "y", "z")}')
+    flat = _flat(columns)
+    if flat and all(isinstance(x, int) and not isinstance(x, bool) and x >= 0 for x in flat):
+        columns = {
+            name: str(value) if isinstance(value, int) else tuple(map(str, value))
+            for name, value in columns.items()
+        }
     named = checked_names("columns", columns)
     if "t" not in named:
         raise ValueError(f"columns: wanted one for t, got {', '.join(named) or 'none'}")
@@ -165,7 +203,7 @@ def _checked_columns(columns: Mapping[str, str | Sequence[str]]) -> tuple[Channe
 
 
 def _places(
-    path: str | os.PathLike, header: list[str], channel: Channel, unit: str | None
+    path: str | os.PathLike, header: Header, channel: Channel, unit: str | None
 ) -> list[tuple[int, float]]:
     """Where the columns of a channel are, and the factors to SI units.
 
@@ -176,46 +214,35 @@ def _places(
     if without and len(without) < len(found):
         others = ", ".join(name for name in channel.columns if name not in without)
         problem = f"wanted a unit in the header, as {others} of {channel.name} has, got none"
-        raise malformed(path, 1, without[0], problem)
+        raise malformed(path, header.line or 1, without[0], problem)
     return [(k, UNITS[unit][1] if unit else 1.0) for k, unit in found]
 
 
 def _place(
-    path: str | os.PathLike, header: list[str], column: str, channel: str, unit: str | None
+    path: str | os.PathLike, header: Header, column: str, channel: str, unit: str | None
 ) -> tuple[int, str | None]:
     """Where a column is, and its unit if that is known."""
-    parts = [name_and_unit(cell) for cell in header]
-    pairs = enumerate(zip(header, parts, strict=True))
-    found = [k for k, (cell, (name, _)) in pairs if column in (cell, name)]
+    found = [k for k, cell in enumerate(header.names) if is_named(cell, column)]
     if len(found) != 1:
         problem = "more than once in" if found else "missing from"
-        got = ",".join(header) or "an empty file or first line"
-        hint = "" if found else _header_hint(got)
-        raise malformed(path, 1, column, f"{problem} the header, got {got}{hint}")
-    stated = parts[found[0]][1]
+        got = ", ".join(header.names) or "an empty file"
+        hint = '; columns={"t": ..., "gyro": (...)} names those of the file, units= their units'
+        hint = "" if found else hint
+        raise malformed(path, header.line or 1, column, f"{problem} the header, got {got}{hint}")
+    stated = name_and_unit(header.names[found[0]])[1]
     if stated is not None and unit is not None and stated != unit:
         problem = f"wanted the unit of units[{channel!r}], {unit!r}, got {stated!r}"
-        raise malformed(path, 1, column, problem)
+        raise malformed(path, header.line or 1, column, problem)
     unit = unit or stated
     if unit is None:
         if ends_in_a_unit(column):
             problem = f"its name ends in a unit; say which it has, as in units={{{channel!r}: ...}}"
-            raise malformed(path, 1, column, problem)
+            raise malformed(path, header.line or 1, column, problem)
         return found[0], None
     problem = unit_problem(channel, unit)
     if problem:
-        raise malformed(path, 1, column, problem)
+        raise malformed(path, header.line or 1, column, problem)
     return found[0], unit
-
-
-def _header_hint(line: str) -> str:
-    """What may be wrong with a first line that lacks a column."""
-    for separator, name in ((";", "semicolons"), ("\t", "tabs")):
-        if separator in line and "," not in line:
-            return f"; it has {name}, wanted commas between the cells"
-    if line.startswith("#"):
-        return "; it is a comment, wanted the names of the columns in the first line"
-    return '; columns={"t": ..., "gyro": (...)} names those of the file, units= their units'
 
 
 def write(path: str | os.PathLike, recording: Recording) -> None:
@@ -237,12 +264,14 @@ def write(path: str | os.PathLike, recording: Recording) -> None:
         hint = "; the order is jq.recordings.write(file, recording)"
         raise TypeError(f"recording: wanted a recordings.Recording, got {recording!r}{hint}")
     recording = _checked(recording)
-    with _opened(path, "wt") as file:
-        writer = csv.writer(file)
-        writer.writerow(COLUMNS)
-        for t, gyro, q, movement in zip(*_fields(recording), strict=True):
-            cells = ["" if math.isnan(x) else repr(float(x)) for x in (t, *gyro, *q)]
-            writer.writerow([*cells, int(movement)])
+    file, text = place("path", path), io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerow(COLUMNS)
+    for t, gyro, q, movement in zip(*_fields(recording), strict=True):
+        cells = ["" if math.isnan(x) else repr(float(x)) for x in (t, *gyro, *q)]
+        writer.writerow([*cells, int(movement)])
+    content = text.getvalue().encode()
+    file.write_bytes(gzip.compress(content) if file.suffix == ".gz" else content)
 
 
 def _fields(recording: Recording) -> tuple[np.ndarray, ...]:
@@ -272,9 +301,3 @@ def _checked(recording: Recording) -> Recording:
         raise ValueError(f"recording.q: wanted {wanted}, got {q[k]} at row {k}")
     every("recording.movement", "0 or 1", movement, (movement == 0) | (movement == 1))
     return recording
-
-
-def _opened(path: str | os.PathLike, mode: str) -> TextIO:
-    opener = gzip.open if place("path", path).suffix == ".gz" else open
-    encoding = "utf-8-sig" if "r" in mode else "utf-8"  # a byte order mark is no part of a name
-    return cast(TextIO, opener(path, mode, newline="", encoding=encoding))
