@@ -12,7 +12,60 @@ from collections.abc import Iterable, Mapping
 from types import ModuleType
 from typing import Any, NoReturn
 
-from jaxquat._guesses import INSTEAD
+_STEPS = "jq.rollout(jq.rkmk4, body, torque, start, jq.grid(t0, dt, steps), params)"
+_ADAPTIVE = "jq.interop.diffrax for adaptive steps, jq.rollout for equal ones"
+_ROTATION = "functions of arrays (w, x, y, z): jq.quaternion.exp, jq.quaternion.rotate, jq.euler"
+_ANGLES = 'jq.euler.to_quaternion(angles, "ZYX"), jq.euler.from_quaternion(q, "ZYX"), in rad'
+_TABLE = "np.column_stack([path.t, path.state.q, path.state.omega])"
+_FRAME = f'pandas.DataFrame({_TABLE}, columns=["t", *"wxyz", "omega_x", "omega_y", "omega_z"])'
+
+INSTEAD: dict[str, dict[str, str]] = {
+    "": {
+        **dict.fromkeys(("integrate", "simulate", "odeint", "solve_ivp"), _STEPS),
+        **dict.fromkeys(("diffeqsolve", "Tsit5"), _ADAPTIVE),
+        "rk4": "jq.rkmk4",
+        **dict.fromkeys(("Rotation", "Quaternion"), _ROTATION),
+        "slerp": "jq.quaternion.slerp(p, q, t)",
+        "vmap": "jax.vmap: jq.rollout takes one body",
+        "read_csv": "jq.recordings.read(path, columns)",
+        "ekf": "jq.estimation.mekf, jq.estimation.ahrs",
+    },
+    "quaternion": {
+        **dict.fromkeys(("from_euler", "to_euler"), _ANGLES),
+        "from_rotvec": "jq.quaternion.exp(u) of a rotation vector [rad]",
+        "as_matrix": "jq.quaternion.to_matrix(q)",
+        "inv": "jq.quaternion.conjugate(q)",
+        "apply": "jq.quaternion.rotate(q, v)",
+        "mul": "jq.quaternion.multiply(p, q)",
+        "angle": "jq.quaternion.distance(p, q) [rad]",
+        "identity": "jnp.array([1.0, 0.0, 0.0, 0.0])",
+    },
+    "so3": {"skew": "jq.so3.hat(v)"},
+    "torques": {"constant": "lambda t, state, params: params: a torque is any function of these"},
+    "control": {"pd": "jq.control.quaternion_law"},
+    "plot": {"angles": 'jq.plot.euler_angles(path, "ZYX")'},
+    "Path": {
+        "ts": "path.t",
+        "q": "path.state.q",
+        "omega": "path.state.omega",
+        "to_csv": f"np.savetxt(file, {_TABLE})",
+        "to_dataframe": _FRAME,
+        "energy": "jax.vmap(lambda state: jq.dynamics.energy(body, state))(path.state)",
+    },
+    "Grid": {"t": "grid.times()"},
+    "GridAt": {"t": "grid.times()"},
+    "State": {"quat": "state.q"},
+    "Body": {"I": "body.inertia"},
+    "Recording": {
+        **dict.fromkeys(("omega", "gyroscope"), "recording.gyro"),
+        **dict.fromkeys(("acc", "accel"), "recording.accelerometer"),
+        "mag": "recording.magnetometer",
+    },
+}
+"""What to use instead, by the owner's public name ("" is the package) and the name guessed.
+
+These are names that newcomers have typed. docs/migration.md has more.
+"""
 
 
 def missing(owner: str, name: str, names: Iterable[str] = ()) -> NoReturn:
@@ -20,7 +73,8 @@ def missing(owner: str, name: str, names: Iterable[str] = ()) -> NoReturn:
 
     ``names`` are those there are: one that is spelled nearly so is proposed.
     """
-    instead = INSTEAD.get(owner, {}).get(name)
+    known = INSTEAD.get(owner, {})
+    instead = known.get(name, known.get(name.lower()))
     if instead is None:
         near = difflib.get_close_matches(name, names, 1, 0.7)
         instead = f"{_place(owner)}.{near[0]}" if near else None

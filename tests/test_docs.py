@@ -138,7 +138,7 @@ def test_the_numbers_of_the_gallery_are_those_that_the_examples_printed():
 # The drawing of docs/architecture.md, from the bottom up.
 
 FLOORS = """
-    _checks _disk _guesses _progress _reprs _varying | _jaxprs | _branches | _missing _series
+    _checks _disk _progress _reprs _varying | _jaxprs | _branches | _missing _series
     | _linear | rotations | dynamics | simulation.controller simulation.grid
     | simulation.intervals | schemes | control simulation.path | simulation.simulation | engines
     | rollout | analytic ensembles learning | estimation sensing | interop plot

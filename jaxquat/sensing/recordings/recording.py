@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from jaxquat._checks import every, instance, not_negative, real
-from jaxquat._guesses import INSTEAD
+from jaxquat._missing import INSTEAD
 from jaxquat._reprs import table
 from jaxquat.sensing.recordings.columns import SIZES
 from jaxquat.simulation.path import Path

@@ -19,7 +19,7 @@ import pytest
 from commands import ROOT
 
 import jaxquat as jq
-from jaxquat._guesses import INSTEAD
+from jaxquat._missing import INSTEAD
 
 STATE = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3), (), jnp.zeros(3), jnp.zeros(3))
 ROWS = jax.tree.map(lambda x: jnp.stack([x, x]), STATE)
@@ -72,6 +72,7 @@ def test_a_name_that_is_nearly_right_is_proposed():
     ("owner", "name", "nearest"),
     [
         ("", "rkm4", "jq.rkmk4"),
+        ("", "RK4", "jq.rkmk4"),
         ("", "quaternon", "jq.quaternion"),
         ("", "Boddy", "jq.Body"),
         ("", "interopt", "jq.interop"),
