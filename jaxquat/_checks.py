@@ -207,6 +207,12 @@ def instance(name: str, value: Any, kind: type | tuple[type, ...], wanted: str) 
     return value
 
 
+def is_key(value: Any) -> bool:
+    """Whether an array, or what has its dtype, is one of keys of ``jax.random``."""
+    dtype = getattr(value, "dtype", None)
+    return not isinstance(dtype, np.dtype | None) and jnp.issubdtype(dtype, jax.dtypes.prng_key)
+
+
 def random_key(name: str, value: Any) -> Array:
     """``value`` as one ``jax.random.key``, also from a key of the older kind (uint32).
 
@@ -216,7 +222,7 @@ def random_key(name: str, value: Any) -> Array:
     if getattr(value, "dtype", None) == jnp.uint32:
         with contextlib.suppress(TypeError, ValueError):
             key = jax.random.wrap_key_data(value)
-    if not hasattr(key, "dtype") or not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
+    if not is_key(key):
         raise TypeError(f"{name}: wanted a jax.random.key, got {value!r}")
     if key.shape != ():
         raise ValueError(f"{name}: wanted one key, got shape {key.shape}")

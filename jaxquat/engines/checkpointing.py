@@ -12,11 +12,7 @@ from jax import lax
 
 
 def scan(
-    f: Callable[[Any, Any], tuple[Any, Any]],
-    carry: Any,
-    xs: Any,
-    length: int,
-    segment: int | None,
+    f: Callable[[Any, Any], tuple[Any, Any]], carry: Any, xs: Any, length: int, segment: int | None
 ) -> tuple[Any, Any]:
     """Run ``lax.scan``, whose backward pass keeps the carry every ``segment`` iterations.
 

@@ -190,11 +190,7 @@ def _retreat(step: _Step, arguments: _Arguments, clock: _Clock, carry: Any, coun
 
 
 def _back(
-    step: _Step,
-    simulation: Simulation,
-    arguments: _Arguments,
-    rows: State,
-    cotangents: State,
+    step: _Step, simulation: Simulation, arguments: _Arguments, rows: State, cotangents: State
 ) -> tuple[_Arguments, State]:
     """The cotangents of the arguments and of the start, from those of all rows."""
     steps, save_every, substeps = simulation.steps, simulation.save_every, simulation.substeps

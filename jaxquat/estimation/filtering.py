@@ -97,8 +97,7 @@ class Filter(NamedTuple):
 
 
 def filter_of(
-    init: Callable[[Any], Any],
-    linearize: Callable[[Any, Any], tuple[Any, Estimate, Linearized]],
+    init: Callable[[Any], Any], linearize: Callable[[Any, Any], tuple[Any, Estimate, Linearized]]
 ) -> Filter:
     """The Filter with these two functions, whose step is the first part of ``linearize``."""
 

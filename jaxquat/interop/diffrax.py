@@ -46,6 +46,7 @@ from jaxquat.rotations import so3
 from jaxquat.rotations.quaternion import correct_norm, exp, log, multiply, relative
 from jaxquat.schemes.munthe_kaas import moved, stages
 from jaxquat.schemes.tableaus import DORMAND_PRINCE5, HEUN, Tableau, combine, tableau
+from jaxquat.simulation.path import cubic
 
 __all__ = ["BOGACKI_SHAMPINE3", "Bosh3", "Dopri5", "Heun", "Interpolation", "controller", "term"]
 
@@ -159,7 +160,7 @@ class Interpolation(diffrax.AbstractLocalInterpolation):
         s = jnp.where(moving, jnp.asarray(t0 - self.t0, dtype) / dt, 0)
         turn, rate = self._turn(s, dt)
         others = jax.tree.map(
-            lambda a, b, c, d: _cubic(s, a, b, c * dt, d * dt),
+            lambda a, b, c, d: a + cubic(s, b - a, c * dt, d * dt)[0],
             *(y[2:] for y in (self.y0, self.y1, self.k0, self.k1)),
         )
         return State(correct_norm(multiply(self.y0.q, exp(turn))), rate, *others)
@@ -190,12 +191,6 @@ def _quintic(
     c5 = 6 * end - 3 * v0 - 3 * v1 - 0.5 * a0 + 0.5 * a1
     value = s * (v0 + s * (0.5 * a0 + s * (c3 + s * (c4 + s * c5))))
     return value, v0 + s * (a0 + s * (3 * c3 + s * (4 * c4 + s * 5 * c5)))
-
-
-def _cubic(s: Array, a: Array, b: Array, a_slope: Array, b_slope: Array) -> Array:
-    """Return Hermite's cubic from a at s = 0 to b at s = 1."""
-    ends = a + s * s * (3 - 2 * s) * (b - a)
-    return ends + s * (1 - s) ** 2 * a_slope - s * s * (1 - s) * b_slope
 
 
 class _Lifted(diffrax.AbstractSolver):

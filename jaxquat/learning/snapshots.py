@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxquat import _disk
-from jaxquat._checks import missing_package, place
+from jaxquat._checks import is_key, missing_package, place
 
 KEPT = 2
 """Snapshots that stay: the newest, and one to fall back on."""
@@ -201,17 +201,13 @@ def _sha(content: bytes) -> str:
 
 def _plain(leaf: Any) -> np.ndarray:
     """A leaf as numpy has it; of a typed key, its data."""
-    return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
+    return np.asarray(jax.random.key_data(leaf) if is_key(leaf) else leaf)
 
 
 def _like(leaf: Any, saved: np.ndarray | None) -> Any:
     """What was saved, as a key if ``leaf`` is one; a leaf of size zero was not saved."""
     if saved is None:
         return leaf
-    if _is_key(leaf):
+    if is_key(leaf):
         return jax.random.wrap_key_data(jnp.asarray(saved), impl=jax.random.key_impl(leaf))
     return saved
-
-
-def _is_key(leaf: Any) -> bool:
-    return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)

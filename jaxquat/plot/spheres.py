@@ -258,12 +258,7 @@ def _surface(ax: Axes3D, points: np.ndarray) -> None:
 
 
 def _curve(
-    ax: Axes3D,
-    points: np.ndarray,
-    outward: np.ndarray,
-    colour: str,
-    label: str,
-    width: float = 2.0,
+    ax: Axes3D, points: np.ndarray, outward: np.ndarray, colour: str, label: str, width: float = 2.0
 ) -> None:
     """Draw a curve (n, 3) on a closed surface, dashed where it faces away from the viewer.
 

@@ -75,13 +75,7 @@ class Composition:
         return None if decay is None else decay * sum(map(abs, self.weights))
 
     def __call__(
-        self,
-        body: Body,
-        torque: Torque,
-        t: ArrayLike,
-        state: State,
-        dt: ArrayLike,
-        params: Any,
+        self, body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
     ) -> State:
         """Take one step."""
         t, state, dt = check_step(body, t, state, dt)

@@ -162,13 +162,7 @@ class Damped:
     wind: Callable[..., Array] | None = None
 
     def __call__(
-        self,
-        body: Body,
-        torque: Torque,
-        t: ArrayLike,
-        state: State,
-        dt: ArrayLike,
-        params: Any,
+        self, body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
     ) -> State:
         """Take one step."""
         own, own_torque, t, state, dt = own_step(body, torque, t, state, dt)

@@ -52,13 +52,7 @@ class CrouchGrossman:
     tableau: Tableau
 
     def __call__(
-        self,
-        body: Body,
-        torque: Torque,
-        t: ArrayLike,
-        state: State,
-        dt: ArrayLike,
-        params: Any,
+        self, body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
     ) -> State:
         """Take one step."""
         tableau = self.tableau

@@ -55,13 +55,7 @@ class MuntheKaas:
     tableau: Tableau
 
     def __call__(
-        self,
-        body: Body,
-        torque: Torque,
-        t: ArrayLike,
-        state: State,
-        dt: ArrayLike,
-        params: Any,
+        self, body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
     ) -> State:
         """Take one step."""
         body, torque, t, state, dt = own_step(body, torque, t, state, dt)

@@ -94,13 +94,7 @@ class Scheme:
         object.__setattr__(self, "__module__", getattr(self.step, "__module__", __name__))
 
     def __call__(
-        self,
-        body: Body,
-        torque: Torque,
-        t: ArrayLike,
-        state: State,
-        dt: ArrayLike,
-        params: Any,
+        self, body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
     ) -> State:
         """Take one step of one body from time t."""
         self.check(body)

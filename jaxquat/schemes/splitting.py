@@ -83,13 +83,7 @@ class Splitting:
     shares: Shares
 
     def __call__(
-        self,
-        body: Body,
-        torque: Torque,
-        t: ArrayLike,
-        state: State,
-        dt: ArrayLike,
-        params: Any,
+        self, body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
     ) -> State:
         """Take one step."""
         body, torque, t, state, dt = own_step(body, torque, t, state, dt)

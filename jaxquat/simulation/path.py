@@ -102,10 +102,10 @@ class Path:
         dt = jnp.where(dt != 0, dt, jnp.ones_like(dt))  # 0 where all rows are at one time
         s = jnp.where((t >= first) & (t <= last), (t - self.t[k]) / dt, jnp.nan)
         turn = quaternion.log(quaternion.relative(a.q, b.q))
-        u, rate = _cubic(s, turn, a.omega * dt, so3.dexpinv(turn, b.omega) * dt)
+        u, rate = cubic(s, turn, a.omega * dt, so3.dexpinv(turn, b.omega) * dt)
         position = velocity = None
         if a.position is not None:
-            moved, slope = _cubic(s, b.position - a.position, a.velocity * dt, b.velocity * dt)
+            moved, slope = cubic(s, b.position - a.position, a.velocity * dt, b.velocity * dt)
             position, velocity = a.position + moved, slope / dt
         return State(
             quaternion.correct_norm(quaternion.multiply(a.q, quaternion.exp(u))),
@@ -170,7 +170,7 @@ class Path:
         return {name: shapes(part) for name, part in parts.items() if jax.tree.leaves(part)}
 
 
-def _cubic(s: Array, end: Array, v0: Array, v1: Array) -> tuple[Array, Array]:
+def cubic(s: Array, end: Array, v0: Array, v1: Array) -> tuple[Array, Array]:
     """Hermite's cubic from 0 at s = 0 to ``end`` at s = 1, of slopes v0 and v1, and its slope."""
     value = s * s * (3 - 2 * s) * end + s * (1 - s) ** 2 * v0 - s * s * (1 - s) * v1
     return value, 6 * s * (1 - s) * end + (1 - s) * (1 - 3 * s) * v0 - s * (2 - 3 * s) * v1

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.extend.core import jaxpr_as_fun
 
+from jaxquat._checks import is_key
 from jaxquat._varying import axes_of, cast, shaped
 from jaxquat.engines.fused import cpu, lowering, passes, selfcheck
 from jaxquat.engines.fused import transposes as _transposes  # noqa: F401  # JAX has its rules
@@ -28,7 +29,7 @@ from jaxquat.engines.fused.recurrence import FLOWS, GROUPS, Recurrence, recurren
 from jaxquat.engines.fused.targets import nvptx
 from jaxquat.engines.fused.trace.hoisting import hoist, shared
 from jaxquat.engines.fused.trace.sizes import multiplications
-from jaxquat.engines.fused.trace.values import LARGEST, is_key
+from jaxquat.engines.fused.trace.values import LARGEST
 from jaxquat.simulation.path import Path
 from jaxquat.simulation.simulation import Simulation
 

@@ -91,9 +91,7 @@ def custom_calls(closed: Any) -> int:
 
 
 def arranged(
-    closed: Any,
-    inputs: Sequence[int | jax.ShapeDtypeStruct],
-    outputs: Sequence[int] | None = None,
+    closed: Any, inputs: Sequence[int | jax.ShapeDtypeStruct], outputs: Sequence[int] | None = None
 ) -> Any:
     """The same function with inputs and outputs in another order.
 

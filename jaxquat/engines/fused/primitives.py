@@ -71,11 +71,7 @@ class Rollout:
         return self.name.startswith("jvp")
 
     def keys(
-        self,
-        recurrence: Recurrence,
-        keep: bool,
-        live: Live,
-        by: tuple[Key, ...] | None = None,
+        self, recurrence: Recurrence, keep: bool, live: Live, by: tuple[Key, ...] | None = None
     ) -> tuple[list[Key], list[Key]]:
         """The keys of operands and results, in terms of F."""
         g, f = recurrence, recurrence.primal

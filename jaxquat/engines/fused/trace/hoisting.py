@@ -30,13 +30,14 @@ from jax.core import Tracer
 from jax.extend.core import Var
 
 from jaxquat._branches import bind, is_rare
+from jaxquat._checks import is_key
 from jaxquat._jaxprs import call_of, closed_jaxpr, specs
 from jaxquat._varying import axes_of, cast, within_shard_map
 from jaxquat.engines.fused.errors import NotScalarError
 from jaxquat.engines.fused.trace.calls import LONG, sites
 from jaxquat.engines.fused.trace.sizes import size
 from jaxquat.engines.fused.trace.tracing import dissolves
-from jaxquat.engines.fused.trace.values import is_key, opened
+from jaxquat.engines.fused.trace.values import opened
 
 _LITERAL, _FIXED, _CHANGING = range(3)
 # jit and checkpoint are walked into; not calls with a custom derivative, which holds for the whole

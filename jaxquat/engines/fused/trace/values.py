@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from jaxquat._checks import is_key
 from jaxquat.engines.fused.errors import NotScalarError
 from jaxquat.engines.fused.ir.builder import Builder, Scalar
 
@@ -21,12 +21,6 @@ Values = np.ndarray  # value numbers, in the shape of the array that they stand 
 def opened(jaxpr: Any) -> tuple[Any, Sequence[Any]]:
     """A jaxpr and its constants; an open jaxpr has none."""
     return (jaxpr.jaxpr, jaxpr.consts) if hasattr(jaxpr, "consts") else (jaxpr, ())
-
-
-def is_key(array: Any) -> bool:
-    """Whether an array, or what has its dtype, is one of keys of ``jax.random``."""
-    dtype = getattr(array, "dtype", None)
-    return not isinstance(dtype, np.dtype | None) and jnp.issubdtype(dtype, jax.dtypes.prng_key)
 
 
 def raw_shape(aval: Any) -> tuple[int, ...]:
