@@ -246,22 +246,6 @@ CASES = [
         "n >= 2, got (1, 3)",
     ),
     (
-        lambda: quaternion.from_vectors(TWO_DIRECTIONS, jnp.ones((2, 4))),
-        ValueError,
-        "world: wanted shape (..., n, 3)",
-        "(2, 4)",
-    ),
-    (
-        lambda: quaternion.from_vectors(TWO_DIRECTIONS, jnp.eye(3)),
-        ValueError,
-        "world: wanted shape (..., 2, 3), got (3, 3)",
-    ),
-    (
-        lambda: quaternion.from_vectors(TWO_DIRECTIONS, TWO_DIRECTIONS, V),
-        ValueError,
-        "weights: wanted shape (..., 2), got (3,)",
-    ),
-    (
         lambda: quaternion.from_vectors(TWO_DIRECTIONS, TWO_DIRECTIONS, method="svd"),
         ValueError,
         "method: wanted one of 'davenport', 'triad', got 'svd'",
@@ -370,18 +354,6 @@ CASES = [
         "1.0, not 1",
     ),
     (
-        lambda: jq.Body(V),
-        ValueError,
-        "inertia: wanted shape (3, 3), got (3,); principal moments: jq.Body.from_principal",
-    ),
-    (lambda: jq.Body(1.0), ValueError, "inertia: wanted shape (3, 3), got ()"),
-    (
-        lambda: jq.Body(jnp.ones((2, 3, 3))),
-        ValueError,
-        "inertia: wanted shape (3, 3), got (2, 3, 3)",
-        "jax.vmap(jq.Body)",
-    ),
-    (
         lambda: jq.Body(INERTIA.at[0, 1].set(0.1)),
         ValueError,
         "inertia: wanted a symmetric matrix, got",
@@ -407,11 +379,6 @@ CASES = [
     ),
     (lambda: jq.Body(INERTIA * NAN), ValueError, "inertia: wanted finite values, got", "nan"),
     (
-        lambda: jq.Body.from_principal(FOUR_ROWS),
-        ValueError,
-        "moments: wanted shape (3,), got (4, 3)",
-    ),
-    (
         lambda: jq.Body.from_principal(np.array([1, 2, 2])),
         TypeError,
         "moments: wanted a floating dtype, got int64",
@@ -435,17 +402,11 @@ CASES = [
         "nan",
     ),
     (
-        lambda: jq.Body.from_principal(jnp.ones(3), V),
-        ValueError,
-        "axes: wanted shape (4,), got (3,)",
-    ),
-    (
         lambda: jq.Body.from_principal(jnp.ones(3, jnp.float32), Q),
         TypeError,
         "axes: wanted the dtype of the moments, float32, got float64",
     ),
     (lambda: jq.Body.from_principal(jnp.ones(3), 2 * Q), ValueError, "axes: " + ONE_UNIT, "norm 2"),
-    (lambda: jq.Body.from_parameters(V), ValueError, "theta: wanted shape (6,), got (3,)"),
     (
         lambda: jq.Body.from_parameters(jnp.full(6, 1e3)),
         ValueError,
@@ -465,31 +426,8 @@ CASES = [
         "theta: wanted exponentials",
         "float32 can",
     ),
-    (
-        lambda: jq.Body.from_parameters(jnp.ones(6, int)),
-        TypeError,
-        "theta: wanted a floating dtype, got int64",
-    ),
-    (
-        lambda: jq.Body(2.0, INERTIA),
-        ValueError,
-        "inertia: wanted shape (3, 3), got (); the order is jq.Body(inertia, mass)",
-    ),
-    (lambda: jq.Body.box(V, V), ValueError, "mass: wanted shape (), got (3,)"),
-    (
-        lambda: jq.Body.box(jnp.asarray(2), V),
-        TypeError,
-        "mass: wanted a floating dtype, got int64 (write 1.0, not 1)",
-    ),
-    (lambda: jq.Body.box(True, V), TypeError, "mass: wanted a floating dtype, got bool"),
-    (
-        lambda: jq.Body.box(2.0, [1, 2, 3]),
-        TypeError,
-        "sides: wanted a floating dtype, got int64 (write 1.0, not 1)",
-    ),
     (lambda: jq.Body.box(-2.0, V), ValueError, "mass: wanted positive values, got -2.0"),
     (lambda: jq.Body.box(float("inf"), V), ValueError, "mass: wanted finite values, got inf"),
-    (lambda: jq.Body.box(2.0, Q), ValueError, "sides: wanted shape (3,), got (4,)"),
     (
         lambda: jq.Body.box(2.0, jnp.array([1.0, 0, 1])),
         ValueError,
@@ -497,102 +435,18 @@ CASES = [
     ),
     (lambda: jq.Body.box(2.0, V * NAN), ValueError, "sides: wanted positive values, got", "nan"),
     (lambda: jq.Body.cylinder(0.0, 1.0, 1.0), ValueError, "mass: wanted positive values, got 0.0"),
-    (
-        lambda: jq.Body.cylinder(1.0, -1.0, 1.0),
-        ValueError,
-        "radius: wanted positive values, got -1.0",
-    ),
-    (
-        lambda: jq.Body.cylinder(1.0, 1.0, NAN),
-        ValueError,
-        "height: wanted positive values, got nan",
-    ),
-    (lambda: jq.Body.cylinder(1.0, 1.0, V), ValueError, "height: wanted shape (), got (3,)"),
-    (lambda: jq.Body.sphere(1.0, V), ValueError, "radius: wanted shape (), got (3,)"),
-    (lambda: jq.Body.sphere(1.0, -2.0), ValueError, "radius: wanted positive values, got -2.0"),
-    (lambda: jq.Body.ellipsoid(1.0, 2.0), ValueError, "semi_axes: wanted shape (3,), got ()"),
-    (
-        lambda: jq.Body.ellipsoid(1.0, jnp.array([1.0, 0, 1])),
-        ValueError,
-        "semi_axes: wanted positive values, got [1. 0. 1.]",
-    ),
-    (lambda: BODY.shifted(-1.0, V), ValueError, "mass: wanted positive values, got -1.0"),
-    (lambda: BODY.shifted(1.0, Q), ValueError, "offset: wanted shape (3,), got (4,)"),
     (lambda: setattr(BODY, "mass", 1.0), FrozenInstanceError, "cannot assign to field 'mass'"),
     # torques, control
-    (lambda: torques.heavy_top(V, V), ValueError, "weight: wanted shape (), got (3,)"),
-    (
-        lambda: torques.heavy_top(np.int32(1), V),
-        TypeError,
-        "weight: wanted a floating dtype, got int32",
-    ),
-    (lambda: torques.heavy_top(1.0, Q), ValueError, "offset: wanted shape (3,), got (4,)"),
-    (
-        lambda: torques.drag(jnp.ones(2)),
-        ValueError,
-        "damping: wanted shape () or (3,) or (3, 3), got (2,)",
-    ),
-    (
-        lambda: torques.drag(jnp.ones((3, 4))),
-        ValueError,
-        "damping: wanted shape () or (3,) or (3, 3), got (3, 4)",
-    ),
-    (
-        lambda: jq.schemes.damped(jq.pcdm1, jnp.ones(2)),
-        ValueError,
-        "damping: wanted shape () or (3,) or (3, 3), got (2,)",
-    ),
-    (
-        lambda: jq.schemes.damped(jq.pcdm1, [1, 2, 3]),
-        TypeError,
-        "damping: wanted a floating dtype, got int64",
-    ),
-    (
-        lambda: jq.estimation.mekf(V),
-        ValueError,
-        "q: wanted shape (4,), got (3,)",
-    ),
-    (
-        lambda: jq.estimation.mekf(Q, jq.estimation.Noises(attitude=jnp.ones(2))),
-        ValueError,
-        "noises.attitude: wanted shape () or (3,) or (3, 3), got (2,)",
-    ),
     (
         lambda: jq.estimation.mekf(Q, jq.estimation.Noises(attitude=-jnp.eye(3))),
         ValueError,
         "noises.attitude: wanted a positive definite covariance, got [[-1.0",
     ),
     (
-        lambda: jq.estimation.mekf(Q, jq.estimation.Noises(vectors=0.0)),
-        ValueError,
-        "noises.vectors: wanted positive values, got 0.0",
-    ),
-    (
-        lambda: jq.estimation.run(
-            jq.estimation.mekf(Q, jq.estimation.Noises(vectors=jnp.ones(3))),
-            jq.estimation.Sample(
-                jnp.ones(4), *jnp.zeros((1, 4, 3)), *jnp.ones((2, 4, 2, 3)), 0.5 * jnp.ones((4, 4))
-            ),
-        ),
-        ValueError,
-        "noises.vectors: wanted shape () or (2,), one for each vector of a sample, got (3,)",
-    ),
-    (
-        lambda: jq.estimation.mekf(Q, gate=-1.0),
-        ValueError,
-        "gate: wanted positive values, got -1.0",
-    ),
-    (
-        lambda: jq.estimation.ahrs(jq.estimation.Settings(heading=0.0)),
-        ValueError,
-        "settings.heading: wanted positive values, got 0.0",
-    ),
-    (
         lambda: jq.estimation.ahrs({"heading": 0.1}),
         TypeError,
         "settings: wanted estimation.Settings, got dict",
     ),
-    (lambda: imu(gyro=jnp.ones((2, 4))), ValueError, "sample.gyro: wanted shape (3,), got (4,)"),
     (lambda: imu(dt=jnp.ones(3)), ValueError, "samples: wanted arrays with one axis (N,) in front"),
     (
         lambda: jq.estimation.run(jq.estimation.ahrs(), IMU, memory=V),
@@ -604,7 +458,6 @@ CASES = [
         ValueError,
         "every: wanted a divisor of the 2 samples, got 3",
     ),
-    (lambda: gyro(noise=jnp.ones(2)), ValueError, "gyro.noise: wanted shape () or (3,), got (2,)"),
     (
         lambda: gyro(noise=-1.0),
         ValueError,
@@ -651,22 +504,6 @@ CASES = [
     (lambda: lqr(b=jnp.ones((3, 1))), ValueError, "; a, b = jq.dynamics.linearize(scheme, body, "),
     (lambda: lqr(b=jnp.zeros((2, 1))), ValueError, "b is 0: the params of linearize must be the "),
     (
-        lambda: lqr(state_cost=jnp.eye(6)),
-        ValueError,
-        "state_cost: wanted shape (2, 2), got (6, 6); like a, whose size from dynamics.linearize "
-        "is 6 for attitude and rate, 6 more with a position, and the size of aux",
-    ),
-    (
-        lambda: lqr(command_cost=jnp.eye(2)),
-        ValueError,
-        "command_cost: wanted shape (1, 1), got (2, 2); b has a column for each command",
-    ),
-    (
-        lambda: control.lqr_law(AUX, jnp.ones((3, 6)), AUX),
-        ValueError,
-        "gain: wanted shape (m, 9), got (3, 6); the size of its error is 6 for attitude and ",
-    ),
-    (
         lambda: control.lqr_law(START, jnp.ones((3, 6)), AUX),
         ValueError,
         "state: wanted aux states like those of about, float64[3], got ()",
@@ -682,16 +519,10 @@ CASES = [
         "got neither; for linearize write lambda t, state, u: plant(t, state, params, u)",
     ),
     (
-        lambda: control.settling_time(TEN, V, 0.1),
-        ValueError,
-        "error: wanted shape (..., 10), a number for each time, got (3,)",
-    ),
-    (
         lambda: control.settling_time(-V, V, 0.1),
         ValueError,
         "t: wanted times that do not decrease, got [-0.1 -0.2 -0.3]",
     ),
-    (lambda: control.settling_time(1.0, V, 0.1), ValueError, "t: wanted shape (N,), got ()"),
     (lambda: control.settling_time(V, V, 0.0), ValueError, "within: wanted positive values"),
     (
         lambda: jq.kinematics.preintegrate(FOUR_ROWS, FOUR_ROWS, jnp.arange(3.0)),
@@ -721,13 +552,6 @@ CASES = [
         "samples: wanted more samples than the 9 parameters, got 4",
     ),
     (lambda: gyro(walk="low"), TypeError, "gyro.walk: wanted an array of floats, got 'low'"),
-    (lambda: gyro(bias=jnp.ones(())), ValueError, "gyro.bias: wanted shape (3,), got ()"),
-    (lambda: torques.magnetic(Q, lambda t: V), ValueError, "dipole: wanted shape (3,), got (4,)"),
-    (
-        lambda: control.quaternion_law(START, GAINS, V),
-        ValueError,
-        "target: wanted shape (4,), got (3,)",
-    ),
     (
         lambda: control.quaternion_law(START, GAINS, 2 * Q),
         ValueError,
@@ -741,7 +565,6 @@ CASES = [
         "reference.q: " + ONE_UNIT,
         "norm 2",
     ),
-    (lambda: control.euler_law(START, GAINS, Q), ValueError, "target: wanted shape (3,), got (4,)"),
     (
         lambda: actuators.saturate(jnp.ones((2, 3)), jnp.ones((4, 3))),
         ValueError,
@@ -754,19 +577,12 @@ CASES = [
         "limits: wanted finite values, got [inf inf inf]",
     ),
     # dynamics
-    (lambda: dynamics.retract(START, V), ValueError, "delta: wanted shape (6,), got (3,)"),
-    (
-        lambda: dynamics.retract(AUX, jnp.zeros(6)),
-        ValueError,
-        "delta: wanted shape (9,), got (6,)",
-    ),
     # grid
     (lambda: jq.grid(0.0, 0.0, 4), ValueError, "dt: wanted a positive step, got 0.0"),
     (lambda: jq.grid(0.0, -0.1, 4), ValueError, "dt: wanted a positive step, got -0.1"),
     (lambda: jq.grid(0.0, NAN, 4), ValueError, "dt: wanted a finite number, got nan"),
     (lambda: jq.grid(0.0, V, 4), ValueError, "dt: wanted a scalar, got shape (3,)"),
     (lambda: jq.grid(0.0, "0.1", 4), TypeError, "dt: wanted an array of floats, got '0.1'"),
-    (lambda: jq.grid(0.0, None, 4), TypeError, "dt: wanted an array of floats, got None"),
     (lambda: jq.grid(float("inf"), 0.1, 4), ValueError, "t0: wanted a finite number, got inf"),
     (lambda: jq.grid(V, 0.1, 4), ValueError, "t0: wanted a scalar, got shape (3,)"),
     (lambda: jq.grid(0.0, 0.1, 0), ValueError, "steps: wanted at least 1, got 0"),
@@ -783,17 +599,6 @@ CASES = [
         "times: wanted times that do not decrease, got times[1] = 0.2, times[2] = 0.1",
     ),
     (lambda: jq.grid_at(V * NAN), ValueError, "times: wanted finite values, got [nan nan nan]"),
-    (
-        lambda: jq.grid_at(np.zeros(1)),
-        ValueError,
-        "times: wanted shape (n + 1,) with n >= 1, got (1,)",
-    ),
-    (
-        lambda: jq.grid_at(np.zeros((2, 3))),
-        ValueError,
-        "times: wanted shape (n + 1,) with n >= 1, got (2, 3); use jax.vmap for several recordings",
-    ),
-    (lambda: jq.grid_at(np.arange(3)), TypeError, "times: wanted a floating dtype, got int"),
     (lambda: jq.grid_at(np.arange(3.0), 0), ValueError, "substeps: wanted at least 1, got 0"),
     (lambda: jq.grid_at(np.arange(3.0), 2.0), TypeError, "substeps: wanted an integer, got 2.0"),
     # keys
@@ -843,7 +648,6 @@ CASES = [
         TypeError,
         "index: wanted integers, got float64",
     ),
-    (lambda: jq.ensembles.keys(KEY, 3), ValueError, "index: wanted shape (m,), got ()"),
     (
         lambda: without_x64(jq.ensembles.keys, KEY, np.array([7, 2**32 + 7])),
         ValueError,
@@ -1172,18 +976,12 @@ CASES = [
         ValueError,
         "shape: wanted integers of at least 0, got (-1,)",
     ),
-    (
-        lambda: quaternion.random(KEY, dtype=int),
-        TypeError,
-        "dtype: wanted a floating dtype or None, got <class 'int'>",
-    ),
     (lambda: dynamics.energy(BODY, None), TypeError, "state: wanted a jq.State, got None"),
     (
         lambda: jq.symmetric_top_bm4(None, torques.zero, 0.0, START, 0.1, None),
         TypeError,
         "body: wanted a jq.Body, got None",
     ),
-    (lambda: fit(params=V * NAN), ValueError, "params: wanted finite values, got [nan nan nan]"),
     # the path
     (lambda: path().at(1.5), ValueError, "t: wanted times within [0.0, 1.0], got 1.5"),
     (
@@ -1342,54 +1140,12 @@ CASES = [
     ),
     (lambda: path().at(NAN), ValueError, "t: wanted times within [0.0, 1.0], got nan"),
     # fit
-    (lambda: fit(steps=0), ValueError, "steps: wanted at least 1, got 0"),
-    (lambda: fit(steps=2.0), TypeError, "steps: wanted an integer, got 2.0"),
-    (lambda: fit(chunk=0), ValueError, "chunk: wanted at least 1, got 0"),
-    (
-        lambda: fit(mode="both"),
-        ValueError,
-        "mode: wanted one of 'auto', 'forward', 'reverse', got 'both'",
-    ),
-    (lambda: fit(params=jnp.ones(2, int)), TypeError, "params: wanted a floating dtype, got int64"),
-    (
-        lambda: fit(params={"gain": ["high"]}),
-        TypeError,
-        "params: wanted an array of floats, got 'high' at params['gain'][0]; split the tree "
-        "(equinox.partition does)",
-    ),
-    (
-        lambda: fit(params={"order": 2}),
-        TypeError,
-        "params: wanted a floating dtype, got int64",
-        "at params['order']; split",
-    ),
-    (
-        lambda: fit(params=(TEN, jnp.sin)),
-        TypeError,
-        "params: wanted an array of floats, got <",
-        "at params[1]",
-    ),
     (lambda: fit(params=()), ValueError, "params: wanted at least one number, got none"),
     (
         lambda: fit(params={"gain": TEN, "bodies": [jq.Body.from_principal(jnp.ones(3))]}),
         TypeError,
         "params: wanted no jq.Body, whose moments an update would make negative, got one at "
         "params['bodies'][0]; give theta of",
-    ),
-    (
-        lambda: fit(loss=lambda p, b, k: jnp.sum(p).astype(int)),
-        TypeError,
-        "loss: wanted a floating dtype, got int64",
-    ),
-    (
-        lambda: fit(loss=lambda p, b, k: jnp.sum(p) > 0, mode="reverse"),
-        TypeError,
-        "loss: wanted a floating dtype, got bool",
-    ),
-    (
-        lambda: fit(validation=lambda p: jnp.asarray(1)),
-        TypeError,
-        "validation: wanted a floating dtype, got int64",
     ),
     (
         lambda: fit(data=(TEN, jnp.ones(5))),
@@ -1412,9 +1168,6 @@ CASES = [
         ValueError,
         "batch_size: wanted at most the rows of data, got 1 for no data",
     ),
-    (lambda: fit(data=TEN, batch_size=0), ValueError, "batch_size: wanted at least 1, got 0"),
-    (lambda: fit(data=TEN, batch_size=2.0), TypeError, "batch_size: wanted an integer, got 2.0"),
-    (lambda: fit(starts=0), ValueError, "starts: wanted at least 1, got 0"),
     (
         lambda: fit(starts=3),
         ValueError,
@@ -1435,13 +1188,11 @@ CASES = [
         ValueError,
         "patience: wanted a validation function with it, got 3 without",
     ),
-    (lambda: fit(patience=0, validation=jnp.sum), ValueError, "patience: wanted at least 1, got 0"),
     (
         lambda: fit(validation=lambda params: params),
         ValueError,
         "validation: wanted a scalar, got shape (2,)",
     ),
-    (lambda: fit(snapshot_every=0), ValueError, "snapshot_every: wanted at least 1, got 0"),
     (
         lambda: fit(loss=lambda p, b, k: jnp.sum(p) * NAN),
         FloatingPointError,
@@ -1572,28 +1323,6 @@ MISLEADING = [
     ),
     (lambda: rollout(save=1), TypeError, "save", "function", "int"),
     (lambda: sampled(init=None), TypeError, "controller", "init", "None"),
-    (lambda: jq.rkmk("rk4"), TypeError, "tableau", "rk4"),
-    (lambda: torques.total([torques.zero]), TypeError, "torques", "list"),
-    (lambda: torques.in_world(V), TypeError, "world_torque", "ArrayImpl"),
-    (lambda: torques.magnetic(V, V), TypeError, "field", "ArrayImpl"),
-    (lambda: torques.gravity_gradient(BODY, V), TypeError, "position", "ArrayImpl"),
-    (
-        lambda: torques.gravity_gradient(INERTIA, lambda t: V),
-        TypeError,
-        "body",
-        "jq.Body",
-        "ArrayImpl",
-    ),
-    (lambda: torques.drag(None), TypeError, "damping", "None"),
-    (lambda: torques.drag("strong"), TypeError, "damping", "strong"),
-    (lambda: fit(loss=1.0), TypeError, "loss", "float"),
-    (lambda: fit(optimizer="adam"), TypeError, "optimizer", "adam"),
-    (lambda: fit(optimizer=optax.adam), TypeError, "optimizer", "function"),
-    (lambda: fit(validation=1.0), TypeError, "validation", "float"),
-    (lambda: fit(key=None), TypeError, "key: ", "None"),
-    (lambda: fit(key=0), TypeError, "key: ", "0"),
-    (lambda: path().at("noon"), TypeError, "t: ", "noon"),
-    (lambda: path().at(None), TypeError, "t: ", "None"),
     # what a function of the user returns
     (
         lambda: rollout(scheme=lambda body, torque, t, state, dt, params: (state.q, state.omega)),
@@ -1608,7 +1337,6 @@ MISLEADING = [
         "controller",
         "(command, memory)",
     ),
-    (lambda: sampled(update=changing), TypeError, "controller", "memory"),
     (lambda: fit(loss=lambda params, batch, key: params), ValueError, "loss", "scalar", "(2,)"),
     (
         lambda: fit(loss=lambda params, batch, key: params, mode="reverse"),
@@ -1624,13 +1352,6 @@ MISLEADING = [
         "scalar",
         "(1,)",
     ),
-    (lambda: fit(loss=lambda params, batch, key: None), TypeError, "loss", "None"),
-    (
-        lambda: fit(loss=lambda params, batch, key: (jnp.sum(params), params)),
-        TypeError,
-        "loss",
-        "tuple",
-    ),
     (
         lambda: torques.total(own(jnp.ones(())), torques.zero)(0.0, START, None),
         ValueError,
@@ -1642,7 +1363,6 @@ MISLEADING = [
     (lambda: BODY.shifted(1.0, V * NAN), ValueError, "offset", "nan"),
     (lambda: actuators.saturate(V, -V), ValueError, "limits", "positive"),
     (lambda: actuators.saturate_smooth(V, jnp.zeros(3)), ValueError, "limits", "positive"),
-    (lambda: jq.grid(0.0, True, 4), TypeError, "dt", "bool"),
     # shapes and structures
     (
         lambda: control.quaternion_law(START, control.Gains(Q, V), Q),
@@ -1652,13 +1372,6 @@ MISLEADING = [
         "(4,)",
     ),
     (lambda: dynamics.local(START, AUX), ValueError, "aux"),
-    (lambda: jq.rkmk4(INERTIA, torques.zero, 0.0, START, 0.1, None), TypeError, "body", "jq.Body"),
-    (lambda: jq.rkmk4(BODY, torques.zero, 0.0, (Q, V), 0.1, None), TypeError, "state", "jq.State"),
-    (
-        lambda: jq.zhao(BODY, torques.zero, 0.0, jq.State(Q, Q), 0.1, None),
-        ValueError,
-        "state.omega: wanted shape (3,), got (4,)",
-    ),
     (
         lambda: jq.lgvi(BODY, torques.zero, 0.0, jax.tree.map(lambda x: x[None], START), 0.1, None),
         ValueError,
@@ -1682,12 +1395,6 @@ MISLEADING = [
         "torque: wanted torque(t, state, params), got changing(",
     ),
     (lambda: dynamics.energy(START, BODY), TypeError, "body: wanted a jq.Body, got State"),
-    (
-        lambda: dynamics.local(START, path().state),
-        ValueError,
-        "b.q: wanted shape (4,)",
-        "jax.vmap",
-    ),
     (lambda: dynamics.local(START, BODY), TypeError, "b: wanted a jq.State, got Body"),
     (
         lambda: dynamics.retract(START, single(jnp.zeros(6))),
@@ -1695,7 +1402,6 @@ MISLEADING = [
         "delta: wanted the dtype of the state, float64, got float32",
     ),
     (lambda: jax.tree.map(lambda x: x[None], path()).at(0.5), ValueError, "jax.vmap"),
-    (lambda: tableau((), (1.0,), (), "1"), TypeError, "order", "1"),
     (lambda: euler.to_quaternion(V, np.array([2, 1, 0])), ValueError, "order: wanted", "[2"),
 ]
 
@@ -1760,10 +1466,7 @@ ARGUMENTS = [
         "rate: wanted rate(t, params), got a function of t and q; "
         "jq.kinematics.rollout_of_attitude takes",
     ),
-    (
-        lambda: jq.kinematics.rollout_of_attitude(*KINEMATIC),
-        "rate: wanted rate(t, q, params), got",
-    ),
+    (lambda: jq.kinematics.rollout_of_attitude(*KINEMATIC), "rate: wanted rate(t, q, params), got"),
     (
         lambda: control.pid(BODY, 0.1, lambda t: V),
         "reference: wanted reference(t, params, input), got",
