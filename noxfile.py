@@ -1,0 +1,159 @@
+"""The tasks of the project. ``nox --list`` names them; ``nox`` alone runs what a change must pass.
+
+    nox                              # lint, types, the quick tests and the site
+    nox -s tests -- -k rollout       # what follows "--" is for pytest
+    nox -s slow                      # the slow tests
+    nox -s weekly                    # the longest tests, the fuzzer, and all planted errors
+    nox -s matrix                    # the quick tests on every Python, with extras and without
+    nox -s "matrix-3.13(float32)"    # one row of it
+    nox -s matrix -- --part          # a minute or two of every row
+
+Each task has an environment of its own; with ``--no-venv`` it runs in that of nox.
+"""
+
+import re
+import tomllib
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2025.2.9"
+nox.options.sessions = ["lint", "types", "tests", "site"]
+nox.options.default_venv_backend = "venv"
+nox.options.error_on_missing_interpreters = True
+nox.options.reuse_existing_virtualenvs = True
+
+PYTHONS = ["3.11", "3.12", "3.13"]
+QUICK = ["pytest", "-m", "not slow and not weekly"]
+AS_FOR_A_USER = {"XLA_FLAGS": ""}  # the tests otherwise ask XLA for less effort
+PART = [
+    "tests/test_packaging.py",
+    "tests/test_errors.py",
+    "tests/test_jaxprs.py",
+    "tests/rotations/test_so3.py",
+    "tests/dynamics/test_dynamics.py",
+    "tests/dynamics/test_torques.py",
+    "tests/engines/test_fuzz.py::test_other_roundings_admit_a_tanh_that_reaches_one_early",
+]
+FLOAT32 = ["-k", "float32 and not float64"]
+PART_OF_FLOAT32 = [
+    "tests/test_series.py",
+    "tests/test_linear.py",
+    "tests/test_rollout.py",
+    "tests/rotations",
+    "tests/dynamics",
+    "tests/control",
+    "tests/schemes/test_schemes.py",
+    "tests/engines/test_derivatives.py",
+]
+OLD = ("matplotlib._fontconfig_pattern", "matplotlib._mathtext")
+"""Modules that call what the newest pyparsing deprecates."""
+
+
+@nox.session
+def lint(session):
+    """Check style and format."""
+    session.install("ruff>=0.14")
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+
+
+@nox.session
+def types(session):
+    """Check types."""
+    session.install("-e", ".[dev]")
+    session.run("pyright", "--pythonpath", session.run("which", "python", silent=True).strip())
+
+
+@nox.session
+def tests(session):
+    """Run the quick tests."""
+    session.install("-e", ".[dev]")
+    session.run(*QUICK, *session.posargs)
+
+
+@nox.session
+def slow(session):
+    """Run the slow tests, which take some ten minutes on two cores."""
+    session.install("-e", ".[dev,docs]")
+    session.run("pytest", "-m", "slow and not weekly", *session.posargs)
+
+
+@nox.session
+def weekly(session):
+    """Run the longest tests, the fuzzer and all planted errors, which takes hours."""
+    session.install("-e", ".[dev,docs]")
+    session.run("pytest", "-m", "weekly", *session.posargs)
+    session.run("python", "-m", "tests.fuzz", "--programs", "500", "--rollouts", "50")
+    session.run("python", "tests/mutations.py")
+
+
+@nox.session
+def coverage(session):
+    """Print which lines the quick tests do not reach."""
+    session.install("-e", ".[dev]", "pytest-cov")
+    session.run(*QUICK, "--cov=jaxquat", "--cov-report=term-missing:skip-covered", *session.posargs)
+
+
+@nox.session
+def site(session):
+    """Build the site; a link that leads nowhere is an error."""
+    session.install("-e", ".[docs]")
+    session.run("zensical", "build", "--clean", "--strict", "-f", "docs/mkdocs.yml")
+
+
+def chosen(session, kind="all"):
+    """Return the arguments of pytest for a row of the matrix."""
+    arguments = [x for x in session.posargs if x != "--part"]
+    part = PART_OF_FLOAT32 if kind == "float32" else PART
+    arguments += FLOAT32 if kind == "float32" else []
+    return arguments + (part if "--part" in session.posargs else [])
+
+
+@nox.session(python=PYTHONS)
+@nox.parametrize("kind", ["all", "core", "float32"], ids=["all", "core", "float32"])
+def matrix(session, kind):
+    """Run the quick tests with the jax that pip gives: with extras, without, or without float64."""
+    session.install("-e", ".[test-core]" if kind == "core" else ".[test]")
+    environment = AS_FOR_A_USER | ({"JAX_ENABLE_X64": "0"} if kind == "float32" else {})
+    session.run(*QUICK, "-q", *chosen(session, kind), env=environment)
+
+
+@nox.session(python=PYTHONS[0])
+def oldest(session):
+    """Run the quick tests with every dependency at its lower bound."""
+    constraints = Path(session.create_tmp(), "constraints.txt")
+    constraints.write_text("\n".join(lower_bounds()) + "\n")
+    session.install("-e", ".[test]", "-c", str(constraints))
+    warned = [part for x in OLD for part in ("-W", f"default::DeprecationWarning:{x}")]
+    session.run(*QUICK, "-q", *chosen(session), *warned, env=AS_FOR_A_USER)
+
+
+@nox.session(python=PYTHONS[-1])
+def nightly(session):
+    """Run the quick tests with the newest source of jax, which may fail."""
+    session.install("-e", ".[test]")
+    session.install("--upgrade", "jax @ git+https://github.com/jax-ml/jax")
+    session.run(*QUICK, "-q", *chosen(session), env=AS_FOR_A_USER)
+
+
+@nox.session(python=PYTHONS[-1])
+def gpu(session):
+    """Compile the fused engine's kernels for an H200, which takes no GPU but large packages."""
+    session.install("-e", ".[fused,test-core]")
+    version = session.run(
+        "python", "-c", "import jax; print(jax.__version__)", silent=True, log=False
+    ).strip()
+    plugin = [f"jax-cuda12-{part}=={version}" for part in ("plugin", "pjrt")]
+    session.install("--no-deps", *plugin, "nvidia-cuda-nvcc", "nvidia-cuda-nvdisasm")
+    environment = AS_FOR_A_USER | {"JAX_PLATFORMS": "cpu"}
+    session.run(*QUICK, "-q", "tests/engines/test_ahead.py", *session.posargs, env=environment)
+
+
+def lower_bounds():
+    """Return the lower bounds of pyproject.toml as constraints; the tests' own tools are free."""
+    project = tomllib.loads(Path("pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    names = ("plot", "fused", "diffrax", "store", "export", "logs")
+    wanted = project["dependencies"] + [need for name in names for need in extras[name]]
+    return [re.sub(r"\[.*?\]|\s", "", need).replace(">=", "==") for need in wanted]
