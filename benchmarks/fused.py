@@ -32,8 +32,8 @@ import rollout as peers
 
 import jaxquat as jq
 from jaxquat import _series as series
-from jaxquat.engines.fused.engine import trace
-from jaxquat.engines.fused.ir.expansion import lowered
+from jaxquat.fused.engine import trace
+from jaxquat.fused.ir.expansion import lowered
 from jaxquat.learning.differentiation import forward_value_and_grad
 from jaxquat.simulation.simulation import checked_simulation
 

@@ -29,7 +29,7 @@ import numpy as np
 import rollout as peers
 
 import jaxquat as jq
-from jaxquat.engines.fused import engine, selfcheck
+from jaxquat.fused import engine, selfcheck
 from jaxquat.simulation.simulation import checked_simulation
 
 ROOT = Path(__file__).parents[1]

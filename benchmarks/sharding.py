@@ -20,7 +20,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import jaxquat as jq
-from jaxquat.engines.fused import partitioning
+from jaxquat.fused import partitioning
 
 BODY, LEVEL = jq.Body.from_principal(jnp.array([0.6, 0.8, 1.0])), jnp.array([0.5, 0.5, -0.5, 0.5])
 GAINS = jnp.array([2.0, 1.0])

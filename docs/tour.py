@@ -14,11 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxquat as jq
-from jaxquat.engines.fused import engine, passes
-from jaxquat.engines.fused.ir.expansion import contracted, expanded
-from jaxquat.engines.fused.targets import host
-from jaxquat.engines.fused.trace.hoisting import hoist
-from jaxquat.engines.fused.trace.tracing import scalarize
+from jaxquat.fused import engine, passes
+from jaxquat.fused.ir.expansion import contracted, expanded
+from jaxquat.fused.targets import host
+from jaxquat.fused.trace.hoisting import hoist
+from jaxquat.fused.trace.tracing import scalarize
 from jaxquat.simulation.simulation import checked_simulation
 
 PAGE = Path(__file__).with_name("fused_inside.md")

@@ -11,20 +11,37 @@ import importlib
 import importlib.metadata
 from typing import TYPE_CHECKING, Any
 
-from jaxquat import _missing, control, dynamics, ensembles, estimation, schemes
-from jaxquat import analytic as exact
-from jaxquat.control import actuators, rotors
-from jaxquat.dynamics import flow, forces, torques
+from jaxquat import (
+    _missing,
+    accelerometer,
+    actuators,
+    control,
+    dynamics,
+    ensembles,
+    estimation,
+    euler,
+    exact,
+    flow,
+    forces,
+    fused,
+    gyro,
+    kinematics,
+    magnetometer,
+    quaternion,
+    recordings,
+    rotors,
+    schemes,
+    so3,
+    torques,
+)
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.state import State, Wrench
-from jaxquat.engines import fused
 from jaxquat.ensembles import Ensemble
 from jaxquat.learning.covariance import FitCovariance, fit_covariance
 from jaxquat.learning.fit import Fit, fit
 from jaxquat.learning.least_squares import LeastSquares, least_squares
 from jaxquat.learning.prediction import Prediction
 from jaxquat.rollout import rollout
-from jaxquat.rotations import euler, quaternion, so3
 from jaxquat.schemes import (
     SCHEMES,
     Scheme,
@@ -56,7 +73,6 @@ from jaxquat.schemes import (
     symmetric_top_suzuki4,
     zhao,
 )
-from jaxquat.sensing import accelerometer, gyro, kinematics, magnetometer, recordings
 from jaxquat.simulation.controller import Controller
 from jaxquat.simulation.grid import Grid, GridAt, grid, grid_at
 from jaxquat.simulation.path import Path

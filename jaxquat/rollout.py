@@ -15,8 +15,8 @@ from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Step, Torque
 from jaxquat.dynamics.state import State
 from jaxquat.engines import reversible, scan
-from jaxquat.engines.fused import engine as fused
-from jaxquat.engines.fused.errors import report
+from jaxquat.fused import engine as fused
+from jaxquat.fused.errors import report
 from jaxquat.schemes.scheme import Scheme
 from jaxquat.simulation.controller import Controller
 from jaxquat.simulation.grid import Grid, GridAt, coinciding

@@ -31,14 +31,14 @@ class Mutation(NamedTuple):
 
 
 RKMK, CF4, PCDM = (f"schemes/{x}.py" for x in ("munthe_kaas", "commutator_free", "pcdm"))
-GROSSMAN, PROJECTED = "schemes/frozen_frames.py", "schemes/projected.py"
+GROSSMAN, PROJECTED = "schemes/crouch_grossman.py", "schemes/projected.py"
 SPLITTING, IMPLICIT = "schemes/splitting.py", "schemes/implicit.py"
 
 MEKF, AHRS, ERROR = (f"estimation/{x}.py" for x in ("mekf", "ahrs", "error_state"))
 IMU_ERROR = "estimation/imu_error.py"
-PREINTEGRATION = "sensing/preintegration.py"
+PREINTEGRATION = "kinematics/preintegration.py"
 
-FUSED = "engines/fused"
+FUSED = "fused"
 HOISTING, BRANCHES = f"{FUSED}/trace/hoisting.py", "_branches.py"
 DERIVATIVES, TRANSPOSES, KEYS, PRIMITIVES, PASSES, RECURRENCE, TIMELOOP = (
     f"{FUSED}/{x}.py"
@@ -207,25 +207,25 @@ MUTATIONS = {
         PCDM, "dt, middle)", "dt, middle._replace(aux=state.aux))", of_aux("zhao")
     ),
     "forces: no reaction of the gradient": Mutation(
-        "dynamics/forces.py",
+        "forces.py",
         "return Wrench(strength * cross(u, moment), force)",
         "return Wrench(strength * cross(u, moment), 0.0 * force)",
         "dynamics/test_forces.py::test_field_and_gradient_are_those_of_the_potential",
     ),
     "forces: drag in still air": Mutation(
-        "dynamics/forces.py",
+        "forces.py",
         "return state.velocity - jnp.asarray(air(t, position), position.dtype)",
         "return state.velocity",
         "dynamics/test_forces.py::test_a_fall_against_linear_drag_and_its_slope_by_the_mass",
     ),
     "forces: a thrust without its arm": Mutation(
-        "dynamics/forces.py",
+        "forces.py",
         "_replace(torque=moment)",
         "_replace(torque=0.0 * moment)",
         "dynamics/test_forces.py::test_the_power_of_a_thrust_is_that_at_its_point",
     ),
     "rotors: thrust not turned with the body": Mutation(
-        "control/rotors.py",
+        "rotors.py",
         "Wrench(torque, rotate(state.q, force))",
         "Wrench(torque, force)",
         "control/test_rotors.py::test_a_lagging_rotor_pushes_along_its_axis_in_the_world",
@@ -297,7 +297,7 @@ MUTATIONS = {
         of_ahrs("latency_turns_the_attitude_on"),
     ),
     "preintegration: dp without the square of time": Mutation(
-        "sensing/galilean.py",
+        "kinematics/galilean.py",
         "held = 0.5 * nu",
         "held = 0.0 * nu",
         "sensing/test_preintegration.py::test_held_samples_give_the_product_of_matrix_exponentials",

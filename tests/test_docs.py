@@ -139,9 +139,11 @@ def test_the_numbers_of_the_gallery_are_those_that_the_examples_printed():
 
 FLOORS = """
     _checks _disk _progress _reprs _varying | _jaxprs | _branches | _missing _series
-    | _linear | rotations | dynamics | simulation.controller simulation.grid
-    | simulation.intervals | schemes | control simulation.path | simulation.simulation | engines
-    | rollout | analytic ensembles learning | estimation sensing | interop plot
+    | _linear | quaternion | so3 euler | dynamics | torques forces flow
+    | simulation.controller simulation.grid | simulation.intervals | schemes | actuators
+    | control simulation.path | rotors simulation.simulation | engines | fused | rollout
+    | exact ensembles learning | sensing | kinematics gyro accelerometer magnetometer
+    | recordings | estimation | interop plot
 """
 HEIGHT = {part: k for k, floor in enumerate(FLOORS.split("|")) for part in floor.split()}
 PACKAGE = ROOT / "jaxquat"

@@ -270,7 +270,7 @@ def test_a_path_knows_the_position_between_its_rows():
 
 def test_the_exact_free_motions_drift():
     start = jax.tree.map(jnp.asarray, START)
-    end = jax.jit(lambda: jq.analytic.free_body(BODY, 2.0, start))()
+    end = jax.jit(lambda: jq.exact.free_body(BODY, 2.0, start))()
     np.testing.assert_allclose(end.position, START.position + 2 * START.velocity, rtol=1e-15)
     np.testing.assert_array_equal(end.velocity, START.velocity)
 

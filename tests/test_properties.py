@@ -16,7 +16,7 @@ from scipy.spatial.transform import Rotation
 
 import jaxquat as jq
 from jaxquat import euler, quaternion, so3
-from jaxquat.rotations.quaternion import (
+from jaxquat.quaternion import (
     conjugate,
     exp,
     from_xyzw,

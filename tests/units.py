@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import mpmath
 import numpy as np
 
-from jaxquat.engines.fused import cpu
-from jaxquat.engines.fused.ir import special
-from jaxquat.engines.fused.ir.builder import Builder, operation
-from jaxquat.engines.fused.kernel import Leaf, Loop
+from jaxquat.fused import cpu
+from jaxquat.fused.ir import special
+from jaxquat.fused.ir.builder import Builder, operation
+from jaxquat.fused.kernel import Leaf, Loop
 
 SPECIAL = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0])
 RANGES = {  # largest arguments, float32 and float64

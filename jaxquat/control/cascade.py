@@ -17,14 +17,14 @@ from jax.typing import ArrayLike
 
 from jaxquat._checks import exactly, instance, is_concrete, one_shape, positive, takes
 from jaxquat._linear import cross, dot, inverse_inertia, matvec, root
-from jaxquat.control.actuators import saturate
+from jaxquat.actuators import saturate
 from jaxquat.control.course import Course, attitude_of, check_course
 from jaxquat.control.flight import Lift, check_mass
 from jaxquat.control.laws import check_gains, shortest
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.state import State
 from jaxquat.dynamics.units import own_units
-from jaxquat.rotations.quaternion import conjugate, multiply, rotate, rotate_inverse
+from jaxquat.quaternion import conjugate, multiply, rotate, rotate_inverse
 from jaxquat.simulation.controller import Controller
 
 

@@ -11,7 +11,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from jaxquat._checks import exactly, finite, instance, takes
-from jaxquat.rotations.quaternion import multiply
+from jaxquat.quaternion import multiply
 
 
 class Course(NamedTuple):

@@ -20,7 +20,7 @@ from jaxquat.control.laws import Gains, check_gains, check_order, geometric_law
 from jaxquat.control.reference import follow
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.state import State, check_state
-from jaxquat.rotations.quaternion import rotate
+from jaxquat.quaternion import rotate
 
 
 class Lift(NamedTuple):

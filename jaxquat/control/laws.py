@@ -14,12 +14,12 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
+from jaxquat import euler, quaternion
 from jaxquat._checks import broadcast, exactly, finite, instance, unit_quaternion
 from jaxquat._linear import cross, matvec
 from jaxquat.control.reference import Reference, check_reference
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.state import State, broadcastable
-from jaxquat.rotations import euler, quaternion
 
 
 class Gains(NamedTuple):

@@ -16,12 +16,12 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from jaxquat._checks import exactly, instance, is_concrete, one_shape, positive, takes
-from jaxquat.control.actuators import saturate
+from jaxquat.actuators import saturate
 from jaxquat.control.laws import Gains, check_gains, shortest, tracking_law
 from jaxquat.control.reference import Reference, check_reference
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.state import State
-from jaxquat.rotations.quaternion import conjugate, multiply
+from jaxquat.quaternion import conjugate, multiply
 from jaxquat.simulation.controller import Controller
 
 

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
+from jaxquat import quaternion
 from jaxquat._checks import exactly, instance, takes, unit_quaternion
-from jaxquat.rotations import quaternion
 
 
 class Reference(NamedTuple):

@@ -12,6 +12,7 @@ from jax import Array
 from jax.tree_util import GetAttrKey
 from jax.typing import ArrayLike, DTypeLike
 
+from jaxquat import quaternion
 from jaxquat._checks import (
     exactly,
     finite,
@@ -37,7 +38,6 @@ from jaxquat.dynamics.inertia import (
     symmetric_part,
     to_six,
 )
-from jaxquat.rotations import quaternion
 
 __all__ = ["Body"]
 

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from jaxquat import quaternion
 from jaxquat._checks import is_concrete, other_units, symmetric
 from jaxquat._linear import matmul, power_of_two, trace, transpose
-from jaxquat.rotations import quaternion
 
 
 def box_moments(mass: Array, sides: Array) -> Array:

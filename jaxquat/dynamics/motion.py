@@ -15,6 +15,7 @@ from jax import Array
 from jax.flatten_util import ravel_pytree
 from jax.typing import ArrayLike
 
+from jaxquat import quaternion
 from jaxquat._checks import arrays, instance, takes, trailing
 from jaxquat._linear import cross, dot, inverse_inertia, matvec
 from jaxquat.dynamics.body import Body
@@ -29,7 +30,6 @@ from jaxquat.dynamics.state import (
     retract,
 )
 from jaxquat.dynamics.units import own_step, own_units
-from jaxquat.rotations import quaternion
 
 
 def angular_acceleration(body: Body, omega: Array, tau: Array) -> Array:

@@ -11,9 +11,8 @@ from jax import Array
 from jax.flatten_util import ravel_pytree
 from jax.typing import ArrayLike
 
-from jaxquat import _reprs
+from jaxquat import _reprs, quaternion
 from jaxquat._checks import exactly, finite, floating, instance, trailing, unit_quaternion
-from jaxquat.rotations import quaternion
 
 
 class State(NamedTuple):

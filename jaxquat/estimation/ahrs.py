@@ -43,7 +43,7 @@ from jaxquat.estimation.imu_error import (
     transition_of,
     variances_of,
 )
-from jaxquat.rotations.quaternion import (
+from jaxquat.quaternion import (
     correct_norm,
     exp,
     multiply,

@@ -14,7 +14,7 @@ from jaxquat._checks import arrays, instance
 from jaxquat.estimation import error_state
 from jaxquat.estimation.arguments import unit_or_missing
 from jaxquat.estimation.error_state import Error, Update
-from jaxquat.rotations.quaternion import correct_norm, exp, multiply
+from jaxquat.quaternion import correct_norm, exp, multiply
 
 
 class Estimate(NamedTuple):

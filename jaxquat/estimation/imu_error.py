@@ -12,7 +12,7 @@ from jax import Array, lax
 
 from jaxquat._linear import square, transpose
 from jaxquat.estimation.imu import Settings
-from jaxquat.rotations.quaternion import to_matrix
+from jaxquat.quaternion import to_matrix
 
 GRAVITY = 9.80665  # m/s^2
 SIZE = 18

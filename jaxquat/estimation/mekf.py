@@ -14,6 +14,7 @@ import numpy as np
 from jax import Array, lax
 from jax.typing import ArrayLike
 
+from jaxquat import so3
 from jaxquat._checks import (
     exactly,
     finite,
@@ -35,8 +36,7 @@ from jaxquat.estimation.filtering import (
     filter_of,
     present,
 )
-from jaxquat.rotations import so3
-from jaxquat.rotations.quaternion import (
+from jaxquat.quaternion import (
     conjugate,
     correct_norm,
     exp,

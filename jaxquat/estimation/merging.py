@@ -8,7 +8,7 @@ from jax import Array, lax
 
 from jaxquat._checks import divisor, exactly, floating, instance
 from jaxquat.estimation.imu import ImuSample
-from jaxquat.rotations.quaternion import conjugate, correct_norm, exp, log, multiply, rotate
+from jaxquat.quaternion import conjugate, correct_norm, exp, log, multiply, rotate
 
 
 def merge(samples: ImuSample, every: int) -> ImuSample:

@@ -36,14 +36,14 @@ try:
 except ImportError as error:
     raise ImportError(missing_package("interop.diffrax", "diffrax", "diffrax")) from error
 
+from jaxquat import so3
 from jaxquat._checks import exactly, instance, positive, takes
 from jaxquat._linear import dot, root
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Torque
 from jaxquat.dynamics.motion import derivative
 from jaxquat.dynamics.state import Rates, State
-from jaxquat.rotations import so3
-from jaxquat.rotations.quaternion import correct_norm, exp, log, multiply, relative
+from jaxquat.quaternion import correct_norm, exp, log, multiply, relative
 from jaxquat.schemes.munthe_kaas import moved, stages
 from jaxquat.schemes.tableaus import DORMAND_PRINCE5, HEUN, Tableau, combine, tableau
 from jaxquat.simulation.path import cubic

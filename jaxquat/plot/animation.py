@@ -14,7 +14,7 @@ from matplotlib.animation import FuncAnimation, writers
 from mpl_toolkits.mplot3d import Axes3D
 from mpl_toolkits.mplot3d.art3d import Poly3DCollection
 
-from jaxquat import _progress
+from jaxquat import _progress, quaternion
 from jaxquat._checks import boolean, exactly, instance, place, positive, positive_integer, real
 from jaxquat.dynamics.body import Body
 from jaxquat.plot.panels import (
@@ -30,7 +30,6 @@ from jaxquat.plot.panels import (
     spatial,
     towards,
 )
-from jaxquat.rotations import quaternion
 from jaxquat.simulation.path import Path
 
 _CORNERS = 0.5 * np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)])

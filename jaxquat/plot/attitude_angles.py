@@ -10,9 +10,9 @@ from jax import Array
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
+from jaxquat import euler, quaternion
 from jaxquat._checks import instance
 from jaxquat.plot.panels import ABOVE, draw_columns, flat, one_path
-from jaxquat.rotations import euler, quaternion
 from jaxquat.simulation.path import Path
 
 

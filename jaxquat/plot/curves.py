@@ -10,6 +10,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from matplotlib.axes import Axes
 
+from jaxquat import quaternion
 from jaxquat._checks import (
     finite,
     fraction,
@@ -31,7 +32,6 @@ from jaxquat.plot.panels import (
     flat,
     one_path,
 )
-from jaxquat.rotations import quaternion
 from jaxquat.simulation.path import Path
 
 

@@ -16,7 +16,7 @@ from matplotlib.ticker import MaxNLocator
 from mpl_toolkits.mplot3d import Axes3D
 
 from jaxquat._checks import finite, instance, positive, real
-from jaxquat.sensing.recordings import Recording
+from jaxquat.recordings import Recording
 from jaxquat.simulation.path import Path, check_rows
 
 COLOURS = ("#14306e", "#c9472b", "#e8a91c", "#35897e", "#a157d8", "#5a2b2e")

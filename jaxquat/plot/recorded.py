@@ -9,9 +9,9 @@ from matplotlib.axes import Axes
 
 from jaxquat._checks import instance, one_of
 from jaxquat.plot.panels import NotebookFigure, draw_columns, flat
-from jaxquat.sensing.recordings import Recording
-from jaxquat.sensing.recordings.columns import SI
-from jaxquat.sensing.recordings.recording import SENSORS, check_times
+from jaxquat.recordings import Recording
+from jaxquat.recordings.columns import SI
+from jaxquat.recordings.recording import SENSORS, check_times
 
 _MOST = 8
 """So many panels are readable in one figure."""

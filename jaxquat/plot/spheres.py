@@ -13,6 +13,7 @@ import jax
 import numpy as np
 from mpl_toolkits.mplot3d import Axes3D
 
+from jaxquat import quaternion
 from jaxquat._checks import fraction, instance, numbers, positive_integer
 from jaxquat.dynamics.body import Body
 from jaxquat.plot.panels import (
@@ -25,7 +26,6 @@ from jaxquat.plot.panels import (
     spatial,
     towards,
 )
-from jaxquat.rotations import quaternion
 from jaxquat.simulation.path import Path
 
 _RATES = (r"$\omega_x$ [rad/s]", r"$\omega_y$ [rad/s]", r"$\omega_z$ [rad/s]")

@@ -11,8 +11,8 @@ import dataclasses
 from jaxquat.schemes import hoffmann, tableaus, weights
 from jaxquat.schemes.commutator_free import cf4
 from jaxquat.schemes.composition import compose
+from jaxquat.schemes.crouch_grossman import crouch_grossman
 from jaxquat.schemes.damping import damped
-from jaxquat.schemes.frozen_frames import crouch_grossman
 from jaxquat.schemes.hoffmann import full_quat, full_quat_corrected, half_quat
 from jaxquat.schemes.implicit import lgvi, lie_midpoint, simo_wong
 from jaxquat.schemes.munthe_kaas import rkmk

@@ -15,7 +15,7 @@ from jaxquat.dynamics.contract import Torque
 from jaxquat.dynamics.motion import rates_of
 from jaxquat.dynamics.state import State, displaced
 from jaxquat.dynamics.units import own_step
-from jaxquat.rotations.quaternion import correct_norm, exp, expm1, multiply
+from jaxquat.quaternion import correct_norm, exp, expm1, multiply
 from jaxquat.schemes.scheme import scheme
 from jaxquat.schemes.tableaus import RK4, combine
 

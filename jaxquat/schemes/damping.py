@@ -38,12 +38,12 @@ from jaxquat.dynamics.contract import (
     rate_at_attitude,
     wind_at,
 )
-from jaxquat.dynamics.forces import Wind
 from jaxquat.dynamics.state import State
-from jaxquat.dynamics.torques import zero
 from jaxquat.dynamics.units import own_step, own_units
-from jaxquat.rotations.quaternion import rotate, rotate_inverse
+from jaxquat.forces import Wind
+from jaxquat.quaternion import rotate, rotate_inverse
 from jaxquat.schemes.scheme import Scheme, as_scheme
+from jaxquat.torques import zero
 
 _DOUBLINGS = 11
 

@@ -24,7 +24,7 @@ from jaxquat.dynamics.contract import Torque, check_step, evaluate, without_posi
 from jaxquat.dynamics.motion import euler, rates_of
 from jaxquat.dynamics.state import State
 from jaxquat.dynamics.units import own_step, own_units
-from jaxquat.rotations.quaternion import from_hoffmann, hoffmann_v, to_hoffmann
+from jaxquat.quaternion import from_hoffmann, hoffmann_v, to_hoffmann
 from jaxquat.schemes.scheme import scheme
 
 

@@ -27,7 +27,7 @@ from jaxquat.dynamics.contract import (
 from jaxquat.dynamics.motion import drifted, euler, kicked
 from jaxquat.dynamics.state import State
 from jaxquat.dynamics.units import own_step
-from jaxquat.rotations.quaternion import correct_norm, exp, expm1, multiply
+from jaxquat.quaternion import correct_norm, exp, expm1, multiply
 from jaxquat.schemes.scheme import scheme
 
 NEWTON = 6

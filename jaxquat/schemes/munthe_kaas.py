@@ -14,14 +14,14 @@ from typing import Any
 from jax import Array, lax
 from jax.typing import ArrayLike
 
+from jaxquat import so3
 from jaxquat._checks import instance
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Torque
 from jaxquat.dynamics.motion import rates_of
 from jaxquat.dynamics.state import Rates, State, displaced
 from jaxquat.dynamics.units import own_step
-from jaxquat.rotations import so3
-from jaxquat.rotations.quaternion import correct_norm, exp, expm1, multiply
+from jaxquat.quaternion import correct_norm, exp, expm1, multiply
 from jaxquat.schemes.scheme import Scheme
 from jaxquat.schemes.tableaus import Tableau, combine
 

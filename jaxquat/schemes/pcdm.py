@@ -16,7 +16,7 @@ from jaxquat.dynamics.contract import Torque, evaluate_at_attitude
 from jaxquat.dynamics.motion import drifted, euler, kicked, rates_of
 from jaxquat.dynamics.state import State, displaced
 from jaxquat.dynamics.units import own_step
-from jaxquat.rotations.quaternion import correct_norm, exp, expm1, multiply, rotate
+from jaxquat.quaternion import correct_norm, exp, expm1, multiply, rotate
 from jaxquat.schemes.scheme import scheme
 
 

@@ -20,7 +20,7 @@ from jaxquat.dynamics.contract import Torque, evaluate
 from jaxquat.dynamics.motion import newton, rates_of
 from jaxquat.dynamics.state import State
 from jaxquat.dynamics.units import own_step
-from jaxquat.rotations.quaternion import conjugate, multiply, normalize
+from jaxquat.quaternion import conjugate, multiply, normalize
 from jaxquat.schemes.scheme import scheme
 from jaxquat.schemes.tableaus import RK4, combine
 

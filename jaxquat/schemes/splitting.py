@@ -29,7 +29,7 @@ from jaxquat.dynamics.contract import Torque, evaluate_at_attitude, without_aux
 from jaxquat.dynamics.inertia import equal_moments
 from jaxquat.dynamics.state import State
 from jaxquat.dynamics.units import own_step
-from jaxquat.rotations.quaternion import (
+from jaxquat.quaternion import (
     conjugate,
     correct_norm,
     expm1,

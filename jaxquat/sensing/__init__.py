@@ -1,1 +1,1 @@
-"""What a gyroscope measures, its recordings, and attitudes from its rates."""
+"""What sensors with three axes share: their errors, and the fit of an ellipsoid."""

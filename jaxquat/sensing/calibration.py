@@ -25,7 +25,7 @@ from jaxquat._reprs import named_numbers
 from jaxquat.learning.covariance import FitCovariance
 from jaxquat.learning.differentiation import with_jacobian
 from jaxquat.learning.least_squares import LeastSquares, least_squares
-from jaxquat.sensing.triad import samples
+from jaxquat.sensing.axes import samples
 
 
 def static_samples(name: str, value: Any, parameters: int) -> Array:

@@ -12,10 +12,10 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
+from jaxquat import quaternion, so3
 from jaxquat._checks import floating, is_concrete
 from jaxquat._reprs import shapes, table
 from jaxquat.dynamics.state import State
-from jaxquat.rotations import quaternion, so3
 
 
 @functools.partial(

@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 import jax
 import numpy as np
 
-from jaxquat.engines.fused import cpu, loading
-from jaxquat.engines.fused.targets import host, nvptx
+from jaxquat.fused import cpu, loading
+from jaxquat.fused.targets import host, nvptx
 
 REGISTERS = {name: ctypes.c_int32() for name in ("tid", "ctaid", "nctaid")}
 executor = ThreadPoolExecutor(1)  # a GPU has denormal numbers; on XLA's threads they are zero

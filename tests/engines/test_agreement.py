@@ -22,7 +22,7 @@ from marks import some
 from side_by_side import assert_agree, both
 
 import jaxquat as jq
-from jaxquat.engines.fused import cpu, loading, lowering
+from jaxquat.fused import cpu, loading, lowering
 
 SIZES = (1, 2, 4, 8) if jax.config.jax_enable_x64 else (1, 2, 4)
 INTEGERS = [np.dtype(f"{sign}{size}") for sign in "iu" for size in SIZES]

@@ -18,8 +18,8 @@ from marks import some
 
 import jaxquat as jq
 from jaxquat._jaxprs import equations
-from jaxquat.engines.fused import keys, primitives, recurrence
-from jaxquat.engines.fused.engine import trace
+from jaxquat.fused import keys, primitives, recurrence
+from jaxquat.fused.engine import trace
 from jaxquat.simulation.simulation import checked_simulation
 
 pytestmark = pytest.mark.needs("llvmlite")

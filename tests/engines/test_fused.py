@@ -15,8 +15,8 @@ import units
 from marks import some
 
 import jaxquat as jq
-from jaxquat.engines.fused import cpu, engine, loading
-from jaxquat.engines.fused.targets import host, objects
+from jaxquat.fused import cpu, engine, loading
+from jaxquat.fused.targets import host, objects
 from jaxquat.simulation.simulation import checked_simulation
 
 VALUES = {jnp.float32: 1e-5, jnp.float64: 1e-12}

@@ -10,8 +10,8 @@ import pytest
 from marks import some
 
 import jaxquat as jq
-from jaxquat.engines.fused.engine import trace
-from jaxquat.engines.fused.ir.program import evaluate
+from jaxquat.fused.engine import trace
+from jaxquat.fused.ir.program import evaluate
 from jaxquat.simulation.simulation import checked_simulation
 
 BODY = jq.Body.from_principal(jnp.array([0.6, 0.8, 1.0]))

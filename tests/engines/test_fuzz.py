@@ -17,8 +17,8 @@ from fuzz.grammar import NOT_BACKWARD, PRODUCTIONS, SHAPES, Grammar, Mode, Type
 from fuzz.running import Children
 
 from jaxquat._jaxprs import equations
-from jaxquat.engines.fused.trace.elementwise import ELEMENTWISE
-from jaxquat.engines.fused.trace.tracing import ON_ARRAYS
+from jaxquat.fused.trace.elementwise import ELEMENTWISE
+from jaxquat.fused.trace.tracing import ON_ARRAYS
 
 pytestmark = pytest.mark.needs("llvmlite")
 

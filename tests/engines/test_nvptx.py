@@ -8,8 +8,8 @@ import pytest
 from marks import some
 
 import jaxquat as jq
-from jaxquat.engines.fused import engine, lowering, selfcheck
-from jaxquat.engines.fused.targets import nvptx
+from jaxquat.fused import engine, lowering, selfcheck
+from jaxquat.fused.targets import nvptx
 from jaxquat.simulation.simulation import checked_simulation
 
 F4, F8 = jnp.float32, jnp.float64

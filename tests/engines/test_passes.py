@@ -11,8 +11,8 @@ from jax.extend.core import jaxpr_as_fun
 import jaxquat as jq
 from jaxquat._branches import branched, rarely
 from jaxquat._jaxprs import equations
-from jaxquat.engines.fused import passes
-from jaxquat.engines.fused.trace.hoisting import hoist, shared
+from jaxquat.fused import passes
+from jaxquat.fused.trace.hoisting import hoist, shared
 
 X, Y = jnp.array([0.3, -0.7, 1.1]), jnp.array([2.0, 0.5, -1.0])
 

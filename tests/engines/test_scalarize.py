@@ -11,9 +11,9 @@ from marks import some
 from orders import COMPOSED
 
 import jaxquat as jq
-from jaxquat.engines.fused.errors import NotScalarError
-from jaxquat.engines.fused.ir.program import evaluate
-from jaxquat.engines.fused.trace.tracing import scalarize
+from jaxquat.fused.errors import NotScalarError
+from jaxquat.fused.ir.program import evaluate
+from jaxquat.fused.trace.tracing import scalarize
 
 
 def leaves_of(tree):

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import pytest
 
 import jaxquat as jq
-from jaxquat.engines.fused import cpu, engine, lowering, selfcheck
-from jaxquat.engines.fused.targets import nvptx
+from jaxquat.fused import cpu, engine, lowering, selfcheck
+from jaxquat.fused.targets import nvptx
 
 CALL = cpu.call
 UNCHECKED = re.escape(selfcheck.UNCHECKED)

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from jaxquat.engines.fused import partitioning
+from jaxquat.fused import partitioning
 
 COMMON = """
 import jax

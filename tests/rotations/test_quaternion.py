@@ -19,7 +19,7 @@ from marks import some
 from scipy.spatial.transform import Rotation
 
 from jaxquat import actuators, control, euler, quaternion, so3
-from jaxquat.rotations.quaternion import (
+from jaxquat.quaternion import (
     conjugate,
     exp,
     inverse,

@@ -11,7 +11,7 @@ from marks import some
 
 import jaxquat as jq
 from jaxquat import kinematics, quaternion
-from jaxquat.sensing.magnus import magnus_vector
+from jaxquat.kinematics.magnus_expansion import magnus_vector
 
 IDENTITY = jnp.array([1.0, 0.0, 0.0, 0.0])
 HALF_ANGLE, SPIN = 0.3, 4.0  # methods: coning with b = 0.6 and W = 4

@@ -1,0 +1,39 @@
+"""What stands between a commanded torque and the body: limits, lags, reaction wheels, thrusters.
+
+Wheels and lags have states. Keep them in ``State.aux``, and return their rates beside the torque:
+
+    def torque(t, state, params, command):
+        motor = actuators.allocate(AXES, command)  # the rate of each wheel's momentum, too
+        return actuators.wheel_torque(AXES, state, state.aux, motor), motor
+
+``lagged`` and ``delayed`` are what becomes of commands that were recorded.
+
+Wheel axes are rows: ``axes`` is (n, 3), unit vectors in body axes.
+"""
+
+from __future__ import annotations
+
+from jaxquat.actuators.actuation import (
+    allocate,
+    allocate_thrusters,
+    hold_momentum,
+    lag,
+    saturate,
+    saturate_smooth,
+    thruster_arms,
+    wheel_torque,
+)
+from jaxquat.actuators.recorded_commands import delayed, lagged
+
+__all__ = [
+    "allocate",
+    "allocate_thrusters",
+    "delayed",
+    "hold_momentum",
+    "lag",
+    "lagged",
+    "saturate",
+    "saturate_smooth",
+    "thruster_arms",
+    "wheel_torque",
+]

@@ -1,0 +1,202 @@
+"""Limits, lags and reaction wheels, and how a torque is divided among actuators."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from jaxquat._checks import (
+    broadcast,
+    exactly,
+    finite,
+    floating,
+    not_negative,
+    one_shape,
+    positive,
+)
+from jaxquat._linear import cross, inverse, matmul, matvec, transpose
+from jaxquat.actuators.thrusters import allocated
+from jaxquat.dynamics.state import State, broadcastable
+
+
+def saturate(tau: ArrayLike, limits: ArrayLike) -> Array:
+    """A hard limit per axis: tau [N m] cut to at least -limits and at most limits.
+
+    (..., n), (..., n) or () -> (..., n). The gradient is 1 inside and 0 outside. Hoffmann,
+    Application of Quaternions, 9.10.
+
+    Examples:
+        >>> jq.actuators.saturate(jnp.array([0.25, -2.0, 0.125]), 0.5)  # N m
+        Array([ 0.25 , -0.5  ,  0.125], dtype=float32)
+    """
+    tau, limits = _limited(tau, limits)
+    return jnp.clip(tau, -limits, limits)
+
+
+def saturate_smooth(tau: ArrayLike, limits: ArrayLike) -> Array:
+    """A smooth limit per axis, ``limits tanh(tau/limits)``: never beyond them, slope 1 at zero.
+
+    (..., n), (..., n) or () -> (..., n), all [N m].
+
+    Examples:
+        >>> tau = jq.actuators.saturate_smooth(jnp.array([0.01, 0.5, 5.0]), 0.5)  # N m
+        >>> np.asarray(tau).round(2)
+        array([0.01, 0.38, 0.5 ], dtype=float32)
+    """
+    tau, limits = _limited(tau, limits)
+    finite("limits", limits)
+    return limits * jnp.tanh(tau / limits)
+
+
+def lag(actual: ArrayLike, command: ArrayLike, time_constant: ArrayLike) -> Array:
+    """Rate ``(command - actual)/time_constant`` of a first-order lag, per axis or wheel.
+
+    (n,), (n,), () or (n,) [s] -> (n,).
+
+    Examples:
+        >>> actual, command = jnp.array([80.0, 100.0]), jnp.array([100.0, 100.0])  # rad/s
+        >>> jq.actuators.lag(actual, command, 0.0625)  # rad/s^2
+        Array([320.,   0.], dtype=float32)
+    """
+    actual, command = floating("actual", actual), floating("command", command)
+    if actual.ndim != 1 or command.shape != actual.shape:
+        got = f"{command.shape} for {actual.shape}"
+        raise ValueError(f"command: wanted the shape of actual, (n,), got {got}")
+    time_constant = one_shape("time_constant", time_constant, (), actual.shape)
+    positive("time_constant", time_constant)
+    return (command - actual) / time_constant
+
+
+def wheel_torque(axes: ArrayLike, state: State, momentum: ArrayLike, motor: ArrayLike) -> Array:
+    """Torque of n reaction wheels on the body, ``-sum a_i u_i - omega × (sum a_i h_i)`` [N m].
+
+    (n, 3), State, (n,), (n,) -> (3,). ``motor`` is u, the torque of each motor on its wheel [N m],
+    and so the rate of ``momentum`` h [N m s], which is the wheel's whole momentum about its axis,
+    with its part in the turn of the body. The inertia of the body must then leave out the moment of
+    each wheel about its own axis: so ``I omega' = tau - omega × (I omega + A h) - A u`` holds
+    exactly, and the momentum of body and wheels in the world is conserved. P. C. Hughes, Spacecraft
+    Attitude Dynamics, 1986, section 3.4.
+
+    Examples:
+        >>> axes, momentum = jnp.eye(3), jnp.array([0.0, 2.0, 0.0])  # N m s: the second wheel spins
+        >>> motor = jnp.array([0.01, 0.02, 0.05])  # N m
+        >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), omega=jnp.array([0.0, 0.0, 0.1]))
+        >>> tau = jq.actuators.wheel_torque(axes, state, momentum, motor)
+        >>> np.asarray(tau).round(3)  # N m, of it 0.2 about x because the spinning wheel turns
+        array([ 0.19, -0.02, -0.05], dtype=float32)
+    """
+    axes = _axes("axes", axes)
+    momentum = exactly("momentum", momentum, axes.shape[:1])
+    motor = exactly("motor", motor, axes.shape[:1])
+    state = broadcastable("state", state)
+    return -matvec(transpose(axes), motor) - cross(state.omega, matvec(transpose(axes), momentum))
+
+
+def hold_momentum(momentum: ArrayLike, motor: ArrayLike, capacity: ArrayLike) -> Array:
+    """The motor torques, but 0 for those that would spin a full wheel faster. -> (n,) [N m].
+
+    A wheel is full where ``|momentum| >= capacity`` [N m s]. Arguments (n,) or () broadcast.
+
+    Examples:
+        >>> momentum = jnp.array([1.0, 0.5, -1.0])  # N m s
+        >>> motor = jnp.array([0.25, 0.25, 0.25])  # N m
+        >>> jq.actuators.hold_momentum(momentum, motor, capacity=1.0)  # the third may slow down
+        Array([0.  , 0.25, 0.25], dtype=float32)
+    """
+    momentum, motor, capacity = broadcast(
+        ("momentum", momentum, ()), ("motor", motor, ()), ("capacity", capacity, ())
+    )
+    positive("capacity", capacity, or_infinite=True)
+    full = (jnp.abs(momentum) >= capacity) & (motor * momentum > 0)
+    return jnp.where(full, 0.0, motor)
+
+
+def allocate(axes: ArrayLike, tau: ArrayLike, limits: ArrayLike | None = None) -> Array:
+    """Motor torques u of n >= 3 wheels that turn the body with tau. (n, 3), (3,) -> (n,) [N m].
+
+    It is the shortest such u, ``-A (A^T A)^-1 tau`` with the axes for rows of A; infinite or NaN if
+    the axes do not span the space. With limits (n,) or () [N m] all are scaled down together where
+    one exceeds its own, so that the torque keeps its direction; the largest ratio counts, with its
+    gradient.
+
+    Examples:
+        >>> pyramid = jnp.array([[1.0, 1, 1], [-1, 1, 1], [-1, -1, 1], [1, -1, 1]]) / jnp.sqrt(3.0)
+        >>> motor = jq.actuators.allocate(pyramid, jnp.array([0.0, 0.0, 0.04]))  # N m about z
+        >>> np.asarray(motor).round(4)  # N m: four wheels share it
+        array([-0.0173, -0.0173, -0.0173, -0.0173], dtype=float32)
+    """
+    axes, tau = _axes("axes", axes), exactly("tau", tau, (3,))
+    gram = matmul(transpose(axes), axes)
+    return _within(-matvec(axes, matvec(inverse(gram), tau)), limits)
+
+
+def allocate_thrusters(arms: ArrayLike, tau: ArrayLike, limits: ArrayLike | None = None) -> Array:
+    """Nonnegative forces of least sum whose torque is tau, or the nearest torque. -> (n,) [N].
+
+    If no forces give tau, the result gives the torque nearest to it. A torque beyond the limits is
+    scaled down just enough to meet them, so its direction stays. Compare ``forces @ arms`` with tau
+    to detect either case. All bases of the linear program are tried at once, about
+    ``(n + 3)^3/6``: exact, and differentiable except where the basis changes.
+
+    Args:
+        arms: torque of each thruster at unit force [m], (n, 3), from ``thruster_arms``. Three that
+            lie in one plane to ten roundings span no more than that plane.
+        tau: torque wanted [N m], (3,), body axes.
+        limits: greatest forces [N], (n,) or (), not negative; 0 for a thruster that has failed.
+
+    Examples:
+        >>> arms = 0.5 * jnp.vstack([jnp.eye(3), -jnp.eye(3)])  # m: two thrusters for each axis
+        >>> forces = jq.actuators.allocate_thrusters(arms, jnp.array([0.25, -0.5, 0.125]))  # N m
+        >>> np.asarray(forces @ arms).round(3), bool((forces >= 0.0).all())
+        (array([ 0.25 , -0.5  ,  0.125], dtype=float32), True)
+    """
+    arms, tau = _axes("arms", arms), exactly("tau", tau, (3,))
+    if limits is not None:
+        limits = one_shape("limits", limits, (), arms.shape[:1])
+        not_negative("limits", limits, or_infinite=True)
+    return allocated(arms, tau, limits)
+
+
+def thruster_arms(positions: ArrayLike, directions: ArrayLike) -> Array:
+    """Torque of each thruster at unit force, ``position × direction`` [m].
+
+    (n, 3), (n, 3) -> (n, 3). ``positions`` [m] are those of the thrusters, from the centre of mass;
+    ``directions`` are unit vectors along the force on the body. Both are in body axes.
+
+    Examples:
+        >>> positions = jnp.array([[0.5, 0.0, 0.0], [0.0, 0.0, 0.5]])  # m
+        >>> directions = jnp.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]])
+        >>> jq.actuators.thruster_arms(positions, directions)  # torques about z and y per newton
+        Array([[0. , 0. , 0.5],
+               [0. , 0.5, 0. ]], dtype=float32)
+    """
+    return cross(*broadcast(("positions", positions, (3,)), ("directions", directions, (3,))))
+
+
+def _limited(tau: ArrayLike, limits: ArrayLike) -> list[Array]:
+    """Arrays tau (..., n) and limits (..., n) that broadcast, from limits (..., n) or ()."""
+    tau, limits = floating("tau", tau), floating("limits", limits)
+    core = tau.shape[-1:] or (3,)
+    with jax.ensure_compile_time_eval():  # concrete within jit, if the limits are
+        limits = limits if limits.ndim else jnp.broadcast_to(limits, core)
+    tau, limits = broadcast(("tau", tau, core), ("limits", limits, core))
+    positive("limits", limits, or_infinite=True)
+    return [tau, limits]
+
+
+def _axes(name: str, value: ArrayLike) -> Array:
+    value = floating(name, value)
+    if value.ndim != 2 or value.shape[1] != 3 or value.shape[0] < 1:
+        raise ValueError(f"{name}: wanted shape (n, 3), got {value.shape}")
+    return value
+
+
+def _within(u: Array, limits: ArrayLike | None) -> Array:
+    """The vector u (n,), scaled down until no element exceeds its limit, (n,), () or None."""
+    if limits is None:
+        return u
+    limits = one_shape("limits", limits, (), u.shape)
+    positive("limits", limits, or_infinite=True)
+    return u / jnp.maximum(1.0, jnp.max(jnp.abs(u) / limits))

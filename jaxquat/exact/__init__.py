@@ -1,0 +1,29 @@
+"""Exact motions of rigid bodies in closed form: what the schemes are tested against.
+
+Each is a function of time, start and inertia, differentiable in all of them where the motion
+depends on them smoothly. A function takes one body and one time; use ``jax.vmap`` for many. For
+instance ``jq.exact.free_body(body, t, start)`` is the State of a free body t seconds after
+``start``.
+
+References: E. T. Whittaker, Analytical Dynamics of Particles and Rigid Bodies, 4th ed. 1937,
+sections 69-71; L. D. Landau and E. M. Lifshitz, Mechanics, 3rd ed. 1976, sections 35-37; R. van Zon
+and J. Schofield, J. Comput. Phys. 225, 2007, 145-164 (attitude of the free asymmetric body).
+"""
+
+from __future__ import annotations
+
+from jaxquat.exact.free import flip_interval, free_body, free_symmetric
+from jaxquat.exact.prescribed import coning, fixed_axis, prescribed
+from jaxquat.exact.tops import kovalevskaya, nutation, steady_precession
+
+__all__ = [
+    "coning",
+    "fixed_axis",
+    "flip_interval",
+    "free_body",
+    "free_symmetric",
+    "kovalevskaya",
+    "nutation",
+    "prescribed",
+    "steady_precession",
+]

@@ -1,0 +1,93 @@
+"""Motions that are chosen: a turn about a fixed axis, coning, and any smooth attitude of time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from jaxquat._checks import exactly, scalar, takes, unit_quaternion, unit_vector
+from jaxquat._linear import cross, matvec
+from jaxquat.control import follow
+from jaxquat.dynamics.body import Body, check_body
+from jaxquat.dynamics.contract import Torque
+from jaxquat.dynamics.state import State
+from jaxquat.quaternion import exp, multiply
+
+
+def fixed_axis(q: ArrayLike, axis: ArrayLike, angle: ArrayLike) -> Array:
+    """The attitude after a turn of q (4,) about a fixed unit axis (3,), body axes. -> (4,).
+
+    ``angle`` [rad] is the integral of the rate. q and axis have one dtype, that of the result.
+
+    Raises:
+        ValueError: a wrong shape; concrete values that are not finite, or not unit to 1e-4.
+        TypeError: an argument is no array of floats, or axis has another dtype than q.
+
+    Examples:
+        >>> level, z = jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.0, 0.0, 1.0])
+        >>> jq.exact.fixed_axis(level, z, jnp.pi / 3).round(2)  # after 60 deg
+        Array([0.87, 0.  , 0.  , 0.5 ], dtype=float32)
+    """
+    hint = "; use jax.vmap"
+    q, axis = exactly("q", q, (4,), hint), exactly("axis", axis, (3,), hint)
+    unit_quaternion("q", q)
+    unit_vector("axis", axis)
+    if axis.dtype != q.dtype:
+        raise TypeError(f"axis: wanted the dtype of q, {q.dtype}, got {axis.dtype}")
+    return multiply(q, exp(scalar("angle", angle).astype(q.dtype) * axis))
+
+
+def coning(t: ArrayLike, half_angle: ArrayLike, rate: ArrayLike) -> State:
+    """An axis that describes a cone, at one time t [s].
+
+    The attitude is a turn by ``half_angle`` [rad] about a horizontal axis, which itself turns at
+    ``rate`` [rad/s]. It is defined for all values; the dtype is that to which the three promote.
+
+    Examples:
+        >>> state = jq.exact.coning(0.0, 0.1, 2.0)  # 0 s, a cone of 0.1 rad, 2 rad/s
+        >>> state.omega[1:].round(3)  # 2 sin(0.1) about y, -2 (1 - cos(0.1)) about z
+        Array([ 0.2 , -0.01], dtype=float32)
+    """
+    t, b, rate = scalar("t", t), scalar("half_angle", half_angle), scalar("rate", rate)
+    dtype = jnp.result_type(b, rate, t)
+    t, b, rate = (x.astype(dtype) for x in (t, b, rate))
+    sine, cosine, half = jnp.sin(rate * t), jnp.cos(rate * t), jnp.sin(0.5 * b)
+    q = jnp.stack([jnp.cos(0.5 * b), half * cosine, half * sine, jnp.zeros_like(b)])
+    across = rate * jnp.sin(b)
+    # 2 sin^2(b/2) and not 1 - cos b, of which narrow cones keep nothing
+    return State(q, jnp.stack([-across * sine, across * cosine, -2.0 * rate * half**2]))
+
+
+def prescribed(
+    body: Body, attitude: Callable[[Array], Array]
+) -> tuple[Callable[[ArrayLike], State], Torque]:
+    """A motion that is chosen freely, and the torque that makes it happen: ``(state, torque)``.
+
+    ``attitude(t) -> (4,)`` is a smooth function of unit quaternions. ``state(t)`` is its State at
+    time t [s], ``torque(t, state, params)`` depends on t alone. For instance
+    ``state, torque = jq.exact.prescribed(body, lambda t: jq.exact.coning(t, 0.3, 2.0).q)``.
+
+    Examples:
+        >>> body = jq.Body(jnp.diag(jnp.array([2.0, 3.0, 4.0])))
+        >>> attitude = lambda t: jq.quaternion.exp(jnp.array([0.0, 0.0, 0.5]) * t**2)  # 1 rad/s^2
+        >>> state, torque = jq.exact.prescribed(body, attitude)
+        >>> later = jax.jit(state)(3.0)
+        >>> f"{later.omega[2]:.2f} rad/s, {torque(3.0, later, None)[2]:.2f} N m"
+        '3.00 rad/s, 4.00 N m'
+    """
+    check_body(body)
+    takes("attitude", attitude, "t")
+
+    def state(t: ArrayLike) -> State:
+        reference = follow(attitude, scalar("t", t))
+        return State(reference.q, reference.omega)
+
+    def torque(t: ArrayLike, state: State, params: Any, *command: Any) -> Array:
+        _, omega, alpha = follow(attitude, t)
+        return matvec(body.inertia, alpha) + cross(omega, matvec(body.inertia, omega))
+
+    return state, torque

@@ -1,0 +1,99 @@
+"""Kernels for the CPU: compiled by llvmlite, kept in memory and on disk, called by XLA.
+
+``call`` is what the primitive is lowered to. It chooses the number of lanes, gets the kernel
+(``_kernel``) and calls it through XLA's foreign function interface; the last operand says for how
+many bodies.
+
+``_kernel`` writes the assembly. Its hash, with that of the processor and of LLVM, is the key under
+which object code is kept: in memory by ``loading``, on disk by ``objects``. A kernel that is in
+neither is compiled.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from jaxquat._checks import missing_package, positive_integer
+from jaxquat.fused import loading
+from jaxquat.fused.kernel import CACHED, Loop
+from jaxquat.fused.targets import host, objects
+
+_threads = ctypes.c_int64(
+    len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+)
+
+
+def set_threads(count: int) -> None:
+    """Set how many threads a fused kernel on the CPU uses: 1 to 256, at first one per processor.
+
+    A function that is compiled already uses no more threads than were set when it was compiled.
+
+    Examples:
+        >>> import os
+        >>> jq.fused.set_threads(1)  # the other processors are left to other work
+        >>> jq.fused.set_threads(min(os.cpu_count(), 256))  # all of them
+    """
+    count = positive_integer("count", count)
+    if count > 256:
+        raise ValueError(f"count: wanted 1 to 256 threads, got {count}")
+    _threads.value = count
+
+
+def missing() -> str | None:
+    """Why there are no fused kernels on this CPU, as an error message; None if there are."""
+    if os.name != "posix":
+        return 'engine "fused" on the CPU needs POSIX threads; use engine="scan"'
+    try:
+        import llvmlite.binding  # noqa: F401
+    except ImportError:
+        return missing_package("engine", "llvmlite", "fused")
+    return None
+
+
+def call(
+    loop: Loop, kind: str, batched: Sequence[bool], bodies: int, operands: Sequence[Array]
+) -> list[Array]:
+    """The results of a kernel, with shapes (bodies, rows, size) or (bodies, size).
+
+    ``operands`` have these shapes too, without the axis of bodies where they are not ``batched``.
+    ``kind`` is that of ``Loop.arrays``.
+    """
+    lanes = host.lanes(loop, bodies)
+    name, scratch = _kernel(loop, kind, tuple(batched), lanes)
+    threads = min(_threads.value, -(-bodies // lanes))
+    arrays = [jnp.moveaxis(x, 0, -1) if b else x for x, b in zip(operands, batched, strict=True)]
+    shapes = [
+        jax.ShapeDtypeStruct((*(() if rows is None else (rows,)), leaf.size, bodies), leaf.dtype)
+        for leaf, rows in loop.results(kind)
+    ]
+    memory = jax.ShapeDtypeStruct((threads, scratch), np.uint8)
+    run = jax.ffi.ffi_call(loading.target(name), [*shapes, memory])
+    *results, _ = run(*arrays, np.array([bodies, threads], np.int32))
+    return [jnp.moveaxis(x, -1, 0) for x in results]
+
+
+@functools.lru_cache(maxsize=CACHED)
+def _kernel(loop: Loop, kind: str, batched: tuple[bool, ...], lanes: int) -> tuple[str, int]:
+    """The name of the kernel, and the bytes of scratch memory that each of its threads needs."""
+    import llvmlite.binding as llvm
+
+    text, scratch = host.module(loop, kind, batched, lanes)
+    llvm.add_symbol("jaxquat_threads", ctypes.addressof(_threads))
+    triple, version = host.machine().triple, str(llvm.llvm_version_info)
+    key = hashlib.sha256("\n".join([text, *host.processor(), triple, version]).encode())
+    if key.hexdigest() not in loading.loaded:
+        code = objects.read(key.digest())
+        if code is None:
+            code = host.compiled(text)
+            objects.write(key.digest(), code)
+        loading.add(key.hexdigest(), code)
+    return key.hexdigest(), scratch

@@ -1,0 +1,211 @@
+"""The fused engine: a rollout as one kernel.
+
+``trace`` makes a ``Recurrence`` of a simulation: the functions of its step, of ``save`` and of its
+controller, hoisted first, so that what does not change becomes "constants". All arrays are flat:
+one axis for the elements of a leaf, before it one for rows, where there are any, and one for
+bodies. ``run`` gives them to the primitive ``value``, whose batches and programs are in
+``primitives`` and whose derivatives are in ``derivatives``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.extend.core import jaxpr_as_fun
+
+from jaxquat._checks import is_key
+from jaxquat._varying import axes_of, cast, shaped
+from jaxquat.fused import cpu, lowering, passes, selfcheck
+from jaxquat.fused import transposes as _transposes  # noqa: F401  # JAX has its rules
+from jaxquat.fused.by_interval import ByInterval
+from jaxquat.fused.keys import primals, shape_of
+from jaxquat.fused.primitives import value
+from jaxquat.fused.recurrence import FLOWS, GROUPS, Recurrence, recurrence_of
+from jaxquat.fused.targets import nvptx
+from jaxquat.fused.trace.hoisting import hoist, shared
+from jaxquat.fused.trace.sizes import multiplications
+from jaxquat.fused.trace.values import LARGEST
+from jaxquat.simulation.path import Path
+from jaxquat.simulation.simulation import Simulation
+
+MULTIPLICATIONS = {"value": 12_000, "derivative": 20_000}
+"""Up to so many in the matrix products of a step, the kernel is faster than XLA."""
+
+
+def run(simulation: Simulation, strict: bool = True) -> Path:
+    """Simulate in one kernel.
+
+    For the backward pass it keeps a state every ``simulation.segment`` steps; None leaves it to
+    ``Recurrence.kept_every``. With ``strict=False`` a derivative without a scalar form is computed
+    by ``lax.scan``, and matrix products that are faster in XLA are an error.
+
+    Raises:
+        NotScalarError: the step, ``save`` or the controller has no scalar form; or, if ``strict``,
+            a derivative that is asked for.
+        NotImplementedError: the kernel has more arrays than a GPU allows; or, if not ``strict``,
+            the matrix products are large.
+        ImportError: the compiler is not there.
+    """
+    lacking = missing()
+    if lacking:
+        raise ImportError(lacking)
+    recurrence, operands, (saved, state, memory) = trace(simulation, strict)
+    lowering.checked_loop(recurrence, "forward")  # an error is one of this call
+    keys = primals(recurrence)
+    shapes = [shape_of(recurrence, key).shape for key in keys]
+    x = {k: a.reshape(shape) for k, a, shape in zip(keys, operands, shapes, strict=True)}
+    y = iter(value(x, dict.fromkeys(keys, False), recurrence, None).values())
+    rows, final = _shaped(y, saved, 1), _shaped(y, state, 0)
+    return simulation.path(rows, _shaped(y, memory, 0), final)
+
+
+def _shaped(results: Iterator[Array], spec: Any, leading: int) -> Any:
+    """The next results as a pytree of these shapes and dtypes, after ``leading`` axes."""
+    leaves, structure = jax.tree.flatten(spec)
+    arrays = []
+    for leaf in leaves:
+        x, shape = next(results), jax.eval_shape(_raw, leaf).shape
+        arrays.append(_keyed(x.reshape(*x.shape[:leading], *shape), leaf.dtype))
+    return jax.tree.unflatten(structure, arrays)
+
+
+def missing() -> str | None:
+    """Why there are no fused kernels on the default platform, as an error message, or None."""
+    platform = jax.default_backend()
+    if platform == "cpu":
+        return cpu.missing()
+    if platform in ("gpu", "cuda"):
+        return nvptx.missing() or selfcheck.objection()
+    return f'engine "fused" has no kernels for {platform}; use engine="scan"'
+
+
+def trace(simulation: Simulation, strict: bool = True) -> tuple[Recurrence, list[Array], Any]:
+    """The recurrence of a simulation, what it is given, and the trees of what it gives.
+
+    The trees are shapes and dtypes of what is saved, of state and of memory.
+    """
+    # Here times vary as the state does: the cotangents of operands are summed over devices outside.
+    times = simulation.t0, simulation.dt, simulation.intervals
+    t0, dt, intervals = cast(times, axes_of(simulation.start))
+    torque = shared(simulation.torque)
+    simulation = dataclasses.replace(simulation, torque=torque, t0=t0, dt=dt, intervals=intervals)
+    if simulation.intervals is not None:
+        return _traced(ByInterval(simulation), strict)
+    return _traced(simulation, strict)
+
+
+def _traced(
+    simulation: Simulation | ByInterval, strict: bool
+) -> tuple[Recurrence, list[Array], Any]:
+    """``trace`` of a simulation of which a step has its time from its number, or its command."""
+    start, inputs, memory = simulation.start, simulation.inputs, simulation.initial_memory()
+    trees = {
+        "state": start, "memory": memory, "inputs": jax.tree.map(lambda x: x[0], inputs),
+        "command": (), "saved": (), "k": shaped((), jnp.int32, start.q),
+    }  # fmt: skip
+    trees = jax.eval_shape(lambda x: x, trees)
+    functions = {"step": simulation.step, "save": simulation.observe}
+    if simulation.is_commanded:
+        functions["sample"] = simulation.command
+    hoisted = {}
+    for name in ("sample", "step", "save"):
+        if name in functions:
+            inner, outer = FLOWS[name]
+            arguments = [trees[group] for group in ("k", *inner)]
+            closed, constants, results = _hoisted(functions[name], *arguments)
+            results = results if len(outer) > 1 else (results,)
+            trees |= dict(zip(outer, results, strict=True))
+            hoisted[name] = closed, constants
+    functions, constants = _with_all_constants(hoisted)
+    every = {"step": 1, "save": simulation.save_every, "sample": simulation.sample_every}
+    in_all = sum(multiplications(closed) / every[name] for name, closed in functions.items())
+    if not strict:
+        _refuse_large_products(in_all, max((x.size for x in constants), default=0))
+    specs = {group: _specs(trees[group]) for group in GROUPS[1:]}
+    recurrence = recurrence_of(
+        functions,
+        specs={"constants": _specs(constants), **specs},
+        steps=simulation.steps,
+        sample_every=simulation.sample_every if simulation.is_commanded else simulation.steps,
+        save_every=simulation.save_every,
+        segment=simulation.segment,
+        strict=strict,
+        value_by_scan=not strict and in_all > MULTIPLICATIONS["value"],
+    )
+    operands = [*constants, *(_raw(x) for x in jax.tree.leaves((inputs, start, memory)))]
+    return recurrence, operands, (trees["saved"], trees["state"], trees["memory"])
+
+
+def _with_all_constants(hoisted: dict[str, tuple[Any, list[Array]]]) -> tuple[Any, list[Array]]:
+    """The functions of the constants of all of them, and these."""
+    names = [name for name in ("step", "save", "sample") if name in hoisted]
+    constants = [x for name in names for x in hoisted[name][1]]
+    functions, first = {}, 0
+    for name in names:
+        closed, own = hoisted[name]
+        before, after = constants[:first], constants[first + len(own) :]
+        leaves = range(len(own), len(closed.jaxpr.invars))
+        inputs = [*_specs(before), *range(len(own)), *_specs(after), *leaves]
+        functions[name] = passes.arranged(closed, inputs)
+        first += len(own)
+    return functions, constants
+
+
+def _refuse_large_products(multiplications: float, largest: int) -> None:
+    """NotImplementedError if XLA multiplies faster; ``largest`` is the size of an array."""
+    most, text = MULTIPLICATIONS["derivative"], f"{multiplications:.0f} multiplications in the"
+    if multiplications > most:
+        text = f"{text} matrix products of a step; from {most} on XLA is faster"
+        raise NotImplementedError(text)
+    if multiplications >= largest > LARGEST:
+        text = f"{text} matrix products of a step, by an array of {largest} numbers, of which the"
+        raise NotImplementedError(f"{text} kernel has no derivative beyond {LARGEST}")
+
+
+def _specs(tree: Any) -> tuple[jax.ShapeDtypeStruct, ...]:
+    """Shapes and dtypes of the leaves, keys as their words."""
+    return tuple(jax.eval_shape(_raw, leaf) for leaf in jax.tree.leaves(tree))
+
+
+def _raw(x: Any) -> Array:
+    """An array; keys as their words."""
+    x = jnp.asarray(x)
+    return jax.random.key_data(x) if is_key(x) else x
+
+
+def _keyed(x: Array, dtype: Any) -> Any:
+    """The inverse of ``_raw``: keys of their words, if ``dtype`` is that of keys."""
+    is_words = jnp.issubdtype(dtype, jax.dtypes.prng_key)
+    return jax.random.wrap_key_data(x, impl=dtype._impl) if is_words else x
+
+
+def _hoisted(function: Callable[..., Any], *arguments: Any) -> tuple[Any, list[Array], Any]:
+    """``hoist`` of a function, what is fixed, and the tree of its results.
+
+    Keys among arguments, results and what is fixed are their words.
+    """
+    leaves, structure = jax.tree.flatten(arguments)
+    dtypes, trees = [leaf.dtype for leaf in leaves], []
+
+    def of_words(*words: Array) -> list[Array]:
+        keyed = [_keyed(x, dtype) for x, dtype in zip(words, dtypes, strict=True)]
+        results = function(*jax.tree.unflatten(structure, keyed))
+        trees.append(jax.eval_shape(lambda x: x, results))
+        return [_raw(x) for x in jax.tree.leaves(results)]
+
+    words = [jax.eval_shape(_raw, leaf) for leaf in leaves]
+    closed, fixed = hoist(jax.make_jaxpr(of_words)(*words))
+    if any(is_key(x) for x in fixed):
+        keys, rest = [x.dtype for x in fixed], jaxpr_as_fun(closed)
+
+        def of_all(fixed: Sequence[Array], *words: Array) -> list[Array]:
+            keyed = [_keyed(x, dtype) for x, dtype in zip(fixed, keys, strict=True)]
+            return rest(*keyed, *words)
+
+        closed = jax.make_jaxpr(of_all)(_specs(fixed), *words)
+    return closed, [_raw(x) for x in fixed], trees[-1]

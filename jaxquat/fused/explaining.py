@@ -1,0 +1,154 @@
+"""``jq.fused.explain``: which engine ``engine="auto"`` takes, why, and what a step costs.
+
+The rollout is checked and traced as ``jq.rollout`` does it, but not compiled. The operations of the
+scalar programs are counted (``Program.counts``). The floor is their cost (``Program.cost``) divided
+by two, as a processor starts two vector operations a cycle. A kernel takes longer where operations
+wait for each other's results or for memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from jaxquat._checks import one_of
+from jaxquat.dynamics.body import Body
+from jaxquat.dynamics.contract import Step, Torque
+from jaxquat.dynamics.state import State
+from jaxquat.fused import engine, lowering
+from jaxquat.fused.errors import NotScalarError
+from jaxquat.fused.ir.program import Program
+from jaxquat.fused.recurrence import Recurrence
+from jaxquat.schemes.scheme import Scheme
+from jaxquat.simulation.grid import Grid, GridAt
+from jaxquat.simulation.simulation import Simulation, checked_simulation
+
+
+def explain(
+    scheme: Scheme | Step,
+    body: Body,
+    torque: Torque,
+    start: State,
+    grid: Grid | GridAt,
+    params: Any = None,
+    *,
+    check: bool = False,
+    checkpoint: str | int = "none",
+    stage: str | None = None,
+    **options: Any,
+) -> None:
+    """Print what ``jq.rollout(..., engine="auto")`` does with the same arguments.
+
+    ``options`` are the other keyword arguments of ``jq.rollout``, but for ``engine``.
+
+    With ``stage`` it prints instead what one stage of the fused engine makes of the step, of
+    ``save`` and of the controller: "hoisted", without what does not change in a run; "branched",
+    with a ``cond`` for each rare branch; "jvp" and "vjp", the derivatives in forward and in reverse
+    mode, by all floats and of all results; "scalar", the program of which machine code is made. The
+    first four are jaxprs.
+
+    The first line says which engine it takes, and why if that is the scan. Then the scalar
+    operations of the step, of the controller and of ``save`` are counted, and those of their
+    derivatives, with a floor under the time of each. The floor counts vector operations, two a
+    cycle: a division as 8, a square root as 10, transcendental functions as 20 to 80. The last line
+    says how often a state is kept for reverse mode; the steps between are computed again.
+
+    Raises:
+        ValueError, TypeError: those of ``jq.rollout``, and an unknown stage.
+        NotScalarError: a stage cannot be reached.
+
+    Examples:
+        >>> body = jq.Body.from_principal(jnp.array([1.0, 2.0, 3.0]))
+        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.1, 0.2, 0.3]))
+        >>> jq.fused.explain(jq.rkmk4, body, jq.torques.zero, start, jq.grid(0.0, 0.01, 100))
+        engine="auto" takes the fused kernel
+        step: ... scalar operations (... mul, ... add, ...)
+          floor: about ... cycles for a vector of bodies
+        derivative of the step: ...
+        kept for the derivative: a state every ... steps
+    """
+    simulation = checked_simulation(
+        scheme, body, torque, start, grid, params, checkpoint=checkpoint, **options
+    )
+    if stage is not None:
+        one_of("stage", stage, tuple(_STAGES))
+        recurrence, _, _ = engine.trace(simulation)
+        print("\n\n".join(_STAGES[stage](recurrence)))  # noqa: T201
+        return
+    hindrance = engine.missing()
+    if check or checkpoint == "reversible":
+        option = "check=True" if check else 'checkpoint="reversible"'
+        hindrance = f"only the scan engine has {option}"
+    reason, lines = _counted(simulation)
+    hindrance = hindrance or reason
+    verdict = f"the scan ({hindrance})" if hindrance else "the fused kernel"
+    print("\n".join([f'engine="auto" takes {verdict}', *lines]))  # noqa: T201
+
+
+def _counted(simulation: Simulation) -> tuple[str | None, list[str]]:
+    """What keeps the rollout from being a kernel, or None; and what the programs cost."""
+    lines, saves = [], simulation.save is not None
+    try:
+        recurrence, _, _ = engine.trace(simulation, strict=False)
+        if recurrence.value_by_scan:
+            lines.append("value alone: by a scan, whose matrix products are faster")
+        lines += _programs(lowering.checked_loop(recurrence, "forward"), saves, "")
+    except Exception as error:  # as engine="auto" does
+        return _why(error), lines
+    try:
+        lines += _programs(lowering.checked_loop(recurrence, "backward"), saves, "_back")
+        lines.append(f"kept for the derivative: a state every {recurrence.kept_every} steps")
+    except Exception as error:
+        lines.append(f"derivative: by a scan ({_why(error)})")
+    return None, lines
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, NotScalarError):
+        return f"no scalar form: {error}"
+    if isinstance(error, NotImplementedError):
+        return str(error)
+    return f"the engine failed with {type(error).__name__}: {error}"
+
+
+def _programs(loop: Any, saves: bool, suffix: str) -> list[str]:
+    """Two lines for each program of a loop, or for its derivative with the suffix "_back"."""
+    lines = []
+    for title, shown in (("step", True), ("sample", True), ("save", saves)):
+        program = getattr(loop, title + suffix)
+        if program is not None and shown:
+            name = {"sample": "controller"}.get(title, title)
+            lines += _described(f"derivative of the {name}" if suffix else name, program)
+    return lines
+
+
+def _described(title: str, program: Program) -> list[str]:
+    counts = program.counts()
+    kinds = ", ".join(f"{count} {name}" for name, count in counts.items())
+    return [
+        f"{title}: {sum(counts.values())} scalar operations ({kinds})",
+        f"  floor: about {program.cost() / 2:.0f} cycles for a vector of bodies",
+    ]
+
+
+def _all_tangents(f: Recurrence) -> Recurrence:
+    return f.tangent(f.smooth("constants"), f.smooth("inputs"))
+
+
+def _vjps(f: Recurrence) -> dict[str, Any]:
+    parts = f.live_of_functions(f.smooth_ends)
+    return {name: f.transposed(name, live)[0] for name, live in parts.items()}
+
+
+def _titled(functions: dict[str, Any]) -> list[str]:
+    title = {"sample": "controller"}
+    return [f"{title.get(name, name)}:\n{function}" for name, function in functions.items()]
+
+
+_STAGES: dict[str, Callable[[Recurrence], list[str]]] = {
+    "hoisted": lambda f: _titled(f.functions),
+    "branched": lambda f: _titled(f.branched),
+    "jvp": lambda f: _titled(_all_tangents(f).branched),
+    "vjp": lambda f: _titled(_vjps(f)),
+    "scalar": lambda f: _titled({name: getattr(f.loop, name) for name in f.branched}),
+}

@@ -1,0 +1,326 @@
+"""How scalar programs are built: ``Builder`` appends operations, ``Scalar`` is what it gives.
+
+The same operation on the same values is one value. An operation on constants is done at once
+("folding"). An operation that changes nothing, such as x + 0, is left out, and signs are moved to
+where they cost nothing: x + (-y) is x - y, and (-x) y is -(x y), bit for bit ("shortening").
+``finish`` drops what the outputs do not need.
+
+Numerics are written with ``Scalar``, as if it were a number:
+
+    size = abs(x)
+    return where(size < 1, 1 - x * x, 0)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxquat.fused.ir.operations import OPERATIONS, converted
+from jaxquat.fused.ir.program import Op, Program, Routine
+
+
+class Builder:
+    """Appends operations, which it shares, folds and shortens (see the top of this file)."""
+
+    def __init__(self, inputs: Sequence[np.dtype]) -> None:
+        self.inputs = tuple(np.dtype(d) for d in inputs)
+        self.ops: list[Op] = []
+        self._known: dict[Any, int] = {}
+        self._literals: dict[int, Any] = {}
+
+    def dtype(self, value: int) -> np.dtype:
+        """The dtype of a value."""
+        count = len(self.inputs)
+        return self.inputs[value] if value < count else self.ops[value - count].dtype
+
+    def literal(self, value: int) -> Any:
+        """The constant that a value is, or None."""
+        return self._literals.get(value)
+
+    def made_by(self, value: int, name: str) -> Op | None:
+        """The operation that a value is the result of, if it has this name."""
+        op = self.ops[value - len(self.inputs)] if value >= len(self.inputs) else None
+        return op if op and op.name == name else None
+
+    def scalar(self, value: int) -> Scalar:
+        """A value as a number to compute with."""
+        return Scalar(self, value)
+
+    def const(self, value: Any) -> int:
+        """The value of a constant, a numpy scalar."""
+        bits = value.tobytes()
+        number = self._append(Op("const", value.dtype, (), bits), ("const", value.dtype, bits))
+        self._literals[number] = value
+        return number
+
+    def emit(self, name: str, *args: int, dtype: Any = None) -> int:
+        """The value of an operation; ``dtype`` is that of the result of "convert" and "bitcast"."""
+        if dtype is None:
+            compares = name in OPERATIONS and OPERATIONS[name].compares
+            dtype = np.bool_ if compares else self.dtype(args[-1])
+        dtype = np.dtype(dtype)
+        literals = [self.literal(a) for a in args]
+        if literals and all(x is not None for x in literals):
+            folded = _folded(name, dtype, literals)
+            if folded is not None:
+                return self.const(folded)
+        shorter = self._shorter(name, args, literals, dtype)
+        if shorter is not None:
+            return shorter
+        if name in OPERATIONS and OPERATIONS[name].commutes:
+            args = tuple(sorted(args))
+        return self._append(Op(name, dtype, args), (name, dtype, args))
+
+    def call(self, routine: Routine, args: Sequence[int]) -> list[int]:
+        """The items of a call."""
+        args = tuple(args)
+        # the key has the program as text, in which 0.0 and -0.0 are two constants
+        key = ("call", args, str(routine.program), routine[1:])
+        call = self._append(Op("call", np.dtype(np.void), args, routine), key)
+        return [
+            self._append(Op("item", routine.dtype(k), (call,), k), ("item", call, k))
+            for k in range(routine.items)
+        ]
+
+    def finish(self, outputs: Sequence[int]) -> Program:
+        """The program, without the operations that the outputs do not need."""
+        base, needed = len(self.inputs), set(outputs)
+        for number in range(len(self.ops) - 1, -1, -1):
+            if number + base in needed:
+                needed.update(self.ops[number].args)
+        new, ops = {k: k for k in range(base)}, []
+        for number, op in enumerate(self.ops, base):
+            if number in needed:
+                new[number] = base + len(ops)
+                ops.append(Op(op.name, op.dtype, tuple([new[a] for a in op.args]), op.value))
+        return Program(self.inputs, tuple(ops), tuple(new[k] for k in outputs))
+
+    def _append(self, op: Op, key: Any) -> int:
+        if key not in self._known:
+            self._known[key] = len(self.inputs) + len(self.ops)
+            self.ops.append(op)
+        return self._known[key]
+
+    def _shorter(
+        self, name: str, args: tuple[int, ...], literals: list[Any], dtype: np.dtype
+    ) -> int | None:
+        """A value that the operation would only repeat, or the value of a shorter one, or None."""
+        if name in ("convert", "bitcast"):
+            return args[0] if dtype == self.dtype(args[0]) else None
+        if name == "take":
+            return args[1] if len(set(args[1:])) == 1 else None
+        if name == "select":
+            if literals[0] is not None:
+                return args[1] if literals[0] else args[2]
+            return args[1] if args[1] == args[2] else None
+        value = self._without_sign(name, args) if len(args) < 3 else None
+        return self._neutral(name, args, literals) if value is None and len(args) == 2 else value
+
+    def _without_sign(self, name: str, args: tuple[int, ...]) -> int | None:
+        """Signs of floats, moved out of an operation or into it."""
+        if name not in ("neg", "add", "sub", "mul", "div") or self.dtype(args[0]).kind != "f":
+            return None
+        first, second = (self.made_by(a, "neg") for a in (args[0], args[-1]))
+        if name == "neg":
+            return first.args[0] if first else None
+        if name in ("add", "sub"):
+            if second:
+                return self.emit("sub" if name == "add" else "add", args[0], second.args[0])
+            return self.emit("sub", args[1], first.args[0]) if first and name == "add" else None
+        if not first and not second:
+            return None
+        sizes = [op.args[0] if op else a for op, a in zip((first, second), args, strict=True)]
+        value = self.emit(name, *sizes)
+        return value if first and second else self.emit("neg", value)
+
+    def _neutral(self, name: str, args: tuple[int, ...], literals: list[Any]) -> int | None:
+        """The other argument, where one is neutral."""
+        (a, b), (x, y) = args, literals
+        either = [(v, other) for v, other in ((x, b), (y, a)) if v is not None]
+        if name == "add":
+            return next((other for v, other in either if v == 0), None)
+        if name == "sub" and y is not None and y == 0:
+            return a
+        if name == "mul" and self.dtype(a).kind == "f":
+            for v, other in either:
+                if abs(v) == 1:
+                    return other if v == 1 else self.emit("neg", other)
+        if name == "div" and y is not None and y == 1:
+            return a
+        if name in ("and", "or") and self.dtype(a).kind == "b":
+            for v, other in either:
+                neutral = bool(v) == (name == "and")
+                return other if neutral else self.const(np.bool_(name == "or"))
+        return None
+
+
+def _folded(name: str, dtype: np.dtype, values: list[Any]) -> Any:
+    """The result of an operation on constants, or None if only the run can do it."""
+    with np.errstate(all="ignore"):
+        if name == "convert":
+            return converted(values[0], dtype)
+        if name == "bitcast":
+            return values[0].view(dtype)
+        if name == "take":
+            return values[1 + int(values[0])]
+        fold = OPERATIONS[name].fold
+        by_zero = name == "div" and dtype.kind != "f" and values[1] == 0
+        return None if fold is None or by_zero else dtype.type(fold(*values))
+
+
+class Scalar:
+    """A value of a builder, with the operators of a number.
+
+    Python numbers among the operands become constants of the same dtype. ``==`` is ``equals``, as
+    Python keeps that sign for identity. A shift to the right is that of the dtype: of signed
+    integers it keeps the sign.
+    """
+
+    __slots__ = ("b", "number")
+
+    def __init__(self, b: Builder, number: int) -> None:
+        self.b, self.number = b, number
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The dtype of the value."""
+        return self.b.dtype(self.number)
+
+    @property
+    def literal(self) -> Any:
+        """The constant that the value is, or None."""
+        return self.b.literal(self.number)
+
+    def like(self, value: Any) -> Scalar:
+        """A constant of the same dtype; a Scalar is returned as it is."""
+        if isinstance(value, Scalar):
+            return value
+        return Scalar(self.b, self.b.const(self.dtype.type(value)))
+
+    def convert(self, dtype: Any) -> Scalar:
+        """The value in another dtype, as XLA converts it."""
+        return Scalar(self.b, self.b.emit("convert", self.number, dtype=np.dtype(dtype)))
+
+    def bitcast(self, dtype: Any) -> Scalar:
+        """The same bits as a value of a dtype of the same size."""
+        return Scalar(self.b, self.b.emit("bitcast", self.number, dtype=np.dtype(dtype)))
+
+    def equals(self, other: Any) -> Scalar:
+        """Whether the values are equal."""
+        return operation("eq", self, other)
+
+    def differs(self, other: Any) -> Scalar:
+        """Whether the values are not equal; NaN differs from itself."""
+        return operation("ne", self, other)
+
+    def __add__(self, other: Any) -> Scalar:
+        return operation("add", self, other)
+
+    def __radd__(self, other: Any) -> Scalar:
+        return operation("add", other, self)
+
+    def __sub__(self, other: Any) -> Scalar:
+        return operation("sub", self, other)
+
+    def __rsub__(self, other: Any) -> Scalar:
+        return operation("sub", other, self)
+
+    def __mul__(self, other: Any) -> Scalar:
+        return operation("mul", self, other)
+
+    def __rmul__(self, other: Any) -> Scalar:
+        return operation("mul", other, self)
+
+    def __truediv__(self, other: Any) -> Scalar:
+        return operation("div", self, other)
+
+    def __rtruediv__(self, other: Any) -> Scalar:
+        return operation("div", other, self)
+
+    def __neg__(self) -> Scalar:
+        return operation("neg", self) if self.dtype.kind == "f" else 0 - self
+
+    def __abs__(self) -> Scalar:
+        if self.dtype.kind == "f":
+            return operation("abs", self)
+        return operation("max", self, -self) if self.dtype.kind == "i" else self
+
+    def __lt__(self, other: Any) -> Scalar:
+        return operation("lt", self, other)
+
+    def __le__(self, other: Any) -> Scalar:
+        return operation("le", self, other)
+
+    def __gt__(self, other: Any) -> Scalar:
+        return operation("lt", other, self)
+
+    def __ge__(self, other: Any) -> Scalar:
+        return operation("le", other, self)
+
+    def __and__(self, other: Any) -> Scalar:
+        return operation("and", self, other)
+
+    def __or__(self, other: Any) -> Scalar:
+        return operation("or", self, other)
+
+    def __xor__(self, other: Any) -> Scalar:
+        return operation("xor", self, other)
+
+    def __invert__(self) -> Scalar:
+        return self ^ (True if self.dtype.kind == "b" else np.invert(self.dtype.type(0)))
+
+    def __lshift__(self, other: Any) -> Scalar:
+        return operation("shl", self, other)
+
+    def __rshift__(self, other: Any) -> Scalar:
+        return operation("sar" if self.dtype.kind == "i" else "shr", self, other)
+
+
+def operation(name: str, *args: Any) -> Scalar:
+    """The result of an operation of the table; Python numbers become constants."""
+    first = next(x for x in reversed(args) if isinstance(x, Scalar))
+    numbers = [first.like(x).number for x in args]
+    return Scalar(first.b, first.b.emit(name, *numbers))
+
+
+def where(condition: Scalar, x: Any, y: Any) -> Scalar:
+    """``x`` where the condition is true, else ``y``; one of them may be a Python number."""
+    return operation("select", condition, x, y)
+
+
+def fma(x: Any, y: Any, z: Any) -> Scalar:
+    """``x y + z``, rounded once."""
+    return operation("fma", x, y, z)
+
+
+def sqrt(x: Scalar) -> Scalar:
+    """The square root, rounded correctly."""
+    return operation("sqrt", x)
+
+
+def floor(x: Scalar) -> Scalar:
+    """The largest whole number that is not larger."""
+    return operation("floor", x)
+
+
+def nearest(x: Scalar) -> Scalar:
+    """The nearest whole number, half-way the even one."""
+    return operation("round", x)
+
+
+def maximum(x: Any, y: Any) -> Scalar:
+    """The larger one; NaN if one is NaN."""
+    return operation("max", x, y)
+
+
+def minimum(x: Any, y: Any) -> Scalar:
+    """The smaller one; NaN if one is NaN."""
+    return operation("min", x, y)
+
+
+def exp(x: Scalar) -> Scalar:
+    """The exponential function."""
+    return operation("exp", x)

@@ -1,0 +1,97 @@
+"""Passes over scalar programs, before they become machine code.
+
+- ``expanded`` replaces functions such as sin by what ``elementary`` makes of them.
+- ``contracted`` joins products and sums: x y + z becomes one operation that rounds once ("fma").
+  LLVM could do so too, but then the last bit of a result would depend on what else is in a program,
+  on the number of lanes and on the processor. Here the program decides.
+- ``lowered`` is both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from jaxquat.fused.ir.builder import Builder
+from jaxquat.fused.ir.elementary import EXPANSIONS
+from jaxquat.fused.ir.program import Op, Program, Routine
+
+
+def lowered(program: Program) -> Program:
+    """The program in operations that LLVM has.
+
+    Sums are contracted before the functions are expanded: these say themselves where they want fma,
+    and some need the rounded product.
+    """
+    return expanded(contracted(program))
+
+
+def expanded(program: Program) -> Program:
+    """The same program without the functions of ``elementary``."""
+
+    def rule(b: Builder, op: Op, values: list[int]) -> int:
+        args = [values[a] for a in op.args]
+        if op.name in EXPANSIONS and op.dtype.kind == "f":
+            return EXPANSIONS[op.name](*map(b.scalar, args)).number
+        return b.emit(op.name, *args, dtype=op.dtype)
+
+    if not any(op.name == "call" or op.name in EXPANSIONS for op in program.ops):
+        return program
+    return _rewritten(program, rule, expanded)
+
+
+def contracted(program: Program) -> Program:
+    """The same program with fma, where all that a product is used for are sums and differences.
+
+    A product minus itself stays: x y - y x is 0, and fma would make its rounding error of it.
+    """
+    products = {
+        k: op.args
+        for k, op in enumerate(program.ops, len(program.inputs))
+        if op.name == "mul" and op.dtype.kind == "f"
+    }
+    others = [op.args for op in program.ops if op.name not in ("add", "sub")]
+    others += [op.args for op in program.ops if op.name == "sub" and op.args[0] == op.args[1]]
+    for k in (*program.outputs, *(k for args in others for k in args)):
+        products.pop(k, None)
+
+    def rule(b: Builder, op: Op, values: list[int]) -> int:
+        first, second = op.args if op.name in ("add", "sub") else (-1, -1)
+        if first in products:
+            x, y = (values[a] for a in products[first])
+            z = values[second]
+            return b.emit("fma", x, y, z if op.name == "add" else b.emit("neg", z))
+        if second in products:
+            x, y = (values[a] for a in products[second])
+            return b.emit("fma", x if op.name == "add" else b.emit("neg", x), y, values[first])
+        return b.emit(op.name, *(values[a] for a in op.args), dtype=op.dtype)
+
+    return _rewritten(program, rule, contracted)
+
+
+def _rewritten(
+    program: Program,
+    rule: Callable[[Builder, Op, list[int]], int],
+    of_routine: Callable[[Program], Program],
+) -> Program:
+    """The program with each operation replaced by ``rule``, and in routines by ``of_routine``.
+
+    ``rule`` is given the operation and the new number of each earlier value.
+    """
+    b = Builder(program.inputs)
+    values = list(range(len(program.inputs)))
+    routines: dict[int, Routine] = {}
+    items: dict[int, list[int]] = {}  # of each call
+    for number, op in enumerate(program.ops, len(program.inputs)):
+        if op.name == "const":
+            values.append(b.const(op.number))
+        elif op.name == "call":
+            if id(op.value) not in routines:
+                inner = of_routine(op.value.program)
+                routines[id(op.value)] = op.value._replace(program=inner)
+            items[number] = b.call(routines[id(op.value)], [values[a] for a in op.args])
+            values.append(-1)
+        elif op.name == "item":
+            values.append(items[op.args[0]][op.value])
+        else:
+            values.append(rule(b, op, values))
+    return b.finish([values[k] for k in program.outputs])

@@ -1,0 +1,212 @@
+"""Scalar programs: typed lists of scalar operations, in which each value is assigned once.
+
+A value is a number: the inputs come first, then one value for each operation. For example
+x * x + 1 of one float32 input is
+
+    inputs %0:float32
+    %1:float32 = mul %0 %0
+    %2:float32 = const 1.0
+    %3:float32 = add %1 %2
+    outputs %3
+
+``operations`` has the table of operations, ``builder`` makes programs of them. A ``Routine`` is a
+program within another one: a loop, a function called several times, or a branch. ``evaluate`` runs
+a program by ``jax.lax``: it is the reference in the tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from jaxquat.fused.ir.operations import OPERATIONS
+
+
+class Op(NamedTuple):
+    """One operation; ``args`` are the numbers of earlier values.
+
+    ``name`` is a key of ``OPERATIONS`` or one of these: "const"; "convert" and "bitcast" to
+    ``dtype``; "take", the element of ``args[1:]`` that ``args[0]`` counts from 0; "call" of a
+    routine; "item" of a call.
+
+    ``value``: the bytes of a "const"; the Routine of a "call"; the number of an "item".
+    """
+
+    name: str
+    dtype: np.dtype
+    args: tuple[int, ...] = ()
+    value: Any = None
+
+    @property
+    def number(self) -> Any:
+        """The number that a constant is; it is kept as bytes, where -0 is not 0 and NaN is NaN."""
+        return np.frombuffer(self.value, self.dtype)[0]
+
+
+class Routine(NamedTuple):
+    """A program within a program.
+
+    Its inputs are ``fixed`` values that stay, ``carried`` values that go from trip to trip, and
+    values that are another one in each trip (the rows). Its outputs are the carried values, then
+    one value a trip for each row of results. The arguments of the operation "call" are the fixed
+    values, the first carried values and all values of each row; its items are the last carried
+    values and all values of each row of results.
+
+    Kinds:
+        "loop": runs ``trips`` times, as ``lax.scan`` does; with one trip it is a function.
+        "branch": one trip, if the first input is true for any body of a vector; otherwise the
+            carried values come out as they went in. So they do for the bodies whose first input is
+            false: the program sees to that.
+        "rare": a branch that is seldom taken.
+        "while": trips until the first carried value is false for all bodies. The program leaves
+            the carried values of the others as they are.
+    """
+
+    program: Program
+    trips: int = 1
+    fixed: int = 0
+    carried: int = 0
+    kind: str = "loop"
+
+    def split(self, args: Sequence[Any]) -> tuple[list[Any], list[Any], list[list[Any]]]:
+        """The arguments in three groups: fixed values, carried values, rows."""
+        first = self.fixed + self.carried
+        rows = [list(args[k : k + self.trips]) for k in range(first, len(args), self.trips)]
+        return list(args[: self.fixed]), list(args[self.fixed : first]), rows
+
+    def dtype(self, item: int) -> np.dtype:
+        """The dtype of an item."""
+        place = item if item < self.carried else self.carried + (item - self.carried) // self.trips
+        return self.program.dtype(self.program.outputs[place])
+
+    @property
+    def items(self) -> int:
+        """How many items there are."""
+        return self.carried + (len(self.program.outputs) - self.carried) * self.trips
+
+
+class Program(NamedTuple):
+    """Operations on numbered values: first the inputs, then one value for each operation."""
+
+    inputs: tuple[np.dtype, ...]
+    ops: tuple[Op, ...]
+    outputs: tuple[int, ...]
+
+    def dtype(self, value: int) -> np.dtype:
+        """The dtype of a value."""
+        count = len(self.inputs)
+        return self.inputs[value] if value < count else self.ops[value - count].dtype
+
+    def counts(self) -> dict[str, int]:
+        """How often each operation runs, most frequent first.
+
+        Constants, items and rare routines are left out; a "while" counts as one trip.
+        """
+        counts: dict[str, int] = {}
+        for op in self.ops:
+            if op.name == "call":
+                rare = op.value.kind == "rare"
+                for name, count in op.value.program.counts().items() if not rare else ():
+                    counts[name] = counts.get(name, 0) + op.value.trips * count
+            elif op.name not in ("const", "item"):
+                counts[op.name] = counts.get(op.name, 0) + 1
+        return dict(sorted(counts.items(), key=lambda item: -item[1]))
+
+    def cost(self) -> float:
+        """The operations that run, in units of an addition (``operations``)."""
+        cost = lambda name: OPERATIONS[name].cost if name in OPERATIONS else 1  # noqa: E731
+        return sum(cost(name) * count for name, count in self.counts().items())
+
+    def zeros(self) -> list[bool]:
+        """For each output whether it is the constant 0."""
+        literals = [op.number if op.name == "const" else None for op in self.ops]
+        known = [None] * len(self.inputs) + literals
+        return [known[k] is not None and bool(known[k] == 0) for k in self.outputs]
+
+    def needed(self, outputs: Iterable[int]) -> set[int]:
+        """The numbers of the inputs of which these outputs, by their numbers, are computed."""
+        reached = {self.outputs[k] for k in outputs}
+        for number, op in reversed([*enumerate(self.ops, len(self.inputs))]):
+            if number in reached:
+                reached.update(op.args)
+        return {k for k in reached if k < len(self.inputs)}
+
+    def with_zeros(self, places: set[int]) -> Program:
+        """The same program with the constant 0 as the outputs at some places."""
+        outputs, ops = list(self.outputs), list(self.ops)
+        for place in sorted(places):
+            dtype = self.dtype(outputs[place])
+            outputs[place] = len(self.inputs) + len(ops)
+            ops.append(Op("const", dtype, (), dtype.type(0).tobytes()))
+        return Program(self.inputs, tuple(ops), tuple(outputs))
+
+    def routines(self) -> list[Routine]:
+        """The routines of the program, each once; a routine comes after those that it contains."""
+        routines: dict[Routine, None] = {}
+        for op in self.ops:
+            if op.name == "call" and op.value not in routines:
+                routines.update(dict.fromkeys((*op.value.program.routines(), op.value)))
+        return list(routines)
+
+    def __str__(self) -> str:
+        names = {routine: f"@{k}" for k, routine in enumerate(self.routines())}
+        lines = []
+        for routine, name in names.items():
+            counts = f"{routine.trips} trips, {routine.fixed} fixed, {routine.carried} carried"
+            lines += [f"{name}: {routine.kind}, {counts}"]
+            lines += [f"  {line}" for line in routine.program._lines(names)]
+        return "\n".join([*lines, *self._lines(names)])
+
+    def _lines(self, names: dict[Routine, str]) -> list[str]:
+        lines = [f"inputs {' '.join(f'%{k}:{dtype}' for k, dtype in enumerate(self.inputs))}"]
+        for number, op in enumerate(self.ops, len(self.inputs)):
+            right = "" if op.name != "const" else repr(op.number.item())
+            right += " ".join(f"%{a}" for a in op.args)
+            if op.name == "call":
+                lines.append(f"%{number} = call {names[op.value]} {right}")
+            else:
+                right += f" {op.value}" if op.name == "item" else ""
+                lines.append(f"%{number}:{op.dtype} = {op.name} {right}")
+        return [*lines, f"outputs {' '.join(f'%{k}' for k in self.outputs)}"]
+
+
+def evaluate(program: Program, inputs: Sequence[Any]) -> list[Array]:
+    """The outputs, by ``jax.lax``, with loops unrolled; the inputs may have any one shape."""
+    values: list[Any] = list(inputs)
+    for op in program.ops:
+        args = [values[a] for a in op.args]
+        if op.name == "const":
+            values.append(op.number)
+        elif op.name == "call":
+            values.append(_called(op.value, args))
+        elif op.name == "item":
+            values.append(args[0][op.value])
+        elif op.name == "convert":
+            values.append(lax.convert_element_type(args[0], op.dtype))
+        elif op.name == "bitcast":
+            values.append(lax.bitcast_convert_type(args[0], jnp.dtype(op.dtype)))
+        elif op.name == "take":
+            index, *elements = jnp.broadcast_arrays(*args)
+            values.append(jnp.take_along_axis(jnp.stack(elements), index[None], 0)[0])
+        else:
+            values.append(OPERATIONS[op.name].evaluate(*jnp.broadcast_arrays(*args)))
+    return [values[k] for k in program.outputs]
+
+
+def _called(routine: Routine, args: Sequence[Any]) -> list[Array]:
+    """The items of a call."""
+    fixed, carried, rows = routine.split(args)
+    if routine.kind == "while":
+        trip = lambda values: evaluate(routine.program, [*fixed, *values])  # noqa: E731
+        carried = [jnp.asarray(x) for x in carried]
+        return lax.while_loop(lambda values: jnp.any(values[0]), trip, carried)
+    results = []
+    for k in range(routine.trips):
+        outputs = evaluate(routine.program, [*fixed, *carried, *(row[k] for row in rows)])
+        carried = outputs[: routine.carried]
+        results.append(outputs[routine.carried :])
+    return [*carried, *(x for row in zip(*results, strict=True) for x in row)]

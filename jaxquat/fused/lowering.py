@@ -1,0 +1,189 @@
+"""What the primitives are lowered to: a kernel, or a program of ``lax.scan``.
+
+``value`` and ``vjp`` become a kernel on the platforms that have one. Where a program has no scalar
+form, on other platforms and for ``jax.export`` they become a ``lax.scan``.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from jax import Array
+from jax.extend.core import Primitive
+from jax.interpreters import mlir
+
+from jaxquat._varying import typed
+from jaxquat.fused import checking, cpu, partitioning
+from jaxquat.fused.errors import report
+from jaxquat.fused.kernel import CACHED, Loop
+from jaxquat.fused.keys import (
+    cotangents,
+    leaves,
+    primals,
+    primals_at,
+    results,
+    zeros,
+)
+from jaxquat.fused.primitives import Rollout, value, vjp
+from jaxquat.fused.recurrence import CARRY, Live, Recurrence
+from jaxquat.fused.scanned import scanned
+from jaxquat.fused.targets import nvptx
+
+kernel = Primitive("fused_rollout_kernel")
+kernel.multiple_results = True
+
+
+@kernel.def_abstract_eval
+def _kernel_shapes(
+    *operands: Any, loop: Loop, kind: str, bodies: int | None, batched: tuple[bool, ...]
+) -> list[Any]:
+    first = () if bodies is None else (bodies,)
+    return [
+        typed((*first, *(() if rows is None else (rows,)), leaf.size), leaf.dtype, operands)
+        for leaf, rows in loop.results(kind)
+    ]
+
+
+@functools.lru_cache(maxsize=CACHED)
+def _compiled(**params: Any) -> Callable[..., list[Array]]:
+    return jax.jit(functools.partial(kernel.bind, **params))
+
+
+@kernel.def_impl
+def _computed(*operands: Array, **params: Any) -> list[Array]:
+    # who asks for NaNs finds them in the results; JAX would run the kernel again and again for them
+    with jax.disable_jit(False), jax.debug_nans(False), jax.debug_infs(False):
+        return _compiled(**params)(*operands)
+
+
+def _lower_kernel(call: Callable[..., Callable[..., list[Array]]], platform: str) -> None:
+    def lowered(*operands: Array, bodies: int | None, **params: Any) -> list[Array]:
+        """A call of the kernel; one body has no axis (``bodies`` is None)."""
+        outputs = call()(operands=operands, bodies=bodies or 1, **params)
+        return outputs if bodies else [x[0] for x in outputs]
+
+    def rule(context: Any, *operands: Any, **params: Any) -> Any:
+        program = lowered
+        if params["bodies"] and partitioning.devices(context) > 1:
+            context, program = partitioning.with_mesh(context), by_device
+        return mlir.lower_fun(program, multiple_results=True)(context, *operands, **params)
+
+    def by_device(*operands: Array, bodies: int, **params: Any) -> list[Array]:
+        function = functools.partial(kernel.bind, **params)
+        return partitioning.by_device(function, bodies, params["batched"], operands)
+
+    mlir.register_lowering(kernel, rule, platform=platform)
+
+
+_lower_kernel(lambda: cpu.call, "cpu")
+_lower_kernel(lambda: nvptx.call, "cuda")
+
+
+def checked_loop(f: Recurrence, kind: str, live: Live | None = None) -> Loop:
+    """The loop of a kernel.
+
+    "keeping" and "backward" go together, as what a scan keeps is not what a kernel reads.
+
+    Raises:
+        NotScalarError: a program has no scalar form.
+        NotImplementedError: the kernel has more arrays than the default platform allows.
+    """
+    if jax.default_backend() in ("gpu", "cuda"):
+        kinds = ("forward",) if kind == "forward" else ("keeping", "backward")
+        excess = nvptx.too_many_arrays(f.layout, kinds)
+        if excess:
+            raise NotImplementedError(f'{excess}; use engine="scan"')
+    return f.with_vjp(live) if kind == "backward" else f.loop
+
+
+def _by_kernel(primitive: Rollout, *operands: Array, **params: Any) -> list[Array]:
+    """The results of ``value`` or ``vjp`` by a kernel, or by a scan where there can be none."""
+    f, keep, live = params["recurrence"], params["keep"], params["live"]
+    bodies, batched = params["bodies"], params["batched"]
+    if bodies == 0:
+        return [zeros(f, key, bodies) for key in primitive.keys(f, keep, live)[1]]
+    kind = "backward" if primitive is vjp else "keeping" if keep else "forward"
+    if f.value_by_scan and f.primal is None and kind == "forward":
+        return _by_scan(primitive, *operands, **params)
+    try:
+        loop = checked_loop(f, kind, live)
+    except Exception as error:
+        if f.strict:
+            raise
+        outputs = _by_scan(primitive, *operands, **params)
+        report(error)
+        return outputs
+    if primitive is vjp and params["by"] is not None:
+        loop = loop.by({key.number for key in params["by"] if key.group == "constants"})
+    return kernel.bind(*operands, loop=loop, kind=kind, bodies=bodies, batched=batched)
+
+
+def _by_scan(primitive: Rollout, *operands: Array, **params: Any) -> list[Array]:
+    """The same results by ``lax.scan``. Of the residuals the first state alone is right."""
+    f, keep, live = params["recurrence"], params["keep"], params["live"]
+
+    def value_of_one(*operands: Array) -> list[Array]:
+        outputs = scanned(f, operands)
+        if not keep:
+            return outputs
+        first = dict(zip(primals(f), operands, strict=True))
+        for key in leaves(f, "residual", CARRY):
+            kept, begin = zeros(f, key), first.get(key.at("primal"))
+            outputs.append(kept if begin is None else kept.at[0].set(begin))
+        return outputs
+
+    def vjp_of_one(*operands: Array) -> list[Array]:
+        inner, outer = vjp.keys(f, False, live)
+        arrays = dict(zip(inner, operands, strict=True))
+        x, _ = primals_at(f, arrays, dict.fromkeys(arrays, False))
+        smooth = [key.at("primal") for key in outer]
+
+        def ends(of_smooth: list[Array]) -> list[Array]:
+            merged = x | dict(zip(smooth, of_smooth, strict=True))
+            outputs = scanned(f, [merged[key] for key in primals(f)])
+            named = dict(zip(results(f, keep=False), outputs, strict=True))
+            return [named[key.at("result")] for key in cotangents(f, live)]
+
+        back = jax.vjp(ends, [x[key] for key in smooth])[1]
+        return back([arrays[key] for key in cotangents(f, live)])[0]
+
+    of_one = vjp_of_one if primitive is vjp else value_of_one
+    if params["bodies"] is not None:
+        axes = [0 if has else None for has in params["batched"]]
+        of_one = jax.vmap(of_one, axes, axis_size=params["bodies"])
+    return of_one(*operands)
+
+
+def _wanted(primitive: Rollout, compute: Callable[..., list[Array]]) -> Callable[..., list[Array]]:
+    """The results of a primitive, of a function that computes those without ``by``."""
+
+    def some(*operands: Array, **params: Any) -> list[Array]:
+        outputs = compute(primitive, *operands, **params)
+        every, wanted = (primitive.keys_of(params | {"by": by})[1] for by in (None, params["by"]))
+        named = dict(zip(every, outputs, strict=True))
+        return [named[key] for key in wanted]
+
+    return some
+
+
+def _lower(primitive: Rollout) -> None:
+    by_kernel, by_scan = _wanted(primitive, _by_kernel), _wanted(primitive, _by_scan)
+    primitive.by_scan = by_scan
+    kernels, scans = (mlir.lower_fun(f, multiple_results=True) for f in (by_kernel, by_scan))
+
+    def rule(context: Any, *operands: Any, **params: Any) -> Any:
+        exported = context.module_context.lowering_parameters.for_export
+        return (scans if exported else kernels)(context, *operands, **params)
+
+    primitive.primitive.def_impl(by_kernel)
+    checking.report(primitive.primitive, by_scan)
+    mlir.register_lowering(primitive.primitive, scans)
+    for platform in ("cpu", "cuda"):
+        mlir.register_lowering(primitive.primitive, rule, platform=platform)
+
+
+_lower(value)
+_lower(vjp)

@@ -1,0 +1,393 @@
+"""A rollout as a function that knows its derivatives, before any of it is scalar code.
+
+A ``Recurrence`` has the functions of a time loop (step, save, sample) as jaxprs, and the shapes of
+what they are given. All else is made of these by passes from jaxpr to jaxpr, when it is asked for:
+
+==============  ==================================================================================
+``functions``   as ``hoist`` leaves them; a rare branch is computed with everything else
+``branched``    a rare branch is a ``lax.cond``: what the programs of a kernel are made of
+``loop``        the scalar programs of the values, with the layout of the kernel
+``transposed``  the derivatives in reverse mode: ``vjp`` of ``branched``
+``with_vjp``    the loop with their scalar programs
+``tangent``     the derivative in forward mode, a recurrence again: ``jvp`` of both
+==============  ==================================================================================
+
+The arrays of a tangent are those of the recurrence, and after them ``count`` tangents of each float
+among them. A state (q, omega, n) with an integer n becomes (q, omega, n, dq, domega), and a step
+computes the step and its derivative. So state and tangents go through one loop, nothing is kept,
+and several tangents share what they have in common. As it is a recurrence, it has derivatives of
+its own.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxquat._branches import branched
+from jaxquat._varying import axes_of, shaped
+from jaxquat.fused import passes
+from jaxquat.fused.ir.program import Program
+from jaxquat.fused.kernel import Leaf, Loop
+from jaxquat.fused.trace.tracing import program_of
+
+CARRY = ("state", "memory", "command")
+ENDS = ("saved", *CARRY)  # the groups of the results
+# What the functions of a recurrence take after constants and k, and what they give.
+FLOWS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "step": (("state", "command"), ("state",)),
+    "save": (("state", "command"), ("saved",)),
+    "sample": (("state", "memory", "inputs"), ("command", "memory")),
+}
+# What it costs to keep a number and to read it again, in additions: 0.4 to 1.1 ns, and in the time
+# of 4.9 ns a step of 900 additions runs (1024 to 16384 bodies on two cores). Most of it is the
+# memory's: fresh pages for each call.
+KEEPING = 800
+GROUPS = ("constants", "inputs", "state", "memory", "command", "saved")
+Specs = tuple[jax.ShapeDtypeStruct, ...]
+Place = tuple[str, int]  # of a leaf: its group and its number in it
+Live = tuple[Place, ...]  # results with a cotangent
+Functions = dict[str, Any]  # closed jaxprs of (*constants, k, *groups), flat
+
+
+class Tangents(NamedTuple):
+    """Which leaves of a recurrence have tangents.
+
+    Attributes:
+        numbers: of the leaves with tangents, by group.
+        zero: those of them whose tangents are 0 at every step.
+        directions: how many tangents each has.
+    """
+
+    numbers: dict[str, tuple[int, ...]]
+    zero: frozenset[Place]
+    directions: int
+
+
+@dataclass(frozen=True, eq=False)
+class Recurrence:
+    """The functions of a time loop, of flat arrays.
+
+    Attributes:
+        specs: shapes and dtypes of one body's arrays, for each of ``GROUPS``.
+        of_functions: makes ``functions`` and ``branched``, of False and of True: "step" gives the
+            next state, "save" what a row keeps, and "sample" command and memory from step k on;
+            there is none without a controller and inputs.
+        steps, sample_every, save_every: as in ``kernel.Loop``.
+        segment: steps between two states that are kept for the backward pass; None for those of
+            ``kept_every``.
+        strict: a program without a scalar form is an error, rather than computed by ``lax.scan``.
+        value_by_scan: its value alone, of which no derivative is taken, is computed by
+            ``lax.scan``, whose matrix products are faster.
+        primal, tangents: the recurrence of which this is the tangent, and in which directions.
+    """
+
+    specs: dict[str, Specs]
+    of_functions: Callable[[bool], Functions]
+    steps: int
+    sample_every: int
+    save_every: int
+    segment: int | None
+    strict: bool
+    value_by_scan: bool = False
+    primal: Recurrence | None = None
+    tangents: Tangents | None = None
+
+    @functools.cached_property
+    def functions(self) -> Functions:
+        """The functions, each with all that it computes."""
+        return self.of_functions(False)
+
+    @functools.cached_property
+    def branched(self) -> Functions:
+        """The functions with a ``lax.cond`` in place of each rare branch."""
+        return self.of_functions(True)
+
+    @functools.cached_property
+    def _programs(self) -> dict[str, Program]:
+        return {name: program_of(closed) for name, closed in self.branched.items()}
+
+    @functools.cached_property
+    def loop(self) -> Loop:
+        """The loop with the programs of the values."""
+        return self.layout._replace(**self._programs)
+
+    @functools.cached_property
+    def kept_every(self) -> int:
+        """Steps between two states that are kept for the backward pass.
+
+        Every state, where a step costs more to compute again than its state to keep and to read.
+        Otherwise as many are kept as there are steps between two of them.
+        """
+        if self.segment is not None:
+            return self.segment
+        step, sample = self._programs["step"], self._programs.get("sample")
+        again = step.cost() + (sample.cost() / self.sample_every if sample is not None else 0)
+        kept = sum(math.prod(x.shape) for name in GROUPS[2:5] for x in self.specs[name])
+        return 1 if again > KEEPING * kept else math.isqrt(self.steps - 1) + 1
+
+    @functools.cached_property
+    def layout(self) -> Loop:
+        """The loop without programs: enough to know the arrays of a kernel."""
+        leaf = lambda spec: Leaf(np.dtype(spec.dtype), math.prod(spec.shape))  # noqa: E731
+        arrays = {name: tuple(map(leaf, self.specs[name])) for name in GROUPS}
+        loop = Loop(
+            steps=self.steps,
+            sample_every=self.sample_every,
+            save_every=self.save_every,
+            segment=self.kept_every,
+        )
+        return loop._replace(**arrays)
+
+    @property
+    def number(self) -> jax.ShapeDtypeStruct:
+        """What stands for the number of a step."""
+        return shaped((), jnp.int32, self.specs["state"][0])
+
+    def smooth(self, group: str) -> tuple[int, ...]:
+        """The numbers of the floats in a group."""
+        return tuple(i for i, leaf in enumerate(getattr(self.layout, group)) if leaf.smooth)
+
+    @property
+    def smooth_ends(self) -> Live:
+        """The floats among the results."""
+        return tuple((group, i) for group in ENDS for i in self.smooth(group))
+
+    def inputs(self, name: str) -> list[Place]:
+        """What a function takes; the number of a step is ("k", 0)."""
+        groups, _ = FLOWS[name]
+        return [*self.places(("constants",)), ("k", 0), *self.places(groups)]
+
+    def places(self, groups: Sequence[str]) -> list[Place]:
+        """All leaves of some groups."""
+        return [(group, i) for group in groups for i in range(len(self.specs[group]))]
+
+    def spec(self, place: Place) -> jax.ShapeDtypeStruct:
+        """Shape and dtype of a leaf."""
+        group, i = place
+        return self.number if group == "k" else self.specs[group][i]
+
+    # Reverse mode.
+
+    def with_vjp(self, live: Live | None = None) -> Loop:
+        """The loop with the programs of its derivative in reverse mode.
+
+        ``live`` are the results whose cotangent is not zero, by default all. The other saved leaves
+        are not saved here. A result that has no influence on the live ones has no part in the
+        programs: 0 times an infinite slope would be NaN.
+        """
+        live = self.smooth_ends if live is None else live
+        if live not in self._loops:
+            parts = self.live_of_functions(live)
+            programs = {f"{name}_back": self._back(name, part) for name, part in parts.items()}
+            saved = tuple(self.layout.saved[i] for name, i in live if name == "saved")
+            self._loops[live] = self.loop._replace(saved=saved, **programs)
+        return self._loops[live]
+
+    @functools.cached_property
+    def _loops(self) -> dict[Live, Loop]:
+        return {}
+
+    def _back(self, name: str, live: frozenset[Place]) -> Program:
+        if (name, live) not in self._backs:
+            self._backs[name, live] = program_of(*self.transposed(name, live))
+        return self._backs[name, live]
+
+    @functools.cached_property
+    def _backs(self) -> dict[Any, Program]:
+        return {}
+
+    def live_of_functions(self, live: Live) -> dict[str, frozenset[Place]]:
+        """For each function those of its results that have a cotangent at some step."""
+        carried = self.reached(live)
+        return {k: frozenset(live) if k == "save" else carried for k in self.branched}
+
+    def transposed(self, name: str, live: frozenset[Place]) -> tuple[Any, bool]:
+        """The derivative of a function, which leaves out results that are not in ``live``.
+
+        It takes what the function takes, and the cotangents of all smooth results, but of "save"
+        those of live ones alone. And whether ``program_of`` shall add over devices.
+        """
+        function, inner = self.branched[name], self.inputs(name)
+        results = self.places(FLOWS[name][1])
+        floats = [(group, i) for group, i in results if i in self.smooth(group)]
+        given = [place for place in floats if name != "save" or place in live]
+        numbers = [results.index(place) for place in given if place in live]
+        back, order = passes.vjp(function, numbers), iter(range(len(inner), 10**9))
+        cotangents = [next(order) if p in live else self.spec(p) for p in given]
+        # Operands of a rollout vary from device to device, by a cast: its transpose is the sum over
+        # the devices of the cotangents of what does not. So none is taken here.
+        sums = not axes_of(self.number) or passes.has_sums(function, numbers)
+        return passes.arranged(back, [*range(len(inner)), *cotangents]), sums
+
+    def reached(self, live: Live) -> frozenset[Place]:
+        """The floats of state, memory and command with a cotangent at some step.
+
+        A leaf may reach a live result through others, over several steps: one that a needed leaf is
+        computed of is needed at the step before.
+        """
+        reached, before = set(live), set[Place]()
+        while reached != before:
+            before = set(reached)
+            for result, needed in self._dependencies:
+                reached |= needed if result in before else set()
+        return frozenset(
+            (group, i) for group, i in reached if group in CARRY and i in self.smooth(group)
+        )
+
+    def unmoved(self, moving: set[Place]) -> frozenset[Place]:
+        """The floats among the results that depend on none of these leaves, at any step.
+
+        ``moving``: places in constants, inputs, state and memory at the start. None is known where
+        there is no scalar form.
+        """
+        try:
+            flows = self._dependencies
+        except Exception:  # the kernel that needs the same programs reports it
+            if self.strict:
+                raise
+            return frozenset()
+        moving, before = set(moving), set[Place]()
+        while moving != before:
+            before = set(moving)
+            moving |= {result for result, needed in flows if needed & before}
+        return frozenset(self.smooth_ends) - moving
+
+    @functools.cached_property
+    def _dependencies(self) -> list[tuple[Place, set[Place]]]:
+        """For each result of each function its place, and the leaves of which it is computed."""
+        flows = []
+        for name, program in self._programs.items():
+            inputs = self._scalars(self.inputs(name))
+            first = 0
+            for place in self.places(FLOWS[name][1]):
+                end = first + math.prod(self.spec(place).shape)
+                needed = {inputs[k] for k in program.needed(range(first, end)) if k < len(inputs)}
+                flows.append((place, needed))
+                first = end
+        return flows
+
+    def _scalars(self, places: Sequence[Place]) -> list[Place]:
+        """The place of each number of some leaves."""
+        return [place for place in places for _ in range(math.prod(self.spec(place).shape))]
+
+    def unused(self, live: Live) -> set[int]:
+        """The numbers of the constants whose cotangent is 0 whatever the values are.
+
+        None is known where the derivative has no scalar form.
+        """
+        try:
+            loop = self.with_vjp(live)
+        except Exception:  # the kernel that needs the same programs reports it
+            if self.strict:
+                raise
+            return set()
+        programs = loop.step_back, loop.save_back, loop.sample_back
+        zeros = [program.zeros() for program in programs if program is not None]
+        smooth = [("constants", i) for i in self.smooth("constants")]
+        used = {p for k, p in enumerate(self._scalars(smooth)) if not all(row[k] for row in zeros)}
+        return {i for group, i in smooth if (group, i) not in used}
+
+    # Forward mode.
+
+    def tangent(
+        self,
+        constants: tuple[int, ...],
+        inputs: tuple[int, ...],
+        zero: frozenset[Place] = frozenset(),
+        count: int = 1,
+    ) -> Recurrence:
+        """The recurrence of this one and of its derivative in ``count`` directions.
+
+        ``constants`` and ``inputs`` are the numbers of those leaves that have tangents. Of the
+        other groups all floats have them, but those of the leaves ``zero`` are 0: they have no part
+        in the programs, where 0 times an infinite slope would be NaN.
+        """
+        key = constants, inputs, zero, count
+        if key not in self._tangents:
+            numbers = {name: self.smooth(name) for name in GROUPS}
+            numbers |= {"constants": constants, "inputs": inputs}
+            self._tangents[key] = self._tangent(Tangents(numbers, zero, count))
+        return self._tangents[key]
+
+    @functools.cached_property
+    def _tangents(self) -> dict[Any, Recurrence]:
+        return {}
+
+    def _tangent(self, tangents: Tangents) -> Recurrence:
+        def of_functions(separate: bool) -> Functions:
+            functions = self.branched if separate else self.functions
+            return {name: self._pushed(name, f, tangents) for name, f in functions.items()}
+
+        specs = {}
+        for group in GROUPS:
+            leaves = [self.specs[group][i] for i in tangents.numbers[group]]
+            more = [shaped((tangents.directions, *x.shape), x.dtype, x) for x in leaves]
+            specs[group] = (*self.specs[group], *more)
+        return replace(
+            self, segment=self.kept_every, specs=specs, of_functions=of_functions, primal=self,
+            tangents=tangents,
+        )  # fmt: skip
+
+    def _pushed(self, name: str, closed: Any, tangents: Tangents) -> Any:
+        """``jvp`` of a function; in each group the tangents follow the leaves."""
+        numbers, zero, count = tangents
+        inner, outer = self.inputs(name), self.places(FLOWS[name][1])
+        has = lambda place: place[1] in numbers.get(place[0], ())  # noqa: E731
+        moving = [k for k, p in enumerate(inner) if has(p) and p not in zero]
+        slopes = [k for k, p in enumerate(outer) if has(p)]
+        both = passes.jvp(closed, moving, slopes, count)
+
+        def grouped(places: Sequence[Place], with_tangent: Sequence[int]) -> list[Any]:
+            """The numbers of all leaves, in each group with those of its tangents after them."""
+            later = {k: len(places) + j for j, k in enumerate(with_tangent)}
+            order: list[Any] = []
+            for group in dict.fromkeys(group for group, _ in places):
+                here = [k for k, (g, _) in enumerate(places) if g == group]
+                order += here
+                for k in here:
+                    if has(places[k]):
+                        spec = self.spec(places[k])
+                        order.append(later.get(k, shaped((count, *spec.shape), spec.dtype, spec)))
+            return order
+
+        return passes.arranged(both, grouped(inner, moving), grouped(outer, slopes))
+
+    # Rules of custom derivatives.
+
+    @functools.cached_property
+    def has_rules(self) -> bool:
+        """Whether a second derivative depends on how a user's rule computes the value.
+
+        Once differentiated, ``jax.custom_vjp`` and ``jax.custom_jvp`` functions are what their
+        rules compute; that a rule calls its own function again is seen by the calls that remain.
+        """
+        count = lambda functions: [passes.custom_calls(f) for f in functions.values()]  # noqa: E731
+        calls = count(self.functions)
+        return any(calls) and calls != count(self.by_rules.functions)
+
+    @functools.cached_property
+    def by_rules(self) -> Recurrence:
+        """The same values, by the rules of functions with a custom derivative."""
+
+        def of_functions(separate: bool) -> Functions:
+            functions = self.branched if separate else self.functions
+            return {name: passes.by_rules(closed) for name, closed in functions.items()}
+
+        return replace(self, of_functions=of_functions)
+
+
+def recurrence_of(functions: Functions, **attributes: Any) -> Recurrence:
+    """The recurrence of hoisted functions."""
+
+    def of_functions(separate: bool) -> Functions:
+        return {k: branched(f) for k, f in functions.items()} if separate else functions
+
+    return Recurrence(of_functions=of_functions, **attributes)

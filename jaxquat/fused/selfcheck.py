@@ -1,0 +1,283 @@
+"""A check of the fused kernels on a kind of GPU for which nobody has vouched.
+
+On such a GPU ``engine="auto"`` is the scan until the user has once run ``check_gpu``. It starts
+another Python, which simulates a few bodies for a few steps, by the kernels and by ``lax.scan``, in
+both precisions, and compares values and gradients (``difference``). The torque is a small network,
+so loops, functions and large arrays of the kernels are among what runs.
+
+It is a process of its own because a wrong kernel may do worse than give wrong numbers. One that
+reads where it must not leaves a GPU that its process cannot use any more; one that does not end
+cannot be stopped from within; LLVM and the driver may end the process. The other process takes the
+GPU's memory as it needs it, since this one may hold most of it.
+
+The answer is kept in a file of the cache folder, under a hash of the kind of device, of the driver,
+of jax, jaxlib and llvmlite, and of the text of this engine. An error is not kept: it may be one of
+the moment, such as a full memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import importlib.metadata
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import warnings
+from collections.abc import Callable
+from pathlib import Path as File
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from jaxquat.dynamics.body import Body
+from jaxquat.dynamics.state import State
+from jaxquat.engines import scan
+from jaxquat.fused.targets import nvptx, objects
+from jaxquat.schemes import zhao
+from jaxquat.simulation.grid import grid
+from jaxquat.simulation.path import Path
+from jaxquat.simulation.simulation import Simulation, checked_simulation
+
+VOUCHED: frozenset[str] = frozenset()  # kinds of device on which benchmarks/gpu.py found no fault
+BODIES, STEPS = 150, 40  # two blocks of threads, of which the second is not full
+TOLERANCES = {"float32": (1e-5, 1e-4), "float64": (1e-12, 1e-9)}  # of values and of gradients
+LIMIT = 600  # seconds for a check; it takes twenty, in most of which XLA compiles the scan
+WITHIN = "JAXQUAT_WITHIN_CHECK"  # an environment variable, set in the process of a check
+# -P: a file jax.py in the working directory is not taken for the package
+MAIN = "from jaxquat.fused import engine, selfcheck; selfcheck.main(engine.run)"
+COMMAND = ("-P", "-c", MAIN)
+
+Engine = Callable[[Simulation], Path]
+
+UNCHECKED = "it has not been checked here (run jq.fused.check_gpu() once)"
+
+_lock = threading.Lock()
+_answers: dict[str, str] = {}  # what stands against the kernels, or "", by kind of device
+
+
+class Answer(NamedTuple):
+    """What stands against the kernels, or "", and whether it will be so next time."""
+
+    reason: str
+    lasting: bool = True
+
+
+def check_gpu() -> bool:
+    """Compare the fused kernels with the scan on this GPU, once, and keep the answer. -> bool.
+
+    It prints one line and returns whether ``engine="auto"`` takes the kernels from now on. The
+    check takes about twenty seconds, in a process of its own. After an update of the driver, jax,
+    jaxlib, llvmlite or jaxquat, check again. In a shell: ``python -m jaxquat.fused``.
+
+    Raises:
+        RuntimeError: JAX has no GPU.
+        ImportError: the extra ``fused`` is not installed, or the GPU is too old for it.
+
+    Examples:
+        >>> try:
+        ...     jq.fused.check_gpu()
+        ... except RuntimeError as error:
+        ...     print(error)
+        check_gpu: wanted a GPU, got cpu
+    """
+    platform = jax.default_backend()
+    if platform not in ("gpu", "cuda"):
+        raise RuntimeError(f"check_gpu: wanted a GPU, got {platform}")
+    lacking = nvptx.missing()
+    if lacking:
+        raise ImportError(lacking)
+    device = jax.local_devices()[0]
+    kind, answer = device.device_kind, checked(device.device_kind)
+    if answer.lasting:
+        objects.write(_key(device), answer.reason.encode(), "check")
+    with _lock:
+        _answers[kind] = answer.reason
+    agree = f"the kernels agree with the scan on {kind}"
+    print(_message(kind, answer.reason) if answer.reason else agree)  # noqa: T201
+    return not answer.reason
+
+
+def objection() -> str | None:
+    """Why the kernels of this process's GPU are not used, as an error message; None if they are."""
+    device = jax.local_devices()[0]
+    kind = device.device_kind
+    if kind in VOUCHED or WITHIN in os.environ:
+        return None
+    with _lock:
+        if kind not in _answers:
+            try:
+                kept = objects.read(_key(device), "check")
+                _answers[kind] = UNCHECKED if kept is None else kept.decode()
+            except Exception as error:  # of a package without a version, say
+                _answers[kind] = f"what its check said is lost: {_line(error)}"
+            if _answers[kind]:
+                warnings.warn(_message(kind, _answers[kind]), RuntimeWarning, stacklevel=2)
+    return _message(kind, _answers[kind]) if _answers[kind] else None
+
+
+def _message(kind: str, reason: str) -> str:
+    return f'engine "fused" is off on {kind}: {reason}; use engine="scan"'
+
+
+def _line(error: Exception) -> str:
+    lines = str(error).splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0][:200]}"
+
+
+def _key(device: Any) -> bytes:
+    """The hash of all that an answer may depend on."""
+    version = File("/proc/driver/nvidia/version")
+    driver = version.read_bytes() if version.exists() else b""
+    packages = [importlib.metadata.version(name) for name in ("jax", "jaxlib", "llvmlite")]
+    parts = [device.device_kind, device.client.platform_version, *packages]
+    files = sorted(File(__file__).parent.rglob("*"))
+    texts = [file.read_bytes() for file in files if file.suffix in (".py", ".ll")]
+    return hashlib.sha256(b"\n".join([driver, *(part.encode() for part in parts), *texts])).digest()
+
+
+def checked(kind: str) -> Answer:
+    """The answer of another process, which is stopped after ``LIMIT`` seconds."""
+    environment = os.environ | {
+        WITHIN: "1",
+        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",  # this process may have most of the memory
+        "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path)),
+        "PYTHONWARNINGS": "ignore",
+    }
+    platforms = jax.config.jax_platforms  # pyright: ignore[reportAttributeAccessIssue]
+    if platforms:
+        environment["JAX_PLATFORMS"] = platforms
+    with tempfile.TemporaryFile() as output:
+        process = subprocess.Popen(
+            [sys.executable, *COMMAND, kind], env=environment, stdin=subprocess.DEVNULL,
+            stdout=output, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        late = Answer(f"its check gave no answer within {LIMIT} s")
+        try:
+            status = process.wait(LIMIT)
+        except subprocess.TimeoutExpired:
+            return late
+        finally:
+            process.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):  # one that the driver holds
+                process.wait(5)
+        output.seek(0)
+        lines = output.read().decode(errors="replace").splitlines()
+    if status == -signal.SIGALRM:
+        return late
+    if status < 0:  # these two are somebody else's
+        lasting = -status not in (signal.SIGKILL, signal.SIGTERM)
+        return Answer(f"its check was ended by signal {-status}", lasting)
+    try:
+        return Answer(*json.loads(lines[-1]))
+    except (IndexError, TypeError, ValueError):
+        return Answer(f"its check ended with status {status}", lasting=False)
+
+
+def main(engine: Engine) -> None:
+    """Prints the answer. It ends by itself, whatever becomes of the process that asks."""
+    signal.alarm(LIMIT)
+    try:
+        wanted, kind = sys.argv[1], jax.local_devices()[0].device_kind
+        if kind != wanted:
+            raise RuntimeError(f"it ran on {kind}")
+        answer = Answer(difference(engine) or "")
+    except Exception as error:
+        answer = Answer(f"its check ended with {_line(error)}", lasting=False)
+    print(json.dumps(answer), flush=True)  # noqa: T201
+
+
+def difference(engine: Engine) -> str | None:
+    """Where kernels and scan differ by more than rounding; None if they agree.
+
+    ``engine`` runs a simulation by the kernels.
+    """
+    for dtype in TOLERANCES:
+        with jax.enable_x64(dtype == "float64"):
+            found = _difference(engine, dtype)
+        if found:
+            return found
+    return None
+
+
+def _difference(engine: Engine, dtype: str) -> str | None:
+    """The same in one precision."""
+    arguments = problem(dtype)
+    forward = jax.jit(functools.partial(values, engine))(*arguments)
+    gradients, keeping = slope(engine)(*arguments)
+    true_gradients, rows = slope(scan.run)(*arguments)
+    errors = {
+        "values": max(_error(forward, rows), _error(keeping, rows), key=_rank),
+        "gradients": max(
+            map(_error, *map(jax.tree.leaves, (gradients, true_gradients))), key=_rank
+        ),
+    }
+    for (name, error), bound in zip(errors.items(), TOLERANCES[dtype], strict=True):
+        if not error <= bound:
+            return f"its {dtype} {name} differ from the scan's by {error:.1e}"
+    return None
+
+
+def _error(got: Array, wanted: Array) -> float:
+    """The largest difference, in units of the largest number."""
+    a, b = np.asarray(got), np.asarray(wanted)
+    return float(np.abs(a - b).max() / np.abs(b).max())
+
+
+def _rank(error: float) -> float:
+    """What ``max`` goes by: not a number is the worst."""
+    return np.inf if np.isnan(error) else error
+
+
+def problem(dtype: str) -> tuple[Array, Array, tuple[Array, Array]]:
+    """Attitudes and rates of some bodies, and the weights of a network."""
+    rng = np.random.default_rng(0)
+    q = rng.normal(size=(BODIES, 4))
+    q = q / np.linalg.norm(q, axis=1, keepdims=True)
+    omega, *weights = (0.3 * rng.normal(size=shape) for shape in ((BODIES, 3), (6, 7), (3, 6)))
+    first, last = (jnp.asarray(x, dtype) for x in weights)
+    return jnp.asarray(q, dtype), jnp.asarray(omega, dtype), (first, last)
+
+
+def network(t: Array, state: State, weights: tuple[Array, Array]) -> Array:
+    """A torque with a loop over its weights, a sine and tanh."""
+    attitude_and_rate = jnp.concatenate([state.q, state.omega])
+    return weights[1] @ jnp.tanh(weights[0] @ attitude_and_rate + jnp.sin(3 * t))
+
+
+def values(engine: Engine, q: Array, omega: Array, weights: tuple[Array, Array]) -> Array:
+    """The rows of all bodies and after them their last states, (bodies, rows, 7)."""
+    dtype = q.dtype
+    body = Body.from_principal(jnp.asarray([0.6, 0.8, 1.0], dtype))
+    times = grid(jnp.asarray(0.1, dtype), jnp.asarray(0.02, dtype), STEPS)
+
+    def one(q: Array, omega: Array) -> Array:
+        simulation = checked_simulation(
+            zhao, body, network, State(q, omega), times, weights, save_every=10
+        )
+        path = engine(simulation)
+        rows = jnp.concatenate([path.state.q, path.state.omega], axis=1)
+        return jnp.concatenate([rows, jnp.concatenate(path.final[:2])[None]])
+
+    return jax.vmap(one)(q, omega)
+
+
+def slope(engine: Engine) -> Callable[..., Any]:
+    """The gradient of ``loss`` by attitudes, rates and weights, and the rows."""
+    return jax.jit(jax.grad(functools.partial(loss, engine), (0, 1, 2), has_aux=True))
+
+
+def loss(
+    engine: Engine, q: Array, omega: Array, weights: tuple[Array, Array]
+) -> tuple[Array, Array]:
+    """A number that depends on every row, and the rows."""
+    rows = values(engine, q, omega, weights)
+    return jnp.mean(rows**3), rows

@@ -1,0 +1,87 @@
+"""The target "host": kernels for this processor, as a module of LLVM and as object code."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+from jaxquat.fused import timeloop
+from jaxquat.fused.kernel import Loop
+from jaxquat.fused.targets import template
+from jaxquat.fused.targets.lanes import Lanes
+from jaxquat.fused.targets.text import Module
+
+BLOCK = "void @block(ptr %operands, ptr %results, ptr %scratch, i64 %bodies, i64 %first)"
+
+
+@functools.cache
+def processor() -> tuple[str, str]:
+    """Its name and features."""
+    import llvmlite.binding as llvm
+
+    return llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+
+
+def register_bytes() -> int:
+    """The size of a vector register."""
+    features = processor()[1]
+    return 64 if "+avx512f" in features else 32 if "+avx" in features else 16
+
+
+def lanes(loop: Loop, bodies: int) -> int:
+    """Bodies in a vector, a power of two: those that fill a register, at most as there are."""
+    leaves = (*loop.constants, *loop.state, *loop.memory, *loop.command)
+    widest = max((leaf.dtype.itemsize for leaf in leaves if leaf.smooth), default=8)
+    return min(register_bytes() // widest, 1 << (bodies.bit_length() - 1))
+
+
+def module(loop: Loop, kind: str, batched: Sequence[bool], lanes: int) -> tuple[str, int]:
+    """The text of a module, and the bytes of scratch memory that each of its threads needs.
+
+    ``kind`` is that of ``Loop.arrays``; ``batched`` says which operands have one value for each
+    body. The function ``jaxquat_kernel`` of the module is what XLA calls (host.ll).
+    """
+    shared = Module(lanes)
+    block = Lanes(shared, batched)
+    operands, results = len(loop.operands(kind)), len(loop.results(kind))
+
+    def data(table: str, number: int) -> str:
+        return block.set(f"call ptr @data(ptr {table}, i64 {number})")
+
+    block.sources = [data("%operands", number) for number in range(operands)]
+    block.targets = [data("%results", number) for number in range(results)]
+    timeloop.write(block, loop, kind)
+    functions = [*sorted(shared.declared), *shared.functions]
+    functions.append(block.function(f"internal fastcc {BLOCK} #0"))
+    scratch = shared.scratch + 64
+    text = template(
+        "host.ll", functions="\n".join(functions), operands=operands, results=results, lanes=lanes,
+        scratch=scratch, width=8 * register_bytes(),
+    )  # fmt: skip
+    return text, scratch
+
+
+def machine() -> Any:
+    """LLVM's description of this machine."""
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    cpu, features = processor()
+    return llvm.Target.from_default_triple().create_target_machine(
+        cpu=cpu, features=features, opt=3, jit=True
+    )
+
+
+def compiled(text: str) -> bytes:
+    """The object code of a module."""
+    import llvmlite.binding as llvm
+
+    target, parsed = machine(), llvm.parse_assembly(text)
+    parsed.triple, parsed.data_layout = target.triple, str(target.target_data)
+    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False
+    builder = llvm.create_pass_builder(target, options)
+    builder.getModulePassManager().run(parsed, builder)
+    return target.emit_object(parsed)

@@ -1,0 +1,165 @@
+"""The target of a time loop: a vector of bodies, with one lane for each body.
+
+Operands and results lie as (rows, size, bodies). A function that is written here has these names:
+``%first`` is its first body, ``%bodies`` the number of all bodies, ``%scratch`` memory of its own.
+Who makes a kernel of it finds the bodies, sets ``sources`` and ``targets`` to the pointers of
+operands and results, and calls the function. So a vector of one lane is a thread of a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxquat.fused.ir.expansion import lowered
+from jaxquat.fused.ir.program import Program
+from jaxquat.fused.kernel import Arrays, Leaf, split
+from jaxquat.fused.targets.memory import Place
+from jaxquat.fused.targets.programs import Programs
+from jaxquat.fused.targets.text import Index, Module, Number
+
+LONG = 16  # a leaf of more numbers stays in memory, and loops go through them
+
+
+class Lanes(Programs):
+    """Implements ``timeloop.Target``; ``batched`` says which operands have a value per body."""
+
+    def __init__(self, module: Module, batched: Sequence[bool]) -> None:
+        super().__init__(module)
+        self.batched = batched
+        self.first, self.bodies = self.number("%first"), self.number("%bodies")
+        self.sources: list[str] = []
+        self.targets: list[str] = []
+
+    def read(self, arrays: Arrays, row: Index = 0) -> list[str | Place]:
+        """One row of some operands."""
+        values: list[str | Place] = []
+        for k, leaf in enumerate(arrays.leaves, arrays.number):
+            values += self.elements(leaf, self.array(leaf, self.sources[k], row, self.batched[k]))
+        return values
+
+    def write(self, arrays: Arrays, values: list[str | Place], row: Index = 0) -> None:
+        """Writes one row of some results."""
+        parts = split(values, *((leaf,) for leaf in arrays.leaves))
+        for k, (leaf, part) in enumerate(zip(arrays.leaves, parts, strict=True), arrays.number):
+            self.assign(leaf, self.array(leaf, self.targets[k], row, batched=True), part)
+
+    def variable(self, leaves: tuple[Leaf, ...], rows: int = 1) -> Variable:
+        """A new variable, which has no values yet."""
+        return Variable(self, leaves, rows)
+
+    def zeros(self, leaves: tuple[Leaf, ...]) -> list[str]:
+        """A zero for each number."""
+        return [self.constant(leaf.dtype, 0) for leaf in leaves for _ in range(leaf.size)]
+
+    def run(self, program: Program, inputs: Sequence[Any]) -> list[str]:
+        """The outputs of a scalar program; the number of a step may be among the inputs."""
+        return self.program(lowered(program), [self.in_lanes(x) for x in inputs])
+
+    def in_lanes(self, x: Any) -> str | Place:
+        """A value; the number of a step as scalar programs take it."""
+        dtype = np.dtype(np.int32)
+        if isinstance(x, Number):
+            return self.splat(dtype, self.set(f"trunc i64 {x} to i32"))
+        return self.constant(dtype, x) if isinstance(x, int) else x
+
+    def array(self, leaf: Leaf, base: str, row: Index, batched: bool) -> Place:
+        """The place of the first number in a row of an array, for the first body."""
+        size = leaf.dtype.itemsize
+        if not batched:
+            return Place(leaf.dtype, self.moved(base, row * (leaf.size * size)), 0, size, "one")
+        pitch = self.bodies * size
+        start = row * leaf.size * pitch + self.first * size
+        return Place(leaf.dtype, self.moved(base, start), 0, pitch, "lanes")
+
+    # The numbers of one leaf, which lie one after the other from a place on.
+
+    def elements(self, leaf: Leaf, first: Place) -> list[str | Place]:
+        """The values of a leaf; those of a long one are read when they are used."""
+        places = [first._replace(element=first.element + k) for k in range(leaf.size)]
+        return [*places] if leaf.size > LONG else [self.read_from(place) for place in places]
+
+    def assign(self, leaf: Leaf, first: Place, values: Sequence[str | Place]) -> None:
+        """Writes the values of a leaf."""
+        source, one = self.together(leaf, values), len(set(values)) == 1
+        if leaf.size > LONG and source and source.base != first.base:
+            with self.loop(leaf.size) as k:
+                self.write_to(first, self.read_from(source, k), k)
+        elif leaf.size > LONG and one and isinstance(values[0], str):
+            with self.loop(leaf.size) as k:
+                self.write_to(first, values[0], k)
+        else:
+            names = [x if isinstance(x, str) else self.read_from(x) for x in values]
+            for k, name in enumerate(names):
+                self.write_to(first, name, k)
+        # a name of what was there before is no longer a name of what is there
+        old = self.places.items()
+        self.places = {name: place for name, place in old if place.base != first.base}
+
+    def add(self, leaf: Leaf, first: Place, values: Sequence[str]) -> None:
+        """Adds values to those of a leaf."""
+        kind, source = self.vector(leaf.dtype), self.together(leaf, values)
+
+        def add_one(value: str, k: Index) -> None:
+            old = self.read_from(first, k)
+            self.write_to(first, self.set(f"fadd {kind} {old}, {value}"), k)
+
+        if source and source.base != first.base:
+            with self.loop(leaf.size) as k:
+                add_one(self.read_from(source, k), k)
+            return
+        zero = self.constant(leaf.dtype, 0)
+        for k, value in enumerate(values):
+            if value != zero:
+                add_one(value, k)
+
+    def together(self, leaf: Leaf, values: Sequence[str | Place]) -> Place | None:
+        """The place of the first value of a long leaf, if the others lie behind it in order."""
+        first, stride = (self.regular(values) if leaf.size > LONG else None) or (None, 0)
+        return first if stride == 1 else None
+
+
+class Variable:
+    """Implements ``timeloop.Variable``.
+
+    A piece is one number of a short leaf, which LLVM keeps in a register, or a whole leaf.
+    """
+
+    def __init__(self, lanes: Lanes, leaves: tuple[Leaf, ...], rows: int) -> None:
+        self.lanes, self.leaves = lanes, leaves
+        self.pieces: list[Leaf] = []
+        self.first: list[Place] = []  # of each piece
+        for leaf in leaves:
+            dtype, size = leaf
+            if rows == 1 and size <= LONG:
+                self.pieces += [Leaf(dtype, 1)] * size
+                self.first += [lanes.slot(dtype) for _ in range(size)]
+            else:
+                self.pieces.append(leaf)
+                self.first.append(lanes.buffer([dtype], rows * size))
+
+    def row(self, row: Index) -> list[Place]:
+        """The places of the first number of each piece in a row."""
+        return [
+            place._replace(base=self.lanes.moved(place.base, row * (piece.size * place.pitch)))
+            for piece, place in zip(self.pieces, self.first, strict=True)
+        ]
+
+    def get(self, row: Index = 0) -> list[str | Place]:
+        """The values, to be used before the variable is set again."""
+        places = zip(self.pieces, self.row(row), strict=True)
+        return [x for piece, place in places for x in self.lanes.elements(piece, place)]
+
+    def set(self, values: list[str | Place], row: Index = 0) -> None:
+        """Replaces the values."""
+        parts = split(values, *((piece,) for piece in self.pieces))
+        for piece, place, part in zip(self.pieces, self.row(row), parts, strict=True):
+            self.lanes.assign(piece, place, part)
+
+    def add(self, values: list[str]) -> None:
+        """Adds to the values."""
+        parts = split(values, *((piece,) for piece in self.pieces))
+        for piece, place, part in zip(self.pieces, self.first, parts, strict=True):
+            self.lanes.add(piece, place, part)

@@ -1,0 +1,173 @@
+"""Where values lie: in operands and results, in buffers, and in registers after they were read.
+
+A value is the name of a vector, or a ``Place`` that has not been read yet. Long rows of values stay
+in memory, and loops go through them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxquat.fused.targets.text import Index, Module, Text, scalar, stored
+
+
+class Place(NamedTuple):
+    """A value in memory."""
+
+    dtype: np.dtype
+    base: str  # a pointer
+    element: int
+    pitch: Index  # bytes from one element to the next
+    kind: str  # "one": an operand's number for all lanes; "lanes" of an operand; our own "slot"
+
+
+class Memory(Text):
+    """Reads and writes the values of a function."""
+
+    def __init__(self, module: Module) -> None:
+        super().__init__(module)
+        self.places: dict[str, Place] = {}  # where the value of a name lies in memory too
+        self.loaded: dict[Place, str] = {}  # names of places that have been read
+
+    def value(self, x: str | Place) -> str:
+        """The name of a value; a place is read once."""
+        if isinstance(x, str):
+            return x
+        if x not in self.loaded:
+            self.loaded[x] = self.read_from(x)
+            self.places[self.loaded[x]] = x
+        return self.loaded[x]
+
+    def place(self, x: str | Place | None) -> Place | None:
+        """Where a value lies in memory, if it does."""
+        return self.places.get(x) if isinstance(x, str) else x
+
+    def read_from(self, place: Place, further: Index = 0) -> str:
+        """The value that lies so many elements after a place."""
+        at, dtype = self.address(place, further), place.dtype
+        if place.kind == "slot":
+            return self.set(f"load {self.vector(dtype)}, ptr {at}, align {self.aligned(dtype)}")
+        if place.kind == "lanes":
+            value = self.set(f"load {self.packed(dtype)}, ptr {at}, align {dtype.itemsize}")
+            return self.unpacked(dtype, value)
+        value = self.set(f"load {stored(dtype)}, ptr {at}, align {dtype.itemsize}")
+        if dtype.kind == "b":
+            value = self.set(f"trunc i8 {value} to i1")
+        return self.splat(dtype, value)
+
+    def write_to(self, place: Place, value: str, further: Index = 0) -> None:
+        """Writes a value to the place that lies so many elements after a place."""
+        at, dtype = self.address(place, further), place.dtype
+        if place.kind == "slot":
+            kind, align = self.vector(dtype), self.aligned(dtype)
+        else:
+            kind, value, align = self.packed(dtype), self.pack(dtype, value), dtype.itemsize
+        self.line(f"store {kind} {value}, ptr {at}, align {align}")
+
+    def taken(self, index: str, first: Place, stride: int) -> str:
+        """For each lane one element of a row: the one that the lane's ``index`` counts.
+
+        The row begins at ``first``, with ``stride`` elements from each to the next.
+        """
+        dtype, kind = first.dtype, self.vector(first.dtype)
+        base, size = self.address(first), scalar(dtype)
+        pitch = self.set(f"mul i64 {first.pitch}, {stride}")
+        value = "poison"
+        for lane in range(self.lanes):
+            number = self.set(f"extractelement <{self.lanes} x i32> {index}, i32 {lane}")
+            wide = self.set(f"zext i32 {number} to i64")
+            at = self.moved(base, self.number(self.set(f"mul i64 {wide}, {pitch}")))
+            if first.kind != "one":
+                at = self.moved(at, lane * dtype.itemsize)
+            one = self.set(f"load {size}, ptr {at}, align {dtype.itemsize}")
+            value = self.set(f"insertelement {kind} {value}, {size} {one}, i32 {lane}")
+        return value
+
+    def address(self, place: Place, further: Index = 0) -> str:
+        """A pointer to the element that lies so many elements after a place."""
+        return self.moved(place.base, (place.element + further) * place.pitch)
+
+    def moved(self, pointer: str, size: Index) -> str:
+        """A pointer to what lies so many bytes after another one."""
+        same = isinstance(size, int) and size == 0
+        return pointer if same else self.set(f"getelementptr i8, ptr {pointer}, i64 {size}")
+
+    def aligned(self, dtype: np.dtype) -> int:
+        """The alignment of a vector in a slot, where a boolean takes one bit."""
+        return max(1, min(64, self.lanes * dtype.itemsize // (8 if dtype.kind == "b" else 1)))
+
+    def packed(self, dtype: np.dtype) -> str:
+        """The type of a vector in an operand or an argument, where booleans are bytes.
+
+        LLVM 22 can end the process over a mask that is passed as one.
+        """
+        return f"<{self.lanes} x {stored(dtype)}>"
+
+    def pack(self, dtype: np.dtype, value: str) -> str:
+        """A vector as it is in an operand or an argument."""
+        if dtype.kind != "b":
+            return value
+        return self.set(f"zext {self.vector(dtype)} {value} to {self.packed(dtype)}")
+
+    def unpacked(self, dtype: np.dtype, value: str) -> str:
+        """The inverse of ``pack``."""
+        if dtype.kind != "b":
+            return value
+        return self.set(f"trunc {self.packed(dtype)} {value} to {self.vector(dtype)}")
+
+    # Memory of the function, and rows of values in it.
+
+    def pitch(self, dtypes: Sequence[np.dtype]) -> int:
+        """Bytes for a value of any of the dtypes."""
+        return self.lanes * max(dtype.itemsize for dtype in dtypes)
+
+    def slot(self, dtype: np.dtype) -> Place:
+        """Memory for a value, which LLVM keeps in a register."""
+        return Place(dtype, self.local(self.vector(dtype)), 0, self.pitch([dtype]), "slot")
+
+    def buffer(self, dtypes: Sequence[np.dtype], count: int) -> Place:
+        """Memory for ``count`` values of any of the dtypes, of this function alone.
+
+        It is there once, since no function is entered again before it has returned.
+        """
+        pitch, module = self.pitch(dtypes), self.module
+        size = count * pitch
+        if module.stack + size <= module.most:
+            module.stack += size
+            return Place(dtypes[0], self.local(f"[{size} x i8]"), 0, pitch, "slot")
+        first, base = module.scratch, self.name()
+        module.scratch += -(-size // 64) * 64
+        if not module.interleaved:
+            self.entry.append(f"  {base} = getelementptr i8, ptr %scratch, i64 {first}")
+            return Place(dtypes[0], base, 0, pitch, "slot")
+        between = self.name()
+        self.entry += [
+            f"  {base} = call ptr @element(ptr %scratch, i64 {first}, i64 {pitch})",
+            f"  {between} = call i64 @between(i64 {pitch})",
+        ]
+        return Place(dtypes[0], base, 0, self.number(between), "slot")
+
+    def regular(self, values: Sequence[str | Place | None]) -> tuple[Place, int] | None:
+        """The first place of values at equal distances, and the elements from one to the next."""
+        places = [self.place(x) for x in values]
+        first, second = places[:2]
+        if first is None or second is None:
+            return None
+        stride = second.element - first.element
+        row = [first._replace(element=first.element + k * stride) for k in range(len(places))]
+        return (first, stride) if places == row else None
+
+    def row(self, dtype: np.dtype, values: Sequence[str | Place]) -> tuple[Place, int]:
+        """The same for any values: those at other distances are copied to a buffer."""
+        regular = self.regular(values)
+        if regular:
+            return regular
+        buffer = self.buffer([dtype], len(values))
+        for k, x in enumerate(values):
+            name, place = self.value(x), buffer._replace(element=k)
+            self.write_to(place, name)
+            self.places[name] = place
+        return buffer, 1

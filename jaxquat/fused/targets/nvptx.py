@@ -1,0 +1,166 @@
+"""Kernels for NVIDIA's GPUs: one thread for each body, compiled by llvmlite, launched by XLA.
+
+The time loop is that of the CPU with one lane. What is around it is in nvptx.ll:
+
+- The function is a kernel. Its parameters are pointers: the operands, the number of bodies, the
+  results, and scratch memory if the loop needs any.
+- Thread t of T takes the bodies t, t + T, t + 2 T and so on.
+- A thread's own arrays lie in its local memory, up to ``LOCAL`` bytes. Larger ones lie in scratch
+  memory, a result of the call. There, as in local memory, the elements of neighbouring threads lie
+  side by side, so that they are read and written together.
+
+LLVM makes PTX of it, the assembly language of NVIDIA's GPUs. ``call`` hands this text to XLA, which
+launches it through a custom call of its own; the driver translates it for the GPU at hand. PTX of
+compute capability 8.0 runs on all later ones.
+
+Elementary functions and remainders are the same programs as on the CPU, division and square root
+are rounded correctly, and the scalar program says where a product and a sum are joined. So the
+results of the two differ only for denormal numbers, which count as zero on the CPU.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from jaxquat._checks import missing_package
+from jaxquat.fused import timeloop
+from jaxquat.fused.kernel import CACHED, Loop
+from jaxquat.fused.targets import template
+from jaxquat.fused.targets.lanes import Lanes
+from jaxquat.fused.targets.text import Module
+
+TARGET = "__gpu$xla.gpu.ptx"  # the name of XLA's custom call
+TRIPLE, PROCESSOR, FEATURES = "nvptx64-nvidia-cuda", "sm_80", "+ptx80"
+BLOCK = 128  # threads of a block
+LOCAL = 2**12  # bytes of a thread's local memory for arrays
+SCRATCH = 2**30  # bytes of scratch memory of a call; where they do not suffice, threads are fewer
+ARRAYS = 512  # parameters of a kernel; PTX 8.0 has room for 544
+
+
+def missing() -> str | None:
+    """Why there are no fused kernels on this GPU, as an error message; None if there are."""
+    try:
+        import llvmlite.binding as llvm
+    except (ImportError, OSError):  # or its library cannot be loaded
+        return missing_package("engine", "llvmlite", "fused")
+    llvm.initialize_all_targets()
+    try:
+        llvm.Target.from_triple(TRIPLE)
+    except RuntimeError:
+        return 'engine "fused" on the GPU needs an llvmlite with NVPTX; use engine="scan"'
+    capability = getattr(jax.devices()[0], "compute_capability", "")
+    if capability and float(capability) < 8.0:
+        return (
+            'engine "fused" needs a GPU of compute capability 8.0 or more, '
+            f'got {capability}; use engine="scan"'
+        )
+    return None
+
+
+def too_many_arrays(layout: Loop, kinds: Sequence[str]) -> str | None:
+    """Why kernels of these kinds have too many arrays, as an error message; None if they do not."""
+    counts = [len(layout.operands(kind)) + len(layout.results(kind)) for kind in kinds]
+    count = max(counts) + 2  # the number of bodies, and scratch memory
+    if count <= ARRAYS:
+        return None
+    return f"a fused kernel has at most {ARRAYS} arrays on the GPU, this one has {count}"
+
+
+def call(
+    loop: Loop, kind: str, batched: Sequence[bool], bodies: int, operands: Sequence[Array]
+) -> list[Array]:
+    """As ``cpu.call``."""
+    excess = too_many_arrays(loop, (kind,))
+    if excess:  # compiled for a GPU where there is none; otherwise it was known before
+        raise NotImplementedError(excess)
+    text, scratch = _kernel(loop, kind, tuple(batched))
+    blocks = -(-bodies // BLOCK)
+    if scratch:
+        blocks = min(blocks, max(1, SCRATCH // (BLOCK * scratch)))
+    arrays = [jnp.moveaxis(x, 0, -1) if b else x for x, b in zip(operands, batched, strict=True)]
+    results = [
+        jax.ShapeDtypeStruct((*(() if rows is None else (rows,)), leaf.size, bodies), leaf.dtype)
+        for leaf, rows in loop.results(kind)
+    ]
+    memory = [jax.ShapeDtypeStruct((scratch, blocks * BLOCK), np.uint8)] if scratch else []
+    sizes = {"grid_x": blocks, "grid_y": 1, "grid_z": 1, "block_x": BLOCK, "block_y": 1}
+    sizes |= {"block_z": 1, "shared_mem_bytes": 0}
+    launch = jax.ffi.ffi_call(TARGET, [*results, *memory])
+    arrays = launch(
+        *arrays,
+        np.array([bodies], np.int32),
+        name=_name(kind),
+        kernel_type="ptx",
+        kernel_data=text,
+        **{name: np.int32(size) for name, size in sizes.items()},
+    )
+    return [jnp.moveaxis(x, -1, 0) for x in arrays[: len(results)]]
+
+
+def _name(kind: str) -> str:
+    """The name of a kernel, which a profiler shows."""
+    return f"fused_{kind}"
+
+
+@functools.lru_cache(maxsize=CACHED)
+def _kernel(loop: Loop, kind: str, batched: tuple[bool, ...]) -> tuple[str, int]:
+    """The PTX of a kernel, and the bytes of scratch memory of each of its threads."""
+    text, scratch = module(loop, kind, batched)
+    return compiled(text), scratch
+
+
+def module(loop: Loop, kind: str, batched: Sequence[bool]) -> tuple[str, int]:
+    """The text of a module for LLVM, and the bytes of scratch memory of each thread."""
+    shared = Module(1, most=LOCAL, interleaved=True)
+    body = Lanes(shared, batched)
+    body.sources = [f"%operand{number}" for number in range(len(loop.operands(kind)))]
+    body.targets = [f"%result{number}" for number in range(len(loop.results(kind)))]
+    timeloop.write(body, loop, kind)
+    arrays = ", ".join(f"ptr noalias {name}" for name in (*body.sources, *body.targets))
+    head = f"internal fastcc void @body({arrays}, ptr %scratch, i64 %bodies, i64 %first)"
+    functions = [*shared.functions, body.function(f"{head} alwaysinline #0")]
+    inputs, outputs = [*body.sources, "%counts"], [*body.targets]
+    outputs += ["%memory"] if shared.scratch else []
+    form = "ptr addrspace(1) noalias{} align 16 {}_at"
+    parameters = [form.format(" readonly", name) for name in inputs]
+    parameters += [form.format("", name) for name in outputs]
+    cast = "  {0} = addrspacecast ptr addrspace(1) {0}_at to ptr"
+    text = template(
+        "nvptx.ll", kernel=_name(kind), block=BLOCK,
+        memory="%memory" if shared.scratch else "null", parameters=", ".join(parameters),
+        casts="\n".join(cast.format(name) for name in inputs + outputs),
+        arrays=", ".join(f"ptr {name}" for name in (*body.sources, *body.targets)),
+        functions="\n".join([*sorted(shared.declared), *functions]),
+    )  # fmt: skip
+    return text, shared.scratch
+
+
+def compiled(text: str) -> str:
+    """The PTX of a module."""
+    import llvmlite.binding as llvm
+
+    machine = _machine()
+    module = llvm.parse_assembly(text)
+    module.triple, module.data_layout = machine.triple, str(machine.target_data)
+    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
+    return machine.emit_assembly(module)
+
+
+def _machine() -> Any:
+    """LLVM's description of a GPU."""
+    import llvmlite.binding as llvm
+
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    target = llvm.Target.from_triple(TRIPLE)
+    return target.create_target_machine(cpu=PROCESSOR, features=FEATURES, opt=3)

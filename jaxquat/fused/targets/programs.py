@@ -1,0 +1,228 @@
+"""Scalar programs as lines of LLVM, and the routines in them.
+
+A routine of many trips becomes a loop, one of a single trip a call of a function. A branch is taken
+where some lane wants it, and a "while" goes on while some lane does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxquat.fused.ir.program import Program, Routine
+from jaxquat.fused.targets.memory import Memory, Place
+from jaxquat.fused.targets.operations import operation
+from jaxquat.fused.targets.text import Index
+
+ROW = 4  # so many arguments that lie one after the other are passed as a pointer
+
+
+class _Passed(NamedTuple):
+    """How some arguments are passed to a function: the value of one, or a pointer to a row."""
+
+    dtype: np.dtype
+    length: int = 0  # of a row
+    kind: str = ""  # that of its places
+    pitch: int | None = None  # None if it is a number of the kernel, which is passed too
+
+
+class Programs(Memory):
+    """Writes the programs of a function."""
+
+    def program(
+        self, program: Program, inputs: Sequence[str | Place], targets: Sequence[Place] = ()
+    ) -> list[str]:
+        """The names of the outputs; with ``targets`` none: they are written there.
+
+        Rows of results of a loop are written to their targets at once.
+        """
+        # what is read or written in a loop or a branch is not there after it
+        places, loaded = dict(self.places), dict(self.loaded)
+        values: list[Any] = list(inputs)
+        outputs = list(zip(program.outputs, targets, strict=False))
+        target_of = dict(reversed(outputs))
+        operations = list(enumerate(program.ops, len(inputs)))
+        items = {(op.args[0], op.value): number for number, op in operations if op.name == "item"}
+        for number, op in operations:
+            args, dtypes = [values[a] for a in op.args], [program.dtype(a) for a in op.args]
+            if op.name == "call":
+                numbers = [items.get((number, item), -1) for item in range(op.value.items)]
+                wanted = [target_of.get(item) for item in numbers]
+                values.append(self._routine(op.value, dtypes, args, wanted))
+            elif op.name == "item":
+                values.append(args[0][op.value])
+            elif op.name == "take":
+                values.append(self.taken(self.value(args[0]), *self.row(op.dtype, args[1:])))
+            else:
+                values.append(operation(self, op, [self.value(x) for x in args], dtypes))
+        names = [] if targets else [self.value(values[k]) for k in program.outputs]
+        for k, target in outputs:
+            if values[k] != target:
+                self.write_to(target, self.value(values[k]))
+        kept = {x: self.places[x] for x in names if x in self.places}
+        self.places, self.loaded = {**places, **kept}, loaded
+        return names
+
+    def _routine(
+        self,
+        routine: Routine,
+        dtypes: Sequence[np.dtype],
+        args: Sequence[str | Place],
+        wanted: Sequence[Place | None],
+    ) -> Sequence[str | Place]:
+        """The items of a routine; ``wanted``: where they may be written, or None."""
+        if routine.kind in ("branch", "rare"):
+            return self._branch(routine, dtypes, args)
+        if routine.kind == "while":
+            return self._while(routine, args)
+        if routine.trips == 1:
+            return self._call(routine, dtypes, args)
+        return self._loop(routine, args, wanted)
+
+    def _loop(
+        self, routine: Routine, args: Sequence[str | Place], wanted: Sequence[Place | None]
+    ) -> list[str | Place]:
+        program, trips, n = routine.program, routine.trips, routine.carried
+        fixed, starts, rows = routine.split(args)
+        kinds = program.inputs[routine.fixed + n :]
+        sources = [self.row(dtype, row) for dtype, row in zip(kinds, rows, strict=True)]
+        carried = [self.slot(dtype) for dtype in program.inputs[routine.fixed :][:n]]
+        for place, start in zip(carried, starts, strict=True):
+            self.write_to(place, self.value(start))
+        targets = self._targets(routine, wanted)
+        with self.loop(trips) as trip:
+            values = [self.read_from(place) for place in carried]
+            values += [self.read_from(place, trip * stride) for place, stride in sources]
+            results = self.program(program, [*fixed, *values])
+            for place, value in zip(carried, results[:n], strict=True):
+                self.write_to(place, value)
+            for (place, stride), value in zip(targets, results[n:], strict=True):
+                self.write_to(place, value, trip * stride)
+        items = [
+            place._replace(element=place.element + k * stride)
+            for place, stride in targets
+            for k in range(trips)
+        ]
+        return [*(self.read_from(place) for place in carried), *items]
+
+    def _targets(self, routine: Routine, wanted: Sequence[Place | None]) -> list[tuple[Place, int]]:
+        """The place of the first result of each row of a loop, and the elements to the next one.
+
+        Rows that are not wanted elsewhere lie together: what a trip computes is side by side.
+        """
+        firsts = range(routine.carried, routine.items, routine.trips)
+        targets = [self.regular(wanted[first : first + routine.trips]) for first in firsts]
+        dtypes = [routine.dtype(first) for first in firsts]
+        own = [k for k, target in enumerate(targets) if target is None]
+        if own:
+            buffer = self.buffer([dtypes[k] for k in own], len(own) * routine.trips)
+            for number, k in enumerate(own):
+                place = buffer._replace(dtype=dtypes[k], element=number)
+                targets[k] = place, len(own)
+        return [target for target in targets if target is not None]
+
+    def _branch(
+        self, routine: Routine, dtypes: Sequence[np.dtype], args: Sequence[str | Place]
+    ) -> list[str | Place]:
+        """A branch, taken if the first argument is true for any body of the vector.
+
+        What is seldom needed is a function, out of the way of the other lines.
+        """
+        names = [self.value(x) for x in args]
+        carried = [self.slot(dtype) for dtype in dtypes[routine.fixed :]]
+        for place, name in zip(carried, names[routine.fixed :], strict=True):
+            self.write_to(place, name)
+        rare = routine.kind == "rare"
+        with self.when(self.any(names[0]), rarely=rare):
+            if rare:
+                results = [self.read_from(x) for x in self._call(routine, dtypes, names)]
+            else:
+                results = self.program(routine.program, names)
+            for place, new in zip(carried, results, strict=True):
+                self.write_to(place, new)
+        return [self.read_from(place) for place in carried]
+
+    def _while(self, routine: Routine, args: Sequence[str | Place]) -> list[str | Place]:
+        """A loop that goes on while the first carried value is true for any body."""
+        fixed, starts, _ = routine.split(args)
+        dtypes = routine.program.inputs[routine.fixed :]
+        carried = [self.slot(dtype) for dtype in dtypes]
+        for place, start in zip(carried, starts, strict=True):
+            self.write_to(place, self.value(start))
+        with self.repeat(lambda: self.any(self.read_from(carried[0]))):
+            values = [self.read_from(place) for place in carried]
+            results = self.program(routine.program, [*fixed, *values])
+            for place, new in zip(carried, results, strict=True):
+                self.write_to(place, new)
+        return [self.read_from(place) for place in carried]
+
+    def _call(
+        self, routine: Routine, dtypes: Sequence[np.dtype], args: Sequence[str | Place]
+    ) -> Sequence[Place]:
+        """A call of the function of a routine, which writes its results to memory."""
+        passed, values, k = [], [], 0
+        while k < len(args):
+            row = self._row_from(args, k)
+            if len(row) < ROW:
+                passed.append(_Passed(dtypes[k]))
+                value = self.pack(dtypes[k], self.value(args[k]))
+                values.append(f"{self.packed(dtypes[k])} {value}")
+            else:
+                first = row[0]
+                pitch = first.pitch if isinstance(first.pitch, int) else None
+                passed.append(_Passed(first.dtype, len(row), first.kind, pitch))
+                values.append(f"ptr {self.address(first)}")
+                values += [f"i64 {first.pitch}"] if pitch is None else []
+            k += max(1, passed[-1].length)
+        results = [routine.dtype(item) for item in range(routine.items)]
+        out = self.buffer(results, len(results))
+        pitch = out.pitch if isinstance(out.pitch, int) else None
+        key = routine, tuple(passed), pitch
+        routines = self.module.routines
+        if key not in routines:
+            routines[key] = f"@routine{len(routines)}"
+            self._function(routines[key], routine, passed, pitch)
+        values = [f"i64 {out.pitch}", *values] if pitch is None else values
+        arguments = ", ".join(["ptr %scratch", f"ptr {out.base}", *values])
+        self.line(f"call fastcc void {routines[key]}({arguments})")
+        return [out._replace(dtype=dtype, element=item) for item, dtype in enumerate(results)]
+
+    def _row_from(self, values: Sequence[str | Place], k: int) -> list[Place]:
+        """The places of the values from the k-th on that lie one after the other."""
+        first, row = self.place(values[k]), []
+        while first and k < len(values) and self.place(values[k]) == first:
+            row.append(first)
+            first, k = first._replace(element=first.element + 1), k + 1
+        return row
+
+    def _function(
+        self, name: str, routine: Routine, passed: Sequence[_Passed], pitch: int | None
+    ) -> None:
+        """Writes the function of a routine; ``pitch`` is that of its results, as in ``_Passed``."""
+        w = Programs(self.module)
+        parameters, inputs = ["ptr %scratch", "ptr noalias %out"], []
+        apart: Index | None = pitch
+        if apart is None:
+            apart = w.number("%out_pitch")
+            parameters.append(f"i64 {apart}")
+        for number, (dtype, length, kind, pitch) in enumerate(passed):
+            if not length:
+                parameters.append(f"{w.packed(dtype)} %x{number}")
+                inputs.append(w.unpacked(dtype, f"%x{number}"))
+                continue
+            parameters.append(f"ptr %x{number}")
+            between: Index | None = pitch
+            if between is None:
+                between = w.number(f"%pitch{number}")
+                parameters.append(f"i64 {between}")
+            first = Place(dtype, f"%x{number}", 0, between, kind)
+            inputs += [first._replace(element=element) for element in range(length)]
+        dtypes = [routine.dtype(item) for item in range(routine.items)]
+        out = Place(dtypes[0], "%out", 0, apart, "slot")
+        places = [out._replace(dtype=dtype, element=item) for item, dtype in enumerate(dtypes)]
+        w.program(routine.program, inputs, places)
+        kind = "noinline cold" if routine.kind == "rare" else "noinline"
+        head = f"internal fastcc void {name}({', '.join(parameters)}) {kind} #0"
+        self.module.functions.append(w.function(head))

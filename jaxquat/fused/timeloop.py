@@ -1,0 +1,240 @@
+"""The time loop of a kernel, written once for all targets.
+
+The kernel "forward" computes, for one body::
+
+    for k in range(steps + 1):
+        if k < steps:
+            if k % segment == 0: kept[k // segment] = state, memory, command    # only in "keeping"
+            if k % sample_every == 0: command, memory = sample(k, state, memory, inputs[...])
+        if k % save_every == 0: saved[k // save_every] = save(k, state, command)
+        if k < steps: state = step(k, state, command)
+
+The kernel "backward" has the cotangents of what "forward" computes, and goes back from the last
+step to the first. The step k needs the state before it, so "backward" takes one segment after the
+other and begins with the state that was kept::
+
+    for each segment, the last one first:
+        state, memory, command = kept[segment]
+        for each step k of the segment:             # again
+            past[k].state, past[k].memory = state, memory
+            if k % sample_every == 0: command, memory = sample(k, state, memory, inputs[...])
+            past[k].command = command               # that of step k; kept has the one before
+            state = step(k, state, command)
+        for each step k, the last one first:        # back
+            apply the transposed derivatives of step, save and sample at past[k]
+
+A derivative adds to the cotangents of the constants. That of the step replaces the cotangent of the
+state. The cotangent of a command is a sum over the steps that used it; the sample that gave the
+command takes this sum, and it begins again from zero.
+
+``Target`` is what these loops are written with. A target may write them as text, so a number such
+as k is a name, ``when`` stands for ``if`` and ``loop`` for ``for``, and what changes from step to
+step is a ``Variable``.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from jaxquat.fused.ir.program import Program
+from jaxquat.fused.kernel import Arrays, Backward, Carried, Leaf, Loop, Start, split
+
+Values = list[Any]  # one for each number of the leaves
+Number = Any  # an int, or one that the kernel computes, with Python's operators
+
+
+class Variable(Protocol):
+    """Values that change; with several rows, each row has its own."""
+
+    leaves: tuple[Leaf, ...]
+
+    def get(self, row: Number = 0) -> Values:
+        """The values, to be used before the variable is set again."""
+        ...
+
+    def set(self, values: Values, row: Number = 0) -> None:
+        """Replaces the values."""
+
+    def add(self, values: Values) -> None:
+        """Adds to the values."""
+
+
+class Target(Protocol):
+    """What a time loop is written with."""
+
+    def read(self, arrays: Arrays, row: Number = 0) -> Values:
+        """One row of some operands."""
+        ...
+
+    def write(self, arrays: Arrays, values: Values, row: Number = 0) -> None:
+        """Writes one row of some results."""
+
+    def variable(self, leaves: tuple[Leaf, ...], rows: int = 1) -> Variable:
+        """A new variable, which has no values yet."""
+        ...
+
+    def zeros(self, leaves: tuple[Leaf, ...]) -> Values:
+        """A zero for each number."""
+        ...
+
+    def run(self, program: Program, inputs: Values) -> Values:
+        """The outputs of a scalar program; the number of a step may be among the inputs."""
+        ...
+
+    def loop(self, count: Number) -> AbstractContextManager[Number]:
+        """``for number in range(count)``; ``count`` is at least 1."""
+        ...
+
+    def when(self, condition: Any) -> AbstractContextManager[None]:
+        """``if condition``, such as ``k < 5`` or ``k.multiple_of(5)``."""
+        ...
+
+
+def write(target: Target, loop: Loop, kind: str) -> None:
+    """Writes the kernel "forward", "keeping" or "backward" for the bodies that a target is at."""
+    if kind == "backward":
+        _backward(target, loop)
+    else:
+        _forward(target, loop, kind == "keeping")
+
+
+class _Body:
+    """A body in the time loop: its constants, and the variables that its steps change."""
+
+    def __init__(self, target: Target, loop: Loop, operands: Start | Backward) -> None:
+        self.target, self.loop, self.inputs = target, loop, operands.inputs
+        self.constants = target.read(operands.constants)
+        self.carried = Carried(*(target.variable(leaves) for leaves in loop.carried))
+
+    def point(self, k: Number) -> Values:
+        """The inputs of ``step`` and ``save``."""
+        return [*self.constants, k, *self.carried.state.get(), *self.carried.command.get()]
+
+    def sample(self, k: Number) -> None:
+        """Sets command and memory at the first step of each sample."""
+        target, loop, (state, memory, command) = self.target, self.loop, self.carried
+        if loop.sample is None:
+            return
+        with target.when(k.multiple_of(loop.sample_every)):
+            values = target.read(self.inputs, k // loop.sample_every)
+            inputs = [*self.constants, k, *state.get(), *memory.get(), *values]
+            news = split(target.run(loop.sample, inputs), loop.command, loop.memory)
+            command.set(news[0])
+            memory.set(news[1])
+
+    def step(self, k: Number) -> None:
+        """Replaces the state by the next one."""
+        self.carried.state.set(self.target.run(self.loop.step, self.point(k)))
+
+
+def _forward(target: Target, loop: Loop, keeping: bool) -> None:
+    """The kernels "forward" and "keeping"."""
+    operands, results = loop.forward(keeping)
+    body = _Body(target, loop, operands)
+    body.carried.state.set(target.read(operands.state))
+    body.carried.memory.set(target.read(operands.memory))
+    body.carried.command.set(target.zeros(loop.command))
+    with target.loop(loop.steps + 1) as k:
+        with target.when(k < loop.steps):
+            if results.kept:
+                with target.when(k.multiple_of(loop.segment)):
+                    for arrays, variable in zip(results.kept, body.carried, strict=True):
+                        target.write(arrays, variable.get(), k // loop.segment)
+            body.sample(k)
+        with target.when(k.multiple_of(loop.save_every)):
+            row = target.run(loop.save, body.point(k))
+            target.write(results.saved, row, k // loop.save_every)
+        with target.when(k < loop.steps):
+            body.step(k)
+    for arrays, variable in zip(results.last, body.carried, strict=True):
+        target.write(arrays, variable.get())
+
+
+def _backward(target: Target, loop: Loop) -> None:
+    """The kernel "backward"."""
+    operands, gradients = loop.backward()
+    body = _Body(target, loop, operands)
+    past = Carried(*(target.variable(leaves, loop.segment) for leaves in loop.carried))
+    cotangents = _Cotangents(body, operands, gradients)
+    state, command = target.read(operands.last.state), target.read(operands.last.command)
+    cotangents.save([*body.constants, loop.steps, *state, *command], loop.rows)
+    with target.loop(loop.segments) as later:
+        segment = loop.segments - 1 - later
+        begin = segment * loop.segment
+        count = (loop.steps - begin).at_most(loop.segment)
+        for arrays, variable in zip(operands.kept, body.carried, strict=True):
+            variable.set(target.read(arrays, segment))
+        with target.loop(count) as j:  # again
+            past.state.set(body.carried.state.get(), j)
+            past.memory.set(body.carried.memory.get(), j)
+            body.sample(begin + j)
+            past.command.set(body.carried.command.get(), j)
+            with target.when(j + 1 < count):
+                body.step(begin + j)
+        with target.loop(count) as later_step:  # back
+            j = count - 1 - later_step
+            cotangents.back(begin + j, Carried(*(variable.get(j) for variable in past)))
+    target.write(gradients.constants, cotangents.constants.get())
+    target.write(gradients.state, cotangents.carried.state.get())
+    target.write(gradients.memory, cotangents.carried.memory.get())
+
+
+class _Cotangents:
+    """The cotangents of a body, which go back from step to step."""
+
+    def __init__(self, body: _Body, operands: Backward, gradients: Start) -> None:
+        self.body, self.target, self.loop = body, body.target, body.loop
+        self.of_saved, self.by_inputs = operands.cotangents.saved, gradients.inputs
+        self.constants = self.target.variable(gradients.constants.leaves)
+        self.constants.set(self.target.zeros(gradients.constants.leaves))
+        last = operands.cotangents.last
+        self.carried = Carried(*(self.target.variable(arrays.leaves) for arrays in last))
+        for arrays, variable in zip(last, self.carried, strict=True):
+            variable.set(self.target.read(arrays))
+
+    def back(self, k: Number, past: Carried[Values]) -> None:
+        """Applies the transposed derivatives of step k, in the reverse order of "forward"."""
+        loop, target = self.loop, self.target
+        point = [*self.body.constants, k, *past.state, *past.command]
+        self.step(point)
+        with target.when(k.multiple_of(loop.save_every)):
+            self.save(point, k // loop.save_every)
+        if loop.sample_back is not None:
+            with target.when(k.multiple_of(loop.sample_every)):
+                self.sample(k, past, k // loop.sample_every)
+
+    def step(self, point: Values) -> None:
+        """Through ``step`` at a point."""
+        assert self.loop.step_back is not None
+        (state, _, command), constants = self.carried, self.constants
+        results = self.target.run(self.loop.step_back, [*point, *state.get()])
+        parts = split(results, constants.leaves, state.leaves, command.leaves)
+        constants.add(parts[0])
+        state.set(parts[1])
+        command.add(parts[2])
+
+    def save(self, point: Values, row: Number) -> None:
+        """Through ``save`` at a point, from the cotangents of a row."""
+        assert self.loop.save_back is not None
+        (state, _, command), constants = self.carried, self.constants
+        values = self.target.read(self.of_saved, row)
+        results = self.target.run(self.loop.save_back, [*point, *values])
+        parts = split(results, constants.leaves, state.leaves, command.leaves)
+        for variable, part in zip((constants, state, command), parts, strict=True):
+            variable.add(part)
+
+    def sample(self, k: Number, past: Carried[Values], row: Number) -> None:
+        """Through ``sample`` before step k."""
+        assert self.loop.sample_back is not None
+        target, (state, memory, command) = self.target, self.carried
+        values = target.read(self.body.inputs, row)
+        inputs = [*self.body.constants, k, *past.state, *past.memory, *values]
+        results = target.run(self.loop.sample_back, [*inputs, *command.get(), *memory.get()])
+        groups = self.constants, state, memory, self.by_inputs
+        parts = split(results, *(group.leaves for group in groups))
+        self.constants.add(parts[0])
+        state.add(parts[1])
+        memory.set(parts[2])
+        target.write(self.by_inputs, parts[3], row)
+        command.set(target.zeros(command.leaves))

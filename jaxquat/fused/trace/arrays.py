@@ -1,0 +1,81 @@
+"""Rules of primitives that move elements: ``rule(tracing, equation, *arrays of values)``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from jaxquat.fused.ir.builder import Builder
+from jaxquat.fused.trace.values import Values, constants, raw_shape
+
+
+def _broadcast(b: Builder, equation: Any, x: Values, *_: Values) -> Values:
+    shape, places = raw_shape(equation.outvars[0].aval), equation.params["broadcast_dimensions"]
+    spread = [1] * len(shape)
+    for axis, place in enumerate((*places, *range(len(equation.params["shape"]), len(shape)))):
+        spread[place] = x.shape[axis]
+    return np.broadcast_to(x.reshape(spread), shape)
+
+
+def _pad(b: Builder, equation: Any, x: Values, filler: Values) -> Values:
+    for axis, (low, high, inner) in enumerate(equation.params["padding_config"]):
+        length = max(0, x.shape[axis] + (x.shape[axis] - 1) * inner) if x.shape[axis] else 0
+        shape = (*x.shape[:axis], length + max(low, 0) + max(high, 0), *x.shape[axis + 1 :])
+        wide = np.full(shape, int(filler), np.int64)
+        where = [slice(None)] * x.ndim
+        where[axis] = slice(max(low, 0), max(low, 0) + length, inner + 1)
+        wide[tuple(where)] = x
+        where[axis] = slice(max(-low, 0), shape[axis] - max(-high, 0))
+        x = wide[tuple(where)]
+    return x
+
+
+def _slice(b: Builder, equation: Any, x: Values) -> Values:
+    p = equation.params
+    strides = p["strides"] or [1] * x.ndim
+    return x[tuple(map(slice, p["start_indices"], p["limit_indices"], strides))]
+
+
+def _split(b: Builder, equation: Any, x: Values) -> list[Values]:
+    return np.split(x, np.cumsum(equation.params["sizes"])[:-1], axis=equation.params["axis"])
+
+
+def _iota(b: Builder, equation: Any) -> Values:
+    p = equation.params
+    along = np.arange(p["shape"][p["dimension"]]).astype(p["dtype"])
+    spread = [1] * len(p["shape"])
+    spread[p["dimension"]] = -1
+    return np.array(np.broadcast_to(constants(b, along).reshape(spread), p["shape"]))
+
+
+def _empty(b: Builder, equation: Any) -> Values:
+    """Zeros for an uninitialised array."""
+    aval = equation.outvars[0].aval
+    return constants(b, np.zeros(aval.shape, aval.dtype))
+
+
+def _reshaped(b: Builder, equation: Any, x: Values) -> Values:
+    return x.reshape(raw_shape(equation.outvars[0].aval))
+
+
+RULES: dict[str, Callable[..., Any]] = {
+    "broadcast_in_dim": _broadcast,
+    "reshape": _reshaped,
+    "squeeze": _reshaped,
+    "expand_dims": _reshaped,
+    "transpose": lambda b, e, x: x.transpose(*e.params["permutation"]),
+    "rev": lambda b, e, x: np.flip(x, e.params["dimensions"]),
+    "concatenate": lambda b, e, *xs: np.concatenate(xs, e.params["dimension"]),
+    "stack": lambda b, e, *xs: np.stack(xs, e.params.get("axis", 0)),
+    "unstack": lambda b, e, x: list(np.moveaxis(x, e.params.get("axis", 0), 0)),
+    "slice": _slice,
+    "split": _split,
+    "iota": _iota,
+    "empty": _empty,
+    "empty2": _empty,
+    "pad": _pad,
+    "tile": lambda b, e, x: np.tile(x, e.params["reps"]),
+    **dict.fromkeys(("optimization_barrier", "pvary", "reshard"), lambda b, e, *xs: list(xs)),
+}

@@ -1,0 +1,209 @@
+"""Branches, loops and other primitives that contain jaxprs.
+
+A loop of known length is unrolled. A branch that only the run can choose is computed and selected
+if it is short; a long one is a routine, which a vector of bodies runs if one of them wants it. A
+loop whose end only the run knows is a routine too: it runs until no body of the vector goes on.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxquat._jaxprs import inputs_of_scan
+from jaxquat.fused.errors import NotScalarError
+from jaxquat.fused.ir.builder import Scalar, where
+from jaxquat.fused.ir.program import Routine
+from jaxquat.fused.trace.calls import traced_apart
+from jaxquat.fused.trace.values import (
+    Values,
+    each,
+    known,
+    opened,
+    raw_dtype,
+    raw_shape,
+    raw_specs,
+)  # fmt: skip
+
+TRIPS = 4096  # iterations of a loop that is unrolled
+SHORT = 20  # a branch is computed by all bodies up to this cost (``Program.cost``)
+
+
+def _scan(t: Any, equation: Any, *args: Values) -> list[Values]:
+    p = equation.params
+    if p["length"] > TRIPS:
+        raise NotScalarError(
+            f"scan: {p['length']} iterations are too many for scalar code; use engine='scan'"
+        )
+    first, count = inputs_of_scan(equation)
+    fixed, carry, xs = args[:first], list(args[first : first + count]), args[first + count :]
+    rows: list[list[Values]] = []
+    order = range(p["length"])
+    for k in reversed(order) if p["reverse"] else order:
+        outputs = t.run(*opened(p["jaxpr"]), [*fixed, *carry, *(x[k] for x in xs)])
+        carry, row = outputs[:count], outputs[count:]
+        rows.append(row)
+    if not rows:
+        return [*carry, *(np.empty(raw_shape(v.aval), np.int64) for v in equation.outvars[count:])]
+    rows = rows[::-1] if p["reverse"] else rows
+    return [*carry, *(np.stack(column) for column in zip(*rows, strict=True))]
+
+
+def _while(t: Any, equation: Any, *args: Values) -> list[Values]:
+    """A while loop: unrolled as long as its condition is known, then a routine.
+
+    ``jax.vmap`` makes the condition an array. Then the loop goes on as long as one of them holds,
+    and what is carried changes where its own does.
+    """
+    p = equation.params
+    n, m = p["cond_nconsts"], p["body_nconsts"]
+    test, body, carry = list(args[:n]), list(args[n : n + m]), list(args[n + m :])
+    for _ in range(TRIPS):
+        (go,) = t.run(*opened(p["cond_jaxpr"]), [*test, *carry])
+        goes_on = known(t, _any(t, go))
+        if goes_on is None:
+            return _while_any(t, p, go, test, body, carry)
+        if not goes_on:
+            return carry
+        news = t.run(*opened(p["body_jaxpr"]), [*body, *carry])
+        carry = [_where(t, go, new, old) for new, old in zip(news, carry, strict=True)]
+    raise NotScalarError(
+        f"while: more than {TRIPS} iterations are too many for scalar code; use engine='scan'"
+    )
+
+
+def _while_any(
+    t: Any, p: Any, go: Values, test: list[Values], body: list[Values], carry: list[Values]
+) -> list[Values]:
+    """The loop as a routine: it carries whether a body goes on, and ``carry``.
+
+    A body that no longer does keeps what it has, while others of its vector go on.
+    """
+    flags = [go] if go.ndim == 0 else [_any(t, go), go]
+    fixed, carried = _flat([*test, *body]), _flat([*flags, *carry])
+    inner = t.apart([t.dtype(k) for k in (*fixed, *carried)])
+    shapes = [x.shape for x in (*test, *body, *flags, *carry)]
+    inputs = _shaped(range(len(inner.inputs)), shapes)
+    test, inputs = inputs[: len(test)], inputs[len(test) :]
+    body, inputs = inputs[: len(body)], inputs[len(body) :]
+    go, olds = inputs[len(flags) - 1], inputs[len(flags) :]
+    news = inner.run(*opened(p["body_jaxpr"]), [*body, *olds])
+    news = [_where(inner, go, new, old) for new, old in zip(news, olds, strict=True)]
+    (more,) = inner.run(*opened(p["cond_jaxpr"]), [*test, *news])
+    more = each(inner, lambda before, now: before & now, go, more)  # who has stopped stays so
+    flags = [more] if more.ndim == 0 else [_any(inner, more), more]
+    program = inner.finish(_flat([*flags, *news]))
+    items = t.call(Routine(program, 1, len(fixed), len(carried), "while"), [*fixed, *carried])
+    return _shaped(items[len(_flat(flags)) :], [x.shape for x in carry])
+
+
+def _any(t: Any, go: Values) -> Values:
+    """Whether one of these holds, ()."""
+    return np.asarray(functools.reduce(lambda a, b: t.emit("or", a, b), _flat([go])))
+
+
+def _where(t: Any, go: Values, new: Values, old: Values) -> Values:
+    """Element by element; ``go`` may lack axes at the end."""
+    go = np.broadcast_to(go.reshape(go.shape + (1,) * (new.ndim - go.ndim)), new.shape)
+    return each(t, where, go, new, old)
+
+
+def _cond(t: Any, equation: Any, which: Values, *args: Values) -> list[Values]:
+    """The branch that is chosen: the only one if that is known, else as this room says."""
+    branches, number = equation.params["branches"], _of_boolean(t.scalar(int(which)))
+    if number.literal is not None:
+        chosen = branches[min(max(int(number.literal), 0), len(branches) - 1)]
+        return t.run(*opened(chosen), args)
+    likes = [(raw_shape(v.aval), raw_dtype(v.aval)) for v in equation.outvars]
+    dtypes = [dtype for shape, dtype in likes for _ in range(math.prod(shape))]
+    routines = [_branch(t, branch, list(args), dtypes) for branch in branches]
+    results: list[int] = []
+    for k, branch in enumerate(branches):
+        if routines[k] is None:
+            result = _flat(t.run(*opened(branch), args))
+            chosen = _is(number, k, len(branches))
+            pairs = zip(result, results or result, strict=True)
+            results = [where(chosen, t.scalar(x), t.scalar(y)).number for x, y in pairs]
+    results = results or [t.const(dtype.type(0)) for dtype in dtypes]
+    for k, found in enumerate(routines):
+        if found is not None:
+            routine, free = found
+            chosen = _is(number, k, len(branches)).number
+            results = t.call(routine, [chosen, *_flat(free), *results])
+    return _shaped(results, [shape for shape, _ in likes])
+
+
+def _branch(
+    t: Any, jaxpr: Any, args: list[Values], dtypes: list[np.dtype]
+) -> tuple[Routine, list[Values]] | None:
+    """A branch as a routine, and the arguments that it takes; None for a short one.
+
+    Its inputs are whether it is chosen, the arguments, and the values where it is not.
+    """
+    inner, outputs, free = traced_apart(t, jaxpr, args, [np.dtype(bool)], dtypes)
+    if inner.finish(_flat(outputs)).cost() <= SHORT:
+        return None
+    first = len(inner.inputs) - len(dtypes)
+    chosen = inner.scalar(0)
+    pairs = zip(_flat(outputs), range(first, len(inner.inputs)), strict=True)
+    results = [where(chosen, inner.scalar(x), inner.scalar(old)).number for x, old in pairs]
+    return Routine(inner.finish(results), 1, first, len(dtypes), "branch"), free
+
+
+def _is(which: Scalar, number: int, count: int) -> Scalar:
+    """Whether a branch is chosen: numbers beyond the ends mean the first and the last."""
+    if which.dtype.kind == "b":
+        return which if number else ~which
+    if number == 0:
+        return which <= 0
+    return which >= number if number == count - 1 else which.equals(number)
+
+
+def _of_boolean(which: Scalar) -> Scalar:
+    """The boolean that was converted to this number, if one was."""
+    op = which.b.made_by(which.number, "convert")
+    return which.b.scalar(op.args[0]) if op and which.b.dtype(op.args[0]).kind == "b" else which
+
+
+def _flat(arrays: Sequence[Values]) -> list[int]:
+    return [k for x in arrays for k in x.ravel().tolist()]
+
+
+def _shaped(numbers: Sequence[int], shapes: Sequence[tuple[int, ...]]) -> list[Values]:
+    """Arrays of these shapes, filled from a list."""
+    remaining = iter(numbers)
+    return [
+        np.array([next(remaining) for _ in range(math.prod(shape))], np.int64).reshape(shape)
+        for shape in shapes
+    ]
+
+
+def _expanded(t: Any, equation: Any, *args: Values) -> list[Values]:
+    """A primitive of newer versions of jax that can expand itself (custom_root)."""
+    primitive = equation.params["_prim"]
+
+    def expanded(*leaves: Any) -> list[Any]:
+        return jax.tree.leaves(primitive.expand(*jax.tree.unflatten(primitive.in_tree, leaves)))
+
+    return t.traced(expanded, raw_specs(equation, args), args)
+
+
+def _linear_solve(t: Any, equation: Any, *args: Values) -> list[Values]:
+    lengths, solve = equation.params["const_lengths"], equation.params["jaxprs"].solve
+    first = lengths.matvec + lengths.vecmat
+    inputs = [*args[first : first + lengths.solve], *args[sum(lengths) :]]
+    return t.run(*opened(solve), inputs)
+
+
+RULES: dict[str, Callable[..., Any]] = {
+    "scan": _scan,
+    "while": _while,
+    "cond": _cond,
+    "call_hi_primitive": _expanded,
+    "custom_linear_solve": _linear_solve,
+}

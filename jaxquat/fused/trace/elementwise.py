@@ -1,0 +1,286 @@
+"""Rules of elementwise primitives: ``rule(params, dtype of the result, *scalars) -> scalar``."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxquat.fused.errors import NotScalarError
+from jaxquat.fused.ir import special
+from jaxquat.fused.ir.builder import (
+    Scalar,
+    exp,
+    floor,
+    maximum,
+    minimum,
+    nearest,
+    operation,
+    sqrt,
+    where,
+)  # fmt: skip
+from jaxquat.fused.ir.elementary import bits, with_sign
+
+PRODUCTS_OF_POWER = 4  # the largest exponent of a power that is computed by products
+
+Rule = Callable[..., Scalar]
+
+
+def _plain(name: str) -> Rule:
+    return lambda params, dtype, *args: operation(name, *args)
+
+
+def _of(function: Rule) -> Rule:
+    """The rule of a function of scalars alone."""
+    return lambda params, dtype, *args: function(*args)
+
+
+def power(x: Scalar, n: int) -> Scalar:
+    """x^n for a whole n, by repeated squares."""
+    if n < 0:
+        return 1 / power(x, -n)
+    result = None
+    while n:
+        if n & 1:
+            result = x if result is None else result * x
+        n >>= 1
+        if n:
+            x = x * x
+    return x.like(1) if result is None else result
+
+
+def _pow(params: Any, dtype: Any, x: Scalar, y: Scalar) -> Scalar:
+    """x^y; where y is a constant such as 2, 1.5 or -2.5, by products and a root.
+
+    Up to PRODUCTS_OF_POWER the products lose no more digits than the function does. A negative
+    power is a product of 1/x, not 1/x^n: 1/x overflows only where the power does too, while x^n
+    may overflow, or be zero, where the power is an ordinary number.
+    """
+    if y.dtype.kind != "f":
+        y = y.convert(x.dtype)
+    if x.dtype.kind != "f":
+        raise NotScalarError("pow: a power of integers has no scalar form; use engine='scan'")
+    exponent = None if y.literal is None else float(y.literal)
+    if (
+        exponent is None
+        or abs(exponent) > PRODUCTS_OF_POWER
+        or 2 * exponent != np.round(2 * exponent)
+    ):
+        return operation("pow", x, y)
+    whole = int(abs(exponent))
+    if abs(exponent) == whole:
+        return power(1 / x if exponent < 0 else x, whole)
+    size = abs(x)
+    if abs(exponent) == 0.5:  # 1/x may be too small to keep its digits
+        value = 1 / sqrt(size) if exponent < 0 else sqrt(size)
+    else:
+        base = 1 / size if exponent < 0 else size
+        value = power(base, whole) * sqrt(base)
+    return where((x < 0) & (size < np.inf), np.nan, value)
+
+
+def _sign(params: Any, dtype: Any, x: Scalar) -> Scalar:
+    if dtype.kind == "u":
+        return where(x.equals(0), x, 1)
+    nothing = x * 0 if dtype.kind == "f" else x.like(0)  # x * 0 keeps NaN and the sign of zero
+    return where(x > 0, 1, where(x < 0, -1, nothing))
+
+
+def _convert(params: Any, dtype: Any, x: Scalar) -> Scalar:
+    if dtype.kind == "b":
+        return x.differs(0) if x.dtype.kind != "b" else x
+    return x.convert(dtype)
+
+
+def _round(params: Any, dtype: Any, x: Scalar) -> Scalar:
+    """To the nearest integer; half-way, to the even one or to the one away from zero.
+
+    The latter is not ``floor(|x| + 1/2)``: of 0.49999997 that sum rounds to 1.
+    """
+    if params["rounding_method"] == jax.lax.RoundingMethod.TO_NEAREST_EVEN:
+        return nearest(x)
+    size = abs(x)
+    low = floor(size)
+    return with_sign(where(size - low >= 0.5, low + 1, low), x)
+
+
+def _quotient(name: str) -> Rule:
+    """The quotient or remainder. Integers divide as XLA defines it.
+
+    x/0 is -1 (all bits set) and its remainder x; the least integer over -1 is itself, with
+    remainder 0. In both cases the processor ends the process, even where a select drops the result,
+    so the divisor is replaced by 1.
+    """
+
+    def rule(params: Any, dtype: Any, x: Scalar, y: Scalar) -> Scalar:
+        if dtype.kind == "f":
+            return operation(name, x, y)
+        by_zero = y.equals(0)
+        divisor = where(by_zero, 1, y)
+        if dtype.kind == "i":
+            beyond = x.equals(np.iinfo(dtype).min) & y.equals(-1)
+            divisor = where(beyond, 1, divisor)
+        otherwise = x if name == "rem" else ~x.like(0)
+        return where(by_zero, otherwise, operation(name, x, divisor))
+
+    return rule
+
+
+def _shift(name: str) -> Rule:
+    """A shift, as XLA defines it: a count of all bits or more shifts everything out.
+
+    The count is read as an unsigned number.
+    """
+
+    def rule(params: Any, dtype: Any, x: Scalar, count: Scalar) -> Scalar:
+        bits = 8 * dtype.itemsize
+        within = count.bitcast(f"u{dtype.itemsize}") < bits
+        value = operation(name, x, where(within, count, 0))
+        beyond = operation(name, x, bits - 1) if name == "sar" else x.like(0)
+        return where(within, value, beyond)
+
+    return rule
+
+
+def _reduce_precision(params: Any, dtype: Any, x: Scalar) -> Scalar:
+    """The nearest number with fewer bits, as XLA defines it: half-way the even one.
+
+    Beyond the exponents that are left a number is infinite or zero.
+    """
+    bits, mantissa = (32, 23) if dtype.itemsize == 4 else (64, 52)
+    exponent, kept = params["exponent_bits"], min(params["mantissa_bits"], mantissa)
+    size = x.bitcast(f"u{dtype.itemsize}") & (2 ** (bits - 1) - 1)
+    if kept < mantissa:
+        lost = mantissa - kept
+        raised = size + (((size >> lost) & 1) + (2 ** (lost - 1) - 1))
+        size = raised & (2 ** (bits - 1) - 2**lost)
+    if exponent < bits - 1 - mantissa:
+        bias, small = 2 ** (bits - 2 - mantissa) - 1, 2 ** (exponent - 1) - 1
+        largest = ((bias + small) << mantissa) | (2**mantissa - 2 ** (mantissa - kept))
+        infinite = (2 ** (bits - 1 - mantissa) - 1) << mantissa
+        size = where(size > largest, infinite, size)
+        size = where(size < ((bias - small + 1) << mantissa), 0, size)
+    return where(x.differs(x), x, with_sign(size.bitcast(dtype), x))
+
+
+def _bitcast(params: Any, dtype: Any, x: Scalar) -> Scalar:
+    if "b" in (dtype.kind, x.dtype.kind) or dtype.itemsize != x.dtype.itemsize:
+        raise NotScalarError(
+            f"bitcast_convert_type: from {x.dtype} to {dtype} it has no scalar form; "
+            "use engine='scan'"
+        )
+    return x.bitcast(dtype)
+
+
+def choice(which: Scalar, choices: list[Scalar]) -> Scalar:
+    """The choice that an integer counts, from 0; a boolean takes the first where it is false."""
+    if which.dtype.kind == "b":
+        return where(which, choices[1], choices[0]) if len(choices) == 2 else choices[0]
+    value = choices[-1]
+    for number in range(len(choices) - 2, -1, -1):
+        value = where(which <= number, choices[number], value)
+    return value
+
+
+def _arc(x: Scalar, sine: bool) -> Scalar:
+    """asin(x) or acos(x), by atan2 with ``sqrt((1 - x)(1 + x))``."""
+    root = sqrt((1 - x) * (1 + x))
+    return operation("atan2", x, root) if sine else operation("atan2", root, x)
+
+
+def _hyperbolic(x: Scalar, sense: str) -> Scalar:
+    """Cosine ``(e^x + 1/e^x)/2`` or sine ``(m + m/(m + 1))/2``, where ``m = e^x - 1``.
+
+    Where e^x may be infinite both are ``e^(x - 1) e/2``.
+    """
+    size = abs(x)
+    large = size > (80 if x.dtype.itemsize == 4 else 700)
+    u = exp(size - 1) * (np.e / 2)
+    if sense == "cosh":
+        v = 0.5 * exp(size)
+        return where(large, u, v + 0.25 / v)
+    m = operation("expm1", size)
+    return with_sign(where(large, u, 0.5 * (m + m / (m + 1))), x)
+
+
+def _mul(x: Scalar, y: Scalar) -> Scalar:
+    """A product; one with a boolean, converted to 0 or 1, is a choice, as in XLA.
+
+    So it is 0 also where the other factor is NaN or infinite. Within a dot it is not a choice.
+    """
+    for number, other in ((x, y), (y, x)) if x.dtype.kind == "f" else ():
+        op = number.b.made_by(number.number, "convert")
+        if op and number.b.dtype(op.args[0]).kind == "b":
+            return where(number.b.scalar(op.args[0]), other, 0)
+    return x * y
+
+
+def _in_total_order(name: str) -> Rule:
+    """A comparison in which -0 is below 0 and NaN above all (below, if its sign bit is set)."""
+
+    def key(x: Scalar) -> Scalar:
+        if x.dtype.kind != "f":
+            return x
+        whole, last = bits(x), 8 * x.dtype.itemsize - 1
+        return whole ^ ((whole >> last) & (2**last - 1))
+
+    return lambda params, dtype, x, y: operation(name, key(x), key(y))
+
+
+_SAME_NAME = (
+    "add", "sub", "sqrt", "sin", "cos", "tanh", "exp", "expm1", "log", "log1p", "atan2", "floor",
+    "max", "min", "eq", "ne", "lt", "le", "and", "or", "xor",
+)  # fmt: skip
+
+ELEMENTWISE: dict[str, Rule] = {
+    **{name: _plain(name) for name in _SAME_NAME},
+    "add_any": _plain("add"),
+    "mul": _of(_mul),
+    "neg": _of(lambda x: -x),
+    "abs": _of(lambda x: abs(x)),
+    "not": _of(lambda x: ~x),
+    "div": _quotient("div"),
+    "rem": _quotient("rem"),
+    "ge": _of(lambda x, y: x >= y),
+    "gt": _of(lambda x, y: x > y),
+    "eq_to": _in_total_order("eq"),
+    "lt_to": _in_total_order("lt"),
+    "le_to": _in_total_order("le"),
+    "tan": _of(lambda x: operation("sin", x) / operation("cos", x)),
+    "rsqrt": _of(lambda x: 1 / sqrt(x)),
+    "logistic": _of(lambda x: 1 / (1 + exp(-x))),
+    "exp2": _of(lambda x: exp(x * float(np.log(2.0)))),
+    "one_minus_square": _of(lambda x: (1 - x) * (1 + x)),
+    "square": _of(lambda x: x * x),
+    "atan": _of(lambda x: operation("atan2", x, 1)),
+    "asin": _of(functools.partial(_arc, sine=True)),
+    "acos": _of(functools.partial(_arc, sine=False)),
+    "sinh": _of(functools.partial(_hyperbolic, sense="sinh")),
+    "cosh": _of(functools.partial(_hyperbolic, sense="cosh")),
+    "asinh": _of(special.asinh),
+    "acosh": _of(special.acosh),
+    "atanh": _of(special.atanh),
+    "cbrt": _of(special.cbrt),
+    "erf": _of(special.erf),
+    "erfc": _of(special.erfc),
+    "erf_inv": _of(special.erf_inv),
+    "ceil": _of(lambda x: -floor(-x)),
+    "is_finite": _of(lambda x: abs(x) < np.inf),
+    "integer_pow": lambda params, dtype, x: power(x, params["y"]),
+    "polynomial": _of(lambda x, *a: functools.reduce(lambda y, c: y * x + c, reversed(a))),
+    "pow": _pow,
+    "sign": _sign,
+    "clamp": _of(lambda low, x, high: minimum(maximum(x, low), high)),
+    "select_n": _of(lambda which, *choices: choice(which, list(choices))),
+    "round": _round,
+    "convert_element_type": _convert,
+    "bitcast_convert_type": _bitcast,
+    "reduce_precision": _reduce_precision,
+    "shift_left": _shift("shl"),
+    "shift_right_logical": _shift("shr"),
+    "shift_right_arithmetic": _shift("sar"),
+    **{name: _of(lambda x: x) for name in ("copy", "copy_p", "stop_gradient")},
+}

@@ -1,0 +1,283 @@
+"""Hoisting: what does not change during a run is computed once, before it.
+
+A step closes over parameters and the body. What it computes from these alone, such as the inverse
+of the inertia, is the same in every step. ``hoist`` is a pass from jaxpr to jaxpr. It walks through
+the equations in order and gives each variable a kind:
+
+- _LITERAL: a number known now, such as an index; it becomes part of the program;
+- _FIXED: made of closed-over arrays; it is computed here, by JAX, and becomes an argument of the
+  kernel, so a new inertia compiles nothing anew and gradients flow through the argument;
+- _CHANGING: depends on the arguments (the state, the step's number); its equations remain.
+
+The kind of an output is the largest kind among the inputs of its equation. The equations that
+remain are those of the new jaxpr; its first arguments are the fixed values that they use.
+
+Calls are inlined. A long function called several times stays a call: its equations are walked
+through once for all calls with the same fixed inputs, and become a ``jit`` equation, of which
+``scalarize`` makes a routine. ``shared`` sees to it that calls of one function are alike.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jax.extend.core import Var
+
+from jaxquat._branches import bind, is_rare
+from jaxquat._checks import is_key
+from jaxquat._jaxprs import call_of, closed_jaxpr, specs
+from jaxquat._varying import axes_of, cast, within_shard_map
+from jaxquat.fused.errors import NotScalarError
+from jaxquat.fused.trace.calls import LONG, sites
+from jaxquat.fused.trace.sizes import size
+from jaxquat.fused.trace.tracing import dissolves
+from jaxquat.fused.trace.values import opened
+
+_LITERAL, _FIXED, _CHANGING = range(3)
+# jit and checkpoint are walked into; not calls with a custom derivative, which holds for the whole
+_OPENED = ("jit", "remat2")
+
+
+def shared(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function; all its calls are calls of one traced function."""
+    # structure of the arguments, leaves that are no tracers, function of the tracers
+    known: list[tuple[Any, list[Any], Callable[..., Any]]] = []
+
+    @functools.wraps(function)
+    def call(*arguments: Any) -> Any:
+        leaves, structure = jax.tree.flatten(arguments)
+        fixed = [None if isinstance(x, Tracer) else x for x in leaves]  # concrete leaves stay so
+        tracers = [x for x in leaves if isinstance(x, Tracer)]
+        for other, others, traced in known:
+            if other == structure and all(x is y for x, y in zip(others, fixed, strict=True)):
+                return traced(*tracers)
+
+        def of_tracers(*tracers: Any) -> Any:
+            remaining = iter(tracers)
+            leaves = [next(remaining) if x is None else x for x in fixed]
+            return function(*jax.tree.unflatten(structure, leaves))
+
+        known.append((structure, fixed, jax.jit(of_tracers)))
+        return known[-1][2](*tracers)
+
+    return call
+
+
+def hoist(closed: Any) -> tuple[Any, list[Any]]:
+    """``(rest, fixed)``: the jaxpr ``rest`` of (*fixed, *arguments) is ``closed`` of (*arguments).
+
+    ``fixed`` are arrays that the function makes of what it closes over alone: parameters, the
+    inertia and its inverse. They are computed here, outside of the run, and so are their
+    derivatives.
+
+    Raises:
+        NotScalarError: the function has effects. Computed once, before the run, they would happen
+            once.
+    """
+    if closed.effects:
+        effects = ", ".join(sorted(map(str, closed.effects)))
+        raise NotScalarError(f"{effects}: effects have no scalar form; use engine='scan'")
+    walk = _Walk(closed)
+    arguments = [Var(v.aval) for v in closed.jaxpr.invars]
+    results = walk.through(closed.jaxpr, closed.consts, arguments, walk.outermost)
+    equations, used = _needed(walk.outermost, results)
+    fixed = {v: value for v, value in walk.fixed.items() if v in used}
+    consts = {v: value for v, value in walk.numbers.items() if v in used and v not in walk.sources}
+    inputs = [*fixed, *arguments]
+    return closed_jaxpr(closed, inputs, results, equations, consts), list(fixed.values())
+
+
+def _needed(equations: Sequence[Any], results: Iterable[Any]) -> tuple[list[Any], set[Any]]:
+    """Those equations that the results are computed by, and all variables that these use."""
+    used = {v for v in results if not hasattr(v, "val")}
+    needed = []
+    for equation in reversed(equations):
+        if not used.isdisjoint(equation.outvars):
+            needed.append(equation)
+            used.update(v for v in equation.invars if not hasattr(v, "val"))
+    return needed[::-1], used
+
+
+class _Callee(NamedTuple):
+    """A function that stays a call.
+
+    Attributes:
+        equation: a call, of the inputs that change and of ``free``; its results are ``own``.
+        free: what it uses of the variables outside.
+        own: which of ``results`` change.
+        results: what the outputs of the function are.
+    """
+
+    equation: Any
+    free: list[Any]
+    own: list[Any]
+    results: list[Any]
+
+
+class _Walk:
+    """A walk through a jaxpr and what it calls.
+
+    Attributes:
+        outermost: the equations that remain, those in functions that stay calls not among them.
+        fixed: the values of fixed variables, in the order in which they were computed.
+        numbers: those of literal variables, as far as they are known.
+        sources: the equations of the other literal ones.
+    """
+
+    def __init__(self, closed: Any) -> None:
+        self.outermost: list[Any] = []
+        self.fixed: dict[Any, Any] = {}
+        self.numbers: dict[Any, Any] = {}
+        self.sources: dict[Any, Any] = {}
+        self._varies, self._sites = within_shard_map(), sites(closed.jaxpr, {})
+        self._constants: dict[int, Any] = {}  # variables of closed-over arrays, by their ids
+        self._computed: dict[Any, list[Any]] = {}  # variables of fixed results
+        self._calls: dict[Any, _Callee] = {}
+
+    def through(
+        self, jaxpr: Any, consts: Sequence[Any], arguments: Sequence[Any], equations: list[Any]
+    ) -> list[Any]:
+        """What the outputs of a jaxpr are; its equations that remain are added to ``equations``."""
+        known = dict(zip(jaxpr.invars, arguments, strict=True))
+        known |= {v: self._constant(v, c) for v, c in zip(jaxpr.constvars, consts, strict=True)}
+        read = lambda v: v if hasattr(v, "val") else known[v]  # noqa: E731
+        for equation in jaxpr.eqns:
+            here = equation.replace(invars=list(map(read, equation.invars)))
+            known.update(zip(equation.outvars, self._outputs(here, equations), strict=True))
+        return list(map(read, jaxpr.outvars))
+
+    def _outputs(self, equation: Any, equations: list[Any]) -> Sequence[Any]:
+        """What the outputs of an equation are."""
+        kind = max(map(self._kind, equation.invars), default=_LITERAL)
+        if equation.primitive.name in _OPENED and not is_rare(equation):
+            inner = equation.params["jaxpr"]
+            if kind == _CHANGING and self._sites[id(inner)] > 1 and size(inner) >= LONG:
+                return self._called(inner, equation.invars, equations)
+            return self.through(*opened(inner), equation.invars, equations)
+        if kind == _LITERAL and not dissolves(equation):
+            kind = _FIXED  # the number of the platform, a decomposition of a constant
+        if kind == _FIXED:
+            return self._results(equation)
+        outputs = [Var(v.aval) for v in equation.outvars]
+        equation = equation.replace(outvars=outputs)
+        if kind == _LITERAL:
+            self.outermost.append(equation)
+            self.sources.update(dict.fromkeys(outputs, equation))
+        else:
+            equations += _without_slopes(equation)
+        return outputs
+
+    def _kind(self, v: Any) -> int:
+        if hasattr(v, "val") or v in self.numbers or v in self.sources:
+            return _LITERAL
+        return _FIXED if v in self.fixed else _CHANGING
+
+    def _constant(self, v: Any, value: Any) -> Any:
+        """The variable of a closed-over array, one for each.
+
+        Integers and booleans that are known are literals. Floats, tracers and keys are fixed.
+        """
+        if id(value) not in self._constants:
+            self._constants[id(value)] = new = Var(v.aval)
+            dtype = jnp.result_type(value)
+            known = not (jnp.issubdtype(dtype, jnp.inexact) or isinstance(value, Tracer))
+            (self.numbers if known and not is_key(value) else self.fixed)[new] = value
+        return self._constants[id(value)]
+
+    def _value(self, v: Any) -> Any:
+        """The value of a variable; literals are computed only when a fixed value asks for them."""
+        if hasattr(v, "val"):
+            return np.asarray(v.val, v.aval.dtype)
+        if v in self.fixed:
+            return self.fixed[v]
+        if v not in self.numbers:
+            equation = self.sources[v]
+            operands = list(map(self._value, equation.invars))
+            with jax.ensure_compile_time_eval():
+                plain = equation.primitive.name == "pvary"  # numbers do not vary
+                results = operands if plain else bind(equation, operands)
+            self.numbers.update(zip(equation.outvars, results, strict=True))
+        return self.numbers[v]
+
+    def _results(self, equation: Any) -> list[Any]:
+        """The fixed variables of an equation's outputs; equal equations share them."""
+        names = tuple(map(_name, equation.invars))
+        try:
+            key = equation.primitive, names, tuple(sorted(equation.params.items()))
+            if key in self._computed:
+                return self._computed[key]
+        except TypeError:  # parameters without hash or order
+            key = None
+        operands = list(map(self._value, equation.invars))
+        if self._varies:
+            operands = [_typed(x, v) for x, v in zip(operands, equation.invars, strict=True)]
+        outputs = [Var(v.aval) for v in equation.outvars]
+        self.fixed.update(zip(outputs, bind(equation, operands), strict=True))
+        if key is not None:
+            self._computed[key] = outputs
+        return outputs
+
+    def _called(self, inner: Any, inputs: Sequence[Any], equations: list[Any]) -> list[Any]:
+        """What the outputs of a call are; the callee is walked through once.
+
+        Once, that is, for all its calls with the same fixed inputs.
+        """
+        changes = [self._kind(v) == _CHANGING for v in inputs]
+        key = id(inner), *(None if c else _name(v) for c, v in zip(changes, inputs, strict=True))
+        if key not in self._calls:
+            self._calls[key] = self._callee(inner, inputs, changes)
+        equation, free, own, results = self._calls[key]
+        outputs = {v: Var(v.aval) for v in own}
+        changing = [v for c, v in zip(changes, inputs, strict=True) if c]
+        here = equation.replace(invars=[*changing, *free], outvars=list(outputs.values()))
+        equations.append(here)
+        return [v if hasattr(v, "val") else outputs.get(v, v) for v in results]
+
+    def _callee(self, inner: Any, inputs: Sequence[Any], changes: Sequence[bool]) -> _Callee:
+        body: list[Any] = []
+        arguments = [Var(v.aval) if c else v for c, v in zip(changes, inputs, strict=True)]
+        results = self.through(*opened(inner), arguments, body)
+        own = list(dict.fromkeys(v for v in results if self._kind(v) == _CHANGING))
+        body, used = _needed(body, own)
+        parameters = [v for c, v in zip(changes, arguments, strict=True) if c]
+        inside = {v for equation in body for v in equation.outvars}.union(parameters)
+        free = [v for v in (*self.fixed, *self.sources, *self.numbers) if v in used - inside]
+        free = list(dict.fromkeys(free))
+        callee = closed_jaxpr(inner, [*parameters, *free], own, body, {})
+        return _Callee(call_of(callee), free, own, results)
+
+
+def _name(v: Any) -> Any:
+    """A variable, or what makes two literals equal."""
+    if not hasattr(v, "val"):
+        return v
+    value = np.asarray(v.val, v.aval.dtype)
+    return value.dtype, value.shape, value.tobytes()
+
+
+def _typed(x: Any, v: Any) -> Any:
+    """A value that varies as the variable does, for which it stands."""
+    axes = axes_of(v.aval)
+    return cast(jnp.asarray(x), axes) if axes else x
+
+
+def _without_slopes(equation: Any) -> list[Any]:
+    """The equation; what a ``jax.custom_vjp`` function closes over must not be differentiated.
+
+    The scan refuses it; where it does not, there is no derivative either.
+    """
+    custom = equation.primitive.name.startswith("custom_vjp")
+    count = equation.params.get("num_consts", 0) if custom else 0
+    stopped, inputs = [], list(equation.invars)
+    for k in range(count):
+        closed = jax.make_jaxpr(jax.lax.stop_gradient)(*specs(inputs[k : k + 1]))
+        for stop in closed.jaxpr.eqns:  # none for integers
+            stopped.append(stop.replace(invars=[inputs[k]], outvars=[Var(inputs[k].aval)]))
+            inputs[k] = stopped[-1].outvars[0]
+    return [*stopped, equation.replace(invars=inputs)]

@@ -1,0 +1,254 @@
+"""Slices, gathers and scatters, at indices that are known or that only the run knows.
+
+A slice that begins at an index that only the run knows can begin at so many places. So each of its
+elements is one of as many candidates, and one number says which (``_Start``). Reading is "take".
+Writing goes through all candidates and replaces the one whose turn it is. Where the indices are
+constants there is one candidate, the builder folds the rest, and elements only move.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from jaxquat.fused.ir.builder import (
+    Builder,
+    Scalar,
+    maximum,
+    minimum,
+    operation,
+    where,
+)  # fmt: skip
+from jaxquat.fused.ir.program import Routine
+from jaxquat.fused.trace.values import Values, raw_dtype
+
+FEW = 8  # up to so many candidates, an element is chosen by selects
+MANY = 64  # from so many on, they are replaced by a loop
+
+
+Starts = dict[int, Any]  # by axis: a Scalar, or an integer within the array
+Combine = Callable[[Any, Scalar, Scalar], Scalar]  # of a tracing, an element and a new value
+
+
+class _Start(NamedTuple):
+    """Where a slice of an array begins.
+
+    Attributes:
+        number: which of the possible beginnings it is, an int32; -1 for none of them.
+        offsets: the beginnings, as flat places in the array.
+    """
+
+    number: Scalar
+    offsets: list[int]
+
+
+def _start(
+    b: Builder, shape: Sequence[int], sizes: Sequence[int], starts: Starts, drops: bool
+) -> _Start:
+    """The beginning of a slice with these sizes, given for each axis that has one.
+
+    A slice is moved to lie within the array; or, if ``drops``, one that does not is none.
+    """
+    total, inside = None, None
+    offsets = [0]
+    strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    for axis, index in starts.items():
+        last = shape[axis] - sizes[axis]
+        if isinstance(index, int):
+            offsets = [offset + index * strides[axis] for offset in offsets]
+            continue
+        if index.dtype.kind == "u":  # int32 has no room for the largest ones
+            index = minimum(index, index.like(min(last + 1, np.iinfo(index.dtype).max)))
+        if drops:
+            within = (index >= 0) & (index <= last)
+            inside = within if inside is None else inside & within
+        index = minimum(maximum(index, 0), last).convert(np.int32)
+        if index.literal is not None:
+            offsets = [offset + int(index.literal) * strides[axis] for offset in offsets]
+            continue
+        offsets = [offset + k * strides[axis] for offset in offsets for k in range(last + 1)]
+        total = index if total is None else total * (last + 1) + index
+    total = b.scalar(b.const(np.int32(0))) if total is None else total
+    return _Start(total if inside is None else where(inside, total, -1), offsets)
+
+
+def _taken(b: Builder, elements: Values, start: _Start, offset: int) -> int:
+    """The element ``offset`` after the beginning of a slice."""
+    candidates = [int(elements[at + offset]) for at in start.offsets]
+    if len(candidates) > FEW:
+        number, dtype = maximum(start.number, 0), b.dtype(candidates[0])
+        if dtype.kind == "b":  # in memory they have no address of their own
+            candidates = [b.emit("convert", k, dtype=np.int8) for k in candidates]
+        value = b.scalar(b.emit("take", number.number, *candidates))
+        return value.differs(0).number if dtype.kind == "b" else value.number
+    value = b.scalar(candidates[-1])
+    for k in range(len(candidates) - 2, -1, -1):
+        value = where(start.number <= k, b.scalar(candidates[k]), value)
+    return value.number
+
+
+def _replaced(
+    t: Any, elements: Values, start: _Start, offset: int, combine: Combine, new: Scalar
+) -> None:
+    """Combines the element ``offset`` after the beginning of a slice with a new value."""
+    places = [at + offset for at in start.offsets]
+    if len(places) < MANY:
+        for k, place in enumerate(places):
+            old = t.scalar(int(elements[place]))
+            elements[place] = where(start.number.equals(k), combine(t, old, new), old).number
+        return
+    inner = t.apart([new.dtype, np.dtype(np.int32), new.dtype])
+    value, turn, old = map(inner.scalar, range(3))
+    result = where(turn.equals(0), combine(inner, old, value), old)
+    routine = Routine(inner.finish([(turn - 1).number, result.number]), len(places), 1, 1)
+    items = t.call(routine, [new.number, start.number.number, *elements[places].tolist()])
+    elements[places] = items[1:]
+
+
+def _window(sizes: Sequence[int], shape: Sequence[int]) -> list[tuple[tuple[int, ...], int]]:
+    """Each place in a slice, and its flat place in the array from the beginning of the slice."""
+    strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    flat = lambda place: sum(k * stride for k, stride in zip(place, strides, strict=True))  # noqa: E731
+    return [(place, flat(place)) for place in np.ndindex(*sizes)]
+
+
+def _dynamic_slice(b: Builder, equation: Any, x: Values, *index: Values) -> Values:
+    sizes = equation.params["slice_sizes"]
+    start = _start(
+        b, x.shape, sizes, {axis: b.scalar(int(k)) for axis, k in enumerate(index)}, False
+    )
+    elements = x.ravel()
+    results = [_taken(b, elements, start, offset) for _, offset in _window(sizes, x.shape)]
+    return np.array(results, np.int64).reshape(sizes)
+
+
+def _update_slice(b: Any, equation: Any, x: Values, update: Values, *index: Values) -> Values:
+    start = _start(
+        b, x.shape, update.shape, {axis: b.scalar(int(k)) for axis, k in enumerate(index)}, False
+    )
+    elements = x.flatten()
+    for place, offset in _window(update.shape, x.shape):
+        _replaced(b, elements, start, offset, _newest, b.scalar(int(update[place])))
+    return elements.reshape(x.shape)
+
+
+def _rows(
+    b: Builder, indices: Values, axes: Sequence[int], batching: Sequence[tuple[int, int]]
+) -> list[tuple[tuple[int, ...], Starts]]:
+    """For each row of ``indices`` its place, and where its slice begins.
+
+    ``axes`` are those that a row is for. ``batching`` are pairs of an axis of the array and one of
+    ``indices`` along which both go together.
+    """
+    rows = []
+    for place in np.ndindex(*indices.shape[:-1]):
+        starts: Starts = {a: b.scalar(int(k)) for a, k in zip(axes, indices[place], strict=True)}
+        rows.append((place, starts | {axis: place[other] for axis, other in batching}))
+    return rows
+
+
+def _gather(b: Builder, equation: Any, x: Values, indices: Values) -> Values:
+    p = equation.params
+    numbers, sizes = p["dimension_numbers"], p["slice_sizes"]
+    pairs = zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True)
+    fills = _drops(p["mode"])
+    result = np.empty(equation.outvars[0].aval.shape, np.int64)
+    rows = [axis for axis in range(result.ndim) if axis not in numbers.offset_dims]
+    without = (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)
+    kept = [axis for axis in range(x.ndim) if axis not in without]
+    elements, window = x.ravel(), _window(sizes, x.shape)
+    for place, starts in _rows(b, indices, numbers.start_index_map, tuple(pairs)):
+        start = _start(b, x.shape, sizes, starts, fills)
+        for within, offset in window:
+            value = b.scalar(_taken(b, elements, start, offset))
+            if fills:
+                value = where(start.number < 0, _filler(equation), value)
+            at = dict(zip(rows, place, strict=True))
+            at |= dict(zip(numbers.offset_dims, (within[axis] for axis in kept), strict=True))
+            result[tuple(at[axis] for axis in range(result.ndim))] = value.number
+    return result
+
+
+def _newest(t: Any, old: Scalar, new: Scalar) -> Scalar:
+    return new
+
+
+def _by_jaxpr(equation: Any) -> Combine:
+    """What ``scatter`` makes of an element: the new value, or with ``apply`` a function of it."""
+    jaxpr, consts = equation.params["update_jaxpr"], equation.params["update_consts"]
+    if jaxpr is None:
+        return _newest
+
+    def combine(t: Any, old: Scalar, new: Scalar) -> Scalar:
+        (result,) = t.run(jaxpr, consts, [np.array(old.number), np.array(new.number)])
+        return t.scalar(int(result))
+
+    return combine
+
+
+def _by_name(name: str) -> Callable[[Any], Combine]:
+    return lambda equation: lambda t, old, new: operation(name, old, new)
+
+
+def _scatter(combine_of: Callable[[Any], Combine]) -> Callable[..., Values]:
+    """A scatter: one update after the other, in the order of XLA."""
+
+    def rule(b: Any, equation: Any, x: Values, indices: Values, updates: Values) -> Values:
+        p = equation.params
+        numbers, combine = p["dimension_numbers"], combine_of(equation)
+        pairs = zip(
+            numbers.operand_batching_dims, numbers.scatter_indices_batching_dims, strict=True
+        )
+        windows = numbers.update_window_dims
+        rows = [axis for axis in range(updates.ndim) if axis not in windows]
+        without = (*numbers.inserted_window_dims, *numbers.operand_batching_dims)
+        kept = [axis for axis in range(x.ndim) if axis not in without]
+        sizes = [1] * x.ndim
+        for axis, of_update in zip(kept, windows, strict=True):
+            sizes[axis] = updates.shape[of_update]
+        elements, window = x.flatten(), _window(sizes, x.shape)
+        axes = numbers.scatter_dims_to_operand_dims
+        for place, starts in _rows(b, indices, axes, tuple(pairs)):
+            start = _start(b, x.shape, sizes, starts, _drops(p["mode"]))
+            for within, offset in window:
+                at = dict(zip(rows, place, strict=True))
+                at |= dict(zip(windows, (within[axis] for axis in kept), strict=True))
+                new = b.scalar(int(updates[tuple(at[axis] for axis in range(updates.ndim))]))
+                _replaced(b, elements, start, offset, combine, new)
+        return elements.reshape(x.shape)
+
+    return rule
+
+
+def _drops(mode: Any) -> bool:
+    """Whether what lies outside of the array is left out, rather than moved into it."""
+    return mode is None or jax.lax.GatherScatterMode.from_any(mode) == _DROP
+
+
+_DROP = jax.lax.GatherScatterMode.FILL_OR_DROP
+
+
+def _filler(equation: Any) -> Any:
+    """What ``lax.gather`` fills with.
+
+    Without a value that is NaN, the least signed or the largest unsigned integer, or True.
+    """
+    dtype, value = raw_dtype(equation.outvars[0].aval), equation.params.get("fill_value")
+    if value is None:
+        value = np.nan if dtype.kind == "f" else True if dtype.kind == "b" else np.iinfo(dtype).min
+        value = np.iinfo(dtype).max if dtype.kind == "u" else value
+    return np.asarray(value).astype(dtype)[()]
+
+
+RULES: dict[str, Callable[..., Any]] = {
+    "gather": _gather,
+    "dynamic_slice": _dynamic_slice,
+    "dynamic_update_slice": _update_slice,
+    "scatter": _scatter(_by_jaxpr),
+    **{f"scatter{dash}{name}": _scatter(_by_name(name))
+       for name in ("add", "sub", "mul", "min", "max") for dash in "-_"},
+}  # fmt: skip

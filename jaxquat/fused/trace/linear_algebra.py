@@ -1,0 +1,175 @@
+"""Factorizations of small matrices and what is solved with them.
+
+Each rule is the algorithm of the textbook on one matrix of scalars, unrolled; matrices of a batch
+follow one another. A pivot is chosen by selects, as its row is known only during the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from jaxquat.fused.errors import NotScalarError
+from jaxquat.fused.ir.builder import Builder, Scalar, sqrt, where
+from jaxquat.fused.trace.values import Values
+
+
+def _over_batch(function: Callable[..., list[Values]], *arrays: Values) -> list[Values]:
+    """The results of a function of matrices, which all have the leading axes of the first one."""
+    batch = arrays[0].shape[:-2]
+    rows = [function(*(x[place] for x in arrays)) for place in np.ndindex(batch)]
+    columns = zip(*rows, strict=True)
+    return [np.reshape(column, (*batch, *column[0].shape)) for column in columns]
+
+
+def _scalars(b: Builder, values: Values) -> np.ndarray:
+    """The values as an array of ``Scalar``."""
+    scalars = np.empty(values.shape, object)
+    for place in np.ndindex(values.shape):
+        scalars[place] = b.scalar(int(values[place]))
+    return scalars
+
+
+def _numbers(scalars: np.ndarray) -> Values:
+    numbers = [x.number for x in scalars.ravel()]
+    return np.array(numbers, np.int64).reshape(scalars.shape)
+
+
+def _exchanged(rows: np.ndarray, k: int, pivot: Scalar) -> None:
+    """Exchanges row k with the one that ``pivot`` counts, which does not come before it."""
+    table = rows.reshape(len(rows), -1)
+    first = table[k].tolist()
+    for i in range(k + 1, len(rows)):
+        here = pivot.equals(i)
+        for j, entry in enumerate(first):
+            top, below = table[k, j], table[i, j]
+            table[k, j], table[i, j] = where(here, below, top), where(here, entry, below)
+
+
+def _pivot(column: np.ndarray, k: int, none: Scalar) -> Scalar:
+    """The first row from k on with the largest entry, as LAPACK chooses it."""
+    largest, pivot = abs(column[k]), none.like(k)
+    for i in range(k + 1, len(column)):
+        size = abs(column[i])
+        larger = size > largest
+        largest, pivot = where(larger, size, largest), where(larger, i, pivot)
+    return pivot
+
+
+def _lu(b: Builder, equation: Any, matrix: Values) -> list[Values]:
+    """``P A = L U`` by rows, with the pivots and the permutation that they make.
+
+    A column of zeros is not divided.
+    """
+    none = b.scalar(b.const(np.int32(0)))
+
+    def factors(matrix: Values) -> list[Values]:
+        a: Any = _scalars(b, matrix)
+        rows, columns = a.shape
+        pivots = np.empty(min(rows, columns), object)
+        for k in range(len(pivots)):
+            pivots[k] = _pivot(a[:, k], k, none)
+            _exchanged(a, k, pivots[k])
+            zero = a[k, k].equals(0)
+            inverse = 1 / where(zero, 1, a[k, k])
+            for i in range(k + 1, rows):
+                a[i, k] = a[i, k] * inverse
+                for j in range(k + 1, columns):
+                    a[i, j] = a[i, j] - a[i, k] * a[k, j]
+        return [_numbers(a), _numbers(pivots), _permutation(none, pivots, rows)]
+
+    return _over_batch(factors, matrix)
+
+
+def _permutation(none: Scalar, pivots: np.ndarray, size: int) -> Values:
+    """The order of the rows after all exchanges."""
+    order = np.empty(size, object)
+    order[:] = [none.like(k) for k in range(size)]
+    for k, pivot in enumerate(pivots):
+        _exchanged(order, k, pivot)
+    return _numbers(order)
+
+
+def _pivots_to_permutation(b: Builder, equation: Any, pivots: Values) -> Values:
+    size, batch = equation.params["permutation_size"], pivots.shape[:-1]
+    none = b.scalar(b.const(b.dtype(int(pivots.flat[0])).type(0)))
+    rows = [
+        _permutation(none, _scalars(b, row), size) for row in pivots.reshape(-1, pivots.shape[-1])
+    ]
+    return np.reshape(rows, (*batch, size))
+
+
+def _cholesky(b: Builder, equation: Any, matrix: Values) -> Values:
+    """The lower factor; as in XLA all of it is NaN where the matrix is not positive definite.
+
+    Only the lower triangle is read.
+    """
+
+    def factor(matrix: Values) -> list[Values]:
+        a: Any = _scalars(b, matrix)
+        n = len(a)
+        positive: Any = None
+        for j in range(n):
+            square = a[j, j]
+            for k in range(j):
+                square = square - a[j, k] * a[j, k]
+            fails = square <= 0  # of NaN the factor has what is made of it
+            positive = ~fails if positive is None else positive & ~fails
+            a[j, j] = sqrt(square)
+            inverse = 1 / a[j, j]
+            for i in range(j + 1, n):
+                for k in range(j):
+                    a[i, j] = a[i, j] - a[i, k] * a[j, k]
+                a[i, j] = a[i, j] * inverse
+        for i, j in np.ndindex(a.shape):
+            a[i, j] = a[i, j].like(0) if j > i else where(positive, a[i, j], np.nan)
+        return [_numbers(a)]
+
+    return _over_batch(factor, matrix)[0]
+
+
+def _triangular_solve(b: Builder, equation: Any, matrix: Values, sides: Values) -> Values:
+    """X of ``A X = B`` or ``X A = B``; the latter is ``A^T X^T = B^T``."""
+    p = equation.params
+    transposed, lower = p["transpose_a"], p["lower"]
+    if not p["left_side"]:
+        sides, transposed = np.swapaxes(sides, -1, -2), not transposed
+    if transposed:
+        matrix, lower = np.swapaxes(matrix, -1, -2), not lower
+
+    def solution(matrix: Values, sides: Values) -> list[Values]:
+        a, x = _scalars(b, matrix), _scalars(b, sides)
+        order = range(len(a)) if lower else range(len(a) - 1, -1, -1)
+        for column in x.T:
+            for step, i in enumerate(order):
+                for j in order[:step]:
+                    column[i] = column[i] - a[i, j] * column[j]
+                if not p["unit_diagonal"]:
+                    column[i] = column[i] / a[i, i]
+        return [_numbers(x)]
+
+    result = _over_batch(solution, matrix, sides)[0]
+    return result if p["left_side"] else np.swapaxes(result, -1, -2)
+
+
+def _platform_index(b: Builder, equation: Any) -> Values:
+    """Which branch of ``lax.platform_dependent`` is taken: the one for all other platforms."""
+    platforms = equation.params["platforms"]
+    named = {name for names in platforms for name in names or ()}
+    if None not in platforms or named & {"cpu", "cuda"}:
+        raise NotScalarError(
+            "platform_index: a branch of its own for the processor has no scalar form; "
+            "use engine='scan'"
+        )
+    return np.array(b.const(np.int32(platforms.index(None))))
+
+
+RULES: dict[str, Callable[..., Any]] = {
+    "lu": _lu,
+    "lu_pivots_to_permutation": _pivots_to_permutation,
+    "cholesky": _cholesky,
+    "triangular_solve": _triangular_solve,
+    "platform_index": _platform_index,
+}

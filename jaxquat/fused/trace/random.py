@@ -1,0 +1,71 @@
+"""Random keys and bits: a key is its words, and what its generator does with them is traced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from jaxquat.fused.errors import NotScalarError
+from jaxquat.fused.ir.builder import Builder
+from jaxquat.fused.trace.values import Values, constants, raw_specs
+
+
+def _threefry(b: Builder, equation: Any, *words: Values) -> list[Values]:
+    """Threefry 2x32 with 20 rounds (Salmon et al., SC 2011): two words of key, two of counter."""
+    pairs = []
+    arrays = np.broadcast_arrays(*words)
+    for numbers in zip(*(x.ravel().tolist() for x in arrays), strict=True):
+        first, second, p, q = map(b.scalar, numbers)
+        keys = [first, second, first ^ second ^ 0x1BD11BDA]
+        p, q = p + first, q + second
+        for group in range(5):
+            for turn in ((13, 15, 26, 6), (17, 29, 16, 24))[group % 2]:
+                p = p + q
+                q = p ^ ((q << turn) | (q >> (32 - turn)))
+            p = p + keys[(group + 1) % 3]
+            q = (q + keys[(group + 2) % 3]) + (group + 1)
+        pairs.append((p.number, q.number))
+    shape = arrays[0].shape
+    return [np.array(column, np.int64).reshape(shape) for column in zip(*pairs, strict=True)]
+
+
+def _random(name: str) -> Callable[..., Values]:
+    """An operation on keys: what their generator does with the words of a key is traced."""
+
+    def rule(t: Any, equation: Any, *args: Values) -> Values:
+        kind = equation.invars[0].aval if name != "random_seed" else equation.outvars[0].aval
+        impl, p = kind.dtype._impl, equation.params
+        function = {
+            "random_bits": lambda key: impl.random_bits(key, p.get("bit_width"), p.get("shape")),
+            "random_split": lambda key: impl.split(key, p.get("shape")),
+            "random_fold_in": lambda key, data: impl.fold_in(key, data),
+            "random_seed": lambda seed: impl.seed(seed),
+        }[name]
+        if kind.shape:
+            raise NotScalarError(
+                f"{name}: for an array of keys it has no scalar form; use engine='scan'"
+            )
+        return t.traced(function, raw_specs(equation, args), args)[0]
+
+    return rule
+
+
+def _iota_words(b: Builder, equation: Any) -> list[Values]:
+    """The high and the low words of 0, 1, 2, ..."""
+    shape = equation.params["shape"]
+    low = np.arange(int(np.prod(shape)), dtype=np.uint32).reshape(shape)
+    return [constants(b, np.zeros_like(low)), constants(b, low)]
+
+
+RULES: dict[str, Callable[..., Any]] = {
+    "threefry2x32": _threefry,
+    "iota_2x32_shape": _iota_words,
+    "random_wrap": lambda b, e, x: x,
+    "random_unwrap": lambda b, e, x: x,
+    "random_bits": _random("random_bits"),
+    "random_split": _random("random_split"),
+    "random_fold_in": _random("random_fold_in"),
+    "random_seed": _random("random_seed"),
+}

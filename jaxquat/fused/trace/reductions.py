@@ -1,0 +1,114 @@
+"""Reductions, running sums, the places of extremes, and sorting."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from jaxquat.fused.errors import NotScalarError
+from jaxquat.fused.ir.builder import Builder, Scalar, where
+from jaxquat.fused.trace.values import Values, raw_dtype
+
+
+def _neutral(name: str, dtype: np.dtype) -> Any:
+    """The result of a reduction of an empty array."""
+    if name in ("max", "min") and dtype.kind == "f":
+        return dtype.type(-np.inf if name == "max" else np.inf)
+    limits = np.iinfo(dtype) if dtype.kind in "iu" else None
+    if name in ("max", "min"):
+        lowest, highest = (limits.min, limits.max) if limits else (False, True)
+        return dtype.type(lowest if name == "max" else highest)
+    return np.invert(np.zeros((), dtype))[()] if name == "and" else dtype.type(name == "mul")
+
+
+def _reduce(name: str) -> Callable[..., Values]:
+    def rule(b: Builder, equation: Any, x: Values) -> Values:
+        axes = equation.params["axes"]
+        kept = [axis for axis in range(x.ndim) if axis not in axes]
+        shape = tuple(x.shape[axis] for axis in kept)
+        length = int(np.prod([x.shape[axis] for axis in axes]))
+        rows = x.transpose(*kept, *axes).reshape(int(np.prod(shape)), length).tolist()
+        if rows and not rows[0]:
+            rows = [[b.const(_neutral(name, raw_dtype(equation.outvars[0].aval)))]] * len(rows)
+        results = [functools.reduce(lambda a, c: b.emit(name, a, c), row) for row in rows]
+        return np.array(results, np.int64).reshape(shape)
+
+    return rule
+
+
+def _cumulative(name: str) -> Callable[..., Values]:
+    def rule(b: Builder, equation: Any, x: Values) -> Values:
+        axis, backward = equation.params["axis"], equation.params["reverse"]
+        if not x.size:
+            return x
+        x = np.moveaxis(x, axis, 0)
+        rows = x[::-1] if backward else x
+        totals = [rows[0]]
+        for row in rows[1:]:
+            pairs = zip(totals[-1].ravel().tolist(), row.ravel().tolist(), strict=True)
+            total = np.array([b.emit(name, p, q) for p, q in pairs], np.int64)
+            totals.append(total.reshape(row.shape))
+        return np.moveaxis(np.stack(totals[::-1] if backward else totals), 0, axis)
+
+    return rule
+
+
+def _arg_extreme(better: Callable[[Scalar, Scalar], Scalar]) -> Callable[..., Values]:
+    """The place of the first extreme, or of the first NaN if there is one."""
+
+    def rule(b: Builder, equation: Any, x: Values) -> Values:
+        (axis,), dtype = equation.params["axes"], np.dtype(equation.params["index_dtype"])
+        x = np.moveaxis(x, axis, -1)
+        places = np.empty(x.shape[:-1], np.int64)
+        for place in np.ndindex(places.shape):
+            best, *others = map(b.scalar, x[place].tolist())
+            number = b.scalar(b.const(dtype.type(0)))
+            for k, value in enumerate(others, 1):
+                takes = better(value, best)
+                if value.dtype.kind == "f":
+                    takes = (takes | value.differs(value)) & best.equals(best)
+                best, number = where(takes, value, best), where(takes, k, number)
+            places[place] = number.number
+        return places
+
+    return rule
+
+
+def _sort(b: Builder, equation: Any, *arrays: Values) -> list[Values]:
+    """All arrays in the order of the first, stable, by odd-even transposition."""
+    if equation.params["num_keys"] != 1:
+        raise NotScalarError("sort: by several keys it has no scalar form; use engine='scan'")
+    columns = [np.moveaxis(x, equation.params["dimension"], 0).copy() for x in arrays]
+    n = len(columns[0])
+    for turn in range(n):
+        for k in range(turn % 2, n - 1, 2):
+            for place in np.ndindex(columns[0].shape[1:]):
+                low, high = (b.scalar(int(columns[0][(j, *place)])) for j in (k, k + 1))
+                swap = high < low
+                if low.dtype.kind == "f":  # NaN last
+                    swap = swap | (low.differs(low) & high.equals(high))
+                for column in columns:
+                    x, y = int(column[(k, *place)]), int(column[(k + 1, *place)])
+                    column[(k, *place)] = b.emit("select", swap.number, y, x)
+                    column[(k + 1, *place)] = b.emit("select", swap.number, x, y)
+    return [np.moveaxis(x, 0, equation.params["dimension"]) for x in columns]
+
+
+RULES: dict[str, Callable[..., Any]] = {
+    "reduce_sum": _reduce("add"),
+    "reduce_prod": _reduce("mul"),
+    "reduce_max": _reduce("max"),
+    "reduce_min": _reduce("min"),
+    "reduce_and": _reduce("and"),
+    "reduce_or": _reduce("or"),
+    "argmax": _arg_extreme(lambda x, best: x > best),
+    "argmin": _arg_extreme(lambda x, best: x < best),
+    "cumsum": _cumulative("add"),
+    "cumprod": _cumulative("mul"),
+    "cummax": _cumulative("max"),
+    "cummin": _cumulative("min"),
+    "sort": _sort,
+}

@@ -1,0 +1,40 @@
+"""How much a jaxpr computes, counted before there is scalar code."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from jaxquat._jaxprs import nested
+from jaxquat.fused.trace.values import opened
+
+
+def size(jaxpr: Any) -> int:
+    """About how many scalar operations a jaxpr is, open or closed."""
+    total = 0
+    for equation in opened(jaxpr)[0].eqns:
+        results = sum(math.prod(v.aval.shape) for v in equation.outvars)
+        total += 2 * _multiplied(equation) or results
+        total += _trips(equation) * sum(map(size, nested(equation)))
+    return total
+
+
+def multiplications(jaxpr: Any) -> int:
+    """How many numbers the matrix products of a jaxpr multiply, with those of what it calls."""
+    return sum(
+        _multiplied(equation) + _trips(equation) * sum(map(multiplications, nested(equation)))
+        for equation in opened(jaxpr)[0].eqns
+    )
+
+
+def _trips(equation: Any) -> int:
+    return equation.params.get("length", 1)
+
+
+def _multiplied(equation: Any) -> int:
+    """How many numbers a matrix product multiplies; 0 for other equations."""
+    if equation.primitive.name != "dot_general":
+        return 0
+    (axes, _), _ = equation.params["dimension_numbers"]
+    summed = math.prod(equation.invars[0].aval.shape[axis] for axis in axes)
+    return summed * math.prod(equation.outvars[0].aval.shape)

@@ -1,0 +1,176 @@
+"""From a traced function to a scalar program: every array dissolves into its scalars.
+
+JAX traces the function to a jaxpr. ``Tracing.run`` walks through its equations in order. To each
+variable belongs an array of value numbers (``Values``): integers that name values of the program,
+in the shape of the array that they stand for. So an operation that moves elements, such as a
+transpose or a slice, moves numbers and emits nothing, while an elementwise one emits one scalar
+operation for each element. Each primitive has a rule: those of ``ELEMENTWISE`` see scalars, those
+of ``ON_ARRAYS``, which the other rooms of this package fill, see arrays of numbers.
+
+Calls are inlined, loops of known length unrolled. Where that would grow too long, things stay
+together as a ``Routine``: products of matrices (``products``), wide elementwise operations
+(``maps``), long functions called several times (``calls``), branches and loops whose end only the
+run knows (``control``).
+
+What has no rule is a NotScalarError.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxquat._jaxprs import called, nested
+from jaxquat.fused.errors import NotScalarError
+from jaxquat.fused.ir.builder import Builder
+from jaxquat.fused.ir.program import Program
+from jaxquat.fused.trace import (
+    arrays,
+    calls,
+    control,
+    indexing,
+    linear_algebra,
+    maps,
+    products,
+    random,
+    reductions,
+)  # fmt: skip
+from jaxquat.fused.trace.elementwise import ELEMENTWISE
+from jaxquat.fused.trace.values import (
+    Values,
+    constants,
+    fits,
+    numbered,
+    opened,
+    raw_dtype,
+    raw_shape,
+)  # fmt: skip
+
+LONGEST = 200_000  # operations
+
+ON_ARRAYS: dict[str, Callable[..., Any]] = {
+    **arrays.RULES, **indexing.RULES, **reductions.RULES, **products.RULES, **control.RULES,
+    **random.RULES, **linear_algebra.RULES,
+}  # fmt: skip
+
+
+def scalarize(function: Callable[..., Any], *arguments: Any) -> Program:
+    """The scalar program of a function, at the shapes and dtypes of ``arguments``.
+
+    Its inputs are the scalars of the leaves of the arguments, its outputs those of the result.
+    Loops of fixed length are unrolled and calls inlined. Long functions that are called at least
+    twice through ``jax.jit`` and operations on large arrays stay together, as routines.
+
+    Raises:
+        NotScalarError: names the primitive that has no scalar form.
+
+    Examples:
+        >>> jq.fused.scalarize(jnp.cross, jnp.zeros(3), jnp.zeros(3)).counts()
+        {'mul': 6, 'sub': 3}
+        >>> print(jq.fused.scalarize(lambda x: x * x + 1, jnp.array(2.0)))
+        inputs %0:float32
+        %1:float32 = mul %0 %0
+        %2:float32 = const 1.0
+        %3:float32 = add %1 %2
+        outputs %3
+    """
+    return program_of(jax.make_jaxpr(function)(*arguments))
+
+
+def program_of(closed: Any, sums: bool = True) -> Program:
+    """The scalar program of a jaxpr; without ``sums`` each device keeps its own part of one.
+
+    Without them ``psum_invariant``, the transpose of ``pvary``, is a copy.
+    """
+    sizes = [(raw_shape(v.aval), raw_dtype(v.aval)) for v in closed.jaxpr.invars]
+    dtypes = [dtype for shape, dtype in sizes for _ in range(math.prod(shape))]
+    tracing = Tracing(dtypes, calls.sites(closed.jaxpr, {}), {}, sums)
+    inputs = numbered([shape for shape, _ in sizes])
+    outputs = tracing.run(closed.jaxpr, closed.consts, inputs)
+    return tracing.finish([int(k) for values in outputs for k in values.ravel()])
+
+
+def dissolves(equation: Any) -> bool:
+    """Whether an equation, with all that it calls, consists of primitives with a scalar form."""
+    name = equation.primitive.name
+    jaxprs = [opened(inner)[0] for inner in nested(equation)]
+    known = name in ELEMENTWISE or name in ON_ARRAYS or called(equation) is not None
+    return known and all(map(dissolves, (e for j in jaxprs for e in j.eqns)))
+
+
+class Tracing(Builder):
+    """A builder that runs jaxprs.
+
+    ``sites``: number of calls by the id of the jaxpr. ``routines``: see ``calls.called``.
+    ``sums``: see ``program_of``. ``products``: see ``products.computed``.
+    """
+
+    def __init__(
+        self,
+        inputs: Sequence[np.dtype],
+        sites: dict[int, int],
+        routines: dict[Any, Any],
+        sums: bool = True,
+    ) -> None:
+        super().__init__(inputs)
+        self.sites, self.routines, self.sums = sites, routines, sums
+        self.products: dict[int, Any] = {}
+
+    def apart(self, inputs: Sequence[np.dtype]) -> Tracing:
+        """A builder for a routine of this program."""
+        return Tracing(inputs, self.sites, self.routines, self.sums)
+
+    def run(self, jaxpr: Any, consts: Sequence[Any], inputs: Sequence[Values]) -> list[Values]:
+        """The outputs of a jaxpr: its equations, one after the other."""
+        known: dict[Any, Values] = dict(zip(jaxpr.invars, inputs, strict=True))
+        known.update((v, constants(self, c)) for v, c in zip(jaxpr.constvars, consts, strict=True))
+
+        def read(v: Any) -> Values:
+            literal = hasattr(v, "val")
+            return constants(self, np.asarray(v.val, v.aval.dtype)) if literal else known[v]
+
+        for equation in jaxpr.eqns:
+            name = equation.primitive.name
+            for variable in equation.outvars:
+                fits(name, raw_shape(variable.aval))
+            results = self._apply(equation, [read(v) for v in equation.invars])
+            if len(self.ops) > LONGEST:
+                raise NotScalarError(
+                    f"{name}: more than {LONGEST} scalar operations; use engine='scan'"
+                )
+            known.update(zip(equation.outvars, results, strict=True))
+        return [read(v) for v in jaxpr.outvars]
+
+    def traced(self, function: Callable[..., Any], specs: Any, args: Sequence[Values]) -> Any:
+        """The outputs of a function of arrays of these shapes and dtypes."""
+        closed = jax.make_jaxpr(function)(*specs)
+        return self.run(closed.jaxpr, closed.consts, args)
+
+    def _apply(self, equation: Any, args: list[Values]) -> list[Values]:
+        """The outputs of one equation, by the rule of its primitive."""
+        name, params = equation.primitive.name, equation.params
+        if name == "jit" and self.sites.get(id(params["jaxpr"]), 0) > 1:
+            outputs = calls.called(self, equation, args)
+            if outputs is not None:
+                return outputs
+        if name == "psum_invariant" and not self.sums:
+            return args
+        inner = called(equation)
+        if inner is not None:
+            return self.run(*opened(inner), args)
+        if name in ("add", "add_any"):
+            values = products.joined(self, *args)
+            if values is not None:
+                return [values]
+        if name in ELEMENTWISE:
+            dtype = raw_dtype(equation.outvars[0].aval)
+            rule = ELEMENTWISE[name]
+            return [maps.elementwise(self, lambda *x: rule(params, dtype, *x), args)]
+        if name in ON_ARRAYS:
+            result = ON_ARRAYS[name](self, equation, *args)
+            return list(result) if isinstance(result, (list, tuple)) else [result]
+        raise NotScalarError(f"{name}: this primitive has no scalar form; use engine='scan'")

@@ -1,0 +1,82 @@
+"""Arrays of value numbers, which stand for the arrays of a traced function."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxquat._checks import is_key
+from jaxquat.fused.errors import NotScalarError
+from jaxquat.fused.ir.builder import Builder, Scalar
+
+LARGEST = 4096  # scalars in one array
+
+Values = np.ndarray  # value numbers, in the shape of the array that they stand for
+
+
+def opened(jaxpr: Any) -> tuple[Any, Sequence[Any]]:
+    """A jaxpr and its constants; an open jaxpr has none."""
+    return (jaxpr.jaxpr, jaxpr.consts) if hasattr(jaxpr, "consts") else (jaxpr, ())
+
+
+def raw_shape(aval: Any) -> tuple[int, ...]:
+    """The shape of an array; keys have one more axis, of their words."""
+    return (*aval.shape, *aval.dtype._impl.key_shape) if is_key(aval) else aval.shape
+
+
+def raw_dtype(aval: Any) -> np.dtype:
+    """The dtype of an array, uint32 for keys."""
+    dtype = np.dtype(np.uint32) if is_key(aval) else np.dtype(aval.dtype)
+    if dtype.kind not in "biuf" or (dtype.kind == "f" and dtype.itemsize < 4):
+        raise NotScalarError(
+            f"{dtype}: scalar code has float32, float64, integers and booleans alone; "
+            "use engine='scan'"
+        )
+    return dtype
+
+
+def raw_specs(equation: Any, args: Sequence[Values]) -> list[jax.ShapeDtypeStruct]:
+    """Shapes and dtypes of the inputs of an equation, keys as their words."""
+    pairs = zip(args, equation.invars, strict=True)
+    return [jax.ShapeDtypeStruct(x.shape, raw_dtype(v.aval)) for x, v in pairs]
+
+
+def fits(name: str, shape: tuple[int, ...]) -> None:
+    """Raises a NotScalarError for an array that is too large."""
+    if math.prod(shape) > LARGEST:
+        raise NotScalarError(
+            f"{name}: an array of shape {shape} is too large for scalar code; use engine='scan'"
+        )
+
+
+def numbered(shapes: Sequence[tuple[int, ...]]) -> list[Values]:
+    """The numbers of a program's inputs, in arrays of these shapes."""
+    ends = np.cumsum([math.prod(shape) for shape in shapes])
+    return [
+        np.arange(end - math.prod(shape), end).reshape(shape)
+        for shape, end in zip(shapes, ends.tolist(), strict=True)
+    ]
+
+
+def constants(b: Builder, value: Any) -> Values:
+    """The values of an array of constants."""
+    value = np.asarray(jax.random.key_data(value) if is_key(value) else value)
+    fits("constant", value.shape)
+    return np.array([b.const(x) for x in value.ravel()], np.int64).reshape(value.shape)
+
+
+def known(b: Builder, values: Values) -> np.ndarray | None:
+    """The constants that values are, if all are; else None."""
+    literals = [b.literal(k) for k in values.ravel().tolist()]
+    return None if any(x is None for x in literals) else np.array(literals).reshape(values.shape)
+
+
+def each(b: Builder, rule: Callable[..., Scalar], *columns: Values) -> Values:
+    """The results of a rule for scalars, element by element; all arrays have one shape."""
+    rows = zip(*(column.ravel().tolist() for column in columns), strict=True)
+    results = [rule(*map(b.scalar, row)).number for row in rows]
+    return np.array(results, np.int64).reshape(columns[0].shape)

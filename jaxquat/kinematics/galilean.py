@@ -1,0 +1,76 @@
+"""The Galilean group: what turning, accelerating and moving over a time make one after the other.
+
+An element has the matrix ``[[R, v, p], [0, 1, t], [0, 0, 1]]``, and one of the Lie algebra has
+``[[hat(theta), nu, rho], [0, 0, tau], [0, 0, 0]]``; here it is ``(theta, nu, rho, tau)``, (10,).
+With body rate omega and specific force f in body axes ``Y' = Y A`` for ``A = (omega, f, 0, 1)``:
+``R' = R hat(omega)``, ``v' = R f``, ``p' = v``, ``t' = 1``. So the motion between two samples that
+are held is one exponential. J. Kelly, All About the Galilean Group SGal(3), arXiv:2312.07555, has
+the closed forms, with the velocity before the position as here.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+
+from jaxquat import _series as series
+from jaxquat import quaternion, so3
+from jaxquat._linear import cross, square
+
+
+class Motion(NamedTuple):
+    """An element of the group, or many along leading axes.
+
+    Attributes:
+        q: the rotation, a unit quaternion (..., 4): from the axes at the end to those at the start.
+        v: the gain in velocity, axes at the start [m/s], (..., 3).
+        p: the displacement in those axes from where a point at rest would be [m], (..., 3).
+        t: the time [s], (..., 1).
+    """
+
+    q: Array
+    v: Array
+    p: Array
+    t: Array
+
+
+def multiply(a: Motion, b: Motion) -> Motion:
+    """First the motion a, then b; leading axes of equal rank."""
+    return Motion(
+        quaternion.correct_norm(quaternion.multiply(a.q, b.q)),
+        a.v + quaternion.rotate(a.q, b.v),
+        a.p + a.v * b.t + quaternion.rotate(a.q, b.p),
+        a.t + b.t,
+    )
+
+
+def advance(a: Motion, b: Motion) -> Motion:
+    """``multiply`` with the quaternion minus 1 in ``b.q``, as from ``expm1``: it rounds better."""
+    return multiply(a, b)._replace(q=quaternion.correct_norm(a.q + quaternion.multiply(a.q, b.q)))
+
+
+def expm1(xi: Array) -> Motion:
+    """The exponential, with the quaternion minus 1. (..., 10) -> Motion of (...).
+
+    ``v = J nu`` and ``p = J rho + tau N nu``, where J and N are the sums of ``hat(theta)^n/(n+1)!``
+    and of ``hat(theta)^n/(n+2)!``.
+    """
+    theta, nu, rho, tau = xi[..., :3], xi[..., 3:6], xi[..., 6:9], xi[..., 9:]
+    s = 0.25 * square(theta)[..., None]
+    once = cross(theta, nu)
+    twice = cross(theta, once)
+    held = 0.5 * nu + series.sin_defect(s) * once + series.cos_defect(s) * twice
+    v = nu + 0.5 * series.sinc(s) ** 2 * once + series.sin_defect(s) * twice
+    p = so3.dexp(theta, rho, frame="world") + tau * held
+    return Motion(quaternion.expm1(theta), v, p, tau)
+
+
+def bracket(a: Array, b: Array) -> Array:
+    """The Lie bracket, the commutator of the matrices. (..., 10), (..., 10) -> (..., 10)."""
+    turn = cross(a[..., :3], b[..., :3])
+    velocity = cross(a[..., :3], b[..., 3:6]) - cross(b[..., :3], a[..., 3:6])
+    position = cross(a[..., :3], b[..., 6:9]) - cross(b[..., :3], a[..., 6:9])
+    drift = a[..., 3:6] * b[..., 9:] - b[..., 3:6] * a[..., 9:]
+    return jnp.concatenate([turn, velocity, position + drift, jnp.zeros_like(a[..., 9:])], axis=-1)

@@ -1,0 +1,214 @@
+"""Attitudes on a time grid from a rate that is known as a function."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+from jax.typing import ArrayLike, DTypeLike
+
+from jaxquat import so3
+from jaxquat._checks import exactly, instance, one_of, takes, unit_quaternion
+from jaxquat._linear import cross
+from jaxquat.dynamics.body import Body
+from jaxquat.dynamics.contract import Torque, check_step
+from jaxquat.dynamics.state import State
+from jaxquat.kinematics.magnus_expansion import NODES, expansion, product
+from jaxquat.quaternion import correct_norm, exp, expm1, multiply
+from jaxquat.rollout import rollout as simulated
+from jaxquat.schemes.scheme import Scheme
+from jaxquat.schemes.tableaus import BUTCHER6, MIDPOINT, RK4, Tableau, combine
+from jaxquat.simulation.grid import Grid, GridAt, check_resolution
+from jaxquat.simulation.intervals import first_step, intervals_of
+
+# For rates of time and attitude: the tableau that is lifted, by its order.
+_TABLEAUS = {2: MIDPOINT, 4: RK4, 6: BUTCHER6}
+
+
+def rollout(
+    rate: Callable[[Array, Any], Array],
+    q0: ArrayLike,
+    grid: Grid | GridAt,
+    params: Any = None,
+    *,
+    order: int = 4,
+) -> Array:
+    """Attitudes on a time grid from a body rate that is known as a function. -> (intervals + 1, 4).
+
+    Differentiable by q0, params and grid, in both modes. For instance
+    ``rollout(lambda t, params: params * jnp.cos(t), q0, jq.grid(0.0, 0.1, 100), omega)``.
+
+    Args:
+        rate: ``rate(t, params) -> (3,)``, the rate at time t [s] in body axes [rad/s].
+        q0: unit attitude at the start of the grid, (4,); the result has its dtype.
+        grid: ``jq.grid(t0, dt, steps)``, whose steps are its intervals, or ``jq.grid_at(times)``.
+            The attitude stays as it is in an interval of length 0, where the rate has no part.
+        params: any pytree, passed to rate.
+        order: in dt, 2, 4 or 6: the rate is evaluated at 1, 2 or 3 Gauss nodes of every step, all
+            at once.
+
+    Raises:
+        ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
+
+    Examples:
+        >>> level = jnp.array([1.0, 0.0, 0.0, 0.0])
+        >>> rate = lambda t, amplitude: amplitude * jnp.cos(t)  # rad/s
+        >>> amplitude, grid = jnp.array([0.0, 0.0, 0.5]), jq.grid(0.0, jnp.pi / 40, 20)  # to pi/2 s
+        >>> q = jax.jit(lambda: jq.kinematics.rollout(rate, level, grid, amplitude))()
+        >>> q.shape, f"{jq.quaternion.distance(level, q[-1]):.3f} rad"
+        ((21, 4), '0.500 rad')
+    """
+    one_of("order", order, tuple(NODES))
+    takes("rate", rate, "t, params")
+    if params is None and _is_of_attitude(rate):
+        hint = "jq.kinematics.rollout_of_attitude takes a rate of t, q and params"
+        raise TypeError(f"rate: wanted rate(t, params), got a function of t and q; {hint}")
+    instance("grid", grid, (Grid, GridAt), "a jq.grid(t0, dt, steps) or jq.grid_at(times)")
+    q0 = checked_start(q0)
+    check_resolution(grid, q0.dtype)
+
+    def at(t: Array) -> Array:
+        return _checked_rate(rate(t, params), " from rate(t, params)", q0)
+
+    def at_nodes(starts: Array, dt: Array) -> list[Array]:
+        return [jax.vmap(at)(starts + node * dt) for node in NODES[order]]
+
+    if isinstance(grid, Grid):
+        starts, dt = grid.times(q0.dtype)[:-1], jnp.asarray(grid.dt, q0.dtype)
+        return product(q0, expansion(at_nodes(starts, dt), dt, cross))
+    starts, dt, is_empty = _given_steps(grid, q0.dtype)
+    turns = expansion(at_nodes(starts, dt), dt[:, None], cross)
+    turns = jnp.where(is_empty[:, None], jnp.zeros_like(turns), turns)
+    return product(q0, turns, is_empty)[:: grid.substeps]
+
+
+def rollout_of_attitude(
+    rate: Callable[..., Array],
+    q0: ArrayLike,
+    grid: Grid | GridAt,
+    params: Any = None,
+    *,
+    order: int = 4,
+    inputs: Any = None,
+    save_every: int = 1,
+    engine: str = "auto",
+) -> Array:
+    """Attitudes on a time grid from a body rate that depends on time and attitude. -> (rows, 4).
+
+    Differentiable by q0, params, inputs and grid, in both modes. It suits bodies whose inertia does
+    not count: ``rate = torque/damping``, or an ellipsoid in a viscous flow::
+
+        rate = jq.flow.jeffery_rate(semi_axes, gradient)
+        q = rollout_of_attitude(rate, q0, jq.grid(0.0, 0.1, 100))
+
+    It is ``jq.rollout`` by the method of Munthe-Kaas (``jq.rkmk``) without a body: ``u' =
+    dexpinv(u, rate)`` for the rotation vector u of a step, by an explicit Runge-Kutta method.
+    |q| = 1 holds to rounding.
+
+    Args:
+        rate: ``rate(t, q, params) -> (3,)``, the rate at time t [s] and attitude q (4,) in body
+            axes [rad/s]; with inputs ``rate(t, q, params, input)``.
+        q0: unit attitude at the start of the grid, (4,); the result has its dtype.
+        grid: ``jq.grid(t0, dt, steps)``, whose steps are its intervals, or ``jq.grid_at(times)``,
+            which returns the attitudes at these times alone. The attitude stays as it is in an
+            interval of length 0; the rate is not used there.
+        params: any pytree, passed to rate.
+        order: 2, 4 or 6, at 2, 4 or 7 evaluations of the rate per step (midpoint, classical,
+            Butcher 1964).
+        inputs: pytree with an axis for the intervals in front; the rate is given its slice.
+        save_every: intervals per row, a divisor of their number.
+        engine: "auto", "fused" or "scan", as for ``jq.rollout``.
+
+    Returns:
+        (intervals // save_every + 1, 4), the start and the attitude after each ``save_every``
+        intervals.
+
+    Raises:
+        ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
+
+    Examples:
+        >>> level, world = jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.0, 0.3, 0.4])  # rad/s
+        >>> rate = lambda t, q, params: jq.quaternion.rotate_inverse(q, world)  # in body axes
+        >>> grid = jq.grid(0.0, 0.1, 20)  # 2 s
+        >>> q = jax.jit(lambda: jq.kinematics.rollout_of_attitude(rate, level, grid))()
+        >>> q.shape, f"{jq.quaternion.distance(level, q[-1]):.3f} rad"
+        ((21, 4), '1.000 rad')
+    """
+    one_of("order", order, tuple(_TABLEAUS))
+    takes("rate", rate, "t, q, params" if inputs is None else "t, q, params, input")
+    q0 = checked_start(q0)
+
+    def as_torque(t: Array, state: State, params: Any, *input_of: Any) -> Array:
+        return _checked_rate(rate(t, state.q, params, *input_of), " from rate(t, q, params)", q0)
+
+    body = Body.from_principal(jnp.ones(3, q0.dtype))  # which no step reads
+    start, scheme = State(q0, jnp.zeros(3, q0.dtype)), Scheme(Turning(_TABLEAUS[order]), "turning")
+    path = simulated(
+        scheme, body, as_torque, start, grid, params,
+        inputs=inputs, save_every=save_every, engine=engine,
+    )  # fmt: skip
+    return path.state.q
+
+
+@dataclass(frozen=True)
+class Turning:
+    """A step of the attitude alone, by the rate that stands in place of a torque."""
+
+    tableau: Tableau
+
+    def __call__(
+        self, body: Body, rate: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
+    ) -> State:
+        """Take one step."""
+        t, state, dt = check_step(body, t, state, dt)
+        q, slopes = state.q, [rate(t, state, params)]  # the first stage is at u = 0
+        for row, node in zip(self.tableau.a, self.tableau.c, strict=True):
+            u = combine(row, slopes, dt)
+            # The barriers: see schemes/munthe_kaas.py.
+            stage = state._replace(q=multiply(q, lax.optimization_barrier(exp(u))))
+            slopes.append(so3.dexpinv(u, rate(t + node * dt, stage, params)))
+        turn = combine(self.tableau.b, slopes, dt)
+        end = correct_norm(q + multiply(q, lax.optimization_barrier(expm1(turn))))
+        return state._replace(q=end)
+
+
+def _given_steps(grid: GridAt, dtype: DTypeLike) -> tuple[Array, Array, Array]:
+    """When steps begin, how long they are [s], and whether they are empty, each (steps,).
+
+    A step of an empty interval is given as the first step that is not empty: what comes of it is
+    dropped, and so its derivatives must be finite.
+    """
+    intervals = intervals_of(grid, dtype)
+    t, dt = intervals.t[:-1], intervals.dt[:-1]
+    is_empty = dt == 0
+    t = jnp.where(is_empty, lax.stop_gradient(t[0]), t)
+    dt = jnp.where(is_empty, lax.stop_gradient(first_step(intervals)), dt)
+    starts = t[:, None] + jnp.arange(grid.substeps).astype(dt.dtype)[None] * dt[:, None]
+    return starts.ravel(), jnp.repeat(dt, grid.substeps), jnp.repeat(is_empty, grid.substeps)
+
+
+def _is_of_attitude(rate: Callable[..., Any]) -> bool:
+    """Whether the second argument of the function is called q."""
+    try:
+        return list(inspect.signature(rate).parameters)[1:2] == ["q"]
+    except (TypeError, ValueError):  # it has no signature
+        return False
+
+
+def checked_start(q0: ArrayLike, hint: str = "") -> Array:
+    """``q0`` as one unit quaternion, (4,); ``hint`` is for one of another shape."""
+    q0 = exactly("q0", q0, (4,), hint)
+    unit_quaternion("q0", q0)
+    return q0
+
+
+def _checked_rate(omega: Any, hint: str, q0: Array) -> Array:
+    omega = exactly("rate", omega, (3,), hint)
+    if omega.dtype != q0.dtype:
+        raise TypeError(f"rate: wanted the dtype of q0, {q0.dtype}, got {omega.dtype}")
+    return omega

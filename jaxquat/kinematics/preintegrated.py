@@ -1,0 +1,208 @@
+"""What preintegration returns: a motion, its errors, and what can be done with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike, DTypeLike
+
+from jaxquat import _reprs, quaternion, so3
+from jaxquat._checks import exactly, finite, instance, is_concrete, unit_quaternion
+from jaxquat._linear import matmul, transpose
+from jaxquat.kinematics import galilean
+from jaxquat.kinematics.galilean import Motion
+
+
+class Imu(NamedTuple):
+    """One quantity of a gyroscope and of an accelerometer: their biases, or their noise densities.
+
+    Attributes:
+        gyro: bias [rad/s], (3,), or density of the white noise [rad/s/sqrt(Hz)], () or (3,).
+        accel: bias [m/s^2], (3,), or density of the white noise [m/s^2/sqrt(Hz)], () or (3,).
+
+    Examples:
+        >>> noise = jq.kinematics.Imu(gyro=1e-4, accel=1e-3)  # densities
+        >>> f"{noise.gyro / np.sqrt(0.01):.3f} rad/s"  # of one sample at 100 Hz
+        '0.001 rad/s'
+    """
+
+    gyro: Any  # an Array or a number
+    accel: Any
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, repr=False, eq=False)
+class Preintegrated(_reprs.Tabular):
+    """The motion between two instants as an inertial unit feels it. A pytree.
+
+    The nine errors stand in this order: rotation, velocity, position. With the errors
+    ``(a, b, c)``, (3,) each, the true motion is ``(dq exp(a), dv + b, dp + c)``: the rotation
+    vector is in body axes at the END [rad], the others in body axes at the START [m/s] and [m].
+
+    Attributes:
+        dq: the rotation, a unit quaternion (4,): ``v_start = dq v_end dq*``.
+        dv: the gain in velocity without gravity, body axes at the start [m/s], (3,).
+        dp: the displacement from where a point at rest would be without gravity, in the same axes
+            [m], (3,).
+        dt: the time between the instants [s], ().
+        covariance: of the nine errors, from the noise of the samples, (9, 9).
+        jacobian: of the nine errors by the biases of gyroscope and accelerometer, (9, 6).
+        bias: the biases at which all this holds.
+
+    Examples:
+        >>> n = 101
+        >>> gyro, accel = jnp.zeros((n, 3)), jnp.tile(jnp.array([1.0, 0.0, 9.81]), (n, 1))
+        >>> noise = jq.kinematics.Imu(gyro=1e-4, accel=1e-2)
+        >>> times = jnp.linspace(0.0, 1.0, n)
+        >>> motion = jax.jit(jq.kinematics.preintegrate)(gyro, accel, times, noise=noise)
+        >>> f"{motion.dv[0]:.2f} +- {motion.covariance[3, 3] ** 0.5:.2f} m/s"  # 1e-2 sqrt(1 s)
+        '1.00 +- 0.01 m/s'
+    """
+
+    dq: Array
+    dv: Array
+    dp: Array
+    dt: Array
+    covariance: Array
+    jacobian: Array
+    bias: Imu
+
+    def with_bias(self, bias: Imu) -> Preintegrated:
+        """The same samples with other biases, to first order in the change (Forster 2017, (44)).
+
+        Covariance and Jacobian stay as they are.
+
+        Raises:
+            ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
+
+        Examples:
+            >>> zeros, times = jnp.zeros((2, 3)), jnp.array([0.0, 1.0])  # s
+            >>> motion = jax.jit(jq.kinematics.preintegrate)(zeros, zeros, times)
+            >>> bias = jq.kinematics.Imu(gyro=jnp.zeros(3), accel=jnp.array([0.5, 0.0, 0.0]))
+            >>> motion.with_bias(bias).dv  # m/s: in 1 s the bias of 0.5 m/s^2 is taken off
+            Array([-0.5,  0. ,  0. ], dtype=float32)
+        """
+        bias = checked_bias(bias, self.dv.dtype)
+        change = jnp.concatenate([bias.gyro - self.bias.gyro, bias.accel - self.bias.accel])
+        turn, dv, dp = jnp.split(_times(self.jacobian, change), 3)
+        dq = quaternion.correct_norm(quaternion.multiply(self.dq, quaternion.exp(turn)))
+        changed = dq, self.dv + dv, self.dp + dp
+        return Preintegrated(*changed, self.dt, self.covariance, self.jacobian, bias)
+
+    def compose(self, following: Preintegrated) -> Preintegrated:
+        """The motion through this interval and the one that follows.
+
+        With ``order`` 1 and 2 it is that of the joined samples to rounding, of which the last
+        sample of this interval is the first of the following one. (With order 2 the time of this
+        sample must not be repeated: of several samples at one time the joined interval takes the
+        last one, but this interval, whose last time it is, takes the first one.) Both must have the
+        same biases.
+
+        Raises:
+            ValueError, TypeError: an argument of wrong type, or other biases, by name.
+
+        Examples:
+            >>> gyro, accel = jnp.zeros((2, 3)), jnp.array([[1.0, 0.0, 0.0]] * 2)  # m/s^2
+            >>> motion = jax.jit(jq.kinematics.preintegrate)(gyro, accel, jnp.array([0.0, 1.0]))
+            >>> both = motion.compose(motion)
+            >>> f"{both.dt:.0f} s, {both.dv[0]:.0f} m/s, {both.dp[0]:.0f} m"  # 1 m/s^2 for 2 s
+            '2 s, 2 m/s, 2 m'
+        """
+        instance("following", following, Preintegrated, "a Preintegrated")
+        _check_same("following.bias", following.bias, self.bias)
+        first, second = self._motion(), following._motion()
+        motion = galilean.multiply(first, second)
+        # An error of the first turn moves all that comes later.
+        to_start, turned = quaternion.to_matrix(first.q), quaternion.to_matrix(second.q)
+        zero, one = jnp.zeros_like(turned), jnp.eye(3, dtype=turned.dtype)
+        from_first = blocks(
+            [transpose(turned), zero, zero],
+            [-matmul(to_start, so3.hat(second.v)), one, zero],
+            [-matmul(to_start, so3.hat(second.p)), following.dt * one, one],
+        )
+        from_second = blocks([one, zero, zero], [zero, to_start, zero], [zero, zero, to_start])
+        parts = ((from_first, self), (from_second, following))
+        covariances = [matmul(matmul(f, x.covariance), f.T) for f, x in parts]
+        jacobians = [matmul(f, x.jacobian) for f, x in parts]
+        covariance, jacobian = covariances[0] + covariances[1], jacobians[0] + jacobians[1]
+        dt = self.dt + following.dt
+        return Preintegrated(*motion[:3], dt, covariance, jacobian, self.bias)
+
+    def predict(
+        self, q: ArrayLike, velocity: ArrayLike, position: ArrayLike, gravity: ArrayLike
+    ) -> tuple[Array, Array, Array]:
+        """Attitude, velocity and position at the end, from those at the start and gravity.
+
+        Args:
+            q: attitude at the start, body to world, a unit quaternion (4,).
+            velocity: of the inertial unit at the start, world axes [m/s], (3,).
+            position: of the inertial unit at the start, world axes [m], (3,).
+            gravity: acceleration of free fall, world axes [m/s^2], (3,): (0, 0, -9.81) with z up.
+
+        Raises:
+            ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
+
+        Examples:
+            >>> weightless, times = jnp.zeros((2, 3)), jnp.array([0.0, 2.0])  # s, of a falling unit
+            >>> motion = jax.jit(jq.kinematics.preintegrate)(weightless, weightless, times)
+            >>> level, zero = jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3)
+            >>> q, v, p = motion.predict(level, zero, zero, jnp.array([0.0, 0.0, -9.81]))
+            >>> f"{v[2]:.2f} m/s, {p[2]:.2f} m"  # -g t, -g t^2/2
+            '-19.62 m/s, -19.62 m'
+        """
+        q, velocity = exactly("q", q, (4,)), exactly("velocity", velocity, (3,))
+        position, gravity = exactly("position", position, (3,)), exactly("gravity", gravity, (3,))
+        unit_quaternion("q", q)
+        start = Motion(q, velocity, position, jnp.zeros_like(self.dt)[None])
+        end = galilean.multiply(start, self._motion())
+        fall = gravity * self.dt
+        return end.q, end.v + fall, end.p + 0.5 * self.dt * fall
+
+    def _motion(self) -> Motion:
+        return Motion(self.dq, self.dv, self.dp, self.dt[None])
+
+    def _table(self) -> _reprs.Table:
+        names = "dq", "dv [m/s]", "dp [m]", "covariance", "jacobian"
+        values = self.dq, self.dv, self.dp, self.covariance, self.jacobian
+        rows = [(name, _reprs.short(value)) for name, value in zip(names, values, strict=True)]
+        return f"Preintegrated over {_reprs.short(self.dt)} s", rows, ()
+
+
+def checked_bias(bias: Imu, dtype: DTypeLike) -> Imu:
+    """Arrays (3,) of this dtype."""
+    instance("bias", bias, Imu, "a jq.kinematics.Imu")
+    names = ("bias.gyro", "bias.accel")
+    arrays = [exactly(name, value, (3,)) for name, value in zip(names, bias, strict=True)]
+    for name, array in zip(names, arrays, strict=True):
+        finite(name, array)
+    return Imu(*(of_dtype(name, x, dtype) for name, x in zip(names, arrays, strict=True)))
+
+
+def of_dtype(name: str, value: Array, dtype: DTypeLike) -> Array:
+    """``value`` in this dtype; TypeError if it has another."""
+    if value.dtype != dtype and not value.weak_type:
+        raise TypeError(f"{name}: wanted the dtype of gyro, {dtype}, got {value.dtype}")
+    return value.astype(dtype)
+
+
+def blocks(*rows: list[Array]) -> Array:
+    """The matrix of these rows of blocks."""
+    return jnp.concatenate([jnp.concatenate(row, axis=1) for row in rows], axis=0)
+
+
+def _times(matrix: Array, vector: Array) -> Array:
+    return jnp.sum(matrix * vector[None], axis=1)
+
+
+def _check_same(name: str, bias: Imu, other: Imu) -> None:
+    """ValueError if concrete biases differ."""
+    if is_concrete((bias, other)):
+        arrays = [np.concatenate([np.asarray(x) for x in pair]) for pair in (bias, other)]
+        if not np.array_equal(arrays[0], arrays[1]):
+            wanted = f"the biases of the interval before, {arrays[1]}"
+            raise ValueError(f"{name}: wanted {wanted}, got {arrays[0]}")

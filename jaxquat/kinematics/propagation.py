@@ -1,0 +1,183 @@
+"""How errors of samples propagate to the end of a motion: by biases, and by white noise.
+
+A shift of one sensor channel during one step changes the turn, the gain in velocity and the
+displacement of that step; the motion that remains carries these to the end. Their sum over the
+steps is the derivative by a bias, that of their weighted products the covariance.
+
+Each component is an array of its own here, with one number a step, and a vector is a list of three
+of them: XLA makes one plain loop over all steps of each. With a last axis of length 3 the same
+formulas take several times as long. For the same reason the axes of the sensors are a scan: XLA
+computes again for each result what is not an argument of a loop.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from jaxquat import _series as series
+from jaxquat._linear import stacked
+from jaxquat.kinematics.galilean import Motion
+
+Vector = list[Array]
+
+_LOWER = [(i, j) for i in range(9) for j in range(i + 1)]
+"""The places of the lower triangle of a covariance of nine errors."""
+
+
+@jax.jit  # outside jit each call would compile the scan again
+def propagate(
+    xi: Array, by_shift: Array | None, before: Motion, after: Motion, variances: Array
+) -> tuple[Array, Array]:
+    """The derivative of the errors at the end by a shift of all samples, and their covariance.
+
+    The nine errors are turn, velocity and displacement, all in axes at the start of the motion.
+
+    Args:
+        xi: elements of the Galilean algebra, whose exponentials are the M steps, (M, 10).
+        by_shift: their derivatives by a shift of the six channels, (M, 10, 6). None where xi is the
+            sample times the time of the step.
+        before: the motions up to the beginning of each step, (M, ...).
+        after: the motions up to its end, (M, ...).
+        variances: of the white noise in the samples of each step, (M, 6).
+
+    Returns:
+        (9, 6) and (9, 9).
+    """
+    element, q = _components(xi), _components(before.q)
+    t = after.t[-1:] - after.t
+    velocity = _components(after.v[-1:] - after.v)
+    displacement = _components(after.p[-1:] - after.p - after.v * t)
+    t = t[:, 0]
+    if by_shift is None:
+        shifts = jnp.eye(3, dtype=xi.dtype)
+    else:
+        shifts = jnp.moveaxis(by_shift.reshape(-1, 10, 2, 3), 3, 0)  # of an axis: (M, 10, 2)
+
+    def of_axis(covariance: Array, axis: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array]]:
+        """Add what the two channels of an axis make of their noise; the sums of their effects."""
+        shift, (gyro_variance, accel_variance) = axis
+        step = _of_samples(element, shift) if by_shift is None else _of_elements(element, shift)
+        turn, v, p, v_accel, p_accel = (_rotate(q, x) for x in step)
+        p = _plus(_plus(p, _times(t, v)), _cross(turn, displacement))
+        gyro = [*turn, *_plus(v, _cross(turn, velocity)), *p]
+        accel = [*v_accel, *_plus(p_accel, _times(t, v_accel))]
+
+        def product(i: int, j: int) -> Array:
+            products = gyro_variance * gyro[i] * gyro[j]
+            if j >= 3:  # the specific force turns nothing
+                products = products + accel_variance * accel[i - 3] * accel[j - 3]
+            return jnp.sum(products)
+
+        products = jnp.stack([product(i, j) for i, j in _LOWER])
+        sums = [jnp.stack([jnp.sum(x) for x in errors]) for errors in (gyro, accel)]
+        return covariance + products, (sums[0], sums[1])
+
+    axes = shifts, jnp.moveaxis(variances.reshape(-1, 2, 3), 0, 2).swapaxes(0, 1)
+    lower, (gyro, accel) = lax.scan(of_axis, jnp.zeros(len(_LOWER), xi.dtype), axes)
+    place = {pair: k for k, pair in enumerate(_LOWER)}
+    rows = [[lower[place[max(i, j), min(i, j)]] for j in range(9)] for i in range(9)]
+    accel = jnp.concatenate([jnp.zeros((3, 3), xi.dtype), accel], axis=1)
+    return jnp.concatenate([gyro, accel]).T, stacked(rows)
+
+
+def _of_samples(element: Vector, axis: Array) -> tuple[Vector, ...]:
+    """What shifts of the samples along an axis (3,) do to steps of held samples.
+
+    Turn, velocity and displacement by the rate, velocity and displacement by the specific force,
+    all in axes at the start of each step.
+    """
+    theta, nu, tau = element[:3], element[3:6], element[9]
+    mean, second = _factors(theta)
+    shift = [tau * x for x in axis]
+    moved = mean.sum(theta, shift)
+    p, p_accel = second.slope(theta, nu, shift), second.sum(theta, shift)
+    return moved, mean.slope(theta, nu, shift), _times(tau, p), moved, _times(tau, p_accel)
+
+
+def _of_elements(element: Vector, shift: Array) -> tuple[Vector, ...]:
+    """Like ``_of_samples`` where shifts change the elements by the columns of (M, 10, 2)."""
+    theta, nu, rho, tau = element[:3], element[3:6], element[6:9], element[9]
+    mean, second = _factors(theta)
+
+    def linear(d_nu: Vector, d_rho: Vector) -> tuple[Vector, Vector]:
+        p = _plus(mean.sum(theta, d_rho), _times(tau, second.sum(theta, d_nu)))
+        return mean.sum(theta, d_nu), p
+
+    gyro, accel = (_components(shift[..., k]) for k in range(2))
+    d_theta = gyro[:3]
+    v, p = linear(gyro[3:6], gyro[6:9])
+    p = _plus(p, _times(tau, second.slope(theta, nu, d_theta)))
+    p, v = _plus(p, mean.slope(theta, rho, d_theta)), _plus(v, mean.slope(theta, nu, d_theta))
+    return mean.sum(theta, d_theta), v, p, *linear(accel[3:6], accel[6:9])
+
+
+class _Factors(NamedTuple):
+    """The function ``c v + f theta × v + g theta × (theta × v)`` of theta and v, and slopes.
+
+    ``f_slope`` and ``g_slope`` are the derivatives of f and g by ``|theta|^2``; c is a constant.
+    """
+
+    c: float
+    f: Array
+    g: Array
+    f_slope: Array
+    g_slope: Array
+
+    def sum(self, theta: Vector, v: Vector) -> Vector:
+        """The function itself, which is linear in v."""
+        once = _cross(theta, v)
+        twice = _cross(theta, once)
+        return _plus(_times(self.c, v), _plus(_times(self.f, once), _times(self.g, twice)))
+
+    def slope(self, theta: Vector, v: Vector, d: Vector) -> Vector:
+        """Its derivative by theta along d."""
+        once, crossed = _cross(theta, v), _cross(d, v)
+        twice = _cross(theta, once)
+        direct = _times(self.g, _plus(_cross(d, once), _cross(theta, crossed)))
+        by_length = _plus(_times(self.f_slope, once), _times(self.g_slope, twice))
+        by_length = _times(2.0 * _dot(theta, d), by_length)
+        return _plus(_times(self.f, crossed), _plus(direct, by_length))
+
+
+def _factors(theta: Vector) -> tuple[_Factors, _Factors]:
+    """Those of the sums of ``hat(theta)^n/(n+1)!`` and of ``hat(theta)^n/(n+2)!``.
+
+    With these J and N the exponential is ``(exp(theta), J nu, J rho + tau N nu)``, and
+    ``exp(theta + d)`` is ``exp(J d) exp(theta)`` to first order.
+    """
+    square = _dot(theta, theta)
+    s = 0.25 * square
+    sine, sine_slope = series.sin_defect(s), 0.25 * series.sin_defect_slope(s)
+    cosine, cosine_slope = series.cos_defect(s), 0.25 * series.cos_defect_slope(s)
+    mean = _Factors(1.0, 0.5 - square * cosine, sine, cosine - 0.5 * sine, sine_slope)
+    return mean, _Factors(0.5, sine, cosine, sine_slope, cosine_slope)
+
+
+def _rotate(q: Vector, v: Vector) -> Vector:
+    """``quaternion.rotate``."""
+    twice = _times(2.0, _cross(q[1:], v))
+    return _plus(v, _plus(_times(q[0], twice), _cross(q[1:], twice)))
+
+
+def _components(rows: Array) -> Vector:
+    return [rows[:, k] for k in range(rows.shape[1])]
+
+
+def _times(factor: Array | float, v: Vector) -> Vector:
+    return [factor * x for x in v]
+
+
+def _plus(a: Vector, b: Vector) -> Vector:
+    return [x + y for x, y in zip(a, b, strict=True)]
+
+
+def _dot(a: Vector, b: Vector) -> Array:
+    return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]
+
+
+def _cross(a: Vector, b: Vector) -> Vector:
+    return [a[i] * b[j] - a[j] * b[i] for i, j in ((1, 2), (2, 0), (0, 1))]

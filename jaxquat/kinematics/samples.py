@@ -1,0 +1,177 @@
+"""Rates and other values between samples: polynomials through the nearest of them.
+
+The value at a Gauss node of an interval is that of the polynomial through the nearest ``order``
+samples, as many before the interval as after it, and one-sided at the ends. Samples at equal
+distances share their weights, which are numbers. Samples at given times have weights of their own
+in every interval, by Lagrange's formula.
+
+Two samples at a distance s tell a slope with the error ``eps |omega| / s``, which an interval of
+length h beside them multiplies by h. So a sample that comes too close behind another one, as seen
+from the interval, is left out there, and the next one has its place: ``_apart`` says how close.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike, DTypeLike
+
+from jaxquat._checks import is_concrete
+from jaxquat.kinematics.magnus_expansion import NODES
+from jaxquat.simulation.grid import grid_at
+
+
+def checked_times(times: ArrayLike, samples: int) -> Any:
+    """The times (samples,), as NumPy's where they are concrete; repeats only of the last one."""
+    stamps = grid_at(times).stamps
+    if jnp.shape(stamps) != (samples,):
+        wanted = f"shape ({samples},), a time for each sample"
+        raise ValueError(f"times: wanted {wanted}, got {jnp.shape(stamps)}")
+    if not is_concrete(stamps):
+        return stamps
+    stamps = np.asarray(stamps)
+    stands = (np.diff(stamps) == 0) & (stamps[1:] != stamps[-1])
+    for k in np.flatnonzero(stands)[:1]:
+        wanted = "times that increase, up to repeats of the last one"
+        got = f"times[{k}] = times[{k + 1}] = {stamps[k]}"
+        raise ValueError(f"times: wanted {wanted}, got {got}")
+    return stamps
+
+
+def rates_at_equal_distances(omega: Array, order: int) -> list[Array]:
+    """The rates at the Gauss nodes between N samples (N, 3), each (N - 1, 3).
+
+    Every stencil is the central one of ``order`` samples. For this the samples are continued beyond
+    the ends, on the polynomials through the first and through the last of them.
+    """
+    places, outside = np.arange(order), np.arange(1, order // 2)
+    before = _combine(_weights(places, -outside[::-1]), omega[:order])
+    after = _combine(_weights(places, order - 1 + outside), omega[-order:])
+    extended = jnp.concatenate([before, omega, after])
+    steps, weights = len(omega) - 1, _weights(places, np.array(NODES[order]) + order // 2 - 1)
+    stencil = jnp.stack([extended[k : k + steps] for k in range(order)])  # (order, steps, 3)
+    rows = [jnp.asarray(row, omega.dtype)[:, None, None] for row in weights]
+    return [jnp.sum(row * stencil, axis=0) for row in rows]
+
+
+def _weights(places: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """Lagrange's weights (points, places): polynomials that are 1 at one place, 0 at the others.
+
+    Row k has their values at the point ``at[k]``.
+    """
+    others = [np.delete(places, k) for k in range(len(places))]
+    pairs = list(zip(places, others, strict=True))
+    rows = [[np.prod((x - o) / (p - o)) for p, o in pairs] for x in at]
+    return np.array(rows).reshape(len(at), len(places))
+
+
+def _combine(weights: np.ndarray, rows: Array) -> Array:
+    return jnp.sum(jnp.asarray(weights, rows.dtype)[:, :, None] * rows[None], axis=1)
+
+
+def rates_at_times(
+    omega: Array, stamps: Any, order: int, dtype: DTypeLike
+) -> tuple[list[Array], Array, Array]:
+    """The rates at the Gauss nodes between N samples (N, 3) at given times (N,).
+
+    Returns them, each (N - 1, 3); how long the intervals are [s], (N - 1, 1); and which are empty,
+    (N - 1, 1). The last time may be repeated: of these samples only the first counts. An empty
+    interval has the rates of the last one that is not, so that its derivatives are finite; they
+    are dropped.
+
+    Times are subtracted in their own dtype, by NumPy if they are concrete: 1.7e9 s keep their
+    differences in float64 where JAX has float32.
+    """
+    xp: Any = np if is_concrete(stamps) else jnp
+    intervals = xp.arange(len(omega) - 1)
+    last = xp.argmax(stamps == stamps[-1])
+    steps = xp.minimum(intervals, xp.maximum(last - 1, 0))
+    dt = jnp.asarray(stamps[1:] - stamps[:-1], dtype)
+    rates = at_gauss_nodes(omega, dt, steps, last + 1, order)
+    return rates, dt[steps][:, None], jnp.asarray(intervals >= last)[:, None]
+
+
+def at_gauss_nodes(
+    samples: Array, dt: Array, steps: ArrayLike, count: ArrayLike, order: int
+) -> list[Array]:
+    """Values at the Gauss nodes of steps between N samples at any times, each (len(steps), n).
+
+    Where there are fewer samples than ``order`` the polynomial is that through all of them.
+
+    Args:
+        samples: (N, n), at increasing times, of which the first ``count`` are used.
+        dt: the times between them, (N - 1,).
+        steps: numbers of the steps; step k is between the samples k and k + 1.
+        count: how many samples are used.
+        order: even, at most N.
+    """
+    steps = jnp.asarray(steps)
+    width = min(order + 2, len(samples))  # one more on either side, for samples that are left out
+    first = jnp.clip(steps - order // 2, 0, jnp.maximum(count - width, 0))
+    stencil, own = first[:, None] + jnp.arange(width)[None], (steps - first)[:, None]
+    places, is_apart = _apart(dt[stencil[:, :-1]], own)
+    counts = _nearest(is_apart & (stencil < count), own, order)
+    values = jnp.where(counts[..., None], samples[stencil], jnp.zeros_like(samples[stencil]))
+    nodes = []
+    for node in NODES[order]:
+        weights = _weights_in_rows(places, counts, node * dt[steps][:, None])
+        nodes.append(jnp.sum(weights[..., None] * values, axis=1))
+    return nodes
+
+
+def _apart(lengths: Array, own: Array) -> tuple[Array, Array]:
+    """Where the k samples of stencils are, and which are apart from the next one inwards.
+
+    Both are (rows, k). Places are sums of intervals outwards from the step, so that a short step
+    keeps its digits. Both ends of the step are apart. Any other sample is if its distance from the
+    next one inwards is at least ``eps^(1/3)`` (0.005 in float32, 6e-6 in float64) of that from the
+    far end of the step. Rounding then moves the rate by no more than ``eps^(2/3)`` of it.
+
+    Args:
+        lengths: the intervals between the samples, (rows, k - 1).
+        own: which of them is the step, (rows, 1).
+    """
+    number, zero = np.arange(lengths.shape[1])[None], jnp.zeros_like(lengths[:, :1])
+    after = jnp.cumsum(jnp.where(number >= own, lengths, jnp.zeros_like(lengths)), axis=1)
+    before = jnp.where(number < own, lengths, jnp.zeros_like(lengths))
+    before = jnp.cumsum(before[:, ::-1], axis=1)[:, ::-1]
+    places = jnp.concatenate([-before, zero], axis=1) + jnp.concatenate([zero, after], axis=1)
+    sample = np.arange(places.shape[1])[None]
+    step = jnp.take_along_axis(lengths, own, axis=1)
+    is_right = sample > own
+    inwards = jnp.where(
+        is_right,
+        jnp.concatenate([zero, lengths], axis=1),
+        jnp.concatenate([lengths, zero], axis=1),
+    )
+    from_far_end = jnp.where(is_right, places, step - places)
+    closest = jnp.finfo(lengths.dtype).eps ** (1 / 3) * from_far_end
+    return places, (sample == own) | (sample == own + 1) | (inwards >= closest)
+
+
+def _nearest(is_candidate: Array, own: Array, order: int) -> Array:
+    """Which of the candidates (rows, k) are the nearest ``order`` to the step.
+
+    As many are before as behind it; where one side has fewer there are more of the other one.
+    """
+    rank = jnp.cumsum(is_candidate, axis=1) - 1
+    most = jnp.maximum(rank[:, -1:] + 1 - order, 0)
+    begin = jnp.clip(jnp.take_along_axis(rank, own, axis=1) - (order // 2 - 1), 0, most)
+    return is_candidate & (rank >= begin) & (rank < begin + order)
+
+
+def _weights_in_rows(places: Array, counts: Array, at: Array) -> Array:
+    """Lagrange's weights (rows, k) of places (rows, k) at one point of each row, (rows, 1).
+
+    Places that do not count have no part in the polynomial.
+    """
+    weights, one = counts.astype(places.dtype), jnp.ones((), places.dtype)
+    for j in range(places.shape[1]):
+        other = places[:, j : j + 1]
+        has_factor = counts & counts[:, j : j + 1] & (np.arange(places.shape[1]) != j)[None]
+        distance = jnp.where(has_factor, places - other, one)
+        weights = weights * jnp.where(has_factor, (at - other) / distance, one)
+    return weights

@@ -1,0 +1,244 @@
+"""Attitudes from many: the mean of attitudes, and the attitude that fits observed directions.
+
+Both are the dominant eigenvector of a symmetric 4x4 matrix (Davenport's q-method, in F. L. Markley
+and J. L. Crassidis, Fundamentals of Spacecraft Attitude Determination and Control, 2014, section
+5.3; the mean: Markley, Cheng, Crassidis and Oshman, Averaging Quaternions, J. Guid. Control Dyn.
+30(4), 2007).
+
+For two directions an angle a apart the gap of that matrix is of order a^2 and its rounding of order
+eps, so its eigenvector errs as eps/a^2. ``from_vectors`` takes only a frame from the eigenvectors.
+In that frame it solves for the small turn that is left: there the terms of order a^2 are sums of
+small products, which keep their digits, and the attitude errs as eps/a.
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jax.typing import ArrayLike
+
+from jaxquat._checks import broadcast, floating, is_concrete, not_negative, one_of
+from jaxquat._linear import cross, dot, inverse, matmul, matvec, near_one, stacked, trace, transpose
+from jaxquat.quaternion.algebra import canonical, conjugate, exp, multiply, normalize
+from jaxquat.quaternion.representations import of_rotation, to_matrix
+
+
+def _dominant_eigenvector(matrix: Array, weights: Array) -> Array:
+    """Unit eigenvector (..., 4) of the largest eigenvalue of symmetric (..., 4, 4), canonical.
+
+    It must be unique. Where the largest two eigenvalues differ by no more than 100 units of
+    rounding, or a weight (..., n) is negative, the result is NaN. Where such eigenvalues are
+    concrete, a ValueError says so.
+
+    The derivatives of ``eigh`` are NaN where the other eigenvalues repeat, though this vector is
+    smooth there. So its value enters as a constant, and two Newton steps on ``A v = (v.A v) v``
+    carry the first and second derivatives.
+    """
+    dtype = matrix.dtype
+    matrix = matrix if dtype.itemsize >= 4 else matrix.astype(jnp.float32)  # as LAPACK wants
+    constant = lax.stop_gradient(matrix)
+    values, vectors = jnp.linalg.eigh(constant)
+    vector = vectors[..., -1]
+    eye = jnp.broadcast_to(jnp.eye(4, dtype=matrix.dtype), matrix.shape)
+    size = jnp.sum(jnp.abs(constant), axis=(-1, -2))[..., None, None]
+    rounding = 100 * jnp.finfo(matrix.dtype).eps
+    tied = values[..., 3] - values[..., 2] <= rounding * size[..., 0, 0]  # False where NaN
+    _refuse_tied(tied, values, "q, weights: wanted attitudes that have one mean")
+    for _ in range(2):
+        image = matvec(matrix, vector)
+        value = dot(vector, image)[..., None]
+        # minus size v v^T makes it regular along v, where the residual has no component
+        along = size * vector[..., :, None] * vector[..., None, :]
+        shifted = matrix - value[..., None] * eye - along
+        step = jnp.linalg.solve(shifted, (image - value * vector)[..., None])[..., 0]
+        vector = normalize(vector - step)
+    unknown = tied | jnp.any(weights < 0, axis=-1)
+    return jnp.where(unknown[..., None], jnp.nan, canonical(vector)).astype(dtype)
+
+
+def _refuse_tied(tied: Array, values: Array, wanted: str) -> None:
+    """ValueError if a concrete one of ``tied`` (...) is true, with eigenvalues (..., 4)."""
+    if is_concrete((values, tied)) and np.any(tied):
+        largest = np.asarray(values)[np.asarray(tied)][0, :1:-1]
+        got = f"several equally good ones (largest eigenvalues {largest})"
+        raise ValueError(f"{wanted}, got {got}")
+
+
+def mean(q: ArrayLike, weights: ArrayLike | None = None) -> Array:
+    """Mean attitude over axis -2, canonical. (..., n, 4), (..., n) -> (..., 4).
+
+    It maximises ``sum w (p.q)^2`` over p, so the signs of the quaternions do not matter; weights
+    are equal by default. It is smooth in q and weights as long as the maximiser is unique. It is
+    not unique for two attitudes a half turn apart, nor with weights that are all 0. There, and
+    where a weight is negative, the result is NaN if traced.
+
+    Raises:
+        ValueError: a wrong shape; concrete values without a unique maximiser; a negative weight.
+        TypeError: an argument is no array of floats.
+
+    Examples:
+        >>> yaws = jnp.radians(jnp.array([[0.0, 0.0, 10.0], [0.0, 0.0, 30.0]]))
+        >>> mean = jq.quaternion.mean(jq.quaternion.exp(yaws))
+        >>> jnp.degrees(jq.quaternion.log(mean)[2]).round(2)
+        Array(20., dtype=float32)
+    """
+    q = floating("q", q)
+    if q.ndim < 2 or q.shape[-1] != 4 or q.shape[-2] < 1:
+        raise ValueError(f"q: wanted shape (..., n, 4) with n >= 1, got {q.shape}")
+    if weights is None:
+        weights = jnp.ones(q.shape[:-1], q.dtype)
+    q, weights = broadcast(("q", q, q.shape[-2:]), ("weights", weights, q.shape[-2:-1]))
+    not_negative("weights", weights)
+    weights = near_one(weights)
+    q = near_one(q.reshape(*q.shape[:-2], -1)).reshape(q.shape)  # a scale of all changes nothing
+    outer = q[..., :, None] * q[..., None, :]
+    total = jnp.sum(weights[..., None, None] * outer, axis=-3)
+    return _dominant_eigenvector(total, weights)
+
+
+def from_vectors(
+    body: ArrayLike,
+    world: ArrayLike,
+    weights: ArrayLike | None = None,
+    *,
+    method: str = "davenport",
+) -> Array:
+    """Attitude q, canonical, with ``rotate(q, body[i]) = world[i]`` as nearly as possible.
+
+    (..., n, 3), (..., n, 3) -> (..., 4). Directions are normalised.
+
+    Args:
+        body: n >= 2 directions in body axes.
+        world: the same directions in world axes.
+        weights: (..., n), equal by default; "davenport" alone takes them.
+        method: "davenport" minimises ``sum w |world - R body|^2`` (Wahba's problem). "triad" takes
+            exactly two directions and keeps the first exactly and the plane of both.
+
+    Raises:
+        ValueError: a wrong shape or method; concrete directions that do not determine the attitude
+            (all parallel, weights of 0), one of length 0, a negative weight. Where these are traced
+            the result is NaN.
+        TypeError: an argument is no array of floats.
+
+    Examples:
+        >>> body = jnp.array([[0.0, 0.0, 1.0], [0.0, -1.0, 0.0]])  # up and north, as measured
+        >>> world = jnp.array([[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])  # up is z, north is x
+        >>> q = jq.quaternion.from_vectors(body, world)
+        >>> jnp.degrees(jq.quaternion.log(q)[2]).round(2)  # the right side, -y, looks north
+        Array(90., dtype=float32)
+    """
+    one_of("method", method, ("davenport", "triad"))
+    body, world = floating("body", body), floating("world", world)
+    for name, value in (("body", body), ("world", world)):
+        if value.ndim < 2 or value.shape[-1] != 3 or value.shape[-2] < 2:
+            raise ValueError(f"{name}: wanted shape (..., n, 3) with n >= 2, got {value.shape}")
+    body, world = broadcast(("body", body, body.shape[-2:]), ("world", world, body.shape[-2:]))
+    body, world = _directions("body", body), _directions("world", world)
+    if method == "triad":
+        if weights is not None or body.shape[-2] != 2:
+            got = f"{body.shape[-2]} directions"
+            raise ValueError(f"method: 'triad' wanted two directions and no weights, got {got}")
+        columns = _triad("world", world)[..., :, None, :] * _triad("body", body)[..., None, :, :]
+        return of_rotation(jnp.sum(columns, axis=-1))
+    if weights is None:
+        weights = jnp.ones(body.shape[:-1], body.dtype)
+    core = body.shape[-2:]
+    named = (("body", body, core), ("world", world, core), ("weights", weights, core[:1]))
+    body, world, weights = broadcast(*named)
+    not_negative("weights", weights)
+    return _aligned(body, world, near_one(weights))
+
+
+def _aligned(body: Array, world: Array, weights: Array) -> Array:
+    """Canonical q (..., 4) with the least ``sum w |world - R body|^2`` over unit directions.
+
+    K gives the attitude q_0 and three axes a_k = v_k q_0*, about which it is known worse and worse.
+    In these axes the turn left about the last one has a closed form. After it the eigenvector of K
+    is (1, x) with a small x: ``H x = z - (z.x) x``, H = 2 tr(P) - P - P^T for the profile P of the
+    turned directions. Its fixed-point iteration from 0 has the right first and second derivatives.
+    """
+    dtype = body.dtype
+    if dtype.itemsize < 4:  # LAPACK takes no less
+        body, world, weights = (v.astype(jnp.float32) for v in (body, world, weights))
+    constant = lax.stop_gradient(_davenport(_profile(body, world, weights)))
+    values, vectors = jnp.linalg.eigh(constant)
+    vector = vectors[..., 3]
+    others = transpose(vectors)[..., 1:3, :]
+    axes = multiply(others, conjugate(vector)[..., None, :])[..., 1:]
+    first = cross(axes[..., 0, :], axes[..., 1, :])  # right-handed with the other two
+    axes = jnp.concatenate([first[..., None, :], axes], axis=-2)
+    body, world = _seen(matmul(axes, to_matrix(vector)), body), _seen(axes, world)
+    profile = _profile(body, world, weights)
+
+    fixed = lax.stop_gradient(profile)
+    angle = jnp.arctan2(fixed[..., 1, 0] - fixed[..., 0, 1], fixed[..., 0, 0] + fixed[..., 1, 1])
+    zero = jnp.zeros_like(angle)
+    about_last = jnp.stack([zero, zero, angle], axis=-1)
+    profile = matmul(profile, transpose(to_matrix(exp(about_last))))
+    vector = multiply(exp(angle[..., None] * axes[..., 2, :]), vector)
+
+    p, q, r = profile[..., 0, 0], profile[..., 1, 1], profile[..., 2, 2]
+    xy, xz, yz = (-profile[..., i, j] - profile[..., j, i] for i, j in ((0, 1), (0, 2), (1, 2)))
+    weakest = p + q  # not tr(P) - r, which cancels
+    rows = [[2.0 * (q + r), xy, xz], [xy, 2.0 * (p + r), yz], [xz, yz, 2.0 * weakest]]
+    inverted = inverse(stacked(rows))
+    z = _axial(profile)
+    x = jnp.zeros_like(z)
+    for _ in range(3):
+        x = matvec(inverted, z - dot(z, x)[..., None] * x)
+    left = jnp.concatenate([jnp.ones_like(x[..., :1]), matvec(transpose(axes), x)], axis=-1)
+
+    rounding = 100 * jnp.finfo(body.dtype).eps
+    spread = body[..., :2] ** 2 + world[..., :2] ** 2
+    size = jnp.sum(weights * (jnp.sum(spread, axis=-1) + rounding), axis=-1)
+    tied = lax.stop_gradient(weakest <= rounding * size)  # False where NaN
+    _refuse_tied(tied, values, "body, world: wanted directions that determine the attitude")
+    unknown = tied | jnp.any(weights < 0, axis=-1)
+    result = canonical(normalize(multiply(left, vector)))
+    return jnp.where(unknown[..., None], jnp.nan, result).astype(dtype)
+
+
+def _seen(axes: Array, v: Array) -> Array:
+    """The components of vectors (..., n, 3) along axes (..., 3, 3), its rows."""
+    return jnp.einsum("...ij,...nj->...ni", axes, v, precision=lax.Precision.HIGHEST)
+
+
+def _profile(body: Array, world: Array, weights: Array) -> Array:
+    """The matrix ``sum w world body^T`` (..., 3, 3)."""
+    return jnp.sum(weights[..., None, None] * world[..., :, None] * body[..., None, :], axis=-3)
+
+
+def _axial(m: Array) -> Array:
+    """Twice the vector (..., 3) of the antisymmetric part of (..., 3, 3)."""
+    twice = (m[..., 2, 1] - m[..., 1, 2], m[..., 0, 2] - m[..., 2, 0], m[..., 1, 0] - m[..., 0, 1])
+    return jnp.stack(twice, axis=-1)
+
+
+def _davenport(profile: Array) -> Array:
+    """Davenport's matrix K (..., 4, 4), scalar first: ``q.K q = sum w world.(R body)``."""
+    total, z = trace(profile), _axial(profile)
+    eye = jnp.broadcast_to(jnp.eye(3, dtype=profile.dtype), profile.shape)
+    symmetric = profile + transpose(profile) - total[..., None, None] * eye
+    top = jnp.concatenate([total[..., None, None], z[..., None, :]], axis=-1)
+    return jnp.concatenate([top, jnp.concatenate([z[..., :, None], symmetric], axis=-1)], axis=-2)
+
+
+def _directions(name: str, v: Array) -> Array:
+    """Unit vectors along v (..., n, 3); ValueError if a concrete one has length 0."""
+    v = near_one(v)
+    if is_concrete(v) and np.any(np.all(np.asarray(v) == 0, axis=-1)):
+        raise ValueError(f"{name}: wanted directions, got one of length 0")
+    return v / jnp.sqrt(dot(v, v))[..., None]
+
+
+def _triad(name: str, v: Array) -> Array:
+    """The frame (..., 3, 3) of two unit vectors (..., 2, 3): columns first, normal, third."""
+    first, normal = v[..., 0, :], cross(v[..., 0, :], v[..., 1, :])
+    square = dot(normal, normal)
+    parallel = square <= (100 * jnp.finfo(v.dtype).eps) ** 2
+    if is_concrete(parallel) and np.any(parallel):
+        wanted = "directions that determine the attitude"
+        raise ValueError(f"{name}: wanted {wanted}, got parallel ones")
+    normal = jnp.where(parallel[..., None], jnp.nan, normal / jnp.sqrt(square)[..., None])
+    return jnp.stack([first, normal, cross(first, normal)], axis=-1)

@@ -1,0 +1,198 @@
+"""Unit quaternions from and to other representations. Conventions: ``jaxquat.quaternion``."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from jaxquat._checks import broadcast, rotation_matrix, trailing, unit_vector
+from jaxquat._linear import dot, near_one, stacked
+from jaxquat.quaternion.algebra import canonical, exp, log, normalize
+
+
+def to_matrix(q: ArrayLike) -> Array:
+    """Rotation matrix R, body to world: ``R v = q v q*``. (..., 4) -> (..., 3, 3).
+
+    Quadratic in q with ``R(c q) = c^2 R(q)``; a rotation matrix for unit q.
+
+    Examples:
+        >>> jq.quaternion.to_matrix(jnp.array([0.8, 0.0, 0.0, 0.6])).round(2)
+        Array([[ 0.28, -0.96,  0.  ],
+               [ 0.96,  0.28,  0.  ],
+               [ 0.  ,  0.  ,  1.  ]], dtype=float32)
+    """
+    w, x, y, z = jnp.moveaxis(trailing("q", q, (4,)), -1, 0)
+    rows = [
+        [w * w + x * x - y * y - z * z, 2 * (x * y - w * z), 2 * (x * z + w * y)],
+        [2 * (x * y + w * z), w * w - x * x + y * y - z * z, 2 * (y * z - w * x)],
+        [2 * (x * z - w * y), 2 * (y * z + w * x), w * w - x * x - y * y + z * z],
+    ]
+    return stacked(rows)
+
+
+def from_matrix(matrix: ArrayLike) -> Array:
+    """Unit quaternion, canonical, of a rotation matrix (body to world). (..., 3, 3) -> (..., 4).
+
+    The four rows of 4 q q^T are linear in the matrix. The row with the largest diagonal entry (at
+    least 1) is normalised. The result is smooth at every rotation except for the sign of q at
+    exactly a half turn.
+
+    Raises:
+        ValueError: a concrete matrix is no rotation: an entry of ``R^T R`` is off 1 by more than
+            5e-4, or the determinant is negative. Where the matrix is traced nothing is checked.
+
+    Examples:
+        >>> quarter = jnp.array([[0.0, -1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])  # about z
+        >>> jq.quaternion.from_matrix(quarter).round(3)
+        Array([0.707, 0.   , 0.   , 0.707], dtype=float32)
+    """
+    m = trailing("matrix", matrix, (3, 3))
+    rotation_matrix("matrix", m)
+    return of_rotation(m)
+
+
+def of_rotation(m: Array) -> Array:
+    """``from_matrix`` without its check, for a matrix that is known to be a rotation, or NaN."""
+    xx, yy, zz = m[..., 0, 0], m[..., 1, 1], m[..., 2, 2]
+    wx, xy = m[..., 2, 1] - m[..., 1, 2], m[..., 1, 0] + m[..., 0, 1]
+    wy, xz = m[..., 0, 2] - m[..., 2, 0], m[..., 2, 0] + m[..., 0, 2]
+    wz, yz = m[..., 1, 0] - m[..., 0, 1], m[..., 2, 1] + m[..., 1, 2]
+    rows = [
+        (1.0 + xx + yy + zz, wx, wy, wz),
+        (wx, 1.0 + xx - yy - zz, xy, xz),
+        (wy, xy, 1.0 - xx + yy - zz, yz),
+        (wz, xz, yz, 1.0 - xx - yy + zz),
+    ]
+    chosen, largest = jnp.stack(rows[0], axis=-1), rows[0][0]
+    for k in (1, 2, 3):
+        better = rows[k][k] > largest
+        chosen = jnp.where(better[..., None], jnp.stack(rows[k], axis=-1), chosen)
+        largest = jnp.where(better, rows[k][k], largest)
+    return canonical(normalize(chosen))
+
+
+def from_axis_angle(axis: ArrayLike, angle: ArrayLike) -> Array:
+    """Turn by ``angle`` [rad] about the unit vector ``axis``. (..., 3), (...) -> (..., 4).
+
+    The turn is right-handed. ValueError for a concrete axis whose length is off 1 by more than
+    1e-4.
+
+    Examples:
+        >>> axis = jnp.array([0.0, 0.0, 1.0])
+        >>> jq.quaternion.from_axis_angle(axis, jnp.pi / 3).round(2)
+        Array([0.87, 0.  , 0.  , 0.5 ], dtype=float32)
+    """
+    axis, angle = broadcast(("axis", axis, (3,)), ("angle", angle, ()))
+    unit_vector("axis", axis)
+    return exp(axis * angle[..., None])
+
+
+def to_axis_angle(q: ArrayLike) -> tuple[Array, Array]:
+    """Unit axis and angle [rad] in [0, pi]. (..., 4) -> (..., 3), (...).
+
+    At the identity the axis is undetermined: the result is (1, 0, 0), and the derivatives of both
+    axis and angle are 0. Use ``log`` in losses.
+
+    Examples:
+        >>> axis, angle = jq.quaternion.to_axis_angle(jnp.array([0.5, 0.5, 0.5, 0.5]))
+        >>> axis.round(3), jnp.degrees(angle).round(2)
+        (Array([0.577, 0.577, 0.577], dtype=float32), Array(120., dtype=float32))
+    """
+    u = log(near_one(trailing("q", q, (4,))))
+    square = dot(u, u)
+    turned = ~(square <= 0)  # NaN is turned, and propagates
+    angle = jnp.sqrt(jnp.where(turned, square, 1.0))
+    fallback = jnp.zeros_like(u).at[..., 0].set(1.0)
+    axis = jnp.where(turned[..., None], u / angle[..., None], fallback)
+    return axis, jnp.where(turned, angle, 0.0)
+
+
+def from_mrp(p: ArrayLike) -> Array:
+    """Unit quaternion of modified Rodrigues parameters. (..., 3) -> (..., 4).
+
+    These are ``p = tan(angle/4) axis``, of any length.
+
+    Examples:
+        >>> jq.quaternion.from_mrp(jnp.array([0.0, 0.0, 0.5])).round(3)  # 4 atan(0.5) about z
+        Array([0.6, 0. , 0. , 0.8], dtype=float32)
+    """
+    p = trailing("p", p, (3,))
+    unit, p = _shrunk(p)
+    one, square = unit * unit, dot(p, p)[..., None]
+    return jnp.concatenate([one - square, 2.0 * unit * p], axis=-1) / (one + square)
+
+
+def to_mrp(q: ArrayLike) -> Array:
+    """Modified Rodrigues parameters ``tan(angle/4) axis``. (..., 4) -> (..., 3).
+
+    Of the two sets it is the shorter one, |p| <= 1.
+
+    Examples:
+        >>> jq.quaternion.to_mrp(jnp.array([0.6, 0.0, 0.0, 0.8])).round(3)
+        Array([0. , 0. , 0.5], dtype=float32)
+    """
+    q = canonical(q)
+    return q[..., 1:] / (1.0 + q[..., :1])
+
+
+def _shrunk(v: Array) -> tuple[Array, Array]:
+    """1 and v, both scaled by a power of two where v is so long that its square may overflow.
+
+    Such a v stands for nearly a whole turn (modified Rodrigues) or half a turn (Gibbs).
+    """
+    half = int(jnp.finfo(v.dtype).maxexp) // 2
+    long = jnp.max(jnp.abs(v), axis=-1, keepdims=True) > 2.0 ** (half // 2)
+    unit = jnp.where(long, jnp.asarray(2.0 ** -(half + 7), v.dtype), jnp.ones((), v.dtype))
+    return unit, v * unit
+
+
+def from_gibbs(g: ArrayLike) -> Array:
+    """Unit quaternion of the Gibbs (Rodrigues) vector. (..., 3) -> (..., 4).
+
+    It is ``g = tan(angle/2) axis``, of any length.
+
+    Examples:
+        >>> jq.quaternion.from_gibbs(jnp.array([0.0, 0.0, 1.0])).round(3)  # 90 deg about z
+        Array([0.707, 0.   , 0.   , 0.707], dtype=float32)
+    """
+    g = trailing("g", g, (3,))
+    unit, g = _shrunk(g)
+    return jnp.concatenate([unit, g], axis=-1) / jnp.sqrt(unit * unit + dot(g, g)[..., None])
+
+
+def to_gibbs(q: ArrayLike) -> Array:
+    """Gibbs (Rodrigues) vector ``tan(angle/2) axis``. (..., 4) -> (..., 3).
+
+    It is infinite at a half turn.
+
+    Examples:
+        >>> jq.quaternion.to_gibbs(jnp.array([0.8, 0.0, 0.0, 0.6])).round(2)  # 0.6/0.8
+        Array([0.  , 0.  , 0.75], dtype=float32)
+    """
+    q = trailing("q", q, (4,))
+    return q[..., 1:] / q[..., :1]
+
+
+def from_xyzw(q: ArrayLike) -> Array:
+    """Turn scalar-last (x, y, z, w), as scipy and ROS write it, into ours. (..., 4) -> (..., 4).
+
+    The attitude is the same.
+
+    Examples:
+        >>> jq.quaternion.from_xyzw(jnp.array([0.6, 0.0, 0.0, 0.8]))
+        Array([0.8, 0.6, 0. , 0. ], dtype=float32)
+    """
+    q = trailing("q", q, (4,))
+    return jnp.concatenate([q[..., 3:], q[..., :3]], axis=-1)
+
+
+def to_xyzw(q: ArrayLike) -> Array:
+    """Turn ours into scalar-last (x, y, z, w), the same attitude. (..., 4) -> (..., 4).
+
+    Examples:
+        >>> jq.quaternion.to_xyzw(jnp.array([0.8, 0.6, 0.0, 0.0]))
+        Array([0.6, 0. , 0. , 0.8], dtype=float32)
+    """
+    q = trailing("q", q, (4,))
+    return jnp.concatenate([q[..., 1:], q[..., :1]], axis=-1)

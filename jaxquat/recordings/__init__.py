@@ -1,0 +1,28 @@
+"""Recordings of sensors: CSV files of any columns, logs of PX4, and windows of them.
+
+``read`` reads a CSV file, ``read_ulog`` a log of PX4 (extra ``logs``). Both make a ``Recording``
+in SI units, which ``windows`` and
+``windows_by_time`` cut into arrays of equal length. Nothing is interpolated, and what
+is missing is NaN in a recording and masked in windows.
+"""
+
+from __future__ import annotations
+
+from jaxquat.recordings.recording import Recording
+from jaxquat.recordings.tables import COLUMNS, read, write
+from jaxquat.recordings.ulog import PX4, read_ulog
+from jaxquat.recordings.units import UNITS
+from jaxquat.recordings.windowing import Windows, windows, windows_by_time
+
+__all__ = [
+    "COLUMNS",
+    "PX4",
+    "UNITS",
+    "Recording",
+    "Windows",
+    "read",
+    "read_ulog",
+    "windows",
+    "windows_by_time",
+    "write",
+]

@@ -1,0 +1,247 @@
+"""The record of what was measured: channels that share one time axis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from jaxquat._checks import every, instance, not_negative, real
+from jaxquat._missing import INSTEAD
+from jaxquat._reprs import table
+from jaxquat.recordings.columns import SIZES
+from jaxquat.simulation.path import Path
+
+UNIT_NORM = 1e-2
+"""How far the norm of a recorded attitude may be off 1."""
+
+SENSORS = ("gyro", "q", "movement", "accelerometer", "magnetometer")
+"""The channels that have a field of their own."""
+
+_SENSORS_BY_OTHER_NAMES = {
+    name: instead.removeprefix("recording.")
+    for name, instead in INSTEAD["Recording"].items()
+    if instead.removeprefix("recording.") in SENSORS
+}
+"""Channels that users who give a column such a name may take for a field."""
+
+_OF_A_PATH = (
+    "jq.recordings.Recording(np.asarray(path.t), gyro=np.asarray(path.state.omega), "
+    "q=np.asarray(path.state.q), movement=np.ones(len(path), bool))"
+)
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Recording:
+    """N rows in time order, float64, in SI units.
+
+    What is not in the file is None. ``recording["motors"]`` is the channel of this name, whether it
+    has a field of its own or not, and ``recording.names`` lists what there is. A sensor that has no
+    sample in a row is NaN there in all its numbers.
+
+    Attributes:
+        t: times [s], (N,); they increase.
+        gyro: measured rates, sensor axes [rad/s], (N, 3).
+        q: reference attitudes, sensor to world, (N, 4); NaN where the reference was lost.
+        movement: whether in the movement phase, (N,) bool.
+        accelerometer: specific forces, sensor axes [m/s^2], (N, 3).
+        magnetometer: magnetic field, sensor axes [T], (N, 3).
+        channels: everything else by its name, each (N,) or (N, k): motors, angles, voltages.
+
+    Raises:
+        ValueError, TypeError: a field that is no array of numbers or of another shape, by name; N
+            is at least 2. Values are not checked here.
+
+    Examples:
+        >>> recording = jq.recordings.Recording(t=np.arange(101) / 100, gyro=np.zeros((101, 3)))
+        >>> recording
+        <Recording: 101 samples, duration 1 s, rate 100 Hz, channels gyro>
+        >>> f"{recording.spacing():.3f} s"
+        '0.010 s'
+    """
+
+    t: np.ndarray
+    gyro: Any = None
+    q: Any = None
+    movement: Any = None
+    accelerometer: Any = None
+    magnetometer: Any = None
+    channels: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        instance("channels", self.channels, Mapping, "a dict of arrays by name")
+        _check_array("t", self.t, "(N,), N >= 2", np.ndim(self.t) == 1 and np.size(self.t) >= 2)
+        rows = len(self.t)
+        for name in SENSORS:
+            value = getattr(self, name)
+            if value is not None:
+                shape = (rows, SIZES[name]) if name in SIZES else (rows,)
+                _check_array(name, value, f"{shape}, a row for each time", np.shape(value) == shape)
+        for name, value in self.channels.items():
+            wanted = f"({rows},) or ({rows}, k), a row for each time"
+            is_right = np.ndim(value) in (1, 2) and np.shape(value)[0] == rows
+            _check_array(f"channels[{name!r}]", value, wanted, is_right)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the channels that there are.
+
+        Examples:
+            >>> t, gyro, motors = np.arange(5) / 100, np.zeros((5, 3)), np.zeros((5, 4))
+            >>> jq.recordings.Recording(t, gyro=gyro, channels={"motors": motors}).names
+            ('gyro', 'motors')
+        """
+        return (*(name for name in SENSORS if getattr(self, name) is not None), *self.channels)
+
+    def __getitem__(self, channel: str) -> np.ndarray:
+        """The channel of this name. ValueError if there is none."""
+        if not isinstance(channel, str) or channel not in self.names:
+            raise ValueError(f"channel: wanted one of {_listed(self.names)}, got {channel!r}")
+        return self.channels[channel] if channel in self.channels else getattr(self, channel)
+
+    __iter__ = None  # neither rows nor channels are items
+
+    def present(self, channel: str) -> np.ndarray:
+        """Whether a channel has a sample in each row, (N,) bool.
+
+        Examples:
+            >>> volts = np.array([12.0, np.nan, np.nan, 11.5])
+            >>> recording = jq.recordings.Recording(np.arange(4) / 100, channels={"volts": volts})
+            >>> recording.present("volts")
+            array([ True, False, False,  True])
+        """
+        return np.asarray(~np.isnan(self[channel].reshape(len(self.t), -1)).any(axis=1))
+
+    def rows_with(self, channel: str) -> Recording:
+        """The rows in which this channel has a sample: its own times, where several are joined.
+
+        ValueError if it has fewer than two.
+
+        Examples:
+            >>> volts = np.array([12.0, np.nan, np.nan, 11.5])
+            >>> recording = jq.recordings.Recording(np.arange(4) / 100, channels={"volts": volts})
+            >>> recording.rows_with("volts").t  # s
+            array([0.  , 0.03])
+        """
+        rows = self.present(channel)
+        if rows.sum() < 2:
+            raise ValueError(f"channel: wanted at least two rows with {channel}, got {rows.sum()}")
+        return from_channels(self.t[rows], {key: self[key][rows] for key in self.names})
+
+    def hold(self, channel: str) -> Recording:
+        """The same with every missing row of a channel replaced by its last one before.
+
+        This is what a motor does with its command. Rows before the first sample stay NaN.
+
+        Examples:
+            >>> thrust = np.array([np.nan, 2.0, np.nan, 3.0])  # N
+            >>> recording = jq.recordings.Recording(np.arange(4) / 100, channels={"thrust": thrust})
+            >>> recording.hold("thrust")["thrust"]
+            array([nan,  2.,  2.,  3.])
+        """
+        present = self.present(channel)
+        last = np.maximum.accumulate(np.where(present, np.arange(len(self.t)), 0))
+        values = {key: self[key] for key in self.names} | {channel: self[channel][last]}
+        return from_channels(self.t, values)
+
+    def spacing(self, tolerance: float = 1e-3) -> float:
+        """The sampling interval [s]: the mean one.
+
+        A sample may be off its time by ``tolerance`` of the interval, plus one unit of the last
+        decimal of t where that unit is less than half the interval. Where the decimals are coarser,
+        as for 600 Hz in milliseconds, nothing tells whether a sample is missing: give
+        ``tolerance=1.0`` to accept such times. ValueError where a sample is off by more.
+
+        Examples:
+            >>> t = np.round(np.arange(601) / 600, 3)  # s, of a file with milliseconds
+            >>> recording = jq.recordings.Recording(t)
+            >>> f"{1000 * recording.spacing(tolerance=1.0):.3f} ms"
+            '1.667 ms'
+        """
+        tolerance = real("tolerance", tolerance)
+        not_negative("tolerance", tolerance)
+        mean = (self.t[-1] - self.t[0]) / (len(self.t) - 1)
+        off = np.abs(self.t - (self.t[0] + mean * np.arange(len(self.t))))
+        worst, digit = int(np.argmax(off)), _last_decimal(self.t)
+        decimal = digit if 2.0 * digit < mean else 0.0
+        rounding = 4.0 * np.spacing(np.abs(self.t).max())
+        if off[worst] > tolerance * mean + decimal + rounding:
+            wanted = f"samples {mean:.6g} s apart to {tolerance:g} of it"
+            due = self.t[0] + mean * worst
+            raise ValueError(f"t: wanted {wanted}, got t = {self.t[worst]} where {due:.6g} was due")
+        return float(mean)
+
+    def __repr__(self) -> str:
+        facts = "".join(f", {name} {text}" for name, text in self._facts())
+        return f"<Recording: {len(self.t)} samples{facts}>"
+
+    def _repr_html_(self) -> str:
+        return table(f"Recording: {len(self.t)} samples", self._facts())
+
+    def _facts(self) -> list[tuple[str, str]]:
+        """Names and texts of what a reader wants to know first."""
+        duration = float(self.t[-1] - self.t[0])
+        facts = [
+            ("duration", f"{duration:.6g} s"),
+            ("rate", f"{(len(self.t) - 1) / duration:.6g} Hz"),
+        ]
+        intervals = np.diff(self.t)
+        if intervals.max() > 2.0 * np.median(intervals):
+            facts.append(("longest interval", f"{intervals.max():.3g} s"))
+        if self.names != ("gyro", "q", "movement"):
+            facts.append(("channels", _listed(self.names)))
+        for name, sensor in _SENSORS_BY_OTHER_NAMES.items():
+            if name in self.channels and getattr(self, sensor) is None:
+                facts.append((sensor, f"None; if {name} is one, name it {sensor}"))
+        for name in self.names:
+            missing = 100.0 * (1.0 - self.present(name).mean())
+            if name == "q" or missing:
+                label = "reference lost" if name == "q" else f"{name} missing"
+                facts.append((label, f"{missing:.3g} %"))
+        return facts
+
+
+def from_channels(t: np.ndarray, values: Mapping[str, np.ndarray]) -> Recording:
+    """A recording of these channels, by name."""
+    fields = {name: value for name, value in values.items() if name in SENSORS}
+    others = {name: value for name, value in values.items() if name not in SENSORS}
+    return Recording(t, **fields, channels=others)
+
+
+def check_recording(recording: Any) -> None:
+    """TypeError if this is no Recording, with the line that makes one of a Path."""
+    if isinstance(recording, Path):
+        wanted = "a recordings.Recording"
+        raise TypeError(f"recording: wanted {wanted}, got a Path; use {_OF_A_PATH}")
+    instance("recording", recording, Recording, "a recordings.Recording")
+
+
+def _check_array(name: str, value: Any, wanted: str, has_shape: bool) -> None:
+    """TypeError if a field is no array of real numbers, ValueError if its shape is wrong."""
+    kind = getattr(getattr(value, "dtype", None), "kind", "")
+    if kind not in ("b", "i", "u", "f") or not hasattr(value, "shape"):
+        got = f"one of {value.dtype}" if kind else type(value).__name__
+        raise TypeError(f"{name}: wanted an array of numbers, got {got}")
+    if not has_shape:
+        raise ValueError(f"{name}: wanted shape {wanted}, got {value.shape}")
+
+
+def check_times(where: str, t: np.ndarray) -> None:
+    """ValueError that begins with ``where`` if times do not increase or are not finite."""
+    every(where, "finite times", t, np.isfinite(t))
+    for k in np.flatnonzero(~(np.diff(t) > 0))[:1]:
+        wanted = "times that increase"
+        raise ValueError(f"{where}: wanted {wanted}, got {t[k]} and then {t[k + 1]} at row {k + 1}")
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return " ".join(names) or "nothing"
+
+
+def _last_decimal(t: np.ndarray) -> float:
+    """The unit of the last decimal that any of the times has, 0.001 for milliseconds."""
+    rounding = 4.0 * np.spacing(np.abs(t).max())
+    fits = (10.0**-k for k in range(18) if np.all(np.abs(np.round(t, k) - t) <= rounding))
+    return next(fits, 0.0)

@@ -1,0 +1,235 @@
+"""Recordings from the logs of PX4 (ULog), read by pyulog.
+
+The format is that of https://docs.px4.io/main/en/dev_log/ulog_file_format: a header of 16 bytes,
+then messages, each of which begins with its size (2 bytes) and its type (1 byte). pyulog takes a
+file that ends within a message without a word, and may read a damaged one for ever, so the chain of
+messages is followed here first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxquat._checks import boolean, missing_package, place
+from jaxquat.recordings.columns import SIZES, checked_names, checked_units
+from jaxquat.recordings.recording import UNIT_NORM, Recording, from_channels
+from jaxquat.recordings.units import UNITS
+
+PX4: Mapping[str, str] = MappingProxyType(
+    {
+        "gyro": "sensor_combined.gyro_rad",
+        "accelerometer": "sensor_combined.accelerometer_m_s2",
+        "q": "vehicle_attitude.q",
+    }
+)
+"""What ``read_ulog`` reads without ``columns``. Here q is an estimate, body to north-east-down."""
+
+_MAGIC = b"ULog\x01\x12\x35"
+_HEADER = 16
+_TYPES = b"FIMPQARDSOLCB"
+_LONGEST = 10_000  # bytes of a message of a type that is not known
+
+
+class _Source(NamedTuple):
+    topic: str
+    instance: int
+    fields: tuple[str, ...]
+
+
+def read_ulog(
+    path: str | os.PathLike,
+    columns: Mapping[str, str | Sequence[str]] | None = None,
+    *,
+    units: Mapping[str, str] | None = None,
+    cut_short: bool = False,
+) -> Recording:
+    """Read channels from a log of PX4, a ``.ulg`` file. It needs the extra ``logs`` (pyulog).
+
+    ::
+
+        log = jq.recordings.read_ulog(
+            "flight.ulg",
+            {
+                "gyro": "sensor_combined.gyro_rad",
+                "q": "vehicle_attitude.q",
+                "magnetometer": "sensor_mag:1.magnetometer_ga",
+                "motors": [f"actuator_motors.control[{k}]" for k in range(4)],
+            },
+            units={"magnetometer": "gauss"},
+        )
+
+    Topics are logged at times of their own. The recording has a row for every time at which one of
+    these topics was logged, and a channel is NaN in the rows of the others: nothing is
+    interpolated, and no time is moved. ``rows_with`` takes the rows of one channel, ``hold`` keeps
+    a command until the next one, so this has the motors' commands at the times of the gyroscope::
+
+        flight = log.hold("motors").rows_with("gyro")
+
+    A message that is NaN in all fields of a channel counts as none.
+
+    Args:
+        path: the file.
+        columns: for each channel a field of a topic, "topic.field", or several of one topic. An
+            array field without an index is taken whole. "topic:1.field" is that of instance 1. By
+            default ``recordings.PX4``. PX4's quaternions are scalar first.
+        units: the unit of each channel that is not in SI, one of ``recordings.UNITS``.
+        cut_short: whether to accept a file that ends within a message, as after a loss of power,
+            and read what is whole.
+
+    Raises:
+        ValueError, TypeError: an argument is bad, by name; or the file is no ULog, damaged, or cut
+            short, or it lacks a topic or field, or the times of a topic do not increase: the
+            message names file, topic and field.
+        OSError: the file cannot be opened.
+        ImportError: pyulog is not installed.
+
+    Examples:
+        >>> jq.recordings.PX4["gyro"]  # what it reads if nothing else is asked for
+        'sensor_combined.gyro_rad'
+        >>> log = jq.recordings.read_ulog("flight.ulg")  # doctest: +SKIP
+    """
+    named = checked_names("columns", PX4 if columns is None else columns)
+    sources = {name: _source(name, value) for name, value in named.items()}
+    if not sources:
+        raise ValueError("columns: wanted at least one channel, got none")
+    units = checked_units(units, list(sources))
+    boolean("cut_short", cut_short)
+    log = _log(path, sorted({source.topic for source in sources.values()}), cut_short)
+    samples = {name: _samples(path, log, name, source) for name, source in sources.items()}
+    stamps = np.unique(np.concatenate([times for times, _ in samples.values()]))
+    if len(stamps) < 2:
+        raise ValueError(f"{os.fspath(path)}: wanted at least two messages, got {len(stamps)}")
+    values = {}
+    for name, (times, numbers) in samples.items():
+        values[name] = np.full((len(stamps), *numbers.shape[1:]), np.nan)
+        factor = UNITS[units[name]][1] if name in units else 1.0
+        values[name][np.searchsorted(stamps, times)] = factor * numbers
+    return from_channels(1e-6 * stamps.astype(np.float64), values)
+
+
+def _source(name: str, value: str | tuple[str, ...]) -> _Source:
+    """The topic, the instance and the fields of a channel."""
+    if name in ("t", "movement"):
+        raise ValueError(f"columns: wanted channels of topics, got {name!r}")
+    parts = []
+    for text in (value,) if isinstance(value, str) else value:
+        topic, _, field = text.partition(".")
+        topic, colon, instance = topic.partition(":")
+        if not topic or not field or (colon and not instance.isdecimal()):
+            wanted = '"topic.field" or "topic:1.field"'
+            raise ValueError(f"columns: wanted {wanted} for {name}, got {text!r}")
+        parts.append((topic, int(instance or 0), field))
+    if len({part[:2] for part in parts}) > 1:
+        raise ValueError(f"columns: wanted fields of one topic for {name}, got {value!r}")
+    topic, instance, _ = parts[0]
+    return _Source(topic, instance, tuple(field for _, _, field in parts))
+
+
+def _log(path: str | os.PathLike, topics: list[str], cut_short: bool) -> Any:
+    """The log as pyulog has it, with these topics alone."""
+    file = place("path", path)
+    try:
+        from pyulog import ULog
+    except ImportError as error:
+        message = missing_package("recordings.read_ulog", "pyulog", "logs")
+        raise ImportError(message) from error
+    content = file.read_bytes()
+    if len(content) < _HEADER or not content.startswith(_MAGIC):
+        raise ValueError(f"{file}: wanted a ULog file, got one that begins with {content[:7]!r}")
+    content = content[: _end(file, content, cut_short)]
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):  # pyulog prints what it finds
+            log = ULog(io.BytesIO(content), topics)
+    except Exception as error:  # whatever damaged bytes lead to
+        raise ValueError(f"{file}: cannot be read as ULog, {error!r}") from error
+    if log.file_corruption:
+        raise ValueError(f"{file}: cannot be read as ULog, there are damaged messages in it")
+    return log
+
+
+def _end(file: Path, content: bytes, cut_short: bool) -> int:
+    """The end of the last whole message. ValueError for a damaged or an unfinished one.
+
+    Where data were appended after the log proper, it may end within a message.
+    """
+    at = _HEADER
+    appended = _appended(content)
+    while at < len(content):
+        size, kind = int.from_bytes(content[at : at + 2], "little"), content[at + 2 : at + 3]
+        after = at + 3 + size
+        if appended and after > appended[0]:
+            at = appended.pop(0)
+            continue
+        known = kind in _TYPES or (kind != b"\0" and size <= _LONGEST)
+        if len(content) >= at + 3 and (size == 0 or not known):
+            raise ValueError(f"{file}: cannot be read as ULog, no message begins at byte {at}")
+        if after > len(content):
+            if cut_short:
+                return at
+            wanted = "whole messages (cut_short=True reads those that are)"
+            got = f"an unfinished one at byte {at} of {len(content)}"
+            raise ValueError(f"{file}: wanted {wanted}, got {got}")
+        at = after
+    return len(content)
+
+
+def _appended(content: bytes) -> list[int]:
+    """Where appended data begin, from the flags in the first message."""
+    if content[_HEADER + 2 : _HEADER + 3] != b"B" or not content[27:28] or not content[27] & 1:
+        return []
+    places = [int.from_bytes(content[k : k + 8], "little") for k in (35, 43, 51)]
+    return sorted(place for place in places if _HEADER < place < len(content))
+
+
+def _samples(
+    path: str | os.PathLike, log: Any, name: str, source: _Source
+) -> tuple[np.ndarray, np.ndarray]:
+    """Times [us] and numbers of the messages of a channel, those that are all NaN left out."""
+    where = f"{os.fspath(path)}: topic {source.topic}:{source.instance}"
+    found = [
+        data
+        for data in log.data_list
+        if (data.name, data.multi_id) == (source.topic, source.instance)
+    ]
+    if not found:
+        raise ValueError(f"{where}: wanted messages for {name}, got none in the log")
+    if len(found) > 1:
+        numbers = ", ".join(str(data.msg_id) for data in found)
+        raise ValueError(f"{where}: wanted one subscription, got several, by the ids {numbers}")
+    data = found[0].data
+    if "timestamp" not in data:
+        raise ValueError(f"{where}: wanted a field timestamp, got {', '.join(data)}")
+    keys = []
+    for field in source.fields:
+        elements = [key for key in data if key.startswith(f"{field}[")]
+        if field not in data and not elements:
+            got = ", ".join(data)
+            raise ValueError(f"{where}, field {field}: wanted one for {name}, got {got}")
+        keys += [field] if field in data else elements
+    if name in SIZES and len(keys) != SIZES[name]:
+        wanted = f"{SIZES[name]} numbers for {name}"
+        raise ValueError(f"{where}: wanted {wanted}, got {', '.join(keys)}")
+    numbers = np.stack([data[key].astype(np.float64) for key in keys], axis=-1)
+    times = data["timestamp"].astype(np.uint64)
+    for k in np.flatnonzero(times[1:] <= times[:-1])[:1]:
+        got = f"{times[k]} and then {times[k + 1]} us at message {k + 1}"
+        raise ValueError(f"{where}, field timestamp: wanted times that increase, got {got}")
+    missing = np.isnan(numbers)
+    bad = (missing.any(axis=1) & ~missing.all(axis=1)) | np.isinf(numbers).any(axis=1)
+    if name == "q":
+        bad |= np.abs(np.linalg.norm(numbers, axis=1) - 1.0) > UNIT_NORM
+    for k in np.flatnonzero(bad)[:1]:
+        wanted = "a unit quaternion" if name == "q" else "finite numbers, or NaN in all of them"
+        got = f"{numbers[k].tolist()} at message {k}"
+        raise ValueError(f"{where}, {', '.join(keys)}: wanted {wanted}, got {got}")
+    is_vector = len(keys) > 1 or keys[0] not in source.fields
+    there = ~missing.all(axis=1)
+    return times[there], (numbers if is_vector else numbers[:, 0])[there]

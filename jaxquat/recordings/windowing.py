@@ -1,0 +1,217 @@
+"""A recording cut into windows of equal length, for ``vmap`` and for multiple shooting."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxquat._checks import positive, positive_integer, real
+from jaxquat._reprs import table
+from jaxquat.recordings.recording import Recording, check_recording, check_times
+
+_GAP = 10.0
+"""By default an interval is a gap if it is longer than this many median intervals."""
+
+_ON_TIME = 1e-3
+"""A row may come early by this fraction of the median interval and is at its time nevertheless."""
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["t", "mask", "first", "channels", "present"],
+    meta_fields=[],
+)
+@dataclass(frozen=True, repr=False, eq=False)
+class Windows:
+    """W windows of R rows each, a pytree for ``vmap``.
+
+    They are made by ``recordings.windows`` and ``recordings.windows_by_time``. Rows without a
+    measurement repeat the last one before them, so that every number is finite; the masks say which
+    these are.
+
+    Attributes:
+        t: times since the start of the window [s], (W, R), subtracted in float64. Padding repeats
+            the last time: its intervals have length 0.
+        mask: whether the recording has the row, (W, R) bool; False is padding.
+        first: the row of the recording with which the window begins, (W,) int.
+        channels: measurements by name, (W, R) or (W, R, k).
+        present: for each channel whether it has a sample in the row, (W, R) bool.
+
+    Examples:
+        >>> recording = jq.recordings.Recording(t=np.arange(100) / 10, gyro=np.ones((100, 3)))
+        >>> w = jq.recordings.windows(recording, length=40, stride=40)
+        >>> w.first, w.mask.sum(axis=1)  # the last one is padded
+        (array([ 0, 40, 80]), array([40, 40, 20]))
+    """
+
+    t: Any
+    mask: Any
+    first: Any
+    channels: dict[str, Any]
+    present: dict[str, Any]
+
+    def __repr__(self) -> str:
+        title, facts = self._described()
+        return f"<{title}, {', '.join(f'{name} {text}' for name, text in facts)}>"
+
+    def _repr_html_(self) -> str:
+        return table(*self._described())
+
+    def _described(self) -> tuple[str, list[tuple[str, str]]]:
+        shape = np.shape(self.t)
+        extent = " of ".join(map(str, shape)) + " rows"
+        facts = [("channels", " ".join(self.channels) or "nothing")]
+        if isinstance(self.mask, np.ndarray):
+            facts.append(("padding", f"{100.0 * (1.0 - self.mask.mean()):.3g} %"))
+        return f"Windows: {extent}", facts
+
+
+def windows(recording: Recording, length: int, stride: int, *, gap: float | None = None) -> Windows:
+    """Cut a recording into windows of ``length`` rows that begin every ``stride`` rows.
+
+    No window contains a gap, that is an interval longer than ``gap``. The rows between two gaps are
+    cut for themselves: the first window begins with the first of them, and where they end before a
+    window does, the rest of it is padding, with ``mask`` False and its last time repeated. So no
+    row is left out if ``stride <= length``. Intervals of length 0 are the identity for
+    ``jq.grid_at`` and ``kinematics.integrate``, so padding changes no state.
+
+    Multiple shooting has the start of each window as a parameter. With ``stride = length - 1`` a
+    window ends with the row that begins the next one, and the two attitudes there should agree.
+    This continuity is a residual like the others, or is left out::
+
+        w = recordings.windows(recording, length=101, stride=100)
+        follows = w.first[1:] == w.first[:-1] + w.mask[:-1].sum(axis=1) - 1  # no gap between
+
+        def attitudes(q0, omega, times):
+            return kinematics.integrate(q0, omega, times=times)
+
+        def residuals(bias, starts):
+            q = jax.vmap(attitudes)(starts, w.channels["gyro"] - bias, w.t)
+            error = quaternion.log(quaternion.relative(w.channels["q"], q))
+            jump = quaternion.log(quaternion.relative(q[:-1, -1], starts[1:]))
+            seen, joined = w.present["q"][..., None], follows[:, None]
+            return jnp.where(seen, error, 0.0), jnp.where(joined, jump, 0.0)
+
+    Args:
+        recording: at least ``length`` rows. A channel whose rows are partly missing has them filled
+            with the last one before, at the beginning with the first one; ``present`` tells. Take
+            ``recording.rows_with("gyro")`` first where several sensors were joined and every row
+            must have a rate.
+        length: rows in a window, at least 2.
+        stride: rows from the start of one window to that of the next.
+        gap: the longest interval that is no gap [s]; by default ten times the median one.
+
+    Raises:
+        ValueError, TypeError: an argument of wrong type or value, by name. A channel without any
+            sample is one.
+
+    Examples:
+        >>> recording = jq.recordings.Recording(t=np.arange(101) / 10, gyro=np.ones((101, 3)))
+        >>> w = jq.recordings.windows(recording, length=21, stride=20)  # neighbours share a row
+        >>> w.t.shape, w.channels["gyro"].shape
+        ((5, 21), (5, 21, 3))
+    """
+    check_recording(recording)
+    length, stride = positive_integer("length", length), positive_integer("stride", stride)
+    rows = len(recording.t)
+    check_times("recording.t", np.asarray(recording.t))
+    if not 2 <= length <= rows:
+        raise ValueError(f"length: wanted 2 to the {rows} rows of the recording, got {length}")
+    stretches = _stretches(recording, gap)
+    first, ends = [], []
+    for begin, end in stretches:
+        starts = [k for k in range(begin, end, stride) if k == begin or k - stride + length < end]
+        first += starts
+        ends += [min(k + length, end) for k in starts]
+    return _cut(recording, np.array(first), np.array(ends), length)
+
+
+def windows_by_time(
+    recording: Recording, duration: float, stride: float, *, gap: float | None = None
+) -> Windows:
+    """Cut a recording into windows of ``duration`` seconds that begin every ``stride`` seconds.
+
+    It is ``windows`` for stamps at uneven distances. The clock starts anew with the first row after
+    each gap. A window begins with the first row at ``k stride`` or later, and ends with the first
+    row ``duration`` after this instant or later: it spans its duration to an interval, in rows
+    whose number varies. The longest window has no padding. At a gap, and at the end of the
+    recording, windows are cut short; these are the whole ones::
+
+        w = recordings.windows_by_time(recording, duration=0.25, stride=0.1)
+        whole = w.t[:, -1] > 0.25 - 0.005
+        w = jax.tree.map(lambda x: x[whole], w)
+
+    With ``stride = duration`` a window ends with the row that begins the next one, for multiple
+    shooting as in ``windows``.
+
+    Args:
+        recording: as for ``windows``.
+        duration: of a window [s], at most that of the recording.
+        stride: from one window to the next [s]. Where it is shorter than an interval, every row
+            begins a window.
+        gap: the longest interval that is no gap [s]; by default ten times the median one.
+
+    Raises:
+        ValueError, TypeError: as for ``windows``.
+
+    Examples:
+        >>> recording = jq.recordings.Recording(t=np.arange(101) / 10, gyro=np.ones((101, 3)))
+        >>> w = jq.recordings.windows_by_time(recording, duration=1.0, stride=0.5)
+        >>> w.t.shape, w.first[:3]
+        ((19, 11), array([ 0,  5, 10]))
+    """
+    check_recording(recording)
+    duration, stride = real("duration", duration), real("stride", stride)
+    positive("duration", duration)
+    positive("stride", stride)
+    t = np.asarray(recording.t)
+    check_times("recording.t", t)
+    stretches = _stretches(recording, gap)
+    early = _ON_TIME * float(np.median(np.diff(t)))
+    if duration > t[-1] - t[0] + early:
+        wanted = f"at most the {t[-1] - t[0]:.6g} s of the recording"
+        raise ValueError(f"duration: wanted {wanted}, got {duration}")
+    first, ends = [], []
+    for begin, end in stretches:
+        since = t[begin:end] - t[begin]
+        turn = np.floor((since + early) / stride)
+        rows = np.flatnonzero(np.diff(turn, prepend=-1.0))
+        last = np.searchsorted(since, turn[rows] * stride + duration - early)
+        stops = np.minimum(last + 1, len(since))
+        has_new_rows = np.concatenate([[True], stops[:-1] < len(since)])
+        first.append(begin + rows[has_new_rows])
+        ends.append(begin + stops[has_new_rows])
+    first, ends = np.concatenate(first), np.concatenate(ends)
+    return _cut(recording, first, ends, int(np.max(ends - first)))
+
+
+def _stretches(recording: Recording, gap: float | None) -> list[tuple[int, int]]:
+    """The first row, and the row after the last one, of every stretch without a gap."""
+    t = np.asarray(recording.t)
+    if gap is None:
+        gap = _GAP * float(np.median(np.diff(t)))
+    gap = real("gap", gap)
+    positive("gap", gap, or_infinite=True)
+    cuts = [int(k) for k in np.flatnonzero(np.diff(t) > gap) + 1]
+    return list(zip([0, *cuts], [*cuts, len(t)], strict=True))
+
+
+def _cut(recording: Recording, first: np.ndarray, ends: np.ndarray, length: int) -> Windows:
+    """The windows of these first rows and rows after the last ones, padded to a length."""
+    t, rows = np.asarray(recording.t), len(recording.t)
+    numbers = first[:, None] + np.arange(length)
+    mask = numbers < ends[:, None]
+    numbers = np.minimum(numbers, ends[:, None] - 1)
+    channels, present = {}, {}
+    for name in recording.names:
+        there = recording.present(name)
+        if not there.any():
+            raise ValueError(f"recording: wanted a sample of {name}, got none in {rows} rows")
+        last = np.maximum.accumulate(np.where(there, np.arange(rows), np.argmax(there)))
+        channels[name] = recording[name][last][numbers]
+        present[name] = there[numbers] & mask
+    return Windows(t[numbers] - t[first][:, None], mask, first, channels, present)

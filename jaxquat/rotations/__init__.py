@@ -1,1 +1,0 @@
-"""Rotations without dynamics: quaternions, rotation matrices and vectors, Euler angles."""

@@ -1,0 +1,124 @@
+"""Rotation vectors and matrices: the Lie algebra so(3) = R^3, its exponential and its differential.
+
+``frame="body"`` is the left trivialisation, for body rates: ``omega = dexp(u, u')`` when
+``q(t) = q0 exp(u(t))``. ``frame="world"`` is the right one, for world rates and
+``q(t) = exp(u(t)) q0``. Each is the other with u negated.
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from jaxquat import _series as series
+from jaxquat import quaternion
+from jaxquat._checks import broadcast, one_of, trailing
+from jaxquat._linear import cross, square, stacked
+
+__all__ = ["dexp", "dexpinv", "exp", "hat", "log", "vee"]
+
+
+def hat(v: ArrayLike) -> Array:
+    """The matrix with ``hat(v) w = v × w``. (..., 3) -> (..., 3, 3).
+
+    Examples:
+        >>> jq.so3.hat(jnp.array([1.0, 2.0, 3.0]))
+        Array([[ 0., -3.,  2.],
+               [ 3.,  0., -1.],
+               [-2.,  1.,  0.]], dtype=float32)
+    """
+    x, y, z = jnp.moveaxis(trailing("v", v, (3,)), -1, 0)
+    zero = jnp.zeros_like(x)
+    rows = [[zero, -z, y], [z, zero, -x], [-y, x, zero]]
+    return stacked(rows)
+
+
+def vee(matrix: ArrayLike) -> Array:
+    """The vector of an antisymmetric matrix, the inverse of ``hat``. (..., 3, 3) -> (..., 3).
+
+    From any other matrix it takes the antisymmetric part.
+
+    Examples:
+        >>> jq.so3.vee(jq.so3.hat(jnp.array([1.0, 2.0, 3.0])))
+        Array([1., 2., 3.], dtype=float32)
+    """
+    m = trailing("matrix", matrix, (3, 3))
+    twice = [m[..., 2, 1] - m[..., 1, 2], m[..., 0, 2] - m[..., 2, 0], m[..., 1, 0] - m[..., 0, 1]]
+    return 0.5 * jnp.stack(twice, axis=-1)
+
+
+def exp(u: ArrayLike) -> Array:
+    """Rotation matrix of a rotation vector [rad]. (..., 3) -> (..., 3, 3).
+
+    Examples:
+        >>> jq.so3.exp(jnp.array([0.0, 0.0, jnp.pi / 3])).round(2)  # 60 deg about z
+        Array([[ 0.5 , -0.87,  0.  ],
+               [ 0.87,  0.5 ,  0.  ],
+               [ 0.  ,  0.  ,  1.  ]], dtype=float32)
+    """
+    return quaternion.to_matrix(quaternion.exp(u))
+
+
+def log(matrix: ArrayLike) -> Array:
+    """Rotation vector [rad], |u| <= pi, of a rotation matrix. (..., 3, 3) -> (..., 3).
+
+    At exactly pi the two vectors u and -u are one rotation. There the first nonzero component is
+    made positive, and the derivative is that of this branch. ValueError for a concrete matrix that
+    is no rotation, as from ``quaternion.from_matrix``.
+
+    Examples:
+        >>> quarter = jnp.array([[0.0, -1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])  # about z
+        >>> jnp.degrees(jq.so3.log(quarter)).round(2)
+        Array([ 0.,  0., 90.], dtype=float32)
+    """
+    return quaternion.log(quaternion.from_matrix(matrix))
+
+
+def dexp(u: ArrayLike, v: ArrayLike, frame: str = "body") -> Array:
+    """The differential of the exponential at u applied to v. (..., 3), (..., 3) -> (..., 3).
+
+    It is smooth everywhere. In the body frame it is
+    ``v - (1 - cos a)/a^2 u × v + (a - sin a)/a^3 u × (u × v)`` with a = |u|; in the world frame the
+    second term has a plus. Terze, Mueller and Zlatar 2016 (A.2), whose sum should run over (-ad)^j
+    with the fourth term -1/4!.
+
+    Examples:
+        >>> u = jnp.array([0.0, 0.0, jnp.pi / 2])  # rad
+        >>> v = jnp.array([1.0, 0.0, 0.0])  # rad/s, u'
+        >>> jq.so3.dexp(u, v).round(3)  # omega, body axes
+        Array([ 0.637, -0.637,  0.   ], dtype=float32)
+        >>> jq.so3.dexp(u, v, frame="world").round(3)  # the same, turned by u
+        Array([0.637, 0.637, 0.   ], dtype=float32)
+    """
+    u, v = _at(u, v, frame)
+    s = 0.25 * square(u)[..., None]
+    once = cross(u, v)
+    return v - 0.5 * series.sinc(s) ** 2 * once + series.sin_defect(s) * cross(u, once)
+
+
+def dexpinv(u: ArrayLike, v: ArrayLike, frame: str = "body") -> Array:
+    """The inverse of ``dexp`` at u applied to v: ``u' = dexpinv(u, omega)``.
+
+    (..., 3), (..., 3) -> (..., 3). In the body frame it is ``v + 1/2 u × v + b u × (u × v)`` with
+    ``b = (1 - (a/2) cot(a/2))/a^2`` and a = |u|; in the world frame the second term has a minus.
+    There is a pole at a = 2 pi: NaN from there on. Terze, Mueller and Zlatar 2016 (A.4), in closed
+    form.
+
+    Examples:
+        >>> u = jnp.array([0.0, 0.0, jnp.pi / 2])  # rad
+        >>> omega = jnp.array([1.0, 0.0, 0.0])  # rad/s
+        >>> jq.so3.dexpinv(u, omega).round(3)  # u': pi/4 (1, 1, 0)
+        Array([0.785, 0.785, 0.   ], dtype=float32)
+    """
+    u, v = _at(u, v, frame)
+    s = 0.25 * square(u)[..., None]
+    once = cross(u, v)
+    return v + 0.5 * once + 0.25 * series.cot_defect(s) * cross(u, once)
+
+
+def _at(u: ArrayLike, v: ArrayLike, frame: str) -> list[Array]:
+    """``[±u, v]``, checked, with the sign that makes the formula of the body frame hold."""
+    one_of("frame", frame, ("body", "world"))
+    u, v = broadcast(("u", u, (3,)), ("v", v, (3,)))
+    return [u if frame == "body" else -u, v]
