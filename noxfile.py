@@ -24,7 +24,7 @@ nox.options.error_on_missing_interpreters = True
 nox.options.reuse_existing_virtualenvs = True
 
 PYTHONS = ["3.11", "3.12", "3.13"]
-QUICK = ["pytest", "-m", "not slow and not weekly"]
+QUICK = ["pytest", "-m", "not slow"]
 AS_FOR_A_USER = {"XLA_FLAGS": ""}  # the tests otherwise ask XLA for less effort
 PART = [
     "tests/test_packaging.py",
@@ -50,10 +50,16 @@ OLD = ("matplotlib._fontconfig_pattern", "matplotlib._mathtext")
 """Modules that call what the newest pyparsing deprecates."""
 
 
+def install(session, *packages):
+    """Install packages in the task's environment; in that of nox they are there."""
+    if session.venv_backend != "none":
+        session.install(*packages)
+
+
 @nox.session
 def lint(session):
     """Check style and format."""
-    session.install("ruff>=0.14")
+    install(session, "ruff>=0.14")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
 
@@ -61,28 +67,29 @@ def lint(session):
 @nox.session
 def types(session):
     """Check types."""
-    session.install("-e", ".[dev]")
-    session.run("pyright", "--pythonpath", session.run("which", "python", silent=True).strip())
+    install(session, "-e", ".[dev]")
+    python = session.run("python", "-c", "import sys; print(sys.executable)", silent=True)
+    session.run("pyright", "--pythonpath", python.strip())
 
 
 @nox.session
 def tests(session):
     """Run the quick tests."""
-    session.install("-e", ".[dev]")
+    install(session, "-e", ".[dev]")
     session.run(*QUICK, *session.posargs)
 
 
 @nox.session
 def slow(session):
     """Run the slow tests, which take some ten minutes on two cores."""
-    session.install("-e", ".[dev,docs]")
+    install(session, "-e", ".[dev,docs]")
     session.run("pytest", "-m", "slow and not weekly", *session.posargs)
 
 
 @nox.session
 def weekly(session):
     """Run the longest tests, the fuzzer and all planted errors, which takes hours."""
-    session.install("-e", ".[dev,docs]")
+    install(session, "-e", ".[dev,docs]")
     session.run("pytest", "-m", "weekly", *session.posargs)
     session.run("python", "-m", "tests.fuzz", "--programs", "500", "--rollouts", "50")
     session.run("python", "tests/mutations.py")
@@ -91,14 +98,14 @@ def weekly(session):
 @nox.session
 def coverage(session):
     """Print which lines the quick tests do not reach."""
-    session.install("-e", ".[dev]", "pytest-cov")
+    install(session, "-e", ".[dev]", "pytest-cov")
     session.run(*QUICK, "--cov=jaxquat", "--cov-report=term-missing:skip-covered", *session.posargs)
 
 
 @nox.session
 def site(session):
     """Build the site; a link that leads nowhere is an error."""
-    session.install("-e", ".[docs]")
+    install(session, "-e", ".[docs]")
     session.run("zensical", "build", "--clean", "--strict", "-f", "docs/mkdocs.yml")
 
 
@@ -114,7 +121,7 @@ def chosen(session, kind="all"):
 @nox.parametrize("kind", ["all", "core", "float32"], ids=["all", "core", "float32"])
 def matrix(session, kind):
     """Run the quick tests with the jax that pip gives: with extras, without, or without float64."""
-    session.install("-e", ".[test-core]" if kind == "core" else ".[test]")
+    install(session, "-e", ".[test-core]" if kind == "core" else ".[test]")
     environment = AS_FOR_A_USER | ({"JAX_ENABLE_X64": "0"} if kind == "float32" else {})
     session.run(*QUICK, "-q", *chosen(session, kind), env=environment)
 
@@ -124,7 +131,7 @@ def oldest(session):
     """Run the quick tests with every dependency at its lower bound."""
     constraints = Path(session.create_tmp(), "constraints.txt")
     constraints.write_text("\n".join(lower_bounds()) + "\n")
-    session.install("-e", ".[test]", "-c", str(constraints))
+    install(session, "-e", ".[test]", "-c", str(constraints))
     warned = [part for x in OLD for part in ("-W", f"default::DeprecationWarning:{x}")]
     session.run(*QUICK, "-q", *chosen(session), *warned, env=AS_FOR_A_USER)
 
@@ -132,20 +139,20 @@ def oldest(session):
 @nox.session(python=PYTHONS[-1])
 def nightly(session):
     """Run the quick tests with the newest source of jax, which may fail."""
-    session.install("-e", ".[test]")
-    session.install("--upgrade", "jax @ git+https://github.com/jax-ml/jax")
+    install(session, "-e", ".[test]")
+    install(session, "--upgrade", "jax @ git+https://github.com/jax-ml/jax")
     session.run(*QUICK, "-q", *chosen(session), env=AS_FOR_A_USER)
 
 
 @nox.session(python=PYTHONS[-1])
 def gpu(session):
     """Compile the fused engine's kernels for an H200, which takes no GPU but large packages."""
-    session.install("-e", ".[fused,test-core]")
+    install(session, "-e", ".[fused,test-core]")
     version = session.run(
         "python", "-c", "import jax; print(jax.__version__)", silent=True, log=False
     ).strip()
     plugin = [f"jax-cuda12-{part}=={version}" for part in ("plugin", "pjrt")]
-    session.install("--no-deps", *plugin, "nvidia-cuda-nvcc", "nvidia-cuda-nvdisasm")
+    install(session, "--no-deps", *plugin, "nvidia-cuda-nvcc", "nvidia-cuda-nvdisasm")
     environment = AS_FOR_A_USER | {"JAX_PLATFORMS": "cpu"}
     session.run(*QUICK, "-q", "tests/engines/test_ahead.py", *session.posargs, env=environment)
 

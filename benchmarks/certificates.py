@@ -405,7 +405,9 @@ def cases():
         for name, (torque, q0, q, _) in problems.REFERENCE.items()
     }
     fast = (problems.FAST, problems.FAST_TORQUE, problems.FAST_START, 1.0, problems.fast_end())
-    state, torque = jq.exact.prescribed(body, lambda t: jq.exact.coning(t, 0.6, 4.0).q)
+    state, torque = jq.exact.prescribed(
+        body, lambda t: jq.exact.coning(t, half_angle=0.6, rate=4.0).q
+    )
     return known | {
         "fast heavy top": fast,
         "coning": (body, torque, state(0.0), 3.0, state(3.0).q),

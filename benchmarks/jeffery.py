@@ -221,7 +221,7 @@ def seen_axes(logarithm, grid):
 def fits(ratio=5.0, noise=0.01):
     """Return the rows of fits of the aspect ratio from nine first guesses."""
     guesses = (1.5, 2.0, 2.5, 3.0, 4.0, 6.0, 8.0, 10.0, 15.0)
-    rows = ["| turns | `horizon=` | of 9 guesses end at the right ratio | evaluations, median |"]
+    rows = ["| turns | `prefixes=` | of 9 guesses end at the right ratio | evaluations, median |"]
     rows += ["|---|---|---|---|"]
     for turns in (1, 3, 5):
         period = 2 * np.pi * (ratio + 1 / ratio)
@@ -232,14 +232,14 @@ def fits(ratio=5.0, noise=0.01):
         def residuals(logarithm, seen, grid=grid):
             return jnp.ravel(seen_axes(logarithm, grid) - seen)
 
-        for horizon in ((), (0.05,), (0.05, 0.2)):
-            options = {"horizon": horizon, "progress": False}
+        for prefixes in ((), (0.05,), (0.05, 0.2)):
+            options = {"prefixes": prefixes, "progress": False}
             ends = [
                 jq.least_squares(residuals, jnp.log(guess), seen, **options) for guess in guesses
             ]
             home = sum(abs(float(jnp.exp(fit.params)) - ratio) < 0.01 * ratio for fit in ends)
             count = np.median([fit.evaluations for fit in ends])
-            rows.append(f"| {turns} | `{horizon}` | {home} | {count:.0f} |")
+            rows.append(f"| {turns} | `{prefixes}` | {home} | {count:.0f} |")
     return rows
 
 

@@ -7,7 +7,7 @@ and 1.1 Hz. At 200 Hz its attitude is measured with noise of 0.5 degrees, a smal
 and its rates with a bias of 0.02 rad/s and noise of 0.01 rad/s. One trajectory is fitted to all
 of it, from the known start: six parameters of the inertia and three biases. The fit begins with
 each axis of the mass distribution 30 % off. A trajectory of 20 s then loses its phase, so every
-engine fits the first tenth of it first, until the cost changes by less than a tenth (``horizon``).
+engine fits the first tenth of it first, until the cost changes by less than a tenth (``prefixes``).
 "bounded" is the same with the biases between -0.01 and 0.01 rad/s, so that they end at bounds.
 
 All engines get the same compiled residuals and Jacobian (forward mode), the same tolerances, and
@@ -141,14 +141,14 @@ class Engine:
         self._optimistix = jax.jit(optimistix, static_argnums=(2, 3))
 
     def ours(
-        self, guess: Any, data: Any, bounds: Any, horizon: tuple[float, ...], tolerance: float
+        self, guess: Any, data: Any, bounds: Any, prefixes: tuple[float, ...], tolerance: float
     ) -> Ending:
         """Fit by ``jq.least_squares``."""
         sides = None if bounds is None else tuple(self.unravel(jnp.asarray(x)) for x in bounds)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a chi-squared that is too large: the cost says so
             fit = jq.least_squares(
-                self.function, guess, data, sigma=1.0, bounds=sides, horizon=horizon,
+                self.function, guess, data, sigma=1.0, bounds=sides, prefixes=prefixes,
                 ftol=tolerance, xtol=tolerance, gtol=tolerance, progress=False,
             )  # fmt: skip
         x = np.asarray(ravel_pytree(fit.params)[0], float)
@@ -160,7 +160,7 @@ class Engine:
         guess: Any,
         data: Any,
         bounds: Any,
-        horizon: tuple[float, ...],
+        prefixes: tuple[float, ...],
         tolerance: float,
     ) -> Ending:
         """Fit by ``scipy.optimize.least_squares``."""
@@ -168,7 +168,7 @@ class Engine:
         options: dict[str, Any] = {"gtol": tolerance} if method == "lm" else {"gtol": None}
         if bounds is not None:
             options["bounds"] = bounds
-        for part in (*horizon, 1.0):
+        for part in (*prefixes, 1.0):
             number = round(part * self.number)
             value = functools.partial(self._first, self.value, data, number)
             derivative: Any = functools.partial(self._first, self.jacobian, data, number)
@@ -185,13 +185,13 @@ class Engine:
         return np.asarray(program(jnp.asarray(x, self.dtype), data), float)[:number]
 
     def optimistix(
-        self, guess: Any, data: Any, bounds: Any, horizon: tuple[float, ...], tolerance: float
+        self, guess: Any, data: Any, bounds: Any, prefixes: tuple[float, ...], tolerance: float
     ) -> Ending:
         """Fit by ``optimistix.least_squares``; each step has one Jacobian."""
         del bounds
         x, count, cost, done = ravel_pytree(guess)[0], 0, np.inf, False
         with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
-            for part in (*horizon, 1.0):
+            for part in (*prefixes, 1.0):
                 accuracy = tolerance if part == 1.0 else 0.1
                 number = round(part * self.number)
                 x, cost, steps, done = self._optimistix(x, data, accuracy, number)

@@ -8,12 +8,14 @@ are checked only where the value is concrete, so the same code runs under ``jit`
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +23,8 @@ import numpy as np
 from jax import Array
 from jax.core import Tracer
 from jax.typing import ArrayLike
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def is_concrete(tree: Any) -> bool:
@@ -205,6 +209,28 @@ def instance(name: str, value: Any, kind: type | tuple[type, ...], wanted: str) 
         shown = repr(value) if value is None or isinstance(value, str) else type(value).__name__
         raise TypeError(f"{name}: wanted {wanted}, got {shown}")
     return value
+
+
+def renamed(**names: str) -> Callable[[F], F]:
+    """Let a function take arguments by their old names, with a DeprecationWarning.
+
+    For example ``renamed(horizon="prefixes")``. The old names go with the next release.
+    """
+
+    def decorator(f: F) -> F:
+        @functools.wraps(f)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            for old in names.keys() & kwargs.keys():
+                text = f"{f.__name__}: {old} is now called {names[old]}"
+                warnings.warn(text, DeprecationWarning, stacklevel=2)
+                if names[old] in kwargs:
+                    raise TypeError(f"{text}, got both")
+                kwargs[names[old]] = kwargs.pop(old)
+            return f(*args, **kwargs)
+
+        return cast(F, called)
+
+    return decorator
 
 
 def is_key(value: Any) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import warnings
 from collections.abc import Iterable, Mapping
 from types import ModuleType
 from typing import Any, NoReturn
@@ -68,6 +69,20 @@ These are names that newcomers have typed. docs/migration.md has more.
 """
 
 
+RENAMED = {"control": {"Course": "ReferenceTrajectory"}}
+"""Names that the last release had, by their module. They go with the next one."""
+
+
+def _missing_in(module: ModuleType, owner: str, name: str) -> Any:
+    """``missing`` for a module; what was renamed is still there, with a DeprecationWarning."""
+    new = RENAMED.get(owner, {}).get(name)
+    if new is None:
+        missing(owner, name, module.__all__)
+    text = f"{_place(owner)}.{name} is now called {_place(owner)}.{new}"
+    warnings.warn(text, DeprecationWarning, stacklevel=2)
+    return getattr(module, new)
+
+
 def missing(owner: str, name: str, names: Iterable[str] = ()) -> NoReturn:
     """Raise the AttributeError of a name that the package, a module, or an instance lacks.
 
@@ -109,7 +124,7 @@ def answer(owners: Mapping[str, Any]) -> None:
         # there. Only names that are not found ask for it, and it looks at nothing of an instance
         # but its names, so copy and pickle find what they found before.
         if isinstance(value, ModuleType):
-            value.__getattr__ = functools.partial(missing, owner, names=value.__all__)
+            value.__getattr__ = functools.partial(_missing_in, value, owner)
             value.__dir__ = functools.partial(sorted, value.__all__)
         elif owner in INSTEAD:
             value.__getattr__ = functools.partialmethod(_missing_of, owner)

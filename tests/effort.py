@@ -2,7 +2,7 @@
 
 Most of the time of the tests goes into compilation. With LESS it takes a third of it; the programs
 have other last digits and slower loops. Tests of long loops ask for FULL. A run without ``-m`` and
-``tests/matrix`` compile as for a user.
+the matrix of noxfile.py compile as for a user.
 """
 
 from importlib import metadata

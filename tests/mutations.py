@@ -31,11 +31,11 @@ class Mutation(NamedTuple):
 
 
 RKMK, CF4, PCDM = (f"schemes/{x}.py" for x in ("munthe_kaas", "commutator_free", "pcdm"))
-GROSSMAN, PROJECTED = "schemes/crouch_grossman.py", "schemes/projected.py"
+GROSSMAN, PROJECTED = "schemes/crouch_grossman.py", "schemes/formulations.py"
 SPLITTING, IMPLICIT = "schemes/splitting.py", "schemes/implicit.py"
 
 MEKF, AHRS, ERROR = (f"estimation/{x}.py" for x in ("mekf", "ahrs", "error_state"))
-IMU_ERROR = "estimation/imu_error.py"
+IMU_ERROR = "estimation/imu.py"
 PREINTEGRATION = "kinematics/preintegration.py"
 
 FUSED = "fused"

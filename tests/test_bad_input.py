@@ -125,7 +125,7 @@ def bad_values(good):
         | control.Gains
         | control.PIDGains
         | control.CascadeGains
-        | control.Course
+        | control.ReferenceTrajectory
         | control.FlightGains
         | control.Reference
         | gyro.Gyro
@@ -300,7 +300,7 @@ TABLE = {
         "body": Argument(BODY),
         "mass": Argument(1.0),
         "period": Argument(0.1),
-        "course": Argument(COURSE),
+        "reference": Argument(COURSE),
         "motion": Argument(lambda state, value: (state.omega, state.omega)),
         "gains": Argument(CASCADE),
         "limits": Argument(control.CascadeLimits()),
@@ -313,7 +313,7 @@ TABLE = {
         "position": Argument(V),
         "velocity": Argument(V),
         "gains": Argument(FLIGHT),
-        "course": Argument(COURSE),
+        "reference": Argument(COURSE),
         "body": Argument(BODY),
         "mass": Argument(1.0),
         "gravity": Argument(9.8),
@@ -435,7 +435,7 @@ TABLE = {
         "f_scale": Argument(1.0, {"int": "1.0"}),
         "bounds": optional(None),
         "sigma": optional(9.0),
-        "horizon": Argument((0.5,), {"empty": "no parts"}),
+        "prefixes": Argument((0.5,), {"empty": "no parts"}),
         "starts": optional(None),
         "max_steps": Argument(3),
         "ftol": optional(0.1),

@@ -1057,9 +1057,9 @@ CASES = [
         "sigma: wanted None with a robust loss",
     ),
     (
-        lambda: jq.least_squares(lambda p: p, V, sigma=1.0, horizon=(0.3, 0.1)),
+        lambda: jq.least_squares(lambda p: p, V, sigma=1.0, prefixes=(0.3, 0.1)),
         ValueError,
-        "horizon: wanted rising parts",
+        "prefixes: wanted rising parts",
     ),
     (
         lambda: imu(gyro=jnp.ones((2, 3), jnp.bfloat16)),

@@ -23,6 +23,7 @@ from jaxquat._missing import INSTEAD
 
 STATE = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3), (), jnp.zeros(3), jnp.zeros(3))
 ROWS = jax.tree.map(lambda x: jnp.stack([x, x]), STATE)
+BODY = jq.Body.from_principal(jnp.array([1.0, 1.0, 2.0]))
 INSTANCES = {
     "path": jq.Path(jnp.array([0.0, 1.0]), ROWS, final=STATE),
     "state": STATE,
@@ -146,6 +147,31 @@ def test_other_names_are_missing_as_ever():
         _ = INSTANCES["path"].pilot
     with pytest.raises(AttributeError, match=r"^module 'jaxquat' has no attribute 'kite'$"):
         _ = jq.kite
+
+
+def test_a_name_of_the_last_release_is_still_there_and_says_the_new_one():
+    with pytest.warns(DeprecationWarning, match="Course is now called jq.control.ReferenceTraj"):
+        assert jq.control.Course is jq.control.ReferenceTrajectory
+    with pytest.warns(DeprecationWarning, match="least_squares: horizon is now called prefixes"):
+        jq.least_squares(lambda p: p - 1.0, jnp.ones(2), sigma=1.0, horizon=(), progress=False)
+    with (
+        pytest.warns(DeprecationWarning, match="horizon"),
+        pytest.raises(TypeError, match="now called prefixes, got both"),
+    ):
+        jq.least_squares(lambda p: p, jnp.ones(2), horizon=(), prefixes=())
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: jq.exact.coning(0.3, 2.0, 1.0),
+        lambda: jq.exact.nutation(BODY, 1.0, 0.5, 9.0, 1.0),
+        lambda: jq.exact.steady_precession(BODY, 1.0, 0.5, 9.0, 1.0),
+    ],
+)
+def test_the_order_of_arguments_of_the_first_release_is_an_error(call):
+    with pytest.raises(TypeError, match=r"positional arguments? but"):
+        call()
 
 
 @pytest.mark.parametrize("name", INSTANCES)

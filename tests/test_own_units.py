@@ -157,11 +157,13 @@ def free_symmetric(moments):
 
 
 def steady_precession(moments, potential):
-    return numbers(jq.exact.steady_precession(symmetric(moments), potential, 1.5, 0.4, 9.0))
+    return numbers(
+        jq.exact.steady_precession(symmetric(moments), potential, 1.5, tilt=0.4, spin=9.0)
+    )
 
 
 def nutation(moments, potential):
-    return jq.exact.nutation(symmetric(moments), potential, 1.5, 0.4, 3.0)[None]
+    return jq.exact.nutation(symmetric(moments), potential, 1.5, tilt=0.4, spin=3.0)[None]
 
 
 def kovalevskaya(scale, potential):

@@ -150,7 +150,7 @@ RECORDS = [
     jq.control.Gains,
     jq.control.PIDGains,
     jq.control.Reference,
-    jq.control.Course,
+    jq.control.ReferenceTrajectory,
     jq.control.CascadeGains,
     jq.control.CascadeLimits,
     jq.control.CascadeMemory,

@@ -3,7 +3,7 @@
 ``quaternion_law`` and ``euler_law`` go to a fixed target (G. Hoffmann, Application of Quaternions,
 appendix A); ``tracking_law`` and ``geometric_law`` follow a moving ``Reference``. ``pid`` makes a
 ``jq.Controller``, ``lqr`` the gain of a linear regulator. ``flight_law`` and the
-``jq.Controller`` of ``cascade`` follow a ``Course`` of positions with a rotorcraft. Torques are in
+``jq.Controller`` of ``cascade`` follow a ``ReferenceTrajectory`` with a rotorcraft. Torques are in
 body axes. Only ``pid`` and ``cascade`` limit them, by their argument ``limits``; ``jq.actuators``
 has limits for the others. ``settling_time`` says when an error stays small.
 """
@@ -11,7 +11,6 @@ has limits for the others. ``settling_time`` says when an error stays small.
 from __future__ import annotations
 
 from jaxquat.control.cascade import CascadeGains, CascadeLimits, CascadeMemory, cascade
-from jaxquat.control.course import Course, follow_position, hold_position
 from jaxquat.control.flight import FlightGains, Lift, flight_law
 from jaxquat.control.laws import (
     Gains,
@@ -24,18 +23,19 @@ from jaxquat.control.laws import (
 from jaxquat.control.lqr import lqr, lqr_law
 from jaxquat.control.pid import PIDGains, pid
 from jaxquat.control.reference import Reference, at_rest, follow
+from jaxquat.control.reference_trajectory import ReferenceTrajectory, follow_position, hold_position
 from jaxquat.control.settling import settling_time
 
 __all__ = [
     "CascadeGains",
     "CascadeLimits",
     "CascadeMemory",
-    "Course",
     "FlightGains",
     "Gains",
     "Lift",
     "PIDGains",
     "Reference",
+    "ReferenceTrajectory",
     "at_rest",
     "cascade",
     "euler_law",

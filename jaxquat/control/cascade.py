@@ -15,12 +15,12 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._checks import exactly, instance, is_concrete, one_shape, positive, takes
+from jaxquat._checks import exactly, instance, is_concrete, one_shape, positive, renamed, takes
 from jaxquat._linear import cross, dot, inverse_inertia, matvec, root
 from jaxquat.actuators import saturate
-from jaxquat.control.course import Course, attitude_of, check_course
 from jaxquat.control.flight import Lift, check_mass
 from jaxquat.control.laws import check_gains, shortest
+from jaxquat.control.reference_trajectory import ReferenceTrajectory, attitude_of, check_trajectory
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.state import State
 from jaxquat.dynamics.units import own_units
@@ -101,11 +101,12 @@ class CascadeMemory(NamedTuple):
     angular_acceleration: Array
 
 
+@renamed(course="reference")
 def cascade(
     body: Body,
     mass: ArrayLike,
     period: ArrayLike,
-    course: Course | Callable[[Array, Any, Any], Course],
+    reference: ReferenceTrajectory | Callable[[Array, Any, Any], ReferenceTrajectory],
     motion: Callable[[State, Any], tuple[Array, Array]],
     *,
     gains: CascadeGains | Callable[[Any], CascadeGains] = lambda params: params,
@@ -117,12 +118,12 @@ def cascade(
 
     With e the errors, at each sample:
 
-    - the velocity asked for is that of the course plus ``k e_x``, cut to the speed;
-    - the acceleration is that of the course plus ``k e_v`` plus an integral. Together with gravity
+    - the velocity asked for is that of the reference plus ``k e_x``, cut to the speed;
+    - the acceleration is that of the reference plus ``k e_v`` plus an integral. With gravity
       it gives the wanted thrust. That has at least a tenth of the weight upwards, and its tilt and
       size are limited;
     - the rate asked for is ``2 k vec(q* q_r)``, on the shortest way to the attitude q_r with body z
-      along that thrust and the heading of the course, plus the rate of the heading;
+      along that thrust and the heading of the reference, plus the rate of the heading;
     - the torque is ``I (k e_w + integral) + omega × I omega``, limited per axis.
 
     Args:
@@ -130,7 +131,8 @@ def cascade(
         mass: [kg], ().
         period: time between two samples [s], ``sample_every * dt`` of the rollout, which compares
             them.
-        course: ``course(t, params, input) -> control.Course``, or a constant one; ``input`` is this
+        reference: ``reference(t, params, input) -> control.ReferenceTrajectory``, or a constant
+            one; ``input`` is this
             sample's slice of the rollout's ``inputs``.
         motion: ``motion(state, input) -> (position, velocity)`` in world axes [m], [m/s], as the
             controller sees them: ``lambda state, input: state.aux`` where they are the aux states.
@@ -142,11 +144,11 @@ def cascade(
 
     Examples:
         >>> body = jq.Body.from_principal(jnp.array([0.007, 0.008, 0.013]), mass=0.9)  # kg m^2, kg
-        >>> course = jq.control.hold_position(jnp.array([0.0, 0.0, 2.0]))
+        >>> reference = jq.control.hold_position(jnp.array([0.0, 0.0, 2.0]))
         >>> seen = lambda state, input: (state.position, state.velocity)
         >>> values = 1.0, 2.5, 0.5, 6.0, 15.0, 5.0
         >>> gains = jq.control.CascadeGains(*(jnp.full(3, value) for value in values))
-        >>> controller = jq.control.cascade(body, body.mass, 0.01, course, seen, gains=gains)
+        >>> controller = jq.control.cascade(body, body.mass, 0.01, reference, seen, gains=gains)
         >>> level, still = jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3)
         >>> low = jq.State(level, still, position=jnp.array([0.0, 0.0, 1.0]), velocity=still)
         >>> memory = controller.init(low, None)
@@ -163,7 +165,7 @@ def cascade(
     if is_concrete((dt, unwind)) and not float(unwind) >= float(dt):
         raise ValueError(f"unwind: wanted at least the period {dt}, got {unwind}")
     takes("motion", motion, "state, input")
-    course_at, gains_of = _course_function(course), _gains_function(gains)
+    reference_at, gains_of = _trajectory_function(reference), _gains_function(gains)
     speed, tilt, strongest, most_torque = _checked_limits(limits, dtype)
     if is_concrete((strongest, mass, g)) and not float(strongest) > float(mass * g):
         wanted = f"more than the weight, {float(mass * g):.6g} N"
@@ -179,7 +181,7 @@ def cascade(
     def update(
         t: Array, state: State, memory: CascadeMemory, params: Any, sampled_input: Any
     ) -> tuple[Lift, CascadeMemory]:
-        c, k = check_course(course_at(t, params, sampled_input)), gains_of(params)
+        c, k = check_trajectory(reference_at(t, params, sampled_input)), gains_of(params)
         k = check_gains(k, CascadeGains)
         x, v = motion(state, sampled_input)
         x, v = exactly("motion(...)[0]", x, (3,)), exactly("motion(...)[1]", v, (3,))
@@ -237,12 +239,12 @@ def _checked_limits(limits: CascadeLimits, dtype: Any) -> list[Array]:
     return arrays
 
 
-def _course_function(course: Any) -> Callable[[Array, Any, Any], Course]:
-    if isinstance(course, Course):
-        constant = check_course(course)
+def _trajectory_function(reference: Any) -> Callable[[Array, Any, Any], ReferenceTrajectory]:
+    if isinstance(reference, ReferenceTrajectory):
+        constant = check_trajectory(reference)
         return lambda t, params, sampled_input: constant
-    hint = "; a control.Course may stand for one that stays"
-    return takes("course", course, "t, params, input", hint=hint)
+    hint = "; a control.ReferenceTrajectory may stand for one that stays"
+    return takes("reference", reference, "t, params, input", hint=hint)
 
 
 def _gains_function(gains: Any) -> Callable[[Any], CascadeGains]:

@@ -13,11 +13,11 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._checks import exactly, finite, instance, is_concrete, positive
+from jaxquat._checks import exactly, finite, instance, is_concrete, positive, renamed
 from jaxquat._linear import cross, dot
-from jaxquat.control.course import Course, attitude_of, check_course
 from jaxquat.control.laws import Gains, check_gains, check_order, geometric_law
 from jaxquat.control.reference import follow
+from jaxquat.control.reference_trajectory import ReferenceTrajectory, attitude_of, check_trajectory
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.state import State, check_state
 from jaxquat.quaternion import rotate
@@ -67,12 +67,13 @@ class FlightGains(NamedTuple):
     stiffness: Array
 
 
+@renamed(course="reference")
 def flight_law(
     state: State,
     position: ArrayLike,
     velocity: ArrayLike,
     gains: FlightGains,
-    course: Course,
+    reference: ReferenceTrajectory,
     body: Body,
     mass: ArrayLike,
     gravity: ArrayLike = 9.80665,
@@ -92,7 +93,7 @@ def flight_law(
         position: of the centre of mass, world axes [m], (3,).
         velocity: of the centre of mass, world axes [m/s], (3,).
         gains: ``control.FlightGains``.
-        course: ``control.Course``, from ``follow_position`` or ``hold_position``.
+        reference: ``control.ReferenceTrajectory``, from ``follow_position`` or ``hold_position``.
         body: its inertia is that of the feed-forward.
         mass: of the body [kg], ().
         gravity: g [m/s^2], ().
@@ -107,15 +108,15 @@ def flight_law(
         >>> body = jq.Body.from_principal(jnp.array([0.01, 0.01, 0.02]), mass=1.2)
         >>> gains = jq.control.FlightGains(*(k * jnp.ones(3) for k in (3.0, 3.0, 0.1, 1.0)))
         >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
-        >>> course = jq.control.hold_position(jnp.array([0.0, 0.0, 5.0]))
+        >>> reference = jq.control.hold_position(jnp.array([0.0, 0.0, 5.0]))
         >>> place, still = jnp.array([0.0, 0.0, 4.0]), jnp.zeros(3)  # 1 m too low
-        >>> lift = jax.jit(jq.control.flight_law)(state, place, still, gains, course, body, 1.2)
+        >>> lift = jax.jit(jq.control.flight_law)(state, place, still, gains, reference, body, 1.2)
         >>> f"{lift.thrust:.2f} N"  # the weight of 11.77 N, and 3 N/m times 1 m
         '14.77 N'
     """
-    check_order(state, "flight_law(state, position, velocity, gains, course, body, mass)")
+    check_order(state, "flight_law(state, position, velocity, gains, reference, body, mass)")
     instance("body", body, Body, "a jq.Body")
-    state, course = check_state("state", state), check_course(course)
+    state, reference = check_state("state", state), check_trajectory(reference)
     gains = check_gains(gains, FlightGains)
     x, v = exactly("position", position, (3,)), exactly("velocity", velocity, (3,))
     finite("position", x)
@@ -125,8 +126,8 @@ def flight_law(
     weight = mass * gravity * z
 
     def wanted(s: Array, x: Array, v: Array) -> Array:
-        """A at the time s from now, by the first terms of the course."""
-        c = course
+        """A at the time s from now, by the first terms of the reference."""
+        c = reference
         acceleration = c.acceleration + s * (c.jerk + 0.5 * s * c.snap)
         e_v = v - (c.velocity + s * (c.acceleration + 0.5 * s * c.jerk))
         e_x = x - (c.position + s * (c.velocity + 0.5 * s * c.acceleration))
@@ -134,27 +135,27 @@ def flight_law(
 
     up = rotate(state.q, z)
     force = wanted(jnp.zeros_like(mass), x, v)
-    if is_concrete(force) and not np.all(np.isfinite(attitude_of(force, course.heading))):
-        wanted_of = "a course with a force that is neither 0 nor along the heading"
-        raise ValueError(f"course: wanted {wanted_of}, got the force {force}")
+    if is_concrete(force) and not np.all(np.isfinite(attitude_of(force, reference.heading))):
+        wanted_of = "a reference with a force that is neither 0 nor along the heading"
+        raise ValueError(f"reference: wanted {wanted_of}, got the force {force}")
     thrust = dot(force, up)
     a = thrust * up / mass - gravity * z
 
     # The jerk of the body follows from the rates of the thrust and of body z.
-    of_force = mass * course.jerk - gains.position * (v - course.velocity)
-    of_force = of_force - gains.velocity * (a - course.acceleration)
+    of_force = mass * reference.jerk - gains.position * (v - reference.velocity)
+    of_force = of_force - gains.velocity * (a - reference.acceleration)
     of_up = rotate(state.q, cross(state.omega, z))
     jerk = ((dot(of_force, up) + dot(force, of_up)) * up + thrust * of_up) / mass
 
     def attitude(s: Array) -> Array:
         """The wanted attitude at the time s from now, right up to its second derivative."""
         ahead = wanted(s, x + s * (v + 0.5 * s * a), v + s * (a + 0.5 * s * jerk))
-        rate, acceleration = course.heading_rate, course.heading_acceleration
-        return attitude_of(ahead, course.heading + s * (rate + 0.5 * s * acceleration))
+        rate, acceleration = reference.heading_rate, reference.heading_acceleration
+        return attitude_of(ahead, reference.heading + s * (rate + 0.5 * s * acceleration))
 
-    reference = follow(attitude, jnp.zeros_like(mass))
+    turn = follow(attitude, jnp.zeros_like(mass))
     turning = Gains(damping=gains.damping, stiffness=gains.stiffness)
-    return Lift(thrust, geometric_law(state, turning, reference, body))
+    return Lift(thrust, geometric_law(state, turning, turn, body))
 
 
 def check_mass(mass: ArrayLike, gravity: ArrayLike, dtype: jnp.dtype) -> tuple[Array, Array]:

@@ -9,6 +9,7 @@ statistics and the failures.
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import warnings
 from collections.abc import Callable
@@ -27,7 +28,6 @@ from jaxquat._checks import boolean, instance, place, positive_integer, random_k
 from jaxquat.ensembles import chunks, stores
 from jaxquat.ensembles.chunks import Experiment, Plan
 from jaxquat.ensembles.drawing import LARGEST, keys
-from jaxquat.ensembles.processes import barrier, gather, least
 from jaxquat.ensembles.reducers import Reducer, brief
 
 
@@ -199,7 +199,7 @@ class _Tally:
 
     def merge_processes(self) -> None:
         """Take in what the other processes have, process by process: all then have the same."""
-        first, *others = gather((self.summaries, self.failed_index))
+        first, *others = _gather((self.summaries, self.failed_index))
         failed = [first[1], *(index for _, index in others)]
         self.summaries, self.failed = first[0], [np.sort(np.concatenate(failed))]
         for summaries, _ in others:
@@ -230,7 +230,7 @@ class _Run:
         if self.store is None:
             return 0
         digests = self.store.digests()[: self.plan.chunks]
-        done = least(len(digests)) if together else len(digests)
+        done = _least(len(digests)) if together else len(digests)
         for k, digest in enumerate(digests[:done]):
             self._take_in(k, self.store.read(k, self.plan.members(k), digest))
         self.bar.initial = self.bar.n  # what was read says nothing about the members a second
@@ -315,7 +315,7 @@ def _chunk(
         chunk = there["chunk"]
     if chunk is None:
         chunk, program = chunks.default(experiment)
-        smallest = least(chunk) if together else chunk
+        smallest = _least(chunk) if together else chunk
         if chunk != smallest:
             chunk, program = smallest, None
     chunk, devices = positive_integer("chunk", chunk), experiment.devices
@@ -356,7 +356,7 @@ def _opened(
     if there is None and not (together and jax.process_index() != 0):
         stores.create(folder, here, plan.n, plan.rows)
     if together:
-        barrier()  # the store is there
+        _barrier()  # the store is there
     stores.check(folder, here, stores.fingerprint(folder) or {})
     return stores.attach(folder, here["outputs"], plan.own.start // plan.rows)
 
@@ -366,3 +366,37 @@ def _locked(store: stores.Store | None, plan: Plan) -> contextlib.AbstractContex
     if store is None or len(store.digests()) >= plan.chunks:
         return contextlib.nullcontext()
     return store.only_writer()
+
+
+# What several processes of one run (``jax.distributed``) tell each other.
+
+
+def _gather(tree: Any) -> list[Any]:
+    """This pytree of NumPy arrays of every process, in the order of the processes.
+
+    A barrier, too. Shapes may differ from process to process, the structure may not.
+    """
+    from jax.experimental.multihost_utils import process_allgather
+
+    leaves, structure = jax.tree.flatten(tree)
+    file = io.BytesIO()
+    np.savez(file, *leaves)
+    # Bytes: without x64, JAX would round the float64 numbers.
+    data = np.frombuffer(file.getvalue(), np.uint8)
+    sizes = process_allgather(np.asarray(data.size, np.int32)).ravel()
+    rows = process_allgather(np.pad(data, (0, int(sizes.max()) - data.size)))
+    trees = []
+    for row, size in zip(rows, sizes, strict=True):
+        with np.load(io.BytesIO(row[:size].tobytes())) as file:
+            trees.append(jax.tree.unflatten(structure, [file[name] for name in file.files]))
+    return trees
+
+
+def _least(number: int) -> int:
+    """The least of this number over all processes. A barrier, too."""
+    return int(min(_gather(np.asarray(number))))
+
+
+def _barrier() -> None:
+    """Wait until every process has come here."""
+    _gather(np.zeros(0))

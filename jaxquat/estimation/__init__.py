@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from jaxquat.estimation.ahrs import ahrs
 from jaxquat.estimation.filtering import Estimate, Filter, run, smooth
-from jaxquat.estimation.imu import ImuSample, Settings
+from jaxquat.estimation.imu import ImuSample, Settings, merge
 from jaxquat.estimation.mekf import Noises, Sample, mekf
-from jaxquat.estimation.merging import merge
 
 __all__ = [
     "Estimate",

@@ -33,12 +33,13 @@ from jaxquat.estimation.filtering import (
     present,
     turned,
 )
-from jaxquat.estimation.imu import ImuSample, Settings
-from jaxquat.estimation.imu_error import (
+from jaxquat.estimation.imu import (
     DECLINATION,
     GRAVITY,
     SIZE,
     VELOCITY,
+    ImuSample,
+    Settings,
     propagated,
     transition_of,
     variances_of,

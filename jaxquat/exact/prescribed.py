@@ -41,14 +41,14 @@ def fixed_axis(q: ArrayLike, axis: ArrayLike, angle: ArrayLike) -> Array:
     return multiply(q, exp(scalar("angle", angle).astype(q.dtype) * axis))
 
 
-def coning(t: ArrayLike, half_angle: ArrayLike, rate: ArrayLike) -> State:
+def coning(t: ArrayLike, *, half_angle: ArrayLike, rate: ArrayLike) -> State:
     """An axis that describes a cone, at one time t [s].
 
     The attitude is a turn by ``half_angle`` [rad] about a horizontal axis, which itself turns at
     ``rate`` [rad/s]. It is defined for all values; the dtype is that to which the three promote.
 
     Examples:
-        >>> state = jq.exact.coning(0.0, 0.1, 2.0)  # 0 s, a cone of 0.1 rad, 2 rad/s
+        >>> state = jq.exact.coning(0.0, half_angle=0.1, rate=2.0)  # rad, rad/s
         >>> state.omega[1:].round(3)  # 2 sin(0.1) about y, -2 (1 - cos(0.1)) about z
         Array([ 0.2 , -0.01], dtype=float32)
     """
@@ -68,8 +68,10 @@ def prescribed(
     """A motion that is chosen freely, and the torque that makes it happen: ``(state, torque)``.
 
     ``attitude(t) -> (4,)`` is a smooth function of unit quaternions. ``state(t)`` is its State at
-    time t [s], ``torque(t, state, params)`` depends on t alone. For instance
-    ``state, torque = jq.exact.prescribed(body, lambda t: jq.exact.coning(t, 0.3, 2.0).q)``.
+    time t [s], ``torque(t, state, params)`` depends on t alone. For instance::
+
+        turn = lambda t: jq.exact.coning(t, half_angle=0.3, rate=2.0).q
+        state, torque = jq.exact.prescribed(body, turn)
 
     Examples:
         >>> body = jq.Body(jnp.diag(jnp.array([2.0, 3.0, 4.0])))

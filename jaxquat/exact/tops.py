@@ -24,9 +24,9 @@ def steady_precession(
     body: Body,
     potential: ArrayLike,
     t: ArrayLike,
+    *,
     tilt: ArrayLike,
     spin: ArrayLike,
-    *,
     fast: bool = False,
 ) -> State:
     """The heavy symmetric top that precesses at constant tilt, at one time t [s].
@@ -50,7 +50,7 @@ def steady_precession(
     Examples:
         >>> body = jq.Body.from_principal(jnp.array([0.02, 0.02, 0.01]))  # kg m^2
         >>> tilt, spin = jnp.pi / 2, 100.0  # rad, rad/s
-        >>> state = jq.exact.steady_precession(body, 0.5, 0.0, tilt, spin)  # 0.5 J, 0 s
+        >>> state = jq.exact.steady_precession(body, 0.5, 0.0, tilt=tilt, spin=spin)  # 0.5 J, 0 s
         >>> state.omega[1].round(2)  # about the vertical: 0.5 J/(0.01 kg m^2 100 rad/s)
         Array(0.5, dtype=float32)
     """
@@ -81,7 +81,7 @@ def steady_precession(
 
 
 def nutation(
-    body: Body, potential: ArrayLike, t: ArrayLike, tilt: ArrayLike, spin: ArrayLike
+    body: Body, potential: ArrayLike, t: ArrayLike, *, tilt: ArrayLike, spin: ArrayLike
 ) -> Array:
     """Cosine of the tilt of a heavy symmetric top that is released at t = 0 with its axis at rest.
 
@@ -102,7 +102,8 @@ def nutation(
     Examples:
         >>> body = jq.Body.from_principal(jnp.array([0.02, 0.02, 0.01]))  # kg m^2
         >>> t, tilt = jnp.linspace(0.0, 0.2, 200), jnp.pi / 3  # s, rad
-        >>> cosine = jax.vmap(lambda t: jq.exact.nutation(body, 2.0, t, tilt, 40.0))  # J, rad/s
+        >>> top = {"tilt": tilt, "spin": 40.0}  # rad, rad/s
+        >>> cosine = jax.vmap(lambda t: jq.exact.nutation(body, 2.0, t, **top))  # 2 J
         >>> tilts = jnp.degrees(jnp.arccos(jax.jit(cosine)(t)))
         >>> f"{tilts.min():.0f} to {tilts.max():.0f} deg"
         '60 to 90 deg'

@@ -34,6 +34,7 @@ from jaxquat._checks import (
     positive,
     positive_integer,
     real,
+    renamed,
     single_or_double,
     strong,
     takes,
@@ -149,6 +150,7 @@ class LeastSquares(_reprs.Tabular):
         return f"LeastSquares: cost {self.cost:.6g}, {verdict} ({self.reason}), {counts}{start}"
 
 
+@renamed(horizon="prefixes")
 def least_squares(
     residuals: Callable[..., Array],
     params: Any,
@@ -158,7 +160,7 @@ def least_squares(
     f_scale: float = 1.0,
     bounds: tuple[Any, Any] | None = None,
     sigma: ArrayLike | None = None,
-    horizon: tuple[float, ...] = (),
+    prefixes: tuple[float, ...] = (),
     starts: int | None = None,
     max_steps: int = 100,
     ftol: float | None = None,
@@ -198,7 +200,7 @@ def least_squares(
             that of M-estimators (P. J. Huber, Ann. Statist. 1, 799, 1973): the noise is
             ``sqrt(sum(psi^2)/(m - rank))/mean(psi')``, with psi the derivative of the loss. With
             m - rank for m the variance is larger than Huber's by a factor of m/(m - rank).
-        horizon: rising parts of the residuals, between 0 and 1: ``(0.1,)`` first fits the
+        prefixes: rising parts of the residuals, between 0 and 1: ``(0.1,)`` first fits the
             first tenth of them, then all. Over a long simulation a
             poor guess loses the phase, and the cost has minima that are none; a short part has
             not. The residuals must then be in the order of time.
@@ -256,7 +258,7 @@ def least_squares(
         check_inside(limits, np.asarray(ravel_pytree(begin)[0], float), names)
     max_steps = positive_integer("max_steps", max_steps)
     boolean("progress", progress)
-    horizon = _checked_horizon(horizon)
+    prefixes = _checked_prefixes(prefixes)
     value, both = _programs_for(residuals, data)
     with keeping(lambda: (begins[0], "at the start")):
         shape = value.eval_shape(begins[0], data)
@@ -291,7 +293,7 @@ def least_squares(
         for begin in begins:
             first = problem.linearised_at(np.asarray(ravel_pytree(begin)[0], float))
             if first.finite:
-                parts = [round(part * number) for part in horizon]
+                parts = [round(part * number) for part in prefixes]
                 minima.append(
                     minimise_in_parts(problem, first, parts, tolerances, max_steps, report)
                 )
@@ -322,10 +324,10 @@ def _tolerances(ftol: Any, xtol: Any, gtol: Any, eps: float) -> Tolerances:
     return Tolerances(*checked)
 
 
-def _checked_horizon(horizon: Any) -> tuple[float, ...]:
-    parts = tuple(fraction("horizon", part) for part in numbers("horizon", horizon))
+def _checked_prefixes(prefixes: Any) -> tuple[float, ...]:
+    parts = tuple(fraction("prefixes", part) for part in numbers("prefixes", prefixes))
     if list(parts) != sorted(set(parts)):
-        raise ValueError(f"horizon: wanted rising parts, got {horizon}")
+        raise ValueError(f"prefixes: wanted rising parts, got {prefixes}")
     return parts
 
 

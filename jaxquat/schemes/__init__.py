@@ -13,11 +13,11 @@ from jaxquat.schemes.commutator_free import cf4
 from jaxquat.schemes.composition import compose
 from jaxquat.schemes.crouch_grossman import crouch_grossman
 from jaxquat.schemes.damping import damped
+from jaxquat.schemes.formulations import formulation1, formulation2
 from jaxquat.schemes.hoffmann import full_quat, full_quat_corrected, half_quat
 from jaxquat.schemes.implicit import lgvi, lie_midpoint, simo_wong
 from jaxquat.schemes.munthe_kaas import rkmk
 from jaxquat.schemes.pcdm import pcdm1, zhao
-from jaxquat.schemes.projected import formulation1, formulation2
 from jaxquat.schemes.scheme import Scheme
 from jaxquat.schemes.splitting import (
     no_squish,

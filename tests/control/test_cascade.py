@@ -43,12 +43,12 @@ def plant(t, state, params, lift):
     return lift.torque + turn, (state.aux[1], (lift.thrust * up + push) / MASS + gravity)
 
 
-def controller(course=STILL, dtype=jnp.float64, **changes):
+def controller(reference=STILL, dtype=jnp.float64, **changes):
     body = cast(dtype, BODY)
-    return control.cascade(body, MASS, EVERY * DT, course, moving, **changes)
+    return control.cascade(body, MASS, EVERY * DT, reference, moving, **changes)
 
 
-def flown(course, steps, gains=GAINS, start=LEVEL, dtype=jnp.float64, engine="scan", **changes):
+def flown(reference, steps, gains=GAINS, start=LEVEL, dtype=jnp.float64, engine="scan", **changes):
     gains, start = cast(dtype, (gains, start))
     return jq.rollout(
         jq.rkmk2,
@@ -57,7 +57,7 @@ def flown(course, steps, gains=GAINS, start=LEVEL, dtype=jnp.float64, engine="sc
         start,
         jq.grid(0.0, DT, steps),
         gains,
-        controller=controller(course, dtype, **changes),
+        controller=controller(reference, dtype, **changes),
         sample_every=EVERY,
         save_every=EVERY,
         engine=engine,
@@ -81,8 +81,8 @@ def test_hover_needs_the_weight_and_no_torque():
 def test_the_command_is_the_chain_of_the_four_regulators():
     """By hand: 0.1 m aside, level and at rest, asks for 0.15 m/s, 0.6 m/s^2, a tilt of 0.6/g."""
     state = LEVEL._replace(aux=(jnp.array([0.9, -2.0, 3.0]), jnp.zeros(3)))
-    course = control.hold_position(STILL.position)
-    lift, memory = updated(state, course=course)
+    reference = control.hold_position(STILL.position)
+    lift, memory = updated(state, reference=reference)
     np.testing.assert_allclose(lift.thrust, MASS * G, rtol=1e-14)
     half = 0.5 * np.arctan(0.6 / G)
     wanted = np.asarray(BODY.inertia) @ np.array([0.0, 30.0 * 2 * 10.0 * np.sin(half), 0.0])
@@ -94,17 +94,17 @@ def test_limits_cut_what_is_asked_for_and_the_integral_parts_give_way():
     """100 m aside and below: speed 2, tilt 0.3, thrust 15 N, torque 0.1; no growth into a limit."""
     limits = control.CascadeLimits(speed=2.0, tilt=0.3, thrust=15.0, torque=0.1)
     state = LEVEL._replace(aux=(jnp.array([-99.0, -2.0, 3.0]), jnp.zeros(3)))
-    course = control.hold_position(STILL.position)
-    lift, memory = updated(state, course=course, limits=limits)
+    reference = control.hold_position(STILL.position)
+    lift, memory = updated(state, reference=reference, limits=limits)
     assert np.abs(lift.torque).max() == pytest.approx(0.1, rel=1e-14)
     # 8 m/s^2 are asked for and tan(0.3) g is left
     growth = 2.0 * 2.0 + (np.tan(0.3) * G - 8.0)
     np.testing.assert_allclose(memory.acceleration[0], EVERY * DT * growth, rtol=1e-12)
     state = state._replace(aux=(jnp.array([1.0, -2.0, -97.0]), jnp.zeros(3)))
-    lift, _ = updated(state, course=course, limits=limits)
+    lift, _ = updated(state, reference=reference, limits=limits)
     np.testing.assert_allclose(lift.thrust, 15.0, rtol=1e-14)
     state = state._replace(aux=(jnp.array([1.0, -2.0, 103.0]), jnp.zeros(3)))
-    lift, _ = updated(state, course=course, limits=limits._replace(speed=9.0))
+    lift, _ = updated(state, reference=reference, limits=limits._replace(speed=9.0))
     np.testing.assert_allclose(lift.thrust, 0.1 * MASS * G, rtol=1e-14)
 
 
@@ -128,7 +128,7 @@ def helix(t, params, value):
 @pytest.mark.needs("llvmlite")
 @pytest.mark.slow
 def test_a_helix_is_flown_by_both_engines_in_both_precisions_and_many_at_once():
-    """The feed-forward of the course leaves centimetres, and vmap over gains changes nothing."""
+    """The feed-forward of the reference leaves centimetres, and vmap over gains changes nothing."""
     path = flown(helix, 2000)
     t = np.asarray(path.t)
     wanted = np.stack([np.cos(t) - 1, np.sin(t), 0.2 * t], axis=1)
@@ -168,7 +168,7 @@ def test_bad_input_of_the_cascade_is_named():
         ({"limits": control.CascadeLimits(tilt=2.0)}, r"^limits.tilt: wanted less than pi/2"),
         ({"limits": control.CascadeLimits(speed=-1.0)}, r"^limits.speed: wanted positive"),
         ({"limits": None}, r"^limits: wanted a control.CascadeLimits, got None"),
-        ({"course": lambda t: STILL}, r"^course: wanted course\(t, params, input\), got"),
+        ({"reference": lambda t: STILL}, r"^reference: wanted reference\(t, params, input\), got"),
         ({"gains": STILL}, r"^gains: wanted a function"),
         ({"unwind": 1e-3}, r"^unwind: wanted at least the period"),
     ):

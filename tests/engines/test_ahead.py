@@ -1,7 +1,7 @@
 """The kernels for the GPU, compiled ahead of time for one that is not there.
 
 NVIDIA's assembler and XLA's own compiler for an H200 take them. Nothing of it runs. The packages
-that this takes are in the row "gpu" of tests/matrix.
+that this takes are in the task `gpu` of noxfile.py.
 """
 
 import importlib.util

@@ -166,7 +166,7 @@ def test_other_roundings_admit_what_xla_may_make_of_signs_masks_and_quotients():
 
 @pytest.mark.skipif(
     "optimization_level=0" in os.environ.get("XLA_FLAGS", ""),
-    reason="XLA's tanh reaches 1 early where it compiles as for a user; tests/matrix does",
+    reason="XLA's tanh reaches 1 early where it compiles as for a user, as in `nox -s matrix`",
 )
 def test_other_roundings_admit_a_tanh_that_reaches_one_early():
     near = lambda x: jnp.log(1 + jnp.tanh(9.2 * x[0]))

@@ -13,7 +13,7 @@ from marks import some
 import jaxquat as jq
 from jaxquat import estimation
 from jaxquat.estimation import ImuSample, Settings
-from jaxquat.estimation.imu_error import propagated, transition_of
+from jaxquat.estimation.imu import propagated, transition_of
 
 BROAD = ROOT.parent / "shared" / "data" / "broad"
 DT = 0.05

@@ -445,7 +445,9 @@ def test_the_derivative_of_a_steady_precession_does_not_depend_on_the_unit_of_ti
 
     def rate(factor, unit):
         spin, potential = factor * jnp.float32(5.0 * unit), jnp.float32(0.7 * unit * unit)
-        state = exact.steady_precession(body, potential, jnp.float32(0.0), jnp.float32(0.8), spin)
+        state = exact.steady_precession(
+            body, potential, jnp.float32(0.0), tilt=jnp.float32(0.8), spin=spin
+        )
         return state.omega[1] / jnp.float32(unit)
 
     got, wanted = (mode(rate)(jnp.float32(1.0), x) for x in (unit, 1.0))
@@ -464,7 +466,9 @@ def test_steady_precession_satisfies_the_equations_of_the_heavy_top(tilt, fast):
     if fast and abs(np.cos(tilt)) < 1e-9:
         return  # infinitely fast
     for spin in (6.0, -6.0):
-        motion = lambda t, spin=spin: exact.steady_precession(body, 1.3, t, tilt, spin, fast=fast)
+        motion = lambda t, spin=spin: exact.steady_precession(
+            body, 1.3, t, tilt=tilt, spin=spin, fast=fast
+        )
         at = lambda t, motion=motion: (motion(t).q, defect(body, motion, torque, t))
         q, errors = jax.jit(jax.vmap(at))(jnp.linspace(0.0, 3.0, 20))
         assert np.abs(errors).max() < 1e-12
@@ -485,7 +489,7 @@ def test_nutation_is_that_of_a_heavy_top_released_at_rest():
     start = jq.State(jq.quaternion.exp(jnp.array([0.9, 0.0, 0.0])), jnp.array([0.0, 0.0, 5.0]))
     times, states = heavy_motion((1.0, 1.0, 0.6), (0.0, 0.0, 1.0), 1.3, start, 6.0)
     body = jq.Body.from_principal(jnp.array([1.0, 1.0, 0.6]))
-    cosine = jax.jit(jax.vmap(lambda t: exact.nutation(body, 1.3, t, 0.9, 5.0)))(times)
+    cosine = jax.jit(jax.vmap(lambda t: exact.nutation(body, 1.3, t, tilt=0.9, spin=5.0)))(times)
     rolled = 1 - 2 * (states.q[:, 1] ** 2 + states.q[:, 2] ** 2)
     np.testing.assert_allclose(cosine, rolled, rtol=0, atol=1e-13)
     assert cosine.min() < cosine.max() - 0.1
@@ -506,7 +510,7 @@ def test_a_fixed_axis_keeps_its_direction_and_coning_has_the_rate_of_its_attitud
     turn = jq.quaternion.log(jq.quaternion.relative(Q0, q))
     np.testing.assert_allclose(turn, 1.3 * axis, atol=1e-15)
     for t in (0.0, 0.7, 3.0):
-        state, rate = jax.jvp(lambda t: exact.coning(t, 0.6, 4.0), (t,), (1.0,))
+        state, rate = jax.jvp(lambda t: exact.coning(t, half_angle=0.6, rate=4.0), (t,), (1.0,))
         omega = 2 * jq.quaternion.multiply(jq.quaternion.conjugate(state.q), rate.q)[1:]
         np.testing.assert_allclose(omega, state.omega, atol=1e-15)
 
@@ -527,8 +531,10 @@ def test_wrong_bodies_are_refused():
     start = jq.State(Q0, jnp.array([0.3, 0.4, 0.5]))
     motions = {
         "free_symmetric": lambda body, t: exact.free_symmetric(body, t, start),
-        "steady_precession": lambda body, t: exact.steady_precession(body, 1.0, t, 0.5, 9.0),
-        "nutation": lambda body, t: exact.nutation(body, 1.0, t, 0.5, 9.0),
+        "steady_precession": lambda body, t: exact.steady_precession(
+            body, 1.0, t, tilt=0.5, spin=9.0
+        ),
+        "nutation": lambda body, t: exact.nutation(body, 1.0, t, tilt=0.5, spin=9.0),
     }
     for body, (name, motion) in itertools.product((asymmetric, lying), motions.items()):
         got = re.escape(str(body.principal()[0].tolist()))
@@ -538,11 +544,11 @@ def test_wrong_bodies_are_refused():
             with pytest.raises(ValueError, match=message):
                 run(functools.partial(motion, body))(1.0)
     with pytest.raises(ValueError, match=r"^body: nutation wanted principal axes, got the inertia"):
-        exact.nutation(turned, 1.0, 1.0, 0.5, 9.0)
+        exact.nutation(turned, 1.0, 1.0, tilt=0.5, spin=9.0)
     # a turn that keeps the axis, and the inertia but for rounding
     about = jq.quaternion.exp(jnp.array([0.0, 0.0, 0.7]))
     body = jq.Body.from_principal(jnp.array([1.0, 1.0, 0.6]), about)
-    exact.steady_precession(body, 1.0, 1.0, 0.5, 9.0)
+    exact.steady_precession(body, 1.0, 1.0, tilt=0.5, spin=9.0)
     exact.free_symmetric(turned, 1.0, start)
 
 
@@ -551,14 +557,14 @@ def test_a_spin_too_slow_is_refused_where_it_is_concrete_and_nan_where_it_is_tra
     slow = 2.0 * np.sqrt(1.3 * np.cos(0.7)) / 0.6
     bound = r"I3\^2 spin\^2 >= 4 I1 potential cos\(tilt\) = 3.97718"
     with pytest.raises(ValueError, match=rf"^spin: wanted {bound}, got 3.89803$"):
-        exact.steady_precession(body, 1.3, 1.0, 0.7, 0.99 * slow)
+        exact.steady_precession(body, 1.3, 1.0, tilt=0.7, spin=0.99 * slow)
     with pytest.raises(ValueError, match=r"^spin: wanted"):
-        jax.jit(lambda t: exact.steady_precession(body, 1.3, t, 0.7, -0.99 * slow))(1.0)
-    assert np.isfinite(exact.steady_precession(body, 1.3, 1.0, 0.7, 1.01 * slow).q).all()
-    traced = jax.jit(lambda spin: exact.steady_precession(body, 1.3, 1.0, 0.7, spin).q)
+        jax.jit(lambda t: exact.steady_precession(body, 1.3, t, tilt=0.7, spin=-0.99 * slow))(1.0)
+    assert np.isfinite(exact.steady_precession(body, 1.3, 1.0, tilt=0.7, spin=1.01 * slow).q).all()
+    traced = jax.jit(lambda spin: exact.steady_precession(body, 1.3, 1.0, tilt=0.7, spin=spin).q)
     assert np.isnan(traced(0.99 * slow)).all()
     with pytest.raises(ValueError, match=r"^potential: wanted positive values, got -1.3"):
-        exact.nutation(body, -1.3, 1.0, 0.7, 5.0)
+        exact.nutation(body, -1.3, 1.0, tilt=0.7, spin=5.0)
 
 
 def test_a_motion_takes_one_time_and_keeps_its_dtype():
@@ -571,10 +577,12 @@ def test_a_motion_takes_one_time_and_keeps_its_dtype():
     motions = {
         "free_body": lambda t: exact.free_body(body, t, start),
         "free_symmetric": lambda t: exact.free_symmetric(body, t, start),
-        "steady_precession": lambda t: exact.steady_precession(body, 1.0, t, 0.5, 9),
-        "nutation": lambda t: exact.nutation(body, 1.0, t, 0.5, 9),
-        "coning": lambda t: exact.coning(t, jnp.float32(0.3), 2.0),
-        "prescribed": exact.prescribed(body, lambda t: exact.coning(t, 0.3, 2.0).q)[0],
+        "steady_precession": lambda t: exact.steady_precession(body, 1.0, t, tilt=0.5, spin=9),
+        "nutation": lambda t: exact.nutation(body, 1.0, t, tilt=0.5, spin=9),
+        "coning": lambda t: exact.coning(t, half_angle=jnp.float32(0.3), rate=2.0),
+        "prescribed": exact.prescribed(body, lambda t: exact.coning(t, half_angle=0.3, rate=2.0).q)[
+            0
+        ],
     }
     for name, motion in motions.items():
         whole, real = jax.jit(lambda motion=motion: (motion(2), motion(2.0)))()
@@ -600,14 +608,15 @@ def test_units_of_inertia_and_time_do_not_matter():
     def motions(inertia, rate):
         free, top = (jq.Body.from_principal(inertia * unit[name]) for name in ("free", "top"))
         start, t = jq.State(Q0.astype(jnp.float32), rate * unit["omega"]), 3.0 / rate
-        heavy = (top, inertia * rate**2, t, 0.7, 5.0 * rate)
+        released = {"tilt": 0.7, "spin": 5.0 * rate}
+        top_at = top, inertia * rate**2, t
         tumbled, spun = exact.free_body(free, t, start), exact.free_symmetric(top, t, start)
         return {
             "free_body": (tumbled.q, tumbled.omega / rate),
             "free_symmetric": (spun.q, spun.omega / rate),
             "flip_interval": rate * exact.flip_interval(free, start.omega),
-            "steady_precession": exact.steady_precession(*heavy).q,
-            "nutation": exact.nutation(*heavy),
+            "steady_precession": exact.steady_precession(*top_at, **released).q,
+            "nutation": exact.nutation(*top_at, **released),
         }
 
     inertias, rates = [1.0, 2.0**-40, 2.0**-100], [1.0, 2.0**-40, 2.0**-40]
@@ -647,7 +656,13 @@ def test_flip_interval_from_the_middle_axis_to_a_pole():
 
 def test_nutation_of_tops_released_almost_upright_is_that_of_sixty_digits():
     """By the roots of the cubic; within what a unit of rounding of the tilt does to the cosine."""
-    run = jax.jit(jax.vmap(lambda *x: exact.nutation(jq.Body.from_principal(x[0]), *x[1:])))
+    run = jax.jit(
+        jax.vmap(
+            lambda m, p, t, tilt, spin: exact.nutation(
+                jq.Body.from_principal(m), p, t, tilt=tilt, spin=spin
+            )
+        )
+    )
     rows = itertools.product((1e-12, 1e-6, 0.7, 3.1), (0.0, 1.0, 3.5, 50.0), (0.5, 20.0))
     tilt, spin, t = np.array(list(rows), np.float32).T
     context = mpmath.MPContext()
@@ -672,7 +687,9 @@ def test_nutation_of_tops_released_almost_upright_is_that_of_sixty_digits():
 
 def test_a_narrow_cone_turns_back():
     """It does so at -rate b^2/2, of which 1 - cos b keeps nothing in float32 below 2e-4."""
-    omega = exact.coning(jnp.float32(0.2), jnp.float32(1e-5), jnp.float32(3.0)).omega
+    omega = exact.coning(
+        jnp.float32(0.2), half_angle=jnp.float32(1e-5), rate=jnp.float32(3.0)
+    ).omega
     np.testing.assert_allclose(omega[2], -1.5e-10, rtol=1e-6)
 
 
@@ -691,8 +708,8 @@ HALF = jq.Body.from_principal(jnp.array([1.0, 1.0, 0.6], jnp.float32))
                 lambda body: exact.free_body(body, 1.0, START),
                 lambda body: exact.free_symmetric(body, 1.0, START),
                 lambda body: exact.flip_interval(body, START.omega),
-                lambda body: exact.steady_precession(body, 1.0, 1.0, 0.5, 9.0),
-                lambda body: exact.nutation(body, 1.0, 1.0, 0.5, 9.0),
+                lambda body: exact.steady_precession(body, 1.0, 1.0, tilt=0.5, spin=9.0),
+                lambda body: exact.nutation(body, 1.0, 1.0, tilt=0.5, spin=9.0),
                 lambda body: exact.prescribed(body, lambda t: Q0),
             )
             for body, error, match in (
@@ -712,15 +729,20 @@ HALF = jq.Body.from_principal(jnp.array([1.0, 1.0, 0.6], jnp.float32))
                 ("t", lambda t: exact.free_body(BODY, t, START)),
                 ("t", lambda t: exact.free_symmetric(ROUND, t, START)),
                 ("angle", lambda t: exact.fixed_axis(Q0, jnp.array([0.0, 0.0, 1.0]), t)),
-                ("t", lambda t: exact.steady_precession(ROUND, 1.0, t, 0.5, 9.0)),
-                ("potential", lambda x: exact.steady_precession(ROUND, x, 1.0, 0.5, 9.0)),
-                ("tilt", lambda x: exact.nutation(ROUND, 1.0, 1.0, x, 9.0)),
-                ("spin", lambda x: exact.nutation(ROUND, 1.0, 1.0, 0.5, x)),
+                ("t", lambda t: exact.steady_precession(ROUND, 1.0, t, tilt=0.5, spin=9.0)),
+                ("potential", lambda x: exact.steady_precession(ROUND, x, 1.0, tilt=0.5, spin=9.0)),
+                ("tilt", lambda x: exact.nutation(ROUND, 1.0, 1.0, tilt=x, spin=9.0)),
+                ("spin", lambda x: exact.nutation(ROUND, 1.0, 1.0, tilt=0.5, spin=x)),
                 ("scale", lambda x: exact.kovalevskaya(x, 1.0, START)),
                 ("potential", lambda x: exact.kovalevskaya(1.0, x, START)),
-                ("half_angle", lambda x: exact.coning(1.0, x, 1.0)),
-                ("rate", lambda x: exact.coning(1.0, 1.0, x)),
-                ("t", exact.prescribed(BODY, lambda t: exact.coning(t, 0.3, 2.0).q)[0]),
+                ("half_angle", lambda x: exact.coning(1.0, half_angle=x, rate=1.0)),
+                ("rate", lambda x: exact.coning(1.0, half_angle=1.0, rate=x)),
+                (
+                    "t",
+                    exact.prescribed(BODY, lambda t: exact.coning(t, half_angle=0.3, rate=2.0).q)[
+                        0
+                    ],
+                ),
             )
             for t, error, match in (
                 (None, TypeError, "an array of floats, got None"),

@@ -402,7 +402,7 @@ def test_an_interrupt_carries_the_best_parameters_and_a_second_call_goes_on(monk
 def test_an_interrupt_in_a_part_carries_the_parameters_of_the_part(monkeypatch):
     interrupted(monkeypatch, 1)
     with pytest.raises(KeyboardInterrupt) as caught:
-        solve(horizon=(0.5,))
+        solve(prefixes=(0.5,))
     assert "of the first 20 residuals" in caught.value.__notes__[0]
     assert np.all(np.isfinite(caught.value.params))
 
@@ -475,7 +475,7 @@ def tumbling():
 
 def check_inertia(tumbling, seed, seconds):
     measured = tumbling.case(seed, seconds)
-    found = solve(tumbling.residuals, measured.guess, measured.data, sigma=1.0, horizon=(0.1,))
+    found = solve(tumbling.residuals, measured.guess, measured.data, sigma=1.0, prefixes=(0.1,))
     inertia = found.predict(tumbling.inertia_of)
     errors = (inertia.value - tumbling.inertia_of(measured.truth)) / inertia.standard_errors
     assert found.converged

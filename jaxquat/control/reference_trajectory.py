@@ -14,8 +14,8 @@ from jaxquat._checks import exactly, finite, instance, takes
 from jaxquat.quaternion import multiply
 
 
-class Course(NamedTuple):
-    """A course to follow, in world axes with z up; a pytree.
+class ReferenceTrajectory(NamedTuple):
+    """A position and heading to follow, with their derivatives, in world axes with z up; a pytree.
 
     The heading is the direction of body x as seen from above, an angle about world z from world x.
 
@@ -31,8 +31,8 @@ class Course(NamedTuple):
 
     Examples:
         >>> place = lambda t: jnp.array([0.5, 0.0, 0.0]) * t**2 + jnp.array([0.0, 0.0, 10.0])  # m
-        >>> course = jq.control.follow_position(place, 4.0)
-        >>> course.position, course.velocity[0], course.acceleration[0]
+        >>> reference = jq.control.follow_position(place, 4.0)
+        >>> reference.position, reference.velocity[0], reference.acceleration[0]
         (Array([ 8.,  0., 10.], dtype=float32), Array(4., dtype=float32), Array(1., dtype=float32))
     """
 
@@ -46,14 +46,14 @@ class Course(NamedTuple):
     heading_acceleration: Array
 
 
-def hold_position(position: ArrayLike, heading: ArrayLike = 0.0) -> Course:
-    """The course that stays at a position (3,) [m] with a heading () [rad].
+def hold_position(position: ArrayLike, heading: ArrayLike = 0.0) -> ReferenceTrajectory:
+    """The reference that stays at a position (3,) [m] with a heading () [rad].
 
     ValueError for concrete values that are not finite.
 
     Examples:
-        >>> course = jq.control.hold_position(jnp.array([1.0, 2.0, 5.0]), heading=jnp.pi / 2)
-        >>> course.position, course.velocity
+        >>> reference = jq.control.hold_position(jnp.array([1.0, 2.0, 5.0]), heading=jnp.pi / 2)
+        >>> reference.position, reference.velocity
         (Array([1., 2., 5.], dtype=float32), Array([0., 0., 0.], dtype=float32))
     """
     position, heading = exactly("position", position, (3,)), exactly("heading", heading, ())
@@ -61,24 +61,24 @@ def hold_position(position: ArrayLike, heading: ArrayLike = 0.0) -> Course:
     finite("heading", heading)
     heading = jnp.asarray(heading, position.dtype)
     still, level = jnp.zeros_like(position), jnp.zeros_like(heading)
-    return Course(position, still, still, still, still, heading, level, level)
+    return ReferenceTrajectory(position, still, still, still, still, heading, level, level)
 
 
 def follow_position(
     position: Callable[[Array], Array],
     t: ArrayLike,
     heading: Callable[[Array], Array] | None = None,
-) -> Course:
-    """The course at time t [s] of a smooth ``position(t) -> (3,)`` and ``heading(t) -> ()``.
+) -> ReferenceTrajectory:
+    """The reference at time t [s] of a smooth ``position(t) -> (3,)`` and ``heading(t) -> ()``.
 
     The derivatives come by differentiation: four of the position [m], two of the heading [rad].
     Without a heading it stays 0.
 
     Examples:
         >>> circle = lambda t: 2.0 * jnp.array([jnp.cos(1.5 * t), jnp.sin(1.5 * t), 0.0])  # m
-        >>> course = jq.control.follow_position(circle, 1.0, heading=lambda t: 1.5 * t)
-        >>> speed, pull = jnp.linalg.norm(course.velocity), jnp.linalg.norm(course.acceleration)
-        >>> f"{speed:.2f} m/s, {pull:.2f} m/s^2, {course.heading_rate:.2f} rad/s"
+        >>> reference = jq.control.follow_position(circle, 1.0, heading=lambda t: 1.5 * t)
+        >>> speed, pull = map(jnp.linalg.norm, (reference.velocity, reference.acceleration))
+        >>> f"{speed:.2f} m/s, {pull:.2f} m/s^2, {reference.heading_rate:.2f} rad/s"
         '3.00 m/s, 4.50 m/s^2, 1.50 rad/s'
     """
     takes("position", position, "t")
@@ -89,7 +89,7 @@ def follow_position(
     else:
         takes("heading", heading, "t")
         turns = _derivatives(lambda t: exactly("heading(t)", heading(t), ()), t, 2)
-    return Course(*places, *turns)
+    return ReferenceTrajectory(*places, *turns)
 
 
 def _derivatives(function: Callable[[Array], Array], t: Array, count: int) -> list[Array]:
@@ -104,15 +104,17 @@ def _derivatives(function: Callable[[Array], Array], t: Array, count: int) -> li
     return with_slopes(t, count)
 
 
-def check_course(course: Course) -> Course:
-    """A Course with arrays for fields, or an error that names the field."""
-    instance("course", course, Course, "a control.Course")
+def check_trajectory(reference: ReferenceTrajectory) -> ReferenceTrajectory:
+    """A ReferenceTrajectory with arrays for fields, or an error that names the field."""
+    instance("reference", reference, ReferenceTrajectory, "a control.ReferenceTrajectory")
     shapes = [(3,)] * 5 + [()] * 3
-    fields = zip(Course._fields, course, shapes, strict=True)
-    course = Course(*(exactly(f"course.{name}", value, shape) for name, value, shape in fields))
-    for name, value in course._asdict().items():
-        finite(f"course.{name}", value)
-    return course
+    fields = zip(ReferenceTrajectory._fields, reference, shapes, strict=True)
+    reference = ReferenceTrajectory(
+        *(exactly(f"reference.{name}", value, shape) for name, value, shape in fields)
+    )
+    for name, value in reference._asdict().items():
+        finite(f"reference.{name}", value)
+    return reference
 
 
 def attitude_of(force: Array, heading: Array) -> Array:
