@@ -54,7 +54,8 @@ def floating(name: str, value: Any) -> Array:
     try:
         array = _now(jnp.asarray, float(value) if type(value) is int else value)
     except (TypeError, ValueError, OverflowError) as error:
-        raise TypeError(f"{name}: wanted an array of floats, got {value!r}") from error
+        of = f"one of {value.dtype.str}" if isinstance(value, np.ndarray) else repr(value)
+        raise TypeError(f"{name}: wanted an array of floats, got {of}") from error
     if not jnp.issubdtype(array.dtype, jnp.floating):
         hint = " (write 1.0, not 1)" if jnp.issubdtype(array.dtype, jnp.integer) else ""
         raise TypeError(f"{name}: wanted a floating dtype, got {array.dtype}{hint}")

@@ -11,10 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import jax
+
 from jaxquat._checks import one_of
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Step, Torque
 from jaxquat.dynamics.state import State
+from jaxquat.engines import scan
 from jaxquat.fused import engine, lowering
 from jaxquat.fused.errors import NotScalarError
 from jaxquat.fused.ir.program import Program
@@ -87,14 +90,17 @@ def explain(
 
 def _counted(simulation: Simulation) -> tuple[str | None, list[str]]:
     """What keeps the rollout from being a kernel, or None; and what the programs cost."""
-    lines, saves = [], simulation.save is not None
+    lines, saves, failure = [], simulation.save is not None, None
     try:
         recurrence, _, _ = engine.trace(simulation, strict=False)
         if recurrence.value_by_scan:
             lines.append("value alone: by a scan, whose matrix products are faster")
         lines += _programs(lowering.checked_loop(recurrence, "forward"), saves, "")
     except Exception as error:  # as engine="auto" does
-        return _why(error), lines
+        failure = error
+    if failure:
+        jax.eval_shape(lambda: scan.run(simulation))  # an error of the user's is raised here
+        return _why(failure), lines
     try:
         lines += _programs(lowering.checked_loop(recurrence, "backward"), saves, "_back")
         lines.append(f"kept for the derivative: a state every {recurrence.kept_every} steps")

@@ -14,6 +14,7 @@ import math
 import os
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import NamedTuple
 
 import numpy as np
@@ -56,7 +57,8 @@ def text_of(path: str | os.PathLike) -> str:
     file = place("path", path)
     content = file.read_bytes()
     try:
-        content = gzip.decompress(content) if file.suffix == ".gz" else content
+        is_gzip = file.suffix == ".gz" or content.startswith(b"\x1f\x8b")
+        content = gzip.decompress(content) if is_gzip else content
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(f"{file}: cannot be read as CSV text, {error}") from error
     try:
@@ -64,36 +66,52 @@ def text_of(path: str | os.PathLike) -> str:
     except UnicodeDecodeError:
         text = content.decode("latin-1")
     if "\0" in text:
-        raise ValueError(f"{file}: cannot be read as CSV text, it has NUL characters")
+        raise ValueError(f"{file}: cannot be read as CSV text, it has NUL characters (UTF-16?)")
     return text
 
 
-def header_of(text: str, columns: Sequence[str]) -> Header:
-    """The first line that names all these columns, also where it is a comment.
+def header_of(text: str, columns: Sequence[str], decimal: str) -> Header:
+    """The first line that names all these columns, or of several comments that do so the last one.
 
     Where there is none, it is the first line that is not blank. The separator is the one with which
     the line has all the names, or else the one that gives the most cells.
     """
-    first = None
+    marks = _SEPARATORS.replace(decimal, "")
+    first = comment = None
     for number, line in enumerate(itertools.islice(_lines(text), _BEFORE), 1):
         if not line.strip():
             continue
-        candidates = [Header(_cells(line, mark), number, mark) for mark in _SEPARATORS]
-        for header in candidates:
-            if all(any(is_named(cell, column) for cell in header.names) for column in columns):
-                return header
+        candidates = [Header(_cells(line, mark), number, mark) for mark in marks]
+        named = [header for header in candidates if _has(header, columns)]
+        if not line.lstrip().startswith("#"):
+            if named or comment:
+                return (named or [comment])[0]
+        elif named:
+            comment = named[0]
         first = first or max(candidates, key=lambda header: len(header.names))
-    return first or Header([], 1, ",")
+    return comment or first or Header([], 1, marks[0])
 
 
-def numbered_header(text: str, columns: Sequence[str]) -> Header:
-    """The columns of a file without names: "0", "1", ..., as many as its first row has."""
+def _has(header: Header, columns: Sequence[str]) -> bool:
+    return all(any(is_named(cell, column) for cell in header.names) for column in columns)
+
+
+def numbered_header(text: str, columns: Sequence[str], decimal: str) -> Header:
+    """The columns of a file without names: "0", "1", ..., as many as its first row has.
+
+    The separator is one with which these columns are numbers in that row, or at least are there.
+    """
     lines = (line for line in _lines(text) if line.strip() and not line.lstrip().startswith("#"))
-    line, most = next(lines, ""), max(map(int, columns))
-    counts = {mark: len(_cells(line, mark)) for mark in _SEPARATORS}
-    enough = [mark for mark in _SEPARATORS if counts[mark] > most]
-    mark = enough[0] if enough else max(counts, key=lambda mark: counts[mark])
-    return Header([str(k) for k in range(counts[mark])], 0, mark)
+    line, numbers = next(lines, ""), list(map(int, columns))
+    rows = {mark: _cells(line, mark) for mark in _SEPARATORS.replace(decimal, "")}
+
+    def suits(mark: str) -> tuple[int, int]:
+        row = rows[mark]
+        here = [row[k] for k in numbers if k < len(row)]
+        return sum(map(math.isfinite, _floats(here, decimal))), len(row)
+
+    mark = max(rows, key=suits)
+    return Header([str(k) for k in range(len(rows[mark]))], 0, mark)
 
 
 def is_named(cell: str, column: str) -> bool:
@@ -129,6 +147,7 @@ def numbers_of(
         stamps = [previous, *(row[stamp].strip() for row in block.rows)]
         first = blocks[-1][0][-1:] if blocks else np.array([[-math.inf]])
         times = np.concatenate([first, values[0]])[:, 0]
+        stamps = [stamp.replace(decimal, ".") for stamp in stamps]
         problems.append(_time_problem(channels[0], times, stamps, duplicates))
         for k, column, problem in sorted(filter(None, problems), key=lambda found: found[0])[:1]:
             raise malformed(path, block.lines[k], column, problem)
@@ -255,10 +274,11 @@ def _time_problem(
     """A time that is not after the one before; ``stamps`` are the times as in the file."""
     for k in np.flatnonzero(~(np.diff(times) > 0)):
         before, t = times[k : k + 2]
-        if t == before and stamps[k] == stamps[k + 1] and duplicates != "raise":
+        is_repeated = t == before and Decimal(stamps[k]) == Decimal(stamps[k + 1])
+        if is_repeated and duplicates != "raise":
             continue
         problem = f"wanted a time after {before}, got {t}"
-        if t == before and stamps[k] == stamps[k + 1]:
+        if is_repeated:
             problem += '; duplicates="first" or "last" keeps one of the rows'
         elif t == before:
             problem = f"wanted times that differ in float64, got {stamps[k]} and {stamps[k + 1]}"

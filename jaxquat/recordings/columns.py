@@ -70,24 +70,29 @@ def name_and_unit(cell: str) -> tuple[str, str | None]:
     return match[1], unit
 
 
-def ends_in_a_unit(column: str) -> bool:
+def ends_in_a_unit(column: str, channel: str) -> bool:
     """Whether a name ends in a unit that is not of SI, as ``time_us``, ``timeMs``, ``gx deg/s`` do.
 
-    Capitals do not matter, nor what stands between the words.
+    Capitals do not matter, nor what stands between the words. Endings that are no unit in most
+    names, such as "g" and "min", count in the channels where they are one.
     """
-    parted = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", column)
-    words = [word for word in re.split(r"[\s_./:{}-]+", parted.lower()) if word]
-    return any("_".join(words[-count:]) in _ENDINGS for count in (1, 2, 3))
+    endings = _ENDINGS | _ENDINGS_OF.get(channel, set())
+    for text in (column, re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", column)):
+        words = [word for word in re.split(r"[\s_./:{}-]+", text.lower()) if word]
+        if any("_".join(words[-count:]) in endings for count in (1, 2, 3)):
+            return True
+    return False
 
 
 _SPELLED = "usec microseconds micros msec milliseconds millis nsec nanoseconds nanos degs degrees"
 _SPELLED += " degps deg_sec deg_per_s deg_per_sec degrees_s degrees_per_second"
-# "g" and "%" also end names that are no units.
+_SPELLED += " km kmh kph mph ft feet minutes hours"
+_ENDINGS_OF = {"accelerometer": {"g"}, "t": {"min", "mins", "h", "hour"}}
 _ENDINGS = {
     *_SPELLED.split(),
     *(
         name.lower().replace("/", "_")
         for name, (_, one) in UNITS.items()
-        if one != 1.0 and len(name) > 1
+        if one != 1.0 and len(name) > 1 and name != "min"
     ),
 }

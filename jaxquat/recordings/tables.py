@@ -136,10 +136,8 @@ def read(
         raise ValueError(f"order: wanted columns for q beside it, got {order!r} without them")
     text = text_of(path)
     names = [column for channel in channels for column in channel.columns]
-    numbered = columns is not None and any(isinstance(x, int) for x in _flat(columns))
-    header = numbered_header(text, names) if numbered else header_of(text, names)
-    if decimal == header.separator:
-        raise ValueError(f"decimal: wanted '.', as commas separate the cells, got {decimal!r}")
+    numbered = columns is not None and all(map(_is_number, _flat(columns)))
+    header = (numbered_header if numbered else header_of)(text, names, decimal)
     places = {
         channel.name: _places(path, header, channel, given.get(channel.name))
         for channel in channels
@@ -172,13 +170,20 @@ def _flat(columns: Mapping[str, Any]) -> list[Any]:
     ]
 
 
+def _is_number(column: Any) -> bool:
+    is_integer = isinstance(column, int | np.integer) and not isinstance(column, bool)
+    return is_integer and column >= 0
+
+
 def _checked_columns(columns: Mapping[str, Any]) -> tuple[Channel, ...]:
     """The channels that the argument ``columns`` of ``read`` names, "t" first."""
     instance("columns", columns, Mapping, 'a dict such as {"t": "time", "gyro": ("x", "y", "z")}')
-    flat = _flat(columns)
-    if flat and all(isinstance(x, int) and not isinstance(x, bool) and x >= 0 for x in flat):
+    are_numbers = [_is_number(x) for x in _flat(columns)]
+    if any(are_numbers) and not all(are_numbers):
+        raise TypeError(f"columns: wanted names alone or numbers alone, got {columns}")
+    if any(are_numbers):
         columns = {
-            name: str(value) if isinstance(value, int) else tuple(map(str, value))
+            name: tuple(map(str, value)) if isinstance(value, tuple | list) else str(value)
             for name, value in columns.items()
         }
     named = checked_names("columns", columns)
@@ -188,6 +193,8 @@ def _checked_columns(columns: Mapping[str, Any]) -> tuple[Channel, ...]:
         if not isinstance(named[name], str):
             raise ValueError(f"columns: wanted one name for {name}, got {named[name]!r}")
     for name, value in named.items():
+        if not isinstance(value, str) and len(set(value)) < len(value):
+            raise ValueError(f"columns: wanted each column of {name} once, got {value!r}")
         if name in SIZES and (isinstance(value, str) or len(value) != SIZES[name]):
             raise ValueError(f"columns: wanted {SIZES[name]} names for {name}, got {value!r}")
     ordered = {"t": named["t"], **named}
@@ -235,7 +242,7 @@ def _place(
         raise malformed(path, header.line or 1, column, problem)
     unit = unit or stated
     if unit is None:
-        if ends_in_a_unit(column):
+        if ends_in_a_unit(column, channel):
             problem = f"its name ends in a unit; say which it has, as in units={{{channel!r}: ...}}"
             raise malformed(path, header.line or 1, column, problem)
         return found[0], None

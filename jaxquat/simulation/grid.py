@@ -201,7 +201,9 @@ def grid_at(times: ArrayLike, substeps: int = 1) -> GridAt:
     stamps = np.asarray(times) if is_concrete(times) and not isinstance(times, Array) else array
     finite("times", stamps)
     if is_concrete(stamps):
-        lengths = np.diff(np.asarray(stamps))
+        with np.errstate(over="ignore"):
+            lengths = np.diff(np.asarray(stamps))
+        finite("differences of times", lengths)
         for k in np.flatnonzero(lengths < 0)[:1]:
             got = f"times[{k}] = {stamps[k]}, times[{k + 1}] = {stamps[k + 1]}"
             raise ValueError(f"times: wanted times that do not decrease, got {got}")

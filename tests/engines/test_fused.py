@@ -3,6 +3,7 @@
 import functools
 import inspect
 import os
+import re
 import subprocess
 import sys
 
@@ -644,6 +645,39 @@ def test_explain(capsys):
     text = explained(capsys, jq.zhao, body, pd, start, grid, jnp.ones(2), check=True)
     verdict = 'engine="auto" takes the scan (only the scan engine has check=True)\nstep: '
     assert text.startswith(verdict)
+
+
+@pytest.mark.parametrize(
+    "torque", [lambda t, s, p: s.omega[:2], lambda t, s, p: {}["gain"], lambda t, s, p: None]
+)
+def test_explain_raises_what_rollout_raises(torque):
+    arguments = jq.rkmk2, full_body(jnp.float64), torque, one_start(), jq.grid(0.0, 0.01, 4)
+    with pytest.raises((ValueError, KeyError, TypeError)) as of_rollout:
+        jq.rollout(*arguments, engine="scan")
+    with pytest.raises(of_rollout.type, match=re.escape(str(of_rollout.value).splitlines()[0])):
+        jq.fused.explain(*arguments)
+
+
+CONSTANTS = [np.complex64(3 + 4j), np.complex128(1j), 1j, jnp.bfloat16(1.3), np.float16(1.3)]
+
+
+@pytest.mark.parametrize("constant", CONSTANTS, ids=lambda x: type(x).__name__)
+def test_a_constant_of_another_dtype_is_said(constant):
+    """Its bits were taken for those of a float: "auto" gave other numbers without a warning."""
+    start, body, grid = one_start(), full_body(jnp.float64), jq.grid(0.0, 0.01, 4)
+    brake = lambda t, state, params: -state.omega * jnp.abs(constant).astype(jnp.float64)
+    kept = lambda t, state, params: jnp.asarray(constant)
+    for torque, save in ((brake, None), (jq.torques.zero, kept)):
+        run = lambda engine, t=torque, s=save: jq.rollout(
+            jq.rkmk2, body, t, start, grid, save=s, engine=engine
+        )
+        scan, auto = run("scan"), run("auto")
+        np.testing.assert_array_equal(auto.final.omega, scan.final.omega)
+        for x, y in zip(jax.tree.leaves(auto.saved), jax.tree.leaves(scan.saved), strict=True):
+            assert x.dtype == y.dtype
+            np.testing.assert_array_equal(x, y)
+    with pytest.raises(jq.fused.NotScalarError, match="scalar code has float32, float64"):
+        run("fused")
 
 
 def test_explain_takes_the_arguments_of_rollout(capsys, monkeypatch):

@@ -1,5 +1,6 @@
 """Tests of reading named columns with units, and of bringing sensors of several rates together."""
 
+import gzip
 import re
 
 import numpy as np
@@ -217,7 +218,8 @@ def test_a_table_is_read_however_its_cells_are_separated(tmp_path, lines):
 def test_the_columns_of_a_file_without_a_header_are_numbered(tmp_path, separator):
     lines = ["# recorded by hand", *PLAIN[1:]]
     path = written(tmp_path, *(line.replace(",", separator) for line in lines))
-    got = recordings.read(path, {"t": 0, "gyro": (3, 2, 1)}, units={"t": "ms"})
+    numbers = {"t": np.int64(0), "gyro": (3, 2, 1)}
+    got = recordings.read(path, numbers, units={"t": "ms"})
     np.testing.assert_array_equal(got.t, [0.0, 0.5e-3])
     np.testing.assert_array_equal(got.gyro, [[3, 2, 1.5], [6, 5, -0.01]])
     with pytest.raises(ValueError, match=r"line 1, column 5: missing from the header, got 0, 1, 2"):
@@ -236,8 +238,14 @@ def test_decimal_commas_are_read_where_they_are_asked_for(tmp_path):
         recordings.read(path, {"t": "t", "x": "x"})
     with pytest.raises(ValueError, match=r"line 2, column x: wanted a number, got '1\.234,5'"):
         recordings.read(written(tmp_path, "t;x", "0;1.234,5"), {"t": "t", "x": "x"}, decimal=",")
-    with pytest.raises(ValueError, match=r"decimal: wanted '\.', as commas separate the cells"):
+    with pytest.raises(ValueError, match="column t: missing from the header, got t,x,y,z,u;"):
         recordings.read(written(tmp_path, *PLAIN), {"t": "t", "x": "x"}, decimal=",")
+    for separator in ";\t ":
+        path = written(tmp_path, f"0{separator}1,5", f"1{separator}2,5")
+        got = recordings.read(path, {"t": 0, "x": 1}, decimal=",")
+        np.testing.assert_array_equal(got["x"], [1.5, 2.5])
+    path = written(tmp_path, "0\t1\ta,b", "1\t2\ta,b")
+    np.testing.assert_array_equal(recordings.read(path, {"t": 0, "x": 1})["x"], [1.0, 2.0])
 
 
 def test_a_name_in_latin_1_is_read(tmp_path):
@@ -261,6 +269,47 @@ def test_of_rows_with_one_time_the_first_or_the_last_is_kept(tmp_path):
         ValueError, match=r"line 30004, column t: wanted a time after 15000\.0, got 7"
     ):
         recordings.read(path, {"t": "t", "x": "x"}, duplicates="first")
+
+
+def test_one_time_that_is_written_in_two_ways_is_one(tmp_path):
+    path = written(tmp_path, "t,x", "0.10,1", "0.1,2", "1e3,3", "1000,4")
+    got = recordings.read(path, {"t": "t", "x": "x"}, duplicates="last")
+    np.testing.assert_array_equal(got["x"], [2.0, 4.0])
+
+
+def test_of_several_comments_the_last_one_before_the_numbers_is_the_header(tmp_path):
+    """And a line that is no comment goes before them."""
+    path = written(tmp_path, "# x against t", "", "# t x y", "0 1 2", "1 3 4", "# y x t", "2 5 6")
+    np.testing.assert_array_equal(recordings.read(path, {"t": "t", "x": "x"})["x"], [1, 3, 5])
+    path = written(tmp_path, "# x and t", "t x", "0 1", "1 3")
+    np.testing.assert_array_equal(recordings.read(path, {"t": "t", "x": "x"})["x"], [1, 3])
+
+
+@pytest.mark.parametrize(
+    ("channel", "names"),
+    [
+        ("accelerometer", ("ax_g", "ay_g", "az_g")),
+        ("magnetometer", ("mx_uT", "my_uT", "mz_uT")),
+        ("speed", "v_kmh"),
+    ],
+)
+def test_endings_of_one_letter_and_of_capitals_are_units_too(tmp_path, channel, names):
+    header = ",".join(names) if isinstance(names, tuple) else names
+    zeros = header.count(",") * ",0"
+    path = written(tmp_path, f"t,{header}", f"0,0{zeros}", f"1,0{zeros}")
+    with pytest.raises(ValueError, match="its name ends in a unit; say which"):
+        recordings.read(path, {"t": "t", channel: names})
+    with pytest.raises(ValueError, match="column t_min: its name ends in a unit"):
+        recordings.read(
+            written(tmp_path, "t_min,x_min", "0,1", "1,2"), {"t": "t_min", "x": "x_min"}
+        )
+
+
+def test_a_gzip_file_of_another_name_is_read(tmp_path):
+    (tmp_path / "a.csv").write_bytes(gzip.compress(b"t,x\n0,1\n1,2\n"))
+    np.testing.assert_array_equal(
+        recordings.read(tmp_path / "a.csv", {"t": "t", "x": "x"})["x"], [1.0, 2.0]
+    )
 
 
 def test_the_first_line_that_is_wrong_is_named(tmp_path):
@@ -335,7 +384,12 @@ ARGUMENTS = {
     "a name and a number": (
         ({"t": 0, "u": "x"},),
         {},
-        "columns: wanted names of columns for 't', got 0",
+        "columns: wanted names alone or numbers alone, got {'t': 0, 'u': 'x'}",
+    ),
+    "a column twice": (
+        ({"t": "t", "gyro": ("x", "x", "z")},),
+        {},
+        "columns: wanted each column of gyro once, got ('x', 'x', 'z')",
     ),
     "a negative number": (({"t": -1},), {}, "columns: wanted names of columns for 't', got -1"),
     "a boolean": (({"t": True},), {}, "columns: wanted names of columns for 't', got True"),

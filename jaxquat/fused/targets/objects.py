@@ -26,7 +26,7 @@ def _folder() -> Path | None:
     """
     own = os.environ.get("JAXQUAT_CACHE")
     if own is not None:
-        return Path(own) if own else None
+        return Path(own).expanduser() if own else None
     shared = os.environ.get("XDG_CACHE_HOME", "")
     if os.path.isabs(shared):  # the XDG specification wants relative paths ignored
         return Path(shared) / "jaxquat"

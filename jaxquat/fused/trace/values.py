@@ -30,7 +30,11 @@ def raw_shape(aval: Any) -> tuple[int, ...]:
 
 def raw_dtype(aval: Any) -> np.dtype:
     """The dtype of an array, uint32 for keys."""
-    dtype = np.dtype(np.uint32) if is_key(aval) else np.dtype(aval.dtype)
+    return _checked(np.dtype(np.uint32) if is_key(aval) else np.dtype(aval.dtype))
+
+
+def _checked(dtype: np.dtype) -> np.dtype:
+    """The dtype, if scalar code has it; else a NotScalarError."""
     if dtype.kind not in "biuf" or (dtype.kind == "f" and dtype.itemsize < 4):
         raise NotScalarError(
             f"{dtype}: scalar code has float32, float64, integers and booleans alone; "
@@ -66,6 +70,7 @@ def constants(b: Builder, value: Any) -> Values:
     """The values of an array of constants."""
     value = np.asarray(jax.random.key_data(value) if is_key(value) else value)
     fits("constant", value.shape)
+    _checked(value.dtype)
     return np.array([b.const(x) for x in value.ravel()], np.int64).reshape(value.shape)
 
 
