@@ -589,6 +589,8 @@ TABLE = {
         "columns": optional({"t": "t"}, none="a file that is not there"),
         "units": optional({"t": "s"}, none="a file that is not there"),
         "order": Argument("wxyz"),
+        "decimal": Argument("."),
+        "duplicates": Argument("raise"),
     },
     "recordings.read_ulog": {
         "path": Argument("nowhere.ulg", {"str": "a file that is not there"}),
