@@ -1,4 +1,4 @@
-"""Follow a heavy top that spins at 150 rad/s to a tolerance, with steps chosen by diffrax.
+"""Integrate a heavy top that spins at 150 rad/s to a tolerance, with steps chosen by diffrax.
 
     pip install "jaxquat[examples,diffrax]"
     python examples/adaptive_top.py
@@ -7,8 +7,8 @@ The run lasts one second, 24 turns about the top's axis. diffrax's PID controlle
 for five tolerances; a tolerance bounds the error of one step in attitude [rad] and rate [rad/s].
 
 The reference is a splitting of order 4 made for such bodies, with steps so short that its own error
-is rounding. The table has, for each tolerance, the error at the end, the number of steps, and the
-error of as many fixed steps of the same method. The picture is adaptive_top.png.
+is rounding. For each tolerance, the table has the error at the end, the number of steps, and the
+error of the same method with as many fixed steps. The picture is adaptive_top.png.
 """
 
 from typing import NamedTuple

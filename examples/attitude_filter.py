@@ -1,26 +1,27 @@
-"""Tune an attitude filter on real recordings by gradient, and judge it on others beside VQF.
+"""Tune an attitude filter on real recordings by gradient, and compare it with VQF on others.
 
     python examples/attitude_filter.py --train FILES --test FILES [--swap]
 
-Seven settings of ``jq.estimation.ahrs`` and the latency of the gyroscope are fitted: by the error
-of the filter on TRAIN, through its scan, in forward mode. The smoother has the same settings. A
-prior keeps them near their defaults, within a factor of 1.5.
+Seven settings of ``jq.estimation.ahrs`` and the latency of the gyroscope are fitted. The fit
+minimizes the error of the filter on TRAIN, and differentiates its scan in forward mode. The
+smoother has the same settings. A prior keeps them near their defaults, within a factor of 1.5.
 
 Recordings are .npz files: ``imu_gyr`` [rad/s], ``imu_acc`` [m/s^2] and ``imu_mag``, (N, 3), sensor
 axes; ``opt_quat`` (N, 4), a reference, sensor to east, north and up, NaN where it was lost;
-``movement`` (N,), 1 where errors count; ``sampling_rate`` [Hz]. Those of BROAD (D. Laidig et al.,
-Data 6(7), 2021, doi 10.3390/data6070072, CC BY 4.0) are such, converted.
+``movement`` (N,), 1 where errors count; ``sampling_rate`` [Hz]. The recordings of BROAD (D. Laidig
+et al., Data 6(7), 2021, doi 10.3390/data6070072, CC BY 4.0) can be converted to this format.
 
 The score of a recording is BROAD's: with e = q q_ref*, the root mean square over the movement of
-the angle of e (total), of its turn about the vertical (heading), of the rest (inclination). The
-north of the reference is not the magnetic one, so there is an aligned score, too: after the mean
-error of heading is taken off. Scores are averaged over recordings.
+the angle of e (total), of its turn about the vertical (heading) and of the remaining turn
+(inclination). The reference does not use magnetic north, so there is also an aligned score, from
+which the mean error of the heading is removed. Scores are averaged over recordings.
 
 VQF (D. Laidig and T. Seel, Information Fusion 91, 2023; the package vqf) runs with its default
-settings. What the latency is worth is printed beside: VQF's attitudes turned on by the latency
-fitted on TRAIN. The picture is attitude_filter.png.
+settings. To show the effect of the latency, the scores of VQF's attitudes turned on by the latency
+fitted on TRAIN are printed, too. The picture is attitude_filter.png.
 
-With ``--swap`` TEST also trains and TRAIN is judged; the scores are those of all recordings.
+With ``--swap`` the program also fits on TEST and scores TRAIN; the scores then cover all
+recordings.
 """
 
 import argparse
@@ -43,9 +44,9 @@ import matplotlib.pyplot as plt
 EVERY = 20  # samples are merged for the fit
 UPDATES = 10
 SPREAD = 0.4  # standard deviation of the prior of a setting's logarithm
-LATENCY = 0.01  # s, that of the latency
-PRIOR = 0.025  # what a setting at one standard deviation adds to the loss
-SCALES = jnp.array([2.0, 0.7, 1.3])  # deg: what an error of total, inclination, aligned counts by
+LATENCY = 0.01  # s, standard deviation of the prior of the latency
+PRIOR = 0.025  # added to the loss by a setting at one standard deviation
+SCALES = jnp.array([2.0, 0.7, 1.3])  # deg: units of the errors: total, inclination, aligned
 FITTED = (
     "start_heading",
     "start_response",
@@ -59,7 +60,7 @@ COLUMNS = ("vqf", "online", "offline_vqf", "smoothed")
 
 
 class Recording(NamedTuple):
-    """Samples of the sensors and the reference; with an axis in front, several recordings."""
+    """Samples of the sensors and the reference; with a leading axis, several recordings."""
 
     samples: estimation.ImuSample
     reference: jax.Array  # (N, 4), NaN where errors do not count
@@ -69,7 +70,7 @@ class Recording(NamedTuple):
 
 
 def read(path):
-    """Return the recording in a .npz file, float32; leave with one line if it is none."""
+    """Return the recording in a .npz file, float32; exit with one line if it is invalid."""
     try:
         with np.load(path) as file:
             data = {name: np.asarray(file[name], np.float32) for name in file.files}
@@ -89,12 +90,12 @@ def read(path):
 def merged(recording, every):
     """Return the recording with merged samples, and the reference at their ends."""
     n = len(recording.reference) // every * every
-    whole = jax.tree.map(lambda x: x[:n], recording)
-    return Recording(estimation.merge(whole.samples, every), whole.reference[every - 1 :: every])
+    groups = jax.tree.map(lambda x: x[:n], recording)
+    return Recording(estimation.merge(groups.samples, every), groups.reference[every - 1 :: every])
 
 
 def padded(recordings):
-    """Return recordings of one length, padded at the end with samples of length 0."""
+    """Return recordings of equal length, padded at the end with samples of length 0."""
     longest = max(len(recording.reference) for recording in recordings)
 
     def one(recording):
@@ -110,7 +111,7 @@ def padded(recordings):
 
 
 def scores(q, reference):
-    """Return total, heading, inclination [deg], and the same aligned. (N, 4), (N, 4) -> (6,)."""
+    """Return total, heading, inclination [deg], then aligned ones. (N, 4), (N, 4) -> (6,)."""
     counts = ~jnp.any(jnp.isnan(reference), axis=1)
     start = jnp.zeros_like(reference).at[:, 0].set(1.0)
     q, reference = (jnp.where(counts[:, None], x, start) for x in (q, reference))
@@ -145,7 +146,7 @@ def root(x):
 
 
 def settings_of(params):
-    """Return the settings with parameters z, (n + 1,): their defaults are at z = 0."""
+    """Return the settings with parameters z (n + 1,); z = 0 gives the defaults."""
     default = estimation.Settings()
     shifted = {
         name: getattr(default, name) * jnp.exp(SPREAD * z)
@@ -200,7 +201,7 @@ def vqf(samples):
 
 
 def turned_on(q, gyro, latency):
-    """Return attitudes (N, 4) after another ``latency`` [s] of their rates (N, 3)."""
+    """Return the attitudes (N, 4) turned on by their rates (N, 3) for ``latency`` [s]."""
     return jq.quaternion.multiply(q, jq.quaternion.exp(latency * gyro))
 
 
@@ -208,14 +209,14 @@ def judge(settings, recording):
     """Return the scores (6,) of every estimate of a padded recording, by name."""
     samples, reference = recording
     n = int(jnp.sum(samples.dt > 0))
-    both = vqf(jax.tree.map(lambda x: x[:n], samples))
+    vqf_attitudes = vqf(jax.tree.map(lambda x: x[:n], samples))
     end = jnp.zeros((len(reference) - n, 4), reference.dtype)  # does not count
-    online, offline = (jnp.concatenate([jnp.asarray(q, end.dtype), end]) for q in both)
+    online, offline = (jnp.concatenate([jnp.asarray(q, end.dtype), end]) for q in vqf_attitudes)
     attitudes = {"vqf": online, "offline_vqf": offline}
-    for name, some in (("untuned", estimation.Settings()), ("", settings)):
-        some = jax.tree.map(jnp.float32, some)
-        attitudes[f"online {name}".strip()] = ONLINE(some, samples)
-        attitudes[f"smoothed {name}".strip()] = SMOOTHED(some, samples)
+    for name, values in (("untuned", estimation.Settings()), ("", settings)):
+        values = jax.tree.map(jnp.float32, values)
+        attitudes[f"online {name}".strip()] = ONLINE(values, samples)
+        attitudes[f"smoothed {name}".strip()] = SMOOTHED(values, samples)
     latency = jnp.float32(settings.latency)
     for name in ("vqf", "offline_vqf"):
         attitudes[f"{name} turned on"] = turned_on(attitudes[name], samples.gyro, latency)
@@ -226,7 +227,7 @@ ONLINE, SMOOTHED, SCORES = jax.jit(filtered), jax.jit(smoothed), jax.jit(scores)
 
 
 def print_settings(settings):
-    """Print the defaults beside the fitted settings."""
+    """Print the default and fitted settings."""
     print("| setting | default | fitted |\n|---|---|---|")
     for name, default in estimation.Settings()._asdict().items():
         if name in FITTED or name == "latency":
@@ -268,7 +269,7 @@ def draw(names, table, file):
 
 
 def main():
-    """Fit on TRAIN and judge on TEST, and the other way round."""
+    """Fit on TRAIN and score TEST; with --swap also the other way round."""
     parser = argparse.ArgumentParser(description="Tune an attitude filter and judge it.")
     parser.add_argument("--train", nargs="+", required=True, metavar="FILE")
     parser.add_argument("--test", nargs="+", required=True, metavar="FILE")

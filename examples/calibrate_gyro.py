@@ -1,30 +1,30 @@
-"""Calibrate a real gyroscope on one recording and judge the calibration on another.
+"""Calibrate a real gyroscope on one recording and test the calibration on another.
 
     python examples/calibrate_gyro.py TRAIN.csv.gz TEST.csv.gz
 
 Twelve numbers (bias, scale, misalignment) and the time offset of the gyroscope are fitted to TRAIN
-through the Lie-group integrator. Its movement is cut into windows of 10 s. Each window is
-integrated from a start of its own, and the attitudes are compared with the optical reference. A
-prior keeps everything near an ideal gyroscope with the bias of TRAIN's rest phase.
+through the Lie-group integrator. TRAIN's movement is cut into windows of 10 s. Each window is
+integrated from its own start, and the attitudes are compared with the optical reference. A prior
+keeps all parameters near an ideal gyroscope with the bias of TRAIN's rest phase.
 
 The program prints the calibration, and the attitude error over the first 60 s of TEST's movement.
-The fit sees nothing of TEST; the prediction sees its first attitude. The picture is
+The fit does not use TEST; the prediction uses only its first attitude. The picture is
 calibrate_gyro.png.
 
-The columns of the files are those of gyro_attitude.py. Recordings: BROAD, D. Laidig et al., Data
+The files have the same columns as in gyro_attitude.py. Recordings: BROAD, D. Laidig et al., Data
 6(7), 2021, doi 10.3390/data6070072 (CC BY 4.0), trials 07 (fast rotation) and 02 (slow rotation),
 converted to these columns.
 
 On them the error falls from 2.07 to 0.74 degrees (trained on 07, tested on 02) and from 2.89 to
-1.00 (the other way round). These things limit it:
+1.00 (the other way round). These effects limit the accuracy:
 
-- Two minutes determine the bias to 0.01 or 0.02 degrees/s. The biases found in the two recordings
-  differ by as much, which makes a degree in 60 s.
-- The bias in motion is not the bias at rest. It is off by 0.05 to 0.1 degrees/s, the same way in
+- Two minutes determine the bias to 0.01 or 0.02 degrees/s. The fitted biases of the two recordings
+  differ by as much, which gives an error of a degree in 60 s.
+- The bias in motion differs from the bias at rest by 0.05 to 0.1 degrees/s, in the same way in
   both recordings, while the rest phases before and after the movements agree to 0.005.
-- The scales differ by 0.3 %, two of their standard errors. Fast motion shows them, slow motion
-  hardly.
-- The reference is good to 0.2 or 0.3 degrees within a window, errors of the model included.
+- The fitted scales differ by 0.3 %, two of their standard errors. Slow motion hardly determines
+  them, fast motion does.
+- The reference is accurate to 0.2 or 0.3 degrees within a window, including errors of the model.
 
 The time offset, 4.1 ms, is the same in both.
 """
@@ -60,7 +60,7 @@ class Calibration(NamedTuple):
     bias: ArrayLike  # (3,) [rad/s]
     scale: ArrayLike  # (3,)
     misalignment: ArrayLike  # (6,) [rad]
-    offset: ArrayLike  # () [s]: what the gyroscope reports at t was the rate at t - offset
+    offset: ArrayLike  # () [s]: the gyroscope's reading at t is the rate at t - offset
 
 
 # Standard deviations of the prior.
@@ -71,7 +71,7 @@ SPREAD = Calibration(np.full(3, 2e-3), np.full(3, 5e-3), np.full(6, 5e-3), np.ar
 
 
 def corrected(calibration, gyro):
-    """Return the rates (N, 3) that belong to measured ones."""
+    """Return the true rates (N, 3) for the measured rates (N, 3)."""
     zero = jnp.zeros(())
     return jq.gyro.correct(jq.gyro.Gyro(*calibration[:3], noise=zero, walk=zero), gyro)
 
@@ -86,7 +86,7 @@ def attitudes(calibration, gyro, dt):
 def errors(calibration, gyro, q, dt):
     """Return the error (N, 3) [rad], world axes, of the integrated gyroscope.
 
-    It counts from the first attitude that the reference ``q`` (N, 4) has. Both are NaN where the
+    It is relative to the first known attitude of the reference ``q`` (N, 4). Both are NaN where the
     reference was lost.
     """
     seen = ~jnp.isnan(q[:, 0])
@@ -100,7 +100,7 @@ def errors(calibration, gyro, q, dt):
 
 
 def deviations(calibration, gyro, q, dt):
-    """Return the errors (K, M, 3) [rad] in K windows, each without its mean: its start is free.
+    """Return the errors (K, M, 3) [rad] in K windows, without each window's mean (free start).
 
     They are zero where the reference was lost.
     """
@@ -118,7 +118,7 @@ def deviations(calibration, gyro, q, dt):
 def windows(recording, dt):
     """Return the windows of the movement.
 
-    They are measured rates (K, N, 3), and reference attitudes (K, M, 4) at some of their times.
+    They are measured rates (K, N, 3), and reference attitudes (K, M, 4) at a subset of their times.
     """
     every = max(1, round(SPACING / dt))
     length = every * round(WINDOW / dt / every)
@@ -154,7 +154,7 @@ def at_rest(recording):
 
 
 def calibrate(recording, iterations=5):
-    """Fit the calibration to windows and prior, by Gauss and Newton's method.
+    """Fit the calibration to windows and prior, with the Gauss-Newton method.
 
     Returns:
         The calibration and its standard errors.
@@ -203,7 +203,7 @@ def rms(values):
 
 
 def print_calibration(calibration, static, error):
-    """Print the calibration with its standard errors; for the bias the change since rest too."""
+    """Print the calibration, its standard errors, and the change of the bias since rest."""
     rows = (
         ("bias", "deg/s", np.rad2deg, 4),
         ("scale", "%", lambda x: 100.0 * x, 3),
@@ -256,7 +256,7 @@ def draw(t, curves, within, file):
 
 
 def read(path):
-    """Return a recording whose movement phase can be used; leave with one line otherwise."""
+    """Return a recording with a usable movement phase; exit with one line otherwise."""
     try:
         recording = jq.recordings.read(path)
         recording.spacing()
@@ -277,7 +277,7 @@ def errors_within(calibrations, gyro, q, dt):
 
 
 def judge(calibrations, test):
-    """Return times [s] and the attitude error [deg] of each calibration, in one piece."""
+    """Return times [s] and each calibration's attitude error [deg], integrated in one piece."""
     dt = test.spacing()
     first, last = movement(test)
     last = min(last, first + round(HORIZON / dt) + 1)
@@ -290,7 +290,7 @@ def judge(calibrations, test):
 
 
 def main():
-    """Read both recordings, calibrate on the first, judge on the second."""
+    """Read both recordings, calibrate on the first, test on the second."""
     if len(sys.argv) != 3:
         sys.exit(
             "wanted two recordings: python examples/calibrate_gyro.py TRAIN.csv.gz TEST.csv.gz"

@@ -11,7 +11,7 @@ and the coils take the momentum out of the wheels.
 Attitude and orbit are one rollout. The orbit is circular at first, 550 km high, under the gravity
 of a point mass, which also turns the body; the field is a dipole that turns with the Earth
 (coefficients of IGRF-13 for 2020). The program prints when the cubesats have stopped, how well they
-point and what is in their wheels, and draws detumble.png.
+point, and the momentum of their wheels, and draws detumble.png.
 """
 
 import argparse
@@ -43,7 +43,7 @@ BODY = jq.Body(INERTIA, mass=4.0)  # kg m^2, kg
 COILS, MOTORS = jnp.full(3, 0.2), jnp.full(3, 1e-3)  # A m^2, N m: limits
 WHEELS = jnp.eye(3)  # axes of the wheels
 BDOT, UNLOAD = 4e4, 1e-3  # A m^2 s/T, 1/s
-SLOW = np.deg2rad(0.5)  # rad/s, where the wheels take over
+SLOW = np.deg2rad(0.5)  # rad/s, below which the wheels take over
 GAINS = jq.control.Gains(damping=0.07 * jnp.diag(INERTIA), stiffness=0.0025 * jnp.diag(INERTIA))
 NOISE = 5e-8  # T, of a reading of the magnetometer
 DT, SAMPLE = 0.25, 4  # s, steps per sample
@@ -83,7 +83,7 @@ PLANT = jq.torques.total(
 
 
 class Memory(NamedTuple):
-    """What the controller remembers from sample to sample."""
+    """The controller's memory from sample to sample."""
 
     key: jax.Array
     field: jax.Array  # (3,) T, the last reading
@@ -91,7 +91,7 @@ class Memory(NamedTuple):
 
 
 def begin(start, key):
-    """Return the memory before the first sample, when there is no reading yet."""
+    """Return the memory before the first sample; there is no reading yet."""
     return Memory(key, jnp.full(3, jnp.nan), jnp.asarray(False))
 
 
@@ -106,14 +106,14 @@ def update(t, state, memory, params, _):
 
     unload = UNLOAD * jnp.cross(state.aux, field) / (field @ field)
     dipole = jq.actuators.saturate(jnp.where(caught, unload, -BDOT * change), COILS)
-    wanted = jq.control.tracking_law(state, GAINS, facing_the_earth(state), BODY)
-    motor = jq.actuators.allocate(WHEELS, wanted, MOTORS)
+    pointing = jq.control.tracking_law(state, GAINS, facing_the_earth(state), BODY)
+    motor = jq.actuators.allocate(WHEELS, pointing, MOTORS)
     motor = jnp.where(caught, motor, 0.0)
     return (dipole, motor), Memory(key, field, caught)
 
 
 class Row(NamedTuple):
-    """What is kept of each minute."""
+    """The values that are saved each minute."""
 
     rate: jax.Array  # rad/s
     error: jax.Array  # rad, from facing the Earth
@@ -122,7 +122,7 @@ class Row(NamedTuple):
 
 
 def observe(t, state, params, command):
-    """Return the row of a minute."""
+    """Return the values to save."""
     target = facing_the_earth(state)
     return Row(
         jnp.sqrt(state.omega @ state.omega),
@@ -133,7 +133,7 @@ def observe(t, state, params, command):
 
 
 def tipped_off(key):
-    """Return the state of a cubesat that leaves the launcher: any attitude, up to 12 deg/s."""
+    """Return a cubesat's state as it leaves the launcher: any attitude, up to 12 deg/s."""
     turn, spin = jax.random.split(key)
     return jq.State(
         jq.quaternion.random(turn),
@@ -163,7 +163,7 @@ def fly(key, minutes):
 
 
 def print_result(t, rows):
-    """Print when the cubesats stop and what holds at the end."""
+    """Print when the cubesats stop, and the errors and momenta at the end."""
     stopped = t[np.argmax(rows.rate < SLOW, axis=1)] / 60
     late = np.median(stopped), stopped.max()
     share = np.mean(rows.rate[:, -1] < SLOW)

@@ -1,4 +1,4 @@
-"""Export a fitted closed loop as a file that needs jax alone.
+"""Export a fitted closed loop as a file that needs only jax.
 
     python examples/export.py
 
@@ -6,7 +6,7 @@ The program fits the six gains of an attitude law and exports the simulation of 
 with ``jax.export`` to closed_loop.bin. It runs that file in a new process that never imports
 jaxquat, where the numbers must be the same to the last bit. The picture is export.png.
 
-The loop has to use the scan engine: a fused kernel lives in the process that compiled it.
+The loop has to use the scan engine: a fused kernel exists only in the process that compiled it.
 ``jax.export`` writes files with the package flatbuffers (pip install "jaxquat[export]"). For any
 number of bodies, give ``exported`` a dimension of ``jax.export.symbolic_shape("n")``. XLA then
 rounds differently: attitudes by up to 2.4e-7 and rates by 7e-7 rad/s in float32.
@@ -108,7 +108,7 @@ def exported(loop, n):
 
 
 def run_alone(folder, q, omega):
-    """Run closed_loop.bin of a folder in a process that imports jax and not jaxquat.
+    """Run closed_loop.bin in a folder, in a process that imports jax but not jaxquat.
 
     Returns:
         The attitudes and rates that it computes.
@@ -121,7 +121,7 @@ def run_alone(folder, q, omega):
 
 
 def compare(name, here, there):
-    """Print how many numbers are identical; leave the program if some are not."""
+    """Print how many numbers are identical; exit if some are not."""
     same, largest = np.sum(here == there), np.max(np.abs(here - there))
     print(f"{name}: {same} of {here.size} numbers identical, largest difference {largest:g}")
     if not np.array_equal(here, there):

@@ -2,10 +2,10 @@
 
     python examples/fit_gains.py [--engine scan]
 
-The aircraft is that of G. Hoffmann, Application of Quaternions (2002): an inertia with a product,
-torque limits of 8, 2 and 4 N m, and his quaternion law with six gains. It starts at any attitude
-with a rate of up to 1 rad/s and should come to rest at the identity. The fit begins with his gains.
-Each update simulates 64 starts over 10 s and differentiates the mean cost.
+The aircraft is from G. Hoffmann, Application of Quaternions (2002): an inertia with a product of
+inertia, torque limits of 8, 2 and 4 N m, and his quaternion law with six gains. It starts at any
+attitude with a rate of up to 1 rad/s and should come to rest at the identity. The fit begins with
+his gains. Each update simulates 64 starts over 10 s and differentiates the mean cost.
 
 The table compares the gains before and after on 1024 other starts. The picture is fit_gains.png.
 Without the extra ``fused`` the scan engine takes ten times as long.
@@ -46,7 +46,7 @@ def torque(t, state, log_gains):
 
 
 def observe(t, state, log_gains):
-    """Return what is kept of a row: squared error angle [rad^2], torque [N m], and cost.
+    """Return the values saved in a row: squared error angle [rad^2], torque [N m], and cost.
 
     The cost is angle^2 + 0.1 |omega|^2 + 0.001 |torque|^2.
     """
@@ -55,7 +55,7 @@ def observe(t, state, log_gains):
 
 
 def simulate(scheme, log_gains, start, engine="scan"):
-    """Return what ``observe`` keeps of one trajectory of 10 s."""
+    """Return the values that ``observe`` saves along one trajectory of 10 s."""
     body = jq.Body(INERTIA)
     path = jq.rollout(scheme, body, torque, start, GRID, log_gains, save=observe, engine=engine)
     return path.saved
@@ -92,7 +92,7 @@ def evaluate(scheme, log_gains, starts):
 
 
 def fit_through(scheme, engine, starts, key):
-    """Fit the gains through one scheme, and print the time that it takes."""
+    """Fit the gains through one scheme, and print the time taken."""
     began = time.perf_counter()
     objective, initial = partial(loss, scheme, engine), jax.tree.map(jnp.log, HOFFMANN)
     fit = jq.fit(objective, initial, optax.adam(0.08), starts, steps=60, batch_size=64, key=key)
@@ -106,12 +106,12 @@ HEADER = """
 
 
 def print_row(name, log_gains, settling, peak, costs):
-    """Print the gains, and how 1024 starts that the fit never saw fare with them."""
+    """Print the gains and the results of 1024 held-out starts with them."""
     gains = jax.tree.map(jnp.exp, log_gains)
     damping, stiffness = (" ".join(f"{value:5.2f}" for value in group) for group in gains)
     times = f"{np.mean(settling):5.2f} {np.percentile(settling, 95):5.2f}   {np.max(settling):5.2f}"
-    others = f"{np.mean(peak):6.2f}      {np.mean(costs):.4f}"
-    print(f"{name:12s} {damping}   {stiffness}    {times}        {others}")
+    means = f"{np.mean(peak):6.2f}      {np.mean(costs):.4f}"
+    print(f"{name:12s} {damping}   {stiffness}    {times}        {means}")
 
 
 def draw(angles, file):

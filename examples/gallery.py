@@ -4,8 +4,8 @@
 
 It takes about a minute and writes four files to the folder: plotting_free.png shows a body that
 flips, flips.gif is a film of it, plotting_recording.png shows its Euler angles and what sensors on
-it would record, and plotting_control.png shows an aircraft under control, a fit, and schemes beside
-each other.
+it would record, and plotting_control.png shows an aircraft under control, a fit, and a comparison
+of schemes.
 """
 
 import argparse
@@ -70,10 +70,10 @@ def draw_free(folder, flips):
 
 
 def recorded(flips):
-    """Return what sensors on the body would record.
+    """Return the recording of simulated sensors on the body.
 
-    Those are rates with noise, the magnetic field in one of ten rows, and attitudes that are lost
-    for a second.
+    It has rates with noise, the magnetic field in one of ten rows, and attitudes that are lost for
+    a second.
     """
     rng, rows = np.random.default_rng(0), len(flips.t)
     gyro = np.asarray(flips.state.omega) + rng.normal(scale=0.05, size=(rows, 3))
@@ -153,7 +153,7 @@ def precision(scheme, evaluations):
     """Measure a scheme on 8 s of flips, against the motion in closed form.
 
     Returns:
-        Numbers of torque evaluations, and rotation angle errors [rad] with them.
+        Numbers of torque evaluations, and the corresponding rotation angle errors [rad].
     """
 
     @jax.jit

@@ -39,7 +39,7 @@ class Movement(NamedTuple):
 
 
 def simulate(path):
-    """Write the recording of a cheap gyroscope: 10 s at rest, then a free body tumbles for 60 s."""
+    """Write the recording of a cheap gyroscope: 10 s at rest, then 60 s on a free tumbling body."""
     dt, rest, steps = 0.004, 2500, 15000
     body = jq.Body.from_principal(jnp.array([1.0, 2.0, 2.5]))
     start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([1.0, 0.4, -0.7]))
@@ -63,7 +63,7 @@ def simulate(path):
 def read(path):
     """Return the recording, its bias at rest [rad/s] and its movement.
 
-    Leave the program with one line where the file cannot be used.
+    Exit with one line if the file cannot be used.
     """
     try:
         recording = jq.recordings.read(path)

@@ -5,20 +5,20 @@
 The program prints the six entries of the inertia with their standard errors, predicts the manoeuvre
 of the second file, and draws identify_inertia.png.
 
-The files have the columns t [s], rate_x, rate_y, rate_z [rad/s], torque_x, torque_y, torque_z
-[N m], a row every 0.02 s. The torque of a row acts until the next row. Without files the program
+The files have the columns t [s], rate_x, rate_y, rate_z [rad/s], torque_x, torque_y, torque_z [N
+m], and a row every 0.02 s. The torque of a row acts until the next row. Without files the program
 makes two, telemetry.csv and held_out.csv: 60 s, rates with noise of 1e-3 rad/s, simulated by
 another scheme with a step ten times finer than that of the fit.
 
 The fit has two parts:
 
 1. Gradient descent fits the inertia, in a chart in which every value is physical, to windows of
-   1 s. Each window starts from its own measured rate. A short prediction cannot lose its phase, so
-   this descends from a poor guess.
-2. Gauss and Newton's method fits one trajectory to all of the telemetry, its first rate included.
+   1 s. Each window starts from its own measured rate. Short predictions do not lose their phase,
+   so this works from a poor guess.
+2. The Gauss-Newton method fits one trajectory, including its first rate, to all of the telemetry.
 
-The first rate of the held-out manoeuvre is known from 5 s of noisy telemetry only. That limits its
-prediction: the true inertia predicts hardly better.
+The first rate of the held-out manoeuvre is estimated from only 5 s of noisy telemetry. That limits
+the prediction: the true inertia is hardly better.
 """
 
 import argparse
@@ -43,7 +43,7 @@ TRUE = np.array([0.62, 0.95, 1.21, 0.07, -0.14, 0.05])  # kg m^2
 GUESS = np.array([1.0, 1.0, 1.0, 0.0, 0.0, 0.0])
 NOISE = 1e-3  # rad/s
 PERIOD = 0.02  # s
-SEEN = 251  # samples of the held-out manoeuvre that tell its first rate: 5 s
+SEEN = 251  # samples of the held-out manoeuvre that determine its first rate: 5 s
 COLUMNS = ("t", "rate_x", "rate_y", "rate_z", "torque_x", "torque_y", "torque_z")
 
 
@@ -89,7 +89,7 @@ def simulated(seed, seconds=60.0):
 
 
 def write(path, telemetry):
-    """Write the file that ``read`` reads."""
+    """Write a file for ``read``."""
     table, header = np.column_stack(telemetry), ",".join(COLUMNS)
     np.savetxt(path, table, delimiter=",", header=header, comments="", fmt="%.9g")
 
@@ -133,12 +133,12 @@ def descend(telemetry, steps=400, window=50):
 def gauss_newton(residuals, x, rows):
     """Return the minimum of |residuals(x)|^2 from nearby, residuals (N, 3).
 
-    Iteration k looks at the first ``rows[k]`` of them: first at so few that the prediction has not
+    Iteration k uses the first ``rows[k]`` residuals: at first so few that the prediction has not
     lost its phase.
     """
-    both = jax.jit(lambda x: (residuals(x), jax.jacfwd(residuals)(x)))
+    linearized = jax.jit(lambda x: (residuals(x), jax.jacfwd(residuals)(x)))
     for count in rows:
-        residual, jacobian = both(x)
+        residual, jacobian = linearized(x)
         x = x - jnp.linalg.lstsq(jacobian[:count].reshape(-1, x.size), residual[:count].ravel())[0]
     return x
 
@@ -146,7 +146,7 @@ def gauss_newton(residuals, x, rows):
 def identify(telemetry):
     """Return the entries of the inertia and the first rate, with their covariance.
 
-    The covariance follows from the noise that the residuals show.
+    The covariance uses the noise estimated from the residuals.
     """
     torque, measured = jnp.asarray(telemetry.torque), jnp.asarray(telemetry.rate)
 
@@ -161,7 +161,7 @@ def identify(telemetry):
 
 
 def predict(entries, telemetry):
-    """Return rates (N, 3) over the whole of a manoeuvre; its first 5 s tell the first rate."""
+    """Return rates (N, 3) over a whole manoeuvre, from a first rate fitted to its first 5 s."""
     body = jq.Body(matrix(entries))
     torque, measured = jnp.asarray(telemetry.torque), jnp.asarray(telemetry.rate)
 
@@ -176,7 +176,7 @@ def predict(entries, telemetry):
 
 
 def print_entries(estimate, known):
-    """Print the entries with their standard errors, and with their errors where they are known."""
+    """Print the entries with their standard errors, and their true errors if these are known."""
     entries = np.asarray(estimate.params["inertia"])
     errors = np.asarray(estimate.standard_errors["inertia"])
     truth, off = ("true        ", "   error [sigma]   error [%]") if known else ("", "")

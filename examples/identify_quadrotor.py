@@ -2,31 +2,32 @@
 
     python examples/identify_quadrotor.py [FILE[@START] ...] [--judge FILE ...]
 
-A log is a CSV file with the columns t [s], gyr_x, gyr_y, gyr_z [rad/s], acc_x, acc_y, acc_z
-[m/s^2, specific force] and motor_1 .. motor_4 (commands between 0 and 1), body axes
-forward-left-up. Its flying time is all stretches of 2 s without half a second of zero commands, but
-half a second after the take-off and 0.4 s before the motors stop. What comes after START [s], or
-the last fifth of the samples in flight, is HELD OUT: no fit sees it. Files after --judge are held
-out as a whole. The rest before the take-off gives the bias of the gyroscope. Without files the
-program takes the three flights below.
+A log is a CSV file with the columns t [s], gyr_x, gyr_y, gyr_z [rad/s], acc_x, acc_y, acc_z [m/s^2,
+specific force] and motor_1 .. motor_4 (commands between 0 and 1), body axes forward-left-up. The
+craft counts as flying in stretches of more than 2 s without half a second of zero commands, from
+half a second after the take-off to 0.4 s before the motors stop. The part after START [s], or the
+last fifth of the samples in flight, is HELD OUT: no fit sees it. Files after --judge are held out
+completely. The rest phase before the take-off gives the bias of the gyroscope. Without files the
+program uses the three flights below.
 
-The model is a rigid body with four rotors (``jq.rotors``): commands arrive late, speeds follow them
-with a lag, and beside thrust and drag there are the reaction of rotors that change their speed,
-damping by the air, and the moment of air that flows in from the side. The fit
-(``jq.least_squares``) compares windows of 0.25 s with gyroscope and accelerometer. Each starts from
-its first rate, level and at rest in the air, because the log does not tell better, with the speeds
-that all commands before it have led to. So the parameters are those that predict best from there;
-they take up some of what is not seen, and the drift of the craft most.
+The model is a rigid body with four rotors (``jq.rotors``): commands arrive late, and rotor speeds
+follow them with a lag. Besides thrust and drag there are the reaction of rotors that change their
+speed, damping by the air, and the moment of air that flows in from the side. The fit
+(``jq.least_squares``) compares windows of 0.25 s with gyroscope and accelerometer. Each window
+starts with its first measured rate and with the rotor speeds that follow from all earlier commands.
+It starts level and at rest relative to the air, because the log does not have attitude and
+velocity. So the fitted parameters are those that predict best from such starts; they absorb some
+effects that the log does not show, above all the drift of the craft.
 
-The judgement starts in the same way and predicts from the commands alone: the root of the mean
-squared length of the error over all windows, beside the first sample held, the authors' parameters,
-and the fitted ones without the lag. The last line pools the flights that rotate, in which the held
-rate errs by more than 2 rad/s at 0.25 s.
+The evaluation starts in the same way and predicts from the commands alone. It prints the root mean
+squared length of the error over all windows for the first sample held constant, the authors'
+parameters, the fitted parameters without the lag, and the fitted parameters. The last line pools
+the flights that rotate, in which the error of the held rate is more than 2 rad/s at 0.25 s.
 
 Flights: J. Eschmann, D. Albani, G. Loianno, Data-Driven System Identification of Quadrotors Subject
 to Motor Delays, 2024, github.com/arplaboratory/data-driven-system-identification (MIT), converted
-to these columns. Their parameters are printed beside the fitted ones, and those of J. Foerster,
-System Identification of the Crazyflie 2.0 Nano Quadrocopter, ETH Zurich, 2015.
+to these columns. Their parameters, and those of J. Foerster (System Identification of the Crazyflie
+2.0 Nano Quadrocopter, ETH Zurich, 2015), are printed beside the fitted ones.
 """
 
 import argparse
@@ -59,20 +60,20 @@ COLUMNS = {
 MASS = 0.027  # kg
 HUBS = 0.028 * np.array([[1.0, -1.0, 0], [-1.0, -1.0, 0], [-1.0, 1.0, 0], [1.0, 1.0, 0]])  # m
 SPINS = np.array([1.0, -1.0, 1.0, -1.0])
-EVERY = 4  # of the stamps, every fourth is a step of the simulation
+EVERY = 4  # stamps per step of the simulation
 WINDOW, STRIDE = 0.25, 0.1  # s, of the fit
-HORIZONS = (0.1, 0.25, 0.5)  # s, of the judgement
+HORIZONS = (0.1, 0.25, 0.5)  # s, of the evaluation
 COMPARED = np.arange(1, 11) * WINDOW / 10  # s after the start of a window of the fit
-ROTATES = 2.0  # rad/s: a flight counts in the last line if its held rate is off by more at 0.25 s
+ROTATES = 2.0  # rad/s: the last line pools flights whose held rate is off by more at 0.25 s
 
 
 class Quadrotor(NamedTuple):
-    """The parameters. Speeds are in units of the one that a command of 1 leads to."""
+    """The parameters. Rotor speeds are in units of the speed at a command of 1."""
 
     lag: Any  # () [s] time constant of the motors
     latency: Any  # () [s] from a command to the motors, delay of the gyroscope included
     thrust: Any  # (3,) [N] of a rotor, coefficients of 1, w, w^2
-    spread: Any  # (3,) [kg m^2] of the mass along x, y, z: Ixx is that along y plus that along z
+    spread: Any  # (3,) [kg m^2] of the mass along x, y, z: Ixx is spread[1] + spread[2]
     drag: Any  # () [m] drag torque over thrust
     reaction: Any  # () [N m s] momentum of a rotor at full speed
     offset: Any  # (2,) [m] centre of mass from the middle of the hubs, x and y
@@ -112,7 +113,7 @@ FOERSTER = {"moments": [1.66e-5, 1.66e-5, 2.93e-5], "thrust": [5.48e-4, 6.77e-2,
 
 
 def moments(p):
-    """Return the principal moments (3,) [kg m^2]: positive, and none beyond the sum of two."""
+    """Return the principal moments (3,) [kg m^2]; none exceeds the sum of the other two."""
     return jnp.sum(p.spread) - p.spread
 
 
@@ -124,11 +125,11 @@ def plant(p):
     rotor = rotors.Rotors(jnp.asarray(hubs), axes, jnp.asarray(SPINS), p.thrust, p.drag * p.thrust)
 
     def air(t, state, params, command):
-        """Reaction of the rotors, damping, moment of the flow from the side, trim."""
+        """Return the torque of reaction, damping, flow from the side and trim."""
         reaction = -p.reaction * jnp.dot(SPINS, (command - state.aux) / p.lag)
         x, y, _ = jq.quaternion.rotate(jq.quaternion.conjugate(state.q), state.velocity)
-        other = jnp.stack([p.flow * y, -p.flow * x, reaction])
-        return other - p.damping * state.omega + p.trim, jnp.zeros(4)
+        moment = jnp.stack([p.flow * y, -p.flow * x, reaction])
+        return moment - p.damping * state.omega + p.trim, jnp.zeros(4)
 
     return body, torques.total(forces.gravity(body), rotors.lagging(rotor, p.lag), air)
 
@@ -154,7 +155,7 @@ def predict(p, log, windows):
 
 
 class Flight(NamedTuple):
-    """A part of the log. Pieces are arrays (K, 2) of seconds from, to."""
+    """A flight in the log. ``fitted`` and ``held_out`` are (K, 2): start and end of pieces [s]."""
 
     name: str
     fitted: np.ndarray
@@ -165,7 +166,7 @@ class Flight(NamedTuple):
 
 
 def flying(t, commands):
-    """Return from when to when the craft flies, (K, 2) [s]."""
+    """Return the start and end of each piece in flight, (K, 2) [s]."""
     on = np.flatnonzero(np.any(commands > 0, axis=1))
     pieces = []
     for rows in np.split(on, np.flatnonzero(np.diff(t[on]) > 0.5) + 1):
@@ -178,12 +179,12 @@ def flying(t, commands):
 
 
 def inside(t, pieces):
-    """Return whether times lie in pieces (K, 2), (N,)."""
+    """Return whether each of the times (N,) lies in one of the pieces (K, 2), as (N,)."""
     return np.any((pieces[:, 0] <= t[:, None]) & (t[:, None] < pieces[:, 1]), axis=1)
 
 
 def check(log):
-    """Raise ValueError, with the columns, for rows without a sample and commands beyond 1."""
+    """Raise ValueError, with the columns, for missing samples and commands outside 0 to 1."""
     for name in log.names:
         missing = np.flatnonzero(~log.present(name))
         if missing.size:
@@ -196,7 +197,7 @@ def check(log):
 
 
 def read(names, judged=()):
-    """Return one log of all flights, the later ones 10 s after the ones before, and its parts."""
+    """Return one log of all flights, with 10 s between them, and its parts."""
     recordings, flights, now = [], [], 0.0
     for name in [*names, *judged]:
         path, _, start = str(name).partition("@")
@@ -226,17 +227,17 @@ def read(names, judged=()):
 
 
 def cut(log, pieces, duration, stride):
-    """Return whole windows of the rows of pieces (K, 2) that are steps of the simulation."""
+    """Return complete windows of pieces (K, 2), of the rows that are steps of the simulation."""
     rows = np.flatnonzero(inside(log.t, pieces))[::EVERY]
     channels = {"stamps": log.t[rows], "force": log.accelerometer[rows]}
     steps = jq.recordings.Recording(log.t[rows], log.gyro[rows], channels=channels)
     windows = jq.recordings.windows_by_time(steps, duration + 0.01, stride)
-    whole = windows.t[:, -1] > duration
-    return jax.tree.map(lambda x: x[whole], windows)
+    complete = windows.t[:, -1] > duration
+    return jax.tree.map(lambda x: x[complete], windows)
 
 
 def after(windows, seconds, *channels):
-    """Return values (W, len(seconds), ...) of channels so many seconds after each start."""
+    """Return values (W, len(seconds), ...) of channels these seconds after each window's start."""
     rows = np.abs(windows.t[..., None] - np.asarray(seconds)).argmin(axis=1)
     return [jnp.take_along_axis(jnp.asarray(x), rows[..., None], axis=1) for x in channels]
 
@@ -247,8 +248,9 @@ def after(windows, seconds, *channels):
 def fit(log, flights):
     """Fit the parameters to the pieces that are not held out.
 
-    Errors of rates count as fractions of the error that the held rate has as long after the start,
-    so that 25 ms and 250 ms weigh alike; those of the lift as fractions of its spread.
+    Errors of rates are divided by the error of the held rate at the same time after the start, so
+    that 25 ms and 250 ms have equal weight. Errors of the lift are divided by its standard
+    deviation.
 
     Returns:
         The result of jq.least_squares, and the rate error (10,) [rad/s] that counts as 1.
@@ -269,15 +271,15 @@ def fit(log, flights):
 
 
 def printed(p):
-    """Return the parameters that are printed, by name: moments beside the spread of mass."""
+    """Return the parameters that are printed, by name, including the moments."""
     return {"spread": p.spread, "moments": moments(p)} | p._asdict()
 
 
 def standard_errors(result):
-    """Return standard errors of what is printed, by name.
+    """Return standard errors of the printed parameters, by name.
 
-    They count one residual an axis in a quarter of a second, not 25. The residuals are errors of
-    the model, which last; as white noise they would claim too much.
+    They count one residual per axis in a quarter of a second, not 25. The residuals are persistent
+    errors of the model; treated as white noise, they would give too small standard errors.
     """
     inflation = np.sqrt(len(COMPARED) * WINDOW / STRIDE)
     errors = result.predict(printed).standard_errors
@@ -285,13 +287,13 @@ def standard_errors(result):
 
 
 def print_fit(result, scale, flights):
-    """Print each parameter with its standard error beside those of others, and the residuals."""
+    """Print each parameter, its standard error and others' values, and the residuals."""
     print(f"{'parameter':12s} {'fitted':>11s}  {'error':>8s} {'authors':>11s} {'Foerster':>10s}")
     errors, authors = standard_errors(result), printed(AUTHORS)
     for name, values in printed(result.params).items():
         values = np.ravel(values)
-        others = errors[name], authors[name], FOERSTER.get(name, np.full(len(values), np.nan))
-        for k, row in enumerate(zip(values, *map(np.ravel, others), strict=True)):
+        columns = errors[name], authors[name], FOERSTER.get(name, np.full(len(values), np.nan))
+        for k, row in enumerate(zip(values, *map(np.ravel, columns), strict=True)):
             bounds = (getattr(x, name, None) for x in (LOWER, UPPER))
             at = any(x is not None and np.isclose(row[0], x, rtol=0.01) for x in bounds)
             label = name if len(values) == 1 else f"{name}[{k}]"
@@ -309,7 +311,7 @@ def print_fit(result, scale, flights):
     print(f"Correlation 25 ms apart {near:.2f}, from one window to the next {apart:.2f}")
 
 
-# The judgement.
+# The evaluation.
 
 
 def judge(params, log, windows):
@@ -325,12 +327,12 @@ def judge(params, log, windows):
 
 
 def rms(errors):
-    """Return the root of the mean squared length of vectors (W, H, 3), (H,)."""
+    """Return the root mean squared length (H,) of vectors (W, H, 3)."""
     return np.sqrt(np.mean(np.sum(errors**2, axis=-1), axis=0))
 
 
 def print_errors(judged):
-    """Print errors of each flight and those of all that rotate, pooled; return the last line."""
+    """Print errors of each flight and of the pooled flights that rotate; return the last line."""
     at = HORIZONS.index(0.25)
     pool = [errors for errors in judged.values() if rms(errors["held"][0])[at] > ROTATES]
     if pool:
@@ -352,7 +354,7 @@ def print_errors(judged):
 
 
 def draw(log, windows, errors, title, result):
-    """Draw a typical and the worst window, and parameters beside those of others."""
+    """Draw a typical and the worst window, and the parameters with others' values."""
     figure = plt.figure(figsize=(7, 6.4), layout="constrained")
     axes = list(figure.subplot_mosaic("ab;cc", height_ratios=[3, 2]).values())
     size = np.linalg.norm(errors["fitted"][0][:, HORIZONS.index(WINDOW)], axis=-1)
@@ -389,7 +391,7 @@ def draw(log, windows, errors, title, result):
 
 
 def main():
-    """Read, fit, judge, print, draw."""
+    """Read, fit, evaluate, print, draw."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -403,7 +405,7 @@ def main():
         sys.exit(f"{error}; --help says what the columns are and where the flights come from")
     result, scale = fit(log, flights[: len(names)])
     print_fit(result, scale, flights[: len(names)])
-    no_lag = result.params._replace(lag=EVERY * 1e-3)  # that of a step
+    no_lag = result.params._replace(lag=EVERY * 1e-3)  # one step
     params = {"authors": AUTHORS, "no lag": no_lag, "fitted": result.params}
     windows = {f.name: cut(log, f.held_out, HORIZONS[-1], 0.05) for f in flights}
     judged = {name: judge(params, log, w) for name, w in windows.items()}

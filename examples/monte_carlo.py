@@ -1,11 +1,12 @@
-"""Simulate 100,000 aircraft that all differ, and count how many settle in time.
+"""Simulate 100,000 different aircraft, and count how many settle in time.
 
     python examples/monte_carlo.py [--members 100000] [--engine auto] [--store FOLDER]
 
-The aircraft and the law are those of examples/fit_gains.py: an inertia with a product, torque
-limits of 8, 2 and 4 N m, and Hoffmann's quaternion law, here sampled at 50 Hz. Each member has
+The aircraft and the law are those of examples/fit_gains.py: an inertia with a product of inertia,
+torque limits of 8, 2 and 4 N m, and Hoffmann's quaternion law, here sampled at 50 Hz. Each member
+has
 
-- an inertia a few percent off (in the log-Cholesky chart, so that it is always physical),
+- an inertia that is a few percent off (in the log-Cholesky chart, so it is always physical),
 - torque limits up to a tenth lower,
 - a start at any attitude on SO(3) with a rate of up to 1 rad/s,
 - a gyroscope with bias and noise.
@@ -13,8 +14,8 @@ limits of 8, 2 and 4 N m, and Hoffmann's quaternion law, here sampled at 50 Hz. 
 A member succeeds if it is within 3 degrees of the target from 5 s on until the end, at 20 s.
 
 The program prints success rate, settling times and the ten worst members, and draws them to
-monte_carlo.png. With a store, a run that was stopped continues where it was. The fused engine needs
-the extra of that name.
+monte_carlo.png. With a store, a stopped run continues where it was. The fused engine needs the
+extra ``fused``.
 """
 
 import argparse
@@ -48,7 +49,7 @@ LEVELS = np.linspace(0, 1, 201)  # of the quantiles of the settling time
 
 
 class Member(NamedTuple):
-    """What differs from aircraft to aircraft."""
+    """The properties that differ between aircraft."""
 
     body: jq.Body
     limits: jax.Array  # (3,) N m
@@ -58,19 +59,19 @@ class Member(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What is kept of a member."""
+    """The results that are kept for a member."""
 
     success: jax.Array  # bool
-    settling: jax.Array  # s, after which the error angle stays small; 20 s if it does not
+    settling: jax.Array  # s, time from which the error angle stays small; 20 s if it does not
     final: jax.Array  # deg
     peak: jax.Array  # (3,) N m
 
 
 class Memory(NamedTuple):
-    """The controller's memory: what it needs, and what it watches on the way."""
+    """The controller's memory: its random key, and the results that it records."""
 
     key: jax.Array
-    settled: jax.Array  # s, the end of the last sample outside
+    settled: jax.Array  # s, the end of the last sample outside the limit
     peak: jax.Array  # (3,) N m
 
 
@@ -150,7 +151,7 @@ def print_result(result):
 
 
 def print_worst(bias, replayed):
-    """Print what keeps the worst from settling: the bias of their gyroscopes."""
+    """Print why the worst members do not settle: the bias of their gyroscopes."""
     size, usual = np.linalg.norm(bias, axis=1), math.sqrt(3) * BIAS
     print(f"bias of their gyroscopes {size.min():.3f} to {size.max():.3f} rad/s,", end=" ")
     print(f"rms of all {usual:.3f} rad/s")
@@ -191,7 +192,7 @@ def resident_gibibytes():
 
 
 def main():
-    """Simulate, print, simulate the worst once more, draw."""
+    """Simulate, print, simulate the worst again, draw."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

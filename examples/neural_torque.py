@@ -2,17 +2,17 @@
 
     python examples/neural_torque.py [--network jax|equinox|flax] [--engine auto|fused|scan]
 
-A tumbling body feels a torque that is known and a drag that the model does not have: linear,
-quadratic and skew in the rate. A network from rate to torque is fitted so that short predictions
-meet what was recorded. They last 1 s and begin at every second of the recorded trajectories
-(multiple shooting).
+A known torque acts on a tumbling body, and a drag that the model lacks: linear, quadratic and skew
+in the rate. A network from rate to torque is fitted so that short predictions match recorded
+trajectories. The predictions last 1 s and begin at every second of these trajectories (multiple
+shooting).
 
 The program prints how well the model predicts held-out trajectories of 10 s, without and with the
 network, and draws neural_torque.png.
 
 The fused engine (pip install "jaxquat[fused]") makes the gradient fast: see docs/fused.md. "auto"
-takes it where it is installed. The networks of equinox and flax need these packages; they show how
-their parameters go into ``jq.fit``.
+uses it if it is installed. The networks of equinox and flax need these packages; they show how to
+pass their parameters to ``jq.fit``.
 """
 
 import argparse
@@ -66,7 +66,7 @@ def true(t, state, params):
 
 
 def hybrid(apply):
-    """Return the torque law of the known torque plus a tenth of a network's output [N m]."""
+    """Return a torque law: the known torque plus a tenth of a network's output [N m]."""
 
     def torque(t, state, params):
         return known(t) + 0.1 * apply(params, state.omega)
@@ -97,7 +97,7 @@ def plain(key):
 def equinox(key):
     """Make the network in equinox.
 
-    Its arrays are the parameters. To call the module, they are put back into it.
+    Its arrays are the parameters. They are combined with the static part to call the module.
     """
     import equinox as eqx
 
@@ -137,7 +137,7 @@ def random_starts(key, n):
 
 @partial(jax.jit, static_argnums=1)
 def truth(key, n):
-    """Simulate n trajectories of 10 s under both torques.
+    """Simulate n trajectories of 10 s under the known torque and the drag.
 
     Another scheme computes them, with a step five times finer.
     """
@@ -209,7 +209,7 @@ def learn(network, engine, key, trajectories=128, updates=3000):
 
 @partial(jax.jit, static_argnums=0)
 def held_out(torque, params, recorded):
-    """Return the errors of predictions from the first states, each (n, STEPS + 1).
+    """Return two errors of predictions from the first states, each (n, STEPS + 1).
 
     They are the error angle [deg] and the error of the rate [rad/s].
     """
@@ -222,8 +222,8 @@ def print_torque_error(torque, params, omega):
     """Print how far the learned torque is from the drag, at the rates (n, 3)."""
     still = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
     learned = jax.vmap(lambda w: torque(0.0, still._replace(omega=w), params) - known(0.0))(omega)
-    right = jax.vmap(drag)(omega)
-    share = np.linalg.norm(learned - right) / np.linalg.norm(right)
+    exact = jax.vmap(drag)(omega)
+    share = np.linalg.norm(learned - exact) / np.linalg.norm(exact)
     print(f"learned torque: off by {share:.2%} of the drag, rms")
 
 

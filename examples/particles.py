@@ -1,13 +1,13 @@
-"""Watch 10,000 particles in a shear flow forget how they were turned.
+"""Simulate 10,000 particles in a shear flow, whose initial alignment disperses.
 
     python examples/particles.py [--bodies 10000] [--engine auto]
 
 Each particle is a rod, five times as long as thick, in the flow ``u_x = y`` between moving walls.
 All rods start with their axes along y, across the flow, but their lengths differ by a tenth.
-Without inertia (Jeffery 1922) each would turn on an orbit of its own for ever, and the longer ones
-more slowly; so the cloud turns together at first, and then disperses. The particles have inertia:
-their rates relax to the fluid's in a hundredth of the time scale of the shear, and so they also
-drift from orbit to orbit, towards the plane of the flow.
+Without inertia (Jeffery 1922) each rod would stay on its own orbit, and longer rods would turn more
+slowly; so the cloud turns together at first, and then disperses. The particles have inertia: their
+rates relax to the fluid's in a hundredth of the time scale of the shear, so they also drift from
+orbit to orbit, towards the plane of the flow.
 
 The program prints how often the rods lie along the flow at the beginning and at the end, compares
 this with what Jeffery's orbits predict for a cloud that has dispersed, and draws it to
@@ -32,7 +32,7 @@ from matplotlib.colors import PowerNorm
 SHEAR = jnp.zeros((3, 3)).at[0, 1].set(1.0)  # 1/s
 RATIO, SPREAD = 5.0, 0.1  # of length to thickness, and its standard deviation
 TILT = 0.5  # rad, of the axes out of the plane of the flow, standard deviation
-RELAXATION = 0.01  # s, how soon a rod turns as the fluid makes it
+RELAXATION = 0.01  # s, in which a rod's rate relaxes to the fluid's
 STEP, EVERY = 0.01, 32  # s, and steps between rows
 PERIOD = 2 * np.pi * (RATIO + 1 / RATIO)  # s, of the mean rod
 ROWS = round(8 * PERIOD / (STEP * EVERY))
@@ -40,7 +40,7 @@ TURN = np.linspace(-90.0, 90.0, 61)  # deg, edges of the classes
 
 
 def draw_member(key):
-    """Draw a rod: its length over its thickness, and its attitude, with its axis along body z."""
+    """Draw a rod: the ratio of length to thickness, and the attitude; its axis is body z."""
     long, tilt = jax.random.split(key)
     ratio = RATIO * jnp.exp(SPREAD * jax.random.normal(long))
     across = jq.quaternion.exp(jnp.array([-jnp.pi / 2, 0.0, 0.0]))  # body z along world y
@@ -54,7 +54,7 @@ def fly(engine, key):
     semi_axes = jnp.stack([jnp.ones(()), jnp.ones(()), ratio])
     rate = jq.flow.jeffery_rate(semi_axes, SHEAR)
     damping = jq.flow.rotational_resistance(semi_axes, 1.0)
-    mass = RELAXATION * damping[0] * 5.0 / (1.0 + ratio**2)  # kg: its slower turns relax so
+    mass = RELAXATION * damping[0] * 5.0 / (1.0 + ratio**2)  # kg: for turns across the axis
     body = jq.Body.ellipsoid(mass, semi_axes)
     path = jq.rollout(
         jq.schemes.damped(jq.symmetric_top, damping, toward=rate),
@@ -76,7 +76,7 @@ def angles(axes):
 
 
 def dispersed(angle):
-    """Return the density [1/deg] over the angle once all phases of the orbit are alike."""
+    """Return the density [1/deg] over the angle when all phases of the orbit are equally likely."""
     a = np.deg2rad(angle)
     return RATIO / (np.cos(a) ** 2 + (RATIO * np.sin(a)) ** 2) / 180.0
 
@@ -102,12 +102,12 @@ def draw(t, angle, axes):
     u, v = np.mgrid[0 : 2 * np.pi : 40j, 0 : np.pi : 20j]
     for ax, when in zip(places, (0.0, 0.75, 8.0), strict=True):
         row = int(np.argmin(np.abs(t - when * PERIOD)))
-        some = axes[row, :1500]
+        shown = axes[row, :1500]
         ax.plot_wireframe(
             np.cos(u) * np.sin(v), np.sin(u) * np.sin(v), np.cos(v), color="0.88", linewidth=0.3
         )
-        both = np.concatenate([some, -some])
-        ax.plot(*both.T, ".", color=plot.COLOURS[1], alpha=0.5, markersize=1.8, markeredgewidth=0)
+        ends = np.concatenate([shown, -shown])
+        ax.plot(*ends.T, ".", color=plot.COLOURS[1], alpha=0.5, markersize=1.8, markeredgewidth=0)
         for name, end in zip(("flow", "gradient", "vorticity"), np.eye(3), strict=True):
             ax.plot(*np.outer(end, (1.0, 1.3)), color="0.3", linewidth=1.0)
             x, y, z = 1.6 * end
@@ -123,7 +123,7 @@ def draw(t, angle, axes):
     last.plot(middles, dispersed(middles), "k", linewidth=1.5, label="Jeffery")
     last.set(ylim=(0.0, 1.2 * dispersed(0.0)), title="in the eighth period")
     last.set(xlabel="angle from the flow [deg]", ylabel="density [1/deg]", xticks=(-90, 0, 90))
-    last.yaxis.tick_right()  # on the left it would stand in the label of the sphere
+    last.yaxis.tick_right()  # on the left it would overlap the label of the sphere
     last.yaxis.set_label_position("right")
     last.legend(fontsize="small", loc="upper right")
     figure.savefig("particles.png", dpi=130)

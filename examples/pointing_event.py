@@ -4,11 +4,11 @@
     python examples/pointing_event.py
 
 A satellite turns by 150 degrees under a quaternion law within the limits of its wheels. diffrax
-takes steps as long as the tolerance allows. One of them sees the error cross 0.1 degrees, and
+takes steps as long as the tolerance allows. In one of them the error crosses 0.1 degrees, and
 Newton's method finds the moment on the interpolation between the ends of that step.
 
 The program prints the moment, the error there, and the steps. It compares them with a much finer
-rollout to that moment, and with rollouts of fixed steps, which know the error only at their own
+rollout to that moment, and with rollouts of fixed steps, which give the error only at their own
 times. The picture is pointing_event.png.
 """
 
@@ -50,7 +50,7 @@ def torque(t, state, gains):
 def beyond(t, y, args, **_):
     """Return a number that changes sign when the error crosses 0.1 degrees.
 
-    It is the square of the error minus that of the limit, because the square is smooth.
+    It is the squared error minus the squared limit, because the square is smooth.
     """
     return jq.quaternion.squared_distance(y.q, TARGET) - jnp.deg2rad(CLOSE) ** 2
 
@@ -85,7 +85,7 @@ def degrees(q):
 
 
 def print_rows(paths, moment):
-    """Print for each rollout its first row below 0.1 degrees."""
+    """Print the first row below 0.1 degrees of each rollout."""
     print(f"\nrkmk5 with fixed steps: the first row below {CLOSE} deg")
     print("step [s]    steps    time [s]    late by [s]   error there [deg]")
     for dt, path in paths.items():

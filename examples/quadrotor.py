@@ -2,15 +2,15 @@
 
     python examples/quadrotor.py [--engine scan]
 
-A quadrotor of 0.9 kg follows a figure of eight. Its motors lag behind the speeds they are asked for
-by 50 ms. Each flight has a wind of its own with gusts, and starts off the course, tilted. The
-controller, ``control.cascade``, is sampled at 100 Hz and knows neither wind nor lag. The fit begins
-with gains chosen by hand. Each update simulates 32 flights and differentiates the mean cost by the
-logarithms of 18 gains, through rotors, allocation and controller.
+A quadrotor of 0.9 kg follows a figure of eight. Its motors lag behind the commanded speeds by 50
+ms. Each flight has its own wind with gusts, and starts off the course, tilted. The controller,
+``control.cascade``, is sampled at 100 Hz and knows neither wind nor lag. The fit begins with gains
+chosen by hand. Each update simulates 32 flights and differentiates the mean cost with respect to
+the logarithms of 18 gains, through rotors, allocation and controller.
 
-The table compares the gains before and after on 256 other flights; quadrotor.png shows them, and
-one flight in space, of which quadrotor.gif is a film. Without the extra ``fused`` the scan engine
-takes ten times as long.
+The table compares the gains before and after on 256 other flights; quadrotor.png shows them and one
+flight in space, and quadrotor.gif is a film of that flight. Without the extra ``fused`` the scan
+engine takes ten times as long.
 """
 
 import argparse
@@ -55,7 +55,7 @@ GUSTS = 2 * jnp.pi * jnp.array([0.3, 0.7, 1.5])  # rad/s
 
 
 class Flight(NamedTuple):
-    """What differs from flight to flight."""
+    """The properties that differ between flights."""
 
     start: jq.State
     wind: jax.Array  # (3,) m/s
@@ -70,7 +70,7 @@ def eight(t):
 
 
 def course(t, params, _):
-    """Return the course at the time t: a figure of eight, with a heading that turns slowly."""
+    """Return the course at time t: a figure of eight, with a heading that turns slowly."""
     return control.follow_position(eight, t, lambda t: 0.4 * t)
 
 
@@ -120,7 +120,8 @@ def random_flights(key, n):
 def errors(log_gains, flight, engine="auto"):
     """Return the distance from the course [m] and the cost at each row.
 
-    The cost is distance^2 + 0.01 |omega|^2: without the second part the fit would shake the craft.
+    The cost is distance^2 + 0.01 |omega|^2: without the second term the fitted gains would shake
+    the craft.
     """
     path = fly(log_gains, flight, engine)
     squared = jnp.sum((path.state.position - jax.vmap(eight)(path.t)) ** 2, -1)
@@ -133,7 +134,7 @@ def loss(engine, log_gains, flights, key):
 
 
 def fitted(engine, flights, key):
-    """Fit the gains, and print the time that it takes."""
+    """Fit the gains, and print the time taken."""
     began, initial = time.perf_counter(), jax.tree.map(jnp.log, BY_HAND)
     objective, optimiser = partial(loss, engine), optax.adam(0.05)
     fit = jq.fit(objective, initial, optimiser, flights, steps=200, batch_size=32, key=key)
@@ -142,7 +143,7 @@ def fitted(engine, flights, key):
 
 
 def print_rows(distances):
-    """Print how far from the course the flights are."""
+    """Print the distances of the flights from the course."""
     print("\n256 held-out flights         distance from the course [m]")
     print("                      over 2 to 5 s: rms    95 %    at its worst    at 5 s, median")
     for name, distance in distances.items():
@@ -188,7 +189,7 @@ def draw(flights, distances, file):
 
 
 def film(path, file):
-    """Film the flight: the quadrotor is a box, drawn half as large again."""
+    """Film the flight; the quadrotor is a box, drawn half as large again."""
     figure = plt.figure(figsize=(4.8, 3.8), dpi=90)
     space: Any = figure.add_axes((-0.02, 0.0, 0.92, 1.0), projection="3d", elev=30, azim=-58)
     course = np.asarray(jax.vmap(eight)(jnp.linspace(0.0, 5.0, 201)))
