@@ -83,7 +83,7 @@ def by_device(
     count = itertools.count()
 
     def named(x: Any, has_bodies: bool) -> str:
-        """The axes of an array in Shardy's notation: "bodies", and a new name for each other axis."""
+        """The axes of an array in Shardy's notation: "bodies", and new names for the other axes."""
         names = [f"axis{next(count)}" for _ in x.shape]
         return " ".join(["bodies", *names[1:]] if has_bodies else names)
 

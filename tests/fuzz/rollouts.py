@@ -1,7 +1,8 @@
 """Whole rollouts: scheme, controller, inputs, save, batch and checkpoints drawn at random.
 
 ``draw(seed)`` draws options and expressions, ``text_of`` puts these into the functions ``torque``,
-``init``, ``update`` and ``save``, and ``compiled`` makes a function of the engine of them.
+``init``, ``update`` and ``save``, and ``compiled`` makes one function of these, whose first
+argument is the engine.
 """
 
 import random
@@ -14,7 +15,7 @@ from . import derivatives
 from .grammar import Grammar, Mode, Node, Type
 from .programs import PRELUDE
 
-ANY = (  # schemes for any torque, and for one that depends on the attitude alone
+ANY = (  # schemes for any torque; those in ATTITUDE need one that depends only on the attitude
     "lie_euler", "rkmk2", "rkmk3", "rkmk4", "crouch_grossman3", "cf4", "zhao", "formulation1",
     "half_quat",
 )  # fmt: skip
@@ -39,7 +40,7 @@ COMMAND = {"push": Type("f", (3,)), "step": Type("i4"), "on": Type("b", (3,))}
 
 
 class Rollout(NamedTuple):
-    """Options, and expressions by the place where they stand."""
+    """Options, and the expressions by the name of their place."""
 
     mode: Mode
     seed: int
@@ -120,7 +121,7 @@ def draw(seed: int, without: Sequence[str] = ()) -> Rollout:
 
 
 def text_of(rollout: Rollout) -> str:
-    """The functions of a rollout: torque, and init, update and save where it has them."""
+    """The functions of a rollout: torque, and init, update and save if it has them."""
     o, e = rollout.options, {name: node.render() for name, node in rollout.expressions.items()}
     command = ", command" if o["controller"] or o["inputs"] else ""
     push = " + 0.1 * bounded(command['x'])" if o["inputs"] else ""
@@ -253,7 +254,7 @@ def smaller(rollout: Rollout) -> Iterator[Rollout]:
 
 
 def snippet(rollout: Rollout) -> str:
-    """The functions, and how to run them by both engines with this package."""
+    """The functions, and how to run them by both engines with this fuzzer."""
     request = rollout.request()
     return f"""{text_of(rollout)}
 

@@ -107,7 +107,7 @@ class Builder:
     def _shorter(
         self, name: str, args: tuple[int, ...], literals: list[Any], dtype: np.dtype
     ) -> int | None:
-        """An existing value that equals the result, or the value of a shorter operation, or None."""
+        """An earlier value that equals the result, or the value of a shorter operation, or None."""
         if name in ("convert", "bitcast"):
             return args[0] if dtype == self.dtype(args[0]) else None
         if name == "take":
