@@ -29,7 +29,7 @@ from jaxquat.simulation.simulation import Simulation
 
 AMPLIFIED = (
     'checkpoint: "reversible" wanted a drag that decays by at most 9 powers of e between two rows '
-    "(29 in float64), for undoing it amplifies rounding as much"
+    "(29 in float64), because undoing it amplifies rounding by as much"
 )
 INSTEAD = 'save more rows, or use "sqrt"'
 
@@ -77,7 +77,7 @@ def _check(simulation: Simulation) -> None:
 
 
 def amplification(simulation: Simulation) -> Array:
-    """An upper bound of the exponent by which undoing the steps of a row amplifies rounding, ()."""
+    """The exponent by which rounding is amplified, at most, from one row back to the last, ()."""
     decay = simulation.scheme.decay(simulation.body)
     if decay is None:
         return jnp.zeros_like(simulation.dt)
@@ -102,7 +102,7 @@ class _Clock(NamedTuple):
 class _Arguments(NamedTuple):
     """The values that the states depend on, besides the start."""
 
-    smooth: list[Array]  # float leaves of body and params, and those closed over
+    smooth: list[Array]  # float leaves of body and params, and of closed-over arrays
     clock: _Clock  # of all steps; or a row for each interval, where k begins at 0
     others: list[Any]  # the other leaves, which have no derivative
     regular: Any  # time, state and step for steps of empty intervals; None if there are none

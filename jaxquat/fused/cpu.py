@@ -1,7 +1,7 @@
 """Kernels for the CPU: compiled by llvmlite, kept in memory and on disk, called by XLA.
 
 The primitive is lowered to ``call``. It chooses the number of lanes, gets the kernel (``_kernel``)
-and calls it through XLA's foreign function interface; the last operand is the number of bodies.
+and calls it through XLA's foreign function interface; the last operand has the number of bodies.
 
 ``_kernel`` writes the assembly. The hash of this text, of the processor and of LLVM's version is
 the key under which object code is kept: in memory by ``loading``, on disk by ``objects``. A kernel

@@ -7,15 +7,16 @@ follow from three rules:
 - the derivative of ``vjp`` of F, with cotangents db of F(x) and b of F'(x) dx, is ``vjp`` of G,
   because the function (x, dx) -> db F(x) + b F'(x) dx has the derivatives
 
-      by x:   b F''(x) dx + db F'(x)        by dx:  b F'(x)
+      with respect to x:   b F''(x) dx + db F'(x)
+      with respect to dx:  b F'(x)
 
   The first is the derivative of ``vjp`` of F in the direction (dx, db), the second its value;
 - reverse mode needs the linear part alone, to transpose it (``transposes``). So where only the
   directions are unknown, ``value`` of G is split into ``value`` of F, with its residuals, and
   ``jvp``; ``vjp`` of G is split into ``vjp`` of F and ``jvp_of_vjp``.
 
-Residuals are functions of x, so only the sum of the cotangents by x matters, not which residual
-receives them: the first receives the cotangent of the start, and the others receive 0.
+Residuals are functions of x, so only the total cotangent of x matters, not which residual receives
+it: the first one receives the cotangent of the start, and the others receive 0.
 """
 
 from __future__ import annotations
@@ -132,7 +133,7 @@ def _jvp_of_vjp(xs: Any, tangents: Any, **params: Any) -> tuple[list[Any], list[
     lifted = _with_tangents(g, point(g) + cotangents(g, more), x, dx, flags)
     by = gradients_of(g, [*outer, *(key.tangent for key in outer)])
     y = of_primal(g, vjp(*lifted, g, bodies, live=more, by=by))
-    constant = tuple(key for key in outer if key not in y)  # gradients by arrays without a tangent
+    constant = tuple(key for key in outer if key not in y)  # those by arrays without tangents
     if constant:
         y |= vjp(x, flags, f, bodies, live=live, by=constant)
     return [y[key] for key in outer], [y[key.tangent] for key in outer]
@@ -156,7 +157,7 @@ def _jvp_by_scan(
 def _jvp_of(
     function: Callable[..., list[Array]], xs: Any, tangents: Any
 ) -> tuple[list[Any], list[Any]]:
-    """``jax.jvp`` of a function by the operands whose tangent is not zero."""
+    """``jax.jvp`` of a function with respect to the operands whose tangent is not zero."""
     moving = [k for k, x in enumerate(tangents) if not is_zero(x)]
 
     def of_moving(*moved: Any) -> list[Array]:

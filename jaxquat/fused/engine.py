@@ -164,8 +164,8 @@ def _refuse_large_products(multiplications: float, largest: int) -> None:
         text = f"{text} matrix products of a step; from {most} on XLA is faster"
         raise NotImplementedError(text)
     if multiplications >= largest > LARGEST:
-        text = f"{text} matrix products of a step, by an array of {largest} numbers, of which the"
-        raise NotImplementedError(f"{text} kernel has no derivative beyond {LARGEST}")
+        text = f"{text} matrix products of a step, by an array of {largest} numbers; the kernel has"
+        raise NotImplementedError(f"{text} no derivative for arrays of more than {LARGEST}")
 
 
 def _specs(tree: Any) -> tuple[jax.ShapeDtypeStruct, ...]:

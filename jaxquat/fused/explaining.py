@@ -49,9 +49,9 @@ def explain(
 
     With ``stage`` it prints instead the step, ``save`` and the controller after one stage of the
     fused engine: "hoisted", without values that do not change in a run; "branched", with a ``cond``
-    for each rare branch; "jvp" and "vjp", the derivatives of all results by all floats, in forward
-    and in reverse mode; "scalar", the programs from which machine code is made. The first four are
-    jaxprs.
+    for each rare branch; "jvp" and "vjp", the derivatives of all results with respect to all
+    floats, in forward and in reverse mode; "scalar", the programs from which machine code is made.
+    The first four are jaxprs.
 
     Raises:
         ValueError, TypeError: as ``jq.rollout``, and for an unknown stage.

@@ -147,7 +147,7 @@ class Loop(NamedTuple):
         return Carried(self.state, self.memory, self.command)
 
     def by(self, wanted: set[int]) -> Loop:
-        """The same loop with derivatives by the constants ``wanted`` only; the others are 0.
+        """The same loop with derivatives only for the constants ``wanted``, and 0 for the others.
 
         A kernel then need not compute the others, nor have registers for their sums.
         """

@@ -106,8 +106,8 @@ def gradients(f: Recurrence) -> list[Key]:
 def below(g: Recurrence, key: Key) -> Key:
     """The key in terms of F of an array of its tangent G.
 
-    A cotangent of F'(x) dx is b, and the gradient by dx is b F'(x), so these are primal. The
-    cotangent of F(x) is the tangent of b, and the gradient by x is the tangent of b F'(x).
+    The cotangent of F'(x) dx is b, and the gradient with respect to dx is b F'(x), so these are
+    primals. The cotangent of F(x) and the gradient with respect to x are their tangents.
     """
     role, group, i, _ = key
     assert g.primal is not None

@@ -54,7 +54,7 @@ def _compiled(**params: Any) -> Callable[..., list[Array]]:
 
 @kernel.def_impl
 def _computed(*operands: Array, **params: Any) -> list[Array]:
-    # JAX's NaN checks see the results outside; here it would run the kernel again and again
+    # JAX checks the results for NaN outside; to check here, it would run the kernel repeatedly
     with jax.disable_jit(False), jax.debug_nans(False), jax.debug_infs(False):
         return _compiled(**params)(*operands)
 

@@ -135,8 +135,8 @@ class Rollout:
         """The rule of vmap: merge the new axis with the axis of bodies of the kernel.
 
         Where only tangents are batched, results that do not depend on them are not batched. Bodies
-        stay sharded over devices if theirs is the first of the two merged axes. That is the new
-        axis, but the old one where only tangents or cotangents are batched.
+        stay sharded over devices if their axis is the first of the two merged axes. The first one
+        is the new axis, except where only tangents or cotangents are batched.
         """
         g, bodies = params["recurrence"], params["bodies"]
         size = next(x.shape[a] for x, a in zip(operands, axes, strict=True) if a is not None)

@@ -215,7 +215,7 @@ class Recurrence:
         """The derivative of a function, without the results that are not in ``live``.
 
         It takes the arguments of the function and the cotangents of all smooth results; for "save",
-        only the cotangents of live ones. Also returns whether ``program_of`` shall add over
+        only the cotangents of live ones. Also returns whether ``program_of`` is to add over
         devices.
         """
         function, inner = self.branched[name], self.inputs(name)
@@ -349,7 +349,7 @@ class Recurrence:
         both = passes.jvp(closed, moving, slopes, count)
 
         def grouped(places: Sequence[Place], with_tangent: Sequence[int]) -> list[Any]:
-            """The numbers of all leaves; in each group, the numbers of its tangents come last."""
+            """The order of leaves and tangents: in each group, the tangents follow the leaves."""
             later = {k: len(places) + j for j, k in enumerate(with_tangent)}
             order: list[Any] = []
             for group in dict.fromkeys(group for group, _ in places):
@@ -369,8 +369,9 @@ class Recurrence:
     def has_rules(self) -> bool:
         """Whether a second derivative depends on how a user's rule computes the value.
 
-        After one differentiation, the rule of a ``jax.custom_vjp`` or ``jax.custom_jvp`` function
-        has replaced it. If every rule calls its own function for the value, as many calls remain.
+        After one differentiation, a ``jax.custom_vjp`` or ``jax.custom_jvp`` function is replaced
+        by its rule. If each rule calls its own function again, the number of these calls is the
+        same as before.
         """
         count = lambda functions: [passes.custom_calls(f) for f in functions.values()]  # noqa: E731
         calls = count(self.functions)

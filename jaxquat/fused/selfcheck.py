@@ -118,7 +118,7 @@ def objection() -> str | None:
                 kept = objects.read(_key(device), "check")
                 _answers[kind] = UNCHECKED if kept is None else kept.decode()
             except Exception as error:  # for example, a package has no version
-                _answers[kind] = f"what its check said is lost: {_line(error)}"
+                _answers[kind] = f"the answer of its check is lost: {_line(error)}"
             if _answers[kind]:
                 warnings.warn(_message(kind, _answers[kind]), RuntimeWarning, stacklevel=2)
     return _message(kind, _answers[kind]) if _answers[kind] else None
@@ -271,7 +271,7 @@ def values(engine: Engine, q: Array, omega: Array, weights: tuple[Array, Array])
 
 
 def slope(engine: Engine) -> Callable[..., Any]:
-    """A function for the gradient of ``loss`` by attitudes, rates and weights, and the rows."""
+    """A function for the gradient of ``loss`` (attitudes, rates and weights) and the rows."""
     return jax.jit(jax.grad(functools.partial(loss, engine), (0, 1, 2), has_aux=True))
 
 

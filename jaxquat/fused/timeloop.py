@@ -18,7 +18,7 @@ begins each segment with the state that was kept::
         for each step k of the segment:             # again
             past[k].state, past[k].memory = state, memory
             if k % sample_every == 0: command, memory = sample(k, state, memory, inputs[...])
-            past[k].command = command               # that of step k; kept has the one before
+            past[k].command = command               # for step k; kept has the one before
             state = step(k, state, command)
         for each step k, the last one first:        # back
             apply the transposed derivatives of step, save and sample at past[k]

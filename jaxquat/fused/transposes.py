@@ -3,11 +3,12 @@
 JAX computes the known part, stages the part that is linear in the unknown directions, and
 transposes the linear part. ``derivatives`` says what these parts are. The transposes are:
 
-- of ``jvp`` by dx: ``vjp`` of F;
-- of ``jvp_of_vjp`` by (dx, db), where c are the cotangents of its results: the Hessian of b F is
-  symmetric, so c can play the role of dx. The transpose by dx is b F''(x) c, which is ``vjp`` of
-  the tangent of F along c; the transpose by db is F'(x) c, which is ``value`` of that tangent;
-- of ``vjp`` by b: ``jvp``.
+- ``jvp`` with respect to dx: ``vjp`` of F;
+- ``jvp_of_vjp`` with respect to (dx, db): let c be the cotangents of its results. The Hessian of
+  b F is symmetric, so c can play the role of dx. The cotangent of dx is b F''(x) c, which is
+  ``vjp`` of the tangent of F along c. The cotangent of db is F'(x) c, which is ``value`` of that
+  tangent;
+- ``vjp`` with respect to b: ``jvp``.
 
 The last part of this file has the rules of ``jax.checkpoint``: the known part is computed before
 the backward pass, and everything is computed again within it.
@@ -147,13 +148,13 @@ def _vjp_at(
             b = c.get(key.at("result").tangent)
             inner[key] = zeros(f, key.at("result"), bodies) if b is None else b
             marks[key] = bodies is not None
-        # leave out constants that are not used: 0 times an infinite slope would be NaN
+        # leave out unused constants, for which 0 times an infinite slope would be NaN
         unused = {Key("gradient", "constants", i) for i in f.unused(live)}
         by = tuple(key for key in gradients(f) if key in asked - unused)
         y = vjp(inner, marks, f, bodies, live=live, by=by) if by else {}
         by_dx = {key.at("primal").tangent: x for key, x in y.items()}
     for key, x in c.items():
-        if key.role == "residual" and key.group in START:  # only the first state
+        if key.role == "residual" and key.group in START:  # the first one is the start
             of_start, first = key.at("primal"), x[..., 0, :]
             by_dx[of_start] = by_dx[of_start] + first if of_start in by_dx else first
     return by_dx

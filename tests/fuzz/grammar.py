@@ -687,7 +687,7 @@ def _(g: Grammar, kind: Type, depth: int) -> Node:
     if kind.shape == (3,):
         widths = [(-1, 1, 0), (1, -1, 0), (2, -2, 0), (-2, 2, 0)]
     low, high, inner = g.rng.choice(widths)
-    # the derivative by a filler is a difference of sums, unless under vmap
+    # the derivative with respect to a filler is a difference of sums, unless under vmap
     filler = "lax.stop_gradient(x[0])"
     if g.rng.random() < 0.5:
         filler = g.constant(Type(kind.dtype)).text

@@ -199,7 +199,7 @@ def _rounded(equation: Any, args: list[Any], sample: Any, salt: int, seen: _Seen
 
 
 def _ulps(name: str, params: Any, args: list[Any]) -> Any:
-    """The error of an operation that is allowed, in ulp.
+    """The allowed error of an operation, in ulp.
 
     XLA's cosh and sinh contain exp(x - log 2), and its log1p has an error of up to 100 ulp.
     """

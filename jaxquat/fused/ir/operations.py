@@ -1,8 +1,8 @@
 """The scalar operations: the meaning of each to JAX, Python and LLVM, and its cost.
 
 All arguments of an operation and its result have one dtype, except that comparisons return a
-boolean and the first argument of "select" is one. A program has five more operations, which need
-more than their arguments: "const", "convert", "bitcast", "call" and "item" (``program.Op``).
+boolean and the first argument of "select" is one. A program has six more operations, which are not
+in the table: "const", "convert", "bitcast", "take", "call" and "item" (``program.Op``).
 
 An operation without an LLVM instruction for floats is expanded for floats by ``elementary``.
 """
@@ -47,7 +47,7 @@ def _fma(x: Any, y: Any, z: Any) -> Array:
 
 
 def _quotient(x: Any, y: Any) -> Any:
-    """The quotient; integers, rounded towards zero, in Python's: float64 has too few bits."""
+    """The quotient, of integers towards zero and by Python's ints: float64 has too few bits."""
     if x.dtype.kind == "f":
         return x / y
     size = abs(int(x)) // abs(int(y))

@@ -40,7 +40,7 @@ from jaxquat.fused.trace.tracing import dissolves
 from jaxquat.fused.trace.values import opened
 
 _LITERAL, _FIXED, _CHANGING = range(3)
-# jit and checkpoint are walked into; calls with a custom derivative are not: it is for the whole
+# jit and checkpoint are walked into, but not calls with a custom derivative, which is for all of it
 _OPENED = ("jit", "remat2")
 
 
@@ -106,7 +106,7 @@ class _Callee(NamedTuple):
     """A function that stays a call.
 
     Attributes:
-        equation: a call; its inputs are those that change and ``free``, its results are ``own``.
+        equation: a call; its inputs are the changing inputs and ``free``, its results are ``own``.
         free: the variables outside that it uses.
         own: the changing ones among ``results``.
         results: the variables or literals of the function's outputs.
@@ -265,7 +265,7 @@ def _typed(x: Any, v: Any) -> Any:
 def _without_slopes(equation: Any) -> list[Any]:
     """The equation, with ``stop_gradient`` on all that a ``jax.custom_vjp`` function closes over.
 
-    The scan refuses to differentiate by these values, or has no derivative by them either.
+    The scan refuses to differentiate with respect to these, or has no derivative either.
     """
     custom = equation.primitive.name.startswith("custom_vjp")
     count = equation.params.get("num_consts", 0) if custom else 0

@@ -5,10 +5,10 @@ and then those of u,
 
     x y^T + u v^T = [x u] [y v]^T.
 
-The gradient by a weight matrix is such a sum, with one product g x^T for each stage of a step. As
-one product it is written to memory once. ``joined`` finds these sums, and ``finish`` of the builder
-drops the products that are no longer needed. A function that a step calls several times returns
-the factors, which are short, and its caller multiplies them (``calls``).
+The gradient with respect to a weight matrix is such a sum, with one product g x^T for each stage of
+a step. As one product it is written to memory once. ``joined`` finds these sums, and ``finish`` of
+the builder drops the products that are no longer needed. A function that a step calls several times
+returns the factors, which are short, and its caller multiplies them (``calls``).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from jaxquat.fused.ir.builder import Builder
 from jaxquat.fused.ir.program import Routine
 from jaxquat.fused.trace.values import Values
 
-PRODUCTS = 64  # a matrix product of at most this many products has no loop: 4x4 by 4x4
+PRODUCTS = 64  # a matrix product of at most this many multiplications has no loop: 4x4 by 4x4
 SUMS = 16  # sums carried by a loop over products: as many as the registers hold
 SHORT = 8  # a sum of at most this many products is written out
 LARGE = 64  # columns of such sums in the body of a loop over the rows

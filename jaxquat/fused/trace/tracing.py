@@ -147,7 +147,7 @@ class Tracing(Builder):
         return [read(v) for v in jaxpr.outvars]
 
     def traced(self, function: Callable[..., Any], specs: Any, args: Sequence[Values]) -> Any:
-        """The outputs of a function of arrays of these shapes and dtypes."""
+        """The outputs of a function, traced for arrays of these shapes and dtypes."""
         closed = jax.make_jaxpr(function)(*specs)
         return self.run(closed.jaxpr, closed.consts, args)
 

@@ -76,7 +76,7 @@ def known(b: Builder, values: Values) -> np.ndarray | None:
 
 
 def each(b: Builder, rule: Callable[..., Scalar], *columns: Values) -> Values:
-    """The results of a rule for scalars, element by element; all arrays have one shape."""
+    """The results of a rule for scalars, element by element; all arrays have the same shape."""
     rows = zip(*(column.ravel().tolist() for column in columns), strict=True)
     results = [rule(*map(b.scalar, row)).number for row in rows]
     return np.array(results, np.int64).reshape(columns[0].shape)
