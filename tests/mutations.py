@@ -358,8 +358,8 @@ MUTATIONS = {
     ),
     "hoisting: calls with other numbers share a trace": Mutation(
         HOISTING,
-        "if other == structure and all(x is y for x, y in zip(others, fixed, strict=True)):",
-        "if other == structure:",
+        "if tree == structure and all(x is y for x, y in zip(values, fixed, strict=True)):",
+        "if tree == structure:",
         of_engine("passes", "what_is_fixed_is_shared_by_equal_numbers_alone"),
     ),
     "hoisting: every choice within a rare branch is taken as known": Mutation(

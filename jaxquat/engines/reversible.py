@@ -77,7 +77,7 @@ def _check(simulation: Simulation) -> None:
 
 
 def amplification(simulation: Simulation) -> Array:
-    """The exponent by which rounding is amplified, at most, from one row back to the last, ()."""
+    """An upper bound, (), of the exponent by which undoing a row's steps amplifies rounding."""
     decay = simulation.scheme.decay(simulation.body)
     if decay is None:
         return jnp.zeros_like(simulation.dt)

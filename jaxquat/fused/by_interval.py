@@ -48,11 +48,11 @@ class ByInterval:
         assert intervals is not None
         intervals = intervals._replace(first=intervals.first.astype(jnp.int32))
         self.simulation = replace(simulation, intervals=intervals)
-        every = simulation.sample_every // simulation.substeps
-        repeated = lambda x: jnp.repeat(jnp.asarray(x), every, axis=0)  # noqa: E731
+        intervals_each = simulation.sample_every // simulation.substeps
+        repeated = lambda x: jnp.repeat(jnp.asarray(x), intervals_each, axis=0)  # noqa: E731
         inputs = jax.tree.map(repeated, simulation.inputs)
         self.inputs = Timed(inputs, jax.tree.map(lambda x: x[:-1], intervals))
-        self.is_slow = simulation.controller is not None and every > 1
+        self.is_slow = simulation.controller is not None and intervals_each > 1
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.simulation, name)

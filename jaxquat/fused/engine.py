@@ -123,8 +123,8 @@ def _traced(
             trees |= dict(zip(outer, results, strict=True))
             hoisted[name] = closed, constants
     functions, constants = _with_all_constants(hoisted)
-    every = {"step": 1, "save": simulation.save_every, "sample": simulation.sample_every}
-    per_step = sum(multiplications(closed) / every[name] for name, closed in functions.items())
+    period = {"step": 1, "save": simulation.save_every, "sample": simulation.sample_every}
+    per_step = sum(multiplications(closed) / period[name] for name, closed in functions.items())
     if not strict:
         _refuse_large_products(per_step, max((x.size for x in constants), default=0))
     specs = {group: _specs(trees[group]) for group in GROUPS[1:]}

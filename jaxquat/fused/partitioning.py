@@ -66,7 +66,7 @@ def by_device(
     The first axis of all results, and of the operands that are ``batched``, is the axis of bodies.
     """
 
-    def whole(*operands: Array) -> list[Array]:
+    def of_all_bodies(*operands: Array) -> list[Array]:
         return function(*operands, bodies=bodies)
 
     def partition(mesh: Any, operands: Any, results: Any) -> Any:
@@ -88,7 +88,7 @@ def by_device(
         return " ".join(["bodies", *names[1:]] if has_bodies else names)
 
     inner = ", ".join(map(named, operands, batched))
-    outer = ", ".join(named(x, True) for x in jax.eval_shape(whole, *operands))
-    split = custom_partitioning(whole)
+    outer = ", ".join(named(x, True) for x in jax.eval_shape(of_all_bodies, *operands))
+    split = custom_partitioning(of_all_bodies)
     split.def_partition(partition, sharding_rule=f"{inner} -> {outer}")
     return split(*operands)

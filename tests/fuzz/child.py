@@ -107,8 +107,8 @@ def compiled(
         return path.saved | jax.tree.map(lambda x: x[None], path.final.aux)
 
     if not gradient:
-        whole = (start, data["t0"], data["command"], data["params"])
-        return lambda engine, *x: {"value": outputs(engine, *x)}, whole
+        arguments = (start, data["t0"], data["command"], data["params"])
+        return lambda engine, *x: {"value": outputs(engine, *x)}, arguments
 
     def loss(floats: Any, others: Any, weights: Any, engine: str) -> Any:
         start, t0, command, params = jax.tree.map(
@@ -122,9 +122,9 @@ def compiled(
                 total = total + jnp.sum(x * pattern * weights[name].astype(x.dtype)).astype(kind)
         return total, values
 
-    whole = (start, data["t0"], data["command"], data["params"])
-    floats = jax.tree.map(lambda x: x if x.dtype.kind == "f" else None, whole)
-    others = jax.tree.map(lambda x: None if x.dtype.kind == "f" else x, whole)
+    arguments = (start, data["t0"], data["command"], data["params"])
+    floats = jax.tree.map(lambda x: x if x.dtype.kind == "f" else None, arguments)
+    others = jax.tree.map(lambda x: None if x.dtype.kind == "f" else x, arguments)
     smooth = sorted(request["smooth"])
     numbers = np.arange(bodies) if chosen is None else np.asarray(chosen)
     weights = {
@@ -239,8 +239,8 @@ def check_program(request: dict[str, Any]) -> dict[str, Any]:
                 "invalid": list(expressions),
             }
         errors = {name: repr(e)[:400] for name, e in bad.items()}
-        others = {k: v for k, v in expressions.items() if k not in bad}
-        answer = check_program(request | {"expressions": others})
+        good = {k: v for k, v in expressions.items() if k not in bad}
+        answer = check_program(request | {"expressions": good})
         errors = answer.get("errors", {}) | errors
         return answer | {"invalid": [*answer["invalid"], *bad], "errors": errors}
     if request.get("scan alone"):
@@ -251,8 +251,8 @@ def check_program(request: dict[str, Any]) -> dict[str, Any]:
         return _without_what_raises(request, expressions, gradient, error, answer)
     if gradient and request.get("forward"):
         # check the kernel without a derivative too, where the other one agrees
-        plain, whole = compiled(request, expressions, False)
-        forward = execute(plain, "fused", whole)["value"]
+        plain, plain_arguments = compiled(request, expressions, False)
+        forward = execute(plain, "fused", plain_arguments)["value"]
         merged = lambda a, b, c: np.where(oracle.close(a, b), c, b)
         got["value"] = jax.tree.map(merged, wanted["value"], got["value"], forward)
     result = _compared(scan, function, arguments, wanted, got, request, expressions, gradient)

@@ -71,7 +71,7 @@ def _contracted(equation: Any, args: list[Any], x: Any, sample: Any, salt: int) 
     finite = jnp.asarray(True)
     for a in args:
         finite = finite & jnp.isfinite(a)
-    if "exp" in equation.primitive.name:  # XLA's has inf - exp(inf) = inf within a loop too
+    if "exp" in equation.primitive.name:  # in XLA inf - exp(inf) = inf, also within a loop
         finite = ~jnp.isnan(x)
     return jnp.where(finite & at_random(sample, salt), _largest(x), x)
 

@@ -2,9 +2,9 @@
 
 ``shaken(function, arguments)`` evaluates the jaxpr operation by operation, because XLA needs
 minutes to compile all of a rollout. Sample 0 rounds as each operation rounds. Every other sample
-moves each inexact result by some ulp, which depend on a hash of the result, its place and the
-number of the sample. A result whose last bits are zero counts as exact and does not move: integers,
-small fractions. So a jump at a number that is reached exactly stays where it is.
+moves each inexact result by a few ulp, depending on a hash of the result, its place and the number
+of the sample. A result whose last bits are zero counts as exact and does not move: integers, small
+fractions. So a jump at a number that is reached exactly stays where it is.
 
 The spread of the samples bounds by how much two correct engines may differ (``admitted``). Where
 the samples disagree on a branch, an integer or an infinity, the point lies at a jump within this

@@ -172,16 +172,16 @@ def compiled(request: dict[str, Any], gradient: bool) -> tuple[Callable[..., Any
     q = (q / np.linalg.norm(q, axis=1, keepdims=True)).astype(kind)
     start = jq.State(q, number(3), {"lag": number(3)} if o["aux"] else ())
     if o["moving"]:
-        others = np.random.default_rng([request["seed"], 1])
-        place = others.normal(size=(2, bodies, 3)).astype(kind)
+        moving = np.random.default_rng([request["seed"], 1])
+        place = moving.normal(size=(2, bodies, 3)).astype(kind)
         start = start._replace(position=place[0], velocity=place[1])
-    whole = lambda *shape: rng.integers(-5, 6, (bodies, *shape)).astype(np.int32)
+    integers = lambda *shape: rng.integers(-5, 6, (bodies, *shape)).astype(np.int32)
     words = lambda *shape: rng.integers(0, 2**32, (bodies, *shape), np.uint32)
-    params = {"gains": number(3), "scale": number(), "level": whole(3)}
+    params = {"gains": number(3), "scale": number(), "level": integers(3)}
     samples = o["steps"] // o["sample_every"]
     inputs = {
         "x": number(samples, 3), "u": words(samples, 3), "b": number(samples, 3) > 0,
-        "i": whole(samples), "key": words(samples, 2),
+        "i": integers(samples), "key": words(samples, 2),
     }  # fmt: skip
     uneven = np.cumsum(rng.uniform(0.02, 0.2, (bodies, o["steps"] + 1)), axis=1).astype(kind)
     t0, dt = np.resize([0.0, 0.5], bodies), np.resize([0.1, 0.05, 0.2], bodies)

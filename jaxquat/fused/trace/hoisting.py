@@ -54,8 +54,8 @@ def shared(function: Callable[..., Any]) -> Callable[..., Any]:
         leaves, structure = jax.tree.flatten(arguments)
         fixed = [None if isinstance(x, Tracer) else x for x in leaves]  # keep leaves concrete
         tracers = [x for x in leaves if isinstance(x, Tracer)]
-        for other, others, traced in known:
-            if other == structure and all(x is y for x, y in zip(others, fixed, strict=True)):
+        for tree, values, traced in known:
+            if tree == structure and all(x is y for x, y in zip(values, fixed, strict=True)):
                 return traced(*tracers)
 
         def of_tracers(*tracers: Any) -> Any:
