@@ -36,7 +36,7 @@ class ByInterval:
     """The methods of a Simulation that a kernel needs, with the interval in the command.
 
     Attributes:
-        simulation: the simulation, with int32 numbers of the first steps of intervals.
+        simulation: the underlying simulation.
         inputs: Timed, leading axis intervals.
         sample_every: steps between two commands, which are the steps of an interval.
     """

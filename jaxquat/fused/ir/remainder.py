@@ -2,7 +2,7 @@
 
 LLVM's ``frem`` calls the C library on a processor, and on a GPU it is x - trunc(x / y) y, which is
 rounded. So the scalar program computes the remainder by loops, the same for all targets: |y| is
-doubled until it is more than half of |x|, then halved again, and subtracted from the remainder of
+doubled until it is more than half of |x|, then halved again, and subtracted from what is left of
 |x| wherever it fits. Nothing is rounded: each sum doubles a number, each product halves a number
 that was doubled, and the difference of two numbers is a float if one is at most twice the other
 (Sterbenz). A quotient of 2^n needs n trips up and n + 1 down.
