@@ -22,7 +22,7 @@ from commands import ROOT
 
 
 class Mutation(NamedTuple):
-    """In a file of ``jaxquat`` the text ``old``, which stands there, becomes ``new``."""
+    """Replace the text ``old`` by ``new`` in a file of ``jaxquat``."""
 
     file: str
     old: str
@@ -48,7 +48,7 @@ DERIVATIVES, TRANSPOSES, KEYS, PRIMITIVES, PASSES, RECURRENCE, TIMELOOP = (
 )  # fmt: skip
 CPU, LOADING, OBJECTS = (f"{FUSED}/{x}.py" for x in ("cpu", "loading", "targets/objects"))
 PARTITIONING = f"{FUSED}/partitioning.py"
-# Of the time loop, and the names of three tests.
+# Lines of the time loop, and the names of three tests.
 SAMPLE = "            body.sample(k)\n"
 ROW = """\
         with target.when(k.multiple_of(loop.save_every)):
@@ -358,8 +358,8 @@ MUTATIONS = {
     ),
     "hoisting: calls with other numbers share a trace": Mutation(
         HOISTING,
-        "if other == structure and all(x is y for x, y in zip(others, fixed, strict=True)):",
-        "if other == structure:",
+        "if tree == structure and all(x is y for x, y in zip(values, fixed, strict=True)):",
+        "if tree == structure:",
         of_engine("passes", "what_is_fixed_is_shared_by_equal_numbers_alone"),
     ),
     "hoisting: every choice within a rare branch is taken as known": Mutation(
@@ -605,19 +605,19 @@ MUTATIONS = {
 
 
 def planted(mutation: Mutation, folder: Path) -> None:
-    """Copies the package into a folder and changes the copy."""
+    """Copy the package into a folder and change the copy."""
     shutil.copytree(ROOT / "jaxquat", folder / "jaxquat", ignore=shutil.ignore_patterns("__py*"))
     file = folder / "jaxquat" / mutation.file
     text = file.read_text()
     if mutation.old not in text:
-        raise ValueError(f"{mutation.file}: wanted {mutation.old!r} in it, it is not there")
+        raise ValueError(f"{mutation.file} does not contain {mutation.old!r}")
     file.write_text(text.replace(mutation.old, mutation.new))
 
 
 def passes(package: Path, test: str) -> bool:
     """Whether a quick test passes on the package in a folder."""
     options = ["-n", "0", "-q", "-x", "-m", "not slow", "-p", "no:cacheprovider"]
-    # safe path: the package of the folder, not the one beside the tests
+    # safe path: import the package of the folder, not the one next to the tests
     environment = os.environ | {"PYTHONPATH": str(package), "PYTHONSAFEPATH": "1"}
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options, ROOT / "tests" / test],
@@ -646,11 +646,11 @@ def found(mutation: Mutation) -> bool:
 
 
 def main() -> int:
-    """Runs the command line; the exit status, 1 if a mutation is not found."""
+    """Run the command line; return the exit status, 1 if a mutation is not found."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("part", nargs="?", default="", help="of the names")
+    parser.add_argument("part", nargs="?", default="", help="part of the names")
     parser.add_argument("--list", action="store_true")
     options = parser.parse_args()
     missed = 0

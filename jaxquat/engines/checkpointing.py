@@ -1,4 +1,4 @@
-"""Scans that trade memory of the backward pass for recomputation."""
+"""Scans that save memory in the backward pass by recomputation."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ def scan(
 ) -> tuple[Any, Any]:
     """Run ``lax.scan``, whose backward pass keeps the carry every ``segment`` iterations.
 
-    It recomputes what lies between. ``segment=None`` keeps everything. The last segment may be
-    shorter. The values are those of ``lax.scan`` either way.
+    It recomputes the iterations between. ``segment=None`` keeps everything. The last segment may be
+    shorter. The values are the same as those of ``lax.scan``.
     """
     if segment is None or segment >= length:
         run = partial(_scan, f, length=length)
         return (run if segment is None else jax.checkpoint(run))(carry, xs)
     count = length // segment
     split = count * segment
-    # Inside a scan the compiler cannot merge the recomputation with the original, so no barrier
-    # against that is needed.
+    # Inside a scan the compiler cannot merge the recomputation with the original computation, so no
+    # barrier is needed.
     run = jax.checkpoint(partial(_scan, f, length=segment), prevent_cse=False)
     head = jax.tree.map(lambda x: x[:split].reshape(count, segment, *x.shape[1:]), xs)
     carry, ys = lax.scan(run, carry, head, length=count)

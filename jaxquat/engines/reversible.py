@@ -1,9 +1,9 @@
 """The reversible engine: reverse mode in constant memory.
 
-A step of -dt of a time-reversible scheme undoes a step of dt. So the backward pass needs no state
-but the rows of the path: from each row it walks back to the one before, undoing a step, taking the
-derivative of that step at the state it came to, and adding to the cotangents. Its derivative is its
-own and has no forward mode.
+In a time-reversible scheme, a step of -dt undoes a step of dt. So the backward pass needs only the
+states in the rows of the path. From each row it goes back to the row before, step by step: it
+undoes a step, differentiates that step at the state it has reached, and adds to the cotangents. The
+engine defines this derivative itself, so it has no forward mode.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from jaxquat.simulation.simulation import Simulation
 
 AMPLIFIED = (
     'checkpoint: "reversible" wanted a drag that decays by at most 9 powers of e between two rows '
-    "(29 in float64), for undoing it amplifies rounding as much"
+    "(29 in float64), because undoing it amplifies rounding by as much"
 )
 INSTEAD = 'save more rows, or use "sqrt"'
 
 
 def run(simulation: Simulation) -> Path:
-    """Simulate; in reverse mode undo the steps.
+    """Simulate; reverse mode undoes the steps.
 
     Raises:
-        ValueError: the scheme is not reversible, or has too much drag to be undone, or there is a
-            controller, or there are inputs.
+        ValueError: the scheme is not reversible or has too much drag to be undone, or there is a
+            controller or there are inputs.
         TypeError: the torque depends on the rate.
     """
     _check(simulation)
@@ -77,7 +77,7 @@ def _check(simulation: Simulation) -> None:
 
 
 def amplification(simulation: Simulation) -> Array:
-    """The exponent by which undoing the steps between two rows amplifies rounding, (); or more."""
+    """An upper bound, (), of the exponent by which undoing a row's steps amplifies rounding."""
     decay = simulation.scheme.decay(simulation.body)
     if decay is None:
         return jnp.zeros_like(simulation.dt)
@@ -93,19 +93,19 @@ def largest_amplification(simulation: Simulation) -> float:
 
 
 class _Clock(NamedTuple):
-    """When step k is: it begins at ``t + k dt`` [s]. With a leading axis the rows of intervals."""
+    """The times of steps: step k begins at ``t + k dt`` [s]. A leading axis is over intervals."""
 
     t: Array
     dt: Array
 
 
 class _Arguments(NamedTuple):
-    """What the states depend on, beside the start."""
+    """The values that the states depend on, besides the start."""
 
-    smooth: list[Array]  # floating leaves of body and params, and of what torque and scheme hold
-    clock: _Clock  # of all steps, or rows of those of each interval, in which k begins with 0
+    smooth: list[Array]  # float leaves of body and params, and of closed-over arrays
+    clock: _Clock  # of all steps; or a row for each interval, where k begins at 0
     others: list[Any]  # the other leaves, which have no derivative
-    regular: Any  # time, state and step for steps of empty intervals; None without such
+    regular: Any  # time, state and step for steps of empty intervals; None if there are none
 
 
 _Step = Callable[..., State]  # step(arguments, clock, k, state, sense=1.0), see _step
@@ -145,7 +145,7 @@ def _by_row(simulation: Simulation, clock: _Clock) -> _Clock | None:
 
 
 def _forth(step: _Step, simulation: Simulation, arguments: _Arguments, start: State) -> State:
-    """The states of all rows, from the start on."""
+    """The states of all rows, computed from the start on."""
     steps, save_every, substeps = simulation.steps, simulation.save_every, simulation.substeps
 
     def advance(clock: _Clock, carry: tuple[Array, State], count: int) -> tuple[Array, State]:
@@ -169,17 +169,17 @@ def _forth(step: _Step, simulation: Simulation, arguments: _Arguments, start: St
 
 
 def _retreat(step: _Step, arguments: _Arguments, clock: _Clock, carry: Any, count: int) -> Any:
-    """Go back over so many steps of a clock."""
+    """Go back over ``count`` steps of a clock."""
 
     def undo(carry: Any, _: None) -> tuple[Any, None]:
-        """Go back over step k - 1: ``cotangent`` is that of the state after it."""
+        """Go back over step k - 1; ``cotangent`` is the cotangent of the state after it."""
         k, state, cotangent, total = carry
         k = k - 1
         before = lax.optimization_barrier(step(arguments, clock, k, state, -1.0))
 
         def again(smooth: list[Array], t: Array, dt: Array, state: State) -> State:
-            given = arguments._replace(smooth=smooth)
-            return step(given, _Clock(t, dt), k, state)
+            replaced = arguments._replace(smooth=smooth)
+            return step(replaced, _Clock(t, dt), k, state)
 
         pull = jax.vjp(again, arguments.smooth, *clock, before)[1]
         smooth, t, dt, cotangent = pull(cotangent)
@@ -198,36 +198,36 @@ def _back(
     retreat = functools.partial(_retreat, step, arguments)
 
     def through(carry: Any, clock: _Clock) -> tuple[Any, _Clock]:
-        """Go back over an interval, whose clock has a cotangent of its own."""
+        """Go back over an interval; its clock has its own cotangent."""
         state, cotangent, smooth = carry
         total = (smooth, *jax.tree.map(jnp.zeros_like, clock))
         after = retreat(clock, (jnp.asarray(substeps), state, cotangent, total), substeps)
-        _, state, cotangent, (smooth, *own) = after
-        return (state, cotangent, smooth), _Clock(*own)
+        _, state, cotangent, (smooth, *by_clock) = after
+        return (state, cotangent, smooth), _Clock(*by_clock)
 
     def row(carry: Any, given: tuple[State, State, Any]) -> tuple[Any, Any]:
-        """Go back over the steps before a row: its state, and its own cotangent."""
+        """Go back over the steps before a row; ``given`` has its state, cotangent and clocks."""
         k, cotangent, total = carry
-        state, own, clocks = given
-        cotangent = jax.tree.map(jnp.add, cotangent, own)
+        state, of_row, clocks = given
+        cotangent = jax.tree.map(jnp.add, cotangent, of_row)
         if clocks is None:
             carry = k, state, cotangent, total
             k, _, cotangent, total = retreat(arguments.clock, carry, save_every)
             return (k, cotangent, total), None
         carry = state, cotangent, total[0]
-        (_, cotangent, smooth), own = lax.scan(through, carry, clocks, reverse=True)
-        return (k, cotangent, (smooth, *total[1:])), own
+        (_, cotangent, smooth), by_clocks = lax.scan(through, carry, clocks, reverse=True)
+        return (k, cotangent, (smooth, *total[1:])), by_clocks
 
     clocks = _by_row(simulation, arguments.clock)
     total = jax.tree.map(jnp.zeros_like, (arguments.smooth, *arguments.clock))
     cotangent = jax.tree.map(lambda x: jnp.zeros_like(x[0]), rows)
     ends = jax.tree.map(lambda x: x[1:], (rows, cotangents))
     carry = jnp.asarray(steps), cotangent, total
-    (_, cotangent, total), own = lax.scan(row, carry, (*ends, clocks), reverse=True)
+    (_, cotangent, total), by_clocks = lax.scan(row, carry, (*ends, clocks), reverse=True)
     start = jax.tree.map(lambda x, y: x + y[0], cotangent, cotangents)
     smooth, *clock = total
-    if own is not None:
-        clock = jax.tree.map(lambda x, like: x.reshape(like.shape), own, arguments.clock)
+    if by_clocks is not None:
+        clock = jax.tree.map(lambda x, like: x.reshape(like.shape), by_clocks, arguments.clock)
     others = [None] * len(arguments.others)
     return _Arguments(smooth, _Clock(*clock), others, regular=None), start
 
@@ -244,7 +244,7 @@ def _step(simulation: Simulation) -> tuple[_Step, _Arguments]:
     def plain(body: Body, params: Any, t: Array, state: State, dt: Array) -> State:
         return scheme(body, torque, t, state, dt, params)
 
-    # What torque and scheme close over becomes an argument, so that it too is differentiated.
+    # Arrays that torque and scheme close over become arguments, so that they are differentiated.
     advance, closed_over = jax.closure_convert(
         plain, simulation.body, simulation.params, t0, simulation.start, dt
     )

@@ -1,9 +1,10 @@
 """The scan engine: nested ``lax.scan`` over rows of the path, samples of the controller, and steps.
 
-Where a row holds whole samples, the nest is rows, samples, steps. Otherwise it is samples, rows,
-steps, with rows so fine that they divide a sample; those that were not asked for are dropped.
-Through given times the steps are those of intervals. Each scan is given the intervals within it, so
-that the cotangent of a time is written once, not added to those of all times at every step.
+If each row has whole samples, the nest is rows, samples, steps. Otherwise it is samples, rows,
+steps, with rows so fine that they divide a sample; rows that were not requested are dropped. With
+given times, the steps are the steps of intervals. Each scan gets only the intervals within it, so
+that the cotangent of a time is written once, rather than added to the cotangents of all times at
+every step.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from jaxquat.simulation.simulation import Simulation
 
 
 class _Carry(NamedTuple):
-    """What goes from one sample to the next."""
+    """The values that go from one sample to the next."""
 
     k: Array  # the number of steps done, ()
     state: State
@@ -69,7 +70,7 @@ def _rows_of_samples(simulation: Simulation, start: _Carry) -> tuple[_Carry, Any
 
 
 def _samples_of_rows(simulation: Simulation, start: _Carry) -> tuple[_Carry, Any, Any]:
-    """As ``_rows_of_samples``, for rows that do not hold whole samples."""
+    """As ``_rows_of_samples``, for rows that do not have whole samples."""
     steps, sample_every, segment = simulation.steps, simulation.sample_every, simulation.segment
     stride = math.gcd(simulation.save_every, sample_every)
     samples, rows = steps // sample_every, sample_every // stride
@@ -87,15 +88,15 @@ def _samples_of_rows(simulation: Simulation, start: _Carry) -> tuple[_Carry, Any
         (k, state), observed = scan(row, (carry.k, carry.state), intervals, rows, each_row)
         return _Carry(k, state, memory), (observed, command)
 
-    given = simulation.inputs, _intervals(simulation, samples, rows)
-    end, (observed, commands) = scan(sample, start, given, samples, each_sample)
+    xs = simulation.inputs, _intervals(simulation, samples, rows)
+    end, (observed, commands) = scan(sample, start, xs, samples, each_sample)
     every = simulation.save_every // stride
     observed = jax.tree.map(lambda x: x.reshape(samples * rows, *x.shape[2:])[::every], observed)
     return end, observed, jax.tree.map(lambda x: x[-1], commands)
 
 
 def _at(tree: Any, index: Any) -> Any:
-    """A row of every array; None of None."""
+    """A row of every array; None for None."""
     return jax.tree.map(lambda x: x[index], tree)
 
 
@@ -113,11 +114,10 @@ def _intervals(simulation: Simulation, outer: int, inner: int) -> Any:
 def _advance(
     simulation: Simulation, k: Array, state: State, command: Any, steps: int, intervals: Any
 ) -> tuple[Array, State]:
-    """``steps`` steps from step k on, under one command; those of ``intervals`` if not None."""
+    """Take ``steps`` steps from step k on, with one command; those of ``intervals`` if not None."""
 
-    # Recomputing a step costs less than storing and reading back what it computed
-    # (docs/performance.md). Inside a scan the compiler cannot merge the recomputation with the
-    # original.
+    # Recomputing a step costs less than storing and reading back its values (docs/performance.md).
+    # Inside a scan the compiler cannot merge the recomputation with the original computation.
     @functools.partial(jax.checkpoint, prevent_cse=False)
     def one(carry: tuple[Array, State], interval: Any) -> tuple[tuple[Array, State], None]:
         k, state = carry
@@ -139,7 +139,7 @@ def _advance(
 def _share(segment: int | None, unit: int, count: int, total: int) -> int | None:
     """Iterations of ``unit`` steps that make a segment at this level of the nest.
 
-    None where another level makes the segments, or none does.
+    None if another level makes the segments, or if there are no segments.
     """
     if segment is None or segment < unit:
         return None

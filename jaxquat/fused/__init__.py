@@ -1,19 +1,19 @@
 """The fused engine: ``jq.rollout(..., engine="fused")`` runs a whole rollout as one kernel.
 
-The way of a rollout, and the rooms where it passes:
+A rollout passes through these modules:
 
 - ``engine`` traces the scheme, the torque and the controller; ``trace.hoisting`` takes out what is
   the same in all steps. The result is a ``recurrence``, whose functions are jaxprs; ``passes``
   makes their derivatives.
-- ``primitives`` call it from JAX: they batch. ``derivatives`` has forward mode, ``transposes``
-  reverse mode.
-- Where JAX compiles them, ``lowering`` has ``trace`` make scalar programs (``ir``) of the
-  functions, and ``timeloop`` puts the loop over time around these, once for all ``targets``.
-- ``targets`` write LLVM code, which llvmlite compiles (extra ``fused``). ``cpu`` keeps it, and XLA
-  calls it through ``loading``; or XLA launches it on an NVIDIA GPU (``targets.nvptx``), where
-  ``selfcheck`` has compared it with the scan.
+- ``primitives`` defines the JAX primitives that evaluate a recurrence, and how they batch.
+  ``derivatives`` has their forward mode, ``transposes`` their reverse mode.
+- When JAX compiles these primitives, ``lowering`` has ``trace`` turn the functions into scalar
+  programs (``ir``), and ``timeloop`` puts the loop over time around them, once for all ``targets``.
+- ``targets`` write LLVM code, which llvmlite compiles (extra ``fused``). On a CPU, ``cpu`` keeps
+  the compiled code and XLA calls it through ``loading``. On an NVIDIA GPU, XLA launches it
+  (``targets.nvptx``), after ``selfcheck`` has compared it with the scan.
 
-docs/fused_inside.md follows one torque through all of them.
+docs/fused_inside.md follows one torque through all of these modules.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
-"""A simulation through given times, as the kernel takes it: its times are inputs.
+"""A simulation through given times, in the form that the kernel needs: its times are inputs.
 
-The kernel knows the number of a step, and reads inputs at every sample. So here every interval is a
-sample. Its input is the row of the interval beside the input of the user's sample, and its command
-is the row beside the user's command, from which ``step`` and ``save`` take their time. Times have
-the derivatives of inputs for this reason: a cotangent for each row, the sum over its steps.
+The kernel knows the number of a step, and reads inputs at every sample. So every interval is a
+sample here. The input of a sample is the row of its interval together with the user's input, and
+the command is this row together with the user's command; ``step`` and ``save`` get their time from
+the row. So times are differentiated as inputs are: each row has a cotangent, the sum over its
+steps.
 
-A controller that is sampled every few intervals is asked where it is due, by ``lax.cond``: all
-bodies of a vector are at the same step, so elsewhere the kernel does not run it. Its last command
-is part of the memory then.
+A controller that is sampled every few intervals is called where it is due, by ``lax.cond``. All
+bodies of a vector are at the same step, so the kernel does not run it elsewhere. In this case its
+last command is part of the memory.
 """
 
 from __future__ import annotations
@@ -25,19 +26,19 @@ from jaxquat.simulation.simulation import Simulation
 
 
 class Timed(NamedTuple):
-    """An input or a command, and the interval in which it is taken."""
+    """An input or a command, and its interval."""
 
     value: Any  # () or None where the torque has no command
     interval: Interval
 
 
 class ByInterval:
-    """The methods of a Simulation that a kernel is made of, with the interval in the command.
+    """The methods of a Simulation that a kernel needs, with the interval in the command.
 
     Attributes:
-        simulation: of which they are.
+        simulation: the underlying simulation.
         inputs: Timed, leading axis intervals.
-        sample_every: steps between two commands, those of an interval.
+        sample_every: steps between two commands, which are the steps of an interval.
     """
 
     is_commanded = True
@@ -47,17 +48,17 @@ class ByInterval:
         assert intervals is not None
         intervals = intervals._replace(first=intervals.first.astype(jnp.int32))
         self.simulation = replace(simulation, intervals=intervals)
-        every = simulation.sample_every // simulation.substeps
-        repeated = lambda x: jnp.repeat(jnp.asarray(x), every, axis=0)  # noqa: E731
+        intervals_each = simulation.sample_every // simulation.substeps
+        repeated = lambda x: jnp.repeat(jnp.asarray(x), intervals_each, axis=0)  # noqa: E731
         inputs = jax.tree.map(repeated, simulation.inputs)
         self.inputs = Timed(inputs, jax.tree.map(lambda x: x[:-1], intervals))
-        self.is_slow = simulation.controller is not None and every > 1
+        self.is_slow = simulation.controller is not None and intervals_each > 1
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.simulation, name)
 
     def initial_memory(self) -> Any:
-        """The controller's memory at the start; a slow one's with a command, which is not used."""
+        """The controller's initial memory; for a slow controller, with a command that is unused."""
         memory = self.simulation.initial_memory()
         if not self.is_slow:
             return memory
@@ -67,7 +68,7 @@ class ByInterval:
         return Held(memory, lax.stop_gradient(command))
 
     def command(self, k: Array, state: State, memory: Any, value: Timed) -> tuple[Timed, Any]:
-        """The command from step k on, the first of an interval, and the memory then."""
+        """The command from step k on, the first step of an interval, and the new memory."""
         if not self.is_slow:
             command, memory = self.simulation.command(k, state, memory, *value)
             return Timed(command, value.interval), memory
@@ -81,7 +82,7 @@ class ByInterval:
         return self.simulation.step(k, state, *command)
 
     def observe(self, k: Array, state: State, command: Timed) -> Any:
-        """What a row keeps: the last one, under the last command, at the last time."""
+        """The values of a row; the last row has the last command and the last time."""
         is_end, end = k == self.simulation.steps, self.simulation.end
         interval = jax.tree.map(lambda x, y: jnp.where(is_end, x, y), end, command.interval)
         return self.simulation.observe(k, state, command.value, interval)

@@ -1,12 +1,11 @@
 """Kernels for the CPU: compiled by llvmlite, kept in memory and on disk, called by XLA.
 
-``call`` is what the primitive is lowered to. It chooses the number of lanes, gets the kernel
-(``_kernel``) and calls it through XLA's foreign function interface; the last operand says for how
-many bodies.
+The primitive is lowered to ``call``. It chooses the number of lanes, gets the kernel (``_kernel``)
+and calls it through XLA's foreign function interface; the last operand has the number of bodies.
 
-``_kernel`` writes the assembly. Its hash, with that of the processor and of LLVM, is the key under
-which object code is kept: in memory by ``loading``, on disk by ``objects``. A kernel that is in
-neither is compiled.
+``_kernel`` writes the assembly. The hash of this text, of the processor and of LLVM's version is
+the key under which object code is kept: in memory by ``loading``, on disk by ``objects``. A kernel
+that is in neither is compiled.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ _threads = ctypes.c_int64(
 
 
 def set_threads(count: int) -> None:
-    """Set how many threads a fused kernel on the CPU uses: 1 to 256, at first one per processor.
+    """Set how many threads a fused kernel on the CPU uses: 1 to 256, by default one per processor.
 
-    A function that is compiled already uses no more threads than were set when it was compiled.
+    A function that is already compiled uses no more threads than were set when it was compiled.
 
     Examples:
         >>> import os
@@ -49,7 +48,7 @@ def set_threads(count: int) -> None:
 
 
 def missing() -> str | None:
-    """Why there are no fused kernels on this CPU, as an error message; None if there are."""
+    """An error message if there are no fused kernels on this CPU, otherwise None."""
     if os.name != "posix":
         return 'engine "fused" on the CPU needs POSIX threads; use engine="scan"'
     try:
@@ -65,7 +64,7 @@ def call(
     """The results of a kernel, with shapes (bodies, rows, size) or (bodies, size).
 
     ``operands`` have these shapes too, without the axis of bodies where they are not ``batched``.
-    ``kind`` is that of ``Loop.arrays``.
+    ``kind`` is as in ``Loop.arrays``.
     """
     lanes = host.lanes(loop, bodies)
     name, scratch = _kernel(loop, kind, tuple(batched), lanes)

@@ -1,4 +1,4 @@
-"""The derivatives of the fused rollout in forward mode, and the linear parts of it.
+"""The derivatives of the fused rollout in forward mode, and their linear parts.
 
 Let G be the tangent of F, the function (x, dx) -> (F(x), F'(x) dx). All derivatives, of any order,
 follow from three rules:
@@ -7,15 +7,16 @@ follow from three rules:
 - the derivative of ``vjp`` of F, with cotangents db of F(x) and b of F'(x) dx, is ``vjp`` of G,
   because the function (x, dx) -> db F(x) + b F'(x) dx has the derivatives
 
-      by x:   b F''(x) dx + db F'(x)        by dx:  b F'(x)
+      with respect to x:   b F''(x) dx + db F'(x)
+      with respect to dx:  b F'(x)
 
   The first is the derivative of ``vjp`` of F in the direction (dx, db), the second its value;
-- reverse mode wants the linear part alone, to transpose it (``transposes``). So where the
-  directions alone are unknown, ``value`` of G is split in ``value`` of F, with its residuals, and
-  ``jvp``, and ``vjp`` of G in ``vjp`` of F and ``jvp_of_vjp``.
+- reverse mode needs the linear part alone, to transpose it (``transposes``). So where only the
+  directions are unknown, ``value`` of G is split into ``value`` of F, with its residuals, and
+  ``jvp``; ``vjp`` of G is split into ``vjp`` of F and ``jvp_of_vjp``.
 
-Residuals are functions of x. So of the cotangents of a residual and of F(x) it makes no difference
-which takes what: that of the start goes to the first residual, and those of the others are 0.
+Residuals are functions of x, so only the total cotangent of x matters, not which residual receives
+it: the first one receives the cotangent of the start, and the others receive 0.
 """
 
 from __future__ import annotations
@@ -54,9 +55,9 @@ def is_zero(x: Any) -> bool:
 
 
 def tangent_along(f: Recurrence, tangents: Arrays) -> Recurrence:
-    """The tangent of F in those leaves whose tangent is not zero, of x or of its residuals.
+    """The tangent of F in the leaves of x or of its residuals whose tangent is not zero.
 
-    ``tangents`` are by the keys of what they are the tangents of.
+    ``tangents`` has each tangent under the key of its primal array.
     """
     moving = {
         key.place for key, x in tangents.items()
@@ -71,25 +72,25 @@ def tangent_along(f: Recurrence, tangents: Arrays) -> Recurrence:
 def of_tangent(
     g: Recurrence, keys: Collection[Key], arrays: Arrays, flags: Flags
 ) -> tuple[Arrays, Flags]:
-    """These arrays of G, from arrays that have the keys of F, with flags."""
+    """The arrays ``keys`` of G and their flags, from arrays that have keys in terms of F."""
     named = {key: below(g, key) for key in keys}
     return {k: arrays[of_f] for k, of_f in named.items()}, {k: flags[v] for k, v in named.items()}
 
 
 def of_primal(g: Recurrence, arrays: Arrays) -> Arrays:
-    """Arrays of G by their keys in terms of F."""
+    """The same arrays of G under their keys in terms of F."""
     return {below(g, key): x for key, x in arrays.items()}
 
 
 def gradients_of(g: Recurrence, keys: Collection[Key]) -> tuple[Key, ...]:
-    """Those gradients of G that have these keys in terms of F."""
+    """The gradients of G whose keys in terms of F are among ``keys``."""
     return tuple(key for key in gradients(g) if below(g, key) in keys)
 
 
 def _with_tangents(
     g: Recurrence, keys: Collection[Key], arrays: Arrays, tangents: Arrays, flags: Flags
 ) -> tuple[Arrays, Flags]:
-    """These arrays of G, from arrays of F and their tangents, with flags."""
+    """The arrays ``keys`` of G and their flags, from arrays of F and their tangents."""
     named = {key: below(g, key) for key in keys}
     moved = [of_f.primal for of_f in named.values() if of_f.is_tangent]
     full = {key.tangent: _full(tangents[key], arrays[key]) for key in moved}
@@ -106,7 +107,7 @@ def _full(tangent: Any, like: Array) -> Array:
 
 def _jvp_of_value(xs: Any, tangents: Any, **params: Any) -> tuple[list[Any], list[Any]]:
     f, keep, bodies = params["recurrence"], params["keep"], params["bodies"]
-    if keep and f.has_rules:  # the first derivative is taken: what is kept is for it
+    if keep and f.has_rules:  # residuals are for a first derivative; this is the second
         return _jvp_by_scan(value, xs, tangents, params | {"recurrence": f.by_rules})
     x, flags, outer = value.named(xs, params)
     dx = dict(zip(x, tangents, strict=True))
@@ -132,7 +133,7 @@ def _jvp_of_vjp(xs: Any, tangents: Any, **params: Any) -> tuple[list[Any], list[
     lifted = _with_tangents(g, point(g) + cotangents(g, more), x, dx, flags)
     by = gradients_of(g, [*outer, *(key.tangent for key in outer)])
     y = of_primal(g, vjp(*lifted, g, bodies, live=more, by=by))
-    constant = tuple(key for key in outer if key not in y)  # those by arrays without a tangent
+    constant = tuple(key for key in outer if key not in y)  # those by arrays without tangents
     if constant:
         y |= vjp(x, flags, f, bodies, live=live, by=constant)
     return [y[key] for key in outer], [y[key.tangent] for key in outer]
@@ -141,9 +142,9 @@ def _jvp_of_vjp(xs: Any, tangents: Any, **params: Any) -> tuple[list[Any], list[
 def _jvp_by_scan(
     primitive: Rollout, xs: Any, tangents: Any, params: dict[str, Any]
 ) -> tuple[list[Any], list[Any]]:
-    """The derivative after a first one, where rules of custom derivatives decide what it is.
+    """The second derivative by ``lax.scan``, where it depends on rules of custom derivatives.
 
-    ``vjp`` of the tangent would take the rules in the other order.
+    ``vjp`` of the tangent would apply these rules in the other order.
     """
     if params["recurrence"].strict:
         raise NotScalarError(
@@ -156,7 +157,7 @@ def _jvp_by_scan(
 def _jvp_of(
     function: Callable[..., list[Array]], xs: Any, tangents: Any
 ) -> tuple[list[Any], list[Any]]:
-    """``jax.jvp``, of a function by those operands whose tangent is not zero."""
+    """``jax.jvp`` of a function with respect to the operands whose tangent is not zero."""
     moving = [k for k, x in enumerate(tangents) if not is_zero(x)]
 
     def of_moving(*moved: Any) -> list[Array]:
@@ -193,7 +194,7 @@ def _linear_part_of_vjp(*operands: Array, **params: Any) -> list[Array]:
 
 
 def _define(primitive: Rollout, function: Callable[..., list[Array]]) -> None:
-    """Make a primitive compute and differentiate as a function of others."""
+    """Have a primitive evaluated and differentiated as this function of other primitives."""
 
     def rule(xs: Any, tangents: Any, **params: Any) -> Any:
         return _jvp_of(functools.partial(function, **params), xs, tangents)

@@ -1,10 +1,10 @@
 """The fused engine: a rollout as one kernel.
 
-``trace`` makes a ``Recurrence`` of a simulation: the functions of its step, of ``save`` and of its
-controller, hoisted first, so that what does not change becomes "constants". All arrays are flat:
-one axis for the elements of a leaf, before it one for rows, where there are any, and one for
-bodies. ``run`` gives them to the primitive ``value``, whose batches and programs are in
-``primitives`` and whose derivatives are in ``derivatives``.
+``trace`` turns a simulation into a ``Recurrence``: the functions of its step, of ``save`` and of
+its controller. They are hoisted first: values that do not change become "constants". All arrays
+are flat, with the axes (bodies, rows, elements of a leaf), where the first two may be absent.
+``run`` passes the arrays to the primitive ``value``, which ``primitives`` defines and
+``derivatives`` differentiates.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from jax.extend.core import jaxpr_as_fun
 from jaxquat._checks import is_key
 from jaxquat._varying import axes_of, cast, shaped
 from jaxquat.fused import cpu, lowering, passes, selfcheck
-from jaxquat.fused import transposes as _transposes  # noqa: F401  # JAX has its rules
+from jaxquat.fused import transposes as _transposes  # noqa: F401  # registers rules
 from jaxquat.fused.by_interval import ByInterval
 from jaxquat.fused.keys import primals, shape_of
 from jaxquat.fused.primitives import value
@@ -34,28 +34,28 @@ from jaxquat.simulation.path import Path
 from jaxquat.simulation.simulation import Simulation
 
 MULTIPLICATIONS = {"value": 12_000, "derivative": 20_000}
-"""Up to so many in the matrix products of a step, the kernel is faster than XLA."""
+"""The kernel is faster than XLA up to this many multiplications in a step's matrix products."""
 
 
 def run(simulation: Simulation, strict: bool = True) -> Path:
     """Simulate in one kernel.
 
-    For the backward pass it keeps a state every ``simulation.segment`` steps; None leaves it to
-    ``Recurrence.kept_every``. With ``strict=False`` a derivative without a scalar form is computed
-    by ``lax.scan``, and matrix products that are faster in XLA are an error.
+    The kernel keeps a state every ``simulation.segment`` steps for the backward pass; None leaves
+    this to ``Recurrence.kept_every``. With ``strict=False`` a derivative without a scalar form is
+    computed by ``lax.scan``, and matrix products that are faster in XLA are an error.
 
     Raises:
         NotScalarError: the step, ``save`` or the controller has no scalar form; or, if ``strict``,
-            a derivative that is asked for.
+            a requested derivative has none.
         NotImplementedError: the kernel has more arrays than a GPU allows; or, if not ``strict``,
-            the matrix products are large.
-        ImportError: the compiler is not there.
+            the matrix products are too large.
+        ImportError: there are no fused kernels here, for instance because the compiler is missing.
     """
     lacking = missing()
     if lacking:
         raise ImportError(lacking)
     recurrence, operands, (saved, state, memory) = trace(simulation, strict)
-    lowering.checked_loop(recurrence, "forward")  # an error is one of this call
+    lowering.checked_loop(recurrence, "forward")  # raises its errors in this call
     keys = primals(recurrence)
     shapes = [shape_of(recurrence, key).shape for key in keys]
     x = {k: a.reshape(shape) for k, a, shape in zip(keys, operands, shapes, strict=True)}
@@ -65,7 +65,7 @@ def run(simulation: Simulation, strict: bool = True) -> Path:
 
 
 def _shaped(results: Iterator[Array], spec: Any, leading: int) -> Any:
-    """The next results as a pytree of these shapes and dtypes, after ``leading`` axes."""
+    """The next results as a pytree like ``spec``, with ``leading`` more axes in front."""
     leaves, structure = jax.tree.flatten(spec)
     arrays = []
     for leaf in leaves:
@@ -75,7 +75,7 @@ def _shaped(results: Iterator[Array], spec: Any, leading: int) -> Any:
 
 
 def missing() -> str | None:
-    """Why there are no fused kernels on the default platform, as an error message, or None."""
+    """An error message if there are no fused kernels on the default platform, otherwise None."""
     platform = jax.default_backend()
     if platform == "cpu":
         return cpu.missing()
@@ -85,11 +85,12 @@ def missing() -> str | None:
 
 
 def trace(simulation: Simulation, strict: bool = True) -> tuple[Recurrence, list[Array], Any]:
-    """The recurrence of a simulation, what it is given, and the trees of what it gives.
+    """The recurrence of a simulation, its operands, and the trees of its results.
 
-    The trees are shapes and dtypes of what is saved, of state and of memory.
+    The trees have the shapes and dtypes of the saved values, the state and the memory.
     """
-    # Here times vary as the state does: the cotangents of operands are summed over devices outside.
+    # Cast the times to vary over devices as the state does: the cotangents of operands are summed
+    # over devices outside the kernel.
     times = simulation.t0, simulation.dt, simulation.intervals
     t0, dt, intervals = cast(times, axes_of(simulation.start))
     torque = shared(simulation.torque)
@@ -102,7 +103,7 @@ def trace(simulation: Simulation, strict: bool = True) -> tuple[Recurrence, list
 def _traced(
     simulation: Simulation | ByInterval, strict: bool
 ) -> tuple[Recurrence, list[Array], Any]:
-    """``trace`` of a simulation of which a step has its time from its number, or its command."""
+    """``trace`` for a simulation whose steps have their times from their number or command."""
     start, inputs, memory = simulation.start, simulation.inputs, simulation.initial_memory()
     trees = {
         "state": start, "memory": memory, "inputs": jax.tree.map(lambda x: x[0], inputs),
@@ -122,10 +123,10 @@ def _traced(
             trees |= dict(zip(outer, results, strict=True))
             hoisted[name] = closed, constants
     functions, constants = _with_all_constants(hoisted)
-    every = {"step": 1, "save": simulation.save_every, "sample": simulation.sample_every}
-    in_all = sum(multiplications(closed) / every[name] for name, closed in functions.items())
+    period = {"step": 1, "save": simulation.save_every, "sample": simulation.sample_every}
+    per_step = sum(multiplications(closed) / period[name] for name, closed in functions.items())
     if not strict:
-        _refuse_large_products(in_all, max((x.size for x in constants), default=0))
+        _refuse_large_products(per_step, max((x.size for x in constants), default=0))
     specs = {group: _specs(trees[group]) for group in GROUPS[1:]}
     recurrence = recurrence_of(
         functions,
@@ -135,59 +136,59 @@ def _traced(
         save_every=simulation.save_every,
         segment=simulation.segment,
         strict=strict,
-        value_by_scan=not strict and in_all > MULTIPLICATIONS["value"],
+        value_by_scan=not strict and per_step > MULTIPLICATIONS["value"],
     )
     operands = [*constants, *(_raw(x) for x in jax.tree.leaves((inputs, start, memory)))]
     return recurrence, operands, (trees["saved"], trees["state"], trees["memory"])
 
 
 def _with_all_constants(hoisted: dict[str, tuple[Any, list[Array]]]) -> tuple[Any, list[Array]]:
-    """The functions of the constants of all of them, and these."""
+    """The functions, each as a function of the constants of all of them, and these constants."""
     names = [name for name in ("step", "save", "sample") if name in hoisted]
     constants = [x for name in names for x in hoisted[name][1]]
     functions, first = {}, 0
     for name in names:
-        closed, own = hoisted[name]
-        before, after = constants[:first], constants[first + len(own) :]
-        leaves = range(len(own), len(closed.jaxpr.invars))
-        inputs = [*_specs(before), *range(len(own)), *_specs(after), *leaves]
+        closed, fixed = hoisted[name]
+        before, after = constants[:first], constants[first + len(fixed) :]
+        leaves = range(len(fixed), len(closed.jaxpr.invars))
+        inputs = [*_specs(before), *range(len(fixed)), *_specs(after), *leaves]
         functions[name] = passes.arranged(closed, inputs)
-        first += len(own)
+        first += len(fixed)
     return functions, constants
 
 
 def _refuse_large_products(multiplications: float, largest: int) -> None:
-    """NotImplementedError if XLA multiplies faster; ``largest`` is the size of an array."""
+    """Raise NotImplementedError if XLA is faster; ``largest`` is the size of the largest array."""
     most, text = MULTIPLICATIONS["derivative"], f"{multiplications:.0f} multiplications in the"
     if multiplications > most:
         text = f"{text} matrix products of a step; from {most} on XLA is faster"
         raise NotImplementedError(text)
     if multiplications >= largest > LARGEST:
-        text = f"{text} matrix products of a step, by an array of {largest} numbers, of which the"
-        raise NotImplementedError(f"{text} kernel has no derivative beyond {LARGEST}")
+        text = f"{text} matrix products of a step, by an array of {largest} numbers; the kernel has"
+        raise NotImplementedError(f"{text} no derivative for arrays of more than {LARGEST}")
 
 
 def _specs(tree: Any) -> tuple[jax.ShapeDtypeStruct, ...]:
-    """Shapes and dtypes of the leaves, keys as their words."""
+    """The shapes and dtypes of the leaves, where random keys are represented by their words."""
     return tuple(jax.eval_shape(_raw, leaf) for leaf in jax.tree.leaves(tree))
 
 
 def _raw(x: Any) -> Array:
-    """An array; keys as their words."""
+    """The leaf as an array; random keys become their words."""
     x = jnp.asarray(x)
     return jax.random.key_data(x) if is_key(x) else x
 
 
 def _keyed(x: Array, dtype: Any) -> Any:
-    """The inverse of ``_raw``: keys of their words, if ``dtype`` is that of keys."""
+    """The inverse of ``_raw``: random keys from their words, if ``dtype`` is a key dtype."""
     is_words = jnp.issubdtype(dtype, jax.dtypes.prng_key)
     return jax.random.wrap_key_data(x, impl=dtype._impl) if is_words else x
 
 
 def _hoisted(function: Callable[..., Any], *arguments: Any) -> tuple[Any, list[Array], Any]:
-    """``hoist`` of a function, what is fixed, and the tree of its results.
+    """The hoisted function, the values that are fixed, and the tree of its results.
 
-    Keys among arguments, results and what is fixed are their words.
+    Random keys among arguments, results and fixed values are represented by their words.
     """
     leaves, structure = jax.tree.flatten(arguments)
     dtypes, trees = [leaf.dtype for leaf in leaves], []
@@ -201,11 +202,11 @@ def _hoisted(function: Callable[..., Any], *arguments: Any) -> tuple[Any, list[A
     words = [jax.eval_shape(_raw, leaf) for leaf in leaves]
     closed, fixed = hoist(jax.make_jaxpr(of_words)(*words))
     if any(is_key(x) for x in fixed):
-        keys, rest = [x.dtype for x in fixed], jaxpr_as_fun(closed)
+        fixed_dtypes, of_keys = [x.dtype for x in fixed], jaxpr_as_fun(closed)
 
         def of_all(fixed: Sequence[Array], *words: Array) -> list[Array]:
-            keyed = [_keyed(x, dtype) for x, dtype in zip(fixed, keys, strict=True)]
-            return rest(*keyed, *words)
+            keyed = [_keyed(x, dtype) for x, dtype in zip(fixed, fixed_dtypes, strict=True)]
+            return of_keys(*keyed, *words)
 
         closed = jax.make_jaxpr(of_all)(_specs(fixed), *words)
     return closed, [_raw(x) for x in fixed], trees[-1]

@@ -1,4 +1,4 @@
-"""What keeps a rollout from being a kernel: no scalar form, or a fault of the engine."""
+"""The reasons why a rollout is not a kernel: no scalar form, or a fault of the engine."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class NotScalarError(NotImplementedError):
 
 
 def report(error: Exception) -> None:
-    """Warn that the scan took the place of a kernel because the engine has a fault.
+    """Warn once for each error that the scan replaced a kernel because the engine has a fault.
 
-    Once for each error. A NotImplementedError is no fault: it names what has no scalar form.
+    A NotImplementedError is not a fault: it names the primitive without a scalar form.
     """
     text = f"{type(error).__name__}: {error}"
     if isinstance(error, NotImplementedError) or text in _reported:

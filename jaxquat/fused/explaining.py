@@ -1,9 +1,9 @@
-"""``jq.fused.explain``: which engine ``engine="auto"`` takes, why, and what a step costs.
+"""``jq.fused.explain``: which engine ``engine="auto"`` chooses, why, and what a step costs.
 
-The rollout is checked and traced as ``jq.rollout`` does it, but not compiled. The operations of the
+The rollout is checked and traced as in ``jq.rollout``, but not compiled. The operations of the
 scalar programs are counted (``Program.counts``). The floor is their cost (``Program.cost``) divided
-by two, as a processor starts two vector operations a cycle. A kernel takes longer where operations
-wait for each other's results or for memory.
+by two, because a processor starts two vector operations per cycle. A kernel is slower where
+operations wait for each other's results or for memory.
 """
 
 from __future__ import annotations
@@ -42,22 +42,22 @@ def explain(
 ) -> None:
     """Print what ``jq.rollout(..., engine="auto")`` does with the same arguments.
 
-    ``options`` are the other keyword arguments of ``jq.rollout``, but for ``engine``.
+    ``options`` are the other keyword arguments of ``jq.rollout``, except ``engine``.
 
-    With ``stage`` it prints instead what one stage of the fused engine makes of the step, of
-    ``save`` and of the controller: "hoisted", without what does not change in a run; "branched",
-    with a ``cond`` for each rare branch; "jvp" and "vjp", the derivatives in forward and in reverse
-    mode, by all floats and of all results; "scalar", the program of which machine code is made. The
-    first four are jaxprs.
+    The first line says which engine is chosen, and why if it is the scan. The next lines count the
+    scalar operations of the step, of the controller and of ``save``, and of their derivatives, each
+    with a floor for its time. The floor counts two vector operations per cycle, where a division
+    counts as 8, a square root as 10, and transcendental functions as 20 to 80. The last line says
+    how often a state is kept for reverse mode; the steps between are computed again.
 
-    The first line says which engine it takes, and why if that is the scan. Then the scalar
-    operations of the step, of the controller and of ``save`` are counted, and those of their
-    derivatives, with a floor under the time of each. The floor counts vector operations, two a
-    cycle: a division as 8, a square root as 10, transcendental functions as 20 to 80. The last line
-    says how often a state is kept for reverse mode; the steps between are computed again.
+    With ``stage`` it prints instead the step, ``save`` and the controller after one stage of the
+    fused engine: "hoisted", without values that do not change in a run; "branched", with a ``cond``
+    for each rare branch; "jvp" and "vjp", the derivatives of all results with respect to all
+    floats, in forward and in reverse mode; "scalar", the programs from which machine code is made.
+    The first four are jaxprs.
 
     Raises:
-        ValueError, TypeError: those of ``jq.rollout``, and an unknown stage.
+        ValueError, TypeError: as ``jq.rollout``, and for an unknown stage.
         NotScalarError: a stage cannot be reached.
 
     Examples:
@@ -89,7 +89,7 @@ def explain(
 
 
 def _counted(simulation: Simulation) -> tuple[str | None, list[str]]:
-    """What keeps the rollout from being a kernel, or None; and what the programs cost."""
+    """The reason why the rollout cannot be a kernel, or None; and the lines about the programs."""
     lines, saves, failure = [], simulation.save is not None, None
     try:
         recurrence, _, _ = engine.trace(simulation, strict=False)

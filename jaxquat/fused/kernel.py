@@ -1,15 +1,15 @@
 """The description of a kernel: scalar programs, and the time loop over the steps around them.
 
-A ``Loop`` is all that a target is told. It lists the arrays of one body and names three programs,
-each with its derivative:
+A ``Loop`` has all that a target needs to know. It lists the arrays of one body and has three
+programs, each with its derivative:
 
 - ``sample`` runs at every ``sample_every``-th step and sets the command and the memory,
 - ``save`` runs at every ``save_every``-th step, after ``sample``, and at the end,
 - ``step`` runs at every step.
 
 There are three kinds of kernel: "forward", "keeping" and "backward". ``timeloop`` has their
-algorithms. The arrays that a kernel reads and writes have names (``Loop.arrays``): ``Start`` and
-``End`` are those before and after a rollout, ``Backward`` is what the derivative reads.
+algorithms. The arrays that a kernel reads and writes have names (``Loop.arrays``): ``Start`` has
+the operands of a rollout, ``End`` its results, and ``Backward`` the operands of the derivative.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 
 from jaxquat.fused.ir.program import Program
 
-CACHED = 64  # of so many kernels text and program are remembered
+CACHED = 64  # the number of kernels whose text and program are cached
 EMPTY = Program((), (), ())
 T = TypeVar("T")
 
@@ -44,16 +44,16 @@ class Arrays(NamedTuple):
 
     leaves: tuple[Leaf, ...]
     rows: int | None = None  # the length of their leading axis
-    number: int = 0  # that of the first array
+    number: int = 0  # the number of the first array
 
     @property
     def smooth(self) -> Arrays:
-        """Those of the same arrays that have a cotangent."""
+        """The arrays among these that have a cotangent."""
         return self._replace(leaves=tuple(leaf for leaf in self.leaves if leaf.smooth))
 
 
 class Carried(NamedTuple, Generic[T]):
-    """One thing for each of the groups that go from step to step."""
+    """One item for each group that goes from step to step."""
 
     state: T
     memory: T
@@ -61,7 +61,7 @@ class Carried(NamedTuple, Generic[T]):
 
 
 class Start(NamedTuple):
-    """What a rollout is given. Its smooth arrays are also the results of the derivative."""
+    """The operands of a rollout. Its smooth arrays are also the results of the derivative."""
 
     constants: Arrays
     inputs: Arrays  # a row for each sample
@@ -70,7 +70,7 @@ class Start(NamedTuple):
 
 
 class End(NamedTuple):
-    """What a rollout computes; its smooth arrays but ``kept`` also have cotangents."""
+    """The results of a rollout. The smooth arrays except ``kept`` also have cotangents."""
 
     saved: Arrays
     last: Carried[Arrays]  # after the last step
@@ -78,7 +78,7 @@ class End(NamedTuple):
 
 
 class Backward(NamedTuple):
-    """What the derivative of a rollout is given."""
+    """The operands of the derivative of a rollout."""
 
     constants: Arrays
     inputs: Arrays
@@ -105,8 +105,8 @@ class Loop(NamedTuple):
                    memory bar (after the sample)
     =============  ===================================  ====================================
 
-    ``sample`` is None without a controller and inputs. The programs of the derivative are None
-    before a derivative is asked for.
+    ``sample`` is None without a controller or inputs. The programs of the derivative are None
+    until a derivative is requested.
     """
 
     constants: tuple[Leaf, ...] = ()
@@ -128,17 +128,17 @@ class Loop(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """How many rows are saved, the last one not counted."""
+        """The number of saved rows, not counting the last one."""
         return self.steps // self.save_every
 
     @property
     def samples(self) -> int:
-        """How many commands there are."""
+        """The number of commands."""
         return self.steps // self.sample_every
 
     @property
     def segments(self) -> int:
-        """How many states are kept for the backward pass."""
+        """The number of states that are kept for the backward pass."""
         return -(-self.steps // self.segment)
 
     @property
@@ -147,9 +147,9 @@ class Loop(NamedTuple):
         return Carried(self.state, self.memory, self.command)
 
     def by(self, wanted: set[int]) -> Loop:
-        """The same with the derivative by these constants alone; those by others are 0.
+        """The same loop with derivatives only for the constants ``wanted``, and 0 for the others.
 
-        Then a kernel need not compute them, nor have registers for their sums.
+        A kernel then need not compute the others, nor have registers for their sums.
         """
         dropped, first = set(), 0
         for number, leaf in enumerate(self.constants):
@@ -188,7 +188,7 @@ class Loop(NamedTuple):
         return _listed(self.arrays(kind)[0])
 
     def results(self, kind: str) -> list[tuple[Leaf, int | None]]:
-        """The arrays that a kernel writes, as ``operands`` gives those that it reads."""
+        """The arrays that a kernel writes, in the form of ``operands``."""
         return _listed(self.arrays(kind)[1])
 
 
@@ -198,7 +198,7 @@ def _listed(groups: Any) -> list[tuple[Leaf, int | None]]:
 
 
 def _numbered(groups: Any) -> Any:
-    """The same groups with the numbers that their arrays have one after the other."""
+    """The same groups, each with the number of its first array when all arrays are counted."""
     arrays, structure = jax.tree.flatten(groups, is_leaf=lambda x: isinstance(x, Arrays))
     ends = np.cumsum([0, *(len(x.leaves) for x in arrays)]).tolist()
     return structure.unflatten(x._replace(number=n) for x, n in zip(arrays, ends, strict=False))

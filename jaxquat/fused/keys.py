@@ -1,20 +1,20 @@
-"""The names of the arrays of a rollout, and of those of its derivatives.
+"""The names of the arrays of a rollout and of its derivatives.
 
-Let F be the recurrence of a rollout, x what it is given, and b a cotangent of F(x). An array is
-named by a ``Key``: its role, its group and number there, and whether it is a tangent.
+Let F be the recurrence of a rollout, x its operands, and b a cotangent of F(x). An array is named
+by a ``Key``: its role, its group, its number within the group, and whether it is a tangent.
 
 =============  ==============================================================
 role           the array
 =============  ==============================================================
 ``primal``     one of x
 ``result``     one of F(x)
-``residual``   states that F passes, kept for the backward pass
+``residual``   states along the way, kept for the backward pass
 ``cotangent``  one of b
 ``gradient``   one of b F'(x)
 =============  ==============================================================
 
-The tangent G of F is the function (x, dx) -> (F(x), F'(x) dx). Its arrays are those of F and their
-tangents: ``below`` gives the key in terms of F of an array of G.
+The tangent G of F is the function (x, dx) -> (F(x), F'(x) dx). Its arrays are the arrays of F and
+their tangents: ``below`` converts the key of an array of G to a key in terms of F.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Key(NamedTuple):
 
     @property
     def place(self) -> Place:
-        """Group and number."""
+        """The group and the number within it."""
         return self.group, self.number
 
     @property
@@ -74,25 +74,25 @@ def floats(f: Recurrence, role: str, groups: Sequence[str]) -> list[Key]:
 
 
 def primals(f: Recurrence) -> list[Key]:
-    """What F is given."""
+    """The operands of F."""
     return leaves(f, "primal", START)
 
 
 def results(f: Recurrence, keep: bool) -> list[Key]:
-    """What F computes; with ``keep`` the residuals too."""
+    """The results of F; with ``keep``, the residuals too."""
     return leaves(f, "result", ENDS) + (leaves(f, "residual", CARRY) if keep else [])
 
 
 def point(f: Recurrence) -> list[Key]:
-    """What stands for x where F is differentiated in reverse mode."""
+    """The arrays that replace x where F is differentiated in reverse mode."""
     carried = leaves(f, "residual", CARRY) + leaves(f, "result", CARRY)
     return leaves(f, "primal", START[:2]) + carried
 
 
 def cotangents(f: Recurrence, live: Live) -> list[Key]:
-    """The cotangents of F(x); of the saved leaves those in ``live`` alone.
+    """The cotangents of F(x); among the saved leaves, only those in ``live``.
 
-    Those of all carried floats are operands of the kernel, zeros where they are not live.
+    The kernel reads cotangents of all carried floats; they are zeros where they are not live.
     """
     saved = [Key("cotangent", *place) for place in live if place[0] == "saved"]
     return saved + floats(f, "cotangent", CARRY)
@@ -106,8 +106,8 @@ def gradients(f: Recurrence) -> list[Key]:
 def below(g: Recurrence, key: Key) -> Key:
     """The key in terms of F of an array of its tangent G.
 
-    A cotangent of F'(x) dx is b, and the gradient by dx is b F'(x). What belongs to F(x) and x
-    itself are their tangents.
+    The cotangent of F'(x) dx is b, and the gradient with respect to dx is b F'(x), so these are
+    primals. The cotangent of F(x) and the gradient with respect to x are their tangents.
     """
     role, group, i, _ = key
     assert g.primal is not None
@@ -119,18 +119,18 @@ def below(g: Recurrence, key: Key) -> Key:
 
 
 def live_of(f: Recurrence, live: Live, moved: Live = ()) -> Live:
-    """The results of the tangent of F with cotangents, where F has those of ``live``.
+    """The results of the tangent of F with cotangents, if ``live`` are the results of F with some.
 
-    ``moved`` are those of them whose cotangents have tangents.
+    ``moved`` are the results among ``live`` whose cotangents have tangents.
     """
     of_tangent = lambda group, i: len(f.specs[group]) + f.smooth(group).index(i)  # noqa: E731
     return (*moved, *((group, of_tangent(group, i)) for group, i in live))
 
 
 def live_below(g: Recurrence, live: Live) -> Live | None:
-    """The inverse: the results of F with cotangents, where its tangent G has those of ``live``.
+    """The inverse of ``live_of``: the results of F with cotangents, from those of its tangent G.
 
-    None if a cotangent that does not belong to one of F has a tangent.
+    None if a tangent belongs to a cotangent that F does not have.
     """
     keys = [below(g, Key("cotangent", *place)) for place in live]
     moved = [key.place for key in keys if key.is_tangent]
@@ -139,7 +139,7 @@ def live_below(g: Recurrence, live: Live) -> Live | None:
 
 
 def shape_of(f: Recurrence, key: Key, bodies: int | None = None) -> jax.ShapeDtypeStruct:
-    """Shape and dtype of an array: axes of bodies and of rows, where it has them, then its leaf."""
+    """Shape and dtype of an array: axes of bodies and rows, if it has them, then its elements."""
     layout = f.layout
     leaf = getattr(layout, key.group)[key.number]
     rows = {"inputs": (layout.samples,), "saved": (layout.rows + 1,)}.get(key.group, ())
@@ -150,12 +150,12 @@ def shape_of(f: Recurrence, key: Key, bodies: int | None = None) -> jax.ShapeDty
 
 def zeros(f: Recurrence, key: Key, bodies: int | None = None) -> Array:
     """An array of zeros."""
-    like = shape_of(f, key, bodies)
-    return jnp.zeros(like.shape, like.dtype)
+    spec = shape_of(f, key, bodies)
+    return jnp.zeros(spec.shape, spec.dtype)
 
 
 def primals_at(f: Recurrence, arrays: Arrays, flags: Flags) -> tuple[Arrays, Flags]:
-    """What F was given, of its ``point``: the first residual is the start."""
+    """The operands of F, from the arrays of its ``point``: the first residual is the start."""
     x = {key: arrays[key] for key in leaves(f, "primal", START[:2])}
     marks = {key: flags[key] for key in x}
     for key in leaves(f, "primal", START[2:]):

@@ -54,14 +54,14 @@ def _compiled(**params: Any) -> Callable[..., list[Array]]:
 
 @kernel.def_impl
 def _computed(*operands: Array, **params: Any) -> list[Array]:
-    # who asks for NaNs finds them in the results; JAX would run the kernel again and again for them
+    # JAX checks the results for NaN outside; to check here, it would run the kernel repeatedly
     with jax.disable_jit(False), jax.debug_nans(False), jax.debug_infs(False):
         return _compiled(**params)(*operands)
 
 
 def _lower_kernel(call: Callable[..., Callable[..., list[Array]]], platform: str) -> None:
     def lowered(*operands: Array, bodies: int | None, **params: Any) -> list[Array]:
-        """A call of the kernel; one body has no axis (``bodies`` is None)."""
+        """Call the kernel; a single body has no axis (``bodies`` is None)."""
         outputs = call()(operands=operands, bodies=bodies or 1, **params)
         return outputs if bodies else [x[0] for x in outputs]
 
@@ -85,7 +85,7 @@ _lower_kernel(lambda: nvptx.call, "cuda")
 def checked_loop(f: Recurrence, kind: str, live: Live | None = None) -> Loop:
     """The loop of a kernel.
 
-    "keeping" and "backward" go together, as what a scan keeps is not what a kernel reads.
+    "keeping" and "backward" are checked together: a kernel cannot read the residuals of a scan.
 
     Raises:
         NotScalarError: a program has no scalar form.
@@ -122,7 +122,7 @@ def _by_kernel(primitive: Rollout, *operands: Array, **params: Any) -> list[Arra
 
 
 def _by_scan(primitive: Rollout, *operands: Array, **params: Any) -> list[Array]:
-    """The same results by ``lax.scan``. Of the residuals the first state alone is right."""
+    """The same results by ``lax.scan``; only the first state of the residuals is right."""
     f, keep, live = params["recurrence"], params["keep"], params["live"]
 
     def value_of_one(*operands: Array) -> list[Array]:
@@ -158,13 +158,13 @@ def _by_scan(primitive: Rollout, *operands: Array, **params: Any) -> list[Array]
 
 
 def _wanted(primitive: Rollout, compute: Callable[..., list[Array]]) -> Callable[..., list[Array]]:
-    """The results of a primitive, of a function that computes those without ``by``."""
+    """A function for the results that ``by`` selects, from one that computes all of them."""
 
     def some(*operands: Array, **params: Any) -> list[Array]:
         outputs = compute(primitive, *operands, **params)
-        every, wanted = (primitive.keys_of(params | {"by": by})[1] for by in (None, params["by"]))
-        named = dict(zip(every, outputs, strict=True))
-        return [named[key] for key in wanted]
+        keys, selected = (primitive.keys_of(params | {"by": by})[1] for by in (None, params["by"]))
+        named = dict(zip(keys, outputs, strict=True))
+        return [named[key] for key in selected]
 
     return some
 

@@ -1,9 +1,9 @@
-"""Bodies that are sharded over devices: each device runs the kernel for its own.
+"""Bodies that are sharded over devices: each device runs the kernel for its own bodies.
 
 XLA does not know what a kernel computes, so it would gather all bodies on every device.
-``by_device`` says that the axis of bodies passes through the kernel: Shardy reads this in a rule
-when it decides how arrays are sharded, and asks ``partition`` for the program of one device. All
-other axes of the operands are whole on each device.
+``by_device`` declares in a sharding rule that the kernel keeps the axis of bodies. Shardy reads
+this rule when it decides how arrays are sharded, and calls ``partition`` for the program of one
+device. All other axes of the operands are complete on each device.
 
 The user's mesh is not known where a kernel is lowered, but any even split of an array over n
 devices is a split over a mesh whose axes are the prime factors of n. ``with_mesh`` puts such a mesh
@@ -26,9 +26,9 @@ from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 
 def devices(context: Any) -> int:
-    """Over how many devices XLA partitions a program; 1 within ``jax.shard_map``."""
+    """The number of devices over which XLA partitions a program; 1 within ``jax.shard_map``."""
     explicit = jax.sharding.get_abstract_mesh().explicit_axes
-    if explicit and jax.__version_info__ < (0, 10, 2):  # jax 0.8.1 cannot lower the part of one
+    if explicit and jax.__version_info__ < (0, 10, 2):  # jax 0.8.1 cannot lower one device's part
         return 1
     if not getattr(jax.config, "jax_use_shardy_partitioner", True):
         return 1
@@ -36,7 +36,7 @@ def devices(context: Any) -> int:
 
 
 def with_mesh(context: Any) -> Any:
-    """A context of a lowering with several devices, in which ``by_device`` can be lowered."""
+    """A lowering context with several devices, in which ``by_device`` can be lowered."""
     module, count = context.module_context, devices(context)
     factors = _factors(count)
     axes = dataclasses.replace(
@@ -63,14 +63,14 @@ def by_device(
 ) -> list[Array]:
     """The results of ``function(*operands, bodies=bodies)``; each device computes its own bodies.
 
-    The first axis of all results, and of the operands that are ``batched``, is that of bodies.
+    The first axis of all results, and of the operands that are ``batched``, is the axis of bodies.
     """
 
-    def whole(*operands: Array) -> list[Array]:
+    def of_all_bodies(*operands: Array) -> list[Array]:
         return function(*operands, bodies=bodies)
 
     def partition(mesh: Any, operands: Any, results: Any) -> Any:
-        """Mesh, program of one device, and the shardings of its results and operands."""
+        """The mesh, the program of one device, and the shardings of its results and operands."""
         axes, *_ = *results[0].sharding.spec, None
         names = axes if isinstance(axes, tuple) else filter(None, [axes])
         share, remainder = divmod(bodies, math.prod(mesh.shape[name] for name in names))
@@ -83,12 +83,12 @@ def by_device(
     count = itertools.count()
 
     def named(x: Any, has_bodies: bool) -> str:
-        """The axes of an array in Shardy's notation: "bodies", and a name of its own for others."""
+        """The axes of an array in Shardy's notation: "bodies", and new names for the other axes."""
         names = [f"axis{next(count)}" for _ in x.shape]
         return " ".join(["bodies", *names[1:]] if has_bodies else names)
 
     inner = ", ".join(map(named, operands, batched))
-    outer = ", ".join(named(x, True) for x in jax.eval_shape(whole, *operands))
-    split = custom_partitioning(whole)
+    outer = ", ".join(named(x, True) for x in jax.eval_shape(of_all_bodies, *operands))
+    split = custom_partitioning(of_all_bodies)
     split.def_partition(partition, sharding_rule=f"{inner} -> {outer}")
     return split(*operands)

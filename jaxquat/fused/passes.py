@@ -1,6 +1,6 @@
 """The passes from jaxpr to jaxpr that make the derivatives of a function.
 
-A function is a closed jaxpr of flat inputs and outputs, which are named by their numbers here.
+A function is a closed jaxpr with flat inputs and outputs, which the passes refer to by number.
 ``hoist`` and ``branched`` come before these passes, ``program_of`` after them.
 """
 
@@ -20,7 +20,7 @@ from jaxquat._varying import shaped
 
 
 def jvp(closed: Any, moving: Sequence[int], results: Sequence[int], count: int) -> Any:
-    """``(*inputs, *tangents) -> (*outputs, *tangents)``: the function beside its derivative.
+    """``(*inputs, *tangents) -> (*outputs, *tangents)``: the function and its derivative.
 
     ``moving`` are the inputs with tangents, ``results`` the outputs whose tangents are computed.
     Each tangent has a leading axis of ``count`` directions, which share the values.
@@ -42,22 +42,22 @@ def jvp(closed: Any, moving: Sequence[int], results: Sequence[int], count: int) 
 def vjp(closed: Any, live: Sequence[int]) -> Any:
     """``(*inputs, *cotangents) -> cotangents``: the derivative in reverse mode.
 
-    The cotangents are those of the outputs ``live``, and of all inputs that are floats.
+    It takes the cotangents of the outputs ``live`` and returns those of all float inputs.
     """
     inputs, outputs = specs(closed.jaxpr.invars), specs(closed.jaxpr.outvars)
 
     def back(*arguments: Array) -> list[Array]:
         primals, cotangents = arguments[: len(inputs)], arguments[len(inputs) :]
         push, points = _pushed(closed, live, primals)
-        like = [shaped(x.shape, x.dtype, x) for x in points]
+        tangents = [shaped(x.shape, x.dtype, x) for x in points]
         # the same as jax.vjp, in two thirds of its time
-        return list(jax.linear_transpose(push, *like)(list(cotangents)))
+        return list(jax.linear_transpose(push, *tangents)(list(cotangents)))
 
     return jax.make_jaxpr(back)(*inputs, *(outputs[i] for i in live))
 
 
 def has_sums(closed: Any, live: Sequence[int]) -> bool:
-    """Whether a user's rule of a derivative adds over the devices, or may do so."""
+    """Whether a user's derivative rule adds over the devices, or may do so."""
 
     def pushed(*primals: Array) -> list[Array]:
         push, points = _pushed(closed, live, primals)
@@ -81,9 +81,9 @@ def by_rules(closed: Any) -> Any:
 
 
 def custom_calls(closed: Any) -> int:
-    """How many functions with a custom derivative are called for the results.
+    """The number of calls of functions with a custom derivative that the results need.
 
-    Others do not count: the rule of ``jnp.sinc`` leaves calls whose results nobody uses.
+    Other calls do not count: the rule of ``jnp.sinc`` leaves calls with unused results.
     """
     needed, _ = pe.dce_jaxpr(closed.jaxpr, [True] * len(closed.jaxpr.outvars))
     names = [equation.primitive.name for equation in equations(needed)]
@@ -95,11 +95,12 @@ def arranged(
 ) -> Any:
     """The same function with inputs and outputs in another order.
 
-    They are numbers of those of ``closed``; a shape and dtype is an input that is not used.
+    ``inputs`` and ``outputs`` are numbers of inputs and outputs of ``closed``; a shape and dtype
+    among ``inputs`` adds an input that is not used.
     """
     jaxpr, unused = closed.jaxpr, [x for x in inputs if not isinstance(x, int)]
-    others = iter(jax.make_jaxpr(lambda *_: ())(*unused).jaxpr.invars if unused else ())
-    variables = [jaxpr.invars[x] if isinstance(x, int) else next(others) for x in inputs]
+    added = iter(jax.make_jaxpr(lambda *_: ())(*unused).jaxpr.invars if unused else ())
+    variables = [jaxpr.invars[x] if isinstance(x, int) else next(added) for x in inputs]
     results = jaxpr.outvars if outputs is None else [jaxpr.outvars[k] for k in outputs]
     consts = dict(zip(jaxpr.constvars, closed.consts, strict=True))
     return closed_jaxpr(closed, variables, results, jaxpr.eqns, consts)
@@ -113,7 +114,10 @@ def floats(leaves: Sequence[Any]) -> list[int]:
 def _of(
     closed: Any, moving: Sequence[int], results: Sequence[int], primals: Sequence[Array]
 ) -> tuple[Callable[..., tuple[list[Array], list[Array]]], list[Array]]:
-    """A function of some inputs; it gives some outputs, and all. And the values of these inputs."""
+    """A function of the inputs ``moving``, and their values.
+
+    The function returns the outputs ``results``, and then all outputs.
+    """
 
     def function(*points: Array) -> tuple[list[Array], list[Array]]:
         merged = list(primals)
@@ -128,7 +132,7 @@ def _of(
 def _pushed(
     closed: Any, live: Sequence[int], primals: Sequence[Array]
 ) -> tuple[Callable[..., list[Array]], list[Array]]:
-    """The derivative of the outputs ``live``, linear in the tangents of all floats; and these."""
+    """The derivative of the outputs ``live``, linear in the tangents of all floats; the floats."""
     function, points = _of(closed, floats(primals), live, primals)
 
     def push(*tangents: Array) -> list[Array]:

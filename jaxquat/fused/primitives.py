@@ -1,7 +1,7 @@
-"""The fused rollout as JAX primitives: what they are called with, and their batches.
+"""The fused rollout as JAX primitives: their operands, and how they batch.
 
-Each primitive is a function of flat arrays and computes with a ``Recurrence`` F (``keys`` has the
-words):
+Each primitive is a function of flat arrays that evaluates a ``Recurrence`` F (``keys`` defines the
+terms):
 
 - ``value``: F(x); with ``keep`` also the residuals, the states before every ``segment`` steps;
 - ``jvp``: F'(x) dx, linear in dx. Its transpose is ``vjp``;
@@ -11,8 +11,9 @@ words):
 ``jvp`` and ``jvp_of_vjp`` are parts of ``value`` and ``vjp`` of the tangent G of F: they are
 lowered to these (``derivatives``), which are lowered to kernels (``lowering``).
 
-All primitives batch alike, by one more axis of bodies. Only where tangents alone are batched they
-go through one loop together (``_together``): so ``jax.jacfwd`` by eight parameters is one kernel.
+All primitives batch alike, by one more axis of bodies. The exception: where only tangents are
+batched, all of them go through one loop (``_together``), so ``jax.jacfwd`` by eight parameters is
+one kernel.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from jaxquat.fused.keys import (
 )
 from jaxquat.fused.recurrence import Live, Recurrence
 
-TANGENTS = 8  # at most so many go through one loop with their primal
+TANGENTS = 8  # at most this many go through one loop with their primal
 
 
 class Rollout:
@@ -50,14 +51,14 @@ class Rollout:
 
     Parameters:
         recurrence: F for ``value`` and ``vjp``; its tangent G for ``jvp`` and ``jvp_of_vjp``.
-        keep: of ``value`` and ``jvp``.
-        live: the results of the recurrence whose cotangent is not zero, for the others.
+        keep: whether ``value`` and ``jvp`` also return residuals.
+        live: for the other primitives, the results of the recurrence with a nonzero cotangent.
         by: the gradients that ``vjp`` returns, by their keys; None for all.
         bodies: the length of the axis of bodies, or None.
         batched: which operands have that axis.
     """
 
-    by_scan: Callable[..., list[Array]]  # of value and vjp: the results, computed by lax.scan
+    by_scan: Callable[..., list[Array]]  # value and vjp only: the results by lax.scan
 
     def __init__(self, name: str) -> None:
         self.name, self.primitive = name, Primitive(f"fused_rollout_{name}")
@@ -67,7 +68,7 @@ class Rollout:
 
     @property
     def is_linear(self) -> bool:
-        """Whether it is the linear part of another one."""
+        """Whether this is the linear part of another primitive."""
         return self.name.startswith("jvp")
 
     def keys(
@@ -124,18 +125,18 @@ class Rollout:
     def _shapes(self, *operands: Any, bodies: int | None, batched: Any, **params: Any) -> list[Any]:
         g, outer = params["recurrence"], self.keys_of(params)[1]
         f, count = (g.primal, g.tangents.directions) if self.is_linear else (g, 1)
-        likes = [shape_of(f, key, bodies) for key in outer]
-        shapes = [(*x.shape[:-1], count * x.shape[-1]) for x in likes]
-        return [typed(s, x.dtype, operands) for s, x in zip(shapes, likes, strict=True)]
+        specs = [shape_of(f, key, bodies) for key in outer]
+        shapes = [(*x.shape[:-1], count * x.shape[-1]) for x in specs]
+        return [typed(s, x.dtype, operands) for s, x in zip(shapes, specs, strict=True)]
 
     def _batched(
         self, operands: Sequence[Array], axes: Sequence[int | None], **params: Any
     ) -> tuple[list[Array], list[int | None]]:
-        """The rule of vmap: one more axis of bodies, which is merged with that of the kernel.
+        """The rule of vmap: merge the new axis with the axis of bodies of the kernel.
 
-        Where tangents alone are batched, the results that do not depend on them are not. Bodies
-        that are sharded over devices stay so if theirs is the first of the merged axes: it is,
-        unless tangents or cotangents alone are batched.
+        Where only tangents are batched, results that do not depend on them are not batched. Bodies
+        stay sharded over devices if their axis is the first of the two merged axes. The first one
+        is the new axis, except where only tangents or cotangents are batched.
         """
         g, bodies = params["recurrence"], params["bodies"]
         size = next(x.shape[a] for x, a in zip(operands, axes, strict=True) if a is not None)
@@ -143,9 +144,9 @@ class Rollout:
         lifted = not self.is_linear and g.primal is not None
         keys = [below(g, key) if lifted else key for key in inner]
         mapped = [key for key, axis in zip(keys, axes, strict=True) if axis is not None]
-        apart = lifted and all(key.is_tangent for key in mapped)
+        tangents_only = lifted and all(key.is_tangent for key in mapped)
         last = bodies is not None and all(k.is_tangent or k.role == "cotangent" for k in mapped)
-        if apart and self is value and 2 * g.tangents.directions <= TANGENTS:
+        if tangents_only and self is value and 2 * g.tangents.directions <= TANGENTS:
             return _together(operands, axes, size, params)
         arrays = [
             _merged(x, axis, has, size, bodies, last)
@@ -157,7 +158,7 @@ class Rollout:
         if bodies is not None:
             sizes = (bodies, size) if last else (size, bodies)
             outputs = [x.reshape(*sizes, *x.shape[1:]) for x in outputs]
-        if not apart:
+        if not tangents_only:
             return outputs, [int(last)] * len(outputs)
         moved = [below(g, key).is_tangent for key in outer]
         first = (slice(None), 0) if last else 0
@@ -168,9 +169,9 @@ class Rollout:
 def _merged(
     x: Array, axis: int | None, has: bool, size: int, bodies: int | None, last: bool
 ) -> Array:
-    """An operand whose axis of bodies, if it has one, is ``size`` times as long.
+    """An operand after the merge; its axis of bodies, if any, is ``size`` times as long.
 
-    ``last``: the new axis is the last of the two that are merged, otherwise the first.
+    ``last``: whether the new axis is the last of the two merged axes, otherwise it is the first.
     """
     x = x if axis is None else jnp.moveaxis(x, axis, 0)
     if bodies is None or (axis is None and not has):
@@ -188,9 +189,9 @@ value, jvp, vjp, jvp_of_vjp = map(Rollout, ("value", "jvp", "vjp", "jvp_of_vjp")
 def _together(
     operands: Sequence[Array], axes: Sequence[int | None], size: int, params: dict[str, Any]
 ) -> tuple[list[Array], list[int | None]]:
-    """The rule of vmap where tangents alone are batched: they go through one loop.
+    """The rule of vmap where only tangents are batched: they go through one loop.
 
-    Where they are many, several loops of ``TANGENTS`` run as bodies of one kernel.
+    If there are more than ``TANGENTS``, several such loops run as bodies of one kernel.
     """
     g, bodies, keep = params["recurrence"], params["bodies"], params["keep"]
     numbers, zero, count = g.tangents

@@ -1,22 +1,22 @@
 """A rollout as a function that knows its derivatives, before any of it is scalar code.
 
 A ``Recurrence`` has the functions of a time loop (step, save, sample) as jaxprs, and the shapes of
-what they are given. All else is made of these by passes from jaxpr to jaxpr, when it is asked for:
+their arguments. All else is made from these on demand, by passes from jaxpr to jaxpr:
 
 ==============  ==================================================================================
-``functions``   as ``hoist`` leaves them; a rare branch is computed with everything else
-``branched``    a rare branch is a ``lax.cond``: what the programs of a kernel are made of
+``functions``   as ``hoist`` returns them; rare branches are always computed
+``branched``    with a ``lax.cond`` for each rare branch; the programs of a kernel are made of these
 ``loop``        the scalar programs of the values, with the layout of the kernel
 ``transposed``  the derivatives in reverse mode: ``vjp`` of ``branched``
-``with_vjp``    the loop with their scalar programs
-``tangent``     the derivative in forward mode, a recurrence again: ``jvp`` of both
+``with_vjp``    ``loop`` with the scalar programs of ``transposed``
+``tangent``     the derivative in forward mode, again a recurrence: ``jvp`` of the first two
 ==============  ==================================================================================
 
-The arrays of a tangent are those of the recurrence, and after them ``count`` tangents of each float
-among them. A state (q, omega, n) with an integer n becomes (q, omega, n, dq, domega), and a step
-computes the step and its derivative. So state and tangents go through one loop, nothing is kept,
-and several tangents share what they have in common. As it is a recurrence, it has derivatives of
-its own.
+The arrays of a tangent are the arrays of the recurrence, followed by ``count`` tangents of each
+float array. A state (q, omega, n) with an integer n becomes (q, omega, n, dq, domega), and its step
+computes the original step and the derivative. So state and tangents go through one loop, no states
+are kept, and several tangents share one evaluation of the values. A tangent is a recurrence, so it
+has derivatives too.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ from jaxquat.fused.trace.tracing import program_of
 
 CARRY = ("state", "memory", "command")
 ENDS = ("saved", *CARRY)  # the groups of the results
-# What the functions of a recurrence take after constants and k, and what they give.
+# The arguments of each function of a recurrence, after constants and k, and its results.
 FLOWS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "step": (("state", "command"), ("state",)),
     "save": (("state", "command"), ("saved",)),
     "sample": (("state", "memory", "inputs"), ("command", "memory")),
 }
-# What it costs to keep a number and to read it again, in additions: 0.4 to 1.1 ns, and in the time
-# of 4.9 ns a step of 900 additions runs (1024 to 16384 bodies on two cores). Most of it is the
-# memory's: fresh pages for each call.
+# The cost to keep a number and to read it again, in additions. It takes 0.4 to 1.1 ns, and a step
+# of 900 additions takes 4.9 ns (1024 to 16384 bodies on two cores). Most of the cost is memory:
+# each call needs fresh pages.
 KEEPING = 800
 GROUPS = ("constants", "inputs", "state", "memory", "command", "saved")
 Specs = tuple[jax.ShapeDtypeStruct, ...]
-Place = tuple[str, int]  # of a leaf: its group and its number in it
+Place = tuple[str, int]  # of a leaf: its group and its number within the group
 Live = tuple[Place, ...]  # results with a cotangent
 Functions = dict[str, Any]  # closed jaxprs of (*constants, k, *groups), flat
 
@@ -61,9 +61,9 @@ class Tangents(NamedTuple):
     """Which leaves of a recurrence have tangents.
 
     Attributes:
-        numbers: of the leaves with tangents, by group.
-        zero: those of them whose tangents are 0 at every step.
-        directions: how many tangents each has.
+        numbers: the numbers of the leaves with tangents, by group.
+        zero: the leaves among these whose tangents are 0 at every step.
+        directions: the number of tangents of each leaf.
     """
 
     numbers: dict[str, tuple[int, ...]]
@@ -77,16 +77,18 @@ class Recurrence:
 
     Attributes:
         specs: shapes and dtypes of one body's arrays, for each of ``GROUPS``.
-        of_functions: makes ``functions`` and ``branched``, of False and of True: "step" gives the
-            next state, "save" what a row keeps, and "sample" command and memory from step k on;
-            there is none without a controller and inputs.
+        of_functions: returns ``functions`` for False and ``branched`` for True. "step" returns the
+            next state, "save" the values of a row, and "sample" command and memory from step k on.
+            Without a controller or inputs there is no "sample".
         steps, sample_every, save_every: as in ``kernel.Loop``.
-        segment: steps between two states that are kept for the backward pass; None for those of
+        segment: steps between two states that are kept for the backward pass; None leaves this to
             ``kept_every``.
-        strict: a program without a scalar form is an error, rather than computed by ``lax.scan``.
-        value_by_scan: its value alone, of which no derivative is taken, is computed by
-            ``lax.scan``, whose matrix products are faster.
-        primal, tangents: the recurrence of which this is the tangent, and in which directions.
+        strict: whether a program without a scalar form is an error; if not, it is computed by
+            ``lax.scan``.
+        value_by_scan: whether ``lax.scan``, whose matrix products are faster, computes the value
+            where no derivative is taken.
+        primal, tangents: if this is a tangent, the recurrence that it is the tangent of, and the
+            leaves that have tangents.
     """
 
     specs: dict[str, Specs]
@@ -102,7 +104,7 @@ class Recurrence:
 
     @functools.cached_property
     def functions(self) -> Functions:
-        """The functions, each with all that it computes."""
+        """The functions, which always compute rare branches."""
         return self.of_functions(False)
 
     @functools.cached_property
@@ -123,8 +125,8 @@ class Recurrence:
     def kept_every(self) -> int:
         """Steps between two states that are kept for the backward pass.
 
-        Every state, where a step costs more to compute again than its state to keep and to read.
-        Otherwise as many are kept as there are steps between two of them.
+        Every state is kept where computing a step again costs more than keeping and reading its
+        state. Otherwise there are as many kept states as there are steps between two of them.
         """
         if self.segment is not None:
             return self.segment
@@ -148,20 +150,20 @@ class Recurrence:
 
     @property
     def number(self) -> jax.ShapeDtypeStruct:
-        """What stands for the number of a step."""
+        """The shape and dtype of the number of a step."""
         return shaped((), jnp.int32, self.specs["state"][0])
 
     def smooth(self, group: str) -> tuple[int, ...]:
-        """The numbers of the floats in a group."""
+        """The numbers of the float leaves in a group."""
         return tuple(i for i, leaf in enumerate(getattr(self.layout, group)) if leaf.smooth)
 
     @property
     def smooth_ends(self) -> Live:
-        """The floats among the results."""
+        """The float leaves among the results."""
         return tuple((group, i) for group in ENDS for i in self.smooth(group))
 
     def inputs(self, name: str) -> list[Place]:
-        """What a function takes; the number of a step is ("k", 0)."""
+        """The leaves that a function takes; the number of the step is ("k", 0)."""
         groups, _ = FLOWS[name]
         return [*self.places(("constants",)), ("k", 0), *self.places(groups)]
 
@@ -179,9 +181,9 @@ class Recurrence:
     def with_vjp(self, live: Live | None = None) -> Loop:
         """The loop with the programs of its derivative in reverse mode.
 
-        ``live`` are the results whose cotangent is not zero, by default all. The other saved leaves
-        are not saved here. A result that has no influence on the live ones has no part in the
-        programs: 0 times an infinite slope would be NaN.
+        ``live`` are the results whose cotangent is not zero, by default all. This loop does not
+        save the other saved leaves. Its programs leave out results without influence on the live
+        ones: 0 times an infinite slope would be NaN.
         """
         live = self.smooth_ends if live is None else live
         if live not in self._loops:
@@ -205,33 +207,34 @@ class Recurrence:
         return {}
 
     def live_of_functions(self, live: Live) -> dict[str, frozenset[Place]]:
-        """For each function those of its results that have a cotangent at some step."""
+        """For each function, its results that have a cotangent at some step."""
         carried = self.reached(live)
         return {k: frozenset(live) if k == "save" else carried for k in self.branched}
 
     def transposed(self, name: str, live: frozenset[Place]) -> tuple[Any, bool]:
-        """The derivative of a function, which leaves out results that are not in ``live``.
+        """The derivative of a function, without the results that are not in ``live``.
 
-        It takes what the function takes, and the cotangents of all smooth results, but of "save"
-        those of live ones alone. And whether ``program_of`` shall add over devices.
+        It takes the arguments of the function and the cotangents of all smooth results; for "save",
+        only the cotangents of live ones. Also returns whether ``program_of`` is to add over
+        devices.
         """
         function, inner = self.branched[name], self.inputs(name)
         results = self.places(FLOWS[name][1])
         floats = [(group, i) for group, i in results if i in self.smooth(group)]
-        given = [place for place in floats if name != "save" or place in live]
-        numbers = [results.index(place) for place in given if place in live]
+        taken = [place for place in floats if name != "save" or place in live]
+        numbers = [results.index(place) for place in taken if place in live]
         back, order = passes.vjp(function, numbers), iter(range(len(inner), 10**9))
-        cotangents = [next(order) if p in live else self.spec(p) for p in given]
-        # Operands of a rollout vary from device to device, by a cast: its transpose is the sum over
-        # the devices of the cotangents of what does not. So none is taken here.
+        cotangents = [next(order) if p in live else self.spec(p) for p in taken]
+        # The operands of a rollout are cast to vary over devices. The transpose of that cast sums
+        # the cotangents over the devices, so no sum is taken here.
         sums = not axes_of(self.number) or passes.has_sums(function, numbers)
         return passes.arranged(back, [*range(len(inner)), *cotangents]), sums
 
     def reached(self, live: Live) -> frozenset[Place]:
         """The floats of state, memory and command with a cotangent at some step.
 
-        A leaf may reach a live result through others, over several steps: one that a needed leaf is
-        computed of is needed at the step before.
+        A leaf may reach a live result through other leaves, over several steps: the leaves from
+        which a needed leaf is computed are needed at the step before.
         """
         reached, before = set(live), set[Place]()
         while reached != before:
@@ -243,10 +246,10 @@ class Recurrence:
         )
 
     def unmoved(self, moving: set[Place]) -> frozenset[Place]:
-        """The floats among the results that depend on none of these leaves, at any step.
+        """The float results that do not depend on the leaves ``moving`` at any step.
 
-        ``moving``: places in constants, inputs, state and memory at the start. None is known where
-        there is no scalar form.
+        ``moving`` are places in constants, inputs, and state and memory at the start. Without a
+        scalar form the result is empty.
         """
         try:
             flows = self._dependencies
@@ -262,7 +265,7 @@ class Recurrence:
 
     @functools.cached_property
     def _dependencies(self) -> list[tuple[Place, set[Place]]]:
-        """For each result of each function its place, and the leaves of which it is computed."""
+        """For each result of each function, its place and the leaves it is computed from."""
         flows = []
         for name, program in self._programs.items():
             inputs = self._scalars(self.inputs(name))
@@ -275,13 +278,13 @@ class Recurrence:
         return flows
 
     def _scalars(self, places: Sequence[Place]) -> list[Place]:
-        """The place of each number of some leaves."""
+        """For each number in these leaves, the place of its leaf."""
         return [place for place in places for _ in range(math.prod(self.spec(place).shape))]
 
     def unused(self, live: Live) -> set[int]:
-        """The numbers of the constants whose cotangent is 0 whatever the values are.
+        """The numbers of the constants whose cotangent is 0 for all values.
 
-        None is known where the derivative has no scalar form.
+        Empty where the derivative has no scalar form.
         """
         try:
             loop = self.with_vjp(live)
@@ -304,11 +307,11 @@ class Recurrence:
         zero: frozenset[Place] = frozenset(),
         count: int = 1,
     ) -> Recurrence:
-        """The recurrence of this one and of its derivative in ``count`` directions.
+        """The recurrence of the values and of their derivative in ``count`` directions.
 
-        ``constants`` and ``inputs`` are the numbers of those leaves that have tangents. Of the
-        other groups all floats have them, but those of the leaves ``zero`` are 0: they have no part
-        in the programs, where 0 times an infinite slope would be NaN.
+        ``constants`` and ``inputs`` are the numbers of the leaves with tangents in these groups. In
+        the other groups all floats have tangents. The tangents of the leaves ``zero`` are 0 and are
+        left out of the programs, where 0 times an infinite slope would be NaN.
         """
         key = constants, inputs, zero, count
         if key not in self._tangents:
@@ -346,7 +349,7 @@ class Recurrence:
         both = passes.jvp(closed, moving, slopes, count)
 
         def grouped(places: Sequence[Place], with_tangent: Sequence[int]) -> list[Any]:
-            """The numbers of all leaves, in each group with those of its tangents after them."""
+            """The order of leaves and tangents: in each group, the tangents follow the leaves."""
             later = {k: len(places) + j for j, k in enumerate(with_tangent)}
             order: list[Any] = []
             for group in dict.fromkeys(group for group, _ in places):
@@ -366,8 +369,9 @@ class Recurrence:
     def has_rules(self) -> bool:
         """Whether a second derivative depends on how a user's rule computes the value.
 
-        Once differentiated, ``jax.custom_vjp`` and ``jax.custom_jvp`` functions are what their
-        rules compute; that a rule calls its own function again is seen by the calls that remain.
+        After one differentiation, a ``jax.custom_vjp`` or ``jax.custom_jvp`` function is replaced
+        by its rule. If each rule calls its own function again, the number of these calls is the
+        same as before.
         """
         count = lambda functions: [passes.custom_calls(f) for f in functions.values()]  # noqa: E731
         calls = count(self.functions)
@@ -375,7 +379,7 @@ class Recurrence:
 
     @functools.cached_property
     def by_rules(self) -> Recurrence:
-        """The same values, by the rules of functions with a custom derivative."""
+        """The same values, computed by the rules of functions with a custom derivative."""
 
         def of_functions(separate: bool) -> Functions:
             functions = self.branched if separate else self.functions

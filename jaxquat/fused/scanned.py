@@ -1,4 +1,4 @@
-"""A recurrence by ``lax.scan``, where it has no scalar form or there are no kernels for it."""
+"""A recurrence by ``lax.scan``, for use where it has no scalar form or there are no kernels."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ Groups = dict[str, list[Array]]
 
 
 def scanned(f: Recurrence, operands: Sequence[Array]) -> list[Array]:
-    """The results of the kernel "forward", flat as its operands are.
+    """The results of the kernel "forward", as flat arrays like its operands.
 
-    A scan over the rows, and in it one over the steps of a row.
+    A scan goes over the rows, and an inner one over the steps of a row.
     """
     start, specs = _shaped(f, operands), f.specs
     functions = {name: jaxpr_as_fun(closed) for name, closed in f.functions.items()}
 
     def results(name: str, k: Array, given: Groups) -> Groups:
-        """What a function gives, by group."""
+        """The results of a function, by group."""
         inner, outer = FLOWS[name]
         leaves = [x for group in inner for x in given[group]]
         return _by_group(f, outer, functions[name](*start["constants"], k, *leaves))

@@ -1,18 +1,18 @@
-"""A check of the fused kernels on a kind of GPU for which nobody has vouched.
+"""A check of the fused kernels on kinds of GPU that are not in ``VOUCHED``.
 
 On such a GPU ``engine="auto"`` is the scan until the user has once run ``check_gpu``. It starts
-another Python, which simulates a few bodies for a few steps, by the kernels and by ``lax.scan``, in
-both precisions, and compares values and gradients (``difference``). The torque is a small network,
-so loops, functions and large arrays of the kernels are among what runs.
+another Python process, which simulates a few bodies for a few steps, by the kernels and by
+``lax.scan``, in both precisions, and compares values and gradients (``difference``). The torque is
+a small network, so that loops, functions and large arrays of the kernels run too.
 
-It is a process of its own because a wrong kernel may do worse than give wrong numbers. One that
-reads where it must not leaves a GPU that its process cannot use any more; one that does not end
-cannot be stopped from within; LLVM and the driver may end the process. The other process takes the
-GPU's memory as it needs it, since this one may hold most of it.
+The check needs its own process because a wrong kernel may do worse than compute wrong numbers. An
+invalid read leaves the GPU unusable for the process; a kernel that does not end cannot be stopped
+from within; LLVM and the driver may end the process. The other process allocates the GPU's memory
+on demand, because this one may hold most of it.
 
 The answer is kept in a file of the cache folder, under a hash of the kind of device, of the driver,
-of jax, jaxlib and llvmlite, and of the text of this engine. An error is not kept: it may be one of
-the moment, such as a full memory.
+of jax, jaxlib and llvmlite, and of the source of this engine. An error is not kept: it may be
+temporary, such as a lack of memory.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ from jaxquat.simulation.path import Path
 from jaxquat.simulation.simulation import Simulation, checked_simulation
 
 VOUCHED: frozenset[str] = frozenset()  # kinds of device on which benchmarks/gpu.py found no fault
-BODIES, STEPS = 150, 40  # two blocks of threads, of which the second is not full
+BODIES, STEPS = 150, 40  # two blocks of threads; the second is not full
 TOLERANCES = {"float32": (1e-5, 1e-4), "float64": (1e-12, 1e-9)}  # of values and of gradients
-LIMIT = 600  # seconds for a check; it takes twenty, in most of which XLA compiles the scan
+LIMIT = 600  # seconds for a check; it needs twenty, mostly for XLA to compile the scan
 WITHIN = "JAXQUAT_WITHIN_CHECK"  # an environment variable, set in the process of a check
-# -P: a file jax.py in the working directory is not taken for the package
+# -P: a file jax.py in the working directory is not imported instead of the package
 MAIN = "from jaxquat.fused import engine, selfcheck; selfcheck.main(engine.run)"
 COMMAND = ("-P", "-c", MAIN)
 
@@ -61,11 +61,11 @@ Engine = Callable[[Simulation], Path]
 UNCHECKED = "it has not been checked here (run jq.fused.check_gpu() once)"
 
 _lock = threading.Lock()
-_answers: dict[str, str] = {}  # what stands against the kernels, or "", by kind of device
+_answers: dict[str, str] = {}  # why the kernels are not used, or "", by kind of device
 
 
 class Answer(NamedTuple):
-    """What stands against the kernels, or "", and whether it will be so next time."""
+    """Why the kernels are not used, or "", and whether the same is expected next time."""
 
     reason: str
     lasting: bool = True
@@ -74,9 +74,9 @@ class Answer(NamedTuple):
 def check_gpu() -> bool:
     """Compare the fused kernels with the scan on this GPU, once, and keep the answer. -> bool.
 
-    It prints one line and returns whether ``engine="auto"`` takes the kernels from now on. The
-    check takes about twenty seconds, in a process of its own. After an update of the driver, jax,
-    jaxlib, llvmlite or jaxquat, check again. In a shell: ``python -m jaxquat.fused``.
+    It prints one line and returns whether ``engine="auto"`` uses the kernels from now on. The
+    check takes about twenty seconds, in its own process. Check again after an update of the driver,
+    jax, jaxlib, llvmlite or jaxquat. In a shell: ``python -m jaxquat.fused``.
 
     Raises:
         RuntimeError: JAX has no GPU.
@@ -107,7 +107,7 @@ def check_gpu() -> bool:
 
 
 def objection() -> str | None:
-    """Why the kernels of this process's GPU are not used, as an error message; None if they are."""
+    """An error message if the kernels are not used on this process's GPU, otherwise None."""
     device = jax.local_devices()[0]
     kind = device.device_kind
     if kind in VOUCHED or WITHIN in os.environ:
@@ -117,8 +117,8 @@ def objection() -> str | None:
             try:
                 kept = objects.read(_key(device), "check")
                 _answers[kind] = UNCHECKED if kept is None else kept.decode()
-            except Exception as error:  # of a package without a version, say
-                _answers[kind] = f"what its check said is lost: {_line(error)}"
+            except Exception as error:  # for example, a package has no version
+                _answers[kind] = f"the answer of its check is lost: {_line(error)}"
             if _answers[kind]:
                 warnings.warn(_message(kind, _answers[kind]), RuntimeWarning, stacklevel=2)
     return _message(kind, _answers[kind]) if _answers[kind] else None
@@ -134,7 +134,7 @@ def _line(error: Exception) -> str:
 
 
 def _key(device: Any) -> bytes:
-    """The hash of all that an answer may depend on."""
+    """The hash of everything that an answer may depend on."""
     version = File("/proc/driver/nvidia/version")
     driver = version.read_bytes() if version.exists() else b""
     packages = [importlib.metadata.version(name) for name in ("jax", "jaxlib", "llvmlite")]
@@ -145,7 +145,7 @@ def _key(device: Any) -> bytes:
 
 
 def checked(kind: str) -> Answer:
-    """The answer of another process, which is stopped after ``LIMIT`` seconds."""
+    """The answer of a check in another process, which is stopped after ``LIMIT`` seconds."""
     environment = os.environ | {
         WITHIN: "1",
         "XLA_PYTHON_CLIENT_PREALLOCATE": "false",  # this process may have most of the memory
@@ -167,13 +167,13 @@ def checked(kind: str) -> Answer:
             return late
         finally:
             process.kill()
-            with contextlib.suppress(subprocess.TimeoutExpired):  # one that the driver holds
+            with contextlib.suppress(subprocess.TimeoutExpired):  # the driver may hold it
                 process.wait(5)
         output.seek(0)
         lines = output.read().decode(errors="replace").splitlines()
     if status == -signal.SIGALRM:
         return late
-    if status < 0:  # these two are somebody else's
+    if status < 0:  # SIGKILL and SIGTERM come from outside
         lasting = -status not in (signal.SIGKILL, signal.SIGTERM)
         return Answer(f"its check was ended by signal {-status}", lasting)
     try:
@@ -183,11 +183,11 @@ def checked(kind: str) -> Answer:
 
 
 def main(engine: Engine) -> None:
-    """Prints the answer. It ends by itself, whatever becomes of the process that asks."""
+    """Print the answer; the alarm ends this process even if the one that started it is gone."""
     signal.alarm(LIMIT)
     try:
-        wanted, kind = sys.argv[1], jax.local_devices()[0].device_kind
-        if kind != wanted:
+        expected, kind = sys.argv[1], jax.local_devices()[0].device_kind
+        if kind != expected:
             raise RuntimeError(f"it ran on {kind}")
         answer = Answer(difference(engine) or "")
     except Exception as error:
@@ -196,20 +196,20 @@ def main(engine: Engine) -> None:
 
 
 def difference(engine: Engine) -> str | None:
-    """Where kernels and scan differ by more than rounding; None if they agree.
+    """A message if kernels and scan differ by more than rounding, otherwise None.
 
     ``engine`` runs a simulation by the kernels.
     """
     for dtype in TOLERANCES:
         with jax.enable_x64(dtype == "float64"):
-            found = _difference(engine, dtype)
-        if found:
-            return found
+            message = _difference(engine, dtype)
+        if message:
+            return message
     return None
 
 
 def _difference(engine: Engine, dtype: str) -> str | None:
-    """The same in one precision."""
+    """The ``difference`` in one precision."""
     arguments = problem(dtype)
     forward = jax.jit(functools.partial(values, engine))(*arguments)
     gradients, keeping = slope(engine)(*arguments)
@@ -233,7 +233,7 @@ def _error(got: Array, wanted: Array) -> float:
 
 
 def _rank(error: float) -> float:
-    """What ``max`` goes by: not a number is the worst."""
+    """The key for ``max``: NaN is the worst."""
     return np.inf if np.isnan(error) else error
 
 
@@ -254,7 +254,7 @@ def network(t: Array, state: State, weights: tuple[Array, Array]) -> Array:
 
 
 def values(engine: Engine, q: Array, omega: Array, weights: tuple[Array, Array]) -> Array:
-    """The rows of all bodies and after them their last states, (bodies, rows, 7)."""
+    """The rows of all bodies followed by their last states, (bodies, rows, 7)."""
     dtype = q.dtype
     body = Body.from_principal(jnp.asarray([0.6, 0.8, 1.0], dtype))
     times = grid(jnp.asarray(0.1, dtype), jnp.asarray(0.02, dtype), STEPS)
@@ -271,7 +271,7 @@ def values(engine: Engine, q: Array, omega: Array, weights: tuple[Array, Array])
 
 
 def slope(engine: Engine) -> Callable[..., Any]:
-    """The gradient of ``loss`` by attitudes, rates and weights, and the rows."""
+    """A function for the gradient of ``loss`` (attitudes, rates and weights) and the rows."""
     return jax.jit(jax.grad(functools.partial(loss, engine), (0, 1, 2), has_aux=True))
 
 

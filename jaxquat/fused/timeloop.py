@@ -9,27 +9,27 @@ The kernel "forward" computes, for one body::
         if k % save_every == 0: saved[k // save_every] = save(k, state, command)
         if k < steps: state = step(k, state, command)
 
-The kernel "backward" has the cotangents of what "forward" computes, and goes back from the last
-step to the first. The step k needs the state before it, so "backward" takes one segment after the
-other and begins with the state that was kept::
+The kernel "backward" reads the cotangents of the results of "forward", and goes back from the last
+step to the first. Step k needs the state before it, so "backward" goes back segment by segment and
+begins each segment with the state that was kept::
 
     for each segment, the last one first:
         state, memory, command = kept[segment]
         for each step k of the segment:             # again
             past[k].state, past[k].memory = state, memory
             if k % sample_every == 0: command, memory = sample(k, state, memory, inputs[...])
-            past[k].command = command               # that of step k; kept has the one before
+            past[k].command = command               # for step k; kept has the one before
             state = step(k, state, command)
         for each step k, the last one first:        # back
             apply the transposed derivatives of step, save and sample at past[k]
 
-A derivative adds to the cotangents of the constants. That of the step replaces the cotangent of the
-state. The cotangent of a command is a sum over the steps that used it; the sample that gave the
-command takes this sum, and it begins again from zero.
+Each derivative adds to the cotangents of the constants. The derivative of the step replaces the
+cotangent of the state. The cotangent of a command is a sum over the steps that used it; the sample
+that computed the command uses this sum, and the sum begins again from zero.
 
-``Target`` is what these loops are written with. A target may write them as text, so a number such
-as k is a name, ``when`` stands for ``if`` and ``loop`` for ``for``, and what changes from step to
-step is a ``Variable``.
+These loops are written with the operations of a ``Target``. A target may write them as text, so a
+number such as k is a name, ``when`` stands for ``if`` and ``loop`` for ``for``, and values that
+change from step to step are a ``Variable``.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from jaxquat.fused.ir.program import Program
 from jaxquat.fused.kernel import Arrays, Backward, Carried, Leaf, Loop, Start, split
 
 Values = list[Any]  # one for each number of the leaves
-Number = Any  # an int, or one that the kernel computes, with Python's operators
+Number = Any  # an int, or an integer of the kernel with Python's operators
 
 
 class Variable(Protocol):
@@ -54,28 +54,28 @@ class Variable(Protocol):
         ...
 
     def set(self, values: Values, row: Number = 0) -> None:
-        """Replaces the values."""
+        """Replace the values."""
 
     def add(self, values: Values) -> None:
-        """Adds to the values."""
+        """Add to the values."""
 
 
 class Target(Protocol):
-    """What a time loop is written with."""
+    """The operations with which a time loop is written."""
 
     def read(self, arrays: Arrays, row: Number = 0) -> Values:
         """One row of some operands."""
         ...
 
     def write(self, arrays: Arrays, values: Values, row: Number = 0) -> None:
-        """Writes one row of some results."""
+        """Write one row of some results."""
 
     def variable(self, leaves: tuple[Leaf, ...], rows: int = 1) -> Variable:
         """A new variable, which has no values yet."""
         ...
 
     def zeros(self, leaves: tuple[Leaf, ...]) -> Values:
-        """A zero for each number."""
+        """A zero for each number of the leaves."""
         ...
 
     def run(self, program: Program, inputs: Values) -> Values:
@@ -92,7 +92,7 @@ class Target(Protocol):
 
 
 def write(target: Target, loop: Loop, kind: str) -> None:
-    """Writes the kernel "forward", "keeping" or "backward" for the bodies that a target is at."""
+    """Write the kernel "forward", "keeping" or "backward" for the target's current bodies."""
     if kind == "backward":
         _backward(target, loop)
     else:
@@ -112,19 +112,19 @@ class _Body:
         return [*self.constants, k, *self.carried.state.get(), *self.carried.command.get()]
 
     def sample(self, k: Number) -> None:
-        """Sets command and memory at the first step of each sample."""
+        """Set command and memory at the first step of each sample."""
         target, loop, (state, memory, command) = self.target, self.loop, self.carried
         if loop.sample is None:
             return
         with target.when(k.multiple_of(loop.sample_every)):
             values = target.read(self.inputs, k // loop.sample_every)
             inputs = [*self.constants, k, *state.get(), *memory.get(), *values]
-            news = split(target.run(loop.sample, inputs), loop.command, loop.memory)
-            command.set(news[0])
-            memory.set(news[1])
+            results = split(target.run(loop.sample, inputs), loop.command, loop.memory)
+            command.set(results[0])
+            memory.set(results[1])
 
     def step(self, k: Number) -> None:
-        """Replaces the state by the next one."""
+        """Replace the state by the next one."""
         self.carried.state.set(self.target.run(self.loop.step, self.point(k)))
 
 
@@ -181,7 +181,7 @@ def _backward(target: Target, loop: Loop) -> None:
 
 
 class _Cotangents:
-    """The cotangents of a body, which go back from step to step."""
+    """The cotangents of a body, propagated back from step to step."""
 
     def __init__(self, body: _Body, operands: Backward, gradients: Start) -> None:
         self.body, self.target, self.loop = body, body.target, body.loop
@@ -194,7 +194,7 @@ class _Cotangents:
             variable.set(self.target.read(arrays))
 
     def back(self, k: Number, past: Carried[Values]) -> None:
-        """Applies the transposed derivatives of step k, in the reverse order of "forward"."""
+        """Apply the transposed derivatives of step k, in the reverse order of "forward"."""
         loop, target = self.loop, self.target
         point = [*self.body.constants, k, *past.state, *past.command]
         self.step(point)
@@ -205,7 +205,7 @@ class _Cotangents:
                 self.sample(k, past, k // loop.sample_every)
 
     def step(self, point: Values) -> None:
-        """Through ``step`` at a point."""
+        """Propagate back through ``step`` at a point."""
         assert self.loop.step_back is not None
         (state, _, command), constants = self.carried, self.constants
         results = self.target.run(self.loop.step_back, [*point, *state.get()])
@@ -215,7 +215,7 @@ class _Cotangents:
         command.add(parts[2])
 
     def save(self, point: Values, row: Number) -> None:
-        """Through ``save`` at a point, from the cotangents of a row."""
+        """Propagate the cotangents of a row back through ``save`` at a point."""
         assert self.loop.save_back is not None
         (state, _, command), constants = self.carried, self.constants
         values = self.target.read(self.of_saved, row)
@@ -225,7 +225,7 @@ class _Cotangents:
             variable.add(part)
 
     def sample(self, k: Number, past: Carried[Values], row: Number) -> None:
-        """Through ``sample`` before step k."""
+        """Propagate back through ``sample`` before step k."""
         assert self.loop.sample_back is not None
         target, (state, memory, command) = self.target, self.carried
         values = target.read(self.body.inputs, row)

@@ -1,16 +1,17 @@
 """The derivatives of the fused rollout in reverse mode: the linear parts, and their transposes.
 
-JAX computes what is known, stages what is linear in the unknown directions, and transposes it.
-``derivatives`` says what the parts are. The transposes:
+JAX computes the known part, stages the part that is linear in the unknown directions, and
+transposes the linear part. ``derivatives`` says what these parts are. The transposes are:
 
-- of ``jvp`` by dx: ``vjp`` of F;
-- of ``jvp_of_vjp`` by (dx, db), where c are cotangents of its results: as the Hessian of b F is
-  symmetric, c takes the part of dx. By dx it is b F''(x) c, ``vjp`` of the tangent of F along c,
-  and by db it is F'(x) c, ``value`` of that tangent;
-- of ``vjp`` by b: ``jvp``.
+- ``jvp`` with respect to dx: ``vjp`` of F;
+- ``jvp_of_vjp`` with respect to (dx, db): let c be the cotangents of its results. The Hessian of
+  b F is symmetric, so c can play the role of dx. The cotangent of dx is b F''(x) c, which is
+  ``vjp`` of the tangent of F along c. The cotangent of db is F'(x) c, which is ``value`` of that
+  tangent;
+- ``vjp`` with respect to b: ``jvp``.
 
-The last part of this file is ``jax.checkpoint``: what is known is computed before the backward
-pass, and all again within it.
+The last part of this file has the rules of ``jax.checkpoint``: the known part is computed before
+the backward pass, and everything is computed again within it.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ from jaxquat.fused.recurrence import ENDS, Recurrence
 
 
 def _split_value(trace: Any, *tracers: Any, **params: Any) -> list[Any]:
-    """``value`` of G as ``value`` of F, which is computed now, and ``jvp``, which is staged."""
+    """Split ``value`` of G into ``value`` of F, computed now, and ``jvp``, which is staged."""
     g, f, bodies = params["recurrence"], params["recurrence"].primal, params["bodies"]
     arrays, flags, outer = value.named(tracers, params)
     unknown = [key for key, x in arrays.items() if not x.is_known()]
@@ -72,17 +73,17 @@ def _split_value(trace: Any, *tracers: Any, **params: Any) -> list[Any]:
 
 
 def _split_vjp(trace: Any, *tracers: Any, **params: Any) -> list[Any]:
-    """``vjp`` of G as ``vjp`` of F, which is computed now, and ``jvp_of_vjp``, which is staged."""
+    """Split ``vjp`` of G into ``vjp`` of F, computed now, and ``jvp_of_vjp``, which is staged."""
     g, f, bodies = params["recurrence"], params["recurrence"].primal, params["bodies"]
-    whole = lambda: trace.default_process_primitive(vjp.primitive, tracers, params)  # noqa: E731
+    unsplit = lambda: trace.default_process_primitive(vjp.primitive, tracers, params)  # noqa: E731
     live = live_below(g, params["live"]) if f is not None and g.tangents.directions == 1 else None
     if f is None or live is None or all(x.is_known() for x in tracers):
-        return whole()
+        return unsplit()
     arrays, flags, outer = vjp.named(tracers, params)
     arrays, flags = of_primal(g, arrays), of_primal(g, flags)
     inner = point(f) + cotangents(f, live)
     if not all(arrays[key].is_known() for key in inner):
-        return whole()
+        return unsplit()
     known = {key: arrays[key].pval.get_known() for key in inner}
     by = tuple(key for key in (below(g, key) for key in outer) if not key.is_tangent)
     y = vjp(known, flags, f, bodies, live=live, by=by) if by else {}
@@ -94,7 +95,7 @@ def _split_vjp(trace: Any, *tracers: Any, **params: Any) -> list[Any]:
 def _staged(
     trace: Any, primitive: Rollout, arrays: Arrays, flags: Flags, params: dict[str, Any]
 ) -> Arrays:
-    """The results of a primitive that is computed when the unknown becomes known."""
+    """The results of a primitive that is computed once its unknown operands are known."""
     inner, outer = primitive.keys_of(params)
     params = params | {"batched": tuple(flags[key] for key in inner)}
     operands = [arrays[key] for key in inner]
@@ -133,9 +134,9 @@ def _transpose_jvp(cs: Sequence[Any], *operands: Any, **params: Any) -> list[Any
 def _vjp_at(
     f: Recurrence, arrays: Arrays, flags: Flags, bodies: int | None, asked: set[Key], c: Arrays
 ) -> Arrays:
-    """The cotangents of the directions dx, where ``c`` has those of F'(x) dx that are not zero.
+    """The cotangents of the directions dx; ``c`` has the nonzero cotangents of F'(x) dx.
 
-    ``asked``: the gradients that somebody asks for.
+    ``asked``: the gradients that are needed.
     """
     ends = floats(f, "result", ENDS)
     live = tuple(key.place for key in ends if key.tangent in c)
@@ -147,20 +148,20 @@ def _vjp_at(
             b = c.get(key.at("result").tangent)
             inner[key] = zeros(f, key.at("result"), bodies) if b is None else b
             marks[key] = bodies is not None
-        # those that are not used are not 0, which an infinite slope would make NaN
+        # leave out unused constants, for which 0 times an infinite slope would be NaN
         unused = {Key("gradient", "constants", i) for i in f.unused(live)}
         by = tuple(key for key in gradients(f) if key in asked - unused)
         y = vjp(inner, marks, f, bodies, live=live, by=by) if by else {}
         by_dx = {key.at("primal").tangent: x for key, x in y.items()}
     for key, x in c.items():
-        if key.role == "residual" and key.group in START:  # of the first state alone
+        if key.role == "residual" and key.group in START:  # the first one is the start
             of_start, first = key.at("primal"), x[..., 0, :]
             by_dx[of_start] = by_dx[of_start] + first if of_start in by_dx else first
     return by_dx
 
 
 def _transpose_jvp_of_vjp(cs: Sequence[Any], *operands: Any, **params: Any) -> list[Any]:
-    """By the tangent of F along the cotangents."""
+    """Transpose ``jvp_of_vjp`` by the tangent of F along the cotangents."""
     g, bodies = params["recurrence"], params["bodies"]
     f, live = g.primal, live_below(g, params["live"])
     assert live is not None
@@ -213,19 +214,19 @@ def _of_operands(
 
 
 def _transpose_value(cs: Sequence[Any], *operands: Any, **params: Any) -> list[Any]:
-    """Of ``value`` where it is linear in what is undefined: that of the scan."""
+    """Transpose ``value``, linear in its undefined operands, by transposing the scan."""
     return _transpose_by_scan(value, cs, operands, params)
 
 
 def _transpose_vjp(cs: Sequence[Any], *operands: Any, **params: Any) -> list[Any]:
-    """By ``jvp`` where the cotangents b alone are undefined, otherwise that of the scan."""
+    """Transpose ``vjp`` by ``jvp`` if only the cotangents b are undefined, else by the scan."""
     f, bodies = params["recurrence"], params["bodies"]
     arrays, flags, outer = vjp.named(operands, params)
     if any(ad.is_undefined_primal(arrays[key]) for key in point(f)):
         return _transpose_by_scan(vjp, cs, operands, params)
     c = dict(zip(outer, cs, strict=True))
-    none = {key: ad.Zero(jax.typeof(zeros(f, key, bodies))) for key in floats(f, "primal", START)}
-    dx = {key: c.get(key.at("gradient"), zero) for key, zero in none.items()}
+    still = {key: ad.Zero(jax.typeof(zeros(f, key, bodies))) for key in floats(f, "primal", START)}
+    dx = {key: c.get(key.at("gradient"), zero) for key, zero in still.items()}
     h = tangent_along(f, dx)
     full = {k.tangent: zeros(f, k, bodies) if is_zero(x) else x for k, x in dx.items()}
     y = jvp(arrays | full, flags | dict.fromkeys(full, bodies is not None), h, bodies)
@@ -237,7 +238,7 @@ def _transpose_by_scan(
 ) -> list[Any]:
     unknown = [k for k, x in enumerate(operands) if ad.is_undefined_primal(x)]
     types = [operands[k].aval for k in unknown]
-    likes = [shaped(kind.shape, kind.dtype, kind) for kind in types]
+    specs = [shaped(kind.shape, kind.dtype, kind) for kind in types]
     linear = [k for k, c in enumerate(cs) if not is_zero(c)]
 
     def of_unknown(arrays: list[Array]) -> list[Array]:
@@ -247,7 +248,7 @@ def _transpose_by_scan(
         results = primitive.by_scan(*merged, **params)
         return [results[k] for k in linear]
 
-    (gradient,) = jax.linear_transpose(of_unknown, likes)([cs[k] for k in linear])
+    (gradient,) = jax.linear_transpose(of_unknown, specs)([cs[k] for k in linear])
     return [gradient[unknown.index(k)] if k in unknown else None for k in range(len(operands))]
 
 
@@ -277,28 +278,28 @@ def _checkpointed(primitive: Rollout) -> Callable[..., Any]:
 
 
 def _is_saved(verdict: Any) -> bool:
-    """Whether a policy of ``jax.checkpoint`` says that results are saved."""
+    """Whether the verdict of a ``jax.checkpoint`` policy is to save the results."""
     return verdict is True or type(verdict).__name__ == "SaveableType"
 
 
 def _known_part(
     primitive: Rollout, equation: Any, unknown: Sequence[bool]
 ) -> tuple[Any, list[bool]]:
-    """The equation of F, if the one of its tangent G has unknown tangents alone, otherwise None.
+    """The equation of F if only tangents are unknown in the equation of G, otherwise None.
 
-    And which results of the given equation are unknown.
+    Also returns which results of the equation of G are unknown.
     """
     params = equation.params
     g, live = params["recurrence"], params["live"]
     inner, outer = primitive.keys_of(params)
-    nothing = None, [True] * len(outer)
+    all_unknown = None, [True] * len(outer)
     late = [key for key, u in zip(inner, unknown, strict=True) if u]
     if g.primal is None or not all(below(g, key).is_tangent for key in late):
-        return nothing
+        return all_unknown
     names = (below(g, key) for key in outer)
     by = tuple(key for key in names if key.role == "gradient" and not key.is_tangent)
     if primitive is vjp and not by:
-        return nothing
+        return all_unknown
     live = tuple((group, i) for group, i in live if i < len(g.primal.specs[group]))
     of_f = params | {"recurrence": g.primal, "live": live, "by": by or None}
     x = {below(g, key): v for key, v in zip(inner, equation.invars, strict=True)}

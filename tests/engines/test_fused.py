@@ -841,7 +841,7 @@ def test_a_file_that_others_can_write_to_is_not_used(tmp_path, monkeypatch):
     assert kept(monkeypatch, JAXQUAT_CACHE=tmp_path)
     (file,) = tmp_path.iterdir()
     file.chmod(0o620)
-    with pytest.warns(RuntimeWarning, match="others than you can write to it"):
+    with pytest.warns(RuntimeWarning, match="other users can write to it"):
         assert objects.read(CODE[0]) is None
     assert kept(monkeypatch, JAXQUAT_CACHE=tmp_path)  # written anew
 

@@ -1,4 +1,4 @@
-"""``python -m tests.fuzz``: draws programs and rollouts, runs them, prints what differs."""
+"""``python -m tests.fuzz``: draws programs and rollouts, runs them, prints the differences."""
 
 import argparse
 import collections
@@ -13,21 +13,21 @@ from .running import Children
 
 
 def main() -> int:
-    """Runs the command line; the exit status, 1 if something differs."""
+    """Run the command line; return the exit status, 1 if something differs."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--programs", type=int, default=1000)
     parser.add_argument("--rollouts", type=int, default=0)
-    seeds = "of the first program; the following ones have the following seeds"
+    seeds = "of the first program; the next programs have the next seeds"
     parser.add_argument("--seed", type=int, default=0, help=seeds)
     parser.add_argument("--expressions", type=int, default=20, help="in a program")
-    parser.add_argument("--without", default="", help="productions to leave out, with commas")
+    parser.add_argument("--without", default="", help="productions to leave out, comma-separated")
     parser.add_argument("--planted", help="an error planted in the child")
     parser.add_argument("--no-reduce", action="store_true")
     parser.add_argument("--values-only", action="store_true", help="no gradients")
     parser.add_argument("--out", type=Path, help="a folder for the reduced programs")
-    verbose = "the time of each, and what is accepted"
+    verbose = "print the time of each, and the accepted outputs"
     parser.add_argument("--verbose", action="store_true", help=verbose)
-    parser.add_argument("--stop-after", type=int, default=10**9, help="so many findings")
+    parser.add_argument("--stop-after", type=int, default=10**9, help="a number of findings")
     options = parser.parse_args()
     without = [name.strip() for name in options.without.split(",") if name.strip()]
     totals: collections.Counter[str] = collections.Counter()
@@ -58,7 +58,7 @@ def one(
     options: argparse.Namespace,
     without: list[str],
 ) -> int:
-    """Runs the program or rollout of a seed, counts, reports; 1 if something is wrong, else 0."""
+    """Run the program or rollout of a seed, count, report; 1 if something is wrong, else 0."""
     if kind == "program":
         drawn: Any = programs.draw(seed, options.expressions, without)
         request = drawn.request(**({"gradient": False} if options.values_only else {}))
@@ -66,7 +66,7 @@ def one(
         drawn = rollouts.draw(seed, without)
         request = drawn.request()
     answer = children.ask(request)
-    if answer["status"] in ("crash", "hang"):  # perhaps of XLA, as it divides constants by zero
+    if answer["status"] in ("crash", "hang"):  # perhaps XLA's, which divides constants by zero
         alone = children.ask(request | {"scan alone": True})
         if alone["status"] == answer["status"]:
             lost = list(drawn.expressions) if kind == "program" else ["rollout"]
@@ -139,7 +139,7 @@ def reduce_rollout(
 
 
 def fails_alike(answer: dict, other: dict) -> bool:
-    """Whether another answer has the same crash or hang, or a failure of a kind that this has."""
+    """Whether ``other`` has the same crash or hang as ``answer``, or a failure of the same kind."""
     if other["status"] == answer["status"] and other["status"] in ("crash", "hang"):
         return True
     kinds = {f.get("kind", "raises") for f in answer.get("failures", [])}

@@ -1,8 +1,8 @@
 """The process that runs programs: it reads requests and writes answers, each a line of JSON.
 
-It imports jaxquat. The parent does not, so it lives on when a kernel ends the child. A request is
-checked by ``check_program`` or ``check_rollout``: the scan and the kernel run, and what differs is
-explained away where it can be, as the package's docstring says (``by_inputs``, ``judged``,
+It imports jaxquat. The parent does not, so it survives when a kernel ends the child. A request is
+checked by ``check_program`` or ``check_rollout``: the scan and the kernel run, and differences that
+have an explanation are dropped, as the package's docstring says (``by_inputs``, ``judged``,
 ``_again_without_subnormals``).
 
 An answer has "status": "ok", "invalid" (the scan refuses) or "broken" (the fuzzer itself raised);
@@ -34,8 +34,8 @@ FAST = {
 
 
 def main() -> None:
-    """Answers requests until there are no more."""
-    answers = os.fdopen(os.dup(1), "w")  # anything else that is printed goes to the errors
+    """Answer requests until there are no more."""
+    answers = os.fdopen(os.dup(1), "w")  # all other output goes to stderr
     os.dup2(2, 1)
     warnings.simplefilter("ignore")
     import jax
@@ -63,8 +63,8 @@ def compiled(
 ) -> tuple[Callable[..., Any], Any]:
     """``function(engine, *arguments)`` for one body, and the arguments of all bodies.
 
-    Its result has "value", the outputs by name, and with ``gradient`` what ``derivatives`` makes
-    of them and of their weighted sum.
+    Its result has "value", the outputs by name, and with ``gradient`` also the derivatives of the
+    outputs or of their weighted sum (``derivatives``).
     """
     if request["kind"] == "rollout":
         return rollouts.compiled(request, gradient)
@@ -107,8 +107,8 @@ def compiled(
         return path.saved | jax.tree.map(lambda x: x[None], path.final.aux)
 
     if not gradient:
-        whole = (start, data["t0"], data["command"], data["params"])
-        return lambda engine, *x: {"value": outputs(engine, *x)}, whole
+        arguments = (start, data["t0"], data["command"], data["params"])
+        return lambda engine, *x: {"value": outputs(engine, *x)}, arguments
 
     def loss(floats: Any, others: Any, weights: Any, engine: str) -> Any:
         start, t0, command, params = jax.tree.map(
@@ -122,9 +122,9 @@ def compiled(
                 total = total + jnp.sum(x * pattern * weights[name].astype(x.dtype)).astype(kind)
         return total, values
 
-    whole = (start, data["t0"], data["command"], data["params"])
-    floats = jax.tree.map(lambda x: x if x.dtype.kind == "f" else None, whole)
-    others = jax.tree.map(lambda x: None if x.dtype.kind == "f" else x, whole)
+    arguments = (start, data["t0"], data["command"], data["params"])
+    floats = jax.tree.map(lambda x: x if x.dtype.kind == "f" else None, arguments)
+    others = jax.tree.map(lambda x: None if x.dtype.kind == "f" else x, arguments)
     smooth = sorted(request["smooth"])
     numbers = np.arange(bodies) if chosen is None else np.asarray(chosen)
     weights = {
@@ -151,7 +151,7 @@ def _without_subnormals(x: np.ndarray) -> np.ndarray:
 
 @functools.cache
 def fast() -> dict[str, Any]:
-    """Options of XLA, as far as this version has them, to compile four times as fast."""
+    """The options in ``FAST`` that this version of XLA has; it compiles four times as fast."""
     import jax
 
     options = {}
@@ -165,7 +165,7 @@ def fast() -> dict[str, Any]:
 
 
 def jitted(function: Callable[..., Any], engine: str, alone: bool = False) -> Callable[..., Any]:
-    """A function of all bodies, with numpy arrays; ``alone``: of the first body, without vmap."""
+    """A function of numpy arrays of all bodies; ``alone``: of the first body, without vmap."""
     import jax
 
     one = lambda *x: function(engine, *x)
@@ -187,7 +187,7 @@ def by_inputs(
 ) -> tuple[Any, set[str]]:
     """The engine's values, replaced by the scan's where moved inputs explain the difference.
 
-    The inputs are moved by some ulp. The second result are the outputs in which that is so.
+    The inputs are moved by some ulp. Also returns the outputs where values were replaced.
     """
     import jax
 
@@ -214,7 +214,7 @@ def output_of(path: Any, body: int, request: dict[str, Any]) -> str:
 
 
 def agreement() -> dict[str, Any]:
-    """The answer of engines that agree."""
+    """The answer for engines that agree."""
     return {"status": "ok", "invalid": [], "no scalar form": [], "failures": [], "accepted": []}
 
 
@@ -239,8 +239,8 @@ def check_program(request: dict[str, Any]) -> dict[str, Any]:
                 "invalid": list(expressions),
             }
         errors = {name: repr(e)[:400] for name, e in bad.items()}
-        others = {k: v for k, v in expressions.items() if k not in bad}
-        answer = check_program(request | {"expressions": others})
+        good = {k: v for k, v in expressions.items() if k not in bad}
+        answer = check_program(request | {"expressions": good})
         errors = answer.get("errors", {}) | errors
         return answer | {"invalid": [*answer["invalid"], *bad], "errors": errors}
     if request.get("scan alone"):
@@ -250,9 +250,9 @@ def check_program(request: dict[str, Any]) -> dict[str, Any]:
     except Exception as error:
         return _without_what_raises(request, expressions, gradient, error, answer)
     if gradient and request.get("forward"):
-        # the values of the kernel without a derivative, where those of the other agree
-        plain, whole = compiled(request, expressions, False)
-        forward = execute(plain, "fused", whole)["value"]
+        # check the kernel without a derivative too, where the other one agrees
+        plain, plain_arguments = compiled(request, expressions, False)
+        forward = execute(plain, "fused", plain_arguments)["value"]
         merged = lambda a, b, c: np.where(oracle.close(a, b), c, b)
         got["value"] = jax.tree.map(merged, wanted["value"], got["value"], forward)
     result = _compared(scan, function, arguments, wanted, got, request, expressions, gradient)
@@ -264,7 +264,7 @@ def check_program(request: dict[str, Any]) -> dict[str, Any]:
 def _alone(
     function: Callable[..., Any], arguments: Any, got: Any, request: dict[str, Any]
 ) -> list[dict[str, Any]]:
-    """Where the kernel of one body, which has no vectors, differs from that of many bodies."""
+    """The differences between the kernel of one body, without vectors, and that of many bodies."""
     import jax
 
     single = execute(function, "fused", arguments, alone=True)
@@ -336,7 +336,7 @@ def _without_what_raises(
     error: Exception,
     answer: dict[str, Any],
 ) -> dict[str, Any]:
-    """The answer where an expression raises: for the others, and why this one raises."""
+    """The answer if an expression raises: for the other expressions, and the error of this one."""
     bad = _culprits(request, expressions, gradient, "fused")
     bad = bad or _culprits(request, expressions, gradient, "fused", run=True)
     if not bad:
@@ -387,7 +387,7 @@ def _culprits(
 def _fallback(
     request: dict[str, Any], expressions: dict[str, Any], gradient: bool
 ) -> list[dict[str, Any]]:
-    """Failures of engine="auto", which must run what has no scalar form, as the scan does."""
+    """Failures of engine="auto", which must agree with the scan where there is no scalar form."""
     try:
         function, arguments = compiled(request, expressions, gradient)
         wanted = execute(function, "scan", arguments)
@@ -443,9 +443,9 @@ def judged(
     suspects: dict[str, Any],
     engine: str = "fused",
 ) -> dict[str, Any]:
-    """Which suspects other roundings explain ("accepted") and which they do not ("failures").
+    """The suspects that other roundings explain ("accepted") and the others ("failures").
 
-    Of a program only the expressions and bodies of the suspects run again.
+    Only the expressions and bodies of a program that are suspects run again.
     """
     import jax
 
@@ -500,9 +500,9 @@ def _again_without_subnormals(
     accepted: set[str],
     engine: str,
 ) -> dict[str, Any]:
-    """The failures that are left without subnormal numbers.
+    """The failures that remain without subnormal numbers.
 
-    XLA takes these as zero, but for some constants.
+    XLA treats these as zero, except some constants.
     """
     request = request | {"normal": True}
     function, arguments = compiled(request, expressions, gradient)

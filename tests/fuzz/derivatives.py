@@ -1,8 +1,8 @@
-"""The derivatives that programs and rollouts are run with, in both modes and of both orders.
+"""The derivatives of programs and rollouts, in both modes and of first and second order.
 
-``differentiated(kind, loss, floats)`` is a tree of one body's numbers. "value" has its outputs,
-"gradient" those of the weighted sum of the outputs in reverse mode, "tangent" the outputs' tangents
-in a direction, or in several that ``jax.vmap`` makes, and "second" derivatives of the gradient.
+``differentiated(kind, loss, floats)`` is a tree of one body's numbers: "value" has its outputs,
+"gradient" the gradient of their weighted sum in reverse mode, "tangent" the tangents of the outputs
+in one direction, or in several under ``jax.vmap``, and "second" derivatives of the gradient.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ DIRECTIONS = 3
 
 
 def without(kind: str) -> tuple[str, ...]:
-    """The productions that have no derivative of a kind."""
+    """The productions that do not have this kind of derivative."""
     names = () if kind in REVERSE else ("custom vjp",)
     if kind not in (*REVERSE, *FORWARD):
         names = (*names, "sinc")  # jax's second derivative at 0 depends on the order of its modes
@@ -28,7 +28,7 @@ def without(kind: str) -> tuple[str, ...]:
 
 
 def differentiated(kind: str, loss: Callable[[Any], tuple[Any, Any]], floats: Any) -> Any:
-    """The numbers of a kind, where ``loss(floats)`` is (weighted sum, outputs by name)."""
+    """The values and derivatives of a kind; ``loss(floats)`` is (weighted sum, outputs by name)."""
     import jax
     import jax.numpy as jnp
 
@@ -40,7 +40,7 @@ def differentiated(kind: str, loss: Callable[[Any], tuple[Any, Any]], floats: An
         return jax.tree.map(smooth, values), values
 
     def direction(k: Any = 0) -> Any:
-        """Moderate numbers, also where the inputs are none."""
+        """Moderate numbers, even if the inputs are not."""
         one = lambda x: jnp.cos(jnp.arange(1, x.size + 1) * 1.7 + k).reshape(x.shape)
         return jax.tree.map(lambda x: one(x).astype(x.dtype), floats)
 
@@ -68,7 +68,7 @@ def differentiated(kind: str, loss: Callable[[Any], tuple[Any, Any]], floats: An
             return sum(jnp.sum(y * weight) for y, weight in parts)
 
         return {"value": loss(floats)[1], "second": jax.grad(jax.checkpoint(weighted))(floats)}
-    if kind == "vmapped grad":  # of a function that has an axis of its own
+    if kind == "vmapped grad":  # of a function with a batch axis
         twice = jax.tree.map(lambda x: jnp.stack([x, x]), floats)
         of_two = lambda x: jnp.sum(jax.vmap(total)(x))
         return {"value": loss(floats)[1], "gradient": jax.grad(of_two)(twice)}

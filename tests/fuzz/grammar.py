@@ -1,12 +1,12 @@
 """Random expressions of jnp and lax operations, as trees that render to Python.
 
 A type is a dtype and a shape; "f" is the float dtype of the program, "h" the other one. A
-production makes an expression of a type that it is asked for from expressions of types that it
-chooses. For example "dot" makes a number as ``jnp.dot($0, $1)``, where $0 and $1 stand for two
-vectors that the grammar draws in turn. ``Grammar.expression`` draws a production by its weight;
-at the end of the depth there are leaves: inputs, constants, names bound by a lambda.
+production makes an expression of a given type from expressions of types that it chooses. For
+example "dot" makes a number as ``jnp.dot($0, $1)``, where $0 and $1 stand for two vectors that the
+grammar draws in turn. ``Grammar.expression`` draws a production by its weight; at the maximum depth
+it draws leaves: inputs, constants, names bound by a lambda.
 
-Everything random comes from one ``random.Random``, in one order, so a seed names a program: a
+All random choices come from one ``random.Random``, in one order, so a seed identifies a program. A
 change of that order gives every seed another program.
 """
 
@@ -52,7 +52,7 @@ class Node(NamedTuple):
         return text
 
     def free(self) -> set[str]:
-        """The names that it uses and does not bind."""
+        """The names that the expression uses and does not bind."""
         if self.production == "variable":
             return {self.text}
         names: set[str] = set()
@@ -66,7 +66,7 @@ class Node(NamedTuple):
         return 1 + sum(child.size() for child in self.children)
 
     def productions(self) -> set[str]:
-        """The names of all productions in it."""
+        """The names of all productions in the expression."""
         return {self.production}.union(*(child.productions() for child in self.children))
 
 
@@ -92,7 +92,7 @@ class Mode(NamedTuple):
         return [d for d in SIGNED + UNSIGNED if self.x64 or d[1] != "8"]
 
 
-# the inputs of a program; most leaves are of the command, which changes from step to step
+# the inputs of a program; most leaves come from the command, which changes from step to step
 COMMAND = {
     "x": Type("f", (3,)), "y": Type("f"), "z": Type("f", (4,)), "m": Type("f", (2, 3)),
     "w": Type("f", (20,)), "k": Type("i4"), "b": Type("b", (3,)), "c": Type("b"),
@@ -127,7 +127,7 @@ PRODUCTIONS: dict[str, Production] = {}
 def production(
     name: str, weight: float | Callable[[Type], float] = 1.0
 ) -> Callable[[Callable[..., Node]], Callable[..., Node]]:
-    """Enters a function into the table."""
+    """Enter a function into the table."""
 
     def enter(make: Callable[..., Node]) -> Callable[..., Node]:
         assert name not in PRODUCTIONS, name
@@ -143,8 +143,8 @@ NOT_BACKWARD = ("while", "extremes at the run's indices")  # jax has no derivati
 class Grammar:
     """Draws expressions.
 
-    ``without`` names productions left out; ``odd`` admits what has no scalar form; ``subnormal``
-    admits constants below the normal numbers, which XLA may take as zero.
+    ``without`` names productions to leave out; ``odd`` admits productions without a scalar form;
+    ``subnormal`` admits constants below the normal numbers, which XLA may treat as zero.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class Grammar:
         productions = [p for p in PRODUCTIONS.values() if p.name not in without]
         self.table = [p for p in productions if odd or not p.name.startswith("odd ")]
         self.scope: list[tuple[str, Type]] = []
-        self.sealed: int | None = None  # within a custom rule only names bound from here on
+        self.sealed: int | None = None  # a custom rule may use only names bound from here on
         self.count = 0
         command = COMMAND | (COMMAND_WIDE if mode.x64 else {})
         self.names = {f"command[{name!r}]": kind for name, kind in command.items()}
@@ -169,22 +169,22 @@ class Grammar:
 
     @contextlib.contextmanager
     def without(self, names: Sequence[str]) -> Iterator[None]:
-        """Leaves out productions of these names for a while."""
+        """Leave out productions of these names within a ``with`` block."""
         table = self.table
         self.table = [p for p in table if p.name not in names]
         yield
         self.table = table
 
     def dtype(self, name: str) -> str:
-        """A dtype in Python."""
+        """The Python text of a dtype."""
         return "jnp.bool_" if name == "b" else f"jnp.{self.mode.name(name)}"
 
     def any_shape(self) -> tuple[int, ...]:
-        """A shape, small ones more often."""
+        """A shape; small shapes are more frequent."""
         return self.rng.choices(SHAPES, (5, 6, 3, 2, 1))[0]
 
     def any_number(self) -> str:
-        """A dtype of numbers."""
+        """A dtype of floats or integers."""
         return self.rng.choice(["f"] * 6 + (["h"] if self.mode.x64 else []) + self.mode.integers)
 
     def expression(self, kind: Type, depth: int) -> Node:
@@ -207,9 +207,9 @@ class Grammar:
         depth: int,
         binds: Sequence[Sequence[Type]] | None = None,
     ) -> Node:
-        """A node with new children. In ``text`` @k_j is the j-th name bound for child k.
+        """A node with new children; in ``text``, @k_j is the j-th name bound for child k.
 
-        ``binds``: for each child the types of the names that are bound for it.
+        ``binds``: for each child, the types of the names that are bound for it.
         """
         nodes, names = [], []
         for number, child in enumerate(children):
@@ -226,7 +226,7 @@ class Grammar:
         return Node(name, kind, text, tuple(nodes), tuple(names))
 
     def constant(self, kind: Type) -> Node:
-        """A constant: a scalar is a literal of the program, an array is closed over."""
+        """A constant: a scalar is a literal in the program, an array is closed over."""
 
         def one() -> str:
             if kind.kind == "f":
@@ -249,7 +249,7 @@ class Grammar:
         return Node("constant", kind, f"jnp.array(np.array({rows(kind.shape)}, np.{name}))")
 
     def leaf(self, kind: Type) -> Node:
-        """Mostly a name; if none has this shape, one of shape (3,) is brought into it."""
+        """Mostly a name; if none has this shape, one of shape (3,) is reshaped."""
         bound = [name for name, other in self.scope[self.sealed or 0 :] if other == kind]
         if bound and self.rng.random() < 0.8:
             return Node("variable", kind, self.rng.choice(bound))
@@ -318,7 +318,7 @@ def _shaped(
 def _elementwise(
     name: str, text: str, test: Callable[[Type], float], count: int = 1, weight: float = 1.0
 ) -> None:
-    """Enters an elementwise operation; its operands are of its type, one of two may be a scalar."""
+    """Enter an elementwise operation on operands of its type; one of two may be a scalar."""
 
     def make(g: Grammar, kind: Type, depth: int) -> Node:
         children = [kind] * count
@@ -326,7 +326,7 @@ def _elementwise(
             children[g.rng.randrange(2)] = Type(kind.dtype)
         node = g.node(name, kind, text, children, depth)
         if kind.kind in "iu" and all(child.production == "constant" for child in node.children):
-            return node.children[0]  # XLA ends the process where constants are divided by zero
+            return node.children[0]  # XLA ends the process if constants are divided by zero
         return node
 
     production(name, _scaled(weight, test))(make)
@@ -344,7 +344,7 @@ _FLOAT_FUNCTIONS = {
     "nan_to_num": "jnp.nan_to_num", "softplus": "jax.nn.softplus", "gelu": "jax.nn.gelu",
     "silu": "jax.nn.silu", "elu": "jax.nn.elu", "rint": "jnp.rint",
     "arcsinh of square": "(lambda x: jnp.log(x + jnp.sqrt(x * x + 1)))",
-    # not differentiated: that rounds the cotangent of a whole loop, or of each of its steps
+    # not differentiated: this would round the cotangent of the entire loop, or of each step
     "reduce_precision half": "(lambda x: lax.reduce_precision(lax.stop_gradient(x), 5, 10))",
     "reduce_precision few": "(lambda x: lax.reduce_precision(lax.stop_gradient(x), 8, 3))",
     "round away": "(lambda x: lax.round(x, lax.RoundingMethod.AWAY_FROM_ZERO))",
@@ -687,7 +687,7 @@ def _(g: Grammar, kind: Type, depth: int) -> Node:
     if kind.shape == (3,):
         widths = [(-1, 1, 0), (1, -1, 0), (2, -2, 0), (-2, 2, 0)]
     low, high, inner = g.rng.choice(widths)
-    # the derivative by a filler is a difference of sums, unless under vmap
+    # the derivative with respect to a filler is a difference of sums, unless under vmap
     filler = "lax.stop_gradient(x[0])"
     if g.rng.random() < 0.5:
         filler = g.constant(Type(kind.dtype)).text
@@ -703,7 +703,7 @@ def _(g: Grammar, kind: Type, depth: int) -> Node:
 
 
 def _indices(g: Grammar, count: int, size: int) -> str:
-    """Indices, some of them outside of an array of this size."""
+    """Indices, some of them outside an array of this size."""
     places = [*range(size), -1, -size, size, size + 4, -size - 2]
     return f"np.array({[g.rng.choice(places) for _ in range(count)]})"
 
@@ -746,7 +746,7 @@ def _(g: Grammar, kind: Type, depth: int) -> Node:
 @production("scatter at the run's indices", _shaped(1.5, _any, (4,), (20,)))
 def _(g: Grammar, kind: Type, depth: int) -> Node:
     name, children = "scatter at the run's indices", [kind, Type(kind.dtype, (3,)), Type("i4")]
-    if kind.dtype == "b":  # each place once: of several updates of one place any may win
+    if kind.dtype == "b":  # each place once: among several updates of a place, any may win
         return g.node(name, kind, '$0.at[np.arange(3) + $2].set($1, mode="drop")', children, depth)
     mode = g.rng.choice(("drop", "clip"))
     text = f'$0.at[{_indices(g, 3, kind.shape[0])} + $2].add($1, mode="{mode}")'
@@ -757,7 +757,7 @@ def _(g: Grammar, kind: Type, depth: int) -> Node:
 def _(g: Grammar, kind: Type, depth: int) -> Node:
     name, how = "extremes at the run's indices", g.rng.choice(("min", "max", "multiply"))
     at = f"$0.at[{_indices(g, 3, kind.shape[0])} + $2]"
-    if kind.kind != "f" and g.rng.random() < 0.4:  # jax has no derivative of it
+    if kind.kind != "f" and g.rng.random() < 0.4:  # jax cannot differentiate it
         return g.node(
             name, kind, f"{at}.apply(lambda x: x * 3 + 1)", [kind, kind, Type("i4")], depth
         )
@@ -778,7 +778,7 @@ def _(g: Grammar, kind: Type, depth: int) -> Node:
 
 
 def _matrix(vector: str, symmetric: bool = False) -> str:
-    """A matrix whose inverse is moderate, of a vector."""
+    """A matrix made from a vector, whose inverse is moderate."""
     other = "sin" if symmetric else "cos"
     outer = f"jnp.outer(jnp.sin({vector}), jnp.{other}({vector}))"
     return f"{outer} + 2 * jnp.eye({vector}.size, dtype={vector}.dtype)"
@@ -842,7 +842,7 @@ def _(g: Grammar, kind: Type, depth: int) -> Node:
 def _(g: Grammar, kind: Type, depth: int) -> Node:
     index, mode = _indices(g, 3, kind.shape[0]), g.rng.choice(("drop", "clip", "fill"))
     how = g.rng.choice(("set", "add") if kind.kind != "b" else ("set",))
-    if how == "set":  # each place once: of several updates of one place any may win
+    if how == "set":  # each place once: among several updates of a place, any may win
         index = f"np.array({sorted(g.rng.sample([*range(kind.shape[0]), kind.shape[0] + 3], 3))})"
         mode = "drop" if mode == "clip" else mode
     mode = "" if g.rng.random() < 0.3 and how == "add" else f', mode="{mode}"'
@@ -910,7 +910,7 @@ def _(g: Grammar, kind: Type, depth: int) -> Node:
 
 @production("index in a loop", _shaped(1.0, _any, ()))
 def _(g: Grammar, kind: Type, depth: int) -> Node:
-    """The index is known once the loop is unrolled, and clamped."""
+    """An index that is known once the loop is unrolled, and clamped."""
     loop = "loop(0, 6, lambda @1_0, @1_1: (lambda @1_2: $1)(row[@1_0 - 1]), row[0])"
     children, binds = [Type(kind.dtype, (4,)), kind], [[], [Type("i4"), kind, kind]]
     return g.node("index in a loop", kind, f"(lambda row: {loop})($0)", children, depth, binds)
@@ -918,7 +918,7 @@ def _(g: Grammar, kind: Type, depth: int) -> Node:
 
 @production("while", _scaled(0.7, _any))
 def _(g: Grammar, kind: Type, depth: int) -> Node:
-    """To an end that is known, or that the run knows, or each row to an end of its own."""
+    """A loop whose end is known, or known only at run time, or different for each row."""
     test = f"lambda c: c[0] < {g.rng.choice((0, 2, 5))}"
     turn = "lambda c: (c[0] + 2, (lambda @0_0: $0)(c[1]))"
     how = g.rng.choice(("known", "by the run", "rows"))
@@ -1001,7 +1001,7 @@ def _(g: Grammar, kind: Type, depth: int) -> Node:
 
 
 def _custom(name: str, how: str) -> None:
-    """Enters functions with a derivative of their own, which use nothing but their argument."""
+    """Enter functions with a custom derivative, which use only their argument."""
 
     def make(g: Grammar, kind: Type, depth: int) -> Node:
         outside, g.sealed = g.sealed, len(g.scope)

@@ -1,10 +1,10 @@
-"""Liberties: results other than the correctly rounded one that XLA or the kernel may give.
+"""Liberties: results that XLA or the kernel may return instead of the correctly rounded one.
 
-The fuzzer found them. For example XLA may leave a number out of a maximum because it is NaN.
-``LIBERTIES[name]`` are functions ``liberty(equation, args, x, sample, salt) -> x`` for the
-primitive of that name. They replace its result ``x`` in some samples of ``oracle.shaken``: in half
-of them at random, or in turns. ``salt`` is a number of the place of the operation in the program,
-so that each operation has its own samples.
+The fuzzer found them. For example, XLA may leave a NaN out of a maximum. ``LIBERTIES[name]`` are
+functions ``liberty(equation, args, x, sample, salt) -> x`` for the primitive of that name. They
+replace its result ``x`` in some samples of ``oracle.shaken``: in a random half of them, or in
+turns. ``salt`` is a number that depends on the place of the operation in the program, so that each
+operation has its own samples.
 """
 
 import itertools
@@ -29,7 +29,7 @@ def bind(equation: Any, args: Sequence[Any]) -> list[Any]:
 
 @jax.jit
 def hashed(words: Any, sample: Any) -> Any:
-    """Words of 32 random bits, which depend on the words given and on the sample."""
+    """Words of 32 random bits, which depend on ``words`` and on the sample."""
     h = words ^ (sample.astype(jnp.uint32) * jnp.uint32(0x85EBCA6B))
     for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
         h = (h ^ (h >> shift)) * jnp.uint32(factor)
@@ -37,22 +37,22 @@ def hashed(words: Any, sample: Any) -> Any:
 
 
 def word(salt: int) -> np.uint32:
-    """A number that depends on the place."""
+    """A random word that depends on the place."""
     return np.uint32(salt * 2654435761 % 2**32)
 
 
 def at_random(sample: Any, salt: int) -> Any:
-    """Whether this sample is among a random half of them, another half for every place."""
+    """Whether this sample is in a random half of the samples, which depends on the place."""
     return hashed(word(salt), sample) % 2 == 1
 
 
 def _turn(sample: Any, salt: int, turns: int) -> Any:
-    """Which of so many turns this sample has; another sample begins in every place."""
+    """The turn of this sample, one of ``turns``; the first turn's sample depends on the place."""
     return (sample + salt % turns) % turns
 
 
 def chosen(equation: Any, args: list[Any], x: Any, sample: Any, salt: int, masks: Any) -> Any:
-    """A product with a boolean, converted to 0 or 1, as a choice: 0 also for NaN and infinity.
+    """A product with a boolean, converted to 0 or 1, as a select: 0 also for NaN and infinity.
 
     ``masks``: the numbers that were booleans, by id.
     """
@@ -62,16 +62,16 @@ def chosen(equation: Any, args: list[Any], x: Any, sample: Any, salt: int, masks
 
 
 def _signed(equation: Any, args: list[Any], x: Any, sample: Any, salt: int) -> Any:
-    """Zero with either sign: XLA takes -0 + 0 as -0 and sign(-0) as 0 where one is a constant."""
+    """Zero with either sign: in XLA -0 + 0 is -0, and sign(-0) is 0, for a constant operand."""
     return jnp.where((x == 0) & (sample > 0) & at_random(sample, salt), -x, x)
 
 
 def _contracted(equation: Any, args: list[Any], x: Any, sample: Any, salt: int) -> Any:
-    """The last product without overflow, as in one operation with a sum."""
+    """The last product without overflow, as if it were one operation with a sum."""
     finite = jnp.asarray(True)
     for a in args:
         finite = finite & jnp.isfinite(a)
-    if "exp" in equation.primitive.name:  # XLA's has inf - exp(inf) = inf within a loop too
+    if "exp" in equation.primitive.name:  # in XLA inf - exp(inf) = inf, also within a loop
         finite = ~jnp.isnan(x)
     return jnp.where(finite & at_random(sample, salt), _largest(x), x)
 
@@ -82,7 +82,7 @@ def _largest(x: Any) -> Any:
 
 
 def _in_order(equation: Any, args: list[Any], x: Any, sample: Any, salt: int) -> Any:
-    """Sums and products in the order of the elements, where other parts overflow."""
+    """Sums and products in the order of the elements, which may overflow in other parts."""
     name, params, other = equation.primitive.name, equation.params, args[0]
     step = jnp.add if name.endswith("sum") else jnp.multiply
     for axis in sorted(params["axes"] if "axes" in params else (params["axis"],), reverse=True):
@@ -99,15 +99,15 @@ def _in_order(equation: Any, args: list[Any], x: Any, sample: Any, salt: int) ->
 
 
 def _apart(equation: Any, args: list[Any], x: Any, sample: Any, salt: int) -> Any:
-    """The product of numbers near 1 times a power of two, which does not overflow on its way."""
+    """A product of numbers near 1 times a power of two, without intermediate overflow."""
     fraction, exponent = jnp.frexp(args[0])
     axes = equation.params["axes"]
-    whole = jnp.ldexp(jnp.prod(fraction, axis=axes), jnp.sum(exponent, axis=axes))
-    return jnp.where(_turn(sample, salt, 3) == 0, whole, x)
+    product = jnp.ldexp(jnp.prod(fraction, axis=axes), jnp.sum(exponent, axis=axes))
+    return jnp.where(_turn(sample, salt, 3) == 0, product, x)
 
 
 def _dot(equation: Any, args: list[Any], x: Any, sample: Any, salt: int) -> Any:
-    """The dot without overflow, or infinite where a part of its sum may overflow."""
+    """The dot product without overflow, or infinite where a part of its sum may overflow."""
     half = jnp.asarray(2.0**64 if x.dtype == jnp.float32 else 2.0**512, x.dtype)
     small = [_shrunk(jnp.asarray(a), half) for a in args]
     (total,), (size,) = bind(equation, small), bind(equation, [abs(a) for a in small])
@@ -126,7 +126,7 @@ def _shrunk(x: Any, half: Any) -> Any:
 
 
 def _quotient(equation: Any, args: list[Any], x: Any, sample: Any, salt: int) -> Any:
-    """The quotient by way of a reciprocal, as XLA divides rows; subnormal, it is taken as zero."""
+    """The quotient by a reciprocal, as XLA divides rows; a subnormal reciprocal is zero."""
     a, b = args
     large = jnp.abs(b) > (1e30 if x.dtype == jnp.float32 else 1e300)
     factor = jnp.where(large, jnp.asarray(2.0**-64, x.dtype), jnp.asarray(1, x.dtype))
@@ -136,7 +136,7 @@ def _quotient(equation: Any, args: list[Any], x: Any, sample: Any, salt: int) ->
 
 
 def _remainder(equation: Any, args: list[Any], x: Any, sample: Any, salt: int) -> Any:
-    """Anything by a tiny number: glibc's fmod needs subnormal numbers, which count as zero here."""
+    """Other remainders by a tiny number: glibc's fmod needs subnormals, which are zero here."""
     near = jnp.abs(args[1]) < jnp.finfo(x.dtype).tiny * 2.0**26
     turn = _turn(sample, salt, 4)
     lost = jnp.where(turn == 0, args[0], jnp.where(turn == 1, jnp.nan, args[0] * 0))
@@ -144,17 +144,17 @@ def _remainder(equation: Any, args: list[Any], x: Any, sample: Any, salt: int) -
 
 
 def _some_nan(equation: Any, args: list[Any], x: Any, sample: Any, salt: int) -> Any:
-    """NaN, or the extreme of the others: XLA's reductions of large arrays leave out NaN."""
+    """NaN, or the extreme of the other numbers: XLA's reductions of large arrays leave out NaN."""
     largest = equation.primitive.name == "reduce_max"
     least, choice = (-jnp.inf, jnp.max) if largest else (jnp.inf, jnp.min)
-    none, axes, turn = jnp.isnan(args[0]), equation.params["axes"], _turn(sample, salt, 3)
-    others = choice(jnp.where(none, jnp.asarray(least, x.dtype), args[0]), axis=axes)
-    lost = jnp.any(none, axis=axes)
-    return jnp.where(lost & (turn < 2), jnp.where(turn == 0, jnp.nan, others), x)
+    is_nan, axes, turn = jnp.isnan(args[0]), equation.params["axes"], _turn(sample, salt, 3)
+    extreme = choice(jnp.where(is_nan, jnp.asarray(least, x.dtype), args[0]), axis=axes)
+    any_nan = jnp.any(is_nan, axis=axes)
+    return jnp.where(any_nan & (turn < 2), jnp.where(turn == 0, jnp.nan, extreme), x)
 
 
 def _bound(equation: Any, args: list[Any], x: Any, sample: Any, salt: int) -> Any:
-    """The bound of a function that saturates, already where the value does not round to it."""
+    """The limit of a function that saturates, even where the value does not yet round to it."""
     near = jnp.abs(x - jnp.round(x)) <= 8 * jnp.finfo(x.dtype).eps
     return jnp.where(near & (_turn(sample, salt, 3) == 0), jnp.round(x), x)
 

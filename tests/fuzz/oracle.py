@@ -1,13 +1,13 @@
-"""What rounding can do to a function: its jaxpr is run several times with other roundings.
+"""The effect of rounding on a function: its jaxpr is run several times with other roundings.
 
-``shaken(function, arguments)`` evaluates the jaxpr operation by operation. (To compile the whole
-takes XLA minutes for a rollout.) Sample 0 rounds as each operation rounds. Every other sample moves
-each inexact result by some ulp, by a hash of the result, its place and the sample's number. A
-result whose last bits are zero counts as exact and stays: integers, small fractions. So a jump at a
-number that is reached exactly stays where it is.
+``shaken(function, arguments)`` evaluates the jaxpr operation by operation, because XLA needs
+minutes to compile all of a rollout. Sample 0 rounds as each operation rounds. Every other sample
+moves each inexact result by a few ulp, depending on a hash of the result, its place and the number
+of the sample. A result whose last bits are zero counts as exact and does not move: integers, small
+fractions. So a jump at a number that is reached exactly stays where it is.
 
 The spread of the samples bounds by how much two correct engines may differ (``admitted``). Where
-the samples disagree on a branch, an integer or an infinity, the point lies at a jump for this
+the samples disagree on a branch, an integer or an infinity, the point lies at a jump within this
 precision.
 
 Parker, Monte Carlo arithmetic, UCLA CSD-970002, 1997.
@@ -41,7 +41,7 @@ ONE_ULP = ("add", "add_any", "sub", "mul", "div", "sqrt", "square", "rem", "conv
 SUMS = (
     "reduce_sum", "cumsum", "reduce_prod", "cumprod", "dot_general", "scatter-add", "scatter_add",
 )  # fmt: skip
-OTHERS = 6  # ulp by which all other functions may be off
+OTHERS = 6  # error in ulp that all other functions may have
 
 
 def shaken(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
@@ -79,11 +79,11 @@ def interpreted(
     read: Callable[[Any, int], Any],
     unrolled: bool = False,
 ) -> Any:
-    """``function``, traced at ``arguments``, at the values ``leaves`` of their leaves.
+    """The results of ``function``, traced at ``arguments``, for the values ``leaves``.
 
-    Each operation is done by ``rule(equation, args, salt)``, where ``salt`` is a number of its
-    place; ``read(constant, salt)`` are the constants. Calls and custom rules are inlined, and,
-    where ``unrolled``, scans.
+    ``rule(equation, args, salt)`` evaluates each operation, where ``salt`` is a number that depends
+    on its place; ``read(constant, salt)`` returns the constants. Calls and custom rules are
+    inlined; with ``unrolled``, scans are unrolled.
     """
     closed, shape = jax.make_jaxpr(function, return_shape=True)(*arguments)
     results = _Interpreter(rule, read, unrolled).run(closed.jaxpr, closed.consts, leaves, 1)
@@ -107,7 +107,7 @@ class _Interpreter:
         return [value(v) for v in jaxpr.outvars]
 
     def opened(self, jaxpr: Any, inputs: Sequence[Any], salt: int) -> list[Any]:
-        """The outputs of a jaxpr, which may come with or without its constants."""
+        """The outputs of a jaxpr with or without constants."""
         pair = (jaxpr.jaxpr, jaxpr.consts) if hasattr(jaxpr, "consts") else (jaxpr, ())
         return self.run(*pair, inputs, salt)
 
@@ -123,7 +123,7 @@ class _Interpreter:
                 lambda *a, branch=branch, k=k: self.opened(branch, a, salt + k)
                 for k, branch in enumerate(params["branches"])
             ]
-            index = jnp.asarray(args[0]).astype(jnp.int32)  # of a bool 0 or 1
+            index = jnp.asarray(args[0]).astype(jnp.int32)  # a bool becomes 0 or 1
             return lax.switch(index, branches, *args[1:])
         inner = called(equation)
         if inner is not None:
@@ -131,7 +131,7 @@ class _Interpreter:
         return self.rule(equation, args, salt)
 
     def while_loop(self, equation: Any, args: list[Any], salt: int) -> list[Any]:
-        """Of a loop that ``jax.vmap`` made, each row goes on as long as its own condition holds."""
+        """The outputs of a while loop; under ``jax.vmap`` each row has its own condition."""
         params = equation.params
         n, m = params["cond_nconsts"], params["body_nconsts"]
         test, body, carry = args[:n], args[n : n + m], tuple(args[n + m :])
@@ -167,9 +167,9 @@ class _Interpreter:
 
 
 def _rounded(equation: Any, args: list[Any], sample: Any, salt: int, seen: _Seen) -> list[Any]:
-    """The outputs of an equation in a sample: with its liberties, and rounded otherwise.
+    """The outputs of an equation in a sample, with its liberties and another rounding.
 
-    A product in a sum need not be rounded, each time that it is used: x y - y x may be an ulp.
+    A product in a sum may be rounded or not each time that it is used: x y - y x may be an ulp.
     """
     name, (masks, products) = equation.primitive.name, seen
     of_boolean = name == "convert_element_type" and args[0].dtype == bool
@@ -199,9 +199,9 @@ def _rounded(equation: Any, args: list[Any], sample: Any, salt: int, seen: _Seen
 
 
 def _ulps(name: str, params: Any, args: list[Any]) -> Any:
-    """By how many ulp an operation may be off.
+    """The allowed error of an operation, in ulp.
 
-    XLA's cosh and sinh contain exp(x - log 2), and its log1p is off by up to 100 ulp.
+    XLA's cosh and sinh contain exp(x - log 2), and its log1p has an error of up to 100 ulp.
     """
     if name == "integer_pow":
         return abs(params["y"])
@@ -216,9 +216,9 @@ def _ulps(name: str, params: Any, args: list[Any]) -> Any:
 
 
 def _moved(x: Any, ulps: Any, sample: Any, salt: int, exact: bool = True) -> Any:
-    """``x`` moved by up to so many ulp; a subnormal number to zero in half of the samples.
+    """``x`` moved by up to ``ulps``; a subnormal number becomes zero in half of the samples.
 
-    With ``exact`` a number whose last bits are zero stays.
+    With ``exact``, a number whose last bits are zero does not move.
     """
     kind = getattr(x, "dtype", None)
     if kind not in (jnp.float32, jnp.float64):
@@ -237,7 +237,7 @@ def _displaced(x: Any, ulps: Any, sample: Any, salt: Any, exact: bool) -> Any:
     bits = lax.bitcast_convert_type(x, whole)
     words = bits if kind == jnp.float32 else (bits ^ (bits >> 32))
     words = words.astype(jnp.uint32) ^ salt
-    if not exact:  # equal numbers too are moved apart
+    if not exact:  # equal numbers move differently too
         words = words + jnp.arange(x.size, dtype=jnp.uint32).reshape(x.shape) * np.uint32(
             0x9E3779B9
         )
@@ -255,7 +255,7 @@ def _displaced(x: Any, ulps: Any, sample: Any, salt: Any, exact: bool) -> Any:
 
 
 def moved_inputs(arguments: Any, seed: int) -> Any:
-    """Every float but those with few bits moved by up to eight ulp."""
+    """The arguments with every float moved by up to eight ulp, except floats with few bits."""
     rng = np.random.default_rng(seed)
 
     def moved(x: np.ndarray) -> np.ndarray:
@@ -273,9 +273,9 @@ def moved_inputs(arguments: Any, seed: int) -> Any:
 def close(a: np.ndarray, b: np.ndarray, ulps: float = 32.0) -> np.ndarray:
     """Which elements agree: integers by their bits, NaN and infinities by place, floats by ulp.
 
-    The leading axis is that of the bodies. A float that is small beside the median of its output
-    may have lost digits in a difference: it is held to a tenth of ``ulps`` of the median. Not so
-    one below 1e-6 of it, which no difference of ordinary numbers gives.
+    The leading axis is the axis of bodies. A float that is small beside the median of its output
+    may have lost digits in a difference: its bound is a tenth of ``ulps`` of the median. This does
+    not apply below 1e-6 of the median, where no difference of ordinary numbers lies.
     """
     if a.dtype.kind != "f":
         return a == b
@@ -294,7 +294,8 @@ def admitted(
 ) -> np.ndarray:
     """Which elements of ``value`` lie within the spread of the samples and the scan's value.
 
-    Samples of which some are finite and some have the same infinity spread to the largest number.
+    If some samples are finite and others have the same infinity, the spread extends to the largest
+    number.
     """
     every = np.concatenate([samples, scan[None]])
     if value.dtype.kind != "f":

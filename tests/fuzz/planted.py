@@ -1,7 +1,8 @@
 """Errors planted on purpose, to show that the fuzzer finds them.
 
-Each changes the result of one primitive in the torque and in ``save`` of the fused engine, but not
-in those of the scan: as if the engine had a wrong rule for it, however the engine is built.
+Each changes the result of one primitive in the torque and in ``save`` for the fused engine but not
+for the scan, as if the engine had a wrong rule for it. This does not depend on how the engine is
+built.
 """
 
 from collections.abc import Callable
@@ -15,12 +16,12 @@ from . import liberties, oracle
 
 
 def _round(params: Any, right: Any, x: Any) -> Any:
-    """Halves away from zero by adding a half: 0.49999997 becomes 1."""
+    """Round halves away from zero by adding a half: 0.49999997 becomes 1."""
     return jnp.sign(x) * jnp.floor(jnp.abs(x) + jnp.asarray(0.5, x.dtype))
 
 
 def _pow(params: Any, right: Any, x: Any, y: Any) -> Any:
-    """A negative half-integer power as 1/x^n times a root: NaN or 0 where x^n overflows or is 0."""
+    """A negative half-integer power as 1/x^n times a root: wrong where x^n overflows or is 0."""
     if not jnp.issubdtype(right.dtype, jnp.floating):
         return right
     half = (y < 0) & (jnp.floor(y) != y) & (jnp.floor(2 * y) == 2 * y)
@@ -28,7 +29,7 @@ def _pow(params: Any, right: Any, x: Any, y: Any) -> Any:
 
 
 def _gather(params: Any, right: Any, *args: Any) -> Any:
-    """Zero in place of the fill value that was asked for."""
+    """Zero in place of the given fill value."""
     if params.get("fill_value") is None:
         return right
     mark = jnp.zeros(args[0].shape, jnp.int32)
@@ -38,21 +39,21 @@ def _gather(params: Any, right: Any, *args: Any) -> Any:
 
 
 def _least(params: Any, right: Any, x: Any, y: Any) -> Any:
-    """The number, where one of two is NaN."""
+    """The other number if one of two is NaN."""
     if not jnp.issubdtype(right.dtype, jnp.floating):
         return right
     return jnp.where(jnp.isnan(x), y, jnp.where(jnp.isnan(y), x, right))
 
 
 def _quotient(params: Any, right: Any, x: Any, y: Any) -> Any:
-    """Zero, where an integer is divided by zero."""
+    """Zero if an integer is divided by zero."""
     if jnp.issubdtype(right.dtype, jnp.floating):
         return right
     return jnp.where(y == 0, jnp.zeros_like(right), right)
 
 
 def _converted(params: Any, right: Any, x: Any) -> Any:
-    """The wrong sign, where a float above 100 is converted to an integer."""
+    """The wrong sign if a float beyond 100 is converted to an integer."""
     from_float = jnp.issubdtype(x.dtype, jnp.floating)
     if not (from_float and jnp.issubdtype(right.dtype, jnp.signedinteger)):
         return right

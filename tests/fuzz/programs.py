@@ -1,8 +1,8 @@
 """Programs: expressions in the functions of a short rollout, their text and their inputs.
 
 ``draw(seed)`` draws the expressions, ``text_of`` puts them into the functions ``torque`` and
-``save``, ``data_of(mode, seed, bodies)`` draws the inputs. A seed gives the same in every process,
-as long as the order of the draws stays.
+``save``, ``data_of(mode, seed, bodies)`` draws the inputs. A seed gives the same program in every
+process, as long as the order of the draws does not change.
 """
 
 import random
@@ -92,7 +92,7 @@ class Program(NamedTuple):
     expressions: dict[str, tuple[str, Node]]
 
     def request(self, names: Iterable[str] | None = None, **options: object) -> dict[str, object]:
-        """The request to a child, with these expressions alone."""
+        """The request to a child, with only the expressions ``names``."""
         items = {}
         for name in self.expressions if names is None else names:
             place, node = self.expressions[name]
@@ -108,15 +108,15 @@ class Program(NamedTuple):
 
 
 def has_subnormals(seed: int) -> bool:
-    """Whether subnormal numbers occur among the constants and inputs: in one program of ten."""
+    """Whether the constants and inputs may be subnormal, as in one program of ten."""
     return seed % 10 == 5
 
 
-GRADIENT_EVERY = 5  # one program of so many is differentiated: that costs four times the values
+GRADIENT_EVERY = 5  # one of this many programs is differentiated, at four times the cost
 
 
 def kind_of(seed: int) -> str:
-    """The derivative of a program that is differentiated."""
+    """The kind of derivative of a program that is differentiated."""
     return derivatives.KINDS[seed // GRADIENT_EVERY % len(derivatives.KINDS)]
 
 
@@ -196,7 +196,7 @@ def _numbers(
 def data_of(mode: Mode, seed: int, bodies: int) -> dict[str, object]:
     """The inputs, numpy arrays with a leading axis of bodies.
 
-    A third of the bodies each has no, few and many extreme numbers.
+    A third of the bodies have no extreme numbers, a third have few, and a third have many.
     """
     rng = np.random.default_rng(seed)
     extreme, subnormal = np.resize([0.0, 0.05, 0.3], bodies), has_subnormals(seed)

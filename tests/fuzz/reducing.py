@@ -1,7 +1,7 @@
-"""A failure made small: the outputs are bisected, then the trees of the expressions shrink.
+"""Reduction of a failure: the outputs are bisected, then the trees of the expressions shrink.
 
 A candidate is kept if it still fails (``failing``), until no smaller one does or ``TRIES`` are used
-up. ``snippet`` is what is left, as a program that runs on its own.
+up. ``snippet`` returns the result as a program that runs on its own.
 """
 
 import itertools
@@ -17,7 +17,7 @@ TRIES = 60
 
 
 def reduced(program: Program, failing: Callable[[Program], bool], names: list[str]) -> Program:
-    """The smallest program tried that still fails; ``names`` are tried first, each alone."""
+    """The smallest program found that still fails; each of ``names`` is first tried alone."""
     program = _fewer(program, failing, names)
     tries = TRIES
     for name in list(program.expressions):
@@ -38,7 +38,7 @@ def reduced(program: Program, failing: Callable[[Program], bool], names: list[st
 
 
 def _fewer(program: Program, failing: Callable[[Program], bool], names: list[str]) -> Program:
-    """The program with fewer outputs: one alone if one fails alone, else by halves."""
+    """The program with fewer outputs: a single one if it fails alone, else by bisection."""
 
     def only(chosen: list[str]) -> Program:
         return program._replace(expressions={k: program.expressions[k] for k in chosen})
@@ -51,12 +51,12 @@ def _fewer(program: Program, failing: Callable[[Program], bool], names: list[str
     while len(chosen) > 1:
         size = -(-len(chosen) // parts)
         for k in range(0, len(chosen), size):
-            piece, others = chosen[k : k + size], chosen[:k] + chosen[k + size :]
+            piece, remaining = chosen[k : k + size], chosen[:k] + chosen[k + size :]
             if failing(only(piece)):
                 chosen, parts = piece, 2
                 break
-            if parts > 2 and others and failing(only(others)):
-                chosen, parts = others, max(2, parts - 1)
+            if parts > 2 and remaining and failing(only(remaining)):
+                chosen, parts = remaining, max(2, parts - 1)
                 break
         else:
             if parts >= len(chosen):
@@ -66,9 +66,9 @@ def _fewer(program: Program, failing: Callable[[Program], bool], names: list[str
 
 
 def shrunk(tree: Node, is_saved: bool) -> Iterator[Node]:
-    """Trees in which a descendant of its type, or a leaf, replaces one node; large steps first.
+    """Trees where one node is replaced by a descendant of its type or a leaf; large steps first.
 
-    What is saved may have any type: there a descendant of any type may replace the whole tree.
+    Saved values may have any type, so a descendant of any type may replace the entire tree there.
     """
     places = sorted(_places(tree), key=lambda item: -item[1].size())
     for (path, node), (kind) in itertools.product(places, ("child", "leaf")):
@@ -146,7 +146,7 @@ for engine in ("scan", "fused"):
 
 
 def snippet(program: Program, answer: dict[str, Any]) -> str:
-    """A program that runs on its own and prints what both engines give for the failing body."""
+    """A program that runs on its own and prints the results of both engines for a failing body."""
     failures = [failure for failure in answer.get("failures", []) if "body" in failure]
     failure = failures[0] if failures else {"body": 0, "kind": "value", "output": "omega"}
     expressions = program.request()["expressions"]

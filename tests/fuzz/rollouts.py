@@ -1,7 +1,8 @@
 """Whole rollouts: scheme, controller, inputs, save, batch and checkpoints drawn at random.
 
 ``draw(seed)`` draws options and expressions, ``text_of`` puts these into the functions ``torque``,
-``init``, ``update`` and ``save``, and ``compiled`` makes a function of the engine of them.
+``init``, ``update`` and ``save``, and ``compiled`` makes one function of these, whose first
+argument is the engine.
 """
 
 import random
@@ -14,7 +15,7 @@ from . import derivatives
 from .grammar import Grammar, Mode, Node, Type
 from .programs import PRELUDE
 
-ANY = (  # schemes for any torque, and for one that depends on the attitude alone
+ANY = (  # schemes for any torque; those in ATTITUDE need one that depends only on the attitude
     "lie_euler", "rkmk2", "rkmk3", "rkmk4", "crouch_grossman3", "cf4", "zhao", "formulation1",
     "half_quat",
 )  # fmt: skip
@@ -39,7 +40,7 @@ COMMAND = {"push": Type("f", (3,)), "step": Type("i4"), "on": Type("b", (3,))}
 
 
 class Rollout(NamedTuple):
-    """Options, and expressions by the place where they stand."""
+    """Options, and the expressions by the name of their place."""
 
     mode: Mode
     seed: int
@@ -120,7 +121,7 @@ def draw(seed: int, without: Sequence[str] = ()) -> Rollout:
 
 
 def text_of(rollout: Rollout) -> str:
-    """The functions of a rollout: torque, and init, update and save where it has them."""
+    """The functions of a rollout: torque, and init, update and save if it has them."""
     o, e = rollout.options, {name: node.render() for name, node in rollout.expressions.items()}
     command = ", command" if o["controller"] or o["inputs"] else ""
     push = " + 0.1 * bounded(command['x'])" if o["inputs"] else ""
@@ -171,16 +172,16 @@ def compiled(request: dict[str, Any], gradient: bool) -> tuple[Callable[..., Any
     q = (q / np.linalg.norm(q, axis=1, keepdims=True)).astype(kind)
     start = jq.State(q, number(3), {"lag": number(3)} if o["aux"] else ())
     if o["moving"]:
-        others = np.random.default_rng([request["seed"], 1])
-        place = others.normal(size=(2, bodies, 3)).astype(kind)
+        moving = np.random.default_rng([request["seed"], 1])
+        place = moving.normal(size=(2, bodies, 3)).astype(kind)
         start = start._replace(position=place[0], velocity=place[1])
-    whole = lambda *shape: rng.integers(-5, 6, (bodies, *shape)).astype(np.int32)
+    integers = lambda *shape: rng.integers(-5, 6, (bodies, *shape)).astype(np.int32)
     words = lambda *shape: rng.integers(0, 2**32, (bodies, *shape), np.uint32)
-    params = {"gains": number(3), "scale": number(), "level": whole(3)}
+    params = {"gains": number(3), "scale": number(), "level": integers(3)}
     samples = o["steps"] // o["sample_every"]
     inputs = {
         "x": number(samples, 3), "u": words(samples, 3), "b": number(samples, 3) > 0,
-        "i": whole(samples), "key": words(samples, 2),
+        "i": integers(samples), "key": words(samples, 2),
     }  # fmt: skip
     uneven = np.cumsum(rng.uniform(0.02, 0.2, (bodies, o["steps"] + 1)), axis=1).astype(kind)
     t0, dt = np.resize([0.0, 0.5], bodies), np.resize([0.1, 0.05, 0.2], bodies)
@@ -253,7 +254,7 @@ def smaller(rollout: Rollout) -> Iterator[Rollout]:
 
 
 def snippet(rollout: Rollout) -> str:
-    """The functions, and how to run them by both engines with this package."""
+    """The functions, and how to run them by both engines with this fuzzer."""
     request = rollout.request()
     return f"""{text_of(rollout)}
 

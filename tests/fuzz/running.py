@@ -1,4 +1,4 @@
-"""Child processes: started, asked, ended when they hang, replaced when they die."""
+"""Child processes: how they are started, asked, ended when they hang, replaced when they die."""
 
 import collections
 import json
@@ -17,10 +17,10 @@ QUICK = (  # with these flags XLA compiles in 2/3 of the time
     "--xla_backend_optimization_level=0",
     "--xla_llvm_disable_expensive_passes=true",
 )
-INHERITED = [  # without the older emitters, which round some numbers to fewer bits wrongly
+INHERITED = [  # without the older emitters, which round some numbers wrongly to fewer bits
     flag for flag in os.environ.get("XLA_FLAGS", "").split() if "fusion_emitters" not in flag
 ]
-REQUESTS = 60  # to one child, then a new one is started: kernels stay in memory
+REQUESTS = 60  # to one child; then a new one is started, because kernels stay in memory
 
 
 class Child:
@@ -34,7 +34,7 @@ class Child:
         self.errors: collections.deque[bytes] = collections.deque(maxlen=20)
 
     def start(self) -> subprocess.Popen[bytes]:
-        """Starts a new process, in place of the one there is."""
+        """Start a new process in place of the current one."""
         self.end()
         path = [str(HERE.parent), str(HERE.parents[1]), os.environ.get("PYTHONPATH", "")]
         environment = os.environ | {
@@ -55,7 +55,7 @@ class Child:
         return self.process
 
     def ask(self, request: dict[str, Any], timeout: float = 240.0) -> dict[str, Any]:
-        """The answer, or {"status": "crash", "signal": ...}, {"status": "hang"}."""
+        """The answer, or {"status": "crash", "signal": ...} or {"status": "hang"}."""
         process = self.process
         if process is None or process.poll() is not None or self.asked >= REQUESTS:
             process = self.start()
@@ -80,7 +80,7 @@ class Child:
         return json.loads(data)
 
     def end(self) -> None:
-        """Ends the process, if there is one."""
+        """End the process, if there is one."""
         if self.process is not None:
             self.process.kill()
             self.process.communicate()  # waits, and closes the pipes
@@ -95,7 +95,7 @@ class Children:
         self.cache = tempfile.TemporaryDirectory()  # single operations occur in every program
 
     def ask(self, request: dict[str, Any], timeout: float = 240.0) -> dict[str, Any]:
-        """The answer of the child of the request's mode; the other child is ended."""
+        """The answer of the child for the request's mode; the other child is ended."""
         mode = "x64" if request["mode"][0] else "x32"
         for other, child in self.children.items():
             if other != mode:
@@ -105,7 +105,7 @@ class Children:
         return self.children[mode].ask(request, timeout)
 
     def end(self) -> None:
-        """Ends all processes."""
+        """End all processes."""
         for child in self.children.values():
             child.end()
         self.cache.cleanup()

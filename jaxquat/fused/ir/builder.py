@@ -1,9 +1,9 @@
-"""How scalar programs are built: ``Builder`` appends operations, ``Scalar`` is what it gives.
+"""How scalar programs are built: ``Builder`` appends operations, ``Scalar`` is one of its values.
 
-The same operation on the same values is one value. An operation on constants is done at once
+The same operation on the same values is one value. An operation on constants is evaluated at once
 ("folding"). An operation that changes nothing, such as x + 0, is left out, and signs are moved to
 where they cost nothing: x + (-y) is x - y, and (-x) y is -(x y), bit for bit ("shortening").
-``finish`` drops what the outputs do not need.
+``finish`` drops operations that the outputs do not need.
 
 Numerics are written with ``Scalar``, as if it were a number:
 
@@ -23,7 +23,7 @@ from jaxquat.fused.ir.program import Op, Program, Routine
 
 
 class Builder:
-    """Appends operations, which it shares, folds and shortens (see the top of this file)."""
+    """Appends operations after sharing, folding and shortening (see the top of this file)."""
 
     def __init__(self, inputs: Sequence[np.dtype]) -> None:
         self.inputs = tuple(np.dtype(d) for d in inputs)
@@ -41,7 +41,7 @@ class Builder:
         return self._literals.get(value)
 
     def made_by(self, value: int, name: str) -> Op | None:
-        """The operation that a value is the result of, if it has this name."""
+        """The operation that computes a value, if it has this name, or None."""
         op = self.ops[value - len(self.inputs)] if value >= len(self.inputs) else None
         return op if op and op.name == name else None
 
@@ -57,7 +57,7 @@ class Builder:
         return number
 
     def emit(self, name: str, *args: int, dtype: Any = None) -> int:
-        """The value of an operation; ``dtype`` is that of the result of "convert" and "bitcast"."""
+        """The value of an operation; ``dtype`` is the result's, for "convert" and "bitcast"."""
         if dtype is None:
             compares = name in OPERATIONS and OPERATIONS[name].compares
             dtype = np.bool_ if compares else self.dtype(args[-1])
@@ -77,7 +77,7 @@ class Builder:
     def call(self, routine: Routine, args: Sequence[int]) -> list[int]:
         """The items of a call."""
         args = tuple(args)
-        # the key has the program as text, in which 0.0 and -0.0 are two constants
+        # the key has the program as text, where the constants 0.0 and -0.0 differ
         key = ("call", args, str(routine.program), routine[1:])
         call = self._append(Op("call", np.dtype(np.void), args, routine), key)
         return [
@@ -107,7 +107,7 @@ class Builder:
     def _shorter(
         self, name: str, args: tuple[int, ...], literals: list[Any], dtype: np.dtype
     ) -> int | None:
-        """A value that the operation would only repeat, or the value of a shorter one, or None."""
+        """An earlier value that equals the result, or the value of a shorter operation, or None."""
         if name in ("convert", "bitcast"):
             return args[0] if dtype == self.dtype(args[0]) else None
         if name == "take":
@@ -120,7 +120,7 @@ class Builder:
         return self._neutral(name, args, literals) if value is None and len(args) == 2 else value
 
     def _without_sign(self, name: str, args: tuple[int, ...]) -> int | None:
-        """Signs of floats, moved out of an operation or into it."""
+        """The value of the operation with signs of floats moved out of it or into it, or None."""
         if name not in ("neg", "add", "sub", "mul", "div") or self.dtype(args[0]).kind != "f":
             return None
         first, second = (self.made_by(a, "neg") for a in (args[0], args[-1]))
@@ -137,7 +137,7 @@ class Builder:
         return value if first and second else self.emit("neg", value)
 
     def _neutral(self, name: str, args: tuple[int, ...], literals: list[Any]) -> int | None:
-        """The other argument, where one is neutral."""
+        """The other argument if one is neutral, or None."""
         (a, b), (x, y) = args, literals
         either = [(v, other) for v, other in ((x, b), (y, a)) if v is not None]
         if name == "add":
@@ -158,7 +158,7 @@ class Builder:
 
 
 def _folded(name: str, dtype: np.dtype, values: list[Any]) -> Any:
-    """The result of an operation on constants, or None if only the run can do it."""
+    """The result of an operation on constants, or None if it cannot be evaluated now."""
     with np.errstate(all="ignore"):
         if name == "convert":
             return converted(values[0], dtype)
@@ -174,9 +174,9 @@ def _folded(name: str, dtype: np.dtype, values: list[Any]) -> Any:
 class Scalar:
     """A value of a builder, with the operators of a number.
 
-    Python numbers among the operands become constants of the same dtype. ``==`` is ``equals``, as
-    Python keeps that sign for identity. A shift to the right is that of the dtype: of signed
-    integers it keeps the sign.
+    Python numbers among the operands become constants of the same dtype. Equality is ``equals``,
+    because ``==`` remains identity. A right shift depends on the dtype: it keeps the sign of signed
+    integers.
     """
 
     __slots__ = ("b", "number")
@@ -302,22 +302,22 @@ def sqrt(x: Scalar) -> Scalar:
 
 
 def floor(x: Scalar) -> Scalar:
-    """The largest whole number that is not larger."""
+    """The largest integer that is not larger than x."""
     return operation("floor", x)
 
 
 def nearest(x: Scalar) -> Scalar:
-    """The nearest whole number, half-way the even one."""
+    """The nearest integer; halfway cases go to the even one."""
     return operation("round", x)
 
 
 def maximum(x: Any, y: Any) -> Scalar:
-    """The larger one; NaN if one is NaN."""
+    """The larger of two values; NaN if one is NaN."""
     return operation("max", x, y)
 
 
 def minimum(x: Any, y: Any) -> Scalar:
-    """The smaller one; NaN if one is NaN."""
+    """The smaller of two values; NaN if one is NaN."""
     return operation("min", x, y)
 
 

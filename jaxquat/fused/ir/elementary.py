@@ -1,16 +1,16 @@
 """Functions of floats as scalar operations, for a compiler without a vector library.
 
-``EXPANSIONS`` has sin, exp, pow and their kin in operations that LLVM has for vectors: sums,
-products, fma, comparisons, selects and operations on bits. Each function follows one pattern.
+``EXPANSIONS`` has sin, exp, pow and similar functions in operations that LLVM has for vectors:
+sums, products, fma, comparisons, selects and operations on bits. All functions follow one pattern.
 
-1. Reduce the argument: x = k c + r with a whole k and a small r, where c is pi/2 or log 2, in three
-   parts (Cody and Waite); or x = 2^e (1 + f) from the bits of x.
+1. Reduce the argument: x = k c + r with an integer k and a small r, where c is pi/2 or log 2, in
+   three parts (Cody and Waite); or x = 2^e (1 + f) from the bits of x.
 2. Evaluate the Taylor series at r or f, which converges to rounding in few terms.
 3. Put the parts together: a quarter turn chooses sine or cosine, 2^k is made from its bits.
 4. Select the values at zero, infinity and NaN.
 
-Large angles need more digits of pi: ``large_angles``. The remainder is made of loops:
-``remainder``. A value "in two floats" is the sum of a head and a rest that is small beside the
+Large angles need more digits of pi: see ``large_angles``. The remainder is made of loops: see
+``remainder``. A value "in two floats" is the sum of a head and a tail that is small beside the
 head's last bit. docs/fused_inside.md states the errors.
 """
 
@@ -43,7 +43,7 @@ def single(x: Scalar) -> bool:
 
 
 def bits(x: Scalar) -> Scalar:
-    """The bits of a float, as a signed integer: negative for a set sign bit, that of -0 too."""
+    """The bits of a float as a signed integer, negative if the sign bit is set, also for -0."""
     return x.bitcast(np.int32 if single(x) else np.int64)
 
 
@@ -69,7 +69,7 @@ def _less_multiple(x: Scalar, k: Scalar, decimal: str) -> Scalar:
 
 
 def two_to(k: Scalar) -> Scalar:
-    """2^k for a whole float k within the normal exponents."""
+    """2^k for an integer-valued float k within the normal exponents."""
     bias, place, signed = (127, 23, np.int32) if single(k) else (1023, 52, np.int64)
     return ((k.convert(signed) + bias) << place).bitcast(k.dtype)
 
@@ -77,7 +77,7 @@ def two_to(k: Scalar) -> Scalar:
 def _quadrant(x: Scalar) -> tuple[Scalar, Scalar, Scalar]:
     """Sine and cosine of the remainder modulo pi/2, and an integer with the quarter turns.
 
-    Its two lowest bits are their number modulo 4.
+    The two lowest bits of the integer are the number of quarter turns modulo 4.
     """
     # Adding 3/2 times 2^23 (2^52) rounds to an integer, which is then in the low bits of the sum.
     shift = 1.5 * 2.0 ** (23 if single(x) else 52)
@@ -95,11 +95,11 @@ def _sin(x: Scalar) -> Scalar:
     sine, cosine, k = _quadrant(x)
     value = where((k & 1).differs(0), cosine, sine)
     value = where((k & 2).differs(0), -value, value)
-    return where(x.equals(0), x, value)  # -0 is its own sine
+    return where(x.equals(0), x, value)  # sin(-0) is -0
 
 
 def _cos(x: Scalar) -> Scalar:
-    """The sine, a quarter turn on."""
+    """The sine, shifted by a quarter turn."""
     sine, cosine, k = _quadrant(x)
     value = where((k & 1).differs(0), sine, cosine)
     return where(((k + 1) & 2).differs(0), -value, value)
@@ -123,7 +123,7 @@ def _exp(x: Scalar, more: Scalar | None = None) -> Scalar:
 
 
 def _expm1(x: Scalar) -> Scalar:
-    """``2^k p + (2^k - 1)`` with ``p = exp(r) - 1``; its half first, as 2^k may be infinite."""
+    """``2^k p + (2^k - 1)`` with ``p = exp(r) - 1``; half of it first, as 2^k may overflow."""
     low, high = (-20, 89) if single(x) else (-40, 710)
     p, k = _less_one(minimum(maximum(x, low), high))
     power = two_to(k - 1)
@@ -142,16 +142,16 @@ def _tanh(x: Scalar) -> Scalar:
 def exponent(x: Scalar) -> tuple[Scalar, Scalar]:
     """Floats e and f, x = 2^e (1 + f), with 1 + f in [sqrt 1/2, sqrt 2], for a positive finite x.
 
-    Subnormal numbers are lifted into the normal ones first.
+    Subnormal numbers are first scaled into the normal range.
     """
     place, bias, normal, lift = (
         (23, 127, 2.0**-126, 24) if single(x) else (52, 1023, 2.0**-1022, 53)
     )
     small = x < normal
-    whole = bits(where(small, x * 2.0**lift, x))
-    e = ((whole >> place) - bias).convert(x.dtype)
+    word = bits(where(small, x * 2.0**lift, x))
+    e = ((word >> place) - bias).convert(x.dtype)
     e = where(small, e - lift, e)
-    m = ((whole & (2**place - 1)) | (bias << place)).bitcast(x.dtype)
+    m = ((word & (2**place - 1)) | (bias << place)).bitcast(x.dtype)
     large = m > math.sqrt(2)
     return where(large, e + 1, e), where(large, m * 0.5, m) - 1
 
@@ -168,11 +168,11 @@ def _log_of(x: Scalar, more: Scalar | None = None) -> Scalar:
     s = f / (f + 2)
     z = s * s
     series = horner([2 / (2 * n + 1) for n in range(1, 6 if single(x) else 12)], z)
-    # 2 s is taken as f - s f: f is exact, and the error of s counts only in the small second term
-    rest = s * fma(z, series, -f)
-    rest = rest if more is None else rest + more
+    # 2 s is computed as f - s f: f is exact, and the error of s is only in the small second term
+    tail = s * fma(z, series, -f)
+    tail = tail if more is None else tail + more
     high, low, _ = parts(_LOG_2, x.dtype)
-    return fma(e, high, f + fma(e, low, rest))
+    return fma(e, high, f + fma(e, low, tail))
 
 
 def _log(x: Scalar) -> Scalar:
@@ -188,9 +188,9 @@ def _log1p(x: Scalar) -> Scalar:
 
 
 def _atan2(y: Scalar, x: Scalar) -> Scalar:
-    """The arctangent of min(|x|, |y|)/max(|x|, |y|), then put into its quadrant.
+    """The arctangent of min(|x|, |y|)/max(|x|, |y|), moved to its quadrant.
 
-    A ratio t above tan(pi/8) becomes (t - 1)/(t + 1), an eighth of a turn less.
+    A ratio t above tan(pi/8) is replaced by (t - 1)/(t + 1), whose angle is pi/4 less.
     """
     high, low, _ = parts(HALF_PI, x.dtype)
     up, across = abs(y), abs(x)
@@ -219,24 +219,24 @@ def _pow(x: Scalar, y: Scalar) -> Scalar:
     if single(x):
         value = _exp(y.convert(np.float64) * _log(size.convert(np.float64))).convert(x.dtype)
     else:
-        log, rest = _log_in_two(size)
+        log, tail = _log_in_two(size)
         product = y * log
-        rest = fma(y, rest, fma(y, log, -product))
-        # beyond 800 the result is 0 or infinite without the rest, which may be NaN there
-        value = _exp(product, where(abs(product) < 800, rest, 0))
+        tail = fma(y, tail, fma(y, log, -product))
+        # beyond 800 the result is 0 or infinite without the tail, which may be NaN there
+        value = _exp(product, where(abs(product) < 800, tail, 0))
     value = where(size.equals(1) & y.equals(y), 1, value)
-    whole, half = floor(y).equals(y), y * 0.5
-    odd = whole & floor(half).differs(half)
+    is_integer, half = floor(y).equals(y), y * 0.5
+    odd = is_integer & floor(half).differs(half)
     value = where((bits(x) < 0) & odd, -value, value)
-    value = where((x < 0) & (size < np.inf) & ~whole, np.nan, value)
+    value = where((x < 0) & (size < np.inf) & ~is_integer, np.nan, value)
     return where(x.equals(1) | y.equals(0), 1, value)
 
 
 def _log_in_two(x: Scalar) -> tuple[Scalar, Scalar]:
-    """``log x`` as a sum of two float64, head and rest.
+    """``log x`` as a sum of two float64, head and tail.
 
-    It is ``e log 2 + 2 artanh s`` with s = f/(2 + f). The first two terms of the series, s and
-    s^3/3, are computed in two floats each.
+    The logarithm is ``e log 2 + 2 artanh s`` with s = f/(2 + f). The first two terms of the series,
+    s and s^3/3, are computed in two floats each.
     """
     e, f = exponent(x)
     below = f + 2
@@ -249,20 +249,20 @@ def _log_in_two(x: Scalar) -> tuple[Scalar, Scalar]:
     p_low = fma(
         z, float(Fraction(1, 3) - Fraction(float(third))), fma(z_low, third, fma(z, third, -p))
     )
-    others = z * z * horner([1 / (2 * n + 1) for n in range(2, 13)], z)
-    total = p + others
-    total_low = p_low + ((p - total) + others)
+    higher = z * z * horner([1 / (2 * n + 1) for n in range(2, 13)], z)
+    total = p + higher
+    total_low = p_low + ((p - total) + higher)
     cubic = s * total
     cubic_low = fma(s, total_low, fma(s_low, total, fma(s, total, -cubic)))
     head = s + cubic
-    rest = ((s - head) + cubic) + (s_low + cubic_low)
-    # log 2 in two parts, the first short enough for its product with e to be exact
+    tail = ((s - head) + cubic) + (s_low + cubic_low)
+    # log 2 in two parts; the first is so short that its product with e is exact
     first = math.floor(math.log(2) * 2**40) / 2**40
     second = float(Fraction(_LOG_2) - Fraction(first))
     doublings = e * first
     log = doublings + 2 * head
-    rest = fma(e, second, fma(2, rest, (doublings - log) + 2 * head))
-    return _at_the_ends(x, log), rest
+    tail = fma(e, second, fma(2, tail, (doublings - log) + 2 * head))
+    return _at_the_ends(x, log), tail
 
 
 def _rem(x: Scalar, y: Scalar) -> Scalar:

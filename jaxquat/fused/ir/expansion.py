@@ -1,10 +1,10 @@
 """Passes over scalar programs, before they become machine code.
 
-- ``expanded`` replaces functions such as sin by what ``elementary`` makes of them.
+- ``expanded`` replaces functions such as sin by the operations in ``elementary``.
 - ``contracted`` joins products and sums: x y + z becomes one operation that rounds once ("fma").
-  LLVM could do so too, but then the last bit of a result would depend on what else is in a program,
-  on the number of lanes and on the processor. Here the program decides.
-- ``lowered`` is both.
+  LLVM could do so too, but then the last bit of a result would depend on the rest of the program,
+  on the number of lanes and on the processor. Here it depends on the program alone.
+- ``lowered`` does both.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from jaxquat.fused.ir.program import Op, Program, Routine
 def lowered(program: Program) -> Program:
     """The program in operations that LLVM has.
 
-    Sums are contracted before the functions are expanded: these say themselves where they want fma,
-    and some need the rounded product.
+    Sums are contracted before the functions are expanded: the functions use fma explicitly where it
+    is right, and some need the rounded product.
     """
     return expanded(contracted(program))
 
@@ -40,18 +40,18 @@ def expanded(program: Program) -> Program:
 
 
 def contracted(program: Program) -> Program:
-    """The same program with fma, where all that a product is used for are sums and differences.
+    """The same program with fma where a product is used only in sums and differences.
 
-    A product minus itself stays: x y - y x is 0, and fma would make its rounding error of it.
+    A product minus itself stays: x y - y x is 0, but fma would return the rounding error.
     """
     products = {
         k: op.args
         for k, op in enumerate(program.ops, len(program.inputs))
         if op.name == "mul" and op.dtype.kind == "f"
     }
-    others = [op.args for op in program.ops if op.name not in ("add", "sub")]
-    others += [op.args for op in program.ops if op.name == "sub" and op.args[0] == op.args[1]]
-    for k in (*program.outputs, *(k for args in others for k in args)):
+    uses = [op.args for op in program.ops if op.name not in ("add", "sub")]
+    uses += [op.args for op in program.ops if op.name == "sub" and op.args[0] == op.args[1]]
+    for k in (*program.outputs, *(k for args in uses for k in args)):
         products.pop(k, None)
 
     def rule(b: Builder, op: Op, values: list[int]) -> int:
@@ -73,9 +73,9 @@ def _rewritten(
     rule: Callable[[Builder, Op, list[int]], int],
     of_routine: Callable[[Program], Program],
 ) -> Program:
-    """The program with each operation replaced by ``rule``, and in routines by ``of_routine``.
+    """The program with operations replaced by ``rule``, and with routines by ``of_routine``.
 
-    ``rule`` is given the operation and the new number of each earlier value.
+    The arguments of ``rule`` are the operation and the new number of each earlier value.
     """
     b = Builder(program.inputs)
     values = list(range(len(program.inputs)))

@@ -1,9 +1,9 @@
 """The remainder of a large angle modulo pi/2, by integers (Payne and Hanek 1983).
 
 With x = m 2^e in integers, the bits of 2/pi above 2^(1 - e) make whole turns and are left out. The
-next ones, in words of 32 bits, are multiplied by m: the first two bits of the product are the
-quarter turns, and the other bits the remainder as a fraction of a quarter turn. A rare routine does
-so; it is skipped where no body of a vector has such an angle.
+next bits, in words of 32 bits, are multiplied by m: the first two bits of the product are the
+quarter turns, and the other bits the remainder as a fraction of a quarter turn. A rare routine
+computes this; it is skipped where no body of a vector has such an angle.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def parts(decimal: str, dtype: np.dtype) -> list[float]:
 
 
 def with_large_angles(x: Scalar, r: Scalar, k: Scalar) -> tuple[Scalar, Scalar]:
-    """``r`` and ``k``, but the remainder of x and its quarter turns where x is large."""
+    """The remainder ``r`` and the quarter turns ``k`` of x, replaced where x is large."""
     far = abs(x) > FAR[x.dtype.itemsize]
     arguments = [value.number for value in (far, x, r, k)]
     items = x.b.call(_routine(x.dtype), arguments)
@@ -97,7 +97,7 @@ def _window(first: Scalar, words: int, bias: int, place: int) -> list[Scalar]:
     smallest = (int(math.log2(FAR[4 if place == 23 else 8])) - place + 64 - 2) // 32
 
     def word(offset: int) -> Scalar:
-        """The word of the table that lies ``offset`` after the first one that matters."""
+        """The word of the table at ``offset`` words after the first one that matters."""
         value = first.like(table[smallest + offset])
         for start in range(smallest + 1, count):
             value = where(begin >= start, table[start + offset], value)
@@ -112,7 +112,7 @@ def _joined(digits: list[Scalar], i: int) -> Scalar:
 
 
 def _fraction(digits: list[Scalar]) -> tuple[Scalar, Scalar]:
-    """The remainder, from -1/2 to 1/2 quarter turns in units of 2^-64, and the quarter turns."""
+    """The remainder, -1/2 to 1/2 quarter turns in units of 2^-64, and the quarter turns."""
     top = _joined(digits, 0)
     fraction = ((top << 2) | (digits[2] >> 30)).bitcast(np.int64)
     return fraction, (top >> 62) + (fraction < 0).convert(np.uint64)
@@ -133,9 +133,9 @@ def _double(digits: list[Scalar]) -> tuple[Scalar, Scalar]:
     lower = (fraction - upper).convert(np.float64)
     after = ((_joined(digits, 2) << 2) | (digits[4] >> 30)).convert(np.float64)
     head = upper.convert(np.float64) * 2.0**-64
-    rest = (lower + after * 2.0**-64) * 2.0**-64
+    tail = (lower + after * 2.0**-64) * 2.0**-64
     value = head * high
-    error = fma(rest, high, fma(head, low, fma(head, high, -value)))
+    error = fma(tail, high, fma(head, low, fma(head, high, -value)))
     return value + error, quarter
 
 

@@ -1,10 +1,10 @@
-"""The scalar operations: for each one its meaning to JAX, to Python and to LLVM, and its cost.
+"""The scalar operations: the meaning of each to JAX, Python and LLVM, and its cost.
 
-All arguments of an operation have one dtype, and so has its result; comparisons give a boolean, and
-the first argument of "select" is one. A program has five operations beside these, which need more
-than their arguments: "const", "convert", "bitcast", "call" and "item" (``program.Op``).
+All arguments of an operation and its result have one dtype, except that comparisons return a
+boolean and the first argument of "select" is one. A program has six more operations, which are not
+in the table: "const", "convert", "bitcast", "take", "call" and "item" (``program.Op``).
 
-An operation without LLVM text for floats is a function of floats; ``elementary`` expands it.
+An operation without an LLVM instruction for floats is expanded for floats by ``elementary``.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ class Operation(NamedTuple):
 
     Attributes:
         evaluate: the operation on arrays, by ``jax.lax``. It is the reference.
-        fold: the same on numpy scalars, for constants; None if there is no such function.
+        fold: the operation on numpy scalars, for constants; None if there is no such function.
         llvm: the LLVM instruction for floats, signed integers, and unsigned integers and booleans.
             A name with a dot is an intrinsic function.
-        cost: in units of the addition of two vectors.
+        cost: the cost in units of the addition of two vectors.
         commutes: whether the order of two arguments does not matter.
         compares: whether the result is a boolean.
     """
@@ -47,7 +47,7 @@ def _fma(x: Any, y: Any, z: Any) -> Array:
 
 
 def _quotient(x: Any, y: Any) -> Any:
-    """The quotient; of integers, towards zero, in Python's, as float64 has too few bits."""
+    """The quotient, of integers towards zero and by Python's ints: float64 has too few bits."""
     if x.dtype.kind == "f":
         return x / y
     size = abs(int(x)) // abs(int(y))
@@ -89,7 +89,7 @@ OPERATIONS: dict[str, Operation] = {
     "fma": Operation(_fma, None, _of_floats("llvm.fma")),
     "sqrt": Operation(lax.sqrt, np.sqrt, _of_floats("llvm.sqrt"), cost=10),
     "floor": Operation(lax.floor, np.floor, _of_floats("llvm.floor")),
-    "round": Operation(_nearest, np.rint, _of_floats("llvm.rint")),  # half-way to the even one
+    "round": Operation(_nearest, np.rint, _of_floats("llvm.rint")),  # halfway: to the even one
     "eq": Operation(
         lax.eq, operator.eq, ("fcmp oeq", "icmp eq", "icmp eq"), commutes=True, compares=True
     ),
@@ -118,9 +118,9 @@ OPERATIONS: dict[str, Operation] = {
 
 
 def converted(x: Any, dtype: np.dtype) -> Any:
-    """A number in another dtype, as XLA converts it.
+    """A number converted to another dtype, as in XLA.
 
-    A float as an integer is cut towards zero, and kept within the limits of the dtype; NaN is 0.
+    A float is truncated to an integer and clamped to the limits of the dtype; NaN becomes 0.
     """
     if x.dtype.kind != "f" or dtype.kind not in "iu":
         return x.astype(dtype)

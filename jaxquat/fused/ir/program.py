@@ -1,4 +1,4 @@
-"""Scalar programs: typed lists of scalar operations, in which each value is assigned once.
+"""Scalar programs: typed lists of scalar operations in which each value is assigned once.
 
 A value is a number: the inputs come first, then one value for each operation. For example
 x * x + 1 of one float32 input is
@@ -9,9 +9,9 @@ x * x + 1 of one float32 input is
     %3:float32 = add %1 %2
     outputs %3
 
-``operations`` has the table of operations, ``builder`` makes programs of them. A ``Routine`` is a
-program within another one: a loop, a function called several times, or a branch. ``evaluate`` runs
-a program by ``jax.lax``: it is the reference in the tests.
+``operations`` has the table of operations, and ``builder`` builds programs from them. A ``Routine``
+is a program within another one: a loop, a function called several times, or a branch. ``evaluate``
+runs a program by ``jax.lax``: it is the reference in the tests.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Op(NamedTuple):
     """One operation; ``args`` are the numbers of earlier values.
 
     ``name`` is a key of ``OPERATIONS`` or one of these: "const"; "convert" and "bitcast" to
-    ``dtype``; "take", the element of ``args[1:]`` that ``args[0]`` counts from 0; "call" of a
+    ``dtype``; "take", the element of ``args[1:]`` with the number ``args[0]``, from 0; "call" of a
     routine; "item" of a call.
 
     ``value``: the bytes of a "const"; the Routine of a "call"; the number of an "item".
@@ -43,27 +43,27 @@ class Op(NamedTuple):
 
     @property
     def number(self) -> Any:
-        """The number that a constant is; it is kept as bytes, where -0 is not 0 and NaN is NaN."""
+        """The number of a constant; it is kept as bytes, where -0 is not 0 and NaN equals NaN."""
         return np.frombuffer(self.value, self.dtype)[0]
 
 
 class Routine(NamedTuple):
     """A program within a program.
 
-    Its inputs are ``fixed`` values that stay, ``carried`` values that go from trip to trip, and
-    values that are another one in each trip (the rows). Its outputs are the carried values, then
-    one value a trip for each row of results. The arguments of the operation "call" are the fixed
-    values, the first carried values and all values of each row; its items are the last carried
-    values and all values of each row of results.
+    The inputs of its program are ``fixed`` values, which stay the same; ``carried`` values, which
+    go from trip to trip; and one value from each row, another one in each trip. The outputs are the
+    carried values, then one value for each row of results. The arguments of the operation "call"
+    are the fixed values, the initial carried values and all values of each row. Its items are the
+    final carried values and all values of each row of results.
 
     Kinds:
         "loop": runs ``trips`` times, as ``lax.scan`` does; with one trip it is a function.
-        "branch": one trip, if the first input is true for any body of a vector; otherwise the
-            carried values come out as they went in. So they do for the bodies whose first input is
-            false: the program sees to that.
+        "branch": runs once if the first input is true for any body of a vector; otherwise the
+            carried values do not change. The program itself keeps the carried values of bodies
+            whose first input is false.
         "rare": a branch that is seldom taken.
-        "while": trips until the first carried value is false for all bodies. The program leaves
-            the carried values of the others as they are.
+        "while": runs until the first carried value is false for all bodies. The program itself
+            keeps the carried values of bodies that have stopped.
     """
 
     program: Program
@@ -85,7 +85,7 @@ class Routine(NamedTuple):
 
     @property
     def items(self) -> int:
-        """How many items there are."""
+        """The number of items."""
         return self.carried + (len(self.program.outputs) - self.carried) * self.trips
 
 
@@ -104,7 +104,7 @@ class Program(NamedTuple):
     def counts(self) -> dict[str, int]:
         """How often each operation runs, most frequent first.
 
-        Constants, items and rare routines are left out; a "while" counts as one trip.
+        Constants, items and rare routines do not count; a "while" counts as one trip.
         """
         counts: dict[str, int] = {}
         for op in self.ops:
@@ -117,18 +117,18 @@ class Program(NamedTuple):
         return dict(sorted(counts.items(), key=lambda item: -item[1]))
 
     def cost(self) -> float:
-        """The operations that run, in units of an addition (``operations``)."""
+        """The cost of the operations that run, in units of an addition (``operations``)."""
         cost = lambda name: OPERATIONS[name].cost if name in OPERATIONS else 1  # noqa: E731
         return sum(cost(name) * count for name, count in self.counts().items())
 
     def zeros(self) -> list[bool]:
-        """For each output whether it is the constant 0."""
+        """Whether each output is the constant 0."""
         literals = [op.number if op.name == "const" else None for op in self.ops]
         known = [None] * len(self.inputs) + literals
         return [known[k] is not None and bool(known[k] == 0) for k in self.outputs]
 
     def needed(self, outputs: Iterable[int]) -> set[int]:
-        """The numbers of the inputs of which these outputs, by their numbers, are computed."""
+        """The numbers of the inputs from which the outputs with these numbers are computed."""
         reached = {self.outputs[k] for k in outputs}
         for number, op in reversed([*enumerate(self.ops, len(self.inputs))]):
             if number in reached:
@@ -136,7 +136,7 @@ class Program(NamedTuple):
         return {k for k in reached if k < len(self.inputs)}
 
     def with_zeros(self, places: set[int]) -> Program:
-        """The same program with the constant 0 as the outputs at some places."""
+        """The same program with the constant 0 for the outputs at ``places``."""
         outputs, ops = list(self.outputs), list(self.ops)
         for place in sorted(places):
             dtype = self.dtype(outputs[place])
@@ -145,7 +145,7 @@ class Program(NamedTuple):
         return Program(self.inputs, tuple(ops), tuple(outputs))
 
     def routines(self) -> list[Routine]:
-        """The routines of the program, each once; a routine comes after those that it contains."""
+        """The routines of the program, each once, and after the routines that it contains."""
         routines: dict[Routine, None] = {}
         for op in self.ops:
             if op.name == "call" and op.value not in routines:
@@ -175,7 +175,7 @@ class Program(NamedTuple):
 
 
 def evaluate(program: Program, inputs: Sequence[Any]) -> list[Array]:
-    """The outputs, by ``jax.lax``, with loops unrolled; the inputs may have any one shape."""
+    """The outputs, by ``jax.lax``, with loops unrolled; the inputs may have any common shape."""
     values: list[Any] = list(inputs)
     for op in program.ops:
         args = [values[a] for a in op.args]

@@ -1,11 +1,11 @@
-"""The remainder of a division of floats, exact whatever the quotient is.
+"""The remainder of a division of floats, exact for every quotient.
 
-LLVM's ``frem`` is a call of the C library on a processor, and on a GPU it is x - trunc(x / y) y,
-which is rounded. So the scalar program has the remainder as loops, the same for all targets: |y| is
-doubled up to more than half of |x|, and on the way back subtracted wherever it fits into what is
-left of |x|. Each sum doubles a number, each product halves one that was doubled, and a difference
-of two numbers of which one is at most twice the other is a float too (Sterbenz): nothing is
-rounded. A quotient of 2^n takes n trips up and n + 1 down.
+LLVM's ``frem`` calls the C library on a processor, and on a GPU it is x - trunc(x / y) y, which is
+rounded. So the scalar program computes the remainder by loops, the same for all targets: |y| is
+doubled until it is more than half of |x|, then halved again, and subtracted from what is left of
+|x| wherever it fits. Nothing is rounded: each sum doubles a number, each product halves a number
+that was doubled, and the difference of two numbers is a float if one is at most twice the other
+(Sterbenz). A quotient of 2^n needs n trips up and n + 1 down.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ BOOLEAN = np.dtype(bool)
 
 
 def magnitude_of_remainder(x: Scalar, y: Scalar) -> Scalar:
-    """The size of ``x - n y``, where n is x / y without its fraction.
+    """The magnitude of ``x - n y``, where n is x / y without its fraction.
 
-    It is not a number where x is infinite, where y is zero, and where one of them is not a number.
+    It is NaN where x is infinite, where y is zero, and where one of them is NaN.
     """
     return x.b.scalar(x.b.call(_function(x.dtype), [x.number, y.number])[0])
 
@@ -33,19 +33,19 @@ def _function(dtype: np.dtype) -> Routine:
     b = Builder([dtype, dtype])
     size, divisor = map(abs, map(b.scalar, range(2)))
     is_finite, is_divisor = size < np.inf, divisor > 0
-    # with these the loops end, whatever the arguments are
+    # with these values the loops end for all arguments
     size, divisor = where(is_finite, size, 0), where(is_divisor, divisor, 1)
     going = b.const(np.bool_(True))
     up = Routine(_up(dtype), 1, fixed=1, carried=2, kind="while")
     _, part = b.call(up, [size.number, going, divisor.number])
     down = Routine(_down(dtype), 1, fixed=1, carried=3, kind="while")
-    _, _, rest = b.call(down, [divisor.number, going, part, size.number])
-    result = where(is_finite & is_divisor, b.scalar(rest), np.nan)
+    _, _, remainder = b.call(down, [divisor.number, going, part, size.number])
+    result = where(is_finite & is_divisor, b.scalar(remainder), np.nan)
     return Routine(b.finish([result.number]), 1, fixed=2)
 
 
 def _up(dtype: np.dtype) -> Program:
-    """A trip: ``part`` is doubled if it is not more than ``size`` then."""
+    """A trip up: ``part`` is doubled if the result is not more than ``size``."""
     b = Builder([dtype, BOOLEAN, dtype])
     size, _, part = map(b.scalar, range(3))
     double = part + part
@@ -54,10 +54,10 @@ def _up(dtype: np.dtype) -> Program:
 
 
 def _down(dtype: np.dtype) -> Program:
-    """A trip: ``part`` is subtracted if it fits, and halved if it is not the divisor yet."""
+    """A trip down: ``part`` is subtracted if it fits, and halved until it is the divisor."""
     b = Builder([dtype, BOOLEAN, dtype, dtype])
-    divisor, _, part, rest = map(b.scalar, range(4))
-    rest = where(part <= rest, rest - part, rest)
+    divisor, _, part, remainder = map(b.scalar, range(4))
+    remainder = where(part <= remainder, remainder - part, remainder)
     goes_on = divisor < part
     part = where(goes_on, part * 0.5, part)
-    return b.finish([goes_on.number, part.number, rest.number])
+    return b.finish([goes_on.number, part.number, remainder.number])

@@ -1,9 +1,9 @@
-"""Special functions made of elementary ones: error functions, inverse hyperbolic ones, roots.
+"""Special functions made of elementary ones: error functions, inverse hyperbolic functions, roots.
 
 The polynomials are Chebyshev approximations, the lowest power first, computed with mpmath at 40
-digits: ``mpmath.chebyfit(f, [a, b], n)[::-1]``. Where there are two, the first is for float32. Each
-function says what f, a and b are, and the largest error. docs/fused_inside.md states the errors in
-all.
+digits: ``mpmath.chebyfit(f, [a, b], n)[::-1]``. Where there are two, the first is for float32. The
+docstring of each function has f, a and b and the largest error of the polynomial.
+docs/fused_inside.md states the errors of the functions.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ _ERF_INV_FAR = (
 
 
 def asinh(x: Scalar) -> Scalar:
-    """``log1p(|x| + x^2/(1 + sqrt(1 + x^2)))``; of a large number log |2 x|."""
+    """``log1p(|x| + x^2/(1 + sqrt(1 + x^2)))``; log |2 x| for large x."""
     size = abs(x)
     large, square = size > _LARGE, size * size
     u = size + square / (1 + sqrt(1 + square))
@@ -98,14 +98,14 @@ def asinh(x: Scalar) -> Scalar:
 
 
 def acosh(x: Scalar) -> Scalar:
-    """``log1p(t + sqrt(t (t + 2)))`` with t = x - 1, which is exact; of a large number log(2 x)."""
+    """``log1p(t + sqrt(t (t + 2)))`` with t = x - 1, which is exact; log(2 x) for large x."""
     t = x - 1
     value = _log1p_or_twice(x > _LARGE, x, t + sqrt(t * (t + 2)))
     return where(x < 1, np.nan, value)
 
 
 def _log1p_or_twice(large: Scalar, x: Scalar, u: Scalar) -> Scalar:
-    """``log1p(u)``, but log(2 x) where ``large``; there log x and log1p(x) are the same."""
+    """``log1p(u)``, but log(2 x) where ``large``, since log x and log1p(x) are equal there."""
     return operation("log1p", where(large, x, u)) + where(large, x.like(math.log(2)), 0)
 
 
@@ -119,8 +119,8 @@ def cbrt(x: Scalar) -> Scalar:
     """The cube root: x is 8^k y, and the root of y in [2^-1.5, 2^1.5] is y/y^(2/3).
 
     A polynomial for f = y^(-1/3) gives r to 1.5 %. With h = 1 - y r^3 the exact value is
-    r (1 - h)^(-1/3), and two terms of this series leave 14/81 h^3. One Newton step for the root
-    y r^2 itself is the last.
+    r (1 - h)^(-1/3), and two terms of this series leave 14/81 h^3. The last step is one Newton step
+    for the root y r^2 itself.
     """
     size = abs(x)
     e, f = exponent(size)
@@ -152,11 +152,11 @@ def _erf_near(x: Scalar) -> Scalar:
 
 
 def erfc(x: Scalar) -> Scalar:
-    """``1 - erf`` up to 1, ``exp(-x^2) erfcx(x)`` beyond it, and 2 less that of -x below -1.
+    """``1 - erf`` up to 1, ``exp(-x^2) erfcx(x)`` beyond it, and ``2 - erfc(-x)`` below -1.
 
     A rounding error of x^2 would be a relative error of the result. So x^2 is h^2 + (x - h)(x + h),
-    where h has half of the digits of x and its square is exact; the second term is at most 0.1 in
-    float32 and 5e-5 in float64, and a Taylor series gives its exponential function.
+    where h has half of the digits of x and its square is exact. The second term is at most 0.1 in
+    float32 and 5e-5 in float64; a Taylor series computes its exponential function.
     """
     size = minimum(abs(x), 30)
     mask, terms = (-(2**12), 6) if single(x) else (-(2**27), 4)
@@ -171,21 +171,21 @@ def erfc(x: Scalar) -> Scalar:
 def _erfcx(x: Scalar) -> Scalar:
     """``exp(x^2) erfc(x)`` for x from 0 to the end of the range of erfc, 10.1 or 27.
 
-    It is t p(1 - 2 t) with t = 1/(1 + x/4). Such a map to [-1, 1] is by Shepherd and Laframboise,
-    Chebyshev approximation of (1 + 2x) exp(x^2) erfc(x) in 0 <= x < oo, Mathematics of Computation
-    36, 1981. The relative errors are 3e-9 and 5e-17.
+    The form is t p(1 - 2 t) with t = 1/(1 + x/4). Such a map to [-1, 1] is by Shepherd and
+    Laframboise, Chebyshev approximation of (1 + 2x) exp(x^2) erfc(x) in 0 <= x < oo, Mathematics of
+    Computation 36, 1981. The relative errors are 3e-9 and 5e-17.
     """
     t = 1 / fma(x, 0.25, 1)
     return t * horner(_of(_ERFCX, x), fma(t, -2, 1))
 
 
 def erf_inv(x: Scalar) -> Scalar:
-    """``x p``, p a polynomial in w = -log(1 - x^2) up to 5, then in sqrt w.
+    """``x p``, where p is a polynomial in w = -log(1 - x^2) up to w = 5, then in sqrt w.
 
     The form is by M. Giles, Approximating the erfinv function, GPU Computing Gems 2, 2011. Three
-    polynomials approximate f = erf_inv(x)/x in [0, 5], [5, 16] and [16, 37] of w; float32 ends
-    within the second one. Their variables are w - 2.5, sqrt(w) - 3.125 and sqrt(w) - 5, and their
-    relative errors 2e-8 (float32) and 1e-16.
+    polynomials approximate f = erf_inv(x)/x for w in [0, 5], [5, 16] and [16, 37]; float32 ends
+    within the second interval. Their variables are w - 2.5, sqrt(w) - 3.125 and sqrt(w) - 5, and
+    their relative errors are 2e-8 (float32) and 1e-16.
     """
     w = -operation("log", (1 - x) * (1 + x))
     root = sqrt(w)

@@ -1,16 +1,16 @@
-"""LLVM code of kernels: what a processor runs for the time loop of ``timeloop``.
+"""LLVM code of kernels, which run the time loop of ``timeloop``.
 
 Every value of a scalar program is a vector with one lane for each body, so one operation is one
-line of text: ``%v7 = fmul <8 x float> %v5, %v6``. Each room adds one thing to the one before:
+line of text: ``%v7 = fmul <8 x float> %v5, %v6``. Each module builds on the ones before:
 
-- ``text``: the lines of a function, numbers that it computes, loops and branches;
+- ``text``: the lines of a function, the integers that it computes, loops and branches;
 - ``memory``: where values lie;
 - ``operations``: the line of each scalar operation;
 - ``programs``: scalar programs, and the routines that they call;
 - ``lanes``: the operands, results and variables of a time loop. It is a ``timeloop.Target``.
 
-``host`` puts the time loop into a module for this processor: ``host.ll`` finds the operands and
-the bodies, on several threads. ``objects`` keeps object code on disk.
+``host`` puts the time loop into an LLVM module for this processor: ``host.ll`` finds the operands
+and the bodies, on several threads. ``objects`` keeps object code on disk.
 """
 
 from importlib import resources

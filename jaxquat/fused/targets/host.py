@@ -1,4 +1,4 @@
-"""The target "host": kernels for this processor, as a module of LLVM and as object code."""
+"""The target "host": kernels for this processor, as an LLVM module and as object code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BLOCK = "void @block(ptr %operands, ptr %results, ptr %scratch, i64 %bodies, i64
 
 @functools.cache
 def processor() -> tuple[str, str]:
-    """Its name and features."""
+    """The name and the features of this processor."""
     import llvmlite.binding as llvm
 
     return llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
@@ -30,7 +30,7 @@ def register_bytes() -> int:
 
 
 def lanes(loop: Loop, bodies: int) -> int:
-    """Bodies in a vector, a power of two: those that fill a register, at most as there are."""
+    """Bodies in a vector, a power of two: as many as fill a register, but at most ``bodies``."""
     leaves = (*loop.constants, *loop.state, *loop.memory, *loop.command)
     widest = max((leaf.dtype.itemsize for leaf in leaves if leaf.smooth), default=8)
     return min(register_bytes() // widest, 1 << (bodies.bit_length() - 1))
@@ -39,8 +39,8 @@ def lanes(loop: Loop, bodies: int) -> int:
 def module(loop: Loop, kind: str, batched: Sequence[bool], lanes: int) -> tuple[str, int]:
     """The text of a module, and the bytes of scratch memory that each of its threads needs.
 
-    ``kind`` is that of ``Loop.arrays``; ``batched`` says which operands have one value for each
-    body. The function ``jaxquat_kernel`` of the module is what XLA calls (host.ll).
+    ``kind`` is as in ``Loop.arrays``; ``batched`` says which operands have one value for each body.
+    XLA calls the function ``jaxquat_kernel`` of the module (host.ll).
     """
     shared = Module(lanes)
     block = Lanes(shared, batched)

@@ -1,9 +1,10 @@
 """The target of a time loop: a vector of bodies, with one lane for each body.
 
-Operands and results lie as (rows, size, bodies). A function that is written here has these names:
-``%first`` is its first body, ``%bodies`` the number of all bodies, ``%scratch`` memory of its own.
-Who makes a kernel of it finds the bodies, sets ``sources`` and ``targets`` to the pointers of
-operands and results, and calls the function. So a vector of one lane is a thread of a GPU.
+Operands and results have the layout (rows, size, bodies). A function that is written here uses
+these names: ``%first`` is its first body, ``%bodies`` the number of all bodies, ``%scratch`` its
+own memory. The caller that makes a kernel of the function finds the bodies, sets ``sources`` and
+``targets`` to the pointers of operands and results, and calls the function. On a GPU, a vector of
+one lane is a thread.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from jaxquat.fused.targets.memory import Place
 from jaxquat.fused.targets.programs import Programs
 from jaxquat.fused.targets.text import Index, Module, Number
 
-LONG = 16  # a leaf of more numbers stays in memory, and loops go through them
+LONG = 16  # a leaf with more numbers than this stays in memory, and loops go through it
 
 
 class Lanes(Programs):
@@ -41,7 +42,7 @@ class Lanes(Programs):
         return values
 
     def write(self, arrays: Arrays, values: list[str | Place], row: Index = 0) -> None:
-        """Writes one row of some results."""
+        """Write one row of some results."""
         parts = split(values, *((leaf,) for leaf in arrays.leaves))
         for k, (leaf, part) in enumerate(zip(arrays.leaves, parts, strict=True), arrays.number):
             self.assign(leaf, self.array(leaf, self.targets[k], row, batched=True), part)
@@ -51,7 +52,7 @@ class Lanes(Programs):
         return Variable(self, leaves, rows)
 
     def zeros(self, leaves: tuple[Leaf, ...]) -> list[str]:
-        """A zero for each number."""
+        """A zero for each number of the leaves."""
         return [self.constant(leaf.dtype, 0) for leaf in leaves for _ in range(leaf.size)]
 
     def run(self, program: Program, inputs: Sequence[Any]) -> list[str]:
@@ -59,7 +60,7 @@ class Lanes(Programs):
         return self.program(lowered(program), [self.in_lanes(x) for x in inputs])
 
     def in_lanes(self, x: Any) -> str | Place:
-        """A value; the number of a step as scalar programs take it."""
+        """A value as a vector; the number of a step becomes an int32."""
         dtype = np.dtype(np.int32)
         if isinstance(x, Number):
             return self.splat(dtype, self.set(f"trunc i64 {x} to i32"))
@@ -74,15 +75,15 @@ class Lanes(Programs):
         start = row * leaf.size * pitch + self.first * size
         return Place(leaf.dtype, self.moved(base, start), 0, pitch, "lanes")
 
-    # The numbers of one leaf, which lie one after the other from a place on.
+    # The numbers of one leaf, which are adjacent from a place on.
 
     def elements(self, leaf: Leaf, first: Place) -> list[str | Place]:
-        """The values of a leaf; those of a long one are read when they are used."""
+        """The values of a leaf; the values of a long leaf are read when they are used."""
         places = [first._replace(element=first.element + k) for k in range(leaf.size)]
         return [*places] if leaf.size > LONG else [self.read_from(place) for place in places]
 
     def assign(self, leaf: Leaf, first: Place, values: Sequence[str | Place]) -> None:
-        """Writes the values of a leaf."""
+        """Write the values of a leaf."""
         source, one = self.together(leaf, values), len(set(values)) == 1
         if leaf.size > LONG and source and source.base != first.base:
             with self.loop(leaf.size) as k:
@@ -94,12 +95,12 @@ class Lanes(Programs):
             names = [x if isinstance(x, str) else self.read_from(x) for x in values]
             for k, name in enumerate(names):
                 self.write_to(first, name, k)
-        # a name of what was there before is no longer a name of what is there
+        # names of the old values no longer stand for the values in memory
         old = self.places.items()
         self.places = {name: place for name, place in old if place.base != first.base}
 
     def add(self, leaf: Leaf, first: Place, values: Sequence[str]) -> None:
-        """Adds values to those of a leaf."""
+        """Add values to the values of a leaf."""
         kind, source = self.vector(leaf.dtype), self.together(leaf, values)
 
         def add_one(value: str, k: Index) -> None:
@@ -116,7 +117,7 @@ class Lanes(Programs):
                 add_one(value, k)
 
     def together(self, leaf: Leaf, values: Sequence[str | Place]) -> Place | None:
-        """The place of the first value of a long leaf, if the others lie behind it in order."""
+        """The place of the first value of a long leaf if its values are adjacent, in order."""
         first, stride = (self.regular(values) if leaf.size > LONG else None) or (None, 0)
         return first if stride == 1 else None
 
@@ -124,7 +125,7 @@ class Lanes(Programs):
 class Variable:
     """Implements ``timeloop.Variable``.
 
-    A piece is one number of a short leaf, which LLVM keeps in a register, or a whole leaf.
+    A piece is one number of a short leaf, which LLVM keeps in a register, or an entire leaf.
     """
 
     def __init__(self, lanes: Lanes, leaves: tuple[Leaf, ...], rows: int) -> None:
@@ -141,7 +142,7 @@ class Variable:
                 self.first.append(lanes.buffer([dtype], rows * size))
 
     def row(self, row: Index) -> list[Place]:
-        """The places of the first number of each piece in a row."""
+        """The place of the first number of each piece in a row."""
         return [
             place._replace(base=self.lanes.moved(place.base, row * (piece.size * place.pitch)))
             for piece, place in zip(self.pieces, self.first, strict=True)
@@ -153,13 +154,13 @@ class Variable:
         return [x for piece, place in places for x in self.lanes.elements(piece, place)]
 
     def set(self, values: list[str | Place], row: Index = 0) -> None:
-        """Replaces the values."""
+        """Replace the values."""
         parts = split(values, *((piece,) for piece in self.pieces))
         for piece, place, part in zip(self.pieces, self.row(row), parts, strict=True):
             self.lanes.assign(piece, place, part)
 
     def add(self, values: list[str]) -> None:
-        """Adds to the values."""
+        """Add to the values."""
         parts = split(values, *((piece,) for piece in self.pieces))
         for piece, place, part in zip(self.pieces, self.first, parts, strict=True):
             self.lanes.add(piece, place, part)

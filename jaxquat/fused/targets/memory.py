@@ -1,4 +1,4 @@
-"""Where values lie: in operands and results, in buffers, and in registers after they were read.
+"""Where values lie: in operands and results, in buffers, and in registers once they are read.
 
 A value is the name of a vector, or a ``Place`` that has not been read yet. Long rows of values stay
 in memory, and loops go through them.
@@ -21,7 +21,7 @@ class Place(NamedTuple):
     base: str  # a pointer
     element: int
     pitch: Index  # bytes from one element to the next
-    kind: str  # "one": an operand's number for all lanes; "lanes" of an operand; our own "slot"
+    kind: str  # "one": an operand's number for all lanes; "lanes": one each; "slot": own memory
 
 
 class Memory(Text):
@@ -29,7 +29,7 @@ class Memory(Text):
 
     def __init__(self, module: Module) -> None:
         super().__init__(module)
-        self.places: dict[str, Place] = {}  # where the value of a name lies in memory too
+        self.places: dict[str, Place] = {}  # for names whose value also lies in memory
         self.loaded: dict[Place, str] = {}  # names of places that have been read
 
     def value(self, x: str | Place) -> str:
@@ -42,11 +42,11 @@ class Memory(Text):
         return self.loaded[x]
 
     def place(self, x: str | Place | None) -> Place | None:
-        """Where a value lies in memory, if it does."""
+        """The place of a value in memory, or None."""
         return self.places.get(x) if isinstance(x, str) else x
 
     def read_from(self, place: Place, further: Index = 0) -> str:
-        """The value that lies so many elements after a place."""
+        """The value that lies ``further`` elements after a place."""
         at, dtype = self.address(place, further), place.dtype
         if place.kind == "slot":
             return self.set(f"load {self.vector(dtype)}, ptr {at}, align {self.aligned(dtype)}")
@@ -59,7 +59,7 @@ class Memory(Text):
         return self.splat(dtype, value)
 
     def write_to(self, place: Place, value: str, further: Index = 0) -> None:
-        """Writes a value to the place that lies so many elements after a place."""
+        """Write a value to the memory that lies ``further`` elements after a place."""
         at, dtype = self.address(place, further), place.dtype
         if place.kind == "slot":
             kind, align = self.vector(dtype), self.aligned(dtype)
@@ -68,9 +68,9 @@ class Memory(Text):
         self.line(f"store {kind} {value}, ptr {at}, align {align}")
 
     def taken(self, index: str, first: Place, stride: int) -> str:
-        """For each lane one element of a row: the one that the lane's ``index`` counts.
+        """For each lane, the element of a row whose number is the lane's ``index``.
 
-        The row begins at ``first``, with ``stride`` elements from each to the next.
+        The row begins at ``first``, with ``stride`` elements from each value to the next.
         """
         dtype, kind = first.dtype, self.vector(first.dtype)
         base, size = self.address(first), scalar(dtype)
@@ -87,11 +87,11 @@ class Memory(Text):
         return value
 
     def address(self, place: Place, further: Index = 0) -> str:
-        """A pointer to the element that lies so many elements after a place."""
+        """A pointer to the element that lies ``further`` elements after a place."""
         return self.moved(place.base, (place.element + further) * place.pitch)
 
     def moved(self, pointer: str, size: Index) -> str:
-        """A pointer to what lies so many bytes after another one."""
+        """A pointer that is ``size`` bytes after another one."""
         same = isinstance(size, int) and size == 0
         return pointer if same else self.set(f"getelementptr i8, ptr {pointer}, i64 {size}")
 
@@ -102,7 +102,7 @@ class Memory(Text):
     def packed(self, dtype: np.dtype) -> str:
         """The type of a vector in an operand or an argument, where booleans are bytes.
 
-        LLVM 22 can end the process over a mask that is passed as one.
+        LLVM 22 can end the process if a vector of i1 is passed.
         """
         return f"<{self.lanes} x {stored(dtype)}>"
 
@@ -129,9 +129,9 @@ class Memory(Text):
         return Place(dtype, self.local(self.vector(dtype)), 0, self.pitch([dtype]), "slot")
 
     def buffer(self, dtypes: Sequence[np.dtype], count: int) -> Place:
-        """Memory for ``count`` values of any of the dtypes, of this function alone.
+        """Memory for ``count`` values of any of the dtypes, for this function alone.
 
-        It is there once, since no function is entered again before it has returned.
+        One copy is enough, because no function is entered again before it has returned.
         """
         pitch, module = self.pitch(dtypes), self.module
         size = count * pitch
@@ -151,7 +151,7 @@ class Memory(Text):
         return Place(dtypes[0], base, 0, self.number(between), "slot")
 
     def regular(self, values: Sequence[str | Place | None]) -> tuple[Place, int] | None:
-        """The first place of values at equal distances, and the elements from one to the next."""
+        """The first place of equally spaced values and their stride in elements, or None."""
         places = [self.place(x) for x in values]
         first, second = places[:2]
         if first is None or second is None:
@@ -161,7 +161,7 @@ class Memory(Text):
         return (first, stride) if places == row else None
 
     def row(self, dtype: np.dtype, values: Sequence[str | Place]) -> tuple[Place, int]:
-        """The same for any values: those at other distances are copied to a buffer."""
+        """As ``regular``, for any values: values without equal spacing are copied to a buffer."""
         regular = self.regular(values)
         if regular:
             return regular

@@ -1,21 +1,21 @@
 """Kernels for NVIDIA's GPUs: one thread for each body, compiled by llvmlite, launched by XLA.
 
-The time loop is that of the CPU with one lane. What is around it is in nvptx.ll:
+The time loop is the same as on the CPU, with one lane. The code around it is in nvptx.ll:
 
 - The function is a kernel. Its parameters are pointers: the operands, the number of bodies, the
   results, and scratch memory if the loop needs any.
-- Thread t of T takes the bodies t, t + T, t + 2 T and so on.
+- Thread t of T runs the bodies t, t + T, t + 2 T and so on.
 - A thread's own arrays lie in its local memory, up to ``LOCAL`` bytes. Larger ones lie in scratch
-  memory, a result of the call. There, as in local memory, the elements of neighbouring threads lie
-  side by side, so that they are read and written together.
+  memory, which is a result of the call. There, as in local memory, the elements of neighbouring
+  threads are adjacent, so that they are read and written together.
 
-LLVM makes PTX of it, the assembly language of NVIDIA's GPUs. ``call`` hands this text to XLA, which
-launches it through a custom call of its own; the driver translates it for the GPU at hand. PTX of
-compute capability 8.0 runs on all later ones.
+LLVM compiles the module to PTX, the assembly language of NVIDIA's GPUs. ``call`` passes this text
+to XLA, which launches it through its own custom call; the driver translates it for the GPU in use.
+PTX for compute capability 8.0 runs on all later ones.
 
 Elementary functions and remainders are the same programs as on the CPU, division and square root
-are rounded correctly, and the scalar program says where a product and a sum are joined. So the
-results of the two differ only for denormal numbers, which count as zero on the CPU.
+are rounded correctly, and the scalar program says where a product and a sum are joined. So CPU and
+GPU results differ only for denormal numbers, which count as zero on the CPU.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from jaxquat.fused.targets.text import Module
 
 TARGET = "__gpu$xla.gpu.ptx"  # the name of XLA's custom call
 TRIPLE, PROCESSOR, FEATURES = "nvptx64-nvidia-cuda", "sm_80", "+ptx80"
-BLOCK = 128  # threads of a block
+BLOCK = 128  # threads per block
 LOCAL = 2**12  # bytes of a thread's local memory for arrays
-SCRATCH = 2**30  # bytes of scratch memory of a call; where they do not suffice, threads are fewer
-ARRAYS = 512  # parameters of a kernel; PTX 8.0 has room for 544
+SCRATCH = 2**30  # bytes of scratch memory of a call; if they are not enough, fewer threads run
+ARRAYS = 512  # parameters of a kernel; PTX 8.0 allows 544
 
 
 def missing() -> str | None:
-    """Why there are no fused kernels on this GPU, as an error message; None if there are."""
+    """An error message if there are no fused kernels on this GPU, otherwise None."""
     try:
         import llvmlite.binding as llvm
     except (ImportError, OSError):  # or its library cannot be loaded
@@ -65,7 +65,7 @@ def missing() -> str | None:
 
 
 def too_many_arrays(layout: Loop, kinds: Sequence[str]) -> str | None:
-    """Why kernels of these kinds have too many arrays, as an error message; None if they do not."""
+    """An error message if kernels of these kinds have too many arrays, otherwise None."""
     counts = [len(layout.operands(kind)) + len(layout.results(kind)) for kind in kinds]
     count = max(counts) + 2  # the number of bodies, and scratch memory
     if count <= ARRAYS:
@@ -76,9 +76,9 @@ def too_many_arrays(layout: Loop, kinds: Sequence[str]) -> str | None:
 def call(
     loop: Loop, kind: str, batched: Sequence[bool], bodies: int, operands: Sequence[Array]
 ) -> list[Array]:
-    """As ``cpu.call``."""
+    """The results of a kernel, as in ``cpu.call``."""
     excess = too_many_arrays(loop, (kind,))
-    if excess:  # compiled for a GPU where there is none; otherwise it was known before
+    if excess:  # only when compiling for a GPU without having one; otherwise checked before
         raise NotImplementedError(excess)
     text, scratch = _kernel(loop, kind, tuple(batched))
     blocks = -(-bodies // BLOCK)

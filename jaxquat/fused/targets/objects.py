@@ -1,8 +1,8 @@
-"""Object code on disk: a file ``KEY.o`` of the cache folder for each kernel.
+"""Object code on disk: a file ``KEY.o`` in the cache folder for each kernel.
 
-The key is the hash of everything that the code depends on. A file holds FORMAT, its key, the hash
-of the code, and the code; anything else is not used. Since the code is executed, neither is a file
-or a folder that another user owns or can write to.
+The key is the hash of everything that the code depends on. A file has FORMAT, its key, the hash of
+the code, and the code; other files are not used. Because the code is executed, a file or folder
+that another user owns or can write to is not used either.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ FORMAT = b"jaxquat kernel 1\n"
 
 
 def _folder() -> Path | None:
-    """The cache folder: $JAXQUAT_CACHE, or that of the user.
+    """The cache folder: $JAXQUAT_CACHE, or a folder in the user's cache.
 
-    None if the variable is set to nothing, or if the user has no home, or one that does not exist.
+    None if the variable is empty, or if the user's home is not set or does not exist.
     """
-    own = os.environ.get("JAXQUAT_CACHE")
-    if own is not None:
-        return Path(own).expanduser() if own else None
+    chosen = os.environ.get("JAXQUAT_CACHE")
+    if chosen is not None:
+        return Path(chosen).expanduser() if chosen else None
     shared = os.environ.get("XDG_CACHE_HOME", "")
-    if os.path.isabs(shared):  # the XDG specification wants relative paths ignored
+    if os.path.isabs(shared):  # the XDG specification says to ignore relative paths
         return Path(shared) / "jaxquat"
     try:
         home = Path.home()
@@ -44,10 +44,10 @@ def _private(status: os.stat_result) -> bool:
 
 @contextlib.contextmanager
 def _opened_folder(make: bool) -> Iterator[int | None]:
-    """A descriptor of the cache folder, or None if there is none that can be trusted.
+    """A descriptor of the cache folder, or None if there is no folder that can be trusted.
 
-    With a descriptor it stays the same folder whatever its path comes to name. A folder or file
-    that others can change is not used, with a warning, since what lies there is executed.
+    A descriptor stays with the same folder even if its path comes to name another one. A folder
+    that others can change is not used, with a warning, because the code in it is executed.
     """
     folder = _folder()
     if folder is None:
@@ -75,18 +75,18 @@ def _opened_folder(make: bool) -> Iterator[int | None]:
 
 def _warn(path: Path) -> None:
     message = (
-        f"{path}: kernels are neither read nor kept here, for others than you can write to it, "
-        "or own it; chmod go-w, or set JAXQUAT_CACHE"
+        f"{path}: kernels are neither read nor kept here, because other users can write to it or "
+        "own it; chmod go-w, or set JAXQUAT_CACHE"
     )
     warnings.warn(message, RuntimeWarning, stacklevel=2)
 
 
 def read(key: bytes, suffix: str = "o") -> bytes | None:
-    """What was kept under a key; None if there is no file of it that is whole and ours."""
+    """The code that was kept under a key, or None if no intact file of this user has it."""
     with _opened_folder(make=False) as folder:
         if folder is None:
             return None
-        try:  # no links; and a pipe in place of the file must not block
+        try:  # follow no links; a pipe in place of the file must not block
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
             descriptor = os.open(f"{key.hex()}.{suffix}", flags, dir_fd=folder)
         except OSError:
@@ -108,9 +108,9 @@ def read(key: bytes, suffix: str = "o") -> bytes | None:
 
 
 def write(key: bytes, code: bytes, suffix: str = "o") -> None:
-    """Keeps object code, or other bytes, in a file, all of it or nothing.
+    """Keep object code, or other bytes, in a file, completely or not at all.
 
-    Others may write the same file. A folder that cannot be written to is no error.
+    Other processes may write the same file. A folder that cannot be written to is not an error.
     """
     with _opened_folder(make=True) as folder:
         if folder is None:

@@ -1,4 +1,4 @@
-"""The line of LLVM for each scalar operation, by the table of ``ir.operations``."""
+"""The line of LLVM for each scalar operation, from the table of ``ir.operations``."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def operation(text: Text, op: Op, args: list[str], kinds: list[np.dtype]) -> str
 
 
 def _convert(text: Text, dtype: np.dtype, old: np.dtype, value: str) -> str:
-    """A value of dtype ``old`` as one of ``dtype``, as XLA converts it."""
+    """A value of dtype ``old`` converted to ``dtype``, as in XLA."""
     source, target = text.vector(old), text.vector(dtype)
     if dtype.kind == "f":
         if old.kind == "f":

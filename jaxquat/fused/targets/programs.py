@@ -1,7 +1,7 @@
-"""Scalar programs as lines of LLVM, and the routines in them.
+"""Scalar programs, and the routines in them, as lines of LLVM.
 
-A routine of many trips becomes a loop, one of a single trip a call of a function. A branch is taken
-where some lane wants it, and a "while" goes on while some lane does.
+A routine of many trips becomes a loop, and one of a single trip a call of a function. A branch is
+taken if any lane takes it, and a "while" goes on while any lane does.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from jaxquat.fused.targets.memory import Memory, Place
 from jaxquat.fused.targets.operations import operation
 from jaxquat.fused.targets.text import Index
 
-ROW = 4  # so many arguments that lie one after the other are passed as a pointer
+ROW = 4  # at least this many adjacent arguments are passed as a pointer
 
 
 class _Passed(NamedTuple):
-    """How some arguments are passed to a function: the value of one, or a pointer to a row."""
+    """How arguments are passed to a function: one by value, or a row by a pointer."""
 
     dtype: np.dtype
     length: int = 0  # of a row
-    kind: str = ""  # that of its places
-    pitch: int | None = None  # None if it is a number of the kernel, which is passed too
+    kind: str = ""  # of the places of a row
+    pitch: int | None = None  # None if the kernel computes it; then it is passed too
 
 
 class Programs(Memory):
-    """Writes the programs of a function."""
+    """Writes scalar programs into a function."""
 
     def program(
         self, program: Program, inputs: Sequence[str | Place], targets: Sequence[Place] = ()
     ) -> list[str]:
-        """The names of the outputs; with ``targets`` none: they are written there.
+        """The names of the outputs; with ``targets`` the outputs are written there instead.
 
-        Rows of results of a loop are written to their targets at once.
+        A loop writes its rows of results directly to their targets.
         """
-        # what is read or written in a loop or a branch is not there after it
+        # names that are read or written inside a loop or a branch are not defined after it
         places, loaded = dict(self.places), dict(self.loaded)
         values: list[Any] = list(inputs)
         outputs = list(zip(program.outputs, targets, strict=False))
@@ -49,8 +49,8 @@ class Programs(Memory):
             args, dtypes = [values[a] for a in op.args], [program.dtype(a) for a in op.args]
             if op.name == "call":
                 numbers = [items.get((number, item), -1) for item in range(op.value.items)]
-                wanted = [target_of.get(item) for item in numbers]
-                values.append(self._routine(op.value, dtypes, args, wanted))
+                item_targets = [target_of.get(item) for item in numbers]
+                values.append(self._routine(op.value, dtypes, args, item_targets))
             elif op.name == "item":
                 values.append(args[0][op.value])
             elif op.name == "take":
@@ -72,7 +72,7 @@ class Programs(Memory):
         args: Sequence[str | Place],
         wanted: Sequence[Place | None],
     ) -> Sequence[str | Place]:
-        """The items of a routine; ``wanted``: where they may be written, or None."""
+        """The items of a routine; ``wanted`` has the place where each may be written, or None."""
         if routine.kind in ("branch", "rare"):
             return self._branch(routine, dtypes, args)
         if routine.kind == "while":
@@ -108,19 +108,19 @@ class Programs(Memory):
         return [*(self.read_from(place) for place in carried), *items]
 
     def _targets(self, routine: Routine, wanted: Sequence[Place | None]) -> list[tuple[Place, int]]:
-        """The place of the first result of each row of a loop, and the elements to the next one.
+        """For each row of results of a loop, the place of the first result, and the stride.
 
-        Rows that are not wanted elsewhere lie together: what a trip computes is side by side.
+        Rows without places in ``wanted`` share a buffer, where the results of a trip are adjacent.
         """
         firsts = range(routine.carried, routine.items, routine.trips)
         targets = [self.regular(wanted[first : first + routine.trips]) for first in firsts]
         dtypes = [routine.dtype(first) for first in firsts]
-        own = [k for k, target in enumerate(targets) if target is None]
-        if own:
-            buffer = self.buffer([dtypes[k] for k in own], len(own) * routine.trips)
-            for number, k in enumerate(own):
+        missing = [k for k, target in enumerate(targets) if target is None]
+        if missing:
+            buffer = self.buffer([dtypes[k] for k in missing], len(missing) * routine.trips)
+            for number, k in enumerate(missing):
                 place = buffer._replace(dtype=dtypes[k], element=number)
-                targets[k] = place, len(own)
+                targets[k] = place, len(missing)
         return [target for target in targets if target is not None]
 
     def _branch(
@@ -128,7 +128,7 @@ class Programs(Memory):
     ) -> list[str | Place]:
         """A branch, taken if the first argument is true for any body of the vector.
 
-        What is seldom needed is a function, out of the way of the other lines.
+        A rare branch is a separate function, out of the way of the other lines.
         """
         names = [self.value(x) for x in args]
         carried = [self.slot(dtype) for dtype in dtypes[routine.fixed :]]
@@ -161,7 +161,7 @@ class Programs(Memory):
     def _call(
         self, routine: Routine, dtypes: Sequence[np.dtype], args: Sequence[str | Place]
     ) -> Sequence[Place]:
-        """A call of the function of a routine, which writes its results to memory."""
+        """Call the function of a routine, which writes its results to memory."""
         passed, values, k = [], [], 0
         while k < len(args):
             row = self._row_from(args, k)
@@ -190,7 +190,7 @@ class Programs(Memory):
         return [out._replace(dtype=dtype, element=item) for item, dtype in enumerate(results)]
 
     def _row_from(self, values: Sequence[str | Place], k: int) -> list[Place]:
-        """The places of the values from the k-th on that lie one after the other."""
+        """The places of the values from the k-th on, as long as they are adjacent."""
         first, row = self.place(values[k]), []
         while first and k < len(values) and self.place(values[k]) == first:
             row.append(first)
@@ -200,7 +200,7 @@ class Programs(Memory):
     def _function(
         self, name: str, routine: Routine, passed: Sequence[_Passed], pitch: int | None
     ) -> None:
-        """Writes the function of a routine; ``pitch`` is that of its results, as in ``_Passed``."""
+        """Write the function of a routine; ``pitch``: of its results, as in ``_Passed``."""
         w = Programs(self.module)
         parameters, inputs = ["ptr %scratch", "ptr noalias %out"], []
         apart: Index | None = pitch

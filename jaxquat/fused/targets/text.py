@@ -6,8 +6,9 @@
         with text.when(k.multiple_of(2)):
             text.line(...)
 
-What changes from trip to trip, the number of the trip too, lies in memory of the function that
-LLVM turns into registers (its pass "mem2reg"). So nobody has to join values where branches meet.
+Values that change from trip to trip, including the number of the trip, lie in memory of the
+function, which LLVM turns into registers (its pass "mem2reg"). So values need not be joined where
+branches meet.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ def scalar(dtype: np.dtype) -> str:
 
 
 def stored(dtype: np.dtype) -> str:
-    """Its type in operands and results, where booleans are bytes."""
+    """The LLVM type of a number in operands and results, where booleans are bytes."""
     return "i8" if dtype.kind == "b" else scalar(dtype)
 
 
 def literal(dtype: np.dtype, value: Any) -> str:
-    """A constant; a float as the bits of a float64, as LLVM wants it for both precisions."""
+    """A constant; a float as the bits of a float64, which LLVM requires for both precisions."""
     if dtype.kind == "f":
         return f"0x{np.float64(value).view(np.uint64):016X}"
     return ("true" if value else "false") if dtype.kind == "b" else str(int(value))
@@ -39,14 +40,14 @@ def literal(dtype: np.dtype, value: Any) -> str:
 
 @dataclass
 class Module:
-    """What the functions of a module share."""
+    """The state that the functions of a module share."""
 
     lanes: int
     declared: set[str] = field(default_factory=set)
     functions: list[str] = field(default_factory=list)  # texts
     routines: dict[Any, str] = field(default_factory=dict)  # names of functions
     most: int = 2**18  # bytes of a thread's stack for arrays; larger ones lie in scratch memory
-    interleaved: bool = False  # in scratch memory, equal elements of all threads lie side by side
+    interleaved: bool = False  # in scratch memory, the same element of all threads is adjacent
     stack: int = 0  # bytes of each thread's stack that arrays use
     scratch: int = 0  # bytes of each thread's scratch memory
 
@@ -59,7 +60,7 @@ _product = _operator("mul")
 
 
 class Number:
-    """An integer (i64) that a function computes; Python's operators write its lines."""
+    """An integer (i64) that a function computes; Python's operators write the lines for it."""
 
     def __init__(self, text: Text, name: str) -> None:
         self.text, self.name = text, name
@@ -72,7 +73,7 @@ class Number:
     __lt__, is_ = _operator("icmp ult"), _operator("icmp eq")
 
     def __mul__(self, other: Index) -> Index:
-        """The product; with the int 0 no line is needed."""
+        """The product; a product with the int 0 needs no line."""
         return other if isinstance(other, int) and other == 0 else _product(self, other)
 
     __rmul__ = __mul__
@@ -85,7 +86,7 @@ class Number:
         return (self % period).is_(0)
 
     def at_most(self, most: int) -> Number:
-        """The smaller one of itself and ``most``."""
+        """The smaller of this number and ``most``."""
         return self.text.number(self.text.set(f"select i1 {self < most}, i64 {self}, i64 {most}"))
 
 
@@ -111,17 +112,17 @@ class Text:
         return f"%v{self.count}"
 
     def line(self, text: str) -> None:
-        """One more line."""
+        """Add a line."""
         self.lines.append("  " + text)
 
     def set(self, text: str) -> str:
-        """A line that gives a new name to a value."""
+        """Add a line that computes a value, and return the value's new name."""
         name = self.name()
         self.line(f"{name} = {text}")
         return name
 
     def number(self, name: str) -> Number:
-        """The integer of a name."""
+        """The integer with this name."""
         return Number(self, name)
 
     def local(self, kind: str) -> str:
@@ -165,14 +166,14 @@ class Text:
         self._begin(f"{label}_after")
 
     def _begin(self, label: str) -> None:
-        """Begins the lines of a label, to which the line before goes on."""
+        """Begin the lines of a label; the line before continues there."""
         self.line(f"br label %{label}")
         self.lines.append(f"{label}:")
 
     # Vectors, with one number for each lane.
 
     def vector(self, dtype: np.dtype) -> str:
-        """Its LLVM type."""
+        """The LLVM type of a vector."""
         return f"<{self.lanes} x {scalar(dtype)}>"
 
     def splat(self, dtype: np.dtype, value: str) -> str:
@@ -187,7 +188,7 @@ class Text:
         return f"<{', '.join([one] * self.lanes)}>"
 
     def call(self, result: str, function: str, arguments: Sequence[tuple[str, str]]) -> str:
-        """A call of an intrinsic function of LLVM; ``arguments``: type and name of each."""
+        """Call an intrinsic function of LLVM; ``arguments`` has the type and name of each."""
         kinds = ", ".join(kind for kind, _ in arguments)
         passed = ", ".join(f"{kind} {value}" for kind, value in arguments)
         self.module.declared.add(f"declare {result} @{function}({kinds})")

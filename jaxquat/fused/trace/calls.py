@@ -13,13 +13,13 @@ from jaxquat.fused.ir.program import Routine
 from jaxquat.fused.trace.products import Product, computed, factored
 from jaxquat.fused.trace.values import Values, constants, known, numbered, opened
 
-LONG = 300  # a function called several times is a routine from so many operations on
+LONG = 300  # a function called several times becomes a routine from this many operations on
 
 
 def sites(jaxpr: Any, counts: dict[int, int], times: int = 1) -> dict[int, int]:
-    """How often each inner jaxpr is called, by its id, entered into ``counts``.
+    """Count into ``counts`` how often each inner jaxpr is called, by its id.
 
-    A call in a scan counts once for each iteration, one in a while loop twice.
+    A call in a scan counts once for each iteration, a call in a while loop counts twice.
     """
     for equation in jaxpr.eqns:
         name = equation.primitive.name
@@ -39,10 +39,10 @@ def traced_apart(
     before: Sequence[np.dtype] = (),
     after: Sequence[np.dtype] = (),
 ) -> tuple[Any, list[Values], list[Values]]:
-    """A jaxpr in a builder of its own: the builder, the outputs there, and its arguments here.
+    """Run a jaxpr in a new builder; return it, the outputs in it, and the arguments in ``t``.
 
-    The inputs of that builder are the scalars of the arguments that are not constants, between
-    those of the dtypes ``before`` and ``after``.
+    The inputs of the new builder are inputs of the dtypes ``before``, then the scalars of the
+    arguments that are not constants, then inputs of the dtypes ``after``.
     """
     literals = [known(t, values) for values in args]
     free = [values for values, x in zip(args, literals, strict=True) if x is None]
@@ -56,8 +56,8 @@ def traced_apart(
 def called(t: Any, equation: Any, args: list[Values]) -> list[Values] | None:
     """The outputs of a call, by a routine; None for a short function, which is inlined.
 
-    All calls of a long function with the same constants share one routine. ``t.routines`` has it by
-    the jaxpr and those constants, or None where there is none.
+    All calls of a long function with the same constants share one routine. ``t.routines`` maps the
+    jaxpr and these constants to the routine, or to None for a short function.
     """
     jaxpr = equation.params["jaxpr"]
     literals = [known(t, values) for values in args]
@@ -83,20 +83,20 @@ def called(t: Any, equation: Any, args: list[Values]) -> list[Values] | None:
 
 
 def _numbers(outputs: Sequence[Values | Product]) -> set[int]:
-    """The values that the outputs of a function are made of."""
+    """The numbers of the values in the outputs of a function."""
     arrays = [a for x in outputs for a in (x[:2] if isinstance(x, Product) else (x,))]
     return {k for a in arrays for k in a.ravel().tolist()}
 
 
 def _routine(t: Any, jaxpr: Any, args: list[Values]) -> Any:
-    """The routine of a function, which of its values are items, its outputs, and its builder.
+    """The routine of a function, the values that it returns, the outputs, and the builder.
 
-    Outputs that are inputs or constants do not come from the routine. Of products it gives the
+    The routine does not return outputs that are inputs or constants. For a product it returns the
     factors.
     """
     try:
         inner, outputs, _ = traced_apart(t, jaxpr, args)
-    except NotScalarError:  # of an index, say, that is known where the function is called
+    except NotScalarError:  # for example, it needs an index that is known at the call
         return None
     outputs = [factored(inner, x) or x for x in outputs]
     inside = [k for k in _numbers(outputs) if k >= len(inner.inputs)]

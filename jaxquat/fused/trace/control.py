@@ -1,8 +1,9 @@
 """Branches, loops and other primitives that contain jaxprs.
 
-A loop of known length is unrolled. A branch that only the run can choose is computed and selected
-if it is short; a long one is a routine, which a vector of bodies runs if one of them wants it. A
-loop whose end only the run knows is a routine too: it runs until no body of the vector goes on.
+A loop of known length is unrolled. Where a branch is chosen at run time, a short branch is always
+computed and its result selected; a long one is a routine, which a vector of bodies runs if one of
+them chooses it. A loop whose length is known only at run time is a routine too: it runs until all
+bodies of the vector have stopped.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from jaxquat.fused.trace.values import (
     raw_specs,
 )  # fmt: skip
 
-TRIPS = 4096  # iterations of a loop that is unrolled
-SHORT = 20  # a branch is computed by all bodies up to this cost (``Program.cost``)
+TRIPS = 4096  # the most iterations of a loop that is unrolled
+SHORT = 20  # all bodies compute a branch up to this cost (``Program.cost``)
 
 
 def _scan(t: Any, equation: Any, *args: Values) -> list[Values]:
@@ -57,8 +58,8 @@ def _scan(t: Any, equation: Any, *args: Values) -> list[Values]:
 def _while(t: Any, equation: Any, *args: Values) -> list[Values]:
     """A while loop: unrolled as long as its condition is known, then a routine.
 
-    ``jax.vmap`` makes the condition an array. Then the loop goes on as long as one of them holds,
-    and what is carried changes where its own does.
+    ``jax.vmap`` makes the condition an array. Then the loop goes on as long as any element holds,
+    and the carried values change only where their own element holds.
     """
     p = equation.params
     n, m = p["cond_nconsts"], p["body_nconsts"]
@@ -82,7 +83,7 @@ def _while_any(
 ) -> list[Values]:
     """The loop as a routine: it carries whether a body goes on, and ``carry``.
 
-    A body that no longer does keeps what it has, while others of its vector go on.
+    A body that has stopped keeps its values while other bodies of its vector go on.
     """
     flags = [go] if go.ndim == 0 else [_any(t, go), go]
     fixed, carried = _flat([*test, *body]), _flat([*flags, *carry])
@@ -95,7 +96,7 @@ def _while_any(
     news = inner.run(*opened(p["body_jaxpr"]), [*body, *olds])
     news = [_where(inner, go, new, old) for new, old in zip(news, olds, strict=True)]
     (more,) = inner.run(*opened(p["cond_jaxpr"]), [*test, *news])
-    more = each(inner, lambda before, now: before & now, go, more)  # who has stopped stays so
+    more = each(inner, lambda before, now: before & now, go, more)  # stopped stays stopped
     flags = [more] if more.ndim == 0 else [_any(inner, more), more]
     program = inner.finish(_flat([*flags, *news]))
     items = t.call(Routine(program, 1, len(fixed), len(carried), "while"), [*fixed, *carried])
@@ -103,24 +104,24 @@ def _while_any(
 
 
 def _any(t: Any, go: Values) -> Values:
-    """Whether one of these holds, ()."""
+    """Whether any of these holds, ()."""
     return np.asarray(functools.reduce(lambda a, b: t.emit("or", a, b), _flat([go])))
 
 
 def _where(t: Any, go: Values, new: Values, old: Values) -> Values:
-    """Element by element; ``go`` may lack axes at the end."""
+    """Select ``new`` where ``go`` holds, else ``old``; ``go`` may lack axes at the end."""
     go = np.broadcast_to(go.reshape(go.shape + (1,) * (new.ndim - go.ndim)), new.shape)
     return each(t, where, go, new, old)
 
 
 def _cond(t: Any, equation: Any, which: Values, *args: Values) -> list[Values]:
-    """The branch that is chosen: the only one if that is known, else as this room says."""
+    """The results of the chosen branch; only that branch is traced if the choice is known."""
     branches, number = equation.params["branches"], _of_boolean(t.scalar(int(which)))
     if number.literal is not None:
         chosen = branches[min(max(int(number.literal), 0), len(branches) - 1)]
         return t.run(*opened(chosen), args)
-    likes = [(raw_shape(v.aval), raw_dtype(v.aval)) for v in equation.outvars]
-    dtypes = [dtype for shape, dtype in likes for _ in range(math.prod(shape))]
+    specs = [(raw_shape(v.aval), raw_dtype(v.aval)) for v in equation.outvars]
+    dtypes = [dtype for shape, dtype in specs for _ in range(math.prod(shape))]
     routines = [_branch(t, branch, list(args), dtypes) for branch in branches]
     results: list[int] = []
     for k, branch in enumerate(branches):
@@ -130,20 +131,20 @@ def _cond(t: Any, equation: Any, which: Values, *args: Values) -> list[Values]:
             pairs = zip(result, results or result, strict=True)
             results = [where(chosen, t.scalar(x), t.scalar(y)).number for x, y in pairs]
     results = results or [t.const(dtype.type(0)) for dtype in dtypes]
-    for k, found in enumerate(routines):
-        if found is not None:
-            routine, free = found
+    for k, long_branch in enumerate(routines):
+        if long_branch is not None:
+            routine, free = long_branch
             chosen = _is(number, k, len(branches)).number
             results = t.call(routine, [chosen, *_flat(free), *results])
-    return _shaped(results, [shape for shape, _ in likes])
+    return _shaped(results, [shape for shape, _ in specs])
 
 
 def _branch(
     t: Any, jaxpr: Any, args: list[Values], dtypes: list[np.dtype]
 ) -> tuple[Routine, list[Values]] | None:
-    """A branch as a routine, and the arguments that it takes; None for a short one.
+    """A branch as a routine, and its arguments; None for a short branch.
 
-    Its inputs are whether it is chosen, the arguments, and the values where it is not.
+    Its inputs are whether it is chosen, the arguments, and the results where it is not chosen.
     """
     inner, outputs, free = traced_apart(t, jaxpr, args, [np.dtype(bool)], dtypes)
     if inner.finish(_flat(outputs)).cost() <= SHORT:
@@ -156,7 +157,7 @@ def _branch(
 
 
 def _is(which: Scalar, number: int, count: int) -> Scalar:
-    """Whether a branch is chosen: numbers beyond the ends mean the first and the last."""
+    """Whether branch ``number`` is chosen; out-of-range choices mean the first or last branch."""
     if which.dtype.kind == "b":
         return which if number else ~which
     if number == 0:
@@ -165,7 +166,7 @@ def _is(which: Scalar, number: int, count: int) -> Scalar:
 
 
 def _of_boolean(which: Scalar) -> Scalar:
-    """The boolean that was converted to this number, if one was."""
+    """The boolean that was converted to this number, or the number itself if none was."""
     op = which.b.made_by(which.number, "convert")
     return which.b.scalar(op.args[0]) if op and which.b.dtype(op.args[0]).kind == "b" else which
 
@@ -184,7 +185,7 @@ def _shaped(numbers: Sequence[int], shapes: Sequence[tuple[int, ...]]) -> list[V
 
 
 def _expanded(t: Any, equation: Any, *args: Values) -> list[Values]:
-    """A primitive of newer versions of jax that can expand itself (custom_root)."""
+    """A primitive of newer versions of JAX that can expand itself (custom_root)."""
     primitive = equation.params["_prim"]
 
     def expanded(*leaves: Any) -> list[Any]:

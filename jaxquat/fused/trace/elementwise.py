@@ -24,7 +24,7 @@ from jaxquat.fused.ir.builder import (
 )  # fmt: skip
 from jaxquat.fused.ir.elementary import bits, with_sign
 
-PRODUCTS_OF_POWER = 4  # the largest exponent of a power that is computed by products
+PRODUCTS_OF_POWER = 4  # the largest exponent for which products compute a power
 
 Rule = Callable[..., Scalar]
 
@@ -34,12 +34,12 @@ def _plain(name: str) -> Rule:
 
 
 def _of(function: Rule) -> Rule:
-    """The rule of a function of scalars alone."""
+    """The rule of a function that needs only the scalars."""
     return lambda params, dtype, *args: function(*args)
 
 
 def power(x: Scalar, n: int) -> Scalar:
-    """x^n for a whole n, by repeated squares."""
+    """x^n for an integer n, by repeated squaring."""
     if n < 0:
         return 1 / power(x, -n)
     result = None
@@ -53,11 +53,11 @@ def power(x: Scalar, n: int) -> Scalar:
 
 
 def _pow(params: Any, dtype: Any, x: Scalar, y: Scalar) -> Scalar:
-    """x^y; where y is a constant such as 2, 1.5 or -2.5, by products and a root.
+    """x^y; for a constant y such as 2, 1.5 or -2.5, by products and a square root.
 
     Up to PRODUCTS_OF_POWER the products lose no more digits than the function does. A negative
     power is a product of 1/x, not 1/x^n: 1/x overflows only where the power does too, while x^n
-    may overflow, or be zero, where the power is an ordinary number.
+    may overflow or be zero where the power is an ordinary number.
     """
     if y.dtype.kind != "f":
         y = y.convert(x.dtype)
@@ -96,9 +96,9 @@ def _convert(params: Any, dtype: Any, x: Scalar) -> Scalar:
 
 
 def _round(params: Any, dtype: Any, x: Scalar) -> Scalar:
-    """To the nearest integer; half-way, to the even one or to the one away from zero.
+    """Round to the nearest integer; halfway cases go to the even one or away from zero.
 
-    The latter is not ``floor(|x| + 1/2)``: of 0.49999997 that sum rounds to 1.
+    Away from zero is not ``floor(|x| + 1/2)``: for 0.49999997 that sum rounds to 1.
     """
     if params["rounding_method"] == jax.lax.RoundingMethod.TO_NEAREST_EVEN:
         return nearest(x)
@@ -108,11 +108,11 @@ def _round(params: Any, dtype: Any, x: Scalar) -> Scalar:
 
 
 def _quotient(name: str) -> Rule:
-    """The quotient or remainder. Integers divide as XLA defines it.
+    """The quotient or remainder. Integers are divided as XLA defines it.
 
-    x/0 is -1 (all bits set) and its remainder x; the least integer over -1 is itself, with
-    remainder 0. In both cases the processor ends the process, even where a select drops the result,
-    so the divisor is replaced by 1.
+    x/0 is -1 (all bits set) with remainder x; the least integer divided by -1 is itself, with
+    remainder 0. Both divisions make the processor end the process, even where a select drops the
+    result, so the divisor is replaced by 1.
     """
 
     def rule(params: Any, dtype: Any, x: Scalar, y: Scalar) -> Scalar:
@@ -146,9 +146,9 @@ def _shift(name: str) -> Rule:
 
 
 def _reduce_precision(params: Any, dtype: Any, x: Scalar) -> Scalar:
-    """The nearest number with fewer bits, as XLA defines it: half-way the even one.
+    """The nearest number with fewer bits, as XLA defines it; halfway cases go to the even one.
 
-    Beyond the exponents that are left a number is infinite or zero.
+    A number beyond the remaining exponents becomes infinite or zero.
     """
     bits, mantissa = (32, 23) if dtype.itemsize == 4 else (64, 52)
     exponent, kept = params["exponent_bits"], min(params["mantissa_bits"], mantissa)
@@ -176,7 +176,7 @@ def _bitcast(params: Any, dtype: Any, x: Scalar) -> Scalar:
 
 
 def choice(which: Scalar, choices: list[Scalar]) -> Scalar:
-    """The choice that an integer counts, from 0; a boolean takes the first where it is false."""
+    """The choice with number ``which``, from 0; for a boolean, False means the first choice."""
     if which.dtype.kind == "b":
         return where(which, choices[1], choices[0]) if len(choices) == 2 else choices[0]
     value = choices[-1]
@@ -192,9 +192,9 @@ def _arc(x: Scalar, sine: bool) -> Scalar:
 
 
 def _hyperbolic(x: Scalar, sense: str) -> Scalar:
-    """Cosine ``(e^x + 1/e^x)/2`` or sine ``(m + m/(m + 1))/2``, where ``m = e^x - 1``.
+    """cosh, ``(e^x + 1/e^x)/2``, or sinh, ``(m + m/(m + 1))/2`` with ``m = e^x - 1``.
 
-    Where e^x may be infinite both are ``e^(x - 1) e/2``.
+    Where e^x may overflow, both are ``e^(x - 1) e/2``.
     """
     size = abs(x)
     large = size > (80 if x.dtype.itemsize == 4 else 700)
@@ -207,9 +207,9 @@ def _hyperbolic(x: Scalar, sense: str) -> Scalar:
 
 
 def _mul(x: Scalar, y: Scalar) -> Scalar:
-    """A product; one with a boolean, converted to 0 or 1, is a choice, as in XLA.
+    """A product; a product with a boolean, converted to 0 or 1, is a select, as in XLA.
 
-    So it is 0 also where the other factor is NaN or infinite. Within a dot it is not a choice.
+    So it is 0 even where the other factor is NaN or infinite. Within a dot it is not a select.
     """
     for number, other in ((x, y), (y, x)) if x.dtype.kind == "f" else ():
         op = number.b.made_by(number.number, "convert")
@@ -219,13 +219,13 @@ def _mul(x: Scalar, y: Scalar) -> Scalar:
 
 
 def _in_total_order(name: str) -> Rule:
-    """A comparison in which -0 is below 0 and NaN above all (below, if its sign bit is set)."""
+    """A comparison in which -0 is below 0, and NaN is above all (below, if its sign bit is set)."""
 
     def key(x: Scalar) -> Scalar:
         if x.dtype.kind != "f":
             return x
-        whole, last = bits(x), 8 * x.dtype.itemsize - 1
-        return whole ^ ((whole >> last) & (2**last - 1))
+        word, last = bits(x), 8 * x.dtype.itemsize - 1
+        return word ^ ((word >> last) & (2**last - 1))
 
     return lambda params, dtype, x, y: operation(name, key(x), key(y))
 

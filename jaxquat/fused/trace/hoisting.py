@@ -1,20 +1,20 @@
-"""Hoisting: what does not change during a run is computed once, before it.
+"""Hoisting: values that do not change during a run are computed once, before it.
 
-A step closes over parameters and the body. What it computes from these alone, such as the inverse
-of the inertia, is the same in every step. ``hoist`` is a pass from jaxpr to jaxpr. It walks through
-the equations in order and gives each variable a kind:
+A step closes over parameters and the body. Values that it computes from these alone, such as the
+inverse of the inertia, are the same in every step. ``hoist`` is a pass from jaxpr to jaxpr. It
+walks through the equations in order and gives each variable a kind:
 
 - _LITERAL: a number known now, such as an index; it becomes part of the program;
-- _FIXED: made of closed-over arrays; it is computed here, by JAX, and becomes an argument of the
-  kernel, so a new inertia compiles nothing anew and gradients flow through the argument;
+- _FIXED: made from closed-over arrays; JAX computes it here, and it becomes an argument of the
+  kernel, so a new inertia needs no new compilation and gradients flow through the argument;
 - _CHANGING: depends on the arguments (the state, the step's number); its equations remain.
 
 The kind of an output is the largest kind among the inputs of its equation. The equations that
 remain are those of the new jaxpr; its first arguments are the fixed values that they use.
 
 Calls are inlined. A long function called several times stays a call: its equations are walked
-through once for all calls with the same fixed inputs, and become a ``jit`` equation, of which
-``scalarize`` makes a routine. ``shared`` sees to it that calls of one function are alike.
+through once for all calls with the same fixed inputs and become a ``jit`` equation, which
+``scalarize`` turns into a routine. ``shared`` makes all calls of a function use one trace.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ from jaxquat.fused.trace.tracing import dissolves
 from jaxquat.fused.trace.values import opened
 
 _LITERAL, _FIXED, _CHANGING = range(3)
-# jit and checkpoint are walked into; not calls with a custom derivative, which holds for the whole
+# jit and checkpoint are walked into, but not calls with a custom derivative, which is for all of it
 _OPENED = ("jit", "remat2")
 
 
 def shared(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function; all its calls are calls of one traced function."""
-    # structure of the arguments, leaves that are no tracers, function of the tracers
+    """The same function, where all calls share one traced function."""
+    # structure of the arguments, leaves that are not tracers, function of the tracers
     known: list[tuple[Any, list[Any], Callable[..., Any]]] = []
 
     @functools.wraps(function)
     def call(*arguments: Any) -> Any:
         leaves, structure = jax.tree.flatten(arguments)
-        fixed = [None if isinstance(x, Tracer) else x for x in leaves]  # concrete leaves stay so
+        fixed = [None if isinstance(x, Tracer) else x for x in leaves]  # keep leaves concrete
         tracers = [x for x in leaves if isinstance(x, Tracer)]
-        for other, others, traced in known:
-            if other == structure and all(x is y for x, y in zip(others, fixed, strict=True)):
+        for tree, values, traced in known:
+            if tree == structure and all(x is y for x, y in zip(values, fixed, strict=True)):
                 return traced(*tracers)
 
         def of_tracers(*tracers: Any) -> Any:
@@ -70,15 +70,13 @@ def shared(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def hoist(closed: Any) -> tuple[Any, list[Any]]:
-    """``(rest, fixed)``: the jaxpr ``rest`` of (*fixed, *arguments) is ``closed`` of (*arguments).
+    """Return ``(rest, fixed)`` where ``rest(*fixed, *arguments)`` equals ``closed(*arguments)``.
 
-    ``fixed`` are arrays that the function makes of what it closes over alone: parameters, the
-    inertia and its inverse. They are computed here, outside of the run, and so are their
-    derivatives.
+    ``fixed`` are arrays that the function computes only from what it closes over: parameters, the
+    inertia and its inverse. They and their derivatives are computed here, outside the run.
 
     Raises:
-        NotScalarError: the function has effects. Computed once, before the run, they would happen
-            once.
+        NotScalarError: the function has effects. Hoisted effects would happen only once.
     """
     if closed.effects:
         effects = ", ".join(sorted(map(str, closed.effects)))
@@ -94,7 +92,7 @@ def hoist(closed: Any) -> tuple[Any, list[Any]]:
 
 
 def _needed(equations: Sequence[Any], results: Iterable[Any]) -> tuple[list[Any], set[Any]]:
-    """Those equations that the results are computed by, and all variables that these use."""
+    """The equations that compute the results, and all variables that these use."""
     used = {v for v in results if not hasattr(v, "val")}
     needed = []
     for equation in reversed(equations):
@@ -108,10 +106,10 @@ class _Callee(NamedTuple):
     """A function that stays a call.
 
     Attributes:
-        equation: a call, of the inputs that change and of ``free``; its results are ``own``.
-        free: what it uses of the variables outside.
-        own: which of ``results`` change.
-        results: what the outputs of the function are.
+        equation: a call; its inputs are the changing inputs and ``free``, its results are ``own``.
+        free: the variables outside that it uses.
+        own: the changing ones among ``results``.
+        results: the variables or literals of the function's outputs.
     """
 
     equation: Any
@@ -121,13 +119,13 @@ class _Callee(NamedTuple):
 
 
 class _Walk:
-    """A walk through a jaxpr and what it calls.
+    """A walk through a jaxpr and the functions that it calls.
 
     Attributes:
-        outermost: the equations that remain, those in functions that stay calls not among them.
+        outermost: the equations that remain, without those inside functions that stay calls.
         fixed: the values of fixed variables, in the order in which they were computed.
-        numbers: those of literal variables, as far as they are known.
-        sources: the equations of the other literal ones.
+        numbers: the values of literal variables, as far as they have been computed.
+        sources: the equations of literal variables.
     """
 
     def __init__(self, closed: Any) -> None:
@@ -143,7 +141,7 @@ class _Walk:
     def through(
         self, jaxpr: Any, consts: Sequence[Any], arguments: Sequence[Any], equations: list[Any]
     ) -> list[Any]:
-        """What the outputs of a jaxpr are; its equations that remain are added to ``equations``."""
+        """The outputs of a jaxpr; its remaining equations are added to ``equations``."""
         known = dict(zip(jaxpr.invars, arguments, strict=True))
         known |= {v: self._constant(v, c) for v, c in zip(jaxpr.constvars, consts, strict=True)}
         read = lambda v: v if hasattr(v, "val") else known[v]  # noqa: E731
@@ -153,7 +151,7 @@ class _Walk:
         return list(map(read, jaxpr.outvars))
 
     def _outputs(self, equation: Any, equations: list[Any]) -> Sequence[Any]:
-        """What the outputs of an equation are."""
+        """The outputs of an equation."""
         kind = max(map(self._kind, equation.invars), default=_LITERAL)
         if equation.primitive.name in _OPENED and not is_rare(equation):
             inner = equation.params["jaxpr"]
@@ -161,7 +159,7 @@ class _Walk:
                 return self._called(inner, equation.invars, equations)
             return self.through(*opened(inner), equation.invars, equations)
         if kind == _LITERAL and not dissolves(equation):
-            kind = _FIXED  # the number of the platform, a decomposition of a constant
+            kind = _FIXED  # for example the platform index, a decomposition of a constant
         if kind == _FIXED:
             return self._results(equation)
         outputs = [Var(v.aval) for v in equation.outvars]
@@ -179,9 +177,9 @@ class _Walk:
         return _FIXED if v in self.fixed else _CHANGING
 
     def _constant(self, v: Any, value: Any) -> Any:
-        """The variable of a closed-over array, one for each.
+        """The variable of a closed-over array; each array has one.
 
-        Integers and booleans that are known are literals. Floats, tracers and keys are fixed.
+        Known integers and booleans are literals. Floats, tracers and random keys are fixed.
         """
         if id(value) not in self._constants:
             self._constants[id(value)] = new = Var(v.aval)
@@ -191,7 +189,7 @@ class _Walk:
         return self._constants[id(value)]
 
     def _value(self, v: Any) -> Any:
-        """The value of a variable; literals are computed only when a fixed value asks for them."""
+        """The value of a variable; literals are computed only when a fixed value needs them."""
         if hasattr(v, "val"):
             return np.asarray(v.val, v.aval.dtype)
         if v in self.fixed:
@@ -224,10 +222,7 @@ class _Walk:
         return outputs
 
     def _called(self, inner: Any, inputs: Sequence[Any], equations: list[Any]) -> list[Any]:
-        """What the outputs of a call are; the callee is walked through once.
-
-        Once, that is, for all its calls with the same fixed inputs.
-        """
+        """The outputs of a call; the callee is walked through once for the same fixed inputs."""
         changes = [self._kind(v) == _CHANGING for v in inputs]
         key = id(inner), *(None if c else _name(v) for c, v in zip(changes, inputs, strict=True))
         if key not in self._calls:
@@ -254,7 +249,7 @@ class _Walk:
 
 
 def _name(v: Any) -> Any:
-    """A variable, or what makes two literals equal."""
+    """The variable, or a value that is equal for equal literals."""
     if not hasattr(v, "val"):
         return v
     value = np.asarray(v.val, v.aval.dtype)
@@ -262,15 +257,15 @@ def _name(v: Any) -> Any:
 
 
 def _typed(x: Any, v: Any) -> Any:
-    """A value that varies as the variable does, for which it stands."""
+    """The value of a variable, cast to vary over devices as the variable does."""
     axes = axes_of(v.aval)
     return cast(jnp.asarray(x), axes) if axes else x
 
 
 def _without_slopes(equation: Any) -> list[Any]:
-    """The equation; what a ``jax.custom_vjp`` function closes over must not be differentiated.
+    """The equation, with ``stop_gradient`` on all that a ``jax.custom_vjp`` function closes over.
 
-    The scan refuses it; where it does not, there is no derivative either.
+    The scan refuses to differentiate with respect to these, or has no derivative either.
     """
     custom = equation.primitive.name.startswith("custom_vjp")
     count = equation.params.get("num_consts", 0) if custom else 0

@@ -1,9 +1,9 @@
-"""Slices, gathers and scatters, at indices that are known or that only the run knows.
+"""Slices, gathers and scatters, at indices that are constants or known only at run time.
 
-A slice that begins at an index that only the run knows can begin at so many places. So each of its
-elements is one of as many candidates, and one number says which (``_Start``). Reading is "take".
-Writing goes through all candidates and replaces the one whose turn it is. Where the indices are
-constants there is one candidate, the builder folds the rest, and elements only move.
+A slice whose first index is known only at run time can begin at several places. So each of its
+elements is one of several candidates, and one number says which (``_Start``). Reading uses the
+operation "take". Writing goes through all candidates and replaces the chosen one. Where the indices
+are constants there is one candidate, the builder folds the selects away, and elements only move.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from jaxquat.fused.ir.builder import (
 from jaxquat.fused.ir.program import Routine
 from jaxquat.fused.trace.values import Values, raw_dtype
 
-FEW = 8  # up to so many candidates, an element is chosen by selects
-MANY = 64  # from so many on, they are replaced by a loop
+FEW = 8  # up to this many candidates, selects choose an element
+MANY = 64  # from this many candidates on, a loop replaces the chosen one
 
 
 Starts = dict[int, Any]  # by axis: a Scalar, or an integer within the array
@@ -38,8 +38,8 @@ class _Start(NamedTuple):
     """Where a slice of an array begins.
 
     Attributes:
-        number: which of the possible beginnings it is, an int32; -1 for none of them.
-        offsets: the beginnings, as flat places in the array.
+        number: the number of the chosen beginning in ``offsets``, an int32; -1 for none of them.
+        offsets: the possible beginnings, as flat places in the array.
     """
 
     number: Scalar
@@ -49,9 +49,9 @@ class _Start(NamedTuple):
 def _start(
     b: Builder, shape: Sequence[int], sizes: Sequence[int], starts: Starts, drops: bool
 ) -> _Start:
-    """The beginning of a slice with these sizes, given for each axis that has one.
+    """The beginning of a slice with these sizes; ``starts`` has its index for axes with one.
 
-    A slice is moved to lie within the array; or, if ``drops``, one that does not is none.
+    A slice that reaches out of the array is moved inside or, if ``drops``, left out.
     """
     total, inside = None, None
     offsets = [0]
@@ -61,7 +61,7 @@ def _start(
         if isinstance(index, int):
             offsets = [offset + index * strides[axis] for offset in offsets]
             continue
-        if index.dtype.kind == "u":  # int32 has no room for the largest ones
+        if index.dtype.kind == "u":  # int32 cannot hold the largest ones
             index = minimum(index, index.like(min(last + 1, np.iinfo(index.dtype).max)))
         if drops:
             within = (index >= 0) & (index <= last)
@@ -81,7 +81,7 @@ def _taken(b: Builder, elements: Values, start: _Start, offset: int) -> int:
     candidates = [int(elements[at + offset]) for at in start.offsets]
     if len(candidates) > FEW:
         number, dtype = maximum(start.number, 0), b.dtype(candidates[0])
-        if dtype.kind == "b":  # in memory they have no address of their own
+        if dtype.kind == "b":  # they have no addresses in memory
             candidates = [b.emit("convert", k, dtype=np.int8) for k in candidates]
         value = b.scalar(b.emit("take", number.number, *candidates))
         return value.differs(0).number if dtype.kind == "b" else value.number
@@ -94,7 +94,7 @@ def _taken(b: Builder, elements: Values, start: _Start, offset: int) -> int:
 def _replaced(
     t: Any, elements: Values, start: _Start, offset: int, combine: Combine, new: Scalar
 ) -> None:
-    """Combines the element ``offset`` after the beginning of a slice with a new value."""
+    """Combine the element ``offset`` after the beginning of a slice with a new value."""
     places = [at + offset for at in start.offsets]
     if len(places) < MANY:
         for k, place in enumerate(places):
@@ -110,7 +110,7 @@ def _replaced(
 
 
 def _window(sizes: Sequence[int], shape: Sequence[int]) -> list[tuple[tuple[int, ...], int]]:
-    """Each place in a slice, and its flat place in the array from the beginning of the slice."""
+    """Each place in a slice, with its flat offset in the array from the beginning of the slice."""
     strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
     flat = lambda place: sum(k * stride for k, stride in zip(place, strides, strict=True))  # noqa: E731
     return [(place, flat(place)) for place in np.ndindex(*sizes)]
@@ -139,10 +139,10 @@ def _update_slice(b: Any, equation: Any, x: Values, update: Values, *index: Valu
 def _rows(
     b: Builder, indices: Values, axes: Sequence[int], batching: Sequence[tuple[int, int]]
 ) -> list[tuple[tuple[int, ...], Starts]]:
-    """For each row of ``indices`` its place, and where its slice begins.
+    """For each row of ``indices``, its place and the start of its slice.
 
-    ``axes`` are those that a row is for. ``batching`` are pairs of an axis of the array and one of
-    ``indices`` along which both go together.
+    ``axes`` are the axes of the array that a row indexes. ``batching`` are pairs of a batch axis of
+    the array and the same batch axis of ``indices``.
     """
     rows = []
     for place in np.ndindex(*indices.shape[:-1]):
@@ -178,7 +178,7 @@ def _newest(t: Any, old: Scalar, new: Scalar) -> Scalar:
 
 
 def _by_jaxpr(equation: Any) -> Combine:
-    """What ``scatter`` makes of an element: the new value, or with ``apply`` a function of it."""
+    """The result of ``scatter`` for an element: the new value, or with ``apply`` a function."""
     jaxpr, consts = equation.params["update_jaxpr"], equation.params["update_consts"]
     if jaxpr is None:
         return _newest
@@ -195,7 +195,7 @@ def _by_name(name: str) -> Callable[[Any], Combine]:
 
 
 def _scatter(combine_of: Callable[[Any], Combine]) -> Callable[..., Values]:
-    """A scatter: one update after the other, in the order of XLA."""
+    """The rule of a scatter, which applies the updates one by one, in the order of XLA."""
 
     def rule(b: Any, equation: Any, x: Values, indices: Values, updates: Values) -> Values:
         p = equation.params
@@ -225,7 +225,7 @@ def _scatter(combine_of: Callable[[Any], Combine]) -> Callable[..., Values]:
 
 
 def _drops(mode: Any) -> bool:
-    """Whether what lies outside of the array is left out, rather than moved into it."""
+    """Whether slices outside the array are left out, rather than moved inside."""
     return mode is None or jax.lax.GatherScatterMode.from_any(mode) == _DROP
 
 
@@ -233,9 +233,9 @@ _DROP = jax.lax.GatherScatterMode.FILL_OR_DROP
 
 
 def _filler(equation: Any) -> Any:
-    """What ``lax.gather`` fills with.
+    """The value with which ``lax.gather`` fills.
 
-    Without a value that is NaN, the least signed or the largest unsigned integer, or True.
+    The default is NaN, the least signed or the largest unsigned integer, or True.
     """
     dtype, value = raw_dtype(equation.outvars[0].aval), equation.params.get("fill_value")
     if value is None:

@@ -1,7 +1,7 @@
-"""Factorizations of small matrices and what is solved with them.
+"""Factorizations of small matrices, and solving with them.
 
-Each rule is the algorithm of the textbook on one matrix of scalars, unrolled; matrices of a batch
-follow one another. A pivot is chosen by selects, as its row is known only during the run.
+Each rule is the textbook algorithm on one matrix of scalars, unrolled; the matrices of a batch
+follow one another. Selects choose a pivot, because its row is known only at run time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from jaxquat.fused.trace.values import Values
 
 
 def _over_batch(function: Callable[..., list[Values]], *arrays: Values) -> list[Values]:
-    """The results of a function of matrices, which all have the leading axes of the first one."""
+    """The results of a function of matrices for each place in the batch axes of the first one."""
     batch = arrays[0].shape[:-2]
     rows = [function(*(x[place] for x in arrays)) for place in np.ndindex(batch)]
     columns = zip(*rows, strict=True)
@@ -38,7 +38,7 @@ def _numbers(scalars: np.ndarray) -> Values:
 
 
 def _exchanged(rows: np.ndarray, k: int, pivot: Scalar) -> None:
-    """Exchanges row k with the one that ``pivot`` counts, which does not come before it."""
+    """Exchange row k with row number ``pivot``, which is at least k."""
     table = rows.reshape(len(rows), -1)
     first = table[k].tolist()
     for i in range(k + 1, len(rows)):
@@ -49,7 +49,7 @@ def _exchanged(rows: np.ndarray, k: int, pivot: Scalar) -> None:
 
 
 def _pivot(column: np.ndarray, k: int, none: Scalar) -> Scalar:
-    """The first row from k on with the largest entry, as LAPACK chooses it."""
+    """The first of the rows from k on with the largest absolute entry, as in LAPACK."""
     largest, pivot = abs(column[k]), none.like(k)
     for i in range(k + 1, len(column)):
         size = abs(column[i])
@@ -59,9 +59,9 @@ def _pivot(column: np.ndarray, k: int, none: Scalar) -> Scalar:
 
 
 def _lu(b: Builder, equation: Any, matrix: Values) -> list[Values]:
-    """``P A = L U`` by rows, with the pivots and the permutation that they make.
+    """``P A = L U`` by rows, with the pivots and their permutation.
 
-    A column of zeros is not divided.
+    A column whose pivot is zero is not divided by it.
     """
     none = b.scalar(b.const(np.int32(0)))
 
@@ -102,7 +102,7 @@ def _pivots_to_permutation(b: Builder, equation: Any, pivots: Values) -> Values:
 
 
 def _cholesky(b: Builder, equation: Any, matrix: Values) -> Values:
-    """The lower factor; as in XLA all of it is NaN where the matrix is not positive definite.
+    """The lower factor; as in XLA, it is all NaN if the matrix is not positive definite.
 
     Only the lower triangle is read.
     """
@@ -115,7 +115,7 @@ def _cholesky(b: Builder, equation: Any, matrix: Values) -> Values:
             square = a[j, j]
             for k in range(j):
                 square = square - a[j, k] * a[j, k]
-            fails = square <= 0  # of NaN the factor has what is made of it
+            fails = square <= 0  # False for NaN, which spreads through the factor by itself
             positive = ~fails if positive is None else positive & ~fails
             a[j, j] = sqrt(square)
             inverse = 1 / a[j, j]
@@ -131,7 +131,7 @@ def _cholesky(b: Builder, equation: Any, matrix: Values) -> Values:
 
 
 def _triangular_solve(b: Builder, equation: Any, matrix: Values, sides: Values) -> Values:
-    """X of ``A X = B`` or ``X A = B``; the latter is ``A^T X^T = B^T``."""
+    """The solution X of ``A X = B`` or ``X A = B``; the latter is ``A^T X^T = B^T``."""
     p = equation.params
     transposed, lower = p["transpose_a"], p["lower"]
     if not p["left_side"]:
@@ -155,7 +155,7 @@ def _triangular_solve(b: Builder, equation: Any, matrix: Values, sides: Values) 
 
 
 def _platform_index(b: Builder, equation: Any) -> Values:
-    """Which branch of ``lax.platform_dependent`` is taken: the one for all other platforms."""
+    """The branch of ``lax.platform_dependent`` that is used: the default for all platforms."""
     platforms = equation.params["platforms"]
     named = {name for names in platforms for name in names or ()}
     if None not in platforms or named & {"cpu", "cuda"}:

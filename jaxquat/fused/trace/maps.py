@@ -1,4 +1,4 @@
-"""Elementwise operations: one after the other, or a loop over the elements of a wide one."""
+"""Elementwise operations: unrolled, or as a loop over the elements if there are many."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from jaxquat.fused.ir.expansion import expanded
 from jaxquat.fused.ir.program import Routine
 from jaxquat.fused.trace.values import Values, each
 
-WIDE = 16  # an elementwise operation on so many scalars may be a loop
-LARGE = 500  # and is one from so many operations on, counted with its functions expanded
+WIDE = 16  # an elementwise operation on this many scalars may become a loop
+LARGE = 500  # it does from this many operations on, counted with its functions expanded
 
 
 def elementwise(b: Builder, rule: Callable[..., Scalar], args: list[Values]) -> Values:
-    """The results of a rule for scalars; the arrays are broadcast."""
+    """The results of a rule for scalars, applied to the broadcast arrays."""
     shape = np.broadcast_shapes(*(a.shape for a in args))
     columns = [np.broadcast_to(a, shape).ravel() for a in args]
     results = mapped(b, rule, columns) if columns[0].size >= WIDE else None
@@ -24,11 +24,11 @@ def elementwise(b: Builder, rule: Callable[..., Scalar], args: list[Values]) -> 
 
 
 def mapped(b: Builder, rule: Callable[..., Scalar], columns: list[Values]) -> Values | None:
-    """An elementwise operation as a loop over its elements, or None where that is no better.
+    """An elementwise operation as a loop over its elements, or None where a loop is no better.
 
-    A column has one operand's values for all elements: one value throughout (fixed), or as many
-    different ones as there are elements (a row). It is no better for columns in which some values
-    repeat, for rows with constants in them, and for short operations.
+    A column has the values of one operand for all elements: the same value everywhere (fixed), or
+    a different value for each element (a row). A loop is no better for columns in which only some
+    values repeat, for rows with constants in them, and for short operations.
     """
     literal = [[b.literal(k) is not None for k in column.tolist()] for column in columns]
     different = [len(set(column.tolist())) for column in columns]
@@ -40,7 +40,7 @@ def mapped(b: Builder, rule: Callable[..., Scalar], columns: list[Values]) -> Va
     described = list(zip(columns, same, literal, strict=True))
     fixed = [int(c[0]) for c, once, is_known in described if once and not is_known[0]]
     fixed = list(dict.fromkeys(fixed))
-    # in the order in which the values came about, so that they lie one after the other
+    # in the order in which the values were computed, so that they are adjacent in memory
     varying = [c for c, once in zip(columns, same, strict=True) if not once]
     order = np.argsort(varying[0], kind="stable")
     rows = list({c.tobytes(): c[order] for c in varying}.values())

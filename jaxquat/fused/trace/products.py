@@ -1,13 +1,14 @@
-"""Products of matrices: small ones product by product, large ones by loops.
+"""Matrix products: small ones written out, large ones by loops.
 
-A sum of products with short sums is one product: with [x u] as the columns of x, then those of u,
+A sum of two matrix products with short sums is one matrix product: if [x u] has the columns of x
+and then those of u,
 
     x y^T + u v^T = [x u] [y v]^T.
 
-The gradient by a matrix of weights is such a sum, of one product g x^T for each stage of a step. As
-one product it is written to memory once. ``joined`` finds these sums, and ``finish`` of the builder
-drops the products that nothing needs any more. A function that a step calls several times returns
-the factors, which are short, and its caller multiplies them (``calls``).
+The gradient with respect to a weight matrix is such a sum, with one product g x^T for each stage of
+a step. As one product it is written to memory once. ``joined`` finds these sums, and ``finish`` of
+the builder drops the products that are no longer needed. A function that a step calls several times
+returns the factors, which are short, and its caller multiplies them (``calls``).
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from jaxquat.fused.ir.builder import Builder
 from jaxquat.fused.ir.program import Routine
 from jaxquat.fused.trace.values import Values
 
-PRODUCTS = 64  # a matrix product of at most so many products has no loop: 4x4 by 4x4
-SUMS = 16  # sums carried by a loop over products: what the registers hold
-SHORT = 8  # a sum of so many products is written out
+PRODUCTS = 64  # a matrix product of at most this many multiplications has no loop: 4x4 by 4x4
+SUMS = 16  # sums carried by a loop over products: as many as the registers hold
+SHORT = 8  # a sum of at most this many products is written out
 LARGE = 64  # columns of such sums in the body of a loop over the rows
 
 
@@ -45,7 +46,7 @@ def _dot(b: Builder, equation: Any, x: Values, y: Values) -> Values:
     x = x.reshape(int(np.prod(batch)), int(np.prod(left)), int(np.prod(contracted)))
     y = y.reshape(int(np.prod(batch)), int(np.prod(right)), int(np.prod(contracted)))
     dtype = np.dtype(equation.outvars[0].aval.dtype)
-    # booleans are counted in integers: the result is whether both hold anywhere
+    # for booleans, integers count the places where both hold; the result is whether any does
     zero = b.const(np.zeros((), np.int32 if dtype.kind == "b" else dtype)[()])
     x, y = (_of_dtype(b, z, b.dtype(zero)) for z in (x, y))  # the result may be of a wider dtype
     small = x.shape[1] * x.shape[2] * y.shape[1] <= PRODUCTS
@@ -61,7 +62,7 @@ def _dot(b: Builder, equation: Any, x: Values, y: Values) -> Values:
 
 
 def computed(t: Any, product: Product) -> Values:
-    """The array of a product with short sums; ``t.products`` has it by its first number."""
+    """The array of a product with short sums, entered in ``t.products`` by its first number."""
     product = _in_rows(product)
     x, y, order = product
     zero = t.const(np.zeros((), t.dtype(int(x[0, 0])))[()])
@@ -71,31 +72,31 @@ def computed(t: Any, product: Product) -> Values:
 
 
 def _in_rows(product: Product) -> Product:
-    """The product, with x and y exchanged where an array has the elements of y x^T in order.
+    """The product, with x and y exchanged if the array has the elements of y x^T in order.
 
-    In memory they then lie as in the array, which is copied by a loop and not number by number.
+    Memory then has the order of the array, so a loop copies it, not one operation per number.
     """
     x, y, order = product
     row, column = np.divmod(order, len(y))
-    other = column * len(x) + row
-    inverted = np.all(np.diff(other.ravel()) == 1) and not np.all(np.diff(order.ravel()) == 1)
-    return Product(y, x, other) if inverted else product
+    exchanged = column * len(x) + row
+    inverted = np.all(np.diff(exchanged.ravel()) == 1) and not np.all(np.diff(order.ravel()) == 1)
+    return Product(y, x, exchanged) if inverted else product
 
 
 def factored(t: Any, values: Values) -> Product | None:
-    """The product whose elements an array has, each once and in any order, or None."""
-    found = t.products.get(int(values.min())) if values.size else None
-    if found is None or found[1].size != values.size:
+    """The product of which an array has each element once, in any order, or None."""
+    match = t.products.get(int(values.min())) if values.size else None
+    if match is None or match[1].size != values.size:
         return None
-    product, sums = found
+    product, sums = match
     places = {number: place for place, number in enumerate(sums.ravel().tolist())}
     order = [places.get(number, -1) for number in values.ravel().tolist()]
-    whole = sorted(order) == list(range(sums.size))
-    return product._replace(order=np.reshape(order, values.shape)) if whole else None
+    complete = sorted(order) == list(range(sums.size))
+    return product._replace(order=np.reshape(order, values.shape)) if complete else None
 
 
 def joined(t: Any, p: Values, q: Values) -> Values | None:
-    """The sum of two arrays, if both are products with short sums: as one product."""
+    """The sum of two arrays as one product, if both are products with short sums, else None."""
     if p.shape != q.shape:
         return None
     one, other = factored(t, p), factored(t, q)
@@ -113,7 +114,7 @@ def _of_dtype(b: Builder, values: Values, dtype: np.dtype) -> Values:
 
 
 def _product(b: Builder, zero: int, x: Values, y: Values) -> Values:
-    """``x y^T``, product by product."""
+    """``x y^T``, written out."""
     sums = np.empty((len(x), len(y)), np.int64)
     for i, j in np.ndindex(sums.shape):
         sums[i, j] = zero
@@ -123,9 +124,9 @@ def _product(b: Builder, zero: int, x: Values, y: Values) -> Values:
 
 
 def _product_by_loops(b: Builder, zero: int, x: Values, y: Values) -> Values:
-    """``x y^T`` by loops over the products of a sum, each of which carries several sums.
+    """``x y^T`` by loops over the terms of the sums, where each loop carries several sums.
 
-    Where the sums are short, the loop goes over the rows of x.
+    If the sums are short, one loop goes over the rows of x.
     """
     (rows, length), columns = x.shape, len(y)
     if length <= SHORT:
@@ -149,7 +150,7 @@ def _product_by_loops(b: Builder, zero: int, x: Values, y: Values) -> Values:
 def _sums(b: Builder, zero: int, x: Values, y: Values) -> Values:
     """``x y^T`` by one loop.
 
-    Where there are few sums each is split into parts, which are added at the end: additions to
+    If there are few sums, each is split into parts that are added at the end: additions to
     different sums do not wait for each other.
     """
     shape, length = (len(x), len(y)), x.shape[1]
@@ -166,8 +167,8 @@ def _sums(b: Builder, zero: int, x: Values, y: Values) -> Values:
     rows = [*x.ravel().tolist(), *y.ravel().tolist()]
     routine = Routine(inner.finish(totals), length // parts, 0, count)
     sums = np.array(b.call(routine, [*[zero] * count, *rows])).reshape(-1, parts)
-    wholes = [functools.reduce(lambda p, q: b.emit("add", p, q), row) for row in sums.tolist()]
-    return np.array(wholes, np.int64).reshape(shape)
+    added = [functools.reduce(lambda p, q: b.emit("add", p, q), row) for row in sums.tolist()]
+    return np.array(added, np.int64).reshape(shape)
 
 
 RULES: dict[str, Callable[..., Any]] = {"dot_general": _dot}

@@ -1,4 +1,4 @@
-"""Random keys and bits: a key is its words, and what its generator does with them is traced."""
+"""Random keys and bits: a key is its words, and the operations of its generator are traced."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _threefry(b: Builder, equation: Any, *words: Values) -> list[Values]:
 
 
 def _random(name: str) -> Callable[..., Values]:
-    """An operation on keys: what their generator does with the words of a key is traced."""
+    """An operation on keys: the generator's operations on the words of a key are traced."""
 
     def rule(t: Any, equation: Any, *args: Values) -> Values:
         kind = equation.invars[0].aval if name != "random_seed" else equation.outvars[0].aval

@@ -1,4 +1,4 @@
-"""Reductions, running sums, the places of extremes, and sorting."""
+"""Reductions, cumulative reductions, argmax and argmin, and sorting."""
 
 from __future__ import annotations
 
@@ -57,16 +57,16 @@ def _cumulative(name: str) -> Callable[..., Values]:
 
 
 def _arg_extreme(better: Callable[[Scalar, Scalar], Scalar]) -> Callable[..., Values]:
-    """The place of the first extreme, or of the first NaN if there is one."""
+    """The index of the first extreme, or of the first NaN if there is one."""
 
     def rule(b: Builder, equation: Any, x: Values) -> Values:
         (axis,), dtype = equation.params["axes"], np.dtype(equation.params["index_dtype"])
         x = np.moveaxis(x, axis, -1)
         places = np.empty(x.shape[:-1], np.int64)
         for place in np.ndindex(places.shape):
-            best, *others = map(b.scalar, x[place].tolist())
+            best, *later_values = map(b.scalar, x[place].tolist())
             number = b.scalar(b.const(dtype.type(0)))
-            for k, value in enumerate(others, 1):
+            for k, value in enumerate(later_values, 1):
                 takes = better(value, best)
                 if value.dtype.kind == "f":
                     takes = (takes | value.differs(value)) & best.equals(best)
@@ -78,7 +78,7 @@ def _arg_extreme(better: Callable[[Scalar, Scalar], Scalar]) -> Callable[..., Va
 
 
 def _sort(b: Builder, equation: Any, *arrays: Values) -> list[Values]:
-    """All arrays in the order of the first, stable, by odd-even transposition."""
+    """All arrays sorted by the first one, stably, by odd-even transposition."""
     if equation.params["num_keys"] != 1:
         raise NotScalarError("sort: by several keys it has no scalar form; use engine='scan'")
     columns = [np.moveaxis(x, equation.params["dimension"], 0).copy() for x in arrays]

@@ -1,4 +1,4 @@
-"""How much a jaxpr computes, counted before there is scalar code."""
+"""The amount of computation in a jaxpr, counted before there is scalar code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jaxquat.fused.trace.values import opened
 
 
 def size(jaxpr: Any) -> int:
-    """About how many scalar operations a jaxpr is, open or closed."""
+    """The approximate number of scalar operations of a jaxpr, open or closed."""
     total = 0
     for equation in opened(jaxpr)[0].eqns:
         results = sum(math.prod(v.aval.shape) for v in equation.outvars)
@@ -20,7 +20,7 @@ def size(jaxpr: Any) -> int:
 
 
 def multiplications(jaxpr: Any) -> int:
-    """How many numbers the matrix products of a jaxpr multiply, with those of what it calls."""
+    """The number of multiplications in the matrix products of a jaxpr and of all that it calls."""
     return sum(
         _multiplied(equation) + _trips(equation) * sum(map(multiplications, nested(equation)))
         for equation in opened(jaxpr)[0].eqns
@@ -32,7 +32,7 @@ def _trips(equation: Any) -> int:
 
 
 def _multiplied(equation: Any) -> int:
-    """How many numbers a matrix product multiplies; 0 for other equations."""
+    """The number of multiplications of a matrix product; 0 for other equations."""
     if equation.primitive.name != "dot_general":
         return 0
     (axes, _), _ = equation.params["dimension_numbers"]

@@ -1,18 +1,18 @@
 """From a traced function to a scalar program: every array dissolves into its scalars.
 
-JAX traces the function to a jaxpr. ``Tracing.run`` walks through its equations in order. To each
-variable belongs an array of value numbers (``Values``): integers that name values of the program,
-in the shape of the array that they stand for. So an operation that moves elements, such as a
+JAX traces the function to a jaxpr. ``Tracing.run`` walks through its equations in order. Each
+variable has an array of value numbers (``Values``): integers that name values of the program, in
+the shape of the array that they stand for. So an operation that moves elements, such as a
 transpose or a slice, moves numbers and emits nothing, while an elementwise one emits one scalar
-operation for each element. Each primitive has a rule: those of ``ELEMENTWISE`` see scalars, those
-of ``ON_ARRAYS``, which the other rooms of this package fill, see arrays of numbers.
+operation for each element. Each primitive has a rule: the rules in ``ELEMENTWISE`` work on scalars;
+those in ``ON_ARRAYS``, which the other modules of this package define, work on arrays of numbers.
 
-Calls are inlined, loops of known length unrolled. Where that would grow too long, things stay
-together as a ``Routine``: products of matrices (``products``), wide elementwise operations
-(``maps``), long functions called several times (``calls``), branches and loops whose end only the
-run knows (``control``).
+Calls are inlined and loops of known length are unrolled. Where the code would grow too long, a
+``Routine`` is used instead: for matrix products (``products``), wide elementwise operations
+(``maps``), long functions called several times (``calls``), and branches and loops whose course is
+known only at run time (``control``).
 
-What has no rule is a NotScalarError.
+A primitive without a rule raises NotScalarError.
 """
 
 from __future__ import annotations
@@ -82,9 +82,10 @@ def scalarize(function: Callable[..., Any], *arguments: Any) -> Program:
 
 
 def program_of(closed: Any, sums: bool = True) -> Program:
-    """The scalar program of a jaxpr; without ``sums`` each device keeps its own part of one.
+    """The scalar program of a jaxpr.
 
-    Without them ``psum_invariant``, the transpose of ``pvary``, is a copy.
+    ``sums``: whether ``psum_invariant``, the transpose of ``pvary``, sums over devices. If not, it
+    is a copy: each device keeps its own part of the sum.
     """
     sizes = [(raw_shape(v.aval), raw_dtype(v.aval)) for v in closed.jaxpr.invars]
     dtypes = [dtype for shape, dtype in sizes for _ in range(math.prod(shape))]
@@ -95,7 +96,7 @@ def program_of(closed: Any, sums: bool = True) -> Program:
 
 
 def dissolves(equation: Any) -> bool:
-    """Whether an equation, with all that it calls, consists of primitives with a scalar form."""
+    """Whether an equation and all that it calls are primitives with a scalar form."""
     name = equation.primitive.name
     jaxprs = [opened(inner)[0] for inner in nested(equation)]
     known = name in ELEMENTWISE or name in ON_ARRAYS or called(equation) is not None
@@ -105,7 +106,7 @@ def dissolves(equation: Any) -> bool:
 class Tracing(Builder):
     """A builder that runs jaxprs.
 
-    ``sites``: number of calls by the id of the jaxpr. ``routines``: see ``calls.called``.
+    ``sites``: the number of calls of each jaxpr, by its id. ``routines``: see ``calls.called``.
     ``sums``: see ``program_of``. ``products``: see ``products.computed``.
     """
 
@@ -125,7 +126,7 @@ class Tracing(Builder):
         return Tracing(inputs, self.sites, self.routines, self.sums)
 
     def run(self, jaxpr: Any, consts: Sequence[Any], inputs: Sequence[Values]) -> list[Values]:
-        """The outputs of a jaxpr: its equations, one after the other."""
+        """The outputs of a jaxpr, from its equations in order."""
         known: dict[Any, Values] = dict(zip(jaxpr.invars, inputs, strict=True))
         known.update((v, constants(self, c)) for v, c in zip(jaxpr.constvars, consts, strict=True))
 
@@ -146,7 +147,7 @@ class Tracing(Builder):
         return [read(v) for v in jaxpr.outvars]
 
     def traced(self, function: Callable[..., Any], specs: Any, args: Sequence[Values]) -> Any:
-        """The outputs of a function of arrays of these shapes and dtypes."""
+        """The outputs of a function, traced for arrays of these shapes and dtypes."""
         closed = jax.make_jaxpr(function)(*specs)
         return self.run(closed.jaxpr, closed.consts, args)
 

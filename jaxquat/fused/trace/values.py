@@ -24,12 +24,12 @@ def opened(jaxpr: Any) -> tuple[Any, Sequence[Any]]:
 
 
 def raw_shape(aval: Any) -> tuple[int, ...]:
-    """The shape of an array; keys have one more axis, of their words."""
+    """The shape of an array; random keys have one more axis for their words."""
     return (*aval.shape, *aval.dtype._impl.key_shape) if is_key(aval) else aval.shape
 
 
 def raw_dtype(aval: Any) -> np.dtype:
-    """The dtype of an array, uint32 for keys."""
+    """The dtype of an array, uint32 for random keys."""
     return _checked(np.dtype(np.uint32) if is_key(aval) else np.dtype(aval.dtype))
 
 
@@ -44,13 +44,13 @@ def _checked(dtype: np.dtype) -> np.dtype:
 
 
 def raw_specs(equation: Any, args: Sequence[Values]) -> list[jax.ShapeDtypeStruct]:
-    """Shapes and dtypes of the inputs of an equation, keys as their words."""
+    """Shapes and dtypes of the inputs of an equation; random keys count as their words."""
     pairs = zip(args, equation.invars, strict=True)
     return [jax.ShapeDtypeStruct(x.shape, raw_dtype(v.aval)) for x, v in pairs]
 
 
 def fits(name: str, shape: tuple[int, ...]) -> None:
-    """Raises a NotScalarError for an array that is too large."""
+    """Raise NotScalarError for an array that is too large."""
     if math.prod(shape) > LARGEST:
         raise NotScalarError(
             f"{name}: an array of shape {shape} is too large for scalar code; use engine='scan'"
@@ -75,13 +75,13 @@ def constants(b: Builder, value: Any) -> Values:
 
 
 def known(b: Builder, values: Values) -> np.ndarray | None:
-    """The constants that values are, if all are; else None."""
+    """The constants that these values are, or None if some are not constant."""
     literals = [b.literal(k) for k in values.ravel().tolist()]
     return None if any(x is None for x in literals) else np.array(literals).reshape(values.shape)
 
 
 def each(b: Builder, rule: Callable[..., Scalar], *columns: Values) -> Values:
-    """The results of a rule for scalars, element by element; all arrays have one shape."""
+    """The results of a rule for scalars, element by element; all arrays have the same shape."""
     rows = zip(*(column.ravel().tolist() for column in columns), strict=True)
     results = [rule(*map(b.scalar, row)).number for row in rows]
     return np.array(results, np.int64).reshape(columns[0].shape)
