@@ -1,10 +1,9 @@
 """Explicit Runge-Kutta tableaus.
 
-Each tableau is checked when it is made: its shape, and every order condition up to its order.
-References:
-E. Hairer, S. P. Norsett and G. Wanner, Solving Ordinary Differential Equations I, 2nd ed. 1993
-(order conditions: section II.2; Kutta, 3/8 and Dormand-Prince: II.1 and II.5); J. C. Butcher, On
-Runge-Kutta processes of high order, J. Austral. Math. Soc. 4, 1964.
+Each tableau is checked when it is made: its shape, and every order condition up to its order. The
+sources are E. Hairer, S. P. Norsett and G. Wanner, Solving Ordinary Differential Equations I, 2nd
+ed. 1993 (order conditions: section II.2; Kutta, 3/8 and Dormand-Prince: II.1 and II.5); J. C.
+Butcher, On Runge-Kutta processes of high order, J. Austral. Math. Soc. 4, 1964.
 """
 
 from __future__ import annotations
