@@ -195,8 +195,8 @@ def takes(name: str, value: Any, arguments: str, why: str = "", hint: str = "") 
     except TypeError:
         parameters = signature.parameters.values()
         bare = [parameter.replace(annotation=parameter.empty) for parameter in parameters]
-        own = signature.replace(parameters=bare, return_annotation=signature.empty)
-        got = f"{getattr(value, '__name__', type(value).__name__)}{own}"
+        bare_signature = signature.replace(parameters=bare, return_annotation=signature.empty)
+        got = f"{getattr(value, '__name__', type(value).__name__)}{bare_signature}"
         wanted = f"{name.split('.')[-1]}({arguments})" + (f" because {why}" if why else "")
         raise TypeError(f"{name}: wanted {wanted}, got {got}") from None
     return value
@@ -292,7 +292,7 @@ def measurable(name: str, value: Array) -> None:
 def other_units(dtype: Any) -> str:
     """The end of a message: what to do about numbers that a dtype cannot hold."""
     info = np.finfo(dtype)
-    cure = "take other units of length or mass" + (", or float64" if info.bits < 64 else "")
+    cure = "use other units of length or mass" + (", or float64" if info.bits < 64 else "")
     return f"; {info.dtype} holds {info.tiny:.2g} to {info.max:.2g}, beyond that {cure}"
 
 

@@ -326,7 +326,7 @@ def _mixer(rotors: Rotors, thrust: Array) -> tuple[Array, Array]:
     upward = lift - matvec(arms, coupling)
     by_thrust = upward / dot(upward, upward)
     if is_concrete(by_thrust) and np.any(np.asarray(by_thrust) <= 0):
-        wanted = "rotors that all lift in a thrust without torque"
+        wanted = "rotors that all lift when the torque is 0"
         raise ValueError(f"rotors: wanted {wanted}, got shares {np.asarray(by_thrust)}")
     by_torque = matmul(arms, gram) - by_thrust[:, None] * coupling[None, :]
     return by_thrust, by_torque

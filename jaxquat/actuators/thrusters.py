@@ -57,9 +57,12 @@ def _nearest(arms: Array, tau: Array, costs: Array) -> Array:
     sets = [c for k in (1, 2, 3) for c in itertools.combinations(range(n), k)]
     sizes = np.array([len(chosen) for chosen in sets])
     index = np.array([chosen + (n,) * (3 - len(chosen)) for chosen in sets])  # n: no thruster
-    held, target = lax.stop_gradient((arms, tau))
+    constant_arms, target = lax.stop_gradient((arms, tau))
     none = jnp.zeros((1, 3), arms.dtype)
-    rows, prices = jnp.concatenate([held, none])[index], jnp.append(costs, none[0, 0])[index]
+    rows, prices = (
+        jnp.concatenate([constant_arms, none])[index],
+        jnp.append(costs, none[0, 0])[index],
+    )
     forces = _solved(rows, sizes, target)
     torques = jnp.einsum("cki,ck->ci", rows, forces)
     best = _best(torques, jnp.sum(prices * forces, axis=1), target)
@@ -72,13 +75,13 @@ def _nearest(arms: Array, tau: Array, costs: Array) -> Array:
 def _solved(rows: Array, sizes: Array | np.ndarray, tau: Array) -> Array:
     """Least-squares forces (c, 3) of the first one to three rows, 0 where one is negative."""
     a, b, c = rows[:, 0], rows[:, 1], rows[:, 2]
-    pair, one = jnp.asarray(sizes < 3)[:, None], jnp.asarray(sizes < 2)[:, None]
+    is_pair, is_single = jnp.asarray(sizes < 3)[:, None], jnp.asarray(sizes < 2)[:, None]
     # A single arm is completed by two vectors across it, a pair by the normal of its plane.
     size = jnp.abs(lax.stop_gradient(a))
     least = jnp.min(size, axis=-1, keepdims=True)
     axis = (size == least).astype(a.dtype) * jnp.asarray([[4.0, 2.0, 1.0]], a.dtype)
-    b = jnp.where(one, cross(a, axis), b)
-    c = jnp.where(pair, cross(a, b), c)
+    b = jnp.where(is_single, cross(a, axis), b)
+    c = jnp.where(is_pair, cross(a, b), c)
     forces = _quotients(a, b, c, tau)
     keep = jnp.arange(3)[None] < jnp.asarray(sizes)[:, None]
     return jnp.where(keep & (forces > 0), forces, 0.0)
@@ -138,32 +141,32 @@ def _within(arms: Array, torque: Array, limits: Array, costs: Array) -> Array:
     members = np.eye(n + 3)[index]
     limited = jnp.isfinite(limits)
     limits = jnp.where(limited, limits, 1e6)
-    held, room, target = lax.stop_gradient((arms, limits, torque))
+    constant_arms, room, target = lax.stop_gradient((arms, limits, torque))
     axes, none = jnp.eye(3, dtype=arms.dtype), jnp.zeros(3, arms.dtype)
-    rows = jnp.concatenate([held, axes])[index]
+    rows = jnp.concatenate([constant_arms, axes])[index]
     a, b, c = rows[:, 0], rows[:, 1], rows[:, 2]
     prices = jnp.concatenate([costs, none])[index]
     y = _quotients(rows[:, :, 0], rows[:, :, 1], rows[:, :, 2], prices)
-    worth = jnp.einsum("ci,ni->cn", y, held) > costs[None]
+    worth = jnp.einsum("ci,ni->cn", y, constant_arms) > costs[None]
     outside = jnp.asarray(1.0 - members[:, :, :n].sum(axis=1), arms.dtype)
     full = jnp.where(worth & limited[None], outside, 0.0)
     at_limit = full * room[None]
-    rest = target[None] - jnp.einsum("cn,ni->ci", at_limit, held)
-    basic = jnp.clip(_quotients(a, b, c, rest), 0.0, jnp.concatenate([room, none])[index])
-    torques = jnp.einsum("cki,ck->ci", rows, basic) + target[None] - rest
+    remaining = target[None] - jnp.einsum("cn,ni->ci", at_limit, constant_arms)
+    basic = jnp.clip(_quotients(a, b, c, remaining), 0.0, jnp.concatenate([room, none])[index])
+    torques = jnp.einsum("cki,ck->ci", rows, basic) + target[None] - remaining
     spent = jnp.sum(prices * basic, axis=1) + jnp.einsum("cn,n->c", at_limit, costs)
     best = _best(torques, spent, target)
 
     chosen = jnp.einsum("c,ckn->kn", best, jnp.asarray(members, arms.dtype))
     at_limit = jnp.einsum("c,cn->n", best, full) * limits
     rows, room = matmul(chosen, jnp.concatenate([arms, axes])), matvec(chosen[:, :n], limits)
-    rest = torque - matvec(transpose(arms), at_limit)
-    basic = lax.stop_gradient(_quotients(rows[0], rows[1], rows[2], rest))
+    remaining = torque - matvec(transpose(arms), at_limit)
+    basic = lax.stop_gradient(_quotients(rows[0], rows[1], rows[2], remaining))
     # If rounding takes one of the three beyond a bound, the others give the nearest torque.
     stuck = (basic <= 0) | (basic >= room)
     bound = jnp.where(stuck & (basic > 0), room, 0.0)
     turn = jnp.eye(3, dtype=arms.dtype)[jnp.argsort(stuck)]  # free thrusters come first
-    rest = rest - matvec(transpose(rows), bound)
-    free = _solved(matmul(turn, rows)[None], jnp.sum(~stuck)[None], rest)[0]
+    remaining = remaining - matvec(transpose(rows), bound)
+    free = _solved(matmul(turn, rows)[None], jnp.sum(~stuck)[None], remaining)[0]
     basic = bound + matvec(transpose(turn), free)
     return jnp.clip(matvec(transpose(chosen), basic)[:n] + at_limit, 0.0, limits)

@@ -243,7 +243,7 @@ def _trajectory_function(reference: Any) -> Callable[[Array, Any, Any], Referenc
     if isinstance(reference, ReferenceTrajectory):
         constant = check_trajectory(reference)
         return lambda t, params, sampled_input: constant
-    hint = "; a control.ReferenceTrajectory may stand for one that stays"
+    hint = "; a constant control.ReferenceTrajectory is accepted, too"
     return takes("reference", reference, "t, params, input", hint=hint)
 
 
@@ -251,5 +251,5 @@ def _gains_function(gains: Any) -> Callable[[Any], CascadeGains]:
     if isinstance(gains, CascadeGains):
         constant = check_gains(gains, CascadeGains)
         return lambda params: constant
-    hint = "; control.CascadeGains may stand for those that stay"
+    hint = "; constant control.CascadeGains are accepted, too"
     return takes("gains", gains, "params", hint=hint)

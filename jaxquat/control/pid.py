@@ -117,14 +117,14 @@ def pid(
 def _reference_function(reference: Any) -> Callable[[Array, Any, Any], Reference]:
     if isinstance(reference, Reference):
         return _constant(check_reference(reference))
-    hint = "; a control.Reference may stand for one that stays"
+    hint = "; a constant control.Reference is accepted, too"
     return takes("reference", reference, "t, params, input", hint=hint)
 
 
 def _gains_function(gains: Any) -> Callable[[Any], PIDGains]:
     if isinstance(gains, PIDGains):
         return _constant(check_gains(gains, PIDGains))
-    hint = "; control.PIDGains may stand for those that stay"
+    hint = "; constant control.PIDGains are accepted, too"
     return takes("gains", gains, "params", hint=hint)
 
 

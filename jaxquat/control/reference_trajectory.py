@@ -129,10 +129,10 @@ def attitude_of(force: Array, heading: Array) -> Array:
     ahead, left = cosine * force[0] + sine * force[1], cosine * force[1] - sine * force[0]
     up, zero = force[2], jnp.zeros_like(force[2])
     across = jnp.sqrt(left * left + up * up)
-    whole = jnp.sqrt(ahead * ahead + across * across)
+    length = jnp.sqrt(ahead * ahead + across * across)
     inverted = up < 0
     roll = _unit(jnp.where(inverted, -left, across + up), jnp.where(inverted, across - up, -left))
-    pitch = _unit(whole + across, ahead)
+    pitch = _unit(length + across, ahead)
     yaw = jnp.stack([jnp.cos(0.5 * heading), zero, zero, jnp.sin(0.5 * heading)])
     about_x = jnp.stack([roll[0], roll[1], zero, zero])
     about_y = jnp.stack([pitch[0], zero, pitch[1], zero])

@@ -196,8 +196,8 @@ def linearize(
         ((6, 6), (6, 3), Array(0.025, dtype=float32))
     """
     takes("scheme", scheme, "body, torque, t, state, dt, params")
-    here = "linearize takes a command as params: lambda t, state, u: plant(t, state, params, u)"
-    takes("torque", torque, "t, state, params", here)
+    reason = "linearize takes a command as params: lambda t, state, u: plant(t, state, params, u)"
+    takes("torque", torque, "t, state, params", reason)
     state = one_body("state", state)
     flat, unravel = ravel_pytree(arrays("params", params))
     if not flat.size:

@@ -117,11 +117,11 @@ def retract(state: State, delta: ArrayLike) -> State:
     if delta.dtype != state.q.dtype:
         raise TypeError(f"delta: wanted the dtype of the state, {state.q.dtype}, got {delta.dtype}")
     q = quaternion.correct_norm(quaternion.multiply(state.q, quaternion.exp(delta[:3])))
-    omega, rest, position, velocity = state.omega + delta[3:6], delta[6:], None, None
+    omega, remaining, position, velocity = state.omega + delta[3:6], delta[6:], None, None
     if state.position is not None:
-        position, velocity = state.position + rest[:3], state.velocity + rest[3:6]
-        rest = rest[6:]
-    return State(q, omega, unravel(aux + rest) if aux.size else state.aux, position, velocity)
+        position, velocity = state.position + remaining[:3], state.velocity + remaining[3:6]
+        remaining = remaining[6:]
+    return State(q, omega, unravel(aux + remaining) if aux.size else state.aux, position, velocity)
 
 
 def local(a: State, b: State) -> Array:

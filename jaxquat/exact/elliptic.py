@@ -88,8 +88,8 @@ def jacobi_and_third(u: Array, modulus: Modulus, pole: Pole) -> tuple[Array, Arr
     ordinary = [jnp.asarray(x, u.dtype) for x in (0.6, 0.64, 0.14)]
     safe = Pole(*(jnp.where(is_circular, x, y) for x, y in zip(pole, ordinary, strict=True)))
     ratio = jnp.where(is_circular, 1.0, pole.ratio)
-    both = zip(_circular(u, circular, safe), _hyperbolic(u, hyperbolic, ratio), strict=True)
-    sn, cn, dn, integral = (jnp.where(is_circular, x, y) for x, y in both)
+    pairs = zip(_circular(u, circular, safe), _hyperbolic(u, hyperbolic, ratio), strict=True)
+    sn, cn, dn, integral = (jnp.where(is_circular, x, y) for x, y in pairs)
     return sn, cn, dn, integral
 
 

@@ -115,8 +115,8 @@ def flip_interval(body: Body, omega: ArrayLike) -> Array:
     size = power_of_two(jnp.where(jnp.max(jnp.abs(omega)) == 0, 1.0, omega))
     moments, _, omega = _ordered(moments / power_of_two(moments), omega / size)
     constant = _squared_frequencies(moments, omega)[0] == 0
-    both = zip(_ordinary(omega.dtype), (moments, omega), strict=True)
-    frequency, modulus = _modulus(*(jnp.where(constant, x, y) for x, y in both))
+    pairs = zip(_ordinary(omega.dtype), (moments, omega), strict=True)
+    frequency, modulus = _modulus(*(jnp.where(constant, x, y) for x, y in pairs))
     return jnp.where(constant, jnp.inf, 2.0 * elliptic.complete(modulus) / frequency / size)
 
 

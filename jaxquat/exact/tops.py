@@ -74,10 +74,10 @@ def steady_precession(
         rate = unit * (larger / (2.0 * cosine))
     else:  # not by a - root, which cancels; 0 without a potential
         rate = unit * (2.0 * b / jnp.where(b == 0, 1.0, larger))
-    own = (spin - rate * cosine) * t
-    q = euler.to_quaternion(jnp.stack([rate * t, tilt, own]), "ZXZ")
+    spin_angle = (spin - rate * cosine) * t
+    q = euler.to_quaternion(jnp.stack([rate * t, tilt, spin_angle]), "ZXZ")
     across = rate * jnp.sin(tilt)
-    return State(q, jnp.stack([across * jnp.sin(own), across * jnp.cos(own), spin]))
+    return State(q, jnp.stack([across * jnp.sin(spin_angle), across * jnp.cos(spin_angle), spin]))
 
 
 def nutation(
@@ -151,8 +151,8 @@ def kovalevskaya(scale: ArrayLike, potential: ArrayLike, state: State) -> Array:
     positive("scale", scale)
     g1, g2, _ = rotate_inverse(state.q, jnp.asarray([0.0, 0.0, 1.0], state.q.dtype))
     w1, w2, _ = state.omega
-    own = scale_of(scale)
-    ratio = (own * potential) / (own * scale)
+    factor = scale_of(scale)
+    ratio = (factor * potential) / (factor * scale)
     return (w1 * w1 - w2 * w2 - ratio * g1) ** 2 + (2.0 * w1 * w2 - ratio * g2) ** 2
 
 

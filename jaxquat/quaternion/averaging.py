@@ -166,8 +166,8 @@ def _aligned(body: Array, world: Array, weights: Array) -> Array:
     constant = lax.stop_gradient(_davenport(_profile(body, world, weights)))
     values, vectors = jnp.linalg.eigh(constant)
     vector = vectors[..., 3]
-    others = transpose(vectors)[..., 1:3, :]
-    axes = multiply(others, conjugate(vector)[..., None, :])[..., 1:]
+    other_vectors = transpose(vectors)[..., 1:3, :]
+    axes = multiply(other_vectors, conjugate(vector)[..., None, :])[..., 1:]
     first = cross(axes[..., 0, :], axes[..., 1, :])  # right-handed with the other two
     axes = jnp.concatenate([first[..., None, :], axes], axis=-2)
     body, world = _seen(matmul(axes, to_matrix(vector)), body), _seen(axes, world)
@@ -189,7 +189,9 @@ def _aligned(body: Array, world: Array, weights: Array) -> Array:
     x = jnp.zeros_like(z)
     for _ in range(3):
         x = matvec(inverted, z - dot(z, x)[..., None] * x)
-    left = jnp.concatenate([jnp.ones_like(x[..., :1]), matvec(transpose(axes), x)], axis=-1)
+    remaining_turn = jnp.concatenate(
+        [jnp.ones_like(x[..., :1]), matvec(transpose(axes), x)], axis=-1
+    )
 
     rounding = 100 * jnp.finfo(body.dtype).eps
     spread = body[..., :2] ** 2 + world[..., :2] ** 2
@@ -197,7 +199,7 @@ def _aligned(body: Array, world: Array, weights: Array) -> Array:
     tied = lax.stop_gradient(weakest <= rounding * size)  # False where NaN
     _refuse_tied(tied, values, "body, world: wanted directions that determine the attitude")
     unknown = tied | jnp.any(weights < 0, axis=-1)
-    result = canonical(normalize(multiply(left, vector)))
+    result = canonical(normalize(multiply(remaining_turn, vector)))
     return jnp.where(unknown[..., None], jnp.nan, result).astype(dtype)
 
 

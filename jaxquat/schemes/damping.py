@@ -133,7 +133,7 @@ def damped(
     for name, value, drag in (("toward", toward, damping), ("wind", wind, resistance)):
         if value is not None and drag is None:
             other = "damping" if name == "toward" else "resistance"
-            raise ValueError(f"{name}: wanted a {other} beside it, got none")
+            raise ValueError(f"{name}: wanted a {other} with it, got none")
     return dataclasses.replace(
         scheme,
         step=Damped(scheme, damping, resistance, toward, None if wind is None else wind_at(wind)),
@@ -166,20 +166,20 @@ class Damped:
         self, body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
     ) -> State:
         """Take one step."""
-        own, own_torque, t, state, dt = own_step(body, torque, t, state, dt)
+        own_body, own_torque, t, state, dt = own_step(body, torque, t, state, dt)
         toward = None if self.toward is None else given_command_of(torque, self.toward)
         drag = self._in_units_of(body, toward)
-        settled = drag._settling(own, own_torque, params, 0.5 * dt, state.position is not None)
+        settled = drag._settling(own_body, own_torque, params, 0.5 * dt, state.position is not None)
         before = settled(t, state)
         return settled(t + dt, self.scheme(body, zero, t, before, dt, params))
 
     def decay(self, body: Body) -> Array:
         """A bound on the fastest relative decay of rate and velocity [1/s], (): a row-sum norm."""
-        drag, (own, _), rates = self._in_units_of(body, None), own_units(body), []
+        drag, (own_body, _), rates = self._in_units_of(body, None), own_units(body), []
         if drag.damping is not None:
-            rates.append(matmul(inverse_inertia(own.inertia), drag.damping))
-        if drag.resistance is not None and own.mass is not None:
-            rates.append(drag.resistance / own.mass)
+            rates.append(matmul(inverse_inertia(own_body.inertia), drag.damping))
+        if drag.resistance is not None and own_body.mass is not None:
+            rates.append(drag.resistance / own_body.mass)
         return jnp.max(jnp.stack([jnp.max(jnp.sum(jnp.abs(rate), axis=1)) for rate in rates]))
 
     def _in_units_of(self, body: Body, toward: Callable[..., Array] | None) -> Damped:

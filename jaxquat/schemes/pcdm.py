@@ -58,10 +58,10 @@ def pcdm1(
     body, torque, t, state, dt = own_step(body, torque, t, state, dt)
     q, omega = state.q, state.omega
     middle = multiply(q, lax.optimization_barrier(exp(0.5 * dt * omega)))
-    here = drifted(state._replace(q=middle), 0.5 * dt)
-    tau, force = evaluate_at_attitude("pcdm1", torque, t + 0.5 * dt, here, params)
+    midpoint = drifted(state._replace(q=middle), 0.5 * dt)
+    tau, force = evaluate_at_attitude("pcdm1", torque, t + 0.5 * dt, midpoint, params)
     acceleration = euler(body)
     rate = omega + 0.5 * dt * acceleration(omega, tau)
     q = correct_norm(q + multiply(q, lax.optimization_barrier(expm1(dt * rate))))
-    end = drifted(kicked(body, here, force, dt), 0.5 * dt)
+    end = drifted(kicked(body, midpoint, force, dt), 0.5 * dt)
     return end._replace(q=q, omega=omega + dt * acceleration(rate, tau))

@@ -154,8 +154,8 @@ def _symmetric_drift(moments: Array, m: Array, change: Change, duration: Array) 
         return _turn(m, change, 1, 0.5 * duration * (m + change.m)[1] * (1 / i2 - 1 / i1))
 
     change = half_turn(change)
-    whole = lax.optimization_barrier(expm1(duration * (m + change.m) / i1))
-    turn = change.turn + whole + multiply(change.turn, whole)
+    about_momentum = lax.optimization_barrier(expm1(duration * (m + change.m) / i1))
+    turn = change.turn + about_momentum + multiply(change.turn, about_momentum)
     angle = duration * (m + change.m)[2] * (1 / i3 - 1 / i1)
     return half_turn(_turn(m, change._replace(turn=turn), 2, angle))
 

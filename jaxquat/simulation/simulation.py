@@ -147,11 +147,11 @@ class Simulation:
 
         if interval is None:
             return after(self.time(k), state, self.dt)
-        here = self.time(k, interval), state, interval.dt
+        arguments = self.time(k, interval), state, interval.dt
         if not self.may_be_empty:
-            return after(*here)
+            return after(*arguments)
         regular = self.t0, self.start, self.dt
-        return unless_empty(interval.dt == 0, after, here, regular, otherwise=state)
+        return unless_empty(interval.dt == 0, after, arguments, regular, otherwise=state)
 
     def observe(
         self, k: Array, state: State, command: Any, interval: Interval | None = None
@@ -159,10 +159,10 @@ class Simulation:
         """The row of the path before step k: (state, command), or the result of ``save``."""
         if self.save is None:
             return state, command
-        also = [command] if self.is_commanded else []
+        commands = [command] if self.is_commanded else []
         return jax.tree.map(
             jnp.asarray,
-            arrays("save", self.save(self.time(k, interval), state, self.params, *also)),
+            arrays("save", self.save(self.time(k, interval), state, self.params, *commands)),
         )
 
     def path(self, rows: Any, memory: Any, final: State) -> Path:
@@ -302,7 +302,7 @@ def _like(before: State, after: State) -> State:
 
 
 def _checked_scheme(scheme: Any) -> Scheme:
-    hint = "schemes are jq.rkmk4 and its like, or functions of your own"
+    hint = "a scheme is for example jq.rkmk4, or a function of your own"
     if isinstance(scheme, str) and scheme in SCHEMES:
         hint = f"write jq.{scheme}"
     return as_scheme("scheme", scheme, f"; {hint}")
@@ -320,7 +320,7 @@ def _check_functions(
         instance("controller", controller, Controller, "a jq.Controller(init, update)")
         takes("controller.init", controller.init, "start, params")
         takes("controller.update", controller.update, "t, state, memory, params, input")
-    hint = "; none is jq.torques.zero, a constant one lambda t, state, params: tau"
+    hint = "; without torque use jq.torques.zero, for a constant one lambda t, state, params: tau"
     takes("torque", torque, arguments, reason, hint)
     if save is not None:
         takes("save", save, arguments, reason)
