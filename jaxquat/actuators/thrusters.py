@@ -57,12 +57,9 @@ def _nearest(arms: Array, tau: Array, costs: Array) -> Array:
     sets = [c for k in (1, 2, 3) for c in itertools.combinations(range(n), k)]
     sizes = np.array([len(chosen) for chosen in sets])
     index = np.array([chosen + (n,) * (3 - len(chosen)) for chosen in sets])  # n: no thruster
-    constant_arms, target = lax.stop_gradient((arms, tau))
+    fixed_arms, target = lax.stop_gradient((arms, tau))
     none = jnp.zeros((1, 3), arms.dtype)
-    rows, prices = (
-        jnp.concatenate([constant_arms, none])[index],
-        jnp.append(costs, none[0, 0])[index],
-    )
+    rows, prices = jnp.concatenate([fixed_arms, none])[index], jnp.append(costs, none[0, 0])[index]
     forces = _solved(rows, sizes, target)
     torques = jnp.einsum("cki,ck->ci", rows, forces)
     best = _best(torques, jnp.sum(prices * forces, axis=1), target)
@@ -141,17 +138,17 @@ def _within(arms: Array, torque: Array, limits: Array, costs: Array) -> Array:
     members = np.eye(n + 3)[index]
     limited = jnp.isfinite(limits)
     limits = jnp.where(limited, limits, 1e6)
-    constant_arms, room, target = lax.stop_gradient((arms, limits, torque))
+    fixed_arms, room, target = lax.stop_gradient((arms, limits, torque))
     axes, none = jnp.eye(3, dtype=arms.dtype), jnp.zeros(3, arms.dtype)
-    rows = jnp.concatenate([constant_arms, axes])[index]
+    rows = jnp.concatenate([fixed_arms, axes])[index]
     a, b, c = rows[:, 0], rows[:, 1], rows[:, 2]
     prices = jnp.concatenate([costs, none])[index]
     y = _quotients(rows[:, :, 0], rows[:, :, 1], rows[:, :, 2], prices)
-    worth = jnp.einsum("ci,ni->cn", y, constant_arms) > costs[None]
+    worth = jnp.einsum("ci,ni->cn", y, fixed_arms) > costs[None]
     outside = jnp.asarray(1.0 - members[:, :, :n].sum(axis=1), arms.dtype)
     full = jnp.where(worth & limited[None], outside, 0.0)
     at_limit = full * room[None]
-    remaining = target[None] - jnp.einsum("cn,ni->ci", at_limit, constant_arms)
+    remaining = target[None] - jnp.einsum("cn,ni->ci", at_limit, fixed_arms)
     basic = jnp.clip(_quotients(a, b, c, remaining), 0.0, jnp.concatenate([room, none])[index])
     torques = jnp.einsum("cki,ck->ci", rows, basic) + target[None] - remaining
     spent = jnp.sum(prices * basic, axis=1) + jnp.einsum("cn,n->c", at_limit, costs)

@@ -53,7 +53,7 @@ def principal_axes(matrix: Array) -> tuple[Array, Array]:
 
 
 def _jacobi(matrix: Array, k: int) -> Array:
-    """The smaller turn about axis k, (4,), that makes the other two axes' product vanish."""
+    """The smaller turn about axis k, (4,), that makes the product of the other two axes 0."""
     i, j = (k + 1) % 3, (k + 2) % 3
     off, gap = 2.0 * matrix[i, j], matrix[i, i] - matrix[j, j]
     size = off * off + gap * gap

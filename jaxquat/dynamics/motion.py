@@ -178,9 +178,9 @@ def linearize(
 ) -> tuple[Array, Array]:
     """The matrices A (n, n) and B (n, m) of one step in error coordinates about ``state``.
 
-    Compare the step from ``state`` with ``params`` and the step from ``retract(state, delta)`` with
-    parameters ``params + d``. To first order, the error (``local``) of the second end from the
-    first is ``A delta + B d``. n is the length of such an error, m the number of parameters, in the
+    Compare two steps, one from ``state`` with ``params``, the other from ``retract(state, delta)``
+    with ``params + d``. To first order, the second ends at the error ``A delta + B d`` (``local``)
+    from the end of the first. n is the length of such an error, m the number of parameters, in the
     order of ``ravel_pytree(params)``.
 
     For an LQR, pass the command as parameters: ``torque = lambda t, state, u: u``, or for a plant

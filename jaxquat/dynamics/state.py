@@ -164,7 +164,7 @@ def error_size(state: State) -> int:
 
 
 def check_state(name: str, state: State) -> State:
-    """Return the state of one body as JAX arrays, checked to be finite and of unit quaternion.
+    """Return the state of one body as JAX arrays, checked to be finite with a unit quaternion.
 
     The error names the field.
     """

@@ -189,9 +189,7 @@ def _aligned(body: Array, world: Array, weights: Array) -> Array:
     x = jnp.zeros_like(z)
     for _ in range(3):
         x = matvec(inverted, z - dot(z, x)[..., None] * x)
-    remaining_turn = jnp.concatenate(
-        [jnp.ones_like(x[..., :1]), matvec(transpose(axes), x)], axis=-1
-    )
+    small_turn = jnp.concatenate([jnp.ones_like(x[..., :1]), matvec(transpose(axes), x)], axis=-1)
 
     rounding = 100 * jnp.finfo(body.dtype).eps
     spread = body[..., :2] ** 2 + world[..., :2] ** 2
@@ -199,7 +197,7 @@ def _aligned(body: Array, world: Array, weights: Array) -> Array:
     tied = lax.stop_gradient(weakest <= rounding * size)  # False where NaN
     _refuse_tied(tied, values, "body, world: wanted directions that determine the attitude")
     unknown = tied | jnp.any(weights < 0, axis=-1)
-    result = canonical(normalize(multiply(remaining_turn, vector)))
+    result = canonical(normalize(multiply(small_turn, vector)))
     return jnp.where(unknown[..., None], jnp.nan, result).astype(dtype)
 
 

@@ -70,7 +70,7 @@ class Composition:
     weights: tuple[float, ...]
 
     def decay(self, body: Body) -> Array | None:
-        """The decay of the scheme times the length of all sub-steps, forward and backward."""
+        """The decay of the scheme times the sum of |weights|, over all sub-steps."""
         decay = self.scheme.decay(body)
         return None if decay is None else decay * sum(map(abs, self.weights))
 

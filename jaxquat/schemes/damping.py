@@ -75,8 +75,8 @@ def damped(
 
     Torque and force may depend on time, attitude and position, but not on the rates, and aux states
     are refused. For torques that depend on the rate use ``jq.rkmk4`` with ``torques.drag`` if dt is
-    below twice the relaxation time, and ``jq.lie_midpoint`` otherwise, which refuses aux states and
-    positions.
+    below twice the relaxation time. Otherwise use ``jq.lie_midpoint``, but it refuses aux states
+    and positions.
 
     If ``scheme`` is reversible, so is the result, but a step back amplifies rounding by the factor
     by which the drag has reduced the rate. ``checkpoint="reversible"`` is refused if fewer than

@@ -71,7 +71,7 @@ def settled(memory: Any, after: Any) -> Any:
 
 
 def _kept(after: Any, before: Any) -> Any:
-    """A leaf after an update; a Python number gets the dtype of the old leaf, if it fits that."""
+    """A leaf after an update; a Python number gets the old leaf's dtype if that can hold it."""
     if _is_weak(after) and not _is_weak(before):
         dtype = jnp.asarray(before).dtype
         return jnp.asarray(after, dtype) if jnp.result_type(before, after) == dtype else after

@@ -231,9 +231,9 @@ def check_resolution(grid: Grid | GridAt, dtype: DTypeLike) -> None:
 def coinciding(
     grid: Grid | GridAt, times: Any, steps: Any, dtype: DTypeLike
 ) -> tuple[Any, str, dict[str, Any]]:
-    """Return whether steps are below eps times their farther end, and the error for it.
+    """Return whether steps are too short, below eps times their farther end, and the error for it.
 
-    They are if this holds for the mean step (empty intervals left out), or for more than
+    The mean step (empty intervals left out) must not be below it, nor the steps of more than
     ``IN_A_ROW`` intervals in a row. A few do no harm: merged stamps of several sensors have some.
 
     Args:

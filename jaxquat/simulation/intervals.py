@@ -41,7 +41,7 @@ class Interval(NamedTuple):
 
 
 class Held(NamedTuple):
-    """The memory of a controller that is not called in empty sample intervals."""
+    """The memory of a controller that holds its command and memory in empty sample intervals."""
 
     memory: Any
     command: Any  # the last one

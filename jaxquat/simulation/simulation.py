@@ -320,7 +320,7 @@ def _check_functions(
         instance("controller", controller, Controller, "a jq.Controller(init, update)")
         takes("controller.init", controller.init, "start, params")
         takes("controller.update", controller.update, "t, state, memory, params, input")
-    hint = "; without torque use jq.torques.zero, for a constant one lambda t, state, params: tau"
+    hint = "; jq.torques.zero is no torque, lambda t, state, params: tau a constant one"
     takes("torque", torque, arguments, reason, hint)
     if save is not None:
         takes("save", save, arguments, reason)
