@@ -97,7 +97,7 @@ _RULES: dict[str, Callable[[Any, list[bool]], list[bool]]] = {
 
 
 def inputs_of_scan(equation: Any) -> tuple[int, int]:
-    """The number of a scan's inputs that are constants, and that are carried; others are rows."""
+    """How many inputs of a scan are constants, and how many are carried; the others are rows."""
     params = equation.params
     if "num_consts" in params:
         return params["num_consts"], params["num_carry"]

@@ -50,7 +50,7 @@ def angular_acceleration(body: Body, omega: Array, tau: Array) -> Array:
 
 
 def euler(body: Body) -> Callable[[Array, Array], Array]:
-    """``angular_acceleration`` as a function of (omega, tau), for several of them.
+    """``angular_acceleration`` as a function of (omega, tau), for several calls.
 
     Body and torque are in the units of the body (units.py).
 

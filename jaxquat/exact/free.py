@@ -32,7 +32,7 @@ from jaxquat.quaternion import conjugate, exp, multiply, normalize, rotate, rota
 
 
 def free_body(body: Body, t: ArrayLike, start: State) -> State:
-    """The free body with any three moments, at one time t [s] after ``start``.
+    """The State of a free body with any three moments, at one time t [s] after ``start``.
 
     The result has the dtype and the aux of the start. Values, and derivatives by start, inertia and
     time, are correct for every spin: about a principal axis, of a symmetric body, of a sphere, on
@@ -68,7 +68,7 @@ def free_body(body: Body, t: ArrayLike, start: State) -> State:
 
 
 def free_symmetric(body: Body, t: ArrayLike, start: State) -> State:
-    """The free body with I1 = I2, at one time t [s] after ``start``.
+    """The State of a free body with I1 = I2, at one time t [s] after ``start``.
 
     ``q = exp(L t/I1) q0 exp(e3 w3 (1 - I3/I1) t)`` with axis 3 of ``body.principal()``. The result
     has the dtype and the aux of the start. ValueError for a concrete body with I1 != I2; use

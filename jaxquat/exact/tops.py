@@ -1,7 +1,7 @@
 """Tops under gravity: steady precession, nutation, and Kovalevskaya's constant.
 
 The potential is ``U = potential cos(tilt)`` [J], where ``tilt`` [rad] is the angle of the body's
-axis 3 from the vertical. For ``torques.heavy_top(weight, (0, 0, h))`` the potential is weight h.
+axis 3 from the vertical. For ``torques.heavy_top(weight, (0, 0, h))`` it is ``weight * h``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def steady_precession(
 
     Args:
         body: with I1 = I2 in principal axes; the result has its dtype.
-        potential: U = potential cos(tilt) [J]; weight h for
+        potential: U = potential cos(tilt) [J]; ``weight * h`` for
             ``torques.heavy_top(weight, (0, 0, h))``.
         t: time [s].
         tilt: angle of axis 3 from the vertical [rad].

@@ -245,7 +245,7 @@ def _mean_decay(z: Array) -> Array:
 
     Written in ``R = (1 + Z)^-1`` and ``N = Z R``, which lie between 0 and 1, nothing leaves the
     range of the dtype. Then Z is doubled 11 times: with ``E = exp(-Z) - 1``, the step to 2 Z takes
-    phi to ``phi (1 + E/2)`` and E to ``E (2 + E)``. None of these formulas cancels.
+    phi to ``phi (1 + E/2)`` and E to ``E (2 + E)``. There is no cancellation in these formulas.
     """
     z = z / 2**_DOUBLINGS
     r = _inverse_by_rows(jnp.eye(3, dtype=z.dtype) + z)

@@ -74,7 +74,7 @@ def lgvi(
     tau1, force1 = evaluate_at_attitude("lgvi", torque, t + dt, end, params)
     end = kicked(body, end, force1, 0.5 * dt)
     twice = 2.0 * cross(turn[1:], m)
-    turned = cross(turn[1:], twice) - (turn[0] + 1.0) * twice  # what turning adds to m
+    turned = cross(turn[1:], twice) - (turn[0] + 1.0) * twice  # the change of m by turning
     change = turned + 0.5 * dt * (tau0 + tau1)
     return end._replace(omega=omega + _quotient(inertia, change))
 

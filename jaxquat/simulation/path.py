@@ -1,4 +1,4 @@
-"""A trajectory: what a simulation returns."""
+"""The trajectory that a simulation returns."""
 
 from __future__ import annotations
 

@@ -248,7 +248,7 @@ def _settled(simulation: Simulation) -> Simulation:
         return simulation.step(k, start, command, interval), memory
 
     axes, before = axes_of([getattr(simulation, field.name) for field in fields(simulation)]), None
-    while axes != before:  # torque and controller may close over more
+    while axes != before:  # torque and controller may close over arrays that vary over more axes
         before = axes
         axes = axes | axes_of(jax.eval_shape(functools.partial(after_a_step, axes)))
     return cast_to(axes)
