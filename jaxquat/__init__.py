@@ -1,8 +1,9 @@
 """Differentiable integrators for rigid-body rotation with unit quaternions, in JAX.
 
-A scheme is its own step, ``scheme(body, torque, t, state, dt, params) -> state``, a pure function;
-``rollout`` makes a trajectory of it; ``jit``, ``vmap`` and ``grad`` go through the whole.
-Conventions: ``help(jaxquat.quaternion)``.
+A scheme is a pure function that takes one step,
+``scheme(body, torque, t, state, dt, params) -> state``; ``rollout`` repeats it and returns the
+trajectory. ``jit``, ``vmap`` and ``grad`` work on both. For conventions see
+``help(jaxquat.quaternion)``.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ if TYPE_CHECKING:
     from jaxquat import interop as interop
     from jaxquat import plot as plot
 
-_ON_DEMAND = ("interop", "plot")  # they load the packages of their extras
+_ON_DEMAND = ("interop", "plot")  # these import the packages of their extras
 
 
 def __getattr__(name: str) -> Any:

@@ -1,7 +1,7 @@
-"""A branch that is seldom needed: XLA computes it with everything else, the fused engine skips it.
+"""A branch that is seldom needed: XLA always computes it, the fused engine skips it.
 
-Where functions are traced for one body, the fused engine finds ``rarely`` by its name, takes its
-two sides apart (``branched``) and runs the rare one for those vectors of bodies that need it.
+In functions traced for one body, the fused engine finds ``rarely`` by its name, splits it into its
+two sides (``branched``) and runs the rare side only for those vectors of bodies that need it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def rarely(
 ) -> tuple[Array, ...]:
     """``function(*args)`` where ``needed``, else ``usual``: arrays of one shape and dtype.
 
-    The function is computed everywhere, so it must have finite derivatives everywhere.
+    The function is evaluated everywhere, so it must have finite derivatives everywhere.
     """
     results = function(*args)
     return tuple(lax.select(needed, x, y) for x, y in zip(results, usual, strict=True))
@@ -39,15 +39,15 @@ def is_rare(equation: Any) -> bool:
 def branched(closed: Any) -> Any:
     """The same closed jaxpr, in which every ``rarely`` for one body is a ``lax.cond``.
 
-    Each side computes what it needs alone: a choice by the condition is taken as known. Not for a
-    function that goes through ``jax.vmap``: that makes a choice of a branch, and each side alone
-    may have infinite slopes.
+    Each side computes only what it needs: a select by the condition is replaced by its known case.
+    Do not map the result with ``jax.vmap``, which would turn the branch into a select: each side
+    alone may have infinite slopes.
     """
     return _branched(closed, {})
 
 
 def _branched(closed: Any, known: dict[int, Any]) -> Any:
-    """``branched``; ``known`` has what becomes of the jaxprs of calls, by their ids."""
+    """``branched``; ``known`` has the jaxprs of calls and their replacements, by id."""
     equations, changed = [], False
     for equation in closed.jaxpr.eqns:
         inner = equation.params.get("jaxpr")
@@ -80,7 +80,7 @@ def _sides(closed: Any) -> Any:
 
 
 def _computed(jaxpr: Any, consts: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
-    """The outputs of a jaxpr whose first input is known; equations are computed when asked for."""
+    """The outputs of a jaxpr whose first input is known; only equations that are needed run."""
     known = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *operands), strict=True))
     sources = {v: equation for equation in jaxpr.eqns for v in equation.outvars}
     condition = jaxpr.invars[0]
@@ -102,7 +102,7 @@ def _computed(jaxpr: Any, consts: Sequence[Any], operands: Sequence[Any]) -> lis
 
 
 def bind(equation: Any, values: Sequence[Any]) -> list[Any]:
-    """The outputs of one equation."""
+    """Evaluate one equation and return its outputs."""
     params, functions = equation.primitive.get_bind_params(equation.params), ()
     if isinstance(params, tuple):  # before jax 0.9
         functions, params = params

@@ -1,8 +1,7 @@
-"""Checks of arguments: each error names the argument, says what was wanted and what came.
+"""Checks of arguments: each error names the argument, what was wanted and what was passed.
 
-Facts known while tracing (shape, dtype, an unknown option) are always checked. Facts about values
-are checked only where the value is concrete, so the same code runs under ``jit``, ``vmap`` and
-``grad``.
+Facts known while tracing (shape, dtype, an unknown option) are always checked. Values are checked
+only if they are concrete, so the same code runs under ``jit``, ``vmap`` and ``grad``.
 """
 
 from __future__ import annotations
@@ -28,18 +27,18 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def is_concrete(tree: Any) -> bool:
-    """Whether no leaf of ``tree`` is being traced, so that its values may be read."""
+    """Whether no leaf of ``tree`` is traced, so that its values can be read."""
     return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(tree))
 
 
 def concrete(name: str, value: Any, reason: str) -> None:
-    """TypeError if a leaf of ``value`` is being traced; ``reason`` says why it must not be."""
+    """Raise TypeError if a leaf of ``value`` is traced; ``reason`` says why it must not be."""
     if not is_concrete(value):
         raise TypeError(f"{name}: wanted concrete arrays, got traced ones; {reason}")
 
 
 def _now(function: Callable[[Any], Array], value: Any) -> Array:
-    """``function(value)``, which is concrete where ``value`` is, also while JAX is tracing.
+    """``function(value)``, which is concrete if ``value`` is, even while JAX is tracing.
 
     Otherwise no number written in a function under ``jit`` could be checked.
     """
@@ -50,7 +49,7 @@ def _now(function: Callable[[Any], Array], value: Any) -> Array:
 
 
 def floating(name: str, value: Any) -> Array:
-    """``value`` as an array of floats, a bare Python int as a float too; TypeError otherwise."""
+    """``value`` as an array of floats (a Python int becomes a float); TypeError otherwise."""
     try:
         array = _now(jnp.asarray, float(value) if type(value) is int else value)
     except (TypeError, ValueError, OverflowError) as error:
@@ -70,15 +69,15 @@ def integers(name: str, value: Any) -> Array:
         raise TypeError(f"{name}: wanted integers, got {value!r}") from error
     if not jnp.issubdtype(array.dtype, jnp.integer):
         raise TypeError(f"{name}: wanted integers, got {array.dtype}")
-    if is_concrete(array):  # without x64 JAX takes the lower half of an int64
+    if is_concrete(array):  # without x64, JAX keeps only the lower half of an int64
         every(name, f"integers that {array.dtype} holds", value, np.asarray(array) == value)
     return array
 
 
 def floating_tree(name: str, tree: Any) -> Any:
-    """``tree`` with arrays of floats for leaves; TypeError that names the place in it otherwise.
+    """``tree`` with arrays of floats as leaves; a TypeError names the place of any other leaf.
 
-    A bare int is refused here: in a tree of parameters it may well be a number that is not to be
+    A Python int is refused here: in a tree of parameters it may be a number that must not be
     fitted.
     """
 
@@ -95,7 +94,7 @@ def floating_tree(name: str, tree: Any) -> Any:
 
 
 def single_or_double(name: str, tree: Any) -> None:
-    """TypeError if a floating array in a tree is neither of float32 nor of float64."""
+    """Raise TypeError if a floating array in a tree is neither float32 nor float64."""
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         dtype = getattr(leaf, "dtype", jnp.float32)
         if jnp.issubdtype(dtype, jnp.floating) and dtype not in (jnp.float32, jnp.float64):
@@ -120,7 +119,7 @@ def vector(name: str, value: Any) -> Array:
 
 
 def scalar(name: str, value: Any) -> Array:
-    """``value`` as one finite number, a floating array of shape (); users map over several."""
+    """``value`` as one finite number, a floating array of shape ()."""
     number = exactly(name, value, (), "; use jax.vmap")
     finite(name, number)
     return number
@@ -136,7 +135,7 @@ def one_shape(name: str, value: Any, *shapes: tuple[int, ...]) -> Array:
 
 def trailing(name: str, value: Any, core: tuple[int, ...]) -> Array:
     """``value`` as a floating array whose last axes are ``core``."""
-    if isinstance(value, tuple) and hasattr(value, "_fields"):  # rows would be stacked
+    if isinstance(value, tuple) and hasattr(value, "_fields"):  # asarray would stack the fields
         raise TypeError(f"{name}: wanted an array, got a {type(value).__name__}")
     array = floating(name, value)
     if array.shape[array.ndim - len(core) :] != core or array.ndim < len(core):
@@ -148,7 +147,7 @@ def trailing(name: str, value: Any, core: tuple[int, ...]) -> Array:
 def broadcast(*named: tuple[str, Any, tuple[int, ...]]) -> list[Array]:
     """Floating arrays of (name, value, core shape), with leading axes that broadcast.
 
-    Axes of length 1 bring the leading axes of all arrays to one rank.
+    Axes of length 1 are added to give all arrays the same number of leading axes.
     """
     arrays = [trailing(name, value, core) for name, value, core in named]
     leading = [
@@ -176,16 +175,16 @@ def function(name: str, value: Any, hint: str = "") -> Any:
 
 
 def takes(name: str, value: Any, arguments: str, why: str = "", hint: str = "") -> Any:
-    """``value`` if it is a function that takes these positional arguments; TypeError otherwise.
+    """``value`` if it is a function that accepts these positional arguments; TypeError otherwise.
 
     A function without a signature passes.
 
     Args:
-        name: of the argument, for the message.
+        name: the name of ``value``, for the message.
         value: the function.
-        arguments: their names, "t, state" for instance.
-        why: when the function gets these arguments, for the message: "there is a controller".
-        hint: what to do about a value that is no function, for the message.
+        arguments: the names of its arguments, for instance "t, state".
+        why: the reason for these arguments, for the message, for instance "there is a controller".
+        hint: what to do about a value that is not a function, for the message.
     """
     function(name, value, hint or f"; it is called as {name.split('.')[-1]}({arguments})")
     try:
@@ -197,15 +196,15 @@ def takes(name: str, value: Any, arguments: str, why: str = "", hint: str = "") 
     except TypeError:
         parameters = signature.parameters.values()
         bare = [parameter.replace(annotation=parameter.empty) for parameter in parameters]
-        own = signature.replace(parameters=bare, return_annotation=signature.empty)
-        got = f"{getattr(value, '__name__', type(value).__name__)}{own}"
+        bare_signature = signature.replace(parameters=bare, return_annotation=signature.empty)
+        got = f"{getattr(value, '__name__', type(value).__name__)}{bare_signature}"
         wanted = f"{name.split('.')[-1]}({arguments})" + (f" because {why}" if why else "")
         raise TypeError(f"{name}: wanted {wanted}, got {got}") from None
     return value
 
 
 def instance(name: str, value: Any, kind: type | tuple[type, ...], wanted: str) -> Any:
-    """``value`` if it is of this type, or of one of these; TypeError otherwise."""
+    """``value`` if it is of this type, or of one of these types; TypeError otherwise."""
     if not isinstance(value, kind):
         shown = repr(value) if value is None or isinstance(value, str) else type(value).__name__
         raise TypeError(f"{name}: wanted {wanted}, got {shown}")
@@ -215,7 +214,7 @@ def instance(name: str, value: Any, kind: type | tuple[type, ...], wanted: str) 
 def renamed(**names: str) -> Callable[[F], F]:
     """Let a function take arguments by their old names, with a DeprecationWarning.
 
-    For example ``renamed(horizon="prefixes")``. The old names go with the next release.
+    For example ``renamed(horizon="prefixes")``. The next release removes the old names.
     """
 
     def decorator(f: F) -> F:
@@ -235,15 +234,15 @@ def renamed(**names: str) -> Callable[[F], F]:
 
 
 def is_key(value: Any) -> bool:
-    """Whether an array, or what has its dtype, is one of keys of ``jax.random``."""
+    """Whether an array, or an object with a dtype, holds keys of ``jax.random``."""
     dtype = getattr(value, "dtype", None)
     return not isinstance(dtype, np.dtype | None) and jnp.issubdtype(dtype, jax.dtypes.prng_key)
 
 
 def random_key(name: str, value: Any) -> Array:
-    """``value`` as one ``jax.random.key``, also from a key of the older kind (uint32).
+    """``value`` as one ``jax.random.key``; old keys (uint32) are converted.
 
-    TypeError if it is no key, ValueError if it is several.
+    TypeError if it is not a key, ValueError if it is several keys.
     """
     key = value
     if getattr(value, "dtype", None) == jnp.uint32:
@@ -257,10 +256,10 @@ def random_key(name: str, value: Any) -> Array:
 
 
 def every(name: str, wanted: str, value: ArrayLike, good: Any) -> None:
-    """ValueError if an element of a concrete ``value`` is not ``good``, booleans of its shape.
+    """Raise ValueError if an element of a concrete ``value`` is not ``good``, an array of booleans.
 
-    The message shows a short array. Of a long one, in which NumPy would leave out the middle, it
-    has the first element that is not good, and its index.
+    The message shows a short array. For a long one, of which NumPy would omit the middle, it shows
+    the first element that is not good, and its index.
     """
     array, good = np.asarray(value), np.asarray(good)
     if not good.all():
@@ -270,7 +269,7 @@ def every(name: str, wanted: str, value: ArrayLike, good: Any) -> None:
 
 
 def positive(name: str, value: ArrayLike, *, or_infinite: bool = False) -> None:
-    """ValueError if a concrete ``value`` has an element that is not positive, or not finite."""
+    """Raise ValueError if an element of a concrete ``value`` is not positive, or not finite."""
     if is_concrete(value):
         array = np.asarray(value)
         every(name, "positive values", array, array > 0)
@@ -278,7 +277,7 @@ def positive(name: str, value: ArrayLike, *, or_infinite: bool = False) -> None:
 
 
 def measurable(name: str, value: Array) -> None:
-    """ValueError if concrete elements are not positive normal numbers: XLA takes smaller for 0."""
+    """Raise ValueError if concrete elements are not positive and normal: XLA drops subnormals."""
     if is_concrete(value):
         array = np.asarray(value)
         for wanted, kept in (
@@ -292,14 +291,14 @@ def measurable(name: str, value: Array) -> None:
 
 
 def other_units(dtype: Any) -> str:
-    """What to do about numbers that a dtype cannot hold, to end a message."""
+    """The end of a message: what to do about numbers that a dtype cannot hold."""
     info = np.finfo(dtype)
-    cure = "take other units of length or mass" + (", or float64" if info.bits < 64 else "")
+    cure = "use other units of length or mass" + (", or float64" if info.bits < 64 else "")
     return f"; {info.dtype} holds {info.tiny:.2g} to {info.max:.2g}, beyond that {cure}"
 
 
 def not_negative(name: str, value: ArrayLike, *, or_infinite: bool = False) -> None:
-    """ValueError if a concrete ``value`` is negative or not finite anywhere."""
+    """Raise ValueError if a concrete ``value`` is negative or not finite anywhere."""
     if is_concrete(value):
         array = np.asarray(value)
         wanted = "values of at least 0" if or_infinite else "finite values of at least 0"
@@ -307,7 +306,7 @@ def not_negative(name: str, value: ArrayLike, *, or_infinite: bool = False) -> N
 
 
 def real(name: str, value: Any) -> float:
-    """``value`` as a float; TypeError if it is no number, a bool, or traced."""
+    """``value`` as a float; TypeError if it is a bool, traced, or not a number."""
     array = np.asarray(None if isinstance(value, Tracer) else value)
     if array.shape != () or not (
         np.issubdtype(array.dtype, np.floating) or np.issubdtype(array.dtype, np.integer)
@@ -324,7 +323,7 @@ def numbers(name: str, value: Any) -> tuple[float, ...]:
 
 
 def fraction(name: str, value: Any) -> float:
-    """``value`` as a float; ValueError if it is not between 0 and 1, both excluded."""
+    """``value`` as a float; ValueError if it is not between 0 and 1, ends excluded."""
     number = real(name, value)
     if not 0 < number < 1:
         raise ValueError(f"{name}: wanted a number between 0 and 1, got {value}")
@@ -339,7 +338,7 @@ def boolean(name: str, value: Any) -> bool:
 
 
 def floating_dtype(name: str, value: Any) -> Any:
-    """``value`` if it is None or stands for a floating dtype; TypeError otherwise."""
+    """``value`` if it is None or denotes a floating dtype; TypeError otherwise."""
     try:
         valid = value is None or jnp.issubdtype(jnp.dtype(value), jnp.floating)
     except TypeError:
@@ -362,14 +361,14 @@ def shape(name: str, value: Any) -> tuple[int, ...]:
 
 
 def place(name: str, value: Any) -> Path:
-    """``value`` as the path of a file or folder; TypeError if it is none."""
+    """``value`` as the path of a file or folder; TypeError if it is not a path."""
     if not isinstance(value, str | os.PathLike) or not os.fspath(value):
         raise TypeError(f"{name}: wanted a path, got {value!r}")
     return Path(os.fspath(value))
 
 
 def arrays(name: str, tree: Any) -> Any:
-    """``tree`` if all leaves are arrays or numbers; TypeError that names the place otherwise."""
+    """``tree`` if all leaves are arrays or numbers; a TypeError names the place of others."""
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         known = isinstance(leaf, bool | int | float | complex | np.generic | np.ndarray | Array)
         if not (known or (hasattr(leaf, "dtype") and hasattr(leaf, "shape"))):
@@ -381,7 +380,7 @@ def arrays(name: str, tree: Any) -> Any:
 
 
 def strong(leaf: Any) -> Any:
-    """``leaf`` without JAX's mark of a Python number, whose dtype gives way to that of others.
+    """``leaf`` without a weak type, JAX's mark of a Python number.
 
     The mark does not survive a file or a kernel.
     """
@@ -407,7 +406,7 @@ def positive_integer(name: str, value: Any, hint: str = "") -> int:
 
 
 def divisor(name: str, value: Any, total: int, unit: str = "steps") -> int:
-    """``value`` as a positive integer that divides the number of steps, or of another unit."""
+    """``value`` as a positive integer that divides ``total``, a number of steps or other units."""
     value = positive_integer(name, value)
     if total % value:
         raise ValueError(f"{name}: wanted a divisor of the {total} {unit}, got {value}")
@@ -415,9 +414,9 @@ def divisor(name: str, value: Any, total: int, unit: str = "steps") -> int:
 
 
 def symmetric(name: str, value: Array) -> None:
-    """ValueError if a concrete matrix (n, n) is not symmetric.
+    """Raise ValueError if a concrete matrix (n, n) is not symmetric.
 
-    It may be off its transpose by 100 units of rounding of its largest entry.
+    It may differ from its transpose by 100 units of rounding of its largest entry.
     """
     if is_concrete(value):
         matrix = np.asarray(value)
@@ -427,11 +426,11 @@ def symmetric(name: str, value: Array) -> None:
 
 
 def rotation_matrix(name: str, value: Array) -> None:
-    """ValueError if a concrete matrix (..., 3, 3) is no rotation.
+    """Raise ValueError if a concrete matrix (..., 3, 3) is not a rotation.
 
-    Its determinant must be positive, and an entry of ``R^T R`` may be off 1 by 5e-4 at most. That
-    admits the matrix of a quaternion whose norm is off 1 by 1e-4, as is admitted everywhere (its
-    ``R^T R`` is |q|^4), and a rotation matrix that was written with four decimals.
+    Its determinant must be positive, and entries of ``R^T R`` may differ from the unit matrix by at
+    most 5e-4. That admits the matrix of a quaternion whose norm is off 1 by 1e-4, which is accepted
+    everywhere (its ``R^T R`` is |q|^4), and a rotation matrix written with four decimals.
     """
     if is_concrete(value):
         finite(name, value)
@@ -447,13 +446,13 @@ def rotation_matrix(name: str, value: Array) -> None:
 
 
 def finite(name: str, value: ArrayLike) -> None:
-    """ValueError if a concrete ``value`` holds a NaN or an infinity."""
+    """Raise ValueError if a concrete ``value`` holds a NaN or an infinity."""
     if is_concrete(value):
         every(name, "finite values", value, np.isfinite(np.asarray(value)))
 
 
 def not_decreasing(name: str, times: ArrayLike) -> None:
-    """ValueError if concrete ``times`` (..., N) decrease along their last axis, or are NaN."""
+    """Raise ValueError if concrete ``times`` (..., N) decrease along the last axis, or are NaN."""
     if is_concrete(times):
         array = np.asarray(times)
         good = np.diff(array, axis=-1, prepend=array[..., :1]) >= 0
@@ -461,17 +460,17 @@ def not_decreasing(name: str, times: ArrayLike) -> None:
 
 
 def unit_quaternion(name: str, value: Array) -> None:
-    """ValueError if a concrete quaternion (..., 4) is off the unit sphere by more than 1e-4."""
+    """Raise ValueError if the norm of a concrete quaternion (..., 4) is off 1 by more than 1e-4."""
     _unit(name, value, "a unit quaternion (| |q| - 1 | <= 0.0001)")
 
 
 def unit_vector(name: str, value: Array) -> None:
-    """ValueError if the length of a concrete vector (..., n) is off 1 by more than 1e-4."""
+    """Raise ValueError if the length of a concrete vector (..., n) is off 1 by more than 1e-4."""
     _unit(name, value, "a unit vector (to 0.0001)")
 
 
 def _unit(name: str, value: Array, wanted: str) -> None:
-    """ValueError that says what was ``wanted`` if a concrete row has a norm off 1 by over 1e-4."""
+    """Raise ValueError with the text ``wanted`` if a concrete row has a norm off 1 by over 1e-4."""
     if is_concrete(value):
         rows = np.asarray(value, dtype=np.float64).reshape(-1, value.shape[-1])
         norms = np.linalg.norm(rows, axis=-1)
@@ -480,5 +479,5 @@ def _unit(name: str, value: Array, wanted: str) -> None:
 
 
 def missing_package(name: str, package: str, extra: str) -> str:
-    """The message of the ImportError where a package of an extra is not installed."""
+    """The message of the ImportError for a package of an extra that is not installed."""
     return f'{name}: wanted the package {package}, got none: pip install "jaxquat[{extra}]"'

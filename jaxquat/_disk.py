@@ -1,7 +1,7 @@
-"""What rooms that write to a disk share: digests of arrays, and one writer at a time.
+"""Shared code of modules that write to a disk: digests of arrays, and one writer at a time.
 
-A disk or a network gives back a flipped bit without a word, and so do zarr and orbax. Two
-processes that write to one place mix their files.
+A disk or a network may silently return a flipped bit, and zarr and orbax pass it on. Two processes
+that write to the same place mix their files.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ except ImportError:  # Windows
 
 
 def digest(tree: Any) -> str:
-    """SHA-256 of the paths, dtypes, shapes and bits of the leaves, NumPy arrays."""
+    """SHA-256 of the paths, dtypes, shapes and bits of the leaves, which are NumPy arrays."""
     sha = hashlib.sha256()
     for path, array in jax.tree_util.tree_leaves_with_path(tree):
         sha.update(f"{jax.tree_util.keystr(path)} {array.dtype} {array.shape}\n".encode())
@@ -34,15 +34,15 @@ def digest(tree: Any) -> str:
 
 @contextlib.contextmanager
 def only_writer(name: str, folder: Path, lock: str) -> Iterator[None]:
-    """Lock the file ``lock`` in a folder; it is there only while somebody writes to the folder.
+    """Lock the file ``lock`` in a folder; the file exists only while a process writes there.
 
-    The kernel locks the open file (flock) and releases it when the process ends in whatever way,
-    so the file that a killed process leaves behind stops nobody. The lock holds between threads,
-    between processes, and on NFS between hosts. Nothing is locked where the system has no flock
-    (Windows), where the file system has none, or where the file cannot be made.
+    The kernel locks the open file (flock) and releases it however the process ends, so the file
+    that a killed process leaves behind blocks nobody. The lock works between threads, between
+    processes, and on NFS between hosts. Nothing is locked if the operating system (Windows) or the
+    file system has no flock, or if the file cannot be created.
 
     Raises:
-        BlockingIOError: somebody else writes there; the message has the process and its host.
+        BlockingIOError: another process writes there; the message names it and its host.
     """
     file, path = _locked(name, folder, folder / lock), folder / lock
     try:
@@ -50,16 +50,16 @@ def only_writer(name: str, folder: Path, lock: str) -> Iterator[None]:
     finally:
         if file is not None:
             with contextlib.suppress(OSError):
-                path.unlink()  # while it is locked: later it might be the file of another
+                path.unlink()  # while it is locked: later it might be another writer's file
             file.close()
 
 
 def _locked(name: str, folder: Path, path: Path) -> BinaryIO | None:
-    """The file at ``path``, open and locked; None where nothing can be locked."""
+    """The file at ``path``, open and locked; None if nothing can be locked."""
     while fcntl is not None:
         try:
             file = open(path, "a+b", buffering=0)  # noqa: SIM115, it stays open
-        except OSError:  # nor can anything else be written there, and the writer says so
+        except OSError:  # nothing else can be written there either, and the writer will report it
             return None
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

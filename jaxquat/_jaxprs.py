@@ -1,4 +1,4 @@
-"""Walks through jaxprs: what is in them, which outputs depend on which inputs; and new ones."""
+"""Inspect jaxprs (their contents, which outputs depend on which inputs), and build new ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def nested(equation: Any) -> list[Any]:
 
 
 def equations(jaxpr: Any) -> Iterator[Any]:
-    """Every equation of a jaxpr, open or closed, and of those nested in it."""
+    """Every equation of a jaxpr, open or closed, including those of nested jaxprs."""
     for equation in _open(jaxpr).eqns:
         yield equation
         for inner in nested(equation):
@@ -32,8 +32,8 @@ def equations(jaxpr: Any) -> Iterator[Any]:
 def depends_on(jaxpr: Any, marked: Sequence[bool]) -> list[bool]:
     """For each output of a jaxpr, open or closed, whether its value may depend on a marked input.
 
-    Calls, branches and loops are entered. A loop is followed until no more of what it carries
-    becomes dependent. Of any other primitive every output depends on every input.
+    Calls, branches and loops are entered. A loop is repeated until no further carried value becomes
+    dependent. For any other primitive, every output depends on every input.
     """
     jaxpr = _open(jaxpr)
     dependent = {variable for variable, mark in zip(jaxpr.invars, marked, strict=True) if mark}
@@ -83,7 +83,7 @@ def _of_while(equation: Any, inputs: list[bool]) -> list[bool]:
     while True:
         after = _either(carry, depends_on(params["body_jaxpr"], [*inputs[first:second], *carry]))
         if any(depends_on(params["cond_jaxpr"], [*inputs[:first], *carry])):
-            after = [True] * len(carry)  # the condition decides how often all of them change
+            after = [True] * len(carry)  # the condition decides how often all values change
         if after == carry:
             return carry
         carry = after
@@ -97,7 +97,7 @@ _RULES: dict[str, Callable[[Any, list[bool]], list[bool]]] = {
 
 
 def inputs_of_scan(equation: Any) -> tuple[int, int]:
-    """How many of a scan's inputs are constants, and how many are carried; the others are rows."""
+    """How many inputs of a scan are constants, and how many are carried; the others are rows."""
     params = equation.params
     if "num_consts" in params:
         return params["num_consts"], params["num_carry"]
@@ -109,8 +109,9 @@ def inputs_of_scan(equation: Any) -> tuple[int, int]:
 def called(equation: Any) -> Any:
     """The jaxpr of an equation that is a call (jit, checkpoint, a custom derivative), or None.
 
-    Such a jaxpr takes and returns what the equation does. That of a reduction (which combines two
-    elements) or of a kernel (which takes references) does not, and is not a call.
+    The jaxpr of a call has the inputs and outputs of the equation. The jaxprs of a reduction (which
+    combines two elements) and of a kernel (which has references as inputs) do not, so these are not
+    calls.
     """
     if equation.primitive.name in _RULES:
         return None
@@ -140,7 +141,7 @@ def closed_jaxpr(
     like: Any, inputs: Sequence[Any], outputs: Sequence[Any], equations: Sequence[Any],
     consts: dict[Any, Any],
 ) -> Any:  # fmt: skip
-    """A closed jaxpr of these parts; ``like`` is any jaxpr, and ``consts`` are by variable."""
+    """A closed jaxpr of these parts; ``like`` is any jaxpr, ``consts`` map variables to values."""
     jaxpr = _open(like).replace(
         constvars=list(consts), invars=list(inputs), outvars=list(outputs), eqns=list(equations)
     )
@@ -148,12 +149,12 @@ def closed_jaxpr(
 
 
 def specs(variables: Sequence[Any]) -> list[jax.ShapeDtypeStruct]:
-    """Shapes and dtypes of variables, which vary as they do."""
+    """Shapes and dtypes of variables, varying over the same ``shard_map`` axes."""
     return [shaped(v.aval.shape, v.aval.dtype, v.aval) for v in variables]
 
 
 def call_of(closed: Any) -> Any:
-    """The equation of a call, by ``jax.jit``, of a closed jaxpr on its own inputs."""
+    """The equation of a ``jax.jit`` call of a closed jaxpr, with the jaxpr's own inputs."""
     traced = jax.make_jaxpr(jax.jit(jaxpr_as_fun(closed)))(*specs(closed.jaxpr.invars))
     (equation,) = traced.jaxpr.eqns
     return equation

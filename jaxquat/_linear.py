@@ -1,4 +1,4 @@
-"""Three-by-three linear algebra with all digits of the dtype on any device, without ``jnp.linalg``.
+"""Three-by-three linear algebra at full precision on any device, without ``jnp.linalg``.
 
 Every function broadcasts over leading axes of equal rank. The form of each was chosen by
 measurement: docs/performance.md.
@@ -22,7 +22,7 @@ def dot(a: Array, b: Array) -> Array:
 
 
 def square(a: Array) -> Array:
-    """``dot(a, a)`` as a reduction, which XLA computes once for all the derivatives that use it."""
+    """``dot(a, a)`` as a reduction, which XLA computes once for all derivatives that use it."""
     return jnp.sum(a * a, axis=-1)
 
 
@@ -40,7 +40,7 @@ def cross(a: Array, b: Array) -> Array:
 
 @cross.defjvp
 def _cross_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
-    """The product rule ``da × b + a × db`` by cyclic shifts: XLA compiles its transpose best."""
+    """The product rule ``da × b + a × db`` by cyclic shifts, whose transpose XLA compiles best."""
     (a, b), (da, db) = primals, tangents
     return cross(a, b), _next(da * _next(b) - _next(da) * b + a * _next(db) - _next(a) * db)
 
@@ -76,7 +76,7 @@ def stacked(rows: Sequence[Sequence[Array]]) -> Array:
 
 
 def inverse(matrix: Array) -> Array:
-    """Inverse of (..., 3, 3) matrices by the adjugate; infinite or NaN where one is singular."""
+    """Inverse of (..., 3, 3) matrices by the adjugate; infinite or NaN for a singular matrix."""
     a, b, c = matrix[..., :, 0], matrix[..., :, 1], matrix[..., :, 2]
     rows = jnp.stack([jnp.cross(b, c), jnp.cross(c, a), jnp.cross(a, b)], axis=-2)
     return rows / dot(a, rows[..., 0, :])[..., None, None]
@@ -85,7 +85,7 @@ def inverse(matrix: Array) -> Array:
 def power_of_two(x: Array) -> Array:
     """The power of two next to the largest |element| of x -> (), a constant for derivatives.
 
-    Divide by it: its inverse may be too small for a normal number, which XLA on a CPU takes for 0.
+    Divide by it: its inverse may be subnormal, and XLA on a CPU takes subnormal numbers for 0.
     """
     info = jnp.finfo(x.dtype)
     largest = jnp.max(jnp.abs(lax.stop_gradient(x)))
@@ -94,12 +94,13 @@ def power_of_two(x: Array) -> Array:
 
 
 def scale_of(x: Array) -> Array:
-    """By what to multiply x, and all that is proportional to it, for numbers of order 1. -> ().
+    """The factor that brings x, and all that is proportional to it, to order 1. -> ().
 
-    A power of two, and a constant for derivatives, like its inverse ``power_of_two``. Beyond 2^26
-    within the normal numbers it stays: XLA on a CPU takes smaller ones for 0, and it may multiply
-    this by a time step before it does so by x. Where x / y is to follow, multiply by this: XLA
-    would make (x / unit) / (y / unit) into (x unit) / (unit y).
+    It is a power of two and a constant for derivatives, like its inverse ``power_of_two``. It stays
+    a factor of 2^26 within the range of normal numbers: XLA on a CPU takes subnormal numbers for 0,
+    and may multiply this factor by a time step before it multiplies by x. To compute x / y later,
+    multiply both by this factor instead of dividing: XLA would rewrite (x / unit) / (y / unit) as
+    (x unit) / (unit y).
     """
     least = 2.0**26 * float(jnp.finfo(x.dtype).tiny)
     return 1.0 / jnp.clip(power_of_two(x), least, 1.0 / least)
@@ -108,9 +109,9 @@ def scale_of(x: Array) -> Array:
 def near_one(v: Array) -> Array:
     """``v`` times the power of two that brings its largest component near 1, (..., n) -> (..., n).
 
-    It is for functions that the scale of v does not change: their squares and products then stay in
-    the range of the dtype, and their derivatives need none of the factor, which has none. No digit
-    of v changes, and 0 stays 0.
+    Use it in functions that do not depend on the scale of v: their squares and products then stay
+    in the range of the dtype, and their derivatives are correct although the factor counts as a
+    constant. No digit of v changes, and 0 stays 0.
     """
     info = jnp.finfo(v.dtype)
     largest = lax.stop_gradient(jnp.max(jnp.abs(v), axis=-1, keepdims=True))
@@ -119,6 +120,6 @@ def near_one(v: Array) -> Array:
 
 
 def inverse_inertia(inertia: Array) -> Array:
-    """Inverse of an inertia (3, 3), also where the dtype cannot hold its determinant."""
+    """Inverse of an inertia (3, 3), even if the dtype cannot hold its determinant."""
     unit = power_of_two(inertia)
     return inverse(inertia / unit) / unit

@@ -1,7 +1,7 @@
-"""The errors of names that are not there: what is it called here, or what is spelled nearly so?
+"""Errors for missing names, with a hint: the name that this library uses, or one spelled similarly.
 
-Such a name is no alias: a thing has one name, and ``dir`` and ``hasattr`` say so. Type checkers do
-not see these answers, so a wrong name stays an error there.
+A missing name is not an alias: everything has one name, and ``dir`` and ``hasattr`` show only that.
+Type checkers do not see these hints, so they still report a wrong name as an error.
 """
 
 from __future__ import annotations
@@ -63,18 +63,18 @@ INSTEAD: dict[str, dict[str, str]] = {
         "mag": "recording.magnetometer",
     },
 }
-"""What to use instead, by the owner's public name ("" is the package) and the name guessed.
+"""What to use instead, by the owner's public name ("" is the package) and the missing name.
 
 These are names that newcomers have typed. docs/migration.md has more.
 """
 
 
 RENAMED = {"control": {"Course": "ReferenceTrajectory"}}
-"""Names that the last release had, by their module. They go with the next one."""
+"""Names of the last release and their new names, by module. The next release removes them."""
 
 
 def _missing_in(module: ModuleType, owner: str, name: str) -> Any:
-    """``missing`` for a module; what was renamed is still there, with a DeprecationWarning."""
+    """``missing`` for a module; a renamed object is returned with a DeprecationWarning."""
     new = RENAMED.get(owner, {}).get(name)
     if new is None:
         missing(owner, name, module.__all__)
@@ -84,9 +84,9 @@ def _missing_in(module: ModuleType, owner: str, name: str) -> Any:
 
 
 def missing(owner: str, name: str, names: Iterable[str] = ()) -> NoReturn:
-    """Raise the AttributeError of a name that the package, a module, or an instance lacks.
+    """Raise the AttributeError for a name that the package, a module, or an instance lacks.
 
-    ``names`` are those there are: one that is spelled nearly so is proposed.
+    ``names`` are the existing names: the error proposes one with a similar spelling.
     """
     known = INSTEAD.get(owner, {})
     instead = known.get(name, known.get(name.lower()))
@@ -97,13 +97,13 @@ def missing(owner: str, name: str, names: Iterable[str] = ()) -> NoReturn:
 
 
 def _missing_of(instance: Any, owner: str, name: str) -> NoReturn:
-    """``missing`` for an instance, with its own names."""
-    if name.startswith("_"):  # Python and JAX ask for many of these, dir itself for __dict__
+    """``missing`` for an instance, whose own names it proposes."""
+    if name.startswith("_"):  # Python and JAX look up many of these; dir itself uses __dict__
         _raise(owner, name)
     if owner == "Recording" and name in vars(instance).get("channels", ()):
         _raise(owner, name, f'recording["{name}"]')
     names = {known for known in dir(instance) if not known.startswith("_")}
-    missing(owner, name, sorted(names - {name}))  # it is there where a property could not find it
+    missing(owner, name, sorted(names - {name}))  # name exists if a property raised AttributeError
 
 
 def _raise(owner: str, name: str, instead: str | None = None) -> NoReturn:
@@ -111,18 +111,18 @@ def _raise(owner: str, name: str, instead: str | None = None) -> NoReturn:
     message = f"{described} has no attribute {name!r}"
     if instead is None:
         raise AttributeError(message)
-    raise AttributeError(f"{message}; use {instead}", name=name)  # named: Python proposes no other
+    raise AttributeError(f"{message}; use {instead}", name=name)  # so Python adds no own proposal
 
 
 def answer(owners: Mapping[str, Any]) -> None:
-    """Let the modules and classes of these public names answer with ``missing``.
+    """Make ``missing`` handle unknown names of these modules and classes, given by public name.
 
-    The ``dir`` of a module, and so its completion, is then what is public.
+    The ``dir`` of a module, and so its completion, then has only public names.
     """
     for owner, value in owners.items():
-        # Set from outside: a __getattr__ in the source would tell type checkers that any name is
-        # there. Only names that are not found ask for it, and it looks at nothing of an instance
-        # but its names, so copy and pickle find what they found before.
+        # Set from outside: a __getattr__ in the source would tell type checkers that any name
+        # exists. It is called only for names that are not found, and reads only the names of an
+        # instance, so copy and pickle work as before.
         if isinstance(value, ModuleType):
             value.__getattr__ = functools.partial(_missing_in, value, owner)
             value.__dir__ = functools.partial(sorted, value.__all__)
@@ -135,7 +135,7 @@ def _full(owner: str) -> str:
 
 
 def _place(owner: str) -> str:
-    """What stands before the dot where users write a name of this owner."""
+    """The text that users write before the dot of a name of this owner."""
     if owner[:1].isupper():
         return {"GridAt": "grid"}.get(owner, owner.lower())
     return f"jq.{owner}" if owner else "jq"

@@ -11,14 +11,14 @@ from tqdm import TqdmWarning
 def bar(
     unit: str, total: int | None = None, *, initial: int = 0, scaled: bool = False, shown: bool
 ) -> Any:
-    """A bar of tqdm: its notebook widget in a notebook that has ipywidgets, text anywhere else.
+    """A bar of tqdm: a widget in a notebook that has ipywidgets, text elsewhere.
 
-    ``unit`` is a plural, "members"; the rate is always in units per second. ``scaled`` writes
-    100k for 100000.
+    ``unit`` is a plural such as "members"; the rate is always in units per second. ``scaled``
+    writes 100k for 100000.
     """
-    with warnings.catch_warnings():  # that it is experimental, or that ipywidgets is missing
+    with warnings.catch_warnings():  # tqdm warns that it is experimental, or has no ipywidgets
         warnings.simplefilter("ignore", category=TqdmWarning)
-        from tqdm.autonotebook import tqdm  # it looks for a notebook when it is first imported
+        from tqdm.autonotebook import tqdm  # it detects a notebook when it is first imported
     count = f"{{n_fmt}} {unit}" if total is None else "{l_bar}{bar}| {n_fmt}/{total_fmt}"
     times = "{elapsed}" if total is None else "{elapsed}<{remaining}"
     return tqdm(

@@ -1,4 +1,4 @@
-"""Short texts and tables of what results hold, for ``repr`` and for notebooks."""
+"""Short texts and tables of the contents of results, for ``repr`` and for notebooks."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ Table = tuple[str, list[tuple[str, ...]], tuple[str, ...]]
 """A title, rows of cells, and the titles of the columns, () for none."""
 
 _ROWS = 7
-"""Rows of a table that are shown: with title, columns and "... 3 more" it has ten lines."""
+"""The most rows shown of a table: with title, columns and "... 3 more" it has ten lines."""
 
 _NUMBERS = 4
-"""Numbers of an array that are shown."""
+"""The most numbers shown of an array."""
 
 _LEAVES = 6
-"""Leaves of a pytree that are shown."""
+"""The most leaves shown of a pytree."""
 
 
 class Tabular:
-    """A result whose ``_table()`` is its text and its table in a notebook."""
+    """A result that is shown by its ``_table()``, as text and in a notebook."""
 
     def _table(self) -> Table:
         raise NotImplementedError
 
     def _brief(self) -> list[tuple[str, str]]:
-        """Lines (place, text) that show it within another result: by default its title."""
+        """Lines (place, text) that show this result within another one: by default its title."""
         return [("", self._table()[0])]
 
     def __repr__(self) -> str:
@@ -65,7 +65,7 @@ def short(value: Any) -> str:
         return line if len(line) <= 60 else line[:57] + "..."
     array = np.asarray(value)
     if jnp.issubdtype(array.dtype, jnp.floating):
-        array = array.astype(np.float64)  # bfloat16 is none of NumPy's own dtypes
+        array = array.astype(np.float64)  # bfloat16 is not a dtype of NumPy
     if array.ndim == 0:
         return f"{array.item():.4g}" if array.dtype == np.float64 else str(array.item())
     if array.ndim == 1 and array.size <= _NUMBERS:
@@ -87,7 +87,7 @@ def _is_real(value: Any) -> bool:
 def named_leaves(tree: Any, name: str = "", *, kinds: Any = ()) -> list[tuple[str, Any]]:
     """The leaves of a pytree and their places: ``("gains.damping", leaf)``.
 
-    The place of a lone leaf is ``name``. What is of one of the ``kinds`` is a leaf.
+    The place of a lone leaf is ``name``. An object of one of the ``kinds`` counts as a leaf.
     """
     leaves = jax.tree_util.tree_leaves_with_path(tree, is_leaf=lambda x: isinstance(x, kinds))
     place = lambda path: jax.tree_util.keystr(path, simple=True, separator=".")  # noqa: E731

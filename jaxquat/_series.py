@@ -1,10 +1,10 @@
 """Smooth even functions of an angle, written as functions of its square.
 
-cos x, sin(x)/x and their kin are entire functions of s = x^2. Written that way they have no
-singular point to guard, and every derivative exists at zero. The Taylor series serves up to s = 4.
-Beyond, cos and sinc take the same series at the remainder of x modulo pi. Neither cancels there, so
-values and first and second derivatives agree to rounding on both sides of the switch. At s = 1 the
-second derivatives of the closed forms would still be off by hundreds of ulp.
+cos x, sin(x)/x and similar functions are entire functions of s = x^2. In this form they have no
+singular point to guard, and every derivative exists at zero. The Taylor series is used up to s = 4.
+Beyond that, cos and sinc use the same series at the remainder of x modulo pi. Neither form cancels
+there, so values and first and second derivatives agree to rounding on both sides of the switch. At
+s = 1 the second derivatives of the closed forms would still be off by hundreds of ulp.
 
 ``lag_defect`` is a function of time instead, for first-order lags.
 """
@@ -32,7 +32,7 @@ _SWITCH = 4.0
 
 
 def _powers_from_three(p: int) -> float:
-    """The sum of k^-p over k = 3, 4, ...: terms up to k = 99, the tail by Euler and Maclaurin."""
+    """The sum of k^-p over k = 3, 4, ...: terms up to k = 99, the tail by Euler-Maclaurin."""
     tail = (
         100.0 ** (1 - p) / (p - 1)
         + 100.0**-p / 2
@@ -48,7 +48,7 @@ _FAR_POLES = tuple(2 * _powers_from_three(2 * n + 2) / math.pi ** (2 * n + 2) fo
 def _polynomial(coefficients: Sequence[float], s: Array, largest: float) -> Array:
     """The polynomial in s by Horner's rule, for s up to ``largest``.
 
-    It leaves out the terms too small for the dtype, even in the second derivative.
+    It omits terms that are too small for the dtype even in the second derivative.
     """
     tiny = float(jnp.finfo(s.dtype).eps) / 64
     kept = [c for n, c in enumerate(coefficients) if abs(c) * largest**n * max(1, n * n) > tiny]
@@ -69,7 +69,7 @@ def _modulo_pi(s: Array) -> tuple[Array, Array, Array]:
     x = jnp.sqrt(jnp.minimum(jnp.where(s < _SWITCH, _SWITCH, s), largest))  # never of zero
     k = jnp.round(x / math.pi)
     remainder = x - math.pi * k
-    # Where x is so large that its rounding is more than a turn, nothing is left but whole turns.
+    # If the rounding of x is more than a turn, only whole turns remain.
     remainder = jnp.where(remainder * remainder > _SWITCH, 0.0, remainder)
     sign = 1.0 - 2.0 * (k - 2.0 * jnp.floor(0.5 * k))
     return remainder * remainder, sign, sign * remainder / x
@@ -98,7 +98,7 @@ def cot_defect(s: Array) -> Array:
     """(1 - x cot x)/x^2 with 0 <= s = x^2 < pi^2, any shape; 1/3 at zero.
 
     From the pole at x = pi on it is NaN. It is the sum of 2/((k pi)^2 - s) over k = 1, 2, ...: the
-    first two terms as they stand, the others by their power series.
+    first two terms exactly, the others by their power series.
     """
     pole = math.pi**2
     first_two = (10.0 * pole - 4.0 * s) / ((pole - s) * (4.0 * pole - s))
@@ -108,7 +108,7 @@ def cot_defect(s: Array) -> Array:
 def _near_or_far(
     coefficients: Sequence[float], far: Callable[[Array], tuple[Array]], s: Array
 ) -> Array:
-    """The polynomial below the switch and ``far`` from there on, which must be finite below it."""
+    """The polynomial below the switch, and ``far`` above it, which must also be finite below."""
     near = s < _SWITCH
     value = _polynomial(coefficients, jnp.where(near, s, _SWITCH), _SWITCH)
     return rarely(far, ~near, (value,), s)[0]

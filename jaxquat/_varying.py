@@ -1,9 +1,9 @@
-"""The axes along which ``jax.shard_map`` says that an array varies from device to device.
+"""The mesh axes along which an array varies from device to device within ``jax.shard_map``.
 
-Within ``jax.shard_map(..., check_vma=True)`` they are part of an array's type, and what a loop
-carries must keep its type. If a rate varies, so does the attitude after one step: a start whose
-attitude is the same on all devices is cast before the first step. Everywhere else no array varies,
-and nothing here adds an operation.
+Within ``jax.shard_map(..., check_vma=True)`` these axes are part of an array's type, and the values
+that a loop carries must keep their type. If a rate varies, so does the attitude after one step: so
+a start whose attitude is the same on all devices is cast before the first step. Elsewhere no array
+varies, and this module adds no operation.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ Axes = frozenset[Any]
 
 
 def axes_of(tree: Any) -> Axes:
-    """The axes along which any leaf varies: an array, its type or its ``ShapeDtypeStruct``."""
+    """The axes along which any leaf varies; leaves are arrays, types or ``ShapeDtypeStruct``."""
     return frozenset().union(*map(_axes_of, jax.tree.leaves(tree)))
 
 
 def _axes_of(x: Any) -> Axes:
     kind = jax.typeof(x) if isinstance(x, Array) else x
-    kind = getattr(kind, "manual_axis_type", kind)  # jax 0.10; before it the type itself has vma
+    kind = getattr(kind, "manual_axis_type", kind)  # jax 0.10; before, the type itself has vma
     return frozenset(getattr(kind, "varying", None) or getattr(kind, "vma", None) or ())
 
 
 def cast(tree: Any, axes: Axes) -> Any:
-    """The tree, of which every array varies along these axes too."""
+    """The tree with every array cast to vary along these axes, too."""
     return jax.tree.map(lambda x: _cast(x, axes - _axes_of(x)), tree) if axes else tree
 
 
@@ -45,12 +45,12 @@ def _cast(x: Any, axes: Axes) -> Any:
 
 
 def within_shard_map() -> bool:
-    """Whether this is traced by ``jax.shard_map``, with or without the types that vary."""
+    """Whether this is traced by ``jax.shard_map``, with or without varying types."""
     return bool(jax.sharding.get_abstract_mesh().manual_axes)
 
 
 def typed(shape: Sequence[int], dtype: Any, operands: Sequence[Any]) -> ShapedArray:
-    """The type of a result of a primitive: it varies as the operand that varies most."""
+    """The type of a result of a primitive: it varies like the operand with the most axes."""
     like = max(operands, key=lambda x: len(_axes_of(x)), default=None)
     if like is None or not _axes_of(like):
         return ShapedArray(tuple(shape), dtype)
@@ -59,7 +59,7 @@ def typed(shape: Sequence[int], dtype: Any, operands: Sequence[Any]) -> ShapedAr
 
 
 def shaped(shape: Sequence[int], dtype: Any, like: Any) -> jax.ShapeDtypeStruct:
-    """Such a shape and dtype, which varies as ``like`` does."""
+    """A ``ShapeDtypeStruct`` that varies along the same axes as ``like``."""
     if not _axes_of(like):
         return jax.ShapeDtypeStruct(tuple(shape), dtype)
     return jax.eval_shape(lambda: cast(jnp.zeros(shape, dtype), _axes_of(like)))

@@ -1,14 +1,15 @@
-"""Euler and Cardan angles in all 24 orders: intrinsic (capitals, "ZYX"), extrinsic (small, "zyx").
+"""Euler and Cardan angles in all 24 orders, intrinsic ("ZYX") and extrinsic (lowercase, "zyx").
 
-Angles [rad] stand in the order of the letters, as in scipy's Rotation. Intrinsic "ZYX" with (psi,
+Angles [rad] are in the order of the letters, as in scipy's Rotation. Intrinsic "ZYX" with (psi,
 theta, phi) turns about z, then the new y, then the newest x. These are the aircraft angles of
 Hoffmann, Application of Quaternions, section 7; his classical angles of section 6 are "ZXZ" with
 (phi, theta, psi).
 
-Gimbal lock is where the second angle is ±pi/2 (three different axes) or 0 or pi (first axis
+Gimbal lock occurs where the second angle is ±pi/2 (three different axes) or 0 or pi (first axis
 repeated). Only the sum or the difference of the other two angles is determined there.
-``from_quaternion`` sets the third to zero, as scipy does. Its derivatives there are finite but mean
-nothing: the undetermined part counts as constant. ``rate_matrix_inverse`` is infinite or NaN there.
+``from_quaternion`` then sets the third angle to zero, as scipy does. Its derivatives are finite
+there but meaningless: they treat the undetermined part as constant. ``rate_matrix_inverse`` is
+infinite or NaN there.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ def from_quaternion(q: ArrayLike, order: str) -> Array:
     """Three angles [rad] in the order of the letters. (..., 4) -> (..., 3).
 
     The first and the third lie in [-pi, pi]; the second lies in [-pi/2, pi/2] (three different
-    axes) or in [0, pi]. The scale and the sign of q have no effect. See the module about gimbal
-    lock. The half-sum form is that of E. Bernardes and S. Viollet, PLoS ONE 17(11), 2022.
+    axes) or in [0, pi]. The scale and the sign of q have no effect. For gimbal lock see the module
+    docstring. The half-sum formula is by E. Bernardes and S. Viollet, PLoS ONE 17(11), 2022.
 
     Examples:
         >>> yaw_pitch_roll = jnp.radians(jnp.array([30.0, -20.0, 10.0]))
@@ -70,7 +71,7 @@ def from_quaternion(q: ArrayLike, order: str) -> Array:
         w, x, y, z = w - y, x - z, y + w, z + x
     cosine, sine = _length(w, x), _length(y, z)
     tiny = 4.0 * jnp.finfo(q.dtype).eps * (cosine + sine)
-    determined, inclined = ~(cosine <= tiny), ~(sine <= tiny)  # NaN is both, and propagates
+    determined, inclined = ~(cosine <= tiny), ~(sine <= tiny)  # true for NaN, which propagates
     half_sum, half_difference = _angle(x, w, determined), _angle(z, y, inclined)
     half_sum = jnp.where(determined, half_sum, last * half_difference)
     half_difference = jnp.where(inclined, half_difference, last * half_sum)
@@ -85,7 +86,7 @@ def from_quaternion(q: ArrayLike, order: str) -> Array:
 def rate_matrix(angles: ArrayLike, order: str) -> Array:
     """The matrix B with ``omega_body = B angles'``. (..., 3) -> (..., 3, 3).
 
-    Hoffmann (6.16) is "ZXZ"; his (7.16), whose entry (3, 3) should be 0, is "ZYX".
+    Hoffmann's (6.16) is "ZXZ"; his (7.16), where entry (3, 3) should be 0, is "ZYX".
 
     Examples:
         >>> yaw_pitch_roll = jnp.radians(jnp.array([0.0, 0.0, 30.0]))  # banked
@@ -119,7 +120,7 @@ def rate_matrix_inverse(angles: ArrayLike, order: str) -> Array:
 
 
 def _axes(order: str) -> list[int]:
-    """Axis numbers of the equivalent intrinsic order: the letters of an extrinsic one backwards."""
+    """Axis numbers of the equivalent intrinsic order: extrinsic letters are reversed."""
     if not isinstance(order, str) or order not in ORDERS:
         wanted = "three of XYZ (intrinsic) or xyz (extrinsic), no axis twice in a row"
         raise ValueError(f'order: wanted {wanted}, got {order!r}; "ZYX" is yaw, pitch, roll')
@@ -145,11 +146,11 @@ def _length(a: Array, b: Array) -> Array:
 
 
 def _angle(sine: Array, cosine: Array, determined: Array) -> Array:
-    """``atan2(sine, cosine)``, 0 and constant where it is not determined."""
+    """``atan2(sine, cosine)``; a constant 0 where it is not determined."""
     return jnp.arctan2(jnp.where(determined, sine, 0.0), jnp.where(determined, cosine, 1.0))
 
 
 def _wrapped(angle: Array) -> Array:
-    """The same angle in [-pi, pi], for one in [-3 pi, 3 pi]."""
+    """An angle in [-3 pi, 3 pi], wrapped to [-pi, pi]."""
     raised = jnp.where(angle < -jnp.pi, angle + 2 * jnp.pi, angle)
     return jnp.where(angle > jnp.pi, angle - 2 * jnp.pi, raised)

@@ -4,16 +4,17 @@
     damping = flow.rotational_resistance(semi_axes, viscosity)
     scheme = schemes.damped(jq.no_squish, damping, toward=rate)
 
-The torque on the body is ``damping (rate - omega)`` (Jeffery). As a torque beside others it is
-``flow.jeffery``, for steps shorter than the body takes to relax. ``schemes.damped`` has no such
-limit: it takes the drag and any other torque of time and attitude together, exactly at a fixed
-attitude, and so serves small particles, which relax faster than any step. A particle that also
-settles adds ``resistance=flow.translational_resistance(...)``. All is for creeping flow, without
-the inertia of the fluid.
+The torque on the body is ``damping (rate - omega)`` (Jeffery). ``flow.jeffery`` is this torque as a
+function to add to others, for steps shorter than the relaxation time of the body.
+``schemes.damped`` has no such limit: at a fixed attitude it integrates the drag exactly, together
+with any other torque of time and attitude. So it is right for small particles, which relax faster
+than any step. For a particle that also settles, add
+``resistance=flow.translational_resistance(...)``. All formulas are for creeping flow, without the
+inertia of the fluid.
 
 The semi-axes (3,) [m] lie along the body axes x, y, z; the viscosity is that of the fluid [Pa s].
 The gradient (3, 3) [1/s] of the fluid's velocity u is ``gradient[i, j] = du_i/dx_j`` in WORLD axes,
-a constant or ``gradient(t, state, params)``, which may depend on the position; beside a controller
+a constant or ``gradient(t, state, params)``, which may depend on the position; with a controller
 or inputs it is called with the command, like a torque.
 """
 
@@ -45,11 +46,11 @@ Gradient = ArrayLike | Callable[..., Array]
 
 
 def rotational_resistance(semi_axes: ArrayLike, viscosity: ArrayLike) -> Array:
-    """The torque per rate of turn [N m s] about each body axis of an ellipsoid. -> (3,).
+    """The torque per angular velocity [N m s] about each body axis of an ellipsoid. -> (3,).
 
-    ``16 pi mu (a_2^2 + a_3^2)/(3 (a_2^2 b_2 + a_3^2 b_3))`` about the first axis and cyclic, with b
-    the integrals of ``1/((a_i^2 + l) sqrt((a_1^2 + l)(a_2^2 + l)(a_3^2 + l)))`` over l > 0. For a
-    sphere it is ``8 pi mu a^3``. G. B. Jeffery, Proc. R. Soc. A 102, 1922, 161-179, (36).
+    It is ``16 pi mu (a_2^2 + a_3^2)/(3 (a_2^2 b_2 + a_3^2 b_3))`` about the first axis and cyclic,
+    with b the integrals of ``1/((a_i^2 + l) sqrt((a_1^2 + l)(a_2^2 + l)(a_3^2 + l)))`` over l > 0.
+    For a sphere it is ``8 pi mu a^3``. G. B. Jeffery, Proc. R. Soc. A 102, 1922, 161-179, (36).
 
     Examples:
         >>> resistance = jq.flow.rotational_resistance(jnp.full(3, 0.01), 1.0)  # 1 cm, 1 Pa s
@@ -73,9 +74,9 @@ def rotational_resistance(semi_axes: ArrayLike, viscosity: ArrayLike) -> Array:
 def translational_resistance(semi_axes: ArrayLike, viscosity: ArrayLike) -> Array:
     """The force per velocity [N s/m] along each body axis of an ellipsoid. -> (3,).
 
-    ``16 pi mu/(c + a_i^2 b_i)``, with b as in ``rotational_resistance`` and ``c = sum a_i^2 b_i``.
-    For a sphere it is ``6 pi mu a``. J. Happel and H. Brenner, Low Reynolds Number Hydrodynamics,
-    1965, section 5-11.
+    It is ``16 pi mu/(c + a_i^2 b_i)``, with b as in ``rotational_resistance`` and
+    ``c = sum a_i^2 b_i``. For a sphere it is ``6 pi mu a``. J. Happel and H. Brenner, Low Reynolds
+    Number Hydrodynamics, 1965, section 5-11.
 
     Examples:
         >>> resistance = jq.flow.translational_resistance(jnp.full(3, 0.01), 1.0)  # 1 cm, 1 Pa s
@@ -91,12 +92,13 @@ def translational_resistance(semi_axes: ArrayLike, viscosity: ArrayLike) -> Arra
 def jeffery_rate(semi_axes: ArrayLike, gradient: Gradient) -> Callable[..., Array]:
     """The rate (3,) [rad/s], body axes, at which an ellipsoid without inertia turns.
 
-    It is a function ``rate(t, q, params)`` for ``kinematics.rollout_of_attitude``, and as well
-    ``rate(t, state, params)``, which ``schemes.damped`` takes as ``toward``; both with the command
-    as fourth argument where there is one. Called with q, it gives the gradient a State at rest.
-    ``W_1 + (a_2^2 - a_3^2)/(a_2^2 + a_3^2) E_23`` about the first axis and cyclic, with the rate of
-    strain E and half the vorticity W in body axes. Jeffery 1922, (37). A spheroid of aspect ratio r
-    in a shear flow of rate g comes back to its attitude after ``2 pi (r + 1/r)/g``.
+    The result can be called as ``rate(t, q, params)``, for ``kinematics.rollout_of_attitude``, and
+    as ``rate(t, state, params)``, for the argument ``toward`` of ``schemes.damped``; in both cases
+    with the command as fourth argument if there is one. Called with q, it passes a State at rest to
+    the gradient. The rate is ``W_1 + (a_2^2 - a_3^2)/(a_2^2 + a_3^2) E_23`` about the first axis
+    and cyclic, with the rate of strain E and half the vorticity W in body axes. Jeffery 1922, (37).
+    A spheroid of aspect ratio r in a shear flow of rate g returns to its attitude after
+    ``2 pi (r + 1/r)/g``.
 
     Examples:
         >>> shear = jnp.zeros((3, 3)).at[0, 1].set(2.0)  # u_x = 2 y [m/s]
@@ -129,9 +131,9 @@ def jeffery_rate(semi_axes: ArrayLike, gradient: Gradient) -> Callable[..., Arra
 def jeffery(semi_axes: ArrayLike, viscosity: ArrayLike, gradient: Gradient) -> Torque:
     """The torque of a viscous flow on an ellipsoid, ``K (rate - omega)``.
 
-    K is ``rotational_resistance`` and the rate ``jeffery_rate``. It depends on the body's rate; for
-    schemes that do not admit that, and for steps longer than the body takes to relax, there is
-    ``schemes.damped``. Jeffery 1922, (36).
+    K is ``rotational_resistance`` and the rate is ``jeffery_rate``. The torque depends on the
+    body's rate; use ``schemes.damped`` for schemes that do not accept such torques, and for steps
+    longer than the relaxation time of the body. Jeffery 1922, (36).
 
     Examples:
         >>> shear = jnp.zeros((3, 3)).at[0, 1].set(2.0)  # u_x = 2 y [m/s]
@@ -157,7 +159,7 @@ def _ellipsoid(semi_axes: ArrayLike, viscosity: ArrayLike) -> tuple[Array, Array
 
 
 def _of_state(gradient: Gradient) -> Callable[..., Array]:
-    """The gradient as a function of (t, state, params) and a command, if there is one."""
+    """The gradient as a function of (t, state, params), and of the command if there is one."""
     if not callable(gradient):
         constant = exactly("gradient", gradient, (3, 3))
         finite("gradient", constant)
@@ -172,10 +174,10 @@ def _of_state(gradient: Gradient) -> Callable[..., Array]:
 
 
 def _integrals(a: Array) -> tuple[Array, Array, Array]:
-    """The mean semi-axis s, the squares of a/s, and the integrals b of a/s, which are b s^3.
+    """The mean semi-axis s, the squares of a/s, and the integrals b for the semi-axes a/s.
 
-    ``b_i = 2/3 R_D(a_j^2, a_k^2, a_i^2)``. In units of s nothing leaves the range of float32, for
-    bodies of a micrometre too.
+    ``b_i = 2/3 R_D(a_j^2, a_k^2, a_i^2)``; the integrals for a/s are s^3 times those for a. In
+    units of s nothing leaves the range of float32, even for bodies of a micrometre.
     """
     size = jnp.mean(a)
     square = (a / size) ** 2
@@ -185,9 +187,9 @@ def _integrals(a: Array) -> tuple[Array, Array, Array]:
 def _carlson(x: Array, y: Array, z: Array) -> Array:
     """R_D(x, y, z) of positive numbers, by duplication.
 
-    Each turn brings x, y and z closer together by a factor of four, and the last is a series in
-    what remains. All is smooth where two or three are equal. B. C. Carlson, Numerical Algorithms
-    10, 1995, 13-26, algorithm for R_D.
+    Each duplication brings x, y and z closer together by a factor of four; a series in the
+    remaining differences completes the sum. The result is smooth where two or three arguments are
+    equal. B. C. Carlson, Numerical Algorithms 10, 1995, 13-26, algorithm for R_D.
     """
     mean = (x + y + 3.0 * z) / 5.0
     dx, dy, share, total = mean - x, mean - y, 1.0, jnp.zeros_like(z)

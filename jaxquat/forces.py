@@ -2,12 +2,12 @@
 
     plant = torques.total(forces.gravity(body), forces.linear_drag(0.3), own_torque)
 
-They are made, called and added like those of ``jq.torques``, and ask for a state with position and
-velocity. Forces stand in world axes, torques in the body's. What is proportional to the mass takes
-it from the body, so gradients by ``body.mass`` are right. Other numbers (a wind, a resistance, a
-thrust) are cast to the dtype of the state. On an orbit, world axes have their origin
-at the centre of attraction. Integrate orbits in float64: in float32 a satellite is kilometres off
-after a day, in any units (docs/flight.md).
+They are made, called and added like those of ``jq.torques``, and need a state with position and
+velocity. Forces are in world axes, torques in body axes. Forces proportional to the mass use the
+mass of the body, so gradients by ``body.mass`` are right. Other numbers (a wind, a resistance, a
+thrust) are cast to the dtype of the state. On an orbit, the origin of world axes is the centre of
+attraction. Integrate orbits in float64: in float32 a satellite is kilometres off after a day, in
+any units (docs/flight.md).
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def point_mass(body: Body, mu: ArrayLike = _EARTH) -> Torque:
 
     def point_mass(t: ArrayLike, state: State, params: Any, *command: Any) -> Wrench:
         distance, up = _polar(state)
-        # Divided twice: in SI units a product of mu with another number may leave float32.
+        # Divide twice: in SI units a product of mu and another number may overflow float32.
         return _force(state, -mass * (jnp.asarray(mu, up.dtype) / distance / distance) * up)
 
     return point_mass
@@ -90,10 +90,10 @@ def gravity_gradient(body: Body, mu: ArrayLike = _EARTH) -> Torque:
 
     With u the direction from the centre to the body, in body axes, the torque is
     ``3 mu/r^3 (u × I u)`` and the force ``-3 mu/(2 r^4) ((tr I - 5 u . I u) u + 2 I u)``. Both have
-    the potential ``-mu/(2 r^3) (tr I - 3 u . I u)``, the second term of MacCullagh's. So with
-    ``point_mass`` the energy and the angular momentum about the origin are constant. P. C. Hughes,
-    Spacecraft Attitude Dynamics, 1986, sections 8.1 and 8.2. ``torques.gravity_gradient`` is this
-    torque for a position that is known beforehand.
+    the potential ``-mu/(2 r^3) (tr I - 3 u . I u)``, the second term of MacCullagh's formula. So
+    with ``point_mass`` the energy and the angular momentum about the origin are constant. P. C.
+    Hughes, Spacecraft Attitude Dynamics, 1986, sections 8.1 and 8.2. ``torques.gravity_gradient``
+    is this torque for a position that is known in advance.
 
     Examples:
         >>> body = jq.Body(jnp.diag(jnp.array([20.0, 30.0, 40.0])), mass=100.0)
@@ -121,8 +121,8 @@ def gravity_gradient(body: Body, mu: ArrayLike = _EARTH) -> Torque:
 def potential(body: Body, state: State, mu: ArrayLike = _EARTH) -> Array:
     """The potential energy [J] of ``point_mass`` and ``gravity_gradient`` together. -> ().
 
-    ``-mu m/r - mu/(2 r^3) (tr I - 3 u . I u)``; ``dynamics.energy`` is the kinetic part. One state,
-    with position.
+    It is ``-mu m/r - mu/(2 r^3) (tr I - 3 u . I u)``, for one state with position.
+    ``dynamics.energy`` is the kinetic part.
 
     Examples:
         >>> body = jq.Body.box(100.0, jnp.array([1.0, 1.0, 1.0]))  # kg, m
@@ -143,8 +143,8 @@ def potential(body: Body, state: State, mu: ArrayLike = _EARTH) -> Array:
 def linear_drag(resistance: ArrayLike, wind: Wind = (0.0, 0.0, 0.0)) -> Torque:
     """The force ``-K (v - wind)``, as of a viscous fluid.
 
-    ``resistance`` is K [N s/m]: () for a body that is alike from all sides, or (3,) along the body
-    axes, as ``flow.translational_resistance`` gives it. ``wind`` is the velocity of the air (3,)
+    ``resistance`` is K [N s/m]: () for a body with equal drag in all directions, or (3,) along the
+    body axes, as from ``flow.translational_resistance``. ``wind`` is the velocity of the air (3,)
     [m/s], world axes, a constant or ``wind(t, position)``.
 
     Examples:
@@ -168,7 +168,7 @@ def linear_drag(resistance: ArrayLike, wind: Wind = (0.0, 0.0, 0.0)) -> Torque:
 def quadratic_drag(coefficient: ArrayLike, wind: Wind = (0.0, 0.0, 0.0)) -> Torque:
     """The force ``-k |v - wind| (v - wind)``.
 
-    ``coefficient`` is k = 1/2 rho C A [kg/m], () or (3,) along the body axes. ``wind`` is that of
+    ``coefficient`` is k = 1/2 rho C A [kg/m], () or (3,) along the body axes. ``wind`` is as in
     ``linear_drag``.
 
     Examples:
@@ -188,11 +188,11 @@ def quadratic_drag(coefficient: ArrayLike, wind: Wind = (0.0, 0.0, 0.0)) -> Torq
 
 
 def thrust(force: Vector | Callable[..., Array], offset: Vector = (0.0, 0.0, 0.0)) -> Torque:
-    """A force that turns with the body, at a point of it; its torque is ``offset × force``.
+    """A force in body axes that acts at a point of the body; its torque is ``offset × force``.
 
-    ``force`` (3,) [N] is in BODY axes, a constant or ``force(t, state, params)``, with the command
-    as fourth argument beside a controller or inputs. ``offset`` (3,) [m] is the point where it
-    acts, from the centre of mass, body axes.
+    ``force`` (3,) [N] is in BODY axes, a constant or ``force(t, state, params)``. With a controller
+    or inputs the function receives the command as fourth argument. ``offset`` (3,) [m] leads from
+    the centre of mass to the point where the force acts, body axes.
 
     Examples:
         >>> motor = jq.forces.thrust((0.0, 0.0, 20.0), offset=(0.1, 0.0, 0.0))  # N, m, body axes
@@ -218,7 +218,7 @@ def thrust(force: Vector | Callable[..., Array], offset: Vector = (0.0, 0.0, 0.0
 
 
 def _force(state: State, force: Array) -> Wrench:
-    """The wrench of a force alone; a state without position is refused by name."""
+    """The wrench of a force without torque; ValueError for a state without position."""
     _position(state)
     return Wrench(jnp.zeros_like(state.omega), force)
 
@@ -230,14 +230,14 @@ def _position(state: State) -> Array:
 
 
 def _polar(state: State) -> tuple[Array, Array]:
-    """Distance from the origin () and unit vector from there to the body (3,)."""
+    """The distance () of the body from the origin, and the unit vector (3,) to the body."""
     position = _position(state)
     distance = jnp.sqrt(dot(position, position))
     return distance, position / distance
 
 
 def _relative(air: Callable[[ArrayLike, Array], Array], t: ArrayLike, state: State) -> Array:
-    """The velocity through the air (3,), world axes."""
+    """The velocity (3,) relative to the air, world axes."""
     position = _position(state)
     return state.velocity - jnp.asarray(air(t, position), position.dtype)
 

@@ -1,4 +1,4 @@
-"""From a scheme to a trajectory: ``rollout`` makes the Simulation and chooses its engine."""
+"""``rollout`` makes a Simulation, chooses its engine, and returns the trajectory."""
 
 from __future__ import annotations
 
@@ -44,20 +44,20 @@ def rollout(
     engine: str = "auto",
     check: bool = False,
 ) -> Path:
-    """Integrate one body over a time grid; ``jax.vmap`` for many.
+    """Integrate one body over a time grid; use ``jax.vmap`` for many bodies.
 
-    It is not jitted: jit the function that calls it.
+    ``rollout`` is not jitted: jit the function that calls it.
 
     Args:
-        scheme: ``jq.rkmk4`` for instance, or any function with the signature of a step,
+        scheme: for example ``jq.rkmk4``, or any function with the signature of a step,
             ``scheme(body, torque, t, state, dt, params) -> state``.
-        body: its inertia, in the dtype of the start.
+        body: the Body, in the dtype of the start.
         torque: ``torque(t, state, params) -> (3,)`` in body axes [N m]; with a controller or
             inputs ``torque(t, state, params, command)``.
         start: State of one body; a concrete q must be unit within 1e-4.
-        grid: from ``jq.grid``, equal steps; or from ``jq.grid_at``, through given times. With the
-            latter ``inputs``, ``sample_every`` and ``save_every`` count intervals, not steps.
-        params: any pytree, handed to torque, controller and ``save``.
+        grid: equal steps from ``jq.grid``, or steps through given times from ``jq.grid_at``. With
+            the latter ``inputs``, ``sample_every`` and ``save_every`` count intervals, not steps.
+        params: any pytree, passed to torque, controller and ``save``.
         controller: sampled every ``sample_every`` steps; gives the torque its ``command``.
         inputs: pytree with leading axis ``steps // sample_every`` (noise, logged torques, a
             reference). At each sample the controller gets one slice; without a controller the
@@ -65,32 +65,34 @@ def rollout(
         sample_every: steps per sample, a divisor of the number of steps.
         save_every: steps per row of the path, a divisor of the number of steps.
         save: ``save(t, state, params) -> pytree of arrays``, or with a controller or inputs
-            ``save(t, state, params, command)``. The path keeps what it returns for each row in
-            ``path.saved``, instead of state and command. Every engine computes it as it goes.
-        checkpoint: memory of the backward pass. "none" keeps the state of every step, from which
-            the step is computed again; an integer m keeps one state every m steps (those between
-            are computed again, segment by segment); "sqrt" takes m near the root of the number of
-            steps. "reversible" keeps the rows of the path alone and undoes each step by a step of
-            -dt: for reversible schemes, torques of time and attitude, neither controller nor
-            inputs; reverse mode only.
-        engine: "fused" compiles the whole loop into one kernel (CPU or GPU, through the extra
-            ``fused``), and so its derivatives, in both modes and of every order; with
-            ``checkpoint="none"`` it chooses itself how many states it keeps. "scan" is a loop of
-            XLA, which takes every scheme and torque. "auto" takes the kernel where scheme and
-            torque have a scalar form and the compiler is there, on a GPU once
-            ``jq.fused.check_gpu()`` has found no fault. Otherwise it takes the scan, for values and
-            for each derivative; the results are the same but for rounding. ``jq.fused.explain``,
-            called with the same arguments, says which, and why.
-        check: report bad values of traced arguments, and a state that ceases to be finite: under
-            ``jit`` by ``error, path = checkify.checkify(jax.jit(fly))(start); error.throw()`` with
-            ``jax.experimental.checkify``.
+            ``save(t, state, params, command)``. The path keeps the returned arrays of each row in
+            ``path.saved``, instead of state and command. Every engine calls ``save`` within its
+            loop.
+        checkpoint: which states are kept for the backward pass. "none" keeps the state before
+            every step and recomputes the step from it. An integer m keeps one state every m steps
+            and recomputes those between, segment by segment; "sqrt" sets m near the square root of
+            the number of steps. "reversible" keeps only the rows of the path and undoes each step
+            by a step of -dt. It works for reversible schemes, with torques of time and attitude,
+            without controller or inputs, and in reverse mode only.
+        engine: "fused" compiles the whole loop into one kernel (CPU or GPU, with the extra
+            ``fused``), and its derivatives likewise, in both modes and of every order; with
+            ``checkpoint="none"`` it chooses by itself how many states to keep. "scan" is a loop of
+            XLA, which accepts every scheme and torque. "auto" uses the kernel where scheme and
+            torque have a scalar form and the compiler is installed, and on a GPU only after
+            ``jq.fused.check_gpu()`` has found no fault. Otherwise it uses the scan; it chooses
+            separately for the values and for each derivative. The results agree up to rounding.
+            ``jq.fused.explain``, called with the same arguments, says which engine runs, and why.
+        check: report bad values of traced arguments, and a state that ceases to be finite. Under
+            ``jit``, call ``error, path = checkify.checkify(jax.jit(fly))(start); error.throw()``
+            with ``jax.experimental.checkify``.
 
     Returns:
         Path, in the dtype of the start.
 
     Raises:
-        ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
-        NotImplementedError: ``engine="fused"`` with a primitive that has no scalar form, named.
+        ValueError, TypeError: an argument of wrong shape, dtype or value; the error names it.
+        NotImplementedError: ``engine="fused"`` with a primitive that has no scalar form; the error
+            names it.
         ImportError: ``engine="fused"`` without its compiler.
 
     Examples:
@@ -134,14 +136,14 @@ def _fused_if_possible(simulation: Simulation) -> Path:
     try:
         return fused.run(simulation, strict=False)
     except Exception as error:
-        failure = error.with_traceback(None)  # it holds tracers
-    path = scan.run(simulation)  # what is wrong with the user's functions is an error of the scan
+        failure = error.with_traceback(None)  # the traceback holds tracers
+    path = scan.run(simulation)  # errors in the user's functions are raised here
     report(failure)
     return path
 
 
 def _report_simulation(simulation: Simulation, grid: Grid | GridAt) -> None:
-    """What the checks of concrete values would raise, for traced ones."""
+    """Report for traced values what the checks of concrete values would raise."""
     q, t0, dt = simulation.start.q, simulation.t0, simulation.dt
     norm = jnp.sqrt(dot(q, q))
     text = "start.q: wanted a unit quaternion, got norm {norm}"
@@ -170,7 +172,7 @@ def _report_simulation(simulation: Simulation, grid: Grid | GridAt) -> None:
 
 
 def _report_times(intervals: Interval) -> None:
-    """Report the first given time that is not finite, or is less than the one before."""
+    """Report the first given time that is not finite, or that is less than the one before it."""
     _, t, dt = intervals
     finite, rises = jnp.isfinite(t), dt >= 0
     text = "times: wanted finite values, got times[{k}] = {t}"
@@ -182,7 +184,7 @@ def _report_times(intervals: Interval) -> None:
 
 
 def _report_path(path: Path) -> None:
-    """Report the first row that is not finite; with ``save=`` whether the last state is."""
+    """Report the first row that is not finite; with ``save=``, check the last state only."""
     if isinstance(path.state, State):
         times, states = path.t, path.state
     else:

@@ -1,13 +1,13 @@
 """Rotors of a rotorcraft: thrust and drag-torque curves, their load on the body, and allocation.
 
-The plant of a quadrotor whose motors follow the wanted speeds with a lag of 0.03 s; the aux states
-are the speeds, and so is the command:
+This is the plant of a quadrotor whose motors follow the commanded speeds with a lag of 0.03 s; its
+aux states are the actual speeds:
 
     plant = torques.total(forces.gravity(body), rotors.lagging(ROTORS, 0.03))
 
-A controller that commands a collective thrust and a torque gets there by ``allocate``, then
-``speeds``; ``commanding_speeds`` does both. The momentum of heavy rotors is that of wheels: with J
-the moment of each about its axis, add
+``allocate`` and ``speeds`` convert a collective thrust and a torque to speeds;
+``commanding_speeds`` does so for a controller that commands thrust and torque. For the momentum of
+heavy rotors, with J the moment of each about its axis, add
 ``actuators.wheel_torque(axes, state, spins * J * speeds, spins * J * accelerations)``.
 """
 
@@ -54,16 +54,16 @@ __all__ = [
 class Rotors(NamedTuple):
     """The n rotors of a body, a pytree.
 
-    The curves are polynomials of the speed w >= 0 [rad/s] of a rotor, ``c[0] + c[1] w + c[2] w^2``,
-    the same for all; ``(0, 0, k)`` is the curve of a rotor in air at rest.
+    The curves are polynomials in the speed w >= 0 [rad/s] of a rotor, ``c[0] + c[1] w + c[2] w^2``,
+    the same for all rotors; ``(0, 0, k)`` is the curve of a rotor in air at rest.
 
     Attributes:
         positions: of the hubs from the centre of mass, body axes [m], (n, 3).
         axes: unit vectors along the thrust, body axes, (n, 3).
-        spins: +1 for a rotor that turns about its axis by the right-hand rule, -1 for one that
-            turns the other way, (n,).
+        spins: +1 for a rotor that turns about its axis by the right-hand rule, -1 for the opposite
+            sense, (n,).
         thrust: the curve of the thrust [N], (3,).
-        drag: the curve of the air's torque against the turn [N m], (3,).
+        drag: the curve of the aerodynamic torque against the rotation [N m], (3,).
 
     Examples:
         >>> quad = jq.rotors.Rotors(
@@ -86,10 +86,10 @@ class Rotors(NamedTuple):
 
 
 class Load(NamedTuple):
-    """What rotors do to the body, both in BODY axes.
+    """The force and torque of rotors on the body, both in BODY axes.
 
     Attributes:
-        force: (3,) [N]; ``quaternion.rotate(q, force)`` is it in world axes.
+        force: (3,) [N]; ``quaternion.rotate(q, force)`` is the force in world axes.
         torque: about the centre of mass, (3,) [N m].
 
     Examples:
@@ -118,9 +118,9 @@ def thrusts(rotors: Rotors, speeds: ArrayLike) -> Array:
 
 
 def drag_torques(rotors: Rotors, speeds: ArrayLike) -> Array:
-    """The air's torque against the turn of each rotor at these speeds. (n,) [rad/s] -> (n,) [N m].
+    """The aerodynamic torque against each rotor's rotation. (n,) [rad/s] -> (n,) [N m].
 
-    The body feels it along ``-spin axis``.
+    It acts on the body along ``-spin axis``.
 
     Examples:
         >>> up, curve = jnp.array([[0.0, 0.0, 1.0]]), jnp.array([0.0, 0.0, 1e-5])  # N/(rad/s)^2
@@ -136,8 +136,8 @@ def drag_torques(rotors: Rotors, speeds: ArrayLike) -> Array:
 def speeds(rotors: Rotors, thrusts: ArrayLike) -> Array:
     """The speed at which each rotor has this thrust: the inverse of ``thrusts``. (n,) -> (n,).
 
-    Of two speeds it is the higher one. Thrusts below the lowest of the curve have the speed of that
-    one, with slope 0.
+    If two speeds have this thrust, the result is the higher one. Below the minimum of the curve it
+    is the speed of the minimum, with slope 0.
 
     Examples:
         >>> up, curve = jnp.array([[0.0, 0.0, 1.0]]), jnp.array([0.0, 0.0, 1e-5])  # N/(rad/s)^2
@@ -173,10 +173,10 @@ def load(rotors: Rotors, speeds: ArrayLike) -> Load:
 
 
 def lagging(rotors: Rotors, time_constant: ArrayLike) -> Torque:
-    """The wrench of n rotors that follow the wanted speeds with a first-order lag.
+    """The wrench of n rotors that follow the commanded speeds with a first-order lag.
 
-    The aux states are the speeds (n,) [rad/s], and so is the command. ``time_constant`` [s] is ()
-    or (n,). The torque of the rotors' own momentum is left out.
+    The aux states are the actual speeds (n,) [rad/s], the command the wanted ones.
+    ``time_constant`` [s] is () or (n,). The torque of the rotors' own momentum is left out.
 
     Examples:
         >>> up, curve = jnp.array([[0.0, 0.0, 1.0]]), jnp.array([0.0, 0.0, 1e-5])  # N/(rad/s)^2
@@ -213,9 +213,10 @@ def commanding_speeds(
     lowest: ArrayLike = 0.0,
     highest: ArrayLike | None = None,
 ) -> Controller:
-    """A controller that commands a ``control.Lift``, as one that commands speeds (n,) [rad/s].
+    """Convert a controller of a ``control.Lift`` to a controller of speeds (n,) [rad/s].
 
-    At each sample ``allocate`` shares the lift out, within ``lowest`` and ``highest`` [N].
+    At each sample ``allocate`` divides the lift among the rotors, within ``lowest`` and ``highest``
+    [N].
 
     Examples:
         >>> places = jnp.array([[1.0, 1, 0], [-1, 1, 0], [-1, -1, 0], [1, -1, 0]]) / 8  # m
@@ -259,21 +260,20 @@ def allocate(
     """Thrusts of n >= 4 rotors with this collective thrust and torque. -> (n,) [N].
 
     It is the shortest vector of thrusts with ``thrust`` () [N] along body z and ``torque`` (3,)
-    [N m], if that keeps within ``lowest`` and ``highest``, () or (n,) [N]. Otherwise, in this
-    order,
+    [N m], if that is within ``lowest`` and ``highest``, () or (n,) [N]. Otherwise, in this order,
 
-    1. yaw, the torque about body z, gives way, down to zero;
-    2. the collective thrust rises or falls as far as roll and pitch need it;
-    3. roll and pitch are scaled down together, where no collective thrust has room for both.
+    1. yaw, the torque about body z, is reduced, down to zero;
+    2. the collective thrust rises or falls as far as roll and pitch require;
+    3. roll and pitch are scaled down together, if no collective thrust allows both.
 
     The result is continuous in all arguments and differentiable almost everywhere. Each rotor's
-    drag torque is taken as proportional to its thrust, in the ratio at an even share of the
-    collective thrust; that is exact for curves ``(0, 0, k)``. Infinite or NaN if the rotors cannot
-    turn the body about all axes.
+    drag torque is assumed proportional to its thrust, in the ratio at an even share of the
+    collective thrust; that is exact for curves ``(0, 0, k)``. The result is infinite or NaN if the
+    rotors cannot turn the body about all axes.
 
     Raises:
-        ValueError: concrete rotors that cannot have a collective thrust alone with every one of
-            them lifting.
+        ValueError: concrete rotors that cannot make a collective thrust without torque in which
+            every rotor has positive thrust.
 
     Examples:
         >>> places = jnp.array([[1.0, 1, 0], [-1, 1, 0], [-1, -1, 0], [1, -1, 0]]) / 8  # m
@@ -296,7 +296,7 @@ def allocate(
     by_thrust, by_torque = _mixer(rotors, thrust)
     tilting = matvec(by_torque[:, :2], torque[:2])
     turning = by_torque[:, 2] * torque[2]
-    # Per unit of collective thrust: what a rotor has left is a bound of the collective thrust.
+    # Per unit of collective thrust, the margin of each rotor bounds the collective thrust.
     floor, slope = low / by_thrust, tilting / by_thrust
     if high is not None:
         room = high[None, :] / by_thrust[None, :] - floor[:, None]
@@ -308,13 +308,13 @@ def allocate(
     turn = _share(base - low, -turning)
     if high is not None:
         turn = jnp.minimum(turn, _share(high - base, turning))
-    # Where a rotor is at its limit, rounding may have left it beyond.
+    # Rounding may have left a rotor beyond its limit.
     result = jnp.maximum(base + turn * turning, low)
     return result if high is None else jnp.minimum(result, high)
 
 
 def _mixer(rotors: Rotors, thrust: Array) -> tuple[Array, Array]:
-    """Thrusts per collective thrust (n,) and per torque (n, 3): the pseudoinverse, by blocks."""
+    """Thrusts per collective thrust (n,) and per torque (n, 3): the pseudoinverse in blocks."""
     n = len(rotors.spins)
     share = thrust / n
     share = jnp.where(share > 0, share, jnp.ones_like(share))
@@ -326,7 +326,7 @@ def _mixer(rotors: Rotors, thrust: Array) -> tuple[Array, Array]:
     upward = lift - matvec(arms, coupling)
     by_thrust = upward / dot(upward, upward)
     if is_concrete(by_thrust) and np.any(np.asarray(by_thrust) <= 0):
-        wanted = "rotors that all lift in a thrust without torque"
+        wanted = "rotors that all lift when the torque is 0"
         raise ValueError(f"rotors: wanted {wanted}, got shares {np.asarray(by_thrust)}")
     by_torque = matmul(arms, gram) - by_thrust[:, None] * coupling[None, :]
     return by_thrust, by_torque
@@ -345,11 +345,11 @@ def _curve(coefficients: Array, w: Array) -> Array:
 
 
 def _speed(coefficients: Array, thrust: Array) -> Array:
-    """The higher speed with this thrust, in the form that does not cancel."""
+    """The higher speed with this thrust, by the formula that does not cancel."""
     constant, linear, square = coefficients
     above = thrust - constant
     discriminant = root(linear * linear + 4.0 * square * above)
-    rises = linear > 0  # from speed 0 on; the curve may be a line
+    rises = linear > 0  # the curve rises from speed 0 on, and may be a straight line
     forward = 2.0 * above / jnp.where(rises, linear + discriminant, 1.0)
     backward = (discriminant - linear) / jnp.where(rises, 1.0, 2.0 * square)
     return jnp.where(rises, forward, backward)
@@ -362,7 +362,7 @@ def _bound(name: str, value: ArrayLike, n: int) -> Array:
 
 
 def _checked(rotors: Rotors) -> Rotors:
-    """Rotors with arrays for fields, or an error that names the field."""
+    """Return the rotors with arrays as fields, checked; errors name the field."""
     instance("rotors", rotors, Rotors, "a rotors.Rotors")
     positions = floating("rotors.positions", rotors.positions)
     if positions.ndim != 2 or positions.shape[1] != 3 or not len(positions):

@@ -2,7 +2,7 @@
 
 ``frame="body"`` is the left trivialisation, for body rates: ``omega = dexp(u, u')`` when
 ``q(t) = q0 exp(u(t))``. ``frame="world"`` is the right one, for world rates and
-``q(t) = exp(u(t)) q0``. Each is the other with u negated.
+``q(t) = exp(u(t)) q0``. Negating u converts one to the other.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def hat(v: ArrayLike) -> Array:
 def vee(matrix: ArrayLike) -> Array:
     """The vector of an antisymmetric matrix, the inverse of ``hat``. (..., 3, 3) -> (..., 3).
 
-    From any other matrix it takes the antisymmetric part.
+    For any other matrix it is the vector of the antisymmetric part.
 
     Examples:
         >>> jq.so3.vee(jq.so3.hat(jnp.array([1.0, 2.0, 3.0])))
@@ -63,9 +63,9 @@ def exp(u: ArrayLike) -> Array:
 def log(matrix: ArrayLike) -> Array:
     """Rotation vector [rad], |u| <= pi, of a rotation matrix. (..., 3, 3) -> (..., 3).
 
-    At exactly pi the two vectors u and -u are one rotation. There the first nonzero component is
-    made positive, and the derivative is that of this branch. ValueError for a concrete matrix that
-    is no rotation, as from ``quaternion.from_matrix``.
+    At exactly pi, u and -u are the same rotation. The result is then the one whose first nonzero
+    component is positive, and the derivative is that of this branch. ValueError for a concrete
+    matrix that is not a rotation, as in ``quaternion.from_matrix``.
 
     Examples:
         >>> quarter = jnp.array([[0.0, -1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])  # about z
@@ -80,15 +80,15 @@ def dexp(u: ArrayLike, v: ArrayLike, frame: str = "body") -> Array:
 
     It is smooth everywhere. In the body frame it is
     ``v - (1 - cos a)/a^2 u × v + (a - sin a)/a^3 u × (u × v)`` with a = |u|; in the world frame the
-    second term has a plus. Terze, Mueller and Zlatar 2016 (A.2), whose sum should run over (-ad)^j
-    with the fourth term -1/4!.
+    second term has a plus. Terze, Mueller and Zlatar 2016 (A.2), where the sum should run over
+    (-ad)^j with the fourth term -1/4!.
 
     Examples:
         >>> u = jnp.array([0.0, 0.0, jnp.pi / 2])  # rad
         >>> v = jnp.array([1.0, 0.0, 0.0])  # rad/s, u'
         >>> jq.so3.dexp(u, v).round(3)  # omega, body axes
         Array([ 0.637, -0.637,  0.   ], dtype=float32)
-        >>> jq.so3.dexp(u, v, frame="world").round(3)  # the same, turned by u
+        >>> jq.so3.dexp(u, v, frame="world").round(3)  # the same rate, turned by u
         Array([0.637, 0.637, 0.   ], dtype=float32)
     """
     u, v = _at(u, v, frame)
@@ -102,8 +102,8 @@ def dexpinv(u: ArrayLike, v: ArrayLike, frame: str = "body") -> Array:
 
     (..., 3), (..., 3) -> (..., 3). In the body frame it is ``v + 1/2 u × v + b u × (u × v)`` with
     ``b = (1 - (a/2) cot(a/2))/a^2`` and a = |u|; in the world frame the second term has a minus.
-    There is a pole at a = 2 pi: NaN from there on. Terze, Mueller and Zlatar 2016 (A.4), in closed
-    form.
+    At a = 2 pi there is a pole, and for a >= 2 pi the result is NaN. Terze, Mueller and Zlatar 2016
+    (A.4), in closed form.
 
     Examples:
         >>> u = jnp.array([0.0, 0.0, jnp.pi / 2])  # rad
@@ -118,7 +118,7 @@ def dexpinv(u: ArrayLike, v: ArrayLike, frame: str = "body") -> Array:
 
 
 def _at(u: ArrayLike, v: ArrayLike, frame: str) -> list[Array]:
-    """``[±u, v]``, checked, with the sign that makes the formula of the body frame hold."""
+    """Check u and v; return ``[±u, v]`` with the sign for which the body-frame formula holds."""
     one_of("frame", frame, ("body", "world"))
     u, v = broadcast(("u", u, (3,)), ("v", v, (3,)))
     return [u if frame == "body" else -u, v]

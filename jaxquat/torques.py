@@ -2,10 +2,10 @@
 
     plant = torques.total(torques.commanded, torques.gravity_gradient(body, position), own_torque)
 
-A torque of the library keeps the arrays that its factory was given, so gradients flow to every one
-of them. Beside a controller or inputs all torques are called with the command as fourth argument:
-``commanded`` returns it, ``total`` and ``in_world`` hand it on, the others ignore it. The function
-that a factory returns has the name of the factory, which error messages show.
+A torque of the library keeps the arrays that its factory received, so gradients flow to each of
+them. With a controller or inputs, all torques are called with the command as fourth argument:
+``commanded`` returns it, ``total`` and ``in_world`` pass it on, the others ignore it. The function
+that a factory returns has the name of the factory, for error messages.
 """
 
 from __future__ import annotations
@@ -50,9 +50,10 @@ def zero(t: ArrayLike, state: State, params: Any, *command: Any) -> Array:
 
 
 def commanded(t: ArrayLike, state: State, params: Any, *command: Any) -> Any:
-    """The command itself: that of the controller, or the inputs where there is no controller.
+    """The command itself: the controller's, or the input if there is no controller.
 
-    ``total(commanded, drag(damping))`` is a plant with drag. TypeError without both.
+    ``total(commanded, drag(damping))`` is a plant with drag. TypeError if there is neither
+    controller nor input.
 
     Examples:
         >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.0, 0.0, 2.0]))
@@ -67,12 +68,12 @@ def commanded(t: ArrayLike, state: State, params: Any, *command: Any) -> Any:
 
 
 def total(*torques: Torque) -> Torque:
-    """The sum of several torques, given one by one.
+    """The sum of several torques, each its own argument.
 
-    All are called with the same arguments, with the command among them if there is one. Where the
-    state has aux, those that move aux states return ``(torque, d aux/dt)`` and the others a torque
-    alone; the rates are added, too. So are the forces of those that return a ``Wrench``. The sum of
-    none is ``zero``.
+    All are called with the same arguments, including the command if there is one. If the state has
+    aux, the torques that move aux states return ``(torque, d aux/dt)`` and the others a torque
+    alone; the rates are added, too, and so are the forces of those that return a ``Wrench``. The
+    sum of no torques is ``zero``.
 
     Examples:
         >>> plant = jq.torques.total(jq.torques.commanded, jq.torques.drag(jnp.full(3, 0.1)))
@@ -86,10 +87,11 @@ def total(*torques: Torque) -> Torque:
 
 
 def in_world(world_torque: Torque) -> Torque:
-    """The torque ``world_torque(t, state, params)`` in WORLD axes, turned into the body's.
+    """The torque ``world_torque(t, state, params)`` in WORLD axes, converted to body axes.
 
-    ``state.omega`` stays the body rate; ``quaternion.rotate(state.q, state.omega)`` is the world
-    rate. A force, in world axes anyway, and rates of aux states are passed on as they are.
+    ``state.omega`` is still the rate in body axes; ``quaternion.rotate(state.q, state.omega)`` is
+    the rate in world axes. A force, which is always in world axes, and rates of aux states are
+    passed on unchanged.
 
     Examples:
         >>> torque = jq.torques.in_world(lambda t, state, params: jnp.array([3.0, 0.0, 0.0]))  # N m
@@ -153,7 +155,7 @@ def gravity_gradient(
     def gravity_gradient(t: ArrayLike, state: State, params: Any, *command: Any) -> Array:
         r = exactly("position(t)", position(t), (3,))
         distance = jnp.sqrt(dot(r, r))
-        # A unit vector, and mu/r^3 by three divisions: r^5 would overflow float32.
+        # Normalise r, and compute mu/r^3 by three divisions: r^5 would overflow float32.
         direction = quaternion.rotate_inverse(state.q, r / distance)
         strength = jnp.asarray(mu, r.dtype) / distance / distance / distance
         return 3.0 * strength * cross(direction, matvec(body.inertia, direction))
@@ -164,7 +166,7 @@ def gravity_gradient(
 def heavy_top(weight: ArrayLike, offset: ArrayLike) -> Torque:
     """The torque of a weight [N] that pulls along world -z at ``offset`` (3,) [m], body axes.
 
-    The offset is that of the centre of mass from the fixed point; the potential is
+    The offset leads from the fixed point to the centre of mass; the potential is
     ``weight (R offset)_z`` [J].
 
     Examples:
@@ -205,13 +207,13 @@ def drag(damping: ArrayLike) -> Torque:
 def magnetic(dipole: ArrayLike, field: Callable[[ArrayLike], Array]) -> Torque:
     """The torque ``dipole × B`` on a dipole (3,) [A m^2] in body axes.
 
-    ``field(t)`` is B (3,) [T] in world axes, turned into the body's.
+    ``field(t)`` is B (3,) [T] in world axes; it is converted to body axes.
 
     The dipole part of the Earth's field is 30 µT at the magnetic equator and 60 µT at the poles on
     the ground, and 0.8 of that at a height of 500 km (IGRF-13: P. Alken et al., Earth, Planets and
-    Space 73:49, 2021). A coil of 0.2 A m^2 in a cubesat so makes at most 10 µN m. Multiply a field
-    in nT by 1e-9, one in gauss by 1e-4. For a field of the position, or a dipole that is commanded,
-    write the torque yourself::
+    Space 73:49, 2021). So a coil of 0.2 A m^2 in a cubesat makes at most 10 µN m. Multiply a field
+    in nT by 1e-9, one in gauss by 1e-4. For a field that depends on the position, or a commanded
+    dipole, write the torque yourself::
 
         def coils(t, state, params, dipole):
             field = jq.quaternion.rotate_inverse(state.q, earth_field(t, state.position))
@@ -238,7 +240,7 @@ def magnetic(dipole: ArrayLike, field: Callable[[ArrayLike], Array]) -> Torque:
 def _part(
     role: str, torque: Torque, t: ArrayLike, state: State, params: Any, *command: Any
 ) -> Parts:
-    """What a torque within another one contributes, checked; ``role`` is its argument there."""
+    """The checked parts of a torque within another one; ``role`` is its argument name there."""
     arguments, why = "t, state, params", "there is neither controller nor inputs"
     if command:
         arguments, why = "t, state, params, command", "there is a controller, or inputs"

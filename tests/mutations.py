@@ -168,7 +168,7 @@ MUTATIONS = {
         PCDM, "rates(t + 0.5 * dt, middle)", "rates(t, middle)", of_step("zhao")
     ),
     "wrong stage time: pcdm1": Mutation(
-        PCDM, "torque, t + 0.5 * dt, here", "torque, t, here", of_step("pcdm1")
+        PCDM, "torque, t + 0.5 * dt, midpoint", "torque, t, midpoint", of_step("pcdm1")
     ),
     "wrong stage time: formulations": Mutation(
         PROJECTED, "rates(t + node * dt, stage)", "rates(t, stage)", of_step("formulation1")

@@ -1309,8 +1309,8 @@ MISLEADING = [
     (
         lambda: rollout(scheme="euler"),
         TypeError,
-        "scheme: wanted a function, got 'euler'; schemes are jq.rkmk4 and its like, or "
-        "functions of your own",
+        "scheme: wanted a function, got 'euler'; a scheme is for example jq.rkmk4, "
+        "or a function of your own",
     ),
     (lambda: rollout(torque=None), TypeError, "torque", "None", "jq.torques.zero"),
     (lambda: rollout(torque=V), TypeError, "torque", "ArrayImpl"),

@@ -282,7 +282,7 @@ def test_what_float32_cannot_hold_is_refused_with_advice(make, message):
 
 
 def test_float64_is_not_advised_to_who_has_it():
-    with pytest.raises(ValueError, match=r"take other units of length or mass$"):
+    with pytest.raises(ValueError, match=r"use other units of length or mass$"):
         jq.Body.from_principal(1e-310 * MOMENTS)
 
 

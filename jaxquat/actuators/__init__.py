@@ -1,12 +1,12 @@
-"""What stands between a commanded torque and the body: limits, lags, reaction wheels, thrusters.
+"""Actuators between a commanded torque and the body: limits, lags, reaction wheels, thrusters.
 
-Wheels and lags have states. Keep them in ``State.aux``, and return their rates beside the torque:
+Wheels and lags have states. Keep them in ``State.aux``, and return their rates with the torque:
 
     def torque(t, state, params, command):
         motor = actuators.allocate(AXES, command)  # the rate of each wheel's momentum, too
         return actuators.wheel_torque(AXES, state, state.aux, motor), motor
 
-``lagged`` and ``delayed`` are what becomes of commands that were recorded.
+``lagged`` and ``delayed`` compute the response to recorded commands.
 
 Wheel axes are rows: ``axes`` is (n, 3), unit vectors in body axes.
 """

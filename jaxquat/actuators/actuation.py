@@ -1,4 +1,4 @@
-"""Limits, lags and reaction wheels, and how a torque is divided among actuators."""
+"""Limits, lags and reaction wheels, and the allocation of a torque to actuators."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from jaxquat.dynamics.state import State, broadcastable
 
 
 def saturate(tau: ArrayLike, limits: ArrayLike) -> Array:
-    """A hard limit per axis: tau [N m] cut to at least -limits and at most limits.
+    """A hard limit per axis: tau [N m] clipped to the range from -limits to limits.
 
     (..., n), (..., n) or () -> (..., n). The gradient is 1 inside and 0 outside. Hoffmann,
     Application of Quaternions, 9.10.
@@ -36,7 +36,7 @@ def saturate(tau: ArrayLike, limits: ArrayLike) -> Array:
 
 
 def saturate_smooth(tau: ArrayLike, limits: ArrayLike) -> Array:
-    """A smooth limit per axis, ``limits tanh(tau/limits)``: never beyond them, slope 1 at zero.
+    """A smooth limit per axis, ``limits tanh(tau/limits)``: within the limits, slope 1 at zero.
 
     (..., n), (..., n) or () -> (..., n), all [N m].
 
@@ -72,19 +72,20 @@ def lag(actual: ArrayLike, command: ArrayLike, time_constant: ArrayLike) -> Arra
 def wheel_torque(axes: ArrayLike, state: State, momentum: ArrayLike, motor: ArrayLike) -> Array:
     """Torque of n reaction wheels on the body, ``-sum a_i u_i - omega × (sum a_i h_i)`` [N m].
 
-    (n, 3), State, (n,), (n,) -> (3,). ``motor`` is u, the torque of each motor on its wheel [N m],
-    and so the rate of ``momentum`` h [N m s], which is the wheel's whole momentum about its axis,
-    with its part in the turn of the body. The inertia of the body must then leave out the moment of
-    each wheel about its own axis: so ``I omega' = tau - omega × (I omega + A h) - A u`` holds
-    exactly, and the momentum of body and wheels in the world is conserved. P. C. Hughes, Spacecraft
-    Attitude Dynamics, 1986, section 3.4.
+    (n, 3), State, (n,), (n,) -> (3,). ``motor`` is u, the torque of each motor on its wheel [N m].
+    It is the rate of ``momentum`` h [N m s], the total momentum of the wheel about its axis, which
+    includes the part due to the rotation of the body. The inertia of the body must therefore
+    exclude the moment of each wheel about its own axis. Then
+    ``I omega' = tau - omega × (I omega + A h) - A u`` holds exactly, and the momentum of body and
+    wheels in world axes is conserved. P. C. Hughes, Spacecraft Attitude Dynamics, 1986, section
+    3.4.
 
     Examples:
         >>> axes, momentum = jnp.eye(3), jnp.array([0.0, 2.0, 0.0])  # N m s: the second wheel spins
         >>> motor = jnp.array([0.01, 0.02, 0.05])  # N m
         >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), omega=jnp.array([0.0, 0.0, 0.1]))
         >>> tau = jq.actuators.wheel_torque(axes, state, momentum, motor)
-        >>> np.asarray(tau).round(3)  # N m, of it 0.2 about x because the spinning wheel turns
+        >>> np.asarray(tau).round(3)  # N m, including 0.2 about x because the spinning wheel turns
         array([ 0.19, -0.02, -0.05], dtype=float32)
     """
     axes = _axes("axes", axes)
@@ -95,9 +96,9 @@ def wheel_torque(axes: ArrayLike, state: State, momentum: ArrayLike, motor: Arra
 
 
 def hold_momentum(momentum: ArrayLike, motor: ArrayLike, capacity: ArrayLike) -> Array:
-    """The motor torques, but 0 for those that would spin a full wheel faster. -> (n,) [N m].
+    """The motor torques, with 0 for those that would spin a full wheel faster. -> (n,) [N m].
 
-    A wheel is full where ``|momentum| >= capacity`` [N m s]. Arguments (n,) or () broadcast.
+    A wheel is full if ``|momentum| >= capacity`` [N m s]. Arguments (n,) or () broadcast.
 
     Examples:
         >>> momentum = jnp.array([1.0, 0.5, -1.0])  # N m s
@@ -116,10 +117,10 @@ def hold_momentum(momentum: ArrayLike, motor: ArrayLike, capacity: ArrayLike) ->
 def allocate(axes: ArrayLike, tau: ArrayLike, limits: ArrayLike | None = None) -> Array:
     """Motor torques u of n >= 3 wheels that turn the body with tau. (n, 3), (3,) -> (n,) [N m].
 
-    It is the shortest such u, ``-A (A^T A)^-1 tau`` with the axes for rows of A; infinite or NaN if
-    the axes do not span the space. With limits (n,) or () [N m] all are scaled down together where
-    one exceeds its own, so that the torque keeps its direction; the largest ratio counts, with its
-    gradient.
+    It is the shortest such u, ``-A (A^T A)^-1 tau`` with the axes as rows of A; infinite or NaN if
+    the axes do not span the space. With limits (n,) or () [N m], all are scaled down together if
+    one exceeds its limit, so that the torque keeps its direction. The largest ratio determines the
+    scale and its gradient.
 
     Examples:
         >>> pyramid = jnp.array([[1.0, 1, 1], [-1, 1, 1], [-1, -1, 1], [1, -1, 1]]) / jnp.sqrt(3.0)
@@ -136,15 +137,15 @@ def allocate_thrusters(arms: ArrayLike, tau: ArrayLike, limits: ArrayLike | None
     """Nonnegative forces of least sum whose torque is tau, or the nearest torque. -> (n,) [N].
 
     If no forces give tau, the result gives the torque nearest to it. A torque beyond the limits is
-    scaled down just enough to meet them, so its direction stays. Compare ``forces @ arms`` with tau
-    to detect either case. All bases of the linear program are tried at once, about
-    ``(n + 3)^3/6``: exact, and differentiable except where the basis changes.
+    scaled down just enough to meet them, so that it keeps its direction. Compare ``forces @ arms``
+    with tau to detect either case. All bases of the linear program, about ``(n + 3)^3/6``, are
+    tried at once. The result is exact, and differentiable except where the basis changes.
 
     Args:
-        arms: torque of each thruster at unit force [m], (n, 3), from ``thruster_arms``. Three that
-            lie in one plane to ten roundings span no more than that plane.
-        tau: torque wanted [N m], (3,), body axes.
-        limits: greatest forces [N], (n,) or (), not negative; 0 for a thruster that has failed.
+        arms: torque of each thruster at unit force [m], (n, 3), from ``thruster_arms``. Three arms
+            that lie in one plane to within ten units of rounding count as coplanar.
+        tau: the torque to produce [N m], (3,), body axes.
+        limits: largest forces [N], (n,) or (), not negative; 0 for a failed thruster.
 
     Examples:
         >>> arms = 0.5 * jnp.vstack([jnp.eye(3), -jnp.eye(3)])  # m: two thrusters for each axis
@@ -162,7 +163,7 @@ def allocate_thrusters(arms: ArrayLike, tau: ArrayLike, limits: ArrayLike | None
 def thruster_arms(positions: ArrayLike, directions: ArrayLike) -> Array:
     """Torque of each thruster at unit force, ``position × direction`` [m].
 
-    (n, 3), (n, 3) -> (n, 3). ``positions`` [m] are those of the thrusters, from the centre of mass;
+    (n, 3), (n, 3) -> (n, 3). ``positions`` [m] lead from the centre of mass to the thrusters;
     ``directions`` are unit vectors along the force on the body. Both are in body axes.
 
     Examples:
@@ -179,7 +180,7 @@ def _limited(tau: ArrayLike, limits: ArrayLike) -> list[Array]:
     """Arrays tau (..., n) and limits (..., n) that broadcast, from limits (..., n) or ()."""
     tau, limits = floating("tau", tau), floating("limits", limits)
     core = tau.shape[-1:] or (3,)
-    with jax.ensure_compile_time_eval():  # concrete within jit, if the limits are
+    with jax.ensure_compile_time_eval():  # stays concrete under jit if the limits are concrete
         limits = limits if limits.ndim else jnp.broadcast_to(limits, core)
     tau, limits = broadcast(("tau", tau, core), ("limits", limits, core))
     positive("limits", limits, or_infinite=True)

@@ -1,13 +1,13 @@
 """Responses to recorded commands in closed form: a delay, and a first-order lag.
 
 Commands are recorded at N times. Between two of them they hold (a zero-order hold) or are linear;
-after the last time they stay as they are. So their integral, and the state of a lag that follows
-them, are known functions of time within each interval, and both are differentiable by the delay
-although the commands jump.
+after the last time they stay constant. So their integral, and the state of a lag that follows them,
+are known functions of time within each interval. Both are differentiable by the delay, although the
+commands jump.
 
 The time since the beginning of a log is long, the time since the last command short. Times and
 integrals are therefore sums of two numbers, (high, low), whose differences keep their digits in
-float32: a difference of the high parts is exact where they are alike.
+float32: the difference of two similar high parts is exact.
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ def delayed(
     *,
     hold: str = "zero-order",
 ) -> Array:
-    """Means of recorded commands, ``delay`` later, over the intervals between given times.
+    """Means of delayed recorded commands over the intervals between given times.
 
-    The means are inputs for ``rollout``, one an interval of ``jq.grid_at(between)``. The steps of a
-    simulation may so be longer than those of the record, and a delay need not be a multiple of
-    either. The derivative by the delay is that of the mean, ``(u(a - delay) - u(b - delay))/(b -
-    a)``. Before the first time the first command counts::
+    The means are inputs for ``rollout``, one per interval of ``jq.grid_at(between)``. So the steps
+    of a simulation may be longer than those of the record, and the delay need not be a multiple of
+    either. The derivative by the delay is that of the mean,
+    ``(u(a - delay) - u(b - delay))/(b - a)``. Before the first time the first command applies::
 
         inputs = actuators.delayed(stamps, commands, params["latency"])
         path = jq.rollout(jq.rkmk4, body, torque, start, jq.grid_at(stamps), params, inputs=inputs)
 
     Args:
         times: (N,) [s], at least two, not decreasing. NumPy subtracts concrete times, in float64.
-        commands: (N,) or (N, k), one a time.
-        delay: () [s]. A negative one brings the commands earlier.
+        commands: (N,) or (N, k), one per time.
+        delay: () [s]. A negative delay makes the commands earlier.
         between: (..., M) [s], M at least 2, not decreasing along the last axis; ``times`` by
-            default. An interval of length 0, as of padding, has the command at its time.
+            default. An interval of length 0, for instance padding, gets the command at its time.
         hold: "zero-order" if a command holds until the next one, "linear" if it is a sample of a
             quantity that changes linearly.
 
@@ -104,25 +104,26 @@ def lagged(
 ) -> Array:
     """States of a first-order lag that follows recorded commands, exact at any times.
 
-    ``x' = (u(t - delay) - x)/time_constant``, the lag of ``actuators.lag``, for instance the speeds
-    of motors that nobody measured. They are the starts of windows, and depend on what is fitted::
+    They solve ``x' = (u(t - delay) - x)/time_constant``, the lag of ``actuators.lag``. For example,
+    they are motor speeds that were not measured: initial states for the windows of a fit, computed
+    from the fitted params::
 
         def residuals(params):
             lag, latency = params["lag"], params["latency"]
             speeds = actuators.lagged(stamps, commands, lag, at=stamps[first], delay=latency)
             ...
 
-    Values are differentiable by everything but ``hold``. At the time of a command the derivative by
-    the delay is the one towards longer delays.
+    The states are differentiable by all arguments except ``hold``. At the time of a command the
+    derivative by the delay is the one-sided derivative towards longer delays.
 
     Args:
         times: (N,) [s], at least two, not decreasing. NumPy subtracts concrete times, in float64.
-        commands: (N,) or (N, k), one a time.
+        commands: (N,) or (N, k), one per time.
         time_constant: () or (k,) [s].
-        at: when the states are wanted, any shape [s]; ``times`` by default.
-        delay: () [s], from a command to the lag.
-        start: the state until the first command arrives, () or (k,); by default this command, which
-            has then held for long.
+        at: the times of the states, any shape [s]; ``times`` by default.
+        delay: () [s], from a command to its effect on the lag.
+        start: the state until the first command arrives, () or (k,); by default that command, as if
+            it had held for long.
         hold: "zero-order" if a command holds until the next one, "linear" if it is a sample of a
             quantity that changes linearly.
 
@@ -147,7 +148,7 @@ def lagged(
     j, s = _interval(record, _instants("at", times if at is None else at), delay)
 
     def moved(x: Array, interval: tuple[Array, Array, Array]) -> Array:
-        """The state some seconds after x, under a command and its slope."""
+        """The state that x reaches in an interval (command, its slope, seconds)."""
         command, slope, seconds = interval
         ratio = seconds / time_constant.reshape((1,) * (seconds.ndim - 1) + (-1,))
         return x + (command - x) * -jnp.expm1(-ratio) + slope * seconds * series.lag_defect(ratio)
@@ -167,7 +168,7 @@ def lagged(
 
 
 class _Record(NamedTuple):
-    """Recorded commands: NumPy's arrays where they are concrete, also while others are traced."""
+    """Recorded commands: NumPy arrays if they are concrete, even while other arrays are traced."""
 
     stamps: Any  # (N,) [s]
     commands: Any  # (N, k)
@@ -184,7 +185,7 @@ class _Record(NamedTuple):
 
 
 def _commands(value: ArrayLike) -> Any:
-    """Commands, checked; NumPy's where they are concrete."""
+    """Return the commands, checked; as a NumPy array if they are concrete."""
     commands = floating("commands", value)
     if commands.ndim not in (1, 2):
         raise ValueError(f"commands: wanted shape (N,) or (N, k), got {commands.shape}")
@@ -193,7 +194,7 @@ def _commands(value: ArrayLike) -> Any:
 
 
 def _recorded(times: ArrayLike, u: Any, hold: str, *others: Any) -> _Record:
-    """The record of commands u, for results in the dtype of these and others."""
+    """The record of commands u; its dtype is that to which u and ``others`` promote."""
     one_of("hold", hold, ("zero-order", "linear"))
     stamps: Any = grid_at(times).stamps
     stamps = np.asarray(stamps) if is_concrete(stamps) else stamps
@@ -213,23 +214,23 @@ def _recorded(times: ArrayLike, u: Any, hold: str, *others: Any) -> _Record:
 
 
 def _instants(name: str, value: ArrayLike) -> Any:
-    """Times of any shape, NumPy's where they are concrete."""
+    """Return times of any shape, checked; as a NumPy array if they are concrete."""
     array = floating(name, value)
     finite(name, value)
     return np.asarray(value, getattr(value, "dtype", float)) if is_concrete(value) else array
 
 
 def _two_parts(x: Any, dtype: DTypeLike) -> tuple[Array, Array]:
-    """X as a sum of two numbers of this dtype, (high, low)."""
+    """Split x into a sum of two numbers of this dtype, (high, low)."""
     high = x.astype(dtype)
     return jnp.asarray(high), jnp.asarray(x - high.astype(x.dtype), dtype)
 
 
 def _interval(record: _Record, instants: Any, delay: Array) -> tuple[Array, Array]:
-    """The numbers of the last commands before ``instants - delay``, and the seconds since them.
+    """The indices of the last commands before ``instants - delay``, and the seconds since them.
 
-    A command given at the very time is not before it. Before the first command its number is 0 and
-    the seconds are negative.
+    A command at exactly that time does not count as before it. Before the first command the index
+    is 0 and the seconds are negative.
     """
     origin, dtype = record.stamps[0], record.dtype
     high, low = _two_parts(record.stamps - origin, dtype)
@@ -240,7 +241,7 @@ def _interval(record: _Record, instants: Any, delay: Array) -> tuple[Array, Arra
 
     last = len(high) - 1
     j = jnp.clip(jnp.searchsorted(high, above - delay.astype(dtype)) - 1, 0, last)
-    # The search knows the high parts alone: it may be off by one.
+    # The search uses only the high parts, so it may be off by one.
     j = jnp.where(seconds(j) > 0, j, jnp.maximum(j - 1, 0))
     later = jnp.minimum(j + 1, last)
     j = jnp.where(seconds(later) > 0, later, j)

@@ -4,8 +4,8 @@
 appendix A); ``tracking_law`` and ``geometric_law`` follow a moving ``Reference``. ``pid`` makes a
 ``jq.Controller``, ``lqr`` the gain of a linear regulator. ``flight_law`` and the
 ``jq.Controller`` of ``cascade`` follow a ``ReferenceTrajectory`` with a rotorcraft. Torques are in
-body axes. Only ``pid`` and ``cascade`` limit them, by their argument ``limits``; ``jq.actuators``
-has limits for the others. ``settling_time`` says when an error stays small.
+body axes. Only ``pid`` and ``cascade`` limit them, by their argument ``limits``; for the others use
+the limits in ``jq.actuators``. ``settling_time`` returns the time from which an error stays small.
 """
 
 from __future__ import annotations

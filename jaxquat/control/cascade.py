@@ -1,8 +1,8 @@
 """A cascade of four regulators that flies a rotorcraft: position, velocity, attitude, rate.
 
-Each asks the next one for what it needs. The velocity regulator has an integral part against wind
-and a wrong mass, the rate regulator one against a torque. Where a limit cuts what a regulator asks
-for, its integral part gives way in proportion, so it cannot wind up.
+The output of each is the setpoint of the next. The velocity regulator has an integral part against
+wind and a wrong mass, the rate regulator one against a disturbing torque. If a limit cuts the
+output of a regulator, its integral part shrinks in proportion, so it cannot wind up.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from jaxquat.simulation.controller import Controller
 
 
 class CascadeGains(NamedTuple):
-    """Gains of ``cascade``, a pytree. The first three are in world axes, the others in the body's.
+    """Gains of ``cascade``, a pytree: the first three in world axes, the others in body axes.
 
-    A regulator should be a few times as fast as the one before it.
+    Each regulator should be a few times as fast as the one before it.
 
     Attributes:
-        position: velocity asked for per position error [1/s], (3,).
+        position: velocity setpoint per position error [1/s], (3,).
         velocity: acceleration per velocity error [1/s], (3,).
-        velocity_integral: its growth per velocity error [1/s^2], (3,).
-        attitude: rate asked for per attitude error [1/s], (3,).
+        velocity_integral: growth of its integral part per velocity error [1/s^2], (3,).
+        attitude: rate setpoint per attitude error [1/s], (3,).
         rate: angular acceleration per rate error [1/s], (3,).
-        rate_integral: its growth per rate error [1/s^2], (3,).
+        rate_integral: growth of its integral part per rate error [1/s^2], (3,).
 
     Examples:
         >>> gains = jq.control.CascadeGains(
@@ -50,7 +50,7 @@ class CascadeGains(NamedTuple):
         ...     rate=jnp.full(3, 15.0),
         ...     rate_integral=jnp.full(3, 5.0),
         ... )
-        >>> f"{gains.velocity[0] / gains.position[0]:.1f}"  # the second is so much faster
+        >>> f"{gains.velocity[0] / gains.position[0]:.1f}"  # the second is faster by this factor
         '2.5'
     """
 
@@ -63,11 +63,11 @@ class CascadeGains(NamedTuple):
 
 
 class CascadeLimits(NamedTuple):
-    """Limits of what the regulators of ``cascade`` ask for.
+    """Limits of the outputs of the regulators of ``cascade``.
 
     Attributes:
-        speed: of the correction of the velocity [m/s], ().
-        tilt: of the wanted body z from the vertical [rad], (), below pi/2.
+        speed: of the velocity that corrects a position error [m/s], ().
+        tilt: of the setpoint of body z from the vertical [rad], (), below pi/2.
         thrust: [N], (), more than the weight.
         torque: per body axis [N m], () or (3,).
 
@@ -85,7 +85,7 @@ class CascadeLimits(NamedTuple):
 
 
 class CascadeMemory(NamedTuple):
-    """The integral parts.
+    """The integral parts of ``cascade``, its memory.
 
     Attributes:
         acceleration: world axes [m/s^2], (3,).
@@ -93,7 +93,7 @@ class CascadeMemory(NamedTuple):
 
     Examples:
         >>> memory = jq.control.CascadeMemory(jnp.array([0.5, 0.0, 0.0]), jnp.zeros(3))
-        >>> f"{0.9 * memory.acceleration[0]:.2f} N"  # what 0.9 kg has come to set against the wind
+        >>> f"{0.9 * memory.acceleration[0]:.2f} N"  # the force of 0.9 kg against the wind
         '0.45 N'
     """
 
@@ -118,28 +118,28 @@ def cascade(
 
     With e the errors, at each sample:
 
-    - the velocity asked for is that of the reference plus ``k e_x``, cut to the speed;
+    - the velocity setpoint is the velocity of the reference plus ``k e_x``, which is cut to the
+      limit ``speed``;
     - the acceleration is that of the reference plus ``k e_v`` plus an integral. With gravity
-      it gives the wanted thrust. That has at least a tenth of the weight upwards, and its tilt and
-      size are limited;
-    - the rate asked for is ``2 k vec(q* q_r)``, on the shortest way to the attitude q_r with body z
-      along that thrust and the heading of the reference, plus the rate of the heading;
+      it gives the thrust setpoint. Its upward component is at least a tenth of the weight, and its
+      tilt and size are limited;
+    - the rate setpoint is ``2 k vec(q* q_r)`` plus the rate of the heading. q_r is the attitude
+      with body z along that thrust and the heading of the reference, on the shortest way;
     - the torque is ``I (k e_w + integral) + omega × I omega``, limited per axis.
 
     Args:
-        body: its inertia is that of the torque.
+        body: the body whose inertia gives the torque.
         mass: [kg], ().
-        period: time between two samples [s], ``sample_every * dt`` of the rollout, which compares
-            them.
+        period: time between two samples [s]. ``rollout`` raises ValueError if it is not
+            ``sample_every * dt``.
         reference: ``reference(t, params, input) -> control.ReferenceTrajectory``, or a constant
-            one; ``input`` is this
-            sample's slice of the rollout's ``inputs``.
+            one; ``input`` is this sample's slice of the rollout's ``inputs``.
         motion: ``motion(state, input) -> (position, velocity)`` in world axes [m], [m/s], as the
-            controller sees them: ``lambda state, input: state.aux`` where they are the aux states.
+            controller sees them; ``lambda state, input: state.aux`` if they are the aux states.
         gains: ``gains(params)`` from the rollout's params, or constant gains; by default the params
             are the gains.
         limits: ``control.CascadeLimits``.
-        unwind: time constant [s] with which the integral parts give way at a limit.
+        unwind: time constant [s] with which the integral parts shrink at a limit.
         gravity: g [m/s^2], ().
 
     Examples:
@@ -153,7 +153,7 @@ def cascade(
         >>> low = jq.State(level, still, position=jnp.array([0.0, 0.0, 1.0]), velocity=still)
         >>> memory = controller.init(low, None)
         >>> lift, memory = jax.jit(controller.update)(0.0, low, memory, None, None)
-        >>> f"{lift.thrust:.2f} N"  # 0.9 kg (9.81 + 2.5 1.0) m/s^2, as it is 1 m too low
+        >>> f"{lift.thrust:.2f} N"  # 0.9 kg (9.81 + 2.5 1.0) m/s^2, because it is 1 m too low
         '11.08 N'
     """
     instance("body", body, Body, "a jq.Body")
@@ -212,21 +212,21 @@ def cascade(
 
 
 def _thrust_within(specific: Array, g: Array, tilt: Array, largest: Array) -> Array:
-    """The thrust per mass with at least g/10 upwards, cut in tilt and then in size."""
+    """The thrust per mass with at least g/10 upwards, limited in tilt and then in size."""
     up = jnp.maximum(specific[2], 0.1 * g)
     aside = _shortened(specific[:2], jnp.tan(tilt) * up)
     return _shortened(jnp.concatenate([aside, up[None]]), largest)
 
 
 def _shortened(v: Array, largest: Array) -> Array:
-    """The vector v, scaled down to this length if it is longer."""
+    """The vector v, scaled down to the length ``largest`` if it is longer."""
     length = root(dot(v, v))
     longer = length > largest
     return jnp.where(longer, largest / jnp.where(longer, length, 1.0), 1.0) * v
 
 
 def _checked_limits(limits: CascadeLimits, dtype: Any) -> list[Array]:
-    """The limits as arrays of this dtype, or an error that names the field."""
+    """Return the limits as arrays of this dtype, checked; errors name the field."""
     instance("limits", limits, CascadeLimits, "a control.CascadeLimits")
     arrays = []
     for name, value in limits._asdict().items():
@@ -243,7 +243,7 @@ def _trajectory_function(reference: Any) -> Callable[[Array, Any, Any], Referenc
     if isinstance(reference, ReferenceTrajectory):
         constant = check_trajectory(reference)
         return lambda t, params, sampled_input: constant
-    hint = "; a control.ReferenceTrajectory may stand for one that stays"
+    hint = "; a constant control.ReferenceTrajectory is accepted, too"
     return takes("reference", reference, "t, params, input", hint=hint)
 
 
@@ -251,5 +251,5 @@ def _gains_function(gains: Any) -> Callable[[Any], CascadeGains]:
     if isinstance(gains, CascadeGains):
         constant = check_gains(gains, CascadeGains)
         return lambda params: constant
-    hint = "; control.CascadeGains may stand for those that stay"
+    hint = "; constant control.CascadeGains are accepted, too"
     return takes("gains", gains, "params", hint=hint)

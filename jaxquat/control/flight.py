@@ -1,7 +1,7 @@
-"""Position control of a rotorcraft, whose thrust points along body z: laws without memory.
+"""Position control of a rotorcraft with thrust along body z: a law without memory.
 
-``flight_law`` returns the collective thrust and the torque. ``jq.rotors.allocate`` shares them out
-between the rotors. World z points up, so gravity is ``-g z``.
+``flight_law`` returns the collective thrust and the torque. ``jq.rotors.allocate`` divides them
+among the rotors. World z points up, so gravity is ``-g z``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from jaxquat.quaternion import rotate
 
 
 class Lift(NamedTuple):
-    """What the rotors are to deliver together.
+    """The collective thrust and torque commanded of all rotors together.
 
     Attributes:
         thrust: along body z [N], ().
@@ -50,7 +50,7 @@ class FlightGains(NamedTuple):
         stiffness: of the attitude error, body axes [N m/rad], (3,).
 
     Examples:
-        >>> mass, speed = 1.2, 2.0  # kg, rad/s: how fast an error of the position goes
+        >>> mass, speed = 1.2, 2.0  # kg, rad/s: how fast a position error decays
         >>> gains = jq.control.FlightGains(
         ...     position=jnp.full(3, mass * speed**2),
         ...     velocity=jnp.full(3, 2.0 * mass * speed),  # critical damping
@@ -80,13 +80,13 @@ def flight_law(
 ) -> Lift:
     """The geometric tracking law of a rotorcraft for position and heading.
 
-    The wanted force is ``A = -k_x e_x - k_v e_v + m (g z + a_d)`` in world axes, the thrust
-    ``A . (R z)``. ``geometric_law`` turns body z towards A, with the feed-forward of the motion of
-    A along the closed loop: its rate and acceleration are those of the motion under this thrust
-    and gravity, so other forces enter as disturbances. Then ``I e_w' = -k_R e_R - k_w e_w`` holds
-    exactly; where attitude and rate have no error, so does ``m e_v' = -k_x e_x - k_v e_v``.
-    T. Lee, M. Leok and N. H. McClamroch, Geometric tracking control of a quadrotor UAV on SE(3),
-    CDC 2010, (12), (15) and (16), with world z and the thrust turned upwards.
+    The force setpoint is ``A = -k_x e_x - k_v e_v + m (g z + a_d)`` in world axes, and the thrust
+    is ``A . (R z)``. ``geometric_law`` turns body z towards A, with the feed-forward of the motion
+    of A in the closed loop: rate and acceleration of A are those under this thrust and gravity, so
+    other forces enter as disturbances. Then ``I e_w' = -k_R e_R - k_w e_w`` holds exactly; if
+    attitude and rate have no error, so does ``m e_v' = -k_x e_x - k_v e_v``. T. Lee, M. Leok and
+    N. H. McClamroch, Geometric tracking control of a quadrotor UAV on SE(3), CDC 2010, (12), (15)
+    and (16), with world z and the thrust turned upwards.
 
     Args:
         state: attitude and rate.
@@ -94,7 +94,7 @@ def flight_law(
         velocity: of the centre of mass, world axes [m/s], (3,).
         gains: ``control.FlightGains``.
         reference: ``control.ReferenceTrajectory``, from ``follow_position`` or ``hold_position``.
-        body: its inertia is that of the feed-forward.
+        body: the body whose inertia the feed-forward assumes.
         mass: of the body [kg], ().
         gravity: g [m/s^2], ().
 
@@ -102,7 +102,7 @@ def flight_law(
         A ``control.Lift``.
 
     Raises:
-        ValueError: A is 0 or lies along the heading; traced, the torque is then NaN.
+        ValueError: A is 0 or lies along the heading; if A is traced, the torque is NaN instead.
 
     Examples:
         >>> body = jq.Body.from_principal(jnp.array([0.01, 0.01, 0.02]), mass=1.2)
@@ -126,7 +126,7 @@ def flight_law(
     weight = mass * gravity * z
 
     def wanted(s: Array, x: Array, v: Array) -> Array:
-        """A at the time s from now, by the first terms of the reference."""
+        """A at the time s from now, by the Taylor series of the reference."""
         c = reference
         acceleration = c.acceleration + s * (c.jerk + 0.5 * s * c.snap)
         e_v = v - (c.velocity + s * (c.acceleration + 0.5 * s * c.jerk))
@@ -148,7 +148,7 @@ def flight_law(
     jerk = ((dot(of_force, up) + dot(force, of_up)) * up + thrust * of_up) / mass
 
     def attitude(s: Array) -> Array:
-        """The wanted attitude at the time s from now, right up to its second derivative."""
+        """The attitude setpoint at the time s from now, correct up to its second derivative."""
         ahead = wanted(s, x + s * (v + 0.5 * s * a), v + s * (a + 0.5 * s * jerk))
         rate, acceleration = reference.heading_rate, reference.heading_acceleration
         return attitude_of(ahead, reference.heading + s * (rate + 0.5 * s * acceleration))
@@ -159,7 +159,7 @@ def flight_law(
 
 
 def check_mass(mass: ArrayLike, gravity: ArrayLike, dtype: jnp.dtype) -> tuple[Array, Array]:
-    """Mass and gravity as arrays () of this dtype, or an error by name."""
+    """Return mass and gravity as arrays () of this dtype, checked; errors name the argument."""
     mass, gravity = exactly("mass", mass, ()), exactly("gravity", gravity, ())
     positive("mass", mass)
     finite("gravity", gravity)

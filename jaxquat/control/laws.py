@@ -1,7 +1,7 @@
 """Control laws without memory: the torque as a function of state, gains and target.
 
-Every law damps the rate error and pulls towards the target like a spring. They differ in what they
-take for the attitude error: the vector part of its quaternion on the shortest way
+Every law damps the rate error and pulls towards the target like a spring. They differ in their
+measure of the attitude error: the vector part of its quaternion on the shortest way
 (``quaternion_law``, ``tracking_law``), sines of angles (``euler_law``) or the skew part of its
 matrix (``geometric_law``).
 """
@@ -42,9 +42,9 @@ class Gains(NamedTuple):
 
 
 def shortest(q: ArrayLike, target: ArrayLike) -> Array:
-    """The one of ``target`` and ``-target`` that is nearer to q. (..., 4), (..., 4) -> (..., 4).
+    """``target`` or ``-target``, whichever is nearer to q. (..., 4), (..., 4) -> (..., 4).
 
-    Both are one attitude. At exactly a half turn it is ``target``.
+    Both are the same attitude. At exactly a half turn the result is ``target``.
 
     Examples:
         >>> q, target = jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([-0.5, 0.5, 0.5, 0.5])
@@ -59,8 +59,8 @@ def quaternion_law(state: State, gains: Gains, target: ArrayLike) -> Array:
     """Torque ``-d omega + 2 k vec(q* (s target))`` on the shortest way, per axis. -> (3,) [N m].
 
     ``target`` is the attitude to reach, (4,), and s = ±1 its sign on the shortest way. For small
-    errors the second term is ``k`` times the rotation vector to the target. The torque jumps where
-    the attitude is a half turn away from the target. Hoffmann 9.8 to 9.10.
+    errors the second term is ``k`` times the rotation vector to the target. The torque is
+    discontinuous where the attitude is a half turn away from the target. Hoffmann 9.8 to 9.10.
 
     Examples:
         >>> gains = jq.control.Gains(damping=jnp.full(3, 0.4), stiffness=jnp.full(3, 2.0))
@@ -79,8 +79,8 @@ def quaternion_law(state: State, gains: Gains, target: ArrayLike) -> Array:
 def euler_law(state: State, gains: Gains, target: ArrayLike) -> Array:
     """Torque ``-d omega - k sin(angle - target)`` of the aircraft angles. -> (3,) [N m].
 
-    ``target`` is (roll, pitch, yaw) [rad]; roll acts on x, pitch on y, yaw on z. It holds away from
-    gimbal lock (pitch ±pi/2). Hoffmann 9.2 and 9.3.
+    ``target`` is (roll, pitch, yaw) [rad]; roll acts on x, pitch on y, yaw on z. The law works away
+    from gimbal lock (pitch ±pi/2). Hoffmann 9.2 and 9.3.
 
     Examples:
         >>> gains = jq.control.Gains(damping=jnp.full(3, 0.4), stiffness=jnp.full(3, 2.0))
@@ -99,7 +99,7 @@ def tracking_law(state: State, gains: Gains, reference: Reference, body: Body) -
     """``quaternion_law`` to a moving reference, with the feed-forward of its motion. -> (3,) [N m].
 
     ``2 k vec(q* (s q_r)) - d (omega - omega_r) + I (alpha_r - omega × omega_r) + omega × I omega``,
-    with rate and acceleration of the reference turned into body axes. The torque jumps where the
+    with rate and acceleration of the reference in body axes. The torque is discontinuous where the
     attitude is a half turn away from the reference. B. Wie, Space Vehicle Dynamics and Control, 2nd
     ed. 2008, section 7.3.
 
@@ -109,7 +109,7 @@ def tracking_law(state: State, gains: Gains, reference: Reference, body: Body) -
         >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([1.0, 1.0, 0.0]))
         >>> steady = jq.control.Reference(state.q, state.omega, alpha=jnp.zeros(3))
         >>> tau = jq.control.tracking_law(state, gains, steady, body)
-        >>> f"{tau[2]:.2f} N m"  # no error: what is left keeps the rate, (I2 - I1) w1 w2
+        >>> f"{tau[2]:.2f} N m"  # no error: the feed-forward keeps the rate, (I2 - I1) w1 w2
         '1.00 N m'
     """
     check_order(state, "tracking_law(state, gains, reference, body)")
@@ -122,9 +122,9 @@ def tracking_law(state: State, gains: Gains, reference: Reference, body: Body) -
 def geometric_law(state: State, gains: Gains, reference: Reference, body: Body) -> Array:
     """``tracking_law`` with an error that is smooth on all of SO(3). -> (3,) [N m].
 
-    The error is ``1/2 vee(R_r^T R - R^T R_r)``, and the pull k sin(angle): it vanishes at a half
-    turn, which is an unstable equilibrium. T. Lee, M. Leok and N. H. McClamroch, Geometric tracking
-    control of a quadrotor UAV on SE(3), CDC 2010, (11) and (16).
+    The error is ``1/2 vee(R_r^T R - R^T R_r)``, and the pull is k sin(angle). The pull vanishes at
+    a half turn, which is an unstable equilibrium. T. Lee, M. Leok and N. H. McClamroch, Geometric
+    tracking control of a quadrotor UAV on SE(3), CDC 2010, (11) and (16).
 
     Examples:
         >>> body = jq.Body.from_principal(jnp.array([1.0, 2.0, 3.0]))  # kg m^2
@@ -144,7 +144,10 @@ def geometric_law(state: State, gains: Gains, reference: Reference, body: Body) 
 
 
 def check_order(state: Any, call: str) -> None:
-    """TypeError for a body in the place of the state, its old place; ``call`` is the order."""
+    """Raise TypeError if a body is passed as the state, as in an old release.
+
+    ``call`` shows the order of the arguments.
+    """
     if isinstance(state, Body):
         raise TypeError(f"state: wanted a jq.State, got a Body; the order is {call}")
 
@@ -156,7 +159,7 @@ def _shortest_way(q: Array, gains: Gains, target: Array) -> Array:
 
 
 def _rate_terms(body: Body, state: State, gains: Gains, reference: Reference) -> Array:
-    """Damping of the rate error, and the feed-forward: the torque that the motion takes."""
+    """The damping of the rate error plus the feed-forward, the torque that the motion needs."""
     to_body = quaternion.multiply(quaternion.conjugate(state.q), reference.q)
     omega = quaternion.rotate(to_body, reference.omega)
     alpha = quaternion.rotate(to_body, reference.alpha)
@@ -166,7 +169,7 @@ def _rate_terms(body: Body, state: State, gains: Gains, reference: Reference) ->
 
 
 def check_gains(gains: Any, kind: Any = Gains) -> Any:
-    """Gains of this kind with arrays (3,) for fields, or an error that names the field."""
+    """Return gains of this kind with arrays (3,) as fields, checked; errors name the field."""
     instance("gains", gains, kind, f"control.{kind.__name__}({', '.join(kind._fields)})")
     fields = gains._asdict().items()
     gains = kind(*(exactly(f"gains.{name}", value, (3,)) for name, value in fields))

@@ -16,15 +16,15 @@ _ERROR = "6 for attitude and rate, 6 more with a position, and the size of aux"
 
 
 def lqr(a: ArrayLike, b: ArrayLike, state_cost: ArrayLike, command_cost: ArrayLike) -> Array:
-    """The gain K (m, n) of ``u = -K delta`` with the least sum of ``delta.Q delta + u.R u``.
+    """The gain K (m, n) of ``u = -K delta`` that minimises the sum of ``delta.Q delta + u.R u``.
 
-    The sum goes over the steps ``delta' = A delta + B u``: a is A (n, n), b is B (n, m), the costs
-    are Q (n, n) and R (m, m). Take a and b from ``dynamics.linearize`` with the command as params:
-    n is then 6 (attitude and rate), or 12 with a position, and the size of aux.
+    The sum is over the steps ``delta' = A delta + B u``: a is A (n, n), b is B (n, m), the costs
+    are Q (n, n) and R (m, m). Compute a and b by ``dynamics.linearize`` with the command as params:
+    n is then 6 (attitude and rate), or 12 with a position, plus the size of aux.
 
-    All arguments are concrete: scipy solves the discrete Riccati equation, in float64. K has the
-    dtype of a. What uses K can be differentiated by it, but K cannot be by the costs; fit K itself
-    as params.
+    All arguments must be concrete: scipy solves the discrete Riccati equation, in float64. K has
+    the dtype of a. Functions of K are differentiable by K, but K is not differentiable by the
+    costs; to optimise the gain, fit K itself as params.
 
     Raises:
         ValueError: a wrong shape; costs that are not symmetric, Q not positive semidefinite (to 100
@@ -63,8 +63,8 @@ def lqr(a: ArrayLike, b: ArrayLike, state_cost: ArrayLike, command_cost: ArrayLi
 def _riccati_gain(a: np.ndarray, b: np.ndarray, q: np.ndarray, r: np.ndarray) -> np.ndarray:
     """``(R + B^T P B)^-1 B^T P A`` with P from the discrete Riccati equation.
 
-    Commands are in powers of two that bring the diagonal of R near 1: with b = 1e-10 and R = 1e-20,
-    of a body of 1e10 kg m^2, scipy finds a wrong solution, and with other ones none.
+    Powers of two scale the commands so that the diagonal of R is near 1. Otherwise, with b = 1e-10
+    and R = 1e-20 (a body of 1e10 kg m^2), scipy finds a wrong solution, and for some values none.
     """
     unit = np.exp2(-np.round(0.5 * np.log2(np.diag(r))))
     b, r = b * unit, unit[:, None] * r * unit
@@ -78,10 +78,10 @@ def _riccati_gain(a: np.ndarray, b: np.ndarray, q: np.ndarray, r: np.ndarray) ->
 
 
 def _check_cost(name: str, cost: Array, *, definite: bool) -> None:
-    """ValueError if a matrix is not symmetric and positive (semi)definite to 100 units of rounding.
+    """Raise ValueError if a cost is not symmetric and positive definite (or semidefinite).
 
-    Rows and columns are scaled to a diagonal of 1, where it is positive, so that units do not
-    matter.
+    The tolerance is 100 units of rounding. Rows and columns are first scaled so that positive
+    diagonal elements become 1; so the units do not matter.
     """
     symmetric(name, cost)
     matrix = np.asarray(cost, np.float64)
@@ -96,8 +96,8 @@ def _check_cost(name: str, cost: Array, *, definite: bool) -> None:
 def lqr_law(state: State, gain: ArrayLike, about: State) -> Array:
     """The command ``-K delta`` for the error ``delta = local(about, state)``. -> (m,).
 
-    ``gain`` is K, (m, n): n is 6, or 12 with a position, and the size of aux. ``about`` is the
-    state to keep, about which the plant was linearised. ValueError where they do not fit together.
+    ``gain`` is K, (m, n): n is 6, or 12 with a position, plus the size of aux. ``about`` is the
+    state to hold, about which the plant was linearised. ValueError if sizes do not match.
 
     Examples:
         >>> level = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))

@@ -1,8 +1,8 @@
 """Proportional-integral-derivative control with anti-windup.
 
-At each sample the command is that of ``tracking_law`` plus the memory, the integral part of the
-torque, cut to the limits. The memory then grows by the integral gain times the attitude error, and
-gives way in proportion to what the limits cut off, so it cannot wind up.
+At each sample the command is the torque of ``tracking_law`` plus the memory, which is the integral
+part of the torque, cut to the limits. The memory then grows by the integral gain times the attitude
+error, and shrinks in proportion to what the limits cut off, so it cannot wind up.
 """
 
 from __future__ import annotations
@@ -58,22 +58,22 @@ def pid(
 ) -> Controller:
     """A ``jq.Controller``: ``tracking_law`` plus the integral of the attitude error.
 
-    Its command is a torque (3,) [N m], and its memory the integral part of it, (3,) [N m]. Where
-    the limits cut the command, the memory gives way by ``(cut - uncut) period/unwind`` a sample
+    Its command is a torque (3,) [N m], and its memory the integral part of it, (3,) [N m]. If the
+    limits cut the command, each sample adds ``(cut - uncut) period/unwind`` to the memory
     (back-calculation: K. J. Astrom and T. Hagglund, Advanced PID Control, 2006, section 3.5), so it
     cannot wind up.
 
     Args:
-        body: what the feed-forward assumes of the inertia.
-        period: time between two samples [s], ``sample_every * dt`` of the rollout, which compares
-            them.
+        body: the body whose inertia the feed-forward assumes.
+        period: time between two samples [s]. ``rollout`` raises ValueError if it is not
+            ``sample_every * dt``.
         reference: ``reference(t, params, input) -> control.Reference``, or a constant one;
             ``input`` is this sample's slice of the rollout's ``inputs``.
         gains: ``gains(params)`` from the rollout's params, or constant gains; by default the params
             are the gains.
-        measure: the state as the controller sees it, ``measure(state, input)``: noise, bias, a
-            sensor that failed.
-        limits: of the command, () or per axis (3,) [N m]; None for none.
+        measure: ``measure(state, input)`` returns the state as the controller sees it, for instance
+            with noise, a bias or a failed sensor.
+        limits: of the command, () or per axis (3,) [N m]; None for no limits.
         unwind: time constant [s] of the anti-windup, at least ``period``; None for 1 s or the
             period, whichever is longer.
 
@@ -117,14 +117,14 @@ def pid(
 def _reference_function(reference: Any) -> Callable[[Array, Any, Any], Reference]:
     if isinstance(reference, Reference):
         return _constant(check_reference(reference))
-    hint = "; a control.Reference may stand for one that stays"
+    hint = "; a constant control.Reference is accepted, too"
     return takes("reference", reference, "t, params, input", hint=hint)
 
 
 def _gains_function(gains: Any) -> Callable[[Any], PIDGains]:
     if isinstance(gains, PIDGains):
         return _constant(check_gains(gains, PIDGains))
-    hint = "; control.PIDGains may stand for those that stay"
+    hint = "; constant control.PIDGains are accepted, too"
     return takes("gains", gains, "params", hint=hint)
 
 
@@ -133,7 +133,7 @@ def _constant(value: Any) -> Callable[..., Any]:
 
 
 def _period_and_unwind(period: ArrayLike, unwind: ArrayLike | None) -> tuple[Array, Array]:
-    """Both times [s] as arrays (); ValueError for a period that is not positive or above unwind."""
+    """Both times [s] as arrays (); ValueError if the period is not positive, or above unwind."""
     dt = exactly("period", period, ())
     positive("period", dt)
     unwind = jnp.maximum(1.0, dt) if unwind is None else exactly("unwind", unwind, ())

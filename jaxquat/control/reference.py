@@ -19,8 +19,8 @@ class Reference(NamedTuple):
 
     Attributes:
         q: attitude, reference to world, (4,).
-        omega: its rate [rad/s], (3,), in ITS OWN axes, those of q.
-        alpha: its angular acceleration [rad/s^2], (3,), in its own axes too: the feed-forward.
+        omega: its rate [rad/s], (3,), in the axes of the REFERENCE, given by q.
+        alpha: its angular acceleration [rad/s^2], (3,), in the same axes, for the feed-forward.
 
     Examples:
         >>> level, still = jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3)
@@ -38,7 +38,7 @@ class Reference(NamedTuple):
 
 
 def at_rest(q: ArrayLike) -> Reference:
-    """The reference that stands still at the attitude q (4,).
+    """The constant reference at the attitude q (4,).
 
     ValueError for a concrete q that is not unit within 1e-4.
 
@@ -55,7 +55,7 @@ def at_rest(q: ArrayLike) -> Reference:
 def follow(attitude: Callable[[Array], Array], t: ArrayLike) -> Reference:
     """The reference at time t [s] of a smooth motion ``attitude(t) -> (4,)`` of unit quaternions.
 
-    Its rate and acceleration come by differentiation: ``omega = 2 vec(q* q')``, ``alpha = omega'``.
+    Differentiation gives its rate and acceleration: ``omega = 2 vec(q* q')``, ``alpha = omega'``.
 
     Examples:
         >>> attitude = lambda t: jq.quaternion.exp(jnp.array([0.0, 0.0, 0.5]) * t**2)  # 1 rad/s^2
@@ -76,7 +76,7 @@ def follow(attitude: Callable[[Array], Array], t: ArrayLike) -> Reference:
 
 
 def check_reference(reference: Reference) -> Reference:
-    """A Reference with arrays for fields, or an error that names the field."""
+    """Return the reference with arrays as fields, checked; errors name the field."""
     instance("reference", reference, Reference, "a control.Reference(q, omega, alpha)")
     q = exactly("reference.q", reference.q, (4,))
     unit_quaternion("reference.q", q)

@@ -1,4 +1,4 @@
-"""Where a rotorcraft is to fly: a position of time with its derivatives, and a heading."""
+"""The trajectory that a rotorcraft follows: a position and a heading with their derivatives."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jaxquat.quaternion import multiply
 class ReferenceTrajectory(NamedTuple):
     """A position and heading to follow, with their derivatives, in world axes with z up; a pytree.
 
-    The heading is the direction of body x as seen from above, an angle about world z from world x.
+    The heading is the direction of body x seen from above, an angle about world z from world x.
 
     Attributes:
         position: (3,) [m].
@@ -71,8 +71,8 @@ def follow_position(
 ) -> ReferenceTrajectory:
     """The reference at time t [s] of a smooth ``position(t) -> (3,)`` and ``heading(t) -> ()``.
 
-    The derivatives come by differentiation: four of the position [m], two of the heading [rad].
-    Without a heading it stays 0.
+    It differentiates the position [m] four times and the heading [rad] twice. Without ``heading``
+    the heading stays 0.
 
     Examples:
         >>> circle = lambda t: 2.0 * jnp.array([jnp.cos(1.5 * t), jnp.sin(1.5 * t), 0.0])  # m
@@ -105,7 +105,7 @@ def _derivatives(function: Callable[[Array], Array], t: Array, count: int) -> li
 
 
 def check_trajectory(reference: ReferenceTrajectory) -> ReferenceTrajectory:
-    """A ReferenceTrajectory with arrays for fields, or an error that names the field."""
+    """Return the trajectory with arrays as fields, checked; errors name the field."""
     instance("reference", reference, ReferenceTrajectory, "a control.ReferenceTrajectory")
     shapes = [(3,)] * 5 + [()] * 3
     fields = zip(ReferenceTrajectory._fields, reference, shapes, strict=True)
@@ -120,18 +120,19 @@ def check_trajectory(reference: ReferenceTrajectory) -> ReferenceTrajectory:
 def attitude_of(force: Array, heading: Array) -> Array:
     """The attitude (4,) with body z along ``force`` (3,), world axes, and this heading.
 
-    It is a turn by the heading about z, then one about x and one about y. So body x is the
-    projection of the heading on the plane across the force. The sines and cosines of half the two
-    angles come from the force without the angles. NaN where the force is 0 or along the heading.
+    It is a turn by the heading about z, then a turn about x and a turn about y. So body x lies
+    along the projection of the heading on the plane normal to the force. The sines and cosines of
+    half the two angles are computed from the force, without the angles. The result is NaN where the
+    force is 0 or along the heading.
     """
     cosine, sine = jnp.cos(heading), jnp.sin(heading)
     ahead, left = cosine * force[0] + sine * force[1], cosine * force[1] - sine * force[0]
     up, zero = force[2], jnp.zeros_like(force[2])
     across = jnp.sqrt(left * left + up * up)
-    whole = jnp.sqrt(ahead * ahead + across * across)
+    length = jnp.sqrt(ahead * ahead + across * across)
     inverted = up < 0
     roll = _unit(jnp.where(inverted, -left, across + up), jnp.where(inverted, across - up, -left))
-    pitch = _unit(whole + across, ahead)
+    pitch = _unit(length + across, ahead)
     yaw = jnp.stack([jnp.cos(0.5 * heading), zero, zero, jnp.sin(0.5 * heading)])
     about_x = jnp.stack([roll[0], roll[1], zero, zero])
     about_y = jnp.stack([pitch[0], zero, pitch[1], zero])

@@ -1,4 +1,4 @@
-"""When a loop has settled: the time from which an error stays small."""
+"""The settling time of a loop: the time from which an error stays small."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ from jaxquat._checks import finite, floating, not_decreasing, positive, scalar
 def settling_time(t: ArrayLike, error: ArrayLike, within: ArrayLike) -> Array:
     """The time from which ``|error|`` stays at most ``within`` until the last sample. -> (...).
 
-    The error is linear between its samples, and the result is the time at which it crosses for the
-    last time; it is the first time if the error is never larger.
+    The error is taken as linear between samples. The result is the time of its last crossing into
+    the bound, or the first time if it is never larger.
 
     ``within`` is absolute. Textbooks (K. Ogata, Modern Control Engineering, section 5-3),
-    ``step_info`` of python-control and ``stepinfo`` of MATLAB take a share of the final value, 2 %
-    mostly: for that ``error`` is the response less its final value, and ``within`` 0.02 times it.
+    ``step_info`` of python-control and ``stepinfo`` of MATLAB use a fraction of the final value,
+    usually 2 %. For that, pass the response minus its final value as ``error``, and 0.02 times the
+    final value as ``within``.
 
-    An error that is too large at the last sample has not settled, and the result is infinite:
-    ``jnp.minimum(time, t[-1])`` is then the end, and ``time < 5.0`` is false. An error with a NaN
-    gives NaN. The result is differentiable by all arguments.
+    If the error is too large at the last sample, it has not settled, and the result is infinite:
+    ``jnp.minimum(time, t[-1])`` is then the last time, and ``time < 5.0`` is false. If the error
+    has a NaN, the result is NaN. The result is differentiable by all arguments.
 
     Args:
         t: (N,) [s], finite, not decreasing.
-        error: (..., N), an angle [rad] for instance.
+        error: (..., N), for instance an angle [rad].
         within: () in the unit of the error, positive.
 
     Returns:
-        Times [s], of the leading axes of the error, in the dtype of t and error. ValueError or
+        Times [s], with the leading axes of the error, in the dtype of t and error. ValueError or
         TypeError for bad arguments.
 
     Examples:
@@ -54,7 +55,7 @@ def settling_time(t: ArrayLike, error: ArrayLike, within: ArrayLike) -> Array:
     first, t = t[0], t.reshape((1,) * (error.ndim - 1) + t.shape)
     outside = jnp.abs(error) > within
     before, after = error[..., :-1], error[..., 1:]
-    crosses = outside[..., :-1] & ~outside[..., 1:]  # from before to after
+    crosses = outside[..., :-1] & ~outside[..., 1:]  # into the bound, between these samples
     bound = jnp.where(before > 0, within, -within)
     share = (before - bound) / jnp.where(crosses, before - after, 1.0)
     entries = jnp.where(crosses, t[..., :-1] + share * jnp.diff(t, axis=-1), first)

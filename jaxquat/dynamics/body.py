@@ -49,13 +49,13 @@ class Body:
     Concrete values are checked: shape (3, 3), finite, symmetric, positive definite, and principal
     moments with the triangle inequality. A batch of bodies is ``jax.vmap(jq.Body)(inertias)``.
 
-    A body is immutable, and a pytree whose leaves are what it was made of: the inertia, or the
-    moments and the axes after ``from_principal``. All leaves are differentiable, and
-    ``body.principal()`` gives moments and axes of any body.
+    A body is immutable. It is a pytree whose leaves are the numbers it was made from: the inertia,
+    or moments and axes after ``from_principal``. All leaves are differentiable.
+    ``body.principal()`` returns moments and axes of any body.
 
-    Do not let an optimiser move a body. Its updates would make moments negative and take the axes
-    off the unit sphere, and nothing checks what JAX rebuilds; ``jq.fit`` refuses a Body among its
-    params. Make the body within the loss instead, from numbers that may be any real ones:
+    Do not let an optimiser update a body. Its updates could make moments negative and move the axes
+    off the unit sphere, and bodies that JAX rebuilds are not checked; ``jq.fit`` refuses a Body
+    among its params. Make the body within the loss instead, from unconstrained real numbers:
     ``jq.Body.from_parameters(theta)`` or ``jq.Body.from_principal(jnp.exp(logarithms))``.
 
     Examples:
@@ -70,7 +70,7 @@ class Body:
     _moments: Any = None  # None, like the axes, for a body made from its inertia
     _axes: Any = None
     mass: Any = None
-    """Mass [kg], (); None where nothing moves. A state with a position needs it."""
+    """Mass [kg], (); None for a body that only turns. A state with a position needs a mass."""
 
     def __init__(self, inertia: ArrayLike, mass: ArrayLike | None = None):
         inertia = floating("inertia", inertia)
@@ -89,7 +89,7 @@ class Body:
     def _unchecked(
         cls, inertia: Any = None, moments: Any = None, axes: Any = None, mass: Any = None
     ) -> Body:
-        """A body of these leaves, whatever they are: JAX makes bodies of placeholders, too."""
+        """A body of these leaves, unchecked: JAX also makes bodies of placeholders."""
         body = object.__new__(cls)
         vars(body).update(_inertia=inertia, _moments=moments, _axes=axes, mass=mass)
         return body
@@ -136,8 +136,8 @@ class Body:
         """A body of principal moments (3,) [kg m^2] and axes (4,), principal to body axes.
 
         ``axes`` is a unit quaternion; by default principal and body axes coincide. The body keeps
-        both, so a scheme that works in principal axes needs no eigenvectors, and gradients exist
-        at repeated moments. TypeError if they are of two dtypes.
+        moments and axes. So a scheme that works in principal axes needs no eigenvectors, and
+        gradients exist at repeated moments. TypeError if moments and axes differ in dtype.
 
         Examples:
             >>> tilt = jq.quaternion.exp(jnp.array([0.0, 0.0, jnp.pi / 6]))  # 30 degrees about z
@@ -162,16 +162,16 @@ class Body:
     def from_parameters(cls, theta: ArrayLike, mass: ArrayLike | None = None) -> Body:
         """A body of any six real numbers (6,): a smooth chart of physical inertias, for optimisers.
 
-        L is lower triangular: its diagonal is ``exp(theta[:3])``, and below it stand theta[3] in
-        the second row, theta[4] and theta[5] in the third. ``S = L L^T`` is the matrix of second
-        moments of mass, and the inertia is ``tr(S) 1 - S`` (log-Cholesky; Rucker and Wensing, IEEE
-        RA-L 7(2), 2022).
+        L is lower triangular: its diagonal is ``exp(theta[:3])``; below the diagonal it has
+        theta[3] in the second row, and theta[4] and theta[5] in the third. ``S = L L^T`` is the
+        matrix of second moments of mass, and the inertia is ``tr(S) 1 - S`` (log-Cholesky; Rucker
+        and Wensing, IEEE RA-L 7(2), 2022).
 
         Every theta whose exponentials the dtype can hold gives a positive definite inertia with the
-        triangle inequality, up to rounding of the largest moment: a rod whose smallest moment is
-        less than that (1e-7 of the largest in float32) may come out without it. Exponentials
-        beyond the dtype are a ValueError; traced, the inertia is infinite, NaN or 0.
-        ``body.parameters`` is the inverse.
+        triangle inequality, up to rounding of the largest moment. If the smallest moment of a rod
+        is less than that (1e-7 of the largest in float32), the result may violate them.
+        Exponentials beyond the dtype raise ValueError; if theta is traced, the inertia is infinite,
+        NaN or 0. ``body.parameters`` is the inverse.
 
         Examples:
             >>> theta = jnp.zeros(6).at[:3].set(jnp.log(jnp.array([1.0, 2.0, 3.0])))
@@ -245,10 +245,10 @@ class Body:
     def random(
         cls, key: Array, *, dtype: DTypeLike | None = None, mass: ArrayLike | None = None
     ) -> Body:
-        """A random physical inertia with products, its moments of order 1.
+        """A body of random physical inertia with products of inertia, its moments of order 1.
 
-        It is ``from_parameters`` of six normal numbers of standard deviation 0.3, in ``dtype``, by
-        default JAX's default.
+        It is ``from_parameters`` of six normal numbers with standard deviation 0.3, in ``dtype``
+        (JAX's default without it).
 
         Examples:
             >>> keys = jax.random.split(jax.random.key(0), 1000)
@@ -263,9 +263,9 @@ class Body:
     def principal(self) -> tuple[Array, Array]:
         """Moments (3,) [kg m^2] and axes (4,), a unit quaternion from principal to body axes.
 
-        They are those given to ``from_principal``. Of another body they come from Jacobi's
-        rotations, in the order in which the principal axes lie nearest to the body's; their
-        derivatives are undefined where two moments are equal, so use ``from_principal`` there.
+        After ``from_principal`` they are its arguments. For any other body Jacobi's rotations
+        compute them, in the order in which the principal axes lie nearest to the body axes. Their
+        derivatives are then undefined where two moments are equal; use ``from_principal`` there.
 
         Examples:
             >>> inertia = jnp.array([[5.0, 2.0, 0.0], [2.0, 2.0, 0.0], [0.0, 0.0, 6.5]])  # kg m^2
@@ -285,9 +285,10 @@ class Body:
     def shifted(self, mass: ArrayLike, offset: ArrayLike) -> Body:
         """The same body about a point at ``offset`` d (3,) [m] from its centre of mass.
 
-        The parallel axis theorem, ``I + m (|d|^2 1 - d d^T)`` with the mass m [kg]. It holds for a
-        body about its centre of mass only; to go from one point to another, shift the body about
-        its centre. The result has no mass: it turns about a fixed point, and does not move.
+        By the parallel axis theorem its inertia is ``I + m (|d|^2 1 - d d^T)``, with the mass m
+        [kg]. The theorem holds only for an inertia about the centre of mass: to change from one
+        point to another, shift the body about its centre. The result has no mass, because it turns
+        about a fixed point.
 
         Examples:
             >>> cube = jq.Body.box(12.0, jnp.ones(3))  # kg, m: 2 kg m^2 about every axis
@@ -302,7 +303,7 @@ class Body:
         return Body._unchecked(inertia + mass * second)
 
 
-# Leaves have names without the underscore; a None is no leaf. What JAX rebuilds is not checked.
+# Names of leaves have no underscore; None is not a leaf. A body that JAX rebuilds is not checked.
 _LEAVES = ("_inertia", "_moments", "_axes", "mass")
 jax.tree_util.register_pytree_with_keys(
     Body,
@@ -324,7 +325,7 @@ def scaled(body: Body, inertia: ArrayLike, mass: ArrayLike) -> Body:
 
 
 def check_body(body: Any, dtype: Any = None, of: str = "") -> None:
-    """ValueError or TypeError if ``body`` is not one body, or has another dtype than ``dtype``.
+    """Raise ValueError or TypeError if ``body`` is not one body, or its dtype is not ``dtype``.
 
     ``of`` names the argument that has this dtype, for the message.
     """
@@ -338,7 +339,10 @@ def check_body(body: Any, dtype: Any = None, of: str = "") -> None:
 
 
 def check_symmetric(name: str, body: Body, hint: str = "") -> None:
-    """ValueError, for ``name``, if the moments of a concrete body differ about axis 3."""
+    """Raise ValueError if a concrete body is not symmetric about axis 3.
+
+    ``name`` names the function in the message.
+    """
     if is_concrete(body):
         with jax.ensure_compile_time_eval():
             moments, _ = body.principal()
@@ -348,7 +352,7 @@ def check_symmetric(name: str, body: Body, hint: str = "") -> None:
 
 
 def refuse_bodies(name: str, tree: Any) -> None:
-    """TypeError if an optimiser is to move a tree that has a Body in it."""
+    """Raise TypeError if ``tree``, which an optimiser will update, contains a Body."""
 
     def is_body(node: Any) -> bool:
         return isinstance(node, Body)
@@ -370,7 +374,7 @@ def _positive(name: str, value: ArrayLike, shape: tuple[int, ...]) -> Array:
 
 
 def _mass(mass: ArrayLike | None, dtype: Any) -> Array | None:
-    """The mass in the dtype of the inertia; a Python number takes it, an array must have it."""
+    """The mass in the dtype of the inertia: a Python number is cast, an array must have it."""
     if mass is None:
         return None
     array = _positive("mass", mass, ())
@@ -385,7 +389,7 @@ def _check_dtype(name: str, value: Array) -> None:
 
 
 def _shown(leaf: Any) -> str:
-    """A leaf in a line: one inertia by its rows, anything else as in the repr of other results."""
+    """A leaf in one line: one inertia by its rows, anything else as in other reprs."""
     if isinstance(leaf, np.ndarray | Array) and leaf.shape == (3, 3) and is_concrete(leaf):
         return f"[{', '.join(map(short, np.asarray(leaf)))}]"
     return short(leaf)

@@ -19,35 +19,36 @@ from jaxquat.dynamics.state import State, Wrench, describe, one_body
 
 
 class Torque(Protocol):
-    """What acts on a body about its centre of mass: a pure function of time, state and params.
+    """The torque on a body about its centre of mass: a pure function of time, state and params.
 
-    Every function that takes these arguments is a torque. ``jq.torques`` has factories of common
-    ones, and ``jq.torques.total`` adds several. A spring and a damper that pull the body to the
+    Every function with these arguments is a torque. ``jq.torques`` has factories of common ones,
+    and ``jq.torques.total`` adds several. For example, a spring and a damper pull the body to the
     attitude (1, 0, 0, 0), with stiffness and damping to differentiate by or to fit:
 
         def spring(t, state, params):
             angle = quaternion.log(state.q)  # rotation vector [rad]
             return -params["stiffness"] * angle - params["damping"] * state.omega
 
-    Beside a controller or inputs it takes the command as fourth argument:
+    With a controller or inputs, it receives the command as fourth argument:
 
         def motors(t, state, params, command):
             return params["efficiency"] * command - params["damping"] * state.omega
 
-    Where the state has aux states it returns their rates, too. Here aux is the momentum of three
+    If the state has aux states, it returns their rates, too. Here aux is the momentum of three
     wheels along the body axes [N m s], and the command is the torque of their motors:
 
         def wheels(t, state, params, command):
             return -command - jnp.cross(state.omega, state.aux), command
 
-    Where the state has a position it may return a ``Wrench``, with the force in world axes; what
-    returns a torque alone exerts no force. Here a weight is dropped, with drag on its rotation:
+    If the state has a position, it may return a ``Wrench``, with the force in world axes; if it
+    returns a torque alone, it exerts no force. Here a weight falls, with drag on its rotation:
 
         def falling(t, state, params):
             return Wrench(-params["damping"] * state.omega, params["weight"])
 
-    JAX traces it like any function under ``jit``: it needs ``jnp.where`` instead of ``if``, and no
-    side effects, for a scheme calls it several times a step, at times and states in between.
+    JAX traces it like any function under ``jit``: use ``jnp.where`` instead of ``if``. It must have
+    no side effects, because a scheme calls it several times per step, at intermediate times and
+    states.
 
     Examples:
         >>> def spring(t, state, stiffness):
@@ -59,25 +60,26 @@ class Torque(Protocol):
         Array(-0.1, dtype=float32)
     """
 
-    # With **_ beside *command a type checker admits torques with a command and those without.
+    # With **_ after *command, type checkers accept torques with a command and torques without.
     def __call__(self, t: Array, state: State, params: Any, /, *command: Any, **_: Any) -> Any:
         """The torque on one body at one time.
 
         Args:
             t: time [s], () in the dtype of the state.
-            state: a ``State`` of one body; ``jax.vmap`` over a rollout makes many of them.
-            params: the params of the rollout, any pytree, as they were given.
-            *command: one argument beside a controller or inputs, none otherwise. It is what the
-                controller commands, or this sample's slice of the inputs if there is no controller.
+            state: a ``State`` of one body, also when ``jax.vmap`` maps a rollout over many.
+            params: the params of the rollout, any pytree, unchanged.
+            *command: one argument with a controller or inputs, none otherwise. It is the
+                controller's command, or this sample's slice of the inputs if there is no
+                controller.
 
         Returns:
             The torque (3,) in body axes [N m], in the dtype of the state; if the state has a
-            position, this or a ``Wrench``. If the state has aux, the pair of either and d aux/dt, a
-            pytree like ``state.aux`` in structure, shapes and dtypes, per second.
+            position, a torque or a ``Wrench``. If the state has aux, a pair of one of these and
+            d aux/dt, a pytree like ``state.aux`` in structure, shapes and dtypes, per second.
 
-        A step checks this while it is traced, and its errors name the torque: TypeError for other
-        arguments, for what is no array, for missing rates and for a Wrench on a state without
-        position, ValueError for another shape or dtype. Values are not checked;
+        A step checks this while it is traced, and its errors name the torque: TypeError for wrong
+        arguments, for a result that is not an array, for missing rates and for a Wrench on a state
+        without position; ValueError for a wrong shape or dtype. Values are not checked;
         ``rollout(..., check=True)`` reports states that are not finite.
         """
 
@@ -87,7 +89,7 @@ Step = Callable[[Body, Torque, ArrayLike, State, ArrayLike, Any], State]
 
 
 class Parts(NamedTuple):
-    """What a torque returned, checked.
+    """The checked parts of what a torque returned.
 
     Attributes:
         torque: (3,) in body axes [N m], or in world axes for ``torques.in_world``.
@@ -100,7 +102,7 @@ class Parts(NamedTuple):
     force: Array | None = None
 
     def joined(self) -> Any:
-        """What a torque of these parts returns."""
+        """The value that a torque with these parts returns."""
         acting = self.torque if self.force is None else Wrench(self.torque, self.force)
         return acting if self.aux_rates is None else (acting, self.aux_rates)
 
@@ -125,10 +127,10 @@ def evaluate(torque: Torque, t: ArrayLike, state: State, params: Any) -> Parts:
 def evaluate_at_attitude(
     name: str, torque: Torque, t: ArrayLike, state: State, params: Any
 ) -> tuple[Array, Array | None]:
-    """(torque, force), for a scheme that admits those of time, attitude and position only.
+    """(torque, force), for a scheme whose torques depend on time, attitude and position only.
 
-    The force is None without a position. TypeError if one depends on a rate or velocity, or if the
-    state has aux states; ``name`` is that of the scheme, for the message.
+    The force is None without a position. TypeError if torque or force depends on a rate or
+    velocity, or if the state has aux states; ``name`` is the scheme's, for the message.
     """
     without_aux(name, state)
 
@@ -143,10 +145,10 @@ def evaluate_at_attitude(
 def rate_at_attitude(
     name: str, role: str, rate: Callable[..., Array], t: ArrayLike, state: State, params: Any
 ) -> Array:
-    """A rate (3,) that a function of (t, state, params) returns, of time and attitude only.
+    """A rate (3,) from a function of (t, state, params) that depends on time and attitude only.
 
-    TypeError if it depends on a rate or velocity, or takes other arguments, ValueError for another
-    shape. ``name`` is that of the scheme, ``role`` that of the function, for the messages.
+    TypeError if it depends on a rate or velocity, or has other arguments; ValueError for a wrong
+    shape. ``name`` is the scheme's and ``role`` the function's, for the messages.
     """
 
     def rates(state: State) -> list[Array]:
@@ -160,7 +162,7 @@ def rate_at_attitude(
 def _at_attitude(
     name: str, role: str, function: Callable[[State], list[Array]], state: State
 ) -> list[Array]:
-    """``function(state)``; TypeError if it depends on a rate or velocity of the state."""
+    """Return ``function(state)``; TypeError if it depends on a rate or velocity of the state."""
     rates = {name: getattr(state, name) for name in ("omega", "velocity")}
     rates = {name: rate for name, rate in rates.items() if rate is not None}
     traced = jax.make_jaxpr(lambda rates: function(state._replace(**rates)))(rates)
@@ -187,14 +189,14 @@ def vector_of(name: str, value: Any) -> Callable[..., Array]:
 
 
 def without_aux(name: str, state: State) -> None:
-    """TypeError if the state has aux states; ``name`` is that of the scheme, for the message."""
+    """Raise TypeError if the state has aux states; ``name`` is the scheme's, for the message."""
     if jax.tree.leaves(state.aux):
         got = f"{describe(state.aux)}; jq.rkmk4 integrates aux states"
         raise TypeError(f"{name}: wanted a state without aux, got {got}")
 
 
 def without_position(name: str, state: State) -> None:
-    """TypeError if the state has a position; ``name`` is that of the scheme, for the message."""
+    """Raise TypeError if the state has a position; ``name`` is the scheme's, for the message."""
     if state.position is not None:
         got = "one with position; jq.rkmk4 integrates it"
         raise TypeError(f"{name}: wanted a state without position, got {got}")
@@ -202,7 +204,7 @@ def without_position(name: str, state: State) -> None:
 
 @dataclass(frozen=True)
 class Commanded:
-    """A torque as a function of (t, state, params) alone, given ``command`` at every call."""
+    """A torque as a function of (t, state, params) only; it passes ``command`` at every call."""
 
     torque: Torque
     command: Any
@@ -217,20 +219,20 @@ class Commanded:
 
 
 def given_command_of(torque: Torque, function: Callable[..., Any]) -> Callable[..., Any]:
-    """``function``, given the command that ``torque`` is given, if it is given one."""
+    """Return ``function``, bound to the command of ``torque`` if that has one."""
     return Commanded(function, torque.command) if isinstance(torque, Commanded) else function
 
 
 def name_of(torque: Torque) -> str:
-    """The name of a torque in messages: that of a function, the repr of any other object."""
+    """The name of a torque in messages: a function's name, the repr of any other object."""
     return getattr(torque, "__name__", repr(torque))
 
 
 def check_parts(name: str, returned: Any, state: State) -> Parts:
     """The parts of what a torque returned, or an error that begins with ``name``.
 
-    A pair is taken for (torque, d aux/dt) where the state has aux. A torque alone will do there,
-    too, for not every torque of a sum moves aux states.
+    If the state has aux, a pair is (torque, d aux/dt). A torque alone is accepted, too, because not
+    every torque in a sum moves aux states.
     """
     tau, rates, force = returned, None, None
     if jax.tree.leaves(state.aux) and _is_pair(returned):

@@ -1,6 +1,6 @@
-"""Inertias [kg m^2], matrices and moments: of solids, of six numbers, and what is physical.
+"""Inertias [kg m^2]: moments of solids, inertias from six numbers, and checks of their values.
 
-The solids are homogeneous, and their moments those about the centre of mass.
+The solids are homogeneous, and their moments are about the centre of mass.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _sums_of_others(square: Array) -> Array:
 
 
 def symmetric_part(matrix: Array) -> Array:
-    """The matrix without the skew part that rounding left in it, which would make energy drift."""
+    """The symmetric part of a matrix: a skew part left by rounding would make the energy drift."""
     return 0.5 * (matrix + transpose(matrix))
 
 
@@ -53,7 +53,7 @@ def principal_axes(matrix: Array) -> tuple[Array, Array]:
 
 
 def _jacobi(matrix: Array, k: int) -> Array:
-    """The smaller turn about axis k, (4,), that makes the element of the other two axes vanish."""
+    """The smaller turn about axis k, (4,), that makes the product of the other two axes 0."""
     i, j = (k + 1) % 3, (k + 2) % 3
     off, gap = 2.0 * matrix[i, j], matrix[i, i] - matrix[j, j]
     size = off * off + gap * gap
@@ -67,7 +67,7 @@ def _jacobi(matrix: Array, k: int) -> Array:
 def equal_moments(moments: Array, axis: int | None = None) -> Array:
     """Whether two of the moments (3,) are equal, to 100 units of rounding of the largest. -> ().
 
-    Any two, or those of the two axes beside ``axis``.
+    Without ``axis`` any two count, with it those about the other two axes.
     """
     moments = moments / power_of_two(moments)
     gaps = jnp.abs(moments - jnp.roll(moments, 1))
@@ -76,7 +76,7 @@ def equal_moments(moments: Array, axis: int | None = None) -> Array:
 
 
 def from_six(theta: Array) -> Array:
-    """The inertia (3, 3) of six numbers, as ``Body.from_parameters`` says."""
+    """The inertia (3, 3) of six numbers, as described in ``Body.from_parameters``."""
     a, b, c = jnp.exp(theta[0]), jnp.exp(theta[1]), jnp.exp(theta[2])
     zero = jnp.zeros_like(a)
     factor = jnp.stack([a, zero, zero, theta[3], b, zero, theta[4], theta[5], c]).reshape(3, 3)
@@ -89,8 +89,8 @@ def from_six(theta: Array) -> Array:
 
 
 def to_six(inertia: Array) -> Array:
-    """The six numbers (..., 6) of inertias (..., 3, 3); NaN for that of a flat body."""
-    half = trace(0.5 * inertia)  # in this order, for the trace may leave the range of the dtype
+    """The six numbers (..., 6) of inertias (..., 3, 3); NaN for a flat body."""
+    half = trace(0.5 * inertia)  # halved first: the trace may leave the range of the dtype
     second = half[..., None, None] * jnp.eye(3, dtype=inertia.dtype) - inertia
     factor = jnp.linalg.cholesky(second)
     diagonal = jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1))
@@ -99,14 +99,14 @@ def to_six(inertia: Array) -> Array:
 
 
 def check_inertia(inertia: Array) -> None:
-    """ValueError if a concrete inertia (3, 3) is not symmetric, or its moments not physical."""
+    """Raise ValueError if a concrete inertia (3, 3) is not symmetric or not physical."""
     if not is_concrete(inertia):
         return
     matrix = np.asarray(inertia)
     _check_finite("inertia", matrix)
     symmetric("inertia", inertia)
     info, sizes = np.finfo(matrix.dtype), np.abs(matrix)
-    # XLA takes numbers below the normal ones for 0: more than rounding of the largest is lost.
+    # XLA takes subnormal numbers for 0, which here loses more than rounding of the largest element.
     if np.any((sizes > info.eps * sizes.max()) & (sizes < info.tiny)):
         got = f"got {matrix.tolist()}{other_units(matrix.dtype)}"
         raise ValueError(f"inertia: wanted elements that are normal numbers, {got}")
@@ -114,7 +114,7 @@ def check_inertia(inertia: Array) -> None:
 
 
 def check_moments(name: str, moments: Any) -> None:
-    """ValueError if concrete moments are not positive, or against the triangle inequality."""
+    """Raise ValueError if concrete moments are not positive or violate the triangle inequality."""
     if not is_concrete(moments):
         return
     moments = np.asarray(moments)
@@ -133,14 +133,14 @@ def check_moments(name: str, moments: Any) -> None:
 
 
 def _check_finite(name: str, values: np.ndarray) -> None:
-    """ValueError for a NaN or an infinity, which too large a number becomes."""
+    """Raise ValueError for a NaN or an infinity, which may be a number too large for the dtype."""
     if not np.all(np.isfinite(values)):
         hint = other_units(values.dtype) if np.any(np.isinf(values)) else ""
         raise ValueError(f"{name}: wanted finite values, got {values}{hint}")
 
 
 def _check_range(theta: Array, inertia: Array) -> None:
-    """ValueError if concrete parameters make an inertia beyond the range of their dtype."""
+    """Raise ValueError if concrete parameters make an inertia beyond the range of their dtype."""
     if not is_concrete(inertia):
         return
     moments = np.diagonal(inertia)

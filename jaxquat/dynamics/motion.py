@@ -50,12 +50,12 @@ def angular_acceleration(body: Body, omega: Array, tau: Array) -> Array:
 
 
 def euler(body: Body) -> Callable[[Array, Array], Array]:
-    """``angular_acceleration`` as a function of (omega, tau), for several of them.
+    """``angular_acceleration`` as a function of (omega, tau), for several calls.
 
     Body and torque are in the units of the body (units.py).
 
-    The inertia and its inverse are computed once. So are their derivatives: of the inverse for each
-    call XLA makes a program that takes several times as long to compile and to run.
+    The inertia and its inverse are computed once, and so are their derivatives. If every call
+    computed the inverse, XLA's program would take several times as long to compile and to run.
     """
     inertia = body.inertia
     inverted = inverse_inertia(inertia)
@@ -63,7 +63,7 @@ def euler(body: Body) -> Callable[[Array, Array], Array]:
 
 
 def energy(body: Body, state: State) -> Array:
-    """Kinetic energy [J]: ``1/2 omega . I omega``, with a velocity plus ``1/2 m v . v``. -> (...).
+    """Kinetic energy [J], ``1/2 omega . I omega``, plus ``1/2 m v . v`` with a velocity. -> (...).
 
     One body; the leading axes (...) are those of the states. ValueError for a state with velocity
     and a body without mass.
@@ -102,9 +102,10 @@ def linear_momentum(body: Body, state: State) -> Array:
 def momentum(body: Body, state: State, about: ArrayLike | None = None) -> Array:
     """Angular momentum of the body in WORLD axes [N m s]. -> (..., 3).
 
-    It is that about the centre of mass, or about the point ``about`` (..., 3) [m] in world axes,
-    ``R I omega + (position - about) × m velocity``. One body; the leading axes (...) are those of
-    the states. With ``about`` ValueError for a state without position or a body without mass.
+    It is ``R I omega`` about the centre of mass; about the point ``about`` (..., 3) [m], world
+    axes, it is ``R I omega + (position - about) × m velocity``. One body; the leading axes (...)
+    are those of the states. With ``about``, ValueError for a state without position or a body
+    without mass.
 
     Examples:
         >>> body = jq.Body(jnp.diag(jnp.array([2.0, 3.0, 4.0])))
@@ -125,8 +126,8 @@ def momentum(body: Body, state: State, about: ArrayLike | None = None) -> Array:
 def derivative(body: Body, torque: Torque, t: ArrayLike, state: State, params: Any) -> Rates:
     """The rates of one body at time t [s], by Euler's and Newton's equations and the torque.
 
-    TypeError or ValueError, with the name of the torque, if it returns another shape or dtype than
-    the state has.
+    TypeError or ValueError, with the name of the torque, if the torque returns a wrong shape or
+    dtype.
 
     Examples:
         >>> body = jq.Body(jnp.diag(jnp.array([2.0, 3.0, 4.0])))
@@ -159,14 +160,14 @@ def newton(body: Body, state: State, force: Array | None) -> tuple[Array | None,
 
 
 def drifted(state: State, duration: Array) -> State:
-    """The state whose position, if it has one, has moved with its velocity."""
+    """The state after its position, if it has one, has moved with its velocity."""
     if state.position is None:
         return state
     return state._replace(position=state.position + duration * state.velocity)
 
 
 def kicked(body: Body, state: State, force: Array | None, duration: Array) -> State:
-    """The state whose velocity, if it has one, has changed under a force (3,), world axes."""
+    """The state after a force (3,), world axes, has changed its velocity, if it has one."""
     if force is None:
         return state
     return state._replace(velocity=state.velocity + duration * (force / body.mass))
@@ -177,13 +178,13 @@ def linearize(
 ) -> tuple[Array, Array]:
     """The matrices A (n, n) and B (n, m) of one step in error coordinates about ``state``.
 
-    To first order, a step from ``retract(state, delta)`` with parameters ``params + d`` ends at the
-    error ``A delta + B d`` (``local``) from where the step from ``state`` with ``params`` ends. n
-    is the length of such an error, m the number of parameters, in the order of
-    ``ravel_pytree(params)``.
+    Compare two steps, one from ``state`` with ``params``, the other from ``retract(state, delta)``
+    with ``params + d``. To first order, the second ends at the error ``A delta + B d`` (``local``)
+    from the end of the first. n is the length of such an error, m the number of parameters, in the
+    order of ``ravel_pytree(params)``.
 
-    For an LQR let the parameters be the command: ``torque = lambda t, state, u: u``, or for a plant
-    that takes the command beside params, ``lambda t, state, u: plant(t, state, params, u)``.
+    For an LQR, pass the command as parameters: ``torque = lambda t, state, u: u``, or for a plant
+    with both params and command, ``lambda t, state, u: plant(t, state, params, u)``.
 
     Examples:
         >>> body = jq.Body(jnp.diag(jnp.array([2.0, 3.0, 4.0])))
@@ -195,8 +196,8 @@ def linearize(
         ((6, 6), (6, 3), Array(0.025, dtype=float32))
     """
     takes("scheme", scheme, "body, torque, t, state, dt, params")
-    here = "linearize takes a command as params: lambda t, state, u: plant(t, state, params, u)"
-    takes("torque", torque, "t, state, params", here)
+    reason = "linearize takes a command as params: lambda t, state, u: plant(t, state, params, u)"
+    takes("torque", torque, "t, state, params", reason)
     state = one_body("state", state)
     flat, unravel = ravel_pytree(arrays("params", params))
     if not flat.size:

@@ -20,16 +20,16 @@ class State(NamedTuple):
 
     A batch is a State with leading axes, made and used under ``jax.vmap``.
 
-    A body that also moves has a position and a velocity, both or neither. Its ``Body`` then has a
-    mass, and its torque may return a ``Wrench``.
+    For a body that also moves, give both position and velocity. Its ``Body`` then needs a mass, and
+    its torque may return a ``Wrench``.
 
     Attributes:
         q: attitude, body to world, a unit quaternion (4,), scalar first; ``quaternion.from_xyzw``
-            takes those of scipy and ROS.
+            converts those of scipy and ROS.
         omega: angular velocity, body axes [rad/s], (3,).
         aux: any pytree of further vector-space states, such as wheel momentum or actuator lag; the
             torque then returns a pair, ``(torque, d aux/dt)``.
-        position: that of the centre of mass, world axes [m], (3,); None for a body that only turns.
+        position: of the centre of mass, world axes [m], (3,); None for a body that only turns.
         velocity: its derivative, world axes [m/s], (3,).
 
     Examples:
@@ -47,7 +47,7 @@ class State(NamedTuple):
 
 
 class Wrench(NamedTuple):
-    """A torque and a force: each stands in the axes of its own equation.
+    """A torque in body axes and a force in world axes.
 
     Attributes:
         torque: about the centre of mass, BODY axes [N m], (3,).
@@ -68,7 +68,7 @@ class Wrench(NamedTuple):
 
 
 class Rates(NamedTuple):
-    """The derivatives by time of all of a state but its attitude, per second.
+    """The time derivatives of a state, except that of its attitude, per second.
 
     Attributes:
         omega: body axes [rad/s^2], (3,).
@@ -92,7 +92,7 @@ class Rates(NamedTuple):
 
 
 def displaced(state: State, q: Array, shift: Rates) -> State:
-    """The state of attitude ``q``, and otherwise ``state`` plus ``shift``: rates times a time."""
+    """The state with attitude ``q``; all else is ``state`` plus ``shift``, rates times a time."""
     others = Rates(state.omega, state.aux, state.position, state.velocity)
     return State(q, *jax.tree.map(jnp.add, others, shift))
 
@@ -101,8 +101,8 @@ def retract(state: State, delta: ArrayLike) -> State:
     """The state that differs from ``state`` by the error ``delta``. (n,) -> State.
 
     Its attitude is ``q exp(delta[:3])``, its rate ``omega + delta[3:6]``. The next six elements are
-    added to position and velocity, if the state has them, the others to aux. So n is 6, or 12 with
-    a position, and the size of aux. Inverse of ``local``.
+    added to position and velocity, if the state has them, and the others to aux. So n is 6, or 12
+    with a position, plus the size of aux. It is the inverse of ``local``.
 
     Examples:
         >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.0, 0.0, 1.0]))
@@ -117,19 +117,19 @@ def retract(state: State, delta: ArrayLike) -> State:
     if delta.dtype != state.q.dtype:
         raise TypeError(f"delta: wanted the dtype of the state, {state.q.dtype}, got {delta.dtype}")
     q = quaternion.correct_norm(quaternion.multiply(state.q, quaternion.exp(delta[:3])))
-    omega, rest, position, velocity = state.omega + delta[3:6], delta[6:], None, None
+    omega, remaining, position, velocity = state.omega + delta[3:6], delta[6:], None, None
     if state.position is not None:
-        position, velocity = state.position + rest[:3], state.velocity + rest[3:6]
-        rest = rest[6:]
-    return State(q, omega, unravel(aux + rest) if aux.size else state.aux, position, velocity)
+        position, velocity = state.position + remaining[:3], state.velocity + remaining[3:6]
+        remaining = remaining[6:]
+    return State(q, omega, unravel(aux + remaining) if aux.size else state.aux, position, velocity)
 
 
 def local(a: State, b: State) -> Array:
     """The error of b seen from a, so that ``retract(a, local(a, b)) = b``. -> (n,).
 
-    It is the rotation vector ``log(qa* qb)`` [rad] in a's body axes and the differences of the
-    rates [rad/s], of the positions [m] and velocities [m/s], if the states have them, and of aux.
-    It is smooth while the attitudes differ by less than a half turn.
+    Its elements are the rotation vector ``log(qa* qb)`` [rad] in a's body axes and the differences
+    of the rates [rad/s], of the positions [m] and velocities [m/s] if the states have them, and of
+    aux. It is smooth while the attitudes differ by less than a half turn.
 
     Examples:
         >>> a = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.0, 0.0, 1.0]))
@@ -146,7 +146,10 @@ def local(a: State, b: State) -> Array:
 
 
 def check_alike(name: str, state: State, like: str, other: State) -> None:
-    """ValueError if the state of this name has no error from the other: other aux, or position."""
+    """Raise ValueError if ``state`` and ``other`` differ in aux structure or in having a position.
+
+    Their error (``local``) is then not defined.
+    """
     wanted, got = describe(other.aux), describe(state.aux)
     if got != wanted:
         raise ValueError(f"{name}: wanted aux states like those of {like}, {wanted}, got {got}")
@@ -156,12 +159,12 @@ def check_alike(name: str, state: State, like: str, other: State) -> None:
 
 
 def error_size(state: State) -> int:
-    """How many elements ``local`` has for states like this one."""
+    """The number of elements of ``local`` for states like this one."""
     return 3 + sum(leaf.size for leaf in jax.tree.leaves(state[1:]))
 
 
 def check_state(name: str, state: State) -> State:
-    """A State of JAX arrays, of one body, finite and with a unit quaternion, or an error.
+    """Return the state of one body as JAX arrays, checked to be finite with a unit quaternion.
 
     The error names the field.
     """
@@ -177,7 +180,7 @@ def check_state(name: str, state: State) -> State:
 
 
 def one_body(name: str, state: State) -> State:
-    """A State of JAX arrays of the right shapes and one dtype, or an error that names the field."""
+    """Return the state as JAX arrays, checked for shapes and one dtype; errors name the field."""
     instance(name, state, State, "a jq.State")
     q = _of_one_body(f"{name}.q", state.q, (4,))
     omega = _of_one_body(f"{name}.omega", state.omega, (3,))
@@ -190,7 +193,7 @@ def one_body(name: str, state: State) -> State:
 
 
 def broadcastable(name: str, state: State) -> State:
-    """A State of arrays, of one body or with leading axes, or an error that names the field."""
+    """Return the state as arrays, of one body or with leading axes; errors name the field."""
     instance(name, state, State, "a jq.State")
     q = trailing(f"{name}.q", state.q, (4,))
     omega = trailing(f"{name}.omega", state.omega, (3,))
@@ -198,7 +201,7 @@ def broadcastable(name: str, state: State) -> State:
 
 
 def _moving(name: str, state: State, checked: Callable[..., Array]) -> tuple[Any, Any]:
-    """Position and velocity, each ``checked``, or neither; ValueError for one without the other."""
+    """Check position and velocity, or return (None, None); ValueError for one without the other."""
     if state.position is None and state.velocity is None:
         return None, None
     for here, there in (("position", "velocity"), ("velocity", "position")):

@@ -1,10 +1,11 @@
-"""Units of the body's own, in which every step works.
+"""The body's own units, in which every step works.
 
-Euler's and Newton's equations hold torques and moments, forces and the mass as ratios only. A step
-therefore divides moments and torques by the power of two next to the largest moment, the mass and
-forces by that next to the mass. That changes no digit. But what a step makes of them stays within
-the range of the dtype, in the units of a molecule as in those of a planet, and so do derivatives:
-JAX has that of x / y by y as -x y^-2, which leaves the range long before x / y does.
+Euler's and Newton's equations depend only on the ratios of torques to moments and of forces to the
+mass. A step therefore divides moments and torques by the power of two next to the largest moment,
+and mass and forces by the power of two next to the mass. That changes no digit. But the
+intermediate values of a step stay within the range of the dtype, for a molecule as for a planet.
+Derivatives do, too: JAX computes the derivative of x / y by y as -x y^-2, which leaves the range
+long before x / y does.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from jaxquat.dynamics.state import State, Wrench
 
 
 class Scales(NamedTuple):
-    """By what numbers are multiplied to be in the body's own units: powers of two.
+    """Factors that convert numbers to the body's own units; they are powers of two.
 
     Attributes:
-        torque: for moments, torques and all else that is proportional to them, ().
-        force: for the mass, forces and all else that is proportional to them, (); 1 without a mass.
+        torque: for moments, torques and whatever is proportional to them, ().
+        force: for the mass, forces and whatever is proportional to them, (); 1 without a mass.
     """
 
     torque: Array | float
@@ -34,7 +35,7 @@ class Scales(NamedTuple):
 
 
 def own_units(body: Body) -> tuple[Body, Scales]:
-    """The body in its own units, and the scales of these."""
+    """The body in its own units, and the scales that convert to them."""
     moments = jax.tree.leaves(body)[0]  # or the inertia
     scales = Scales(scale_of(moments), 1.0 if body.mass is None else scale_of(body.mass))
     return scaled(body, *scales), scales

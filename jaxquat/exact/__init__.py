@@ -1,7 +1,7 @@
-"""Exact motions of rigid bodies in closed form: what the schemes are tested against.
+"""Exact motions of rigid bodies in closed form, against which the schemes are tested.
 
-Each is a function of time, start and inertia, differentiable in all of them where the motion
-depends on them smoothly. A function takes one body and one time; use ``jax.vmap`` for many. For
+Each is a function of time, start and inertia, differentiable by all of them where the motion
+depends on them smoothly. A function handles one body and one time; use ``jax.vmap`` for many. For
 instance ``jq.exact.free_body(body, t, start)`` is the State of a free body t seconds after
 ``start``.
 

@@ -1,22 +1,22 @@
 """Jacobi's elliptic functions and an integral of the third kind by theta series.
 
-They are differentiable in every argument. Every function takes the parameter m = k^2 together with
-its complement m1 = 1 - m and the root k' = sqrt(m1), because each of the three is lost if it is
-formed from another: near m = 1 the motion of a body that flips depends on log m1, and k' is a
-number where m1 underflows.
+They are differentiable by every argument. Every function needs the parameter m = k^2, its
+complement m1 = 1 - m and the root k' = sqrt(m1), because computing one from another loses digits:
+near m = 1 the motion of a body that flips depends on log m1, and k' is still a normal number where
+m1 underflows.
 
-Theta series converge fast in both halves of 0 <= m <= 1 if each has its own nome:
+Theta series converge fast in both halves of 0 <= m <= 1 if each half has its own nome:
 
 - m <= 1/2, "circular": trigonometric series in q = exp(-pi K'/K);
 - m > 1/2, "hyperbolic": Jacobi's imaginary transformation, series of exponentials in
-  q1 = exp(-pi K/K'). All are power series in m1 about m1 = 0, where they end in sech and tanh, so
-  that derivatives hold there too. Only the quarter period K contains log m1.
+  q1 = exp(-pi K/K'). All are power series in m1 about m1 = 0, where they become sech and tanh, so
+  that derivatives hold there, too. Only the quarter period K contains log m1.
 
-Neither nome exceeds exp(-pi) = 0.0432, so that terms of order n^2 come to rounding at n = 3 or 4.
+Neither nome exceeds exp(-pi) = 0.0432, so terms with exponent n^2 reach rounding at n = 3 or 4.
 E. T. Whittaker and G. N. Watson, A Course of Modern Analysis, 4th ed. 1927, sections 21.1, 21.51,
 22.1; M. Abramowitz and I. A. Stegun, Handbook of Mathematical Functions, 1964, 17.3.21 (the nome).
 
-Arguments are scalars; use ``jax.vmap``. Both branches are always computed, each from values at
+Arguments are scalars; use ``jax.vmap``. Both branches are always computed, each with arguments for
 which it is finite.
 """
 
@@ -30,12 +30,12 @@ from jax import Array, lax
 
 from jaxquat._checks import exactly, instance
 
-_LANDEN = 5  # steps from a parameter of 1/2 to one of 1e-42; the last enters by its square root
+_LANDEN = 5  # steps from a parameter of 1/2 to 1e-42; the last one enters by its square root
 _Three = tuple[Array, Array, Array]
 
 
 class Modulus(NamedTuple):
-    """The parameter m <= 1, ``m1 = 1 - m`` and ``root = sqrt(m1)``; root = 0 stands for m1 = 0."""
+    """The parameter m <= 1, ``m1 = 1 - m`` and ``root = sqrt(m1)``; root = 0 means m1 = 0."""
 
     m: Array
     m1: Array
@@ -43,9 +43,9 @@ class Modulus(NamedTuple):
 
 
 class Pole(NamedTuple):
-    """Where the integrand of the third kind is infinite: ``dn = -1/kappa``, 0 < kappa <= 1.
+    """The pole of the integrand of the third kind, at ``dn = -1/kappa`` with 0 < kappa <= 1.
 
-    Beside kappa, ``across = 1 - kappa^2`` and ``ratio = m kappa^2/across``, which stays finite
+    It also holds ``across = 1 - kappa^2`` and ``ratio = m kappa^2/across``, which stays finite
     where m and across vanish together.
     """
 
@@ -75,21 +75,21 @@ def jacobi_and_third(u: Array, modulus: Modulus, pole: Pole) -> tuple[Array, Arr
 
     It is the integral of ``(1 - dn)/(1 + kappa dn)`` from 0 to u times
     ``sqrt(1 + ratio) (1 - kappa)/2``. With this factor the residues are +-i/2, and the integral is
-    an angle: a linear term less the argument of a theta function of nome q^2, whose quasi-periods
-    are those of the integrand. The zeros of that function lie at least K' away from the real axis,
-    so that nothing here comes near a branch.
+    an angle: a linear term minus the argument of a theta function of nome q^2, which has the
+    quasi-periods of the integrand. The zeros of that function lie at least K' away from the real
+    axis, so the argument is never near a branch cut.
     """
     u = exactly("u", u, (), "; use jax.vmap")
     _check(modulus)
     instance("pole", pole, Pole, "an elliptic.Pole")
     circular, hyperbolic, is_circular = _halves(modulus)
-    # the circular half computes with an ordinary pole where it does not serve: for its modulus the
-    # given one may not exist
+    # The circular half, where it is not used, computes with an ordinary pole: the given pole may
+    # not exist for its modulus.
     ordinary = [jnp.asarray(x, u.dtype) for x in (0.6, 0.64, 0.14)]
     safe = Pole(*(jnp.where(is_circular, x, y) for x, y in zip(pole, ordinary, strict=True)))
     ratio = jnp.where(is_circular, 1.0, pole.ratio)
-    both = zip(_circular(u, circular, safe), _hyperbolic(u, hyperbolic, ratio), strict=True)
-    sn, cn, dn, integral = (jnp.where(is_circular, x, y) for x, y in both)
+    pairs = zip(_circular(u, circular, safe), _hyperbolic(u, hyperbolic, ratio), strict=True)
+    sn, cn, dn, integral = (jnp.where(is_circular, x, y) for x, y in pairs)
     return sn, cn, dn, integral
 
 
@@ -102,7 +102,7 @@ def _check(modulus: Modulus) -> None:
 def _halves(modulus: Modulus) -> tuple[Modulus, Modulus, Array]:
     """A modulus for each half, and whether ``modulus`` lies in the circular one.
 
-    In its own half it is itself, in the other an ordinary one.
+    The half that contains ``modulus`` gets it, the other half gets an ordinary one.
     """
     is_circular = modulus.m1 >= 0.5
     low, high = (
@@ -158,10 +158,10 @@ def _depth(modulus: Modulus, pole: Pole, ratio: Array) -> tuple[Array, Array]:
     """(e, q/e) for ``e = exp(-pi g/K)`` with ``sn(g | m1) = kappa``.
 
     Ascending Landen transformations bring the parameter m1 closer to 1, where e = cn^2/(1 + sn)^2.
-    They start from the end that is nearer to g, 0 or K', since from the other many steps would be
-    needed. The distances to both ends add up to K', and e and q/e are each other's counterpart. The
-    steps go by tau = k sn/cn, which is regular where cn and k vanish together. Every step
-    contributes a factor.
+    They start from the end, 0 or K', that is nearer to g; many steps would be needed from the
+    other. The distances to both ends add up to K', so one end gives e and the other q/e. The steps
+    use tau = k sn/cn, which is regular where cn and k vanish together. Every step contributes a
+    factor.
     """
     kappa, across, square = pole
     slant = jnp.sqrt(1.0 + square)  # dn/cn
@@ -189,7 +189,7 @@ def _depth(modulus: Modulus, pole: Pole, ratio: Array) -> tuple[Array, Array]:
 
 
 def _log_nome(modulus: Modulus) -> Array:
-    """log(q1) in the hyperbolic half, by way of the root; where that is 0, the log of another."""
+    """log(q1) in the hyperbolic half, computed from the root; where that is 0, for root = 1."""
     root = jnp.where(modulus.root > 0, modulus.root, 1.0)
     return jnp.log(_nome_ratio(modulus.m1, modulus.m)) + 2.0 * jnp.log(root)
 
@@ -210,10 +210,10 @@ def _hyperbolic(u: Array, modulus: Modulus, ratio: Array) -> tuple[Array, Array,
     safe = modulus._replace(root=jnp.where(flips, modulus.root, 1.0))
     quarter = jnp.where(flips, _quarter(safe), 1.0)
     n = jnp.where(flips, lax.round(lax.stop_gradient(u / (2.0 * quarter))), 0.0)
-    # 0 K has no derivative by K, whose own is infinite at m1 = 0
+    # For n = 0 leave out K, whose derivative is infinite at m1 = 0.
     reduced = jnp.where(n == 0, u, u - 2.0 * n * jnp.where(n == 0, 1.0, quarter))
     sign = jnp.where(reduced < 0, -1.0, 1.0).astype(u.dtype)
-    # at m1 = 0 all has long converged where exp(3 u) comes near the largest number
+    # At m1 = 0 everything has long converged where exp(3 u) comes near the largest number.
     bound = math.log(float(jnp.finfo(u.dtype).max)) / 3.2
     distance = jnp.where(flips, sign * reduced, jnp.minimum(sign * reduced, bound))
 
@@ -225,7 +225,7 @@ def _hyperbolic(u: Array, modulus: Modulus, ratio: Array) -> tuple[Array, Array,
 
 
 def _grown(x: Array, q: Array, modulus: Modulus) -> Array:
-    """``q e^x``, at most q^(1/2). Where q underflows e^x has a derivative by K that overflows."""
+    """``q e^x``, at most q^(1/2): where q underflows, the derivative of e^x by K overflows."""
     flips = modulus.root > 0
     flat = q * jnp.exp(jnp.where(flips, 0.0, x))
     return jnp.where(flips, jnp.exp(x + _log_nome(modulus)), flat)
@@ -234,13 +234,13 @@ def _grown(x: Array, q: Array, modulus: Modulus) -> Array:
 def _exponential_functions(
     distance: Array, quarter: Array, q: Array, modulus: Modulus
 ) -> tuple[Array, Array, Array]:
-    """(sn, cn, dn) for 0 <= distance <= K; those beyond K/2 are mirrored from those below."""
+    """(sn, cn, dn) for 0 <= distance <= K; beyond K/2 by reflection of the values below."""
     two, three, four = _constants(q)
     mirrored = (modulus.root > 0) & (distance > 0.5 * quarter)
     y = jnp.where(mirrored, quarter - distance, distance) / three**2
     g = _grown(2.0 * y, q, modulus)
     k = jnp.arange(4, dtype=y.dtype)
-    # the terms of theta(i y), without q^(1/4) e^y
+    # The terms of theta(i y), without q^(1/4) e^y.
     terms = jnp.stack([jnp.ones_like(q), q * g, q**4 * g**2, q**9 * g**3])
     signs = jnp.asarray([1.0, -1.0, 1.0, -1.0], y.dtype)
     theta1 = -jnp.sum(signs * terms * jnp.expm1(-2.0 * (2.0 * k + 1.0) * y))
@@ -249,9 +249,9 @@ def _exponential_functions(
     theta3, theta4 = 1.0 + jnp.sum(terms), 1.0 + jnp.sum(signs[1:] * terms)
     fall = two * jnp.exp(-y) / theta2
     sn, cn, dn = three / four * theta1 / theta2, fall * theta4 / four, fall * theta3 / three
-    # Where the values are mirrored dn is at least half = sqrt(k'). As half (half/dn) the
-    # derivatives of k'/dn, in forward and in reverse mode, pass through no number that float32
-    # cannot hold.
+    # Where the values are mirrored, dn is at least half = sqrt(k'). Writing k'/dn as
+    # half (half/dn) keeps all intermediate values of its derivatives, in forward and in reverse
+    # mode, within the range of float32.
     half = jnp.sqrt(jnp.where(modulus.root > 0, modulus.root, 1.0))
     share = half / dn
     return (
@@ -264,7 +264,7 @@ def _exponential_functions(
 def _exponential_argument(
     distance: Array, q: Array, modulus: Modulus, ratio: Array
 ) -> tuple[Array, Array, Array]:
-    """(a, slope, argument) of the integral: it is slope u less arg theta_2(a - i y/2 | q1^(1/2)).
+    """(a, slope, argument) of the integral: slope u minus arg theta_2(a - i y/2 | q1^(1/2)).
 
     The argument grows by a over the half period K.
     """

@@ -1,18 +1,17 @@
-"""The motion of free bodies: with any three moments, and with two that are equal.
+"""The motion of free bodies with any three moments, and with two equal ones.
 
-How ``free_body`` computes it, for a body in its principal axes:
+``free_body`` computes it in principal axes:
 
 - Units. Moments and rates are divided by powers of two, so that nothing over- or underflows.
-- Axes. They are ordered so that the momentum circles axis 3 and the moments go up to it or down,
-  and directed so that w1 and w3 are not negative.
+- Axes. They are ordered so that the momentum circles axis 3 and the moments increase or decrease
+  towards it, and directed so that w1 and w3 are not negative.
 - Rates. They are elliptic functions of time (Whittaker 1937, section 69). The addition theorems
-  give them from the rates at the start, so that no phase is computed, which would be lost at some
-  spins.
-- Attitude. The frame that takes the momentum to axis 3 by the smallest turn is known from the
-  rates. About the momentum that frame has turned by an integral of the third kind (van Zon and
-  Schofield), again by addition theorems from the start.
-- Short times. Where the argument of the elliptic functions is small their Taylor series serve. They
-  divide by no frequency, which vanishes for a sphere.
+  give them from the rates at the start, without a phase, which would lose its digits at some spins.
+- Attitude. The rates determine the frame that takes the momentum to axis 3 by the smallest turn.
+  About the momentum that frame has turned by an integral of the third kind (van Zon and Schofield),
+  again computed from the start by addition theorems.
+- Short times. Where the argument of the elliptic functions is small, their Taylor series are used.
+  They do not divide by a frequency, which vanishes for a sphere.
 """
 
 from __future__ import annotations
@@ -33,24 +32,24 @@ from jaxquat.quaternion import conjugate, exp, multiply, normalize, rotate, rota
 
 
 def free_body(body: Body, t: ArrayLike, start: State) -> State:
-    """The free body with any three moments, at one time t [s] after ``start``.
+    """The State of a free body with any three moments, at one time t [s] after ``start``.
 
     The result has the dtype and the aux of the start. Values, and derivatives by start, inertia and
-    time, hold at every spin: about a principal axis, of a symmetric body, of a sphere, on the
-    separatrix, at rest. The rates are those of Whittaker 1937, section 69; the attitude is that of
-    van Zon and Schofield; both are written by addition theorems in the start.
+    time, are correct for every spin: about a principal axis, of a symmetric body, of a sphere, on
+    the separatrix, at rest. The rates follow Whittaker 1937, section 69; the attitude follows van
+    Zon and Schofield; addition theorems express both by the start.
 
-    Accuracy: the error is a few units of rounding times ``1 + sum |x dy/dx|`` over the numbers x
-    that go in: moments, rates in principal axes, time. Only near the separatrix is this more than
-    ``|omega| t``. A body that flips does so at intervals ``log(16/m1)/rate``. There m1 is
-    proportional to ``gap - fall``, with ``gap = I3 (I3 - I2) w3^2``, ``fall = I1 (I2 - I1) w1^2``
-    and axis 2 the middle one. A relative error e of w1 or w3 therefore shifts each flip by up to
-    ``2 e (gap + fall)/|gap - fall|/rate``. So ``omega = (1e-14, 0.3, 1e-14)`` flips on time. But
-    where gap and fall agree to rounding, or where turning omega into principal axes leaves w1 and
-    w3 no digits, the time of the flip is not in the data. Then the result is the exact motion from
+    Accuracy: the error is a few units of rounding times ``1 + sum |x dy/dx|`` over the input
+    numbers x: moments, rates in principal axes, time. This is more than ``|omega| t`` only near the
+    separatrix. A body that flips does so at intervals ``log(16/m1)/rate``. There m1 is proportional
+    to ``gap - fall``, with ``gap = I3 (I3 - I2) w3^2``, ``fall = I1 (I2 - I1) w1^2`` and axis 2 the
+    middle one. A relative error e of w1 or w3 therefore shifts each flip by up to
+    ``2 e (gap + fall)/|gap - fall|/rate``. So ``omega = (1e-14, 0.3, 1e-14)`` flips on time. But if
+    gap and fall agree to rounding, or if converting omega to principal axes leaves no digits of w1
+    and w3, the data do not determine the time of the flip. Then the result is the exact motion from
     a start that differs by some units of rounding; momentum and energy are those of the start.
 
-    Near the middle axis derivatives by the start grow like exp(rate t). Exactly on it they stop
+    Near the middle axis, derivatives by the start grow like exp(rate t). Exactly on it they stop
     growing where they would leave the range of the dtype.
 
     Examples:
@@ -69,11 +68,11 @@ def free_body(body: Body, t: ArrayLike, start: State) -> State:
 
 
 def free_symmetric(body: Body, t: ArrayLike, start: State) -> State:
-    """The free body with I1 = I2, at one time t [s] after ``start``.
+    """The State of a free body with I1 = I2, at one time t [s] after ``start``.
 
     ``q = exp(L t/I1) q0 exp(e3 w3 (1 - I3/I1) t)`` with axis 3 of ``body.principal()``. The result
-    has the dtype and the aux of the start. ValueError for a concrete body with I1 != I2:
-    ``free_body`` knows its motion.
+    has the dtype and the aux of the start. ValueError for a concrete body with I1 != I2; use
+    ``free_body`` for it.
 
     Examples:
         >>> body = jq.Body.from_principal(jnp.array([2.0, 2.0, 3.0]))
@@ -94,11 +93,11 @@ def free_symmetric(body: Body, t: ArrayLike, start: State) -> State:
 
 
 def flip_interval(body: Body, omega: ArrayLike) -> Array:
-    """Seconds from flip to flip of a body that spins near its middle axis. (3,) -> ().
+    """The time [s] between flips of a body that spins near its middle axis. (3,) -> ().
 
-    The flips are Dzhanibekov's; their interval is half a period of its rates. It is infinite on the
-    separatrix, at the middle axis itself and where equal moments leave no period. It has the dtype
-    of omega.
+    It is the interval of the Dzhanibekov effect, half a period of the rates. It is infinite on the
+    separatrix, at the middle axis itself, and if moments are so equal that there is no period. It
+    has the dtype of omega.
 
     Examples:
         >>> body = jq.Body.from_principal(jnp.array([0.6, 0.8, 1.0]))
@@ -116,13 +115,13 @@ def flip_interval(body: Body, omega: ArrayLike) -> Array:
     size = power_of_two(jnp.where(jnp.max(jnp.abs(omega)) == 0, 1.0, omega))
     moments, _, omega = _ordered(moments / power_of_two(moments), omega / size)
     constant = _squared_frequencies(moments, omega)[0] == 0
-    both = zip(_ordinary(omega.dtype), (moments, omega), strict=True)
-    frequency, modulus = _modulus(*(jnp.where(constant, x, y) for x, y in both))
+    pairs = zip(_ordinary(omega.dtype), (moments, omega), strict=True)
+    frequency, modulus = _modulus(*(jnp.where(constant, x, y) for x, y in pairs))
     return jnp.where(constant, jnp.inf, 2.0 * elliptic.complete(modulus) / frequency / size)
 
 
 def _checked(body: Body, t: ArrayLike, start: State) -> tuple[Array, State]:
-    """Time and start of a free motion, in the dtype of the start, or an error that names one."""
+    """Return time and start, checked, in the dtype of the start; errors name the argument."""
     start = check_state("start", start)
     check_body(body, start.q.dtype, "the start")
     return scalar("t", t).astype(start.q.dtype), start
@@ -138,7 +137,7 @@ def _motion(moments: Array, omega: Array, t: Array) -> tuple[Array, Array]:
     large, _ = _squared_frequencies(moments, start)
     short = large * time * time < 2.0**-14
 
-    # both branches are computed; the one that does not serve computes an ordinary motion
+    # Both branches are computed; the one that is not used computes an ordinary motion.
     ordinary = (*_ordinary(t.dtype), jnp.ones_like(t))
     safe = [jnp.where(short, x, y) for x, y in zip(ordinary, (moments, start, time), strict=True)]
     near, far = _short(moments, start, jnp.where(short, time, 0.0)), _long(*safe)
@@ -166,7 +165,7 @@ def _squared_frequencies(moments: Array, omega: Array) -> tuple[Array, Array]:
 
 
 def _modulus(moments: Array, start: Array) -> tuple[Array, elliptic.Modulus]:
-    """The frequency and the modulus of the elliptic functions, of a motion that is not constant."""
+    """The frequency and the modulus of the elliptic functions; not for constant motions."""
     (i1, i2, i3), (w1, _, w3) = moments, start
     large, small = _squared_frequencies(moments, start)
     unit = lax.stop_gradient(jnp.maximum(jnp.abs(w1), jnp.abs(w3)))  # w1^2 and w3^2 may underflow
@@ -175,7 +174,7 @@ def _modulus(moments: Array, start: Array) -> tuple[Array, elliptic.Modulus]:
     m1 = (i3 - i1) / (i1 * i2 * i3) * (gap - fall) / large
     flips = m1 > 0
     root = jnp.where(flips, jnp.sqrt(jnp.where(flips, m1, 1.0)), 0.0)
-    # on the separatrix rounding may leave a negative m1: it becomes 0 and keeps its derivative
+    # On the separatrix rounding may make m1 negative: it becomes 0 and keeps its derivative.
     m1 = jnp.where(flips, m1, m1 - lax.stop_gradient(m1))
     return jnp.sqrt(large), elliptic.Modulus(small / large, unit * unit * m1, unit * root)
 
@@ -184,7 +183,7 @@ def _rates(moments: Array, start: Array, s: Array, c: Array, d: Array) -> Array:
     """The rates from those at the start by the addition theorems.
 
     s = sn/frequency, c = cn and d = dn. The denominator is 1 - m sn^2 sn0^2, written as a sum of
-    squares. It may underflow as a body flips: hence ``scale``.
+    squares. It could underflow when a body flips, so ``scale`` is divided out.
     """
     (i1, i2, i3), (w1, w2, w3) = moments, start
     c1, c2, c3 = (i2 - i3) / i1, (i3 - i1) / i2, (i1 - i2) / i3  # of Euler's equations
@@ -204,10 +203,10 @@ _NODES, _WEIGHTS = (0.5 * x for x in np.polynomial.legendre.leggauss(3))
 def _short(moments: Array, start: Array, t: Array) -> tuple[Array, Array]:
     """Half the turn about the momentum, and the rates, over a short time.
 
-    It serves where the argument of the elliptic functions is below 1/128. There these are their
-    Taylor series (Abramowitz and Stegun, 16.22), whose coefficients are polynomials in the squares
-    of the frequencies: nothing divides by a frequency, which a sphere does not have. Over so short
-    a piece three Gauss nodes integrate the rate of turn to rounding.
+    It is used where the argument of the elliptic functions is below 1/128. The functions are
+    computed by their Taylor series (Abramowitz and Stegun, 16.22), whose coefficients are
+    polynomials in the squares of the frequencies: nothing divides by a frequency, which is zero for
+    a sphere. Over so short a time three Gauss nodes integrate the rate of turn to rounding.
     """
     share = jnp.asarray([*(0.5 + _NODES), 1.0], t.dtype)
     large, small = (x * t * t * share * share for x in _squared_frequencies(moments, start))
@@ -226,7 +225,7 @@ def _short(moments: Array, start: Array, t: Array) -> tuple[Array, Array]:
 
 
 def _cn_series(own: Array, other: Array, both: Array) -> Array:
-    """Cn by its series in the squares of the phase and of k times it; exchanged they give dn."""
+    """Cn by its series in the squares of the phase and of k times it; swapped, they give dn."""
     fourth, sixth = own * own + 4.0 * both, own * own + 44.0 * both + 16.0 * other**2
     return 1.0 - own / 2.0 + fourth / 24.0 - own * sixth / 720.0
 
@@ -234,11 +233,12 @@ def _cn_series(own: Array, other: Array, both: Array) -> Array:
 def _long(moments: Array, start: Array, t: Array) -> tuple[Array, Array]:
     """Half the turn about the momentum, and the rates, at any time; not for constant motions.
 
-    With l the unit momentum in these axes, the frame that ``_upright`` gives turns about it at
-    ``(2 E/L + w3)/(1 + l3)``, and l3 = kappa dn(u + u0). The integral from u0 to u + u0 is that
-    from 0 to u, which does not depend on u0, plus, by the addition theorem of the third kind, the
-    argument of a complex number. From its classical form (NIST DLMF, 19.11(i)) the amplitudes
-    cancel: what is left is ``1 + l3 - link (l1 - i l2)`` at the end, which never vanishes.
+    With l the unit momentum in these axes, the frame of ``_upright`` turns about it at
+    ``(2 E/L + w3)/(1 + l3)``, and l3 = kappa dn(u + u0). By the addition theorem of the third kind,
+    the integral from u0 to u + u0 is the integral from 0 to u, which does not depend on u0, plus
+    the argument of a complex number. In its classical form (NIST DLMF, 19.11(i)) the amplitudes
+    cancel. The number that remains, at the end, is ``1 + l3 - link (l1 - i l2)``, which never
+    vanishes.
     """
     (i1, i2, i3), (w1, w2, w3) = moments, start
     outer, lower, upper = i3 - i1, i2 - i1, i3 - i2
@@ -262,10 +262,10 @@ def _long(moments: Array, start: Array, t: Array) -> tuple[Array, Array]:
 
 
 def _ordered(moments: Array, omega: Array) -> tuple[Array, Array, Array]:
-    """(moments, matrix to the ordered axes, rates): axis 3 is the one that the momentum circles.
+    """(moments, matrix to the ordered axes, rates), where the momentum circles axis 3.
 
-    The moments go up to it or down, and w1 and w3 are not negative. Where the momentum circles no
-    axis either order serves.
+    The moments increase or decrease towards it, and w1 and w3 are not negative. If the momentum
+    circles no axis, either order is valid.
     """
     order = jnp.argsort(moments)
     (i1, i2, i3), (w1, _, w3) = moments[order], jnp.abs(omega[order])
@@ -273,12 +273,12 @@ def _ordered(moments: Array, omega: Array) -> tuple[Array, Array, Array]:
     order = jnp.where(circled, order, order[::-1])
     matrix = jnp.eye(3, dtype=omega.dtype)[order]
     x, _, z = jnp.where(matvec(matrix, omega) < 0, -1.0, 1.0).astype(omega.dtype)
-    y = x * z * dot(matrix[0], cross(matrix[1], matrix[2]))  # so that it is a rotation
+    y = x * z * dot(matrix[0], cross(matrix[1], matrix[2]))  # makes the matrix a rotation
     matrix = matrix * jnp.stack([x, y, z])[:, None]
     return moments[order], matrix, matvec(matrix, omega)
 
 
 def _upright(momentum: Array) -> Array:
-    """The smallest turn (4,) of a vector (3,) with third component z >= 0 to axis 3."""
+    """The smallest turn (4,) that takes a vector (3,) with z >= 0 to axis 3."""
     x, y, z = momentum / lax.stop_gradient(jnp.max(jnp.abs(momentum)))
     return normalize(jnp.stack([jnp.sqrt(x * x + y * y + z * z) + z, y, -x, jnp.zeros_like(x)]))

@@ -1,4 +1,4 @@
-"""Motions that are chosen: a turn about a fixed axis, coning, and any smooth attitude of time."""
+"""Prescribed motions: a turn about a fixed axis, coning, and any smooth attitude of time."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from jaxquat.quaternion import exp, multiply
 def fixed_axis(q: ArrayLike, axis: ArrayLike, angle: ArrayLike) -> Array:
     """The attitude after a turn of q (4,) about a fixed unit axis (3,), body axes. -> (4,).
 
-    ``angle`` [rad] is the integral of the rate. q and axis have one dtype, that of the result.
+    ``angle`` [rad] is the integral of the rate. q, axis and the result have the same dtype.
 
     Raises:
         ValueError: a wrong shape; concrete values that are not finite, or not unit to 1e-4.
-        TypeError: an argument is no array of floats, or axis has another dtype than q.
+        TypeError: an argument is not an array of floats, or axis and q differ in dtype.
 
     Examples:
         >>> level, z = jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.0, 0.0, 1.0])
@@ -42,7 +42,7 @@ def fixed_axis(q: ArrayLike, axis: ArrayLike, angle: ArrayLike) -> Array:
 
 
 def coning(t: ArrayLike, *, half_angle: ArrayLike, rate: ArrayLike) -> State:
-    """An axis that describes a cone, at one time t [s].
+    """The State of a body whose axis z describes a cone, at one time t [s].
 
     The attitude is a turn by ``half_angle`` [rad] about a horizontal axis, which itself turns at
     ``rate`` [rad/s]. It is defined for all values; the dtype is that to which the three promote.
@@ -58,17 +58,17 @@ def coning(t: ArrayLike, *, half_angle: ArrayLike, rate: ArrayLike) -> State:
     sine, cosine, half = jnp.sin(rate * t), jnp.cos(rate * t), jnp.sin(0.5 * b)
     q = jnp.stack([jnp.cos(0.5 * b), half * cosine, half * sine, jnp.zeros_like(b)])
     across = rate * jnp.sin(b)
-    # 2 sin^2(b/2) and not 1 - cos b, of which narrow cones keep nothing
+    # 2 sin^2(b/2) instead of 1 - cos b, which loses all digits for narrow cones
     return State(q, jnp.stack([-across * sine, across * cosine, -2.0 * rate * half**2]))
 
 
 def prescribed(
     body: Body, attitude: Callable[[Array], Array]
 ) -> tuple[Callable[[ArrayLike], State], Torque]:
-    """A motion that is chosen freely, and the torque that makes it happen: ``(state, torque)``.
+    """Return ``(state, torque)``: a freely chosen motion and the torque that produces it.
 
-    ``attitude(t) -> (4,)`` is a smooth function of unit quaternions. ``state(t)`` is its State at
-    time t [s], ``torque(t, state, params)`` depends on t alone. For instance::
+    ``attitude(t) -> (4,)`` is a smooth function that returns unit quaternions. ``state(t)`` is the
+    State at time t [s]; ``torque(t, state, params)`` depends only on t. For instance::
 
         turn = lambda t: jq.exact.coning(t, half_angle=0.3, rate=2.0).q
         state, torque = jq.exact.prescribed(body, turn)

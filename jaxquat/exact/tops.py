@@ -1,7 +1,7 @@
 """Tops under gravity: steady precession, nutation, and Kovalevskaya's constant.
 
 The potential is ``U = potential cos(tilt)`` [J], where ``tilt`` [rad] is the angle of the body's
-axis 3 from the vertical. For ``torques.heavy_top(weight, (0, 0, h))`` the potential is weight h.
+axis 3 from the vertical. For ``torques.heavy_top(weight, (0, 0, h))`` it is ``weight * h``.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ def steady_precession(
     spin: ArrayLike,
     fast: bool = False,
 ) -> State:
-    """The heavy symmetric top that precesses at constant tilt, at one time t [s].
+    """The State of a heavy symmetric top that precesses at constant tilt, at one time t [s].
 
     At t = 0 the attitude is a turn by the tilt about x. Landau and Lifshitz 1976, section 35.
 
     Args:
         body: with I1 = I2 in principal axes; the result has its dtype.
-        potential: U = potential cos(tilt) [J]; weight h for
+        potential: U = potential cos(tilt) [J]; ``weight * h`` for
             ``torques.heavy_top(weight, (0, 0, h))``.
         t: time [s].
         tilt: angle of axis 3 from the vertical [rad].
         spin: ``omega[2]`` [rad/s].
-        fast: take the fast one of the two rates of precession, which is infinite at a tilt of pi/2,
-            and not the slow one.
+        fast: use the faster of the two rates of precession, which is infinite at a tilt of pi/2,
+            instead of the slower one.
 
     Raises:
         ValueError: concrete values with I1 != I2, or with a spin that is too slow,
-            ``I3^2 spin^2 < 4 I1 potential cos(tilt)``. Where the spin is traced the result is NaN.
+            ``I3^2 spin^2 < 4 I1 potential cos(tilt)``. If the spin is traced, the result is NaN.
 
     Examples:
         >>> body = jq.Body.from_principal(jnp.array([0.02, 0.02, 0.01]))  # kg m^2
@@ -59,7 +59,7 @@ def steady_precession(
     with jax.ensure_compile_time_eval():
         potential = scale * potential
         a, b, cosine = i3 / i1 * spin, potential / i1, jnp.cos(tilt)
-        # In a unit of rates near its own: JAX forms the cube of a rate where it differentiates b/a.
+        # Divide by a unit near these rates: to differentiate b/a JAX computes the cube of a rate.
         unit = power_of_two(jnp.stack([a, jnp.sqrt(jnp.abs(jax.lax.stop_gradient(b)))]))
         a, b = a / unit, b / unit / unit
         square = a * a - 4.0 * b * cosine
@@ -72,12 +72,12 @@ def steady_precession(
     larger = a + jnp.where(spin < 0, -root, root)
     if boolean("fast", fast):
         rate = unit * (larger / (2.0 * cosine))
-    else:  # not by a - root, which cancels; 0 where there is no potential
+    else:  # not by a - root, which cancels; 0 without a potential
         rate = unit * (2.0 * b / jnp.where(b == 0, 1.0, larger))
-    own = (spin - rate * cosine) * t
-    q = euler.to_quaternion(jnp.stack([rate * t, tilt, own]), "ZXZ")
+    spin_angle = (spin - rate * cosine) * t
+    q = euler.to_quaternion(jnp.stack([rate * t, tilt, spin_angle]), "ZXZ")
     across = rate * jnp.sin(tilt)
-    return State(q, jnp.stack([across * jnp.sin(own), across * jnp.cos(own), spin]))
+    return State(q, jnp.stack([across * jnp.sin(spin_angle), across * jnp.cos(spin_angle), spin]))
 
 
 def nutation(
@@ -89,15 +89,15 @@ def nutation(
 
     Args:
         body: with I1 = I2 in principal axes; the result has its dtype.
-        potential: U = potential cos(tilt) [J], positive; for a top that hangs measure the tilt from
+        potential: U = potential cos(tilt) [J], positive; for a hanging top measure the tilt from
             below.
         t: time [s].
         tilt: angle of axis 3 from the vertical at t = 0 [rad].
         spin: ``omega[2]`` [rad/s].
 
     Raises:
-        ValueError: concrete values with I1 != I2, or with a potential that is not positive. Where
-            the potential is traced the result is NaN.
+        ValueError: concrete values with I1 != I2, or with a potential that is not positive. If the
+            potential is traced, the result is NaN.
 
     Examples:
         >>> body = jq.Body.from_principal(jnp.array([0.02, 0.02, 0.01]))  # kg m^2
@@ -113,15 +113,15 @@ def nutation(
     positive("potential", potential)
     sine, cosine = jnp.sin(tilt), jnp.cos(tilt)
     pull = jnp.sqrt(2.0 * (scale * potential) / i1)
-    # cos(tilt) lies between the turning points cos - below and cos; the third root of the cubic is
-    # cos + above, and below * above = sin^2
+    # cos(tilt) lies between the turning points cos - below and cos. The third root of the cubic is
+    # cos + above, and below * above = sin^2.
     ratio = (i3 / i1 * spin / pull) ** 2
     x = ratio - 2.0 * cosine
     span = jnp.hypot(x, 2.0 * sine)  # below + above
-    still = span == 0  # upright, at the spin where that becomes unstable
+    still = span == 0  # upright, at the spin at which the upright top becomes unstable
     span = jnp.where(still, 1.0, span)
     larger = 0.5 * (span + jnp.abs(x))
-    less = sine / larger  # the smaller distance is sine less, which cancels nowhere
+    less = sine / larger  # the smaller distance is sine * less, without cancellation
     slow = x < 0
     m = jnp.where(slow, larger, sine * less) / span
     m1 = jnp.where(slow, sine * less, larger) / span
@@ -131,7 +131,7 @@ def nutation(
 
 
 def kovalevskaya(scale: ArrayLike, potential: ArrayLike, state: State) -> Array:
-    """Kovalevskaya's constant of the heavy body with moments (2, 2, 1) scale [kg m^2]. -> ().
+    """Kovalevskaya's constant of a heavy body with moments (2, 2, 1) * scale [kg m^2]. -> ().
 
     Under ``U = potential R[2, 0]`` [J] it is the fourth constant of the motion,
     ``|(w1 + i w2)^2 - potential/scale (g1 + i g2)|^2`` [rad^4/s^4], with g the vertical in body
@@ -151,13 +151,13 @@ def kovalevskaya(scale: ArrayLike, potential: ArrayLike, state: State) -> Array:
     positive("scale", scale)
     g1, g2, _ = rotate_inverse(state.q, jnp.asarray([0.0, 0.0, 1.0], state.q.dtype))
     w1, w2, _ = state.omega
-    own = scale_of(scale)
-    ratio = (own * potential) / (own * scale)
+    factor = scale_of(scale)
+    ratio = (factor * potential) / (factor * scale)
     return (w1 * w1 - w2 * w2 - ratio * g1) ** 2 + (2.0 * w1 * w2 - ratio * g2) ** 2
 
 
 def _numbers(body: Body, **named: ArrayLike) -> list[Array]:
-    """Finite numbers in the dtype of the body; what is concrete stays so under jit, for checks."""
+    """Finite numbers in the body's dtype; concrete ones stay concrete under jit, for checks."""
     with jax.ensure_compile_time_eval():
         return [scalar(name, value).astype(body.inertia.dtype) for name, value in named.items()]
 

@@ -4,16 +4,16 @@ Conventions, for the whole library:
 
 - A quaternion is an array ``q = (w, x, y, z)``, scalar first, with Hamilton's product (ij = k).
 - A unit quaternion is an attitude: it maps body to world, ``v_world = q v_body q*``. ``q`` and
-  ``-q`` are one attitude.
+  ``-q`` are the same attitude.
 - ``omega`` is the angular velocity of the body relative to the world, in BODY axes [rad/s]:
   ``q' = 1/2 q (0, omega)``.
-- A rotation vector ``u`` [rad] stands for ``exp(u) = (cos |u|/2, sin(|u|/2) u/|u|)``; ``log``
+- A rotation vector ``u`` [rad] stands for ``exp(u) = (cos(|u|/2), sin(|u|/2) u/|u|)``; ``log``
   returns it with ``|u| <= pi``.
 - SI units and radians. Every function broadcasts over leading axes and keeps the dtype of its
   input.
 
-Derivatives are meant in the tangent, composed with ``exp`` at the point: ``d/dv f(q exp(v))`` at
-``v = 0``. Where it matters, a function says what it does to quaternions that are not unit.
+Derivatives refer to the tangent space at q: they are those of ``f(q exp(v))`` by v at ``v = 0``.
+Where it matters, a function documents its effect on quaternions that are not unit.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from jaxquat._linear import cross, dot, near_one, square, stacked
 
 
 def multiply(p: ArrayLike, q: ArrayLike) -> Array:
-    """Hamilton product ``p q``: first the rotation q, then p. (..., 4), (..., 4) -> (..., 4).
+    """Hamilton product ``p q``, the rotation q followed by p. (..., 4), (..., 4) -> (..., 4).
 
     Examples:
         >>> roll = jq.quaternion.exp(jnp.array([jnp.pi / 2, 0.0, 0.0]))  # 90 deg about x
@@ -53,8 +53,8 @@ def inverse(q: ArrayLike) -> Array:
 def normalize(q: ArrayLike) -> Array:
     """``q/|q|``; NaN at zero. (..., 4) -> (..., 4).
 
-    The dtype must be able to hold the squares: |q| lies between 1e-15 and 1e18 in float32, between
-    1e-147 and 1e153 in float64.
+    The dtype must be able to hold the squares: |q| must be between 1e-15 and 1e18 in float32, and
+    between 1e-147 and 1e153 in float64.
 
     Examples:
         >>> jq.quaternion.normalize(jnp.array([0.0, 3.0, 0.0, 4.0])).round(3)
@@ -68,8 +68,8 @@ def correct_norm(q: ArrayLike) -> Array:
     """``q (3 - |q|^2)/2``: one Newton step of |q| towards 1. (..., 4) -> (..., 4).
 
     It is for quaternions that are almost unit: an error e in the norm becomes -3/2 e^2. The
-    derivative at a unit quaternion is the projection onto its tangent. Every integrator step ends
-    with it. It is a smooth form of the norm controller n(2 - n) of Hoffmann, Application of
+    derivative at a unit quaternion is the projection onto its tangent space. Every integrator step
+    ends with it. It is a smooth form of the norm controller n(2 - n) of Hoffmann, Application of
     Quaternions, 9.3.
 
     Examples:
@@ -82,7 +82,7 @@ def correct_norm(q: ArrayLike) -> Array:
 
 
 def canonical(q: ArrayLike) -> Array:
-    """``q`` or ``-q``: the one whose first nonzero component is positive. (..., 4) -> (..., 4).
+    """``q`` or ``-q``, whichever has a positive first nonzero component. (..., 4) -> (..., 4).
 
     Examples:
         >>> jq.quaternion.canonical(jnp.array([-0.5, 0.5, -0.5, 0.5]))  # the same attitude
@@ -97,7 +97,7 @@ def canonical(q: ArrayLike) -> Array:
 def rotate(q: ArrayLike, v: ArrayLike) -> Array:
     """Body vector in world axes, ``q v q*``, for unit q. (..., 4), (..., 3) -> (..., 3).
 
-    Computed as ``v + 2 w (x × v) + 2 x × (x × v)``; for |q| != 1 this is not ``q v q*``.
+    It is computed as ``v + 2 w (x × v) + 2 x × (x × v)``; for |q| != 1 this is not ``q v q*``.
 
     Examples:
         >>> yaw = jq.quaternion.exp(jnp.array([0.0, 0.0, jnp.pi / 3]))  # 60 deg about z
@@ -125,7 +125,7 @@ def exp(u: ArrayLike) -> Array:
     """Rotation vector [rad] to unit quaternion, smooth everywhere. (..., 3) -> (..., 4).
 
     The rounding of u is an error of the turn. Beyond |u| = 1e7 rad in float32, and 1e16 rad in
-    float64, that error comes to about a radian and nothing is left of the turn.
+    float64, that error reaches about a radian and the turn is meaningless.
 
     Examples:
         >>> jq.quaternion.exp(jnp.array([0.0, 0.0, jnp.pi / 3])).round(2)  # 60 deg about z
@@ -140,11 +140,11 @@ def exp(u: ArrayLike) -> Array:
 
 
 def expm1(u: ArrayLike) -> Array:
-    """``exp(u) - 1``, every component to its last digit, however small u is. (..., 3) -> (..., 4).
+    """``exp(u) - 1``, each component accurate to the last digit for any u. (..., 3) -> (..., 4).
 
-    ``q + q expm1(u)`` turns q by u, as ``q exp(u)`` does. Over many steps it rounds better, because
-    the rounding of the sine and the cosine acts on the change alone (G. Vilmart, J. Comput. Phys.
-    227, 2008).
+    ``q + q expm1(u)`` turns q by u, as ``q exp(u)`` does. Over many steps it has less rounding
+    error, because the rounding of the sine and the cosine acts only on the change (G. Vilmart, J.
+    Comput. Phys. 227, 2008).
 
     Examples:
         >>> small = jnp.array([0.0, 0.0, 2e-6])  # rad
@@ -162,8 +162,8 @@ def expm1(u: ArrayLike) -> Array:
 def log(q: ArrayLike) -> Array:
     """Rotation vector [rad] of an attitude, |u| <= pi. (..., 4) -> (..., 3).
 
-    q, -q and their multiples have the same one. The dtype must be able to hold |q|^2, with the
-    bounds of ``normalize``; NaN for q = 0.
+    q, -q and their multiples have the same rotation vector. The dtype must be able to hold |q|^2,
+    with the bounds of ``normalize``; NaN for q = 0.
 
     It is smooth for angles below pi. At exactly pi the vector jumps from u to -u (one rotation, two
     vectors). There the value is that of ``canonical(q)`` and the derivative that of its branch.

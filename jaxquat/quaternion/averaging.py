@@ -1,14 +1,15 @@
-"""Attitudes from many: the mean of attitudes, and the attitude that fits observed directions.
+"""The mean of several attitudes, and the attitude that fits observed directions.
 
 Both are the dominant eigenvector of a symmetric 4x4 matrix (Davenport's q-method, in F. L. Markley
 and J. L. Crassidis, Fundamentals of Spacecraft Attitude Determination and Control, 2014, section
 5.3; the mean: Markley, Cheng, Crassidis and Oshman, Averaging Quaternions, J. Guid. Control Dyn.
 30(4), 2007).
 
-For two directions an angle a apart the gap of that matrix is of order a^2 and its rounding of order
-eps, so its eigenvector errs as eps/a^2. ``from_vectors`` takes only a frame from the eigenvectors.
-In that frame it solves for the small turn that is left: there the terms of order a^2 are sums of
-small products, which keep their digits, and the attitude errs as eps/a.
+For two directions an angle a apart, the gap between the largest eigenvalues of that matrix is of
+order a^2 and its rounding of order eps, so its eigenvector has an error of order eps/a^2.
+``from_vectors`` therefore uses the eigenvectors only as a frame. In that frame it solves for the
+remaining small turn: there the terms of order a^2 are sums of small products, which keep their
+digits, and the error of the attitude is of order eps/a.
 """
 
 from __future__ import annotations
@@ -25,18 +26,18 @@ from jaxquat.quaternion.representations import of_rotation, to_matrix
 
 
 def _dominant_eigenvector(matrix: Array, weights: Array) -> Array:
-    """Unit eigenvector (..., 4) of the largest eigenvalue of symmetric (..., 4, 4), canonical.
+    """Canonical unit eigenvector (..., 4) of the largest eigenvalue of symmetric (..., 4, 4).
 
-    It must be unique. Where the largest two eigenvalues differ by no more than 100 units of
-    rounding, or a weight (..., n) is negative, the result is NaN. Where such eigenvalues are
-    concrete, a ValueError says so.
+    It must be unique. If the largest two eigenvalues differ by no more than 100 units of rounding,
+    or a weight (..., n) is negative, the result is NaN. Such eigenvalues raise ValueError if they
+    are concrete.
 
-    The derivatives of ``eigh`` are NaN where the other eigenvalues repeat, though this vector is
-    smooth there. So its value enters as a constant, and two Newton steps on ``A v = (v.A v) v``
-    carry the first and second derivatives.
+    The derivatives of ``eigh`` are NaN where the other eigenvalues repeat, although this vector is
+    smooth there. So the value of ``eigh`` enters as a constant, and two Newton steps on
+    ``A v = (v.A v) v`` carry the first and second derivatives.
     """
     dtype = matrix.dtype
-    matrix = matrix if dtype.itemsize >= 4 else matrix.astype(jnp.float32)  # as LAPACK wants
+    matrix = matrix if dtype.itemsize >= 4 else matrix.astype(jnp.float32)  # LAPACK's smallest
     constant = lax.stop_gradient(matrix)
     values, vectors = jnp.linalg.eigh(constant)
     vector = vectors[..., -1]
@@ -48,7 +49,7 @@ def _dominant_eigenvector(matrix: Array, weights: Array) -> Array:
     for _ in range(2):
         image = matvec(matrix, vector)
         value = dot(vector, image)[..., None]
-        # minus size v v^T makes it regular along v, where the residual has no component
+        # Subtracting size v v^T makes it regular along v, where the residual has no component.
         along = size * vector[..., :, None] * vector[..., None, :]
         shifted = matrix - value[..., None] * eye - along
         step = jnp.linalg.solve(shifted, (image - value * vector)[..., None])[..., 0]
@@ -58,7 +59,7 @@ def _dominant_eigenvector(matrix: Array, weights: Array) -> Array:
 
 
 def _refuse_tied(tied: Array, values: Array, wanted: str) -> None:
-    """ValueError if a concrete one of ``tied`` (...) is true, with eigenvalues (..., 4)."""
+    """Raise ValueError if a concrete element of ``tied`` (...) is true; show its eigenvalues."""
     if is_concrete((values, tied)) and np.any(tied):
         largest = np.asarray(values)[np.asarray(tied)][0, :1:-1]
         got = f"several equally good ones (largest eigenvalues {largest})"
@@ -66,16 +67,16 @@ def _refuse_tied(tied: Array, values: Array, wanted: str) -> None:
 
 
 def mean(q: ArrayLike, weights: ArrayLike | None = None) -> Array:
-    """Mean attitude over axis -2, canonical. (..., n, 4), (..., n) -> (..., 4).
+    """Canonical mean attitude over axis -2. (..., n, 4), (..., n) -> (..., 4).
 
     It maximises ``sum w (p.q)^2`` over p, so the signs of the quaternions do not matter; weights
     are equal by default. It is smooth in q and weights as long as the maximiser is unique. It is
-    not unique for two attitudes a half turn apart, nor with weights that are all 0. There, and
-    where a weight is negative, the result is NaN if traced.
+    not unique for two attitudes a half turn apart, or if all weights are 0. For such traced values,
+    or traced negative weights, the result is NaN.
 
     Raises:
         ValueError: a wrong shape; concrete values without a unique maximiser; a negative weight.
-        TypeError: an argument is no array of floats.
+        TypeError: an argument is not an array of floats.
 
     Examples:
         >>> yaws = jnp.radians(jnp.array([[0.0, 0.0, 10.0], [0.0, 0.0, 30.0]]))
@@ -91,7 +92,7 @@ def mean(q: ArrayLike, weights: ArrayLike | None = None) -> Array:
     q, weights = broadcast(("q", q, q.shape[-2:]), ("weights", weights, q.shape[-2:-1]))
     not_negative("weights", weights)
     weights = near_one(weights)
-    q = near_one(q.reshape(*q.shape[:-2], -1)).reshape(q.shape)  # a scale of all changes nothing
+    q = near_one(q.reshape(*q.shape[:-2], -1)).reshape(q.shape)  # a common scale has no effect
     outer = q[..., :, None] * q[..., None, :]
     total = jnp.sum(weights[..., None, None] * outer, axis=-3)
     return _dominant_eigenvector(total, weights)
@@ -104,28 +105,28 @@ def from_vectors(
     *,
     method: str = "davenport",
 ) -> Array:
-    """Attitude q, canonical, with ``rotate(q, body[i]) = world[i]`` as nearly as possible.
+    """Canonical attitude q with ``rotate(q, body[i]) = world[i]`` as nearly as possible.
 
     (..., n, 3), (..., n, 3) -> (..., 4). Directions are normalised.
 
     Args:
         body: n >= 2 directions in body axes.
         world: the same directions in world axes.
-        weights: (..., n), equal by default; "davenport" alone takes them.
-        method: "davenport" minimises ``sum w |world - R body|^2`` (Wahba's problem). "triad" takes
-            exactly two directions and keeps the first exactly and the plane of both.
+        weights: (..., n), equal by default; only for "davenport".
+        method: "davenport" minimises ``sum w |world - R body|^2`` (Wahba's problem). "triad" needs
+            exactly two directions; it matches the first and the plane of both exactly.
 
     Raises:
         ValueError: a wrong shape or method; concrete directions that do not determine the attitude
-            (all parallel, weights of 0), one of length 0, a negative weight. Where these are traced
+            (all parallel, weights of 0), one of length 0, a negative weight. If these are traced,
             the result is NaN.
-        TypeError: an argument is no array of floats.
+        TypeError: an argument is not an array of floats.
 
     Examples:
         >>> body = jnp.array([[0.0, 0.0, 1.0], [0.0, -1.0, 0.0]])  # up and north, as measured
         >>> world = jnp.array([[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])  # up is z, north is x
         >>> q = jq.quaternion.from_vectors(body, world)
-        >>> jnp.degrees(jq.quaternion.log(q)[2]).round(2)  # the right side, -y, looks north
+        >>> jnp.degrees(jq.quaternion.log(q)[2]).round(2)  # the right side, -y, faces north
         Array(90., dtype=float32)
     """
     one_of("method", method, ("davenport", "triad"))
@@ -153,19 +154,20 @@ def from_vectors(
 def _aligned(body: Array, world: Array, weights: Array) -> Array:
     """Canonical q (..., 4) with the least ``sum w |world - R body|^2`` over unit directions.
 
-    K gives the attitude q_0 and three axes a_k = v_k q_0*, about which it is known worse and worse.
-    In these axes the turn left about the last one has a closed form. After it the eigenvector of K
-    is (1, x) with a small x: ``H x = z - (z.x) x``, H = 2 tr(P) - P - P^T for the profile P of the
-    turned directions. Its fixed-point iteration from 0 has the right first and second derivatives.
+    The eigenvectors of K give the attitude q_0 and three axes a_k = v_k q_0*, in order of growing
+    uncertainty about them. In these axes the remaining turn about the last one has a closed form.
+    After it the eigenvector of K is (1, x) with a small x: ``H x = z - (z.x) x``,
+    H = 2 tr(P) - P - P^T for the profile P of the turned directions. The fixed-point iteration of
+    this equation from 0 has the correct first and second derivatives.
     """
     dtype = body.dtype
-    if dtype.itemsize < 4:  # LAPACK takes no less
+    if dtype.itemsize < 4:  # too small for LAPACK
         body, world, weights = (v.astype(jnp.float32) for v in (body, world, weights))
     constant = lax.stop_gradient(_davenport(_profile(body, world, weights)))
     values, vectors = jnp.linalg.eigh(constant)
     vector = vectors[..., 3]
-    others = transpose(vectors)[..., 1:3, :]
-    axes = multiply(others, conjugate(vector)[..., None, :])[..., 1:]
+    other_vectors = transpose(vectors)[..., 1:3, :]
+    axes = multiply(other_vectors, conjugate(vector)[..., None, :])[..., 1:]
     first = cross(axes[..., 0, :], axes[..., 1, :])  # right-handed with the other two
     axes = jnp.concatenate([first[..., None, :], axes], axis=-2)
     body, world = _seen(matmul(axes, to_matrix(vector)), body), _seen(axes, world)
@@ -187,7 +189,7 @@ def _aligned(body: Array, world: Array, weights: Array) -> Array:
     x = jnp.zeros_like(z)
     for _ in range(3):
         x = matvec(inverted, z - dot(z, x)[..., None] * x)
-    left = jnp.concatenate([jnp.ones_like(x[..., :1]), matvec(transpose(axes), x)], axis=-1)
+    small_turn = jnp.concatenate([jnp.ones_like(x[..., :1]), matvec(transpose(axes), x)], axis=-1)
 
     rounding = 100 * jnp.finfo(body.dtype).eps
     spread = body[..., :2] ** 2 + world[..., :2] ** 2
@@ -195,12 +197,12 @@ def _aligned(body: Array, world: Array, weights: Array) -> Array:
     tied = lax.stop_gradient(weakest <= rounding * size)  # False where NaN
     _refuse_tied(tied, values, "body, world: wanted directions that determine the attitude")
     unknown = tied | jnp.any(weights < 0, axis=-1)
-    result = canonical(normalize(multiply(left, vector)))
+    result = canonical(normalize(multiply(small_turn, vector)))
     return jnp.where(unknown[..., None], jnp.nan, result).astype(dtype)
 
 
 def _seen(axes: Array, v: Array) -> Array:
-    """The components of vectors (..., n, 3) along axes (..., 3, 3), its rows."""
+    """The components of vectors (..., n, 3) along the rows of ``axes`` (..., 3, 3)."""
     return jnp.einsum("...ij,...nj->...ni", axes, v, precision=lax.Precision.HIGHEST)
 
 
@@ -225,7 +227,7 @@ def _davenport(profile: Array) -> Array:
 
 
 def _directions(name: str, v: Array) -> Array:
-    """Unit vectors along v (..., n, 3); ValueError if a concrete one has length 0."""
+    """Unit vectors along v (..., n, 3); ValueError if a concrete vector has length 0."""
     v = near_one(v)
     if is_concrete(v) and np.any(np.all(np.asarray(v) == 0, axis=-1)):
         raise ValueError(f"{name}: wanted directions, got one of length 0")

@@ -17,9 +17,9 @@ from jaxquat.quaternion.algebra import conjugate, log, multiply, normalize
 def relative(p: ArrayLike, q: ArrayLike) -> Array:
     """The attitude of q seen from p, ``p* (±q)`` with w >= 0. (..., 4), (..., 4) -> (..., 4).
 
-    p and q must be unit. It is computed as ``|p|^2 + p* (±q - p)``: attitudes that nearly coincide
-    lose no digits to cancellation, and equal ones give exactly the identity. The product itself
-    does not give it where the compiler fuses multiply and add.
+    p and q must be unit. The result is computed as ``|p|^2 + p* (±q - p)``: attitudes that nearly
+    coincide lose no digits to cancellation, and equal ones give exactly the identity. The product
+    ``p* q`` does not give it exactly if the compiler fuses multiply and add.
 
     Examples:
         >>> yaws = jnp.radians(jnp.array([[0.0, 0.0, 30.0], [0.0, 0.0, 50.0]]))
@@ -36,9 +36,9 @@ def relative(p: ArrayLike, q: ArrayLike) -> Array:
 def squared_distance(p: ArrayLike, q: ArrayLike) -> Array:
     """Square of the rotation angle [rad^2] between two attitudes. (..., 4), (..., 4) -> (...).
 
-    Use it in losses: it is smooth for angles below pi, at coincidence too, where its Hessian in the
-    tangent is twice the identity. At exactly pi the derivative is that of one of the two shortest
-    ways.
+    Use it in losses: it is smooth for angles below pi, including coincidence, where its Hessian in
+    the tangent space is twice the identity. At exactly pi the derivative is that of one of the two
+    shortest ways.
 
     Examples:
         >>> level = jnp.array([1.0, 0.0, 0.0, 0.0])
@@ -56,7 +56,7 @@ def squared_distance(p: ArrayLike, q: ArrayLike) -> Array:
 def distance(p: ArrayLike, q: ArrayLike) -> Array:
     """Rotation angle [rad] in [0, pi] between two attitudes. (..., 4), (..., 4) -> (...).
 
-    It is not differentiable at coincidence, where the derivative returned is 0, nor at exactly pi,
+    It is not differentiable at coincidence, where the returned derivative is 0, nor at exactly pi,
     where it is that of one of the two shortest ways. ``squared_distance`` is smooth at coincidence.
 
     Examples:
@@ -74,8 +74,8 @@ def slerp(p: ArrayLike, q: ArrayLike, t: ArrayLike) -> Array:
     (..., 4), (..., 4), (...) -> (..., 4). It is ``(p sin((1 - t) a) + q sin(t a))/sin a`` with
     Hoffmann's bivector angle ``a = atan2(|p ^ q|, p.q)`` (Application of Quaternions, 11.1), where
     |p ^ q| is the norm of the vector part of p* q. The scale of p and q has no effect. The weights
-    are smooth functions of a^2, so coincident attitudes need no separate branch. Where p and q are
-    a half turn apart, both ways are shortest: the result goes by way of +q, and jumps there.
+    are smooth functions of a^2, so coincident attitudes need no separate branch. If p and q are a
+    half turn apart, both ways are shortest; the result then uses +q, and is discontinuous there.
 
     Examples:
         >>> p, q = jq.quaternion.exp(jnp.radians(jnp.array([[0.0, 0.0, 0.0], [0.0, 0.0, 90.0]])))

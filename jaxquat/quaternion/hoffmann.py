@@ -1,7 +1,7 @@
-"""The forms of G. Hoffmann, Application of Quaternions (TU Braunschweig 1978, translated 2002).
+"""The conventions of G. Hoffmann, Application of Quaternions (TU Braunschweig 1978, transl. 2002).
 
 His quaternion Q = (q1, q2, q3, q4) is scalar LAST and maps WORLD to BODY coordinates, (2.2)
-``x_body = Q x_world Q'``: it is the conjugate of ours. The matrices here take his Q.
+``x_body = Q x_world Q'``: it is the conjugate of ours. The matrices here are functions of his Q.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from jaxquat._linear import stacked
 
 
 def from_hoffmann(hoffmann: ArrayLike) -> Array:
-    """Turn Hoffmann's (q1, q2, q3, q4) into ours, ``(q4, -q1, -q2, -q3)``. (..., 4) -> (..., 4).
+    """Convert Hoffmann's (q1, q2, q3, q4) to ours, ``(q4, -q1, -q2, -q3)``. (..., 4) -> (..., 4).
 
     Examples:
         >>> jq.quaternion.from_hoffmann(jnp.array([0.1, 0.5, -0.5, 0.7]))
@@ -26,7 +26,7 @@ def from_hoffmann(hoffmann: ArrayLike) -> Array:
 
 
 def to_hoffmann(q: ArrayLike) -> Array:
-    """Turn ours into Hoffmann's (q1, q2, q3, q4) = ``(-x, -y, -z, w)``. (..., 4) -> (..., 4).
+    """Convert ours to Hoffmann's (q1, q2, q3, q4) = ``(-x, -y, -z, w)``. (..., 4) -> (..., 4).
 
     Examples:
         >>> jq.quaternion.to_hoffmann(jnp.array([0.7, -0.1, -0.5, 0.5]))
@@ -37,7 +37,7 @@ def to_hoffmann(q: ArrayLike) -> Array:
 
 
 def hoffmann_v(hoffmann: ArrayLike) -> Array:
-    """His V(Q) (3.26), orthogonal for unit Q. (..., 4) -> (..., 4, 4).
+    """Hoffmann's V(Q) (3.26), orthogonal for unit Q. (..., 4) -> (..., 4, 4).
 
     ``V(Q) X = Q . X'`` and ``(omega, 0) = 2 V(Q) dQ/dt``.
 
@@ -53,7 +53,7 @@ def hoffmann_v(hoffmann: ArrayLike) -> Array:
 
 
 def hoffmann_w(hoffmann: ArrayLike) -> Array:
-    """His W(Q) = 2 V(Q) (3.25), with inverse V(Q)^T/2 (3.28). (..., 4) -> (..., 4, 4).
+    """Hoffmann's W(Q) = 2 V(Q) (3.25), with inverse V(Q)^T/2 (3.28). (..., 4) -> (..., 4, 4).
 
     Examples:
         >>> Q = jnp.array([0.0, 0.0, 0.0, 1.0])
@@ -65,7 +65,7 @@ def hoffmann_w(hoffmann: ArrayLike) -> Array:
 
 
 def hoffmann_cayley(hoffmann: ArrayLike) -> Array:
-    """His Cayley matrix C(Q) (2.12), world to body. (..., 4) -> (..., 3, 3).
+    """Hoffmann's Cayley matrix C(Q) (2.12), world to body. (..., 4) -> (..., 3, 3).
 
     It is the transpose of our matrix for the same attitude.
 

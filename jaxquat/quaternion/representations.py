@@ -14,7 +14,7 @@ from jaxquat.quaternion.algebra import canonical, exp, log, normalize
 def to_matrix(q: ArrayLike) -> Array:
     """Rotation matrix R, body to world: ``R v = q v q*``. (..., 4) -> (..., 3, 3).
 
-    Quadratic in q with ``R(c q) = c^2 R(q)``; a rotation matrix for unit q.
+    It is quadratic in q, ``R(c q) = c^2 R(q)``, and a rotation matrix for unit q.
 
     Examples:
         >>> jq.quaternion.to_matrix(jnp.array([0.8, 0.0, 0.0, 0.6])).round(2)
@@ -32,15 +32,16 @@ def to_matrix(q: ArrayLike) -> Array:
 
 
 def from_matrix(matrix: ArrayLike) -> Array:
-    """Unit quaternion, canonical, of a rotation matrix (body to world). (..., 3, 3) -> (..., 4).
+    """Canonical unit quaternion of a rotation matrix, body to world. (..., 3, 3) -> (..., 4).
 
     The four rows of 4 q q^T are linear in the matrix. The row with the largest diagonal entry (at
     least 1) is normalised. The result is smooth at every rotation except for the sign of q at
     exactly a half turn.
 
     Raises:
-        ValueError: a concrete matrix is no rotation: an entry of ``R^T R`` is off 1 by more than
-            5e-4, or the determinant is negative. Where the matrix is traced nothing is checked.
+        ValueError: a concrete matrix is not a rotation: an entry of ``R^T R`` differs from the unit
+            matrix by more than 5e-4, or the determinant is negative. A traced matrix is not
+            checked.
 
     Examples:
         >>> quarter = jnp.array([[0.0, -1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])  # about z
@@ -53,7 +54,7 @@ def from_matrix(matrix: ArrayLike) -> Array:
 
 
 def of_rotation(m: Array) -> Array:
-    """``from_matrix`` without its check, for a matrix that is known to be a rotation, or NaN."""
+    """``from_matrix`` without its check, for a matrix known to be a rotation or NaN."""
     xx, yy, zz = m[..., 0, 0], m[..., 1, 1], m[..., 2, 2]
     wx, xy = m[..., 2, 1] - m[..., 1, 2], m[..., 1, 0] + m[..., 0, 1]
     wy, xz = m[..., 0, 2] - m[..., 2, 0], m[..., 2, 0] + m[..., 0, 2]
@@ -101,7 +102,7 @@ def to_axis_angle(q: ArrayLike) -> tuple[Array, Array]:
     """
     u = log(near_one(trailing("q", q, (4,))))
     square = dot(u, u)
-    turned = ~(square <= 0)  # NaN is turned, and propagates
+    turned = ~(square <= 0)  # true for NaN, which propagates
     angle = jnp.sqrt(jnp.where(turned, square, 1.0))
     fallback = jnp.zeros_like(u).at[..., 0].set(1.0)
     axis = jnp.where(turned[..., None], u / angle[..., None], fallback)
@@ -126,7 +127,7 @@ def from_mrp(p: ArrayLike) -> Array:
 def to_mrp(q: ArrayLike) -> Array:
     """Modified Rodrigues parameters ``tan(angle/4) axis``. (..., 4) -> (..., 3).
 
-    Of the two sets it is the shorter one, |p| <= 1.
+    Of the two possible vectors it is the shorter one, |p| <= 1.
 
     Examples:
         >>> jq.quaternion.to_mrp(jnp.array([0.6, 0.0, 0.0, 0.8])).round(3)
@@ -137,9 +138,9 @@ def to_mrp(q: ArrayLike) -> Array:
 
 
 def _shrunk(v: Array) -> tuple[Array, Array]:
-    """1 and v, both scaled by a power of two where v is so long that its square may overflow.
+    """1 and v, both scaled by a power of two if v is so long that its square may overflow.
 
-    Such a v stands for nearly a whole turn (modified Rodrigues) or half a turn (Gibbs).
+    Such a v represents nearly a whole turn (modified Rodrigues) or half a turn (Gibbs).
     """
     half = int(jnp.finfo(v.dtype).maxexp) // 2
     long = jnp.max(jnp.abs(v), axis=-1, keepdims=True) > 2.0 ** (half // 2)
@@ -175,7 +176,7 @@ def to_gibbs(q: ArrayLike) -> Array:
 
 
 def from_xyzw(q: ArrayLike) -> Array:
-    """Turn scalar-last (x, y, z, w), as scipy and ROS write it, into ours. (..., 4) -> (..., 4).
+    """Convert scalar-last (x, y, z, w), as in scipy and ROS, to (w, x, y, z). (..., 4) -> (..., 4).
 
     The attitude is the same.
 
@@ -188,7 +189,7 @@ def from_xyzw(q: ArrayLike) -> Array:
 
 
 def to_xyzw(q: ArrayLike) -> Array:
-    """Turn ours into scalar-last (x, y, z, w), the same attitude. (..., 4) -> (..., 4).
+    """Convert (w, x, y, z) to scalar-last (x, y, z, w), the same attitude. (..., 4) -> (..., 4).
 
     Examples:
         >>> jq.quaternion.to_xyzw(jnp.array([0.8, 0.6, 0.0, 0.0]))

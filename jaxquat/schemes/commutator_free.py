@@ -28,11 +28,11 @@ def cf4(
 ) -> State:
     """Take a step of order 4 with four torques and five exponentials.
 
-    All but the attitude follows the classical Runge-Kutta method.
+    Everything except the attitude follows the classical Runge-Kutta method.
     """
     body, torque, t, state, dt = own_step(body, torque, t, state, dt)
     rates = rates_of(body, torque, params)
-    slopes = [rates(t, state)]  # of all but the attitude
+    slopes = [rates(t, state)]  # of everything except the attitude
 
     def turned(q: Array, rate: Array) -> Array:
         # The barrier: see munthe_kaas.stages.

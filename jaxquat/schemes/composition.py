@@ -21,15 +21,15 @@ from jaxquat.schemes.weights import composed_order
 
 
 def compose(scheme: Scheme | Step, weights: Sequence[float]) -> Scheme:
-    """The sub-steps ``weights[i] * dt`` of ``scheme`` in a row, each at its own time.
+    """The scheme whose step is a row of sub-steps ``weights[i] * dt`` of ``scheme``.
 
-    The weights sum to 1. The order follows from them: of a reversible scheme of order 2 ``SUZUKI4``
-    and ``TRIPLE_JUMP4`` make order 4, ``KAHAN_LI6`` order 6. With a reversible scheme and weights
-    that read the same backwards the composition is reversible: the sub-steps of -dt undo those of
-    dt from the last to the first.
+    Each sub-step starts at its own time. The weights sum to 1 and determine the order: with a
+    reversible scheme of order 2, ``SUZUKI4`` and ``TRIPLE_JUMP4`` give order 4, ``KAHAN_LI6``
+    order 6. If the scheme is reversible and the weights read the same backwards, the composition
+    is reversible: the sub-steps of -dt undo those of dt from the last to the first.
 
     Raises:
-        TypeError: ``scheme`` is no step, or a weight no number.
+        TypeError: ``scheme`` is not a step, or a weight is not a number.
         ValueError: the weights do not sum to 1.
 
     Examples:
@@ -70,7 +70,7 @@ class Composition:
     weights: tuple[float, ...]
 
     def decay(self, body: Body) -> Array | None:
-        """That of the scheme, and of all sub-steps there and back."""
+        """The decay of the scheme times the sum of |weights|, over all sub-steps."""
         decay = self.scheme.decay(body)
         return None if decay is None else decay * sum(map(abs, self.weights))
 

@@ -26,8 +26,8 @@ from jaxquat.schemes.tableaus import Tableau, combine
 def crouch_grossman(tableau: Tableau) -> Scheme:
     """The scheme whose attitudes are ``q exp(h a_i1 W_1) exp(h a_i2 W_2) ...``, with the rates W_j.
 
-    All but the attitude follows the tableau. Beyond the classical order conditions the tableau must
-    satisfy those of products of exponentials; these are not checked.
+    Everything except the attitude follows the tableau itself. In addition to the classical order
+    conditions the tableau must satisfy those for products of exponentials, which are not checked.
 
     Examples:
         >>> scheme = jq.crouch_grossman(jq.schemes.tableaus.CROUCH_GROSSMAN3)
@@ -59,7 +59,7 @@ class CrouchGrossman:
         body, torque, t, state, dt = own_step(body, torque, t, state, dt)
         derivative = rates_of(body, torque, params)
         rates: list[Array] = []
-        slopes: list[Any] = []  # of all but the attitude
+        slopes: list[Any] = []  # of everything except the attitude
 
         def moved(weights: tuple[float, ...]) -> State:
             turn = None  # the product of the exponentials, minus 1

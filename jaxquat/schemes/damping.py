@@ -1,15 +1,15 @@
-"""Linear drag beside a scheme, of any strength.
+"""A scheme with linear drag of any strength.
 
-At a fixed attitude a torque tau and the drag ``-D (omega - c)`` turn the rate exactly (variation of
-constants): after the time s
+At a fixed attitude, under a torque tau and the drag ``-D (omega - c)``, the rate after the time s
+is exactly (variation of constants)
 
     omega + s phi(s I^-1 D) I^-1 (tau - D (omega - c)),    phi(Z) = (1 - exp(-Z)) Z^-1.
 
-With A that flow over half a step and F the motion of the free body by the scheme, a step is A F A:
-symmetric, of order 2. The torque stands in A, not in F. So where the drag is strong, both A end at
-the rate ``c + D^-1 tau`` at which drag and torque are in balance, and the body follows that rate by
-steps of order 1. (Between two decays, in F, the torque would act without the drag: the body would
-turn too far by the factor x/2 coth(x/2), with x = dt I^-1 D.) Force and velocity are treated alike.
+Let A be that flow over half a step, and F the motion of the free body by the scheme. A step is
+A F A: symmetric, of order 2. The torque acts in A, not in F. So if the drag is strong, both A end
+at the rate ``c + D^-1 tau`` at which drag and torque are in balance, and the body follows that rate
+with order 1. (In F, between two decays, the torque would act without the drag: the body would turn
+too far by the factor x/2 coth(x/2), with x = dt I^-1 D.) Force and velocity are treated alike.
 """
 
 from __future__ import annotations
@@ -59,45 +59,46 @@ def damped(
     """The scheme plus a drag ``-damping (omega - toward)`` of any strength.
 
     Torque and drag together are integrated exactly at a fixed attitude, for half a step before and
-    after the free motion by ``scheme``. The order is 2. Where a step is much longer than the
-    relaxation time ``I/damping`` the body turns at the rate at which drag and torque are in
-    balance, with an error of first order in dt, whatever the relaxation time. Under a constant
-    torque about a principal axis the rate is exact, and from the terminal rate the turn as well. A
-    rate w away from the terminal one decays within such a step, and its turn of ``w I/damping`` is
-    lost. docs/schemes.md compares the errors.
+    after the free motion by ``scheme``. The order is 2. If a step is much longer than the
+    relaxation time ``I/damping``, the body turns at the terminal rate, at which drag and torque are
+    in balance, with an error of first order in dt, whatever the relaxation time. Under a constant
+    torque about a principal axis the rate is exact; if the body starts at the terminal rate, so is
+    the turn. A difference w from the terminal rate decays within such a step, and its turn of
+    ``w I/damping`` is lost. docs/schemes.md compares the errors.
 
     ``resistance`` and ``wind`` add a drag on the velocity of a body that also moves: the force
-    ``-resistance (velocity - wind)`` beside the force of a ``Wrench``.
+    ``-resistance (velocity - wind)``, added to the force of a ``Wrench``.
 
     The step must be short compared with the time in which the torque itself turns the body against
-    the drag: for a dipole m in a field B below ``damping/(m B)``. From twice that time on the
-    attitude oscillates about its rest, without an error.
+    the drag: for a dipole m in a field B it must be below ``damping/(m B)``. Steps longer than
+    twice that time make the attitude oscillate about its equilibrium, without an error message.
 
-    Torque and force may depend on time, attitude and position, not on the rates, and aux states are
-    refused. For torques of the rate take ``jq.rkmk4`` with ``torques.drag`` while dt is below twice
-    the relaxation time, and ``jq.lie_midpoint`` beyond; that one refuses aux states and positions.
+    Torque and force may depend on time, attitude and position, but not on the rates, and aux states
+    are refused. For torques that depend on the rate use ``jq.rkmk4`` with ``torques.drag`` if dt is
+    below twice the relaxation time. Otherwise use ``jq.lie_midpoint``, but it refuses aux states
+    and positions.
 
     If ``scheme`` is reversible, so is the result, but a step back amplifies rounding by the factor
-    by which the drag has reduced the rate. ``checkpoint="reversible"`` is refused where fewer than
-    three digits would remain between two rows. ``jq.compose`` raises the order for weak drag only:
+    by which the drag has reduced the rate. ``checkpoint="reversible"`` is refused if fewer than
+    three digits would remain between two rows. ``jq.compose`` raises the order only for weak drag:
     its substeps of negative length amplify in the same way.
 
     Args:
-        scheme: moves the free body. Its own order matters little: no torque acts in it.
+        scheme: the scheme for the free body. Its order matters little, as no torque acts in it.
         damping: (3, 3), (3,) for a diagonal, or (), in body axes [N m s]; positive semidefinite.
             None: no drag on the rotation. It is a leaf of the Scheme, so gradients reach it.
         toward: ``toward(t, state, params)`` is the rate (3,) [rad/s] at which the drag vanishes, in
-            BODY axes: zero by default, for a body in a fluid the rate of the fluid. Beside a
-            controller or inputs it is called with the command, like a torque. A rate in world axes
-            is turned into the body's by ``quaternion.rotate_inverse(state.q, rate)``. An example is
-            ``flow.jeffery_rate``.
+            BODY axes: zero by default; for a body in a fluid, the rate of the fluid. With a
+            controller or inputs it is called with the command, like a torque. Use
+            ``quaternion.rotate_inverse(state.q, rate)`` to convert a rate in world axes. An example
+            is ``flow.jeffery_rate``.
         resistance: force per velocity [N s/m], () or along the body axes (3,), not negative. None:
             no drag on the velocity. Gradients reach it, too.
         wind: the velocity of the fluid [m/s] in WORLD axes, (3,) or ``wind(t, position) -> (3,)``,
             as in ``forces.linear_drag``.
 
     Raises:
-        TypeError: ``scheme`` is not a step, or is damped already; ``damping`` or ``resistance`` is
+        TypeError: ``scheme`` is not a step, or is already damped; ``damping`` or ``resistance`` is
             not an array of floats; ``toward`` is not a function of (t, state, params).
         ValueError: neither damping nor resistance is given; one has a wrong shape, is not finite or
             is negative; a wind without resistance. In a step: ``toward`` returns a wrong shape.
@@ -132,7 +133,7 @@ def damped(
     for name, value, drag in (("toward", toward, damping), ("wind", wind, resistance)):
         if value is not None and drag is None:
             other = "damping" if name == "toward" else "resistance"
-            raise ValueError(f"{name}: wanted a {other} beside it, got none")
+            raise ValueError(f"{name}: wanted a {other} with it, got none")
     return dataclasses.replace(
         scheme,
         step=Damped(scheme, damping, resistance, toward, None if wind is None else wind_at(wind)),
@@ -165,24 +166,24 @@ class Damped:
         self, body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
     ) -> State:
         """Take one step."""
-        own, own_torque, t, state, dt = own_step(body, torque, t, state, dt)
+        own_body, own_torque, t, state, dt = own_step(body, torque, t, state, dt)
         toward = None if self.toward is None else given_command_of(torque, self.toward)
         drag = self._in_units_of(body, toward)
-        settled = drag._settling(own, own_torque, params, 0.5 * dt, state.position is not None)
+        settled = drag._settling(own_body, own_torque, params, 0.5 * dt, state.position is not None)
         before = settled(t, state)
         return settled(t + dt, self.scheme(body, zero, t, before, dt, params))
 
     def decay(self, body: Body) -> Array:
         """A bound on the fastest relative decay of rate and velocity [1/s], (): a row-sum norm."""
-        drag, (own, _), rates = self._in_units_of(body, None), own_units(body), []
+        drag, (own_body, _), rates = self._in_units_of(body, None), own_units(body), []
         if drag.damping is not None:
-            rates.append(matmul(inverse_inertia(own.inertia), drag.damping))
-        if drag.resistance is not None and own.mass is not None:
-            rates.append(drag.resistance / own.mass)
+            rates.append(matmul(inverse_inertia(own_body.inertia), drag.damping))
+        if drag.resistance is not None and own_body.mass is not None:
+            rates.append(drag.resistance / own_body.mass)
         return jnp.max(jnp.stack([jnp.max(jnp.sum(jnp.abs(rate), axis=1)) for rate in rates]))
 
     def _in_units_of(self, body: Body, toward: Callable[..., Array] | None) -> Damped:
-        """The same drag in the body's own units, with this rate to decay towards."""
+        """The same drag in the body's own units, with this function ``toward``."""
         _, scales = own_units(body)
         damping = None if self.damping is None else scales.torque * self.damping
         resistance = None if self.resistance is None else scales.force * self.resistance
@@ -191,7 +192,7 @@ class Damped:
     def _settling(
         self, body: Body, torque: Torque, params: Any, duration: Array, moves: bool
     ) -> Callable[[Array, State], State]:
-        """The flow of torque, force and drag at a fixed attitude and position, for this long."""
+        """The flow of torque, force and drag at fixed attitude and position, for ``duration``."""
         if self.resistance is not None and not moves:
             wanted = "position and velocity because there is a resistance"
             raise ValueError(f"state: wanted {wanted}, got neither")
@@ -224,7 +225,7 @@ class Damped:
 
 
 def _response(inertia: Array, damping: Array | None, duration: Array) -> Array:
-    """The rate that a unit of torque, held for this long beside the drag, adds at rest. (3, 3)."""
+    """The rate per torque that acts for ``duration`` against the drag, from rest. (3, 3)."""
     inverted = inverse_inertia(inertia)
     if damping is None:
         return duration * inverted
@@ -235,16 +236,16 @@ def _response(inertia: Array, damping: Array | None, duration: Array) -> Array:
 def _mean_decay(z: Array) -> Array:
     """``(1 - exp(-Z)) Z^-1`` of a matrix (3, 3) whose eigenvalues are not negative; 1 at zero.
 
-    It is right to a few ulp for eigenvalues from 0 to the largest number of the dtype. (The
-    smallest are right to an ulp of the largest, where they do not belong to coordinate axes.) At
-    the 2^11th part of Z, exp(-Z) is its Padé approximant (2, 3), whose error there is below
-    rounding up to Z = 40, and which vanishes at infinity, as exp(-Z) does:
+    It is accurate to a few ulp for eigenvalues from 0 to the largest number of the dtype. (Small
+    ones that do not belong to coordinate axes are accurate to an ulp of the largest.) For Z/2^11,
+    exp(-Z) is replaced by its Padé approximant (2, 3), whose error there is below rounding up to
+    Z = 40, and which vanishes at infinity, as exp(-Z) does:
 
         (1 - 2/5 Z + Z^2/20) / (1 + 3/5 Z + 3/20 Z^2 + Z^3/60).
 
     Written in ``R = (1 + Z)^-1`` and ``N = Z R``, which lie between 0 and 1, nothing leaves the
-    range of the dtype. Then it is doubled: with ``E = exp(-Z) - 1``, at 2 Z it is ``phi (1 + E/2)``
-    with ``E (2 + E)``. There is no cancellation in any of it.
+    range of the dtype. Then Z is doubled 11 times: with ``E = exp(-Z) - 1``, the step to 2 Z takes
+    phi to ``phi (1 + E/2)`` and E to ``E (2 + E)``. There is no cancellation in these formulas.
     """
     z = z / 2**_DOUBLINGS
     r = _inverse_by_rows(jnp.eye(3, dtype=z.dtype) + z)
@@ -261,9 +262,9 @@ def _mean_decay(z: Array) -> Array:
 
 
 def _inverse_by_rows(matrix: Array) -> Array:
-    """The inverse of (3, 3); its rows first get a power of two that makes their diagonals 1/2 to 1.
+    """The inverse of (3, 3); powers of two first scale the rows, to diagonal elements of 1/2 to 1.
 
-    So the determinant stays within the range of the dtype where only some axes are stiff.
+    So the determinant stays within the range of the dtype if only some axes are stiff.
     """
     exponent = jnp.finfo(matrix.dtype).nexp
     sizes = lax.reduce_precision(lax.stop_gradient(jnp.diagonal(matrix)), exponent, 0)
@@ -271,7 +272,7 @@ def _inverse_by_rows(matrix: Array) -> Array:
 
 
 def _check_positive(damping: Array) -> None:
-    """ValueError if a concrete damping would speed the body up in some direction."""
+    """Raise ValueError if a concrete damping would accelerate the body in some direction."""
     if is_concrete(damping):
         values = np.asarray(damping, np.float64)
         values = values if values.ndim == 2 else np.diag(np.broadcast_to(values, 3))
@@ -282,7 +283,7 @@ def _check_positive(damping: Array) -> None:
 
 
 def _check_toward(toward: Any) -> None:
-    """TypeError if it can be called neither without a command nor with one."""
+    """Raise TypeError if ``toward`` can be called neither with nor without a command."""
     with contextlib.suppress(TypeError):
         takes("toward", toward, "t, state, params, command")
         return

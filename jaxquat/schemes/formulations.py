@@ -1,7 +1,8 @@
-"""The classical Runge-Kutta method on the four components of q, brought back to the sphere.
+"""The classical Runge-Kutta method on the four components of q, which are then normalised.
 
-Formulations I and II, the comparisons in Z. Terze, A. Mueller and D. Zlatar, Multibody Syst. Dyn.
-38, 2016, 201-225, appendix C. Stage quaternions leave the sphere; the torque sees them normalised.
+These are Formulations I and II, used for comparison in Z. Terze, A. Mueller and D. Zlatar,
+Multibody Syst. Dyn. 38, 2016, 201-225, appendix C. Stage quaternions are not unit; the torque
+receives them normalised.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ def formulation1(
 ) -> State:
     """Take a step of Formulation I (C.1)-(C.8); order 4, four torques.
 
-    The equation is of second order in q, stabilised in position and velocity. Each stage solves the
-    system (C.1) of five equations, in closed form because L L^T = |q|^2 1 and L q = 0. In (C.8) q
-    is the attitude already normalised. The rate of a stage is ``2 L q'``.
+    The equation is of second order in q, with its constraint stabilised at position and velocity
+    level. Each stage solves the five equations (C.1), in closed form because L L^T = |q|^2 1 and
+    L q = 0. In (C.8) q is the attitude after normalisation. The rate of a stage is ``2 L q'``.
     """
     body, torque, t, state, dt = own_step(body, torque, t, state, dt)
     inertia = body.inertia
@@ -62,7 +63,7 @@ def formulation2(
 ) -> State:
     """Take a step of Formulation II (C.9)-(C.11), (C.7); order 4, four torques.
 
-    It integrates ``q' = 1/2 L^T omega`` beside Euler's equation.
+    It integrates ``q' = 1/2 L^T omega`` together with Euler's equation.
     """
     body, torque, t, state, dt = own_step(body, torque, t, state, dt)
     derivative = rates_of(body, torque, params)

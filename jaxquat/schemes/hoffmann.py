@@ -1,10 +1,10 @@
 """The schemes of G. Hoffmann, Application of Quaternions, TU Braunschweig 1978, translated 2002.
 
-Chapters 5, 9 and 10. His "false Euler" integrates the rate first, then the attitude with the new
-rate. His norm controller n -> n (2 - n) leaves |q| slightly off 1. As published, components are
-assigned one after the other, and each uses those that are already new; without that his printed
-table does not come out. The schemes are here because they are in the literature; their order is 1
-at best.
+They are in chapters 5, 9 and 10. His "false Euler" integrates the rate first, then the attitude
+with the new rate. His norm controller n -> n (2 - n) leaves |q| slightly off 1. As published,
+components are assigned one after the other, and each uses those that are already updated; his
+printed table is not reproduced otherwise. The schemes are included because they are in the
+literature; their order is 1 at best.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def half_quat(
 ) -> State:
     """Take a step of Half-Quat as published (9.1); order 1.
 
-    Euler for the rate, then with the new rate the components of Q, one after the other. Aux states,
-    position and velocity follow Euler's method.
+    Euler's method updates the rate; the new rate then updates the components of Q, one after the
+    other. Aux states, position and velocity follow Euler's method.
     """
     body, torque, t, state, dt = own_step(body, torque, t, state, dt)
     omega_dot, *slopes = rates_of(body, torque, params)(t, state)
@@ -53,7 +53,7 @@ def half_quat(
 def full_quat_start(q: ArrayLike, omega: ArrayLike) -> State:
     """Return the State at which the Full-Quat schemes start. (4,), (3,) [rad/s] -> State.
 
-    Its aux is P = dQ/dt (4,), in his order of components.
+    Its aux is P = dQ/dt (4,), in Hoffmann's order of components.
     """
     q, omega = exactly("q", q, (4,)), exactly("omega", omega, (3,))
     return State(q, omega, 0.5 * matvec(transpose(hoffmann_v(to_hoffmann(q))), _extended(omega)))
@@ -71,18 +71,18 @@ def full_quat(
 ) -> State:
     """Take a step of Full-Quat as published (10.1).
 
-    P is a state, and V(Q) V(P)^T is overwritten to an antimetric matrix with a one in its corner.
-    The scheme is not consistent: it converges to another motion as dt goes to zero, because (3.36)
-    is wrong (docs/errata.md). With products of inertia it depends on the units, and is NaN for
-    small moments: each row of the torque takes accelerations in place of the torques that the rows
-    before have overwritten. Start with ``schemes.hoffmann.full_quat_start``; the rate of the state
-    is an output, P alone is integrated.
+    P is a state, and V(Q) V(P)^T is overwritten by an antisymmetric matrix with a one in its
+    corner. The scheme is not consistent: it converges to another motion as dt goes to zero, because
+    (3.36) is wrong (docs/errata.md). With products of inertia it depends on the units, and is NaN
+    for small moments: each row of the torque overwrites a torque with an acceleration, which the
+    next rows then use as a torque. Start with ``schemes.hoffmann.full_quat_start``; the rate of the
+    state is only an output, because the scheme integrates P.
     """
     t, state, dt = check_step(body, t, state, dt)  # not own_step: rows below mix units
     hoffmann, p, v, omega = _read("full_quat", state)
     tau = evaluate(torque, t, State(state.q, omega), params)[0]
     inertia, inverted = _bordered(body.inertia), inverse_inertia(body.inertia)
-    x, y, z = tau  # each row takes the components already overwritten, as in his code
+    x, y, z = tau  # each row uses the components already overwritten, as in his code
     x = 0.5 * _row(inverted[0], (x, y, z))
     y = 0.5 * _row(inverted[1], (x, y, z))
     z = 0.5 * _row(inverted[2], (x, y, z))
@@ -118,10 +118,10 @@ def full_quat_corrected(
 def lagrange(body: Body, hoffmann: ArrayLike, p: ArrayLike, generalized: ArrayLike) -> Array:
     """Return dP/dt by the Lagrange form (5.14) of the motion. All arrays are (4,).
 
-    Q and P = dQ/dt are his, under the generalized torque ``M_L = 2 V^T (tau, 0)`` (5.17):
+    Q and P = dQ/dt are Hoffmann's; the generalized torque is ``M_L = 2 V^T (tau, 0)`` (5.17):
     ``dP/dt = -|P|^2 Q + 1/2 V^T J^-1 (1/2 V M_L - omega × J omega)``. The first term holds |Q| = 1;
-    it is missing in (5.14), where Q counts as four free coordinates. For a sphere, J = j, the
-    result is ``-|P|^2 Q + M_L/(4 j)``, in place of (10.2).
+    it is missing in (5.14), which treats Q as four free coordinates. For a sphere, J = j, the
+    result is ``-|P|^2 Q + M_L/(4 j)``, instead of (10.2).
     """
     hoffmann, p = exactly("hoffmann", hoffmann, (4,)), exactly("p", p, (4,))
     generalized = exactly("generalized", generalized, (4,))
@@ -154,7 +154,7 @@ def _moved(hoffmann: Array, p: Array, dt: Array) -> State:
 
 
 def _controlled(hoffmann: Array) -> Array:
-    """His norm controller."""
+    """Apply Hoffmann's norm controller."""
     return hoffmann * (2.0 - jnp.sqrt(dot(hoffmann, hoffmann)))
 
 

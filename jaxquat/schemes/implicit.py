@@ -1,6 +1,6 @@
 """Implicit schemes: a fixed number of Newton steps solves for the end of each step.
 
-Where they do not reach rounding, the end is NaN. J. Moser and A. P. Veselov, Commun. Math. Phys.
+If they do not converge to rounding, the end is NaN. J. Moser and A. P. Veselov, Commun. Math. Phys.
 139, 1991, 217-243; T. Lee, M. Leok and N. H. McClamroch, Comput. Methods Appl. Mech. Eng. 196,
 2007, 2907-2924; J. C. Simo and K. K. Wong, Int. J. Numer. Methods Eng. 31, 1991, 19-52.
 """
@@ -31,10 +31,10 @@ from jaxquat.quaternion import correct_norm, exp, expm1, multiply
 from jaxquat.schemes.scheme import scheme
 
 NEWTON = 6
-"""Evaluations of the residual."""
+"""The number of evaluations of the residual."""
 
 NEW_SLOPES = (0, 2)
-"""The evaluations with a new derivative; the others keep the last one."""
+"""The evaluations that compute a new derivative; the others use the last one."""
 
 
 @scheme(
@@ -50,9 +50,10 @@ def lgvi(
 ) -> State:
     """Take a step of the Lie group variational integrator, for torques of time and attitude.
 
-    It is the discrete Moser-Veselov equation as Lee, Leok and McClamroch (2007) have it: order 2,
-    symplectic; it holds the momentum to rounding. A step must turn the body by less than about
-    0.7 rad. Position and velocity follow Verlet's method, their part of the same discrete action.
+    It solves the discrete Moser-Veselov equation in the form of Lee, Leok and McClamroch (2007). It
+    has order 2, is symplectic, and conserves the momentum to rounding. A step must turn the body by
+    less than about 0.7 rad. Position and velocity follow Verlet's method, which the same discrete
+    action gives.
     """
     body, torque, t, state, dt = own_step(body, torque, t, state, dt)
     q, omega = state.q, state.omega
@@ -60,7 +61,7 @@ def lgvi(
     tau0, force0 = evaluate_at_attitude("lgvi", torque, t, state, params)
     m = matvec(inertia, omega) + 0.5 * dt * tau0
 
-    def residual(y: Array) -> Array:  # y, the vector part of the turn over its scalar part
+    def residual(y: Array) -> Array:  # y: the vector part of the turn divided by its scalar part
         return 2.0 * (matvec(inertia, y) + cross(y, matvec(inertia, y))) - dt * m * (
             1.0 + square(y)
         )
@@ -73,7 +74,7 @@ def lgvi(
     tau1, force1 = evaluate_at_attitude("lgvi", torque, t + dt, end, params)
     end = kicked(body, end, force1, 0.5 * dt)
     twice = 2.0 * cross(turn[1:], m)
-    turned = cross(turn[1:], twice) - (turn[0] + 1.0) * twice  # what turning adds to m
+    turned = cross(turn[1:], twice) - (turn[0] + 1.0) * twice  # the change of m by turning
     change = turned + 0.5 * dt * (tau0 + tau1)
     return end._replace(omega=omega + _quotient(inertia, change))
 
@@ -92,8 +93,8 @@ def lie_midpoint(
     """Take a step of the implicit midpoint rule: order 2, symmetric, for any torque.
 
     The mean rate turns the attitude: ``I (w1 - w0) = h [tau(t + h/2, q0 exp(h wm/2), wm) - wm × I
-    wm]`` and ``q1 = q0 exp(h wm)``, with ``wm = (w0 + w1)/2``. It holds the energy of the free
-    body, not its momentum in the world.
+    wm]`` and ``q1 = q0 exp(h wm)``, with ``wm = (w0 + w1)/2``. It conserves the energy of the free
+    body, but not its momentum in world axes.
     """
     body, torque, t, state, dt = own_step(body, torque, t, state, dt)
     without_aux("lie_midpoint", state)
@@ -107,7 +108,7 @@ def lie_midpoint(
         tau = evaluate(torque, t + 0.5 * dt, State(q_mean, mean), params).torque
         return matvec(inertia, change) - dt * (tau - cross(mean, matvec(inertia, mean)))
 
-    # From no change, not from an explicit step: under strong drag that would turn many times.
+    # Newton starts from no change: under strong drag an explicit step would turn many times.
     start = jnp.zeros_like(omega)
     change = _solved(start, residual, lambda change: jnp.concatenate([omega, change]))
     q = correct_norm(q + multiply(q, expm1(dt * (omega + 0.5 * change))))
@@ -128,9 +129,9 @@ def simo_wong(
     """Take a step of Simo and Wong's energy-momentum method, for torques of time and attitude.
 
     Order 2, symmetric: ``R1 I w1 = R0 I w0 + h (R0 tau0 + R1 tau1)/2`` with
-    ``q1 = q0 (1, u/2)/|.|`` and ``u = h (w0 + w1)/2``. It holds the momentum in the world that the
-    torque holds, and the energy exactly where the potential is linear in the rotation matrix.
-    Position and velocity follow Verlet's method; the force takes one more evaluation.
+    ``q1 = q0 (1, u/2)/|.|`` and ``u = h (w0 + w1)/2``. It conserves the momentum in world axes that
+    the torque conserves, and the energy exactly if the potential is linear in the rotation matrix.
+    Position and velocity follow Verlet's method; the force needs one more evaluation.
     """
     body, torque, t, state, dt = own_step(body, torque, t, state, dt)
     q, omega = state.q, state.omega
@@ -173,7 +174,7 @@ def _cayley(y: Array) -> Array:
 def _quotient(inertia: Array, vector: Array) -> Array:
     """Return ``inertia^-1 vector``, refined once.
 
-    That removes the rounding of the inverse, which is the same in every step.
+    The refinement removes the rounding of the inverse, which is the same in every step.
     """
     inverted = inverse_inertia(inertia)
     first = matvec(inverted, vector)
@@ -185,10 +186,10 @@ def _solved(
 ) -> Array:
     """Return the root (3,) of ``residual`` from ``guess``.
 
-    It is Newton's method with new slopes at ``NEW_SLOPES``; the derivatives are those of the root.
-    It is NaN where the last correction is above the rounding of ``sizes``, numbers in units of the
-    root. (The residual would not do: its terms may be large and cancel within the torque, as strong
-    drag and a drive do, and their rounding then says nothing of the root.)
+    Newton's method computes it, with new slopes at ``NEW_SLOPES``; derivatives are those of the
+    root. The root is NaN if the last correction is above the rounding of ``sizes``, numbers in
+    units of the root. (The residual is no measure: large terms within the torque, such as strong
+    drag and a drive, may cancel, and their rounding then says nothing about the root.)
     """
 
     def newton(residual: Callable[[Array], Array], x: Array) -> tuple[Array, Array]:

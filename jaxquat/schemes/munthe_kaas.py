@@ -29,8 +29,8 @@ from jaxquat.schemes.tableaus import Tableau, combine
 def rkmk(tableau: Tableau) -> Scheme:
     """Lift a tableau to the rotation group: ``q = q0 exp(u)``, ``u' = dexpinv(u, omega)``.
 
-    The order of the scheme is the tableau's, for torques of time, attitude and rate; dexpinv is in
-    closed form. Aux states, positions and velocities are integrated by the tableau itself.
+    The scheme has the order of the tableau, for torques of time, attitude and rate; dexpinv is in
+    closed form. The tableau itself integrates aux states, positions and velocities.
 
     Examples:
         >>> heun = jq.rkmk(jq.schemes.tableaus.HEUN)
@@ -71,7 +71,7 @@ def stages(
     dt: Array,
     first: Rates | None = None,
 ) -> list[tuple[Array, Rates]]:
-    """Return the slopes of u and of all else at all stages.
+    """Return the slopes of u and of everything else at all stages.
 
     ``first`` are the rates at the start, if they are known.
     """
@@ -88,7 +88,7 @@ def stages(
 
 
 def moved(state: State, shift: tuple[Array, Rates]) -> State:
-    """Return the state turned and displaced by ``shift``, like a slope; q is unit again."""
+    """Return the state turned and displaced by ``shift``, a slope times dt; q is unit again."""
     u, others = shift
     q = correct_norm(state.q + multiply(state.q, lax.optimization_barrier(expm1(u))))
     return displaced(state, q, others)

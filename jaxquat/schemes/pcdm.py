@@ -26,11 +26,12 @@ def zhao(
 ) -> State:
     """Take a step of Zhao and van Wachem's scheme; order 2 in attitude and rate, two torques.
 
-    The commonly printed algorithm is mended here: the predicted rates are ``omega + h/4 omega'``
-    for the half step of the attitude and ``omega + h/2 omega'`` at the middle (the factors stand
-    exchanged there), and the middle torque belongs to the middle attitude. The final rotation
-    ``exp(h w12) q0`` with the world rate ``w12 = q12 wb12 q12*`` is here ``q0 exp(h e wb12 e*)``,
-    with ``q12 = q0 e``. Aux states, position and velocity follow the midpoint rule.
+    Two errors of the commonly printed algorithm are corrected: the predicted rates are
+    ``omega + h/4 omega'`` for the half step of the attitude and ``omega + h/2 omega'`` at the
+    middle (in print the factors are exchanged), and the middle torque belongs to the middle
+    attitude. The final rotation ``exp(h w12) q0`` with the world rate ``w12 = q12 wb12 q12*`` is
+    written as ``q0 exp(h e wb12 e*)``, with ``q12 = q0 e``. Aux states, position and velocity
+    follow the midpoint rule.
     """
     body, torque, t, state, dt = own_step(body, torque, t, state, dt)
     q, omega = state.q, state.omega
@@ -51,16 +52,16 @@ def pcdm1(
 ) -> State:
     """Take a step of ``zhao`` with one torque, at the middle attitude that the old rate predicts.
 
-    Order 2, for torques of time and attitude. The position drifts by half a step, the force there
-    kicks the velocity, and the position drifts again.
+    It has order 2, for torques of time and attitude. The position drifts for half a step, the force
+    there kicks the velocity, and the position drifts again.
     """
     body, torque, t, state, dt = own_step(body, torque, t, state, dt)
     q, omega = state.q, state.omega
     middle = multiply(q, lax.optimization_barrier(exp(0.5 * dt * omega)))
-    here = drifted(state._replace(q=middle), 0.5 * dt)
-    tau, force = evaluate_at_attitude("pcdm1", torque, t + 0.5 * dt, here, params)
+    midpoint = drifted(state._replace(q=middle), 0.5 * dt)
+    tau, force = evaluate_at_attitude("pcdm1", torque, t + 0.5 * dt, midpoint, params)
     acceleration = euler(body)
     rate = omega + 0.5 * dt * acceleration(omega, tau)
     q = correct_norm(q + multiply(q, lax.optimization_barrier(expm1(dt * rate))))
-    end = drifted(kicked(body, here, force, dt), 0.5 * dt)
+    end = drifted(kicked(body, midpoint, force, dt), 0.5 * dt)
     return end._replace(q=q, omega=omega + dt * acceleration(rate, tau))

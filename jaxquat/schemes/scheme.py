@@ -1,8 +1,8 @@
-"""A scheme: a step of the motion, and what is known of it, in one object.
+"""A scheme: a step of the motion, and the facts about it, in one object.
 
-A step is a function ``step(body, torque, t, state, dt, params) -> state``. It becomes a Scheme by
-the decorator ``scheme(...)``, whose arguments are its facts, or in a factory such as
-``rkmk(tableau)``, which derives the facts of what it makes.
+A step is a function ``step(body, torque, t, state, dt, params) -> state``. The decorator
+``scheme(...)`` makes a Scheme of it; its arguments are the facts. A factory such as
+``rkmk(tableau)`` also returns a Scheme, and derives the facts from its arguments.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ Conserved = Literal["norm", "momentum", "energy"]
 
 
 class Demand(NamedTuple):
-    """What a scheme asks of a body, beyond what every scheme does.
+    """A condition that a scheme sets for the body, beyond those of every scheme.
 
     Attributes:
         met: ``met(moments) -> ()``, whether principal moments (3,) meet it.
-        text: what it is, and what to do otherwise, for error messages.
+        text: the condition, and what to do if it is not met, for error messages.
     """
 
     met: Callable[[Array], Array]
@@ -46,25 +46,26 @@ class Scheme:
     """A step and the facts about it.
 
     Calling the scheme takes the step, ``scheme(body, torque, t, state, dt, params) -> state``. It
-    is for one body, in the dtype of the state; ``jax.vmap`` makes many. A Scheme is a pytree:
+    steps one body, in the dtype of the state; use ``jax.vmap`` for many. A Scheme is a pytree:
     arrays that the step holds, such as a damping, are its leaves; everything else is static and
     compared by value, so that ``rkmk(tableau) == rkmk(tableau)``.
 
     Attributes:
-        step: the function, or an object that is called as one.
+        step: the function or callable object.
         name: for messages and tables.
-        order: of the global error in dt; 0 for a scheme that does not converge, None if unknown.
-        evaluations: of the torque in a step; None if unknown.
-        torques: the admitted ones: "any" torque of time, attitude and rate, those of time and
-            "attitude", or those that have a "potential".
-        conserves: what stays constant to rounding: the "norm" of q, and of a free body the
-            "momentum" in the world and the "energy".
+        order: the order of the global error in dt; 0 if the scheme does not converge, None if
+            unknown.
+        evaluations: the number of torque evaluations per step; None if unknown.
+        torques: which torques the scheme accepts: "any" torque of time, attitude and rate; torques
+            of time and "attitude"; or torques that have a "potential".
+        conserves: what stays constant to rounding: the "norm" of q, and for a free body the
+            "momentum" in world axes and the "energy".
         reversible: whether a step of -dt undoes a step of dt.
-        aux: whether states with aux are admitted.
-        translation: whether states with position and velocity are admitted.
+        aux: whether states may have aux.
+        translation: whether states may have position and velocity.
         source: the literature.
-        demand: what the scheme asks of the body; None for nothing.
-        doc: the docstring of the object; without it that of the step.
+        demand: a condition for the body; None if there is none.
+        doc: the docstring of the Scheme; by default that of the step.
 
     Examples:
         >>> jq.rkmk4.order, jq.rkmk4.evaluations, jq.rkmk4.torques
@@ -101,9 +102,9 @@ class Scheme:
         return self.step(body, torque, t, state, dt, params)
 
     def check(self, body: Body, *, report: bool = False) -> None:
-        """Check what the scheme asks of the body: ValueError if a concrete body does not meet it.
+        """Check the scheme's condition for the body: ValueError if a concrete body violates it.
 
-        ``report`` is for a traced body: ``checkify.check`` then reports what ValueError would.
+        With ``report``, ``checkify.check`` reports the violation of a traced body.
 
         Examples:
             >>> body = jq.Body.from_principal(jnp.array([2.0, 3.0, 4.0]))  # kg m^2
@@ -159,30 +160,30 @@ class Scheme:
         return f"<Scheme {self.name}: {'; '.join(facts)}>"
 
     def __reduce__(self) -> Any:
-        """A step that became its Scheme by decoration is pickled by name, as functions are."""
+        """Pickle the Scheme of a decorated step by name, as functions are pickled."""
         module = sys.modules.get(self.__module__)
         named = getattr(module, self.name, None)
         if named is self:
             return self.name
-        if isinstance(named, Scheme) and named.step is self.step:  # a copy, or one of other facts
+        if isinstance(named, Scheme) and named.step is self.step:  # a copy, or with other facts
             return functools.partial(dataclasses.replace, named, **dict(self._facts())), ()
         return super().__reduce__()
 
     def tree_flatten(self) -> tuple[list[Any], Any]:
-        """The arrays that the step holds, and the rest."""
+        """The arrays that the step holds, and everything else as static data."""
         leaves, structure = jax.tree.flatten(self.step)
         static = tuple(leaf if callable(leaf) else None for leaf in leaves)
         arrays = [leaf for leaf in leaves if not callable(leaf)]
         return arrays, (structure, static, self._facts())
 
     def _facts(self) -> tuple[tuple[str, Any], ...]:
-        """All fields but the step, by name."""
+        """All fields except the step, with their names."""
         names = [field.name for field in dataclasses.fields(self)][1:]
         return tuple((name, getattr(self, name)) for name in names)
 
     @classmethod
     def tree_unflatten(cls, static: Any, arrays: Any) -> Scheme:
-        """The scheme of these parts."""
+        """Rebuild the scheme from the results of ``tree_flatten``."""
         structure, functions, facts = static
         arrays = iter(arrays)
         leaves = [next(arrays) if function is None else function for function in functions]
@@ -209,7 +210,7 @@ def scheme(
     aux: bool = False,
     translation: bool = True,
 ) -> Callable[[Step], Scheme]:
-    """Decorate a step with its facts: the function becomes a Scheme of its name."""
+    """Decorate a step with its facts: the function becomes a Scheme with the same name."""
 
     def decorated(step: Step) -> Scheme:
         return Scheme(
@@ -229,10 +230,10 @@ def scheme(
 
 
 def as_scheme(name: str, value: Any, hint: str = "") -> Scheme:
-    """The Scheme of a step: a Scheme is returned as it is, any other function becomes one.
+    """The Scheme of a step: a Scheme is returned as it is, any other function is wrapped in one.
 
-    Nothing is known of such a function. TypeError, with the name of the argument, for a value that
-    does not have the signature of a step.
+    The facts of such a function are unknown. TypeError, with the name of the argument, for a value
+    that does not have the signature of a step.
     """
     if isinstance(value, Scheme):
         return value

@@ -1,11 +1,11 @@
 """Splitting of the motion into kicks by the torque and drifts of the free body.
 
-For torques of time and attitude, in principal axes with the body momentum m = I omega. A turn by
-alpha about axis k, ``q -> q exp(alpha e_k)`` and ``m -> exp(-alpha e_k) m``, is the exact flow of
-m_k^2/(2 I_k). A step gathers what its kicks and turns change and adds it to the state once. So the
-rounding of cosines, of I and I^-1 and of the axes, whose sign is the same step after step, acts on
-the change and not on the state. A position drifts with the velocity beside the turns, and forces of
-time, attitude and position kick the velocity with the torque's weights.
+The torques depend on time and attitude. The steps work in principal axes, with the body momentum
+m = I omega. A turn by alpha about axis k, ``q -> q exp(alpha e_k)`` and ``m -> exp(-alpha e_k) m``,
+is the exact flow of m_k^2/(2 I_k). A step sums the changes by its kicks and turns and adds them to
+the state once. So the rounding of cosines, of I and I^-1 and of the axes, which has the same sign
+in every step, acts on the change and not on the state. During the turns the position drifts with
+the velocity; forces of time, attitude and position kick the velocity with the torque's weights.
 
 A. Dullweber, B. Leimkuhler and R. McLachlan, J. Chem. Phys. 107, 1997, 5840-5851; T. F. Miller et
 al., J. Chem. Phys. 116, 2002, 8649-8659; S. Blanes and P. C. Moan, J. Comput. Appl. Math. 142,
@@ -49,26 +49,26 @@ class Frame(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What a step has added since its start, in principal axes."""
+    """The changes since the start of a step, in principal axes."""
 
     turn: Array  # (4,), the rotation since then, as a quaternion, minus 1
     m: Array  # (3,), the momentum gained
-    x: Any  # (3,), the way gone in world axes; None without a position
-    v: Any  # (3,), the velocity gained
+    x: Any  # (3,), the displacement in world axes; None without a position
+    v: Any  # (3,), the velocity gained in world axes; None without a position
 
 
 class Drift(NamedTuple):
-    """The motion of the free body by turns that are exact, in a frame of its choice."""
+    """The motion of the free body by exact turns, in a frame of its choice."""
 
     frame: Callable[[Array, Array], Frame]
-    """``frame(axes, moments)``: the order of the principal axes that it wants."""
+    """``frame(axes, moments)``: the principal axes in the order that ``move`` needs."""
 
     move: Callable[[Array, Array, Change, Array], Change]
     """``move(moments, m, change, duration)`` with m the momentum at the start of the step."""
 
 
 class Shares(NamedTuple):
-    """Kicks, and the drifts between them, as shares of the step. There is one more kick."""
+    """Kicks, and the drifts between them, as shares of the step: one more kick than drifts."""
 
     kicks: tuple[float, ...]
     drifts: tuple[float, ...]
@@ -120,8 +120,8 @@ class Splitting:
 def _turn(m: Array, change: Change, axis: int, angle: Array) -> Change:
     """Turn the body about one of its axes.
 
-    Cosines enter as cos - 1, so that their rounding acts on what the turn adds. The barriers keep
-    XLA on CPU from computing every turn again for each use.
+    Cosines enter as cos - 1, so that their rounding acts only on the change. The barriers keep XLA
+    on CPU from computing a turn again for each use of its result.
     """
     half = 0.5 * angle
     c1, ratio = series.cosm1_sinc(half * half)
@@ -154,8 +154,8 @@ def _symmetric_drift(moments: Array, m: Array, change: Change, duration: Array) 
         return _turn(m, change, 1, 0.5 * duration * (m + change.m)[1] * (1 / i2 - 1 / i1))
 
     change = half_turn(change)
-    whole = lax.optimization_barrier(expm1(duration * (m + change.m) / i1))
-    turn = change.turn + whole + multiply(change.turn, whole)
+    about_momentum = lax.optimization_barrier(expm1(duration * (m + change.m) / i1))
+    turn = change.turn + about_momentum + multiply(change.turn, about_momentum)
     angle = duration * (m + change.m)[2] * (1 / i3 - 1 / i1)
     return half_turn(_turn(m, change._replace(turn=turn), 2, angle))
 
@@ -177,7 +177,7 @@ def _with_axis_last(axes: Array, moments: Array) -> Frame:
 
 
 def _strang(weights: tuple[float, ...] = (1.0,)) -> Shares:
-    """Kick-drift-kick steps of these weights in a row, whose adjoining kicks are one."""
+    """A row of kick-drift-kick steps with these weights; adjoining kicks are merged."""
     pairs = zip((0.0, *weights), (*weights, 0.0), strict=True)
     return Shares(tuple((before + after) / 2 for before, after in pairs), weights)
 
@@ -195,7 +195,7 @@ def _splitting(
 ) -> Scheme:
     """The Scheme of these shares.
 
-    Without ``order`` its drifts are the weights of kick-drift-kick steps, which give the order.
+    Without ``order``, the drifts must be the weights of kick-drift-kick steps; they give the order.
     """
     return Scheme(
         Splitting(name, drift, shares),
@@ -231,7 +231,7 @@ no_squish_kl6 = _splitting(
     _TURNS,
     _strang(KAHAN_LI6),
     "composed by Kahan and Li 1997",
-    "``compose(no_squish, KAHAN_LI6)`` whose adjoining kicks are one: order 6.",
+    "``compose(no_squish, KAHAN_LI6)`` with adjoining kicks merged: order 6.",
 )
 
 symmetric_top = _splitting(
@@ -241,9 +241,9 @@ symmetric_top = _splitting(
     "Dullweber, Leimkuhler and McLachlan 1997, splitting",
     """Kick, the exact motion of a symmetric top, kick; order 2, symplectic, time-reversible.
 
-    The axis whose removal leaves the closest pair of moments is the axis of symmetry. What an
-    asymmetric body has beyond it, ``m_2^2 (1/I_2 - 1/I_1)/2``, is split off as two half turns
-    around the drift.
+    The axis whose removal leaves the closest pair of moments is the axis of symmetry. The asymmetry
+    of the body, ``m_2^2 (1/I_2 - 1/I_1)/2``, is split off as two half turns, before and after the
+    drift.
     """,
 )
 
@@ -252,7 +252,7 @@ symmetric_top_suzuki4 = _splitting(
     _TOP,
     _strang(SUZUKI4),
     "composed by Suzuki 1990",
-    "``compose(symmetric_top, SUZUKI4)`` whose adjoining kicks are one: order 4.",
+    "``compose(symmetric_top, SUZUKI4)`` with adjoining kicks merged: order 4.",
 )
 
 _B = (0.0792036964311957, 0.353172906049774, -0.0420650803577195)
@@ -268,8 +268,8 @@ symmetric_top_bm4 = _splitting(
     "Blanes and Moan 2002; bodies with two equal moments only",
     """Seven kicks and six exact drifts of a symmetric top: order 4, best where torques are weak.
 
-    ValueError for a concrete body with three different moments, whose drift would not be exact: the
-    order would be 2. ``rollout(check=True)`` reports a traced one.
+    ValueError for a concrete body with three different moments: its drift would not be exact, and
+    the order would be 2. ``rollout(check=True)`` reports a traced one.
     """,
     order=4,
     conserves=("norm", "momentum", "energy"),

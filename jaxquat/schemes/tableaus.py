@@ -1,9 +1,9 @@
 """Explicit Runge-Kutta tableaus.
 
-Each is checked when it is made: its shape, and every order condition up to its order. References:
-E. Hairer, S. P. Norsett and G. Wanner, Solving Ordinary Differential Equations I, 2nd ed. 1993
-(order conditions: section II.2; Kutta, 3/8 and Dormand-Prince: II.1 and II.5); J. C. Butcher, On
-Runge-Kutta processes of high order, J. Austral. Math. Soc. 4, 1964.
+Each tableau is checked when it is made: its shape, and every order condition up to its order. The
+sources are E. Hairer, S. P. Norsett and G. Wanner, Solving Ordinary Differential Equations I, 2nd
+ed. 1993 (order conditions: section II.2; Kutta, 3/8 and Dormand-Prince: II.1 and II.5); J. C.
+Butcher, On Runge-Kutta processes of high order, J. Austral. Math. Soc. 4, 1964.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class Tableau(NamedTuple):
     The first stage has no row: ``a`` and ``c`` start at the second.
 
     Attributes:
-        a: s - 1 rows of 1, 2, ... weights of the stages before.
+        a: s - 1 rows of 1, 2, ... weights of the earlier stages.
         b: s weights of the stages.
         c: s - 1 nodes, fractions of the step.
-        order: up to which the order conditions hold.
+        order: the order up to which the order conditions hold.
 
     Examples:
         >>> kutta = jq.schemes.tableaus.KUTTA3
@@ -56,8 +56,8 @@ def tableau(
     ``tolerance`` is the largest error of a row sum or of an order condition.
 
     Raises:
-        TypeError: a coefficient is no number, or the order no integer.
-        ValueError: a wrong number of coefficients, or a condition that fails, named.
+        TypeError: a coefficient is not a number, or the order is not an integer.
+        ValueError: a wrong number of coefficients, or a condition that fails; the error names it.
 
     Examples:
         >>> ralston = jq.schemes.tableau(a=((2 / 3,),), b=(1 / 4, 3 / 4), c=(2 / 3,), order=2)
@@ -92,7 +92,7 @@ def tableau(
 
 
 def _trees(size: int) -> list[tuple]:
-    """Return the rooted trees of ``size`` nodes: 1, 1, 2, 4, 9, 20, ... of them.
+    """Return the rooted trees of ``size`` nodes; there are 1, 1, 2, 4, 9, 20, ... of them.
 
     A tree is the sorted tuple of its root's branches.
     """
@@ -130,7 +130,7 @@ def _stage_weights(tree: tuple, a: tuple[tuple[float, ...], ...], stages: int) -
 def combine(weights: tuple[float, ...], slopes: list[Any], dt: ArrayLike) -> Any:
     """Return ``dt`` times the weighted sum of the slopes, pytrees of one structure.
 
-    A slope of weight zero takes no part. The sum of none is zero.
+    A slope of weight zero is skipped. If all weights are zero, the sum is zero.
     """
     used = [(weight, slope) for weight, slope in zip(weights, slopes, strict=True) if weight != 0]
     used = used or [(0.0, slopes[0])]

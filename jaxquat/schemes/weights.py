@@ -1,13 +1,13 @@
 """Weights of compositions, and the order that they give.
 
 M. Suzuki, Phys. Lett. A 146, 1990, 319-323; H. Yoshida, Phys. Lett. A 150, 1990, 262-268 (the
-triple jump, and why); W. Kahan and R.-C. Li, Math. Comp. 66, 1997, 1089-1099.
+triple jump, and its theory); W. Kahan and R.-C. Li, Math. Comp. 66, 1997, 1089-1099.
 
 A step of order p is the exponential of a formal series, ``exp(h Y_1 + h^(p+1) Y_(p+1) + h^(p+2)
-Y_(p+2) + ...)``, where Y_1 is the motion and the other Y_k, which do not commute, are the errors of
-the step; a step that -dt undoes has no even ones (Yoshida). Sub-steps ``w_i h`` compose to order n
-if the product of their exponentials agrees with ``exp(h Y_1)`` in every word of Y's whose indices
-sum to n or less.
+Y_(p+2) + ...)``. Y_1 is the motion; the other Y_k, which do not commute, are the errors of the
+step. A step that a step of -dt undoes has only Y_k with odd k (Yoshida). Sub-steps ``w_i h``
+compose to order n if the product of their exponentials agrees with ``exp(h Y_1)`` in every word of
+Y's whose indices sum to n or less.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _K = (
 KAHAN_LI6 = (*_K, 1 - 2 * sum(_K), *reversed(_K))
 
 HIGHEST = 10
-"""``composed_order`` looks no further, unless the order of the step itself is higher."""
+"""``composed_order`` tries no higher order, unless the order of the step itself is higher."""
 
 
 _Series = dict[tuple[int, ...], float]  # coefficients of words of Y's, by their indices
 
 
 def composed_order(order: int | None, reversible: bool, weights: Sequence[float]) -> int | None:
-    """The order of a composition of steps of this order; -dt undoes a ``reversible`` step."""
+    """The order of a composition of steps of this order, which may be ``reversible``."""
     if not order:
         return order
     highest = max(HIGHEST, order)
@@ -46,7 +46,7 @@ def composed_order(order: int | None, reversible: bool, weights: Sequence[float]
 
 
 def _agrees(order: int, reversible: bool, weights: Sequence[float], highest: int) -> bool:
-    """Whether the composition is the motion in all words whose indices sum to ``highest``."""
+    """Whether composition and motion agree in all words whose indices sum to ``highest``."""
     errors = [k for k in range(order + 1, highest + 1) if k % 2 or not reversible]
     flow = functools.partial(_exponential, highest=highest)
     steps = [flow({(k,): weight**k for k in (1, *errors)}) for weight in weights]

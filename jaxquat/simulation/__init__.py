@@ -1,1 +1,1 @@
-"""What a simulation is made of: its grid, its controller, the record of both, and its path."""
+"""The parts of a simulation: its grid, its controller, the Simulation record, and its path."""

@@ -21,12 +21,13 @@ class Controller(NamedTuple):
 
     Attributes:
         init: ``init(start, params) -> memory``, any pytree of arrays.
-        update: ``update(t, state, memory, params, input) -> (command, memory)`` at each sample. The
-            memory keeps its shapes and dtypes; ``input`` is this sample's slice of ``inputs`` (None
-            without); the command is any pytree, which the torque is given.
-        period: the time between two samples [s] that the controller counts on, if any;
-            ValueError in ``rollout`` where it is not ``sample_every * dt``, or with ``jq.grid_at``
-            not the length of every sample interval that is not empty.
+        update: ``update(t, state, memory, params, input) -> (command, memory)``, called at each
+            sample. The new memory must have the shapes and dtypes of the old one; ``input`` is this
+            sample's slice of ``inputs`` (None without inputs); the command is any pytree, and is
+            passed to the torque.
+        period: the time between two samples [s] that the controller assumes, if any. ``rollout``
+            raises ValueError if it is not ``sample_every * dt``, or with ``jq.grid_at`` if a sample
+            interval that is not empty has another length.
 
     Examples:
         >>> def update(t, state, memory, params, input):
@@ -47,7 +48,7 @@ class Controller(NamedTuple):
 def update_of(
     controller: Controller, t: Array, state: State, memory: Any, params: Any, value: Any
 ) -> tuple[Any, Any]:
-    """What ``controller.update`` returns, checked; ``value`` is this sample's input."""
+    """Call ``controller.update`` and check the result; ``value`` is this sample's input."""
     update = controller.update(t, state, memory, params, value)
     if not (isinstance(update, tuple) and len(update) == 2):
         shapes = jax.tree.map(jnp.shape, update)
@@ -60,7 +61,7 @@ def update_of(
 
 
 def settled(memory: Any, after: Any) -> Any:
-    """``memory``, of which a Python number takes the dtype that it has after an update."""
+    """The memory, in which each Python number gets the dtype that it has after an update."""
 
     def one(x: Any, after: Any) -> Array:
         x = jnp.asarray(x)
@@ -70,7 +71,7 @@ def settled(memory: Any, after: Any) -> Any:
 
 
 def _kept(after: Any, before: Any) -> Any:
-    """A leaf after an update; a Python number has the dtype of the one before if it can."""
+    """A leaf after an update; a Python number gets the old leaf's dtype if that can hold it."""
     if _is_weak(after) and not _is_weak(before):
         dtype = jnp.asarray(before).dtype
         return jnp.asarray(after, dtype) if jnp.result_type(before, after) == dtype else after
@@ -78,7 +79,7 @@ def _kept(after: Any, before: Any) -> Any:
 
 
 def _is_weak(x: Any) -> bool:
-    """Whether this is a Python number, or an array whose dtype gives way as that of one does."""
+    """Whether this is a Python number, or a weakly typed array."""
     return jax.typeof(jnp.asarray(x)).weak_type
 
 

@@ -1,4 +1,4 @@
-"""The times of a simulation: equal steps, or steps through given times. None is accumulated."""
+"""The times of a simulation: equal steps, or steps through given times; no time is accumulated."""
 
 from __future__ import annotations
 
@@ -15,18 +15,20 @@ from jax.typing import ArrayLike, DTypeLike
 
 from jaxquat._checks import finite, floating, floating_dtype, is_concrete, positive_integer
 
-IN_A_ROW = 8  # intervals that may be too short to tell apart: more sensors are rarely merged
+IN_A_ROW = 8  # intervals in a row that may be too short: more sensors are rarely merged
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["t0", "dt"], meta_fields=["steps"])
 @dataclass(frozen=True)
 class Grid:
-    """``steps`` equal steps ``dt`` from ``t0``. Made by ``jq.grid``; a pytree, ``steps`` static.
+    """``steps`` equal steps ``dt`` from ``t0``.
+
+    ``jq.grid`` makes it. It is a pytree in which ``steps`` is static.
 
     Attributes:
         t0: the time of the start [s], ().
         dt: the step [s], ().
-        steps: their number, an int.
+        steps: the number of steps, an int.
 
     Examples:
         >>> grid = jq.grid(0.0, 0.01, 1000)
@@ -40,18 +42,20 @@ class Grid:
 
     @property
     def intervals(self) -> int:
-        """How many intervals there are, between whose ends nothing is sampled or saved: steps.
+        """The number of intervals, here equal to ``steps``.
+
+        Nothing is sampled or saved within an interval.
 
         Examples:
-            >>> jq.grid(0.0, 0.01, 1000).intervals  # by default inputs have a row for each
+            >>> jq.grid(0.0, 0.01, 1000).intervals  # by default inputs have one row per interval
             1000
         """
         return self.steps
 
     def times(self, dtype: DTypeLike | None = None) -> Array:
-        """Return all times ``t0 + k dt`` [s] from the index, (steps + 1,).
+        """Return all times ``t0 + k dt`` [s], computed from the index k, (steps + 1,).
 
-        Without ``dtype`` they are in that of ``dt``, or the default one.
+        Without ``dtype`` they have the dtype of ``dt``, or the default dtype.
 
         Examples:
             >>> f"{jq.grid(0.0, 0.1, 10_000).times()[-1]:.2f} s"
@@ -71,11 +75,11 @@ def grid(t0: ArrayLike, dt: ArrayLike, steps: int) -> Grid:
     ``t0`` and ``dt`` are scalars, differentiable, and cast to the dtype of the state by
     ``rollout``. ValueError or TypeError for bad values.
 
-    Each step has the length dt, but the torque sees rounded times, off by some ``eps |t| / 2``.
-    ``rollout`` refuses steps below ``eps |t|`` at either end, with the eps of the state: their
-    times would coincide, or nearly so. In float32 that is .012 s at 1e5 s and 119 s at 1e9 s; start
-    at 0 and add the offset in the torque, or use float64. Traced values are reported with
-    ``check=True``.
+    Each step has the length dt, but the torque sees rounded times, off by about ``eps |t| / 2``.
+    ``rollout`` refuses steps below ``eps |t|`` at either end, where eps is that of the state's
+    dtype: their times would coincide, or nearly so. In float32 that is .012 s at 1e5 s and 119 s at
+    1e9 s; start at 0 and add the offset in the torque, or use float64. Traced values are reported
+    with ``check=True``.
 
     Examples:
         >>> jq.grid(0.0, 0.25, 4).times()  # s
@@ -96,11 +100,13 @@ def grid(t0: ArrayLike, dt: ArrayLike, steps: int) -> Grid:
 @partial(jax.tree_util.register_dataclass, data_fields=["stamps"], meta_fields=["substeps"])
 @dataclass(frozen=True)
 class GridAt:
-    """Steps through given times. Made by ``jq.grid_at``; a pytree, ``substeps`` static.
+    """Steps through given times.
+
+    ``jq.grid_at`` makes it. It is a pytree in which ``substeps`` is static.
 
     Attributes:
         stamps: the given times [s], (intervals + 1,), in their own dtype.
-        substeps: equal steps in each interval, an int.
+        substeps: the number of equal steps in each interval, an int.
 
     Examples:
         >>> grid = jq.grid_at(np.array([0.0, 0.01, 0.03, 0.032]), substeps=4)
@@ -115,7 +121,7 @@ class GridAt:
 
     @property
     def intervals(self) -> int:
-        """How many intervals there are, the empty ones included.
+        """The number of intervals, empty ones included.
 
         Examples:
             >>> jq.grid_at(np.array([0.0, 0.1, 0.4, 0.4]), substeps=2).intervals  # one is empty
@@ -125,7 +131,7 @@ class GridAt:
 
     @property
     def steps(self) -> int:
-        """How many steps there are, those of empty intervals included.
+        """The number of steps, including those in empty intervals.
 
         Examples:
             >>> jq.grid_at(np.array([0.0, 0.1, 0.4, 0.4]), substeps=2).steps  # 3 intervals of 2
@@ -134,7 +140,7 @@ class GridAt:
         return self.intervals * self.substeps
 
     def times(self, dtype: DTypeLike | None = None) -> Array:
-        """Return the given times [s], (intervals + 1,), without ``dtype`` in their own.
+        """Return the given times [s], (intervals + 1,), by default in their own dtype.
 
         Examples:
             >>> jq.grid_at(np.array([0.0, 0.1, 0.4]), substeps=2).times(jnp.float32)
@@ -145,7 +151,7 @@ class GridAt:
     def step_lengths(self) -> Any:
         """Return the step in each interval [s], (intervals,), in the dtype of the given times.
 
-        NumPy subtracts concrete times: in float64, where JAX would first round to float32.
+        NumPy subtracts concrete times, so that float64 ones are not first rounded to float32.
 
         Examples:
             >>> stamps = 1e9 + np.array([0.0, 0.01, 0.04])  # s since 1970
@@ -157,32 +163,32 @@ class GridAt:
 
 
 def grid_at(times: ArrayLike, substeps: int = 1) -> GridAt:
-    """Make a grid through given times: each interval between two of them in equal steps.
+    """Make a grid through given times, with equal steps in each interval between them.
 
-    With such a grid ``sample_every``, ``save_every`` and inputs of ``rollout`` count intervals. An
-    interval of length 0 is the identity, so recordings of different lengths become equally long
-    when their last time is repeated (``jax.vmap`` then takes them together): the state stays as it
-    is, bit for bit, and torque and scheme have no part in value or derivative there. A sample
-    interval of length 0 leaves command and memory of the controller as they are.
+    With such a grid ``sample_every``, ``save_every`` and inputs of ``rollout`` count intervals. In
+    an interval of length 0 the state stays the same, bit for bit, and torque and scheme contribute
+    nothing to value or derivative. A sample interval of length 0 leaves command and memory of the
+    controller as they are. So recordings of different lengths can be padded to one length, for
+    ``jax.vmap``, by repeating their last time.
 
-    The step j of the interval from t_i to t_{i+1} begins at ``t_i + j h``, with
-    ``h = (t_{i+1} - t_i) / substeps``. Times are data: traced, mapped over, and differentiable,
-    except that the derivative by the ends of an empty interval takes it as empty.
+    Step j of the interval from t_i to t_{i+1} begins at ``t_i + j h``, with
+    ``h = (t_{i+1} - t_i) / substeps``. Times are data: they may be traced, mapped over and
+    differentiated. The derivative by the ends of an empty interval assumes that it stays empty.
 
     Args:
         times: (n + 1,) [s] with n >= 1, floats that do not decrease. Their differences are taken
-            in the dtype they have, then cast to that of the state; so are the times themselves. A
-            float32 of 1e9 s is off by up to 32 s: give times since the first one
-            (``stamps - stamps[0]``, subtracted in float64) where they are seconds since 1970.
+            in their own dtype, then cast to the dtype of the state; the times are cast, too. A
+            float32 of 1e9 s is off by up to 32 s: instead of seconds since 1970, give times since
+            the first one (``stamps - stamps[0]``, subtracted in float64).
             ``rollout`` refuses times whose steps are below the bound in ``jq.grid``, on average
-            or in more than 8 intervals one after the other. Empty intervals do not count, and
-            fewer short ones, as merged sensors have, do no harm. Times in a coarser dtype than
-            the state are held to their own eps, by whole intervals.
+            or in more than 8 intervals in a row. Empty intervals do not count, and a few short
+            ones, as in merged stamps of several sensors, do no harm. If the times have a coarser
+            dtype than the state, the bound uses their own eps and whole intervals.
         substeps: steps in each interval, at least 1.
 
     Raises:
-        ValueError, TypeError: an argument of wrong shape, dtype or value, by name. Values of traced
-            times are reported by ``rollout`` with ``check=True``.
+        ValueError, TypeError: an argument of wrong shape, dtype or value; the error names it.
+            Values of traced times are reported by ``rollout`` with ``check=True``.
 
     Examples:
         >>> stamps = np.array([0.0, 0.1, 0.4, 0.4])  # s; the last interval is empty
@@ -211,7 +217,7 @@ def grid_at(times: ArrayLike, substeps: int = 1) -> GridAt:
 
 
 def check_resolution(grid: Grid | GridAt, dtype: DTypeLike) -> None:
-    """ValueError if a state of this dtype cannot tell the times of a concrete grid apart."""
+    """Raise ValueError if this dtype cannot tell the times of a concrete grid apart."""
     if not is_concrete(grid):
         return
     if isinstance(grid, Grid):
@@ -227,19 +233,21 @@ def check_resolution(grid: Grid | GridAt, dtype: DTypeLike) -> None:
 def coinciding(
     grid: Grid | GridAt, times: Any, steps: Any, dtype: DTypeLike
 ) -> tuple[Any, str, dict[str, Any]]:
-    """Whether steps are below eps times their farther end, and the error for it.
+    """Return whether steps are too short, below eps times their farther end, and the error for it.
 
-    Either their mean without empty intervals is, or those of more than ``IN_A_ROW`` intervals one
-    after the other are. A few do no harm: the merged stamps of several sensors have some.
+    The mean step (empty intervals left out) must not be below it, nor the steps of more than
+    ``IN_A_ROW`` intervals in a row. A few do no harm: merged stamps of several sensors have some.
 
     Args:
         grid: the grid that the times belong to.
-        times: at which intervals begin and end [s], (n + 1,); both arrays are NumPy's or JAX's.
-        steps: in these intervals [s], (n,).
-        dtype: of the state. Where stamps are coarser, the eps is theirs, for whole intervals.
+        times: the ends of the intervals [s], (n + 1,). This and ``steps`` are both NumPy arrays or
+            both JAX arrays.
+        steps: the step in each interval [s], (n,).
+        dtype: the dtype of the state. If the stamps have a coarser one, its eps is used, for whole
+            intervals.
 
     Returns:
-        A bool, the text of the error, and the values to format it with.
+        A bool, the text of the error, and the values to format the text with.
     """
     xp = jnp if isinstance(steps, Array) else np
     eps, hint = float(jnp.finfo(dtype).eps), "start at 0 and add the offset in the torque"

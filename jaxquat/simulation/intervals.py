@@ -1,11 +1,12 @@
-"""The intervals of a ``jq.grid_at``: when their steps begin, and what empty ones leave alone.
+"""The intervals of a ``jq.grid_at``: their times and steps, and the treatment of empty ones.
 
-A recording is made as long as others by repeating its last time. What then lies in the intervals of
-length 0 must have no part in the result. A ``where`` over the states before and after a step is
+Repeating the last time of a recording makes it as long as others. The intervals of length 0 that
+this adds must not contribute to the result. A ``where`` over the states before and after a step is
 enough for the values, but not for derivatives: 0 times the infinite slope of a torque that is
-singular there, or of a division by the step, is NaN. So such a step is computed from arguments that
-are regular, those of the rollout's first step, and then dropped (``unless_empty``). A controller is
-treated alike (``holding``). Both are left out where the times are known to have no empty interval.
+singular there, or of a division by the step, is NaN. So such a step is computed from regular
+arguments, those of the rollout's first step, and its result is dropped (``unless_empty``). A
+controller is treated alike (``holding``). Both are left out if the times are known to have no empty
+interval.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from jaxquat.simulation.grid import GridAt
 
 
 class Interval(NamedTuple):
-    """Equal steps from one given time to the next; with a leading axis the rows of several.
+    """Equal steps from one given time to the next; with a leading axis, several intervals.
 
     Attributes:
         first: the number of its first step, ().
@@ -40,7 +41,7 @@ class Interval(NamedTuple):
 
 
 class Held(NamedTuple):
-    """The memory of a controller that is not asked at the end of an empty sample interval."""
+    """The memory of a controller that holds its command and memory in empty sample intervals."""
 
     memory: Any
     command: Any  # the last one
@@ -63,7 +64,7 @@ def first_step(intervals: Interval) -> Array:
 
 
 def may_be_empty(grid: GridAt, dtype: DTypeLike) -> bool:
-    """Whether an interval is empty in this dtype, or the times are traced, so that one may be."""
+    """Whether an interval is empty in this dtype, or may be because the times are traced."""
     dt = grid.step_lengths()
     return not (is_concrete(dt) and np.all(dt.astype(dtype) != 0))
 
@@ -77,7 +78,8 @@ def unless_empty(
 ) -> Any:
     """``function(*arguments)``, or ``otherwise`` where the interval is empty.
 
-    There the function is called with the ``regular`` arguments, so that derivatives are finite.
+    In an empty interval the function is called with the ``regular`` arguments, so that derivatives
+    are finite.
     """
     chosen = _choose(is_empty, jax.tree.map(lax.stop_gradient, regular), arguments)
     return _choose(is_empty, otherwise, function(*chosen))
@@ -88,10 +90,10 @@ def _choose(condition: Array, first: Any, second: Any) -> Any:
 
 
 def filled(inputs: Any, is_empty: Array) -> Any:
-    """The inputs of all samples, those of empty sample intervals replaced by the ones before.
+    """The inputs of all samples; empty sample intervals get the inputs of the sample before.
 
-    So numbers without meaning, NaN for instance, get nowhere. Before the first sample interval that
-    is not empty they are those of this one.
+    So meaningless numbers there, such as NaN, are never used. Empty sample intervals at the
+    beginning get the inputs of the first that is not empty.
     """
     samples = len(is_empty)
     last = lax.cummax(jnp.where(is_empty, 0, jnp.arange(samples)))
@@ -102,7 +104,7 @@ def filled(inputs: Any, is_empty: Array) -> Any:
 def holding(controller: Controller, t0: Array, start: State, inputs: Any) -> Controller:
     """A controller that keeps command and memory in empty sample intervals.
 
-    Its inputs are (is_empty, input). ``inputs`` are those of all samples.
+    Its input at a sample is the pair (is_empty, input). ``inputs`` are those of all samples.
     """
 
     def init(start: State, params: Any) -> Held:

@@ -1,4 +1,4 @@
-"""A trajectory: what a simulation returns."""
+"""The trajectory that a simulation returns."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from jaxquat.dynamics.state import State
 class Path:
     """A trajectory of ``steps // save_every + 1`` rows, the start included; a pytree.
 
-    ``len(path)`` counts the rows. ``path[10:20]`` has these alone; ``final`` is then the last of
-    them and ``memory`` ().
+    ``len(path)`` is the number of rows. ``path[10:20]`` is the path of these rows only; its
+    ``final`` is the last of their states and its ``memory`` is ().
 
     Attributes:
         t: times [s], (rows,).
         state: State with leading axis rows; () where ``save`` replaces states and commands.
-        saved: what ``save`` made of each row, leading axis rows; () without it.
-        command: what the torque was given as ``command`` from each time on, leading axis rows: the
-            controller's command, or the input where there is no controller; the last row has the
-            last sample's. () without both, and with ``save``.
+        saved: what ``save`` returned for each row, leading axis rows; () without ``save``.
+        command: the ``command`` that the torque receives from each time on, leading axis rows. It
+            is the controller's command, or the input if there is no controller; the last row has
+            that of the last sample. () without controller and inputs, and with ``save``.
         memory: the controller's memory at the end; () without a controller.
-        final: the state at the last time; () in a slice of a path without states that ends before
-            the path does.
+        final: the state at the last time. It is () in a slice that ends before the path does, if
+            the path has no states.
 
     Examples:
         >>> body = jq.Body(jnp.diag(jnp.array([2.0, 3.0, 4.0])))
@@ -63,12 +63,12 @@ class Path:
     def at(self, t: ArrayLike) -> State:
         """The state at any times within the path, interpolated on the sphere.
 
-        t (...) [s] -> q (..., 4), omega (..., 3), position, velocity and aux alike; NaN outside
-        (ValueError if t is concrete). The rotation vector from the earlier row's attitude is the
-        cubic that meets both attitudes and both rates, so the attitude is unit and of order 4 in
-        the spacing, and the rate is its exact derivative and of order 3. So it is with position
-        and velocity; aux states are interpolated linearly. The attitudes of neighbouring rows must
-        be less than a half turn apart.
+        t (...) [s] -> q (..., 4), omega (..., 3), and likewise position, velocity and aux. Outside
+        the path the state is NaN (ValueError if t is concrete). The rotation vector from the
+        earlier row's attitude is the cubic that meets both attitudes and both rates. So the
+        attitude is unit, with an error of order 4 in the spacing; the rate is its exact derivative,
+        with an error of order 3. Position and velocity are interpolated in the same way, aux states
+        linearly. The attitudes of neighbouring rows must be less than a half turn apart.
 
         Examples:
             >>> body = jq.Body(jnp.diag(jnp.array([2.0, 3.0, 4.0])))
@@ -84,7 +84,7 @@ class Path:
             wanted = "at least two rows to interpolate between"
             raise ValueError(f"path: wanted {wanted}, got {self.t.size}")
         t = floating("t", t).astype(self.t.dtype)
-        with jax.ensure_compile_time_eval():  # concrete within jit, if the path is
+        with jax.ensure_compile_time_eval():  # stays concrete under jit if the path is concrete
             first, last = self.t[0], self.t[-1]
         if is_concrete((t, first, last)):
             times, begin, end = map(np.asarray, (t, first, last))
@@ -92,14 +92,14 @@ class Path:
                 raise ValueError(f"t: wanted times within [{first}, {last}], got {t}")
         if t.ndim:
             return jax.vmap(self.at)(t)
-        # Rows may be at one time. Of these the last is before t; at the last time the first is
-        # after it.
+        # Several rows may share one time. The last of them is the row before t; at the last time
+        # the first of them is the row after t.
         before = jnp.searchsorted(self.t, t, side="right") - 1
         before = jnp.minimum(before, jnp.searchsorted(self.t, last, side="left") - 1)
         k = jnp.clip(before, 0, self.t.size - 2)
         a, b = (jax.tree.map(lambda x, k=k: x[k], self.state) for k in (k, k + 1))
         dt = self.t[k + 1] - self.t[k]
-        dt = jnp.where(dt != 0, dt, jnp.ones_like(dt))  # 0 where all rows are at one time
+        dt = jnp.where(dt != 0, dt, jnp.ones_like(dt))  # it is 0 if all rows share one time
         s = jnp.where((t >= first) & (t <= last), (t - self.t[k]) / dt, jnp.nan)
         turn = quaternion.log(quaternion.relative(a.q, b.q))
         u, rate = cubic(s, turn, a.omega * dt, so3.dexpinv(turn, b.omega) * dt)
@@ -115,7 +115,7 @@ class Path:
             velocity,
         )
 
-    __iter__ = None  # rows are no items
+    __iter__ = None  # iteration over rows is not supported
 
     def __len__(self) -> int:
         """The number of rows. TypeError for more than one path."""
@@ -125,7 +125,7 @@ class Path:
         return self.t.size
 
     def __bool__(self) -> bool:
-        return True  # many paths, too, which have no length
+        return True  # also for several paths, which have no length
 
     def __getitem__(self, rows: slice) -> Path:
         """The rows of a slice. ValueError for more than one path, or for no rows."""
@@ -155,8 +155,8 @@ class Path:
         return table(f"Path: {self._extent()}", list(self._described().items()))
 
     def _extent(self) -> str:
-        """How many rows, and from when to when."""
-        *paths, rows = getattr(self.t, "shape", ()) or (0,)  # JAX puts other things in its place
+        """The number of rows, and the first and the last time."""
+        *paths, rows = getattr(self.t, "shape", ()) or (0,)  # JAX may put placeholders in a pytree
         if paths:
             return f"{' x '.join(map(str, paths))} paths of {rows} rows"
         if rows and isinstance(self.t, np.ndarray | Array) and is_concrete(self.t):
@@ -164,20 +164,20 @@ class Path:
         return f"{rows} rows"
 
     def _described(self) -> dict[str, str]:
-        """Shapes of the parts that are there."""
+        """The shapes of the parts that are not empty."""
         names = ("state", "saved", "command", "memory")
         parts = {name: getattr(self, name) for name in names}
         return {name: shapes(part) for name, part in parts.items() if jax.tree.leaves(part)}
 
 
 def cubic(s: Array, end: Array, v0: Array, v1: Array) -> tuple[Array, Array]:
-    """Hermite's cubic from 0 at s = 0 to ``end`` at s = 1, of slopes v0 and v1, and its slope."""
+    """Hermite's cubic from 0 at s = 0 to ``end`` at s = 1 with slopes v0 and v1; and its slope."""
     value = s * s * (3 - 2 * s) * end + s * (1 - s) ** 2 * v0 - s * s * (1 - s) * v1
     return value, 6 * s * (1 - s) * end + (1 - s) * (1 - 3 * s) * v0 - s * (2 - 3 * s) * v1
 
 
 def check_rows(path: Path) -> None:
-    """ValueError if this is not one path with the states of all rows."""
+    """Raise ValueError if this is not one path with the states of all rows."""
     _check_one(path)
     if not isinstance(path.state, State):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""A simulation: everything that an engine is given, checked, in one record."""
+"""A simulation: everything that an engine needs, checked, in one record."""
 
 from __future__ import annotations
 
@@ -48,31 +48,31 @@ from jaxquat.simulation.path import Path
 
 @dataclass(frozen=True)
 class Simulation:
-    """One body over a time grid, as ``jq.rollout`` was asked for it.
+    """One body over a time grid: the checked arguments of ``jq.rollout``.
 
-    An engine is a function ``run(simulation) -> Path``. It calls the methods, whose arguments stand
-    in one order: the number of a step, the state before it, then memory, input or command, and the
-    interval in which the step lies. The number k is an int or a traced integer (); the interval is
-    a row of ``intervals``, and None where the steps are equal.
+    An engine is a function ``run(simulation) -> Path``. It calls the methods, whose arguments have
+    one order: the number of a step, the state before it, then memory, input or command, and the
+    interval that contains the step. The number k is an int or a traced integer (); the interval is
+    a row of ``intervals``, or None if the steps are equal.
 
     Attributes:
-        scheme: takes the steps.
+        scheme: the Scheme that takes the steps.
         body: in the dtype of the start.
-        torque: called with (t, state, params), and with the command where there is one.
+        torque: called with (t, state, params), and with the command if there is one.
         start: one body's state.
         t0: the time of the start [s], () in the dtype of the start.
-        dt: the step [s], (); with intervals the first that is not 0.
-        steps: their number.
-        params: for torque, controller and ``save``.
+        dt: the step [s], (); with intervals the first step that is not 0.
+        steps: the number of steps.
+        params: passed to torque, controller and ``save``.
         controller: None without one.
-        inputs: leading axis ``steps // sample_every``; None without them. ``holding`` says what
-            they are where an interval may be empty.
+        inputs: leading axis ``steps // sample_every``; None without them. Where an interval may be
+            empty they are those that ``holding`` describes.
         sample_every: steps between two samples of the controller, or of the inputs.
         save_every: steps between two rows of the path.
-        save: what is kept of a row instead of state and command; None for these.
-        segment: steps between two states kept for the backward pass; None leaves it to the engine
+        save: the function whose result a row keeps; None to keep state and command.
+        segment: steps between two states kept for the backward pass; None lets the engine choose
             (the scan keeps all).
-        substeps: steps in each interval; both ``sample_every`` and ``save_every`` are multiples.
+        substeps: steps in each interval; ``sample_every`` and ``save_every`` are multiples of it.
         intervals: rows of all intervals and an empty one at the end; None for equal steps.
         may_be_empty: whether an interval may have length 0.
     """
@@ -97,7 +97,7 @@ class Simulation:
 
     @property
     def is_commanded(self) -> bool:
-        """Whether the torque is given a command: the controller's, or the inputs."""
+        """Whether the torque receives a command, from the controller or from the inputs."""
         return self.controller is not None or self.inputs is not None
 
     @property
@@ -114,7 +114,7 @@ class Simulation:
         return interval.t + (k - interval.first).astype(interval.dt.dtype) * interval.dt
 
     def initial_memory(self) -> Any:
-        """The controller's memory at the start, in the dtypes that it keeps; () without one."""
+        """The controller's memory at the start, in its final dtypes; () without a controller."""
         if self.controller is None:
             return ()
         memory = arrays("controller.init", self.controller.init(self.start, self.params))
@@ -130,7 +130,7 @@ class Simulation:
     def command(
         self, k: Array, state: State, memory: Any, value: Any, interval: Interval | None = None
     ) -> tuple[Any, Any]:
-        """The command from step k on, and the memory then; ``value`` is this sample's input."""
+        """The command from step k on, and the new memory; ``value`` is this sample's input."""
         if self.controller is None:
             return value if self.is_commanded else (), memory
         t = self.time(k, interval)
@@ -147,26 +147,26 @@ class Simulation:
 
         if interval is None:
             return after(self.time(k), state, self.dt)
-        here = self.time(k, interval), state, interval.dt
+        arguments = self.time(k, interval), state, interval.dt
         if not self.may_be_empty:
-            return after(*here)
+            return after(*arguments)
         regular = self.t0, self.start, self.dt
-        return unless_empty(interval.dt == 0, after, here, regular, otherwise=state)
+        return unless_empty(interval.dt == 0, after, arguments, regular, otherwise=state)
 
     def observe(
         self, k: Array, state: State, command: Any, interval: Interval | None = None
     ) -> Any:
-        """What a row keeps before step k: (state, command), or what ``save`` makes of them."""
+        """The row of the path before step k: (state, command), or the result of ``save``."""
         if self.save is None:
             return state, command
-        also = [command] if self.is_commanded else []
+        commands = [command] if self.is_commanded else []
         return jax.tree.map(
             jnp.asarray,
-            arrays("save", self.save(self.time(k, interval), state, self.params, *also)),
+            arrays("save", self.save(self.time(k, interval), state, self.params, *commands)),
         )
 
     def path(self, rows: Any, memory: Any, final: State) -> Path:
-        """The path of the stacked observations ``rows``, the memory and the state at the end."""
+        """The path of these stacked observations, and the memory and state at the end."""
         if self.intervals is None:
             t = self.time(jnp.arange(0, self.steps + 1, self.save_every))
         else:
@@ -193,10 +193,10 @@ def checked_simulation(
     save: Callable[..., Any] | None = None,
     checkpoint: str | int = "none",
 ) -> Simulation:
-    """The Simulation of these arguments of ``jq.rollout``.
+    """Check these arguments of ``jq.rollout`` and return their Simulation.
 
     Raises:
-        ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
+        ValueError, TypeError: an argument of wrong shape, dtype or value; the error names it.
     """
     scheme = _checked_scheme(scheme)
     _check_functions(torque, controller, inputs, save)
@@ -226,10 +226,11 @@ def checked_simulation(
 
 
 def _settled(simulation: Simulation) -> Simulation:
-    """The same simulation; within ``jax.shard_map`` its arrays vary as the states will.
+    """The same simulation; within ``jax.shard_map`` its arrays vary over the axes of the states.
 
-    Times do not, as those of the path are known on all devices. The others do: the cotangent of
-    what does not vary is a sum over devices, and here that is taken once, not in each step.
+    Only times do not vary: all devices know the times of the path. The cotangent of an array that
+    does not vary is a sum over devices. Casting the arrays here takes this sum once, not in every
+    step.
     """
     if not within_shard_map():
         return simulation
@@ -247,7 +248,7 @@ def _settled(simulation: Simulation) -> Simulation:
         return simulation.step(k, start, command, interval), memory
 
     axes, before = axes_of([getattr(simulation, field.name) for field in fields(simulation)]), None
-    while axes != before:  # torque and controller may close over more
+    while axes != before:  # torque and controller may close over arrays that vary over more axes
         before = axes
         axes = axes | axes_of(jax.eval_shape(functools.partial(after_a_step, axes)))
     return cast_to(axes)
@@ -262,7 +263,7 @@ def _at_given_times(
     params: Any,
     facts: dict[str, Any],
 ) -> Simulation:
-    """The Simulation on such a grid. In ``facts`` intervals are counted, in what is made steps."""
+    """The Simulation on a GridAt: ``facts`` count intervals, the Simulation counts steps."""
     dtype = start.q.dtype
     with np.errstate(over="ignore"):
         if is_concrete(grid.stamps) and not np.isfinite(np.asarray(grid.stamps, dtype)).all():
@@ -289,7 +290,7 @@ def _at_given_times(
 
 
 def _like(before: State, after: State) -> State:
-    """``after``; ValueError if its shapes and dtypes are others than before the step."""
+    """Return ``after``; ValueError if its shapes or dtypes differ from those of ``before``."""
     like = lambda x: f"{jnp.asarray(x).dtype}{list(jnp.shape(x))}"  # noqa: E731
     wanted, got = (jax.tree.map(like, state) for state in (before, after))
     if wanted != got:
@@ -301,7 +302,7 @@ def _like(before: State, after: State) -> State:
 
 
 def _checked_scheme(scheme: Any) -> Scheme:
-    hint = "schemes are jq.rkmk4 and its like, or functions of your own"
+    hint = "a scheme is for example jq.rkmk4, or a function of your own"
     if isinstance(scheme, str) and scheme in SCHEMES:
         hint = f"write jq.{scheme}"
     return as_scheme("scheme", scheme, f"; {hint}")
@@ -310,7 +311,7 @@ def _checked_scheme(scheme: Any) -> Scheme:
 def _check_functions(
     torque: Any, controller: Controller | None, inputs: Any, save: Callable[..., Any] | None
 ) -> None:
-    """TypeError for a function that does not take what it will be given."""
+    """Raise TypeError for a function that does not accept the arguments of its calls."""
     arguments, reason = "t, state, params", "there is neither controller nor inputs"
     if inputs is not None:
         arguments, reason = "t, state, params, command", "there are inputs"
@@ -319,7 +320,7 @@ def _check_functions(
         instance("controller", controller, Controller, "a jq.Controller(init, update)")
         takes("controller.init", controller.init, "start, params")
         takes("controller.update", controller.update, "t, state, memory, params, input")
-    hint = "; none is jq.torques.zero, a constant one lambda t, state, params: tau"
+    hint = "; jq.torques.zero is no torque, lambda t, state, params: tau a constant one"
     takes("torque", torque, arguments, reason, hint)
     if save is not None:
         takes("save", save, arguments, reason)
@@ -340,7 +341,7 @@ def _times(grid: Grid, dtype: Any) -> tuple[Array, Array]:
 
 
 def _segment(checkpoint: str | int, steps: int) -> int | None:
-    """Steps between two kept states: the root of their number, rounded up, for "sqrt"."""
+    """Steps between two kept states; for "sqrt" the root of ``steps``, rounded up."""
     if isinstance(checkpoint, str):
         one_of("checkpoint", checkpoint, ("none", "sqrt", "reversible"))
         return math.isqrt(steps - 1) + 1 if checkpoint == "sqrt" else None
@@ -348,7 +349,7 @@ def _segment(checkpoint: str | int, steps: int) -> int | None:
 
 
 def _check_period(period: ArrayLike, grid: Grid | GridAt, sample_every: int) -> None:
-    """ValueError if a sample interval has another length, but for those of length 0."""
+    """Raise ValueError if the length of a sample interval is neither ``period`` nor 0."""
     exactly("controller.period", period, ())
     if not is_concrete((period, grid)):
         return

@@ -139,7 +139,7 @@ def test_torques_of_the_rate_and_aux_states_are_refused():
         damped(jq.rkmk4, jnp.array([0.1, -0.1, 0.1]))
     with pytest.raises(ValueError, match=r"^damping, resistance: wanted one of them or both"):
         damped(jq.rkmk4)
-    with pytest.raises(ValueError, match=r"^wind: wanted a resistance beside it, got none"):
+    with pytest.raises(ValueError, match=r"^wind: wanted a resistance with it, got none"):
         damped(jq.rkmk4, DAMPING, wind=WIND)
     with pytest.raises(ValueError, match=r"^state: wanted position and velocity because"):
         damped(jq.rkmk4, resistance=1.0)(BODY, jq.torques.zero, 0.0, START, 0.1, None)
