@@ -20,7 +20,7 @@ from jaxquat.quaternion import correct_norm, exp, expm1, multiply, rotate
 from jaxquat.schemes.scheme import scheme
 
 
-@scheme(order=2, evaluations=2, aux=True, source="Zhao and van Wachem 2013, misprints mended")
+@scheme(order=2, evaluations=2, aux=True, source="Zhao and van Wachem 2013, misprints corrected")
 def zhao(
     body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
 ) -> State:
