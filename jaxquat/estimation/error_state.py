@@ -99,8 +99,8 @@ def _inverse(matrix: Array) -> tuple[Array, Array]:
         pivot = matrix[k, k]
         row = jnp.where(here, 1.0, matrix[k]) / pivot
         column = jnp.where(here, 0.0, matrix[:, k])
-        others = jnp.where(here[None, :], 0.0, matrix) - column[:, None] * row[None, :]
-        matrix = jnp.where(here[:, None], row[None, :], others)
+        eliminated = jnp.where(here[None, :], 0.0, matrix) - column[:, None] * row[None, :]
+        matrix = jnp.where(here[:, None], row[None, :], eliminated)
         pivots.append(pivot)
     return matrix, jnp.stack(pivots)
 

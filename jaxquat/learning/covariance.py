@@ -344,11 +344,11 @@ def _combined(rows: np.ndarray, tolerance: float) -> np.ndarray:
     """
     rows = rows.copy()
     for k in range(len(rows)):
-        left = np.abs(rows[k:])
-        row, pivot = np.unravel_index(np.argmax(left), left.shape)
+        remaining = np.abs(rows[k:])
+        row, pivot = np.unravel_index(np.argmax(remaining), remaining.shape)
         rows[[k, k + row]] = rows[[k + row, k]]
         rows[k] /= rows[k, pivot]
-        others = np.arange(len(rows)) != k
-        rows[others] -= rows[others, pivot, None] * rows[k]
+        other_rows = np.arange(len(rows)) != k
+        rows[other_rows] -= rows[other_rows, pivot, None] * rows[k]
     largest = np.max(np.abs(rows), axis=1, keepdims=True, initial=0.0)
     return np.where(np.abs(rows) > tolerance * largest, rows, 0.0)

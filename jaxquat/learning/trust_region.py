@@ -104,11 +104,11 @@ def _towards(
         return step, 0.0
     free = ~held
     size, fixed = (float(np.linalg.norm(step[part])) for part in (free, held))
-    left = float(np.sqrt(max((radius - fixed) * (radius + fixed), 0.0)))
+    free_radius = float(np.sqrt(max((radius - fixed) * (radius + fixed), 0.0)))
     target = step.copy()
-    rest = projection + triangle[:, held] @ step[held]
-    within = max(left, size, 1e-3 * radius)
-    target[free], damping = step_within(triangle[:, free], rest, within, rounding)
+    residuals = projection + triangle[:, held] @ step[held]
+    free_radius = max(free_radius, size, 1e-3 * radius)
+    target[free], damping = step_within(triangle[:, free], residuals, free_radius, rounding)
     return target, damping
 
 
