@@ -1,4 +1,4 @@
-"""Units of recorded numbers, and what they are in SI."""
+"""Units of recorded numbers, and their values in SI units."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNITS: Mapping[str, tuple[str, float]] = MappingProxyType(
         "%": ("1", 0.01),
         **dict.fromkeys(("s", "sec"), ("s", 1.0)),
         "ms": ("s", 1e-3),
-        **dict.fromkeys(("us", "µs", "μs"), ("s", 1e-06)),  # the micro sign, the Greek letter
+        **dict.fromkeys(("us", "µs", "μs"), ("s", 1e-06)),  # micro sign and Greek mu
         "ns": ("s", 1e-9),
         "rad": ("rad", 1.0),
         **dict.fromkeys(("deg", "°"), ("rad", _TURN / 360)),
@@ -42,8 +42,7 @@ UNITS: Mapping[str, tuple[str, float]] = MappingProxyType(
         "hPa": ("Pa", 100.0),
     }
 )
-"""For every unit that ``read`` knows: the SI unit, and one of it in this SI unit.
+"""For every unit that ``read`` knows: its SI unit, and its value in this SI unit.
 
-Small and capital letters differ. "G" is not among them: it stands for gauss and for standard
-gravity.
+Names are case-sensitive. "G" is not included, because it stands for gauss and for standard gravity.
 """

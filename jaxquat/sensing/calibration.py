@@ -63,8 +63,8 @@ def fit_ellipsoid(
             ``matrix matrix^T = square``. The samples determine only this product of the matrix. The
             fit starts from these parameters.
         sphere: parameters of a sphere around the samples.
-        units: a tree like ``sphere``; a change of a parameter by its unit moves the samples by about
-            the measured strength of the field.
+        units: a tree like ``sphere``; a change of a parameter by its unit moves the samples by
+            about the measured strength of the field.
 
     Raises:
         ValueError: the samples do not determine the parameters; the message names them.
