@@ -167,7 +167,7 @@ def own_rows(experiment: Experiment, size: int) -> slice:
     owners = [device.process_index for device in mesh.devices.flat]
     side_by_side = last - first == len(parts) * (size // experiment.devices)
     if not side_by_side or len(set(owners)) * (last - first) != size:
-        wanted = "as many devices of each process, side by side"
+        wanted = "the same number of devices of each process, side by side"
         raise ValueError(f"mesh: wanted {wanted}, got devices of the processes {owners}")
     return slice(first, last)
 
@@ -234,7 +234,7 @@ def within_memory(experiment: Experiment, size: int) -> Any:
     needed, free = needed_bytes(program), free_bytes(experiment)
     if needed > free:
         smaller = fitting(experiment, size, needed, free)
-        advice = f"{smaller} would fit" if smaller else "not even one member a device would fit"
+        advice = f"{smaller} would fit" if smaller else "not even one member per device would fit"
         raise MemoryError(
             f"chunk: wanted one that fits into the {free / 1e6:.3g} MB free on each device, "
             f"got {size}, which takes {needed / 1e6:.3g} MB; {advice}"

@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 from jaxquat._checks import integers, not_negative, positive_integer, random_key, takes
 
 LARGEST = 2**31
-"""Most members of an ensemble: their numbers, and those of padding, are unsigned 32-bit."""
+"""The maximum number of members: numbers, also of padding, are unsigned 32-bit integers."""
 
 
 def keys(key: Array, index: ArrayLike) -> Array:

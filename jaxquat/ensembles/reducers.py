@@ -132,7 +132,7 @@ class Extremes(_reprs.Tabular):
     The most extreme member comes first; among equals, the one with the lowest number; NaN is last.
 
     Attributes:
-        value: (k,) float64, fewer if there are fewer members that did not fail.
+        value: (k,) float64; fewer than k if fewer members did not fail.
         members: (k,) int64, the numbers of the members with these values:
             ``jax.vmap(draw)(keys(key, members))`` draws them again.
 
@@ -389,7 +389,7 @@ def _extremes(k: int, of: Of, sign: float) -> Reducer:
         leaves = jax.tree.leaves(selected(rows))
         if len(leaves) != 1 or leaves[0].ndim != 1:
             shapes = [x.shape[1:] for x in leaves]
-            raise ValueError(f"of: wanted one number a member, got shapes {shapes}")
+            raise ValueError(f"of: wanted one number per member, got shapes {shapes}")
         return best(leaves[0], index)
 
     def merge(a: Any, b: Any) -> Any:
@@ -409,7 +409,7 @@ def _selector(of: Of) -> Callable[[Any], Any]:
         tree = jax.tree.map(lambda x: np.asarray(x, np.float64), chosen)
         for x in jax.tree.leaves(tree):
             if x.shape[:1] != (count,):
-                wanted = f"the leading axis of its argument, the {count} members, kept"
+                wanted = f"an unchanged leading axis of {count} members"
                 raise ValueError(f"of: wanted {wanted}, got shape {x.shape}")
         return tree
 

@@ -163,7 +163,7 @@ def run(
     failed = tally.failed_index
     if failed.size == n:
         what = f"all {n} members failed, each with an output that is not finite"
-        why = f"the first of number {failed[0]}: statistics are of none"
+        why = f"the first is number {failed[0]}: there are no statistics"
         warnings.warn(f"simulate: {what}, {why}", RuntimeWarning, stacklevel=2)
     return Ensemble(n, tally.result(), failed, keys(experiment.key, failed))
 

@@ -136,8 +136,8 @@ def check(folder: Path, here: dict[str, Any], there: dict[str, Any]) -> None:
             for name in here
             if here[name] != there.get(name)
         )
-        wanted = "a new folder or the store of this very run"
-        raise ValueError(f"store: wanted {wanted}, got {folder} of another: {differences}")
+        wanted = "a new folder or the store of this run"
+        raise ValueError(f"store: wanted {wanted}, got {folder} of another run: {differences}")
 
 
 def create(folder: Path, run: dict[str, Any], n: int, rows: int) -> None:

@@ -71,7 +71,7 @@ def observed(
         error: the error before the observations.
         rows: derivatives of the residuals by the error, (m, n).
         residuals: measured minus computed from the state to which the error belongs, (m,).
-        variances: of the noises, positive, (m,).
+        variances: variances of the noises, positive, (m,).
         valid: whether there is an observation, (m,) bool.
     """
     weight = valid.astype(residuals.dtype)

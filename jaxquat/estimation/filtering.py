@@ -218,5 +218,5 @@ def _start(filter: Filter, samples: Any, memory: Any) -> Any:  # noqa: A002
         return start
     wanted, got = (_reprs.shapes(tree) for tree in (start, arrays("memory", memory)))
     if jax.tree.structure(memory) != jax.tree.structure(start) or got != wanted:
-        raise TypeError(f"memory: wanted that of the filter, {wanted}, got {got}")
+        raise TypeError(f"memory: wanted the memory of the filter, {wanted}, got {got}")
     return memory

@@ -167,10 +167,10 @@ class Interpolation(diffrax.AbstractLocalInterpolation):
         return State(correct_norm(multiply(self.y0.q, exp(turn))), rate, *others)
 
     def _turn(self, s: Array, dt: Array) -> tuple[Array, Array]:
-        """Return the rotation vector since the start and the body rate at ``s``, 0 to 1.
+        """Return the rotation vector since the start, and the body rate, at the fraction ``s``.
 
         In the chart u of ``q = q0 exp(u)``, the slope is ``u' = dexpinv(u, omega)``. At the start u
-        = 0, so u' is omega and u'' is the derivative of omega. At the end, u'' follows from u' by
+        is 0, so u' is omega and u'' is the derivative of omega. At the end, u'' follows from u' by
         jvp.
         """
         end = log(relative(self.y0.q, self.y1.q))

@@ -107,8 +107,8 @@ def rollout_of_attitude(
         q = rollout_of_attitude(rate, q0, jq.grid(0.0, 0.1, 100))
 
     This is ``jq.rollout`` by the method of Munthe-Kaas (``jq.rkmk``), without a body: an explicit
-    Runge-Kutta method integrates ``u' = dexpinv(u, rate)`` for the rotation vector u of a step. |q|
-    = 1 holds to rounding.
+    Runge-Kutta method integrates ``u' = dexpinv(u, rate)`` for the rotation vector u of a step. The
+    norm of q stays 1 to rounding.
 
     Args:
         rate: ``rate(t, q, params) -> (3,)``, the rate at time t [s] and attitude q (4,) in body

@@ -51,8 +51,8 @@ class Preintegrated(_reprs.Tabular):
             (3,).
         dt: the time between the instants [s], ().
         covariance: covariance of the nine errors from the noise of the samples, (9, 9).
-        jacobian: derivatives of the nine errors by the biases of gyroscope and accelerometer, (9,
-            6).
+        jacobian: (9, 6), the derivatives of the nine errors by the biases of gyroscope and
+            accelerometer.
         bias: the biases for which the motion was computed.
 
     Examples:
@@ -74,7 +74,7 @@ class Preintegrated(_reprs.Tabular):
     bias: Imu
 
     def with_bias(self, bias: Imu) -> Preintegrated:
-        """Change the biases, to first order in the change (Forster 2017, (44)).
+        """Return the motion with other biases, to first order in the change (Forster 2017, (44)).
 
         Covariance and Jacobian do not change.
 

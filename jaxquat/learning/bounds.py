@@ -53,7 +53,7 @@ def checked_bounds(bounds: Any, params: Any) -> Bounds:
 
 
 def check_inside(bounds: Bounds, x: np.ndarray, names: tuple[str, ...]) -> None:
-    """Raise a ValueError that names a parameter outside its bounds, which may be reached."""
+    """Raise a ValueError that names a parameter outside its bounds; it may lie on a bound."""
     for k in np.flatnonzero(~((bounds.lower <= x) & (x <= bounds.upper)))[:1]:
         interval = f"[{bounds.lower[k]:.6g}, {bounds.upper[k]:.6g}]"
         raise ValueError(f"params: wanted {names[k]} in {interval}, got {x[k]:.6g}")

@@ -50,8 +50,8 @@ ON_HOST = "its ranks and warnings need values, call it outside jit, grad and vma
 class FitCovariance:
     """The result of ``fit_covariance`` for n parameters.
 
-    All arrays have the parameters in the order of ``names``. ``print`` shows all parameters and
-    flat directions, ``repr`` only the first ones.
+    The parameters are in the order of ``names`` throughout. ``print`` shows all parameters and flat
+    directions, ``repr`` only the first ones.
 
     Attributes:
         names: the names of the n parameters, from their places in the tree.
@@ -185,8 +185,8 @@ def fit_covariance(
             are already divided by it. None estimates one value for all residuals, the root of
             ``sum(residuals^2) / (m - rank)``. A given sigma is taken as absolute, as in scipy's
             ``curve_fit(absolute_sigma=True)``: the residuals do not change the errors.
-        tolerance: between 0 and 1; None is the square root of the dtype's epsilon, below which J^T
-            J has no correct digit.
+        tolerance: between 0 and 1; None is the square root of the dtype's epsilon, below which
+            ``J^T J`` has no correct digit.
 
     Returns:
         FitCovariance. The covariance is the one of linear least squares; for a nonlinear model it
@@ -310,7 +310,7 @@ def _decomposed(
 def _require_freedom(number: int, freedom: int) -> None:
     """ValueError unless there are more residuals than identifiable parameters."""
     if freedom <= 0:
-        wanted = f"more than the {number - freedom} identifiable parameters to get sigma from"
+        wanted = f"more than the {number - freedom} identifiable parameters to estimate sigma from"
         raise ValueError(f"residuals: wanted {wanted}, got {number}; give sigma")
 
 
@@ -329,9 +329,9 @@ def _warn_if_too_small(reduced: float, freedom: int) -> None:
             "sigma: wanted the noise of the residuals, "
             f"got a chi-squared per degree of freedom of {reduced:.3g}: "
             f"the residuals are {np.sqrt(reduced):.3g} times what sigma says, "
-            "and the standard errors too small by that, "
-            "unless the model does not fit or params are no optimum; "
-            "leave out sigma to take it from the residuals",
+            "and the standard errors are too small by this factor, "
+            "unless the model does not fit or params are not the optimum; "
+            "leave out sigma to estimate it from the residuals",
             RuntimeWarning,
             stacklevel=4,
         )

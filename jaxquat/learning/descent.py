@@ -99,7 +99,7 @@ class Objective(NamedTuple):
         batch_key, loss_key = jax.random.split(jax.random.fold_in(self.key, number))
         batch = data
         if self.batch_size is not None:
-            # The rows with the largest random numbers: draws without replacement, cheaper than a
+            # Draw without replacement: the rows of the largest random numbers are cheaper than a
             # permutation.
             _, chosen = lax.top_k(jax.random.bits(batch_key, (self.rows,)), self.batch_size)
             batch = jax.tree.map(lambda x: x[chosen], data)

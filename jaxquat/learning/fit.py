@@ -256,7 +256,7 @@ def fit(
 
 
 class Snapshot(NamedTuple):
-    """A fit in progress, as it goes to disk; with starts, every array leads with their axis."""
+    """A fit in progress, as it goes to disk; with starts, every array has their leading axis."""
 
     position: Position
     history: np.ndarray  # losses before each update

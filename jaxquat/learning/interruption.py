@@ -24,7 +24,7 @@ def keeping(best: Callable[[], tuple[Any, str]]) -> Iterator[None]:
         interrupt.params = params  # type: ignore[attr-defined]
         interrupt.add_note(
             f"The parameters {reached} are the attribute params of this exception: catch it as "
-            "error and take error.params, or sys.last_value.params at a prompt."
+            "error and use error.params, or sys.last_value.params at a prompt."
         )
         raise
 

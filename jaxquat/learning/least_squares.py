@@ -184,8 +184,8 @@ def least_squares(
             does not compile again. Without data, each call compiles, because values that the
             function closes over may have changed.
         loss: the function rho in the cost ``1/2 sum(C^2 rho(f^2/C^2))``, as in scipy, with the
-            residuals f and C = ``f_scale``. "linear": rho(z) = z. "huber": z up to 1, then 2
-            sqrt(z) - 1. "cauchy": log(1 + z).
+            residuals f and C = ``f_scale``. "linear": rho(z) = z. "huber": z up to 1, then
+            ``2 sqrt(z) - 1``. "cauchy": log(1 + z).
         f_scale: a robust loss treats residuals larger than this as outliers. If most residuals are
             larger, the standard errors are NaN, with a warning.
         bounds: ``(lower, upper)``, each a tree like params or a prefix of it; each bound is () or
@@ -201,8 +201,8 @@ def least_squares(
             ``jq.fit_covariance``. With a robust loss it must be None, and the covariance is the one
             of M-estimators (P. J. Huber, Ann. Statist. 1, 799, 1973): the noise is
             ``sqrt(sum(psi^2)/(m - rank))/mean(psi')``, with psi the derivative of the loss. Because
-            m - rank replaces Huber's m, the variance is larger than his by a factor of m/(m -
-            rank).
+            m - rank replaces Huber's m, the variance is larger than his by a factor of
+            ``m/(m - rank)``.
         prefixes: rising fractions of the residuals, between 0 and 1: ``(0.1,)`` first fits the
             first tenth of them, then all. Over a long simulation a poor guess loses the phase and
             the cost has spurious minima; over a short part it has none. The residuals must then be
@@ -342,7 +342,7 @@ def _check_sigma(sigma: Any, loss: Loss, number: int, size: int) -> None:
             wanted = "None with a robust loss, whose standard errors follow from the residuals"
             raise ValueError(f"sigma: wanted {wanted}, got {sigma}")
     elif number <= size:
-        wanted = f"more than the {size} parameters to get sigma from"
+        wanted = f"more than the {size} parameters to estimate sigma from"
         raise ValueError(f"residuals: wanted {wanted}, got {number}; give sigma")
 
 

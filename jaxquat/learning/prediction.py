@@ -71,7 +71,7 @@ def propagated(
         return values, (values, tree)
 
     jacobian, (values, tree) = jax.jit(jax.jacfwd(both, has_aux=True))(x)
-    concrete("function", values, "its texts need values, call predict outside jit, grad and vmap")
+    concrete("function", values, "it needs values, call predict outside jit, grad and vmap")
     finite("function", values)
     finite("derivatives of function", jacobian)
 

@@ -64,7 +64,7 @@ class Loss(NamedTuple):
             first, slope = 1.0 / (1.0 + z), (1.0 - z) / (1.0 + z) ** 2
         mean_slope = np.mean(slope)
         if mean_slope <= 0:
-            wanted = "a scale of which most residuals are smaller (mean psi' > 0)"
+            wanted = "a scale larger than most residuals (mean psi' > 0)"
             message = f"f_scale: the standard errors are NaN: wanted {wanted}, got {self.scale}"
             warnings.warn(message, RuntimeWarning, stacklevel=5)
             return np.nan

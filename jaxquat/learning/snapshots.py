@@ -136,11 +136,11 @@ class Snapshots:
 
     def _unwritten(self, number: int, error: Exception) -> OSError:
         numbers = self._numbers()
-        left = f"that after update {numbers[-1]} is still there: " if numbers else ""
+        left = f"the snapshot after update {numbers[-1]} is still there: " if numbers else ""
         return OSError(
             f"{_ARGUMENT}: wanted to write the snapshot after update {number} to {self.path}, "
             f"got {error}; {left}make room or permission, "
-            "then the same call goes on from what is there"
+            "then the same call continues from there"
         )
 
     def _damaged(self, numbers: list[int], damage: str) -> ValueError:
@@ -150,7 +150,9 @@ class Snapshots:
         if intact is None:
             way_out = f"there is no other intact one: remove {self.path} to begin anew"
         else:
-            way_out = f"that after update {intact} is intact: remove {folder} to go on from there"
+            way_out = (
+                f"the one after update {intact} is intact: remove {folder} to go on from there"
+            )
         return ValueError(
             f"{_ARGUMENT}: wanted an intact snapshot, "
             f"got a damaged one in {folder} ({damage}); {way_out}"

@@ -79,8 +79,7 @@ def step_within(
     singular, projected = singular[seen], (left.T @ projection)[seen]
     damping: float = 0.0
     step = projected / singular
-    # Newton's method for 1/|p| = 1/radius, concave in the damping: started at 0 it rises to the
-    # root.
+    # Newton's method for 1/|p| = 1/radius, concave in the damping: from 0, it rises to the root.
     while (length := float(np.linalg.norm(step))) > ROUND * radius:
         curvature = float(np.sum(step**2 / (singular**2 + damping)))
         damping += (length / radius - 1.0) * length**2 / curvature

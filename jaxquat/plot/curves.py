@@ -191,7 +191,7 @@ def _members(t: ArrayLike, values: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     if failed.size:
         raise ValueError(
             f"values: wanted finite members, got {failed.size} that are not,"
-            f" the first of number {failed[0]}"
+            f" the first is number {failed[0]}"
         )
     return times, values
 

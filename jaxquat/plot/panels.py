@@ -179,7 +179,7 @@ def one_path(path: Any) -> Path:
     if np.ndim(path.t) != 1:
         raise ValueError(
             f"path: wanted one path, got times of shape {np.shape(path.t)};"
-            " take one out, or draw a fan of many"
+            " select one, or draw many with plot.fan"
         )
     check_rows(path)
     return path

@@ -168,7 +168,7 @@ class Recording:
         decimal = digit if 2.0 * digit < mean else 0.0
         rounding = 4.0 * np.spacing(np.abs(self.t).max())
         if off[worst] > tolerance * mean + decimal + rounding:
-            wanted = f"samples {mean:.6g} s apart to {tolerance:g} of it"
+            wanted = f"samples {mean:.6g} s apart to within {tolerance:g} of that"
             due = self.t[0] + mean * worst
             raise ValueError(f"t: wanted {wanted}, got t = {self.t[worst]} where {due:.6g} was due")
         return float(mean)

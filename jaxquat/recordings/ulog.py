@@ -175,7 +175,7 @@ def _end(file: Path, content: bytes, cut_short: bool) -> int:
         if after > len(content):
             if cut_short:
                 return at
-            wanted = "whole messages (cut_short=True reads those that are)"
+            wanted = "complete messages (cut_short=True reads only these)"
             got = f"an unfinished one at byte {at} of {len(content)}"
             raise ValueError(f"{file}: wanted {wanted}, got {got}")
         at = after
