@@ -141,15 +141,15 @@ def run(
     member, outputs = chunks.shapes(experiment)
     tally = _Tally(reduce, outputs)
     folder = None if store is None else place("store", store).resolve()
-    there = None if folder is None else stores.fingerprint(folder)
-    size, program = _chunk(experiment, chunk, there, together)
+    existing = None if folder is None else stores.fingerprint(folder)
+    size, program = _chunk(experiment, chunk, existing, together)
     plan = Plan(n, size, chunks.own_rows(experiment, size))
 
     # Compute.
     opened = None
     if folder is not None:
         here = _fingerprint(experiment, plan, member, outputs)
-        opened = _opened(folder, here, there, plan, together)
+        opened = _opened(folder, here, existing, plan, together)
     quiet = not progress or (together and jax.process_index() != 0)
     with (
         _locked(opened, plan),
@@ -162,9 +162,9 @@ def run(
         tally.merge_processes()
     failed = tally.failed_index
     if failed.size == n:
-        what = f"all {n} members failed, each with an output that is not finite"
-        why = f"the first is number {failed[0]}: there are no statistics"
-        warnings.warn(f"simulate: {what}, {why}", RuntimeWarning, stacklevel=2)
+        problem = f"all {n} members failed, each with an output that is not finite"
+        consequence = f"the first is number {failed[0]}: there are no statistics"
+        warnings.warn(f"simulate: {problem}, {consequence}", RuntimeWarning, stacklevel=2)
     return Ensemble(n, tally.result(), failed, keys(experiment.key, failed))
 
 
@@ -193,8 +193,8 @@ class _Tally:
             if jnp.issubdtype(leaf.dtype, jnp.floating):
                 good &= np.isfinite(leaf).all(axis=tuple(range(1, leaf.ndim)))
         self.failed.append(index[~good])
-        kept = leaves if good.all() else [leaf[good] for leaf in leaves]
-        rows = jax.tree.unflatten(self.outputs, kept)
+        good_leaves = leaves if good.all() else [leaf[good] for leaf in leaves]
+        rows = jax.tree.unflatten(self.outputs, good_leaves)
         self._merge([reducer.summarise(rows, index[good]) for reducer in self.reducers])
 
     def merge_processes(self) -> None:

@@ -147,8 +147,8 @@ def _aligned(
 ) -> tuple[Array, Array]:
     """Attitude and covariance: level by the accelerometer, north by the magnetometer, if read."""
     level = _level(force)
-    there, east_of_north = _heading(rotate(level, field))
-    known = has_field & there
+    has_heading, east_of_north = _heading(rotate(level, field))
+    known = has_field & has_heading
     turn = jnp.zeros_like(force).at[2].set(jnp.where(known, east_of_north, 0.0))
     heading = jnp.where(known, settings.start_heading, _UNKNOWN)
     tilt = jnp.full(2, 0.1, force.dtype)
@@ -211,7 +211,7 @@ def _linearize(
     )
 
     row = _eye(2, 1, dt) + _eye(DECLINATION, 1, dt)
-    there, east_of_north = _heading(field)
+    has_heading, east_of_north = _heading(field)
     residual = _wrapped(east_of_north - numbers[5])
     surprise = _surprise(settings, error, row[0], residual)
     of_heading = inverse * settings.heading**2 * doubt * surprise
@@ -221,7 +221,7 @@ def _linearize(
         jnp.concatenate([row, _eye(3, 3, dt)]),
         jnp.concatenate([residual[None], gyro - numbers[:3]]),
         jnp.stack([of_heading, of_bias, of_bias, of_bias]),
-        some_time & jnp.stack([has_field & there, *[at_rest & has_gyro] * 3]),
+        some_time & jnp.stack([has_field & has_heading, *[at_rest & has_gyro] * 3]),
     )
     updates = first, second
     estimate = Estimate(q, numbers[:3], numbers[3:], covariance, *consistency(updates))
@@ -251,9 +251,9 @@ def _rest(
     settings: Settings, memory: _Memory, gyro: Array, force: Array, dt: Array
 ) -> tuple[Array, Array]:
     """The low-passed sensors, and for how long the body has been at rest."""
-    both = jnp.concatenate([gyro, force])
-    slow = memory.slow - jnp.expm1(-dt / 0.5) * (both - memory.slow)
-    off = both - slow
+    sensors = jnp.concatenate([gyro, force])
+    slow = memory.slow - jnp.expm1(-dt / 0.5) * (sensors - memory.slow)
+    off = sensors - slow
     still = (square(off[:3]) < settings.rest_rate**2) & (square(slow[:3]) < settings.rest_rate**2)
     still = still & (square(off[3:]) < settings.rest_acceleration**2)
     return slow, jnp.where(still, memory.rest + dt, 0.0)
@@ -289,9 +289,9 @@ def _heading(field: Array) -> tuple[Array, Array]:
 
     The angle is clockwise. A field within 0.6 degrees of the vertical has no heading.
     """
-    there = square(field[:2]) > 1e-4 * square(field)
-    east, north = jnp.where(there, field[0], 0.0), jnp.where(there, field[1], 1.0)
-    return there, jnp.arctan2(east, north)
+    has_heading = square(field[:2]) > 1e-4 * square(field)
+    east, north = jnp.where(has_heading, field[0], 0.0), jnp.where(has_heading, field[1], 1.0)
+    return has_heading, jnp.arctan2(east, north)
 
 
 def _wrapped(angle: Array) -> Array:

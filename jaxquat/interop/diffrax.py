@@ -94,15 +94,15 @@ def term(body: Body, torque: Torque) -> diffrax.ODETerm:
 
 def _check_dtype(body: Body, state: State) -> None:
     """TypeError if diffrax has promoted the state to another dtype than the body's."""
-    wanted, dtype = body.inertia.dtype, state.q.dtype
-    if wanted != dtype:
+    body_dtype, dtype = body.inertia.dtype, state.q.dtype
+    if body_dtype != dtype:
         hint = (
             "; diffrax gives the state the dtype of the times where that is wider, and a Python"
             f" number has {jnp.asarray(0.0).dtype}: give t0, t1, dt0 and the ts of SaveAt as"
-            f" {wanted}, as in jnp.{wanted}(0.0)"
+            f" {body_dtype}, as in jnp.{body_dtype}(0.0)"
         )
-        hint = hint if dtype.itemsize > wanted.itemsize else ""
-        raise TypeError(f"y0: wanted the dtype of the body, {wanted}, got {dtype}{hint}")
+        hint = hint if dtype.itemsize > body_dtype.itemsize else ""
+        raise TypeError(f"y0: wanted the dtype of the body, {body_dtype}, got {dtype}{hint}")
 
 
 class Interpolation(diffrax.AbstractLocalInterpolation):

@@ -62,8 +62,8 @@ def _weights(places: np.ndarray, at: np.ndarray) -> np.ndarray:
 
     Row k has the values of these polynomials at the point ``at[k]``.
     """
-    others = [np.delete(places, k) for k in range(len(places))]
-    pairs = list(zip(places, others, strict=True))
+    other_places = [np.delete(places, k) for k in range(len(places))]
+    pairs = list(zip(places, other_places, strict=True))
     rows = [[np.prod((x - o) / (p - o)) for p, o in pairs] for x in at]
     return np.array(rows).reshape(len(at), len(places))
 

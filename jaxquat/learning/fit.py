@@ -319,8 +319,8 @@ class _Run:
         if disk is not None:
             self.snapshot = disk.newest(self.snapshot) or self.snapshot
         if self.updates > self.steps:
-            there = f"the {self.updates} updates that snapshot_dir has"
-            raise ValueError(f"steps: wanted at least {there}, got {self.steps}")
+            done = f"the {self.updates} updates that snapshot_dir has"
+            raise ValueError(f"steps: wanted at least {done}, got {self.steps}")
         if self.updates == 0:
             self._evaluate()
 
@@ -390,7 +390,7 @@ class _Run:
             return
         snapshot, params = self.snapshot, self.snapshot.position.params
         value = self.validate(params)
-        concrete("validation", value, f"it takes them from the code around it; {ON_HOST}")
+        concrete("validation", value, f"it closes over traced arrays; {ON_HOST}")
         value = np.asarray(value)
         better = value < _comparable(snapshot.validation).min(axis=-1, initial=np.inf)
 
@@ -405,7 +405,7 @@ class _Run:
     def _require_values(self, losses: Array) -> None:
         """Raise a TypeError if the losses are traced, naming the loss or the optimiser as cause."""
         if not is_concrete(losses):
-            reason = f"it takes them from the code around it; {ON_HOST}"
+            reason = f"it closes over traced arrays; {ON_HOST}"
             concrete("loss", self.descent.losses_at(self.snapshot.position, 0), reason)
             concrete("optimizer", losses, reason)
 

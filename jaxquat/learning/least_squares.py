@@ -248,23 +248,23 @@ def least_squares(
         concrete(name, value, ON_HOST)
     single_or_double("params", params)
     data = jax.tree.map(jnp.asarray, arrays("data", data))
-    begins = _starts(params, starts)
-    flat, unravel = ravel_pytree(begins[0])
+    start_trees = _starts(params, starts)
+    flat, unravel = ravel_pytree(start_trees[0])
     if not flat.size:
         raise ValueError("params: wanted at least one number, got none")
     objective = Loss(one_of("loss", loss, LOSSES), real("f_scale", f_scale))
     positive("f_scale", objective.scale)
-    limits = checked_bounds(bounds, begins[0])
-    names = _reprs.named_numbers(begins[0], "params")
-    for begin in begins:
-        finite("params", ravel_pytree(begin)[0])
-        check_inside(limits, np.asarray(ravel_pytree(begin)[0], float), names)
+    limits = checked_bounds(bounds, start_trees[0])
+    names = _reprs.named_numbers(start_trees[0], "params")
+    for start in start_trees:
+        finite("params", ravel_pytree(start)[0])
+        check_inside(limits, np.asarray(ravel_pytree(start)[0], float), names)
     max_steps = positive_integer("max_steps", max_steps)
     boolean("progress", progress)
     prefixes = _checked_prefixes(prefixes)
     value, both = _programs_for(residuals, data)
-    with keeping(lambda: (begins[0], "at the start")):
-        shape = value.eval_shape(begins[0], data)
+    with keeping(lambda: (start_trees[0], "at the start")):
+        shape = value.eval_shape(start_trees[0], data)
     number = shape.size
     rounding = max(float(jnp.finfo(dtype).eps) for dtype in (flat.dtype, shape.dtype))
     tolerances = _tolerances(ftol, xtol, gtol, rounding)
@@ -284,7 +284,7 @@ def least_squares(
     latest: list[Linearised] = []
 
     def reached() -> tuple[Any, str]:
-        return _reached([x.at for x in minima if x is not None] + latest, begins[0], number)
+        return _reached([x.at for x in minima if x is not None] + latest, start_trees[0], number)
 
     with _progress.bar("steps", shown=progress) as bar, keeping(reached):
 
@@ -293,8 +293,8 @@ def least_squares(
             bar.update()
             bar.set_postfix(cost=f"{here.cost:.6g}")
 
-        for begin in begins:
-            first = problem.linearised_at(np.asarray(ravel_pytree(begin)[0], float))
+        for start in start_trees:
+            first = problem.linearised_at(np.asarray(ravel_pytree(start)[0], float))
             if first.finite:
                 parts = [round(part * number) for part in prefixes]
                 minima.append(

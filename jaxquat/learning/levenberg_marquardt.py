@@ -44,7 +44,7 @@ class Reason(enum.Enum):
     GRADIENT = "gradient small"
     STEP = "step small"
     COST = "cost change small"
-    ZERO = "residuals zero beside those at the start"
+    ZERO = "residuals zero compared with the start"
     ROUNDING = "residuals zero to rounding"
     MAX_STEPS = "max_steps reached"
     NO_DESCENT = "no step, however short, lowers the cost as the derivatives say"

@@ -223,8 +223,8 @@ def fit_history(fit: Fit, *, ax: Axes | None = None) -> Axes:
         times = np.append(np.arange(0, updates, fit.chunk), updates)
         _losses(ax, "validation", times, validation, best)
         losses = np.concatenate([training, validation], axis=1)
-    taken = f"taken: {fit.best_update} updates"
-    ax.axvline(fit.best_update, color="0.3", linewidth=0.9, linestyle=":", label=taken)
+    label = f"taken: {fit.best_update} updates"
+    ax.axvline(fit.best_update, color="0.3", linewidth=0.9, linestyle=":", label=label)
     if not np.any(losses <= 0):
         ax.set_yscale("log")
         known = losses[np.isfinite(losses)]

@@ -232,5 +232,5 @@ def _samples(
         got = f"{numbers[k].tolist()} at message {k}"
         raise ValueError(f"{where}, {', '.join(keys)}: wanted {wanted}, got {got}")
     is_vector = len(keys) > 1 or keys[0] not in source.fields
-    there = ~missing.all(axis=1)
-    return times[there], (numbers if is_vector else numbers[:, 0])[there]
+    has_sample = ~missing.all(axis=1)
+    return times[has_sample], (numbers if is_vector else numbers[:, 0])[has_sample]
