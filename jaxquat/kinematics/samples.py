@@ -99,7 +99,7 @@ def at_gauss_nodes(
 ) -> list[Array]:
     """Values at the Gauss nodes of steps between N samples at any times, each (len(steps), n).
 
-    If there are fewer samples than ``order``, the polynomial goes through all of them.
+    If ``count`` is less than ``order``, the polynomial goes through all used samples.
 
     Args:
         samples: (N, n), at increasing times, of which the first ``count`` are used.
