@@ -1,4 +1,4 @@
-"""A model of an accelerometer: what it measures of a motion, how to undo and find its errors."""
+"""A model of an accelerometer: simulate its readings, correct its errors, and calibrate it."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Accelerometer(NamedTuple):
 
     ``measured = (1 + diag(scale)) (1 + M) f + bias + noise`` for the specific force f in body axes
     (at rest it is minus gravity), where M has the six misalignments off its diagonal, row by row.
-    A perfect accelerometer is ``Accelerometer.ideal()``.
+    ``Accelerometer.ideal()`` is an accelerometer without errors.
 
     Attributes:
-        bias: at the first sample [m/s^2], (3,).
+        bias: bias at the first sample [m/s^2], (3,).
         scale: relative errors of the three gains, (3,), above -1: no gain is 0 or negative.
         misalignment: xy, xz, yx, yz, zx, zy [rad], (6,), so small that the axes span space.
         noise: density of the white noise [m/s^2/sqrt(Hz)], () or (3,), at least 0.
@@ -80,17 +80,17 @@ def measure(
     dt: ArrayLike,
     key: Array,
 ) -> Array:
-    """What the accelerometer measures along a true motion at N instants. -> (N, 3) [m/s^2].
+    """Simulate the readings along a true motion at N instants. -> (N, 3) [m/s^2].
 
     Differentiable by all but the key; the result has the dtype of q.
 
     Args:
-        accelerometer: its errors.
+        accelerometer: the errors of the accelerometer.
         q: attitudes, body to world, (N, 4), unit.
-        acceleration: of the accelerometer, world axes [m/s^2], (N, 3).
+        acceleration: acceleration of the accelerometer, world axes [m/s^2], (N, 3).
         gravity: acceleration of free fall, world axes [m/s^2], (3,): (0, 0, -9.81) with z up.
         dt: time between the instants [s], ().
-        key: of the noise.
+        key: key that draws the noise.
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
@@ -112,9 +112,9 @@ def measure(
 
 
 def correct(accelerometer: Accelerometer, measured: ArrayLike) -> Array:
-    """The specific forces that N measured ones [m/s^2] stand for. (N, 3) -> (N, 3) [m/s^2].
+    """Estimate the true specific forces from N measured ones. (N, 3) -> (N, 3) [m/s^2].
 
-    Bias, scale and misalignment are undone; the noise stays. Differentiable by both arguments.
+    Bias, scale and misalignment are corrected; the noise remains. Differentiable by both arguments.
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
@@ -128,26 +128,27 @@ def correct(accelerometer: Accelerometer, measured: ArrayLike) -> Array:
 
 
 def calibrate(samples: ArrayLike, gravity: ArrayLike) -> tuple[Accelerometer, FitCovariance]:
-    """Find bias, scale and misalignment from samples at rest in many poses.
+    """Estimate bias, scale and misalignment from samples at rest in many poses.
 
-    At rest the true specific force has the length of gravity: least squares over that length
-    (D. Tedaldi, A. Pretto and E. Menegatti, ICRA 2014, (10), without the means of intervals). A
-    common rotation of the three axes changes no length, so it stays unknown. The axes of the result
-    are those in which x is sensitive along x alone and y has no part of z: xy, xz and yz are 0. The
-    densities of the noise are 0 in the result.
+    At rest the length of the true specific force is the strength of gravity; least squares fits the
+    parameters to it (D. Tedaldi, A. Pretto and E. Menegatti, ICRA 2014, (10), without the means of
+    intervals). A common rotation of the three axes changes no length, so it remains unknown. The
+    body axes of the result are chosen such that the x axis of the sensor is sensitive only along x,
+    and its y axis not along z: xy, xz and yz are 0. The densities of the noise are 0 in the result.
 
     Args:
-        samples: measured at rest, body axes [m/s^2], (N, 3), N >= 10, in poses that cover the
-            sphere; many for each pose, or their means if these are equally good.
-        gravity: its strength at the place [m/s^2], ().
+        samples: specific forces measured at rest, body axes [m/s^2], (N, 3), N >= 10, in poses that
+            cover the sphere; many for each pose, or the means of the poses if these are equally
+            accurate.
+        gravity: the local strength of gravity [m/s^2], ().
 
     Returns:
         The accelerometer, and the covariance of its nine parameters, from the residuals.
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name; poses that do
-            not determine a combination of the parameters, which is named; gains below 0.5 or above
-            1.5, which come of another unit.
+            not determine a combination of the parameters, which the message names; gains below 0.5
+            or above 1.5, which usually mean a wrong unit.
 
     Examples:
         >>> poses = jq.quaternion.random(jax.random.key(0), (50,))
@@ -185,7 +186,7 @@ def _ellipsoid(params: Any) -> tuple[Array, Array]:
 
 
 def _lower_root(square: np.ndarray, bias: np.ndarray) -> dict[str, Any]:
-    """The parameters of the one lower triangular matrix with positive gains and this square."""
+    """The parameters of the lower triangular matrix with positive gains and this square."""
     root = np.linalg.cholesky(square)
     gains = np.diagonal(root)
     rows = root / gains[:, None]

@@ -1,4 +1,4 @@
-"""A model of a rate gyroscope: what it measures of a true rate, and how to undo its errors."""
+"""A model of a rate gyroscope: simulate its readings of a true rate, and correct its errors."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Gyro(NamedTuple):
     """The errors of a rate gyroscope, a pytree.
 
     ``measured = (1 + diag(scale)) (1 + M) omega + bias + noise``, where M has the six misalignments
-    off its diagonal, row by row. There are two white noises, as usual: ``noise`` makes the angle's
-    random walk, ``walk`` drives the bias. A perfect gyroscope is ``Gyro.ideal()``.
+    off its diagonal, row by row. There are two white noises, as usual: ``noise`` causes the random
+    walk of the angle, ``walk`` drives the bias. ``Gyro.ideal()`` is a gyroscope without errors.
 
     Attributes:
-        bias: at the first sample [rad/s], (3,).
+        bias: bias at the first sample [rad/s], (3,).
         scale: relative errors of the three gains, (3,), above -1: no gain is 0 or negative.
         misalignment: xy, xz, yx, yz, zx, zy [rad], (6,), so small that the axes span space.
         noise: density of the white noise [rad/s/sqrt(Hz)], () or (3,), at least 0.
@@ -45,7 +45,7 @@ class Gyro(NamedTuple):
 
     @staticmethod
     def ideal(dtype: jax.typing.DTypeLike | None = None) -> Gyro:
-        """A gyroscope without errors: the start of a calibration.
+        """A gyroscope without errors, to start a calibration from.
 
         Examples:
             >>> gyro, rates = jq.gyro.Gyro.ideal(), jnp.array([[0.25, 0.0, -0.5]])  # rad/s
@@ -67,7 +67,7 @@ def response(gyro: Gyro) -> Array:
 
 
 def measure(gyro: Gyro, omega: ArrayLike, dt: ArrayLike, key: Array) -> Array:
-    """What the gyroscope measures of N true rates [rad/s]. (N, 3) -> (N, 3) [rad/s].
+    """Simulate the readings of a gyroscope for N true rates [rad/s]. (N, 3) -> (N, 3) [rad/s].
 
     The rates are ``dt`` [s] apart, and ``key`` draws the noise. Differentiable by gyro, omega and
     dt; the result has the dtype of omega.
@@ -90,17 +90,17 @@ def sample(
 ) -> tuple[Array, Array]:
     """One sample of the gyroscope, for a loop. -> (measured (3,) [rad/s], memory (3,)).
 
-    The memory is the accumulated walk of the bias [rad/s]; start with zeros. ``measure`` is the
-    same for a whole recording. Differentiable.
+    The memory is the accumulated walk of the bias [rad/s]; start with zeros. For a whole recording,
+    use ``measure``. Differentiable.
 
     Args:
         gyro: the errors of the gyroscope.
-        memory: from the previous call, (3,).
-        omega: true rate [rad/s], (3,): the mean since the last sample for a gyroscope that
-            integrates, as a filter's ``Sample.gyro`` wants it.
+        memory: the memory from the previous call, (3,).
+        omega: true rate [rad/s], (3,). For a gyroscope that integrates, pass the mean since the
+            last sample, as required for ``Sample.gyro`` of a filter.
         dt: time between the samples [s], ().
-        noise: standard normals, (2, 3): for the white noise and for the walk of the bias. In a
-            controller they come through ``inputs=``.
+        noise: standard normal numbers, (2, 3): for the white noise and for the walk of the bias. A
+            controller gets them through ``inputs=``.
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
@@ -133,9 +133,9 @@ def sample(
 
 
 def correct(gyro: Gyro, measured: ArrayLike) -> Array:
-    """The rates that N measured ones [rad/s] stand for. (N, 3) -> (N, 3) [rad/s].
+    """Estimate the true rates from N measured ones [rad/s]. (N, 3) -> (N, 3) [rad/s].
 
-    Bias, scale and misalignment are undone; the noise stays. Differentiable by both arguments.
+    Bias, scale and misalignment are corrected; the noise remains. Differentiable by both arguments.
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name.

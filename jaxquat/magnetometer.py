@@ -1,4 +1,4 @@
-"""A model of a magnetometer: what it measures of a field, how to undo and find its errors."""
+"""A model of a magnetometer: simulate its readings, correct its errors, and calibrate it."""
 
 from __future__ import annotations
 
@@ -37,12 +37,13 @@ _ENTRIES = ("xx", "xy", "xz", "yy", "yz", "zz")
 class Magnetometer(NamedTuple):
     """The errors of a magnetometer and of the iron that turns with it, a pytree.
 
-    ``measured = soft_iron b + hard_iron + noise`` for the field b in body axes, in any unit. A
-    perfect magnetometer is ``Magnetometer.ideal()``.
+    ``measured = soft_iron b + hard_iron + noise`` for the field b in body axes, in any unit.
+    ``Magnetometer.ideal()`` is a magnetometer without errors.
 
     Attributes:
-        soft_iron: gains, misalignment and soft iron in one, (3, 3), of positive determinant.
-        hard_iron: the field of magnetised parts and the bias, [unit of the field], (3,).
+        soft_iron: the combined effect of gains, misalignment and soft iron, (3, 3), with positive
+            determinant.
+        hard_iron: the sum of the bias and the field of magnetised parts [unit of the field], (3,).
         noise: density of the white noise [unit of the field/sqrt(Hz)], () or (3,), at least 0.
 
     Examples:
@@ -73,16 +74,16 @@ class Magnetometer(NamedTuple):
 def measure(
     magnetometer: Magnetometer, q: ArrayLike, field: ArrayLike, dt: ArrayLike, key: Array
 ) -> Array:
-    """What the magnetometer measures at N attitudes. -> (N, 3) [unit of the field].
+    """Simulate the readings at N attitudes. -> (N, 3) [unit of the field].
 
     Differentiable by all but the key; the result has the dtype of q.
 
     Args:
-        magnetometer: its errors.
+        magnetometer: the errors of the magnetometer.
         q: attitudes, body to world, (N, 4), unit.
-        field: in world axes, (3,), or (N, 3) where it changes.
+        field: the magnetic field in world axes, (3,), or (N, 3) if it changes.
         dt: time between the samples [s], ().
-        key: of the noise.
+        key: key that draws the noise.
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
@@ -110,9 +111,9 @@ def measure(
 
 
 def correct(magnetometer: Magnetometer, measured: ArrayLike) -> Array:
-    """The fields that N measured ones stand for. (N, 3) -> (N, 3) [unit of the field].
+    """Estimate the true fields from N measured ones. (N, 3) -> (N, 3) [unit of the field].
 
-    Soft and hard iron are undone; the noise stays. Differentiable by both arguments.
+    Soft and hard iron are corrected; the noise remains. Differentiable by both arguments.
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
@@ -128,24 +129,25 @@ def correct(magnetometer: Magnetometer, measured: ArrayLike) -> Array:
 
 
 def calibrate(samples: ArrayLike, strength: ArrayLike) -> tuple[Magnetometer, FitCovariance]:
-    """Find hard and soft iron from samples at many attitudes in one field.
+    """Estimate hard and soft iron from samples at many attitudes in one field.
 
-    The samples lie on an ellipsoid, which is fitted by least squares over the distances from it
-    (V. Renaudin, M. H. Afzal and G. Lachapelle, J. Sensors 2010, 967245, has the model). A rotation
-    of the true fields changes no length, so the soft iron S is known up to a rotation, ``S R``: the
-    result is the symmetric, positive definite one. The density of the noise is 0 in it.
+    The samples lie on an ellipsoid, which is fitted by least squares on the distances from it (the
+    model is that of V. Renaudin, M. H. Afzal and G. Lachapelle, J. Sensors 2010, 967245). A
+    rotation of the true fields changes no length, so the soft iron S is known only up to a
+    rotation, ``S R``: the result is the symmetric, positive definite matrix. The density of the
+    noise is 0 in the result.
 
     Args:
-        samples: measured, body axes, (N, 3), N >= 10, in attitudes that cover the sphere.
-        strength: of the field, (); 1.0 where only directions are of interest.
+        samples: measured fields, body axes, (N, 3), N >= 10, at attitudes that cover the sphere.
+        strength: strength of the field, (); 1.0 if only directions matter.
 
     Returns:
-        The magnetometer, and the covariance of its nine parameters, from the residuals. xx to zz
-        there are the entries of the symmetric soft iron.
+        The magnetometer, and the covariance of its nine parameters, from the residuals. Its names
+        xx to zz are the entries of the symmetric soft iron.
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name; attitudes that
-            do not determine a combination of the parameters, which is named.
+            do not determine a combination of the parameters, which the message names.
 
     Examples:
         >>> poses = jq.quaternion.random(jax.random.key(0), (50,))
@@ -180,7 +182,7 @@ def _ellipsoid(params: Any) -> tuple[Array, Array]:
 
 
 def _positive_root(square: np.ndarray, hard_iron: np.ndarray) -> dict[str, Any]:
-    """The parameters of the one symmetric, positive definite soft iron with this square."""
+    """The parameters of the symmetric, positive definite soft iron with this square."""
     values, axes = np.linalg.eigh(square)
     root = (axes * np.sqrt(values)) @ axes.T
     entries = {name: root["xyz".index(name[0]), "xyz".index(name[1])] for name in _ENTRIES}

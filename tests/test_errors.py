@@ -451,7 +451,7 @@ CASES = [
     (
         lambda: jq.estimation.run(jq.estimation.ahrs(), IMU, memory=V),
         TypeError,
-        "memory: wanted that of the filter",
+        "memory: wanted the memory of the filter",
     ),
     (
         lambda: jq.estimation.merge(IMU, 3),

@@ -1,9 +1,9 @@
 """Monte Carlo: many members of one simulation, drawn, simulated, reduced and stored chunk by chunk.
 
-``jq.ensembles.run`` does all of it. Member i is ``draw(fold_in(key, i))``, so it is the same
-member whatever the chunk, the devices and the engine (XLA may round a last bit otherwise), and it
-can be had alone: ``jax.vmap(draw)(jq.ensembles.keys(key, index))``. Statistics are reducers:
-``mean``, ``covariance``, ``quantiles``, ``largest``, ``smallest``, or a ``Reducer`` of your own.
+``jq.ensembles.run`` does all of it. Member i is ``draw(fold_in(key, i))``, so it does not depend on
+the chunk, the devices or the engine (XLA may round the last bit differently), and it can be drawn
+alone: ``jax.vmap(draw)(jq.ensembles.keys(key, index))``. Statistics are reducers: ``mean``,
+``covariance``, ``quantiles``, ``largest``, ``smallest``, or a ``Reducer`` of your own.
 """
 
 from __future__ import annotations

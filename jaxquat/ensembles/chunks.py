@@ -1,4 +1,4 @@
-"""One chunk of members as a compiled program, and the memory that it takes.
+"""One chunk of members as a compiled program, and the memory that it needs.
 
 The program is the same for every chunk, on one device or split over the devices of a mesh. The
 last chunk is padded with the last member.
@@ -22,9 +22,9 @@ from jaxquat._checks import arrays, concrete
 from jaxquat.ensembles.drawing import keys
 
 CPU_CHUNK, ACCELERATOR_CHUNK = 2**14, 2**18
-"""Members a device in a chunk unless told otherwise.
+"""Default members per device in a chunk.
 
-That is enough to keep it busy, and a second of work or less, if memory allows.
+These keep a device busy, for a second or less, if memory allows.
 """
 
 _NOT_TRACED = (
@@ -34,7 +34,7 @@ _NOT_TRACED = (
 
 
 class Experiment(NamedTuple):
-    """What is simulated, and where.
+    """What to simulate, and where.
 
     Attributes:
         draw: ``draw(key) -> member``.
@@ -52,12 +52,12 @@ class Experiment(NamedTuple):
 
     @property
     def devices(self) -> int:
-        """Over how many devices a chunk is split."""
+        """The number of devices over which a chunk is split."""
         return 1 if self.mesh is None else self.mesh.size
 
     @property
     def local_devices(self) -> list[Any]:
-        """Those of this process; without a mesh the default device stands first among them."""
+        """The devices of this process; without a mesh, the default device comes first."""
         return jax.local_devices() if self.mesh is None else list(self.mesh.local_devices)
 
     @property
@@ -67,12 +67,12 @@ class Experiment(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """How the members are cut into chunks, and which of them this process computes.
+    """How the members are divided into chunks, and which of them this process computes.
 
     Attributes:
         n: number of members.
-        size: members in a chunk; the last chunk may have fewer.
-        own: which rows of every chunk this process computes.
+        size: number of members in a chunk; the last chunk may have fewer.
+        own: the rows of every chunk that this process computes.
     """
 
     n: int
@@ -86,11 +86,11 @@ class Plan(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """Rows of a chunk that this process computes."""
+        """Number of rows of a chunk that this process computes."""
         return self.own.stop - self.own.start
 
     def length(self, k: int) -> int:
-        """Members in chunk k."""
+        """Number of members in chunk k."""
         return min((k + 1) * self.size, self.n) - k * self.size
 
     def members(self, k: int) -> slice:
@@ -102,7 +102,7 @@ class Plan(NamedTuple):
 def shapes(experiment: Experiment) -> tuple[Any, Any]:
     """Shapes and dtypes of one member and of its outputs.
 
-    TypeError for tracers, and for outputs that are not numbers; ValueError where a member or its
+    TypeError for tracers, and for outputs that are not numbers; ValueError if a member or its
     outputs have no arrays.
     """
 
@@ -130,8 +130,7 @@ def shapes(experiment: Experiment) -> tuple[Any, Any]:
 def compiled(experiment: Experiment, size: int) -> Callable[[np.ndarray, np.uint32], Any]:
     """The program ``(key data, number of the first member) -> outputs`` of ``size`` members.
 
-    The members follow each other from the first on; after the last member of all that one is
-    repeated.
+    The members are consecutive; past the last member of the ensemble, that member is repeated.
     """
     mesh, kind = experiment.mesh, jax.random.key_impl(experiment.key)
     share = size // experiment.devices
@@ -143,21 +142,21 @@ def compiled(experiment: Experiment, size: int) -> Callable[[np.ndarray, np.uint
         index = jnp.minimum(first + jnp.arange(share, dtype=jnp.uint32), last)
         key = jax.random.wrap_key_data(data, impl=kind)
         members = jax.vmap(experiment.draw)(keys(key, index))
-        # Nothing of the simulation is fused into the drawing, so that the members are the same bits
-        # whatever is simulated.
+        # The barrier keeps XLA from fusing the simulation into the drawing, so that the bits of the
+        # members do not depend on the simulation.
         return jax.vmap(experiment.simulate)(lax.optimization_barrier(members))
 
-    whole = part
+    program = part
     if mesh is not None:
         spread, same = PartitionSpec(mesh.axis_names), PartitionSpec()
-        whole = jax.shard_map(
+        program = jax.shard_map(
             part, mesh=mesh, in_specs=(same, same), out_specs=spread, check_vma=False
         )
-    return jax.jit(whole).lower(experiment.key_data, np.uint32(0)).compile()
+    return jax.jit(program).lower(experiment.key_data, np.uint32(0)).compile()
 
 
 def own_rows(experiment: Experiment, size: int) -> slice:
-    """Which rows of a chunk this process computes; ValueError if they do not stand side by side."""
+    """The rows of a chunk that this process computes; ValueError if they are not contiguous."""
     mesh = experiment.mesh
     if mesh is None:
         return slice(0, size)
@@ -168,7 +167,7 @@ def own_rows(experiment: Experiment, size: int) -> slice:
     owners = [device.process_index for device in mesh.devices.flat]
     side_by_side = last - first == len(parts) * (size // experiment.devices)
     if not side_by_side or len(set(owners)) * (last - first) != size:
-        wanted = "as many devices of each process, side by side"
+        wanted = "the same number of devices of each process, side by side"
         raise ValueError(f"mesh: wanted {wanted}, got devices of the processes {owners}")
     return slice(first, last)
 
@@ -180,7 +179,7 @@ def fetch(x: Array) -> np.ndarray:
 
 
 def free_bytes(experiment: Experiment) -> float:
-    """Memory that is free for each device of this process; infinite where nobody can say."""
+    """Free memory for each device of this process; infinite if unknown."""
     device = experiment.local_devices[0]
     stats = device.memory_stats()
     if stats and "bytes_limit" in stats:
@@ -195,7 +194,7 @@ def free_bytes(experiment: Experiment) -> float:
 
 
 def needed_bytes(program: Any) -> int:
-    """Memory on each device, with the outputs of the chunk before still there."""
+    """Memory needed on each device while the outputs of the previous chunk are still there."""
     memory = program.memory_analysis()
     if memory is None:
         return 0
@@ -204,18 +203,18 @@ def needed_bytes(program: Any) -> int:
 
 
 def fitting(experiment: Experiment, size: int, needed: float, free: float) -> int:
-    """The chunk that takes 0.9 of what is free, a multiple of the devices; 0 if there is none.
+    """The chunk that needs 0.9 of the free memory, a multiple of the devices; 0 if none fits.
 
-    ``needed`` is the memory of a chunk of ``size`` members, and memory goes in proportion to the
-    members.
+    ``needed`` is the memory of a chunk of ``size`` members; memory is proportional to the members.
     """
     return int(0.9 * size * free / needed) // experiment.devices * experiment.devices
 
 
 def default(experiment: Experiment) -> tuple[int, Any]:
-    """A chunk and its program.
+    """The default size of a chunk, and its program.
 
-    2^14 members a CPU device, 2^18 on others, fewer where they need more than half of what is free.
+    2^14 members per CPU device, 2^18 per other device, fewer if these need more than half of the
+    free memory.
     """
     mesh, devices = experiment.mesh, experiment.devices
     device = jax.local_devices()[0] if mesh is None else mesh.devices.flat[0]
@@ -235,7 +234,7 @@ def within_memory(experiment: Experiment, size: int) -> Any:
     needed, free = needed_bytes(program), free_bytes(experiment)
     if needed > free:
         smaller = fitting(experiment, size, needed, free)
-        advice = f"{smaller} would fit" if smaller else "not even one member a device would fit"
+        advice = f"{smaller} would fit" if smaller else "not even one member per device would fit"
         raise MemoryError(
             f"chunk: wanted one that fits into the {free / 1e6:.3g} MB free on each device, "
             f"got {size}, which takes {needed / 1e6:.3g} MB; {advice}"

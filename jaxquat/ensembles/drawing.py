@@ -1,4 +1,4 @@
-"""Members by their number."""
+"""Keys and members by number."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from jax.typing import ArrayLike
 from jaxquat._checks import integers, not_negative, positive_integer, random_key, takes
 
 LARGEST = 2**31
-"""Members of an ensemble: numbers of members and of padding are unsigned 32-bit integers."""
+"""The maximum number of members: numbers, also of padding, are unsigned 32-bit integers."""
 
 
 def keys(key: Array, index: ArrayLike) -> Array:
     """The keys of members by their numbers, ``fold_in(key, index)``: (m,) integers -> (m,) keys.
 
-    ``jax.vmap(draw)`` of them gives the members. ValueError or TypeError for a bad key or index.
+    ``jax.vmap(draw)`` of these keys gives the members. ValueError or TypeError for a bad key or
+    index.
 
     Examples:
         >>> draw = lambda key: jax.random.normal(key, (3,))
@@ -37,9 +38,9 @@ def keys(key: Array, index: ArrayLike) -> Array:
 def members(draw: Callable[[Array], Any], n: int, key: Array) -> Any:
     """The first n members of an ensemble, a pytree with leading axis n: ``draw(fold_in(key, i))``.
 
-    Traceable and differentiable, unlike ``jq.ensembles.run``. Under ``jit`` and ``grad``, for
-    instance, ``jax.lax.map(simulate, members(draw, n, key), batch_size=...)``. ValueError or
-    TypeError for a bad n.
+    Unlike ``jq.ensembles.run``, this is traceable and differentiable. For instance, use
+    ``jax.lax.map(simulate, members(draw, n, key), batch_size=...)`` under ``jit`` and ``grad``.
+    ValueError or TypeError for a bad n.
 
     Examples:
         >>> draw = lambda key: jax.random.uniform(key)

@@ -1,9 +1,9 @@
-"""What becomes of the members' outputs: summaries of a chunk that can be merged.
+"""Statistics of the members' outputs: summaries of chunks that can be merged.
 
-Summaries are computed in float64 on the host. Every reducer here takes ``of``, a function of the
-outputs of a chunk (a pytree of NumPy arrays with a leading axis of members) that gives what is to
-be reduced, a pytree with the same leading axis; None takes all. Booleans count as 0 and 1. Members
-that failed are left out before.
+Summaries are computed in float64 on the host. Every reducer here accepts ``of``, a function that
+maps the outputs of a chunk (a pytree of NumPy arrays with a leading axis of members) to the values
+to reduce, a pytree with the same leading axis; None reduces all outputs. Booleans count as 0 and 1.
+Members that failed are excluded beforehand.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ Of = Callable[[Any], Any] | None
 class Reducer:
     """A statistic that can be merged.
 
-    Summaries are pytrees of NumPy arrays; all processes must find the same structure.
+    Summaries are pytrees of NumPy arrays, with the same structure in all processes.
 
     Attributes:
-        summarise: ``summarise(outputs, numbers) -> summary`` of m >= 0 members: outputs with
-            leading axis m, their numbers (m,).
-        merge: ``merge(a, b) -> summary`` of those of earlier and of later members.
+        summarise: ``summarise(outputs, numbers) -> summary`` of m >= 0 members, from their outputs
+            with leading axis m and their numbers (m,).
+        merge: ``merge(a, b) -> summary``, from the summaries of earlier and of later members.
         finish: ``finish(summary) -> result``.
 
     Examples:
@@ -55,13 +55,13 @@ class Reducer:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, repr=False)
 class Mean(_reprs.Tabular):
-    """The result of ``mean``: float64 pytrees like what was reduced. A pytree itself.
+    """The result of ``mean``, a pytree. Its fields are float64 pytrees like the reduced values.
 
     Attributes:
-        n: members that did not fail.
-        mean: of the members.
+        n: number of members that did not fail.
+        mean: mean of the members.
         std: standard deviation of the members, with n - 1.
-        standard_error: of the mean, ``std / sqrt(n)``.
+        standard_error: standard error of the mean, ``std / sqrt(n)``.
 
     Examples:
         >>> draw, simulate = jax.random.normal, lambda member: 5.0 + 2.0 * member
@@ -77,7 +77,7 @@ class Mean(_reprs.Tabular):
     standard_error: Any
 
     def _brief(self) -> list[tuple[str, str]]:
-        """A line for each leaf: its place, and its mean with the standard error."""
+        """One line per leaf: its place, and its mean with the standard error."""
         return [(name, f"{x} +- {error}") for name, x, _, error in self._table()[1]]
 
     def _table(self) -> _reprs.Table:
@@ -93,11 +93,11 @@ class Mean(_reprs.Tabular):
 class Covariance(_reprs.Tabular):
     """The result of ``covariance``, float64. A pytree.
 
-    The leaves of what was reduced are raveled and put one after the other: d numbers a member.
+    The leaves of the reduced values are raveled and concatenated: d numbers per member.
 
     Attributes:
-        n: members that did not fail.
-        mean: of the members, (d,).
+        n: number of members that did not fail.
+        mean: mean of the members, (d,).
         matrix: covariance of the members, (d, d), with n - 1.
 
     Examples:
@@ -129,12 +129,12 @@ class Covariance(_reprs.Tabular):
 class Extremes(_reprs.Tabular):
     """The result of ``largest`` and ``smallest``. A pytree.
 
-    The most extreme member comes first, among equals the one with the lowest number; NaN is last.
+    The most extreme member comes first; among equals, the one with the lowest number; NaN is last.
 
     Attributes:
-        value: (k,) float64, fewer if there are fewer members that did not fail.
-        members: (k,) int64, whose they are: numbers for ``keys``, so that
-            ``jax.vmap(draw)(keys(key, members))`` draws these members again.
+        value: (k,) float64; fewer than k if fewer members did not fail.
+        members: (k,) int64, the numbers of the members with these values:
+            ``jax.vmap(draw)(keys(key, members))`` draws them again.
 
     Examples:
         >>> draw, simulate = jax.random.normal, lambda member: member**2
@@ -168,7 +168,7 @@ def brief(result: Any) -> list[tuple[str, str]]:
 
 
 class _Moments(NamedTuple):
-    """Number, mean and squared deviations of members."""
+    """Count, mean and squared deviations of members."""
 
     n: np.ndarray  # () int64
     mean: np.ndarray
@@ -176,23 +176,23 @@ class _Moments(NamedTuple):
 
 
 class _Counts(NamedTuple):
-    """How many values fell into which bin, for each number of a member."""
+    """The count of each bin, for each of a member's numbers."""
 
     least: np.ndarray
     greatest: np.ndarray
-    where: np.ndarray  # (k,) int64, sorted: which number of the member and which bin, in one
+    where: np.ndarray  # (k,) int64, sorted: number of the member and bin, in one integer
     counts: np.ndarray  # (k,) int64
 
 
 def mean(of: Of = None) -> Reducer:
-    """Mean, standard deviation and standard error: ``Mean``.
+    """Mean, standard deviation and standard error, as a ``Mean``.
 
-    In float64 whatever the dtype of the outputs: a million members in float32 do not drift. Chunks
-    are merged in their order by the pairwise formula of Chan, Golub and LeVeque (Am. Stat. 37,
-    1983, 242), so the same chunks give the same bits; another chunk changes the result by
-    rounding, some 1e-15 of the largest magnitude. Where ``of`` gives an infinity the mean is that
-    infinity and the deviation NaN. Deviations are squared in float64, so they must lie between
-    1e-154 and 1e154.
+    They are computed in float64 for outputs of any dtype: a million members in float32 do not
+    drift. Chunks are merged in their order by the pairwise formula of Chan, Golub and LeVeque (Am.
+    Stat. 37, 1983, 242), so the same chunks give the same bits; another size of chunk changes the
+    result by rounding, some 1e-15 of the largest magnitude. If ``of`` returns an infinity, the mean
+    is that infinity and the deviation is NaN. Deviations are squared in float64, so they must lie
+    between 1e-154 and 1e154.
 
     Examples:
         >>> error = jq.ensembles.mean(lambda outputs: np.degrees(outputs["error"]))
@@ -219,9 +219,9 @@ def mean(of: Of = None) -> Reducer:
 
 
 def covariance(of: Of = None) -> Reducer:
-    """Mean and covariance matrix of all d numbers of a member: ``Covariance``.
+    """Mean and covariance matrix of all d numbers of a member, as a ``Covariance``.
 
-    Numerics as in ``mean``. d^2 numbers are kept.
+    Its numerics are those of ``mean``. It stores d^2 numbers.
 
     Examples:
         >>> statistic = jq.ensembles.covariance()
@@ -249,12 +249,12 @@ def quantiles(
 ) -> Reducer:
     """Quantiles of every number: a float64 pytree with a leading axis of the probabilities.
 
-    The value for p lies within a relative ``accuracy`` of x, the member at rank floor(p (n - 1))
-    from 0 in sorted order; p = 0 and 1 are the least and the greatest member itself. Logarithmic
-    bins are counted (DDSketch; Masson, Rim and Lee, Proc. VLDB 12, 2019, 2195), so the result does
-    not depend on chunks, order or devices at all. Only bins that occur are kept: at 1e-3, some
-    1200 for every decade that the values span. An infinity that ``of`` gives has its rank like any
-    other value; a NaN makes all quantiles of its number NaN.
+    The value for p lies within a relative ``accuracy`` of the member at rank floor(p (n - 1)) in
+    sorted order, counted from 0; p = 0 and 1 give exactly the least and the greatest member. Values
+    are counted in logarithmic bins (DDSketch; Masson, Rim and Lee, Proc. VLDB 12, 2019, 2195), so
+    the result does not depend on chunks, order or devices at all. Only bins that occur are stored:
+    at 1e-3, some 1200 for every decade that the values span. An infinity from ``of`` has a rank
+    like any other value; a NaN makes all quantiles of that number NaN.
 
     Examples:
         >>> median_and_most = jq.ensembles.quantiles([0.5, 1.0])
@@ -286,21 +286,22 @@ def quantiles(
 
 @dataclass(frozen=True)
 class _Bins:
-    """Logarithmic bins, numbered from the most negative values over zero to the largest ones.
+    """Logarithmic bins, numbered from the most negative values through zero to the largest.
 
     A positive x is in bin ``offset + ceil(log(x) / width)``, infinity in ``middle``, a negative x
-    in minus the bin of -x, zero in 0; ``middle`` is added so that all numbers are positive. NaN is
-    in some bin: its least and greatest values are NaN, to which the quantiles are clipped.
+    in minus the bin of -x, zero in 0; ``middle`` is then added so that no bin number is negative.
+    The bin of a NaN does not matter: the least and greatest values are then NaN, and quantiles are
+    clipped to them.
     """
 
     accuracy: float
     width: float  # logarithm of the ratio of a bin's edges
-    offset: int  # makes the bin of the least positive float64 positive
+    offset: int  # makes the bin number of the least positive float64 positive
     middle: int  # beyond the bin of the greatest float64
 
     @classmethod
     def of(cls, accuracy: float) -> _Bins:
-        """The bins whose members are within a relative ``accuracy`` of the value of their bin."""
+        """The bins whose values lie within a relative ``accuracy`` of the value of the bin."""
         width = math.log((1 + accuracy) / (1 - accuracy))
         offset = math.ceil(-math.log(5e-324) / width) + 1
         return cls(accuracy, width, offset, offset + math.ceil(710 / width) + 1)
@@ -311,7 +312,7 @@ class _Bins:
         return 2 * self.middle + 1
 
     def counted(self, x: np.ndarray) -> _Counts:
-        """How many rows of x fall where."""
+        """The counts of the rows of x in the bins."""
         size = np.abs(x)
         logarithm = np.log(np.where((size > 0) & np.isfinite(size), size, 1.0))
         level = self.offset + np.ceil(logarithm / self.width).astype(np.int64)
@@ -336,7 +337,7 @@ class _Bins:
         return values.reshape(levels.size, *counts.least.shape)
 
     def _value(self, signed: np.ndarray) -> np.ndarray:
-        """The value that stands for a bin: between its edges, equally far from both, relatively."""
+        """The value that represents a bin, at equal relative distances from both edges."""
         logarithm = (np.abs(signed) - self.offset) * self.width + math.log1p(-self.accuracy)
         size = np.exp(np.minimum(logarithm, math.log(np.finfo(np.float64).max)))
         return np.sign(signed) * np.where(np.abs(signed) == self.middle, np.inf, size)
@@ -351,9 +352,9 @@ def _added(a: _Counts, b: _Counts) -> _Counts:
 
 
 def largest(k: int, of: Of = None) -> Reducer:
-    """The k members with the largest of a number: ``Extremes``.
+    """The k members with the largest values of one number, as ``Extremes``.
 
-    ``of`` gives one number a member, shape (members,). Among equals the members with the lowest
+    ``of`` returns one number per member, shape (members,). Among equals the members with the lowest
     numbers come first and are kept, so the result does not depend on chunks and devices.
 
     Examples:
@@ -366,7 +367,7 @@ def largest(k: int, of: Of = None) -> Reducer:
 
 
 def smallest(k: int, of: Of = None) -> Reducer:
-    """The k members with the smallest of a number, as ``largest``.
+    """The k members with the smallest values of one number; otherwise like ``largest``.
 
     Examples:
         >>> margin = jq.ensembles.smallest(1, lambda outputs: outputs["margin"])
@@ -388,7 +389,7 @@ def _extremes(k: int, of: Of, sign: float) -> Reducer:
         leaves = jax.tree.leaves(selected(rows))
         if len(leaves) != 1 or leaves[0].ndim != 1:
             shapes = [x.shape[1:] for x in leaves]
-            raise ValueError(f"of: wanted one number a member, got shapes {shapes}")
+            raise ValueError(f"of: wanted one number per member, got shapes {shapes}")
         return best(leaves[0], index)
 
     def merge(a: Any, b: Any) -> Any:
@@ -398,7 +399,7 @@ def _extremes(k: int, of: Of, sign: float) -> Reducer:
 
 
 def _selector(of: Of) -> Callable[[Any], Any]:
-    """The function from rows of outputs to float64 rows of what is reduced."""
+    """The function from rows of outputs to float64 rows of the values to reduce."""
     if of is not None:
         function("of", of)
 
@@ -408,7 +409,7 @@ def _selector(of: Of) -> Callable[[Any], Any]:
         tree = jax.tree.map(lambda x: np.asarray(x, np.float64), chosen)
         for x in jax.tree.leaves(tree):
             if x.shape[:1] != (count,):
-                wanted = f"the leading axis of its argument, the {count} members, kept"
+                wanted = f"an unchanged leading axis of {count} members"
                 raise ValueError(f"of: wanted {wanted}, got shape {x.shape}")
         return tree
 
@@ -429,11 +430,11 @@ def _moments(x: np.ndarray, squares: Callable[[np.ndarray], np.ndarray]) -> _Mom
 def _merged(a: _Moments, b: _Moments, squares: Callable[[np.ndarray], np.ndarray]) -> _Moments:
     n = a.n + b.n
     share, apart = b.n / max(n, 1), b.mean - a.mean
-    infinite = np.isinf(a.mean) | np.isinf(b.mean)  # where the difference would give NaN
+    infinite = np.isinf(a.mean) | np.isinf(b.mean)  # means whose difference would be NaN
     middle = np.where(infinite, a.mean + b.mean, a.mean + share * apart)
     return _Moments(n, middle, a.square + b.square + share * a.n * squares(apart))
 
 
 def _over(x: np.ndarray, divisor: float) -> np.ndarray:
-    """x/divisor, NaN where there are too few members."""
+    """x/divisor; NaN if there are too few members."""
     return x / divisor if divisor > 0 else np.full_like(x, np.nan)

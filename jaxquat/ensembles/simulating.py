@@ -1,9 +1,9 @@
-"""``run``: the devices simulate a chunk while the host reduces and stores the one before.
+"""``run``: the devices simulate a chunk while the host reduces and stores the previous one.
 
-``run`` checks its arguments and settles the chunk, opens the store, and then goes through the
-chunks in their order. Those that are whole in the store are read; the others are simulated, one
-chunk ahead of the host. Either way the outputs of a chunk end in the ``_Tally``, which owns the
-statistics and the failures.
+``run`` checks its arguments, chooses the size of a chunk, opens the store, and then processes the
+chunks in order. Chunks that are complete in the store are read; the others are simulated, one chunk
+ahead of the host. Either way the outputs of a chunk go to the ``_Tally``, which owns the statistics
+and the failures.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Ensemble(_reprs.Tabular):
     """The result of ``jq.ensembles.run``.
 
     Attributes:
-        n: members simulated, those that failed included.
-        result: of the reducers, in the structure of ``reduce``.
-        failed_index: (f,) int64, ascending: the members with an output that is not finite.
+        n: number of members simulated, including those that failed.
+        result: results of the reducers, in the structure of ``reduce``.
+        failed_index: (f,) int64, ascending: the numbers of the members with an output not finite.
         failed_key: (f,) their keys: ``simulate(draw(failed_key[0]))`` runs the first again.
 
     Examples:
@@ -79,39 +79,39 @@ def run(
 
     Args:
         draw: ``draw(key) -> member``, any pytree; member i has the key ``fold_in(key, i)``.
-        simulate: ``simulate(member) -> outputs`` of ONE member, jittable: a small pytree of
-            arrays, such as a settling time from a ``jq.rollout`` with either engine. It is
-            vmapped.
+        simulate: ``simulate(member) -> outputs`` for ONE member, jittable; ``run`` vmaps it. The
+            outputs are a small pytree of arrays, such as a settling time from a ``jq.rollout`` with
+            either engine.
         n: number of members, up to 2^31.
-        key: a ``jax.random.key`` of a generator whose numbers do not depend on vmap (the default
-            one, not "rbg").
-        chunk: members simulated at once, a multiple of the mesh's devices; the last chunk is
-            padded, so that there is one program. Default: the store's; otherwise 2^14 a CPU
-            device, 2^18 a device of another kind, fewer where XLA's memory analysis says that
-            these need more than half of what is free.
-        reduce: a reducer (``jq.ensembles.mean()``, ...) or a pytree of them. They see the outputs
-            of the members that did not fail.
-        mesh: devices over which each chunk is split along all axes; None for the default device.
-            They may belong to several processes, equally many to each; all these processes then
-            make the same call.
+        key: a ``jax.random.key`` of a generator whose numbers do not depend on vmap (the default,
+            not "rbg").
+        chunk: number of members simulated at once, a multiple of the mesh's devices; the last chunk
+            is padded, so one program serves all chunks. Default: the chunk of the store; otherwise
+            2^14 per CPU device, 2^18 per device of another kind, fewer if XLA's memory analysis
+            says that these need more than half of the free memory.
+        reduce: a reducer (``jq.ensembles.mean()``, ...) or a pytree of them. They see only the
+            outputs of the members that did not fail.
+        mesh: devices over which each chunk is split, along all axes of the mesh; None for the
+            default device. They may belong to several processes, the same number to each; all these
+            processes must then make the same call.
         store: a folder for the outputs of all members, a zarr group with one array (n, ...) per
-            output (extra ``store``), named by its place in the pytree. A call that was killed
-            resumes from it when it is made again, with the result that it would have had; a
-            finished store answers another ``reduce`` without a simulation.
-        progress: show a bar with members a second and the time left.
+            output (extra ``store``), named by its place in the pytree. After a kill, the same call
+            resumes from the store and gives the result that it would have given; a finished store
+            serves another ``reduce`` without a simulation.
+        progress: show a bar with members per second and the remaining time.
 
     Returns:
-        Ensemble. Members with an output that is not finite are left out of ``result`` and named;
-        RuntimeWarning if all members failed.
+        Ensemble. Members with an output that is not finite are excluded from ``result`` and listed
+        in ``failed_index``; RuntimeWarning if all members failed.
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name; a store of
             another run (another n, chunk, key, number of processes, shapes and dtypes of members
-            and outputs; what functions compute is not compared); tracing or differentiating (use
-            ``jq.ensembles.members``); a chunk of the store that is lost or damaged, by its members.
-        MemoryError: the chunk does not fit; the message says which would.
-        OSError: the store cannot be written. BlockingIOError: another run writes to it, in the
-            process that the message names (not noticed where files have no locks, as on Windows).
+            and outputs; functions are not compared); tracing or differentiating (use
+            ``jq.ensembles.members``); a lost or damaged chunk of the store, by its members.
+        MemoryError: the chunk does not fit; the message says which size would.
+        OSError: the store cannot be written. BlockingIOError: another run, in the process that the
+            message names, writes to it (not detected where files have no locks, as on Windows).
         ImportError: a store without zarr.
 
     Examples:
@@ -135,21 +135,21 @@ def run(
     _check_reduce(reduce, store)
     if mesh is not None:
         instance("mesh", mesh, Mesh, "a jax.sharding.Mesh")
-        mesh = Mesh(mesh.devices, mesh.axis_names)  # whatever its axis types
+        mesh = Mesh(mesh.devices, mesh.axis_names)  # without its axis types, which do not matter
     experiment = Experiment(draw, simulate, n, _reproducible(key), mesh)
     together = _several_processes(mesh)
     member, outputs = chunks.shapes(experiment)
     tally = _Tally(reduce, outputs)
     folder = None if store is None else place("store", store).resolve()
-    there = None if folder is None else stores.fingerprint(folder)
-    size, program = _chunk(experiment, chunk, there, together)
+    existing = None if folder is None else stores.fingerprint(folder)
+    size, program = _chunk(experiment, chunk, existing, together)
     plan = Plan(n, size, chunks.own_rows(experiment, size))
 
     # Compute.
     opened = None
     if folder is not None:
         here = _fingerprint(experiment, plan, member, outputs)
-        opened = _opened(folder, here, there, plan, together)
+        opened = _opened(folder, here, existing, plan, together)
     quiet = not progress or (together and jax.process_index() != 0)
     with (
         _locked(opened, plan),
@@ -162,14 +162,14 @@ def run(
         tally.merge_processes()
     failed = tally.failed_index
     if failed.size == n:
-        what = f"all {n} members failed, each with an output that is not finite"
-        why = f"the first of number {failed[0]}: statistics are of none"
-        warnings.warn(f"simulate: {what}, {why}", RuntimeWarning, stacklevel=2)
+        problem = f"all {n} members failed, each with an output that is not finite"
+        consequence = f"the first is number {failed[0]}: there are no statistics"
+        warnings.warn(f"simulate: {problem}, {consequence}", RuntimeWarning, stacklevel=2)
     return Ensemble(n, tally.result(), failed, keys(experiment.key, failed))
 
 
 class _Tally:
-    """Statistics and failures of the chunks so far, which come in their order."""
+    """Statistics and failures of the chunks so far; chunks are added in their order."""
 
     def __init__(self, reduce: Any, outputs: Any) -> None:
         """``outputs`` are the shapes and dtypes of one member's outputs."""
@@ -186,19 +186,19 @@ class _Tally:
         return np.concatenate(self.failed)
 
     def add(self, members: slice, leaves: list[np.ndarray]) -> None:
-        """Take in these members by the leaves of their outputs."""
+        """Add these members; ``leaves`` are the leaves of their outputs."""
         index = np.arange(members.start, members.stop)
         good = np.ones(index.size, bool)
         for leaf in leaves:
             if jnp.issubdtype(leaf.dtype, jnp.floating):
                 good &= np.isfinite(leaf).all(axis=tuple(range(1, leaf.ndim)))
         self.failed.append(index[~good])
-        kept = leaves if good.all() else [leaf[good] for leaf in leaves]
-        rows = jax.tree.unflatten(self.outputs, kept)
+        good_leaves = leaves if good.all() else [leaf[good] for leaf in leaves]
+        rows = jax.tree.unflatten(self.outputs, good_leaves)
         self._merge([reducer.summarise(rows, index[good]) for reducer in self.reducers])
 
     def merge_processes(self) -> None:
-        """Take in what the other processes have, process by process: all then have the same."""
+        """Merge the tallies of all processes, in their order, so that all have the same."""
         first, *others = _gather((self.summaries, self.failed_index))
         failed = [first[1], *(index for _, index in others)]
         self.summaries, self.failed = first[0], [np.sort(np.concatenate(failed))]
@@ -217,7 +217,7 @@ class _Tally:
 
 @dataclass(frozen=True)
 class _Run:
-    """A run under way: chunks are read from the store or simulated, then go to the tally."""
+    """A run in progress: chunks are read from the store or simulated, then go to the tally."""
 
     experiment: Experiment
     plan: Plan
@@ -226,14 +226,14 @@ class _Run:
     bar: Any
 
     def read(self, together: bool) -> int:
-        """Take in the chunks that every process has in its store: how many these are."""
+        """Add the chunks that every process has in its store, and return their number."""
         if self.store is None:
             return 0
         digests = self.store.digests()[: self.plan.chunks]
         done = _least(len(digests)) if together else len(digests)
         for k, digest in enumerate(digests[:done]):
             self._take_in(k, self.store.read(k, self.plan.members(k), digest))
-        self.bar.initial = self.bar.n  # what was read says nothing about the members a second
+        self.bar.initial = self.bar.n  # reading does not count in the members per second
         self.bar.unpause()
         return done
 
@@ -257,7 +257,7 @@ class _Run:
             raise self._out_of_memory(error) from error
 
     def _receive(self, k: int, launched: Any) -> None:
-        """Wait for the outputs of chunk k, store them, take them in."""
+        """Wait for the outputs of chunk k, store them, add them to the tally."""
         members = self.plan.members(k)
         size = members.stop - members.start
         leaves = [chunks.fetch(x)[:size] for x in jax.tree.leaves(launched)]
@@ -309,7 +309,7 @@ def _several_processes(mesh: Mesh | None) -> bool:
 def _chunk(
     experiment: Experiment, chunk: Any, there: dict[str, Any] | None, together: bool
 ) -> tuple[int, Any]:
-    """The members in a chunk, and its program if it had to be compiled to know."""
+    """The size of a chunk, and its program if finding the size had to compile it."""
     program = None
     if chunk is None and there is not None:
         chunk = there["chunk"]
@@ -325,7 +325,7 @@ def _chunk(
 
 
 def _fingerprint(experiment: Experiment, plan: Plan, member: Any, outputs: Any) -> dict[str, Any]:
-    """What must agree for a store to be resumed, in values that JSON gives back as they are."""
+    """What must agree for a store to be resumed, in values that JSON returns unchanged."""
     generator = str(jax.random.key_impl(experiment.key))
     return {
         "n": experiment.n,
@@ -352,36 +352,36 @@ def _described(tree: Any) -> dict[str, Any]:
 def _opened(
     folder: Path, here: dict[str, Any], there: dict[str, Any] | None, plan: Plan, together: bool
 ) -> stores.Store:
-    """The store of this run, made by the first process if there is none."""
+    """The store of this run; the first process creates it if there is none."""
     if there is None and not (together and jax.process_index() != 0):
         stores.create(folder, here, plan.n, plan.rows)
     if together:
-        _barrier()  # the store is there
+        _barrier()  # now the store exists
     stores.check(folder, here, stores.fingerprint(folder) or {})
     return stores.attach(folder, here["outputs"], plan.own.start // plan.rows)
 
 
 def _locked(store: stores.Store | None, plan: Plan) -> contextlib.AbstractContextManager[None]:
-    """Keep others from a store to which chunks will be written; many may read a finished one."""
+    """Lock a store against other writers; a finished store needs no lock and may be shared."""
     if store is None or len(store.digests()) >= plan.chunks:
         return contextlib.nullcontext()
     return store.only_writer()
 
 
-# What several processes of one run (``jax.distributed``) tell each other.
+# Communication between the processes of one run (``jax.distributed``).
 
 
 def _gather(tree: Any) -> list[Any]:
-    """This pytree of NumPy arrays of every process, in the order of the processes.
+    """Gather this pytree of NumPy arrays from every process, in the order of the processes.
 
-    A barrier, too. Shapes may differ from process to process, the structure may not.
+    This is also a barrier. Shapes may differ between processes, the structure may not.
     """
     from jax.experimental.multihost_utils import process_allgather
 
     leaves, structure = jax.tree.flatten(tree)
     file = io.BytesIO()
     np.savez(file, *leaves)
-    # Bytes: without x64, JAX would round the float64 numbers.
+    # Send bytes: without x64, JAX would round float64 numbers.
     data = np.frombuffer(file.getvalue(), np.uint8)
     sizes = process_allgather(np.asarray(data.size, np.int32)).ravel()
     rows = process_allgather(np.pad(data, (0, int(sizes.max()) - data.size)))
@@ -393,10 +393,10 @@ def _gather(tree: Any) -> list[Any]:
 
 
 def _least(number: int) -> int:
-    """The least of this number over all processes. A barrier, too."""
+    """The smallest of this number over all processes. This is also a barrier."""
     return int(min(_gather(np.asarray(number))))
 
 
 def _barrier() -> None:
-    """Wait until every process has come here."""
+    """Wait until every process has reached this point."""
     _gather(np.zeros(0))

@@ -1,12 +1,12 @@
-"""The outputs of every member in a zarr group in a folder, and the digests of its whole chunks.
+"""The outputs of all members in a zarr group on disk, and the digests of its complete chunks.
 
 Each array has one file for the rows of a chunk that one process computes. The file
-``digests-<part>`` has a line for each chunk of which that part is whole: the SHA-256 of its
-outputs. The line is written after the arrays of the chunk, so what a killed run has written beyond
-it is not believed, and is written again. What is read is compared with its line, because zarr gives
-a flipped bit, and NaN for a lost file, without a word. The file lies in the folder of the first
-array: zarr warns of files that it does not know in the folder of a group, when it lists that, but
-not in the folder of an array.
+``digests-<part>`` has one line for each chunk whose part is complete: the SHA-256 of its outputs.
+The line is written after the arrays of the chunk, so arrays of a killed run without a line are not
+trusted, and are written again. Chunks are checked against their lines when they are read, because
+zarr silently returns a flipped bit, and NaN for a lost file. The file lies in the folder of the
+first array, because zarr, when it lists a group, warns of unknown files in the folder of the group,
+but not in the folder of an array.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from jaxquat import _disk
 from jaxquat._checks import missing_package
 
 _BELONGS = "ensemble"
-"""The attribute of the group that holds the fingerprint of its run."""
+"""The attribute of the zarr group that holds the fingerprint of its run."""
 
 _UNKNOWN = b"-" * 64
-"""The digest of a chunk from before there were any: version 0.1.0 only counted whole chunks."""
+"""Stands for a missing digest: version 0.1.0 only counted complete chunks."""
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,10 @@ class Store:
     """The part of a store that one process writes.
 
     Attributes:
-        folder: of the zarr group.
+        folder: folder of the zarr group.
         arrays: zarr arrays (n, ...), in the order of the leaves of the outputs.
-        dtypes: of these leaves.
-        part: which part of every chunk is that of this process.
+        dtypes: dtypes of these leaves.
+        part: which part of every chunk belongs to this process.
     """
 
     folder: Path
@@ -49,14 +49,14 @@ class Store:
     part: int
 
     def digests(self) -> list[bytes]:
-        """A digest for each chunk of which the part of this process is whole."""
+        """A digest for each chunk whose part of this process is complete."""
         if self._digests.exists():
             return self._digests.read_bytes().split(b"\n")[:-1]
         counter = next((old for old in self._counters if old.exists()), None)
         return [_UNKNOWN] * int(counter.read_text()) if counter else []
 
     def only_writer(self) -> contextlib.AbstractContextManager[None]:
-        """Keep others from this part; BlockingIOError if somebody writes it already."""
+        """Lock this part against other writers; BlockingIOError if it is locked already."""
         return _disk.only_writer("store", self.folder, f"{self._about}/lock-{self.part}")
 
     def read(self, k: int, rows: slice, digest: bytes) -> list[np.ndarray]:
@@ -71,7 +71,7 @@ class Store:
         return leaves
 
     def write(self, k: int, rows: slice, leaves: list[np.ndarray]) -> None:
-        """Write the outputs of these members, with which chunk k is whole."""
+        """Write the outputs of these members, which completes chunk k."""
         try:
             if rows.stop > rows.start:
                 for array, leaf in zip(self.arrays, leaves, strict=True):
@@ -92,7 +92,7 @@ class Store:
 
     @property
     def _about(self) -> str:
-        """The folder, in that of the group, for files that are not zarr's."""
+        """The subfolder of the group for files that are not zarr's."""
         return self.arrays[0].path
 
     @property
@@ -101,7 +101,7 @@ class Store:
 
     @property
     def _counters(self) -> list[Path]:
-        """Where version 0.1.0 and those after it had their counter of whole chunks."""
+        """Where version 0.1.0 and its successors had their counter of complete chunks."""
         return [place / f"done-{self.part}" for place in (self.folder, self.folder / self._about)]
 
     def _damaged(self, k: int, rows: slice, problem: str) -> ValueError:
@@ -113,9 +113,9 @@ class Store:
 
 
 def fingerprint(folder: Path) -> dict[str, Any] | None:
-    """The fingerprint of the run that made the store; None if nothing is there.
+    """The fingerprint of the run that made the store; None if the folder does not exist.
 
-    ValueError if something else is there.
+    ValueError if it exists and is not a store.
     """
     if not folder.exists():
         return None
@@ -129,22 +129,22 @@ def fingerprint(folder: Path) -> dict[str, Any] | None:
 
 
 def check(folder: Path, here: dict[str, Any], there: dict[str, Any]) -> None:
-    """ValueError, with every difference, if another run made the store."""
+    """Raise a ValueError that lists all differences if another run made the store."""
     if here != there:
         differences = "; ".join(
             f"{name} {here[name]} here, {there.get(name)} there"
             for name in here
             if here[name] != there.get(name)
         )
-        wanted = "a new folder or the store of this very run"
-        raise ValueError(f"store: wanted {wanted}, got {folder} of another: {differences}")
+        wanted = "a new folder or the store of this run"
+        raise ValueError(f"store: wanted {wanted}, got {folder} of another run: {differences}")
 
 
 def create(folder: Path, run: dict[str, Any], n: int, rows: int) -> None:
-    """Make a store of n members: all or nothing, made beside its place and then moved there.
+    """Make a store of n members, all or nothing: under another name first, then renamed.
 
-    ``run`` is the fingerprint, ``rows`` the members in one file of an array. A store that another
-    process has made meanwhile stays.
+    ``run`` is the fingerprint, ``rows`` the number of members in one file of an array. If another
+    process has made a store meanwhile, that store stays.
     """
     beside = folder.with_name(f".{folder.name}.creating")
     with _disk.only_writer("store", folder, f"{beside.absolute()}.lock"):
@@ -166,7 +166,7 @@ def create(folder: Path, run: dict[str, Any], n: int, rows: int) -> None:
 
 
 def attach(folder: Path, outputs: dict[str, Any], part: int) -> Store:
-    """The store in a folder, to be written by this process; ValueError if it is damaged.
+    """Open the store in a folder for writing by this process; ValueError if it is damaged.
 
     ``outputs`` are the shapes and dtypes of one member's outputs, as in the fingerprint.
     """
@@ -180,7 +180,7 @@ def attach(folder: Path, outputs: dict[str, Any], part: int) -> Store:
 
 
 def _kept(dtype: str) -> np.dtype:
-    """The dtype of an array on disk: zarr has those of NumPy, which hold all others exactly."""
+    """The dtype on disk: zarr has only NumPy's dtypes, which hold all others exactly."""
     wide = np.float32 if jnp.issubdtype(dtype, jnp.floating) else np.int32
     return np.dtype(dtype) if np.dtype(dtype).isbuiltin == 1 else np.dtype(wide)
 

@@ -1,11 +1,12 @@
 """Attitude from measurements: filters, smoothers, and their likelihood, all differentiable.
 
-A ``Filter`` is a pure step over samples; ``run`` makes a scan of it, ``smooth`` looks back. So a
-filter is mapped over recordings by ``jax.vmap``, and its noises are fitted by ``jax.grad``: of the
-likelihood, of the error beside a reference, or of what a controller makes of it.
+A ``Filter`` is a pure step over samples; ``run`` scans it over a recording, and ``smooth`` also
+uses later samples. A filter can be mapped over recordings with ``jax.vmap``, and its noises can be
+fitted with ``jax.grad`` of the likelihood, of the error against a reference, or of the performance
+of a controller that uses the estimates.
 
 - ``mekf``: attitude and gyroscope bias from vectors and attitudes with known references.
-- ``ahrs``: attitude from an inertial sensor with magnetometer that is moved about.
+- ``ahrs``: attitude from an inertial sensor with magnetometer on a body that is moved about.
 """
 
 from __future__ import annotations

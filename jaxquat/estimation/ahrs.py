@@ -1,14 +1,15 @@
 """An attitude and heading reference system: gyroscope, accelerometer and magnetometer.
 
-A Kalman filter of 18 errors. Beside the attitude and the gyroscope's bias it estimates
+This is a Kalman filter of 18 errors. Besides the attitude and the gyroscope's bias it estimates
 
-- the horizontal velocity that the accelerometer integrates to, which is observed to be near 0. An
-  acceleration is thus told from a tilt by what becomes of it: a body that is moved about comes
-  back, and a tilt does not. D. Laidig and T. Seel (VQF, Information Fusion 91, 2023) filter the
-  specific force in world axes to the same end; here the time constant is the filter's own;
+- the horizontal velocity that the accelerometer integrates to, which is observed to be near 0.
+  This distinguishes an acceleration from a tilt by its integral: the velocity of a body that is
+  moved about returns to 0, but the velocity from a tilt grows. D. Laidig and T. Seel (VQF,
+  Information Fusion 91, 2023) filter the specific force in world axes for the same purpose; here
+  the Kalman filter sets the time constant;
 - the local declination of the magnetic field, which indoors changes from place to place;
-- the errors of the gyroscope's response: its three gains and six misalignments. A fast motion
-  makes a rate of some 0.1 % of its own of them, in a direction that no constant bias has.
+- the errors of the gyroscope's response: its three gains and six misalignments. They turn a fast
+  motion into a false rate of some 0.1 % of its own, in a direction that no constant bias has.
 
 At rest the gyroscope measures its bias.
 """
@@ -53,27 +54,28 @@ from jaxquat.quaternion import (
     rotate_inverse,
 )
 
-_UNKNOWN = 3.0  # rad: the deviation of an angle of which nothing is known
+_UNKNOWN = 3.0  # rad: the standard deviation of an unknown angle
 
 
 class _Memory(NamedTuple):
     q: Array  # without the latency
-    numbers: Array  # bias, velocity, declination, response: the error without the attitude
+    numbers: Array  # bias, velocity, declination, response: the order of the error after attitude
     covariance: Array
     level: Array  # whether an accelerometer has given the tilt
-    gyro: Array  # last measured
+    gyro: Array  # last measured rate
     slow: Array  # gyroscope and accelerometer, low-passed, (6,)
-    rest: Array  # how long it has been at rest [s]
-    acceleration: Array  # mean square of the horizontal one
-    field: Array  # norm and sine of the dip, low-passed, and what counts as undisturbed, (4,)
+    rest: Array  # how long the body has been at rest [s]
+    acceleration: Array  # mean square of the horizontal acceleration
+    field: Array  # norm and sine of the dip, low-passed, then their undisturbed values, (4,)
 
 
 def ahrs(settings: Settings | None = None) -> Filter:
-    """A filter of attitude from gyroscope, accelerometer and magnetometer. -> Filter.
+    """A filter that estimates attitude from gyroscope, accelerometer, magnetometer. -> Filter.
 
-    Its samples are ``estimation.ImuSample``. World axes are magnetic east, north, and up. It
-    begins where the accelerometer first reads more than half of gravity: level by that, and north
-    by the magnetometer, if it was read then. Until then the attitude's deviations are 3 rad. ::
+    Its samples are ``estimation.ImuSample``. World axes are magnetic east, north, and up. The
+    filter starts at the first sample whose accelerometer reads more than half of gravity. That
+    reading gives the level, and the magnetometer, if read in the same sample, gives north. Until
+    then the attitude's standard deviations are 3 rad. ::
 
         dt = jnp.diff(t, prepend=t[:1])
         samples = estimation.ImuSample(dt, gyro, accelerometer, magnetometer)
@@ -81,10 +83,10 @@ def ahrs(settings: Settings | None = None) -> Filter:
 
     The error has n = 18 elements: attitude [rad] and bias [rad/s], then those of ``others``:
     velocity to the east and north [m/s], (2,); declination [rad], clockwise, (); the errors M of
-    the response, row by row, (9,): the true rate is ``gyro - bias - M gyro``.
+    the response, row by row, (9,). The true rate is ``gyro - bias - M gyro``.
 
     Args:
-        settings: differentiable; None for ``Settings()``.
+        settings: the assumed noises and times, differentiable; None for ``Settings()``.
 
     Examples:
         >>> n = 50
@@ -110,7 +112,7 @@ def ahrs(settings: Settings | None = None) -> Filter:
 
 
 def _start(sample: ImuSample, settings: Settings) -> _Memory:
-    """The memory before the first sample, which knows nothing of the attitude."""
+    """The memory before the first sample, where the attitude is unknown."""
     dtype = sample.dt.dtype
     zero = jnp.zeros((), dtype)
     _, gyro = present(sample.gyro, jnp.zeros(3, dtype))
@@ -129,7 +131,7 @@ def _start(sample: ImuSample, settings: Settings) -> _Memory:
 
 
 def _start_covariance(settings: Settings, attitude: Array) -> Array:
-    """That of the error where nothing but the attitude's deviations (3,) has been measured."""
+    """The covariance of the error at the start, from the attitude's standard deviations (3,)."""
     parts = (
         attitude,
         jnp.full(3, settings.start_bias),
@@ -145,8 +147,8 @@ def _aligned(
 ) -> tuple[Array, Array]:
     """Attitude and covariance: level by the accelerometer, north by the magnetometer, if read."""
     level = _level(force)
-    there, east_of_north = _heading(rotate(level, field))
-    known = has_field & there
+    has_heading, east_of_north = _heading(rotate(level, field))
+    known = has_field & has_heading
     turn = jnp.zeros_like(force).at[2].set(jnp.where(known, east_of_north, 0.0))
     heading = jnp.where(known, settings.start_heading, _UNKNOWN)
     tilt = jnp.full(2, 0.1, force.dtype)
@@ -155,9 +157,9 @@ def _aligned(
 
 
 def _level(force: Array) -> Array:
-    """The attitude in which a specific force (3,) points up, by a turn about a level axis.
+    """The attitude that turns a specific force (3,) to point up, about a level axis.
 
-    One that points below is turned by pi about x first: the turn is never near pi.
+    A force that points down is first turned by pi about x, so the turn is never near pi.
     """
     x, y, z = force / jnp.sqrt(square(force))
     below = z < 0
@@ -171,7 +173,7 @@ def _level(force: Array) -> Array:
 def _linearize(
     settings: Settings, memory: _Memory, sample: ImuSample
 ) -> tuple[_Memory, Estimate, Linearized]:
-    """One step: turn by the gyroscope, then what the other sensors and the rest say."""
+    """One step: turn by the gyroscope, then correct by the other sensors and by rest."""
     dt, ones = sample.dt, jnp.ones(3, sample.dt.dtype)
     has_gyro, gyro = present(sample.gyro, memory.gyro)
     q, middle = _turn(memory, gyro, dt)
@@ -187,7 +189,7 @@ def _linearize(
     level, begins = memory.level | heavy, heavy & ~memory.level
     q_begin, covariance_begin = _aligned(settings, jnp.where(begins, force, up), field, has_field)
     q, covariance = jnp.where(begins, q_begin, q), jnp.where(begins, covariance_begin, covariance)
-    transition = jnp.where(begins, 0.0, transition)  # nothing before it tells of what follows
+    transition = jnp.where(begins, 0.0, transition)  # nothing earlier affects what follows
 
     acceleration, field = rotate(q, force)[:2], rotate(q, field)
     numbers = memory.numbers.at[3:5].add(dt * acceleration).at[5].multiply(keep)
@@ -209,7 +211,7 @@ def _linearize(
     )
 
     row = _eye(2, 1, dt) + _eye(DECLINATION, 1, dt)
-    there, east_of_north = _heading(field)
+    has_heading, east_of_north = _heading(field)
     residual = _wrapped(east_of_north - numbers[5])
     surprise = _surprise(settings, error, row[0], residual)
     of_heading = inverse * settings.heading**2 * doubt * surprise
@@ -219,7 +221,7 @@ def _linearize(
         jnp.concatenate([row, _eye(3, 3, dt)]),
         jnp.concatenate([residual[None], gyro - numbers[:3]]),
         jnp.stack([of_heading, of_bias, of_bias, of_bias]),
-        some_time & jnp.stack([has_field & there, *[at_rest & has_gyro] * 3]),
+        some_time & jnp.stack([has_field & has_heading, *[at_rest & has_gyro] * 3]),
     )
     updates = first, second
     estimate = Estimate(q, numbers[:3], numbers[3:], covariance, *consistency(updates))
@@ -232,13 +234,13 @@ def _linearize(
 
 
 def _surprise(settings: Settings, error: Error, row: Array, residual: Array) -> Array:
-    """The factor of the heading's variance for a long innovation."""
+    """The factor by which a long innovation increases the heading's variance."""
     expected = dot(matvec(error.covariance, row), row) + settings.declination**2
     return 1.0 + residual**2 / (settings.heading_gate**2 * expected)
 
 
 def _turn(memory: _Memory, gyro: Array, dt: Array) -> tuple[Array, Array]:
-    """The attitude after the gyroscope's turn, and that in its middle."""
+    """The attitudes at the end and in the middle of the gyroscope's turn."""
     response = matvec(memory.numbers[6:].reshape(3, 3), gyro)
     half = exp(0.5 * dt * (gyro - memory.numbers[:3] - response))
     middle = multiply(memory.q, half)
@@ -249,9 +251,9 @@ def _rest(
     settings: Settings, memory: _Memory, gyro: Array, force: Array, dt: Array
 ) -> tuple[Array, Array]:
     """The low-passed sensors, and for how long the body has been at rest."""
-    both = jnp.concatenate([gyro, force])
-    slow = memory.slow - jnp.expm1(-dt / 0.5) * (both - memory.slow)
-    off = both - slow
+    sensors = jnp.concatenate([gyro, force])
+    slow = memory.slow - jnp.expm1(-dt / 0.5) * (sensors - memory.slow)
+    off = sensors - slow
     still = (square(off[:3]) < settings.rest_rate**2) & (square(slow[:3]) < settings.rest_rate**2)
     still = still & (square(off[3:]) < settings.rest_acceleration**2)
     return slow, jnp.where(still, memory.rest + dt, 0.0)
@@ -262,7 +264,7 @@ def _disturbance(
 ) -> tuple[Array, Array]:
     """The field's norms and sines of dip, (4,), and the factor of the heading's variance.
 
-    The factor is 1 where norm and dip are those learned, and they are learned where it is small.
+    The factor is 1 where norm and dip equal the learned ones; they are learned where it is small.
     """
     norm = jnp.sqrt(square(field))
     now = jnp.stack([norm, field[2] / norm])
@@ -276,7 +278,7 @@ def _disturbance(
 
 
 def _present_and_long(value: Array, fallback: Array) -> tuple[Array, Array]:
-    """``present`` for a vector whose direction counts: one of length 0 is none."""
+    """``present`` for a vector whose direction matters: length 0 counts as not measured."""
     valid, value = present(value, fallback)
     valid = valid & (square(value) > 0)
     return valid, jnp.where(valid, value, fallback)
@@ -285,11 +287,11 @@ def _present_and_long(value: Array, fallback: Array) -> tuple[Array, Array]:
 def _heading(field: Array) -> tuple[Array, Array]:
     """Whether the field, in level axes, has a heading, and how far it points east of north [rad].
 
-    Clockwise. A field within 0.6 degrees of the vertical has none.
+    The angle is clockwise. A field within 0.6 degrees of the vertical has no heading.
     """
-    there = square(field[:2]) > 1e-4 * square(field)
-    east, north = jnp.where(there, field[0], 0.0), jnp.where(there, field[1], 1.0)
-    return there, jnp.arctan2(east, north)
+    has_heading = square(field[:2]) > 1e-4 * square(field)
+    east, north = jnp.where(has_heading, field[0], 0.0), jnp.where(has_heading, field[1], 1.0)
+    return has_heading, jnp.arctan2(east, north)
 
 
 def _wrapped(angle: Array) -> Array:

@@ -1,4 +1,4 @@
-"""The checks that the filters share: of their settings and of their samples."""
+"""Checks of settings and samples that the filters share."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ def settings_of(
     several: Collection[str] = (),
     shapes: Mapping[str, tuple[tuple[int, ...], ...]] | None = None,
 ) -> Record:
-    """The settings of a filter, or their default for None, after a check of each.
+    """The checked settings of a filter; the default for None.
 
     Args:
-        name: of the argument.
+        name: name of the argument.
         value: the settings.
         default: a record of the same type.
-        checks: of the values, by the name of the field.
-        otherwise: the check of the other fields.
+        checks: checks of single fields, by the name of the field.
+        otherwise: the check of all other fields.
         several: names of the fields that may be (k,) instead of ().
-        shapes: of the fields that may have others, by name.
+        shapes: the allowed shapes of fields that may have others, by name.
     """
     record: Any = default if value is None else value
     instance(name, record, type(default), f"estimation.{type(default).__name__}")
@@ -60,7 +60,7 @@ def settings_of(
 
 
 def sample_of(sample: Any, shapes: Mapping[str, tuple[int, ...]]) -> Any:
-    """A sample after a check of ``dt`` and of these shapes, all in the gyroscope's dtype."""
+    """A sample with checked ``dt`` and shapes, all in the gyroscope's dtype."""
     dt = exactly("sample.dt", sample.dt, ())
     not_negative("sample.dt", dt)
     sensors = [exactly(f"sample.{x}", getattr(sample, x), shape) for x, shape in shapes.items()]

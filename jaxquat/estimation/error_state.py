@@ -1,15 +1,15 @@
 """The Gaussian part of an error-state Kalman filter: prediction, updates, and the smoother.
 
-The state is a unit quaternion and n - 3 numbers. Its error is a vector (n,): first the rotation
-vector of the attitude in WORLD axes, ``q_true = exp(error[:3]) q``, then the differences of the
-numbers. (An attitude error in world axes makes the linearised equations depend on the measured
-rates alone: S. Bonnabel, P. Martin and E. Salaun, Invariant extended Kalman filter, CDC 2009.)
+The state is a unit quaternion and n - 3 numbers. Its error is a vector (n,): the rotation vector of
+the attitude in WORLD axes, ``q_true = exp(error[:3]) q``, then the errors of the numbers. (An
+attitude error in world axes makes the linearised equations depend on the measured rates alone: S.
+Bonnabel, P. Martin and E. Salaun, Invariant extended Kalman filter, CDC 2009.)
 
-Observations come in small blocks. Their update is in Joseph's form, so the covariance stays
-positive in float32 too, and nothing but the small covariance of an innovation is inverted. The
-smoother is the fixed-interval one of Rauch, Tung and Striebel in the form of Bierman (Fixed
-interval smoothing with discrete measurements, Int. J. Control 18(1), 1973, after Bryson and
-Frazier): it goes back over the updates themselves and inverts no covariance.
+Observations come in small blocks. Their update has Joseph's form, so the covariance stays positive
+even in float32, and only the small covariance of an innovation is inverted. The smoother is the
+fixed-interval smoother of Rauch, Tung and Striebel in the form of Bierman (Fixed interval smoothing
+with discrete measurements, Int. J. Control 18(1), 1973, after Bryson and Frazier): it runs
+backwards over the updates and inverts no covariance.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from jaxquat._linear import dot, matvec, transpose
 
 
 class Error(NamedTuple):
-    """The error of a state, a Gaussian.
+    """The error of a state, as a Gaussian distribution.
 
     Attributes:
         mean: (n,).
@@ -41,10 +41,10 @@ class Update(NamedTuple):
 
     Attributes:
         rows: (m, n).
-        gain: (n, m), a column is 0 where there was no observation.
-        innovation: (m,), 0 where there was none.
-        precision: inverse of the covariance of the innovation, (m, m), 0 where there was none.
-        log_precision: logarithm of its determinant, over the observations there were, ().
+        gain: (n, m); the column of a missing observation is 0.
+        innovation: (m,), 0 for a missing observation.
+        precision: inverse of the covariance of the innovation, (m, m), 0 for a missing observation.
+        log_precision: logarithm of the determinant of ``precision`` over the observations made, ().
     """
 
     rows: Array
@@ -63,15 +63,15 @@ def predicted(covariance: Array, transition: Array, variances: Array) -> Array:
 def observed(
     error: Error, rows: Array, residuals: Array, variances: Array, valid: Array
 ) -> tuple[Error, Update]:
-    """The error after a block of m scalar observations, unchanged by those that are not valid.
+    """The error after a block of m scalar observations; invalid ones do not change it.
 
-    The residuals and their derivatives must be finite there too.
+    Invalid residuals and their derivatives must be finite, too.
 
     Args:
-        error: before.
+        error: the error before the observations.
         rows: derivatives of the residuals by the error, (m, n).
-        residuals: measured minus computed from the state whose error this is, (m,).
-        variances: of the noises, positive, (m,).
+        residuals: measured minus computed from the state to which the error belongs, (m,).
+        variances: variances of the noises, positive, (m,).
         valid: whether there is an observation, (m,) bool.
     """
     weight = valid.astype(residuals.dtype)
@@ -81,11 +81,11 @@ def observed(
     inverse, pivots = _inverse(spread)
     gain = _product(images, inverse)
     innovation = jnp.where(valid, residuals - matvec(rows, error.mean), 0.0)
-    # Joseph's form, with matrix products: their derivatives are such products again. XLA fuses
-    # chains of outer products, and computes the chain again for each sum in a derivative.
+    # Joseph's form as matrix products, because their derivatives are matrix products again. XLA
+    # would fuse a chain of outer products and recompute it for each sum in a derivative.
     half = error.covariance - _product(gain, transpose(images))
-    rest = _product(half, transpose(rows_seen)) - gain * variances[None, :]
-    joseph = half - _product(rest, transpose(gain))
+    remainder = _product(half, transpose(rows_seen)) - gain * variances[None, :]
+    joseph = half - _product(remainder, transpose(gain))
     after = Error(error.mean + matvec(gain, innovation), _symmetric(joseph))
     precision = weight[:, None] * inverse * weight[None, :]
     logs = -jnp.sum(jnp.where(valid, jnp.log(pivots), 0.0))
@@ -93,14 +93,14 @@ def observed(
 
 
 def _inverse(matrix: Array) -> tuple[Array, Array]:
-    """Inverse and pivots (m,) of a small positive definite matrix (m, m), by Gauss and Jordan."""
+    """Inverse and pivots (m,) of a small positive definite matrix (m, m), by Gauss-Jordan."""
     pivots, unit = [], np.eye(matrix.shape[0], dtype=bool)
     for k, here in enumerate(unit):
         pivot = matrix[k, k]
         row = jnp.where(here, 1.0, matrix[k]) / pivot
         column = jnp.where(here, 0.0, matrix[:, k])
-        others = jnp.where(here[None, :], 0.0, matrix) - column[:, None] * row[None, :]
-        matrix = jnp.where(here[:, None], row[None, :], others)
+        eliminated = jnp.where(here[None, :], 0.0, matrix) - column[:, None] * row[None, :]
+        matrix = jnp.where(here[:, None], row[None, :], eliminated)
         pivots.append(pivot)
     return matrix, jnp.stack(pivots)
 
@@ -116,7 +116,7 @@ def consistency(updates: Sequence[Update]) -> tuple[Array, Array, Array]:
 
 
 class Adjoint(NamedTuple):
-    """What the later observations say of the error now: ``mean - P vector`` is the smoothed one.
+    """The effect of later observations on the error: the smoothed mean is ``mean - P vector``.
 
     Attributes:
         vector: (n,).
@@ -133,7 +133,7 @@ def no_later_observation(covariance: Array) -> Adjoint:
 
 
 def smoothed(covariance: Array, adjoint: Adjoint) -> Error:
-    """The error, given the later observations too, of a state with this filtered covariance."""
+    """The smoothed error, given the later observations, for this filtered covariance."""
     mean = -matvec(covariance, adjoint.vector)
     known = _product(_product(covariance, adjoint.matrix), covariance)
     return Error(mean, _symmetric(covariance - known))

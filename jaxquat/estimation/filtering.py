@@ -1,4 +1,4 @@
-"""What a filter is, how it runs over a recording, and its smoother."""
+"""The definition of a filter, its run over a recording, and its smoother."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from jaxquat.quaternion import correct_norm, exp, multiply
 
 
 class Estimate(NamedTuple):
-    """What a filter knows after a sample.
+    """The estimate of a filter after a sample.
 
     Attributes:
         q: attitude, body to world, (4,).
-        bias: of the gyroscope, body axes [rad/s], (3,).
+        bias: bias of the gyroscope, body axes [rad/s], (3,).
         others: the filter's further states, (n - 6,), in the order that its docstring gives.
-        covariance: of the error, (n, n): the rotation vector of the attitude in WORLD axes [rad],
-            ``q_true = exp(error[:3]) q``, then bias and others.
+        covariance: covariance of the error, (n, n). The error is the rotation vector of the
+            attitude in WORLD axes [rad], ``q_true = exp(error[:3]) q``, then bias and others.
         nis: normalised innovation squared, the sum over the sample's scalar observations, (). Its
-            mean is ``observations`` where the noises are what the filter takes them for.
+            mean is ``observations`` if the noises are as the filter assumes.
         observations: how many scalars were observed, ().
-        log_likelihood: of the sample given all samples before it, ().
+        log_likelihood: log-likelihood of the sample given all previous samples, ().
 
     Examples:
         >>> n, level = 50, jnp.array([1.0, 0.0, 0.0, 0.0])
@@ -54,11 +54,11 @@ class Estimate(NamedTuple):
 
 
 class Linearized(NamedTuple):
-    """A step of a filter as the smoother needs it.
+    """The linearised step of a filter, for the smoother.
 
     Attributes:
-        transition: of the error, (n, n).
-        updates: blocks of observations, in their order.
+        transition: transition matrix of the error, (n, n).
+        updates: blocks of observations, in the order in which they were used.
     """
 
     transition: Array
@@ -66,18 +66,18 @@ class Linearized(NamedTuple):
 
 
 class Filter(NamedTuple):
-    """A filter: pure functions of its memory and one sample.
+    """A filter: pure functions of its memory (its state between samples) and one sample.
 
     ::
 
         memory = filter.init(first)
         memory, estimate = filter.step(memory, sample)
 
-    ``run`` makes a scan of them. Derivatives go through, in both modes, by the samples and by the
-    settings with which the filter was made.
+    ``run`` scans them over a recording. They are differentiable, in both modes, by the samples and
+    by the settings with which the filter was made.
 
     Attributes:
-        init: ``init(sample) -> memory`` from the first sample, which ``step`` then gets too.
+        init: ``init(sample) -> memory`` from the first sample; pass this sample to ``step``, too.
         step: ``step(memory, sample) -> (memory, estimate)``.
         linearize: ``linearize(memory, sample) -> (memory, estimate, Linearized)``, for ``smooth``.
 
@@ -99,7 +99,7 @@ class Filter(NamedTuple):
 def filter_of(
     init: Callable[[Any], Any], linearize: Callable[[Any, Any], tuple[Any, Estimate, Linearized]]
 ) -> Filter:
-    """The Filter with these two functions, whose step is the first part of ``linearize``."""
+    """The Filter with these functions; its step is ``linearize`` without the third result."""
 
     def step(memory: Any, sample: Any) -> tuple[Any, Estimate]:
         return linearize(memory, sample)[:2]
@@ -108,15 +108,15 @@ def filter_of(
 
 
 def run(filter: Filter, samples: Any, memory: Any = None) -> tuple[Any, Estimate]:  # noqa: A002
-    """Run a filter over N samples of one recording. -> (memory, Estimate with an axis (N,)).
+    """Run a filter over N samples of a recording. -> (memory, Estimate with leading axis (N,)).
 
-    Samples of several recordings are mapped with ``jax.vmap``. One of length 0 without sensors
-    (``dt`` is 0, NaN elsewhere) changes nothing: it pads recordings to a common length.
+    To run several recordings, map over them with ``jax.vmap``. A sample of length 0 without sensors
+    (``dt`` is 0, NaN elsewhere) changes nothing: use it to pad recordings to a common length.
 
     Args:
         filter: from ``mekf`` or ``ahrs``.
-        samples: the filter's samples, each array with an axis (N,) in front.
-        memory: where an earlier run ended; None to begin with the first sample.
+        samples: the filter's samples, each array with a leading axis (N,).
+        memory: the memory that an earlier run returned; None to start at the first sample.
 
     Examples:
         >>> n, level = 50, jnp.array([1.0, 0.0, 0.0, 0.0])
@@ -134,17 +134,17 @@ def run(filter: Filter, samples: Any, memory: Any = None) -> tuple[Any, Estimate
 
 
 def smooth(filter: Filter, samples: Any, memory: Any = None) -> Estimate:  # noqa: A002
-    """Estimates from the samples before and after each of N samples. -> Estimate, (N,) in front.
+    """Estimate the state at each of N samples from all samples. -> Estimate, leading axis (N,).
 
-    It is the fixed-interval smoother of Rauch, Tung and Striebel along the run of the filter, in
-    the form of G. J. Bierman, Int. J. Control 18(1), 1973, which inverts no covariance.
-    The fields ``nis``, ``observations`` and ``log_likelihood`` are those of the filter. The
-    covariances of all samples are kept: for a long recording, ``merge`` its samples before.
+    This is the fixed-interval smoother of Rauch, Tung and Striebel along the run of the filter, in
+    the form of G. J. Bierman, Int. J. Control 18(1), 1973, which inverts no covariance. The fields
+    ``nis``, ``observations`` and ``log_likelihood`` come from the filter. The covariances of all
+    samples are kept in memory: for a long recording, ``merge`` its samples first.
 
     Args:
         filter: from ``mekf`` or ``ahrs``.
-        samples: the filter's samples, each array with an axis (N,) in front.
-        memory: where an earlier run ended; None to begin with the first sample.
+        samples: the filter's samples, each array with a leading axis (N,).
+        memory: the memory that an earlier run returned; None to start at the first sample.
 
     Examples:
         >>> n, level = 50, jnp.array([1.0, 0.0, 0.0, 0.0])
@@ -174,7 +174,7 @@ def smooth(filter: Filter, samples: Any, memory: Any = None) -> Estimate:  # noq
 
 
 def corrected(estimate: Estimate, error: Error) -> Estimate:
-    """The estimate with the mean error (n,) added and the error's covariance."""
+    """The estimate corrected by the mean error (n,), with the error's covariance."""
     q, shift = turned(estimate.q, error.mean[:3]), error.mean[3:]
     bias, others = estimate.bias + shift[:3], estimate.others + shift[3:]
     return estimate._replace(q=q, bias=bias, others=others, covariance=error.covariance)
@@ -186,25 +186,25 @@ def turned(q: Array, u: Array) -> Array:
 
 
 def present(value: Array, fallback: Array) -> tuple[Array, Array]:
-    """Whether a measurement is finite, (), and the measurement, or ``fallback`` where it is not.
+    """Whether a measurement is finite, (), and the measurement, or ``fallback`` if it is not.
 
-    Nothing computed from it is NaN then, nor are the derivatives.
+    So nothing computed from it is NaN, and no derivative is.
     """
     valid = jnp.all(jnp.isfinite(value))
     return valid, jnp.where(valid, value, fallback)
 
 
 def _recomputed(step: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """A step whose reverse mode keeps the memory alone and computes the rest again.
+    """A step whose reverse mode stores only the memory and recomputes everything else.
 
     A step has some thirty arrays of the covariance's size. Within a scan the compiler cannot merge
-    the second computation with the first, so no barrier against that is needed.
+    the recomputation with the first computation, so no barrier against this is needed.
     """
     return jax.checkpoint(step, prevent_cse=False)
 
 
 def _start(filter: Filter, samples: Any, memory: Any) -> Any:  # noqa: A002
-    """The memory to start from, checked against what the filter makes of the first sample."""
+    """The memory to start from; a given one is checked against the filter's own initial memory."""
     instance("filter", filter, Filter, "an estimation.Filter, such as mekf(...)")
     arrays("samples", samples)
     if hasattr(samples, "attitude"):
@@ -218,5 +218,5 @@ def _start(filter: Filter, samples: Any, memory: Any) -> Any:  # noqa: A002
         return start
     wanted, got = (_reprs.shapes(tree) for tree in (start, arrays("memory", memory)))
     if jax.tree.structure(memory) != jax.tree.structure(start) or got != wanted:
-        raise TypeError(f"memory: wanted that of the filter, {wanted}, got {got}")
+        raise TypeError(f"memory: wanted the memory of the filter, {wanted}, got {got}")
     return memory

@@ -1,8 +1,9 @@
-"""The samples of an inertial sensor with magnetometer, what ``ahrs`` assumes of it, and its error.
+"""Samples of an inertial sensor with magnetometer, and settings and error model of ``ahrs``.
 
 The error has 18 elements: attitude (3), bias (3), horizontal velocity (2), declination (1), and the
-nine errors of the gyroscope's response. Of its transition F only a few blocks differ from those of
-the identity; ``F P F^T`` by these blocks costs an eighth of the two products of (18, 18) matrices.
+nine errors of the gyroscope's response. Only a few blocks of its transition F differ from the
+identity; computing ``F P F^T`` from these blocks costs an eighth of the two products of (18, 18)
+matrices.
 """
 
 from __future__ import annotations
@@ -20,45 +21,46 @@ from jaxquat.quaternion import conjugate, correct_norm, exp, log, multiply, rota
 
 GRAVITY = 9.80665  # m/s^2
 SIZE = 18
-VELOCITY, DECLINATION, RESPONSE = 6, 8, 9  # where they begin in the error
+VELOCITY, DECLINATION, RESPONSE = 6, 8, 9  # first indices in the error
 _ALL_DIGITS = lax.Precision.HIGHEST
 
 
 class Settings(NamedTuple):
-    """What ``ahrs`` assumes, a pytree of numbers (); all but ``latency`` are positive.
+    """The settings of ``ahrs``, a pytree of numbers (); all but ``latency`` are positive.
 
-    An observation whose density is s [unit sqrt(s)] has the standard deviation s/sqrt(dt) in a
-    sample of length dt, so the settings do not depend on the sampling rate.
+    An observation of density s [unit sqrt(s)] has the standard deviation s/sqrt(dt) in a sample of
+    length dt, so the settings do not depend on the sampling rate.
 
     Attributes:
         gyro: density of the white noise of the rates [rad/s/sqrt(Hz)].
-        gyro_by_rate: the same in proportion to the rate [1/sqrt(Hz)].
+        gyro_by_rate: further noise density, proportional to the rate [1/sqrt(Hz)].
         walk: density of the random walk of the bias [rad/s^2/sqrt(Hz)].
-        start_bias: of the bias, which begins as 0 [rad/s].
-        start_response: of the errors of gain and alignment, which begin as 0 [1 or rad].
-        start_heading: of the heading that a magnetometer gives at the beginning [rad].
-        velocity: density of the velocity's observation as 0 [m/s sqrt(s)].
-        velocity_by_acceleration: the same in proportion to the root-mean-square horizontal
-            acceleration [s sqrt(s)] over ``acceleration_time`` [s].
-        acceleration_time: [s].
+        start_bias: standard deviation of the bias at the start, where its estimate is 0 [rad/s].
+        start_response: standard deviation of the errors of gain and alignment at the start, where
+            their estimates are 0 [1 or rad].
+        start_heading: standard deviation of the heading that a magnetometer gives at the start
+            [rad].
+        velocity: density of the observation that the velocity is 0 [m/s sqrt(s)].
+        velocity_by_acceleration: further density of that observation, proportional to the
+            root-mean-square horizontal acceleration over ``acceleration_time`` [s sqrt(s)].
+        acceleration_time: time over which the horizontal acceleration is averaged [s].
         heading: density of the magnetic heading [rad sqrt(s)].
         heading_gate: an innovation of this many standard deviations doubles its variance.
-        declination: of the local declination [rad], a random process that forgets its value in
-            ``declination_time`` [s].
-        declination_time: [s].
-        field_gate: relative change of the field's norm, or change of the sine of its dip, at which
-            the variance of the heading is four times as large.
+        declination: standard deviation of the local declination, a random process [rad].
+        declination_time: time in which the declination forgets its value [s].
+        field_gate: relative change of the field's norm, or change of the sine of its dip, that
+            multiplies the variance of the heading by four.
         field_time: time in which the norm and dip that count as undisturbed are learned [s].
-        rest_rate: a body at rest has a measured rate below this [rad/s], the bias included, which
-            changes by less in about 0.5 s. A slow turn counts as rest and its rate as bias, so
-            lower this for a body that turns slowly.
+        rest_rate: at rest the measured rate, bias included, is below this and changes by less than
+            this in about 0.5 s [rad/s]. A slow turn counts as rest and its rate as bias, so lower
+            this for a body that turns slowly.
         rest_acceleration: at rest the specific force changes by less than this in about 0.5 s
             [m/s^2].
-        rest_time: the body is at rest once both have held for so long [s].
-        rest_velocity: density of the velocity's observation as 0 at rest [m/s sqrt(s)].
-        rest_bias: density of the bias's observation at rest [rad/s sqrt(s)].
-        latency: the sample that is read at a time was measured this much earlier [s]. The attitude
-            is turned on by as much, at the last rate.
+        rest_time: the body is at rest once both conditions have held for this long [s].
+        rest_velocity: density of the observation, at rest, that the velocity is 0 [m/s sqrt(s)].
+        rest_bias: density of the observation of the bias at rest [rad/s sqrt(s)].
+        latency: time from the measurement of a sample to its reading [s]. The attitude is
+            extrapolated over this time at the last rate.
 
     Examples:
         >>> settings = jq.estimation.Settings(heading=0.5)  # rad sqrt(s), where magnets disturb
@@ -90,16 +92,17 @@ class Settings(NamedTuple):
 
 
 class ImuSample(NamedTuple):
-    """One sample of ``ahrs``; with an axis (N,) in front of each array, a recording.
+    """One sample of ``ahrs``, or a recording if each array has a leading axis (N,).
 
-    A sensor with a NaN or an infinity was not read. Without the gyroscope its last rate is taken,
-    and the covariance grows as if it had been read: after a long gap it is too small.
+    A sensor with a NaN or an infinity counts as not read. Without a gyroscope reading, the last
+    rate is used, and the covariance grows as if the gyroscope had been read: after a long gap it is
+    too small.
 
     Attributes:
-        dt: time since the sample before [s], at least 0, ().
-        gyro: mean rate since then [rad/s], body axes, (3,).
-        accelerometer: specific force at the end [m/s^2], body axes, (3,).
-        magnetometer: magnetic field at the end, body axes, any unit, (3,).
+        dt: time since the previous sample [s], at least 0, ().
+        gyro: mean rate since the previous sample [rad/s], body axes, (3,).
+        accelerometer: specific force at the time of the sample [m/s^2], body axes, (3,).
+        magnetometer: magnetic field at the time of the sample, body axes, any unit, (3,).
 
     Examples:
         >>> n = 100
@@ -120,15 +123,15 @@ class ImuSample(NamedTuple):
 
 
 def merge(samples: ImuSample, every: int) -> ImuSample:
-    """Merge each ``every`` of N samples into one. -> ImuSample with N/every in front.
+    """Merge every ``every`` of N samples into one. -> ImuSample with a leading axis (N/every,).
 
-    The rotations are composed, so a merged gyroscope turns as far as its samples together, coning
-    included; the rate is that of the whole rotation. Specific force and field are turned to the
-    axes at the end and averaged, without those that are NaN. ``ahrs`` then costs 1/every of the
-    time and memory, and loses little while a merged turn is below half a radian.
+    The rotations are composed, so the merged rate gives the same turn as its samples together,
+    coning included. Specific force and field are rotated to the body axes at the end and averaged,
+    without the samples that are NaN. ``ahrs`` then costs 1/every of the time and memory, and loses
+    little while a merged turn is below half a radian.
 
     Args:
-        samples: of one recording, with finite gyroscope.
+        samples: the samples of one recording, with finite gyroscope.
         every: a divisor of N.
 
     Examples:
@@ -165,7 +168,7 @@ def _merged(samples: ImuSample) -> ImuSample:
 
 
 def _mean(vectors: Array) -> Array:
-    """The mean of the rows that have no NaN; NaN where all have."""
+    """The mean of the rows without a NaN; NaN if every row has one."""
     valid = ~jnp.any(jnp.isnan(vectors), axis=1, keepdims=True)
     count = jnp.sum(valid, dtype=vectors.dtype)
     total = jnp.sum(jnp.where(valid, vectors, 0.0), axis=0)
@@ -173,7 +176,7 @@ def _mean(vectors: Array) -> Array:
 
 
 def transition_of(q: Array, gyro: Array, dt: Array, keep: Array) -> Array:
-    """The derivative of the error after a step by that before, (18, 18)."""
+    """The derivative of the error after a step by the error before it, (18, 18)."""
     by_rate = -dt * to_matrix(q)
     by_response = (by_rate[:, :, None] * gyro[None, None, :]).reshape(3, 9)
     tilt = dt * jnp.asarray([[0.0, GRAVITY, 0.0], [-GRAVITY, 0.0, 0.0]], dt.dtype)
@@ -183,7 +186,7 @@ def transition_of(q: Array, gyro: Array, dt: Array, keep: Array) -> Array:
 
 
 def propagated(covariance: Array, q: Array, gyro: Array, dt: Array, keep: Array) -> Array:
-    """``F P F^T`` with the transition F, by its blocks."""
+    """``F P F^T`` with the transition F, computed from its blocks."""
     by_rate = -dt * to_matrix(q)
 
     def applied(matrix: Array) -> Array:

@@ -1,8 +1,8 @@
 """The multiplicative extended Kalman filter: attitude and gyroscope bias.
 
 E. J. Lefferts, F. L. Markley and M. D. Shuster, Kalman filtering for spacecraft attitude
-estimation, J. Guid. Control Dyn. 5(5), 1982. The gyroscope moves the attitude; vectors and
-attitudes correct it. The attitude error stands in world axes here.
+estimation, J. Guid. Control Dyn. 5(5), 1982. The gyroscope propagates the attitude; measured
+vectors and attitudes correct it. Here, the attitude error is in world axes.
 """
 
 from __future__ import annotations
@@ -48,22 +48,22 @@ from jaxquat.quaternion import (
 
 
 class Noises(NamedTuple):
-    """What ``mekf`` assumes, a pytree of scalars, except ``vectors`` and ``attitude``.
+    """The noises that ``mekf`` assumes, a pytree of scalars, except ``vectors`` and ``attitude``.
 
-    The densities of the gyroscope are those of ``jq.gyro.Gyro``.
+    The densities of the gyroscope are defined as in ``jq.gyro.Gyro``.
 
     Attributes:
         gyro: density of the white noise of the rates [rad/s/sqrt(Hz)].
         walk: density of the bias's random walk [rad/s^2/sqrt(Hz)].
         vectors: standard deviation of each component of a measured vector, in the vector's unit;
             () or one per vector (k,).
-        attitude: standard deviation of a measured attitude about each axis [rad], (); one for each
-            body axis, (3,); or the covariance in body axes [rad^2], (3, 3). If R maps the star
+        attitude: standard deviation of a measured attitude about each axis [rad], (), or one per
+            body axis, (3,); or its covariance in body axes [rad^2], (3, 3). If R maps the star
             tracker's axes to body axes, use ``R @ diag(deviations**2) @ R.T``.
         start_attitude: standard deviation of the attitude at the start about each axis [rad].
         start_bias: standard deviation of the bias at the start [rad/s]; its estimate starts at 0.
         acceleration: standard deviation of the angular acceleration about each axis while the
-            gyroscope is not read [rad/s^2].
+            gyroscope gives no reading [rad/s^2].
 
     Examples:
         >>> noises = jq.estimation.Noises(gyro=3e-4, attitude=1e-3)
@@ -81,20 +81,21 @@ class Noises(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """One sample of ``mekf``; with an axis (N,) in front of each array, a recording.
+    """One sample of ``mekf``, or a recording if each array has a leading axis (N,).
 
-    A vector or attitude with a NaN in it was not measured. An attitude whose norm differs from 1 by
-    more than 1e-4 is an error; under jit it is left out. While the gyroscope has a NaN, its last
-    rate is held, 0 before the first; vectors and attitudes do not change that rate. After a gap T
-    that follows a sample of length dt the attitude's variance is larger by
+    A vector or attitude with a NaN counts as not measured. An attitude whose norm differs from 1 by
+    more than 1e-4 is an error; under jit it is ignored. While the gyroscope has a NaN, its last
+    rate is held (0 before the first); vectors and attitudes do not change that rate. A gap T after
+    a sample of length dt increases the attitude's variance by
     ``T^2 gyro^2/dt + (acceleration T (T + dt)/2)^2``.
 
     Attributes:
-        dt: time since the sample before [s], at least 0, ().
+        dt: time since the previous sample [s], at least 0, ().
         gyro: mean rate since the previous sample [rad/s], body axes, (3,).
         vectors: k measured vectors, body axes, (k, 3): directions, specific force, magnetic field.
         references: the same vectors in world axes and the same units, (k, 3).
-        attitude: measured, body to world, (4,); ``jnp.full(4, jnp.nan)`` without a star tracker.
+        attitude: measured attitude, body to world, (4,); ``jnp.full(4, jnp.nan)`` without a star
+            tracker.
 
     Examples:
         >>> up = jnp.array([[0.0, 0.0, 9.81]])  # m/s^2: one vector, the specific force at rest
@@ -116,13 +117,13 @@ class _Memory(NamedTuple):
     q: Array
     bias: Array
     covariance: Array
-    gyro: Array  # last measured
-    length: Array  # of the sample that measured it [s]
-    gap: Array  # time since then [s]
+    gyro: Array  # last measured rate
+    length: Array  # length of the sample that measured it [s]
+    gap: Array  # time since that sample [s]
 
 
 def mekf(q: ArrayLike, noises: Noises | None = None, *, gate: ArrayLike = jnp.inf) -> Filter:
-    """A filter of attitude and gyroscope bias from any vectors and attitudes. -> Filter.
+    """A filter that estimates attitude and gyroscope bias from vectors and attitudes. -> Filter.
 
     Its samples are ``estimation.Sample``; its error is (attitude [rad], bias [rad/s]), n = 6, and
     ``others`` is empty. ::
@@ -134,8 +135,9 @@ def mekf(q: ArrayLike, noises: Noises | None = None, *, gate: ArrayLike = jnp.in
     Args:
         q: unit attitude to start from, (4,).
         noises: standard deviations, differentiable; None for ``Noises()``.
-        gate: an observed vector or attitude is left out where its innovation is more than this many
-            standard deviations long, (): accelerations, magnets, a star tracker's outliers.
+        gate: an observed vector or attitude is ignored if its innovation is longer than this many
+            standard deviations, (). This rejects accelerations, magnets and a star tracker's
+            outliers.
 
     Examples:
         >>> level = jnp.array([1.0, 0.0, 0.0, 0.0])
@@ -171,7 +173,7 @@ def mekf(q: ArrayLike, noises: Noises | None = None, *, gate: ArrayLike = jnp.in
             raise ValueError(f"noises.vectors: wanted {wanted}, got {vectors}")
         dtype = sample.gyro.dtype
         numbers = cast(noises, dtype)
-        valid = jnp.all(jnp.isfinite(sample.gyro)) & (sample.dt > 0)  # 0 in what pads a recording
+        valid = jnp.all(jnp.isfinite(sample.gyro)) & (sample.dt > 0)  # dt is 0 in padding
         gyro = jnp.where(valid, sample.gyro, memory.gyro)
         length = jnp.where(valid, sample.dt, memory.length)
         gap = jnp.where(valid, 0.0, memory.gap + sample.dt)
@@ -191,9 +193,9 @@ def mekf(q: ArrayLike, noises: Noises | None = None, *, gate: ArrayLike = jnp.in
 
 
 def _held(noises: Noises, length: Array, gap: Array) -> Array:
-    """The variance of the attitude [rad^2] after a gap through which the last rate was held.
+    """The variance of the attitude [rad^2] after a gap during which the last rate was held.
 
-    That rate is the mean over a sample of this length, with the noise of one.
+    That rate is the mean over one sample of this length, with that sample's noise.
     """
     some = length > 0
     noise = jnp.where(some, noises.gyro**2 / jnp.where(some, length, 1.0), 0.0)
@@ -203,9 +205,9 @@ def _held(noises: Noises, length: Array, gap: Array) -> Array:
 def _predict(
     memory: _Memory, sample: Sample, variance: Array, noises: Noises
 ) -> tuple[Array, Array, Array]:
-    """Attitude, transition of the error (6, 6) and its covariance after the gyroscope's turn.
+    """Attitude, error transition (6, 6) and error covariance after the gyroscope's turn.
 
-    ``variance`` [rad^2] is that of the turn about each axis.
+    ``variance`` [rad^2] is the variance of the turn about each axis.
     """
     dt = sample.dt
     half = exp(0.5 * dt * (sample.gyro - memory.bias))
@@ -227,7 +229,7 @@ def _observe(
     for vector, reference, sigma in zip(sample.vectors, sample.references, sigmas, strict=True):
         known, reference = present(reference, jnp.zeros_like(reference))
         valid, vector = present(vector, jnp.zeros_like(vector))
-        # exp(-e) r = r - e × r: what the estimate turns to the world is off by r × e
+        # exp(-e) r = r - e × r: a vector turned to the world by the estimate is off by r × e
         rows = jnp.concatenate([so3.hat(reference), zero], axis=1)
         residual = rotate(q, vector) - reference
         variances = jnp.broadcast_to(sigma**2, (3,))
@@ -235,7 +237,7 @@ def _observe(
     off = jnp.abs(jnp.sqrt(square(sample.attitude)) - 1.0)
     valid, measured = present(jnp.where(off <= 1e-4, sample.attitude, jnp.nan), q)
     residual = log(multiply(measured, conjugate(q)))
-    # Noise in body axes turns half of the residual to the world, to second order in it.
+    # To second order in the residual, body-axes noise maps to the world at half the residual.
     to_body = transpose(to_matrix(multiply(exp(-0.5 * residual), measured)))
     unit_lower, variances = _independent(jnp.asarray(noises.attitude))
     rows = jnp.matmul(unit_lower, to_body, precision=lax.Precision.HIGHEST)
@@ -255,7 +257,7 @@ def _gated(
 ) -> Error:
     """The error after three scalar observations, which are appended to ``updates``.
 
-    Without a finite gate, or within it, all three count; otherwise none does.
+    All three are used if the innovation is within the gate, none otherwise.
     """
     after, tried = error, []
     for row, value, variance in zip(rows, residual, variances, strict=True):
@@ -270,9 +272,9 @@ def _gated(
 
 
 def _independent(noise: Array) -> tuple[Array, Array]:
-    """A unit lower triangular L and variances d (3,) with ``L C L^T = diag(d)`` for covariance C.
+    """Unit lower triangular L and variances d (3,), ``L C L^T = diag(d)`` for covariance C.
 
-    ``noise`` is C, or deviations () or (3,). As det L is 1, the likelihood stays the same.
+    ``noise`` is C, or deviations () or (3,). Because det L is 1, the likelihood does not change.
     """
     eye = jnp.eye(3, dtype=noise.dtype)
     if noise.ndim < 2:
@@ -288,7 +290,7 @@ def _independent(noise: Array) -> tuple[Array, Array]:
 
 
 def _attitude_noise(name: str, value: Array) -> None:
-    """ValueError if concrete deviations are not positive, or a covariance is none."""
+    """ValueError if concrete deviations are not positive, or a matrix is not a covariance."""
     if value.ndim < 2:
         positive(name, value)
         return

@@ -1,4 +1,4 @@
-"""Bridges to other libraries, each with an extra of its name.
+"""Bridges to other libraries; each needs the extra of the same name.
 
 ``import jaxquat`` imports none of them.
 """

@@ -1,11 +1,11 @@
 """Rigid-body rotation in diffrax (extra ``diffrax``).
 
-It brings adaptive steps, events, dense output and adjoints, and attitudes stay on the sphere.
+diffrax provides adaptive steps, events, dense output and adjoints; attitudes stay on the sphere.
 
 - ``term`` is an ``ODETerm`` over ``State``; its ``args`` are the torque's params.
 - ``Heun``, ``Bosh3`` and ``Dopri5`` are the embedded Runge-Kutta methods of those names, lifted as
-  ``jq.schemes.rkmk`` lifts them.
-- ``controller`` chooses steps by separate tolerances for attitude and rate.
+  in ``jq.schemes.rkmk``.
+- ``controller`` chooses steps with separate tolerances for attitude and rate.
 
 For example::
 
@@ -15,9 +15,9 @@ For example::
         term(body, torque), Dopri5(), 0.0, 10.0, None, start, params, stepsize_controller=steps
     )
 
-A state without aux has ``aux={}`` here, because diffrax's loops cannot hold an empty tuple. The
-derivative of q is the one in R^4, so that diffrax's own solvers take the same term. They leave the
-sphere by their error.
+A state without aux needs ``aux={}`` here, because diffrax's loops cannot hold an empty tuple. The
+derivative of q is the derivative in R^4, so diffrax's own solvers also accept the term; their
+attitudes leave the sphere by the error of the solver.
 """
 
 from __future__ import annotations
@@ -64,10 +64,11 @@ def term(body: Body, torque: Torque) -> diffrax.ODETerm:
         torque: ``torque(t, state, params)``, in body axes [N m].
 
     Returns:
-        A term whose ``vf`` gives the derivatives of q (in R^4) and of all else as a ``State``. It
-        raises a TypeError where the dtype of the state is not that of the body. With
-        ``jax_enable_x64`` a body and a state in float32 need times in float32 too: diffrax gives
-        the state the wider dtype of both, and Python numbers are float64 then.
+        A term whose ``vf`` returns the derivatives of q (in R^4) and of all other fields as a
+        ``State``. It raises a TypeError if state and body have different dtypes. With
+        ``jax_enable_x64``, a body and a state in float32 also need times in float32: diffrax
+        promotes the state to the wider dtype of state and times, and Python numbers are then
+        float64.
 
     Examples:
         >>> from jaxquat.interop import diffrax as bridge
@@ -92,28 +93,28 @@ def term(body: Body, torque: Torque) -> diffrax.ODETerm:
 
 
 def _check_dtype(body: Body, state: State) -> None:
-    """TypeError for a state that diffrax has brought to another dtype than that of the body."""
-    wanted, dtype = body.inertia.dtype, state.q.dtype
-    if wanted != dtype:
+    """TypeError if diffrax has promoted the state to another dtype than the body's."""
+    body_dtype, dtype = body.inertia.dtype, state.q.dtype
+    if body_dtype != dtype:
         hint = (
             "; diffrax gives the state the dtype of the times where that is wider, and a Python"
             f" number has {jnp.asarray(0.0).dtype}: give t0, t1, dt0 and the ts of SaveAt as"
-            f" {wanted}, as in jnp.{wanted}(0.0)"
+            f" {body_dtype}, as in jnp.{body_dtype}(0.0)"
         )
-        hint = hint if dtype.itemsize > wanted.itemsize else ""
-        raise TypeError(f"y0: wanted the dtype of the body, {wanted}, got {dtype}{hint}")
+        hint = hint if dtype.itemsize > body_dtype.itemsize else ""
+        raise TypeError(f"y0: wanted the dtype of the body, {body_dtype}, got {dtype}{hint}")
 
 
 class Interpolation(diffrax.AbstractLocalInterpolation):
     """The motion within one step.
 
-    The rotation vector from the start of the step is the quintic that meets attitude, rate and
+    The rotation vector from the start of the step is the quintic that matches attitude, rate and
     acceleration at both ends. Attitudes are unit and of order 6 in the step; rates are their exact
     derivatives and of order 5. Aux states, position and velocity are cubics.
 
     Attributes:
         t0: the time at the start of the step [s].
-        t1: the time at its end [s].
+        t1: the time at the end of the step [s].
         y0: the state at the start.
         y1: the state at the end.
         k0: the derivative at the start, as ``term`` gives it.
@@ -139,7 +140,7 @@ class Interpolation(diffrax.AbstractLocalInterpolation):
     k1: State
 
     def evaluate(self, t0: Any, t1: Any = None, left: bool = True) -> State:
-        """Return the state at ``t0``, or with ``t1`` the state at t1 minus that at t0.
+        """Return the state at ``t0``, or with ``t1`` the state at t1 minus the state at t0.
 
         Examples:
             >>> from jaxquat.interop import diffrax as bridge
@@ -155,7 +156,7 @@ class Interpolation(diffrax.AbstractLocalInterpolation):
             return jax.tree.map(jnp.subtract, self.evaluate(t1), self.evaluate(t0))
         dtype = self.y0.q.dtype
         dt = jnp.asarray(self.t1 - self.t0, dtype)
-        moving = dt != 0  # diffrax asks within steps of length zero too
+        moving = dt != 0  # diffrax also evaluates steps of length zero
         dt = jnp.where(moving, dt, 1)
         s = jnp.where(moving, jnp.asarray(t0 - self.t0, dtype) / dt, 0)
         turn, rate = self._turn(s, dt)
@@ -166,10 +167,11 @@ class Interpolation(diffrax.AbstractLocalInterpolation):
         return State(correct_norm(multiply(self.y0.q, exp(turn))), rate, *others)
 
     def _turn(self, s: Array, dt: Array) -> tuple[Array, Array]:
-        """Return rotation vector since the start and body rate at the fraction ``s`` of the step.
+        """Return the rotation vector since the start, and the body rate, at the fraction ``s``.
 
-        In the chart u of ``q = q0 exp(u)`` the rate is ``u' = dexpinv(u, omega)``. At the start
-        u = 0, so u' is omega and u'' is its derivative. At the end u'' follows from u' by jvp.
+        In the chart u of ``q = q0 exp(u)``, the slope is ``u' = dexpinv(u, omega)``. At the start u
+        is 0, so u' is omega and u'' is the derivative of omega. At the end, u'' follows from u' by
+        jvp.
         """
         end = log(relative(self.y0.q, self.y1.q))
         slope = so3.dexpinv(end, self.y1.omega)
@@ -184,7 +186,7 @@ def _quintic(
 ) -> tuple[Array, Array]:
     """Return Hermite's quintic from 0 at s = 0 to ``end`` at s = 1, and its slope.
 
-    v0, v1 are its first derivatives at the ends, a0, a1 its second.
+    v0 and v1 are the first derivatives at the ends, a0 and a1 the second derivatives.
     """
     c3 = 10 * end - 6 * v0 - 4 * v1 - 1.5 * a0 + 0.5 * a1
     c4 = -15 * end + 8 * v0 + 7 * v1 + 1.5 * a0 - a1
@@ -194,13 +196,13 @@ def _quintic(
 
 
 class _Lifted(diffrax.AbstractSolver):
-    """A lifted tableau with an embedded error, whose last stage is the first of the next step.
+    """A lifted tableau with an embedded error; its last slope is the first of the next step.
 
     The error estimate lies in the tangent space: a State whose q is (0, rotation vector) [rad].
 
     Attributes:
         lifted: the tableau.
-        error: weights of all stages and of the slope at the end, which give the error.
+        error: weights of all stages and of the slope at the end; the weighted sum is the error.
     """
 
     lifted: ClassVar[Tableau]
@@ -224,7 +226,7 @@ class _Lifted(diffrax.AbstractSolver):
     def func(self, terms: Any, t0: Any, y0: State, args: Any) -> State:
         """Return the slope plus a term along q that is zero on the sphere.
 
-        That term gives the Jacobian, which ``ImplicitAdjoint`` inverts, full rank.
+        The additional term gives the Jacobian full rank, because ``ImplicitAdjoint`` inverts it.
         """
         slope = terms.vf(t0, y0, args)
         return slope._replace(q=slope.q + (1 - dot(y0.q, y0.q)) * y0.q)
@@ -239,7 +241,7 @@ class _Lifted(diffrax.AbstractSolver):
         solver_state: State,
         made_jump: Any,
     ) -> Any:
-        """Return state, error, what ``Interpolation`` needs, slope at the end, and success."""
+        """Return state, error, arguments of ``Interpolation``, slope at the end, and success."""
         dtype = y0.q.dtype
         t, dt = jnp.asarray(t0, dtype), jnp.asarray(t1 - t0, dtype)
         k0 = lax.cond(made_jump, lambda _: terms.vf(t0, y0, args), lambda k: k, solver_state)
@@ -323,7 +325,7 @@ class Dopri5(_Lifted):
 
 
 class _Norm(NamedTuple):
-    """The largest of the errors of all arrays of a State, in units of their tolerances."""
+    """The largest error of any array of a State, in units of its tolerance."""
 
     attitude: float
     rate: float

@@ -3,11 +3,12 @@
 ``rollout_of_attitude`` integrates a rate that depends on the attitude, too, by lifted Runge-Kutta
 methods.
 
-There is no body and no torque here, and these functions are not schemes. All is in body axes:
+These functions have no body and no torque, and are not schemes. Everything is in body axes:
 ``q(t + h) = q(t) exp(Omega)``, where Omega is the rotation vector of the step. The source document
 on constant angular acceleration (docs/errata.md) writes ``exp(Omega) q(t)`` in world axes, where
-the terms with an odd number of vector products have the other sign. The forms for sampled rates are
-those of S. Blanes, F. Casas, J. A. Oteo and J. Ros, Phys. Rep. 470, 2009, 151-238, section 5.
+the terms with an odd number of vector products have the opposite sign. The formulas for sampled
+rates come from S. Blanes, F. Casas, J. A. Oteo and J. Ros, Phys. Rep. 470, 2009, 151-238, section
+5.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""The Galilean group: what turning, accelerating and moving over a time make one after the other.
+"""The Galilean group: motions with rotation, velocity, displacement and time, and their products.
 
-An element has the matrix ``[[R, v, p], [0, 1, t], [0, 0, 1]]``, and one of the Lie algebra has
-``[[hat(theta), nu, rho], [0, 0, tau], [0, 0, 0]]``; here it is ``(theta, nu, rho, tau)``, (10,).
-With body rate omega and specific force f in body axes ``Y' = Y A`` for ``A = (omega, f, 0, 1)``:
-``R' = R hat(omega)``, ``v' = R f``, ``p' = v``, ``t' = 1``. So the motion between two samples that
-are held is one exponential. J. Kelly, All About the Galilean Group SGal(3), arXiv:2312.07555, has
-the closed forms, with the velocity before the position as here.
+An element has the matrix ``[[R, v, p], [0, 1, t], [0, 0, 1]]``, and an element of the Lie algebra
+has the matrix ``[[hat(theta), nu, rho], [0, 0, tau], [0, 0, 0]]``, stored as
+``(theta, nu, rho, tau)``, (10,). With body rate omega and specific force f in body axes,
+``Y' = Y A`` for ``A = (omega, f, 0, 1)``: ``R' = R hat(omega)``, ``v' = R f``, ``p' = v``,
+``t' = 1``. So the motion under a held sample is one exponential. The closed forms, with the
+velocity before the position as here, are in J. Kelly, All About the Galilean Group SGal(3),
+arXiv:2312.07555.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Motion(NamedTuple):
     Attributes:
         q: the rotation, a unit quaternion (..., 4): from the axes at the end to those at the start.
         v: the gain in velocity, axes at the start [m/s], (..., 3).
-        p: the displacement in those axes from where a point at rest would be [m], (..., 3).
+        p: the displacement relative to a point at rest, in the same axes [m], (..., 3).
         t: the time [s], (..., 1).
     """
 
@@ -37,7 +38,7 @@ class Motion(NamedTuple):
 
 
 def multiply(a: Motion, b: Motion) -> Motion:
-    """First the motion a, then b; leading axes of equal rank."""
+    """The motion a followed by b; leading axes of equal rank."""
     return Motion(
         quaternion.correct_norm(quaternion.multiply(a.q, b.q)),
         a.v + quaternion.rotate(a.q, b.v),
@@ -47,15 +48,15 @@ def multiply(a: Motion, b: Motion) -> Motion:
 
 
 def advance(a: Motion, b: Motion) -> Motion:
-    """``multiply`` with the quaternion minus 1 in ``b.q``, as from ``expm1``: it rounds better."""
+    """``multiply`` where ``b.q`` is the quaternion minus 1, as from ``expm1``: less rounding."""
     return multiply(a, b)._replace(q=quaternion.correct_norm(a.q + quaternion.multiply(a.q, b.q)))
 
 
 def expm1(xi: Array) -> Motion:
     """The exponential, with the quaternion minus 1. (..., 10) -> Motion of (...).
 
-    ``v = J nu`` and ``p = J rho + tau N nu``, where J and N are the sums of ``hat(theta)^n/(n+1)!``
-    and of ``hat(theta)^n/(n+2)!``.
+    ``v = J nu`` and ``p = J rho + tau N nu``, where J is the sum of ``hat(theta)^n/(n+1)!`` and N
+    the sum of ``hat(theta)^n/(n+2)!``.
     """
     theta, nu, rho, tau = xi[..., :3], xi[..., 3:6], xi[..., 6:9], xi[..., 9:]
     s = 0.25 * square(theta)[..., None]

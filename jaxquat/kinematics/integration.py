@@ -1,4 +1,4 @@
-"""Attitudes of sampled and of accelerating rates: ``magnus``, ``integrate``, ``truncated_exp``."""
+"""Attitudes from sampled and accelerating rates: ``magnus``, ``integrate``, ``truncated_exp``."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ def magnus(
     """The attitude after dt [s] of constant angular acceleration. -> (..., 4).
 
     The rate is ``omega + alpha t`` in body axes. The series converges while the angle turned is
-    below 2 pi (the source document's 127 degrees is the bound of the matrix norm). Driven by
-    Euler's equation with alpha frozen over a step this is of order 1 in the rate: use a scheme of
-    ``jq.SCHEMES`` there.
+    below 2 pi (the source document's 127 degrees is the bound of the matrix norm). To integrate
+    Euler's equation, use a scheme of ``jq.SCHEMES`` instead: with alpha frozen over each step, this
+    function would be of order 1 in the rate.
 
     Args:
         q0: unit attitude at the start, (..., 4).
         omega: rate at the start [rad/s], (..., 3).
         alpha: angular acceleration [rad/s^2], (..., 3).
         dt: time [s], (...).
-        order: in dt. 2 is the first term of the Magnus series, 4 the first two, 6 all terms to
-            dt^5, 8 all terms to dt^7 in closed form.
+        order: order in dt. 2 is the first term of the Magnus series, 4 the first two, 6 all terms
+            to dt^5, 8 all terms to dt^7 in closed form.
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
@@ -62,9 +62,9 @@ def truncated_exp(u: ArrayLike) -> Array:
     """The source document's exponential without trigonometry. (..., 3) [rad] -> (..., 4).
 
     It is the series to third order, ``(1 - v^2/2, (1 - v^2/6) v)`` with v = u/2, divided by its
-    norm. The rotation is wrong by 0.24 % of its angle at 60 degrees, 1.19 % at 90 and 15.8 % at
+    norm. The error of the rotation is 0.24 % of its angle at 60 degrees, 1.19 % at 90 and 15.8 % at
     180. (The document's "less than 1 % up to 90 degrees" holds for the quaternion, not for the
-    angle.) In place of ``exp`` in a Magnus step it limits the order to 4.
+    angle.) If it replaces ``exp`` in a Magnus step, it limits the order to 4.
 
     Examples:
         >>> level = jnp.array([1.0, 0.0, 0.0, 0.0])
@@ -88,39 +88,38 @@ def integrate(
 ) -> Array:
     """Attitudes at the times of N samples of the body rate, a gyroscope's for instance.
 
-    (4,), (N, 3), () or (N,) -> (N, 4). Differentiable by all of them, in both modes. The samples
-    are ``dt`` apart, or each has a time of its own::
+    (4,), (N, 3), () or (N,) -> (N, 4). Differentiable by all arguments, in both modes. The samples
+    are ``dt`` apart, or each has its own time::
 
         q = jq.kinematics.integrate(q0, gyro, 0.01)
         q = jq.kinematics.integrate(q0, gyro, times=stamps)
 
-    The last time may be repeated, as ``jq.recordings.windows`` does and as ``jq.grid_at`` admits:
-    the attitude stays as it is from there on, and what omega is there has no part in value or
-    derivative. So recordings of different lengths go through one ``jax.vmap``.
+    The last time may be repeated, as in windows of ``jq.recordings.windows``: the attitude then
+    stays constant, and omega there affects neither value nor derivative. So recordings of different
+    lengths can go through one ``jax.vmap``.
 
-    Only differences of times count: the derivative by a common offset is 0.
+    Only differences of times matter: the derivative by a common offset is 0.
 
     Args:
-        q0: unit attitude at the first sample, (4,); omega and dt have its dtype.
+        q0: unit attitude at the first sample, (4,); omega and dt must have its dtype.
         omega: samples of the rate [rad/s], (N, 3), at least ``order`` of them.
         dt: spacing of the samples [s], if they are equally spaced.
-        times: their times [s], (N,), if they are not. They increase, up to repeats of the last one,
-            and are subtracted in the dtype they have. (In float32 all stamps since 1970 within a
-            minute may be one number, 1.7e9, and nothing turns: give float64 of NumPy, or times
-            since the first one.)
-        order: in the spacing, 2, 4 or 6. The rate at the Gauss nodes is that of the polynomial
-            through the nearest 2, 4 or 6 samples, one-sided at the ends. (Where fewer times
-            differ, because the last is repeated, it is the polynomial through all of them.)
-            Where two samples are very close, the polynomials of the intervals beside them leave out
-            the farther one, which would only amplify rounding: closer than 0.005 (6e-6 in float64)
-            of its distance to the interval's other end.
-            The polynomial passes through the noise of the samples too, and across a gap amplifies
-            it, the more the higher the order: cut the recording there (``jq.recordings.windows``),
-            or take order 2.
+        times: times of the samples [s], (N,), if they are not equally spaced. They must increase,
+            except that the last one may be repeated. They are subtracted in their own dtype. (In
+            float32, all Unix times within a minute may round to one number, 1.7e9, so nothing
+            turns: pass NumPy float64, or times relative to the first one.)
+        order: order in the spacing, 2, 4 or 6. The rate at the Gauss nodes comes from the
+            polynomial through the nearest 2, 4 or 6 samples, one-sided at the ends (through all
+            samples if fewer times differ because the last is repeated). If two samples are very
+            close, the polynomials of the neighbouring intervals omit the farther one, which would
+            only amplify rounding. Very close means closer than 0.005 (6e-6 in float64) times the
+            distance from the farther sample to the interval's other end. The polynomial also
+            follows the noise of the samples, and amplifies it across a gap, the more the higher the
+            order: cut the recording at gaps (``jq.recordings.windows``), or use order 2.
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name. Traced times are
-            not checked; where they stand still before the end the result is NaN.
+            not checked; if they repeat before the end, the result is NaN.
 
     Examples:
         >>> level, rate = jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.0, 0.3, 0.4])  # 0.5 rad/s

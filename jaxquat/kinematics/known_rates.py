@@ -26,7 +26,7 @@ from jaxquat.schemes.tableaus import BUTCHER6, MIDPOINT, RK4, Tableau, combine
 from jaxquat.simulation.grid import Grid, GridAt, check_resolution
 from jaxquat.simulation.intervals import first_step, intervals_of
 
-# For rates of time and attitude: the tableau that is lifted, by its order.
+# Runge-Kutta tableaus for rates that depend on time and attitude, by order.
 _TABLEAUS = {2: MIDPOINT, 4: RK4, 6: BUTCHER6}
 
 
@@ -47,10 +47,10 @@ def rollout(
         rate: ``rate(t, params) -> (3,)``, the rate at time t [s] in body axes [rad/s].
         q0: unit attitude at the start of the grid, (4,); the result has its dtype.
         grid: ``jq.grid(t0, dt, steps)``, whose steps are its intervals, or ``jq.grid_at(times)``.
-            The attitude stays as it is in an interval of length 0, where the rate has no part.
+            In an interval of length 0 the attitude does not change and the rate is not used.
         params: any pytree, passed to rate.
-        order: in dt, 2, 4 or 6: the rate is evaluated at 1, 2 or 3 Gauss nodes of every step, all
-            at once.
+        order: order in dt, 2, 4 or 6. The rate is evaluated at 1, 2 or 3 Gauss nodes of every step,
+            all at once.
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
@@ -100,33 +100,33 @@ def rollout_of_attitude(
 ) -> Array:
     """Attitudes on a time grid from a body rate that depends on time and attitude. -> (rows, 4).
 
-    Differentiable by q0, params, inputs and grid, in both modes. It suits bodies whose inertia does
-    not count: ``rate = torque/damping``, or an ellipsoid in a viscous flow::
+    Differentiable by q0, params, inputs and grid, in both modes. Use it for bodies with negligible
+    inertia: ``rate = torque/damping``, or an ellipsoid in a viscous flow::
 
         rate = jq.flow.jeffery_rate(semi_axes, gradient)
         q = rollout_of_attitude(rate, q0, jq.grid(0.0, 0.1, 100))
 
-    It is ``jq.rollout`` by the method of Munthe-Kaas (``jq.rkmk``) without a body: ``u' =
-    dexpinv(u, rate)`` for the rotation vector u of a step, by an explicit Runge-Kutta method.
-    |q| = 1 holds to rounding.
+    This is ``jq.rollout`` by the method of Munthe-Kaas (``jq.rkmk``), without a body: an explicit
+    Runge-Kutta method integrates ``u' = dexpinv(u, rate)`` for the rotation vector u of a step. The
+    norm of q stays 1 to rounding.
 
     Args:
         rate: ``rate(t, q, params) -> (3,)``, the rate at time t [s] and attitude q (4,) in body
             axes [rad/s]; with inputs ``rate(t, q, params, input)``.
         q0: unit attitude at the start of the grid, (4,); the result has its dtype.
         grid: ``jq.grid(t0, dt, steps)``, whose steps are its intervals, or ``jq.grid_at(times)``,
-            which returns the attitudes at these times alone. The attitude stays as it is in an
-            interval of length 0; the rate is not used there.
+            which returns the attitudes only at these times. In an interval of length 0 the attitude
+            does not change and the rate is not used.
         params: any pytree, passed to rate.
-        order: 2, 4 or 6, at 2, 4 or 7 evaluations of the rate per step (midpoint, classical,
+        order: 2, 4 or 6, with 2, 4 or 7 evaluations of the rate per step (midpoint, classical,
             Butcher 1964).
-        inputs: pytree with an axis for the intervals in front; the rate is given its slice.
+        inputs: pytree with a leading axis for the intervals; the rate gets the slice of its
+            interval.
         save_every: intervals per row, a divisor of their number.
         engine: "auto", "fused" or "scan", as for ``jq.rollout``.
 
     Returns:
-        (intervals // save_every + 1, 4), the start and the attitude after each ``save_every``
-        intervals.
+        (intervals // save_every + 1, 4): q0, and the attitude after every ``save_every`` intervals.
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
@@ -146,7 +146,7 @@ def rollout_of_attitude(
     def as_torque(t: Array, state: State, params: Any, *input_of: Any) -> Array:
         return _checked_rate(rate(t, state.q, params, *input_of), " from rate(t, q, params)", q0)
 
-    body = Body.from_principal(jnp.ones(3, q0.dtype))  # which no step reads
+    body = Body.from_principal(jnp.ones(3, q0.dtype))  # no step reads it
     start, scheme = State(q0, jnp.zeros(3, q0.dtype)), Scheme(Turning(_TABLEAUS[order]), "turning")
     path = simulated(
         scheme, body, as_torque, start, grid, params,
@@ -157,7 +157,7 @@ def rollout_of_attitude(
 
 @dataclass(frozen=True)
 class Turning:
-    """A step of the attitude alone, by the rate that stands in place of a torque."""
+    """A step of the attitude alone; the torque function returns the body rate instead."""
 
     tableau: Tableau
 
@@ -178,10 +178,10 @@ class Turning:
 
 
 def _given_steps(grid: GridAt, dtype: DTypeLike) -> tuple[Array, Array, Array]:
-    """When steps begin, how long they are [s], and whether they are empty, each (steps,).
+    """The starts of the steps, their lengths [s], and whether they are empty, each (steps,).
 
-    A step of an empty interval is given as the first step that is not empty: what comes of it is
-    dropped, and so its derivatives must be finite.
+    An empty step gets start and length of the first nonempty one: its result is dropped, but its
+    derivatives must be finite.
     """
     intervals = intervals_of(grid, dtype)
     t, dt = intervals.t[:-1], intervals.dt[:-1]
@@ -196,12 +196,12 @@ def _is_of_attitude(rate: Callable[..., Any]) -> bool:
     """Whether the second argument of the function is called q."""
     try:
         return list(inspect.signature(rate).parameters)[1:2] == ["q"]
-    except (TypeError, ValueError):  # it has no signature
+    except (TypeError, ValueError):  # the function has no signature
         return False
 
 
 def checked_start(q0: ArrayLike, hint: str = "") -> Array:
-    """``q0`` as one unit quaternion, (4,); ``hint`` is for one of another shape."""
+    """``q0`` as one unit quaternion, (4,); ``hint`` ends the error about another shape."""
     q0 = exactly("q0", q0, (4,), hint)
     unit_quaternion("q0", q0)
     return q0

@@ -2,8 +2,8 @@
 
 ``Y' = Y A(t)`` has the solution ``Y(t + h) = Y(t) exp(Omega)``. Omega is linear in the algebra and
 its bracket, so one formula serves rotations (the bracket is the vector product) and the Galilean
-group (``galilean.bracket``). The forms are those of S. Blanes, F. Casas, J. A. Oteo and J. Ros,
-Phys. Rep. 470, 2009, 151-238, section 5, written for A on the right: their commutator is the
+group (``galilean.bracket``). The formulas come from S. Blanes, F. Casas, J. A. Oteo and J. Ros,
+Phys. Rep. 470, 2009, 151-238, section 5, rewritten for A on the right: their commutator is the
 negative bracket.
 """
 
@@ -31,7 +31,7 @@ def magnus_vector(omega: Array, alpha: Array, h: Array, order: int) -> Array:
     """The rotation vector of a step of constant angular acceleration; h is (..., 1)."""
     middle = omega + 0.5 * h * alpha
     turn = cross(alpha, middle)
-    # the coefficients of middle, alpha and alpha × middle
+    # Coefficients of middle, alpha and alpha × middle.
     along, across, sideways = h, jnp.zeros_like(h), jnp.zeros_like(h)
     if order >= 4:
         sideways = sideways - h**3 / 12
@@ -50,7 +50,7 @@ def magnus_vector(omega: Array, alpha: Array, h: Array, order: int) -> Array:
 def expansion(
     values: Sequence[Array], dt: Array, bracket: Callable[[Array, Array], Array]
 ) -> Array:
-    """Omega of all steps from the values of A at their 1, 2 or 3 Gauss nodes, each (steps, n).
+    """Omega of all steps, from the values (steps, n) of A at each of their 1, 2 or 3 Gauss nodes.
 
     ``dt`` is () or (steps, 1). The order is twice the number of nodes.
     """
@@ -69,10 +69,10 @@ def expansion(
 
 
 def product(q0: Array, u: Array, is_empty: Array | None = None) -> Array:
-    """``q0, q0 exp(u[0]), q0 exp(u[0]) exp(u[1]), ...``; empty steps leave q as it is."""
+    """``q0, q0 exp(u[0]), q0 exp(u[0]) exp(u[1]), ...``; empty steps do not change q."""
 
-    def advance(q: Array, given: tuple[Array, Any]) -> tuple[Array, Array]:
-        turn, is_empty = given
+    def advance(q: Array, step: tuple[Array, Any]) -> tuple[Array, Array]:
+        turn, is_empty = step
         after = correct_norm(q + multiply(q, turn))
         q = after if is_empty is None else jnp.where(is_empty, q, after)
         return q, q

@@ -1,4 +1,4 @@
-"""What preintegration returns: a motion, its errors, and what can be done with it."""
+"""The result of preintegration: a motion, its errors, and the operations on it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from jaxquat.kinematics.galilean import Motion
 
 
 class Imu(NamedTuple):
-    """One quantity of a gyroscope and of an accelerometer: their biases, or their noise densities.
+    """One quantity for a gyroscope and an accelerometer: their biases, or their noise densities.
 
     Attributes:
         gyro: bias [rad/s], (3,), or density of the white noise [rad/s/sqrt(Hz)], () or (3,).
@@ -38,21 +38,22 @@ class Imu(NamedTuple):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, repr=False, eq=False)
 class Preintegrated(_reprs.Tabular):
-    """The motion between two instants as an inertial unit feels it. A pytree.
+    """The motion between two instants as an inertial unit measures it. A pytree.
 
-    The nine errors stand in this order: rotation, velocity, position. With the errors
-    ``(a, b, c)``, (3,) each, the true motion is ``(dq exp(a), dv + b, dp + c)``: the rotation
-    vector is in body axes at the END [rad], the others in body axes at the START [m/s] and [m].
+    The nine errors are in the order rotation, velocity, position. With the errors ``(a, b, c)``,
+    (3,) each, the true motion is ``(dq exp(a), dv + b, dp + c)``: the rotation vector is in body
+    axes at the END [rad], the others are in body axes at the START [m/s] and [m].
 
     Attributes:
         dq: the rotation, a unit quaternion (4,): ``v_start = dq v_end dq*``.
-        dv: the gain in velocity without gravity, body axes at the start [m/s], (3,).
-        dp: the displacement from where a point at rest would be without gravity, in the same axes
-            [m], (3,).
+        dv: the change of velocity without gravity, body axes at the start [m/s], (3,).
+        dp: the displacement without gravity of a unit that starts at rest, in the same axes [m],
+            (3,).
         dt: the time between the instants [s], ().
-        covariance: of the nine errors, from the noise of the samples, (9, 9).
-        jacobian: of the nine errors by the biases of gyroscope and accelerometer, (9, 6).
-        bias: the biases at which all this holds.
+        covariance: covariance of the nine errors from the noise of the samples, (9, 9).
+        jacobian: (9, 6), the derivatives of the nine errors by the biases of gyroscope and
+            accelerometer.
+        bias: the biases for which the motion was computed.
 
     Examples:
         >>> n = 101
@@ -73,9 +74,9 @@ class Preintegrated(_reprs.Tabular):
     bias: Imu
 
     def with_bias(self, bias: Imu) -> Preintegrated:
-        """The same samples with other biases, to first order in the change (Forster 2017, (44)).
+        """Return the motion with other biases, to first order in the change (Forster 2017, (44)).
 
-        Covariance and Jacobian stay as they are.
+        Covariance and Jacobian do not change.
 
         Raises:
             ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
@@ -95,16 +96,16 @@ class Preintegrated(_reprs.Tabular):
         return Preintegrated(*changed, self.dt, self.covariance, self.jacobian, bias)
 
     def compose(self, following: Preintegrated) -> Preintegrated:
-        """The motion through this interval and the one that follows.
+        """The motion through this interval and the following one.
 
-        With ``order`` 1 and 2 it is that of the joined samples to rounding, of which the last
-        sample of this interval is the first of the following one. (With order 2 the time of this
-        sample must not be repeated: of several samples at one time the joined interval takes the
-        last one, but this interval, whose last time it is, takes the first one.) Both must have the
-        same biases.
+        The last sample of this interval must be the first of the following one, and both intervals
+        must have the same biases. With ``order`` 1 and 2, the result equals the preintegration of
+        the joined samples up to rounding. (With order 2, the time of the shared sample must not be
+        repeated: of several samples at one time, the joined interval uses the last, but this
+        interval, which ends there, uses the first.)
 
         Raises:
-            ValueError, TypeError: an argument of wrong type, or other biases, by name.
+            ValueError, TypeError: an argument of wrong type, or different biases, by name.
 
         Examples:
             >>> gyro, accel = jnp.zeros((2, 3)), jnp.array([[1.0, 0.0, 0.0]] * 2)  # m/s^2
@@ -117,7 +118,7 @@ class Preintegrated(_reprs.Tabular):
         _check_same("following.bias", following.bias, self.bias)
         first, second = self._motion(), following._motion()
         motion = galilean.multiply(first, second)
-        # An error of the first turn moves all that comes later.
+        # An error of the first turn affects everything after it.
         to_start, turned = quaternion.to_matrix(first.q), quaternion.to_matrix(second.q)
         zero, one = jnp.zeros_like(turned), jnp.eye(3, dtype=turned.dtype)
         from_first = blocks(
@@ -140,8 +141,8 @@ class Preintegrated(_reprs.Tabular):
 
         Args:
             q: attitude at the start, body to world, a unit quaternion (4,).
-            velocity: of the inertial unit at the start, world axes [m/s], (3,).
-            position: of the inertial unit at the start, world axes [m], (3,).
+            velocity: velocity of the inertial unit at the start, world axes [m/s], (3,).
+            position: position of the inertial unit at the start, world axes [m], (3,).
             gravity: acceleration of free fall, world axes [m/s^2], (3,): (0, 0, -9.81) with z up.
 
         Raises:
@@ -174,7 +175,7 @@ class Preintegrated(_reprs.Tabular):
 
 
 def checked_bias(bias: Imu, dtype: DTypeLike) -> Imu:
-    """Arrays (3,) of this dtype."""
+    """The checked biases as arrays (3,) of this dtype."""
     instance("bias", bias, Imu, "a jq.kinematics.Imu")
     names = ("bias.gyro", "bias.accel")
     arrays = [exactly(name, value, (3,)) for name, value in zip(names, bias, strict=True)]
@@ -184,7 +185,7 @@ def checked_bias(bias: Imu, dtype: DTypeLike) -> Imu:
 
 
 def of_dtype(name: str, value: Array, dtype: DTypeLike) -> Array:
-    """``value`` in this dtype; TypeError if it has another."""
+    """``value`` in this dtype; TypeError if it has another dtype that is not weak."""
     if value.dtype != dtype and not value.weak_type:
         raise TypeError(f"{name}: wanted the dtype of gyro, {dtype}, got {value.dtype}")
     return value.astype(dtype)

@@ -1,13 +1,13 @@
-"""Preintegration: what the samples of a gyroscope and an accelerometer make of any start.
+"""Preintegration: the motion from gyroscope and accelerometer samples, for any start.
 
-Rotation, gain in velocity and displacement between two instants are found once, in the axes of the
-first one, without its state and without gravity. They come with the covariance that the noise of
-the sensors makes and with the derivatives by their biases (T. Lupton and S. Sukkarieh, IEEE Trans.
-Robotics 28, 2012, 61-76; C. Forster, L. Carlone, F. Dellaert and D. Scaramuzza, IEEE Trans.
-Robotics 33, 2017, 1-21).
+Rotation, change of velocity and displacement between two instants are computed once, in body axes
+at the first instant, without the state there and without gravity. Their covariance from the noise
+of the sensors and their derivatives by the biases are computed with them (T. Lupton and S.
+Sukkarieh, IEEE Trans. Robotics 28, 2012, 61-76; C. Forster, L. Carlone, F. Dellaert and D.
+Scaramuzza, IEEE Trans. Robotics 33, 2017, 1-21).
 
 A step between two samples is one exponential in the Galilean group (``galilean``), and the motion
-is their product. ``propagation`` has the derivatives and the covariance.
+is the product of the steps. ``propagation`` has the derivatives and the covariance.
 """
 
 from __future__ import annotations
@@ -51,26 +51,26 @@ def preintegrate(
         motion = jq.kinematics.preintegrate(gyro, accel, times, imu(bias_gyro, bias_accel), noise)
         q, v, p = motion.predict(q0, v0, p0, jnp.array([0.0, 0.0, -9.81]))
 
-    Differentiable by all arrays, in both modes. ``jax.vmap`` takes several recordings; those that
-    are shorter are padded by repeating their last time, with any samples. An interval of length 0
-    is the identity. Of several samples at one time the last one counts, but at the last time the
+    Differentiable by all arrays, in both modes. For several recordings use ``jax.vmap``; pad
+    shorter ones by repeating their last time, with any samples. An interval of length 0 is the
+    identity. Of several samples at one time, the last one counts; of several at the last time, the
     first one.
 
     Args:
         gyro: measured rates, body axes [rad/s], (N, 3), N >= 2.
         accel: measured specific forces (at rest minus gravity), body axes [m/s^2], (N, 3).
-        times: of the samples [s], (N,), not decreasing, at any distances; the differences are taken
-            in the dtype they have, then cast to that of gyro.
-        bias: what the sensors add to the true values; None for 0.
-        noise: densities of the white noise; None for 0. A sample has the variance
-            ``density^2/dt``, as ``jq.gyro.measure`` makes it, where dt is the interval it is held
-            for. The covariance is that of the linearised errors.
-        order: 1 holds each sample until the next one, and the result is exact for such a motion;
-            the last sample then has no part. 2, 4 and 6 are orders in the distance of the samples,
-            for smooth motions: the polynomial through the nearest ``order`` samples, one-sided at
-            the ends, and the Magnus expansion. 4 and 6 take at least so many samples; where the
-            times are traced and fewer of them differ the polynomial is that through all. The noise
-            is then taken as independent from interval to interval.
+        times: times of the samples [s], (N,), not decreasing, at any distances; they are subtracted
+            in their own dtype, and the differences are cast to the dtype of gyro.
+        bias: the constant errors that the sensors add to the true values; None for 0.
+        noise: densities of the white noise; None for 0. A sample has the variance ``density^2/dt``,
+            as in ``jq.gyro.measure``, where dt is the interval for which it is held. The covariance
+            is the one of the linearised errors.
+        order: 1 holds each sample until the next one; the result is exact for such a motion, and
+            the last sample is not used. 2, 4 and 6 are orders in the distance of the samples, for
+            smooth motions: they use the polynomial through the nearest ``order`` samples, one-sided
+            at the ends, and the Magnus expansion. 4 and 6 need at least that many samples; if the
+            times are traced and fewer of them differ, the polynomial goes through all samples. For
+            2, 4 and 6 the noise is treated as independent between intervals.
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
@@ -116,7 +116,7 @@ def preintegrate(
     final, (before, after) = lax.scan(_advance, start, galilean.expm1(xi))
     variances = densities[None] ** 2 / jnp.where(dt == 0, jnp.ones_like(dt), dt)[:, None]
     jacobian, covariance = propagate(xi, by_shift, before, after, variances)
-    # The turn stands in axes at the start so far.
+    # So far the rotation error is in axes at the start.
     zeros, one = jnp.zeros((3, 6), dtype), jnp.eye(6, dtype=dtype)
     to_end = blocks([transpose(quaternion.to_matrix(final.q)), zeros], [zeros.T, one])
     covariance = matmul(matmul(to_end, covariance), to_end.T)
@@ -131,12 +131,12 @@ def _advance(motion: Motion, step: Motion) -> tuple[Motion, tuple[Motion, Motion
 
 
 def _duration(stamps: Any) -> Any:
-    """From the first to the last time, in their dtype."""
+    """The time from the first to the last stamp, in their dtype."""
     return stamps[-1] - stamps[0]
 
 
 def _packed(values: Array, dt: Array) -> tuple[Array, Array, Array]:
-    """Samples and intervals with the empty intervals last, and how many are not empty."""
+    """Samples and intervals with the empty intervals last, and the number of nonempty ones."""
     steps, is_empty = len(dt), dt == 0
     order = jnp.argsort(is_empty, stable=True)
     count = steps - jnp.sum(is_empty)
@@ -148,9 +148,10 @@ def _packed(values: Array, dt: Array) -> tuple[Array, Array, Array]:
 def _elements(
     values: Array, dt: Array, count: Array | int, order: int
 ) -> tuple[Array, Array | None]:
-    """The algebra's elements of all steps (M, 10), and their derivatives by a shift (M, 10, 6).
+    """The Lie algebra elements of all steps (M, 10), and their derivatives by a shift (M, 10, 6).
 
-    These are None where they are the time of the step for each channel: of orders 1 and 2.
+    The derivatives are None for orders 1 and 2, where they are the length of the step for each
+    channel.
     """
     number = jnp.arange(len(dt))
     if order == 1:
@@ -159,10 +160,10 @@ def _elements(
         nodes = [0.5 * (values[:-1] + values[1:])]
     else:
         nodes = at_gauss_nodes(values, dt, jnp.minimum(number, count - 1), count + 1, order)
-    rest = jnp.zeros((len(dt), 4), dt.dtype).at[:, 3].set(1.0)
+    time_part = jnp.zeros((len(dt), 4), dt.dtype).at[:, 3].set(1.0)
 
     def shifted(shift: Array) -> tuple[Array, Array]:
-        elements = [jnp.concatenate([node + shift, rest], axis=1) for node in nodes]
+        elements = [jnp.concatenate([node + shift, time_part], axis=1) for node in nodes]
         xi = expansion(elements, dt[:, None], galilean.bracket)
         xi = jnp.where((number < count)[:, None], xi, jnp.zeros_like(xi))
         return xi, xi

@@ -1,13 +1,14 @@
-"""How errors of samples propagate to the end of a motion: by biases, and by white noise.
+"""How biases and white noise in the samples propagate to the end of a motion.
 
-A shift of one sensor channel during one step changes the turn, the gain in velocity and the
-displacement of that step; the motion that remains carries these to the end. Their sum over the
-steps is the derivative by a bias, that of their weighted products the covariance.
+A shift of one sensor channel during one step changes the turn, the change of velocity and the
+displacement of that step; the remaining motion carries these effects to the end. The sum of the
+effects over the steps is the derivative by a bias; the sum of their products, weighted by the
+variances, is the covariance.
 
-Each component is an array of its own here, with one number a step, and a vector is a list of three
-of them: XLA makes one plain loop over all steps of each. With a last axis of length 3 the same
-formulas take several times as long. For the same reason the axes of the sensors are a scan: XLA
-computes again for each result what is not an argument of a loop.
+Here a vector is a list of three arrays, one per component, with one number per step, so XLA makes
+one plain loop over all steps. With a last axis of length 3 the same formulas take several times as
+long. The axes of the sensors are a scan, also for speed: XLA recomputes, for each result,
+everything that is not an argument of a loop.
 """
 
 from __future__ import annotations
@@ -25,27 +26,27 @@ from jaxquat.kinematics.galilean import Motion
 Vector = list[Array]
 
 _LOWER = [(i, j) for i in range(9) for j in range(i + 1)]
-"""The places of the lower triangle of a covariance of nine errors."""
+"""The index pairs of the lower triangle of a covariance of nine errors."""
 
 
-@jax.jit  # outside jit each call would compile the scan again
+@jax.jit  # without jit, each eager call would compile the scan again
 def propagate(
     xi: Array, by_shift: Array | None, before: Motion, after: Motion, variances: Array
 ) -> tuple[Array, Array]:
-    """The derivative of the errors at the end by a shift of all samples, and their covariance.
+    """The derivative of the final errors by a shift of all samples, and their covariance.
 
-    The nine errors are turn, velocity and displacement, all in axes at the start of the motion.
+    The nine errors are rotation, velocity and displacement, all in axes at the start of the motion.
 
     Args:
         xi: elements of the Galilean algebra, whose exponentials are the M steps, (M, 10).
-        by_shift: their derivatives by a shift of the six channels, (M, 10, 6). None where xi is the
-            sample times the time of the step.
-        before: the motions up to the beginning of each step, (M, ...).
-        after: the motions up to its end, (M, ...).
-        variances: of the white noise in the samples of each step, (M, 6).
+        by_shift: the derivatives of xi by a shift of the six channels, (M, 10, 6). None if xi is
+            the sample times the length of the step.
+        before: the motions up to the start of each step, (M, ...).
+        after: the motions up to the end of each step, (M, ...).
+        variances: variances of the white noise in the samples of each step, (M, 6).
 
     Returns:
-        (9, 6) and (9, 9).
+        The derivative (9, 6) and the covariance (9, 9).
     """
     element, q = _components(xi), _components(before.q)
     t = after.t[-1:] - after.t
@@ -55,10 +56,10 @@ def propagate(
     if by_shift is None:
         shifts = jnp.eye(3, dtype=xi.dtype)
     else:
-        shifts = jnp.moveaxis(by_shift.reshape(-1, 10, 2, 3), 3, 0)  # of an axis: (M, 10, 2)
+        shifts = jnp.moveaxis(by_shift.reshape(-1, 10, 2, 3), 3, 0)  # per axis: (M, 10, 2)
 
     def of_axis(covariance: Array, axis: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array]]:
-        """Add what the two channels of an axis make of their noise; the sums of their effects."""
+        """Add the covariance from the two channels of an axis; return the sums of effects."""
         shift, (gyro_variance, accel_variance) = axis
         step = _of_samples(element, shift) if by_shift is None else _of_elements(element, shift)
         turn, v, p, v_accel, p_accel = (_rotate(q, x) for x in step)
@@ -68,7 +69,7 @@ def propagate(
 
         def product(i: int, j: int) -> Array:
             products = gyro_variance * gyro[i] * gyro[j]
-            if j >= 3:  # the specific force turns nothing
+            if j >= 3:  # the specific force does not affect the rotation
                 products = products + accel_variance * accel[i - 3] * accel[j - 3]
             return jnp.sum(products)
 
@@ -85,10 +86,10 @@ def propagate(
 
 
 def _of_samples(element: Vector, axis: Array) -> tuple[Vector, ...]:
-    """What shifts of the samples along an axis (3,) do to steps of held samples.
+    """The effects of shifts along an axis (3,) on steps of held samples.
 
-    Turn, velocity and displacement by the rate, velocity and displacement by the specific force,
-    all in axes at the start of each step.
+    Returns the derivatives of turn, velocity and displacement by the rate, then of velocity and
+    displacement by the specific force, all in axes at the start of each step.
     """
     theta, nu, tau = element[:3], element[3:6], element[9]
     mean, second = _factors(theta)
@@ -99,7 +100,7 @@ def _of_samples(element: Vector, axis: Array) -> tuple[Vector, ...]:
 
 
 def _of_elements(element: Vector, shift: Array) -> tuple[Vector, ...]:
-    """Like ``_of_samples`` where shifts change the elements by the columns of (M, 10, 2)."""
+    """Like ``_of_samples``, with shifts that change the elements by the columns of (M, 10, 2)."""
     theta, nu, rho, tau = element[:3], element[3:6], element[6:9], element[9]
     mean, second = _factors(theta)
 
@@ -116,7 +117,7 @@ def _of_elements(element: Vector, shift: Array) -> tuple[Vector, ...]:
 
 
 class _Factors(NamedTuple):
-    """The function ``c v + f theta × v + g theta × (theta × v)`` of theta and v, and slopes.
+    """The function ``c v + f theta × v + g theta × (theta × v)`` of theta and v, and its slope.
 
     ``f_slope`` and ``g_slope`` are the derivatives of f and g by ``|theta|^2``; c is a constant.
     """
@@ -134,7 +135,7 @@ class _Factors(NamedTuple):
         return _plus(_times(self.c, v), _plus(_times(self.f, once), _times(self.g, twice)))
 
     def slope(self, theta: Vector, v: Vector, d: Vector) -> Vector:
-        """Its derivative by theta along d."""
+        """The derivative of the function by theta along d."""
         once, crossed = _cross(theta, v), _cross(d, v)
         twice = _cross(theta, once)
         direct = _times(self.g, _plus(_cross(d, once), _cross(theta, crossed)))
@@ -144,9 +145,9 @@ class _Factors(NamedTuple):
 
 
 def _factors(theta: Vector) -> tuple[_Factors, _Factors]:
-    """Those of the sums of ``hat(theta)^n/(n+1)!`` and of ``hat(theta)^n/(n+2)!``.
+    """The factors of J, the sum of ``hat(theta)^n/(n+1)!``, and N, of ``hat(theta)^n/(n+2)!``.
 
-    With these J and N the exponential is ``(exp(theta), J nu, J rho + tau N nu)``, and
+    With J and N, the exponential is ``(exp(theta), J nu, J rho + tau N nu)``, and
     ``exp(theta + d)`` is ``exp(J d) exp(theta)`` to first order.
     """
     square = _dot(theta, theta)

@@ -1,13 +1,13 @@
-"""Rates and other values between samples: polynomials through the nearest of them.
+"""Rates and other values between samples, from polynomials through the nearest samples.
 
-The value at a Gauss node of an interval is that of the polynomial through the nearest ``order``
-samples, as many before the interval as after it, and one-sided at the ends. Samples at equal
-distances share their weights, which are numbers. Samples at given times have weights of their own
-in every interval, by Lagrange's formula.
+The value at a Gauss node of an interval comes from the polynomial through the nearest ``order``
+samples, half of them on either side of the interval, one-sided at the ends. For equally spaced
+samples, all intervals share the same constant weights. For samples at given times, every interval
+has its own weights, by Lagrange's formula.
 
-Two samples at a distance s tell a slope with the error ``eps |omega| / s``, which an interval of
-length h beside them multiplies by h. So a sample that comes too close behind another one, as seen
-from the interval, is left out there, and the next one has its place: ``_apart`` says how close.
+Two samples at a distance s give a slope with the error ``eps |omega| / s``; an interval of length h
+beside them multiplies this error by h. So if a sample lies too close behind another one, as seen
+from the interval, it is omitted there and the next one replaces it: ``_apart`` says how close.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from jaxquat.simulation.grid import grid_at
 
 
 def checked_times(times: ArrayLike, samples: int) -> Any:
-    """The times (samples,), as NumPy's where they are concrete; repeats only of the last one."""
+    """The times (samples,), in NumPy if concrete; only the last one may be repeated."""
     stamps = grid_at(times).stamps
     if jnp.shape(stamps) != (samples,):
         wanted = f"shape ({samples},), a time for each sample"
@@ -44,8 +44,8 @@ def checked_times(times: ArrayLike, samples: int) -> Any:
 def rates_at_equal_distances(omega: Array, order: int) -> list[Array]:
     """The rates at the Gauss nodes between N samples (N, 3), each (N - 1, 3).
 
-    Every stencil is the central one of ``order`` samples. For this the samples are continued beyond
-    the ends, on the polynomials through the first and through the last of them.
+    Every stencil is the central one of ``order`` samples. For this, the samples are extrapolated
+    beyond both ends by the polynomials through the first and the last ``order`` samples.
     """
     places, outside = np.arange(order), np.arange(1, order // 2)
     before = _combine(_weights(places, -outside[::-1]), omega[:order])
@@ -58,12 +58,12 @@ def rates_at_equal_distances(omega: Array, order: int) -> list[Array]:
 
 
 def _weights(places: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """Lagrange's weights (points, places): polynomials that are 1 at one place, 0 at the others.
+    """Lagrange's weights (points, places), for polynomials that are 1 at one place, 0 at others.
 
-    Row k has their values at the point ``at[k]``.
+    Row k has the values of these polynomials at the point ``at[k]``.
     """
-    others = [np.delete(places, k) for k in range(len(places))]
-    pairs = list(zip(places, others, strict=True))
+    other_places = [np.delete(places, k) for k in range(len(places))]
+    pairs = list(zip(places, other_places, strict=True))
     rows = [[np.prod((x - o) / (p - o)) for p, o in pairs] for x in at]
     return np.array(rows).reshape(len(at), len(places))
 
@@ -77,13 +77,13 @@ def rates_at_times(
 ) -> tuple[list[Array], Array, Array]:
     """The rates at the Gauss nodes between N samples (N, 3) at given times (N,).
 
-    Returns them, each (N - 1, 3); how long the intervals are [s], (N - 1, 1); and which are empty,
-    (N - 1, 1). The last time may be repeated: of these samples only the first counts. An empty
-    interval has the rates of the last one that is not, so that its derivatives are finite; they
-    are dropped.
+    Returns the rates, each (N - 1, 3); the lengths of the intervals [s], (N - 1, 1); and which
+    intervals are empty, (N - 1, 1). The last time may be repeated: only the first sample at that
+    time counts. An empty interval gets the rates of the last nonempty one, so that its derivatives
+    are finite; the caller drops them.
 
-    Times are subtracted in their own dtype, by NumPy if they are concrete: 1.7e9 s keep their
-    differences in float64 where JAX has float32.
+    Times are subtracted in their own dtype, by NumPy if they are concrete: so Unix times (1.7e9 s)
+    in float64 keep their differences, even if JAX has only float32.
     """
     xp: Any = np if is_concrete(stamps) else jnp
     intervals = xp.arange(len(omega) - 1)
@@ -99,17 +99,17 @@ def at_gauss_nodes(
 ) -> list[Array]:
     """Values at the Gauss nodes of steps between N samples at any times, each (len(steps), n).
 
-    Where there are fewer samples than ``order`` the polynomial is that through all of them.
+    If ``count`` is less than ``order``, the polynomial goes through all used samples.
 
     Args:
         samples: (N, n), at increasing times, of which the first ``count`` are used.
-        dt: the times between them, (N - 1,).
+        dt: the times between the samples, (N - 1,).
         steps: numbers of the steps; step k is between the samples k and k + 1.
         count: how many samples are used.
         order: even, at most N.
     """
     steps = jnp.asarray(steps)
-    width = min(order + 2, len(samples))  # one more on either side, for samples that are left out
+    width = min(order + 2, len(samples))  # one more on either side, to replace omitted samples
     first = jnp.clip(steps - order // 2, 0, jnp.maximum(count - width, 0))
     stencil, own = first[:, None] + jnp.arange(width)[None], (steps - first)[:, None]
     places, is_apart = _apart(dt[stencil[:, :-1]], own)
@@ -123,16 +123,17 @@ def at_gauss_nodes(
 
 
 def _apart(lengths: Array, own: Array) -> tuple[Array, Array]:
-    """Where the k samples of stencils are, and which are apart from the next one inwards.
+    """The places of the k samples of stencils, and which are apart from the next one inwards.
 
     Both are (rows, k). Places are sums of intervals outwards from the step, so that a short step
-    keeps its digits. Both ends of the step are apart. Any other sample is if its distance from the
-    next one inwards is at least ``eps^(1/3)`` (0.005 in float32, 6e-6 in float64) of that from the
-    far end of the step. Rounding then moves the rate by no more than ``eps^(2/3)`` of it.
+    keeps its digits. Both ends of the step count as apart. Any other sample is apart if its
+    distance from the next one inwards is at least ``eps^(1/3)`` (0.005 in float32, 6e-6 in float64)
+    times its distance from the far end of the step. The relative rounding error of the rate is then
+    at most ``eps^(2/3)``.
 
     Args:
         lengths: the intervals between the samples, (rows, k - 1).
-        own: which of them is the step, (rows, 1).
+        own: which of the intervals is the step, (rows, 1).
     """
     number, zero = np.arange(lengths.shape[1])[None], jnp.zeros_like(lengths[:, :1])
     after = jnp.cumsum(jnp.where(number >= own, lengths, jnp.zeros_like(lengths)), axis=1)
@@ -155,7 +156,7 @@ def _apart(lengths: Array, own: Array) -> tuple[Array, Array]:
 def _nearest(is_candidate: Array, own: Array, order: int) -> Array:
     """Which of the candidates (rows, k) are the nearest ``order`` to the step.
 
-    As many are before as behind it; where one side has fewer there are more of the other one.
+    Half of them lie on either side of the step; if one side has fewer, the other provides more.
     """
     rank = jnp.cumsum(is_candidate, axis=1) - 1
     most = jnp.maximum(rank[:, -1:] + 1 - order, 0)
@@ -166,7 +167,7 @@ def _nearest(is_candidate: Array, own: Array, order: int) -> Array:
 def _weights_in_rows(places: Array, counts: Array, at: Array) -> Array:
     """Lagrange's weights (rows, k) of places (rows, k) at one point of each row, (rows, 1).
 
-    Places that do not count have no part in the polynomial.
+    Places that do not count are not part of the polynomial.
     """
     weights, one = counts.astype(places.dtype), jnp.ones((), places.dtype)
     for j in range(places.shape[1]):

@@ -1,1 +1,1 @@
-"""Fits of parameters by gradient descent, and the covariance of what was fitted."""
+"""Fits of parameters by gradient descent and by least squares, and their covariance."""

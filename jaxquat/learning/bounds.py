@@ -1,4 +1,4 @@
-"""Bounds of parameters, which the iteration keeps by steps that end at them (trust_region.py).
+"""Bounds of parameters; steps of the iteration end at them (trust_region.py).
 
 Parameters are not transformed. A logarithm or a logistic function would lose the digits of a
 parameter whose bound is far away, and would flatten the cost near a bound.
@@ -22,7 +22,7 @@ class Bounds(NamedTuple):
 
     def room(self, x: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The lowest and highest step from x to the bounds, times a scale."""
-        with np.errstate(over="ignore"):  # so far away that there might be no bound
+        with np.errstate(over="ignore"):  # a bound may be too far away to matter
             return (self.lower - x) * scale, (self.upper - x) * scale
 
     def moved(self, x: np.ndarray, step: np.ndarray, scale: np.ndarray) -> np.ndarray:
@@ -33,10 +33,10 @@ class Bounds(NamedTuple):
 
 
 def checked_bounds(bounds: Any, params: Any) -> Bounds:
-    """The bounds ``(lower, upper)`` of a tree of parameters, each a prefix of it.
+    """The checked bounds of a tree of parameters, from a pair of prefixes of that tree.
 
-    They are rounded inwards to numbers of the parameters' dtypes. ValueError or TypeError, by name,
-    if they do not fit the tree or one another.
+    They are rounded inwards to the parameters' dtypes. ValueError or TypeError, by name, if they do
+    not fit the tree or each other.
     """
     if bounds is None:
         bounds = None, None
@@ -53,7 +53,7 @@ def checked_bounds(bounds: Any, params: Any) -> Bounds:
 
 
 def check_inside(bounds: Bounds, x: np.ndarray, names: tuple[str, ...]) -> None:
-    """ValueError that names a parameter that is not between its bounds, ends included."""
+    """Raise a ValueError that names a parameter outside its bounds; it may lie on a bound."""
     for k in np.flatnonzero(~((bounds.lower <= x) & (x <= bounds.upper)))[:1]:
         interval = f"[{bounds.lower[k]:.6g}, {bounds.upper[k]:.6g}]"
         raise ValueError(f"params: wanted {names[k]} in {interval}, got {x[k]:.6g}")
@@ -79,10 +79,10 @@ def _side(name: str, side: Any, params: Any, fill: float) -> np.ndarray:
 
 
 def _bound_of(name: str, value: Any, leaf: Any, inwards: float) -> np.ndarray:
-    """The bounds of a leaf in its shape, float64 numbers that its dtype has, too."""
+    """The bounds of a leaf, in its shape: float64 numbers that its dtype represents exactly."""
     if np.shape(value) not in ((), leaf.shape):
         raise ValueError(f"{name}: wanted shape () or {leaf.shape}, got {np.shape(value)}")
-    with np.errstate(over="ignore"):  # of a bound beyond the largest number
+    with np.errstate(over="ignore"):  # a bound may exceed the dtype's largest number
         rounded = np.asarray(value, leaf.dtype)
     outside = rounded.astype(float) < value if inwards > 0 else rounded.astype(float) > value
     inside = np.where(outside, np.nextafter(rounded, leaf.dtype.type(inwards)), rounded)

@@ -1,8 +1,8 @@
-"""Whether a descent has reached a minimum, judged by what further updates would see at its end.
+"""Whether a descent has reached a minimum, judged by the loss and gradient at its end.
 
-Let ``way`` be how far each parameter has moved and ``slope`` the size of its derivative. Were
-every parameter moved again by as much as it has moved, the loss would fall, to first order, by at
-most ``sum(slope way)``. The descent has converged if that is less than a thousandth of what the
+Let ``way`` be the distance that each parameter has moved and ``slope`` the size of its derivative.
+If every parameter moved again by as much as it has moved, the loss would fall, to first order, by
+at most ``sum(slope way)``. The descent has converged if that is less than a thousandth of what the
 loss has fallen. Neither scales nor offsets of the loss and of the parameters change the verdict.
 
 Where the loss changes from update to update (batches, draws from the key), slope and fall are
@@ -22,19 +22,19 @@ import numpy as np
 from jaxquat.learning.descent import Descent, Moments, Position
 
 SHARE = 1e-3
-"""The share of the decrease of the loss that decides."""
+"""A descent has converged if the loss would fall by less than this share of its decrease."""
 
 NOISY_UPDATES = 8
-"""Updates that are looked at where the loss is noisy; a twentieth of those made if that is more."""
+"""Updates to evaluate if the loss is noisy; a twentieth of the updates made if that is more."""
 
 DOUBT = 3.0
-"""Standard errors that leave no doubt."""
+"""Standard errors that a verdict needs."""
 
 
 class Verdict(enum.IntEnum):
     """Whether a descent has converged, as the number that goes to disk."""
 
-    NOT_JUDGED = 0  # it is under way
+    NOT_JUDGED = 0  # the descent is in progress
     NO = 1
     YES = 2
     UNKNOWN = 3
@@ -51,12 +51,12 @@ class Verdict(enum.IntEnum):
 
 
 class _Evidence(NamedTuple):
-    """What is known at the end: (starts,), and (starts, parameters) for the last four."""
+    """What is known at the end: arrays (starts,), and (starts, parameters) for the last four."""
 
     seen: np.ndarray  # updates whose loss and gradient were finite
     loss: np.ndarray  # magnitude of the loss at the end
-    fallen: np.ndarray  # by how much the loss has fallen
-    noise: np.ndarray  # standard error of that
+    fallen: np.ndarray  # decrease of the loss
+    noise: np.ndarray  # standard error of that decrease
     slope: np.ndarray
     slope_error: np.ndarray
     params: np.ndarray
@@ -97,32 +97,32 @@ def _evidence(
 
 
 def _verdicts(evidence: _Evidence, eps: float) -> np.ndarray:
-    """The verdicts; a gradient that vanishes to rounding is a minimum, too, wherever it began."""
+    """The verdicts; a gradient that vanishes to rounding is a minimum, too, wherever it started."""
     seen, loss, fallen, noise, slope, slope_error, params, way = evidence
     steepest = slope + DOUBT * slope_error
     flattest = np.maximum(slope - DOUBT * slope_error, 0.0)
-    moved = np.any(way > 0, axis=1)  # what did not move at all is frozen, not converged
+    moved = np.any(way > 0, axis=1)  # a start that did not move at all has not converged
     has_scale = np.all((steepest == 0) | (params != 0), axis=1)
-    with np.errstate(over="ignore", invalid="ignore"):  # of a fit that has diverged
+    with np.errstate(over="ignore", invalid="ignore"):  # the fit may have diverged
         yes = moved & (np.sum(steepest * way, axis=1) <= SHARE * (fallen - DOUBT * noise))
         yes |= has_scale & (np.sum(steepest * np.abs(params), axis=1) <= np.sqrt(eps) * loss)
         most_fallen = np.maximum(fallen + DOUBT * noise, 0.0)
         no = ~moved | (np.sum(flattest * way, axis=1) > SHARE * most_fallen)
-    # Where nothing finite was seen there is no minimum; one update alone has no standard error.
+    # A start without finite losses has no minimum; one update alone has no standard error.
     conditions = [seen == 0, seen == 1, yes, no]
     verdicts = [Verdict.NO, Verdict.UNKNOWN, Verdict.YES, Verdict.NO]
     return np.select(conditions, verdicts, Verdict.UNKNOWN)
 
 
 def _is_noisy(moments: Moments) -> bool:
-    """Whether two updates saw different losses or gradients, or one of them nothing finite."""
+    """Whether two updates saw different losses or gradients, or one saw values not finite."""
     deviates = any(np.any(x != 0) for x in jax.tree.leaves(moments.square))
     return bool(np.any(moments.count == 1)) or deviates
 
 
 def _standard_error(square: Any, count: Any) -> np.ndarray:
-    """The standard error of a mean over ``count`` updates, at least two, by squared deviations."""
-    square = np.maximum(np.asarray(square, float), 0.0)  # rounding may leave it below
+    """The standard error of a mean over two or more updates, from summed squared deviations."""
+    square = np.maximum(np.asarray(square, float), 0.0)  # rounding may make it negative
     return np.sqrt(square / np.maximum(count * (count - 1.0), 1.0))
 
 

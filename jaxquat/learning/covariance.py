@@ -1,14 +1,15 @@
 """How well data determine fitted parameters: Gauss-Newton covariance, and flat directions.
 
 Let J be the Jacobian of the residuals, divided by their noise sigma, at the least-squares optimum.
-The covariance of the parameters is ``inv(J^T J)``. It is taken from singular values: J^T J is
-never formed, because that would double the number of digits that are lost, and never inverted
-where it is singular.
+The covariance of the parameters is ``inv(J^T J)``. It is computed from singular values: J^T J is
+never formed, because that would double the number of digits that are lost, and a singular J^T J is
+never inverted.
 
 The columns of J are first scaled to length 1, so the units of the parameters do not matter. A
-singular value of at most ``tolerance`` times the largest belongs to a flat direction: a
-combination of parameters along which the residuals do not change. A parameter with a part in a
-flat direction has an infinite standard error; the others have that of the remaining directions.
+singular value of at most ``tolerance`` times the largest belongs to a flat direction: a combination
+of parameters along which the residuals do not change. A parameter with a part in a flat direction
+has an infinite standard error; the standard errors of the others come from the remaining
+directions.
 """
 
 from __future__ import annotations
@@ -47,29 +48,32 @@ ON_HOST = "its ranks and warnings need values, call it outside jit, grad and vma
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FitCovariance:
-    """The result of ``fit_covariance`` for n parameters, in the order of ``names``.
+    """The result of ``fit_covariance`` for n parameters.
 
-    ``print`` shows all parameters and flat directions, ``repr`` the first ones.
+    The parameters are in the order of ``names`` throughout. ``print`` shows all parameters and flat
+    directions, ``repr`` only the first ones.
 
     Attributes:
-        names: of the n parameters, by their place in the tree.
+        names: the names of the n parameters, from their places in the tree.
         params: the parameters at which the residuals were linearised.
-        standard_errors: of the parameters, a pytree like them; infinite where a flat direction has
-            a part.
-        covariance: (n, n); of parameters in a flat direction infinite on the diagonal and NaN
-            beside it.
-        flat: (k, n) unit vectors, directions along which the residuals do not change; k = 0 if all
-            is well. In the units of the parameters, so compare its parts with the parameters.
-        parts: (k, n) unit vectors, ``flat`` with each part times the length of its column of J, the
-            change of the residuals by that part alone. The text shows these: units do not matter.
-        singular_values: (n,) of the Jacobian with columns scaled to length 1, as fractions of the
-            largest, falling.
-        sigma: standard deviation of the noise in the residuals: () or (m,) as given, or () as
-            estimated.
-        reduced_chi_squared: ``sum((residuals/sigma)^2) / (m - rank)`` with the sigma given, 1
-            within about ``sqrt(2/(m - rank))`` if sigma and model are right. None where sigma was
-            estimated, which makes it 1, and where m = rank.
-        root: (n, rank), ``root root^T`` is the covariance without the flat directions.
+        standard_errors: the standard errors of the parameters, a pytree like them; infinite for a
+            parameter with a part in a flat direction.
+        covariance: (n, n); for parameters with a part in a flat direction, infinite on the diagonal
+            and NaN off it.
+        flat: (k, n) unit vectors, directions along which the residuals do not change; k = 0 if the
+            data determine all parameters. Each component has the unit of its parameter, so compare
+            it with that parameter.
+        parts: (k, n) unit vectors: ``flat`` with each component multiplied by the length of its
+            column of J, the change of the residuals due to that component alone. ``print`` shows
+            these, because they do not depend on units.
+        singular_values: (n,) singular values of the Jacobian with columns scaled to length 1, as
+            fractions of the largest, in falling order.
+        sigma: standard deviation of the noise in the residuals: () or (m,) if it was given, () if
+            it was estimated.
+        reduced_chi_squared: ``sum((residuals/sigma)^2) / (m - rank)`` with the given sigma; it is 1
+            within about ``sqrt(2/(m - rank))`` if sigma and model are right. None if sigma was
+            estimated, which would make it 1, or if m = rank.
+        root: (n, rank); ``root root^T`` is the covariance without the flat directions.
 
     Examples:
         >>> command = jnp.linspace(0.0, 1.0, 50)  # N m
@@ -94,8 +98,8 @@ class FitCovariance:
     def predict(self, function: Callable[[Any], Any]) -> Prediction:
         """Values that follow from the parameters, with standard errors by the delta method.
 
-        ``G C G^T`` is the covariance of ``function(params)``, with the covariance C of the
-        parameters and the Jacobian G of the function, taken in forward mode. That is right where
+        The covariance of ``function(params)`` is ``G C G^T``, with the covariance C of the
+        parameters and the Jacobian G of the function, computed in forward mode. This is accurate if
         the function is linear over the standard errors.
 
         Args:
@@ -105,8 +109,8 @@ class FitCovariance:
             Prediction. A value that changes along a flat direction has an infinite standard error.
 
         Raises:
-            TypeError, ValueError: it is no such function, or its values or derivatives are not
-                finite.
+            TypeError, ValueError: ``function`` is not such a function, or its values or derivatives
+                are not finite.
 
         Examples:
             >>> readings = jnp.full(100, 0.5)  # rad/s^2, under 1 N m
@@ -166,33 +170,34 @@ def fit_covariance(
 ) -> FitCovariance:
     """Covariance of parameters at a least-squares optimum: ``inv(J^T J / sigma^2)``.
 
-    J is the Jacobian of the residuals. Directions that J does not see are reported, not inverted.
-    They are the right singular vectors of J, its columns scaled to length 1 so that units do not
-    matter, with a singular value of at most ``tolerance`` times the largest; several are combined
-    so that each has few parts.
+    J is the Jacobian of the residuals. Flat directions, along which the residuals do not change,
+    are reported, not inverted. To find them, the columns of J are scaled to length 1, so that units
+    do not matter; the flat directions are then the right singular vectors whose singular value is
+    at most ``tolerance`` times the largest. If there are several, they are combined so that each
+    has few nonzero components.
 
     Args:
         residuals: ``residuals(params) -> (m,)``, jittable: data minus model, or the reverse, in
             the units of the data.
         params: pytree of float32 or float64 arrays, at the optimum; n numbers in all. A Body is a
-            TypeError, as for ``jq.fit``.
+            TypeError, as in ``jq.fit``.
         sigma: standard deviation of the noise in each residual, () or (m,); 1.0 if the residuals
-            are already divided by it. None estimates one for all, the root of ``sum(residuals^2) /
-            (m - rank)``. A sigma that is given is believed, as by scipy's
+            are already divided by it. None estimates one value for all residuals, the root of
+            ``sum(residuals^2) / (m - rank)``. A given sigma is taken as absolute, as in scipy's
             ``curve_fit(absolute_sigma=True)``: the residuals do not change the errors.
-        tolerance: between 0 and 1; None for the square root of the dtype's epsilon: J^T J has no
-            digit left below that.
+        tolerance: between 0 and 1; None is the square root of the dtype's epsilon, below which
+            ``J^T J`` has no correct digit.
 
     Returns:
-        FitCovariance. The covariance is that of linear least squares; for a model that is not
-        linear it is right for noise so small that the model is linear over the errors found. J is
-        taken in forward mode if n <= m, unless something in the residuals has a derivative in
-        reverse mode only, or is of the fused engine. RuntimeWarning where the residuals contradict
-        the sigma given: chi-squared per degree of freedom is more than five of its standard
-        deviations above 1, and the errors are therefore too small by a factor of 1.5 or more. A
-        value far below 1 gives no warning. It makes the errors too large, but may be meant:
-        residuals that are no independent draws, or a forecast, where the model is compared with
-        itself.
+        FitCovariance. The covariance is the one of linear least squares; for a nonlinear model it
+        is accurate if the noise is so small that the model is linear over the standard errors. J is
+        computed in forward mode if n <= m, unless the residuals contain something that has a
+        derivative in reverse mode only, or a rollout of the fused engine. A RuntimeWarning is
+        issued if the residuals contradict the given sigma: chi-squared per degree of freedom is
+        more than five of its standard deviations above 1, and the errors are too small by a factor
+        of 1.5 or more. A value far below 1 means that the errors are too large. It gives no
+        warning, because it may be intended: the residuals may not be independent draws, or, in a
+        forecast, the model is compared with itself.
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name; residuals or
@@ -231,8 +236,8 @@ def covariance_of(
 ) -> FitCovariance:
     """The covariance from residuals (m,) and their Jacobian (m, n) at an optimum, float64.
 
-    Like ``fit_covariance``; ``noise(residuals, m - rank)`` estimates sigma where none is given, by
-    default the root of the mean square.
+    This works like ``fit_covariance``. ``noise(residuals, m - rank)`` estimates sigma if none is
+    given; the default estimate is ``sqrt(sum(residuals^2) / (m - rank))``.
     """
     # Check and convert.
     flat, unravel = ravel_pytree(params)
@@ -241,7 +246,7 @@ def covariance_of(
     tolerance = fraction("tolerance", tolerance)
     if sigma is not None:
         positive("sigma", one_shape("sigma", sigma, (), value.shape))
-        sigma = np.asarray(sigma, float)  # as given, where JAX would round it to float32
+        sigma = np.asarray(sigma, float)  # in full precision: JAX would round it to float32
         jacobian = jacobian / np.broadcast_to(sigma, value.shape)[:, None]
 
     # Compute.
@@ -287,9 +292,10 @@ def _decomposed(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """A root of the covariance, the flat directions, the lengths of columns, the singular values.
 
-    The root (n, rank) times its transpose is ``inv(J^T J)`` without the flat directions. These are
-    the rows of the second, (n - rank, n), each part times the length of its column, and not yet of
-    length 1. The singular values (n,) are those of the scaled J.
+    The root (n, rank) times its transpose is ``inv(J^T J)`` without the flat directions. The flat
+    directions are the rows of the second result, (n - rank, n); each component is multiplied by the
+    length of its column, and the rows are not yet normalised. The singular values (n,) belong to
+    the scaled J.
     """
     scale = np.linalg.norm(jacobian, axis=0)
     scale = np.where(scale > 0, scale, 1.0)
@@ -302,9 +308,9 @@ def _decomposed(
 
 
 def _require_freedom(number: int, freedom: int) -> None:
-    """ValueError if as many parameters are identifiable as there are residuals, or more."""
+    """ValueError unless there are more residuals than identifiable parameters."""
     if freedom <= 0:
-        wanted = f"more than the {number - freedom} identifiable parameters to get sigma from"
+        wanted = f"more than the {number - freedom} identifiable parameters to estimate sigma from"
         raise ValueError(f"residuals: wanted {wanted}, got {number}; give sigma")
 
 
@@ -316,33 +322,33 @@ def _root_mean_square(value: np.ndarray, freedom: int) -> float:
 def _warn_if_too_small(reduced: float, freedom: int) -> None:
     """RuntimeWarning if chi-squared per degree of freedom says that sigma is too small.
 
-    If sigma is right, it has mean 1 and variance 2/freedom.
+    If sigma is right, chi-squared per degree of freedom has mean 1 and variance 2/freedom.
     """
     if reduced > max(1.0 + 5.0 * np.sqrt(2.0 / freedom), 1.5**2):
         warnings.warn(
             "sigma: wanted the noise of the residuals, "
             f"got a chi-squared per degree of freedom of {reduced:.3g}: "
             f"the residuals are {np.sqrt(reduced):.3g} times what sigma says, "
-            "and the standard errors too small by that, "
-            "unless the model does not fit or params are no optimum; "
-            "leave out sigma to take it from the residuals",
+            "and the standard errors are too small by this factor, "
+            "unless the model does not fit or params are not the optimum; "
+            "leave out sigma to estimate it from the residuals",
             RuntimeWarning,
             stacklevel=4,
         )
 
 
 def _combined(rows: np.ndarray, tolerance: float) -> np.ndarray:
-    """Rows that span the same space, each the only one with a part along some axis.
+    """Rows that span the same space; each is the only one with a part along some axis.
 
     Gauss-Jordan elimination with the largest pivot first; parts below ``tolerance`` are zero.
     """
     rows = rows.copy()
     for k in range(len(rows)):
-        left = np.abs(rows[k:])
-        row, pivot = np.unravel_index(np.argmax(left), left.shape)
+        remaining = np.abs(rows[k:])
+        row, pivot = np.unravel_index(np.argmax(remaining), remaining.shape)
         rows[[k, k + row]] = rows[[k + row, k]]
         rows[k] /= rows[k, pivot]
-        others = np.arange(len(rows)) != k
-        rows[others] -= rows[others, pivot, None] * rows[k]
+        other_rows = np.arange(len(rows)) != k
+        rows[other_rows] -= rows[other_rows, pivot, None] * rows[k]
     largest = np.max(np.abs(rows), axis=1, keepdims=True, initial=0.0)
     return np.where(np.abs(rows) > tolerance * largest, rows, 0.0)

@@ -1,13 +1,13 @@
 """Updates of an optax optimiser, guarded and compiled: what ``fit`` runs on the device.
 
 Update n draws its batch and its key from ``fold_in(key, n)``, whatever came before. It computes
-loss and gradient, lets the optimiser make the update, and takes it if all of them are finite;
+loss and gradient, asks the optimiser for the update, and applies it if all of them are finite;
 otherwise parameters and optimiser stay as they are, and the update is counted as skipped. The
-updates from ``first`` to ``stop`` are one loop whose bounds are traced, so one program makes every
-bit, wherever a chunk ends.
+updates from ``first`` to ``stop`` are one loop whose bounds are traced, so one program computes
+every chunk, and no bit depends on where a chunk ends.
 
 The same program also looks ahead: it computes losses and gradients of the next updates without
-moving, and their moments tell whether the descent has converged (convergence.py). That costs no
+moving, and their moments tell whether the descent has converged (convergence.py). This needs no
 second compilation.
 """
 
@@ -38,12 +38,13 @@ benchmarks/fit_mode.py measures both modes.
 
 
 class Position(NamedTuple):
-    """Where a descent stands; with starts every array has their axis in front.
+    """The state of a descent; with starts, every array has a leading axis (starts,).
 
     Attributes:
         params: pytree of floating arrays.
-        state: of the optimiser.
-        skipped: updates left out because loss, gradient or update was not finite, () int32.
+        state: state of the optimiser.
+        skipped: number of updates skipped because loss, gradient or update was not finite, ()
+            int32.
     """
 
     params: Any
@@ -55,11 +56,11 @@ class Moments(NamedTuple):
     """Moments of the loss and the gradient over several updates.
 
     Attributes:
-        count: updates whose loss and gradient were finite, (); only these have a part in the
-            others.
+        count: number of updates whose loss and gradient were finite, (); only these enter the other
+            attributes.
         mean: (loss, gradient).
-        square: sums of their squared deviations from the mean, alike; exactly 0 if all were the
-            same bits.
+        square: sums of the squared deviations from the mean, as (loss, gradient); exactly 0 if all
+            updates had the same bits.
     """
 
     count: Any
@@ -79,13 +80,13 @@ def checked_loss(name: str, value: Any) -> Array:
 
 
 class Objective(NamedTuple):
-    """What is minimised; every update sees a part of the data and a key of its own.
+    """The function to minimise; every update sees its own batch of the data and its own key.
 
     Attributes:
         loss: ``loss(params, batch, key) -> ()``.
-        key: of all updates.
+        key: the key from which every update derives its own.
         batch_size: rows of data per update, None for all.
-        rows: of the data, 0 if there are none.
+        rows: number of rows of the data, 0 without data.
     """
 
     loss: Callable[[Any, Any, Array], Array]
@@ -94,11 +95,12 @@ class Objective(NamedTuple):
     rows: int
 
     def at(self, number: Any, data: Any) -> Callable[[Any], Array]:
-        """The loss that this update sees, a function of the parameters."""
+        """The loss that update ``number`` sees, as a function of the parameters."""
         batch_key, loss_key = jax.random.split(jax.random.fold_in(self.key, number))
         batch = data
         if self.batch_size is not None:
-            # The rows of the largest random numbers: without replacement, cheaper than to permute.
+            # Draw without replacement: the rows of the largest random numbers are cheaper than a
+            # permutation.
             _, chosen = lax.top_k(jax.random.bits(batch_key, (self.rows,)), self.batch_size)
             batch = jax.tree.map(lambda x: x[chosen], data)
         return lambda params: checked_loss("loss", self.loss(params, batch, loss_key))
@@ -118,7 +120,7 @@ class Descent:
         starts: int | None,
         longest: int,
     ) -> None:
-        """``size`` parameters a start; at most ``longest`` updates in a call of ``advance``."""
+        """Each start has ``size`` parameters; ``advance`` makes at most ``longest`` updates."""
         self.objective, self.data, self.starts = objective, data, starts
         self.optimizer = optax.with_extra_args_support(optimizer)
         self.mode, self.size, self.longest = mode, size, longest
@@ -126,7 +128,7 @@ class Descent:
         self._updates = jax.jit(self._several_updates)
 
     def over_starts(self, function: Callable[..., Any], in_axes: Any = 0) -> Callable[..., Any]:
-        """``function`` of one start as a function of all: vmapped if there are starts."""
+        """``function`` of one start, vmapped over the starts if there are any."""
         return function if self.starts is None else jax.vmap(function, in_axes)
 
     def beginning(self, params: Any) -> Position:
@@ -136,7 +138,7 @@ class Descent:
 
     @property
     def leading(self) -> tuple[int, ...]:
-        """The leading axis of every array: that of the starts, if there are any."""
+        """The leading axes of every array: (starts,), or () without starts."""
         return () if self.starts is None else (self.starts,)
 
     def advance(self, position: Position, first: int, stop: int) -> tuple[Position, Array]:
@@ -155,7 +157,7 @@ class Descent:
         return jax.device_get(self._update(*arguments)[2])
 
     def look_ahead(self, position: Position, number: int, count: int) -> Moments:
-        """Loss and gradient that ``count`` updates from ``number`` on see here, in numpy."""
+        """Moments, in numpy, of what ``count`` updates from ``number`` on would see here."""
         bounds = np.int32(number), np.int32(number + count)
         return jax.device_get(self._updates(position, *bounds, self.data, np.False_)[2])
 
@@ -167,7 +169,7 @@ class Descent:
     def _one_update(
         self, position: Position, number: Array, data: Any, moving: Array
     ) -> tuple[Position, Array, tuple[Array, Any]]:
-        """One start after one update, whether all was finite, and (loss, gradient) before it."""
+        """The next position of one start, whether all was finite, and (loss, gradient) before."""
         params, state, skipped = position
         loss = self.objective.at(number, data)
         value_and_grad = self._differentiated(loss, params)
@@ -183,7 +185,7 @@ class Descent:
         return jax.tree.map(partial(jnp.where, good & moving), new, old), good, (value, gradient)
 
     def _differentiated(self, loss: Callable[[Any], Array], params: Any) -> Callable[[Any], Any]:
-        """``params -> (loss, gradient)`` in the mode that was asked for."""
+        """``params -> (loss, gradient)`` in the requested mode."""
         few = self.mode == "auto" and self.size <= FORWARD_LIMIT
         forward = self.mode == "forward" or (few and not wants_reverse(loss, params))
         return (forward_value_and_grad if forward else jax.value_and_grad)(loss)
@@ -193,7 +195,7 @@ class Descent:
     ) -> tuple[Position, Array, Moments]:
         """Make the updates from ``first`` to ``stop``.
 
-        Of the ``longest`` losses, only the first ``stop - first`` count.
+        Of the ``longest`` losses returned, only the first ``stop - first`` count.
         """
         shapes = jax.eval_shape(self._update, position, first, data, moving)[2]
         zero = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
@@ -214,9 +216,9 @@ def _all_finite(tree: Any) -> Array:
 
 
 def _with_one_more(moments: Moments, good: Array, seen: Any) -> Moments:
-    """The moments with one more loss and gradient, if these are good.
+    """The moments with one more loss and gradient, if these are finite.
 
-    Welford's recurrence: no cancellation, and no deviation at all where nothing deviates.
+    Welford's recurrence: it has no cancellation, and equal values give a deviation of exactly 0.
     """
     count = moments.count + 1
     before = jax.tree.map(jnp.subtract, seen, moments.mean)

@@ -1,4 +1,4 @@
-"""Forward or reverse mode: gradients, Jacobians, and which mode a function wants."""
+"""Forward or reverse mode: gradients, Jacobians, and which mode suits a function."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jax.flatten_util import ravel_pytree
 from jaxquat._checks import vector
 from jaxquat._jaxprs import equations
 
-GRADIENT = 4  # what value and gradient of a fused rollout cost, in values (docs/fused.md)
+GRADIENT = 4  # cost of value and gradient of a fused rollout, in evaluations (docs/fused.md)
 
 
 def forward_value_and_grad(function: Callable[[Any], Array]) -> Callable[[Any], tuple[Array, Any]]:
@@ -33,12 +33,13 @@ def forward_value_and_grad(function: Callable[[Any], Array]) -> Callable[[Any], 
 
 
 def wants_reverse(function: Callable[[Any], Any], params: Any, results: int = 1) -> bool:
-    """Whether the derivative of a function with so many results is to be taken in reverse mode.
+    """Whether to differentiate a function with this number of results in reverse mode.
 
-    It is where the function contains a ``jax.custom_vjp``, which has no forward mode. It is also
-    where the function contains a fused rollout and the tangents by all parameters cost more than
-    the gradients of all results. In passes forward, a value with n tangents costs about 1 + n, a
-    gradient about ``GRADIENT``: with one result, up to three parameters want forward mode.
+    Yes if the function contains a ``jax.custom_vjp``, which has no forward mode. Also yes if the
+    function contains a fused rollout and the tangents by all parameters cost more than the
+    gradients of all results. Measured in forward passes, a value with n tangents costs about 1 + n,
+    a gradient about ``GRADIENT``: with one result and up to three parameters, forward mode is
+    cheaper.
     """
     inside = list(equations(jax.make_jaxpr(function)(params)))
     rollouts = [x for x in inside if x.primitive.name.startswith("fused_rollout")]
@@ -51,10 +52,10 @@ def wants_reverse(function: Callable[[Any], Any], params: Any, results: int = 1)
 
 
 def with_jacobian(residuals: Callable[[Any], Any]) -> Callable[[Any], tuple[Array, Array]]:
-    """``params -> (residuals (m,), Jacobian (m, n))`` for residuals of a pytree of n numbers.
+    """``params -> (residuals (m,), Jacobian (m, n))`` for params with n numbers.
 
-    The Jacobian is in forward mode if n <= m, unless the residuals want reverse mode.
-    ValueError or TypeError if ``residuals(params)`` is no floating array (m,).
+    The Jacobian is computed in forward mode if n <= m, unless ``wants_reverse`` says otherwise.
+    ValueError or TypeError if ``residuals(params)`` is not a floating array (m,).
     """
 
     def both(params: Any) -> tuple[Array, Array]:
@@ -72,9 +73,10 @@ def with_jacobian(residuals: Callable[[Any], Any]) -> Callable[[Any], tuple[Arra
 def with_derivative(
     function: Callable[[Any], Array], value_and_grad: Callable[[Any], tuple[Array, Any]]
 ) -> Callable[[Any], Array]:
-    """``function``, whose derivative in both modes is the gradient from ``value_and_grad``.
+    """``function`` with the gradient from ``value_and_grad`` as its derivative in both modes.
 
-    Line searches differentiate the loss themselves, in either mode; a loss may have one mode alone.
+    Line searches differentiate the loss themselves, in either mode, but a loss may support only
+    one.
     """
 
     @jax.custom_jvp

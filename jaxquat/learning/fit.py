@@ -1,9 +1,9 @@
 """Gradient descent on a simulated loss: gains, inertia, calibration.
 
 ``fit`` checks its arguments, compiles the descent, and then returns to the host every ``chunk``
-updates: to evaluate the validation, to write a snapshot, to show the loss. What the host knows is
-a ``Snapshot``, as it goes to disk; ``_Run`` owns it and moves it on. A fit is a sequence: where a
-chunk, a call or a process ends changes no bit.
+updates: to evaluate the validation, to write a snapshot, to show the loss. The state on the host is
+a ``Snapshot``, which is also what goes to disk; ``_Run`` owns it and advances it. It makes no
+difference to any bit of the result where a chunk, a call or a process ends.
 """
 
 from __future__ import annotations
@@ -51,29 +51,30 @@ ON_HOST = "jq.fit compiles its updates itself, call it outside jit, grad and vma
 class Fit(_reprs.Tabular):
     """The result of ``fit``.
 
-    With ``starts`` the arrays have their axis in front; ``params``, ``best_update`` and
+    With ``starts``, the arrays have a leading axis (starts,); ``params``, ``best_update`` and
     ``converged`` are those of the best start.
 
     Attributes:
         params: the parameters after update ``best_update``.
         history: the loss before each update, (updates,).
-        skipped: how many updates were left out because the loss, its gradient or the update was
-            not finite, () or (starts,).
+        skipped: how many updates were skipped because the loss, its gradient or the update was not
+            finite, () or (starts,).
         validation: the validation loss at the start, after every ``chunk`` updates and after the
             last, (evaluations,); None without validation.
-        best_update: the number of updates that led to ``params``: of the lowest validation loss,
+        best_update: the number of updates that led to ``params``: up to the lowest validation loss,
             or all without validation.
-        best_start: which of the starts led to ``params``; None without starts.
+        best_start: the index of the start that led to ``params``; None without starts.
         chunk: updates between two evaluations of the validation.
-        converged: whether the descent had reached a minimum when it ended, whatever the validation
-            took. True if the loss would fall, to first order, by less than a thousandth of what it
-            has fallen, were every parameter moved again by as much as it has moved. Then the way
-            that is left is about a two-thousandth of the way gone. Scales and offsets of the loss
-            and of each parameter do not matter. Parameters that did not move at all are taken for
-            frozen. Also True where the gradient vanishes to rounding. None where the loss changes
-            from update to update (batches, draws from the key) and three standard errors of the
-            gradient's mean leave it open. A saddle, a plateau and another minimum are not told
-            from the lowest minimum.
+        converged: whether the descent had reached a minimum when it ended, whichever parameters the
+            validation selected. Suppose that every parameter moved again by as much as it has
+            moved: ``converged`` is True if the loss would then fall, to first order, by less than a
+            thousandth of what it has fallen. The remaining distance is then about a two-thousandth
+            of the distance covered. Scales and offsets of the loss and of each parameter do not
+            matter. Parameters that did not move at all are treated as frozen. Also True where the
+            gradient vanishes to rounding. None if the loss changes from update to update (batches,
+            draws from the key) and three standard errors of the gradient's mean leave the question
+            open. A saddle, a plateau and a local minimum are not distinguished from the lowest
+            minimum.
 
     Examples:
         >>> import optax
@@ -140,58 +141,62 @@ def fit(
     """Minimise ``loss(params, batch, key) -> ()`` by ``steps`` updates of an optax optimiser.
 
     Args:
-        loss: jittable; ``batch`` is this update's part of ``data`` (None without data), ``key`` is
-            new at each update.
-        params: pytree of floating arrays; keep positive quantities as logarithms, an inertia as
-            ``theta`` of ``jq.Body.from_parameters``: a Body here is a TypeError.
-        optimizer: any optax gradient transformation, ``optax.adam(1e-2)`` for instance. Those that
-            search along a line or want the loss (``optax.lbfgs()``) get it with the batch and key
-            of the update, differentiated in the same mode; give them all data and a loss that
-            ignores the key, or their memory mixes different functions.
+        loss: jittable. ``batch`` is the part of ``data`` that this update sees (None without data);
+            ``key`` is new at each update.
+        params: pytree of floating arrays. Pass positive quantities as logarithms, and an inertia as
+            the ``theta`` of ``jq.Body.from_parameters``: a Body here is a TypeError.
+        optimizer: any optax gradient transformation, ``optax.adam(1e-2)`` for instance. An
+            optimiser that evaluates the loss itself, as for a line search (``optax.lbfgs()``), gets
+            the loss with the batch and key of the update, differentiated in the same mode. Use it
+            without ``batch_size`` and with a loss that ignores the key; otherwise its memory mixes
+            different functions.
         data: pytree of arrays with one leading axis; None if the loss draws its own from the key.
         steps: number of updates.
         key: a ``jax.random.key``; the same key gives the same fit. Update n draws from
             ``fold_in(key, n)``, whatever the number of steps and the chunk.
         batch_size: rows of data per update, drawn without replacement at each; None for all.
-        starts: fit from so many starts at once, vmapped, and keep the best: ``params`` then have
-            this leading axis throughout. All see the same batches and keys, so each start goes the
-            way it would go alone. The best has the lowest validation loss; without validation the
-            lowest loss after the last update, on the draws that the next one would see (if no
-            start has a finite one, before the last update at which one had).
+        starts: number of starts to fit from at once, vmapped; the best is kept. Every leaf of
+            ``params`` then has this leading axis. All starts see the same batches and keys, so each
+            takes the path that it would take alone. The best has the lowest validation loss.
+            Without validation, it has the lowest loss after the last update, on the draws that the
+            next update would see (if that is finite at no start, the lowest loss at the last update
+            where some start had a finite one).
         validation: ``validation(params) -> ()``, jittable, evaluated at the start, every ``chunk``
-            updates and after the last; the result has the parameters where it was lowest.
-        patience: stop after so many evaluations without a new lowest validation loss, in any of
-            the starts.
-        mode: how to differentiate. "forward" takes the time of a few simulations for each
-            parameter and no memory, "reverse" that of about fourteen, however many parameters there
-            are, and memory. "auto" is forward up to 6 parameters, unless something in the loss has
-            a derivative in reverse mode only (``jax.custom_vjp``), or a cheap one (the fused
-            engine).
-        chunk: updates between two returns to the host; changes no result but the times of
-            validation.
-        snapshot_dir: local directory that receives snapshots of the fit (extra ``store``). After
-            an interruption, a kill included, the same call goes on from the newest and ends with
-            the same bits; with more steps it continues a fit that had ended. Snapshots of another
-            fit are refused: one that differs in params, data, batch size, key, starts, the
-            optimiser's state at the start or the times of validation; functions cannot be compared.
-        snapshot_every: updates between two snapshots, any number; the end is written in any case.
+            updates and after the last; the result has the parameters at which it was lowest.
+        patience: stop after this many evaluations without a new lowest validation loss in any
+            start.
+        mode: how to differentiate. "forward" needs the time of a few simulations for each
+            parameter, and no memory. "reverse" needs the time of about fourteen simulations for any
+            number of parameters, and memory. "auto" is forward up to 6 parameters, unless something
+            in the loss has a derivative in reverse mode only (``jax.custom_vjp``), or a cheap
+            derivative in reverse mode (the fused engine).
+        chunk: updates between two returns to the host; changes nothing in the result except when
+            the validation is evaluated.
+        snapshot_dir: local directory that receives snapshots of the fit (extra ``store``). After an
+            interruption, or even a kill, the same call continues from the newest snapshot and ends
+            with the same bits; with more steps it continues a fit that had ended. Snapshots of
+            another fit are refused: a fit that differs in params, data, batch size, key, starts,
+            the optimiser's state at the start or the times of validation. Functions cannot be
+            compared.
+        snapshot_every: updates between two snapshots, any number; the end is always written.
         progress: show a progress bar with the loss.
 
     Returns:
-        Fit. An update whose loss or gradient is not finite, or that is itself not, is skipped, and
-        counted.
+        Fit. An update is skipped, and counted, if it or its loss or gradient is not finite.
 
     Raises:
-        ValueError, TypeError: an argument of wrong shape, dtype or value, by name; in
-            ``snapshot_dir`` a damaged snapshot (the message says whether an older one is intact,
-            and how to go on) or that of another fit.
-        FloatingPointError: every update was skipped, or no validation loss was finite. It names
-            what was not: the loss, its gradient, the update of the optimizer, or the validation.
-        KeyboardInterrupt: it has an attribute ``params``, the parameters of the lowest validation
-            loss so far (without validation the newest, to the chunk), with starts those of all.
+        ValueError, TypeError: an argument of wrong shape, dtype or value, by name; a snapshot in
+            ``snapshot_dir`` that is damaged (the message says whether an older one is intact, and
+            how to go on) or belongs to another fit.
+        FloatingPointError: every update was skipped, or no validation loss was finite. The message
+            names what was not finite: the loss, its gradient, the update of the optimizer, or the
+            validation.
+        KeyboardInterrupt: its attribute ``params`` has the parameters of the lowest validation loss
+            so far (without validation, those after the last complete chunk); with starts, those of
+            all starts.
         OSError: a snapshot could not be written, on a full disk for instance; the last one written
-            stays. BlockingIOError: another fit writes to ``snapshot_dir``, in the process that the
-            message names (not noticed where files have no locks, as on Windows).
+            stays. BlockingIOError: another fit, in the process that the message names, writes to
+            ``snapshot_dir`` (not detected where files have no locks, as on Windows).
         ImportError: ``snapshot_dir`` without orbax-checkpoint.
 
     Examples:
@@ -251,7 +256,7 @@ def fit(
 
 
 class Snapshot(NamedTuple):
-    """A fit under way, as it goes to disk; with starts every array has their axis in front."""
+    """A fit in progress, as it goes to disk; with starts, every array has their leading axis."""
 
     position: Position
     history: np.ndarray  # losses before each update
@@ -261,7 +266,7 @@ class Snapshot(NamedTuple):
 
 
 class _Run:
-    """A fit under way: the compiled descent, what watches it, and how far it has come."""
+    """A fit in progress: the compiled descent, the rules that end it, and the state so far."""
 
     def __init__(
         self,
@@ -283,7 +288,7 @@ class _Run:
         self.snapshot = Snapshot(beginning, none_yet, none_yet, best, self._unjudged())
 
     def fingerprint(self) -> dict[str, Any]:
-        """What the fit is, as far as it can be compared, by the names in files of version 0.1.0."""
+        """What identifies the fit, as far as comparable; names as in files of version 0.1.0."""
         key = self.descent.objective.key
         return {
             "params": snapshots.digest(self.beginning.params)[:16],
@@ -297,7 +302,7 @@ class _Run:
 
     @property
     def updates(self) -> int:
-        """Updates made."""
+        """The number of updates made."""
         return self.snapshot.history.shape[-1]
 
     @property
@@ -310,17 +315,17 @@ class _Run:
         return bool(np.all(since_lowest >= self.patience))
 
     def begin(self, disk: snapshots.Snapshots | None) -> None:
-        """Go on from the newest snapshot on disk if there is one."""
+        """Continue from the newest snapshot on disk if there is one."""
         if disk is not None:
             self.snapshot = disk.newest(self.snapshot) or self.snapshot
         if self.updates > self.steps:
-            there = f"the {self.updates} updates that snapshot_dir has"
-            raise ValueError(f"steps: wanted at least {there}, got {self.steps}")
+            done = f"the {self.updates} updates that snapshot_dir has"
+            raise ValueError(f"steps: wanted at least {done}, got {self.steps}")
         if self.updates == 0:
             self._evaluate()
 
     def advance(self, stop: int) -> None:
-        """Make the updates up to ``stop``, evaluate the validation if it is due, judge an end."""
+        """Make the updates up to ``stop``; evaluate the validation if due; judge an ended fit."""
         snapshot = self.snapshot
         position, losses = self.descent.advance(snapshot.position, self.updates, stop)
         self._require_values(losses)
@@ -344,18 +349,18 @@ class _Run:
         return shown
 
     def reached(self) -> tuple[Any, str]:
-        """The best parameters so far, with starts of all, and in words which these are."""
+        """The best parameters so far (of all starts), and a description of them in words."""
         if self.validate is None:
             return self.snapshot.position.params, f"after {self.updates} updates"
         return self.snapshot.best, f"of the lowest validation loss in {self.updates} updates"
 
     def result(self) -> Fit:
-        """The fit where it has ended.
+        """The result of the ended fit.
 
         FloatingPointError if every update was skipped, or no validation loss was finite.
         """
         if np.any(self.snapshot.verdict == Verdict.NOT_JUDGED):
-            self._judge()  # read from disk, where a longer fit wrote it on its way
+            self._judge()  # the snapshot is one that a longer fit wrote before its end
         skipped = np.asarray(self.snapshot.position.skipped)
         if np.all(skipped == self.updates):
             raise FloatingPointError(self._never_finite())
@@ -364,7 +369,7 @@ class _Run:
             params = self.snapshot.position.params
         else:
             if self.updates % self.chunk:
-                self._evaluate()  # not on disk: with more steps this evaluation would not be there
+                self._evaluate()  # not on disk: a fit with more steps would not evaluate here
             start, update = self._lowest_validation()
             params = self.snapshot.best
         verdict = self.snapshot.verdict if start is None else self.snapshot.verdict[start]
@@ -380,12 +385,12 @@ class _Run:
         )
 
     def _evaluate(self) -> None:
-        """Append a validation loss, and keep the parameters where it is a new lowest."""
+        """Append a validation loss, and keep the parameters if it is a new lowest."""
         if self.validate is None:
             return
         snapshot, params = self.snapshot, self.snapshot.position.params
         value = self.validate(params)
-        concrete("validation", value, f"it takes them from the code around it; {ON_HOST}")
+        concrete("validation", value, f"it closes over traced arrays; {ON_HOST}")
         value = np.asarray(value)
         better = value < _comparable(snapshot.validation).min(axis=-1, initial=np.inf)
 
@@ -398,14 +403,14 @@ class _Run:
         self.snapshot = snapshot._replace(validation=losses, best=best)
 
     def _require_values(self, losses: Array) -> None:
-        """TypeError that names what made the losses traced: the loss or the optimiser."""
+        """Raise a TypeError if the losses are traced, naming the loss or the optimiser as cause."""
         if not is_concrete(losses):
-            reason = f"it takes them from the code around it; {ON_HOST}"
+            reason = f"it closes over traced arrays; {ON_HOST}"
             concrete("loss", self.descent.losses_at(self.snapshot.position, 0), reason)
             concrete("optimizer", losses, reason)
 
     def _never_finite(self) -> str:
-        """The message about a fit that skipped all its updates."""
+        """The error message for a fit that skipped all its updates."""
         first, gradient = self.descent.seen(self.snapshot.position, 0)
         always = f"not finite at all {self.updates} updates; first loss {first}"
         if not np.any(np.isfinite(first)):
@@ -436,7 +441,7 @@ class _Run:
         return start, min(self.updates, self.chunk * int(np.argmin(losses)))
 
     def _start_of_lowest_loss(self) -> int | None:
-        """The start with the lowest loss at the end, or when one was last finite."""
+        """The start with the lowest loss at the end, or at the last update with a finite loss."""
         if self.descent.starts is None:
             return None
         after_last = self.descent.losses_at(self.snapshot.position, self.updates)
@@ -461,7 +466,7 @@ def _size_of_one_start(params: Any, starts: int | None) -> int:
 
 
 def _rows_of(data: Any) -> int:
-    """The length of the leading axis of data, 0 without data; ValueError if there is none."""
+    """The length of the leading axis of data, 0 without data; ValueError if it is not common."""
     shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(arrays("data", data))]
     rows = {shape[:1] for shape in shapes}
     if len(rows) > 1 or () in rows:
@@ -491,7 +496,7 @@ def _checked_patience(patience: Any, validation: Any) -> int | None:
 
 
 def _comparable(losses: np.ndarray) -> np.ndarray:
-    """The losses with infinity for all that is not finite."""
+    """The losses, with infinity in place of every value that is not finite."""
     return np.where(np.isfinite(losses), losses, np.inf)
 
 

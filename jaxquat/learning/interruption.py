@@ -1,4 +1,4 @@
-"""What an interrupted fit has reached, on the exception that ends it."""
+"""Attach the best parameters of an interrupted fit to the exception that ends it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import jax
 
 @contextlib.contextmanager
 def keeping(best: Callable[[], tuple[Any, str]]) -> Iterator[None]:
-    """Attach ``params`` to a KeyboardInterrupt, and a note that says so.
+    """Attach ``params`` to a KeyboardInterrupt, and a note about them.
 
-    The interrupt goes on: a script must stop at it. ``best`` returns the parameters and, in words,
-    how far they have come.
+    The interrupt propagates, so a script stops. ``best`` returns the parameters and a description
+    of them in words.
     """
     try:
         with _unwrapped():
@@ -24,14 +24,14 @@ def keeping(best: Callable[[], tuple[Any, str]]) -> Iterator[None]:
         interrupt.params = params  # type: ignore[attr-defined]
         interrupt.add_note(
             f"The parameters {reached} are the attribute params of this exception: catch it as "
-            "error and take error.params, or sys.last_value.params at a prompt."
+            "error and use error.params, or sys.last_value.params at a prompt."
         )
         raise
 
 
 @contextlib.contextmanager
 def _unwrapped() -> Iterator[None]:
-    """Raise the KeyboardInterrupt that JAX wraps if it comes during a ``jax.debug.callback``."""
+    """Raise a KeyboardInterrupt in place of JAX's wrapper for one in a ``jax.debug.callback``."""
     try:
         yield
     except jax.errors.JaxRuntimeError as error:

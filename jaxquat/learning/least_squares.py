@@ -1,8 +1,8 @@
 """Nonlinear least squares by Levenberg and Marquardt's method, with the covariance of the result.
 
 ``least_squares`` checks its arguments, compiles residuals and Jacobian, and starts the iteration
-(levenberg_marquardt.py) from each start. Bounds limit its steps (trust_region.py), a robust loss is
-a transformation of the residuals (robust.py).
+(levenberg_marquardt.py) from each start. Bounds limit its steps (trust_region.py); a robust loss
+transforms the residuals (robust.py).
 """
 
 from __future__ import annotations
@@ -64,24 +64,26 @@ ON_HOST = "jq.least_squares iterates on the host, call it outside jit, grad and 
 class LeastSquares(_reprs.Tabular):
     """The result of ``least_squares`` for n parameters and m residuals.
 
-    With ``starts`` everything is that of the best start, but for ``costs`` and the counts.
+    With ``starts``, everything but ``costs`` and the counts belongs to the best start.
 
     Attributes:
-        params: at the end.
-        cost: ``1/2 sum(C^2 rho(f^2/C^2))`` there, as in scipy; half the sum of squares of the
-            residuals if the loss is linear.
-        residuals: there, (m,) as the function returned them, in their dtype.
+        params: the parameters at the end.
+        cost: ``1/2 sum(C^2 rho(f^2/C^2))`` at the end, as in scipy; with the linear loss, half the
+            sum of the squared residuals.
+        residuals: the residuals at the end, (m,), as the function returned them, in their dtype.
         converged: whether the iteration ended at a stationary point, where the gradient vanishes
-            but for parameters at a bound. That is a minimum, not always the lowest, or what it
-            started on: at a maximum every derivative is zero, too, and it ends there at once.
-        reason: why it ended, in words.
-        evaluations: how often residuals were computed, scipy's ``nfev``; with starts from all.
-        jacobians: how often their Jacobian was computed, scipy's ``njev``; with starts from all.
+            except for parameters at a bound. This is a minimum, not always the lowest, or the start
+            itself: the derivatives also vanish at a maximum, and an iteration that starts there
+            ends at once.
+        reason: why the iteration ended, in words.
+        evaluations: how often residuals were computed, scipy's ``nfev``; the sum over all starts.
+        jacobians: how often their Jacobian was computed, scipy's ``njev``; the sum over all starts.
         history: the cost at the start and after each accepted step.
-        covariance: of the parameters, and what the data do not determine.
-        best_start: which of the starts led here; None without starts.
-        costs: the cost at the end of each start, (starts,), infinite of one at which residuals
-            or derivatives were not finite; None without starts.
+        covariance: the covariance of the parameters, and the directions that the data do not
+            determine.
+        best_start: the index of the start that led to this result; None without starts.
+        costs: the final cost from each start, (starts,); infinite for a start at which residuals or
+            derivatives were not finite; None without starts.
 
     Examples:
         >>> t = jnp.linspace(0.0, 2.0, 50)
@@ -106,7 +108,7 @@ class LeastSquares(_reprs.Tabular):
 
     @property
     def standard_errors(self) -> Any:
-        """Of the parameters, a pytree like them: those of ``covariance``.
+        """The standard errors of the parameters, a pytree like them, from ``covariance``.
 
         Examples:
             >>> readings = 0.02 + 0.1 * jax.random.normal(jax.random.key(0), (400,))  # rad/s
@@ -121,7 +123,7 @@ class LeastSquares(_reprs.Tabular):
     def predict(self, function: Callable[[Any], Any]) -> Prediction:
         """Values that follow from the parameters, with standard errors by the delta method.
 
-        It is ``FitCovariance.predict``.
+        This calls ``FitCovariance.predict``.
 
         Examples:
             >>> t = jnp.repeat(jnp.array([-1.0, 1.0]), 50)  # s
@@ -170,63 +172,64 @@ def least_squares(
 ) -> LeastSquares:
     """Minimise ``1/2 sum(residuals(params)^2)`` by the method of Levenberg and Marquardt.
 
-    Parameters of any size and unit are moved together: the lengths of the columns of the Jacobian
-    scale them, so the iteration does not depend on units.
+    The lengths of the columns of the Jacobian scale the parameters, so the iteration does not
+    depend on their sizes and units.
 
     Args:
         residuals: ``residuals(params) -> (m,)``, jittable: data minus model or the reverse. With
-            data ``residuals(params, data)``.
-        params: where to start, a pytree of float32 or float64 arrays, n numbers in all. A Body is
-            a TypeError, as for ``jq.fit``: take ``theta`` of ``jq.Body.from_parameters``.
+            data, it is called as ``residuals(params, data)``.
+        params: where to start, a pytree of float32 or float64 arrays, n numbers in all. A Body is a
+            TypeError, as in ``jq.fit``: pass the ``theta`` of ``jq.Body.from_parameters``.
         data: pytree of arrays. A second call with the same function and data of the same shapes
-            does not compile again. Without data each call compiles, because what the function
-            takes from elsewhere may have changed.
-        loss: what is minimised is ``1/2 sum(C^2 rho(f^2/C^2))``, as in scipy, with the residuals f
-            and C = ``f_scale``. "linear": rho(z) = z. "huber": z up to 1, then 2 sqrt(z) - 1.
-            "cauchy": log(1 + z).
-        f_scale: the residual from which on a robust loss takes one for an outlier. Where most are
+            does not compile again. Without data, each call compiles, because values that the
+            function closes over may have changed.
+        loss: the function rho in the cost ``1/2 sum(C^2 rho(f^2/C^2))``, as in scipy, with the
+            residuals f and C = ``f_scale``. "linear": rho(z) = z. "huber": z up to 1, then
+            ``2 sqrt(z) - 1``. "cauchy": log(1 + z).
+        f_scale: a robust loss treats residuals larger than this as outliers. If most residuals are
             larger, the standard errors are NaN, with a warning.
-        bounds: ``(lower, upper)``, each a tree like params or a prefix of it, () or of the shape
-            of its leaf; None or an infinity leaves a side open. The start must lie between them, or
-            on one. No step passes a bound, and a minimum at a bound is exactly there. Each step
-            minimises the linear model between the bounds (C. L. Lawson and R. J. Hanson, Solving
-            Least Squares Problems, 1974, chapter 23). The parameters are not transformed, as by a
-            logarithm: that would lose their digits where a bound is far away, and flatten the
-            cost near one. If residuals at a bound are not finite, the step is refused.
-            ``covariance`` is that of the parameters themselves, as if there were no bounds.
-        sigma: standard deviation of the noise in each residual, () or (m,), for the covariance
-            alone: it does not weigh the residuals. None takes it from the residuals, as in
-            ``jq.fit_covariance``. With a robust loss it must be None, and the covariance is
-            that of M-estimators (P. J. Huber, Ann. Statist. 1, 799, 1973): the noise is
-            ``sqrt(sum(psi^2)/(m - rank))/mean(psi')``, with psi the derivative of the loss. With
-            m - rank for m the variance is larger than Huber's by a factor of m/(m - rank).
-        prefixes: rising parts of the residuals, between 0 and 1: ``(0.1,)`` first fits the
-            first tenth of them, then all. Over a long simulation a
-            poor guess loses the phase, and the cost has minima that are none; a short part has
-            not. The residuals must then be in the order of time.
-        starts: iterate from so many starts, one after the other, and keep the one of lowest cost:
-            ``params`` then have this leading axis throughout.
-        max_steps: steps that are tried at most, from each start.
-        ftol: end, converged, where the last step changed the cost by no more than this part of
-            it, and the linear model promised no more by any step. None is the dtype's epsilon to
-            the power 2/3, at most 1e-6: 3.7e-11 in float64, 1e-6 in float32.
-        xtol: end, converged, where the step to the minimum of the linear model changes no
-            parameter by more than this part of it.
-        gtol: end, converged, where the residuals and every column of their Jacobian have a cosine
-            of at most this, but for parameters that are held at a bound. All three lie between 0
-            and 1; None is the dtype's epsilon to the power 2/3 in xtol and gtol.
+        bounds: ``(lower, upper)``, each a tree like params or a prefix of it; each bound is () or
+            has the shape of its leaf. None or an infinity leaves a side open. The start must lie
+            between the bounds, or on one. No step passes a bound, and a minimum at a bound lies
+            exactly on it. Each step minimises the linear model between the bounds (C. L. Lawson and
+            R. J. Hanson, Solving Least Squares Problems, 1974, chapter 23). The parameters are not
+            transformed, by a logarithm for instance: that would lose digits where a bound is far
+            away, and flatten the cost near a bound. If residuals at a bound are not finite, the
+            step is refused. ``covariance`` is computed as if there were no bounds.
+        sigma: standard deviation of the noise in each residual, () or (m,), used for the covariance
+            alone: it does not weigh the residuals. None estimates it from the residuals, as in
+            ``jq.fit_covariance``. With a robust loss it must be None, and the covariance is the one
+            of M-estimators (P. J. Huber, Ann. Statist. 1, 799, 1973): the noise is
+            ``sqrt(sum(psi^2)/(m - rank))/mean(psi')``, with psi the derivative of the loss. Because
+            m - rank replaces Huber's m, the variance is larger than his by a factor of
+            ``m/(m - rank)``.
+        prefixes: rising fractions of the residuals, between 0 and 1: ``(0.1,)`` first fits the
+            first tenth of them, then all. Over a long simulation a poor guess loses the phase and
+            the cost has spurious minima; over a short part it has none. The residuals must then be
+            in the order of time.
+        starts: number of starts to iterate from, one after the other; the result of lowest cost is
+            kept. Every leaf of ``params`` then has this leading axis.
+        max_steps: largest number of steps to try from each start.
+        ftol: end as converged if the last step changed the cost by at most this fraction of it, and
+            the linear model predicts no larger decrease for any step. None is the dtype's epsilon
+            to the power 2/3, at most 1e-6: 3.7e-11 in float64, 1e-6 in float32.
+        xtol: end as converged if the step to the minimum of the linear model changes no parameter
+            by more than this fraction of it.
+        gtol: end as converged if the cosine between the residuals and every column of their
+            Jacobian is at most this; parameters held at a bound do not count. All three tolerances
+            lie between 0 and 1; None in xtol and gtol is the dtype's epsilon to the power 2/3.
         progress: show a progress bar with the cost.
 
     Returns:
-        LeastSquares. A step to residuals that are not finite is refused and a shorter one tried.
-        Where no step helps, the result says so and is not converged.
+        LeastSquares. A step to residuals that are not finite is refused, and a shorter one is
+        tried. If no step helps, ``converged`` is False and ``reason`` says why.
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name; residuals or
             derivatives that are not finite at the start (at all starts, if there are several);
             no more residuals than parameters and no sigma.
-        KeyboardInterrupt: it has an attribute ``params``, the best so far (with starts of one of
-            them), from which a second call goes on.
+        KeyboardInterrupt: its attribute ``params`` has the best parameters so far (with starts,
+            those of one start), from which a second call can continue.
 
     Examples:
         >>> t = jnp.linspace(0.0, 2.0, 50)  # s
@@ -245,23 +248,23 @@ def least_squares(
         concrete(name, value, ON_HOST)
     single_or_double("params", params)
     data = jax.tree.map(jnp.asarray, arrays("data", data))
-    begins = _starts(params, starts)
-    flat, unravel = ravel_pytree(begins[0])
+    start_trees = _starts(params, starts)
+    flat, unravel = ravel_pytree(start_trees[0])
     if not flat.size:
         raise ValueError("params: wanted at least one number, got none")
     objective = Loss(one_of("loss", loss, LOSSES), real("f_scale", f_scale))
     positive("f_scale", objective.scale)
-    limits = checked_bounds(bounds, begins[0])
-    names = _reprs.named_numbers(begins[0], "params")
-    for begin in begins:
-        finite("params", ravel_pytree(begin)[0])
-        check_inside(limits, np.asarray(ravel_pytree(begin)[0], float), names)
+    limits = checked_bounds(bounds, start_trees[0])
+    names = _reprs.named_numbers(start_trees[0], "params")
+    for start in start_trees:
+        finite("params", ravel_pytree(start)[0])
+        check_inside(limits, np.asarray(ravel_pytree(start)[0], float), names)
     max_steps = positive_integer("max_steps", max_steps)
     boolean("progress", progress)
     prefixes = _checked_prefixes(prefixes)
     value, both = _programs_for(residuals, data)
-    with keeping(lambda: (begins[0], "at the start")):
-        shape = value.eval_shape(begins[0], data)
+    with keeping(lambda: (start_trees[0], "at the start")):
+        shape = value.eval_shape(start_trees[0], data)
     number = shape.size
     rounding = max(float(jnp.finfo(dtype).eps) for dtype in (flat.dtype, shape.dtype))
     tolerances = _tolerances(ftol, xtol, gtol, rounding)
@@ -281,7 +284,7 @@ def least_squares(
     latest: list[Linearised] = []
 
     def reached() -> tuple[Any, str]:
-        return _reached([x.at for x in minima if x is not None] + latest, begins[0], number)
+        return _reached([x.at for x in minima if x is not None] + latest, start_trees[0], number)
 
     with _progress.bar("steps", shown=progress) as bar, keeping(reached):
 
@@ -290,8 +293,8 @@ def least_squares(
             bar.update()
             bar.set_postfix(cost=f"{here.cost:.6g}")
 
-        for begin in begins:
-            first = problem.linearised_at(np.asarray(ravel_pytree(begin)[0], float))
+        for start in start_trees:
+            first = problem.linearised_at(np.asarray(ravel_pytree(start)[0], float))
             if first.finite:
                 parts = [round(part * number) for part in prefixes]
                 minima.append(
@@ -306,7 +309,7 @@ def least_squares(
 
 
 def _starts(params: Any, starts: int | None) -> list[Any]:
-    """The trees of parameters to start from; ValueError if their leading axis is another."""
+    """The trees of parameters to start from; ValueError if a leading axis is not ``starts``."""
     if starts is None:
         return [params]
     starts = positive_integer("starts", starts)
@@ -332,14 +335,14 @@ def _checked_prefixes(prefixes: Any) -> tuple[float, ...]:
 
 
 def _check_sigma(sigma: Any, loss: Loss, number: int, size: int) -> None:
-    """ValueError or TypeError if there will be no covariance."""
+    """ValueError or TypeError if the covariance cannot be computed."""
     if sigma is not None:
         positive("sigma", one_shape("sigma", sigma, (), (number,)))
         if loss.name != "linear":
             wanted = "None with a robust loss, whose standard errors follow from the residuals"
             raise ValueError(f"sigma: wanted {wanted}, got {sigma}")
     elif number <= size:
-        wanted = f"more than the {size} parameters to get sigma from"
+        wanted = f"more than the {size} parameters to estimate sigma from"
         raise ValueError(f"residuals: wanted {wanted}, got {number}; give sigma")
 
 
@@ -360,7 +363,7 @@ _kept_programs = functools.lru_cache(maxsize=8)(_programs)
 
 
 def _programs_for(residuals: Callable[..., Any], data: Any) -> tuple[Any, Any]:
-    """The programs of ``_programs``, kept from an earlier call with the same function if data."""
+    """The programs of ``_programs``; with data, those of an earlier call with the same function."""
     if data is not None:
         with contextlib.suppress(TypeError):  # a callable without a hash
             return _kept_programs(residuals)
@@ -368,17 +371,18 @@ def _programs_for(residuals: Callable[..., Any], data: Any) -> tuple[Any, Any]:
 
 
 def _reached(points: list[Linearised], start: Any, number: int) -> tuple[Any, str]:
-    """The best of several points, and its cost in words; the start if there are none.
+    """The parameters of the best of several points, or the start, and their cost in words.
 
-    A point that was reached with a part of the residuals counts only if there is no other.
+    A point that was reached with a part of the residuals counts only if no point was reached with
+    all.
     """
     if not points:
         return start, "at the start"
-    whole = [at for at in points if at.residuals.size == number]
-    best = min(whole or points, key=lambda at: at.cost)
+    complete = [at for at in points if at.residuals.size == number]
+    best = min(complete or points, key=lambda at: at.cost)
     flat, unravel = ravel_pytree(start)
-    of = "" if whole else f" of the first {best.residuals.size} residuals"
-    return unravel(jnp.asarray(best.x, flat.dtype)), f"of cost {best.cost:.6g}{of}"
+    scope = "" if complete else f" of the first {best.residuals.size} residuals"
+    return unravel(jnp.asarray(best.x, flat.dtype)), f"of cost {best.cost:.6g}{scope}"
 
 
 def _result(
@@ -389,9 +393,9 @@ def _result(
     sigma: ArrayLike | None,
     starts: int | None,
 ) -> LeastSquares:
-    """The best minimum and its covariance; ValueError if there is none.
+    """The best minimum and its covariance; ValueError if no start led to a minimum.
 
-    ``dtypes`` are those of the parameters and of the residuals.
+    ``dtypes`` has the dtypes of the parameters and of the residuals.
     """
     costs = np.array([np.inf if x is None else x.at.cost for x in minima])
     best = int(np.argmin(costs))

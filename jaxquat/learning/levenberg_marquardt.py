@@ -1,20 +1,19 @@
 """The Levenberg-Marquardt iteration, as a trust region (J. J. More, Lect. Notes Math. 630, 1978).
 
-Let f be the residuals, J their Jacobian, and D the lengths of the columns of J, the largest met so
-far. A step p minimises ``|J p + f|^2`` within ``|D p| <= radius`` and the bounds; D makes it
-independent of the units of the parameters. Where no bound is met it is the step of Gauss and Newton
-if that is short enough, else the one with the damping that makes it as long as the radius. This
-needs only the triangle of the QR decomposition of ``J/D``, computed once for each J, and its
-singular values (trust_region.py).
+Let f be the residuals, J their Jacobian, and D the largest length so far of each column of J. A
+step p minimises ``|J p + f|^2`` within ``|D p| <= radius`` and the bounds; D makes it independent
+of the units of the parameters. If the step meets no bound, it is the Gauss-Newton step if that is
+short enough, otherwise the damped step whose length is the radius. Computing it needs only the
+triangle of the QR decomposition of ``J/D``, computed once for each J, and its singular values
+(trust_region.py).
 
-The iteration has converged by what the linear model promises without a radius, which makes any step
-small in the end. Where residuals vanish, every tolerance that is a part of something vanishes with
-them, as it does where a parameter vanishes; there a probe decides whether only rounding is left
-(``Problem.is_rounding``).
+Convergence is judged by the minimum of the linear model without a radius, because the radius can
+make any step small. Relative tolerances are useless where the residuals or a parameter vanish; a
+probe then decides whether only rounding is left (``Problem.is_rounding``).
 
-The gain, the decrease of the cost as a part of the decrease that the linear model predicts, moves
-the radius: below 1/4 it is a quarter of the step, above 3/4 twice the step. It begins
-where the parameters change by their own size, whatever their units.
+The gain is the decrease of the cost as a fraction of the decrease that the linear model predicts.
+If it is below 1/4, the new radius is a quarter of the step; if it is above 3/4, twice the step. The
+first radius lets the parameters change by their own size, whatever their units.
 
 The iteration is on the host in float64. Only residuals and Jacobians are compiled, and a Jacobian
 is computed at accepted points alone, so the counts compare with ``nfev`` and ``njev`` of
@@ -33,10 +32,10 @@ from jaxquat.learning.bounds import Bounds
 from jaxquat.learning.robust import Loss
 from jaxquat.learning.trust_region import held_at, model_change, step_in_box
 
-LOWEST_GAIN = 1e-4  # of a step that is accepted
-TRUSTED_GAIN = 0.1  # where a short step is near the minimum, not one that a derivative made short
+LOWEST_GAIN = 1e-4  # the smallest gain at which a step is accepted
+TRUSTED_GAIN = 0.1  # above it, a short step means a near minimum, not a wrong derivative
 PROBES = 10  # steps from one test for rounding to the next
-MISMATCH = 0.1  # of a change of the residuals that is what the Jacobian says
+MISMATCH = 0.1  # relative error of a predicted change up to which the Jacobian is right
 
 
 class Reason(enum.Enum):
@@ -45,7 +44,7 @@ class Reason(enum.Enum):
     GRADIENT = "gradient small"
     STEP = "step small"
     COST = "cost change small"
-    ZERO = "residuals zero beside those at the start"
+    ZERO = "residuals zero compared with the start"
     ROUNDING = "residuals zero to rounding"
     MAX_STEPS = "max_steps reached"
     NO_DESCENT = "no step, however short, lowers the cost as the derivatives say"
@@ -63,8 +62,8 @@ class Problem(NamedTuple):
     Attributes:
         residuals: x (n,) -> f (m,).
         linearised: x (n,) -> f (m,), J (m, n).
-        bounds: of x.
-        loss: of f.
+        bounds: bounds of x.
+        loss: loss of f.
         rounding: the epsilon of the dtype in which f and J are computed.
     """
 
@@ -75,7 +74,7 @@ class Problem(NamedTuple):
     rounding: float
 
     def cost(self, x: np.ndarray) -> float:
-        """Half the sum of squares; infinite if it is not finite."""
+        """Half the sum of squares of the transformed residuals; infinite in place of NaN."""
         return _half_square(self.loss.transformed(self.residuals(x))[0])
 
     def linearised_at(self, x: np.ndarray) -> Linearised:
@@ -93,7 +92,7 @@ class Problem(NamedTuple):
         return Linearised(x, residuals, jacobian, cost, *model, finite)
 
     def slope(self, at: Linearised) -> float:
-        """The largest cosine between the residuals and a column of their derivative, 0 to 1.
+        """The largest cosine between the residuals and a column of their Jacobian, 0 to 1.
 
         A parameter that is held at a bound does not count.
         """
@@ -114,12 +113,13 @@ class Problem(NamedTuple):
     def is_rounding(self, at: Linearised) -> bool:
         """Whether the residuals at x are so small that only rounding is left in them.
 
-        Two probes along the step to the minimum of the linear model tell. A long one, which changes
-        the model by ``rounding**(-1/3)`` times the residuals, must change the residuals as the
-        model says: they do not if a derivative is wrong, or a better point is farther away than
-        that. One backwards, a third of the step, must not: rounding hides so small a change, but a
-        jump that lies ahead does not. The sizes of parameters and data do not enter, so parameters
-        may be 0, and the data, which are unknown here, anything.
+        Two probes along the step to the minimum of the linear model decide. A long probe, which
+        changes the model by ``rounding**(-1/3)`` times the residuals, must change the residuals as
+        the model predicts; it does not if a derivative is wrong, or if a better point is farther
+        away than the probe. A backward probe, a third of the step, must not change them as
+        predicted: rounding hides so small a change, but a jump that lies ahead does not. The sizes
+        of parameters and data do not enter, so parameters may be 0, and the data, which are unknown
+        here, of any size.
         """
         step = self.whole_step(at)[0]
         change = float(np.linalg.norm(at.triangle @ step))
@@ -132,11 +132,11 @@ class Problem(NamedTuple):
     def _mismatch(self, at: Linearised, step: np.ndarray) -> float:
         """The error of the linear model after a step, as a part of the change that it predicts.
 
-        Components of the step that would pass a bound go the other way. The prediction is that of
-        the step itself, though x + step may be rounded to x.
+        Components of the step that would pass a bound are reversed. The prediction uses the step
+        itself, although x + step may be rounded to x.
         """
         lower, upper = self.bounds.room(at.x, np.ones_like(at.x))
-        with np.errstate(over="ignore", invalid="ignore"):  # of a step that leads too far
+        with np.errstate(over="ignore", invalid="ignore"):  # the step may lead too far
             step = np.clip(np.where((step < lower) | (step > upper), -step, step), lower, upper)
             expected = at.jacobian @ step
             error = np.linalg.norm(self.residuals(at.x + step) - at.residuals - expected)
@@ -144,7 +144,7 @@ class Problem(NamedTuple):
         return float(error) / size if size > 0 and np.isfinite(error) else np.inf
 
     def part(self, number: int) -> Problem:
-        """The problem of the first residuals alone, so many."""
+        """The problem with the first ``number`` residuals alone."""
 
         def linearised(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             residuals, jacobian = self.linearised(x)
@@ -154,7 +154,7 @@ class Problem(NamedTuple):
 
 
 class Linearised(NamedTuple):
-    """The problem at a point.
+    """The problem, linearised at a point.
 
     Attributes:
         x: the parameters, (n,).
@@ -164,7 +164,7 @@ class Linearised(NamedTuple):
         triangle: R of the QR decomposition of the derivative of the transformed f by x, (k, n) with
             k = min(m, n).
         projection: Q^T f of the transformed f, (k,).
-        finite: whether f and J are.
+        finite: whether f and J are finite.
     """
 
     x: np.ndarray
@@ -181,7 +181,7 @@ class Linearised(NamedTuple):
 
 
 class Tolerances(NamedTuple):
-    """When an iteration ends: see ``least_squares``."""
+    """The tolerances at which an iteration ends: see ``least_squares``."""
 
     ftol: float
     xtol: float
@@ -279,10 +279,10 @@ def minimise_in_parts(
     max_steps: int,
     report: Callable[[Linearised], Any],
 ) -> Minimum:
-    """Like ``minimise``, but first for the first residuals alone, as many as ``parts`` say.
+    """Minimise the first ``parts[0]`` residuals, the first ``parts[1]``, and so on, then all.
 
-    A part only has to lead to where the next one begins, so it ends with a change of the cost of a
-    tenth. The history is that of all residuals.
+    The minimum of a part is only the start of the next part, so its iteration ends when the cost
+    changes by less than a tenth. The history covers only the iteration with all residuals.
     """
     coarse = tolerances._replace(ftol=max(tolerances.ftol, 0.1))
     here, evaluations, jacobians = start, 0, 0
@@ -304,7 +304,7 @@ def minimise_in_parts(
 def _triangle(matrix: np.ndarray, rows: int = 256) -> np.ndarray:
     """R of the QR decomposition of a tall matrix (m, n), block by block.
 
-    Blocks stay in the cache: for 24,000 rows that is several times as fast as all at once.
+    Blocks fit in the cache: for 24,000 rows this is several times as fast as one decomposition.
     """
     columns = matrix.shape[1]
     rows = max(rows, 4 * columns)

@@ -23,12 +23,12 @@ class Prediction(_reprs.Tabular):
     """The result of ``predict``: values that follow from fitted parameters, k numbers in all.
 
     Attributes:
-        names: of the k numbers, by their place in the tree.
+        names: the names of the k numbers, from their places in the tree.
         value: what the function returned at the fitted parameters.
-        standard_errors: a pytree like it; infinite where the value changes along a direction that
-            the data do not determine.
-        covariance: (k, k); of values with infinite standard errors infinite on the diagonal and
-            NaN beside it.
+        standard_errors: a pytree like ``value``; infinite where the value changes along a direction
+            that the data do not determine.
+        covariance: (k, k); for values with infinite standard errors, infinite on the diagonal and
+            NaN off it.
 
     Examples:
         >>> readings = jnp.full(100, 0.5)  # rad/s
@@ -71,14 +71,14 @@ def propagated(
         return values, (values, tree)
 
     jacobian, (values, tree) = jax.jit(jax.jacfwd(both, has_aux=True))(x)
-    concrete("function", values, "its texts need values, call predict outside jit, grad and vmap")
+    concrete("function", values, "it needs values, call predict outside jit, grad and vmap")
     finite("function", values)
     finite("derivatives of function", jacobian)
 
     # Compute.
     jacobian = np.asarray(jacobian, float)
     covariance = jacobian @ root @ (jacobian @ root).T
-    # A value does not change along a direction if its changes by all parameters cancel.
+    # A value does not change along a direction if its changes due to the single parameters cancel.
     tolerance = np.sqrt(jnp.finfo(x.dtype).eps)
     changes, parts = np.abs(jacobian @ flat.T), np.abs(jacobian) @ np.abs(flat.T)
     infinite = np.any(changes > tolerance * parts, axis=1)

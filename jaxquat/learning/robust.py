@@ -1,13 +1,14 @@
 """Robust losses as transformations of residuals.
 
-With a robust loss rho the objective is that of ``scipy.optimize.least_squares``,
+With a robust loss rho, the objective is the same as in ``scipy.optimize.least_squares``,
 
     1/2 sum(C^2 rho(f^2 / C^2)),
 
-where f are the residuals and C is ``f_scale``. It is the plain least-squares objective of
-``f ratio``, with ``ratio^2 = rho(z)/z`` and ``z = f^2/C^2``. So the Levenberg-Marquardt iteration
-of the transformed residuals has the cost and the gradient of the robust objective exactly. Their
-derivative by f is ``rho'(z)/ratio``, which is never negative.
+where f are the residuals and C is ``f_scale``. It equals the plain least-squares objective of the
+transformed residuals ``f ratio``, with ``ratio^2 = rho(z)/z`` and ``z = f^2/C^2``. So the
+Levenberg-Marquardt iteration on the transformed residuals has exactly the cost and the gradient of
+the robust objective. The derivative of the transformed residuals by f is ``rho'(z)/ratio``, which
+is never negative.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ LOSSES = ("linear", "huber", "cauchy")
 
 
 class Loss(NamedTuple):
-    """A loss of residuals.
+    """A loss function of residuals.
 
     Attributes:
         name: "linear" has rho(z) = z; "huber" z up to z = 1 and 2 sqrt(z) - 1 beyond; "cauchy"
@@ -33,13 +34,13 @@ class Loss(NamedTuple):
     scale: float
 
     def transformed(self, residuals: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Residuals whose squares sum up to twice the cost, and their slope by the given ones."""
+        """The transformed residuals (twice the cost is their sum of squares), their slopes by f."""
         z = self._squares(residuals)
         if self.name == "linear":
             return residuals, np.ones_like(residuals)
-        with np.errstate(invalid="ignore", divide="ignore"):  # of infinite residuals: NaN
+        with np.errstate(invalid="ignore", divide="ignore"):  # infinite residuals give NaN
             if self.name == "huber":
-                z = np.maximum(z, 1.0)  # up to there nothing changes
+                z = np.maximum(z, 1.0)  # rho(z) = z up to 1
                 rho, first = 2.0 * np.sqrt(z) - 1.0, 1.0 / np.sqrt(z)
             else:
                 rho, first = np.log1p(z), 1.0 / (1.0 + z)
@@ -47,12 +48,12 @@ class Loss(NamedTuple):
             return residuals * ratio, first / ratio
 
     def noise(self, residuals: np.ndarray, freedom: int) -> float:
-        """The factor by which the roots of ``inv(J^T J)`` become standard errors.
+        """The factor that turns the roots of the diagonal of ``inv(J^T J)`` into standard errors.
 
-        It is that of M-estimators with independent errors of one distribution (P. J. Huber, Ann.
-        Statist. 1, 799, 1973): ``sqrt(mean(psi^2)) / mean(psi')`` with ``psi(f) = rho'(z) f``.
-        ``freedom`` takes the place of the number of residuals in the first mean. NaN, with a
-        warning, where so many residuals are large that ``mean(psi')`` is not positive.
+        The formula is for M-estimators with independent errors of one distribution (P. J. Huber,
+        Ann. Statist. 1, 799, 1973): ``sqrt(mean(psi^2)) / mean(psi')`` with ``psi(f) = rho'(z) f``.
+        ``freedom`` replaces the number of residuals in the first mean. The result is NaN, with a
+        warning, if so many residuals are large that ``mean(psi')`` is not positive.
         """
         z = self._squares(residuals)
         if self.name == "linear":
@@ -63,12 +64,12 @@ class Loss(NamedTuple):
             first, slope = 1.0 / (1.0 + z), (1.0 - z) / (1.0 + z) ** 2
         mean_slope = np.mean(slope)
         if mean_slope <= 0:
-            wanted = "a scale of which most residuals are smaller (mean psi' > 0)"
+            wanted = "a scale larger than most residuals (mean psi' > 0)"
             message = f"f_scale: the standard errors are NaN: wanted {wanted}, got {self.scale}"
             warnings.warn(message, RuntimeWarning, stacklevel=5)
             return np.nan
         return float(np.sqrt(np.sum((first * residuals) ** 2) / freedom) / mean_slope)
 
     def _squares(self, residuals: np.ndarray) -> np.ndarray:
-        with np.errstate(over="ignore", invalid="ignore"):  # of a step that led too far
+        with np.errstate(over="ignore", invalid="ignore"):  # a step may lead too far
             return (residuals / self.scale) ** 2

@@ -1,13 +1,14 @@
-"""A long run on disk: numbered snapshots, each complete or not there.
+"""A long run on disk: numbered snapshots, each complete or absent.
 
 A snapshot is a folder, named by its number, with the arrays as orbax-checkpoint writes them and a
-file ``fit.json``. This file holds the fingerprint of the run, which says whose snapshot it is, and
-the digests of all other files, because orbax reads an array with a flipped bit without a word.
+file ``fit.json``. This file holds the fingerprint of the run, which says to which run the snapshot
+belongs, and the digests of all other files, because orbax silently reads an array with a flipped
+bit.
 
-A snapshot is written beside its name and then renamed, so a kill leaves either all of it or a
-folder ``<number>.unfinished`` that the next write removes. The two newest stay. What is read is
-checked first. A damaged newest one is an error that names an intact older one: a person decides
-whether to go back to it.
+A snapshot is written under another name and then renamed, so a kill leaves either all of it or a
+folder ``<number>.unfinished`` that the next write removes. The two newest are kept. A snapshot is
+checked before it is read. If the newest is damaged, an error names an intact older one: a person
+decides whether to go back to it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from jaxquat import _disk
 from jaxquat._checks import is_key, missing_package, place
 
 KEPT = 2
-"""Snapshots that stay: the newest, and one to fall back on."""
+"""Number of snapshots that are kept: the newest, and one to fall back on."""
 
 _ARGUMENT = "snapshot_dir"
 """The argument of ``fit`` that the errors name."""
@@ -37,11 +38,11 @@ _ABOUT, _ARRAYS, _UNFINISHED = "fit.json", "state", ".unfinished"
 
 
 def directory(value: Any) -> Path:
-    """``value`` as the absolute path of a directory, made if it is not there.
+    """``value`` as the absolute path of a directory, created if it does not exist.
 
     Raises:
-        TypeError: it is no path.
-        OSError: no directory can be made there.
+        TypeError: it is not a path.
+        OSError: the directory cannot be created.
         ImportError: orbax-checkpoint is not installed.
     """
     path = place(_ARGUMENT, value).absolute()
@@ -65,20 +66,20 @@ class Snapshots:
 
     Attributes:
         path: an existing directory.
-        fingerprint: what the run is, in values that JSON gives back as they are.
+        fingerprint: identifies the run, by values that JSON returns unchanged.
     """
 
     path: Path
     fingerprint: dict[str, Any]
 
     def only_writer(self) -> contextlib.AbstractContextManager[None]:
-        """Keep others from the directory; BlockingIOError if somebody writes there already."""
+        """Lock the directory against other writers; BlockingIOError if it is locked already."""
         return _disk.only_writer(_ARGUMENT, self.path, "lock")
 
     def save(self, number: int, tree: Any) -> None:
         """Write snapshot ``number``, then delete all but the last ``KEPT``.
 
-        OSError if it cannot be written; those there stay.
+        OSError if it cannot be written; the existing snapshots stay.
         """
         self._remove_unfinished()
         unfinished = self.path / f"{number}{_UNFINISHED}"
@@ -87,7 +88,8 @@ class Snapshots:
             self._write(unfinished, arrays)
             unfinished.rename(self.path / str(number))
         except Exception as error:
-            # A full disk is an OSError or, from the writer below orbax, a ValueError.
+            # A full disk gives an OSError or, from the library that orbax writes with, a
+            # ValueError.
             self._remove_unfinished()
             raise self._unwritten(number, error) from error
         for old in self._numbers()[:-KEPT]:
@@ -97,7 +99,7 @@ class Snapshots:
         """The newest snapshot, in numpy, as a tree like ``like``; None if there is none.
 
         Raises:
-            ValueError: it is damaged, or that of a run with another fingerprint.
+            ValueError: it is damaged, or belongs to a run with another fingerprint.
         """
         numbers = self._numbers()
         if not numbers:
@@ -115,7 +117,7 @@ class Snapshots:
         return jax.tree.unflatten(structure, saved)
 
     def _write(self, folder: Path, arrays: dict[str, np.ndarray]) -> None:
-        with _orbax().PyTreeCheckpointer() as checkpointer:  # it refuses arrays of size zero
+        with _orbax().PyTreeCheckpointer() as checkpointer:  # orbax refuses arrays of size zero
             full = {name: array for name, array in arrays.items() if array.size}
             checkpointer.save(folder / _ARRAYS, full)
         content = {"fingerprint": self.fingerprint, "files": _digests(folder / _ARRAYS)}
@@ -127,18 +129,18 @@ class Snapshots:
         return sorted(int(folder.name) for folder in folders if folder.name.isdecimal())
 
     def _remove_unfinished(self) -> None:
-        """Remove what a killed or failed write has left."""
+        """Remove what a killed or failed write left behind."""
         for entry in self.path.glob(f"*{_UNFINISHED}"):
             if entry.name.removesuffix(_UNFINISHED).isdecimal():
                 shutil.rmtree(entry, ignore_errors=True)
 
     def _unwritten(self, number: int, error: Exception) -> OSError:
         numbers = self._numbers()
-        left = f"that after update {numbers[-1]} is still there: " if numbers else ""
+        left = f"the snapshot after update {numbers[-1]} is still there: " if numbers else ""
         return OSError(
             f"{_ARGUMENT}: wanted to write the snapshot after update {number} to {self.path}, "
             f"got {error}; {left}make room or permission, "
-            "then the same call goes on from what is there"
+            "then the same call continues from there"
         )
 
     def _damaged(self, numbers: list[int], damage: str) -> ValueError:
@@ -148,7 +150,9 @@ class Snapshots:
         if intact is None:
             way_out = f"there is no other intact one: remove {self.path} to begin anew"
         else:
-            way_out = f"that after update {intact} is intact: remove {folder} to go on from there"
+            way_out = (
+                f"the one after update {intact} is intact: remove {folder} to go on from there"
+            )
         return ValueError(
             f"{_ARGUMENT}: wanted an intact snapshot, "
             f"got a damaged one in {folder} ({damage}); {way_out}"
@@ -177,7 +181,7 @@ def _orbax() -> Any:
 
 
 def _checked(folder: Path) -> tuple[dict[str, Any], str]:
-    """The fingerprint in a folder, and what is damaged there, "" if nothing is."""
+    """The fingerprint in a folder, and a description of the damage there, "" if there is none."""
     try:
         about, sha = (folder / _ABOUT).read_bytes().splitlines()
         if _sha(about) != sha.decode():
@@ -200,12 +204,12 @@ def _sha(content: bytes) -> str:
 
 
 def _plain(leaf: Any) -> np.ndarray:
-    """A leaf as numpy has it; of a typed key, its data."""
+    """A leaf as a numpy array; for a typed key, its data."""
     return np.asarray(jax.random.key_data(leaf) if is_key(leaf) else leaf)
 
 
 def _like(leaf: Any, saved: np.ndarray | None) -> Any:
-    """What was saved, as a key if ``leaf`` is one; a leaf of size zero was not saved."""
+    """The saved leaf, as a key if ``leaf`` is one; ``leaf`` itself if none was saved (size 0)."""
     if saved is None:
         return leaf
     if is_key(leaf):

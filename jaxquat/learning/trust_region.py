@@ -1,12 +1,12 @@
 """Steps that minimise a linear least-squares model within a radius and within bounds.
 
 Let R be the triangle of the scaled Jacobian and g the projected residuals. ``step_in_box``
-minimises ``|R p + g|^2`` over the steps p with ``|p| <= radius`` and ``lower <= p <= upper``. It
-does so as C. L. Lawson and R. J. Hanson, Solving Least Squares Problems (1974), chapter 23, do
-without a radius: components at a bound are held there, the others are solved for, and the step
-goes towards that solution until it meets the next bound. A held component is released where the
-model would fall. The model falls from step to step, so this ends, and variables need no
-transformation: a bound that is far away does not enter at all.
+minimises ``|R p + g|^2`` over the steps p with ``|p| <= radius`` and ``lower <= p <= upper``. The
+method is that of C. L. Lawson and R. J. Hanson, Solving Least Squares Problems (1974), chapter 23,
+with a radius added: components at a bound are held there, the others are solved for, and the step
+goes towards that solution until it meets the next bound. A held component is released if the model
+falls when it leaves the bound. The model falls from step to step, so the iteration ends. Variables
+need no transformation: a bound that is far away does not enter at all.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from __future__ import annotations
 import numpy as np
 
 EPS = float(np.finfo(float).eps)
-ROUND = 1.1  # times the radius is near enough
+ROUND = 1.1  # a step of up to this many radii is short enough
 
 
 def held_at(
     gradient: np.ndarray, step: np.ndarray, lower: np.ndarray, upper: np.ndarray
 ) -> np.ndarray:
-    """Which components (n,) of a step are at a bound and would leave it downhill."""
+    """Which components (n,) of a step are at a bound that downhill motion would pass."""
     return ((step <= lower) & (gradient >= 0)) | ((step >= upper) & (gradient <= 0))
 
 
@@ -32,9 +32,10 @@ def step_in_box(
     upper: np.ndarray,
     rounding: float = EPS,
 ) -> np.ndarray:
-    """The p (n,) that minimises ``|triangle p + projection|^2`` in the ball and between bounds.
+    """The p (n,) that minimises ``|triangle p + projection|^2`` in the ball and the bounds.
 
-    The bounds include 0. ``rounding`` is the epsilon of the dtype in which the triangle is known.
+    The bounds include 0. ``rounding`` is the epsilon of the dtype in which the triangle was
+    computed.
     """
     step = np.zeros(triangle.shape[1])
     held = held_at(triangle.T @ projection, step, lower, upper)
@@ -69,15 +70,16 @@ def step_within(
 ) -> tuple[np.ndarray, float]:
     """The p (n,) with ``|p| <= radius`` that minimises ``|triangle p + projection|^2``.
 
-    Also its damping: p minimises ``|triangle p + projection|^2 + damping |p|^2`` without a radius.
-    Directions that the triangle does not see stay as they are. It may have fewer rows than columns.
+    Also returns its damping: p minimises ``|triangle p + projection|^2 + damping |p|^2`` without a
+    radius. p has no component in the null space of the triangle. The triangle may have fewer rows
+    than columns.
     """
     left, singular, right = np.linalg.svd(triangle, full_matrices=False)
     seen = singular > max(triangle.shape) * rounding * singular[0]
     singular, projected = singular[seen], (left.T @ projection)[seen]
     damping: float = 0.0
     step = projected / singular
-    # Newton's method for 1/|p| = 1/radius, concave in the damping: from 0 it rises to the root.
+    # Newton's method for 1/|p| = 1/radius, concave in the damping: from 0, it rises to the root.
     while (length := float(np.linalg.norm(step))) > ROUND * radius:
         curvature = float(np.sum(step**2 / (singular**2 + damping)))
         damping += (length / radius - 1.0) * length**2 / curvature
@@ -93,26 +95,26 @@ def _towards(
     held: np.ndarray,
     rounding: float,
 ) -> tuple[np.ndarray, float]:
-    """The best step with the held components as they are, and its damping.
+    """The best step with the held components unchanged, and its damping.
 
-    The ball is at least so large that it contains ``step``, and the model cannot rise on the way.
+    The ball is large enough to contain ``step``, so the model cannot rise on the way.
     """
     if np.all(held):
         return step, 0.0
     free = ~held
     size, fixed = (float(np.linalg.norm(step[part])) for part in (free, held))
-    left = float(np.sqrt(max((radius - fixed) * (radius + fixed), 0.0)))
+    free_radius = float(np.sqrt(max((radius - fixed) * (radius + fixed), 0.0)))
     target = step.copy()
-    rest = projection + triangle[:, held] @ step[held]
-    within = max(left, size, 1e-3 * radius)
-    target[free], damping = step_within(triangle[:, free], rest, within, rounding)
+    residuals = projection + triangle[:, held] @ step[held]
+    free_radius = max(free_radius, size, 1e-3 * radius)
+    target[free], damping = step_within(triangle[:, free], residuals, free_radius, rounding)
     return target, damping
 
 
 def _way(
     step: np.ndarray, target: np.ndarray, lower: np.ndarray, upper: np.ndarray
 ) -> tuple[float, int | None]:
-    """How much of the way to the target lies between the bounds, and what meets one first."""
+    """The share of the way to the target within the bounds, and the component that limits it."""
     direction = target - step
     room = np.where(direction < 0, lower - step, upper - step)
     beyond = np.abs(direction) > np.abs(room)

@@ -1,13 +1,13 @@
 """Pictures of trajectories, ensembles, fits and schemes with matplotlib (extra ``plot``).
 
 Import it with ``from jaxquat import plot``. Each function draws into ``ax``, or into a new figure
-if there is none, and returns the axes::
+if ``ax`` is None, and returns the axes::
 
     plot.rates(path).figure.savefig("rates.png")
 
-pyplot does not know the new figures: nothing has to be closed, and ``plt.show()`` does not show
-them. A notebook shows the new axes where a cell ends with them, and ``ax.figure``; for a window
-give ``ax=plt.subplots()[1]``. ``COLOURS`` has the colours of all pictures, for curves that you add.
+New figures are not registered with pyplot: nothing has to be closed, and ``plt.show()`` does not
+show them. A notebook shows new axes, or ``ax.figure``, at the end of a cell; for a window, pass
+``ax=plt.subplots()[1]``. ``COLOURS`` has the colours of all pictures, for curves that you add.
 """
 
 from __future__ import annotations

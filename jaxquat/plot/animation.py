@@ -1,4 +1,4 @@
-"""A film of a path: its body as a box that turns, and moves if the path has positions."""
+"""A film of a path: the body as a box that turns, and moves if the path has positions."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class _Box(NamedTuple):
 
 
 class _Frames(NamedTuple):
-    """Where the body is at the n frames of a film."""
+    """The pose of the body at the n frames of a film."""
 
     t: np.ndarray  # (n,) [s]
     rotations: np.ndarray  # (n, 3, 3) matrices from body to world
@@ -63,11 +63,12 @@ class _Frames(NamedTuple):
 def box_sides(body: Body, mass: ArrayLike) -> Array:
     """Return the sides (3,) [m] of the homogeneous box that has the body's principal moments.
 
-    It is the inverse of ``jq.Body.box``: ``a^2 = 6/m (I2 + I3 - I1)``. A flat body has a side of 0.
+    This is the inverse of ``jq.Body.box``: ``a^2 = 6/m (I2 + I3 - I1)``. A flat body has a side of
+    0.
 
     Args:
         body: one body.
-        mass: of the box [kg], positive.
+        mass: mass of the box [kg], positive.
 
     Returns:
         The sides along the principal axes, in the body's dtype.
@@ -82,7 +83,7 @@ def box_sides(body: Body, mass: ArrayLike) -> Array:
     mass = exactly("mass", mass, ()).astype(moments.dtype)
     positive("mass", mass)
     square = 6.0 / mass * (jnp.roll(moments, 1) + jnp.roll(moments, -1) - moments)
-    return jnp.sqrt(jnp.maximum(square, 0.0))  # rounding may leave less than 0 for a flat body
+    return jnp.sqrt(jnp.maximum(square, 0.0))  # rounding may make it negative for a flat body
 
 
 def animate(
@@ -98,25 +99,26 @@ def animate(
 ) -> FuncAnimation:
     """Animate the path: its body turns in the world as a homogeneous box with lines along its axes.
 
-    A body with a position moves along its path, which grows behind it as a line. The scales of the
-    three axes are equal, and the view holds the whole path and what ``ax`` had before.
+    A body with a position moves, and draws its path as a line behind it. The scales of the three
+    axes are equal, and the view contains the whole path and everything already in ``ax``.
 
     Args:
-        path: one path. Between rows it is interpolated by ``path.at``, so the attitudes of
-            neighbouring rows must be less than a half turn apart.
+        path: one path. ``path.at`` interpolates between rows, so the attitudes of neighbouring rows
+            must be less than a half turn apart.
         body: its principal moments give the ratios of the box's sides.
         file: where to write the film, or None. Pillow writes ".gif"; ".mp4" and other formats need
-            ffmpeg where matplotlib finds it.
+            an ffmpeg that matplotlib finds.
         fps: frames per second of the film.
         speed: seconds of the path per second of the film.
         size: for a body with a position, the diagonal of its box as drawn [m]; by default a sixth
             of the longest side of the box around the path.
         ax: where to draw; a new figure if None.
-        progress: show a bar with frames a second and the time left while the file is written.
+        progress: show a bar with frames per second and the remaining time while the file is
+            written.
 
     Returns:
-        matplotlib's animation, with its methods ``save`` and ``to_html5_video``. A notebook shows
-        it with controls.
+        The animation of matplotlib, with its methods ``save`` and ``to_html5_video``. A notebook
+        shows it with controls.
 
     Examples:
         >>> body = jq.Body.box(3.0, jnp.array([0.5, 0.35, 0.15]))  # kg, m
@@ -138,7 +140,7 @@ def animate(
     frames = _frames(path, fps, speed)
 
     start = np.zeros(3) if frames.positions is None else frames.positions[0]
-    faces = (start + radius * box.corners)[_FACES]  # the view that ``ax`` chooses holds them
+    faces = (start + radius * box.corners)[_FACES]  # the limits that ``ax`` chooses contain them
     colours = np.repeat(COLOURS[:3], 2)
     solid = Poly3DCollection(faces, facecolors=colours, edgecolors="white", linewidths=1.0)
     ax.add_collection3d(solid)

@@ -1,4 +1,4 @@
-"""Euler angles against time, without the lines where they jump."""
+"""Euler angles against time, with the curves broken at jumps."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ from jaxquat.simulation.path import Path
 def euler_angles(path: Path, order: str = "ZYX", *, ax: Axes | None = None) -> Axes:
     """Draw the Euler angles [deg] of the path's attitude against time [s].
 
-    An angle about x, y or z looks like that component in ``rates``. A curve is broken where its
-    angle jumps: from 180 to -180 deg, and as the path passes through gimbal lock. There the second
-    angle is ±90 deg (three different axes), or 0 or 180 deg (first axis repeated). The first and
-    the third jump by a half turn, and close by they change fast, however slowly the body turns. At
-    the lock itself only their sum or difference is determined, and the third is drawn as 0, as
-    ``jq.euler.from_quaternion`` has it. ``attitude_error`` and ``body_axes`` have no such places.
+    An angle about x, y or z has the colour and dashes of that component in ``rates``. A curve is
+    broken where its angle jumps: from 180 to -180 deg, and where the path passes through gimbal
+    lock. At gimbal lock the second angle is ±90 deg (three different axes), or 0 or 180 deg (first
+    axis repeated); the first and the third jump by a half turn, and nearby they change fast,
+    however slowly the body turns. At the lock itself only their sum or difference is determined,
+    and the third is drawn as 0, as returned by ``jq.euler.from_quaternion``. ``attitude_error`` and
+    ``body_axes`` have no such singularities.
 
     Args:
-        path: one path. Where an angle changes by more than 180 deg from row to row, or by 60 deg
-            more than the body turns, it is taken to jump: give rows that are close enough.
-        order: one of ``jq.euler.ORDERS``; "ZYX" is yaw, pitch, roll. The angles of the other orders
-            are named by their axes: of the body for capitals, of the world for small letters.
+        path: one path. A change of an angle from row to row counts as a jump if it exceeds 180 deg,
+            or exceeds the turn of the body by 60 deg: the rows must be close enough.
+        order: one of ``jq.euler.ORDERS``; "ZYX" is yaw, pitch, roll. The angles of other orders are
+            named by their axes: body axes for capitals, world axes for small letters.
         ax: where to draw; a new figure if None.
 
     Returns:
@@ -51,7 +52,7 @@ def euler_angles(path: Path, order: str = "ZYX", *, ax: Axes | None = None) -> A
     ax = flat(ax)
     draw_columns(ax, t, angles, *_labels_and_looks(order))
     ax.set_ylabel("Euler angle [deg]")
-    ax.yaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 3, 6, 9, 10]))  # of 30, 60, 90
+    ax.yaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 3, 6, 9, 10]))  # 30, 60, 90
     ax.legend(ncols=3, markerscale=0, **ABOVE)
     return ax
 
@@ -65,8 +66,8 @@ def _angles_and_turns(q: Array, order: str) -> tuple[Array, Array]:
 def _broken(t: np.ndarray, angles: np.ndarray, turns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return times (m,) and angles (m, 3) [deg] with a NaN in each angle where it jumps.
 
-    ``turns`` (n - 1,) [deg] are those of the body from row to row. At a jump of one angle the
-    others have a row twice, which shows nothing.
+    ``turns`` (n - 1,) [deg] are the turns of the body from row to row. At a jump of one angle, the
+    others have one row twice, which is invisible.
     """
     jumps = np.abs(np.diff(angles, axis=0)) > np.minimum(turns + 60.0, 180.0)[:, None]
     later = np.flatnonzero(np.any(jumps, axis=1)) + 1

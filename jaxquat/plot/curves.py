@@ -1,4 +1,4 @@
-"""Quantities against time, bands of an ensemble, the history of a fit, work and precision."""
+"""Quantities against time, bands of an ensemble, the history of a fit, work-precision diagrams."""
 
 from __future__ import annotations
 
@@ -87,10 +87,10 @@ def torque(path: Path, torque: Torque, params: Any = None, *, ax: Axes | None = 
     """Draw the torque [N m], in body axes, against time [s].
 
     Args:
-        path: one path. Where it has commands, the torque gets them as its last argument; at the
-            last row it gets the command of the row before.
-        torque: the torque that ``rollout`` had. It is evaluated at each row.
-        params: the parameters that ``rollout`` had.
+        path: one path. If it has commands, the torque gets them as its last argument; at the last
+            row it gets the command of the previous row.
+        torque: the torque passed to ``rollout``. It is evaluated at each row.
+        params: the parameters passed to ``rollout``.
         ax: where to draw; a new figure if None.
 
     Returns:
@@ -139,8 +139,8 @@ def fan(
     At each time a band holds the middle ``shares`` of the members.
 
     Args:
-        t: times (times,) [s]. Vmapped rollouts have (members, times), which is taken too if all
-            members have the same times.
+        t: times (times,) [s], or (members, times), as from vmapped rollouts, if all members have
+            the same times.
         values: (members, times), finite.
         ylabel: quantity and unit, for instance "error angle [deg]".
         shares: fractions of the members, between 0 and 1.
@@ -191,7 +191,7 @@ def _members(t: ArrayLike, values: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     if failed.size:
         raise ValueError(
             f"values: wanted finite members, got {failed.size} that are not,"
-            f" the first of number {failed[0]}"
+            f" the first is number {failed[0]}"
         )
     return times, values
 
@@ -201,7 +201,7 @@ def fit_history(fit: Fit, *, ax: Axes | None = None) -> Axes:
 
     With several starts, the best one is in colour and the others are grey. The vertical line marks
     the update that led to ``fit.params``. The scale is logarithmic if every loss is positive or
-    NaN; a loss that is NaN makes a gap.
+    NaN; a NaN loss makes a gap.
 
     Examples:
         >>> import optax
@@ -223,12 +223,12 @@ def fit_history(fit: Fit, *, ax: Axes | None = None) -> Axes:
         times = np.append(np.arange(0, updates, fit.chunk), updates)
         _losses(ax, "validation", times, validation, best)
         losses = np.concatenate([training, validation], axis=1)
-    taken = f"taken: {fit.best_update} updates"
-    ax.axvline(fit.best_update, color="0.3", linewidth=0.9, linestyle=":", label=taken)
+    label = f"taken: {fit.best_update} updates"
+    ax.axvline(fit.best_update, color="0.3", linewidth=0.9, linestyle=":", label=label)
     if not np.any(losses <= 0):
         ax.set_yscale("log")
         known = losses[np.isfinite(losses)]
-        if known.size and known.max() < 10 * known.min():  # "0.5", not "5 x 10^-1"
+        if known.size and known.max() < 10 * known.min():  # write "0.5", not "5 x 10^-1"
             ax.yaxis.set_major_formatter("{x:g}")
             ax.yaxis.set_minor_formatter("{x:g}")
     ax.set(xlabel="updates", ylabel="loss")
@@ -240,7 +240,7 @@ def fit_history(fit: Fit, *, ax: Axes | None = None) -> Axes:
 
 
 def _losses(ax: Axes, name: str, times: np.ndarray, losses: np.ndarray, best: int) -> None:
-    """Draw a curve for each start, (starts, n): the best in colour, the others in grey."""
+    """Draw one curve per start from ``losses`` (starts, n): the best in colour, others in grey."""
     number, marker = {"training": (0, ""), "validation": (1, "o")}[name]
     label = "other starts" if name == "training" else ""
     for values in np.delete(losses, best, axis=0):
@@ -257,14 +257,14 @@ def work_precision(
     *,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw error against work, both logarithmic, a curve for each scheme.
+    """Draw error against work on logarithmic scales, one curve per scheme.
 
-    Against the number of steps the slope of a curve is minus the order of its scheme.
+    If work is the number of steps, the slope of a curve is minus the order of its scheme.
 
     Args:
         runs: (work, error) by name, (n,) and (n,), positive. An infinite error makes a gap.
-        xlabel: what the work is, for instance "wall time [s]" or "torque evaluations".
-        ylabel: what the error is.
+        xlabel: label of the work, for instance "wall time [s]" or "torque evaluations".
+        ylabel: label of the error.
         ax: where to draw; a new figure if None.
 
     Returns:

@@ -1,6 +1,6 @@
-"""What the other modules of ``plot`` share: figures, colours, and the checks of a path and of axes.
+"""Common parts of ``plot``: figures, colours, and the checks of paths and axes.
 
-Each drawing function takes ``ax`` from its caller. Without one it draws into a new figure.
+Each drawing function draws into the ``ax`` of its caller, or into a new figure without one.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from jaxquat.simulation.path import Path, check_rows
 COLOURS = ("#14306e", "#c9472b", "#e8a91c", "#35897e", "#a157d8", "#5a2b2e")
 """The colours of every picture here, in order of use: navy, vermilion, amber, teal, violet, brown.
 
-They stay apart for readers who lack one kind of cone: in CIELAB (CIE 1976) any two of the first
-four differ by at least 32, any two of all six by at least 28, as they are and as G. M. Machado,
-M. M. Oliveira and L. A. F. Fernandes simulate protanopia, deuteranopia and tritanopia (IEEE Trans.
-Visualization and Computer Graphics 15, 2009, 1291-1298, severity 1). The first three stand for the
-axes x, y and z, and differ in grey too.
+They can be told apart by readers who lack one kind of cone: in CIELAB (CIE 1976) any two of the
+first four differ by at least 32, any two of all six by at least 28. This holds for normal vision
+and for protanopia, deuteranopia and tritanopia, simulated as by G. M. Machado, M. M. Oliveira and
+L. A. F. Fernandes (IEEE Trans. Visualization and Computer Graphics 15, 2009, 1291-1298, severity
+1). The first three stand for the axes x, y and z, and also differ in grey.
 """
 
 FRONT, BEHIND = 30, 1
-"""The zorder of a line in front of a surface in space, and of a line behind it.
+"""The zorder of lines in front of a surface in space, and of lines behind it.
 
-Matplotlib sorts whole artists and gives a surface 4 and a little more.
+Matplotlib sorts whole artists, and gives a surface a zorder slightly above 4.
 """
 
 DASHES = ("-", "--", "-.")
 MARKERS = ("o", "s", "^", "D", "v", "x")
 
 ABOVE: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1.0, 1.0), "frameon": False}
-"""A legend above the axes, where no curve runs below it."""
+"""A legend above the axes, where it covers no curve."""
 
 TIME = "time [s]"
 WORLD_AXES = ("world x", "world y", "world z")
@@ -87,7 +87,7 @@ def flat(ax: Any) -> Axes:
 def spatial(ax: Any, facing: np.ndarray | None = None) -> Axes3D:
     """Return ``ax`` if it is in space, or the axes of a new figure if it is None.
 
-    A new figure is seen from the side of the point ``facing`` (3,).
+    A new figure is viewed from the side of the point ``facing`` (3,).
     """
     if ax is None:
         figure = NotebookFigure(figsize=(6.0, 5.2), dpi=120)
@@ -107,19 +107,19 @@ def draw_columns(
 ) -> None:
     """Draw the columns of ``values`` (n, k) against the times (n,) [s].
 
-    A NaN is a gap. A number between two gaps, where there is no line, is a dot. Curves of the same
-    number in ``looks`` have the same colour and dashes; the first 18 numbers differ.
+    A NaN is a gap. A number between two gaps is drawn as a dot, because it has no line. Curves with
+    the same number in ``looks`` have the same colour and dashes; the first 18 numbers differ.
     """
     here = ~np.isnan(values)
     outside = np.zeros((1, values.shape[1]), bool)
     before, after = np.concatenate([outside, here[:-1]]), np.concatenate([here[1:], outside])
     alone = here & ~before & ~after
     for k, (label, number) in enumerate(zip(labels, looks, strict=True)):
-        own: dict[str, Any] = {"label": label, "color": COLOURS[number % len(COLOURS)]}
-        own["linestyle"] = DASHES[(number + number // len(COLOURS)) % len(DASHES)]
+        look: dict[str, Any] = {"label": label, "color": COLOURS[number % len(COLOURS)]}
+        look["linestyle"] = DASHES[(number + number // len(COLOURS)) % len(DASHES)]
         if np.any(alone[:, k]):
-            own |= {"marker": ".", "markevery": np.flatnonzero(alone[:, k])}
-        ax.plot(t, values[:, k], **own, **style)
+            look |= {"marker": ".", "markevery": np.flatnonzero(alone[:, k])}
+        ax.plot(t, values[:, k], **look, **style)
     ax.set_xlabel(TIME)
     ax.grid(alpha=0.3)
 
@@ -135,14 +135,14 @@ def frame(ax: Axes3D, reach: Sequence[float] | np.ndarray, labels: tuple[str, st
     spacing = ticks[1] - ticks[0]
     axes: tuple[Any, ...] = (ax.xaxis, ax.yaxis, ax.zaxis)
     for axis, end in zip(axes, (x, y, z), strict=True):
-        far = np.floor(0.9 * end / spacing)  # the labels of two axes would meet in a corner
+        far = np.floor(0.9 * end / spacing)  # farther labels would meet in a corner
         axis.set_ticks(spacing * np.arange(-far, far + 1))
         axis.pane.set_visible(False)
     ax.grid(False)
 
 
 def metres(ax: Axes3D) -> None:
-    """Name the world axes [m], with equal scales and few ticks."""
+    """Label the world axes [m], with equal scales and few ticks."""
     ax.set(xlabel="world x [m]", ylabel="world y [m]", zlabel="world z [m]")
     axes: tuple[Any, ...] = (ax.xaxis, ax.yaxis, ax.zaxis)
     for axis in axes:
@@ -152,16 +152,16 @@ def metres(ax: Axes3D) -> None:
 
 
 def towards(ax: Axes3D) -> np.ndarray:
-    """Return the unit vector (3,) from the origin to the viewer, as the axes are turned now."""
+    """Return the unit vector (3,) from the origin to the viewer, for the current view."""
     elevation, azimuth = np.deg2rad(ax.elev), np.deg2rad(ax.azim)
     across = np.cos(elevation)
     return np.array([across * np.cos(azimuth), across * np.sin(azimuth), np.sin(elevation)])
 
 
 def drawn_size(size: float | None, positions: np.ndarray, part: int) -> float:
-    """Return the size [m] of what is drawn along a path with positions (n, 3).
+    """Return the size [m] of objects drawn along a path with positions (n, 3).
 
-    By default it is so small a part of the longest side of the box around the path.
+    By default it is the longest side of the box around the path, divided by ``part``.
     """
     finite("path.state.position", positions)
     if size is None:
@@ -179,14 +179,14 @@ def one_path(path: Any) -> Path:
     if np.ndim(path.t) != 1:
         raise ValueError(
             f"path: wanted one path, got times of shape {np.shape(path.t)};"
-            " take one out, or draw a fan of many"
+            " select one, or draw many with plot.fan"
         )
     check_rows(path)
     return path
 
 
 def _of_recording(recording: Recording) -> str:
-    """Say how to draw a recording, and how to make a path of it if it has attitudes and rates."""
+    """A hint on how to draw a recording, and on how to convert one with attitudes and rates."""
     hint = "jq.plot.channels(recording) draws its channels"
     if recording.q is None or recording.gyro is None:
         return hint

@@ -14,37 +14,37 @@ from jaxquat.recordings.columns import SI
 from jaxquat.recordings.recording import SENSORS, check_times
 
 _MOST = 8
-"""So many panels are readable in one figure."""
+"""Most panels that are readable in one figure."""
 
 _LATE = 1.8
-"""A sample that comes later than so many usual intervals leaves a gap before it.
+"""A sample later than this many usual intervals after the previous one has a gap before it.
 
-Where one sample of many at equal intervals is missing the next one is 2 intervals later.
+If one of many evenly spaced samples is missing, the next one comes 2 intervals later.
 """
 
 _XYZ = ("xyz", (0, 1, 2))
 _NAMED = {"gyro": _XYZ, "q": ("wxyz", (3, 0, 1, 2)), "accelerometer": _XYZ, "magnetometer": _XYZ}
-"""Names of the components of a sensor, and the numbers of their colours and dashes."""
+"""Names of a sensor's components, and the numbers of their colours and dashes."""
 
 
 def channels(recording: Recording, *names: str, ax: Any = None) -> np.ndarray:
-    """Draw channels of a recording, a panel each, against one time axis [s].
+    """Draw channels of a recording, one panel each, against one time axis [s].
 
     Missing samples are gaps: a line is broken between two samples of its channel that are more than
-    1.8 of their median interval apart, and a sample between two gaps is a dot. So sensors that were
-    joined on one time axis at different rates each have their line.
+    1.8 median intervals of this channel apart, and a sample between two gaps is a dot. So each
+    sensor has an unbroken line, even if sensors of different rates were joined on one time axis.
 
     Args:
-        recording: what ``jq.recordings.read`` or ``read_ulog`` returns.
-        names: the channels, some of ``recording.names``; by default those of gyro, q, movement,
-            accelerometer and magnetometer that there are, or all others where there is none of
-            these. A new figure holds eight at most.
-        ax: where to draw, axes for each channel, in an array such as ``figure.subplots(3)``; a new
-            figure if None.
+        recording: a recording from ``jq.recordings.read`` or ``read_ulog``.
+        names: the channels, from ``recording.names``; by default those of gyro, q, movement,
+            accelerometer and magnetometer that exist, or all channels if none of these exists. A
+            new figure holds at most eight.
+        ax: where to draw: an array with axes for each channel, such as ``figure.subplots(3)``; a
+            new figure if None.
 
     Returns:
-        The axes, an array (channels,), as ``figure.subplots`` returns it. For one channel it is an
-        array too: what is returned does not depend on what was recorded.
+        The axes, an array (channels,), as from ``figure.subplots``. One channel gives an array,
+        too, so the type of the result does not depend on the recording.
 
     Examples:
         >>> t = np.arange(101) / 100  # s
@@ -70,14 +70,14 @@ def channels(recording: Recording, *names: str, ax: Any = None) -> np.ndarray:
 
 
 def _sensors(recording: Recording) -> tuple[str, ...]:
-    """Return the names of the sensors that there are, or of the other channels; raise if none."""
+    """Return the names of the existing sensors, or of all channels if none; raise if empty."""
     if not recording.names:
         raise ValueError("recording: wanted a channel to draw, got none")
     return tuple(name for name in recording.names if name in SENSORS) or recording.names
 
 
 def _panels(ax: Any, count: int) -> np.ndarray:
-    """Return axes (count,): those of ``ax``, or those of a new figure if it is None."""
+    """Return axes (count,), from ``ax``, or from a new figure if it is None."""
     if ax is not None:
         panels = np.array([flat(one) for one in np.ravel(np.asarray(ax, object))])
         if len(panels) != count:

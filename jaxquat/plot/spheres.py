@@ -1,7 +1,7 @@
 """Pictures in space: traces of the body axes, the polhode, the momentum sphere.
 
 Each function draws a closed surface around the origin and curves on it. Parts of a curve that lie
-behind the surface are dashed; which parts these are is decided when the function is called.
+behind the surface are dashed, as seen at the time of the call.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _EQUAL = 1e-6  # moments count as equal below this relative difference
 def body_axes(path: Path, *, frames: int = 5, ax: Axes3D | None = None) -> Axes3D:
     """Draw the traces of the three body axes' tips on the unit sphere of the world.
 
-    What lies behind the sphere is dashed: turn ``ax`` before the call, not after.
+    Curves behind the sphere are dashed: turn ``ax`` before the call, not after.
 
     Args:
         path: one path.
@@ -74,11 +74,11 @@ def body_axes(path: Path, *, frames: int = 5, ax: Axes3D | None = None) -> Axes3
 
 
 def polhode(path: Path, body: Body, *, ax: Axes3D | None = None) -> Axes3D:
-    """Draw the rate in body axes [rad/s] among the ellipsoids of its first energy and momentum.
+    """Draw the body rate [rad/s] with the ellipsoids of the initial energy and momentum.
 
-    A free body stays on both; under a torque the curve leaves them. The ellipsoid of the energy is
-    solid: it hides what lies of the other one inside and behind, and the polhode is dashed behind
-    it. Turn ``ax`` before the call, not after.
+    The rate of a free body stays on both; under a torque the curve leaves them. The energy
+    ellipsoid is solid: it hides the parts of the momentum ellipsoid inside and behind it, and the
+    polhode is dashed behind it. Turn ``ax`` before the call, not after.
 
     Args:
         path: one path. Its first rate is not 0.
@@ -127,17 +127,17 @@ def momentum_sphere(
     shares: Sequence[float] = (0.1, 0.35, 0.65, 0.9),
     ax: Axes3D | None = None,
 ) -> Axes3D:
-    """Draw the momentum in body axes [N m s] on its sphere, among curves of equal energy.
+    """Draw the momentum in body axes [N m s] on its sphere, with curves of equal energy.
 
-    The radius is the first momentum. A free body follows one of the curves; under a torque the
-    momentum leaves the sphere. The separatrix has the energy of spin about the middle axis. What
-    lies behind the sphere is dashed: turn ``ax`` before the call, not after.
+    The radius is the initial momentum. A free body follows a curve of equal energy; under a torque
+    the momentum leaves the sphere. The separatrix has the energy of spin about the middle axis.
+    Curves behind the sphere are dashed: turn ``ax`` before the call, not after.
 
     Args:
         path: one path. Its first rate is not 0.
         body: the body of the path.
-        shares: where the curves lie, fractions of the way from the least energy to that of the
-            separatrix, and from the greatest energy to it.
+        shares: energies of the curves, as fractions of the way from the least energy to the
+            separatrix, and from the greatest energy to the separatrix.
         ax: where to draw; a new figure if None.
 
     Returns:
@@ -192,9 +192,9 @@ def _principal(path: Path, body: Body) -> tuple[np.ndarray, np.ndarray, np.ndarr
 def _levels(moments: np.ndarray, shares: Sequence[float]) -> list[np.ndarray]:
     """Return curves (n, 3) of equal energy on the unit sphere of the momentum, in principal axes.
 
-    Let k be an outer axis, j the middle one, i the other outer one, and a = 1/I. On the unit sphere
-    the energy above that of spin about k is ``(a_j - a_k) l_j^2 + (a_i - a_k) l_i^2``. It is to be
-    ``share (a_j - a_k)``, which is an ellipse in l_j and l_i.
+    Let k be an outer axis, j the middle one, i the other outer one, and a = 1/I. On the unit
+    sphere, the energy relative to spin about k is ``(a_j - a_k) l_j^2 + (a_i - a_k) l_i^2``.
+    Setting it to ``share (a_j - a_k)`` gives an ellipse in l_j and l_i.
     """
     inverse, order = 1 / moments, np.argsort(moments)
     curves = []
@@ -214,7 +214,8 @@ def _levels(moments: np.ndarray, shares: Sequence[float]) -> list[np.ndarray]:
 def _separatrix(moments: np.ndarray) -> list[np.ndarray]:
     """Return the two great circles (n, 3) with the energy of spin about the middle axis.
 
-    They lie on the unit sphere of the momentum, in principal axes, and pass through the middle one.
+    They lie on the unit sphere of the momentum, in principal axes, and pass through the middle
+    axis.
     """
     inverse = 1 / moments
     low, middle, high = np.argsort(moments)
@@ -242,10 +243,10 @@ def _turned(turn: np.ndarray, axes: np.ndarray, points: np.ndarray) -> np.ndarra
 
 
 def _hidden(points: np.ndarray, axes: np.ndarray, view: np.ndarray) -> np.ndarray:
-    """Return (n, n), whether the ellipsoid with these semi-axes hides points (3, n, n).
+    """Return whether the ellipsoid with these semi-axes hides points (3, n, n), as (n, n) bool.
 
-    ``view`` (3,) points to the viewer, in the ellipsoid's axes. Scaled by them it is the unit
-    sphere: a point p is hidden if ``|p + s v| = 1`` for some s > 0.
+    ``view`` (3,) points to the viewer, in the ellipsoid's axes. Scaled by its semi-axes, the
+    ellipsoid is the unit sphere: a point p is hidden if ``|p + s v| = 1`` for some s > 0.
     """
     scaled, along = points / axes[:, None, None], view / axes
     a, b = along @ along, np.einsum("i,ijk", along, scaled)
@@ -262,7 +263,7 @@ def _curve(
 ) -> None:
     """Draw a curve (n, 3) on a closed surface, dashed where it faces away from the viewer.
 
-    ``outward`` are the normals (n, 3) of the surface along the curve. A label appears once.
+    ``outward`` has the normals (n, 3) of the surface along the curve. A label appears once.
     """
     seen = outward @ towards(ax) >= 0
     _, labels = ax.get_legend_handles_labels()

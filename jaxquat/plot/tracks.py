@@ -1,4 +1,4 @@
-"""Where a body has been: its path in space, with its axes."""
+"""The track of a body in space, with its axes."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def track(
 ) -> Axes3D:
     """Draw the positions [m] in space, world axes, with the body axes at some of them.
 
-    Body x, y and z have a colour each, which a legend names. The scales of the three axes are
+    Body x, y and z each have a colour, which a legend names. The scales of the three axes are
     equal. Several tracks may share one ``ax``.
 
     Args:
-        path: one path, of a body with a position.
-        frames: at how many rows the body axes are drawn, equal numbers of rows apart, from the
-            first to the last.
+        path: one path of a body with a position.
+        frames: number of rows at which the body axes are drawn, evenly spaced from the first to the
+            last.
         size: length of the body axes [m]; by default a twelfth of the longest side of the box
             around the path.
-        colour: of the line.
+        colour: colour of the line.
         label: name of the line in a legend, for a picture with several tracks.
         ax: where to draw; a new figure if None.
 

@@ -1,4 +1,4 @@
-"""The record of what was measured: channels that share one time axis."""
+"""Recordings: measured channels that share one time axis."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from jaxquat.recordings.columns import SIZES
 from jaxquat.simulation.path import Path
 
 UNIT_NORM = 1e-2
-"""How far the norm of a recorded attitude may be off 1."""
+"""Largest deviation from 1 of the norm of a recorded attitude."""
 
 SENSORS = ("gyro", "q", "movement", "accelerometer", "magnetometer")
-"""The channels that have a field of their own."""
+"""The channels that have their own fields."""
 
 _SENSORS_BY_OTHER_NAMES = {
     name: instead.removeprefix("recording.")
     for name, instead in INSTEAD["Recording"].items()
     if instead.removeprefix("recording.") in SENSORS
 }
-"""Channels that users who give a column such a name may take for a field."""
+"""Column names that users may mistake for the name of a field."""
 
 _OF_A_PATH = (
     "jq.recordings.Recording(np.asarray(path.t), gyro=np.asarray(path.state.omega), "
@@ -35,24 +35,24 @@ _OF_A_PATH = (
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Recording:
-    """N rows in time order, float64, in SI units.
+    """A recording: N rows in time order, float64, in SI units.
 
-    What is not in the file is None. ``recording["motors"]`` is the channel of this name, whether it
-    has a field of its own or not, and ``recording.names`` lists what there is. A sensor that has no
-    sample in a row is NaN there in all its numbers.
+    A field that is not in the file is None. ``recording["motors"]`` is the channel of this name,
+    whether or not it has its own field, and ``recording.names`` lists the existing channels. If a
+    sensor has no sample in a row, all its numbers are NaN there.
 
     Attributes:
         t: times [s], (N,); they increase.
         gyro: measured rates, sensor axes [rad/s], (N, 3).
         q: reference attitudes, sensor to world, (N, 4); NaN where the reference was lost.
-        movement: whether in the movement phase, (N,) bool.
+        movement: whether the row is in the movement phase, (N,) bool.
         accelerometer: specific forces, sensor axes [m/s^2], (N, 3).
         magnetometer: magnetic field, sensor axes [T], (N, 3).
-        channels: everything else by its name, each (N,) or (N, k): motors, angles, voltages.
+        channels: all other channels by name, each (N,) or (N, k): motors, angles, voltages.
 
     Raises:
-        ValueError, TypeError: a field that is no array of numbers or of another shape, by name; N
-            is at least 2. Values are not checked here.
+        ValueError, TypeError: a field that is not an array of numbers or has a wrong shape, by
+            name; N must be at least 2. Values are not checked.
 
     Examples:
         >>> recording = jq.recordings.Recording(t=np.arange(101) / 100, gyro=np.zeros((101, 3)))
@@ -86,7 +86,7 @@ class Recording:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the channels that there are.
+        """The names of the existing channels.
 
         Examples:
             >>> t, gyro, motors = np.arange(5) / 100, np.zeros((5, 3)), np.zeros((5, 4))
@@ -101,7 +101,7 @@ class Recording:
             raise ValueError(f"channel: wanted one of {_listed(self.names)}, got {channel!r}")
         return self.channels[channel] if channel in self.channels else getattr(self, channel)
 
-    __iter__ = None  # neither rows nor channels are items
+    __iter__ = None  # a recording does not iterate over rows or channels
 
     def present(self, channel: str) -> np.ndarray:
         """Whether a channel has a sample in each row, (N,) bool.
@@ -115,9 +115,9 @@ class Recording:
         return np.asarray(~np.isnan(self[channel].reshape(len(self.t), -1)).any(axis=1))
 
     def rows_with(self, channel: str) -> Recording:
-        """The rows in which this channel has a sample: its own times, where several are joined.
+        """The recording with only the rows in which this channel has a sample.
 
-        ValueError if it has fewer than two.
+        ValueError if there are fewer than two.
 
         Examples:
             >>> volts = np.array([12.0, np.nan, np.nan, 11.5])
@@ -131,9 +131,9 @@ class Recording:
         return from_channels(self.t[rows], {key: self[key][rows] for key in self.names})
 
     def hold(self, channel: str) -> Recording:
-        """The same with every missing row of a channel replaced by its last one before.
+        """The recording with every missing row of a channel replaced by the last sample before it.
 
-        This is what a motor does with its command. Rows before the first sample stay NaN.
+        A motor holds its command in this way. Rows before the first sample remain NaN.
 
         Examples:
             >>> thrust = np.array([np.nan, 2.0, np.nan, 3.0])  # N
@@ -147,12 +147,12 @@ class Recording:
         return from_channels(self.t, values)
 
     def spacing(self, tolerance: float = 1e-3) -> float:
-        """The sampling interval [s]: the mean one.
+        """The mean sampling interval [s], checked for uniform sampling.
 
-        A sample may be off its time by ``tolerance`` of the interval, plus one unit of the last
-        decimal of t where that unit is less than half the interval. Where the decimals are coarser,
-        as for 600 Hz in milliseconds, nothing tells whether a sample is missing: give
-        ``tolerance=1.0`` to accept such times. ValueError where a sample is off by more.
+        A sample may deviate from its time by the fraction ``tolerance`` of the interval, plus one
+        unit of the last decimal of t if that unit is less than half the interval. If the decimals
+        are coarser, as for 600 Hz in milliseconds, missing samples cannot be detected: pass
+        ``tolerance=1.0`` to accept such times. ValueError if a sample deviates by more.
 
         Examples:
             >>> t = np.round(np.arange(601) / 600, 3)  # s, of a file with milliseconds
@@ -168,7 +168,7 @@ class Recording:
         decimal = digit if 2.0 * digit < mean else 0.0
         rounding = 4.0 * np.spacing(np.abs(self.t).max())
         if off[worst] > tolerance * mean + decimal + rounding:
-            wanted = f"samples {mean:.6g} s apart to {tolerance:g} of it"
+            wanted = f"samples {mean:.6g} s apart to within {tolerance:g} of that"
             due = self.t[0] + mean * worst
             raise ValueError(f"t: wanted {wanted}, got t = {self.t[worst]} where {due:.6g} was due")
         return float(mean)
@@ -181,7 +181,7 @@ class Recording:
         return table(f"Recording: {len(self.t)} samples", self._facts())
 
     def _facts(self) -> list[tuple[str, str]]:
-        """Names and texts of what a reader wants to know first."""
+        """Names and texts of the facts for ``repr``."""
         duration = float(self.t[-1] - self.t[0])
         facts = [
             ("duration", f"{duration:.6g} s"),
@@ -204,14 +204,14 @@ class Recording:
 
 
 def from_channels(t: np.ndarray, values: Mapping[str, np.ndarray]) -> Recording:
-    """A recording of these channels, by name."""
+    """A recording of these channels, given by name."""
     fields = {name: value for name, value in values.items() if name in SENSORS}
-    others = {name: value for name, value in values.items() if name not in SENSORS}
-    return Recording(t, **fields, channels=others)
+    channels = {name: value for name, value in values.items() if name not in SENSORS}
+    return Recording(t, **fields, channels=channels)
 
 
 def check_recording(recording: Any) -> None:
-    """TypeError if this is no Recording, with the line that makes one of a Path."""
+    """TypeError if this is not a Recording; for a Path, the message has the line to convert it."""
     if isinstance(recording, Path):
         wanted = "a recordings.Recording"
         raise TypeError(f"recording: wanted {wanted}, got a Path; use {_OF_A_PATH}")
@@ -219,7 +219,7 @@ def check_recording(recording: Any) -> None:
 
 
 def _check_array(name: str, value: Any, wanted: str, has_shape: bool) -> None:
-    """TypeError if a field is no array of real numbers, ValueError if its shape is wrong."""
+    """TypeError if a field is not an array of real numbers, ValueError if its shape is wrong."""
     kind = getattr(getattr(value, "dtype", None), "kind", "")
     if kind not in ("b", "i", "u", "f") or not hasattr(value, "shape"):
         got = f"one of {value.dtype}" if kind else type(value).__name__
@@ -241,7 +241,7 @@ def _listed(names: tuple[str, ...]) -> str:
 
 
 def _last_decimal(t: np.ndarray) -> float:
-    """The unit of the last decimal that any of the times has, 0.001 for milliseconds."""
+    """The unit of the last decimal in use in the times, 0.001 for milliseconds."""
     rounding = 4.0 * np.spacing(np.abs(t).max())
     fits = (10.0**-k for k in range(18) if np.all(np.abs(np.round(t, k) - t) <= rounding))
     return next(fits, 0.0)

@@ -1,9 +1,9 @@
 """Recordings from the logs of PX4 (ULog), read by pyulog.
 
-The format is that of https://docs.px4.io/main/en/dev_log/ulog_file_format: a header of 16 bytes,
-then messages, each of which begins with its size (2 bytes) and its type (1 byte). pyulog takes a
-file that ends within a message without a word, and may read a damaged one for ever, so the chain of
-messages is followed here first.
+The format is described at https://docs.px4.io/main/en/dev_log/ulog_file_format: a header of 16
+bytes, then messages, each of which begins with its size (2 bytes) and its type (1 byte). pyulog
+silently accepts a file that ends within a message, and may never finish reading a damaged one, so
+the chain of messages is checked here first.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ PX4: Mapping[str, str] = MappingProxyType(
         "q": "vehicle_attitude.q",
     }
 )
-"""What ``read_ulog`` reads without ``columns``. Here q is an estimate, body to north-east-down."""
+"""The channels that ``read_ulog`` reads by default. q is an estimate, body to north-east-down."""
 
 _MAGIC = b"ULog\x01\x12\x35"
 _HEADER = 16
 _TYPES = b"FIMPQARDSOLCB"
-_LONGEST = 10_000  # bytes of a message of a type that is not known
+_LONGEST = 10_000  # bytes: the longest message of an unknown type that is accepted
 
 
 class _Source(NamedTuple):
@@ -51,7 +51,7 @@ def read_ulog(
     units: Mapping[str, str] | None = None,
     cut_short: bool = False,
 ) -> Recording:
-    """Read channels from a log of PX4, a ``.ulg`` file. It needs the extra ``logs`` (pyulog).
+    """Read channels from a PX4 log, a ``.ulg`` file; needs the extra ``logs`` (pyulog).
 
     ::
 
@@ -66,28 +66,29 @@ def read_ulog(
             units={"magnetometer": "gauss"},
         )
 
-    Topics are logged at times of their own. The recording has a row for every time at which one of
-    these topics was logged, and a channel is NaN in the rows of the others: nothing is
-    interpolated, and no time is moved. ``rows_with`` takes the rows of one channel, ``hold`` keeps
-    a command until the next one, so this has the motors' commands at the times of the gyroscope::
+    Topics are logged at different times. The recording has a row for every time at which one of
+    these topics was logged, and a channel is NaN in the rows where its topic was not logged:
+    nothing is interpolated, and no time is changed. ``rows_with`` selects the rows of one channel,
+    and ``hold`` holds a command until the next one. For instance, the motors' commands at the times
+    of the gyroscope::
 
         flight = log.hold("motors").rows_with("gyro")
 
-    A message that is NaN in all fields of a channel counts as none.
+    A message with NaN in all fields of a channel counts as missing.
 
     Args:
         path: the file.
-        columns: for each channel a field of a topic, "topic.field", or several of one topic. An
-            array field without an index is taken whole. "topic:1.field" is that of instance 1. By
-            default ``recordings.PX4``. PX4's quaternions are scalar first.
+        columns: for each channel, a field of a topic, "topic.field", or several fields of one
+            topic. An array field without an index is read as a whole. "topic:1.field" is a field of
+            instance 1. By default ``recordings.PX4``. PX4's quaternions are scalar first.
         units: the unit of each channel that is not in SI, one of ``recordings.UNITS``.
         cut_short: whether to accept a file that ends within a message, as after a loss of power,
-            and read what is whole.
+            and read its complete messages.
 
     Raises:
-        ValueError, TypeError: an argument is bad, by name; or the file is no ULog, damaged, or cut
-            short, or it lacks a topic or field, or the times of a topic do not increase: the
-            message names file, topic and field.
+        ValueError, TypeError: a bad argument, by name; a file that is not ULog, is damaged or cut
+            short, lacks a topic or field, or has a topic whose times do not increase: the message
+            names file, topic and field.
         OSError: the file cannot be opened.
         ImportError: pyulog is not installed.
 
@@ -134,7 +135,7 @@ def _source(name: str, value: str | tuple[str, ...]) -> _Source:
 
 
 def _log(path: str | os.PathLike, topics: list[str], cut_short: bool) -> Any:
-    """The log as pyulog has it, with these topics alone."""
+    """The log as read by pyulog, with only these topics."""
     file = place("path", path)
     try:
         from pyulog import ULog
@@ -146,9 +147,9 @@ def _log(path: str | os.PathLike, topics: list[str], cut_short: bool) -> Any:
         raise ValueError(f"{file}: wanted a ULog file, got one that begins with {content[:7]!r}")
     content = content[: _end(file, content, cut_short)]
     try:
-        with contextlib.redirect_stdout(io.StringIO()):  # pyulog prints what it finds
+        with contextlib.redirect_stdout(io.StringIO()):  # pyulog prints messages
             log = ULog(io.BytesIO(content), topics)
-    except Exception as error:  # whatever damaged bytes lead to
+    except Exception as error:  # damaged bytes may raise anything
         raise ValueError(f"{file}: cannot be read as ULog, {error!r}") from error
     if log.file_corruption:
         raise ValueError(f"{file}: cannot be read as ULog, there are damaged messages in it")
@@ -156,9 +157,9 @@ def _log(path: str | os.PathLike, topics: list[str], cut_short: bool) -> Any:
 
 
 def _end(file: Path, content: bytes, cut_short: bool) -> int:
-    """The end of the last whole message. ValueError for a damaged or an unfinished one.
+    """The end of the last complete message; ValueError for a damaged or an unfinished one.
 
-    Where data were appended after the log proper, it may end within a message.
+    If data were appended after the log proper, the log proper may end within a message.
     """
     at = _HEADER
     appended = _appended(content)
@@ -174,7 +175,7 @@ def _end(file: Path, content: bytes, cut_short: bool) -> int:
         if after > len(content):
             if cut_short:
                 return at
-            wanted = "whole messages (cut_short=True reads those that are)"
+            wanted = "complete messages (cut_short=True reads only these)"
             got = f"an unfinished one at byte {at} of {len(content)}"
             raise ValueError(f"{file}: wanted {wanted}, got {got}")
         at = after
@@ -182,7 +183,7 @@ def _end(file: Path, content: bytes, cut_short: bool) -> int:
 
 
 def _appended(content: bytes) -> list[int]:
-    """Where appended data begin, from the flags in the first message."""
+    """The positions where appended data begin, from the flags in the first message."""
     if content[_HEADER + 2 : _HEADER + 3] != b"B" or not content[27:28] or not content[27] & 1:
         return []
     places = [int.from_bytes(content[k : k + 8], "little") for k in (35, 43, 51)]
@@ -192,19 +193,19 @@ def _appended(content: bytes) -> list[int]:
 def _samples(
     path: str | os.PathLike, log: Any, name: str, source: _Source
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Times [us] and numbers of the messages of a channel, those that are all NaN left out."""
+    """Times [us] and numbers of the messages of a channel, without those that are all NaN."""
     where = f"{os.fspath(path)}: topic {source.topic}:{source.instance}"
-    found = [
+    subscriptions = [
         data
         for data in log.data_list
         if (data.name, data.multi_id) == (source.topic, source.instance)
     ]
-    if not found:
+    if not subscriptions:
         raise ValueError(f"{where}: wanted messages for {name}, got none in the log")
-    if len(found) > 1:
-        numbers = ", ".join(str(data.msg_id) for data in found)
+    if len(subscriptions) > 1:
+        numbers = ", ".join(str(data.msg_id) for data in subscriptions)
         raise ValueError(f"{where}: wanted one subscription, got several, by the ids {numbers}")
-    data = found[0].data
+    data = subscriptions[0].data
     if "timestamp" not in data:
         raise ValueError(f"{where}: wanted a field timestamp, got {', '.join(data)}")
     keys = []
@@ -231,5 +232,5 @@ def _samples(
         got = f"{numbers[k].tolist()} at message {k}"
         raise ValueError(f"{where}, {', '.join(keys)}: wanted {wanted}, got {got}")
     is_vector = len(keys) > 1 or keys[0] not in source.fields
-    there = ~missing.all(axis=1)
-    return times[there], (numbers if is_vector else numbers[:, 0])[there]
+    has_sample = ~missing.all(axis=1)
+    return times[has_sample], (numbers if is_vector else numbers[:, 0])[has_sample]

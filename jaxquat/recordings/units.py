@@ -1,4 +1,4 @@
-"""Units of recorded numbers, and what they are in SI."""
+"""Units of recorded numbers, and their values in SI units."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNITS: Mapping[str, tuple[str, float]] = MappingProxyType(
         "%": ("1", 0.01),
         **dict.fromkeys(("s", "sec"), ("s", 1.0)),
         **dict.fromkeys(("ms", "msec"), ("s", 1e-3)),
-        # the micro sign, the Greek letter
+        # micro sign and Greek mu
         **dict.fromkeys(("us", "µs", "μs", "usec"), ("s", 1e-06)),
         **dict.fromkeys(("ns", "nsec"), ("s", 1e-9)),
         "min": ("s", 60.0),
@@ -46,8 +46,7 @@ UNITS: Mapping[str, tuple[str, float]] = MappingProxyType(
         "hPa": ("Pa", 100.0),
     }
 )
-"""For every unit that ``read`` knows: the SI unit, and one of it in this SI unit.
+"""For every unit that ``read`` knows: its SI unit, and its value in this SI unit.
 
-Small and capital letters differ. "G" is not among them: it stands for gauss and for standard
-gravity.
+Names are case-sensitive. "G" is not included, because it stands for gauss and for standard gravity.
 """

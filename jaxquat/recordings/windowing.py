@@ -1,4 +1,4 @@
-"""A recording cut into windows of equal length, for ``vmap`` and for multiple shooting."""
+"""Cut recordings into windows of equal length, for ``vmap`` and for multiple shooting."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _GAP = 10.0
 """By default an interval is a gap if it is longer than this many median intervals."""
 
 _ON_TIME = 1e-3
-"""A row may come early by this fraction of the median interval and is at its time nevertheless."""
+"""A row that is early by up to this fraction of the median interval counts as on time."""
 
 
 @functools.partial(
@@ -29,17 +29,17 @@ _ON_TIME = 1e-3
 class Windows:
     """W windows of R rows each, a pytree for ``vmap``.
 
-    They are made by ``recordings.windows`` and ``recordings.windows_by_time``. Rows without a
-    measurement repeat the last one before them, so that every number is finite; the masks say which
-    these are.
+    Make them with ``recordings.windows`` and ``recordings.windows_by_time``. Rows without a
+    measurement repeat the last measurement before them, so that every number is finite; ``mask``
+    and ``present`` mark these rows.
 
     Attributes:
         t: times since the start of the window [s], (W, R), subtracted in float64. Padding repeats
-            the last time: its intervals have length 0.
-        mask: whether the recording has the row, (W, R) bool; False is padding.
-        first: the row of the recording with which the window begins, (W,) int.
+            the last time, so its intervals have length 0.
+        mask: whether the row comes from the recording, (W, R) bool; False is padding.
+        first: the row of the recording at which the window begins, (W,) int.
         channels: measurements by name, (W, R) or (W, R, k).
-        present: for each channel whether it has a sample in the row, (W, R) bool.
+        present: for each channel, whether it has a sample in the row, (W, R) bool.
 
     Examples:
         >>> recording = jq.recordings.Recording(t=np.arange(100) / 10, gyro=np.ones((100, 3)))
@@ -73,15 +73,15 @@ class Windows:
 def windows(recording: Recording, length: int, stride: int, *, gap: float | None = None) -> Windows:
     """Cut a recording into windows of ``length`` rows that begin every ``stride`` rows.
 
-    No window contains a gap, that is an interval longer than ``gap``. The rows between two gaps are
-    cut for themselves: the first window begins with the first of them, and where they end before a
-    window does, the rest of it is padding, with ``mask`` False and its last time repeated. So no
-    row is left out if ``stride <= length``. Intervals of length 0 are the identity for
-    ``jq.grid_at`` and ``kinematics.integrate``, so padding changes no state.
+    No window contains a gap, which is an interval longer than ``gap``. The rows between two gaps
+    are cut separately: the first window begins with the first of them, and if a window extends
+    beyond the last of them, the remainder is padding, with ``mask`` False and the last time
+    repeated. So no row is omitted if ``stride <= length``. Intervals of length 0 are the identity
+    for ``jq.grid_at`` and ``kinematics.integrate``, so padding changes no state.
 
-    Multiple shooting has the start of each window as a parameter. With ``stride = length - 1`` a
+    In multiple shooting the start of each window is a parameter. With ``stride = length - 1`` a
     window ends with the row that begins the next one, and the two attitudes there should agree.
-    This continuity is a residual like the others, or is left out::
+    This continuity is an additional residual, omitted across gaps::
 
         w = recordings.windows(recording, length=101, stride=100)
         follows = w.first[1:] == w.first[:-1] + w.mask[:-1].sum(axis=1) - 1  # no gap between
@@ -97,17 +97,17 @@ def windows(recording: Recording, length: int, stride: int, *, gap: float | None
             return jnp.where(seen, error, 0.0), jnp.where(joined, jump, 0.0)
 
     Args:
-        recording: at least ``length`` rows. A channel whose rows are partly missing has them filled
-            with the last one before, at the beginning with the first one; ``present`` tells. Take
-            ``recording.rows_with("gyro")`` first where several sensors were joined and every row
-            must have a rate.
+        recording: a recording of at least ``length`` rows. Missing rows of a channel are filled
+            with the last sample before, at the start with the first sample; ``present`` marks real
+            samples. If several sensors were joined and every row must have a rate, use
+            ``recording.rows_with("gyro")`` first.
         length: rows in a window, at least 2.
-        stride: rows from the start of one window to that of the next.
-        gap: the longest interval that is no gap [s]; by default ten times the median one.
+        stride: rows from the start of one window to the start of the next.
+        gap: the longest interval that is not a gap [s]; by default ten times the median interval.
 
     Raises:
-        ValueError, TypeError: an argument of wrong type or value, by name. A channel without any
-            sample is one.
+        ValueError, TypeError: an argument of wrong type or value, by name; a channel without any
+            sample.
 
     Examples:
         >>> recording = jq.recordings.Recording(t=np.arange(101) / 10, gyro=np.ones((101, 3)))
@@ -135,11 +135,11 @@ def windows_by_time(
 ) -> Windows:
     """Cut a recording into windows of ``duration`` seconds that begin every ``stride`` seconds.
 
-    It is ``windows`` for stamps at uneven distances. The clock starts anew with the first row after
-    each gap. A window begins with the first row at ``k stride`` or later, and ends with the first
-    row ``duration`` after this instant or later: it spans its duration to an interval, in rows
-    whose number varies. The longest window has no padding. At a gap, and at the end of the
-    recording, windows are cut short; these are the whole ones::
+    This is ``windows`` for unevenly spaced stamps. The clock restarts at the first row after each
+    gap. A window begins with the first row at ``k stride`` or later, and ends with the first row
+    ``duration`` after this instant or later: it spans its duration to within an interval, and its
+    number of rows varies. The longest window has no padding. Windows are cut short at a gap and at
+    the end of the recording; to select the complete windows::
 
         w = recordings.windows_by_time(recording, duration=0.25, stride=0.1)
         whole = w.t[:, -1] > 0.25 - 0.005
@@ -150,10 +150,10 @@ def windows_by_time(
 
     Args:
         recording: as for ``windows``.
-        duration: of a window [s], at most that of the recording.
-        stride: from one window to the next [s]. Where it is shorter than an interval, every row
+        duration: duration of a window [s], at most the duration of the recording.
+        stride: time from one window to the next [s]. If it is shorter than an interval, every row
             begins a window.
-        gap: the longest interval that is no gap [s]; by default ten times the median one.
+        gap: the longest interval that is not a gap [s]; by default ten times the median interval.
 
     Raises:
         ValueError, TypeError: as for ``windows``.
@@ -201,17 +201,17 @@ def _stretches(recording: Recording, gap: float | None) -> list[tuple[int, int]]
 
 
 def _cut(recording: Recording, first: np.ndarray, ends: np.ndarray, length: int) -> Windows:
-    """The windows of these first rows and rows after the last ones, padded to a length."""
+    """Cut windows from rows ``first`` to before ``ends``, padded to a length."""
     t, rows = np.asarray(recording.t), len(recording.t)
     numbers = first[:, None] + np.arange(length)
     mask = numbers < ends[:, None]
     numbers = np.minimum(numbers, ends[:, None] - 1)
     channels, present = {}, {}
     for name in recording.names:
-        there = recording.present(name)
-        if not there.any():
+        has_sample = recording.present(name)
+        if not has_sample.any():
             raise ValueError(f"recording: wanted a sample of {name}, got none in {rows} rows")
-        last = np.maximum.accumulate(np.where(there, np.arange(rows), np.argmax(there)))
+        last = np.maximum.accumulate(np.where(has_sample, np.arange(rows), np.argmax(has_sample)))
         channels[name] = recording[name][last][numbers]
-        present[name] = there[numbers] & mask
+        present[name] = has_sample[numbers] & mask
     return Windows(t[numbers] - t[first][:, None], mask, first, channels, present)

@@ -1,1 +1,1 @@
-"""What sensors with three axes share: their errors, and the fit of an ellipsoid."""
+"""Common parts of sensors with three axes: their errors, and the fit of an ellipsoid."""

@@ -1,4 +1,4 @@
-"""Sensors with three axes: their bias, gains, misalignment and noise, the same for each kind.
+"""Bias, gains, misalignment and noise of any sensor with three axes.
 
 ``errors`` is a record with the fields of ``jq.gyro.Gyro``. Messages begin with the name of the
 sensor and the field, "gyro.bias" for instance.
@@ -60,19 +60,19 @@ def response(name: str, errors: Any) -> Array:
 
 
 def measure(name: str, errors: Any, true: Array, dt: ArrayLike, key: Array) -> Array:
-    """What a sensor measures of N true values, (N, 3), dt [s] apart. -> (N, 3)."""
+    """Simulate the readings of a sensor for N true values, (N, 3), dt [s] apart. -> (N, 3)."""
     dt = spacing(dt, true)
     white, steps = jax.random.normal(random_key("key", key), (2, *true.shape), true.dtype)
     noise = density(f"{name}.noise", errors.noise)
     walk = density(f"{name}.walk", errors.walk)
     walked = jnp.cumsum(walk * jnp.sqrt(dt) * steps, axis=0)
-    walked = jnp.concatenate([jnp.zeros_like(walked[:1]), walked[:-1]])  # the first sample has none
+    walked = jnp.concatenate([jnp.zeros_like(walked[:1]), walked[:-1]])  # 0 at the first sample
     distorted = matvec(response(name, errors)[None], true)
     return distorted + _bias(name, errors) + walked + noise / jnp.sqrt(dt) * white
 
 
 def correct(name: str, errors: Any, measured: ArrayLike) -> Array:
-    """The true values that N measured ones stand for. (N, 3) -> (N, 3)."""
+    """Estimate the true values from N measured ones. (N, 3) -> (N, 3)."""
     measured = samples("measured", measured)
     return matvec(inverse(response(name, errors))[None], measured - _bias(name, errors))
 
@@ -91,7 +91,7 @@ def density(name: str, value: ArrayLike) -> Array:
 
 
 def spacing(dt: ArrayLike, true: Array) -> Array:
-    """The time between samples [s], (), in their dtype."""
+    """The checked time between samples [s], (), in the dtype of the samples."""
     dt = exactly("dt", dt, ())
     positive("dt", dt)
     return dt.astype(true.dtype)

@@ -1,10 +1,10 @@
-"""Least squares for sensors that are turned in a field of known strength.
+"""Least-squares calibration of sensors that are turned in a field of known strength.
 
-The length of the true vectors is all that is known, so the samples lie on an ellipsoid. Parameters
-that the directions do not determine are named in an error. The criterion: residuals and parameters
-are taken relative to the field, and the mean square of the residuals' derivative along a
-combination of parameters must exceed three times the noise. Noise alone makes it as large as
-itself.
+Only the length of the true vectors is known, so the samples lie on an ellipsoid. An error names
+parameters that the sampled directions do not determine. The criterion: with residuals and
+parameters relative to the field, the root mean square of the residuals' derivative along a
+combination of parameters must exceed three times the noise. Noise alone makes this derivative as
+large as the noise.
 """
 
 from __future__ import annotations
@@ -54,19 +54,20 @@ def fit_ellipsoid(
     Image Process. 18, 1982, 97-108), in the unit of the samples.
 
     Args:
-        name: of the samples, for the errors.
-        samples: measured.
-        strength: of the field.
-        sensor: ``sensor(params) -> (matrix, offset)``. Its programs are kept, so it must be one
-            function for all calls.
-        params_of: ``params_of(square, offset)``, parameters with ``matrix matrix^T = square``.
-            The samples determine no more of the matrix, and the fit begins with these.
-        sphere: parameters of a sphere about the samples.
-        units: a tree like ``sphere``; a change of a parameter by this moves samples by about the
-            strength of the field as measured.
+        name: name of the samples, for error messages.
+        samples: measured samples.
+        strength: strength of the field.
+        sensor: ``sensor(params) -> (matrix, offset)``. Compiled programs are cached by this
+            function, so pass the same object in all calls.
+        params_of: ``params_of(square, offset)`` returns parameters with
+            ``matrix matrix^T = square``. The samples determine only this product of the matrix. The
+            fit starts from these parameters.
+        sphere: parameters of a sphere around the samples.
+        units: a tree like ``sphere``; a change of a parameter by its unit moves the samples by
+            about the measured strength of the field.
 
     Raises:
-        ValueError: by name, where the samples do not determine the parameters.
+        ValueError: the samples do not determine the parameters; the message names them.
     """
     residuals, linearised = _programs(sensor)
     data = samples, strength
@@ -78,10 +79,9 @@ def fit_ellipsoid(
     fit = _fitted(residuals, start, data)
     matrix, offset = (np.asarray(x, float) for x in sensor(fit.params))
     root = params_of(matrix @ matrix.T, offset)
-    flat, wanted = (np.asarray(ravel_pytree(x)[0], float) for x in (fit.params, root))
-    if (
-        np.abs(flat - wanted).max() > 1e-3 * np.abs(wanted).max()
-    ):  # the iteration went over to another, mirrored root
+    flat, flat_root = (np.asarray(ravel_pytree(x)[0], float) for x in (fit.params, root))
+    if np.abs(flat - flat_root).max() > 1e-3 * np.abs(flat_root).max():
+        # The iteration has moved to another, mirrored root.
         fit = _fitted(residuals, root, data)
     norm = float(np.linalg.norm(np.asarray(samples, float)))
     scaled = geometry * np.asarray(ravel_pytree(units)[0], float) / norm
@@ -96,7 +96,7 @@ def _fitted(residuals: Any, start: Any, data: tuple[Array, Array]) -> LeastSquar
 
 @functools.cache
 def _programs(sensor: Callable[[Any], tuple[Array, Array]]) -> tuple[Any, Any]:
-    """``(params, (samples, strength)) -> residuals``, and with their Jacobian, compiled."""
+    """``(params, (samples, strength)) -> residuals``, and a compiled version with the Jacobian."""
 
     def residuals(params: Any, data: tuple[Array, Array]) -> Array:
         samples, strength = data
@@ -112,10 +112,10 @@ def _programs(sensor: Callable[[Any], tuple[Array, Array]]) -> tuple[Any, Any]:
 
 
 def _algebraic(samples: Array) -> tuple[np.ndarray, np.ndarray] | None:
-    """Matrix C and centre c of the ellipsoid ``(x - c)^T C^-1 (x - c) = 1`` near the samples.
+    """Matrix C and centre c of an ellipsoid ``(x - c)^T C^-1 (x - c) = 1`` near the samples.
 
-    It minimises ``sum((x^T Q x + 2 g^T x - 1)^2)``, which is linear in Q and g. Noise shifts it, so
-    it is no more than a start. None where the quadric is no ellipsoid.
+    It minimises ``sum((x^T Q x + 2 g^T x - 1)^2)``, which is linear in Q and g. Noise biases it, so
+    it is only a start for the fit. None if the quadric is not an ellipsoid.
     """
     x = np.asarray(samples, float)
     middle = x.mean(axis=0)
@@ -135,7 +135,7 @@ def _algebraic(samples: Array) -> tuple[np.ndarray, np.ndarray] | None:
 
 
 def _refuse_flat(name: str, jacobian: np.ndarray, tolerance: float, params: Any) -> None:
-    """ValueError that names the combinations of parameters which hardly change the residuals."""
+    """ValueError that names combinations of parameters that hardly change the residuals."""
     values, directions = np.linalg.svd(jacobian)[1:]
     flat = directions[values <= max(tolerance, 1e-6)]
     if len(flat):

@@ -141,7 +141,7 @@ def test_members_that_fail_are_left_out_and_named():
 def test_when_all_fail_there_is_no_statistic():
     medians = ensembles.quantiles([0.5])
     reducers = ensembles.mean(), ensembles.covariance(), medians, ensembles.largest(3)
-    message = "^simulate: all 50 members failed, .* the first of number 0: statistics are of none$"
+    message = "^simulate: all 50 members failed, .* the first is number 0: there are no statistics$"
     with pytest.warns(RuntimeWarning, match=message):
         found = run(simulate=lambda x: x * jnp.nan, reduce=reducers)
     assert len(found.failed_index) == 50
@@ -293,7 +293,7 @@ def test_a_chunk_that_does_not_fit_names_one_that_does(monkeypatch):
     assert 8 <= advised <= 34  # 0.9 of 10 MB; one or more arrays of 0.26 MB each
     assert run(simulate=wasteful, n=64, chunk=advised).result.n == 64
     monkeypatch.setattr(chunks, "free_bytes", lambda experiment: 1e5)
-    with pytest.raises(MemoryError, match="not even one member a device would fit"):
+    with pytest.raises(MemoryError, match="not even one member per device would fit"):
         run(simulate=wasteful, n=64, chunk=2)
 
 
@@ -426,12 +426,12 @@ def test_statistics_are_pytrees():
         (
             {"reduce": ensembles.largest(3, lambda out: out[:, None])},
             ValueError,
-            "of: wanted one number a member, got shapes",
+            "of: wanted one number per member, got shapes",
         ),
         (
             {"reduce": ensembles.mean(lambda out: out.sum())},
             ValueError,
-            "of: wanted the leading axis of its argument",
+            "of: wanted an unchanged leading axis",
         ),
     ],
 )

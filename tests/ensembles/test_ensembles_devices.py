@@ -139,7 +139,10 @@ def finished(running):
             process.communicate()
     for printed, errors, code in results:
         assert code == 0, errors
-        assert "refused mesh: wanted as many devices of each process, side by side, got " in printed
+        assert (
+            "refused mesh: wanted the same number of devices of each process, side by side, got "
+            in printed
+        )
         alone_or_all = "wanted devices of this process alone or of all 2 processes, got ["
         assert f"refused mesh: {alone_or_all}" in printed
 

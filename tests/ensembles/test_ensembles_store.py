@@ -330,7 +330,7 @@ def test_killed_while_the_store_was_made(tmp_path):
 )
 def test_a_store_of_another_run(tmp_path, changes, message):
     run(tmp_path / "store")
-    wanted = "store: wanted a new folder or the store of this very run"
+    wanted = "store: wanted a new folder or the store of this run"
     with pytest.raises(ValueError, match=wanted) as caught:
         run(tmp_path / "store", **changes)
     assert message in str(caught.value)

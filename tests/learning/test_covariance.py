@@ -75,7 +75,7 @@ def test_residuals_that_contradict_sigma_are_said(reduced, says):
     if says:
         message, factor = str(caught[0].message), f"{np.sqrt(reduced):.3g}"
         assert f"a chi-squared per degree of freedom of {reduced:.3g}" in message
-        assert f"{factor} times what sigma says, and the standard errors too small" in message
+        assert f"{factor} times what sigma says, and the standard errors are too small" in message
         assert caught[0].filename == __file__
 
 
@@ -151,7 +151,9 @@ def test_fewer_residuals_than_parameters():
     assert found.flat.shape == (2, 3)
     assert np.linalg.matrix_rank(found.flat) == 2
     np.testing.assert_allclose(found.flat @ np.ones(3), 0.0, atol=1e-15)
-    message = "residuals: wanted more than the 1 identifiable parameters to get sigma from, got 1"
+    message = (
+        "residuals: wanted more than the 1 identifiable parameters to estimate sigma from, got 1"
+    )
     with pytest.raises(ValueError, match=message):
         jq.fit_covariance(residuals, jnp.ones(3))
 

@@ -218,7 +218,7 @@ def test_damage_is_found_wherever_it_is(tmp_path):
             message = "snapshot_dir: wanted an intact snapshot, got a damaged one in"
             with pytest.raises(ValueError, match=message) as error:
                 disk.newest(tree)
-            way_out = f"that after update 18 is intact: remove {folder} to go on from there"
+            way_out = f"the one after update 18 is intact: remove {folder} to go on from there"
             assert way_out in str(error.value)
             file.write_bytes(content)
     assert_same_bits(disk.newest(tree), tree)
@@ -229,7 +229,7 @@ def test_the_way_out_of_damage(copied):
     for file in (path / "20").rglob("*"):
         if file.is_file():
             file.write_bytes(file.read_bytes()[:-1])
-    way_out = "that after update 18 is intact: remove .*20 to go on from there"
+    way_out = "the one after update 18 is intact: remove .*20 to go on from there"
     with pytest.raises(ValueError, match=way_out):
         fit(snapshot_dir=path)
     shutil.rmtree(path / "20")
@@ -254,7 +254,7 @@ def full_disk(size):
 
 def test_a_full_disk_costs_nothing_but_time(copied):
     path, _ = copied
-    message = "snapshot_dir: .*after update 21 .*that after update 20 is still there"
+    message = "snapshot_dir: .*after update 21 .*the snapshot after update 20 is still there"
     with full_disk(0), pytest.raises(OSError, match=message):
         fit(steps=21, snapshot_dir=path)
     assert numbers(path) == ["18", "20"]
@@ -266,7 +266,7 @@ def test_a_disk_that_is_full_in_the_midst_of_it(tmp_path):
     """Small files can be written, the large one not; orbax hears of the first failure only."""
     disk, large = Snapshots(tmp_path, {}), jax.random.normal(jax.random.key(0), (1000,))
     disk.save(1, jnp.zeros(3))
-    message = "snapshot_dir: .*after update 2 .*that after update 1 is still there"
+    message = "snapshot_dir: .*after update 2 .*the snapshot after update 1 is still there"
     with full_disk(2000), pytest.raises(OSError, match=message):
         disk.save(2, large)
     assert numbers(tmp_path) == ["1"]

@@ -216,7 +216,7 @@ def test_the_spacing_of_uniform_samples_is_their_mean_one(case):
 @pytest.mark.parametrize("case", NOT_UNIFORM)
 def test_samples_that_are_not_uniform_have_no_spacing(case):
     t, tolerance = NOT_UNIFORM[case]
-    message = rf"t: wanted samples .* s apart to {tolerance:g} of it, got t = .* was due"
+    message = rf"t: wanted samples .* s apart to within {tolerance:g} of that, got t = .* was due"
     with pytest.raises(ValueError, match=message):
         sampled_at(t).spacing(tolerance)
     assert sampled_at(t).spacing(1.0) > 0

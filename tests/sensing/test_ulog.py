@@ -106,7 +106,7 @@ HOSTILE = {
     "empty": (b"", None, "wanted a ULog file, got one that begins with b''"),
     "text": (b"t,gyr_x\n0,1", None, "wanted a ULog file, got one that begins with b't,gyr_x'"),
     "half a header": (WHOLE[:10], None, "wanted a ULog file, got one that begins with b'ULog"),
-    "cut short": (WHOLE[:-5], None, "wanted whole messages (cut_short=True reads those that are)"),
+    "cut short": (WHOLE[:-5], None, "wanted complete messages (cut_short=True reads only these)"),
     "no definitions": (WHOLE[:16], None, "topic sensor_combined:0: wanted messages for gyro"),
     "damaged": (
         WHOLE[:59] + b"\xff" * 40 + WHOLE[99:],
@@ -193,7 +193,7 @@ def test_a_log_that_was_cut_short_is_read_up_to_there_on_request(tmp_path, lost)
     """The last message, of 37 bytes, is the last of the rates."""
     path = written(tmp_path, WHOLE[:-lost])
     if lost != 37:
-        with pytest.raises(ValueError, match="wanted whole messages"):
+        with pytest.raises(ValueError, match="wanted complete messages"):
             recordings.read_ulog(path, {"gyro": recordings.PX4["gyro"]})
     got = recordings.read_ulog(path, {"gyro": recordings.PX4["gyro"]}, cut_short=True)
     np.testing.assert_array_equal(got.gyro[:, 0], [0, 0.5, 1])
