@@ -81,7 +81,7 @@ def tests(session):
 
 @nox.session
 def slow(session):
-    """Run the slow tests, which take some ten minutes on two cores."""
+    """Run the slow tests but for those that run once a week."""
     install(session, "-e", ".[dev,docs]")
     session.run("pytest", "-m", "slow and not weekly", *session.posargs)
 

@@ -3,8 +3,8 @@
 Tests of float32 ask for it by name. With ``JAX_ENABLE_X64=0`` float64 stays off, as users have it;
 then ``-k "float32 and not float64"`` chooses the tests that can pass.
 
-With ``-m slow`` and ``-m "not slow"`` XLA compiles with less effort (tests/effort.py), without
-``-m`` and after ``XLA_FLAGS=`` as for a user.
+With ``-m`` XLA compiles with less effort (tests/effort.py); without ``-m`` and after ``XLA_FLAGS=``
+it compiles as for a user.
 
 ``pytest --cpu 30`` prints the thirty tests that used the processor longest, in seconds of its time.
 Unlike ``--durations`` these are nearly the same on a busy machine.
@@ -15,11 +15,13 @@ import gc
 import importlib.util
 import os
 import resource
+from pathlib import Path
 
 import effort
 import jax
 import pytest
 
+HERE = Path(__file__).parent
 NEEDS = {
     "engines/test_agreement.py": "llvmlite",
     "engines/test_ahead.py": "jax_cuda12_plugin",
@@ -35,6 +37,17 @@ NEEDS = {
     "learning/test_snapshots.py": "orbax",
     "test_notebooks.py": "nbclient",
 }
+WEEKLY = {
+    *(f"engines/test_{x}.py" for x in ("fuzz", "nvptx", "scalarize", "shard_map")),
+    "ensembles/test_ensembles_devices.py",
+    "exact/test_elliptic.py",
+    "schemes/test_rounding.py",
+    "sensing/test_preintegration.py",
+    *(f"test_{x}.py" for x in ("browser", "examples", "moving", "mutations", "notebooks")),
+    *(f"test_{x}.py" for x in ("own_units", "packaging", "properties")),
+}
+"""Files whose slow tests are run once a week."""
+
 LEFT_OUT = {
     file: module for file, module in NEEDS.items() if importlib.util.find_spec(module) is None
 }
@@ -63,8 +76,13 @@ def pytest_report_header():
     return [flags, *left_out]
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     """The longest tests come first, so that no worker is left alone with one at the end."""
+    for item in items:
+        weekly = item.path.relative_to(HERE).as_posix() in WEEKLY
+        if weekly and item.get_closest_marker("slow"):
+            item.add_marker("weekly")
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
 
 
