@@ -82,6 +82,7 @@ def explain(
     if check or checkpoint == "reversible":
         option = "check=True" if check else 'checkpoint="reversible"'
         hindrance = f"only the scan engine has {option}"
+    jax.eval_shape(lambda: scan.run(simulation))  # raises the errors of the user's functions
     reason, lines = _counted(simulation)
     hindrance = hindrance or reason
     verdict = f"the scan ({hindrance})" if hindrance else "the fused kernel"
@@ -90,17 +91,14 @@ def explain(
 
 def _counted(simulation: Simulation) -> tuple[str | None, list[str]]:
     """The reason why the rollout cannot be a kernel, or None; and the lines about the programs."""
-    lines, saves, failure = [], simulation.save is not None, None
+    lines, saves = [], simulation.save is not None
     try:
         recurrence, _, _ = engine.trace(simulation, strict=False)
         if recurrence.value_by_scan:
             lines.append("value alone: by a scan, whose matrix products are faster")
         lines += _programs(lowering.checked_loop(recurrence, "forward"), saves, "")
     except Exception as error:  # as engine="auto" does
-        failure = error
-    if failure:
-        jax.eval_shape(lambda: scan.run(simulation))  # an error of the user's is raised here
-        return _why(failure), lines
+        return _why(error), lines
     try:
         lines += _programs(lowering.checked_loop(recurrence, "backward"), saves, "_back")
         lines.append(f"kept for the derivative: a state every {recurrence.kept_every} steps")

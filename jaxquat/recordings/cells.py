@@ -84,8 +84,10 @@ def header_of(text: str, columns: Sequence[str], decimal: str) -> Header:
         candidates = [Header(_cells(line, mark), number, mark) for mark in marks]
         named = [header for header in candidates if _has(header, columns)]
         if not line.lstrip().startswith("#"):
-            if named or comment:
-                return (named or [comment])[0]
+            if named:
+                return named[0]
+            if comment:
+                return comment
         elif named:
             comment = named[0]
         first = first or max(candidates, key=lambda header: len(header.names))

@@ -171,8 +171,9 @@ def _flat(columns: Mapping[str, Any]) -> list[Any]:
 
 
 def _is_number(column: Any) -> bool:
-    is_integer = isinstance(column, int | np.integer) and not isinstance(column, bool)
-    return is_integer and column >= 0
+    return (
+        isinstance(column, int | np.integer) and not isinstance(column, bool) and int(column) >= 0
+    )
 
 
 def _checked_columns(columns: Mapping[str, Any]) -> tuple[Channel, ...]:
