@@ -45,6 +45,7 @@ NEVER_DRAWN = {
     "iota_2x32_shape": "what random_bits is traced to, which the engine does",
     "threefry2x32": "what random_bits is traced to, which the engine does",
     "call_hi_primitive": "lax.custom_root in other versions of jax",
+    "polynomial": "jnp.sinc and the like in newer versions of jax",
     "scatter_add": "a name of scatter-add in other versions of jax",
     "copy": "jnp.copy of a traced array is nothing in some versions of jax",
     "optimization_barrier": "put in by jax.checkpoint within a derivative, in some versions of jax",
