@@ -124,7 +124,7 @@ def test_what_is_traced_around_a_fit_is_named(name, transform):
         return quiet_fit(loss, ZERO, optimizer, steps=2, validation=validation).params
 
     with pytest.raises(
-        TypeError, match=f"{name}: wanted concrete arrays, got traced ones; it takes"
+        TypeError, match=f"{name}: wanted concrete arrays, got traced ones; it closes over"
     ):
         transform(fitted)(jnp.ones(2) if transform is jax.vmap else 1.0)
 
