@@ -42,7 +42,7 @@ def stages() -> Iterator[tuple[str, str, str]]:
     turned = jax.make_jaxpr(lambda omega, p: torque(0.0, START._replace(omega=omega), p))
     yield (
         "JAX traces",
-        "The torque, as a jaxpr: arrays, and no Python.",
+        "The result is a jaxpr, which has arrays and no Python.",
         str(turned(START.omega, GAIN)),
     )
 
@@ -51,10 +51,11 @@ def stages() -> Iterator[tuple[str, str, str]]:
     shapes = ", ".join(str(jnp.shape(x)) for x in fixed)
     text = f"computed once, shapes: {shapes}\n{hoisted}"
     yield (
-        "What stays is taken out",
+        "What does not change is hoisted",
         (
-            "With the gain `jnp.exp(2.0 * gain)`: what does not change during a run is computed "
-            "before it, by JAX, and becomes an argument of the kernel (`trace/hoisting.py`)."
+            "The gain is now `jnp.exp(2.0 * gain)`. JAX computes what does not change during a run "
+            "once, before it, and the result becomes an argument of the kernel "
+            "(`trace/hoisting.py`)."
         ),
         text,
     )
@@ -62,7 +63,7 @@ def stages() -> Iterator[tuple[str, str, str]]:
     yield (
         "Forward mode",
         (
-            "The same torque beside its derivative along tangents of gain and rate, here in one "
+            "The same torque, and its derivative along tangents of gain and rate, here in one "
             "direction (`jvp` in `passes.py`)."
         ),
         str(passes.jvp(hoisted, moving=[0, 1], results=[0], count=1)),
@@ -70,8 +71,9 @@ def stages() -> Iterator[tuple[str, str, str]]:
     yield (
         "Reverse mode",
         (
-            "From a cotangent of the torque, those of gain and rate. Each pass goes from jaxpr to "
-            "jaxpr, so they can follow each other: derivatives of any order (`vjp` in `passes.py`)."
+            "A cotangent of the torque gives the cotangents of gain and rate. Each pass maps a "
+            "jaxpr to a jaxpr, so passes can be chained to derivatives of any order (`vjp` in "
+            "`passes.py`)."
         ),
         str(passes.vjp(hoisted, live=[0])),
     )
@@ -79,10 +81,10 @@ def stages() -> Iterator[tuple[str, str, str]]:
     program = scalarize(lambda omega, p: torque(0.0, START._replace(omega=omega), p), START.omega,
                         NUMBER)  # fmt: skip
     yield (
-        "Arrays dissolve",
+        "Arrays become scalars",
         (
             "Each primitive has a rule (`trace/`). An elementwise one gives an operation for each "
-            "number; `reshape` and `broadcast_in_dim` only moved names."
+            "number; `reshape` and `broadcast_in_dim` only rearrange names."
         ),
         str(program),
     )
@@ -91,8 +93,8 @@ def stages() -> Iterator[tuple[str, str, str]]:
     yield (
         "The builder shortens",
         (
-            "`(x + 0) * 1 - (-x) * (2 + 3)`: constants are folded, neutral ones left out, signs "
-            "moved (`ir/builder.py`)."
+            "In `(x + 0) * 1 - (-x) * (2 + 3)` the builder folds constants, leaves out neutral "
+            "operations and moves signs (`ir/builder.py`)."
         ),
         str(folded),
     )
@@ -101,8 +103,8 @@ def stages() -> Iterator[tuple[str, str, str]]:
     yield (
         "Products and sums are joined",
         (
-            "`-p * omega - omega * abs(omega)`, before and after: the program says where a product "
-            "and a sum are rounded together, not LLVM (`ir/expansion.py`)."
+            "This is `-p * omega - omega * abs(omega)` before and after. The program decides where "
+            "a product and a sum are rounded together, not LLVM (`ir/expansion.py`)."
         ),
         f"{drag}\n\n{contracted(drag)}",
     )
@@ -111,7 +113,7 @@ def stages() -> Iterator[tuple[str, str, str]]:
     counts = expanded(sine).counts()
     yield (
         "Functions are expanded",
-        ("LLVM has no `exp` for vectors. The operations of its polynomial (`ir/elementary.py`):"),
+        ("LLVM has no `exp` for vectors. `ir/elementary.py` replaces it with these operations:"),
         ", ".join(f"{count} {name}" for name, count in counts.items()),
     )
 
@@ -138,8 +140,8 @@ def stages() -> Iterator[tuple[str, str, str]]:
     yield (
         "Its derivative",
         (
-            "The scalar program of `vjp` of the step, which the kernel runs from the last step to "
-            "the first."
+            "This is the scalar program of the `vjp` of the step. The kernel runs it from the last "
+            "step to the first."
         ),
         f"derivative of the step: {sum(back.counts().values())} operations",
     )
@@ -149,8 +151,8 @@ def stages() -> Iterator[tuple[str, str, str]]:
     yield (
         "LLVM",
         (
-            "One operation is one line, for a vector of bodies; here of eight (`targets/`). The "
-            "first products of the kernel:"
+            "Each operation is one line, for a vector of bodies, here of eight (`targets/`). These "
+            "are the first products of the kernel:"
         ),
         "\n".join(lines[:4]),
     )
@@ -164,7 +166,7 @@ def stages() -> Iterator[tuple[str, str, str]]:
     counted = dict(zip(*np.unique(kinds, return_counts=True), strict=True))
     yield (
         "Machine code",
-        ("What runs on the processor on which this page was written; XLA calls it (`loading.py`)."),
+        ("This runs on the processor on which this page was written; XLA calls it (`loading.py`)."),
         "\n".join(f"{count:4} {name}" for name, count in counted.items()),
     )
 
