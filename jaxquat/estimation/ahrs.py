@@ -55,6 +55,7 @@ from jaxquat.quaternion import (
 )
 
 _UNKNOWN = 3.0  # rad: the standard deviation of an unknown angle
+_LONGEST = 1.0  # s: a sample stands for at most so long
 
 
 class _Memory(NamedTuple):
@@ -62,7 +63,9 @@ class _Memory(NamedTuple):
     numbers: Array  # bias, velocity, declination, response: the order of the error after attitude
     covariance: Array
     level: Array  # whether an accelerometer has given the tilt
+    north: Array  # whether a magnetometer has given the heading since then
     gyro: Array  # last measured rate
+    since: Array  # times since gyroscope, accelerometer, magnetometer were last read [s], (3,)
     slow: Array  # gyroscope and accelerometer, low-passed, (6,)
     rest: Array  # how long the body has been at rest [s]
     acceleration: Array  # mean square of the horizontal acceleration
@@ -74,8 +77,8 @@ def ahrs(settings: Settings | None = None) -> Filter:
 
     Its samples are ``estimation.ImuSample``. World axes are magnetic east, north, and up. The
     filter starts at the first sample whose accelerometer reads more than half of gravity. That
-    reading gives the level, and the magnetometer, if read in the same sample, gives north. Until
-    then the attitude's standard deviations are 3 rad. ::
+    reading gives the level, and the first reading of the magnetometer from then on gives north.
+    Until then the standard deviations of tilt and heading are 3 rad. ::
 
         dt = jnp.diff(t, prepend=t[:1])
         samples = estimation.ImuSample(dt, gyro, accelerometer, magnetometer)
@@ -122,7 +125,9 @@ def _start(sample: ImuSample, settings: Settings) -> _Memory:
         numbers=jnp.zeros(SIZE - 3, dtype),
         covariance=_start_covariance(settings, jnp.full(3, _UNKNOWN, dtype)),
         level=jnp.zeros((), bool),
+        north=jnp.zeros((), bool),
         gyro=gyro,
+        since=jnp.zeros(3, dtype),
         slow=jnp.concatenate([gyro, force]),
         rest=zero,
         acceleration=zero,
@@ -142,18 +147,19 @@ def _start_covariance(settings: Settings, attitude: Array) -> Array:
     return jnp.diag(jnp.concatenate(parts) ** 2)
 
 
-def _aligned(
-    settings: Settings, force: Array, field: Array, has_field: Array
-) -> tuple[Array, Array]:
-    """Attitude and covariance: level by the accelerometer, north by the magnetometer, if read."""
-    level = _level(force)
-    has_heading, east_of_north = _heading(rotate(level, field))
-    known = has_field & has_heading
-    turn = jnp.zeros_like(force).at[2].set(jnp.where(known, east_of_north, 0.0))
-    heading = jnp.where(known, settings.start_heading, _UNKNOWN)
-    tilt = jnp.full(2, 0.1, force.dtype)
-    covariance = _start_covariance(settings, jnp.concatenate([tilt, heading[None]]))
-    return turned(level, turn), covariance
+def _aligned(settings: Settings, force: Array) -> tuple[Array, Array]:
+    """The attitude that the accelerometer levels, of unknown heading, and its covariance."""
+    tilt, heading = jnp.full(2, 0.1, force.dtype), jnp.full(1, _UNKNOWN, force.dtype)
+    return _level(force), _start_covariance(settings, jnp.concatenate([tilt, heading]))
+
+
+def _headed(
+    settings: Settings, q: Array, covariance: Array, transition: Array, east_of_north: Array
+) -> tuple[Array, Array, Array]:
+    """Attitude, covariance and transition after the first heading, before which it is unknown."""
+    q = turned(q, jnp.zeros_like(q[:3]).at[2].set(east_of_north))
+    covariance = covariance.at[2].set(0.0).at[:, 2].set(0.0)
+    return q, covariance.at[2, 2].set(settings.start_heading**2), transition.at[2].set(0.0)
 
 
 def _level(force: Array) -> Array:
@@ -176,59 +182,70 @@ def _linearize(
     """One step: turn by the gyroscope, then correct by the other sensors and by rest."""
     dt, ones = sample.dt, jnp.ones(3, sample.dt.dtype)
     has_gyro, gyro = present(sample.gyro, memory.gyro)
-    q, middle = _turn(memory, gyro, dt)
+    q, middle = _turn(memory, gyro, dt, has_gyro)
     up = jnp.asarray([0.0, 0.0, GRAVITY], dt.dtype)
     has_force, force = present(sample.accelerometer, rotate_inverse(q, up))
     has_field, field = _present_and_long(sample.magnetometer, ones)
+    read = jnp.stack([has_gyro, has_force, has_field])
+    since, spans = _spans(memory.since, dt, read)
+    of_gyro, of_force, of_field = spans
     keep = jnp.exp(-dt / settings.declination_time)
-    transition = transition_of(middle, gyro, dt, keep)
-    covariance = propagated(memory.covariance, middle, gyro, dt, keep)
+    transition = transition_of(middle, gyro, dt, keep, of_force)
+    covariance = propagated(memory.covariance, middle, gyro, dt, keep, of_force)
     covariance = covariance + jnp.diag(variances_of(settings, gyro, dt, keep))
 
     heavy = has_force & (square(force) > (0.5 * GRAVITY) ** 2)  # not in free fall
     level, begins = memory.level | heavy, heavy & ~memory.level
-    q_begin, covariance_begin = _aligned(settings, jnp.where(begins, force, up), field, has_field)
+    q_begin, covariance_begin = _aligned(settings, jnp.where(begins, force, up))
     q, covariance = jnp.where(begins, q_begin, q), jnp.where(begins, covariance_begin, covariance)
     transition = jnp.where(begins, 0.0, transition)  # nothing earlier affects what follows
+    has_heading, east_of_north = _heading(rotate(q, field))
+    of_north = level & has_field & has_heading
+    headed = _headed(settings, q, covariance, transition, east_of_north)
+    first = of_north & ~memory.north
+    q, covariance, transition = (
+        jnp.where(first, new, old)
+        for new, old in zip(headed, (q, covariance, transition), strict=True)
+    )
 
     acceleration, field = rotate(q, force)[:2], rotate(q, field)
-    numbers = memory.numbers.at[3:5].add(dt * acceleration).at[5].multiply(keep)
+    numbers = memory.numbers.at[3:5].add(of_force * acceleration).at[5].multiply(keep)
     numbers = jnp.where(level, numbers, 0.0)
-    slow, rest = _rest(settings, memory, gyro, force, dt)
-    share = -jnp.expm1(-dt / settings.acceleration_time)
+    slow, rest = _rest(settings, memory, jnp.concatenate([gyro, force]), read, spans, dt)
+    share = -jnp.expm1(-of_force / settings.acceleration_time)
     mean_square = memory.acceleration + share * (square(acceleration) - memory.acceleration)
-    norms, doubt = _disturbance(settings, memory.field, field, dt, has_field)
+    norms, doubt = _disturbance(settings, memory.field, field, of_field, has_field & level)
 
-    at_rest, some_time = rest > settings.rest_time, dt > 0
-    inverse = 1.0 / jnp.where(some_time, dt, 1.0)
+    at_rest = rest > settings.rest_time
     error = Error(jnp.zeros(SIZE, dt.dtype), covariance)
     moving = settings.velocity**2 + settings.velocity_by_acceleration**2 * mean_square
-    variance = inverse * jnp.where(at_rest, settings.rest_velocity**2, moving)
-    some_time = some_time & level
-    valid = jnp.full(2, has_force & some_time)
-    error, first = observed(
+    variance = _inverse(of_force) * jnp.where(at_rest, settings.rest_velocity**2, moving)
+    valid = jnp.full(2, (of_force > 0) & level)
+    error, of_velocity = observed(
         error, _eye(VELOCITY, 2, dt), -numbers[3:5], jnp.full(2, variance), valid
     )
 
     row = _eye(2, 1, dt) + _eye(DECLINATION, 1, dt)
-    has_heading, east_of_north = _heading(field)
+    _, east_of_north = _heading(field)
     residual = _wrapped(east_of_north - numbers[5])
     surprise = _surprise(settings, error, row[0], residual)
-    of_heading = inverse * settings.heading**2 * doubt * surprise
-    of_bias = inverse * settings.rest_bias**2
-    error, second = observed(
+    of_heading = _inverse(of_field) * settings.heading**2 * doubt * surprise
+    of_bias = _inverse(of_gyro) * settings.rest_bias**2
+    error, others = observed(
         error,
         jnp.concatenate([row, _eye(3, 3, dt)]),
         jnp.concatenate([residual[None], gyro - numbers[:3]]),
         jnp.stack([of_heading, of_bias, of_bias, of_bias]),
-        some_time & jnp.stack([has_field & has_heading, *[at_rest & has_gyro] * 3]),
+        level & jnp.stack([(of_field > 0) & of_north, *[at_rest & (of_gyro > 0)] * 3]),
     )
-    updates = first, second
+    updates = of_velocity, others
     estimate = Estimate(q, numbers[:3], numbers[3:], covariance, *consistency(updates))
     estimate = corrected(estimate, error)
     numbers = jnp.concatenate([estimate.bias, estimate.others])
     state = estimate.q, numbers, estimate.covariance
-    after = _Memory(*state, level, gyro, slow, rest, mean_square, norms)
+    after = _Memory(
+        *state, level, memory.north | of_north, gyro, since, slow, rest, mean_square, norms
+    )
     turned_on = multiply(estimate.q, exp(settings.latency * (gyro - estimate.bias)))
     return after, estimate._replace(q=turned_on), Linearized(transition, updates)
 
@@ -239,20 +256,40 @@ def _surprise(settings: Settings, error: Error, row: Array, residual: Array) -> 
     return 1.0 + residual**2 / (settings.heading_gate**2 * expected)
 
 
-def _turn(memory: _Memory, gyro: Array, dt: Array) -> tuple[Array, Array]:
-    """The attitudes at the end and in the middle of the gyroscope's turn."""
+def _spans(since: Array, dt: Array, read: Array) -> tuple[Array, Array]:
+    """The times since each sensor was last read, and the time that each sample of this row covers.
+
+    A sample covers the time since the last one of the same sensor, so it counts the same whether
+    other sensors have rows in between or not. A sensor that is not read covers 0.
+    """
+    since = since + dt
+    return jnp.where(read, 0.0, since), jnp.where(read, jnp.minimum(since, _LONGEST), 0.0)
+
+
+def _inverse(span: Array) -> Array:
+    return 1.0 / jnp.where(span > 0, span, 1.0)
+
+
+def _turn(memory: _Memory, gyro: Array, dt: Array, read: Array) -> tuple[Array, Array]:
+    """The attitudes at the end and in the middle of the gyroscope's turn.
+
+    In rows between two samples of the gyroscope the body turns at the earlier rate. The later
+    sample then replaces this turn with its own.
+    """
+    ahead = jnp.where(read, memory.since[0], 0.0)
     response = matvec(memory.numbers[6:].reshape(3, 3), gyro)
-    half = exp(0.5 * dt * (gyro - memory.numbers[:3] - response))
+    turn = dt * (gyro - memory.numbers[:3] - response) + ahead * (gyro - memory.gyro)
+    half = exp(0.5 * turn)
     middle = multiply(memory.q, half)
     return correct_norm(multiply(middle, half)), middle
 
 
 def _rest(
-    settings: Settings, memory: _Memory, gyro: Array, force: Array, dt: Array
+    settings: Settings, memory: _Memory, sensors: Array, read: Array, spans: Array, dt: Array
 ) -> tuple[Array, Array]:
     """The low-passed sensors, and for how long the body has been at rest."""
-    sensors = jnp.concatenate([gyro, force])
-    slow = memory.slow - jnp.expm1(-dt / 0.5) * (sensors - memory.slow)
+    sensors = jnp.where(jnp.repeat(read[:2], 3), sensors, memory.slow)
+    slow = memory.slow - jnp.expm1(-jnp.repeat(spans[:2], 3) / 0.5) * (sensors - memory.slow)
     off = sensors - slow
     still = (square(off[:3]) < settings.rest_rate**2) & (square(slow[:3]) < settings.rest_rate**2)
     still = still & (square(off[3:]) < settings.rest_acceleration**2)

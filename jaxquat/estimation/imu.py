@@ -96,11 +96,13 @@ class ImuSample(NamedTuple):
 
     A sensor with a NaN or an infinity counts as not read. Without a gyroscope reading, the last
     rate is used, and the covariance grows as if the gyroscope had been read: after a long gap it is
-    too small.
+    too small. Each sensor may have rows of its own, at its own times and in any order among rows
+    of equal times (``dt`` is 0): a sample covers the time since the last one of the same sensor,
+    at most 1 s.
 
     Attributes:
         dt: time since the previous sample [s], at least 0, ().
-        gyro: mean rate since the previous sample [rad/s], body axes, (3,).
+        gyro: mean rate since the previous sample of the gyroscope [rad/s], body axes, (3,).
         accelerometer: specific force at the time of the sample [m/s^2], body axes, (3,).
         magnetometer: magnetic field at the time of the sample, body axes, any unit, (3,).
 
@@ -175,24 +177,26 @@ def _mean(vectors: Array) -> Array:
     return jnp.where(count > 0, total / jnp.maximum(count, 1.0), jnp.nan)
 
 
-def transition_of(q: Array, gyro: Array, dt: Array, keep: Array) -> Array:
+def transition_of(q: Array, gyro: Array, dt: Array, keep: Array, span: Array) -> Array:
     """The derivative of the error after a step by the error before it, (18, 18)."""
     by_rate = -dt * to_matrix(q)
     by_response = (by_rate[:, :, None] * gyro[None, None, :]).reshape(3, 9)
-    tilt = dt * jnp.asarray([[0.0, GRAVITY, 0.0], [-GRAVITY, 0.0, 0.0]], dt.dtype)
+    tilt = span * jnp.asarray([[0.0, GRAVITY, 0.0], [-GRAVITY, 0.0, 0.0]], dt.dtype)
     matrix = jnp.eye(SIZE, dtype=dt.dtype).at[DECLINATION, DECLINATION].set(keep)
     matrix = matrix.at[:3, 3:6].set(by_rate).at[:3, RESPONSE:].set(by_response)
     return matrix.at[VELOCITY:DECLINATION, :3].set(tilt)
 
 
-def propagated(covariance: Array, q: Array, gyro: Array, dt: Array, keep: Array) -> Array:
+def propagated(
+    covariance: Array, q: Array, gyro: Array, dt: Array, keep: Array, span: Array
+) -> Array:
     """``F P F^T`` with the transition F, computed from its blocks."""
     by_rate = -dt * to_matrix(q)
 
     def applied(matrix: Array) -> Array:
         response = matrix[RESPONSE:].reshape(3, 3, SIZE)
         rate = matrix[3:6] + jnp.einsum("ijk,j->ik", response, gyro, precision=_ALL_DIGITS)
-        tilt = dt * GRAVITY * jnp.stack([matrix[1], -matrix[0]])
+        tilt = span * GRAVITY * jnp.stack([matrix[1], -matrix[0]])
         parts = (
             matrix[:3] + jnp.matmul(by_rate, rate, precision=_ALL_DIGITS),
             matrix[3:6],
