@@ -199,7 +199,8 @@ def _linearize(
     q_begin, covariance_begin = _aligned(settings, jnp.where(begins, force, up))
     q, covariance = jnp.where(begins, q_begin, q), jnp.where(begins, covariance_begin, covariance)
     transition = jnp.where(begins, 0.0, transition)  # nothing earlier affects what follows
-    has_heading, east_of_north = _heading(rotate(q, field))
+    field = rotate(q, field)  # a turn about the vertical changes neither its norm nor its dip
+    has_heading, east_of_north = _heading(field)
     of_north = level & has_field & has_heading
     headed = _headed(settings, q, covariance, transition, east_of_north)
     first = of_north & ~memory.north
@@ -208,7 +209,7 @@ def _linearize(
         for new, old in zip(headed, (q, covariance, transition), strict=True)
     )
 
-    acceleration, field = rotate(q, force)[:2], rotate(q, field)
+    acceleration = rotate(q, force)[:2]
     numbers = memory.numbers.at[3:5].add(of_force * acceleration).at[5].multiply(keep)
     numbers = jnp.where(level, numbers, 0.0)
     slow, rest = _rest(settings, memory, jnp.concatenate([gyro, force]), read, spans, dt)
@@ -226,8 +227,7 @@ def _linearize(
     )
 
     row = _eye(2, 1, dt) + _eye(DECLINATION, 1, dt)
-    _, east_of_north = _heading(field)
-    residual = _wrapped(east_of_north - numbers[5])
+    residual = _wrapped(jnp.where(first, 0.0, east_of_north) - numbers[5])
     surprise = _surprise(settings, error, row[0], residual)
     of_heading = _inverse(of_field) * settings.heading**2 * doubt * surprise
     of_bias = _inverse(of_gyro) * settings.rest_bias**2
