@@ -159,8 +159,8 @@ def test_a_slow_controller_is_asked_only_where_it_is_due():
     due = [bool(evaluate(asked, [*inputs[:number], jnp.int32(k), *inputs[number + 1 :]])[0])
            for k in range(0, 12, 2)]  # fmt: skip
     assert due == [True, False, False, True, False, False]
-    path = jq.rollout(euler, BODY, pull, START, grid, GAIN, engine="fused", **options)
-    assert path.memory == 2
+    run = functools.partial(jq.rollout, euler, BODY, pull, START, grid, engine="fused", **options)
+    assert jax.jit(lambda: run(params=GAIN).memory)() == 2
 
 
 def test_explain_describes_the_kernel(capsys):

@@ -246,6 +246,7 @@ def run(*arguments):
     return process.returncode, process.stdout
 
 
+@pytest.mark.slow
 def test_the_engines_agree_on_a_few_programs():
     status, output = run("--programs", 1, "--expressions", 6, "--seed", 1)
     assert status == 0, output

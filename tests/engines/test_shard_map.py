@@ -218,10 +218,9 @@ def check(problem, engine, tolerance=1e-11, forward=True, effort=None, **options
         np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("engine", some(["scan", "fused"], ["fused"]))
-@pytest.mark.parametrize(
-    "problem", some([by_loop, by_closure, by_controller, by_attitude], (by_loop,))
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["scan", "fused"])
+@pytest.mark.parametrize("problem", [by_loop, by_closure, by_controller, by_attitude])
 def test_what_varies_from_device_to_device(problem, engine):
     check(problem, engine)
 
