@@ -145,7 +145,6 @@ SLOW = [
     ("linearize", mean),
     ("jvp of grad", loss),
     ("grad of jvp", mean),
-    ("grad of grad", loss),
     ("hessian", mean),
     ("jvp of jvp", mean),
     ("vmapped linearize", loss),

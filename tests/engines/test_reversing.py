@@ -265,6 +265,7 @@ def test_what_it_refuses():
 
 
 @pytest.mark.slow
+@pytest.mark.weekly
 def test_bodies_that_act_on_each_other_have_one_gradient_by_every_way_of_keeping_states():
     """Five magnets under ``vmap(axis_name=...)``, each turned by the sum of the others."""
 
