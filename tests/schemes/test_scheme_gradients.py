@@ -112,6 +112,7 @@ def both_modes(f):
 
 
 @pytest.mark.slow
+@pytest.mark.weekly
 @pytest.mark.long
 def test_steps_of_every_scheme():
     """The steps run operation by operation and share compilations, so all schemes are one test."""
