@@ -477,7 +477,9 @@ def test_from_matrix_takes_what_four_decimals_leave_and_no_less():
 @pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
 def test_mean_and_from_vectors_take_half_precision(dtype):
     """Three turns about z by 10, 20, 30 degrees, and their mean: to the rounding of the dtype."""
-    turns = np.roll(Rotation.from_euler("z", [10.0, 20.0, 30.0], degrees=True).as_quat(), 1, 1)
+    turns = np.roll(
+        Rotation.from_euler("z", [[10.0], [20.0], [30.0]], degrees=True).as_quat(), 1, 1
+    )
     wanted, rounding = turns[1], float(jnp.finfo(dtype).eps)
     world = np.eye(3)
     body = scipy(wanted).inv().apply(world)

@@ -128,7 +128,8 @@ def test_a_damping_is_a_leaf_that_gradients_and_vmap_reach():
         return stepped(scheme).omega[0]
 
     h = 1e-6
-    places = DRAG + jnp.array([[0.0] * 3, [h, 0.0, 0.0], [-h, 0.0, 0.0], DRAG.tolist()])
+    drag = np.asarray(DRAG)
+    places = drag + np.array([[0.0] * 3, [h, 0.0, 0.0], [-h, 0.0, 0.0], drag])
 
     @jax.jit
     def slopes(damping):
