@@ -76,8 +76,8 @@ def test_linearize_against_differences():
         return tau, {"a": -state.aux["a"], "b": u["feed"]}
 
     u = {"feed": jnp.array(0.4), "force": jnp.array([0.3, -0.1, 0.2])}
-    step = jax.jit(lambda s, u: jq.rkmk2(BODY, torque, 0.2, s, 0.1, u))
-    a, b = jax.jit(lambda: jq.dynamics.linearize(jq.rkmk2, BODY, torque, 0.2, STATE, 0.1, u))()
+    step = jax.jit(lambda s, u: jq.lie_euler(BODY, torque, 0.2, s, 0.1, u))
+    a, b = jax.jit(lambda: jq.dynamics.linearize(jq.lie_euler, BODY, torque, 0.2, STATE, 0.1, u))()
     assert a.shape == (9, 9)
     assert b.shape == (9, 4)
     end, h = step(STATE, u), 1e-5

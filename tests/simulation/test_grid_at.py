@@ -63,7 +63,7 @@ def assert_close(a, b, rtol=1e-12):
 
 @pytest.mark.parametrize(
     "name",
-    some(ONE_OF_EACH_FAMILY, ("rkmk4",)),
+    some(ONE_OF_EACH_FAMILY, ("zhao",)),
 )
 def test_the_order_is_kept_where_spacings_are_random(name):
     """The motion is known in closed form for any body.
@@ -173,7 +173,8 @@ def test_the_derivative_by_the_times_is_that_of_central_differences(checkpoint):
 
     @jax.jit
     def loss(distinct):
-        path = fly(distinct[groups], checkpoint=checkpoint, save_every=2)
+        scheme = jq.no_squish if checkpoint == "reversible" else cheap
+        path = fly(distinct[groups], scheme=scheme, checkpoint=checkpoint, save_every=2)
         weights = jnp.arange(1.0, 1 + path.t.size)[:, None]
         return jnp.sum(weights * path.state.q**3) + jnp.sum(weights * path.state.omega)
 
