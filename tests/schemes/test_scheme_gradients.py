@@ -135,10 +135,7 @@ def test_steps_of_every_scheme():
         ("half_quat", "repeated moments"),
         pytest.param("zhao", "repeated moments", marks=pytest.mark.slow),
         pytest.param("simo_wong", "repeated moments", marks=pytest.mark.slow),
-        *(
-            pytest.param(n, "full inertia", marks=pytest.mark.slow)
-            for n in ("zhao", "lgvi", "symmetric_top")
-        ),
+        *(pytest.param(n, "full inertia", marks=pytest.mark.slow) for n in ("zhao", "lgvi")),
     ],
 )
 def test_a_compiled_rollout(name, kind):
