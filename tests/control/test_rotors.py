@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from marks import some
 
 import jaxquat as jq
 from jaxquat import actuators, rotors
@@ -135,11 +136,12 @@ def test_the_allocation_is_continuous_and_has_the_slopes_of_differences():
     assert np.abs(np.diff(values, axis=0)).max() < 0.1
     assert values.min() >= 0.1
     assert values.max() <= 6.0
-    slopes = np.asarray(jax.jit(jax.vmap(jax.jacfwd(thrusts)))(s))
+    both = lambda s: (jax.jacfwd(thrusts)(s), jax.jacrev(thrusts)(s))
+    slopes, backward = map(np.asarray, jax.jit(jax.vmap(both))(s))
     central = (values[2:] - values[:-2]) / (s[2] - s[0])
     off = np.abs(slopes[1:-1] - central).max(axis=1)
     assert np.mean(off < 0.1) > 0.95
-    assert np.isfinite(np.asarray(jax.jit(jax.vmap(jax.jacrev(thrusts)))(s))).all()
+    assert np.isfinite(backward).all()
 
 
 def plant(t, state, craft, command):
@@ -168,7 +170,7 @@ def flown(dtype, engine):
 
     def angle(craft):
         path = jq.rollout(
-            jq.rkmk4, body, plant, start, grid, craft, controller=controller, engine=engine
+            jq.rkmk2, body, plant, start, grid, craft, controller=controller, engine=engine
         )
         return jq.quaternion.squared_distance(path.state.q[100], level), path.final
 
@@ -230,7 +232,7 @@ def commanded(start, command, dt, steps, scheme=jq.rkmk4):
 
 def test_a_hover_stays_where_it_is():
     """Weight and thrust cancel but for rounding of 1e-15, which 10 s make 1e-13 m."""
-    path = commanded(hovering(), jnp.full(4, 500.0), 0.01, 1000)
+    path = commanded(hovering(), jnp.full(4, 500.0), 0.01, 1000, jq.rkmk2)
     np.testing.assert_allclose(path.state.position, np.zeros((1001, 3)), atol=1e-12)
     np.testing.assert_array_equal(path.state.omega, np.zeros((1001, 3)))
     np.testing.assert_array_equal(path.state.aux, np.full((1001, 4), 500.0))
@@ -245,7 +247,7 @@ def test_a_lagging_rotor_pushes_along_its_axis_in_the_world():
     np.testing.assert_allclose(rates, np.full(4, 200.0), rtol=1e-13)
 
 
-@pytest.mark.parametrize(("scheme", "order"), [(jq.rkmk2, 2), (jq.rkmk4, 4)])
+@pytest.mark.parametrize(("scheme", "order"), some([(jq.rkmk2, 2), (jq.rkmk4, 4)], [(jq.rkmk2, 2)]))
 def test_rotors_spin_up_exponentially_to_the_order_of_the_scheme(scheme, order):
     """``w = w1 - (w1 - w0) exp(-t/s)`` with a lag s of 0.05 s, after one lag."""
     command = jnp.array([500.0, 510.0, 490.0, 505.0])

@@ -342,7 +342,7 @@ def check_verdicts(tumbling, number, dtype):
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
 def test_verdicts_are_right_where_true_parameters_are_zero(tumbling, dtype):
-    check_verdicts(tumbling, 28, dtype)
+    check_verdicts(tumbling, 10, dtype)
 
 
 @pytest.mark.slow

@@ -22,6 +22,13 @@ def recording(n=12, seed=0, dtype=jnp.float64):
     return jnp.asarray(gyro, dtype), jnp.asarray(accel, dtype), np.cumsum(rng.uniform(0.1, 0.4, n))
 
 
+@jax.jit
+def motion_of(gyro, accel, bias=None, noise=None):
+    """What the recording's times make of these samples."""
+    return kinematics.preintegrate(gyro, accel, recording()[2], bias, noise)
+
+
+@jax.jit
 def errors(motion, other):
     """The nine errors of ``motion`` from ``other``."""
     turn = quaternion.multiply(quaternion.conjugate(motion.dq), other.dq)
@@ -47,7 +54,7 @@ def product_of_exponentials(gyro, accel, times):
 def test_held_samples_give_the_product_of_matrix_exponentials(dtype, limit, turning):
     """To some roundings of the largest number; 30 rad/s turns by up to 20 rad in a step."""
     gyro, accel, times = recording(dtype=dtype)
-    motion = kinematics.preintegrate(turning * gyro, accel, times)
+    motion = motion_of(turning * gyro, accel)
     rotation, velocity, position = product_of_exponentials(turning * gyro, accel, times)
     assert motion.dq.dtype == motion.dv.dtype == motion.covariance.dtype == dtype
     scale = max(1.0, turning)  # the rounding of the rate is an error of the turn
@@ -99,16 +106,12 @@ def test_the_jacobian_is_the_derivative_by_the_biases(order):
 
 def test_other_biases_are_right_to_first_order():
     """What is left falls as the square of the change: slope 2."""
-    gyro, accel, times = recording()
-    motion, sizes, left = (
-        kinematics.preintegrate(gyro, accel, times),
-        np.array([4e-3, 2e-3, 1e-3]),
-        [],
-    )
+    gyro, accel, _ = recording()
+    motion, sizes, left = motion_of(gyro, accel), np.array([4e-3, 2e-3, 1e-3]), []
     for size in sizes:
         bias = IMU(size * jnp.array([1.0, -0.5, 0.7]), size * jnp.array([0.3, 2.0, -1.0]))
-        exact = kinematics.preintegrate(gyro, accel, times, bias)
-        left.append(float(jnp.linalg.norm(errors(exact, motion.with_bias(bias)))))
+        exact = motion_of(gyro, accel, bias)
+        left.append(np.linalg.norm(errors(exact, motion.with_bias(bias))))
     assert abs(-problems.slope(sizes, np.array(left)) - 2.0) < 0.05
 
 
@@ -206,7 +209,7 @@ def test_the_covariance_is_that_of_simulated_noise():
     """
     n, (gyro, accel, times) = 60_000, recording()
     noise = IMU(2e-4, jnp.array([1e-3, 2e-3, 3e-3]))
-    motion = kinematics.preintegrate(gyro, accel, times, None, noise)
+    motion = motion_of(gyro, accel, None, noise)
     white = jax.random.normal(jax.random.key(1), (n, 2, 11, 3))
     spread = 1.0 / np.sqrt(np.diff(times))[:, None]
 
