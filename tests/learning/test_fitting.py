@@ -408,6 +408,7 @@ def test_a_line_search_differentiates_in_the_mode_of_the_fit():
     np.testing.assert_allclose(fit.params, 3.0, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_lbfgs_skips_what_is_not_finite():
     """A third of the updates sees NaN; the others bring it to the minimum all the same."""
 

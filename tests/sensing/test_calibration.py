@@ -117,6 +117,7 @@ def test_a_calibrated_accelerometer_is_within_its_standard_errors():
 
 
 @pytest.mark.slow
+@pytest.mark.weekly
 def test_the_standard_errors_of_an_accelerometer_are_honest():
     """Errors over their standard errors are Student's t with 91 degrees of freedom.
 
