@@ -123,7 +123,7 @@ def test_what_the_first_rows_miss_is_made_up_for(missing, value):
     rotations, samples = attitudes(q), samples._replace(**gone)
     for by in attitudes(turned):
         with np.errstate(invalid="ignore"):
-            sensors = [by.apply(x, inverse=True) for x in samples[1:]]
+            sensors = [by.apply(np.array(x), inverse=True) for x in samples[1:]]
         estimate = filtered(settings(), ImuSample(samples.dt, *sensors))
         off = np.rad2deg((attitudes(estimate.q).inv() * rotations * by).magnitude())
         assert off[50:].max() < 180 * 2 * 0.3**2 / (9 * 2)
