@@ -950,8 +950,13 @@ def films_end(request):
         gc.collect()
 
 
+# Every scheme checks its arguments by the same function. Here is one of each module.
+OF_EACH_MODULE = {"lie_euler", "cf4", "crouch_grossman3", "zhao", "no_squish", "lgvi"}
+ALIKE = {*jq.SCHEMES} - OF_EACH_MODULE - {"formulation1", "half_quat", "full_quat"}
+
+
 @pytest.mark.filterwarnings("ignore:Animation was deleted:UserWarning")
-@pytest.mark.parametrize("name", TABLE)
+@pytest.mark.parametrize("name", some(TABLE, {*TABLE} - ALIKE))
 def test_what_cannot_be_meant_is_refused_by_the_name_of_the_argument(name):
     wrong = [outcome(*case) for case in cases(meant=False) if case[0] == name]
     assert not any(wrong), "\n".join(filter(None, wrong))
@@ -967,7 +972,7 @@ def test_a_scalar_limit_written_inside_of_jit_is_checked():
             jax.jit(lambda tau, law=law: law(tau, -1.0))(jnp.ones(3))
 
 
-@pytest.mark.parametrize("name", some(TRACED, QUICK))
+@pytest.mark.parametrize("name", some((n for n in TRACED if n not in ALIKE), QUICK))
 def test_a_number_written_inside_of_jit_is_checked_as_outside(name, monkeypatch):
     function = PUBLIC[name]
     monkeypatch.setitem(
@@ -988,7 +993,10 @@ def is_floating(leaf):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Animation was deleted:UserWarning")
-@pytest.mark.parametrize("name", TABLE)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.weekly] * (name in ALIKE)) for name in TABLE],
+)
 def test_what_is_meant_after_all_gives_what_the_table_says(name):
     """NaN and infinity propagate through algebra.
 

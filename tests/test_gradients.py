@@ -610,8 +610,7 @@ LIKE_ANOTHER = {*filter(str.islower, euler.ORDERS), *STEPS} - {"rkmk4", "zhao"}
 PERMUTED = {*euler.ORDERS} - {"XYZ", "ZYX", "ZXZ", "XYX"}
 
 
-def slow_unless(quick: bool) -> Any:
-    return () if quick else pytest.mark.slow
+MARKS = {"quick": (), "slow": pytest.mark.slow, "weekly": (pytest.mark.slow, pytest.mark.weekly)}
 
 
 def is_quick(name: str, dtype: str, mode: str) -> bool:
@@ -620,6 +619,15 @@ def is_quick(name: str, dtype: str, mode: str) -> bool:
         and (dtype == "float32" or name in BRIEF)
         and not set(name.split()) & LONG
     )
+
+
+def tier(name: str, dtype: str, mode: str) -> str:
+    """Of the long cases float64 in reverse mode is slow, without those that are like another."""
+    if is_quick(name, dtype, mode):
+        return "quick"
+    words = set(name.split())
+    brief = (dtype, mode) == ("float64", "reverse") and not words & (LIKE_ANOTHER | PERMUTED)
+    return "slow" if brief or not words & LONG else "weekly"
 
 
 def together(name: str) -> str:
@@ -632,20 +640,20 @@ def together(name: str) -> str:
 
 
 def combinations() -> Iterator[Any]:
-    """Yield the cases of a test: pairs (name, mode) of one kind and dtype, quick or slow."""
+    """Yield the cases of a test: pairs (name, mode) of one kind, dtype and tier."""
     kinds = dict.fromkeys(map(together, CASES))
-    for dtype, kind, quick in itertools.product(DTYPES, kinds, (True, False)):
+    for dtype, kind, speed in itertools.product(DTYPES, kinds, MARKS):
         pairs = [
             (name, mode)
             for mode, name in itertools.product(MODES, CASES)
             if together(name) == kind
-            and is_quick(name, dtype, mode) == quick
+            and tier(name, dtype, mode) == speed
             and not ((dtype, mode) != ("float64", "reverse") and set(name.split()) & LIKE_ANOTHER)
             and not (dtype == "float32" and set(name.split()) & PERMUTED)
         ]
         if pairs:
-            speed = "" if quick else "-slow"
-            yield pytest.param(pairs, dtype, marks=slow_unless(quick), id=f"{kind}-{dtype}{speed}")
+            ending = "" if speed == "quick" else f"-{speed}"
+            yield pytest.param(pairs, dtype, marks=MARKS[speed], id=f"{kind}-{dtype}{ending}")
 
 
 @pytest.mark.parametrize(("pairs", "dtype"), list(combinations()))
@@ -689,9 +697,13 @@ def test_reference_of_the_differential() -> None:
 # Where a function is not differentiable, it returns what its docstring states.
 
 BOTH = [
-    pytest.param(dtype, mode, marks=slow_unless((dtype, mode) == QUICK[0]), id=f"{dtype}-{mode}")
-    for dtype in DTYPES
-    for mode in MODES
+    pytest.param(dtype, mode, marks=MARKS[speed], id=f"{dtype}-{mode}")
+    for dtype, mode, speed in (
+        ("float32", "reverse", "quick"),
+        ("float64", "forward", "slow"),
+        ("float32", "forward", "weekly"),
+        ("float64", "reverse", "weekly"),
+    )
 ]
 HALF_TURNS = ((0.48, -0.6, 0.64), (-0.48, 0.6, 0.64), (0.0, 0.0, 1.0), (0.0, -1.0, 0.0))
 
@@ -729,8 +741,13 @@ def test_half_turn(dtype: str, mode: str) -> None:
     assert all(np.isfinite(each).all() for each in found.values())
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("dtype", "mode"), list(itertools.product(DTYPES, MODES)))
+@pytest.mark.parametrize(
+    ("dtype", "mode"),
+    [
+        pytest.param(dtype, mode, marks=MARKS[tier("distances", dtype, mode)])
+        for dtype, mode in itertools.product(DTYPES, MODES)
+    ],
+)
 def test_coincidence(dtype: str, mode: str) -> None:
     """The distance of coincident attitudes is 0 and has derivatives 0.
 
@@ -751,6 +768,7 @@ def test_coincidence(dtype: str, mode: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.weekly
 def test_third_derivative_at_coincidence() -> None:
     """The third derivative is zero, because squared_distance is exactly |v|^2 near coincidence."""
     p, zero = jnp.asarray(GENERIC), jnp.zeros(3)
@@ -783,20 +801,16 @@ def test_slerp_of_a_half_turn_goes_by_way_of_q(dtype: str) -> None:
 
 
 def locks() -> Iterator[Any]:
-    for dtype, mode, quick in itertools.product(DTYPES, MODES, (True, False)):
+    for dtype, mode, speed in itertools.product(DTYPES, MODES, MARKS):
         orders = [
             order
             for order in euler.ORDERS
-            if is_quick(f"euler {order} attitude", dtype, mode) == quick
+            if tier(f"euler {order} attitude", dtype, mode) == speed
             and not ((dtype, mode) != ("float64", "reverse") and order in LIKE_ANOTHER)
         ]
         if orders:
             yield pytest.param(
-                orders,
-                dtype,
-                mode,
-                marks=slow_unless(quick),
-                id=f"{dtype}-{mode}{'' if quick else '-slow'}",
+                orders, dtype, mode, marks=MARKS[speed], id=f"{dtype}-{mode}-{speed}"
             )
 
 
