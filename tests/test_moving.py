@@ -282,10 +282,19 @@ def test_a_path_knows_the_position_between_its_rows():
 
 
 def test_the_exact_free_motions_drift():
-    start = jax.tree.map(jnp.asarray, START)
-    end = jax.jit(lambda: jq.exact.free_body(BODY, 2.0, start))()
-    np.testing.assert_allclose(end.position, START.position + 2 * START.velocity, rtol=1e-15)
-    np.testing.assert_array_equal(end.velocity, START.velocity)
+    top = jq.Body.from_principal(np.array([0.7, 0.7, 1.0]), mass=1.7)
+
+    @jax.jit
+    def ends():
+        """Without the attitudes, which would be compiled too."""
+        bodies = ((jq.exact.free_body, BODY), (jq.exact.free_symmetric, top))
+        states = [motion(body, 2.0, START) for motion, body in bodies]
+        return [(state.position, state.velocity) for state in states]
+
+    for position, velocity in ends():
+        wanted = np.asarray(START.position) + 2 * np.asarray(START.velocity)
+        np.testing.assert_allclose(position, wanted, rtol=1e-15)
+        np.testing.assert_array_equal(velocity, START.velocity)
 
 
 def test_a_traced_mass_that_is_none_is_reported():
