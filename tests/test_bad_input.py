@@ -23,6 +23,7 @@ import numpy as np
 import optax
 import pytest
 from marks import some
+from scipy.spatial.transform import Rotation
 
 import jaxquat as jq
 from jaxquat import control, ensembles, estimation, gyro, recordings, schemes
@@ -37,8 +38,10 @@ GYRO = jax.tree.map(np.asarray, gyro.Gyro.ideal())
 ACCELEROMETER = jax.tree.map(np.asarray, jq.accelerometer.Accelerometer.ideal())
 MAGNETOMETER = jax.tree.map(np.asarray, jq.magnetometer.Magnetometer.ideal())
 BIAS, DENSITIES = jq.kinematics.Imu(V, V), jq.kinematics.Imu(V, V)
-PREINTEGRATED = jax.jit(jq.kinematics.preintegrate)(FOUR, FOUR, 0.1 * np.arange(4))
-POSES = np.asarray(jq.quaternion.rotate(jq.quaternion.random(jax.random.key(1), (30,)), Q[:3] + V))
+PREINTEGRATED = jq.kinematics.Preintegrated(
+    Q, V, V, np.array(ONE), 0.1 * np.eye(9), 0.1 * np.ones((9, 6)), BIAS
+)
+POSES = Rotation.random(30, random_state=1).apply(Q[:3] + V)
 LEAST = jq.least_squares(lambda p: jnp.concatenate([p, 2.0 * p]) - 1.0, V, progress=False)
 RECORDING = recordings.Recording(
     np.array([0.0, 0.1]), FOUR[:2], np.stack([Q, Q]), np.array([False, True])
@@ -714,8 +717,9 @@ for _name in (
     TABLE[_name.split()[0]] = {_name.split()[1]: algebra(V)}
 for _name in jq.SCHEMES:
     TABLE[_name] = STEP
+FULL_QUAT_START = jax.jit(schemes.hoffmann.full_quat_start)(Q, V)
 for _name in ("full_quat", "full_quat_corrected"):
-    TABLE[_name] = {**STEP, "state": Argument(schemes.hoffmann.full_quat_start(Q, V), PROPAGATES)}
+    TABLE[_name] = {**STEP, "state": Argument(FULL_QUAT_START, PROPAGATES)}
 MOVED = {"position": ROWS[:2], "velocity": ROWS[:2]}
 PATH = jq.Path(jnp.array([0.0, 1.0]), jq.State(jnp.stack([Q, Q]), jnp.stack([V, V])))
 OF_PLOTS = {
@@ -956,7 +960,7 @@ ALIKE = {*jq.SCHEMES} - OF_EACH_MODULE - {"formulation1", "half_quat", "full_qua
 
 
 @pytest.mark.filterwarnings("ignore:Animation was deleted:UserWarning")
-@pytest.mark.parametrize("name", some(TABLE, {*TABLE} - ALIKE))
+@pytest.mark.parametrize("name", some(TABLE, {*TABLE} - ALIKE - {"exact.nutation"}))
 def test_what_cannot_be_meant_is_refused_by_the_name_of_the_argument(name):
     wrong = [outcome(*case) for case in cases(meant=False) if case[0] == name]
     assert not any(wrong), "\n".join(filter(None, wrong))
