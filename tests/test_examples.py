@@ -45,6 +45,7 @@ def test_inertia_is_within_its_standard_errors(tmp_path):
     np.testing.assert_allclose(estimate.sigma, module.NOISE, rtol=spread)
 
 
+@pytest.mark.slow
 def test_the_simulator_of_the_inertia_example_is_exact_to_its_noise():
     """Two schemes and two steps agree far below the noise.
 
