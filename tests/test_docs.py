@@ -22,7 +22,8 @@ NEEDS = {
     "migration.md": ["jaxlie"],
     "plotting.md": ["matplotlib"],
 }
-WEEKLY = {"control.md", "estimation.md", "flight.md", "identification.md", "interacting.md"}
+WEEKLY = {"control.md", "diffrax.md", "estimation.md", "fitting.md", "flight.md"}
+WEEKLY |= {"identification.md", "interacting.md", "plotting.md"}
 
 
 def marks_of(page):

@@ -632,7 +632,8 @@ def tier(name: str, dtype: str, mode: str) -> str:
         return "quick"
     words = set(name.split())
     brief = (dtype, mode) == ("float64", "reverse") and not words & (LIKE_ANOTHER | PERMUTED)
-    return "slow" if brief or not words & LONG else "weekly"
+    long = words & LONG or (dtype, mode) == ("float32", "forward")
+    return "slow" if brief or not long else "weekly"
 
 
 def together(name: str) -> str:
