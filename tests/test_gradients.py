@@ -627,7 +627,10 @@ def is_quick(name: str, dtype: str, mode: str) -> bool:
 
 
 def tier(name: str, dtype: str, mode: str) -> str:
-    """Of the long cases float64 in reverse mode is slow, without those that are like another."""
+    """Float64 in reverse mode is slow for all cases but those that are like another.
+
+    The other long cases, and float32 in forward mode, are weekly.
+    """
     if is_quick(name, dtype, mode):
         return "quick"
     words = set(name.split())
