@@ -46,7 +46,7 @@ FLOWS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "save": (("state", "command"), ("saved",)),
     "sample": (("state", "memory", "inputs"), ("command", "memory")),
 }
-# The cost to keep a number and to read it again, in additions, where the states that are kept exceed
+# The cost to keep a number and to read it again, in additions, where the kept states exceed
 # the cache: 700 to 850 with 16384 bodies and 1024 steps, but 150 with 64 or 1024 bodies
 # (benchmarks/fused.py --tables keeping). How many bodies there will be is not known here.
 KEEPING = 800
