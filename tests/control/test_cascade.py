@@ -73,9 +73,10 @@ def flown(
     )
 
 
-def updated(state, **changes):
+def updated(state, memory=None, **changes):
     made = controller(**changes)
-    return made.update(jnp.asarray(0.0), state, made.init(state, GAINS), GAINS, None)
+    memory = memory or made.init(state, GAINS)
+    return made.update(jnp.asarray(0.0), state, memory, GAINS, None)
 
 
 def test_hover_needs_the_weight_and_no_torque():
@@ -99,6 +100,30 @@ def test_the_command_is_the_chain_of_the_four_regulators():
     np.testing.assert_allclose(memory.acceleration, [0.01 * 2.0 * 0.15, 0, 0], atol=1e-16)
 
 
+def test_a_steady_turn_needs_the_gyroscopic_torque_and_the_integral_parts_stay():
+    """A tilted craft follows its reference; its rate is that of the heading, in body axes."""
+    heading, spin, aside = 0.7, 0.9, np.array([2.0, -1.5, 0.5])  # rad, rad/s, m/s^2
+    parts = control.CascadeMemory(jnp.array([0.3, 0.1, -0.2]), jnp.array([0.5, -0.4, 0.2]))
+    force = aside + np.asarray(parts.acceleration) + [0.0, 0.0, G]
+    up = force / np.linalg.norm(force)
+    left = np.cross(up, [np.cos(heading), np.sin(heading), 0.0])
+    left /= np.linalg.norm(left)
+    axes = np.stack([np.cross(left, up), left, up], axis=1)  # body to world
+    reference = STILL._replace(
+        velocity=jnp.array([3.0, 1.0, -2.0]),
+        acceleration=jnp.asarray(aside),
+        heading_rate=jnp.asarray(spin),
+    )
+    omega, inertia = axes.T @ [0.0, 0.0, spin], np.asarray(BODY.inertia)
+    q, seen = quaternion.from_matrix(jnp.asarray(axes)), (reference.position, reference.velocity)
+    state = jq.State(q, jnp.asarray(omega), seen)
+    lift, memory = updated(state, parts, reference=reference)
+    np.testing.assert_allclose(lift.thrust, MASS * np.linalg.norm(force), rtol=1e-14)
+    wanted = np.cross(omega, inertia @ omega) + inertia @ parts.angular_acceleration
+    np.testing.assert_allclose(lift.torque, wanted, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(np.concatenate(memory), np.concatenate(parts), rtol=0, atol=1e-14)
+
+
 def test_limits_cut_what_is_asked_for_and_the_integral_parts_give_way():
     """100 m aside and below: speed 2, tilt 0.3, thrust 15 N, torque 0.1; no growth into a limit."""
     limits = control.CascadeLimits(speed=2.0, tilt=0.3, thrust=15.0, torque=0.1)
@@ -109,6 +134,11 @@ def test_limits_cut_what_is_asked_for_and_the_integral_parts_give_way():
     # 8 m/s^2 are asked for and tan(0.3) g is left
     growth = 2.0 * 2.0 + (np.tan(0.3) * G - 8.0)
     np.testing.assert_allclose(memory.acceleration[0], EVERY * DT * growth, rtol=1e-12)
+    # a rate about y, for which 30 times as much acceleration is asked
+    rate = np.array([0.0, 2 * 10.0 * np.sin(0.5 * 0.3), 0.0])
+    growth = 20.0 * rate + np.linalg.solve(BODY.inertia, lift.torque) - 30.0 * rate
+    got = memory.angular_acceleration
+    np.testing.assert_allclose(got, EVERY * DT * growth, rtol=0, atol=1e-13)
     state = state._replace(aux=(jnp.array([1.0, -2.0, -97.0]), jnp.zeros(3)))
     lift, _ = updated(state, reference=reference, limits=limits)
     np.testing.assert_allclose(lift.thrust, 15.0, rtol=1e-14)

@@ -401,12 +401,12 @@ def test_lqr_minimises_the_cost_of_the_loop():
     A small error costs delta' P delta along the whole rollout.
     """
     a, b = map(np.asarray, jax.jit(plant)())
-    q, r = np.diag([4.0, 4, 4, 1, 1, 1]), 0.5 * np.eye(3)
+    q, r = np.diag([4.0, 4, 4, 1, 1, 1]), np.diag([0.5, 0.1, 3.0])
     gain = np.asarray(control.lqr(a, b, q, r))
     cost = cost_of_gain(a, b, q, r, gain)
     better = np.linalg.solve(r + b.T @ cost @ b, b.T @ cost @ a)
     np.testing.assert_allclose(gain, better, rtol=0, atol=1e-9)
-    rest, delta = jq.State(REST.q, jnp.zeros(3)), 1e-4 * jnp.arange(1.0, 7.0)
+    rest, delta = jq.State(REST.q, jnp.zeros(3)), 1e-5 * jnp.arange(1.0, 7.0)
 
     def update(t, state, memory, params, sampled_input):
         return control.lqr_law(state, params, rest), memory
@@ -418,7 +418,7 @@ def test_lqr_minimises_the_cost_of_the_loop():
         path = jq.rollout(jq.zhao, BODY, torque, start, grid, gain, controller=controller)
         errors = jax.vmap(lambda s: jq.dynamics.local(rest, s))(path.state)
         of_states = jnp.sum(errors[:-1] ** 2 * np.diag(q)[None])
-        return of_states + 0.5 * jnp.sum(path.command[:-1] ** 2)
+        return of_states + jnp.sum(path.command[:-1] ** 2 * np.diag(r)[None])
 
     np.testing.assert_allclose(run(jnp.asarray(gain)), delta @ cost @ delta, rtol=1e-5)
 

@@ -30,9 +30,9 @@ def cast(dtype, tree=QUAD):
 
 
 @jax.jit
-def carried(craft, thrust, torque, highest=None):
+def carried(craft, thrust, torque, highest=None, lowest=0.0):
     """The thrusts that are allocated, and their load."""
-    limits = {} if highest is None else {"highest": highest}
+    limits = {"lowest": lowest} if highest is None else {"lowest": lowest, "highest": highest}
     thrusts = rotors.allocate(craft, thrust, torque, **limits)
     return thrusts, rotors.load(craft, rotors.speeds(craft, thrusts))
 
@@ -116,6 +116,10 @@ ROWS = {
     "yaw": ((10.0, 1.0, 0.0, 5.0), (10.0, 1.0, 0.0, 0.1)),
     # pure yaw: 2.5 N up and down at 0.02 m
     "yaw alone": ((10.0, 0.0, 0.0, -5.0), (10.0, 0.0, 0.0, -0.2)),
+    # roll and pitch leave 2.5, 4.5, 2.5 and 0.5 N; yaw adds to the second and fourth rotor,
+    # up to 6 N, or takes from them, down to 0
+    "yaw adds": ((10.0, 0.8, 0.8, 5.0), (10.0, 0.8, 0.8, 0.12)),
+    "yaw takes": ((10.0, 0.8, 0.8, -5.0), (10.0, 0.8, 0.8, -0.04)),
     # 0.5/(4 0.2) = 0.625 N of 6 up and down
     "too much thrust": ((30.0, 0.5, 0.0, 0.0), (21.5, 0.5, 0.0, 0.0)),
     "too little thrust": ((1.0, 0.5, 0.0, 0.3), (2.5, 0.5, 0.0, 0.0)),
@@ -127,11 +131,14 @@ ROWS = {
 
 @pytest.mark.parametrize("name", ROWS)
 def test_what_gives_way_at_the_limits(name):
+    """The same gives way between 1 N and 7 N, if each rotor carries 1 N more."""
     wanted, delivered = ROWS[name]
     got, load = carried(QUAD, wanted[0], np.array(wanted[1:]), 6.0)
     assert np.all((np.asarray(got) >= 0) & (np.asarray(got) <= 6))
     load = np.array([load.force[2], *load.torque])
     np.testing.assert_allclose(load, delivered, rtol=0, atol=1e-13)
+    more, _ = carried(QUAD, wanted[0] + 4.0, np.array(wanted[1:]), 7.0, 1.0)
+    np.testing.assert_allclose(more, np.asarray(got) + 1.0, rtol=0, atol=1e-13)
 
 
 @pytest.mark.slow

@@ -156,6 +156,10 @@ def returning(value):
     return lambda t, state, params: value
 
 
+def flown(start):
+    return jq.rollout(jq.rkmk4, BODY, wrench, start, jq.grid(0, 0.1, 2))
+
+
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
@@ -181,9 +185,19 @@ def returning(value):
             "state: wanted position and velocity, or neither, got position without velocity",
         ),
         (
-            lambda: jq.rollout(jq.rkmk4, BODY, wrench, HALF, jq.grid(0, 0.1, 2)),
+            lambda: flown(HALF),
             ValueError,
             "start: wanted position and velocity, or neither, got position without velocity",
+        ),
+        (
+            lambda: flown(MOVING._replace(position=MOVING.position.at[1].set(np.nan))),
+            ValueError,
+            r"start.position: wanted finite values, got \[ *1. +nan",
+        ),
+        (
+            lambda: flown(MOVING._replace(velocity=MOVING.velocity.at[2].set(np.inf))),
+            ValueError,
+            r"start.velocity: wanted finite values, got \[.* inf\]",
         ),
         (
             lambda: jq.rkmk4(BODY, wrench, 0.0, MOVING._replace(velocity=jnp.ones(2)), 0.1, None),

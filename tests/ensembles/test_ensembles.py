@@ -125,20 +125,23 @@ def test_ensemble_is_neither_traced_nor_differentiated():
 
 
 def test_members_that_fail_are_left_out_and_named():
-    """NaN below -1, infinite above 1; the mean is that of the others."""
+    """A single NaN below -1, an infinity above 1; the reducers see the others only."""
     draws = np.asarray(ensembles.members(normal, 50, KEY))
 
     def failing(x):
-        infinite, nan = jnp.where(x > 1, 0.0, 1.0), jnp.where(x < -1, jnp.nan, jnp.zeros(2))
-        return {"a": x / infinite, "b": nan, "count": jnp.int32(2)}
+        infinite, nan = jnp.where(x > 1, 0.0, 1.0), jnp.where(x < -1, jnp.nan, 0.0)
+        return {"a": x / infinite, "b": jnp.stack([0.0 * x, nan]), "count": jnp.int32(2)}
 
-    found = run(simulate=failing)
+    found = run(simulate=failing, reduce=(ensembles.mean(), gather()))
+    mean, (rows, index) = found.result
     bad = np.abs(draws) > 1
     assert 5 < bad.sum() < 30
     np.testing.assert_array_equal(found.failed_index, np.flatnonzero(bad))
-    assert found.result.n == 50 - bad.sum()
-    np.testing.assert_allclose(found.result.mean["a"], draws[~bad].mean(), rtol=1e-12)
-    assert found.result.mean["count"] == 2
+    np.testing.assert_array_equal(index, np.flatnonzero(~bad))
+    np.testing.assert_array_equal(rows["a"], draws[~bad])
+    assert mean.n == 50 - bad.sum()
+    np.testing.assert_allclose(mean.mean["a"], draws[~bad].mean(), rtol=1e-12)
+    assert mean.mean["count"] == 2
     np.testing.assert_array_equal(jax.vmap(normal)(found.failed_key), draws[bad])
 
 

@@ -276,17 +276,22 @@ def test_merged_samples_give_the_same_attitudes():
     assert angle(filtered(settings(), merged).q, q[4::5]).max() < 0.1
 
 
-@pytest.mark.slow
-def test_merging_leaves_out_what_is_missing():
-    _, samples = moved(np.zeros((6, 3)))
+def test_merged_samples_are_means_in_the_axes_at_the_end_without_what_is_missing():
+    """The force in world axes changes while the body turns; the field does not."""
+    force = np.random.default_rng(0).normal(size=(6, 3))
+    q, samples = moved(4.0 * wandering(6), force)
     samples = samples._replace(
         accelerometer=samples.accelerometer.at[1].set(jnp.nan),
         magnetometer=samples.magnetometer.at[3:].set(jnp.nan),
     )
-    merged = estimation.merge(samples, 3)
-    np.testing.assert_allclose(merged.accelerometer, samples.accelerometer[:1].repeat(2, 0))
-    np.testing.assert_allclose(merged.magnetometer[0], samples.magnetometer[0])
+    merged, turned = jax.jit(estimation.merge, static_argnums=1)(samples, 3), attitudes(q)
+    means = GRAVITY + np.stack([force[[0, 2]].mean(axis=0), force[3:].mean(axis=0)])
+    wanted = turned[2::3].apply(means, inverse=True)
+    np.testing.assert_allclose(merged.accelerometer, wanted, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(merged.magnetometer[0], samples.magnetometer[2], rtol=0, atol=1e-13)
     assert np.all(np.isnan(merged.magnetometer[1]))
+    turn = (turned[2].inv() * turned[5]).as_rotvec()
+    np.testing.assert_allclose(merged.gyro[1] * merged.dt[1], turn, rtol=0, atol=1e-14)
 
 
 def test_latency_turns_the_attitude_on():

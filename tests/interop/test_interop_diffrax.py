@@ -49,6 +49,21 @@ def reference():
     return path.t, path.state
 
 
+def test_the_term_has_the_slopes_of_a_turn_and_of_newton_and_euler():
+    """Only diffrax's own solvers integrate the slope of q, ``q (0, omega)/2``."""
+    body, force, gravity = jq.Body(BODY.inertia, mass=2.0), START.q[1:], jnp.array([0.0, 0.0, -9.8])
+    torque = lambda t, state, gains: jq.Wrench(law(t, state, gains), 2.0 * gravity + force)
+    start = START._replace(position=force, velocity=3.0 * force)
+    slope = bridge.term(body, torque).vf(0.3, start, GAINS)
+    s, v, omega, inertia = map(np.asarray, (start.q[0], start.q[1:], start.omega, body.inertia))
+    turn = 0.5 * np.array([-v @ omega, *(s * omega + np.cross(v, omega))])
+    np.testing.assert_allclose(slope.q, turn, rtol=0, atol=1e-15)
+    torque = inertia @ slope.omega + np.cross(omega, inertia @ omega)
+    np.testing.assert_allclose(torque, law(0.3, start, GAINS), rtol=0, atol=1e-14)
+    np.testing.assert_array_equal(slope.position, start.velocity)
+    np.testing.assert_allclose(slope.velocity, gravity + 0.5 * force, rtol=0, atol=1e-14)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SOLVERS)
 def test_fixed_steps_are_the_rollouts(name):
@@ -228,6 +243,31 @@ def test_saved_and_interpolated_attitudes_are_unit(dtype):
         assert q.dtype == dtype
         norm = np.linalg.norm(np.asarray(q, np.float64), axis=1)
         assert np.abs(norm - 1).max() < 10 * np.finfo(dtype).eps
+
+
+def test_the_interpolation_has_its_orders_on_a_motion_in_closed_form():
+    """6 for the attitude, 5 for the rate, 4 for all others, between exact ends."""
+
+    def exact(t):
+        q, omega, slope = problems.manufactured(t)
+        s, c = jnp.sin(t + jnp.arange(3.0)), jnp.cos(t + jnp.arange(3.0))
+        return jq.State(q, omega, s, s, c), jq.State(0.0 * q, slope, c, c, -s)
+
+    @jax.jit
+    @jax.vmap
+    def errors(dt):
+        t = 0.3 + dt * jnp.array([0.0, 0.4, 1.0])
+        states = jax.vmap(exact)(t)
+        (y0, k0), (wanted, _), (y1, k1) = (
+            jax.tree.map(lambda x, k=k: x[k], states) for k in range(3)
+        )
+        got = bridge.Interpolation(t[0], t[2], y0, y1, k0, k1).evaluate(t[1])
+        others = [jnp.linalg.norm(a - b) for a, b in zip(got[1:], wanted[1:], strict=True)]
+        return jnp.stack([jq.quaternion.distance(got.q, wanted.q), *others])
+
+    steps = np.array([0.2, 0.1, 0.05])
+    slopes = [-problems.slope(steps, each) for each in np.asarray(errors(steps)).T]
+    assert np.abs(np.array(slopes) - [6, 5, 4, 4, 4]).max() < 0.3, slopes
 
 
 @pytest.mark.slow

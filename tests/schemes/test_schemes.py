@@ -66,7 +66,10 @@ def short(rate, symmetric, order, kind=problems.Forced):
 
 
 def errors_of_one_step(step, name, order, *of_problem):
-    """The RMS errors (3,) of attitude, rate and, if there are any, position and velocity."""
+    """The RMS errors (3,) of attitude, rate and, if there are any, position and velocity.
+
+    A step of a reversible scheme is also undone by one of -dt, up to rounding.
+    """
     problem, (q, vectors) = short(*of_problem)
     given = jax.tree.map(
         lambda x: jnp.concatenate([x] * 3), (problem.bodies(), problem.starts(name), problem.params)
@@ -74,10 +77,15 @@ def errors_of_one_step(step, name, order, *of_problem):
 
     @jax.jit
     @jax.vmap
-    def run(body, start, params, dt):
-        return step(body, problem.torque, 0.3, start, dt, params)
+    def run(body, start, params, t, dt):
+        return step(body, problem.torque, t, start, dt, params)
 
-    end = run(*given, jnp.repeat(lengths(order), problem.n))
+    (bodies, starts, params), dt = given, jnp.repeat(lengths(order), problem.n)
+    end = run(bodies, starts, params, jnp.full_like(dt, 0.3), dt)
+    if isinstance(step, jq.Scheme) and step.reversible:
+        back = run(bodies, end, params, 0.3 + dt, -dt)
+        for x, y in zip(jax.tree.leaves(back), jax.tree.leaves(starts), strict=True):
+            np.testing.assert_allclose(x, y, rtol=0, atol=1e-13)
     got = np.concatenate([x for x in (end.omega, *end[3:]) if x is not None], axis=1)
     apart = (got - vectors.reshape(got.shape)).reshape(3, problem.n, -1, 3)
     errors = [angles(end.q, q.reshape(-1, 4)).reshape(3, -1)]

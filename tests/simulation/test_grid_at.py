@@ -58,6 +58,29 @@ def assert_close(a, b, rtol=1e-12):
         np.testing.assert_allclose(x, y, rtol=0, atol=rtol * max(1.0, np.abs(y).max(initial=0)))
 
 
+@pytest.mark.parametrize(("sample_every", "save_every"), [(2, 6), (4, 6)])
+def test_a_row_has_its_own_time_and_the_command_of_its_own_sample(sample_every, save_every):
+    """The command consists of the time, the input and the number of its sample."""
+    times = np.cumsum(np.random.default_rng(0).uniform(0.1, 0.5, 13))
+    inputs, rows = np.arange(12.0 // sample_every) ** 2, np.arange(0, 13, save_every)
+    sample = np.minimum(rows // sample_every, len(inputs) - 1)
+    wanted = np.stack([times[sample * sample_every], inputs[sample], sample], axis=1)
+    options = {
+        "controller": jq.Controller(
+            lambda start, params: jnp.zeros(()),
+            lambda t, state, memory, params, value: (jnp.stack([t, value, memory]), memory + 1.0),
+        ),
+        "inputs": inputs,
+        "save": lambda t, state, params, command: (t, command),
+    }
+    options |= {"sample_every": sample_every, "save_every": save_every}
+    grid, torque = jq.grid_at(times), jq.torques.commanded
+    for engine in ("auto", "scan"):
+        path = jq.rollout(cheap, BODY, torque, START, grid, engine=engine, **options)
+        np.testing.assert_array_equal(path.saved[0], times[rows])
+        np.testing.assert_array_equal(path.saved[1], wanted)
+
+
 # --- accuracy
 
 
